@@ -1,0 +1,7 @@
+"""``python -m mpicoloc`` is the command ``mpicoloc``."""
+
+import sys
+
+from mpicoloc.cli.main import main
+
+sys.exit(main())

@@ -1,0 +1,111 @@
+"""Entry of the command ``mpicoloc``. One file per verb: ``HELP``, ``add_arguments(parser)``, ``run(args) -> int``.
+
+A verb's file is imported only when it is the one called, or for the list of verbs.
+"""
+
+from __future__ import annotations
+
+import argparse
+import difflib
+import importlib
+import os
+import sys
+from collections.abc import Sequence
+from types import ModuleType
+from typing import NoReturn
+
+import mpicoloc
+from mpicoloc.errors import EnvironmentFault, MpicolocError, UsageError
+
+VERBS: dict[str, str] = {
+    "run": "run an MPI program with its coordinators and write a profile",
+    "preload": "print the library to put into LD_PRELOAD for a program",
+    "check": "tell what works on this machine, why not, and the remedy",
+    "show": "show a profile",
+    "build": "build the preloaded library for an MPI of your own",
+}
+"""Verbs in the order of the help; the file is ``mpicoloc/cli/<verb>.py``."""
+
+
+class Parser(argparse.ArgumentParser):
+    """Reports a wrong call as one line with a hint, by `UsageError`."""
+
+    def error(self, message: str) -> NoReturn:
+        """Raise what `main` prints; `argparse` would print the usage first."""
+        raise UsageError(f"{message}{self._hint(message)}; see `{self.prog} --help`")
+
+    def _hint(self, message: str) -> str:
+        if not message.startswith("unrecognized arguments: "):
+            return ""
+        wrong = message.split(": ", 1)[1].split()[0].split("=")[0]
+        known = [flag for action in self._actions for flag in action.option_strings]
+        close = difflib.get_close_matches(wrong, known, n=1)
+        return f" (did you mean {close[0]}?)" if close else ""
+
+
+def build_parser(verb: str | None) -> Parser:
+    """Parser for the verb called; the other verbs are only names in it."""
+    parser = Parser(prog="mpicoloc", description=mpicoloc.__doc__, allow_abbrev=False)
+    parser.add_argument("--version", action="version", version=f"mpicoloc {mpicoloc.__version__}")
+    verbs = parser.add_subparsers(dest="verb", metavar="VERB", parser_class=Parser)
+    for name, help_text in VERBS.items():
+        if name != verb:
+            verbs.add_parser(name, help=help_text, add_help=False)
+            continue
+        module = load_verb(name)
+        child = verbs.add_parser(
+            name,
+            help=help_text,
+            description=module.__doc__,
+            allow_abbrev=False,
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+        )
+        module.add_arguments(child)
+        child.set_defaults(run=module.run)
+    return parser
+
+
+def load_verb(name: str) -> ModuleType:
+    """The file of a verb."""
+    return importlib.import_module(f"mpicoloc.cli.{name}")
+
+
+def dispatch(argv: Sequence[str]) -> int:
+    """Run the verb that `argv` names."""
+    words = [word for word in argv if not word.startswith("-")]
+    verb = words[0] if words and not argv[0].startswith("-") else None
+    if verb is not None and verb not in VERBS:
+        close = difflib.get_close_matches(verb, VERBS, n=1)
+        hint = f" (did you mean {close[0]}?)" if close else ""
+        raise UsageError(f"no verb {verb!r}{hint}; the verbs are {', '.join(VERBS)}")
+    parser = build_parser(verb)
+    args = parser.parse_args(argv)
+    if args.verb is None:
+        parser.print_help()
+        return 0
+    return int(args.run(args))
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command and return its exit code; the only place that turns an error into a message."""
+    try:
+        code = dispatch(sys.argv[1:] if argv is None else argv)
+        sys.stdout.flush()
+        return code
+    except MpicolocError as error:
+        print(f"mpicoloc: {error}", file=sys.stderr)
+        return error.exit_code
+    except BrokenPipeError:
+        # The reader has gone; the interpreter would complain once more when it flushes at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except KeyboardInterrupt:
+        return 130
+    except OSError as error:
+        where = f" {error.filename}" if error.filename else ""
+        print(f"mpicoloc: the system refused{where}: {error.strerror or error}", file=sys.stderr)
+        return EnvironmentFault.exit_code
+
+
+if __name__ == "__main__":
+    sys.exit(main())

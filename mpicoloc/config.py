@@ -1,0 +1,202 @@
+"""The one option table: key, environment variable, flag, type, default, unit, range, help.
+
+The C core reads the same options through ``csrc/options.c``, whose table ``options_gen.h`` is written from this
+one at build time (`c_table`). Flags of the command line become environment variables of the job (`flags_to_env`),
+so that every process of a job reads its options in one way.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from mpicoloc.errors import UsageError
+
+Value = float | int | bool | str | None
+
+
+@dataclass(frozen=True)
+class Option:
+    """One row of the table. `minimum` and `maximum` are inclusive; `choices` bounds a text."""
+
+    key: str
+    env: str
+    flag: str
+    type: type
+    default: Value
+    unit: str
+    help: str
+    minimum: float = -math.inf
+    maximum: float = math.inf
+    choices: tuple[str, ...] = ()
+
+    @property
+    def c_name(self) -> str:
+        """Name of the option's index in C."""
+        return "MC_OPT_" + self.key.upper().replace(".", "_")
+
+
+OPTIONS: tuple[Option, ...] = (
+    Option("shutter.period_s", "MPICOLOC_SHUTTER_PERIOD_S", "--shutter-period", float, 0.2, "s",
+           "time between two shutters on a node; the meter in use may lengthen it", 0.005, 3600.0),
+    Option("shutter.duration_s", "MPICOLOC_SHUTTER_DURATION_S", "--shutter-duration", float, 0.0032, "s",
+           "length of one shutter; the meter in use may lengthen it", 0.0002, 1.0),
+    Option("shutter.max_s", "MPICOLOC_SHUTTER_MAX_S", "--shutter-max", float, 0.1, "s",
+           "this job never stands still for longer at a time, whatever other jobs ask for", 0.0, 1.0),
+    Option("shutter.duty_frac", "MPICOLOC_SHUTTER_DUTY_FRAC", "--shutter-duty", float, 0.02, "1",
+           "this job never stands still for a larger part of its time", 0.0, 0.5),
+    Option("shutter.adapt", "MPICOLOC_SHUTTER_ADAPT", "--shutter-adapt", bool, True, "",
+           "fit period and duration of the shutters to the meter in use (0 or 1)"),
+    Option("meter", "MPICOLOC_METER", "--meter", str, "auto", "",
+           "how progress is measured", choices=("auto", "ipc", "burst", "none")),
+    Option("out", "MPICOLOC_OUT", "--out", str, None, "",
+           "file for the profile, default mpicoloc-<job id>.h5 in the working directory of rank 0"),
+    Option("job_id", "MPICOLOC_JOB_ID", "--job-id", str, None, "",
+           "name of the job in its profile and to its co-runners, default the batch system's or the process number"),
+    Option("trace", "MPICOLOC_TRACE", "--trace", int, 0, "1",
+           "keep the last so many MPI calls of each rank as events in the profile", 0, 1 << 28),
+    Option("shm_dir", "MPICOLOC_SHM_DIR", "--shm-dir", str, "/dev/shm", "",
+           "folder in memory for the job's shared files; the same for all jobs of a node"),
+    Option("price.rate_su", "MPICOLOC_RATE_SU", "--rate-su", float, 1.0, "SU per core and hour",
+           "price of one core for one hour", 0.0, 1e9),
+    Option("price.pricing", "MPICOLOC_PRICING", "--pricing", str, "fair", "",
+           "name of the price function in the profile"),
+)  # fmt: skip
+
+BY_KEY: dict[str, Option] = {option.key: option for option in OPTIONS}
+TRACE_EVENTS = 65536
+"""Events per rank when ``--trace`` is given without a number."""
+
+KEY_ENV = "MPICOLOC_KEY"
+WRAPPED_ENV = "MPICOLOC_WRAPPED"
+PYTHON_ENV = "MPICOLOC_PYTHON"
+COORDINATOR_ENV = "MPICOLOC_COORDINATOR"
+SIBLINGS_ENV = "MPICOLOC_COORDINATOR_SIBLINGS"
+AFFINITY_ENV = "MPICOLOC_RUN_AFFINITY"
+
+_TRUE = ("1", "true", "yes", "on")
+_FALSE = ("0", "false", "no", "off")
+
+
+def parse(option: Option, text: str, source: str | None = None) -> Value:
+    """Value of an option from its text.
+
+    Parameters
+    ----------
+    option : Option
+        The row.
+    text : str
+        What the user wrote.
+    source : str, optional
+        Where it was written, for the message; default the environment variable.
+
+    Returns
+    -------
+    float, int, bool or str
+
+    Raises
+    ------
+    UsageError
+        If the text is no such value or out of range.
+    """
+    source = source or option.env
+    if option.type is bool:
+        return _parse_bool(option, text, source)
+    if option.type is str:
+        return _parse_text(option, text, source)
+    try:
+        value = option.type(text)
+    except ValueError:
+        kind = "a whole number" if option.type is int else "a number"
+        raise UsageError(f"{source} must be {kind}{_unit(option)}, got {text!r}") from None
+    if not option.minimum <= value <= option.maximum:
+        bounds = f"in [{option.minimum:g}, {option.maximum:g}]"
+        raise UsageError(f"{source} must be {bounds}{_unit(option)}, got {text}")
+    return value
+
+
+def _unit(option: Option) -> str:
+    return f" ({option.unit})" if option.unit not in ("", "1") else ""
+
+
+def _parse_bool(option: Option, text: str, source: str) -> bool:
+    lowered = text.strip().lower()
+    if lowered not in _TRUE + _FALSE:
+        raise UsageError(f"{source} must be 0 or 1, got {text!r}")
+    return lowered in _TRUE
+
+
+def _parse_text(option: Option, text: str, source: str) -> str:
+    if option.choices and text not in option.choices:
+        raise UsageError(f"{source} must be one of {', '.join(option.choices)}, got {text!r}")
+    return text
+
+
+def get(key: str, env: Mapping[str, str] | None = None) -> Value:
+    """Value of the option `key`: from its environment variable when that is set and not empty, else the default.
+
+    Raises
+    ------
+    UsageError
+        If the variable holds no valid value.
+    KeyError
+        If no row has that key.
+    """
+    option = BY_KEY[key]
+    text = (os.environ if env is None else env).get(option.env, "")
+    return option.default if text == "" else parse(option, text)
+
+
+def validate(env: Mapping[str, str] | None = None) -> dict[str, Value]:
+    """All options by key; raises `UsageError` at the first bad one."""
+    return {option.key: get(option.key, env) for option in OPTIONS}
+
+
+def unknown_variables(env: Mapping[str, str] | None = None) -> list[str]:
+    """Names of variables that look like ours but are none: most often a misspelt option."""
+    known = {option.env for option in OPTIONS}
+    known |= {KEY_ENV, WRAPPED_ENV, PYTHON_ENV, COORDINATOR_ENV, SIBLINGS_ENV, AFFINITY_ENV}
+    return sorted(n for n in (env or os.environ) if n.startswith("MPICOLOC_") and n not in known)
+
+
+def flags_to_env(values: Mapping[str, str | None]) -> dict[str, str]:
+    """Environment variables for the flags given, by option key; every value is checked.
+
+    Paths that the user gave relative to the working directory of the command stay as they are: rank 0 resolves
+    them, because only there the working directory is the job's.
+    """
+    env: dict[str, str] = {}
+    for key, text in values.items():
+        if text is None:
+            continue
+        option = BY_KEY[key]
+        value = parse(option, text, option.flag)
+        env[option.env] = str(int(value)) if isinstance(value, bool) else text
+    return env
+
+
+def c_table(options: Iterable[Option] = OPTIONS) -> str:
+    """Text of ``options_gen.h``: the enumeration of options and ``MC_OPTIONS(X)``, in table order."""
+    rows = list(options)
+    lines = ["/* Written from mpicoloc/config.py at build time. Do not edit. */",
+             "#ifndef MPICOLOC_OPTIONS_GEN_H", "#define MPICOLOC_OPTIONS_GEN_H", "", "enum {"]  # fmt: skip
+    lines += [f"    {option.c_name} = {i}," for i, option in enumerate(rows)]
+    lines += [f"    MC_N_OPTIONS = {len(rows)}", "};", "",
+              "/* X(index, environment variable, default text or 0, minimum, maximum); numbers are read from the text. */",
+              "#define MC_OPTIONS(X) \\"]  # fmt: skip
+    lines += [_c_row(option) + (" \\" if option is not rows[-1] else "") for option in rows]
+    return "\n".join([*lines, "", "#endif", ""])
+
+
+def _c_row(option: Option) -> str:
+    if option.default is None:
+        default = "0"
+    elif isinstance(option.default, bool):
+        default = f'"{int(option.default)}"'
+    else:
+        default = f'"{option.default}"'
+    low, high = (repr(float(x)) if math.isfinite(x) else f"{'-' if x < 0 else ''}1e300"
+                 for x in (option.minimum, option.maximum))  # fmt: skip
+    return f'    X({option.c_name}, "{option.env}", {default}, {low}, {high})'

@@ -1,0 +1,35 @@
+"""Errors that a user sees: one line that says what is wrong, the value, and what to do.
+
+    MpicolocError
+    ├── UsageError         exit code 2   a wrong option, application or value
+    ├── DataError          exit code 3   a file that is damaged, foreign or of another version
+    └── EnvironmentFault   exit code 4   the machine, the MPI library or a folder refuses
+
+Raised where the cause is known, caught only in ``mpicoloc/cli/main.py`` and ``mpicoloc/wrap.py``, the two entries.
+"""
+
+from __future__ import annotations
+
+
+class MpicolocError(Exception):
+    """Base class of every error that mpicoloc raises on purpose."""
+
+    exit_code = 1
+
+
+class UsageError(MpicolocError):
+    """The call was wrong: an unknown option, a value out of range, a file that is no MPI program."""
+
+    exit_code = 2
+
+
+class DataError(MpicolocError):
+    """Data is damaged, foreign, of another version, or too little for an answer."""
+
+    exit_code = 3
+
+
+class EnvironmentFault(MpicolocError):
+    """The machine does not give what is needed: a folder, an MPI library, shared memory."""
+
+    exit_code = 4
