@@ -178,25 +178,19 @@ def flags_to_env(values: Mapping[str, str | None]) -> dict[str, str]:
 
 
 def c_table(options: Iterable[Option] = OPTIONS) -> str:
-    """Text of ``options_gen.h``: the enumeration of options and ``MC_OPTIONS(X)``, in table order."""
+    """Text of ``options_gen.h``: the enumeration of options and ``MC_OPTION_ROWS(X)``, in table order."""
     rows = list(options)
     lines = ["/* Written from mpicoloc/config.py at build time. Do not edit. */",
              "#ifndef MPICOLOC_OPTIONS_GEN_H", "#define MPICOLOC_OPTIONS_GEN_H", "", "enum {"]  # fmt: skip
     lines += [f"    {option.c_name} = {i}," for i, option in enumerate(rows)]
     lines += [f"    MC_N_OPTIONS = {len(rows)}", "};", "",
-              "/* X(index, environment variable, default text or 0, minimum, maximum); numbers are read from the text. */",
-              "#define MC_OPTIONS(X) \\"]  # fmt: skip
+              "/* X(environment variable, default as text or NULL) */", "#define MC_OPTION_ROWS(X) \\"]  # fmt: skip
     lines += [_c_row(option) + (" \\" if option is not rows[-1] else "") for option in rows]
     return "\n".join([*lines, "", "#endif", ""])
 
 
 def _c_row(option: Option) -> str:
     if option.default is None:
-        default = "0"
-    elif isinstance(option.default, bool):
-        default = f'"{int(option.default)}"'
-    else:
-        default = f'"{option.default}"'
-    low, high = (repr(float(x)) if math.isfinite(x) else f"{'-' if x < 0 else ''}1e300"
-                 for x in (option.minimum, option.maximum))  # fmt: skip
-    return f'    X({option.c_name}, "{option.env}", {default}, {low}, {high})'
+        return f'    X("{option.env}", NULL)'
+    default = int(option.default) if isinstance(option.default, bool) else option.default
+    return f'    X("{option.env}", "{default}")'

