@@ -1,0 +1,337 @@
+/* The one contract between the C core and Python: layouts of shared memory, limits, states, error codes.
+
+   `cc -E -P` on this file feeds cffi (mpicoloc/pmpi/), and numpy dtypes are derived from the result, so no size,
+   offset or number of it is written a second time anywhere. Only declarations: no inline code, no initialisers.
+   All times are CLOCK_MONOTONIC nanoseconds unless the name says otherwise. */
+#ifndef MPICOLOC_H
+#define MPICOLOC_H
+
+#ifndef MC_CDEF /* cffi knows these types without a header */
+#include <stddef.h>
+#include <stdint.h>
+#endif
+
+enum {
+    MC_ABI_VERSION = 1,
+    MC_MAGIC = 0x6d63346c, /* "l4cm" */
+
+    MC_NAME_LEN = 64,
+    MC_PATH_LEN = 1024,
+    MC_TEXT_LEN = 256,
+
+    MC_N_LANES = 4,      /* threads of a rank that may call MPI with a table of their own */
+    MC_N_SITES = 2048,   /* rows of a lane's call-site table; row 0 is the overflow row */
+    MC_N_CYCLES = 1024,  /* rows of a lane's cycle table; row 0 is the overflow row */
+    MC_N_PEERS = 4096,   /* rows of a lane's message table; row 0 is the overflow row */
+    MC_N_GROUPS = 16,    /* shutters are dealt into groups, whose spread gives the interval */
+    MC_N_PENDING = 256,  /* cycles seen in a shutter that waits for its verdict */
+    MC_N_WINDOWS = 64,   /* shutters a segment remembers */
+    MC_N_MODULES = 128,  /* loaded objects that call sites are relative to */
+
+    MC_N_SLOTS = 64,        /* jobs on a node */
+    MC_N_NODE_RANKS = 1024, /* ranks of one job on one node */
+    MC_N_SHUTTERS = 8192,   /* shutters a node file remembers */
+    MC_N_CORUNNERS = 64,    /* co-runners a node file remembers */
+};
+
+/* Status of every C function of the project: 0 or one of these. */
+enum {
+    MC_OK = 0,
+    MC_E_SHM = -1,      /* shared memory cannot be made, opened or mapped */
+    MC_E_ABI = -2,      /* segment or board of another version, or not one of ours */
+    MC_E_FULL = -3,     /* no free slot or lane */
+    MC_E_GONE = -4,     /* the process or file is no longer there */
+    MC_E_MPI = -5,      /* the MPI library refused */
+    MC_E_SIGNAL = -6,   /* no free real-time signal for the gate */
+    MC_E_PERF = -7,     /* no hardware counters */
+    MC_E_ARG = -8,      /* a bad argument or option */
+};
+
+/* Life of a rank. */
+enum {
+    MC_RANK_INIT = 1,       /* inside MPI_Init */
+    MC_RANK_RUNNING = 2,
+    MC_RANK_FINALIZING = 3, /* tables are final; the rank waits in MPI_Finalize */
+    MC_RANK_ABORTED = 4,    /* the rank called MPI_Abort */
+    MC_RANK_EXITED = 5,     /* the rank left without MPI_Finalize */
+};
+
+/* Life of a job's profile, in the node file; what the first rank waits for. */
+enum { MC_PROFILE_NONE = 0, MC_PROFILE_WRITTEN = 1, MC_PROFILE_FAILED = 2 };
+
+/* Verdict on a shutter. */
+enum {
+    MC_VERDICT_UNKNOWN = 0,
+    MC_VERDICT_VALID = 1,
+    MC_VERDICT_MOVED = 2,   /* a co-runner used its processors inside the shutter */
+    MC_VERDICT_LATE = 3,    /* a co-runner was told too late */
+    MC_VERDICT_SILENT = 4,  /* a co-runner did not acknowledge (gone, new, or above its duty limit) */
+};
+
+/* Meters, in order of preference. */
+enum { MC_METER_NONE = 0, MC_METER_IPC = 1, MC_METER_BURST = 2 };
+
+enum { MC_MODE_PRELOAD = 1, MC_MODE_WRAP = 2 };
+
+/* What a cycle's time counts as. */
+enum { MC_PHASE_CORUN = 0, MC_PHASE_SOLO = 1, MC_PHASE_ALONE = 2 };
+
+/* The counter table: name, unit, meaning. One 64-bit counter each; a rank's value is the segment's own, which several
+   threads write, plus those of its lanes. */
+#define MC_COUNTERS(X)                                                                            \
+    X(n_calls, "1", "MPI calls made by the application")                                         \
+    X(mpi_ns, "ns", "time inside those calls")                                                   \
+    X(comp_ns, "ns", "time outside them, pauses excluded, since MPI_Init")                       \
+    X(sent_bytes, "bytes", "bytes given to sends and collectives")                               \
+    X(recv_bytes, "bytes", "bytes taken from receives (as posted) and collectives")              \
+    X(n_sent, "1", "point-to-point messages sent")                                               \
+    X(n_pauses, "1", "pauses of a thread of this rank by the gate")                              \
+    X(paused_ns, "ns", "time the rank's first thread stood still in the gate")                   \
+    X(n_site_overflow, "1", "calls counted in the call-site overflow row")                       \
+    X(n_cycle_overflow, "1", "cycles counted in the cycle overflow row")                         \
+    X(n_peer_overflow, "1", "messages counted in the message overflow row")                      \
+    X(n_pending_overflow, "1", "cycles inside a shutter that found no room and void it")         \
+    X(n_lane_overflow, "1", "calls by threads that found no lane, not recorded")                 \
+    X(n_events, "1", "events offered to the trace ring")                                         \
+    X(n_events_dropped, "1", "events overwritten in the ring or refused")
+
+#define MC_COUNTER_FIELD(name, unit, meaning) uint64_t name;
+typedef struct mc_counters {
+    MC_COUNTERS(MC_COUNTER_FIELD)
+} mc_counters;
+
+/* One call site and function. key 0: free row. */
+typedef struct mc_site_row {
+    uint64_t key;
+    uint32_t call;     /* index into the shim's table of calls */
+    uint32_t i_module; /* loaded object that holds the call site */
+    uint64_t offset;   /* of the return address in that object */
+    uint64_t n;
+    uint64_t bytes;
+    uint64_t time_ns;
+    uint64_t max_ns;
+} mc_site_row;
+
+/* Messages sent to one peer in one size class (class c > 0: 2^(c-1) <= bytes < 2^c; class 0: empty). */
+typedef struct mc_peer_row {
+    uint64_t key;
+    int32_t peer; /* rank in the application's world, -1 unknown */
+    uint32_t size_class;
+    uint64_t n;
+    uint64_t bytes;
+} mc_peer_row;
+
+/* What was seen of one kind of cycle in one phase and group. A cycle is a computation burst together with the
+   MPI call that ends it: from the end of one call to the end of the next. */
+typedef struct mc_cell {
+    uint64_t comp_ns; /* time in the burst, prorated at the edges of the phase */
+    uint64_t mpi_ns;  /* time in the call, likewise */
+    uint64_t n;       /* cycles that ended in the phase */
+} mc_cell;
+
+typedef struct mc_cycle_row {
+    uint64_t key;
+    uint32_t from; /* site row of the call before, of the call that ends the cycle */
+    uint32_t to;
+    uint32_t size_class; /* of the call that ends the cycle: half octaves of its bytes */
+    uint32_t i_pending;  /* hint: where this row stands in the lane's pending list */
+    mc_cell corun[MC_N_GROUPS];
+    mc_cell solo[MC_N_GROUPS];
+    mc_cell alone;
+} mc_cycle_row;
+
+typedef struct mc_pending {
+    uint64_t i_window;
+    uint64_t i_row;
+    mc_cell cell;
+} mc_pending;
+
+/* One thread's tables: one writer, no lock. Readers accept a torn row while the job runs. */
+typedef struct mc_lane {
+    uint64_t owner_tid; /* 0: free */
+    uint64_t t_leave;   /* end of this thread's last MPI call */
+    uint64_t paused_ns; /* time this thread stood still, ever */
+    uint64_t i_site;    /* site row of the last call */
+    uint64_t i_window;  /* next shutter this thread has not passed */
+    uint64_t n_pending;
+    uint64_t void_window; /* 1 + the window whose pending list overflowed */
+    uint64_t in_mpi;      /* 1 while inside an MPI call */
+    mc_counters counters; /* of this thread */
+    mc_pending pending[MC_N_PENDING];
+    mc_site_row sites[MC_N_SITES];
+    mc_peer_row peers[MC_N_PEERS];
+    mc_cycle_row cycles[MC_N_CYCLES];
+} mc_lane;
+
+typedef struct mc_module {
+    uint64_t base;
+    char path[MC_TEXT_LEN];
+} mc_module;
+
+/* How a rank stands still. Written by the node agent of the rank's own job, but for the acknowledgements. */
+typedef struct mc_gate {
+    int32_t signal;       /* the real-time signal whose handler is the gate; 0: no gate */
+    int32_t _pad;
+    uint64_t max_ns;      /* no pause is longer, whatever deadline_ns says */
+    uint64_t deadline_ns; /* pauses end here */
+    uint64_t epoch;       /* which shutter the pause is for */
+    uint64_t n_acks;      /* threads that entered the handler for this epoch */
+    uint64_t t_first_enter, t_last_enter;
+    uint64_t t_first_resume, t_last_resume;
+} mc_gate;
+
+/* A shutter in which this rank's job is the target: sampling time is [t0, t1). */
+typedef struct mc_window {
+    uint64_t t0, t1;
+    uint64_t epoch;
+    uint64_t verdict;
+} mc_window;
+
+/* Written by the agent: window number i lies in windows[i % MC_N_WINDOWS]; n_windows is stored last. */
+typedef struct mc_sampling {
+    uint64_t alone; /* 1: no other job on the node */
+    uint64_t n_windows;
+    mc_window windows[MC_N_WINDOWS];
+} mc_sampling;
+
+/* One event of the trace ring. */
+typedef struct mc_event {
+    uint64_t t_ns;
+    uint64_t duration_ns;
+    uint64_t bytes;
+    int32_t peer;
+    uint16_t call;
+    uint16_t i_site;
+} mc_event;
+
+/* One rank: file <shm dir>/mpicoloc.<key>.<world rank>.seg, sparse, so only touched pages cost memory.
+   With --trace the ring of n_events_max events follows the struct. */
+typedef struct mc_segment {
+    uint32_t magic, abi_version;
+    uint64_t size_bytes;
+    char key[MC_NAME_LEN];    /* names the job's files on this node */
+    char job_id[MC_NAME_LEN]; /* what people call the job */
+    char hostname[MC_NAME_LEN];
+    char mpi_library[MC_TEXT_LEN];
+    char command[MC_PATH_LEN];  /* arguments joined by blanks */
+    char out_path[MC_PATH_LEN]; /* where the profile goes, absolute; as rank 0 sees it */
+    int32_t world_rank, world_size; /* the application's world */
+    int32_t local_rank, local_size;
+    int32_t n_nodes, n_cores; /* of the job; cores this rank may run on */
+    int32_t pid;
+    int32_t mode;
+    uint64_t pid_start_ticks; /* field 22 of /proc/pid/stat: tells a reused pid */
+    uint64_t state;
+    int64_t start_realtime_ns; /* wall clock at MPI_Init */
+    uint64_t t_init, t_finalize, t_last;
+    uint64_t cpu_mask[16]; /* processors this rank may run on */
+    mc_gate gate;
+    mc_sampling sampling;
+    mc_counters counters;
+    uint64_t n_modules;
+    mc_module modules[MC_N_MODULES];
+    uint64_t n_events_max;
+    mc_lane lanes[MC_N_LANES];
+} mc_segment;
+
+/* Hardware counts of the target, summed over its threads, in one window of a shutter. */
+typedef struct mc_ipc {
+    uint64_t instructions, cycles;
+} mc_ipc;
+
+/* One shutter in which this job was the target. */
+typedef struct mc_shutter {
+    uint64_t epoch, t0, t1, verdict;
+    uint64_t n_corunners;
+    uint64_t moved_ns; /* processor time that co-runners used inside it */
+    mc_ipc before, during, after;
+} mc_shutter;
+
+typedef struct mc_corunner {
+    char job_id[MC_NAME_LEN];
+    uint64_t owner;
+    uint64_t t_first, t_last;
+} mc_corunner;
+
+/* One job on one node: file <shm dir>/mpicoloc.<key>.node, written by its agent. */
+typedef struct mc_node {
+    uint32_t magic, abi_version;
+    uint64_t size_bytes;
+    char key[MC_NAME_LEN];
+    int32_t agent_pid, keeper_pid;
+    uint64_t meter;
+    char meter_reason[MC_TEXT_LEN]; /* why not a better one */
+    uint64_t t_open, t_last;
+    uint64_t profile; /* MC_PROFILE_... */
+    uint64_t shared_ns; /* time with at least one co-runner */
+    uint64_t n_pauses, paused_ns;
+    uint64_t n_refused; /* shutters of others not obeyed because of the duty limit */
+    uint64_t shutter_duration_ns, shutter_period_ns; /* as adapted at the end */
+    uint64_t n_corunners;
+    mc_corunner corunners[MC_N_CORUNNERS];
+    uint64_t n_shutters; /* taken; the last MC_N_SHUTTERS are kept */
+    mc_shutter shutters[MC_N_SHUTTERS];
+} mc_node;
+
+/* What a job says about a shutter of another. */
+typedef struct mc_ack {
+    uint64_t epoch;
+    uint64_t t_told;   /* its threads had been signalled by then */
+    uint64_t t_resume; /* the first of them went on */
+    uint64_t moved_ns; /* processor time it used inside the shutter */
+} mc_ack;
+
+/* One job on the board. Every field has one writer, the job's agent; owner is claimed by compare-and-swap. */
+typedef struct mc_slot {
+    uint64_t owner; /* pid << 32 | low half of the agent's start ticks; 0: free */
+    uint64_t heartbeat;
+    uint64_t t_joined;
+    uint64_t seq; /* odd while the reservation below is being written */
+    uint64_t epoch, t0, t1;
+    mc_ack ack;
+    uint32_t uid;
+    uint32_t n_ranks;
+    uint64_t want_duration_ns; /* the shutter this job would like as target */
+    uint64_t want_period_ns;
+    char job_id[MC_NAME_LEN];
+    uint64_t cpu_mask[16];
+} mc_slot;
+
+/* All jobs of a node: file <shm dir>/mpicoloc.board. */
+typedef struct mc_board {
+    uint32_t magic, abi_version;
+    uint64_t size_bytes;
+    uint64_t _pad[6];
+    mc_slot slots[MC_N_SLOTS];
+} mc_board;
+
+/* ---- functions for Python (linked into _contract) and for the shim; no function here knows MPI ---- */
+
+/* Name, unit and meaning of counter i; NULL past the end. */
+const char *mc_counter_name(int i);
+const char *mc_counter_unit(int i);
+const char *mc_counter_meaning(int i);
+
+/* Map <shm dir>/mpicoloc.<key>.<what>; create makes it, private to the user. Size 0: as large as the file. */
+int mc_shm_path(char *path, size_t size, const char *key, const char *what);
+int mc_shm_map(void **out, const char *path, size_t size_bytes, int create);
+void mc_shm_unmap(void *map, size_t size_bytes);
+/* Make sure that writing to these bytes of a mapped file can not fail for want of memory, which would be SIGBUS. */
+int mc_shm_reserve(const char *path, size_t offset_bytes, size_t size_bytes);
+
+/* Cycles still pending go where their shutters' verdicts say; those without a verdict are dropped. */
+void mc_segment_settle(mc_segment *segment);
+
+/* The node agent of one job: POPPA Algorithms 1-3 without a daemon. Opens the board and the node file; finds the
+   job's rank segments by key as they appear. */
+typedef struct mc_agent mc_agent;
+int mc_agent_open(mc_agent **out, const char *key, const char *job_id);
+/* Sleep until the next duty (at most max_wait_ns) and do it. Returns MC_OK or a status; never blocks longer than
+   max_wait_ns plus the longest shutter. */
+int mc_agent_step(mc_agent *agent, uint64_t max_wait_ns);
+/* Ranks of this job on this node now: seen ever, alive, finalizing. */
+void mc_agent_ranks(const mc_agent *agent, int *n_seen, int *n_alive, int *n_finalizing);
+mc_node *mc_agent_node(mc_agent *agent);
+void mc_agent_close(mc_agent *agent);
+
+#endif

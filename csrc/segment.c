@@ -1,0 +1,87 @@
+#define _GNU_SOURCE
+#include "mpicoloc.h"
+#include "options.h"
+#include "table.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define COUNTER_NAME(name, unit, meaning) #name,
+#define COUNTER_UNIT(name, unit, meaning) unit,
+#define COUNTER_MEANING(name, unit, meaning) meaning,
+static const char *const counter_names[] = {MC_COUNTERS(COUNTER_NAME)};
+static const char *const counter_units[] = {MC_COUNTERS(COUNTER_UNIT)};
+static const char *const counter_meanings[] = {MC_COUNTERS(COUNTER_MEANING)};
+enum { N_COUNTERS = sizeof counter_names / sizeof *counter_names };
+
+const char *mc_counter_name(int i)
+{
+    return i >= 0 && i < N_COUNTERS ? counter_names[i] : NULL;
+}
+
+const char *mc_counter_unit(int i)
+{
+    return i >= 0 && i < N_COUNTERS ? counter_units[i] : NULL;
+}
+
+const char *mc_counter_meaning(int i)
+{
+    return i >= 0 && i < N_COUNTERS ? counter_meanings[i] : NULL;
+}
+
+int mc_shm_path(char *path, size_t size, const char *key, const char *what)
+{
+    const char *dir = mc_option_text(MC_OPT_SHM_DIR);
+    int n = snprintf(path, size, "%s/mpicoloc.%s%s%s", dir, key, *what ? "." : "", what);
+    return n > 0 && (size_t)n < size ? MC_OK : MC_E_ARG;
+}
+
+int mc_shm_reserve(const char *path, size_t offset_bytes, size_t size_bytes)
+{
+    int fd = open(path, O_RDWR | O_CLOEXEC | O_NOFOLLOW);
+    if (fd < 0)
+        return MC_E_SHM;
+    int error = posix_fallocate(fd, (off_t)offset_bytes, (off_t)size_bytes);
+    close(fd);
+    return error ? MC_E_SHM : MC_OK;
+}
+
+int mc_shm_map(void **out, const char *path, size_t size_bytes, int create)
+{
+    int flags = O_RDWR | O_CLOEXEC | O_NOFOLLOW | (create ? O_CREAT | O_EXCL : 0);
+    int fd = open(path, flags, 0600);
+    if (fd < 0 && create && errno == EEXIST && unlink(path) == 0) /* left by a dead process of the same name */
+        fd = open(path, flags, 0600);
+    if (fd < 0)
+        return errno == ENOENT ? MC_E_GONE : MC_E_SHM;
+    struct stat status;
+    int ok = create ? ftruncate(fd, (off_t)size_bytes) == 0 : 1;
+    ok = ok && fstat(fd, &status) == 0 && (size_t)status.st_size >= size_bytes;
+    if (ok && size_bytes == 0)
+        size_bytes = (size_t)status.st_size;
+    void *map = ok && size_bytes ? mmap(NULL, size_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0) : MAP_FAILED;
+    close(fd);
+    if (map == MAP_FAILED) {
+        if (create)
+            unlink(path);
+        return MC_E_SHM;
+    }
+    *out = map;
+    return MC_OK;
+}
+
+void mc_shm_unmap(void *map, size_t size_bytes)
+{
+    if (map)
+        munmap(map, size_bytes);
+}
+
+void mc_segment_settle(mc_segment *segment)
+{
+    for (int i = 0; i < MC_N_LANES; i++)
+        mc_pending_settle(&segment->sampling, &segment->lanes[i], 1);
+}

@@ -1,0 +1,31 @@
+/* The bounded tables of a lane: open addressing, row 0 takes what finds no room. */
+#ifndef MPICOLOC_TABLE_H
+#define MPICOLOC_TABLE_H
+
+#include "mpicoloc.h"
+
+/* Each returns a row index; 0 when the table is full. */
+uint32_t mc_site_find(mc_segment *segment, mc_lane *lane, uint32_t call, const void *site);
+uint32_t mc_cycle_find(mc_lane *lane, uint32_t from, uint32_t to, uint64_t bytes);
+uint32_t mc_peer_find(mc_lane *lane, int peer, uint64_t bytes);
+
+/* 0 for 0 bytes, else 2 log2(bytes) rounded down to half octaves, plus 1. */
+uint32_t mc_half_octave(uint64_t bytes);
+
+/* 0 for 0 bytes, else 1 + floor(log2(bytes)). */
+uint32_t mc_octave(uint64_t bytes);
+
+/* Add to the row's cell of window i_window, kept until the verdict; 0 when there is no room. */
+int mc_pending_add(mc_lane *lane, uint32_t i_row, uint64_t i_window, const mc_cell *add);
+
+/* Move what has a verdict into the table; all != 0: forget the rest. */
+void mc_pending_settle(const mc_sampling *sampling, mc_lane *lane, int all);
+
+static inline void mc_cell_add(mc_cell *cell, const mc_cell *add)
+{
+    cell->comp_ns += add->comp_ns;
+    cell->mpi_ns += add->mpi_ns;
+    cell->n += add->n;
+}
+
+#endif
