@@ -1,0 +1,100 @@
+"""What is known of one job at its end."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from mpicoloc.core.estimate import Estimate
+from mpicoloc.core.tables import COLUMNS, Table, dtype, frozen, table
+from mpicoloc.errors import DataError
+
+SCHEMA_VERSION = 1
+
+
+@dataclass(frozen=True)
+class Job:
+    """Facts of the job. `n_cores` counts processors that its ranks may run on, all nodes together."""
+
+    id: str
+    command: str
+    n_ranks: int
+    n_nodes: int
+    n_cores: int
+    mpi_library: str
+    wall_s: float
+    start_unix_s: float = 0.0
+    mode: str = ""
+
+
+@dataclass(frozen=True)
+class MpiSummary:
+    """Totals over all ranks; None: not measured."""
+
+    n_calls: int | None = None
+    sent_bytes: int | None = None
+    recv_bytes: int | None = None
+    time_frac: float | None = None
+
+
+@dataclass(frozen=True)
+class Interference:
+    """What the co-runners cost the job.
+
+    `slowdown` is None when it could not be measured; `reason` then says why in one line. `alternatives` are the
+    results of the other estimators that ran. `overhead_frac` is the share of the job's time spent standing still
+    for shutters of others; `coverage_frac` the share of co-run time in cycles that were also seen solo.
+    """
+
+    slowdown: Estimate | None = None
+    reason: str = ""
+    meter: str = "none"
+    meter_reason: str = ""
+    n_taken: int | None = None
+    n_used: int | None = None
+    overhead_frac: float | None = None
+    coverage_frac: float | None = None
+    shared_s: float | None = None
+    alternatives: tuple[Estimate, ...] = ()
+
+
+@dataclass(frozen=True)
+class Price:
+    """Price in service units (SU); the interval of the fair price follows that of the slowdown."""
+
+    rate_su: float
+    runtime_su: float
+    fair_su: float
+    discount_frac: float
+    pricing: str
+    fair_low_su: float
+    fair_high_su: float
+
+
+@dataclass(frozen=True)
+class Profile:
+    """One job. `tables` has every table of `core.tables.COLUMNS`, read-only; missing ones become empty.
+
+    Raises
+    ------
+    DataError
+        If a table is unknown or has other columns than `core.tables` says.
+    """
+
+    job: Job
+    tables: Mapping[str, Table]
+    mpi: MpiSummary
+    interference: Interference
+    price: Price | None
+    partial: bool = False
+    notes: tuple[str, ...] = ()
+    schema_version: int = field(default=SCHEMA_VERSION)
+
+    def __post_init__(self) -> None:
+        for name, array in self.tables.items():
+            if name not in COLUMNS:
+                raise DataError(f"profile: unknown table {name!r}")
+            if array.dtype != dtype(name):
+                raise DataError(f"profile: table {name} has columns {array.dtype.names}, not those of schema 1")
+        full = {name: frozen(self.tables[name]) if name in self.tables else table(name) for name in COLUMNS}
+        object.__setattr__(self, "tables", full)

@@ -1,0 +1,182 @@
+"""The tables of a profile: which columns each has, with unit and meaning. Written once, for memory, HDF5 and docs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from mpicoloc.errors import DataError
+
+Table = NDArray[np.void]
+
+# Phases of mpicoloc.h (MC_PHASE_*) and verdicts (MC_VERDICT_*), in their order.
+PHASES = ("corun", "solo", "alone")
+VERDICTS = ("unknown", "valid", "moved", "late", "silent")
+
+
+@dataclass(frozen=True)
+class Column:
+    """One column: name, numpy type, unit, meaning."""
+
+    name: str
+    type: str
+    unit: str
+    meaning: str
+
+
+def _columns(text: str) -> tuple[Column, ...]:
+    rows = (line.split(None, 3) for line in text.strip().splitlines())
+    return tuple(Column(name, type_, unit, meaning) for name, type_, unit, meaning in rows)
+
+
+COLUMNS: Mapping[str, tuple[Column, ...]] = {
+    "ranks": _columns("""
+        rank             i4   1      rank in the application's MPI_COMM_WORLD
+        i_node           i4   1      row of the node in /nodes
+        pid              i4   1      process id
+        n_cores          i4   1      processors this rank may run on
+        state            S12  1      running, finalized, aborted, exited or lost
+        init_s           f8   s      MPI_Init, from the first rank's MPI_Init on the same node
+        wall_s           f8   s      from MPI_Init to MPI_Finalize or the last sign of life
+        n_calls          u8   1      MPI calls made by the application
+        mpi_ns           u8   ns     time inside those calls
+        comp_ns          u8   ns     time outside them, pauses excluded, since MPI_Init
+        sent_bytes       u8   bytes  bytes given to sends and collectives
+        recv_bytes       u8   bytes  bytes taken from receives (as posted) and collectives
+        n_sent           u8   1      point-to-point messages sent
+        n_pauses         u8   1      pauses of a thread of this rank by the gate
+        paused_ns        u8   ns     time the rank's first thread stood still in the gate
+        n_site_overflow  u8   1      calls counted in the call-site overflow row
+        n_cycle_overflow u8   1      cycles counted in the cycle overflow row
+        n_peer_overflow  u8   1      messages counted in the message overflow row
+        n_pending_overflow u8 1      cycles inside a shutter that found no room and void it
+        n_lane_overflow  u8   1      calls by threads that found no lane, not recorded
+        n_events         u8   1      events offered to the trace ring
+        n_events_dropped u8   1      events overwritten in the ring or refused
+    """),
+    "nodes": _columns("""
+        hostname         S64  1      name of the node
+        meter            S8   1      meter in use: none, ipc or burst
+        meter_reason     S256 1      why not a better meter
+        watched_s        f8   s      time the node agent watched the job
+        shared_s         f8   s      time with at least one co-runner on the node
+        n_pauses         u8   1      pauses of the job on this node for shutters of others
+        paused_s         f8   s      time in those pauses
+        n_refused        u8   1      shutters of others not obeyed because of the duty limit
+        shutter_duration_s f8 s      shutter duration as adapted at the end
+        shutter_period_s f8   s      shutter period as adapted at the end
+        n_taken          u8   1      shutters taken for this job
+    """),
+    "modules": _columns("""
+        path             S256 1      loaded object that call sites are relative to
+    """),
+    "call_sites": _columns("""
+        rank             i4   1      rank
+        lane             i2   1      thread of the rank
+        i_site           i4   1      number of the site in its lane; 0 is the overflow row
+        call             S40  1      MPI function
+        i_module         i4   1      row of the loaded object in /modules, -1 unknown
+        offset           u8   bytes  of the return address in that object
+        n                u8   1      calls
+        bytes            u8   bytes  bytes moved by them
+        time_ns          u8   ns     time inside them
+        max_ns           u8   ns     longest one
+    """),
+    "peers": _columns("""
+        src              i4   1      sending rank
+        dst              i4   1      receiving rank, -1 unknown
+        size_class       i2   1      c > 0: 2^(c-1) <= bytes < 2^c; 0: empty
+        n                u8   1      messages
+        bytes            u8   bytes  their bytes
+    """),
+    "cycles": _columns("""
+        rank             i4   1      rank
+        lane             i2   1      thread of the rank
+        from_site        i4   1      i_site of the call before the burst
+        to_site          i4   1      i_site of the call that ends the cycle
+        size_class       i2   1      of that call: half octaves of its bytes
+        phase            u1   1      0 co-run, 1 solo (valid shutter), 2 alone on the node
+        group            u1   1      group of shutters, for the interval
+        n                u8   1      cycles that ended in this phase
+        comp_ns          u8   ns     time in the burst, prorated at the edges of the phase
+        mpi_ns           u8   ns     time in the call, likewise
+    """),
+    "shutters": _columns("""
+        i_node           i4   1      row of the node in /nodes
+        epoch            u8   1      number of the shutter on its node
+        t0_ns            u8   ns     start of sampling, CLOCK_MONOTONIC of the node
+        t1_ns            u8   ns     end of sampling
+        verdict          u1   1      0 unknown, 1 valid, 2 moved, 3 late, 4 silent
+        n_corunners      i4   1      co-runners asked to stand still
+        moved_ns         u8   ns     processor time that co-runners used inside it
+        before_instructions u8 1     instructions outside MPI, window before the shutter
+        before_cycles    u8   1      processor cycles of that window
+        during_instructions u8 1     instructions outside MPI, inside the shutter
+        during_cycles    u8   1      processor cycles of that window
+        after_instructions u8 1      instructions outside MPI, window after the shutter
+        after_cycles     u8   1      processor cycles of that window
+    """),
+    "corunners": _columns("""
+        i_node           i4   1      row of the node in /nodes
+        job_id           S64  1      the other job
+        overlap_s        f8   s      time both were on the node
+    """),
+    "events": _columns("""
+        rank             i4   1      rank
+        t_ns             u8   ns     start of the call, CLOCK_MONOTONIC of the rank's node
+        duration_ns      u8   ns     time inside the call
+        bytes            u8   bytes  bytes it moved
+        peer             i4   1      rank at the other end, -1 none or unknown
+        call             S40  1      MPI function
+        i_site           i4   1      number of the call site
+    """),
+}
+
+
+def dtype(name: str) -> np.dtype[np.void]:
+    """The numpy type of table `name`."""
+    return np.dtype([(column.name, column.type) for column in COLUMNS[name]])
+
+
+def table(name: str, columns: Mapping[str, ArrayLike] | None = None) -> Table:
+    """Build table `name` from its columns; a column left out is filled with zeros, none at all makes it empty.
+
+    Raises
+    ------
+    DataError
+        If a column is unknown or the columns have different lengths.
+    """
+    columns = dict(columns or {})
+    unknown = set(columns) - {column.name for column in COLUMNS[name]}
+    if unknown:
+        raise DataError(f"table {name}: unknown column {sorted(unknown)[0]!r}")
+    arrays = {key: _as_array(value) for key, value in columns.items()}
+    lengths = {array.shape for array in arrays.values()} or {(0,)}
+    if len(lengths) != 1 or len(next(iter(lengths))) != 1:
+        raise DataError(f"table {name}: columns must be 1-D and of one length, got shapes {sorted(lengths)}")
+    out = np.zeros(next(iter(lengths)), dtype=dtype(name))
+    for key, array in arrays.items():
+        out[key] = array
+    return frozen(out)
+
+
+def _as_array(value: ArrayLike) -> NDArray[Any]:
+    array = np.asarray(value)
+    if array.dtype.kind in "UO":
+        array = np.array([str(text).encode("utf-8", "replace") for text in array.tolist()], dtype=bytes)
+    return array
+
+
+def frozen(array: Table) -> Table:
+    """The same array, read-only."""
+    array.flags.writeable = False
+    return array
+
+
+def text(value: Any) -> str:
+    """A string cell of a table as str."""
+    return value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value)
