@@ -1,0 +1,221 @@
+"""csrc/mpicoloc.h seen from Python: layouts, constants, shared-memory files and the node agent.
+
+The only module that imports the compiled contract. NumPy is imported where it is needed, so that the
+coordinator, which lives beside a running application, starts without it. The header's constants are attributes
+of this module (`contract.MC_RANK_FINALIZING`).
+"""
+
+from __future__ import annotations
+
+import functools
+import mmap
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from mpicoloc.errors import DataError, EnvironmentFault
+
+try:
+    from mpicoloc._contract import ffi, lib  # type: ignore[import-not-found, unused-ignore]
+except ImportError as error:  # pragma: no cover - a broken installation
+    raise EnvironmentFault(
+        f"mpicoloc._contract cannot be loaded ({error}): install mpicoloc again"
+    ) from error
+
+if TYPE_CHECKING:
+    import numpy as np
+
+_STRUCT_OF_SUFFIX = {".seg": "mc_segment", ".node": "mc_node", ".board": "mc_board"}
+
+
+class Counter(NamedTuple):
+    """One row of the counter table."""
+
+    name: str
+    unit: str
+    meaning: str
+
+
+def __getattr__(name: str) -> int:
+    if name.startswith("MC_") and hasattr(lib, name):
+        return int(getattr(lib, name))
+    raise AttributeError(f"the contract has no {name!r}")
+
+
+@functools.cache
+def dtype(name: str) -> np.dtype[Any]:
+    """NumPy dtype of a C type of the contract; char arrays become byte strings.
+
+    Parameters
+    ----------
+    name : str
+        As in the header, for example "mc_segment".
+
+    Returns
+    -------
+    numpy.dtype
+        Same size, same offsets.
+    """
+    return _dtype_of(ffi.typeof(name))
+
+
+def _dtype_of(ctype: Any) -> np.dtype[Any]:
+    import numpy as np
+
+    if ctype.kind == "array":
+        if ctype.item.cname == "char":
+            return np.dtype(f"S{ctype.length}")
+        return np.dtype((_dtype_of(ctype.item), (ctype.length,)))
+    if ctype.kind == "struct":
+        # Raises for an opaque struct; cffi aborts when asked for the fields of one.
+        itemsize = ffi.sizeof(ctype)
+        fields = dict(ctype.fields)
+        return np.dtype(
+            {
+                "names": list(fields),
+                "formats": [_dtype_of(field.type) for field in fields.values()],
+                "offsets": [field.offset for field in fields.values()],
+                "itemsize": itemsize,
+            }
+        )
+    if ctype.kind != "primitive":
+        raise TypeError(f"{ctype.cname} has no place in shared memory")
+    if ctype.cname in ("float", "double"):
+        return np.dtype(f"f{ffi.sizeof(ctype)}")
+    sign = "i" if int(ffi.cast(ctype, -1)) < 0 else "u"
+    return np.dtype(f"{sign}{ffi.sizeof(ctype)}")
+
+
+@functools.cache
+def counters() -> tuple[Counter, ...]:
+    """The counter table of the header, in the order of the struct mc_counters."""
+    rows: list[Counter] = []
+    while (name := lib.mc_counter_name(len(rows))) != ffi.NULL:
+        i = len(rows)
+        texts = name, lib.mc_counter_unit(i), lib.mc_counter_meaning(i)
+        rows.append(Counter(*(ffi.string(text).decode() for text in texts)))
+    return tuple(rows)
+
+
+def shm_path(key: str, what: str) -> str:
+    """Path of a job's file on this node; `what` is "node", "<rank>.seg" ..."""
+    buffer = ffi.new("char[]", lib.MC_PATH_LEN)
+    status = lib.mc_shm_path(buffer, lib.MC_PATH_LEN, key.encode(), what.encode())
+    if status != lib.MC_OK:
+        raise EnvironmentFault(
+            f"path of job key {key!r} in shared memory is too long: shorten MPICOLOC_SHM_DIR"
+        )
+    path: str = ffi.string(buffer).decode()
+    return path
+
+
+def map_file(path: str | os.PathLike[str]) -> np.void:
+    """A segment, node file or board as it is now and as it changes, read-only.
+
+    Parameters
+    ----------
+    path : str or path
+        Its ending (.seg, .node, .board) tells which.
+
+    Returns
+    -------
+    numpy.void
+        One record of the file's struct.
+
+    Raises
+    ------
+    DataError
+        If the file is not one of ours, or of another version.
+    """
+    with open(path, "rb") as file:
+        mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+    return _record(path, mapped)
+
+
+def read_segment(path: str | os.PathLike[str]) -> tuple[np.void, np.ndarray[Any, Any]]:
+    """A private copy of a segment, its pending cycles settled, and its trace in time order.
+
+    Reading, unlike mapping, leaves the holes of the sparse file unallocated.
+
+    Raises
+    ------
+    DataError
+        If the file is not a segment of this version.
+    """
+    import numpy as np
+
+    with open(path, "rb") as file:
+        content = bytearray(file.read())
+    segment = _record(path, content)
+    lib.mc_segment_settle(ffi.cast("mc_segment *", ffi.from_buffer(content)))
+    ring = np.frombuffer(content, dtype=np.uint8, offset=ffi.sizeof("mc_segment"))
+    n_room = min(int(segment["n_events_max"]), ring.nbytes // ffi.sizeof("mc_event"))
+    events = ring[: n_room * ffi.sizeof("mc_event")].view(dtype("mc_event"))
+    events = events[events["t_ns"] > 0]
+    return segment, events[np.argsort(events["t_ns"], kind="stable")]
+
+
+def _record(path: str | os.PathLike[str], content: Any) -> np.void:
+    import numpy as np
+
+    name = os.fspath(path)
+    struct = _STRUCT_OF_SUFFIX.get(os.path.splitext(name)[1])
+    if struct is None:
+        raise DataError(f"{name} is no file of mpicoloc: name a {', '.join(_STRUCT_OF_SUFFIX)} file")
+    if len(content) < dtype(struct).itemsize:
+        raise DataError(f"{name} is cut short: {len(content)} bytes, a {struct} has {dtype(struct).itemsize}")
+    record: np.void = np.frombuffer(content, dtype=dtype(struct), count=1)[0]
+    found = (int(record["magic"]), int(record["abi_version"]))
+    if found != (lib.MC_MAGIC, lib.MC_ABI_VERSION):
+        raise DataError(
+            f"{name} has magic {found[0]:#x} and version {found[1]}, not {lib.MC_MAGIC:#x} and "
+            f"{lib.MC_ABI_VERSION}: the job ran with another version of mpicoloc"
+        )
+    return record
+
+
+def set_profile_state(path: str | os.PathLike[str], state: int) -> None:
+    """Tell in the node file what became of the profile (MC_PROFILE_...): rank 0 waits for it."""
+    import numpy as np
+
+    with open(path, "r+b") as file, mmap.mmap(file.fileno(), 0) as mapped:
+        node = np.frombuffer(mapped, dtype=dtype("mc_node"), count=1)
+        node["profile"] = state
+        del node  # the mapping cannot close while a view of it lives
+
+
+class Agent:
+    """The node agent of one job (csrc/agent.c), driven by the coordinator."""
+
+    def __init__(self, handle: Any) -> None:
+        self._handle = handle
+
+    def step(self, max_wait_ns: int) -> int:
+        """Sleep until the next duty, at most `max_wait_ns`, and do it; the GIL is free meanwhile."""
+        return int(lib.mc_agent_step(self._handle, max_wait_ns))
+
+    def ranks(self) -> tuple[int, int, int]:
+        """Ranks of this job on this node: seen ever, alive, finalizing."""
+        n = ffi.new("int[3]")
+        lib.mc_agent_ranks(self._handle, n, n + 1, n + 2)
+        return n[0], n[1], n[2]
+
+
+@contextmanager
+def open_agent(key: str, job_id: str) -> Iterator[Agent]:
+    """The agent of job `key` for the time of a with block.
+
+    Raises
+    ------
+    EnvironmentFault
+        If the board or the node file cannot be opened.
+    """
+    out = ffi.new("mc_agent **")
+    status = lib.mc_agent_open(out, key.encode(), job_id.encode())
+    if status != lib.MC_OK:
+        raise EnvironmentFault(f"node agent of {job_id} cannot start (status {status}): see `mpicoloc check`")
+    try:
+        yield Agent(out[0])
+    finally:
+        lib.mc_agent_close(out[0])

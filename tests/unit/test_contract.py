@@ -1,0 +1,111 @@
+"""The Python view of the contract has the layout that the C compiler chose."""
+
+import os
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from mpicoloc.errors import DataError
+from mpicoloc.pmpi import contract
+
+ffi = contract.ffi
+STRUCTS = [name for name in ffi.list_types()[0] if name != "mc_agent"]  # which is opaque
+
+
+@pytest.mark.parametrize("name", STRUCTS)
+def test_dtype_has_the_layout_of_the_compiler(name):
+    ctype, derived = ffi.typeof(name), contract.dtype(name)
+    assert derived.itemsize == ffi.sizeof(ctype)
+    assert list(derived.names) == [field for field, _ in ctype.fields]
+    for field, declared in ctype.fields:
+        assert derived.fields[field][1] == declared.offset
+        assert derived.fields[field][0].itemsize == ffi.sizeof(declared.type)
+
+
+def test_structs_of_the_header_are_all_there():
+    assert {"mc_segment", "mc_node", "mc_board", "mc_lane", "mc_counters"} <= set(STRUCTS)
+
+
+def test_counter_table_is_the_counter_struct():
+    names = [counter.name for counter in contract.counters()]
+    assert names == list(contract.dtype("mc_counters").names)
+    assert all(counter.unit and counter.meaning for counter in contract.counters())
+
+
+def test_constants_are_attributes():
+    assert contract.MC_OK == 0
+    assert contract.MC_E_SHM < 0
+    with pytest.raises(AttributeError):
+        contract.MC_NO_SUCH_CONSTANT  # noqa: B018
+
+
+def test_shm_path_follows_the_option(monkeypatch, tmp_path):
+    monkeypatch.setenv("MPICOLOC_SHM_DIR", str(tmp_path))
+    assert contract.shm_path("k", "3.seg") == f"{tmp_path}/mpicoloc.k.3.seg"
+
+
+def make_segment(path, **fields):
+    """A segment file of the right size with `fields` set."""
+    segment = np.zeros(1, contract.dtype("mc_segment"))
+    segment["magic"], segment["abi_version"] = contract.MC_MAGIC, contract.MC_ABI_VERSION
+    for name, value in fields.items():
+        segment[name] = value
+    path.write_bytes(segment.tobytes())
+    return path
+
+
+def test_map_file_is_read_only_and_live(tmp_path):
+    path = make_segment(tmp_path / "mpicoloc.k.0.seg", world_rank=7)
+    segment = contract.map_file(path)
+    assert segment["world_rank"] == 7
+    with pytest.raises(ValueError, match="read-only"):
+        segment["world_rank"] = 8
+    offset = contract.dtype("mc_segment").fields["world_rank"][1]
+    with open(path, "r+b") as file:
+        os.pwrite(file.fileno(), np.int32(9).tobytes(), offset)
+    assert segment["world_rank"] == 9
+
+
+def test_foreign_and_cut_files_are_refused(tmp_path):
+    short = tmp_path / "short.seg"
+    short.write_bytes(b"\0" * 100)
+    with pytest.raises(DataError, match="cut short"):
+        contract.map_file(short)
+    with pytest.raises(DataError, match="version"):
+        contract.map_file(make_segment(tmp_path / "old.seg", abi_version=99))
+    with pytest.raises(DataError, match="no file of mpicoloc"):
+        contract.read_segment(__file__)
+
+
+def test_read_segment_settles_pending_cycles_on_its_copy(tmp_path):
+    lane = np.zeros((), contract.dtype("mc_lane"))
+    lane["n_pending"] = 2
+    for i_pending, i_window in enumerate((0, 1)):
+        lane["pending"][i_pending] = (i_window, 5, (100, 10, 1))
+    sampling = np.zeros((), contract.dtype("mc_sampling"))
+    sampling["n_windows"] = 2
+    sampling["windows"]["epoch"][:2] = 1, 2
+    sampling["windows"]["verdict"][:2] = contract.MC_VERDICT_VALID, contract.MC_VERDICT_UNKNOWN
+    lanes = np.zeros(contract.MC_N_LANES, contract.dtype("mc_lane"))
+    lanes[0] = lane
+    path = make_segment(tmp_path / "mpicoloc.k.0.seg", lanes=lanes, sampling=sampling)
+    before = path.read_bytes()
+    segment, _ = contract.read_segment(path)
+    assert segment["lanes"]["cycles"]["solo"]["comp_ns"].sum() == 100
+    assert path.read_bytes() == before
+
+
+def test_set_profile_state(tmp_path):
+    node = np.zeros(1, contract.dtype("mc_node"))
+    node["magic"], node["abi_version"] = contract.MC_MAGIC, contract.MC_ABI_VERSION
+    path = tmp_path / "mpicoloc.k.node"
+    path.write_bytes(node.tobytes())
+    contract.set_profile_state(path, contract.MC_PROFILE_WRITTEN)
+    assert contract.map_file(path)["profile"] == contract.MC_PROFILE_WRITTEN
+
+
+def test_import_needs_no_numpy():
+    code = "import sys, mpicoloc.pmpi.contract; sys.exit('numpy' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], timeout=30).returncode == 0
