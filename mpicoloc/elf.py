@@ -1,0 +1,276 @@
+"""What MPI a program links, read from its ELF headers: nothing of the program is run or loaded.
+
+``ldd`` would run the program's own loader, costs a process per rank, and does not say what a library loads in turn.
+"""
+
+from __future__ import annotations
+
+import functools
+import mmap
+import os
+import shutil
+import struct
+from collections import deque
+from dataclasses import dataclass, field
+
+from mpicoloc.errors import UsageError
+
+MPI_SONAMES = {
+    "libmpi_abi.so": "abi",
+    "libmpi.so.40": "openmpi",
+    "libmpi.so.20": "openmpi",
+    "libmpi.so.12": "mpich",
+    "libmpich.so.12": "mpich",
+    "libmpich.so.14": "mpich",
+}
+"""Family of an MPI library by its file name; `libmpi.so` without a number is looked into."""
+
+_PT_LOAD, _PT_DYNAMIC, _PT_INTERP = 1, 2, 3
+_DT_NEEDED, _DT_STRTAB, _DT_RPATH, _DT_RUNPATH = 1, 5, 15, 29
+
+
+@dataclass(frozen=True)
+class Elf:
+    """The few facts of an ELF file that tell what it loads."""
+
+    path: str
+    bits: int
+    machine: int
+    dynamic: bool
+    needed: tuple[str, ...] = ()
+    runpath: tuple[str, ...] = ()
+    rpath: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Linked:
+    """The MPI that a program will load: family ("mpich", "openmpi", "abi"), its file, or None when it is not found."""
+
+    abi: str
+    soname: str
+    path: str | None
+    through: str = field(default="", compare=False)
+
+
+def read(path: str) -> Elf | None:
+    """ELF facts of a file; None when it is no ELF file.
+
+    Raises
+    ------
+    UsageError
+        If it is one but cut short or damaged.
+    """
+    with open(path, "rb") as file:
+        head = file.read(64)
+        if head[:4] != b"\x7fELF":
+            return None
+        try:
+            with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as image:
+                return _parse(path, image)
+        except (struct.error, ValueError, IndexError) as error:
+            raise UsageError(f"{path} is a damaged program file ({error}): build it again") from None
+
+
+def _parse(path: str, image: mmap.mmap) -> Elf:
+    wide, order = image[4] == 2, "<" if image[5] == 1 else ">"
+    machine = struct.unpack_from(order + "H", image, 18)[0]
+    offset = struct.unpack_from(order + ("Q" if wide else "I"), image, 32 if wide else 28)[0]
+    size, count = struct.unpack_from(order + "HH", image, 54 if wide else 42)
+    loads, dynamic = [], None
+    for i in range(count):
+        at = offset + i * size
+        if wide:
+            kind, _, start, address, _, length = struct.unpack_from(order + "IIQQQQ", image, at)
+        else:
+            kind, start, address, _, length = struct.unpack_from(order + "IIIII", image, at)
+        if kind == _PT_LOAD:
+            loads.append((address, start, length))
+        elif kind == _PT_DYNAMIC:
+            dynamic = (start, length)
+    bits = 64 if wide else 32
+    if dynamic is None:
+        return Elf(path, bits, machine, dynamic=False)
+    tags = _dynamic_tags(image, order + ("qQ" if wide else "iI"), *dynamic)
+    return _from_tags(path, bits, machine, image, tags, loads)
+
+
+def _dynamic_tags(image: mmap.mmap, layout: str, start: int, length: int) -> list[tuple[int, int]]:
+    step = struct.calcsize(layout)
+    tags = []
+    for at in range(start, start + length, step):
+        tag, value = struct.unpack_from(layout, image, at)
+        if tag == 0:
+            break
+        tags.append((tag, value))
+    return tags
+
+
+def _from_tags(path: str, bits: int, machine: int, image: mmap.mmap, tags: list[tuple[int, int]],
+               loads: list[tuple[int, int, int]]) -> Elf:  # fmt: skip
+    table = dict(tags).get(_DT_STRTAB, 0)
+    base = next((start + table - address for address, start, length in loads if address <= table < address + length), 0)
+
+    def text(at: int) -> str:
+        end = image.find(b"\0", base + at)
+        return image[base + at : end].decode(errors="replace")
+
+    def paths(tag: int) -> tuple[str, ...]:
+        origin = os.path.dirname(os.path.realpath(path))
+        joined = ":".join(text(value) for kind, value in tags if kind == tag)
+        return tuple(_expand(entry, origin) for entry in joined.split(":") if entry)
+
+    needed = tuple(text(value) for kind, value in tags if kind == _DT_NEEDED)
+    return Elf(path, bits, machine, True, needed, paths(_DT_RUNPATH), paths(_DT_RPATH))
+
+
+def _expand(entry: str, origin: str) -> str:
+    return entry.replace("$ORIGIN", origin).replace("${ORIGIN}", origin)
+
+
+@functools.cache
+def _loader_cache() -> dict[str, list[str]]:
+    """Library name to paths, from /etc/ld.so.cache (format "glibc-ld.so.cache1.1")."""
+    try:
+        with open("/etc/ld.so.cache", "rb") as file:
+            data = file.read()
+    except OSError:
+        return {}
+    magic = b"glibc-ld.so.cache1.1"
+    start = data.find(magic)
+    found: dict[str, list[str]] = {}
+    if start < 0:
+        return found
+    count = struct.unpack_from("<I", data, start + len(magic))[0]
+    for i in range(count):
+        at = start + 48 + 24 * i
+        if at + 24 > len(data):
+            break
+        _, key, value = struct.unpack_from("<iII", data, at)
+        names = [data[start + o : data.find(b"\0", start + o)].decode(errors="replace") for o in (key, value)]
+        found.setdefault(names[0], []).append(names[1])
+    return found
+
+
+def _default_dirs(machine: int) -> tuple[str, ...]:
+    triplets = {62: "x86_64-linux-gnu", 183: "aarch64-linux-gnu", 243: "riscv64-linux-gnu", 21: "powerpc64le-linux-gnu"}
+    triplet = triplets.get(machine)
+    dirs = (f"/lib/{triplet}", f"/usr/lib/{triplet}") if triplet else ()
+    return (*dirs, "/lib64", "/usr/lib64", "/lib", "/usr/lib")
+
+
+def _locate(soname: str, user: Elf, inherited: tuple[str, ...], library_path: tuple[str, ...]) -> str | None:
+    """The file that the loader would take for `soname`, asked for by `user`."""
+    if "/" in soname:
+        return soname if os.path.exists(soname) else None
+    own = () if user.runpath else (*user.rpath, *inherited)
+    for folder in (*own, *library_path, *user.runpath):
+        path = os.path.join(folder, soname)
+        if os.path.exists(path):
+            return path
+    for path in _loader_cache().get(soname, []):
+        if os.path.exists(path) and _fits(path, user):
+            return path
+    for folder in _default_dirs(user.machine):
+        path = os.path.join(folder, soname)
+        if os.path.exists(path):
+            return path
+    return None
+
+
+def _fits(path: str, user: Elf) -> bool:
+    with open(path, "rb") as file:
+        head = file.read(20)
+    return len(head) == 20 and (head[4] == 2) == (user.bits == 64) and head[18:20] == user.machine.to_bytes(2, "little")
+
+
+def family(path_or_soname: str) -> str | None:
+    """MPI family of a library by its name, or by what it holds when the name tells nothing; None when it is no MPI."""
+    name = os.path.basename(path_or_soname)
+    if name in MPI_SONAMES:
+        return MPI_SONAMES[name]
+    for stem, abi in (("libmpi_abi.so", "abi"), ("libmpich.so", "mpich")):
+        if name == stem or name.startswith(stem + "."):
+            return abi
+    if name.startswith("libmpi.so"):
+        return _family_by_content(path_or_soname)
+    return None
+
+
+def _family_by_content(path: str) -> str | None:
+    real = os.path.realpath(path)
+    if os.path.basename(real) in MPI_SONAMES:
+        return MPI_SONAMES[os.path.basename(real)]
+    try:
+        with open(real, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as image:
+            if image.find(b"ompi_mpi_comm_world") >= 0:
+                return "openmpi"
+            return "mpich" if image.find(b"MPIR_") >= 0 else None
+    except (OSError, ValueError):
+        return None
+
+
+def linked_mpi(path: str, env_library_path: str | None = None) -> Linked | None:
+    """The MPI library that the program at `path` loads, directly or through its libraries; None when it loads none.
+
+    Parameters
+    ----------
+    path : str
+        An ELF program or library.
+    env_library_path : str, optional
+        Text of LD_LIBRARY_PATH; default this process's.
+
+    Returns
+    -------
+    Linked or None
+    """
+    first = read(path)
+    if first is None:
+        return None
+    text = os.environ.get("LD_LIBRARY_PATH", "") if env_library_path is None else env_library_path
+    library_path = tuple(_expand(entry, os.path.dirname(os.path.realpath(path))) for entry in text.split(":") if entry)
+    queue: deque[tuple[Elf, tuple[str, ...]]] = deque([(first, ())])
+    seen: set[str] = set()
+    while queue:
+        user, inherited = queue.popleft()
+        below = inherited if user.runpath else (*user.rpath, *inherited)
+        for soname in user.needed:
+            if soname in seen:
+                continue
+            seen.add(soname)
+            found = _locate(soname, user, inherited, library_path)
+            abi = family(found or soname)
+            if abi is not None:
+                return Linked(abi, soname, found, os.path.basename(user.path))
+            child = read(found) if found and not _is_system(soname) else None
+            if child is not None:
+                queue.append((child, below))
+    return None
+
+
+def _is_system(soname: str) -> bool:
+    """Libraries of the C system link no MPI; reading them would only cost time on every rank."""
+    return soname.split(".so")[0] in {"libc", "libm", "libdl", "libpthread", "librt", "libgcc_s", "libstdc++", "libz",
+                                      "ld-linux-x86-64", "libgomp", "libquadmath"}  # fmt: skip
+
+
+def resolve_application(name: str) -> str:
+    """Path of the program that a shell would run for `name`.
+
+    Raises
+    ------
+    UsageError
+        If there is none, or it may not be executed.
+    """
+    if "/" in name:
+        if not os.path.exists(name):
+            raise UsageError(f"no program {name}: check the path")
+        if os.path.isdir(name):
+            raise UsageError(f"{name} is a folder, not a program: name the program in it")
+        if not os.access(name, os.X_OK):
+            raise UsageError(f"{name} may not be executed: chmod +x {name}")
+        return name
+    found = shutil.which(name)
+    if found is None:
+        where = f"; to run the file here write ./{name}" if os.path.exists(name) else ""
+        raise UsageError(f"no program {name} in PATH: check the name or load its module{where}")
+    return found
