@@ -1,0 +1,167 @@
+"""From the tables of a job to what its co-runners cost it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from mpicoloc.core.estimate import Estimate
+from mpicoloc.core.profile import Interference, Job, MpiSummary, Profile
+from mpicoloc.core.tables import VERDICTS, Table, table, text
+from mpicoloc.model import ipc, matched
+from mpicoloc.model.price import price
+
+Tables = Mapping[str, Table]
+
+
+@dataclass(frozen=True)
+class Split:
+    """Where the job's wall time went, s, mean over its nodes: alone, co-run, solo in shutters, paused for others."""
+
+    alone_s: float
+    corun_s: float
+    solo_s: float
+    paused_s: float
+
+    @property
+    def shared_s(self) -> float:
+        """Time with a co-runner."""
+        return self.corun_s + self.solo_s + self.paused_s
+
+
+def complete(
+    job: Job,
+    tables: Tables,
+    *,
+    rng: np.random.Generator,
+    rate_su: float = 1.0,
+    pricing: str = "fair",
+    partial: bool = False,
+    notes: tuple[str, ...] = (),
+) -> Profile:
+    """The profile of a job from its raw tables: totals, interference and price.
+
+    Raises
+    ------
+    UsageError
+        If `pricing` is unknown.
+    """
+    full = {name: tables[name] if name in tables else table(name) for name in {*tables, "ranks", "nodes"}}
+    found = interference(job, full, rng=rng)
+    bill = price(found.slowdown, n_cores=job.n_cores, wall_s=job.wall_s, rate_su=rate_su, pricing=pricing)
+    return Profile(job, full, mpi_summary(full["ranks"]), found, bill, partial, notes)
+
+
+def mpi_summary(ranks: Table) -> MpiSummary:
+    """Totals over ranks; all None when no rank left a record."""
+    if not len(ranks):
+        return MpiSummary()
+    mpi_ns, comp_ns = (float(ranks[name].sum()) for name in ("mpi_ns", "comp_ns"))
+    total_ns = mpi_ns + comp_ns
+    return MpiSummary(
+        n_calls=int(ranks["n_calls"].sum()),
+        sent_bytes=int(ranks["sent_bytes"].sum()),
+        recv_bytes=int(ranks["recv_bytes"].sum()),
+        time_frac=mpi_ns / total_ns if total_ns > 0 else None,
+    )
+
+
+def interference(job: Job, tables: Tables, *, rng: np.random.Generator) -> Interference:
+    """Slowdown of the whole job and how it was found.
+
+    Parameters
+    ----------
+    job : Job
+        Its `wall_s` is T_co.
+    tables : mapping of str to Table
+        Tables of a profile; those left out count as empty.
+    rng : numpy.random.Generator
+        For the bootstrap; seed it by the caller to get the same interval again.
+    """
+    nodes, ranks = tables["nodes"], tables["ranks"]
+    if not len(nodes):
+        return Interference(reason="no node agent watched the job")
+    shutters = tables.get("shutters", table("shutters"))
+    meter, meter_reason = _meter(nodes)
+    overhead = float(ranks["paused_ns"].mean()) * 1e-9 / job.wall_s if len(ranks) and job.wall_s > 0 else None
+    split = split_wall(job.wall_s, nodes, shutters)
+    n_valid = int((shutters["verdict"] == VERDICTS.index("valid")).sum())
+    facts = {
+        "meter": meter, "meter_reason": meter_reason, "n_taken": int(nodes["n_taken"].sum()), "n_used": n_valid,
+        "overhead_frac": overhead, "shared_s": split.shared_s,
+    }  # fmt: skip
+    if split.shared_s <= 0:
+        return Interference(slowdown=Estimate(1.0, 1.0, 1.0, 0, "1", "alone"), reason="never shared its nodes", **facts)
+    phase, others, reason, coverage = _corun_slowdown(meter, tables, shutters, rng)
+    whole = None if phase is None else over_job(phase, split)
+    kept = tuple(over_job(other, split) for other in others)
+    return Interference(slowdown=whole, reason=reason, coverage_frac=coverage, alternatives=kept, **facts)
+
+
+def split_wall(wall_s: float, nodes: Table, shutters: Table) -> Split:
+    """Share out the wall time as the node agents saw it."""
+    valid = shutters[shutters["verdict"] == VERDICTS.index("valid")]
+    solo_s = float((valid["t1_ns"] - valid["t0_ns"]).sum()) * 1e-9 / len(nodes)
+    shared_s = min(wall_s, float(nodes["shared_s"].mean()))
+    solo_s = min(solo_s, shared_s)
+    paused_s = min(float(nodes["paused_s"].mean()), shared_s - solo_s)
+    return Split(wall_s - shared_s, shared_s - solo_s - paused_s, solo_s, paused_s)
+
+
+def over_job(phase: Estimate, split: Split) -> Estimate:
+    """Slowdown of the job from that of its co-run phase: T_co / (T_alone + T_solo + T_corun / s).
+
+    Time alone and time in its own shutters ran at full speed; time paused for others is lost entirely.
+    """
+    total_s = split.alone_s + split.shared_s
+    full_speed_s = split.alone_s + split.solo_s
+
+    def combine(s: float) -> float:
+        undisturbed_s = full_speed_s + split.corun_s / s
+        return total_s / undisturbed_s if undisturbed_s > 0 else s
+
+    value, low, high = (combine(s) for s in (phase.value, phase.low, phase.high))
+    return Estimate(value, min(low, value), max(high, value), phase.n, phase.unit, phase.method)
+
+
+def _meter(nodes: Table) -> tuple[str, str]:
+    """The meter all nodes have in common; a mixed job falls back to the weaker one."""
+    order = ("none", "burst", "ipc")
+    rank = [order.index(name) if (name := text(meter)) in order else 0 for meter in nodes["meter"]]
+    i_weakest = int(np.argmin(rank))
+    return order[rank[i_weakest]], text(nodes["meter_reason"][i_weakest])
+
+
+def _corun_slowdown(
+    meter: str, tables: Tables, shutters: Table, rng: np.random.Generator
+) -> tuple[Estimate | None, list[Estimate], str, float | None]:
+    """Slowdown of the co-run phase, the other estimates, why there is none, and the coverage."""
+    burst = _burst(tables.get("cycles", table("cycles")), shutters, rng)
+    if meter == "ipc":
+        found = ipc.blocks(shutters)
+        every, kept = ipc.unfiltered(found, rng=rng), ipc.filtered(found, rng=rng)
+        others = [estimate for estimate in (every, burst.slowdown) if estimate is not None]
+        n_kept = int(ipc.passes(found).sum())
+        reason = "" if kept else f"{n_kept} of {len(found)} shutters pass the filter, {ipc.MIN_SHUTTERS} needed"
+        return kept, others, reason, burst.coverage_frac
+    if meter == "burst":
+        return burst.slowdown, [], burst.reason, burst.coverage_frac
+    return None, [], "no meter: " + _because(tables["nodes"]), None
+
+
+def _burst(cycles: Table, shutters: Table, rng: np.random.Generator) -> matched.Matched:
+    valid = shutters[shutters["verdict"] == VERDICTS.index("valid")]
+    n_windows = int(np.bincount(valid["i_node"]).max()) if len(valid) else 0
+    window_s = float((valid["t1_ns"] - valid["t0_ns"]).mean()) * 1e-9 if len(valid) else 0.0
+    result = matched.matched(cycles, n_windows=n_windows, window_s=window_s, rng=rng)
+    if result.reason and n_windows < matched.MIN_SHUTTERS:
+        counts = np.bincount(shutters["verdict"], minlength=len(VERDICTS))
+        refused = ", ".join(f"{n} {name}" for n, name in zip(counts, VERDICTS, strict=False) if n and name != "valid")
+        return matched.Matched(None, result.reason + (f" (not valid: {refused})" if refused else ""))
+    return result
+
+
+def _because(nodes: Table) -> str:
+    return next((text(reason) for reason in nodes["meter_reason"] if text(reason)), "switched off")

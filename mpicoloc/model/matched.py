@@ -1,0 +1,190 @@
+"""The matched estimate: how much longer the same cycles take with co-runners than without.
+
+Equations, assumptions and measured errors: docs/explain/estimators.md.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mpicoloc.core.estimate import Estimate
+from mpicoloc.core.tables import PHASES, Table
+
+METHOD = "burst-matched"
+MIN_SHUTTERS = 8
+"""Valid shutters below which there is no estimate."""
+MIN_CYCLES = 30
+"""Solo completions, all cycles together, below which there is no estimate."""
+MIN_STRATUM = 30
+"""Solo completions that a kind of cycle needs for a slowdown of its own."""
+MIN_POOL = 8
+"""Solo completions that the remaining kinds need together; with fewer they count as slowed like the others."""
+N_GROUPS = 16
+N_REPLICATES = 600
+T_QUANTILE = 2.131
+"""Student's t, 97.5 %, 15 degrees of freedom: the spread is known from 16 groups only."""
+MODEL_ERROR = 0.005
+"""Relative standard error that no number of shutters removes."""
+EDGE_ERROR = 0.25
+"""The part of the edge correction that is itself uncertain."""
+_MAX_BOOTSTRAP_CELLS = 12_000_000
+
+Array = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Matched:
+    """Result of `matched`; `slowdown` is None when `reason` says why."""
+
+    slowdown: Estimate | None
+    reason: str = ""
+    coverage_frac: float | None = None
+
+
+@dataclass(frozen=True)
+class Cells:
+    """Per kind of cycle (row) and group of shutters (column): number and time of completions, co-run and solo.
+
+    `n_start` counts how many cycles of the kind began in solo windows.
+    """
+
+    n_corun: Array
+    x_corun: Array
+    n_solo: Array
+    x_solo: Array
+    n_start: Array
+
+    def weighted(self, weights: Array) -> Cells:
+        """Sums over groups, each group counted `weights[replicate, group]` times: (replicate, kind)."""
+        names = ("n_corun", "x_corun", "n_solo", "x_solo", "n_start")
+        return Cells(*(weights @ getattr(self, name).T for name in names))
+
+
+def matched(cycles: Table, *, n_windows: int, window_s: float, rng: np.random.Generator) -> Matched:
+    """Slowdown of the co-run phase, T_co/T_solo, from the cycles seen in both phases.
+
+    Parameters
+    ----------
+    cycles : Table
+        Table "cycles" of a profile.
+    n_windows : int
+        Valid shutters behind the solo cells.
+    window_s : float
+        Their mean length, s.
+    rng : numpy.random.Generator
+        For the bootstrap.
+
+    Returns
+    -------
+    Matched
+        With a 95 % interval, or with the reason why there is none.
+    """
+    if n_windows < MIN_SHUTTERS:
+        return Matched(None, f"{n_windows} valid shutters, {MIN_SHUTTERS} needed")
+    cells = collect(cycles)
+    n_solo = cells.n_solo.sum(axis=1)
+    matched_kinds = (n_solo > 0) & (cells.n_corun.sum(axis=1) > 0)
+    n_cycles = int(n_solo[matched_kinds].sum())
+    if n_cycles < MIN_CYCLES:
+        return Matched(None, f"{n_cycles} cycles ended in shutters, {MIN_CYCLES} needed")
+    x_corun = cells.x_corun.sum(axis=1)
+    coverage = float(x_corun[matched_kinds].sum() / x_corun.sum())
+    own = n_solo >= MIN_STRATUM
+    value, low, high = _interval(cells, own, window_s, rng)
+    return Matched(Estimate(value, low, high, n_windows, "1", METHOD), "", coverage)
+
+
+def collect(cycles: Table) -> Cells:
+    """Cells by kind: the same rank, thread, call sites and size class."""
+    used = cycles[cycles["phase"] != PHASES.index("alone")]
+    key = np.zeros(len(used), dtype=np.uint64)
+    for name, factor in (("rank", 1 << 22), ("lane", 1 << 4), ("from_site", 1 << 12), ("to_site", 1 << 12),
+                         ("size_class", 1 << 8)):  # fmt: skip
+        key = key * np.uint64(factor) + used[name].astype(np.uint64)
+    _, first, kind = np.unique(key, return_index=True, return_inverse=True)
+    n_kinds = len(first)
+    sums = {}
+    time_s = (used["comp_ns"].astype(float) + used["mpi_ns"].astype(float)) * 1e-9
+    flat = kind * N_GROUPS + used["group"] % N_GROUPS
+    for phase in ("corun", "solo"):
+        mask = used["phase"] == PHASES.index(phase)
+        for what, weights in (("n", used["n"].astype(float)), ("x", time_s)):
+            total = np.bincount(flat[mask], weights[mask], minlength=n_kinds * N_GROUPS)
+            sums[f"{what}_{phase}"] = total.reshape(n_kinds, N_GROUPS)
+    starts = _starts(used[first], sums["n_corun"].sum(axis=1) + sums["n_solo"].sum(axis=1), sums["n_solo"])
+    return Cells(n_start=starts, **sums)
+
+
+def _starts(kinds: Table, n_total: Array, n_solo: Array) -> Array:
+    """Cycles begun in solo windows: as many leave a call site as arrive at it, shared out as over the whole run."""
+    thread = kinds["rank"].astype(np.int64) * 16 + kinds["lane"]
+    sites = np.concatenate([thread * 4096 + kinds["from_site"], thread * 4096 + kinds["to_site"]])
+    unique, site = np.unique(sites, return_inverse=True)
+    from_site, to_site = site[: len(kinds)], site[len(kinds) :]
+    leaving = np.bincount(from_site, n_total, minlength=len(unique))
+    share = n_total / np.maximum(leaving[from_site], 1)
+    arrived = np.zeros((len(unique), N_GROUPS))
+    np.add.at(arrived, to_site, n_solo)
+    return arrived[from_site] * share[:, None]
+
+
+def slowdown_of(cells: Cells, own: NDArray[np.bool_], window_s: float) -> Array:
+    """T_co/T_solo of each replicate; `own` marks the kinds with a slowdown of their own."""
+    with np.errstate(divide="ignore", invalid="ignore"):
+        corun_s = np.where(cells.n_corun > 0, cells.x_corun / cells.n_corun, 0.0)
+    known = cells.n_corun > 0
+    work = cells.n_solo * corun_s
+    spent = np.where(known, cells.x_solo, 0.0) - edge_correction(cells, known, corun_s, window_s)
+    alone = own & (cells.n_solo > 0) & (spent > 0) & known
+    with np.errstate(divide="ignore", invalid="ignore"):
+        solo_s = np.where(alone, cells.x_corun * spent / work, 0.0).sum(axis=-1)
+    corun_total = np.where(alone, cells.x_corun, 0.0).sum(axis=-1)
+    rest = known & ~alone
+    pool = {name: np.where(rest, array, 0.0).sum(axis=-1)
+            for name, array in (("n", cells.n_solo), ("x", cells.x_corun), ("work", work), ("spent", spent))}  # fmt: skip
+    use = (pool["n"] >= MIN_POOL) & (pool["spent"] > 0)
+    solo_s += np.where(use, pool["x"] * pool["spent"] / np.where(use, pool["work"], 1.0), 0.0)
+    corun_total += np.where(use, pool["x"], 0.0)
+    result: Array = corun_total / solo_s
+    return result
+
+
+def edge_correction(cells: Cells, known: NDArray[np.bool_], corun_s: Array, window_s: float) -> Array:
+    """Time to take off x_solo because windows cut more cycles of a kind at one edge than at the other.
+
+    A cycle that only begins or only ends in a window spends min(D, window)/2 there on average, D being its solo
+    duration, which solves x_solo - surplus * min(D, window) / 2 = n_solo * D.
+    """
+    surplus = np.where(known, cells.n_start - cells.n_solo, 0.0)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        long_s = (cells.x_solo - surplus * window_s / 2) / cells.n_solo
+        short_s = cells.x_solo / (cells.n_solo + surplus / 2)
+        solo_s = np.where(long_s >= window_s, window_s, np.minimum(short_s, window_s))
+    solo_s = np.where(cells.n_solo > 0, solo_s, np.minimum(corun_s, window_s))
+    result: Array = surplus * solo_s / 2
+    return result
+
+
+def _interval(
+    cells: Cells, own: NDArray[np.bool_], window_s: float, rng: np.random.Generator
+) -> tuple[float, float, float]:
+    """Value and interval: the wider of bootstrap and jackknife over groups, in the logarithm, plus model error."""
+    used = cells.x_solo.sum(axis=0) + cells.x_corun.sum(axis=0) > 0
+    groups = Cells(*(getattr(cells, name)[:, used] for name in vars(cells)))
+    n_groups = int(used.sum())
+    everything = groups.weighted(np.ones((1, n_groups)))
+    value = float(slowdown_of(everything, own, window_s)[0])
+    uncorrected = float(slowdown_of(everything, own, 0.0)[0])
+    jackknife = np.log(slowdown_of(groups.weighted(1.0 - np.eye(n_groups)), own, window_s))
+    error = float(np.sqrt((n_groups - 1) / n_groups * ((jackknife - jackknife.mean()) ** 2).sum()))
+    below = above = T_QUANTILE * error
+    if len(own) * N_REPLICATES <= _MAX_BOOTSTRAP_CELLS:
+        weights = rng.multinomial(n_groups, np.full(n_groups, 1 / n_groups), N_REPLICATES).astype(float)
+        replicates = np.log(slowdown_of(groups.weighted(weights), own, window_s)) - np.log(value)
+        ends = np.quantile(replicates[np.isfinite(replicates)], [0.025, 0.975])
+        below, above = max(below, -float(ends[0])), max(above, float(ends[1]))
+    model = 2 * np.hypot(MODEL_ERROR, EDGE_ERROR * abs(np.log(value / uncorrected)))
+    return value, value * float(np.exp(-np.hypot(below, model))), value * float(np.exp(np.hypot(above, model)))
