@@ -301,7 +301,8 @@ typedef struct mc_slot {
 typedef struct mc_board {
     uint32_t magic, abi_version;
     uint64_t size_bytes;
-    uint64_t _pad[6];
+    uint64_t mark; /* tells this board from one made after somebody removed it */
+    uint64_t _pad[5];
     mc_slot slots[MC_N_SLOTS];
 } mc_board;
 

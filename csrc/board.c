@@ -1,0 +1,242 @@
+#define _GNU_SOURCE
+#include "board.h"
+
+#include "proc.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+enum { N_READ_TRIES = 32 };
+
+static const uint64_t HEARTBEAT_GRACE_NS = 2000000000u;
+static const uint64_t LONGEST_PERIOD_NS = 60000000000u;
+
+#define LOAD(field) __atomic_load_n(&(field), __ATOMIC_ACQUIRE)
+#define STORE(field, value) __atomic_store_n(&(field), value, __ATOMIC_RELEASE)
+
+static int board_path(char *path)
+{
+    return mc_shm_path(path, MC_PATH_LEN, "board", "");
+}
+
+/* A board complete under a name of its own, then linked: nobody ever sees half a board. */
+static int make_board(const char *path)
+{
+    char temporary[MC_PATH_LEN + 64];
+    mc_board head = {.magic = MC_MAGIC, .abi_version = MC_ABI_VERSION, .size_bytes = sizeof(mc_board),
+                     .mark = mc_clock_ns() ^ (uint64_t)getpid() << 48};
+    snprintf(temporary, sizeof temporary, "%s.%d.%llx", path, (int)getpid(), (unsigned long long)mc_clock_ns());
+    int fd = open(temporary, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
+    if (fd < 0)
+        return MC_E_SHM;
+    /* Memory is taken here, so that a full /dev/shm is an error now and no SIGBUS later. */
+    int ok = posix_fallocate(fd, 0, sizeof head) == 0 && write(fd, &head, sizeof head) == (ssize_t)sizeof head &&
+             fchmod(fd, 0666) == 0 && (link(temporary, path) == 0 || errno == EEXIST);
+    unlink(temporary);
+    close(fd);
+    return ok ? MC_OK : MC_E_SHM;
+}
+
+static int map_board(mc_board **out, const char *path)
+{
+    struct stat status;
+    int fd = open(path, O_RDWR | O_CLOEXEC | O_NOFOLLOW);
+    if (fd < 0)
+        return errno == ENOENT ? MC_E_GONE : MC_E_SHM;
+    int ok = fstat(fd, &status) == 0 && S_ISREG(status.st_mode) && status.st_size == (off_t)sizeof(mc_board);
+    void *map = ok ? mmap(NULL, sizeof(mc_board), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0) : MAP_FAILED;
+    close(fd);
+    if (map == MAP_FAILED)
+        return ok ? MC_E_SHM : MC_E_ABI;
+    mc_board *board = map;
+    if (board->magic != MC_MAGIC || board->abi_version != MC_ABI_VERSION || board->size_bytes != sizeof(mc_board)) {
+        munmap(map, sizeof(mc_board));
+        return MC_E_ABI;
+    }
+    *out = board;
+    return MC_OK;
+}
+
+int mc_board_open(mc_board **out)
+{
+    char path[MC_PATH_LEN];
+    int status = board_path(path);
+    for (int i = 0; status == MC_OK && i < 3; i++) {
+        status = map_board(out, path);
+        if (status != MC_E_GONE)
+            return status;
+        status = make_board(path);
+    }
+    return status;
+}
+
+void mc_board_unmap(mc_board *board)
+{
+    if (board)
+        munmap(board, sizeof *board);
+}
+
+int mc_board_current(const mc_board *board)
+{
+    /* A descriptor kept open in the application could be closed or reused by it, so the file is looked up again. */
+    char path[MC_PATH_LEN];
+    struct stat status;
+    uint64_t mark = 0;
+    if (board_path(path) != MC_OK)
+        return 0;
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+    if (fd < 0)
+        return 0;
+    int ok = fstat(fd, &status) == 0 && status.st_size == (off_t)sizeof *board &&
+             pread(fd, &mark, sizeof mark, offsetof(mc_board, mark)) == (ssize_t)sizeof mark && mark == board->mark;
+    close(fd);
+    return ok;
+}
+
+uint64_t mc_board_owner(int pid, uint64_t start_ticks)
+{
+    return (uint64_t)(uint32_t)pid << 32 | (uint32_t)start_ticks;
+}
+
+static int owner_alive(uint64_t owner)
+{
+    mc_proc_stat stat;
+    int pid = (int)(owner >> 32);
+    if (pid <= 0)
+        return 0;
+    /* Where /proc hides other users' processes (hidepid), existence is all that can be known. */
+    if (mc_proc_read_stat(&stat, pid, 0) != MC_OK)
+        return kill(pid, 0) != 0 && errno == EPERM;
+    return stat.state != 'Z' && stat.state != 'X' && (uint32_t)stat.start_ticks == (uint32_t)owner;
+}
+
+static void fill_slot(mc_slot *slot, const char *job_id)
+{
+    uint64_t now = mc_clock_ns();
+    STORE(slot->heartbeat, 0); /* not live until all is filled */
+    slot->n_ranks = 0;
+    slot->uid = (uint32_t)geteuid();
+    slot->ack = (mc_ack){0, 0, 0, 0};
+    slot->want_duration_ns = slot->want_period_ns = 0;
+    memset(slot->cpu_mask, 0, sizeof slot->cpu_mask);
+    snprintf(slot->job_id, sizeof slot->job_id, "%s", job_id);
+    if (slot->seq & 1) /* its last owner died while writing */
+        slot->seq++;
+    mc_slot_reserve(slot, &(mc_reservation){0, 0, 0});
+    STORE(slot->t_joined, now);
+    STORE(slot->heartbeat, now);
+}
+
+int mc_board_claim(mc_board *board, uint64_t owner, const char *job_id, mc_slot **out)
+{
+    mc_board_reap(board);
+    for (int i = 0; i < MC_N_SLOTS; i++) {
+        uint64_t expected = 0;
+        mc_slot *slot = &board->slots[i];
+        if (__atomic_compare_exchange_n(&slot->owner, &expected, owner, 0, __ATOMIC_ACQ_REL, __ATOMIC_RELAXED)) {
+            fill_slot(slot, job_id);
+            *out = slot;
+            return MC_OK;
+        }
+    }
+    return MC_E_FULL;
+}
+
+void mc_board_release(mc_slot *slot, uint64_t owner)
+{
+    __atomic_compare_exchange_n(&slot->owner, &owner, 0, 0, __ATOMIC_ACQ_REL, __ATOMIC_RELAXED);
+}
+
+void mc_board_reap(mc_board *board)
+{
+    for (int i = 0; i < MC_N_SLOTS; i++) {
+        uint64_t owner = LOAD(board->slots[i].owner);
+        if (owner && !owner_alive(owner))
+            mc_board_release(&board->slots[i], owner);
+    }
+}
+
+void mc_board_remove_if_empty(mc_board *board)
+{
+    char path[MC_PATH_LEN];
+    mc_board_reap(board);
+    for (int i = 0; i < MC_N_SLOTS; i++)
+        if (LOAD(board->slots[i].owner))
+            return;
+    /* A job that claims a slot just now finds its board gone at its next waking and moves to a new one. */
+    if (mc_board_current(board) && board_path(path) == MC_OK)
+        unlink(path);
+}
+
+int mc_board_live(mc_board *board, uint64_t now, uint64_t period_ns, mc_neighbour *out)
+{
+    int n = 0;
+    for (int i = 0; i < MC_N_SLOTS; i++) {
+        mc_slot *slot = &board->slots[i];
+        uint64_t owner = LOAD(slot->owner), heartbeat = LOAD(slot->heartbeat);
+        if (owner == 0 || heartbeat + HEARTBEAT_GRACE_NS + 2 * period_ns < now || !owner_alive(owner))
+            continue;
+        out[n++] = (mc_neighbour){i, owner, LOAD(slot->t_joined), LOAD(slot->n_ranks)};
+    }
+    return n;
+}
+
+uint64_t mc_board_period(mc_board *board, const mc_neighbour *live, int n_live, uint64_t at_least_ns)
+{
+    uint64_t period_ns = at_least_ns;
+    for (int i = 0; i < n_live; i++) {
+        uint64_t wish = LOAD(board->slots[live[i].i_slot].want_period_ns);
+        if (wish > period_ns && wish <= LONGEST_PERIOD_NS)
+            period_ns = wish;
+    }
+    return period_ns;
+}
+
+void mc_slot_reserve(mc_slot *slot, const mc_reservation *reservation)
+{
+    __atomic_fetch_add(&slot->seq, 1, __ATOMIC_ACQ_REL);
+    __atomic_store_n(&slot->epoch, reservation->epoch, __ATOMIC_RELAXED);
+    __atomic_store_n(&slot->t0, reservation->t0, __ATOMIC_RELAXED);
+    __atomic_store_n(&slot->t1, reservation->t1, __ATOMIC_RELAXED);
+    __atomic_fetch_add(&slot->seq, 1, __ATOMIC_ACQ_REL);
+}
+
+int mc_slot_reservation(mc_slot *slot, mc_reservation *out)
+{
+    for (int i = 0; i < N_READ_TRIES; i++) {
+        uint64_t before = LOAD(slot->seq);
+        out->epoch = __atomic_load_n(&slot->epoch, __ATOMIC_RELAXED);
+        out->t0 = __atomic_load_n(&slot->t0, __ATOMIC_RELAXED);
+        out->t1 = __atomic_load_n(&slot->t1, __ATOMIC_RELAXED);
+        __atomic_thread_fence(__ATOMIC_ACQUIRE);
+        if (!(before & 1) && __atomic_load_n(&slot->seq, __ATOMIC_RELAXED) == before)
+            return MC_OK;
+    }
+    return MC_E_GONE;
+}
+
+void mc_slot_acknowledge(mc_slot *slot, const mc_ack *ack)
+{
+    STORE(slot->ack.epoch, 0);
+    __atomic_store_n(&slot->ack.t_told, ack->t_told, __ATOMIC_RELEASE);
+    __atomic_store_n(&slot->ack.t_resume, ack->t_resume, __ATOMIC_RELEASE);
+    __atomic_store_n(&slot->ack.moved_ns, ack->moved_ns, __ATOMIC_RELEASE);
+    STORE(slot->ack.epoch, ack->epoch);
+}
+
+int mc_slot_ack(mc_slot *slot, uint64_t epoch, mc_ack *out)
+{
+    if (LOAD(slot->ack.epoch) != epoch)
+        return MC_E_GONE;
+    out->epoch = epoch;
+    out->t_told = LOAD(slot->ack.t_told);
+    out->t_resume = LOAD(slot->ack.t_resume);
+    out->moved_ns = LOAD(slot->ack.moved_ns);
+    return LOAD(slot->ack.epoch) == epoch ? MC_OK : MC_E_GONE;
+}

@@ -1,0 +1,162 @@
+#define _GNU_SOURCE
+#include "proc.h"
+
+#include "mpicoloc.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/futex.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+/* As the kernel hands them out; glibc's readdir would take 32 KiB of the application's heap. */
+struct dirent64_raw {
+    uint64_t ino;
+    int64_t off;
+    unsigned short size;
+    unsigned char type;
+    char name[];
+};
+
+uint64_t mc_clock_ns(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
+}
+
+void mc_sleep_until(uint64_t t_ns, int *wake)
+{
+    struct timespec until = {(time_t)(t_ns / 1000000000u), (long)(t_ns % 1000000000u)};
+    /* With FUTEX_WAIT_BITSET the time is absolute, so a late start of the sleep does not lengthen it. */
+    syscall(SYS_futex, wake, FUTEX_WAIT_BITSET | FUTEX_PRIVATE_FLAG, 0, &until, NULL, FUTEX_BITSET_MATCH_ANY);
+}
+
+void mc_wake(int *wake)
+{
+    __atomic_store_n(wake, 1, __ATOMIC_RELEASE);
+    syscall(SYS_futex, wake, FUTEX_WAKE | FUTEX_PRIVATE_FLAG, 1, NULL, NULL, 0);
+}
+
+static ssize_t read_text(const char *path, char *text, size_t size)
+{
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0)
+        return -1;
+    ssize_t n = read(fd, text, size - 1);
+    close(fd);
+    text[n > 0 ? n : 0] = '\0';
+    return n;
+}
+
+int mc_proc_read_stat(mc_proc_stat *out, int pid, int tid)
+{
+    char path[64], text[1024];
+    if (tid)
+        snprintf(path, sizeof path, "/proc/%d/task/%d/stat", pid, tid);
+    else
+        snprintf(path, sizeof path, "/proc/%d/stat", pid);
+    if (read_text(path, text, sizeof text) <= 0)
+        return MC_E_GONE;
+    char *field = strrchr(text, ')'); /* the name may hold blanks and brackets */
+    if (!field || field[1] != ' ')
+        return MC_E_GONE;
+    out->state = field[2];
+    for (int i = 0; field && i < 20; i++)
+        field = strchr(field + 1, ' ');
+    out->start_ticks = field ? strtoull(field, NULL, 10) : 0;
+    return MC_OK;
+}
+
+int mc_proc_alive(int pid, uint64_t start_ticks)
+{
+    mc_proc_stat stat;
+    if (pid <= 0 || mc_proc_read_stat(&stat, pid, 0) != MC_OK)
+        return 0;
+    return stat.state != 'Z' && stat.state != 'X' && (uint32_t)stat.start_ticks == (uint32_t)start_ticks;
+}
+
+int mc_proc_catches(int pid, int signal)
+{
+    char path[64], text[4096];
+    snprintf(path, sizeof path, "/proc/%d/status", pid);
+    if (signal <= 0 || read_text(path, text, sizeof text) <= 0)
+        return 0;
+    const char *line = strstr(text, "\nSigCgt:");
+    return line && (strtoull(line + 8, NULL, 16) >> (signal - 1) & 1);
+}
+
+static void each_name(int fd, void (*found)(void *, const char *), void *data)
+{
+    _Alignas(8) char buffer[4096];
+    for (;;) {
+        long n = syscall(SYS_getdents64, fd, buffer, sizeof buffer);
+        if (n <= 0)
+            return;
+        for (long i = 0; i < n;) {
+            const struct dirent64_raw *entry = (const void *)(buffer + i);
+            found(data, entry->name);
+            i += entry->size;
+        }
+    }
+}
+
+struct tid_list {
+    int *tids;
+    int n, n_max;
+};
+
+static void add_tid(void *data, const char *name)
+{
+    struct tid_list *list = data;
+    int tid = atoi(name);
+    if (tid > 0 && list->n < list->n_max)
+        list->tids[list->n++] = tid;
+}
+
+int mc_proc_threads(int pid, int *tids, int n_max)
+{
+    char path[64];
+    struct tid_list list = {tids, 0, n_max};
+    snprintf(path, sizeof path, "/proc/%d/task", pid);
+    int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (fd < 0)
+        return 0;
+    each_name(fd, add_tid, &list);
+    close(fd);
+    return list.n;
+}
+
+struct dir_match {
+    const char *prefix, *suffix;
+    void (*found)(void *, const char *);
+    void *data;
+};
+
+static void match_name(void *data, const char *name)
+{
+    const struct dir_match *match = data;
+    size_t n_prefix = strlen(match->prefix), n_suffix = strlen(match->suffix), n = strlen(name);
+    char middle[256];
+    if (n <= n_prefix + n_suffix || n - n_prefix - n_suffix >= sizeof middle)
+        return;
+    if (memcmp(name, match->prefix, n_prefix) != 0 || memcmp(name + n - n_suffix, match->suffix, n_suffix) != 0)
+        return;
+    memcpy(middle, name + n_prefix, n - n_prefix - n_suffix);
+    middle[n - n_prefix - n_suffix] = '\0';
+    match->found(match->data, middle);
+}
+
+void mc_dir_scan(const char *dir, const char *prefix, const char *suffix, void (*found)(void *, const char *), void *data)
+{
+    struct dir_match match = {prefix, suffix, found, data};
+    int fd = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (fd < 0)
+        return;
+    each_name(fd, match_name, &match);
+    close(fd);
+}

@@ -1,0 +1,35 @@
+/* What /proc says about processes and threads, read without heap memory, and the one clock of a node. */
+#ifndef MPICOLOC_PROC_H
+#define MPICOLOC_PROC_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+uint64_t mc_clock_ns(void);
+
+/* Sleep until t_ns (CLOCK_MONOTONIC), until *wake is not 0 (mc_wake) or until a signal comes. */
+void mc_sleep_until(uint64_t t_ns, int *wake);
+void mc_wake(int *wake);
+
+typedef struct mc_proc_stat {
+    char state; /* R, S, D, Z ... as in /proc/<pid>/stat */
+    uint64_t start_ticks;
+} mc_proc_stat;
+
+/* tid 0: the process. Returns MC_OK or MC_E_GONE. */
+int mc_proc_read_stat(mc_proc_stat *out, int pid, int tid);
+
+/* 1 if the process runs and started then. Only the low halves are compared, as the board keeps no more. A zombie is
+   not alive. */
+int mc_proc_alive(int pid, uint64_t start_ticks);
+
+/* 1 if the process has a handler for the signal, so that sending it does not kill. */
+int mc_proc_catches(int pid, int signal);
+
+/* Thread ids of a process; returns their number, at most n_max. */
+int mc_proc_threads(int pid, int *tids, int n_max);
+
+/* Names in a folder that begin with prefix and end with suffix: what lies between is handed to found(). */
+void mc_dir_scan(const char *dir, const char *prefix, const char *suffix, void (*found)(void *, const char *), void *data);
+
+#endif
