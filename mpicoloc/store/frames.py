@@ -1,0 +1,123 @@
+"""The tables of a profile as pandas frames, text decoded."""
+
+from __future__ import annotations
+
+import os
+
+import numpy as np
+import pandas as pd
+
+from mpicoloc.core.profile import Profile
+from mpicoloc.core.tables import COLUMNS, PHASES, VERDICTS, Table, text
+from mpicoloc.errors import DataError
+from mpicoloc.store import hdf5
+
+
+def frame(array: Table) -> pd.DataFrame:
+    """One table as a frame."""
+    names = array.dtype.names or ()
+    columns = {name: [text(cell) for cell in array[name]] if array.dtype[name].kind == "S" else array[name] for name in names}
+    return pd.DataFrame(columns, columns=list(names))
+
+
+class Frames:
+    """The tables of a profile; each attribute is a new frame.
+
+    Attributes
+    ----------
+    profile : Profile
+        Everything that is no table: ``job``, ``mpi``, ``interference``, ``price``.
+
+    Examples
+    --------
+    >>> job = mpicoloc.open("mpicoloc-1234.h5")  # doctest: +SKIP
+    >>> job.calls.sort_values("time_s").tail(3)  # doctest: +SKIP
+    """
+
+    def __init__(self, profile: Profile) -> None:
+        self.profile = profile
+
+    def table(self, name: str) -> pd.DataFrame:
+        """Table `name` of the file, as it is.
+
+        Raises
+        ------
+        DataError
+            If there is no such table.
+        """
+        if name not in COLUMNS:
+            raise DataError(f"no table {name!r} in a profile; there are {', '.join(COLUMNS)}")
+        return frame(self.profile.tables[name])
+
+    @property
+    def ranks(self) -> pd.DataFrame:
+        """One row per rank, with its hostname."""
+        ranks, nodes = self.table("ranks"), self.table("nodes")
+        ranks.insert(2, "hostname", ranks["i_node"].map(nodes["hostname"]))
+        return ranks
+
+    @property
+    def nodes(self) -> pd.DataFrame:
+        """One row per node."""
+        return self.table("nodes")
+
+    @property
+    def calls(self) -> pd.DataFrame:
+        """One row per MPI function: n, bytes, time_s over all ranks, max_s, and mean_s."""
+        sites = self.table("call_sites")
+        total = sites.groupby("call").agg(n=("n", "sum"), bytes=("bytes", "sum"), time_s=("time_ns", "sum"), max_s=("max_ns", "max"))
+        total[["time_s", "max_s"]] = total[["time_s", "max_s"]].astype(float) * 1e-9
+        total["mean_s"] = total["time_s"] / total["n"].where(total["n"] > 0)
+        return total.sort_values("time_s", ascending=False).reset_index()
+
+    @property
+    def call_sites(self) -> pd.DataFrame:
+        """One row per rank, thread, call site and function; ``site`` is module+0xoffset."""
+        sites = self.table("call_sites")
+        names = self.table("modules")["path"].map(os.path.basename)
+        module = sites["i_module"].map(names).fillna("?")
+        offsets = sites["offset"].map(lambda offset: f"+{int(offset):#x}")
+        sites["site"] = np.where(sites["i_site"] == 0, "(others)", module.str.cat(offsets)) if len(sites) else []
+        return sites
+
+    @property
+    def peers(self) -> pd.DataFrame:
+        """Messages by source, destination and size class, with the bounds of the class."""
+        peers = self.table("peers")
+        size_class = peers["size_class"].astype(float)
+        peers["from_bytes"] = np.where(size_class > 0, 2 ** (size_class - 1), 0).astype(np.uint64)
+        peers["below_bytes"] = np.where(size_class > 0, 2**size_class, 1).astype(np.uint64)
+        return peers
+
+    @property
+    def bursts(self) -> pd.DataFrame:
+        """Cycles by rank, thread, call sites and phase: n, comp_s, mpi_s, mean_s."""
+        cycles = self.table("cycles")
+        cycles["phase"] = cycles["phase"].map(dict(enumerate(PHASES)))
+        keys = ["rank", "lane", "from_site", "to_site", "size_class", "phase"]
+        total = cycles.groupby(keys).agg(n=("n", "sum"), comp_s=("comp_ns", "sum"), mpi_s=("mpi_ns", "sum")).reset_index()
+        total[["comp_s", "mpi_s"]] = total[["comp_s", "mpi_s"]].astype(float) * 1e-9
+        total["mean_s"] = (total["comp_s"] + total["mpi_s"]) / total["n"].where(total["n"] > 0)
+        return total
+
+    @property
+    def shutters(self) -> pd.DataFrame:
+        """One row per shutter, verdict in words."""
+        shutters = self.table("shutters")
+        shutters["verdict"] = shutters["verdict"].map(dict(enumerate(VERDICTS)))
+        return shutters
+
+    @property
+    def corunners(self) -> pd.DataFrame:
+        """One row per co-runner and node."""
+        return self.table("corunners")
+
+    @property
+    def events(self) -> pd.DataFrame:
+        """The trace, empty unless the job was run with ``--trace``."""
+        return self.table("events")
+
+
+def open_profile(path: str | os.PathLike[str]) -> Frames:
+    """Read `path` and hand out its tables; errors as of `hdf5.read`."""
+    return Frames(hdf5.read(path))

@@ -1,0 +1,199 @@
+"""One profile, one HDF5 file. Layout: docs/reference/profile.md.
+
+Facts are attributes of groups, tables are compound datasets, and every number says its unit beside it, so that the
+file reads without mpicoloc: h5dump, h5py, ``pandas.DataFrame(file["call_sites"][()])``.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import tempfile
+from collections.abc import Iterator
+from dataclasses import MISSING, Field, fields
+from typing import Any, TypeVar
+
+import h5py
+import numpy as np
+
+from mpicoloc.core.estimate import Estimate
+from mpicoloc.core.profile import SCHEMA_VERSION, Interference, Job, MpiSummary, Price, Profile
+from mpicoloc.core.tables import COLUMNS, Table, dtype, frozen, text
+from mpicoloc.errors import DataError, EnvironmentFault
+
+FORMAT = "mpicoloc profile"
+_CHUNKED_ROWS = 1024
+_UNITS = {"_s": "s", "_su": "SU", "_frac": "1", "_bytes": "bytes", "_ns": "ns"}
+
+Facts = TypeVar("Facts", Job, MpiSummary, Price, Interference, Estimate)
+
+
+def write(profile: Profile, path: str | os.PathLike[str]) -> None:
+    """Write `profile` to `path`; the file has this name only when it is whole.
+
+    Raises
+    ------
+    EnvironmentFault
+        If the folder or the disk refuses; nothing of a half file is left then.
+    """
+    path = os.fspath(path)
+    folder = os.path.dirname(os.path.abspath(path))
+    try:
+        handle, temporary = tempfile.mkstemp(prefix=".mpicoloc-", suffix=".h5.part", dir=folder)
+    except OSError as error:
+        raise EnvironmentFault(_refusal(path, error)) from error
+    os.close(handle)
+    try:
+        with h5py.File(temporary, "w", track_order=True) as file:
+            _write_all(file, profile)
+        _seal(temporary, path, folder)
+    except OSError as error:
+        raise EnvironmentFault(_refusal(path, error)) from error
+    finally:
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(temporary)
+
+
+def _seal(temporary: str, path: str, folder: str) -> None:
+    """On disk first, then under its name: a crash in between leaves the old file or the new one."""
+    mask = os.umask(0)
+    os.umask(mask)
+    os.chmod(temporary, 0o666 & ~mask)
+    for name, flags in ((temporary, os.O_RDWR), (None, 0), (folder, os.O_RDONLY | os.O_DIRECTORY)):
+        if name is None:
+            os.replace(temporary, path)
+            continue
+        handle = os.open(name, flags)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
+
+
+def _refusal(path: str, error: OSError) -> str:
+    reason = error.strerror or str(error).splitlines()[0]
+    return f"cannot write profile {path}: {reason}; choose another place with --out FILE or MPICOLOC_OUT"
+
+
+def _write_all(file: h5py.File, profile: Profile) -> None:
+    file.attrs["format"] = FORMAT
+    file.attrs["schema_version"] = profile.schema_version
+    file.attrs["partial"] = bool(profile.partial)
+    file.attrs["notes"] = np.array([note.encode() for note in profile.notes] or [b""])
+    _write_facts(file.create_group("job"), profile.job)
+    _write_facts(file.create_group("mpi"), profile.mpi)
+    interference = file.create_group("interference")
+    _write_facts(interference, profile.interference)
+    if profile.interference.slowdown is not None:
+        _write_facts(interference.create_group("slowdown"), profile.interference.slowdown)
+    for estimate in profile.interference.alternatives:
+        _write_facts(interference.require_group("alternatives").create_group(estimate.method), estimate)
+    if profile.price is not None:
+        _write_facts(file.create_group("price"), profile.price)
+    for name, array in profile.tables.items():
+        _write_table(file, name, array)
+
+
+def _write_facts(group: h5py.Group, facts: Any) -> None:
+    """One scalar attribute per field; a field that is None was not measured and has no attribute."""
+    for field in fields(facts):
+        value = getattr(facts, field.name)
+        if value is None or isinstance(value, Estimate | tuple):
+            continue
+        # Fixed-length text: h5dump and PyTables read it everywhere.
+        group.attrs[field.name] = np.bytes_(value.encode() or b"\0") if isinstance(value, str) else value
+        unit = next((unit for end, unit in _UNITS.items() if field.name.endswith(end)), None)
+        if unit:
+            group.attrs[f"{field.name}.unit"] = np.bytes_(unit.encode())
+
+
+def _write_table(file: h5py.File, name: str, array: Table) -> None:
+    options: dict[str, Any] = {}
+    if len(array) >= _CHUNKED_ROWS:
+        options = {"chunks": True, "compression": "gzip", "compression_opts": 4, "shuffle": True}
+    dataset = file.create_dataset(name, data=array, **options)
+    for column in COLUMNS[name]:
+        dataset.attrs[f"{column.name}.unit"] = np.bytes_(column.unit.encode())
+        dataset.attrs[f"{column.name}.description"] = np.bytes_(column.meaning.encode())
+
+
+def read(path: str | os.PathLike[str]) -> Profile:
+    """Read the profile in `path`.
+
+    Raises
+    ------
+    DataError
+        If there is no such file, it is damaged or foreign, or of another schema version.
+    EnvironmentFault
+        If the system refuses to open it.
+    """
+    path = os.fspath(path)
+    with _opened(path) as file:
+        if text(file.attrs.get("format", "")) != FORMAT:
+            raise DataError(f"{path} is an HDF5 file but not a profile of mpicoloc; give the file a job wrote at its end")
+        version = file.attrs.get("schema_version")
+        if version is None or int(version) != SCHEMA_VERSION:
+            raise DataError(
+                f"{path} has schema version {version}, this mpicoloc reads {SCHEMA_VERSION}: "
+                "read it with the mpicoloc that wrote it, or upgrade"
+            )
+        return _read_all(file)
+
+
+@contextlib.contextmanager
+def _opened(path: str) -> Iterator[h5py.File]:
+    if os.path.isdir(path):
+        raise DataError(f"{path} is a folder; give a profile, for example {os.path.join(path, 'mpicoloc-<job>.h5')}")
+    try:
+        with open(path, "rb"):
+            pass
+    except FileNotFoundError as error:
+        raise DataError(f"no such file: {path}; a job writes its profile at MPI_Finalize") from error
+    except OSError as error:
+        raise EnvironmentFault(f"cannot open {path}: {error.strerror}") from error
+    try:
+        with h5py.File(path, "r") as file:
+            yield file
+    except (OSError, KeyError, ValueError, TypeError, RuntimeError) as error:
+        reason = str(error).splitlines()[0][:200]
+        raise DataError(f"{path} is damaged or not an HDF5 file: {reason}; run the job again") from error
+
+
+def _read_all(file: h5py.File) -> Profile:
+    group = file["interference"]
+    slowdown = _read_facts(group["slowdown"], Estimate) if "slowdown" in group else None
+    others = tuple(_read_facts(child, Estimate) for child in group.get("alternatives", {}).values())
+    interference = _read_facts(group, Interference, slowdown=slowdown, alternatives=others)
+    return Profile(
+        job=_read_facts(file["job"], Job),
+        tables={name: _read_table(file, name) for name in COLUMNS},
+        mpi=_read_facts(file["mpi"], MpiSummary),
+        interference=interference,
+        price=_read_facts(file["price"], Price) if "price" in file else None,
+        partial=bool(file.attrs["partial"]),
+        notes=tuple(note for note in map(text, file.attrs["notes"]) if note),
+    )
+
+
+def _read_facts(group: h5py.Group, kind: type[Facts], **given: Any) -> Facts:
+    values = {field.name: _attribute(group, field) for field in fields(kind) if field.name not in given}
+    return kind(**{name: value for name, value in values.items() if value is not MISSING}, **given)
+
+
+def _attribute(group: h5py.Group, field: Field[Any]) -> Any:
+    if field.name not in group.attrs:
+        if field.default is MISSING:
+            raise KeyError(f"{group.name} has no attribute {field.name}")
+        return MISSING
+    value = group.attrs[field.name]
+    if isinstance(value, bytes | str):
+        return text(value).rstrip("\0")
+    return value.item() if isinstance(value, np.generic) else value
+
+
+def _read_table(file: h5py.File, name: str) -> Table:
+    dataset = file[name]
+    expected = dtype(name)
+    if not isinstance(dataset, h5py.Dataset) or dataset.dtype.names != expected.names:
+        raise ValueError(f"table {name} has other columns than schema version {SCHEMA_VERSION}")
+    return frozen(dataset[()].astype(expected))
