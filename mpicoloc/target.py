@@ -1,0 +1,198 @@
+"""What an application needs to be observed: its file, its MPI library, and the preloaded library that fits.
+
+Used by `wrap`, `run` and `preload`, so that the three ways of starting a job agree.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from mpicoloc import elf, paths
+from mpicoloc.errors import EnvironmentFault, UsageError
+
+_PYTHONS = ("python", "pypy", "ipython")
+_INTERPRETERS = ("bash", "sh", "dash", "zsh", "ksh", "csh", "tcsh", "perl", "ruby", "julia", "R", "Rscript", "java",
+                 "octave", "lua", "tclsh", "node")  # fmt: skip
+_PREFIXES = ("env", "numactl", "taskset", "time", "nice", "ionice", "stdbuf", "setarch", "chrt", "timeout", "strace",
+             "ltrace", "gdb", "valgrind", "perf", "likwid-pin", "nsys", "rocprof", "hwloc-bind", "setsid", "nohup")  # fmt: skip
+_LIBRARIES = {
+    "mpich": ("libmpi.so.12", "libmpich.so.12"),
+    "openmpi": ("libmpi.so.40",),
+    "abi": ("libmpi_abi.so.1", "libmpi_abi.so.0", "libmpi_abi.so"),
+}
+NAMES = {"mpich": "MPICH", "openmpi": "Open MPI", "abi": "the MPI standard's ABI"}
+
+
+class Target(NamedTuple):
+    """An application: its file, the family and file of its MPI library, and the library to preload."""
+
+    file: str
+    abi: str
+    libmpi: str | None
+    shim: str
+    is_python: bool = False
+
+
+def find(app: Sequence[str], env: Mapping[str, str], family: str | None = None) -> Target:
+    """What the application `app` needs.
+
+    Parameters
+    ----------
+    app : sequence of str
+        Program and arguments.
+    env : mapping
+        Environment it will run in.
+    family : str, optional
+        MPI family of the launcher, which decides for interpreters and scripts.
+
+    Returns
+    -------
+    Target
+
+    Raises
+    ------
+    UsageError
+        If there is no such program, or it is none that uses MPI, or it belongs to another launcher.
+    EnvironmentFault
+        If no preloaded library fits its MPI.
+    """
+    file = elf.resolve_application(app[0], env.get("PATH"))
+    program = script_interpreter(file) or file
+    linked = elf.linked_mpi(program, env.get("LD_LIBRARY_PATH", ""))
+    is_python = _base(program) in _PYTHONS or _base(file) in _PYTHONS
+    if linked is None and not is_python:
+        linked = _linked_by_argument(program, app[1:], env)
+    if linked is None and _base(program) not in _PYTHONS + _INTERPRETERS + _PREFIXES:
+        _refuse(file, program)
+    if linked is None:
+        linked = _of_interpreter(program, env, family)
+    _check_launcher(file, linked, family)
+    return Target(file, linked.abi, linked.path, shim_for(file, linked), is_python)
+
+
+def _base(path: str) -> str:
+    """Name of a program without its version: python3.11 -> python."""
+    return os.path.basename(path).rstrip("0123456789.-") or os.path.basename(path)
+
+
+def script_interpreter(file: str) -> str | None:
+    """The interpreter that a script's first line names; None when the file is no script.
+
+    Raises
+    ------
+    UsageError
+        If that interpreter does not exist, or the file is neither program nor script.
+    """
+    try:
+        with open(file, "rb") as opened:
+            head = opened.read(256)
+    except OSError as error:
+        raise UsageError(f"{file} cannot be read: {error.strerror}") from None
+    if head[:4] == b"\x7fELF":
+        return None
+    if head[:2] != b"#!":
+        raise UsageError(f"{file} is neither a program nor a script with a #! line: name its interpreter before it")
+    words = head[2:].split(b"\n", 1)[0].decode(errors="replace").split()
+    if words and os.path.basename(words[0]) == "env":
+        words = [word for word in words[1:] if not word.startswith("-") and "=" not in word]
+    if not words:
+        raise UsageError(f"{file} has an empty #! line: name its interpreter")
+    return elf.resolve_application(words[0])
+
+
+def _linked_by_argument(program: str, arguments: Sequence[str], env: Mapping[str, str]) -> elf.Linked | None:
+    """MPI of the program that a prefix such as `numactl` or `env` starts in turn."""
+    if _base(program) not in _PREFIXES:
+        return None
+    for word in arguments:
+        path = word if "/" in word else elf.which(word, env.get("PATH"))
+        if path and os.path.isfile(path) and os.access(path, os.X_OK):
+            linked = elf.linked_mpi(path, env.get("LD_LIBRARY_PATH", ""))
+            if linked is not None:
+                return linked
+    return None
+
+
+def _refuse(file: str, program: str) -> None:
+    facts = elf.read(program)
+    if facts is not None and not facts.dynamic:
+        raise UsageError(f"{file} is linked statically, so nothing can be preloaded: link it to its MPI as a shared library")
+    raise UsageError(f"{file} links no MPI library: name an MPI program (`ldd {file}` shows what it links)")
+
+
+def _of_interpreter(program: str, env: Mapping[str, str], family: str | None) -> elf.Linked:
+    """The MPI that an interpreter will load later: of the launcher's family, where mpi4py would find it."""
+    asked = env.get("MPI4PY_LIBMPI")
+    for path in _candidates(program, asked, family):
+        abi = elf.family(path)
+        if abi is not None and (family is None or abi in (family, "abi")):
+            return elf.Linked(abi, os.path.basename(path), path)
+    if family is not None:
+        return elf.Linked(family, "", None)
+    raise UsageError(f"no MPI library found for {program}: pip install 'mpicoloc[mpich]', or set MPI4PY_LIBMPI to its libmpi")
+
+
+def _candidates(program: str, asked: str | None, family: str | None) -> list[str]:
+    families = (family,) if family else ("mpich", "openmpi", "abi")
+    names = [name for f in families for name in _LIBRARIES[f]]
+    folders = []
+    found = []
+    for entry in asked.split(os.pathsep) if asked else ():
+        if os.path.isdir(entry):
+            folders.append(entry)
+        else:
+            located = elf.locate(entry)
+            found += [located] if located else []
+    folders += [os.path.join(prefix, "lib") for prefix in _prefixes(program)]
+    found += [path for folder in folders for name in names if os.path.isfile(path := os.path.join(folder, name))]
+    default = elf.locate("libmpi.so") if not family else None
+    names = ([default] if default else []) + names
+    return found + [path for name in names if (path := elf.locate(name))]
+
+
+def _prefixes(program: str) -> list[str]:
+    """Installation prefixes of a Python: its virtual environment, then the user's folder."""
+    prefixes = [os.path.dirname(os.path.dirname(os.path.abspath(program)))]
+    user = os.path.join(os.path.expanduser("~"), ".local")
+    return [prefix for prefix in (*prefixes, user) if prefix != "/usr"]
+
+
+def _check_launcher(file: str, linked: elf.Linked, family: str | None) -> None:
+    """Ranks started by the other family's launcher would each believe to be alone."""
+    if family is None or "abi" in (linked.abi, family) or linked.abi == family:
+        return
+    raise UsageError(
+        f"{file} uses {NAMES[linked.abi]} ({linked.path or linked.soname}), but the launcher belongs to "
+        f"{NAMES[family]}: start it with the mpirun of {NAMES[linked.abi]}"
+    )
+
+
+def shim_for(file: str, linked: elf.Linked) -> str:
+    """The library to preload for an MPI.
+
+    Raises
+    ------
+    EnvironmentFault
+        If none is installed.
+    """
+    shim = paths.find_shim(linked.abi)
+    if shim is None:
+        raise EnvironmentFault(
+            f"no library of mpicoloc fits {NAMES[linked.abi]} ({linked.path or linked.soname}), which {file} uses: "
+            "build one with `mpicoloc build --mpicc CC`, CC being the mpicc of that MPI"
+        )
+    return shim
+
+
+def preload(found: Target, before: str = "") -> str:
+    """Text of LD_PRELOAD.
+
+    mpi4py asks whether MPI is loaded already before it looks for the library. With our library preloaded the
+    answer would be yes without it being so; hence for Python the MPI library is preloaded behind ours.
+    """
+    parts = [found.shim]
+    if found.is_python and found.libmpi:
+        parts.append(found.libmpi)
+    return ":".join([*parts, *(part for part in before.replace(" ", ":").split(":") if part)])

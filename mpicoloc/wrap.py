@@ -1,0 +1,167 @@
+"""Start one rank of an MPI job under mpicoloc: ``mpirun -n N+1 python -m mpicoloc.wrap [options] app ...``.
+
+Every rank of the launcher runs this. The last rank of each node becomes that node's coordinator, the others become
+the application with the preloaded library; both by ``exec``, so the launcher sees the application's exit code.
+Runs before any MPI call and on every rank, so it imports nothing that takes longer than a millisecond.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple, NoReturn
+
+from mpicoloc import config, elf, launch_env, target
+from mpicoloc.errors import EnvironmentFault, MpicolocError, UsageError
+
+USAGE = """\
+usage: mpirun -n N+1 python -m mpicoloc.wrap [options] app [arguments]
+
+Runs N ranks of the application and one coordinator on each node. Options (also as environment variables):
+"""
+
+
+class Plan(NamedTuple):
+    """What this rank becomes: the file to execute, its arguments and environment, and a line for the user."""
+
+    file: str
+    argv: list[str]
+    env: dict[str, str]
+    note: str | None = None
+    is_coordinator: bool = False
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Replace this process by the application or the coordinator; returns only when that fails."""
+    place = launch_env.Place(None, 0, 1)
+    try:
+        place = launch_env.place(os.environ)
+        options, app = parse(sys.argv[1:] if argv is None else argv)
+        if not app:
+            print(usage(), end="")
+            return 0
+        become(plan(app, options, os.environ, place))
+    except MpicolocError as error:
+        # The ranks of a node fail alike: one of them says it.
+        if place.local_rank == 0:
+            print(f"mpicoloc: {error}", file=sys.stderr)
+        return error.exit_code
+
+
+def usage() -> str:
+    """Help text, from the option table."""
+    rows = [f"  {option.flag:20} {option.help} ({option.env})" for option in config.OPTIONS]
+    return USAGE + "\n".join(rows) + "\n"
+
+
+def parse(argv: Sequence[str]) -> tuple[dict[str, str], list[str]]:
+    """Environment of the options, and the application with its arguments; no application: help was asked for.
+
+    Raises
+    ------
+    UsageError
+        If an option is unknown or bad, or no application follows.
+    """
+    words = list(argv)
+    values: dict[str, str | None] = {}
+    flags = {option.flag: option for option in config.OPTIONS}
+    while words and words[0].startswith("-"):
+        word = words.pop(0)
+        if word == "--":
+            break
+        if word in ("-h", "--help"):
+            return {}, []
+        flag, equals, text = word.partition("=")
+        if flag not in flags:
+            raise UsageError(f"unknown option {flag}; see `python -m mpicoloc.wrap --help`")
+        if not equals and flag == "--trace":
+            text = str(config.TRACE_EVENTS)
+        elif not equals:
+            if not words:
+                raise UsageError(f"{flag} needs a value; see `python -m mpicoloc.wrap --help`")
+            text = words.pop(0)
+        values[flags[flag].key] = text
+    if not words:
+        raise UsageError("no application named; write: mpirun -n N+1 python -m mpicoloc.wrap app [arguments]")
+    return config.flags_to_env(values), words
+
+
+def plan(app: Sequence[str], options: Mapping[str, str], env: Mapping[str, str], place: launch_env.Place) -> Plan:
+    """What the rank at `place` becomes.
+
+    Raises
+    ------
+    UsageError
+        If the application cannot be run under mpicoloc, or an option is bad.
+    EnvironmentFault
+        If no preloaded library fits its MPI.
+    """
+    merged = {**env, **options}
+    config.validate(merged)
+    found = target.find(app, merged, place.family)
+    has_coordinator = place.local_size > 1
+    child = {**merged, config.PYTHON_ENV: sys.executable}
+    if place.launcher is not None:
+        child[config.KEY_ENV] = launch_env.key(merged)
+        child[config.WRAPPED_ENV] = "1"
+    if has_coordinator and place.local_rank == place.local_size - 1:
+        return coordinator_plan(found, child, place)
+    if has_coordinator:
+        child[config.COORDINATOR_ENV] = "1"
+        restore_yield(child, place)
+    child["LD_PRELOAD"] = target.preload(found, merged.get("LD_PRELOAD", ""))
+    return Plan(found.file, list(app), child, note(place))
+
+
+def note(place: launch_env.Place) -> str | None:
+    """A line for the user when a node runs without a coordinator."""
+    if place.launcher is not None and place.local_size <= 1:
+        return ("one rank on this node, too few for a coordinator: it runs the application, watched by a thread of its "
+                "own; for a coordinator start one rank more on each node")  # fmt: skip
+    return None
+
+
+def coordinator_plan(found: target.Target, env: dict[str, str], place: launch_env.Place) -> Plan:
+    """The coordinator, on the same MPI library as the application."""
+    env.pop("LD_PRELOAD", None)
+    env[config.SIBLINGS_ENV] = str(place.local_size - 1)
+    if found.libmpi is not None:
+        env["MPI4PY_LIBMPI"] = found.libmpi
+        env["MPI4PY_MPIABI"] = "mpiabi" if found.abi == "abi" else found.abi
+    return Plan(sys.executable, [sys.executable, "-m", "mpicoloc.run.coordinator"], env, is_coordinator=True)
+
+
+def restore_yield(env: dict[str, str], place: launch_env.Place) -> None:
+    """Undo Open MPI's oversubscribed mode when only the coordinator, which sleeps, is one rank too many.
+
+    In that mode ranks give up their core while they wait, which changes how the application runs.
+    """
+    if env.get("OMPI_MCA_mpi_oversubscribe") == "1" and place.local_size - 1 <= (os.cpu_count() or 1):
+        env["OMPI_MCA_mpi_oversubscribe"] = "0"
+
+
+def become(chosen: Plan) -> NoReturn:
+    """Execute the plan."""
+    if chosen.note:
+        print(f"mpicoloc: {chosen.note}", file=sys.stderr)
+    if chosen.is_coordinator:
+        unbind()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    try:
+        os.execve(chosen.file, chosen.argv, chosen.env)
+    except OSError as error:
+        raise EnvironmentFault(f"{chosen.file} cannot be executed: {error.strerror}") from None
+
+
+def unbind() -> None:
+    """Let the coordinator run on every processor of the job, so that it waits for no rank's."""
+    try:
+        os.sched_setaffinity(0, os.sched_getaffinity(os.getppid()))
+    except OSError:
+        pass  # a coordinator bound to one processor works as well
+
+
+if __name__ == "__main__":
+    sys.exit(main())
