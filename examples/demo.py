@@ -23,7 +23,7 @@ import numpy as np
 HERE = Path(__file__).resolve().parent
 N_RANKS = 2
 N_TOP_CALLS = 3
-SILENCE = {"MPICOLOC_SHUTTER_DUTY_FRAC": "0.05"}
+OPTIONS = {"MPICOLOC_SHUTTER_DUTY_FRAC": "0.05"}
 """Jobs of half a minute: a little more standing still buys a narrower interval."""
 
 
@@ -48,13 +48,13 @@ class DemoError(Exception):
 
 
 def tool(name):
-    """Path of a program: beside this interpreter (the virtual environment) before anything else on the machine."""
+    """Path of a program: beside this interpreter, in the virtual environment, before anything else."""
     beside = Path(sys.executable).parent / name
     if beside.exists():
         return str(beside)
     found = shutil.which(name)
     if found is None:
-        raise DemoError(f"no {name} found beside {sys.executable} or in PATH: run launch/demo, which installs it")
+        raise DemoError(f"no {name} beside {sys.executable} or in PATH: run launch/demo, which installs it")
     return found
 
 
@@ -69,8 +69,9 @@ def compile_program(program, folder):
 
 
 def n_steps_for(program, binary, seconds):
-    """Steps that take the job about `seconds` when it has half of the cores: sizes fit any machine's speed."""
-    command = [tool("mpiexec"), "-n", str(N_RANKS), str(binary), str(program.size), str(program.n_trial_steps)]
+    """Steps that take the job about `seconds` when it has half of the cores, whatever the machine's speed."""
+    command = [tool("mpiexec"), "-n", str(N_RANKS), str(binary)]
+    command += [str(program.size), str(program.n_trial_steps)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60)
     loop_s = [line.split()[1] for line in done.stdout.splitlines() if line.startswith("loop_s")]
     if done.returncode != 0 or not loop_s:
@@ -84,8 +85,8 @@ def start(program, binary, n_steps, folder):
     profile.unlink(missing_ok=True)
     command = [tool("mpicoloc"), "run", "-n", str(N_RANKS), "--out", str(profile), "--job-id", program.name,
                "--", str(binary), str(program.size), str(n_steps)]  # fmt: skip
-    log = open(folder / f"{program.name}.log", "w")
-    return subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT, env={**os.environ, **SILENCE})
+    with open(folder / f"{program.name}.log", "w") as log:
+        return subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT, env={**os.environ, **OPTIONS})
 
 
 def wait_all(jobs, limit_s):
@@ -131,7 +132,8 @@ def slowdown_rows(data):
     """Rows on the slowdown; says so when it could not be measured."""
     interference = data["interference"]
     slowdown, shutters = interference["slowdown"], interference["shutters"]
-    taken = f"{shutters['n_used']} of {shutters['n_taken']} shutters used, overhead {percent(shutters['overhead_frac'])}"
+    taken = f"{shutters['n_used']} of {shutters['n_taken']} shutters used"
+    taken += f", overhead {percent(shutters['overhead_frac'])}"
     if slowdown is None or slowdown["value"] is None:
         return [("slowdown", "not measured: too little evidence in this run, so no discount is given"),
                 ("evidence", taken)]  # fmt: skip
@@ -150,7 +152,8 @@ def price_rows(data):
 
 def show(program, profile, data):
     """Print what one job is told."""
-    co_runners = ", ".join(f"{c['id']} for {c['overlap_s']:.0f} s" for c in data["interference"]["co_runners"])
+    others = data["interference"]["co_runners"]
+    co_runners = ", ".join(f"{other['id']} for {other['overlap_s']:.0f} s" for other in others)
     calls = ", ".join(f"{name} {percent(share)}" for name, share in top_calls(profile))
     rows = [("ran", f"{data['job']['wall_s']:.1f} s, shared with {co_runners or 'nobody'}"),
             *slowdown_rows(data), *price_rows(data),
@@ -176,7 +179,8 @@ def demo(seconds, folder):
     binaries = [compile_program(program, folder) for program in PROGRAMS]
     n_steps = [n_steps_for(p, b, seconds) for p, b in zip(PROGRAMS, binaries, strict=True)]
     names = " and ".join(program.name for program in PROGRAMS)
-    print(f"running {names}, {N_RANKS} ranks each, side by side on cores {', '.join(map(str, cores))}", flush=True)
+    where = ", ".join(map(str, cores))
+    print(f"running {names}, {N_RANKS} ranks each, side by side on cores {where}", flush=True)
     jobs = [start(p, b, n, folder) for p, b, n in zip(PROGRAMS, binaries, n_steps, strict=True)]
     codes = wait_all(jobs, limit_s=max(90.0, 3 * seconds))
     failed = 0
@@ -194,7 +198,7 @@ def demo(seconds, folder):
 
 def main(argv=None):
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--seconds", type=float, default=25.0, help="about how long the jobs run (default 25)")
+    parser.add_argument("--seconds", type=float, default=25.0, help="time of the jobs, about (default 25)")
     parser.add_argument("--dir", type=Path, default=HERE.parent / "build" / "demo",
                         help="where binaries, outputs and profiles go (default build/demo)")  # fmt: skip
     args = parser.parse_args(argv)

@@ -49,8 +49,10 @@ def main(argv):
     conserved = abs(scores.sum() - 1.0) < 1e-9
     if comm.rank == 0:
         print(f"pagerank: {n_pages} pages, {n_iterations} iterations, {comm.size} ranks")
-        print(f"best page {scores.argmax()}  score {scores.max():.6e}  last change {change:.3e}  "
-              f"sum {'one' if conserved else 'NOT ONE'}")
+        print(
+            f"best page {scores.argmax()}  score {scores.max():.6e}  last change {change:.3e}  "
+            f"sum {'one' if conserved else 'NOT ONE'}"
+        )
         print(f"loop_s {elapsed_s:.3f}")
     return 0 if conserved else 1
 

@@ -1,0 +1,113 @@
+"""What mpicoloc costs a job that is alone on its node: paired runs with and without it, in turns.
+
+    python benchmarks/overhead.py [--programs lmp,heat2d] [--ways preload,wrap] [--pairs 5] [--seconds 20]
+
+Prints the median of the ratios of the pairs with its 95 % interval (bootstrap over pairs). Wall time is that of
+the whole launcher command, so the start of mpicoloc and the writing of the profile are inside; loop time is the
+programs' own timing of their main loop, where they have one.
+"""
+
+import argparse
+import random
+import re
+import statistics
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import programs
+from accuracy import print_table, progress
+
+COLUMNS = ("program", "way", "pairs", "bare", "ratio of wall time", "ratio of loop time")
+N_BOOTSTRAP = 2000
+
+
+def way_command(way, launcher, program, profile):
+    """Command and environment of one instrumented run: ``preload``, ``wrap`` or ``run``."""
+    python = sys.executable
+    env = {"MPICOLOC_OUT": str(profile)}
+    n_ranks, app = programs.N_RANKS, list(program.argv)
+    if way == "run":
+        mpirun = ["--mpirun", launcher.mpirun, "-n", str(n_ranks)]
+        return [python, "-m", "mpicoloc", "run", *mpirun, "--", *app], env
+    if way == "wrap":
+        n_ranks += 1
+        app = [python, "-m", "mpicoloc.wrap", *app]
+    else:
+        command = [python, "-m", "mpicoloc", "preload", app[0]]
+        done = subprocess.run(command, capture_output=True, text=True, check=True)
+        env["LD_PRELOAD"] = done.stdout.strip()
+    return [launcher.mpirun, *launcher.flags(n_ranks), "-n", str(n_ranks), *app], env
+
+
+def timed(launcher, program, folder, way, profile):
+    """Wall time and loop time (or None) of one run; `way` None is the bare run."""
+    if way is None:
+        wall_s = programs.run(launcher, program, folder)
+    else:
+        command, env = way_command(way, launcher, program, profile)
+        wall_s = programs.run_command(command, launcher, program, folder, env)
+    found = re.search(r"Loop time of ([\d.]+)|loop_s ([\d.]+)", (folder / "output.txt").read_text())
+    return wall_s, float(found[1] or found[2]) if found else None
+
+
+def interval(ratios, rng):
+    """Median of the ratios and its 95 % interval."""
+    medians = sorted(statistics.median(rng.choices(ratios, k=len(ratios))) for _ in range(N_BOOTSTRAP))
+    return statistics.median(ratios), medians[int(0.025 * N_BOOTSTRAP)], medians[int(0.975 * N_BOOTSTRAP)]
+
+
+def ratio_text(bare, instrumented, rng):
+    if None in bare or None in instrumented:
+        return "-"
+    middle, low, high = interval([b / a for a, b in zip(bare, instrumented, strict=True)], rng)
+    return f"{middle:.4f} [{low:.4f}, {high:.4f}]"
+
+
+def measure(launcher, program, way, args, folder):
+    """One row of the table: pairs of runs, the order within a pair changing from pair to pair."""
+    bare, instrumented = [], []
+    for i_pair in range(args.pairs):
+        order = (None, way) if i_pair % 2 == 0 else (way, None)
+        for which in order:
+            times = timed(launcher, program, folder / program.name, which, folder / f"{way}.h5")
+            (bare if which is None else instrumented).append(times)
+        progress(f"{program.name} {way}: bare {bare[-1][0]:.2f} s, instrumented {instrumented[-1][0]:.2f} s")
+    rng = random.Random(1)
+    wall = ratio_text([t[0] for t in bare], [t[0] for t in instrumented], rng)
+    loop = ratio_text([t[1] for t in bare], [t[1] for t in instrumented], rng)
+    return program.name, way, args.pairs, f"{statistics.median(t[0] for t in bare):.2f} s", wall, loop
+
+
+def arguments(argv):
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--programs", default="lmp,heat2d", help=f"of {', '.join(programs.PREPARE)}")
+    parser.add_argument("--ways", default="preload,wrap", help="of preload, wrap, run (default preload,wrap)")
+    parser.add_argument("--pairs", type=int, default=5, help="pairs of runs (default 5)")
+    parser.add_argument("--seconds", type=float, default=20.0, help="time of a bare run (default 20)")
+    parser.add_argument("--mpirun", default="mpirun.openmpi", help="launcher (default mpirun.openmpi)")
+    parser.add_argument("--cores", default="0,1", help="processors the job may use (default 0,1)")
+    return parser.parse_args(argv)
+
+
+def main(argv=None):
+    args = arguments(argv)
+    launcher = programs.Launcher.find(args.mpirun, args.cores)
+    lines = []
+    with tempfile.TemporaryDirectory(prefix="mpicoloc-overhead-", ignore_cleanup_errors=True) as folder:
+        for name in args.programs.split(","):
+            try:
+                program = programs.prepare(name, launcher, Path(folder), args.seconds)
+                for way in args.ways.split(","):
+                    lines.append(measure(launcher, program, way, args, Path(folder)))
+            except (LookupError, RuntimeError, subprocess.SubprocessError) as error:
+                print(f"{name}: {error}", file=sys.stderr)
+    print_table(COLUMNS, lines)
+    return 0 if lines else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
