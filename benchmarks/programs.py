@@ -31,6 +31,46 @@ thermo 100
 run {n_steps}
 """
 
+HPCC_INPUT = """\
+HPLinpack benchmark input file
+mpicoloc benchmark
+HPL.out
+8 device out
+1 # of N
+{n} Ns
+1 # of NBs
+80 NBs
+0 PMAP
+1 # of grids
+1 Ps
+2 Qs
+16.0 threshold
+1 # of panel fact
+2 PFACTs
+1 # of stopping
+4 NBMINs
+1 # of panels
+2 NDIVs
+1 # of recursive
+1 RFACTs
+1 # of broadcast
+1 BCASTs
+1 # of lookahead
+1 DEPTHs
+2 SWAP
+64 threshold
+0 L1
+0 U
+1 Equilibration
+8 alignment
+#####
+0 # of PTRANS N
+1200
+0 # of PTRANS NB
+40
+"""
+"""``hpccinf.txt`` for a matrix of n rows on a 1 x 2 grid of ranks; HPCC reads the first word of most lines."""
+
 
 @dataclass(frozen=True)
 class Program:
@@ -174,23 +214,11 @@ def _hpcc(launcher, folder, seconds):
     hpcc, n_trial = _need("hpcc"), 2000
 
     def make(n):
-        return Program("hpcc", (hpcc,), (("hpccinf.txt", hpcc_input(n)),))
+        return Program("hpcc", (hpcc,), (("hpccinf.txt", HPCC_INPUT.format(n=n)),))
 
     trial_s = run(launcher, make(n_trial), folder)
     # Between N^2 and N^3: some of HPCC's tests use N^2 memory, HPL and DGEMM do N^3 work.
     return make(int(n_trial * (seconds / trial_s) ** (1 / 2.6)))
-
-
-def hpcc_input(n):
-    """``hpccinf.txt`` for a matrix of `n` rows on a 1 x 2 grid of ranks."""
-    head = "HPLinpack benchmark input file|mpicoloc benchmark|HPL.out|8 device out|1 # of N|{n} Ns|1 # of NBs|80 NBs"
-    grid = "0 PMAP|1 # of grids|1 Ps|{n_ranks} Qs|16.0 threshold|1 # of panel fact|2 PFACTs|1 # of stopping|4 NBMINs"
-    rest = (
-        "1 # of panels|2 NDIVs|1 # of recursive|1 RFACTs|1 # of broadcast|1 BCASTs|1 # of lookahead|1 DEPTHs"
-    )
-    tail = "2 SWAP|64 threshold|0 L1|0 U|1 Equilibration|8 alignment|#####|0 # of PTRANS N|1200|0 # of PTRANS NB|40"
-    text = "|".join([head, grid, rest, tail]).format(n=n, n_ranks=N_RANKS)
-    return text.replace("|", "\n") + "\n"
 
 
 def _example(name, size, n_trial_steps):
