@@ -79,7 +79,8 @@ def dispatch(argv: Sequence[str]) -> int:
         hint = f" (did you mean {close[0]}?)" if close else ""
         raise UsageError(f"no verb {verb!r}{hint}; the verbs are {', '.join(VERBS)}")
     parser = build_parser(verb)
-    args = parser.parse_args(argv)
+    prepare = getattr(load_verb(verb), "prepare_argv", None) if verb else None
+    args = parser.parse_args([argv[0], *prepare(argv[1:])] if prepare else argv)
     if args.verb is None:
         parser.print_help()
         return 0

@@ -1,0 +1,205 @@
+"""Run an MPI program with its coordinator and write a profile.
+
+The program's output and exit code are what they are without mpicoloc. Everything after the program's name is its own;
+write -- before a program whose name begins with a dash. For several nodes use your launcher:
+mpirun -n N+1 python -m mpicoloc.wrap app ...
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from types import FrameType
+
+from mpicoloc import config, target
+from mpicoloc.errors import EnvironmentFault, UsageError
+from mpicoloc.run import launcher
+
+WAIT_PROFILE_S = 15.0
+_BATCH_IDS = ("SLURM_JOB_ID", "PBS_JOBID", "LSB_JOBID", "FLUX_JOB_ID", "JOB_ID")
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Arguments of the verb."""
+    parser.usage = "mpicoloc run -n N [options] [--] app [arguments]"
+    parser.add_argument("-n", "-np", dest="n_ranks", metavar="N", help="ranks of the application")
+    parser.add_argument("--mpirun", metavar="PATH", help="the mpirun to use; default: of the MPI that app links")
+    parser.add_argument("--mpirun-arg", action="append", default=[], metavar="ARG",
+                        help="one more argument for mpirun, as --mpirun-arg=ARG; may be given several times")  # fmt: skip
+    parser.add_argument("-v", "--verbose", action="store_true", help="print the command, and the result at the end")
+    group = parser.add_argument_group("options (also as environment variables)")
+    add_option_flags(group)
+    parser.add_argument("app", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
+
+
+def add_option_flags(group: argparse._ArgumentGroup) -> None:
+    """One flag for each row of the option table; `parse_own` has given ``--trace`` its number."""
+    for option in config.OPTIONS:
+        shown = f"{option.help} ({option.env}"
+        shown += f", default {option.default})" if option.default is not None else ")"
+        metavar = "N" if option.key == "trace" else option.key.rpartition(".")[2].rpartition("_")[0].upper() or "VALUE"
+        group.add_argument(option.flag, dest=option.key, metavar=metavar, help=shown.replace("%", "%%"))
+
+
+def prepare_argv(argv: Sequence[str]) -> list[str]:
+    """Give ``--trace`` without a number its default; a number follows only as ``--trace=N``, else it would eat the app."""
+    own = split_own(argv)
+    return [f"--trace={config.TRACE_EVENTS}" if word == "--trace" else word for word in argv[:own]] + list(argv[own:])
+
+
+def split_own(argv: Sequence[str]) -> int:
+    """Number of leading words that belong to the verb and not to the application."""
+    flags = {option.flag for option in config.OPTIONS if option.key != "trace"} | {"-n", "-np", "--mpirun", "--mpirun-arg"}
+    i = 0
+    while i < len(argv) and argv[i].startswith("-"):
+        if argv[i] == "--":
+            return i
+        i += 2 if argv[i] in flags else 1
+    return min(i, len(argv))
+
+
+def run(args: argparse.Namespace) -> int:
+    """Start the job, wait for it and for its profile; returns the application's exit code."""
+    app = args.app[1:] if args.app[:1] == ["--"] else args.app
+    n_ranks = _number_of_ranks(args.n_ranks)
+    if not app:
+        raise UsageError("no application named; write: mpicoloc run -n N [--] app [arguments]")
+    options = config.flags_to_env({option.key: getattr(args, option.key) for option in config.OPTIONS})
+    env = {**os.environ, **options}
+    config.validate(env)
+    chosen = launcher.given(args.mpirun) if args.mpirun else None
+    found = target.find(app, env, chosen.family if chosen and chosen.family != "slurm" else None)
+    chosen = chosen or launcher.find(found.abi, found.libmpi, found.file)
+    env = job_environment(env, options)
+    profile = profile_path(env)
+    check_writable(profile)
+    command = launcher.command(chosen, n_ranks, args.mpirun_arg, len(os.sched_getaffinity(0)))
+    command += [sys.executable, "-m", "mpicoloc.wrap", "--", *app]
+    if args.verbose:
+        print(f"mpicoloc: {' '.join(command)}", file=sys.stderr)
+    before = _stamp(profile)
+    code = _execute(command, env)
+    _await_profile(env)
+    _summary(profile, before, args.verbose)
+    return code
+
+
+def _number_of_ranks(text: str | None) -> int:
+    if text is None:
+        raise UsageError("-n N is missing: how many ranks shall the application have?")
+    try:
+        n_ranks = int(text)
+    except ValueError:
+        n_ranks = 0
+    if n_ranks < 1:
+        raise UsageError(f"-n must be a whole number of at least 1, got {text!r}")
+    return n_ranks
+
+
+def job_environment(env: Mapping[str, str], options: Mapping[str, str]) -> dict[str, str]:
+    """The job's environment: its key and its name, so that this process finds its files and its profile."""
+    job = dict(env)
+    for name in (config.WRAPPED_ENV, config.COORDINATOR_ENV, config.SIBLINGS_ENV):
+        job.pop(name, None)
+    job[config.KEY_ENV] = f"{os.getuid()}.run.{os.getpid()}.{time.monotonic_ns() // 1_000_000 % 10**9}"
+    if not job.get("MPICOLOC_JOB_ID"):
+        batch = next((env[name].split(".")[0] for name in _BATCH_IDS if env.get(name)), None)
+        job["MPICOLOC_JOB_ID"] = f"{batch}-{os.getpid()}" if batch else str(os.getpid())
+    out = job.get("MPICOLOC_OUT")
+    if "MPICOLOC_OUT" in options and out:
+        job["MPICOLOC_OUT"] = os.path.abspath(out)
+    return job
+
+
+def profile_path(env: Mapping[str, str]) -> str:
+    """Where the profile will be."""
+    return os.path.abspath(env.get("MPICOLOC_OUT") or f"mpicoloc-{env['MPICOLOC_JOB_ID']}.h5")
+
+
+def check_writable(profile: str) -> None:
+    """Refuse before the job starts what would lose its profile at the end.
+
+    Raises
+    ------
+    EnvironmentFault
+        If the folder does not exist or cannot be written, or the name is that of a folder.
+    """
+    folder = os.path.dirname(profile)
+    if os.path.isdir(profile):
+        raise EnvironmentFault(f"the profile {profile} would replace a folder: name a file with --out")
+    if not os.path.isdir(folder):
+        raise EnvironmentFault(f"the profile's folder {folder} does not exist: create it, or choose another with --out")
+    if not os.access(folder, os.W_OK | os.X_OK):
+        raise EnvironmentFault(f"the profile's folder {folder} cannot be written: choose another with --out")
+
+
+def _execute(command: Sequence[str], env: Mapping[str, str]) -> int:
+    """Run mpirun; it reads and writes what this process does, and gets its signals."""
+    try:
+        child = subprocess.Popen(command, env=dict(env))
+    except OSError as error:
+        raise EnvironmentFault(f"{command[0]} cannot be started: {error.strerror}; name another with --mpirun") from None
+
+    def forward(number: int, _frame: FrameType | None) -> None:
+        # A terminal sends its interrupt to the launcher as well; twice means "kill at once" to Open MPI.
+        if number != signal.SIGINT or not _in_foreground():
+            child.send_signal(number)
+
+    old = {number: signal.signal(number, forward) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
+    try:
+        code = child.wait()
+    finally:
+        for number, handler in old.items():
+            signal.signal(number, handler)
+    return code if code >= 0 else 128 - code
+
+
+def _in_foreground() -> bool:
+    try:
+        with open("/dev/tty") as terminal:
+            return os.tcgetpgrp(terminal.fileno()) == os.getpgrp()
+    except OSError:
+        return False
+
+
+def _await_profile(env: Mapping[str, str]) -> None:
+    """Wait until the job's files in memory are gone: then its profile is written, or nobody is left to write it."""
+    folder = str(config.get("shm_dir", env))
+    start = f"mpicoloc.{env[config.KEY_ENV]}."
+    deadline = time.monotonic() + WAIT_PROFILE_S
+    while time.monotonic() < deadline:
+        try:
+            if not any(name.startswith(start) for name in os.listdir(folder)):
+                return
+        except OSError:
+            return
+        time.sleep(0.01)
+
+
+def _stamp(path: str) -> tuple[int, int] | None:
+    try:
+        stat = os.stat(path)
+    except OSError:
+        return None
+    return stat.st_mtime_ns, stat.st_ino
+
+
+def _summary(profile: str, before: tuple[int, int] | None, verbose: bool) -> None:
+    """One line about the profile, where a person reads it."""
+    if not verbose and not sys.stderr.isatty():
+        return
+    after = _stamp(profile)
+    if after is None or after == before:
+        print(f"mpicoloc: no profile was written to {profile}: see `mpicoloc check`", file=sys.stderr)
+        return
+    print(f"mpicoloc: profile {profile}{_result(profile)}", file=sys.stderr)
+
+
+def _result(profile: str) -> str:
+    """Slowdown and price in a few words; the profile alone when it cannot be read yet."""
+    return f" (mpicoloc show {profile})"
