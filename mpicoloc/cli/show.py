@@ -1,0 +1,40 @@
+"""Show a profile: interference, price, and where the MPI time went.
+
+Example: mpicoloc show mpicoloc-1234.h5
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+
+NAME = "show"
+HELP = "show a profile"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Arguments of the verb."""
+    parser.add_argument("file", metavar="FILE", help="profile that a job wrote, mpicoloc-<job id>.h5")
+    parser.add_argument("--json", action="store_true", help="print the key numbers as JSON")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Print the profile; 0, or an error that `main` reports."""
+    # Imported here: h5py and pandas take long, and `mpicoloc show --help` needs neither.
+    from mpicoloc.store import hdf5
+
+    profile = hdf5.read(args.file)
+    if args.json:
+        from mpicoloc.report.summary import summary
+
+        print(json.dumps(summary(profile), indent=2, allow_nan=False))
+        return 0
+    from rich.console import Console
+
+    from mpicoloc.report.table import show
+
+    # In a pipe or a batch log there is no terminal to measure, and 80 columns would cut the call sites.
+    width = None if sys.stdout.isatty() else 120
+    show(profile, Console(width=width, highlight=False))
+    return 0

@@ -1,0 +1,40 @@
+"""The keys of ``mpicoloc show --json``: a fixed projection of a profile that other programs read."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from mpicoloc.core.profile import Profile
+from mpicoloc.core.tables import text
+
+
+def summary(profile: Profile) -> dict[str, Any]:
+    """Plain values with the keys that DESIGN.md fixes; what was not measured is None, never 0."""
+    job, mpi, found, price = profile.job, profile.mpi, profile.interference, profile.price
+    slowdown = found.slowdown
+    return {
+        "schema_version": profile.schema_version,
+        "partial": profile.partial,
+        "job": {name: getattr(job, name)
+                for name in ("id", "command", "n_ranks", "n_nodes", "n_cores", "mpi_library", "wall_s")},
+        "mpi": {name: getattr(mpi, name) for name in ("n_calls", "sent_bytes", "recv_bytes", "time_frac")},
+        "interference": {
+            "slowdown": None if slowdown is None else {
+                name: getattr(slowdown, name) for name in ("value", "low", "high", "n", "method")},
+            "co_runners": [{"id": name, "overlap_s": overlap_s} for name, overlap_s in co_runners(profile)],
+            "shutters": {
+                "n_taken": found.n_taken, "n_used": found.n_used, "overhead_frac": found.overhead_frac},
+        },
+        "price": {name: getattr(price, name, None)
+                  for name in ("rate_su", "runtime_su", "fair_su", "discount_frac", "pricing")},
+        "network": {"topology": None, "levels": None, "demand_class": None},
+    }  # fmt: skip
+
+
+def co_runners(profile: Profile) -> list[tuple[str, float]]:
+    """Other jobs and the longest time they shared a node with this one, longest first."""
+    longest: dict[str, float] = {}
+    for row in profile.tables["corunners"]:
+        name = text(row["job_id"])
+        longest[name] = max(longest.get(name, 0.0), float(row["overlap_s"]))
+    return sorted(longest.items(), key=lambda item: -item[1])

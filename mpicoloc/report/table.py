@@ -1,0 +1,188 @@
+"""A profile as tables for the terminal."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+
+import numpy as np
+from rich import box
+from rich.console import Console, Group, RenderableType
+from rich.markup import escape
+from rich.table import Table as RichTable
+from rich.text import Text
+
+from mpicoloc.core.estimate import Estimate
+from mpicoloc.core.profile import Profile
+from mpicoloc.report.summary import co_runners
+from mpicoloc.store.frames import Frames
+
+N_TOP = 8
+"""Rows of a table that may be long; the last line says how many were left out."""
+
+
+def show(profile: Profile, console: Console) -> None:
+    """Print the profile."""
+    console.print(render(profile))
+
+
+def render(profile: Profile) -> Group:
+    """The profile as one renderable."""
+    frames = Frames(profile)
+    parts: list[RenderableType] = [_job(profile), "", _result(profile), ""]
+    for part in (_calls(frames), _sites(frames), _sizes(frames), _co_runners(profile)):
+        if part is not None:
+            parts += [part, ""]
+    parts += [Text(f"note: {note}", style="yellow") for note in notes(profile)]
+    return Group(*parts)
+
+
+def notes(profile: Profile) -> Iterable[str]:
+    """What a reader must know before using the numbers."""
+    found = profile.interference
+    if profile.partial:
+        yield "partial: the job did not end by MPI_Finalize on every rank; totals cover what was seen of it"
+    yield from profile.notes
+    if found.slowdown is None:
+        yield f"slowdown not measured: {found.reason or 'reason unknown'}; priced like an unshared run"
+    if found.coverage_frac is not None and found.coverage_frac < 0.8 and found.slowdown is not None:
+        yield f"only {found.coverage_frac:.0%} of the co-run time is in cycles that were also seen solo"
+    if found.meter_reason and found.slowdown is not None and found.slowdown.method != "alone":
+        yield f"meter {found.meter}: {found.meter_reason}"
+    lost = sum(int(profile.tables["ranks"][name].sum()) for name in ("n_site_overflow", "n_cycle_overflow",
+                                                                   "n_peer_overflow", "n_lane_overflow"))  # fmt: skip
+    if lost:
+        yield f"{lost:,} records went to overflow rows because a table was full"
+
+
+def _grid(title: str, rows: Iterable[tuple[str, str]]) -> RichTable:
+    grid = RichTable(title=title, title_justify="left", title_style="bold", box=None, show_header=False, pad_edge=False)
+    grid.add_column(style="dim", no_wrap=True)
+    grid.add_column(overflow="fold")
+    for name, value in rows:
+        grid.add_row(name, escape(value))
+    return grid
+
+
+def _job(profile: Profile) -> RichTable:
+    job, mpi = profile.job, profile.mpi
+    share = "not measured" if mpi.time_frac is None else f"{mpi.time_frac:.1%} of the time in MPI"
+    calls = "" if mpi.n_calls is None else f", {mpi.n_calls:,} calls"
+    moved = "" if mpi.sent_bytes is None else f", {amount(mpi.sent_bytes)} sent, {amount(mpi.recv_bytes)} received"
+    return _grid(f"job {escape(job.id)}{' (partial)' if profile.partial else ''}", [
+        ("command", job.command),
+        ("size", f"{job.n_ranks} ranks on {job.n_nodes} node{'s'[: job.n_nodes != 1]}, {job.n_cores} cores"),
+        ("wall time", seconds(job.wall_s)),
+        ("MPI", share + calls + moved),
+        ("library", job.mpi_library),
+    ])  # fmt: skip
+
+
+def _result(profile: Profile) -> RichTable:
+    found, price = profile.interference, profile.price
+    rows = [("slowdown", estimate(found.slowdown))]
+    rows += [("", f"{estimate(other)}") for other in found.alternatives]
+    if found.n_taken:
+        rows.append(("shutters", f"{found.n_taken} taken, {found.n_used} valid, "
+                                 f"meter {found.meter}"))  # fmt: skip
+    if found.shared_s:
+        rows.append(("shared", f"{seconds(found.shared_s)} with a co-runner"))
+    if found.overhead_frac:
+        rows.append(("paused", f"{found.overhead_frac:.2%} of the time, for shutters of others"))
+    if price is not None:
+        interval = f" ({price.fair_low_su:.4g} to {price.fair_high_su:.4g})" if price.fair_high_su > price.fair_low_su else ""
+        rows.append(("price", f"{price.fair_su:.4g} SU{interval}, discount {price.discount_frac:.1%} "
+                              f"on {price.runtime_su:.4g} SU by run time"))  # fmt: skip
+        rows.append(("", f"pricing {price.pricing}, {price.rate_su:g} SU per core and hour"))
+    return _grid("interference and price", rows)
+
+
+def estimate(value: Estimate | None) -> str:
+    """An estimate in words."""
+    if value is None:
+        return "not measured"
+    if value.method == "alone":
+        return "1 (alone on its nodes)"
+    return f"{value.value:.3f} ({value.low:.3f} to {value.high:.3f}, 95 %), {value.n} shutters, {value.method}"
+
+
+def _listing(title: str, *columns: str) -> RichTable:
+    listing = RichTable(title=title, title_justify="left", title_style="bold", box=box.SIMPLE_HEAD, pad_edge=False)
+    for i, column in enumerate(columns):
+        listing.add_column(column, justify="left" if i == 0 else "right", overflow="fold")
+    return listing
+
+
+def _calls(frames: Frames) -> RichTable | None:
+    calls = frames.calls
+    if calls.empty:
+        return None
+    total_s = calls["time_s"].sum()
+    listing = _listing("MPI time by function", "function", "calls", "time", "share", "mean", "longest", "bytes")
+    for row in calls.head(N_TOP).itertuples():
+        share = row.time_s / total_s if total_s else 0.0
+        listing.add_row(row.call, f"{row.n:,}", seconds(row.time_s), f"{share:.1%}", seconds(row.mean_s),
+                        seconds(row.max_s), amount(row.bytes))  # fmt: skip
+    return _left_out(listing, len(calls))
+
+
+def _sites(frames: Frames) -> RichTable | None:
+    sites = frames.call_sites
+    if sites.empty:
+        return None
+    total = sites.groupby(["call", "site"])[["n", "bytes", "time_ns"]].sum().sort_values("time_ns", ascending=False)
+    listing = _listing("call sites", "site", "function", "calls", "time", "bytes")
+    for (call, site), row in total.head(N_TOP).iterrows():
+        listing.add_row(escape(site), call, f"{row.n:,.0f}", seconds(row.time_ns * 1e-9), amount(row.bytes))
+    return _left_out(listing, len(total))
+
+
+def _sizes(frames: Frames) -> RichTable | None:
+    peers = frames.peers
+    if peers.empty:
+        return None
+    total = peers.groupby(["from_bytes", "below_bytes"])[["n", "bytes"]].sum()
+    listing = _listing("point-to-point messages by size", "size", "messages", "bytes")
+    for (low, high), row in total.iterrows():
+        size = "empty" if low == 0 else f"{amount(low)} to {amount(high - 1)}" if high - low > 1 else amount(low)
+        listing.add_row(size, f"{row.n:,.0f}", amount(row.bytes))
+    return listing
+
+
+def _co_runners(profile: Profile) -> RichTable | None:
+    rows = co_runners(profile)
+    if not rows:
+        return None
+    listing = _listing("co-runners", "job", "together")
+    for name, overlap_s in rows[:N_TOP]:
+        listing.add_row(escape(name), seconds(overlap_s))
+    return _left_out(listing, len(rows))
+
+
+def _left_out(listing: RichTable, n_rows: int) -> RichTable:
+    if n_rows > N_TOP:
+        listing.caption = f"{n_rows - N_TOP} more"
+        listing.caption_justify = "left"
+    return listing
+
+
+def seconds(value_s: float) -> str:
+    """A time in the unit that reads best."""
+    if not math.isfinite(value_s):
+        return "-"
+    for scale, unit in ((1.0, "s"), (1e-3, "ms"), (1e-6, "us")):
+        if value_s >= scale:
+            return f"{value_s / scale:.4g} {unit}" if value_s < 1e4 else f"{value_s:,.0f} s"
+    return f"{value_s * 1e9:.0f} ns" if value_s else "0 s"
+
+
+def amount(n_bytes: float | int | np.integer | None) -> str:
+    """Bytes in the binary unit that reads best."""
+    if n_bytes is None:
+        return "-"
+    value = float(n_bytes)
+    for unit in ("B", "KiB", "MiB", "GiB", "TiB"):
+        if value < 1024 or unit == "TiB":
+            break
+        value /= 1024
+    return f"{value:.4g} {unit}"
