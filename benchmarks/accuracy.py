@@ -5,7 +5,7 @@
 For each pair, runs alternate: each program alone without mpicoloc, both together without it, both together
 with it. While the slower one still runs, the other is restarted, so that a co-runner is there all the time
 (Breslow et al. 2013, section 7). True times are those of the whole launcher command, which hold the start of
-the job (some tenths of a second) as well; the estimate is for MPI_Init to MPI_Finalize, the profile's `wall_s`.
+the job (some tenths of a second) as well; the estimate is for MPI_Init to MPI_Finalize, like `wall_s`.
 """
 
 import argparse

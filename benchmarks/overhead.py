@@ -3,8 +3,8 @@
     python benchmarks/overhead.py [--programs lmp,heat2d] [--ways preload,wrap] [--pairs 5] [--seconds 20]
 
 Prints the median of the ratios of the pairs with its 95 % interval (bootstrap over pairs). Wall time is that
-of the whole launcher command, so the start of mpicoloc and the writing of the profile are inside; loop time is
-the programs' own timing of their main loop, where they have one.
+of the whole launcher command, so the start of mpicoloc and the writing of the profile are inside; loop time
+is the programs' own timing of their main loop, where they have one.
 """
 
 import argparse

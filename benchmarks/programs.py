@@ -104,15 +104,16 @@ class Launcher:
         return [self.mpirun, *self.flags(N_RANKS), "-n", str(N_RANKS), *program.argv]
 
     def flags(self, n_ranks):
-        """Open MPI must not bind ranks of two jobs to one processor while another is free; Hydra does not.
+        """Nothing where the launcher's own placement will do, which `mpicoloc run` keeps.
 
-        `--oversubscribe` makes waiting ranks yield, so it is given only where Open MPI would refuse to start.
+        With more ranks than processors, Open MPI would refuse or leave ranks unbound: the application's ranks
+        get the processors that they have without the coordinator.
         """
         command = [self.mpirun, "--version"]
         text = subprocess.run(command, capture_output=True, text=True, env=environment()).stdout
-        if "Open MPI" not in text and "OpenRTE" not in text:
+        if n_ranks <= len(self.cores) or ("Open MPI" not in text and "OpenRTE" not in text):
             return []
-        return ["--bind-to", "none"] + (["--oversubscribe"] if n_ranks > len(self.cores) else [])
+        return ["--map-by", "core:OVERSUBSCRIBE", "--bind-to", "core:overload-allowed"]
 
 
 def environment(extra=None):
