@@ -9,6 +9,8 @@ import mpicoloc
 _PACKAGE = os.path.dirname(os.path.abspath(__file__))
 ABIS = ("mpich", "openmpi", "abi")
 """MPICH's ABI, Open MPI's, and the MPI standard's (``libmpi_abi.so``)."""
+KEEPER = "mpicoloc-keeper"
+SIDECAR = "python"
 
 
 def lib_dir() -> str:
