@@ -41,9 +41,10 @@ class MpiSummary:
 class Interference:
     """What the co-runners cost the job.
 
-    `slowdown` is None when it could not be measured; `reason` then says why in one line. `alternatives` are the
-    results of the other estimators that ran. `overhead_frac` is the share of the job's time spent standing still
-    for shutters of others; `coverage_frac` the share of co-run time in cycles that were also seen solo.
+    `slowdown` is None when it could not be measured; `reason` then says why in one line. `alternatives` are
+    the results of the other estimators that ran. `overhead_frac` is the share of the job's time spent
+    standing still for shutters of others; `coverage_frac` the share of co-run time in cycles that were also
+    seen solo.
     """
 
     slowdown: Estimate | None = None
@@ -95,6 +96,8 @@ class Profile:
             if name not in COLUMNS:
                 raise DataError(f"profile: unknown table {name!r}")
             if array.dtype != dtype(name):
-                raise DataError(f"profile: table {name} has columns {array.dtype.names}, not those of schema 1")
+                raise DataError(
+                    f"profile: table {name} has columns {array.dtype.names}, not those of schema 1"
+                )
         full = {name: frozen(self.tables[name]) if name in self.tables else table(name) for name in COLUMNS}
         object.__setattr__(self, "tables", full)

@@ -1,4 +1,4 @@
-"""The tables of a profile: which columns each has, with unit and meaning. Written once, for memory, HDF5 and docs."""
+"""The columns of a profile's tables, with unit and meaning: written once, for memory, HDF5 and docs."""
 
 from __future__ import annotations
 
@@ -143,7 +143,7 @@ def dtype(name: str) -> np.dtype[np.void]:
 
 
 def table(name: str, columns: Mapping[str, ArrayLike] | None = None) -> Table:
-    """Build table `name` from its columns; a column left out is filled with zeros, none at all makes it empty.
+    """Build table `name` from its columns; one left out is filled with zeros; none: empty table.
 
     Raises
     ------

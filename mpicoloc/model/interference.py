@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -18,7 +19,7 @@ Tables = Mapping[str, Table]
 
 @dataclass(frozen=True)
 class Split:
-    """Where the job's wall time went, s, mean over its nodes: alone, co-run, solo in shutters, paused for others."""
+    """Where the wall time went, s, mean over nodes: alone, co-run, solo in shutters, paused for others."""
 
     alone_s: float
     corun_s: float
@@ -88,12 +89,18 @@ def interference(job: Job, tables: Tables, *, rng: np.random.Generator) -> Inter
     overhead = float(ranks["paused_ns"].mean()) * 1e-9 / job.wall_s if len(ranks) and job.wall_s > 0 else None
     split = split_wall(job.wall_s, nodes, shutters)
     n_valid = int((shutters["verdict"] == VERDICTS.index("valid")).sum())
-    facts = {
-        "meter": meter, "meter_reason": meter_reason, "n_taken": int(nodes["n_taken"].sum()), "n_used": n_valid,
-        "overhead_frac": overhead, "shared_s": split.shared_s,
-    }  # fmt: skip
+    facts: dict[str, Any] = {
+        "meter": meter,
+        "meter_reason": meter_reason,
+        "n_taken": int(nodes["n_taken"].sum()),
+        "n_used": n_valid,
+        "overhead_frac": overhead,
+        "shared_s": split.shared_s,
+    }
     if split.shared_s <= 0:
-        return Interference(slowdown=Estimate(1.0, 1.0, 1.0, 0, "1", "alone"), reason="never shared its nodes", **facts)
+        return Interference(
+            slowdown=Estimate(1.0, 1.0, 1.0, 0, "1", "alone"), reason="never shared its nodes", **facts
+        )
     phase, others, reason, coverage = _corun_slowdown(meter, tables, shutters, rng)
     whole = None if phase is None else over_job(phase, split)
     kept = tuple(over_job(other, split) for other in others)
@@ -144,7 +151,9 @@ def _corun_slowdown(
         every, kept = ipc.unfiltered(found, rng=rng), ipc.filtered(found, rng=rng)
         others = [estimate for estimate in (every, burst.slowdown) if estimate is not None]
         n_kept = int(ipc.passes(found).sum())
-        reason = "" if kept else f"{n_kept} of {len(found)} shutters pass the filter, {ipc.MIN_SHUTTERS} needed"
+        reason = (
+            "" if kept else f"{n_kept} of {len(found)} shutters pass the filter, {ipc.MIN_SHUTTERS} needed"
+        )
         return kept, others, reason, burst.coverage_frac
     if meter == "burst":
         return burst.slowdown, [], burst.reason, burst.coverage_frac
@@ -158,7 +167,9 @@ def _burst(cycles: Table, shutters: Table, rng: np.random.Generator) -> matched.
     result = matched.matched(cycles, n_windows=n_windows, window_s=window_s, rng=rng)
     if result.reason and n_windows < matched.MIN_SHUTTERS:
         counts = np.bincount(shutters["verdict"], minlength=len(VERDICTS))
-        refused = ", ".join(f"{n} {name}" for n, name in zip(counts, VERDICTS, strict=False) if n and name != "valid")
+        refused = ", ".join(
+            f"{n} {name}" for n, name in zip(counts, VERDICTS, strict=False) if n and name != "valid"
+        )
         return matched.Matched(None, result.reason + (f" (not valid: {refused})" if refused else ""))
     return result
 

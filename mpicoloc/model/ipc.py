@@ -18,7 +18,7 @@ Array = NDArray[np.float64]
 
 
 def blocks(shutters: Table) -> Array:
-    """IPC before, during and after each valid shutter, shape (n_blocks, 3); blocks without cycles are left out."""
+    """IPC before, during and after each valid shutter, (n_blocks, 3); those without cycles are left out."""
     valid = shutters[shutters["verdict"] == VERDICTS.index("valid")]
     out = np.full((len(valid), 3), np.nan)
     for i, when in enumerate(("before", "during", "after")):
@@ -57,8 +57,9 @@ def filtered(ipc: Array, *, delta: float = DELTA, rng: np.random.Generator) -> E
 
     Notes
     -----
-    Breslow et al. 2013, Algorithm 4. It keeps only blocks whose IPC rose in the shutter, so that a job without
-    interference is estimated above 1 by its noise; the unfiltered estimate stands beside it in the profile.
+    Breslow et al. 2013, Algorithm 4. It keeps only blocks whose IPC rose in the shutter, so that a job
+    without interference is estimated above 1 by its noise; the unfiltered estimate stands beside it in the
+    profile.
     """
     return _ratio(ipc[passes(ipc, delta)], "ipc-filtered", rng)
 

@@ -21,7 +21,7 @@ MIN_CYCLES = 30
 MIN_STRATUM = 30
 """Solo completions that a kind of cycle needs for a slowdown of its own."""
 MIN_POOL = 8
-"""Solo completions that the remaining kinds need together; with fewer they count as slowed like the others."""
+"""Solo completions that the remaining kinds need together, else they count as slowed like the others."""
 N_GROUPS = 16
 N_REPLICATES = 600
 T_QUANTILE = 2.131
@@ -31,6 +31,11 @@ MODEL_ERROR = 0.005
 EDGE_ERROR = 0.25
 """The part of the edge correction that is itself uncertain."""
 _MAX_BOOTSTRAP_CELLS = 12_000_000
+
+_SITES = 1 << 12
+_LANES = 1 << 4
+_KEY = (("rank", 1), ("lane", _LANES), ("from_site", _SITES), ("to_site", _SITES), ("size_class", 1 << 8))
+"""Columns that tell kinds of cycles apart, with room for their values."""
 
 Array = NDArray[np.float64]
 
@@ -46,7 +51,7 @@ class Matched:
 
 @dataclass(frozen=True)
 class Cells:
-    """Per kind of cycle (row) and group of shutters (column): number and time of completions, co-run and solo.
+    """Number and time of cycles, co-run and solo, per kind of cycle (row) and group of shutters (column).
 
     `n_start` counts how many cycles of the kind began in solo windows.
     """
@@ -99,29 +104,29 @@ def matched(cycles: Table, *, n_windows: int, window_s: float, rng: np.random.Ge
 
 def collect(cycles: Table) -> Cells:
     """Cells by kind: the same rank, thread, call sites and size class."""
-    used = cycles[cycles["phase"] != PHASES.index("alone")]
+    shared = cycles["phase"] != PHASES.index("alone")
+    used = cycles if shared.all() else cycles[shared]
     key = np.zeros(len(used), dtype=np.uint64)
-    for name, factor in (("rank", 1 << 22), ("lane", 1 << 4), ("from_site", 1 << 12), ("to_site", 1 << 12),
-                         ("size_class", 1 << 8)):  # fmt: skip
-        key = key * np.uint64(factor) + used[name].astype(np.uint64)
+    for name, n_values in _KEY:
+        key *= np.uint64(n_values)
+        key += used[name].astype(np.uint64)
     _, first, kind = np.unique(key, return_index=True, return_inverse=True)
-    n_kinds = len(first)
-    sums = {}
-    time_s = (used["comp_ns"].astype(float) + used["mpi_ns"].astype(float)) * 1e-9
-    flat = kind * N_GROUPS + used["group"] % N_GROUPS
-    for phase in ("corun", "solo"):
-        mask = used["phase"] == PHASES.index(phase)
-        for what, weights in (("n", used["n"].astype(float)), ("x", time_s)):
-            total = np.bincount(flat[mask], weights[mask], minlength=n_kinds * N_GROUPS)
-            sums[f"{what}_{phase}"] = total.reshape(n_kinds, N_GROUPS)
-    starts = _starts(used[first], sums["n_corun"].sum(axis=1) + sums["n_solo"].sum(axis=1), sums["n_solo"])
-    return Cells(n_start=starts, **sums)
+    shape = (2, len(first), N_GROUPS)
+    # PHASES begins with co-run and solo, so the phase is the first index.
+    cell = (used["phase"].astype(np.int64) * len(first) + kind) * N_GROUPS + used["group"] % N_GROUPS
+    spent_ns = np.zeros(len(used))
+    spent_ns += used["comp_ns"]
+    spent_ns += used["mpi_ns"]
+    n = np.bincount(cell, used["n"], minlength=int(np.prod(shape))).reshape(shape)
+    x = np.bincount(cell, spent_ns, minlength=int(np.prod(shape))).reshape(shape) * 1e-9
+    starts = _starts(used[first], n.sum(axis=(0, 2)), n[1])
+    return Cells(n_corun=n[0], x_corun=x[0], n_solo=n[1], x_solo=x[1], n_start=starts)
 
 
 def _starts(kinds: Table, n_total: Array, n_solo: Array) -> Array:
-    """Cycles begun in solo windows: as many leave a call site as arrive at it, shared out as over the whole run."""
-    thread = kinds["rank"].astype(np.int64) * 16 + kinds["lane"]
-    sites = np.concatenate([thread * 4096 + kinds["from_site"], thread * 4096 + kinds["to_site"]])
+    """Cycles begun in solo windows: as many leave a site as arrive there, shared out as in the whole run."""
+    thread = kinds["rank"].astype(np.int64) * _LANES + kinds["lane"]
+    sites = np.concatenate([thread * _SITES + kinds["from_site"], thread * _SITES + kinds["to_site"]])
     unique, site = np.unique(sites, return_inverse=True)
     from_site, to_site = site[: len(kinds)], site[len(kinds) :]
     leaving = np.bincount(from_site, n_total, minlength=len(unique))
@@ -143,8 +148,8 @@ def slowdown_of(cells: Cells, own: NDArray[np.bool_], window_s: float) -> Array:
         solo_s = np.where(alone, cells.x_corun * spent / work, 0.0).sum(axis=-1)
     corun_total = np.where(alone, cells.x_corun, 0.0).sum(axis=-1)
     rest = known & ~alone
-    pool = {name: np.where(rest, array, 0.0).sum(axis=-1)
-            for name, array in (("n", cells.n_solo), ("x", cells.x_corun), ("work", work), ("spent", spent))}  # fmt: skip
+    sums = {"n": cells.n_solo, "x": cells.x_corun, "work": work, "spent": spent}
+    pool = {name: np.where(rest, array, 0.0).sum(axis=-1) for name, array in sums.items()}
     use = (pool["n"] >= MIN_POOL) & (pool["spent"] > 0)
     solo_s += np.where(use, pool["x"] * pool["spent"] / np.where(use, pool["work"], 1.0), 0.0)
     corun_total += np.where(use, pool["x"], 0.0)
@@ -155,8 +160,8 @@ def slowdown_of(cells: Cells, own: NDArray[np.bool_], window_s: float) -> Array:
 def edge_correction(cells: Cells, known: NDArray[np.bool_], corun_s: Array, window_s: float) -> Array:
     """Time to take off x_solo because windows cut more cycles of a kind at one edge than at the other.
 
-    A cycle that only begins or only ends in a window spends min(D, window)/2 there on average, D being its solo
-    duration, which solves x_solo - surplus * min(D, window) / 2 = n_solo * D.
+    A cycle that only begins or only ends in a window spends min(D, window)/2 there on average, D being its
+    solo duration, which solves x_solo - surplus * min(D, window) / 2 = n_solo * D.
     """
     surplus = np.where(known, cells.n_start - cells.n_solo, 0.0)
     with np.errstate(divide="ignore", invalid="ignore"):
@@ -171,7 +176,7 @@ def edge_correction(cells: Cells, known: NDArray[np.bool_], corun_s: Array, wind
 def _interval(
     cells: Cells, own: NDArray[np.bool_], window_s: float, rng: np.random.Generator
 ) -> tuple[float, float, float]:
-    """Value and interval: the wider of bootstrap and jackknife over groups, in the logarithm, plus model error."""
+    """Value and interval: the wider of bootstrap and jackknife over groups, plus model error."""
     used = cells.x_solo.sum(axis=0) + cells.x_corun.sum(axis=0) > 0
     groups = Cells(*(getattr(cells, name)[:, used] for name in vars(cells)))
     n_groups = int(used.sum())
@@ -187,4 +192,8 @@ def _interval(
         ends = np.quantile(replicates[np.isfinite(replicates)], [0.025, 0.975])
         below, above = max(below, -float(ends[0])), max(above, float(ends[1]))
     model = 2 * np.hypot(MODEL_ERROR, EDGE_ERROR * abs(np.log(value / uncorrected)))
-    return value, value * float(np.exp(-np.hypot(below, model))), value * float(np.exp(np.hypot(above, model)))
+    return (
+        value,
+        value * float(np.exp(-np.hypot(below, model))),
+        value * float(np.exp(np.hypot(above, model))),
+    )

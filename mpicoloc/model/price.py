@@ -12,7 +12,7 @@ RateFunction = Callable[[float, float, float], float]
 
 
 def fair_rate(rate_su: float, t_solo_s: float, t_corun_s: float) -> float:
-    """F of Eq. 3: rate times T_solo/T_co, never above the rate: noise that makes a job look faster costs nothing."""
+    """F of Eq. 3: rate times T_solo/T_co, never above the rate, so noise never makes a surcharge."""
     return rate_su * min(1.0, t_solo_s / t_corun_s)
 
 
@@ -55,8 +55,8 @@ def price(
 
     Notes
     -----
-    Breslow et al. 2013: runtime_su = L C T (Eq. 1); fair_su = F(T_solo, T_co) C T_solo (Eq. 2), with F of Eq. 3 that
-    is Eq. 4. T_solo = T_co / slowdown, at most T_co.
+    Breslow et al. 2013: runtime_su = L C T (Eq. 1); fair_su = F(T_solo, T_co) C T_solo (Eq. 2), which with F
+    of Eq. 3 is Eq. 4. T_solo = T_co / slowdown, at most T_co.
     """
     if pricing not in PRICINGS:
         raise UsageError(f"unknown pricing {pricing!r}: choose one of {', '.join(sorted(PRICINGS))}")

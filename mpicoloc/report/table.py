@@ -17,6 +17,7 @@ from mpicoloc.core.profile import Profile
 from mpicoloc.report.summary import co_runners
 from mpicoloc.store.frames import Frames
 
+OVERFLOWS = ("n_site_overflow", "n_cycle_overflow", "n_peer_overflow", "n_lane_overflow")
 N_TOP = 8
 """Rows of a table that may be long; the last line says how many were left out."""
 
@@ -49,14 +50,15 @@ def notes(profile: Profile) -> Iterable[str]:
         yield f"only {found.coverage_frac:.0%} of the co-run time is in cycles that were also seen solo"
     if found.meter_reason and found.slowdown is not None and found.slowdown.method != "alone":
         yield f"meter {found.meter}: {found.meter_reason}"
-    lost = sum(int(profile.tables["ranks"][name].sum()) for name in ("n_site_overflow", "n_cycle_overflow",
-                                                                   "n_peer_overflow", "n_lane_overflow"))  # fmt: skip
+    lost = sum(int(profile.tables["ranks"][name].sum()) for name in OVERFLOWS)
     if lost:
         yield f"{lost:,} records went to overflow rows because a table was full"
 
 
 def _grid(title: str, rows: Iterable[tuple[str, str]]) -> RichTable:
-    grid = RichTable(title=title, title_justify="left", title_style="bold", box=None, show_header=False, pad_edge=False)
+    grid = RichTable(
+        title=title, title_justify="left", title_style="bold", box=None, show_header=False, pad_edge=False
+    )
     grid.add_column(style="dim", no_wrap=True)
     grid.add_column(overflow="fold")
     for name, value in rows:
@@ -68,7 +70,11 @@ def _job(profile: Profile) -> RichTable:
     job, mpi = profile.job, profile.mpi
     share = "not measured" if mpi.time_frac is None else f"{mpi.time_frac:.1%} of the time in MPI"
     calls = "" if mpi.n_calls is None else f", {mpi.n_calls:,} calls"
-    moved = "" if mpi.sent_bytes is None else f", {amount(mpi.sent_bytes)} sent, {amount(mpi.recv_bytes)} received"
+    moved = (
+        ""
+        if mpi.sent_bytes is None
+        else f", {amount(mpi.sent_bytes)} sent, {amount(mpi.recv_bytes)} received"
+    )
     return _grid(f"job {escape(job.id)}{' (partial)' if profile.partial else ''}", [
         ("command", job.command),
         ("size", f"{job.n_ranks} ranks on {job.n_nodes} node{'s'[: job.n_nodes != 1]}, {job.n_cores} cores"),
@@ -90,7 +96,11 @@ def _result(profile: Profile) -> RichTable:
     if found.overhead_frac:
         rows.append(("paused", f"{found.overhead_frac:.2%} of the time, for shutters of others"))
     if price is not None:
-        interval = f" ({price.fair_low_su:.4g} to {price.fair_high_su:.4g})" if price.fair_high_su > price.fair_low_su else ""
+        interval = (
+            f" ({price.fair_low_su:.4g} to {price.fair_high_su:.4g})"
+            if price.fair_high_su > price.fair_low_su
+            else ""
+        )
         rows.append(("price", f"{price.fair_su:.4g} SU{interval}, discount {price.discount_frac:.1%} "
                               f"on {price.runtime_su:.4g} SU by run time"))  # fmt: skip
         rows.append(("", f"pricing {price.pricing}, {price.rate_su:g} SU per core and hour"))
@@ -103,11 +113,15 @@ def estimate(value: Estimate | None) -> str:
         return "not measured"
     if value.method == "alone":
         return "1 (alone on its nodes)"
-    return f"{value.value:.3f} ({value.low:.3f} to {value.high:.3f}, 95 %), {value.n} shutters, {value.method}"
+    return (
+        f"{value.value:.3f} ({value.low:.3f} to {value.high:.3f}, 95 %), {value.n} shutters, {value.method}"
+    )
 
 
 def _listing(title: str, *columns: str) -> RichTable:
-    listing = RichTable(title=title, title_justify="left", title_style="bold", box=box.SIMPLE_HEAD, pad_edge=False)
+    listing = RichTable(
+        title=title, title_justify="left", title_style="bold", box=box.SIMPLE_HEAD, pad_edge=False
+    )
     for i, column in enumerate(columns):
         listing.add_column(column, justify="left" if i == 0 else "right", overflow="fold")
     return listing
@@ -118,11 +132,15 @@ def _calls(frames: Frames) -> RichTable | None:
     if calls.empty:
         return None
     total_s = calls["time_s"].sum()
-    listing = _listing("MPI time by function", "function", "calls", "time", "share", "mean", "longest", "bytes")
-    for row in calls.head(N_TOP).itertuples():
-        share = row.time_s / total_s if total_s else 0.0
-        listing.add_row(row.call, f"{row.n:,}", seconds(row.time_s), f"{share:.1%}", seconds(row.mean_s),
-                        seconds(row.max_s), amount(row.bytes))  # fmt: skip
+    listing = _listing(
+        "MPI time by function", "function", "calls", "time", "share", "mean", "longest", "bytes"
+    )
+    for row in calls.head(N_TOP).to_dict("records"):
+        share = row["time_s"] / total_s if total_s else 0.0
+        times = [seconds(row["mean_s"]), seconds(row["max_s"])]
+        listing.add_row(
+            row["call"], f"{row['n']:,}", seconds(row["time_s"]), f"{share:.1%}", *times, amount(row["bytes"])
+        )
     return _left_out(listing, len(calls))
 
 
@@ -130,10 +148,11 @@ def _sites(frames: Frames) -> RichTable | None:
     sites = frames.call_sites
     if sites.empty:
         return None
-    total = sites.groupby(["call", "site"])[["n", "bytes", "time_ns"]].sum().sort_values("time_ns", ascending=False)
+    total = sites.groupby(["call", "site"])[["n", "bytes", "time_ns"]].sum().reset_index()
     listing = _listing("call sites", "site", "function", "calls", "time", "bytes")
-    for (call, site), row in total.head(N_TOP).iterrows():
-        listing.add_row(escape(site), call, f"{row.n:,.0f}", seconds(row.time_ns * 1e-9), amount(row.bytes))
+    for row in total.sort_values("time_ns", ascending=False).head(N_TOP).to_dict("records"):
+        numbers = [f"{row['n']:,}", seconds(row["time_ns"] * 1e-9), amount(row["bytes"])]
+        listing.add_row(escape(row["site"]), row["call"], *numbers)
     return _left_out(listing, len(total))
 
 
@@ -141,11 +160,12 @@ def _sizes(frames: Frames) -> RichTable | None:
     peers = frames.peers
     if peers.empty:
         return None
-    total = peers.groupby(["from_bytes", "below_bytes"])[["n", "bytes"]].sum()
+    total = peers.groupby(["from_bytes", "below_bytes"])[["n", "bytes"]].sum().reset_index()
     listing = _listing("point-to-point messages by size", "size", "messages", "bytes")
-    for (low, high), row in total.iterrows():
-        size = "empty" if low == 0 else f"{amount(low)} to {amount(high - 1)}" if high - low > 1 else amount(low)
-        listing.add_row(size, f"{row.n:,.0f}", amount(row.bytes))
+    for row in total.to_dict("records"):
+        low, last = row["from_bytes"], row["below_bytes"] - 1
+        size = "empty" if last == 0 else amount(low) if low == last else f"{amount(low)} to {amount(last)}"
+        listing.add_row(size, f"{row['n']:,}", amount(row["bytes"]))
     return listing
 
 

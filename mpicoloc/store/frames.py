@@ -16,7 +16,10 @@ from mpicoloc.store import hdf5
 def frame(array: Table) -> pd.DataFrame:
     """One table as a frame."""
     names = array.dtype.names or ()
-    columns = {name: [text(cell) for cell in array[name]] if array.dtype[name].kind == "S" else array[name] for name in names}
+    columns = {
+        name: [text(cell) for cell in array[name]] if array.dtype[name].kind == "S" else array[name]
+        for name in names
+    }
     return pd.DataFrame(columns, columns=list(names))
 
 
@@ -65,7 +68,9 @@ class Frames:
     def calls(self) -> pd.DataFrame:
         """One row per MPI function: n, bytes, time_s over all ranks, max_s, and mean_s."""
         sites = self.table("call_sites")
-        total = sites.groupby("call").agg(n=("n", "sum"), bytes=("bytes", "sum"), time_s=("time_ns", "sum"), max_s=("max_ns", "max"))
+        total = sites.groupby("call").agg(
+            n=("n", "sum"), bytes=("bytes", "sum"), time_s=("time_ns", "sum"), max_s=("max_ns", "max")
+        )
         total[["time_s", "max_s"]] = total[["time_s", "max_s"]].astype(float) * 1e-9
         total["mean_s"] = total["time_s"] / total["n"].where(total["n"] > 0)
         return total.sort_values("time_s", ascending=False).reset_index()
@@ -77,7 +82,9 @@ class Frames:
         names = self.table("modules")["path"].map(os.path.basename)
         module = sites["i_module"].map(names).fillna("?")
         offsets = sites["offset"].map(lambda offset: f"+{int(offset):#x}")
-        sites["site"] = np.where(sites["i_site"] == 0, "(others)", module.str.cat(offsets)) if len(sites) else []
+        sites["site"] = (
+            np.where(sites["i_site"] == 0, "(others)", module.str.cat(offsets)) if len(sites) else []
+        )
         return sites
 
     @property
@@ -95,7 +102,11 @@ class Frames:
         cycles = self.table("cycles")
         cycles["phase"] = cycles["phase"].map(dict(enumerate(PHASES)))
         keys = ["rank", "lane", "from_site", "to_site", "size_class", "phase"]
-        total = cycles.groupby(keys).agg(n=("n", "sum"), comp_s=("comp_ns", "sum"), mpi_s=("mpi_ns", "sum")).reset_index()
+        total = (
+            cycles.groupby(keys)
+            .agg(n=("n", "sum"), comp_s=("comp_ns", "sum"), mpi_s=("mpi_ns", "sum"))
+            .reset_index()
+        )
         total[["comp_s", "mpi_s"]] = total[["comp_s", "mpi_s"]].astype(float) * 1e-9
         total["mean_s"] = (total["comp_s"] + total["mpi_s"]) / total["n"].where(total["n"] > 0)
         return total

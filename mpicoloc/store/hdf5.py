@@ -1,7 +1,7 @@
 """One profile, one HDF5 file. Layout: docs/reference/profile.md.
 
-Facts are attributes of groups, tables are compound datasets, and every number says its unit beside it, so that the
-file reads without mpicoloc: h5dump, h5py, ``pandas.DataFrame(file["call_sites"][()])``.
+Facts are attributes of groups, tables are compound datasets, and every number says its unit beside it, so
+that the file reads without mpicoloc: h5dump, h5py, ``pandas.DataFrame(file["call_sites"][()])``.
 """
 
 from __future__ import annotations
@@ -130,7 +130,9 @@ def read(path: str | os.PathLike[str]) -> Profile:
     path = os.fspath(path)
     with _opened(path) as file:
         if text(file.attrs.get("format", "")) != FORMAT:
-            raise DataError(f"{path} is an HDF5 file but not a profile of mpicoloc; give the file a job wrote at its end")
+            raise DataError(
+                f"{path} is an HDF5 file but not a profile of mpicoloc; give the file a job wrote at its end"
+            )
         version = file.attrs.get("schema_version")
         if version is None or int(version) != SCHEMA_VERSION:
             raise DataError(
@@ -143,7 +145,9 @@ def read(path: str | os.PathLike[str]) -> Profile:
 @contextlib.contextmanager
 def _opened(path: str) -> Iterator[h5py.File]:
     if os.path.isdir(path):
-        raise DataError(f"{path} is a folder; give a profile, for example {os.path.join(path, 'mpicoloc-<job>.h5')}")
+        raise DataError(
+            f"{path} is a folder; give a profile, for example {os.path.join(path, 'mpicoloc-<job>.h5')}"
+        )
     try:
         with open(path, "rb"):
             pass

@@ -20,12 +20,21 @@ class Simulated:
 
 
 def simulate(
-    rng, *, solo_s, slowdown, cv=0.0, slice_s=0.0, duration_s=60.0, window_s=0.0032, period_s=0.2, pattern=None
+    rng,
+    *,
+    solo_s,
+    slowdown,
+    cv=0.0,
+    slice_s=0.0,
+    duration_s=60.0,
+    window_s=0.0032,
+    period_s=0.2,
+    pattern=None,
 ):
-    """Run keys 0..K-1 in the order of `pattern` for `duration_s`; key k lasts solo_s[k] alone.
+    """Run keys in the order of `pattern` (else 0..K-1) for `duration_s`; key k lasts solo_s[k] alone.
 
-    cv: relative spread of a cycle's solo duration (gamma distributed). slice_s: the co-runner takes the processor
-    for whole slices of this length, instead of slowing evenly.
+    cv: relative spread of a cycle's solo duration (gamma distributed). slice_s: the co-runner takes the
+    processor for whole slices of this length, instead of slowing evenly.
     """
     solo_s, slowdown = np.asarray(solo_s, float), np.asarray(slowdown, float)
     order = np.arange(len(solo_s)) if pattern is None else np.asarray(pattern)
@@ -59,7 +68,10 @@ class _Walk:
 
     def __init__(self, key, work, corun, count, time_s):
         self.key, self.count, self.time_s = key, count, time_s
-        self.cumulative = [np.concatenate([[0.0], np.cumsum(corun)]), np.concatenate([[0.0], np.cumsum(work)])]
+        self.cumulative = [
+            np.concatenate([[0.0], np.cumsum(corun)]),
+            np.concatenate([[0.0], np.cumsum(work)]),
+        ]
         self.length = [corun, work]
         self.i, self.left = 0, 1.0
 
