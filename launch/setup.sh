@@ -1,0 +1,33 @@
+# Makes .venv with mpicoloc and the extras named in $1; sourced by launch/demo and launch/test. Nothing is done again
+# while what was installed is unchanged.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+extras=$1
+venv=.venv
+
+say() { echo "launch: $*" >&2; }
+
+python=${PYTHON:-python3}
+command -v "$python" >/dev/null || { say "no $python: install Python 3.11 or newer, or name one with PYTHON="; exit 4; }
+"$python" -c 'import sys; sys.exit(sys.version_info < (3, 11))' ||
+    { say "$("$python" --version) is too old: install 3.11 or newer, or name one with PYTHON="; exit 4; }
+command -v "${CC:-cc}" >/dev/null || { say "no C compiler: install gcc or clang, or name one with CC="; exit 4; }
+
+if ! [ -x $venv/bin/python ]; then
+    say "making $venv"
+    "$python" -m venv $venv || { say "python cannot make it: install the package python3-venv"; exit 4; }
+fi
+
+# What is compiled or declared; the Python files are used in place.
+stamp_of() {
+    { cat pyproject.toml setup.py mpicoloc/config.py mpicoloc/__init__.py; cat csrc/*.[ch] csrc/*.toml;
+      cat mpicoloc/pmpi/*.py; } | grep -v '^/\* Written from' | sha256sum | cut -d' ' -f1
+}
+stamp="$(stamp_of) $(pwd -P)"
+done_file=$venv/mpicoloc-$extras.stamp
+if [ "$(cat "$done_file" 2>/dev/null || true)" != "$stamp" ] || ! [ -e mpicoloc/_lib/mpicoloc-keeper ]; then
+    say "installing mpicoloc[$extras] into $venv"
+    $venv/bin/python -m pip install --quiet --disable-pip-version-check --upgrade-strategy only-if-needed \
+        -e ".[$extras]" >&2
+    echo "$(stamp_of) $(pwd -P)" >"$done_file"
+fi
