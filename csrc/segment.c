@@ -6,6 +6,8 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -78,6 +80,17 @@ void mc_shm_unmap(void *map, size_t size_bytes)
 {
     if (map)
         munmap(map, size_bytes);
+}
+
+void mc_announce_init(void)
+{
+    const char *key = getenv("MPICOLOC_KEY"), *wrapped = getenv("MPICOLOC_WRAPPED");
+    char path[MC_PATH_LEN];
+    if (!key || !*key || !wrapped || strcmp(wrapped, "1") != 0 || mc_shm_path(path, sizeof path, key, "init") != MC_OK)
+        return;
+    int fd = open(path, O_WRONLY | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
+    if (fd >= 0)
+        close(fd);
 }
 
 void mc_segment_settle(mc_segment *segment)

@@ -1,15 +1,17 @@
 """csrc/mpicoloc.h seen from Python: layouts, constants, shared-memory files and the node agent.
 
 The only module that imports the compiled contract. NumPy is imported where it is needed, so that the
-coordinator, which lives beside a running application, starts without it. The header's constants are attributes
-of this module (`contract.MC_RANK_FINALIZING`).
+coordinator, beside a running application, starts without it. Constants of the header are attributes of this
+module (`contract.MC_RANK_FINALIZING`).
 """
 
 from __future__ import annotations
 
 import functools
+import glob
 import mmap
 import os
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -35,6 +37,15 @@ class Counter(NamedTuple):
     name: str
     unit: str
     meaning: str
+
+
+class SegmentHead(NamedTuple):
+    """Who a rank is and how it is."""
+
+    world_rank: int
+    pid: int
+    state: int
+    job_id: str
 
 
 def __getattr__(name: str) -> int:
@@ -108,6 +119,28 @@ def shm_path(key: str, what: str) -> str:
         )
     path: str = ffi.string(buffer).decode()
     return path
+
+
+def segment_paths(key: str) -> list[str]:
+    """Segment files of a job on this node, in rank order."""
+    paths = glob.glob(glob.escape(shm_path(key, "")) + ".*.seg")
+    return sorted(paths, key=lambda path: int(path.rsplit(".", 2)[1]))
+
+
+def segment_heads(key: str) -> list[SegmentHead]:
+    """What the job's segments on this node say of their ranks now; those not yet complete are left out."""
+    heads = []
+    size_bytes = ffi.sizeof("mc_segment")
+    for path in segment_paths(key):
+        out = ffi.new("void **")
+        if lib.mc_shm_map(out, path.encode(), size_bytes, 0) != lib.MC_OK:
+            continue
+        segment = ffi.cast("mc_segment *", out[0])
+        if (segment.magic, segment.abi_version) == (lib.MC_MAGIC, lib.MC_ABI_VERSION):
+            job_id = ffi.string(segment.job_id).decode("utf-8", "replace")
+            heads.append(SegmentHead(segment.world_rank, segment.pid, segment.state, job_id))
+        lib.mc_shm_unmap(out[0], size_bytes)
+    return heads
 
 
 def map_file(path: str | os.PathLike[str]) -> np.void:
@@ -200,6 +233,24 @@ class Agent:
         n = ffi.new("int[3]")
         lib.mc_agent_ranks(self._handle, n, n + 1, n + 2)
         return n[0], n[1], n[2]
+
+
+class Watcher:
+    """Stands in for an agent that cannot start: sees how the ranks are, and no more."""
+
+    def __init__(self, key: str) -> None:
+        self._key = key
+
+    def step(self, max_wait_ns: int) -> int:
+        """Sleep."""
+        time.sleep(max_wait_ns * 1e-9)
+        return int(lib.MC_OK)
+
+    def ranks(self) -> tuple[int, int, int]:
+        """Ranks of this job on this node: seen, alive, finalizing."""
+        heads = segment_heads(self._key)
+        alive = [head for head in heads if os.path.exists(f"/proc/{head.pid}")]
+        return len(heads), len(alive), sum(head.state == lib.MC_RANK_FINALIZING for head in alive)
 
 
 @contextmanager

@@ -20,7 +20,10 @@ ROOT = Path(__file__).resolve().parents[2]
 CSRC = ROOT / "csrc"
 HEADER = CSRC / "mpicoloc.h"
 # What the contract's functions need; none of them knows MPI.
-SOURCES = ("table.c", "segment.c", "options.c", "agent.c", "board.c")
+SOURCES = (
+    "agent.c", "agent_adapt.c", "agent_pause.c", "agent_ranks.c", "agent_turn.c",
+    "board.c", "options.c", "perf.c", "proc.c", "segment.c", "table.c",
+)  # fmt: skip
 
 
 def declarations(header: Path = HEADER) -> str:

@@ -1,0 +1,1 @@
+"""What runs at a job's side and at its end: coordinator, collection of its data, the profile's making."""

@@ -1,0 +1,96 @@
+"""The profile of a job from its files in shared memory: `python -m mpicoloc.run.assemble KEY [--partial]`.
+
+Run by the node's keeper when no coordinator did it; the coordinator calls `write`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import tempfile
+from collections.abc import Sequence
+
+from mpicoloc.errors import EnvironmentFault, MpicolocError
+from mpicoloc.pmpi import contract
+from mpicoloc.run.collect import NodePart, collect
+from mpicoloc.run.merge import merge
+
+
+def write(parts: Sequence[NodePart], partial: bool = False) -> tuple[str, str]:
+    """Write the profile of a job.
+
+    Parameters
+    ----------
+    parts : sequence of NodePart
+        One per node, the node of rank 0 first.
+    partial : bool
+        The job did not end as it should.
+
+    Returns
+    -------
+    path : str
+        Where it lies: where the job said, else in the folder for temporary files under the same name.
+    trouble : str
+        Empty, or why it does not lie where the job said.
+
+    Raises
+    ------
+    EnvironmentFault
+        If it can be written nowhere.
+    """
+    from mpicoloc.store import hdf5
+
+    profile = merge(parts, partial)
+    wanted = parts[0].facts["out_path"]
+    try:
+        hdf5.write(profile, wanted)
+        return wanted, ""
+    except (MpicolocError, OSError) as error:
+        fallback = fallback_path(wanted)
+        trouble = f"profile cannot be written to {wanted} ({_first_line(error)}), so it is in {fallback}"
+    hdf5.write(profile, fallback)
+    return fallback, trouble
+
+
+def fallback_path(wanted: str) -> str:
+    """Where a profile goes whose own place cannot be written."""
+    return os.path.join(tempfile.gettempdir(), os.path.basename(wanted) or "mpicoloc.h5")
+
+
+def _first_line(error: BaseException) -> str:
+    return str(error).split("\n")[0]
+
+
+def tell_state(key: str, state: int) -> None:
+    """Tell the job's first rank, which waits for it, what became of the profile."""
+    # The job may have had no agent, and so no node file.
+    try:
+        contract.set_profile_state(contract.shm_path(key, "node"), state)
+    except (OSError, ValueError, EnvironmentFault):
+        return
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Entry of the command; returns its exit code."""
+    parser = argparse.ArgumentParser(prog="python -m mpicoloc.run.assemble", description=__doc__)
+    parser.add_argument("key", help="names the job's files in shared memory (MPICOLOC_KEY)")
+    parser.add_argument("--partial", action="store_true", help="the job did not end as it should")
+    options = parser.parse_args(arguments)
+    try:
+        _, trouble = write([collect(options.key)], options.partial)
+    except MpicolocError as error:
+        tell_state(options.key, contract.MC_PROFILE_FAILED)
+        print(f"mpicoloc: {error}", file=sys.stderr)
+        return error.exit_code
+    except BaseException:
+        tell_state(options.key, contract.MC_PROFILE_FAILED)
+        raise
+    if trouble:
+        print(f"mpicoloc: {trouble}", file=sys.stderr)
+    tell_state(options.key, contract.MC_PROFILE_FAILED if trouble else contract.MC_PROFILE_WRITTEN)
+    return EnvironmentFault.exit_code if trouble else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

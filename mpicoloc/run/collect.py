@@ -1,0 +1,357 @@
+"""One node's part of a job: its segments and node file in shared memory become tables of a profile.
+
+Nothing here decides anything about the job as a whole; that is `mpicoloc.run.merge`.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from mpicoloc.core.tables import COLUMNS, Table, table
+from mpicoloc.errors import DataError
+from mpicoloc.pmpi import contract
+from mpicoloc.run import calls
+
+_STATES = {
+    contract.MC_RANK_INIT: "lost",
+    contract.MC_RANK_RUNNING: "running",
+    contract.MC_RANK_FINALIZING: "finalized",
+    contract.MC_RANK_ABORTED: "aborted",
+    contract.MC_RANK_EXITED: "exited",
+}
+_METERS = {contract.MC_METER_NONE: "none", contract.MC_METER_IPC: "ipc", contract.MC_METER_BURST: "burst"}
+_MODES = {contract.MC_MODE_PRELOAD: "preload", contract.MC_MODE_WRAP: "wrap"}
+
+
+@dataclass(frozen=True)
+class NodePart:
+    """What one node knows of a job. `facts` is plain JSON data, so that a part can travel without pickle.
+
+    In `tables` node rows are numbered from 0 (this node) and module rows within the part.
+    """
+
+    tables: Mapping[str, Table]
+    facts: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class _Rank:
+    segment: np.void
+    events: np.ndarray[Any, Any]
+    modules: dict[int, int]
+    """Row of the part's module table by the segment's module number."""
+
+    @property
+    def rank(self) -> int:
+        return int(self.segment["world_rank"])
+
+
+def pack(part: NodePart) -> bytes:
+    """The part as bytes, for `unpack` on another node."""
+    out = io.BytesIO()
+    facts = np.frombuffer(json.dumps(part.facts).encode(), dtype=np.uint8)
+    arrays: dict[str, Any] = {f"table_{name}": array for name, array in part.tables.items()}
+    np.savez(out, facts=facts, **arrays)
+    return out.getvalue()
+
+
+def unpack(content: bytes) -> NodePart:
+    """The part that `pack` made bytes of."""
+    with np.load(io.BytesIO(content), allow_pickle=False) as arrays:
+        facts = json.loads(arrays["facts"].tobytes())
+        tables = {name[6:]: arrays[name] for name in arrays.files if name.startswith("table_")}
+    return NodePart(tables, facts)
+
+
+def collect(key: str) -> NodePart:
+    """Read the job's files of this node.
+
+    Parameters
+    ----------
+    key : str
+        Names the job's files, MPICOLOC_KEY.
+
+    Returns
+    -------
+    NodePart
+
+    Raises
+    ------
+    DataError
+        If there is no readable segment.
+    """
+    notes: list[str] = []
+    modules: list[str] = []
+    ranks = [rank for path in contract.segment_paths(key) if (rank := _read_rank(path, modules, notes))]
+    if not ranks:
+        raise DataError(f"no data of job key {key!r} in {os.path.dirname(contract.shm_path(key, 'node'))}")
+    node = _read_node(contract.shm_path(key, "node"), notes)
+    names = calls.names(_text(ranks[0].segment["mpi_library"]), notes)
+    tables = {
+        "ranks": _ranks_table(ranks, node),
+        "nodes": _nodes_table(ranks[0].segment, node),
+        "modules": table("modules", {"path": modules}) if modules else table("modules"),
+        "call_sites": _call_sites(ranks, names),
+        "peers": _peers(ranks),
+        "cycles": _cycles(ranks),
+        "events": _events(ranks, names),
+        "shutters": _shutters(node),
+        "corunners": _corunners(node),
+    }
+    return NodePart(tables, _facts(ranks, notes))
+
+
+def _read_rank(path: str, modules: list[str], notes: list[str]) -> _Rank | None:
+    try:
+        segment, events = contract.read_segment(path)
+    except (DataError, OSError) as error:
+        notes.append(f"a rank is missing: {error}")
+        return None
+    paths = segment["modules"]["path"][: int(segment["n_modules"])]
+    rows = {}
+    for i, name in enumerate(map(_text, paths)):
+        if name not in modules:
+            modules.append(name)
+        rows[i] = modules.index(name)
+    return _Rank(segment, events, rows)
+
+
+def _read_node(path: str, notes: list[str]) -> np.void | None:
+    try:
+        return contract.map_file(path)
+    except (DataError, OSError) as error:
+        notes.append(f"no node agent watched this job: {error}")
+        return None
+
+
+def _text(cell: Any) -> str:
+    return bytes(cell).split(b"\0")[0].decode("utf-8", "replace")
+
+
+def _facts(ranks: Sequence[_Rank], notes: list[str]) -> dict[str, Any]:
+    first = ranks[0].segment
+    mask = np.bitwise_or.reduce(np.stack([rank.segment["cpu_mask"] for rank in ranks]))
+    threads = _threads_per_rank()
+    lost = [rank.rank for rank in ranks if rank.segment["state"] != contract.MC_RANK_FINALIZING]
+    return {
+        "job_id": _text(first["job_id"]),
+        "command": _text(first["command"]),
+        "mpi_library": _text(first["mpi_library"]),
+        "out_path": _text(first["out_path"]),
+        "world_rank": int(first["world_rank"]),
+        "world_size": int(first["world_size"]),
+        "n_nodes": int(first["n_nodes"]),
+        "n_cores": min(int(np.unpackbits(mask.view(np.uint8)).sum()), len(ranks) * threads),
+        "mode": _MODES.get(int(first["mode"]), ""),
+        "start_unix_s": int(first["start_realtime_ns"]) * 1e-9,
+        "not_finalized": lost,
+        "notes": notes,
+    }
+
+
+def _threads_per_rank() -> int:
+    """Cores per rank that the job was given: the batch system says so, else the threads it was told."""
+    for name in ("SLURM_CPUS_PER_TASK", "OMP_NUM_THREADS"):
+        text = os.environ.get(name, "").split(",")[0]
+        if text.isdigit() and int(text) > 0:
+            return int(text)
+    return 1
+
+
+def _end_ns(segment: np.void, node: np.void | None) -> int:
+    """End of a rank: MPI_Finalize, else its last sign of life."""
+    if segment["t_finalize"]:
+        return int(segment["t_finalize"])
+    signs = [int(segment["t_last"]), int(segment["t_init"]), int(segment["lanes"]["t_leave"].max())]
+    if node is not None:
+        signs.append(int(node["t_last"]))  # a rank that computes makes no calls: the agent saw it later
+    return max(signs)
+
+
+def _is_running(segment: np.void) -> bool:
+    try:
+        with open(f"/proc/{int(segment['pid'])}/stat") as file:
+            ticks = file.read().rpartition(")")[2].split()[19]
+    except (OSError, IndexError):
+        return False
+    return int(ticks) == int(segment["pid_start_ticks"])
+
+
+def _state(segment: np.void) -> str:
+    state = _STATES.get(int(segment["state"]), "lost")
+    return state if state != "running" or _is_running(segment) else "lost"
+
+
+def _ranks_table(ranks: Sequence[_Rank], node: np.void | None) -> Table:
+    segments = [rank.segment for rank in ranks]
+    t_first = min(int(segment["t_init"]) for segment in segments)
+    columns: dict[str, list[Any]] = {
+        "rank": [int(s["world_rank"]) for s in segments],
+        "pid": [int(s["pid"]) for s in segments],
+        "n_cores": [int(s["n_cores"]) for s in segments],
+        "state": [_state(s).encode() for s in segments],
+        "init_s": [(int(s["t_init"]) - t_first) * 1e-9 for s in segments],
+        "wall_s": [(_end_ns(s, node) - int(s["t_init"])) * 1e-9 for s in segments],
+    }
+    known = {column.name for column in COLUMNS["ranks"]}
+    for counter in contract.counters():
+        if counter.name in known:
+            columns[counter.name] = [
+                int(s["counters"][counter.name]) + int(s["lanes"]["counters"][counter.name].sum())
+                for s in segments
+            ]
+    return table("ranks", columns)
+
+
+def _nodes_table(first: np.void, node: np.void | None) -> Table:
+    columns: dict[str, list[Any]] = {"hostname": [bytes(first["hostname"])]}
+    if node is None:
+        columns |= {"meter": [b"none"], "meter_reason": [b"no node agent watched this job"]}
+        return table("nodes", columns)
+    columns |= {
+        "meter": [_METERS.get(int(node["meter"]), "none").encode()],
+        "meter_reason": [bytes(node["meter_reason"])],
+        "watched_s": [(int(node["t_last"]) - int(node["t_open"])) * 1e-9],
+        "shared_s": [int(node["shared_ns"]) * 1e-9],
+        "n_pauses": [int(node["n_pauses"])],
+        "paused_s": [int(node["paused_ns"]) * 1e-9],
+        "n_refused": [int(node["n_refused"])],
+        "shutter_duration_s": [int(node["shutter_duration_ns"]) * 1e-9],
+        "shutter_period_s": [int(node["shutter_period_ns"]) * 1e-9],
+        "n_taken": [int(node["n_shutters"])],
+    }
+    return table("nodes", columns)
+
+
+def _stack(name: str, pieces: Sequence[Mapping[str, Any]]) -> Table:
+    """One table of the pieces' columns, each with `rank` (and `lane`) as a number."""
+    tables = []
+    for piece in pieces:
+        n = max(np.size(value) for value in piece.values())
+        tables.append(table(name, {key: np.broadcast_to(value, n) for key, value in piece.items()}))
+    return np.concatenate(tables) if tables else table(name)
+
+
+def _lanes(ranks: Sequence[_Rank]) -> list[tuple[_Rank, int, np.void]]:
+    return [
+        (rank, i, lane)
+        for rank in ranks
+        for i, lane in enumerate(rank.segment["lanes"])
+        if lane["owner_tid"] != 0
+    ]
+
+
+def _call_sites(ranks: Sequence[_Rank], names: Mapping[int, str]) -> Table:
+    pieces = []
+    for rank, i_lane, lane in _lanes(ranks):
+        rows = np.flatnonzero(lane["sites"]["n"])
+        sites = lane["sites"][rows]
+        if not len(rows):
+            continue
+        called = np.array([_call(names, call) for call in sites["call"]])
+        module = [rank.modules.get(int(i), -1) for i in sites["i_module"]]
+        pieces.append(
+            {
+                "rank": rank.rank,
+                "lane": i_lane,
+                "i_site": rows,
+                "call": np.where(rows == 0, b"(overflow)", called),
+                "i_module": np.where(rows == 0, -1, module),
+                **{column: sites[column] for column in ("offset", "n", "bytes", "time_ns", "max_ns")},
+            }
+        )
+    return _stack("call_sites", pieces)
+
+
+def _call(names: Mapping[int, str], call: Any) -> bytes:
+    return names.get(int(call), f"call {int(call)}").encode()
+
+
+def _peers(ranks: Sequence[_Rank]) -> Table:
+    pieces = []
+    for rank, _, lane in _lanes(ranks):
+        rows = lane["peers"][np.flatnonzero(lane["peers"]["n"])]
+        if len(rows):
+            dst = np.where(rows["key"] == 0, -1, rows["peer"])  # the overflow row has mixed peers
+            pieces.append(
+                {"src": rank.rank, "dst": dst, **{name: rows[name] for name in ("size_class", "n", "bytes")}}
+            )
+    return _stack("peers", pieces)
+
+
+def _cycles(ranks: Sequence[_Rank]) -> Table:
+    pieces = []
+    for rank, i_lane, lane in _lanes(ranks):
+        rows = lane["cycles"]
+        for phase, cells in (
+            (contract.MC_PHASE_CORUN, rows["corun"]),
+            (contract.MC_PHASE_SOLO, rows["solo"]),
+            (contract.MC_PHASE_ALONE, rows["alone"][:, None]),
+        ):
+            i_row, group = np.nonzero((cells["n"] | cells["comp_ns"] | cells["mpi_ns"]) != 0)
+            if len(i_row):
+                keys, cell = rows[i_row], cells[i_row, group]
+                pieces.append(
+                    {
+                        "rank": rank.rank,
+                        "lane": i_lane,
+                        "from_site": keys["from"],
+                        "to_site": keys["to"],
+                        "size_class": keys["size_class"],
+                        "phase": phase,
+                        "group": group,
+                        **{name: cell[name] for name in ("n", "comp_ns", "mpi_ns")},
+                    }
+                )
+    return _stack("cycles", pieces)
+
+
+def _events(ranks: Sequence[_Rank], names: Mapping[int, str]) -> Table:
+    pieces = []
+    for rank in ranks:
+        events = rank.events
+        if len(events):
+            known = sorted(set(events["call"].tolist()))
+            texts = np.array([_call(names, call) for call in known])
+            pieces.append(
+                {
+                    "rank": rank.rank,
+                    "call": texts[np.searchsorted(known, events["call"])],
+                    **{name: events[name] for name in ("t_ns", "duration_ns", "bytes", "peer", "i_site")},
+                }
+            )
+    return _stack("events", pieces)
+
+
+def _shutters(node: np.void | None) -> Table:
+    if node is None or not node["n_shutters"]:
+        return table("shutters")
+    rows = node["shutters"][: int(node["n_shutters"])]
+    rows = rows[np.argsort(rows["t0"], kind="stable")]
+    columns = {
+        "epoch": rows["epoch"],
+        "t0_ns": rows["t0"],
+        "t1_ns": rows["t1"],
+        "verdict": rows["verdict"],
+        "n_corunners": rows["n_corunners"],
+        "moved_ns": rows["moved_ns"],
+    }
+    for when in ("before", "during", "after"):
+        for what in ("instructions", "cycles"):
+            columns[f"{when}_{what}"] = rows[when][what]
+    return table("shutters", columns)
+
+
+def _corunners(node: np.void | None) -> Table:
+    if node is None or not node["n_corunners"]:
+        return table("corunners")
+    rows = node["corunners"][: int(node["n_corunners"])]
+    overlap_ns = np.maximum(rows["t_last"].astype(np.int64) - rows["t_first"].astype(np.int64), 0)
+    return table("corunners", {"job_id": rows["job_id"], "overlap_s": overlap_ns * 1e-9})

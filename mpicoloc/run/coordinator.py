@@ -1,0 +1,172 @@
+"""The extra rank of each node: `python -m mpicoloc.run.coordinator`, started by `mpicoloc.wrap`.
+
+It sleeps until the application calls MPI_Init, gives the application a world without coordinators, runs the
+node agent while the job lives, and writes the profile while the ranks wait in MPI_Finalize. It shares the
+processors of the application: no NumPy before the end, no busy waiting ever. Whatever fails here, it still takes
+part in MPI_Finalize, because without it the application would hang there.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import sys
+import time
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from mpicoloc import config
+from mpicoloc.errors import EnvironmentFault, MpicolocError
+from mpicoloc.pmpi import contract
+from mpicoloc.run import siblings
+
+if TYPE_CHECKING:
+    from mpi4py import MPI
+
+STEP_NS = 25_000_000
+"""Longest sleep of the agent loop: how late the end of the job may be noticed."""
+SEGMENTS_WITHIN_S = 30.0
+"""Ranks without a segment so long after MPI_Init have switched mpicoloc off."""
+ALL_WITHIN_S = 5.0
+"""Time between the first and the last rank's segment."""
+
+
+class _Stopped(BaseException):
+    """SIGTERM: the launcher ends the job."""
+
+
+def main() -> int:
+    """Entry of the command; returns its exit code."""
+    key = os.environ.get(config.KEY_ENV)
+    if not key:
+        print("mpicoloc: the coordinator is started by `python -m mpicoloc.wrap` only", file=sys.stderr)
+        return 2
+    mpi = _load_mpi()
+    if not siblings.wait_for_init(
+        key, contract.shm_path(key, "init"), int(os.environ.get(config.SIBLINGS_ENV, "0"))
+    ):
+        return 0
+    mpi.Init_thread(mpi.THREAD_FUNNELED)
+    comm = mpi.COMM_WORLD.Split(1, mpi.COMM_WORLD.Get_rank())
+    try:
+        with _sigterm_stops():
+            _watch(key, comm)
+            _guarded(_write_profile, key, comm)
+    except _Stopped:
+        _leave_now()  # the launcher kills everybody: the keeper writes what there is
+    _only_idle_time()
+    comm.Free()
+    mpi.Finalize()
+    return 0
+
+
+def _load_mpi() -> Any:
+    import mpi4py
+
+    mpi4py.rc.initialize = False
+    mpi4py.rc.finalize = False
+    from mpi4py import MPI
+
+    return MPI
+
+
+def _leave_now() -> NoReturn:
+    sys.stderr.flush()
+    os._exit(0)
+
+
+@contextlib.contextmanager
+def _sigterm_stops() -> Iterator[None]:
+    """SIGTERM raises `_Stopped`, so that with blocks end; outside, in MPI's long calls, it just kills."""
+
+    def stop(signum: int, frame: object) -> None:
+        raise _Stopped
+
+    before = signal.signal(signal.SIGTERM, stop)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def _guarded(function: Any, *arguments: Any) -> Any:
+    """Call it; a failure becomes one line, because the application must not be harmed by it."""
+    try:
+        return function(*arguments)
+    except MpicolocError as error:
+        print(f"mpicoloc: {error}", file=sys.stderr, flush=True)
+    except Exception as error:
+        print(f"mpicoloc: coordinator: {type(error).__name__}: {error}", file=sys.stderr, flush=True)
+    return None
+
+
+def _only_idle_time() -> None:
+    """MPI_Finalize may spin until the last rank is there: from now on only on processors nobody wants."""
+    with contextlib.suppress(OSError):
+        os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
+
+
+def _watch(key: str, comm: MPI.Comm) -> None:
+    """Be the node's agent until the ranks of every node are in MPI_Finalize."""
+    with contextlib.ExitStack() as stack:
+        agent = _guarded(_open_agent, key, stack)
+        started_s = time.monotonic()
+        everywhere: MPI.Request | None = None
+        while everywhere is None or not everywhere.Test():
+            if agent is None:
+                time.sleep(STEP_NS * 1e-9)
+            else:
+                agent.step(STEP_NS)
+            if everywhere is None and (agent is None or _is_over(agent, time.monotonic() - started_s)):
+                everywhere = comm.Ibarrier()
+
+
+def _open_agent(key: str, stack: contextlib.ExitStack) -> contract.Agent | contract.Watcher:
+    job_id = _wait_for_segments(key)
+    try:
+        return stack.enter_context(contract.open_agent(key, job_id))
+    except EnvironmentFault as error:
+        print(f"mpicoloc: {error}", file=sys.stderr, flush=True)
+        return contract.Watcher(key)
+
+
+def _wait_for_segments(key: str) -> str:
+    """The job's id, from the first segment of this node."""
+    deadline_s = time.monotonic() + SEGMENTS_WITHIN_S
+    while time.monotonic() < deadline_s:
+        for head in contract.segment_heads(key):
+            return head.job_id
+        time.sleep(0.02)
+    raise EnvironmentFault("no rank of this node left data, so the job has no profile: see `mpicoloc check`")
+
+
+def _is_over(agent: contract.Agent | contract.Watcher, age_s: float) -> bool:
+    n_seen, n_alive, n_finalizing = agent.ranks()
+    if n_seen < int(os.environ.get(config.SIBLINGS_ENV, "0")) and age_s < ALL_WITHIN_S:
+        return False
+    return n_seen > 0 and n_finalizing >= n_alive
+
+
+def _write_profile(key: str, comm: MPI.Comm) -> None:
+    """Gather all nodes' parts where rank 0 of the application runs, and write the profile there."""
+    from mpicoloc.run import assemble
+    from mpicoloc.run.collect import collect, pack, unpack
+
+    part = _guarded(collect, key)
+    is_first = part is not None and part.facts["world_rank"] == 0
+    root = int(comm.allgather(is_first).index(True)) if comm.allreduce(int(is_first)) else 0
+    packed = comm.gather(pack(part) if part is not None else b"", root=root)
+    state = contract.MC_PROFILE_FAILED
+    if packed is not None:
+        packed.insert(0, packed.pop(root))
+        result = _guarded(assemble.write, [unpack(content) for content in packed if content])
+        if result and result[1]:
+            print(f"mpicoloc: {result[1]}", file=sys.stderr, flush=True)
+        elif result:
+            state = contract.MC_PROFILE_WRITTEN
+    assemble.tell_state(key, comm.bcast(state, root=root))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

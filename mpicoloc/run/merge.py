@@ -1,0 +1,122 @@
+"""The parts of all nodes become the profile of one job."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from mpicoloc import config
+from mpicoloc.core.profile import Job, Profile
+from mpicoloc.core.tables import COLUMNS, Table, table
+from mpicoloc.errors import UsageError
+from mpicoloc.model.interference import complete
+from mpicoloc.model.price import PRICINGS
+from mpicoloc.run.collect import NodePart
+
+
+def merge(parts: Sequence[NodePart], partial: bool = False) -> Profile:
+    """Profile of a job.
+
+    Parameters
+    ----------
+    parts : sequence of NodePart
+        One per node, the node of rank 0 first.
+    partial : bool
+        The job did not end as it should.
+
+    Returns
+    -------
+    Profile
+        Partial also when ranks are missing or did not come to MPI_Finalize; its notes say which.
+    """
+    tables = {name: _joined(name, parts) for name in COLUMNS}
+    facts = parts[0].facts
+    notes = [note for part in parts for note in part.facts["notes"]] + _gaps(parts, len(tables["ranks"]))
+    ranks = tables["ranks"]
+    job = Job(
+        id=facts["job_id"],
+        command=facts["command"],
+        n_ranks=facts["world_size"],
+        n_nodes=facts["n_nodes"],
+        n_cores=sum(part.facts["n_cores"] for part in parts),
+        mpi_library=facts["mpi_library"],
+        wall_s=float(ranks["wall_s"].max()),
+        start_unix_s=facts["start_unix_s"],
+        mode=facts["mode"],
+    )
+    profile = complete(
+        job,
+        tables,
+        rng=_rng(job),
+        rate_su=float(_option("price.rate_su", notes) or 0),
+        pricing=str(_option("price.pricing", notes)),
+        partial=partial or _is_partial(parts, len(ranks)),
+        notes=tuple(notes),
+    )
+    return replace(profile, mpi=replace(profile.mpi, recv_bytes=_received_bytes(tables)))
+
+
+def _joined(name: str, parts: Sequence[NodePart]) -> Table:
+    """The parts' tables below each other, with row numbers of nodes and modules as in the whole."""
+    pieces = []
+    n_modules = 0
+    for i_node, part in enumerate(parts):
+        piece = part.tables[name].copy()
+        if "i_node" in piece.dtype.names:
+            piece["i_node"] = i_node
+        if "i_module" in piece.dtype.names:
+            piece["i_module"][piece["i_module"] >= 0] += n_modules
+        n_modules += len(part.tables["modules"])
+        pieces.append(piece)
+    return np.concatenate(pieces) if pieces else table(name)
+
+
+def _is_partial(parts: Sequence[NodePart], n_found: int) -> bool:
+    return n_found < parts[0].facts["world_size"] or any(part.facts["not_finalized"] for part in parts)
+
+
+def _gaps(parts: Sequence[NodePart], n_found: int) -> list[str]:
+    notes = []
+    lost = sorted(rank for part in parts for rank in part.facts["not_finalized"])
+    if lost:
+        shown = ", ".join(map(str, lost[:16])) + (" ..." if len(lost) > 16 else "")
+        notes.append(f"ranks that did not come to MPI_Finalize: {shown}")
+    n_ranks = parts[0].facts["world_size"]
+    if n_found < n_ranks:
+        hint = ": without coordinators only the first node is seen" if parts[0].facts["n_nodes"] > 1 else ""
+        notes.append(f"{n_found} of {n_ranks} ranks are in this profile{hint}")
+    return notes
+
+
+def _received_bytes(tables: dict[str, Table]) -> int:
+    """Bytes that arrived. Receives are recorded as posted, which is a bound only, so sends stand for them."""
+    sites = tables["call_sites"]
+    sent = int(tables["peers"]["bytes"].sum())
+    is_p2p = np.array([_is_p2p(call) for call in sites["call"]], dtype=bool)
+    posted = int(sites["bytes"][is_p2p].sum()) - sent
+    return max(int(tables["ranks"]["recv_bytes"].sum()) - posted, 0) + sent
+
+
+def _is_p2p(call: bytes) -> bool:
+    name = call.lower()
+    return (b"send" in name or b"recv" in name or b"start" in name) and b"neighbor" not in name
+
+
+def _rng(job: Job) -> np.random.Generator:
+    """The same job gives the same interval whenever it is computed."""
+    return np.random.default_rng(int.from_bytes(hashlib.sha256(job.id.encode()).digest()[:8], "big"))
+
+
+def _option(key: str, notes: list[str]) -> config.Value:
+    """The option's value, else its default: at the end of a job a bad option must not cost the profile."""
+    try:
+        value = config.get(key)
+        if key == "price.pricing" and str(value) not in PRICINGS:
+            raise UsageError(f"unknown pricing {value!r}: choose one of {', '.join(sorted(PRICINGS))}")
+    except UsageError as error:
+        value = config.BY_KEY[key].default
+        notes.append(f"{error}; {value} taken")
+    return value

@@ -1,0 +1,76 @@
+"""Whether the application of this node is about to use MPI, seen before any MPI call can tell."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+
+from mpicoloc import config
+
+POLL_S = 0.02
+SCAN_EVERY_S = 1.0
+START_WITHIN_S = 60.0
+"""Time for a node's ranks to become the application after the first of them did."""
+GONE_FOR_S = 2.0
+
+
+def wait_for_init(
+    key: str,
+    announcement: str,
+    n_ranks: int,
+    clock: Callable[[], float] = time.monotonic,
+    sleep: Callable[[float], None] = time.sleep,
+) -> bool:
+    """Wait until a rank of this node begins MPI_Init.
+
+    Parameters
+    ----------
+    key : str
+        Names the job.
+    announcement : str
+        The file that a rank makes when it begins MPI_Init; it is removed here.
+    n_ranks : int
+        Ranks of the application on this node.
+    clock, sleep : callable
+        Monotonic clock, s, and its sleep.
+
+    Returns
+    -------
+    bool
+        False if they all ended, or never came to be, without MPI.
+    """
+    parent = os.getppid()
+    started_s = gone_since_s = scanned_s = clock()
+    n_most = 0
+    while not os.path.exists(announcement):
+        now_s = clock()
+        if now_s - scanned_s >= SCAN_EVERY_S:
+            scanned_s = now_s
+            n_now = count(key)
+            n_most = max(n_most, n_now)
+            is_starting = n_most < n_ranks and now_s - started_s < START_WITHIN_S
+            if n_now or is_starting:
+                gone_since_s = now_s
+            if now_s - gone_since_s >= GONE_FOR_S or os.getppid() != parent:
+                return False
+        sleep(POLL_S)
+    try:
+        os.unlink(announcement)
+    except FileNotFoundError:
+        return True
+    return True
+
+
+def count(key: str) -> int:
+    """Processes of this user's application ranks of job `key` on this node, their children included."""
+    wanted = {f"{config.KEY_ENV}={key}".encode(), f"{config.COORDINATOR_ENV}=1".encode()}
+    return sum(wanted <= set(_environment(name)) for name in os.listdir("/proc") if name.isdigit())
+
+
+def _environment(pid: str) -> list[bytes]:
+    try:
+        with open(f"/proc/{pid}/environ", "rb") as file:
+            return file.read().split(b"\0")
+    except OSError:
+        return []
