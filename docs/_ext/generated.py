@@ -1,0 +1,165 @@
+"""Reference pages written from the code before each build, so that none of it is written twice.
+
+`pages()` gives every page as text; Sphinx writes them to ``docs/reference/generated/``.
+"""
+
+import argparse
+import dataclasses
+import re
+from pathlib import Path
+
+from mpicoloc import config, errors
+from mpicoloc.cli import main as cli
+from mpicoloc.core import profile, tables
+
+FOLDER = Path(__file__).resolve().parent.parent / "reference" / "generated"
+WIDTH_COLUMNS = 100
+
+
+def table(header, rows):
+    """A Markdown table."""
+    lines = [header, ["---"] * len(header), *rows]
+    return "\n".join("| " + " | ".join(cell(text) for text in line) + " |" for line in lines) + "\n"
+
+
+def cell(text):
+    """Text that may stand in a Markdown table."""
+    return str(text).replace("|", "\\|").replace("\n", " ")
+
+
+def code(text):
+    return f"`{text}`" if str(text) else ""
+
+
+def option_rows():
+    """One row per option of the table in ``mpicoloc/config.py``."""
+    for option in config.OPTIONS:
+        default = "" if option.default is None else option.default
+        if option.type is bool:
+            default = int(option.default)
+        bounds = " or ".join(map(code, option.choices))
+        if option.minimum > -float("inf"):
+            bounds = f"{option.minimum:g} to {option.maximum:g}"
+        unit = "" if option.unit == "1" else option.unit
+        yield code(option.flag), code(option.env), code(default), unit, bounds, option.help
+
+
+def options_page():
+    header = ["flag", "environment variable", "default", "unit", "allowed", "meaning"]
+    return "# Options\n\n" + OPTIONS_INTRO + table(header, option_rows())
+
+
+OPTIONS_INTRO = """\
+Every option is a flag of `mpicoloc run` and of `python -m mpicoloc.wrap`, and an environment variable of the
+job. A flag wins over the variable. With `LD_PRELOAD` alone only the variables exist. Generated from
+`mpicoloc/config.py`.
+
+"""
+
+
+def cli_page():
+    """Help of every verb, as argparse prints it."""
+    parts = ["# Command line\n", CLI_INTRO]
+    for verb in cli.VERBS:
+        parser = cli.build_parser(verb)
+        children = next(a for a in parser._actions if isinstance(a, argparse._SubParsersAction))
+        child = children.choices[verb]
+        kind = child.formatter_class
+        child.formatter_class = lambda prog, kind=kind: kind(prog, width=WIDTH_COLUMNS)
+        parts += [f"## mpicoloc {verb}\n", f"```text\n{child.format_help().rstrip()}\n```\n"]
+    return "\n".join([*parts, "## Exit codes\n", exit_codes()])
+
+
+CLI_INTRO = """\
+Results go to standard output, everything else to standard error. Generated from the parsers of `mpicoloc/cli/`.
+"""
+
+
+def exit_codes():
+    """Exit codes, from the classes of ``mpicoloc/errors.py``."""
+    kinds = (errors.UsageError, errors.DataError, errors.EnvironmentFault)
+    rows = [("0", "done"), ("1", "a negative answer: for `check`, nothing to instrument with")]
+    rows += [(str(kind.exit_code), kind.__doc__.splitlines()[0]) for kind in kinds]
+    note = "`mpicoloc run` and `python -m mpicoloc.wrap` return the application's own exit code.\n"
+    return table(["code", "meaning"], rows) + "\n" + note
+
+
+def facts_table(kind):
+    """Attributes of one HDF5 group: the fields of the dataclass it is written from."""
+    rows = []
+    for field in dataclasses.fields(kind):
+        kind_text = str(field.type).split(" | ")[0]
+        if kind_text in ("Estimate",) or kind_text.startswith("tuple"):
+            continue
+        rows.append((code(field.name), {"str": "text"}.get(kind_text, kind_text), unit_of(field.name)))
+    return table(["attribute", "type", "unit"], rows)
+
+
+def unit_of(name):
+    """Unit by the suffix of a name; the names carry it."""
+    units = {"_s": "s", "_su": "SU", "_bytes": "bytes", "_ns": "ns"}
+    return next((unit for end, unit in units.items() if name.endswith(end)), "")
+
+
+def profile_page():
+    """Layout of the HDF5 file."""
+    parts = ["# Profile file\n", PROFILE_INTRO.format(version=profile.SCHEMA_VERSION)]
+    unmeasured = "Absent when the slowdown was not measured; `reason` says why."
+    groups = (
+        ("/job", profile.Job, ""),
+        ("/mpi", profile.MpiSummary, ""),
+        ("/interference", profile.Interference, ""),
+        (
+            "/interference/slowdown",
+            profile.Estimate,
+            "Absent when the slowdown was not measured; `reason` says why.",
+        ),
+        ("/price", profile.Price, ""),
+    )
+    for name, kind, note in groups:
+        about = (kind.__doc__ or "").split("\n\n")[0].strip()
+        about = re.sub(r"(?m)^ +", "", about)
+        parts += [f"### {name}\n", about, "", *([note, ""] if note else []), facts_table(kind)]
+    parts += ["## Tables\n", TABLES_INTRO]
+    for name, columns in tables.COLUMNS.items():
+        rows = [(code(c.name), code(c.type), "" if c.unit == "1" else c.unit, c.meaning) for c in columns]
+        parts += [f"### /{name}\n", table(["column", "type", "unit", "meaning"], rows)]
+    return "\n".join(parts)
+
+
+PROFILE_INTRO = """\
+One HDF5 file per job, schema version {version}. Generated from `mpicoloc/core/`.
+
+The root has the attributes `format` (always `mpicoloc profile`), `schema_version`, `partial` (the job or a part
+of it ended without `MPI_Finalize`) and `notes` (what a reader should know, in sentences).
+
+## Groups
+
+Facts are attributes of groups. A fact that was not measured has no attribute. The attribute `NAME.unit` beside
+a number says its unit.
+"""
+
+TABLES_INTRO = """\
+Each table is one compound dataset below the root, empty when there is nothing to tell. The attributes
+`COLUMN.unit` and `COLUMN.description` say what a column is.
+"""
+
+
+def pages():
+    """All generated pages: name and text."""
+    return {"options": options_page(), "cli": cli_page(), "profile": profile_page()}
+
+
+def write_pages(app=None):
+    """Write the pages whose text has changed."""
+    FOLDER.mkdir(exist_ok=True)
+    for name, text in pages().items():
+        path = FOLDER / f"{name}.md"
+        if not path.exists() or path.read_text() != text:
+            path.write_text(text)
+
+
+def setup(app):
+    """Entry of the Sphinx extension."""
+    app.connect("builder-inited", write_pages)
+    return {"parallel_read_safe": True}
