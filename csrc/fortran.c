@@ -1,0 +1,52 @@
+#include "fortran.h"
+
+#include <dlfcn.h>
+
+/* Named constants of Fortran are variables whose addresses count; the program may hold copies, which come first. */
+static const void *constant(const void **cache, const char *name)
+{
+    if (*cache == NULL)
+        *cache = dlsym(RTLD_DEFAULT, name);
+    if (*cache == NULL)
+        *cache = mc_find(name);
+    return *cache;
+}
+
+int mc_f_is_in_place(const void *buffer)
+{
+    static const void *cache;
+    return buffer == constant(&cache, "mpi_fortran_in_place_");
+}
+
+void *mc_f_own_status(void *status, MPI_Fint *own)
+{
+    static const void *cache;
+    return status == constant(&cache, "mpi_fortran_status_ignore_") ? own : status;
+}
+
+const MPI_Status *mc_f_status(MPI_Status *out, const void *status)
+{
+    if (MC_HAVE(MPI_Status_f2c))
+        MC_REAL(MPI_Status_f2c)(status, out);
+    return out;
+}
+
+MPI_Datatype mc_f_type(const void *type)
+{
+    return MC_HAVE(MPI_Type_f2c) ? MC_REAL(MPI_Type_f2c)(*(const MPI_Fint *)type) : mc_known.type_null;
+}
+
+MPI_Comm mc_f_comm(const void *comm)
+{
+    return MC_HAVE(MPI_Comm_f2c) ? MC_REAL(MPI_Comm_f2c)(*(const MPI_Fint *)comm) : mc_known.comm_null;
+}
+
+MPI_Request mc_f_request(const void *request)
+{
+    return MC_HAVE(MPI_Request_f2c) ? MC_REAL(MPI_Request_f2c)(*(const MPI_Fint *)request) : NULL;
+}
+
+MPI_Op mc_f_op(const void *op)
+{
+    return MC_HAVE(MPI_Op_f2c) ? MC_REAL(MPI_Op_f2c)(*(const MPI_Fint *)op) : mc_known.sum;
+}

@@ -1,0 +1,118 @@
+#define _GNU_SOURCE
+#include "real.h"
+
+#include <dlfcn.h>
+#include <link.h>
+#include <stdlib.h>
+#include <string.h>
+
+mc_real_table mc_real;
+mc_constants mc_known;
+
+enum { MAX_OBJECTS = 1024 };
+
+typedef struct object_list {
+    char *names[MAX_OBJECTS];
+    int n;
+} object_list;
+
+static int note_object(struct dl_phdr_info *info, size_t size, void *data)
+{
+    (void)size;
+    object_list *list = data;
+    if (info->dlpi_name == NULL || info->dlpi_name[0] == '\0' || list->n == MAX_OBJECTS)
+        return 0;
+    char *name = strdup(info->dlpi_name);
+    if (name != NULL)
+        list->names[list->n++] = name;
+    return 0;
+}
+
+/* Python loads its MPI with RTLD_LOCAL, where no plain dlsym finds it: ask every loaded object by name. The names are
+   gathered first, because the loader's lock is held inside dl_iterate_phdr. */
+static void *find_local(const char *symbol)
+{
+    object_list *list = calloc(1, sizeof *list);
+    if (list == NULL)
+        return NULL;
+    dl_iterate_phdr(note_object, list);
+    void *found = NULL;
+    for (int i = 0; i < list->n; i++) {
+        void *handle = found ? NULL : dlopen(list->names[i], RTLD_NOLOAD | RTLD_LAZY);
+        if (handle != NULL) {
+            found = dlsym(handle, symbol);
+            dlclose(handle);
+        }
+        free(list->names[i]);
+    }
+    free(list);
+    return found;
+}
+
+void *mc_find(const char *name)
+{
+    void *found = dlsym(RTLD_NEXT, name);
+    return found != NULL ? found : find_local(name);
+}
+
+#ifdef OPEN_MPI
+/* Data, unlike functions, may have been copied into the executable: its own address counts. */
+static void *find_data(const char *name)
+{
+    void *found = dlsym(RTLD_DEFAULT, name);
+    return found != NULL ? found : find_local(name);
+}
+
+static void learn_constants(void)
+{
+    if (mc_known.world != NULL)
+        return;
+    mc_known.comm_null = find_data("ompi_mpi_comm_null");
+    mc_known.type_null = find_data("ompi_mpi_datatype_null");
+    mc_known.type_byte = find_data("ompi_mpi_byte");
+    mc_known.type_int = find_data("ompi_mpi_int");
+    mc_known.type_char = find_data("ompi_mpi_char");
+    mc_known.group_null = find_data("ompi_mpi_group_null");
+    mc_known.sum = find_data("ompi_mpi_op_sum");
+    mc_known.no_op = find_data("ompi_mpi_op_no_op");
+    mc_known.world = find_data("ompi_mpi_comm_world");
+}
+
+int mc_library_fits(void)
+{
+    return mc_known.world != NULL;
+}
+#else
+static void learn_constants(void)
+{
+    mc_known.comm_null = MPI_COMM_NULL;
+    mc_known.type_null = MPI_DATATYPE_NULL;
+    mc_known.type_byte = MPI_BYTE;
+    mc_known.type_int = MPI_INT;
+    mc_known.type_char = MPI_CHAR;
+    mc_known.group_null = MPI_GROUP_NULL;
+    mc_known.sum = MPI_SUM;
+    mc_known.no_op = MPI_NO_OP;
+    mc_known.world = MPI_COMM_WORLD;
+}
+
+int mc_library_fits(void)
+{
+    return dlsym(RTLD_DEFAULT, "ompi_mpi_comm_world") == NULL;
+}
+#endif
+
+int mc_resolve(void *slot, const char *name)
+{
+    learn_constants();
+    void *found = mc_find(name);
+    if (found == NULL)
+        return 0;
+    memcpy(slot, &found, sizeof found);
+    return 1;
+}
+
+int mc_missing(void)
+{
+    return MPI_ERR_INTERN;
+}

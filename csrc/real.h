@@ -1,0 +1,36 @@
+/* The MPI library underneath: pointers to its PMPI functions, found at first use. The shim is not linked with any
+   MPI, so it loads with every program, and a function that the running library lacks is an error of the call only. */
+#ifndef MPICOLOC_REAL_H
+#define MPICOLOC_REAL_H
+
+#include "calls_gen.h"
+
+/* Handles that are addresses of data in Open MPI and numbers elsewhere. */
+typedef struct mc_constants {
+    MPI_Comm world, comm_null;
+    MPI_Datatype type_null, type_byte, type_int, type_char;
+    MPI_Group group_null;
+    MPI_Op sum, no_op;
+} mc_constants;
+
+extern mc_constants mc_known;
+extern mc_real_table mc_real;
+
+/* Fill one pointer of a table; 0 if no loaded library has the function. Safe in any thread: all write the same. */
+int mc_resolve(void *slot, const char *name);
+
+/* The address of a symbol of the MPI library, wherever the program loaded that from; NULL if nowhere. */
+void *mc_find(const char *name);
+
+/* 1 if the MPI library in this process is of the family that this shim was built for. */
+int mc_library_fits(void);
+
+/* What a call of a function that the running library lacks returns. */
+int mc_missing(void);
+
+#define MC_HAVE(function) (__builtin_expect(mc_real.p_##function != NULL, 1) || \
+                           mc_resolve(&mc_real.p_##function, "P" #function))
+
+#define MC_REAL(function) (MC_HAVE(function) ? mc_real.p_##function : NULL)
+
+#endif

@@ -1,0 +1,209 @@
+"""Build of the preloaded libraries, ``libmpicoloc-<abi>.so``, and of the keeper.
+
+Run by ``setup.py`` for the three common MPI families and by ``mpicoloc build`` for a site's own MPI. The libraries are
+plain C without libpython and are not linked with any MPI. Standard library only.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shlex
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+from mpicoloc import config
+from mpicoloc.errors import EnvironmentFault
+from mpicoloc.pmpi import generate, generate_fortran
+
+ABIS = ("mpich", "openmpi", "abi")
+
+_CFLAGS = ("-O2", "-g", "-fPIC", "-std=gnu11", "-Wall", "-Wextra", "-Werror", "-fvisibility=hidden",
+           "-ftls-model=initial-exec", "-pthread")  # fmt: skip
+_TIME_LIMIT_S = 600
+
+
+def csrc_dir() -> Path:
+    """The C sources: beside the package in a checkout, inside it once installed."""
+    package = Path(__file__).resolve().parents[1]
+    for folder in (package / "_lib" / "csrc", package.parent / "csrc"):
+        if (folder / "calls.toml").exists():
+            return folder
+    raise EnvironmentFault(f"the C sources of mpicoloc are not beside {package}: install the package again")
+
+
+def abi_of(cc: Sequence[str], include_dirs: Sequence[str | Path]) -> str:
+    """The family of the ``mpi.h`` in ``include_dirs``: "mpich", "openmpi" or "abi"."""
+    probe = "#include <mpi.h>\nis_openmpi:OPEN_MPI\nis_mpich:MPICH_VERSION\nis_abi:MPI_ABI_VERSION\n"
+    command = [*cc, "-E", "-P", *(f"-I{path}" for path in include_dirs), "-x", "c", "-"]
+    done = subprocess.run(command, input=probe, capture_output=True, text=True, check=False, timeout=_TIME_LIMIT_S)
+    if done.returncode != 0:
+        where = ", ".join(map(str, include_dirs)) or "the compiler's own folders"
+        raise EnvironmentFault(f"no usable mpi.h in {where}: {_last_line(done.stderr)}")
+    for abi, macro in (("openmpi", "OPEN_MPI"), ("mpich", "MPICH_VERSION"), ("abi", "MPI_ABI_VERSION")):
+        if f"is_{abi}:{macro}" not in done.stdout:
+            return abi
+    raise EnvironmentFault("this mpi.h is neither MPICH's, Open MPI's nor the standard ABI's: no library fits it")
+
+
+def build_shim(
+    cc: Sequence[str],
+    include_dirs: Sequence[str | Path],
+    abi: str | None,
+    out_dir: str | Path,
+    csrc: str | Path | None = None,
+    cflags: Sequence[str] = (),
+) -> Path:
+    """Generate the wrappers for one MPI and compile its library.
+
+    Parameters
+    ----------
+    cc : sequence of str
+        The C compiler.
+    include_dirs : sequence of path
+        Folders of ``mpi.h`` (for "abi": of ``mpi_abi.h``).
+    abi : {"mpich", "openmpi", "abi"} or None
+        The family; None reads it from the header.
+    out_dir : path
+        Where ``libmpicoloc-<abi>.so`` goes, and beside it ``libmpicoloc-<abi>.calls.json``, a list of function names
+        in which a call's number is its index (index 0 is empty).
+    csrc : path, optional
+        The C sources.
+    cflags : sequence of str
+        Added at the end of the compiler's flags.
+
+    Returns
+    -------
+    Path
+        The library.
+
+    Raises
+    ------
+    EnvironmentFault
+        If the header cannot be read or the compiler fails.
+    """
+    sources = Path(csrc) if csrc is not None else csrc_dir()
+    folder = Path(out_dir)
+    folder.mkdir(parents=True, exist_ok=True)
+    abi = abi or abi_of(cc, include_dirs)
+    library = folder / f"libmpicoloc-{abi}.so"
+    with tempfile.TemporaryDirectory() as temporary:
+        generated = Path(temporary)
+        names = _generate(cc, include_dirs, abi, sources, generated)
+        files = [path for path in shim_sources(sources) if path.name != "fortran.c" or abi == "openmpi"]
+        files += sorted(generated.glob("*.c"))
+        flags = [*_CFLAGS, "-shared", *cflags, f"-I{generated}", f"-I{sources}", *(f"-I{path}" for path in include_dirs)]
+        _compile(cc, flags, files, library, ["-ldl", "-lm", "-lrt"])
+    names_file = library.with_suffix(".calls.json")
+    names_file.write_text(json.dumps(["", *names], indent=0) + "\n", encoding="utf-8")
+    return library
+
+
+def shim_sources(csrc: Path) -> list[Path]:
+    """All C files but those of programs."""
+    return [path for path in sorted(csrc.glob("*.c")) if not _is_program(path)]
+
+
+def build(abi: str, include_dir: str | Path, out_dir: str | Path) -> Path:
+    """`build_shim` with the compiler of the environment (``CC``, else cc)."""
+    return build_shim(_default_cc(), [include_dir], abi, out_dir)
+
+
+def from_mpicc(mpicc: str, out_dir: str | Path) -> Path:
+    """Build the library that fits the MPI behind a compiler wrapper."""
+    return build_shim(_default_cc(), include_dirs_of(mpicc), None, out_dir)
+
+
+def include_dirs_of(mpicc: str) -> list[str]:
+    """Folders that a compiler wrapper searches for headers.
+
+    Raises
+    ------
+    EnvironmentFault
+        If there is no such command or it does not tell.
+    """
+    for question in ("--showme:compile", "-show"):
+        try:
+            done = subprocess.run([mpicc, question], capture_output=True, text=True, check=False, timeout=60)
+        except OSError as error:
+            raise EnvironmentFault(f"cannot run {mpicc}: {error.strerror}; give the MPI's own mpicc") from None
+        if done.returncode == 0:
+            words = shlex.split(done.stdout)
+            return [word[2:] for word in words if word.startswith("-I")]
+    raise EnvironmentFault(f"{mpicc} shows no compile flags with --showme:compile or -show: is it an MPI compiler?")
+
+
+def build_keeper(out_dir: str | Path, csrc: str | Path | None = None) -> Path:
+    """Compile the keeper, the small program that outlives the ranks of a job."""
+    sources = Path(csrc) if csrc is not None else csrc_dir()
+    folder = Path(out_dir)
+    folder.mkdir(parents=True, exist_ok=True)
+    program = folder / "mpicoloc-keeper"
+    needed = ("keeper.c", "segment.c", "options.c", "table.c", "proc.c")
+    files = [sources / name for name in needed if (sources / name).exists()]
+    with tempfile.TemporaryDirectory() as temporary:
+        _write_options(Path(temporary))
+        _compile(_default_cc(), [*_CFLAGS, f"-I{temporary}", f"-I{sources}"], files, program, ["-lm"])
+    return program
+
+
+def _default_cc() -> list[str]:
+    return shlex.split(os.environ.get("CC", "cc"))
+
+
+def _is_program(path: Path) -> bool:
+    return re.search(r"^int main\(", path.read_text(encoding="utf-8"), re.MULTILINE) is not None
+
+
+def _write_options(folder: Path) -> None:
+    (folder / "options_gen.h").write_text(config.c_table(), encoding="utf-8")
+
+
+def _generate(
+    cc: Sequence[str], include_dirs: Sequence[str | Path], abi: str, csrc: Path, folder: Path
+) -> list[str]:
+    """Write the generated C files into ``folder``; returns the names of the calls in their order."""
+    header = "mpi_abi.h" if abi == "abi" else "mpi.h"
+    calls = generate.load_calls(csrc / "calls.toml")
+    try:
+        text = generate.preprocess(cc, [str(path) for path in include_dirs], header)
+    except (RuntimeError, OSError) as error:
+        raise EnvironmentFault(str(error)) from None
+    declared = generate.parse_prototypes(text)
+    if "MPI_Send" not in {p.name for p in declared}:
+        raise EnvironmentFault(f"no prototype of MPI_Send in <{header}>: is this an MPI header?")
+    prototypes = generate.wrapped(declared)
+    prototypes += generate.removed_prototypes(calls, abi, declared)
+    helper_list = generate.helpers(declared) if abi == "openmpi" else []
+    (folder / "calls_gen.h").write_text(generate.emit_header(prototypes, helper_list, header), encoding="utf-8")
+    (folder / "wrappers_gen.c").write_text(generate.emit_c(prototypes, calls), encoding="utf-8")
+    if abi == "openmpi":
+        (folder / "fortran_gen.c").write_text(generate_fortran.emit_fortran(prototypes, calls), encoding="utf-8")
+    _write_options(folder)
+    return [p.name for p in prototypes]
+
+
+def _compile(cc: Sequence[str], flags: Sequence[str], files: Sequence[Path], out: Path, libraries: Sequence[str]) -> None:
+    """Compile and link; the old file is replaced at once, as a running job may have it mapped."""
+    new = out.with_name(out.name + ".new")
+    command = [*cc, *flags, "-o", str(new), *map(str, files), *libraries]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=_TIME_LIMIT_S)
+    except OSError as error:
+        raise EnvironmentFault(f"cannot run the C compiler {cc[0]}: {error.strerror}; set CC") from None
+    if done.returncode != 0:
+        raise EnvironmentFault(f"the C compiler failed on {out.name}:\n{done.stderr.strip()[-4000:]}")
+    os.replace(new, out)
+
+
+def _last_line(text: str) -> str:
+    lines = [line for line in text.splitlines() if "error" in line] or text.splitlines() or [""]
+    return lines[0].strip()
+
+
+if __name__ == "__main__":
+    print(from_mpicc(sys.argv[1], sys.argv[2]))

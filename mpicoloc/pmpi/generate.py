@@ -1,0 +1,317 @@
+"""The shim's wrappers, generated from an installed ``mpi.h`` and ``csrc/calls.toml``.
+
+Prototypes come from the header that the wrappers will be compiled with, so no prototype is written by hand and every
+function of that MPI is wrapped. What a function *means* (which argument is a count, which a communicator that must be
+swapped) comes from ``calls.toml``. Standard library only: ``setup.py`` imports this while the package is being built.
+"""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import tempfile
+import tomllib
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+# Handle conversions touch no data; the others would have to be typed by hand and cost less than recording them.
+_NOT_WRAPPED = re.compile(r"^MPI_(T_\w+|\w+_(c2f|f2c|c2f08|f082c|f2f08|f082f|toint|fromint)|Aint_\w+|Wtime|Wtick)$")
+_PROTOTYPE = re.compile(r"^\s*(?:extern\s+)?(\w[\w\s]*?[\s*]+)(MPI_[A-Z][a-z0-9_]*)\s*\((.*)\)\s*$", re.DOTALL)
+
+# Conversions that the Fortran wrappers of Open MPI need, of any return type.
+_HELPERS = ("MPI_Comm_c2f", "MPI_Comm_f2c", "MPI_Type_f2c", "MPI_Request_f2c", "MPI_Op_f2c", "MPI_Status_f2c")
+
+
+@dataclass(frozen=True)
+class Param:
+    """One parameter: its whole declaration, its name, and its type without the name."""
+
+    decl: str
+    name: str
+    type: str
+
+    @property
+    def is_comm(self) -> bool:
+        return self.type == "MPI_Comm"
+
+    @property
+    def is_text(self) -> bool:
+        return re.search(r"\bchar\b", self.type) is not None and self.type.count("*") + self.type.count("[") < 3
+
+
+@dataclass(frozen=True)
+class Prototype:
+    """A function of ``mpi.h`` that returns ``returns``."""
+
+    name: str
+    params: tuple[Param, ...]
+    returns: str = "int"
+    is_variadic: bool = False
+
+    @property
+    def decl(self) -> str:
+        params = [p.decl for p in self.params] + (["..."] if self.is_variadic else [])
+        return ", ".join(params) or "void"
+
+    @property
+    def arguments(self) -> str:
+        return ", ".join(p.name for p in self.params)
+
+
+@dataclass(frozen=True)
+class Row:
+    """What ``calls.toml`` says about a function."""
+
+    volume: str = ""
+    before: str = ""
+    after: str = ""
+    args: tuple[str, ...] = ()
+    status: int = -1
+    world: str = ""
+    finalize: bool = False
+
+
+@dataclass(frozen=True)
+class Calls:
+    """All of ``calls.toml``."""
+
+    rows: dict[str, Row]
+    kinds: dict[str, re.Pattern[str]]
+    removed: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    fortran_aliases: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    fortran_no_ierror: tuple[str, ...] = ()
+    fortran_drop_args: dict[str, int] = field(default_factory=dict)
+
+    def row(self, name: str) -> Row:
+        base = name.removeprefix("MPI_").removesuffix("_c")
+        return self.rows.get(base, Row())
+
+    def kind(self, name: str) -> str:
+        """What a call is, for people: "send", "collective", ...; "other" where the table names nothing."""
+        base = name.removeprefix("MPI_").removesuffix("_c")
+        return next((kind for kind, pattern in self.kinds.items() if pattern.search(base)), "other")
+
+
+def load_calls(path: Path) -> Calls:
+    """Read ``calls.toml``."""
+    table = tomllib.loads(path.read_text(encoding="utf-8"))
+    rows = {}
+    for entry in table["call"]:
+        values = {key: value for key, value in entry.items() if key not in ("names", "args")}
+        row = Row(args=tuple(entry.get("args", ())), **values)
+        rows.update(dict.fromkeys(entry["names"], row))
+    fortran = table["fortran"]
+    return Calls(
+        rows=rows,
+        kinds={kind: re.compile(pattern) for kind, pattern in table["kinds"].items()},
+        removed={abi: tuple(items) for abi, items in table["removed"].items()},
+        fortran_aliases={name: tuple(items) for name, items in fortran["aliases"].items()},
+        fortran_no_ierror=tuple(fortran["no_ierror"]),
+        fortran_drop_args={name: int(n) for name, n in (item.split(":") for item in fortran["drop_args"])},
+    )
+
+
+def preprocess(cc: Sequence[str], include_dirs: Iterable[str], header: str) -> str:
+    """The text of ``header`` after the C preprocessor."""
+    command = [*cc, "-E", "-P", *(f"-I{path}" for path in include_dirs)]
+    with tempfile.TemporaryDirectory() as folder:
+        source = Path(folder) / "header.c"
+        source.write_text(f"#include <{header}>\n", encoding="utf-8")
+        done = subprocess.run([*command, str(source)], capture_output=True, text=True, check=False, timeout=120)
+    if done.returncode != 0:
+        raise RuntimeError(f"{' '.join(command)} on <{header}> failed: {done.stderr.strip()[-2000:]}")
+    return done.stdout
+
+
+def parse_prototypes(text: str) -> list[Prototype]:
+    """All functions named ``MPI_Xxx`` that preprocessed text declares, in its order, once each."""
+    found: dict[str, Prototype] = {}
+    for statement in _without_bodies(_without_attributes(text)).split(";"):
+        prototype = _parse_statement(statement)
+        if prototype is not None:
+            found.setdefault(prototype.name, prototype)
+    return list(found.values())
+
+
+def wrapped(prototypes: Iterable[Prototype]) -> list[Prototype]:
+    """Those of ``prototypes`` that get a wrapper."""
+    return [p for p in prototypes if p.returns == "int" and not _NOT_WRAPPED.match(p.name)]
+
+
+def removed_prototypes(calls: Calls, abi: str, present: Iterable[Prototype]) -> list[Prototype]:
+    """Functions that the library has and its header hides."""
+    names = {p.name for p in present}
+    parsed = parse_prototypes(";".join(calls.removed.get(abi, ())))
+    return [p for p in parsed if p.name not in names]
+
+
+def helpers(prototypes: Iterable[Prototype]) -> list[Prototype]:
+    """The conversion functions that the Fortran wrappers call."""
+    return [p for p in prototypes if p.name in _HELPERS]
+
+
+def _without_attributes(text: str) -> str:
+    out, at = [], 0
+    for match in re.finditer(r"__attribute__\s*\(|__asm__\s*\(|_Static_assert\s*\(", text):
+        if match.start() < at:
+            continue
+        out.append(text[at : match.start()])
+        at = _closing(text, match.end())
+    return "".join(out) + text[at:]
+
+
+def _closing(text: str, at: int) -> int:
+    """The position behind the bracket that closes the one before ``at``."""
+    depth = 1
+    while depth and at < len(text):
+        depth += {"(": 1, ")": -1}.get(text[at], 0)
+        at += 1
+    return at
+
+
+def _without_bodies(text: str) -> str:
+    """Braces and what is in them become statement ends: no prototype stands inside a struct or a body."""
+    out, depth = [], 0
+    for piece in re.split(r"([{}])", text):
+        if piece in "{}" and piece:
+            depth += 1 if piece == "{" else -1
+            out.append(";")
+        elif depth == 0:
+            out.append(piece)
+    return "".join(out)
+
+
+def _parse_statement(statement: str) -> Prototype | None:
+    match = _PROTOTYPE.match(re.sub(r"\b__extension__\b|\b__inline\b", " ", statement))
+    if match is None or re.search(r"\btypedef\b", match.group(1)):
+        return None
+    returns, name, inside = match.groups()
+    pieces = [" ".join(piece.split()) for piece in _split_arguments(inside)]
+    is_variadic = "..." in pieces
+    pieces = [piece for piece in pieces if piece not in ("", "void", "...")]
+    params = tuple(_parse_param(piece, i) for i, piece in enumerate(pieces))
+    return Prototype(name, params, " ".join(returns.split()), is_variadic)
+
+
+def _split_arguments(text: str) -> list[str]:
+    pieces, depth, start = [], 0, 0
+    for i, char in enumerate(text):
+        depth += {"(": 1, "[": 1, ")": -1, "]": -1}.get(char, 0)
+        if char == "," and depth == 0:
+            pieces.append(text[start:i])
+            start = i + 1
+    return [*pieces, text[start:]]
+
+
+def _parse_param(decl: str, i: int) -> Param:
+    match = re.match(r"^(.*?[\s*])(\w+)\s*((?:\[[^\]]*\])*)$", decl)
+    if match is None or match.group(2) in ("int", "char", "const"):
+        name = f"mc_arg{i}"
+        return Param(f"{decl} {name}", name, decl)
+    before, name, brackets = match.groups()
+    return Param(decl, name, (before.strip() + " " + brackets).strip())
+
+
+def c_operand(arg: str, prototype: Prototype) -> str:
+    """A C expression for one operand of ``calls.toml``, such as "count:1"."""
+    kind, _, position = arg.partition(":")
+    if kind == "any":
+        return "MPI_ANY_SOURCE"
+    name = prototype.params[int(position)].name
+    forms = {
+        "count": f"(long long){name}",
+        "types": f"(mc_handles){{{name}, 0}}",
+        "requests": f"(mc_handles){{{name}, 0}}",
+        "request": f"*{name}",
+        "inplace": f"{name} == MPI_IN_PLACE",
+        "wide": f"sizeof *{name} == sizeof(MPI_Count)",
+    }
+    return forms.get(kind, name)
+
+
+def needs_given(row: Row) -> bool:
+    """Whether the communicator as the application gave it is asked for again."""
+    return row.world == "both" or row.world.startswith("absent:")
+
+
+def is_persistent(name: str) -> bool:
+    """Whether a call only prepares what MPI_Start does."""
+    return name.removesuffix("_c").endswith("_init")
+
+
+def emit_header(prototypes: Sequence[Prototype], helper_list: Sequence[Prototype], header: str = "mpi.h") -> str:
+    """``calls_gen.h``: numbers of the calls and the table of pointers to the real functions."""
+    lines = ["#ifndef MPICOLOC_CALLS_GEN_H", "#define MPICOLOC_CALLS_GEN_H", "", f"#include <{header}>", ""]
+    lines += ["enum {"]
+    lines += [f"    MC_CALL_{p.name} = {i}," for i, p in enumerate(prototypes, start=1)]
+    lines += [f"    MC_N_CALLS = {len(prototypes)}", "};", "", "typedef struct mc_real_table {"]
+    for p in [*prototypes, *helper_list]:
+        lines += [f"#undef {p.name}", f"    {p.returns} (*p_{p.name})({p.decl});"]
+    lines += ["} mc_real_table;", "", "extern const char *const mc_call_names[MC_N_CALLS + 1];"]
+    lines += ["const char *mc_call_name(int call);", "", "#endif", ""]
+    return "\n".join(lines)
+
+
+def emit_c(prototypes: Sequence[Prototype], calls: Calls) -> str:
+    """``wrappers_gen.c``: one wrapper for each function."""
+    head = ['#include "volume.h"', '#include "world.h"', ""]
+    head += ['#define MC_EXPORT __attribute__((visibility("default")))', ""]
+    head += ["const char *const mc_call_names[MC_N_CALLS + 1] = {", '    "",']
+    head += [f'    "{p.name}",' for p in prototypes]
+    head += ["};", "", "const char *mc_call_name(int call)", "{"]
+    head += ['    return call > 0 && call <= MC_N_CALLS ? mc_call_names[call] : "";', "}", ""]
+    return "\n".join(head) + "\n".join(_emit_wrapper(p, calls.row(p.name)) for p in prototypes)
+
+
+def _emit_wrapper(p: Prototype, row: Row) -> str:
+    real = f"mc_real.p_{p.name}({p.arguments})"
+    lines = [f"MC_EXPORT int {p.name}({p.decl})", "{"]
+    lines += [f"    if (!MC_HAVE({p.name}))", "        return mc_missing();"]
+    comm = next((q.name for q in p.params if q.is_comm), "")
+    if comm and needs_given(row):
+        lines += [f"    MPI_Comm mc_given = {comm};"]
+    if row.world != "real":
+        lines += [f"    {q.name} = mc_world({q.name});" for q in p.params if q.is_comm]
+    lines += ["    mc_frame mc_f;"]
+    lines += [f"    if (!mc_enter(&mc_f, MC_CALL_{p.name}, __builtin_return_address(0)))", f"        return {real};"]
+    if row.status >= 0:
+        status = p.params[row.status].name
+        lines += ["    MPI_Status mc_status;", f"    if ({status} == MPI_STATUS_IGNORE)"]
+        lines += [f"        {status} = &mc_status;"]
+    lines += _emit_body(p, row, real, comm)
+    return "\n".join([*lines, "}", ""])
+
+
+def _emit_body(p: Prototype, row: Row, real: str, comm: str) -> list[str]:
+    operands = [c_operand(arg, p) for arg in row.args]
+    if row.finalize:
+        return ["    mc_leave(&mc_f, 0, 0);", f"    {row.before}({', '.join(operands)});", f"    return {real};"]
+    lines = [f"    {row.before}({', '.join(operands)});"] if row.before else []
+    lines += [f"    int mc_rc = {real};"]
+    if row.world == "both":
+        lines += ["    if (mc_rc == MPI_SUCCESS && mc_is_world(mc_given)) {", f"        {comm} = mc_given;"]
+        lines += [f"        {real};", "    }"]
+    if row.world.startswith("absent:"):
+        flag = p.params[int(row.world.partition(":")[2])].name
+        lines += [f"    if (mc_rc == MPI_SUCCESS && mc_is_world(mc_given) && !*{flag}) {{"]
+        lines += [f"        {comm} = mc_given;", f"        mc_rc = {real};", "    }"]
+    if row.after:
+        lines += ["    if (mc_rc == MPI_SUCCESS)", f"        {row.after}({', '.join(operands)});"]
+    if not row.volume:
+        return [*lines, "    mc_leave(&mc_f, 0, 0);", "    return mc_rc;"]
+    request = f"*{p.params[-1].name}" if is_persistent(p.name) else ""
+    return lines + volume_lines(row, operands, request) + ["    return mc_rc;"]
+
+
+def volume_lines(row: Row, operands: Sequence[str], persistent_request: str) -> list[str]:
+    """Statements that record what the call ``mc_rc`` moved and leave it."""
+    call = f"{row.volume}({', '.join(['&mc_v', *operands])});"
+    lines = ["    mc_volume mc_v = {.frame = &mc_f};"]
+    if persistent_request:
+        lines += ["    if (mc_rc == MPI_SUCCESS) {", f"        {call}"]
+        lines += [f"        mc_persistent_keep({persistent_request}, &mc_v);", "    }"]
+        return [*lines, "    mc_leave(&mc_f, 0, 0);"]
+    lines += ["    if (mc_f.lane && mc_rc == MPI_SUCCESS) {", f"        {call}"]
+    lines += ["        mc_record_message(&mc_f, &mc_v);", "    }"]
+    return [*lines, "    mc_leave(&mc_f, mc_v.sent_bytes, mc_v.recv_bytes);"]

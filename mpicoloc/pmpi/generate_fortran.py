@@ -1,0 +1,118 @@
+"""Fortran wrappers for Open MPI, derived from the C prototypes.
+
+``mpif.h`` and ``use mpi`` call ``mpi_x_``, ``use mpi_f08`` calls ``mpi_x_f08_``; neither passes through the C symbols
+that the shim replaces. (MPICH's Fortran calls the C symbols, and wrapping both would count twice.) All arguments are
+addresses; ``ierror`` stands last and may be absent in f08; lengths of strings follow by value. The wrappers call
+``pmpi_x_``, so that MPI_IN_PLACE, MPI_BOTTOM and the callbacks keep their Fortran meaning.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from mpicoloc.pmpi.generate import Calls, Param, Prototype, Row, is_persistent, needs_given, volume_lines
+
+_HEAD = """#include "fortran.h"
+#include "volume.h"
+#include "world.h"
+
+#define MC_EXPORT __attribute__((visibility("default")))
+"""
+
+
+def emit_fortran(prototypes: Sequence[Prototype], calls: Calls) -> str:
+    """``fortran_gen.c``: ``mpi_x_`` and ``mpi_x_f08_`` for each function."""
+    parts = [_HEAD]
+    for p in prototypes:
+        base = p.name.removeprefix("MPI_")
+        if base.endswith("_c") or p.name.startswith("MPI_Session_call"):
+            continue
+        symbols = [f"mpi_{base.lower()}_", f"mpi_{base.lower()}_f08_"]
+        symbols += [f"mpi_{alias}_" for alias in calls.fortran_aliases.get(base, ())]
+        parts += [_emit(p, symbol, calls) for symbol in symbols]
+    return "\n".join(parts)
+
+
+def f_operand(arg: str, params: Sequence[Param]) -> str:
+    """A C expression for one operand of ``calls.toml``, from Fortran's addresses."""
+    kind, _, position = arg.partition(":")
+    if kind == "any":
+        return "MPI_ANY_SOURCE"
+    name = params[int(position)].name
+    forms = {
+        "count": f"(long long)*(const MPI_Fint *){name}",
+        "rank": f"*(const MPI_Fint *){name}",
+        "type": f"mc_f_type({name})",
+        "comm": f"mc_f_comm({name})",
+        "op": f"mc_f_op({name})",
+        "types": f"(mc_handles){{{name}, 1}}",
+        "requests": f"(mc_handles){{{name}, 1}}",
+        "request": f"mc_f_request({name})",
+        "inplace": f"mc_f_is_in_place({name})",
+        "wide": "0",
+        "status": f"mc_f_status(&mc_c_status, {name})",
+    }
+    return forms.get(kind, name)
+
+
+def _emit(p: Prototype, symbol: str, calls: Calls) -> str:
+    base = p.name.removeprefix("MPI_")
+    row = calls.row(p.name)
+    params = list(p.params)[calls.fortran_drop_args.get(base, 0) :]
+    has_ierror = base not in calls.fortran_no_ierror
+    n_texts = sum(q.is_text for q in params)
+    names = [q.name for q in params]
+    lengths = [f"mc_length{i}" for i in range(n_texts)]
+    decl = [f"void *{name}" for name in names] + ["MPI_Fint *mc_ierror"] * has_ierror
+    decl += [f"size_t {length}" for length in lengths]
+    pointer = f"real_{symbol}"
+    lines = [f"static void (*{pointer})({', '.join(decl) or 'void'});", ""]
+    lines += [f"MC_EXPORT void {symbol}({', '.join(decl) or 'void'});"]
+    lines += [f"MC_EXPORT void {symbol}({', '.join(decl) or 'void'})", "{"]
+    if has_ierror:
+        lines += ["    MPI_Fint mc_rc = MPI_SUCCESS;", "    if (mc_ierror == NULL)", "        mc_ierror = &mc_rc;"]
+    lines += [f'    if (!{pointer} && !mc_resolve(&{pointer}, "p{symbol}")) {{']
+    lines += ["        *mc_ierror = mc_missing();"] * has_ierror + ["        return;", "    }"]
+    real = f"{pointer}({', '.join(names + ['mc_ierror'] * has_ierror + lengths)});"
+    lines += _emit_world(row, params) + ["    mc_frame mc_f;"]
+    lines += [f"    if (!mc_enter(&mc_f, MC_CALL_{p.name}, __builtin_return_address(0))) {{"]
+    lines += [f"        {real}", "        return;", "    }"]
+    lines += _emit_body(row, params, real, has_ierror, is_persistent(p.name))
+    return "\n".join([*lines, "}", ""])
+
+
+def _emit_world(row: Row, params: Sequence[Param]) -> list[str]:
+    comms = [q.name for q in params if q.is_comm]
+    lines = [f"    void *mc_given = {comms[0]};"] if comms and needs_given(row) else []
+    if row.world != "real":
+        lines += [f"    {name} = mc_f_swap({name});" for name in comms]
+    return lines
+
+
+def _emit_body(row: Row, params: Sequence[Param], real: str, has_ierror: bool, persistent: bool) -> list[str]:
+    operands = [f_operand(arg, params) for arg in row.args]
+    comm = next((q.name for q in params if q.is_comm), "")
+    if row.finalize:
+        return ["    mc_leave(&mc_f, 0, 0);", f"    {row.before}({', '.join(operands)});", f"    {real}"]
+    lines: list[str] = []
+    if row.status >= 0:
+        status = params[row.status].name
+        lines += ["    MPI_Fint mc_own_status[MC_F_STATUS_SIZE];", "    MPI_Status mc_c_status;"]
+        lines += [f"    {status} = mc_f_own_status({status}, mc_own_status);"]
+    lines += [f"    {row.before}({', '.join(operands)});"] if row.before else []
+    lines += [f"    {real}"]
+    if row.world == "both":
+        lines += ["    if (*mc_ierror == MPI_SUCCESS && mc_f_is_world(mc_given)) {"]
+        lines += [f"        {comm} = mc_given;", f"        {real}", "    }"]
+    if row.world.startswith("absent:"):
+        flag = params[int(row.world.partition(":")[2])].name
+        lines += [f"    if (*mc_ierror == MPI_SUCCESS && mc_f_is_world(mc_given) && !*(MPI_Fint *){flag}) {{"]
+        lines += [f"        {comm} = mc_given;", f"        {real}", "    }"]
+    if has_ierror and (row.after or row.volume):
+        lines += ["    mc_rc = *mc_ierror;"]
+    if row.after:
+        lines += ["    if (mc_rc == MPI_SUCCESS)", f"        {row.after}({', '.join(operands)});"]
+    if not row.volume:
+        return [*lines, "    mc_leave(&mc_f, 0, 0);"]
+    request = f"mc_f_request({params[-1].name})" if persistent else ""
+    return lines + volume_lines(row, operands, request)
