@@ -93,10 +93,11 @@ def collect(key: str) -> NodePart:
     if not ranks:
         raise DataError(f"no data of job key {key!r} in {os.path.dirname(contract.shm_path(key, 'node'))}")
     node = _read_node(contract.shm_path(key, "node"), notes)
-    names = calls.names(_text(ranks[0].segment["mpi_library"]), notes)
+    first = ranks[0].segment
+    names = calls.names(calls.shim_of(int(first["pid"]), _text(first["mpi_library"])), notes)
     tables = {
         "ranks": _ranks_table(ranks, node),
-        "nodes": _nodes_table(ranks[0].segment, node),
+        "nodes": _nodes_table(first, node),
         "modules": table("modules", {"path": modules}) if modules else table("modules"),
         "call_sites": _call_sites(ranks, names),
         "peers": _peers(ranks),
