@@ -20,8 +20,9 @@ fi
 
 # What is compiled or declared; the Python files are used in place.
 stamp_of() {
-    { cat pyproject.toml setup.py mpicoloc/config.py mpicoloc/__init__.py; cat csrc/*.[ch] csrc/*.toml;
-      cat mpicoloc/pmpi/*.py; } | grep -v '^/\* Written from' | sha256sum | cut -d' ' -f1
+    find csrc -name '*_gen.h' -prune -o \( -name '*.[ch]' -o -name '*.toml' \) -print | LC_ALL=C sort |
+        xargs cat pyproject.toml setup.py mpicoloc/config.py mpicoloc/__init__.py mpicoloc/pmpi/*.py |
+        sha256sum | cut -d' ' -f1
 }
 stamp="$(stamp_of) $(pwd -P)"
 done_file=$venv/mpicoloc-$extras.stamp
@@ -29,5 +30,5 @@ if [ "$(cat "$done_file" 2>/dev/null || true)" != "$stamp" ] || ! [ -e mpicoloc/
     say "installing mpicoloc[$extras] into $venv"
     $venv/bin/python -m pip install --quiet --disable-pip-version-check --upgrade-strategy only-if-needed \
         -e ".[$extras]" >&2
-    echo "$(stamp_of) $(pwd -P)" >"$done_file"
+    echo "$stamp" >"$done_file"
 fi

@@ -39,7 +39,7 @@ def identify(path: str) -> Launcher | None:
     except (OSError, subprocess.TimeoutExpired):
         return None
     text = result.stdout + result.stderr
-    number = re.search(r"(?:Open MPI\)|Version:|Version)\s+v?(\d+)\.(\d+)(\.\d+)?", text)
+    number = re.search(r"(?:Open MPI\)|OpenRTE\)|Version:|Version)\s+v?(\d+)\.(\d+)(\.\d+)?", text)
     version = number.group(0).split()[-1] if number else "?"
     if "Open MPI" in text or "OpenRTE" in text or "PRRTE" in text:
         return Launcher(path, "openmpi", version, int(number.group(1)) if number else 5)
@@ -50,7 +50,9 @@ def identify(path: str) -> Launcher | None:
 
 def _quiet_environment() -> dict[str, str]:
     """Without our library and the ranks' variables: the question is put to the launcher alone."""
-    return {name: value for name, value in os.environ.items() if name not in ("LD_PRELOAD", "PMI_FD", "PMI_RANK")}
+    return {
+        name: value for name, value in os.environ.items() if name not in ("LD_PRELOAD", "PMI_FD", "PMI_RANK")
+    }
 
 
 def candidates(libmpi: str | None, abi: str, program: str | None = None) -> list[str]:
@@ -62,7 +64,9 @@ def candidates(libmpi: str | None, abi: str, program: str | None = None) -> list
     if program:
         folders.append(os.path.dirname(os.path.abspath(program)))
     folders = [folder for folder in dict.fromkeys(folders) if folder not in ("/bin", "/usr/bin")]
-    found = [os.path.join(folder, name) for folder in folders for name in ("mpiexec.hydra", "mpirun", "mpiexec")]
+    found = [
+        os.path.join(folder, name) for folder in folders for name in ("mpiexec.hydra", "mpirun", "mpiexec")
+    ]
     found += [path for name in _NAMES[abi] if (path := elf.which(name))]
     return [path for path in dict.fromkeys(found) if os.path.isfile(path) and os.access(path, os.X_OK)]
 
@@ -137,5 +141,8 @@ def open_mpi_placement(major: int, n_ranks: int, extra: Iterable[str], n_cores: 
     if n_ranks > n_cores:
         return ["--oversubscribe", "--bind-to", "none"]
     # Version 5 fills the first core with two ranks unless told to go round all of them first.
-    unit, span = ("core" if n_ranks <= 2 else "socket" if major < 5 else "numa"), ":SPAN" if major >= 5 else ""
+    unit, span = (
+        ("core" if n_ranks <= 2 else "socket" if major < 5 else "numa"),
+        ":SPAN" if major >= 5 else "",
+    )
     return ["--map-by", f"{unit}{span}:OVERSUBSCRIBE", "--bind-to", f"{unit}:overload-allowed"]

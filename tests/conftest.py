@@ -1,0 +1,34 @@
+"""What all tests share: folders of their own for shared memory and caches, so that nothing of the user's is touched."""
+
+import os
+import shutil
+import sys
+import tempfile
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+
+
+@pytest.fixture(autouse=True)
+def own_environment(monkeypatch, tmp_path):
+    """No option of the user's reaches a test; Open MPI as root, and more ranks than cores, are allowed."""
+    for name in [name for name in os.environ if name.startswith("MPICOLOC_")]:
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    for prefix in ("OMPI", "PRTE"):
+        monkeypatch.setenv(f"{prefix}_ALLOW_RUN_AS_ROOT", "1")
+        monkeypatch.setenv(f"{prefix}_ALLOW_RUN_AS_ROOT_CONFIRM", "1")
+    # Python's programs, mpicoloc's own among them, are found although the environment is not activated.
+    monkeypatch.setenv("PATH", os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")]))
+
+
+@pytest.fixture
+def shm_dir(monkeypatch):
+    """A folder in memory of this test's own, so that its jobs share no board with others."""
+    base = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
+    folder = tempfile.mkdtemp(prefix="mpicoloc-test-", dir=base)
+    monkeypatch.setenv("MPICOLOC_SHM_DIR", folder)
+    yield Path(folder)
+    shutil.rmtree(folder, ignore_errors=True)

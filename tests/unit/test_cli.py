@@ -1,0 +1,165 @@
+"""The command line: every wrong call is one clear line with the remedy, the documented exit code, no traceback."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from mpicoloc import config
+from mpicoloc.cli import main as cli
+
+
+def mpicoloc(*argv, **kwargs):
+    kwargs = {"capture_output": True, "text": True, "timeout": 60, "check": False, **kwargs}
+    return subprocess.run([sys.executable, "-m", "mpicoloc", *map(str, argv)], **kwargs)
+
+
+@pytest.fixture
+def linked(tmp_path):
+    """A program that links a library of the given name and nothing else of MPI."""
+
+    def build(soname):
+        library, program = tmp_path / soname, tmp_path / "app"
+        (tmp_path / "m.c").write_text("int MPI_Init(void) { return 0; }")
+        (tmp_path / "a.c").write_text("int MPI_Init(void); int main(void) { return MPI_Init(); }")
+        command = ["cc", "-shared", "-fPIC", f"-Wl,-soname,{soname}", "-o", library, tmp_path / "m.c"]
+        subprocess.run(command, check=True, timeout=60)
+        command = ["cc", "-o", program, tmp_path / "a.c", library, f"-Wl,-rpath,{tmp_path}"]
+        subprocess.run(command, check=True, timeout=60)
+        return program
+
+    return build
+
+
+WRONG = [
+    (["--bogus"], 2, "--bogus"),
+    (["rnu"], 2, "did you mean run"),
+    (["run", "--bogus", "-n", "2", "lmp"], 2, "--bogus"),
+    (["run", "--shutter-perod", "1", "-n", "2", "lmp"], 2, "did you mean --shutter-period"),
+    (["run", "lmp"], 2, "-n N is missing"),
+    (["run", "-n", "2"], 2, "no application"),
+    (["run", "-n", "2", "--"], 2, "no application"),
+    (["run", "-n", "0", "lmp"], 2, "-n must be"),
+    (["run", "-n", "two", "lmp"], 2, "-n must be"),
+    (["run", "-n"], 2, "expected one argument"),
+    (["run", "-n", "2", "/no/such/program"], 2, "no program"),
+    (["run", "-n", "2", "no-such-program"], 2, "in PATH"),
+    (["run", "-n", "2", "/bin/ls"], 2, "links no MPI"),
+    (["run", "-n", "2", "/etc/passwd"], 2, "chmod +x"),
+    (["run", "-n", "2", "/tmp"], 2, "folder"),
+    (["run", "-n", "2", "--mpirun", "/no/mpirun", sys.executable], 2, "no program"),
+    (["run", "-n", "2", "--mpirun", "/bin/true", sys.executable], 2, "no mpirun"),
+    (["run", "-n", "2", "--meter", "sundial", "lmp"], 2, "auto, ipc, burst, none"),
+    (["run", "-n", "2", "--rate-su", "-3", "lmp"], 2, "--rate-su must be"),
+    (["run", "-n", "2", "--shutter-period", "x", "lmp"], 2, "--shutter-period must be a number"),
+    (["preload", "/no/such/program"], 2, "no program"),
+    (["preload", "/bin/ls"], 2, "links no MPI"),
+    (["preload", "--bogus"], 2, "--bogus"),
+    (["build"], 2, "--mpicc"),
+    (["build", "--mpicc", "/no/mpicc"], 2, "no program"),
+    (["build", "--mpicc", "cc"], 2, "finds no mpi.h"),
+    (["check", "extra"], 2, "extra"),
+    (["show"], 2, "FILE"),
+    (["show", "/no/such/profile.h5"], 3, "/no/such/profile.h5"),
+]
+
+
+@pytest.mark.parametrize(("argv", "code", "words"), WRONG, ids=[" ".join(row[0]) for row in WRONG])
+def test_a_wrong_call_is_one_line(argv, code, words):
+    result = mpicoloc(*argv)
+    assert_one_line(result, code, words)
+
+
+def assert_one_line(result, code, words):
+    assert result.stdout == ""
+    assert len(result.stderr.splitlines()) == 1, result.stderr
+    assert result.stderr.startswith("mpicoloc: ") and words.lower() in result.stderr.lower()
+    assert result.returncode == code
+
+
+def test_unknown_mpi_names_the_remedy(linked, tmp_path):
+    app = linked("libmpi.so.40")
+    env = {**os.environ, "PYTHONPATH": str(tmp_path)}
+    # An installation whose library for that MPI is missing.
+    (tmp_path / "sitecustomize.py").write_text("import mpicoloc.paths as p\np.find_shim = lambda abi: None\n")
+    for argv in (["preload", app], ["run", "-n", "1", app]):
+        assert_one_line(mpicoloc(*argv, env=env), 4, "mpicoloc build --mpicc")
+
+
+@pytest.mark.parametrize("where", ["missing/p.h5", "."])
+def test_unusable_output_path_is_refused_before_the_job(tmp_path, where):
+    (tmp_path / "p").mkdir()
+    argv = ["run", "-n", "1", "--out", tmp_path / "p" / where, sys.executable, "-c", "print('ran')"]
+    assert_one_line(mpicoloc(*argv), 4, "--out")
+
+
+@pytest.mark.skipif(os.getuid() == 0, reason="root may write everywhere")
+def test_unwritable_output_folder_is_refused_before_the_job(tmp_path):
+    tmp_path.chmod(0o500)
+    argv = ["run", "-n", "1", "--out", tmp_path / "p.h5", sys.executable, "-c", "print('ran')"]
+    assert_one_line(mpicoloc(*argv), 4, "cannot be written")
+
+
+@pytest.mark.parametrize("content", [b"", b"text", b"\x89HDF\r\n\x1a\n" + b"\0" * 50, b"\x89HDF\r\n\x1a\n"])
+def test_a_damaged_profile_is_refused(tmp_path, content):
+    path = tmp_path / "profile.h5"
+    path.write_bytes(content)
+    assert_one_line(mpicoloc("show", path), 3, str(path))
+    assert path.read_bytes() == content
+
+
+def test_a_foreign_file_and_another_version_are_refused(tmp_path):
+    import h5py
+
+    for name, version in (("foreign.h5", None), ("future.h5", 99)):
+        with h5py.File(tmp_path / name, "w") as file:
+            file["x"] = 1
+            if version:
+                file.attrs["schema_version"] = version
+        assert_one_line(mpicoloc("show", tmp_path / name), 3, name)
+
+
+def test_a_bad_variable_is_refused():
+    env = {**os.environ, "MPICOLOC_METER": "sundial"}
+    assert_one_line(mpicoloc("run", "-n", "1", sys.executable, env=env), 2, "MPICOLOC_METER")
+
+
+@pytest.mark.parametrize("verb", list(cli.VERBS))
+def test_every_verb_has_help(verb):
+    result = mpicoloc(verb, "--help")
+    assert result.returncode == 0 and result.stderr == "" and f"mpicoloc {verb}" in result.stdout
+
+
+def test_help_of_run_shows_every_option():
+    shown = mpicoloc("run", "--help").stdout
+    assert all(option.flag in shown and option.env in shown for option in config.OPTIONS)
+
+
+def test_no_verb_shows_the_verbs():
+    result = mpicoloc()
+    assert result.returncode == 0 and all(verb in result.stdout for verb in cli.VERBS)
+
+
+def test_a_closed_pipe_is_no_error():
+    command = f"{sys.executable} -m mpicoloc run --help | true; exit ${{PIPESTATUS[0]}}"
+    result = subprocess.run(["bash", "-c", command], capture_output=True, text=True, timeout=60, check=False)
+    assert result.stderr == "" and result.returncode == 0
+
+
+def test_version():
+    import mpicoloc as package
+
+    assert mpicoloc("--version").stdout == f"mpicoloc {package.__version__}\n"
+
+
+def test_options_end_where_the_application_begins():
+    from mpicoloc.cli import run
+
+    parser = cli.build_parser("run")
+    argv = run.prepare_argv(["-n", "2", "--trace", "lmp", "-in", "x", "--trace", "-n", "9", "--bogus"])
+    args = parser.parse_args(["run", *argv])
+    assert args.n_ranks == "2" and args.trace == str(config.TRACE_EVENTS)
+    assert args.app == ["lmp", "-in", "x", "--trace", "-n", "9", "--bogus"]
+
+

@@ -1,0 +1,86 @@
+"""The option table: every row can be read, bad values are refused, C sees the same rows."""
+
+import re
+import subprocess
+
+import pytest
+
+from mpicoloc import config
+from mpicoloc.errors import UsageError
+
+
+def test_defaults_pass_their_own_check():
+    assert config.validate({}) == {option.key: option.default for option in config.OPTIONS}
+
+
+@pytest.mark.parametrize("option", config.OPTIONS, ids=lambda option: option.key)
+def test_a_row_is_complete(option):
+    assert re.fullmatch(r"MPICOLOC_[A-Z_]+", option.env)
+    assert re.fullmatch(r"--[a-z-]+", option.flag)
+    assert option.help and not option.help.endswith(".")
+    assert option.default is None or isinstance(option.default, option.type)
+    if option.default is not None:
+        text = str(int(option.default)) if option.type is bool else str(option.default)
+        assert config.get(option.key, {option.env: text}) == option.default
+
+
+def test_keys_variables_and_flags_are_unique():
+    for attribute in ("key", "env", "flag"):
+        values = [getattr(option, attribute) for option in config.OPTIONS]
+        assert len(set(values)) == len(values)
+
+
+@pytest.mark.parametrize(
+    ("env", "text"),
+    [
+        ("MPICOLOC_SHUTTER_PERIOD_S", "fast"),
+        ("MPICOLOC_SHUTTER_PERIOD_S", "-1"),
+        ("MPICOLOC_SHUTTER_PERIOD_S", "nan"),
+        ("MPICOLOC_SHUTTER_PERIOD_S", "inf"),
+        ("MPICOLOC_SHUTTER_MAX_S", "60"),
+        ("MPICOLOC_SHUTTER_DUTY_FRAC", "2"),
+        ("MPICOLOC_SHUTTER_ADAPT", "maybe"),
+        ("MPICOLOC_METER", "sundial"),
+        ("MPICOLOC_TRACE", "1.5"),
+        ("MPICOLOC_TRACE", "-5"),
+        ("MPICOLOC_RATE_SU", "cheap"),
+    ],
+)
+def test_a_bad_value_is_refused_with_name_and_value(env, text):
+    with pytest.raises(UsageError) as caught:
+        config.validate({env: text})
+    assert env in str(caught.value) and text in str(caught.value)
+
+
+def test_an_empty_variable_counts_as_unset():
+    assert config.get("meter", {"MPICOLOC_METER": ""}) == "auto"
+
+
+def test_flags_become_variables_and_are_checked():
+    assert config.flags_to_env({"meter": "burst", "out": None, "shutter.adapt": "no"}) == {
+        "MPICOLOC_METER": "burst",
+        "MPICOLOC_SHUTTER_ADAPT": "0",
+    }
+    with pytest.raises(UsageError, match="--rate-su"):
+        config.flags_to_env({"price.rate_su": "x"})
+
+
+def test_misspelt_variables_are_found():
+    assert config.unknown_variables({"MPICOLOC_METRE": "ipc", "MPICOLOC_METER": "ipc", "HOME": "/"}) == ["MPICOLOC_METRE"]
+
+
+def test_c_reads_the_same_table(tmp_path):
+    (tmp_path / "options_gen.h").write_text(config.c_table())
+    (tmp_path / "print.c").write_text(
+        '#include <stdio.h>\n#include "options_gen.h"\n'
+        '#define ROW(env, text) printf("%s %s\\n", env, text ? (const char *)text : "-");\n'
+        "int main(void) { MC_OPTION_ROWS(ROW) return MC_N_OPTIONS - 1 - MC_OPT_PRICE_PRICING; }\n"
+    )
+    program = tmp_path / "print"
+    subprocess.run(["cc", "-Wall", "-Wextra", "-Wno-address", "-o", program, tmp_path / "print.c"], check=True, timeout=60)
+    printed = subprocess.run([program], capture_output=True, text=True, check=True, timeout=10).stdout.split("\n")
+    for option, line in zip(config.OPTIONS, printed, strict=False):
+        env, text = line.split()
+        assert env == option.env
+        assert (text == "-") == (option.default is None)
+        assert option.default is None or config.get(option.key, {env: text}) == option.default

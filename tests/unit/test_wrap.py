@@ -1,0 +1,191 @@
+"""What a rank becomes, for each launcher; before any MPI call."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from mpicoloc import config, launch_env, target, wrap
+from mpicoloc.errors import EnvironmentFault, UsageError
+
+OPEN_MPI_4 = {"OMPI_COMM_WORLD_LOCAL_RANK": "1", "OMPI_COMM_WORLD_LOCAL_SIZE": "3", "OMPI_COMM_WORLD_RANK": "1",
+              "PMIX_RANK": "1", "PMIX_NAMESPACE": "1896873985", "OMPI_MCA_ess_base_jobid": "1896873985"}  # fmt: skip
+OPEN_MPI_5 = {"OMPI_COMM_WORLD_LOCAL_RANK": "1", "OMPI_COMM_WORLD_LOCAL_SIZE": "3", "PMIX_RANK": "1",
+              "PMIX_NAMESPACE": "prterun-vm-10047@1"}  # fmt: skip
+HYDRA = {"MPI_LOCALRANKID": "1", "MPI_LOCALNRANKS": "3", "PMI_RANK": "1", "PMI_SIZE": "3", "PMI_FD": "6"}
+SLURM = {"SLURM_LOCALID": "1", "SLURM_STEP_TASKS_PER_NODE": "2(x2),3", "SLURM_NODEID": "2", "SLURM_JOB_ID": "77",
+         "SLURM_STEP_ID": "0", "PMIX_RANK": "5"}  # fmt: skip
+MVAPICH = {"MV2_COMM_WORLD_LOCAL_RANK": "1", "MV2_COMM_WORLD_LOCAL_SIZE": "3"}
+LAST = {"OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID", "SLURM_LOCALID", "MV2_COMM_WORLD_LOCAL_RANK"}
+
+
+@pytest.mark.parametrize(
+    ("env", "expected"),
+    [
+        (OPEN_MPI_4, ("Open MPI", 1, 3, "openmpi")),
+        (OPEN_MPI_5, ("Open MPI", 1, 3, "openmpi")),
+        (HYDRA, ("Hydra", 1, 3, "mpich")),
+        (MVAPICH, ("MVAPICH", 1, 3, "mpich")),
+        (SLURM, ("Slurm", 1, 3, None)),
+        ({**HYDRA, "SLURM_LOCALID": "0", "SLURM_JOB_ID": "77"}, ("Hydra", 1, 3, "mpich")),
+        ({"SLURM_LOCALID": "0", "SLURM_JOB_ID": "77"}, (None, 0, 1, None)),
+        ({"PMIX_RANK": "0"}, ("PMIx", 0, 1, None)),
+        ({}, (None, 0, 1, None)),
+    ],
+    ids=["openmpi4", "openmpi5", "hydra", "mvapich", "slurm", "hydra in a batch job", "batch script", "pmix", "none"],
+)
+def test_place(env, expected):
+    assert launch_env.place(env) == expected
+
+
+@pytest.mark.parametrize("env", [{**HYDRA, "MPI_LOCALRANKID": "x"}, {**HYDRA, "MPI_LOCALRANKID": "3"},
+                                 {**SLURM, "SLURM_STEP_TASKS_PER_NODE": "many"}])  # fmt: skip
+def test_nonsense_of_a_launcher_is_refused(env):
+    with pytest.raises(UsageError):
+        launch_env.place(env)
+
+
+@pytest.mark.parametrize("env", [OPEN_MPI_4, OPEN_MPI_5, SLURM, HYDRA])
+def test_ranks_of_a_job_agree_on_a_key_fit_for_a_file_name(env):
+    keys = {launch_env.key({**env, **{name: str(i) for name in LAST & env.keys()}}) for i in range(3)}
+    assert len(keys) == 1
+    key = keys.pop()
+    assert 0 < len(key) < 64 and "/" not in key and key == key.strip()
+
+
+def test_jobs_differ_in_their_key():
+    other = {**OPEN_MPI_5, "PMIX_NAMESPACE": "prterun-vm-10048@1"}
+    assert launch_env.key(OPEN_MPI_5) != launch_env.key(other)
+
+
+def test_a_job_inside_another_does_not_take_its_key():
+    assert launch_env.key({**OPEN_MPI_5, "MPICOLOC_KEY": "given"}) == "given"
+    assert launch_env.key({**OPEN_MPI_5, "MPICOLOC_KEY": "given", "MPICOLOC_WRAPPED": "1"}) != "given"
+
+
+@pytest.fixture
+def app(monkeypatch):
+    """An application of Open MPI, without one installed."""
+    found = target.Target("/opt/app", "openmpi", "/opt/mpi/lib/libmpi.so.40", "/lib/libmpicoloc-openmpi.so")
+    monkeypatch.setattr(target, "find", lambda *_: found)
+    return ["app", "-x"]
+
+
+def plan_of(app, env, rank, **more):
+    names = {name: str(rank) for name in LAST & env.keys()}
+    env = {**env, **names, **more}
+    return wrap.plan(app, {}, env, launch_env.place(env))
+
+
+@pytest.mark.parametrize("env", [OPEN_MPI_4, OPEN_MPI_5, HYDRA, SLURM, MVAPICH])
+def test_the_last_rank_of_a_node_coordinates(app, env):
+    for rank in (0, 1):
+        plan = plan_of(app, env, rank, LD_PRELOAD="/lib/other.so")
+        assert (plan.file, plan.argv) == ("/opt/app", app)
+        assert plan.env["LD_PRELOAD"] == "/lib/libmpicoloc-openmpi.so:/lib/other.so"
+        assert plan.env[config.WRAPPED_ENV] == plan.env[config.COORDINATOR_ENV] == "1"
+        assert plan.env[config.PYTHON_ENV] == sys.executable
+        assert plan.note is None
+    last = plan_of(app, env, 2, LD_PRELOAD="/lib/other.so")
+    assert last.is_coordinator and last.file == sys.executable
+    assert last.argv[1:] == ["-m", "mpicoloc.run.coordinator"]
+    assert "LD_PRELOAD" not in last.env
+    assert last.env["MPI4PY_LIBMPI"] == "/opt/mpi/lib/libmpi.so.40"
+    assert last.env["MPI4PY_MPIABI"] == "openmpi"
+    assert last.env[config.KEY_ENV] == plan.env[config.KEY_ENV]
+
+
+def test_one_rank_on_a_node_runs_without_a_coordinator_and_says_so(app):
+    plan = plan_of(app, {**HYDRA, "MPI_LOCALNRANKS": "1"}, 0)
+    assert plan.file == "/opt/app" and "too few for a coordinator" in plan.note
+    assert plan.env[config.WRAPPED_ENV] == "1"  # other nodes may have one
+    assert config.COORDINATOR_ENV not in plan.env
+
+
+def test_without_a_launcher_the_application_is_a_singleton(app):
+    plan = plan_of(app, {}, 0)
+    assert plan.file == "/opt/app" and plan.note is None
+    assert config.WRAPPED_ENV not in plan.env and config.KEY_ENV not in plan.env
+
+
+def test_the_coordinator_alone_does_not_make_open_mpi_yield(app):
+    n_cores = os.cpu_count()
+    env = {**OPEN_MPI_4, "OMPI_MCA_mpi_oversubscribe": "1", "OMPI_COMM_WORLD_LOCAL_SIZE": str(n_cores + 1)}
+    assert plan_of(app, env, 0).env["OMPI_MCA_mpi_oversubscribe"] == "0"
+    env["OMPI_COMM_WORLD_LOCAL_SIZE"] = str(n_cores + 2)
+    assert plan_of(app, env, 0).env["OMPI_MCA_mpi_oversubscribe"] == "1"
+
+
+@pytest.mark.parametrize(
+    ("argv", "env", "app"),
+    [
+        (["lmp", "-in", "x"], {}, ["lmp", "-in", "x"]),
+        (["--", "-odd"], {}, ["-odd"]),
+        (["--trace", "lmp"], {"MPICOLOC_TRACE": str(config.TRACE_EVENTS)}, ["lmp"]),
+        (["--trace=9", "--meter", "burst", "lmp", "--out", "x"], {"MPICOLOC_TRACE": "9", "MPICOLOC_METER": "burst"},
+         ["lmp", "--out", "x"]),
+        (["--help"], {}, []),
+    ],
+)  # fmt: skip
+def test_options_end_where_the_application_begins(argv, env, app):
+    assert wrap.parse(argv) == (env, app)
+
+
+@pytest.mark.parametrize("argv", [[], ["--"], ["--meter"], ["--meter", "sundial", "lmp"], ["--metre=ipc", "lmp"]])
+def test_a_wrong_call_is_refused(argv):
+    with pytest.raises(UsageError):
+        wrap.parse(argv)
+
+
+def test_the_wrong_launcher_is_named(tmp_path, monkeypatch):
+    program = tmp_path / "app"
+    library = tmp_path / "libmpi.so.40"
+    (tmp_path / "m.c").write_text("int MPI_Init(void) { return 0; }")
+    (tmp_path / "a.c").write_text("int MPI_Init(void); int main(void) { return MPI_Init(); }")
+    subprocess.run(["cc", "-shared", "-fPIC", "-Wl,-soname,libmpi.so.40", "-o", library, tmp_path / "m.c"], check=True)
+    subprocess.run(["cc", "-o", program, tmp_path / "a.c", library, f"-Wl,-rpath,{tmp_path}"], check=True)
+    with pytest.raises(UsageError, match="start it with the mpirun of Open MPI"):
+        target.find([str(program)], {}, "mpich")
+    monkeypatch.setattr(target.paths, "find_shim", lambda abi: None)
+    with pytest.raises(EnvironmentFault, match="mpicoloc build --mpicc"):
+        target.find([str(program)], {}, "openmpi")
+
+
+def wrapped(argv, env=None, **kwargs):
+    return subprocess.run([sys.executable, "-m", "mpicoloc.wrap", *argv], capture_output=True, text=True, timeout=30,
+                          env={**os.environ, **(env or {})}, check=False, **kwargs)  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("argv", "words"),
+    [
+        (["/no/such/program"], "no program"),
+        (["no-such-program"], "in PATH"),
+        (["/bin/ls"], "links no MPI"),
+        (["--bogus", "lmp"], "unknown option --bogus"),
+        ([], "no application"),
+    ],
+)
+def test_a_failure_before_the_application_is_one_line(argv, words):
+    for rank, lines in (("0", 1), ("1", 0), ("2", 0)):
+        result = wrapped(argv, {**HYDRA, "MPI_LOCALRANKID": rank})
+        assert result.returncode == 2
+        assert result.stdout == ""
+        assert len(result.stderr.splitlines()) == lines
+        assert words in result.stderr or not lines
+
+
+def test_a_relative_application_is_the_one_of_the_working_directory(tmp_path):
+    (tmp_path / "ls").write_text("no program")
+    (tmp_path / "ls").chmod(0o755)
+    result = wrapped(["./ls"], cwd=tmp_path)
+    assert result.returncode == 2 and "#!" in result.stderr
+
+
+def test_help_shows_every_option():
+    result = wrapped(["--help"])
+    assert result.returncode == 0
+    assert all(option.flag in result.stdout for option in config.OPTIONS)
+
+
