@@ -15,6 +15,7 @@
 enum { N_READ_TRIES = 32 };
 
 static const uint64_t HEARTBEAT_GRACE_NS = 2000000000u;
+static const uint64_t STARTUP_NS = 5000000000u;
 static const uint64_t LONGEST_PERIOD_NS = 60000000000u;
 
 #define LOAD(field) __atomic_load_n(&(field), __ATOMIC_ACQUIRE)
@@ -116,6 +117,12 @@ static int owner_alive(uint64_t owner)
     return stat.state != 'Z' && stat.state != 'X' && (uint32_t)stat.start_ticks == (uint32_t)owner;
 }
 
+/* Much cheaper than a look into /proc; a reused pid is found out by its missing heartbeat. */
+static int pid_used(int pid)
+{
+    return pid > 0 && (kill(pid, 0) == 0 || errno == EPERM);
+}
+
 static void fill_slot(mc_slot *slot, const char *job_id)
 {
     uint64_t now = mc_clock_ns();
@@ -180,9 +187,12 @@ int mc_board_live(mc_board *board, uint64_t now, uint64_t period_ns, mc_neighbou
     for (int i = 0; i < MC_N_SLOTS; i++) {
         mc_slot *slot = &board->slots[i];
         uint64_t owner = LOAD(slot->owner), heartbeat = LOAD(slot->heartbeat);
-        if (owner == 0 || heartbeat + HEARTBEAT_GRACE_NS + 2 * period_ns < now || !owner_alive(owner))
+        if (owner == 0 || heartbeat + HEARTBEAT_GRACE_NS + 2 * period_ns < now || !pid_used((int)(owner >> 32)))
             continue;
-        out[n++] = (mc_neighbour){i, owner, LOAD(slot->t_joined), LOAD(slot->n_ranks)};
+        mc_neighbour job = {i, owner, LOAD(slot->t_joined), LOAD(slot->n_ranks)};
+        /* A job whose ranks are gone only writes its profile; one that has just come will have ranks soon. */
+        if (job.n_ranks || job.t_joined + STARTUP_NS > now)
+            out[n++] = job;
     }
     return n;
 }

@@ -6,12 +6,17 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/futex.h>
+#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
+
+static const unsigned long TIMER_SLACK_NS = 1000;
+static const uint64_t SLICE_NS = 100000;
 
 /* As the kernel hands them out; glibc's readdir would take 32 KiB of the application's heap. */
 struct dirent64_raw {
@@ -29,17 +34,44 @@ uint64_t mc_clock_ns(void)
     return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
 }
 
-void mc_sleep_until(uint64_t t_ns, int *wake)
+void mc_nap_until(uint64_t t_ns, int *wake)
 {
     struct timespec until = {(time_t)(t_ns / 1000000000u), (long)(t_ns % 1000000000u)};
     /* With FUTEX_WAIT_BITSET the time is absolute, so a late start of the sleep does not lengthen it. */
     syscall(SYS_futex, wake, FUTEX_WAIT_BITSET | FUTEX_PRIVATE_FLAG, 0, &until, NULL, FUTEX_BITSET_MATCH_ANY);
 }
 
+void mc_sleep_until(uint64_t t_ns, int *wake)
+{
+    while (mc_clock_ns() < t_ns && !__atomic_load_n(wake, __ATOMIC_ACQUIRE))
+        mc_nap_until(t_ns, wake);
+}
+
 void mc_wake(int *wake)
 {
     __atomic_store_n(wake, 1, __ATOMIC_RELEASE);
     syscall(SYS_futex, wake, FUTEX_WAKE | FUTEX_PRIVATE_FLAG, 1, NULL, NULL, 0);
+}
+
+/* As the kernel defines it; glibc has it since 2.41 only. */
+struct sched_attr_raw {
+    uint32_t size, policy;
+    uint64_t flags;
+    int32_t nice;
+    uint32_t priority;
+    uint64_t runtime_ns, deadline_ns, period_ns;
+};
+
+void mc_wake_promptly(void)
+{
+    struct sched_attr_raw attr = {.size = sizeof attr};
+    prctl(PR_SET_TIMERSLACK, TIMER_SLACK_NS, 0, 0, 0);
+    if (syscall(SYS_sched_getattr, 0, &attr, sizeof attr, 0) != 0 || attr.policy != SCHED_OTHER)
+        return;
+    /* From Linux 6.12 on: a short slice, so an early virtual deadline. With two busy threads per core the median
+       wake-up falls from 3.9 ms to 0.05 ms. Older kernels ignore it, and preempt on wake-up by themselves. */
+    attr.runtime_ns = SLICE_NS;
+    syscall(SYS_sched_setattr, 0, &attr, 0);
 }
 
 static ssize_t read_text(const char *path, char *text, size_t size)

@@ -7,9 +7,13 @@
 
 uint64_t mc_clock_ns(void);
 
-/* Sleep until t_ns (CLOCK_MONOTONIC), until *wake is not 0 (mc_wake) or until a signal comes. */
+/* Sleep until t_ns (CLOCK_MONOTONIC) or until *wake is not 0 (mc_wake); a nap also ends when a signal comes. */
 void mc_sleep_until(uint64_t t_ns, int *wake);
+void mc_nap_until(uint64_t t_ns, int *wake);
 void mc_wake(int *wake);
+
+/* Ask the scheduler to run this thread soon after it wakes; no privilege needed, no priority gained. */
+void mc_wake_promptly(void);
 
 typedef struct mc_proc_stat {
     char state; /* R, S, D, Z ... as in /proc/<pid>/stat */

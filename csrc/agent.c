@@ -1,0 +1,334 @@
+/* The node agent: one state machine that sleeps until its next duty and does it. */
+#define _GNU_SOURCE
+#include "agent.h"
+
+#include "options.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+static const uint64_t LEAD_NS = 10000000;     /* between waking and T_q for the job whose turn it is */
+static const uint64_t TELL_NS = 1000000;      /* for the others */
+static const uint64_t RANKS_POLL_NS = 20000000; /* while ranks are still to come */
+static const uint64_t RANKS_POLL_FOR_NS = 10000000000u;
+
+static uint64_t option_ns(int i_option, double low_s, double high_s)
+{
+    double s = mc_option_number(i_option);
+    return (uint64_t)((s < low_s ? low_s : s > high_s ? high_s : s) * 1e9);
+}
+
+static void read_options(mc_agent *agent)
+{
+    agent->max_ns = option_ns(MC_OPT_SHUTTER_MAX_S, 0.0, 1.0);
+    agent->option_period_ns = option_ns(MC_OPT_SHUTTER_PERIOD_S, 0.02, 60.0);
+    agent->option_duration_ns = option_ns(MC_OPT_SHUTTER_DURATION_S, 0.0002, 1.0);
+    agent->option_duration_ns = mc_min(agent->option_duration_ns, mc_max(agent->max_ns, 200000));
+    agent->duty_frac = mc_option_number(MC_OPT_SHUTTER_DUTY_FRAC);
+    agent->duty_frac = agent->duty_frac < 1e-4 ? 1e-4 : agent->duty_frac > 1.0 ? 1.0 : agent->duty_frac;
+    agent->adapts = mc_option_number(MC_OPT_SHUTTER_ADAPT) != 0.0;
+    agent->duration_ns = agent->option_duration_ns;
+    agent->period_ns = agent->option_period_ns;
+}
+
+static void choose_meter(mc_agent *agent)
+{
+    const char *wanted = mc_option_text(MC_OPT_METER);
+    mc_node *node = agent->node;
+    node->meter = MC_METER_BURST;
+    if (wanted && strcmp(wanted, "none") == 0) {
+        node->meter = MC_METER_NONE;
+        snprintf(node->meter_reason, sizeof node->meter_reason, "option meter is none");
+    } else if (wanted && strcmp(wanted, "burst") == 0) {
+        snprintf(node->meter_reason, sizeof node->meter_reason, "option meter is burst");
+    } else if (mc_perf_available(node->meter_reason, sizeof node->meter_reason) == MC_OK) {
+        agent->perf = mc_perf_open();
+        node->meter = agent->perf ? MC_METER_IPC : MC_METER_BURST;
+    }
+}
+
+static int open_node(mc_agent *agent)
+{
+    char path[MC_PATH_LEN];
+    void *map;
+    int status = mc_shm_path(path, sizeof path, agent->key, "node");
+    if (status == MC_OK)
+        status = mc_shm_map(&map, path, sizeof(mc_node), 1);
+    if (status != MC_OK)
+        return status;
+    agent->node = map;
+    status = mc_shm_reserve(path, 0, sizeof(mc_node));
+    if (status != MC_OK) {
+        unlink(path);
+        return status;
+    }
+    agent->node->abi_version = MC_ABI_VERSION;
+    agent->node->size_bytes = sizeof(mc_node);
+    memcpy(agent->node->key, agent->key, sizeof agent->key);
+    agent->node->agent_pid = (int32_t)getpid();
+    agent->node->t_open = agent->t_open;
+    agent->node->t_last = agent->t_open;
+    choose_meter(agent);
+    __atomic_store_n(&agent->node->magic, MC_MAGIC, __ATOMIC_RELEASE);
+    return MC_OK;
+}
+
+static int join_board(mc_agent *agent)
+{
+    int status = mc_board_open(&agent->board);
+    if (status != MC_OK)
+        return status;
+    status = mc_board_claim(agent->board, agent->owner, agent->job_id, &agent->slot);
+    if (status != MC_OK) {
+        mc_board_unmap(agent->board);
+        agent->board = NULL;
+    }
+    return status;
+}
+
+/* The job goes on without shutters; its profile says why. */
+static void do_without_board(mc_agent *agent, int status)
+{
+    const char *why = status == MC_E_ABI    ? "the board in the shared-memory folder is of another version or damaged"
+                      : status == MC_E_FULL ? "the board has no free slot"
+                                            : "the board cannot be made or opened";
+    agent->node->meter = MC_METER_NONE;
+    snprintf(agent->node->meter_reason, sizeof agent->node->meter_reason, "%s (status %d)", why, status);
+}
+
+static void schedule(mc_agent *agent, uint64_t now);
+
+int mc_agent_open(mc_agent **out, const char *key, const char *job_id)
+{
+    mc_proc_stat self;
+    mc_agent *agent = calloc(1, sizeof *agent);
+    if (!agent || strlen(key) >= sizeof agent->key) {
+        free(agent);
+        return agent ? MC_E_ARG : MC_E_FULL;
+    }
+    snprintf(agent->key, sizeof agent->key, "%s", key);
+    snprintf(agent->job_id, sizeof agent->job_id, "%s", job_id ? job_id : key);
+    read_options(agent);
+    agent->t_open = mc_clock_ns();
+    agent->ranks = calloc(MC_N_NODE_RANKS, sizeof *agent->ranks);
+    int status = agent->ranks && mc_proc_read_stat(&self, (int)getpid(), 0) == MC_OK ? MC_OK : MC_E_FULL;
+    if (status == MC_OK)
+        status = open_node(agent);
+    if (status != MC_OK) {
+        mc_agent_close(agent);
+        return status;
+    }
+    agent->owner = mc_board_owner((int)getpid(), self.start_ticks);
+    status = join_board(agent);
+    if (status != MC_OK)
+        do_without_board(agent, status);
+    mc_wake_promptly();
+    schedule(agent, agent->t_open);
+    agent->t_duty = agent->t_open;
+    *out = agent;
+    return MC_OK;
+}
+
+static uint64_t lead_ns(const mc_agent *agent)
+{
+    uint64_t lead = mc_min(LEAD_NS, agent->period_ns / 4);
+    return agent->perf ? mc_max(lead, agent->duration_ns + MC_APART_NS + 2 * TELL_NS) : lead;
+}
+
+static void schedule(mc_agent *agent, uint64_t now)
+{
+    uint64_t lead = lead_ns(agent);
+    agent->i_instant = (now + lead) / agent->period_ns + 1;
+    agent->t_instant = agent->i_instant * agent->period_ns;
+    agent->t_duty = agent->t_instant - lead;
+    agent->duty = MC_DUTY_PREPARE;
+    int missing = agent->local_size == 0 || agent->n_ranks < agent->local_size;
+    if (missing && now < agent->t_open + RANKS_POLL_FOR_NS)
+        agent->t_duty = mc_min(agent->t_duty, now + RANKS_POLL_NS);
+}
+
+static void write_slot(mc_agent *agent, uint64_t now)
+{
+    uint64_t mask[16] = {0};
+    for (int i = 0; i < agent->n_ranks; i++)
+        for (int j = 0; j < 16 && agent->ranks[i].alive; j++)
+            mask[j] |= agent->ranks[i].segment->cpu_mask[j];
+    memcpy(agent->slot->cpu_mask, mask, sizeof mask);
+    __atomic_store_n(&agent->slot->n_ranks, (uint32_t)agent->n_alive, __ATOMIC_RELEASE);
+    __atomic_store_n(&agent->slot->heartbeat, now, __ATOMIC_RELEASE);
+}
+
+static void note_corunner(mc_agent *agent, const mc_neighbour *other, uint64_t now)
+{
+    mc_node *node = agent->node;
+    uint64_t i = 0;
+    while (i < node->n_corunners && node->corunners[i].owner != other->owner)
+        i++;
+    if (i == MC_N_CORUNNERS)
+        return;
+    mc_corunner *row = &node->corunners[i];
+    row->t_last = now;
+    if (i < node->n_corunners)
+        return;
+    row->owner = other->owner;
+    row->t_first = now;
+    memcpy(row->job_id, agent->board->slots[other->i_slot].job_id, sizeof row->job_id - 1);
+    __atomic_store_n(&node->n_corunners, i + 1, __ATOMIC_RELEASE);
+}
+
+static void look_around(mc_agent *agent, uint64_t now)
+{
+    int n_sharing = 0;
+    agent->n_live = mc_board_live(agent->board, now, agent->period_ns, agent->live);
+    agent->n_others = 0;
+    for (int i = 0; i < agent->n_live; i++) {
+        if (agent->live[i].owner == agent->owner)
+            continue;
+        agent->n_others++;
+        n_sharing += agent->live[i].n_ranks > 0;
+        if (agent->live[i].n_ranks)
+            note_corunner(agent, &agent->live[i], now);
+    }
+    if (agent->was_shared && n_sharing)
+        agent->node->shared_ns += now - agent->t_refreshed;
+    agent->was_shared = n_sharing > 0;
+}
+
+static void tell_alone(mc_agent *agent)
+{
+    uint64_t alone = agent->board && agent->n_others == 0;
+    for (int i = 0; i < agent->n_ranks; i++)
+        __atomic_store_n(&agent->ranks[i].segment->sampling.alone, alone, __ATOMIC_RELAXED);
+}
+
+static void keep_board(mc_agent *agent)
+{
+    if (!agent->board || mc_board_current(agent->board))
+        return;
+    mc_board_unmap(agent->board);
+    agent->board = NULL;
+    int status = join_board(agent);
+    if (status != MC_OK)
+        do_without_board(agent, status);
+}
+
+static void refresh(mc_agent *agent, uint64_t now)
+{
+    mc_ranks_find(agent);
+    mc_ranks_check(agent, now);
+    keep_board(agent);
+    if (agent->board) {
+        write_slot(agent, now);
+        mc_turn_verdict(agent, now);
+        look_around(agent, now);
+        mc_agent_adapt(agent, now);
+    }
+    tell_alone(agent);
+    agent->t_refreshed = now;
+    agent->node->t_last = now;
+    agent->node->shutter_duration_ns = agent->duration_ns;
+    agent->node->shutter_period_ns = agent->period_ns;
+}
+
+/* Jobs that have been here for two periods take turns; a newcomer may not be known to all yet. */
+static int whose_turn(const mc_agent *agent, int *takes_part)
+{
+    int settled[MC_N_SLOTS], n = 0;
+    *takes_part = 0;
+    for (int i = 0; i < agent->n_live; i++) {
+        if (agent->live[i].n_ranks == 0 || agent->live[i].t_joined + 2 * agent->period_ns > agent->t_instant)
+            continue;
+        *takes_part |= agent->live[i].owner == agent->owner;
+        settled[n++] = i;
+    }
+    return n ? settled[agent->i_instant % (uint64_t)n] : -1;
+}
+
+static void take_turn(mc_agent *agent, uint64_t now)
+{
+    int takes_part, i_target = agent->n_others ? whose_turn(agent, &takes_part) : -1;
+    uint64_t lead = lead_ns(agent), period_ns = agent->period_ns;
+    /* The grid of the next instant; this one's stays as everybody computed it before. */
+    agent->period_ns = mc_board_period(agent->board, agent->live, agent->n_live, agent->option_period_ns);
+    agent->i_target = i_target;
+    if (i_target < 0 || !takes_part) {
+        schedule(agent, now);
+    } else if (agent->live[i_target].owner != agent->owner) {
+        agent->duty = MC_DUTY_PAUSE;
+        agent->t_duty = agent->t_instant - mc_min(TELL_NS, period_ns / 8);
+    } else if (agent->node->meter == MC_METER_NONE) {
+        schedule(agent, now);
+    } else {
+        mc_turn_begin(agent);
+        agent->duty = MC_DUTY_MEASURE;
+        agent->t_duty = agent->t_instant - lead + TELL_NS;
+        if (!agent->perf)
+            schedule(agent, now);
+    }
+}
+
+static void prepare(mc_agent *agent, uint64_t now)
+{
+    refresh(agent, now);
+    int early = now + lead_ns(agent) < agent->t_instant, late = now + TELL_NS / 2 > agent->t_instant;
+    if (agent->board && !early && !late)
+        take_turn(agent, now);
+    else
+        schedule(agent, now);
+}
+
+int mc_agent_step(mc_agent *agent, uint64_t max_wait_ns)
+{
+    uint64_t now = mc_clock_ns();
+    if (now < agent->t_duty) {
+        mc_nap_until(mc_min(agent->t_duty, now + max_wait_ns), &agent->wake);
+        now = mc_clock_ns();
+    }
+    if (now < agent->t_duty || __atomic_load_n(&agent->wake, __ATOMIC_ACQUIRE))
+        return MC_OK;
+    if (agent->duty == MC_DUTY_PREPARE) {
+        prepare(agent, now);
+        return MC_OK;
+    }
+    if (agent->duty == MC_DUTY_PAUSE) {
+        mc_pause_prepare(agent, (uint64_t)agent->i_target);
+        mc_pause_do(agent);
+    } else {
+        mc_turn_measure(agent);
+    }
+    schedule(agent, mc_clock_ns());
+    return MC_OK;
+}
+
+void mc_agent_ranks(const mc_agent *agent, int *n_seen, int *n_alive, int *n_finalizing)
+{
+    *n_seen = agent->n_ranks;
+    *n_alive = agent->n_alive;
+    *n_finalizing = 0;
+    for (int i = 0; i < agent->n_ranks; i++)
+        *n_finalizing += agent->ranks[i].alive &&
+                         __atomic_load_n(&agent->ranks[i].segment->state, __ATOMIC_ACQUIRE) == MC_RANK_FINALIZING;
+}
+
+mc_node *mc_agent_node(mc_agent *agent)
+{
+    return agent->node;
+}
+
+void mc_agent_close(mc_agent *agent)
+{
+    if (!agent)
+        return;
+    if (agent->board && mc_board_current(agent->board)) {
+        mc_turn_verdict(agent, mc_clock_ns());
+        mc_board_release(agent->slot, agent->owner);
+        mc_board_remove_if_empty(agent->board);
+    }
+    mc_board_unmap(agent->board);
+    mc_perf_close(agent->perf);
+    mc_ranks_close(agent);
+    mc_shm_unmap(agent->node, sizeof(mc_node));
+    free(agent);
+}

@@ -1,0 +1,110 @@
+/* The node agent's inside, shared by the agent_*.c files. One thread uses an agent at a time. */
+#ifndef MPICOLOC_AGENT_H
+#define MPICOLOC_AGENT_H
+
+#include "board.h"
+#include "perf.h"
+#include "proc.h"
+
+#include <time.h>
+
+enum { MC_PREFIX_LEN = MC_NAME_LEN + 16, MC_APART_NS = 1500000 /* between the windows of the ipc meter and the pauses */ };
+
+/* One rank of the agent's own job. */
+typedef struct mc_rank {
+    mc_segment *segment;
+    int world_rank, pid, alive;
+    uint64_t start_ticks;
+    clockid_t cpu_clock;
+    uint64_t cpu_ns;   /* processor time when the pause had begun */
+    int may_signal;    /* its handler was seen just before the shutter */
+    int n_signalled;   /* threads told in this shutter */
+    int has_window;    /* it was told of the shutter that waits for its verdict */
+    uint64_t i_window; /* under this number */
+} mc_rank;
+
+/* What the agent does next, at t_duty. */
+enum { MC_DUTY_PREPARE, MC_DUTY_PAUSE, MC_DUTY_MEASURE };
+
+/* A shutter of this job that waits for its verdict; n_shutters counts it already. */
+typedef struct mc_turn {
+    int open;
+    mc_reservation reservation;
+    uint64_t guard_ns, t_window_end;
+    int n_others;
+    mc_neighbour others[MC_N_SLOTS];
+    mc_shutter shutter;
+} mc_turn;
+
+struct mc_agent {
+    char key[MC_NAME_LEN], job_id[MC_NAME_LEN];
+    int wake; /* futex: not 0 ends every sleep */
+
+    uint64_t option_period_ns, option_duration_ns, max_ns;
+    double duty_frac;
+    int adapts;
+
+    mc_board *board; /* NULL: no board, so no shutters */
+    mc_slot *slot;
+    uint64_t owner, t_open;
+    mc_node *node;
+
+    mc_rank *ranks;
+    int n_ranks, n_alive, local_size;
+
+    uint64_t period_ns, duration_ns; /* grid in force; shutter as target */
+    uint64_t t_instant, i_instant;   /* the next T_q and its q */
+    uint64_t t_duty;
+    int duty;
+    int n_live, n_others; /* jobs on the board, this one included; without it */
+    int i_target;         /* in live: whose turn it is */
+    mc_neighbour live[MC_N_SLOTS];
+    mc_reservation obeyed; /* the shutter of another that comes next */
+    mc_turn turn;
+    mc_perf *perf;
+
+    uint64_t paused_ns; /* granted to others so far */
+    uint64_t t_refreshed, t_checked, t_adapted;
+    int was_shared;
+};
+
+/* agent_ranks.c */
+void mc_ranks_find(mc_agent *agent);
+void mc_ranks_check(mc_agent *agent, uint64_t now); /* who is still alive */
+void mc_ranks_close(mc_agent *agent);
+
+/* agent_pause.c: a shutter of another job */
+void mc_pause_prepare(mc_agent *agent, uint64_t i_target);
+void mc_pause_do(mc_agent *agent);
+
+/* agent_turn.c: a shutter of this job */
+void mc_turn_begin(mc_agent *agent);
+void mc_turn_measure(mc_agent *agent);
+void mc_turn_verdict(mc_agent *agent, uint64_t now);
+
+/* agent_adapt.c: duration and period that suit the job */
+void mc_agent_adapt(mc_agent *agent, uint64_t now);
+
+static inline uint64_t mc_min(uint64_t a, uint64_t b)
+{
+    return a < b ? a : b;
+}
+
+/* What a shutter gives its co-runners to come to rest, before its sampling window begins. */
+static inline uint64_t mc_guard_ns(uint64_t duration_ns)
+{
+    return mc_min(500000, duration_ns / 8);
+}
+
+/* And what the window ends earlier than the pauses, so that no co-runner is back before. */
+static inline uint64_t mc_margin_ns(uint64_t duration_ns)
+{
+    return mc_min(200000, duration_ns / 16);
+}
+
+static inline uint64_t mc_max(uint64_t a, uint64_t b)
+{
+    return a > b ? a : b;
+}
+
+#endif

@@ -1,0 +1,73 @@
+/* Shutter duration and period that suit the job: long enough for its cycles, rare enough for the duty limit. */
+#define _GNU_SOURCE
+#include "agent.h"
+
+static const uint64_t ADAPT_EVERY_NS = 2000000000u;
+static const double CYCLES_PER_SHUTTER = 3.0;
+static const double WORTH_A_CHANGE = 1.5;
+
+static mc_cell total(const mc_cycle_row *row)
+{
+    mc_cell sum = row->alone;
+    for (int i = 0; i < MC_N_GROUPS; i++) {
+        sum.comp_ns += row->corun[i].comp_ns;
+        sum.mpi_ns += row->corun[i].mpi_ns;
+        sum.n += row->corun[i].n;
+    }
+    return sum;
+}
+
+/* Length of the cycle that a random instant falls into; 0 when none is recorded. */
+static double mean_cycle_ns(const mc_lane *lane)
+{
+    double time_ns = 0.0, weighted = 0.0;
+    for (int i = 1; i < MC_N_CYCLES; i++) {
+        const mc_cycle_row *row = &lane->cycles[i];
+        if (row->key == 0)
+            continue;
+        mc_cell sum = total(row);
+        double t = (double)(sum.comp_ns + sum.mpi_ns);
+        time_ns += t;
+        weighted += t * t / (sum.n ? (double)sum.n : 1.0);
+    }
+    return time_ns > 0.0 ? weighted / time_ns : 0.0;
+}
+
+static double wish_ns(const mc_agent *agent)
+{
+    double low = (double)agent->option_duration_ns, high = mc_max(agent->max_ns / 2, agent->option_duration_ns);
+    for (int i = 0; i < agent->n_ranks; i++) {
+        if (!agent->ranks[i].alive)
+            continue;
+        /* One rank speaks for all: each reads a table of a megabyte. */
+        double wish = CYCLES_PER_SHUTTER * mean_cycle_ns(&agent->ranks[i].segment->lanes[0]);
+        return wish < low ? low : wish > high ? high : wish;
+    }
+    return (double)agent->duration_ns;
+}
+
+/* Every reader of the board takes the longest wish, so wishes are multiples of one's own option. */
+static uint64_t period_for(const mc_agent *agent, uint64_t duration_ns)
+{
+    double n = agent->n_others + 1, unit = (double)agent->option_period_ns;
+    double needed = (double)duration_ns * (n - 1) / (n * agent->duty_frac);
+    needed = needed < 4.0 * (double)duration_ns ? 4.0 * (double)duration_ns : needed;
+    uint64_t n_units = (uint64_t)(needed / unit);
+    if ((double)n_units * unit < needed)
+        n_units++;
+    return mc_max(1, n_units) * agent->option_period_ns;
+}
+
+void mc_agent_adapt(mc_agent *agent, uint64_t now)
+{
+    if (agent->adapts && agent->n_others && agent->node->meter == MC_METER_BURST &&
+        now >= agent->t_adapted + ADAPT_EVERY_NS) {
+        double wish = wish_ns(agent), present = (double)agent->duration_ns;
+        if (wish > present * WORTH_A_CHANGE || wish * WORTH_A_CHANGE < present)
+            agent->duration_ns = (uint64_t)wish;
+        agent->t_adapted = now;
+    }
+    uint64_t period_ns = period_for(agent, agent->duration_ns);
+    __atomic_store_n(&agent->slot->want_duration_ns, agent->duration_ns, __ATOMIC_RELEASE);
+    __atomic_store_n(&agent->slot->want_period_ns, period_ns, __ATOMIC_RELEASE);
+}

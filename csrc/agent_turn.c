@@ -1,0 +1,160 @@
+/* A shutter of this job: reservation, sampling window, hardware counts, verdict. */
+#define _GNU_SOURCE
+#include "agent.h"
+
+#include <string.h>
+
+enum { N_TIDS = 512 };
+
+/* A co-runner may use this much processor time in a shutter, per rank: entering and leaving the gate. */
+static const uint64_t REST_NS = 150000;
+static const double REST_FRAC = 0.03;
+
+static void publish_window(mc_rank *rank, const mc_turn *turn)
+{
+    mc_sampling *sampling = &rank->segment->sampling;
+    uint64_t i = sampling->n_windows;
+    mc_window *window = &sampling->windows[i % MC_N_WINDOWS];
+    window->t0 = turn->reservation.t0 + turn->guard_ns;
+    window->t1 = turn->t_window_end;
+    window->epoch = turn->reservation.epoch;
+    __atomic_store_n(&window->verdict, MC_VERDICT_UNKNOWN, __ATOMIC_RELAXED);
+    rank->i_window = i;
+    rank->has_window = 1;
+    __atomic_store_n(&sampling->n_windows, i + 1, __ATOMIC_RELEASE);
+}
+
+void mc_turn_begin(mc_agent *agent)
+{
+    mc_turn *turn = &agent->turn;
+    uint64_t t0 = agent->t_instant, t1 = t0 + agent->duration_ns;
+    turn->open = 1;
+    turn->reservation = (mc_reservation){t0, t0, t1};
+    turn->guard_ns = mc_guard_ns(agent->duration_ns);
+    turn->t_window_end = t1 - mc_margin_ns(agent->duration_ns);
+    turn->n_others = 0;
+    for (int i = 0; i < agent->n_live; i++)
+        if (agent->live[i].owner != agent->owner)
+            turn->others[turn->n_others++] = agent->live[i];
+    memset(&turn->shutter, 0, sizeof turn->shutter);
+    turn->shutter.epoch = t0;
+    turn->shutter.t0 = t0 + turn->guard_ns;
+    turn->shutter.t1 = turn->t_window_end;
+    mc_slot_reserve(agent->slot, &turn->reservation);
+    for (int i = 0; i < agent->n_ranks; i++)
+        if (agent->ranks[i].alive)
+            publish_window(&agent->ranks[i], turn);
+}
+
+static void follow_threads(mc_agent *agent)
+{
+    int tids[N_TIDS], n = 0;
+    for (int i = 0; i < agent->n_ranks && n < N_TIDS; i++)
+        if (agent->ranks[i].alive)
+            n += mc_proc_threads(agent->ranks[i].pid, tids + n, N_TIDS - n);
+    mc_perf_follow(agent->perf, tids, n);
+}
+
+/* Algorithm 1 with K = 1: counts of [t0, t1), or of nothing when the agent slept beyond either end. */
+static mc_ipc measure(mc_agent *agent, uint64_t t0, uint64_t t1)
+{
+    mc_ipc none = {0, 0};
+    uint64_t late_ns = (t1 - t0) / 16;
+    mc_sleep_until(t0, &agent->wake);
+    uint64_t now = mc_clock_ns();
+    if (now < t0 || now > t0 + late_ns)
+        return none;
+    mc_ipc before = mc_perf_read(agent->perf);
+    mc_sleep_until(t1, &agent->wake);
+    now = mc_clock_ns();
+    if (now < t1 || now > t1 + late_ns)
+        return none;
+    mc_ipc after = mc_perf_read(agent->perf);
+    return (mc_ipc){after.instructions - mc_min(before.instructions, after.instructions),
+                    after.cycles - mc_min(before.cycles, after.cycles)};
+}
+
+/* Algorithm 3, lines 3 to 9, for one target. */
+void mc_turn_measure(mc_agent *agent)
+{
+    mc_turn *turn = &agent->turn;
+    mc_shutter *shutter = &turn->shutter;
+    uint64_t duration_ns = shutter->t1 - shutter->t0, t_before = turn->reservation.t0 - MC_APART_NS;
+    uint64_t t_after = turn->reservation.t1 + MC_APART_NS;
+    if (!turn->open || !agent->perf)
+        return;
+    follow_threads(agent);
+    shutter->before = measure(agent, t_before - duration_ns, t_before);
+    shutter->during = measure(agent, shutter->t0, shutter->t1);
+    shutter->after = measure(agent, t_after, t_after + duration_ns);
+}
+
+static uint64_t worse(uint64_t a, uint64_t b)
+{
+    return a == MC_VERDICT_VALID ? b : a;
+}
+
+static uint64_t judge_one(const mc_agent *agent, mc_slot *slot, uint64_t *moved_ns)
+{
+    const mc_turn *turn = &agent->turn;
+    const mc_reservation *shutter = &turn->reservation;
+    uint64_t n_ranks = slot->n_ranks < MC_N_NODE_RANKS ? slot->n_ranks : MC_N_NODE_RANKS;
+    uint64_t rest_ns = mc_max(REST_NS, (uint64_t)(REST_FRAC * (double)(shutter->t1 - shutter->t0)));
+    mc_ack ack;
+    if (mc_slot_ack(slot, shutter->epoch, &ack) != MC_OK)
+        return MC_VERDICT_SILENT;
+    *moved_ns += ack.moved_ns;
+    if (ack.t_told > shutter->t0 + turn->guard_ns)
+        return MC_VERDICT_LATE;
+    if (ack.moved_ns > rest_ns * n_ranks || ack.t_resume < turn->t_window_end)
+        return MC_VERDICT_MOVED;
+    return MC_VERDICT_VALID;
+}
+
+static int was_there(const mc_turn *turn, uint64_t owner)
+{
+    for (int i = 0; i < turn->n_others; i++)
+        if (turn->others[i].owner == owner)
+            return 1;
+    return 0;
+}
+
+/* Every job that stood on the board when the shutter was taken, and every one that has come since. */
+static uint64_t judge_all(mc_agent *agent, uint64_t now, uint64_t *moved_ns)
+{
+    mc_turn *turn = &agent->turn;
+    mc_neighbour present[MC_N_SLOTS];
+    int n = mc_board_live(agent->board, now, agent->period_ns, present);
+    uint64_t verdict = MC_VERDICT_VALID;
+    for (int i = 0; i < turn->n_others; i++) {
+        mc_slot *slot = &agent->board->slots[turn->others[i].i_slot];
+        int still = __atomic_load_n(&slot->owner, __ATOMIC_ACQUIRE) == turn->others[i].owner;
+        verdict = worse(verdict, still ? judge_one(agent, slot, moved_ns) : MC_VERDICT_SILENT);
+    }
+    for (int i = 0; i < n; i++)
+        if (present[i].owner != agent->owner && present[i].t_joined < turn->reservation.t1 &&
+            !was_there(turn, present[i].owner))
+            verdict = worse(verdict, MC_VERDICT_SILENT);
+    return verdict;
+}
+
+void mc_turn_verdict(mc_agent *agent, uint64_t now)
+{
+    mc_turn *turn = &agent->turn;
+    if (!turn->open || now < turn->reservation.t1)
+        return;
+    turn->open = 0;
+    mc_shutter *shutter = &turn->shutter;
+    shutter->n_corunners = (uint64_t)turn->n_others;
+    shutter->verdict = judge_all(agent, now, &shutter->moved_ns);
+    for (int i = 0; i < agent->n_ranks; i++) {
+        mc_rank *rank = &agent->ranks[i];
+        mc_window *window = &rank->segment->sampling.windows[rank->i_window % MC_N_WINDOWS];
+        if (rank->has_window)
+            __atomic_store_n(&window->verdict, shutter->verdict, __ATOMIC_RELEASE);
+        rank->has_window = 0;
+    }
+    uint64_t i = agent->node->n_shutters;
+    agent->node->shutters[i % MC_N_SHUTTERS] = *shutter;
+    __atomic_store_n(&agent->node->n_shutters, i + 1, __ATOMIC_RELEASE);
+}

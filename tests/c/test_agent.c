@@ -1,0 +1,257 @@
+/* Two and more make-believe jobs on one board. Exit code: number of failed checks. */
+#include "node.h"
+
+static const double DUTY_FRAC = 0.02;
+static const uint64_t MAX_NS = 100000000, SLACK_NS = 20000000;
+
+static void check_pauses(const test_job *job, double elapsed_s)
+{
+    CHECK((double)job->node->paused_ns * 1e-9 <= DUTY_FRAC * elapsed_s + 0.0065);
+    for (int i = 0; i < job->n_ranks; i++) {
+        CHECK(job->segments[i]->counters.n_events < MAX_NS + SLACK_NS);
+        CHECK(job->segments[i]->counters.n_calls > 0);
+    }
+}
+
+static void test_sharing(void)
+{
+    test_job a = start_job("a", 1), b = start_job("b", 1);
+    nap_ms(4000);
+    end_job(&a);
+    end_job(&b);
+    print_job(&a);
+    print_job(&b);
+    for (test_job *job = &a; job; job = job == &a ? &b : NULL) {
+        CHECK(job->node->n_shutters >= 4);
+        CHECK(job->node->n_pauses >= 4);
+        CHECK(count_verdicts(job->node, MC_VERDICT_VALID) >= 1);
+        CHECK(job->node->n_corunners == 1);
+        CHECK(strcmp(job->node->corunners[0].job_id, job == &a ? "b" : "a") == 0);
+        CHECK(job->node->shared_ns > 2000000000u);
+        CHECK(job->segments[0]->sampling.n_windows == job->node->n_shutters);
+        CHECK(job->segments[0]->counters.n_pauses >= 4);
+        CHECK(job->segments[0]->counters.paused_ns >= 8000000);
+        check_pauses(job, 5.0);
+        forget_job(job);
+    }
+}
+
+static void test_alone(void)
+{
+    test_job a = start_job("a", 2);
+    nap_ms(1000);
+    CHECK(a.segments[0]->sampling.alone == 1 && a.segments[1]->sampling.alone == 1);
+    CHECK(a.node->n_shutters == 0 && a.node->n_pauses == 0 && a.node->shared_ns == 0);
+    test_job b = start_job("b", 1);
+    nap_ms(600);
+    CHECK(a.segments[0]->sampling.alone == 0);
+    CHECK(b.segments[0]->sampling.alone == 0);
+    end_job(&b);
+    nap_ms(600);
+    CHECK(a.segments[1]->sampling.alone == 1);
+    end_job(&a);
+    forget_job(&a);
+    forget_job(&b);
+    char path[MC_PATH_LEN];
+    mc_shm_path(path, sizeof path, "board", "");
+    CHECK(access(path, F_OK) != 0); /* the last one took the board away */
+}
+
+/* Killed at any moment, also inside a shutter: nobody stays paused, the others take its slot away. */
+static void test_killed_agent(void)
+{
+    test_job a = start_job("a", 1), b = start_job("b", 1);
+    nap_ms(1500);
+    while (b.node->n_pauses < 2 && b.node->n_refused < 20)
+        nap_ms(1);
+    end_process(b.agent, SIGKILL);
+    b.agent = 0;
+    nap_ms(150);
+    uint64_t rounds = b.segments[0]->counters.n_calls;
+    nap_ms(500);
+    CHECK(b.segments[0]->counters.n_calls > rounds);
+    test_job c = start_job("c", 1); /* whoever comes reaps */
+    nap_ms(300);
+    mc_board *board;
+    CHECK(mc_board_open(&board) == MC_OK);
+    int n_slots = 0;
+    for (int i = 0; i < MC_N_SLOTS; i++)
+        n_slots += board->slots[i].owner != 0;
+    CHECK(n_slots == 2);
+    mc_board_unmap(board);
+    end_job(&a);
+    end_job(&b);
+    end_job(&c);
+    check_pauses(&b, 3.0);
+    forget_job(&a);
+    forget_job(&b);
+    forget_job(&c);
+}
+
+static void test_killed_rank(void)
+{
+    test_job a = start_job("a", 2), b = start_job("b", 1);
+    nap_ms(1200);
+    end_process(a.ranks[1], SIGKILL);
+    a.ranks[1] = 0;
+    uint64_t n_shutters = b.node->n_shutters;
+    nap_ms(1500);
+    CHECK(b.node->n_shutters > n_shutters);
+    end_job(&a);
+    end_job(&b);
+    forget_job(&a);
+    forget_job(&b);
+}
+
+static void write_board(const void *bytes, size_t size)
+{
+    char path[MC_PATH_LEN];
+    mc_shm_path(path, sizeof path, "board", "");
+    int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC, 0666);
+    CHECK(fd >= 0 && write(fd, bytes, size) == (ssize_t)size);
+    close(fd);
+}
+
+static void expect_refusal(const void *bytes, size_t size)
+{
+    mc_board *board;
+    mc_agent *agent;
+    write_board(bytes, size);
+    CHECK(mc_board_open(&board) == MC_E_ABI);
+    CHECK(mc_agent_open(&agent, "g", "g") == MC_OK);
+    for (int i = 0; i < 10; i++)
+        CHECK(mc_agent_step(agent, 30000000) == MC_OK);
+    CHECK(mc_agent_node(agent)->meter == MC_METER_NONE);
+    CHECK(strstr(mc_agent_node(agent)->meter_reason, "another version") != NULL);
+    mc_agent_close(agent);
+}
+
+static void test_garbage_board(void)
+{
+    char path[MC_PATH_LEN];
+    mc_board *junk = malloc(sizeof *junk);
+    memset(junk, 0x5a, sizeof *junk);
+    expect_refusal("", 0);
+    expect_refusal("hello", 5);
+    expect_refusal(junk, sizeof *junk);
+    /* The right head and nonsense in every slot: survive it. */
+    junk->magic = MC_MAGIC;
+    junk->abi_version = MC_ABI_VERSION;
+    junk->size_bytes = sizeof *junk;
+    write_board(junk, sizeof *junk);
+    test_job a = start_job("a", 1);
+    nap_ms(700);
+    CHECK(kill(a.agent, 0) == 0);
+    write_board("", 0); /* cut off under a running agent */
+    nap_ms(700);
+    CHECK(waitpid(a.agent, NULL, WNOHANG) == 0);
+    end_job(&a);
+    forget_job(&a);
+    free(junk);
+    mc_shm_path(path, sizeof path, "board", "");
+    unlink(path);
+    mc_shm_path(path, sizeof path, "g", "node");
+    unlink(path);
+}
+
+/* A job that asks for more than is right: too long a shutter, shutters all the time, times that are no times. */
+static void test_greedy_neighbour(void)
+{
+    test_job a = start_job("a", 1);
+    mc_board *board;
+    mc_slot *slot;
+    mc_proc_stat self;
+    CHECK(mc_board_open(&board) == MC_OK);
+    mc_proc_read_stat(&self, getpid(), 0);
+    uint64_t owner = mc_board_owner(getpid(), self.start_ticks), period_ns = 200000000;
+    CHECK(mc_board_claim(board, owner, "greedy", &slot) == MC_OK);
+    slot->n_ranks = 1;
+    slot->t_joined = 1;
+    for (int i = 0; i < 200; i++) {
+        uint64_t now = mc_clock_ns(), t0 = (now + 5000000) / period_ns * period_ns + period_ns;
+        slot->heartbeat = now;
+        uint64_t length_ns = i < 60 ? 5000000000u : i < 80 ? (uint64_t)-1 - t0 : 80000000;
+        mc_slot_reserve(slot, &(mc_reservation){t0, t0, t0 + length_ns});
+        nap_ms(20);
+    }
+    mc_board_release(slot, owner);
+    mc_board_unmap(board);
+    end_job(&a);
+    print_job(&a);
+    CHECK(a.node->n_refused >= 3);
+    check_pauses(&a, 5.0);
+    forget_job(&a);
+}
+
+static void test_coming_and_going(void)
+{
+    static const char *const keys[] = {"s0", "s1", "s2", "s3"};
+    test_job jobs[4];
+    unsigned random = 12345;
+    for (int i = 0; i < 4; i++)
+        jobs[i] = start_job(keys[i], 1 + i % 2);
+    uint64_t end = mc_clock_ns() + 5000000000u;
+    while (mc_clock_ns() < end) {
+        random = random * 1103515245u + 12345u;
+        int i = (int)(random >> 16) % 4;
+        if (random >> 24 & 1)
+            end_process(jobs[i].agent, SIGKILL), jobs[i].agent = 0;
+        end_job(&jobs[i]);
+        check_pauses(&jobs[i], 10.0);
+        forget_job(&jobs[i]);
+        nap_ms((int)(random >> 20) % 400);
+        jobs[i] = start_job(keys[i], 1 + i % 2);
+    }
+    for (int i = 0; i < 4; i++) {
+        end_job(&jobs[i]);
+        forget_job(&jobs[i]);
+    }
+}
+
+/* Processor time of an agent with four ranks and a neighbour, as a share of one core. */
+static void test_agent_cost(void)
+{
+    test_job a = start_job("a", 4), b = start_job("b", 1);
+    struct timespec t0, t1;
+    clockid_t clock;
+    nap_ms(1000);
+    CHECK(clock_getcpuclockid(a.agent, &clock) == 0);
+    clock_gettime(clock, &t0);
+    nap_ms(4000);
+    clock_gettime(clock, &t1);
+    double cost_s = (double)(t1.tv_sec - t0.tv_sec) + (double)(t1.tv_nsec - t0.tv_nsec) * 1e-9;
+    end_job(&a);
+    end_job(&b);
+    print_job(&a);
+    fprintf(stderr, "agent of 4 ranks: %.3f %% of a core\n", cost_s / 4.0 * 100.0);
+    CHECK(cost_s / 4.0 < 0.01);
+    forget_job(&a);
+    forget_job(&b);
+}
+
+static const struct {
+    const char *name;
+    void (*run)(void);
+} tests[] = {
+    {"sharing", test_sharing},
+    {"alone", test_alone},
+    {"killed_agent", test_killed_agent},
+    {"killed_rank", test_killed_rank},
+    {"garbage_board", test_garbage_board},
+    {"greedy_neighbour", test_greedy_neighbour},
+    {"coming_and_going", test_coming_and_going},
+    {"agent_cost", test_agent_cost},
+};
+
+int main(int argc, char **argv)
+{
+    alarm(TEST_LIMIT_S);
+    for (size_t i = 0; i < sizeof tests / sizeof *tests; i++) {
+        if (argc > 1 && strcmp(argv[1], tests[i].name) != 0)
+            continue;
+        int before = n_failed;
+        tests[i].run();
+        fprintf(stderr, "%s: %s\n", tests[i].name, n_failed == before ? "ok" : "FAILED");
+    }
+    return n_failed;
+}
