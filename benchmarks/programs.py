@@ -69,7 +69,7 @@ HPL.out
 0 # of PTRANS NB
 40
 """
-"""``hpccinf.txt`` for a matrix of n rows on a 1 x 2 grid of ranks; HPCC reads the first word of most lines."""
+"""``hpccinf.txt`` for a matrix of n rows on a 1 x 2 grid of ranks; the first word of most lines counts."""
 
 
 @dataclass(frozen=True)

@@ -71,7 +71,8 @@ def cli_page():
 
 
 CLI_INTRO = """\
-Results go to standard output, everything else to standard error. Generated from the parsers of `mpicoloc/cli/`.
+Results go to standard output, everything else to standard error. Generated from the parsers of
+`mpicoloc/cli/`.
 """
 
 
@@ -109,11 +110,7 @@ def profile_page():
         ("/job", profile.Job, ""),
         ("/mpi", profile.MpiSummary, ""),
         ("/interference", profile.Interference, ""),
-        (
-            "/interference/slowdown",
-            profile.Estimate,
-            "Absent when the slowdown was not measured; `reason` says why.",
-        ),
+        ("/interference/slowdown", profile.Estimate, unmeasured),
         ("/price", profile.Price, ""),
     )
     for name, kind, note in groups:
@@ -130,13 +127,13 @@ def profile_page():
 PROFILE_INTRO = """\
 One HDF5 file per job, schema version {version}. Generated from `mpicoloc/core/`.
 
-The root has the attributes `format` (always `mpicoloc profile`), `schema_version`, `partial` (the job or a part
-of it ended without `MPI_Finalize`) and `notes` (what a reader should know, in sentences).
+The root has the attributes `format` (always `mpicoloc profile`), `schema_version`, `partial` (the job or a
+part of it ended without `MPI_Finalize`) and `notes` (what a reader should know, in sentences).
 
 ## Groups
 
-Facts are attributes of groups. A fact that was not measured has no attribute. The attribute `NAME.unit` beside
-a number says its unit.
+Facts are attributes of groups. A fact that was not measured has no attribute. The attribute `NAME.unit`
+beside a number says its unit.
 """
 
 TABLES_INTRO = """\

@@ -1,0 +1,152 @@
+"""Every command and every Python block of the documentation runs.
+
+Before each block stands a comment. ``<!-- test [: [needs PROGRAM] [exit=any] [shorten=A:B,...]] -->`` runs it,
+in order with the other blocks of its page, in a folder that has the examples, a LAMMPS input and a profile;
+``<!-- not tested: REASON -->`` does not. `shorten` replaces numbers of long runs by small ones.
+"""
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from mpicoloc.core.profile import Job
+from mpicoloc.core.tables import table
+from mpicoloc.model.interference import complete
+from mpicoloc.report.summary import summary
+from mpicoloc.store import hdf5
+
+ROOT = Path(__file__).resolve().parents[2]
+BLOCK = re.compile(r"(?:<!-- (?P<mark>[^\n]*?) -->\n)?```(?P<kind>console|python)\n(?P<text>.*?)```", re.S)
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+PAGES = [page for page in PAGES if not {"generated", "_build"} & set(page.parts)]
+LAMMPS_INPUT = """\
+units lj
+lattice fcc 0.8442
+region box block 0 6 0 6 0 6
+create_box 1 box
+create_atoms 1 box
+mass 1 1.0
+velocity all create 1.44 87287
+pair_style lj/cut 2.5
+pair_coeff 1 1 1.0 1.0 2.5
+fix 1 all nve
+run 50
+"""
+
+
+def blocks(page):
+    return [match.groupdict() for match in BLOCK.finditer(page.read_text())]
+
+
+def marked(page):
+    return [block for block in blocks(page) if (block["mark"] or "").startswith("test")]
+
+
+def example_profile():
+    """A small complete profile of two ranks."""
+    columns = {
+        "ranks": {
+            "rank": [0, 1],
+            "n_cores": [1, 1],
+            "state": ["finalized"] * 2,
+            "wall_s": [2.0] * 2,
+            "n_calls": [10] * 2,
+            "mpi_ns": [10**8] * 2,
+            "comp_ns": [19 * 10**8] * 2,
+        },
+        "nodes": {"hostname": ["node1"], "meter": ["burst"], "watched_s": [2.0]},
+        "modules": {"path": ["/app"]},
+        "call_sites": {"rank": [0, 1], "i_site": [1, 1], "call": ["MPI_Allreduce"] * 2, "n": [10] * 2},
+        "peers": {"src": [0], "dst": [1], "size_class": [4], "n": [10], "bytes": [80]},
+    }
+    tables = {name: table(name, values) for name, values in columns.items()}
+    job = Job("1234", "app", 2, 1, 2, "an MPI library", 2.0)
+    return complete(job, tables, rng=np.random.default_rng(0))
+
+
+@pytest.fixture
+def sandbox(tmp_path, shm_dir, monkeypatch):
+    (tmp_path / "examples").symlink_to(ROOT / "examples")
+    (tmp_path / "in.lj").write_text(LAMMPS_INPUT)
+    hdf5.write(example_profile(), tmp_path / "mpicoloc-1234.h5")
+    # Two ranks and a coordinator on machines with fewer cores.
+    monkeypatch.setenv("OMPI_MCA_rmaps_base_oversubscribe", "1")
+    monkeypatch.setenv("PRTE_MCA_rmaps_default_mapping_policy", ":oversubscribe")
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_every_block_says_whether_it_is_marked(page):
+    for block in blocks(page):
+        mark = block["mark"] or ""
+        assert re.match(r"test\b|not tested: \w", mark), f"no mark before:\n{block['text']}"
+
+
+@pytest.mark.e2e
+@pytest.mark.timeout(100)
+@pytest.mark.parametrize("page", [page for page in PAGES if marked(page)],
+                         ids=lambda page: str(page.relative_to(ROOT)))  # fmt: skip
+def test_commands_of_a_page(page, sandbox):
+    prepare_programs(page, sandbox)
+    skipped = []
+    for block in marked(page):
+        missing = [name for name in re.findall(r"needs (\S+)", block["mark"]) if shutil.which(name) is None]
+        if missing:
+            skipped += missing
+            continue
+        run_block(block, sandbox)
+    if skipped:
+        pytest.skip(f"not installed: {', '.join(sorted(set(skipped)))}; the page's other blocks passed")
+
+
+def prepare_programs(page, folder):
+    """Programs that a page uses without saying how they were compiled."""
+    text = page.read_text()
+    for name in ("heat2d", "nbody"):
+        if f"./{name}" in text and f"-o {name} " not in text:
+            source = ROOT / "examples" / f"{name}.c"
+            subprocess.run(["mpicc", "-O2", "-o", folder / name, source, "-lm"], check=True, timeout=60)
+
+
+def run_block(block, folder):
+    """Run one block in `folder`; its exit code must be 0 unless the mark says that any will do."""
+    if block["kind"] == "python":
+        command = [sys.executable, "-c", block["text"]]
+    else:
+        lines = [line[2:] for line in block["text"].splitlines() if line.startswith("$ ")]
+        command = ["bash", "-e", "-c", shortened("\n".join(lines), block["mark"])]
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=60, env=os.environ)
+    if "exit=any" not in block["mark"]:
+        assert done.returncode == 0, f"{command[-1]}\n{done.stdout}\n{done.stderr}"
+    assert "Traceback" not in done.stderr
+
+
+def shortened(text, mark):
+    for pair in re.findall(r"\d+:\d+", mark):
+        long, short = pair.split(":")
+        assert re.search(rf"\b{long}\b", text), f"{long} is not in the block"
+        text = re.sub(rf"\b{long}\b", short, text)
+    return text
+
+
+def test_json_page_has_the_keys_of_the_command():
+    page = (ROOT / "docs" / "reference" / "json.md").read_text()
+    documented = json.loads(re.search(r"```json\n(.*?)```", page, re.S)[1])
+    found = summary(example_profile())
+    found["interference"]["co_runners"] = [{"id": "other", "overlap_s": 1.0}]
+    assert keys(documented) == keys(found)
+
+
+def keys(value):
+    """The nested keys of a JSON value; a slowdown that is null has the keys of one that is not."""
+    if isinstance(value, dict):
+        return {key: keys(child) for key, child in value.items()}
+    return [keys(child) for child in value] if isinstance(value, list) else None
