@@ -30,11 +30,13 @@ def simulate(
     window_s=0.0032,
     period_s=0.2,
     pattern=None,
+    jitter=0.3,
 ):
     """Run keys in the order of `pattern` (else 0..K-1) for `duration_s`; key k lasts solo_s[k] alone.
 
     cv: relative spread of a cycle's solo duration (gamma distributed). slice_s: the co-runner takes the
-    processor for whole slices of this length, instead of slowing evenly.
+    processor for whole slices of this length, instead of slowing evenly. jitter: part of the period by
+    which a window may come late; without it, cycles whose length divides the period would meet the grid always in the same place.
     """
     solo_s, slowdown = np.asarray(solo_s, float), np.asarray(slowdown, float)
     order = np.arange(len(solo_s)) if pattern is None else np.asarray(pattern)
@@ -50,6 +52,7 @@ def simulate(
     time_s = np.zeros_like(count)
     phase = rng.uniform(0, period_s)
     starts = np.arange(phase, duration_s, period_s)
+    starts = starts + rng.uniform(0, jitter * period_s, len(starts))
     walk = _Walk(key, work, corun, count, time_s)
     now = 0.0
     for i_window, t0 in enumerate(starts):

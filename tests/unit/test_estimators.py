@@ -1,0 +1,186 @@
+import numpy as np
+import pytest
+import sample
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from renewal import simulate
+
+from mpicoloc.core.tables import table
+from mpicoloc.model import ipc
+from mpicoloc.model.interference import complete, interference
+from mpicoloc.model.matched import MIN_CYCLES, MIN_SHUTTERS, Matched, matched
+
+
+def rng(seed=0):
+    return np.random.default_rng(seed)
+
+
+def estimate(run, seed=0) -> Matched:
+    return matched(run.cycles, n_windows=run.n_windows, window_s=run.window_s, rng=rng(seed))
+
+
+# name: job, largest mean error, share of intervals that must hold the truth
+CASES = {
+    "short bursts": ({"solo_s": [1e-4, 3e-4, 5e-5], "slowdown": [1.8, 2.2, 1.2], "cv": 0.5}, 0.01, 0.85),
+    "not slowed": ({"solo_s": [1e-3, 3e-4, 5e-5], "slowdown": [1, 1, 1], "cv": 0.3}, 0.01, 0.85),
+    "time-sliced": ({"solo_s": [1e-4, 3e-4, 5e-5], "slowdown": [2, 2, 2], "slice_s": 3e-3}, 0.01, 0.85),
+    "as long as a window": ({"solo_s": [3e-3, 3e-3], "slowdown": [1, 4], "cv": 0.1}, 0.01, 0.85),
+    "of random length": ({"solo_s": [3e-3, 3e-3], "slowdown": [1, 4], "cv": 1.0}, 0.03, 0.85),
+    "iteration of six": (
+        {"solo_s": [1e-3, 5e-4, 2e-3, 4e-3, 1e-4, 3e-3], "slowdown": [1, 2, 1.5, 3, 1, 2], "cv": 0.1}, 0.02, 0.85),
+    "five windows long": ({"solo_s": [16e-3, 16e-3], "slowdown": [1, 3], "cv": 0.2}, 0.06, 0.85),
+    "long and tiny": ({"solo_s": [16e-3, 5e-5, 2e-4], "slowdown": [2.5, 1, 1.5], "cv": 0.2}, 0.06, 0.85),
+    "phases": ({"solo_s": [1e-3, 1e-3], "slowdown": [1, 4], "cv": 0.2, "pattern": [0] * 999 + [1] * 999}, 0.03, 0.85),
+    "heavy tail": ({"solo_s": [1e-3, 2e-3, 1e-4], "slowdown": [1.5, 3, 1], "cv": 2.0}, 0.12, 0.7),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_matched_finds_the_true_slowdown(name):
+    job, tolerance, coverage = CASES[name]
+    errors, held = [], []
+    for seed in range(24):
+        run = simulate(rng(seed), **job)
+        found = estimate(run).slowdown
+        errors.append(found.value / run.truth - 1)
+        held.append(found.low <= run.truth <= found.high)
+    assert abs(np.mean(errors)) < tolerance
+    assert np.mean(held) >= coverage
+
+
+@settings(max_examples=60, deadline=None, derandomize=True)
+@given(
+    kinds=st.lists(st.tuples(st.floats(-5.3, -1.8), st.floats(1.0, 4.0)), min_size=1, max_size=8),
+    cv=st.sampled_from([0.0, 0.1, 0.3, 1.0]),
+    window_s=st.floats(0.003, 0.02),
+    seed=st.integers(0, 2**32 - 1),
+)
+def test_matched_is_near_the_truth_for_any_job(kinds, cv, window_s, seed):
+    exponents, slowdown = zip(*kinds, strict=True)
+    solo_s = 10.0 ** np.array(exponents)
+    run = simulate(
+        rng(seed),
+        solo_s=solo_s,
+        slowdown=slowdown,
+        cv=cv,
+        window_s=window_s,
+        period_s=20 * window_s,
+        duration_s=30.0,
+    )
+    result = estimate(run)
+    if result.slowdown is None:
+        assert result.reason
+        return
+    found = result.slowdown
+    assert found.low <= found.value <= found.high
+    # An interval of 95 % misses now and then; twice its width does not.
+    slack = 1.02 * (found.high / found.low) ** 0.5
+    assert found.low / slack <= run.truth <= found.high * slack
+
+
+def test_too_few_shutters_or_cycles_give_no_estimate_but_the_reason():
+    run = simulate(rng(), solo_s=[1e-3], slowdown=[2.0], duration_s=30)
+    few = matched(run.cycles, n_windows=MIN_SHUTTERS - 1, window_s=0.0032, rng=rng())
+    assert few.slowdown is None
+    assert f"{MIN_SHUTTERS} needed" in few.reason
+    rare = simulate(rng(), solo_s=[0.5], slowdown=[2.0], duration_s=30)
+    assert f"{MIN_CYCLES} needed" in estimate(rare).reason
+    assert matched(table("cycles"), n_windows=100, window_s=0.01, rng=rng()).slowdown is None
+
+
+def test_the_same_seed_gives_the_same_interval_and_cycles_alone_do_not_count():
+    run = simulate(rng(), solo_s=[1e-3, 1e-4], slowdown=[2.0, 1.2], cv=0.3)
+    alone = run.cycles.copy()
+    alone["phase"] = 2
+    both = matched(
+        np.concatenate([run.cycles, alone]), n_windows=run.n_windows, window_s=run.window_s, rng=rng(3)
+    )
+    assert both == estimate(run, seed=3)
+
+
+def test_ranks_with_the_same_call_sites_are_different_kinds():
+    slow = simulate(rng(1), solo_s=[1e-3], slowdown=[3.0], cv=0.1)
+    fast = simulate(rng(2), solo_s=[1e-4], slowdown=[1.0], cv=0.1)
+    other = fast.cycles.copy()
+    other["rank"] = 1
+    found = matched(np.concatenate([slow.cycles, other]), n_windows=300, window_s=0.0032, rng=rng()).slowdown
+    assert found.value == pytest.approx(2 / (1 / 3 + 1), rel=0.03)
+
+
+def blocks(before, during, after, n=40):
+    noise = rng(5).normal(1, 0.005, size=(n, 3))
+    return np.array([[before, during, after]]) * noise
+
+
+def test_ipc_estimators_give_the_ratio_of_mean_ipc():
+    found = ipc.unfiltered(blocks(1.0, 1.25, 1.0), rng=rng())
+    assert found.value == pytest.approx(1.25, rel=0.005)
+    assert found.low <= 1.25 <= found.high
+    assert (found.n, found.method) == (40, "ipc-unfiltered")
+    assert ipc.filtered(blocks(1.0, 1.25, 1.0), rng=rng()).value == pytest.approx(1.25, rel=0.005)
+
+
+def test_algorithm_4_drops_blocks_that_cross_a_phase_boundary():
+    mixed = np.concatenate([blocks(1.0, 1.25, 1.0), blocks(1.0, 1.6, 2.0), blocks(1.0, 0.7, 1.0)])
+    found = ipc.filtered(mixed, rng=rng())
+    assert found.n == 40
+    assert found.value == pytest.approx(1.25, rel=0.005)
+    assert ipc.unfiltered(mixed, rng=rng()).n == 120
+    assert ipc.filtered(blocks(1.0, 0.7, 1.0), rng=rng()) is None
+    assert ipc.unfiltered(blocks(1, 1, 1, n=7), rng=rng()) is None
+
+
+def test_blocks_come_from_valid_shutters_with_counts():
+    columns = {"verdict": [1, 2, 1], "during_instructions": [200, 200, 200], "during_cycles": [100, 100, 0]}
+    for when in ("before", "after"):
+        columns |= {f"{when}_instructions": [150] * 3, f"{when}_cycles": [100] * 3}
+    assert ipc.blocks(table("shutters", columns)).tolist() == [[1.5, 2.0, 1.5]]
+
+
+def test_a_job_alone_has_slowdown_one_and_no_discount():
+    profile = sample.profile(shared_s=0.0)
+    slowdown = profile.interference.slowdown
+    assert (slowdown.value, slowdown.n, slowdown.method) == (1.0, 0, "alone")
+    assert profile.price.discount_frac == 0.0
+
+
+def test_time_alone_dilutes_the_slowdown():
+    whole, half = sample.profile().interference, sample.profile(shared_s=30.0).interference
+    assert 1.45 < whole.slowdown.value < 1.55
+    # 60 s: 30 alone, 0.96 solo, 0.6 paused, the rest at 1/1.5
+    assert half.slowdown.value == pytest.approx(60 / (30.96 + 28.44 / 1.5), rel=0.03)
+
+
+def test_too_few_shutters_price_like_an_unshared_run():
+    profile = sample.profile(n_shutters=5)
+    assert profile.interference.slowdown is None
+    assert "5 valid shutters" in profile.interference.reason
+    assert profile.price.fair_su == profile.price.runtime_su
+    assert profile.price.discount_frac == 0.0
+
+
+def test_invalid_shutters_do_not_count_and_the_reason_names_them():
+    tables = sample.tables()
+    shutters = tables["shutters"].copy()
+    shutters["verdict"] = 3
+    found = interference(sample.job(), {**tables, "shutters": shutters}, rng=rng())
+    assert found.slowdown is None
+    assert "300 late" in found.reason
+    assert (found.n_taken, found.n_used) == (300, 0)
+
+
+def test_with_ipc_the_filtered_estimate_is_the_result_and_the_others_are_kept():
+    tables = sample.tables(meter="ipc")
+    shutters = tables["shutters"].copy()
+    for when, value in (("before", 100), ("during", 130), ("after", 101)):
+        shutters[f"{when}_instructions"], shutters[f"{when}_cycles"] = value, 100
+    found = interference(sample.job(), {**tables, "shutters": shutters}, rng=rng())
+    assert found.slowdown.method == "ipc-filtered"
+    assert [other.method for other in found.alternatives] == ["ipc-unfiltered", "burst-matched"]
+
+
+def test_a_job_of_which_nothing_was_seen_has_no_numbers():
+    profile = complete(sample.job(wall_s=0.0), {}, rng=rng())
+    assert profile.interference.slowdown is None
+    assert profile.mpi.n_calls is None
+    assert profile.price.discount_frac == 0.0

@@ -1,0 +1,175 @@
+import os
+import shutil
+import subprocess
+from dataclasses import replace
+
+import h5py
+import numpy as np
+import pandas as pd
+import pytest
+import sample
+
+from mpicoloc.core.tables import COLUMNS, table
+from mpicoloc.errors import DataError, EnvironmentFault
+from mpicoloc.store import frames, hdf5
+
+
+@pytest.fixture
+def path(tmp_path):
+    return tmp_path / "mpicoloc-42.h5"
+
+
+@pytest.mark.parametrize(
+    "changes", [{}, {"shared_s": 0.0}, {"n_shutters": 3}, {"partial": True, "notes": ("a", "b")}]
+)
+def test_what_is_written_is_read(path, changes):
+    written = sample.profile(**changes)
+    hdf5.write(written, path)
+    read = hdf5.read(path)
+    for name in ("job", "mpi", "interference", "price", "partial", "notes", "schema_version"):
+        assert getattr(read, name) == getattr(written, name)
+    for name in COLUMNS:
+        assert np.array_equal(read.tables[name], written.tables[name])
+
+
+def test_alternatives_large_tables_and_odd_text_survive(path):
+    profile = sample.profile()
+    other = replace(profile.interference.slowdown, method="ipc-unfiltered")
+    events = table(
+        "events", {"rank": np.arange(5000), "t_ns": np.arange(5000) + 2**62, "call": ["MPI_Send"] * 5000}
+    )
+    profile = replace(
+        profile,
+        job=replace(profile.job, command="a.out 'grün' \n", mpi_library="", id="42"),
+        interference=replace(profile.interference, alternatives=(other,)),
+        price=None,
+        tables={**profile.tables, "events": events},
+    )
+    hdf5.write(profile, path)
+    read = hdf5.read(path)
+    assert (read.job, read.interference, read.price) == (profile.job, profile.interference, None)
+    assert np.array_equal(read.tables["events"], events)
+    with h5py.File(path) as file:
+        assert file["events"].compression == "gzip"
+        assert file["events"].shuffle
+
+
+def test_the_file_reads_with_h5py_pandas_and_h5dump_and_names_its_units(path):
+    hdf5.write(sample.profile(), path)
+    with h5py.File(path) as file:
+        assert file.attrs["schema_version"] == 1
+        assert file["job"].attrs["n_ranks"] == 2
+        assert file["job"].attrs["wall_s.unit"] == b"s"
+        frame = pd.DataFrame(file["call_sites"][()])
+        for name, columns in COLUMNS.items():
+            for column in columns:
+                assert file[name].attrs[f"{column.name}.unit"] == column.unit.encode()
+                assert file[name].attrs[f"{column.name}.description"] == column.meaning.encode()
+    assert frame["n"].tolist() == [3, 500, 600]
+    if shutil.which("h5dump"):
+        dump = subprocess.run(["h5dump", path], capture_output=True, text=True, timeout=60, check=True)
+        assert "MPI_Allreduce" in dump.stdout
+
+
+def test_a_failed_write_leaves_the_old_file_and_no_part(path, monkeypatch):
+    hdf5.write(sample.profile(), path)
+    before = path.read_bytes()
+
+    def refuse(*_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(hdf5, "_write_table", refuse)
+    with pytest.raises(EnvironmentFault, match=r"No space left.*--out"):
+        hdf5.write(sample.profile(partial=True), path)
+    assert path.read_bytes() == before
+    assert os.listdir(path.parent) == [path.name]
+
+
+def test_a_folder_that_is_not_there_is_one_clear_line(tmp_path):
+    with pytest.raises(EnvironmentFault, match=r"cannot write profile .*No such file"):
+        hdf5.write(sample.profile(), tmp_path / "missing" / "p.h5")
+
+
+def test_files_that_are_no_profile(path, tmp_path):
+    with pytest.raises(DataError, match="no such file"):
+        hdf5.read(path)
+    with pytest.raises(DataError, match="folder"):
+        hdf5.read(tmp_path)
+    path.write_bytes(b"")
+    with pytest.raises(DataError, match="damaged or not an HDF5 file"):
+        hdf5.read(path)
+    path.write_text("no HDF5 at all")
+    with pytest.raises(DataError, match="damaged or not an HDF5 file"):
+        hdf5.read(path)
+    with h5py.File(path, "w") as file:
+        file["x"] = 1
+    with pytest.raises(DataError, match="not a profile of mpicoloc"):
+        hdf5.read(path)
+
+
+def test_another_schema_version_is_named(path):
+    hdf5.write(sample.profile(), path)
+    with h5py.File(path, "r+") as file:
+        file.attrs["schema_version"] = 2
+    with pytest.raises(DataError, match="schema version 2, this mpicoloc reads 1"):
+        hdf5.read(path)
+
+
+@pytest.mark.parametrize("part", ["job", "mpi", "ranks", "interference", "cycles"])
+def test_a_missing_part_is_damage(path, part):
+    hdf5.write(sample.profile(), path)
+    with h5py.File(path, "r+") as file:
+        del file[part]
+    with pytest.raises(DataError, match="damaged"):
+        hdf5.read(path)
+
+
+def test_any_truncation_or_overwrite_is_a_data_error_or_harmless(path):
+    hdf5.write(sample.profile(), path)
+    whole = path.read_bytes()
+    rng = np.random.default_rng(0)
+    for i in range(60):
+        broken = bytearray(whole)
+        if i % 2:
+            del broken[int(rng.integers(len(whole))) :]
+        else:
+            at = int(rng.integers(len(whole) - 64))
+            broken[at : at + 64] = rng.bytes(64)
+        path.write_bytes(broken)
+        try:
+            hdf5.read(path)
+        except DataError as error:
+            assert "\n" not in str(error)
+
+
+def test_frames_decode_text_and_add_up(path):
+    hdf5.write(sample.profile(), path)
+    job = frames.open_profile(path)
+    assert job.call_sites["site"].tolist() == ["(others)", "lmp+0x1234", "libx.so+0x77"]
+    assert job.calls["call"].tolist() == ["MPI_Allreduce", "MPI_Send"]
+    assert job.calls["time_s"].tolist() == pytest.approx([5.0, 3e-6])
+    assert job.ranks["hostname"].tolist() == ["n1", "n1"]
+    assert set(job.bursts["phase"]) == {"corun", "solo"}
+    assert job.peers[["from_bytes", "below_bytes"]].to_numpy().tolist() == [[0, 1], [8, 16], [1, 2]]
+    assert set(job.shutters["verdict"]) == {"valid"}
+    assert job.events.empty
+    assert len(job.corunners) == len(job.nodes) == 1
+    with pytest.raises(DataError, match="no table 'x'"):
+        job.table("x")
+
+
+def test_frames_of_an_empty_profile(tmp_path):
+    empty = replace(sample.profile(), tables={})
+    job = frames.Frames(empty)
+    for name in (
+        "ranks",
+        "nodes",
+        "calls",
+        "call_sites",
+        "peers",
+        "bursts",
+        "shutters",
+        "corunners",
+        "events",
+    ):
+        assert getattr(job, name).empty
