@@ -1,6 +1,6 @@
 """Every command and every Python block of the documentation runs.
 
-Before each block stands a comment. ``<!-- test [: [needs PROGRAM] [exit=any] [shorten=A:B,...]] -->`` runs it,
+Before each block stands a comment. ``<!-- test [: [needs PROGRAM] [exit=any] [shorten=A:B,...]] -->`` runs it
 in order with the other blocks of its page, in a folder that has the examples, a LAMMPS input and a profile;
 ``<!-- not tested: REASON -->`` does not. `shorten` replaces numbers of long runs by small ones.
 """
