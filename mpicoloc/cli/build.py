@@ -9,12 +9,9 @@ from __future__ import annotations
 
 import argparse
 import os
-import re
-import shlex
-import subprocess
 
 from mpicoloc import elf, paths
-from mpicoloc.errors import EnvironmentFault, UsageError
+from mpicoloc.errors import EnvironmentFault
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -25,45 +22,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Build and print the library's path."""
-    compiler = shlex.split(args.mpicc)
-    if not compiler:
-        raise UsageError("--mpicc is empty: name the mpicc of your MPI")
-    compiler[0] = elf.resolve_application(compiler[0])
-    include, abi = headers(compiler)
-    print(build(abi, include, args.to or paths.writable_lib_dir()))
+    mpicc = elf.resolve_application(args.mpicc)
+    print(build(mpicc, args.to or paths.writable_lib_dir()))
     return 0
 
 
-def headers(compiler: list[str]) -> tuple[str, str]:
-    """Folder of mpi.h and the ABI that a compiler wrapper stands for.
-
-    Raises
-    ------
-    UsageError
-        If it finds no mpi.h, or one of an unknown MPI.
-    """
-    result = subprocess.run([*compiler, "-E", "-dD", "-x", "c", "-"], input="#include <mpi.h>\n", capture_output=True,
-                            text=True, check=False)  # fmt: skip
-    place = re.search(r'^# \d+ "(/[^"]*/mpi\.h)"', result.stdout, re.MULTILINE)
-    if result.returncode != 0 or place is None:
-        raise UsageError(f"{' '.join(compiler)} finds no mpi.h: name the mpicc of an MPI library")
-    text = result.stdout
-    for mark, abi in (("OMPI_MAJOR_VERSION", "openmpi"), ("MPI_ABI_VERSION", "abi"), ("MPICH_VERSION", "mpich"),
-                      ("MVAPICH2_VERSION", "mpich"), ("I_MPI_VERSION", "mpich")):  # fmt: skip
-        if f"#define {mark}" not in text:
-            continue
-        if abi == "abi" and "#define MPICH_VERSION" in text:
-            continue
-        return os.path.dirname(place.group(1)), abi
-    raise UsageError(f"{place.group(1)} belongs to no MPI that mpicoloc knows (MPICH's ABI, Open MPI, the standard's ABI)")
-
-
-def build(abi: str, include: str, folder: str) -> str:
-    """Compile the library for `abi` into `folder`; returns its path."""
+def build(mpicc: str, folder: str) -> str:
+    """Compile the library for the MPI behind `mpicc` into `folder`; returns its path."""
     from mpicoloc.pmpi import build_shim
 
     try:
         os.makedirs(folder, exist_ok=True)
     except OSError as error:
         raise EnvironmentFault(f"{folder} cannot be made ({error.strerror}): choose another with --to") from None
-    return str(build_shim.build(abi, include, folder))
+    if not os.access(folder, os.W_OK):
+        raise EnvironmentFault(f"{folder} cannot be written: choose another with --to")
+    return str(build_shim.from_mpicc(mpicc, folder))

@@ -43,26 +43,27 @@ class Parser(argparse.ArgumentParser):
         return f" (did you mean {close[0]}?)" if close else ""
 
 
-def build_parser(verb: str | None) -> Parser:
-    """Parser for the verb called; the other verbs are only names in it."""
+def build_parser(verb: str | None) -> tuple[Parser, Parser]:
+    """The command's parser and that of the verb called; the other verbs are only names in it."""
     parser = Parser(prog="mpicoloc", description=mpicoloc.__doc__, allow_abbrev=False)
     parser.add_argument("--version", action="version", version=f"mpicoloc {mpicoloc.__version__}")
     verbs = parser.add_subparsers(dest="verb", metavar="VERB", parser_class=Parser)
+    called = parser
     for name, help_text in VERBS.items():
         if name != verb:
             verbs.add_parser(name, help=help_text, add_help=False)
             continue
         module = load_verb(name)
-        child = verbs.add_parser(
+        called = verbs.add_parser(
             name,
             help=help_text,
             description=module.__doc__,
             allow_abbrev=False,
             formatter_class=argparse.RawDescriptionHelpFormatter,
         )
-        module.add_arguments(child)
-        child.set_defaults(run=module.run)
-    return parser
+        module.add_arguments(called)
+        called.set_defaults(run=module.run)
+    return parser, called
 
 
 def load_verb(name: str) -> ModuleType:
@@ -78,9 +79,11 @@ def dispatch(argv: Sequence[str]) -> int:
         close = difflib.get_close_matches(verb, VERBS, n=1)
         hint = f" (did you mean {close[0]}?)" if close else ""
         raise UsageError(f"no verb {verb!r}{hint}; the verbs are {', '.join(VERBS)}")
-    parser = build_parser(verb)
+    parser, called = build_parser(verb)
     prepare = getattr(load_verb(verb), "prepare_argv", None) if verb else None
-    args = parser.parse_args([argv[0], *prepare(argv[1:])] if prepare else argv)
+    args, unknown = parser.parse_known_args([argv[0], *prepare(argv[1:])] if prepare else argv)
+    if unknown:
+        called.error(f"unrecognized arguments: {' '.join(unknown)}")
     if args.verb is None:
         parser.print_help()
         return 0

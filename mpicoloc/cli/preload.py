@@ -43,10 +43,9 @@ def with_sidecar(shim: str) -> str:
     folder = paths.cache_dir()
     try:
         os.makedirs(folder, exist_ok=True)
-        _copy(shim, folder)
-        keeper = os.path.join(os.path.dirname(shim), paths.KEEPER)
-        if os.path.exists(keeper):
-            _copy(keeper, folder)
+        for path in (shim, shim.removesuffix(".so") + ".calls.json", os.path.join(paths.lib_dir(), paths.KEEPER)):
+            if os.path.exists(path):
+                _copy(path, folder)
     except OSError as error:
         raise EnvironmentFault(f"{folder} cannot be written ({error.strerror}): set XDG_CACHE_HOME") from None
     _write_sidecar(folder)

@@ -12,6 +12,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from types import FrameType
@@ -134,8 +135,13 @@ def check_writable(profile: str) -> None:
         raise EnvironmentFault(f"the profile {profile} would replace a folder: name a file with --out")
     if not os.path.isdir(folder):
         raise EnvironmentFault(f"the profile's folder {folder} does not exist: create it, or choose another with --out")
-    if not os.access(folder, os.W_OK | os.X_OK):
-        raise EnvironmentFault(f"the profile's folder {folder} cannot be written: choose another with --out")
+    try:
+        # Only trying tells of read-only and remote file systems.
+        tempfile.TemporaryFile(dir=folder).close()
+    except OSError as error:
+        raise EnvironmentFault(
+            f"the profile's folder {folder} cannot be written ({error.strerror}): choose another with --out"
+        ) from None
 
 
 def _execute(command: Sequence[str], env: Mapping[str, str]) -> int:

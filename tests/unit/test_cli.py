@@ -58,7 +58,7 @@ WRONG = [
     (["preload", "--bogus"], 2, "--bogus"),
     (["build"], 2, "--mpicc"),
     (["build", "--mpicc", "/no/mpicc"], 2, "no program"),
-    (["build", "--mpicc", "cc"], 2, "finds no mpi.h"),
+    (["build", "--mpicc", "cc"], 4, "is it an MPI compiler"),
     (["check", "extra"], 2, "extra"),
     (["show"], 2, "FILE"),
     (["show", "/no/such/profile.h5"], 3, "/no/such/profile.h5"),
@@ -87,18 +87,13 @@ def test_unknown_mpi_names_the_remedy(linked, tmp_path):
         assert_one_line(mpicoloc(*argv, env=env), 4, "mpicoloc build --mpicc")
 
 
-@pytest.mark.parametrize("where", ["missing/p.h5", "."])
+@pytest.mark.parametrize("where", ["missing/p.h5", ".", "/proc/p.h5", "read-only/p.h5"])
 def test_unusable_output_path_is_refused_before_the_job(tmp_path, where):
-    (tmp_path / "p").mkdir()
-    argv = ["run", "-n", "1", "--out", tmp_path / "p" / where, sys.executable, "-c", "print('ran')"]
+    (tmp_path / "read-only").mkdir(mode=0o500)
+    if where.startswith("read-only") and os.getuid() == 0:
+        where = "/sys/p.h5"  # root may write into any folder of a disk
+    argv = ["run", "-n", "1", "--out", tmp_path / where, sys.executable, "-c", "print('ran')"]
     assert_one_line(mpicoloc(*argv), 4, "--out")
-
-
-@pytest.mark.skipif(os.getuid() == 0, reason="root may write everywhere")
-def test_unwritable_output_folder_is_refused_before_the_job(tmp_path):
-    tmp_path.chmod(0o500)
-    argv = ["run", "-n", "1", "--out", tmp_path / "p.h5", sys.executable, "-c", "print('ran')"]
-    assert_one_line(mpicoloc(*argv), 4, "cannot be written")
 
 
 @pytest.mark.parametrize("content", [b"", b"text", b"\x89HDF\r\n\x1a\n" + b"\0" * 50, b"\x89HDF\r\n\x1a\n"])
@@ -156,7 +151,7 @@ def test_version():
 def test_options_end_where_the_application_begins():
     from mpicoloc.cli import run
 
-    parser = cli.build_parser("run")
+    parser = cli.build_parser("run")[0]
     argv = run.prepare_argv(["-n", "2", "--trace", "lmp", "-in", "x", "--trace", "-n", "9", "--bogus"])
     args = parser.parse_args(["run", *argv])
     assert args.n_ranks == "2" and args.trace == str(config.TRACE_EVENTS)
