@@ -72,13 +72,13 @@ static inline void be_rank(const char *key, int rank, int n_ranks)
     mc_segment *segment = mc_own_segment();
     volatile double x = 1.0;
     while (!told_to_stop) {
-        uint64_t paused_ns = mc_thread_paused_ns;
+        uint64_t paused_ns = *(volatile uint64_t *)&mc_thread_paused_ns;
         for (int i = 0; i < 2000; i++)
             x = x * 1.0000001 + 1e-9;
-        segment->counters.n_calls++;
-        paused_ns = mc_thread_paused_ns - paused_ns;
+        __atomic_fetch_add(&segment->counters.n_calls, 1, __ATOMIC_RELAXED);
+        paused_ns = *(volatile uint64_t *)&mc_thread_paused_ns - paused_ns;
         if (paused_ns > segment->counters.n_events)
-            segment->counters.n_events = paused_ns;
+            __atomic_store_n(&segment->counters.n_events, paused_ns, __ATOMIC_RELAXED);
     }
     mc_stop(MC_RANK_FINALIZING);
     _exit(0);
