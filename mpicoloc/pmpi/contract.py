@@ -224,9 +224,12 @@ class Agent:
     def __init__(self, handle: Any) -> None:
         self._handle = handle
 
-    def step(self, max_wait_ns: int) -> int:
-        """Sleep until the next duty, at most `max_wait_ns`, and do it; the GIL is free meanwhile."""
-        return int(lib.mc_agent_step(self._handle, max_wait_ns))
+    def run(self, step_ns: int, n_steps: int) -> int:
+        """Do the agent's duties for `n_steps` steps, or until all ranks are in MPI_Finalize.
+
+        Sleeps `step_ns` at a time, with the GIL free. Returns MC_OK or a status.
+        """
+        return int(lib.mc_agent_run(self._handle, step_ns, n_steps))
 
     def ranks(self) -> tuple[int, int, int]:
         """Ranks of this job on this node: seen ever, alive, finalizing."""
@@ -241,9 +244,9 @@ class Watcher:
     def __init__(self, key: str) -> None:
         self._key = key
 
-    def step(self, max_wait_ns: int) -> int:
-        """Sleep."""
-        time.sleep(max_wait_ns * 1e-9)
+    def run(self, step_ns: int, n_steps: int) -> int:
+        """Sleep for one step, longer than an agent's because looking costs more."""
+        time.sleep(max(step_ns * 1e-9, min(step_ns * n_steps * 1e-9, 0.1)))
         return int(lib.MC_OK)
 
     def ranks(self) -> tuple[int, int, int]:

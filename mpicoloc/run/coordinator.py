@@ -2,8 +2,8 @@
 
 It sleeps until the application calls MPI_Init, gives the application a world without coordinators, runs the
 node agent while the job lives, and writes the profile while the ranks wait in MPI_Finalize. It shares the
-processors of the application: no NumPy before the end, no busy waiting ever. Whatever fails here, it still takes
-part in MPI_Finalize, because without it the application would hang there.
+processors of the application: no NumPy before the end, no busy waiting ever. Whatever fails here, it still
+takes part in MPI_Finalize, because without it the application would hang there.
 """
 
 from __future__ import annotations
@@ -25,7 +25,9 @@ if TYPE_CHECKING:
     from mpi4py import MPI
 
 STEP_NS = 25_000_000
-"""Longest sleep of the agent loop: how late the end of the job may be noticed."""
+"""Longest sleep of the agent: how late the end of the job may be noticed."""
+N_STEPS = 20
+"""Steps between two looks at signals and at the other nodes."""
 SEGMENTS_WITHIN_S = 30.0
 """Ranks without a segment so long after MPI_Init have switched mpicoloc off."""
 ALL_WITHIN_S = 5.0
@@ -51,7 +53,7 @@ def main() -> int:
     comm = mpi.COMM_WORLD.Split(1, mpi.COMM_WORLD.Get_rank())
     try:
         with _sigterm_stops():
-            _watch(key, comm)
+            _guarded(_watch, key, comm)
             _guarded(_write_profile, key, comm)
     except _Stopped:
         _leave_now()  # the launcher kills everybody: the keeper writes what there is
@@ -111,15 +113,21 @@ def _watch(key: str, comm: MPI.Comm) -> None:
     """Be the node's agent until the ranks of every node are in MPI_Finalize."""
     with contextlib.ExitStack() as stack:
         agent = _guarded(_open_agent, key, stack)
-        started_s = time.monotonic()
-        everywhere: MPI.Request | None = None
-        while everywhere is None or not everywhere.Test():
+        if agent is not None:
+            _guarded(_run_until_over, agent)
+        # Other nodes may still compute; this one's ranks are part of the job until then.
+        everywhere = comm.Ibarrier()
+        while not everywhere.Test():
             if agent is None:
                 time.sleep(STEP_NS * 1e-9)
             else:
-                agent.step(STEP_NS)
-            if everywhere is None and (agent is None or _is_over(agent, time.monotonic() - started_s)):
-                everywhere = comm.Ibarrier()
+                agent.run(STEP_NS, 1)
+
+
+def _run_until_over(agent: contract.Agent | contract.Watcher) -> None:
+    started_s = time.monotonic()
+    while not _is_over(agent, time.monotonic() - started_s):
+        agent.run(STEP_NS, N_STEPS)
 
 
 def _open_agent(key: str, stack: contextlib.ExitStack) -> contract.Agent | contract.Watcher:
