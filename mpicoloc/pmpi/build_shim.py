@@ -143,7 +143,7 @@ def build_keeper(out_dir: str | Path, csrc: str | Path | None = None) -> Path:
     folder = Path(out_dir)
     folder.mkdir(parents=True, exist_ok=True)
     program = folder / "mpicoloc-keeper"
-    needed = ("keeper.c", "segment.c", "options.c", "table.c", "proc.c")
+    needed = ("keeper.c", "board.c", "options.c", "proc.c", "segment.c", "table.c")
     files = [sources / name for name in needed if (sources / name).exists()]
     with tempfile.TemporaryDirectory() as temporary:
         _write_options(Path(temporary))

@@ -1,0 +1,335 @@
+/* mpicoloc-keeper KEY PYTHON: outlives the ranks of one job on one node. Has the profile written when all ranks wait for
+   it, has a partial one written when they vanish, and removes the job's shared memory at the end. */
+#define _GNU_SOURCE
+#include "board.h"
+#include "proc.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+extern char **environ;
+
+enum { POLL_MS = 200, BUSY_POLL_MS = 20, N_FDS_MAX = 65536 };
+
+static const uint64_t FIRST_RANK_NS = 10000000000u; /* how long to wait for a first segment */
+static const uint64_t COORDINATOR_NS = 5000000000u; /* for a coordinator to write what it can */
+static const uint64_t WRITER_NS = 60000000000u;
+
+typedef struct kept_rank {
+    mc_segment *segment;
+    int world_rank, pidfd, alive;
+} kept_rank;
+
+typedef struct keeper {
+    const char *key, *python;
+    mc_node *node;
+    int n_ranks, n_alive, n_finalizing, n_final, local_size, mode, tried;
+    uint64_t t_start;
+    kept_rank ranks[MC_N_NODE_RANKS];
+} keeper;
+
+static int path_of(char *path, const keeper *k, const char *what)
+{
+    return mc_shm_path(path, MC_PATH_LEN, k->key, what);
+}
+
+/* ---- looking ---- */
+
+static void *map_own(const char *path, size_t size_bytes)
+{
+    struct stat status;
+    void *map;
+    if (stat(path, &status) != 0 || status.st_uid != geteuid() || mc_shm_map(&map, path, size_bytes, 0) != MC_OK)
+        return NULL;
+    if (__atomic_load_n((uint32_t *)map, __ATOMIC_ACQUIRE) == MC_MAGIC && ((uint32_t *)map)[1] == MC_ABI_VERSION)
+        return map;
+    mc_shm_unmap(map, size_bytes);
+    return NULL;
+}
+
+static void add_rank(void *data, const char *name)
+{
+    keeper *k = data;
+    char path[MC_PATH_LEN], what[32], *end;
+    long world_rank = strtol(name, &end, 10);
+    if (*end || k->n_ranks == MC_N_NODE_RANKS)
+        return;
+    for (int i = 0; i < k->n_ranks; i++)
+        if (k->ranks[i].world_rank == world_rank)
+            return;
+    snprintf(what, sizeof what, "%ld.seg", world_rank);
+    mc_segment *segment = path_of(path, k, what) == MC_OK ? map_own(path, sizeof(mc_segment)) : NULL;
+    if (!segment)
+        return;
+    kept_rank *rank = &k->ranks[k->n_ranks++];
+    /* A pidfd of a pid that was reused meanwhile is refused by the start time. */
+    *rank = (kept_rank){segment, (int)world_rank, (int)syscall(SYS_pidfd_open, segment->pid, 0), 1};
+    rank->alive = mc_proc_alive(segment->pid, segment->pid_start_ticks);
+    k->local_size = segment->local_size;
+    k->mode = segment->mode;
+}
+
+static void find_ranks(keeper *k)
+{
+    char dir[MC_PATH_LEN], prefix[MC_NAME_LEN + 16];
+    if ((k->local_size && k->n_ranks >= k->local_size) || mc_shm_path(dir, sizeof dir, "", "") != MC_OK)
+        return;
+    *strrchr(dir, '/') = '\0';
+    snprintf(prefix, sizeof prefix, "mpicoloc.%s.", k->key);
+    mc_dir_scan(dir, prefix, ".seg", add_rank, k);
+}
+
+static void find_node(keeper *k)
+{
+    char path[MC_PATH_LEN];
+    if (!k->node && path_of(path, k, "node") == MC_OK)
+        k->node = map_own(path, sizeof(mc_node));
+    if (k->node)
+        k->node->keeper_pid = (int32_t)getpid();
+}
+
+static int still_alive(const kept_rank *rank)
+{
+    struct pollfd event = {rank->pidfd, POLLIN, 0};
+    if (rank->pidfd >= 0)
+        return poll(&event, 1, 0) == 0;
+    return mc_proc_alive(rank->segment->pid, rank->segment->pid_start_ticks);
+}
+
+static void look(keeper *k)
+{
+    find_ranks(k);
+    find_node(k);
+    k->n_alive = k->n_finalizing = k->n_final = 0;
+    for (int i = 0; i < k->n_ranks; i++) {
+        kept_rank *rank = &k->ranks[i];
+        int final = __atomic_load_n(&rank->segment->state, __ATOMIC_ACQUIRE) == MC_RANK_FINALIZING;
+        rank->alive = rank->alive && still_alive(rank);
+        k->n_alive += rank->alive;
+        k->n_finalizing += rank->alive && final;
+        k->n_final += final;
+    }
+}
+
+static void rest(const keeper *k)
+{
+    struct pollfd events[MC_N_NODE_RANKS];
+    nfds_t n = 0;
+    int timeout_ms = k->n_finalizing && !k->tried ? BUSY_POLL_MS : POLL_MS;
+    for (int i = 0; i < k->n_ranks; i++)
+        if (k->ranks[i].alive && k->ranks[i].pidfd >= 0)
+            events[n++] = (struct pollfd){k->ranks[i].pidfd, POLLIN, 0};
+    poll(events, n, timeout_ms);
+}
+
+/* ---- the profile ---- */
+
+static uint64_t profile_state(const keeper *k)
+{
+    return k->node ? __atomic_load_n(&k->node->profile, __ATOMIC_ACQUIRE) : MC_PROFILE_NONE;
+}
+
+/* The first rank waits on the node file, also when the agent could not make one. */
+static void make_node(keeper *k)
+{
+    char path[MC_PATH_LEN];
+    void *map;
+    if (k->node || path_of(path, k, "node") != MC_OK || mc_shm_map(&map, path, sizeof(mc_node), 1) != MC_OK)
+        return;
+    mc_node *node = map;
+    node->abi_version = MC_ABI_VERSION;
+    node->size_bytes = sizeof *node;
+    snprintf(node->key, sizeof node->key, "%s", k->key);
+    snprintf(node->meter_reason, sizeof node->meter_reason, "there was no node agent");
+    node->t_open = node->t_last = mc_clock_ns();
+    __atomic_store_n(&node->magic, MC_MAGIC, __ATOMIC_RELEASE);
+    find_node(k);
+}
+
+/* Whatever would make the writer take itself for a rank of the job. */
+static int is_of_mpi(const char *entry)
+{
+    static const char *const prefixes[] = {"LD_PRELOAD=", "OMPI_", "PMI",   "MPI_",  "MPIR_", "MPIEXEC_",
+                                           "HYDI_",       "HYDRA", "PRTE_", "OPAL_", "ORTE_", "I_MPI_", "MV2_"};
+    for (size_t i = 0; i < sizeof prefixes / sizeof *prefixes; i++)
+        if (strncmp(entry, prefixes[i], strlen(prefixes[i])) == 0)
+            return 1;
+    return 0;
+}
+
+static void clean_environment(void)
+{
+    size_t n_kept = 0;
+    for (size_t i = 0; environ[i]; i++)
+        if (!is_of_mpi(environ[i]))
+            environ[n_kept++] = environ[i];
+    environ[n_kept] = NULL;
+}
+
+static void be_writer(const keeper *k, int partial)
+{
+    char path[MC_PATH_LEN];
+    int fd = path_of(path, k, "log") == MC_OK ? open(path, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW, 0600) : -1;
+    if (fd >= 0)
+        dup2(fd, STDERR_FILENO);
+    clean_environment();
+    char *arguments[] = {(char *)k->python, "-m", "mpicoloc.run.assemble", (char *)k->key,
+                         partial ? "--partial" : NULL, NULL};
+    execvp(k->python, arguments);
+    dprintf(STDERR_FILENO, "cannot run %s: %s\n", k->python, strerror(errno));
+    _exit(127);
+}
+
+static int wait_writer(pid_t pid)
+{
+    int status;
+    uint64_t end = mc_clock_ns() + WRITER_NS;
+    while (mc_clock_ns() < end) {
+        pid_t ended = waitpid(pid, &status, WNOHANG);
+        if (ended == pid)
+            return WIFEXITED(status) && WEXITSTATUS(status) == 0;
+        if (ended < 0 && errno != EINTR)
+            return 0;
+        poll(NULL, 0, BUSY_POLL_MS / 4);
+    }
+    kill(pid, SIGKILL);
+    waitpid(pid, &status, 0);
+    return 0;
+}
+
+static void write_profile(keeper *k, int partial)
+{
+    k->tried = 1;
+    make_node(k);
+    pid_t pid = fork();
+    if (pid == 0)
+        be_writer(k, partial);
+    int ok = pid > 0 && wait_writer(pid);
+    uint64_t none = MC_PROFILE_NONE;
+    if (k->node)
+        __atomic_compare_exchange_n(&k->node->profile, &none, ok ? MC_PROFILE_WRITTEN : MC_PROFILE_FAILED, 0,
+                                    __ATOMIC_ACQ_REL, __ATOMIC_RELAXED);
+}
+
+/* Every rank that still lives waits in MPI_Finalize, and all that were to come have come. */
+static int all_wait(const keeper *k)
+{
+    return k->n_alive && k->n_finalizing == k->n_alive && k->n_ranks >= k->local_size;
+}
+
+static void wait_coordinator(keeper *k)
+{
+    uint64_t end = mc_clock_ns() + COORDINATOR_NS;
+    mc_proc_stat stat;
+    while (k->mode == MC_MODE_WRAP && k->node && profile_state(k) == MC_PROFILE_NONE && mc_clock_ns() < end &&
+           mc_proc_read_stat(&stat, k->node->agent_pid, 0) == MC_OK && stat.state != 'Z')
+        poll(NULL, 0, BUSY_POLL_MS);
+}
+
+static void watch(keeper *k)
+{
+    for (;;) {
+        look(k);
+        if (k->n_ranks == 0 && mc_clock_ns() > k->t_start + FIRST_RANK_NS)
+            return;
+        if (k->n_ranks && k->n_alive == 0)
+            break;
+        if (!k->tried && k->mode == MC_MODE_PRELOAD && all_wait(k) && profile_state(k) == MC_PROFILE_NONE)
+            write_profile(k, k->n_final < k->local_size);
+        rest(k);
+    }
+    wait_coordinator(k);
+    if (!k->tried && profile_state(k) == MC_PROFILE_NONE)
+        write_profile(k, k->n_final < k->local_size);
+}
+
+/* ---- beginning and end ---- */
+
+static void remove_segment(void *data, const char *name)
+{
+    char path[MC_PATH_LEN], what[64];
+    snprintf(what, sizeof what, "%.32s.seg", name);
+    if (strspn(name, "0123456789") == strlen(name) && path_of(path, data, what) == MC_OK)
+        unlink(path);
+}
+
+static void remove_files(keeper *k)
+{
+    char path[MC_PATH_LEN], prefix[MC_NAME_LEN + 16];
+    static const char *const whats[] = {"node", "log"};
+    for (size_t i = 0; i < sizeof whats / sizeof *whats; i++)
+        if (path_of(path, k, whats[i]) == MC_OK)
+            unlink(path);
+    if (mc_shm_path(path, sizeof path, "", "") == MC_OK) {
+        *strrchr(path, '/') = '\0';
+        snprintf(prefix, sizeof prefix, "mpicoloc.%s.", k->key);
+        mc_dir_scan(path, prefix, ".seg", remove_segment, k);
+    }
+}
+
+static void leave_board(void)
+{
+    char path[MC_PATH_LEN];
+    mc_board *board;
+    if (mc_shm_path(path, sizeof path, "board", "") != MC_OK || access(path, F_OK) != 0 ||
+        mc_board_open(&board) != MC_OK)
+        return;
+    mc_board_remove_if_empty(board); /* reaps first */
+    mc_board_unmap(board);
+}
+
+static void close_all(void)
+{
+    /* close_range is younger than the oldest C library that we serve. */
+    if (syscall(SYS_close_range, 3, ~0u, 0) != 0)
+        for (int fd = 3; fd < N_FDS_MAX; fd++)
+            close(fd);
+    int fd = open("/dev/null", O_RDWR);
+    for (int i = 0; fd >= 0 && i < 3; i++)
+        dup2(fd, i);
+    if (fd > 2)
+        close(fd);
+}
+
+/* The one who started us waits for the first process only; the second is nobody's child. */
+static int detach(void)
+{
+    pid_t pid = fork();
+    if (pid != 0)
+        return pid < 0 ? 4 : 0;
+    setsid();
+    signal(SIGHUP, SIG_IGN);
+    signal(SIGINT, SIG_IGN);
+    signal(SIGPIPE, SIG_IGN);
+    close_all();
+    return -1;
+}
+
+int main(int argc, char **argv)
+{
+    static keeper k;
+    if (argc != 3) {
+        fprintf(stderr, "usage: mpicoloc-keeper KEY PYTHON (started by mpicoloc's library, not by people)\n");
+        return 2;
+    }
+    int status = detach();
+    if (status >= 0)
+        return status;
+    k.key = argv[1];
+    k.python = argv[2];
+    k.t_start = mc_clock_ns();
+    watch(&k);
+    remove_files(&k);
+    leave_board();
+    return 0;
+}

@@ -1,0 +1,177 @@
+/* Start the keeper from the node's first rank, and wait for the profile that it has written. */
+#define _GNU_SOURCE
+#include "hooks.h"
+#include "proc.h"
+
+#include <dlfcn.h>
+#include <errno.h>
+#include <signal.h>
+#include <spawn.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+extern char **environ;
+
+static const uint64_t WAIT_PROFILE_NS = 30000000000u, WAIT_KEEPER_NS = 5000000000u, NAP_NS = 2000000u;
+
+static int keeper_started;
+
+static int own_folder(char *folder, size_t size)
+{
+    Dl_info info;
+    if (!dladdr((void *)(uintptr_t)mc_keeper_start, &info) || !info.dli_fname)
+        return MC_E_GONE;
+    char *full = realpath(info.dli_fname, NULL);
+    char *slash = full ? strrchr(full, '/') : NULL;
+    int n = slash ? snprintf(folder, size, "%.*s", (int)(slash - full), full) : -1;
+    free(full);
+    return n > 0 && (size_t)n < size ? MC_OK : MC_E_GONE;
+}
+
+static int first_line(char *line, size_t size, const char *path)
+{
+    FILE *file = fopen(path, "re");
+    int ok = file && fgets(line, (int)size, file);
+    if (file)
+        fclose(file);
+    if (ok)
+        line[strcspn(line, "\r\n")] = '\0';
+    return ok && *line;
+}
+
+/* <prefix>/lib/python3.X/site-packages/... -> <prefix>/bin/python3 */
+static int prefix_python(char *python, size_t size, const char *folder)
+{
+    const char *lib = strstr(folder, "/lib/python3"), *next = lib;
+    while (next && (next = strstr(next + 1, "/lib/python3")))
+        lib = next;
+    if (!lib)
+        return 0;
+    int n = snprintf(python, size, "%.*s/bin/python3", (int)(lib - folder), folder);
+    return n > 0 && (size_t)n < size && access(python, X_OK) == 0;
+}
+
+static void find_python(char *python, size_t size, const char *folder)
+{
+    char path[MC_PATH_LEN + 16];
+    const char *told = getenv("MPICOLOC_PYTHON");
+    snprintf(path, sizeof path, "%s/python", folder);
+    if (told && *told)
+        snprintf(python, size, "%s", told);
+    else if (!first_line(python, size, path) && !prefix_python(python, size, folder))
+        snprintf(python, size, "python3");
+}
+
+static int is_preload(const char *entry)
+{
+    return strncmp(entry, "LD_PRELOAD=", 11) == 0;
+}
+
+/* The environment without LD_PRELOAD: the keeper is no MPI program. */
+static char **plain_environment(void)
+{
+    size_t n = 0, n_kept = 0;
+    while (environ[n])
+        n++;
+    char **copy = calloc(n + 1, sizeof *copy);
+    for (size_t i = 0; copy && i < n; i++)
+        if (!is_preload(environ[i]))
+            copy[n_kept++] = environ[i];
+    return copy;
+}
+
+static int spawn_keeper(const char *program, const char *key, const char *python)
+{
+    char *arguments[] = {(char *)program, (char *)key, (char *)python, NULL}, **environment = plain_environment();
+    posix_spawnattr_t attributes;
+    sigset_t all, none;
+    pid_t pid;
+    sigfillset(&all);
+    sigemptyset(&none);
+    posix_spawnattr_init(&attributes);
+    posix_spawnattr_setsigdefault(&attributes, &all);
+    posix_spawnattr_setsigmask(&attributes, &none);
+    posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGDEF | POSIX_SPAWN_SETSIGMASK);
+    int error = environment ? posix_spawn(&pid, program, NULL, &attributes, arguments, environment) : ENOMEM;
+    posix_spawnattr_destroy(&attributes);
+    free(environment);
+    if (error)
+        return MC_E_GONE;
+    /* What was spawned forks the keeper and ends at once, so the application never sees a child of ours in wait(). */
+    int status = 0;
+    while (waitpid(pid, &status, 0) < 0)
+        if (errno != EINTR)
+            return MC_OK; /* the application reaped it, or asked that nothing be kept: it ran all the same */
+    return WIFEXITED(status) && WEXITSTATUS(status) == 0 ? MC_OK : MC_E_GONE;
+}
+
+int mc_keeper_start(const char *key)
+{
+    char folder[MC_PATH_LEN] = "?", program[MC_PATH_LEN + 32], python[MC_PATH_LEN];
+    int status = own_folder(folder, sizeof folder);
+    if (status == MC_OK) {
+        snprintf(program, sizeof program, "%s/mpicoloc-keeper", folder);
+        find_python(python, sizeof python, folder);
+        status = spawn_keeper(program, key, python);
+    }
+    if (status != MC_OK)
+        fprintf(stderr, "mpicoloc: cannot start %s/mpicoloc-keeper, so no profile will be written: reinstall mpicoloc\n",
+                folder);
+    keeper_started = status == MC_OK;
+    return status;
+}
+
+static int keeper_gone(const mc_node *node, uint64_t waited_ns)
+{
+    int pid = __atomic_load_n(&node->keeper_pid, __ATOMIC_ACQUIRE);
+    return pid ? kill(pid, 0) != 0 && errno == ESRCH : waited_ns > WAIT_KEEPER_NS;
+}
+
+/* What the profile writer had to say, from the file that the keeper gave it as stderr. */
+static void print_complaint(const char *key)
+{
+    char path[MC_PATH_LEN], line[MC_TEXT_LEN], last[MC_TEXT_LEN] = "no reason given";
+    FILE *file = mc_shm_path(path, sizeof path, key, "log") == MC_OK ? fopen(path, "re") : NULL;
+    while (file && fgets(line, sizeof line, file))
+        if (line[strspn(line, " \r\n")])
+            memcpy(last, line, sizeof last);
+    if (file)
+        fclose(file);
+    last[strcspn(last, "\r\n")] = '\0';
+    fprintf(stderr, "mpicoloc: no profile was written: %s\n", last);
+}
+
+static mc_node *map_node(const char *key)
+{
+    char path[MC_PATH_LEN];
+    void *map = NULL;
+    if (mc_shm_path(path, sizeof path, key, "node") != MC_OK || mc_shm_map(&map, path, sizeof(mc_node), 0) != MC_OK)
+        return NULL;
+    return map;
+}
+
+void mc_keeper_wait_profile(const char *key)
+{
+    if (!keeper_started)
+        return;
+    mc_node *node = NULL;
+    uint64_t t0 = mc_clock_ns(), waited_ns = 0, profile = MC_PROFILE_NONE;
+    struct timespec nap = {0, (long)NAP_NS};
+    while (waited_ns < WAIT_PROFILE_NS && profile == MC_PROFILE_NONE) {
+        if (!node)
+            node = map_node(key);
+        profile = node ? __atomic_load_n(&node->profile, __ATOMIC_ACQUIRE) : MC_PROFILE_NONE;
+        if (profile == MC_PROFILE_NONE && (node ? keeper_gone(node, waited_ns) : waited_ns > WAIT_KEEPER_NS))
+            break;
+        if (profile == MC_PROFILE_NONE)
+            nanosleep(&nap, NULL);
+        waited_ns = mc_clock_ns() - t0;
+    }
+    if (profile != MC_PROFILE_WRITTEN)
+        print_complaint(key);
+    mc_shm_unmap(node, sizeof(mc_node));
+}
