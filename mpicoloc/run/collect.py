@@ -126,10 +126,15 @@ def _read_rank(path: str, modules: list[str], notes: list[str]) -> _Rank | None:
 
 def _read_node(path: str, notes: list[str]) -> np.void | None:
     try:
-        return contract.map_file(path)
+        node = contract.map_file(path)
     except (DataError, OSError) as error:
         notes.append(f"no node agent watched this job: {error}")
         return None
+    reason = _text(node["meter_reason"])
+    if node["meter"] == contract.MC_METER_NONE and reason.startswith("the board"):
+        notes.append(f"the node agent was blind to other jobs: {reason}")
+        return None
+    return node
 
 
 def _text(cell: Any) -> str:
@@ -212,11 +217,11 @@ def _ranks_table(ranks: Sequence[_Rank], node: np.void | None) -> Table:
 
 
 def _nodes_table(first: np.void, node: np.void | None) -> Table:
-    columns: dict[str, list[Any]] = {"hostname": [bytes(first["hostname"])]}
+    """One row, or none if nobody watched: an empty row would say that the job never had company."""
     if node is None:
-        columns |= {"meter": [b"none"], "meter_reason": [b"no node agent watched this job"]}
-        return table("nodes", columns)
-    columns |= {
+        return table("nodes")
+    columns: dict[str, list[Any]] = {
+        "hostname": [bytes(first["hostname"])],
         "meter": [_METERS.get(int(node["meter"]), "none").encode()],
         "meter_reason": [bytes(node["meter_reason"])],
         "watched_s": [(int(node["t_last"]) - int(node["t_open"])) * 1e-9],

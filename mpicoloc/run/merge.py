@@ -62,13 +62,15 @@ def merge(parts: Sequence[NodePart], partial: bool = False) -> Profile:
 def _joined(name: str, parts: Sequence[NodePart]) -> Table:
     """The parts' tables below each other, with row numbers of nodes and modules as in the whole."""
     pieces = []
-    n_modules = 0
-    for i_node, part in enumerate(parts):
+    n_nodes = n_modules = 0
+    for part in parts:
         piece = part.tables[name].copy()
-        if "i_node" in piece.dtype.names:
-            piece["i_node"] = i_node
-        if "i_module" in piece.dtype.names:
+        columns = piece.dtype.names or ()
+        if "i_node" in columns:
+            piece["i_node"] = n_nodes if len(part.tables["nodes"]) else -1
+        if "i_module" in columns:
             piece["i_module"][piece["i_module"] >= 0] += n_modules
+        n_nodes += len(part.tables["nodes"])
         n_modules += len(part.tables["modules"])
         pieces.append(piece)
     return np.concatenate(pieces) if pieces else table(name)

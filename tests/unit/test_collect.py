@@ -1,0 +1,238 @@
+"""From files in shared memory to a profile, with files made by hand."""
+
+import os
+
+import numpy as np
+import pytest
+
+from mpicoloc.errors import DataError
+from mpicoloc.pmpi import contract
+from mpicoloc.run import assemble, calls
+from mpicoloc.run.collect import collect, pack, unpack
+from mpicoloc.run.merge import merge
+
+S = 1_000_000_000
+KEY = "testkey"
+NAMES = ["", "MPI_Allreduce", "MPI_Recv", "MPI_Send"]
+
+
+@pytest.fixture(autouse=True)
+def shared_memory(monkeypatch, tmp_path):
+    shm = tmp_path / "shm"
+    shm.mkdir()
+    monkeypatch.setenv("MPICOLOC_SHM_DIR", str(shm))
+    for name in ("SLURM_CPUS_PER_TASK", "OMP_NUM_THREADS", "MPICOLOC_RATE_SU", "MPICOLOC_PRICING"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(calls, "names", lambda shim, notes: dict(enumerate(NAMES)))
+    return shm
+
+
+def header(record):
+    record["magic"], record["abi_version"] = contract.MC_MAGIC, contract.MC_ABI_VERSION
+    record["key"] = KEY.encode()
+    return record
+
+
+def lane(n=10, sent=80, received=80):
+    """A thread that made n sends, n receives and n reductions."""
+    new = np.zeros((), contract.dtype("mc_lane"))
+    new["owner_tid"] = 1
+    for row, call, n_bytes in ((5, 1, 16 * n), (6, 2, received), (7, 3, sent)):
+        new["sites"][row] = (row, call, 0, 0x100 * row, n, n_bytes, S // 10, S // 100)
+    for name, value in (("n_calls", 3 * n), ("mpi_ns", S), ("comp_ns", 3 * S)):
+        new["counters"][name] = value
+    new["counters"]["sent_bytes"] = sent + 8 * n
+    new["counters"]["recv_bytes"] = received + 8 * n
+    new["peers"][3] = (9, 1, 4, n, sent)
+    cycle = new["cycles"][2]
+    cycle["key"], cycle["from"], cycle["to"] = 1, 5, 6
+    cycle["corun"][3] = (2 * S, S // 2, n)
+    cycle["alone"] = (S, S // 2, n)
+    return new
+
+
+def write_rank(rank, n_ranks=2, state=None, lanes=(), **fields):
+    segment = header(np.zeros(1, contract.dtype("mc_segment"))[0])
+    segment["world_rank"], segment["world_size"], segment["local_rank"] = rank, n_ranks, rank
+    segment["n_nodes"], segment["n_cores"], segment["mode"] = 1, 2, contract.MC_MODE_WRAP
+    segment["cpu_mask"][0] = 0b11
+    segment["state"] = contract.MC_RANK_FINALIZING if state is None else state
+    segment["t_init"], segment["t_finalize"] = 10 * S, 14 * S
+    segment["job_id"], segment["command"] = b"job", b"app -x"
+    segment["mpi_library"] = b"Open MPI v4"
+    segment["n_modules"] = 1
+    segment["modules"]["path"][0] = b"/bin/app"
+    segment["out_path"] = fields.pop("out_path", b"/nowhere/mpicoloc-job.h5")
+    for name, value in fields.items():
+        segment[name] = value
+    for i, one in enumerate(lanes or (lane(),)):
+        segment["lanes"][i] = one
+    path = contract.shm_path(KEY, f"{rank}.seg")
+    with open(path, "wb") as file:
+        file.write(segment.tobytes())
+    return path
+
+
+def write_node(**fields):
+    node = header(np.zeros(1, contract.dtype("mc_node"))[0])
+    node["meter"], node["t_open"], node["t_last"] = contract.MC_METER_BURST, 10 * S, 15 * S
+    node["n_corunners"], node["shared_ns"] = 1, 3 * S
+    node["corunners"][0] = (b"other", 1, 11 * S, 14 * S)
+    node["n_shutters"] = 2
+    node["shutters"]["t0"][:2] = 12 * S, 13 * S
+    node["shutters"]["verdict"][:2] = contract.MC_VERDICT_VALID, contract.MC_VERDICT_MOVED
+    for name, value in fields.items():
+        node[name] = value
+    with open(contract.shm_path(KEY, "node"), "wb") as file:
+        file.write(node.tobytes())
+
+
+def test_a_whole_job(shared_memory):
+    write_node()
+    for rank in (0, 1):
+        write_rank(rank)
+    profile = merge([collect(KEY)])
+    assert not profile.partial
+    assert (profile.job.id, profile.job.n_ranks, profile.job.n_cores, profile.job.mode) == (
+        "job",
+        2,
+        2,
+        "wrap",
+    )
+    assert profile.job.wall_s == pytest.approx(4.0)
+    assert profile.mpi.n_calls == 60
+    assert profile.mpi.time_frac == pytest.approx(0.25)
+    sites = profile.tables["call_sites"]
+    assert set(sites["call"]) == {b"MPI_Allreduce", b"MPI_Recv", b"MPI_Send"}
+    assert set(profile.tables["modules"]["path"][sites["i_module"]]) == {b"/bin/app"}
+    assert profile.tables["cycles"]["comp_ns"].sum() == 2 * 3 * S
+    assert profile.tables["corunners"]["overlap_s"] == pytest.approx(3.0)
+    assert (profile.interference.n_taken, profile.interference.n_used) == (2, 1)
+    assert profile.price.runtime_su == pytest.approx(2 * 4 / 3600)
+
+
+def test_received_bytes_are_those_sent_not_those_posted():
+    for rank in (0, 1):
+        write_rank(rank, lanes=[lane(n=10, sent=80, received=8000)])
+    assert merge([collect(KEY)]).mpi.recv_bytes == 2 * (80 + 8 * 10)
+
+
+def test_threads_add_up():
+    write_rank(0, n_ranks=1, lanes=[lane(n=10), lane(n=5)])
+    profile = merge([collect(KEY)])
+    assert profile.tables["ranks"]["n_calls"] == 45
+    assert set(profile.tables["call_sites"]["lane"]) == {0, 1}
+
+
+def test_a_killed_rank_makes_the_profile_partial():
+    write_node()
+    write_rank(0)
+    write_rank(1, state=contract.MC_RANK_RUNNING, t_finalize=0, pid=0)
+    profile = merge([collect(KEY)])
+    assert profile.partial
+    assert profile.tables["ranks"]["state"].tolist() == [b"finalized", b"lost"]
+    assert profile.tables["ranks"]["wall_s"][1] == pytest.approx(5.0)  # the agent saw it last then
+    assert any("MPI_Finalize: 1" in note for note in profile.notes)
+
+
+def test_a_missing_rank_and_node_file_are_noted():
+    write_rank(0, n_ranks=3)
+    profile = merge([collect(KEY)])
+    assert profile.partial
+    assert profile.interference.slowdown is None
+    assert any("1 of 3 ranks" in note for note in profile.notes)
+    assert any("no node agent" in note for note in profile.notes)
+
+
+def test_a_damaged_segment_does_not_cost_the_others(shared_memory):
+    write_rank(0)
+    (shared_memory / f"mpicoloc.{KEY}.1.seg").write_bytes(b"x" * 100)
+    profile = merge([collect(KEY)])
+    assert len(profile.tables["ranks"]) == 1
+    assert any("cut short" in note for note in profile.notes)
+
+
+def test_nothing_there():
+    with pytest.raises(DataError, match=KEY):
+        collect(KEY)
+
+
+def test_parts_travel_between_nodes():
+    write_node()
+    for rank in (0, 1):
+        write_rank(rank)
+    part = collect(KEY)
+    again = unpack(pack(part))
+    assert again.facts == part.facts
+    for name, array in part.tables.items():
+        assert np.array_equal(again.tables[name], array)
+
+
+def test_nodes_are_put_below_each_other():
+    write_node()
+    for rank in (0, 1):
+        write_rank(rank, n_ranks=4, n_nodes=2)
+    part = collect(KEY)
+    profile = merge([part, part])
+    assert profile.tables["nodes"].shape == (2,)
+    assert profile.tables["shutters"]["i_node"].tolist() == [0, 0, 1, 1]
+    assert profile.tables["call_sites"]["i_module"].max() == 1
+    assert profile.job.n_cores == 4
+
+
+def test_cores_are_those_the_job_was_given(monkeypatch):
+    write_rank(0, n_ranks=1)
+    assert collect(KEY).facts["n_cores"] == 1
+    monkeypatch.setenv("OMP_NUM_THREADS", "8")
+    assert collect(KEY).facts["n_cores"] == 2  # no more than its ranks may use
+
+
+def test_trace_comes_in_time_order():
+    path = write_rank(0, n_ranks=1, n_events_max=4)
+    events = np.zeros(4, contract.dtype("mc_event"))
+    events["t_ns"], events["call"] = [30, 0, 10, 20], 3
+    with open(path, "ab") as file:
+        file.write(events.tobytes())
+    table = merge([collect(KEY)]).tables["events"]
+    assert table["t_ns"].tolist() == [10, 20, 30]
+    assert set(table["call"]) == {b"MPI_Send"}
+
+
+def test_same_job_same_interval():
+    write_node()
+    write_rank(0, n_ranks=1)
+    part = collect(KEY)
+    assert merge([part]).interference == merge([part]).interference
+
+
+def test_a_bad_price_option_costs_no_profile(monkeypatch):
+    write_rank(0, n_ranks=1)
+    monkeypatch.setenv("MPICOLOC_RATE_SU", "cheap")
+    monkeypatch.setenv("MPICOLOC_PRICING", "barter")
+    profile = merge([collect(KEY)])
+    assert (profile.price.rate_su, profile.price.pricing) == (1.0, "fair")
+    assert sum("taken" in note for note in profile.notes) == 2
+
+
+def test_assemble_writes_where_the_job_said(tmp_path):
+    out = tmp_path / "here.h5"
+    write_node()
+    write_rank(0, n_ranks=1, out_path=os.fsencode(out))
+    assert assemble.main([KEY]) == 0
+    assert out.exists()
+    assert contract.map_file(contract.shm_path(KEY, "node"))["profile"] == contract.MC_PROFILE_WRITTEN
+
+
+def test_assemble_falls_back_to_the_temporary_folder(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    write_node()
+    write_rank(0, n_ranks=1, out_path=b"/proc/nowhere/p.h5")
+    assert assemble.main([KEY, "--partial"]) == 4
+    assert (tmp_path / "p.h5").exists()
+    assert str(tmp_path / "p.h5") in capsys.readouterr().err
+    assert contract.map_file(contract.shm_path(KEY, "node"))["profile"] == contract.MC_PROFILE_FAILED
+
+
+def test_assemble_without_data_says_so(capsys):
+    assert assemble.main(["nokey"]) == 3
+    assert "nokey" in capsys.readouterr().err
