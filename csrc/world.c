@@ -92,12 +92,10 @@ static int have_all(void)
 
 static void start_node(int is_wrapped)
 {
-    int status = mc_keeper_start(key);
-    if (status != MC_OK)
-        mc_disable("the keeper cannot be started", status);
+    mc_keeper_start(key); /* says so itself when it fails; the coordinator can still write the profile */
     if (is_wrapped && env_is_one("MPICOLOC_COORDINATOR"))
         return;
-    status = mc_agent_thread_start(key, job_id);
+    int status = mc_agent_thread_start(key, job_id);
     has_agent_thread = status == MC_OK;
     if (status != MC_OK)
         mc_disable("the node agent cannot be started", status);
