@@ -45,12 +45,13 @@ def main() -> int:
         print("mpicoloc: the coordinator is started by `python -m mpicoloc.wrap` only", file=sys.stderr)
         return 2
     mpi = _load_mpi()
-    if not siblings.wait_for_init(
-        key, contract.shm_path(key, "init"), int(os.environ.get(config.SIBLINGS_ENV, "0"))
-    ):
+    announcement = contract.shm_path(key, "init")
+    if not siblings.wait_for_init(key, announcement, _n_ranks()):
         return 0
     mpi.Init_thread(mpi.THREAD_FUNNELED)
     comm = mpi.COMM_WORLD.Split(1, mpi.COMM_WORLD.Get_rank())
+    with contextlib.suppress(OSError):
+        os.unlink(announcement)  # not before: every rank makes it
     try:
         with _sigterm_stops():
             _guarded(_watch, key, comm)
@@ -61,6 +62,11 @@ def main() -> int:
     comm.Free()
     mpi.Finalize()
     return 0
+
+
+def _n_ranks() -> int:
+    """Ranks of the application on this node."""
+    return int(os.environ.get(config.SIBLINGS_ENV, "0"))
 
 
 def _load_mpi() -> Any:
@@ -151,7 +157,7 @@ def _wait_for_segments(key: str) -> str:
 
 def _is_over(agent: contract.Agent | contract.Watcher, age_s: float) -> bool:
     n_seen, n_alive, n_finalizing = agent.ranks()
-    if n_seen < int(os.environ.get(config.SIBLINGS_ENV, "0")) and age_s < ALL_WITHIN_S:
+    if n_seen < _n_ranks() and age_s < ALL_WITHIN_S:
         return False
     return n_seen > 0 and n_finalizing >= n_alive
 

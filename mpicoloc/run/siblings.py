@@ -29,7 +29,7 @@ def wait_for_init(
     key : str
         Names the job.
     announcement : str
-        The file that a rank makes when it begins MPI_Init; it is removed here.
+        The file that a rank makes when it begins MPI_Init.
     n_ranks : int
         Ranks of the application on this node.
     clock, sleep : callable
@@ -55,10 +55,6 @@ def wait_for_init(
             if now_s - gone_since_s >= GONE_FOR_S or os.getppid() != parent:
                 return False
         sleep(POLL_S)
-    try:
-        os.unlink(announcement)
-    except FileNotFoundError:
-        return True
     return True
 
 
