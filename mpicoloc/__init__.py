@@ -1,3 +1,20 @@
 """mpicoloc: how much do MPI jobs that share a node slow each other down, and what is the fair price?"""
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import os
+
+    from mpicoloc.store.frames import Frames
+
 __version__ = "0.1.0"
+
+
+def open(path: str | os.PathLike[str]) -> Frames:
+    """Read a profile: its tables as pandas frames, its facts as ``.profile``."""
+    # `wrap` imports this package on every rank, where pandas has no place.
+    from mpicoloc.store.frames import open_profile
+
+    return open_profile(path)

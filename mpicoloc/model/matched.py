@@ -136,8 +136,12 @@ def _starts(kinds: Table, n_total: Array, n_solo: Array) -> Array:
     return arrived[from_site] * share[:, None]
 
 
-def slowdown_of(cells: Cells, own: NDArray[np.bool_], window_s: float) -> Array:
-    """T_co/T_solo of each replicate; `own` marks the kinds with a slowdown of their own."""
+def slowdown_of(cells: Cells, own: NDArray[np.bool_], corun_total_s: Array, window_s: float) -> Array:
+    """T_co/T_solo of each replicate.
+
+    `own` marks the kinds with a slowdown of their own. `corun_total_s`, how long each kind ran co-run, is
+    known, not sampled, and so the same for every replicate.
+    """
     with np.errstate(divide="ignore", invalid="ignore"):
         corun_s = np.where(cells.n_corun > 0, cells.x_corun / cells.n_corun, 0.0)
     known = cells.n_corun > 0
@@ -145,15 +149,15 @@ def slowdown_of(cells: Cells, own: NDArray[np.bool_], window_s: float) -> Array:
     spent = np.where(known, cells.x_solo, 0.0) - edge_correction(cells, known, corun_s, window_s)
     alone = own & (cells.n_solo > 0) & (spent > 0) & known
     with np.errstate(divide="ignore", invalid="ignore"):
-        solo_s = np.where(alone, cells.x_corun * spent / work, 0.0).sum(axis=-1)
-    corun_total = np.where(alone, cells.x_corun, 0.0).sum(axis=-1)
+        solo_s = np.where(alone, corun_total_s * spent / work, 0.0).sum(axis=-1)
+    corun_s_used = np.where(alone, corun_total_s, 0.0).sum(axis=-1)
     rest = known & ~alone
-    sums = {"n": cells.n_solo, "x": cells.x_corun, "work": work, "spent": spent}
+    sums = {"n": cells.n_solo, "x": corun_total_s, "work": work, "spent": spent}
     pool = {name: np.where(rest, array, 0.0).sum(axis=-1) for name, array in sums.items()}
     use = (pool["n"] >= MIN_POOL) & (pool["spent"] > 0)
     solo_s += np.where(use, pool["x"] * pool["spent"] / np.where(use, pool["work"], 1.0), 0.0)
-    corun_total += np.where(use, pool["x"], 0.0)
-    result: Array = corun_total / solo_s
+    corun_s_used += np.where(use, pool["x"], 0.0)
+    result: Array = corun_s_used / solo_s
     return result
 
 
@@ -180,15 +184,16 @@ def _interval(
     used = cells.x_solo.sum(axis=0) + cells.x_corun.sum(axis=0) > 0
     groups = Cells(*(getattr(cells, name)[:, used] for name in vars(cells)))
     n_groups = int(used.sum())
+    total_s = groups.x_corun.sum(axis=1)
     everything = groups.weighted(np.ones((1, n_groups)))
-    value = float(slowdown_of(everything, own, window_s)[0])
-    uncorrected = float(slowdown_of(everything, own, 0.0)[0])
-    jackknife = np.log(slowdown_of(groups.weighted(1.0 - np.eye(n_groups)), own, window_s))
+    value = float(slowdown_of(everything, own, total_s, window_s)[0])
+    uncorrected = float(slowdown_of(everything, own, total_s, 0.0)[0])
+    jackknife = np.log(slowdown_of(groups.weighted(1.0 - np.eye(n_groups)), own, total_s, window_s))
     error = float(np.sqrt((n_groups - 1) / n_groups * ((jackknife - jackknife.mean()) ** 2).sum()))
     below = above = T_QUANTILE * error
     if len(own) * N_REPLICATES <= _MAX_BOOTSTRAP_CELLS:
         weights = rng.multinomial(n_groups, np.full(n_groups, 1 / n_groups), N_REPLICATES).astype(float)
-        replicates = np.log(slowdown_of(groups.weighted(weights), own, window_s)) - np.log(value)
+        replicates = np.log(slowdown_of(groups.weighted(weights), own, total_s, window_s)) - np.log(value)
         ends = np.quantile(replicates[np.isfinite(replicates)], [0.025, 0.975])
         below, above = max(below, -float(ends[0])), max(above, float(ends[1]))
     model = 2 * np.hypot(MODEL_ERROR, EDGE_ERROR * abs(np.log(value / uncorrected)))

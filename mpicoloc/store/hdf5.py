@@ -1,4 +1,4 @@
-"""One profile, one HDF5 file. Layout: docs/reference/profile.md.
+"""One profile, one HDF5 file. Columns: mpicoloc/core/tables.py.
 
 Facts are attributes of groups, tables are compound datasets, and every number says its unit beside it, so
 that the file reads without mpicoloc: h5dump, h5py, ``pandas.DataFrame(file["call_sites"][()])``.

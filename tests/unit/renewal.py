@@ -36,7 +36,8 @@ def simulate(
 
     cv: relative spread of a cycle's solo duration (gamma distributed). slice_s: the co-runner takes the
     processor for whole slices of this length, instead of slowing evenly. jitter: part of the period by
-    which a window may come late; without it, cycles whose length divides the period would meet the grid always in the same place.
+    which a window may come late; without it, cycles whose length divides the period would meet the grid
+    always in the same place.
     """
     solo_s, slowdown = np.asarray(solo_s, float), np.asarray(slowdown, float)
     order = np.arange(len(solo_s)) if pattern is None else np.asarray(pattern)

@@ -19,25 +19,26 @@ def estimate(run, seed=0) -> Matched:
     return matched(run.cycles, n_windows=run.n_windows, window_s=run.window_s, rng=rng(seed))
 
 
-# name: job, largest mean error, share of intervals that must hold the truth
+PHASES = [0] * 1000 + [1] * 1000
+# name: job, largest mean error
 CASES = {
-    "short bursts": ({"solo_s": [1e-4, 3e-4, 5e-5], "slowdown": [1.8, 2.2, 1.2], "cv": 0.5}, 0.01, 0.85),
-    "not slowed": ({"solo_s": [1e-3, 3e-4, 5e-5], "slowdown": [1, 1, 1], "cv": 0.3}, 0.01, 0.85),
-    "time-sliced": ({"solo_s": [1e-4, 3e-4, 5e-5], "slowdown": [2, 2, 2], "slice_s": 3e-3}, 0.01, 0.85),
-    "as long as a window": ({"solo_s": [3e-3, 3e-3], "slowdown": [1, 4], "cv": 0.1}, 0.01, 0.85),
-    "of random length": ({"solo_s": [3e-3, 3e-3], "slowdown": [1, 4], "cv": 1.0}, 0.03, 0.85),
+    "short bursts": ({"solo_s": [1e-4, 3e-4, 5e-5], "slowdown": [1.8, 2.2, 1.2], "cv": 0.5}, 0.01),
+    "not slowed": ({"solo_s": [1e-3, 3e-4, 5e-5], "slowdown": [1, 1, 1], "cv": 0.3}, 0.01),
+    "time-sliced": ({"solo_s": [1e-4, 3e-4, 5e-5], "slowdown": [2, 2, 2], "slice_s": 3e-3}, 0.01),
+    "as long as a window": ({"solo_s": [3e-3, 3e-3], "slowdown": [1, 4], "cv": 0.1}, 0.01),
+    "of random length": ({"solo_s": [3e-3, 3e-3], "slowdown": [1, 4], "cv": 1.0}, 0.03),
     "iteration of six": (
-        {"solo_s": [1e-3, 5e-4, 2e-3, 4e-3, 1e-4, 3e-3], "slowdown": [1, 2, 1.5, 3, 1, 2], "cv": 0.1}, 0.02, 0.85),
-    "five windows long": ({"solo_s": [16e-3, 16e-3], "slowdown": [1, 3], "cv": 0.2}, 0.06, 0.85),
-    "long and tiny": ({"solo_s": [16e-3, 5e-5, 2e-4], "slowdown": [2.5, 1, 1.5], "cv": 0.2}, 0.06, 0.85),
-    "phases": ({"solo_s": [1e-3, 1e-3], "slowdown": [1, 4], "cv": 0.2, "pattern": [0] * 999 + [1] * 999}, 0.03, 0.85),
-    "heavy tail": ({"solo_s": [1e-3, 2e-3, 1e-4], "slowdown": [1.5, 3, 1], "cv": 2.0}, 0.12, 0.7),
+        {"solo_s": [1e-3, 5e-4, 2e-3, 4e-3, 1e-4, 3e-3], "slowdown": [1, 2, 1.5, 3, 1, 2]}, 0.02),
+    "five windows long": ({"solo_s": [16e-3, 16e-3], "slowdown": [1, 3], "cv": 0.2}, 0.06),
+    "long and tiny": ({"solo_s": [16e-3, 5e-5, 2e-4], "slowdown": [2.5, 1, 1.5], "cv": 0.2}, 0.06),
+    "phases": ({"solo_s": [1e-3, 1e-3], "slowdown": [1, 4], "cv": 0.2, "pattern": PHASES}, 0.03),
+    "heavy tail": ({"solo_s": [1e-3, 2e-3, 1e-4], "slowdown": [1.5, 3, 1], "cv": 2.0}, 0.12),
 }  # fmt: skip
 
 
 @pytest.mark.parametrize("name", CASES)
 def test_matched_finds_the_true_slowdown(name):
-    job, tolerance, coverage = CASES[name]
+    job, tolerance = CASES[name]
     errors, held = [], []
     for seed in range(24):
         run = simulate(rng(seed), **job)
@@ -45,7 +46,8 @@ def test_matched_finds_the_true_slowdown(name):
         errors.append(found.value / run.truth - 1)
         held.append(found.low <= run.truth <= found.high)
     assert abs(np.mean(errors)) < tolerance
-    assert np.mean(held) >= coverage
+    # Of 24 intervals of 95 %, four may miss; a heavy tail is known to be worse.
+    assert np.sum(held) >= (17 if name == "heavy tail" else 20)
 
 
 @settings(max_examples=60, deadline=None, derandomize=True)

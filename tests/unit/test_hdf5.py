@@ -9,6 +9,7 @@ import pandas as pd
 import pytest
 import sample
 
+import mpicoloc
 from mpicoloc.core.tables import COLUMNS, table
 from mpicoloc.errors import DataError, EnvironmentFault
 from mpicoloc.store import frames, hdf5
@@ -144,7 +145,7 @@ def test_any_truncation_or_overwrite_is_a_data_error_or_harmless(path):
 
 def test_frames_decode_text_and_add_up(path):
     hdf5.write(sample.profile(), path)
-    job = frames.open_profile(path)
+    job = mpicoloc.open(path)
     assert job.call_sites["site"].tolist() == ["(others)", "lmp+0x1234", "libx.so+0x77"]
     assert job.calls["call"].tolist() == ["MPI_Allreduce", "MPI_Send"]
     assert job.calls["time_s"].tolist() == pytest.approx([5.0, 3e-6])
