@@ -1,6 +1,21 @@
+#define _GNU_SOURCE
 #include "fortran.h"
 
 #include <dlfcn.h>
+#include <string.h>
+
+int mc_f_resolve(void *slot, const char *profiling_name, const char *name)
+{
+    if (mc_resolve(slot, profiling_name))
+        return 1;
+    void *found = dlsym(RTLD_NEXT, name);
+    if (found == NULL)
+        return 0;
+    memcpy(slot, &found, sizeof found);
+    return 1;
+}
+
+#ifdef OPEN_MPI
 
 /* Named constants of Fortran are variables whose addresses count; the program may hold copies, which come first. */
 static const void *constant(const void **cache, const char *name)
@@ -41,6 +56,11 @@ MPI_Comm mc_f_comm(const void *comm)
     return MC_HAVE(MPI_Comm_f2c) ? MC_REAL(MPI_Comm_f2c)(*(const MPI_Fint *)comm) : mc_known.comm_null;
 }
 
+MPI_Fint mc_f_of_comm(MPI_Comm comm)
+{
+    return MC_HAVE(MPI_Comm_c2f) ? MC_REAL(MPI_Comm_c2f)(comm) : -1;
+}
+
 MPI_Request mc_f_request(const void *request)
 {
     return MC_HAVE(MPI_Request_f2c) ? MC_REAL(MPI_Request_f2c)(*(const MPI_Fint *)request) : NULL;
@@ -50,3 +70,24 @@ MPI_Op mc_f_op(const void *op)
 {
     return MC_HAVE(MPI_Op_f2c) ? MC_REAL(MPI_Op_f2c)(*(const MPI_Fint *)op) : mc_known.sum;
 }
+#else /* MPICH's handles are the same integers in both languages */
+MPI_Datatype mc_f_type(const void *type)
+{
+    return *(const MPI_Datatype *)type;
+}
+
+MPI_Comm mc_f_comm(const void *comm)
+{
+    return *(const MPI_Comm *)comm;
+}
+
+MPI_Fint mc_f_of_comm(MPI_Comm comm)
+{
+    return comm;
+}
+
+MPI_Request mc_f_request(const void *request)
+{
+    return *(const MPI_Request *)request;
+}
+#endif

@@ -1,4 +1,4 @@
-/* Fortran arguments of Open MPI as C values. Compiled into the Open MPI shim only. */
+/* Fortran arguments as C values. Not in the shim for the standard ABI, which has no Fortran of its own. */
 #ifndef MPICOLOC_FORTRAN_H
 #define MPICOLOC_FORTRAN_H
 
@@ -19,8 +19,12 @@ static inline void *mc_f_swap(void *comm)
     return mc_f_is_world(comm) ? &mc_f_app_world : comm;
 }
 
+/* Find a real Fortran function: by its profiling name, else behind the wrapper of the same name. */
+int mc_f_resolve(void *slot, const char *profiling_name, const char *name);
+
 MPI_Datatype mc_f_type(const void *type);
 MPI_Comm mc_f_comm(const void *comm);
+MPI_Fint mc_f_of_comm(MPI_Comm comm);
 MPI_Request mc_f_request(const void *request);
 MPI_Op mc_f_op(const void *op);
 int mc_f_is_in_place(const void *buffer);

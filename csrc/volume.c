@@ -3,7 +3,7 @@
 #include <pthread.h>
 #include <string.h>
 
-#ifdef OPEN_MPI
+#ifdef MC_HAS_FORTRAN
 #include "fortran.h"
 #endif
 #include "world.h"
@@ -203,7 +203,7 @@ void mc_volume_startall(mc_volume *v, long long n, mc_handles requests)
 
 MPI_Datatype mc_type_at(mc_handles types, int i)
 {
-#ifdef OPEN_MPI
+#ifdef MC_HAS_FORTRAN
     if (types.is_fortran)
         return mc_f_type((const MPI_Fint *)types.items + i);
 #endif
@@ -212,7 +212,7 @@ MPI_Datatype mc_type_at(mc_handles types, int i)
 
 MPI_Request mc_request_at(mc_handles requests, int i)
 {
-#ifdef OPEN_MPI
+#ifdef MC_HAS_FORTRAN
     if (requests.is_fortran)
         return mc_f_request((const MPI_Fint *)requests.items + i);
 #endif

@@ -1,5 +1,9 @@
 #include "world.h"
 
+#ifdef MC_HAS_FORTRAN
+#include "fortran.h"
+#endif
+
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,7 +15,7 @@
 
 int mc_is_swapped;
 MPI_Comm mc_app_world;
-#ifdef OPEN_MPI
+#ifdef MC_HAS_FORTRAN
 MPI_Fint mc_f_world = -1, mc_f_app_world = -1;
 #endif
 
@@ -44,11 +48,9 @@ static void split_world(void)
     MC_REAL(MPI_Comm_set_name)(application, "MPI_COMM_WORLD");
     mc_app_world = application;
     mc_is_swapped = 1;
-#ifdef OPEN_MPI
-    if (MC_HAVE(MPI_Comm_c2f)) {
-        mc_f_world = MC_REAL(MPI_Comm_c2f)(mc_known.world);
-        mc_f_app_world = MC_REAL(MPI_Comm_c2f)(application);
-    }
+#ifdef MC_HAS_FORTRAN
+    mc_f_world = mc_f_of_comm(mc_known.world);
+    mc_f_app_world = mc_f_of_comm(application);
 #endif
 }
 

@@ -29,7 +29,7 @@ void mc_after_session_init(void);
 void mc_before_finalize(void);
 void mc_before_abort(void);
 
-#ifdef OPEN_MPI
+#ifdef MC_HAS_FORTRAN
 /* Both worlds as Fortran integers, filled by mc_after_init; -1 before. */
 extern MPI_Fint mc_f_world, mc_f_app_world;
 #endif

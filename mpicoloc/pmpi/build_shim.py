@@ -94,7 +94,7 @@ def build_shim(
     with tempfile.TemporaryDirectory() as temporary:
         generated = Path(temporary)
         names = _generate(cc, include_dirs, abi, sources, generated)
-        files = [path for path in shim_sources(sources) if path.name != "fortran.c" or abi == "openmpi"]
+        files = [path for path in shim_sources(sources) if path.name != "fortran.c" or abi != "abi"]
         files += sorted(generated.glob("*.c"))
         flags = [*_CFLAGS, "-shared", *cflags, f"-I{generated}", f"-I{sources}", *(f"-I{path}" for path in include_dirs)]
         _compile(cc, flags, files, library, ["-ldl", "-lm", "-lrt"])
@@ -179,10 +179,10 @@ def _generate(
     prototypes = generate.wrapped(declared)
     prototypes += generate.removed_prototypes(calls, abi, declared)
     helper_list = generate.helpers(declared) if abi == "openmpi" else []
-    (folder / "calls_gen.h").write_text(generate.emit_header(prototypes, helper_list, header), encoding="utf-8")
+    (folder / "calls_gen.h").write_text(generate.emit_header(prototypes, helper_list, header, abi != "abi"), encoding="utf-8")
     (folder / "wrappers_gen.c").write_text(generate.emit_c(prototypes, calls), encoding="utf-8")
-    if abi == "openmpi":
-        (folder / "fortran_gen.c").write_text(generate_fortran.emit_fortran(prototypes, calls), encoding="utf-8")
+    if abi != "abi":
+        (folder / "fortran_gen.c").write_text(generate_fortran.emit_fortran(prototypes, calls, abi), encoding="utf-8")
     _write_options(folder)
     return [p.name for p in prototypes]
 

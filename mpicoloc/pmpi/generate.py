@@ -240,9 +240,12 @@ def is_persistent(name: str) -> bool:
     return name.removesuffix("_c").endswith("_init")
 
 
-def emit_header(prototypes: Sequence[Prototype], helper_list: Sequence[Prototype], header: str = "mpi.h") -> str:
+def emit_header(
+    prototypes: Sequence[Prototype], helper_list: Sequence[Prototype], header: str, has_fortran: bool
+) -> str:
     """``calls_gen.h``: numbers of the calls and the table of pointers to the real functions."""
     lines = ["#ifndef MPICOLOC_CALLS_GEN_H", "#define MPICOLOC_CALLS_GEN_H", "", f"#include <{header}>", ""]
+    lines += ["#define MC_HAS_FORTRAN 1", ""] * has_fortran
     lines += ["enum {"]
     lines += [f"    MC_CALL_{p.name} = {i}," for i, p in enumerate(prototypes, start=1)]
     lines += [f"    MC_N_CALLS = {len(prototypes)}", "};", "", "typedef struct mc_real_table {"]

@@ -1,9 +1,10 @@
-"""Fortran wrappers for Open MPI, derived from the C prototypes.
+"""Fortran wrappers, derived from the C prototypes.
 
-``mpif.h`` and ``use mpi`` call ``mpi_x_``, ``use mpi_f08`` calls ``mpi_x_f08_``; neither passes through the C symbols
-that the shim replaces. (MPICH's Fortran calls the C symbols, and wrapping both would count twice.) All arguments are
+Open MPI: ``mpif.h`` and ``use mpi`` call ``mpi_x_``, ``use mpi_f08`` calls ``mpi_x_f08_``; neither passes through the C
+symbols that the shim replaces. MPICH: Fortran calls the C symbols, but for those functions of ``use mpi_f08`` that have no
+choice buffer: these call PMPI, so only they are wrapped. All arguments are
 addresses; ``ierror`` stands last and may be absent in f08; lengths of strings follow by value. The wrappers call
-``pmpi_x_``, so that MPI_IN_PLACE, MPI_BOTTOM and the callbacks keep their Fortran meaning.
+the library's Fortran functions, so that MPI_IN_PLACE, MPI_BOTTOM and the callbacks keep their Fortran meaning.
 """
 
 from __future__ import annotations
@@ -20,17 +21,26 @@ _HEAD = """#include "fortran.h"
 """
 
 
-def emit_fortran(prototypes: Sequence[Prototype], calls: Calls) -> str:
-    """``fortran_gen.c``: ``mpi_x_`` and ``mpi_x_f08_`` for each function."""
+def emit_fortran(prototypes: Sequence[Prototype], calls: Calls, abi: str) -> str:
+    """``fortran_gen.c``: the Fortran symbols of each function that do not end in the C ones."""
     parts = [_HEAD]
     for p in prototypes:
         base = p.name.removeprefix("MPI_")
         if base.endswith("_c") or p.name.startswith("MPI_Session_call"):
             continue
-        symbols = [f"mpi_{base.lower()}_", f"mpi_{base.lower()}_f08_"]
+        f08 = f"mpi_{base.lower()}_f08_"
+        if abi == "mpich":
+            # MPICH's f08 functions with buffers have other names (_f08ts_) and call C
+            parts += [_emit(p, f08, f"pmpir_{base.lower()}_f08_", calls)] if not _moves_data(p, calls) else []
+            continue
+        symbols = [f"mpi_{base.lower()}_", f08]
         symbols += [f"mpi_{alias}_" for alias in calls.fortran_aliases.get(base, ())]
-        parts += [_emit(p, symbol, calls) for symbol in symbols]
+        parts += [_emit(p, symbol, f"p{symbol}", calls) for symbol in symbols]
     return "\n".join(parts)
+
+
+def _moves_data(p: Prototype, calls: Calls) -> bool:
+    return bool(calls.row(p.name).volume) and p.name not in ("MPI_Start", "MPI_Startall")
 
 
 def f_operand(arg: str, params: Sequence[Param]) -> str:
@@ -55,7 +65,7 @@ def f_operand(arg: str, params: Sequence[Param]) -> str:
     return forms.get(kind, name)
 
 
-def _emit(p: Prototype, symbol: str, calls: Calls) -> str:
+def _emit(p: Prototype, symbol: str, profiling: str, calls: Calls) -> str:
     base = p.name.removeprefix("MPI_")
     row = calls.row(p.name)
     params = list(p.params)[calls.fortran_drop_args.get(base, 0) :]
@@ -71,7 +81,7 @@ def _emit(p: Prototype, symbol: str, calls: Calls) -> str:
     lines += [f"MC_EXPORT void {symbol}({', '.join(decl) or 'void'})", "{"]
     if has_ierror:
         lines += ["    MPI_Fint mc_rc = MPI_SUCCESS;", "    if (mc_ierror == NULL)", "        mc_ierror = &mc_rc;"]
-    lines += [f'    if (!{pointer} && !mc_resolve(&{pointer}, "p{symbol}")) {{']
+    lines += [f'    if (!{pointer} && !mc_f_resolve(&{pointer}, "{profiling}", "{symbol}")) {{']
     lines += ["        *mc_ierror = mc_missing();"] * has_ierror + ["        return;", "    }"]
     real = f"{pointer}({', '.join(names + ['mc_ierror'] * has_ierror + lengths)});"
     lines += _emit_world(row, params) + ["    mc_frame mc_f;"]

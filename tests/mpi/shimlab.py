@@ -1,0 +1,142 @@
+"""Builds the shim and small MPI programs, runs them with and without it, and reads the counts that it leaves."""
+
+import json
+import os
+import shutil
+import subprocess
+from collections import Counter
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from mpicoloc.pmpi import build_shim, contract
+
+HERE = Path(__file__).resolve().parent
+PROGRAMS = HERE / "programs"
+CSRC = HERE.parents[1] / "csrc"
+TIME_LIMIT_S = 60
+FORTRAN_STYLES = {"mpif_h": "MPIF_H", "use_mpi": "USE_MPI", "use_mpi_f08": "USE_F08"}
+
+
+@dataclass(frozen=True)
+class Family:
+    """One installed MPI: its commands and, built for it, the shim without keeper and agent."""
+
+    name: str
+    mpicc: str
+    mpicxx: str
+    mpif90: str
+    mpirun: tuple[str, ...]
+    shim: Path
+    folder: Path
+
+    def compile(self, source, define=None):
+        """The program compiled from `source`, once."""
+        out = self.folder / f"{Path(source).stem}-{Path(source).suffix[1:]}-{define or 'plain'}"
+        if not out.exists():
+            compiler = {".c": self.mpicc, ".cpp": self.mpicxx, ".F90": self.mpif90}[Path(source).suffix]
+            flags = [f"-D{define}"] if define else []
+            if compiler == self.mpif90:
+                # one name with buffers of several types, and mpif.h's lines, are what old programs have
+                flags += ["-fallow-argument-mismatch", "-ffree-line-length-none"]
+            subprocess.run([compiler, "-O1", *flags, str(PROGRAMS / source), "-o", str(out)], check=True, timeout=120)
+        return str(out)
+
+
+@dataclass(frozen=True)
+class Result:
+    """What a run gave: sorted lines of its standard output (ranks print in any order), and its exit code."""
+
+    lines: list[str]
+    code: int
+    stderr: str
+
+
+def sources_without_keeper(folder):
+    """A copy of csrc/ in which no process outlives the ranks, so that their segments can be read."""
+    shutil.copytree(CSRC, folder, ignore=shutil.ignore_patterns("keeper*", "agent_thread*", "options_gen.h"))
+    shutil.copy(PROGRAMS / "no_keeper.c", folder)
+    return folder
+
+
+def find_family(name):
+    """Commands of an MPI of this family: Debian's, else the unsuffixed ones if they belong to it. None: not here."""
+    marks = {"openmpi": "openmpi", "mpich": "mpich"}
+    for suffix in (f".{name}", ""):
+        commands = [shutil.which(command + suffix) for command in ("mpicc", "mpicxx", "mpif90", "mpirun")]
+        if all(commands):
+            include = build_shim.include_dirs_of(commands[0])
+            if suffix or build_shim.abi_of(["cc"], include) == marks[name]:
+                return commands
+    return None
+
+
+def make_family(name, folder):
+    """A `Family`, its shim freshly built, or None where that MPI is not installed."""
+    commands = find_family(name)
+    if commands is None:
+        return None
+    mpicc, mpicxx, mpif90, mpirun = commands
+    csrc = sources_without_keeper(folder / "csrc")
+    shim = build_shim.build_shim(["cc"], build_shim.include_dirs_of(mpicc), name, folder / "lib", csrc)
+    launcher = (mpirun, "--oversubscribe") if name == "openmpi" else (mpirun,)
+    return Family(name, mpicc, mpicxx, mpif90, launcher, shim, folder)
+
+
+def run(command, **env):
+    """Run `command` to its end; `env` is added to the environment."""
+    done = subprocess.run(
+        [str(word) for word in command],
+        capture_output=True,
+        text=True,
+        timeout=TIME_LIMIT_S,
+        env={**os.environ, **env},
+        check=False,
+    )
+    return Result(sorted(line for line in done.stdout.splitlines() if line.startswith(("rank", "got"))), done.returncode, done.stderr)
+
+
+def launch(family, n_ranks, *words, preload=None, **env):
+    """Run a program on `n_ranks` ranks, with the shim in the ranks only (`env` would break a launcher)."""
+    setting = [f"{key}={value}" for key, value in env.items()] + ([f"LD_PRELOAD={preload}"] if preload else [])
+    prefix = ["env", *setting] if setting else []
+    return run([*family.mpirun, "-n", n_ranks, *prefix, *words])
+
+
+def launch_wrapped(family, n_ranks, *words):
+    """The same with one more real rank, which plays the coordinator, as `mpicoloc.wrap` arranges it."""
+    inner = ["env", f"LD_PRELOAD={family.shim}", "MPICOLOC_WRAPPED=1", "MPICOLOC_COORDINATOR=1", "MPICOLOC_KEY=test"]
+    coordinator = family.compile("coordinator.c")
+    return run([*family.mpirun, "-n", n_ranks, *inner, *words, ":", "-n", 1, coordinator])
+
+
+def segments(shm_dir):
+    """All rank segments of a folder, by world rank, as numpy records."""
+    layout = contract.dtype("mc_segment")
+    found = [np.fromfile(path, dtype=layout, count=1)[0] for path in shm_dir.glob("*.seg")]
+    return {int(segment["world_rank"]): segment for segment in found}
+
+
+def counts(segment, shim):
+    """Calls of one rank by function, from its call-site tables."""
+    names = json.loads(Path(shim).with_suffix(".calls.json").read_text())
+    found = Counter()
+    for row in segment["lanes"]["sites"].reshape(-1):
+        if row["n"]:
+            found[names[row["call"]].removeprefix("MPI_")] += int(row["n"])
+    return dict(found)
+
+
+def counter(segment, name):
+    """A counter of one rank, summed over its lanes."""
+    return int(segment["counters"][name]) + int(segment["lanes"]["counters"][name].sum())
+
+
+def messages(segment):
+    """Messages of one rank: {(peer, size class): (number, bytes)}."""
+    found = {}
+    for row in segment["lanes"]["peers"].reshape(-1):
+        if row["n"]:
+            found[int(row["peer"]), int(row["size_class"])] = (int(row["n"]), int(row["bytes"]))
+    return found

@@ -1,0 +1,121 @@
+"""A preloaded program does what it does without, and every call of it is counted once."""
+
+import pytest
+import shimlab
+
+pytestmark = pytest.mark.timeout(240)
+
+N_RANKS = 3
+
+
+@pytest.fixture
+def preloaded(family, shm_dir):
+    """Run a program bare and preloaded; returns the segments after checking that nothing differs."""
+
+    def both(*words, n_ranks=N_RANKS):
+        bare = shimlab.launch(family, n_ranks, *words)
+        shimmed = shimlab.launch(family, n_ranks, *words, preload=family.shim)
+        assert shimmed.lines == bare.lines
+        assert len(bare.lines) >= n_ranks
+        assert shimmed.code == bare.code
+        assert "mpicoloc" not in shimmed.stderr
+        found = shimlab.segments(shm_dir)
+        assert sorted(found) == list(range(n_ranks))
+        return found
+
+    return both
+
+
+def expected_calls(rank):
+    always = {
+        "Comm_rank": 2, "Comm_size": 2, "Irecv": 10, "Isend": 10, "Waitall": 13, "Sendrecv": 2, "Send_init": 1,
+        "Recv_init": 1, "Startall": 3, "Request_free": 2, "Barrier": 1, "Bcast": 2, "Allreduce": 2, "Reduce": 1,
+        "Gather": 1, "Gatherv": 1, "Scatter": 1, "Allgather": 1, "Alltoall": 1, "Comm_split": 1, "Type_contiguous": 1,
+        "Type_commit": 1, "Type_size": 1, "Type_free": 1, "Pcontrol": 1, "Comm_free": 1, "Finalize": 1,
+    }  # fmt: skip
+    return always | ({"Send": 1} if rank == 0 else {}) | ({"Recv": 1} if rank == 1 else {})
+
+
+def expected_sent_bytes(rank, n_ranks):
+    point = 10 * 800 + 8 + (12 if rank == 0 else 0) + 3 * 20
+    bcast = 800 if rank == 1 else 0
+    reductions = 8 + 8 + (8 if rank else 0)
+    gathers = 16 + 8 * (rank + 1) + (16 * n_ranks if rank == 0 else 0) + 8
+    half_root = 8 if rank in (0, n_ranks - 1) else 0
+    return point + bcast + reductions + gathers + 16 * n_ranks + half_root
+
+
+def expected_recv_bytes(rank, n_ranks):
+    point = 10 * 800 + 8 + (12 if rank == 1 else 0) + 3 * 20
+    bcast = 0 if rank == 1 else 800
+    reductions = 8 + 8 + (0 if rank else 8)
+    gathers = (16 * n_ranks + 8 * n_ranks * (n_ranks + 1) // 2 if rank == 0 else 0) + 16 + 8 * n_ranks
+    half_root = 0 if rank in (0, n_ranks - 1) else 8
+    return point + bcast + reductions + gathers + 16 * n_ranks + half_root
+
+
+def test_c_calls_bytes_and_messages(family, preloaded):
+    found = preloaded(family.compile("calls.c"))
+    for rank, segment in found.items():
+        calls = shimlab.counts(segment, family.shim)
+        calls.pop("Init", None)
+        assert calls == expected_calls(rank)
+        assert shimlab.counter(segment, "sent_bytes") == expected_sent_bytes(rank, N_RANKS)
+        assert shimlab.counter(segment, "recv_bytes") == expected_recv_bytes(rank, N_RANKS)
+        following = (rank + 1) % N_RANKS
+        sent = shimlab.messages(segment)
+        assert sent[following, 10] == (10, 8000)
+        assert sent[following, 4] == ((2, 20) if rank == 0 else (1, 8))
+        assert sent[following, 5] == (3, 60)
+
+
+def test_cpp_with_init_thread(family, preloaded):
+    found = preloaded(family.compile("calls.cpp"))
+    for segment in found.values():
+        calls = shimlab.counts(segment, family.shim)
+        assert calls["Allreduce"] == 5
+        assert shimlab.counter(segment, "sent_bytes") == 5 * 8000
+
+
+@pytest.mark.parametrize("style", shimlab.FORTRAN_STYLES)
+def test_fortran(family, preloaded, style):
+    found = preloaded(family.compile("calls.F90", shimlab.FORTRAN_STYLES[style]))
+    for rank, segment in found.items():
+        calls = shimlab.counts(segment, family.shim)
+        calls.pop("Init", None)
+        # MPICH's older Fortran reads attributes by an internal function
+        calls.setdefault("Comm_get_attr", 1)
+        assert calls == {
+            "Comm_rank": 1, "Comm_size": 1, "Irecv": 10, "Isend": 10, "Waitall": 10, "Allreduce": 1, "Allgather": 1,
+            "Comm_dup": 1, "Comm_set_name": 1, "Comm_get_name": 1, "Comm_free": 1, "Barrier": 1, "Comm_get_attr": 1,
+            "Finalize": 1, **({"Send": 2} if rank == 0 else {}), **({"Recv": 2, "Get_count": 1} if rank == 1 else {}),
+        }  # fmt: skip
+        assert shimlab.counter(segment, "sent_bytes") == 8000 + 16 + 8 + (56 if rank == 0 else 0)
+        assert shimlab.counter(segment, "recv_bytes") == 8000 + 16 + 8 * N_RANKS + (56 if rank == 1 else 0)
+
+
+def test_exit_without_finalize(family, shm_dir, tmp_path):
+    done = shimlab.launch(family, 2, family.compile("world.c"), tmp_path / "file", "exit", preload=family.shim)
+    assert done.code != 0
+    states = {int(segment["state"]) for segment in shimlab.segments(shm_dir).values()}
+    assert shimlab.contract.MC_RANK_EXITED in states
+
+
+def test_abort(family, shm_dir, tmp_path):
+    done = shimlab.launch(family, 2, family.compile("world.c"), tmp_path / "file", "abort", preload=family.shim)
+    assert done.code == 9
+    assert int(shimlab.segments(shm_dir)[1]["state"]) == shimlab.contract.MC_RANK_ABORTED
+
+
+def test_unusable_shared_memory_leaves_the_program_alone(family, monkeypatch, tmp_path):
+    monkeypatch.setenv("MPICOLOC_SHM_DIR", str(tmp_path / "nowhere"))
+    bare = shimlab.launch(family, 2, family.compile("calls.c"))
+    done = shimlab.launch(family, 2, family.compile("calls.c"), preload=family.shim)
+    assert (done.lines, done.code) == (bare.lines, bare.code)
+    assert done.stderr.count("mpicoloc") == 1
+
+
+@pytest.mark.parametrize("program", ["/bin/true", "/bin/ls"])
+def test_program_without_mpi(family, program):
+    done = shimlab.run([program, "/"], LD_PRELOAD=str(family.shim))
+    assert (done.code, done.stderr) == (0, "")
