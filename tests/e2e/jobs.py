@@ -1,0 +1,130 @@
+"""Starts real MPI jobs with mpicoloc, looks into their shared memory, and ends them for sure."""
+
+import contextlib
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from mpicoloc import paths
+from mpicoloc.pmpi import contract
+from mpicoloc.store import hdf5
+
+PROGRAMS = Path(__file__).resolve().parent / "programs"
+LIMIT_S = 60
+FAMILIES = {
+    "openmpi": ("mpicc.openmpi", "mpirun.openmpi", ["--oversubscribe"]),
+    "mpich": ("mpicc.mpich", "mpirun.mpich", []),
+}
+
+
+@dataclass
+class Mpi:
+    """One installed MPI and the test program built with it."""
+
+    name: str
+    mpirun: str
+    flags: list[str]
+    program: str
+
+
+def find_mpi(name, folder):
+    """The MPI family with the test program compiled, or None if it is not installed here."""
+    mpicc, mpirun, flags = FAMILIES[name]
+    if not (shutil.which(mpicc) and shutil.which(mpirun) and paths.find_shim(name)):
+        return None
+    program = str(folder / "life")
+    subprocess.run([mpicc, "-O1", str(PROGRAMS / "life.c"), "-o", program], check=True, timeout=LIMIT_S)
+    return Mpi(name, mpirun, flags, program)
+
+
+@dataclass
+class Job:
+    """A running job; its output goes to files, so that whatever is left of it cannot block the test."""
+
+    process: subprocess.Popen
+    out_path: Path
+    log_path: Path
+    ended_s: float = 0.0
+    seen: dict = field(default_factory=dict)
+
+    def wait(self):
+        """Exit code; the job is killed when it takes too long."""
+        try:
+            return self.process.wait(LIMIT_S)
+        finally:
+            self.kill()
+
+    def kill(self):
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self.process.pid, signal.SIGKILL)
+        self.process.wait(LIMIT_S)
+
+    @property
+    def log(self):
+        return self.log_path.read_text(errors="replace")
+
+    def profile(self):
+        """Its profile, waited for, because a keeper may write it after the launcher ended."""
+        wait_until(self.out_path.exists, f"{self.out_path} to appear; the job said: {self.log}")
+        return hdf5.read(self.out_path)
+
+
+def start(mpi, folder, way, *arguments, n_ranks=2, name="job", out=None):
+    """Start the test program with mpicoloc: `way` is "wrap" or "preload"."""
+    out = out or folder / f"{name}.h5"
+    env = {**os.environ, "MPICOLOC_OUT": str(out), "MPICOLOC_JOB_ID": name, "MPICOLOC_PYTHON": sys.executable}
+    command = [mpi.mpirun, *mpi.flags, "-n", str(n_ranks + (way == "wrap"))]
+    if way == "wrap":
+        command += [sys.executable, "-m", "mpicoloc.wrap"]
+    else:
+        command += ["env", f"LD_PRELOAD={paths.find_shim(mpi.name)}"]
+    log = folder / f"{name}.log"
+    with open(log, "wb") as file:
+        process = subprocess.Popen(
+            [*command, mpi.program, *map(str, arguments)],
+            env=env,
+            cwd=folder,
+            stdin=subprocess.DEVNULL,
+            stdout=file,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+    return Job(process, Path(out), log)
+
+
+def wait_until(condition, what, limit_s=20.0):
+    """Poll until `condition()` gives something true, which is returned."""
+    deadline_s = time.monotonic() + limit_s
+    while time.monotonic() < deadline_s:
+        if result := condition():
+            return result
+        time.sleep(0.02)
+    raise AssertionError(f"waited {limit_s} s in vain for {what}")
+
+
+def _records(shm_dir, pattern, job_id=None):
+    for path in sorted(shm_dir.glob(pattern)):
+        with contextlib.suppress(Exception):
+            yield contract.map_file(path)
+
+
+def running_ranks(shm_dir, job_id, n_ranks):
+    """Segments of a job's ranks once all of them run; else nothing."""
+    found = [s for s in _records(shm_dir, "*.seg") if s["job_id"] == job_id.encode()]
+    running = [s for s in found if s["state"] == contract.MC_RANK_RUNNING]
+    return running if len(running) == n_ranks else []
+
+
+def node_of(shm_dir, segment):
+    """Node file of a rank's job."""
+    return contract.map_file(shm_dir / f"mpicoloc.{segment['key'].decode()}.node")
+
+
+def assert_nothing_left(shm_dir):
+    """Neither files in shared memory nor processes that use them."""
+    wait_until(lambda: not list(shm_dir.iterdir()), f"{shm_dir} to be empty: {list(shm_dir.iterdir())}")

@@ -1,0 +1,155 @@
+"""However a job ends, it leaves a profile, no shared memory, and its co-runner unharmed."""
+
+import os
+import signal
+import time
+
+import jobs
+import pytest
+
+from mpicoloc.store import hdf5
+
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(jobs.LIMIT_S + 20)]
+WAYS = ["wrap", "preload"]
+_made = {}
+
+
+@pytest.fixture(params=sorted(jobs.FAMILIES))
+def mpi(request, tmp_path_factory):
+    name = request.param
+    if name not in _made:
+        _made[name] = jobs.find_mpi(name, tmp_path_factory.mktemp(name))
+    if _made[name] is None:
+        pytest.skip(f"no {name} here, or no shim for it")
+    return _made[name]
+
+
+@pytest.fixture
+def openmpi(tmp_path_factory):
+    found = jobs.find_mpi("openmpi", tmp_path_factory.mktemp("openmpi"))
+    if found is None:
+        pytest.skip("no Open MPI here, or no shim for it")
+    return found
+
+
+@pytest.fixture
+def start(tmp_path, shm_dir):
+    """Start jobs that end with the test, whatever happens in it."""
+    started = []
+
+    def start_one(mpi, way, *arguments, **options):
+        started.append(jobs.start(mpi, tmp_path, way, *arguments, **options))
+        return started[-1]
+
+    yield start_one
+    for job in started:
+        job.kill()
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_job_that_ends_well(start, mpi, way, shm_dir):
+    job = start(mpi, way, "seven", 1)
+    assert job.wait() == 7, job.log
+    assert job.log.strip().splitlines()[0] == "computed with 2 ranks"
+    profile = job.profile()
+    assert not profile.partial
+    assert (profile.job.n_ranks, profile.job.n_cores, profile.job.mode) == (2, min(2, os.cpu_count()), way)
+    assert profile.tables["ranks"]["state"].tolist() == [b"finalized"] * 2
+    assert profile.interference.slowdown.value == 1.0
+    assert profile.price.discount_frac == 0.0
+    jobs.assert_nothing_left(shm_dir)
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize(("end", "state"), [("abort", b"aborted"), ("exit", b"exited")])
+def test_a_job_that_ends_badly(start, mpi, way, end, state, shm_dir):
+    job = start(mpi, way, end, 0.5)
+    assert job.wait() != 0
+    profile = job.profile()
+    assert profile.partial
+    assert state in profile.tables["ranks"]["state"].tolist()
+    assert profile.mpi.n_calls > 0
+    jobs.assert_nothing_left(shm_dir)
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("victim", [0, 1])
+def test_a_rank_is_killed(start, mpi, way, victim, shm_dir):
+    job = start(mpi, way, "finalize", 30)
+    ranks = jobs.wait_until(lambda: jobs.running_ranks(shm_dir, "job", 2), "both ranks to run")
+    time.sleep(0.3)
+    os.kill(int(ranks[victim]["pid"]), signal.SIGKILL)
+    assert job.wait() != 0
+    profile = job.profile()
+    assert profile.partial
+    assert profile.tables["ranks"]["state"][victim] == b"lost"
+    jobs.assert_nothing_left(shm_dir)
+
+
+def test_the_coordinator_is_killed(start, mpi, shm_dir):
+    job = start(mpi, "wrap", "finalize", 30)
+    ranks = jobs.wait_until(lambda: jobs.running_ranks(shm_dir, "job", 2), "both ranks to run")
+    time.sleep(0.3)
+    os.kill(int(jobs.node_of(shm_dir, ranks[0])["agent_pid"]), signal.SIGKILL)
+    job.wait()  # the launcher ends a job that lost a process
+    assert job.profile().partial
+    jobs.assert_nothing_left(shm_dir)
+
+
+def test_the_whole_job_is_killed(start, openmpi, shm_dir):
+    job = start(openmpi, "wrap", "finalize", 30)
+    ranks = jobs.wait_until(lambda: jobs.running_ranks(shm_dir, "job", 2), "both ranks to run")
+    time.sleep(0.3)
+    for rank in ranks:
+        os.kill(int(rank["pid"]), signal.SIGKILL)
+    job.kill()
+    assert job.profile().partial
+    jobs.assert_nothing_left(shm_dir)
+
+
+def test_an_application_that_never_uses_mpi(start, mpi, shm_dir, tmp_path):
+    job = start(mpi, "wrap", "no-mpi")
+    assert job.wait() == 5, job.log
+    assert not list(tmp_path.glob("*.h5"))
+    jobs.assert_nothing_left(shm_dir)
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_two_jobs_share_a_node(start, openmpi, way, shm_dir):
+    first = start(openmpi, way, "finalize", 4, name="first")
+    second = start(openmpi, way, "finalize", 4, name="second")
+    for job, other in ((first, b"second"), (second, b"first")):
+        assert job.wait() == 0, job.log
+        profile = job.profile()
+        assert not profile.partial
+        assert other in profile.tables["corunners"]["job_id"].tolist()
+        assert profile.interference.shared_s > 0
+        assert profile.interference.n_taken > 0
+    jobs.assert_nothing_left(shm_dir)
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_co_runner_survives_its_neighbour(start, openmpi, way, shm_dir):
+    survivor = start(openmpi, way, "finalize", 5, name="survivor")
+    victim = start(openmpi, way, "finalize", 30, name="victim")
+    jobs.wait_until(lambda: jobs.running_ranks(shm_dir, "survivor", 2), "the survivor to run")
+    ranks = jobs.wait_until(lambda: jobs.running_ranks(shm_dir, "victim", 2), "the victim to run")
+    time.sleep(1.0)
+    for rank in ranks:
+        os.kill(int(rank["pid"]), signal.SIGKILL)
+    assert victim.wait() != 0
+    assert survivor.wait() == 0, survivor.log
+    assert victim.profile().partial
+    assert not survivor.profile().partial
+    assert survivor.profile().interference.overhead_frac < 0.1
+    jobs.assert_nothing_left(shm_dir)
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_profile_that_cannot_be_written_where_it_should(start, openmpi, way, shm_dir, tmp_path, monkeypatch):
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    job = start(openmpi, way, "seven", 0.2, out="/proc/nowhere/lost.h5")
+    assert job.wait() == 7
+    assert "/proc/nowhere/lost.h5" in job.log
+    assert not hdf5.read(tmp_path / "lost.h5").partial
+    jobs.assert_nothing_left(shm_dir)
