@@ -127,8 +127,9 @@ def coordinator_plan(found: target.Target, env: dict[str, str], place: launch_en
     env.pop("LD_PRELOAD", None)
     env[config.SIBLINGS_ENV] = str(place.local_size - 1)
     if found.libmpi is not None:
+        # With the ABI named as well, mpi4py would not load the library by its path but leave it to the loader.
+        env.pop("MPI4PY_MPIABI", None)
         env["MPI4PY_LIBMPI"] = found.libmpi
-        env["MPI4PY_MPIABI"] = "mpiabi" if found.abi == "abi" else found.abi
     return Plan(sys.executable, [sys.executable, "-m", "mpicoloc.run.coordinator"], env, is_coordinator=True)
 
 

@@ -92,7 +92,7 @@ def test_the_last_rank_of_a_node_coordinates(app, env):
     assert last.argv[1:] == ["-m", "mpicoloc.run.coordinator"]
     assert "LD_PRELOAD" not in last.env
     assert last.env["MPI4PY_LIBMPI"] == "/opt/mpi/lib/libmpi.so.40"
-    assert last.env["MPI4PY_MPIABI"] == "openmpi"
+    assert "MPI4PY_MPIABI" not in last.env, "mpi4py would then not load the library named by its path"
     assert last.env[config.KEY_ENV] == plan.env[config.KEY_ENV]
 
 
