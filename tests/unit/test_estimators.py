@@ -80,6 +80,21 @@ def test_matched_is_near_the_truth_for_any_job(kinds, cv, window_s, seed):
     assert found.low / slack <= run.truth <= found.high * slack
 
 
+@settings(max_examples=80, deadline=None, derandomize=True)
+@given(
+    n_rows=st.integers(1, 60), seed=st.integers(0, 2**32 - 1), top_n=st.sampled_from([1, 40, 2**40]),
+    window_s=st.floats(0, 10),
+)  # fmt: skip
+def test_any_cells_give_an_estimate_or_a_reason(n_rows, seed, top_n, window_s):
+    random = rng(seed)
+    columns = {"phase": random.integers(0, 3, n_rows), "group": random.integers(0, 16, n_rows),
+               "from_site": random.integers(0, 4, n_rows), "to_site": random.integers(0, 4, n_rows),
+               "n": random.integers(0, top_n, n_rows, endpoint=True),
+               "comp_ns": random.integers(0, 10 ** random.integers(1, 15), n_rows)}  # fmt: skip
+    result = matched(table("cycles", columns), n_windows=8, window_s=window_s, rng=random)
+    assert (result.slowdown is None) == bool(result.reason)
+
+
 def test_too_few_shutters_or_cycles_give_no_estimate_but_the_reason():
     run = simulate(rng(), solo_s=[1e-3], slowdown=[2.0], duration_s=30)
     few = matched(run.cycles, n_windows=MIN_SHUTTERS - 1, window_s=0.0032, rng=rng())
