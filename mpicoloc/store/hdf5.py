@@ -78,7 +78,7 @@ def _refusal(path: str, error: OSError) -> str:
 def _write_all(file: h5py.File, profile: Profile) -> None:
     file.attrs["format"] = FORMAT
     file.attrs["schema_version"] = profile.schema_version
-    file.attrs["partial"] = bool(profile.partial)
+    file.attrs["partial"] = int(profile.partial)
     file.attrs["notes"] = np.array([note.encode() for note in profile.notes] or [b""])
     _write_facts(file.create_group("job"), profile.job)
     _write_facts(file.create_group("mpi"), profile.mpi)
@@ -155,12 +155,16 @@ def _opened(path: str) -> Iterator[h5py.File]:
         raise DataError(f"no such file: {path}; a job writes its profile at MPI_Finalize") from error
     except OSError as error:
         raise EnvironmentFault(f"cannot open {path}: {error.strerror}") from error
+    if not h5py.is_hdf5(path):
+        raise DataError(
+            f"{path} is not an HDF5 file; give the profile that a job wrote, mpicoloc-<job id>.h5"
+        )
     try:
         with h5py.File(path, "r") as file:
             yield file
     except (OSError, KeyError, ValueError, TypeError, RuntimeError) as error:
         reason = str(error).splitlines()[0][:200]
-        raise DataError(f"{path} is damaged or not an HDF5 file: {reason}; run the job again") from error
+        raise DataError(f"{path} is damaged: {reason}; copy it again, or run the job again") from error
 
 
 def _read_all(file: h5py.File) -> Profile:
