@@ -4,6 +4,8 @@
 
 static const uint64_t ADAPT_EVERY_NS = 2000000000u;
 static const double CYCLES_PER_SHUTTER = 3.0;
+/* An interval needs several shutters: a young job takes short ones, whatever its cycles, and may then ask for more. */
+static const double SHUTTERS_AT_LEAST = 8.0;
 static const double WORTH_A_CHANGE = 1.5;
 
 static mc_cell total(const mc_cycle_row *row)
@@ -33,9 +35,12 @@ static double mean_cycle_ns(const mc_lane *lane)
     return time_ns > 0.0 ? weighted / time_ns : 0.0;
 }
 
-static double wish_ns(const mc_agent *agent)
+static double wish_ns(const mc_agent *agent, uint64_t now)
 {
-    double low = (double)agent->option_duration_ns, high = mc_max(agent->max_ns / 2, agent->option_duration_ns);
+    double low = (double)agent->option_duration_ns, high = (double)agent->max_ns / 2;
+    double budget = agent->duty_frac * (double)(now - agent->t_open);
+    high = high < budget / SHUTTERS_AT_LEAST ? high : budget / SHUTTERS_AT_LEAST;
+    high = high > low ? high : low;
     for (int i = 0; i < agent->n_ranks; i++) {
         if (!agent->ranks[i].alive)
             continue;
@@ -62,7 +67,7 @@ void mc_agent_adapt(mc_agent *agent, uint64_t now)
 {
     if (agent->adapts && agent->n_others && agent->node->meter == MC_METER_BURST &&
         now >= agent->t_adapted + ADAPT_EVERY_NS) {
-        double wish = wish_ns(agent), present = (double)agent->duration_ns;
+        double wish = wish_ns(agent, now), present = (double)agent->duration_ns;
         if (wish > present * WORTH_A_CHANGE || wish * WORTH_A_CHANGE < present)
             agent->duration_ns = (uint64_t)wish;
         agent->t_adapted = now;

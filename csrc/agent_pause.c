@@ -138,7 +138,7 @@ void mc_pause_do(mc_agent *agent)
         return;
     mc_sleep_until(shutter.t0, &agent->wake);
     uint64_t now = mc_clock_ns();
-    if (now < shutter.t0 || now >= shutter.t1) /* told to stop, or woken far too late */
+    if (now < shutter.t0) /* told to stop */
         return;
     mc_ack ack = {.epoch = shutter.epoch, .t_told = now, .t_resume = shutter.t1};
     /* Too late to be of use to the target: say so and spare the ranks the pause. */

@@ -44,6 +44,11 @@ static inline void nap_ms(int ms)
         ;
 }
 
+/* Other work on the machine may make anything late, so wait for what must come at last. */
+#define WAIT_FOR(condition, limit_s)                                                                                   \
+    for (int i_nap = 0; i_nap < (limit_s) * 50 && !(condition); i_nap++)                                               \
+    nap_ms(20)
+
 static volatile sig_atomic_t told_to_stop;
 
 static void on_term(int signal)

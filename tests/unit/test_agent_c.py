@@ -1,0 +1,72 @@
+"""The C half without MPI: make-believe jobs share a board in a folder of their own, under the sanitizers."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from mpicoloc import config
+
+ROOT = Path(__file__).resolve().parents[2]
+CSRC = ROOT / "csrc"
+CORE = (
+    "agent.c", "agent_adapt.c", "agent_pause.c", "agent_ranks.c", "agent_turn.c", "agent_thread.c", "board.c", "gate.c",
+    "hooks.c", "keeper_start.c", "options.c", "perf.c", "proc.c", "segment.c", "table.c",
+)  # fmt: skip
+KEEPER = ("keeper.c", "board.c", "options.c", "proc.c", "segment.c", "table.c")
+FLAGS = ("-std=gnu11", "-O1", "-g", "-Wall", "-Wextra", "-Werror", "-fsanitize=address,undefined",
+         "-fno-sanitize-recover=undefined")  # fmt: skip
+# Software events stand for instructions and cycles where there is no PMU.
+SOFTWARE_EVENTS = (
+    "-DMC_PERF_EVENTS={PERF_TYPE_SOFTWARE, PERF_COUNT_SW_TASK_CLOCK}, {PERF_TYPE_SOFTWARE, PERF_COUNT_SW_CPU_CLOCK}"
+)
+SCENARIOS = ("sharing", "alone", "killed_agent", "killed_rank", "garbage_board", "greedy_neighbour",
+             "coming_and_going", "agent_cost", "thread")  # fmt: skip
+
+
+def _compile(folder: Path, name: str, sources: list[Path], *flags: str) -> Path:
+    program = folder / name
+    (folder / "options_gen.h").write_text(config.c_table())
+    command = [*shlex.split(os.environ.get("CC", "cc")), *FLAGS, *flags, f"-I{folder}", f"-I{CSRC}",
+               *map(str, sources), "-o", str(program), "-lm", "-lpthread", "-ldl"]  # fmt: skip
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stderr
+    return program
+
+
+def _run(program: Path, shm: Path, *arguments: str, **extra: str) -> str:
+    environment = {name: text for name, text in os.environ.items() if not name.startswith("MPICOLOC_")}
+    environment |= {"MPICOLOC_SHM_DIR": str(shm), **extra}
+    done = subprocess.run([program, *arguments], env=environment, capture_output=True, text=True, timeout=90, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stderr
+
+
+@pytest.fixture(scope="module")
+def agent_program(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("agent")
+    return _compile(folder, "test_agent", [*(CSRC / name for name in CORE), ROOT / "tests/c/test_agent.c"])
+
+
+@pytest.mark.parametrize("scenario", SCENARIOS)
+def test_jobs_on_one_board(agent_program: Path, tmp_path: Path, scenario: str) -> None:
+    _run(agent_program, tmp_path, scenario)
+    assert not list(tmp_path.glob("mpicoloc.board.*"))
+
+
+def test_hardware_counters_of_a_shutter(tmp_path: Path) -> None:
+    sources = [*(CSRC / name for name in CORE), ROOT / "tests/c/test_perf.c"]
+    program = _compile(tmp_path, "test_perf", sources, SOFTWARE_EVENTS)
+    shm = tmp_path / "shm"
+    shm.mkdir()
+    _run(program, shm)
+
+
+def test_no_counters_are_explained(tmp_path: Path) -> None:
+    sources = [*(CSRC / name for name in CORE), ROOT / "tests/c/test_perf.c"]
+    program = _compile(tmp_path, "test_perf", sources, "-DMC_PERF_EVENTS={~0u, 0}, {~0u, 0}")
+    assert "reason: " in _run(program, tmp_path, "unavailable")
