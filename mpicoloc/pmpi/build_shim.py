@@ -176,9 +176,9 @@ def _generate(
     declared = generate.parse_prototypes(text)
     if "MPI_Send" not in {p.name for p in declared}:
         raise EnvironmentFault(f"no prototype of MPI_Send in <{header}>: is this an MPI header?")
-    prototypes = generate.wrapped(declared)
+    prototypes = generate.wrapped(declared, calls)
     prototypes += generate.removed_prototypes(calls, abi, declared)
-    helper_list = generate.helpers(declared) if abi == "openmpi" else []
+    helper_list = generate.helpers(declared, abi)
     (folder / "calls_gen.h").write_text(generate.emit_header(prototypes, helper_list, header, abi != "abi"), encoding="utf-8")
     (folder / "wrappers_gen.c").write_text(generate.emit_c(prototypes, calls), encoding="utf-8")
     if abi != "abi":

@@ -20,7 +20,8 @@ _NOT_WRAPPED = re.compile(r"^MPI_(T_\w+|\w+_(c2f|f2c|c2f08|f082c|f2f08|f082f|toi
 _PROTOTYPE = re.compile(r"^\s*(?:extern\s+)?(\w[\w\s]*?[\s*]+)(MPI_[A-Z][a-z0-9_]*)\s*\((.*)\)\s*$", re.DOTALL)
 
 # Conversions that the Fortran wrappers of Open MPI need, of any return type.
-_HELPERS = ("MPI_Comm_c2f", "MPI_Comm_f2c", "MPI_Type_f2c", "MPI_Request_f2c", "MPI_Op_f2c", "MPI_Status_f2c")
+_CONVERSIONS = ("MPI_Comm_c2f", "MPI_Comm_f2c", "MPI_Type_f2c", "MPI_Request_f2c", "MPI_Op_f2c", "MPI_Status_f2c")
+_HELPERS = ("MPI_Get_library_version",)
 
 
 @dataclass(frozen=True)
@@ -78,6 +79,7 @@ class Calls:
 
     rows: dict[str, Row]
     kinds: dict[str, re.Pattern[str]]
+    unwrapped: re.Pattern[str]
     removed: dict[str, tuple[str, ...]] = field(default_factory=dict)
     fortran_aliases: dict[str, tuple[str, ...]] = field(default_factory=dict)
     fortran_no_ierror: tuple[str, ...] = ()
@@ -105,6 +107,7 @@ def load_calls(path: Path) -> Calls:
     return Calls(
         rows=rows,
         kinds={kind: re.compile(pattern) for kind, pattern in table["kinds"].items()},
+        unwrapped=re.compile(table["unwrapped"]),
         removed={abi: tuple(items) for abi, items in table["removed"].items()},
         fortran_aliases={name: tuple(items) for name, items in fortran["aliases"].items()},
         fortran_no_ierror=tuple(fortran["no_ierror"]),
@@ -134,9 +137,13 @@ def parse_prototypes(text: str) -> list[Prototype]:
     return list(found.values())
 
 
-def wrapped(prototypes: Iterable[Prototype]) -> list[Prototype]:
+def wrapped(prototypes: Iterable[Prototype], calls: Calls) -> list[Prototype]:
     """Those of ``prototypes`` that get a wrapper."""
-    return [p for p in prototypes if p.returns == "int" and not _NOT_WRAPPED.match(p.name)]
+    return [p for p in prototypes if p.returns == "int" and not _is_left_alone(p.name, calls)]
+
+
+def _is_left_alone(name: str, calls: Calls) -> bool:
+    return bool(_NOT_WRAPPED.match(name) or calls.unwrapped.match(name.removeprefix("MPI_")))
 
 
 def removed_prototypes(calls: Calls, abi: str, present: Iterable[Prototype]) -> list[Prototype]:
@@ -146,9 +153,10 @@ def removed_prototypes(calls: Calls, abi: str, present: Iterable[Prototype]) -> 
     return [p for p in parsed if p.name not in names]
 
 
-def helpers(prototypes: Iterable[Prototype]) -> list[Prototype]:
-    """The conversion functions that the Fortran wrappers call."""
-    return [p for p in prototypes if p.name in _HELPERS]
+def helpers(prototypes: Iterable[Prototype], abi: str) -> list[Prototype]:
+    """Functions that are called but not wrapped; conversions are macros outside Open MPI."""
+    names = {*_HELPERS, *(_CONVERSIONS if abi == "openmpi" else ())}
+    return [p for p in prototypes if p.name in names]
 
 
 def _without_attributes(text: str) -> str:
