@@ -3,7 +3,6 @@
 `pages()` gives every page as text; Sphinx writes them to ``docs/reference/generated/``.
 """
 
-import argparse
 import dataclasses
 import re
 from pathlib import Path
@@ -61,9 +60,7 @@ def cli_page():
     """Help of every verb, as argparse prints it."""
     parts = ["# Command line\n", CLI_INTRO]
     for verb in cli.VERBS:
-        parser = cli.build_parser(verb)
-        children = next(a for a in parser._actions if isinstance(a, argparse._SubParsersAction))
-        child = children.choices[verb]
+        child = cli.build_parser(verb)[1]
         kind = child.formatter_class
         child.formatter_class = lambda prog, kind=kind: kind(prog, width=WIDTH_COLUMNS)
         parts += [f"## mpicoloc {verb}\n", f"```text\n{child.format_help().rstrip()}\n```\n"]
