@@ -32,7 +32,6 @@ class Target(NamedTuple):
     abi: str
     libmpi: str | None
     shim: str
-    is_python: bool = False
 
 
 def find(app: Sequence[str], env: Mapping[str, str], family: str | None = None) -> Target:
@@ -61,15 +60,14 @@ def find(app: Sequence[str], env: Mapping[str, str], family: str | None = None) 
     file = elf.resolve_application(app[0], env.get("PATH"))
     program = script_interpreter(file) or file
     linked = elf.linked_mpi(program, env.get("LD_LIBRARY_PATH", ""))
-    is_python = _base(program) in _PYTHONS or _base(file) in _PYTHONS
-    if linked is None and not is_python:
+    if linked is None:
         linked = _linked_by_argument(program, app[1:], env)
     if linked is None and _base(program) not in _PYTHONS + _INTERPRETERS + _PREFIXES:
         _refuse(file, program)
     if linked is None:
         linked = _of_interpreter(program, env, family)
     _check_launcher(file, linked, family)
-    return Target(file, linked.abi, linked.path, shim_for(file, linked), is_python)
+    return Target(file, linked.abi, linked.path, shim_for(file, linked))
 
 
 def _base(path: str) -> str:
@@ -124,6 +122,10 @@ def _refuse(file: str, program: str) -> None:
 
 def _of_interpreter(program: str, env: Mapping[str, str], family: str | None) -> elf.Linked:
     """The MPI that an interpreter will load later: of the launcher's family, where mpi4py would find it."""
+    extension = _mpi4py_extension(program)
+    linked = elf.linked_mpi(extension, env.get("LD_LIBRARY_PATH", "")) if extension else None
+    if linked is not None and family in (None, linked.abi):
+        return linked
     asked = env.get("MPI4PY_LIBMPI")
     for path in _candidates(program, asked, family):
         abi = elf.family(path)
@@ -150,6 +152,20 @@ def _candidates(program: str, asked: str | None, family: str | None) -> list[str
     default = elf.locate("libmpi.so") if not family else None
     names = ([default] if default else []) + names
     return found + [path for name in names if (path := elf.locate(name))]
+
+
+def _mpi4py_extension(program: str) -> str | None:
+    """mpi4py built for one MPI, as distributions and sites build it; the wheel's files for each ABI are no such."""
+    lib = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(program))), "lib")
+    pythons = [name for name in os.listdir(lib) if name.startswith("python3")] if os.path.isdir(lib) else []
+    for python in pythons:
+        for packages in ("site-packages", "dist-packages"):
+            place = os.path.join(lib, python, packages, "mpi4py")
+            names = os.listdir(place) if os.path.isdir(place) else []
+            for name in names:
+                if name.startswith(("MPI.cpython", "MPI.abi3")):
+                    return os.path.join(place, name)
+    return None
 
 
 def _prefixes(program: str) -> list[str]:
@@ -187,12 +203,5 @@ def shim_for(file: str, linked: elf.Linked) -> str:
 
 
 def preload(found: Target, before: str = "") -> str:
-    """Text of LD_PRELOAD.
-
-    mpi4py asks whether MPI is loaded already before it looks for the library. With our library preloaded the
-    answer would be yes without it being so; hence for Python the MPI library is preloaded behind ours.
-    """
-    parts = [found.shim]
-    if found.is_python and found.libmpi:
-        parts.append(found.libmpi)
-    return ":".join([*parts, *(part for part in before.replace(" ", ":").split(":") if part)])
+    """Text of LD_PRELOAD: our library before the user's own."""
+    return ":".join([found.shim, *(part for part in before.replace(" ", ":").split(":") if part)])

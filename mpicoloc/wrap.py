@@ -12,7 +12,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple, NoReturn
 
-from mpicoloc import config, elf, launch_env, target
+from mpicoloc import config, launch_env, paths, target
 from mpicoloc.errors import EnvironmentFault, MpicolocError, UsageError
 
 USAGE = """\
@@ -105,8 +105,10 @@ def plan(app: Sequence[str], options: Mapping[str, str], env: Mapping[str, str],
     if place.launcher is not None:
         child[config.KEY_ENV] = launch_env.key(merged)
         child[config.WRAPPED_ENV] = "1"
+    # Made by every rank: what cannot be must fail alike on all of them, or the others would wait in MPI_Init.
+    libmpi = libmpi_alias(found) if has_coordinator else None
     if has_coordinator and place.local_rank == place.local_size - 1:
-        return coordinator_plan(found, child, place)
+        return coordinator_plan(found.libmpi, libmpi, child, place)
     if has_coordinator:
         child[config.COORDINATOR_ENV] = "1"
         restore_yield(child, place)
@@ -122,15 +124,45 @@ def note(place: launch_env.Place) -> str | None:
     return None
 
 
-def coordinator_plan(found: target.Target, env: dict[str, str], place: launch_env.Place) -> Plan:
-    """The coordinator, on the same MPI library as the application."""
+def coordinator_plan(linked: str | None, libmpi: str | None, env: dict[str, str], place: launch_env.Place) -> Plan:
+    """The coordinator, on the MPI library `linked` of the application, which mpi4py finds as `libmpi`."""
     env.pop("LD_PRELOAD", None)
     env[config.SIBLINGS_ENV] = str(place.local_size - 1)
-    if found.libmpi is not None:
-        # With the ABI named as well, mpi4py would not load the library by its path but leave it to the loader.
-        env.pop("MPI4PY_MPIABI", None)
-        env["MPI4PY_LIBMPI"] = found.libmpi
-    return Plan(sys.executable, [sys.executable, "-m", "mpicoloc.run.coordinator"], env, is_coordinator=True)
+    # With the ABI named as well, mpi4py would not load the library by its path but leave it to the loader.
+    env.pop("MPI4PY_MPIABI", None)
+    if libmpi is not None:
+        env["MPI4PY_LIBMPI"] = libmpi
+        if libmpi != linked:
+            folders = [os.path.dirname(libmpi), env.get("LD_LIBRARY_PATH", "")]
+            env["LD_LIBRARY_PATH"] = ":".join(folder for folder in folders if folder)
+    return Plan(sys.executable, python_module("mpicoloc.run.coordinator"), env, is_coordinator=True)
+
+
+def python_module(name: str) -> list[str]:
+    """Command that runs a module of ours; a file of the job's folder cannot take the place of a library's then."""
+    source = os.path.dirname(os.path.dirname(os.path.abspath(config.__file__)))
+    safe = [] if source == os.getcwd() else ["-P"]
+    return [sys.executable, *safe, "-m", name]
+
+
+def libmpi_alias(found: target.Target) -> str | None:
+    """The MPI library under the name that mpi4py's wheel asks for: Debian calls MPICH's libmpi.so.12 libmpich.so.12."""
+    libmpi = found.libmpi
+    if libmpi is None or found.abi != "mpich" or os.path.basename(libmpi) == "libmpi.so.12":
+        return libmpi
+    beside = os.path.join(os.path.dirname(libmpi), "libmpi.so.12")
+    if os.path.exists(beside) and os.path.samefile(beside, libmpi):
+        return beside
+    folder = os.path.join(paths.cache_dir(), "alias-" + libmpi.strip("/").replace("/", "-"))
+    alias = os.path.join(folder, "libmpi.so.12")
+    try:
+        os.makedirs(folder, exist_ok=True)
+        if not os.path.exists(alias):
+            os.symlink(libmpi, f"{alias}.{os.getpid()}")
+            os.replace(f"{alias}.{os.getpid()}", alias)
+    except OSError as error:
+        raise EnvironmentFault(f"{folder} cannot be made ({error.strerror}): set XDG_CACHE_HOME") from None
+    return alias
 
 
 def restore_yield(env: dict[str, str], place: launch_env.Place) -> None:

@@ -17,8 +17,8 @@ import time
 from collections.abc import Mapping, Sequence
 from types import FrameType
 
-from mpicoloc import config, target
-from mpicoloc.errors import EnvironmentFault, UsageError
+from mpicoloc import config, target, wrap
+from mpicoloc.errors import EnvironmentFault, MpicolocError, UsageError
 from mpicoloc.run import launcher
 
 WAIT_PROFILE_S = 15.0
@@ -80,7 +80,7 @@ def run(args: argparse.Namespace) -> int:
     profile = profile_path(env)
     check_writable(profile)
     command = launcher.command(chosen, n_ranks, args.mpirun_arg, len(os.sched_getaffinity(0)))
-    command += [sys.executable, "-m", "mpicoloc.wrap", "--", *app]
+    command += [*wrap.python_module("mpicoloc.wrap"), "--", *app]
     if args.verbose:
         print(f"mpicoloc: {' '.join(command)}", file=sys.stderr)
     before = _stamp(profile)
@@ -207,5 +207,18 @@ def _summary(profile: str, before: tuple[int, int] | None, verbose: bool) -> Non
 
 
 def _result(profile: str) -> str:
-    """Slowdown and price in a few words; the profile alone when it cannot be read yet."""
-    return f" (mpicoloc show {profile})"
+    """Slowdown and price in a few words; nothing when the profile cannot be read."""
+    from mpicoloc.report.summary import summary
+    from mpicoloc.store import hdf5
+
+    try:
+        numbers = summary(hdf5.read(profile))
+    except MpicolocError as error:
+        return f", but {error}"
+    slowdown, price = numbers["interference"]["slowdown"], numbers["price"]
+    text = "slowdown not measured"
+    if slowdown is not None:
+        text = f"slowdown {slowdown['value']:.3f} ({slowdown['low']:.3f} to {slowdown['high']:.3f})"
+    if price.get("fair_su") is not None:
+        text += f", price {price['fair_su']:.4g} SU"
+    return f": {text}{', partial' if numbers['partial'] else ''}"

@@ -89,11 +89,23 @@ def test_the_last_rank_of_a_node_coordinates(app, env):
         assert plan.note is None
     last = plan_of(app, env, 2, LD_PRELOAD="/lib/other.so")
     assert last.is_coordinator and last.file == sys.executable
-    assert last.argv[1:] == ["-m", "mpicoloc.run.coordinator"]
+    assert last.argv[-2:] == ["-m", "mpicoloc.run.coordinator"]
     assert "LD_PRELOAD" not in last.env
     assert last.env["MPI4PY_LIBMPI"] == "/opt/mpi/lib/libmpi.so.40"
     assert "MPI4PY_MPIABI" not in last.env, "mpi4py would then not load the library named by its path"
     assert last.env[config.KEY_ENV] == plan.env[config.KEY_ENV]
+
+
+def test_the_coordinator_finds_mpich_under_the_name_that_mpi4py_asks_for(monkeypatch, tmp_path):
+    library = tmp_path / "libmpich.so.12"
+    library.write_text("")
+    monkeypatch.setattr(target, "find", lambda *_: target.Target("/opt/app", "mpich", str(library), "/lib/s.so"))
+    for _ in range(2):
+        env = plan_of(["app"], HYDRA, 2, LD_LIBRARY_PATH="/opt/lib").env
+        alias = env["MPI4PY_LIBMPI"]
+        assert os.path.basename(alias) == "libmpi.so.12" and os.path.samefile(alias, library)
+        assert env["LD_LIBRARY_PATH"] == f"{os.path.dirname(alias)}:/opt/lib"
+    assert "LD_LIBRARY_PATH" not in plan_of(["app"], HYDRA, 0).env
 
 
 def test_one_rank_on_a_node_runs_without_a_coordinator_and_says_so(app):
