@@ -110,8 +110,7 @@ class BuildNative(build_ext):
         lib = (ROOT if in_place else Path(self.build_lib)) / "mpicoloc" / "_lib"
         lib.mkdir(parents=True, exist_ok=True)
         build_shims(lib)
-        if (CSRC / "keeper.c").exists():
-            build_shim.build_keeper(lib)
+        build_shim.build_keeper(lib)
         if not in_place:
             install_sources(lib)
 
