@@ -4,6 +4,7 @@
 
 #include "options.h"
 
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,6 +13,7 @@
 static const uint64_t LEAD_NS = 10000000;     /* between waking and T_q for the job whose turn it is */
 static const uint64_t TELL_NS = 1000000;      /* for the others */
 static const uint64_t RANKS_POLL_NS = 20000000; /* while ranks are still to come */
+static const uint64_t WATCH_POLL_NS = 5000000;
 static const uint64_t RANKS_POLL_FOR_NS = 10000000000u;
 
 static uint64_t option_ns(int i_option, double low_s, double high_s)
@@ -128,6 +130,51 @@ int mc_agent_open(mc_agent **out, const char *key, const char *job_id)
     schedule(agent, agent->t_open);
     agent->t_duty = agent->t_open;
     *out = agent;
+    return MC_OK;
+}
+
+static int host_alive(const mc_node *node)
+{
+    int pid = __atomic_load_n(&node->magic, __ATOMIC_ACQUIRE) == MC_MAGIC ? node->agent_pid : 0;
+    return pid && pid != (int)getpid() && kill(pid, 0) == 0;
+}
+
+int mc_agent_watch(mc_agent **out, const char *key, uint64_t wait_ns)
+{
+    char path[MC_PATH_LEN];
+    void *map = NULL;
+    uint64_t end = mc_clock_ns() + wait_ns;
+    mc_agent *agent = calloc(1, sizeof *agent);
+    if (!agent || !(agent->ranks = calloc(MC_N_NODE_RANKS, sizeof *agent->ranks)) || strlen(key) >= sizeof agent->key ||
+        mc_shm_path(path, sizeof path, key, "node") != MC_OK) {
+        mc_agent_close(agent);
+        return MC_E_ARG;
+    }
+    snprintf(agent->key, sizeof agent->key, "%s", key);
+    agent->watches = 1;
+    while (!agent->node) {
+        if (mc_shm_map(&map, path, sizeof(mc_node), 0) == MC_OK && !host_alive(map))
+            mc_shm_unmap(map, sizeof(mc_node));
+        else if (map)
+            agent->node = map;
+        map = NULL;
+        if (!agent->node && mc_clock_ns() >= end) {
+            mc_agent_close(agent);
+            return MC_E_GONE;
+        }
+        if (!agent->node)
+            mc_sleep_until(mc_clock_ns() + WATCH_POLL_NS, &agent->wake);
+    }
+    agent->node->coordinator_pid = (int32_t)getpid();
+    *out = agent;
+    return MC_OK;
+}
+
+static int watch_step(mc_agent *agent, uint64_t max_wait_ns)
+{
+    mc_nap_until(mc_clock_ns() + max_wait_ns, &agent->wake);
+    mc_ranks_find(agent);
+    mc_ranks_check(agent, mc_clock_ns());
     return MC_OK;
 }
 
@@ -282,6 +329,8 @@ static void prepare(mc_agent *agent, uint64_t now)
 int mc_agent_step(mc_agent *agent, uint64_t max_wait_ns)
 {
     uint64_t now = mc_clock_ns();
+    if (agent->watches)
+        return watch_step(agent, max_wait_ns);
     if (now < agent->t_duty) {
         mc_nap_until(mc_min(agent->t_duty, now + max_wait_ns), &agent->wake);
         now = mc_clock_ns();

@@ -39,6 +39,7 @@ typedef struct mc_turn {
 struct mc_agent {
     char key[MC_NAME_LEN], job_id[MC_NAME_LEN];
     int wake; /* futex: not 0 ends every sleep */
+    int watches; /* another process is the agent */
 
     uint64_t option_period_ns, option_duration_ns, max_ns;
     double duty_frac;

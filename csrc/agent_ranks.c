@@ -1,6 +1,7 @@
 #define _GNU_SOURCE
 #include "agent.h"
 
+#include <sched.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -33,6 +34,19 @@ static mc_segment *map_segment(const char *path)
     return NULL;
 }
 
+/* The agent may run wherever its job may: bound to the first rank's core, it would always be in that rank's way. */
+static void widen_affinity(const mc_segment *segment)
+{
+    cpu_set_t set;
+    CPU_ZERO(&set);
+    if (sched_getaffinity(0, sizeof set, &set) != 0)
+        return;
+    for (int i = 0; i < CPU_SETSIZE && i < 1024; i++)
+        if (segment->cpu_mask[i / 64] >> (i % 64) & 1)
+            CPU_SET(i, &set);
+    sched_setaffinity(0, sizeof set, &set);
+}
+
 static void add_rank(void *data, const char *name)
 {
     mc_agent *agent = data;
@@ -55,6 +69,8 @@ static void add_rank(void *data, const char *name)
     if (clock_getcpuclockid(rank->pid, &rank->cpu_clock) != 0)
         rank->alive = 0;
     agent->local_size = segment->local_size;
+    if (!agent->watches)
+        widen_affinity(segment);
     if (agent->t_refreshed) /* the board is known, so the rank can be told at once */
         __atomic_store_n(&segment->sampling.alone, !agent->was_shared && agent->board, __ATOMIC_RELAXED);
 }

@@ -1,7 +1,8 @@
-/* mpicoloc-keeper KEY PYTHON: outlives the ranks of one job on one node. Has the profile written when all ranks wait for
-   it, has a partial one written when they vanish, and removes the job's shared memory at the end. */
+/* mpicoloc-keeper KEY PYTHON: outlives the ranks of one job on one node. Is the job's node agent, has the profile written
+   when all ranks wait for it, has a partial one written when they vanish, and removes the job's shared memory. */
 #define _GNU_SOURCE
 #include "board.h"
+#include "hooks.h"
 #include "proc.h"
 
 #include <errno.h>
@@ -19,7 +20,7 @@
 
 extern char **environ;
 
-enum { POLL_MS = 200, BUSY_POLL_MS = 20, N_FDS_MAX = 65536 };
+enum { POLL_MS = 50, BUSY_POLL_MS = 20, N_FDS_MAX = 65536 };
 
 static const uint64_t FIRST_RANK_NS = 10000000000u; /* how long to wait for a first segment */
 static const uint64_t COORDINATOR_NS = 5000000000u; /* for a coordinator to write what it can */
@@ -33,7 +34,7 @@ typedef struct kept_rank {
 typedef struct keeper {
     const char *key, *python;
     mc_node *node;
-    int n_ranks, n_alive, n_finalizing, n_final, local_size, mode, tried;
+    int n_ranks, n_alive, n_finalizing, n_final, local_size, mode, tried, has_agent;
     uint64_t t_start;
     kept_rank ranks[MC_N_NODE_RANKS];
 } keeper;
@@ -207,6 +208,16 @@ static int wait_writer(pid_t pid)
     return 0;
 }
 
+/* The agent lives here and not in a rank because this process has a session of its own: Linux shares processors first
+   among sessions (autogroup), so on a full node it wakes within 0.05 ms, where a rank's thread needs 10 ms. */
+static void keep_agent(keeper *k)
+{
+    if (k->has_agent || k->n_ranks == 0 || k->n_alive == 0)
+        return;
+    k->has_agent = 1;
+    mc_agent_thread_start(k->key, k->ranks[0].segment->job_id);
+}
+
 static void write_profile(keeper *k, int partial)
 {
     k->tried = 1;
@@ -227,12 +238,19 @@ static int all_wait(const keeper *k)
     return k->n_alive && k->n_finalizing == k->n_alive && k->n_ranks >= k->local_size;
 }
 
+static int coordinator_alive(const keeper *k)
+{
+    mc_proc_stat stat;
+    int pid = k->node ? k->node->coordinator_pid : 0;
+    if (!pid && k->node && k->node->agent_pid != (int)getpid())
+        pid = k->node->agent_pid; /* it did not wait for us */
+    return pid && mc_proc_read_stat(&stat, pid, 0) == MC_OK && stat.state != 'Z';
+}
+
 static void wait_coordinator(keeper *k)
 {
     uint64_t end = mc_clock_ns() + COORDINATOR_NS;
-    mc_proc_stat stat;
-    while (k->mode == MC_MODE_WRAP && k->node && profile_state(k) == MC_PROFILE_NONE && mc_clock_ns() < end &&
-           mc_proc_read_stat(&stat, k->node->agent_pid, 0) == MC_OK && stat.state != 'Z')
+    while (k->mode == MC_MODE_WRAP && profile_state(k) == MC_PROFILE_NONE && mc_clock_ns() < end && coordinator_alive(k))
         poll(NULL, 0, BUSY_POLL_MS);
 }
 
@@ -244,10 +262,15 @@ static void watch(keeper *k)
             return;
         if (k->n_ranks && k->n_alive == 0)
             break;
+        if (all_wait(k))
+            mc_agent_thread_stop(); /* the last verdict belongs into the profile */
+        else
+            keep_agent(k);
         if (!k->tried && k->mode == MC_MODE_PRELOAD && all_wait(k) && profile_state(k) == MC_PROFILE_NONE)
             write_profile(k, k->n_final < k->local_size);
         rest(k);
     }
+    mc_agent_thread_stop();
     wait_coordinator(k);
     if (!k->tried && profile_state(k) == MC_PROFILE_NONE)
         write_profile(k, k->n_final < k->local_size);

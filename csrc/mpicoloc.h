@@ -259,6 +259,7 @@ typedef struct mc_node {
     uint64_t size_bytes;
     char key[MC_NAME_LEN];
     int32_t agent_pid, keeper_pid;
+    int32_t coordinator_pid, _pad; /* 0: none has come */
     uint64_t meter;
     char meter_reason[MC_TEXT_LEN]; /* why not a better one */
     uint64_t t_open, t_last;
@@ -330,6 +331,9 @@ void mc_segment_settle(mc_segment *segment);
    job's rank segments by key as they appear. */
 typedef struct mc_agent mc_agent;
 int mc_agent_open(mc_agent **out, const char *key, const char *job_id);
+/* Look on while another process (the keeper) is the agent, for which this waits. Steps then only sleep and look how the
+   ranks are. MC_E_GONE: there is no agent within wait_ns. */
+int mc_agent_watch(mc_agent **out, const char *key, uint64_t wait_ns);
 /* Sleep until the next duty (at most max_wait_ns) and do it. Returns MC_OK or a status; never blocks longer than
    max_wait_ns plus the longest shutter. */
 int mc_agent_step(mc_agent *agent, uint64_t max_wait_ns);

@@ -21,7 +21,6 @@ MPI_Fint mc_f_world = -1, mc_f_app_world = -1;
 
 /* Where this process stands. */
 static enum { BEFORE_INIT, NOT_OURS, STARTED, STOPPED } phase;
-static int has_agent_thread;
 static int own_pid;
 static int world_rank;
 static char key[MC_NAME_LEN], job_id[MC_NAME_LEN];
@@ -92,17 +91,6 @@ static int have_all(void)
            MC_HAVE(MPI_Info_free) && MC_HAVE(MPI_Get_library_version) && MC_HAVE(MPI_Comm_get_parent);
 }
 
-static void start_node(int is_wrapped)
-{
-    mc_keeper_start(key); /* says so itself when it fails; the coordinator can still write the profile */
-    if (is_wrapped && env_is_one("MPICOLOC_COORDINATOR"))
-        return;
-    int status = mc_agent_thread_start(key, job_id);
-    has_agent_thread = status == MC_OK;
-    if (status != MC_OK)
-        mc_disable("the node agent cannot be started", status);
-}
-
 /* Every rank makes every collective call here, whatever failed before: another rank may wait in it. */
 static void start(int is_wrapped)
 {
@@ -129,7 +117,7 @@ static void start(int is_wrapped)
         mc_disable("shared memory for this rank cannot be made", status);
     MC_REAL(MPI_Barrier)(local); /* the keeper must find every rank's segment */
     if (is_first && status == MC_OK)
-        start_node(is_wrapped);
+        mc_keeper_start(key); /* says so itself when it fails; a coordinator can still write the profile */
     MC_REAL(MPI_Comm_free)(&local);
 }
 
@@ -178,8 +166,6 @@ void mc_before_finalize(void)
     mc_stop(MC_RANK_FINALIZING);
     /* The first rank will sleep below. What it still owes others (buffered sends) moves only inside MPI calls. */
     MC_REAL(MPI_Barrier)(mc_app_world);
-    if (has_agent_thread)
-        mc_agent_thread_stop();
     if (world_rank == 0 && key[0] != '\0')
         mc_keeper_wait_profile(key);
     /* The application's world lives on: attribute callbacks inside MPI_Finalize may use it. */

@@ -143,11 +143,14 @@ def build_keeper(out_dir: str | Path, csrc: str | Path | None = None) -> Path:
     folder = Path(out_dir)
     folder.mkdir(parents=True, exist_ok=True)
     program = folder / "mpicoloc-keeper"
-    needed = ("keeper.c", "board.c", "options.c", "proc.c", "segment.c", "table.c")
+    needed = (
+        "keeper.c", "agent.c", "agent_adapt.c", "agent_pause.c", "agent_ranks.c", "agent_thread.c", "agent_turn.c",
+        "board.c", "options.c", "perf.c", "proc.c", "segment.c", "table.c",
+    )  # fmt: skip
     files = [sources / name for name in needed if (sources / name).exists()]
     with tempfile.TemporaryDirectory() as temporary:
         _write_options(Path(temporary))
-        _compile(_default_cc(), [*_CFLAGS, f"-I{temporary}", f"-I{sources}"], files, program, ["-lm"])
+        _compile(_default_cc(), [*_CFLAGS, f"-I{temporary}", f"-I{sources}"], files, program, ["-lm", "-lpthread"])
     return program
 
 
