@@ -1,4 +1,4 @@
-"""What all tests share: folders of their own for shared memory and caches, so that nothing of the user's is touched."""
+"""What all tests share: folders of their own for shared memory and caches, never the user's."""
 
 import os
 import shutil
@@ -21,7 +21,9 @@ def own_environment(monkeypatch, tmp_path):
         monkeypatch.setenv(f"{prefix}_ALLOW_RUN_AS_ROOT", "1")
         monkeypatch.setenv(f"{prefix}_ALLOW_RUN_AS_ROOT_CONFIRM", "1")
     # Python's programs, mpicoloc's own among them, are found although the environment is not activated.
-    monkeypatch.setenv("PATH", os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")]))
+    monkeypatch.setenv(
+        "PATH", os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])
+    )
 
 
 @pytest.fixture

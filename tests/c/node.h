@@ -92,6 +92,7 @@ static inline void be_rank(const char *key, int rank, int n_ranks)
 static inline void be_agent(const char *key)
 {
     mc_agent *agent;
+    setsid(); /* as the keeper does */
     if (mc_agent_open(&agent, key, key) != MC_OK)
         _exit(3);
     while (!told_to_stop)

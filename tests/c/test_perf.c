@@ -1,39 +1,38 @@
 /* The ipc meter. Compiled with software events where the machine has no PMU. Exit code: number of failed checks. */
 #include "node.h"
 
-static int is_measured(const mc_shutter *shutter)
-{
-    return shutter->before.cycles && shutter->during.cycles && shutter->after.cycles;
-}
+enum { BEFORE = 1, DURING = 2, AFTER = 4, ALL = 7 };
 
-static const mc_shutter *measured(const mc_node *node)
+/* Windows of which some shutter has counts. On a crowded machine a rank may be off its processor in any one window. */
+static int measured(const mc_node *node)
 {
-    for (uint64_t i = 0; i < node->n_shutters && i < MC_N_SHUTTERS; i++)
-        if (is_measured(&node->shutters[i]))
-            return &node->shutters[i];
-    return NULL;
+    int seen = 0;
+    for (uint64_t i = 0; i < node->n_shutters && i < MC_N_SHUTTERS; i++) {
+        const mc_shutter *shutter = &node->shutters[i];
+        seen |= (shutter->before.cycles ? BEFORE : 0) | (shutter->during.cycles ? DURING : 0) |
+                (shutter->after.cycles ? AFTER : 0);
+    }
+    return seen;
 }
 
 static void check_counts(const test_job *job)
 {
-    const mc_shutter *shutter = measured(job->node);
     CHECK(job->node->meter == MC_METER_IPC);
-    CHECK(shutter != NULL);
-    if (!shutter)
-        return;
-    fprintf(stderr, "%s: %llu %llu %llu\n", job->key, (unsigned long long)shutter->before.cycles,
-            (unsigned long long)shutter->during.cycles, (unsigned long long)shutter->after.cycles);
-    /* Task clock of two threads: no more than two windows' time, and some slack of the sleeps. */
-    uint64_t most_ns = 2 * (shutter->t1 - shutter->t0) * 5 / 4;
-    CHECK(shutter->during.cycles <= most_ns);
-    CHECK(shutter->before.cycles <= most_ns);
-    CHECK(shutter->after.cycles <= most_ns);
+    CHECK(measured(job->node) == ALL);
+    for (uint64_t i = 0; i < job->node->n_shutters && i < MC_N_SHUTTERS; i++) {
+        const mc_shutter *shutter = &job->node->shutters[i];
+        /* Task clock of the job's threads: no more than so many windows' time, and some slack of the sleeps. */
+        uint64_t most_ns = (uint64_t)job->n_ranks * (shutter->t1 - shutter->t0) * 5 / 4;
+        CHECK(shutter->before.cycles <= most_ns);
+        CHECK(shutter->during.cycles <= most_ns);
+        CHECK(shutter->after.cycles <= most_ns);
+    }
 }
 
 static void test_shutters(void)
 {
     test_job a = start_job("a", 2), b = start_job("b", 1);
-    WAIT_FOR(measured(a.node) && measured(b.node), 30);
+    WAIT_FOR(measured(a.node) == ALL && measured(b.node) == ALL, 30);
     end_job(&a);
     end_job(&b);
     print_job(&a);

@@ -7,10 +7,11 @@ import signal
 import subprocess
 import sys
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 from mpicoloc import paths
+from mpicoloc.errors import DataError
 from mpicoloc.pmpi import contract
 from mpicoloc.store import hdf5
 
@@ -49,8 +50,6 @@ class Job:
     process: subprocess.Popen
     out_path: Path
     log_path: Path
-    ended_s: float = 0.0
-    seen: dict = field(default_factory=dict)
 
     def wait(self):
         """Exit code; the job is killed when it takes too long."""
@@ -107,22 +106,28 @@ def wait_until(condition, what, limit_s=20.0):
     raise AssertionError(f"waited {limit_s} s in vain for {what}")
 
 
-def _records(shm_dir, pattern, job_id=None):
-    for path in sorted(shm_dir.glob(pattern)):
-        with contextlib.suppress(Exception):
+def _segments(shm_dir):
+    for path in sorted(shm_dir.glob("*.seg")):
+        with contextlib.suppress(DataError, OSError, ValueError):  # not complete yet
             yield contract.map_file(path)
 
 
 def running_ranks(shm_dir, job_id, n_ranks):
     """Segments of a job's ranks once all of them run; else nothing."""
-    found = [s for s in _records(shm_dir, "*.seg") if s["job_id"] == job_id.encode()]
+    found = [s for s in _segments(shm_dir) if s["job_id"] == job_id.encode()]
     running = [s for s in found if s["state"] == contract.MC_RANK_RUNNING]
     return running if len(running) == n_ranks else []
 
 
-def node_of(shm_dir, segment):
-    """Node file of a rank's job."""
-    return contract.map_file(shm_dir / f"mpicoloc.{segment['key'].decode()}.node")
+def coordinator_of(segment):
+    """Process id of the coordinator of a rank's job."""
+    key = b"MPICOLOC_KEY=" + segment["key"]
+    for folder in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            is_coordinator = b"mpicoloc.run.coordinator" in (folder / "cmdline").read_bytes()
+            if is_coordinator and key in (folder / "environ").read_bytes().split(b"\0"):
+                return int(folder.name)
+    raise AssertionError("the job has no coordinator")
 
 
 def assert_nothing_left(shm_dir):

@@ -90,7 +90,7 @@ def test_the_coordinator_is_killed(start, mpi, shm_dir):
     job = start(mpi, "wrap", "finalize", 30)
     ranks = jobs.wait_until(lambda: jobs.running_ranks(shm_dir, "job", 2), "both ranks to run")
     time.sleep(0.3)
-    os.kill(int(jobs.node_of(shm_dir, ranks[0])["agent_pid"]), signal.SIGKILL)
+    os.kill(jobs.coordinator_of(ranks[0]), signal.SIGKILL)
     job.wait()  # the launcher ends a job that lost a process
     assert job.profile().partial
     jobs.assert_nothing_left(shm_dir)
@@ -146,7 +146,9 @@ def test_a_co_runner_survives_its_neighbour(start, openmpi, way, shm_dir):
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_a_profile_that_cannot_be_written_where_it_should(start, openmpi, way, shm_dir, tmp_path, monkeypatch):
+def test_a_profile_that_cannot_be_written_where_it_should(
+    start, openmpi, way, shm_dir, tmp_path, monkeypatch
+):
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     job = start(openmpi, way, "seven", 0.2, out="/proc/nowhere/lost.h5")
     assert job.wait() == 7

@@ -17,7 +17,7 @@ CORE = (
     "agent.c", "agent_adapt.c", "agent_pause.c", "agent_ranks.c", "agent_turn.c", "agent_thread.c", "board.c", "gate.c",
     "hooks.c", "keeper_start.c", "options.c", "perf.c", "proc.c", "segment.c", "table.c",
 )  # fmt: skip
-KEEPER = ("keeper.c", "board.c", "options.c", "proc.c", "segment.c", "table.c")
+KEEPER = ("keeper.c", *(name for name in CORE if name not in ("gate.c", "hooks.c", "keeper_start.c")))
 FLAGS = ("-std=gnu11", "-O1", "-g", "-Wall", "-Wextra", "-Werror", "-fsanitize=address,undefined",
          "-fno-sanitize-recover=undefined")  # fmt: skip
 # Software events stand for instructions and cycles where there is no PMU.
@@ -70,3 +70,31 @@ def test_no_counters_are_explained(tmp_path: Path) -> None:
     sources = [*(CSRC / name for name in CORE), ROOT / "tests/c/test_perf.c"]
     program = _compile(tmp_path, "test_perf", sources, "-DMC_PERF_EVENTS={~0u, 0}, {~0u, 0}")
     assert "reason: " in _run(program, tmp_path, "unavailable")
+
+
+@pytest.fixture(scope="module")
+def keeper_program(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("keeper")
+    _compile(folder, "mpicoloc-keeper", [*(CSRC / name for name in KEEPER)])
+    writer = folder / "writer"
+    # Tells how it was called; fails when the environment says so, as a shell would be told to.
+    writer.write_text('#!/bin/sh\necho "$@ preload=$LD_PRELOAD pmi=$PMI_RANK" >> "$WRITER_LOG"\n'
+                      'echo "cannot write it" >&2\nexit "$WRITER_CODE"\n')  # fmt: skip
+    writer.chmod(0o755)
+    return _compile(folder, "test_keeper", [*(CSRC / name for name in CORE), ROOT / "tests/c/test_keeper.c"])
+
+
+@pytest.mark.parametrize(
+    ("scenario", "code", "arguments", "complaint"),
+    [("finished", "0", "k", ""), ("failed", "3", "k", "cannot write it"), ("killed", "0", "k --partial", "")],
+)
+def test_keeper_has_the_profile_written_and_cleans_up(
+    keeper_program: Path, tmp_path: Path, scenario: str, code: str, arguments: str, complaint: str
+) -> None:
+    shm, log = tmp_path / "shm", tmp_path / "log"
+    shm.mkdir()
+    said = _run(keeper_program, shm, scenario, MPICOLOC_PYTHON=str(keeper_program.parent / "writer"), WRITER_CODE=code,
+                WRITER_LOG=str(log), PMI_RANK="0")  # fmt: skip
+    assert log.read_text() == f"-m mpicoloc.run.assemble {arguments} preload= pmi=\n"
+    assert complaint in said
+    assert not list(shm.iterdir())

@@ -1,4 +1,4 @@
-"""The command line: every wrong call is one clear line with the remedy, the documented exit code, no traceback."""
+"""The command line: every wrong call is one clear line with remedy and exit code, no traceback."""
 
 import os
 import subprocess
@@ -156,5 +156,3 @@ def test_options_end_where_the_application_begins():
     args = parser.parse_args(["run", *argv])
     assert args.n_ranks == "2" and args.trace == str(config.TRACE_EVENTS)
     assert args.app == ["lmp", "-in", "x", "--trace", "-n", "9", "--bogus"]
-
-

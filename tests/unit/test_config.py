@@ -66,7 +66,9 @@ def test_flags_become_variables_and_are_checked():
 
 
 def test_misspelt_variables_are_found():
-    assert config.unknown_variables({"MPICOLOC_METRE": "ipc", "MPICOLOC_METER": "ipc", "HOME": "/"}) == ["MPICOLOC_METRE"]
+    assert config.unknown_variables({"MPICOLOC_METRE": "ipc", "MPICOLOC_METER": "ipc", "HOME": "/"}) == [
+        "MPICOLOC_METRE"
+    ]
 
 
 def test_c_reads_the_same_table(tmp_path):
@@ -77,8 +79,14 @@ def test_c_reads_the_same_table(tmp_path):
         "int main(void) { MC_OPTION_ROWS(ROW) return MC_N_OPTIONS - 1 - MC_OPT_PRICE_PRICING; }\n"
     )
     program = tmp_path / "print"
-    subprocess.run(["cc", "-Wall", "-Wextra", "-Wno-address", "-o", program, tmp_path / "print.c"], check=True, timeout=60)
-    printed = subprocess.run([program], capture_output=True, text=True, check=True, timeout=10).stdout.split("\n")
+    subprocess.run(
+        ["cc", "-Wall", "-Wextra", "-Wno-address", "-o", program, tmp_path / "print.c"],
+        check=True,
+        timeout=60,
+    )
+    printed = subprocess.run([program], capture_output=True, text=True, check=True, timeout=10).stdout.split(
+        "\n"
+    )
     for option, line in zip(config.OPTIONS, printed, strict=False):
         env, text = line.split()
         assert env == option.env

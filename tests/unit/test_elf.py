@@ -29,18 +29,32 @@ def fake_mpi(tmp_path):
         wanted = soname
         if through:
             source = "int MPI_Init(void); int work(void) { return MPI_Init(); }"
-            compiled(lib, through, source, "-shared", "-fPIC", f"-Wl,-soname,{through}", f"-L{lib}", f"-l:{soname}")
+            compiled(
+                lib, through, source, "-shared", "-fPIC", f"-Wl,-soname,{through}", f"-L{lib}", f"-l:{soname}"
+            )
             wanted = through
         call = "work" if through else "MPI_Init"
-        return compiled(tmp_path, "app", f"int {call}(void); int main(void) {{ return {call}(); }}", f"-L{lib}",
-                        f"-l:{wanted}", "-Wl,--allow-shlib-undefined", *flags)  # fmt: skip
+        return compiled(
+            tmp_path,
+            "app",
+            f"int {call}(void); int main(void) {{ return {call}(); }}",
+            f"-L{lib}",
+            f"-l:{wanted}",
+            "-Wl,--allow-shlib-undefined",
+            *flags,
+        )
 
     return build
 
 
 @pytest.mark.parametrize(
     ("soname", "abi"),
-    [("libmpi.so.12", "mpich"), ("libmpich.so.12", "mpich"), ("libmpi.so.40", "openmpi"), ("libmpi_abi.so.1", "abi")],
+    [
+        ("libmpi.so.12", "mpich"),
+        ("libmpich.so.12", "mpich"),
+        ("libmpi.so.40", "openmpi"),
+        ("libmpi_abi.so.1", "abi"),
+    ],
 )
 @pytest.mark.parametrize(
     ("through", "tag"),
@@ -123,5 +137,5 @@ def test_a_missing_or_idle_file_is_refused(tmp_path, make, words):
 def test_a_name_is_found_in_path_only(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "app").write_text("#!/bin/sh\n")
-    with pytest.raises(UsageError, match="write ./app"):
+    with pytest.raises(UsageError, match=r"write \./app"):
         elf.resolve_application("app")

@@ -36,7 +36,9 @@ LIBRARIES = {
     "report": {"numpy", "rich"},
 }
 ONE_HOME = {"h5py": "store", "pandas": "store", "sqlite3": "store", "cffi": "pmpi", "mpi4py": "run"}
-TOP = {path.stem for path in PACKAGE.glob("*.py")} | {path.name for path in PACKAGE.iterdir() if path.is_dir()}
+TOP = {path.stem for path in PACKAGE.glob("*.py")} | {
+    path.name for path in PACKAGE.iterdir() if path.is_dir()
+}
 FILES = sorted(path for path in PACKAGE.rglob("*.py") if path.name != "__main__.py")
 
 
@@ -53,8 +55,6 @@ def imported(path):
         elif isinstance(node, ast.ImportFrom):
             assert node.level == 0, f"{path}: relative import"
             yield from (f"{node.module}.{alias.name}" for alias in node.names)
-
-
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(PACKAGE)))
@@ -94,7 +94,24 @@ def test_wrap_starts_quickly():
     import subprocess
 
     code = "import sys; import mpicoloc.wrap; print(*sys.modules)"
-    result = subprocess.run([sys.executable, "-S", "-c", code], capture_output=True, text=True, check=True, timeout=30,
-                            cwd=PACKAGE.parent)  # fmt: skip
-    slow = {"numpy", "h5py", "pandas", "mpi4py", "cffi", "dataclasses", "inspect", "subprocess", "argparse", "shutil"}
+    result = subprocess.run(
+        [sys.executable, "-S", "-c", code],
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=30,
+        cwd=PACKAGE.parent,
+    )
+    slow = {
+        "numpy",
+        "h5py",
+        "pandas",
+        "mpi4py",
+        "cffi",
+        "dataclasses",
+        "inspect",
+        "subprocess",
+        "argparse",
+        "shutil",
+    }
     assert not slow & set(result.stdout.split())

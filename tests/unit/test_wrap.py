@@ -9,13 +9,29 @@ import pytest
 from mpicoloc import config, launch_env, target, wrap
 from mpicoloc.errors import EnvironmentFault, UsageError
 
-OPEN_MPI_4 = {"OMPI_COMM_WORLD_LOCAL_RANK": "1", "OMPI_COMM_WORLD_LOCAL_SIZE": "3", "OMPI_COMM_WORLD_RANK": "1",
-              "PMIX_RANK": "1", "PMIX_NAMESPACE": "1896873985", "OMPI_MCA_ess_base_jobid": "1896873985"}  # fmt: skip
-OPEN_MPI_5 = {"OMPI_COMM_WORLD_LOCAL_RANK": "1", "OMPI_COMM_WORLD_LOCAL_SIZE": "3", "PMIX_RANK": "1",
-              "PMIX_NAMESPACE": "prterun-vm-10047@1"}  # fmt: skip
+OPEN_MPI_4 = {
+    "OMPI_COMM_WORLD_LOCAL_RANK": "1",
+    "OMPI_COMM_WORLD_LOCAL_SIZE": "3",
+    "OMPI_COMM_WORLD_RANK": "1",
+    "PMIX_RANK": "1",
+    "PMIX_NAMESPACE": "1896873985",
+    "OMPI_MCA_ess_base_jobid": "1896873985",
+}
+OPEN_MPI_5 = {
+    "OMPI_COMM_WORLD_LOCAL_RANK": "1",
+    "OMPI_COMM_WORLD_LOCAL_SIZE": "3",
+    "PMIX_RANK": "1",
+    "PMIX_NAMESPACE": "prterun-vm-10047@1",
+}
 HYDRA = {"MPI_LOCALRANKID": "1", "MPI_LOCALNRANKS": "3", "PMI_RANK": "1", "PMI_SIZE": "3", "PMI_FD": "6"}
-SLURM = {"SLURM_LOCALID": "1", "SLURM_STEP_TASKS_PER_NODE": "2(x2),3", "SLURM_NODEID": "2", "SLURM_JOB_ID": "77",
-         "SLURM_STEP_ID": "0", "PMIX_RANK": "5"}  # fmt: skip
+SLURM = {
+    "SLURM_LOCALID": "1",
+    "SLURM_STEP_TASKS_PER_NODE": "2(x2),3",
+    "SLURM_NODEID": "2",
+    "SLURM_JOB_ID": "77",
+    "SLURM_STEP_ID": "0",
+    "PMIX_RANK": "5",
+}
 MVAPICH = {"MV2_COMM_WORLD_LOCAL_RANK": "1", "MV2_COMM_WORLD_LOCAL_SIZE": "3"}
 LAST = {"OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID", "SLURM_LOCALID", "MV2_COMM_WORLD_LOCAL_RANK"}
 
@@ -33,14 +49,30 @@ LAST = {"OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID", "SLURM_LOCALID", "MV2_C
         ({"PMIX_RANK": "0"}, ("PMIx", 0, 1, None)),
         ({}, (None, 0, 1, None)),
     ],
-    ids=["openmpi4", "openmpi5", "hydra", "mvapich", "slurm", "hydra in a batch job", "batch script", "pmix", "none"],
+    ids=[
+        "openmpi4",
+        "openmpi5",
+        "hydra",
+        "mvapich",
+        "slurm",
+        "hydra in a batch job",
+        "batch script",
+        "pmix",
+        "none",
+    ],
 )
 def test_place(env, expected):
     assert launch_env.place(env) == expected
 
 
-@pytest.mark.parametrize("env", [{**HYDRA, "MPI_LOCALRANKID": "x"}, {**HYDRA, "MPI_LOCALRANKID": "3"},
-                                 {**SLURM, "SLURM_STEP_TASKS_PER_NODE": "many"}])  # fmt: skip
+@pytest.mark.parametrize(
+    "env",
+    [
+        {**HYDRA, "MPI_LOCALRANKID": "x"},
+        {**HYDRA, "MPI_LOCALRANKID": "3"},
+        {**SLURM, "SLURM_STEP_TASKS_PER_NODE": "many"},
+    ],
+)
 def test_nonsense_of_a_launcher_is_refused(env):
     with pytest.raises(UsageError):
         launch_env.place(env)
@@ -99,7 +131,9 @@ def test_the_last_rank_of_a_node_coordinates(app, env):
 def test_the_coordinator_finds_mpich_under_the_name_that_mpi4py_asks_for(monkeypatch, tmp_path):
     library = tmp_path / "libmpich.so.12"
     library.write_text("")
-    monkeypatch.setattr(target, "find", lambda *_: target.Target("/opt/app", "mpich", str(library), "/lib/s.so"))
+    monkeypatch.setattr(
+        target, "find", lambda *_: target.Target("/opt/app", "mpich", str(library), "/lib/s.so")
+    )
     for _ in range(2):
         env = plan_of(["app"], HYDRA, 2, LD_LIBRARY_PATH="/opt/lib").env
         alias = env["MPI4PY_LIBMPI"]
@@ -135,16 +169,21 @@ def test_the_coordinator_alone_does_not_make_open_mpi_yield(app):
         (["lmp", "-in", "x"], {}, ["lmp", "-in", "x"]),
         (["--", "-odd"], {}, ["-odd"]),
         (["--trace", "lmp"], {"MPICOLOC_TRACE": str(config.TRACE_EVENTS)}, ["lmp"]),
-        (["--trace=9", "--meter", "burst", "lmp", "--out", "x"], {"MPICOLOC_TRACE": "9", "MPICOLOC_METER": "burst"},
-         ["lmp", "--out", "x"]),
+        (
+            ["--trace=9", "--meter", "burst", "lmp", "--out", "x"],
+            {"MPICOLOC_TRACE": "9", "MPICOLOC_METER": "burst"},
+            ["lmp", "--out", "x"],
+        ),
         (["--help"], {}, []),
     ],
-)  # fmt: skip
+)
 def test_options_end_where_the_application_begins(argv, env, app):
     assert wrap.parse(argv) == (env, app)
 
 
-@pytest.mark.parametrize("argv", [[], ["--"], ["--meter"], ["--meter", "sundial", "lmp"], ["--metre=ipc", "lmp"]])
+@pytest.mark.parametrize(
+    "argv", [[], ["--"], ["--meter"], ["--meter", "sundial", "lmp"], ["--metre=ipc", "lmp"]]
+)
 def test_a_wrong_call_is_refused(argv):
     with pytest.raises(UsageError):
         wrap.parse(argv)
@@ -155,7 +194,9 @@ def test_the_wrong_launcher_is_named(tmp_path, monkeypatch):
     library = tmp_path / "libmpi.so.40"
     (tmp_path / "m.c").write_text("int MPI_Init(void) { return 0; }")
     (tmp_path / "a.c").write_text("int MPI_Init(void); int main(void) { return MPI_Init(); }")
-    subprocess.run(["cc", "-shared", "-fPIC", "-Wl,-soname,libmpi.so.40", "-o", library, tmp_path / "m.c"], check=True)
+    subprocess.run(
+        ["cc", "-shared", "-fPIC", "-Wl,-soname,libmpi.so.40", "-o", library, tmp_path / "m.c"], check=True
+    )
     subprocess.run(["cc", "-o", program, tmp_path / "a.c", library, f"-Wl,-rpath,{tmp_path}"], check=True)
     with pytest.raises(UsageError, match="start it with the mpirun of Open MPI"):
         target.find([str(program)], {}, "mpich")
@@ -165,8 +206,15 @@ def test_the_wrong_launcher_is_named(tmp_path, monkeypatch):
 
 
 def wrapped(argv, env=None, **kwargs):
-    return subprocess.run([sys.executable, "-m", "mpicoloc.wrap", *argv], capture_output=True, text=True, timeout=30,
-                          env={**os.environ, **(env or {})}, check=False, **kwargs)  # fmt: skip
+    return subprocess.run(
+        [sys.executable, "-m", "mpicoloc.wrap", *argv],
+        capture_output=True,
+        text=True,
+        timeout=30,
+        env={**os.environ, **(env or {})},
+        check=False,
+        **kwargs,
+    )
 
 
 @pytest.mark.parametrize(
@@ -199,5 +247,3 @@ def test_help_shows_every_option():
     result = wrapped(["--help"])
     assert result.returncode == 0
     assert all(option.flag in result.stdout for option in config.OPTIONS)
-
-

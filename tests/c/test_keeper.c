@@ -1,0 +1,56 @@
+/* The keeper, started as the shim starts it, with a make-believe profile writer. argv[1]: scenario. Exit code: number of
+   failed checks. The keeper lies beside this program, MPICOLOC_PYTHON is the writer. */
+#include "node.h"
+
+static mc_node *node;
+
+static void start_first_rank(int n_ranks, int mode)
+{
+    mc_identity identity = {"k", "job k", "none", 0, n_ranks, 0, n_ranks, 1, mode};
+    CHECK(mc_start(&identity) == MC_OK);
+    CHECK(mc_keeper_start("k") == MC_OK);
+    CHECK(waitpid(-1, NULL, WNOHANG) == -1 && errno == ECHILD); /* no child that the application could meet */
+}
+
+static int all_gone(void)
+{
+    char path[MC_PATH_LEN];
+    static const char *const whats[] = {"node", "log", "0.seg", "1.seg"};
+    for (int i = 0; i < 4; i++)
+        if (mc_shm_path(path, sizeof path, "k", whats[i]) == MC_OK && access(path, F_OK) == 0)
+            return 0;
+    return mc_shm_path(path, sizeof path, "board", "") == MC_OK && access(path, F_OK) != 0;
+}
+
+/* A rank that the keeper sees: ends as the scenario says. */
+static void be_first_rank(const char *scenario)
+{
+    start_first_rank(1, MC_MODE_PRELOAD);
+    node = map_when_there("k", "node", sizeof(mc_node));
+    WAIT_FOR(node->keeper_pid && mc_own_segment()->sampling.alone, 5);
+    CHECK(node->keeper_pid > 0 && node->agent_pid == node->keeper_pid);
+    if (strcmp(scenario, "killed") == 0)
+        raise(SIGKILL);
+    mc_stop(MC_RANK_FINALIZING);
+    uint64_t t = mc_clock_ns();
+    mc_keeper_wait_profile("k");
+    CHECK(mc_clock_ns() - t < 5000000000u);
+    CHECK(node->profile == (strcmp(scenario, "failed") == 0 ? MC_PROFILE_FAILED : MC_PROFILE_WRITTEN));
+    _exit(n_failed);
+}
+
+int main(int argc, char **argv)
+{
+    int status = 0;
+    if (argc != 2)
+        return 2;
+    alarm(TEST_LIMIT_S);
+    pid_t pid = child();
+    if (pid == 0)
+        be_first_rank(argv[1]);
+    CHECK(waitpid(pid, &status, 0) == pid);
+    CHECK(strcmp(argv[1], "killed") == 0 ? WIFSIGNALED(status) : status == 0);
+    WAIT_FOR(all_gone(), 10);
+    CHECK(all_gone());
+    return n_failed;
+}
