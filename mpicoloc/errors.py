@@ -5,7 +5,8 @@
     ├── DataError          exit code 3   a file that is damaged, foreign or of another version
     └── EnvironmentFault   exit code 4   the machine, the MPI library or a folder refuses
 
-Raised where the cause is known, caught only in ``mpicoloc/cli/main.py`` and ``mpicoloc/wrap.py``, the two entries.
+Raised where the cause is known, caught only in the two entries, ``mpicoloc/cli/main.py`` and
+``mpicoloc/wrap.py``.
 """
 
 from __future__ import annotations

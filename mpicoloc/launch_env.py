@@ -86,7 +86,9 @@ def slurm_tasks(text: str) -> list[int]:
         try:
             tasks += [int(count)] * int(times or 1)
         except ValueError:
-            raise UsageError(f"Slurm set SLURM_STEP_TASKS_PER_NODE={text!r}, which is not understood") from None
+            raise UsageError(
+                f"Slurm set SLURM_STEP_TASKS_PER_NODE={text!r}, which is not understood"
+            ) from None
     return tasks
 
 
@@ -113,7 +115,7 @@ def _clean(text: str) -> str:
 
 
 def _starter() -> tuple[int, str]:
-    """Process that started the ranks, and its start time: the launcher's daemon, though a shell stand between."""
+    """Process that started the ranks, and when: the launcher's daemon, though a shell stand between."""
     parent = os.getppid()
     pid, steps = parent, 0
     while pid > 1 and steps < 8:

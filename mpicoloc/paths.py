@@ -1,4 +1,4 @@
-"""Where the compiled parts lie: in the package, or in the user's cache when the package's folder cannot be written."""
+"""Where the compiled parts lie: in the package, or in the user's cache when that cannot be written."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def shim_name(abi: str) -> str:
 
 
 def find_shim(abi: str) -> str | None:
-    """The preloaded library for an ABI: what the user built comes before what was installed; None when neither."""
+    """The preloaded library for an ABI: what the user built before what was installed; None when neither."""
     for folder in (cache_dir(), lib_dir()):
         path = os.path.join(folder, shim_name(abi))
         if os.path.exists(path):

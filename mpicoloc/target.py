@@ -13,10 +13,48 @@ from mpicoloc import elf, paths
 from mpicoloc.errors import EnvironmentFault, UsageError
 
 _PYTHONS = ("python", "pypy", "ipython")
-_INTERPRETERS = ("bash", "sh", "dash", "zsh", "ksh", "csh", "tcsh", "perl", "ruby", "julia", "R", "Rscript", "java",
-                 "octave", "lua", "tclsh", "node")  # fmt: skip
-_PREFIXES = ("env", "numactl", "taskset", "time", "nice", "ionice", "stdbuf", "setarch", "chrt", "timeout", "strace",
-             "ltrace", "gdb", "valgrind", "perf", "likwid-pin", "nsys", "rocprof", "hwloc-bind", "setsid", "nohup")  # fmt: skip
+_INTERPRETERS = (
+    "bash",
+    "sh",
+    "dash",
+    "zsh",
+    "ksh",
+    "csh",
+    "tcsh",
+    "perl",
+    "ruby",
+    "julia",
+    "R",
+    "Rscript",
+    "java",
+    "octave",
+    "lua",
+    "tclsh",
+    "node",
+)
+_PREFIXES = (
+    "env",
+    "numactl",
+    "taskset",
+    "time",
+    "nice",
+    "ionice",
+    "stdbuf",
+    "setarch",
+    "chrt",
+    "timeout",
+    "strace",
+    "ltrace",
+    "gdb",
+    "valgrind",
+    "perf",
+    "likwid-pin",
+    "nsys",
+    "rocprof",
+    "hwloc-bind",
+    "setsid",
+    "nohup",
+)
 _LIBRARIES = {
     "mpich": ("libmpi.so.12", "libmpich.so.12"),
     "openmpi": ("libmpi.so.40",),
@@ -91,7 +129,9 @@ def script_interpreter(file: str) -> str | None:
     if head[:4] == b"\x7fELF":
         return None
     if head[:2] != b"#!":
-        raise UsageError(f"{file} is neither a program nor a script with a #! line: name its interpreter before it")
+        raise UsageError(
+            f"{file} is neither a program nor a script with a #! line: name its interpreter before it"
+        )
     words = head[2:].split(b"\n", 1)[0].decode(errors="replace").split()
     if words and os.path.basename(words[0]) == "env":
         words = [word for word in words[1:] if not word.startswith("-") and "=" not in word]
@@ -105,7 +145,7 @@ def _linked_by_argument(program: str, arguments: Sequence[str], env: Mapping[str
     if _base(program) not in _PREFIXES:
         return None
     for word in arguments:
-        path = word if "/" in word else elf.which(word, env.get("PATH"))
+        path: str | None = word if "/" in word else elf.which(word, env.get("PATH"))
         if path and os.path.isfile(path) and os.access(path, os.X_OK):
             linked = elf.linked_mpi(path, env.get("LD_LIBRARY_PATH", ""))
             if linked is not None:
@@ -116,7 +156,9 @@ def _linked_by_argument(program: str, arguments: Sequence[str], env: Mapping[str
 def _refuse(file: str, program: str) -> None:
     facts = elf.read(program)
     if facts is not None and not facts.dynamic:
-        raise UsageError(f"{file} is linked statically, so nothing can be preloaded: link it to its MPI as a shared library")
+        raise UsageError(
+            f"{file} is linked statically, so nothing can be preloaded: link its MPI as a shared library"
+        )
     raise UsageError(f"{file} links no MPI library: name an MPI program (`ldd {file}` shows what it links)")
 
 
@@ -133,7 +175,10 @@ def _of_interpreter(program: str, env: Mapping[str, str], family: str | None) ->
             return elf.Linked(abi, os.path.basename(path), path)
     if family is not None:
         return elf.Linked(family, "", None)
-    raise UsageError(f"no MPI library found for {program}: pip install 'mpicoloc[mpich]', or set MPI4PY_LIBMPI to its libmpi")
+    raise UsageError(
+        f"no MPI library found for {program}: pip install 'mpicoloc[mpich]', "
+        "or set MPI4PY_LIBMPI to its libmpi"
+    )
 
 
 def _candidates(program: str, asked: str | None, family: str | None) -> list[str]:
@@ -148,14 +193,16 @@ def _candidates(program: str, asked: str | None, family: str | None) -> list[str
             located = elf.locate(entry)
             found += [located] if located else []
     folders += [os.path.join(prefix, "lib") for prefix in _prefixes(program)]
-    found += [path for folder in folders for name in names if os.path.isfile(path := os.path.join(folder, name))]
+    found += [
+        path for folder in folders for name in names if os.path.isfile(path := os.path.join(folder, name))
+    ]
     default = elf.locate("libmpi.so") if not family else None
     names = ([default] if default else []) + names
-    return found + [path for name in names if (path := elf.locate(name))]
+    return found + [place for name in names if (place := elf.locate(name))]
 
 
 def _mpi4py_extension(program: str) -> str | None:
-    """mpi4py built for one MPI, as distributions and sites build it; the wheel's files for each ABI are no such."""
+    """mpi4py built for one MPI, as distributions and sites build it; the wheel's files are no such."""
     lib = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(program))), "lib")
     pythons = [name for name in os.listdir(lib) if name.startswith("python3")] if os.path.isdir(lib) else []
     for python in pythons:
@@ -196,8 +243,8 @@ def shim_for(file: str, linked: elf.Linked) -> str:
     shim = paths.find_shim(linked.abi)
     if shim is None:
         raise EnvironmentFault(
-            f"no library of mpicoloc fits {NAMES[linked.abi]} ({linked.path or linked.soname}), which {file} uses: "
-            "build one with `mpicoloc build --mpicc CC`, CC being the mpicc of that MPI"
+            f"no library of mpicoloc fits {NAMES[linked.abi]} ({linked.path or linked.soname}), "
+            f"which {file} uses: build one with `mpicoloc build --mpicc CC`, CC being the mpicc of that MPI"
         )
     return shim
 

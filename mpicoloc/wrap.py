@@ -1,7 +1,8 @@
 """Start one rank of an MPI job under mpicoloc: ``mpirun -n N+1 python -m mpicoloc.wrap [options] app ...``.
 
-Every rank of the launcher runs this. The last rank of each node becomes that node's coordinator, the others become
-the application with the preloaded library; both by ``exec``, so the launcher sees the application's exit code.
+Every rank of the launcher runs this. The last rank of each node becomes that node's coordinator, the others
+become the application with the preloaded library; both by ``exec``, so the launcher sees the application's
+exit code.
 Runs before any MPI call and on every rank, so it imports nothing that takes longer than a millisecond.
 """
 
@@ -87,7 +88,9 @@ def parse(argv: Sequence[str]) -> tuple[dict[str, str], list[str]]:
     return config.flags_to_env(values), words
 
 
-def plan(app: Sequence[str], options: Mapping[str, str], env: Mapping[str, str], place: launch_env.Place) -> Plan:
+def plan(
+    app: Sequence[str], options: Mapping[str, str], env: Mapping[str, str], place: launch_env.Place
+) -> Plan:
     """What the rank at `place` becomes.
 
     Raises
@@ -119,12 +122,16 @@ def plan(app: Sequence[str], options: Mapping[str, str], env: Mapping[str, str],
 def note(place: launch_env.Place) -> str | None:
     """A line for the user when a node runs without a coordinator."""
     if place.launcher is not None and place.local_size <= 1:
-        return ("one rank on this node, too few for a coordinator: it runs the application, watched by a thread of its "
-                "own; for a coordinator start one rank more on each node")  # fmt: skip
+        return (
+            "one rank on this node, too few for a coordinator: it runs the application, watched by a thread "
+            "of its own; for a coordinator start one rank more on each node"
+        )
     return None
 
 
-def coordinator_plan(linked: str | None, libmpi: str | None, env: dict[str, str], place: launch_env.Place) -> Plan:
+def coordinator_plan(
+    linked: str | None, libmpi: str | None, env: dict[str, str], place: launch_env.Place
+) -> Plan:
     """The coordinator, on the MPI library `linked` of the application, which mpi4py finds as `libmpi`."""
     env.pop("LD_PRELOAD", None)
     env[config.SIBLINGS_ENV] = str(place.local_size - 1)
@@ -139,14 +146,14 @@ def coordinator_plan(linked: str | None, libmpi: str | None, env: dict[str, str]
 
 
 def python_module(name: str) -> list[str]:
-    """Command that runs a module of ours; a file of the job's folder cannot take the place of a library's then."""
+    """Command that runs a module of ours; no file of the job's folder can take the place of a library's."""
     source = os.path.dirname(os.path.dirname(os.path.abspath(config.__file__)))
     safe = [] if source == os.getcwd() else ["-P"]
     return [sys.executable, *safe, "-m", name]
 
 
 def libmpi_alias(found: target.Target) -> str | None:
-    """The MPI library under the name that mpi4py's wheel asks for: Debian calls MPICH's libmpi.so.12 libmpich.so.12."""
+    """The MPI library under the name that mpi4py's wheel asks for; Debian renamed MPICH's libmpi.so.12."""
     libmpi = found.libmpi
     if libmpi is None or found.abi != "mpich" or os.path.basename(libmpi) == "libmpi.so.12":
         return libmpi

@@ -17,7 +17,9 @@ from mpicoloc.errors import EnvironmentFault
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Arguments of the verb."""
     parser.add_argument("--mpicc", required=True, metavar="CC", help="the compiler wrapper of that MPI")
-    parser.add_argument("--to", metavar="DIR", help="folder for the library; default: where mpicoloc finds it")
+    parser.add_argument(
+        "--to", metavar="DIR", help="folder for the library; default: where mpicoloc finds it"
+    )
 
 
 def run(args: argparse.Namespace) -> int:
@@ -34,7 +36,9 @@ def build(mpicc: str, folder: str) -> str:
     try:
         os.makedirs(folder, exist_ok=True)
     except OSError as error:
-        raise EnvironmentFault(f"{folder} cannot be made ({error.strerror}): choose another with --to") from None
+        raise EnvironmentFault(
+            f"{folder} cannot be made ({error.strerror}): choose another with --to"
+        ) from None
     if not os.access(folder, os.W_OK):
         raise EnvironmentFault(f"{folder} cannot be written: choose another with --to")
     return str(build_shim.from_mpicc(mpicc, folder))

@@ -25,7 +25,7 @@ _PARANOID = "/proc/sys/kernel/perf_event_paranoid"
 
 
 class Finding(NamedTuple):
-    """One line of the check. state: "ok", "note" (less than it could be) or "fail" (a job cannot be measured)."""
+    """One line of the check. state: "ok", "note" (less than could be) or "fail" (no job can be measured)."""
 
     name: str
     state: str
@@ -35,8 +35,18 @@ class Finding(NamedTuple):
 
 def all_findings() -> list[Finding]:
     """Everything, in the order of a job's life."""
-    return [options(), *compiled_parts(), *mpis(), shared_memory(), processors(), real_time_signals(), pidfd(),
-            counters(), paranoid(), board()]  # fmt: skip
+    return [
+        options(),
+        *compiled_parts(),
+        *mpis(),
+        shared_memory(),
+        processors(),
+        real_time_signals(),
+        pidfd(),
+        counters(),
+        paranoid(),
+        board(),
+    ]
 
 
 def options() -> Finding:
@@ -47,7 +57,9 @@ def options() -> Finding:
         return Finding("options", "fail", str(error), "correct or unset that variable")
     unknown = config.unknown_variables()
     if unknown:
-        return Finding("options", "note", f"unknown variables: {', '.join(unknown)}", "see `mpicoloc run --help`")
+        return Finding(
+            "options", "note", f"unknown variables: {', '.join(unknown)}", "see `mpicoloc run --help`"
+        )
     return Finding("options", "ok", "the environment holds no bad option")
 
 
@@ -62,8 +74,14 @@ def compiled_parts() -> list[Finding]:
         found.append(Finding("contract", "fail", str(error), again))
     keeper = os.path.join(paths.lib_dir(), paths.KEEPER)
     usable = os.access(keeper, os.X_OK)
-    found.append(Finding("keeper", "ok" if usable else "fail", keeper if usable else f"{keeper} is missing",
-                         "" if usable else again))  # fmt: skip
+    found.append(
+        Finding(
+            "keeper",
+            "ok" if usable else "fail",
+            keeper if usable else f"{keeper} is missing",
+            "" if usable else again,
+        )
+    )
     return found
 
 
@@ -74,7 +92,10 @@ def mpis() -> list[Finding]:
     if usable:
         return found
     remedy = "install one, or use the embedded one: pip install 'mpicoloc[mpich]'"
-    return [*(finding._replace(state="fail") for finding in found), Finding("MPI", "fail", "no usable MPI found", remedy)]
+    return [
+        *(finding._replace(state="fail") for finding in found),
+        Finding("MPI", "fail", "no usable MPI found", remedy),
+    ]
 
 
 def _launchers() -> list[launcher.Launcher]:
@@ -114,11 +135,19 @@ def shared_memory() -> Finding:
             pass
         free = shutil.disk_usage(folder).free
     except OSError as error:
-        return Finding("shared memory", "fail", f"{folder} cannot be written: {error.strerror}",
-                       "name another folder in memory with MPICOLOC_SHM_DIR, the same for all jobs of the node")  # fmt: skip
+        return Finding(
+            "shared memory",
+            "fail",
+            f"{folder} cannot be written: {error.strerror}",
+            "name another folder in memory with MPICOLOC_SHM_DIR, the same for all jobs of the node",
+        )
     if free < MIN_SHM_BYTES:
-        return Finding("shared memory", "fail", f"{folder} has {free >> 20} MiB free, a job needs up to "
-                       f"{MIN_SHM_BYTES >> 20} MiB", "docker run --shm-size=1g, or delete old files there")  # fmt: skip
+        return Finding(
+            "shared memory",
+            "fail",
+            f"{folder} has {free >> 20} MiB free, a job needs up to {MIN_SHM_BYTES >> 20} MiB",
+            "docker run --shm-size=1g, or delete old files there",
+        )
     return Finding("shared memory", "ok", f"{folder} has {free >> 20} MiB free")
 
 
@@ -147,7 +176,9 @@ def real_time_signals() -> Finding:
     n_free = sum(signal.getsignal(n) == signal.SIG_DFL for n in range(signal.SIGRTMIN, signal.SIGRTMAX + 1))
     if n_free == 0:
         return Finding("gate", "note", "no free real-time signal: this job would not stand still for others")
-    return Finding("gate", "ok", f"{n_free} real-time signals free; {_sleep_lateness_us():.0f} us late out of a sleep")
+    return Finding(
+        "gate", "ok", f"{n_free} real-time signals free; {_sleep_lateness_us():.0f} us late out of a sleep"
+    )
 
 
 def _sleep_lateness_us() -> float:
@@ -164,8 +195,12 @@ def pidfd() -> Finding:
     try:
         os.close(os.pidfd_open(os.getpid()))
     except (OSError, AttributeError):
-        return Finding("pidfd", "note", f"this kernel ({platform.release()}) has none: a killed job may leave no profile",
-                       "Linux 5.3 or newer")  # fmt: skip
+        return Finding(
+            "pidfd",
+            "note",
+            f"this kernel ({platform.release()}) has none: a killed job may leave no profile",
+            "Linux 5.3 or newer",
+        )
     return Finding("pidfd", "ok", "a killed job still leaves a partial profile")
 
 
@@ -176,10 +211,18 @@ def counters() -> Finding:
         return Finding("PMU", "ok", "hardware counters work; meter ipc")
     fallback = "jobs are measured by meter burst"
     if number in (errno.EACCES, errno.EPERM):
-        return Finding("PMU", "note", f"hardware counters are forbidden; {fallback}",
-                       f"as root: echo 2 > {_PARANOID}; in a container allow perf_event_open")  # fmt: skip
-    return Finding("PMU", "note", f"no hardware counters ({os.strerror(number)}); {fallback}",
-                   "a virtual machine needs its host to pass the PMU on")  # fmt: skip
+        return Finding(
+            "PMU",
+            "note",
+            f"hardware counters are forbidden; {fallback}",
+            f"as root: echo 2 > {_PARANOID}; in a container allow perf_event_open",
+        )
+    return Finding(
+        "PMU",
+        "note",
+        f"no hardware counters ({os.strerror(number)}); {fallback}",
+        "a virtual machine needs its host to pass the PMU on",
+    )
 
 
 def open_counter() -> int:
@@ -209,7 +252,9 @@ def paranoid() -> Finding:
     except (OSError, ValueError):
         return Finding("perf_event_paranoid", "note", "not there: the kernel has no perf events")
     if level > 2:
-        return Finding("perf_event_paranoid", "note", f"{level}: users may not count", f"as root: echo 2 > {_PARANOID}")
+        return Finding(
+            "perf_event_paranoid", "note", f"{level}: users may not count", f"as root: echo 2 > {_PARANOID}"
+        )
     return Finding("perf_event_paranoid", "ok", str(level))
 
 

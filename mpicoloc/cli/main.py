@@ -1,4 +1,4 @@
-"""Entry of the command ``mpicoloc``. One file per verb: ``HELP``, ``add_arguments(parser)``, ``run(args) -> int``.
+"""Entry of the command ``mpicoloc``. One file per verb: ``add_arguments(parser)``, ``run(args) -> int``.
 
 A verb's file is imported only when it is the one called, or for the list of verbs.
 """

@@ -35,15 +35,19 @@ def run(args: argparse.Namespace) -> int:
 def with_sidecar(shim: str) -> str:
     """The library at a place where the file `python` beside it names this interpreter.
 
-    With LD_PRELOAD alone nothing else tells the job which Python writes its profile. Where the library's folder
-    cannot be written, a copy in the user's cache serves.
+    With LD_PRELOAD alone nothing else tells the job which Python writes its profile. Where the library's
+    folder cannot be written, a copy in the user's cache serves.
     """
     if _write_sidecar(os.path.dirname(shim)):
         return shim
     folder = paths.cache_dir()
     try:
         os.makedirs(folder, exist_ok=True)
-        for path in (shim, shim.removesuffix(".so") + ".calls.json", os.path.join(paths.lib_dir(), paths.KEEPER)):
+        for path in (
+            shim,
+            shim.removesuffix(".so") + ".calls.json",
+            os.path.join(paths.lib_dir(), paths.KEEPER),
+        ):
             if os.path.exists(path):
                 _copy(path, folder)
     except OSError as error:

@@ -1,7 +1,7 @@
 """Run an MPI program with its coordinator and write a profile.
 
-The program's output and exit code are what they are without mpicoloc. Everything after the program's name is its own;
-write -- before a program whose name begins with a dash. For several nodes use your launcher:
+The program's output and exit code are what they are without mpicoloc. What follows its name is its own; write
+-- before a program whose name begins with a dash. For several nodes use your launcher:
 mpirun -n N+1 python -m mpicoloc.wrap app ...
 """
 
@@ -29,10 +29,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Arguments of the verb."""
     parser.usage = "mpicoloc run -n N [options] [--] app [arguments]"
     parser.add_argument("-n", "-np", dest="n_ranks", metavar="N", help="ranks of the application")
-    parser.add_argument("--mpirun", metavar="PATH", help="the mpirun to use; default: of the MPI that app links")
-    parser.add_argument("--mpirun-arg", action="append", default=[], metavar="ARG",
-                        help="one more argument for mpirun, as --mpirun-arg=ARG; may be given several times")  # fmt: skip
-    parser.add_argument("-v", "--verbose", action="store_true", help="print the command, and the result at the end")
+    parser.add_argument(
+        "--mpirun", metavar="PATH", help="the mpirun to use; default: of the MPI that app links"
+    )
+    parser.add_argument(
+        "--mpirun-arg",
+        action="append",
+        default=[],
+        metavar="ARG",
+        help="one more argument for mpirun, as --mpirun-arg=ARG; may be given several times",
+    )
+    parser.add_argument(
+        "-v", "--verbose", action="store_true", help="print the command, and the result at the end"
+    )
     group = parser.add_argument_group("options (also as environment variables)")
     add_option_flags(group)
     parser.add_argument("app", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
@@ -43,19 +52,30 @@ def add_option_flags(group: argparse._ArgumentGroup) -> None:
     for option in config.OPTIONS:
         shown = f"{option.help} ({option.env}"
         shown += f", default {option.default})" if option.default is not None else ")"
-        metavar = "N" if option.key == "trace" else option.key.rpartition(".")[2].rpartition("_")[0].upper() or "VALUE"
+        metavar = (
+            "N"
+            if option.key == "trace"
+            else option.key.rpartition(".")[2].rpartition("_")[0].upper() or "VALUE"
+        )
         group.add_argument(option.flag, dest=option.key, metavar=metavar, help=shown.replace("%", "%%"))
 
 
 def prepare_argv(argv: Sequence[str]) -> list[str]:
-    """Give ``--trace`` without a number its default; a number follows only as ``--trace=N``, else it would eat the app."""
+    """Give ``--trace`` its default number; another follows only as ``--trace=N``, else it ate the app."""
     own = split_own(argv)
-    return [f"--trace={config.TRACE_EVENTS}" if word == "--trace" else word for word in argv[:own]] + list(argv[own:])
+    return [f"--trace={config.TRACE_EVENTS}" if word == "--trace" else word for word in argv[:own]] + list(
+        argv[own:]
+    )
 
 
 def split_own(argv: Sequence[str]) -> int:
     """Number of leading words that belong to the verb and not to the application."""
-    flags = {option.flag for option in config.OPTIONS if option.key != "trace"} | {"-n", "-np", "--mpirun", "--mpirun-arg"}
+    flags = {option.flag for option in config.OPTIONS if option.key != "trace"} | {
+        "-n",
+        "-np",
+        "--mpirun",
+        "--mpirun-arg",
+    }
     i = 0
     while i < len(argv) and argv[i].startswith("-"):
         if argv[i] == "--":
@@ -134,7 +154,9 @@ def check_writable(profile: str) -> None:
     if os.path.isdir(profile):
         raise EnvironmentFault(f"the profile {profile} would replace a folder: name a file with --out")
     if not os.path.isdir(folder):
-        raise EnvironmentFault(f"the profile's folder {folder} does not exist: create it, or choose another with --out")
+        raise EnvironmentFault(
+            f"the profile's folder {folder} does not exist: create it, or choose another with --out"
+        )
     try:
         # Only trying tells of read-only and remote file systems.
         tempfile.TemporaryFile(dir=folder).close()
@@ -149,14 +171,18 @@ def _execute(command: Sequence[str], env: Mapping[str, str]) -> int:
     try:
         child = subprocess.Popen(command, env=dict(env))
     except OSError as error:
-        raise EnvironmentFault(f"{command[0]} cannot be started: {error.strerror}; name another with --mpirun") from None
+        raise EnvironmentFault(
+            f"{command[0]} cannot be started: {error.strerror}; name another with --mpirun"
+        ) from None
 
     def forward(number: int, _frame: FrameType | None) -> None:
         # A terminal sends its interrupt to the launcher as well; twice means "kill at once" to Open MPI.
         if number != signal.SIGINT or not _in_foreground():
             child.send_signal(number)
 
-    old = {number: signal.signal(number, forward) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
+    old = {
+        number: signal.signal(number, forward) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    }
     try:
         code = child.wait()
     finally:
@@ -174,7 +200,7 @@ def _in_foreground() -> bool:
 
 
 def _await_profile(env: Mapping[str, str]) -> None:
-    """Wait until the job's files in memory are gone: then its profile is written, or nobody is left to write it."""
+    """Wait until the job's files in memory are gone: the profile is written, or nobody is left to do it."""
     folder = str(config.get("shm_dir", env))
     start = f"mpicoloc.{env[config.KEY_ENV]}."
     deadline = time.monotonic() + WAIT_PROFILE_S

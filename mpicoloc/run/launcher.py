@@ -16,9 +16,31 @@ _NAMES = {
     "mpich": ("mpiexec.hydra", "mpiexec.mpich", "mpirun.mpich", "mpiexec", "mpirun"),
     "abi": ("mpiexec", "mpirun", "mpiexec.mpich", "mpirun.openmpi"),
 }
-_PLACING = ("--map-by", "-map-by", "--bind-to", "-bind-to", "--rankfile", "-rf", "--cpu-set", "--cpu-list", "--host",
-            "-host", "-H", "--hostfile", "-hostfile", "--machinefile", "-machinefile", "--rank-by", "--npernode",
-            "-npernode", "--oversubscribe", "-oversubscribe", "--nooversubscribe", "--bycore", "--bynode")  # fmt: skip
+_PLACING = (
+    "--map-by",
+    "-map-by",
+    "--bind-to",
+    "-bind-to",
+    "--rankfile",
+    "-rf",
+    "--cpu-set",
+    "--cpu-list",
+    "--host",
+    "-host",
+    "-H",
+    "--hostfile",
+    "-hostfile",
+    "--machinefile",
+    "-machinefile",
+    "--rank-by",
+    "--npernode",
+    "-npernode",
+    "--oversubscribe",
+    "-oversubscribe",
+    "--nooversubscribe",
+    "--bycore",
+    "--bynode",
+)
 
 
 @dataclass(frozen=True)
@@ -34,8 +56,15 @@ class Launcher:
 def identify(path: str) -> Launcher | None:
     """What an mpirun is, by its `--version`; None when it cannot say."""
     try:
-        result = subprocess.run([path, "--version"], capture_output=True, text=True, timeout=20, check=False,
-                                stdin=subprocess.DEVNULL, env=_quiet_environment())  # fmt: skip
+        result = subprocess.run(
+            [path, "--version"],
+            capture_output=True,
+            text=True,
+            timeout=20,
+            check=False,
+            stdin=subprocess.DEVNULL,
+            env=_quiet_environment(),
+        )
     except (OSError, subprocess.TimeoutExpired):
         return None
     text = result.stdout + result.stderr
@@ -56,7 +85,7 @@ def _quiet_environment() -> dict[str, str]:
 
 
 def candidates(libmpi: str | None, abi: str, program: str | None = None) -> list[str]:
-    """Files that may be the mpirun of a library, best first: beside the library, beside the program, in PATH."""
+    """Files that may be a library's mpirun, best first: beside the library, beside the program, in PATH."""
     folders: list[str] = []
     for path in (libmpi, libmpi and os.path.realpath(libmpi)):
         if path:
@@ -86,7 +115,8 @@ def find(abi: str, libmpi: str | None, program: str | None = None) -> Launcher:
             return launcher
         tried.append(path)
     raise EnvironmentFault(
-        f"no mpirun found for {libmpi or abi} (looked at {', '.join(tried) or 'PATH'}): name it with --mpirun PATH"
+        f"no mpirun found for {libmpi or abi} (looked at {', '.join(tried) or 'PATH'}): "
+        "name it with --mpirun PATH"
     )
 
 
@@ -100,8 +130,10 @@ def given(path: str) -> Launcher:
     """
     launcher = identify(elf.resolve_application(path))
     if launcher is None:
-        raise UsageError(f"--mpirun {path} is no mpirun of Open MPI or MPICH; start the job with: "
-                         f"{path} ... python -m mpicoloc.wrap app")  # fmt: skip
+        raise UsageError(
+            f"--mpirun {path} is no mpirun of Open MPI or MPICH; start the job with: "
+            f"{path} ... python -m mpicoloc.wrap app"
+        )
     return launcher
 
 
@@ -132,9 +164,10 @@ def command(launcher: Launcher, n_ranks: int, extra: Sequence[str], n_cores: int
 def open_mpi_placement(major: int, n_ranks: int, extra: Iterable[str], n_cores: int) -> list[str]:
     """Arguments that give the application's ranks the processors they have without the coordinator.
 
-    Open MPI chooses by the number of ranks: up to two are mapped and bound to cores, more to sockets (version 4) or
-    NUMA domains (5), none when there are more ranks than cores. One rank more would change that choice, so it is
-    written out; `overload-allowed` lets the coordinator, which sleeps and unbinds itself, share a core.
+    Open MPI chooses by the number of ranks: up to two are mapped and bound to cores, more to sockets (version
+    4) or NUMA domains (5), none when there are more ranks than cores. One rank more would change that choice,
+    so it is written out; `overload-allowed` lets the coordinator, which sleeps and unbinds itself, share a
+    core.
     """
     if any(word.split("=")[0] in _PLACING for word in extra):
         return []
