@@ -134,7 +134,7 @@ static int keeper_gone(const mc_node *node, uint64_t waited_ns)
 /* What the profile writer had to say, from the file that the keeper gave it as stderr. */
 static void print_complaint(const char *key)
 {
-    char path[MC_PATH_LEN], line[MC_TEXT_LEN], last[MC_TEXT_LEN] = "no reason given";
+    char path[MC_PATH_LEN], line[2 * MC_PATH_LEN], last[2 * MC_PATH_LEN] = "no reason given";
     FILE *file = mc_shm_path(path, sizeof path, key, "log") == MC_OK ? fopen(path, "re") : NULL;
     while (file && fgets(line, sizeof line, file))
         if (line[strspn(line, " \r\n")])
@@ -142,7 +142,9 @@ static void print_complaint(const char *key)
     if (file)
         fclose(file);
     last[strcspn(last, "\r\n")] = '\0';
-    fprintf(stderr, "mpicoloc: no profile was written: %s\n", last);
+    const char *own = "mpicoloc: "; /* a line of ours is a sentence already */
+    int is_own = strncmp(last, own, strlen(own)) == 0;
+    fprintf(stderr, "%s%s\n", is_own ? "" : "mpicoloc: no profile was written: ", last);
 }
 
 static mc_node *map_node(const char *key)

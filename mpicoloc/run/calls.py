@@ -12,7 +12,9 @@ _SHIM = re.compile(r"(/\S*/libmpicoloc-\w+\.so)$", re.MULTILINE)
 
 
 def abi_of(mpi_library: str) -> str:
-    """The shim's ABI from MPI_Get_library_version's text: all but Open MPI follow MPICH's."""
+    """The shim's ABI from the segment's library text: all but Open MPI follow MPICH's, unless csrc/world.c says so."""
+    if mpi_library.endswith("standard ABI"):
+        return "abi"
     return "openmpi" if mpi_library.lower().startswith("open mpi") else "mpich"
 
 

@@ -168,15 +168,15 @@ def _write_profile(key: str, comm: MPI.Comm) -> None:
     from mpicoloc.run.collect import collect, pack, unpack
 
     part = _guarded(collect, key)
-    is_first = part is not None and part.facts["world_rank"] == 0
-    root = int(comm.allgather(is_first).index(True)) if comm.allreduce(int(is_first)) else 0
+    has_first = comm.allgather(part is not None and part.facts["world_rank"] == 0)
+    root = has_first.index(True) if True in has_first else 0
     packed = comm.gather(pack(part) if part is not None else b"", root=root)
     state = contract.MC_PROFILE_FAILED
     if packed is not None:
         packed.insert(0, packed.pop(root))
         result = _guarded(assemble.write, [unpack(content) for content in packed if content])
         if result and result[1]:
-            print(f"mpicoloc: {result[1]}", file=sys.stderr, flush=True)
+            assemble.leave_word(key, result[1])
         elif result:
             state = contract.MC_PROFILE_WRITTEN
     assemble.tell_state(key, comm.bcast(state, root=root))

@@ -10,8 +10,8 @@ from mpicoloc import config
 
 POLL_S = 0.02
 SCAN_EVERY_S = 1.0
-START_WITHIN_S = 60.0
-"""Time for a node's ranks to become the application after the first of them did."""
+START_WITHIN_S = 3.0
+"""A rank that is not even at `mpicoloc.wrap` by then has ended, unless it still comes within `GONE_FOR_S`."""
 GONE_FOR_S = 2.0
 
 
@@ -49,7 +49,7 @@ def wait_for_init(
             scanned_s = now_s
             n_now = count(key)
             n_most = max(n_most, n_now)
-            is_starting = n_most < n_ranks and now_s - started_s < START_WITHIN_S
+            is_starting = n_most < n_ranks and (now_s - started_s < START_WITHIN_S or any_at_wrap())
             if n_now or is_starting:
                 gone_since_s = now_s
             if now_s - gone_since_s >= GONE_FOR_S or os.getppid() != parent:
@@ -62,6 +62,28 @@ def count(key: str) -> int:
     """Processes of this user's application ranks of job `key` on this node, their children included."""
     wanted = {f"{config.KEY_ENV}={key}".encode(), f"{config.COORDINATOR_ENV}=1".encode()}
     return sum(wanted <= set(_environment(name)) for name in os.listdir("/proc") if name.isdigit())
+
+
+def any_at_wrap() -> bool:
+    """Some rank has not become the application yet (perhaps another job's, which only lengthens the wait)."""
+    python = os.path.realpath("/proc/self/exe")
+    for name in os.listdir("/proc"):
+        # A launcher has the same words among its arguments.
+        if (
+            name.isdigit()
+            and os.path.realpath(f"/proc/{name}/exe") == python
+            and b"mpicoloc.wrap" in _words(name)
+        ):
+            return True
+    return False
+
+
+def _words(pid: str) -> list[bytes]:
+    try:
+        with open(f"/proc/{pid}/cmdline", "rb") as file:
+            return file.read().split(b"\0")
+    except OSError:
+        return []
 
 
 def _environment(pid: str) -> list[bytes]:

@@ -12,15 +12,13 @@ from pathlib import Path
 
 from mpicoloc import paths
 from mpicoloc.errors import DataError
-from mpicoloc.pmpi import contract
+from mpicoloc.pmpi import build_shim, contract
 from mpicoloc.store import hdf5
 
 PROGRAMS = Path(__file__).resolve().parent / "programs"
 LIMIT_S = 60
-FAMILIES = {
-    "openmpi": ("mpicc.openmpi", "mpirun.openmpi", ["--oversubscribe"]),
-    "mpich": ("mpicc.mpich", "mpirun.mpich", []),
-}
+FAMILIES = {"openmpi": ["--oversubscribe"], "mpich": []}
+"""Flags of mpirun by MPI family."""
 
 
 @dataclass
@@ -35,12 +33,23 @@ class Mpi:
 
 def find_mpi(name, folder):
     """The MPI family with the test program compiled, or None if it is not installed here."""
-    mpicc, mpirun, flags = FAMILIES[name]
-    if not (shutil.which(mpicc) and shutil.which(mpirun) and paths.find_shim(name)):
+    commands = _commands(name)
+    if commands is None or paths.find_shim(name) is None:
         return None
     program = str(folder / "life")
-    subprocess.run([mpicc, "-O1", str(PROGRAMS / "life.c"), "-o", program], check=True, timeout=LIMIT_S)
-    return Mpi(name, mpirun, flags, program)
+    subprocess.run([commands[0], "-O1", str(PROGRAMS / "life.c"), "-o", program], check=True, timeout=LIMIT_S)
+    return Mpi(name, commands[1], FAMILIES[name], program)
+
+
+def _commands(name):
+    """Compiler and launcher of a family: a distribution's, else the unsuffixed ones if they are its."""
+    for suffix in (f".{name}", ""):
+        mpicc, mpirun = (shutil.which(command + suffix) for command in ("mpicc", "mpirun"))
+        if not (mpicc and mpirun):
+            continue
+        if suffix or build_shim.abi_of(["cc"], build_shim.include_dirs_of(mpicc)) == name:
+            return mpicc, mpirun
+    return None
 
 
 @dataclass
