@@ -94,8 +94,8 @@ void mc_volume_gather(mc_volume *v, int in_place, long long scount, MPI_Datatype
         v->recv_bytes = mc_bytes(rcount, rtype) * (uint64_t)n_others(comm);
 }
 
-void mc_volume_gatherv(mc_volume *v, int in_place, long long scount, MPI_Datatype stype, const void *rcounts,
-                       int wide, MPI_Datatype rtype, int root, MPI_Comm comm)
+void mc_volume_gatherv(mc_volume *v, int in_place, long long scount, MPI_Datatype stype, const void *rcounts, int wide,
+                       MPI_Datatype rtype, int root, MPI_Comm comm)
 {
     enum role role = role_of(root, comm);
     if (is_leaf(role) && !in_place)
@@ -114,8 +114,8 @@ void mc_volume_scatter(mc_volume *v, long long scount, MPI_Datatype stype, int i
         v->recv_bytes = mc_bytes(rcount, rtype);
 }
 
-void mc_volume_scatterv(mc_volume *v, const void *scounts, int wide, MPI_Datatype stype, int in_place,
-                        long long rcount, MPI_Datatype rtype, int root, MPI_Comm comm)
+void mc_volume_scatterv(mc_volume *v, const void *scounts, int wide, MPI_Datatype stype, int in_place, long long rcount,
+                        MPI_Datatype rtype, int root, MPI_Comm comm)
 {
     enum role role = role_of(root, comm);
     if (is_root(role))
@@ -230,8 +230,8 @@ void mc_volume_neighbor_alltoall(mc_volume *v, long long scount, MPI_Datatype st
     v->recv_bytes = mc_bytes(rcount, rtype) * (uint64_t)n_in;
 }
 
-void mc_volume_neighbor_allgatherv(mc_volume *v, long long scount, MPI_Datatype stype, const void *rcounts,
-                                   int wide, MPI_Datatype rtype, MPI_Comm comm)
+void mc_volume_neighbor_allgatherv(mc_volume *v, long long scount, MPI_Datatype stype, const void *rcounts, int wide,
+                                   MPI_Datatype rtype, MPI_Comm comm)
 {
     int n_in, n_out;
     degrees(comm, &n_in, &n_out);
@@ -239,8 +239,8 @@ void mc_volume_neighbor_allgatherv(mc_volume *v, long long scount, MPI_Datatype 
     v->recv_bytes = mc_bytes(sum(rcounts, wide, n_in), rtype);
 }
 
-void mc_volume_neighbor_alltoallv(mc_volume *v, const void *scounts, int wide, MPI_Datatype stype,
-                                  const void *rcounts, MPI_Datatype rtype, MPI_Comm comm)
+void mc_volume_neighbor_alltoallv(mc_volume *v, const void *scounts, int wide, MPI_Datatype stype, const void *rcounts,
+                                  MPI_Datatype rtype, MPI_Comm comm)
 {
     int n_in, n_out;
     degrees(comm, &n_in, &n_out);

@@ -28,8 +28,8 @@ int mc_library_fits(void);
 /* What a call of a function that the running library lacks returns. */
 int mc_missing(void);
 
-#define MC_HAVE(function) (__builtin_expect(mc_real.p_##function != NULL, 1) || \
-                           mc_resolve(&mc_real.p_##function, "P" #function))
+#define MC_HAVE(function) \
+    (__builtin_expect(mc_real.p_##function != NULL, 1) || mc_resolve(&mc_real.p_##function, "P" #function))
 
 #define MC_REAL(function) (MC_HAVE(function) ? mc_real.p_##function : NULL)
 

@@ -80,15 +80,15 @@ void mc_volume_received(mc_volume *v, long long count, MPI_Datatype type, int so
     v->recv_bytes = n_bytes >= 0 ? (uint64_t)n_bytes : mc_bytes(count, type);
 }
 
-void mc_volume_sendrecv(mc_volume *v, long long scount, MPI_Datatype stype, int dest, MPI_Comm comm,
-                        long long rcount, MPI_Datatype rtype, int source, const MPI_Status *status)
+void mc_volume_sendrecv(mc_volume *v, long long scount, MPI_Datatype stype, int dest, MPI_Comm comm, long long rcount,
+                        MPI_Datatype rtype, int source, const MPI_Status *status)
 {
     mc_volume_received(v, rcount, rtype, source, status);
     mc_volume_send(v, scount, stype, dest, comm);
 }
 
-void mc_volume_isendrecv(mc_volume *v, long long scount, MPI_Datatype stype, int dest, MPI_Comm comm,
-                         long long rcount, MPI_Datatype rtype, int source)
+void mc_volume_isendrecv(mc_volume *v, long long scount, MPI_Datatype stype, int dest, MPI_Comm comm, long long rcount,
+                         MPI_Datatype rtype, int source)
 {
     mc_volume_posted(v, rcount, rtype, source);
     mc_volume_send(v, scount, stype, dest, comm);
@@ -100,8 +100,8 @@ void mc_volume_put(mc_volume *v, long long count, MPI_Datatype type, int target)
         v->sent_bytes = mc_bytes(count, type);
 }
 
-void mc_volume_get_accumulate(mc_volume *v, long long scount, MPI_Datatype stype, long long rcount,
-                              MPI_Datatype rtype, int target, MPI_Op op)
+void mc_volume_get_accumulate(mc_volume *v, long long scount, MPI_Datatype stype, long long rcount, MPI_Datatype rtype,
+                              int target, MPI_Op op)
 {
     if (target == MPI_PROC_NULL)
         return;

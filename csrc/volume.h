@@ -34,10 +34,10 @@ void mc_volume_psend(mc_volume *v, long long n_parts, long long count, MPI_Datat
 void mc_volume_precv(mc_volume *v, long long n_parts, long long count, MPI_Datatype type, int source);
 void mc_volume_posted(mc_volume *v, long long count, MPI_Datatype type, int source);
 void mc_volume_received(mc_volume *v, long long count, MPI_Datatype type, int source, const MPI_Status *status);
-void mc_volume_sendrecv(mc_volume *v, long long scount, MPI_Datatype stype, int dest, MPI_Comm comm,
-                        long long rcount, MPI_Datatype rtype, int source, const MPI_Status *status);
-void mc_volume_isendrecv(mc_volume *v, long long scount, MPI_Datatype stype, int dest, MPI_Comm comm,
-                         long long rcount, MPI_Datatype rtype, int source);
+void mc_volume_sendrecv(mc_volume *v, long long scount, MPI_Datatype stype, int dest, MPI_Comm comm, long long rcount,
+                        MPI_Datatype rtype, int source, const MPI_Status *status);
+void mc_volume_isendrecv(mc_volume *v, long long scount, MPI_Datatype stype, int dest, MPI_Comm comm, long long rcount,
+                         MPI_Datatype rtype, int source);
 
 /* Persistent requests: remembered when made, counted when started. */
 void mc_persistent_keep(MPI_Request request, const mc_volume *v);
@@ -49,12 +49,12 @@ void mc_volume_startall(mc_volume *v, long long n, mc_handles requests);
 void mc_volume_bcast(mc_volume *v, long long count, MPI_Datatype type, int root, MPI_Comm comm);
 void mc_volume_gather(mc_volume *v, int in_place, long long scount, MPI_Datatype stype, long long rcount,
                       MPI_Datatype rtype, int root, MPI_Comm comm);
-void mc_volume_gatherv(mc_volume *v, int in_place, long long scount, MPI_Datatype stype, const void *rcounts,
-                       int wide, MPI_Datatype rtype, int root, MPI_Comm comm);
+void mc_volume_gatherv(mc_volume *v, int in_place, long long scount, MPI_Datatype stype, const void *rcounts, int wide,
+                       MPI_Datatype rtype, int root, MPI_Comm comm);
 void mc_volume_scatter(mc_volume *v, long long scount, MPI_Datatype stype, int in_place, long long rcount,
                        MPI_Datatype rtype, int root, MPI_Comm comm);
-void mc_volume_scatterv(mc_volume *v, const void *scounts, int wide, MPI_Datatype stype, int in_place,
-                        long long rcount, MPI_Datatype rtype, int root, MPI_Comm comm);
+void mc_volume_scatterv(mc_volume *v, const void *scounts, int wide, MPI_Datatype stype, int in_place, long long rcount,
+                        MPI_Datatype rtype, int root, MPI_Comm comm);
 void mc_volume_allgather(mc_volume *v, int in_place, long long scount, MPI_Datatype stype, long long rcount,
                          MPI_Datatype rtype, MPI_Comm comm);
 void mc_volume_allgatherv(mc_volume *v, int in_place, long long scount, MPI_Datatype stype, const void *rcounts,
@@ -73,15 +73,15 @@ void mc_volume_neighbor_allgather(mc_volume *v, long long scount, MPI_Datatype s
                                   MPI_Datatype rtype, MPI_Comm comm);
 void mc_volume_neighbor_alltoall(mc_volume *v, long long scount, MPI_Datatype stype, long long rcount,
                                  MPI_Datatype rtype, MPI_Comm comm);
-void mc_volume_neighbor_allgatherv(mc_volume *v, long long scount, MPI_Datatype stype, const void *rcounts,
-                                   int wide, MPI_Datatype rtype, MPI_Comm comm);
-void mc_volume_neighbor_alltoallv(mc_volume *v, const void *scounts, int wide, MPI_Datatype stype,
-                                  const void *rcounts, MPI_Datatype rtype, MPI_Comm comm);
+void mc_volume_neighbor_allgatherv(mc_volume *v, long long scount, MPI_Datatype stype, const void *rcounts, int wide,
+                                   MPI_Datatype rtype, MPI_Comm comm);
+void mc_volume_neighbor_alltoallv(mc_volume *v, const void *scounts, int wide, MPI_Datatype stype, const void *rcounts,
+                                  MPI_Datatype rtype, MPI_Comm comm);
 
 /* One-sided. */
 void mc_volume_put(mc_volume *v, long long count, MPI_Datatype type, int target);
-void mc_volume_get_accumulate(mc_volume *v, long long scount, MPI_Datatype stype, long long rcount,
-                              MPI_Datatype rtype, int target, MPI_Op op);
+void mc_volume_get_accumulate(mc_volume *v, long long scount, MPI_Datatype stype, long long rcount, MPI_Datatype rtype,
+                              int target, MPI_Op op);
 void mc_volume_fetch(mc_volume *v, MPI_Datatype type, int target, MPI_Op op);
 void mc_volume_swap(mc_volume *v, MPI_Datatype type, int target);
 

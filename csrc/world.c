@@ -81,14 +81,19 @@ static void read_library_version(char *text)
     text[strcspn(text, "\r\n")] = '\0';
     for (char *at = text; (at = strchr(at, '\t')) != NULL;)
         *at = ' ';
+#if !defined(OPEN_MPI) && !defined(MPICH_VERSION)
+    /* the calls of this shim are numbered by another header than the library's own */
+    size_t n = strlen(text);
+    snprintf(text + n, MPI_MAX_LIBRARY_VERSION_STRING - n, ", standard ABI");
+#endif
 }
 
 static int have_all(void)
 {
     return MC_HAVE(MPI_Comm_rank) && MC_HAVE(MPI_Comm_size) && MC_HAVE(MPI_Comm_split) &&
-           MC_HAVE(MPI_Comm_split_type) && MC_HAVE(MPI_Comm_set_name) && MC_HAVE(MPI_Comm_free) &&
-           MC_HAVE(MPI_Bcast) && MC_HAVE(MPI_Allreduce) && MC_HAVE(MPI_Barrier) && MC_HAVE(MPI_Info_create) &&
-           MC_HAVE(MPI_Info_free) && MC_HAVE(MPI_Get_library_version) && MC_HAVE(MPI_Comm_get_parent);
+           MC_HAVE(MPI_Comm_split_type) && MC_HAVE(MPI_Comm_set_name) && MC_HAVE(MPI_Comm_free) && MC_HAVE(MPI_Bcast) &&
+           MC_HAVE(MPI_Allreduce) && MC_HAVE(MPI_Barrier) && MC_HAVE(MPI_Info_create) && MC_HAVE(MPI_Info_free) &&
+           MC_HAVE(MPI_Get_library_version) && MC_HAVE(MPI_Comm_get_parent);
 }
 
 /* Every rank makes every collective call here, whatever failed before: another rank may wait in it. */
@@ -98,7 +103,7 @@ static void start(int is_wrapped)
     mc_identity identity = {.key = key, .job_id = job_id, .mpi_library = library};
     MPI_Comm local = mc_known.comm_null;
     MPI_Info info;
-    identity.mode = is_wrapped ? MC_MODE_WRAP : MC_MODE_PRELOAD;
+    identity.mode = is_wrapped && env_is_one("MPICOLOC_COORDINATOR") ? MC_MODE_WRAP : MC_MODE_PRELOAD;
     MC_REAL(MPI_Comm_rank)(mc_app_world, &identity.world_rank);
     MC_REAL(MPI_Comm_size)(mc_app_world, &identity.world_size);
     MC_REAL(MPI_Info_create)(&info);
@@ -155,7 +160,8 @@ void mc_after_session_init(void)
 {
     if (phase == BEFORE_INIT && env_is_one("MPICOLOC_WRAPPED"))
         mc_disable("MPI_Session_init without MPI_Init cannot share the job with coordinators, which now wait; "
-                   "use LD_PRELOAD without wrap", MC_E_MPI);
+                   "use LD_PRELOAD without wrap",
+                   MC_E_MPI);
 }
 
 void mc_before_finalize(void)

@@ -1,7 +1,7 @@
 """Build of the preloaded libraries, ``libmpicoloc-<abi>.so``, and of the keeper.
 
-Run by ``setup.py`` for the three common MPI families and by ``mpicoloc build`` for a site's own MPI. The libraries are
-plain C without libpython and are not linked with any MPI. Standard library only.
+Run by ``setup.py`` for the three common MPI families and by ``mpicoloc build`` for a site's own MPI. The
+libraries are plain C without libpython and are not linked with any MPI. Standard library only.
 """
 
 from __future__ import annotations
@@ -40,14 +40,18 @@ def abi_of(cc: Sequence[str], include_dirs: Sequence[str | Path]) -> str:
     """The family of the ``mpi.h`` in ``include_dirs``: "mpich", "openmpi" or "abi"."""
     probe = "#include <mpi.h>\nis_openmpi:OPEN_MPI\nis_mpich:MPICH_VERSION\nis_abi:MPI_ABI_VERSION\n"
     command = [*cc, "-E", "-P", *(f"-I{path}" for path in include_dirs), "-x", "c", "-"]
-    done = subprocess.run(command, input=probe, capture_output=True, text=True, check=False, timeout=_TIME_LIMIT_S)
+    done = subprocess.run(
+        command, input=probe, capture_output=True, text=True, check=False, timeout=_TIME_LIMIT_S
+    )
     if done.returncode != 0:
         where = ", ".join(map(str, include_dirs)) or "the compiler's own folders"
         raise EnvironmentFault(f"no usable mpi.h in {where}: {_last_line(done.stderr)}")
     for abi, macro in (("openmpi", "OPEN_MPI"), ("mpich", "MPICH_VERSION"), ("abi", "MPI_ABI_VERSION")):
         if f"is_{abi}:{macro}" not in done.stdout:
             return abi
-    raise EnvironmentFault("this mpi.h is neither MPICH's, Open MPI's nor the standard ABI's: no library fits it")
+    raise EnvironmentFault(
+        "this mpi.h is neither MPICH's, Open MPI's nor the standard ABI's: no library fits it"
+    )
 
 
 def build_shim(
@@ -69,8 +73,8 @@ def build_shim(
     abi : {"mpich", "openmpi", "abi"} or None
         The family; None reads it from the header.
     out_dir : path
-        Where ``libmpicoloc-<abi>.so`` goes, and beside it ``libmpicoloc-<abi>.calls.json``, a list of function names
-        in which a call's number is its index (index 0 is empty).
+        Where ``libmpicoloc-<abi>.so`` goes, and beside it ``libmpicoloc-<abi>.calls.json``, a list of
+        function names in which a call's number is its index (index 0 is empty).
     csrc : path, optional
         The C sources.
     cflags : sequence of str
@@ -96,7 +100,14 @@ def build_shim(
         names = _generate(cc, include_dirs, abi, sources, generated)
         files = [path for path in shim_sources(sources) if path.name != "fortran.c" or abi != "abi"]
         files += sorted(generated.glob("*.c"))
-        flags = [*_CFLAGS, "-shared", *cflags, f"-I{generated}", f"-I{sources}", *(f"-I{path}" for path in include_dirs)]
+        flags = [
+            *_CFLAGS,
+            "-shared",
+            *cflags,
+            f"-I{generated}",
+            f"-I{sources}",
+            *(f"-I{path}" for path in include_dirs),
+        ]
         _compile(cc, flags, files, library, ["-ldl", "-lm", "-lrt"])
     names_file = library.with_suffix(".calls.json")
     names_file.write_text(json.dumps(["", *names], indent=0) + "\n", encoding="utf-8")
@@ -130,11 +141,15 @@ def include_dirs_of(mpicc: str) -> list[str]:
         try:
             done = subprocess.run([mpicc, question], capture_output=True, text=True, check=False, timeout=60)
         except OSError as error:
-            raise EnvironmentFault(f"cannot run {mpicc}: {error.strerror}; give the MPI's own mpicc") from None
+            raise EnvironmentFault(
+                f"cannot run {mpicc}: {error.strerror}; give the MPI's own mpicc"
+            ) from None
         if done.returncode == 0:
             words = shlex.split(done.stdout)
             return [word[2:] for word in words if word.startswith("-I")]
-    raise EnvironmentFault(f"{mpicc} shows no compile flags with --showme:compile or -show: is it an MPI compiler?")
+    raise EnvironmentFault(
+        f"{mpicc} shows no compile flags with --showme:compile or -show: is it an MPI compiler?"
+    )
 
 
 def build_keeper(out_dir: str | Path, csrc: str | Path | None = None) -> Path:
@@ -144,13 +159,15 @@ def build_keeper(out_dir: str | Path, csrc: str | Path | None = None) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     program = folder / "mpicoloc-keeper"
     needed = (
-        "keeper.c", "agent.c", "agent_adapt.c", "agent_pause.c", "agent_ranks.c", "agent_thread.c", "agent_turn.c",
-        "board.c", "options.c", "perf.c", "proc.c", "segment.c", "table.c",
+        "keeper.c", "agent.c", "agent_adapt.c", "agent_pause.c", "agent_ranks.c", "agent_thread.c",
+        "agent_turn.c", "board.c", "options.c", "perf.c", "proc.c", "segment.c", "table.c",
     )  # fmt: skip
     files = [sources / name for name in needed if (sources / name).exists()]
     with tempfile.TemporaryDirectory() as temporary:
         _write_options(Path(temporary))
-        _compile(_default_cc(), [*_CFLAGS, f"-I{temporary}", f"-I{sources}"], files, program, ["-lm", "-lpthread"])
+        _compile(
+            _default_cc(), [*_CFLAGS, f"-I{temporary}", f"-I{sources}"], files, program, ["-lm", "-lpthread"]
+        )
     return program
 
 
@@ -182,15 +199,21 @@ def _generate(
     prototypes = generate.wrapped(declared, calls)
     prototypes += generate.removed_prototypes(calls, abi, declared)
     helper_list = generate.helpers(declared, abi)
-    (folder / "calls_gen.h").write_text(generate.emit_header(prototypes, helper_list, header, abi != "abi"), encoding="utf-8")
+    (folder / "calls_gen.h").write_text(
+        generate.emit_header(prototypes, helper_list, header, abi != "abi"), encoding="utf-8"
+    )
     (folder / "wrappers_gen.c").write_text(generate.emit_c(prototypes, calls), encoding="utf-8")
     if abi != "abi":
-        (folder / "fortran_gen.c").write_text(generate_fortran.emit_fortran(prototypes, calls, abi), encoding="utf-8")
+        (folder / "fortran_gen.c").write_text(
+            generate_fortran.emit_fortran(prototypes, calls, abi), encoding="utf-8"
+        )
     _write_options(folder)
     return [p.name for p in prototypes]
 
 
-def _compile(cc: Sequence[str], flags: Sequence[str], files: Sequence[Path], out: Path, libraries: Sequence[str]) -> None:
+def _compile(
+    cc: Sequence[str], flags: Sequence[str], files: Sequence[Path], out: Path, libraries: Sequence[str]
+) -> None:
     """Compile and link; the old file is replaced at once, as a running job may have it mapped."""
     new = out.with_name(out.name + ".new")
     command = [*cc, *flags, "-o", str(new), *map(str, files), *libraries]

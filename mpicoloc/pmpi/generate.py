@@ -1,8 +1,9 @@
 """The shim's wrappers, generated from an installed ``mpi.h`` and ``csrc/calls.toml``.
 
-Prototypes come from the header that the wrappers will be compiled with, so no prototype is written by hand and every
-function of that MPI is wrapped. What a function *means* (which argument is a count, which a communicator that must be
-swapped) comes from ``calls.toml``. Standard library only: ``setup.py`` imports this while the package is being built.
+Prototypes come from the header that the wrappers will be compiled with, so no prototype is written by hand
+and every function of that MPI is wrapped. What a function *means* (which argument is a count, which a
+communicator) comes from ``calls.toml``. Standard library only: ``setup.py`` imports this while the package
+is being built.
 """
 
 from __future__ import annotations
@@ -15,12 +16,23 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-# Handle conversions touch no data; the others would have to be typed by hand and cost less than recording them.
-_NOT_WRAPPED = re.compile(r"^MPI_(T_\w+|\w+_(c2f|f2c|c2f08|f082c|f2f08|f082f|toint|fromint)|Aint_\w+|Wtime|Wtick)$")
-_PROTOTYPE = re.compile(r"^\s*(?:extern\s+)?(\w[\w\s]*?[\s*]+)(MPI_[A-Z][a-z0-9_]*)\s*\((.*)\)\s*$", re.DOTALL)
+# Handle conversions touch no data; the others cost less than recording them would.
+_NOT_WRAPPED = re.compile(
+    r"^MPI_(T_\w+|\w+_(c2f|f2c|c2f08|f082c|f2f08|f082f|toint|fromint)|Aint_\w+|Wtime|Wtick)$"
+)
+_PROTOTYPE = re.compile(
+    r"^\s*(?:extern\s+)?(\w[\w\s]*?[\s*]+)(MPI_[A-Z][a-z0-9_]*)\s*\((.*)\)\s*$", re.DOTALL
+)
 
 # Conversions that the Fortran wrappers of Open MPI need, of any return type.
-_CONVERSIONS = ("MPI_Comm_c2f", "MPI_Comm_f2c", "MPI_Type_f2c", "MPI_Request_f2c", "MPI_Op_f2c", "MPI_Status_f2c")
+_CONVERSIONS = (
+    "MPI_Comm_c2f",
+    "MPI_Comm_f2c",
+    "MPI_Type_f2c",
+    "MPI_Request_f2c",
+    "MPI_Op_f2c",
+    "MPI_Status_f2c",
+)
 _HELPERS = ("MPI_Get_library_version",)
 
 
@@ -34,11 +46,13 @@ class Param:
 
     @property
     def is_comm(self) -> bool:
+        """Whether it is a communicator by value, which may have to be swapped."""
         return self.type == "MPI_Comm"
 
     @property
     def is_text(self) -> bool:
-        return re.search(r"\bchar\b", self.type) is not None and self.type.count("*") + self.type.count("[") < 3
+        """Whether Fortran passes the length of it too."""
+        return re.search(r"\bchar\b", self.type) is not None
 
 
 @dataclass(frozen=True)
@@ -52,11 +66,13 @@ class Prototype:
 
     @property
     def decl(self) -> str:
+        """Its parameters as declared."""
         params = [p.decl for p in self.params] + (["..."] if self.is_variadic else [])
         return ", ".join(params) or "void"
 
     @property
     def arguments(self) -> str:
+        """Its parameters' names, to pass them on."""
         return ", ".join(p.name for p in self.params)
 
 
@@ -86,6 +102,7 @@ class Calls:
     fortran_drop_args: dict[str, int] = field(default_factory=dict)
 
     def row(self, name: str) -> Row:
+        """What the table says about a function; an empty row if nothing."""
         base = name.removeprefix("MPI_").removesuffix("_c")
         return self.rows.get(base, Row())
 
@@ -121,7 +138,9 @@ def preprocess(cc: Sequence[str], include_dirs: Iterable[str], header: str) -> s
     with tempfile.TemporaryDirectory() as folder:
         source = Path(folder) / "header.c"
         source.write_text(f"#include <{header}>\n", encoding="utf-8")
-        done = subprocess.run([*command, str(source)], capture_output=True, text=True, check=False, timeout=120)
+        done = subprocess.run(
+            [*command, str(source)], capture_output=True, text=True, check=False, timeout=120
+        )
     if done.returncode != 0:
         raise RuntimeError(f"{' '.join(command)} on <{header}> failed: {done.stderr.strip()[-2000:]}")
     return done.stdout
@@ -285,7 +304,10 @@ def _emit_wrapper(p: Prototype, row: Row) -> str:
     if row.world != "real":
         lines += [f"    {q.name} = mc_world({q.name});" for q in p.params if q.is_comm]
     lines += ["    mc_frame mc_f;"]
-    lines += [f"    if (!mc_enter(&mc_f, MC_CALL_{p.name}, __builtin_return_address(0)))", f"        return {real};"]
+    lines += [
+        f"    if (!mc_enter(&mc_f, MC_CALL_{p.name}, __builtin_return_address(0)))",
+        f"        return {real};",
+    ]
     if row.status >= 0:
         status = p.params[row.status].name
         lines += ["    MPI_Status mc_status;", f"    if ({status} == MPI_STATUS_IGNORE)"]
@@ -297,7 +319,11 @@ def _emit_wrapper(p: Prototype, row: Row) -> str:
 def _emit_body(p: Prototype, row: Row, real: str, comm: str) -> list[str]:
     operands = [c_operand(arg, p) for arg in row.args]
     if row.finalize:
-        return ["    mc_leave(&mc_f, 0, 0);", f"    {row.before}({', '.join(operands)});", f"    return {real};"]
+        return [
+            "    mc_leave(&mc_f, 0, 0);",
+            f"    {row.before}({', '.join(operands)});",
+            f"    return {real};",
+        ]
     lines = [f"    {row.before}({', '.join(operands)});"] if row.before else []
     lines += [f"    int mc_rc = {real};"]
     if row.world == "both":

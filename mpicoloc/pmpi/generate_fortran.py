@@ -1,10 +1,12 @@
 """Fortran wrappers, derived from the C prototypes.
 
-Open MPI: ``mpif.h`` and ``use mpi`` call ``mpi_x_``, ``use mpi_f08`` calls ``mpi_x_f08_``; neither passes through the C
-symbols that the shim replaces. MPICH: Fortran calls the C symbols, but for those functions of ``use mpi_f08`` that have no
-choice buffer: these call PMPI, so only they are wrapped. All arguments are
-addresses; ``ierror`` stands last and may be absent in f08; lengths of strings follow by value. The wrappers call
-the library's Fortran functions, so that MPI_IN_PLACE, MPI_BOTTOM and the callbacks keep their Fortran meaning.
+Open MPI: ``mpif.h`` and ``use mpi`` call ``mpi_x_``, ``use mpi_f08`` calls ``mpi_x_f08_``; neither passes
+through the C symbols that the shim replaces. MPICH: Fortran calls the C symbols, but for those functions of
+``use mpi_f08`` that have no choice buffer: these call PMPI, so only they are wrapped.
+
+All arguments are addresses; ``ierror`` stands last and may be absent in f08; lengths of strings follow by
+value. The wrappers call the library's Fortran functions, so that MPI_IN_PLACE, MPI_BOTTOM and the callbacks
+keep their Fortran meaning.
 """
 
 from __future__ import annotations
@@ -80,11 +82,15 @@ def _emit(p: Prototype, symbol: str, profiling: str, calls: Calls) -> str:
     lines += [f"MC_EXPORT void {symbol}({', '.join(decl) or 'void'});"]
     lines += [f"MC_EXPORT void {symbol}({', '.join(decl) or 'void'})", "{"]
     if has_ierror:
-        lines += ["    MPI_Fint mc_rc = MPI_SUCCESS;", "    if (mc_ierror == NULL)", "        mc_ierror = &mc_rc;"]
+        lines += [
+            "    MPI_Fint mc_rc = MPI_SUCCESS;",
+            "    if (mc_ierror == NULL)",
+            "        mc_ierror = &mc_rc;",
+        ]
     lines += [f'    if (!{pointer} && !mc_f_resolve(&{pointer}, "{profiling}", "{symbol}")) {{']
     lines += ["        *mc_ierror = mc_missing();"] * has_ierror + ["        return;", "    }"]
     real = f"{pointer}({', '.join(names + ['mc_ierror'] * has_ierror + lengths)});"
-    lines += _emit_world(row, params) + ["    mc_frame mc_f;"]
+    lines += [*_emit_world(row, params), "    mc_frame mc_f;"]
     lines += [f"    if (!mc_enter(&mc_f, MC_CALL_{p.name}, __builtin_return_address(0))) {{"]
     lines += [f"        {real}", "        return;", "    }"]
     lines += _emit_body(row, params, real, has_ierror, is_persistent(p.name))

@@ -1,9 +1,10 @@
-"""Builds the shim and small MPI programs, runs them with and without it, and reads the counts that it leaves."""
+"""Builds the shim and small MPI programs, runs them with and without it, and reads its counts."""
 
 import json
 import os
 import shutil
 import subprocess
+import sys
 from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
@@ -40,8 +41,44 @@ class Family:
             if compiler == self.mpif90:
                 # one name with buffers of several types, and mpif.h's lines, are what old programs have
                 flags += ["-fallow-argument-mismatch", "-ffree-line-length-none"]
-            subprocess.run([compiler, "-O1", *flags, str(PROGRAMS / source), "-o", str(out)], check=True, timeout=120)
+            subprocess.run(
+                [compiler, "-O1", *flags, str(PROGRAMS / source), "-o", str(out)], check=True, timeout=120
+            )
         return str(out)
+
+
+def _beside_python(*names):
+    """Commands installed in the environment of this Python, or None."""
+    found = [shutil.which(name, path=str(Path(sys.executable).parent)) for name in names]
+    return found if all(found) else None
+
+
+def abi_family(folder):
+    """The standard ABI of the wheel `mpich`, or None."""
+    commands = _beside_python("mpicc_abi", "mpirun")
+    if commands is None:
+        return None
+    include = build_shim.include_dirs_of(commands[0])
+    shim = build_shim.build_shim(
+        ["cc"], include, "abi", folder / "lib", sources_without_keeper(folder / "csrc")
+    )
+    return Family("abi", commands[0], commands[0], commands[0], (commands[1],), shim, folder)
+
+
+def own_family(folder):
+    """The MPI that mpi4py uses here: of this environment, else the system's of that family; or None."""
+    done = subprocess.run(
+        [sys.executable, "-c", "from mpi4py import MPI; print(MPI.get_vendor()[0])"],
+        capture_output=True,
+        text=True,
+        timeout=TIME_LIMIT_S,
+        check=False,
+    )
+    name = {"Open MPI": "openmpi", "MPICH": "mpich"}.get(done.stdout.strip())
+    commands = _beside_python("mpicc", "mpicc", "mpicc", "mpirun")
+    if name is None:
+        return None
+    return make_family(name, folder, commands)
 
 
 @dataclass(frozen=True)
@@ -61,7 +98,7 @@ def sources_without_keeper(folder):
 
 
 def find_family(name):
-    """Commands of an MPI of this family: Debian's, else the unsuffixed ones if they belong to it. None: not here."""
+    """Commands of an MPI of this family, with Debian's suffix or without, or None."""
     marks = {"openmpi": "openmpi", "mpich": "mpich"}
     for suffix in (f".{name}", ""):
         commands = [shutil.which(command + suffix) for command in ("mpicc", "mpicxx", "mpif90", "mpirun")]
@@ -72,9 +109,9 @@ def find_family(name):
     return None
 
 
-def make_family(name, folder):
+def make_family(name, folder, commands=None):
     """A `Family`, its shim freshly built, or None where that MPI is not installed."""
-    commands = find_family(name)
+    commands = commands or find_family(name)
     if commands is None:
         return None
     mpicc, mpicxx, mpif90, mpirun = commands
@@ -94,19 +131,31 @@ def run(command, **env):
         env={**os.environ, **env},
         check=False,
     )
-    return Result(sorted(line for line in done.stdout.splitlines() if line.startswith(("rank", "got"))), done.returncode, done.stderr)
+    return Result(
+        sorted(line for line in done.stdout.splitlines() if line.startswith(("rank", "got"))),
+        done.returncode,
+        done.stderr,
+    )
 
 
 def launch(family, n_ranks, *words, preload=None, **env):
     """Run a program on `n_ranks` ranks, with the shim in the ranks only (`env` would break a launcher)."""
-    setting = [f"{key}={value}" for key, value in env.items()] + ([f"LD_PRELOAD={preload}"] if preload else [])
+    setting = [f"{key}={value}" for key, value in env.items()] + (
+        [f"LD_PRELOAD={preload}"] if preload else []
+    )
     prefix = ["env", *setting] if setting else []
     return run([*family.mpirun, "-n", n_ranks, *prefix, *words])
 
 
 def launch_wrapped(family, n_ranks, *words):
     """The same with one more real rank, which plays the coordinator, as `mpicoloc.wrap` arranges it."""
-    inner = ["env", f"LD_PRELOAD={family.shim}", "MPICOLOC_WRAPPED=1", "MPICOLOC_COORDINATOR=1", "MPICOLOC_KEY=test"]
+    inner = [
+        "env",
+        f"LD_PRELOAD={family.shim}",
+        "MPICOLOC_WRAPPED=1",
+        "MPICOLOC_COORDINATOR=1",
+        "MPICOLOC_KEY=test",
+    ]
     coordinator = family.compile("coordinator.c")
     return run([*family.mpirun, "-n", n_ranks, *inner, *words, ":", "-n", 1, coordinator])
 

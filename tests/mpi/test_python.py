@@ -1,0 +1,47 @@
+"""mpi4py loads MPI itself, hidden from the shim, and probes what the library has before it does."""
+
+import sys
+
+import pytest
+import shimlab
+
+from mpicoloc.pmpi import build_shim
+
+pytestmark = pytest.mark.timeout(240)
+
+
+def test_mpi4py_program(tmp_path, shm_dir):
+    mpi4py = pytest.importorskip("mpi4py")
+    family = shimlab.own_family(tmp_path)
+    if family is None:
+        pytest.skip(f"mpi4py {mpi4py.__version__} runs on an MPI without mpicc and mpirun here")
+    command = (sys.executable, shimlab.PROGRAMS / "calls.py")
+    bare = shimlab.launch(family, 2, *command)
+    shimmed = shimlab.launch(family, 2, *command, preload=family.shim)
+    assert shimmed.lines == bare.lines
+    assert len(bare.lines) == 2
+    assert shimmed.code == bare.code == 5
+    for segment in shimlab.segments(shm_dir).values():
+        calls = shimlab.counts(segment, family.shim)
+        # with large counts where the library has them
+        assert calls.get("Sendrecv", 0) + calls.get("Sendrecv_c", 0) == 10
+
+
+def test_standard_abi(tmp_path, shm_dir):
+    family = shimlab.abi_family(tmp_path)
+    if family is None:
+        pytest.skip("no mpicc_abi here (it comes with the wheel mpich)")
+    program = family.compile("calls.c")
+    bare = shimlab.launch(family, 2, program)
+    shimmed = shimlab.launch(family, 2, program, preload=family.shim)
+    assert shimmed.lines == bare.lines
+    assert (shimmed.code, bare.code) == (7, 7)
+    found = shimlab.segments(shm_dir)
+    assert sorted(found) == [0, 1]
+    assert all(shimlab.counts(segment, family.shim)["Isend"] == 10 for segment in found.values())
+    assert all(segment["mpi_library"].endswith(b"standard ABI") for segment in found.values())
+
+
+def test_unknown_compiler_is_named():
+    with pytest.raises(build_shim.EnvironmentFault, match="no-such-mpicc"):
+        build_shim.include_dirs_of("no-such-mpicc")
