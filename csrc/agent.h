@@ -19,6 +19,7 @@ typedef struct mc_rank {
     uint64_t cpu_ns;   /* processor time when the pause had begun */
     int may_signal;    /* its handler was seen just before the shutter */
     int n_signalled;   /* threads told in this shutter */
+    int n_asleep;      /* threads left asleep */
     int has_window;    /* it was told of the shutter that waits for its verdict */
     uint64_t i_window; /* under this number */
 } mc_rank;

@@ -62,13 +62,18 @@ static void set_gate(mc_gate *gate, const mc_reservation *shutter)
     __atomic_store_n(&gate->epoch, shutter->epoch, __ATOMIC_RELEASE);
 }
 
-static int each_running(const mc_rank *rank, int signal)
+/* Signals every thread that runs (signal 0: none) and returns their number. */
+static int each_running(const mc_rank *rank, int signal, int *n_asleep)
 {
     int tids[N_TIDS], own_tid = (int)syscall(SYS_gettid), n_running = 0;
     int n = mc_proc_threads(rank->pid, tids, N_TIDS);
+    *n_asleep = 0;
     for (int i = 0; i < n; i++) {
         mc_proc_stat stat;
-        if (tids[i] == own_tid || mc_proc_read_stat(&stat, rank->pid, tids[i]) != MC_OK || stat.state != 'R')
+        if (tids[i] == own_tid || mc_proc_read_stat(&stat, rank->pid, tids[i]) != MC_OK)
+            continue;
+        *n_asleep += stat.state != 'R';
+        if (stat.state != 'R')
             continue;
         if (signal == 0 || syscall(SYS_tgkill, rank->pid, tids[i], signal) == 0)
             n_running++;
@@ -90,7 +95,7 @@ static int tell_ranks(mc_agent *agent)
             continue;
         }
         set_gate(&rank->segment->gate, &agent->obeyed);
-        rank->n_signalled = each_running(rank, rank->segment->gate.signal);
+        rank->n_signalled = each_running(rank, rank->segment->gate.signal, &rank->n_asleep);
     }
     return all_told;
 }
@@ -99,15 +104,19 @@ static uint64_t rank_moved_ns(const mc_agent *agent, const mc_rank *rank, mc_ack
 {
     const mc_gate *gate = &rank->segment->gate;
     uint64_t used = cpu_ns(agent, rank), resumed = __atomic_load_n(&gate->t_first_resume, __ATOMIC_RELAXED);
-    uint64_t n_acks = __atomic_load_n(&gate->n_acks, __ATOMIC_RELAXED), n_running = (uint64_t)each_running(rank, 0);
     uint64_t t1 = agent->obeyed.t1, now = mc_clock_ns(), n_signalled = (uint64_t)rank->n_signalled;
     if (resumed)
         ack->t_resume = mc_min(ack->t_resume, resumed);
     used -= mc_min(used, rank->cpu_ns);
     if (now >= t1) /* woken late: the ranks run again, rightly */
         return used - mc_min(used, (now - t1) * n_signalled);
+    if (rank->n_asleep == 0)
+        return used;
     /* A thread that slept at t0 and woke since is running unpaused, but its processor time is not booked before the
        next tick. Threads told and not yet in the handler are runnable too: they wait for a processor, at rest. */
+    int n_asleep;
+    uint64_t n_running = (uint64_t)each_running(rank, 0, &n_asleep);
+    uint64_t n_acks = __atomic_load_n(&gate->n_acks, __ATOMIC_RELAXED);
     return n_running + n_acks > n_signalled ? t1 - agent->obeyed.t0 : used;
 }
 

@@ -20,9 +20,10 @@
 
 extern char **environ;
 
-enum { POLL_MS = 50, BUSY_POLL_MS = 20, N_FDS_MAX = 65536 };
+enum { POLL_MS = 500, BUSY_POLL_MS = 20, N_FDS_MAX = 65536 };
 
 static const uint64_t FIRST_RANK_NS = 10000000000u; /* how long to wait for a first segment */
+static const uint64_t OTHER_RANKS_NS = 2000000000u;
 static const uint64_t COORDINATOR_NS = 5000000000u; /* for a coordinator to write what it can */
 static const uint64_t WRITER_NS = 60000000000u;
 
@@ -122,15 +123,41 @@ static void look(keeper *k)
     }
 }
 
+/* All segments are made before the keeper is started; what is missing for long has failed. */
+static int may_come(const keeper *k)
+{
+    return k->n_ranks < k->local_size && mc_clock_ns() < k->t_start + OTHER_RANKS_NS;
+}
+
+static void on_kick(int signal)
+{
+    (void)signal;
+}
+
+/* The first rank kicks when all ranks are in MPI_Finalize. SIGURG, because a process that does not expect it is not
+   harmed; blocked but in rest(), so that no kick is lost. */
+static void expect_kicks(void)
+{
+    struct sigaction action = {.sa_handler = on_kick};
+    sigset_t kick;
+    sigemptyset(&kick);
+    sigaddset(&kick, SIGURG);
+    sigprocmask(SIG_BLOCK, &kick, NULL);
+    sigaction(SIGURG, &action, NULL);
+}
+
 static void rest(const keeper *k)
 {
     struct pollfd events[MC_N_NODE_RANKS];
     nfds_t n = 0;
-    int timeout_ms = k->n_finalizing && !k->tried ? BUSY_POLL_MS : POLL_MS;
+    long timeout_ms = may_come(k) || (k->n_finalizing && !k->tried) ? BUSY_POLL_MS : POLL_MS;
+    struct timespec timeout = {0, timeout_ms * 1000000};
+    sigset_t none;
+    sigemptyset(&none);
     for (int i = 0; i < k->n_ranks; i++)
         if (k->ranks[i].alive && k->ranks[i].pidfd >= 0)
             events[n++] = (struct pollfd){k->ranks[i].pidfd, POLLIN, 0};
-    poll(events, n, timeout_ms);
+    ppoll(events, n, &timeout, &none);
 }
 
 /* ---- the profile ---- */
@@ -235,7 +262,7 @@ static void write_profile(keeper *k, int partial)
 /* Every rank that still lives waits in MPI_Finalize, and all that were to come have come. */
 static int all_wait(const keeper *k)
 {
-    return k->n_alive && k->n_finalizing == k->n_alive && k->n_ranks >= k->local_size;
+    return k->n_alive && k->n_finalizing == k->n_alive && !may_come(k);
 }
 
 static int coordinator_alive(const keeper *k)
@@ -351,6 +378,7 @@ int main(int argc, char **argv)
     k.key = argv[1];
     k.python = argv[2];
     k.t_start = mc_clock_ns();
+    expect_kicks();
     watch(&k);
     remove_files(&k);
     leave_board();

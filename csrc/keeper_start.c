@@ -147,6 +147,13 @@ static void print_complaint(const char *key)
     fprintf(stderr, "%s%s\n", is_own ? "" : "mpicoloc: no profile was written: ", last);
 }
 
+static void kick_keeper(const mc_node *node)
+{
+    int pid = __atomic_load_n(&node->keeper_pid, __ATOMIC_ACQUIRE);
+    if (pid > 0)
+        kill(pid, SIGURG);
+}
+
 static mc_node *map_node(const char *key)
 {
     char path[MC_PATH_LEN];
@@ -164,8 +171,8 @@ void mc_keeper_wait_profile(const char *key)
     uint64_t t0 = mc_clock_ns(), waited_ns = 0, profile = MC_PROFILE_NONE;
     struct timespec nap = {0, (long)NAP_NS};
     while (waited_ns < WAIT_PROFILE_NS && profile == MC_PROFILE_NONE) {
-        if (!node)
-            node = map_node(key);
+        if (!node && (node = map_node(key)) != NULL)
+            kick_keeper(node);
         profile = node ? __atomic_load_n(&node->profile, __ATOMIC_ACQUIRE) : MC_PROFILE_NONE;
         if (profile == MC_PROFILE_NONE && (node ? keeper_gone(node, waited_ns) : waited_ns > WAIT_KEEPER_NS))
             break;
