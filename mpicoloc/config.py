@@ -9,10 +9,15 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Iterable, Mapping
-from typing import NamedTuple
 
 from mpicoloc.errors import UsageError
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+    from typing import NamedTuple
+else:
+    from mpicoloc.record import NamedTuple
 
 Value = float | int | bool | str | None
 

@@ -5,14 +5,18 @@
 
 from __future__ import annotations
 
-import functools
 import mmap
 import os
 import struct
 from collections import deque
-from typing import NamedTuple
 
 from mpicoloc.errors import UsageError
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import NamedTuple
+else:
+    from mpicoloc.record import NamedTuple
 
 MPI_SONAMES = {
     "libmpi_abi.so": "abi",
@@ -133,9 +137,18 @@ def _expand(entry: str, origin: str) -> str:
     return entry.replace("$ORIGIN", origin).replace("${ORIGIN}", origin)
 
 
-@functools.cache
+_loader_names: dict[str, list[str]] = {}
+
+
 def _loader_cache() -> dict[str, list[str]]:
-    """Library name to paths, from /etc/ld.so.cache (format "glibc-ld.so.cache1.1")."""
+    """Library name to paths, from /etc/ld.so.cache; read once."""
+    if not _loader_names:
+        _loader_names.update(_read_loader_cache())
+    return _loader_names
+
+
+def _read_loader_cache() -> dict[str, list[str]]:
+    """The loader's cache in its format "glibc-ld.so.cache1.1"; empty when there is none."""
     try:
         with open("/etc/ld.so.cache", "rb") as file:
             data = file.read()

@@ -6,11 +6,16 @@ Used by `wrap`, `run` and `preload`, so that the three ways of starting a job ag
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
-from typing import NamedTuple
 
 from mpicoloc import elf, paths
 from mpicoloc.errors import EnvironmentFault, UsageError
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from typing import NamedTuple
+else:
+    from mpicoloc.record import NamedTuple
 
 _PYTHONS = ("python", "pypy", "ipython")
 _INTERPRETERS = (

@@ -10,11 +10,16 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Mapping, Sequence
-from typing import NamedTuple, NoReturn
 
 from mpicoloc import config, launch_env, paths, target
 from mpicoloc.errors import EnvironmentFault, MpicolocError, UsageError
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from typing import NamedTuple, NoReturn
+else:
+    from mpicoloc.record import NamedTuple
 
 USAGE = """\
 usage: mpirun -n N+1 python -m mpicoloc.wrap [options] app [arguments]

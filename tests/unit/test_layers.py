@@ -7,10 +7,11 @@ from pathlib import Path
 import pytest
 
 PACKAGE = Path(__file__).resolve().parents[2] / "mpicoloc"
-BASE = {"errors", "config"}
+BASE = {"errors", "config", "record"}
 ALLOWED = {
     "errors": set(),
-    "config": {"errors"},
+    "config": {"errors", "record"},
+    "record": set(),
     "paths": BASE,
     "elf": BASE,
     "launch_env": BASE,
