@@ -28,7 +28,7 @@ STEP_NS = 25_000_000
 """Longest sleep of the agent: how late the end of the job may be noticed."""
 N_STEPS = 20
 """Steps between two looks at signals and at the other nodes."""
-SEGMENTS_WITHIN_S = 30.0
+SEGMENTS_WITHIN_S = 5.0
 """Ranks without a segment so long after MPI_Init have switched mpicoloc off."""
 ALL_WITHIN_S = 5.0
 """Time between the first and the last rank's segment."""
@@ -136,8 +136,10 @@ def _run_until_over(agent: contract.Agent | contract.Watcher) -> None:
         agent.run(STEP_NS, N_STEPS)
 
 
-def _open_agent(key: str, stack: contextlib.ExitStack) -> contract.Agent | contract.Watcher:
+def _open_agent(key: str, stack: contextlib.ExitStack) -> contract.Agent | contract.Watcher | None:
     job_id = _wait_for_segments(key)
+    if job_id is None:
+        return None
     try:
         return stack.enter_context(contract.open_agent(key, job_id))
     except EnvironmentFault as error:
@@ -145,14 +147,14 @@ def _open_agent(key: str, stack: contextlib.ExitStack) -> contract.Agent | contr
         return contract.Watcher(key)
 
 
-def _wait_for_segments(key: str) -> str:
-    """The job's id, from the first segment of this node."""
+def _wait_for_segments(key: str) -> str | None:
+    """The job's id, from the first segment of this node. None: no rank left data, and has said why."""
     deadline_s = time.monotonic() + SEGMENTS_WITHIN_S
     while time.monotonic() < deadline_s:
         for head in contract.segment_heads(key):
             return head.job_id
         time.sleep(0.02)
-    raise EnvironmentFault("no rank of this node left data, so the job has no profile: see `mpicoloc check`")
+    return None
 
 
 def _is_over(agent: contract.Agent | contract.Watcher, age_s: float) -> bool:
@@ -167,14 +169,15 @@ def _write_profile(key: str, comm: MPI.Comm) -> None:
     from mpicoloc.run import assemble
     from mpicoloc.run.collect import collect, pack, unpack
 
-    part = _guarded(collect, key)
+    part = _guarded(collect, key) if contract.segment_paths(key) else None
     has_first = comm.allgather(part is not None and part.facts["world_rank"] == 0)
     root = has_first.index(True) if True in has_first else 0
     packed = comm.gather(pack(part) if part is not None else b"", root=root)
     state = contract.MC_PROFILE_FAILED
     if packed is not None:
         packed.insert(0, packed.pop(root))
-        result = _guarded(assemble.write, [unpack(content) for content in packed if content])
+        parts = [unpack(content) for content in packed if content]
+        result = _guarded(assemble.write, parts) if parts else None
         if result and result[1]:
             assemble.leave_word(key, result[1])
         elif result:

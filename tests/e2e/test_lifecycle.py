@@ -155,3 +155,25 @@ def test_a_profile_that_cannot_be_written_where_it_should(
     assert "/proc/nowhere/lost.h5" in job.log
     assert not hdf5.read(tmp_path / "lost.h5").partial
     jobs.assert_nothing_left(shm_dir)
+
+
+def test_no_shared_memory(start, openmpi, shm_dir, monkeypatch):
+    monkeypatch.setenv("MPICOLOC_SHM_DIR", str(shm_dir / "missing"))
+    job = start(openmpi, "wrap", "seven", 0.2)
+    assert job.wait() == 7, job.log
+    own = [line for line in job.log.splitlines() if line.startswith("mpicoloc")]
+    assert len(own) == 1
+    assert not job.out_path.exists()
+
+
+def test_a_damaged_board(start, openmpi, shm_dir):
+    board = shm_dir / "mpicoloc.board"
+    board.write_bytes(b"not a board" * 1000)
+    job = start(openmpi, "wrap", "seven", 0.5)
+    assert job.wait() == 7, job.log
+    profile = job.profile()
+    assert not profile.partial
+    assert profile.interference.slowdown is None
+    assert profile.price.discount_frac == 0.0
+    assert any("board" in note for note in profile.notes)
+    assert board.read_bytes() == b"not a board" * 1000

@@ -1,0 +1,65 @@
+"""When the coordinator may enter MPI_Init, and when it must not."""
+
+import itertools
+
+import pytest
+
+from mpicoloc.run import siblings
+
+
+@pytest.fixture
+def clock():
+    ticks = itertools.count()
+    return lambda: 0.5 * next(ticks)
+
+
+@pytest.fixture
+def announcement(tmp_path):
+    return str(tmp_path / "mpicoloc.k.init")
+
+
+def wait(announcement, clock, counts, at_wrap, monkeypatch, sleep=lambda s: None):
+    counts = iter(counts)
+    last = [0]
+
+    def count(key):
+        last[0] = next(counts, last[0])
+        return last[0]
+
+    monkeypatch.setattr(siblings, "count", count)
+    monkeypatch.setattr(siblings, "any_at_wrap", lambda: at_wrap)
+    return siblings.wait_for_init("k", announcement, 2, clock, sleep)
+
+
+def test_an_announcement_ends_the_wait(announcement, clock, monkeypatch):
+    def announce(seconds):
+        open(announcement, "w").close()
+
+    assert wait(announcement, clock, [1, 2], False, monkeypatch, announce)
+
+
+def test_ranks_that_ended_without_mpi(announcement, clock, monkeypatch):
+    assert not wait(announcement, clock, [1, 2, 2, 1, 0], False, monkeypatch)
+
+
+def test_ranks_that_never_came(announcement, clock, monkeypatch):
+    assert not wait(announcement, clock, [0], False, monkeypatch)
+
+
+def test_a_slow_start_is_waited_for(announcement, clock, monkeypatch):
+    naps = []
+
+    def nap(seconds):
+        naps.append(seconds)
+        if len(naps) == 500:
+            open(announcement, "w").close()
+
+    assert wait(announcement, clock, [0], True, monkeypatch, nap)
+
+
+def test_where_nothing_can_be_announced(clock, monkeypatch):
+    assert wait("/proc/nowhere/mpicoloc.k.init", clock, [], False, monkeypatch)
+
+
+def test_no_such_processes():
+    assert siblings.count("no-such-key") == 0
