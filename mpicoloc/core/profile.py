@@ -14,7 +14,7 @@ SCHEMA_VERSION = 1
 
 @dataclass(frozen=True)
 class Job:
-    """Facts of the job. `n_cores` counts processors that its ranks may run on, all nodes together."""
+    """Facts of the job. `n_cores` counts the cores it was given, all nodes together."""
 
     id: str
     command: str

@@ -38,8 +38,8 @@ def wait_for_init(
     Returns
     -------
     bool
-        False if they all ended, or never came to be, without MPI. True at once where no such file can be made:
-        then the ranks cannot announce anything, and most applications that are started so do use MPI.
+        False if they all ended, or never came to be, without MPI. True at once where no such file can be
+        made: the ranks cannot announce anything then, and most applications started so do use MPI.
     """
     if not _can_make(announcement):
         return True

@@ -6,11 +6,12 @@ import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from mpicoloc import paths
+from mpicoloc import elf, paths
 from mpicoloc.errors import DataError
 from mpicoloc.pmpi import build_shim, contract
 from mpicoloc.store import hdf5
@@ -33,15 +34,15 @@ class Mpi:
 
 def find_mpi(name, folder):
     """The MPI family with the test program compiled, or None if it is not installed here."""
-    commands = _commands(name)
-    if commands is None or paths.find_shim(name) is None:
+    found = commands(name)
+    if found is None or paths.find_shim(name) is None:
         return None
     program = str(folder / "life")
-    subprocess.run([commands[0], "-O1", str(PROGRAMS / "life.c"), "-o", program], check=True, timeout=LIMIT_S)
-    return Mpi(name, commands[1], FAMILIES[name], program)
+    subprocess.run([found[0], "-O1", str(PROGRAMS / "life.c"), "-o", program], check=True, timeout=LIMIT_S)
+    return Mpi(name, found[1], FAMILIES[name], program)
 
 
-def _commands(name):
+def commands(name):
     """Compiler and launcher of a family: a distribution's, else the unsuffixed ones if they are its."""
     for suffix in (f".{name}", ""):
         mpicc, mpirun = (shutil.which(command + suffix) for command in ("mpicc", "mpirun"))
@@ -50,6 +51,17 @@ def _commands(name):
         if suffix or build_shim.abi_of(["cc"], build_shim.include_dirs_of(mpicc)) == name:
             return mpicc, mpirun
     return None
+
+
+def library(mpicc):
+    """The MPI library that programs of this compiler load."""
+    with tempfile.TemporaryDirectory() as folder:
+        program = f"{folder}/empty"
+        source = "#include <mpi.h>\nint main(void) { return MPI_Initialized(&(int){0}); }"
+        subprocess.run(
+            [mpicc, "-x", "c", "-", "-o", program], input=source, text=True, check=True, timeout=LIMIT_S
+        )
+        return elf.linked_mpi(program, os.environ.get("LD_LIBRARY_PATH", "")).path
 
 
 @dataclass
