@@ -26,9 +26,12 @@ stamp_of() {
 }
 stamp="$(stamp_of) $(pwd -P)"
 done_file=$venv/mpicoloc-$extras.stamp
-if [ "$(cat "$done_file" 2>/dev/null || true)" != "$stamp" ] || ! [ -e mpicoloc/_lib/mpicoloc-keeper ]; then
+# What was installed with more extras serves as well.
+if ! grep -qxsF -- "$stamp" $venv/mpicoloc-*"$extras"*.stamp || ! [ -e mpicoloc/_lib/mpicoloc-keeper ]; then
     say "installing mpicoloc[$extras] into $venv"
+    # pip leaves what an earlier call with other extras has installed.
     $venv/bin/python -m pip install --quiet --disable-pip-version-check --upgrade-strategy only-if-needed \
         -e ".[$extras]" >&2
+    rm -f $venv/mpicoloc-*.stamp
     echo "$stamp" >"$done_file"
 fi
