@@ -23,6 +23,7 @@ import numpy as np
 HERE = Path(__file__).resolve().parent
 N_RANKS = 2
 N_TOP_CALLS = 3
+MPICOLOC = (sys.executable, "-m", "mpicoloc")
 OPTIONS = {"MPICOLOC_SHUTTER_DUTY_FRAC": "0.05"}
 """Jobs of half a minute: a little more standing still buys a narrower interval."""
 
@@ -83,7 +84,7 @@ def start(program, binary, n_steps, folder):
     """Start one job under mpicoloc; its output goes to a file."""
     profile = folder / f"{program.name}.h5"
     profile.unlink(missing_ok=True)
-    command = [tool("mpicoloc"), "run", "-n", str(N_RANKS), "--out", str(profile), "--job-id", program.name,
+    command = [*MPICOLOC, "run", "-n", str(N_RANKS), "--out", str(profile), "--job-id", program.name,
                "--", str(binary), str(program.size), str(n_steps)]  # fmt: skip
     with open(folder / f"{program.name}.log", "w") as log:
         return subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT, env={**os.environ, **OPTIONS})
@@ -108,7 +109,7 @@ def wait_all(jobs, limit_s):
 
 def summary(profile):
     """The profile as `mpicoloc show --json` prints it."""
-    done = subprocess.run([tool("mpicoloc"), "show", "--json", str(profile)], capture_output=True, text=True)
+    done = subprocess.run([*MPICOLOC, "show", "--json", str(profile)], capture_output=True, text=True)
     if done.returncode != 0:
         raise DemoError(f"mpicoloc show {profile} failed: {done.stderr.strip()}")
     return json.loads(done.stdout)
@@ -204,7 +205,7 @@ def main(argv=None):
     args = parser.parse_args(argv)
     try:
         return demo(args.seconds, args.dir)
-    except (DemoError, subprocess.TimeoutExpired) as error:
+    except (DemoError, OSError, subprocess.TimeoutExpired) as error:
         print(f"demo: {error}", file=sys.stderr)
         return 1
 
