@@ -10,8 +10,8 @@
 #include <string.h>
 #include <unistd.h>
 
-static const uint64_t LEAD_NS = 10000000;     /* between waking and T_q for the job whose turn it is */
-static const uint64_t TELL_NS = 1000000;      /* for the others */
+static const uint64_t LEAD_NS = 10000000;       /* between waking and T_q for the job whose turn it is */
+static const uint64_t TELL_NS = 1000000;        /* for the others */
 static const uint64_t RANKS_POLL_NS = 20000000; /* while ranks are still to come */
 static const uint64_t WATCH_POLL_NS = 5000000;
 static const uint64_t RANKS_POLL_FOR_NS = 10000000000u;
@@ -187,8 +187,10 @@ static uint64_t lead_ns(const mc_agent *agent)
 static void schedule(mc_agent *agent, uint64_t now)
 {
     uint64_t lead = lead_ns(agent);
-    agent->i_instant = (now + lead) / agent->period_ns + 1;
-    agent->t_instant = agent->i_instant * agent->period_ns;
+    agent->i_instant = (now + lead) / agent->period_ns;
+    agent->t_instant = mc_instant_ns(agent->i_instant, agent->period_ns);
+    if (agent->t_instant <= now + lead)
+        agent->t_instant = mc_instant_ns(++agent->i_instant, agent->period_ns);
     agent->t_duty = agent->t_instant - lead;
     agent->duty = MC_DUTY_PREPARE;
     int missing = agent->local_size == 0 || agent->n_ranks < agent->local_size;
@@ -319,7 +321,7 @@ static void take_turn(mc_agent *agent, uint64_t now)
 static void prepare(mc_agent *agent, uint64_t now)
 {
     refresh(agent, now);
-    int early = now + lead_ns(agent) < agent->t_instant, late = now + TELL_NS / 2 > agent->t_instant;
+    int early = now + lead_ns(agent)<agent->t_instant, late = now + TELL_NS / 2> agent->t_instant;
     if (agent->board && !early && !late)
         take_turn(agent, now);
     else

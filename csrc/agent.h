@@ -8,7 +8,10 @@
 
 #include <time.h>
 
-enum { MC_PREFIX_LEN = MC_NAME_LEN + 16, MC_APART_NS = 1500000 /* between the windows of the ipc meter and the pauses */ };
+enum {
+    MC_PREFIX_LEN = MC_NAME_LEN + 16,
+    MC_APART_NS = 1500000 /* between the windows of the ipc meter and the pauses */
+};
 
 /* One rank of the agent's own job. */
 typedef struct mc_rank {
@@ -39,7 +42,7 @@ typedef struct mc_turn {
 
 struct mc_agent {
     char key[MC_NAME_LEN], job_id[MC_NAME_LEN];
-    int wake; /* futex: not 0 ends every sleep */
+    int wake;    /* futex: not 0 ends every sleep */
     int watches; /* another process is the agent */
 
     uint64_t option_period_ns, option_duration_ns, max_ns;

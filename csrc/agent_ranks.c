@@ -92,8 +92,8 @@ void mc_ranks_check(mc_agent *agent, uint64_t now)
     agent->n_alive = 0;
     for (int i = 0; i < agent->n_ranks; i++) {
         mc_rank *rank = &agent->ranks[i];
-        rank->alive = rank->alive && kill(rank->pid, 0) == 0 &&
-                      (!thoroughly || mc_proc_alive(rank->pid, rank->start_ticks));
+        rank->alive =
+            rank->alive && kill(rank->pid, 0) == 0 && (!thoroughly || mc_proc_alive(rank->pid, rank->start_ticks));
         agent->n_alive += rank->alive;
     }
     if (thoroughly)

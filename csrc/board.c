@@ -30,7 +30,9 @@ static int board_path(char *path)
 static int make_board(const char *path)
 {
     char temporary[MC_PATH_LEN + 64];
-    mc_board head = {.magic = MC_MAGIC, .abi_version = MC_ABI_VERSION, .size_bytes = sizeof(mc_board),
+    mc_board head = {.magic = MC_MAGIC,
+                     .abi_version = MC_ABI_VERSION,
+                     .size_bytes = sizeof(mc_board),
                      .mark = mc_clock_ns() ^ (uint64_t)getpid() << 48};
     snprintf(temporary, sizeof temporary, "%s.%d.%llx", path, (int)getpid(), (unsigned long long)mc_clock_ns());
     int fd = open(temporary, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
@@ -249,4 +251,13 @@ int mc_slot_ack(mc_slot *slot, uint64_t epoch, mc_ack *out)
     out->t_resume = LOAD(slot->ack.t_resume);
     out->moved_ns = LOAD(slot->ack.moved_ns);
     return LOAD(slot->ack.epoch) == epoch ? MC_OK : MC_E_GONE;
+}
+
+uint64_t mc_instant_ns(uint64_t i_instant, uint64_t period_ns)
+{
+    uint64_t x = i_instant * 0x9e3779b97f4a7c15ULL; /* splitmix64: neighbours land far apart */
+    x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9ULL;
+    x = (x ^ (x >> 27)) * 0x94d049bb133111ebULL;
+    x ^= x >> 31;
+    return i_instant * period_ns + (x >> 8) % (period_ns * 3 / 10 + 1);
 }

@@ -48,4 +48,8 @@ void mc_slot_acknowledge(mc_slot *slot, const mc_ack *ack);
 /* MC_E_GONE if the job said nothing about that epoch. */
 int mc_slot_ack(mc_slot *slot, uint64_t epoch, mc_ack *out);
 
+/* Instant i of the grid that all jobs share. It is shaken by up to 0.3 periods, the same for everybody, because a job
+   whose rhythm divides the period would meet every shutter at the same place of its cycle. */
+uint64_t mc_instant_ns(uint64_t i_instant, uint64_t period_ns);
+
 #endif

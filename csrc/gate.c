@@ -82,8 +82,7 @@ static int free_signal(void)
 {
     for (int signal = SIGRTMAX - 3, i = 0; signal > SIGRTMIN && i < N_SIGNALS_TRIED; signal--, i++) {
         struct sigaction present;
-        if (sigaction(signal, NULL, &present) == 0 && !(present.sa_flags & SA_SIGINFO) &&
-            present.sa_handler == SIG_DFL)
+        if (sigaction(signal, NULL, &present) == 0 && !(present.sa_flags & SA_SIGINFO) && present.sa_handler == SIG_DFL)
             return signal;
     }
     return 0;

@@ -187,8 +187,8 @@ static void make_node(keeper *k)
 /* Whatever would make the writer take itself for a rank of the job. */
 static int is_of_mpi(const char *entry)
 {
-    static const char *const prefixes[] = {"LD_PRELOAD=", "OMPI_", "PMI",   "MPI_",  "MPIR_", "MPIEXEC_",
-                                           "HYDI_",       "HYDRA", "PRTE_", "OPAL_", "ORTE_", "I_MPI_", "MV2_"};
+    static const char *const prefixes[] = {"LD_PRELOAD=", "OMPI_", "PMI",   "MPI_",  "MPIR_",  "MPIEXEC_", "HYDI_",
+                                           "HYDRA",       "PRTE_", "OPAL_", "ORTE_", "I_MPI_", "MV2_"};
     for (size_t i = 0; i < sizeof prefixes / sizeof *prefixes; i++)
         if (strncmp(entry, prefixes[i], strlen(prefixes[i])) == 0)
             return 1;
@@ -211,8 +211,8 @@ static void be_writer(const keeper *k, int partial)
     if (fd >= 0)
         dup2(fd, STDERR_FILENO);
     clean_environment();
-    char *arguments[] = {(char *)k->python, "-m", "mpicoloc.run.assemble", (char *)k->key,
-                         partial ? "--partial" : NULL, NULL};
+    char *arguments[] = {
+        (char *)k->python, "-m", "mpicoloc.run.assemble", (char *)k->key, partial ? "--partial" : NULL, NULL};
     execvp(k->python, arguments);
     dprintf(STDERR_FILENO, "cannot run %s: %s\n", k->python, strerror(errno));
     _exit(127);
@@ -277,7 +277,8 @@ static int coordinator_alive(const keeper *k)
 static void wait_coordinator(keeper *k)
 {
     uint64_t end = mc_clock_ns() + COORDINATOR_NS;
-    while (k->mode == MC_MODE_WRAP && profile_state(k) == MC_PROFILE_NONE && mc_clock_ns() < end && coordinator_alive(k))
+    while (k->mode == MC_MODE_WRAP && profile_state(k) == MC_PROFILE_NONE && mc_clock_ns() < end &&
+           coordinator_alive(k))
         poll(NULL, 0, BUSY_POLL_MS);
 }
 

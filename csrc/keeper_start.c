@@ -119,7 +119,8 @@ int mc_keeper_start(const char *key)
         status = spawn_keeper(program, key, python);
     }
     if (status != MC_OK)
-        fprintf(stderr, "mpicoloc: cannot start %s/mpicoloc-keeper, so no profile will be written: reinstall mpicoloc\n",
+        fprintf(stderr,
+                "mpicoloc: cannot start %s/mpicoloc-keeper, so no profile will be written: reinstall mpicoloc\n",
                 folder);
     keeper_started = status == MC_OK;
     return status;

@@ -12,8 +12,11 @@
 
 /* A test puts software events here, to run this code where there is no PMU. */
 #ifndef MC_PERF_EVENTS
-#define MC_PERF_EVENTS                                                                                                 \
-    {PERF_TYPE_HARDWARE, PERF_COUNT_HW_INSTRUCTIONS}, {PERF_TYPE_HARDWARE, PERF_COUNT_HW_CPU_CYCLES}
+#define MC_PERF_EVENTS \
+    {PERF_TYPE_HARDWARE, PERF_COUNT_HW_INSTRUCTIONS}, \
+    { \
+        PERF_TYPE_HARDWARE, PERF_COUNT_HW_CPU_CYCLES \
+    }
 #endif
 
 enum { I_INSTRUCTIONS = 0, I_CYCLES = 1, N_EVENTS = 2, N_THREADS_MAX = 512 };
@@ -97,9 +100,11 @@ static void say_why(int error, char *reason, size_t size)
 {
     int paranoid = paranoid_level();
     if (error == EACCES || error == EPERM)
-        snprintf(reason, size, "perf_event_open refused: kernel.perf_event_paranoid is %d and must be 2 or lower", paranoid);
+        snprintf(reason, size, "perf_event_open refused: kernel.perf_event_paranoid is %d and must be 2 or lower",
+                 paranoid);
     else if (error == ENOENT || error == EOPNOTSUPP || error == ENODEV)
-        snprintf(reason, size, "no hardware counters on this machine (virtual machine?): instructions, cycles not supported");
+        snprintf(reason, size,
+                 "no hardware counters on this machine (virtual machine?): instructions, cycles not supported");
     else if (error == ENOSYS)
         snprintf(reason, size, "kernel without perf_event_open");
     else

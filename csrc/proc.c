@@ -183,7 +183,8 @@ static void match_name(void *data, const char *name)
     match->found(match->data, middle);
 }
 
-void mc_dir_scan(const char *dir, const char *prefix, const char *suffix, void (*found)(void *, const char *), void *data)
+void mc_dir_scan(const char *dir, const char *prefix, const char *suffix, void (*found)(void *, const char *),
+                 void *data)
 {
     struct dir_match match = {prefix, suffix, found, data};
     int fd = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);

@@ -34,6 +34,7 @@ int mc_proc_catches(int pid, int signal);
 int mc_proc_threads(int pid, int *tids, int n_max);
 
 /* Names in a folder that begin with prefix and end with suffix: what lies between is handed to found(). */
-void mc_dir_scan(const char *dir, const char *prefix, const char *suffix, void (*found)(void *, const char *), void *data);
+void mc_dir_scan(const char *dir, const char *prefix, const char *suffix, void (*found)(void *, const char *),
+                 void *data);
 
 #endif

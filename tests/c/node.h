@@ -21,12 +21,12 @@ enum { TEST_LIMIT_S = 60, N_TEST_RANKS = 4 };
 
 static int n_failed;
 
-#define CHECK(condition)                                                                                               \
-    do {                                                                                                               \
-        if (!(condition)) {                                                                                            \
-            fprintf(stderr, "%s:%d: not so: %s\n", __FILE__, __LINE__, #condition);                                    \
-            n_failed++;                                                                                                \
-        }                                                                                                              \
+#define CHECK(condition) \
+    do { \
+        if (!(condition)) { \
+            fprintf(stderr, "%s:%d: not so: %s\n", __FILE__, __LINE__, #condition); \
+            n_failed++; \
+        } \
     } while (0)
 
 typedef struct test_job {
@@ -45,8 +45,8 @@ static inline void nap_ms(int ms)
 }
 
 /* Other work on the machine may make anything late, so wait for what must come at last. */
-#define WAIT_FOR(condition, limit_s)                                                                                   \
-    for (int i_nap = 0; i_nap < (limit_s) * 50 && !(condition); i_nap++)                                               \
+#define WAIT_FOR(condition, limit_s) \
+    for (int i_nap = 0; i_nap < (limit_s)*50 && !(condition); i_nap++) \
     nap_ms(20)
 
 static volatile sig_atomic_t told_to_stop;

@@ -176,7 +176,9 @@ static void test_greedy_neighbour(void)
     slot->n_ranks = 1;
     slot->t_joined = 1;
     for (int i = 0; i < 200; i++) {
-        uint64_t now = mc_clock_ns(), t0 = (now + 5000000) / period_ns * period_ns + period_ns;
+        uint64_t now = mc_clock_ns(), q = (now + 5000000) / period_ns, t0 = mc_instant_ns(q, period_ns);
+        if (t0 <= now + 5000000)
+            t0 = mc_instant_ns(q + 1, period_ns);
         slot->heartbeat = now;
         uint64_t length_ns = i < 60 ? 5000000000u : i < 80 ? (uint64_t)-1 - t0 : 80000000;
         mc_slot_reserve(slot, &(mc_reservation){t0, t0, t0 + length_ns});

@@ -14,15 +14,15 @@ from mpicoloc import config
 ROOT = Path(__file__).resolve().parents[2]
 CSRC = ROOT / "csrc"
 CORE = (
-    "agent.c", "agent_adapt.c", "agent_pause.c", "agent_ranks.c", "agent_turn.c", "agent_thread.c", "board.c", "gate.c",
-    "hooks.c", "keeper_start.c", "options.c", "perf.c", "proc.c", "segment.c", "table.c",
+    "agent.c", "agent_adapt.c", "agent_pause.c", "agent_ranks.c", "agent_turn.c", "agent_thread.c", "board.c",
+    "gate.c", "hooks.c", "keeper_start.c", "options.c", "perf.c", "proc.c", "segment.c", "table.c",
 )  # fmt: skip
 KEEPER = ("keeper.c", *(name for name in CORE if name not in ("gate.c", "hooks.c", "keeper_start.c")))
 FLAGS = ("-std=gnu11", "-O1", "-g", "-Wall", "-Wextra", "-Werror", "-fsanitize=address,undefined",
          "-fno-sanitize-recover=undefined")  # fmt: skip
 # Software events stand for instructions and cycles where there is no PMU.
-SOFTWARE_EVENTS = (
-    "-DMC_PERF_EVENTS={PERF_TYPE_SOFTWARE, PERF_COUNT_SW_TASK_CLOCK}, {PERF_TYPE_SOFTWARE, PERF_COUNT_SW_CPU_CLOCK}"
+SOFTWARE_EVENTS = "-DMC_PERF_EVENTS=" + ", ".join(
+    f"{{PERF_TYPE_SOFTWARE, PERF_COUNT_SW_{clock}_CLOCK}}" for clock in ("TASK", "CPU")
 )
 SCENARIOS = ("sharing", "alone", "killed_agent", "killed_rank", "garbage_board", "greedy_neighbour",
              "coming_and_going", "agent_cost", "thread")  # fmt: skip
@@ -41,7 +41,8 @@ def _compile(folder: Path, name: str, sources: list[Path], *flags: str) -> Path:
 def _run(program: Path, shm: Path, *arguments: str, **extra: str) -> str:
     environment = {name: text for name, text in os.environ.items() if not name.startswith("MPICOLOC_")}
     environment |= {"MPICOLOC_SHM_DIR": str(shm), **extra}
-    done = subprocess.run([program, *arguments], env=environment, capture_output=True, text=True, timeout=90, check=False)
+    command = [program, *arguments]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=90, check=False)
     assert done.returncode == 0, done.stderr
     return done.stderr
 
@@ -93,8 +94,9 @@ def test_keeper_has_the_profile_written_and_cleans_up(
 ) -> None:
     shm, log = tmp_path / "shm", tmp_path / "log"
     shm.mkdir()
-    said = _run(keeper_program, shm, scenario, MPICOLOC_PYTHON=str(keeper_program.parent / "writer"), WRITER_CODE=code,
-                WRITER_LOG=str(log), PMI_RANK="0")  # fmt: skip
+    writer = str(keeper_program.parent / "writer")
+    extra = {"MPICOLOC_PYTHON": writer, "WRITER_CODE": code, "WRITER_LOG": str(log), "PMI_RANK": "0"}
+    said = _run(keeper_program, shm, scenario, **extra)
     assert log.read_text() == f"-m mpicoloc.run.assemble {arguments} preload= pmi=\n"
     assert complaint in said
     assert not list(shm.iterdir())
