@@ -2,7 +2,8 @@
 #include "node.h"
 
 static const double DUTY_FRAC = 0.02;
-static const uint64_t MAX_NS = 100000000, SLACK_NS = 20000000;
+/* Slack: a thread whose pause is over still waits for a processor, on a crowded machine long. */
+static const uint64_t MAX_NS = 100000000, SLACK_NS = 200000000;
 
 static void check_pauses(const test_job *job, double elapsed_s)
 {
@@ -166,6 +167,7 @@ static void test_garbage_board(void)
 static void test_greedy_neighbour(void)
 {
     test_job a = start_job("a", 1);
+    uint64_t t_start = mc_clock_ns();
     mc_board *board;
     mc_slot *slot;
     mc_proc_stat self;
@@ -189,7 +191,7 @@ static void test_greedy_neighbour(void)
     end_job(&a);
     print_job(&a);
     CHECK(a.node->n_refused >= 3);
-    check_pauses(&a, 5.0);
+    check_pauses(&a, (double)(mc_clock_ns() - t_start) * 1e-9 + 1.0);
     forget_job(&a);
 }
 
