@@ -8,6 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from mpicoloc import launch_env
+
+# Run as MPI jobs by e2e/test_ranks.py; here they would make this process an MPI program.
+collect_ignore = [] if launch_env.place(os.environ).launcher else ["ranks"]
 ROOT = Path(__file__).resolve().parents[1]
 
 
