@@ -134,6 +134,9 @@ def _read_node(path: str, notes: list[str]) -> np.void | None:
     if node["meter"] == contract.MC_METER_NONE and reason.startswith("the board"):
         notes.append(f"the node agent was blind to other jobs: {reason}")
         return None
+    n_kept, n_taken = contract.MC_N_SHUTTERS, int(node["n_shutters"])
+    if n_taken > n_kept:
+        notes.append(f"the last {n_kept} of {n_taken} shutters are kept, and n_used counts those")
     return node
 
 
