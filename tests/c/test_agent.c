@@ -8,10 +8,8 @@ static const uint64_t MAX_NS = 100000000, SLACK_NS = 200000000;
 static void check_pauses(const test_job *job, double elapsed_s)
 {
     CHECK((double)job->node->paused_ns * 1e-9 <= DUTY_FRAC * elapsed_s + 0.0065);
-    for (int i = 0; i < job->n_ranks; i++) {
+    for (int i = 0; i < job->n_ranks; i++)
         CHECK(job->segments[i]->counters.n_events < MAX_NS + SLACK_NS);
-        CHECK(job->segments[i]->counters.n_calls > 0);
-    }
 }
 
 static int enough(const test_job *job)
