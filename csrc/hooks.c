@@ -176,11 +176,11 @@ static void record_event(mc_lane *lane, const mc_frame *frame, uint64_t duration
     if (i >= segment->n_events_max)
         lane->counters.n_events_dropped++;
     ring[i % segment->n_events_max] = (mc_event){.t_ns = frame->t_enter,
-                                                .duration_ns = duration_ns,
-                                                .bytes = bytes,
-                                                .peer = frame->peer,
-                                                .call = (uint16_t)frame->call,
-                                                .i_site = (uint16_t)i_site};
+                                                 .duration_ns = duration_ns,
+                                                 .bytes = bytes,
+                                                 .peer = frame->peer,
+                                                 .call = (uint16_t)frame->call,
+                                                 .i_site = (uint16_t)i_site};
 }
 
 void mc_leave(mc_frame *frame, uint64_t sent_bytes, uint64_t recv_bytes)

@@ -19,14 +19,14 @@ enum {
     MC_PATH_LEN = 1024,
     MC_TEXT_LEN = 256,
 
-    MC_N_LANES = 4,      /* threads of a rank that may call MPI with a table of their own */
-    MC_N_SITES = 2048,   /* rows of a lane's call-site table; row 0 is the overflow row */
-    MC_N_CYCLES = 1024,  /* rows of a lane's cycle table; row 0 is the overflow row */
-    MC_N_PEERS = 4096,   /* rows of a lane's message table; row 0 is the overflow row */
-    MC_N_GROUPS = 16,    /* shutters are dealt into groups, whose spread gives the interval */
-    MC_N_PENDING = 256,  /* cycles seen in a shutter that waits for its verdict */
-    MC_N_WINDOWS = 64,   /* shutters a segment remembers */
-    MC_N_MODULES = 128,  /* loaded objects that call sites are relative to */
+    MC_N_LANES = 4,     /* threads of a rank that may call MPI with a table of their own */
+    MC_N_SITES = 2048,  /* rows of a lane's call-site table; row 0 is the overflow row */
+    MC_N_CYCLES = 1024, /* rows of a lane's cycle table; row 0 is the overflow row */
+    MC_N_PEERS = 4096,  /* rows of a lane's message table; row 0 is the overflow row */
+    MC_N_GROUPS = 16,   /* shutters are dealt into groups, whose spread gives the interval */
+    MC_N_PENDING = 256, /* cycles seen in a shutter that waits for its verdict */
+    MC_N_WINDOWS = 64,  /* shutters a segment remembers */
+    MC_N_MODULES = 128, /* loaded objects that call sites are relative to */
 
     MC_N_SLOTS = 64,        /* jobs on a node */
     MC_N_NODE_RANKS = 1024, /* ranks of one job on one node */
@@ -37,19 +37,19 @@ enum {
 /* Status of every C function of the project: 0 or one of these. */
 enum {
     MC_OK = 0,
-    MC_E_SHM = -1,      /* shared memory cannot be made, opened or mapped */
-    MC_E_ABI = -2,      /* segment or board of another version, or not one of ours */
-    MC_E_FULL = -3,     /* no free slot or lane */
-    MC_E_GONE = -4,     /* the process or file is no longer there */
-    MC_E_MPI = -5,      /* the MPI library refused */
-    MC_E_SIGNAL = -6,   /* no free real-time signal for the gate */
-    MC_E_PERF = -7,     /* no hardware counters */
-    MC_E_ARG = -8,      /* a bad argument or option */
+    MC_E_SHM = -1,    /* shared memory cannot be made, opened or mapped */
+    MC_E_ABI = -2,    /* segment or board of another version, or not one of ours */
+    MC_E_FULL = -3,   /* no free slot or lane */
+    MC_E_GONE = -4,   /* the process or file is no longer there */
+    MC_E_MPI = -5,    /* the MPI library refused */
+    MC_E_SIGNAL = -6, /* no free real-time signal for the gate */
+    MC_E_PERF = -7,   /* no hardware counters */
+    MC_E_ARG = -8,    /* a bad argument or option */
 };
 
 /* Life of a rank. */
 enum {
-    MC_RANK_INIT = 1,       /* inside MPI_Init */
+    MC_RANK_INIT = 1, /* inside MPI_Init */
     MC_RANK_RUNNING = 2,
     MC_RANK_FINALIZING = 3, /* tables are final; the rank waits in MPI_Finalize */
     MC_RANK_ABORTED = 4,    /* the rank called MPI_Abort */
@@ -63,9 +63,9 @@ enum { MC_PROFILE_NONE = 0, MC_PROFILE_WRITTEN = 1, MC_PROFILE_FAILED = 2 };
 enum {
     MC_VERDICT_UNKNOWN = 0,
     MC_VERDICT_VALID = 1,
-    MC_VERDICT_MOVED = 2,   /* a co-runner used its processors inside the shutter */
-    MC_VERDICT_LATE = 3,    /* a co-runner was told too late */
-    MC_VERDICT_SILENT = 4,  /* a co-runner did not acknowledge (gone, new, or above its duty limit) */
+    MC_VERDICT_MOVED = 2,  /* a co-runner used its processors inside the shutter */
+    MC_VERDICT_LATE = 3,   /* a co-runner was told too late */
+    MC_VERDICT_SILENT = 4, /* a co-runner did not acknowledge (gone, new, or above its duty limit) */
 };
 
 /* Meters, in order of preference. */
@@ -78,21 +78,21 @@ enum { MC_PHASE_CORUN = 0, MC_PHASE_SOLO = 1, MC_PHASE_ALONE = 2 };
 
 /* The counter table: name, unit, meaning. One 64-bit counter each; a rank's value is the segment's own, which several
    threads write, plus those of its lanes. */
-#define MC_COUNTERS(X)                                                                            \
-    X(n_calls, "1", "MPI calls made by the application")                                         \
-    X(mpi_ns, "ns", "time inside those calls")                                                   \
-    X(comp_ns, "ns", "time outside them, pauses excluded, since MPI_Init")                       \
-    X(sent_bytes, "bytes", "bytes given to sends and collectives")                               \
-    X(recv_bytes, "bytes", "bytes taken from receives (as posted) and collectives")              \
-    X(n_sent, "1", "point-to-point messages sent")                                               \
-    X(n_pauses, "1", "pauses of a thread of this rank by the gate")                              \
-    X(paused_ns, "ns", "time the rank's first thread stood still in the gate")                   \
-    X(n_site_overflow, "1", "calls counted in the call-site overflow row")                       \
-    X(n_cycle_overflow, "1", "cycles counted in the cycle overflow row")                         \
-    X(n_peer_overflow, "1", "messages counted in the message overflow row")                      \
-    X(n_pending_overflow, "1", "cycles inside a shutter that found no room and void it")         \
-    X(n_lane_overflow, "1", "calls by threads that found no lane, not recorded")                 \
-    X(n_events, "1", "events offered to the trace ring")                                         \
+#define MC_COUNTERS(X) \
+    X(n_calls, "1", "MPI calls made by the application") \
+    X(mpi_ns, "ns", "time inside those calls") \
+    X(comp_ns, "ns", "time outside them, pauses excluded, since MPI_Init") \
+    X(sent_bytes, "bytes", "bytes given to sends and collectives") \
+    X(recv_bytes, "bytes", "bytes taken from receives (as posted) and collectives") \
+    X(n_sent, "1", "point-to-point messages sent") \
+    X(n_pauses, "1", "pauses of a thread of this rank by the gate") \
+    X(paused_ns, "ns", "time the rank's first thread stood still in the gate") \
+    X(n_site_overflow, "1", "calls counted in the call-site overflow row") \
+    X(n_cycle_overflow, "1", "cycles counted in the cycle overflow row") \
+    X(n_peer_overflow, "1", "messages counted in the message overflow row") \
+    X(n_pending_overflow, "1", "cycles inside a shutter that found no room and void it") \
+    X(n_lane_overflow, "1", "calls by threads that found no lane, not recorded") \
+    X(n_events, "1", "events offered to the trace ring") \
     X(n_events_dropped, "1", "events overwritten in the ring or refused")
 
 #define MC_COUNTER_FIELD(name, unit, meaning) uint64_t name;
@@ -170,7 +170,7 @@ typedef struct mc_module {
 
 /* How a rank stands still. Written by the node agent of the rank's own job, but for the acknowledgements. */
 typedef struct mc_gate {
-    int32_t signal;       /* the real-time signal whose handler is the gate; 0: no gate */
+    int32_t signal; /* the real-time signal whose handler is the gate; 0: no gate */
     int32_t _pad;
     uint64_t max_ns;      /* no pause is longer, whatever deadline_ns says */
     uint64_t deadline_ns; /* pauses end here */
@@ -213,8 +213,8 @@ typedef struct mc_segment {
     char job_id[MC_NAME_LEN]; /* what people call the job */
     char hostname[MC_NAME_LEN];
     char mpi_library[MC_TEXT_LEN];
-    char command[MC_PATH_LEN];  /* arguments joined by blanks */
-    char out_path[MC_PATH_LEN]; /* where the profile goes, absolute; as rank 0 sees it */
+    char command[MC_PATH_LEN];      /* arguments joined by blanks */
+    char out_path[MC_PATH_LEN];     /* where the profile goes, absolute; as rank 0 sees it */
     int32_t world_rank, world_size; /* the application's world */
     int32_t local_rank, local_size;
     int32_t n_nodes, n_cores; /* of the job; cores this rank may run on */
@@ -263,10 +263,10 @@ typedef struct mc_node {
     uint64_t meter;
     char meter_reason[MC_TEXT_LEN]; /* why not a better one */
     uint64_t t_open, t_last;
-    uint64_t profile; /* MC_PROFILE_... */
+    uint64_t profile;   /* MC_PROFILE_... */
     uint64_t shared_ns; /* time with at least one co-runner */
     uint64_t n_pauses, paused_ns;
-    uint64_t n_refused; /* shutters of others not obeyed because of the duty limit */
+    uint64_t n_refused;                              /* shutters of others not obeyed because of the duty limit */
     uint64_t shutter_duration_ns, shutter_period_ns; /* as adapted at the end */
     uint64_t n_corunners;
     mc_corunner corunners[MC_N_CORUNNERS];

@@ -1,0 +1,1 @@
+"""Binding to the C core: contract, wrapper generator, builds."""

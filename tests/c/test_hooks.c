@@ -25,13 +25,13 @@ int mc_gate_install(mc_segment *segment)
     return MC_OK;
 }
 
-#define CHECK_EQUAL(got, want)                                                                                         \
-    do {                                                                                                               \
-        unsigned long long g = (got), w = (want);                                                                      \
-        if (g != w) {                                                                                                  \
-            fprintf(stderr, "%s:%d: %s is %llu, should be %llu\n", __FILE__, __LINE__, #got, g, w);                    \
-            n_failed++;                                                                                                \
-        }                                                                                                              \
+#define CHECK_EQUAL(got, want) \
+    do { \
+        unsigned long long g = (got), w = (want); \
+        if (g != w) { \
+            fprintf(stderr, "%s:%d: %s is %llu, should be %llu\n", __FILE__, __LINE__, #got, g, w); \
+            n_failed++; \
+        } \
     } while (0)
 
 /* One MPI call at a site: computes for comp_ns, then is in MPI for mpi_ns. */
@@ -74,11 +74,12 @@ static void test_split(mc_segment *s)
     CHECK_EQUAL(sum(lane, MC_PHASE_CORUN).comp_ns, 100);
 
     uint64_t t = clock_ns;
-    mc_window *window = publish(s, t + 50, t + 250); /* [50, 250): cuts the first cycle, holds the second, cuts the third */
-    cycle(&b, 90, 10, 8);                            /* ends at 100: 50 outside, 50 in */
-    cycle(&b, 100, 20, 8);                           /* ends at 220: all in */
-    cycle(&b, 100, 20, 8);                           /* ends at 340: 30 in, 90 out */
-    CHECK_EQUAL(sum(lane, MC_PHASE_SOLO).n, 0);      /* no verdict yet */
+    mc_window *window =
+        publish(s, t + 50, t + 250);            /* [50, 250): cuts the first cycle, holds the second, cuts the third */
+    cycle(&b, 90, 10, 8);                       /* ends at 100: 50 outside, 50 in */
+    cycle(&b, 100, 20, 8);                      /* ends at 220: all in */
+    cycle(&b, 100, 20, 8);                      /* ends at 340: 30 in, 90 out */
+    CHECK_EQUAL(sum(lane, MC_PHASE_SOLO).n, 0); /* no verdict yet */
     window->verdict = MC_VERDICT_VALID;
     publish(s, clock_ns + 10, clock_ns + 20)->verdict = MC_VERDICT_MOVED;
     cycle(&b, 30, 5, 8);
@@ -147,8 +148,13 @@ static void test_threads(mc_segment *s)
 
 int main(void)
 {
-    mc_identity identity = {.key = "hooks", .job_id = "job", .mpi_library = "none", .world_size = 1, .local_size = 1,
-                            .n_nodes = 1, .mode = MC_MODE_PRELOAD};
+    mc_identity identity = {.key = "hooks",
+                            .job_id = "job",
+                            .mpi_library = "none",
+                            .world_size = 1,
+                            .local_size = 1,
+                            .n_nodes = 1,
+                            .mode = MC_MODE_PRELOAD};
     CHECK_EQUAL(mc_half_octave(0), 0);
     CHECK_EQUAL(mc_half_octave(1 << 20) != mc_half_octave((1 << 20) + (1 << 19)), 1);
     if (mc_start(&identity) != MC_OK)

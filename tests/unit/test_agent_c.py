@@ -103,6 +103,6 @@ def test_keeper_has_the_profile_written_and_cleans_up(
 
 
 def test_cycles_are_split_at_shutters(tmp_path: Path) -> None:
-    names = ("hooks.c", "options.c", "segment.c", "table.c")
-    program = _compile(tmp_path, "test_hooks", [*(CSRC / name for name in names), ROOT / "tests/c/test_hooks.c"])
+    sources = [CSRC / name for name in ("hooks.c", "options.c", "segment.c", "table.c")]
+    program = _compile(tmp_path, "test_hooks", [*sources, ROOT / "tests/c/test_hooks.c"])
     _run(program, tmp_path)
