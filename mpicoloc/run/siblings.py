@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import signal
 import time
 from collections.abc import Callable
 
@@ -50,7 +52,7 @@ def wait_for_init(
         now_s = clock()
         if now_s - scanned_s >= SCAN_EVERY_S:
             scanned_s = now_s
-            n_now = count(key)
+            n_now = len(pids(key))
             n_most = max(n_most, n_now)
             is_starting = n_most < n_ranks and (now_s - started_s < START_WITHIN_S or any_at_wrap())
             if n_now or is_starting:
@@ -70,10 +72,17 @@ def _can_make(path: str) -> bool:
     return True
 
 
-def count(key: str) -> int:
+def pids(key: str) -> list[int]:
     """Processes of this user's application ranks of job `key` on this node, their children included."""
     wanted = {f"{config.KEY_ENV}={key}".encode(), f"{config.COORDINATOR_ENV}=1".encode()}
-    return sum(wanted <= set(_environment(name)) for name in os.listdir("/proc") if name.isdigit())
+    return [int(name) for name in os.listdir("/proc") if name.isdigit() and wanted <= set(_environment(name))]
+
+
+def end_all(key: str) -> None:
+    """End this node's ranks of the application: without a coordinator they would wait in MPI_Init for good."""
+    for pid in pids(key):
+        with contextlib.suppress(OSError):
+            os.kill(pid, signal.SIGTERM)
 
 
 def any_at_wrap() -> bool:

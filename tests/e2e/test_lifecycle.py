@@ -177,3 +177,14 @@ def test_a_damaged_board(start, openmpi, shm_dir):
     assert profile.price.discount_frac == 0.0
     assert any("board" in note for note in profile.notes)
     assert board.read_bytes() == b"not a board" * 1000
+
+
+def test_a_coordinator_without_mpi4py_ends_the_job(start, mpi, tmp_path, monkeypatch):
+    """It cannot join the world, and the application would wait for it in MPI_Init for good."""
+    broken = tmp_path / "broken" / "mpi4py"
+    broken.mkdir(parents=True)
+    (broken / "__init__.py").write_text("raise ImportError('broken on purpose')\n")
+    monkeypatch.setenv("PYTHONPATH", str(broken.parent))
+    job = start(mpi, "wrap", "seven", 1)
+    assert job.wait() != 0
+    assert "cannot load this job's MPI (broken on purpose)" in job.log

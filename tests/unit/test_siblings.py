@@ -62,4 +62,4 @@ def test_where_nothing_can_be_announced(clock, monkeypatch):
 
 
 def test_no_such_processes():
-    assert siblings.count("no-such-key") == 0
+    assert siblings.pids("no-such-key") == []
