@@ -122,7 +122,7 @@ def top_calls(profile):
     names, where = np.unique(sites["call"], return_inverse=True)
     time_s = np.bincount(where, weights=sites["time_ns"] * 1e-9, minlength=names.size)
     order = np.argsort(time_s)[::-1][:N_TOP_CALLS]
-    return [(names[i].decode(), time_s[i] / wall_s) for i in order if time_s[i] > 0]
+    return [(names[i].decode(), time_s[i] / wall_s) for i in order if time_s[i] > 5e-4 * wall_s]
 
 
 def percent(fraction):
