@@ -79,7 +79,7 @@ def pids(key: str) -> list[int]:
 
 
 def end_all(key: str) -> None:
-    """End this node's ranks of the application: without a coordinator they would wait in MPI_Init for good."""
+    """End this node's ranks of the application: without a coordinator they wait in MPI_Init for good."""
     for pid in pids(key):
         with contextlib.suppress(OSError):
             os.kill(pid, signal.SIGTERM)

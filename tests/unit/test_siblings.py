@@ -22,11 +22,11 @@ def wait(announcement, clock, counts, at_wrap, monkeypatch, sleep=lambda s: None
     counts = iter(counts)
     last = [0]
 
-    def count(key):
+    def pids(key):
         last[0] = next(counts, last[0])
-        return last[0]
+        return list(range(last[0]))
 
-    monkeypatch.setattr(siblings, "count", count)
+    monkeypatch.setattr(siblings, "pids", pids)
     monkeypatch.setattr(siblings, "any_at_wrap", lambda: at_wrap)
     return siblings.wait_for_init("k", announcement, 2, clock, sleep)
 
