@@ -52,7 +52,7 @@ def main() -> int:
             "before MPI_Init: see `mpicoloc check`, or use LD_PRELOAD=$(mpicoloc preload APP) without wrap",
             file=sys.stderr,
         )
-        siblings.end_all(key)
+        siblings.end_all(key, _n_ranks())
         return EnvironmentFault.exit_code
     announcement = contract.shm_path(key, "init")
     if not siblings.wait_for_init(key, announcement, _n_ranks()):

@@ -78,9 +78,12 @@ def pids(key: str) -> list[int]:
     return [int(name) for name in os.listdir("/proc") if name.isdigit() and wanted <= set(_environment(name))]
 
 
-def end_all(key: str) -> None:
-    """End this node's ranks of the application: without a coordinator they wait in MPI_Init for good."""
-    for pid in pids(key):
+def end_all(key: str, n_ranks: int) -> None:
+    """End this node's ranks of the application, once they are there: they would wait in MPI_Init for good."""
+    deadline_s = time.monotonic() + START_WITHIN_S
+    while len(found := pids(key)) < n_ranks and time.monotonic() < deadline_s:
+        time.sleep(POLL_S)
+    for pid in found:
         with contextlib.suppress(OSError):
             os.kill(pid, signal.SIGTERM)
 
