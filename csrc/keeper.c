@@ -355,10 +355,10 @@ static void close_all(void)
 /* The one who started us waits for the first process only; the second is nobody's child. */
 static int detach(void)
 {
+    setsid(); /* before the fork: whoever waits for this process may count on the keeper being out of reach */
     pid_t pid = fork();
     if (pid != 0)
         return pid < 0 ? 4 : 0;
-    setsid();
     signal(SIGHUP, SIG_IGN);
     signal(SIGINT, SIG_IGN);
     signal(SIGPIPE, SIG_IGN);

@@ -123,6 +123,8 @@ static void start(int is_wrapped)
     MC_REAL(MPI_Barrier)(local); /* the keeper must find every rank's segment */
     if (is_first && status == MC_OK)
         mc_keeper_start(key); /* says so itself when it fails; a coordinator can still write the profile */
+    /* A rank that goes on and aborts at once would take the first one along before its keeper is there. */
+    MC_REAL(MPI_Barrier)(local);
     MC_REAL(MPI_Comm_free)(&local);
 }
 
