@@ -101,6 +101,13 @@ static inline uint64_t mc_guard_ns(uint64_t duration_ns)
     return mc_min(500000, duration_ns / 8);
 }
 
+/* And what it gives its own job: caches refill, and ranks that co-runners had set apart come back into step, which the
+   first of them spends waiting. Only then does the job run as it would alone. */
+static inline uint64_t mc_settle_ns(uint64_t duration_ns)
+{
+    return duration_ns / 4;
+}
+
 /* And what the window ends earlier than the pauses, so that no co-runner is back before. */
 static inline uint64_t mc_margin_ns(uint64_t duration_ns)
 {

@@ -15,8 +15,10 @@ static void publish_window(mc_rank *rank, const mc_turn *turn)
     mc_sampling *sampling = &rank->segment->sampling;
     uint64_t i = sampling->n_windows;
     mc_window *window = &sampling->windows[i % MC_N_WINDOWS];
-    window->t0 = turn->reservation.t0 + turn->guard_ns;
-    window->t1 = turn->t_window_end;
+    window->begin = turn->reservation.t0;
+    window->t0 = turn->shutter.t0;
+    window->t1 = turn->shutter.t1;
+    window->end = turn->reservation.t1;
     window->epoch = turn->reservation.epoch;
     __atomic_store_n(&window->verdict, MC_VERDICT_UNKNOWN, __ATOMIC_RELAXED);
     rank->i_window = i;
@@ -38,7 +40,7 @@ void mc_turn_begin(mc_agent *agent)
             turn->others[turn->n_others++] = agent->live[i];
     memset(&turn->shutter, 0, sizeof turn->shutter);
     turn->shutter.epoch = t0;
-    turn->shutter.t0 = t0 + turn->guard_ns;
+    turn->shutter.t0 = t0 + mc_settle_ns(agent->duration_ns);
     turn->shutter.t1 = turn->t_window_end;
     mc_slot_reserve(agent->slot, &turn->reservation);
     for (int i = 0; i < agent->n_ranks; i++)

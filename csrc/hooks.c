@@ -116,35 +116,47 @@ static uint64_t overlap(uint64_t a0, uint64_t a1, uint64_t b0, uint64_t b1)
     return high > low ? high - low : 0;
 }
 
-/* The part of a cycle that lies in shutters goes to the pending list; *rest keeps what lies outside. */
+static mc_cell part_in(const mc_lane *lane, const mc_frame *frame, uint64_t t_leave, uint64_t t0, uint64_t t1)
+{
+    return (mc_cell){overlap(lane->t_leave, frame->t_enter, t0, t1), overlap(frame->t_enter, t_leave, t0, t1),
+                     t_leave >= t0 && t_leave < t1};
+}
+
+static void take_off(mc_cell *cell, const mc_cell *part)
+{
+    cell->comp_ns -= part->comp_ns < cell->comp_ns ? part->comp_ns : cell->comp_ns;
+    cell->mpi_ns -= part->mpi_ns < cell->mpi_ns ? part->mpi_ns : cell->mpi_ns;
+    cell->n -= part->n < cell->n ? part->n : cell->n;
+}
+
+static void add_sample(mc_lane *lane, uint32_t i_row, uint64_t i_window, const mc_cell *cell)
+{
+    if (!cell->comp_ns && !cell->mpi_ns)
+        return;
+    if (lane->n_pending && lane->pending[0].i_window != i_window)
+        mc_pending_settle(&segment->sampling, lane, 0);
+    if (!mc_pending_add(lane, i_row, i_window, cell)) {
+        lane->void_window = i_window + 1;
+        lane->counters.n_pending_overflow++;
+    }
+}
+
+/* The part of a cycle that is sampled in shutters goes to the pending list; *rest keeps what lies outside them. */
 static void split_at_windows(mc_lane *lane, uint32_t i_row, const mc_frame *frame, uint64_t t_leave, mc_cell *rest)
 {
-    const mc_sampling *sampling = &segment->sampling;
-    uint64_t n = __atomic_load_n(&sampling->n_windows, __ATOMIC_ACQUIRE);
+    uint64_t n = __atomic_load_n(&segment->sampling.n_windows, __ATOMIC_ACQUIRE);
     if (n - lane->i_window >= MC_N_WINDOWS)
         lane->i_window = n - MC_N_WINDOWS + 1;
-    while (lane->i_window < n) {
-        uint64_t i_window = lane->i_window;
-        const mc_window *window = &sampling->windows[i_window % MC_N_WINDOWS];
-        uint64_t t0 = window->t0, t1 = window->t1;
-        if (t0 >= t_leave)
+    for (; lane->i_window < n; lane->i_window++) {
+        mc_window window = segment->sampling.windows[lane->i_window % MC_N_WINDOWS];
+        if (window.begin >= t_leave)
             break;
-        mc_cell cell = {overlap(lane->t_leave, frame->t_enter, t0, t1), overlap(frame->t_enter, t_leave, t0, t1),
-                        t_leave < t1};
-        if (cell.comp_ns || cell.mpi_ns) {
-            if (lane->n_pending && lane->pending[0].i_window != i_window)
-                mc_pending_settle(sampling, lane, 0);
-            if (!mc_pending_add(lane, i_row, i_window, &cell)) {
-                lane->void_window = i_window + 1;
-                lane->counters.n_pending_overflow++;
-            }
-            rest->comp_ns -= cell.comp_ns < rest->comp_ns ? cell.comp_ns : rest->comp_ns;
-            rest->mpi_ns -= cell.mpi_ns < rest->mpi_ns ? cell.mpi_ns : rest->mpi_ns;
-            rest->n -= cell.n;
-        }
-        if (t1 > t_leave)
+        mc_cell sample = part_in(lane, frame, t_leave, window.t0, window.t1);
+        mc_cell inside = part_in(lane, frame, t_leave, window.begin, window.end);
+        add_sample(lane, i_row, lane->i_window, &sample);
+        take_off(rest, &inside);
+        if (window.end > t_leave)
             break;
-        lane->i_window++;
     }
 }
 

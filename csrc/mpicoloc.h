@@ -180,9 +180,10 @@ typedef struct mc_gate {
     uint64_t t_first_resume, t_last_resume;
 } mc_gate;
 
-/* A shutter in which this rank's job is the target: sampling time is [t0, t1). */
+/* A shutter in which this rank's job is the target: [begin, end), of which [t0, t1) is sampled. Before t0 co-runners come
+   to rest, caches refill and ranks that others had delayed catch up; what lies outside [t0, t1) counts for no phase. */
 typedef struct mc_window {
-    uint64_t t0, t1;
+    uint64_t begin, t0, t1, end;
     uint64_t epoch;
     uint64_t verdict;
 } mc_window;

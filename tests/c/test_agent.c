@@ -34,7 +34,7 @@ static void test_sharing(void)
         CHECK(job->node->n_corunners == 1);
         CHECK(strcmp(job->node->corunners[0].job_id, job == &a ? "b" : "a") == 0);
         CHECK(job->node->shared_ns > 2000000000u);
-        CHECK(job->segments[0]->sampling.n_windows == job->node->n_shutters);
+        CHECK(job->segments[0]->sampling.n_windows - job->node->n_shutters <= 1); /* one may wait for its verdict */
         CHECK(job->segments[0]->counters.n_pauses >= 4);
         CHECK(job->segments[0]->counters.paused_ns >= 8000000);
         check_pauses(job, elapsed_s);

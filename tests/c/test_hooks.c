@@ -11,6 +11,8 @@
 static uint64_t clock_ns = 1000;
 static int n_failed;
 
+enum { LEAD = 20, TAIL = 10 }; /* of a shutter before and after its window, ns */
+
 int clock_gettime(clockid_t id, struct timespec *now)
 {
     (void)id;
@@ -50,7 +52,7 @@ static void cycle(void *site, uint64_t comp_ns, uint64_t mpi_ns, uint64_t bytes)
 static mc_window *publish(mc_segment *s, uint64_t t0, uint64_t t1)
 {
     mc_window *window = &s->sampling.windows[s->sampling.n_windows % MC_N_WINDOWS];
-    *window = (mc_window){t0, t1, s->sampling.n_windows, MC_VERDICT_UNKNOWN};
+    *window = (mc_window){t0 - LEAD, t0, t1, t1 + TAIL, s->sampling.n_windows, MC_VERDICT_UNKNOWN};
     s->sampling.n_windows++;
     return window;
 }
@@ -88,7 +90,7 @@ static void test_split(mc_segment *s)
     CHECK_EQUAL(solo.comp_ns, 40 + 100 + 30);
     CHECK_EQUAL(solo.mpi_ns, 10 + 20);
     CHECK_EQUAL(corun.n, 3);
-    CHECK_EQUAL(corun.comp_ns, 100 + 50 + 70 + 20);
+    CHECK_EQUAL(corun.comp_ns, 100 + 30 + 60 + 0); /* 20 before and 10 after each window count for no phase */
     CHECK_EQUAL(corun.mpi_ns, 10 + 20 + 5);
 }
 
