@@ -19,9 +19,13 @@ MIN_SHUTTERS = 8
 MIN_CYCLES = 30
 """Solo completions, all cycles together, below which there is no estimate."""
 MIN_STRATUM = 30
-"""Solo completions that a kind of cycle needs for a slowdown of its own."""
-MIN_POOL = 8
-"""Solo completions that the remaining kinds need together, else they count as slowed like the others."""
+"""Co-run durations of solo time that a kind of cycle needs for a slowdown of its own."""
+MIN_SEEN = 8
+"""And solo completions: a rare long wait of a cycle that is usually short tells nothing of it."""
+N_OCTAVES = 64
+"""Kinds of fewer completions are pooled by octaves of duration: long cycles must not drown short ones."""
+PRIOR_CYCLES = 8.0
+"""Completions that the prior of such a pool is worth: slowed like the whole job, give or take 35 %."""
 N_GROUPS = 16
 N_REPLICATES = 600
 MODEL_ERROR = 0.005
@@ -87,7 +91,7 @@ def matched(cycles: Table, *, n_windows: int, window_s: float, rng: np.random.Ge
     """
     if n_windows < MIN_SHUTTERS:
         return Matched(None, f"{n_windows} valid shutters, {MIN_SHUTTERS} needed")
-    cells = collect(cycles)
+    cells = collect(cycles, n_windows)
     n_solo = cells.n_solo.sum(axis=1)
     matched_kinds = (n_solo > 0) & (cells.n_corun.sum(axis=1) > 0)
     n_cycles = int(n_solo[matched_kinds].sum())
@@ -95,14 +99,11 @@ def matched(cycles: Table, *, n_windows: int, window_s: float, rng: np.random.Ge
         return Matched(None, f"{n_cycles} cycles ended in shutters, {MIN_CYCLES} needed")
     x_corun = cells.x_corun.sum(axis=1)
     coverage = float(x_corun[matched_kinds].sum() / x_corun.sum())
-    own = n_solo >= MIN_STRATUM
-    ends = _interval(cells, own, window_s, rng)
-    if ends is None:
-        return Matched(None, "the cycles in shutters do not determine it", coverage)
+    ends = _interval(cells, window_s, rng)
     return Matched(Estimate(*ends, n_windows, "1", METHOD), "", coverage)
 
 
-def collect(cycles: Table) -> Cells:
+def collect(cycles: Table, n_windows: int) -> Cells:
     """Cells by kind: the same rank, thread, call sites and size class."""
     shared = cycles["phase"] != PHASES.index("alone")
     used = cycles if shared.all() else cycles[shared]
@@ -120,6 +121,9 @@ def collect(cycles: Table) -> Cells:
     n = np.bincount(cell, used["n"], minlength=int(np.prod(shape))).reshape(shape)
     x = np.bincount(cell, spent_ns, minlength=int(np.prod(shape))).reshape(shape) * 1e-9
     starts = _starts(used[first], n.sum(axis=(0, 2)), n[1])
+    # A window cuts one cycle at each edge, so starts and ends of a kind differ by no more than the windows.
+    n_most = -(-n_windows // N_GROUPS)
+    starts = n[1] + np.clip(starts - n[1], -n_most, n_most)
     return Cells(n_corun=n[0], x_corun=x[0], n_solo=n[1], x_solo=x[1], n_start=starts)
 
 
@@ -136,29 +140,80 @@ def _starts(kinds: Table, n_total: Array, n_solo: Array) -> Array:
     return arrived[from_site] * share[:, None]
 
 
-def slowdown_of(cells: Cells, own: NDArray[np.bool_], corun_total_s: Array, window_s: float) -> Array:
-    """T_co/T_solo of each replicate.
+@dataclass(frozen=True)
+class Kinds:
+    """What is known of each kind from the whole run: stratum, co-run time and mean co-run duration, s.
 
-    `own` marks the kinds with a slowdown of their own. `corun_total_s`, how long each kind ran co-run, is
-    known, not sampled, and so the same for every replicate.
+    A kind of which enough cycles ended in shutters is a stratum of its own; the others share that of their
+    octave of duration, the first `N_OCTAVES` strata. Kinds never seen in co-run have none (-1).
     """
-    with np.errstate(divide="ignore", invalid="ignore"):
-        corun_s = np.where(cells.n_corun > 0, cells.x_corun / cells.n_corun, 0.0)
-    known = cells.n_corun > 0
-    work = cells.n_solo * corun_s
-    spent = np.where(known, cells.x_solo, 0.0) - edge_correction(cells, known, corun_s, window_s)
-    alone = own & (cells.n_solo > 0) & (spent > 0) & known
-    with np.errstate(divide="ignore", invalid="ignore"):
-        solo_s = np.where(alone, corun_total_s * spent / work, 0.0).sum(axis=-1)
-    corun_s_used = np.where(alone, corun_total_s, 0.0).sum(axis=-1)
-    rest = known & ~alone
-    sums = {"n": cells.n_solo, "x": corun_total_s, "work": work, "spent": spent}
-    pool = {name: np.where(rest, array, 0.0).sum(axis=-1) for name, array in sums.items()}
-    use = (pool["n"] >= MIN_POOL) & (pool["spent"] > 0)
-    solo_s += np.where(use, pool["x"] * pool["spent"] / np.where(use, pool["work"], 1.0), 0.0)
-    corun_s_used += np.where(use, pool["x"], 0.0)
-    result: Array = corun_s_used / solo_s
-    return result
+
+    stratum: NDArray[np.int64]
+    total_s: Array
+    corun_s: Array
+
+    @property
+    def known(self) -> NDArray[np.bool_]:
+        """Seen in co-run."""
+        result: NDArray[np.bool_] = self.stratum >= 0
+        return result
+
+    @property
+    def members(self) -> Array:
+        """1 where a kind (row) belongs to a stratum (column)."""
+        n_strata = max(N_OCTAVES, int(self.stratum.max(initial=-1)) + 1)
+        result = np.zeros((len(self.stratum), n_strata))
+        result[np.flatnonzero(self.known), self.stratum[self.known]] = 1.0
+        return result
+
+
+def kinds_of(cells: Cells) -> Kinds:
+    """Strata and co-run durations from the sums over all groups."""
+    n, total_s = cells.n_corun.sum(axis=1), cells.x_corun.sum(axis=1)
+    known = n > 0
+    corun_s = np.where(known, total_s, 0.0) / np.where(known, n, 1.0)
+    octave = np.clip(np.log2(np.maximum(corun_s, 1e-9)) + N_OCTAVES // 2, 0, N_OCTAVES - 1)
+    # By what its time in shutters would usually hold: choosing by what it did hold would favour luck.
+    own = known & (cells.x_solo.sum(axis=1) >= MIN_STRATUM * corun_s) & (cells.n_solo.sum(axis=1) >= MIN_SEEN)
+    stratum = np.where(own, N_OCTAVES + np.cumsum(own) - 1, octave.astype(np.int64))
+    return Kinds(np.where(known, stratum, -1), np.where(known, total_s, 0.0), corun_s)
+
+
+@dataclass(frozen=True)
+class Combined:
+    """T_co/T_solo of each replicate, and the share of T_solo that rests on the prior."""
+
+    slowdown: Array
+    prior_frac: Array
+
+
+def slowdown_of(cells: Cells, kinds: Kinds, window_s: float) -> Combined:
+    """T_co/T_solo of each replicate, from the slowdowns of the strata.
+
+    Pools of few completions are drawn towards the job's mean slowdown, by a Gamma prior worth `PRIOR_CYCLES`
+    completions: what could not be measured counts as slowed like the rest, and widens the interval. Co-run
+    times and durations are known, not sampled, and so the same for every replicate.
+    """
+    members, x_corun = kinds.members, kinds.total_s @ kinds.members
+    spent = np.where(kinds.known, cells.x_solo, 0.0)
+    left = np.maximum(spent - edge_correction(cells, kinds.known, kinds.corun_s, window_s), 0.0)
+    # One completion of a stratum stands for so much co-run time; long cycles weigh by the time spent in them.
+    # Nothing is known better than its number of completions tells, however short its cycles usually are.
+    spent_s = spent @ members
+    unit_s = (spent * kinds.corun_s) @ members / np.maximum(spent_s, 1e-300)
+    unit_s = np.maximum(unit_s, spent_s / (cells.n_solo @ members + 1))
+    seen = unit_s > 0
+    unit_s = np.where(seen, unit_s, 1.0)
+    n_done = np.where(seen, (cells.n_solo * kinds.corun_s) @ members / unit_s, 0.0)
+    n_usual = np.where(seen, left @ members / unit_s, 0.0)
+    trust = n_usual / (n_usual + PRIOR_CYCLES) * x_corun
+    trusted_solo_s = (trust * (1 + n_usual) / (1 + n_done)).sum(axis=-1)
+    mean = np.where(trusted_solo_s > 0, trust.sum(axis=-1) / np.maximum(trusted_solo_s, 1e-300), 1.0)[:, None]
+    is_own = (np.arange(len(x_corun)) >= N_OCTAVES) & (n_done > 0) & (n_usual > 0)
+    prior = np.where(is_own, 0.0, PRIOR_CYCLES)
+    solo_s = x_corun * (prior / mean + n_usual) / (prior + n_done)
+    total_s = solo_s.sum(axis=-1)
+    return Combined(x_corun.sum() / total_s, (solo_s * prior / (prior + n_done)).sum(axis=-1) / total_s)
 
 
 def edge_correction(cells: Cells, known: NDArray[np.bool_], corun_s: Array, window_s: float) -> Array:
@@ -177,32 +232,29 @@ def edge_correction(cells: Cells, known: NDArray[np.bool_], corun_s: Array, wind
     return result
 
 
-def _interval(
-    cells: Cells, own: NDArray[np.bool_], window_s: float, rng: np.random.Generator
-) -> tuple[float, float, float] | None:
-    """Value and interval, the wider of bootstrap and jackknife over groups, plus model error; or None."""
-    groups = _used_groups(cells)
+def _interval(cells: Cells, window_s: float, rng: np.random.Generator) -> tuple[float, float, float]:
+    """Value and interval: the wider of bootstrap and jackknife over groups, plus model error."""
+    kinds, groups = kinds_of(cells), _used_groups(cells)
     n_groups = groups.x_corun.shape[1]
-    total_s = groups.x_corun.sum(axis=1)
 
     def logarithms(weights: Array, length_s: float = window_s) -> Array:
-        with np.errstate(divide="ignore", invalid="ignore"):
-            result: Array = np.log(slowdown_of(groups.weighted(weights), own, total_s, length_s))
-        return result[np.isfinite(result)]
+        result: Array = np.log(slowdown_of(groups.weighted(weights), kinds, length_s).slowdown)
+        return result
 
-    both = [logarithms(np.ones((1, n_groups)), length_s) for length_s in (window_s, 0.0)]
+    everything = np.ones((1, n_groups))
+    value = float(logarithms(everything)[0])
     left_out = logarithms(1.0 - np.eye(n_groups))
-    if not both[0].size or len(left_out) < 2:
-        return None
-    value = float(both[0][0])
     error = float(np.sqrt((n_groups - 1) / n_groups * ((left_out - left_out.mean()) ** 2).sum()))
     below = above = t_quantile(n_groups - 1) * error
-    if len(own) * N_REPLICATES <= _MAX_BOOTSTRAP_CELLS:
+    if len(kinds.stratum) * N_REPLICATES <= _MAX_BOOTSTRAP_CELLS:
         picks = rng.multinomial(n_groups, np.full(n_groups, 1 / n_groups), N_REPLICATES)
-        ends = np.quantile(np.append(logarithms(picks.astype(float)), value), [0.025, 0.975])
+        ends = np.quantile(logarithms(picks.astype(float)), [0.025, 0.975])
         below, above = max(below, value - float(ends[0])), max(above, float(ends[1]) - value)
-    edge = abs(value - float(both[1][0])) if both[1].size else 0.0
-    model = 2 * np.hypot(MODEL_ERROR, EDGE_ERROR * edge)
+    edge = EDGE_ERROR * abs(value - float(logarithms(everything, 0.0)[0]))
+    prior = float(slowdown_of(groups.weighted(everything), kinds, window_s).prior_frac[0]) / np.sqrt(
+        PRIOR_CYCLES
+    )
+    model = 2 * float(np.sqrt(MODEL_ERROR**2 + edge**2 + prior**2))
     low, high = value - np.hypot(below, model), value + np.hypot(above, model)
     return float(np.exp(value)), float(np.exp(low)), float(np.exp(high))
 
