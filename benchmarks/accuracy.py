@@ -21,7 +21,7 @@ from pathlib import Path
 import programs
 
 COLUMNS = ("target", "co-runner", "T_solo", "T_co", "true", "true i.", "estimate", "95 % interval", "error",
-           "meter", "used/taken", "overhead")  # fmt: skip
+           "error i.", "meter", "used/taken", "overhead")  # fmt: skip
 
 
 @dataclass
@@ -143,6 +143,7 @@ def rows(result):
                f"{time_s / solo_s:.3f}", f"{slowdown['value']:.3f}" if measured else "null",
                f"{slowdown['low']:.3f}..{slowdown['high']:.3f}" if measured else "-",
                f"{100 * (slowdown['value'] / true - 1):+.1f} %" if measured else "-",
+               f"{100 * (slowdown['value'] / (time_s / solo_s) - 1):+.1f} %" if measured else "-",
                slowdown["method"] if measured else "-", f"{shutters['n_used']}/{shutters['n_taken']}",
                "-" if overhead is None else f"{100 * overhead:.2f} %")  # fmt: skip
 

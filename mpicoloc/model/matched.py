@@ -26,6 +26,8 @@ N_OCTAVES = 64
 """Kinds of fewer completions are pooled by octaves of duration: long cycles must not drown short ones."""
 PRIOR_CYCLES = 8.0
 """Completions that the prior of such a pool is worth: slowed like the whole job, give or take 35 %."""
+MIN_COVERAGE = 0.5
+"""Share of the time that must be measured, not supposed."""
 N_GROUPS = 16
 N_REPLICATES = 600
 MODEL_ERROR = 0.005
@@ -97,8 +99,11 @@ def matched(cycles: Table, *, n_windows: int, window_s: float, rng: np.random.Ge
     n_cycles = int(n_solo[matched_kinds].sum())
     if n_cycles < MIN_CYCLES:
         return Matched(None, f"{n_cycles} cycles ended in shutters, {MIN_CYCLES} needed")
-    x_corun = cells.x_corun.sum(axis=1)
-    coverage = float(x_corun[matched_kinds].sum() / x_corun.sum())
+    whole = slowdown_of(cells.weighted(np.ones((1, N_GROUPS))), kinds_of(cells), window_s)
+    coverage = 1.0 - float(whole.prior_frac[0])
+    if coverage < MIN_COVERAGE:
+        why = f"only {coverage:.0%} of its time is in cycles short enough to be seen in shutters"
+        return Matched(None, f"{why}, {MIN_COVERAGE:.0%} needed", coverage)
     ends = _interval(cells, window_s, rng)
     return Matched(Estimate(*ends, n_windows, "1", METHOD), "", coverage)
 
@@ -181,10 +186,14 @@ def kinds_of(cells: Cells) -> Kinds:
 
 @dataclass(frozen=True)
 class Combined:
-    """T_co/T_solo of each replicate, and the share of T_solo that rests on the prior."""
+    """T_co/T_solo of each replicate, the share of T_solo that rests on the prior, and the prior's spread.
+
+    The spread is relative, one standard deviation: that of the strata with a slowdown of their own.
+    """
 
     slowdown: Array
     prior_frac: Array
+    spread: Array
 
 
 def slowdown_of(cells: Cells, kinds: Kinds, window_s: float) -> Combined:
@@ -213,7 +222,18 @@ def slowdown_of(cells: Cells, kinds: Kinds, window_s: float) -> Combined:
     prior = np.where(is_own, 0.0, PRIOR_CYCLES)
     solo_s = x_corun * (prior / mean + n_usual) / (prior + n_done)
     total_s = solo_s.sum(axis=-1)
-    return Combined(x_corun.sum() / total_s, (solo_s * prior / (prior + n_done)).sum(axis=-1) / total_s)
+    prior_frac = (solo_s * prior / (prior + n_done)).sum(axis=-1) / total_s
+    ratio = np.where(is_own, x_corun, 1.0) / np.where(is_own, solo_s, 1.0)
+    return Combined(x_corun.sum() / total_s, prior_frac, _spread(is_own * x_corun, np.log(ratio)))
+
+
+def _spread(weights: Array, logarithms: Array) -> Array:
+    """Standard deviation along the last axis, at least that of the prior alone."""
+    total = np.maximum(weights.sum(axis=-1), 1e-300)
+    mean = (weights * logarithms).sum(axis=-1) / total
+    variance = (weights * (logarithms - mean[:, None]) ** 2).sum(axis=-1) / total
+    result: Array = np.sqrt(np.maximum(variance, 1 / PRIOR_CYCLES))
+    return result
 
 
 def edge_correction(cells: Cells, known: NDArray[np.bool_], corun_s: Array, window_s: float) -> Array:

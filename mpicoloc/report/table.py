@@ -47,7 +47,7 @@ def notes(profile: Profile) -> Iterable[str]:
     if found.slowdown is None:
         yield f"slowdown not measured: {found.reason or 'reason unknown'}; priced like an unshared run"
     if found.coverage_frac is not None and found.coverage_frac < 0.8 and found.slowdown is not None:
-        yield f"only {found.coverage_frac:.0%} of the co-run time is in cycles that were also seen solo"
+        yield f"only {found.coverage_frac:.0%} of the time was measured; the rest counts as slowed alike"
     if found.meter_reason and found.slowdown is not None and found.slowdown.method != "alone":
         yield f"meter {found.meter}: {found.meter_reason}"
     lost = sum(int(profile.tables["ranks"][name].sum()) for name in OVERFLOWS)
