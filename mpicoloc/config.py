@@ -11,10 +11,11 @@ import math
 import os
 
 from mpicoloc.errors import UsageError
+from mpicoloc.pricings import PRICINGS
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Collection, Iterable, Mapping
     from typing import NamedTuple
 else:
     from mpicoloc.record import NamedTuple
@@ -25,7 +26,7 @@ Value = float | int | bool | str | None
 class Option(NamedTuple):
     """One row of the table (no dataclass: importing that costs every rank 6 ms).
 
-    `minimum` and `maximum` are inclusive; `choices` bounds a text.
+    `minimum` and `maximum` are inclusive; `choices` bounds a text (for the pricing: the registry itself).
     """
 
     key: str
@@ -37,7 +38,7 @@ class Option(NamedTuple):
     help: str
     minimum: float = -math.inf
     maximum: float = math.inf
-    choices: tuple[str, ...] = ()
+    choices: Collection[str] = ()
 
     @property
     def c_name(self) -> str:
@@ -69,7 +70,7 @@ OPTIONS: tuple[Option, ...] = (
     Option("price.rate_su", "MPICOLOC_RATE_SU", "--rate-su", float, 1.0, "SU per core and hour",
            "price of one core for one hour", 0.0, 1e9),
     Option("price.pricing", "MPICOLOC_PRICING", "--pricing", str, "fair", "",
-           "name of the price function in the profile"),
+           "name of the price function in the profile", choices=PRICINGS),
 )  # fmt: skip
 
 BY_KEY: dict[str, Option] = {option.key: option for option in OPTIONS}

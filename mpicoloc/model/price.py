@@ -2,32 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from mpicoloc.core.estimate import Estimate
 from mpicoloc.core.profile import Price
 from mpicoloc.errors import UsageError
-
-RateFunction = Callable[[float, float, float], float]
-
-
-def fair_rate(rate_su: float, t_solo_s: float, t_corun_s: float) -> float:
-    """F of Eq. 3: rate times T_solo/T_co, never above the rate, so noise never makes a surcharge."""
-    return rate_su * min(1.0, t_solo_s / t_corun_s)
-
-
-def runtime_rate(rate_su: float, t_solo_s: float, t_corun_s: float) -> float:
-    """No discount: the rate that makes Eq. 2 equal Eq. 1."""
-    return rate_su * t_corun_s / t_solo_s
-
-
-PRICINGS: dict[str, RateFunction] = {"fair": fair_rate, "runtime": runtime_rate}
-"""F of Eq. 2 by name: F(rate_su, T_solo, T_co) in SU per core-hour. A site adds its own with `register`."""
-
-
-def register(name: str, function: RateFunction) -> None:
-    """Add a pricing, or replace one."""
-    PRICINGS[name] = function
+from mpicoloc.pricings import PRICINGS
 
 
 def price(

@@ -13,7 +13,6 @@ from mpicoloc.core.profile import Job, Profile
 from mpicoloc.core.tables import COLUMNS, Table, table
 from mpicoloc.errors import UsageError
 from mpicoloc.model.interference import complete
-from mpicoloc.model.price import PRICINGS
 from mpicoloc.run.collect import NodePart
 
 
@@ -115,10 +114,8 @@ def _rng(job: Job) -> np.random.Generator:
 def _option(key: str, notes: list[str]) -> config.Value:
     """The option's value, else its default: at the end of a job a bad option must not cost the profile."""
     try:
-        value = config.get(key)
-        if key == "price.pricing" and str(value) not in PRICINGS:
-            raise UsageError(f"unknown pricing {value!r}: choose one of {', '.join(sorted(PRICINGS))}")
+        return config.get(key)
     except UsageError as error:
         value = config.BY_KEY[key].default
         notes.append(f"{error}; {value} taken")
-    return value
+        return value

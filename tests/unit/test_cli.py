@@ -52,6 +52,7 @@ WRONG = [
     (["run", "-n", "2", "--mpirun", "/bin/true", sys.executable], 2, "no mpirun"),
     (["run", "-n", "2", "--meter", "sundial", "lmp"], 2, "auto, ipc, burst, none"),
     (["run", "-n", "2", "--rate-su", "-3", "lmp"], 2, "--rate-su must be"),
+    (["run", "-n", "2", "--pricing", "barter", "lmp"], 2, "--pricing must be one of fair, runtime"),
     (["run", "-n", "2", "--shutter-period", "x", "lmp"], 2, "--shutter-period must be a number"),
     (["preload", "/no/such/program"], 2, "no program"),
     (["preload", "/bin/ls"], 2, "links no MPI"),
@@ -115,9 +116,21 @@ def test_a_foreign_file_and_another_version_are_refused(tmp_path):
         assert_one_line(mpicoloc("show", tmp_path / name), 3, name)
 
 
-def test_a_bad_variable_is_refused():
-    env = {**os.environ, "MPICOLOC_METER": "sundial"}
-    assert_one_line(mpicoloc("run", "-n", "1", sys.executable, env=env), 2, "MPICOLOC_METER")
+@pytest.mark.parametrize(("name", "value"), [("MPICOLOC_METER", "sundial"), ("MPICOLOC_PRICING", "barter")])
+def test_a_bad_variable_is_refused(name, value):
+    env = {**os.environ, name: value}
+    assert_one_line(mpicoloc("run", "-n", "1", sys.executable, env=env), 2, name)
+    command = [sys.executable, "-m", "mpicoloc.wrap", sys.executable]
+    wrapped = subprocess.run(command, env=env, capture_output=True, text=True, timeout=60, check=False)
+    assert_one_line(wrapped, 2, name)
+
+
+def test_a_pricing_of_the_sites_own_is_accepted(tmp_path):
+    (tmp_path / "sitecustomize.py").write_text(
+        "from mpicoloc import pricings\npricings.register('half', lambda rate_su, *times_s: rate_su / 2)\n"
+    )
+    env = {**os.environ, "PYTHONPATH": str(tmp_path)}
+    assert_one_line(mpicoloc("run", "-n", "1", "--pricing", "half", "/bin/ls", env=env), 2, "links no MPI")
 
 
 @pytest.mark.parametrize("verb", list(cli.VERBS))

@@ -7,11 +7,12 @@ from pathlib import Path
 import pytest
 
 PACKAGE = Path(__file__).resolve().parents[2] / "mpicoloc"
-BASE = {"errors", "config", "record"}
+BASE = {"errors", "config", "record", "pricings"}
 ALLOWED = {
     "errors": set(),
-    "config": {"errors", "record"},
+    "config": {"errors", "record", "pricings"},
     "record": set(),
+    "pricings": set(),
     "paths": BASE,
     "elf": BASE,
     "launch_env": BASE,

@@ -4,7 +4,8 @@ from hypothesis import strategies as st
 
 from mpicoloc.core.estimate import Estimate
 from mpicoloc.errors import UsageError
-from mpicoloc.model.price import PRICINGS, price, register
+from mpicoloc.model.price import price
+from mpicoloc.pricings import PRICINGS, register
 
 
 def slowdown(value, low=None, high=None):
