@@ -15,6 +15,10 @@ from mpicoloc.model import ipc, matched
 from mpicoloc.model.price import price
 
 Tables = Mapping[str, Table]
+UNWATCHED_FRAC = 0.1
+"""A larger part of a node's time without its agent's eyes: nothing is known of the job's company."""
+UNWATCHED_S = 1.0
+"""And longer than this and two periods: the agent starts after the ranks and looks once a period."""
 
 
 @dataclass(frozen=True)
@@ -97,6 +101,9 @@ def interference(job: Job, tables: Tables, *, rng: np.random.Generator) -> Inter
         "overhead_frac": overhead,
         "shared_s": split.shared_s,
     }
+    gap = unwatched(nodes, ranks)
+    if gap:
+        return Interference(reason=gap, **facts)
     if split.shared_s <= 0:
         return Interference(
             slowdown=Estimate(1.0, 1.0, 1.0, 0, "1", "alone"), reason="never shared its nodes", **facts
@@ -105,6 +112,20 @@ def interference(job: Job, tables: Tables, *, rng: np.random.Generator) -> Inter
     whole = None if phase is None else over_job(phase, split)
     kept = tuple(over_job(other, split) for other in others)
     return Interference(slowdown=whole, reason=reason, coverage_frac=coverage, alternatives=kept, **facts)
+
+
+def unwatched(nodes: Table, ranks: Table) -> str:
+    """Why the agents did not see enough of the job to say anything of its company; empty when they did."""
+    if (ranks["i_node"] < 0).any():
+        return "on some of its nodes no node agent watched the job"
+    for i_node, node in enumerate(nodes):
+        ends_s = (ranks["init_s"] + ranks["wall_s"])[ranks["i_node"] == i_node]
+        wall_s = float(ends_s.max()) if len(ends_s) else 0.0
+        watched_s, period_s = float(node["watched_s"]), float(node["shutter_period_s"])
+        if wall_s - watched_s > max(UNWATCHED_FRAC * wall_s, UNWATCHED_S + 2 * period_s):
+            seen = f"{watched_s:.1f} of {wall_s:.1f} s on {text(node['hostname'])}"
+            return f"the node agent watched {seen}: was its keeper killed?"
+    return ""
 
 
 def split_wall(wall_s: float, nodes: Table, shutters: Table) -> Split:

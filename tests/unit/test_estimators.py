@@ -161,6 +161,27 @@ def test_a_job_alone_has_slowdown_one_and_no_discount():
     assert profile.price.discount_frac == 0.0
 
 
+@pytest.mark.parametrize("shared_s", [0.0, 20.0])
+def test_a_job_that_was_watched_for_a_part_only_has_no_slowdown(shared_s):
+    tables = sample.tables(shared_s=shared_s)
+    nodes = tables["nodes"].copy()
+    for watched_s, is_known in ((58.0, True), (30.0, False)):
+        nodes["watched_s"] = watched_s
+        found = interference(sample.job(), {**tables, "nodes": nodes}, rng=rng())
+        assert (found.slowdown is not None) == is_known
+    assert "watched 30.0 of 60.0 s on n1" in found.reason
+    profile = complete(sample.job(), {**tables, "nodes": nodes}, rng=rng())
+    assert profile.price.fair_su == profile.price.runtime_su
+
+
+def test_a_node_that_nobody_watched_leaves_no_slowdown():
+    tables = sample.tables(shared_s=0.0)
+    ranks = tables["ranks"].copy()
+    ranks["i_node"] = 0, -1
+    found = interference(sample.job(), {**tables, "ranks": ranks}, rng=rng())
+    assert found.slowdown is None and "no node agent" in found.reason
+
+
 def test_time_alone_dilutes_the_slowdown():
     whole, half = sample.profile().interference, sample.profile(shared_s=30.0).interference
     assert 1.45 < whole.slowdown.value < 1.55
