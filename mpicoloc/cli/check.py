@@ -17,11 +17,14 @@ _MARKS = {"ok": "ok  ", "note": "note", "fail": "no  "}
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Arguments of the verb."""
     parser.add_argument("--json", action="store_true", help="print the findings for a program")
+    parser.add_argument(
+        "--clean", action="store_true", help="remove the files in memory of your jobs that are dead"
+    )
 
 
 def run(args: argparse.Namespace) -> int:
     """Print the findings; returns 1 when a job cannot be measured here."""
-    findings = checks.all_findings()
+    findings = checks.all_findings(args.clean)
     works = not any(finding.state == "fail" for finding in findings)
     if args.json:
         print(json.dumps({"works": works, "findings": [finding._asdict() for finding in findings]}, indent=2))

@@ -33,8 +33,14 @@ class Finding(NamedTuple):
     remedy: str = ""
 
 
-def all_findings() -> list[Finding]:
-    """Everything, in the order of a job's life."""
+def all_findings(clean: bool = False) -> list[Finding]:
+    """Everything, in the order of a job's life.
+
+    Parameters
+    ----------
+    clean : bool
+        Remove files that dead jobs left behind.
+    """
     return [
         options(),
         *compiled_parts(),
@@ -46,6 +52,7 @@ def all_findings() -> list[Finding]:
         counters(),
         paranoid(),
         board(),
+        left_behind(clean),
     ]
 
 
@@ -275,3 +282,26 @@ def board() -> Finding:
         return Finding("board", "fail", f"{path} cannot be written", f"its owner or root: chmod 666 {path}")
     names = ", ".join(bytes(slot["job_id"]).decode(errors="replace") for slot in taken)
     return Finding("board", "ok", f"{len(taken)} jobs on this node{': ' + names if names else ''}")
+
+
+def left_behind(remove: bool = False) -> Finding:
+    """Files of this user's jobs that were killed together with their keeper.
+
+    Parameters
+    ----------
+    remove : bool
+        Delete them.
+    """
+    name = "left behind"
+    try:
+        leftovers = importlib.import_module("mpicoloc.run.leftovers")
+        found = leftovers.find(str(config.get("shm_dir")))
+        n_files = sum(one.remove() if remove else len(one.paths) for one in found)
+    except (ImportError, OSError, MpicolocError) as error:
+        return Finding(name, "note", f"cannot look for files of dead jobs: {error}")
+    if not found:
+        return Finding(name, "ok", "no files of dead jobs")
+    keys = ", ".join(one.key for one in found[:8]) + (" ..." if len(found) > 8 else "")
+    if remove:
+        return Finding(name, "ok", f"removed {n_files} files of dead jobs: {keys}")
+    return Finding(name, "note", f"{n_files} files of dead jobs: {keys}", "mpicoloc check --clean")

@@ -184,7 +184,8 @@ def _end_ns(segment: np.void, node: np.void | None) -> int:
     return max(signs)
 
 
-def _is_running(segment: np.void) -> bool:
+def is_running(segment: np.void) -> bool:
+    """Whether the process of a segment's rank lives, and is not another one of the same number."""
     try:
         with open(f"/proc/{int(segment['pid'])}/stat") as file:
             ticks = file.read().rpartition(")")[2].split()[19]
@@ -195,7 +196,7 @@ def _is_running(segment: np.void) -> bool:
 
 def _state(segment: np.void) -> str:
     state = _STATES.get(int(segment["state"]), "lost")
-    return state if state != "running" or _is_running(segment) else "lost"
+    return state if state != "running" or is_running(segment) else "lost"
 
 
 def _ranks_table(ranks: Sequence[_Rank], node: np.void | None) -> Table:

@@ -75,7 +75,11 @@ def _can_make(path: str) -> bool:
 def pids(key: str) -> list[int]:
     """Processes of this user's application ranks of job `key` on this node, their children included."""
     wanted = {f"{config.KEY_ENV}={key}".encode(), f"{config.COORDINATOR_ENV}=1".encode()}
-    return [int(name) for name in os.listdir("/proc") if name.isdigit() and wanted <= set(_environment(name))]
+    return [
+        int(name)
+        for name in os.listdir("/proc")
+        if name.isdigit() and wanted <= set(entries(name, "environ"))
+    ]
 
 
 def end_all(key: str, n_ranks: int) -> None:
@@ -96,23 +100,16 @@ def any_at_wrap() -> bool:
         if (
             name.isdigit()
             and os.path.realpath(f"/proc/{name}/exe") == python
-            and b"mpicoloc.wrap" in _words(name)
+            and b"mpicoloc.wrap" in entries(name, "cmdline")
         ):
             return True
     return False
 
 
-def _words(pid: str) -> list[bytes]:
+def entries(pid: str, what: str) -> list[bytes]:
+    """What /proc tells of a process, "cmdline" or "environ"; nothing of one that is gone or out of reach."""
     try:
-        with open(f"/proc/{pid}/cmdline", "rb") as file:
-            return file.read().split(b"\0")
-    except OSError:
-        return []
-
-
-def _environment(pid: str) -> list[bytes]:
-    try:
-        with open(f"/proc/{pid}/environ", "rb") as file:
+        with open(f"/proc/{pid}/{what}", "rb") as file:
             return file.read().split(b"\0")
     except OSError:
         return []

@@ -1,0 +1,125 @@
+"""Files in shared memory of jobs that are gone, keeper and all: found, and removed on request.
+
+A job's own keeper removes its files; these are left only where it was killed too, or never came to be.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import stat
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from mpicoloc import config
+from mpicoloc.errors import MpicolocError
+from mpicoloc.pmpi import contract
+from mpicoloc.run import siblings
+from mpicoloc.run.collect import is_running
+
+_NAME = re.compile(r"mpicoloc\.(.+)\.(?:\d+\.seg|node|log|init|init-probe)")
+QUIET_S = 60.0
+"""What gave a sign of life since is left alone: its processes may be out of sight, in a container."""
+
+
+@dataclass(frozen=True)
+class Leftover:
+    """The files of one job of this user of which no process lives."""
+
+    key: str
+    paths: tuple[str, ...]
+
+    def remove(self) -> int:
+        """Delete the files; returns how many were still there."""
+        n = 0
+        for path in self.paths:
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(path)
+                n += 1
+        return n
+
+
+def find(folder: str, key: str | None = None, quiet_s: float = QUIET_S) -> list[Leftover]:
+    """Files in `folder` of this user's jobs that have ended.
+
+    Parameters
+    ----------
+    folder : str
+        The folder in memory, option `shm_dir`.
+    key : str, optional
+        Look at this job only.
+    quiet_s : float
+        Leave alone what gave a sign of life less than so long ago, s.
+
+    Returns
+    -------
+    list of Leftover
+        In the order of their keys. Files that cannot be read, of another version of mpicoloc or of other
+        users are not among them, nor is the board, which belongs to the node.
+
+    Raises
+    ------
+    OSError
+        If the folder cannot be read.
+    """
+    files: dict[str, list[str]] = {}
+    for name in sorted(os.listdir(folder)):
+        match = _NAME.fullmatch(name)
+        path = os.path.join(folder, name)
+        if match and key in (None, match[1]) and _is_own_file(path):
+            files.setdefault(match[1], []).append(path)
+    if not files:
+        return []
+    words = _words_of_processes()
+    gone = {k: paths for k, paths in files.items() if not _is_named(k, words) and _is_over(paths, quiet_s)}
+    return [Leftover(k, tuple(paths)) for k, paths in gone.items()]
+
+
+def _is_own_file(path: str) -> bool:
+    try:
+        status = os.lstat(path)
+    except OSError:
+        return False
+    return stat.S_ISREG(status.st_mode) and status.st_uid == os.geteuid()
+
+
+def _words_of_processes() -> set[bytes]:
+    """All arguments and environment entries of the processes that this user may look into."""
+    words: set[bytes] = set()
+    for pid in filter(str.isdigit, os.listdir("/proc")):
+        for what in ("cmdline", "environ"):
+            words.update(siblings.entries(pid, what))
+    return words
+
+
+def _is_named(key: str, words: set[bytes]) -> bool:
+    """A rank, coordinator, keeper or profile writer of the job lives."""
+    return key.encode() in words or f"{config.KEY_ENV}={key}".encode() in words
+
+
+def _is_over(paths: Iterable[str], quiet_s: float) -> bool:
+    try:
+        return all(_is_quiet(path, quiet_s) for path in paths)
+    except (MpicolocError, OSError):
+        return False
+
+
+def _is_quiet(path: str, quiet_s: float) -> bool:
+    if time.time() - os.stat(path).st_mtime < quiet_s:
+        return False
+    if path.endswith(".seg"):
+        segment = contract.map_file(path)
+        if is_running(segment):
+            return False
+        signs = [
+            *(segment[name] for name in ("t_init", "t_last", "t_finalize")),
+            *segment["lanes"]["t_leave"],
+        ]
+    elif path.endswith(".node"):
+        signs = [contract.map_file(path)["t_last"]]
+    else:
+        return True
+    # This clock is that of the files: CLOCK_MONOTONIC.
+    return time.monotonic() - max(int(sign) for sign in signs) * 1e-9 >= quiet_s

@@ -1,0 +1,115 @@
+"""Files of dead jobs are found and removed; those of living jobs, other versions and other users never."""
+
+import os
+import subprocess
+import sys
+import time
+
+import pytest
+from test_collect import KEY, write_node, write_rank
+
+from mpicoloc.cli import checks
+from mpicoloc.pmpi import contract
+from mpicoloc.run import leftovers
+
+
+@pytest.fixture(autouse=True)
+def folder(monkeypatch, tmp_path):
+    shm = tmp_path / "shm"
+    shm.mkdir()
+    monkeypatch.setenv("MPICOLOC_SHM_DIR", str(shm))
+    return shm
+
+
+def dead_job(folder, **fields):
+    """Segment, node file, log and announcement of a job that ended long ago."""
+    write_node()
+    write_rank(0, **fields)
+    for what in ("log", "init"):
+        open(contract.shm_path(KEY, what), "w").close()
+    long_ago = time.time() - 2 * leftovers.QUIET_S
+    for path in folder.iterdir():
+        os.utime(path, (long_ago, long_ago))
+
+
+def found(folder, **options):
+    return [one.key for one in leftovers.find(str(folder), **options)]
+
+
+def test_a_dead_job_is_named_and_removed_when_asked(folder):
+    dead_job(folder)
+    (folder / "mpicoloc.board").touch()
+    (folder / "other").touch()
+    finding = checks.left_behind()
+    assert finding.state == "note" and KEY in finding.text and "4 files" in finding.text
+    assert finding.remedy == "mpicoloc check --clean"
+    assert len(list(folder.iterdir())) == 6
+    assert checks.left_behind(remove=True).text == f"removed 4 files of dead jobs: {KEY}"
+    assert sorted(os.listdir(folder)) == ["mpicoloc.board", "other"]
+    assert checks.left_behind().state == "ok"
+
+
+def test_a_job_with_a_living_rank_is_left_alone(folder):
+    with open("/proc/self/stat") as file:
+        ticks = int(file.read().rpartition(")")[2].split()[19])
+    dead_job(folder, pid=os.getpid(), pid_start_ticks=ticks)
+    assert found(folder) == []
+    dead_job(folder, pid=os.getpid(), pid_start_ticks=ticks + 1)  # the number was given to another process
+    assert found(folder) == [KEY]
+
+
+@pytest.mark.parametrize("how", ["argument", "environment"])
+def test_a_job_with_a_living_keeper_or_coordinator_is_left_alone(folder, how):
+    dead_job(folder)
+    command = [sys.executable, "-c", "print(1, flush=True); input()", *([KEY] if how == "argument" else [])]
+    env = {**os.environ, **({"MPICOLOC_KEY": KEY} if how == "environment" else {})}
+    with subprocess.Popen(command, env=env, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        process.stdout.readline()
+        assert found(folder) == []
+        process.communicate(b"\n", timeout=30)
+    assert found(folder) == [KEY]
+
+
+def test_recent_signs_of_life_protect(folder):
+    dead_job(folder, t_last=time.monotonic_ns())
+    assert found(folder) == []
+    assert found(folder, quiet_s=0.0) == [KEY]
+    dead_job(folder)
+    os.utime(contract.shm_path(KEY, "init"))
+    assert found(folder) == []
+
+
+def test_another_version_is_left_alone(folder):
+    dead_job(folder, abi_version=contract.MC_ABI_VERSION + 1)
+    assert found(folder) == []
+
+
+def test_another_users_files_are_left_alone(folder, monkeypatch):
+    dead_job(folder)
+    monkeypatch.setattr(os, "geteuid", lambda: os.getuid() + 1)
+    assert found(folder) == []
+
+
+def test_only_the_job_that_was_asked_for(folder):
+    dead_job(folder)
+    assert found(folder, key=KEY[:-1]) == []
+    assert found(folder, key=KEY) == [KEY]
+
+
+@pytest.mark.parametrize("what", ["init", "0.seg"])
+def test_run_does_not_wait_for_files_that_nobody_will_remove(folder, tmp_path, what):
+    """A launcher that is killed while its job starts: the keeper was not there yet, or is dead too."""
+    write_rank(0)
+    os.rename(contract.shm_path(KEY, "0.seg"), tmp_path / "file")
+    mpirun = tmp_path / "mpirun"
+    mpirun.write_text(
+        '#!/bin/sh\n[ "$1" = --version ] && { echo "mpirun (Open MPI) 4.1.4"; exit; }\n'
+        f'cp {tmp_path}/file "$MPICOLOC_SHM_DIR/mpicoloc.$MPICOLOC_KEY.{what}"\nkill -9 $$\n'
+    )
+    mpirun.chmod(0o755)
+    started_s = time.monotonic()
+    command = [sys.executable, "-m", "mpicoloc", "run", "-n", "1", "--mpirun", str(mpirun), sys.executable]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 137, done.stderr
+    assert os.listdir(folder) == []
+    assert time.monotonic() - started_s < 8.0
