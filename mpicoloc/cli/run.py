@@ -8,6 +8,7 @@ mpirun -n N+1 python -m mpicoloc.wrap app ...
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
 import signal
 import subprocess
@@ -22,6 +23,8 @@ from mpicoloc.errors import EnvironmentFault, MpicolocError, UsageError
 from mpicoloc.run import launcher
 
 WAIT_PROFILE_S = 15.0
+LOOK_EVERY_S = 0.5
+"""Between two looks whether a process is left that will remove the job's files."""
 _BATCH_IDS = ("SLURM_JOB_ID", "PBS_JOBID", "LSB_JOBID", "FLUX_JOB_ID", "JOB_ID")
 
 
@@ -202,15 +205,31 @@ def _in_foreground() -> bool:
 def _await_profile(env: Mapping[str, str]) -> None:
     """Wait until the job's files in memory are gone: the profile is written, or nobody is left to do it."""
     folder = str(config.get("shm_dir", env))
-    start = f"mpicoloc.{env[config.KEY_ENV]}."
-    deadline = time.monotonic() + WAIT_PROFILE_S
-    while time.monotonic() < deadline:
+    key = env[config.KEY_ENV]
+    start = f"mpicoloc.{key}."
+    with contextlib.suppress(OSError):
+        # Still there only if the coordinator, which removes it, was killed; the keeper knows nothing of it.
+        os.unlink(os.path.join(folder, start + "init"))
+    began_s = looked_s = time.monotonic()
+    while (now_s := time.monotonic()) < began_s + WAIT_PROFILE_S:
         try:
             if not any(name.startswith(start) for name in os.listdir(folder)):
                 return
         except OSError:
             return
+        if now_s - looked_s >= LOOK_EVERY_S:
+            looked_s = now_s
+            _remove_ownerless(folder, key)
         time.sleep(0.01)
+
+
+def _remove_ownerless(folder: str, key: str) -> None:
+    """Remove the job's files if none of its processes lives."""
+    from mpicoloc.run import leftovers
+
+    with contextlib.suppress(OSError):
+        for leftover in leftovers.find(folder, key, quiet_s=0.0):
+            leftover.remove()
 
 
 def _stamp(path: str) -> tuple[int, int] | None:
