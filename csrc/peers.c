@@ -6,7 +6,7 @@
 
 enum { N_COMMS = 64 };
 
-/* The lock is private to the process, and held for a table search only. */
+/* The lock is private to the process. Held while a new communicator's group is asked for, which is a local call. */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct {
     MPI_Comm comm;
@@ -84,8 +84,10 @@ static int find_comm(MPI_Comm comm)
 
 int mc_peer(MPI_Comm comm, int rank)
 {
-    if (rank < 0 || comm == mc_app_world)
-        return rank < 0 ? -1 : rank;
+    if (rank < 0 || !mc_app_world) /* a program of sessions only has no world, and asking for its group is fatal */
+        return -1;
+    if (comm == mc_app_world)
+        return rank;
     pthread_mutex_lock(&lock);
     int i = find_comm(comm);
     int peer = comms[i].world_ranks != NULL && rank < comms[i].n_ranks ? comms[i].world_ranks[rank] : -1;

@@ -96,6 +96,13 @@ def test_fortran(family, preloaded, style):
         assert shimlab.counter(segment, "recv_bytes") == 8000 + 16 + 8 * N_RANKS + (56 if rank == 1 else 0)
 
 
+def test_sessions_without_a_world(family, shm_dir):
+    program = family.compile("sessions.c")
+    bare = shimlab.launch(family, 2, program)
+    done = shimlab.launch(family, 2, program, preload=family.shim)
+    assert (done.lines, done.code) == (bare.lines, bare.code) == (["rank 0: 10", "rank 1: 11"], 0)
+
+
 def test_exit_without_finalize(family, shm_dir, tmp_path):
     done = shimlab.launch(
         family, 2, family.compile("world.c"), tmp_path / "file", "exit", preload=family.shim
