@@ -247,3 +247,12 @@ void mc_volume_neighbor_alltoallv(mc_volume *v, const void *scounts, int wide, M
     v->sent_bytes = mc_bytes(sum(scounts, wide, n_out), stype);
     v->recv_bytes = mc_bytes(sum(rcounts, wide, n_in), rtype);
 }
+
+void mc_volume_neighbor_alltoallw(mc_volume *v, const void *scounts, int wide, mc_handles stypes, const void *rcounts,
+                                  mc_handles rtypes, MPI_Comm comm)
+{
+    int n_in, n_out;
+    degrees(comm, &n_in, &n_out);
+    v->sent_bytes = sum_typed(scounts, wide, stypes, n_out);
+    v->recv_bytes = sum_typed(rcounts, wide, rtypes, n_in);
+}

@@ -77,6 +77,8 @@ void mc_volume_neighbor_allgatherv(mc_volume *v, long long scount, MPI_Datatype 
                                    MPI_Datatype rtype, MPI_Comm comm);
 void mc_volume_neighbor_alltoallv(mc_volume *v, const void *scounts, int wide, MPI_Datatype stype, const void *rcounts,
                                   MPI_Datatype rtype, MPI_Comm comm);
+void mc_volume_neighbor_alltoallw(mc_volume *v, const void *scounts, int wide, mc_handles stypes, const void *rcounts,
+                                  mc_handles rtypes, MPI_Comm comm);
 
 /* One-sided. */
 void mc_volume_put(mc_volume *v, long long count, MPI_Datatype type, int target);

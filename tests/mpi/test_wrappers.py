@@ -96,6 +96,12 @@ def test_fortran(family, preloaded, style):
         assert shimlab.counter(segment, "recv_bytes") == 8000 + 16 + 8 * N_RANKS + (56 if rank == 1 else 0)
 
 
+def test_types_per_neighbour(family, preloaded):
+    for segment in preloaded(family.compile("neighbours.c")).values():
+        assert shimlab.counter(segment, "sent_bytes") == 2 * 8 + 3 * 4
+        assert shimlab.counter(segment, "recv_bytes") == 2 * 8 + 3 * 4
+
+
 def test_sessions_without_a_world(family, shm_dir):
     program = family.compile("sessions.c")
     bare = shimlab.launch(family, 2, program)
