@@ -353,6 +353,16 @@ int mc_start(const mc_identity *identity)
     return MC_OK;
 }
 
+void mc_forget(void)
+{
+    char path[MC_PATH_LEN];
+    if (!mc_own_segment())
+        return;
+    __atomic_store_n(&recording, 0, __ATOMIC_RELEASE);
+    segment_path(path, segment->key, segment->world_rank);
+    unlink(path);
+}
+
 void mc_stop(uint64_t state)
 {
     if (!mc_own_segment() || getpid() != own_pid) /* a forked child is not the rank */

@@ -33,6 +33,9 @@ int mc_start(const mc_identity *identity);
 /* Record no more: tables are final and the segment's state is `state`. */
 void mc_stop(uint64_t state);
 
+/* Take back what mc_start made: nobody is left to read it, or to remove it later. */
+void mc_forget(void);
+
 /* One line on stderr, once per process, then pass-through from there on. */
 void mc_disable(const char *reason, int status);
 

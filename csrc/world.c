@@ -118,13 +118,12 @@ static void start(int is_wrapped)
     read_library_version(library);
     world_rank = identity.world_rank;
     int status = mc_start(&identity);
-    if (status != MC_OK)
-        mc_disable("shared memory for this rank cannot be made", status);
     MC_REAL(MPI_Barrier)(local); /* the keeper must find every rank's segment */
-    if (is_first && status == MC_OK)
-        mc_keeper_start(key); /* says so itself when it fails; a coordinator can still write the profile */
+    int is_kept = is_first && status == MC_OK && mc_keeper_start(key) == MC_OK;
     /* A rank that goes on and aborts at once would take the first one along before its keeper is there. */
-    MC_REAL(MPI_Barrier)(local);
+    MC_REAL(MPI_Bcast)(&is_kept, 1, mc_known.type_int, 0, local);
+    if (!is_kept && identity.mode == MC_MODE_PRELOAD)
+        mc_forget(); /* with wrap, the coordinator can still write the profile */
     MC_REAL(MPI_Comm_free)(&local);
 }
 

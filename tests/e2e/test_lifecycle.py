@@ -1,6 +1,7 @@
 """However a job ends, it leaves a profile, no shared memory, and its co-runner unharmed."""
 
 import os
+import shutil
 import signal
 import time
 
@@ -164,6 +165,16 @@ def test_no_shared_memory(start, openmpi, shm_dir, monkeypatch):
     own = [line for line in job.log.splitlines() if line.startswith("mpicoloc")]
     assert len(own) == 1
     assert not job.out_path.exists()
+
+
+def test_without_a_keeper_nothing_is_left(start, openmpi, shm_dir, tmp_path, monkeypatch):
+    alone = shutil.copy(jobs.paths.find_shim("openmpi"), tmp_path)
+    monkeypatch.setattr(jobs.paths, "find_shim", lambda name: alone)
+    job = start(openmpi, "preload", "seven", 0.2)
+    assert job.wait() == 7, job.log
+    own = [line for line in job.log.splitlines() if line.startswith("mpicoloc")]
+    assert len(own) == 1
+    jobs.assert_nothing_left(shm_dir)
 
 
 def test_a_damaged_board(start, openmpi, shm_dir):
