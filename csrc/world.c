@@ -152,6 +152,8 @@ void mc_after_init(void)
     int is_wrapped = env_is_one("MPICOLOC_WRAPPED");
     if (is_wrapped)
         split_world();
+    if (is_wrapped && !mc_is_swapped)
+        return; /* the coordinators make no further call on the whole world */
     own_pid = (int)getpid();
     phase = STARTED;
     start(is_wrapped);
