@@ -245,7 +245,8 @@ static int wait_writer(pid_t pid)
    among sessions (autogroup), so on a full node it wakes within 0.05 ms, where a rank's thread needs 10 ms. */
 static void keep_agent(keeper *k)
 {
-    if (k->has_agent || k->n_ranks == 0 || k->n_alive == 0)
+    /* A node file before that is of a coordinator that did not wait; a second agent would take it away. */
+    if (k->has_agent || k->n_ranks == 0 || k->n_alive == 0 || k->node)
         return;
     k->has_agent = 1;
     mc_agent_thread_start(k->key, k->ranks[0].segment->job_id);
