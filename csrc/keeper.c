@@ -324,7 +324,7 @@ static void remove_segment(void *data, const char *name)
 static void remove_files(keeper *k)
 {
     char path[MC_PATH_LEN], prefix[MC_NAME_LEN + 16];
-    static const char *const whats[] = {"node", "log"};
+    static const char *const whats[] = {"node", "log", "init"};
     for (size_t i = 0; i < sizeof whats / sizeof *whats; i++)
         if (path_of(path, k, whats[i]) == MC_OK)
             unlink(path);
