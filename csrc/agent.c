@@ -322,7 +322,8 @@ static void take_turn(mc_agent *agent, uint64_t now)
 static void prepare(mc_agent *agent, uint64_t now)
 {
     refresh(agent, now);
-    int early = now + lead_ns(agent)<agent->t_instant, late = now + TELL_NS / 2> agent->t_instant;
+    int early = now + lead_ns(agent) < agent->t_instant;
+    int late = now + TELL_NS / 2 > agent->t_instant;
     if (agent->board && !early && !late)
         take_turn(agent, now);
     else

@@ -15,7 +15,7 @@ static uint64_t cpu_ns(const mc_agent *agent, const mc_rank *rank)
     if (clock_gettime(rank->cpu_clock, &t) != 0)
         return 0;
     uint64_t ns = (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
-    /* With LD_PRELOAD alone the agent is itself a thread of a rank. */
+    /* In tests the agent is a thread of a rank. */
     if ((uint32_t)rank->pid == (uint32_t)(agent->owner >> 32) && clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t) == 0)
         ns -= mc_min(ns, (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec);
     return ns;

@@ -1,4 +1,4 @@
-/* The node agent as a thread of the node's first rank (LD_PRELOAD without wrap). */
+/* The node agent as a thread of the keeper. */
 #define _GNU_SOURCE
 #include "agent.h"
 #include "hooks.h"

@@ -49,7 +49,7 @@ extern __thread uint64_t mc_thread_paused_ns;
 /* gate.c: install the handler, tell the signal in segment->gate.signal. */
 int mc_gate_install(mc_segment *segment);
 
-/* agent_thread.c: the node agent as a thread of the node's first rank (LD_PRELOAD without wrap). */
+/* agent_thread.c: the node agent as a thread of the keeper. */
 int mc_agent_thread_start(const char *key, const char *job_id);
 void mc_agent_thread_stop(void);
 

@@ -9,7 +9,7 @@ uint32_t mc_site_find(mc_segment *segment, mc_lane *lane, uint32_t call, const v
 uint32_t mc_cycle_find(mc_lane *lane, uint32_t from, uint32_t to, uint64_t bytes);
 uint32_t mc_peer_find(mc_lane *lane, int peer, uint64_t bytes);
 
-/* 0 for 0 bytes, else 2 log2(bytes) rounded down to half octaves, plus 1. */
+/* 0 for 0 bytes, else 2 log2(bytes) rounded down to half octaves, plus 2. A half octave begins at 1.5 times a power of 2. */
 uint32_t mc_half_octave(uint64_t bytes);
 
 /* 0 for 0 bytes, else 1 + floor(log2(bytes)). */
