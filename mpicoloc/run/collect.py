@@ -130,6 +130,10 @@ def _read_node(path: str, notes: list[str]) -> np.void | None:
     except (DataError, OSError) as error:
         notes.append(f"no node agent watched this job: {error}")
         return None
+    if node["t_last"] <= node["t_open"]:
+        # The keeper makes the file itself when the agent could not: the first rank waits for it.
+        notes.append("no node agent watched this job: it could not start")
+        return None
     reason = _text(node["meter_reason"])
     if node["meter"] == contract.MC_METER_NONE and reason.startswith("the board"):
         notes.append(f"the node agent was blind to other jobs: {reason}")

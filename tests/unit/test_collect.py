@@ -144,6 +144,14 @@ def test_a_missing_rank_and_node_file_are_noted():
     assert any("no node agent" in note for note in profile.notes)
 
 
+def test_a_node_file_that_no_agent_wrote_claims_nothing():
+    write_node(t_last=10 * S, shared_ns=0, n_shutters=0)  # t_open
+    write_rank(0, n_ranks=1)
+    profile = merge([collect(KEY)])
+    assert profile.interference.slowdown is None
+    assert any("no node agent" in note for note in profile.notes)
+
+
 def test_a_damaged_segment_does_not_cost_the_others(shared_memory):
     write_rank(0)
     (shared_memory / f"mpicoloc.{KEY}.1.seg").write_bytes(b"x" * 100)
