@@ -128,8 +128,8 @@ def note(place: launch_env.Place) -> str | None:
     """A line for the user when a node runs without a coordinator."""
     if place.launcher is not None and place.local_size <= 1:
         return (
-            "one rank on this node, too few for a coordinator: it runs the application, watched by a thread "
-            "of its own; for a coordinator start one rank more on each node"
+            "one rank on this node, too few for a coordinator: it runs the application, and its keeper "
+            "writes the profile; for a coordinator start one rank more on each node"
         )
     return None
 

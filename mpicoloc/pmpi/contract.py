@@ -223,7 +223,7 @@ KEEPER_WITHIN_NS = 2_000_000_000
 
 
 class Agent:
-    """The node agent of one job (csrc/agent.c), driven by the coordinator."""
+    """A view of the keeper's node agent, or that agent itself (csrc/agent.c), driven by the coordinator."""
 
     def __init__(self, handle: Any) -> None:
         self._handle = handle

@@ -1,9 +1,10 @@
 """The extra rank of each node: `python -m mpicoloc.run.coordinator`, started by `mpicoloc.wrap`.
 
-It sleeps until the application calls MPI_Init, gives the application a world without coordinators, runs the
-node agent while the job lives, and writes the profile while the ranks wait in MPI_Finalize. It shares the
-processors of the application: no NumPy before the end, no busy waiting ever. Whatever fails here, it still
-takes part in MPI_Finalize, because without it the application would hang there.
+It sleeps until the application calls MPI_Init, gives the application a world without coordinators, looks on
+while the job lives (the keeper has the node agent; where there is none, it is the agent itself), and writes
+the profile while the ranks wait in MPI_Finalize. It shares the processors of the application: no NumPy before
+the end, no busy waiting ever. Whatever fails here, it still takes part in MPI_Finalize, because without it the
+application would hang there.
 """
 
 from __future__ import annotations
@@ -125,7 +126,7 @@ def _only_idle_time() -> None:
 
 
 def _watch(key: str, comm: MPI.Comm) -> None:
-    """Be the node's agent until the ranks of every node are in MPI_Finalize."""
+    """Look on, or be the node's agent, until the ranks of every node are in MPI_Finalize."""
     with contextlib.ExitStack() as stack:
         agent = _guarded(_open_agent, key, stack)
         if agent is not None:
