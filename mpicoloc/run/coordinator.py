@@ -3,8 +3,8 @@
 It sleeps until the application calls MPI_Init, gives the application a world without coordinators, looks on
 while the job lives (the keeper has the node agent; where there is none, it is the agent itself), and writes
 the profile while the ranks wait in MPI_Finalize. It shares the processors of the application: no NumPy before
-the end, no busy waiting ever. Whatever fails here, it still takes part in MPI_Finalize, because without it the
-application would hang there.
+the end, no busy waiting ever. Whatever fails here, it still takes part in MPI_Finalize: the application would
+hang there without it.
 """
 
 from __future__ import annotations
