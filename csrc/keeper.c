@@ -174,8 +174,9 @@ static void make_node(keeper *k)
     void *map;
     if (k->node || path_of(path, k, "node") != MC_OK || mc_shm_map(&map, path, sizeof(mc_node), 1) != MC_OK)
         return;
-    /* Where there was no agent, memory may be what lacked: a SIGBUS here would leave all the job's files behind. */
-    if (mc_shm_reserve(path, 0, sizeof(mc_node)) != MC_OK) {
+    /* Where there was no agent, memory may be what lacked: a SIGBUS here would leave all the job's files behind. There are
+       no shutters, so their room stays a hole. */
+    if (mc_shm_reserve(path, 0, offsetof(mc_node, shutters)) != MC_OK) {
         mc_shm_unmap(map, sizeof(mc_node));
         unlink(path);
         return;
