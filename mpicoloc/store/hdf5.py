@@ -7,6 +7,7 @@ that the file reads without mpicoloc: h5dump, h5py, ``pandas.DataFrame(file["cal
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import tempfile
 from collections.abc import Iterator
@@ -24,6 +25,11 @@ from mpicoloc.errors import DataError, EnvironmentFault
 FORMAT = "mpicoloc profile"
 _CHUNKED_ROWS = 1024
 _UNITS = {"_s": "s", "_su": "SU", "_frac": "1", "_bytes": "bytes", "_ns": "ns"}
+
+_KINDS: dict[str, tuple[type, ...]] = {"str": (str,), "int": (int,), "float": (float, int)}
+
+_DAMAGE = (OSError, LookupError, ValueError, TypeError, RuntimeError, ArithmeticError, AttributeError)
+"""What h5py, NumPy and the lines below raise on a file that is not as it was written."""
 
 Facts = TypeVar("Facts", Job, MpiSummary, Price, Interference, Estimate)
 
@@ -162,8 +168,8 @@ def _opened(path: str) -> Iterator[h5py.File]:
     try:
         with h5py.File(path, "r") as file:
             yield file
-    except (OSError, KeyError, ValueError, TypeError, RuntimeError) as error:
-        reason = str(error).splitlines()[0][:200]
+    except _DAMAGE as error:
+        reason = (str(error) or type(error).__name__).splitlines()[0][:200]
         raise DataError(f"{path} is damaged: {reason}; copy it again, or run the job again") from error
 
 
@@ -193,10 +199,14 @@ def _attribute(group: h5py.Group, field: Field[Any]) -> Any:
         if field.default is MISSING:
             raise KeyError(f"{group.name} has no attribute {field.name}")
         return MISSING
-    value = group.attrs[field.name]
+    value: Any = group.attrs[field.name]
     if isinstance(value, bytes | str):
-        return text(value).rstrip("\0")
-    return value.item() if isinstance(value, np.generic) else value
+        value = text(value).rstrip("\0")
+    value = value.item() if isinstance(value, np.generic) else value
+    kind = str(field.type).removesuffix(" | None")
+    if not isinstance(value, _KINDS[kind]) or (isinstance(value, float) and not math.isfinite(value)):
+        raise ValueError(f"{group.name} has {field.name} {value!r}, which is no {kind}")
+    return value
 
 
 def _read_table(file: h5py.File, name: str) -> Table:
@@ -204,4 +214,8 @@ def _read_table(file: h5py.File, name: str) -> Table:
     expected = dtype(name)
     if not isinstance(dataset, h5py.Dataset) or dataset.dtype.names != expected.names:
         raise ValueError(f"table {name} has other columns than schema version {SCHEMA_VERSION}")
-    return frozen(dataset[()].astype(expected))
+    array = dataset[()].astype(expected)
+    for column in COLUMNS[name]:
+        if array[column.name].dtype.kind == "f" and not np.isfinite(array[column.name]).all():
+            raise ValueError(f"table {name} has a {column.name} that is no number")
+    return frozen(array)

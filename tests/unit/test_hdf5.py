@@ -125,6 +125,36 @@ def test_a_missing_part_is_damage(path, part):
         hdf5.read(path)
 
 
+@pytest.mark.parametrize(
+    ("group", "name", "value"),
+    [
+        ("job", "command", 7),
+        ("job", "n_ranks", "two"),
+        ("job", "wall_s", np.nan),
+        ("mpi", "n_calls", 2.5),
+        ("price", "fair_su", np.inf),
+        ("interference/slowdown", "n", [1, 2]),
+        ("/", "schema_version", np.inf),
+    ],
+)
+def test_a_fact_of_another_kind_is_damage(path, group, name, value):
+    hdf5.write(sample.profile(), path)
+    with h5py.File(path, "r+") as file:
+        file[group].attrs[name] = value
+    with pytest.raises(DataError, match="damaged"):
+        hdf5.read(path)
+
+
+def test_a_number_in_a_table_that_is_none_is_damage(path):
+    hdf5.write(sample.profile(), path)
+    with h5py.File(path, "r+") as file:
+        rows = file["corunners"][()]
+        rows["overlap_s"] = np.nan
+        file["corunners"][...] = rows
+    with pytest.raises(DataError, match="overlap_s"):
+        hdf5.read(path)
+
+
 def test_any_truncation_or_overwrite_is_a_data_error_or_harmless(path):
     hdf5.write(sample.profile(), path)
     whole = path.read_bytes()
