@@ -166,6 +166,20 @@ def map_file(path: str | os.PathLike[str]) -> np.void:
     return _record(path, mapped)
 
 
+def read_file(path: str | os.PathLike[str]) -> np.void:
+    """A private copy of what `map_file` maps, for files that may have holes.
+
+    Reading, unlike mapping, leaves them unallocated, so it works in a folder without room (no SIGBUS).
+
+    Raises
+    ------
+    DataError
+        If the file is not one of ours, or of another version.
+    """
+    with open(path, "rb") as file:
+        return _record(path, file.read(max(ffi.sizeof(struct) for struct in _STRUCT_OF_SUFFIX.values())))
+
+
 def read_segment(path: str | os.PathLike[str]) -> tuple[np.void, np.ndarray[Any, Any]]:
     """A private copy of a segment, its pending cycles settled, and its trace in time order.
 
@@ -205,6 +219,10 @@ def _record(path: str | os.PathLike[str], content: Any) -> np.void:
             f"{name} has magic {found[0]:#x} and version {found[1]}, not {lib.MC_MAGIC:#x} and "
             f"{lib.MC_ABI_VERSION}: the job ran with another version of mpicoloc"
         )
+    # A struct that grew without a new version would be read as garbage.
+    n_events = int(record["n_events_max"]) if struct == "mc_segment" else 0
+    if int(record["size_bytes"]) != ffi.sizeof(struct) + n_events * ffi.sizeof("mc_event"):
+        raise DataError(f"{name} has structs of another size: install mpicoloc again, so that all its parts match")
     return record
 
 

@@ -110,7 +110,7 @@ def _is_quiet(path: str, quiet_s: float) -> bool:
     if time.time() - os.stat(path).st_mtime < quiet_s:
         return False
     if path.endswith(".seg"):
-        segment = contract.map_file(path)
+        segment = contract.read_file(path)
         if is_running(segment):
             return False
         signs = [
@@ -118,7 +118,7 @@ def _is_quiet(path: str, quiet_s: float) -> bool:
             *segment["lanes"]["t_leave"],
         ]
     elif path.endswith(".node"):
-        signs = [contract.map_file(path)["t_last"]]
+        signs = [contract.read_file(path)["t_last"]]
     else:
         return True
     # This clock is that of the files: CLOCK_MONOTONIC.

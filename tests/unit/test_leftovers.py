@@ -79,6 +79,17 @@ def test_recent_signs_of_life_protect(folder):
     assert found(folder) == []
 
 
+def test_looking_takes_no_memory(shm_dir):
+    """In a folder that is full, filling a hole would kill the one who looks."""
+    path = write_rank(0)
+    with open(path, "r+b") as file:
+        file.truncate(4096)
+        file.truncate(contract.dtype("mc_segment").itemsize)
+    before = os.stat(path).st_blocks
+    assert found(shm_dir, quiet_s=0.0) == [KEY]
+    assert os.stat(path).st_blocks == before
+
+
 def test_another_version_is_left_alone(folder):
     dead_job(folder, abi_version=contract.MC_ABI_VERSION + 1)
     assert found(folder) == []
