@@ -33,4 +33,10 @@ int mc_missing(void);
 
 #define MC_REAL(function) (MC_HAVE(function) ? mc_real.p_##function : NULL)
 
+#ifdef OPEN_MPI
+#define MC_IS_OPEN_MPI 1
+#else
+#define MC_IS_OPEN_MPI 0
+#endif
+
 #endif

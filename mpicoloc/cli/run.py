@@ -51,7 +51,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def add_option_flags(group: argparse._ArgumentGroup) -> None:
-    """One flag for each row of the option table; `parse_own` has given ``--trace`` its number."""
+    """One flag for each row of the option table; `prepare_argv` has given ``--trace`` its number."""
     for option in config.OPTIONS:
         shown = f"{option.help} ({option.env}"
         shown += f", default {option.default})" if option.default is not None else ")"
@@ -64,11 +64,15 @@ def add_option_flags(group: argparse._ArgumentGroup) -> None:
 
 
 def prepare_argv(argv: Sequence[str]) -> list[str]:
-    """Give ``--trace`` its default number; another follows only as ``--trace=N``, else it ate the app."""
+    """Give ``--trace`` its number: the next word if that is one, else the default; no program is named so."""
     own = split_own(argv)
-    return [f"--trace={config.TRACE_EVENTS}" if word == "--trace" else word for word in argv[:own]] + list(
-        argv[own:]
-    )
+    words = list(argv[:own])
+    for i, word in enumerate(words):
+        if word == "--trace":
+            has_number = i + 1 < own and words[i + 1].isdigit()
+            words[i] = f"--trace={words.pop(i + 1) if has_number else config.TRACE_EVENTS}"
+            break
+    return words + list(argv[own:])
 
 
 def split_own(argv: Sequence[str]) -> int:
@@ -83,7 +87,8 @@ def split_own(argv: Sequence[str]) -> int:
     while i < len(argv) and argv[i].startswith("-"):
         if argv[i] == "--":
             return i
-        i += 2 if argv[i] in flags else 1
+        has_number = argv[i] == "--trace" and i + 1 < len(argv) and argv[i + 1].isdigit()
+        i += 2 if argv[i] in flags or has_number else 1
     return min(i, len(argv))
 
 

@@ -219,6 +219,10 @@ def _record(path: str | os.PathLike[str], content: Any) -> np.void:
             f"{name} has magic {found[0]:#x} and version {found[1]}, not {lib.MC_MAGIC:#x} and "
             f"{lib.MC_ABI_VERSION}: the job ran with another version of mpicoloc"
         )
+    # A struct that grew without a new version would be read as garbage.
+    n_events = int(record["n_events_max"]) if struct == "mc_segment" else 0
+    if int(record["size_bytes"]) != ffi.sizeof(struct) + n_events * ffi.sizeof("mc_event"):
+        raise DataError(f"{name} has structs of another size: install mpicoloc again, all parts at once")
     return record
 
 

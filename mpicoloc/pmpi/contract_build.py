@@ -77,6 +77,7 @@ def builder(include_dirs: tuple[str, ...] = (), sources: tuple[str, ...] | None 
         include_dirs=[str(CSRC), *include_dirs],
         extra_compile_args=["-std=gnu11", "-O2", "-fvisibility=hidden"],
         libraries=["m"],
+        depends=[str(path) for path in sorted(CSRC.glob("*.h"))],
     )
     return ffi
 

@@ -3,11 +3,13 @@
 import os
 import shutil
 import signal
+import subprocess
 import time
 
 import jobs
 import pytest
 
+from mpicoloc import paths
 from mpicoloc.store import hdf5
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(jobs.LIMIT_S + 20)]
@@ -199,3 +201,17 @@ def test_a_coordinator_without_mpi4py_ends_the_job(start, mpi, tmp_path, monkeyp
     job = start(mpi, "wrap", "seven", 1)
     assert job.wait() != 0
     assert "cannot load this job's MPI (broken on purpose)" in job.log
+
+
+@pytest.mark.parametrize("family, other", [("openmpi", "mpich"), ("mpich", "openmpi"), ("openmpi", "abi")])
+def test_a_library_for_another_mpi_is_left_out(tmp_path, tmp_path_factory, shm_dir, family, other):
+    """Its wrappers would cut the handles of this MPI: the program runs as if nothing had been preloaded."""
+    mpi = jobs.find_mpi(family, tmp_path_factory.mktemp(family))
+    shim = paths.find_shim(other)
+    if mpi is None or shim is None:
+        pytest.skip(f"no {family} here, or no shim for {other}")
+    command = [mpi.mpirun, *mpi.flags, "-n", "2", "env", f"LD_PRELOAD={shim}", mpi.program, "seven", "1"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=jobs.LIMIT_S)
+    assert done.returncode == 7, done.stderr
+    assert "computed with 2 ranks" in done.stdout
+    assert "is for another MPI" in done.stderr

@@ -169,3 +169,10 @@ def test_options_end_where_the_application_begins():
     args = parser.parse_args(["run", *argv])
     assert args.n_ranks == "2" and args.trace == str(config.TRACE_EVENTS)
     assert args.app == ["lmp", "-in", "x", "--trace", "-n", "9", "--bogus"]
+
+
+@pytest.mark.parametrize("words", [["--trace", "500"], ["--trace=500"]])
+def test_trace_takes_a_number(words):
+    from mpicoloc.cli import run
+
+    assert run.prepare_argv([*words, "-n", "2", "lmp", "7"]) == ["--trace=500", "-n", "2", "lmp", "7"]

@@ -29,7 +29,7 @@ def shared_memory(monkeypatch, tmp_path):
 
 def header(record):
     record["magic"], record["abi_version"] = contract.MC_MAGIC, contract.MC_ABI_VERSION
-    record["key"] = KEY.encode()
+    record["key"], record["size_bytes"] = KEY.encode(), record.nbytes
     return record
 
 
@@ -65,6 +65,7 @@ def write_rank(rank, n_ranks=2, state=None, lanes=(), **fields):
     segment["out_path"] = fields.pop("out_path", b"/nowhere/mpicoloc-job.h5")
     for name, value in fields.items():
         segment[name] = value
+    segment["size_bytes"] += segment["n_events_max"] * contract.dtype("mc_event").itemsize
     for i, one in enumerate(lanes or (lane(),)):
         segment["lanes"][i] = one
     path = contract.shm_path(KEY, f"{rank}.seg")

@@ -50,6 +50,7 @@ def make_segment(path, **fields):
     """A segment file of the right size with `fields` set."""
     segment = np.zeros(1, contract.dtype("mc_segment"))
     segment["magic"], segment["abi_version"] = contract.MC_MAGIC, contract.MC_ABI_VERSION
+    segment["size_bytes"] = segment.nbytes
     for name, value in fields.items():
         segment[name] = value
     path.write_bytes(segment.tobytes())
@@ -100,6 +101,7 @@ def test_read_segment_settles_pending_cycles_on_its_copy(tmp_path):
 def test_set_profile_state(tmp_path):
     node = np.zeros(1, contract.dtype("mc_node"))
     node["magic"], node["abi_version"] = contract.MC_MAGIC, contract.MC_ABI_VERSION
+    node["size_bytes"] = node.nbytes
     path = tmp_path / "mpicoloc.k.node"
     path.write_bytes(node.tobytes())
     contract.set_profile_state(path, contract.MC_PROFILE_WRITTEN)
@@ -109,3 +111,9 @@ def test_set_profile_state(tmp_path):
 def test_import_needs_no_numpy():
     code = "import sys, mpicoloc.pmpi.contract; sys.exit('numpy' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], timeout=30).returncode == 0
+
+
+def test_structs_of_another_size_are_refused(tmp_path):
+    path = make_segment(tmp_path / "mpicoloc.k.0.seg", size_bytes=8)
+    with pytest.raises(DataError, match="another size"):
+        contract.map_file(path)

@@ -15,6 +15,7 @@ KEY = "two"
 def write_segment(world_rank, out_path):
     segment = np.zeros(1, contract.dtype("mc_segment"))[0]
     segment["magic"], segment["abi_version"] = contract.MC_MAGIC, contract.MC_ABI_VERSION
+    segment["size_bytes"] = segment.nbytes
     segment["world_rank"], segment["world_size"], segment["n_nodes"] = world_rank, 2, 2
     segment["state"], segment["t_init"], segment["t_finalize"] = contract.MC_RANK_FINALIZING, 1, 10**9
     segment["cpu_mask"][0] = 1
@@ -26,6 +27,7 @@ def write_segment(world_rank, out_path):
 def write_node():
     node = np.zeros(1, contract.dtype("mc_node"))
     node["magic"], node["abi_version"] = contract.MC_MAGIC, contract.MC_ABI_VERSION
+    node["size_bytes"] = node.nbytes
     with open(contract.shm_path(KEY, "node"), "wb") as file:
         file.write(node.tobytes())
 
