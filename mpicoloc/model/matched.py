@@ -26,7 +26,7 @@ N_OCTAVES = 64
 """Kinds of fewer completions are pooled by octaves of duration: long cycles must not drown short ones."""
 PRIOR_CYCLES = 8.0
 """Completions that the prior of such a pool is worth: slowed like the whole job, give or take 35 %."""
-MIN_COVERAGE = 0.5
+MIN_COVERAGE = 0.6
 """Share of the time that must be measured, not supposed."""
 N_GROUPS = 16
 N_REPLICATES = 600
@@ -186,7 +186,7 @@ def kinds_of(cells: Cells) -> Kinds:
 
 @dataclass(frozen=True)
 class Combined:
-    """T_co/T_solo of each replicate, the share of T_solo that rests on the prior, and the prior's spread.
+    """T_co/T_solo of each replicate, the share of T_co that rests on the prior, and the prior's spread.
 
     The spread is relative, one standard deviation: that of the strata with a slowdown of their own.
     """
@@ -222,7 +222,8 @@ def slowdown_of(cells: Cells, kinds: Kinds, window_s: float) -> Combined:
     prior = np.where(is_own, 0.0, PRIOR_CYCLES)
     solo_s = x_corun * (prior / mean + n_usual) / (prior + n_done)
     total_s = solo_s.sum(axis=-1)
-    prior_frac = (solo_s * prior / (prior + n_done)).sum(axis=-1) / total_s
+    # By the ends to be expected, not by those seen: who asks for enough of these favours luck.
+    prior_frac = (x_corun * prior / np.maximum(prior + n_usual * mean, 1e-300)).sum(axis=-1) / x_corun.sum()
     ratio = np.where(is_own, x_corun, 1.0) / np.where(is_own, solo_s, 1.0)
     return Combined(x_corun.sum() / total_s, prior_frac, _spread(is_own * x_corun, np.log(ratio)))
 

@@ -43,11 +43,15 @@ def test_matched_finds_the_true_slowdown(name):
     for seed in range(24):
         run = simulate(rng(seed), **job)
         found = estimate(run).slowdown
+        if found is None:  # too little of it was seen, as happens with long bursts only
+            assert "long" in name
+            continue
         errors.append(found.value / run.truth - 1)
         held.append(found.low <= run.truth <= found.high)
+    assert len(held) >= 12
     assert abs(np.mean(errors)) < tolerance
     # Of 24 intervals of 95 %, four may miss; a heavy tail is known to be worse.
-    assert np.sum(held) >= (17 if name == "heavy tail" else 20)
+    assert len(held) - np.sum(held) <= (7 if name == "heavy tail" else 4)
 
 
 @settings(max_examples=60, deadline=None, derandomize=True)
