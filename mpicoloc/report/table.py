@@ -50,9 +50,17 @@ def notes(profile: Profile) -> Iterable[str]:
         yield f"only {found.coverage_frac:.0%} of the time was measured; the rest counts as slowed alike"
     if found.meter_reason and found.slowdown is not None and found.slowdown.method != "alone":
         yield f"meter {found.meter}: {found.meter_reason}"
-    lost = sum(int(profile.tables["ranks"][name].sum()) for name in OVERFLOWS)
+    lost = sum(_total(profile, name) for name in OVERFLOWS)
     if lost:
         yield f"{lost:,} records went to overflow rows because a table was full"
+    dropped = _total(profile, "n_events_dropped")
+    if dropped:
+        offered = _total(profile, "n_events")
+        yield f"trace: {dropped:,} of {offered:,} events were dropped, the oldest of each rank (see --trace)"
+
+
+def _total(profile: Profile, column: str) -> int:
+    return int(profile.tables["ranks"][column].sum())
 
 
 def _grid(title: str, rows: Iterable[tuple[str, str]]) -> RichTable:

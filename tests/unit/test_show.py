@@ -63,6 +63,16 @@ def test_the_table_says_what_matters(show):
     assert "2 valid shutters, 8 needed" in text
 
 
+def test_events_dropped_from_the_trace_are_said(show):
+    assert "events were dropped" not in show(sample.profile())
+    profile = sample.profile()
+    ranks = profile.tables["ranks"].copy()
+    ranks["n_events"], ranks["n_events_dropped"] = 70_000, 4_464
+    text = show(replace(profile, tables={**profile.tables, "ranks": ranks}))
+    n = len(ranks)
+    assert f"{4_464 * n:,} of {70_000 * n:,} events were dropped" in " ".join(text.split())
+
+
 def test_a_profile_of_nothing_can_be_shown(show):
     assert "job 42" in show(replace(sample.profile(), price=None, tables={}))
 
