@@ -4,12 +4,11 @@
 
 Prints the median of the ratios of the pairs with its 95 % interval (bootstrap over pairs). Wall time is that
 of the whole launcher command, so the start of mpicoloc and the writing of the profile are inside; loop time
-is the programs' own timing of their main loop, where they have one.
+is the programs' own timing of their main part, where they have one (HPCC: its MPI RandomAccess).
 """
 
 import argparse
 import random
-import re
 import statistics
 import subprocess
 import sys
@@ -35,9 +34,7 @@ def way_command(way, launcher, program, profile):
         n_ranks += 1
         app = [python, "-m", "mpicoloc.wrap", *app]
     else:
-        command = [python, "-m", "mpicoloc", "preload", app[0]]
-        done = subprocess.run(command, capture_output=True, text=True, check=True)
-        env["LD_PRELOAD"] = done.stdout.strip()
+        env = programs.preload(app[0], profile)
     return [launcher.mpirun, *launcher.flags(n_ranks), "-n", str(n_ranks), *app], env
 
 
@@ -48,8 +45,7 @@ def timed(launcher, program, folder, way, profile):
     else:
         command, env = way_command(way, launcher, program, profile)
         wall_s = programs.run_command(command, launcher, program, folder, env)
-    found = re.search(r"Loop time of ([\d.]+)|loop_s ([\d.]+)", (folder / "output.txt").read_text())
-    return wall_s, float(found[1] or found[2]) if found else None
+    return wall_s, program.loop_s(folder)
 
 
 def interval(ratios, rng):
@@ -90,12 +86,13 @@ def arguments(argv):
     parser.add_argument("--seconds", type=float, default=20.0, help="time of a bare run (default 20)")
     parser.add_argument("--mpirun", default="mpirun.openmpi", help="launcher (default mpirun.openmpi)")
     parser.add_argument("--cores", default="0,1", help="processors the job may use (default 0,1)")
+    parser.add_argument("--first", action="store_true", help="let the jobs go before others (root only)")
     return parser.parse_args(argv)
 
 
 def main(argv=None):
     args = arguments(argv)
-    launcher = programs.Launcher.find(args.mpirun, args.cores)
+    launcher = programs.Launcher.find(args.mpirun, args.cores, args.first)
     lines = []
     with tempfile.TemporaryDirectory(prefix="mpicoloc-overhead-", ignore_cleanup_errors=True) as folder:
         for name in args.programs.split(","):

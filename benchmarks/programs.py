@@ -1,14 +1,17 @@
 """Programs that the benchmarks run, sized so that each takes a wanted time alone, and how they start."""
 
+import functools
 import os
 import re
 import shutil
 import signal
 import subprocess
+import sys
 import time
 from dataclasses import dataclass
 from pathlib import Path
 
+CALLS = Path(__file__).resolve().parent / "calls"
 EXAMPLES = Path(__file__).resolve().parent.parent / "examples"
 N_RANKS = 2
 ROOT_ENV = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
@@ -72,30 +75,80 @@ HPL.out
 """``hpccinf.txt`` for a matrix of n rows on a 1 x 2 grid of ranks; the first word of most lines counts."""
 
 
+NWCHEM_WATER = "O 0 0 {z:.2f}\nH 0.757 0.586 {z:.2f}\nH -0.757 0.586 {z:.2f}\n"
+NWCHEM_INPUT = """\
+start water
+geometry units angstrom noautosym
+{waters}end
+basis
+* library cc-pvtz
+end
+dft
+xc b3lyp
+vectors input atomic
+end
+task dft energy
+"""
+
+FIRST = ("sh", "-c", 'echo -20 >/proc/self/autogroup; exec nice -n -20 "$@"', "sh")
+"""Puts a job's session before all others of the machine."""
+
+
 @dataclass(frozen=True)
 class Program:
-    """A prepared program: its arguments, and the files that must lie in its working directory."""
+    """A prepared program: its arguments, and the files that must lie in its working directory.
+
+    `timing` matches the seconds that the program gives for its main part, in the file `timing_file`.
+    """
 
     name: str
     argv: tuple[str, ...]
     files: tuple[tuple[str, str], ...] = ()
+    timing: str = r"(?:Loop time of|loop_s) ([\d.]+)"
+    timing_file: str = "output.txt"
+
+    def loop_s(self, folder):
+        """Seconds that the program gives in its working directory (the last one), or None."""
+        path = folder / self.timing_file
+        found = re.findall(self.timing, path.read_text(errors="replace")) if path.is_file() else []
+        return float(found[-1]) if found else None
 
 
 @dataclass(frozen=True)
 class Launcher:
-    """How jobs are started: the mpirun in use, and the processors that all of them share."""
+    """How jobs are started: the mpirun in use, what stands before it, the processors that all jobs share."""
 
     mpirun: str
     cores: tuple[int, ...]
+    before: tuple[str, ...] = ()
 
     @classmethod
-    def find(cls, mpirun, cores):
+    def find(cls, mpirun, cores, first=False):
         """From the names on the command line; keeps to the processors that this process may use."""
         path = shutil.which(mpirun)
         if path is None:
             raise SystemExit(f"{mpirun} is not installed (Debian: openmpi-bin); another with --mpirun")
         wanted = {int(core) for core in cores.split(",")} & os.sched_getaffinity(0)
-        return cls(path, tuple(sorted(wanted or os.sched_getaffinity(0))))
+        return cls(path, tuple(sorted(wanted or os.sched_getaffinity(0))), FIRST if first else ())
+
+    @property
+    def before_rank(self):
+        """Likewise before each rank: Hydra gives its ranks a session of their own."""
+        return () if self.is_openmpi else self.before
+
+    @functools.cached_property
+    def is_openmpi(self):
+        command = [self.mpirun, "--version"]
+        text = subprocess.run(command, capture_output=True, text=True, env=environment()).stdout
+        return "Open MPI" in text or "OpenRTE" in text
+
+    def compile(self, source, binary, *flags):
+        """Compile a C program for this MPI, with the compiler that stands beside the launcher."""
+        binary.parent.mkdir(parents=True, exist_ok=True)
+        name = Path(self.mpirun).name.replace("mpirun", "mpicc").replace("mpiexec", "mpicc")
+        compiler = Path(self.mpirun).parent / name
+        subprocess.run([str(compiler), "-O2", *flags, "-o", str(binary), str(source), "-lm"], check=True)
+        return str(binary)
 
     def command(self, program, mpicoloc=()):
         """Arguments that start `program`; `mpicoloc` is what stands before the application, if anything."""
@@ -109,15 +162,21 @@ class Launcher:
         With more ranks than processors, Open MPI would refuse or leave ranks unbound: the application's ranks
         get the processors that they have without the coordinator.
         """
-        command = [self.mpirun, "--version"]
-        text = subprocess.run(command, capture_output=True, text=True, env=environment()).stdout
-        if n_ranks <= len(self.cores) or ("Open MPI" not in text and "OpenRTE" not in text):
+        if n_ranks <= len(self.cores) or not self.is_openmpi:
             return []
         return ["--map-by", "core:OVERSUBSCRIBE", "--bind-to", "core:overload-allowed"]
 
 
 def environment(extra=None):
     return {**os.environ, **ROOT_ENV, **(extra or {})}
+
+
+def preload(binary, profile=None):
+    """Environment of a job that runs with the shim preloaded, as a user sets it."""
+    command = [sys.executable, "-m", "mpicoloc", "preload", binary]
+    library = subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+    env = {"LD_PRELOAD": library, "MPICOLOC_PYTHON": sys.executable}
+    return env if profile is None else {**env, "MPICOLOC_OUT": str(profile)}
 
 
 def start(command, cwd, cores, env=None):
@@ -155,7 +214,7 @@ def run_command(command, launcher, program, folder, env=None):
     """Likewise with a command and environment of the caller's."""
     place(program, folder)
     begin = time.monotonic()
-    job = start(command, folder, launcher.cores, env)
+    job = start([*launcher.before, *command], folder, launcher.cores, env)
     try:
         code = job.wait(900)
     finally:
@@ -188,17 +247,17 @@ def prepare(name, launcher, folder, seconds):
 def _need(binary):
     path = shutil.which(binary)
     if path is None:
-        raise LookupError(f"{binary} is not installed (Debian: apt-get install lammps hpcc)")
+        raise LookupError(f"{binary} is not installed (Debian: apt-get install lammps hpcc nwchem-openmpi)")
     return path
 
 
 def _scaled(make, launcher, folder, seconds, n_trial_steps):
     """Step count by a trial run that the program times itself."""
     run(launcher, make(n_trial_steps), folder)
-    found = re.search(r"Loop time of ([\d.]+)|loop_s ([\d.]+)", (folder / "output.txt").read_text())
-    if found is None:
+    loop_s = make(n_trial_steps).loop_s(folder)
+    if loop_s is None:
         raise RuntimeError(f"no loop time in {folder / 'output.txt'}")
-    return make(max(1, round(seconds * n_trial_steps / float(found[1] or found[2]))))
+    return make(max(1, round(seconds * n_trial_steps / loop_s)))
 
 
 def _lammps(launcher, folder, seconds):
@@ -215,22 +274,35 @@ def _hpcc(launcher, folder, seconds):
     hpcc, n_trial = _need("hpcc"), 2000
 
     def make(n):
-        return Program("hpcc", (hpcc,), (("hpccinf.txt", HPCC_INPUT.format(n=n)),))
+        files = (("hpccinf.txt", HPCC_INPUT.format(n=n)),)
+        return Program("hpcc", (hpcc,), files, r"MPIRandomAccess_time=([\d.]+)", "hpccoutf.txt")
 
     trial_s = run(launcher, make(n_trial), folder)
     # Between N^2 and N^3: some of HPCC's tests use N^2 memory, HPL and DGEMM do N^3 work.
     return make(int(n_trial * (seconds / trial_s) ** (1 / 2.6)))
 
 
+def _nwchem(launcher, folder, seconds):
+    nwchem, n_trial = _need("nwchem.openmpi"), 2
+
+    def make(n):
+        waters = "".join(NWCHEM_WATER.format(z=2.9 * i) for i in range(n))
+        files = (("in.nw", NWCHEM_INPUT.format(waters=waters)),)
+        return Program("nwchem", (nwchem, "in.nw"), files, r"Total times.*wall:\s+([\d.]+)s")
+
+    trial_s = run(launcher, make(n_trial), folder)
+    return make(max(1, round(n_trial * (seconds / trial_s) ** (1 / 2.5))))
+
+
+def _ranks(launcher, folder, seconds):
+    binary = launcher.compile(CALLS / "ranks.c", folder / "ranks")
+    return _scaled(lambda n: Program("ranks", (binary, str(n))), launcher, folder, seconds, 300)
+
+
 def _example(name, size, n_trial_steps):
     def prepare_example(launcher, folder, seconds):
-        folder.mkdir(parents=True, exist_ok=True)
-        binary = folder / name
-        compiler = Path(launcher.mpirun).name.replace("mpirun", "mpicc").replace("mpiexec", "mpicc")
-        beside = Path(launcher.mpirun).parent / compiler
-        source = EXAMPLES / f"{name}.c"
-        subprocess.run([str(beside), "-O2", "-o", str(binary), str(source), "-lm"], check=True)
-        return _scaled(lambda n: Program(name, (str(binary), str(size), str(n))), launcher, folder, seconds,
+        binary = launcher.compile(EXAMPLES / f"{name}.c", folder / name)
+        return _scaled(lambda n: Program(name, (binary, str(size), str(n))), launcher, folder, seconds,
                        n_trial_steps)  # fmt: skip
 
     return prepare_example
@@ -239,6 +311,8 @@ def _example(name, size, n_trial_steps):
 PREPARE = {
     "lmp": _lammps,
     "hpcc": _hpcc,
+    "nwchem": _nwchem,
+    "ranks": _ranks,
     "heat2d": _example("heat2d", 1400, 150),
     "nbody": _example("nbody", 800, 300),
 }

@@ -1,0 +1,259 @@
+/* Time of small MPI operations, in short bursts on a machine that others use as well.
+
+       micro N_BURSTS BURST_US [KIND...]   every kind in turns, N_BURSTS times; rank 0 prints a line for each kind:
+                                           name, 5 % quantile and median over the bursts, in ns per operation
+       micro -n N KIND                     N operations once, nothing printed: for instruction counts
+
+   The low quantile is what a burst takes when nobody else has a processor of the job meanwhile. */
+#include <mpi.h>
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+enum { N_WINDOW = 64, N_PENDING = 8, N_TRIALS = 5, TAG_NEVER = 99, TAG_BACK = 98 };
+
+#define MAX_WALL_NS 4e9 /* on a machine so busy that the bursts take that long, fewer of them must do */
+
+static int rank, size, other;
+static long long boxes[2 * N_WINDOW];
+static MPI_Request requests[2 * N_WINDOW];
+static MPI_Win window;
+static volatile int sink;
+
+static double now_ns(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (double)now.tv_sec * 1e9 + (double)now.tv_nsec;
+}
+
+static void run_iprobe(long n)
+{
+    int flag;
+    for (long i = 0; i < n; i++)
+        MPI_Iprobe(other, TAG_NEVER, MPI_COMM_WORLD, &flag, MPI_STATUS_IGNORE);
+}
+
+static void run_pingpong(long n)
+{
+    for (long i = 0; i < n; i++) {
+        if (rank == 0) {
+            MPI_Send(boxes, 8, MPI_BYTE, other, 0, MPI_COMM_WORLD);
+            MPI_Recv(boxes, 8, MPI_BYTE, other, 0, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+        } else {
+            MPI_Recv(boxes, 8, MPI_BYTE, other, 0, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+            MPI_Send(boxes, 8, MPI_BYTE, other, 0, MPI_COMM_WORLD);
+        }
+    }
+}
+
+static void run_window(long n)
+{
+    for (long i = 0; i < n; i++) {
+        for (int k = 0; k < N_WINDOW; k++)
+            MPI_Irecv(&boxes[k], 8, MPI_BYTE, other, 0, MPI_COMM_WORLD, &requests[k]);
+        for (int k = N_WINDOW; k < 2 * N_WINDOW; k++)
+            MPI_Isend(&boxes[k], 8, MPI_BYTE, other, 0, MPI_COMM_WORLD, &requests[k]);
+        MPI_Waitall(2 * N_WINDOW, requests, MPI_STATUSES_IGNORE);
+    }
+}
+
+static void run_rank(long n)
+{
+    int mine;
+    for (long i = 0; i < n; i++) {
+        MPI_Comm_rank(MPI_COMM_WORLD, &mine);
+        sink = mine;
+    }
+}
+
+static void run_test(long n)
+{
+    int flag;
+    for (long i = 0; i < n; i++)
+        MPI_Test(&requests[0], &flag, MPI_STATUS_IGNORE);
+}
+
+static void run_testany(long n)
+{
+    int flag, index;
+    for (long i = 0; i < n; i++)
+        MPI_Testany(N_PENDING, requests, &index, &flag, MPI_STATUS_IGNORE);
+}
+
+static void run_flush(long n)
+{
+    for (long i = 0; i < n; i++)
+        MPI_Win_flush(other, window);
+}
+
+static void run_put(long n)
+{
+    for (long i = 0; i < n; i++) {
+        MPI_Put(boxes, 8, MPI_BYTE, other, 0, 8, MPI_BYTE, window);
+        MPI_Win_flush(other, window);
+    }
+}
+
+static void run_get(long n)
+{
+    for (long i = 0; i < n; i++) {
+        MPI_Get(boxes, 8, MPI_BYTE, other, 8, 8, MPI_BYTE, window);
+        MPI_Win_flush(other, window);
+    }
+}
+
+static void run_allreduce(long n)
+{
+    for (long i = 0; i < n; i++)
+        MPI_Allreduce(&boxes[0], &boxes[1], 1, MPI_LONG_LONG, MPI_MAX, MPI_COMM_WORLD);
+}
+
+/* Receives that stay open during the burst, and end after it. */
+static void post_pending(void)
+{
+    for (int k = 0; k < N_PENDING; k++)
+        MPI_Irecv(&boxes[k], 8, MPI_BYTE, other, TAG_BACK, MPI_COMM_WORLD, &requests[k]);
+}
+
+static void end_pending(void)
+{
+    MPI_Barrier(MPI_COMM_WORLD); /* the other rank is done testing */
+    for (int k = 0; k < N_PENDING; k++)
+        MPI_Send(&boxes[N_PENDING + k], 8, MPI_BYTE, other, TAG_BACK, MPI_COMM_WORLD);
+    MPI_Waitall(N_PENDING, requests, MPI_STATUSES_IGNORE);
+}
+
+typedef struct {
+    const char *name;
+    void (*run)(long n);
+    int pending;
+    long n_each; /* operations in a burst */
+    double *ns;
+} kind;
+
+static kind kinds[] = {
+    {"rank", run_rank, 0, 0, NULL},
+    {"iprobe", run_iprobe, 0, 0, NULL},
+    {"test", run_test, 1, 0, NULL},
+    {"testany", run_testany, 1, 0, NULL},
+    {"flush", run_flush, 0, 0, NULL},
+    {"put", run_put, 0, 0, NULL},
+    {"get", run_get, 0, 0, NULL},
+    {"pingpong", run_pingpong, 0, 0, NULL},
+    {"allreduce", run_allreduce, 0, 0, NULL},
+    {"window", run_window, 0, 0, NULL},
+};
+enum { N_KINDS = sizeof kinds / sizeof *kinds };
+
+static double burst(const kind *k, long n)
+{
+    if (k->pending)
+        post_pending();
+    MPI_Barrier(MPI_COMM_WORLD);
+    double begin = now_ns();
+    k->run(n);
+    double took = now_ns() - begin;
+    if (k->pending)
+        end_pending();
+    return took;
+}
+
+static double best_burst(const kind *k, long n)
+{
+    double best = burst(k, n);
+    for (int i = 1; i < N_TRIALS; i++) {
+        double took = burst(k, n);
+        best = took < best ? took : best;
+    }
+    return best;
+}
+
+/* As many operations as fill the wanted time; rank 0 decides for both. */
+static void calibrate(kind *k, double wanted_ns)
+{
+    long n = 4;
+    int enough = 0;
+    while (!enough) {
+        double took = best_burst(k, n);
+        enough = took > wanted_ns / 4 || n >= 1L << 24;
+        if (enough && took > 0)
+            n = (long)((double)n * wanted_ns / took) + 1;
+        else
+            n *= 2;
+        MPI_Bcast(&n, 1, MPI_LONG, 0, MPI_COMM_WORLD);
+        MPI_Bcast(&enough, 1, MPI_INT, 0, MPI_COMM_WORLD);
+    }
+    k->n_each = n;
+}
+
+static int ascending(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+static int wanted(const char *name, int argc, char **argv)
+{
+    for (int i = 3; i < argc; i++)
+        if (strcmp(argv[i], name) == 0)
+            return 1;
+    return argc <= 3;
+}
+
+static void measure(int argc, char **argv)
+{
+    int n_bursts = atoi(argv[1]);
+    double burst_ns = atof(argv[2]) * 1e3;
+    for (int i = 0; i < N_KINDS; i++) {
+        kinds[i].ns = calloc((size_t)n_bursts, sizeof(double));
+        if (wanted(kinds[i].name, argc, argv))
+            calibrate(&kinds[i], burst_ns);
+    }
+    double deadline = now_ns() + MAX_WALL_NS;
+    int i_burst = 0;
+    for (int late = 0; i_burst < n_bursts && !late; i_burst++) {
+        for (kind *k = kinds; k < kinds + N_KINDS; k++)
+            if (k->n_each)
+                k->ns[i_burst] = burst(k, k->n_each) / (double)k->n_each;
+        late = now_ns() > deadline;
+        MPI_Bcast(&late, 1, MPI_INT, 0, MPI_COMM_WORLD);
+    }
+    n_bursts = i_burst;
+    for (kind *k = kinds; rank == 0 && k < kinds + N_KINDS; k++) {
+        qsort(k->ns, (size_t)n_bursts, sizeof(double), ascending);
+        if (k->n_each)
+            printf("%s %.2f %.2f\n", k->name, k->ns[n_bursts / 20], k->ns[n_bursts / 2]);
+        free(k->ns);
+    }
+}
+
+static void run_fixed(long n, const char *name)
+{
+    for (kind *k = kinds; k < kinds + N_KINDS; k++)
+        if (strcmp(k->name, name) == 0)
+            burst(k, n);
+}
+
+int main(int argc, char **argv)
+{
+    void *base;
+    MPI_Init(&argc, &argv);
+    if (argc < 3)
+        MPI_Abort(MPI_COMM_WORLD, 2);
+    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+    MPI_Comm_size(MPI_COMM_WORLD, &size);
+    other = (rank ^ 1) % size;
+    MPI_Win_allocate(4096, 1, MPI_INFO_NULL, MPI_COMM_WORLD, &base, &window);
+    MPI_Win_lock_all(0, window);
+    if (strcmp(argv[1], "-n") == 0 && argc > 3)
+        run_fixed(atol(argv[2]), argv[3]);
+    else
+        measure(argc, argv);
+    MPI_Win_unlock_all(window);
+    MPI_Win_free(&window);
+    MPI_Finalize();
+    return 0;
+}
