@@ -2,30 +2,112 @@
 #ifndef MPICOLOC_HOOKS_H
 #define MPICOLOC_HOOKS_H
 
-#include "mpicoloc.h"
+#include "clock.h"
+#include "table.h"
 
 typedef struct mc_frame {
     uint64_t t_enter, paused_ns; /* at the call's begin: clock, and time this thread had stood still by then */
     void *site;
-    mc_lane *lane; /* NULL: not recorded */
+    mc_site_row *row; /* of a call that is only counted */
     uint32_t call;
-    int32_t peer; /* of the message it sent, -1 none or unknown */
+    uint32_t weight; /* calls that this one's time stands for; 0: only counted */
+    int32_t peer;    /* of the message it sent, -1 none or unknown */
+    int32_t is_recorded;
 } mc_frame;
+
+/* A call site met lately, so that its row is found without a search. */
+typedef struct mc_site_hit {
+    void *site;
+    mc_site_row *row;
+    uint32_t call;
+    uint32_t is_countable; /* a call of it may be counted without being timed */
+} mc_site_hit;
+
+enum { MC_N_HITS = 64 };
+
+typedef struct mc_thread {
+    const char *outer;    /* stack frame of the outermost MPI call that this thread is in */
+    int32_t until_sample; /* calls of sampled functions to be counted before one is timed */
+    uint32_t interval;    /* calls that one stands for, itself included */
+    uint32_t random;
+    int32_t is_ended; /* its lane is given back */
+    mc_tables tables;
+    mc_clock clock;
+    mc_site_hit hits[MC_N_HITS];
+} mc_thread;
+
+extern __thread mc_thread mc_self;
+extern int mc_recording;
+extern mc_segment *mc_the_segment; /* stays mapped for good: another thread may be inside a hook */
 
 typedef struct mc_identity {
     const char *key, *job_id, *mpi_library;
     int world_rank, world_size, local_rank, local_size, n_nodes, mode;
 } mc_identity;
 
-/* 1 for the outermost call of this thread (then mc_leave must follow), 0 for a call that the MPI library makes
+/* 1 for the outermost call of this thread (then one mc_leave... must follow), 0 for a call that the MPI library makes
    itself: the wrapper passes that through untouched. */
-int mc_enter(mc_frame *frame, uint32_t call, void *site);
+static inline int mc_enter(mc_frame *frame, uint32_t call, void *site);
 
 /* A call ended. sent, received: bytes it moved for this rank. */
 void mc_leave(mc_frame *frame, uint64_t sent_bytes, uint64_t recv_bytes);
 
+/* The same for functions that return at once and are called millions of times a second: every call is counted, with its
+   bytes, but only some, at random, are timed; each stands for those since the one before. Their slow path: */
+int mc_enter_sampled(mc_frame *frame, uint32_t call, void *site, const char *stack);
+
+/* A sampled function found that something had happened (a message has come): this ends a cycle, timed or not. */
+void mc_leave_done(mc_frame *frame, uint64_t sent_bytes, uint64_t recv_bytes);
+
+/* stack: address in the wrapper's own stack frame. */
+int mc_enter_timed(mc_frame *frame, uint32_t call, void *site, const char *stack);
+
+static inline __attribute__((always_inline)) int mc_enter(mc_frame *frame, uint32_t call, void *site)
+{
+    return mc_enter_timed(frame, call, site, __builtin_frame_address(0));
+}
+
+static inline unsigned mc_hit_index(const void *site)
+{
+    return (unsigned)(((uint64_t)(uintptr_t)site * 0x9e3779b97f4a7c15ULL) >> 58);
+}
+
+static inline __attribute__((always_inline)) int mc_enter_light(mc_frame *frame, uint32_t call, void *site)
+{
+    mc_thread *self = &mc_self;
+    const mc_site_hit *hit = &self->hits[mc_hit_index(site)];
+    int is_usual = (hit->site == site) & (hit->call == call) & (hit->is_countable != 0) & (self->outer == NULL) &
+                   (self->until_sample > 0) & mc_recording;
+    if (__builtin_expect(!is_usual, 0))
+        return mc_enter_sampled(frame, call, site, __builtin_frame_address(0));
+    self->outer = __builtin_frame_address(0);
+    self->until_sample--;
+    hit->row->n++;
+    frame->row = hit->row;
+    frame->weight = 0;
+    frame->is_recorded = 1;
+    return 1;
+}
+
+static inline void mc_leave_light(mc_frame *frame, uint64_t sent_bytes, uint64_t recv_bytes)
+{
+    if (__builtin_expect(frame->weight != 0, 0)) {
+        mc_leave(frame, sent_bytes, recv_bytes);
+        return;
+    }
+    mc_self.outer = NULL;
+    frame->row->sent_bytes += sent_bytes;
+    frame->row->recv_bytes += recv_bytes;
+}
+
 /* The call of `frame` sends one message to `peer` (world rank of the application, -1 unknown). Before mc_leave. */
 void mc_message(mc_frame *frame, int peer, uint64_t bytes);
+
+/* Give the calling thread a lane; 0: there is none. */
+int mc_lane_claim(void);
+
+/* Make room for a lane in the rank's file. */
+int mc_lane_reserve(int i_lane);
 
 /* Make this rank's segment and record from here on; called once, inside MPI_Init. */
 int mc_start(const mc_identity *identity);
@@ -40,8 +122,6 @@ void mc_forget(void);
 void mc_disable(const char *reason, int status);
 
 mc_segment *mc_own_segment(void); /* NULL before mc_start and after mc_disable */
-
-uint64_t mc_now_ns(void);
 
 /* Time this thread has stood still in the gate, ever. Written by the gate's handler. */
 extern __thread uint64_t mc_thread_paused_ns;

@@ -12,17 +12,24 @@
 #endif
 
 enum {
-    MC_ABI_VERSION = 1,
+    MC_ABI_VERSION = 2,
     MC_MAGIC = 0x6d63346c, /* "l4cm" */
 
     MC_NAME_LEN = 64,
     MC_PATH_LEN = 1024,
     MC_TEXT_LEN = 256,
 
-    MC_N_LANES = 4,     /* threads of a rank that may call MPI with a table of their own */
-    MC_N_SITES = 2048,  /* rows of a lane's call-site table; row 0 is the overflow row */
-    MC_N_CYCLES = 1024, /* rows of a lane's cycle table; row 0 is the overflow row */
-    MC_N_PEERS = 4096,  /* rows of a lane's message table; row 0 is the overflow row */
+    /* Threads of a rank that may call MPI at once, each with tables of its own: the first ones large. Row 0 of every
+       table takes what finds no room. */
+    MC_N_LANES = 2,
+    MC_N_SITES = 2048,
+    MC_N_CYCLES = 1024,
+    MC_N_PEERS = 4096,
+    MC_N_SMALL_LANES = 22,
+    MC_N_SMALL_SITES = 256,
+    MC_N_SMALL_CYCLES = 128,
+    MC_N_SMALL_PEERS = 512,
+
     MC_N_GROUPS = 16,   /* shutters are dealt into groups, whose spread gives the interval */
     MC_N_PENDING = 256, /* cycles seen in a shutter that waits for its verdict */
     MC_N_WINDOWS = 64,  /* shutters a segment remembers */
@@ -77,10 +84,11 @@ enum { MC_MODE_PRELOAD = 1, MC_MODE_WRAP = 2 };
 enum { MC_PHASE_CORUN = 0, MC_PHASE_SOLO = 1, MC_PHASE_ALONE = 2 };
 
 /* The counter table: name, unit, meaning. One 64-bit counter each; a rank's value is the segment's own, which several
-   threads write, plus those of its lanes. */
+   threads write, plus those of its lanes. What the tables of a lane tell too is added up by mc_segment_settle. */
 #define MC_COUNTERS(X) \
     X(n_calls, "1", "MPI calls made by the application") \
-    X(mpi_ns, "ns", "time inside those calls") \
+    X(mpi_ns, "ns", "time inside those calls, in part estimated by sampling") \
+    X(sampled_ns, "ns", "the estimated part of it, of calls that were only counted") \
     X(comp_ns, "ns", "time outside them, pauses excluded, since MPI_Init") \
     X(sent_bytes, "bytes", "bytes given to sends and collectives") \
     X(recv_bytes, "bytes", "bytes taken from receives (as posted) and collectives") \
@@ -107,9 +115,11 @@ typedef struct mc_site_row {
     uint32_t i_module; /* loaded object that holds the call site */
     uint64_t offset;   /* of the return address in that object */
     uint64_t n;
-    uint64_t bytes;
-    uint64_t time_ns;
-    uint64_t max_ns;
+    uint64_t n_timed; /* calls that were timed; fewer than n where the function is timed by sampling */
+    uint64_t sent_bytes;
+    uint64_t recv_bytes;
+    uint64_t time_ns; /* of all n: each timed call stands for those that were only counted since the one before */
+    uint64_t max_ns;  /* of the timed ones */
 } mc_site_row;
 
 /* Messages sent to one peer in one size class (class c > 0: 2^(c-1) <= bytes < 2^c; class 0: empty). */
@@ -146,22 +156,35 @@ typedef struct mc_pending {
     mc_cell cell;
 } mc_pending;
 
-/* One thread's tables: one writer, no lock. Readers accept a torn row while the job runs. */
-typedef struct mc_lane {
-    uint64_t owner_tid; /* 0: free */
-    uint64_t t_leave;   /* end of this thread's last MPI call */
-    uint64_t paused_ns; /* time this thread stood still, ever */
-    uint64_t i_site;    /* site row of the last call */
-    uint64_t i_window;  /* next shutter this thread has not passed */
-    uint64_t n_pending;
+/* One thread's tables: one writer, no lock. Readers accept a torn row while the job runs. A thread that ends leaves its
+   lane, with what is in it, to the next. */
+typedef struct mc_lane_head {
+    uint64_t owner_tid;   /* 0: free */
+    uint64_t n_owners;    /* threads that have had it */
+    uint64_t t_leave;     /* end of this thread's last timed MPI call */
+    uint64_t paused_ns;   /* time this thread stood still, ever */
+    uint64_t i_site;      /* site row of that call */
+    uint64_t i_window;    /* next shutter this thread has not passed */
+    uint64_t gap_ns;      /* time between timed calls, pauses excluded */
     uint64_t void_window; /* 1 + the window whose pending list overflowed */
-    uint64_t in_mpi;      /* 1 while inside an MPI call */
+    uint64_t n_pending;
     mc_counters counters; /* of this thread */
     mc_pending pending[MC_N_PENDING];
+} mc_lane_head;
+
+typedef struct mc_lane {
+    mc_lane_head head;
     mc_site_row sites[MC_N_SITES];
     mc_peer_row peers[MC_N_PEERS];
     mc_cycle_row cycles[MC_N_CYCLES];
 } mc_lane;
+
+typedef struct mc_small_lane {
+    mc_lane_head head;
+    mc_site_row sites[MC_N_SMALL_SITES];
+    mc_peer_row peers[MC_N_SMALL_PEERS];
+    mc_cycle_row cycles[MC_N_SMALL_CYCLES];
+} mc_small_lane;
 
 typedef struct mc_module {
     uint64_t base;
@@ -233,6 +256,7 @@ typedef struct mc_segment {
     mc_module modules[MC_N_MODULES];
     uint64_t n_events_max;
     mc_lane lanes[MC_N_LANES];
+    mc_small_lane small_lanes[MC_N_SMALL_LANES];
 } mc_segment;
 
 /* Hardware counts of the target, summed over its threads, in one window of a shutter. */
@@ -325,7 +349,8 @@ int mc_shm_reserve(const char *path, size_t offset_bytes, size_t size_bytes);
 /* Under wrap, before the real MPI_Init, which waits for the coordinator: <key>.init tells it that MPI is wanted. */
 void mc_announce_init(void);
 
-/* Cycles still pending go where their shutters' verdicts say; those without a verdict are dropped. */
+/* Cycles still pending go where their shutters' verdicts say; those without a verdict are dropped. Counters that follow
+   from the tables are filled. For a copy of a segment that is to be read. */
 void mc_segment_settle(mc_segment *segment);
 
 /* The node agent of one job: POPPA Algorithms 1-3 without a daemon. Opens the board and the node file; finds the

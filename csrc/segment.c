@@ -95,6 +95,9 @@ void mc_announce_init(void)
 
 void mc_segment_settle(mc_segment *segment)
 {
-    for (int i = 0; i < MC_N_LANES; i++)
-        mc_pending_settle(&segment->sampling, &segment->lanes[i], 1);
+    for (int i = 0; i < MC_N_ALL_LANES; i++) {
+        mc_tables tables = mc_lane_tables(segment, i);
+        mc_pending_settle(&segment->sampling, &tables, 1);
+        mc_tables_add_up(&tables);
+    }
 }

@@ -61,98 +61,157 @@ static void locate(mc_segment *segment, mc_site_row *row, const void *site)
     row->offset -= base;
 }
 
-uint32_t mc_site_find(mc_segment *segment, mc_lane *lane, uint32_t call, const void *site)
+/* Rows of every table begin with their key. The row that has `key`, or a free one (then *is_new), or 0. */
+static uint32_t probe(void *rows, size_t row_size, uint32_t n_rows, uint64_t key, int *is_new)
 {
-    uint64_t key = mix((uint64_t)(uintptr_t)site ^ ((uint64_t)call << 48));
-    for (uint32_t probe = 0; probe < MAX_PROBES; probe++) {
-        uint32_t i = (uint32_t)((key + probe) % (MC_N_SITES - 1)) + 1;
-        mc_site_row *row = &lane->sites[i];
-        if (row->key == key)
-            return i;
-        if (row->key == 0) {
-            row->call = call;
-            locate(segment, row, site);
-            row->key = key;
+    uint32_t i = (uint32_t)(((key >> 32) * (n_rows - 1)) >> 32) + 1;
+    for (uint32_t n = 0; n < MAX_PROBES; n++) {
+        uint64_t found = *(const uint64_t *)((char *)rows + i * row_size);
+        if (found == key || found == 0) {
+            *is_new = found == 0;
             return i;
         }
+        i = i + 1 < n_rows ? i + 1 : 1;
     }
+    *is_new = 0;
     return 0;
 }
 
-uint32_t mc_cycle_find(mc_lane *lane, uint32_t from, uint32_t to, uint64_t bytes)
+uint32_t mc_site_find(mc_segment *segment, mc_tables *tables, uint32_t call, const void *site)
 {
+    int is_new;
+    uint64_t key = mix((uint64_t)(uintptr_t)site ^ ((uint64_t)call << 48));
+    uint32_t i = probe(tables->sites, sizeof *tables->sites, tables->n_sites, key, &is_new);
+    if (is_new) {
+        mc_site_row *row = &tables->sites[i];
+        row->call = call;
+        locate(segment, row, site);
+        row->key = key;
+    }
+    return i;
+}
+
+uint32_t mc_cycle_find(mc_tables *tables, uint32_t from, uint32_t to, uint64_t bytes)
+{
+    int is_new;
     uint32_t size_class = mc_half_octave(bytes);
     uint64_t key = mix(((uint64_t)from << 40) ^ ((uint64_t)to << 16) ^ size_class);
-    for (uint32_t probe = 0; probe < MAX_PROBES; probe++) {
-        uint32_t i = (uint32_t)((key + probe) % (MC_N_CYCLES - 1)) + 1;
-        mc_cycle_row *row = &lane->cycles[i];
-        if (row->key == key)
-            return i;
-        if (row->key == 0) {
-            row->from = from;
-            row->to = to;
-            row->size_class = size_class;
-            row->key = key;
-            return i;
-        }
+    uint32_t i = probe(tables->cycles, sizeof *tables->cycles, tables->n_cycles, key, &is_new);
+    if (is_new) {
+        mc_cycle_row *row = &tables->cycles[i];
+        row->from = from;
+        row->to = to;
+        row->size_class = size_class;
+        row->key = key;
     }
-    return 0;
+    return i;
 }
 
-uint32_t mc_peer_find(mc_lane *lane, int peer, uint64_t bytes)
+uint32_t mc_peer_find(mc_tables *tables, int peer, uint64_t bytes)
 {
+    int is_new;
     uint32_t size_class = mc_octave(bytes);
     uint64_t key = mix(((uint64_t)(uint32_t)peer << 8) ^ size_class);
-    for (uint32_t probe = 0; probe < MAX_PROBES; probe++) {
-        uint32_t i = (uint32_t)((key + probe) % (MC_N_PEERS - 1)) + 1;
-        mc_peer_row *row = &lane->peers[i];
-        if (row->key == key)
-            return i;
-        if (row->key == 0) {
-            row->peer = peer;
-            row->size_class = size_class;
-            row->key = key;
-            return i;
-        }
+    uint32_t i = probe(tables->peers, sizeof *tables->peers, tables->n_peers, key, &is_new);
+    if (is_new) {
+        mc_peer_row *row = &tables->peers[i];
+        row->peer = peer;
+        row->size_class = size_class;
+        row->key = key;
     }
-    return 0;
+    return i;
 }
 
-int mc_pending_add(mc_lane *lane, uint32_t i_row, uint64_t i_window, const mc_cell *add)
+int mc_pending_add(mc_tables *tables, uint32_t i_row, uint64_t i_window, const mc_cell *add)
 {
-    mc_cycle_row *row = &lane->cycles[i_row];
+    mc_lane_head *head = tables->head;
+    mc_cycle_row *row = &tables->cycles[i_row];
     uint32_t i = row->i_pending;
-    if (i >= lane->n_pending || lane->pending[i].i_row != i_row || lane->pending[i].i_window != i_window) {
-        if (lane->n_pending >= MC_N_PENDING)
+    if (i >= head->n_pending || head->pending[i].i_row != i_row || head->pending[i].i_window != i_window) {
+        if (head->n_pending >= MC_N_PENDING)
             return 0;
-        i = (uint32_t)lane->n_pending++;
-        lane->pending[i] = (mc_pending){.i_window = i_window, .i_row = i_row};
+        i = (uint32_t)head->n_pending++;
+        head->pending[i] = (mc_pending){.i_window = i_window, .i_row = i_row};
         row->i_pending = i;
     }
-    mc_cell_add(&lane->pending[i].cell, add);
+    mc_cell_add(&head->pending[i].cell, add);
     return 1;
 }
 
-static uint64_t verdict_of(const mc_sampling *sampling, const mc_lane *lane, uint64_t i_window)
+static uint64_t verdict_of(const mc_sampling *sampling, const mc_lane_head *head, uint64_t i_window)
 {
     uint64_t n = __atomic_load_n(&sampling->n_windows, __ATOMIC_ACQUIRE);
-    if (lane->void_window == i_window + 1 || i_window + MC_N_WINDOWS <= n)
+    if (head->void_window == i_window + 1 || i_window + MC_N_WINDOWS <= n)
         return MC_VERDICT_SILENT;
     return __atomic_load_n(&sampling->windows[i_window % MC_N_WINDOWS].verdict, __ATOMIC_ACQUIRE);
 }
 
-void mc_pending_settle(const mc_sampling *sampling, mc_lane *lane, int all)
+void mc_pending_settle(const mc_sampling *sampling, mc_tables *tables, int all)
 {
     uint64_t n_kept = 0;
-    for (uint64_t i = 0; i < lane->n_pending && i < MC_N_PENDING; i++) {
-        mc_pending *pending = &lane->pending[i];
-        uint64_t verdict = verdict_of(sampling, lane, pending->i_window);
-        if (verdict == MC_VERDICT_VALID && pending->i_row < MC_N_CYCLES)
-            mc_cell_add(&lane->cycles[pending->i_row].solo[pending->i_window % MC_N_GROUPS], &pending->cell);
-        else if (verdict == MC_VERDICT_UNKNOWN && !all && pending->i_row < MC_N_CYCLES) {
-            lane->cycles[pending->i_row].i_pending = (uint32_t)n_kept;
-            lane->pending[n_kept++] = *pending;
+    mc_lane_head *head = tables->head;
+    for (uint64_t i = 0; i < head->n_pending && i < MC_N_PENDING; i++) {
+        mc_pending *pending = &head->pending[i];
+        if (pending->i_row >= tables->n_cycles)
+            continue;
+        mc_cycle_row *row = &tables->cycles[pending->i_row];
+        uint64_t verdict = verdict_of(sampling, head, pending->i_window);
+        if (verdict == MC_VERDICT_VALID)
+            mc_cell_add(&row->solo[pending->i_window % MC_N_GROUPS], &pending->cell);
+        else if (verdict == MC_VERDICT_UNKNOWN && !all) {
+            row->i_pending = (uint32_t)n_kept;
+            head->pending[n_kept++] = *pending;
         }
     }
-    lane->n_pending = n_kept;
+    head->n_pending = n_kept;
+}
+
+static uint64_t n_cycles_of(const mc_cycle_row *row)
+{
+    uint64_t n = row->alone.n;
+    for (int i = 0; i < MC_N_GROUPS; i++)
+        n += row->corun[i].n + row->solo[i].n;
+    return n;
+}
+
+void mc_tables_add_up(mc_tables *tables)
+{
+    mc_counters *counters = &tables->head->counters;
+    uint64_t gap_ns = tables->head->gap_ns;
+    counters->n_calls = counters->mpi_ns = counters->sent_bytes = counters->recv_bytes = counters->n_sent = 0;
+    for (uint32_t i = 0; i < tables->n_sites; i++) {
+        counters->n_calls += tables->sites[i].n;
+        counters->mpi_ns += tables->sites[i].time_ns;
+        counters->sent_bytes += tables->sites[i].sent_bytes;
+        counters->recv_bytes += tables->sites[i].recv_bytes;
+    }
+    for (uint32_t i = 0; i < tables->n_peers; i++)
+        counters->n_sent += tables->peers[i].n;
+    counters->comp_ns = gap_ns > counters->sampled_ns ? gap_ns - counters->sampled_ns : 0;
+    counters->n_site_overflow = tables->sites[0].n;
+    counters->n_peer_overflow = tables->peers[0].n;
+    counters->n_cycle_overflow = n_cycles_of(&tables->cycles[0]);
+}
+
+mc_tables mc_lane_tables(mc_segment *segment, int i_lane)
+{
+    if (i_lane < MC_N_LANES) {
+        mc_lane *lane = &segment->lanes[i_lane];
+        return (mc_tables){&lane->head, lane->sites, lane->peers, lane->cycles, MC_N_SITES, MC_N_PEERS, MC_N_CYCLES};
+    }
+    mc_small_lane *lane = &segment->small_lanes[i_lane - MC_N_LANES];
+    return (mc_tables){&lane->head,      lane->sites,      lane->peers,      lane->cycles,
+                       MC_N_SMALL_SITES, MC_N_SMALL_PEERS, MC_N_SMALL_CYCLES};
+}
+
+size_t mc_lane_offset(int i_lane)
+{
+    if (i_lane < MC_N_LANES)
+        return offsetof(mc_segment, lanes) + (size_t)i_lane * sizeof(mc_lane);
+    return offsetof(mc_segment, small_lanes) + (size_t)(i_lane - MC_N_LANES) * sizeof(mc_small_lane);
+}
+
+size_t mc_lane_size(int i_lane)
+{
+    return i_lane < MC_N_LANES ? sizeof(mc_lane) : sizeof(mc_small_lane);
 }

@@ -4,10 +4,27 @@
 
 #include "mpicoloc.h"
 
+/* The tables of one lane, large or small. */
+typedef struct mc_tables {
+    mc_lane_head *head; /* NULL: none */
+    mc_site_row *sites;
+    mc_peer_row *peers;
+    mc_cycle_row *cycles;
+    uint32_t n_sites, n_peers, n_cycles;
+} mc_tables;
+
+enum { MC_N_ALL_LANES = MC_N_LANES + MC_N_SMALL_LANES };
+
+mc_tables mc_lane_tables(mc_segment *segment, int i_lane);
+
+/* Where lane i begins in its segment, and how large it is. */
+size_t mc_lane_offset(int i_lane);
+size_t mc_lane_size(int i_lane);
+
 /* Each returns a row index; 0 when the table is full. */
-uint32_t mc_site_find(mc_segment *segment, mc_lane *lane, uint32_t call, const void *site);
-uint32_t mc_cycle_find(mc_lane *lane, uint32_t from, uint32_t to, uint64_t bytes);
-uint32_t mc_peer_find(mc_lane *lane, int peer, uint64_t bytes);
+uint32_t mc_site_find(mc_segment *segment, mc_tables *tables, uint32_t call, const void *site);
+uint32_t mc_cycle_find(mc_tables *tables, uint32_t from, uint32_t to, uint64_t bytes);
+uint32_t mc_peer_find(mc_tables *tables, int peer, uint64_t bytes);
 
 /* 0 for 0 bytes, else 2 log2(bytes) rounded down to half octaves, plus 2. A half octave begins at 1.5 times a power of 2. */
 uint32_t mc_half_octave(uint64_t bytes);
@@ -16,10 +33,13 @@ uint32_t mc_half_octave(uint64_t bytes);
 uint32_t mc_octave(uint64_t bytes);
 
 /* Add to the row's cell of window i_window, kept until the verdict; 0 when there is no room. */
-int mc_pending_add(mc_lane *lane, uint32_t i_row, uint64_t i_window, const mc_cell *add);
+int mc_pending_add(mc_tables *tables, uint32_t i_row, uint64_t i_window, const mc_cell *add);
 
 /* Move what has a verdict into the table; all != 0: forget the rest. */
-void mc_pending_settle(const mc_sampling *sampling, mc_lane *lane, int all);
+void mc_pending_settle(const mc_sampling *sampling, mc_tables *tables, int all);
+
+/* Fill the counters that follow from the tables. */
+void mc_tables_add_up(mc_tables *tables);
 
 static inline void mc_cell_add(mc_cell *cell, const mc_cell *add)
 {

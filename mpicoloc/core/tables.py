@@ -43,7 +43,8 @@ COLUMNS: Mapping[str, tuple[Column, ...]] = {
         init_s           f8   s      MPI_Init, from the first rank's MPI_Init on the same node
         wall_s           f8   s      from MPI_Init to MPI_Finalize or the last sign of life
         n_calls          u8   1      MPI calls made by the application
-        mpi_ns           u8   ns     time inside those calls
+        mpi_ns           u8   ns     time inside those calls, in part estimated by sampling
+        sampled_ns       u8   ns     the estimated part of it, of calls that were only counted
         comp_ns          u8   ns     time outside them, pauses excluded, since MPI_Init
         sent_bytes       u8   bytes  bytes given to sends and collectives
         recv_bytes       u8   bytes  bytes taken from receives (as posted) and collectives
@@ -82,9 +83,11 @@ COLUMNS: Mapping[str, tuple[Column, ...]] = {
         i_module         i4   1      row of the loaded object in /modules, -1 unknown
         offset           u8   bytes  of the return address in that object
         n                u8   1      calls
-        bytes            u8   bytes  bytes moved by them
-        time_ns          u8   ns     time inside them
-        max_ns           u8   ns     longest one
+        n_timed          u8   1      calls that were timed; fewer than n: the function is timed by sampling
+        sent_bytes       u8   bytes  bytes given to them
+        recv_bytes       u8   bytes  bytes taken from them
+        time_ns          u8   ns     time inside all n of them, estimated from those that were timed
+        max_ns           u8   ns     longest of the timed ones
     """),
     "peers": _columns("""
         src              i4   1      sending rank

@@ -37,7 +37,7 @@ EDGE_ERROR = 0.25
 _MAX_BOOTSTRAP_CELLS = 12_000_000
 
 _SITES = 1 << 12
-_LANES = 1 << 4
+_LANES = 1 << 5
 _KEY = (("rank", 1), ("lane", _LANES), ("from_site", _SITES), ("to_site", _SITES), ("size_class", 1 << 8))
 """Columns that tell kinds of cycles apart, with room for their values."""
 

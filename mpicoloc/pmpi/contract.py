@@ -203,6 +203,16 @@ def read_segment(path: str | os.PathLike[str]) -> tuple[np.void, np.ndarray[Any,
     return segment, events[np.argsort(events["t_ns"], kind="stable")]
 
 
+def lanes(segment: np.void) -> list[np.void]:
+    """The tables of a rank's threads, records of mc_lane and mc_small_lane, which have the same fields."""
+    return [*segment["lanes"], *segment["small_lanes"]]
+
+
+def latest_call_ns(segment: np.void) -> int:
+    """End of the last MPI call that any thread of a rank has finished, 0 for none."""
+    return max(int(lane["head"]["t_leave"]) for lane in lanes(segment))
+
+
 def _record(path: str | os.PathLike[str], content: Any) -> np.void:
     import numpy as np
 

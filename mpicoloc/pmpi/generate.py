@@ -90,12 +90,38 @@ class Row:
 
 
 @dataclass(frozen=True)
+class Timing:
+    """Whether a call is timed by sampling, and which parameter tells that something happened."""
+
+    is_light: bool = False
+    flag: str = ""
+
+    @property
+    def enter(self) -> str:
+        """The hook at the call's begin."""
+        return "mc_enter_light" if self.is_light else "mc_enter"
+
+    def leave(self, sent: str = "0", received: str = "0", flag_type: str = "int") -> list[str]:
+        """Statements that end the call `mc_rc`."""
+        if not self.is_light:
+            return [f"    mc_leave(&mc_f, {sent}, {received});"]
+        light = f"mc_leave_light(&mc_f, {sent}, {received});"
+        if not self.flag:
+            return [f"    {light}"]
+        happened = f"mc_rc == MPI_SUCCESS && *(const {flag_type} *){self.flag} > 0"
+        return [f"    if ({happened})", f"        mc_leave_done(&mc_f, {sent}, {received});", "    else",
+                f"        {light}"]  # fmt: skip
+
+
+@dataclass(frozen=True)
 class Calls:
     """All of ``calls.toml``."""
 
     rows: dict[str, Row]
     kinds: dict[str, re.Pattern[str]]
     unwrapped: re.Pattern[str]
+    light: re.Pattern[str]
+    light_flags: dict[str, int] = field(default_factory=dict)
     removed: dict[str, tuple[str, ...]] = field(default_factory=dict)
     fortran_aliases: dict[str, tuple[str, ...]] = field(default_factory=dict)
     fortran_no_ierror: tuple[str, ...] = ()
@@ -105,6 +131,13 @@ class Calls:
         """What the table says about a function; an empty row if nothing."""
         base = name.removeprefix("MPI_").removesuffix("_c")
         return self.rows.get(base, Row())
+
+    def timing(self, p: Prototype) -> Timing:
+        """How a call is timed."""
+        base = p.name.removeprefix("MPI_").removesuffix("_c")
+        if base in self.light_flags:
+            return Timing(True, p.params[self.light_flags[base]].name)
+        return Timing(self.light.match(base) is not None)
 
     def kind(self, name: str) -> str:
         """What a call is, for people: "send", "collective", ...; "other" where the table names nothing."""
@@ -125,6 +158,8 @@ def load_calls(path: Path) -> Calls:
         rows=rows,
         kinds={kind: re.compile(pattern) for kind, pattern in table["kinds"].items()},
         unwrapped=re.compile(table["unwrapped"]),
+        light=re.compile(table["light"]),
+        light_flags=table["light_flags"],
         removed={abi: tuple(items) for abi, items in table["removed"].items()},
         fortran_aliases={name: tuple(items) for name, items in fortran["aliases"].items()},
         fortran_no_ierror=tuple(fortran["no_ierror"]),
@@ -291,10 +326,11 @@ def emit_c(prototypes: Sequence[Prototype], calls: Calls) -> str:
     head += [f'    "{p.name}",' for p in prototypes]
     head += ["};", "", "const char *mc_call_name(int call)", "{"]
     head += ['    return call > 0 && call <= MC_N_CALLS ? mc_call_names[call] : "";', "}", ""]
-    return "\n".join(head) + "\n".join(_emit_wrapper(p, calls.row(p.name)) for p in prototypes)
+    wrappers = (_emit_wrapper(p, calls.row(p.name), calls.timing(p)) for p in prototypes)
+    return "\n".join(head) + "\n".join(wrappers)
 
 
-def _emit_wrapper(p: Prototype, row: Row) -> str:
+def _emit_wrapper(p: Prototype, row: Row, timing: Timing) -> str:
     real = f"mc_real.p_{p.name}({p.arguments})"
     lines = [f"MC_EXPORT int {p.name}({p.decl})", "{"]
     lines += [f"    if (!MC_HAVE({p.name}))", "        return mc_missing();"]
@@ -305,18 +341,18 @@ def _emit_wrapper(p: Prototype, row: Row) -> str:
         lines += [f"    {q.name} = mc_world({q.name});" for q in p.params if q.is_comm]
     lines += ["    mc_frame mc_f;"]
     lines += [
-        f"    if (!mc_enter(&mc_f, MC_CALL_{p.name}, __builtin_return_address(0)))",
+        f"    if (!{timing.enter}(&mc_f, MC_CALL_{p.name}, __builtin_return_address(0)))",
         f"        return {real};",
     ]
     if row.status >= 0:
         status = p.params[row.status].name
         lines += ["    MPI_Status mc_status;", f"    if ({status} == MPI_STATUS_IGNORE)"]
         lines += [f"        {status} = &mc_status;"]
-    lines += _emit_body(p, row, real, comm)
+    lines += _emit_body(p, row, real, comm, timing)
     return "\n".join([*lines, "}", ""])
 
 
-def _emit_body(p: Prototype, row: Row, real: str, comm: str) -> list[str]:
+def _emit_body(p: Prototype, row: Row, real: str, comm: str, timing: Timing) -> list[str]:
     operands = [c_operand(arg, p) for arg in row.args]
     if row.finalize:
         return [
@@ -336,12 +372,14 @@ def _emit_body(p: Prototype, row: Row, real: str, comm: str) -> list[str]:
     if row.after:
         lines += ["    if (mc_rc == MPI_SUCCESS)", f"        {row.after}({', '.join(operands)});"]
     if not row.volume:
-        return [*lines, "    mc_leave(&mc_f, 0, 0);", "    return mc_rc;"]
+        return [*lines, *timing.leave(), "    return mc_rc;"]
     request = f"*{p.params[-1].name}" if is_persistent(p.name) else ""
-    return lines + volume_lines(row, operands, request) + ["    return mc_rc;"]
+    return lines + volume_lines(row, operands, request, timing) + ["    return mc_rc;"]
 
 
-def volume_lines(row: Row, operands: Sequence[str], persistent_request: str) -> list[str]:
+def volume_lines(
+    row: Row, operands: Sequence[str], persistent_request: str, timing: Timing, flag_type: str = "int"
+) -> list[str]:
     """Statements that record what the call ``mc_rc`` moved and leave it."""
     call = f"{row.volume}({', '.join(['&mc_v', *operands])});"
     lines = ["    mc_volume mc_v = {.frame = &mc_f};"]
@@ -349,6 +387,6 @@ def volume_lines(row: Row, operands: Sequence[str], persistent_request: str) -> 
         lines += ["    if (mc_rc == MPI_SUCCESS) {", f"        {call}"]
         lines += [f"        mc_persistent_keep({persistent_request}, &mc_v);", "    }"]
         return [*lines, "    mc_leave(&mc_f, 0, 0);"]
-    lines += ["    if (mc_f.lane && mc_rc == MPI_SUCCESS) {", f"        {call}"]
+    lines += ["    if (mc_f.is_recorded && mc_rc == MPI_SUCCESS) {", f"        {call}"]
     lines += ["        mc_record_message(&mc_f, &mc_v);", "    }"]
-    return [*lines, "    mc_leave(&mc_f, mc_v.sent_bytes, mc_v.recv_bytes);"]
+    return lines + timing.leave("mc_v.sent_bytes", "mc_v.recv_bytes", flag_type)

@@ -13,7 +13,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from mpicoloc.pmpi.generate import Calls, Param, Prototype, Row, is_persistent, needs_given, volume_lines
+from mpicoloc.pmpi.generate import (
+    Calls,
+    Param,
+    Prototype,
+    Row,
+    Timing,
+    is_persistent,
+    needs_given,
+    volume_lines,
+)
 
 _HEAD = """#include "fortran.h"
 #include "volume.h"
@@ -91,9 +100,10 @@ def _emit(p: Prototype, symbol: str, profiling: str, calls: Calls) -> str:
     lines += ["        *mc_ierror = mc_missing();"] * has_ierror + ["        return;", "    }"]
     real = f"{pointer}({', '.join(names + ['mc_ierror'] * has_ierror + lengths)});"
     lines += [*_emit_world(row, params), "    mc_frame mc_f;"]
-    lines += [f"    if (!mc_enter(&mc_f, MC_CALL_{p.name}, __builtin_return_address(0))) {{"]
+    timing = calls.timing(p)
+    lines += [f"    if (!{timing.enter}(&mc_f, MC_CALL_{p.name}, __builtin_return_address(0))) {{"]
     lines += [f"        {real}", "        return;", "    }"]
-    lines += _emit_body(row, params, real, has_ierror, is_persistent(p.name))
+    lines += _emit_body(row, params, real, has_ierror, is_persistent(p.name), timing)
     return "\n".join([*lines, "}", ""])
 
 
@@ -105,7 +115,9 @@ def _emit_world(row: Row, params: Sequence[Param]) -> list[str]:
     return lines
 
 
-def _emit_body(row: Row, params: Sequence[Param], real: str, has_ierror: bool, persistent: bool) -> list[str]:
+def _emit_body(
+    row: Row, params: Sequence[Param], real: str, has_ierror: bool, persistent: bool, timing: Timing
+) -> list[str]:
     operands = [f_operand(arg, params) for arg in row.args]
     comm = next((q.name for q in params if q.is_comm), "")
     if row.finalize:
@@ -124,11 +136,11 @@ def _emit_body(row: Row, params: Sequence[Param], real: str, has_ierror: bool, p
         flag = params[int(row.world.partition(":")[2])].name
         lines += [f"    if (*mc_ierror == MPI_SUCCESS && mc_f_is_world(mc_given) && !*(MPI_Fint *){flag}) {{"]
         lines += [f"        {comm} = mc_given;", f"        {real}", "    }"]
-    if has_ierror and (row.after or row.volume):
+    if has_ierror and (row.after or row.volume or timing.flag):
         lines += ["    mc_rc = *mc_ierror;"]
     if row.after:
         lines += ["    if (mc_rc == MPI_SUCCESS)", f"        {row.after}({', '.join(operands)});"]
     if not row.volume:
-        return [*lines, "    mc_leave(&mc_f, 0, 0);"]
+        return [*lines, *timing.leave(flag_type="MPI_Fint")]
     request = f"mc_f_request({params[-1].name})" if persistent else ""
-    return lines + volume_lines(row, operands, request)
+    return lines + volume_lines(row, operands, request, timing, "MPI_Fint")

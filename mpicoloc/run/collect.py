@@ -182,7 +182,7 @@ def _end_ns(segment: np.void, node: np.void | None) -> int:
     """End of a rank: MPI_Finalize, else its last sign of life."""
     if segment["t_finalize"]:
         return int(segment["t_finalize"])
-    signs = [int(segment["t_last"]), int(segment["t_init"]), int(segment["lanes"]["t_leave"].max())]
+    signs = [int(segment["t_last"]), int(segment["t_init"]), contract.latest_call_ns(segment)]
     if node is not None:
         signs.append(int(node["t_last"]))  # a rank that computes makes no calls: the agent saw it later
     return max(signs)
@@ -218,7 +218,8 @@ def _ranks_table(ranks: Sequence[_Rank], node: np.void | None) -> Table:
     for counter in contract.counters():
         if counter.name in known:
             columns[counter.name] = [
-                int(s["counters"][counter.name]) + int(s["lanes"]["counters"][counter.name].sum())
+                int(s["counters"][counter.name])
+                + sum(int(lane["head"]["counters"][counter.name]) for lane in contract.lanes(s))
                 for s in segments
             ]
     return table("ranks", columns)
@@ -257,9 +258,12 @@ def _lanes(ranks: Sequence[_Rank]) -> list[tuple[_Rank, int, np.void]]:
     return [
         (rank, i, lane)
         for rank in ranks
-        for i, lane in enumerate(rank.segment["lanes"])
-        if lane["owner_tid"] != 0
+        for i, lane in enumerate(contract.lanes(rank.segment))
+        if lane["head"]["n_owners"] != 0
     ]
+
+
+_SITE_COLUMNS = ("offset", "n", "n_timed", "sent_bytes", "recv_bytes", "time_ns", "max_ns")
 
 
 def _call_sites(ranks: Sequence[_Rank], names: Mapping[int, str]) -> Table:
@@ -278,7 +282,7 @@ def _call_sites(ranks: Sequence[_Rank], names: Mapping[int, str]) -> Table:
                 "i_site": rows,
                 "call": np.where(rows == 0, b"(overflow)", called),
                 "i_module": np.where(rows == 0, -1, module),
-                **{column: sites[column] for column in ("offset", "n", "bytes", "time_ns", "max_ns")},
+                **{column: sites[column] for column in _SITE_COLUMNS},
             }
         )
     return _stack("call_sites", pieces)

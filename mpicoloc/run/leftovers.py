@@ -115,7 +115,7 @@ def _is_quiet(path: str, quiet_s: float) -> bool:
             return False
         signs = [
             *(segment[name] for name in ("t_init", "t_last", "t_finalize")),
-            *segment["lanes"]["t_leave"],
+            contract.latest_call_ns(segment),
         ]
     elif path.endswith(".node"):
         signs = [contract.read_file(path)["t_last"]]

@@ -97,7 +97,7 @@ def _received_bytes(tables: dict[str, Table]) -> int:
     sites = tables["call_sites"]
     sent = int(tables["peers"]["bytes"].sum())
     is_p2p = np.array([_is_p2p(call) for call in sites["call"]], dtype=bool)
-    posted = int(sites["bytes"][is_p2p].sum()) - sent
+    posted = int(sites["recv_bytes"][is_p2p].sum())
     return max(int(tables["ranks"]["recv_bytes"].sum()) - posted, 0) + sent
 
 

@@ -66,10 +66,13 @@ class Frames:
 
     @property
     def calls(self) -> pd.DataFrame:
-        """One row per MPI function: n, bytes, time_s over all ranks, max_s, and mean_s."""
-        sites = self.table("call_sites")
-        total = sites.groupby("call").agg(
-            n=("n", "sum"), bytes=("bytes", "sum"), time_s=("time_ns", "sum"), max_s=("max_ns", "max")
+        """One row per MPI function: n, n_timed, bytes, time_s over all ranks, max_s, and mean_s."""
+        total = self.call_sites.groupby("call").agg(
+            n=("n", "sum"),
+            n_timed=("n_timed", "sum"),
+            bytes=("bytes", "sum"),
+            time_s=("time_ns", "sum"),
+            max_s=("max_ns", "max"),
         )
         total[["time_s", "max_s"]] = total[["time_s", "max_s"]].astype(float) * 1e-9
         total["mean_s"] = total["time_s"] / total["n"].where(total["n"] > 0)
@@ -79,6 +82,7 @@ class Frames:
     def call_sites(self) -> pd.DataFrame:
         """One row per rank, thread, call site and function; ``site`` is module+0xoffset."""
         sites = self.table("call_sites")
+        sites["bytes"] = sites["sent_bytes"] + sites["recv_bytes"]
         names = self.table("modules")["path"].map(os.path.basename)
         module = sites["i_module"].map(names).fillna("?")
         offsets = sites["offset"].map(lambda offset: f"+{int(offset):#x}")

@@ -36,15 +36,22 @@ int mc_gate_install(mc_segment *segment)
         } \
     } while (0)
 
+/* What the MPI library calls itself does not count. */
+static __attribute__((noinline)) void call_inside(void *site)
+{
+    mc_frame frame;
+    CHECK_EQUAL(mc_enter(&frame, 8, site), 0);
+    CHECK_EQUAL(mc_enter_light(&frame, 8, site), 0);
+}
+
 /* One MPI call at a site: computes for comp_ns, then is in MPI for mpi_ns. */
 static void cycle(void *site, uint64_t comp_ns, uint64_t mpi_ns, uint64_t bytes)
 {
     mc_frame frame;
     clock_ns += comp_ns;
     int outermost = mc_enter(&frame, 7, site);
-    mc_frame nested;
     CHECK_EQUAL(outermost, 1);
-    CHECK_EQUAL(mc_enter(&nested, 8, site), 0);
+    call_inside(site);
     clock_ns += mpi_ns;
     mc_leave(&frame, bytes, 0);
 }
@@ -64,6 +71,12 @@ static mc_cell sum(const mc_lane *lane, int phase)
         for (int g = 0; g < MC_N_GROUPS; g++)
             mc_cell_add(&total, phase == MC_PHASE_SOLO ? &lane->cycles[i].solo[g] : &lane->cycles[i].corun[g]);
     return total;
+}
+
+static uint64_t n_calls(mc_segment *s)
+{
+    mc_segment_settle(s);
+    return s->lanes[0].head.counters.n_calls;
 }
 
 static void test_split(mc_segment *s)
@@ -108,25 +121,83 @@ static void test_long_burst_over_windows(mc_segment *s)
     mc_cell after = sum(lane, MC_PHASE_SOLO);
     CHECK_EQUAL(after.comp_ns - before.comp_ns, 300);
     CHECK_EQUAL(after.n - before.n, 0);
-    CHECK_EQUAL(lane->n_pending, 0);
+    CHECK_EQUAL(lane->head.n_pending, 0);
 }
 
 static void test_overflow(mc_segment *s)
 {
     mc_lane *lane = &s->lanes[0];
     static char sites[3 * MC_N_SITES];
-    uint64_t n_calls = lane->counters.n_calls;
+    uint64_t n_before = n_calls(s), n_cycles = sum(lane, MC_PHASE_CORUN).n;
     for (int i = 0; i < 3 * MC_N_SITES; i++)
         cycle(&sites[i], 1, 1, 4);
-    CHECK_EQUAL(lane->counters.n_calls - n_calls, 3 * MC_N_SITES);
-    uint64_t total = 0;
-    for (int i = 0; i < MC_N_SITES; i++)
-        total += lane->sites[i].n;
-    CHECK_EQUAL(total, lane->counters.n_calls);
-    CHECK_EQUAL(lane->sites[0].n, lane->counters.n_site_overflow);
-    CHECK_EQUAL(lane->counters.n_site_overflow > 0, 1);
-    mc_cell corun = sum(lane, MC_PHASE_CORUN), solo = sum(lane, MC_PHASE_SOLO);
-    CHECK_EQUAL(corun.n + solo.n, lane->counters.n_calls - 0); /* nothing is lost, in no table */
+    CHECK_EQUAL(n_calls(s) - n_before, 3 * MC_N_SITES);
+    CHECK_EQUAL(lane->sites[0].n, lane->head.counters.n_site_overflow);
+    CHECK_EQUAL(lane->head.counters.n_site_overflow > 0, 1);
+    CHECK_EQUAL(sum(lane, MC_PHASE_CORUN).n - n_cycles, 3 * MC_N_SITES); /* nothing is lost, in no table */
+}
+
+static void light_call(void *site, uint64_t mpi_ns, int happened)
+{
+    mc_frame frame;
+    CHECK_EQUAL(mc_enter_light(&frame, 9, site), 1);
+    call_inside(site);
+    clock_ns += mpi_ns;
+    if (happened)
+        mc_leave_done(&frame, 3, 0);
+    else
+        mc_leave_light(&frame, 0, 0);
+}
+
+static const mc_site_row *row_of(const mc_lane *lane, uint32_t call)
+{
+    for (int i = 1; i < MC_N_SITES; i++)
+        if (lane->sites[i].n && lane->sites[i].call == call)
+            return &lane->sites[i];
+    return NULL;
+}
+
+static void test_sampling(mc_segment *s)
+{
+    static char site;
+    enum { N = 200000, FIRST_NS = 1000, LATER_NS = 7 };
+    mc_lane *lane = &s->lanes[0];
+    uint64_t sampled_before = lane->head.counters.sampled_ns;
+    for (int i = 0; i < N; i++)
+        light_call(&site, i ? LATER_NS : FIRST_NS, 0);
+    const mc_site_row *row = row_of(lane, 9);
+    CHECK_EQUAL(row->n, N);
+    CHECK_EQUAL(row->n_timed > N / 48 && row->n_timed < N / 16, 1);
+    CHECK_EQUAL(row->max_ns, FIRST_NS);
+    /* the calls since the last timed one are not in yet */
+    CHECK_EQUAL(row->time_ns <= FIRST_NS + (N - 1) * LATER_NS, 1);
+    CHECK_EQUAL(row->time_ns >= FIRST_NS + (N - 1 - 48) * LATER_NS, 1);
+    CHECK_EQUAL(lane->head.counters.sampled_ns - sampled_before,
+                row->time_ns - FIRST_NS - (row->n_timed - 1) * LATER_NS);
+
+    mc_cell before = sum(lane, MC_PHASE_CORUN);
+    for (int i = 0; i < 1000; i++)
+        light_call(&site, LATER_NS, 1);
+    mc_cell after = sum(lane, MC_PHASE_CORUN);
+    CHECK_EQUAL(row->n, N + 1000);
+    CHECK_EQUAL(row->sent_bytes, 3000);
+    CHECK_EQUAL(after.n - before.n, 1000); /* what happened ends a cycle, timed or not */
+}
+
+static __attribute__((noinline)) void enter_and_jump(mc_frame *frame, void *site)
+{
+    CHECK_EQUAL(mc_enter(frame, 7, site), 1);
+}
+
+/* An error handler may leave an MPI call by longjmp; the calls after it count again. */
+static void test_call_left_by_a_jump(mc_segment *s)
+{
+    static char site;
+    mc_frame lost;
+    uint64_t n = n_calls(s);
+    enter_and_jump(&lost, &site);
+    cycle(&site, 1, 1, 0);
+    CHECK_EQUAL(n_calls(s) - n, 1);
 }
 
 static void *other_thread(void *arg)
@@ -135,16 +206,45 @@ static void *other_thread(void *arg)
     return NULL;
 }
 
-static void test_threads(mc_segment *s)
+static void test_lane_goes_to_the_next_thread(mc_segment *s)
 {
     static char site;
-    for (int i = 0; i < MC_N_LANES; i++) { /* one more than there are lanes left */
+    for (int i = 0; i < 2 * MC_N_ALL_LANES; i++) {
         pthread_t thread;
         pthread_create(&thread, NULL, other_thread, &site);
         pthread_join(thread, NULL);
     }
-    CHECK_EQUAL(s->lanes[1].counters.n_calls, 1);
-    CHECK_EQUAL(s->lanes[MC_N_LANES - 1].counters.n_calls, 1);
+    mc_segment_settle(s);
+    CHECK_EQUAL(s->lanes[1].head.counters.n_calls, 2 * MC_N_ALL_LANES);
+    CHECK_EQUAL(s->lanes[1].head.n_owners, 2 * MC_N_ALL_LANES);
+    CHECK_EQUAL(s->lanes[1].head.owner_tid, 0);
+    CHECK_EQUAL(s->small_lanes[0].head.n_owners, 0);
+    CHECK_EQUAL(s->counters.n_lane_overflow, 0);
+}
+
+static pthread_barrier_t all_have_one;
+
+static void *together(void *arg)
+{
+    mc_frame frame;
+    int outermost = mc_enter(&frame, 7, arg);
+    pthread_barrier_wait(&all_have_one);
+    if (outermost)
+        mc_leave(&frame, 0, 0);
+    return NULL;
+}
+
+static void test_more_threads_than_lanes(mc_segment *s)
+{
+    static char site;
+    pthread_t threads[MC_N_ALL_LANES];
+    pthread_barrier_init(&all_have_one, NULL, MC_N_ALL_LANES);
+    for (int i = 0; i < MC_N_ALL_LANES; i++) /* one more than there are free */
+        pthread_create(&threads[i], NULL, together, &site);
+    for (int i = 0; i < MC_N_ALL_LANES; i++)
+        pthread_join(threads[i], NULL);
+    mc_segment_settle(s);
+    CHECK_EQUAL(s->small_lanes[MC_N_SMALL_LANES - 1].head.counters.n_calls, 1);
     CHECK_EQUAL(s->counters.n_lane_overflow, 1);
 }
 
@@ -164,8 +264,11 @@ int main(void)
     mc_segment *s = mc_own_segment();
     test_split(s);
     test_long_burst_over_windows(s);
+    test_sampling(s);
     test_overflow(s);
-    test_threads(s);
+    test_call_left_by_a_jump(s);
+    test_lane_goes_to_the_next_thread(s);
+    test_more_threads_than_lanes(s);
     mc_stop(MC_RANK_FINALIZING);
     CHECK_EQUAL(s->state, MC_RANK_FINALIZING);
     CHECK_EQUAL(mc_own_segment() == NULL, 1);

@@ -162,16 +162,20 @@ def launch_wrapped(family, n_ranks, *words):
 
 def segments(shm_dir):
     """All rank segments of a folder, by world rank, as numpy records."""
-    layout = contract.dtype("mc_segment")
-    found = [np.fromfile(path, dtype=layout, count=1)[0] for path in shm_dir.glob("*.seg")]
+    found = [contract.read_segment(path)[0] for path in shm_dir.glob("*.seg")]
     return {int(segment["world_rank"]): segment for segment in found}
+
+
+def _rows(segment, table):
+    """The rows in use of one table of all lanes."""
+    return np.concatenate([lane[table][lane[table]["n"] > 0].copy() for lane in contract.lanes(segment)])
 
 
 def counts(segment, shim):
     """Calls of one rank by function, from its call-site tables."""
     names = json.loads(Path(shim).with_suffix(".calls.json").read_text())
     found = Counter()
-    for row in segment["lanes"]["sites"].reshape(-1):
+    for row in _rows(segment, "sites"):
         if row["n"]:
             found[names[row["call"]].removeprefix("MPI_")] += int(row["n"])
     return dict(found)
@@ -179,13 +183,14 @@ def counts(segment, shim):
 
 def counter(segment, name):
     """A counter of one rank, summed over its lanes."""
-    return int(segment["counters"][name]) + int(segment["lanes"]["counters"][name].sum())
+    lanes = contract.lanes(segment)
+    return int(segment["counters"][name]) + sum(int(lane["head"]["counters"][name]) for lane in lanes)
 
 
 def messages(segment):
     """Messages of one rank: {(peer, size class): (number, bytes)}."""
     found = {}
-    for row in segment["lanes"]["peers"].reshape(-1):
+    for row in _rows(segment, "peers"):
         if row["n"]:
             found[int(row["peer"]), int(row["size_class"])] = (int(row["n"]), int(row["bytes"]))
     return found

@@ -36,13 +36,11 @@ def header(record):
 def lane(n=10, sent=80, received=80):
     """A thread that made n sends, n receives and n reductions."""
     new = np.zeros((), contract.dtype("mc_lane"))
-    new["owner_tid"] = 1
-    for row, call, n_bytes in ((5, 1, 16 * n), (6, 2, received), (7, 3, sent)):
-        new["sites"][row] = (row, call, 0, 0x100 * row, n, n_bytes, S // 10, S // 100)
-    for name, value in (("n_calls", 3 * n), ("mpi_ns", S), ("comp_ns", 3 * S)):
-        new["counters"][name] = value
-    new["counters"]["sent_bytes"] = sent + 8 * n
-    new["counters"]["recv_bytes"] = received + 8 * n
+    head = new["head"]
+    head["owner_tid"] = head["n_owners"] = 1
+    for row, call, moved, part in ((5, 1, (8 * n, 8 * n), 2), (6, 2, (0, received), 4), (7, 3, (sent, 0), 4)):
+        new["sites"][row] = (row, call, 0, 0x100 * row, n, n, *moved, S // part, S // 100)
+    head["gap_ns"] = 3 * S
     new["peers"][3] = (9, 1, 4, n, sent)
     cycle = new["cycles"][2]
     cycle["key"], cycle["from"], cycle["to"] = 1, 5, 6

@@ -82,9 +82,9 @@ def test_foreign_and_cut_files_are_refused(tmp_path):
 
 def test_read_segment_settles_pending_cycles_on_its_copy(tmp_path):
     lane = np.zeros((), contract.dtype("mc_lane"))
-    lane["n_pending"] = 2
+    lane["head"]["n_pending"] = 2
     for i_pending, i_window in enumerate((0, 1)):
-        lane["pending"][i_pending] = (i_window, 5, (100, 10, 1))
+        lane["head"]["pending"][i_pending] = (i_window, 5, (100, 10, 1))
     sampling = np.zeros((), contract.dtype("mc_sampling"))
     sampling["n_windows"] = 2
     sampling["windows"]["epoch"][:2] = 1, 2
