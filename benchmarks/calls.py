@@ -5,8 +5,9 @@
 Two ranks on two processors. A round runs every variant once, in random order, as a job of its own that times
 short bursts of each operation (`calls/micro.c`) and keeps their 5 % quantile. Printed is the median over the
 rounds of what a variant adds to the bare run of the same round, in ns per operation, with its 95 % interval
-(bootstrap over rounds): on a busy machine the intervals get wide. The floors are shims made from
-`calls/floor.c` in the same run.
+(bootstrap over rounds): on a busy machine the intervals get wide. Operations between the ranks are compared
+only in rounds in which a cache line took as long between the two processors with and without the variant.
+The floors are shims made from `calls/floor.c` in the same run.
 """
 
 import argparse
@@ -37,7 +38,14 @@ OPERATIONS = {
     "pingpong": "8-byte ping-pong, round trip",
     "allreduce": "MPI_Allreduce of 8 bytes",
     "window": "64 Isend, 64 Irecv, Waitall",
+    "self": "the same with itself",
 }
+LINE = "line"
+"""Turns of a cache line between the two processors, no MPI call: a measure of their distance."""
+BETWEEN = ("put", "get", "pingpong", "allreduce", "window")
+"""Operations that this distance changes."""
+SAME_LINE = 1.25
+"""Runs whose distances differ by a larger factor do not compare."""
 LIMITS = {"mpicoloc": 1.5, "mpicoloc trace": 2.5}
 """What a variant may add, in parts of what the clock floor adds."""
 REPORTED = """\
@@ -89,7 +97,7 @@ def shm_folder(folder):
 
 def timed(launcher, micro, variant, operations, args, folder):
     """ns per operation of one job."""
-    kinds = [name for name in operations if name not in variant.skip]
+    kinds = [name for name in (LINE, *operations) if name not in variant.skip]
     n_bursts = max(10, round(args.seconds * 1e6 / BURST_US / len(kinds)))
     argv = (*launcher.before_rank, *variant.prefix, micro, str(n_bursts), str(BURST_US), *kinds)
     bind = "--bind-to" if launcher.is_openmpi else "-bind-to"
@@ -108,7 +116,8 @@ def measure(launcher, args, folder, rng):
     # GCC takes MPICH's MPI_STATUSES_IGNORE for an array
     micro = launcher.compile(programs.CALLS / "micro.c", folder / "micro", "-Wno-stringop-overflow")
     ways = variants(launcher, micro, folder)
-    table = {way.name: {name: [] for name in args.operations if name not in way.skip} for way in ways}
+    names = (LINE, *args.operations)
+    table = {way.name: {name: [] for name in names if name not in way.skip} for way in ways}
     for i_round in range(args.rounds):
         for way in rng.sample(ways, len(ways)):
             try:
@@ -127,18 +136,30 @@ def measure(launcher, args, folder, rng):
 
 
 def bootstrap(statistic, n, rng):
-    """Value over all rounds, and its 95 % interval over rounds drawn again."""
-    drawn = sorted(statistic(rng.choices(range(n), k=n)) for _ in range(N_BOOTSTRAP))
-    return statistic(range(n)), drawn[int(0.025 * N_BOOTSTRAP)], drawn[int(0.975 * N_BOOTSTRAP)]
+    """Value over all rounds, and its 95 % interval over rounds drawn again; None without a value."""
+    drawn = [statistic(rng.choices(range(n), k=n)) for _ in range(N_BOOTSTRAP)]
+    drawn = sorted(value for value in drawn if value is not None)
+    middle = statistic(range(n))
+    if middle is None or len(drawn) < N_BOOTSTRAP // 2:
+        return None
+    return middle, drawn[int(0.025 * len(drawn))], drawn[int(0.975 * len(drawn))]
 
 
 def added(table, variant, name):
-    """ns that a variant adds, by round."""
-    return [b - a for a, b in zip(table["bare"][name], table[variant][name], strict=True)]
+    """ns that a variant adds, by round; None where the processors were not the same distance apart."""
+    values = [b - a for a, b in zip(table["bare"][name], table[variant][name], strict=True)]
+    if name not in BETWEEN:
+        return values
+    lines = zip(table["bare"][LINE], table[variant][LINE], strict=True)
+    return [
+        value if max(pair) <= SAME_LINE * min(pair) else None
+        for value, pair in zip(values, lines, strict=True)
+    ]
 
 
 def median_at(values, rounds):
-    return statistics.median(values[i] for i in rounds)
+    known = [values[i] for i in rounds if values[i] is not None]
+    return statistics.median(known) if known else None
 
 
 def number(value):
@@ -149,8 +170,8 @@ def cost_cell(table, variant, name, rng):
     if name not in table[variant]:
         return "crashes"
     values = added(table, variant, name)
-    middle, low, high = bootstrap(lambda rounds: median_at(values, rounds), len(values), rng)
-    return f"{number(middle)} [{number(low)}, {number(high)}]"
+    found = bootstrap(lambda rounds: median_at(values, rounds), len(values), rng)
+    return "no pair" if found is None else "{} [{}, {}]".format(*map(number, found))
 
 
 def ratio(table, variant, floor, name, rng):
@@ -158,9 +179,11 @@ def ratio(table, variant, floor, name, rng):
     ours, least = added(table, variant, name), added(table, floor, name)
 
     def statistic(rounds):
-        return median_at(ours, rounds) / max(median_at(least, rounds), 1e-9)
+        above, below = median_at(ours, rounds), median_at(least, rounds)
+        return None if above is None or below is None else above / max(below, 1e-9)
 
-    if bootstrap(lambda rounds: median_at(least, rounds), len(least), rng)[1] <= 0:
+    seen = bootstrap(lambda rounds: median_at(least, rounds), len(least), rng)
+    if seen is None or seen[1] <= 0:
         return None
     return bootstrap(statistic, len(ours), rng)
 
@@ -186,6 +209,8 @@ def print_costs(table, operations, rng):
         lines.append((OPERATIONS[name], number(statistics.median(table["bare"][name])), *cells))
     print("ns per operation: bare, then what is added; median of the rounds [95 % interval]\n")
     print_table(("operation", "bare", *others), lines)
+    turns = [ns for times in table.values() for ns in times[LINE]]
+    print(f"\nround trip of a cache line between the processors: {min(turns):.0f} to {max(turns):.0f} ns")
 
 
 def print_ratios(table, operations, rng):

@@ -17,16 +17,17 @@ import calls
 import programs
 from accuracy import print_table, progress
 
+WAYS = ("bare", "clock", "mpicoloc", "mpicoloc trace")
 LENGTHS = (2000, 6000)
-SKIP = ("pingpong",)
-"""MPI may wait in a send to oneself."""
+SKIP = ("pingpong", "window")
+"""MPI may wait in a send to oneself, and the window is then the same as `self`."""
 
 
 def n_instructions(launcher, binary, variant, name, n, folder):
     """Instructions of one run of n operations."""
     valgrind = ("valgrind", "--tool=cachegrind", "--cache-sim=no", f"--cachegrind-out-file={folder / 'out'}")
-    n_each = max(1, n // (64 if name == "window" else 1))
-    argv = (*variant.prefix, *valgrind, binary, "-n", str(n_each), name)
+    n_each = max(1, n // (64 if name in ("window", "self") else 1))
+    argv = (*launcher.before_rank, *variant.prefix, *valgrind, binary, "-n", str(n_each), name)
     program = programs.Program(variant.name, argv)
     programs.run_command([launcher.mpirun, "-n", "1", *argv], launcher, program, folder)
     found = re.search(r"I\s+refs:\s+([\d,]+)", (folder / "output.txt").read_text())
@@ -45,7 +46,7 @@ def per_operation(launcher, binary, variant, name, folder):
 def rows(launcher, names, folder):
     """One line for each operation: bare, then what each variant adds."""
     binary = launcher.compile(programs.CALLS / "micro.c", folder / "micro", "-Wno-stringop-overflow")
-    ways = [way for way in calls.variants(launcher, binary, folder) if way.name not in ("EZTrace", "tsc")]
+    ways = [way for way in calls.variants(launcher, binary, folder) if way.name in WAYS]
     lines = []
     for name in names:
         bare, *others = (per_operation(launcher, binary, way, name, folder) for way in ways)
@@ -61,9 +62,10 @@ def main(argv=None):
     parser.add_argument("--mpirun", default="mpirun.openmpi,mpirun.mpich", help="launchers, one table each")
     names = [name for name in calls.OPERATIONS if name not in SKIP]
     parser.add_argument("--operations", default=",".join(names), help=f"of {', '.join(names)}")
+    parser.add_argument("--first", action="store_true", help="let the jobs go before others (root only)")
     args = parser.parse_args(argv)
     for mpirun in args.mpirun.split(","):
-        launcher = programs.Launcher.find(mpirun, "0,1")
+        launcher = programs.Launcher.find(mpirun, "0,1", args.first)
         with tempfile.TemporaryDirectory(prefix="mpicoloc-instr-", ignore_cleanup_errors=True) as folder:
             try:
                 columns, lines = rows(launcher, args.operations.split(","), Path(folder))

@@ -19,8 +19,10 @@ enum { N_WINDOW = 64, N_PENDING = 8, N_TRIALS = 5, TAG_NEVER = 99, TAG_BACK = 98
 static int rank, size, other;
 static long long boxes[2 * N_WINDOW];
 static MPI_Request requests[2 * N_WINDOW];
-static MPI_Win window;
+static MPI_Win window, line_window;
 static volatile int sink;
+static long *line; /* in memory that both ranks share */
+static long n_turns;
 
 static double now_ns(void)
 {
@@ -49,15 +51,26 @@ static void run_pingpong(long n)
     }
 }
 
-static void run_window(long n)
+static inline void exchange(long n, int peer)
 {
     for (long i = 0; i < n; i++) {
         for (int k = 0; k < N_WINDOW; k++)
-            MPI_Irecv(&boxes[k], 8, MPI_BYTE, other, 0, MPI_COMM_WORLD, &requests[k]);
+            MPI_Irecv(&boxes[k], 8, MPI_BYTE, peer, 0, MPI_COMM_WORLD, &requests[k]);
         for (int k = N_WINDOW; k < 2 * N_WINDOW; k++)
-            MPI_Isend(&boxes[k], 8, MPI_BYTE, other, 0, MPI_COMM_WORLD, &requests[k]);
+            MPI_Isend(&boxes[k], 8, MPI_BYTE, peer, 0, MPI_COMM_WORLD, &requests[k]);
         MPI_Waitall(2 * N_WINDOW, requests, MPI_STATUSES_IGNORE);
     }
+}
+
+static void run_window(long n)
+{
+    exchange(n, other);
+}
+
+/* Without the other processor, whose distance is the noise of the above. */
+static void run_self(long n)
+{
+    exchange(n, rank);
 }
 
 static void run_rank(long n)
@@ -111,6 +124,20 @@ static void run_allreduce(long n)
         MPI_Allreduce(&boxes[0], &boxes[1], 1, MPI_LONG_LONG, MPI_MAX, MPI_COMM_WORLD);
 }
 
+/* No MPI in it: how far apart the two processors are at the moment, which on a virtual machine may change. */
+static void run_line(long n)
+{
+    for (long i = 0; i < n; i++) {
+        n_turns += 2;
+        if (rank == 0)
+            __atomic_store_n(line, n_turns - 1, __ATOMIC_RELEASE);
+        while (size > 1 && __atomic_load_n(line, __ATOMIC_ACQUIRE) < n_turns - (rank != 0))
+            continue;
+        if (rank != 0)
+            __atomic_store_n(line, n_turns, __ATOMIC_RELEASE);
+    }
+}
+
 /* Receives that stay open during the burst, and end after it. */
 static void post_pending(void)
 {
@@ -135,16 +162,12 @@ typedef struct {
 } kind;
 
 static kind kinds[] = {
-    {"rank", run_rank, 0, 0, NULL},
-    {"iprobe", run_iprobe, 0, 0, NULL},
-    {"test", run_test, 1, 0, NULL},
-    {"testany", run_testany, 1, 0, NULL},
-    {"flush", run_flush, 0, 0, NULL},
-    {"put", run_put, 0, 0, NULL},
-    {"get", run_get, 0, 0, NULL},
-    {"pingpong", run_pingpong, 0, 0, NULL},
-    {"allreduce", run_allreduce, 0, 0, NULL},
-    {"window", run_window, 0, 0, NULL},
+    {"line", run_line, 0, 0, NULL},         {"rank", run_rank, 0, 0, NULL},
+    {"iprobe", run_iprobe, 0, 0, NULL},     {"test", run_test, 1, 0, NULL},
+    {"testany", run_testany, 1, 0, NULL},   {"flush", run_flush, 0, 0, NULL},
+    {"put", run_put, 0, 0, NULL},           {"get", run_get, 0, 0, NULL},
+    {"pingpong", run_pingpong, 0, 0, NULL}, {"allreduce", run_allreduce, 0, 0, NULL},
+    {"window", run_window, 0, 0, NULL},     {"self", run_self, 0, 0, NULL},
 };
 enum { N_KINDS = sizeof kinds / sizeof *kinds };
 
@@ -237,6 +260,17 @@ static void run_fixed(long n, const char *name)
             burst(k, n);
 }
 
+static void share_line(void)
+{
+    MPI_Aint n_bytes;
+    int unit;
+    MPI_Win_allocate_shared(rank == 0 ? 4096 : 0, 1, MPI_INFO_NULL, MPI_COMM_WORLD, &line, &line_window);
+    MPI_Win_shared_query(line_window, 0, &n_bytes, &unit, &line);
+    if (rank == 0)
+        *line = 0;
+    MPI_Barrier(MPI_COMM_WORLD);
+}
+
 int main(int argc, char **argv)
 {
     void *base;
@@ -247,6 +281,7 @@ int main(int argc, char **argv)
     MPI_Comm_size(MPI_COMM_WORLD, &size);
     other = (rank ^ 1) % size;
     MPI_Win_allocate(4096, 1, MPI_INFO_NULL, MPI_COMM_WORLD, &base, &window);
+    share_line();
     MPI_Win_lock_all(0, window);
     if (strcmp(argv[1], "-n") == 0 && argc > 3)
         run_fixed(atol(argv[2]), argv[3]);
@@ -254,6 +289,7 @@ int main(int argc, char **argv)
         measure(argc, argv);
     MPI_Win_unlock_all(window);
     MPI_Win_free(&window);
+    MPI_Win_free(&line_window);
     MPI_Finalize();
     return 0;
 }
