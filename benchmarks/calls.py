@@ -246,7 +246,7 @@ def arguments(argv):
     parser.add_argument("--operations", default=",".join(OPERATIONS), help=f"of {', '.join(OPERATIONS)}")
     parser.add_argument("--cores", default="0,1", help="processors the job may use (default 0,1)")
     parser.add_argument("--raw", metavar="FILE", help="also write the times of all rounds, as JSON")
-    parser.add_argument("--first", action="store_true", help="let the jobs go before others (root only)")
+    parser.add_argument("--first", action="store_true", help="take the processors from all others (root)")
     args = parser.parse_args(argv)
     args.operations = args.operations.split(",")
     if unknown := set(args.operations) - set(OPERATIONS):

@@ -62,7 +62,7 @@ def main(argv=None):
     parser.add_argument("--mpirun", default="mpirun.openmpi,mpirun.mpich", help="launchers, one table each")
     names = [name for name in calls.OPERATIONS if name not in SKIP]
     parser.add_argument("--operations", default=",".join(names), help=f"of {', '.join(names)}")
-    parser.add_argument("--first", action="store_true", help="let the jobs go before others (root only)")
+    parser.add_argument("--first", action="store_true", help="take the processors from all others (root)")
     args = parser.parse_args(argv)
     for mpirun in args.mpirun.split(","):
         launcher = programs.Launcher.find(mpirun, "0,1", args.first)

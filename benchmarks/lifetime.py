@@ -83,7 +83,7 @@ def main(argv=None):
     parser.add_argument("--rounds", type=int, default=9, help="runs of each way (default 9)")
     parser.add_argument("--calls", default="10000,1000000,10000000", help="calls of each rank")
     parser.add_argument("--cores", default="0,1", help="processors the job may use (default 0,1)")
-    parser.add_argument("--first", action="store_true", help="let the jobs go before others (root only)")
+    parser.add_argument("--first", action="store_true", help="take the processors from all others (root)")
     args = parser.parse_args(argv)
     for mpirun in args.mpirun.split(","):
         launcher = programs.Launcher.find(mpirun, args.cores, args.first)

@@ -86,7 +86,7 @@ def arguments(argv):
     parser.add_argument("--seconds", type=float, default=20.0, help="time of a bare run (default 20)")
     parser.add_argument("--mpirun", default="mpirun.openmpi", help="launcher (default mpirun.openmpi)")
     parser.add_argument("--cores", default="0,1", help="processors the job may use (default 0,1)")
-    parser.add_argument("--first", action="store_true", help="let the jobs go before others (root only)")
+    parser.add_argument("--first", action="store_true", help="take the processors from all others (root)")
     return parser.parse_args(argv)
 
 
