@@ -1,0 +1,125 @@
+"""Fetches the sources of the two suites into a cache folder, checks them, and unpacks what is needed."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import subprocess
+import sys
+import tarfile
+import urllib.error
+import urllib.request
+from dataclasses import dataclass
+from importlib import metadata
+from pathlib import Path
+
+TIME_LIMIT_S = 120
+
+
+class Unreachable(Exception):
+    """A source cannot be fetched here."""
+
+
+@dataclass(frozen=True)
+class Source:
+    """One archive: where it may be found, its checksum, and the folder that it unpacks to."""
+
+    file: str
+    urls: tuple[str, ...]
+    sha256: str
+    folder: str
+    part: str
+
+
+# Debian's source package 4.0.2-3; the snapshot stays when Debian moves on.
+MPICH = Source(
+    file="mpich_4.0.2.orig.tar.xz",
+    urls=(
+        "http://deb.debian.org/debian/pool/main/m/mpich/mpich_4.0.2.orig.tar.xz",
+        "http://snapshot.debian.org/archive/debian/20230601T000000Z/pool/main/m/mpich/mpich_4.0.2.orig.tar.xz",
+    ),
+    sha256="b27039f964afeb6b8a3e009c56b441cbe368c26d6d6476ad3bb7190996875860",
+    folder="mpich-4.0.2",
+    part="test/mpi/",
+)
+
+
+def default_cache() -> Path:
+    """The user's cache folder for the suites."""
+    base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return Path(base) / "mpicoloc-suites"
+
+
+def mpich(cache: Path) -> Path:
+    """The folder test/mpi of MPICH's sources.
+
+    Raises
+    ------
+    Unreachable
+        If the archive is not in the cache and no server gives it.
+    """
+    archive = cache / MPICH.file
+    if not archive.exists():
+        _download(MPICH, archive)
+    folder = cache / MPICH.folder / MPICH.part
+    if not (folder / "configure").exists():
+        _unpack(archive, cache, f"{MPICH.folder}/{MPICH.part}")
+    return folder
+
+
+def mpi4py(cache: Path) -> Path:
+    """The folder test of the sources of the mpi4py that is installed here.
+
+    Raises
+    ------
+    Unreachable
+        If the archive is not in the cache and pip cannot fetch it.
+    """
+    version = metadata.version("mpi4py")
+    archive = cache / f"mpi4py-{version}.tar.gz"
+    cache.mkdir(parents=True, exist_ok=True)
+    if not archive.exists():
+        words = ["download", "--quiet", "--no-deps", "--no-binary", ":all:", "--dest", str(cache)]
+        done = subprocess.run(
+            [sys.executable, "-m", "pip", *words, f"mpi4py=={version}"],
+            capture_output=True,
+            text=True,
+            timeout=2 * TIME_LIMIT_S,
+            check=False,
+        )
+        if not archive.exists():
+            raise Unreachable(
+                f"pip cannot fetch the sources of mpi4py {version}: {done.stderr.strip()[-300:]}"
+            )
+    folder = cache / f"mpi4py-{version}" / "test"
+    if not (folder / "main.py").exists():
+        _unpack(archive, cache, f"mpi4py-{version}/test/")
+    return folder
+
+
+def _download(source: Source, archive: Path) -> None:
+    archive.parent.mkdir(parents=True, exist_ok=True)
+    problems = []
+    for url in source.urls:
+        try:
+            with urllib.request.urlopen(url, timeout=TIME_LIMIT_S) as answer:
+                data = answer.read()
+        except (urllib.error.URLError, OSError) as error:
+            problems.append(f"{url}: {error}")
+            continue
+        found = hashlib.sha256(data).hexdigest()
+        if found != source.sha256:
+            problems.append(f"{url}: sha256 {found}, not {source.sha256}")
+            continue
+        partial = archive.with_suffix(f".{os.getpid()}")
+        partial.write_bytes(data)
+        partial.replace(archive)
+        return
+    raise Unreachable("; ".join(problems))
+
+
+def _unpack(archive: Path, cache: Path, prefix: str) -> None:
+    """Unpack what begins with `prefix`, with the times of the archive: make must not think it outdated."""
+    with tarfile.open(archive) as tar:
+        wanted = [member for member in tar if member.name.startswith(prefix)]
+        tar.extractall(cache, members=wanted, filter="data")
