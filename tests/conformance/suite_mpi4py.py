@@ -12,6 +12,7 @@ from suite_jobs import Comparison, Outcome, compare, execute
 from suite_shims import Launch
 
 HERE = Path(__file__).resolve().parent
+SHORT = ("test_p2p_obj", "test_p2p_buf", "test_cco_obj", "test_cco_buf", "test_attributes")
 CORE = ("test_p2p_", "test_cco_", "test_comm", "test_rma", "test_win", "test_attributes", "test_request")
 
 
@@ -39,7 +40,9 @@ class Suite:
     def modules(self, part: str, only: str | None) -> list[str]:
         """Names of the test modules."""
         found = sorted(path.stem for path in self.tests.glob("test_*.py"))
-        if part == "core":
+        if part == "short":
+            found = [name for name in found if name in SHORT]
+        elif part == "core":
             found = [name for name in found if name.startswith(CORE)]
         return [name for name in found if not only or only in name]
 

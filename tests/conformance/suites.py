@@ -72,12 +72,15 @@ def say(text: str) -> None:
 
 def run_mpich(args: argparse.Namespace, launch: suite_shims.Launch) -> list[Row]:
     """Rows of the folders asked for, one after the other."""
-    suite = suite_mpich.Suite(args.mpi, args.cache, say)
+    default = suite_mpich.SHORT if args.part == "short" else suite_mpich.DIRS
+    folders = args.dirs or list(default)
+    fortran = bool(suite_mpich.LANGUAGE_DIRS.intersection(folders))
+    suite = suite_mpich.Suite(args.mpi, args.cache, fortran, say)
     suite.configure()
-    rows = []
-    for folder in args.dirs or suite_mpich.DIRS:
+    rows: list[Row] = []
+    for folder in folders:
         row = Row("mpich", args.mpi, mode_name(args), folder)
-        tests = [test for test in suite.tests(folder) if args.part == "all" or test.is_core()]
+        tests = [test for test in suite.tests(folder) if test.is_in(args.part)]
         tests = [test for test in tests if not args.only or args.only in test.name]
         for inner in dict.fromkeys(test.folder for test in tests):
             wanted = {test.program for test in tests if test.folder == inner}
@@ -149,10 +152,10 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("suite", choices=("mpich", "mpi4py"))
     parser.add_argument("--mpi", choices=("openmpi", "mpich", "wheel"), default="openmpi")
-    parser.add_argument("--part", choices=("core", "all"), default="core", help="core: few ranks, short")
+    parser.add_argument("--part", choices=("short", "core", "all"), default="core")
     parser.add_argument("--dirs", type=_words, help="folders of MPICH's suite, by commas")
     parser.add_argument("--ranks", type=_numbers, default=[1, 2, 3])
-    parser.add_argument("--only", help="tests (mpi4py: modules) with this in their name")
+    parser.add_argument("--only", help="only tests (mpi4py: modules) with this in their name")
     parser.add_argument("--mode", choices=suite_shims.MODES, default="preload", help="swap: with coordinator")
     parser.add_argument(
         "--product", action="store_true", help="the installed library, with keeper and profile"
@@ -171,24 +174,38 @@ def _numbers(text: str) -> list[int]:
     return [int(word) for word in text.split(",")]
 
 
-def run(argv: Sequence[str] | None = None) -> tuple[int, list[Row]]:
-    """Exit code and rows."""
+def run(argv: Sequence[str] | None = None) -> list[Row] | None:
+    """The rows, printed as they come; None where the MPI is not installed.
+
+    Raises
+    ------
+    suite_fetch.Unreachable
+        If the suite's sources cannot be fetched.
+    """
     args = parse(argv)
     args.cache = args.cache.resolve()
     suite_shims.quiet_environment()
     launch = suite_shims.prepare(args.mpi, args.mode, args.product, args.cache)
     if launch is None:
         say(f"no {args.mpi} with C and Fortran compilers here")
-        return 4, []
+        return None
     try:
-        rows = (run_mpich if args.suite == "mpich" else run_mpi4py)(args, launch)
-    except suite_fetch.Unreachable as error:
-        say(f"the suite cannot be fetched: {error}")
-        return 4, []
+        return (run_mpich if args.suite == "mpich" else run_mpi4py)(args, launch)
     finally:
         suite_shims.remove(launch)
-    return int(any(row.names("differs", "once") for row in rows)), rows
+
+
+def main() -> int:
+    """Exit code."""
+    try:
+        rows = run()
+    except suite_fetch.Unreachable as error:
+        say(f"the suite cannot be fetched: {error}")
+        return 4
+    if rows is None:
+        return 4
+    return int(any(row.names("differs", "once") for row in rows))
 
 
 if __name__ == "__main__":
-    sys.exit(run()[0])
+    sys.exit(main())

@@ -1,0 +1,115 @@
+"""A short part of the suites of MPICH and of mpi4py: with the shim all comes out as without it."""
+
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+
+import suite_fetch
+import suite_jobs
+import suite_mpich
+import suites
+from suite_jobs import Outcome
+
+GOOD, BAD = Outcome("exit 0", True, (" No Errors",)), Outcome("exit 1", False, ("Found 1 errors",))
+slow = pytest.mark.timeout(900)
+
+
+def rows_of(request, *words):
+    """Rows of a run; where there is no network the test is skipped, but not in CI."""
+    cache = request.config.cache.mkdir("mpicoloc-suites")
+    try:
+        rows = suites.run([*words, "--part", "short", "--cache", str(cache), "--limit", "120"])
+    except suite_fetch.Unreachable as error:
+        if os.environ.get("CI"):
+            raise
+        pytest.skip(f"the suite cannot be fetched here: {error}")
+    if rows is None:
+        pytest.skip(f"this MPI is not installed: {' '.join(words)}")
+    return rows
+
+
+def check(rows):
+    """Nothing differs, most tests mean something here, and the shim was in all of them."""
+    tests = [made for row in rows for made in row.comparisons]
+    assert [made.as_dict() for made in tests if made.kind in ("differs", "once")] == []
+    assert sum(made.bare[0].passed for made in tests) > 0.8 * len(tests)
+    assert sum(row.n_seen for row in rows) == len(tests)
+
+
+@slow
+@pytest.mark.parametrize("mpi", ["openmpi", "mpich"])
+def test_mpich_suite(request, mpi):
+    rows = rows_of(request, "mpich", "--mpi", mpi)
+    assert {row.part for row in rows} == set(suite_mpich.SHORT)
+    assert all(row.comparisons for row in rows)
+    check(rows)
+
+
+@slow
+def test_mpi4py_suite(request):
+    pytest.importorskip("mpi4py")
+    check(rows_of(request, "mpi4py", "--mpi", "wheel", "--ranks", "2"))
+
+
+@pytest.mark.parametrize(
+    ("bare", "shim", "kind", "n_runs"),
+    [
+        ([GOOD], [GOOD], "identical", 1),
+        ([BAD], [BAD], "identical", 1),
+        ([GOOD] * 6, [BAD] * 6, "differs", 6),
+        ([GOOD] * 6, [BAD, GOOD, GOOD, BAD, GOOD, GOOD], "differs", 6),
+        ([GOOD] * 6, [BAD, GOOD, GOOD, GOOD, GOOD, GOOD], "once", 6),
+        ([GOOD, BAD, GOOD], [BAD, GOOD, BAD], "noisy", 3),
+        ([GOOD] * 6, [Outcome("exit 0", True, ("other",))] * 6, "differs", 6),
+    ],
+)
+def test_what_counts_as_a_difference(bare, shim, kind, n_runs):
+    made = suite_jobs.compare("a test", iter(bare).__next__, iter(shim).__next__)
+    assert made.kind == kind
+    assert len(made.bare) == len(made.shim) == n_runs
+
+
+def test_test_lists():
+    text = """
+    # comment
+    sendrecv1 2 arg=-seed=200 arg=-n timeLimit=600 # more
+    scancel 2 xfail=ticket1
+    only_mpich 2 mpix=TRUE
+    flood 8 env=MPIR_CVAR_X=1,2
+    fatal 1 resultTest=TestErrFatal
+    """
+    tests = suite_mpich.parse_list(text, "pt2pt")
+    assert [test.name for test in tests] == [
+        "pt2pt/sendrecv1 2 -seed=200 -n",
+        "pt2pt/flood 8 MPIR_CVAR_X=1,2",
+        "pt2pt/fatal 1",
+    ]
+    assert [test.is_in("core") for test in tests] == [False, False, True]
+    assert all(test.is_in("all") for test in tests)
+
+
+def test_verdicts_are_those_of_the_suite():
+    assert suite_mpich.has_passed("exit 0", " No Errors\n", "")
+    assert not suite_mpich.has_passed("exit 0", "Found 2 errors\n No Errors\n", "")
+    assert not suite_mpich.has_passed("exit 1", " No Errors\n", "")
+    assert suite_mpich.has_passed("exit 1", "aborted\n", "TestErrFatal")
+    assert not suite_mpich.has_passed("timeout", "aborted\n", "TestErrFatal")
+
+
+def test_a_job_beyond_its_limit_is_ended_with_all_its_processes(tmp_path):
+    script = "sh -c 'trap \"\" TERM; echo $$ >pid; sleep 300; sleep 300' & wait"
+    status, _ = suite_jobs.execute(["sh", "-c", script], tmp_path, limit_s=1)
+    assert status == "timeout"
+    stat = Path(f"/proc/{(tmp_path / 'pid').read_text().strip()}/stat")
+    assert not stat.exists() or stat.read_text().rpartition(")")[2].split()[0] == "Z"
+
+
+def test_what_varies_from_run_to_run_is_no_difference():
+    one = suite_jobs.normal_lines("rank 1: pid 12345 at 0x7f00aa, 1.25 s\n[0] done\n")
+    other = suite_jobs.normal_lines("[0] done\nrank 1: pid 6789 at 0x7fbb, 3.5 s\n")
+    assert one == other
+    assert suite_jobs.normal_lines("got 3") != suite_jobs.normal_lines("got 4")
