@@ -147,9 +147,13 @@ class Suite:
                 *(("MPIFC", "mpif90"), ("MPIEXEC", "mpirun")),
             )
         }
-        # Old programs call one name with buffers of several types.
+        # Unoptimized because that compiles in a fraction of the time; and old programs call one name with
+        # buffers of several types.
         settings = [*(f"{name}={path}" for name, path in found.items()), "CC=gcc"]
-        settings += [f"{name}=-fallow-argument-mismatch" for name in ("FFLAGS", "FCFLAGS")]
+        settings += [
+            "CFLAGS=-O0",
+            *(f"{name}=-O0 -fallow-argument-mismatch" for name in ("FFLAGS", "FCFLAGS")),
+        ]
         # Open MPI hides, but has, what MPI-3 removed; the suite's own library calls some of it.
         settings += ["CPPFLAGS=-DOMPI_OMIT_MPI1_COMPAT_DECLS=0"]
         words = ["--enable-threads=multiple", "--disable-dependency-tracking"]
