@@ -19,6 +19,8 @@ _VARYING = (
     (re.compile(r"\d+\.\d+(e[-+]?\d+)?"), "NUMBER"),
     (re.compile(r"\d{4,}"), "NUMBER"),
 )
+# Frames of the stack that Open MPI prints on a crash: ours are among them.
+_FRAME = re.compile(r"^\[[^\]]*:\d+\] \[ ?\d+\] ")
 N_ROUNDS = (1, 3, 6)
 
 
@@ -59,6 +61,8 @@ def normal_lines(text: str) -> tuple[str, ...]:
     """Lines of an output in one order, without what varies from run to run."""
     lines = []
     for line in text.splitlines():
+        if _FRAME.match(line):
+            continue
         for pattern, word in _VARYING:
             line = pattern.sub(word, line)
         if line.strip():

@@ -31,7 +31,6 @@ SHORT = {
     "group": "groupnullincl gtranks",
     "topo": "cartzero topotest",
     "init": "exitst1 exitst2 initstat",
-    "spawn": "spawn1",
 }
 _NO_ERRORS = re.compile(r"^\s*No [Ee]rrors\s*$", re.M)
 _EXPECTED = re.compile(r"^\s*(No [Ee]rrors|Test Passed|.*FORTRAN STOP.*)?\s*$")
