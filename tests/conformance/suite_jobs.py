@@ -89,19 +89,25 @@ def execute(
             start_new_session=True,
         )
         try:
-            code = child.wait(limit_s)
-            status = f"exit {code}" if code >= 0 else f"signal {-code}"
-        except subprocess.TimeoutExpired:
-            status = "timeout"
-            child.terminate()
-            try:
-                child.wait(2)
-            except subprocess.TimeoutExpired:
-                pass
-        _kill_session(child.pid)
-        child.wait()
+            status = _wait(child, limit_s)
+        finally:
+            _kill_session(child.pid)
+            child.wait()
         output.seek(0)
         return status, output.read()
+
+
+def _wait(child: subprocess.Popen[str], limit_s: float) -> str:
+    try:
+        code = child.wait(limit_s)
+    except subprocess.TimeoutExpired:
+        child.terminate()
+        try:
+            child.wait(2)
+        except subprocess.TimeoutExpired:
+            pass
+        return "timeout"
+    return f"exit {code}" if code >= 0 else f"signal {-code}"
 
 
 def _kill_session(session: int) -> None:
