@@ -97,7 +97,7 @@ def execute(
         return status, output.read()
 
 
-def _wait(child: subprocess.Popen[str], limit_s: float) -> str:
+def _wait(child: subprocess.Popen[bytes], limit_s: float) -> str:
     try:
         code = child.wait(limit_s)
     except subprocess.TimeoutExpired:
