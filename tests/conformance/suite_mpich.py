@@ -22,7 +22,7 @@ LANGUAGE_DIRS = {"f77", "f90", "f08", "cxx"}
 # A few of every kind, which build without the suite's larger library and run on two ranks.
 SHORT = {
     "pt2pt": "anyall bottom bsend1 cancelanysrc greq1 isendself mprobe rqstatus sendrecv2 waitany_null",
-    "coll": "alltoallw_zeros iallred nonblocking3 op_commutative ring_neighbor_alltoall",
+    "coll": "alltoallw_zeros iallred op_commutative ring_neighbor_alltoall",
     "comm": "comm_idup comm_info2 dup probe_intercomm",
     "attr": "attrend2 attrt baseattrcomm fkeyvalcomm",
     "errhan": "adderr commcall predef_eh",
