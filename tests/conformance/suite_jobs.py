@@ -19,8 +19,8 @@ _VARYING = (
     (re.compile(r"\d+\.\d+(e[-+]?\d+)?"), "NUMBER"),
     (re.compile(r"\d{4,}"), "NUMBER"),
 )
-# Frames of the stack that Open MPI prints on a crash: ours are among them.
-_FRAME = re.compile(r"^\[[^\]]*:\d+\] \[ ?\d+\] ")
+# Frames of the stack that Open MPI and gfortran print on a crash: ours are among them.
+_FRAME = re.compile(r"^(\[[^\]]*:\d+\] \[ ?\d+\] |#\d+ +0x|\s+at \S+:\d+$)")
 N_ROUNDS = (1, 3, 6)
 
 

@@ -112,4 +112,6 @@ def test_what_varies_from_run_to_run_is_no_difference():
     one = suite_jobs.normal_lines("rank 1: pid 12345 at 0x7f00aa, 1.25 s\n[0] done\n")
     other = suite_jobs.normal_lines("[0] done\nrank 1: pid 6789 at 0x7fbb, 3.5 s\n")
     assert one == other
+    crash = "[vm:77] [ 0] /lib/libc.so.6(+0x3c050)[0x7f]\n#5  0x7fa857575b8c in ???\n\tat ./signal/x.c:0\n"
+    assert suite_jobs.normal_lines(crash + "killed") == suite_jobs.normal_lines("killed")
     assert suite_jobs.normal_lines("got 3") != suite_jobs.normal_lines("got 4")
