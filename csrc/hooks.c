@@ -49,7 +49,8 @@ static int claim(int i_lane)
     head->paused_ns = mc_thread_paused_ns;
     head->i_window = __atomic_load_n(&mc_the_segment->sampling.n_windows, __ATOMIC_ACQUIRE);
     mc_self.random = (uint32_t)head->t_leave | 1;
-    mc_self.until_sample = SAMPLE_EVERY;
+    mc_self.saved_credit = SAMPLE_EVERY;
+    mc_self.credit = mc_self.outer ? 0 : SAMPLE_EVERY;
     mc_self.interval = SAMPLE_EVERY + 1;
     return 1;
 }
@@ -77,6 +78,9 @@ int mc_enter_timed(mc_frame *frame, uint32_t call, void *site, const char *stack
        exception is gone, and the next call's frame lies above. */
     if (self->outer && stack < self->outer)
         return 0;
+    if (!self->outer)
+        self->saved_credit = self->credit;
+    self->credit = 0;
     self->outer = stack;
     frame->is_recorded = 0;
     frame->weight = 1;
@@ -98,13 +102,13 @@ int mc_enter_timed(mc_frame *frame, uint32_t call, void *site, const char *stack
 static mc_site_row *find_site(mc_thread *self, uint32_t call, void *site)
 {
     mc_site_hit *hit = &self->hits[mc_hit_index(site)];
-    if (__builtin_expect(hit->site == site && hit->call == call, 1))
+    if (__builtin_expect(hit->site == site && (hit->call & ~(uint32_t)MC_COUNTABLE) == call, 1))
         return hit->row;
-    *hit = (mc_site_hit){site, &self->tables.sites[mc_site_find(mc_the_segment, &self->tables, call, site)], call, 0};
+    *hit = (mc_site_hit){site, &self->tables.sites[mc_site_find(mc_the_segment, &self->tables, call, site)], call};
     return hit->row;
 }
 
-static uint32_t next_interval(mc_thread *self)
+static uint32_t next_credit(mc_thread *self)
 {
     self->random ^= self->random << 13;
     self->random ^= self->random >> 17;
@@ -122,14 +126,14 @@ int mc_enter_sampled(mc_frame *frame, uint32_t call, void *site, const char *sta
     mc_site_row *row = find_site(self, call, site);
     if (mc_the_segment->n_events_max || row->n_timed < N_ALWAYS_TIMED)
         return 1;
-    self->hits[mc_hit_index(site)].is_countable = 1;
-    if (self->until_sample <= 0) {
+    self->hits[mc_hit_index(site)].call = call | MC_COUNTABLE;
+    if (self->saved_credit == 0) {
         frame->weight = self->interval;
-        self->until_sample = (int32_t)next_interval(self);
-        self->interval = (uint32_t)self->until_sample + 1;
+        self->saved_credit = next_credit(self);
+        self->interval = self->saved_credit + 1;
         return 1;
     }
-    self->until_sample--;
+    self->saved_credit--;
     row->n++;
     frame->row = row;
     frame->weight = 0;
@@ -232,6 +236,7 @@ void mc_leave(mc_frame *frame, uint64_t sent_bytes, uint64_t recv_bytes)
 {
     mc_thread *self = &mc_self;
     self->outer = NULL;
+    self->credit = self->saved_credit;
     if (!frame->is_recorded)
         return;
     uint64_t t_leave = mc_clock_read(&self->clock), time_ns = t_leave - frame->t_enter;
@@ -260,6 +265,7 @@ void mc_leave_done(mc_frame *frame, uint64_t sent_bytes, uint64_t recv_bytes)
         return;
     }
     self->outer = NULL;
+    self->credit = self->saved_credit;
     frame->row->sent_bytes += sent_bytes;
     frame->row->recv_bytes += recv_bytes;
     frame->paused_ns = mc_thread_paused_ns;

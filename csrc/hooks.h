@@ -19,16 +19,16 @@ typedef struct mc_frame {
 typedef struct mc_site_hit {
     void *site;
     mc_site_row *row;
-    uint32_t call;
-    uint32_t is_countable; /* a call of it may be counted without being timed */
+    uint32_t call; /* with MC_COUNTABLE where a call of it may be counted without being timed */
 } mc_site_hit;
 
-enum { MC_N_HITS = 64 };
+enum { MC_N_HITS = 64, MC_COUNTABLE = 1 << 30 };
 
 typedef struct mc_thread {
-    const char *outer;    /* stack frame of the outermost MPI call that this thread is in */
-    int32_t until_sample; /* calls of sampled functions to be counted before one is timed */
-    uint32_t interval;    /* calls that one stands for, itself included */
+    const char *outer;     /* stack frame of the outermost MPI call that this thread is in */
+    uint32_t credit;       /* calls of sampled functions to be counted before one is timed; 0 inside an MPI call */
+    uint32_t saved_credit; /* the same while inside one */
+    uint32_t interval;     /* calls that the timed one stands for, itself included */
     uint32_t random;
     int32_t is_ended; /* its lane is given back */
     mc_tables tables;
@@ -72,16 +72,27 @@ static inline unsigned mc_hit_index(const void *site)
     return (unsigned)(((uint64_t)(uintptr_t)site * 0x9e3779b97f4a7c15ULL) >> 58);
 }
 
+/* Count a call that only looks up something and calls nothing back; 0: it must be recorded in full. */
+static inline __attribute__((always_inline)) int mc_count(uint32_t call, void *site)
+{
+    mc_thread *self = &mc_self;
+    const mc_site_hit *hit = &self->hits[mc_hit_index(site)];
+    if (__builtin_expect(self->credit == 0 || hit->site != site || hit->call != (call | MC_COUNTABLE), 0))
+        return 0;
+    self->credit--;
+    hit->row->n++;
+    return 1;
+}
+
 static inline __attribute__((always_inline)) int mc_enter_light(mc_frame *frame, uint32_t call, void *site)
 {
     mc_thread *self = &mc_self;
     const mc_site_hit *hit = &self->hits[mc_hit_index(site)];
-    int is_usual = (hit->site == site) & (hit->call == call) & (hit->is_countable != 0) & (self->outer == NULL) &
-                   (self->until_sample > 0) & mc_recording;
-    if (__builtin_expect(!is_usual, 0))
+    if (__builtin_expect(self->credit == 0 || hit->site != site || hit->call != (call | MC_COUNTABLE), 0))
         return mc_enter_sampled(frame, call, site, __builtin_frame_address(0));
     self->outer = __builtin_frame_address(0);
-    self->until_sample--;
+    self->saved_credit = self->credit - 1;
+    self->credit = 0;
     hit->row->n++;
     frame->row = hit->row;
     frame->weight = 0;
@@ -96,6 +107,7 @@ static inline void mc_leave_light(mc_frame *frame, uint64_t sent_bytes, uint64_t
         return;
     }
     mc_self.outer = NULL;
+    mc_self.credit = mc_self.saved_credit;
     frame->row->sent_bytes += sent_bytes;
     frame->row->recv_bytes += recv_bytes;
 }

@@ -96,6 +96,9 @@ class Timing:
     is_light: bool = False
     flag: str = ""
 
+    is_local: bool = False
+    """It only looks up something: it may be counted without a frame on the stack."""
+
     @property
     def enter(self) -> str:
         """The hook at the call's begin."""
@@ -137,7 +140,8 @@ class Calls:
         base = p.name.removeprefix("MPI_").removesuffix("_c")
         if base in self.light_flags:
             return Timing(True, p.params[self.light_flags[base]].name)
-        return Timing(self.light.match(base) is not None)
+        row, is_light = self.row(p.name), self.light.match(base) is not None
+        return Timing(is_light, is_local=is_light and row in (Row(), Row(world="real")))
 
     def kind(self, name: str) -> str:
         """What a call is, for people: "send", "collective", ...; "other" where the table names nothing."""
@@ -332,24 +336,48 @@ def emit_c(prototypes: Sequence[Prototype], calls: Calls) -> str:
 
 def _emit_wrapper(p: Prototype, row: Row, timing: Timing) -> str:
     real = f"mc_real.p_{p.name}({p.arguments})"
-    lines = [f"MC_EXPORT int {p.name}({p.decl})", "{"]
+    lines = _emit_head(p, row, timing, real)
     lines += [f"    if (!MC_HAVE({p.name}))", "        return mc_missing();"]
     comm = next((q.name for q in p.params if q.is_comm), "")
     if comm and needs_given(row):
         lines += [f"    MPI_Comm mc_given = {comm};"]
-    if row.world != "real":
-        lines += [f"    {q.name} = mc_world({q.name});" for q in p.params if q.is_comm]
-    lines += ["    mc_frame mc_f;"]
-    lines += [
-        f"    if (!{timing.enter}(&mc_f, MC_CALL_{p.name}, __builtin_return_address(0)))",
-        f"        return {real};",
-    ]
+    lines += _swap_worlds(p, row)
+    lines += ["    mc_frame mc_f;", f"    if (!{timing.enter}(&mc_f, MC_CALL_{p.name}, mc_site))"]
+    lines += [f"        return {real};"]
     if row.status >= 0:
         status = p.params[row.status].name
         lines += ["    MPI_Status mc_status;", f"    if ({status} == MPI_STATUS_IGNORE)"]
         lines += [f"        {status} = &mc_status;"]
     lines += _emit_body(p, row, real, comm, timing)
     return "\n".join([*lines, "}", ""])
+
+
+def _swap_worlds(p: Prototype, row: Row) -> list[str]:
+    if row.world == "real":
+        return []
+    return [f"    {q.name} = mc_world({q.name});" for q in p.params if q.is_comm]
+
+
+def _emit_head(p: Prototype, row: Row, timing: Timing, real: str) -> list[str]:
+    """The wrapper up to its general part; that of a local call is a function of its own, to save a frame."""
+    site = "__builtin_return_address(0)"
+    if not timing.is_local:
+        return [f"MC_EXPORT int {p.name}({p.decl})", "{", f"    void *mc_site = {site};"]
+    general = f"general_{p.name}"
+    decl = f"void *mc_site, {p.decl}" if p.params else "void *mc_site"
+    arguments = ", ".join([site, *(q.name for q in p.params)])
+    return [
+        f"static __attribute__((noinline)) int {general}({decl});",
+        f"MC_EXPORT int {p.name}({p.decl})",
+        "{",
+        *_swap_worlds(p, row),
+        f"    if (mc_count(MC_CALL_{p.name}, {site}))",
+        f"        return {real};",
+        f"    return {general}({arguments});",
+        "}",
+        f"static int {general}({decl})",
+        "{",
+    ]
 
 
 def _emit_body(p: Prototype, row: Row, real: str, comm: str, timing: Timing) -> list[str]:

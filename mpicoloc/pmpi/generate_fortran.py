@@ -101,6 +101,9 @@ def _emit(p: Prototype, symbol: str, profiling: str, calls: Calls) -> str:
     real = f"{pointer}({', '.join(names + ['mc_ierror'] * has_ierror + lengths)});"
     lines += [*_emit_world(row, params), "    mc_frame mc_f;"]
     timing = calls.timing(p)
+    if timing.is_local:
+        lines += [f"    if (mc_count(MC_CALL_{p.name}, __builtin_return_address(0))) {{"]
+        lines += [f"        {real}", "        return;", "    }"]
     lines += [f"    if (!{timing.enter}(&mc_f, MC_CALL_{p.name}, __builtin_return_address(0))) {{"]
     lines += [f"        {real}", "        return;", "    }"]
     lines += _emit_body(row, params, real, has_ierror, is_persistent(p.name), timing)
