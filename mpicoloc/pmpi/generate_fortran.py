@@ -37,12 +37,14 @@ def emit_fortran(prototypes: Sequence[Prototype], calls: Calls, abi: str) -> str
     parts = [_HEAD]
     for p in prototypes:
         base = p.name.removeprefix("MPI_")
-        if base.endswith("_c") or p.name.startswith("MPI_Session_call"):
+        if p.name.startswith("MPI_Session_call"):
             continue
-        f08 = f"mpi_{base.lower()}_f08_"
+        f08 = f"mpi_{base.removesuffix('_c').lower()}_f08_" + "large_" * base.endswith("_c")
         if abi == "mpich":
             # MPICH's f08 functions with buffers have other names (_f08ts_) and call C
-            parts += [_emit(p, f08, f"pmpir_{base.lower()}_f08_", calls)] if not _moves_data(p, calls) else []
+            parts += [_emit(p, f08, f"pmpir_{f08[4:]}", calls)] if not _moves_data(p, calls) else []
+            continue
+        if base.endswith("_c"):
             continue
         symbols = [f"mpi_{base.lower()}_", f08]
         symbols += [f"mpi_{alias}_" for alias in calls.fortran_aliases.get(base, ())]

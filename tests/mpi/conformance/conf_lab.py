@@ -1,0 +1,118 @@
+"""The suite put together: its programs, and what is wrong with what the shim recorded of a run."""
+
+import re
+from collections import Counter
+
+import conf_programs
+import conf_runs
+import conf_spec
+
+# What the shim does not do yet: mistakes that match, and why. In C on two ranks of MPICH each must match.
+NOT_YET = {
+    r"received messages": "messages received are not booked by source",
+    r"(written|read) bytes": "files are not looked at",
+    r"received bytes": "nonblocking receives count as posted, and edges of a grid as neighbours",
+    r"^line_.*: sent bytes": "edges of a grid count as neighbours",
+    r"^(fence|post_|lock|requests|\w*window).*: sent messages": "one-sided has no peers",
+}
+# The same in particular cases.
+NOT_YET_THERE = {
+    r"^inter_reduce_scatter,.*: sent bytes": "counts the ranks of the other side",
+}
+SITES_OF_A_PART = 500
+_libraries, _programs, _cases = {}, {}, []
+
+
+def library(family):
+    """What the MPI of this family has."""
+    if family.folder not in _libraries:
+        _libraries[family.folder] = conf_programs.library(family)
+    return _libraries[family.folder]
+
+
+def all_cases():
+    """Every case; the large-count forms are those of the newest MPI that may be here."""
+    if not _cases:
+        _cases.extend(conf_spec.read_cases())
+    return _cases
+
+
+def program(family, language):
+    """The program of a language with its cases, compiled once."""
+    key = family.folder, language
+    if key not in _programs:
+        lib = library(family)
+        cases = lib.cases(all_cases(), language)
+        _programs[key] = conf_programs.build(lib, language, cases, family.folder / "conformance"), cases
+    return _programs[key]
+
+
+def parts(cases, mpi, language, size):
+    """The cases of a run, in parts that the shim's table of call sites holds with room to spare."""
+    found, n_sites = [[]], 0
+    for case in cases:
+        if size not in case.ranks or not case.is_for(mpi, language, size):
+            continue
+        if n_sites + case.n_sites > SITES_OF_A_PART:
+            found.append([])
+            n_sites = 0
+        n_sites += case.n_sites + 1
+        found[-1].append(case)
+    return found
+
+
+def expected_peers(messages):
+    """Rows of the message table for {peer: [bytes, ...]}."""
+    rows = Counter()
+    for peer, sizes in messages.items():
+        for n_bytes in sizes:
+            rows[peer, n_bytes.bit_length(), "n"] += 1
+            rows[peer, n_bytes.bit_length(), "bytes"] += n_bytes
+    return +rows
+
+
+def mistakes(seen, truth):
+    """What differs between what was recorded of a case and what is true of it, as text."""
+    calls = Counter(truth.calls) + Counter(Barrier=1)
+    checks = {
+        "calls": (seen.calls, calls),
+        "sent bytes": (seen.sent_bytes, truth.sent_bytes),
+        "received bytes": (seen.recv_bytes, truth.recv_bytes),
+        "sent messages": (+seen.peers, expected_peers(truth.sent)),
+        "received messages": (+seen.received, expected_peers(truth.received)),
+        "written bytes": (seen.counters["written_bytes"], truth.written_bytes),
+        "read bytes": (seen.counters["read_bytes"], truth.read_bytes),
+    }
+    return [
+        f"{what}: {_unlike(found, right)}" for what, (found, right) in checks.items() if found != right
+    ]
+
+
+def _unlike(found, right):
+    if not isinstance(found, Counter):
+        return f"{found} recorded, {right} true"
+    keys = sorted({key for key in {**found, **right} if found[key] != right[key]}, key=str)
+    return ", ".join(f"{key} {found[key]} recorded, {right[key]} true" for key in keys)
+
+
+def check_run(folder, names, cases, size):
+    """Everything wrong in the marks of a run, as lines of text."""
+    wrong = []
+    for rank in range(size):
+        marks = conf_runs.read_marks(folder / f"{rank}.marks", names)
+        seen = {each.name: each for each in conf_runs.by_case(marks)}
+        for case in cases:
+            if case.name not in seen:
+                wrong.append(f"{case.name}, rank {rank}: not run")
+                continue
+            truth = conf_spec.truth(case, rank, size, seen[case.name].tries)
+            wrong += [f"{case.name}, rank {rank}: {text}" for text in mistakes(seen[case.name], truth)]
+    return wrong
+
+
+def sort_out(wrong, is_strict):
+    """Mistakes that nothing excuses, and excuses that nothing needs any more."""
+    excuses = {**NOT_YET, **NOT_YET_THERE}
+    left = [text for text in wrong if not any(re.search(pattern, text) for pattern in excuses)]
+    idle = [pattern for pattern in NOT_YET if not any(re.search(pattern, text) for text in wrong)]
+    return left, idle if is_strict else []

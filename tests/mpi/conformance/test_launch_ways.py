@@ -1,0 +1,80 @@
+"""Whichever way a job is started, each case is recorded exactly, and the profile holds what was recorded."""
+
+import os
+import sys
+from collections import Counter
+
+import conf_lab
+import conf_runs
+import pytest
+import shimlab
+
+from mpicoloc import paths
+from mpicoloc.store import hdf5
+
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
+ALL = os.environ.get("MPI_CONFORMANCE") == "all"
+RUNS = [("c", 2), ("use_mpi_f08", 3)] + [("mpif_h", 1), ("use_mpi", 4)] * ALL
+
+
+def command(way, family, n_ranks, program):
+    """The command line of a job, to which the environment adds the options."""
+    if way == "run":
+        oversubscribe = ["--mpirun-arg=--oversubscribe"] if family.name == "openmpi" else []
+        run = ["-m", "mpicoloc", "run", "-n", n_ranks, "--mpirun", family.mpirun[0], *oversubscribe]
+        return [sys.executable, *run, program]
+    if way == "wrap":
+        return [*family.mpirun, "-n", n_ranks + 1, sys.executable, "-m", "mpicoloc.wrap", program]
+    shim = paths.find_shim(family.name)
+    return [*family.mpirun, "-n", n_ranks, "env", f"LD_PRELOAD={shim}", program]
+
+
+def plain(case):
+    """Whether a case is of the forms that are run here; test_cases.py has all."""
+    return not case.name.endswith(("_c", "_nonblocking", "_persistent"))
+
+
+def profile_of(tables):
+    """Calls, bytes and messages of each rank in a profile, as `conf_runs.Seen`."""
+    found = {}
+    for row in tables["call_sites"]:
+        seen = found.setdefault(int(row["rank"]), conf_runs.Seen("profile", 0))
+        seen.calls[row["call"].decode().removeprefix("MPI_")] += int(row["n"])
+        seen.sent_bytes += int(row["sent_bytes"])
+        seen.recv_bytes += int(row["recv_bytes"])
+    for row in tables["peers"]:
+        conf_runs.add_peer(found[int(row["src"])].peers, int(row["dst"]), row)
+    return found
+
+
+@pytest.mark.parametrize("way", ["preload", "wrap", "run"])
+@pytest.mark.parametrize("mpi", ["openmpi", "mpich"])
+@pytest.mark.parametrize(("language", "size"), RUNS)
+def test_profile(make_mpi, shm_dir, tmp_path, way, mpi, language, size):
+    family = make_mpi(mpi)
+    shim = paths.find_shim(family.name)
+    if shim is None:
+        pytest.skip(f"no shim for {mpi} is installed")
+    program, cases = conf_lab.program(family, language)
+    cases = [case for case in cases if plain(case)]
+    part = conf_lab.parts(cases, conf_lab.library(family).mpi, language, size)[0]
+    out = tmp_path / "profile.h5"
+    env = {
+        "CONF_CASES": ",".join(case.name for case in part),
+        "CONF_MARKS": str(tmp_path),
+        "CONF_FILE": str(tmp_path / "file"),
+        "MPICOLOC_OUT": str(out),
+        "MPICOLOC_PYTHON": sys.executable,
+    }
+    done = shimlab.run(command(way, family, size, program), **env)
+    assert (done.code, done.stderr) == (0, "")
+    names = conf_runs.call_names(shim)
+    wrong, _ = conf_lab.sort_out(conf_lab.check_run(tmp_path, names, part, size), False)
+    assert not wrong, "\n".join(wrong)
+    found = profile_of(hdf5.read(out).tables)
+    assert sorted(found) == list(range(size))
+    for rank, seen in found.items():
+        last = conf_runs.read_marks(tmp_path / f"{rank}.marks", names)[-1]
+        assert seen.calls - Counter(Init=1) == last.calls + Counter(Finalize=1) - Counter(Init=1)
+        assert (seen.sent_bytes, seen.recv_bytes) == (last.sent_bytes, last.recv_bytes)
+        assert seen.peers == last.peers
