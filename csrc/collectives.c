@@ -6,31 +6,27 @@ enum role { ROLE_ROOT_AND_LEAF, ROLE_ROOT, ROLE_LEAF, ROLE_NONE };
 
 static int is_inter(MPI_Comm comm)
 {
-    int flag = 0;
-    if (MC_HAVE(MPI_Comm_test_inter))
-        MC_REAL(MPI_Comm_test_inter)(comm, &flag);
-    return flag;
+    const mc_ranks *ranks = mc_ranks_of_comm(comm);
+    return ranks != NULL && ranks->is_inter;
 }
 
 static int own_rank(MPI_Comm comm)
 {
-    int rank = -1;
-    if (MC_HAVE(MPI_Comm_rank))
-        MC_REAL(MPI_Comm_rank)(comm, &rank);
-    return rank;
+    const mc_ranks *ranks = mc_ranks_of_comm(comm);
+    return ranks != NULL ? ranks->own_rank : 0;
 }
 
 /* Ranks on the other side: all of an intracommunicator, the remote group of an intercommunicator. */
 static int n_others(MPI_Comm comm)
 {
-    int n = 0;
-    if (is_inter(comm)) {
-        if (MC_HAVE(MPI_Comm_remote_size))
-            MC_REAL(MPI_Comm_remote_size)(comm, &n);
-    } else if (MC_HAVE(MPI_Comm_size)) {
-        MC_REAL(MPI_Comm_size)(comm, &n);
-    }
-    return n;
+    const mc_ranks *ranks = mc_ranks_of_comm(comm);
+    return ranks != NULL ? ranks->n_ranks : 0;
+}
+
+static int n_local(MPI_Comm comm)
+{
+    const mc_ranks *ranks = mc_ranks_of_comm(comm);
+    return ranks != NULL ? ranks->n_local : 0;
 }
 
 static enum role role_of(int root, MPI_Comm comm)
@@ -177,12 +173,16 @@ void mc_volume_allreduce(mc_volume *v, long long count, MPI_Datatype type)
     v->sent_bytes = v->recv_bytes = mc_bytes(count, type);
 }
 
+/* The first rank's result is undefined. */
+void mc_volume_exscan(mc_volume *v, long long count, MPI_Datatype type, MPI_Comm comm)
+{
+    v->sent_bytes = mc_bytes(count, type);
+    v->recv_bytes = own_rank(comm) == 0 ? 0 : v->sent_bytes;
+}
+
 void mc_volume_reduce_scatter(mc_volume *v, const void *counts, int wide, MPI_Datatype type, MPI_Comm comm)
 {
-    int n = 0;
-    if (MC_HAVE(MPI_Comm_size))
-        MC_REAL(MPI_Comm_size)(comm, &n);
-    v->sent_bytes = mc_bytes(sum(counts, wide, n), type);
+    v->sent_bytes = mc_bytes(sum(counts, wide, n_local(comm)), type);
     v->recv_bytes = mc_bytes(count_at(counts, wide, own_rank(comm)), type);
 }
 
@@ -192,67 +192,67 @@ void mc_volume_reduce_scatter_block(mc_volume *v, long long count, MPI_Datatype 
     v->sent_bytes = v->recv_bytes * (uint64_t)n_others(comm);
 }
 
-/* Neighbours to receive from and to send to. */
-static void degrees(MPI_Comm comm, int *n_in, int *n_out)
+/* Neighbours of a list that are there: at the open edge of a grid the buffers keep a place that nothing moves to. */
+static uint64_t n_present(const int *neighbours, int n)
 {
-    int kind = MPI_UNDEFINED;
-    int weighted = 0;
-    *n_in = *n_out = 0;
-    if (MC_HAVE(MPI_Topo_test))
-        MC_REAL(MPI_Topo_test)(comm, &kind);
-    if (kind == MPI_CART && MC_HAVE(MPI_Cartdim_get)) {
-        MC_REAL(MPI_Cartdim_get)(comm, n_in);
-        *n_in *= 2;
-        *n_out = *n_in;
-    } else if (kind == MPI_GRAPH && MC_HAVE(MPI_Graph_neighbors_count)) {
-        MC_REAL(MPI_Graph_neighbors_count)(comm, own_rank(comm), n_in);
-        *n_out = *n_in;
-    } else if (kind == MPI_DIST_GRAPH && MC_HAVE(MPI_Dist_graph_neighbors_count)) {
-        MC_REAL(MPI_Dist_graph_neighbors_count)(comm, n_in, n_out, &weighted);
-    }
+    uint64_t n_there = 0;
+    for (int i = 0; i < n; i++)
+        n_there += neighbours[i] != MPI_PROC_NULL;
+    return n_there;
+}
+
+static long long sum_present(const void *counts, int wide, const int *neighbours, int n)
+{
+    long long total = 0;
+    for (int i = 0; i < n; i++)
+        total += neighbours[i] != MPI_PROC_NULL ? count_at(counts, wide, i) : 0;
+    return total;
+}
+
+static uint64_t sum_present_typed(const void *counts, int wide, mc_handles types, const int *neighbours, int n)
+{
+    uint64_t total = 0;
+    for (int i = 0; i < n; i++)
+        total += neighbours[i] != MPI_PROC_NULL ? mc_bytes(count_at(counts, wide, i), mc_type_at(types, i)) : 0;
+    return total;
 }
 
 void mc_volume_neighbor_allgather(mc_volume *v, long long scount, MPI_Datatype stype, long long rcount,
                                   MPI_Datatype rtype, MPI_Comm comm)
 {
-    int n_in, n_out;
-    degrees(comm, &n_in, &n_out);
-    v->sent_bytes = n_out > 0 ? mc_bytes(scount, stype) : 0;
-    v->recv_bytes = mc_bytes(rcount, rtype) * (uint64_t)n_in;
+    const mc_neighbours *near = mc_neighbours_of(comm);
+    v->sent_bytes = n_present(near->out, near->n_out) > 0 ? mc_bytes(scount, stype) : 0;
+    v->recv_bytes = mc_bytes(rcount, rtype) * n_present(near->in, near->n_in);
 }
 
 void mc_volume_neighbor_alltoall(mc_volume *v, long long scount, MPI_Datatype stype, long long rcount,
                                  MPI_Datatype rtype, MPI_Comm comm)
 {
-    int n_in, n_out;
-    degrees(comm, &n_in, &n_out);
-    v->sent_bytes = mc_bytes(scount, stype) * (uint64_t)n_out;
-    v->recv_bytes = mc_bytes(rcount, rtype) * (uint64_t)n_in;
+    const mc_neighbours *near = mc_neighbours_of(comm);
+    v->sent_bytes = mc_bytes(scount, stype) * n_present(near->out, near->n_out);
+    v->recv_bytes = mc_bytes(rcount, rtype) * n_present(near->in, near->n_in);
 }
 
 void mc_volume_neighbor_allgatherv(mc_volume *v, long long scount, MPI_Datatype stype, const void *rcounts, int wide,
                                    MPI_Datatype rtype, MPI_Comm comm)
 {
-    int n_in, n_out;
-    degrees(comm, &n_in, &n_out);
-    v->sent_bytes = n_out > 0 ? mc_bytes(scount, stype) : 0;
-    v->recv_bytes = mc_bytes(sum(rcounts, wide, n_in), rtype);
+    const mc_neighbours *near = mc_neighbours_of(comm);
+    v->sent_bytes = n_present(near->out, near->n_out) > 0 ? mc_bytes(scount, stype) : 0;
+    v->recv_bytes = mc_bytes(sum_present(rcounts, wide, near->in, near->n_in), rtype);
 }
 
 void mc_volume_neighbor_alltoallv(mc_volume *v, const void *scounts, int wide, MPI_Datatype stype, const void *rcounts,
                                   MPI_Datatype rtype, MPI_Comm comm)
 {
-    int n_in, n_out;
-    degrees(comm, &n_in, &n_out);
-    v->sent_bytes = mc_bytes(sum(scounts, wide, n_out), stype);
-    v->recv_bytes = mc_bytes(sum(rcounts, wide, n_in), rtype);
+    const mc_neighbours *near = mc_neighbours_of(comm);
+    v->sent_bytes = mc_bytes(sum_present(scounts, wide, near->out, near->n_out), stype);
+    v->recv_bytes = mc_bytes(sum_present(rcounts, wide, near->in, near->n_in), rtype);
 }
 
 void mc_volume_neighbor_alltoallw(mc_volume *v, const void *scounts, int wide, mc_handles stypes, const void *rcounts,
                                   mc_handles rtypes, MPI_Comm comm)
 {
-    int n_in, n_out;
-    degrees(comm, &n_in, &n_out);
-    v->sent_bytes = sum_typed(scounts, wide, stypes, n_out);
-    v->recv_bytes = sum_typed(rcounts, wide, rtypes, n_in);
+    const mc_neighbours *near = mc_neighbours_of(comm);
+    v->sent_bytes = sum_present_typed(scounts, wide, stypes, near->out, near->n_out);
+    v->recv_bytes = sum_present_typed(rcounts, wide, rtypes, near->in, near->n_in);
 }

@@ -15,8 +15,6 @@ int mc_f_resolve(void *slot, const char *profiling_name, const char *name)
     return 1;
 }
 
-#ifdef OPEN_MPI
-
 /* Named constants of Fortran are variables whose addresses count; the program may hold copies, which come first. */
 static const void *constant(const void **cache, const char *name)
 {
@@ -27,6 +25,14 @@ static const void *constant(const void **cache, const char *name)
     return *cache;
 }
 
+#ifdef OPEN_MPI
+int mc_f_is_ignored(const void *status)
+{
+    static const void *one, *all;
+    return status == constant(&one, "mpi_fortran_status_ignore_") ||
+           status == constant(&all, "mpi_fortran_statuses_ignore_");
+}
+
 int mc_f_is_in_place(const void *buffer)
 {
     static const void *cache;
@@ -35,13 +41,15 @@ int mc_f_is_in_place(const void *buffer)
 
 void *mc_f_own_status(void *status, MPI_Fint *own)
 {
-    static const void *cache;
-    return status == constant(&cache, "mpi_fortran_status_ignore_") ? own : status;
+    return mc_f_is_ignored(status) ? own : status;
 }
 
+/* Where an INTEGER is an int both languages have one layout; the program's array may be aligned for INTEGERs only. */
 const MPI_Status *mc_f_status(MPI_Status *out, const void *status)
 {
-    if (MC_HAVE(MPI_Status_f2c))
+    if (sizeof(MPI_Fint) == sizeof(int))
+        memcpy(out, status, sizeof *out);
+    else if (MC_HAVE(MPI_Status_f2c))
         MC_REAL(MPI_Status_f2c)(status, out);
     return out;
 }
@@ -70,6 +78,16 @@ MPI_Op mc_f_op(const void *op)
 {
     return MC_HAVE(MPI_Op_f2c) ? MC_REAL(MPI_Op_f2c)(*(const MPI_Fint *)op) : mc_known.sum;
 }
+
+MPI_Win mc_f_win(const void *win)
+{
+    return MC_HAVE(MPI_Win_f2c) ? MC_REAL(MPI_Win_f2c)(*(const MPI_Fint *)win) : NULL;
+}
+
+MPI_Message mc_f_message(const void *message)
+{
+    return MC_HAVE(MPI_Message_f2c) ? MC_REAL(MPI_Message_f2c)(*(const MPI_Fint *)message) : NULL;
+}
 #else /* MPICH's handles are the same integers in both languages */
 MPI_Datatype mc_f_type(const void *type)
 {
@@ -89,5 +107,28 @@ MPI_Fint mc_f_of_comm(MPI_Comm comm)
 MPI_Request mc_f_request(const void *request)
 {
     return *(const MPI_Request *)request;
+}
+
+MPI_Win mc_f_win(const void *win)
+{
+    return *(const MPI_Win *)win;
+}
+
+MPI_Message mc_f_message(const void *message)
+{
+    return *(const MPI_Message *)message;
+}
+
+int mc_f_is_ignored(const void *status)
+{
+    static const void *one, *all;
+    return status == constant(&one, "MPIR_F08_MPI_STATUS_IGNORE_OBJ") ||
+           status == constant(&all, "MPIR_F08_MPI_STATUSES_IGNORE_OBJ");
+}
+
+const MPI_Status *mc_f_status(MPI_Status *out, const void *status)
+{
+    memcpy(out, status, sizeof *out);
+    return out;
 }
 #endif

@@ -27,7 +27,12 @@ MPI_Comm mc_f_comm(const void *comm);
 MPI_Fint mc_f_of_comm(MPI_Comm comm);
 MPI_Request mc_f_request(const void *request);
 MPI_Op mc_f_op(const void *op);
+MPI_Win mc_f_win(const void *win);
+MPI_Message mc_f_message(const void *message);
 int mc_f_is_in_place(const void *buffer);
+
+/* Whether the program passed MPI_STATUS_IGNORE or MPI_STATUSES_IGNORE. */
+int mc_f_is_ignored(const void *status);
 
 /* A status that can be read afterwards: `own` where the program passed MPI_STATUS_IGNORE. */
 void *mc_f_own_status(void *status, MPI_Fint *own);

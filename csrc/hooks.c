@@ -273,14 +273,3 @@ void mc_leave_done(mc_frame *frame, uint64_t sent_bytes, uint64_t recv_bytes)
     record_cycle(&self->tables, frame, frame->t_enter, (uint32_t)(frame->row - self->tables.sites),
                  sent_bytes + recv_bytes);
 }
-
-void mc_message(mc_frame *frame, int peer, uint64_t bytes)
-{
-    frame->peer = peer;
-    if (!frame->is_recorded)
-        return;
-    mc_tables *tables = &mc_self.tables;
-    mc_peer_row *row = &tables->peers[mc_peer_find(tables, peer, bytes)];
-    row->n++;
-    row->bytes += bytes;
-}

@@ -11,7 +11,7 @@ typedef struct mc_frame {
     mc_site_row *row; /* of a call that is only counted */
     uint32_t call;
     uint32_t weight; /* calls that this one's time stands for; 0: only counted */
-    int32_t peer;    /* of the message it sent, -1 none or unknown */
+    int32_t peer;    /* at the other end of its message, -1 none or unknown */
     int32_t is_recorded;
 } mc_frame;
 
@@ -114,6 +114,15 @@ static inline void mc_leave_light(mc_frame *frame, uint64_t sent_bytes, uint64_t
 
 /* The call of `frame` sends one message to `peer` (world rank of the application, -1 unknown). Before mc_leave. */
 void mc_message(mc_frame *frame, int peer, uint64_t bytes);
+
+/* The call of `frame` ended the receive of one message from `peer`. Before mc_leave. */
+void mc_received(mc_frame *frame, int peer, uint64_t bytes);
+
+/* Of the bytes that the call of `frame` moves, these came from files and went to files. Before mc_leave. */
+void mc_file_access(mc_frame *frame, uint64_t read_bytes, uint64_t written_bytes);
+
+/* What the call of `frame` began could not be remembered: it counts as what was asked for. */
+void mc_request_overflow(mc_frame *frame);
 
 /* Give the calling thread a lane; 0: there is none. */
 int mc_lane_claim(void);

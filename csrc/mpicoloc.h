@@ -91,13 +91,17 @@ enum { MC_PHASE_CORUN = 0, MC_PHASE_SOLO = 1, MC_PHASE_ALONE = 2 };
     X(sampled_ns, "ns", "the estimated part of it, of calls that were only counted") \
     X(comp_ns, "ns", "time outside them, pauses excluded, since MPI_Init") \
     X(sent_bytes, "bytes", "bytes given to sends and collectives") \
-    X(recv_bytes, "bytes", "bytes taken from receives (as posted) and collectives") \
-    X(n_sent, "1", "point-to-point messages sent") \
+    X(recv_bytes, "bytes", "bytes taken from receives (as they came) and collectives") \
+    X(read_bytes, "bytes", "bytes read from files by MPI-IO") \
+    X(written_bytes, "bytes", "bytes written to files by MPI-IO") \
+    X(n_sent, "1", "messages sent: point-to-point and one-sided") \
+    X(n_recv, "1", "messages received: point-to-point and one-sided") \
     X(n_pauses, "1", "pauses of a thread of this rank by the gate") \
     X(paused_ns, "ns", "time the rank's first thread stood still in the gate") \
     X(n_site_overflow, "1", "calls counted in the call-site overflow row") \
     X(n_cycle_overflow, "1", "cycles counted in the cycle overflow row") \
     X(n_peer_overflow, "1", "messages counted in the message overflow row") \
+    X(n_request_overflow, "1", "requests that found no room and count as posted or not at all") \
     X(n_pending_overflow, "1", "cycles inside a shutter that found no room and void it") \
     X(n_lane_overflow, "1", "calls by threads that found no lane, not recorded") \
     X(n_events, "1", "events offered to the trace ring") \
@@ -122,13 +126,15 @@ typedef struct mc_site_row {
     uint64_t max_ns;  /* of the timed ones */
 } mc_site_row;
 
-/* Messages sent to one peer in one size class (class c > 0: 2^(c-1) <= bytes < 2^c; class 0: empty). */
+/* Messages sent to and received from one peer in one size class (class c > 0: 2^(c-1) <= bytes < 2^c; class 0: empty). */
 typedef struct mc_peer_row {
     uint64_t key;
     int32_t peer; /* rank in the application's world, -1 unknown */
     uint32_t size_class;
-    uint64_t n;
+    uint64_t n; /* sent */
     uint64_t bytes;
+    uint64_t n_recv;
+    uint64_t recv_bytes;
 } mc_peer_row;
 
 /* What was seen of one kind of cycle in one phase and group. A cycle is a computation burst together with the

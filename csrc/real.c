@@ -75,6 +75,7 @@ static void learn_constants(void)
     mc_known.group_null = find_data("ompi_mpi_group_null");
     mc_known.sum = find_data("ompi_mpi_op_sum");
     mc_known.no_op = find_data("ompi_mpi_op_no_op");
+    mc_known.message_no_proc = find_data("ompi_message_no_proc");
     mc_known.world = find_data("ompi_mpi_comm_world");
 }
 
@@ -93,6 +94,7 @@ static void learn_constants(void)
     mc_known.group_null = MPI_GROUP_NULL;
     mc_known.sum = MPI_SUM;
     mc_known.no_op = MPI_NO_OP;
+    mc_known.message_no_proc = MPI_MESSAGE_NO_PROC;
     mc_known.world = MPI_COMM_WORLD;
 }
 

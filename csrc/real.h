@@ -11,6 +11,7 @@ typedef struct mc_constants {
     MPI_Datatype type_null, type_byte, type_int, type_char;
     MPI_Group group_null;
     MPI_Op sum, no_op;
+    MPI_Message message_no_proc;
 } mc_constants;
 
 extern mc_constants mc_known;

@@ -178,18 +178,23 @@ void mc_tables_add_up(mc_tables *tables)
 {
     mc_counters *counters = &tables->head->counters;
     uint64_t gap_ns = tables->head->gap_ns;
-    counters->n_calls = counters->mpi_ns = counters->sent_bytes = counters->recv_bytes = counters->n_sent = 0;
+    counters->n_calls = counters->mpi_ns = counters->sent_bytes = counters->recv_bytes = 0;
+    counters->n_sent = counters->n_recv = 0;
     for (uint32_t i = 0; i < tables->n_sites; i++) {
         counters->n_calls += tables->sites[i].n;
         counters->mpi_ns += tables->sites[i].time_ns;
         counters->sent_bytes += tables->sites[i].sent_bytes;
         counters->recv_bytes += tables->sites[i].recv_bytes;
     }
-    for (uint32_t i = 0; i < tables->n_peers; i++)
+    counters->sent_bytes -= counters->written_bytes; /* a site's bytes are those of files as well */
+    counters->recv_bytes -= counters->read_bytes;
+    for (uint32_t i = 0; i < tables->n_peers; i++) {
         counters->n_sent += tables->peers[i].n;
+        counters->n_recv += tables->peers[i].n_recv;
+    }
     counters->comp_ns = gap_ns > counters->sampled_ns ? gap_ns - counters->sampled_ns : 0;
     counters->n_site_overflow = tables->sites[0].n;
-    counters->n_peer_overflow = tables->peers[0].n;
+    counters->n_peer_overflow = tables->peers[0].n + tables->peers[0].n_recv;
     counters->n_cycle_overflow = n_cycles_of(&tables->cycles[0]);
 }
 

@@ -1,11 +1,11 @@
 #include "volume.h"
 
-#include <pthread.h>
 #include <string.h>
 
 #ifdef MC_HAS_FORTRAN
 #include "fortran.h"
 #endif
+#include "status.h"
 #include "world.h"
 
 /* Programs use few types in a row, and asking the library costs more than this. A freed type may come back under
@@ -22,15 +22,26 @@ void mc_type_gone(void)
     __atomic_add_fetch(&type_generation, 1, __ATOMIC_RELAXED);
 }
 
+/* A type may be larger than an int can tell. */
+static MPI_Count size_of(MPI_Datatype type)
+{
+    MPI_Count size_bytes = 0;
+    int small = 0;
+    if (MC_HAVE(MPI_Type_size_x))
+        return MC_REAL(MPI_Type_size_x)(type, &size_bytes) == MPI_SUCCESS ? size_bytes : -1;
+    if (MC_HAVE(MPI_Type_size) && MC_REAL(MPI_Type_size)(type, &small) == MPI_SUCCESS)
+        return small;
+    return -1;
+}
+
 uint64_t mc_bytes(long long count, MPI_Datatype type)
 {
     uint64_t generation = __atomic_load_n(&type_generation, __ATOMIC_RELAXED);
     if (count <= 0)
         return 0;
     if (last_type.generation != generation || last_type.type != type) {
-        int size_bytes = 0;
-        if (type == mc_known.type_null || !MC_HAVE(MPI_Type_size) ||
-            MC_REAL(MPI_Type_size)(type, &size_bytes) != MPI_SUCCESS || size_bytes < 0)
+        MPI_Count size_bytes = type == mc_known.type_null ? -1 : size_of(type);
+        if (size_bytes < 0)
             return 0;
         last_type.type = type;
         last_type.size_bytes = (uint64_t)size_bytes;
@@ -39,10 +50,21 @@ uint64_t mc_bytes(long long count, MPI_Datatype type)
     return (uint64_t)count * last_type.size_bytes;
 }
 
-void mc_record_message(mc_frame *frame, const mc_volume *v)
+void mc_record_moved(mc_frame *frame, mc_volume *v)
 {
     if (v->is_message)
         mc_message(frame, v->peer, v->message_bytes);
+    if (v->read_bytes | v->written_bytes) {
+        mc_file_access(frame, v->read_bytes, v->written_bytes);
+        v->sent_bytes += v->written_bytes;
+        v->recv_bytes += v->read_bytes;
+    }
+}
+
+void mc_volume_received(mc_volume *v, const mc_ranks *ranks, int source, uint64_t bytes)
+{
+    v->recv_bytes += bytes;
+    mc_received(v->frame, mc_world_rank(ranks, source), bytes);
 }
 
 void mc_volume_send(mc_volume *v, long long count, MPI_Datatype type, int dest, MPI_Comm comm)
@@ -51,7 +73,7 @@ void mc_volume_send(mc_volume *v, long long count, MPI_Datatype type, int dest, 
         return;
     v->sent_bytes = v->message_bytes = mc_bytes(count, type);
     v->is_message = 1;
-    v->peer = mc_peer(comm, dest);
+    v->peer = mc_world_rank(mc_ranks_of_comm(comm), dest);
 }
 
 void mc_volume_psend(mc_volume *v, long long n_parts, long long count, MPI_Datatype type, int dest, MPI_Comm comm)
@@ -59,146 +81,98 @@ void mc_volume_psend(mc_volume *v, long long n_parts, long long count, MPI_Datat
     mc_volume_send(v, n_parts * count, type, dest, comm);
 }
 
-void mc_volume_precv(mc_volume *v, long long n_parts, long long count, MPI_Datatype type, int source)
+void mc_volume_irecv(mc_volume *v, long long count, MPI_Datatype type, int source, MPI_Comm comm)
 {
-    mc_volume_posted(v, n_parts * count, type, source);
-}
-
-void mc_volume_posted(mc_volume *v, long long count, MPI_Datatype type, int source)
-{
-    if (source != MPI_PROC_NULL)
-        v->recv_bytes = mc_bytes(count, type);
-}
-
-void mc_volume_received(mc_volume *v, long long count, MPI_Datatype type, int source, const MPI_Status *status)
-{
-    int n_bytes = MPI_UNDEFINED;
     if (source == MPI_PROC_NULL)
         return;
-    if (MC_HAVE(MPI_Get_count))
-        MC_REAL(MPI_Get_count)(status, mc_known.type_byte, &n_bytes);
-    v->recv_bytes = n_bytes >= 0 ? (uint64_t)n_bytes : mc_bytes(count, type);
+    v->pending_kind = MC_OP_RECV;
+    v->pending_bytes = mc_bytes(count, type);
+    v->pending_ranks = mc_ranks_of_comm(comm);
 }
 
-void mc_volume_sendrecv(mc_volume *v, long long scount, MPI_Datatype stype, int dest, MPI_Comm comm, long long rcount,
-                        MPI_Datatype rtype, int source, const MPI_Status *status)
+void mc_volume_precv(mc_volume *v, long long n_parts, long long count, MPI_Datatype type, int source, MPI_Comm comm)
 {
-    mc_volume_received(v, rcount, rtype, source, status);
+    mc_volume_irecv(v, n_parts * count, type, source, comm);
+    if (v->pending_kind == MC_OP_NONE)
+        return;
+    v->pending_kind = MC_OP_PARTITIONED_RECV;
+    v->pending_peer = mc_world_rank(v->pending_ranks, source);
+}
+
+void mc_volume_recv(mc_volume *v, int source, MPI_Comm comm, const MPI_Status *status)
+{
+    if (source != MPI_PROC_NULL)
+        mc_volume_received(v, mc_ranks_of_comm(comm), status->MPI_SOURCE, mc_status_bytes(status));
+}
+
+void mc_volume_sendrecv(mc_volume *v, long long scount, MPI_Datatype stype, int dest, MPI_Comm comm, int source,
+                        const MPI_Status *status)
+{
+    mc_volume_recv(v, source, comm, status);
     mc_volume_send(v, scount, stype, dest, comm);
 }
 
 void mc_volume_isendrecv(mc_volume *v, long long scount, MPI_Datatype stype, int dest, MPI_Comm comm, long long rcount,
                          MPI_Datatype rtype, int source)
 {
-    mc_volume_posted(v, rcount, rtype, source);
+    mc_volume_irecv(v, rcount, rtype, source, comm);
     mc_volume_send(v, scount, stype, dest, comm);
 }
 
-void mc_volume_put(mc_volume *v, long long count, MPI_Datatype type, int target)
-{
-    if (target != MPI_PROC_NULL)
-        v->sent_bytes = mc_bytes(count, type);
-}
-
-void mc_volume_get_accumulate(mc_volume *v, long long scount, MPI_Datatype stype, long long rcount, MPI_Datatype rtype,
-                              int target, MPI_Op op)
+void mc_volume_put(mc_volume *v, long long count, MPI_Datatype type, int target, MPI_Win win)
 {
     if (target == MPI_PROC_NULL)
         return;
-    v->recv_bytes = mc_bytes(rcount, rtype);
-    if (op != mc_known.no_op)
-        v->sent_bytes = mc_bytes(scount, stype);
+    v->sent_bytes = v->message_bytes = mc_bytes(count, type);
+    v->is_message = 1;
+    v->peer = mc_world_rank(mc_ranks_of_win(win), target);
 }
 
-void mc_volume_fetch(mc_volume *v, MPI_Datatype type, int target, MPI_Op op)
-{
-    mc_volume_get_accumulate(v, 1, type, 1, type, target, op);
-}
-
-void mc_volume_swap(mc_volume *v, MPI_Datatype type, int target)
+void mc_volume_get(mc_volume *v, long long count, MPI_Datatype type, int target, MPI_Win win)
 {
     if (target != MPI_PROC_NULL)
-        v->sent_bytes = v->recv_bytes = mc_bytes(1, type);
+        mc_volume_received(v, mc_ranks_of_win(win), target, mc_bytes(count, type));
 }
 
-/* ---- persistent requests: what each moves when started, by handle ---- */
-
-enum { N_PERSISTENT = 4096 };
-
-static struct {
-    MPI_Request request;
-    int used;
-    mc_volume volume;
-} persistent[N_PERSISTENT];
-static int n_persistent;
-static pthread_mutex_t persistent_lock = PTHREAD_MUTEX_INITIALIZER;
-
-static unsigned hash_request(MPI_Request request)
+void mc_volume_get_accumulate(mc_volume *v, long long scount, MPI_Datatype stype, long long rcount, MPI_Datatype rtype,
+                              int target, MPI_Op op, MPI_Win win)
 {
-    uint64_t bits = 0;
-    memcpy(&bits, &request, sizeof request);
-    return (unsigned)((bits * 0x9e3779b97f4a7c15u) >> 40) % N_PERSISTENT;
+    mc_volume_get(v, rcount, rtype, target, win);
+    if (op != mc_known.no_op)
+        mc_volume_put(v, scount, stype, target, win);
 }
 
-/* Index of the request's row, or of the row where it would go. The table is never filled above 3/4. */
-static unsigned find_persistent(MPI_Request request)
+void mc_volume_fetch(mc_volume *v, MPI_Datatype type, int target, MPI_Op op, MPI_Win win)
 {
-    unsigned i = hash_request(request);
-    while (persistent[i].used && persistent[i].request != request)
-        i = (i + 1) % N_PERSISTENT;
-    return i;
+    mc_volume_get_accumulate(v, 1, type, 1, type, target, op, win);
 }
 
-void mc_persistent_keep(MPI_Request request, const mc_volume *v)
+void mc_volume_swap(mc_volume *v, MPI_Datatype type, int target, MPI_Win win)
 {
-    pthread_mutex_lock(&persistent_lock);
-    unsigned i = find_persistent(request);
-    if (persistent[i].used || n_persistent < N_PERSISTENT / 4 * 3) {
-        n_persistent += !persistent[i].used;
-        persistent[i].request = request;
-        persistent[i].used = 1;
-        persistent[i].volume = *v;
-    }
-    pthread_mutex_unlock(&persistent_lock);
+    mc_volume_get(v, 1, type, target, win);
+    mc_volume_put(v, 1, type, target, win);
 }
 
-void mc_persistent_drop(MPI_Request request)
+void mc_volume_file_read(mc_volume *v, const MPI_Status *status)
 {
-    pthread_mutex_lock(&persistent_lock);
-    unsigned i = find_persistent(request);
-    if (persistent[i].used) {
-        persistent[i].used = 0;
-        n_persistent--;
-        /* rows behind the hole move up, so that every search still ends at a free row */
-        for (unsigned j = (i + 1) % N_PERSISTENT; persistent[j].used; j = (j + 1) % N_PERSISTENT) {
-            persistent[j].used = 0;
-            unsigned k = find_persistent(persistent[j].request);
-            if (k != j)
-                persistent[k] = persistent[j];
-            persistent[k].used = 1;
-        }
-    }
-    pthread_mutex_unlock(&persistent_lock);
+    v->read_bytes = mc_status_bytes(status);
 }
 
-void mc_volume_start(mc_volume *v, MPI_Request request)
+void mc_volume_file_written(mc_volume *v, const MPI_Status *status)
 {
-    mc_volume kept = {0};
-    pthread_mutex_lock(&persistent_lock);
-    unsigned i = find_persistent(request);
-    if (persistent[i].used)
-        kept = persistent[i].volume;
-    pthread_mutex_unlock(&persistent_lock);
-    v->sent_bytes += kept.sent_bytes;
-    v->recv_bytes += kept.recv_bytes;
-    if (v->frame != NULL)
-        mc_record_message(v->frame, &kept);
+    v->written_bytes = mc_status_bytes(status);
 }
 
-void mc_volume_startall(mc_volume *v, long long n, mc_handles requests)
+void mc_volume_file_iread(mc_volume *v, long long count, MPI_Datatype type)
 {
-    for (int i = 0; i < n; i++)
-        mc_volume_start(v, mc_request_at(requests, i));
+    v->pending_kind = MC_OP_READ;
+    v->pending_bytes = mc_bytes(count, type);
+}
+
+void mc_volume_file_iwrite(mc_volume *v, long long count, MPI_Datatype type)
+{
+    v->pending_kind = MC_OP_WRITE;
+    v->pending_bytes = mc_bytes(count, type);
 }
 
 MPI_Datatype mc_type_at(mc_handles types, int i)

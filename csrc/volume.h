@@ -4,15 +4,33 @@
 #define MPICOLOC_VOLUME_H
 
 #include "hooks.h"
+#include "peers.h"
 #include "real.h"
+#include "requests.h"
 
 typedef struct mc_volume {
     uint64_t sent_bytes, recv_bytes;
-    uint64_t message_bytes; /* of the one message to `peer` */
+    uint64_t read_bytes, written_bytes; /* of files */
+    uint64_t message_bytes;             /* of the one message to `peer` */
     int is_message;
     int peer;
+    uint32_t pending_kind; /* what completes later (MC_OP_...): its size is not known before */
+    int pending_peer;
+    uint64_t pending_bytes; /* at most */
+    mc_ranks *pending_ranks;
     mc_frame *frame;
 } mc_volume;
+
+enum { /* kinds of mc_op */
+       MC_OP_NONE,
+       MC_OP_RECV,
+       MC_OP_PARTITIONED_RECV, /* always whole, from a peer that is known: no status is needed */
+       MC_OP_READ,
+       MC_OP_WRITE,
+       MC_OP_SEND,  /* persistent */
+       MC_OP_OTHER, /* persistent: collectives */
+       MC_OP_CANCELLED = 16,
+};
 
 /* An array argument, in C or in Fortran, where handles are integers. */
 typedef struct mc_handles {
@@ -22,28 +40,49 @@ typedef struct mc_handles {
 
 uint64_t mc_bytes(long long count, MPI_Datatype type);
 void mc_type_gone(void);
-void mc_record_message(mc_frame *frame, const mc_volume *volume);
+void mc_record_moved(mc_frame *frame, mc_volume *v);
+
+/* A receive of this call ended: bytes, from a rank of a communicator. */
+void mc_volume_received(mc_volume *v, const mc_ranks *ranks, int source, uint64_t bytes);
 
 /* Item i of an array argument as a C handle. */
 MPI_Datatype mc_type_at(mc_handles types, int i);
 MPI_Request mc_request_at(mc_handles requests, int i);
 
-/* Point to point. any: the peer is not known. */
+/* Point to point. What is received later is only noted, for mc_request_began or mc_persistent_keep. */
 void mc_volume_send(mc_volume *v, long long count, MPI_Datatype type, int dest, MPI_Comm comm);
 void mc_volume_psend(mc_volume *v, long long n_parts, long long count, MPI_Datatype type, int dest, MPI_Comm comm);
-void mc_volume_precv(mc_volume *v, long long n_parts, long long count, MPI_Datatype type, int source);
-void mc_volume_posted(mc_volume *v, long long count, MPI_Datatype type, int source);
-void mc_volume_received(mc_volume *v, long long count, MPI_Datatype type, int source, const MPI_Status *status);
-void mc_volume_sendrecv(mc_volume *v, long long scount, MPI_Datatype stype, int dest, MPI_Comm comm, long long rcount,
-                        MPI_Datatype rtype, int source, const MPI_Status *status);
+void mc_volume_precv(mc_volume *v, long long n_parts, long long count, MPI_Datatype type, int source, MPI_Comm comm);
+void mc_volume_irecv(mc_volume *v, long long count, MPI_Datatype type, int source, MPI_Comm comm);
+void mc_volume_recv(mc_volume *v, int source, MPI_Comm comm, const MPI_Status *status);
+void mc_volume_sendrecv(mc_volume *v, long long scount, MPI_Datatype stype, int dest, MPI_Comm comm, int source,
+                        const MPI_Status *status);
 void mc_volume_isendrecv(mc_volume *v, long long scount, MPI_Datatype stype, int dest, MPI_Comm comm, long long rcount,
                          MPI_Datatype rtype, int source);
 
-/* Persistent requests: remembered when made, counted when started. */
-void mc_persistent_keep(MPI_Request request, const mc_volume *v);
-void mc_persistent_drop(MPI_Request request);
+/* Matched probes: the message remembers where it came from. mc_message_taken before it is received. */
+void mc_volume_mprobe(mc_volume *v, MPI_Message message, MPI_Comm comm);
+void mc_volume_improbe(mc_volume *v, int found, MPI_Message message, MPI_Comm comm);
+void mc_message_taken(mc_volume *v, MPI_Message message);
+void mc_volume_done(mc_volume *v);
+void mc_volume_mrecv(mc_volume *v, const MPI_Status *status);
+void mc_volume_imrecv(mc_volume *v, long long count, MPI_Datatype type);
+
+/* Persistent requests: remembered when made, counted when started (sends, collectives) or completed (receives). */
+void mc_persistent_keep(MPI_Request request, mc_volume *v);
 void mc_volume_start(mc_volume *v, MPI_Request request);
 void mc_volume_startall(mc_volume *v, long long n, mc_handles requests);
+
+/* The call posted a receive or file access that `request` completes. */
+void mc_request_began(mc_volume *v, MPI_Request request);
+void mc_request_cancelled(MPI_Request request);
+void mc_request_freed(mc_volume *v, MPI_Request request);
+
+/* Files. */
+void mc_volume_file_read(mc_volume *v, const MPI_Status *status);
+void mc_volume_file_written(mc_volume *v, const MPI_Status *status);
+void mc_volume_file_iread(mc_volume *v, long long count, MPI_Datatype type);
+void mc_volume_file_iwrite(mc_volume *v, long long count, MPI_Datatype type);
 
 /* Collectives. in_place: this buffer is MPI_IN_PLACE. wide: the counts are MPI_Count, not int. */
 void mc_volume_bcast(mc_volume *v, long long count, MPI_Datatype type, int root, MPI_Comm comm);
@@ -67,6 +106,7 @@ void mc_volume_alltoallw(mc_volume *v, int in_place, const void *scounts, int wi
                          const void *rcounts, mc_handles rtypes, MPI_Comm comm);
 void mc_volume_reduce(mc_volume *v, int in_place, long long count, MPI_Datatype type, int root, MPI_Comm comm);
 void mc_volume_allreduce(mc_volume *v, long long count, MPI_Datatype type);
+void mc_volume_exscan(mc_volume *v, long long count, MPI_Datatype type, MPI_Comm comm);
 void mc_volume_reduce_scatter(mc_volume *v, const void *counts, int wide, MPI_Datatype type, MPI_Comm comm);
 void mc_volume_reduce_scatter_block(mc_volume *v, long long count, MPI_Datatype type, MPI_Comm comm);
 void mc_volume_neighbor_allgather(mc_volume *v, long long scount, MPI_Datatype stype, long long rcount,
@@ -80,11 +120,12 @@ void mc_volume_neighbor_alltoallv(mc_volume *v, const void *scounts, int wide, M
 void mc_volume_neighbor_alltoallw(mc_volume *v, const void *scounts, int wide, mc_handles stypes, const void *rcounts,
                                   mc_handles rtypes, MPI_Comm comm);
 
-/* One-sided. */
-void mc_volume_put(mc_volume *v, long long count, MPI_Datatype type, int target);
+/* One-sided: a message to the target, or from it, or both. */
+void mc_volume_put(mc_volume *v, long long count, MPI_Datatype type, int target, MPI_Win win);
+void mc_volume_get(mc_volume *v, long long count, MPI_Datatype type, int target, MPI_Win win);
 void mc_volume_get_accumulate(mc_volume *v, long long scount, MPI_Datatype stype, long long rcount, MPI_Datatype rtype,
-                              int target, MPI_Op op);
-void mc_volume_fetch(mc_volume *v, MPI_Datatype type, int target, MPI_Op op);
-void mc_volume_swap(mc_volume *v, MPI_Datatype type, int target);
+                              int target, MPI_Op op, MPI_Win win);
+void mc_volume_fetch(mc_volume *v, MPI_Datatype type, int target, MPI_Op op, MPI_Win win);
+void mc_volume_swap(mc_volume *v, MPI_Datatype type, int target, MPI_Win win);
 
 #endif

@@ -18,10 +18,6 @@ static inline MPI_Comm mc_world(MPI_Comm comm)
     return mc_is_world(comm) ? mc_app_world : comm;
 }
 
-/* The rank in the application's world of a rank of `comm`, of its remote group if it has one; -1: not known. */
-int mc_peer(MPI_Comm comm, int rank);
-void mc_comm_gone(void);
-
 /* Called by the wrappers of every language; each acts once. */
 void mc_before_init(void);
 void mc_after_init(void);

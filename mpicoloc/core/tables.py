@@ -47,13 +47,17 @@ COLUMNS: Mapping[str, tuple[Column, ...]] = {
         sampled_ns       u8   ns     the estimated part of it, of calls that were only counted
         comp_ns          u8   ns     time outside them, pauses excluded, since MPI_Init
         sent_bytes       u8   bytes  bytes given to sends and collectives
-        recv_bytes       u8   bytes  bytes taken from receives (as posted) and collectives
-        n_sent           u8   1      point-to-point messages sent
+        recv_bytes       u8   bytes  bytes taken from receives (as they came) and collectives
+        read_bytes       u8   bytes  bytes read from files by MPI-IO
+        written_bytes    u8   bytes  bytes written to files by MPI-IO
+        n_sent           u8   1      messages sent: point-to-point and one-sided
+        n_recv           u8   1      messages received: point-to-point and one-sided
         n_pauses         u8   1      pauses of a thread of this rank by the gate
         paused_ns        u8   ns     time the rank's first thread stood still in the gate
         n_site_overflow  u8   1      calls counted in the call-site overflow row
         n_cycle_overflow u8   1      cycles counted in the cycle overflow row
         n_peer_overflow  u8   1      messages counted in the message overflow row
+        n_request_overflow u8 1      requests that found no room and count as posted or not at all
         n_pending_overflow u8 1      cycles inside a shutter that found no room and void it
         n_lane_overflow  u8   1      calls by threads that found no lane, not recorded
         n_events         u8   1      events offered to the trace ring
@@ -90,11 +94,13 @@ COLUMNS: Mapping[str, tuple[Column, ...]] = {
         max_ns           u8   ns     longest of the timed ones
     """),
     "peers": _columns("""
-        src              i4   1      sending rank
-        dst              i4   1      receiving rank, -1 unknown
+        src              i4   1      rank that counted
+        dst              i4   1      its peer, -1 unknown or outside the job
         size_class       i2   1      c > 0: 2^(c-1) <= bytes < 2^c; 0: empty
-        n                u8   1      messages
+        n                u8   1      messages that src sent to dst
         bytes            u8   bytes  their bytes
+        n_recv           u8   1      messages that src received from dst
+        recv_bytes       u8   bytes  their bytes
     """),
     "cycles": _columns("""
         rank             i4   1      rank

@@ -16,6 +16,16 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from mpicoloc.pmpi.generate_volume import (
+    Timing,
+    completion_begin,
+    completion_end,
+    completion_params,
+    first_lines,
+    forget_lines,
+    volume_lines,
+)
+
 # Handle conversions touch no data; the others cost less than recording them would.
 _NOT_WRAPPED = re.compile(
     r"^MPI_(T_\w+|\w+_(c2f|f2c|c2f08|f082c|f2f08|f082f|toint|fromint)|Aint_\w+|Wtime|Wtick)$"
@@ -31,6 +41,8 @@ _CONVERSIONS = (
     "MPI_Type_f2c",
     "MPI_Request_f2c",
     "MPI_Op_f2c",
+    "MPI_Win_f2c",
+    "MPI_Message_f2c",
     "MPI_Status_f2c",
 )
 _HELPERS = ("MPI_Get_library_version",)
@@ -83,37 +95,14 @@ class Row:
     volume: str = ""
     before: str = ""
     after: str = ""
+    forget: str = ""
+    first: str = ""
+    tracked: bool = False
+    completes: str = ""
     args: tuple[str, ...] = ()
     status: int = -1
     world: str = ""
     finalize: bool = False
-
-
-@dataclass(frozen=True)
-class Timing:
-    """Whether a call is timed by sampling, and which parameter tells that something happened."""
-
-    is_light: bool = False
-    flag: str = ""
-
-    is_local: bool = False
-    """It only looks up something: it may be counted without a frame on the stack."""
-
-    @property
-    def enter(self) -> str:
-        """The hook at the call's begin."""
-        return "mc_enter_light" if self.is_light else "mc_enter"
-
-    def leave(self, sent: str = "0", received: str = "0", flag_type: str = "int") -> list[str]:
-        """Statements that end the call `mc_rc`."""
-        if not self.is_light:
-            return [f"    mc_leave(&mc_f, {sent}, {received});"]
-        light = f"mc_leave_light(&mc_f, {sent}, {received});"
-        if not self.flag:
-            return [f"    {light}"]
-        happened = f"mc_rc == MPI_SUCCESS && *(const {flag_type} *){self.flag} > 0"
-        return [f"    if ({happened})", f"        mc_leave_done(&mc_f, {sent}, {received});", "    else",
-                f"        {light}"]  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -289,7 +278,8 @@ def c_operand(arg: str, prototype: Prototype) -> str:
         "count": f"(long long){name}",
         "types": f"(mc_handles){{{name}, 0}}",
         "requests": f"(mc_handles){{{name}, 0}}",
-        "request": f"*{name}",
+        "handle": f"*{name}",
+        "flag": f"*{name}",
         "inplace": f"{name} == MPI_IN_PLACE",
         "wide": f"sizeof *{name} == sizeof(MPI_Count)",
     }
@@ -324,7 +314,7 @@ def emit_header(
 
 def emit_c(prototypes: Sequence[Prototype], calls: Calls) -> str:
     """``wrappers_gen.c``: one wrapper for each function."""
-    head = ['#include "volume.h"', '#include "world.h"', ""]
+    head = ['#include "completion.h"', '#include "volume.h"', '#include "world.h"', ""]
     head += ['#define MC_EXPORT __attribute__((visibility("default")))', ""]
     head += ["const char *const mc_call_names[MC_N_CALLS + 1] = {", '    "",']
     head += [f'    "{p.name}",' for p in prototypes]
@@ -342,6 +332,7 @@ def _emit_wrapper(p: Prototype, row: Row, timing: Timing) -> str:
     if comm and needs_given(row):
         lines += [f"    MPI_Comm mc_given = {comm};"]
     lines += _swap_worlds(p, row)
+    lines += forget_lines(row, p.params, [c_operand(arg, p) for arg in row.args])
     lines += ["    mc_frame mc_f;", f"    if (!{timing.enter}(&mc_f, MC_CALL_{p.name}, mc_site))"]
     lines += [f"        return {real};"]
     if row.status >= 0:
@@ -388,7 +379,10 @@ def _emit_body(p: Prototype, row: Row, real: str, comm: str, timing: Timing) -> 
             f"    {row.before}({', '.join(operands)});",
             f"    return {real};",
         ]
+    if row.completes:
+        return [*_emit_completion(p, row, real, timing), "    return mc_rc;"]
     lines = [f"    {row.before}({', '.join(operands)});"] if row.before else []
+    lines += first_lines(row, p.params, operands)
     lines += [f"    int mc_rc = {real};"]
     if row.world == "both":
         lines += ["    if (mc_rc == MPI_SUCCESS && mc_is_world(mc_given)) {", f"        {comm} = mc_given;"]
@@ -399,22 +393,21 @@ def _emit_body(p: Prototype, row: Row, real: str, comm: str, timing: Timing) -> 
         lines += [f"        {comm} = mc_given;", f"        mc_rc = {real};", "    }"]
     if row.after:
         lines += ["    if (mc_rc == MPI_SUCCESS)", f"        {row.after}({', '.join(operands)});"]
-    if not row.volume:
+    if not row.volume and not row.first:
         return [*lines, *timing.leave(), "    return mc_rc;"]
-    request = f"*{p.params[-1].name}" if is_persistent(p.name) else ""
-    return lines + volume_lines(row, operands, request, timing) + ["    return mc_rc;"]
+    request = f"*{p.params[-1].name}" if row.tracked or is_persistent(p.name) else ""
+    lines += volume_lines(row, operands, request, is_persistent(p.name))
+    return [*lines, *timing.leave("mc_v.sent_bytes", "mc_v.recv_bytes"), "    return mc_rc;"]
 
 
-def volume_lines(
-    row: Row, operands: Sequence[str], persistent_request: str, timing: Timing, flag_type: str = "int"
-) -> list[str]:
-    """Statements that record what the call ``mc_rc`` moved and leave it."""
-    call = f"{row.volume}({', '.join(['&mc_v', *operands])});"
-    lines = ["    mc_volume mc_v = {.frame = &mc_f};"]
-    if persistent_request:
-        lines += ["    if (mc_rc == MPI_SUCCESS) {", f"        {call}"]
-        lines += [f"        mc_persistent_keep({persistent_request}, &mc_v);", "    }"]
-        return [*lines, "    mc_leave(&mc_f, 0, 0);"]
-    lines += ["    if (mc_f.is_recorded && mc_rc == MPI_SUCCESS) {", f"        {call}"]
-    lines += ["        mc_record_message(&mc_f, &mc_v);", "    }"]
-    return lines + timing.leave("mc_v.sent_bytes", "mc_v.recv_bytes", flag_type)
+def _emit_completion(p: Prototype, row: Row, real: str, timing: Timing) -> list[str]:
+    at = completion_params(row, p.params)
+    status = at["status"]
+    ignored = f"{status} == MPI_STATUS_IGNORE || {status} == MPI_STATUSES_IGNORE"
+    count = at.get("count", "1")
+    lines = completion_begin(count, f"(mc_handles){{{at['requests']}, 0}}", status, ignored)
+    lines += [f"    int mc_rc = {real};"]
+    flag = f"*{at['flag']}" if "flag" in at else "1"
+    number = f"*{at['number']}" if "number" in at else flag
+    lines += completion_end(row, flag, number, at.get("indices", ""), "0")
+    return [*lines, *timing.leave("mc_v.sent_bytes", "mc_v.recv_bytes")]

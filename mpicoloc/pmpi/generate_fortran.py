@@ -13,18 +13,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from mpicoloc.pmpi.generate import (
-    Calls,
-    Param,
-    Prototype,
-    Row,
+from mpicoloc.pmpi.generate import Calls, Param, Prototype, Row, is_persistent, needs_given
+from mpicoloc.pmpi.generate_volume import (
     Timing,
-    is_persistent,
-    needs_given,
+    completion_begin,
+    completion_end,
+    completion_params,
+    first_lines,
+    forget_lines,
     volume_lines,
 )
 
-_HEAD = """#include "fortran.h"
+_HEAD = """#include "completion.h"
+#include "fortran.h"
 #include "volume.h"
 #include "world.h"
 
@@ -42,7 +43,7 @@ def emit_fortran(prototypes: Sequence[Prototype], calls: Calls, abi: str) -> str
         f08 = f"mpi_{base.removesuffix('_c').lower()}_f08_" + "large_" * base.endswith("_c")
         if abi == "mpich":
             # MPICH's f08 functions with buffers have other names (_f08ts_) and call C
-            parts += [_emit(p, f08, f"pmpir_{f08[4:]}", calls)] if not _moves_data(p, calls) else []
+            parts += [_emit(p, f08, f"pmpir_{f08[4:]}", calls)] if not _has_buffer(p, calls) else []
             continue
         if base.endswith("_c"):
             continue
@@ -52,8 +53,9 @@ def emit_fortran(prototypes: Sequence[Prototype], calls: Calls, abi: str) -> str
     return "\n".join(parts)
 
 
-def _moves_data(p: Prototype, calls: Calls) -> bool:
-    return bool(calls.row(p.name).volume) and p.name not in ("MPI_Start", "MPI_Startall")
+def _has_buffer(p: Prototype, calls: Calls) -> bool:
+    """Whether a function moves data from or to a buffer that is an argument of it."""
+    return bool(calls.row(p.name).volume) and any("void" in q.type for q in p.params)
 
 
 def f_operand(arg: str, params: Sequence[Param]) -> str:
@@ -61,16 +63,21 @@ def f_operand(arg: str, params: Sequence[Param]) -> str:
     kind, _, position = arg.partition(":")
     if kind == "any":
         return "MPI_ANY_SOURCE"
-    name = params[int(position)].name
+    param = params[int(position)]
+    name = param.name
+    handle = {"MPI_Comm": "comm", "MPI_Win": "win", "MPI_Request": "request", "MPI_Message": "message"}
+    integer = "MPI_Count" if "MPI_Count" in param.type else "MPI_Fint"
     forms = {
-        "count": f"(long long)*(const MPI_Fint *){name}",
+        "count": f"(long long)*(const {integer} *){name}",
+        "flag": f"*(const MPI_Fint *){name}",
+        "win": f"mc_f_win({name})",
+        "handle": f"mc_f_{handle.get(param.type.rstrip(' *'), 'request')}({name})",
         "rank": f"*(const MPI_Fint *){name}",
         "type": f"mc_f_type({name})",
         "comm": f"mc_f_comm({name})",
         "op": f"mc_f_op({name})",
         "types": f"(mc_handles){{{name}, 1}}",
         "requests": f"(mc_handles){{{name}, 1}}",
-        "request": f"mc_f_request({name})",
         "inplace": f"mc_f_is_in_place({name})",
         "wide": "0",
         "status": f"mc_f_status(&mc_c_status, {name})",
@@ -101,7 +108,9 @@ def _emit(p: Prototype, symbol: str, profiling: str, calls: Calls) -> str:
     lines += [f'    if (!{pointer} && !mc_f_resolve(&{pointer}, "{profiling}", "{symbol}")) {{']
     lines += ["        *mc_ierror = mc_missing();"] * has_ierror + ["        return;", "    }"]
     real = f"{pointer}({', '.join(names + ['mc_ierror'] * has_ierror + lengths)});"
-    lines += [*_emit_world(row, params), "    mc_frame mc_f;"]
+    lines += _emit_world(row, params)
+    lines += forget_lines(row, params, [f_operand(arg, params) for arg in row.args])
+    lines += ["    mc_frame mc_f;"]
     timing = calls.timing(p)
     if timing.is_local:
         lines += [f"    if (mc_count(MC_CALL_{p.name}, __builtin_return_address(0))) {{"]
@@ -127,12 +136,16 @@ def _emit_body(
     comm = next((q.name for q in params if q.is_comm), "")
     if row.finalize:
         return ["    mc_leave(&mc_f, 0, 0);", f"    {row.before}({', '.join(operands)});", f"    {real}"]
+    if row.completes:
+        return _emit_completion(row, params, real, timing)
     lines: list[str] = []
     if row.status >= 0:
         status = params[row.status].name
-        lines += ["    MPI_Fint mc_own_status[MC_F_STATUS_SIZE];", "    MPI_Status mc_c_status;"]
+        lines += ["    _Alignas(MPI_Status) MPI_Fint mc_own_status[MC_F_STATUS_SIZE];"]
+        lines += ["    MPI_Status mc_c_status;"]
         lines += [f"    {status} = mc_f_own_status({status}, mc_own_status);"]
     lines += [f"    {row.before}({', '.join(operands)});"] if row.before else []
+    lines += first_lines(row, params, operands)
     lines += [f"    {real}"]
     if row.world == "both":
         lines += ["    if (*mc_ierror == MPI_SUCCESS && mc_f_is_world(mc_given)) {"]
@@ -141,11 +154,25 @@ def _emit_body(
         flag = params[int(row.world.partition(":")[2])].name
         lines += [f"    if (*mc_ierror == MPI_SUCCESS && mc_f_is_world(mc_given) && !*(MPI_Fint *){flag}) {{"]
         lines += [f"        {comm} = mc_given;", f"        {real}", "    }"]
-    if has_ierror and (row.after or row.volume or timing.flag):
+    if has_ierror and (row.after or row.volume or row.first or timing.flag):
         lines += ["    mc_rc = *mc_ierror;"]
     if row.after:
         lines += ["    if (mc_rc == MPI_SUCCESS)", f"        {row.after}({', '.join(operands)});"]
-    if not row.volume:
+    if not row.volume and not row.first:
         return [*lines, *timing.leave(flag_type="MPI_Fint")]
-    request = f"mc_f_request({params[-1].name})" if persistent else ""
-    return lines + volume_lines(row, operands, request, timing, "MPI_Fint")
+    request = f"mc_f_request({params[-1].name})" if row.tracked or persistent else ""
+    lines += volume_lines(row, operands, request, persistent)
+    return lines + timing.leave("mc_v.sent_bytes", "mc_v.recv_bytes", "MPI_Fint")
+
+
+def _emit_completion(row: Row, params: Sequence[Param], real: str, timing: Timing) -> list[str]:
+    at = completion_params(row, params)
+    status = at["status"]
+    count = f"*(const MPI_Fint *){at['count']}" if "count" in at else "1"
+    requests = f"(mc_handles){{{at['requests']}, 1}}"
+    lines = completion_begin(count, requests, status, f"mc_f_is_ignored({status})")
+    lines += [f"    {real}", "    mc_rc = *mc_ierror;"]
+    flag = f"*(const MPI_Fint *){at['flag']}" if "flag" in at else "1"
+    number = f"*(const MPI_Fint *){at['number']}" if "number" in at else flag
+    lines += completion_end(row, flag, number, at.get("indices", ""), "1")
+    return lines + timing.leave("mc_v.sent_bytes", "mc_v.recv_bytes", "MPI_Fint")

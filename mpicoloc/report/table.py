@@ -166,6 +166,7 @@ def _sites(frames: Frames) -> RichTable | None:
 
 def _sizes(frames: Frames) -> RichTable | None:
     peers = frames.peers
+    peers = peers[peers["n"] > 0]
     if peers.empty:
         return None
     total = peers.groupby(["from_bytes", "below_bytes"])[["n", "bytes"]].sum().reset_index()

@@ -295,12 +295,11 @@ def _call(names: Mapping[int, str], call: Any) -> bytes:
 def _peers(ranks: Sequence[_Rank]) -> Table:
     pieces = []
     for rank, _, lane in _lanes(ranks):
-        rows = lane["peers"][np.flatnonzero(lane["peers"]["n"])]
+        rows = lane["peers"][np.flatnonzero(lane["peers"]["n"] | lane["peers"]["n_recv"])]
         if len(rows):
             dst = np.where(rows["key"] == 0, -1, rows["peer"])  # the overflow row has mixed peers
-            pieces.append(
-                {"src": rank.rank, "dst": dst, **{name: rows[name] for name in ("size_class", "n", "bytes")}}
-            )
+            names = ("size_class", "n", "bytes", "n_recv", "recv_bytes")
+            pieces.append({"src": rank.rank, "dst": dst, **{name: rows[name] for name in names}})
     return _stack("peers", pieces)
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
-from dataclasses import replace
 
 import numpy as np
 
@@ -46,7 +45,7 @@ def merge(parts: Sequence[NodePart], partial: bool = False) -> Profile:
         start_unix_s=facts["start_unix_s"],
         mode=facts["mode"],
     )
-    profile = complete(
+    return complete(
         job,
         tables,
         rng=_rng(job),
@@ -55,7 +54,6 @@ def merge(parts: Sequence[NodePart], partial: bool = False) -> Profile:
         partial=partial or _is_partial(parts, len(ranks)),
         notes=tuple(notes),
     )
-    return replace(profile, mpi=replace(profile.mpi, recv_bytes=_received_bytes(tables)))
 
 
 def _joined(name: str, parts: Sequence[NodePart]) -> Table:
@@ -90,20 +88,6 @@ def _gaps(parts: Sequence[NodePart], n_found: int) -> list[str]:
         hint = ": without coordinators only the first node is seen" if parts[0].facts["n_nodes"] > 1 else ""
         notes.append(f"{n_found} of {n_ranks} ranks are in this profile{hint}")
     return notes
-
-
-def _received_bytes(tables: dict[str, Table]) -> int:
-    """Bytes that arrived. Receives are recorded as posted, which is a bound only, so sends stand for them."""
-    sites = tables["call_sites"]
-    sent = int(tables["peers"]["bytes"].sum())
-    is_p2p = np.array([_is_p2p(call) for call in sites["call"]], dtype=bool)
-    posted = int(sites["recv_bytes"][is_p2p].sum())
-    return max(int(tables["ranks"]["recv_bytes"].sum()) - posted, 0) + sent
-
-
-def _is_p2p(call: bytes) -> bool:
-    name = call.lower()
-    return (b"send" in name or b"recv" in name or b"start" in name) and b"neighbor" not in name
 
 
 def _rng(job: Job) -> np.random.Generator:

@@ -93,7 +93,7 @@ class Frames:
 
     @property
     def peers(self) -> pd.DataFrame:
-        """Messages by source, destination and size class, with the bounds of the class."""
+        """Messages that each rank sent to and received from each peer, by size class with its bounds."""
         peers = self.table("peers")
         size_class = peers["size_class"].astype(float)
         peers["from_bytes"] = np.where(size_class > 0, 2 ** (size_class - 1), 0).astype(np.uint64)

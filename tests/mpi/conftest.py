@@ -20,3 +20,21 @@ def family(request, tmp_path_factory):
     if _made[name] is None:
         pytest.skip(f"no {name} with C and Fortran compilers here")
     return _made[name]
+
+
+@pytest.fixture
+def preloaded(family, shm_dir):
+    """Run a program bare and preloaded; returns the segments after checking that nothing differs."""
+
+    def both(*words, n_ranks=3):
+        bare = shimlab.launch(family, n_ranks, *words)
+        shimmed = shimlab.launch(family, n_ranks, *words, preload=family.shim)
+        assert shimmed.lines == bare.lines
+        assert len(bare.lines) >= n_ranks
+        assert shimmed.code == bare.code
+        assert "mpicoloc" not in shimmed.stderr
+        found = shimlab.segments(shm_dir)
+        assert sorted(found) == list(range(n_ranks))
+        return found
+
+    return both

@@ -166,9 +166,9 @@ def segments(shm_dir):
     return {int(segment["world_rank"]): segment for segment in found}
 
 
-def _rows(segment, table):
+def _rows(segment, table, number="n"):
     """The rows in use of one table of all lanes."""
-    return np.concatenate([lane[table][lane[table]["n"] > 0].copy() for lane in contract.lanes(segment)])
+    return np.concatenate([lane[table][lane[table][number] > 0].copy() for lane in contract.lanes(segment)])
 
 
 def counts(segment, shim):
@@ -193,4 +193,12 @@ def messages(segment):
     for row in _rows(segment, "peers"):
         if row["n"]:
             found[int(row["peer"]), int(row["size_class"])] = (int(row["n"]), int(row["bytes"]))
+    return found
+
+
+def messages_received(segment):
+    """The same for those received."""
+    found = {}
+    for row in _rows(segment, "peers", "n_recv"):
+        found[int(row["peer"]), int(row["size_class"])] = (int(row["n_recv"]), int(row["recv_bytes"]))
     return found

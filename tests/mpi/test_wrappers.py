@@ -8,24 +8,6 @@ pytestmark = pytest.mark.timeout(240)
 N_RANKS = 3
 
 
-@pytest.fixture
-def preloaded(family, shm_dir):
-    """Run a program bare and preloaded; returns the segments after checking that nothing differs."""
-
-    def both(*words, n_ranks=N_RANKS):
-        bare = shimlab.launch(family, n_ranks, *words)
-        shimmed = shimlab.launch(family, n_ranks, *words, preload=family.shim)
-        assert shimmed.lines == bare.lines
-        assert len(bare.lines) >= n_ranks
-        assert shimmed.code == bare.code
-        assert "mpicoloc" not in shimmed.stderr
-        found = shimlab.segments(shm_dir)
-        assert sorted(found) == list(range(n_ranks))
-        return found
-
-    return both
-
-
 def expected_calls(rank):
     once = """Send_init Recv_init Barrier Reduce Gather Gatherv Scatter Allgather Alltoall Comm_split Pcontrol
               Type_contiguous Type_commit Type_size Type_free Comm_free Finalize"""

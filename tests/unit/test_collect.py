@@ -41,7 +41,7 @@ def lane(n=10, sent=80, received=80):
     for row, call, moved, part in ((5, 1, (8 * n, 8 * n), 2), (6, 2, (0, received), 4), (7, 3, (sent, 0), 4)):
         new["sites"][row] = (row, call, 0, 0x100 * row, n, n, *moved, S // part, S // 100)
     head["gap_ns"] = 3 * S
-    new["peers"][3] = (9, 1, 4, n, sent)
+    new["peers"][3] = (9, 1, 4, n, sent, n, received)
     cycle = new["cycles"][2]
     cycle["key"], cycle["from"], cycle["to"] = 1, 5, 6
     cycle["corun"][3] = (2 * S, S // 2, n)
@@ -110,10 +110,18 @@ def test_a_whole_job(shared_memory):
     assert profile.price.runtime_su == pytest.approx(2 * 4 / 3600)
 
 
-def test_received_bytes_are_those_sent_not_those_posted():
-    for rank in (0, 1):
-        write_rank(rank, lanes=[lane(n=10, sent=80, received=8000)])
-    assert merge([collect(KEY)]).mpi.recv_bytes == 2 * (80 + 8 * 10)
+def test_messages_sent_and_received_by_peer():
+    one_way = lane(n=0, sent=0, received=0)
+    one_way["peers"][3] = (9, 1, 4, 0, 0, 7, 63)  # nothing was sent to this peer
+    write_rank(0, lanes=[lane(n=10, sent=80, received=40), one_way])
+    write_rank(1)
+    profile = merge([collect(KEY)])
+    assert profile.mpi.recv_bytes == (40 + 8 * 10) + (80 + 8 * 10)
+    assert profile.tables["ranks"]["n_recv"].tolist() == [17, 10]
+    peers = profile.tables["peers"]
+    mine = peers[peers["src"] == 0]
+    assert (mine["n"].sum(), mine["bytes"].sum()) == (10, 80)
+    assert (mine["n_recv"].sum(), mine["recv_bytes"].sum()) == (17, 103)
 
 
 def test_threads_add_up():

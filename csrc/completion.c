@@ -1,0 +1,363 @@
+#include "completion.h"
+
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+
+#ifdef MC_HAS_FORTRAN
+#include "fortran.h"
+#endif
+#include "status.h"
+
+enum { N_PENDING_BUCKETS = 4096, N_PERSISTENT_BUCKETS = 1024, N_MATCHED_BUCKETS = 256 };
+
+MC_OP_TABLE(pending, N_PENDING_BUCKETS);
+MC_OP_TABLE(persistent, N_PERSISTENT_BUCKETS);
+MC_OP_TABLE(matched, N_MATCHED_BUCKETS);
+
+static uint64_t request_key(MPI_Request request)
+{
+    uint64_t key = 0;
+    memcpy(&key, &request, sizeof request);
+    return key;
+}
+
+static uint64_t message_key(MPI_Message message)
+{
+    uint64_t key = 0;
+    memcpy(&key, &message, sizeof message);
+    return key;
+}
+
+int mc_any_pending(void)
+{
+    return mc_ops_any(&pending);
+}
+
+/* ---- what begins ---- */
+
+/* What ends unseen counts as what was asked for. */
+static void count_as_posted(mc_volume *v, const mc_op *op)
+{
+    if (op->kind == MC_OP_RECV)
+        mc_volume_received(v, NULL, -1, op->recv_bytes);
+    else if (op->kind == MC_OP_PARTITIONED_RECV) {
+        v->recv_bytes += op->recv_bytes;
+        mc_received(v->frame, op->peer, op->recv_bytes);
+    } else if (op->kind == MC_OP_READ)
+        v->read_bytes += op->recv_bytes;
+    else if (op->kind == MC_OP_WRITE)
+        v->written_bytes += op->recv_bytes;
+}
+
+static void end_unseen(mc_volume *v, uint64_t key)
+{
+    mc_op op;
+    if (!mc_any_pending() || !mc_op_take(&pending, key, UINT64_MAX, &op))
+        return;
+    if (v->frame->is_recorded)
+        count_as_posted(v, &op);
+    mc_ranks_release(op.ranks);
+}
+
+static void add_pending(mc_volume *v, uint64_t key, mc_op op)
+{
+    op.ranks = mc_ranks_keep(op.ranks);
+    if (mc_op_add(&pending, key, &op))
+        return;
+    mc_ranks_release(op.ranks);
+    mc_request_overflow(v->frame);
+    count_as_posted(v, &op);
+}
+
+static mc_op op_of(const mc_volume *v)
+{
+    return (mc_op){
+        .recv_bytes = v->pending_bytes, .ranks = v->pending_ranks, .peer = v->pending_peer, .kind = v->pending_kind};
+}
+
+void mc_request_began(mc_volume *v, MPI_Request request)
+{
+    if (v->pending_kind != MC_OP_NONE)
+        add_pending(v, request_key(request), op_of(v));
+}
+
+void mc_persistent_keep(MPI_Request request, mc_volume *v)
+{
+    mc_op op = op_of(v);
+    if (v->pending_kind == MC_OP_NONE)
+        op = (mc_op){.sent_bytes = v->sent_bytes,
+                     .recv_bytes = v->recv_bytes,
+                     .peer = v->peer,
+                     .kind = v->is_message ? MC_OP_SEND : MC_OP_OTHER};
+    v->sent_bytes = v->recv_bytes = 0; /* nothing moves before MPI_Start */
+    if (op.kind == MC_OP_OTHER && op.sent_bytes == 0 && op.recv_bytes == 0)
+        return; /* to or from MPI_PROC_NULL: requests of these may share a handle */
+    op.ranks = mc_ranks_keep(op.ranks);
+    if (!mc_op_add(&persistent, request_key(request), &op)) {
+        mc_ranks_release(op.ranks);
+        mc_request_overflow(v->frame);
+    }
+}
+
+void mc_volume_start(mc_volume *v, MPI_Request request)
+{
+    mc_op op;
+    uint64_t key = request_key(request);
+    if (!mc_op_find(&persistent, key, &op))
+        return;
+    if (op.kind == MC_OP_SEND || op.kind == MC_OP_OTHER) {
+        v->sent_bytes += op.sent_bytes;
+        v->recv_bytes += op.recv_bytes;
+        if (op.kind == MC_OP_SEND)
+            mc_message(v->frame, op.peer, op.sent_bytes);
+        return;
+    }
+    add_pending(v, key, op);
+}
+
+void mc_volume_startall(mc_volume *v, long long n, mc_handles requests)
+{
+    for (int i = 0; i < n; i++)
+        mc_volume_start(v, mc_request_at(requests, i));
+}
+
+void mc_request_cancelled(MPI_Request request)
+{
+    if (mc_any_pending())
+        mc_op_mark(&pending, request_key(request), MC_OP_CANCELLED);
+}
+
+void mc_request_freed(mc_volume *v, MPI_Request request)
+{
+    mc_op op;
+    uint64_t key = request_key(request);
+    if (mc_op_take(&persistent, key, UINT64_MAX, &op))
+        mc_ranks_release(op.ranks);
+    end_unseen(v, key);
+}
+
+void mc_volume_mprobe(mc_volume *v, MPI_Message message, MPI_Comm comm)
+{
+    if (message == mc_known.message_no_proc)
+        return;
+    mc_op op = {.ranks = mc_ranks_keep(mc_ranks_of_comm(comm))};
+    if (!mc_op_add(&matched, message_key(message), &op)) {
+        mc_ranks_release(op.ranks);
+        mc_request_overflow(v->frame);
+    }
+}
+
+void mc_volume_improbe(mc_volume *v, int found, MPI_Message message, MPI_Comm comm)
+{
+    if (found)
+        mc_volume_mprobe(v, message, comm);
+}
+
+void mc_message_taken(mc_volume *v, MPI_Message message)
+{
+    mc_op op;
+    v->pending_peer = message == mc_known.message_no_proc ? MPI_PROC_NULL : 0;
+    if (mc_op_take(&matched, message_key(message), UINT64_MAX, &op))
+        v->pending_ranks = op.ranks;
+}
+
+void mc_volume_done(mc_volume *v)
+{
+    mc_ranks_release(v->pending_ranks);
+}
+
+void mc_volume_mrecv(mc_volume *v, const MPI_Status *status)
+{
+    if (v->pending_peer != MPI_PROC_NULL)
+        mc_volume_received(v, v->pending_ranks, status->MPI_SOURCE, mc_status_bytes(status));
+}
+
+void mc_volume_imrecv(mc_volume *v, long long count, MPI_Datatype type)
+{
+    if (v->pending_peer == MPI_PROC_NULL)
+        return;
+    v->pending_kind = MC_OP_RECV;
+    v->pending_bytes = mc_bytes(count, type);
+}
+
+/* ---- what ends ---- */
+
+/* More than the stack has room for: kept by the thread from call to call, freed with it. */
+static pthread_key_t big_key;
+static int have_big_key;
+static pthread_once_t big_once = PTHREAD_ONCE_INIT;
+static __thread struct {
+    void *memory;
+    size_t n_bytes;
+} big;
+
+static void make_big_key(void)
+{
+    have_big_key = pthread_key_create(&big_key, free) == 0;
+}
+
+static void *big_memory(size_t n_bytes)
+{
+    if (big.n_bytes >= n_bytes)
+        return big.memory;
+    pthread_once(&big_once, make_big_key);
+    void *memory = have_big_key ? realloc(big.memory, n_bytes) : NULL;
+    if (memory == NULL)
+        return NULL;
+    big.memory = memory;
+    big.n_bytes = n_bytes;
+    pthread_setspecific(big_key, memory);
+    return memory;
+}
+
+static void note_keys(mc_completion *c)
+{
+#ifdef MC_HAS_FORTRAN
+    if (c->requests.is_fortran) {
+        for (uint64_t i = 0; i < c->n; i++)
+            c->keys[i] = request_key(mc_request_at(c->requests, (int)i));
+        return;
+    }
+#endif
+    const MPI_Request *requests = c->requests.items;
+    for (uint64_t i = 0; i < c->n; i++)
+        c->keys[i] = request_key(requests[i]);
+}
+
+void *mc_completion_begin(mc_completion *c, mc_volume *v, long long n, mc_handles requests, void *statuses,
+                          int is_ignored)
+{
+    c->n = 0;
+    if (!mc_any_pending() || n <= 0 || requests.items == NULL)
+        return statuses;
+    size_t status_bytes = requests.is_fortran ? (size_t)MC_F_STATUS_BYTES : sizeof(MPI_Status);
+    char *own_statuses = c->own_statuses[0];
+    c->keys = c->own_keys;
+    if (n > MC_N_OWN) {
+        size_t key_bytes = (size_t)n * sizeof *c->keys;
+        char *memory = big_memory(key_bytes + (is_ignored ? (size_t)n * status_bytes : 0));
+        for (int i = 0; memory == NULL && i < n; i++)
+            end_unseen(v, request_key(mc_request_at(requests, i)));
+        if (memory == NULL)
+            return statuses;
+        c->keys = (uint64_t *)(void *)memory;
+        own_statuses = memory + key_bytes;
+    }
+    c->n = (uint64_t)n;
+    c->before = mc_ops_now(&pending);
+    c->requests = requests;
+    c->statuses = is_ignored ? own_statuses : statuses;
+    note_keys(c);
+    return is_ignored ? own_statuses : statuses;
+}
+
+static MPI_Status status_at(const mc_completion *c, uint64_t i)
+{
+    MPI_Status status;
+#ifdef MC_HAS_FORTRAN
+    if (c->requests.is_fortran) {
+        mc_f_status(&status, (const char *)c->statuses + i * MC_F_STATUS_BYTES);
+        return status;
+    }
+#endif
+    memcpy(&status, (const char *)c->statuses + i * sizeof status, sizeof status);
+    return status;
+}
+
+static int class_of(int error)
+{
+    int class = error;
+    if (error != MPI_SUCCESS && MC_HAVE(MPI_Error_class))
+        MC_REAL(MPI_Error_class)(error, &class);
+    return class;
+}
+
+static void count_ended(mc_volume *v, const mc_op *op, const MPI_Status *status)
+{
+    if (mc_status_is_cancelled(status))
+        return;
+    uint64_t bytes = mc_status_bytes(status);
+    if (op->kind == MC_OP_RECV)
+        mc_volume_received(v, op->ranks, status->MPI_SOURCE, bytes);
+    else if (op->kind == MC_OP_READ)
+        v->read_bytes += bytes;
+    else if (op->kind == MC_OP_WRITE)
+        v->written_bytes += bytes;
+}
+
+/* Request i ended well, its status is number i_status. */
+static void end_one(mc_completion *c, mc_volume *v, uint64_t i, uint64_t i_status)
+{
+    mc_op op;
+    if (!mc_op_take(&pending, c->keys[i], c->before, &op))
+        return;
+    op.kind &= ~(uint32_t)MC_OP_CANCELLED;
+    if (v->frame->is_recorded) {
+        MPI_Status status = status_at(c, i_status);
+        if (op.kind == MC_OP_PARTITIONED_RECV)
+            count_as_posted(v, &op);
+        else
+            count_ended(v, &op, &status);
+    }
+    mc_ranks_release(op.ranks);
+}
+
+static void drop(mc_completion *c, uint64_t i)
+{
+    mc_op op;
+    if (mc_op_take(&pending, c->keys[i], c->before, &op))
+        mc_ranks_release(op.ranks);
+}
+
+/* The call failed as a whole: what the library took from the program's hands is gone. */
+static void drop_replaced(mc_completion *c)
+{
+    for (uint64_t i = 0; i < c->n; i++)
+        if (request_key(mc_request_at(c->requests, (int)i)) != c->keys[i])
+            drop(c, i);
+}
+
+static void end_by_status(mc_completion *c, mc_volume *v, uint64_t i, uint64_t i_status)
+{
+    MPI_Status status = status_at(c, i_status);
+    int error = class_of(status.MPI_ERROR);
+    if (error == MPI_SUCCESS)
+        end_one(c, v, i, i_status);
+    else if (error != MPI_ERR_PENDING)
+        drop(c, i);
+}
+
+void mc_completion_all(mc_completion *c, mc_volume *v, int status, int done)
+{
+    if (c->n == 0)
+        return;
+    int error = class_of(status);
+    if (error == MPI_SUCCESS) {
+        for (uint64_t i = 0; done && i < c->n; i++)
+            end_one(c, v, i, i);
+    } else if (error == MPI_ERR_IN_STATUS) {
+        for (uint64_t i = 0; i < c->n; i++)
+            end_by_status(c, v, i, i);
+    } else {
+        drop_replaced(c);
+    }
+}
+
+void mc_completion_some(mc_completion *c, mc_volume *v, int status, int n_done, const int *indices, int base)
+{
+    if (c->n == 0)
+        return;
+    int error = class_of(status);
+    if (error != MPI_SUCCESS && error != MPI_ERR_IN_STATUS)
+        return drop_replaced(c);
+    for (int k = 0; k < n_done; k++) { /* MPI_UNDEFINED is negative */
+        int64_t i = (int64_t)indices[k] - base;
+        if (i < 0 || (uint64_t)i >= c->n)
+            continue;
+        if (error == MPI_SUCCESS)
+            end_one(c, v, (uint64_t)i, (uint64_t)k);
+        else
+            end_by_status(c, v, (uint64_t)i, (uint64_t)k);
+    }
+}

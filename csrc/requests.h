@@ -1,0 +1,70 @@
+/* What is remembered of a handle until it is completed or freed: receives under way, persistent requests, matched
+   messages, communicators. Bounded tables in the process's own memory, without a lock. Knows no MPI. */
+#ifndef MPICOLOC_REQUESTS_H
+#define MPICOLOC_REQUESTS_H
+
+#include <stdint.h>
+
+enum {
+    MC_OPS_PER_BUCKET = 7, /* with the word that says whether some lie further on: one cache line */
+    MC_OP_BUCKETS_TRIED = 4,
+};
+
+typedef struct mc_op {
+    uint64_t sent_bytes, recv_bytes;
+    struct mc_ranks *ranks; /* of the communicator; whoever keeps an mc_op keeps a reference */
+    int32_t peer;
+    uint32_t kind;
+} mc_op;
+
+typedef struct mc_op_row {
+    uint64_t stamp; /* number of the addition that filled it */
+    mc_op op;
+} mc_op_row;
+
+typedef struct mc_op_bucket {
+    uint64_t keys[MC_OPS_PER_BUCKET]; /* 0: free, 1: being filled */
+    uint64_t is_passed;               /* 1: some that belong here may lie in the next bucket */
+} __attribute__((aligned(64))) mc_op_bucket;
+
+typedef struct mc_op_table {
+    mc_op_bucket *buckets;
+    mc_op_row *rows;
+    uint64_t mask; /* buckets, a power of 2, less 1 */
+    uint64_t n_added, n_taken;
+} mc_op_table;
+
+#define MC_OP_TABLE(name, n_buckets) \
+    static mc_op_bucket name##_buckets[n_buckets]; \
+    static mc_op_row name##_rows[(n_buckets)*MC_OPS_PER_BUCKET]; \
+    static mc_op_table name = {name##_buckets, name##_rows, (n_buckets)-1, 0, 0}
+
+/* From here on threads may use the tables at the same time; before, no instruction waits for another processor. */
+void mc_ops_share(void);
+extern int mc_ops_shared;
+
+/* Remember; 0 if there is no room. */
+int mc_op_add(mc_op_table *table, uint64_t key, const mc_op *op);
+
+/* Number of additions so far. A thread that is about to complete a handle asks before: when the library has freed it,
+   another thread may get and add the same handle, and only rows older than this are the completer's. */
+static inline uint64_t mc_ops_now(const mc_op_table *table)
+{
+    return __atomic_load_n(&table->n_added, __ATOMIC_ACQUIRE);
+}
+
+static inline int mc_ops_any(const mc_op_table *table)
+{
+    return __atomic_load_n(&table->n_added, __ATOMIC_ACQUIRE) != __atomic_load_n(&table->n_taken, __ATOMIC_RELAXED);
+}
+
+/* Copy what is remembered of the key (the newest row older than `before`), and forget it; 0 if nothing is. */
+int mc_op_take(mc_op_table *table, uint64_t key, uint64_t before, mc_op *op);
+
+/* Copy without forgetting. */
+int mc_op_find(const mc_op_table *table, uint64_t key, mc_op *op);
+
+/* Or these bits into the kind. */
+void mc_op_mark(mc_op_table *table, uint64_t key, uint32_t bits);
+
+#endif

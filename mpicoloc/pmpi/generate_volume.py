@@ -1,0 +1,95 @@
+"""Statements of the wrappers of both languages that tell what a call moved. Standard library only."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from mpicoloc.pmpi.generate import Param, Row
+
+
+@dataclass(frozen=True)
+class Timing:
+    """Whether a call is timed by sampling, and which parameter tells that something happened."""
+
+    is_light: bool = False
+    flag: str = ""
+
+    is_local: bool = False
+    """It only looks up something: it may be counted without a frame on the stack."""
+
+    @property
+    def enter(self) -> str:
+        """The hook at the call's begin."""
+        return "mc_enter_light" if self.is_light else "mc_enter"
+
+    def leave(self, sent: str = "0", received: str = "0", flag_type: str = "int") -> list[str]:
+        """Statements that end the call `mc_rc`."""
+        if not self.is_light:
+            return [f"    mc_leave(&mc_f, {sent}, {received});"]
+        light = f"mc_leave_light(&mc_f, {sent}, {received});"
+        if not self.flag:
+            return [f"    {light}"]
+        happened = f"mc_rc == MPI_SUCCESS && *(const {flag_type} *){self.flag} > 0"
+        return [f"    if ({happened})", f"        mc_leave_done(&mc_f, {sent}, {received});", "    else",
+                f"        {light}"]  # fmt: skip
+
+
+def forget_lines(row: Row, params: Sequence[Param], operands: Sequence[str]) -> list[str]:
+    """Statements that drop what is known of a handle before it is freed, inside callbacks of MPI as well."""
+    if not row.forget:
+        return []
+    pointers = [params[int(arg.partition(":")[2])].name for arg in row.args]
+    guard = [f"    if ({' && '.join(f'{name} != NULL' for name in pointers)})"] if pointers else []
+    return [*guard, f"    {'    ' if guard else ''}{row.forget}({', '.join(operands)});"]
+
+
+def first_lines(row: Row, params: Sequence[Param], operands: Sequence[str]) -> list[str]:
+    """Statements before the call that read a handle which it replaces."""
+    if not row.first:
+        return []
+    pointer = params[int(row.args[0].partition(":")[2])].name
+    lines = ["    mc_volume mc_v = {.frame = &mc_f};", f"    if ({pointer} != NULL)"]
+    return [*lines, f"        {row.first}(&mc_v, {operands[0]});"]
+
+
+def volume_lines(row: Row, operands: Sequence[str], request: str, is_kept: bool) -> list[str]:
+    """Statements that record what the call ``mc_rc`` moved; ``is_kept``: only when it is started."""
+    used = operands[1:] if row.first else operands
+    lines = [] if row.first else ["    mc_volume mc_v = {.frame = &mc_f};"]
+    lines += ["    if (mc_f.is_recorded && mc_rc == MPI_SUCCESS) {"]
+    lines += [f"        {row.volume}({', '.join(['&mc_v', *used])});"] if row.volume else []
+    if is_kept:
+        return [*lines, f"        mc_persistent_keep({request}, &mc_v);", "    }"]
+    lines += [f"        mc_request_began(&mc_v, {request});"] if request else []
+    lines += ["        mc_record_moved(&mc_f, &mc_v);", "    }"]
+    return [*lines, *["    mc_volume_done(&mc_v);"] * bool(row.first)]
+
+
+def completion_params(row: Row, params: Sequence[Param]) -> dict[str, str]:
+    """Names of the parameters of a completion call by what they are in ``calls.toml``."""
+    found = {}
+    for arg in row.args:
+        what, _, position = arg.partition(":")
+        found[what] = params[int(position)].name
+    return found
+
+
+def completion_begin(count: str, requests: str, status: str, ignored: str) -> list[str]:
+    """Statements before a completion call: its statuses may become the shim's own."""
+    return [
+        "    mc_volume mc_v = {.frame = &mc_f};",
+        "    mc_completion mc_c;",
+        f"    {status} = mc_completion_begin(&mc_c, &mc_v, {count}, {requests}, {status}, {ignored});",
+    ]
+
+
+def completion_end(row: Row, flag: str, number: str, indices: str, base: str) -> list[str]:
+    """Statements that record what a completion call ended."""
+    if row.completes == "all":
+        end = f"mc_completion_all(&mc_c, &mc_v, mc_rc, {flag});"
+    else:
+        end = f"mc_completion_some(&mc_c, &mc_v, mc_rc, {number}, {indices}, {base});"
+    return ["    if (mc_c.n > 0) {", f"        {end}", "        mc_record_moved(&mc_f, &mc_v);", "    }"]

@@ -1,0 +1,61 @@
+"""Bytes and peers are what the application's buffers gave and took; a receive counts what came."""
+
+import pytest
+import shimlab
+
+pytestmark = pytest.mark.timeout(240)
+
+
+def add(found, peer, n_bytes, n=1):
+    """n messages of n_bytes to or from a peer, into {(peer, size class): (number, bytes)}."""
+    key = peer, n_bytes.bit_length()
+    old = found.get(key, (0, 0))
+    found[key] = old[0] + n, old[1] + n * n_bytes
+
+
+def peer_of(rank, n_ranks):
+    return rank ^ 1 if rank ^ 1 < n_ranks else rank
+
+
+def expect_points(peer):
+    """What a rank of points.c sends to and receives from its peer."""
+    both = {}
+    add(both, peer, 8, 4)
+    for n_bytes, n in ((0, 67), (1, 67), (2, 66)):
+        add(both, peer, n_bytes, 5 * n)
+    add(both, peer, 16, 4)
+    add(both, peer, 24, 3)
+    add(both, peer, 32)
+    add(both, peer, 40)
+    add(both, peer, 0)
+    sent, received = dict(both), dict(both)
+    add(sent, peer, 2048)
+    add(received, -1, 2048)  # freed before it came: as asked for
+    add(sent, peer, 32)  # too long for the receiver, whose receive fails
+    for table in (sent, received):
+        add(table, peer, 2)
+    return sent, received
+
+
+def totals(found):
+    return sum(n for n, _ in found.values()), sum(n_bytes for _, n_bytes in found.values())
+
+
+def counters(segment, *names):
+    return tuple(shimlab.counter(segment, name) for name in names)
+
+
+@pytest.mark.parametrize(("n_ranks", "turned"), [(1, ()), (2, ()), (3, ("turned",))])
+def test_point_to_point(family, preloaded, n_ranks, turned):
+    found = preloaded(family.compile("points.c"), *turned, n_ranks=n_ranks)
+    for rank, segment in found.items():
+        peer = peer_of(rank, n_ranks)
+        sent, received = expect_points(peer)
+        assert shimlab.messages(segment) == sent
+        got = shimlab.messages_received(segment)
+        if got.get((peer, 3)) == (1, 4):
+            add(received, peer, 4)  # the library cut the message that is too long, and said that all was well
+        assert got == received
+        assert counters(segment, "n_sent", "sent_bytes") == totals(sent)
+        assert counters(segment, "n_recv", "recv_bytes") == totals(received)
+        assert shimlab.counter(segment, "n_request_overflow") == 0
