@@ -59,3 +59,45 @@ def test_point_to_point(family, preloaded, n_ranks, turned):
         assert counters(segment, "n_sent", "sent_bytes") == totals(sent)
         assert counters(segment, "n_recv", "recv_bytes") == totals(received)
         assert shimlab.counter(segment, "n_request_overflow") == 0
+
+
+@pytest.mark.parametrize("n_ranks", [1, 3])
+def test_one_sided(family, preloaded, n_ranks):
+    found = preloaded(family.compile("access.c"), "one_sided", n_ranks=n_ranks)
+    for rank, segment in found.items():
+        target = (rank + 1) % n_ranks
+        sent, received = {}, {}
+        for n_bytes, n in ((16, 3), (64, 2), (128, 1), (4, 2)):
+            add(sent, target, n_bytes, n)
+        for n_bytes, n in ((32, 2), (128, 2), (4, 2)):
+            add(received, target, n_bytes, n)
+        assert shimlab.messages(segment) == sent
+        assert shimlab.messages_received(segment) == received
+        assert counters(segment, "n_sent", "sent_bytes") == totals(sent)
+        assert counters(segment, "n_recv", "recv_bytes") == totals(received)
+
+
+def test_communicators_that_come_and_go(family, preloaded):
+    for rank, segment in preloaded(family.compile("access.c"), "communicators").items():
+        assert shimlab.messages(segment) == {((rank + 1) % 3, 1): (200, 200)}
+        assert shimlab.messages_received(segment) == {((rank - 1) % 3, 1): (200, 200)}
+
+
+def test_peers_of_an_intercommunicator(family, preloaded):
+    for rank, segment in preloaded(family.compile("access.c"), "groups").items():
+        expected = {(1 - rank, 3): (1, 4)} if rank < 2 else {}
+        assert shimlab.messages(segment) == shimlab.messages_received(segment) == expected
+
+
+def test_neighbours_that_are_not_there(family, preloaded):
+    for rank, segment in preloaded(family.compile("access.c"), "neighbours").items():
+        n_near = 2 if rank == 1 else 1
+        assert shimlab.counter(segment, "sent_bytes") == 12 * (n_near + n_near + 1)
+        assert shimlab.counter(segment, "recv_bytes") == 12 * 3 * n_near
+
+
+def test_files(family, preloaded, tmp_path, monkeypatch):
+    monkeypatch.setenv("OMPI_MCA_io", "romio321")  # the default of Open MPI 4.1.4 hangs here by itself
+    for segment in preloaded(family.compile("access.c"), "files", tmp_path / "file").values():
+        assert counters(segment, "read_bytes", "written_bytes") == (5 * 130, 6 * 100)
+        assert counters(segment, "sent_bytes", "recv_bytes") == (0, 0)

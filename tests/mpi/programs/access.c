@@ -56,7 +56,7 @@ static void files(const char *path)
     MPI_File_write_all(file, out, 100, MPI_CHAR, MPI_STATUS_IGNORE);
     MPI_File_sync(file);
     MPI_Barrier(MPI_COMM_WORLD);
-    /* the file ends 100 bytes behind the last rank's place: 30 are left of the 1,000 asked for */
+    /* the file ends 100 bytes behind the last rank's place: 130 are left of the 1,000 asked for */
     MPI_File_read_at(file, end - 30, in, 1000, MPI_CHAR, MPI_STATUS_IGNORE);
     MPI_File_read_at_all(file, end - 30, in, 1000, MPI_CHAR, MPI_STATUS_IGNORE);
     MPI_File_iread_at(file, end - 30, in, 1000, MPI_CHAR, &request);
