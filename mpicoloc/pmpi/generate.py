@@ -18,9 +18,7 @@ from pathlib import Path
 
 from mpicoloc.pmpi.generate_volume import (
     Timing,
-    completion_begin,
-    completion_end,
-    completion_params,
+    c_completion_lines,
     first_lines,
     forget_lines,
     volume_lines,
@@ -380,7 +378,7 @@ def _emit_body(p: Prototype, row: Row, real: str, comm: str, timing: Timing) -> 
             f"    return {real};",
         ]
     if row.completes:
-        return [*_emit_completion(p, row, real, timing), "    return mc_rc;"]
+        return [*c_completion_lines(row, p.params, real, timing), "    return mc_rc;"]
     lines = [f"    {row.before}({', '.join(operands)});"] if row.before else []
     lines += first_lines(row, p.params, operands)
     lines += [f"    int mc_rc = {real};"]
@@ -398,16 +396,3 @@ def _emit_body(p: Prototype, row: Row, real: str, comm: str, timing: Timing) -> 
     request = f"*{p.params[-1].name}" if row.tracked or is_persistent(p.name) else ""
     lines += volume_lines(row, operands, request, is_persistent(p.name))
     return [*lines, *timing.leave("mc_v.sent_bytes", "mc_v.recv_bytes"), "    return mc_rc;"]
-
-
-def _emit_completion(p: Prototype, row: Row, real: str, timing: Timing) -> list[str]:
-    at = completion_params(row, p.params)
-    status = at["status"]
-    ignored = f"{status} == MPI_STATUS_IGNORE || {status} == MPI_STATUSES_IGNORE"
-    count = at.get("count", "1")
-    lines = completion_begin(count, f"(mc_handles){{{at['requests']}, 0}}", status, ignored)
-    lines += [f"    int mc_rc = {real};"]
-    flag = f"*{at['flag']}" if "flag" in at else "1"
-    number = f"*{at['number']}" if "number" in at else flag
-    lines += completion_end(row, flag, number, at.get("indices", ""), "0")
-    return [*lines, *timing.leave("mc_v.sent_bytes", "mc_v.recv_bytes")]

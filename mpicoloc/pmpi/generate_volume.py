@@ -93,3 +93,17 @@ def completion_end(row: Row, flag: str, number: str, indices: str, base: str) ->
     else:
         end = f"mc_completion_some(&mc_c, &mc_v, mc_rc, {number}, {indices}, {base});"
     return ["    if (mc_c.n > 0) {", f"        {end}", "        mc_record_moved(&mc_f, &mc_v);", "    }"]
+
+
+def c_completion_lines(row: Row, params: Sequence[Param], real: str, timing: Timing) -> list[str]:
+    """The C wrapper of a completion call from the real call on."""
+    at = completion_params(row, params)
+    status = at["status"]
+    ignored = f"{status} == MPI_STATUS_IGNORE || {status} == MPI_STATUSES_IGNORE"
+    count = at.get("count", "1")
+    lines = completion_begin(count, f"(mc_handles){{{at['requests']}, 0}}", status, ignored)
+    lines += [f"    int mc_rc = {real};"]
+    flag = f"*{at['flag']}" if "flag" in at else "1"
+    number = f"*{at['number']}" if "number" in at else flag
+    lines += completion_end(row, flag, number, at.get("indices", ""), "0")
+    return [*lines, *timing.leave("mc_v.sent_bytes", "mc_v.recv_bytes")]
