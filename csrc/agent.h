@@ -22,7 +22,7 @@ typedef struct mc_rank {
     uint64_t cpu_ns;   /* processor time when the pause had begun */
     int may_signal;    /* its handler was seen just before the shutter */
     int n_signalled;   /* threads told in this shutter */
-    int n_asleep;      /* threads left asleep */
+    int n_untold;      /* threads left asleep, or that block the signal */
     int has_window;    /* it was told of the shutter that waits for its verdict */
     uint64_t i_window; /* under this number */
 } mc_rank;
@@ -81,6 +81,8 @@ void mc_ranks_close(mc_agent *agent);
 /* agent_pause.c: a shutter of another job */
 void mc_pause_prepare(mc_agent *agent, uint64_t i_target);
 void mc_pause_do(mc_agent *agent);
+/* Signals every thread that runs (signal 0: none) and returns their number; *n_untold are the others. */
+int mc_pause_each_running(const mc_rank *rank, int signal, int *n_untold);
 
 /* agent_turn.c: a shutter of this job */
 void mc_turn_begin(mc_agent *agent);

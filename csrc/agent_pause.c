@@ -4,6 +4,7 @@
 
 #include <errno.h>
 #include <signal.h>
+#include <string.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -62,21 +63,32 @@ static void set_gate(mc_gate *gate, const mc_reservation *shutter)
     __atomic_store_n(&gate->epoch, shutter->epoch, __ATOMIC_RELEASE);
 }
 
-/* Signals every thread that runs (signal 0: none) and returns their number. */
-static int each_running(const mc_rank *rank, int signal, int *n_asleep)
+static int send_signal(const mc_rank *rank, int tid, int signal, uint64_t n_sleeps)
+{
+    siginfo_t info;
+    memset(&info, 0, sizeof info);
+    info.si_signo = signal;
+    info.si_code = SI_QUEUE;
+    info.si_pid = getpid();
+    info.si_uid = getuid();
+    info.si_value.sival_ptr = (void *)(uintptr_t)MC_GATE_VALUE(n_sleeps);
+    return syscall(SYS_rt_tgsigqueueinfo, rank->pid, tid, signal, &info) == 0;
+}
+
+/* A running thread that blocks the signal is left alone too: it would gather signals, and stand still too late. */
+int mc_pause_each_running(const mc_rank *rank, int signal, int *n_untold)
 {
     int tids[N_TIDS], own_tid = (int)syscall(SYS_gettid), n_running = 0;
     int n = mc_proc_threads(rank->pid, tids, N_TIDS);
-    *n_asleep = 0;
+    *n_untold = 0;
     for (int i = 0; i < n; i++) {
-        mc_proc_stat stat;
-        if (tids[i] == own_tid || mc_proc_read_stat(&stat, rank->pid, tids[i]) != MC_OK)
+        mc_proc_thread thread;
+        if (tids[i] == own_tid || mc_proc_read_thread(&thread, rank->pid, tids[i], signal) != MC_OK)
             continue;
-        *n_asleep += stat.state != 'R';
-        if (stat.state != 'R')
-            continue;
-        if (signal == 0 || syscall(SYS_tgkill, rank->pid, tids[i], signal) == 0)
-            n_running++;
+        int counts = thread.state == 'R' &&
+                     (signal == 0 || (thread.handles && send_signal(rank, tids[i], signal, thread.n_sleeps)));
+        n_running += counts;
+        *n_untold += !counts;
     }
     return n_running;
 }
@@ -95,7 +107,7 @@ static int tell_ranks(mc_agent *agent)
             continue;
         }
         set_gate(&rank->segment->gate, &agent->obeyed);
-        rank->n_signalled = each_running(rank, rank->segment->gate.signal, &rank->n_asleep);
+        rank->n_signalled = mc_pause_each_running(rank, rank->segment->gate.signal, &rank->n_untold);
     }
     return all_told;
 }
@@ -110,12 +122,12 @@ static uint64_t rank_moved_ns(const mc_agent *agent, const mc_rank *rank, mc_ack
     used -= mc_min(used, rank->cpu_ns);
     if (now >= t1) /* woken late: the ranks run again, rightly */
         return used - mc_min(used, (now - t1) * n_signalled);
-    if (rank->n_asleep == 0)
+    if (rank->n_untold == 0)
         return used;
     /* A thread that slept at t0 and woke since is running unpaused, but its processor time is not booked before the
        next tick. Threads told and not yet in the handler are runnable too: they wait for a processor, at rest. */
-    int n_asleep;
-    uint64_t n_running = (uint64_t)each_running(rank, 0, &n_asleep);
+    int n_untold;
+    uint64_t n_running = (uint64_t)mc_pause_each_running(rank, 0, &n_untold);
     uint64_t n_acks = __atomic_load_n(&gate->n_acks, __ATOMIC_RELAXED);
     return n_running + n_acks > n_signalled ? t1 - agent->obeyed.t0 : used;
 }

@@ -49,7 +49,7 @@ enum {
     MC_E_FULL = -3,   /* no free slot or lane */
     MC_E_GONE = -4,   /* the process or file is no longer there */
     MC_E_MPI = -5,    /* the MPI library refused */
-    MC_E_SIGNAL = -6, /* no free real-time signal for the gate */
+    MC_E_SIGNAL = -6, /* the kernel refuses the signal of the gate */
     MC_E_PERF = -7,   /* no hardware counters */
     MC_E_ARG = -8,    /* a bad argument or option */
 };
@@ -197,9 +197,13 @@ typedef struct mc_module {
     char path[MC_TEXT_LEN];
 } mc_module;
 
+/* The value that comes with the gate's signal: a mark, to tell it from the same signal of others, and how often the
+   thread had gone to sleep when the agent saw it run. */
+#define MC_GATE_VALUE(n_sleeps) ((uint64_t)MC_MAGIC << 32 | (uint32_t)(n_sleeps))
+
 /* How a rank stands still. Written by the node agent of the rank's own job, but for the acknowledgements. */
 typedef struct mc_gate {
-    int32_t signal; /* the real-time signal whose handler is the gate; 0: no gate */
+    int32_t signal; /* the signal whose handler is the gate; 0: no gate */
     int32_t _pad;
     uint64_t max_ns;      /* no pause is longer, whatever deadline_ns says */
     uint64_t deadline_ns; /* pauses end here */

@@ -122,6 +122,27 @@ int mc_proc_catches(int pid, int signal)
     return line && (strtoull(line + 8, NULL, 16) >> (signal - 1) & 1);
 }
 
+static uint64_t number_after(const char *text, const char *label, int base)
+{
+    const char *line = strstr(text, label);
+    return line ? strtoull(line + strlen(label), NULL, base) : 0;
+}
+
+int mc_proc_read_thread(mc_proc_thread *out, int pid, int tid, int signal)
+{
+    char path[64], text[4096];
+    snprintf(path, sizeof path, "/proc/%d/task/%d/status", pid, tid);
+    if (read_text(path, text, sizeof text) <= 0)
+        return MC_E_GONE;
+    /* The name in front of it has its line ends escaped. */
+    const char *state = strstr(text, "\nState:\t");
+    out->state = state ? state[8] : '?';
+    uint64_t off = number_after(text, "\nSigPnd:", 16) | number_after(text, "\nSigBlk:", 16);
+    out->handles = signal > 0 && (number_after(text, "\nSigCgt:", 16) & ~off) >> (signal - 1) & 1;
+    out->n_sleeps = number_after(text, "\nvoluntary_ctxt_switches:", 10);
+    return MC_OK;
+}
+
 static void each_name(int fd, void (*found)(void *, const char *), void *data)
 {
     _Alignas(8) char buffer[4096];

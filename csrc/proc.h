@@ -30,6 +30,15 @@ int mc_proc_alive(int pid, uint64_t start_ticks);
 /* 1 if the process has a handler for the signal, so that sending it does not kill. */
 int mc_proc_catches(int pid, int signal);
 
+typedef struct mc_proc_thread {
+    char state;
+    int handles;       /* it would handle the signal at once: has a handler, blocks it not, and none waits already */
+    uint64_t n_sleeps; /* how often it has gone to sleep by itself, ever */
+} mc_proc_thread;
+
+/* Returns MC_OK or MC_E_GONE. */
+int mc_proc_read_thread(mc_proc_thread *out, int pid, int tid, int signal);
+
 /* Thread ids of a process; returns their number, at most n_max. */
 int mc_proc_threads(int pid, int *tids, int n_max);
 

@@ -1,0 +1,131 @@
+"""Programs that sleep and use signals, paused hundreds of times a second, behave as without the gate."""
+
+import os
+import subprocess
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+import shimlab
+
+from mpicoloc import config
+
+pytestmark = pytest.mark.timeout(240)
+
+ROOT = Path(__file__).resolve().parents[2]
+KINDS = (
+    "handlers",
+    "blocked",
+    "signal_thread",
+    "signal_file",
+    "cancelling",
+    "timer",
+    "alarm_pause",
+    "alarm_breaks",
+    "children",
+    "alternate_stack",
+    "sleeping",
+)
+BLOCKING = ("blocked", "signal_thread", "signal_file")  # all signals, before MPI_Init
+# Needs of tests/c: the agent with what it calls, and the ranks' side.
+AGENT = (
+    "agent", "agent_adapt", "agent_pause", "agent_ranks", "agent_turn", "board", "options", "perf", "proc",
+    "segment", "table",
+)  # fmt: skip
+RANK = ("agent_thread", "gate", "hooks", "keeper_start", "restart")
+
+
+def compile_c(folder, name, sources):
+    (folder / "options_gen.h").write_text(config.c_table())
+    program = folder / name
+    files = [ROOT / "csrc" / f"{source}.c" for source in sources] + [ROOT / "tests" / "c" / f"{name}.c"]
+    flags = ["-std=gnu11", "-O1", "-Wall", "-Wextra", "-Werror", f"-I{folder}", f"-I{ROOT / 'csrc'}"]
+    command = ["cc", *flags, *map(str, files), "-o", str(program), "-lm", "-lpthread", "-ldl"]
+    subprocess.run(command, check=True, timeout=120)
+    return program
+
+
+@pytest.fixture(scope="module")
+def gate_program(tmp_path_factory):
+    return compile_c(tmp_path_factory.mktemp("gate"), "test_gate", (*AGENT, *RANK))
+
+
+@pytest.fixture(scope="module")
+def pauser(tmp_path_factory):
+    return compile_c(tmp_path_factory.mktemp("pauser"), "pauser", AGENT)
+
+
+@contextmanager
+def everybody_paused(pauser):
+    process = subprocess.Popen([str(pauser)], env=os.environ)
+    try:
+        yield
+        assert process.poll() is None
+    finally:
+        process.terminate()
+        process.wait(timeout=30)
+
+
+def run_gate(program, *words):
+    done = subprocess.run(
+        [str(program), *words], capture_output=True, text=True, timeout=120, check=False, env=os.environ
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout.splitlines()
+
+
+def calls(program, mode, n_threads):
+    """What a signal does to each call: {call: "goes on" or "EINTR"}."""
+    return dict(line.split(" | ") for line in run_gate(program, "calls", mode, n_threads))
+
+
+def published_table():
+    """The same from the documentation: {call: (with a handler alone, with the gate)}."""
+    text = (ROOT / "docs" / "explain" / "gate.md").read_text(encoding="utf-8")
+    rows = [[cell.strip(" `") for cell in line.strip("|").split("|")] for line in text.splitlines()]
+    return {row[0]: (row[1], row[2]) for row in rows if len(row) == 3 and row[1] in ("goes on", "EINTR")}
+
+
+@pytest.mark.skipif(os.uname().machine != "x86_64", reason="calls begin again on x86-64 only")
+@pytest.mark.parametrize("n_threads", ["1", "2"])
+def test_calls_go_on_as_published(gate_program, n_threads):
+    plain, gate = (calls(gate_program, mode, n_threads) for mode in ("plain", "gate"))
+    assert {name: (plain[name], gate[name]) for name in plain} == published_table()
+
+
+@pytest.mark.skipif(os.uname().machine != "x86_64", reason="calls begin again on x86-64 only")
+@pytest.mark.parametrize("n_threads", ["1", "2"])
+def test_threads_that_fall_asleep_as_they_are_told(gate_program, n_threads):
+    plain, gate = (
+        dict(line.split() for line in run_gate(gate_program, "race", mode, n_threads))
+        for mode in ("plain", "gate")
+    )
+    assert int(plain["signals"]) > 0
+    assert int(plain["interrupted"]) > 0  # or this test would show nothing
+    assert int(gate["signals"]) > 0
+    assert int(gate["interrupted"]) == 0
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_programs_with_signals(family, shm_dir, pauser, kind):
+    program = family.compile("signals.c")
+    words = ["block"] if kind in BLOCKING else []
+    bare = shimlab.launch(family, 2, program, kind, *words)
+    with everybody_paused(pauser):
+        paused = shimlab.launch(family, 2, program, kind, *words, preload=family.shim)
+    assert len(bare.lines) >= 2
+    assert paused.lines == bare.lines
+    assert (paused.code, bare.code) == (5, 5)
+    found = shimlab.segments(shm_dir)
+    assert sorted(found) == [0, 1]
+    assert all(shimlab.counter(segment, "n_pauses") > 0 for segment in found.values())
+
+
+def test_a_cancelled_thread_leaves_the_gate_in_place(gate_program):
+    assert run_gate(gate_program, "cancel", "gate", "2") == ["before 1", "after 1"]
+
+
+def test_signals_that_end_a_suspension_are_not_lost(gate_program):
+    lines = dict(line.split() for line in run_gate(gate_program, "suspend", "gate", "1"))
+    assert int(lines["signals"]) > 0
+    assert lines["handled"] == lines["sent"]
