@@ -32,7 +32,7 @@ AGENT = (
     "agent", "agent_adapt", "agent_pause", "agent_ranks", "agent_turn", "board", "options", "perf", "proc",
     "segment", "table",
 )  # fmt: skip
-RANK = ("agent_thread", "gate", "hooks", "keeper_start", "restart")
+RANK = ("agent_thread", "clock", "gate", "hooks", "keeper_start", "restart", "start")
 
 
 def compile_c(folder, name, sources):
