@@ -356,9 +356,6 @@ void mc_shm_unmap(void *map, size_t size_bytes);
 /* Make sure that writing to these bytes of a mapped file can not fail for want of memory, which would be SIGBUS. */
 int mc_shm_reserve(const char *path, size_t offset_bytes, size_t size_bytes);
 
-/* Under wrap, before the real MPI_Init, which waits for the coordinator: <key>.init tells it that MPI is wanted. */
-void mc_announce_init(void);
-
 /* Cycles still pending go where their shutters' verdicts say; those without a verdict are dropped. Counters that follow
    from the tables are filled. For a copy of a segment that is to be read. */
 void mc_segment_settle(mc_segment *segment);

@@ -76,6 +76,8 @@ static void learn_constants(void)
     mc_known.sum = find_data("ompi_mpi_op_sum");
     mc_known.no_op = find_data("ompi_mpi_op_no_op");
     mc_known.message_no_proc = find_data("ompi_message_no_proc");
+    mc_known.info_null = find_data("ompi_mpi_info_null");
+    mc_known.errors_return = find_data("ompi_mpi_errors_return");
     mc_known.world = find_data("ompi_mpi_comm_world");
 }
 
@@ -95,6 +97,8 @@ static void learn_constants(void)
     mc_known.sum = MPI_SUM;
     mc_known.no_op = MPI_NO_OP;
     mc_known.message_no_proc = MPI_MESSAGE_NO_PROC;
+    mc_known.info_null = MPI_INFO_NULL;
+    mc_known.errors_return = MPI_ERRORS_RETURN;
     mc_known.world = MPI_COMM_WORLD;
 }
 

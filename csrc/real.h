@@ -12,6 +12,8 @@ typedef struct mc_constants {
     MPI_Group group_null;
     MPI_Op sum, no_op;
     MPI_Message message_no_proc;
+    MPI_Info info_null;
+    MPI_Errhandler errors_return;
 } mc_constants;
 
 extern mc_constants mc_known;

@@ -82,17 +82,6 @@ void mc_shm_unmap(void *map, size_t size_bytes)
         munmap(map, size_bytes);
 }
 
-void mc_announce_init(void)
-{
-    const char *key = getenv("MPICOLOC_KEY"), *wrapped = getenv("MPICOLOC_WRAPPED");
-    char path[MC_PATH_LEN];
-    if (!key || !*key || !wrapped || strcmp(wrapped, "1") != 0 || mc_shm_path(path, sizeof path, key, "init") != MC_OK)
-        return;
-    int fd = open(path, O_WRONLY | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
-    if (fd >= 0)
-        close(fd);
-}
-
 void mc_segment_settle(mc_segment *segment)
 {
     for (int i = 0; i < MC_N_ALL_LANES; i++) {

@@ -11,9 +11,10 @@
 #include <unistd.h>
 
 #include "hooks.h"
+#include "launch.h"
 #include "options.h"
 
-int mc_is_swapped;
+int mc_is_swapped, mc_real_size, mc_app_size, *mc_app_ranks;
 MPI_Comm mc_app_world;
 #ifdef MC_HAS_FORTRAN
 MPI_Fint mc_f_world = -1, mc_f_app_world = -1;
@@ -22,28 +23,51 @@ MPI_Fint mc_f_world = -1, mc_f_app_world = -1;
 /* Where this process stands. */
 static enum { BEFORE_INIT, NOT_OURS, STARTED, STOPPED } phase;
 static int own_pid;
+static int is_world_open, is_spawned;
 static int world_rank;
-static char key[MC_NAME_LEN], job_id[MC_NAME_LEN];
 
-static int env_is_one(const char *name)
-{
-    const char *text = getenv(name);
-    return text != NULL && strcmp(text, "1") == 0;
-}
+/* How the job is called. suffix: of the profile of a job that inherited another's name. */
+static char key[MC_NAME_LEN];
+static struct {
+    char job_id[MC_NAME_LEN], suffix[MC_NAME_LEN];
+} name;
 
 static void copy(char *to, const char *from)
 {
     snprintf(to, MC_NAME_LEN, "%s", from);
 }
 
+static void note_real_ranks(MPI_Comm application, int real_rank)
+{
+    int size = 0;
+    MC_REAL(MPI_Comm_size)(application, &size);
+    mc_app_ranks = realloc(mc_app_ranks, (size_t)size * sizeof *mc_app_ranks);
+    int status = MPI_ERR_NO_MEM, *ranks = mc_app_ranks;
+    if (ranks != NULL)
+        status = MC_REAL(MPI_Allgather)(&real_rank, 1, mc_known.type_int, ranks, 1, mc_known.type_int, application);
+    mc_app_size = status == MPI_SUCCESS ? size : 0;
+}
+
 /* The coordinators make the same call with colour 1. Both worlds keep the order of the real ranks. */
-static void split_world(void)
+MPI_Comm mc_split(MPI_Comm real)
 {
     int real_rank = 0;
     MPI_Comm application = mc_known.comm_null;
-    MC_REAL(MPI_Comm_rank)(mc_known.world, &real_rank);
-    if (MC_REAL(MPI_Comm_split)(mc_known.world, 0, real_rank, &application) != MPI_SUCCESS)
-        return mc_disable("the world cannot be split from the coordinators", MC_E_MPI);
+    MC_REAL(MPI_Comm_rank)(real, &real_rank);
+    if (MC_REAL(MPI_Comm_split)(real, 0, real_rank, &application) != MPI_SUCCESS) {
+        mc_disable("the world cannot be split from the coordinators", MC_E_MPI);
+        return mc_known.comm_null;
+    }
+    MC_REAL(MPI_Comm_size)(real, &mc_real_size);
+    note_real_ranks(application, real_rank);
+    return application;
+}
+
+static int swap_world(void)
+{
+    MPI_Comm application = mc_split(mc_known.world);
+    if (application == mc_known.comm_null)
+        return 0;
     MC_REAL(MPI_Comm_set_name)(application, "MPI_COMM_WORLD");
     mc_app_world = application;
     mc_is_swapped = 1;
@@ -51,26 +75,47 @@ static void split_world(void)
     mc_f_world = mc_f_of_comm(mc_known.world);
     mc_f_app_world = mc_f_of_comm(application);
 #endif
+    return 1;
+}
+
+/* A job that a recorded one spawned has its launcher's environment, but another world. */
+static const char *given_key(void)
+{
+    return is_spawned ? NULL : mc_given_key();
 }
 
 static void agree_on_key(MPI_Comm local)
 {
-    const char *text = getenv("MPICOLOC_KEY");
-    if (text != NULL && text[0] != '\0')
-        return copy(key, text);
-    snprintf(key, sizeof key, "%d-%llx", (int)getpid(), (unsigned long long)mc_now_ns());
+    const char *text = given_key();
+    if (text != NULL)
+        copy(key, text);
+    else
+        snprintf(key, sizeof key, "%d-%llx", (int)getpid(), (unsigned long long)mc_now_ns());
     MC_REAL(MPI_Bcast)(key, MC_NAME_LEN, mc_known.type_char, 0, local);
 }
 
-static void agree_on_job_id(void)
+/* What a job inherited from another one's environment would give both the same name and profile. */
+static void agree_on_name(int is_nested)
 {
-    const char *text = mc_option_text(MC_OPT_JOB_ID);
-    const char *slurm = getenv("SLURM_JOB_ID");
+    const char *text = mc_option_text(MC_OPT_JOB_ID), *slurm = getenv("SLURM_JOB_ID");
+    if (text == NULL || text[0] == '\0')
+        text = slurm;
+    if (is_spawned || is_nested)
+        snprintf(name.suffix, sizeof name.suffix, "-%s-%d", is_spawned ? "spawn" : "nested", (int)getpid());
     if (text != NULL && text[0] != '\0')
-        copy(job_id, text);
+        snprintf(name.job_id, sizeof name.job_id, "%.40s%.22s", text, name.suffix);
     else
-        copy(job_id, slurm != NULL && slurm[0] != '\0' ? slurm : key);
-    MC_REAL(MPI_Bcast)(job_id, MC_NAME_LEN, mc_known.type_char, 0, mc_app_world);
+        copy(name.job_id, key);
+    MC_REAL(MPI_Bcast)(&name, sizeof name, mc_known.type_char, 0, mc_app_world);
+}
+
+/* "run.h5" becomes "run-nested-123.h5". */
+static void set_profile_apart(char *path, size_t size)
+{
+    size_t n = strlen(path), n_end = n > 3 && strcmp(path + n - 3, ".h5") == 0 ? 3 : 0;
+    char end[4];
+    snprintf(end, sizeof end, "%s", path + n - n_end);
+    snprintf(path + n - n_end, size - (n - n_end), "%s%s", name.suffix, end);
 }
 
 static void read_library_version(char *text)
@@ -93,31 +138,45 @@ static int have_all(void)
     return MC_HAVE(MPI_Comm_rank) && MC_HAVE(MPI_Comm_size) && MC_HAVE(MPI_Comm_split) &&
            MC_HAVE(MPI_Comm_split_type) && MC_HAVE(MPI_Comm_set_name) && MC_HAVE(MPI_Comm_free) && MC_HAVE(MPI_Bcast) &&
            MC_HAVE(MPI_Allreduce) && MC_HAVE(MPI_Barrier) && MC_HAVE(MPI_Info_create) && MC_HAVE(MPI_Info_free) &&
-           MC_HAVE(MPI_Get_library_version) && MC_HAVE(MPI_Comm_get_parent);
+           MC_HAVE(MPI_Get_library_version) && MC_HAVE(MPI_Comm_get_parent) && MC_HAVE(MPI_Ibarrier) &&
+           MC_HAVE(MPI_Allgather) && MC_HAVE(MPI_Wait);
+}
+
+/* The ranks of this node, and their number over all nodes that are first on theirs. */
+static MPI_Comm look_around(mc_identity *identity, int *is_nested)
+{
+    MPI_Comm local = mc_known.comm_null;
+    MPI_Info info;
+    MC_REAL(MPI_Comm_rank)(mc_app_world, &identity->world_rank);
+    MC_REAL(MPI_Comm_size)(mc_app_world, &identity->world_size);
+    MC_REAL(MPI_Info_create)(&info);
+    MC_REAL(MPI_Comm_split_type)(mc_app_world, MPI_COMM_TYPE_SHARED, identity->world_rank, info, &local);
+    MC_REAL(MPI_Info_free)(&info);
+    MC_REAL(MPI_Comm_rank)(local, &identity->local_rank);
+    MC_REAL(MPI_Comm_size)(local, &identity->local_size);
+    int mine[] = {identity->local_rank == 0, mc_is_nested()}, all[] = {1, 0};
+    MC_REAL(MPI_Allreduce)(mine, all, 2, mc_known.type_int, mc_known.sum, mc_app_world);
+    identity->n_nodes = all[0];
+    *is_nested = all[1] > 0;
+    return local;
 }
 
 /* Every rank makes every collective call here, whatever failed before: another rank may wait in it. */
 static void start(int is_wrapped)
 {
     char library[MPI_MAX_LIBRARY_VERSION_STRING];
-    mc_identity identity = {.key = key, .job_id = job_id, .mpi_library = library};
-    MPI_Comm local = mc_known.comm_null;
-    MPI_Info info;
-    identity.mode = is_wrapped && env_is_one("MPICOLOC_COORDINATOR") ? MC_MODE_WRAP : MC_MODE_PRELOAD;
-    MC_REAL(MPI_Comm_rank)(mc_app_world, &identity.world_rank);
-    MC_REAL(MPI_Comm_size)(mc_app_world, &identity.world_size);
-    MC_REAL(MPI_Info_create)(&info);
-    MC_REAL(MPI_Comm_split_type)(mc_app_world, MPI_COMM_TYPE_SHARED, identity.world_rank, info, &local);
-    MC_REAL(MPI_Info_free)(&info);
-    MC_REAL(MPI_Comm_rank)(local, &identity.local_rank);
-    MC_REAL(MPI_Comm_size)(local, &identity.local_size);
+    mc_identity identity = {.key = key, .job_id = name.job_id, .mpi_library = library};
+    int is_nested = 0;
+    identity.mode = is_wrapped && mc_has_coordinator() ? MC_MODE_WRAP : MC_MODE_PRELOAD;
+    MPI_Comm local = look_around(&identity, &is_nested);
     int is_first = identity.local_rank == 0;
-    MC_REAL(MPI_Allreduce)(&is_first, &identity.n_nodes, 1, mc_known.type_int, mc_known.sum, mc_app_world);
     agree_on_key(local);
-    agree_on_job_id();
+    agree_on_name(is_nested);
     read_library_version(library);
     world_rank = identity.world_rank;
     int status = mc_start(&identity);
+    if (status == MC_OK && name.suffix[0] != '\0' && mc_option_text(MC_OPT_OUT) != NULL)
+        set_profile_apart(mc_own_segment()->out_path, MC_PATH_LEN);
     MC_REAL(MPI_Barrier)(local); /* the keeper must find every rank's segment */
     int is_kept = is_first && status == MC_OK && mc_keeper_start(key) == MC_OK;
     /* A rank that goes on and aborts at once would take the first one along before its keeper is there. */
@@ -127,56 +186,92 @@ static void start(int is_wrapped)
     MC_REAL(MPI_Comm_free)(&local);
 }
 
-/* The coordinator must not enter MPI_Init for an application that never does. */
-void mc_before_init(void)
+int mc_is_ours(void)
 {
-    if (phase == BEFORE_INIT && env_is_one("MPICOLOC_COORDINATOR"))
-        mc_announce_init();
-}
-
-void mc_after_init(void)
-{
-    MPI_Comm parent;
     if (phase != BEFORE_INIT)
-        return;
+        return phase != NOT_OURS;
     phase = NOT_OURS;
     if (!mc_library_fits())
-        return mc_disable("this shim is for another MPI; use the one that `mpicoloc preload` prints", MC_E_ABI);
-    if (!have_all())
-        return mc_disable("the MPI library is too old", MC_E_MPI);
-    mc_app_world = mc_known.world;
-    parent = mc_known.comm_null;
-    MC_REAL(MPI_Comm_get_parent)(&parent);
-    if (parent != mc_known.comm_null)
-        return; /* spawned by another job, whose key and coordinators are not theirs */
-    int is_wrapped = env_is_one("MPICOLOC_WRAPPED");
-    if (is_wrapped)
-        split_world();
-    if (is_wrapped && !mc_is_swapped)
-        return; /* the coordinators make no further call on the whole world */
+        mc_disable("this shim is for another MPI; use the one that `mpicoloc preload` prints", MC_E_ABI);
+    else if (!have_all())
+        mc_disable("the MPI library is too old", MC_E_MPI);
+    else
+        phase = BEFORE_INIT;
+    return phase == BEFORE_INIT;
+}
+
+int mc_is_over(void)
+{
+    return phase == STOPPED;
+}
+
+int mc_is_world_open(void)
+{
+    return is_world_open;
+}
+
+int mc_begin(MPI_Comm world)
+{
+    if (phase != BEFORE_INIT)
+        return 0;
+    mc_app_world = world;
     own_pid = (int)getpid();
     phase = STARTED;
-    start(is_wrapped);
+    start(mc_real_size > 0);
+    return 1;
 }
 
-void mc_after_session_init(void)
-{
-    if (phase == BEFORE_INIT && env_is_one("MPICOLOC_WRAPPED"))
-        mc_disable("MPI_Session_init without MPI_Init cannot share the job with coordinators, which now wait; "
-                   "use LD_PRELOAD without wrap",
-                   MC_E_MPI);
-}
-
-void mc_before_finalize(void)
+int mc_end(void)
 {
     if (phase != STARTED)
-        return;
+        return 0;
     phase = STOPPED;
     mc_stop(MC_RANK_FINALIZING);
     /* The first rank will sleep below. What it still owes others (buffered sends) moves only inside MPI calls. */
     MC_REAL(MPI_Barrier)(mc_app_world);
     if (world_rank == 0 && key[0] != '\0')
         mc_keeper_wait_profile(key);
+    return 1;
+}
+
+void mc_say_goodbye(void)
+{
+    MPI_Request request;
+    if (mc_real_size > 0 && MC_REAL(MPI_Ibarrier)(mc_first_real(), &request) == MPI_SUCCESS)
+        MC_REAL(MPI_Wait)(&request, MPI_STATUS_IGNORE);
+}
+
+/* The coordinator must not enter MPI_Init for an application that never does. */
+void mc_before_init(void)
+{
+    if (mc_has_coordinator())
+        mc_announce("init");
+}
+
+void mc_after_init(void)
+{
+    MPI_Comm parent;
+    is_world_open = 1;
+    if (!mc_is_ours())
+        return;
+    parent = mc_known.comm_null;
+    MC_REAL(MPI_Comm_get_parent)(&parent);
+    is_spawned = parent != mc_known.comm_null;
+    if (!is_spawned && mc_is_wrapped()) {
+        if (!swap_world() && phase == BEFORE_INIT)
+            phase = NOT_OURS; /* the coordinators make no further call on the whole world */
+    } else {
+        mc_app_world = mc_known.world;
+    }
+    mc_begin(mc_app_world);
+}
+
+void mc_before_finalize(void)
+{
+    if (!mc_end() && mc_is_swapped)
+        mc_say_goodbye();
+    mc_close_own_session();
+    is_world_open = 0;
     /* The application's world lives on: attribute callbacks inside MPI_Finalize may use it. */
 }
 

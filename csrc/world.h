@@ -1,8 +1,9 @@
-/* The application's world, and what happens in MPI_Init and MPI_Finalize. */
+/* The application's world, and what happens where MPI begins and ends: in MPI_Init, in sessions, in MPI_Finalize. */
 #ifndef MPICOLOC_WORLD_H
 #define MPICOLOC_WORLD_H
 
 #include "real.h"
+#include "volume.h"
 
 /* Under wrap the real world holds coordinators too; the application must never see them. */
 extern int mc_is_swapped;
@@ -21,9 +22,31 @@ static inline MPI_Comm mc_world(MPI_Comm comm)
 /* Called by the wrappers of every language; each acts once. */
 void mc_before_init(void);
 void mc_after_init(void);
-void mc_after_session_init(void);
 void mc_before_finalize(void);
 void mc_before_abort(void);
+
+/* sessions.c: a program may have sessions instead of MPI_Init, or both. */
+void mc_before_session_init(void);
+void mc_after_session_init(void);
+void mc_before_session_finalize(void);
+/* Take the coordinators out of a group, or of the size in an info object, that a session gave. */
+void mc_hide_in_group(mc_handles group);
+void mc_hide_in_info(mc_handles info);
+
+/* Between world.c and sessions.c. */
+int mc_is_ours(void);             /* 0: recording is impossible here, and why has been said */
+int mc_is_world_open(void);       /* between MPI_Init and MPI_Finalize */
+int mc_begin(MPI_Comm world);     /* record this job, whose ranks are those of `world`; 0 if that was done before */
+int mc_end(void);                 /* record no more, and wait for the profile; 0 if nothing was recorded */
+int mc_is_over(void);             /* recording has ended */
+void mc_say_goodbye(void);        /* let the coordinators, which sleep, see the end of what is not recorded */
+MPI_Comm mc_split(MPI_Comm real); /* without its coordinators, or MPI_COMM_NULL */
+MPI_Comm mc_first_real(void);     /* the real world that the coordinators joined first */
+void mc_close_own_session(void);
+
+/* Number of ranks of the real world with its coordinators, 0 if there are none; and which of them are the
+   application's. */
+extern int mc_real_size, mc_app_size, *mc_app_ranks;
 
 #ifdef MC_HAS_FORTRAN
 /* Both worlds as Fortran integers, filled by mc_after_init; -1 before. */

@@ -79,6 +79,7 @@ TRACE_EVENTS = 65536
 
 KEY_ENV = "MPICOLOC_KEY"
 WRAPPED_ENV = "MPICOLOC_WRAPPED"
+PID_ENV = "MPICOLOC_PID"
 PYTHON_ENV = "MPICOLOC_PYTHON"
 COORDINATOR_ENV = "MPICOLOC_COORDINATOR"
 SIBLINGS_ENV = "MPICOLOC_COORDINATOR_SIBLINGS"
@@ -165,7 +166,7 @@ def validate(env: Mapping[str, str] | None = None) -> dict[str, Value]:
 def unknown_variables(env: Mapping[str, str] | None = None) -> list[str]:
     """Names of variables that look like ours but are none: most often a misspelt option."""
     known = {option.env for option in OPTIONS}
-    known |= {KEY_ENV, WRAPPED_ENV, PYTHON_ENV, COORDINATOR_ENV, SIBLINGS_ENV, AFFINITY_ENV}
+    known |= {KEY_ENV, WRAPPED_ENV, PID_ENV, PYTHON_ENV, COORDINATOR_ENV, SIBLINGS_ENV, AFFINITY_ENV}
     return sorted(n for n in (env or os.environ) if n.startswith("MPICOLOC_") and n not in known)
 
 

@@ -113,6 +113,7 @@ def plan(
     if place.launcher is not None:
         child[config.KEY_ENV] = launch_env.key(merged)
         child[config.WRAPPED_ENV] = "1"
+        child[config.PID_ENV] = str(os.getpid())  # exec keeps it
     # Made by every rank: what cannot be must fail alike on all of them, or the others would wait in MPI_Init.
     libmpi = libmpi_alias(found) if has_coordinator else None
     if has_coordinator and place.local_rank == place.local_size - 1:
@@ -158,8 +159,15 @@ def python_module(name: str) -> list[str]:
 
 
 def libmpi_alias(found: target.Target) -> str | None:
-    """The MPI library under the name that mpi4py's wheel asks for; Debian renamed MPICH's libmpi.so.12."""
+    """The MPI library under the name that mpi4py's wheel asks for; Debian renamed MPICH's libmpi.so.12.
+
+    A library of the standard ABI lies beside the same library with its own ABI, and both talk to each other;
+    the wheel knows only the latter.
+    """
     libmpi = found.libmpi
+    if libmpi is not None and found.abi == "abi":
+        own = [os.path.join(os.path.dirname(libmpi), name) for name in ("libmpi.so.12", "libmpi.so.40")]
+        return next((path for path in own if os.path.exists(path)), libmpi)
     if libmpi is None or found.abi != "mpich" or os.path.basename(libmpi) == "libmpi.so.12":
         return libmpi
     beside = os.path.join(os.path.dirname(libmpi), "libmpi.so.12")

@@ -41,6 +41,9 @@ _CONVERSIONS = (
     "MPI_Op_f2c",
     "MPI_Win_f2c",
     "MPI_Message_f2c",
+    "MPI_Group_c2f",
+    "MPI_Group_f2c",
+    "MPI_Info_f2c",
     "MPI_Status_f2c",
 )
 _HELPERS = ("MPI_Get_library_version",)
@@ -278,6 +281,7 @@ def c_operand(arg: str, prototype: Prototype) -> str:
         "requests": f"(mc_handles){{{name}, 0}}",
         "handle": f"*{name}",
         "flag": f"*{name}",
+        "place": f"(mc_handles){{{name}, 0}}",
         "inplace": f"{name} == MPI_IN_PLACE",
         "wide": f"sizeof *{name} == sizeof(MPI_Count)",
     }
@@ -300,6 +304,8 @@ def emit_header(
     """``calls_gen.h``: numbers of the calls and the table of pointers to the real functions."""
     lines = ["#ifndef MPICOLOC_CALLS_GEN_H", "#define MPICOLOC_CALLS_GEN_H", "", f"#include <{header}>", ""]
     lines += ["#define MC_HAS_FORTRAN 1", ""] * has_fortran
+    # Open MPI 5 has them and calls itself MPI 3.1
+    lines += ["#define MC_HAS_SESSIONS 1", ""] * any(p.name == "MPI_Session_init" for p in prototypes)
     lines += ["enum {"]
     lines += [f"    MC_CALL_{p.name} = {i}," for i, p in enumerate(prototypes, start=1)]
     lines += [f"    MC_N_CALLS = {len(prototypes)}", "};", "", "typedef struct mc_real_table {"]

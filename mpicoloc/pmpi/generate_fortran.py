@@ -78,6 +78,7 @@ def f_operand(arg: str, params: Sequence[Param]) -> str:
         "op": f"mc_f_op({name})",
         "types": f"(mc_handles){{{name}, 1}}",
         "requests": f"(mc_handles){{{name}, 1}}",
+        "place": f"(mc_handles){{{name}, 1}}",
         "inplace": f"mc_f_is_in_place({name})",
         "wide": "0",
         "status": f"mc_f_status(&mc_c_status, {name})",

@@ -1,10 +1,10 @@
 """The extra rank of each node: `python -m mpicoloc.run.coordinator`, started by `mpicoloc.wrap`.
 
-It sleeps until the application calls MPI_Init, gives the application a world without coordinators, looks on
-while the job lives (the keeper has the node agent; where there is none, it is the agent itself), and writes
-the profile while the ranks wait in MPI_Finalize. It shares the processors of the application: no NumPy before
-the end, no busy waiting ever. Whatever fails here, it still takes part in MPI_Finalize: the application would
-hang there without it.
+It sleeps until the application calls MPI_Init or MPI_Session_init, gives it a world without coordinators,
+looks on while the job lives (the keeper has the node agent; where there is none, it is the agent itself), and
+writes the profile while the ranks wait in MPI_Finalize. It shares the processors of the application: no NumPy
+before the end, no busy waiting ever. Whatever fails here, it still takes part in MPI_Finalize, where the
+application would hang without it.
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from mpicoloc import config
 from mpicoloc.errors import EnvironmentFault, MpicolocError
 from mpicoloc.pmpi import contract
-from mpicoloc.run import siblings
+from mpicoloc.run import membership, siblings
+from mpicoloc.run.membership import Membership, Ranks
 
 if TYPE_CHECKING:
     from mpi4py import MPI
@@ -29,6 +30,8 @@ STEP_NS = 25_000_000
 """Longest sleep of the agent: how late the end of the job may be noticed."""
 N_STEPS = 20
 """Steps between two looks at signals and at the other nodes."""
+N_STEPS_IN_SESSION = 2
+"""The same while the application, which has a session, may yet call MPI_Init, and would wait."""
 SEGMENTS_WITHIN_S = 5.0
 """Ranks without a segment so long after MPI_Init have switched mpicoloc off."""
 ALL_WITHIN_S = 5.0
@@ -58,20 +61,31 @@ def main() -> int:
     announcement = contract.shm_path(key, "init")
     if not siblings.wait_for_init(key, announcement, _n_ranks()):
         return 0
-    mpi.Init_thread(mpi.THREAD_FUNNELED)
-    comm = mpi.COMM_WORLD.Split(1, mpi.COMM_WORLD.Get_rank())
-    with contextlib.suppress(OSError):
-        os.unlink(announcement)  # not before: every rank makes it
+    _take_part(mpi, key, announcement)
+    return 0
+
+
+def _take_part(mpi: Any, key: str, announcement: str) -> None:
+    """Be in MPI while the application is; only the first time, which is recorded, is there work to do."""
+    member = Membership(mpi, announcement)
+    member.join()
     try:
         with _sigterm_stops():
-            _guarded(_watch, key, comm)
-            _guarded(_write_profile, key, comm)
+            ranks = _guarded(_watch, key, member)
+            _guarded(_write_profile, key, member.comm)
+        _leave(member)
+        while ranks is not None and mpi.Get_version()[0] >= 4 and ranks.begin_again(announcement):
+            member = Membership(mpi, announcement, member.i_round + 1)
+            member.join()
+            member.sleep_through()
+            _leave(member)
     except _Stopped:
         _leave_now()  # the launcher kills everybody: the keeper writes what there is
-    _only_idle_time()
-    comm.Free()
-    mpi.Finalize()
-    return 0
+
+
+def _leave(member: Membership) -> None:
+    with _only_idle_time():
+        member.leave()
 
 
 def _n_ranks() -> int:
@@ -119,31 +133,40 @@ def _guarded(function: Any, *arguments: Any) -> Any:
     return None
 
 
-def _only_idle_time() -> None:
-    """MPI_Finalize may spin until the last rank is there: from now on only on processors nobody wants."""
+@contextlib.contextmanager
+def _only_idle_time() -> Iterator[None]:
+    """MPI_Finalize may spin until the last rank is there: only on processors nobody wants."""
     with contextlib.suppress(OSError):
         os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
+    yield
+    with contextlib.suppress(OSError):
+        os.sched_setscheduler(0, os.SCHED_OTHER, os.sched_param(0))
 
 
-def _watch(key: str, comm: MPI.Comm) -> None:
+def _watch(key: str, member: Membership) -> Ranks:
     """Look on, or be the node's agent, until the ranks of every node are in MPI_Finalize."""
     with contextlib.ExitStack() as stack:
         agent = _guarded(_open_agent, key, stack)
+        ranks = Ranks(key)
         if agent is not None:
-            _guarded(_run_until_over, agent)
+            _guarded(_run_until_over, agent, member)
         # Other nodes may still compute; this one's ranks are part of the job until then.
-        everywhere = comm.Ibarrier()
+        everywhere = member.comm.Ibarrier()
         while not everywhere.Test():
+            member.look()
             if agent is None:
                 time.sleep(STEP_NS * 1e-9)
             else:
                 agent.run(STEP_NS, 1)
+    return ranks
 
 
-def _run_until_over(agent: contract.Agent | contract.Watcher) -> None:
+def _run_until_over(agent: contract.Agent | contract.Watcher, member: Membership) -> None:
     started_s = time.monotonic()
+    n_steps = N_STEPS_IN_SESSION if member.may_grow else N_STEPS
     while not _is_over(agent, time.monotonic() - started_s):
-        agent.run(STEP_NS, N_STEPS)
+        member.look()
+        agent.run(STEP_NS, n_steps)
 
 
 def _open_agent(key: str, stack: contextlib.ExitStack) -> contract.Agent | contract.Watcher | None:
@@ -180,9 +203,8 @@ def _write_profile(key: str, comm: MPI.Comm) -> None:
     from mpicoloc.run.collect import collect, pack, unpack
 
     part = _guarded(collect, key) if contract.segment_paths(key) else None
-    has_first = comm.allgather(part is not None and part.facts["world_rank"] == 0)
-    root = has_first.index(True) if True in has_first else 0
-    packed = comm.gather(pack(part) if part is not None else b"", root=root)
+    root = membership.first_with(comm, part is not None and part.facts["world_rank"] == 0)
+    packed = membership.gather(comm, pack(part) if part is not None else b"", root)
     state = contract.MC_PROFILE_FAILED
     if packed is not None:
         packed.insert(0, packed.pop(root))
@@ -192,7 +214,7 @@ def _write_profile(key: str, comm: MPI.Comm) -> None:
             assemble.leave_word(key, result[1])
         elif result:
             state = contract.MC_PROFILE_WRITTEN
-    assemble.tell_state(key, comm.bcast(state, root=root))
+    assemble.tell_state(key, membership.bcast(comm, state, root))
 
 
 if __name__ == "__main__":

@@ -15,6 +15,8 @@ SCAN_EVERY_S = 1.0
 START_WITHIN_S = 3.0
 """A rank that is not even at `mpicoloc.wrap` by then has ended, unless it still comes within `GONE_FOR_S`."""
 GONE_FOR_S = 2.0
+WORD_WITHIN_S = 1.0
+"""Time between a rank's making the file of its announcement and writing it."""
 
 
 def wait_for_init(
@@ -24,14 +26,14 @@ def wait_for_init(
     clock: Callable[[], float] = time.monotonic,
     sleep: Callable[[float], None] = time.sleep,
 ) -> bool:
-    """Wait until a rank of this node begins MPI_Init.
+    """Wait until a rank of this node begins MPI_Init or MPI_Session_init.
 
     Parameters
     ----------
     key : str
         Names the job.
     announcement : str
-        The file that a rank makes when it begins MPI_Init.
+        The file that a rank makes when it begins.
     n_ranks : int
         Ranks of the application on this node.
     clock, sleep : callable
@@ -61,6 +63,20 @@ def wait_for_init(
                 return False
         sleep(POLL_S)
     return True
+
+
+def announced(announcement: str) -> tuple[str, int] | None:
+    """What a rank wants to begin, "init" or "session", and in which round; None where nothing is announced.
+
+    A file that stays empty, for want of room, means the first MPI_Init.
+    """
+    deadline_s = time.monotonic() + WORD_WITHIN_S
+    while os.path.exists(announcement) and time.monotonic() < deadline_s:
+        with contextlib.suppress(OSError, ValueError), open(announcement) as file:
+            how, i_round = file.readline().split()
+            return how, int(i_round)
+        time.sleep(POLL_S)
+    return ("init", 0) if os.path.exists(announcement) else None
 
 
 def _can_make(path: str) -> bool:

@@ -1,0 +1,145 @@
+#define _GNU_SOURCE
+#include "launch.h"
+
+#include "mpicoloc.h"
+
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { N_STEPS = 64, N_COMM = 64 };
+
+static int is_known, is_between, is_nested;
+static int i_round;
+
+static int env_is_one(const char *name)
+{
+    const char *text = getenv(name);
+    return text != NULL && strcmp(text, "1") == 0;
+}
+
+static int begins_with(const char *text, const char *const *prefixes)
+{
+    for (; *prefixes != NULL; prefixes++)
+        if (strncmp(text, *prefixes, strlen(*prefixes)) == 0)
+            return 1;
+    return 0;
+}
+
+/* Distributions rename launchers by a suffix (mpirun.openmpi), and the kernel cuts names to 15 characters. */
+static int is_launcher(const char *name)
+{
+    static const char *const names[] = {"mpirun", "mpiexec",    "orterun", "orted", "prte",  "hydra_", "pmi_proxy",
+                                        "srun",   "slurmstepd", "aprun",   "jsrun", "palsd", "flux-",  NULL};
+    return begins_with(name, names);
+}
+
+/* Name and parent of a process; the parent is 0 if it is out of sight. */
+static int parent_of(int pid, char *name)
+{
+    char path[32], text[512];
+    snprintf(path, sizeof path, "/proc/%d/stat", pid);
+    int fd = open(path, O_RDONLY | O_CLOEXEC), parent = 0;
+    ssize_t n = fd >= 0 ? read(fd, text, sizeof text - 1) : 0;
+    if (fd >= 0)
+        close(fd);
+    text[n > 0 ? n : 0] = '\0';
+    char *begin = strchr(text, '('), *end = strrchr(text, ')');
+    name[0] = '\0';
+    if (begin == NULL || end == NULL || sscanf(end + 1, " %*c %d", &parent) != 1)
+        return 0;
+    snprintf(name, N_COMM, "%.*s", (int)(end - begin - 1), begin + 1);
+    return parent;
+}
+
+/* A process that a launcher started as a rank, with this library preloaded. */
+static int is_rank_of_ours(int pid)
+{
+    static const char *const ranks[] = {"PMI_RANK=", "PMIX_RANK=", "OMPI_COMM_WORLD_RANK=", NULL};
+    char path[32], *entry = NULL;
+    size_t size = 0;
+    int is_rank = 0, is_ours = 0;
+    snprintf(path, sizeof path, "/proc/%d/environ", pid);
+    FILE *file = fopen(path, "re");
+    while (file != NULL && getdelim(&entry, &size, '\0', file) > 0) {
+        is_rank |= begins_with(entry, ranks);
+        is_ours |= strncmp(entry, "LD_PRELOAD=", 11) == 0 && strstr(entry, "libmpicoloc-") != NULL;
+    }
+    free(entry);
+    if (file != NULL)
+        fclose(file);
+    return is_rank && is_ours;
+}
+
+/* From this process upwards. A launcher below the process that wrap noted (exec keeps the number) began another job;
+   shells between are the application's way to start. Where the chain ends without that process, in a container for
+   instance, the environment is believed. */
+static void look_up(void)
+{
+    const char *noted = getenv("MPICOLOC_PID");
+    int pid = (int)getpid(), wrap_pid = noted != NULL ? atoi(noted) : 0, is_below = 1, has_launcher = 0;
+    char name[N_COMM];
+    for (int i = 0; i < N_STEPS && pid > 1 && !is_nested; i++) {
+        int parent = parent_of(pid, name);
+        if (is_launcher(name)) {
+            has_launcher = 1;
+            is_between |= wrap_pid > 0 && is_below;
+        } else if (has_launcher) {
+            is_nested = is_rank_of_ours(pid);
+        }
+        if (pid == wrap_pid)
+            is_below = 0;
+        pid = parent;
+    }
+    is_nested |= is_between && env_is_one("MPICOLOC_WRAPPED");
+    is_known = 1;
+}
+
+int mc_is_wrapped(void)
+{
+    if (!is_known)
+        look_up();
+    return env_is_one("MPICOLOC_WRAPPED") && !is_between;
+}
+
+int mc_has_coordinator(void)
+{
+    return mc_is_wrapped() && env_is_one("MPICOLOC_COORDINATOR");
+}
+
+int mc_is_nested(void)
+{
+    if (!is_known)
+        look_up();
+    return is_nested;
+}
+
+const char *mc_given_key(void)
+{
+    const char *key = getenv("MPICOLOC_KEY");
+    if (key == NULL || key[0] == '\0' || (!mc_is_wrapped() && (mc_is_nested() || env_is_one("MPICOLOC_WRAPPED"))))
+        return NULL;
+    return key;
+}
+
+void mc_next_round(void)
+{
+    i_round++;
+}
+
+void mc_announce(const char *how)
+{
+    const char *key = mc_given_key();
+    char path[MC_PATH_LEN], word[32];
+    if (key == NULL || mc_shm_path(path, sizeof path, key, "init") != MC_OK)
+        return;
+    int fd = open(path, O_WRONLY | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
+    if (fd < 0)
+        return;
+    snprintf(word, sizeof word, "%s %d\n", how, i_round);
+    ssize_t n = write(fd, word, strlen(word));
+    (void)n; /* where there is no room for a word, an empty file means MPI_Init */
+    close(fd);
+}

@@ -1,0 +1,23 @@
+/* What the environment and the ancestors of this process say about the job that it belongs to. */
+#ifndef MPICOLOC_LAUNCH_H
+#define MPICOLOC_LAUNCH_H
+
+/* 1 if mpicoloc.wrap started this rank, so that coordinators share its world. The environment alone cannot tell: a job
+   that the application starts with an mpirun of its own inherits it. */
+int mc_is_wrapped(void);
+
+/* 1 if this node has a coordinator of ours. */
+int mc_has_coordinator(void);
+
+/* 1 if a rank that carries this library started this job, with an mpirun of its own. */
+int mc_is_nested(void);
+
+/* The key that the launcher gave this job, or NULL: one that was given to another job does not count. */
+const char *mc_given_key(void);
+
+/* Under wrap, before the real MPI_Init or MPI_Session_init, which waits for the coordinator: the file <key>.init tells it
+   by "init" or "session" what is wanted, and in which round: MPI may begin again after it has ended. */
+void mc_announce(const char *how);
+void mc_next_round(void);
+
+#endif

@@ -1,0 +1,87 @@
+"""Runs programs with the installed mpicoloc, as users do: preloaded, or wrapped with a real coordinator."""
+
+import os
+import shutil
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+from mpicoloc import paths
+from mpicoloc.pmpi import build_shim
+from mpicoloc.store import hdf5
+
+PROGRAMS = Path(__file__).resolve().parent / "programs"
+LIMIT_S = 90
+WAYS = ["preload", "wrap"]
+
+
+@dataclass(frozen=True)
+class Mpi:
+    """One installed MPI: its commands and the name of its shim."""
+
+    abi: str
+    mpicc: str
+    mpirun: tuple[str, ...]
+
+    def compile(self, source, folder, *flags):
+        """The program, or None if this MPI lacks what it uses."""
+        out = folder / Path(source).stem
+        command = [self.mpicc, "-O1", str(PROGRAMS / source), "-o", str(out), *flags]
+        done = subprocess.run(command, capture_output=True, check=False, timeout=LIMIT_S)
+        return str(out) if done.returncode == 0 else None
+
+
+def find(name):
+    """An MPI of the system (openmpi, mpich) or of this Python's environment (own, abi), or None."""
+    if name in ("own", "abi"):
+        folder = str(Path(sys.executable).parent)
+        mpicc = shutil.which("mpicc_abi" if name == "abi" else "mpicc", path=folder)
+        mpirun = shutil.which("mpirun", path=folder)
+    else:
+        mpicc, mpirun = shutil.which(f"mpicc.{name}"), shutil.which(f"mpirun.{name}")
+    if not (mpicc and mpirun):
+        return None
+    abi = "abi" if name == "abi" else build_shim.abi_of(["cc"], build_shim.include_dirs_of(mpicc))
+    if paths.find_shim(abi) is None:
+        return None
+    return Mpi(abi, mpicc, (mpirun, "--oversubscribe") if abi == "openmpi" else (mpirun,))
+
+
+@dataclass(frozen=True)
+class Result:
+    """Sorted lines of the ranks, the exit code, and what was said besides."""
+
+    lines: list[str]
+    code: int
+    stderr: str
+
+
+def launch(mpi, way, n_ranks, *words, folder):
+    """Run to the end; `way` None: bare. The profile is `folder`/out.h5."""
+    env = {
+        **os.environ,
+        "MPICOLOC_OUT": str(folder / "out.h5"),
+        "MPICOLOC_JOB_ID": "job",
+        "MPICOLOC_PYTHON": sys.executable,
+    }
+    prefix = {
+        "preload": ["env", f"LD_PRELOAD={paths.find_shim(mpi.abi)}"],
+        "wrap": [sys.executable, "-m", "mpicoloc.wrap"],
+    }.get(way, [])
+    done = subprocess.run(
+        [*mpi.mpirun, "-n", str(n_ranks + (way == "wrap")), *prefix, *map(str, words)],
+        capture_output=True,
+        text=True,
+        env=env,
+        cwd=folder,
+        timeout=LIMIT_S,
+        check=False,
+    )
+    lines = sorted(line for line in done.stdout.splitlines() if line.startswith("rank"))
+    return Result(lines, done.returncode, done.stderr)
+
+
+def profile(path):
+    """A profile as it was written."""
+    return hdf5.read(path)

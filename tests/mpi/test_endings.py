@@ -1,0 +1,99 @@
+"""Jobs inside jobs, and programs that end in their own way: nothing differs from the bare run."""
+
+import shlex
+
+import pytest
+import reallab
+
+pytestmark = pytest.mark.timeout(3 * reallab.LIMIT_S)
+
+
+@pytest.fixture(params=["openmpi", "mpich", "own"])
+def mpi(request):
+    found = reallab.find(request.param)
+    if found is None:
+        pytest.skip(f"no {request.param} here")
+    return found
+
+
+# Open MPI's mpirun takes itself for a rank where it finds the variables of one.
+CLEAN = (
+    "for name in $(env | sed -n 's/^\\(\\(OMPI\\|PMIX\\|ORTE\\|PMI\\|HYDI\\)_[A-Za-z0-9_]*\\)=.*/\\1/p'); do "
+)
+CLEAN += "case $name in *ALLOW_RUN*) ;; *) unset $name;; esac; done; "
+
+
+def inner_job(mpi, program):
+    return CLEAN + shlex.join([*mpi.mpirun, "-n", "2", program, "seven", "0.1"]) + " >&2"
+
+
+@pytest.mark.parametrize("way", reallab.WAYS)
+def test_a_job_that_a_rank_starts_is_a_job_of_its_own(mpi, way, shm_dir, tmp_path):
+    outer = mpi.compile("nested.c", tmp_path)
+    inner = mpi.compile("../../e2e/programs/life.c", tmp_path)
+    words = [outer, inner_job(mpi, inner)]
+    bare = reallab.launch(mpi, None, 2, *words, folder=tmp_path)
+    done = reallab.launch(mpi, way, 2, *words, folder=tmp_path)
+    assert (done.lines, done.code) == (bare.lines, bare.code), done.stderr
+    assert "rank 0 of 2: the other job gave 1792" in bare.lines
+    profiles = {path.name: reallab.profile(path) for path in tmp_path.glob("out*.h5")}
+    assert len(profiles) == 2
+    nested = next(profile for name, profile in profiles.items() if name != "out.h5")
+    for profile in profiles.values():
+        assert not profile.partial
+        assert profile.job.n_ranks == 2
+    assert "nested" in profiles["out.h5"].job.command
+    assert "life" in nested.job.command
+    assert profiles["out.h5"].job.id == "job" != nested.job.id
+
+
+@pytest.mark.parametrize("way", reallab.WAYS)
+def test_ranks_that_are_shell_scripts_with_a_job_inside(mpi, way, shm_dir, tmp_path):
+    """The ranks themselves never use MPI: each of their two jobs has its own profile."""
+    inner = mpi.compile("../../e2e/programs/life.c", tmp_path)
+    script = inner_job(mpi, inner) + '; echo "rank $?"'
+    if way == "wrap":
+        # wrap looks for MPI in what it starts, and takes a shell's word for it
+        script = f": {inner}; {script}"
+    bare = reallab.launch(mpi, None, 2, "sh", "-c", script, folder=tmp_path)
+    done = reallab.launch(mpi, way, 2, "sh", "-c", script, folder=tmp_path)
+    assert bare.lines == ["rank 7", "rank 7"]
+    assert (done.lines, done.code) == (bare.lines, bare.code), done.stderr
+
+
+@pytest.mark.parametrize("way", reallab.WAYS)
+def test_ranks_started_by_a_shell_are_the_jobs_own(mpi, way, shm_dir, tmp_path):
+    program = mpi.compile("../../e2e/programs/life.c", tmp_path)
+    done = reallab.launch(mpi, way, 2, "sh", "-c", f"{program} seven 0.1; exit $?", folder=tmp_path)
+    assert done.code == 7, done.stderr
+    profile = reallab.profile(tmp_path / "out.h5")
+    assert (profile.partial, profile.job.n_ranks, profile.job.mode) == (False, 2, way)
+
+
+@pytest.mark.parametrize("way", reallab.WAYS)
+def test_parents_and_spawned_children_see_the_same(mpi, way, shm_dir, tmp_path):
+    program = mpi.compile("spawn.c", tmp_path)
+    bare = reallab.launch(mpi, None, 2, program, folder=tmp_path)
+    if bare.code != 0:
+        pytest.skip("this MPI library cannot spawn here, with and without mpicoloc")
+    done = reallab.launch(mpi, way, 2, program, folder=tmp_path)
+    assert (done.lines, done.code) == (bare.lines, bare.code), done.stderr
+    assert sum("child: others 2 all 4 sum 4" in line for line in bare.lines) == 2
+    assert reallab.profile(tmp_path / "out.h5").job.n_ranks == 2
+
+
+def test_spawned_children_with_the_library_are_a_job_of_their_own(mpi, monkeypatch, shm_dir, tmp_path):
+    """Launchers give them the environment of mpirun."""
+    program = mpi.compile("spawn.c", tmp_path)
+    bare = reallab.launch(mpi, None, 2, program, folder=tmp_path)
+    if bare.code != 0:
+        pytest.skip("this MPI library cannot spawn here, with and without mpicoloc")
+    shim = str(reallab.paths.find_shim(mpi.abi))
+    given = ["-x", f"LD_PRELOAD={shim}"] if mpi.abi == "openmpi" else ["-genv", "LD_PRELOAD", shim]
+    exporting = reallab.Mpi(mpi.abi, mpi.mpicc, (*mpi.mpirun, *given))
+    done = reallab.launch(exporting, None, 2, program, folder=tmp_path)
+    assert (done.lines, done.code) == (bare.lines, bare.code), done.stderr
+    profiles = {path.name: reallab.profile(path) for path in tmp_path.glob("out*.h5")}
+    assert any("-spawn-" in name for name in profiles)
+    assert [profile.job.n_ranks for profile in profiles.values()] == [2, 2]
+    assert len({profile.job.id for profile in profiles.values()}) == 2
