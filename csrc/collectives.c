@@ -189,7 +189,7 @@ void mc_volume_reduce_scatter(mc_volume *v, const void *counts, int wide, MPI_Da
 void mc_volume_reduce_scatter_block(mc_volume *v, long long count, MPI_Datatype type, MPI_Comm comm)
 {
     v->recv_bytes = mc_bytes(count, type);
-    v->sent_bytes = v->recv_bytes * (uint64_t)n_others(comm);
+    v->sent_bytes = v->recv_bytes * (uint64_t)n_local(comm); /* also between groups, where the other one takes it */
 }
 
 /* Neighbours of a list that are there: at the open edge of a grid the buffers keep a place that nothing moves to. */

@@ -41,7 +41,7 @@ static void count_as_posted(mc_volume *v, const mc_op *op)
 {
     if (op->kind == MC_OP_RECV)
         mc_volume_received(v, NULL, -1, op->recv_bytes);
-    else if (op->kind == MC_OP_PARTITIONED_RECV) {
+    else if (op->kind == MC_OP_WHOLE_RECV) {
         v->recv_bytes += op->recv_bytes;
         mc_received(v->frame, op->peer, op->recv_bytes);
     } else if (op->kind == MC_OP_READ)
@@ -295,7 +295,7 @@ static void end_one(mc_completion *c, mc_volume *v, uint64_t i, uint64_t i_statu
     op.kind &= ~(uint32_t)MC_OP_CANCELLED;
     if (v->frame->is_recorded) {
         MPI_Status status = status_at(c, i_status);
-        if (op.kind == MC_OP_PARTITIONED_RECV)
+        if (op.kind == MC_OP_WHOLE_RECV)
             count_as_posted(v, &op);
         else
             count_ended(v, &op, &status);
@@ -344,6 +344,35 @@ void mc_completion_all(mc_completion *c, mc_volume *v, int status, int done)
     }
 }
 
+#if defined(MC_HAS_FORTRAN) && !defined(OPEN_MPI)
+static int is_replaced(const mc_completion *c, int64_t i)
+{
+    return i >= 0 && (uint64_t)i < c->n && request_key(mc_request_at(c->requests, (int)i)) != c->keys[i];
+}
+
+/* MPICH 4.0's mpi_f08 gives indices from 0, others from 1 as MPI says. Which it is shows by the handles that were
+   replaced; those of persistent requests never are. */
+static int index_base(const mc_completion *c, int n_done, const int *indices)
+{
+    static int known = -1;
+    int base = __atomic_load_n(&known, __ATOMIC_RELAXED);
+    for (int k = 0; base < 0 && k < n_done; k++) {
+        int64_t i = indices[k];
+        mc_op op;
+        if (i == 0)
+            base = 0;
+        else if (i > 0 && (uint64_t)i == c->n)
+            base = 1;
+        else if (i > 0 && (uint64_t)i < c->n && is_replaced(c, i) != is_replaced(c, i - 1) &&
+                 !mc_op_find(&persistent, c->keys[i], &op) && !mc_op_find(&persistent, c->keys[i - 1], &op))
+            base = is_replaced(c, i - 1);
+    }
+    if (base >= 0)
+        __atomic_store_n(&known, base, __ATOMIC_RELAXED);
+    return base == 0 ? 0 : 1;
+}
+#endif
+
 void mc_completion_some(mc_completion *c, mc_volume *v, int status, int n_done, const int *indices, int base)
 {
     if (c->n == 0)
@@ -351,6 +380,10 @@ void mc_completion_some(mc_completion *c, mc_volume *v, int status, int n_done, 
     int error = class_of(status);
     if (error != MPI_SUCCESS && error != MPI_ERR_IN_STATUS)
         return drop_replaced(c);
+#if defined(MC_HAS_FORTRAN) && !defined(OPEN_MPI)
+    if (base == 1)
+        base = index_base(c, n_done, indices);
+#endif
     for (int k = 0; k < n_done; k++) { /* MPI_UNDEFINED is negative */
         int64_t i = (int64_t)indices[k] - base;
         if (i < 0 || (uint64_t)i >= c->n)

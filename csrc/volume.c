@@ -90,13 +90,18 @@ void mc_volume_irecv(mc_volume *v, long long count, MPI_Datatype type, int sourc
     v->pending_ranks = mc_ranks_of_comm(comm);
 }
 
+static void receive_whole(mc_volume *v, int source)
+{
+    if (v->pending_kind == MC_OP_NONE)
+        return;
+    v->pending_kind = MC_OP_WHOLE_RECV;
+    v->pending_peer = mc_world_rank(v->pending_ranks, source);
+}
+
 void mc_volume_precv(mc_volume *v, long long n_parts, long long count, MPI_Datatype type, int source, MPI_Comm comm)
 {
     mc_volume_irecv(v, n_parts * count, type, source, comm);
-    if (v->pending_kind == MC_OP_NONE)
-        return;
-    v->pending_kind = MC_OP_PARTITIONED_RECV;
-    v->pending_peer = mc_world_rank(v->pending_ranks, source);
+    receive_whole(v, source);
 }
 
 void mc_volume_recv(mc_volume *v, int source, MPI_Comm comm, const MPI_Status *status)
@@ -116,6 +121,8 @@ void mc_volume_isendrecv(mc_volume *v, long long scount, MPI_Datatype stype, int
                          MPI_Datatype rtype, int source)
 {
     mc_volume_irecv(v, rcount, rtype, source, comm);
+    if (!MC_IS_OPEN_MPI)
+        receive_whole(v, source); /* MPICH up to 5.0 leaves the status of these as it was */
     mc_volume_send(v, scount, stype, dest, comm);
 }
 

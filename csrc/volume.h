@@ -24,7 +24,7 @@ typedef struct mc_volume {
 enum { /* kinds of mc_op */
        MC_OP_NONE,
        MC_OP_RECV,
-       MC_OP_PARTITIONED_RECV, /* always whole, from a peer that is known: no status is needed */
+       MC_OP_WHOLE_RECV, /* counts as posted, from the peer that was named: its status tells nothing */
        MC_OP_READ,
        MC_OP_WRITE,
        MC_OP_SEND,  /* persistent */

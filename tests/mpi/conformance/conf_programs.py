@@ -96,8 +96,7 @@ class Library:
         return [
             case
             for case in cases
-            if case.is_for(self.mpi, language)
-            and all(self.has(name, language) for name in case.functions)
+            if case.is_for(self.mpi, language) and all(self.has(name, language) for name in case.functions)
         ]
 
 

@@ -70,6 +70,8 @@ def read_marks(path, names):
             seen.sent_bytes += int(row["sent_bytes"])
             seen.recv_bytes += int(row["recv_bytes"])
         seen.counters.update({name: int(counters[name]) for name in counters.dtype.names})
+        seen.sent_bytes -= seen.counters["written_bytes"]  # a site's bytes are those of files as well
+        seen.recv_bytes -= seen.counters["read_bytes"]
         for row in peers:
             add_peer(seen.peers, int(row["peer"]), row)
             if "n_recv" in peers.dtype.names:
