@@ -80,8 +80,10 @@ def run_mpich(args: argparse.Namespace, launch: suite_shims.Launch) -> list[Row]
     rows: list[Row] = []
     for folder in folders:
         row = Row("mpich", args.mpi, mode_name(args), folder)
+        rows.append(row)
         tests = [test for test in suite.tests(folder) if test.is_in(args.part)]
         tests = [test for test in tests if not args.only or args.only in test.name]
+        tests = [test for test in tests if test.n_ranks <= (args.max_ranks or test.n_ranks)]
         for inner in dict.fromkeys(test.folder for test in tests):
             wanted = {test.program for test in tests if test.folder == inner}
             # spawn's tests start programs that no list names
@@ -93,9 +95,8 @@ def run_mpich(args: argparse.Namespace, launch: suite_shims.Launch) -> list[Row]
                 continue
             made, n_seen = suite_mpich.run_test(suite, launch, test, args.limit)
             _note(row, made, n_seen)
-        rows.append(row)
+            write_json(args.json, rows)
         print_row(row, first=len(rows) == 1)
-        write_json(args.json, rows)
     return rows
 
 
@@ -105,13 +106,13 @@ def run_mpi4py(args: argparse.Namespace, launch: suite_shims.Launch) -> list[Row
     rows = []
     for n_ranks in args.ranks:
         row = Row("mpi4py", args.mpi, mode_name(args), f"{n_ranks} ranks")
+        rows.append(row)
         for module in suite.modules(args.part, args.only):
             made, n_seen = suite.run(module, n_ranks)
             for comparison in made:
                 _note(row, comparison, n_seen)
-        rows.append(row)
+            write_json(args.json, rows)
         print_row(row, first=len(rows) == 1)
-        write_json(args.json, rows)
     return rows
 
 
@@ -156,6 +157,7 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--part", choices=("short", "core", "all"), default="core")
     parser.add_argument("--dirs", type=_words, help="folders of MPICH's suite, by commas")
     parser.add_argument("--ranks", type=_numbers, default=[1, 2, 3])
+    parser.add_argument("--max-ranks", type=int, help="leave out MPICH's tests on more ranks")
     parser.add_argument("--only", help="only tests (mpi4py: modules) with this in their name")
     parser.add_argument("--mode", choices=suite_shims.MODES, default="preload", help="swap: with coordinator")
     parser.add_argument(
