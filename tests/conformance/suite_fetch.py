@@ -79,22 +79,25 @@ def mpi4py(cache: Path) -> Path:
     archive = cache / f"mpi4py-{version}.tar.gz"
     cache.mkdir(parents=True, exist_ok=True)
     if not archive.exists():
-        words = ["download", "--quiet", "--no-deps", "--no-binary", ":all:", "--dest", str(cache)]
-        done = subprocess.run(
-            [sys.executable, "-m", "pip", *words, f"mpi4py=={version}"],
-            capture_output=True,
-            text=True,
-            timeout=2 * TIME_LIMIT_S,
-            check=False,
-        )
+        problem = _pip_download(f"mpi4py=={version}", cache)
         if not archive.exists():
-            raise Unreachable(
-                f"pip cannot fetch the sources of mpi4py {version}: {done.stderr.strip()[-300:]}"
-            )
+            raise Unreachable(f"pip cannot fetch the sources of mpi4py {version}: {problem}")
     folder = cache / f"mpi4py-{version}" / "test"
     if not (folder / "main.py").exists():
         _unpack(archive, cache, f"mpi4py-{version}/test/")
     return folder
+
+
+def _pip_download(what: str, cache: Path) -> str:
+    """Let pip put a source archive into `cache`; what it says if it fails."""
+    words = ["--quiet", "--no-deps", "--no-binary", ":all:", "--dest", str(cache)]
+    # pip asks the archive for its metadata; in isolation it would install what builds need for that
+    command = [sys.executable, "-m", "pip", "download", "--no-build-isolation", *words, what]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=4 * TIME_LIMIT_S, check=False)
+    except subprocess.TimeoutExpired as error:
+        return str(error)
+    return done.stderr.strip()[-300:]
 
 
 def _download(source: Source, archive: Path) -> None:
