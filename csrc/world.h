@@ -53,4 +53,7 @@ extern int mc_real_size, mc_app_size, *mc_app_ranks;
 extern MPI_Fint mc_f_world, mc_f_app_world;
 #endif
 
+/* Replaces, under a swapped world, the function at this address by one that shows it MPI_COMM_WORLD. */
+void mc_errhandler_given(void *function);
+
 #endif

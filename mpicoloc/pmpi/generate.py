@@ -284,6 +284,7 @@ def c_operand(arg: str, prototype: Prototype) -> str:
         "place": f"(mc_handles){{{name}, 0}}",
         "inplace": f"{name} == MPI_IN_PLACE",
         "wide": f"sizeof *{name} == sizeof(MPI_Count)",
+        "address": f"&{name}",
     }
     return forms.get(kind, name)
 

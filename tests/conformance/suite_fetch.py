@@ -90,7 +90,7 @@ def mpi4py(cache: Path) -> Path:
 
 def _pip_download(what: str, cache: Path) -> str:
     """Let pip put a source archive into `cache`; what it says if it fails."""
-    words = ["--quiet", "--no-deps", "--no-binary", ":all:", "--dest", str(cache)]
+    words = ["--quiet", "--no-deps", "--no-binary", "mpi4py", "--dest", str(cache)]
     # pip asks the archive for its metadata; in isolation it would install what builds need for that
     command = [sys.executable, "-m", "pip", "download", "--no-build-isolation", *words, what]
     try:

@@ -164,6 +164,9 @@ def _kind(made: Comparison) -> str:
         return "identical" if bare == shim else "differs"
     verdicts = {run.verdict for run in made.bare}
     deviating = sum(run.verdict not in verdicts for run in made.shim)
+    if len(verdicts) > 1:  # a race bare as well, such as whose exit code the launcher returns
+        passed = {run.passed for run in made.bare}
+        deviating = sum(run.passed not in passed for run in made.shim)
     if deviating:
         return "differs" if deviating > 1 else "once"
     return "differs" if len(bare) == 1 and not bare & shim else "noisy"

@@ -50,6 +50,12 @@ def test_mpich_suite(request, mpi):
 
 
 @slow
+@pytest.mark.parametrize("mpi", ["openmpi", "mpich"])
+def test_mpich_suite_with_coordinators(request, mpi):
+    check(rows_of(request, "mpich", "--mpi", mpi, "--mode", "swap", "--dirs", "attr,comm,errhan,group"))
+
+
+@slow
 def test_mpi4py_suite(request):
     pytest.importorskip("mpi4py")
     check(rows_of(request, "mpi4py", "--mpi", "wheel", "--ranks", "2"))
@@ -64,6 +70,7 @@ def test_mpi4py_suite(request):
         ([GOOD] * 6, [BAD, GOOD, GOOD, BAD, GOOD, GOOD], "differs", 6),
         ([GOOD] * 6, [BAD, GOOD, GOOD, GOOD, GOOD, GOOD], "once", 6),
         ([GOOD, BAD, GOOD], [BAD, GOOD, BAD], "noisy", 3),
+        ([BAD, Outcome("exit 2", False), BAD], [Outcome("exit 3", False)] * 3, "noisy", 3),
         ([GOOD] * 6, [Outcome("exit 0", True, ("other",))] * 6, "differs", 6),
     ],
 )
