@@ -126,12 +126,12 @@ static void on_gate(int signal, siginfo_t *info, void *context)
     if (info->si_code != SI_QUEUE || value != MC_GATE_VALUE(value)) {
         hand_on(signal, info, context);
     } else {
-        /* Before we sleep ourselves. One that has gone to sleep since it was seen running is in a call that began then. */
+        /* Before we sleep ourselves. One that has gone to sleep once since it was seen running did so in this call. */
         uint32_t n_sleeps = n_sleeps_of_thread();
         /* A forked child inherits handler and mapping, but is not the rank. */
         int n_handled = segment && (int)syscall(SYS_getpid) == own_pid ? pass_gate(context) : 0;
         if (!n_handled)
-            mc_restart_call(context, n_sleeps != (uint32_t)value);
+            mc_restart_call(context, n_sleeps == (uint32_t)value + 1);
     }
     errno = saved_errno;
 }
