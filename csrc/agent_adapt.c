@@ -25,7 +25,7 @@ static double mean_cycle_ns(const mc_lane *lane)
     double time_ns = 0.0, weighted = 0.0;
     for (int i = 1; i < MC_N_CYCLES; i++) {
         const mc_cycle_row *row = &lane->cycles[i];
-        if (row->key == 0)
+        if (row->key == 0 || row->from == MC_UNIT_SITE)
             continue;
         mc_cell sum = total(row);
         double t = (double)(sum.comp_ns + sum.mpi_ns);

@@ -45,10 +45,10 @@ static int claim(int i_lane)
     mc_self.tables = tables;
     mc_clock_start(&mc_self.clock);
     head->n_owners++;
-    head->t_leave = mc_self.clock.latest_ns;
-    head->paused_ns = mc_thread_paused_ns;
-    head->i_window = __atomic_load_n(&mc_the_segment->sampling.n_windows, __ATOMIC_ACQUIRE);
-    mc_self.random = (uint32_t)head->t_leave | 1;
+    head->calls = (mc_stream){mc_self.clock.latest_ns, mc_thread_paused_ns, 0,
+                              __atomic_load_n(&mc_the_segment->sampling.n_windows, __ATOMIC_ACQUIRE)};
+    head->units = (mc_stream){0, 0, 0, 0};
+    mc_self.random = (uint32_t)head->calls.t_last | 1;
     mc_self.saved_credit = SAMPLE_EVERY;
     mc_self.credit = mc_self.outer ? 0 : SAMPLE_EVERY;
     mc_self.interval = SAMPLE_EVERY + 1;
@@ -146,10 +146,10 @@ static uint64_t overlap(uint64_t a0, uint64_t a1, uint64_t b0, uint64_t b1)
     return high > low ? high - low : 0;
 }
 
-static mc_cell part_in(uint64_t t_last, const mc_frame *frame, uint64_t t_leave, uint64_t t0, uint64_t t1)
+static mc_cell part_in(uint64_t t_last, const mc_frame *frame, uint64_t t_leave, uint64_t t0, uint64_t t1, uint64_t n)
 {
     return (mc_cell){overlap(t_last, frame->t_enter, t0, t1), overlap(frame->t_enter, t_leave, t0, t1),
-                     t_leave >= t0 && t_leave < t1};
+                     t_leave >= t0 && t_leave < t1 ? n : 0};
 }
 
 static void take_off(mc_cell *cell, const mc_cell *part)
@@ -173,46 +173,64 @@ static void add_sample(mc_tables *tables, uint32_t i_row, uint64_t i_window, con
 }
 
 /* The part of a cycle that is sampled in shutters goes to the pending list; *rest keeps what lies outside them. */
-static void split_at_windows(mc_tables *tables, uint32_t i_row, const mc_frame *frame, uint64_t t_leave, mc_cell *rest)
+static void split_at_windows(mc_tables *tables, mc_stream *stream, uint32_t i_row, const mc_frame *frame,
+                             uint64_t t_leave, mc_cell *rest)
 {
-    mc_lane_head *head = tables->head;
     const mc_sampling *sampling = &mc_the_segment->sampling;
-    uint64_t n = __atomic_load_n(&sampling->n_windows, __ATOMIC_ACQUIRE);
-    if (n - head->i_window >= MC_N_WINDOWS)
-        head->i_window = n - MC_N_WINDOWS + 1;
-    for (; head->i_window < n; head->i_window++) {
-        mc_window window = sampling->windows[head->i_window % MC_N_WINDOWS];
+    uint64_t n = __atomic_load_n(&sampling->n_windows, __ATOMIC_ACQUIRE), n_ended = rest->n;
+    if (n - stream->i_window >= MC_N_WINDOWS)
+        stream->i_window = n - MC_N_WINDOWS + 1;
+    for (; stream->i_window < n; stream->i_window++) {
+        mc_window window = sampling->windows[stream->i_window % MC_N_WINDOWS];
         if (window.begin >= t_leave)
             break;
-        mc_cell sample = part_in(head->t_leave, frame, t_leave, window.t0, window.t1);
-        mc_cell inside = part_in(head->t_leave, frame, t_leave, window.begin, window.end);
-        add_sample(tables, i_row, head->i_window, &sample);
+        mc_cell sample = part_in(stream->t_last, frame, t_leave, window.t0, window.t1, n_ended);
+        mc_cell inside = part_in(stream->t_last, frame, t_leave, window.begin, window.end, n_ended);
+        add_sample(tables, i_row, stream->i_window, &sample);
         take_off(rest, &inside);
         if (window.end > t_leave)
             break;
     }
 }
 
-static void record_cycle(mc_tables *tables, const mc_frame *frame, uint64_t t_leave, uint32_t i_site, uint64_t bytes)
+/* A stretch of a stream ended at t_leave, in the site `to`: n cycles of that kind. Returns its time outside the call. */
+static uint64_t record_cycle(mc_tables *tables, mc_stream *stream, const mc_frame *frame, uint64_t t_leave, uint32_t to,
+                             uint64_t bytes, uint64_t n)
 {
-    mc_lane_head *head = tables->head;
     const mc_sampling *sampling = &mc_the_segment->sampling;
-    mc_cell cell = {frame->t_enter - head->t_leave, t_leave - frame->t_enter, 1};
-    uint64_t paused_before = frame->paused_ns - head->paused_ns;
+    mc_cell cell = {frame->t_enter - stream->t_last, t_leave - frame->t_enter, n};
+    uint64_t paused_before = frame->paused_ns - stream->paused_ns;
     uint64_t paused_inside = mc_thread_paused_ns - frame->paused_ns;
     cell.comp_ns -= paused_before < cell.comp_ns ? paused_before : cell.comp_ns;
     cell.mpi_ns -= paused_inside < cell.mpi_ns ? paused_inside : cell.mpi_ns;
-    head->gap_ns += cell.comp_ns;
-    uint32_t i_row = mc_cycle_find(tables, (uint32_t)head->i_site, i_site, bytes);
+    uint64_t comp_ns = cell.comp_ns;
+    uint32_t i_row = mc_cycle_find(tables, (uint32_t)stream->i_site, to, bytes);
     mc_cycle_row *row = &tables->cycles[i_row];
-    if (head->i_window != __atomic_load_n(&sampling->n_windows, __ATOMIC_ACQUIRE))
-        split_at_windows(tables, i_row, frame, t_leave, &cell);
+    if (stream->i_window != __atomic_load_n(&sampling->n_windows, __ATOMIC_ACQUIRE))
+        split_at_windows(tables, stream, i_row, frame, t_leave, &cell);
     mc_cell *home =
-        __atomic_load_n(&sampling->alone, __ATOMIC_RELAXED) ? &row->alone : &row->corun[head->i_window % MC_N_GROUPS];
+        __atomic_load_n(&sampling->alone, __ATOMIC_RELAXED) ? &row->alone : &row->corun[stream->i_window % MC_N_GROUPS];
     mc_cell_add(home, &cell);
-    head->i_site = i_site;
-    head->paused_ns = mc_thread_paused_ns;
-    head->t_leave = t_leave;
+    stream->i_site = to;
+    stream->paused_ns = mc_thread_paused_ns;
+    stream->t_last = t_leave;
+    return comp_ns;
+}
+
+static void end_cycle(mc_tables *tables, const mc_frame *frame, uint64_t t_leave, uint32_t i_site, uint64_t bytes)
+{
+    tables->head->gap_ns += record_cycle(tables, &tables->head->calls, frame, t_leave, i_site, bytes, 1);
+}
+
+void mc_units(const mc_frame *frame, uint64_t n)
+{
+    mc_tables *tables = &mc_self.tables;
+    mc_stream *units = &tables->head->units;
+    tables->head->counters.n_units += n;
+    if (units->t_last == 0) /* what came before the first mark is no unit */
+        *units = (mc_stream){frame->t_enter, frame->paused_ns, MC_UNIT_SITE, tables->head->calls.i_window};
+    else if (n)
+        record_cycle(tables, units, frame, frame->t_enter, MC_UNIT_SITE, 0, n);
 }
 
 static void record_event(mc_lane_head *head, const mc_frame *frame, uint64_t duration_ns, uint32_t i_site,
@@ -250,7 +268,7 @@ void mc_leave(mc_frame *frame, uint64_t sent_bytes, uint64_t recv_bytes)
     if (time_ns > row->max_ns)
         row->max_ns = time_ns;
     self->tables.head->counters.sampled_ns += time_ns * (frame->weight - 1);
-    record_cycle(&self->tables, frame, t_leave, i_site, sent_bytes + recv_bytes);
+    end_cycle(&self->tables, frame, t_leave, i_site, sent_bytes + recv_bytes);
     if (mc_the_segment->n_events_max)
         record_event(self->tables.head, frame, time_ns, i_site, sent_bytes + recv_bytes);
     if (t_leave >= self->clock.due_ns)
@@ -270,6 +288,6 @@ void mc_leave_done(mc_frame *frame, uint64_t sent_bytes, uint64_t recv_bytes)
     frame->row->recv_bytes += recv_bytes;
     frame->paused_ns = mc_thread_paused_ns;
     frame->t_enter = mc_clock_read(&self->clock);
-    record_cycle(&self->tables, frame, frame->t_enter, (uint32_t)(frame->row - self->tables.sites),
-                 sent_bytes + recv_bytes);
+    end_cycle(&self->tables, frame, frame->t_enter, (uint32_t)(frame->row - self->tables.sites),
+              sent_bytes + recv_bytes);
 }

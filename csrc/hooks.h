@@ -124,6 +124,9 @@ void mc_file_access(mc_frame *frame, uint64_t read_bytes, uint64_t written_bytes
 /* What the call of `frame` began could not be remembered: it counts as what was asked for. */
 void mc_request_overflow(mc_frame *frame);
 
+/* In a call that is recorded: the application finished n units of work. */
+void mc_units(const mc_frame *frame, uint64_t n);
+
 /* Give the calling thread a lane; 0: there is none. */
 int mc_lane_claim(void);
 

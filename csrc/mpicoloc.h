@@ -30,6 +30,11 @@ enum {
     MC_N_SMALL_CYCLES = 128,
     MC_N_SMALL_PEERS = 512,
 
+    MC_N_REGIONS = 32,      /* named regions of a thread; row 0 takes what finds no room */
+    MC_N_OPEN_REGIONS = 16, /* in one another */
+    MC_REGION_LEN = 48,
+    MC_UNIT_SITE = 0xfff, /* stands for a call site where units of work are marked */
+
     MC_N_GROUPS = 16,   /* shutters are dealt into groups, whose spread gives the interval */
     MC_N_PENDING = 256, /* cycles seen in a shutter that waits for its verdict */
     MC_N_WINDOWS = 64,  /* shutters a segment remembers */
@@ -80,6 +85,14 @@ enum { MC_METER_NONE = 0, MC_METER_IPC = 1, MC_METER_BURST = 2 };
 
 enum { MC_MODE_PRELOAD = 1, MC_MODE_WRAP = 2 };
 
+/* Levels of MPI_Pcontrol that mean something here; those of mpicoloc_app.h. */
+enum {
+    MC_PCONTROL_UNIT = 0x6d630001,
+    MC_PCONTROL_UNITS = 0x6d630002,
+    MC_PCONTROL_BEGIN = 0x6d630003,
+    MC_PCONTROL_END = 0x6d630004,
+};
+
 /* What a cycle's time counts as. */
 enum { MC_PHASE_CORUN = 0, MC_PHASE_SOLO = 1, MC_PHASE_ALONE = 2 };
 
@@ -105,7 +118,8 @@ enum { MC_PHASE_CORUN = 0, MC_PHASE_SOLO = 1, MC_PHASE_ALONE = 2 };
     X(n_pending_overflow, "1", "cycles inside a shutter that found no room and void it") \
     X(n_lane_overflow, "1", "calls by threads that found no lane, not recorded") \
     X(n_events, "1", "events offered to the trace ring") \
-    X(n_events_dropped, "1", "events overwritten in the ring or refused")
+    X(n_events_dropped, "1", "events overwritten in the ring or refused") \
+    X(n_units, "1", "units of work that the application marked")
 
 #define MC_COUNTER_FIELD(name, unit, meaning) uint64_t name;
 typedef struct mc_counters {
@@ -162,19 +176,33 @@ typedef struct mc_pending {
     mc_cell cell;
 } mc_pending;
 
+/* A named region of the application, time including regions inside it. name "": free row. */
+typedef struct mc_region_row {
+    char name[MC_REGION_LEN];
+    uint64_t n;
+    uint64_t time_ns; /* pauses excluded */
+    uint64_t mpi_ns;  /* of it inside MPI calls */
+} mc_region_row;
+
+/* Where a thread stands in a sequence of marks: ends of its MPI calls, or of its units of work. */
+typedef struct mc_stream {
+    uint64_t t_last;    /* the last mark; of calls: end of the last timed one */
+    uint64_t paused_ns; /* time this thread had stood still by then, ever */
+    uint64_t i_site;    /* its site row */
+    uint64_t i_window;  /* next shutter this stream has not passed */
+} mc_stream;
+
 /* One thread's tables: one writer, no lock. Readers accept a torn row while the job runs. A thread that ends leaves its
    lane, with what is in it, to the next. */
 typedef struct mc_lane_head {
-    uint64_t owner_tid;   /* 0: free */
-    uint64_t n_owners;    /* threads that have had it */
-    uint64_t t_leave;     /* end of this thread's last timed MPI call */
-    uint64_t paused_ns;   /* time this thread stood still, ever */
-    uint64_t i_site;      /* site row of that call */
-    uint64_t i_window;    /* next shutter this thread has not passed */
+    uint64_t owner_tid; /* 0: free */
+    uint64_t n_owners;  /* threads that have had it */
+    mc_stream calls, units;
     uint64_t gap_ns;      /* time between timed calls, pauses excluded */
     uint64_t void_window; /* 1 + the window whose pending list overflowed */
     uint64_t n_pending;
     mc_counters counters; /* of this thread */
+    mc_region_row regions[MC_N_REGIONS];
     mc_pending pending[MC_N_PENDING];
 } mc_lane_head;
 

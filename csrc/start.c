@@ -13,6 +13,9 @@
 #include <time.h>
 #include <unistd.h>
 
+/* Tells programs that look for it (mpicoloc/regions.py) that this library is there. */
+__attribute__((visibility("default"))) const int mc_is_mpicoloc = MC_ABI_VERSION;
+
 int mc_recording;
 mc_segment *mc_the_segment; /* stays mapped for good: another thread may be inside a hook */
 

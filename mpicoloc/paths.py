@@ -18,6 +18,11 @@ def lib_dir() -> str:
     return os.path.join(_PACKAGE, "_lib")
 
 
+def include_dir() -> str:
+    """Folder of mpicoloc_app.h, for the C code of applications."""
+    return os.path.join(_PACKAGE, "include")
+
+
 def cache_dir() -> str:
     """Folder of what this user built, for this version of mpicoloc."""
     base = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")

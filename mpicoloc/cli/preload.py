@@ -19,12 +19,20 @@ from mpicoloc.errors import EnvironmentFault
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Arguments of the verb."""
-    parser.usage = "mpicoloc preload [APP]"
+    parser.usage = "mpicoloc preload [APP] | mpicoloc preload --include"
+    parser.add_argument(
+        "--include",
+        action="store_true",
+        help="print the folder of mpicoloc_app.h, for C programs",
+    )
     parser.add_argument("app", nargs="?", help="the program, as you would start it")
 
 
 def run(args: argparse.Namespace) -> int:
     """Print the library's path."""
+    if args.include:
+        print(paths.include_dir())
+        return 0
     config.validate()
     found = target.find([args.app or sys.executable], os.environ)
     found = found._replace(shim=with_sidecar(found.shim))

@@ -62,6 +62,7 @@ COLUMNS: Mapping[str, tuple[Column, ...]] = {
         n_lane_overflow  u8   1      calls by threads that found no lane, not recorded
         n_events         u8   1      events offered to the trace ring
         n_events_dropped u8   1      events overwritten in the ring or refused
+        n_units          u8   1      units of work that the application marked
     """),
     "nodes": _columns("""
         hostname         S64  1      name of the node
@@ -105,7 +106,7 @@ COLUMNS: Mapping[str, tuple[Column, ...]] = {
     "cycles": _columns("""
         rank             i4   1      rank
         lane             i2   1      thread of the rank
-        from_site        i4   1      i_site of the call before the burst
+        from_site        i4   1      i_site of the call before the burst; 4095: the cycle is a unit of work
         to_site          i4   1      i_site of the call that ends the cycle
         size_class       i2   1      of that call: half octaves of its bytes
         phase            u1   1      0 co-run, 1 solo (valid shutter), 2 alone on the node
@@ -113,6 +114,14 @@ COLUMNS: Mapping[str, tuple[Column, ...]] = {
         n                u8   1      cycles that ended in this phase
         comp_ns          u8   ns     time in the burst, prorated at the edges of the phase
         mpi_ns           u8   ns     time in the call, likewise
+    """),
+    "regions": _columns("""
+        rank             i4   1      rank
+        lane             i2   1      thread of the rank
+        name             S48  1      the application's name for it
+        n                u8   1      times it was entered and left
+        time_ns          u8   ns     time in it, regions inside it included, pauses excluded
+        mpi_ns           u8   ns     of it inside MPI calls
     """),
     "shutters": _columns("""
         i_node           i4   1      row of the node in /nodes

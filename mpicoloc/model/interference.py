@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -15,6 +16,8 @@ from mpicoloc.model import ipc, matched
 from mpicoloc.model.price import price
 
 Tables = Mapping[str, Table]
+UNIT_SITE = 0xFFF
+"""Call site of cycles that are units of work of the application (MC_UNIT_SITE)."""
 UNWATCHED_FRAC = 0.1
 """A larger part of a node's time without its agent's eyes: nothing is known of the job's company."""
 UNWATCHED_S = 1.0
@@ -166,7 +169,14 @@ def _corun_slowdown(
     meter: str, tables: Tables, shutters: Table, rng: np.random.Generator
 ) -> tuple[Estimate | None, list[Estimate], str, float | None]:
     """Slowdown of the co-run phase, the other estimates, why there is none, and the coverage."""
-    burst = _burst(tables.get("cycles", table("cycles")), shutters, rng)
+    cycles = tables.get("cycles", table("cycles"))
+    is_unit = cycles["from_site"] == UNIT_SITE
+    burst = _burst(cycles[~is_unit], shutters, rng)
+    if is_unit.any():
+        units = _burst(cycles[is_unit], shutters, rng)
+        if units.slowdown is not None:
+            marked = dataclasses.replace(units.slowdown, method="pcontrol")
+            return marked, [burst.slowdown] if burst.slowdown else [], "", units.coverage_frac
     if meter == "ipc":
         found = ipc.blocks(shutters)
         every, kept = ipc.unfiltered(found, rng=rng), ipc.filtered(found, rng=rng)

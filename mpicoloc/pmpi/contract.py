@@ -210,7 +210,7 @@ def lanes(segment: np.void) -> list[np.void]:
 
 def latest_call_ns(segment: np.void) -> int:
     """End of the last MPI call that any thread of a rank has finished, 0 for none."""
-    return max(int(lane["head"]["t_leave"]) for lane in lanes(segment))
+    return max(int(lane["head"]["calls"]["t_last"]) for lane in lanes(segment))
 
 
 def _record(path: str | os.PathLike[str], content: Any) -> np.void:

@@ -319,7 +319,8 @@ def emit_header(
 
 def emit_c(prototypes: Sequence[Prototype], calls: Calls) -> str:
     """``wrappers_gen.c``: one wrapper for each function."""
-    head = ['#include "completion.h"', '#include "volume.h"', '#include "world.h"', ""]
+    includes = ("completion.h", "regions.h", "volume.h", "world.h")
+    head = [*(f'#include "{name}"' for name in includes), ""]
     head += ['#define MC_EXPORT __attribute__((visibility("default")))', ""]
     head += ["const char *const mc_call_names[MC_N_CALLS + 1] = {", '    "",']
     head += [f'    "{p.name}",' for p in prototypes]
@@ -344,8 +345,17 @@ def _emit_wrapper(p: Prototype, row: Row, timing: Timing) -> str:
         status = p.params[row.status].name
         lines += ["    MPI_Status mc_status;", f"    if ({status} == MPI_STATUS_IGNORE)"]
         lines += [f"        {status} = &mc_status;"]
+    if p.is_variadic:
+        lines += _take_arguments(p)
     lines += _emit_body(p, row, real, comm, timing)
     return "\n".join([*lines, "}", ""])
+
+
+def _take_arguments(p: Prototype) -> list[str]:
+    """MPI_Pcontrol, the only function with arguments that no prototype names."""
+    level = p.params[-1].name
+    return ["    va_list mc_arguments;", f"    va_start(mc_arguments, {level});",
+            f"    mc_pcontrol(&mc_f, {level}, mc_arguments);", "    va_end(mc_arguments);"]  # fmt: skip
 
 
 def _swap_worlds(p: Prototype, row: Row) -> list[str]:

@@ -26,6 +26,7 @@ from mpicoloc.pmpi.generate_volume import (
 
 _HEAD = """#include "completion.h"
 #include "fortran.h"
+#include "regions.h"
 #include "volume.h"
 #include "world.h"
 
@@ -91,7 +92,8 @@ def _emit(p: Prototype, symbol: str, profiling: str, calls: Calls) -> str:
     base = p.name.removeprefix("MPI_")
     row = calls.row(p.name)
     params = list(p.params)[calls.fortran_drop_args.get(base, 0) :]
-    has_ierror = base not in calls.fortran_no_ierror
+    # MPICH's mpi_f08 has it everywhere
+    has_ierror = base not in calls.fortran_no_ierror or profiling.startswith("pmpir_")
     n_texts = sum(q.is_text for q in params)
     names = [q.name for q in params]
     lengths = [f"mc_length{i}" for i in range(n_texts)]
@@ -119,6 +121,8 @@ def _emit(p: Prototype, symbol: str, profiling: str, calls: Calls) -> str:
         lines += [f"        {real}", "        return;", "    }"]
     lines += [f"    if (!{timing.enter}(&mc_f, MC_CALL_{p.name}, __builtin_return_address(0))) {{"]
     lines += [f"        {real}", "        return;", "    }"]
+    if p.is_variadic:
+        lines += [f"    mc_pcontrol_level(&mc_f, *(const MPI_Fint *){params[-1].name});"]
     lines += _emit_body(row, params, real, has_ierror, is_persistent(p.name), timing)
     return "\n".join([*lines, "}", ""])
 

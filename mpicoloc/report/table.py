@@ -31,7 +31,7 @@ def render(profile: Profile) -> Group:
     """The profile as one renderable."""
     frames = Frames(profile)
     parts: list[RenderableType] = [_job(profile), "", _result(profile), ""]
-    for part in (_calls(frames), _sites(frames), _sizes(frames), _co_runners(profile)):
+    for part in (_regions(frames), _calls(frames), _sites(frames), _sizes(frames), _co_runners(profile)):
         if part is not None:
             parts += [part, ""]
     parts += [Text(f"note: {note}", style="yellow") for note in notes(profile)]
@@ -133,6 +133,17 @@ def _listing(title: str, *columns: str) -> RichTable:
     for i, column in enumerate(columns):
         listing.add_column(column, justify="left" if i == 0 else "right", overflow="fold")
     return listing
+
+
+def _regions(frames: Frames) -> RichTable | None:
+    regions = frames.regions
+    if regions.empty:
+        return None
+    listing = _listing("regions of the application", "region", "times", "time", "of it in MPI")
+    for row in regions.head(N_TOP).to_dict("records"):
+        share = row["mpi_s"] / row["time_s"] if row["time_s"] else 0.0
+        listing.add_row(escape(row["name"]), f"{row['n']:,}", seconds(row["time_s"]), f"{share:.1%}")
+    return _left_out(listing, len(regions))
 
 
 def _calls(frames: Frames) -> RichTable | None:

@@ -102,6 +102,7 @@ def collect(key: str) -> NodePart:
         "call_sites": _call_sites(ranks, names),
         "peers": _peers(ranks),
         "cycles": _cycles(ranks),
+        "regions": _regions(ranks),
         "events": _events(ranks, names),
         "shutters": _shutters(node),
         "corunners": _corunners(node),
@@ -328,6 +329,18 @@ def _cycles(ranks: Sequence[_Rank]) -> Table:
                     }
                 )
     return _stack("cycles", pieces)
+
+
+def _regions(ranks: Sequence[_Rank]) -> Table:
+    pieces = []
+    for rank, i_lane, lane in _lanes(ranks):
+        rows = lane["head"]["regions"]
+        rows = rows[rows["n"] > 0]
+        if len(rows):
+            names = np.where(rows["name"] == b"", b"(others)", rows["name"])
+            numbers = {name: rows[name] for name in ("n", "time_ns", "mpi_ns")}
+            pieces.append({"rank": rank.rank, "lane": i_lane, "name": names, **numbers})
+    return _stack("regions", pieces)
 
 
 def _events(ranks: Sequence[_Rank], names: Mapping[int, str]) -> Table:

@@ -101,6 +101,14 @@ class Frames:
         return peers
 
     @property
+    def regions(self) -> pd.DataFrame:
+        """One row per named region of the application: n, time_s and mpi_s over all ranks and threads."""
+        total = self.table("regions").groupby("name")[["n", "time_ns", "mpi_ns"]].sum().reset_index()
+        total["time_s"] = total.pop("time_ns").astype(float) * 1e-9
+        total["mpi_s"] = total.pop("mpi_ns").astype(float) * 1e-9
+        return total.sort_values("time_s", ascending=False)
+
+    @property
     def bursts(self) -> pd.DataFrame:
         """Cycles by rank, thread, call sites and phase: n, comp_s, mpi_s, mean_s."""
         cycles = self.table("cycles")

@@ -1,10 +1,12 @@
 /* The accounting of cycles, on a clock that the test sets. Exit code: number of failed checks. */
 #define _GNU_SOURCE
 #include "hooks.h"
+#include "regions.h"
 #include "table.h"
 
 #include <pthread.h>
 #include <stdio.h>
+#include <string.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -184,6 +186,84 @@ static void test_sampling(mc_segment *s)
     CHECK_EQUAL(after.n - before.n, 1000); /* what happened ends a cycle, timed or not */
 }
 
+static void pcontrol(int level, ...)
+{
+    static char site;
+    mc_frame frame;
+    va_list arguments;
+    va_start(arguments, level);
+    CHECK_EQUAL(mc_enter(&frame, 10, &site), 1);
+    mc_pcontrol(&frame, level, arguments);
+    mc_leave(&frame, 0, 0);
+    va_end(arguments);
+}
+
+static void test_units(mc_segment *s)
+{
+    static char site;
+    mc_lane *lane = &s->lanes[0];
+    pcontrol(MC_PCONTROL_UNIT);
+    uint64_t t = clock_ns;
+    publish(s, t + 1010, t + 1110)->verdict = MC_VERDICT_VALID;
+    for (int i = 0; i < 40; i++) { /* units of 100 ns, calls of 50 */
+        cycle(&site, 45, 5, 1);
+        cycle(&site, 45, 5, 1);
+        pcontrol(MC_PCONTROL_UNITS, 3ul);
+    }
+    mc_segment_settle(s);
+    const mc_cycle_row *row = NULL;
+    for (int i = 1; i < MC_N_CYCLES; i++)
+        if (lane->cycles[i].from == MC_UNIT_SITE)
+            row = &lane->cycles[i];
+    CHECK_EQUAL(row != NULL, 1);
+    mc_cell corun = {0, 0, 0}, solo = {0, 0, 0};
+    for (int g = 0; row && g < MC_N_GROUPS; g++) {
+        mc_cell_add(&corun, &row->corun[g]);
+        mc_cell_add(&solo, &row->solo[g]);
+    }
+    CHECK_EQUAL(solo.comp_ns, 100);
+    CHECK_EQUAL(solo.n, 3); /* the end of one mark's units lies in the window */
+    CHECK_EQUAL(corun.comp_ns, 4000 - LEAD - 100 - TAIL);
+    CHECK_EQUAL(lane->head.counters.n_units, 121);
+}
+
+static void test_regions(mc_segment *s)
+{
+    static char site;
+    mc_lane_head *head = &s->lanes[0].head;
+    pcontrol(MC_PCONTROL_END, "never begun");
+    pcontrol(MC_PCONTROL_BEGIN, "outer");
+    for (int i = 0; i < 3; i++) {
+        pcontrol(MC_PCONTROL_BEGIN, "inner");
+        cycle(&site, 60, 40, 1);
+        pcontrol(MC_PCONTROL_END, "inner");
+    }
+    pcontrol(MC_PCONTROL_BEGIN, "left open");
+    mc_thread_paused_ns += 10;
+    clock_ns += 17;
+    pcontrol(MC_PCONTROL_END, "outer");
+    uint64_t want[3][3] = {{1, 307, 120}, {3, 300, 120}, {1, 7, 0}};
+    const char *names[3] = {"outer", "inner", "left open"};
+    for (int i = 0; i < 3; i++)
+        for (int k = 0; k < MC_N_REGIONS; k++)
+            if (strcmp(head->regions[k].name, names[i]) == 0) {
+                CHECK_EQUAL(head->regions[k].n, want[i][0]);
+                CHECK_EQUAL(head->regions[k].time_ns, want[i][1]);
+                CHECK_EQUAL(head->regions[k].mpi_ns, want[i][2]);
+                names[i] = "found";
+            }
+    CHECK_EQUAL(strcmp(names[0], "found") | strcmp(names[1], "found") | strcmp(names[2], "found"), 0);
+    char many[2 * MC_REGION_LEN];
+    for (int i = 0; i < 2 * MC_N_REGIONS; i++) {
+        snprintf(many, sizeof many, "%-60.11d", i); /* longer than there is room for */
+        pcontrol(MC_PCONTROL_BEGIN, many);
+    }
+    for (int i = 0; i < 2 * MC_N_REGIONS; i++)
+        pcontrol(MC_PCONTROL_END, "outer"); /* not open: nothing */
+    pcontrol(MC_PCONTROL_END, "0");
+    CHECK_EQUAL(head->regions[1].n, 1);
+}
+
 static __attribute__((noinline)) void enter_and_jump(mc_frame *frame, void *site)
 {
     CHECK_EQUAL(mc_enter(frame, 7, site), 1);
@@ -264,6 +344,8 @@ int main(void)
     mc_segment *s = mc_own_segment();
     test_split(s);
     test_long_burst_over_windows(s);
+    test_units(s);
+    test_regions(s);
     test_sampling(s);
     test_overflow(s);
     test_call_left_by_a_jump(s);

@@ -11,12 +11,15 @@ from pathlib import Path
 
 import numpy as np
 
+from mpicoloc import paths
 from mpicoloc.pmpi import build_shim, contract
 
 HERE = Path(__file__).resolve().parent
 PROGRAMS = HERE / "programs"
 CSRC = HERE.parents[1] / "csrc"
 TIME_LIMIT_S = 60
+QUICKLY = ("-O0",)
+"""The thousand wrappers take the compiler four times as long with -O2."""
 FORTRAN_STYLES = {"mpif_h": "MPIF_H", "use_mpi": "USE_MPI", "use_mpi_f08": "USE_F08"}
 
 
@@ -37,7 +40,7 @@ class Family:
         out = self.folder / f"{Path(source).stem}-{Path(source).suffix[1:]}-{define or 'plain'}"
         if not out.exists():
             compiler = {".c": self.mpicc, ".cpp": self.mpicxx, ".F90": self.mpif90}[Path(source).suffix]
-            flags = [f"-D{define}"] if define else []
+            flags = [f"-I{paths.include_dir()}", *([f"-D{define}"] if define else [])]
             if compiler == self.mpif90:
                 # one name with buffers of several types, and mpif.h's lines, are what old programs have
                 flags += ["-fallow-argument-mismatch", "-ffree-line-length-none"]
@@ -59,9 +62,8 @@ def abi_family(folder):
     if commands is None:
         return None
     include = build_shim.include_dirs_of(commands[0])
-    shim = build_shim.build_shim(
-        ["cc"], include, "abi", folder / "lib", sources_without_keeper(folder / "csrc")
-    )
+    csrc = sources_without_keeper(folder / "csrc")
+    shim = build_shim.build_shim(["cc"], include, "abi", folder / "lib", csrc, QUICKLY)
     return Family("abi", commands[0], commands[0], commands[0], (commands[1],), shim, folder)
 
 
@@ -116,7 +118,8 @@ def make_family(name, folder, commands=None):
         return None
     mpicc, mpicxx, mpif90, mpirun = commands
     csrc = sources_without_keeper(folder / "csrc")
-    shim = build_shim.build_shim(["cc"], build_shim.include_dirs_of(mpicc), name, folder / "lib", csrc)
+    include = build_shim.include_dirs_of(mpicc)
+    shim = build_shim.build_shim(["cc"], include, name, folder / "lib", csrc, QUICKLY)
     launcher = (mpirun, "--oversubscribe") if name == "openmpi" else (mpirun,)
     return Family(name, mpicc, mpicxx, mpif90, launcher, shim, folder)
 

@@ -15,10 +15,10 @@ ROOT = Path(__file__).resolve().parents[2]
 CSRC = ROOT / "csrc"
 CORE = (
     "agent.c", "agent_adapt.c", "agent_pause.c", "agent_ranks.c", "agent_turn.c", "agent_thread.c", "board.c",
-    "clock.c", "gate.c", "hooks.c", "keeper_start.c", "options.c", "perf.c", "proc.c", "restart.c",
+    "clock.c", "gate.c", "hooks.c", "keeper_start.c", "options.c", "perf.c", "proc.c", "regions.c", "restart.c",
     "segment.c", "start.c", "table.c",
 )  # fmt: skip
-IN_RANKS = ("clock.c", "gate.c", "hooks.c", "keeper_start.c", "restart.c", "start.c")
+IN_RANKS = ("clock.c", "gate.c", "hooks.c", "keeper_start.c", "regions.c", "restart.c", "start.c")
 KEEPER = ("keeper.c", *(name for name in CORE if name not in IN_RANKS))
 FLAGS = ("-std=gnu11", "-O1", "-g", "-Wall", "-Wextra", "-Werror", "-fsanitize=address,undefined",
          "-fno-sanitize-recover=undefined")  # fmt: skip
@@ -105,7 +105,7 @@ def test_keeper_has_the_profile_written_and_cleans_up(
 
 
 def test_cycles_are_split_at_shutters(tmp_path: Path) -> None:
-    names = ("clock.c", "hooks.c", "options.c", "segment.c", "start.c", "table.c")
+    names = ("clock.c", "hooks.c", "options.c", "regions.c", "segment.c", "start.c", "table.c")
     sources = [*(CSRC / name for name in names), ROOT / "tests/c/test_hooks.c"]
     program = _compile(tmp_path, "test_hooks", sources, "-DMC_NO_TSC")
     _run(program, tmp_path)

@@ -12,6 +12,7 @@ ALLOWED = {
     "errors": set(),
     "config": {"errors", "record", "pricings"},
     "record": set(),
+    "regions": set(),
     "pricings": set(),
     "paths": BASE,
     "elf": BASE,

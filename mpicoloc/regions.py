@@ -1,0 +1,50 @@
+"""Named regions and units of work of a Python application, for the profile of its job.
+
+Without mpicoloc in the job the functions do nothing, so they may stay in a program. MPI must be initialized,
+as by ``from mpi4py import MPI``. In C: ``mpicoloc/include/mpicoloc_app.h``. Standard library only.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+# Levels of MPI_Pcontrol in mpicoloc_app.h; a test holds them together.
+UNITS, BEGIN, END = 0x6D630002, 0x6D630003, 0x6D630004
+
+
+def units(n: int = 1) -> None:
+    """Say that `n` units of work are done: steps, samples, anything that takes the same work each time.
+
+    The rate of units is the job's meter of progress (``pcontrol``), in place of the time between MPI calls.
+    """
+    _pcontrol(UNITS, ctypes.c_ulong(n))
+
+
+@contextmanager
+def region(name: str) -> Iterator[None]:
+    """Time the with block under `name` in the profile's table ``regions``; blocks may lie in one another."""
+    text = ctypes.c_char_p(name.encode())
+    _pcontrol(BEGIN, text)
+    try:
+        yield
+    finally:
+        _pcontrol(END, text)
+
+
+def _pcontrol(level: int, argument: Any) -> None:
+    call = _function()
+    if call is not None:
+        call(ctypes.c_int(level), argument)
+
+
+@functools.cache
+def _function() -> Any:
+    """MPI_Pcontrol of the preloaded library, which is the first in the global scope; None without it."""
+    everything = ctypes.CDLL(None)
+    if getattr(everything, "mc_is_mpicoloc", None) is None:
+        return None
+    return getattr(everything, "MPI_Pcontrol", None)
