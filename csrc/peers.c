@@ -158,7 +158,8 @@ static void learn_threads(void)
 {
     static int is_known;
     int provided = MPI_THREAD_MULTIPLE;
-    if (__atomic_load_n(&is_known, __ATOMIC_ACQUIRE))
+    /* a program of sessions has said so already, and must not be asked */
+    if (__atomic_load_n(&is_known, __ATOMIC_ACQUIRE) || __atomic_load_n(&mc_ops_shared, __ATOMIC_ACQUIRE))
         return;
     if (!MC_HAVE(MPI_Query_thread) || MC_REAL(MPI_Query_thread)(&provided) != MPI_SUCCESS ||
         provided == MPI_THREAD_MULTIPLE)

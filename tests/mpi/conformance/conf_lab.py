@@ -7,9 +7,9 @@ import conf_programs
 import conf_runs
 import conf_spec
 
-# What the shim does not or cannot do: mistakes that match, and why. In C on two ranks of MPICH each must match.
+# What the shim does not or cannot do: mistakes that match, and why. In C on two ranks of MPICH each matches.
 NOT_YET = {
-    r"^isendrecv(_c)?, .*received": "MPICH leaves the status of MPI_Isendrecv as it was: what was asked for counts",
+    r"^isendrecv(_c)?, .*received": "MPICH leaves the status as it was, so the size asked for counts",
 }
 # The same in particular cases.
 NOT_YET_THERE: dict[str, str] = {}
