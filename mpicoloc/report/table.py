@@ -156,10 +156,12 @@ def _calls(frames: Frames) -> RichTable | None:
     )
     for row in calls.head(N_TOP).to_dict("records"):
         share = row["time_s"] / total_s if total_s else 0.0
-        times = [seconds(row["mean_s"]), seconds(row["max_s"])]
-        listing.add_row(
-            row["call"], f"{row['n']:,}", seconds(row["time_s"]), f"{share:.1%}", *times, amount(row["bytes"])
-        )
+        is_sampled = row["n_timed"] < row["n"]
+        time, mean = (("~" if is_sampled else "") + seconds(row[name]) for name in ("time_s", "mean_s"))
+        numbers = [f"{row['n']:,}", time, f"{share:.1%}", mean, seconds(row["max_s"]), amount(row["bytes"])]
+        listing.add_row(row["call"], *numbers)
+    if (calls["n_timed"] < calls["n"]).any():
+        listing.caption = "~ every call is counted, and some are timed at random"
     return _left_out(listing, len(calls))
 
 

@@ -9,6 +9,7 @@ from mpicoloc.core.tables import table
 from mpicoloc.model import ipc
 from mpicoloc.model.interference import complete, interference
 from mpicoloc.model.matched import MIN_CYCLES, MIN_SHUTTERS, Matched, matched
+from mpicoloc.pmpi import contract
 
 
 def rng(seed=0):
@@ -219,6 +220,22 @@ def test_with_ipc_the_filtered_estimate_is_the_result_and_the_others_are_kept():
     found = interference(sample.job(), {**tables, "shutters": shutters}, rng=rng())
     assert found.slowdown.method == "ipc-filtered"
     assert [other.method for other in found.alternatives] == ["ipc-unfiltered", "burst-matched"]
+
+
+def test_units_of_the_application_are_the_meter_where_there_are_enough():
+    tables = sample.tables()
+    cycles = tables["cycles"]
+    units = cycles[cycles["phase"] < 2].copy()
+    units["from_site"] = units["to_site"] = contract.MC_UNIT_SITE
+    units["comp_ns"][units["phase"] == 0] *= 2
+    found = interference(sample.job(), {**tables, "cycles": np.concatenate([cycles, units])}, rng=rng())
+    assert (found.slowdown.method, found.alternatives[0].method) == ("pcontrol", "burst-matched")
+    plain = interference(sample.job(), tables, rng=rng())
+    assert found.slowdown.value > plain.slowdown.value
+    assert found.alternatives[0] == plain.slowdown
+    few = np.concatenate([cycles, units[units["phase"] == 0]])
+    found = interference(sample.job(), {**tables, "cycles": few}, rng=rng())
+    assert found.slowdown == plain.slowdown
 
 
 def test_a_job_of_which_nothing_was_seen_has_no_numbers():
