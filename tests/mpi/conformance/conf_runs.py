@@ -10,6 +10,7 @@ import numpy as np
 
 from mpicoloc.pmpi import contract
 
+RECEIVED = {"n": "n_recv", "bytes": "recv_bytes"}
 HEADER = np.dtype([("name", "S64"), ("tries", "i4"), ("n_sites", "i4"), ("n_peers", "i4"), ("pad", "i4")])
 
 
@@ -74,8 +75,7 @@ def read_marks(path, names):
         seen.recv_bytes -= seen.counters["read_bytes"]
         for row in peers:
             add_peer(seen.peers, int(row["peer"]), row)
-            if "n_recv" in peers.dtype.names:
-                add_peer(seen.received, int(row["peer"]), row, {"n": "n_recv", "bytes": "recv_bytes"})
+            add_peer(seen.received, int(row["peer"]), row, RECEIVED)
         marks.append(seen)
     return marks
 
