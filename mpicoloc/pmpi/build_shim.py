@@ -18,7 +18,7 @@ from pathlib import Path
 
 from mpicoloc import config
 from mpicoloc.errors import EnvironmentFault
-from mpicoloc.pmpi import generate, generate_fortran
+from mpicoloc.pmpi import declarations, generate, generate_fortran
 
 ABIS = ("mpich", "openmpi", "abi")
 
@@ -190,10 +190,10 @@ def _generate(
     header = "mpi_abi.h" if abi == "abi" else "mpi.h"
     calls = generate.load_calls(csrc / "calls.toml")
     try:
-        text = generate.preprocess(cc, [str(path) for path in include_dirs], header)
+        text = declarations.preprocess(cc, [str(path) for path in include_dirs], header)
     except (RuntimeError, OSError) as error:
         raise EnvironmentFault(str(error)) from None
-    declared = generate.parse_prototypes(text)
+    declared = declarations.parse_prototypes(text)
     if "MPI_Send" not in {p.name for p in declared}:
         raise EnvironmentFault(f"no prototype of MPI_Send in <{header}>: is this an MPI header?")
     prototypes = generate.wrapped(declared, calls)

@@ -13,7 +13,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from mpicoloc.pmpi.generate import Calls, Param, Prototype, Row, is_persistent, needs_given
+from mpicoloc.pmpi.declarations import Param, Prototype
+from mpicoloc.pmpi.generate import Calls, Row, is_persistent, needs_given
 from mpicoloc.pmpi.generate_volume import (
     Timing,
     completion_begin,

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from mpicoloc.pmpi.generate import Param, Row
+    from mpicoloc.pmpi.declarations import Param
+    from mpicoloc.pmpi.generate import Row
 
 
 @dataclass(frozen=True)
