@@ -11,18 +11,20 @@ int mc_f_resolve(void *slot, const char *profiling_name, const char *name)
     void *found = dlsym(RTLD_NEXT, name);
     if (found == NULL)
         return 0;
-    memcpy(slot, &found, sizeof found);
+    mc_set_pointer(slot, found);
     return 1;
 }
 
 /* Named constants of Fortran are variables whose addresses count; the program may hold copies, which come first. */
 static const void *constant(const void **cache, const char *name)
 {
-    if (*cache == NULL)
-        *cache = dlsym(RTLD_DEFAULT, name);
-    if (*cache == NULL)
-        *cache = mc_find(name);
-    return *cache;
+    const void *found = MC_POINTER(*cache);
+    if (found == NULL) {
+        found = dlsym(RTLD_DEFAULT, name);
+        found = found != NULL ? found : mc_find(name);
+        __atomic_store_n(cache, found, __ATOMIC_RELAXED);
+    }
+    return found;
 }
 
 #ifdef OPEN_MPI

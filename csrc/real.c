@@ -65,7 +65,7 @@ static void *find_data(const char *name)
 
 static void learn_constants(void)
 {
-    if (mc_known.world != NULL)
+    if (MC_POINTER(mc_known.world) != NULL)
         return;
     mc_known.comm_null = find_data("ompi_mpi_comm_null");
     mc_known.type_null = find_data("ompi_mpi_datatype_null");
@@ -78,7 +78,7 @@ static void learn_constants(void)
     mc_known.message_no_proc = find_data("ompi_message_no_proc");
     mc_known.info_null = find_data("ompi_mpi_info_null");
     mc_known.errors_return = find_data("ompi_mpi_errors_return");
-    mc_known.world = find_data("ompi_mpi_comm_world");
+    mc_set_pointer(&mc_known.world, find_data("ompi_mpi_comm_world"));
 }
 
 int mc_library_fits(void)
@@ -88,6 +88,9 @@ int mc_library_fits(void)
 #else
 static void learn_constants(void)
 {
+    static int is_known;
+    if (__atomic_load_n(&is_known, __ATOMIC_ACQUIRE))
+        return;
     mc_known.comm_null = MPI_COMM_NULL;
     mc_known.type_null = MPI_DATATYPE_NULL;
     mc_known.type_byte = MPI_BYTE;
@@ -100,6 +103,7 @@ static void learn_constants(void)
     mc_known.info_null = MPI_INFO_NULL;
     mc_known.errors_return = MPI_ERRORS_RETURN;
     mc_known.world = MPI_COMM_WORLD;
+    __atomic_store_n(&is_known, 1, __ATOMIC_RELEASE);
 }
 
 int mc_library_fits(void)
@@ -114,7 +118,7 @@ int mc_resolve(void *slot, const char *name)
     void *found = mc_find(name);
     if (found == NULL)
         return 0;
-    memcpy(slot, &found, sizeof found);
+    mc_set_pointer(slot, found);
     return 1;
 }
 

@@ -31,10 +31,19 @@ int mc_library_fits(void);
 /* What a call of a function that the running library lacks returns. */
 int mc_missing(void);
 
-#define MC_HAVE(function) \
-    (__builtin_expect(mc_real.p_##function != NULL, 1) || mc_resolve(&mc_real.p_##function, "P" #function))
+/* Pointers are found by whichever thread comes first, while others look. */
+#define MC_POINTER(slot) __atomic_load_n(&(slot), __ATOMIC_RELAXED)
 
-#define MC_REAL(function) (MC_HAVE(function) ? mc_real.p_##function : NULL)
+static inline void mc_set_pointer(void *slot, void *found)
+{
+    typedef void *__attribute__((may_alias)) any_pointer;
+    __atomic_store_n((any_pointer *)slot, found, __ATOMIC_RELAXED);
+}
+
+#define MC_HAVE(function) \
+    (__builtin_expect(MC_POINTER(mc_real.p_##function) != NULL, 1) || mc_resolve(&mc_real.p_##function, "P" #function))
+
+#define MC_REAL(function) (MC_HAVE(function) ? MC_POINTER(mc_real.p_##function) : NULL)
 
 #ifdef OPEN_MPI
 #define MC_IS_OPEN_MPI 1

@@ -200,7 +200,7 @@ def emit_c(prototypes: Sequence[Prototype], calls: Calls) -> str:
 
 
 def _emit_wrapper(p: Prototype, row: Row, timing: Timing) -> str:
-    real = f"mc_real.p_{p.name}({p.arguments})"
+    real = f"MC_POINTER(mc_real.p_{p.name})({p.arguments})"
     lines = _emit_head(p, row, timing, real)
     lines += [f"    if (!MC_HAVE({p.name}))", "        return mc_missing();"]
     comm = next((q.name for q in p.params if q.is_comm), "")

@@ -110,9 +110,9 @@ def _emit(p: Prototype, symbol: str, profiling: str, calls: Calls) -> str:
             "    if (mc_ierror == NULL)",
             "        mc_ierror = &mc_rc;",
         ]
-    lines += [f'    if (!{pointer} && !mc_f_resolve(&{pointer}, "{profiling}", "{symbol}")) {{']
+    lines += [f'    if (!MC_POINTER({pointer}) && !mc_f_resolve(&{pointer}, "{profiling}", "{symbol}")) {{']
     lines += ["        *mc_ierror = mc_missing();"] * has_ierror + ["        return;", "    }"]
-    real = f"{pointer}({', '.join(names + ['mc_ierror'] * has_ierror + lengths)});"
+    real = f"MC_POINTER({pointer})({', '.join(names + ['mc_ierror'] * has_ierror + lengths)});"
     lines += _emit_world(row, params)
     lines += forget_lines(row, params, [f_operand(arg, params) for arg in row.args])
     lines += ["    mc_frame mc_f;"]

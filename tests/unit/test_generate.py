@@ -74,7 +74,7 @@ def test_c_wrapper_swaps_the_world_and_counts(prototypes):
     assert "mc_volume_send(&mc_v, (long long)count, datatype, dest, comm);" in send
     assert "status = &mc_status;" in wrapper(text, "MPI_Recv")
     assert "mc_persistent_keep(*request, &mc_v);" in wrapper(text, "MPI_Send_init")
-    assert "return mc_real.p_MPI_Pcontrol(level);" in wrapper(text, "MPI_Pcontrol")
+    assert "return MC_POINTER(mc_real.p_MPI_Pcontrol)(level);" in wrapper(text, "MPI_Pcontrol")
     finalize = wrapper(text, "MPI_Finalize")
     assert (
         finalize.index("mc_leave") < finalize.index("mc_before_finalize") < finalize.rindex("p_MPI_Finalize")
