@@ -212,14 +212,14 @@ static void write_slot(mc_agent *agent, uint64_t now)
 static void note_corunner(mc_agent *agent, const mc_neighbour *other, uint64_t now)
 {
     mc_node *node = agent->node;
-    uint64_t i = 0;
-    while (i < node->n_corunners && node->corunners[i].owner != other->owner)
+    uint64_t i = 0, n = mc_min(node->n_corunners, MC_N_CORUNNERS);
+    while (i < n && node->corunners[i].owner != other->owner)
         i++;
     if (i == MC_N_CORUNNERS)
         return;
     mc_corunner *row = &node->corunners[i];
     row->t_last = now;
-    if (i < node->n_corunners)
+    if (i < n)
         return;
     row->owner = other->owner;
     row->t_first = now;

@@ -139,7 +139,7 @@ static int pause_ranks(mc_agent *agent, mc_ack *ack)
     int all_told = tell_ranks(agent);
     ack->t_told = mc_clock_ns();
     agent->node->n_pauses++;
-    agent->paused_ns += shutter.t1 - now;
+    agent->paused_ns += shutter.t1 - mc_min(now, shutter.t1);
     agent->node->paused_ns = agent->paused_ns;
     /* A thread's processor time is booked when it has come off its processor, so wait for that. */
     mc_sleep_until(mc_min(mc_max(ack->t_told, shutter.t0 + mc_guard_ns(duration_ns)), shutter.t1), &agent->wake);

@@ -57,7 +57,8 @@ int mc_agent_thread_start(const char *key, const char *job_id)
     if (started)
         return MC_OK;
     snprintf(thread_key, sizeof thread_key, "%s", key);
-    snprintf(thread_job_id, sizeof thread_job_id, "%s", job_id ? job_id : key);
+    /* Of a segment, which may be damaged: perhaps without an end. */
+    snprintf(thread_job_id, sizeof thread_job_id, "%.*s", MC_NAME_LEN - 1, job_id ? job_id : key);
     pthread_attr_init(&attributes);
     pthread_attr_setstacksize(&attributes, STACK_BYTES);
     /* The application's signals are for the application's threads. */

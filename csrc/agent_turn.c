@@ -100,7 +100,7 @@ static uint64_t judge_one(const mc_agent *agent, mc_slot *slot, uint64_t *moved_
 {
     const mc_turn *turn = &agent->turn;
     const mc_reservation *shutter = &turn->reservation;
-    uint64_t n_ranks = slot->n_ranks < MC_N_NODE_RANKS ? slot->n_ranks : MC_N_NODE_RANKS;
+    uint64_t n_ranks = mc_min(__atomic_load_n(&slot->n_ranks, __ATOMIC_RELAXED), MC_N_NODE_RANKS);
     uint64_t rest_ns = mc_max(REST_NS, (uint64_t)(REST_FRAC * (double)(shutter->t1 - shutter->t0)));
     mc_ack ack;
     if (mc_slot_ack(slot, shutter->epoch, &ack) != MC_OK)

@@ -112,11 +112,17 @@ int mc_proc_alive(int pid, uint64_t start_ticks)
     return stat.state != 'Z' && stat.state != 'X' && (uint32_t)stat.start_ticks == (uint32_t)start_ticks;
 }
 
+/* It comes from shared memory, which may be damaged. */
+static int is_signal(int signal)
+{
+    return signal > 0 && signal <= 64;
+}
+
 int mc_proc_catches(int pid, int signal)
 {
     char path[64], text[4096];
     snprintf(path, sizeof path, "/proc/%d/status", pid);
-    if (signal <= 0 || read_text(path, text, sizeof text) <= 0)
+    if (!is_signal(signal) || read_text(path, text, sizeof text) <= 0)
         return 0;
     const char *line = strstr(text, "\nSigCgt:");
     return line && (strtoull(line + 8, NULL, 16) >> (signal - 1) & 1);
@@ -138,7 +144,7 @@ int mc_proc_read_thread(mc_proc_thread *out, int pid, int tid, int signal)
     const char *state = strstr(text, "\nState:\t");
     out->state = state ? state[8] : '?';
     uint64_t off = number_after(text, "\nSigPnd:", 16) | number_after(text, "\nSigBlk:", 16);
-    out->handles = signal > 0 && (number_after(text, "\nSigCgt:", 16) & ~off) >> (signal - 1) & 1;
+    out->handles = is_signal(signal) && (number_after(text, "\nSigCgt:", 16) & ~off) >> (signal - 1) & 1;
     out->n_sleeps = number_after(text, "\nvoluntary_ctxt_switches:", 10);
     return MC_OK;
 }
