@@ -18,6 +18,8 @@ static const uint64_t HEARTBEAT_GRACE_NS = 2000000000u;
 static const uint64_t STARTUP_NS = 5000000000u;
 static const uint64_t LONGEST_PERIOD_NS = 60000000000u;
 
+static mc_board *mapped;
+
 #define LOAD(field) __atomic_load_n(&(field), __ATOMIC_ACQUIRE)
 #define STORE(field, value) __atomic_store_n(&(field), value, __ATOMIC_RELEASE)
 
@@ -72,6 +74,8 @@ int mc_board_open(mc_board **out)
     int status = board_path(path);
     for (int i = 0; status == MC_OK && i < 3; i++) {
         status = map_board(out, path);
+        if (status == MC_OK)
+            __atomic_store_n(&mapped, *out, __ATOMIC_RELEASE);
         if (status != MC_E_GONE)
             return status;
         status = make_board(path);
@@ -81,8 +85,32 @@ int mc_board_open(mc_board **out)
 
 void mc_board_unmap(mc_board *board)
 {
-    if (board)
-        munmap(board, sizeof *board);
+    mc_board *expected = board;
+    if (!board)
+        return;
+    __atomic_compare_exchange_n(&mapped, &expected, NULL, 0, __ATOMIC_ACQ_REL, __ATOMIC_RELAXED);
+    munmap(board, sizeof *board);
+}
+
+/* What is behind the end of a file shortened by somebody cannot be read. An empty board takes its place, which is
+   no longer the node's, so the agent leaves it at its next waking. */
+static void on_bus_error(int signal, siginfo_t *info, void *context)
+{
+    const char *at = info->si_addr, *begin = (const char *)LOAD(mapped);
+    (void)context;
+    if (begin && at >= begin && at < begin + sizeof(mc_board) &&
+        mmap((void *)(uintptr_t)begin, sizeof(mc_board), PROT_READ | PROT_WRITE,
+             MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0) != MAP_FAILED)
+        return;
+    struct sigaction fatal = {.sa_handler = SIG_DFL};
+    sigaction(signal, &fatal, NULL);
+}
+
+void mc_board_outlive(void)
+{
+    struct sigaction action = {.sa_sigaction = on_bus_error, .sa_flags = SA_SIGINFO};
+    sigemptyset(&action.sa_mask);
+    sigaction(SIGBUS, &action, NULL);
 }
 
 int mc_board_current(const mc_board *board)

@@ -19,6 +19,9 @@ typedef struct mc_neighbour {
 int mc_board_open(mc_board **out);
 void mc_board_unmap(mc_board *board);
 
+/* From here on this process outlives a board that is shortened while mapped: its file may be written by everybody. */
+void mc_board_outlive(void);
+
 /* 1 while the mapped board is still the file that a newcomer would open. */
 int mc_board_current(const mc_board *board);
 

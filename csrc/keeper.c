@@ -388,6 +388,7 @@ int main(int argc, char **argv)
     k.python = argv[2];
     k.t_start = mc_clock_ns();
     expect_kicks();
+    mc_board_outlive();
     watch(&k);
     remove_files(&k);
     leave_board();

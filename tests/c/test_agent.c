@@ -161,6 +161,26 @@ static void test_garbage_board(void)
     unlink(path);
 }
 
+/* Cut off between the look at the file and the use of what it holds, which no agent can rule out. */
+static void test_shortened_board(void)
+{
+    char path[MC_PATH_LEN];
+    mc_board *board;
+    mc_slot *slot;
+    mc_reservation next;
+    mc_neighbour live[MC_N_SLOTS];
+    mc_board_outlive();
+    CHECK(mc_board_open(&board) == MC_OK && mc_board_claim(board, 1, "short", &slot) == MC_OK);
+    CHECK(mc_board_current(board));
+    CHECK(mc_shm_path(path, sizeof path, "board", "") == MC_OK && truncate(path, 0) == 0);
+    CHECK(mc_slot_reservation(slot, &next) == MC_OK && next.epoch == 0);
+    mc_slot_reserve(slot, &(mc_reservation){1, 2, 3});
+    CHECK(mc_board_live(board, mc_clock_ns(), 0, live) == 0);
+    CHECK(!mc_board_current(board));
+    mc_board_unmap(board);
+    unlink(path);
+}
+
 /* A job that asks for more than is right: too long a shutter, shutters all the time, times that are no times. */
 static void test_greedy_neighbour(void)
 {
@@ -296,6 +316,7 @@ static const struct {
     {"killed_agent", test_killed_agent},
     {"killed_rank", test_killed_rank},
     {"garbage_board", test_garbage_board},
+    {"shortened_board", test_shortened_board},
     {"greedy_neighbour", test_greedy_neighbour},
     {"coming_and_going", test_coming_and_going},
     {"agent_cost", test_agent_cost},

@@ -26,8 +26,8 @@ FLAGS = ("-std=gnu11", "-O1", "-g", "-Wall", "-Wextra", "-Werror", "-fsanitize=a
 SOFTWARE_EVENTS = "-DMC_PERF_EVENTS=" + ", ".join(
     f"{{PERF_TYPE_SOFTWARE, PERF_COUNT_SW_{clock}_CLOCK}}" for clock in ("TASK", "CPU")
 )
-SCENARIOS = ("sharing", "alone", "killed_agent", "killed_rank", "garbage_board", "greedy_neighbour",
-             "coming_and_going", "agent_cost", "thread")  # fmt: skip
+SCENARIOS = ("sharing", "alone", "killed_agent", "killed_rank", "garbage_board", "shortened_board",
+             "greedy_neighbour", "coming_and_going", "agent_cost", "thread")  # fmt: skip
 
 
 def _compile(folder: Path, name: str, sources: list[Path], *flags: str) -> Path:
