@@ -5,7 +5,7 @@
 #include <string.h>
 
 /* Beyond this many probes a table counts as full: the hot path stays bounded. */
-enum { MAX_PROBES = 16 };
+enum { MAX_PROBES = 64 };
 
 static uint64_t mix(uint64_t x)
 {
