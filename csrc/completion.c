@@ -221,8 +221,11 @@ static void note_keys(mc_completion *c)
     }
 #endif
     const MPI_Request *requests = c->requests.items;
-    for (uint64_t i = 0; i < c->n; i++)
-        c->keys[i] = request_key(requests[i]);
+    if (sizeof *requests == sizeof *c->keys)
+        memcpy(c->keys, requests, c->n * sizeof *c->keys);
+    else
+        for (uint64_t i = 0; i < c->n; i++)
+            c->keys[i] = request_key(requests[i]);
 }
 
 void *mc_completion_begin(mc_completion *c, mc_volume *v, long long n, mc_handles requests, void *statuses,

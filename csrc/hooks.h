@@ -112,11 +112,47 @@ static inline void mc_leave_light(mc_frame *frame, uint64_t sent_bytes, uint64_t
     frame->row->recv_bytes += recv_bytes;
 }
 
+/* Messages come in rows to the same peer and of the same size. */
+typedef struct mc_last_message {
+    const mc_peer_row *rows;
+    mc_peer_row *row;
+    int peer;
+    uint32_t size_class;
+} mc_last_message;
+
+extern __thread mc_last_message mc_message_used;
+mc_peer_row *mc_find_message_row(int peer, uint32_t size_class, uint64_t bytes);
+
+static inline mc_peer_row *mc_message_row(int peer, uint64_t bytes)
+{
+    const mc_last_message *last = &mc_message_used;
+    uint32_t size_class = mc_octave(bytes);
+    if (__builtin_expect(last->peer == peer && last->size_class == size_class && last->rows == mc_self.tables.peers, 1))
+        return last->row;
+    return mc_find_message_row(peer, size_class, bytes);
+}
+
 /* The call of `frame` sends one message to `peer` (world rank of the application, -1 unknown). Before mc_leave. */
-void mc_message(mc_frame *frame, int peer, uint64_t bytes);
+static inline void mc_message(mc_frame *frame, int peer, uint64_t bytes)
+{
+    frame->peer = peer;
+    if (!frame->is_recorded)
+        return;
+    mc_peer_row *row = mc_message_row(peer, bytes);
+    row->n++;
+    row->bytes += bytes;
+}
 
 /* The call of `frame` ended the receive of one message from `peer`. Before mc_leave. */
-void mc_received(mc_frame *frame, int peer, uint64_t bytes);
+static inline void mc_received(mc_frame *frame, int peer, uint64_t bytes)
+{
+    frame->peer = peer;
+    if (!frame->is_recorded)
+        return;
+    mc_peer_row *row = mc_message_row(peer, bytes);
+    row->n_recv++;
+    row->recv_bytes += bytes;
+}
 
 /* Of the bytes that the call of `frame` moves, these came from files and went to files. Before mc_leave. */
 void mc_file_access(mc_frame *frame, uint64_t read_bytes, uint64_t written_bytes);

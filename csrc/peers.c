@@ -13,16 +13,8 @@ enum { N_COMM_BUCKETS = 1024, N_WIN_BUCKETS = 128 };
 MC_OP_TABLE(comms, N_COMM_BUCKETS);
 MC_OP_TABLE(wins, N_WIN_BUCKETS);
 
-/* Programs use few communicators in a row. Every free starts a new generation, as the handle may come back. */
-static uint64_t generation = 1;
-
-typedef struct last_used {
-    uint64_t key, generation;
-    mc_ranks *ranks;
-    mc_ranks *homeless; /* found no room in the table */
-} last_used;
-
-static __thread last_used last_comm, last_win;
+uint64_t mc_ranks_generation = 1;
+__thread mc_last_ranks mc_last_comm, mc_last_win;
 
 /* Stands for all communicators whose ranks are the world's, so that nobody has to count its users. */
 static mc_ranks whole_world = {.n_users = 1, .n_ranks = INT_MAX, .is_world = 1};
@@ -168,12 +160,10 @@ static void learn_threads(void)
 }
 
 /* What is known of the key; NULL: nothing yet. */
-static mc_ranks *known(mc_op_table *table, last_used *last, uint64_t key)
+static mc_ranks *known(mc_op_table *table, mc_last_ranks *last, uint64_t key)
 {
     mc_op op;
-    uint64_t now = __atomic_load_n(&generation, __ATOMIC_ACQUIRE);
-    if (__builtin_expect(last->key == key && last->generation == now, 1))
-        return last->ranks;
+    uint64_t now = __atomic_load_n(&mc_ranks_generation, __ATOMIC_ACQUIRE);
     learn_threads();
     if (!mc_op_find(table, key, &op))
         return NULL;
@@ -184,10 +174,10 @@ static mc_ranks *known(mc_op_table *table, last_used *last, uint64_t key)
 
 /* Two threads may learn the same communicator at once: it then has two rows, which go together. What finds no room is
    learnt again whenever the thread comes back to it. */
-static void keep_new(mc_op_table *table, last_used *last, uint64_t key, mc_ranks *ranks)
+static void keep_new(mc_op_table *table, mc_last_ranks *last, uint64_t key, mc_ranks *ranks)
 {
     mc_op op = {.ranks = ranks};
-    last->generation = __atomic_load_n(&generation, __ATOMIC_ACQUIRE);
+    last->generation = __atomic_load_n(&mc_ranks_generation, __ATOMIC_ACQUIRE);
     last->key = key;
     last->ranks = ranks;
     if (!mc_op_add(table, key, &op)) {
@@ -204,24 +194,24 @@ static mc_ranks *new_ranks(void)
     return ranks;
 }
 
-mc_ranks *mc_ranks_of_comm(MPI_Comm comm)
+mc_ranks *mc_find_ranks_of_comm(MPI_Comm comm)
 {
     uint64_t key = comm_key(comm);
-    mc_ranks *ranks = known(&comms, &last_comm, key);
+    mc_ranks *ranks = known(&comms, &mc_last_comm, key);
     if (ranks == NULL && (ranks = new_ranks()) != NULL) {
         learn_comm(ranks, comm);
-        keep_new(&comms, &last_comm, key, ranks);
+        keep_new(&comms, &mc_last_comm, key, ranks);
     }
     return ranks;
 }
 
-mc_ranks *mc_ranks_of_win(MPI_Win win)
+mc_ranks *mc_find_ranks_of_win(MPI_Win win)
 {
     uint64_t key = win_key(win);
-    mc_ranks *ranks = known(&wins, &last_win, key);
+    mc_ranks *ranks = known(&wins, &mc_last_win, key);
     if (ranks == NULL && (ranks = new_ranks()) != NULL) {
         learn_win(ranks, win);
-        keep_new(&wins, &last_win, key, ranks);
+        keep_new(&wins, &mc_last_win, key, ranks);
     }
     return ranks;
 }
@@ -229,7 +219,7 @@ mc_ranks *mc_ranks_of_win(MPI_Win win)
 static void forget(mc_op_table *table, uint64_t key)
 {
     mc_op op;
-    __atomic_add_fetch(&generation, 1, __ATOMIC_ACQ_REL);
+    __atomic_add_fetch(&mc_ranks_generation, 1, __ATOMIC_ACQ_REL);
     while (mc_op_take(table, key, UINT64_MAX, &op))
         mc_ranks_release(op.ranks);
 }

@@ -4,6 +4,7 @@
 
 #include <stddef.h>
 #include <stdint.h>
+#include <string.h>
 
 #include "real.h"
 
@@ -25,10 +26,42 @@ typedef struct mc_neighbours {
 
 /* What is known of a communicator or window. Valid until the program frees that; kept longer by mc_ranks_keep, which
    returns what to keep. */
-mc_ranks *mc_ranks_of_comm(MPI_Comm comm);
-mc_ranks *mc_ranks_of_win(MPI_Win win);
+static inline mc_ranks *mc_ranks_of_comm(MPI_Comm comm);
+static inline mc_ranks *mc_ranks_of_win(MPI_Win win);
 mc_ranks *mc_ranks_keep(mc_ranks *ranks);
 void mc_ranks_release(mc_ranks *ranks);
+
+/* Programs use few communicators in a row. Every free starts a new generation, as the handle may come back. */
+typedef struct mc_last_ranks {
+    uint64_t key, generation;
+    mc_ranks *ranks;
+    mc_ranks *homeless; /* found no room in the table */
+} mc_last_ranks;
+
+extern uint64_t mc_ranks_generation;
+extern __thread mc_last_ranks mc_last_comm, mc_last_win;
+mc_ranks *mc_find_ranks_of_comm(MPI_Comm comm);
+mc_ranks *mc_find_ranks_of_win(MPI_Win win);
+
+static inline int mc_is_last(const mc_last_ranks *last, uint64_t key)
+{
+    return __builtin_expect(last->key == key, 1) &&
+           last->generation == __atomic_load_n(&mc_ranks_generation, __ATOMIC_ACQUIRE);
+}
+
+static inline mc_ranks *mc_ranks_of_comm(MPI_Comm comm)
+{
+    uint64_t key = 0;
+    memcpy(&key, &comm, sizeof comm);
+    return mc_is_last(&mc_last_comm, key) ? mc_last_comm.ranks : mc_find_ranks_of_comm(comm);
+}
+
+static inline mc_ranks *mc_ranks_of_win(MPI_Win win)
+{
+    uint64_t key = 0;
+    memcpy(&key, &win, sizeof win);
+    return mc_is_last(&mc_last_win, key) ? mc_last_win.ranks : mc_find_ranks_of_win(win);
+}
 
 /* Neighbours in the communicator's topology; none if it has none. */
 const mc_neighbours *mc_neighbours_of(MPI_Comm comm);

@@ -70,6 +70,22 @@ static place reserve_near(mc_op_table *table, uint64_t home)
     return (place){NULL, NULL};
 }
 
+/* One bit for each key of the bucket that is this one: most handles asked for are not there, so no branch for each. */
+static inline unsigned where(const mc_op_bucket *bucket, uint64_t key)
+{
+    unsigned bits = 0;
+#define MC_LOOK_AT(i) bits |= (unsigned)(__atomic_load_n(&bucket->keys[i], __ATOMIC_RELAXED) == key) << (i)
+    MC_LOOK_AT(0);
+    MC_LOOK_AT(1);
+    MC_LOOK_AT(2);
+    MC_LOOK_AT(3);
+    MC_LOOK_AT(4);
+    MC_LOOK_AT(5);
+    MC_LOOK_AT(6);
+#undef MC_LOOK_AT
+    return bits;
+}
+
 /* The newest row of the key older than `before`. */
 static place newest(const mc_op_table *table, uint64_t key, uint64_t before)
 {
@@ -78,9 +94,9 @@ static place newest(const mc_op_table *table, uint64_t key, uint64_t before)
     for (uint64_t tried = 0; tried < MC_OP_BUCKETS_TRIED; tried++) {
         uint64_t b = (home + tried) & table->mask;
         mc_op_bucket *bucket = &table->buckets[b];
-        for (int i = 0; i < MC_OPS_PER_BUCKET; i++) {
-            if (__builtin_expect(__atomic_load_n(&bucket->keys[i], __ATOMIC_ACQUIRE) != key, 1))
-                continue;
+        for (unsigned bits = where(bucket, key); bits; bits &= bits - 1) {
+            int i = __builtin_ctz(bits);
+            __atomic_thread_fence(__ATOMIC_ACQUIRE);
             mc_op_row *row = &table->rows[b * MC_OPS_PER_BUCKET + (uint64_t)i];
             uint64_t stamp = __atomic_load_n(&row->stamp, __ATOMIC_RELAXED);
             if (stamp < before && (found.slot == NULL || stamp > newest_stamp)) {

@@ -17,11 +17,6 @@ static uint64_t mix(uint64_t x)
     return x | 1; /* 0 marks a free row */
 }
 
-uint32_t mc_octave(uint64_t bytes)
-{
-    return bytes ? 64 - (uint32_t)__builtin_clzll(bytes) : 0;
-}
-
 uint32_t mc_half_octave(uint64_t bytes)
 {
     uint32_t octave = mc_octave(bytes);

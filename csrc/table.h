@@ -30,7 +30,10 @@ uint32_t mc_peer_find(mc_tables *tables, int peer, uint64_t bytes);
 uint32_t mc_half_octave(uint64_t bytes);
 
 /* 0 for 0 bytes, else 1 + floor(log2(bytes)). */
-uint32_t mc_octave(uint64_t bytes);
+static inline uint32_t mc_octave(uint64_t bytes)
+{
+    return bytes ? 64 - (uint32_t)__builtin_clzll(bytes) : 0;
+}
 
 /* Add to the row's cell of window i_window, kept until the verdict; 0 when there is no room. */
 int mc_pending_add(mc_tables *tables, uint32_t i_row, uint64_t i_window, const mc_cell *add);

@@ -8,18 +8,12 @@
 #include "status.h"
 #include "world.h"
 
-/* Programs use few types in a row, and asking the library costs more than this. A freed type may come back under
-   the same handle with another size, so every free starts a new generation. */
-static uint64_t type_generation = 1;
-static __thread struct {
-    MPI_Datatype type;
-    uint64_t generation;
-    uint64_t size_bytes;
-} last_type;
+uint64_t mc_type_generation = 1;
+__thread mc_last_type mc_type_used;
 
 void mc_type_gone(void)
 {
-    __atomic_add_fetch(&type_generation, 1, __ATOMIC_RELAXED);
+    __atomic_add_fetch(&mc_type_generation, 1, __ATOMIC_RELAXED);
 }
 
 /* A type may be larger than an int can tell. */
@@ -34,20 +28,14 @@ static MPI_Count size_of(MPI_Datatype type)
     return -1;
 }
 
-uint64_t mc_bytes(long long count, MPI_Datatype type)
+uint64_t mc_find_bytes(long long count, MPI_Datatype type)
 {
-    uint64_t generation = __atomic_load_n(&type_generation, __ATOMIC_RELAXED);
-    if (count <= 0)
+    uint64_t generation = __atomic_load_n(&mc_type_generation, __ATOMIC_RELAXED);
+    MPI_Count size_bytes = type == mc_known.type_null ? -1 : size_of(type);
+    if (size_bytes < 0)
         return 0;
-    if (last_type.generation != generation || last_type.type != type) {
-        MPI_Count size_bytes = type == mc_known.type_null ? -1 : size_of(type);
-        if (size_bytes < 0)
-            return 0;
-        last_type.type = type;
-        last_type.size_bytes = (uint64_t)size_bytes;
-        last_type.generation = generation;
-    }
-    return (uint64_t)count * last_type.size_bytes;
+    mc_type_used = (mc_last_type){type, generation, (uint64_t)size_bytes};
+    return (uint64_t)count * (uint64_t)size_bytes;
 }
 
 void mc_record_moved(mc_frame *frame, mc_volume *v)

@@ -38,8 +38,29 @@ typedef struct mc_handles {
     int is_fortran;
 } mc_handles;
 
-uint64_t mc_bytes(long long count, MPI_Datatype type);
+/* Programs use few types in a row, and asking the library costs more than this. A freed type may come back under
+   the same handle with another size, so every free starts a new generation. */
+typedef struct mc_last_type {
+    MPI_Datatype type;
+    uint64_t generation;
+    uint64_t size_bytes;
+} mc_last_type;
+
+extern uint64_t mc_type_generation;
+extern __thread mc_last_type mc_type_used;
+uint64_t mc_find_bytes(long long count, MPI_Datatype type);
 void mc_type_gone(void);
+
+static inline uint64_t mc_bytes(long long count, MPI_Datatype type)
+{
+    const mc_last_type *last = &mc_type_used;
+    if (count <= 0)
+        return 0;
+    if (last->type == type && last->generation == __atomic_load_n(&mc_type_generation, __ATOMIC_RELAXED))
+        return (uint64_t)count * last->size_bytes;
+    return mc_find_bytes(count, type);
+}
+
 void mc_record_moved(mc_frame *frame, mc_volume *v);
 
 /* A receive of this call ended: bytes, from a rank of a communicator. */

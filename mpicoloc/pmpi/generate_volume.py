@@ -93,7 +93,8 @@ def completion_end(row: Row, flag: str, number: str, indices: str, base: str) ->
         end = f"mc_completion_all(&mc_c, &mc_v, mc_rc, {flag});"
     else:
         end = f"mc_completion_some(&mc_c, &mc_v, mc_rc, {number}, {indices}, {base});"
-    return ["    if (mc_c.n > 0) {", f"        {end}", "        mc_record_moved(&mc_f, &mc_v);", "    }"]
+    happened = "mc_c.n > 0" if flag == "1" else f"mc_c.n > 0 && ({flag} || mc_rc != MPI_SUCCESS)"
+    return [f"    if ({happened}) {{", f"        {end}", "        mc_record_moved(&mc_f, &mc_v);", "    }"]
 
 
 def c_completion_lines(row: Row, params: Sequence[Param], real: str, timing: Timing) -> list[str]:
