@@ -20,9 +20,11 @@ static uint32_t hash_of(const char *name)
     return hash;
 }
 
-/* Row of a name; row 0 takes what finds no room. */
+/* Row of a name; row 0 takes what finds no room, and what has no name: an empty one marks a free row. */
 static uint32_t find_region(mc_lane_head *head, const char *name)
 {
+    if (name[0] == '\0')
+        return 0;
     for (uint32_t i = 1; i < MC_N_REGIONS; i++) {
         mc_region_row *row = &head->regions[i];
         if (row->name[0] == '\0')

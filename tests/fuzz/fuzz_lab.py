@@ -1,0 +1,62 @@
+"""Builds the fuzzers and runs one: ``python tests/fuzz/fuzz_lab.py NAME [libFuzzer options]``."""
+
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from mpicoloc import config
+
+HERE = Path(__file__).resolve().parent
+CSRC = HERE.parents[1] / "csrc"
+# What each fuzzer is linked with, besides the files that it includes to reach their inner functions.
+_AGENT = ("agent_adapt.c", "agent_pause.c", "agent_ranks.c", "agent_turn.c", "board.c", "perf.c", "segment.c",
+          "table.c")  # fmt: skip
+_RANK = ("clock.c", "gate.c", "hooks.c", "restart.c", "segment.c", "table.c")
+SOURCES = {
+    "board": (*_AGENT, "options.c", "proc.c"),
+    "segment": (*_AGENT, "options.c", "proc.c"),
+    "keeper": (*_AGENT, "agent.c", "agent_thread.c", "options.c", "proc.c"),
+    "text": (*_RANK, "regions.c"),
+    "regions": (*_RANK, "keeper_start.c", "options.c", "proc.c", "start.c"),
+}
+FLAGS = ("-std=gnu11", "-O1", "-g", "-fno-sanitize-recover=undefined", "-Wno-initializer-overrides")
+
+
+def find_compiler():
+    """Clang with its fuzzer, or None."""
+    clang = shutil.which("clang") or shutil.which("clang-14")
+    if clang is None:
+        return None
+    command = [clang, "-fsanitize=fuzzer,address,undefined", "-o", os.devnull, "-x", "c", "-"]
+    program = "int LLVMFuzzerTestOneInput(void) { return 0; }"
+    done = subprocess.run(command, input=program, text=True, capture_output=True, timeout=60, check=False)
+    return clang if done.returncode == 0 else None
+
+
+def build(clang, name, folder):
+    """The fuzzer of this name, compiled into a folder."""
+    (folder / "options_gen.h").write_text(config.c_table())
+    program = folder / f"fuzz_{name}"
+    sources = [HERE / f"fuzz_{name}.c", *(CSRC / source for source in SOURCES[name])]
+    command = [clang, *FLAGS, "-fsanitize=fuzzer,address,undefined", f"-I{folder}", f"-I{CSRC}",
+               *map(str, sources), "-o", str(program), "-lm", "-lpthread", "-ldl"]  # fmt: skip
+    subprocess.run(command, check=True, timeout=300)
+    return program
+
+
+def main(name, *options):
+    """Fuzz until something is found, or as the options say; what is learnt stays in ./corpus-NAME."""
+    corpus = Path(f"corpus-{name}")
+    corpus.mkdir(exist_ok=True)
+    inputs = [] if any(not option.startswith("-") for option in options) else [corpus]
+    with tempfile.TemporaryDirectory(dir="/dev/shm") as folder:
+        program = build(find_compiler(), name, Path(folder))
+        environment = {**os.environ, "MPICOLOC_SHM_DIR": folder}
+        return subprocess.run([program, *options, *inputs], env=environment, check=False).returncode
+
+
+if __name__ == "__main__":
+    sys.exit(main(*sys.argv[1:]))

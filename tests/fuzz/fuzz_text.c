@@ -1,0 +1,124 @@
+/* Text of others: /proc, the environment, the files beside the library. Every file that the code opens is the input. */
+#define _GNU_SOURCE
+#include "fuzz.h"
+
+#include <fcntl.h>
+#include <stdio.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+static bytes file_text;
+
+static int foreign_open(const char *path, int flags, ...)
+{
+    static int fd = -1;
+    (void)path;
+    if (flags & O_DIRECTORY)
+        return -1;
+    fd = fd >= 0 ? fd : memfd_create("foreign", 0);
+    if (ftruncate(fd, 0) != 0 || pwrite(fd, file_text.at, file_text.n, 0) < 0)
+        abort();
+    lseek(fd, 0, SEEK_SET);
+    return dup(fd);
+}
+
+static FILE *foreign_fopen(const char *path, const char *mode)
+{
+    (void)path, (void)mode;
+    return file_text.n ? fmemopen((void *)(uintptr_t)file_text.at, file_text.n, "r") : NULL;
+}
+
+static int say_nothing(FILE *file, const char *format, ...)
+{
+    (void)file, (void)format;
+    return 0;
+}
+
+#define open foreign_open
+#define fopen foreign_fopen
+#define fprintf say_nothing
+#include "keeper_start.c"
+#include "launch.c"
+#include "options.c"
+#include "proc.c"
+#include "start.c"
+#undef open
+#undef fopen
+#undef fprintf
+
+static void set(const char *name, bytes *input)
+{
+    char text[64];
+    size_t n = (size_t)take(input, 1) % sizeof text;
+    bytes part = {input->at, n < input->n ? n : input->n};
+    input->at += part.n;
+    input->n -= part.n;
+    take_text(&part, text, sizeof text);
+    setenv(name, text, 1);
+}
+
+static void read_environment(bytes *input)
+{
+    static mc_segment segment;
+    int i_option = (int)(take(input, 1) % MC_N_OPTIONS);
+    set(rows[i_option].env, input);
+    mc_option_number(i_option);
+    mc_option_text(i_option);
+    set_out_path(&segment);
+    unsetenv(rows[i_option].env);
+    set("MPICOLOC_PID", input);
+    set("MPICOLOC_KEY", input);
+    set("MPICOLOC_WRAPPED", input);
+    set("OMPI_COMM_WORLD_LOCAL_RANK", input);
+    is_known = is_between = is_nested = 0;
+    mc_given_key();
+    mc_has_coordinator();
+    is_node_first();
+}
+
+static void read_files(void)
+{
+    char line[MC_PATH_LEN], name[N_COMM];
+    mc_proc_stat stat;
+    mc_proc_thread thread;
+    mc_proc_read_stat(&stat, 1, 0);
+    mc_proc_read_stat(&stat, 1, 1);
+    mc_proc_read_thread(&thread, 1, 1, 32);
+    mc_proc_catches(1, 32);
+    parent_of(1, name);
+    is_rank_of_ours(1);
+    read_command(line);
+    read_start_ticks();
+    if (first_line(line, sizeof line, ""))
+        prefix_python(line, sizeof line, line);
+    print_complaint("fuzz");
+}
+
+static const char *const valid[] = {
+    "123 (a name) R 1 123 123 0 -1 4194560 1 2 3 4 5 6 7 8 20 0 1 0 4711 12345678 100 18446744073709551615\n",
+    "Name:\ta name\nUmask:\t0022\nState:\tR (running)\nPPid:\t1\nSigPnd:\t0000000000000000\n"
+    "SigBlk:\t0000000000000000\nSigCgt:\t0000000180000000\nvoluntary_ctxt_switches:\t12\n",
+    "42 (mpirun) S 1 42 42 0 -1\n",
+    "PMIX_RANK=0\nLD_PRELOAD=/a/libmpicoloc-openmpi.so\n",
+    "/opt/lib/python3.11/site-packages\n",
+    "mpicoloc: a reason\n  \nmpicoloc: another\n",
+};
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    char text[8192] = "";
+    bytes input = {data, size};
+    const char *base = valid[take(&input, 1) % (sizeof valid / sizeof *valid)];
+    size_t n = strlen(base);
+    int n_patches = (int)take(&input, 1) % 4;
+    memcpy(text, base, n);
+    damage(text, n, &input, n_patches);
+    /* longer than what the readers have room for */
+    n += (size_t)take(&input, 2) % (sizeof text - n);
+    file_text = (bytes){(const uint8_t *)text, n};
+    for (char *at = text; base == valid[3] && (at = strchr(at, '\n')) != NULL;)
+        *at = '\0';
+    read_environment(&input);
+    read_files();
+    return 0;
+}

@@ -1,0 +1,34 @@
+"""Whatever parses foreign bytes in C, fed with damaged ones under the sanitizers."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+
+import fuzz_lab
+
+N_RUNS = {"board": 20000, "segment": 10000, "keeper": 3000, "text": 20000, "regions": 20000}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", sorted(fuzz_lab.SOURCES))
+def test_damaged_input_harms_nothing(name, tmp_path, shm_dir):
+    clang = fuzz_lab.find_compiler()
+    if clang is None:
+        pytest.skip("no clang with libFuzzer here")
+    program = fuzz_lab.build(clang, name, tmp_path)
+    done = subprocess.run(
+        [program, f"-runs={N_RUNS[name]}", "-seed=1", "-max_len=512", f"-artifact_prefix={tmp_path}/"],
+        capture_output=True,
+        text=True,
+        timeout=110,
+        env=os.environ,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-8000:]
+    assert f"Done {N_RUNS[name]} runs" in done.stderr
+    assert not list(shm_dir.iterdir())
