@@ -20,7 +20,7 @@ static void make_file(const char *what, const void *head, size_t n_head, size_t 
 }
 
 /* A file that belongs to the job by the ends of its name. */
-static void make_odd_name(bytes *input)
+static void make_odd_name(char *path, bytes *input)
 {
     char what[48], middle[32];
     take_text(input, middle, sizeof middle);
@@ -29,11 +29,13 @@ static void make_odd_name(bytes *input)
             *at = '-';
     snprintf(what, sizeof what, "%s.seg", middle);
     make_file(what, "", 1, sizeof(mc_segment), input);
+    mc_shm_path(path, MC_PATH_LEN, "fuzz", what);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     static keeper k, empty;
+    char odd_path[MC_PATH_LEN];
     bytes input = {data, size};
     const mc_node node = {.magic = MC_MAGIC, .abi_version = MC_ABI_VERSION, .size_bytes = sizeof node};
     uint32_t segment[] = {MC_MAGIC, MC_ABI_VERSION};
@@ -42,7 +44,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     make_file("0.seg", segment, sizeof segment, sizeof(mc_segment), &input);
     make_file("1.seg", segment, sizeof segment, sizeof(mc_segment), &input);
     make_file("node", &node, offsetof(mc_node, corunners), sizeof(mc_node), &input);
-    make_odd_name(&input);
+    make_odd_name(odd_path, &input);
     for (int i = 0; i < 2; i++) {
         look(&k);
         all_wait(&k);
@@ -57,5 +59,6 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     }
     mc_shm_unmap(k.node, sizeof(mc_node));
     remove_files(&k);
+    unlink(odd_path); /* what is no rank's stays */
     return 0;
 }
