@@ -68,9 +68,6 @@ enum {
     MC_RANK_EXITED = 5,     /* the rank left without MPI_Finalize */
 };
 
-/* Life of a job's profile, in the node file; what the first rank waits for. */
-enum { MC_PROFILE_NONE = 0, MC_PROFILE_WRITTEN = 1, MC_PROFILE_FAILED = 2 };
-
 /* Verdict on a shutter. */
 enum {
     MC_VERDICT_UNKNOWN = 0,
@@ -80,21 +77,15 @@ enum {
     MC_VERDICT_SILENT = 4, /* a co-runner did not acknowledge (gone, new, or above its duty limit) */
 };
 
-/* Meters, in order of preference. */
+/* Life of a job's profile; meters, in order of preference; ways to instrument. */
+enum { MC_PROFILE_NONE = 0, MC_PROFILE_WRITTEN = 1, MC_PROFILE_FAILED = 2 };
 enum { MC_METER_NONE = 0, MC_METER_IPC = 1, MC_METER_BURST = 2 };
-
 enum { MC_MODE_PRELOAD = 1, MC_MODE_WRAP = 2 };
 
 /* Levels of MPI_Pcontrol that mean something here; those of mpicoloc_app.h. */
-enum {
-    MC_PCONTROL_UNIT = 0x6d630001,
-    MC_PCONTROL_UNITS = 0x6d630002,
-    MC_PCONTROL_BEGIN = 0x6d630003,
-    MC_PCONTROL_END = 0x6d630004,
-};
+enum { MC_PCONTROL_UNIT = 0x6d630001, MC_PCONTROL_UNITS, MC_PCONTROL_BEGIN, MC_PCONTROL_END };
 
-/* What a cycle's time counts as. */
-enum { MC_PHASE_CORUN = 0, MC_PHASE_SOLO = 1, MC_PHASE_ALONE = 2 };
+enum { MC_PHASE_CORUN = 0, MC_PHASE_SOLO = 1, MC_PHASE_ALONE = 2 }; /* what a cycle's time counts as */
 
 /* The counter table: name, unit, meaning. One 64-bit counter each; a rank's value is the segment's own, which several
    threads write, plus those of its lanes. What the tables of a lane tell too is added up by mc_segment_settle. */
