@@ -15,6 +15,8 @@
 #include <time.h>
 #include <unistd.h>
 
+enum { STATUS_BYTES = 32768 }; /* of /proc/PID/status: a user's groups, thousands perhaps, come before the signals */
+
 static const unsigned long TIMER_SLACK_NS = 1000;
 static const uint64_t SLICE_NS = 100000;
 
@@ -120,7 +122,7 @@ static int is_signal(int signal)
 
 int mc_proc_catches(int pid, int signal)
 {
-    char path[64], text[4096];
+    char path[64], text[STATUS_BYTES];
     snprintf(path, sizeof path, "/proc/%d/status", pid);
     if (!is_signal(signal) || read_text(path, text, sizeof text) <= 0)
         return 0;
@@ -136,7 +138,7 @@ static uint64_t number_after(const char *text, const char *label, int base)
 
 int mc_proc_read_thread(mc_proc_thread *out, int pid, int tid, int signal)
 {
-    char path[64], text[4096];
+    char path[64], text[STATUS_BYTES];
     snprintf(path, sizeof path, "/proc/%d/task/%d/status", pid, tid);
     if (read_text(path, text, sizeof text) <= 0)
         return MC_E_GONE;

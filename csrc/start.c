@@ -109,12 +109,12 @@ static void set_out_path(mc_segment *s)
 
 static void set_processors(mc_segment *s)
 {
-    cpu_set_t set;
-    CPU_ZERO(&set);
-    sched_getaffinity(0, sizeof set, &set);
-    s->n_cores = CPU_COUNT(&set);
-    for (int i = 0; i < 1024 && i < CPU_SETSIZE; i++)
-        if (CPU_ISSET(i, &set))
+    cpu_set_t set[8]; /* the kernel refuses a set smaller than its own, whatever it holds */
+    memset(set, 0, sizeof set);
+    sched_getaffinity(0, sizeof set, set);
+    s->n_cores = CPU_COUNT_S(sizeof set, set);
+    for (int i = 0; i < (int)(8 * sizeof s->cpu_mask); i++)
+        if (CPU_ISSET_S((size_t)i, sizeof set, set))
             s->cpu_mask[i / 64] |= 1ull << (i % 64);
 }
 
