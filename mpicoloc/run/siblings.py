@@ -110,16 +110,20 @@ def end_all(key: str, n_ranks: int) -> None:
 
 def any_at_wrap() -> bool:
     """Some rank has not become the application yet (perhaps another job's, which only lengthens the wait)."""
-    python = os.path.realpath("/proc/self/exe")
-    for name in os.listdir("/proc"):
-        # A launcher has the same words among its arguments.
-        if (
-            name.isdigit()
-            and os.path.realpath(f"/proc/{name}/exe") == python
-            and b"mpicoloc.wrap" in entries(name, "cmdline")
-        ):
-            return True
-    return False
+    python = _executable("self")
+    # A launcher has the same words among its arguments.
+    return any(
+        name.isdigit() and b"mpicoloc.wrap" in entries(name, "cmdline") and _executable(name) == python
+        for name in os.listdir("/proc")
+    )
+
+
+def _executable(pid: str) -> str | None:
+    """What a process runs; None of one that is gone or another user's."""
+    try:
+        return os.readlink(f"/proc/{pid}/exe")
+    except OSError:
+        return None
 
 
 def entries(pid: str, what: str) -> list[bytes]:
