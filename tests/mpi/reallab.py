@@ -4,6 +4,7 @@ import os
 import shutil
 import subprocess
 import sys
+import time
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,6 +15,8 @@ from mpicoloc.store import hdf5
 PROGRAMS = Path(__file__).resolve().parent / "programs"
 LIMIT_S = 90
 WAYS = ["preload", "wrap"]
+# One name with buffers of several types, and long lines.
+_FORTRAN_FLAGS = ("-fallow-argument-mismatch", "-ffree-line-length-none")
 
 
 @dataclass(frozen=True)
@@ -27,7 +30,10 @@ class Mpi:
     def compile(self, source, folder, *flags):
         """The program, or None if this MPI lacks what it uses."""
         out = folder / Path(source).stem
-        command = [self.mpicc, "-O1", str(PROGRAMS / source), "-o", str(out), *flags]
+        compiler = self.mpicc
+        if source.endswith(".F90"):
+            compiler, flags = self.mpicc.replace("mpicc", "mpif90"), (*flags, *_FORTRAN_FLAGS, f"-J{folder}")
+        command = [compiler, "-O1", str(PROGRAMS / source), "-o", str(out), *flags]
         done = subprocess.run(command, capture_output=True, check=False, timeout=LIMIT_S)
         return str(out) if done.returncode == 0 else None
 
@@ -80,6 +86,14 @@ def launch(mpi, way, n_ranks, *words, folder):
     )
     lines = sorted(line for line in done.stdout.splitlines() if line.startswith("rank"))
     return Result(lines, done.returncode, done.stderr)
+
+
+def wait_until_empty(folder):
+    """Wait for the last process of a job to remove what it shared."""
+    deadline_s = time.monotonic() + 20
+    while left := sorted(path.name for path in folder.iterdir()):
+        assert time.monotonic() < deadline_s, f"left in {folder}: {left}"
+        time.sleep(0.05)
 
 
 def profile(path):

@@ -1,0 +1,118 @@
+/* A program that ends, or begins, as argv[1] says; what it prints tells that nothing came between. */
+#include <mpi.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+static int rank = -1, size;
+
+static int is(const char *way, const char *name)
+{
+    return strcmp(way, name) == 0;
+}
+
+static void flags(const char *when)
+{
+    int initialized = -1, finalized = -1, version, subversion, length;
+    char library[MPI_MAX_LIBRARY_VERSION_STRING];
+    MPI_Initialized(&initialized);
+    MPI_Finalized(&finalized);
+    MPI_Get_version(&version, &subversion);
+    MPI_Get_library_version(library, &length);
+    printf("rank %d: %s initialized %d, finalized %d, version %d.%d, %d\n", rank, when, initialized, finalized, version,
+           subversion, length == (int)strlen(library));
+    fflush(stdout);
+}
+
+static void work(const char *when)
+{
+    int one = 1, sum = 0;
+    for (int i = 0; i < 10; i++)
+        MPI_Allreduce(&one, &sum, 1, MPI_INT, MPI_SUM, MPI_COMM_WORLD);
+    printf("rank %d of %d: %s %d\n", rank, size, when, sum);
+    fflush(stdout);
+    MPI_Barrier(MPI_COMM_WORLD);
+}
+
+static void children(void)
+{
+    int status = -1;
+    char line[64] = "";
+    pid_t child = fork();
+    if (child == 0)
+        exit(7); /* with the functions of atexit, and destructors */
+    waitpid(child, &status, 0);
+    printf("rank %d: child exited %d with %d\n", rank, WIFEXITED(status), WEXITSTATUS(status));
+    child = fork();
+    if (child == 0) {
+        execlp("sh", "sh", "-c", "exit 8", (char *)NULL);
+        _exit(99);
+    }
+    waitpid(child, &status, 0);
+    printf("rank %d: command exited %d with %d\n", rank, WIFEXITED(status), WEXITSTATUS(status));
+    status = system("exit 9");
+    printf("rank %d: system gave %d\n", rank, WEXITSTATUS(status));
+    FILE *pipe = popen("echo heard", "r");
+    if (pipe == NULL || fgets(line, sizeof line, pipe) == NULL)
+        line[0] = '\n';
+    printf("rank %d: popen gave %s", rank, line);
+    if (pipe != NULL)
+        pclose(pipe);
+    fflush(stdout);
+}
+
+/* The way to end of one rank; the others wait for what their launcher does. */
+static void end_badly(const char *way)
+{
+    signal(SIGALRM, SIG_DFL);
+    alarm(30);
+    if (rank != size - 1)
+        for (;;)
+            pause();
+    if (is(way, "term"))
+        raise(SIGTERM);
+    if (is(way, "kill"))
+        raise(SIGKILL);
+    if (is(way, "segv"))
+        *(volatile int *)8 = 0;
+    if (is(way, "abort"))
+        abort();
+    if (is(way, "abort-self"))
+        MPI_Abort(MPI_COMM_SELF, 11);
+}
+
+int main(int argc, char **argv)
+{
+    const char *way = argc > 1 ? argv[1] : "";
+    flags("before");
+    if (is(way, "never"))
+        return 3;
+    MPI_Init(&argc, &argv);
+    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+    MPI_Comm_size(MPI_COMM_WORLD, &size);
+    flags("between");
+    work("sum");
+    if (is(way, "children"))
+        children();
+    if (is(way, "_exit"))
+        _exit(4);
+    if (is(way, "return"))
+        return 5;
+    if (is(way, "quick_exit"))
+        quick_exit(6);
+    if (is(way, "exec")) {
+        execlp("sh", "sh", "-c", "exit 10", (char *)NULL);
+        return 99;
+    }
+    if (!is(way, "") && !is(way, "children") && !is(way, "twice"))
+        end_badly(way);
+    work("last sum");
+    MPI_Finalize();
+    if (is(way, "twice"))
+        MPI_Finalize(); /* ends the job */
+    flags("after");
+    return 0;
+}

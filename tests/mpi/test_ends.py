@@ -1,0 +1,126 @@
+"""Whatever ends a program, and whatever it does to processes and threads, it behaves as without mpicoloc."""
+
+from collections import Counter
+
+import pytest
+import reallab
+
+pytestmark = pytest.mark.timeout(3 * reallab.LIMIT_S)
+
+
+@pytest.fixture(params=["openmpi", "mpich"])
+def mpi(request):
+    found = reallab.find(request.param)
+    if found is None:
+        pytest.skip(f"no {request.param} here")
+    return found
+
+
+def both(mpi, way, program, *words, n_ranks=2, folder):
+    """Run it bare and with mpicoloc; the same lines and exit code."""
+    assert program is not None
+    bare = reallab.launch(mpi, None, n_ranks, program, *words, folder=folder)
+    done = reallab.launch(mpi, way, n_ranks, program, *words, folder=folder)
+    assert (done.lines, done.code) == (bare.lines, bare.code), done.stderr
+    return done
+
+
+def calls(profile, rank):
+    """Number of calls of one rank by name."""
+    found = Counter()
+    for row in profile.tables["call_sites"]:
+        if row["rank"] == rank:
+            found[row["call"].decode().removeprefix("MPI_")] += int(row["n"])
+    return found
+
+
+@pytest.mark.parametrize("way", reallab.WAYS)
+@pytest.mark.parametrize("end", ["", "children", "twice"])
+def test_programs_that_come_to_their_end(mpi, way, end, shm_dir, tmp_path):
+    done = both(mpi, way, mpi.compile("ends.c", tmp_path), end, folder=tmp_path)
+    profile = reallab.profile(tmp_path / "out.h5")
+    assert not profile.partial
+    assert [calls(profile, rank)["Allreduce"] for rank in (0, 1)] == [20, 20]
+    assert profile.tables["ranks"]["state"].tolist() == [b"finalized"] * 2
+    if end == "children":
+        assert "rank 1: child exited 1 with 7" in done.lines
+        assert "rank 1: popen gave heard" in done.lines
+
+
+GONE = {b"lost", b"running"}  # running: where it was still there when its profile was written
+STATES = {
+    "return": {b"exited"},
+    "quick_exit": GONE,
+    "_exit": GONE,
+    "exec": GONE,
+    "term": {b"lost"},
+    "kill": {b"lost"},
+    "segv": {b"lost"},
+    "abort": {b"lost"},
+    "abort-self": {b"aborted"},
+}
+
+
+@pytest.mark.parametrize("way", reallab.WAYS)
+@pytest.mark.parametrize("end", STATES)
+def test_programs_that_end_without_finalize(mpi, way, end, shm_dir, tmp_path):
+    program = mpi.compile("ends.c", tmp_path)
+    bare = reallab.launch(mpi, None, 2, program, end, folder=tmp_path)
+    done = reallab.launch(mpi, way, 2, program, end, folder=tmp_path)
+    assert done.lines == bare.lines, done.stderr
+    if mpi.abi == "openmpi":
+        assert done.code == bare.code
+    else:
+        # Hydra gives the code of the rank that ended or of one that it killed then, also without mpicoloc
+        assert done.code != 0 and bare.code != 0
+    reallab.wait_until_empty(shm_dir)
+    profile = reallab.profile(tmp_path / "out.h5")
+    assert profile.partial
+    assert STATES[end] & set(profile.tables["ranks"]["state"].tolist())
+    assert calls(profile, 1)["Allreduce"] == 10
+
+
+@pytest.mark.parametrize("way", reallab.WAYS)
+def test_a_program_of_mpi_that_never_begins_it(mpi, way, shm_dir, tmp_path):
+    done = both(mpi, way, mpi.compile("ends.c", tmp_path), "never", folder=tmp_path)
+    assert done.code == 3
+    assert "mpicoloc" not in done.stderr
+    assert not list(tmp_path.glob("*.h5")) and not list(shm_dir.iterdir())
+
+
+@pytest.mark.parametrize("way", reallab.WAYS)
+@pytest.mark.parametrize("early", ["environment", "program"])
+def test_symbols_that_are_all_bound_at_the_start(mpi, way, early, shm_dir, tmp_path, monkeypatch):
+    flags = []
+    if early == "environment":
+        monkeypatch.setenv("LD_BIND_NOW", "1")
+    else:
+        flags = ["-Wl,-z,now"]
+    both(mpi, way, mpi.compile("ends.c", tmp_path, *flags), "children", folder=tmp_path)
+    profile = reallab.profile(tmp_path / "out.h5")
+    assert not profile.partial
+    assert calls(profile, 1)["Allreduce"] == 20
+
+
+@pytest.mark.parametrize("way", reallab.WAYS)
+@pytest.mark.parametrize("escape", ["throw", "longjmp"])
+def test_error_handlers_that_do_not_come_back(mpi, way, escape, shm_dir, tmp_path):
+    """What comes after such a call is recorded all the same."""
+    program = mpi.compile("escapes.cpp", tmp_path, "-lstdc++")
+    done = both(mpi, way, program, escape, folder=tmp_path)
+    assert "rank 0: left 20 times, sum 1" in done.lines
+    profile = reallab.profile(tmp_path / "out.h5")
+    for rank in (0, 1):
+        assert calls(profile, rank)["Allreduce"] == 20
+        assert calls(profile, rank)["Finalize"] == 1
+
+
+@pytest.mark.parametrize("way", reallab.WAYS)
+def test_short_threads_follow_each_other(mpi, way, shm_dir, tmp_path):
+    """More threads than there is room for at a time: the place of one that ended goes to the next."""
+    program = mpi.compile("short_threads.c", tmp_path, "-pthread")
+    done = both(mpi, way, program, 50, 23, n_ranks=1, folder=tmp_path)
+    assert f"rank 0: multiple 1, total {(50 + 23) * 5}" in done.lines
+    profile = reallab.profile(tmp_path / "out.h5")
+    assert calls(profile, 0)["Allreduce"] == (50 + 23) * 5
+    assert profile.tables["ranks"]["n_lane_overflow"].tolist() == [0]
