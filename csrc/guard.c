@@ -12,7 +12,7 @@
 /* Programs that load their MPI later (Python) show none here; mc_library_fits then only switches recording off. */
 static int is_of_another_family(void)
 {
-    return dlsym(RTLD_DEFAULT, "PMPI_Init") != NULL &&
+    return dlsym(RTLD_NEXT, "PMPI_Init") != NULL &&
            (dlsym(RTLD_DEFAULT, "ompi_mpi_comm_world") != NULL) != MC_IS_OPEN_MPI;
 }
 

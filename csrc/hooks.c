@@ -11,6 +11,8 @@ enum {
 };
 
 __thread uint64_t mc_thread_paused_ns;
+int mc_is_chained;
+__thread int mc_is_ending;
 __thread mc_thread mc_self;
 
 static pthread_once_t key_once = PTHREAD_ONCE_INIT;
@@ -126,7 +128,8 @@ int mc_enter_sampled(mc_frame *frame, uint32_t call, void *site, const char *sta
     mc_site_row *row = find_site(self, call, site);
     if (mc_the_segment->n_events_max || row->n_timed < N_ALWAYS_TIMED)
         return 1;
-    self->hits[mc_hit_index(site)].call = call | MC_COUNTABLE;
+    if (!__atomic_load_n(&mc_is_chained, __ATOMIC_RELAXED))
+        self->hits[mc_hit_index(site)].call = call | MC_COUNTABLE;
     if (self->saved_credit == 0) {
         frame->weight = self->interval;
         self->saved_credit = next_credit(self);

@@ -49,6 +49,17 @@ typedef struct mc_identity {
    itself: the wrapper passes that through untouched. */
 static inline int mc_enter(mc_frame *frame, uint32_t call, void *site);
 
+/* Another tool stands between this library and MPI; it too must see every call, and its own must not count. */
+extern int mc_is_chained;
+/* Inside the library's MPI_Finalize, which is recorded no more. */
+extern __thread int mc_is_ending;
+
+/* 1 in what the application's MPI call calls itself. stack: address in the caller's own stack frame. */
+static inline int mc_is_inside(const char *stack)
+{
+    return (mc_self.outer != NULL && stack < mc_self.outer) || mc_is_ending;
+}
+
 /* A call ended. sent, received: bytes it moved for this rank. */
 void mc_leave(mc_frame *frame, uint64_t sent_bytes, uint64_t recv_bytes);
 

@@ -1,12 +1,14 @@
 #define _GNU_SOURCE
 #include "real.h"
 
+#include "hooks.h"
+
 #include <dlfcn.h>
 #include <link.h>
 #include <stdlib.h>
 #include <string.h>
 
-mc_real_table mc_real;
+mc_real_table mc_real, mc_next;
 mc_constants mc_known;
 
 enum { MAX_OBJECTS = 1024 };
@@ -28,6 +30,12 @@ static int note_object(struct dl_phdr_info *info, size_t size, void *data)
     return 0;
 }
 
+static int is_own(void *address)
+{
+    Dl_info found, self;
+    return dladdr(address, &found) && dladdr(&mc_real, &self) && found.dli_fbase == self.dli_fbase;
+}
+
 /* Python loads its MPI with RTLD_LOCAL, where no plain dlsym finds it: ask every loaded object by name. The names are
    gathered first, because the loader's lock is held inside dl_iterate_phdr. */
 static void *find_local(const char *symbol)
@@ -41,6 +49,8 @@ static void *find_local(const char *symbol)
         void *handle = found ? NULL : dlopen(list->names[i], RTLD_NOLOAD | RTLD_LAZY);
         if (handle != NULL) {
             found = dlsym(handle, symbol);
+            if (found != NULL && is_own(found))
+                found = NULL;
             dlclose(handle);
         }
         free(list->names[i]);
@@ -67,6 +77,7 @@ static void learn_constants(void)
 {
     if (MC_POINTER(mc_known.world) != NULL)
         return;
+    mc_known.self = find_data("ompi_mpi_comm_self");
     mc_known.comm_null = find_data("ompi_mpi_comm_null");
     mc_known.type_null = find_data("ompi_mpi_datatype_null");
     mc_known.type_byte = find_data("ompi_mpi_byte");
@@ -91,6 +102,7 @@ static void learn_constants(void)
     static int is_known;
     if (__atomic_load_n(&is_known, __ATOMIC_ACQUIRE))
         return;
+    mc_known.self = MPI_COMM_SELF;
     mc_known.comm_null = MPI_COMM_NULL;
     mc_known.type_null = MPI_DATATYPE_NULL;
     mc_known.type_byte = MPI_BYTE;
@@ -119,6 +131,21 @@ int mc_resolve(void *slot, const char *name)
     if (found == NULL)
         return 0;
     mc_set_pointer(slot, found);
+    return 1;
+}
+
+/* A tool in between has the name without P. Where MPI was loaded for itself, none can be. */
+int mc_resolve_next(void *slot, const char *name)
+{
+    void *real = NULL;
+    if (!mc_resolve(&real, name))
+        return 0;
+    void *next = dlsym(RTLD_NEXT, name + 1);
+    if (next == NULL)
+        next = real;
+    if (next != real)
+        __atomic_store_n(&mc_is_chained, 1, __ATOMIC_RELAXED);
+    mc_set_pointer(slot, next);
     return 1;
 }
 

@@ -7,7 +7,7 @@
 
 /* Handles that are addresses of data in Open MPI and numbers elsewhere. */
 typedef struct mc_constants {
-    MPI_Comm world, comm_null;
+    MPI_Comm world, self, comm_null;
     MPI_Datatype type_null, type_byte, type_int, type_char;
     MPI_Group group_null;
     MPI_Op sum, no_op;
@@ -18,9 +18,13 @@ typedef struct mc_constants {
 
 extern mc_constants mc_known;
 extern mc_real_table mc_real;
+extern mc_real_table mc_next; /* the same, or of the next tool that stands between this library and MPI */
 
 /* Fill one pointer of a table; 0 if no loaded library has the function. Safe in any thread: all write the same. */
 int mc_resolve(void *slot, const char *name);
+
+/* The same for a pointer of mc_next; name: with P. */
+int mc_resolve_next(void *slot, const char *name);
 
 /* The address of a symbol of the MPI library, wherever the program loaded that from; NULL if nowhere. */
 void *mc_find(const char *name);
@@ -42,6 +46,10 @@ static inline void mc_set_pointer(void *slot, void *found)
 
 #define MC_HAVE(function) \
     (__builtin_expect(MC_POINTER(mc_real.p_##function) != NULL, 1) || mc_resolve(&mc_real.p_##function, "P" #function))
+
+#define MC_HAVE_NEXT(function) \
+    (__builtin_expect(MC_POINTER(mc_next.p_##function) != NULL, 1) || \
+     mc_resolve_next(&mc_next.p_##function, "P" #function))
 
 #define MC_REAL(function) (MC_HAVE(function) ? MC_POINTER(mc_real.p_##function) : NULL)
 

@@ -75,6 +75,7 @@ static int swap_world(void)
     mc_f_world = mc_f_of_comm(mc_known.world);
     mc_f_app_world = mc_f_of_comm(application);
 #endif
+    mc_end_world_with_self();
     return 1;
 }
 
@@ -251,6 +252,8 @@ void mc_before_init(void)
 void mc_after_init(void)
 {
     MPI_Comm parent;
+    if (is_world_open)
+        return; /* a tool after this one has called PMPI_Init */
     is_world_open = 1;
     if (!mc_is_ours())
         return;
@@ -272,7 +275,7 @@ void mc_before_finalize(void)
         mc_say_goodbye();
     mc_close_own_session();
     is_world_open = 0;
-    /* The application's world lives on: attribute callbacks inside MPI_Finalize may use it. */
+    /* The application's world lives on: attribute functions inside MPI_Finalize may use it. */
 }
 
 void mc_before_abort(void)

@@ -33,6 +33,9 @@ void mc_before_session_finalize(void);
 void mc_hide_in_group(mc_handles group);
 void mc_hide_in_info(mc_handles info);
 
+/* attributes.c: free the application's world where MPI_Finalize would delete the attributes of MPI_COMM_WORLD. */
+void mc_end_world_with_self(void);
+
 /* Between world.c and sessions.c. */
 int mc_is_ours(void);             /* 0: recording is impossible here, and why has been said */
 int mc_is_world_open(void);       /* between MPI_Init and MPI_Finalize */

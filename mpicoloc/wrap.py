@@ -28,6 +28,9 @@ Runs N ranks of the application and one coordinator on each node. Options (also 
 """
 
 
+_OPEN_MPI_SIZES = ("OMPI_COMM_WORLD_SIZE", "OMPI_APP_CTX_NUM_PROCS", "OMPI_MCA_orte_ess_num_procs")
+
+
 class Plan(NamedTuple):
     """What this rank becomes: the file to execute, its arguments and environment, and a line for the user."""
 
@@ -121,6 +124,7 @@ def plan(
     if has_coordinator:
         child[config.COORDINATOR_ENV] = "1"
         restore_yield(child, place)
+        hide_coordinator(child, place, app)
     child["LD_PRELOAD"] = target.preload(found, merged.get("LD_PRELOAD", ""))
     return Plan(found.file, list(app), child, note(place))
 
@@ -192,6 +196,25 @@ def restore_yield(env: dict[str, str], place: launch_env.Place) -> None:
     """
     if env.get("OMPI_MCA_mpi_oversubscribe") == "1" and place.local_size - 1 <= (os.cpu_count() or 1):
         env["OMPI_MCA_mpi_oversubscribe"] = "0"
+
+
+def hide_coordinator(env: dict[str, str], place: launch_env.Place, app: Sequence[str]) -> None:
+    """Let programs that read Open MPI's variables, or MPI_INFO_ENV, which comes from them, see what they are.
+
+    The library itself does not read them. Sizes of the whole job are known only if it has one node. Those of
+    Hydra and Slurm stay: MPI_Init needs them.
+    """
+    if "OMPI_COMM_WORLD_LOCAL_SIZE" not in env:
+        return
+    size = str(place.local_size)
+    if env.get("OMPI_COMM_WORLD_SIZE") == size:
+        for name in _OPEN_MPI_SIZES:
+            if env.get(name) == size:
+                env[name] = str(place.local_size - 1)
+    env["OMPI_COMM_WORLD_LOCAL_SIZE"] = str(place.local_size - 1)
+    if "OMPI_COMMAND" in env:
+        env["OMPI_COMMAND"] = os.path.basename(app[0])
+        env["OMPI_ARGV"] = " ".join(app[1:])
 
 
 def become(chosen: Plan) -> NoReturn:

@@ -10,8 +10,21 @@ from dataclasses import dataclass
 from pathlib import Path
 
 _PROTOTYPE = re.compile(
-    r"^\s*(?:extern\s+)?(\w[\w\s]*?[\s*]+)(MPI_[A-Z][a-z0-9_]*)\s*\((.*)\)\s*$", re.DOTALL
+    r"^\s*(?:extern\s+)?(\w[\w\s]*?[\s*]+)(MPIX?_[A-Z][a-z0-9_]*)\s*\((.*)\)\s*$", re.DOTALL
 )
+
+
+# Open MPI 4.1 has persistent collectives as extensions only.
+INCLUDES = """#include <{header}>
+#if defined(OPEN_MPI) && __has_include(<mpi-ext.h>)
+#include <mpi-ext.h>
+#endif
+"""
+
+
+def base_name(name: str) -> str:
+    """A function's name without MPI_ or MPIX_."""
+    return re.sub("^MPIX?_", "", name)
 
 
 @dataclass(frozen=True)
@@ -59,7 +72,7 @@ def preprocess(cc: Sequence[str], include_dirs: Iterable[str], header: str) -> s
     command = [*cc, "-E", "-P", *(f"-I{path}" for path in include_dirs)]
     with tempfile.TemporaryDirectory() as folder:
         source = Path(folder) / "header.c"
-        source.write_text(f"#include <{header}>\n", encoding="utf-8")
+        source.write_text(INCLUDES.format(header=header), encoding="utf-8")
         done = subprocess.run(
             [*command, str(source)], capture_output=True, text=True, check=False, timeout=120
         )
@@ -69,7 +82,7 @@ def preprocess(cc: Sequence[str], include_dirs: Iterable[str], header: str) -> s
 
 
 def parse_prototypes(text: str) -> list[Prototype]:
-    """All functions named ``MPI_Xxx`` that preprocessed text declares, in its order, once each."""
+    """All functions named ``MPI_Xxx`` or ``MPIX_Xxx`` that preprocessed text declares, in its order, once."""
     found: dict[str, Prototype] = {}
     for statement in _without_bodies(_without_attributes(text)).split(";"):
         prototype = _parse_statement(statement)

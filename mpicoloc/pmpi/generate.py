@@ -14,7 +14,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from mpicoloc.pmpi.declarations import Prototype, parse_prototypes
+from mpicoloc.pmpi.declarations import INCLUDES, Prototype, base_name, parse_prototypes
 from mpicoloc.pmpi.generate_volume import (
     Timing,
     c_completion_lines,
@@ -77,12 +77,12 @@ class Calls:
 
     def row(self, name: str) -> Row:
         """What the table says about a function; an empty row if nothing."""
-        base = name.removeprefix("MPI_").removesuffix("_c")
+        base = base_name(name).removesuffix("_c")
         return self.rows.get(base, Row())
 
     def timing(self, p: Prototype) -> Timing:
         """How a call is timed."""
-        base = p.name.removeprefix("MPI_").removesuffix("_c")
+        base = base_name(p.name).removesuffix("_c")
         if base in self.light_flags:
             return Timing(True, p.params[self.light_flags[base]].name)
         row, is_light = self.row(p.name), self.light.match(base) is not None
@@ -90,7 +90,7 @@ class Calls:
 
     def kind(self, name: str) -> str:
         """What a call is, for people: "send", "collective", ...; "other" where the table names nothing."""
-        base = name.removeprefix("MPI_").removesuffix("_c")
+        base = base_name(name).removesuffix("_c")
         return next((kind for kind, pattern in self.kinds.items() if pattern.search(base)), "other")
 
 
@@ -118,11 +118,13 @@ def load_calls(path: Path) -> Calls:
 
 def wrapped(prototypes: Iterable[Prototype], calls: Calls) -> list[Prototype]:
     """Those of ``prototypes`` that get a wrapper."""
-    return [p for p in prototypes if p.returns == "int" and not _is_left_alone(p.name, calls)]
+    return [p for p in prototypes if p.returns == "int" and not _is_left_alone(p, calls)]
 
 
-def _is_left_alone(name: str, calls: Calls) -> bool:
-    return bool(_NOT_WRAPPED.match(name) or calls.unwrapped.match(name.removeprefix("MPI_")))
+def _is_left_alone(p: Prototype, calls: Calls) -> bool:
+    if p.name.startswith("MPIX_") and not any(q.is_comm for q in p.params):
+        return True  # questions about the library, which programs also ask of the loader
+    return bool(_NOT_WRAPPED.match(p.name) or calls.unwrapped.match(base_name(p.name)))
 
 
 def removed_prototypes(calls: Calls, abi: str, present: Iterable[Prototype]) -> list[Prototype]:
@@ -172,7 +174,8 @@ def emit_header(
     prototypes: Sequence[Prototype], helper_list: Sequence[Prototype], header: str, has_fortran: bool
 ) -> str:
     """``calls_gen.h``: numbers of the calls and the table of pointers to the real functions."""
-    lines = ["#ifndef MPICOLOC_CALLS_GEN_H", "#define MPICOLOC_CALLS_GEN_H", "", f"#include <{header}>", ""]
+    lines = ["#ifndef MPICOLOC_CALLS_GEN_H", "#define MPICOLOC_CALLS_GEN_H", ""]
+    lines += [INCLUDES.format(header=header)]
     lines += ["#define MC_HAS_FORTRAN 1", ""] * has_fortran
     # Open MPI 5 has them and calls itself MPI 3.1
     lines += ["#define MC_HAS_SESSIONS 1", ""] * any(p.name == "MPI_Session_init" for p in prototypes)
@@ -200,9 +203,9 @@ def emit_c(prototypes: Sequence[Prototype], calls: Calls) -> str:
 
 
 def _emit_wrapper(p: Prototype, row: Row, timing: Timing) -> str:
-    real = f"MC_POINTER(mc_real.p_{p.name})({p.arguments})"
+    real = f"MC_POINTER(mc_next.p_{p.name})({p.arguments})"
     lines = _emit_head(p, row, timing, real)
-    lines += [f"    if (!MC_HAVE({p.name}))", "        return mc_missing();"]
+    lines += [f"    if (!MC_HAVE_NEXT({p.name}))", "        return mc_missing();"]
     comm = next((q.name for q in p.params if q.is_comm), "")
     if comm and needs_given(row):
         lines += [f"    MPI_Comm mc_given = {comm};"]
@@ -217,7 +220,25 @@ def _emit_wrapper(p: Prototype, row: Row, timing: Timing) -> str:
     if p.is_variadic:
         lines += _take_arguments(p)
     lines += _emit_body(p, row, real, comm, timing)
-    return "\n".join([*lines, "}", ""])
+    return "\n".join([*lines, "}", "", *_emit_profiling(p, row)])
+
+
+def _emit_profiling(p: Prototype, row: Row) -> list[str]:
+    """The PMPI name: tools that come before call it, those that come after do so inside our own call."""
+    if p.is_variadic:
+        return []
+    own = f"own_{p.name}"
+    lines = [f'static __typeof__({p.name}) {own} __attribute__((alias("{p.name}")));']
+    lines += [f"MC_EXPORT int P{p.name}({p.decl})", "{"]
+    lines += ["    if (!mc_is_inside(__builtin_frame_address(0)))", f"        return {own}({p.arguments});"]
+    lines += [f"    if (!MC_HAVE({p.name}))", "        return mc_missing();"]
+    # the library asks in its own name for attributes of the real world
+    lines += _swap_worlds(p, row) if row.world == "" else []
+    lines += [f"    int mc_rc = MC_POINTER(mc_real.p_{p.name})({p.arguments});"]
+    if row.after == "mc_after_init":
+        # a tool asks for its rank as soon as MPI has begun
+        lines += ["    if (mc_rc == MPI_SUCCESS)", "        mc_after_init();"]
+    return [*lines, "    return mc_rc;", "}", ""]
 
 
 def _take_arguments(p: Prototype) -> list[str]:
@@ -261,20 +282,26 @@ def _emit_body(p: Prototype, row: Row, real: str, comm: str, timing: Timing) -> 
         return [
             "    mc_leave(&mc_f, 0, 0);",
             f"    {row.before}({', '.join(operands)});",
-            f"    return {real};",
+            "    mc_is_ending++;",
+            f"    int mc_rc = {real};",
+            "    mc_is_ending--;",
+            "    return mc_rc;",
         ]
     if row.completes:
         return [*c_completion_lines(row, p.params, real, timing), "    return mc_rc;"]
     lines = [f"    {row.before}({', '.join(operands)});"] if row.before else []
     lines += first_lines(row, p.params, operands)
     lines += [f"    int mc_rc = {real};"]
+    real_world = f"MC_POINTER(mc_real.p_{p.name})({p.arguments})"
     if row.world == "both":
-        lines += ["    if (mc_rc == MPI_SUCCESS && mc_is_world(mc_given)) {", f"        {comm} = mc_given;"]
-        lines += [f"        {real};", "    }"]
+        lines += [f"    if (mc_rc == MPI_SUCCESS && mc_is_world(mc_given) && MC_HAVE({p.name})) {{"]
+        lines += [f"        {comm} = mc_given;", f"        {real_world};", "    }"]
     if row.world.startswith("absent:"):
         flag = p.params[int(row.world.partition(":")[2])].name
-        lines += [f"    if (mc_rc == MPI_SUCCESS && mc_is_world(mc_given) && !*{flag}) {{"]
-        lines += [f"        {comm} = mc_given;", f"        mc_rc = {real};", "    }"]
+        lines += [
+            f"    if (mc_rc == MPI_SUCCESS && mc_is_world(mc_given) && !*{flag} && MC_HAVE({p.name})) {{"
+        ]
+        lines += [f"        {comm} = mc_given;", f"        mc_rc = {real_world};", "    }"]
     if row.after:
         lines += ["    if (mc_rc == MPI_SUCCESS)", f"        {row.after}({', '.join(operands)});"]
     if not row.volume and not row.first:

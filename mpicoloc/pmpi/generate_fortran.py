@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from mpicoloc.pmpi.declarations import Param, Prototype
+from mpicoloc.pmpi.declarations import Param, Prototype, base_name
 from mpicoloc.pmpi.generate import Calls, Row, is_persistent, needs_given
 from mpicoloc.pmpi.generate_volume import (
     Timing,
@@ -39,17 +39,19 @@ def emit_fortran(prototypes: Sequence[Prototype], calls: Calls, abi: str) -> str
     """``fortran_gen.c``: the Fortran symbols of each function that do not end in the C ones."""
     parts = [_HEAD]
     for p in prototypes:
-        base = p.name.removeprefix("MPI_")
+        base = base_name(p.name)
         if p.name.startswith("MPI_Session_call"):
             continue
-        f08 = f"mpi_{base.removesuffix('_c').lower()}_f08_" + "large_" * base.endswith("_c")
+        prefix = p.name.lower().removesuffix(base.lower())
+        f08 = f"{prefix}{base.removesuffix('_c').lower()}_f08_" + "large_" * base.endswith("_c")
         if abi == "mpich":
             # MPICH's f08 functions with buffers have other names (_f08ts_) and call C
-            parts += [_emit(p, f08, f"pmpir_{f08[4:]}", calls)] if not _has_buffer(p, calls) else []
+            profiling = f"p{prefix[:-1]}r_{f08.removeprefix(prefix)}"
+            parts += [_emit(p, f08, profiling, calls)] if not _has_buffer(p, calls) else []
             continue
         if base.endswith("_c"):
             continue
-        symbols = [f"mpi_{base.lower()}_", f08]
+        symbols = [f"{prefix}{base.lower()}_", f08]
         symbols += [f"mpi_{alias}_" for alias in calls.fortran_aliases.get(base, ())]
         parts += [_emit(p, symbol, f"p{symbol}", calls) for symbol in symbols]
     return "\n".join(parts)
@@ -90,7 +92,7 @@ def f_operand(arg: str, params: Sequence[Param]) -> str:
 
 
 def _emit(p: Prototype, symbol: str, profiling: str, calls: Calls) -> str:
-    base = p.name.removeprefix("MPI_")
+    base = base_name(p.name)
     row = calls.row(p.name)
     params = list(p.params)[calls.fortran_drop_args.get(base, 0) :]
     # MPICH's mpi_f08 has it everywhere
@@ -117,9 +119,6 @@ def _emit(p: Prototype, symbol: str, profiling: str, calls: Calls) -> str:
     lines += forget_lines(row, params, [f_operand(arg, params) for arg in row.args])
     lines += ["    mc_frame mc_f;"]
     timing = calls.timing(p)
-    if timing.is_local:
-        lines += [f"    if (mc_count(MC_CALL_{p.name}, __builtin_return_address(0))) {{"]
-        lines += [f"        {real}", "        return;", "    }"]
     lines += [f"    if (!{timing.enter}(&mc_f, MC_CALL_{p.name}, __builtin_return_address(0))) {{"]
     lines += [f"        {real}", "        return;", "    }"]
     if p.is_variadic:
@@ -142,7 +141,8 @@ def _emit_body(
     operands = [f_operand(arg, params) for arg in row.args]
     comm = next((q.name for q in params if q.is_comm), "")
     if row.finalize:
-        return ["    mc_leave(&mc_f, 0, 0);", f"    {row.before}({', '.join(operands)});", f"    {real}"]
+        lines = ["    mc_leave(&mc_f, 0, 0);", f"    {row.before}({', '.join(operands)});"]
+        return [*lines, "    mc_is_ending++;", f"    {real}", "    mc_is_ending--;"]
     if row.completes:
         return _emit_completion(row, params, real, timing)
     lines: list[str] = []

@@ -1,6 +1,7 @@
 """Under wrap the real world has one rank more; nothing in the application can tell."""
 
 import pytest
+import reallab
 import shimlab
 
 pytestmark = pytest.mark.timeout(240)
@@ -34,3 +35,50 @@ def test_fortran_sees_the_applications_world(family, shm_dir, style):
 def test_abort_ends_coordinators_too(family, shm_dir, tmp_path):
     done = shimlab.launch_wrapped(family, 2, family.compile("world.c"), tmp_path / "file", "abort")
     assert done.code == 9
+
+
+@pytest.fixture(params=["openmpi", "mpich"])
+def mpi(request):
+    found = reallab.find(request.param)
+    if found is None:
+        pytest.skip(f"no {request.param} here")
+    return found
+
+
+def same_under_wrap(mpi, program, *words, n_ranks, folder):
+    """Run it bare, and with a real coordinator on top; its own world is all it may see."""
+    bare = reallab.launch(mpi, None, n_ranks, program, *words, folder=folder)
+    assert bare.code == 0, bare.stderr
+    done = reallab.launch(mpi, "wrap", n_ranks, program, *words, folder=folder)
+    assert (done.lines, done.code) == (bare.lines, 0), done.stderr
+    return bare.lines
+
+
+@pytest.mark.parametrize("n_ranks", [1, 2, 3])
+def test_no_question_of_c_shows_a_coordinator(mpi, n_ranks, shm_dir, tmp_path):
+    program = mpi.compile("seen.c", tmp_path)
+    # MPICH 4.0 with threads fails where an error handler calls MPI
+    threads = "threads" if mpi.abi == "openmpi" and n_ranks > 1 else ""
+    lines = same_under_wrap(mpi, program, tmp_path / "file", threads, n_ranks=n_ranks, folder=tmp_path)
+    assert f"rank 0: inside MPI_Finalize: {n_ranks} {n_ranks}" in lines
+    # attributes of MPI_COMM_WORLD are deleted by MPI_Finalize
+    assert "rank 0: attribute deleted: identical, value 4" in lines
+
+
+@pytest.mark.parametrize("n_ranks", [1, 3])
+@pytest.mark.parametrize("style", ["USE_MPI", "USE_F08"])
+def test_no_question_of_fortran_shows_a_coordinator(mpi, style, n_ranks, shm_dir, tmp_path):
+    program = mpi.compile("seen.F90", tmp_path, f"-D{style}")
+    lines = same_under_wrap(mpi, program, n_ranks=n_ranks, folder=tmp_path)
+    assert f"rank 0: world: size {n_ranks}" in lines
+    assert "rank 0: of the dup 5" in lines
+
+
+def test_variables_of_the_launcher_tell_no_coordinator(shm_dir, tmp_path):
+    """Programs that find their place by them, as many in Python do, need the application's."""
+    mpi = reallab.find("openmpi")  # those of MPICH are read by its MPI_Init
+    program = mpi.compile("ends.c", tmp_path)
+    sizes = "$OMPI_COMM_WORLD_SIZE $OMPI_COMM_WORLD_LOCAL_SIZE $OMPI_APP_CTX_NUM_PROCS"
+    script = f': {program}; echo "rank $OMPI_COMM_WORLD_RANK of {sizes}: $OMPI_COMMAND $OMPI_ARGV"'
+    lines = same_under_wrap(mpi, "sh", "-c", script, n_ranks=2, folder=tmp_path)
+    assert lines[0].startswith("rank 0 of 2 2 2: sh -c")

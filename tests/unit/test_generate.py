@@ -74,7 +74,7 @@ def test_c_wrapper_swaps_the_world_and_counts(prototypes):
     assert "mc_volume_send(&mc_v, (long long)count, datatype, dest, comm);" in send
     assert "status = &mc_status;" in wrapper(text, "MPI_Recv")
     assert "mc_persistent_keep(*request, &mc_v);" in wrapper(text, "MPI_Send_init")
-    assert "return MC_POINTER(mc_real.p_MPI_Pcontrol)(level);" in wrapper(text, "MPI_Pcontrol")
+    assert "return MC_POINTER(mc_next.p_MPI_Pcontrol)(level);" in wrapper(text, "MPI_Pcontrol")
     finalize = wrapper(text, "MPI_Finalize")
     assert (
         finalize.index("mc_leave") < finalize.index("mc_before_finalize") < finalize.rindex("p_MPI_Finalize")
@@ -124,3 +124,20 @@ def test_large_counts_share_a_row_and_kinds_are_named():
     assert CALLS.kind("MPI_Iallreduce_c") == "collective"
     assert CALLS.kind("MPI_Waitall") == "completion"
     assert CALLS.kind("MPI_Get_processor_name") == "other"
+
+
+def test_pmpi_names_serve_tools_before_and_pass_calls_from_tools_behind(prototypes):
+    text = generate.emit_c(list(prototypes.values()), CALLS)
+    send = wrapper(text, "PMPI_Send")
+    assert (
+        send.index("mc_is_inside") < send.index("return own_MPI_Send(") < send.index("mc_real.p_MPI_Send)(")
+    )
+    assert "mc_next.p_MPI_Send)(" in wrapper(text, "MPI_Send")
+    assert "mc_world" not in wrapper(text, "PMPI_Comm_get_attr")
+    assert "PMPI_Pcontrol(" not in text
+
+
+def test_extensions_that_take_a_communicator_are_wrapped():
+    text = "int MPIX_Barrier_init(MPI_Comm comm, MPI_Request *request); int MPIX_Query_cuda_support(void);"
+    found = generate.wrapped(generate.parse_prototypes(text), CALLS)
+    assert [p.name for p in found] == ["MPIX_Barrier_init"]

@@ -18,6 +18,7 @@ LOCAL = {
     r"Comm_join": "needs a socket that the application made",
     r"Comm_(spawn\w*|accept|connect)|(Open|Close)_port": "test_spawn.py",
     r"Grequest_\w+|Register_datarep(_c)?": "call back into the application and move nothing",
+    r"MPIX_\w+": "extensions of one library: test_world.py",
     r"Session_(attach|detach|flush|iflush)_buffer(_c)?|Comm_i?flush_buffer": "no library here does it",
 }
 # Cases in C only.
