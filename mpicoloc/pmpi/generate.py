@@ -194,6 +194,8 @@ def emit_c(prototypes: Sequence[Prototype], calls: Calls) -> str:
     includes = ("completion.h", "regions.h", "volume.h", "world.h")
     head = [*(f'#include "{name}"' for name in includes), ""]
     head += ['#define MC_EXPORT __attribute__((visibility("default")))', ""]
+    # programs may call what headers deprecate
+    head += ['#pragma GCC diagnostic ignored "-Wdeprecated-declarations"', ""]
     head += ["const char *const mc_call_names[MC_N_CALLS + 1] = {", '    "",']
     head += [f'    "{p.name}",' for p in prototypes]
     head += ["};", "", "const char *mc_call_name(int call)", "{"]

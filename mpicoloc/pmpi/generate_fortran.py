@@ -141,8 +141,8 @@ def _emit_body(
     operands = [f_operand(arg, params) for arg in row.args]
     comm = next((q.name for q in params if q.is_comm), "")
     if row.finalize:
-        lines = ["    mc_leave(&mc_f, 0, 0);", f"    {row.before}({', '.join(operands)});"]
-        return [*lines, "    mc_is_ending++;", f"    {real}", "    mc_is_ending--;"]
+        before = ["    mc_leave(&mc_f, 0, 0);", f"    {row.before}({', '.join(operands)});"]
+        return [*before, "    mc_is_ending++;", f"    {real}", "    mc_is_ending--;"]
     if row.completes:
         return _emit_completion(row, params, real, timing)
     lines: list[str] = []
