@@ -1,12 +1,11 @@
 #include "completion.h"
 
-#include <pthread.h>
-#include <stdlib.h>
 #include <string.h>
 
 #ifdef MC_HAS_FORTRAN
 #include "fortran.h"
 #endif
+#include "scratch.h"
 #include "status.h"
 
 enum { N_PENDING_BUCKETS = 4096, N_PERSISTENT_BUCKETS = 1024, N_MATCHED_BUCKETS = 256 };
@@ -113,6 +112,9 @@ void mc_volume_start(mc_volume *v, MPI_Request request)
             mc_message(v->frame, op.peer, op.sent_bytes);
         return;
     }
+    mc_op left;
+    if (mc_any_pending() && mc_op_take(&pending, key, UINT64_MAX, &left))
+        mc_ranks_release(left.ranks); /* it failed, and its handle stayed */
     add_pending(v, key, op);
 }
 
@@ -183,34 +185,6 @@ void mc_volume_imrecv(mc_volume *v, long long count, MPI_Datatype type)
 
 /* ---- what ends ---- */
 
-/* More than the stack has room for: kept by the thread from call to call, freed with it. */
-static pthread_key_t big_key;
-static int have_big_key;
-static pthread_once_t big_once = PTHREAD_ONCE_INIT;
-static __thread struct {
-    void *memory;
-    size_t n_bytes;
-} big;
-
-static void make_big_key(void)
-{
-    have_big_key = pthread_key_create(&big_key, free) == 0;
-}
-
-static void *big_memory(size_t n_bytes)
-{
-    if (big.n_bytes >= n_bytes)
-        return big.memory;
-    pthread_once(&big_once, make_big_key);
-    void *memory = have_big_key ? realloc(big.memory, n_bytes) : NULL;
-    if (memory == NULL)
-        return NULL;
-    big.memory = memory;
-    big.n_bytes = n_bytes;
-    pthread_setspecific(big_key, memory);
-    return memory;
-}
-
 static void note_keys(mc_completion *c)
 {
 #ifdef MC_HAS_FORTRAN
@@ -239,7 +213,7 @@ void *mc_completion_begin(mc_completion *c, mc_volume *v, long long n, mc_handle
     c->keys = c->own_keys;
     if (n > MC_N_OWN) {
         size_t key_bytes = (size_t)n * sizeof *c->keys;
-        char *memory = big_memory(key_bytes + (is_ignored ? (size_t)n * status_bytes : 0));
+        char *memory = mc_scratch(key_bytes + (is_ignored ? (size_t)n * status_bytes : 0));
         for (int i = 0; memory == NULL && i < n; i++)
             end_unseen(v, request_key(mc_request_at(requests, i)));
         if (memory == NULL)

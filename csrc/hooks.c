@@ -2,11 +2,13 @@
 #include "hooks.h"
 
 #include <pthread.h>
+#include <string.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
 enum {
-    N_ALWAYS_TIMED = 16, /* first calls of a site, which differ from the later ones */
+    N_ALWAYS_TIMED = 16,         /* first calls of a site, which differ from the later ones */
+    CALLS_BETWEEN_CLAIMS = 1000, /* of a thread that found no lane */
     SAMPLE_EVERY = 16, /* at least so many calls are counted for one that is timed, and less than three times so many */
 };
 
@@ -18,11 +20,26 @@ __thread mc_thread mc_self;
 static pthread_once_t key_once = PTHREAD_ONCE_INIT;
 static pthread_key_t lane_key;
 
+/* Destructors of other libraries, and a forked child, may still call MPI: nothing of the lane must be at hand then. */
+static void let_go(void)
+{
+    memset(&mc_self.tables, 0, sizeof mc_self.tables);
+    memset(mc_self.hits, 0, sizeof mc_self.hits);
+    mc_self.credit = mc_self.saved_credit = 0;
+    mc_self.is_ended = 1;
+}
+
 static void release_lane(void *head)
 {
-    mc_self.tables.head = NULL;
-    mc_self.is_ended = 1; /* destructors of other libraries may still call MPI */
+    let_go();
     __atomic_store_n(&((mc_lane_head *)head)->owner_tid, 0, __ATOMIC_RELEASE);
+}
+
+void mc_lane_forget(void)
+{
+    let_go();
+    if (mc_self.has_key)
+        pthread_setspecific(lane_key, NULL);
 }
 
 static void make_key(void)
@@ -31,15 +48,31 @@ static void make_key(void)
         lane_key = (pthread_key_t)-1;
 }
 
+/* Lanes get room in their order. One without must not even be read: on a full file system that is SIGBUS. */
+static int has_room(int i_lane)
+{
+    static int n_with_room = 1, is_full;
+    if (i_lane < __atomic_load_n(&n_with_room, __ATOMIC_ACQUIRE))
+        return 1;
+    if (__atomic_load_n(&is_full, __ATOMIC_RELAXED))
+        return 0;
+    if (mc_lane_reserve(i_lane) != MC_OK) {
+        __atomic_store_n(&is_full, 1, __ATOMIC_RELAXED);
+        return 0;
+    }
+    int n = __atomic_load_n(&n_with_room, __ATOMIC_RELAXED);
+    while (n <= i_lane &&
+           !__atomic_compare_exchange_n(&n_with_room, &n, i_lane + 1, 0, __ATOMIC_RELEASE, __ATOMIC_RELAXED))
+        ;
+    return 1;
+}
+
 static int claim(int i_lane)
 {
     uint64_t expected = 0;
     mc_tables tables = mc_lane_tables(mc_the_segment, i_lane);
     mc_lane_head *head = tables.head;
-    /* reading a page that was never written allocates nothing, so what is free is known before room is asked for */
-    if (__atomic_load_n(&head->owner_tid, __ATOMIC_RELAXED) != 0)
-        return 0;
-    if (i_lane > 0 && mc_lane_reserve(i_lane) != MC_OK)
+    if (!has_room(i_lane) || __atomic_load_n(&head->owner_tid, __ATOMIC_RELAXED) != 0)
         return 0;
     if (!__atomic_compare_exchange_n(&head->owner_tid, &expected, (uint64_t)syscall(SYS_gettid), 0, __ATOMIC_ACQ_REL,
                                      __ATOMIC_RELAXED))
@@ -60,16 +93,18 @@ static int claim(int i_lane)
 int mc_lane_claim(void)
 {
     mc_self.tables.head = NULL;
-    if (mc_self.is_ended)
+    if (mc_self.is_ended || mc_self.n_patient > 0) {
+        mc_self.n_patient -= mc_self.n_patient > 0;
         return 0;
+    }
     pthread_once(&key_once, make_key);
     for (int i = 0; i < MC_N_ALL_LANES; i++) {
         if (!claim(i))
             continue;
-        if (lane_key != (pthread_key_t)-1)
-            pthread_setspecific(lane_key, mc_self.tables.head);
+        mc_self.has_key = lane_key != (pthread_key_t)-1 && pthread_setspecific(lane_key, mc_self.tables.head) == 0;
         return 1;
     }
+    mc_self.n_patient = CALLS_BETWEEN_CLAIMS;
     return 0;
 }
 
@@ -143,6 +178,12 @@ int mc_enter_sampled(mc_frame *frame, uint32_t call, void *site, const char *sta
     return 1;
 }
 
+/* Not below 0, also where the clock had to be given up for the kernel's. */
+static uint64_t since(uint64_t begin, uint64_t end)
+{
+    return end > begin ? end - begin : 0;
+}
+
 static uint64_t overlap(uint64_t a0, uint64_t a1, uint64_t b0, uint64_t b1)
 {
     uint64_t low = a0 > b0 ? a0 : b0, high = a1 < b1 ? a1 : b1;
@@ -201,7 +242,7 @@ static uint64_t record_cycle(mc_tables *tables, mc_stream *stream, const mc_fram
                              uint64_t bytes, uint64_t n)
 {
     const mc_sampling *sampling = &mc_the_segment->sampling;
-    mc_cell cell = {frame->t_enter - stream->t_last, t_leave - frame->t_enter, n};
+    mc_cell cell = {since(stream->t_last, frame->t_enter), since(frame->t_enter, t_leave), n};
     uint64_t paused_before = frame->paused_ns - stream->paused_ns;
     uint64_t paused_inside = mc_thread_paused_ns - frame->paused_ns;
     cell.comp_ns -= paused_before < cell.comp_ns ? paused_before : cell.comp_ns;
@@ -258,9 +299,11 @@ void mc_leave(mc_frame *frame, uint64_t sent_bytes, uint64_t recv_bytes)
     mc_thread *self = &mc_self;
     self->outer = NULL;
     self->credit = self->saved_credit;
-    if (!frame->is_recorded)
+    if (!frame->is_recorded || !self->tables.head)
         return;
-    uint64_t t_leave = mc_clock_read(&self->clock), time_ns = t_leave - frame->t_enter;
+    uint64_t t_leave = mc_clock_read(&self->clock);
+    /* a pause stands for itself only, however many calls this one stands for */
+    uint64_t time_ns = since(mc_thread_paused_ns - frame->paused_ns, since(frame->t_enter, t_leave));
     mc_site_row *row = find_site(self, frame->call, frame->site);
     uint32_t i_site = (uint32_t)(row - self->tables.sites);
     row->n++;
@@ -289,6 +332,8 @@ void mc_leave_done(mc_frame *frame, uint64_t sent_bytes, uint64_t recv_bytes)
     self->credit = self->saved_credit;
     frame->row->sent_bytes += sent_bytes;
     frame->row->recv_bytes += recv_bytes;
+    if (!self->tables.head)
+        return;
     frame->paused_ns = mc_thread_paused_ns;
     frame->t_enter = mc_clock_read(&self->clock);
     end_cycle(&self->tables, frame, frame->t_enter, (uint32_t)(frame->row - self->tables.sites),

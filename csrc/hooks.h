@@ -30,7 +30,9 @@ typedef struct mc_thread {
     uint32_t saved_credit; /* the same while inside one */
     uint32_t interval;     /* calls that the timed one stands for, itself included */
     uint32_t random;
-    int32_t is_ended; /* its lane is given back */
+    int32_t is_ended;  /* its lane is given back */
+    int32_t has_key;   /* its lane is given back when it ends */
+    int32_t n_patient; /* calls before it asks for a lane again */
     mc_tables tables;
     mc_clock clock;
     mc_site_hit hits[MC_N_HITS];
@@ -176,6 +178,9 @@ void mc_units(const mc_frame *frame, uint64_t n);
 
 /* Give the calling thread a lane; 0: there is none. */
 int mc_lane_claim(void);
+
+/* In a forked child: the lane is the parent's. */
+void mc_lane_forget(void);
 
 /* Make room for a lane in the rank's file. */
 int mc_lane_reserve(int i_lane);

@@ -146,7 +146,7 @@ void mc_ranks_release(mc_ranks *ranks)
 }
 
 /* Before the first entry of any table: do threads have to take turns? */
-static void learn_threads(void)
+void mc_learn_threads(void)
 {
     static int is_known;
     int provided = MPI_THREAD_MULTIPLE;
@@ -164,7 +164,7 @@ static mc_ranks *known(mc_op_table *table, mc_last_ranks *last, uint64_t key)
 {
     mc_op op;
     uint64_t now = __atomic_load_n(&mc_ranks_generation, __ATOMIC_ACQUIRE);
-    learn_threads();
+    mc_learn_threads();
     if (!mc_op_find(table, key, &op))
         return NULL;
     last->key = key;

@@ -76,6 +76,9 @@ static inline int mc_world_rank(const mc_ranks *ranks, int rank)
     return ranks->world_ranks != NULL ? ranks->world_ranks[rank] : -1;
 }
 
+/* Once MPI is initialized: do threads have to take turns in the tables? */
+void mc_learn_threads(void);
+
 /* Called before the program frees the handle, which may come back for another one. */
 void mc_comm_gone(MPI_Comm comm);
 void mc_win_gone(MPI_Win win);

@@ -56,11 +56,14 @@ static void close_innermost(mc_lane_head *head, const mc_frame *frame)
         return;
     const open_region *region = &open_regions[n_open];
     mc_region_row *row = &head->regions[region->i_row];
-    uint64_t time_ns = frame->t_enter - region->t_begin - (frame->paused_ns - region->paused_ns);
-    uint64_t comp_ns = comp_until(head, frame) - region->comp_ns;
+    int64_t time_ns = (int64_t)(frame->t_enter - region->t_begin - (frame->paused_ns - region->paused_ns));
+    /* an estimate in part, so it may come out below 0 */
+    int64_t comp_ns = (int64_t)(comp_until(head, frame) - region->comp_ns);
+    time_ns = time_ns > 0 ? time_ns : 0;
+    comp_ns = comp_ns > 0 ? comp_ns : 0;
     row->n++;
-    row->time_ns += time_ns;
-    row->mpi_ns += time_ns > comp_ns ? time_ns - comp_ns : 0;
+    row->time_ns += (uint64_t)time_ns;
+    row->mpi_ns += (uint64_t)(time_ns > comp_ns ? time_ns - comp_ns : 0);
 }
 
 /* Ends the innermost open region of that name, and those inside it that were left open; nothing if there is none. */

@@ -146,7 +146,7 @@ static void fill(mc_segment *s, const mc_identity *identity)
 /* A forked child shares the tables and is not the rank. */
 static void forget_in_child(void)
 {
-    mc_self.credit = mc_self.saved_credit = 0;
+    mc_lane_forget();
     __atomic_store_n(&mc_recording, 0, __ATOMIC_RELEASE);
 }
 

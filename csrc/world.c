@@ -13,6 +13,7 @@
 #include "hooks.h"
 #include "launch.h"
 #include "options.h"
+#include "peers.h"
 
 int mc_is_swapped, mc_real_size, mc_app_size, *mc_app_ranks;
 MPI_Comm mc_app_world;
@@ -175,6 +176,7 @@ static void start(int is_wrapped)
     agree_on_name(is_nested);
     read_library_version(library);
     world_rank = identity.world_rank;
+    mc_learn_threads();
     int status = mc_start(&identity);
     if (status == MC_OK && name.suffix[0] != '\0' && mc_option_text(MC_OPT_OUT) != NULL)
         set_profile_apart(mc_own_segment()->out_path, MC_PATH_LEN);

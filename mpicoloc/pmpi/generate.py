@@ -86,7 +86,12 @@ class Calls:
         if base in self.light_flags:
             return Timing(True, p.params[self.light_flags[base]].name)
         row, is_light = self.row(p.name), self.light.match(base) is not None
-        return Timing(is_light, is_local=is_light and row in (Row(), Row(world="real")))
+        is_plain = row in (Row(), Row(world="real")) and not self._moves(p.name)
+        return Timing(is_light, is_local=is_light and is_plain)
+
+    def _moves(self, name: str) -> bool:
+        """Whether a call drives communication (a flush), in which MPI may call back."""
+        return self.kind(name) in ("rma", "send", "completion", "probe")
 
     def kind(self, name: str) -> str:
         """What a call is, for people: "send", "collective", ...; "other" where the table names nothing."""

@@ -22,6 +22,7 @@ from mpicoloc.pmpi.generate_volume import (
     completion_params,
     first_lines,
     forget_lines,
+    results,
     volume_lines,
 )
 
@@ -179,7 +180,6 @@ def _emit_completion(row: Row, params: Sequence[Param], real: str, timing: Timin
     requests = f"(mc_handles){{{at['requests']}, 1}}"
     lines = completion_begin(count, requests, status, f"mc_f_is_ignored({status})")
     lines += [f"    {real}", "    mc_rc = *mc_ierror;"]
-    flag = f"*(const MPI_Fint *){at['flag']}" if "flag" in at else "1"
-    number = f"*(const MPI_Fint *){at['number']}" if "number" in at else flag
+    flag, number = results(at, "MPI_Fint")
     lines += completion_end(row, flag, number, at.get("indices", ""), "1")
     return lines + timing.leave("mc_v.sent_bytes", "mc_v.recv_bytes", "MPI_Fint")

@@ -33,7 +33,9 @@ class Timing:
         light = f"mc_leave_light(&mc_f, {sent}, {received});"
         if not self.flag:
             return [f"    {light}"]
-        happened = f"mc_rc == MPI_SUCCESS && *(const {flag_type} *){self.flag} > 0"
+        # of a number, MPI_UNDEFINED is negative; a LOGICAL may be -1
+        sign = ">" if "count" in self.flag else "!="
+        happened = f"mc_rc == MPI_SUCCESS && *(const {flag_type} *){self.flag} {sign} 0"
         return [f"    if ({happened})", f"        mc_leave_done(&mc_f, {sent}, {received});", "    else",
                 f"        {light}"]  # fmt: skip
 
@@ -78,6 +80,14 @@ def completion_params(row: Row, params: Sequence[Param]) -> dict[str, str]:
     return found
 
 
+def results(at: dict[str, str], c_type: str) -> tuple[str, str]:
+    """Whether a completion call completed all, and how many; after a failure they may be no pointers."""
+    flag = f"(mc_rc == MPI_SUCCESS && *(const {c_type} *){at['flag']} != 0)" if "flag" in at else "1"
+    if "number" not in at:
+        return flag, flag
+    return flag, f"({at['number']} != NULL ? *(const {c_type} *){at['number']} : 0)"
+
+
 def completion_begin(count: str, requests: str, status: str, ignored: str) -> list[str]:
     """Statements before a completion call: its statuses may become the shim's own."""
     return [
@@ -93,7 +103,7 @@ def completion_end(row: Row, flag: str, number: str, indices: str, base: str) ->
         end = f"mc_completion_all(&mc_c, &mc_v, mc_rc, {flag});"
     else:
         end = f"mc_completion_some(&mc_c, &mc_v, mc_rc, {number}, {indices}, {base});"
-    happened = "mc_c.n > 0" if flag == "1" else f"mc_c.n > 0 && ({flag} || mc_rc != MPI_SUCCESS)"
+    happened = "mc_c.n > 0" if flag == "1" else f"mc_c.n > 0 && (mc_rc != MPI_SUCCESS || {flag})"
     return [f"    if ({happened}) {{", f"        {end}", "        mc_record_moved(&mc_f, &mc_v);", "    }"]
 
 
@@ -105,7 +115,6 @@ def c_completion_lines(row: Row, params: Sequence[Param], real: str, timing: Tim
     count = at.get("count", "1")
     lines = completion_begin(count, f"(mc_handles){{{at['requests']}, 0}}", status, ignored)
     lines += [f"    int mc_rc = {real};"]
-    flag = f"*{at['flag']}" if "flag" in at else "1"
-    number = f"*{at['number']}" if "number" in at else flag
+    flag, number = results(at, "int")
     lines += completion_end(row, flag, number, at.get("indices", ""), "0")
     return [*lines, *timing.leave("mc_v.sent_bytes", "mc_v.recv_bytes")]
