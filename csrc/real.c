@@ -149,6 +149,45 @@ int mc_resolve_next(void *slot, const char *name)
     return 1;
 }
 
+enum { N_LIBRARIES = 16 };
+
+static struct {
+    uintptr_t begin, end;
+} libraries[N_LIBRARIES];
+static int n_libraries;
+
+static int note_library(struct dl_phdr_info *info, size_t size, void *data)
+{
+    (void)size, (void)data;
+    const char *name = info->dlpi_name != NULL ? strrchr(info->dlpi_name, '/') : NULL;
+    if (name == NULL || n_libraries == N_LIBRARIES ||
+        (strncmp(name, "/libmpi", 7) != 0 && strncmp(name, "/libpmpi", 8) != 0) || strstr(name, "mpicoloc") != NULL)
+        return 0;
+    for (int i = 0; i < info->dlpi_phnum && n_libraries < N_LIBRARIES; i++) {
+        const ElfW(Phdr) *part = &info->dlpi_phdr[i];
+        if (part->p_type != PT_LOAD || !(part->p_flags & PF_X))
+            continue;
+        libraries[n_libraries].begin = info->dlpi_addr + part->p_vaddr;
+        libraries[n_libraries].end = info->dlpi_addr + part->p_vaddr + part->p_memsz;
+        n_libraries++;
+    }
+    return 0;
+}
+
+void mc_find_libraries(void)
+{
+    if (n_libraries == 0)
+        dl_iterate_phdr(note_library, NULL);
+}
+
+int mc_is_library(const void *address)
+{
+    for (int i = 0; i < n_libraries; i++)
+        if ((uintptr_t)address >= libraries[i].begin && (uintptr_t)address < libraries[i].end)
+            return 1;
+    return 0;
+}
+
 int mc_missing(void)
 {
     return MPI_ERR_INTERN;

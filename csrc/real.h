@@ -29,6 +29,10 @@ int mc_resolve_next(void *slot, const char *name);
 /* The address of a symbol of the MPI library, wherever the program loaded that from; NULL if nowhere. */
 void *mc_find(const char *name);
 
+/* 1 if the address lies in a library of MPI itself, as far as they are loaded when MPI is initialized. */
+int mc_is_library(const void *address);
+void mc_find_libraries(void);
+
 /* 1 if the MPI library in this process is of the family that this shim was built for. */
 int mc_library_fits(void);
 

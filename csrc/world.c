@@ -257,6 +257,7 @@ void mc_after_init(void)
     if (is_world_open)
         return; /* a tool after this one has called PMPI_Init */
     is_world_open = 1;
+    mc_find_libraries();
     if (!mc_is_ours())
         return;
     parent = mc_known.comm_null;

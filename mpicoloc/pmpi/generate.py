@@ -231,13 +231,20 @@ def _emit_wrapper(p: Prototype, row: Row, timing: Timing) -> str:
 
 
 def _emit_profiling(p: Prototype, row: Row) -> list[str]:
-    """The PMPI name: tools that come before call it, those that come after do so inside our own call."""
+    """The PMPI name: tools that come before call it, those that come after do so inside our own call.
+
+    MPI's own libraries call it too, also outside any call of the program (Fortran interfaces that look
+    something up first); what they call is not the program's.
+    """
     if p.is_variadic:
         return []
     own = f"own_{p.name}"
     lines = [f'static __typeof__({p.name}) {own} __attribute__((alias("{p.name}")));']
     lines += [f"MC_EXPORT int P{p.name}({p.decl})", "{"]
-    lines += ["    if (!mc_is_inside(__builtin_frame_address(0)))", f"        return {own}({p.arguments});"]
+    lines += [
+        "    if (!mc_is_inside(__builtin_frame_address(0)) && !mc_is_library(__builtin_return_address(0)))"
+    ]
+    lines += [f"        return {own}({p.arguments});"]
     lines += [f"    if (!MC_HAVE({p.name}))", "        return mc_missing();"]
     # the library asks in its own name for attributes of the real world
     lines += _swap_worlds(p, row) if row.world == "" else []
