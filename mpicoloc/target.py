@@ -186,6 +186,17 @@ def _of_interpreter(program: str, env: Mapping[str, str], family: str | None) ->
     )
 
 
+def _launcher_prefix() -> list[str]:
+    """Where the launcher that started this process is installed, its MPI beside it; else empty."""
+    try:
+        launcher = os.readlink(f"/proc/{os.getppid()}/exe")
+    except OSError:
+        return []
+    name = os.path.basename(launcher)
+    is_launcher = name.startswith(("hydra", "mpirun", "mpiexec", "orte", "prte"))
+    return [os.path.dirname(os.path.dirname(launcher))] if is_launcher else []
+
+
 def _candidates(program: str, asked: str | None, family: str | None) -> list[str]:
     families = (family,) if family else ("mpich", "openmpi", "abi")
     names = [name for f in families for name in _LIBRARIES[f]]
@@ -197,7 +208,7 @@ def _candidates(program: str, asked: str | None, family: str | None) -> list[str
         else:
             located = elf.locate(entry)
             found += [located] if located else []
-    folders += [os.path.join(prefix, "lib") for prefix in _prefixes(program)]
+    folders += [os.path.join(prefix, "lib") for prefix in (*_launcher_prefix(), *_prefixes(program))]
     found += [
         path for folder in folders for name in names if os.path.isfile(path := os.path.join(folder, name))
     ]
