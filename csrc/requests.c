@@ -96,7 +96,8 @@ static place newest(const mc_op_table *table, uint64_t key, uint64_t before)
         mc_op_bucket *bucket = &table->buckets[b];
         for (unsigned bits = where(bucket, key); bits; bits &= bits - 1) {
             int i = __builtin_ctz(bits);
-            __atomic_thread_fence(__ATOMIC_ACQUIRE);
+            if (__atomic_load_n(&bucket->keys[i], __ATOMIC_ACQUIRE) != key)
+                continue;
             mc_op_row *row = &table->rows[b * MC_OPS_PER_BUCKET + (uint64_t)i];
             uint64_t stamp = __atomic_load_n(&row->stamp, __ATOMIC_RELAXED);
             if (stamp < before && (found.slot == NULL || stamp > newest_stamp)) {
