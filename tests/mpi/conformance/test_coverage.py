@@ -38,7 +38,7 @@ def _covered(language):
     return frozenset().union(*found)
 
 
-@pytest.mark.parametrize("mpi", ["openmpi", "mpich", "abi", "own"])
+@pytest.mark.parametrize("mpi", ["openmpi", "mpich", "abi", "own", "openmpi5"])
 def test_every_function_of_the_header_has_a_case(make_mpi, mpi):
     library = conf_lab.library(make_mpi(mpi))
     wrapped = {name for name in library.prototypes if library.is_wrapped(name)}
@@ -50,7 +50,7 @@ def test_every_case_of_c_is_one_of_fortran():
         assert not _without(_covered("c") - _covered(language), NO_FORTRAN)
 
 
-@pytest.mark.parametrize("mpi", ["openmpi", "mpich", "abi", "own"])
+@pytest.mark.parametrize("mpi", ["openmpi", "mpich", "abi", "own", "openmpi5"])
 def test_every_function_with_a_case_is_called(make_mpi, mpi):
     library = conf_lab.library(make_mpi(mpi))
     run = frozenset().union(*(case.functions for case in library.cases(conf_lab.all_cases(), "c")))
