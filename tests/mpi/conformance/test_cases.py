@@ -20,7 +20,8 @@ RUNS = [
     for mpi in ("openmpi", "mpich", "abi", "own", "openmpi5")
     for language in conf_spec.LANGUAGES
     for size in (1, 2, 3, 4)
-    if (ALL or size in SIZES_OF.get(mpi, SIZES[language])) and (language == "c" or mpi in ("openmpi", "mpich"))
+    if (ALL or size in SIZES_OF.get(mpi, SIZES[language]))
+    and (language == "c" or mpi in ("openmpi", "mpich"))
 ]
 
 
