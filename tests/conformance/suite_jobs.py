@@ -14,6 +14,8 @@ from pathlib import Path
 
 # Addresses, process and thread ids, times, ports: what differs between two runs of the same job.
 _VARYING = (
+    (re.compile(r"^\[[^\]:]+:\d+\]"), "[HOST:NUMBER]"),
+    (re.compile(r"\[\[\d+,\d+\]"), "[[NUMBER]"),
     (re.compile(r"0x[0-9a-fA-F]+"), "ADDRESS"),
     (re.compile(r"\b[0-9a-f]{12,}\b"), "ADDRESS"),
     (re.compile(r"\d+\.\d+(e[-+]?\d+)?"), "NUMBER"),

@@ -19,19 +19,6 @@ DIRS = (
     *("threads", "io", "spawn", "part", "f77", "f90", "f08", "cxx"),
 )
 LANGUAGE_DIRS = {"f77", "f90", "f08", "cxx"}
-# A few of every kind, which build without the suite's larger library and run on two ranks.
-SHORT = {
-    "pt2pt": "anyall bottom bsend1 cancelanysrc greq1 isendself mprobe rqstatus sendrecv2 waitany_null",
-    "coll": "alltoallw_zeros iallred op_commutative ring_neighbor_alltoall",
-    "comm": "comm_idup comm_info2 dup probe_intercomm",
-    "attr": "attrend2 attrt baseattrcomm fkeyvalcomm",
-    "errhan": "adderr commcall predef_eh",
-    "rma": "badrma fence_shm selfrma test4 winname wintest",
-    "datatype": "contents simple_pack tfree typename",
-    "group": "groupnullincl gtranks",
-    "topo": "cartzero topotest",
-    "init": "exitst1 exitst2 initstat",
-}
 _NO_ERRORS = re.compile(r"^\s*No [Ee]rrors\s*$", re.M)
 _EXPECTED = re.compile(r"^\s*(No [Ee]rrors|Test Passed|.*FORTRAN STOP.*)?\s*$")
 _CONFIGURE_LIMIT_S, _BUILD_LIMIT_S = 900, 3600
@@ -60,11 +47,7 @@ class Test:
 
     def is_in(self, part: str) -> bool:
         """Whether the test belongs to a part of the suite: "all", "core" or "short"."""
-        if part == "all":
-            return True
-        if part == "short" and self.program not in SHORT.get(self.folder, "").split():
-            return False
-        return self._is_core()
+        return part == "all" or self._is_core()
 
     def _is_core(self) -> bool:
         """Short enough, few ranks, and not a repetition with other settings of MPICH's."""
@@ -111,6 +94,18 @@ def _pair(word: str) -> tuple[str, str]:
     return key, value
 
 
+def commands_of(mpi: str) -> dict[str, str]:
+    """Compilers and launcher of "openmpi" or "mpich": Debian's, by their suffix, else those without."""
+    names = {
+        "MPICC": "mpicc",
+        "MPICXX": "mpicxx",
+        "MPIF77": "mpif77",
+        "MPIFC": "mpif90",
+        "MPIEXEC": "mpirun",
+    }
+    return {key: shutil.which(f"{name}.{mpi}") or shutil.which(name) or name for key, name in names.items()}
+
+
 class Suite:
     """The suite, configured for one MPI in a folder of the cache.
 
@@ -139,16 +134,9 @@ class Suite:
         script = self.source / "configure"
         script.write_text(script.read_text().replace(' -a "$FROM_MPICH" = "yes" ; then', " ; then"))
         self.build.mkdir(parents=True, exist_ok=True)
-        found = {
-            name: shutil.which(f"{command}.{self.mpi}") or shutil.which(command)
-            for name, command in (
-                *(("MPICC", "mpicc"), ("MPICXX", "mpicxx"), ("MPIF77", "mpif77")),
-                *(("MPIFC", "mpif90"), ("MPIEXEC", "mpirun")),
-            )
-        }
         # Unoptimized because that compiles in a fraction of the time; and old programs call one name with
         # buffers of several types.
-        settings = [*(f"{name}={path}" for name, path in found.items()), "CC=gcc"]
+        settings = [*(f"{name}={path}" for name, path in commands_of(self.mpi).items()), "CC=gcc"]
         settings += [
             "CFLAGS=-O0",
             *(f"{name}=-O0 -fallow-argument-mismatch" for name in ("FFLAGS", "FCFLAGS")),

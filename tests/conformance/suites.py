@@ -20,6 +20,7 @@ import suite_fetch
 import suite_mpi4py
 import suite_mpich
 import suite_shims
+import suite_short
 from suite_jobs import Comparison
 
 LIMIT_S = 60.0
@@ -72,10 +73,11 @@ def say(text: str) -> None:
 
 def run_mpich(args: argparse.Namespace, launch: suite_shims.Launch) -> list[Row]:
     """Rows of the folders asked for, one after the other."""
-    default = suite_mpich.SHORT if args.part == "short" else suite_mpich.DIRS
-    folders = args.dirs or list(default)
+    short = args.part == "short"
+    folders = args.dirs or list(suite_short.SHORT if short else suite_mpich.DIRS)
     fortran = bool(suite_mpich.LANGUAGE_DIRS.intersection(folders))
-    suite = suite_mpich.Suite(args.mpi, args.cache, fortran, say)
+    kind = suite_short.ShortSuite if short else suite_mpich.Suite
+    suite = kind(args.mpi, args.cache, fortran, say)
     suite.configure()
     rows: list[Row] = []
     for folder in folders:
@@ -87,7 +89,7 @@ def run_mpich(args: argparse.Namespace, launch: suite_shims.Launch) -> list[Row]
         for inner in dict.fromkeys(test.folder for test in tests):
             wanted = {test.program for test in tests if test.folder == inner}
             # spawn's tests start programs that no list names
-            everything = "spawn" in inner and args.part != "short"
+            everything = "spawn" in inner and not short
             suite.make(inner, None if everything else sorted(wanted))
         for test in tests:
             if not (suite.build / test.folder / test.program).exists():

@@ -11,6 +11,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 import suite_fetch
 import suite_jobs
 import suite_mpich
+import suite_short
 import suites
 from suite_jobs import Outcome
 
@@ -44,8 +45,9 @@ def check(rows):
 @pytest.mark.parametrize("mpi", ["openmpi", "mpich"])
 def test_mpich_suite(request, mpi):
     rows = rows_of(request, "mpich", "--mpi", mpi)
-    assert {row.part for row in rows} == set(suite_mpich.SHORT)
-    assert all(row.comparisons for row in rows)
+    assert {row.part for row in rows} == set(suite_short.SHORT)
+    # Open MPI 4 has no partitioned communication
+    assert {row.part for row in rows if not row.comparisons} <= {"part"}
     check(rows)
 
 
