@@ -113,7 +113,7 @@ int mc_agent_open(mc_agent **out, const char *key, const char *job_id)
     snprintf(agent->key, sizeof agent->key, "%s", key);
     snprintf(agent->job_id, sizeof agent->job_id, "%s", job_id ? job_id : key);
     read_options(agent);
-    agent->t_open = mc_clock_ns();
+    agent->t_open = mc_now_ns();
     agent->ranks = calloc(MC_N_NODE_RANKS, sizeof *agent->ranks);
     int status = agent->ranks && mc_proc_read_stat(&self, (int)getpid(), 0) == MC_OK ? MC_OK : MC_E_FULL;
     if (status == MC_OK)
@@ -143,7 +143,7 @@ int mc_agent_watch(mc_agent **out, const char *key, uint64_t wait_ns)
 {
     char path[MC_PATH_LEN];
     void *map = NULL;
-    uint64_t end = mc_clock_ns() + wait_ns;
+    uint64_t end = mc_now_ns() + wait_ns;
     mc_agent *agent = calloc(1, sizeof *agent);
     if (!agent || !(agent->ranks = calloc(MC_N_NODE_RANKS, sizeof *agent->ranks)) || strlen(key) >= sizeof agent->key ||
         mc_shm_path(path, sizeof path, key, "node") != MC_OK) {
@@ -158,12 +158,12 @@ int mc_agent_watch(mc_agent **out, const char *key, uint64_t wait_ns)
         else if (map)
             agent->node = map;
         map = NULL;
-        if (!agent->node && mc_clock_ns() >= end) {
+        if (!agent->node && mc_now_ns() >= end) {
             mc_agent_close(agent);
             return MC_E_GONE;
         }
         if (!agent->node)
-            mc_sleep_until(mc_clock_ns() + WATCH_POLL_NS, &agent->wake);
+            mc_sleep_until(mc_now_ns() + WATCH_POLL_NS, &agent->wake);
     }
     agent->node->coordinator_pid = (int32_t)getpid();
     *out = agent;
@@ -172,9 +172,9 @@ int mc_agent_watch(mc_agent **out, const char *key, uint64_t wait_ns)
 
 static int watch_step(mc_agent *agent, uint64_t max_wait_ns)
 {
-    mc_nap_until(mc_clock_ns() + max_wait_ns, &agent->wake);
+    mc_nap_until(mc_now_ns() + max_wait_ns, &agent->wake);
     mc_ranks_find(agent);
-    mc_ranks_check(agent, mc_clock_ns());
+    mc_ranks_check(agent, mc_now_ns());
     return MC_OK;
 }
 
@@ -332,12 +332,12 @@ static void prepare(mc_agent *agent, uint64_t now)
 
 int mc_agent_step(mc_agent *agent, uint64_t max_wait_ns)
 {
-    uint64_t now = mc_clock_ns();
+    uint64_t now = mc_now_ns();
     if (agent->watches)
         return watch_step(agent, max_wait_ns);
     if (now < agent->t_duty) {
         mc_nap_until(mc_min(agent->t_duty, now + max_wait_ns), &agent->wake);
-        now = mc_clock_ns();
+        now = mc_now_ns();
     }
     if (now < agent->t_duty || __atomic_load_n(&agent->wake, __ATOMIC_ACQUIRE))
         return MC_OK;
@@ -351,7 +351,7 @@ int mc_agent_step(mc_agent *agent, uint64_t max_wait_ns)
     } else {
         mc_turn_measure(agent);
     }
-    schedule(agent, mc_clock_ns());
+    schedule(agent, mc_now_ns());
     return MC_OK;
 }
 
@@ -375,7 +375,7 @@ void mc_agent_close(mc_agent *agent)
     if (!agent)
         return;
     if (agent->board && mc_board_current(agent->board)) {
-        mc_turn_verdict(agent, mc_clock_ns());
+        mc_turn_verdict(agent, mc_now_ns());
         mc_board_release(agent->slot, agent->owner);
         mc_board_remove_if_empty(agent->board);
     }

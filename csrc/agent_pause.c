@@ -8,7 +8,9 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-enum { N_TIDS = 1024 };
+enum { N_TIDS = 1024, N_LOOKS = 4 };
+
+static const uint64_t FRESH_NS = 100000;
 
 static uint64_t cpu_ns(const mc_agent *agent, const mc_rank *rank)
 {
@@ -40,7 +42,7 @@ void mc_pause_prepare(mc_agent *agent, uint64_t i_target)
         return;
     }
     uint64_t pause_ns = next->t1 - next->t0;
-    if (pause_ns > agent->max_ns || !within_duty(agent, mc_clock_ns(), pause_ns)) {
+    if (pause_ns > agent->max_ns || !within_duty(agent, mc_now_ns(), pause_ns)) {
         agent->node->n_refused++;
         next->epoch = 0;
         return;
@@ -75,6 +77,19 @@ static int send_signal(const mc_rank *rank, int tid, int signal, uint64_t n_slee
     return syscall(SYS_rt_tgsigqueueinfo, rank->pid, tid, signal, &info) == 0;
 }
 
+/* A look at the thread that is fresh: whoever is told on an old one has begun other calls since. */
+static int look(mc_proc_thread *thread, const mc_rank *rank, int tid, int signal)
+{
+    uint64_t now = mc_now_ns(), before;
+    int status, n_looks = 0;
+    do {
+        before = now;
+        status = mc_proc_read_thread(thread, rank->pid, tid, signal);
+        now = mc_now_ns();
+    } while (status == MC_OK && now - before > FRESH_NS && ++n_looks < N_LOOKS);
+    return status;
+}
+
 /* A running thread that blocks the signal is left alone too: it would gather signals, and stand still too late. */
 int mc_pause_each_running(const mc_rank *rank, int signal, int *n_untold)
 {
@@ -83,7 +98,7 @@ int mc_pause_each_running(const mc_rank *rank, int signal, int *n_untold)
     *n_untold = 0;
     for (int i = 0; i < n; i++) {
         mc_proc_thread thread;
-        if (tids[i] == own_tid || mc_proc_read_thread(&thread, rank->pid, tids[i], signal) != MC_OK)
+        if (tids[i] == own_tid || look(&thread, rank, tids[i], signal) != MC_OK)
             continue;
         int counts = thread.state == 'R' &&
                      (signal == 0 || (thread.handles && send_signal(rank, tids[i], signal, thread.n_sleeps)));
@@ -116,7 +131,7 @@ static uint64_t rank_moved_ns(const mc_agent *agent, const mc_rank *rank, mc_ack
 {
     const mc_gate *gate = &rank->segment->gate;
     uint64_t used = cpu_ns(agent, rank), resumed = __atomic_load_n(&gate->t_first_resume, __ATOMIC_RELAXED);
-    uint64_t t1 = agent->obeyed.t1, now = mc_clock_ns(), n_signalled = (uint64_t)rank->n_signalled;
+    uint64_t t1 = agent->obeyed.t1, now = mc_now_ns(), n_signalled = (uint64_t)rank->n_signalled;
     if (resumed)
         ack->t_resume = mc_min(ack->t_resume, resumed);
     used -= mc_min(used, rank->cpu_ns);
@@ -135,9 +150,9 @@ static uint64_t rank_moved_ns(const mc_agent *agent, const mc_rank *rank, mc_ack
 static int pause_ranks(mc_agent *agent, mc_ack *ack)
 {
     mc_reservation shutter = agent->obeyed;
-    uint64_t duration_ns = shutter.t1 - shutter.t0, now = mc_clock_ns();
+    uint64_t duration_ns = shutter.t1 - shutter.t0, now = mc_now_ns();
     int all_told = tell_ranks(agent);
-    ack->t_told = mc_clock_ns();
+    ack->t_told = mc_now_ns();
     agent->node->n_pauses++;
     agent->paused_ns += shutter.t1 - mc_min(now, shutter.t1);
     agent->node->paused_ns = agent->paused_ns;
@@ -158,7 +173,7 @@ void mc_pause_do(mc_agent *agent)
     if (shutter.epoch == 0)
         return;
     mc_sleep_until(shutter.t0, &agent->wake);
-    uint64_t now = mc_clock_ns();
+    uint64_t now = mc_now_ns();
     if (now < shutter.t0) /* told to stop */
         return;
     mc_ack ack = {.epoch = shutter.epoch, .t_told = now, .t_resume = shutter.t1};

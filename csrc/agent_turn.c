@@ -63,12 +63,12 @@ static mc_ipc measure(mc_agent *agent, uint64_t t0, uint64_t t1)
     mc_ipc none = {0, 0};
     uint64_t late_ns = (t1 - t0) / 16;
     mc_sleep_until(t0, &agent->wake);
-    uint64_t now = mc_clock_ns();
+    uint64_t now = mc_now_ns();
     if (now < t0 || now > t0 + late_ns)
         return none;
     mc_ipc before = mc_perf_read(agent->perf);
     mc_sleep_until(t1, &agent->wake);
-    now = mc_clock_ns();
+    now = mc_now_ns();
     if (now < t1 || now > t1 + late_ns)
         return none;
     mc_ipc after = mc_perf_read(agent->perf);

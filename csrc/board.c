@@ -35,8 +35,8 @@ static int make_board(const char *path)
     mc_board head = {.magic = MC_MAGIC,
                      .abi_version = MC_ABI_VERSION,
                      .size_bytes = sizeof(mc_board),
-                     .mark = mc_clock_ns() ^ (uint64_t)getpid() << 48};
-    snprintf(temporary, sizeof temporary, "%s.%d.%llx", path, (int)getpid(), (unsigned long long)mc_clock_ns());
+                     .mark = mc_now_ns() ^ (uint64_t)getpid() << 48};
+    snprintf(temporary, sizeof temporary, "%s.%d.%llx", path, (int)getpid(), (unsigned long long)mc_now_ns());
     int fd = open(temporary, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
     if (fd < 0)
         return MC_E_SHM;
@@ -155,7 +155,7 @@ static int pid_used(int pid)
 
 static void fill_slot(mc_slot *slot, const char *job_id)
 {
-    uint64_t now = mc_clock_ns();
+    uint64_t now = mc_now_ns();
     STORE(slot->heartbeat, 0); /* not live until all is filled */
     slot->n_ranks = 0;
     slot->uid = (uint32_t)geteuid();

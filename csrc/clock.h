@@ -2,7 +2,7 @@
 #ifndef MPICOLOC_CLOCK_H
 #define MPICOLOC_CLOCK_H
 
-#include "mpicoloc.h"
+#include "proc.h"
 
 #if defined(__x86_64__) && !defined(MC_NO_TSC)
 #include <x86intrin.h>
@@ -16,8 +16,6 @@ typedef struct mc_clock {
     uint64_t latest_ns;       /* time never runs backwards, also where the rate was corrected */
     uint64_t due_ns;          /* when to correct it next */
 } mc_clock;
-
-uint64_t mc_now_ns(void);
 
 /* Set the clock of a new thread. */
 void mc_clock_start(mc_clock *clock);

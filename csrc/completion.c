@@ -14,20 +14,6 @@ MC_OP_TABLE(pending, N_PENDING_BUCKETS);
 MC_OP_TABLE(persistent, N_PERSISTENT_BUCKETS);
 MC_OP_TABLE(matched, N_MATCHED_BUCKETS);
 
-static uint64_t request_key(MPI_Request request)
-{
-    uint64_t key = 0;
-    memcpy(&key, &request, sizeof request);
-    return key;
-}
-
-static uint64_t message_key(MPI_Message message)
-{
-    uint64_t key = 0;
-    memcpy(&key, &message, sizeof message);
-    return key;
-}
-
 int mc_any_pending(void)
 {
     return mc_ops_any(&pending);
@@ -78,7 +64,7 @@ static mc_op op_of(const mc_volume *v)
 void mc_request_began(mc_volume *v, MPI_Request request)
 {
     if (v->pending_kind != MC_OP_NONE)
-        add_pending(v, request_key(request), op_of(v));
+        add_pending(v, MC_KEY_OF(request), op_of(v));
 }
 
 void mc_persistent_keep(MPI_Request request, mc_volume *v)
@@ -93,7 +79,7 @@ void mc_persistent_keep(MPI_Request request, mc_volume *v)
     if (op.kind == MC_OP_OTHER && op.sent_bytes == 0 && op.recv_bytes == 0)
         return; /* to or from MPI_PROC_NULL: requests of these may share a handle */
     op.ranks = mc_ranks_keep(op.ranks);
-    if (!mc_op_add(&persistent, request_key(request), &op)) {
+    if (!mc_op_add(&persistent, MC_KEY_OF(request), &op)) {
         mc_ranks_release(op.ranks);
         mc_request_overflow(v->frame);
     }
@@ -102,7 +88,7 @@ void mc_persistent_keep(MPI_Request request, mc_volume *v)
 void mc_volume_start(mc_volume *v, MPI_Request request)
 {
     mc_op op;
-    uint64_t key = request_key(request);
+    uint64_t key = MC_KEY_OF(request);
     if (!mc_op_find(&persistent, key, &op))
         return;
     if (op.kind == MC_OP_SEND || op.kind == MC_OP_OTHER) {
@@ -127,13 +113,13 @@ void mc_volume_startall(mc_volume *v, long long n, mc_handles requests)
 void mc_request_cancelled(MPI_Request request)
 {
     if (mc_any_pending())
-        mc_op_mark(&pending, request_key(request), MC_OP_CANCELLED);
+        mc_op_mark(&pending, MC_KEY_OF(request), MC_OP_CANCELLED);
 }
 
 void mc_request_freed(mc_volume *v, MPI_Request request)
 {
     mc_op op;
-    uint64_t key = request_key(request);
+    uint64_t key = MC_KEY_OF(request);
     if (mc_op_take(&persistent, key, UINT64_MAX, &op))
         mc_ranks_release(op.ranks);
     end_unseen(v, key);
@@ -144,7 +130,7 @@ void mc_volume_mprobe(mc_volume *v, MPI_Message message, MPI_Comm comm)
     if (message == mc_known.message_no_proc)
         return;
     mc_op op = {.ranks = mc_ranks_keep(mc_ranks_of_comm(comm))};
-    if (!mc_op_add(&matched, message_key(message), &op)) {
+    if (!mc_op_add(&matched, MC_KEY_OF(message), &op)) {
         mc_ranks_release(op.ranks);
         mc_request_overflow(v->frame);
     }
@@ -160,7 +146,7 @@ void mc_message_taken(mc_volume *v, MPI_Message message)
 {
     mc_op op;
     v->pending_peer = message == mc_known.message_no_proc ? MPI_PROC_NULL : 0;
-    if (mc_op_take(&matched, message_key(message), UINT64_MAX, &op))
+    if (mc_op_take(&matched, MC_KEY_OF(message), UINT64_MAX, &op))
         v->pending_ranks = op.ranks;
 }
 
@@ -185,12 +171,18 @@ void mc_volume_imrecv(mc_volume *v, long long count, MPI_Datatype type)
 
 /* ---- what ends ---- */
 
+static uint64_t key_at(mc_handles requests, int i)
+{
+    MPI_Request request = mc_request_at(requests, i);
+    return MC_KEY_OF(request);
+}
+
 static void note_keys(mc_completion *c)
 {
 #ifdef MC_HAS_FORTRAN
     if (c->requests.is_fortran) {
         for (uint64_t i = 0; i < c->n; i++)
-            c->keys[i] = request_key(mc_request_at(c->requests, (int)i));
+            c->keys[i] = key_at(c->requests, (int)i);
         return;
     }
 #endif
@@ -199,7 +191,7 @@ static void note_keys(mc_completion *c)
         memcpy(c->keys, requests, c->n * sizeof *c->keys);
     else
         for (uint64_t i = 0; i < c->n; i++)
-            c->keys[i] = request_key(requests[i]);
+            c->keys[i] = MC_KEY_OF(requests[i]);
 }
 
 void *mc_completion_begin(mc_completion *c, mc_volume *v, long long n, mc_handles requests, void *statuses,
@@ -215,7 +207,7 @@ void *mc_completion_begin(mc_completion *c, mc_volume *v, long long n, mc_handle
         size_t key_bytes = (size_t)n * sizeof *c->keys;
         char *memory = mc_scratch(key_bytes + (is_ignored ? (size_t)n * status_bytes : 0));
         for (int i = 0; memory == NULL && i < n; i++)
-            end_unseen(v, request_key(mc_request_at(requests, i)));
+            end_unseen(v, key_at(requests, i));
         if (memory == NULL)
             return statuses;
         c->keys = (uint64_t *)(void *)memory;
@@ -292,7 +284,7 @@ static void drop(mc_completion *c, uint64_t i)
 static void drop_replaced(mc_completion *c)
 {
     for (uint64_t i = 0; i < c->n; i++)
-        if (request_key(mc_request_at(c->requests, (int)i)) != c->keys[i])
+        if (key_at(c->requests, (int)i) != c->keys[i])
             drop(c, i);
 }
 
@@ -325,7 +317,7 @@ void mc_completion_all(mc_completion *c, mc_volume *v, int status, int done)
 #if defined(MC_HAS_FORTRAN) && !defined(OPEN_MPI)
 static int is_replaced(const mc_completion *c, int64_t i)
 {
-    return i >= 0 && (uint64_t)i < c->n && request_key(mc_request_at(c->requests, (int)i)) != c->keys[i];
+    return i >= 0 && (uint64_t)i < c->n && key_at(c->requests, (int)i) != c->keys[i];
 }
 
 /* MPICH 4.0's mpi_f08 gives indices from 0, others from 1 as MPI says. Which it is shows by the handles that were

@@ -126,7 +126,7 @@ static void look(keeper *k)
 /* All segments are made before the keeper is started; what is missing for long has failed. */
 static int may_come(const keeper *k)
 {
-    return k->n_ranks < k->local_size && mc_clock_ns() < k->t_start + OTHER_RANKS_NS;
+    return k->n_ranks < k->local_size && mc_now_ns() < k->t_start + OTHER_RANKS_NS;
 }
 
 static void on_kick(int signal)
@@ -186,7 +186,7 @@ static void make_node(keeper *k)
     node->size_bytes = sizeof *node;
     snprintf(node->key, sizeof node->key, "%s", k->key);
     snprintf(node->meter_reason, sizeof node->meter_reason, "there was no node agent");
-    node->t_open = node->t_last = mc_clock_ns();
+    node->t_open = node->t_last = mc_now_ns();
     __atomic_store_n(&node->magic, MC_MAGIC, __ATOMIC_RELEASE);
     find_node(k);
 }
@@ -228,8 +228,8 @@ static void be_writer(const keeper *k, int partial)
 static int wait_writer(pid_t pid)
 {
     int status;
-    uint64_t end = mc_clock_ns() + WRITER_NS;
-    while (mc_clock_ns() < end) {
+    uint64_t end = mc_now_ns() + WRITER_NS;
+    while (mc_now_ns() < end) {
         pid_t ended = waitpid(pid, &status, WNOHANG);
         if (ended == pid)
             return WIFEXITED(status) && WEXITSTATUS(status) == 0;
@@ -284,9 +284,8 @@ static int coordinator_alive(const keeper *k)
 
 static void wait_coordinator(keeper *k)
 {
-    uint64_t end = mc_clock_ns() + COORDINATOR_NS;
-    while (k->mode == MC_MODE_WRAP && profile_state(k) == MC_PROFILE_NONE && mc_clock_ns() < end &&
-           coordinator_alive(k))
+    uint64_t end = mc_now_ns() + COORDINATOR_NS;
+    while (k->mode == MC_MODE_WRAP && profile_state(k) == MC_PROFILE_NONE && mc_now_ns() < end && coordinator_alive(k))
         poll(NULL, 0, BUSY_POLL_MS);
 }
 
@@ -294,7 +293,7 @@ static void watch(keeper *k)
 {
     for (;;) {
         look(k);
-        if (k->n_ranks == 0 && mc_clock_ns() > k->t_start + FIRST_RANK_NS)
+        if (k->n_ranks == 0 && mc_now_ns() > k->t_start + FIRST_RANK_NS)
             return;
         if (k->n_ranks && k->n_alive == 0)
             break;
@@ -386,7 +385,7 @@ int main(int argc, char **argv)
         return status;
     k.key = argv[1];
     k.python = argv[2];
-    k.t_start = mc_clock_ns();
+    k.t_start = mc_now_ns();
     expect_kicks();
     mc_board_outlive();
     watch(&k);

@@ -173,7 +173,7 @@ void mc_keeper_wait_profile(const char *key)
     if (!keeper_started)
         return;
     mc_node *node = NULL;
-    uint64_t t0 = mc_clock_ns(), waited_ns = 0, profile = MC_PROFILE_NONE;
+    uint64_t t0 = mc_now_ns(), waited_ns = 0, profile = MC_PROFILE_NONE;
     struct timespec nap = {0, (long)NAP_NS};
     while (waited_ns < WAIT_PROFILE_NS && profile == MC_PROFILE_NONE) {
         if (!node && (node = map_node(key)) != NULL)
@@ -183,7 +183,7 @@ void mc_keeper_wait_profile(const char *key)
             break;
         if (profile == MC_PROFILE_NONE)
             nanosleep(&nap, NULL);
-        waited_ns = mc_clock_ns() - t0;
+        waited_ns = mc_now_ns() - t0;
     }
     if (profile != MC_PROFILE_WRITTEN)
         print_complaint(key);

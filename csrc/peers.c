@@ -5,7 +5,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "requests.h"
 #include "world.h"
 
 enum { N_COMM_BUCKETS = 1024, N_WIN_BUCKETS = 128 };
@@ -18,20 +17,6 @@ __thread mc_last_ranks mc_last_comm, mc_last_win;
 
 /* Stands for all communicators whose ranks are the world's, so that nobody has to count its users. */
 static mc_ranks whole_world = {.n_users = 1, .n_ranks = INT_MAX, .is_world = 1};
-
-static uint64_t comm_key(MPI_Comm comm)
-{
-    uint64_t key = 0;
-    memcpy(&key, &comm, sizeof comm);
-    return key;
-}
-
-static uint64_t win_key(MPI_Win win)
-{
-    uint64_t key = 0;
-    memcpy(&key, &win, sizeof win);
-    return key;
-}
 
 static MPI_Group group_of(MPI_Comm comm, int is_inter)
 {
@@ -196,7 +181,7 @@ static mc_ranks *new_ranks(void)
 
 mc_ranks *mc_find_ranks_of_comm(MPI_Comm comm)
 {
-    uint64_t key = comm_key(comm);
+    uint64_t key = MC_KEY_OF(comm);
     mc_ranks *ranks = known(&comms, &mc_last_comm, key);
     if (ranks == NULL && (ranks = new_ranks()) != NULL) {
         learn_comm(ranks, comm);
@@ -207,7 +192,7 @@ mc_ranks *mc_find_ranks_of_comm(MPI_Comm comm)
 
 mc_ranks *mc_find_ranks_of_win(MPI_Win win)
 {
-    uint64_t key = win_key(win);
+    uint64_t key = MC_KEY_OF(win);
     mc_ranks *ranks = known(&wins, &mc_last_win, key);
     if (ranks == NULL && (ranks = new_ranks()) != NULL) {
         learn_win(ranks, win);
@@ -226,12 +211,12 @@ static void forget(mc_op_table *table, uint64_t key)
 
 void mc_comm_gone(MPI_Comm comm)
 {
-    forget(&comms, comm_key(comm));
+    forget(&comms, MC_KEY_OF(comm));
 }
 
 void mc_win_gone(MPI_Win win)
 {
-    forget(&wins, win_key(win));
+    forget(&wins, MC_KEY_OF(win));
 }
 
 /* One block, so that it is freed as one. */

@@ -4,9 +4,9 @@
 
 #include <stddef.h>
 #include <stdint.h>
-#include <string.h>
 
 #include "real.h"
+#include "requests.h"
 
 typedef struct mc_ranks {
     uint64_t n_users;      /* the table of communicators, receives under way, ... */
@@ -51,16 +51,12 @@ static inline int mc_is_last(const mc_last_ranks *last, uint64_t key)
 
 static inline mc_ranks *mc_ranks_of_comm(MPI_Comm comm)
 {
-    uint64_t key = 0;
-    memcpy(&key, &comm, sizeof comm);
-    return mc_is_last(&mc_last_comm, key) ? mc_last_comm.ranks : mc_find_ranks_of_comm(comm);
+    return mc_is_last(&mc_last_comm, MC_KEY_OF(comm)) ? mc_last_comm.ranks : mc_find_ranks_of_comm(comm);
 }
 
 static inline mc_ranks *mc_ranks_of_win(MPI_Win win)
 {
-    uint64_t key = 0;
-    memcpy(&key, &win, sizeof win);
-    return mc_is_last(&mc_last_win, key) ? mc_last_win.ranks : mc_find_ranks_of_win(win);
+    return mc_is_last(&mc_last_win, MC_KEY_OF(win)) ? mc_last_win.ranks : mc_find_ranks_of_win(win);
 }
 
 /* Neighbours in the communicator's topology; none if it has none. */

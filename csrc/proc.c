@@ -29,7 +29,7 @@ struct dirent64_raw {
     char name[];
 };
 
-uint64_t mc_clock_ns(void)
+uint64_t mc_now_ns(void)
 {
     struct timespec now;
     clock_gettime(CLOCK_MONOTONIC, &now);
@@ -45,7 +45,7 @@ void mc_nap_until(uint64_t t_ns, int *wake)
 
 void mc_sleep_until(uint64_t t_ns, int *wake)
 {
-    while (mc_clock_ns() < t_ns && !__atomic_load_n(wake, __ATOMIC_ACQUIRE))
+    while (mc_now_ns() < t_ns && !__atomic_load_n(wake, __ATOMIC_ACQUIRE))
         mc_nap_until(t_ns, wake);
 }
 
@@ -76,9 +76,10 @@ void mc_wake_promptly(void)
     syscall(SYS_sched_setattr, 0, &attr, 0);
 }
 
-static ssize_t read_text(const char *path, char *text, size_t size)
+ssize_t mc_proc_read_text(const char *path, char *text, size_t size)
 {
     int fd = open(path, O_RDONLY | O_CLOEXEC);
+    text[0] = '\0';
     if (fd < 0)
         return -1;
     ssize_t n = read(fd, text, size - 1);
@@ -94,7 +95,7 @@ int mc_proc_read_stat(mc_proc_stat *out, int pid, int tid)
         snprintf(path, sizeof path, "/proc/%d/task/%d/stat", pid, tid);
     else
         snprintf(path, sizeof path, "/proc/%d/stat", pid);
-    if (read_text(path, text, sizeof text) <= 0)
+    if (mc_proc_read_text(path, text, sizeof text) <= 0)
         return MC_E_GONE;
     char *field = strrchr(text, ')'); /* the name may hold blanks and brackets */
     if (!field || field[1] != ' ')
@@ -124,7 +125,7 @@ int mc_proc_catches(int pid, int signal)
 {
     char path[64], text[STATUS_BYTES];
     snprintf(path, sizeof path, "/proc/%d/status", pid);
-    if (!is_signal(signal) || read_text(path, text, sizeof text) <= 0)
+    if (!is_signal(signal) || mc_proc_read_text(path, text, sizeof text) <= 0)
         return 0;
     const char *line = strstr(text, "\nSigCgt:");
     return line && (strtoull(line + 8, NULL, 16) >> (signal - 1) & 1);
@@ -140,7 +141,7 @@ int mc_proc_read_thread(mc_proc_thread *out, int pid, int tid, int signal)
 {
     char path[64], text[STATUS_BYTES];
     snprintf(path, sizeof path, "/proc/%d/task/%d/status", pid, tid);
-    if (read_text(path, text, sizeof text) <= 0)
+    if (mc_proc_read_text(path, text, sizeof text) <= 0)
         return MC_E_GONE;
     /* The name in front of it has its line ends escaped. */
     const char *state = strstr(text, "\nState:\t");

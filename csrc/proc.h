@@ -4,8 +4,10 @@
 
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/types.h>
 
-uint64_t mc_clock_ns(void);
+/* CLOCK_MONOTONIC. */
+uint64_t mc_now_ns(void);
 
 /* Sleep until t_ns (CLOCK_MONOTONIC) or until *wake is not 0 (mc_wake); a nap also ends when a signal comes. */
 void mc_sleep_until(uint64_t t_ns, int *wake);
@@ -14,6 +16,9 @@ void mc_wake(int *wake);
 
 /* Ask the scheduler to run this thread soon after it wakes; no privilege needed, no priority gained. */
 void mc_wake_promptly(void);
+
+/* The beginning of a file as a text; returns its length, or -1. */
+ssize_t mc_proc_read_text(const char *path, char *text, size_t size);
 
 typedef struct mc_proc_stat {
     char state; /* R, S, D, Z ... as in /proc/<pid>/stat */

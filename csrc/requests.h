@@ -4,11 +4,22 @@
 #define MPICOLOC_REQUESTS_H
 
 #include <stdint.h>
+#include <string.h>
 
 enum {
     MC_OPS_PER_BUCKET = 7, /* with the word that says whether some lie further on: one cache line */
     MC_OP_BUCKETS_TRIED = 4,
 };
+
+/* A handle, whatever MPI makes it of, as a key. */
+#define MC_KEY_OF(handle) mc_key_of(&(handle), sizeof(handle))
+
+static inline uint64_t mc_key_of(const void *handle, size_t size)
+{
+    uint64_t key = 0;
+    memcpy(&key, handle, size);
+    return key;
+}
 
 typedef struct mc_op {
     uint64_t sent_bytes, recv_bytes;

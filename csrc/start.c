@@ -3,6 +3,7 @@
 #include "hooks.h"
 
 #include "options.h"
+#include "proc.h"
 #include "table.h"
 
 #include <pthread.h>
@@ -67,30 +68,12 @@ static void copy_text(char *to, size_t size, const char *from)
 
 static void read_command(char *command)
 {
-    FILE *file = fopen("/proc/self/cmdline", "re");
-    size_t n = file ? fread(command, 1, MC_PATH_LEN - 1, file) : 0;
-    if (file)
-        fclose(file);
-    while (n && command[n - 1] == '\0')
+    ssize_t n = mc_proc_read_text("/proc/self/cmdline", command, MC_PATH_LEN);
+    while (n > 0 && command[n - 1] == '\0')
         n--;
-    for (size_t i = 0; i < n; i++)
+    for (ssize_t i = 0; i < n; i++)
         if (command[i] == '\0')
             command[i] = ' ';
-    command[n] = '\0';
-}
-
-static uint64_t read_start_ticks(void)
-{
-    char text[1024];
-    FILE *file = fopen("/proc/self/stat", "re");
-    size_t n = file ? fread(text, 1, sizeof text - 1, file) : 0;
-    if (file)
-        fclose(file);
-    text[n] = '\0';
-    char *field = strrchr(text, ')'); /* the name may hold blanks and brackets */
-    for (int i = 0; field && i < 20; i++)
-        field = strchr(field + 1, ' ');
-    return field ? strtoull(field, NULL, 10) : 0;
 }
 
 static void set_out_path(mc_segment *s)
@@ -121,6 +104,7 @@ static void set_processors(mc_segment *s)
 static void fill(mc_segment *s, const mc_identity *identity)
 {
     struct timespec wall;
+    mc_proc_stat stat;
     s->abi_version = MC_ABI_VERSION;
     copy_text(s->key, sizeof s->key, identity->key);
     copy_text(s->job_id, sizeof s->job_id, identity->job_id);
@@ -136,7 +120,8 @@ static void fill(mc_segment *s, const mc_identity *identity)
     s->n_nodes = identity->n_nodes;
     s->mode = identity->mode;
     s->pid = getpid();
-    s->pid_start_ticks = read_start_ticks();
+    if (mc_proc_read_stat(&stat, s->pid, 0) == MC_OK)
+        s->pid_start_ticks = stat.start_ticks;
     clock_gettime(CLOCK_REALTIME, &wall);
     s->start_realtime_ns = (int64_t)wall.tv_sec * 1000000000 + wall.tv_nsec;
     s->t_init = mc_now_ns();

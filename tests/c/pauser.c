@@ -48,7 +48,7 @@ static void pause_rank(mc_rank *rank, uint64_t length_ns)
     int n_untold;
     if (!gate->signal || !mc_proc_alive(rank->pid, rank->start_ticks))
         return;
-    __atomic_store_n(&gate->deadline_ns, mc_clock_ns() + length_ns, __ATOMIC_RELAXED);
+    __atomic_store_n(&gate->deadline_ns, mc_now_ns() + length_ns, __ATOMIC_RELAXED);
     __atomic_fetch_add(&gate->epoch, 1, __ATOMIC_RELEASE);
     mc_pause_each_running(rank, gate->signal, &n_untold);
 }

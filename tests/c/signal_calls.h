@@ -177,9 +177,9 @@ static inline int call_usleep(call_things *t)
 static inline int call_sleep(call_things *t)
 {
     (void)t;
-    uint64_t begin = mc_clock_ns(); /* what sleep() returns is rounded */
+    uint64_t begin = mc_now_ns(); /* what sleep() returns is rounded */
     sleep(1);
-    return mc_clock_ns() - begin >= 1000000000u ? 0 : EINTR;
+    return mc_now_ns() - begin >= 1000000000u ? 0 : EINTR;
 }
 
 static inline int call_mutex(call_things *t)

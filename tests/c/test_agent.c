@@ -21,9 +21,9 @@ static int enough(const test_job *job)
 static void test_sharing(void)
 {
     test_job a = start_job("a", 1), b = start_job("b", 1);
-    uint64_t t_start = mc_clock_ns();
-    WAIT_FOR(enough(&a) && enough(&b) && mc_clock_ns() > t_start + 3000000000u, 20);
-    double elapsed_s = (double)(mc_clock_ns() - t_start) * 1e-9 + 1.0;
+    uint64_t t_start = mc_now_ns();
+    WAIT_FOR(enough(&a) && enough(&b) && mc_now_ns() > t_start + 3000000000u, 20);
+    double elapsed_s = (double)(mc_now_ns() - t_start) * 1e-9 + 1.0;
     end_job(&a);
     end_job(&b);
     print_job(&a);
@@ -175,7 +175,7 @@ static void test_shortened_board(void)
     CHECK(mc_shm_path(path, sizeof path, "board", "") == MC_OK && truncate(path, 0) == 0);
     CHECK(mc_slot_reservation(slot, &next) == MC_OK && next.epoch == 0);
     mc_slot_reserve(slot, &(mc_reservation){1, 2, 3});
-    CHECK(mc_board_live(board, mc_clock_ns(), 0, live) == 0);
+    CHECK(mc_board_live(board, mc_now_ns(), 0, live) == 0);
     CHECK(!mc_board_current(board));
     mc_board_unmap(board);
     unlink(path);
@@ -185,7 +185,7 @@ static void test_shortened_board(void)
 static void test_greedy_neighbour(void)
 {
     test_job a = start_job("a", 1);
-    uint64_t t_start = mc_clock_ns();
+    uint64_t t_start = mc_now_ns();
     mc_board *board;
     mc_slot *slot;
     mc_proc_stat self;
@@ -196,7 +196,7 @@ static void test_greedy_neighbour(void)
     slot->n_ranks = 1;
     slot->t_joined = 1;
     for (int i = 0; i < 200; i++) {
-        uint64_t now = mc_clock_ns(), q = (now + 5000000) / period_ns, t0 = mc_instant_ns(q, period_ns);
+        uint64_t now = mc_now_ns(), q = (now + 5000000) / period_ns, t0 = mc_instant_ns(q, period_ns);
         if (t0 <= now + 5000000)
             t0 = mc_instant_ns(q + 1, period_ns);
         slot->heartbeat = now;
@@ -209,7 +209,7 @@ static void test_greedy_neighbour(void)
     end_job(&a);
     print_job(&a);
     CHECK(a.node->n_refused >= 3);
-    check_pauses(&a, (double)(mc_clock_ns() - t_start) * 1e-9 + 1.0);
+    check_pauses(&a, (double)(mc_now_ns() - t_start) * 1e-9 + 1.0);
     forget_job(&a);
 }
 
@@ -220,8 +220,8 @@ static void test_coming_and_going(void)
     unsigned random = 12345;
     for (int i = 0; i < 4; i++)
         jobs[i] = start_job(keys[i], 1 + i % 2);
-    uint64_t end = mc_clock_ns() + 5000000000u;
-    while (mc_clock_ns() < end) {
+    uint64_t end = mc_now_ns() + 5000000000u;
+    while (mc_now_ns() < end) {
         random = random * 1103515245u + 12345u;
         int i = (int)(random >> 16) % 4;
         if (random >> 24 & 1)
@@ -267,15 +267,15 @@ static void be_rank_with_agent(void)
     CHECK(mc_start(&identity) == MC_OK);
     CHECK(mc_agent_thread_start("t", "job t") == MC_OK);
     volatile double x = 1.0;
-    for (uint64_t end = mc_clock_ns() + 10000000000u; mc_clock_ns() < end && !told_to_stop;)
+    for (uint64_t end = mc_now_ns() + 10000000000u; mc_now_ns() < end && !told_to_stop;)
         x = x * 1.0000001 + 1e-9;
     if (fork() == 0) { /* a child of the application that calls exit handlers must not hang */
         mc_agent_thread_stop();
         _exit(0);
     }
-    uint64_t t = mc_clock_ns();
+    uint64_t t = mc_now_ns();
     mc_agent_thread_stop();
-    CHECK(mc_clock_ns() - t < 500000000u);
+    CHECK(mc_now_ns() - t < 500000000u);
     mc_stop(MC_RANK_FINALIZING);
     _exit(n_failed);
 }

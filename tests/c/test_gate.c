@@ -204,7 +204,7 @@ static void be_teller(common *c, pid_t pid)
     mc_rank rank = {.segment = &c->segment, .pid = pid, .alive = 1};
     int n_untold;
     while (!told_to_stop) {
-        c->segment.gate.deadline_ns = mc_clock_ns() + (uint64_t)(random() % 400000);
+        c->segment.gate.deadline_ns = mc_now_ns() + (uint64_t)(random() % 400000);
         mc_pause_each_running(&rank, c->segment.gate.signal, &n_untold);
         usleep(30);
     }
@@ -252,9 +252,9 @@ static int exchange_signals(pid_t other, int begins)
     sigset_t none;
     unsigned random = 3;
     int n = 0;
-    uint64_t end = mc_clock_ns() + 20000000000u;
+    uint64_t end = mc_now_ns() + 20000000000u;
     sigemptyset(&none);
-    while (!begins || (n < N_EXCHANGES && mc_clock_ns() < end)) {
+    while (!begins || (n < N_EXCHANGES && mc_now_ns() < end)) {
         compute_a_while(&random);
         if (begins)
             kill(other, SIGUSR1);

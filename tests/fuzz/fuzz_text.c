@@ -88,7 +88,6 @@ static void read_files(void)
     parent_of(1, name);
     is_rank_of_ours(1);
     read_command(line);
-    read_start_ticks();
     if (first_line(line, sizeof line, ""))
         prefix_python(line, sizeof line, line);
     print_complaint("fuzz");

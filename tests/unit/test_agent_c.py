@@ -105,7 +105,7 @@ def test_keeper_has_the_profile_written_and_cleans_up(
 
 
 def test_cycles_are_split_at_shutters(tmp_path: Path) -> None:
-    names = ("clock.c", "hooks.c", "options.c", "regions.c", "segment.c", "start.c", "table.c")
+    names = ("clock.c", "hooks.c", "options.c", "proc.c", "regions.c", "segment.c", "start.c", "table.c")
     sources = [*(CSRC / name for name in names), ROOT / "tests/c/test_hooks.c"]
     program = _compile(tmp_path, "test_hooks", sources, "-DMC_NO_TSC")
     _run(program, tmp_path)
