@@ -41,14 +41,14 @@ class Suite:
         self.env = {"PYTHONDONTWRITEBYTECODE": "1", **mpi4py_environment(mpi, cache)}
         self.results = launch.folder.with_name(launch.folder.name + "-results")
 
-    def modules(self, part: str, only: str | None) -> list[str]:
+    def modules(self, part: str, only: list[str]) -> list[str]:
         """Names of the test modules."""
         found = sorted(path.stem for path in self.tests.glob("test_*.py"))
         if part == "short":
             found = [name for name in found if name in SHORT]
         elif part == "core":
             found = [name for name in found if name.startswith(CORE)]
-        return [name for name in found if not only or only in name]
+        return [name for name in found if any(word in name for word in only)]
 
     def run(self, module: str, n_ranks: int) -> tuple[list[Comparison], int]:
         """One comparison for each test of a module; and in how many runs the shim was seen."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import re
 import shutil
 import subprocess
@@ -127,13 +128,18 @@ class Suite:
         self.build = cache / f"build-{mpi}{'' if fortran else '-c'}"
 
     def configure(self) -> None:
-        """Once; its own copy of `configure` lets f08 be built outside MPICH's tree."""
-        if (self.build / "pt2pt" / "Makefile").exists():
-            return
-        self.say(f"configuring for {self.mpi}")
+        """Once, and by one at a time: two in one folder leave a suite that leaves out what it could test."""
+        self.build.mkdir(parents=True, exist_ok=True)
+        with (self.build / "lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            if not (self.build / "pt2pt" / "Makefile").exists():
+                self.say(f"configuring for {self.mpi}")
+                self._configure()
+
+    def _configure(self) -> None:
+        """A copy of `configure` of our own lets f08 be built outside MPICH's tree."""
         script = self.source / "configure"
         script.write_text(script.read_text().replace(' -a "$FROM_MPICH" = "yes" ; then', " ; then"))
-        self.build.mkdir(parents=True, exist_ok=True)
         # Unoptimized because that compiles in a fraction of the time; and old programs call one name with
         # buffers of several types.
         settings = [*(f"{name}={path}" for name, path in commands_of(self.mpi).items()), "CC=gcc"]

@@ -13,7 +13,7 @@ import json
 import sys
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import suite_fetch
@@ -84,8 +84,9 @@ def run_mpich(args: argparse.Namespace, launch: suite_shims.Launch) -> list[Row]
         row = Row("mpich", args.mpi, mode_name(args), folder)
         rows.append(row)
         tests = [test for test in suite.tests(folder) if test.is_in(args.part)]
-        tests = [test for test in tests if not args.only or args.only in test.name]
+        tests = [test for test in tests if any(word in test.name for word in args.only)]
         tests = [test for test in tests if test.n_ranks <= (args.max_ranks or test.n_ranks)]
+        tests = [replace(test, n_ranks=min(test.n_ranks, args.at_most or test.n_ranks)) for test in tests]
         for inner in dict.fromkeys(test.folder for test in tests):
             wanted = {test.program for test in tests if test.folder == inner}
             # spawn's tests start programs that no list names
@@ -160,7 +161,13 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--dirs", type=_words, help="folders of MPICH's suite, by commas")
     parser.add_argument("--ranks", type=_numbers, default=[1, 2, 3])
     parser.add_argument("--max-ranks", type=int, help="leave out MPICH's tests on more ranks")
-    parser.add_argument("--only", help="only tests (mpi4py: modules) with this in their name")
+    parser.add_argument("--at-most", type=int, help="run MPICH's tests on no more ranks than these")
+    parser.add_argument(
+        "--only",
+        type=_words,
+        default=[""],
+        help="only tests (mpi4py: modules) with one of these in their name",
+    )
     parser.add_argument("--mode", choices=suite_shims.MODES, default="preload", help="swap: with coordinator")
     parser.add_argument(
         "--product", action="store_true", help="the installed library, with keeper and profile"
