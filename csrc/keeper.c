@@ -218,6 +218,7 @@ static void be_writer(const keeper *k, int partial)
     if (fd >= 0)
         dup2(fd, STDERR_FILENO);
     clean_environment();
+    setenv("OPENBLAS_NUM_THREADS", "1", 1); /* NumPy's would start a thread for each processor of the application */
     char *arguments[] = {
         (char *)k->python, "-m", "mpicoloc.run.assemble", (char *)k->key, partial ? "--partial" : NULL, NULL};
     execvp(k->python, arguments);

@@ -145,6 +145,7 @@ def coordinator_plan(
     """The coordinator, on the MPI library `linked` of the application, which mpi4py finds as `libmpi`."""
     env.pop("LD_PRELOAD", None)
     env[config.SIBLINGS_ENV] = str(place.local_size - 1)
+    env["OPENBLAS_NUM_THREADS"] = "1"  # NumPy's would start a thread for each processor of the application
     # With the ABI named as well, mpi4py would not load the library by its path but leave it to the loader.
     env.pop("MPI4PY_MPIABI", None)
     if libmpi is not None:

@@ -126,6 +126,7 @@ def test_the_last_rank_of_a_node_coordinates(app, env):
     assert last.env["MPI4PY_LIBMPI"] == "/opt/mpi/lib/libmpi.so.40"
     assert "MPI4PY_MPIABI" not in last.env, "mpi4py would then not load the library named by its path"
     assert last.env[config.KEY_ENV] == plan.env[config.KEY_ENV]
+    assert last.env["OPENBLAS_NUM_THREADS"] == "1" and "OPENBLAS_NUM_THREADS" not in plan.env
 
 
 def test_the_coordinator_finds_mpich_under_the_name_that_mpi4py_asks_for(monkeypatch, tmp_path):
