@@ -7,9 +7,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
-enum { N_STEPS = 64, N_COMM = 64 };
+enum { N_STEPS = 64, N_COMM = 64, N_HOW = 7, N_RECORD = 16, N_NAPS = 10000 };
 
 static int is_known, is_between, is_nested;
 static int i_round;
@@ -129,17 +130,66 @@ void mc_next_round(void)
     i_round++;
 }
 
-void mc_announce(const char *how)
+static int open_announcement(int flags)
 {
     const char *key = mc_given_key();
-    char path[MC_PATH_LEN], word[32];
+    char path[MC_PATH_LEN];
     if (key == NULL || mc_shm_path(path, sizeof path, key, "init") != MC_OK)
-        return;
-    int fd = open(path, O_WRONLY | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
+        return -1;
+    return open(path, flags | O_CLOEXEC | O_NOFOLLOW, 0600);
+}
+
+/* Each process has one record in the file, which it writes anew. */
+void mc_announce(const char *how)
+{
+    static off_t place = -1;
+    char record[N_RECORD + 1];
+    int fd = open_announcement(O_WRONLY | O_CREAT | (place < 0 ? O_APPEND : 0));
     if (fd < 0)
         return;
-    snprintf(word, sizeof word, "%s %d\n", how, i_round);
-    ssize_t n = write(fd, word, strlen(word));
-    (void)n; /* where there is no room for a word, an empty file means MPI_Init */
+    snprintf(record, sizeof record, "%-7.7s%8d\n", how, i_round);
+    ssize_t n = place < 0 ? write(fd, record, N_RECORD) : pwrite(fd, record, N_RECORD, place);
+    if (place < 0 && n == N_RECORD)
+        place = lseek(fd, 0, SEEK_CUR) - N_RECORD;
+    close(fd); /* where there is no room for a record, an empty file means MPI_Init */
+}
+
+static int read_record(int fd, int i, char *record)
+{
+    record[N_RECORD - 1] = '\0';
+    return pread(fd, record, N_RECORD - 1, (off_t)i * N_RECORD) == N_RECORD - 1;
+}
+
+int mc_is_announced(const char *how)
+{
+    char record[N_RECORD];
+    int fd = mc_has_coordinator() ? open_announcement(O_RDONLY) : -1, is_said = 0;
+    if (fd < 0)
+        return 0;
+    for (int i = 0; !is_said && read_record(fd, i, record); i++)
+        is_said = strncmp(record, how, strlen(how)) == 0 && atoi(record + N_HOW) == i_round;
+    close(fd);
+    return is_said;
+}
+
+static int has_begun_everywhere(int fd)
+{
+    char record[N_RECORD];
+    for (int i = 0; read_record(fd, i, record); i++)
+        if (atoi(record + N_HOW) < i_round)
+            return 0;
+    return 1;
+}
+
+/* MPICH 5 finds the processes of its node by a name that is the same in every round, and does not look whether all of
+   them have left the round before: who comes too early waits for good. */
+void mc_await_others(void)
+{
+    struct timespec nap = {0, 1000000};
+    int fd = i_round > 0 ? open_announcement(O_RDONLY) : -1;
+    if (fd < 0)
+        return;
+    for (int i = 0; i < N_NAPS && !has_begun_everywhere(fd); i++)
+        nanosleep(&nap, NULL);
     close(fd);
 }

@@ -16,8 +16,12 @@ int mc_is_nested(void);
 const char *mc_given_key(void);
 
 /* Under wrap, before the real MPI_Init or MPI_Session_init, which waits for the coordinator: the file <key>.init tells it
-   by "init" or "session" what is wanted, and in which round: MPI may begin again after it has ended. */
+   what each rank begins, "init" or "session", and in which round: MPI may begin again after it has ended. */
 void mc_announce(const char *how);
 void mc_next_round(void);
+int mc_is_announced(const char *how); /* by a process of this node, for this round */
+
+/* Before MPI begins again: wait, for 10 s at most, until every process of this node has ended the round before. */
+void mc_await_others(void);
 
 #endif

@@ -19,7 +19,7 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static int n_open;
 
 static struct {
-    int is_open;
+    int is_open, has_comm, size;
     MPI_Session session;
     MPI_Group group;
     MPI_Comm real, app;
@@ -28,23 +28,29 @@ static struct {
 static int have_sessions(void)
 {
     return MC_HAVE(MPI_Session_init) && MC_HAVE(MPI_Session_finalize) && MC_HAVE(MPI_Group_from_session_pset) &&
-           MC_HAVE(MPI_Comm_create_from_group) && MC_HAVE(MPI_Group_free) && MC_HAVE(MPI_Comm_free);
+           MC_HAVE(MPI_Comm_create_from_group) && MC_HAVE(MPI_Group_size) && MC_HAVE(MPI_Group_free) &&
+           MC_HAVE(MPI_Comm_free);
 }
 
-/* The coordinators make the same calls with the same tag. */
 static int open_own_session(void)
 {
     if (!have_sessions() ||
         MC_REAL(MPI_Session_init)(mc_known.info_null, mc_known.errors_return, &own.session) != MPI_SUCCESS)
         return 0;
-    if (MC_REAL(MPI_Group_from_session_pset)(own.session, "mpi://WORLD", &own.group) == MPI_SUCCESS) {
-        own.is_open = MC_REAL(MPI_Comm_create_from_group)(own.group, "mpicoloc", mc_known.info_null,
-                                                          mc_known.errors_return, &own.real) == MPI_SUCCESS;
-        MC_REAL(MPI_Group_free)(&own.group);
-    }
-    if (!own.is_open)
+    own.is_open = MC_REAL(MPI_Group_from_session_pset)(own.session, "mpi://WORLD", &own.group) == MPI_SUCCESS;
+    if (own.is_open)
+        MC_REAL(MPI_Group_size)(own.group, &own.size);
+    else
         MC_REAL(MPI_Session_finalize)(&own.session);
     return own.is_open;
+}
+
+/* The coordinators make the same calls with the same tag. */
+static int make_own_comm(void)
+{
+    own.has_comm = MC_REAL(MPI_Comm_create_from_group)(own.group, "mpicoloc", mc_known.info_null,
+                                                       mc_known.errors_return, &own.real) == MPI_SUCCESS;
+    return own.has_comm;
 }
 
 void mc_close_own_session(void)
@@ -53,25 +59,30 @@ void mc_close_own_session(void)
     mc_next_round();
     if (!own.is_open)
         return;
-    if (mc_app_world == own.app)
+    if (own.has_comm && mc_app_world == own.app)
         mc_app_world = none;
-    if (own.app != own.real)
+    if (own.has_comm && own.app != own.real)
         MC_REAL(MPI_Comm_free)(&own.app);
-    MC_REAL(MPI_Comm_free)(&own.real);
+    if (own.has_comm)
+        MC_REAL(MPI_Comm_free)(&own.real);
+    MC_REAL(MPI_Group_free)(&own.group);
     MC_REAL(MPI_Session_finalize)(&own.session);
-    own.is_open = 0;
+    own.is_open = own.has_comm = 0;
 }
 
 MPI_Comm mc_first_real(void)
 {
-    return own.is_open ? own.real : mc_known.world;
+    return own.has_comm ? own.real : mc_known.world;
+}
+
+int mc_has_session(void)
+{
+    return __atomic_load_n(&n_open, __ATOMIC_RELAXED) > 0;
 }
 
 static void join(void)
 {
-    if (!mc_is_ours() || (mc_is_over() && !mc_is_wrapped()))
-        return;
-    if (!open_own_session())
+    if (!make_own_comm())
         return mc_disable("this MPI library makes no communicator of all processes of a session", MC_E_MPI);
     own.app = mc_is_wrapped() ? mc_split(own.real) : own.real;
     if (own.app == mc_known.comm_null)
@@ -80,12 +91,26 @@ static void join(void)
     mc_begin(own.app);
 }
 
+/* Joining waits for all processes, and some may open no session but call MPI_Init. With coordinators all have said which
+   by now; without, a process joins only where it makes a communicator with all others. */
+static void open_or_join(void)
+{
+    if (!mc_is_ours() || (mc_is_over() && !mc_is_wrapped()) || mc_is_announced("init"))
+        return;
+    if (!open_own_session())
+        return mc_disable("this MPI library shows no processes of a session", MC_E_MPI);
+    if (mc_is_wrapped())
+        join();
+}
+
 void mc_before_session_init(void)
 {
     mc_ops_share(); /* the threads of a program of sessions ask for no thread level */
     pthread_mutex_lock(&lock);
-    if (n_open == 0 && !mc_is_world_open() && mc_has_coordinator())
+    if (n_open == 0 && !mc_is_world_open() && mc_has_coordinator()) {
         mc_announce("session");
+        mc_await_others();
+    }
     pthread_mutex_unlock(&lock);
 }
 
@@ -93,7 +118,7 @@ void mc_after_session_init(void)
 {
     pthread_mutex_lock(&lock);
     if (n_open++ == 0 && !mc_is_world_open() && !own.is_open)
-        join();
+        open_or_join();
     pthread_mutex_unlock(&lock);
 }
 
@@ -101,20 +126,31 @@ void mc_before_session_finalize(void)
 {
     pthread_mutex_lock(&lock);
     if (n_open > 0 && --n_open == 0 && !mc_is_world_open() && own.is_open) {
-        if (!mc_end())
+        if (own.has_comm && !mc_end())
             mc_say_goodbye();
         mc_close_own_session();
     }
     pthread_mutex_unlock(&lock);
 }
 
-static MPI_Group group_at(mc_handles group)
-{
+/* The handle that a call of either language left at a place. */
 #if defined(MC_HAS_FORTRAN) && defined(OPEN_MPI)
-    if (group.is_fortran)
-        return MC_HAVE(MPI_Group_f2c) ? MC_REAL(MPI_Group_f2c)(*(const MPI_Fint *)group.items) : mc_known.group_null;
+#define F_HANDLE_AT(kind, none, at) \
+    (MC_HAVE(MPI_##kind##_f2c) ? MC_REAL(MPI_##kind##_f2c)(*(const MPI_Fint *)(at).items) : (none))
+#define HANDLE_AT(kind, none, at) ((at).is_fortran ? F_HANDLE_AT(kind, none, at) : *(const MPI_##kind *)(at).items)
+#else
+#define HANDLE_AT(kind, none, at) (*(const MPI_##kind *)(at).items)
 #endif
-    return *(const MPI_Group *)group.items;
+
+void mc_before_comm_from_group(mc_handles at)
+{
+    MPI_Group group = HANDLE_AT(Group, mc_known.group_null, at);
+    int size = 0;
+    pthread_mutex_lock(&lock);
+    if (own.is_open && !own.has_comm && !mc_is_world_open() && group != mc_known.group_null &&
+        MC_REAL(MPI_Group_size)(group, &size) == MPI_SUCCESS && size == own.size)
+        join();
+    pthread_mutex_unlock(&lock);
 }
 
 static void put_group(mc_handles at, MPI_Group group)
@@ -132,7 +168,7 @@ static void put_group(mc_handles at, MPI_Group group)
    counted out, because MPICH aborts where groups of two sessions meet in one call. */
 void mc_hide_in_group(mc_handles at)
 {
-    MPI_Group group = group_at(at), kept;
+    MPI_Group group = HANDLE_AT(Group, mc_known.group_null, at), kept;
     int size = 0;
     if (mc_app_size == 0 || group == mc_known.group_null || !MC_HAVE(MPI_Group_size) || !MC_HAVE(MPI_Group_incl) ||
         MC_REAL(MPI_Group_size)(group, &size) != MPI_SUCCESS || size != mc_real_size ||
@@ -142,18 +178,9 @@ void mc_hide_in_group(mc_handles at)
     MC_REAL(MPI_Group_free)(&group);
 }
 
-static MPI_Info info_at(mc_handles info)
-{
-#if defined(MC_HAS_FORTRAN) && defined(OPEN_MPI)
-    if (info.is_fortran)
-        return MC_HAVE(MPI_Info_f2c) ? MC_REAL(MPI_Info_f2c)(*(const MPI_Fint *)info.items) : mc_known.info_null;
-#endif
-    return *(const MPI_Info *)info.items;
-}
-
 void mc_hide_in_info(mc_handles at)
 {
-    MPI_Info info = info_at(at);
+    MPI_Info info = HANDLE_AT(Info, mc_known.info_null, at);
     char text[32];
     int flag = 0;
     if (mc_app_size == 0 || !MC_HAVE(MPI_Info_get) || !MC_HAVE(MPI_Info_set) ||
@@ -173,5 +200,10 @@ void mc_close_own_session(void)
 MPI_Comm mc_first_real(void)
 {
     return mc_known.world;
+}
+
+int mc_has_session(void)
+{
+    return 0;
 }
 #endif

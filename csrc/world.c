@@ -249,6 +249,8 @@ void mc_before_init(void)
 {
     if (mc_has_coordinator())
         mc_announce("init");
+    if (mc_has_coordinator() && !mc_has_session())
+        mc_await_others();
 }
 
 void mc_after_init(void)

@@ -29,6 +29,7 @@ void mc_before_abort(void);
 void mc_before_session_init(void);
 void mc_after_session_init(void);
 void mc_before_session_finalize(void);
+void mc_before_comm_from_group(mc_handles group);
 /* Take the coordinators out of a group, or of the size in an info object, that a session gave. */
 void mc_hide_in_group(mc_handles group);
 void mc_hide_in_info(mc_handles info);
@@ -46,6 +47,7 @@ void mc_say_goodbye(void);        /* let the coordinators, which sleep, see the 
 MPI_Comm mc_split(MPI_Comm real); /* without its coordinators, or MPI_COMM_NULL */
 MPI_Comm mc_first_real(void);     /* the real world that the coordinators joined first */
 void mc_close_own_session(void);
+int mc_has_session(void); /* the application has one open */
 
 /* Number of ranks of the real world with its coordinators, 0 if there are none; and which of them are the
    application's. */

@@ -158,6 +158,7 @@ def c_operand(arg: str, prototype: Prototype) -> str:
         "handle": f"*{name}",
         "flag": f"*{name}",
         "place": f"(mc_handles){{{name}, 0}}",
+        "given": f"(mc_handles){{&{name}, 0}}",
         "inplace": f"{name} == MPI_IN_PLACE",
         "wide": f"sizeof *{name} == sizeof(MPI_Count)",
         "address": f"&{name}",

@@ -84,6 +84,7 @@ def f_operand(arg: str, params: Sequence[Param]) -> str:
         "types": f"(mc_handles){{{name}, 1}}",
         "requests": f"(mc_handles){{{name}, 1}}",
         "place": f"(mc_handles){{{name}, 1}}",
+        "given": f"(mc_handles){{{name}, 1}}",
         "inplace": f"mc_f_is_in_place({name})",
         "wide": "0",
         "address": "0",

@@ -62,20 +62,26 @@ def main() -> int:
     if not siblings.wait_for_init(key, announcement, _n_ranks()):
         return 0
     _take_part(mpi, key, announcement)
+    with contextlib.suppress(OSError):
+        os.unlink(announcement)  # where no keeper does
     return 0
 
 
 def _take_part(mpi: Any, key: str, announcement: str) -> None:
     """Be in MPI while the application is; only the first time, which is recorded, is there work to do."""
-    member = Membership(mpi, announcement)
+    record = siblings.Record(announcement)
+    member = Membership(mpi, announcement, record)
     member.join()
     try:
         with _sigterm_stops():
             ranks = _guarded(_watch, key, member)
             _guarded(_write_profile, key, member.comm)
         _leave(member)
-        while ranks is not None and mpi.Get_version()[0] >= 4 and ranks.begin_again(announcement):
-            member = Membership(mpi, announcement, member.i_round + 1)
+        while ranks is not None and mpi.Get_version()[0] >= 4:
+            i_round = member.i_round + 1
+            if not ranks.begin_again(announcement, i_round):
+                break
+            member = Membership(mpi, announcement, record, i_round)
             member.join()
             member.sleep_through()
             _leave(member)

@@ -34,9 +34,10 @@ class Membership:
         All coordinators.
     """
 
-    def __init__(self, mpi: Any, announcement: str, i_round: int = 0) -> None:
+    def __init__(self, mpi: Any, announcement: str, record: siblings.Record, i_round: int = 0) -> None:
         self.mpi = mpi
         self.announcement = announcement
+        self.record = record
         self.i_round = i_round
         self.comm: MPI.Comm = mpi.COMM_NULL
         self._real: MPI.Comm = mpi.COMM_NULL
@@ -50,34 +51,35 @@ class Membership:
 
     def join(self) -> None:
         """Join the application, which begins to use MPI."""
-        if siblings.announced(self.announcement) == ("session", self.i_round):
+        self.record.begin(self.i_round)
+        if self._is_announced("session"):
             self._join_session()
         else:
             self._join_world()  # also where no file can be made: most applications use MPI_Init
 
     def look(self) -> None:
         """Join MPI_COMM_WORLD too when the application, which began with a session, calls MPI_Init."""
-        if self.may_grow and siblings.announced(self.announcement) == ("init", self.i_round):
+        if self.may_grow and self._is_announced("init"):
             self._join_world()
+
+    def _is_announced(self, how: str) -> bool:
+        return (how, self.i_round) in siblings.announced(self.announcement)
 
     def _join_world(self) -> None:
         self.mpi.Init_thread(self.mpi.THREAD_FUNNELED)
         self._in_world = True
         self._split(self.mpi.COMM_WORLD)
-        self._forget_announcement()
 
     def _join_session(self) -> None:
         mpi = self.mpi
-        self._session = mpi.Session.Init(mpi.INFO_NULL, mpi.ERRORS_RETURN)
+        self._session = mpi.Session.Init(mpi.INFO_NULL, mpi.ERRORS_RETURN)  # waits for all processes
+        if self._is_announced("init"):
+            self._join_world()
+            return
         group = self._session.Create_group("mpi://WORLD")
         real = mpi.Intracomm.Create_from_group(group, TAG, mpi.INFO_NULL, mpi.ERRORS_RETURN)
         group.Free()
-        self._forget_announcement()  # once split, a rank may announce MPI_Init
         self._split(real)
-
-    def _forget_announcement(self) -> None:
-        with contextlib.suppress(OSError):
-            os.unlink(self.announcement)  # not before: every rank makes it
 
     def _split(self, real: MPI.Comm) -> None:
         comm = real.Split(1, real.Get_rank())
@@ -147,15 +149,15 @@ class Ranks:
             with contextlib.suppress(OSError):  # gone already
                 self._fds.append(os.pidfd_open(head.pid))
 
-    def begin_again(self, announcement: str) -> bool:
-        """Wait until MPI is announced for the next round; False once all of them have ended."""
+    def begin_again(self, announcement: str, i_round: int) -> bool:
+        """Wait until MPI is announced for round `i_round`; False once all of them have ended."""
         parent = os.getppid()
         poll = select.poll()
         left = set(self._fds)
         for fd in left:
             poll.register(fd, select.POLLIN)
         while left and os.getppid() == parent:
-            if os.path.exists(announcement):
+            if any(last >= i_round for _, last in siblings.announced(announcement)):
                 return True
             for fd, _ in poll.poll(POLL_MS):
                 poll.unregister(fd)

@@ -15,6 +15,8 @@ SCAN_EVERY_S = 1.0
 START_WITHIN_S = 3.0
 """A rank that is not even at `mpicoloc.wrap` by then has ended, unless it still comes within `GONE_FOR_S`."""
 GONE_FOR_S = 2.0
+LEFT_WITHIN_S = 10.0
+LEFT_POLL_S = 1e-3
 WORD_WITHIN_S = 1.0
 """Time between a rank's making the file of its announcement and writing it."""
 
@@ -65,18 +67,43 @@ def wait_for_init(
     return True
 
 
-def announced(announcement: str) -> tuple[str, int] | None:
-    """What a rank wants to begin, "init" or "session", and in which round; None where nothing is announced.
+def announced(announcement: str) -> list[tuple[str, int]]:
+    """What each process that has begun MPI wants, "init" or "session", and in which round.
 
     A file that stays empty, for want of room, means the first MPI_Init.
     """
     deadline_s = time.monotonic() + WORD_WITHIN_S
-    while os.path.exists(announcement) and time.monotonic() < deadline_s:
+    while os.path.exists(announcement):
         with contextlib.suppress(OSError, ValueError), open(announcement) as file:
-            how, i_round = file.readline().split()
-            return how, int(i_round)
+            if words := [line.split() for line in file]:
+                return [(how, int(i_round)) for how, i_round in words]
+        if time.monotonic() >= deadline_s:
+            return [("init", 0)]
         time.sleep(POLL_S)
-    return ("init", 0) if os.path.exists(announcement) else None
+    return []
+
+
+class Record:
+    """The coordinator's own record among those of the ranks, which `csrc/launch.c` writes."""
+
+    def __init__(self, announcement: str) -> None:
+        self._path = announcement
+        self._place = -1
+
+    def begin(self, i_round: int) -> None:
+        """Tell that this process has ended the rounds before, and wait until all of this node have."""
+        line = f"{'wrap':7}{i_round:8}\n".encode()
+        with contextlib.suppress(OSError):
+            fd = os.open(self._path, os.O_WRONLY | os.O_NOFOLLOW | (os.O_APPEND if self._place < 0 else 0))
+            if self._place < 0:
+                os.write(fd, line)
+                self._place = os.lseek(fd, 0, os.SEEK_CUR) - len(line)
+            else:
+                os.pwrite(fd, line, self._place)
+            os.close(fd)
+        deadline_s = time.monotonic() + LEFT_WITHIN_S
+        while any(last < i_round for _, last in announced(self._path)) and time.monotonic() < deadline_s:
+            time.sleep(LEFT_POLL_S)
 
 
 def _can_make(path: str) -> bool:

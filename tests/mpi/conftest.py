@@ -7,6 +7,7 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
+import reallab
 import shimlab
 
 _made = {}
@@ -20,6 +21,15 @@ def family(request, tmp_path_factory):
     if _made[name] is None:
         pytest.skip(f"no {name} with C and Fortran compilers here")
     return _made[name]
+
+
+@pytest.fixture(params=["openmpi", "mpich"])
+def mpi(request):
+    """An MPI for which mpicoloc is installed."""
+    found = reallab.find(request.param)
+    if found is None:
+        pytest.skip(f"no {request.param} here")
+    return found
 
 
 @pytest.fixture

@@ -63,8 +63,8 @@ class Result:
     stderr: str
 
 
-def launch(mpi, way, n_ranks, *words, folder):
-    """Run to the end; `way` None: bare. The profile is `folder`/out.h5."""
+def launch(mpi, way, n_ranks, *words, folder, limit_s=LIMIT_S):
+    """Run to the end; `way` None: bare, where code 124 means that it hung. The profile is `folder`/out.h5."""
     env = {
         **os.environ,
         "MPICOLOC_OUT": str(folder / "out.h5"),
@@ -75,13 +75,14 @@ def launch(mpi, way, n_ranks, *words, folder):
         "preload": ["env", f"LD_PRELOAD={paths.find_shim(mpi.abi)}"],
         "wrap": [sys.executable, "-m", "mpicoloc.wrap"],
     }.get(way, [])
+    stopped = ["timeout", str(limit_s)] if way is None else []
     done = subprocess.run(
-        [*mpi.mpirun, "-n", str(n_ranks + (way == "wrap")), *prefix, *map(str, words)],
+        [*stopped, *mpi.mpirun, "-n", str(n_ranks + (way == "wrap")), *prefix, *map(str, words)],
         capture_output=True,
         text=True,
         env=env,
         cwd=folder,
-        timeout=LIMIT_S,
+        timeout=LIMIT_S + 10,
         check=False,
     )
     lines = sorted(line for line in done.stdout.splitlines() if line.startswith("rank"))

@@ -8,14 +8,6 @@ import reallab
 pytestmark = pytest.mark.timeout(3 * reallab.LIMIT_S)
 
 
-@pytest.fixture(params=["openmpi", "mpich"])
-def mpi(request):
-    found = reallab.find(request.param)
-    if found is None:
-        pytest.skip(f"no {request.param} here")
-    return found
-
-
 def both(mpi, way, program, *words, n_ranks=2, folder):
     """Run it bare and with mpicoloc; the same lines and exit code."""
     assert program is not None

@@ -8,14 +8,6 @@ import reallab
 pytestmark = pytest.mark.timeout(3 * reallab.LIMIT_S)
 
 
-@pytest.fixture(params=["openmpi", "mpich"])
-def mpi(request):
-    found = reallab.find(request.param)
-    if found is None:
-        pytest.skip(f"no {request.param} here")
-    return found
-
-
 @pytest.mark.parametrize("way", reallab.WAYS)
 @pytest.mark.parametrize("place", ["linked", "before", "after"])
 def test_a_tool_and_mpicoloc_see_every_call(mpi, way, place, shm_dir, tmp_path, monkeypatch):

@@ -3,37 +3,31 @@
 import pytest
 import reallab
 
-pytestmark = pytest.mark.timeout(3 * reallab.LIMIT_S)
-
-NAMES = ["openmpi", "mpich", "own", "abi"]
-
-
-@pytest.fixture(params=NAMES)
-def mpi(request):
-    found = reallab.find(request.param)
-    if found is None:
-        pytest.skip(f"no {request.param} here")
-    return found
+pytestmark = [
+    pytest.mark.timeout(3 * reallab.LIMIT_S),
+    pytest.mark.parametrize("mpi", ["openmpi", "mpich", "own", "abi"], indirect=True),
+]
 
 
-def same_as_bare(mpi, way, style, n_ranks, folder):
-    program = mpi.compile("session_ways.c", folder)
+def same_as_bare(mpi, way, style, n_ranks, folder, source="session_ways.c"):
+    program = mpi.compile(source, folder)
     if program is None:
         pytest.skip("this MPI has no sessions")
-    bare = reallab.launch(mpi, None, n_ranks, program, style, folder=folder)
+    bare = reallab.launch(mpi, None, n_ranks, program, style, folder=folder, limit_s=20)
     if bare.code != 0:
         pytest.skip("this MPI library cannot do it, with and without mpicoloc")
     done = reallab.launch(mpi, way, n_ranks, program, style, folder=folder)
     assert (done.lines, done.code) == (bare.lines, bare.code), done.stderr
     assert "mpicoloc" not in done.stderr
-    assert any(f"group {n_ranks} " in line for line in bare.lines)
-    return reallab.profile(folder / "out.h5")
+    return bare.lines
 
 
 @pytest.mark.parametrize("way", reallab.WAYS)
 @pytest.mark.parametrize("n_ranks", [1, 2, 3])
 def test_a_program_with_one_session(mpi, way, n_ranks, shm_dir, tmp_path):
-    found = same_as_bare(mpi, way, "one", n_ranks, tmp_path)
+    lines = same_as_bare(mpi, way, "one", n_ranks, tmp_path)
+    assert all(f"group {n_ranks} " in line for line in lines)
+    found = reallab.profile(tmp_path / "out.h5")
     assert not found.partial
     assert found.job.n_ranks == n_ranks
     assert found.mpi.n_calls > 11 * n_ranks
@@ -41,9 +35,18 @@ def test_a_program_with_one_session(mpi, way, n_ranks, shm_dir, tmp_path):
 
 @pytest.mark.parametrize("way", reallab.WAYS)
 @pytest.mark.parametrize("style", ["several", "row", "world-first", "session-first", "session-outside"])
-def test_sessions_beside_and_after_each_other(request, mpi, way, style, shm_dir, tmp_path):
-    if "own-row-wrap" in request.node.name:
-        pytest.skip("hangs now and then under wrap with MPICH 5: an open point")
-    found = same_as_bare(mpi, way, style, 2, tmp_path)
+def test_sessions_beside_and_after_each_other(mpi, way, style, shm_dir, tmp_path):
+    lines = same_as_bare(mpi, way, style, 2, tmp_path)
+    assert any("group 2 " in line for line in lines)
+    found = reallab.profile(tmp_path / "out.h5")
     assert not found.partial
     assert found.job.n_ranks == 2
+
+
+@pytest.mark.parametrize("way", reallab.WAYS)
+@pytest.mark.parametrize("style", ["before-init", "after-init", "late", "together-late", "two"])
+def test_ranks_that_use_sessions_in_different_ways(mpi, way, style, shm_dir, tmp_path):
+    lines = same_as_bare(mpi, way, style, 3, tmp_path, "session_some.c")
+    assert len(lines) >= 2
+    if style in ("before-init", "after-init", "together-late"):
+        assert reallab.profile(tmp_path / "out.h5").job.n_ranks == 3

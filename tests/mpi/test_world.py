@@ -37,14 +37,6 @@ def test_abort_ends_coordinators_too(family, shm_dir, tmp_path):
     assert done.code == 9
 
 
-@pytest.fixture(params=["openmpi", "mpich"])
-def mpi(request):
-    found = reallab.find(request.param)
-    if found is None:
-        pytest.skip(f"no {request.param} here")
-    return found
-
-
 def same_under_wrap(mpi, program, *words, n_ranks, folder):
     """Run it bare, and with a real coordinator on top; its own world is all it may see."""
     bare = reallab.launch(mpi, None, n_ranks, program, *words, folder=folder)

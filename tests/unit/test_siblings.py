@@ -63,3 +63,30 @@ def test_where_nothing_can_be_announced(clock, monkeypatch):
 
 def test_no_such_processes():
     assert siblings.pids("no-such-key") == []
+
+
+def test_what_is_announced(announcement):
+    assert siblings.announced(announcement) == []
+    with open(announcement, "w") as file:
+        file.write(f"{'session':7}{0:8}\n{'init':7}{12:8}\n")
+    assert siblings.announced(announcement) == [("session", 0), ("init", 12)]
+
+
+def test_an_empty_announcement_means_init(announcement, monkeypatch):
+    monkeypatch.setattr(siblings, "WORD_WITHIN_S", 0.0)
+    open(announcement, "w").close()
+    assert siblings.announced(announcement) == [("init", 0)]
+
+
+def test_the_coordinator_waits_for_all_to_end_the_round_before(announcement, monkeypatch):
+    def end_round(seconds):
+        with open(announcement, "r+") as file:
+            file.write(f"{'session':7}{1:8}\n")
+
+    with open(announcement, "w") as file:
+        file.write(f"{'session':7}{0:8}\n{'session':7}{1:8}\n")
+    record = siblings.Record(announcement)
+    record.begin(0)
+    monkeypatch.setattr(siblings.time, "sleep", end_round)
+    record.begin(1)
+    assert siblings.announced(announcement) == [("session", 1), ("session", 1), ("wrap", 1)]
