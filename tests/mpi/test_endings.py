@@ -5,16 +5,10 @@ import shlex
 import pytest
 import reallab
 
-pytestmark = pytest.mark.timeout(3 * reallab.LIMIT_S)
-
-
-@pytest.fixture(params=["openmpi", "mpich", "own"])
-def mpi(request):
-    found = reallab.find(request.param)
-    if found is None:
-        pytest.skip(f"no {request.param} here")
-    return found
-
+pytestmark = [
+    pytest.mark.timeout(3 * reallab.LIMIT_S),
+    pytest.mark.parametrize("mpi", ["openmpi", "mpich", "own"], indirect=True),
+]
 
 # Open MPI's mpirun takes itself for a rank where it finds the variables of one.
 CLEAN = (
