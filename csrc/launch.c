@@ -13,7 +13,7 @@
 enum { N_STEPS = 64, N_COMM = 64, N_HOW = 7, N_RECORD = 16, N_NAPS = 10000 };
 
 static int is_known, is_between, is_nested;
-static int i_round;
+static int i_round, launcher_pid;
 
 static int env_is_one(const char *name)
 {
@@ -80,14 +80,14 @@ static int is_rank_of_ours(int pid)
 static void look_up(void)
 {
     const char *noted = getenv("MPICOLOC_PID");
-    int pid = (int)getpid(), wrap_pid = noted != NULL ? atoi(noted) : 0, is_below = 1, has_launcher = 0;
+    int pid = (int)getpid(), wrap_pid = noted != NULL ? atoi(noted) : 0, is_below = 1;
     char name[N_COMM];
     for (int i = 0; i < N_STEPS && pid > 1 && !is_nested; i++) {
         int parent = parent_of(pid, name);
         if (is_launcher(name)) {
-            has_launcher = 1;
+            launcher_pid = launcher_pid ? launcher_pid : pid;
             is_between |= wrap_pid > 0 && is_below;
-        } else if (has_launcher) {
+        } else if (launcher_pid) {
             is_nested = is_rank_of_ours(pid);
         }
         if (pid == wrap_pid)
@@ -115,6 +115,13 @@ int mc_is_nested(void)
     if (!is_known)
         look_up();
     return is_nested;
+}
+
+int mc_launcher_pid(void)
+{
+    if (!is_known)
+        look_up();
+    return launcher_pid;
 }
 
 const char *mc_given_key(void)

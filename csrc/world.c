@@ -14,6 +14,9 @@
 #include "launch.h"
 #include "options.h"
 #include "peers.h"
+#include "presence.h"
+
+static const uint64_t PATIENCE_NS = 10000000000;
 
 int mc_is_swapped, mc_real_size, mc_app_size, *mc_app_ranks;
 MPI_Comm mc_app_world;
@@ -141,7 +144,27 @@ static int have_all(void)
            MC_HAVE(MPI_Comm_split_type) && MC_HAVE(MPI_Comm_set_name) && MC_HAVE(MPI_Comm_free) && MC_HAVE(MPI_Bcast) &&
            MC_HAVE(MPI_Allreduce) && MC_HAVE(MPI_Barrier) && MC_HAVE(MPI_Info_create) && MC_HAVE(MPI_Info_free) &&
            MC_HAVE(MPI_Get_library_version) && MC_HAVE(MPI_Comm_get_parent) && MC_HAVE(MPI_Ibarrier) &&
-           MC_HAVE(MPI_Allgather) && MC_HAVE(MPI_Wait);
+           MC_HAVE(MPI_Allgather) && MC_HAVE(MPI_Wait) && MC_HAVE(MPI_Test);
+}
+
+/* A rank without the library, on a node that the launcher did not hand LD_PRELOAD to, never comes. There is no way back
+   from a collective call, but whoever waits may say for what. */
+static void wait_for_all_nodes(void)
+{
+    MPI_Request request;
+    int is_done = 0, rank = 0;
+    uint64_t patience_end = mc_now_ns() + PATIENCE_NS;
+    if (MC_REAL(MPI_Ibarrier)(mc_app_world, &request) != MPI_SUCCESS)
+        return;
+    while (!is_done && mc_now_ns() < patience_end)
+        MC_REAL(MPI_Test)(&request, &is_done, MPI_STATUS_IGNORE);
+    if (is_done)
+        return;
+    MC_REAL(MPI_Comm_rank)(mc_app_world, &rank);
+    if (rank == 0)
+        fprintf(stderr, "mpicoloc: MPI_Init still waits for ranks without LD_PRELOAD: set it on all nodes "
+                        "(mpirun -x LD_PRELOAD, mpiexec -genv LD_PRELOAD ...)\n");
+    MC_REAL(MPI_Wait)(&request, MPI_STATUS_IGNORE);
 }
 
 /* The ranks of this node, and their number over all nodes that are first on theirs. */
@@ -247,6 +270,7 @@ void mc_say_goodbye(void)
 /* The coordinator must not enter MPI_Init for an application that never does. */
 void mc_before_init(void)
 {
+    mc_presence_tell();
     if (mc_has_coordinator())
         mc_announce("init");
     if (mc_has_coordinator() && !mc_has_session())
@@ -260,8 +284,10 @@ void mc_after_init(void)
         return; /* a tool after this one has called PMPI_Init */
     is_world_open = 1;
     mc_find_libraries();
-    if (!mc_is_ours())
+    if (!mc_is_ours()) {
+        mc_presence_end();
         return;
+    }
     parent = mc_known.comm_null;
     MC_REAL(MPI_Comm_get_parent)(&parent);
     is_spawned = parent != mc_known.comm_null;
@@ -270,8 +296,13 @@ void mc_after_init(void)
             phase = NOT_OURS; /* the coordinators make no further call on the whole world */
     } else {
         mc_app_world = mc_known.world;
+        if (!is_spawned && !mc_is_everywhere())
+            phase = NOT_OURS;
+        else
+            wait_for_all_nodes();
     }
     mc_begin(mc_app_world);
+    mc_presence_end();
 }
 
 void mc_before_finalize(void)

@@ -70,7 +70,7 @@ static void read_environment(bytes *input)
     set("MPICOLOC_KEY", input);
     set("MPICOLOC_WRAPPED", input);
     set("OMPI_COMM_WORLD_LOCAL_RANK", input);
-    is_known = is_between = is_nested = 0;
+    is_known = is_between = is_nested = launcher_pid = 0;
     mc_given_key();
     mc_has_coordinator();
     is_node_first();

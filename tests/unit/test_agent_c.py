@@ -81,7 +81,8 @@ def keeper_program(tmp_path_factory: pytest.TempPathFactory) -> Path:
     _compile(folder, "mpicoloc-keeper", [*(CSRC / name for name in KEEPER)])
     writer = folder / "writer"
     # Tells how it was called; fails when the environment says so, as a shell would be told to.
-    writer.write_text('#!/bin/sh\necho "$@ preload=$LD_PRELOAD pmi=$PMI_RANK threads=$OPENBLAS_NUM_THREADS" >> "$WRITER_LOG"\n'
+    writer.write_text('#!/bin/sh\n'
+                      'echo "$@ preload=$LD_PRELOAD pmi=$PMI_RANK n=$OPENBLAS_NUM_THREADS" >> "$WRITER_LOG"\n'
                       'echo "cannot write it" >&2\nexit "$WRITER_CODE"\n')  # fmt: skip
     writer.chmod(0o755)
     return _compile(folder, "test_keeper", [*(CSRC / name for name in CORE), ROOT / "tests/c/test_keeper.c"])
@@ -99,7 +100,7 @@ def test_keeper_has_the_profile_written_and_cleans_up(
     writer = str(keeper_program.parent / "writer")
     extra = {"MPICOLOC_PYTHON": writer, "WRITER_CODE": code, "WRITER_LOG": str(log), "PMI_RANK": "0"}
     said = _run(keeper_program, shm, scenario, **extra)
-    assert log.read_text() == f"-m mpicoloc.run.assemble {arguments} preload= pmi= threads=1\n"
+    assert log.read_text() == f"-m mpicoloc.run.assemble {arguments} preload= pmi= n=1\n"
     assert complaint in said
     assert not list(shm.iterdir())
 

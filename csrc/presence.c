@@ -1,0 +1,108 @@
+#define _GNU_SOURCE
+#include "presence.h"
+
+#include "launch.h"
+#include "mpicoloc.h"
+#include "options.h"
+#include "proc.h"
+
+#include <ctype.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { N_GROUP = 96 };
+
+static const uint64_t STEP_NS = 2000000;
+static const uint64_t WAIT_NS = 5000000000; /* some MPI libraries let a rank return a little early */
+
+static char group[N_GROUP], own_path[MC_PATH_LEN];
+
+/* Ranks that the launcher started on this node, 0: it does not tell. */
+static int n_started(void)
+{
+    static const char *const names[] = {"OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS", "MV2_COMM_WORLD_LOCAL_SIZE",
+                                        "PMIX_LOCAL_SIZE"};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        const char *text = getenv(names[i]);
+        if (text)
+            return atoi(text);
+    }
+    return 0;
+}
+
+/* The same in all ranks of this job on this node, and in no other's: one daemon may serve several jobs. */
+static void name_group(int launcher)
+{
+    const char *job = getenv("PMIX_NAMESPACE");
+    snprintf(group, sizeof group, "%d-%d-%.48s", (int)geteuid(), launcher, job ? job : "");
+    for (char *at = group; *at; at++)
+        if (!isalnum((unsigned char)*at))
+            *at = '-';
+}
+
+void mc_presence_tell(void)
+{
+    char what[32];
+    int launcher = mc_launcher_pid();
+    if (n_started() < 2 || launcher == 0 || mc_is_wrapped())
+        return;
+    name_group(launcher);
+    snprintf(what, sizeof what, "%d.here", (int)getpid());
+    if (mc_shm_path(own_path, sizeof own_path, group, what) != MC_OK)
+        own_path[0] = '\0';
+    int fd = own_path[0] ? open(own_path, O_WRONLY | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600) : -1;
+    if (fd >= 0)
+        close(fd);
+    else
+        own_path[0] = '\0';
+}
+
+typedef struct found_ranks {
+    int n, n_before; /* those with a lower process number */
+} found_ranks;
+
+static void count(void *data, const char *middle)
+{
+    found_ranks *found = data;
+    found->n++;
+    found->n_before += atoi(middle) < (int)getpid();
+}
+
+static found_ranks look(void)
+{
+    char prefix[N_GROUP + 16];
+    found_ranks found = {0, 0};
+    snprintf(prefix, sizeof prefix, "mpicoloc.%s.", group);
+    mc_dir_scan(mc_option_text(MC_OPT_SHM_DIR), prefix, ".here", count, &found);
+    return found;
+}
+
+int mc_is_everywhere(void)
+{
+    int never = 0, n_wanted = n_started();
+    uint64_t end = mc_now_ns() + WAIT_NS;
+    if (own_path[0] == '\0')
+        return 1;
+    found_ranks found = look();
+    while (found.n < n_wanted && mc_now_ns() < end) {
+        mc_sleep_until(mc_now_ns() + STEP_NS, &never);
+        found_ranks now = look();
+        found = now.n > found.n ? now : found; /* one that has given up takes its file along */
+    }
+    if (found.n < n_wanted && found.n_before == 0)
+        fprintf(stderr,
+                "mpicoloc: switched off, the application goes on without a profile: it is preloaded in %d of the %d "
+                "ranks of this node; set LD_PRELOAD for all of them\n",
+                found.n, n_wanted);
+    return found.n >= n_wanted;
+}
+
+void mc_presence_end(void)
+{
+    if (own_path[0] != '\0')
+        unlink(own_path);
+    own_path[0] = '\0';
+}

@@ -1,0 +1,16 @@
+/* Whether this library is in every rank of the node. In MPI_Init its ranks call collective functions, and would wait for
+   a rank without it for good. */
+#ifndef MPICOLOC_PRESENCE_H
+#define MPICOLOC_PRESENCE_H
+
+/* Before the real MPI_Init, from which no rank returns before all have entered it: leave a file for the others. */
+void mc_presence_tell(void);
+
+/* After it. 0: some rank of this node has not told; the first of those that have says so to the user. 1 also where
+   nothing can be known. */
+int mc_is_everywhere(void);
+
+/* When no rank looks any more: remove the file. */
+void mc_presence_end(void);
+
+#endif

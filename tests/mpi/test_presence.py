@@ -1,0 +1,51 @@
+"""Jobs in which only some of the ranks have the library preloaded run as without it, and say so once."""
+
+import subprocess
+
+import pytest
+import shimlab
+
+pytestmark = pytest.mark.timeout(2 * shimlab.TIME_LIMIT_S)
+
+
+# Without them a rank cannot know how many the launcher started on this node, as on another node.
+SIZES = ("OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS")
+
+
+def launch_in_parts(family, program, *parts):
+    """Run `program` with the number of ranks and the library (or None) of each part."""
+    words = []
+    for n_ranks, shim in parts:
+        prefix = ["env", f"LD_PRELOAD={shim}"] if shim else []
+        words += [":", "-n", n_ranks, *prefix, program, "seven", "0"]
+    return shimlab.run([*family.mpirun, *words[1:]])
+
+
+def test_a_job_with_the_library_in_some_ranks_only(family, shm_dir):
+    program = family.compile("../../e2e/programs/life.c")
+    bare = launch_in_parts(family, program, (1, None), (2, None))
+    done = launch_in_parts(family, program, (1, None), (2, family.shim))
+    assert (done.lines, done.code) == (bare.lines, bare.code)
+    said = [line for line in done.stderr.splitlines() if "mpicoloc:" in line]
+    assert len(said) == 1 and "preloaded in 2 of the 3 ranks of this node" in said[0]
+    assert list(shm_dir.iterdir()) == []
+
+
+def test_a_job_with_the_library_in_all_ranks_of_two_parts(family, shm_dir):
+    program = family.compile("../../e2e/programs/life.c")
+    done = launch_in_parts(family, program, (1, family.shim), (2, family.shim))
+    assert "mpicoloc" not in done.stderr
+    assert sorted(shimlab.segments(shm_dir)) == [0, 1, 2]
+    assert not list(shm_dir.glob("*.here"))
+
+
+def test_a_job_without_the_library_on_other_nodes_is_told_why_it_waits(family, shm_dir):
+    program = family.compile("../../e2e/programs/life.c")
+    hidden = [word for name in SIZES for word in ("-u", name)]
+    words = ["-n", 1, "env", *hidden, f"LD_PRELOAD={family.shim}", program, ":", "-n", 1, program]
+    with subprocess.Popen(
+        [str(word) for word in [*family.mpirun, *words]], stderr=subprocess.PIPE, text=True
+    ) as job:
+        line = next(line for line in job.stderr if "mpicoloc" in line)
+        job.terminate()
+    assert "waits for ranks without LD_PRELOAD" in line
