@@ -54,7 +54,8 @@ def test_mpich_suite(request, mpi):
 @slow
 @pytest.mark.parametrize("mpi", ["openmpi", "mpich"])
 def test_mpich_suite_with_coordinators(request, mpi):
-    check(rows_of(request, "mpich", "--mpi", mpi, "--mode", "swap", "--dirs", "attr,comm,errhan,group"))
+    folders = "attr,comm,errhan,group,rma,f90/comm"
+    check(rows_of(request, "mpich", "--mpi", mpi, "--mode", "swap", "--dirs", folders))
 
 
 @slow
