@@ -50,13 +50,18 @@ def environment(kind, shim, folder):
 
 
 def _frames(text):
-    """Stacks of a report: modules of the frames, without those of the sanitizer and of libc."""
+    """Stacks of a report: modules of the frames, without those of the sanitizer and of libc.
+
+    An address of ours without a function is none of our code, which has all its symbols, but data that lay on
+    the stack of a library without frame pointers.
+    """
     stacks = []
     for line in text.splitlines():
         match = re.match(r"\s+FRAME (\d+) \((.*?)(?:\+0x[0-9a-f]+)?\)", line)
         if match and (match[1] == "0" or not stacks):
             stacks.append([])
-        if match and not re.match(r"lib([atu]san|ubsan|c)\.so", match[2]):
+        is_data = match and OURS in match[2] and "<null>" in line
+        if match and not is_data and not re.match(r"lib([atu]san|ubsan|c)\.so", match[2]):
             stacks[-1].append(match[2])
     return stacks
 
