@@ -124,9 +124,9 @@ static void look(keeper *k)
 }
 
 /* All segments are made before the keeper is started; what is missing for long has failed. */
-static int may_come(const keeper *k)
+static int may_come(const keeper *k, int is_missing)
 {
-    return k->n_ranks < k->local_size && mc_now_ns() < k->t_start + OTHER_RANKS_NS;
+    return is_missing && mc_now_ns() < k->t_start + OTHER_RANKS_NS;
 }
 
 static void on_kick(int signal)
@@ -150,7 +150,9 @@ static void rest(const keeper *k)
 {
     struct pollfd events[MC_N_NODE_RANKS];
     nfds_t n = 0;
-    long timeout_ms = may_come(k) || (k->n_finalizing && !k->tried) ? BUSY_POLL_MS : POLL_MS;
+    /* Without the agent's file, a short job finds nobody to kick. */
+    int is_soon = may_come(k, k->n_ranks < k->local_size || !k->node) || (k->n_finalizing && !k->tried);
+    long timeout_ms = is_soon ? BUSY_POLL_MS : POLL_MS;
     struct timespec timeout = {0, timeout_ms * 1000000};
     sigset_t none;
     sigemptyset(&none);
@@ -271,7 +273,7 @@ static void write_profile(keeper *k, int partial)
 /* Every rank that still lives waits in MPI_Finalize, and all that were to come have come. */
 static int all_wait(const keeper *k)
 {
-    return k->n_alive && k->n_finalizing == k->n_alive && !may_come(k);
+    return k->n_alive && k->n_finalizing == k->n_alive && !may_come(k, k->n_ranks < k->local_size);
 }
 
 static int coordinator_alive(const keeper *k)

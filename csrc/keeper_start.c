@@ -148,11 +148,11 @@ static void print_complaint(const char *key)
     fprintf(stderr, "%s%s\n", is_own ? "" : "mpicoloc: no profile was written: ", last);
 }
 
-static void kick_keeper(const mc_node *node)
+/* 0: it is not there yet. */
+static int kick_keeper(const mc_node *node)
 {
     int pid = __atomic_load_n(&node->keeper_pid, __ATOMIC_ACQUIRE);
-    if (pid > 0)
-        kill(pid, SIGURG);
+    return pid > 0 && kill(pid, SIGURG) == 0;
 }
 
 static mc_node *map_node(const char *key)
@@ -173,11 +173,12 @@ void mc_keeper_wait_profile(const char *key)
     if (!keeper_started)
         return;
     mc_node *node = NULL;
+    int is_kicked = 0;
     uint64_t t0 = mc_now_ns(), waited_ns = 0, profile = MC_PROFILE_NONE;
     struct timespec nap = {0, (long)NAP_NS};
     while (waited_ns < WAIT_PROFILE_NS && profile == MC_PROFILE_NONE) {
-        if (!node && (node = map_node(key)) != NULL)
-            kick_keeper(node);
+        node = node ? node : map_node(key);
+        is_kicked = is_kicked || (node && kick_keeper(node));
         profile = node ? __atomic_load_n(&node->profile, __ATOMIC_ACQUIRE) : MC_PROFILE_NONE;
         if (profile == MC_PROFILE_NONE && (node ? keeper_gone(node, waited_ns) : waited_ns > WAIT_KEEPER_NS))
             break;

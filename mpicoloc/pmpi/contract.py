@@ -246,7 +246,7 @@ def set_profile_state(path: str | os.PathLike[str], state: int) -> None:
         del node  # the mapping cannot close while a view of it lives
 
 
-KEEPER_WITHIN_NS = 2_000_000_000
+KEEPER_WITHIN_NS, KEEPER_STEP_NS = 2_000_000_000, 50_000_000
 """Wait so long for the keeper's agent before being the agent."""
 
 
@@ -299,7 +299,13 @@ def open_agent(key: str, job_id: str) -> Iterator[Agent]:
     """
     out = ffi.new("mc_agent **")
     # The keeper is the agent where there is one; its own session wakes it sooner than this process can wake.
-    status = lib.mc_agent_watch(out, key.encode(), KEEPER_WITHIN_NS)
+    status = lib.MC_E_GONE
+    deadline_ns = time.monotonic_ns() + KEEPER_WITHIN_NS
+    while status == lib.MC_E_GONE and time.monotonic_ns() < deadline_ns:
+        status = lib.mc_agent_watch(out, key.encode(), KEEPER_STEP_NS)
+        # A keeper that comes when the job is over starts no agent.
+        if all(head.state == lib.MC_RANK_FINALIZING for head in segment_heads(key)):
+            break
     if status != lib.MC_OK:
         status = lib.mc_agent_open(out, key.encode(), job_id.encode())
     if status != lib.MC_OK:
