@@ -196,6 +196,7 @@ void mc_forget(void);
 
 /* One line on stderr, once per process, then pass-through from there on. */
 void mc_disable(const char *reason, int status);
+int mc_is_node_first(void); /* of all ranks of the node, by what the launcher says */
 
 mc_segment *mc_own_segment(void); /* NULL before mc_start and after mc_disable */
 

@@ -85,7 +85,8 @@ static void look_up(void)
     for (int i = 0; i < N_STEPS && pid > 1 && !is_nested; i++) {
         int parent = parent_of(pid, name);
         if (is_launcher(name)) {
-            launcher_pid = launcher_pid ? launcher_pid : pid;
+            /* The topmost: each rank may be, or be started by, something that is called like one. */
+            launcher_pid = pid != (int)getpid() ? pid : 0;
             is_between |= wrap_pid > 0 && is_below;
         } else if (launcher_pid) {
             is_nested = is_rank_of_ours(pid);

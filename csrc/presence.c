@@ -7,13 +7,16 @@
 #include "proc.h"
 
 #include <ctype.h>
+#include <errno.h>
 #include <fcntl.h>
+#include <mpi.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-enum { N_GROUP = 96 };
+enum { N_GROUP = 96, N_JOB = 48 };
 
 static const uint64_t STEP_NS = 2000000;
 static const uint64_t WAIT_NS = 5000000000; /* some MPI libraries let a rank return a little early */
@@ -23,8 +26,11 @@ static char group[N_GROUP], own_path[MC_PATH_LEN];
 /* Ranks that the launcher started on this node, 0: it does not tell. */
 static int n_started(void)
 {
-    static const char *const names[] = {"OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS", "MV2_COMM_WORLD_LOCAL_SIZE",
-                                        "PMIX_LOCAL_SIZE"};
+#ifdef OPEN_MPI /* a job of the other family may have started this one, and its variables be inherited */
+    static const char *const names[] = {"OMPI_COMM_WORLD_LOCAL_SIZE"};
+#else
+    static const char *const names[] = {"MPI_LOCALNRANKS", "MV2_COMM_WORLD_LOCAL_SIZE"};
+#endif
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
         const char *text = getenv(names[i]);
         if (text)
@@ -37,7 +43,8 @@ static int n_started(void)
 static void name_group(int launcher)
 {
     const char *job = getenv("PMIX_NAMESPACE");
-    snprintf(group, sizeof group, "%d-%d-%.48s", (int)geteuid(), launcher, job ? job : "");
+    size_t n = job ? strlen(job) : 0; /* what tells jobs apart stands at its end */
+    snprintf(group, sizeof group, "%d-%d-%s", (int)geteuid(), launcher, n ? job + (n > N_JOB ? n - N_JOB : 0) : "");
     for (char *at = group; *at; at++)
         if (!isalnum((unsigned char)*at))
             *at = '-';
@@ -47,7 +54,7 @@ void mc_presence_tell(void)
 {
     char what[32];
     int launcher = mc_launcher_pid();
-    if (n_started() < 2 || launcher == 0 || mc_is_wrapped())
+    if (n_started() < 2 || launcher == 0 || mc_is_wrapped() || mc_is_nested())
         return;
     name_group(launcher);
     snprintf(what, sizeof what, "%d.here", (int)getpid());
@@ -67,8 +74,11 @@ typedef struct found_ranks {
 static void count(void *data, const char *middle)
 {
     found_ranks *found = data;
+    int pid = atoi(middle);
+    if (pid <= 0 || (kill(pid, 0) != 0 && errno == ESRCH)) /* killed in its MPI_Init */
+        return;
     found->n++;
-    found->n_before += atoi(middle) < (int)getpid();
+    found->n_before += pid < (int)getpid();
 }
 
 static found_ranks look(void)

@@ -27,7 +27,7 @@ mc_segment *mc_own_segment(void)
     return __atomic_load_n(&mc_recording, __ATOMIC_ACQUIRE) ? mc_the_segment : NULL;
 }
 
-static int is_node_first(void)
+int mc_is_node_first(void)
 {
     static const char *const local_rank_envs[] = {"OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID", "SLURM_LOCALID"};
     for (size_t i = 0; i < sizeof local_rank_envs / sizeof *local_rank_envs; i++) {
@@ -42,7 +42,7 @@ void mc_disable(const char *reason, int status)
 {
     static int said;
     __atomic_store_n(&mc_recording, 0, __ATOMIC_RELEASE);
-    if (!__atomic_exchange_n(&said, 1, __ATOMIC_ACQ_REL) && is_node_first())
+    if (!__atomic_exchange_n(&said, 1, __ATOMIC_ACQ_REL) && mc_is_node_first())
         fprintf(stderr, "mpicoloc: switched off, the application goes on without a profile: %s (%d)\n", reason, status);
 }
 

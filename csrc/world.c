@@ -152,7 +152,7 @@ static int have_all(void)
 static void wait_for_all_nodes(void)
 {
     MPI_Request request;
-    int is_done = 0, rank = 0;
+    int is_done = 0;
     uint64_t patience_end = mc_now_ns() + PATIENCE_NS;
     if (MC_REAL(MPI_Ibarrier)(mc_app_world, &request) != MPI_SUCCESS)
         return;
@@ -160,8 +160,7 @@ static void wait_for_all_nodes(void)
         MC_REAL(MPI_Test)(&request, &is_done, MPI_STATUS_IGNORE);
     if (is_done)
         return;
-    MC_REAL(MPI_Comm_rank)(mc_app_world, &rank);
-    if (rank == 0)
+    if (mc_is_node_first())
         fprintf(stderr, "mpicoloc: MPI_Init still waits for ranks without LD_PRELOAD: set it on all nodes "
                         "(mpirun -x LD_PRELOAD, mpiexec -genv LD_PRELOAD ...)\n");
     MC_REAL(MPI_Wait)(&request, MPI_STATUS_IGNORE);
@@ -296,9 +295,9 @@ void mc_after_init(void)
             phase = NOT_OURS; /* the coordinators make no further call on the whole world */
     } else {
         mc_app_world = mc_known.world;
-        if (!is_spawned && !mc_is_everywhere())
+        if (phase == BEFORE_INIT && !is_spawned && !mc_is_everywhere())
             phase = NOT_OURS;
-        else
+        if (phase == BEFORE_INIT) /* not while a session is recorded, or was: nothing waits for anybody then */
             wait_for_all_nodes();
     }
     mc_begin(mc_app_world);

@@ -94,16 +94,20 @@ class Record:
         """Tell that this process has ended the rounds before, and wait until all of this node have."""
         line = f"{'wrap':7}{i_round:8}\n".encode()
         with contextlib.suppress(OSError):
-            fd = os.open(self._path, os.O_WRONLY | os.O_NOFOLLOW | (os.O_APPEND if self._place < 0 else 0))
-            if self._place < 0:
-                os.write(fd, line)
-                self._place = os.lseek(fd, 0, os.SEEK_CUR) - len(line)
-            else:
-                os.pwrite(fd, line, self._place)
-            os.close(fd)
+            self._write(line)
         deadline_s = time.monotonic() + LEFT_WITHIN_S
         while any(last < i_round for _, last in announced(self._path)) and time.monotonic() < deadline_s:
             time.sleep(LEFT_POLL_S)
+
+    def _write(self, line: bytes) -> None:
+        fd = os.open(self._path, os.O_WRONLY | os.O_NOFOLLOW | (os.O_APPEND if self._place < 0 else 0))
+        try:
+            if self._place >= 0:
+                os.pwrite(fd, line, self._place)
+            elif os.write(fd, line) == len(line):
+                self._place = os.lseek(fd, 0, os.SEEK_CUR) - len(line)
+        finally:
+            os.close(fd)
 
 
 def _can_make(path: str) -> bool:

@@ -73,7 +73,7 @@ static void read_environment(bytes *input)
     is_known = is_between = is_nested = launcher_pid = 0;
     mc_given_key();
     mc_has_coordinator();
-    is_node_first();
+    mc_is_node_first();
 }
 
 static void read_files(void)
