@@ -11,7 +11,7 @@ import math
 import os
 
 from mpicoloc.errors import UsageError
-from mpicoloc.pricings import PRICINGS
+from mpicoloc.pricings import Names
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ Value = float | int | bool | str | None
 class Option(NamedTuple):
     """One row of the table (no dataclass: importing that costs every rank 6 ms).
 
-    `minimum` and `maximum` are inclusive; `choices` bounds a text (for the pricing: the registry itself).
+    `minimum` and `maximum` are inclusive; `choices` bounds a text. `in_c`: the C core knows it too.
     """
 
     key: str
@@ -39,6 +39,7 @@ class Option(NamedTuple):
     minimum: float = -math.inf
     maximum: float = math.inf
     choices: Collection[str] = ()
+    in_c: bool = True
 
     @property
     def c_name(self) -> str:
@@ -70,10 +71,19 @@ OPTIONS: tuple[Option, ...] = (
     Option("price.rate_su", "MPICOLOC_RATE_SU", "--rate-su", float, 1.0, "SU per core and hour",
            "price of one core for one hour", 0.0, 1e9),
     Option("price.pricing", "MPICOLOC_PRICING", "--pricing", str, "fair", "",
-           "name of the price function in the profile", choices=PRICINGS),
+           "price function: a name, module:function or file.py:function", choices=Names()),
+    Option("sign_key_file", "MPICOLOC_SIGN_KEY_FILE", "--sign-key-file", str, None, "",
+           "sign the profile with the key in this file, which only the site can read", in_c=False),
 )  # fmt: skip
+"""Options of a job."""
 
-BY_KEY: dict[str, Option] = {option.key: option for option in OPTIONS}
+SITE_OPTIONS: tuple[Option, ...] = (
+    Option("ledger", "MPICOLOC_LEDGER", "--ledger", str, None, "",
+           "file or SQLAlchemy URL of the ledger, default mpicoloc/ledger.sqlite in XDG_DATA_HOME"),
+)  # fmt: skip
+"""Options of verbs that no job has."""
+
+BY_KEY: dict[str, Option] = {option.key: option for option in OPTIONS + SITE_OPTIONS}
 TRACE_EVENTS = 65536
 """Events per rank when ``--trace`` is given without a number."""
 
@@ -165,7 +175,7 @@ def validate(env: Mapping[str, str] | None = None) -> dict[str, Value]:
 
 def unknown_variables(env: Mapping[str, str] | None = None) -> list[str]:
     """Names of variables that look like ours but are none: most often a misspelt option."""
-    known = {option.env for option in OPTIONS}
+    known = {option.env for option in BY_KEY.values()}
     known |= {KEY_ENV, WRAPPED_ENV, PID_ENV, PYTHON_ENV, COORDINATOR_ENV, SIBLINGS_ENV, AFFINITY_ENV}
     return sorted(n for n in (env or os.environ) if n.startswith("MPICOLOC_") and n not in known)
 
@@ -188,7 +198,7 @@ def flags_to_env(values: Mapping[str, str | None]) -> dict[str, str]:
 
 def c_table(options: Iterable[Option] = OPTIONS) -> str:
     """Text of ``options_gen.h``: the enumeration of options and ``MC_OPTION_ROWS(X)``, in table order."""
-    rows = list(options)
+    rows = [option for option in options if option.in_c]
     lines = ["/* Written from mpicoloc/config.py at build time. Do not edit. */",
              "#ifndef MPICOLOC_OPTIONS_GEN_H", "#define MPICOLOC_OPTIONS_GEN_H", "", "enum {"]  # fmt: skip
     lines += [f"    {option.c_name} = {i}," for i, option in enumerate(rows)]

@@ -1,6 +1,7 @@
 """Errors that a user sees: one line that says what is wrong, the value, and what to do.
 
     MpicolocError
+    ├── Refused            exit code 1   the answer is no: too few units, a signature that does not hold
     ├── UsageError         exit code 2   a wrong option, application or value
     ├── DataError          exit code 3   a file that is damaged, foreign or of another version
     └── EnvironmentFault   exit code 4   the machine, the MPI library or a folder refuses
@@ -14,6 +15,12 @@ from __future__ import annotations
 
 class MpicolocError(Exception):
     """Base class of every error that mpicoloc raises on purpose."""
+
+    exit_code = 1
+
+
+class Refused(MpicolocError):
+    """The answer is no, and nothing was changed: not enough units, a signature that does not hold."""
 
     exit_code = 1
 

@@ -3,6 +3,7 @@
 `pages()` gives every page as text; Sphinx writes them to ``docs/reference/generated/``.
 """
 
+import argparse
 import dataclasses
 import re
 from pathlib import Path
@@ -30,9 +31,9 @@ def code(text):
     return f"`{text}`" if str(text) else ""
 
 
-def option_rows():
+def option_rows(options):
     """One row per option of the table in ``mpicoloc/config.py``."""
-    for option in config.OPTIONS:
+    for option in options:
         default = "" if option.default is None else option.default
         if option.type is bool:
             default = int(option.default)
@@ -45,7 +46,8 @@ def option_rows():
 
 def options_page():
     header = ["flag", "environment variable", "default", "unit", "allowed", "meaning"]
-    return "# Options\n\n" + OPTIONS_INTRO + table(header, option_rows())
+    job, site = (table(header, option_rows(rows)) for rows in (config.OPTIONS, config.SITE_OPTIONS))
+    return "# Options\n\n" + OPTIONS_INTRO + job + "\n## Of no job\n\n" + SITE_INTRO + site
 
 
 OPTIONS_INTRO = """\
@@ -55,16 +57,34 @@ job. A flag wins over the variable. With `LD_PRELOAD` alone only the variables e
 
 """
 
+SITE_INTRO = """\
+Options of single commands; each takes the flag or the variable. `mpicoloc price` and `mpicoloc ledger charge`
+also take `--rate-su` and `--pricing`.
+
+"""
+
 
 def cli_page():
     """Help of every verb, as argparse prints it."""
     parts = ["# Command line\n", CLI_INTRO]
     for verb in cli.VERBS:
         child = cli.build_parser(verb)[1]
-        kind = child.formatter_class
-        child.formatter_class = lambda prog, kind=kind: kind(prog, width=WIDTH_COLUMNS)
-        parts += [f"## mpicoloc {verb}\n", f"```text\n{child.format_help().rstrip()}\n```\n"]
+        parts += [f"## mpicoloc {verb}\n", help_block(child)]
+        for name, grandchild in actions_of(child).items():
+            parts += [f"### mpicoloc {verb} {name}\n", help_block(grandchild)]
     return "\n".join([*parts, "## Exit codes\n", exit_codes()])
+
+
+def help_block(parser):
+    kind = parser.formatter_class
+    parser.formatter_class = lambda prog, kind=kind: kind(prog, width=WIDTH_COLUMNS)
+    return f"```text\n{parser.format_help().rstrip()}\n```\n"
+
+
+def actions_of(parser):
+    """Parsers of the words that may follow a verb, by word."""
+    found = (action for action in parser._actions if isinstance(action, argparse._SubParsersAction))
+    return next((action.choices for action in found), {})
 
 
 CLI_INTRO = """\
@@ -76,7 +96,8 @@ Results go to standard output, everything else to standard error. Generated from
 def exit_codes():
     """Exit codes, from the classes of ``mpicoloc/errors.py``."""
     kinds = (errors.UsageError, errors.DataError, errors.EnvironmentFault)
-    rows = [("0", "done"), ("1", "a negative answer: for `check`, nothing to instrument with")]
+    rows = [("0", "done")]
+    rows += [("1", "a negative answer: nothing to instrument with, not enough units, a forged signature")]
     rows += [(str(kind.exit_code), kind.__doc__.splitlines()[0]) for kind in kinds]
     note = "`mpicoloc run` and `python -m mpicoloc.wrap` return the application's own exit code.\n"
     return table(["code", "meaning"], rows) + "\n" + note

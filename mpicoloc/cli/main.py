@@ -22,6 +22,9 @@ VERBS: dict[str, str] = {
     "preload": "print the library to put into LD_PRELOAD for a program",
     "check": "tell what works on this machine, why not, and the remedy",
     "show": "show a profile",
+    "price": "price a profile: by run time, fair, and by the true slowdown",
+    "sign": "sign a profile with a key that only the site has",
+    "verify": "tell whether a profile is as it was signed",
     "build": "build the preloaded library for an MPI of your own",
 }
 """Verbs in the order of the help; the file is ``mpicoloc/cli/<verb>.py``."""

@@ -33,8 +33,9 @@ def run(args: argparse.Namespace) -> int:
     from rich.console import Console
 
     from mpicoloc.report.table import show
+    from mpicoloc.store import signature
 
     # In a pipe or a batch log there is no terminal to measure, and 80 columns would cut the call sites.
     width = None if sys.stdout.isatty() else 120
-    show(profile, Console(width=width, highlight=False))
+    show(profile, Console(width=width, highlight=False), signature.facts(args.file))
     return 0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
+from datetime import UTC, datetime
 
 import numpy as np
 from rich import box
@@ -16,21 +17,22 @@ from mpicoloc.core.estimate import Estimate
 from mpicoloc.core.profile import Profile
 from mpicoloc.report.summary import co_runners
 from mpicoloc.store.frames import Frames
+from mpicoloc.store.signature import Signature
 
 OVERFLOWS = ("n_site_overflow", "n_cycle_overflow", "n_peer_overflow", "n_lane_overflow")
 N_TOP = 8
 """Rows of a table that may be long; the last line says how many were left out."""
 
 
-def show(profile: Profile, console: Console) -> None:
+def show(profile: Profile, console: Console, signature: Signature | None = None) -> None:
     """Print the profile."""
-    console.print(render(profile))
+    console.print(render(profile, signature))
 
 
-def render(profile: Profile) -> Group:
+def render(profile: Profile, signature: Signature | None = None) -> Group:
     """The profile as one renderable."""
     frames = Frames(profile)
-    parts: list[RenderableType] = [_job(profile), "", _result(profile), ""]
+    parts: list[RenderableType] = [_job(profile, signature), "", _result(profile), ""]
     for part in (_regions(frames), _calls(frames), _sites(frames), _sizes(frames), _co_runners(profile)):
         if part is not None:
             parts += [part, ""]
@@ -74,7 +76,7 @@ def _grid(title: str, rows: Iterable[tuple[str, str]]) -> RichTable:
     return grid
 
 
-def _job(profile: Profile) -> RichTable:
+def _job(profile: Profile, signature: Signature | None) -> RichTable:
     job, mpi = profile.job, profile.mpi
     share = "not measured" if mpi.time_frac is None else f"{mpi.time_frac:.1%} of the time in MPI"
     calls = "" if mpi.n_calls is None else f", {mpi.n_calls:,} calls"
@@ -89,7 +91,16 @@ def _job(profile: Profile) -> RichTable:
         ("wall time", seconds(job.wall_s)),
         ("MPI", share + calls + moved),
         ("library", job.mpi_library),
+        ("signature", signed(signature)),
     ])  # fmt: skip
+
+
+def signed(signature: Signature | None) -> str:
+    """What a profile says of its signature; only the holder of the key can check it."""
+    if signature is None:
+        return "unsigned"
+    when = datetime.fromtimestamp(signature.signed_unix_s, UTC).isoformat(" ", "seconds")
+    return f"signed with key {signature.key_id}, {when} (to check: mpicoloc verify)"
 
 
 def _result(profile: Profile) -> RichTable:

@@ -6,15 +6,23 @@ Run by the node's keeper when no coordinator did it; the coordinator calls `writ
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import os
 import sys
 import tempfile
+import time
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
+from mpicoloc import config
+from mpicoloc.core.profile import Profile
 from mpicoloc.errors import EnvironmentFault, MpicolocError
 from mpicoloc.pmpi import contract
 from mpicoloc.run.collect import NodePart, collect
 from mpicoloc.run.merge import merge
+
+if TYPE_CHECKING:
+    from mpicoloc.store import hdf5
 
 
 def write(parts: Sequence[NodePart], partial: bool = False) -> tuple[str, str]:
@@ -41,16 +49,30 @@ def write(parts: Sequence[NodePart], partial: bool = False) -> tuple[str, str]:
     """
     from mpicoloc.store import hdf5
 
-    profile = merge(parts, partial)
+    profile, sign = _signing(merge(parts, partial))
     wanted = parts[0].facts["out_path"]
     try:
-        hdf5.write(profile, wanted)
+        hdf5.write(profile, wanted, sign)
         return wanted, ""
     except (MpicolocError, OSError) as error:
         fallback = fallback_path(wanted)
         trouble = f"profile cannot be written to {wanted} ({_first_line(error)}), so it is in {fallback}"
-    hdf5.write(profile, fallback)
+    hdf5.write(profile, fallback, sign)
     return fallback, trouble
+
+
+def _signing(profile: Profile) -> tuple[Profile, hdf5.Finish | None]:
+    """What signs the profile when it is written; a key that cannot be used becomes a note in it."""
+    path = config.get("sign_key_file")
+    if path is None:
+        return profile, None
+    from mpicoloc.store import signature
+
+    try:
+        key = signature.read_key(str(path))
+    except MpicolocError as error:
+        return dataclasses.replace(profile, notes=(*profile.notes, f"unsigned: {error}")), None
+    return profile, lambda file: signature.add(file, key, time.time())
 
 
 def fallback_path(wanted: str) -> str:

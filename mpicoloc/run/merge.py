@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
@@ -45,13 +45,28 @@ def merge(parts: Sequence[NodePart], partial: bool = False) -> Profile:
         start_unix_s=facts["start_unix_s"],
         mode=facts["mode"],
     )
+    partial = partial or _is_partial(parts, len(ranks))
+    rate_su = float(_option("price.rate_su", notes) or 0)
+    pricing = str(_option("price.pricing", notes))
+    try:
+        return _complete(job, tables, rate_su, pricing, partial, notes)
+    except UsageError as error:
+        # A centre's function that fails, or is missing on this node, must not cost the profile either.
+        default = str(config.BY_KEY["price.pricing"].default)
+        notes.append(f"{error}; {default} taken")
+        return _complete(job, tables, rate_su, default, partial, notes)
+
+
+def _complete(
+    job: Job, tables: Mapping[str, Table], rate_su: float, pricing: str, partial: bool, notes: Sequence[str]
+) -> Profile:
     return complete(
         job,
         tables,
         rng=_rng(job),
-        rate_su=float(_option("price.rate_su", notes) or 0),
-        pricing=str(_option("price.pricing", notes)),
-        partial=partial or _is_partial(parts, len(ranks)),
+        rate_su=rate_su,
+        pricing=pricing,
+        partial=partial,
         notes=tuple(notes),
     )
 

@@ -9,10 +9,11 @@ from __future__ import annotations
 import contextlib
 import math
 import os
+import stat
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import MISSING, Field, fields
-from typing import Any, TypeVar
+from typing import Any, BinaryIO, TypeVar
 
 import h5py
 import numpy as np
@@ -23,6 +24,7 @@ from mpicoloc.core.tables import COLUMNS, Table, dtype, frozen, text
 from mpicoloc.errors import DataError, EnvironmentFault
 
 FORMAT = "mpicoloc profile"
+_MAGIC = b"\x89HDF\r\n\x1a\n"
 _CHUNKED_ROWS = 1024
 _UNITS = {"_s": "s", "_su": "SU", "_frac": "1", "_bytes": "bytes", "_ns": "ns"}
 
@@ -31,11 +33,24 @@ _KINDS: dict[str, tuple[type, ...]] = {"str": (str,), "int": (int,), "float": (f
 _DAMAGE = (OSError, LookupError, ValueError, TypeError, RuntimeError, ArithmeticError, AttributeError)
 """What h5py, NumPy and the lines below raise on a file that is not as it was written."""
 
+Finish = Callable[[h5py.File], None]
+"""What is done last with a file that is written."""
 Facts = TypeVar("Facts", Job, MpiSummary, Price, Interference, Estimate)
 
 
-def write(profile: Profile, path: str | os.PathLike[str]) -> None:
+def write(
+    profile: Profile, path: str | os.PathLike[str], finish: Finish | None = None
+) -> None:
     """Write `profile` to `path`; the file has this name only when it is whole.
+
+    Parameters
+    ----------
+    profile : Profile
+        What to write.
+    path : path
+        Where to.
+    finish : callable, optional
+        Called with the open file when all is in it, to add a signature.
 
     Raises
     ------
@@ -43,16 +58,44 @@ def write(profile: Profile, path: str | os.PathLike[str]) -> None:
         If the folder or the disk refuses; nothing of a half file is left then.
     """
     path = os.fspath(path)
+    with _replacing(path) as (handle, temporary, folder):
+        os.close(handle)
+        with h5py.File(temporary, "w", track_order=True) as file:
+            _write_all(file, profile)
+            if finish is not None:
+                finish(file)
+        _seal(temporary, path, folder)
+
+
+def replace(path: str, content: bytes) -> None:
+    """Put a file of that content in the place of `path`, with the owner and mode of what is there.
+
+    Raises
+    ------
+    EnvironmentFault
+        As of `write`.
+    """
+    with _replacing(path) as (handle, temporary, folder):
+        # By its handle: in a folder of somebody else the name may lead elsewhere meanwhile.
+        with open(handle, "wb") as file:
+            file.write(content)
+            file.flush()
+            _dress(handle, path)
+            os.fsync(handle)
+        os.replace(temporary, path)
+        _sync(folder, os.O_RDONLY | os.O_DIRECTORY)
+
+
+@contextlib.contextmanager
+def _replacing(path: str) -> Iterator[tuple[int, str, str]]:
+    """A new file, its name, and the folder of `path`; the file is gone at the end unless it was renamed."""
     folder = os.path.dirname(os.path.abspath(path))
     try:
         handle, temporary = tempfile.mkstemp(prefix=".mpicoloc-", suffix=".h5.part", dir=folder)
     except OSError as error:
         raise EnvironmentFault(_refusal(path, error)) from error
-    os.close(handle)
     try:
-        with h5py.File(temporary, "w", track_order=True) as file:
-            _write_all(file, profile)
-        _seal(temporary, path, folder)
+        yield handle, temporary, folder
     except OSError as error:
         raise EnvironmentFault(_refusal(path, error)) from error
     finally:
@@ -60,20 +103,38 @@ def write(profile: Profile, path: str | os.PathLike[str]) -> None:
             os.unlink(temporary)
 
 
-def _seal(temporary: str, path: str, folder: str) -> None:
-    """On disk first, then under its name: a crash in between leaves the old file or the new one."""
+def _dress(handle: int, path: str) -> None:
+    """Owner and mode as of the file at `path`; for a new one, mode as any program would give it."""
+    try:
+        old = os.lstat(path)
+    except FileNotFoundError:
+        os.fchmod(handle, _usual_mode())
+        return
+    with contextlib.suppress(PermissionError):
+        os.fchown(handle, old.st_uid, old.st_gid)
+    os.fchmod(handle, old.st_mode & 0o666 if stat.S_ISREG(old.st_mode) else _usual_mode())
+
+
+def _usual_mode() -> int:
     mask = os.umask(0)
     os.umask(mask)
-    os.chmod(temporary, 0o666 & ~mask)
-    for name, flags in ((temporary, os.O_RDWR), (None, 0), (folder, os.O_RDONLY | os.O_DIRECTORY)):
-        if name is None:
-            os.replace(temporary, path)
-            continue
-        handle = os.open(name, flags)
-        try:
-            os.fsync(handle)
-        finally:
-            os.close(handle)
+    return 0o666 & ~mask
+
+
+def _sync(name: str, flags: int) -> None:
+    handle = os.open(name, flags)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def _seal(temporary: str, path: str, folder: str) -> None:
+    """On disk first, then under its name: a crash in between leaves the old file or the new one."""
+    os.chmod(temporary, _usual_mode())
+    _sync(temporary, os.O_RDWR)
+    os.replace(temporary, path)
+    _sync(folder, os.O_RDONLY | os.O_DIRECTORY)
 
 
 def _refusal(path: str, error: OSError) -> str:
@@ -123,8 +184,15 @@ def _write_table(file: h5py.File, name: str, array: Table) -> None:
         dataset.attrs[f"{column.name}.description"] = np.bytes_(column.meaning.encode())
 
 
-def read(path: str | os.PathLike[str]) -> Profile:
+def read(path: str | os.PathLike[str], file: BinaryIO | None = None) -> Profile:
     """Read the profile in `path`.
+
+    Parameters
+    ----------
+    path : path
+        Where it lies; for messages only when `file` is given.
+    file : file object, optional
+        The file, already open, or its content in memory.
 
     Raises
     ------
@@ -134,40 +202,50 @@ def read(path: str | os.PathLike[str]) -> Profile:
         If the system refuses to open it.
     """
     path = os.fspath(path)
-    with _opened(path) as file:
-        if text(file.attrs.get("format", "")) != FORMAT:
+    with opened(path, file) as profile:
+        if text(profile.attrs.get("format", "")) != FORMAT:
             raise DataError(
                 f"{path} is an HDF5 file but not a profile of mpicoloc; give the file a job wrote at its end"
             )
-        version = file.attrs.get("schema_version")
+        version = profile.attrs.get("schema_version")
         if version is None or int(version) != SCHEMA_VERSION:
             raise DataError(
                 f"{path} has schema version {version}, this mpicoloc reads {SCHEMA_VERSION}: "
                 "read it with the mpicoloc that wrote it, or upgrade"
             )
-        return _read_all(file)
+        return _read_all(profile)
 
 
 @contextlib.contextmanager
-def _opened(path: str) -> Iterator[h5py.File]:
+def readable(path: str) -> Iterator[BinaryIO]:
+    """The file as bytes; errors as of `read`."""
     if os.path.isdir(path):
         raise DataError(
             f"{path} is a folder; give a profile, for example {os.path.join(path, 'mpicoloc-<job>.h5')}"
         )
     try:
-        with open(path, "rb"):
-            pass
+        file = open(path, "rb")  # noqa: SIM115
     except FileNotFoundError as error:
         raise DataError(f"no such file: {path}; a job writes its profile at MPI_Finalize") from error
     except OSError as error:
         raise EnvironmentFault(f"cannot open {path}: {error.strerror}") from error
-    if not h5py.is_hdf5(path):
+    with file:
+        yield file
+
+
+@contextlib.contextmanager
+def opened(path: str, file: BinaryIO | None = None, mode: str = "r") -> Iterator[h5py.File]:
+    """The file as HDF5; whatever breaks inside the block is the file's damage."""
+    if file is None:
+        with readable(path):
+            pass
+    if not (h5py.is_hdf5(path) if file is None else file.read(len(_MAGIC)) == _MAGIC):
         raise DataError(
             f"{path} is not an HDF5 file; give the profile that a job wrote, mpicoloc-<job id>.h5"
         )
     try:
-        with h5py.File(path, "r") as file:
-            yield file
+        with h5py.File(path if file is None else file, mode) as profile:
+            yield profile
     except _DAMAGE as error:
         reason = (str(error) or type(error).__name__).splitlines()[0][:200]
         raise DataError(f"{path} is damaged: {reason}; copy it again, or run the job again") from error

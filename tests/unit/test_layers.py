@@ -13,7 +13,7 @@ ALLOWED = {
     "config": {"errors", "record", "pricings"},
     "record": set(),
     "regions": set(),
-    "pricings": set(),
+    "pricings": {"errors"},
     "paths": BASE,
     "elf": BASE,
     "launch_env": BASE,
@@ -33,12 +33,19 @@ LIBRARIES = {
     "network": {"numpy"},
     "model": {"numpy"},
     "sim": {"numpy"},
-    "store": {"numpy", "h5py", "pandas", "sqlite3"},
+    "store": {"numpy", "h5py", "pandas", "sqlite3", "sqlalchemy"},
     "pmpi": {"numpy", "cffi", "pycparser"},
     "run": {"numpy", "mpi4py"},
     "report": {"numpy", "rich"},
 }
-ONE_HOME = {"h5py": "store", "pandas": "store", "sqlite3": "store", "cffi": "pmpi", "mpi4py": "run"}
+ONE_HOME = {
+    "h5py": "store",
+    "pandas": "store",
+    "sqlite3": "store",
+    "sqlalchemy": "store",
+    "cffi": "pmpi",
+    "mpi4py": "run",
+}
 TOP = {path.stem for path in PACKAGE.glob("*.py")} | {
     path.name for path in PACKAGE.iterdir() if path.is_dir()
 }

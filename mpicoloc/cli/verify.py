@@ -1,0 +1,72 @@
+"""Tell whether a profile is as it was signed.
+
+Exit code 0: it is, and with this key. 1: it is unsigned, was changed, or was signed with another key.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import json
+import sys
+from typing import Any
+
+from mpicoloc import config
+from mpicoloc.errors import UsageError
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Arguments of the verb."""
+    parser.add_argument("file", metavar="FILE", help="profile")
+    add_key_file(parser)
+    parser.add_argument("--json", action="store_true", help="print the answer as JSON")
+
+
+def add_key_file(parser: argparse.ArgumentParser) -> None:
+    """The flag for the site's key."""
+    env = config.BY_KEY["sign_key_file"].env
+    parser.add_argument(
+        "--key-file",
+        metavar="KEYFILE",
+        help=f"file with the site's key, which only its owner may read ({env})",
+    )
+
+
+def key_of(args: argparse.Namespace) -> bytes:
+    """The key that the call or the environment names."""
+    from mpicoloc.store import signature
+
+    path = args.key_file or config.get("sign_key_file")
+    if path is None:
+        raise UsageError("--key-file is missing: which key?")
+    return signature.read_key(str(path))
+
+
+def run(args: argparse.Namespace) -> int:
+    """Print the answer; 1 when it is no."""
+    from mpicoloc.store import signature
+
+    key = key_of(args)
+    taken = signature.snapshot(args.file)
+    verdict = signature.verify(taken, key)
+    if args.json:
+        print(json.dumps(answer(taken, verdict), indent=2))
+    elif verdict.is_good:
+        print(f"{args.file}: signed with this key ({signature.key_id(key)}) and unchanged since")
+    else:
+        print(f"{args.file}: {verdict.reason}")
+    sys.stdout.flush()
+    return 0 if verdict.is_good else 1
+
+
+def answer(taken: Any, verdict: Any) -> dict[str, Any]:
+    """The answer as plain values."""
+    found = verdict.signature
+    return {
+        "file": taken.path,
+        "job": taken.profile.job.id,
+        "digest": taken.digest,
+        "is_good": verdict.is_good,
+        "reason": verdict.reason or None,
+        "signature": None if found is None else dataclasses.asdict(found),
+    }

@@ -1,0 +1,214 @@
+"""Signatures of profiles: an HMAC-SHA256 over the content, by a key that only the site has.
+
+In the group ``/signature``: what made it, when, and which key. All of the file but the code is covered.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import hmac
+import io
+import os
+import stat
+from dataclasses import dataclass
+
+import h5py
+import numpy as np
+
+from mpicoloc.core.profile import Profile
+from mpicoloc.core.tables import text
+from mpicoloc.errors import DataError, EnvironmentFault, UsageError
+from mpicoloc.store import canonical, hdf5
+
+GROUP = "signature"
+ALGORITHM = "HMAC-SHA256"
+KEY_BYTES = 32
+"""Shortest key, as its file has it."""
+MAX_BYTES = 1 << 31
+"""Largest profile that is signed or charged: it is read into memory."""
+LATEST_UNIX_S = 253402300800.0
+"""The end of the year 9999: what calendars can show."""
+
+
+@dataclass(frozen=True)
+class Signature:
+    """What a profile says of its signature; nothing of it is checked.
+
+    `key_id` names the key without telling anything about it.
+    """
+
+    algorithm: str
+    key_id: str
+    signed_unix_s: float
+    code: str
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """Whether a signature holds; `reason` says why not, in one line."""
+
+    is_good: bool
+    reason: str
+    signature: Signature | None
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """A profile as it was when it was read, once: what is checked is what is used.
+
+    `digest` is the SHA-256 of the content without its signature.
+    """
+
+    path: str
+    content: bytes
+    profile: Profile
+    digest: str
+
+
+def read_key(path: str | os.PathLike[str]) -> bytes:
+    """The key in a file, without white space at its end.
+
+    Raises
+    ------
+    UsageError
+        If there is no such file, or it holds no key.
+    EnvironmentFault
+        If others than its owner may read or change it.
+    """
+    path = os.fspath(path)
+    try:
+        handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    except FileNotFoundError:
+        raise UsageError(
+            f"no key file {path}; make one with: (umask 077; openssl rand -hex 32 > {path})"
+        ) from None
+    except OSError as error:
+        raise EnvironmentFault(f"cannot open key file {path}: {error.strerror}") from error
+    try:
+        _check_key_file(path, os.fstat(handle))
+        key = os.read(handle, 1 << 16).rstrip()
+    finally:
+        os.close(handle)
+    if len(key) < KEY_BYTES:
+        raise UsageError(
+            f"key file {path} has {len(key)} bytes, needed are {KEY_BYTES}: openssl rand -hex 32 makes a key"
+        )
+    return key
+
+
+def _check_key_file(path: str, status: os.stat_result) -> None:
+    if not stat.S_ISREG(status.st_mode):
+        raise UsageError(f"key file {path} is no file; give the file with the site's key")
+    if status.st_mode & 0o077:
+        raise EnvironmentFault(
+            f"key file {path} can be read or changed by others (mode {status.st_mode & 0o777:o}): "
+            f"make a new key, and chmod 600 {path}"
+        )
+    if status.st_uid not in (os.geteuid(), 0):
+        raise EnvironmentFault(f"key file {path} belongs to user {status.st_uid}, not to this one or root")
+
+
+def key_id(key: bytes) -> str:
+    """Name of a key."""
+    return hmac.new(key, b"mpicoloc key id", hashlib.sha256).hexdigest()[:16]
+
+
+def snapshot(path: str | os.PathLike[str]) -> Snapshot:
+    """Read a profile once, for all that is to be done with it.
+
+    Raises
+    ------
+    DataError, EnvironmentFault
+        As of `hdf5.read`; also for what is no regular file or too large.
+    """
+    path = os.fspath(path)
+    content = _bytes(path)
+    with hdf5.opened(path, io.BytesIO(content)) as file:
+        digest = canonical.sha256(file, _is_signature)
+    return Snapshot(path, content, hdf5.read(path, io.BytesIO(content)), digest)
+
+
+def _bytes(path: str) -> bytes:
+    """All of a file; a pipe or device in a user's folder must not keep a site's script waiting."""
+    with contextlib.suppress(OSError):
+        if not stat.S_ISREG(os.stat(path).st_mode) and not os.path.isdir(path):
+            raise DataError(f"{path} is no file; give a profile")
+    with hdf5.readable(path) as file:
+        if os.fstat(file.fileno()).st_size > MAX_BYTES:
+            raise DataError(f"{path} has more than {MAX_BYTES >> 20} MiB; run the job without --trace")
+        return file.read()
+
+
+def _is_signature(path: str, name: str | None) -> bool:
+    return name is None and path == f"/{GROUP}"
+
+
+def _is_code(path: str, name: str | None) -> bool:
+    return path == f"/{GROUP}" and name == "code"
+
+
+def facts(path: str | os.PathLike[str], file: io.BytesIO | None = None) -> Signature | None:
+    """What the profile in `path` says of its signature; None: unsigned."""
+    with hdf5.opened(os.fspath(path), file) as found:
+        if GROUP not in found:
+            return None
+        attributes = found[GROUP].attrs
+        algorithm, named, code = (text(attributes.get(name, "")) for name in ("algorithm", "key_id", "code"))
+        when_s = float(attributes.get("signed_unix_s", 0.0))
+        return Signature(algorithm, named, when_s if 0 <= when_s < LATEST_UNIX_S else 0.0, code)
+
+
+def add(file: h5py.File, key: bytes, signed_unix_s: float) -> None:
+    """Sign an open profile, in place of a signature that it has.
+
+    Parameters
+    ----------
+    file : h5py.File
+        The profile, complete.
+    key : bytes
+        As of `read_key`.
+    signed_unix_s : float
+        When, s.
+    """
+    if GROUP in file:
+        del file[GROUP]
+    group = file.create_group(GROUP)
+    group.attrs["algorithm"] = np.bytes_(ALGORITHM)
+    group.attrs["key_id"] = np.bytes_(key_id(key))
+    group.attrs["signed_unix_s"] = signed_unix_s
+    group.attrs["code"] = np.bytes_(canonical.hmac_sha256(file, key, _is_code))
+
+
+def sign(path: str | os.PathLike[str], key: bytes, signed_unix_s: float, out: str | None = None) -> None:
+    """Sign the profile in `path`; the signed file takes its place, or is `out`.
+
+    Raises
+    ------
+    DataError
+        If it is no whole profile.
+    EnvironmentFault
+        If the result cannot be written.
+    """
+    taken = snapshot(path)
+    memory = io.BytesIO(taken.content)
+    with hdf5.opened(taken.path, memory, "r+") as file:
+        add(file, key, signed_unix_s)
+    hdf5.replace(out or taken.path, memory.getvalue())
+
+
+def verify(taken: Snapshot, key: bytes) -> Verdict:
+    """Whether the profile is as the holder of `key` signed it."""
+    found = facts(taken.path, io.BytesIO(taken.content))
+    if found is None:
+        return Verdict(False, "unsigned", None)
+    if found.algorithm != ALGORITHM:
+        return Verdict(False, f"signed by {found.algorithm!r}, which is not {ALGORITHM}", found)
+    with hdf5.opened(taken.path, io.BytesIO(taken.content)) as file:
+        code = canonical.hmac_sha256(file, key, _is_code)
+    # In constant time, so that no caller can find the code byte by byte.
+    if hmac.compare_digest(code.encode(), found.code.encode("utf-8", "replace")):
+        return Verdict(True, "", found)
+    if found.key_id != key_id(key):
+        return Verdict(False, f"signed with another key ({found.key_id}, given {key_id(key)})", found)
+    return Verdict(False, "forged: changed after it was signed, or never signed with this key", found)
