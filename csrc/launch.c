@@ -2,15 +2,17 @@
 #include "launch.h"
 
 #include "mpicoloc.h"
+#include "proc.h"
 
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
-enum { N_STEPS = 64, N_COMM = 64, N_HOW = 7, N_RECORD = 16, N_NAPS = 10000 };
+enum { N_STEPS = 64, N_COMM = 64 };
+
+static const uint64_t ROUND_POLL_NS = 1000000;
 
 static int is_known, is_between, is_nested;
 static int i_round, launcher_pid;
@@ -42,11 +44,8 @@ static int parent_of(int pid, char *name)
 {
     char path[32], text[512];
     snprintf(path, sizeof path, "/proc/%d/stat", pid);
-    int fd = open(path, O_RDONLY | O_CLOEXEC), parent = 0;
-    ssize_t n = fd >= 0 ? read(fd, text, sizeof text - 1) : 0;
-    if (fd >= 0)
-        close(fd);
-    text[n > 0 ? n : 0] = '\0';
+    int parent = 0;
+    mc_proc_read_text(path, text, sizeof text);
     char *begin = strchr(text, '('), *end = strrchr(text, ')');
     name[0] = '\0';
     if (begin == NULL || end == NULL || sscanf(end + 1, " %*c %d", &parent) != 1)
@@ -151,40 +150,41 @@ static int open_announcement(int flags)
 void mc_announce(const char *how)
 {
     static off_t place = -1;
-    char record[N_RECORD + 1];
+    char record[MC_RECORD_LEN + 1];
     int fd = open_announcement(O_WRONLY | O_CREAT | (place < 0 ? O_APPEND : 0));
     if (fd < 0)
         return;
-    snprintf(record, sizeof record, "%-7.7s%8d\n", how, i_round);
-    ssize_t n = place < 0 ? write(fd, record, N_RECORD) : pwrite(fd, record, N_RECORD, place);
-    if (place < 0 && n == N_RECORD)
-        place = lseek(fd, 0, SEEK_CUR) - N_RECORD;
+    snprintf(record, sizeof record, "%-*.*s%*d\n", MC_HOW_LEN, MC_HOW_LEN, how, MC_RECORD_LEN - MC_HOW_LEN - 1,
+             i_round);
+    ssize_t n = place < 0 ? write(fd, record, MC_RECORD_LEN) : pwrite(fd, record, MC_RECORD_LEN, place);
+    if (place < 0 && n == MC_RECORD_LEN)
+        place = lseek(fd, 0, SEEK_CUR) - MC_RECORD_LEN;
     close(fd); /* where there is no room for a record, an empty file means MPI_Init */
 }
 
 static int read_record(int fd, int i, char *record)
 {
-    record[N_RECORD - 1] = '\0';
-    return pread(fd, record, N_RECORD - 1, (off_t)i * N_RECORD) == N_RECORD - 1;
+    record[MC_RECORD_LEN - 1] = '\0';
+    return pread(fd, record, MC_RECORD_LEN - 1, (off_t)i * MC_RECORD_LEN) == MC_RECORD_LEN - 1;
 }
 
 int mc_is_announced(const char *how)
 {
-    char record[N_RECORD];
+    char record[MC_RECORD_LEN];
     int fd = mc_has_coordinator() ? open_announcement(O_RDONLY) : -1, is_said = 0;
     if (fd < 0)
         return 0;
     for (int i = 0; !is_said && read_record(fd, i, record); i++)
-        is_said = strncmp(record, how, strlen(how)) == 0 && atoi(record + N_HOW) == i_round;
+        is_said = strncmp(record, how, strlen(how)) == 0 && atoi(record + MC_HOW_LEN) == i_round;
     close(fd);
     return is_said;
 }
 
 static int has_begun_everywhere(int fd)
 {
-    char record[N_RECORD];
+    char record[MC_RECORD_LEN];
     for (int i = 0; read_record(fd, i, record); i++)
-        if (atoi(record + N_HOW) < i_round)
+        if (atoi(record + MC_HOW_LEN) < i_round)
             return 0;
     return 1;
 }
@@ -193,11 +193,12 @@ static int has_begun_everywhere(int fd)
    them have left the round before: who comes too early waits for good. */
 void mc_await_others(void)
 {
-    struct timespec nap = {0, 1000000};
+    int never = 0;
+    uint64_t end = mc_now_ns() + MC_ROUND_WAIT_MS * 1000000ull;
     int fd = i_round > 0 ? open_announcement(O_RDONLY) : -1;
     if (fd < 0)
         return;
-    for (int i = 0; i < N_NAPS && !has_begun_everywhere(fd); i++)
-        nanosleep(&nap, NULL);
+    while (!has_begun_everywhere(fd) && mc_now_ns() < end)
+        mc_sleep_until(mc_now_ns() + ROUND_POLL_NS, &never);
     close(fd);
 }

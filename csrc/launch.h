@@ -24,7 +24,7 @@ void mc_announce(const char *how);
 void mc_next_round(void);
 int mc_is_announced(const char *how); /* by a process of this node, for this round */
 
-/* Before MPI begins again: wait, for 10 s at most, until every process of this node has ended the round before. */
+/* Before MPI begins again: wait, but not for good, until every process of this node has ended the round before. */
 void mc_await_others(void);
 
 #endif

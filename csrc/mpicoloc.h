@@ -17,6 +17,9 @@ enum {
 
     MC_NAME_LEN = 64,
     MC_PATH_LEN = 1024,
+    MC_HOW_LEN = 7, /* of a process's record in <key>.init: what it begins; the round and a line end follow */
+    MC_RECORD_LEN = 16,
+    MC_ROUND_WAIT_MS = 10000, /* longest wait for processes that have not ended the round before */
     MC_TEXT_LEN = 256,
 
     /* Threads of a rank that may call MPI at once, each with tables of its own: the first ones large. Row 0 of every

@@ -9,13 +9,13 @@ import time
 from collections.abc import Callable
 
 from mpicoloc import config
+from mpicoloc.pmpi import contract
 
 POLL_S = 0.02
 SCAN_EVERY_S = 1.0
 START_WITHIN_S = 3.0
 """A rank that is not even at `mpicoloc.wrap` by then has ended, unless it still comes within `GONE_FOR_S`."""
 GONE_FOR_S = 2.0
-LEFT_WITHIN_S = 10.0
 LEFT_POLL_S = 1e-3
 WORD_WITHIN_S = 1.0
 """Time between a rank's making the file of its announcement and writing it."""
@@ -92,10 +92,11 @@ class Record:
 
     def begin(self, i_round: int) -> None:
         """Tell that this process has ended the rounds before, and wait until all of this node have."""
-        line = f"{'wrap':7}{i_round:8}\n".encode()
+        how_len = contract.MC_HOW_LEN
+        line = f"{'wrap':{how_len}}{i_round:{contract.MC_RECORD_LEN - how_len - 1}}\n".encode()
         with contextlib.suppress(OSError):
             self._write(line)
-        deadline_s = time.monotonic() + LEFT_WITHIN_S
+        deadline_s = time.monotonic() + contract.MC_ROUND_WAIT_MS * 1e-3
         while any(last < i_round for _, last in announced(self._path)) and time.monotonic() < deadline_s:
             time.sleep(LEFT_POLL_S)
 

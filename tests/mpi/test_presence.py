@@ -46,6 +46,10 @@ def test_a_job_without_the_library_on_other_nodes_is_told_why_it_waits(family, s
     with subprocess.Popen(
         [str(word) for word in [*family.mpirun, *words]], stderr=subprocess.PIPE, text=True
     ) as job:
-        line = next(line for line in job.stderr if "mpicoloc" in line)
+        line = next((line for line in job.stderr if "mpicoloc" in line), "")
         job.terminate()
+        try:
+            job.wait(20)
+        except subprocess.TimeoutExpired:
+            job.kill()
     assert "waits for ranks without LD_PRELOAD" in line
