@@ -4,7 +4,8 @@
 
 Prints the median of the ratios of the pairs with its 95 % interval (bootstrap over pairs). Wall time is that
 of the whole launcher command, so the start of mpicoloc and the writing of the profile are inside; loop time
-is the programs' own timing of their main part, where they have one (HPCC: its MPI RandomAccess).
+is the programs' own timing of their main part, where they have one (HPCC: its MPI RandomAccess). The ways
+``count`` and ``clock`` are not mpicoloc but the least that any shim costs (`calls/floor.c`).
 """
 
 import argparse
@@ -19,11 +20,12 @@ import programs
 from accuracy import print_table, progress
 
 COLUMNS = ("program", "way", "pairs", "bare", "ratio of wall time", "ratio of loop time")
+WAYS = ("preload", "wrap", "run", "count", "clock")
 N_BOOTSTRAP = 2000
 
 
 def way_command(way, launcher, program, profile):
-    """Command and environment of one instrumented run: ``preload``, ``wrap`` or ``run``."""
+    """Command and environment of one instrumented run."""
     python = sys.executable
     env = {"MPICOLOC_OUT": str(profile)}
     n_ranks, app = programs.N_RANKS, list(program.argv)
@@ -33,8 +35,12 @@ def way_command(way, launcher, program, profile):
     if way == "wrap":
         n_ranks += 1
         app = [python, "-m", "mpicoloc.wrap", *app]
-    else:
+    elif way == "preload":
         env = programs.preload(app[0], profile)
+    else:
+        library = profile.with_name(f"floor-{way}.so")
+        flags = ("-shared", "-fPIC", f"-DFLOOR_{way.upper()}")
+        env = {"LD_PRELOAD": launcher.compile(programs.CALLS / "floor.c", library, *flags)}
     return [launcher.mpirun, *launcher.flags(n_ranks), "-n", str(n_ranks), *app], env
 
 
@@ -81,7 +87,7 @@ def arguments(argv):
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--programs", default="lmp,heat2d", help=f"of {', '.join(programs.PREPARE)}")
-    parser.add_argument("--ways", default="preload,wrap", help="of preload, wrap, run (default preload,wrap)")
+    parser.add_argument("--ways", default="preload,wrap", help=f"of {', '.join(WAYS)} (default preload,wrap)")
     parser.add_argument("--pairs", type=int, default=5, help="pairs of runs (default 5)")
     parser.add_argument("--seconds", type=float, default=20.0, help="time of a bare run (default 20)")
     parser.add_argument("--mpirun", default="mpirun.openmpi", help="launcher (default mpirun.openmpi)")

@@ -294,9 +294,12 @@ def _nwchem(launcher, folder, seconds):
     return make(max(1, round(n_trial * (seconds / trial_s) ** (1 / 2.5))))
 
 
-def _ranks(launcher, folder, seconds):
-    binary = launcher.compile(CALLS / "ranks.c", folder / "ranks")
-    return _scaled(lambda n: Program("ranks", (binary, str(n))), launcher, folder, seconds, 300)
+def _many_calls(name, n_trial_steps):
+    def prepare_many_calls(launcher, folder, seconds):
+        binary = launcher.compile(CALLS / f"{name}.c", folder / name)
+        return _scaled(lambda n: Program(name, (binary, str(n))), launcher, folder, seconds, n_trial_steps)
+
+    return prepare_many_calls
 
 
 def _example(name, size, n_trial_steps):
@@ -312,7 +315,8 @@ PREPARE = {
     "lmp": _lammps,
     "hpcc": _hpcc,
     "nwchem": _nwchem,
-    "ranks": _ranks,
+    "ranks": _many_calls("ranks", 300),
+    "updates": _many_calls("updates", 2000000),
     "heat2d": _example("heat2d", 1400, 150),
     "nbody": _example("nbody", 800, 300),
 }

@@ -10,14 +10,9 @@
 
 enum { N_PENDING_BUCKETS = 4096, N_PERSISTENT_BUCKETS = 1024, N_MATCHED_BUCKETS = 256 };
 
-MC_OP_TABLE(pending, N_PENDING_BUCKETS);
-MC_OP_TABLE(persistent, N_PERSISTENT_BUCKETS);
-MC_OP_TABLE(matched, N_MATCHED_BUCKETS);
-
-int mc_any_pending(void)
-{
-    return mc_ops_any(&pending);
-}
+MC_OP_TABLE(, mc_under_way, N_PENDING_BUCKETS);
+MC_OP_TABLE(static, persistent, N_PERSISTENT_BUCKETS);
+MC_OP_TABLE(static, matched, N_MATCHED_BUCKETS);
 
 /* ---- what begins ---- */
 
@@ -38,7 +33,7 @@ static void count_as_posted(mc_volume *v, const mc_op *op)
 static void end_unseen(mc_volume *v, uint64_t key)
 {
     mc_op op;
-    if (!mc_any_pending() || !mc_op_take(&pending, key, UINT64_MAX, &op))
+    if (!mc_ops_any(&mc_under_way) || !mc_op_take(&mc_under_way, key, UINT64_MAX, &op))
         return;
     if (v->frame->is_recorded)
         count_as_posted(v, &op);
@@ -48,7 +43,7 @@ static void end_unseen(mc_volume *v, uint64_t key)
 static void add_pending(mc_volume *v, uint64_t key, mc_op op)
 {
     op.ranks = mc_ranks_keep(op.ranks);
-    if (mc_op_add(&pending, key, &op))
+    if (mc_op_add(&mc_under_way, key, &op))
         return;
     mc_ranks_release(op.ranks);
     mc_request_overflow(v->frame);
@@ -99,7 +94,7 @@ void mc_volume_start(mc_volume *v, MPI_Request request)
         return;
     }
     mc_op left;
-    if (mc_any_pending() && mc_op_take(&pending, key, UINT64_MAX, &left))
+    if (mc_ops_any(&mc_under_way) && mc_op_take(&mc_under_way, key, UINT64_MAX, &left))
         mc_ranks_release(left.ranks); /* it failed, and its handle stayed */
     add_pending(v, key, op);
 }
@@ -112,8 +107,8 @@ void mc_volume_startall(mc_volume *v, long long n, mc_handles requests)
 
 void mc_request_cancelled(MPI_Request request)
 {
-    if (mc_any_pending())
-        mc_op_mark(&pending, MC_KEY_OF(request), MC_OP_CANCELLED);
+    if (mc_ops_any(&mc_under_way))
+        mc_op_mark(&mc_under_way, MC_KEY_OF(request), MC_OP_CANCELLED);
 }
 
 void mc_request_freed(mc_volume *v, MPI_Request request)
@@ -198,7 +193,7 @@ void *mc_completion_begin(mc_completion *c, mc_volume *v, long long n, mc_handle
                           int is_ignored)
 {
     c->n = 0;
-    if (!mc_any_pending() || n <= 0 || requests.items == NULL)
+    if (!mc_ops_any(&mc_under_way) || n <= 0 || requests.items == NULL)
         return statuses;
     size_t status_bytes = requests.is_fortran ? (size_t)MC_F_STATUS_BYTES : sizeof(MPI_Status);
     char *own_statuses = c->own_statuses[0];
@@ -214,7 +209,7 @@ void *mc_completion_begin(mc_completion *c, mc_volume *v, long long n, mc_handle
         own_statuses = memory + key_bytes;
     }
     c->n = (uint64_t)n;
-    c->before = mc_ops_now(&pending);
+    c->before = mc_ops_now(&mc_under_way);
     c->requests = requests;
     c->statuses = is_ignored ? own_statuses : statuses;
     note_keys(c);
@@ -260,7 +255,7 @@ static void count_ended(mc_volume *v, const mc_op *op, const MPI_Status *status)
 static void end_one(mc_completion *c, mc_volume *v, uint64_t i, uint64_t i_status)
 {
     mc_op op;
-    if (!mc_op_take(&pending, c->keys[i], c->before, &op))
+    if (!mc_op_take(&mc_under_way, c->keys[i], c->before, &op))
         return;
     op.kind &= ~(uint32_t)MC_OP_CANCELLED;
     if (v->frame->is_recorded) {
@@ -276,7 +271,7 @@ static void end_one(mc_completion *c, mc_volume *v, uint64_t i, uint64_t i_statu
 static void drop(mc_completion *c, uint64_t i)
 {
     mc_op op;
-    if (mc_op_take(&pending, c->keys[i], c->before, &op))
+    if (mc_op_take(&mc_under_way, c->keys[i], c->before, &op))
         mc_ranks_release(op.ranks);
 }
 

@@ -9,7 +9,12 @@
 enum {
     N_ALWAYS_TIMED = 16,         /* first calls of a site, which differ from the later ones */
     CALLS_BETWEEN_CLAIMS = 1000, /* of a thread that found no lane */
-    SAMPLE_EVERY = 16, /* at least so many calls are counted for one that is timed, and less than three times so many */
+    SAMPLE_EVERY =
+        16, /* at least so many calls are counted for one that is timed, and less than three times so many; */
+    SAMPLE_EVERY_MOST = 512,     /* up to this of calls that come so fast that */
+    TIMED_TOO_SOON_NS = 25000,   /* timed ones follow each other sooner, */
+    TIMED_TOO_LATE_NS = 2000000, /* and less again when they come later. Far apart, as a co-runner must not change it */
+    TIMED_BETWEEN_CHOICES = 256,
 };
 
 __thread uint64_t mc_thread_paused_ns;
@@ -25,7 +30,7 @@ static void let_go(void)
 {
     memset(&mc_self.tables, 0, sizeof mc_self.tables);
     memset(mc_self.hits, 0, sizeof mc_self.hits);
-    mc_self.credit = mc_self.saved_credit = 0;
+    mc_self.credit = 0;
     mc_self.is_ended = 1;
 }
 
@@ -84,9 +89,10 @@ static int claim(int i_lane)
                               __atomic_load_n(&mc_the_segment->sampling.n_windows, __ATOMIC_ACQUIRE)};
     head->units = (mc_stream){0, 0, 0, 0};
     mc_self.random = (uint32_t)head->calls.t_last | 1;
-    mc_self.saved_credit = SAMPLE_EVERY;
-    mc_self.credit = mc_self.outer ? 0 : SAMPLE_EVERY;
+    mc_self.every = mc_self.credit = SAMPLE_EVERY;
     mc_self.interval = SAMPLE_EVERY + 1;
+    mc_self.n_timed = 0;
+    mc_self.t_choice = head->calls.t_last;
     return 1;
 }
 
@@ -115,9 +121,6 @@ int mc_enter_timed(mc_frame *frame, uint32_t call, void *site, const char *stack
        exception is gone, and the next call's frame lies above. */
     if (self->outer && stack < self->outer)
         return 0;
-    if (!self->outer)
-        self->saved_credit = self->credit;
-    self->credit = 0;
     self->outer = stack;
     frame->is_recorded = 0;
     frame->weight = 1;
@@ -150,7 +153,21 @@ static uint32_t next_credit(mc_thread *self)
     self->random ^= self->random << 13;
     self->random ^= self->random >> 17;
     self->random ^= self->random << 5;
-    return SAMPLE_EVERY + (self->random & (2 * SAMPLE_EVERY - 1));
+    return self->every + (self->random & (2 * self->every - 1));
+}
+
+/* Timing a call costs a program that waits for memory up to a microsecond. */
+static void choose_every(mc_thread *self, uint64_t now)
+{
+    if (++self->n_timed < TIMED_BETWEEN_CHOICES)
+        return;
+    uint64_t took = now > self->t_choice ? now - self->t_choice : 0;
+    if (took < TIMED_BETWEEN_CHOICES * (uint64_t)TIMED_TOO_SOON_NS && self->every < SAMPLE_EVERY_MOST)
+        self->every *= 2;
+    else if (took > TIMED_BETWEEN_CHOICES * (uint64_t)TIMED_TOO_LATE_NS && self->every > SAMPLE_EVERY)
+        self->every /= 2;
+    self->n_timed = 0;
+    self->t_choice = now;
 }
 
 int mc_enter_sampled(mc_frame *frame, uint32_t call, void *site, const char *stack)
@@ -165,13 +182,14 @@ int mc_enter_sampled(mc_frame *frame, uint32_t call, void *site, const char *sta
         return 1;
     if (!__atomic_load_n(&mc_is_chained, __ATOMIC_RELAXED))
         self->hits[mc_hit_index(site)].call = call | MC_COUNTABLE;
-    if (self->saved_credit == 0) {
+    if (self->credit == 0) {
         frame->weight = self->interval;
-        self->saved_credit = next_credit(self);
-        self->interval = self->saved_credit + 1;
+        choose_every(self, frame->t_enter);
+        self->credit = next_credit(self);
+        self->interval = self->credit + 1;
         return 1;
     }
-    self->saved_credit--;
+    self->credit--;
     row->n++;
     frame->row = row;
     frame->weight = 0;
@@ -298,7 +316,6 @@ void mc_leave(mc_frame *frame, uint64_t sent_bytes, uint64_t recv_bytes)
 {
     mc_thread *self = &mc_self;
     self->outer = NULL;
-    self->credit = self->saved_credit;
     if (!frame->is_recorded || !self->tables.head)
         return;
     uint64_t t_leave = mc_clock_read(&self->clock);
@@ -329,7 +346,6 @@ void mc_leave_done(mc_frame *frame, uint64_t sent_bytes, uint64_t recv_bytes)
         return;
     }
     self->outer = NULL;
-    self->credit = self->saved_credit;
     frame->row->sent_bytes += sent_bytes;
     frame->row->recv_bytes += recv_bytes;
     if (!self->tables.head)

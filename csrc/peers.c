@@ -9,8 +9,8 @@
 
 enum { N_COMM_BUCKETS = 1024, N_WIN_BUCKETS = 128 };
 
-MC_OP_TABLE(comms, N_COMM_BUCKETS);
-MC_OP_TABLE(wins, N_WIN_BUCKETS);
+MC_OP_TABLE(static, comms, N_COMM_BUCKETS);
+MC_OP_TABLE(static, wins, N_WIN_BUCKETS);
 
 uint64_t mc_ranks_generation = 1;
 __thread mc_last_ranks mc_last_comm, mc_last_win;

@@ -21,7 +21,11 @@ enum { N_GROUP = 96, N_JOB = 48 };
 static const uint64_t STEP_NS = 2000000;
 static const uint64_t WAIT_NS = 5000000000; /* some MPI libraries let a rank return a little early */
 
-static char group[N_GROUP], own_path[MC_PATH_LEN];
+static char group[N_GROUP], own_path[MC_PATH_LEN], session_path[MC_PATH_LEN];
+
+/* Processes may be one time ahead of each other, not two. */
+static const char *const times[] = {"even", "odd"};
+static int n_times, session_pid;
 
 /* Ranks that the launcher started on this node, 0: it does not tell. */
 static int n_started(void)
@@ -50,21 +54,34 @@ static void name_group(int launcher)
             *at = '-';
 }
 
-void mc_presence_tell(void)
+static void leave_file(char *path, const char *what)
 {
-    char what[32];
+    char name[32];
     int launcher = mc_launcher_pid();
+    path[0] = '\0';
     if (n_started() < 2 || launcher == 0 || mc_is_wrapped() || mc_is_nested())
         return;
     name_group(launcher);
-    snprintf(what, sizeof what, "%d.here", (int)getpid());
-    if (mc_shm_path(own_path, sizeof own_path, group, what) != MC_OK)
-        own_path[0] = '\0';
-    int fd = own_path[0] ? open(own_path, O_WRONLY | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600) : -1;
+    snprintf(name, sizeof name, "%d.%s", (int)getpid(), what);
+    int fd = mc_shm_path(path, MC_PATH_LEN, group, name) == MC_OK
+                 ? open(path, O_WRONLY | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600)
+                 : -1;
     if (fd >= 0)
         close(fd);
     else
-        own_path[0] = '\0';
+        path[0] = '\0';
+}
+
+static void take_file(char *path)
+{
+    if (path[0] != '\0')
+        unlink(path);
+    path[0] = '\0';
+}
+
+void mc_presence_tell(void)
+{
+    leave_file(own_path, "here");
 }
 
 typedef struct found_ranks {
@@ -81,12 +98,13 @@ static void count(void *data, const char *middle)
     found->n_before += pid < (int)getpid();
 }
 
-static found_ranks look(void)
+static found_ranks look(const char *what)
 {
-    char prefix[N_GROUP + 16];
+    char prefix[N_GROUP + 16], suffix[16];
     found_ranks found = {0, 0};
     snprintf(prefix, sizeof prefix, "mpicoloc.%s.", group);
-    mc_dir_scan(mc_option_text(MC_OPT_SHM_DIR), prefix, ".here", count, &found);
+    snprintf(suffix, sizeof suffix, ".%s", what);
+    mc_dir_scan(mc_option_text(MC_OPT_SHM_DIR), prefix, suffix, count, &found);
     return found;
 }
 
@@ -96,10 +114,10 @@ int mc_is_everywhere(void)
     uint64_t end = mc_now_ns() + WAIT_NS;
     if (own_path[0] == '\0')
         return 1;
-    found_ranks found = look();
+    found_ranks found = look("here");
     while (found.n < n_wanted && mc_now_ns() < end) {
         mc_sleep_until(mc_now_ns() + STEP_NS, &never);
-        found_ranks now = look();
+        found_ranks now = look("here");
         found = now.n > found.n ? now : found; /* one that has given up takes its file along */
     }
     if (found.n < n_wanted && found.n_before == 0)
@@ -112,7 +130,23 @@ int mc_is_everywhere(void)
 
 void mc_presence_end(void)
 {
-    if (own_path[0] != '\0')
-        unlink(own_path);
-    own_path[0] = '\0';
+    take_file(own_path);
+}
+
+void mc_presence_begin_sessions(void)
+{
+    int never = 0;
+    uint64_t end = mc_now_ns() + MC_ROUND_WAIT_MS * 1000000ull;
+    session_pid = (int)getpid();
+    leave_file(session_path, times[n_times % 2]);
+    while (n_times > 0 && session_path[0] && look(times[(n_times - 1) % 2]).n > 0 && mc_now_ns() < end)
+        mc_sleep_until(mc_now_ns() + STEP_NS, &never);
+}
+
+__attribute__((destructor)) void mc_presence_end_sessions(void)
+{
+    if (session_path[0] == '\0' || session_pid != (int)getpid()) /* a forked child's file is the parent's */
+        return;
+    n_times++;
+    take_file(session_path);
 }

@@ -13,4 +13,9 @@ int mc_is_everywhere(void);
 /* When no rank looks any more: remove the file. */
 void mc_presence_end(void);
 
+/* Around all sessions of a process. The first waits, but not for good, until every process of the node has ended those
+   before: MPICH names its memory alike each time, and who opens it too early waits for good or finds what is left in it. */
+void mc_presence_begin_sessions(void);
+void mc_presence_end_sessions(void);
+
 #endif

@@ -45,10 +45,10 @@ typedef struct mc_op_table {
     uint64_t n_added, n_taken;
 } mc_op_table;
 
-#define MC_OP_TABLE(name, n_buckets) \
+#define MC_OP_TABLE(storage, name, n_buckets) \
     static mc_op_bucket name##_buckets[n_buckets]; \
     static mc_op_row name##_rows[(n_buckets)*MC_OPS_PER_BUCKET]; \
-    static mc_op_table name = {name##_buckets, name##_rows, (n_buckets)-1, 0, 0}
+    storage mc_op_table name = {name##_buckets, name##_rows, (n_buckets)-1, 0, 0}
 
 /* From here on threads may use the tables at the same time; before, no instruction waits for another processor. */
 void mc_ops_share(void);

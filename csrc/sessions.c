@@ -9,6 +9,7 @@
 #endif
 
 #include "launch.h"
+#include "presence.h"
 #include "requests.h"
 #include "world.h"
 
@@ -91,8 +92,8 @@ static void join(void)
     mc_begin(own.app);
 }
 
-/* Joining waits for all processes, and some may open no session but call MPI_Init. With coordinators all have said which
-   by now; without, a process joins only where it makes a communicator with all others. */
+/* Joining waits for all processes, and some may open no session but call MPI_Init. With coordinators all of this node have
+   said which by now; without, a process joins only where it makes a communicator with all others. */
 static void open_or_join(void)
 {
     if (!mc_is_ours() || (mc_is_over() && !mc_is_wrapped()) || mc_is_announced("init"))
@@ -107,11 +108,14 @@ void mc_before_session_init(void)
 {
     mc_ops_share(); /* the threads of a program of sessions ask for no thread level */
     pthread_mutex_lock(&lock);
-    if (n_open == 0 && !mc_is_world_open() && mc_has_coordinator()) {
+    int begins = n_open == 0 && !mc_is_world_open();
+    if (begins && mc_has_coordinator())
         mc_announce("session");
-        mc_await_others();
-    }
+    else if (begins)
+        mc_presence_begin_sessions();
     pthread_mutex_unlock(&lock);
+    if (begins && mc_has_coordinator())
+        mc_await_others();
 }
 
 void mc_after_session_init(void)
@@ -130,6 +134,14 @@ void mc_before_session_finalize(void)
             mc_say_goodbye();
         mc_close_own_session();
     }
+    pthread_mutex_unlock(&lock);
+}
+
+void mc_after_session_finalize(void)
+{
+    pthread_mutex_lock(&lock);
+    if (n_open == 0)
+        mc_presence_end_sessions();
     pthread_mutex_unlock(&lock);
 }
 

@@ -183,7 +183,7 @@ void mc_stop(uint64_t state)
     if (!mc_own_segment() || getpid() != own_pid) /* a forked child is not the rank */
         return;
     __atomic_store_n(&mc_recording, 0, __ATOMIC_RELEASE);
-    mc_self.credit = mc_self.saved_credit = 0;
+    mc_self.credit = 0;
     mc_the_segment->t_finalize = mc_now_ns();
     mc_the_segment->t_last = mc_the_segment->t_finalize;
     __atomic_store_n(&mc_the_segment->state, state, __ATOMIC_RELEASE);

@@ -29,6 +29,7 @@ void mc_before_abort(void);
 void mc_before_session_init(void);
 void mc_after_session_init(void);
 void mc_before_session_finalize(void);
+void mc_after_session_finalize(void);
 void mc_before_comm_from_group(mc_handles group);
 /* Take the coordinators out of a group, or of the size in an info object, that a session gave. */
 void mc_hide_in_group(mc_handles group);

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from mpicoloc.pmpi.declarations import INCLUDES, Prototype, base_name, parse_prototypes
+from mpicoloc.pmpi.generate_quick import quick_lines
 from mpicoloc.pmpi.generate_volume import (
     Timing,
     c_completion_lines,
@@ -59,6 +60,12 @@ class Row:
     status: int = -1
     world: str = ""
     finalize: bool = False
+
+    @property
+    def needs_more(self) -> bool:
+        """Whether a wrapper does more than to record the call and what it completed."""
+        hooks = self.volume or self.before or self.after or self.forget or self.first
+        return bool(hooks) or self.status >= 0 or self.world not in ("", "real")
 
 
 @dataclass(frozen=True)
@@ -270,24 +277,12 @@ def _swap_worlds(p: Prototype, row: Row) -> list[str]:
 
 
 def _emit_head(p: Prototype, row: Row, timing: Timing, real: str) -> list[str]:
-    """The wrapper up to its general part; that of a local call is a function of its own, to save a frame."""
-    site = "__builtin_return_address(0)"
-    if not timing.is_local:
-        return [f"MC_EXPORT int {p.name}({p.decl})", "{", f"    void *mc_site = {site};"]
-    general = f"general_{p.name}"
-    decl = f"void *mc_site, {p.decl}" if p.params else "void *mc_site"
-    arguments = ", ".join([site, *(q.name for q in p.params)])
-    return [
-        f"static __attribute__((noinline)) int {general}({decl});",
+    """The wrapper up to its general part."""
+    quick = quick_lines(p, row, timing, real, _swap_worlds(p, row))
+    return quick or [
         f"MC_EXPORT int {p.name}({p.decl})",
         "{",
-        *_swap_worlds(p, row),
-        f"    if (mc_count(MC_CALL_{p.name}, {site}))",
-        f"        return {real};",
-        f"    return {general}({arguments});",
-        "}",
-        f"static int {general}({decl})",
-        "{",
+        "    void *mc_site = __builtin_return_address(0);",
     ]
 
 
@@ -300,6 +295,7 @@ def _emit_body(p: Prototype, row: Row, real: str, comm: str, timing: Timing) -> 
             "    mc_is_ending++;",
             f"    int mc_rc = {real};",
             "    mc_is_ending--;",
+            *([f"    {row.after}();"] if row.after else []),
             "    return mc_rc;",
         ]
     if row.completes:

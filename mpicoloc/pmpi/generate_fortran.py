@@ -144,7 +144,8 @@ def _emit_body(
     comm = next((q.name for q in params if q.is_comm), "")
     if row.finalize:
         before = ["    mc_leave(&mc_f, 0, 0);", f"    {row.before}({', '.join(operands)});"]
-        return [*before, "    mc_is_ending++;", f"    {real}", "    mc_is_ending--;"]
+        after = [f"    {row.after}();"] if row.after else []
+        return [*before, "    mc_is_ending++;", f"    {real}", "    mc_is_ending--;", *after]
     if row.completes:
         return _emit_completion(row, params, real, timing)
     lines: list[str] = []

@@ -26,6 +26,12 @@ class Timing:
         """The hook at the call's begin."""
         return "mc_enter_light" if self.is_light else "mc_enter"
 
+    def happened(self, flag_type: str = "int") -> str:
+        """A C condition: the call ended well, and the parameter tells that something happened."""
+        # of a number, MPI_UNDEFINED is negative; a LOGICAL may be -1
+        sign = ">" if "count" in self.flag else "!="
+        return f"mc_rc == MPI_SUCCESS && *(const {flag_type} *){self.flag} {sign} 0"
+
     def leave(self, sent: str = "0", received: str = "0", flag_type: str = "int") -> list[str]:
         """Statements that end the call `mc_rc`."""
         if not self.is_light:
@@ -33,11 +39,8 @@ class Timing:
         light = f"mc_leave_light(&mc_f, {sent}, {received});"
         if not self.flag:
             return [f"    {light}"]
-        # of a number, MPI_UNDEFINED is negative; a LOGICAL may be -1
-        sign = ">" if "count" in self.flag else "!="
-        happened = f"mc_rc == MPI_SUCCESS && *(const {flag_type} *){self.flag} {sign} 0"
-        return [f"    if ({happened})", f"        mc_leave_done(&mc_f, {sent}, {received});", "    else",
-                f"        {light}"]  # fmt: skip
+        return [f"    if ({self.happened(flag_type)})", f"        mc_leave_done(&mc_f, {sent}, {received});",
+                "    else", f"        {light}"]  # fmt: skip
 
 
 def forget_lines(row: Row, params: Sequence[Param], operands: Sequence[str]) -> list[str]:
@@ -88,6 +91,11 @@ def results(at: dict[str, str], c_type: str) -> tuple[str, str]:
     return flag, f"({at['number']} != NULL ? *(const {c_type} *){at['number']} : 0)"
 
 
+def is_ignored(status: str) -> str:
+    """A C condition: the program wants no status."""
+    return f"{status} == MPI_STATUS_IGNORE || {status} == MPI_STATUSES_IGNORE"
+
+
 def completion_begin(count: str, requests: str, status: str, ignored: str) -> list[str]:
     """Statements before a completion call: its statuses may become the shim's own."""
     return [
@@ -111,9 +119,8 @@ def c_completion_lines(row: Row, params: Sequence[Param], real: str, timing: Tim
     """The C wrapper of a completion call from the real call on."""
     at = completion_params(row, params)
     status = at["status"]
-    ignored = f"{status} == MPI_STATUS_IGNORE || {status} == MPI_STATUSES_IGNORE"
     count = at.get("count", "1")
-    lines = completion_begin(count, f"(mc_handles){{{at['requests']}, 0}}", status, ignored)
+    lines = completion_begin(count, f"(mc_handles){{{at['requests']}, 0}}", status, is_ignored(status))
     lines += [f"    int mc_rc = {real};"]
     flag, number = results(at, "int")
     lines += completion_end(row, flag, number, at.get("indices", ""), "0")

@@ -19,7 +19,7 @@ from mpicoloc.pmpi import contract
 from mpicoloc.run import siblings
 from mpicoloc.run.collect import is_running
 
-_NAME = re.compile(r"mpicoloc\.(.+)\.(?:\d+\.seg|\d+\.here|node|log|init|init-probe)")
+_NAME = re.compile(r"mpicoloc\.(.+)\.(?:\d+\.seg|\d+\.(?:here|even|odd)|node|log|init|init-probe)")
 QUIET_S = 60.0
 """What gave a sign of life since is left alone: its processes may be out of sight, in a container."""
 

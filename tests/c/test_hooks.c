@@ -159,31 +159,46 @@ static const mc_site_row *row_of(const mc_lane *lane, uint32_t call)
     return NULL;
 }
 
+static char light_site;
+
 static void test_sampling(mc_segment *s)
 {
-    static char site;
     enum { N = 200000, FIRST_NS = 1000, LATER_NS = 7 };
     mc_lane *lane = &s->lanes[0];
     uint64_t sampled_before = lane->head.counters.sampled_ns;
     for (int i = 0; i < N; i++)
-        light_call(&site, i ? LATER_NS : FIRST_NS, 0);
+        light_call(&light_site, i ? LATER_NS : FIRST_NS, 0);
     const mc_site_row *row = row_of(lane, 9);
     CHECK_EQUAL(row->n, N);
-    CHECK_EQUAL(row->n_timed > N / 48 && row->n_timed < N / 16, 1);
+    CHECK_EQUAL(row->n_timed > 1000 && row->n_timed < N / 64, 1); /* they follow each other so fast */
     CHECK_EQUAL(row->max_ns, FIRST_NS);
     /* the calls since the last timed one are not in yet */
     CHECK_EQUAL(row->time_ns <= FIRST_NS + (N - 1) * LATER_NS, 1);
-    CHECK_EQUAL(row->time_ns >= FIRST_NS + (N - 1 - 48) * LATER_NS, 1);
+    CHECK_EQUAL(row->time_ns >= FIRST_NS + (N - 1 - 3 * 512) * LATER_NS, 1);
     CHECK_EQUAL(lane->head.counters.sampled_ns - sampled_before,
                 row->time_ns - FIRST_NS - (row->n_timed - 1) * LATER_NS);
 
     mc_cell before = sum(lane, MC_PHASE_CORUN);
     for (int i = 0; i < 1000; i++)
-        light_call(&site, LATER_NS, 1);
+        light_call(&light_site, LATER_NS, 1);
     mc_cell after = sum(lane, MC_PHASE_CORUN);
     CHECK_EQUAL(row->n, N + 1000);
     CHECK_EQUAL(row->sent_bytes, 3000);
     CHECK_EQUAL(after.n - before.n, 1000); /* what happened ends a cycle, timed or not */
+}
+
+/* Seldom calls are timed more densely again, and no sparser than at first. */
+static void test_sampling_of_seldom_calls(mc_segment *s)
+{
+    enum { N = 48 * 2000, MPI_NS = 200000 };
+    const mc_lane *lane = &s->lanes[0];
+    for (int i = 0; i < 6 * 256 * 3 * 512; i++)
+        light_call(&light_site, MPI_NS, 0);
+    uint64_t n_before = row_of(lane, 9)->n_timed;
+    for (int i = 0; i < N; i++)
+        light_call(&light_site, MPI_NS, 0);
+    uint64_t n = row_of(lane, 9)->n_timed - n_before;
+    CHECK_EQUAL(n > N / 48 && n < N / 16, 1);
 }
 
 static void pcontrol(int level, ...)
@@ -347,6 +362,7 @@ int main(void)
     test_units(s);
     test_regions(s);
     test_sampling(s);
+    test_sampling_of_seldom_calls(s);
     test_overflow(s);
     test_call_left_by_a_jump(s);
     test_lane_goes_to_the_next_thread(s);

@@ -17,8 +17,8 @@ static int n_failed;
         } \
     } while (0)
 
-MC_OP_TABLE(small, 16);
-MC_OP_TABLE(table, 1024);
+MC_OP_TABLE(static, small, 16);
+MC_OP_TABLE(static, table, 1024);
 
 enum { N_SMALL = 16 * MC_OPS_PER_BUCKET };
 
