@@ -23,6 +23,7 @@ VERBS: dict[str, str] = {
     "check": "tell what works on this machine, why not, and the remedy",
     "show": "show a profile",
     "price": "price a profile: by run time, fair, and by the true slowdown",
+    "ledger": "keep accounts of service units, and charge profiles to them",
     "sign": "sign a profile with a key that only the site has",
     "verify": "tell whether a profile is as it was signed",
     "build": "build the preloaded library for an MPI of your own",

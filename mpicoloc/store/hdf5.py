@@ -38,9 +38,7 @@ Finish = Callable[[h5py.File], None]
 Facts = TypeVar("Facts", Job, MpiSummary, Price, Interference, Estimate)
 
 
-def write(
-    profile: Profile, path: str | os.PathLike[str], finish: Finish | None = None
-) -> None:
+def write(profile: Profile, path: str | os.PathLike[str], finish: Finish | None = None) -> None:
     """Write `profile` to `path`; the file has this name only when it is whole.
 
     Parameters

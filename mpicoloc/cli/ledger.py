@@ -1,0 +1,192 @@
+"""Keep accounts of service units (SU), and charge profiles to them.
+
+  mpicoloc ledger open chemistry --grant 1000
+  mpicoloc ledger charge chemistry mpicoloc-1234.h5 --rate-su 2
+  mpicoloc ledger statement chemistry
+
+A profile is charged once, however often it is posted. Rate and price function are the ledger keeper's, never
+those in the profile. Without --ledger or MPICOLOC_LEDGER the books are an SQLite file of the user's own.
+"""
+
+from __future__ import annotations
+
+import argparse
+import getpass
+import os
+import socket
+import time
+from typing import TYPE_CHECKING, Any
+
+from mpicoloc import config
+from mpicoloc.cli.price import add_tariff
+from mpicoloc.core import units
+from mpicoloc.errors import EnvironmentFault, UsageError
+
+if TYPE_CHECKING:
+    from mpicoloc.store.ledger import Ledger, Stamp
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Arguments of the verb and of what may follow it."""
+    actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
+    _add_open(_action(actions, "open", _open, "open an account, and the ledger if there is none"))
+    grant = _action(actions, "grant", _grant, "add units to an account")
+    grant.add_argument("account", metavar="NAME")
+    grant.add_argument("su", metavar="SU", help="units, with up to 6 decimal places")
+    _add_words(grant)
+    _add_charge(_action(actions, "charge", _charge, "charge profiles to an account, each once"))
+    refund = _action(actions, "refund", _refund, "give back a charge or a part of it")
+    refund.add_argument(
+        "transaction", metavar="TRANSACTION", help="number of the charge, as statement shows it"
+    )
+    refund.add_argument("--su", metavar="SU", help="how much of it (default: what is left)")
+    _add_words(refund)
+    statement = _action(actions, "statement", _statement, "show what came to an account and went from it")
+    statement.add_argument("account", metavar="NAME")
+    _action(actions, "list", _list, "show all accounts")
+    _action(actions, "audit", _audit, "check that no unit was lost or made; exit code 1 if one was")
+
+
+def _action(actions: Any, name: str, function: Any, words: str) -> argparse.ArgumentParser:
+    parser: argparse.ArgumentParser = actions.add_parser(
+        name, help=words, description=f"{words[0].upper()}{words[1:]}.", allow_abbrev=False
+    )
+    option = config.BY_KEY["ledger"]
+    parser.add_argument(option.flag, metavar="FILE|URL", help=f"{option.help} ({option.env})")
+    parser.add_argument("--json", action="store_true", help="print the answer as JSON")
+    parser.set_defaults(act=function)
+    return parser
+
+
+def _add_open(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("account", metavar="NAME")
+    parser.add_argument("--grant", metavar="SU", default="0", help="units to begin with (default 0)")
+    parser.add_argument(
+        "--overdraft", metavar="SU", default="0", help="how far the balance may go below 0 (default 0)"
+    )
+
+
+def _add_words(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--reference",
+        metavar="TEXT",
+        default="",
+        help="do it once, however often it is called with this text",
+    )
+    parser.add_argument("--note", metavar="TEXT", default="", help="words for the statement")
+
+
+def _add_charge(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("account", metavar="NAME")
+    parser.add_argument("files", metavar="PROFILE", nargs="+")
+    add_tariff(parser, "never that of the profile")
+    parser.add_argument("--cores", metavar="N", help="cores to charge for (default: what the profile says)")
+    parser.add_argument("--wall-s", metavar="S", help="run time to charge for, s (default: the profile's)")
+    parser.add_argument(
+        "--require-signature", metavar="KEYFILE", help="refuse profiles that are not signed with this key"
+    )
+
+
+def run(args: argparse.Namespace) -> int:
+    """Do what was asked."""
+    return int(args.act(args))
+
+
+def _ledger(args: argparse.Namespace, *, create: bool = False) -> Ledger:
+    from mpicoloc.store.ledger import Ledger
+
+    where = args.ledger or config.get("ledger")
+    if where is None:
+        where = default_file()
+        if create:
+            _make_folder(os.path.dirname(where))
+    return Ledger(str(where), create=create)
+
+
+def default_file() -> str:
+    """The ledger of a user who names none."""
+    base = os.environ.get("XDG_DATA_HOME") or os.path.expanduser("~/.local/share")
+    return os.path.join(base, "mpicoloc", "ledger.sqlite")
+
+
+def _make_folder(folder: str) -> None:
+    try:
+        os.makedirs(folder, mode=0o700, exist_ok=True)
+    except OSError as error:
+        raise EnvironmentFault(
+            f"the ledger's folder {folder} cannot be made ({error.strerror}): name a file with --ledger"
+        ) from None
+
+
+def _stamp() -> Stamp:
+    from mpicoloc.store.ledger import Stamp
+
+    try:
+        user = getpass.getuser()
+    except (KeyError, OSError):  # a user without a name
+        user = str(os.getuid())
+    return Stamp(time.time(), f"{user}@{socket.gethostname()}"[:190])
+
+
+def _open(args: argparse.Namespace) -> int:
+    from mpicoloc.report import ledger as report
+
+    grant_usu, overdraft_usu = (
+        units.usu_of_text(text, flag)
+        for text, flag in ((args.grant, "--grant"), (args.overdraft, "--overdraft"))
+    )
+    posting = _ledger(args, create=True).open_account(args.account, grant_usu, overdraft_usu, _stamp())
+    report.tell(posting, f"account {args.account} opened", args.json)
+    return 0
+
+
+def _grant(args: argparse.Namespace) -> int:
+    from mpicoloc.report import ledger as report
+
+    amount_usu = units.usu_of_text(args.su, "SU")
+    posting = _ledger(args).grant(args.account, amount_usu, _stamp(), args.reference, args.note)
+    report.tell(posting, f"{units.su_text(posting.amount_usu)} SU granted to {args.account}", args.json)
+    return 0
+
+
+def _charge(args: argparse.Namespace) -> int:
+    from mpicoloc.cli.charges import post_all
+
+    return post_all(args, _ledger(args), _stamp())
+
+
+def _refund(args: argparse.Namespace) -> int:
+    from mpicoloc.report import ledger as report
+
+    if not (args.transaction.isascii() and args.transaction.isdigit() and int(args.transaction) < 1 << 62):
+        raise UsageError(f"TRANSACTION must be a number, got {args.transaction!r}")
+    amount_usu = None if args.su is None else units.usu_of_text(args.su, "--su")
+    posting = _ledger(args).refund(
+        int(args.transaction), amount_usu, _stamp(), reference=args.reference, note=args.note
+    )
+    text = f"{units.su_text(posting.amount_usu)} SU of transaction {args.transaction} given back"
+    report.tell(posting, f"{text} to {posting.account}", args.json)
+    return 0
+
+
+def _statement(args: argparse.Namespace) -> int:
+    from mpicoloc.report import ledger as report
+
+    report.show_statement(args.account, _ledger(args).statement(args.account), args.json)
+    return 0
+
+
+def _list(args: argparse.Namespace) -> int:
+    from mpicoloc.report import ledger as report
+
+    report.show_accounts(_ledger(args).accounts(), args.json)
+    return 0
+
+
+def _audit(args: argparse.Namespace) -> int:
+    from mpicoloc.report import ledger as report
+    from mpicoloc.store.ledger_audit import audit
+
+    wrong = audit(_ledger(args))
+    report.show_audit(wrong, args.json)
+    return 1 if wrong else 0

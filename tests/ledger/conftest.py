@@ -1,0 +1,68 @@
+"""The databases that tests of the ledger use: an SQLite file, and a PostgreSQL server of the test's own."""
+
+import os
+import shutil
+import socket
+import subprocess
+import tempfile
+from pathlib import Path
+
+import pytest
+
+from mpicoloc.store.ledger import Ledger
+
+
+@pytest.fixture(scope="session")
+def postgres():
+    """URL of a new server's database; its files and processes are gone at the end."""
+    pytest.importorskip("psycopg", reason="psycopg is not installed")
+    programs = sorted(Path("/usr/lib/postgresql").glob("*/bin"))
+    found = shutil.which("initdb") or (programs and shutil.which("initdb", path=str(programs[-1])))
+    if not found:
+        pytest.skip("PostgreSQL's server is not installed")
+    bin_dir = Path(found).parent
+    # The server refuses to run as root.
+    as_user = ["runuser", "-u", "nobody", "--"] if os.getuid() == 0 else []
+    with tempfile.TemporaryDirectory(prefix="mpicoloc-pg-") as folder:
+        if as_user:
+            shutil.chown(folder, "nobody")
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            port = free.getsockname()[1]
+        quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.STDOUT, "check": True, "cwd": "/"}
+        data = f"{folder}/data"
+        initdb = [*as_user, bin_dir / "initdb", "-D", data, "-U", "site", "-A", "trust", "--no-sync"]
+        subprocess.run(initdb, timeout=60, **quiet)
+        control = [*as_user, bin_dir / "pg_ctl", "-D", data, "-w"]
+        options = f"-p {port} -k {folder} -c listen_addresses=127.0.0.1 -c fsync=off"
+        subprocess.run([*control, "-o", options, "-l", f"{folder}/log", "start"], timeout=60, **quiet)
+        try:
+            yield f"postgresql+psycopg://site@127.0.0.1:{port}/postgres"
+        finally:
+            subprocess.run([*control, "-m", "immediate", "stop"], timeout=60, **quiet)
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def where(request, tmp_path):
+    """An empty ledger on each database."""
+    if request.param == "sqlite":
+        yield str(tmp_path / "ledger.sqlite")
+        return
+    url = request.getfixturevalue("postgres")
+    yield url
+    empty(url)
+
+
+def empty(url):
+    import sqlalchemy as sa
+
+    from mpicoloc.store.ledger_db import tables
+
+    engine = sa.create_engine(url)
+    tables.drop_all(engine)
+    engine.dispose()
+
+
+@pytest.fixture
+def ledger(where):
+    return Ledger(where, create=True)
