@@ -94,8 +94,8 @@ class Job:
         return hdf5.read(self.out_path)
 
 
-def start(mpi, folder, way, *arguments, n_ranks=2, name="job", out=None):
-    """Start the test program with mpicoloc: `way` is "wrap" or "preload"."""
+def start(mpi, folder, way, *arguments, n_ranks=2, name="job", out=None, uid=None):
+    """Start the test program with mpicoloc: `way` is "wrap" or "preload"; as root, also for another user."""
     out = out or folder / f"{name}.h5"
     env = {**os.environ, "MPICOLOC_OUT": str(out), "MPICOLOC_JOB_ID": name, "MPICOLOC_PYTHON": sys.executable}
     command = [mpi.mpirun, *mpi.flags, "-n", str(n_ranks + (way == "wrap"))]
@@ -106,7 +106,7 @@ def start(mpi, folder, way, *arguments, n_ranks=2, name="job", out=None):
     log = folder / f"{name}.log"
     with open(log, "wb") as file:
         process = subprocess.Popen(
-            [*command, mpi.program, *map(str, arguments)],
+            [*as_user(uid), *command, mpi.program, *map(str, arguments)],
             env=env,
             cwd=folder,
             stdin=subprocess.DEVNULL,
@@ -115,6 +115,25 @@ def start(mpi, folder, way, *arguments, n_ranks=2, name="job", out=None):
             start_new_session=True,
         )
     return Job(process, Path(out), log)
+
+
+def as_user(uid):
+    """What stands before a command of another user; nothing for None."""
+    ids = [f"--{kind}={uid}" for kind in ("reuid", "regid")]
+    return [] if uid is None else [*_reach(), "setpriv", *ids, "--clear-groups", "env", "HOME=/nonexistent"]
+
+
+_OPENED = """set -e; mount -t tmpfs none /mnt; chmod 755 /mnt; mkdir -p "/mnt/$2"
+mount --bind "$1/$2" "/mnt/$2"; mount --rbind /mnt "$1"; shift 2; exec "$@" """
+
+
+def _reach():
+    """A view in which all may pass the folder of root's alone in which the interpreter may lie."""
+    path = Path(sys.executable).resolve()
+    closed = [folder for folder in reversed(path.parents) if not folder.stat().st_mode & 0o001]
+    if not closed:
+        return []
+    return ["unshare", "-m", "sh", "-c", _OPENED, "sh", str(closed[0]), path.relative_to(closed[0]).parts[0]]
 
 
 def wait_until(condition, what, limit_s=20.0):
