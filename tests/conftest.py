@@ -21,6 +21,7 @@ def own_environment(monkeypatch, tmp_path):
     for name in [name for name in os.environ if name.startswith("MPICOLOC_")]:
         monkeypatch.delenv(name)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
     for prefix in ("OMPI", "PRTE"):
         monkeypatch.setenv(f"{prefix}_ALLOW_RUN_AS_ROOT", "1")
         monkeypatch.setenv(f"{prefix}_ALLOW_RUN_AS_ROOT_CONFIRM", "1")

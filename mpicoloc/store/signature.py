@@ -81,7 +81,7 @@ def read_key(path: str | os.PathLike[str]) -> bytes:
         handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except FileNotFoundError:
         raise UsageError(
-            f"no key file {path}; make one with: (umask 077; openssl rand -hex 32 > {path})"
+            f"no key file {path}; make one: (umask 077; head -c 32 /dev/urandom | base64 > {path})"
         ) from None
     except OSError as error:
         raise EnvironmentFault(f"cannot open key file {path}: {error.strerror}") from error
@@ -92,7 +92,8 @@ def read_key(path: str | os.PathLike[str]) -> bytes:
         os.close(handle)
     if len(key) < KEY_BYTES:
         raise UsageError(
-            f"key file {path} has {len(key)} bytes, needed are {KEY_BYTES}: openssl rand -hex 32 makes a key"
+            f"key file {path} has {len(key)} bytes, needed are {KEY_BYTES}: "
+            "head -c 32 /dev/urandom | base64 makes a key"
         )
     return key
 

@@ -2,8 +2,10 @@
 
 import json
 import os
+import re
 import shutil
 import subprocess
+from pathlib import Path
 
 import pytest
 from ledger_lab import STAMP, SU, assert_right, profile, results, start, write
@@ -157,6 +159,15 @@ def books(tmp_path, monkeypatch, capsys):
 def charged(call, *argv):
     code, out, _ = call("charge", "lab", *argv, "--json")
     return code, json.loads(out)["charges"]
+
+
+def test_the_documented_keys_are_those_of_the_command(books, tmp_path):
+    page = (Path(__file__).resolve().parents[2] / "docs" / "reference" / "json.md").read_text()
+    documented = json.loads(re.search(r"keys of ledger charge --json -->\n```json\n(.*?)```", page, re.S)[1])
+    for rate in ("1", "1000"):  # charged, refused
+        name = f"{rate}.h5"
+        found = charged(books, write(tmp_path, name, job_id=rate), "--rate-su", rate)[1]
+        assert list(found[0]) == list(documented["charges"][0])
 
 
 def test_copies_and_other_layouts_of_a_profile_are_the_same_profile(books, tmp_path):

@@ -251,3 +251,30 @@ def test_assemble_falls_back_to_the_temporary_folder(tmp_path, monkeypatch, caps
 def test_assemble_without_data_says_so(capsys):
     assert assemble.main(["nokey"]) == 3
     assert "nokey" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("text", "words"), [("no_such_module:f", "ModuleNotFoundError"), ("math:pi", "no function")]
+)
+def test_a_price_function_that_fails_costs_no_profile(monkeypatch, text, words):
+    monkeypatch.setenv("MPICOLOC_PRICING", text)
+    write_rank(0, n_ranks=1)
+    profile = merge([collect(KEY)])
+    assert profile.price.pricing == "fair"
+    assert any(words in note and "fair taken" in note for note in profile.notes)
+
+
+def test_the_site_signs_what_it_writes_and_a_bad_key_costs_no_profile(monkeypatch, tmp_path):
+    from mpicoloc.store import hdf5, signature
+
+    key = tmp_path / "site.key"
+    key.write_text("k" * 32)
+    monkeypatch.setenv("MPICOLOC_SIGN_KEY_FILE", str(key))
+    for mode, is_good in ((0o600, True), (0o644, False)):
+        key.chmod(mode)
+        write_rank(0, n_ranks=1, out_path=str(tmp_path / "p.h5").encode())
+        path, trouble = assemble.write([collect(KEY)])
+        assert trouble == ""
+        assert signature.verify(signature.snapshot(path), b"k" * 32).is_good == is_good
+        notes = hdf5.read(path).notes
+        assert any("unsigned: key file" in note for note in notes) != is_good
