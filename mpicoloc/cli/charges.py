@@ -10,6 +10,7 @@ from typing import Any
 
 from mpicoloc import config
 from mpicoloc.core import units
+from mpicoloc.core.tables import printable
 from mpicoloc.errors import DataError, Refused, UsageError
 from mpicoloc.model.price import Tariff, bill, tariff
 from mpicoloc.report.bill import estimate_json
@@ -42,6 +43,7 @@ def _charge(file: str, args: argparse.Namespace) -> tuple[Charge, str]:
         key_id = verdict.signature.key_id if verdict.is_good and verdict.signature else None
         refusal = "" if verdict.is_good else verdict.reason
     job = taken.profile.job
+    job_id = printable(job.id)
     n_cores = job.n_cores if args.cores is None else _whole("--cores", args.cores)
     wall_s = job.wall_s if args.wall_s is None else _seconds("--wall-s", args.wall_s)
     if n_cores < 0 or wall_s < 0:
@@ -49,7 +51,7 @@ def _charge(file: str, args: argparse.Namespace) -> tuple[Charge, str]:
     prices = bill(taken.profile.interference.slowdown, n_cores=n_cores, wall_s=wall_s, tariff=_tariff(args))
     facts = {
         "file": file,
-        "job": job.id,
+        "job": job_id,
         "digest": taken.digest,
         "key_id": key_id,
         "partial": taken.profile.partial,
@@ -62,7 +64,7 @@ def _charge(file: str, args: argparse.Namespace) -> tuple[Charge, str]:
         "fair_su": estimate_json(prices.fair),
     }
     usu = units.usu_of_su(prices.charged_su)
-    return Charge(taken.digest, job.id, job.start_unix_s, usu, facts), refusal
+    return Charge(taken.digest, job_id, job.start_unix_s, usu, facts), refusal
 
 
 def _tariff(args: argparse.Namespace) -> Tariff:

@@ -195,6 +195,11 @@ def frozen(array: Table) -> Table:
     return array
 
 
+def printable(word: str) -> str:
+    """A text of a profile for a terminal, which must not obey it."""
+    return "".join(letter if letter.isprintable() else "?" for letter in word)
+
+
 def text(value: Any) -> str:
     """A string cell of a table as str."""
     return value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value)

@@ -13,6 +13,7 @@ from rich.table import Table as RichTable
 
 from mpicoloc.core.estimate import Estimate
 from mpicoloc.core.profile import Job
+from mpicoloc.core.tables import printable
 from mpicoloc.model.price import Bill
 
 Bills = Sequence[tuple[str, Job, Bill]]
@@ -85,7 +86,8 @@ def show(bills: Bills) -> None:
 
 def _show_one(console: Console, file: str, job: Job, bill: Bill) -> None:
     tariff = f"{bill.tariff.rate_su:g} SU per core and hour, pricing {escape(bill.tariff.pricing)}"
-    console.print(f"[bold]job {escape(job.id)}[/bold]  {bill.n_cores} cores, {bill.wall_s:.4g} s, {tariff}")
+    name = escape(printable(job.id))
+    console.print(f"[bold]job {name}[/bold]  {bill.n_cores} cores, {bill.wall_s:.4g} s, {tariff}")
     console.print(f"slowdown {interval(bill.slowdown)}, true {_or_unknown(bill.true_slowdown)}")
     listing = _listing("price", "SU", "of the run alone", "discount")
     for name, words in SCHEMES.items():
@@ -106,7 +108,7 @@ def _show_many(console: Console, bills: Bills) -> None:
     for _, job, bill in bills:
         prices = [number(getattr(bill, name)) for name in SCHEMES]
         relative = [percent(bill.relative[name], with_interval=False) for name in SCHEMES]
-        listing.add_row(escape(job.id), number(bill.slowdown), *prices, *relative)
+        listing.add_row(escape(printable(job.id)), number(bill.slowdown), *prices, *relative)
     listing.add_section()
     spread = distribution(bills)
     for word in ("mean", "min", "max"):

@@ -222,12 +222,15 @@ def readable(path: str) -> Iterator[BinaryIO]:
             f"{path} is a folder; give a profile, for example {os.path.join(path, 'mpicoloc-<job>.h5')}"
         )
     try:
-        file = open(path, "rb")  # noqa: SIM115
+        # A pipe in a user's folder must not keep a site's script waiting.
+        file = open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK))  # noqa: SIM115
     except FileNotFoundError as error:
         raise DataError(f"no such file: {path}; a job writes its profile at MPI_Finalize") from error
     except OSError as error:
         raise EnvironmentFault(f"cannot open {path}: {error.strerror}") from error
     with file:
+        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+            raise DataError(f"{path} is no file; give the profile that a job wrote, mpicoloc-<job id>.h5")
         yield file
 
 

@@ -207,17 +207,21 @@ def _on_begin(connection: sa.Connection) -> None:
 
 
 def _is_missing_table(error: exc.DBAPIError) -> bool:
-    reason = str(error.orig)
-    return "no such table" in reason or "does not exist" in reason or "doesn't exist" in reason
+    return "no such table" in str(error.orig) or {"42P01", 1146} & _codes(error) != set()
 
 
 def _is_worth_another_try(error: exc.DBAPIError) -> bool:
     """Somebody claimed the same at the same time, made the same table, or stood in a circle with us."""
     if isinstance(error, exc.IntegrityError):
         return True
-    state = str(getattr(error.orig, "sqlstate", None) or getattr(error.orig, "pgcode", None) or "")
-    number = error.orig.args[0] if error.orig is not None and error.orig.args else None
-    return state in ("40001", "40P01", "42P07") or number in (1050, 1205, 1213)
+    return bool({"40001", "40P01", "42P07", 1050, 1205, 1213} & _codes(error))
+
+
+def _codes(error: exc.DBAPIError) -> set[Any]:
+    """What PostgreSQL's drivers and MySQL's call the error."""
+    names = [getattr(error.orig, name, None) for name in ("sqlstate", "pgcode")]
+    first = list(getattr(error.orig, "args", ()))[:1]
+    return {code for code in [*names, *first] if isinstance(code, str | int)}
 
 
 def _create(connection: sa.Connection) -> None:

@@ -244,6 +244,13 @@ def test_what_is_no_ledger_is_refused(tmp_path, name, content, error, words):
     assert path.exists() == (content is not None)
 
 
+def test_a_database_without_a_ledger_is_named(postgres):
+    with pytest.raises(DataError, match="holds no ledger"):
+        Ledger(postgres)
+    with pytest.raises(EnvironmentFault, match="does not exist"):
+        Ledger(postgres.replace("/postgres", "/nosuch"))
+
+
 def test_databases_that_cannot_be_had_are_named(tmp_path):
     with pytest.raises(EnvironmentFault, match="does not exist"):
         Ledger(str(tmp_path / "no" / "l.sqlite"), create=True)

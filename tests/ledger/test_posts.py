@@ -235,6 +235,14 @@ def test_what_is_no_profile_stops_before_anything_is_charged(books, tmp_path):
     assert assert_right("ledger.sqlite")["lab"] == 10 * SU
 
 
+def test_a_job_cannot_write_on_the_keepers_terminal(books, tmp_path):
+    file = write(tmp_path, "p.h5", job_id="1\x1b]0;owned\x07\n@grants")
+    for argv in (["charge", "lab", file], ["statement", "lab"]):
+        code, out, err = books(*argv)
+        assert code == 0 and "\x1b" not in out + err and "\x07" not in out + err
+    assert main(["price", str(file)]) == 0
+
+
 def test_too_few_units_is_a_negative_answer(books, tmp_path):
     file = write(tmp_path, "p.h5")
     code, out, err = books("charge", "lab", file, "--rate-su", "100")

@@ -179,6 +179,31 @@ def test_a_pipe_does_not_keep_a_script_waiting(tmp_path):
         signature.snapshot(tmp_path / "pipe.h5")
 
 
+def test_a_signature_that_holds_stands_for_the_same_content(signed, tmp_path):
+    """Bytes are changed anywhere in the file: it is damaged, or does not verify, or says just the same."""
+    content, before = signed.read_bytes(), signature.snapshot(signed)
+    rng = np.random.default_rng(7)
+    path, seen = tmp_path / "changed.h5", set()
+    for _ in range(150):
+        changed = bytearray(content)
+        for at in rng.integers(0, len(content), rng.integers(1, 4)):
+            changed[at] ^= 1 << rng.integers(0, 8)
+        path.write_bytes(changed)
+        try:
+            found = signature.snapshot(path)
+            is_good = signature.verify(found, KEY).is_good
+        except DataError:
+            seen.add("damaged")
+            continue
+        seen.add(is_good)
+        if is_good:
+            assert found.digest == before.digest
+            assert (found.profile.job, found.profile.price) == (before.profile.job, before.profile.price)
+            for name, rows in before.profile.tables.items():
+                assert np.array_equal(found.profile.tables[name], rows)
+    assert seen == {"damaged", True, False}
+
+
 NAMES = st.text(st.characters(codec="utf-8", exclude_characters="/\0", exclude_categories=["Cs"]),
                 min_size=1, max_size=6).filter(lambda name: name not in (".", ".."))  # fmt: skip
 VALUES = st.one_of(
