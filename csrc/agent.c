@@ -45,9 +45,14 @@ static void choose_meter(mc_agent *agent)
         snprintf(node->meter_reason, sizeof node->meter_reason, "option meter is none");
     } else if (wanted && strcmp(wanted, "burst") == 0) {
         snprintf(node->meter_reason, sizeof node->meter_reason, "option meter is burst");
+    } else if (wanted && strcmp(wanted, "loop") == 0) {
+        snprintf(node->meter_reason, sizeof node->meter_reason, "option meter is loop");
+        mc_loop_open(agent, 1);
     } else if (mc_perf_available(node->meter_reason, sizeof node->meter_reason) == MC_OK) {
         agent->perf = mc_perf_open();
         node->meter = agent->perf ? MC_METER_IPC : MC_METER_BURST;
+    } else {
+        mc_loop_open(agent, 0);
     }
 }
 
@@ -181,7 +186,7 @@ static int watch_step(mc_agent *agent, uint64_t max_wait_ns)
 static uint64_t lead_ns(const mc_agent *agent)
 {
     uint64_t lead = mc_min(LEAD_NS, agent->period_ns / 4);
-    return agent->perf ? mc_max(lead, agent->duration_ns + MC_APART_NS + 2 * TELL_NS) : lead;
+    return mc_turn_counts(agent) ? mc_max(lead, mc_turn_around_ns(agent) + MC_APART_NS + 2 * TELL_NS) : lead;
 }
 
 static void schedule(mc_agent *agent, uint64_t now)
@@ -273,6 +278,7 @@ static void refresh(mc_agent *agent, uint64_t now)
         write_slot(agent, now);
         mc_turn_verdict(agent, now);
         look_around(agent, now);
+        mc_loop_step(agent, now);
         mc_agent_adapt(agent, now);
     }
     tell_alone(agent);
@@ -314,7 +320,7 @@ static void take_turn(mc_agent *agent, uint64_t now)
         mc_turn_begin(agent);
         agent->duty = MC_DUTY_MEASURE;
         agent->t_duty = agent->t_instant - lead + TELL_NS;
-        if (!agent->perf)
+        if (!mc_turn_counts(agent))
             schedule(agent, now);
     }
 }
@@ -381,6 +387,7 @@ void mc_agent_close(mc_agent *agent)
     }
     mc_board_unmap(agent->board);
     mc_perf_close(agent->perf);
+    mc_loop_close(agent);
     mc_ranks_close(agent);
     mc_shm_unmap(agent->node, sizeof(mc_node));
     free(agent);

@@ -3,6 +3,7 @@
 #define MPICOLOC_AGENT_H
 
 #include "board.h"
+#include "loop.h"
 #include "perf.h"
 #include "proc.h"
 
@@ -10,7 +11,8 @@
 
 enum {
     MC_PREFIX_LEN = MC_NAME_LEN + 16,
-    MC_APART_NS = 1500000 /* between the windows of the ipc meter and the pauses */
+    MC_N_PROBES = 512,
+    MC_APART_NS = 1500000 /* between the windows of the meters ipc and loop and the pauses */
 };
 
 /* One rank of the agent's own job. */
@@ -40,6 +42,30 @@ typedef struct mc_turn {
     mc_shutter shutter;
 } mc_turn;
 
+/* The meter loop: what it does now, and which entry it counts. */
+enum { MC_LOOP_WAITING, MC_LOOP_SAMPLING, MC_LOOP_TRYING, MC_LOOP_COUNTING };
+
+typedef struct mc_loop {
+    int stage;
+    int is_forced;       /* by the option: also where bursts would do */
+    uint64_t t_stage;    /* this stage began */
+    uint64_t t_retry;    /* no search before */
+    int n_searches;      /* in vain, one after another */
+    int n_looks;         /* at the present trials */
+    int n_vain, n_found; /* turns one after another that counted nothing, or too much; entries found so far */
+    mc_search *search;
+    char path[MC_PATH_LEN]; /* what is counted */
+    uint64_t offset;
+    double gap_ns; /* mean time between two hits */
+    double line_cost;
+    uint64_t hit_ns;
+    mc_maps maps;
+    uint64_t addresses[MC_N_NODE_RANKS]; /* of the entry in each rank; 0: not looked up */
+    int n_probes;
+    mc_probe probes[MC_N_PROBES];
+    char no_ipc[MC_TEXT_LEN];
+} mc_loop;
+
 struct mc_agent {
     char key[MC_NAME_LEN], job_id[MC_NAME_LEN];
     int wake;    /* futex: not 0 ends every sleep */
@@ -66,7 +92,8 @@ struct mc_agent {
     mc_neighbour live[MC_N_SLOTS];
     mc_reservation obeyed; /* the shutter of another that comes next */
     mc_turn turn;
-    mc_perf *perf;
+    mc_perf *perf; /* NULL: not the meter */
+    mc_loop *loop; /* NULL: neither the meter nor to become it */
 
     uint64_t paused_ns; /* granted to others so far */
     uint64_t t_refreshed, t_checked, t_adapted;
@@ -88,6 +115,20 @@ int mc_pause_each_running(const mc_rank *rank, int signal, int *n_untold);
 void mc_turn_begin(mc_agent *agent);
 void mc_turn_measure(mc_agent *agent);
 void mc_turn_verdict(mc_agent *agent, uint64_t now);
+
+/* 1: the meter counts in windows around the shutter too. */
+int mc_turn_counts(const mc_agent *agent);
+/* Length of such a window. */
+uint64_t mc_turn_around_ns(const mc_agent *agent);
+
+/* agent_loop.c: the meter loop */
+void mc_loop_open(mc_agent *agent, int is_forced);
+void mc_loop_step(mc_agent *agent, uint64_t now);
+void mc_loop_measure(mc_agent *agent);
+void mc_loop_close(mc_agent *agent);
+
+/* agent_adapt.c: how long the bursts between MPI calls are, that around now included; 1 if too long for any shutter */
+int mc_bursts_too_long(const mc_agent *agent, uint64_t now, double *mean_ns);
 
 /* agent_adapt.c: duration and period that suit the job */
 void mc_agent_adapt(mc_agent *agent, uint64_t now);

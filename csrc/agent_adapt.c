@@ -19,10 +19,10 @@ static mc_cell total(const mc_cycle_row *row)
     return sum;
 }
 
-/* Length of the cycle that a random instant falls into; 0 when none is recorded. */
-static double mean_cycle_ns(const mc_lane *lane)
+/* Length of the cycle that a random instant falls into, with one that has lasted open_ns so far; 0 when none is recorded. */
+static double mean_cycle_ns(const mc_lane *lane, uint64_t open_ns)
 {
-    double time_ns = 0.0, weighted = 0.0;
+    double time_ns = (double)open_ns, weighted = time_ns * time_ns;
     for (int i = 1; i < MC_N_CYCLES; i++) {
         const mc_cycle_row *row = &lane->cycles[i];
         if (row->key == 0 || row->from == MC_UNIT_SITE)
@@ -45,10 +45,25 @@ static double wish_ns(const mc_agent *agent, uint64_t now)
         if (!agent->ranks[i].alive)
             continue;
         /* One rank speaks for all: each reads a table of a megabyte. */
-        double wish = CYCLES_PER_SHUTTER * mean_cycle_ns(&agent->ranks[i].segment->lanes[0]);
+        double wish = CYCLES_PER_SHUTTER * (agent->node->meter == MC_METER_LOOP
+                                                ? agent->loop->gap_ns
+                                                : mean_cycle_ns(&agent->ranks[i].segment->lanes[0], 0));
         return wish < low ? low : wish > high ? high : wish;
     }
     return (double)agent->duration_ns;
+}
+
+int mc_bursts_too_long(const mc_agent *agent, uint64_t now, double *mean_ns)
+{
+    for (int i = 0; i < agent->n_ranks; i++) {
+        if (!agent->ranks[i].alive)
+            continue;
+        const mc_lane *lane = &agent->ranks[i].segment->lanes[0];
+        uint64_t t_last = lane->head.calls.t_last;
+        *mean_ns = mean_cycle_ns(lane, t_last && t_last < now ? now - t_last : 0);
+        return CYCLES_PER_SHUTTER * *mean_ns > (double)agent->max_ns / 2;
+    }
+    return 0;
 }
 
 /* Every reader of the board takes the longest wish, so wishes are multiples of one's own option. */
@@ -65,8 +80,10 @@ static uint64_t period_for(const mc_agent *agent, uint64_t duration_ns)
 
 void mc_agent_adapt(mc_agent *agent, uint64_t now)
 {
-    if (agent->adapts && agent->n_others && agent->node->meter == MC_METER_BURST &&
-        now >= agent->t_adapted + ADAPT_EVERY_NS) {
+    /* A search for an entry gets on once a period, so it is left short. */
+    int is_searching = agent->loop && agent->loop->search;
+    int fits = agent->node->meter == MC_METER_BURST || agent->node->meter == MC_METER_LOOP;
+    if (agent->adapts && agent->n_others && fits && !is_searching && now >= agent->t_adapted + ADAPT_EVERY_NS) {
         double wish = wish_ns(agent, now), present = (double)agent->duration_ns;
         if (wish > present * WORTH_A_CHANGE || wish * WORTH_A_CHANGE < present)
             agent->duration_ns = (uint64_t)wish;

@@ -4,7 +4,7 @@
 
 #include <string.h>
 
-enum { N_TIDS = 512 };
+enum { N_TIDS = 512, LOOP_WINDOWS = 6 };
 
 /* A co-runner may use this much processor time in a shutter, per rank: entering and leaving the gate. */
 static const uint64_t REST_NS = 150000;
@@ -57,6 +57,19 @@ static void follow_threads(mc_agent *agent)
     mc_perf_follow(agent->perf, tids, n);
 }
 
+int mc_turn_counts(const mc_agent *agent)
+{
+    return agent->perf || (agent->loop && agent->loop->stage == MC_LOOP_COUNTING);
+}
+
+/* Co-runners that take turns with the job give it milliseconds at a time: windows without a pause may be long, and are. */
+uint64_t mc_turn_around_ns(const mc_agent *agent)
+{
+    if (agent->perf)
+        return agent->duration_ns;
+    return mc_max(agent->duration_ns, mc_min(LOOP_WINDOWS * agent->duration_ns, agent->period_ns / 8));
+}
+
 /* Algorithm 1 with K = 1: counts of [t0, t1), or of nothing when the agent slept beyond either end. */
 static mc_ipc measure(mc_agent *agent, uint64_t t0, uint64_t t1)
 {
@@ -83,6 +96,8 @@ void mc_turn_measure(mc_agent *agent)
     mc_shutter *shutter = &turn->shutter;
     uint64_t duration_ns = shutter->t1 - shutter->t0, t_before = turn->reservation.t0 - MC_APART_NS;
     uint64_t t_after = turn->reservation.t1 + MC_APART_NS;
+    if (turn->open && !agent->perf && mc_turn_counts(agent))
+        mc_loop_measure(agent);
     if (!turn->open || !agent->perf)
         return;
     follow_threads(agent);

@@ -12,7 +12,7 @@
 #endif
 
 enum {
-    MC_ABI_VERSION = 2,
+    MC_ABI_VERSION = 3,
     MC_MAGIC = 0x6d63346c, /* "l4cm" */
 
     MC_NAME_LEN = 64,
@@ -82,7 +82,7 @@ enum {
 
 /* Life of a job's profile; meters, in order of preference; ways to instrument. */
 enum { MC_PROFILE_NONE = 0, MC_PROFILE_WRITTEN = 1, MC_PROFILE_FAILED = 2 };
-enum { MC_METER_NONE = 0, MC_METER_IPC = 1, MC_METER_BURST = 2 };
+enum { MC_METER_NONE = 0, MC_METER_IPC = 1, MC_METER_BURST = 2, MC_METER_LOOP = 3 };
 enum { MC_MODE_PRELOAD = 1, MC_MODE_WRAP = 2 };
 
 /* Levels of MPI_Pcontrol that mean something here; those of mpicoloc_app.h. */
@@ -128,8 +128,7 @@ typedef struct mc_site_row {
     uint64_t offset;   /* of the return address in that object */
     uint64_t n;
     uint64_t n_timed; /* calls that were timed; fewer than n where the function is timed by sampling */
-    uint64_t sent_bytes;
-    uint64_t recv_bytes;
+    uint64_t sent_bytes, recv_bytes;
     uint64_t time_ns; /* of all n: each timed call stands for those that were only counted since the one before */
     uint64_t max_ns;  /* of the timed ones */
 } mc_site_row;
@@ -139,10 +138,8 @@ typedef struct mc_peer_row {
     uint64_t key;
     int32_t peer; /* rank in the application's world, -1 unknown */
     uint32_t size_class;
-    uint64_t n; /* sent */
-    uint64_t bytes;
-    uint64_t n_recv;
-    uint64_t recv_bytes;
+    uint64_t n, bytes; /* sent */
+    uint64_t n_recv, recv_bytes;
 } mc_peer_row;
 
 /* What was seen of one kind of cycle in one phase and group. A cycle is a computation burst together with the
@@ -296,18 +293,23 @@ typedef struct mc_ipc {
     uint64_t instructions, cycles;
 } mc_ipc;
 
+/* Executions of one function entry, by all threads of the target, in one window of a shutter. */
+typedef struct mc_hits {
+    uint64_t n, window_ns; /* 0 ns: not measured */
+} mc_hits;
+
 /* One shutter in which this job was the target. */
 typedef struct mc_shutter {
-    uint64_t epoch, t0, t1, verdict;
-    uint64_t n_corunners;
-    uint64_t moved_ns; /* processor time that co-runners used inside it */
-    mc_ipc before, during, after;
+    uint64_t epoch, t0, t1, verdict, n_corunners;
+    uint64_t moved_ns;            /* processor time that co-runners used inside it */
+    mc_ipc before, during, after; /* meter ipc */
+    uint64_t entry;               /* meter loop: the entry counted, as an offset in its file; 0: none */
+    mc_hits hits_before, hits_during, hits_after;
 } mc_shutter;
 
 typedef struct mc_corunner {
     char job_id[MC_NAME_LEN];
-    uint64_t owner;
-    uint64_t t_first, t_last;
+    uint64_t owner, t_first, t_last;
 } mc_corunner;
 
 /* One job on one node: file <shm dir>/mpicoloc.<key>.node, written by its agent. */
@@ -319,6 +321,8 @@ typedef struct mc_node {
     int32_t coordinator_pid, _pad; /* 0: none has come */
     uint64_t meter;
     char meter_reason[MC_TEXT_LEN]; /* why not a better one */
+    char entry[MC_TEXT_LEN];        /* what the meter loop counts: FILE+0xOFFSET; "": nothing */
+    uint64_t n_hits, hits_ns;       /* counted so far, in trials too; time that this took the job's threads */
     uint64_t t_open, t_last;
     uint64_t profile;   /* MC_PROFILE_... */
     uint64_t shared_ns; /* time with at least one co-runner */
@@ -333,24 +337,20 @@ typedef struct mc_node {
 
 /* What a job says about a shutter of another. */
 typedef struct mc_ack {
-    uint64_t epoch;
-    uint64_t t_told;   /* its threads had been signalled by then */
-    uint64_t t_resume; /* the first of them went on */
-    uint64_t moved_ns; /* processor time it used inside the shutter */
+    uint64_t epoch, t_told; /* its threads had been signalled by then */
+    uint64_t t_resume;      /* the first of them went on */
+    uint64_t moved_ns;      /* processor time it used inside the shutter */
 } mc_ack;
 
 /* One job on the board. Every field has one writer, the job's agent; owner is claimed by compare-and-swap. */
 typedef struct mc_slot {
     uint64_t owner; /* pid << 32 | low half of the agent's start ticks; 0: free */
-    uint64_t heartbeat;
-    uint64_t t_joined;
+    uint64_t heartbeat, t_joined;
     uint64_t seq; /* odd while the reservation below is being written */
     uint64_t epoch, t0, t1;
     mc_ack ack;
-    uint32_t uid;
-    uint32_t n_ranks;
-    uint64_t want_duration_ns; /* the shutter this job would like as target */
-    uint64_t want_period_ns;
+    uint32_t uid, n_ranks;
+    uint64_t want_duration_ns, want_period_ns; /* of the shutters that this job would like as target */
     char job_id[MC_NAME_LEN];
     uint64_t cpu_mask[16];
 } mc_slot;

@@ -96,15 +96,20 @@ static int paranoid_level(void)
     return n > 0 ? atoi(text) : -2;
 }
 
-static void say_why(int error, char *reason, size_t size)
+void mc_perf_why(const char *what, int error, char *reason, size_t size)
 {
     int paranoid = paranoid_level();
-    if (error == EACCES || error == EPERM)
+    int forbidden = error == EACCES || error == EPERM;
+    if (forbidden && paranoid >= 0 && paranoid <= 2)
+        snprintf(reason, size, "perf_event_open refused, though kernel.perf_event_paranoid is %d: by a container?",
+                 paranoid);
+    else if (forbidden)
         snprintf(reason, size, "perf_event_open refused: kernel.perf_event_paranoid is %d and must be 2 or lower",
                  paranoid);
     else if (error == ENOENT || error == EOPNOTSUPP || error == ENODEV)
-        snprintf(reason, size,
-                 "no hardware counters on this machine (virtual machine?): instructions, cycles not supported");
+        snprintf(reason, size, "no %s on this machine (virtual machine?): not supported", what);
+    else if (error == ENOSPC)
+        snprintf(reason, size, "no %s: all in use, perhaps by a debugger", what);
     else if (error == ENOSYS)
         snprintf(reason, size, "kernel without perf_event_open");
     else
@@ -116,7 +121,7 @@ int mc_perf_available(char *reason, size_t size)
     watched self;
     mc_ipc counts;
     if (open_thread(&self, 0) != MC_OK) {
-        say_why(errno, reason, size);
+        mc_perf_why("hardware counters", errno, reason, size);
         return MC_E_PERF;
     }
     int status = read_thread(&self, &counts);

@@ -9,6 +9,9 @@ typedef struct mc_perf mc_perf;
 /* MC_OK, or MC_E_PERF with the reason in words. */
 int mc_perf_available(char *reason, size_t size);
 
+/* What an error number of perf_event_open means to a user who wanted such things. */
+void mc_perf_why(const char *what, int error, char *reason, size_t size);
+
 mc_perf *mc_perf_open(void); /* NULL: no memory */
 void mc_perf_close(mc_perf *perf);
 

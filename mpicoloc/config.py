@@ -59,7 +59,7 @@ OPTIONS: tuple[Option, ...] = (
     Option("shutter.adapt", "MPICOLOC_SHUTTER_ADAPT", "--shutter-adapt", bool, True, "",
            "fit period and duration of the shutters to the meter in use (0 or 1)"),
     Option("meter", "MPICOLOC_METER", "--meter", str, "auto", "",
-           "how progress is measured", choices=("auto", "ipc", "burst", "none")),
+           "how progress is measured", choices=("auto", "ipc", "burst", "loop", "none")),
     Option("out", "MPICOLOC_OUT", "--out", str, None, "",
            "file for the profile, default mpicoloc-<job id>.h5 in the working directory of rank 0"),
     Option("job_id", "MPICOLOC_JOB_ID", "--job-id", str, None, "",

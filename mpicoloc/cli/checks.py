@@ -227,7 +227,7 @@ def counters() -> Finding:
     return Finding(
         "PMU",
         "note",
-        f"no hardware counters ({os.strerror(number)}); {fallback}",
+        f"no hardware counters ({os.strerror(number)}); {fallback}, or loop",
         "a virtual machine needs its host to pass the PMU on",
     )
 

@@ -66,8 +66,11 @@ COLUMNS: Mapping[str, tuple[Column, ...]] = {
     """),
     "nodes": _columns("""
         hostname         S64  1      name of the node
-        meter            S8   1      meter in use: none, ipc or burst
+        meter            S8   1      meter in use: none, ipc, burst or loop
         meter_reason     S256 1      why not a better meter
+        entry            S256 1      function entry that the meter loop counts, as file+offset
+        n_hits           u8   1      times it was counted, trials of others included
+        counting_s       f8   s      time that counting took the job's threads, all together
         watched_s        f8   s      time the node agent watched the job
         shared_s         f8   s      time with at least one co-runner on the node
         n_pauses         u8   1      pauses of the job on this node for shutters of others
@@ -137,6 +140,13 @@ COLUMNS: Mapping[str, tuple[Column, ...]] = {
         during_cycles    u8   1      processor cycles of that window
         after_instructions u8 1      instructions outside MPI, window after the shutter
         after_cycles     u8   1      processor cycles of that window
+        entry            u8   bytes  function entry that was counted, as offset in its file; 0 none
+        before_hits      u8   1      times it was entered in a window before the shutter
+        before_window_ns u8   ns     length of that window, 0 not measured
+        during_hits      u8   1      times it was entered inside the shutter
+        during_window_ns u8   ns     length of that window, 0 not measured
+        after_hits       u8   1      times it was entered in a window after the shutter
+        after_window_ns  u8   ns     length of that window, 0 not measured
     """),
     "corunners": _columns("""
         i_node           i4   1      row of the node in /nodes

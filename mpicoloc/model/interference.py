@@ -12,7 +12,7 @@ import numpy as np
 from mpicoloc.core.estimate import Estimate
 from mpicoloc.core.profile import Interference, Job, MpiSummary, Profile
 from mpicoloc.core.tables import VERDICTS, Table, table, text
-from mpicoloc.model import ipc, matched
+from mpicoloc.model import ipc, loop, matched
 from mpicoloc.model.price import price
 
 Tables = Mapping[str, Table]
@@ -93,7 +93,7 @@ def interference(job: Job, tables: Tables, *, rng: np.random.Generator) -> Inter
         return Interference(reason="no node agent watched the job")
     shutters = tables.get("shutters", table("shutters"))
     meter, meter_reason = _meter(nodes)
-    overhead = float(ranks["paused_ns"].mean()) * 1e-9 / job.wall_s if len(ranks) and job.wall_s > 0 else None
+    overhead = _overhead(job, nodes, ranks)
     split = split_wall(job.wall_s, nodes, shutters)
     n_valid = int((shutters["verdict"] == VERDICTS.index("valid")).sum())
     facts: dict[str, Any] = {
@@ -115,6 +115,14 @@ def interference(job: Job, tables: Tables, *, rng: np.random.Generator) -> Inter
     whole = None if phase is None else over_job(phase, split)
     kept = tuple(over_job(other, split) for other in others)
     return Interference(slowdown=whole, reason=reason, coverage_frac=coverage, alternatives=kept, **facts)
+
+
+def _overhead(job: Job, nodes: Table, ranks: Table) -> float | None:
+    """The part of a rank's time that it stood still for others, or was held up by the counting."""
+    if not len(ranks) or job.wall_s <= 0:
+        return None
+    lost_s = float(ranks["paused_ns"].sum()) * 1e-9 + float(nodes["counting_s"].sum())
+    return lost_s / len(ranks) / job.wall_s
 
 
 def unwatched(nodes: Table, ranks: Table) -> str:
@@ -159,7 +167,7 @@ def over_job(phase: Estimate, split: Split) -> Estimate:
 
 def _meter(nodes: Table) -> tuple[str, str]:
     """The meter all nodes have in common; a mixed job falls back to the weaker one."""
-    order = ("none", "burst", "ipc")
+    order = ("none", "loop", "burst", "ipc")
     rank = [order.index(name) if (name := text(meter)) in order else 0 for meter in nodes["meter"]]
     i_weakest = int(np.argmin(rank))
     return order[rank[i_weakest]], text(nodes["meter_reason"][i_weakest])
@@ -186,6 +194,11 @@ def _corun_slowdown(
             "" if kept else f"{n_kept} of {len(found)} shutters pass the filter, {ipc.MIN_SHUTTERS} needed"
         )
         return kept, others, reason, burst.coverage_frac
+    if meter == "loop":
+        counted = loop.rates(shutters, rng=rng)
+        if counted.slowdown is None:  # in a job that calls MPI often enough, bursts may tell all the same
+            return burst.slowdown, [], counted.reason if burst.slowdown is None else "", burst.coverage_frac
+        return counted.slowdown, [burst.slowdown] if burst.slowdown else [], "", None
     if meter == "burst":
         return burst.slowdown, [], burst.reason, burst.coverage_frac
     return None, [], "no meter: " + _because(tables["nodes"]), None

@@ -159,8 +159,9 @@ def build_keeper(out_dir: str | Path, csrc: str | Path | None = None) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     program = folder / "mpicoloc-keeper"
     needed = (
-        "keeper.c", "agent.c", "agent_adapt.c", "agent_pause.c", "agent_ranks.c", "agent_thread.c",
-        "agent_turn.c", "board.c", "options.c", "perf.c", "proc.c", "segment.c", "table.c",
+        "keeper.c", "agent.c", "agent_adapt.c", "agent_loop.c", "agent_pause.c", "agent_ranks.c",
+        "agent_thread.c", "agent_turn.c", "board.c", "entries.c", "loop.c", "maps.c", "options.c", "perf.c",
+        "probe.c", "proc.c", "segment.c", "table.c",
     )  # fmt: skip
     files = [sources / name for name in needed if (sources / name).exists()]
     with tempfile.TemporaryDirectory() as temporary:

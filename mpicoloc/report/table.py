@@ -15,6 +15,7 @@ from rich.text import Text
 
 from mpicoloc.core.estimate import Estimate
 from mpicoloc.core.profile import Profile
+from mpicoloc.core.tables import text
 from mpicoloc.report.summary import co_runners
 from mpicoloc.store.frames import Frames
 from mpicoloc.store.signature import Signature
@@ -108,8 +109,10 @@ def _result(profile: Profile) -> RichTable:
     rows = [("slowdown", estimate(found.slowdown))]
     rows += [("", f"{estimate(other)}") for other in found.alternatives]
     if found.n_taken:
+        entries = {text(entry) for entry in profile.tables["nodes"]["entry"] if entry}
+        counted = f" ({', '.join(sorted(entries))})" if found.meter == "loop" and entries else ""
         rows.append(("shutters", f"{found.n_taken} taken, {found.n_used} valid, "
-                                 f"meter {found.meter}"))  # fmt: skip
+                                 f"meter {found.meter}{counted}"))  # fmt: skip
     if found.shared_s:
         rows.append(("shared", f"{seconds(found.shared_s)} with a co-runner"))
     if found.overhead_frac:

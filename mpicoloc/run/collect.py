@@ -26,7 +26,12 @@ _STATES = {
     contract.MC_RANK_ABORTED: "aborted",
     contract.MC_RANK_EXITED: "exited",
 }
-_METERS = {contract.MC_METER_NONE: "none", contract.MC_METER_IPC: "ipc", contract.MC_METER_BURST: "burst"}
+_METERS = {
+    contract.MC_METER_NONE: "none",
+    contract.MC_METER_IPC: "ipc",
+    contract.MC_METER_BURST: "burst",
+    contract.MC_METER_LOOP: "loop",
+}
 _MODES = {contract.MC_MODE_PRELOAD: "preload", contract.MC_MODE_WRAP: "wrap"}
 
 
@@ -233,7 +238,10 @@ def _nodes_table(first: np.void, node: np.void | None) -> Table:
     columns: dict[str, list[Any]] = {
         "hostname": [bytes(first["hostname"])],
         "meter": [_METERS.get(int(node["meter"]), "none").encode()],
-        "meter_reason": [bytes(node["meter_reason"])],
+        "meter_reason": [_text(node["meter_reason"])],
+        "entry": [_text(node["entry"])],
+        "n_hits": [int(node["n_hits"])],
+        "counting_s": [int(node["hits_ns"]) * 1e-9],
         "watched_s": [(int(node["t_last"]) - int(node["t_open"])) * 1e-9],
         "shared_s": [int(node["shared_ns"]) * 1e-9],
         "n_pauses": [int(node["n_pauses"])],
@@ -372,10 +380,13 @@ def _shutters(node: np.void | None) -> Table:
         "verdict": rows["verdict"],
         "n_corunners": rows["n_corunners"],
         "moved_ns": rows["moved_ns"],
+        "entry": rows["entry"],
     }
     for when in ("before", "during", "after"):
         for what in ("instructions", "cycles"):
             columns[f"{when}_{what}"] = rows[when][what]
+        columns[f"{when}_hits"] = rows[f"hits_{when}"]["n"]
+        columns[f"{when}_window_ns"] = rows[f"hits_{when}"]["window_ns"]
     return table("shutters", columns)
 
 

@@ -68,6 +68,13 @@ static inline pid_t child(void)
     return pid;
 }
 
+/* A test may give its ranks other work. */
+#ifndef RANK_WORK
+#define RANK_WORK(x) \
+    for (int i = 0; i < 2000; i++) \
+    x = x * 1.0000001 + 1e-9
+#endif
+
 /* What the rank saw: its longest standstill, in counters.n_events; so many rounds of work, in n_calls. */
 static inline void be_rank(const char *key, int rank, int n_ranks)
 {
@@ -78,8 +85,7 @@ static inline void be_rank(const char *key, int rank, int n_ranks)
     volatile double x = 1.0;
     while (!told_to_stop) {
         uint64_t paused_ns = *(volatile uint64_t *)&mc_thread_paused_ns;
-        for (int i = 0; i < 2000; i++)
-            x = x * 1.0000001 + 1e-9;
+        RANK_WORK(x);
         __atomic_fetch_add(&segment->counters.n_calls, 1, __ATOMIC_RELAXED);
         paused_ns = *(volatile uint64_t *)&mc_thread_paused_ns - paused_ns;
         if (paused_ns > segment->counters.n_events)

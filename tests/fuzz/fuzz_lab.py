@@ -12,14 +12,15 @@ from mpicoloc import config
 HERE = Path(__file__).resolve().parent
 CSRC = HERE.parents[1] / "csrc"
 # What each fuzzer is linked with, besides the files that it includes to reach their inner functions.
-_AGENT = ("agent_adapt.c", "agent_pause.c", "agent_ranks.c", "agent_turn.c", "board.c", "perf.c", "segment.c",
-          "table.c")  # fmt: skip
+_AGENT = ("agent_adapt.c", "agent_loop.c", "agent_pause.c", "agent_ranks.c", "agent_turn.c", "board.c",
+          "entries.c", "loop.c", "maps.c", "perf.c", "probe.c", "segment.c", "table.c")  # fmt: skip
 _RANK = ("clock.c", "gate.c", "hooks.c", "restart.c", "segment.c", "table.c")
 SOURCES = {
     "board": (*_AGENT, "options.c", "proc.c"),
     "segment": (*_AGENT, "options.c", "proc.c"),
     "keeper": (*_AGENT, "agent.c", "agent_thread.c", "options.c", "proc.c"),
     "text": (*_RANK, "regions.c"),
+    "entries": (),
     "regions": (*_RANK, "keeper_start.c", "options.c", "proc.c", "start.c"),
 }
 FLAGS = ("-std=gnu11", "-O1", "-g", "-fno-sanitize-recover=undefined", "-Wno-initializer-overrides")

@@ -11,7 +11,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 import fuzz_lab
 
-N_RUNS = {"board": 5000, "segment": 5000, "keeper": 2000, "text": 10000, "regions": 20000}
+N_RUNS = {"board": 5000, "segment": 5000, "keeper": 2000, "text": 10000, "entries": 30000, "regions": 20000}
 
 
 @pytest.mark.slow

@@ -14,9 +14,10 @@ from mpicoloc import config
 ROOT = Path(__file__).resolve().parents[2]
 CSRC = ROOT / "csrc"
 CORE = (
-    "agent.c", "agent_adapt.c", "agent_pause.c", "agent_ranks.c", "agent_turn.c", "agent_thread.c", "board.c",
-    "clock.c", "gate.c", "hooks.c", "keeper_start.c", "options.c", "perf.c", "proc.c", "regions.c",
-    "restart.c", "segment.c", "start.c", "table.c",
+    "agent.c", "agent_adapt.c", "agent_loop.c", "agent_pause.c", "agent_ranks.c", "agent_turn.c",
+    "agent_thread.c", "board.c", "clock.c", "entries.c", "gate.c", "hooks.c", "keeper_start.c", "loop.c",
+    "maps.c", "options.c", "perf.c", "probe.c", "proc.c", "regions.c", "restart.c", "segment.c", "start.c",
+    "table.c",
 )  # fmt: skip
 IN_RANKS = ("clock.c", "gate.c", "hooks.c", "keeper_start.c", "regions.c", "restart.c", "start.c")
 KEEPER = ("keeper.c", *(name for name in CORE if name not in IN_RANKS))
@@ -73,6 +74,27 @@ def test_no_counters_are_explained(tmp_path: Path) -> None:
     sources = [*(CSRC / name for name in CORE), ROOT / "tests/c/test_perf.c"]
     program = _compile(tmp_path, "test_perf", sources, "-DMC_PERF_EVENTS={~0u, 0}, {~0u, 0}")
     assert "reason: " in _run(program, tmp_path, "unavailable")
+
+
+LOOP_TEST = [*(CSRC / name for name in CORE), ROOT / "tests/c/test_loop.c"]
+
+
+@pytest.fixture(scope="module")
+def loop_program(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return _compile(tmp_path_factory.mktemp("loop"), "test_loop", LOOP_TEST)
+
+
+@pytest.mark.parametrize("scenario", ["limit", "times", "search", "shutters", "fallback"])
+def test_function_entries_are_counted(loop_program: Path, tmp_path: Path, scenario: str) -> None:
+    if scenario != "fallback" and "unavailable" in _run(loop_program, tmp_path, "available"):
+        pytest.skip("no hardware breakpoints here")
+    _run(loop_program, tmp_path, scenario)
+
+
+def test_no_breakpoints_are_explained(tmp_path: Path) -> None:
+    program = _compile(tmp_path, "test_loop", LOOP_TEST, "-DMC_PROBE_TYPE=~0u")
+    assert "unavailable: no hardware breakpoints" in _run(program, tmp_path, "available")
+    _run(program, tmp_path, "refused")
 
 
 @pytest.fixture(scope="module")

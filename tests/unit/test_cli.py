@@ -50,7 +50,7 @@ WRONG = [
     (["run", "-n", "2", "/tmp"], 2, "folder"),
     (["run", "-n", "2", "--mpirun", "/no/mpirun", sys.executable], 2, "no program"),
     (["run", "-n", "2", "--mpirun", "/bin/true", sys.executable], 2, "no mpirun"),
-    (["run", "-n", "2", "--meter", "sundial", "lmp"], 2, "auto, ipc, burst, none"),
+    (["run", "-n", "2", "--meter", "sundial", "lmp"], 2, "auto, ipc, burst, loop, none"),
     (["run", "-n", "2", "--rate-su", "-3", "lmp"], 2, "--rate-su must be"),
     (["run", "-n", "2", "--pricing", "barter", "lmp"], 2, "--pricing must be one of fair, runtime"),
     (["run", "-n", "2", "--shutter-period", "x", "lmp"], 2, "--shutter-period must be a number"),

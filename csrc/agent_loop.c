@@ -1,0 +1,268 @@
+/* The meter loop: an entry of the program is chosen while the job runs, and counted in windows before, in and after each
+   shutter of this job. */
+#define _GNU_SOURCE
+#include "agent.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum {
+    N_TIDS = 256,
+    N_VAIN_MAX = 5,    /* turns that counted nothing, or too much, until another entry is looked for */
+    N_LOOKS_MAX = 4,   /* at a trial, so many periods at most */
+    N_PLACES = 1500,   /* to know how hot a line of code is */
+    N_HITS_SPARE = 64, /* in a turn, beyond what the rate allows */
+};
+
+static const uint64_t SAMPLE_NS_MAX = 4000000000u, PATIENCE_NS = 1000000000u, RETRY_NS = 5000000000u;
+static const double RATE_LIMIT = 10000.0; /* hits of a thread per second in a window, above which the kernel ends it */
+
+void mc_loop_open(mc_agent *agent, int is_forced)
+{
+    char reason[MC_TEXT_LEN / 2];
+    mc_node *node = agent->node;
+    char *text = node->meter_reason;
+    size_t n = strlen(text), size = sizeof node->meter_reason;
+    if (mc_probe_available(reason, sizeof reason) != MC_OK)
+        snprintf(text + n, size - n, "; no meter loop: %s", reason);
+    else if (!(agent->loop = calloc(1, sizeof *agent->loop)))
+        snprintf(text + n, size - n, "; no meter loop: no memory");
+    if (!agent->loop)
+        return;
+    agent->loop->is_forced = is_forced;
+    agent->loop->t_retry = agent->t_open + (is_forced ? 0 : PATIENCE_NS);
+    agent->loop->hit_ns = mc_probe_hit_ns();
+    agent->loop->line_cost = mc_probe_line_cost();
+    snprintf(agent->loop->no_ipc, sizeof agent->loop->no_ipc, "%.*s", MC_TEXT_LEN - 1, text);
+}
+
+static void say(mc_agent *agent, const char *what)
+{
+    snprintf(agent->node->meter_reason, sizeof agent->node->meter_reason, "%.*s; %.*s", MC_TEXT_LEN / 2,
+             agent->loop->no_ipc, MC_TEXT_LEN / 2 - 8, what);
+}
+
+static void stage(mc_loop *loop, int next, uint64_t now)
+{
+    loop->stage = next;
+    loop->t_stage = now;
+    loop->n_looks = 0;
+}
+
+static void end_search(mc_agent *agent, uint64_t now)
+{
+    mc_loop *loop = agent->loop;
+    if (loop->search) {
+        agent->node->n_hits += loop->search->n_hits;
+        agent->node->hits_ns = agent->node->n_hits * loop->hit_ns;
+    }
+    mc_search_free(loop->search);
+    loop->search = NULL;
+    stage(loop, MC_LOOP_WAITING, now);
+}
+
+/* The job changes, so it is tried again, more and more rarely. */
+static void give_up(mc_agent *agent, uint64_t now, const char *why)
+{
+    mc_loop *loop = agent->loop;
+    char text[MC_TEXT_LEN];
+    end_search(agent, now);
+    loop->t_retry = now + (RETRY_NS << (loop->n_searches < 4 ? loop->n_searches : 4));
+    loop->n_searches++;
+    if (loop->n_found)
+        return;
+    snprintf(text, sizeof text, "no meter loop: %.*s", MC_TEXT_LEN / 2 - 32, why);
+    say(agent, text);
+}
+
+static void sample_rank(mc_loop *loop, const mc_rank *rank)
+{
+    int tids[N_TIDS], n = mc_proc_threads(rank->pid, tids, N_TIDS);
+    for (int i = 0; i < n && loop->search->n_sampled < MC_N_SAMPLED; i++) {
+        mc_proc_thread thread;
+        if (mc_proc_read_thread(&thread, rank->pid, tids[i], 0) == MC_OK && thread.state == 'R')
+            mc_search_sample(loop->search, rank->pid, tids[i]);
+    }
+}
+
+static void start_search(mc_agent *agent, uint64_t now)
+{
+    mc_loop *loop = agent->loop;
+    loop->search = mc_search_new(loop->line_cost);
+    if (!loop->search) {
+        give_up(agent, now, "no memory");
+        return;
+    }
+    errno = 0;
+    /* Ranks differ, and so do the searches. */
+    for (int i = 0; i < agent->n_ranks; i++) {
+        const mc_rank *rank = &agent->ranks[(i + loop->n_searches) % agent->n_ranks];
+        if (rank->alive)
+            sample_rank(loop, rank);
+    }
+    int error = errno;
+    if (loop->search->n_sampled)
+        stage(loop, MC_LOOP_SAMPLING, now);
+    else if (error == EACCES || error == EPERM)
+        give_up(agent, now, "perf_event_open refused for the ranks");
+    else
+        end_search(agent, now); /* none of them runs just now */
+}
+
+static void accept(mc_agent *agent, const mc_candidate *best, uint64_t now)
+{
+    mc_loop *loop = agent->loop;
+    const char *path = mc_candidate_path(best), *slash = strrchr(path, '/');
+    char why[64] = "";
+    double mean_ns = 0.0;
+    snprintf(loop->path, sizeof loop->path, "%s", path);
+    loop->offset = best->offset;
+    loop->gap_ns = (double)best->ran_ns / (double)best->n_hits;
+    memset(loop->addresses, 0, sizeof loop->addresses);
+    snprintf(agent->node->entry, sizeof agent->node->entry, "%.*s+0x%llx", MC_TEXT_LEN / 2, slash ? slash + 1 : path,
+             (unsigned long long)best->offset);
+    mc_bursts_too_long(agent, now, &mean_ns);
+    snprintf(why, sizeof why, "%.3g s between MPI calls, too long for burst", mean_ns * 1e-9);
+    if (!loop->is_forced)
+        say(agent, why);
+    else
+        snprintf(agent->node->meter_reason, sizeof agent->node->meter_reason, "%s", loop->no_ipc);
+    agent->node->meter = MC_METER_LOOP;
+    agent->t_adapted = 0;
+    loop->n_found++;
+    loop->n_searches = loop->n_vain = 0;
+    end_search(agent, now);
+    stage(loop, MC_LOOP_COUNTING, now);
+}
+
+static void try_on(mc_agent *agent, uint64_t now)
+{
+    mc_search *search = agent->loop->search;
+    const mc_candidate *best = mc_search_best(search);
+    if (!mc_candidate_is_good(best) && mc_search_try(search))
+        stage(agent->loop, MC_LOOP_TRYING, now);
+    else if (best)
+        accept(agent, best, now);
+    else
+        give_up(agent, now, "no function entry or return is executed 20 to 5000 times a second");
+}
+
+void mc_loop_step(mc_agent *agent, uint64_t now)
+{
+    mc_loop *loop = agent->loop;
+    double mean_ns;
+    if (!loop)
+        return;
+    if (loop->stage == MC_LOOP_WAITING) {
+        if (agent->n_others && now >= loop->t_retry &&
+            (loop->is_forced || loop->n_found || mc_bursts_too_long(agent, now, &mean_ns)))
+            start_search(agent, now);
+    } else if (loop->stage == MC_LOOP_SAMPLING) {
+        if (mc_search_n_places(loop->search) < N_PLACES && now < loop->t_stage + SAMPLE_NS_MAX)
+            return;
+        if (mc_search_candidates(loop->search))
+            try_on(agent, now);
+        else
+            give_up(agent, now, "its functions are unknown, or all its time is in libraries of the system");
+    } else if (loop->stage == MC_LOOP_TRYING && mc_search_judge(loop->search, ++loop->n_looks >= N_LOOKS_MAX)) {
+        try_on(agent, now);
+    } else if (loop->stage == MC_LOOP_COUNTING && loop->n_vain >= N_VAIN_MAX) {
+        loop->t_retry = now;
+        stage(loop, MC_LOOP_WAITING, now);
+    }
+}
+
+static uint64_t address_in(mc_agent *agent, int i_rank)
+{
+    mc_loop *loop = agent->loop;
+    uint64_t *address = &loop->addresses[i_rank];
+    if (!*address && mc_maps_read(&loop->maps, agent->ranks[i_rank].pid) == MC_OK)
+        *address = mc_maps_address(&loop->maps, loop->path, loop->offset);
+    return *address;
+}
+
+static void open_probes(mc_agent *agent, int n_max)
+{
+    mc_loop *loop = agent->loop;
+    int tids[N_TIDS];
+    for (int i = 0; i < agent->n_ranks; i++) {
+        uint64_t address = agent->ranks[i].alive ? address_in(agent, i) : 0;
+        int n = address ? mc_proc_threads(agent->ranks[i].pid, tids, N_TIDS) : 0;
+        for (int j = 0; j < n && loop->n_probes < MC_N_PROBES; j++) {
+            mc_probe *probe = &loop->probes[loop->n_probes];
+            if (mc_probe_hits(probe, tids[j], address, n_max) != MC_OK)
+                continue;
+            loop->n_probes++;
+            mc_probe_start(probe, n_max);
+        }
+    }
+}
+
+enum { N_WINDOWS = 3 };
+
+/* Windows before, in and after the shutter, and the hits in each. The kernel has noted the instant of every hit, so that the
+   agent, which would be in the way of the ranks, need not look at the edges. */
+typedef struct windows {
+    uint64_t t0[N_WINDOWS], t1[N_WINDOWS], n[N_WINDOWS];
+    uint64_t n_all;
+} windows;
+
+static void add_hit(void *data, const uint64_t *words, size_t n)
+{
+    windows *all = data;
+    for (int i = 0; i < N_WINDOWS && n > 0; i++)
+        all->n[i] += words[0] >= all->t0[i] && words[0] < all->t1[i];
+    all->n_all++;
+}
+
+/* 1 unless some thread came too often, so that the kernel has taken its breakpoint away, or a hit was not noted. */
+static int close_probes(mc_loop *loop, windows *all, uint64_t n_max)
+{
+    uint64_t n, ran_ns, sum = 0;
+    int complete = loop->n_probes > 0;
+    for (int i = 0; i < loop->n_probes; i++) {
+        mc_probe *probe = &loop->probes[i];
+        mc_probe_each(probe, add_hit, all);
+        complete &= mc_probe_read(probe, &n, &ran_ns) == MC_OK && n < n_max;
+        sum += complete ? n : 0;
+        mc_probe_close(probe);
+    }
+    loop->n_probes = 0;
+    return complete && sum == all->n_all;
+}
+
+void mc_loop_measure(mc_agent *agent)
+{
+    mc_loop *loop = agent->loop;
+    mc_shutter *shutter = &agent->turn.shutter;
+    uint64_t around_ns = mc_turn_around_ns(agent), t_before = agent->turn.reservation.t0 - MC_APART_NS;
+    uint64_t t_after = agent->turn.reservation.t1 + MC_APART_NS;
+    windows all = {.t0 = {t_before - around_ns, shutter->t0, t_after},
+                   .t1 = {t_before, shutter->t1, t_after + around_ns}};
+    int n_max = N_HITS_SPARE + (int)(RATE_LIMIT * 1e-9 * (double)(all.t1[2] - all.t0[0]));
+    open_probes(agent, n_max);
+    int in_time = mc_now_ns() <= all.t0[0];
+    mc_sleep_until(all.t1[2], &agent->wake);
+    int complete = in_time && mc_now_ns() >= all.t1[2];
+    complete &= close_probes(loop, &all, (uint64_t)n_max);
+    agent->node->n_hits += all.n_all;
+    agent->node->hits_ns = agent->node->n_hits * loop->hit_ns;
+    loop->n_vain = complete && all.n_all ? 0 : loop->n_vain + 1;
+    if (!complete)
+        return;
+    shutter->entry = loop->offset;
+    shutter->hits_before = (mc_hits){all.n[0], all.t1[0] - all.t0[0]};
+    shutter->hits_during = (mc_hits){all.n[1], all.t1[1] - all.t0[1]};
+    shutter->hits_after = (mc_hits){all.n[2], all.t1[2] - all.t0[2]};
+}
+
+void mc_loop_close(mc_agent *agent)
+{
+    if (!agent->loop)
+        return;
+    mc_search_free(agent->loop->search);
+    free(agent->loop);
+    agent->loop = NULL;
+}

@@ -1,0 +1,152 @@
+"""The meter loop on real programs that call MPI only to begin and to end, in several shapes."""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import jobs
+import pytest
+
+from mpicoloc import paths
+
+pytestmark = [pytest.mark.e2e, pytest.mark.slow]
+
+SECONDS = 22
+CORUN_FEW, CORUN_MANY = 1.2, 3.0
+"""Two jobs by turns on one processor are slowed by 2. On a day on which others want it too, a shutter does
+not give the job all of it, so that it is slowed less; and a few shutters have their noise."""
+
+
+ASK = """
+#include "probe.h"
+#include <stdio.h>
+int main(void) { char reason[256]; mc_probe_available(reason, 256); puts(reason); }
+"""
+
+
+def no_breakpoints():
+    """Why there are none, empty where there are: asked of the kernel as the agent asks it."""
+    csrc = Path(__file__).resolve().parents[2] / "csrc"
+    sources = [str(csrc / f"{name}.c") for name in ("probe", "perf", "proc")]
+    with tempfile.TemporaryDirectory() as folder:
+        command = ["cc", "-std=gnu11", f"-I{csrc}", "-x", "c", "-", *sources, "-o", f"{folder}/ask"]
+        subprocess.run(command, input=ASK, text=True, check=True, timeout=60)
+        done = subprocess.run([f"{folder}/ask"], capture_output=True, text=True, check=True, timeout=60)
+    return done.stdout.strip()
+
+
+@pytest.fixture(scope="module")
+def mpi():
+    for name in ("mpich", "openmpi"):
+        found = jobs.commands(name)
+        if found and paths.find_shim(name):
+            return jobs.Mpi(name, found[1], jobs.FAMILIES[name], found[0])
+    pytest.skip("no MPI")
+
+
+@pytest.fixture(scope="module")
+def breakpoints():
+    reason = no_breakpoints()
+    if reason:
+        pytest.skip(reason)
+
+
+def build(mpi, folder, *flags, source="rarely.c", strip=False):
+    compiler = mpi.program if source.endswith(".c") else mpi.program.replace("mpicc", "mpif90")
+    if shutil.which(compiler) is None:
+        pytest.skip(f"no {compiler}")
+    program = folder / "rarely"
+    subprocess.run(
+        [compiler, "-O2", *flags, str(jobs.PROGRAMS / source), "-o", str(program)],
+        check=True,
+        timeout=60,
+        cwd=folder,
+    )
+    if strip:
+        subprocess.run(["strip", "-s", str(program)], check=True, timeout=60)
+    return program
+
+
+def run_two(mpi, folder, program, *arguments, way="preload", before=(), **options):
+    """Two jobs of one rank by turns on one processor, and their profiles."""
+    processor = str(max(os.sched_getaffinity(0)))
+    running = []
+    for name in ("a", "b"):
+        env = {**os.environ, "MPICOLOC_OUT": str(folder / f"{name}.h5"), "MPICOLOC_JOB_ID": name,
+               "MPICOLOC_PYTHON": sys.executable, **options}  # fmt: skip
+        shim = ["env", f"LD_PRELOAD={paths.find_shim(mpi.name)}"]
+        wrap = [sys.executable, "-m", "mpicoloc.wrap"]
+        n_ranks = "2" if way == "wrap" else "1"
+        command = [*before, "taskset", "-c", processor, mpi.mpirun, *mpi.flags, "-n", n_ranks,
+                   *(wrap if way == "wrap" else shim), str(program), *map(str, arguments)]  # fmt: skip
+        log = folder / f"{name}.log"
+        with open(log, "wb") as file:
+            process = subprocess.Popen(command, env=env, cwd=folder, stdin=subprocess.DEVNULL, stdout=file,
+                                       stderr=subprocess.STDOUT, start_new_session=True)  # fmt: skip
+        running.append(jobs.Job(process, folder / f"{name}.h5", log))
+    for job in running:
+        assert job.wait() == 0, job.log
+    return [(job.profile(), job.log) for job in running]
+
+
+def node(profile):
+    row = profile.tables["nodes"][0]
+    return {name: row[name].decode() for name in ("meter", "meter_reason", "entry")}
+
+
+def check(profiles):
+    """Both chose a place in the program itself; what was measured is the sharing of the processor."""
+    measured = 0
+    for profile, log in profiles:
+        found, facts = profile.interference, node(profile)
+        assert facts["meter"] == "loop", (facts, log)
+        assert facts["entry"].startswith("rarely+0x")
+        assert re.search(r"wall +[\d.]+ cpu +[\d.]+", log), log
+        assert profile.tables["nodes"]["n_hits"][0] > 0 and found.overhead_frac < 0.1
+        if found.slowdown is not None and found.slowdown.method == "loop":
+            measured += 1
+            assert found.slowdown.low < CORUN_MANY and found.slowdown.high > CORUN_FEW, found
+    return measured
+
+
+@pytest.mark.parametrize(
+    ("source", "flags", "strip"),
+    [
+        ("rarely.c", (), False),
+        ("rarely.c", (), True),
+        ("rarely.c", ("-DINLINED",), True),
+        ("rarely.c", ("-fno-asynchronous-unwind-tables", "-fno-unwind-tables"), False),
+        ("rarely.f90", (), True),
+    ],
+    ids=["symbols", "stripped", "inlined", "no-unwind", "fortran"],
+)
+def test_slowdown_of_a_job_that_calls_no_mpi(mpi, breakpoints, shm_dir, tmp_path, source, flags, strip):
+    program = build(mpi, tmp_path, *flags, source=source, strip=strip)
+    assert check(run_two(mpi, tmp_path, program, SECONDS)) > 0
+    jobs.assert_nothing_left(shm_dir)
+
+
+def test_under_wrap(mpi, breakpoints, shm_dir, tmp_path):
+    program = build(mpi, tmp_path)
+    assert check(run_two(mpi, tmp_path, program, SECONDS, way="wrap")) > 0
+
+
+def test_one_function_that_never_ends_has_no_entry_to_count(mpi, breakpoints, shm_dir, tmp_path):
+    program = build(mpi, tmp_path, strip=True)
+    for profile, _ in run_two(mpi, tmp_path, program, 8, "endless"):
+        facts = node(profile)
+        assert facts["meter"] == "burst" and profile.interference.slowdown is None
+        assert "no meter loop: no function entry" in facts["meter_reason"], facts
+
+
+def test_where_perf_is_forbidden_the_profile_says_so(mpi, shm_dir, tmp_path):
+    program, forbid = build(mpi, tmp_path), tmp_path / "no_perf"
+    subprocess.run(["cc", str(jobs.PROGRAMS / "no_perf.c"), "-o", str(forbid)], check=True, timeout=60)
+    for profile, _ in run_two(mpi, tmp_path, program, 2, before=[str(forbid)], MPICOLOC_METER="loop"):
+        facts = node(profile)
+        assert facts["meter"] == "burst"
+        assert "option meter is loop; no meter loop: perf_event_open refused" in facts["meter_reason"]
