@@ -216,8 +216,10 @@ int mc_board_live(mc_board *board, uint64_t now, uint64_t period_ns, mc_neighbou
     int n = 0;
     for (int i = 0; i < MC_N_SLOTS; i++) {
         mc_slot *slot = &board->slots[i];
-        uint64_t owner = LOAD(slot->owner), heartbeat = LOAD(slot->heartbeat);
-        if (owner == 0 || heartbeat + HEARTBEAT_GRACE_NS + 2 * period_ns < now || !pid_used((int)(owner >> 32)))
+        uint64_t owner = LOAD(slot->owner);
+        int is_silent = LOAD(slot->heartbeat) + HEARTBEAT_GRACE_NS + 2 * period_ns < now;
+        /* An agent that is stopped, or has another clock (a container), says nothing, but its job runs. */
+        if (owner == 0 || !(is_silent ? owner_alive(owner) : pid_used((int)(owner >> 32))))
             continue;
         mc_neighbour job = {i, owner, LOAD(slot->t_joined), LOAD(slot->n_ranks)};
         /* A job whose ranks are gone only writes its profile; one that has just come will have ranks soon. */

@@ -159,12 +159,12 @@ static uint32_t next_credit(mc_thread *self)
 /* Timing a call costs a program that waits for memory up to a microsecond. */
 static void choose_every(mc_thread *self, uint64_t now)
 {
-    if (++self->n_timed < TIMED_BETWEEN_CHOICES)
-        return;
     uint64_t took = now > self->t_choice ? now - self->t_choice : 0;
+    if (++self->n_timed < TIMED_BETWEEN_CHOICES && took < TIMED_BETWEEN_CHOICES * (uint64_t)TIMED_TOO_LATE_NS)
+        return;
     if (took < TIMED_BETWEEN_CHOICES * (uint64_t)TIMED_TOO_SOON_NS && self->every < SAMPLE_EVERY_MOST)
         self->every *= 2;
-    else if (took > TIMED_BETWEEN_CHOICES * (uint64_t)TIMED_TOO_LATE_NS && self->every > SAMPLE_EVERY)
+    else if (took >= self->n_timed * (uint64_t)TIMED_TOO_LATE_NS && self->every > SAMPLE_EVERY)
         self->every /= 2;
     self->n_timed = 0;
     self->t_choice = now;

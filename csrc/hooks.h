@@ -108,11 +108,11 @@ static inline __attribute__((always_inline)) int mc_count(uint32_t call, void *s
 /* The same for one that may call back; then mc_leave_... must follow. A program that waits for memory between such calls
    pays for all that is written to memory here many times what others pay: fewer of its own accesses are under way at a
    time. */
-static inline __attribute__((always_inline)) int mc_enter_quick(uint32_t call, void *site)
+static inline __attribute__((always_inline)) int mc_enter_quick(uint32_t call, void *site, const char *stack)
 {
     if (!mc_count(call, site))
         return 0;
-    mc_self.outer = __builtin_frame_address(0);
+    mc_self.outer = stack;
     return 1;
 }
 
@@ -129,10 +129,13 @@ static inline mc_frame mc_quick_frame(const void *site)
     return (mc_frame){.row = row, .weight = (uint32_t)is_lost, .is_recorded = !is_lost, .peer = -1};
 }
 
-static inline __attribute__((always_inline)) int mc_enter_light(mc_frame *frame, uint32_t call, void *site)
+/* stack: address in the frame of the function that the program called, whichever way it goes: after a jump out of MPI the
+   next call is known by lying no deeper. */
+static inline __attribute__((always_inline)) int mc_enter_light(mc_frame *frame, uint32_t call, void *site,
+                                                                const char *stack)
 {
-    if (!mc_enter_quick(call, site))
-        return mc_enter_sampled(frame, call, site, __builtin_frame_address(0));
+    if (!mc_enter_quick(call, site, stack))
+        return mc_enter_sampled(frame, call, site, stack);
     frame->row = mc_hit(site)->row;
     frame->weight = 0;
     frame->is_recorded = 1;

@@ -15,7 +15,7 @@ enum { N_STEPS = 64, N_COMM = 64 };
 static const uint64_t ROUND_POLL_NS = 1000000;
 
 static int is_known, is_between, is_nested;
-static int i_round, launcher_pid;
+static int i_round, launcher_pid, proxy_pid;
 
 static int env_is_one(const char *name)
 {
@@ -78,11 +78,14 @@ static int is_rank_of_ours(int pid)
    instance, the environment is believed. */
 static void look_up(void)
 {
+    static const char *const proxies[] = {"hydra_pmi", "pmi_proxy", NULL};
     const char *noted = getenv("MPICOLOC_PID");
     int pid = (int)getpid(), wrap_pid = noted != NULL ? atoi(noted) : 0, is_below = 1;
     char name[N_COMM];
     for (int i = 0; i < N_STEPS && pid > 1 && !is_nested; i++) {
         int parent = parent_of(pid, name);
+        if (proxy_pid == 0 && begins_with(name, proxies))
+            proxy_pid = pid;
         if (is_launcher(name)) {
             /* The topmost: each rank may be, or be started by, something that is called like one. */
             launcher_pid = pid != (int)getpid() ? pid : 0;
@@ -121,7 +124,7 @@ int mc_launcher_pid(void)
 {
     if (!is_known)
         look_up();
-    return launcher_pid;
+    return proxy_pid ? proxy_pid : launcher_pid;
 }
 
 const char *mc_given_key(void)

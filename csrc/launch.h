@@ -12,7 +12,8 @@ int mc_has_coordinator(void);
 /* 1 if a rank that carries this library started this job, with an mpirun of its own. */
 int mc_is_nested(void);
 
-/* The topmost launcher among the ancestors of this process, 0 if none is in sight. */
+/* The launcher's process of this job: Hydra's proxy, else the topmost launcher among the ancestors of this process, 0 if
+   none is in sight. */
 int mc_launcher_pid(void);
 
 /* The key that the launcher gave this job, or NULL: one that was given to another job does not count. */

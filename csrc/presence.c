@@ -23,8 +23,9 @@ static const uint64_t WAIT_NS = 5000000000; /* some MPI libraries let a rank ret
 
 static char group[N_GROUP], own_path[MC_PATH_LEN], session_path[MC_PATH_LEN];
 
-/* Processes may be one time ahead of each other, not two. */
-static const char *const times[] = {"even", "odd"};
+/* Of the sessions that a process has open, in turn: others may be one time ahead or behind. */
+static const char *const times[] = {"in0", "in1", "in2"};
+enum { N_TIMES = sizeof times / sizeof *times };
 static int n_times, session_pid;
 
 /* Ranks that the launcher started on this node, 0: it does not tell. */
@@ -138,8 +139,8 @@ void mc_presence_begin_sessions(void)
     int never = 0;
     uint64_t end = mc_now_ns() + MC_ROUND_WAIT_MS * 1000000ull;
     session_pid = (int)getpid();
-    leave_file(session_path, times[n_times % 2]);
-    while (n_times > 0 && session_path[0] && look(times[(n_times - 1) % 2]).n > 0 && mc_now_ns() < end)
+    leave_file(session_path, times[n_times % N_TIMES]);
+    while (n_times > 0 && session_path[0] && look(times[(n_times - 1) % N_TIMES]).n > 0 && mc_now_ns() < end)
         mc_sleep_until(mc_now_ns() + STEP_NS, &never);
 }
 

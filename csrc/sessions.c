@@ -17,7 +17,7 @@
 
 /* Threads may open sessions at the same time: whoever comes first joins the job, the others wait for it. */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static int n_open;
+static int n_open, n_opening;
 
 static struct {
     int is_open, has_comm, size;
@@ -108,19 +108,20 @@ void mc_before_session_init(void)
 {
     mc_ops_share(); /* the threads of a program of sessions ask for no thread level */
     pthread_mutex_lock(&lock);
-    int begins = n_open == 0 && !mc_is_world_open();
+    int begins = n_open + n_opening++ == 0 && !mc_is_world_open();
     if (begins && mc_has_coordinator())
         mc_announce("session");
-    else if (begins)
-        mc_presence_begin_sessions();
     pthread_mutex_unlock(&lock);
     if (begins && mc_has_coordinator())
         mc_await_others();
+    else if (begins)
+        mc_presence_begin_sessions();
 }
 
 void mc_after_session_init(void)
 {
     pthread_mutex_lock(&lock);
+    n_opening--;
     if (n_open++ == 0 && !mc_is_world_open() && !own.is_open)
         open_or_join();
     pthread_mutex_unlock(&lock);
@@ -140,7 +141,7 @@ void mc_before_session_finalize(void)
 void mc_after_session_finalize(void)
 {
     pthread_mutex_lock(&lock);
-    if (n_open == 0)
+    if (n_open + n_opening == 0)
         mc_presence_end_sessions();
     pthread_mutex_unlock(&lock);
 }

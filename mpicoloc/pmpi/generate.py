@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from mpicoloc.pmpi.declarations import INCLUDES, Prototype, base_name, parse_prototypes
-from mpicoloc.pmpi.generate_quick import quick_lines
+from mpicoloc.pmpi.generate_quick import SITE, STACK, quick_lines
 from mpicoloc.pmpi.generate_volume import (
     Timing,
     c_completion_lines,
@@ -226,7 +226,7 @@ def _emit_wrapper(p: Prototype, row: Row, timing: Timing) -> str:
         lines += [f"    MPI_Comm mc_given = {comm};"]
     lines += _swap_worlds(p, row)
     lines += forget_lines(row, p.params, [c_operand(arg, p) for arg in row.args])
-    lines += ["    mc_frame mc_f;", f"    if (!{timing.enter}(&mc_f, MC_CALL_{p.name}, mc_site))"]
+    lines += ["    mc_frame mc_f;", f"    if (!{timing.enter(f'MC_CALL_{p.name}', 'mc_site', 'mc_stack')})"]
     lines += [f"        return {real};"]
     if row.status >= 0:
         status = p.params[row.status].name
@@ -279,11 +279,8 @@ def _swap_worlds(p: Prototype, row: Row) -> list[str]:
 def _emit_head(p: Prototype, row: Row, timing: Timing, real: str) -> list[str]:
     """The wrapper up to its general part."""
     quick = quick_lines(p, row, timing, real, _swap_worlds(p, row))
-    return quick or [
-        f"MC_EXPORT int {p.name}({p.decl})",
-        "{",
-        "    void *mc_site = __builtin_return_address(0);",
-    ]
+    plain = [f"MC_EXPORT int {p.name}({p.decl})", "{", f"    void *mc_site = {SITE};"]
+    return quick or [*plain, *[f"    const char *mc_stack = {STACK};"] * timing.is_light]
 
 
 def _emit_body(p: Prototype, row: Row, real: str, comm: str, timing: Timing) -> list[str]:

@@ -15,6 +15,7 @@ from collections.abc import Sequence
 
 from mpicoloc.pmpi.declarations import Param, Prototype, base_name
 from mpicoloc.pmpi.generate import Calls, Row, is_persistent, needs_given
+from mpicoloc.pmpi.generate_quick import SITE, STACK
 from mpicoloc.pmpi.generate_volume import (
     Timing,
     completion_begin,
@@ -121,7 +122,7 @@ def _emit(p: Prototype, symbol: str, profiling: str, calls: Calls) -> str:
     lines += forget_lines(row, params, [f_operand(arg, params) for arg in row.args])
     lines += ["    mc_frame mc_f;"]
     timing = calls.timing(p)
-    lines += [f"    if (!{timing.enter}(&mc_f, MC_CALL_{p.name}, __builtin_return_address(0))) {{"]
+    lines += [f"    if (!{timing.enter(f'MC_CALL_{p.name}', SITE, STACK)}) {{"]
     lines += [f"        {real}", "        return;", "    }"]
     if p.is_variadic:
         lines += [f"    mc_pcontrol_level(&mc_f, *(const MPI_Fint *){params[-1].name});"]

@@ -10,7 +10,8 @@ from mpicoloc.pmpi.generate_volume import Timing, completion_end, completion_par
 if TYPE_CHECKING:
     from mpicoloc.pmpi.generate import Row
 
-_SITE = "__builtin_return_address(0)"
+SITE = "__builtin_return_address(0)"
+STACK = "__builtin_frame_address(0)"
 
 
 def quick_lines(p: Prototype, row: Row, timing: Timing, real: str, swaps: list[str]) -> list[str]:
@@ -19,7 +20,7 @@ def quick_lines(p: Prototype, row: Row, timing: Timing, real: str, swaps: list[s
     The general part needs much of the stack, so it is a function of its own. Empty if all calls need it.
     """
     if timing.is_local:
-        way = [f"    if (mc_count(MC_CALL_{p.name}, {_SITE}))", f"        return {real};"]
+        way = [f"    if (mc_count(MC_CALL_{p.name}, {SITE}))", f"        return {real};"]
     elif not timing.is_light or row.needs_more or (row.completes and not timing.flag):
         return []
     elif row.completes:
@@ -27,14 +28,14 @@ def quick_lines(p: Prototype, row: Row, timing: Timing, real: str, swaps: list[s
     else:
         way = _plain_lines(p, timing, real)
     general = f"general_{p.name}"
-    decl = f"void *mc_site, {p.decl}" if p.params else "void *mc_site"
+    decl = ", ".join(["void *mc_site", "const char *mc_stack", *([p.decl] if p.params else [])])
     return [
         f"static __attribute__((noinline)) int {general}({decl});",
         f"MC_EXPORT int {p.name}({p.decl})",
         "{",
         *swaps,
         *way,
-        f"    return {general}({', '.join([_SITE, *(q.name for q in p.params)])});",
+        f"    return {general}({', '.join([SITE, STACK, *(q.name for q in p.params)])});",
         "}",
         f"static int {general}({decl})",
         "{",
@@ -42,7 +43,7 @@ def quick_lines(p: Prototype, row: Row, timing: Timing, real: str, swaps: list[s
 
 
 def _enter(p: Prototype) -> str:
-    return f"mc_enter_quick(MC_CALL_{p.name}, {_SITE})"
+    return f"mc_enter_quick(MC_CALL_{p.name}, {SITE}, {STACK})"
 
 
 def _plain_lines(p: Prototype, timing: Timing, real: str) -> list[str]:
@@ -50,7 +51,7 @@ def _plain_lines(p: Prototype, timing: Timing, real: str) -> list[str]:
     if timing.flag:
         lines += [
             f"        if ({timing.happened()}) {{",
-            f"            mc_frame mc_f = mc_quick_frame({_SITE});",
+            f"            mc_frame mc_f = mc_quick_frame({SITE});",
         ]
         lines += ["            mc_leave_done(&mc_f, 0, 0);", "            return mc_rc;", "        }"]
     return [*lines, "        mc_leave_quick();", "        return mc_rc;", "    }"]
@@ -71,7 +72,7 @@ def _completion_lines(p: Prototype, row: Row, timing: Timing, real: str) -> list
         "            mc_leave_quick();",
         "            return mc_rc;",
         "        }",
-        f"        mc_frame mc_f = mc_quick_frame({_SITE});",
+        f"        mc_frame mc_f = mc_quick_frame({SITE});",
         "        mc_volume mc_v = {.frame = &mc_f};",
         f"        mc_completion_resume(&mc_c, {count}, {requests}, {status});",
         *ended,

@@ -21,10 +21,11 @@ class Timing:
     is_local: bool = False
     """It only looks up something: it may be counted without a frame on the stack."""
 
-    @property
-    def enter(self) -> str:
+    def enter(self, call: str, site: str, stack: str) -> str:
         """The hook at the call's begin."""
-        return "mc_enter_light" if self.is_light else "mc_enter"
+        if self.is_light:
+            return f"mc_enter_light(&mc_f, {call}, {site}, {stack})"
+        return f"mc_enter(&mc_f, {call}, {site})"
 
     def happened(self, flag_type: str = "int") -> str:
         """A C condition: the call ended well, and the parameter tells that something happened."""

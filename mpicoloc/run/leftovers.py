@@ -19,7 +19,9 @@ from mpicoloc.pmpi import contract
 from mpicoloc.run import siblings
 from mpicoloc.run.collect import is_running
 
-_NAME = re.compile(r"mpicoloc\.(.+)\.(?:\d+\.seg|\d+\.(?:here|even|odd)|node|log|init|init-probe)")
+_NAME = re.compile(r"mpicoloc\.(.+)\.(?:\d+\.seg|\d+\.(?:here|in[012])|node|log|init|init-probe)")
+_MARK = re.compile(r"\.(\d+)\.(?:here|in[012])$")
+"""What says of a process that it is there, as long as it is."""
 QUIET_S = 60.0
 """What gave a sign of life since is left alone: its processes may be out of sight, in a container."""
 
@@ -117,6 +119,8 @@ def _is_quiet(path: str, quiet_s: float) -> bool:
             *(segment[name] for name in ("t_init", "t_last", "t_finalize")),
             contract.latest_call_ns(segment),
         ]
+    elif mark := _MARK.search(path):
+        return not os.path.exists(f"/proc/{mark[1]}")
     elif path.endswith(".node"):
         signs = [contract.read_file(path)["t_last"]]
     else:

@@ -72,9 +72,14 @@ def wait_running(shm_dir, *started):
 
 @pytest.mark.parametrize("way", ["wrap", "preload"])
 def test_users_share_the_board_and_nothing_else(start, shm_dir, way):
-    first, second = start("first", way, 5), start("second", way, 5)
+    first, second = start("first", way, 8), start("second", way, 6)
     wait_running(shm_dir, first, second)
-    for path in (*shm_dir.glob("*.seg"), *shm_dir.glob("*.node"), shm_dir / "mpicoloc.board"):
+    for path in (
+        *shm_dir.glob("*.seg"),
+        *shm_dir.glob("*.node"),
+        *shm_dir.glob("*.log"),
+        shm_dir / "mpicoloc.board",
+    ):
         (other,) = (uid for uid in USERS.values() if uid != path.stat().st_uid)
         is_board = path.name == "mpicoloc.board"
         assert {access: may(other, access, path) for access in ACCESS} == dict.fromkeys(ACCESS, is_board), (

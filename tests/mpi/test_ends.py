@@ -108,6 +108,25 @@ def test_error_handlers_that_do_not_come_back(mpi, way, escape, shm_dir, tmp_pat
 
 
 @pytest.mark.parametrize("way", reallab.WAYS)
+def test_receives_that_end_in_sampled_tests(mpi, way, shm_dir, tmp_path):
+    both(mpi, way, mpi.compile("polls.c", tmp_path), "completions", folder=tmp_path)
+    ranks = reallab.profile(tmp_path / "out.h5").tables["ranks"]
+    assert ranks["n_recv"].tolist() == [2400] * 2
+    assert ranks["recv_bytes"].tolist() == [2400 * 5] * 2
+
+
+@pytest.mark.parametrize("way", reallab.WAYS)
+def test_a_sampled_test_that_an_error_handler_leaves(mpi, way, shm_dir, tmp_path):
+    """The tests after it, of the same depth, are recorded, and the receive that ends in one."""
+    both(mpi, way, mpi.compile("polls.c", tmp_path), "jump", folder=tmp_path)
+    profile = reallab.profile(tmp_path / "out.h5")
+    for rank in (0, 1):
+        assert calls(profile, rank)["Test"] > 2000
+        mine = profile.tables["peers"][profile.tables["peers"]["dst"] == rank]
+        assert mine["recv_bytes"].sum() in (5, 5 + 1, 5 + 8)
+
+
+@pytest.mark.parametrize("way", reallab.WAYS)
 def test_short_threads_follow_each_other(mpi, way, shm_dir, tmp_path):
     """More threads than there is room for at a time: the place of one that ended goes to the next."""
     program = mpi.compile("short_threads.c", tmp_path, "-pthread")
