@@ -8,7 +8,6 @@ piece is preceded by its length, so that two different contents never give the s
 from __future__ import annotations
 
 import hashlib
-import hmac
 from collections.abc import Callable
 from typing import Any
 
@@ -76,13 +75,6 @@ def sha256(file: h5py.File, left_out: Left) -> str:
     digest = hashlib.sha256()
     feed(file, digest.update, left_out)
     return digest.hexdigest()
-
-
-def hmac_sha256(file: h5py.File, key: bytes, left_out: Left) -> str:
-    """HMAC-SHA256 (RFC 2104) of the content, hexadecimal."""
-    code = hmac.new(key, digestmod=hashlib.sha256)
-    feed(file, code.update, left_out)
-    return code.hexdigest()
 
 
 def _object(walk: _Walk, item: h5py.Group | h5py.Dataset, path: str) -> None:

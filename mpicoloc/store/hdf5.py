@@ -182,15 +182,15 @@ def _write_table(file: h5py.File, name: str, array: Table) -> None:
         dataset.attrs[f"{column.name}.description"] = np.bytes_(column.meaning.encode())
 
 
-def read(path: str | os.PathLike[str], file: BinaryIO | None = None) -> Profile:
+def read(path: str | os.PathLike[str], content: bytes | None = None) -> Profile:
     """Read the profile in `path`.
 
     Parameters
     ----------
     path : path
-        Where it lies; for messages only when `file` is given.
-    file : file object, optional
-        The file, already open, or its content in memory.
+        Where it lies; for messages only when `content` is given.
+    content : bytes, optional
+        The file in memory.
 
     Raises
     ------
@@ -200,7 +200,7 @@ def read(path: str | os.PathLike[str], file: BinaryIO | None = None) -> Profile:
         If the system refuses to open it.
     """
     path = os.fspath(path)
-    with opened(path, file) as profile:
+    with opened(path, content) as profile:
         if text(profile.attrs.get("format", "")) != FORMAT:
             raise DataError(
                 f"{path} is an HDF5 file but not a profile of mpicoloc; give the file a job wrote at its end"
@@ -235,21 +235,36 @@ def readable(path: str) -> Iterator[BinaryIO]:
 
 
 @contextlib.contextmanager
-def opened(path: str, file: BinaryIO | None = None, mode: str = "r") -> Iterator[h5py.File]:
-    """The file as HDF5; whatever breaks inside the block is the file's damage."""
-    if file is None:
+def opened(path: str, content: bytes | None = None, *, is_changed: bool = False) -> Iterator[h5py.File]:
+    """The file as HDF5; whatever breaks inside the block is the file's damage.
+
+    Parameters
+    ----------
+    path : str
+        Where it lies; for messages only when `content` is given.
+    content : bytes, optional
+        The file in memory.
+    is_changed : bool
+        The copy in memory may be written to.
+    """
+    if content is None:
         with readable(path):
             pass
-    if not (h5py.is_hdf5(path) if file is None else file.read(len(_MAGIC)) == _MAGIC):
+    if not (h5py.is_hdf5(path) if content is None else content.startswith(_MAGIC)):
         raise DataError(
             f"{path} is not an HDF5 file; give the profile that a job wrote, mpicoloc-<job id>.h5"
         )
     try:
-        with h5py.File(path if file is None else file, mode) as profile:
+        with h5py.File(path, "r") if content is None else _image(content, is_changed) as profile:
             yield profile
     except _DAMAGE as error:
         reason = (str(error) or type(error).__name__).splitlines()[0][:200]
         raise DataError(f"{path} is damaged: {reason}; copy it again, or run the job again") from error
+
+
+def _image(content: bytes, is_changed: bool) -> h5py.File:
+    flags = h5py.h5f.FILE_IMAGE_OPEN_RW if is_changed else 0
+    return h5py.File(h5py.h5f.open_file_image(content, flags))
 
 
 def _read_all(file: h5py.File) -> Profile:

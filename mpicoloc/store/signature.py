@@ -1,13 +1,13 @@
 """Signatures of profiles: an HMAC-SHA256 over the content, by a key that only the site has.
 
-In the group ``/signature``: what made it, when, and which key. All of the file but the code is covered.
+In the group ``/signature``: what made it, when, and which key. All of the file but the code is covered. The
+code is made of the content's SHA-256, so that the process which reads a foreign file needs no key.
 """
 
 from __future__ import annotations
 
 import hashlib
 import hmac
-import io
 import os
 import stat
 from dataclasses import dataclass
@@ -19,6 +19,7 @@ from mpicoloc.core.profile import Profile
 from mpicoloc.core.tables import text
 from mpicoloc.errors import DataError, EnvironmentFault, UsageError
 from mpicoloc.store import canonical, hdf5
+from mpicoloc.store.apart import apart
 
 GROUP = "signature"
 ALGORITHM = "HMAC-SHA256"
@@ -56,13 +57,15 @@ class Verdict:
 class Snapshot:
     """A profile as it was when it was read, once: what is checked is what is used.
 
-    `digest` is the SHA-256 of the content without its signature.
+    `digest` is the SHA-256 of the content without its signature, `sealed` that of all that it covers.
     """
 
     path: str
     content: bytes
     profile: Profile
     digest: str
+    signature: Signature | None
+    sealed: str
 
 
 def read_key(path: str | os.PathLike[str]) -> bytes:
@@ -124,9 +127,16 @@ def snapshot(path: str | os.PathLike[str]) -> Snapshot:
     """
     path = os.fspath(path)
     content = _bytes(path)
-    with hdf5.opened(path, io.BytesIO(content)) as file:
-        digest = canonical.sha256(file, _is_signature)
-    return Snapshot(path, content, hdf5.read(path, io.BytesIO(content)), digest)
+    profile, digest, found, sealed = apart(path, lambda: _looked_at(path, content))
+    return Snapshot(path, content, profile, digest, found, sealed)
+
+
+def _looked_at(path: str, content: bytes) -> tuple[Profile, str, Signature | None, str]:
+    with hdf5.opened(path, content) as file:
+        # First, as it refuses what no machine could read.
+        digest, sealed = (canonical.sha256(file, left_out) for left_out in (_is_signature, _is_code))
+        found = _facts(file)
+    return hdf5.read(path, content), digest, found, sealed
 
 
 def _bytes(path: str) -> bytes:
@@ -144,15 +154,23 @@ def _is_code(path: str, name: str | None) -> bool:
     return path == f"/{GROUP}" and name == "code"
 
 
-def facts(path: str | os.PathLike[str], file: io.BytesIO | None = None) -> Signature | None:
+def facts(path: str | os.PathLike[str]) -> Signature | None:
     """What the profile in `path` says of its signature; None: unsigned."""
-    with hdf5.opened(os.fspath(path), file) as found:
-        if GROUP not in found:
-            return None
-        attributes = found[GROUP].attrs
-        algorithm, named, code = (text(attributes.get(name, "")) for name in ("algorithm", "key_id", "code"))
-        when_s = float(attributes.get("signed_unix_s", 0.0))
-        return Signature(algorithm, named, when_s if 0 <= when_s < LATEST_UNIX_S else 0.0, code)
+    with hdf5.opened(os.fspath(path)) as file:
+        return _facts(file)
+
+
+def _facts(file: h5py.File) -> Signature | None:
+    if GROUP not in file:
+        return None
+    attributes = file[GROUP].attrs
+    algorithm, named, code = (text(attributes.get(name, "")) for name in ("algorithm", "key_id", "code"))
+    when_s = float(attributes.get("signed_unix_s", 0.0))
+    return Signature(algorithm, named, when_s if 0 <= when_s < LATEST_UNIX_S else 0.0, code)
+
+
+def _code(sealed: str, key: bytes) -> str:
+    return hmac.new(key, sealed.encode(), hashlib.sha256).hexdigest()
 
 
 def add(file: h5py.File, key: bytes, signed_unix_s: float) -> None:
@@ -173,7 +191,7 @@ def add(file: h5py.File, key: bytes, signed_unix_s: float) -> None:
     group.attrs["algorithm"] = np.bytes_(ALGORITHM)
     group.attrs["key_id"] = np.bytes_(key_id(key))
     group.attrs["signed_unix_s"] = signed_unix_s
-    group.attrs["code"] = np.bytes_(canonical.hmac_sha256(file, key, _is_code))
+    group.attrs["code"] = np.bytes_(_code(canonical.sha256(file, _is_code), key))
 
 
 def sign(path: str | os.PathLike[str], key: bytes, signed_unix_s: float, out: str | None = None) -> None:
@@ -187,21 +205,25 @@ def sign(path: str | os.PathLike[str], key: bytes, signed_unix_s: float, out: st
         If the result cannot be written.
     """
     taken = snapshot(path)
-    memory = io.BytesIO(taken.content)
-    with hdf5.opened(taken.path, memory, "r+") as file:
+    content = apart(taken.path, lambda: _with_signature(taken, key, signed_unix_s))
+    hdf5.replace(out or taken.path, content)
+
+
+def _with_signature(taken: Snapshot, key: bytes, signed_unix_s: float) -> bytes:
+    with hdf5.opened(taken.path, taken.content, is_changed=True) as file:
         add(file, key, signed_unix_s)
-    hdf5.replace(out or taken.path, memory.getvalue())
+        file.flush()
+        return bytes(file.id.get_file_image())
 
 
 def verify(taken: Snapshot, key: bytes) -> Verdict:
     """Whether the profile is as the holder of `key` signed it."""
-    found = facts(taken.path, io.BytesIO(taken.content))
+    found = taken.signature
     if found is None:
         return Verdict(False, "unsigned", None)
     if found.algorithm != ALGORITHM:
         return Verdict(False, f"signed by {found.algorithm!r}, which is not {ALGORITHM}", found)
-    with hdf5.opened(taken.path, io.BytesIO(taken.content)) as file:
-        code = canonical.hmac_sha256(file, key, _is_code)
+    code = _code(taken.sealed, key)
     # In constant time, so that no caller can find the code byte by byte.
     if hmac.compare_digest(code.encode(), found.code.encode("utf-8", "replace")):
         return Verdict(True, "", found)

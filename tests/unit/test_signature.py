@@ -204,6 +204,15 @@ def test_a_signature_that_holds_stands_for_the_same_content(signed, tmp_path):
     assert seen == {"damaged", True, False}
 
 
+@pytest.mark.parametrize("end", [os.abort, lambda: os._exit(0), lambda: 1 / 0], ids=["abort", "exit", "bug"])
+def test_what_crashes_the_reader_is_damage(signed, monkeypatch, capfd, end):
+    """Some files make the HDF5 library free memory that it does not have."""
+    monkeypatch.setattr(hdf5, "read", lambda *_: end())
+    with pytest.raises(DataError, match="crashes on it"):
+        signature.snapshot(signed)
+    assert capfd.readouterr().err == ""
+
+
 NAMES = st.text(st.characters(codec="utf-8", exclude_characters="/\0", exclude_categories=["Cs"]),
                 min_size=1, max_size=6).filter(lambda name: name not in (".", ".."))  # fmt: skip
 VALUES = st.one_of(
