@@ -137,18 +137,7 @@ def bill(
     tariff: Tariff,
     true_slowdown: float | None = None,
 ) -> Bill:
-    """All prices of one job.
-
-    Parameters
-    ----------
-    slowdown : Estimate or None
-        Measured T_co/T_solo.
-    n_cores, wall_s
-        C, and T_co in s.
-    tariff : Tariff
-        Rate and F.
-    true_slowdown : float, optional
-        T_co/T_solo as it is known from a run alone.
+    """All prices of one job of `n_cores` that ran `wall_s` (T_co), by its measured and its true T_co/T_solo.
 
     Raises
     ------
@@ -157,32 +146,27 @@ def bill(
     DataError
         If the measured slowdown is not above 0.
     """
-    if slowdown is not None and slowdown.low <= 0:
-        raise DataError(f"a slowdown must be above 0, got {slowdown.value} (from {slowdown.low})")
-    if true_slowdown is not None and not (np.isfinite(true_slowdown) and true_slowdown > 0):
-        raise UsageError(f"the true slowdown T_co/T_solo must be above 0, got {true_slowdown}")
+    _check(slowdown, true_slowdown)
     truth = None if true_slowdown is None else _exact(true_slowdown, "1", "given")
     runtime_su = tariff.runtime_su(n_cores, wall_s)
 
     def shared_su(factor: float) -> float:
         return tariff.shared_su(n_cores, wall_s, factor)
 
-    def solo_su(factor: float) -> float:
-        return runtime_su / factor
+    runtime = _exact(runtime_su, "SU", "run time")
+    fair, oracle = (_through(known, "SU", shared_su) for known in (slowdown, truth))
+    solo = _through(truth or slowdown, "SU", lambda factor: runtime_su / factor)
+    relative = _relative(slowdown, truth, runtime_su, shared_su)
+    charged_su = shared_su(1.0 if slowdown is None else slowdown.value)
+    run = (tariff, n_cores, wall_s, slowdown, true_slowdown)
+    return Bill(*run, runtime, fair, oracle, solo, relative, charged_su)
 
-    return Bill(
-        tariff=tariff,
-        n_cores=n_cores,
-        wall_s=wall_s,
-        slowdown=slowdown,
-        true_slowdown=true_slowdown,
-        runtime=_exact(runtime_su, "SU", "run time"),
-        fair=_through(slowdown, "SU", shared_su),
-        oracle=_through(truth, "SU", shared_su),
-        solo=_through(truth or slowdown, "SU", solo_su),
-        relative=_relative(slowdown, truth, runtime_su, shared_su),
-        charged_su=shared_su(1.0 if slowdown is None else slowdown.value),
-    )
+
+def _check(slowdown: Estimate | None, true_slowdown: float | None) -> None:
+    if slowdown is not None and slowdown.low <= 0:
+        raise DataError(f"a slowdown must be above 0, got {slowdown.value} (from {slowdown.low})")
+    if true_slowdown is not None and not (np.isfinite(true_slowdown) and true_slowdown > 0):
+        raise UsageError(f"the true slowdown T_co/T_solo must be above 0, got {true_slowdown}")
 
 
 def _relative(
