@@ -12,6 +12,7 @@ import jobs
 import pytest
 
 from mpicoloc import config
+from mpicoloc.errors import DataError
 from mpicoloc.pmpi import contract
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(jobs.LIMIT_S + 60)]
@@ -53,11 +54,16 @@ def assert_paused_within_limits(profile):
     assert all(ranks["paused_ns"] <= 2e9 * (DUTY_FRAC * profile.job.wall_s + MAX_S))
 
 
+def keeper_of(shm_dir, segment):
+    with contextlib.suppress(DataError):  # not complete yet
+        return int(contract.map_file(shm_dir / f"mpicoloc.{segment['key'].decode()}.node")["keeper_pid"])
+    return 0
+
+
 def helper_of(shm_dir, segment, which):
     if which == "coordinator":
         return jobs.coordinator_of(segment)
-    node = contract.map_file(shm_dir / f"mpicoloc.{segment['key'].decode()}.node")
-    return jobs.wait_until(lambda: int(node["keeper_pid"]), "the keeper to say its number")
+    return jobs.wait_until(lambda: keeper_of(shm_dir, segment), "the keeper to say its number")
 
 
 @pytest.mark.parametrize(
