@@ -55,7 +55,7 @@ def assert_paused_within_limits(profile):
 
 
 def keeper_of(shm_dir, segment):
-    with contextlib.suppress(DataError):  # not complete yet
+    with contextlib.suppress(DataError, OSError):  # not there or not complete yet
         return int(contract.map_file(shm_dir / f"mpicoloc.{segment['key'].decode()}.node")["keeper_pid"])
     return 0
 

@@ -20,7 +20,7 @@ pytestmark = [pytest.mark.e2e, pytest.mark.timeout(jobs.LIMIT_S + 20)]
 def keeper_of(shm_dir):
     """Process id of the keeper, once it is the agent of the one job there."""
     for path in shm_dir.glob("*.node"):
-        with contextlib.suppress(DataError):  # not complete yet
+        with contextlib.suppress(DataError, OSError):  # not there or not complete yet
             node = contract.map_file(path)
             if node["keeper_pid"] and node["agent_pid"]:
                 return int(node["keeper_pid"])
