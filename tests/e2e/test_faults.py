@@ -90,10 +90,10 @@ def test_a_helper_that_is_stopped_for_a_while(start, shm_dir, way, which):
 def test_a_crowd_of_short_jobs_some_of_them_killed(start, shm_dir, monkeypatch):
     """They begin, end and die at every step of a shutter: those of the job that stays come every 50 ms."""
     monkeypatch.setenv("MPICOLOC_SHUTTER_PERIOD_S", "0.05")
-    stays = start("seven", 25, name="stays")
+    stays = start("seven", 15, name="stays")
     running(shm_dir, "stays")
     rng, n_killed, n_ended = random.Random(4), 0, 0
-    end_s = time.monotonic() + 18
+    end_s = time.monotonic() + 10
     for i in range(200):
         if time.monotonic() > end_s:
             break
@@ -102,7 +102,7 @@ def test_a_crowd_of_short_jobs_some_of_them_killed(start, shm_dir, monkeypatch):
         pair[0].kill()
         n_killed += 1
         n_ended += pair[1].wait() == 0
-    assert n_killed >= 5
+    assert n_killed >= 3
     assert n_ended == n_killed
     assert stays.wait() == 7, stays.log
     profile = stays.profile()

@@ -102,9 +102,9 @@ def test_a_hostile_user_costs_samples_and_the_duty_limit_at_most(start, places, 
     hostile = places[""] / "scribble"
     source = jobs.PROGRAMS / "scribble.c"
     subprocess.run(["cc", "-O1", str(source), "-o", str(hostile)], check=True, timeout=jobs.LIMIT_S)
-    victim, other = start("first", way, 8), start("second", way, 8)
+    victim, other = start("first", way, 6), start("second", way, 6)
     wait_running(shm_dir, victim, other)
-    command = [*jobs.as_user(USERS["second"]), str(hostile), str(shm_dir / "mpicoloc.board"), "6"]
+    command = [*jobs.as_user(USERS["second"]), str(hostile), str(shm_dir / "mpicoloc.board"), "3"]
     written = subprocess.run(command, capture_output=True, text=True, timeout=jobs.LIMIT_S, check=True).stdout
     assert int(written) > 1000
     assert victim.wait() == 0, victim.log
