@@ -33,8 +33,6 @@ void mc_loop_open(mc_agent *agent, int is_forced)
         return;
     agent->loop->is_forced = is_forced;
     agent->loop->t_retry = agent->t_open + (is_forced ? 0 : PATIENCE_NS);
-    agent->loop->hit_ns = mc_probe_hit_ns();
-    agent->loop->line_cost = mc_probe_line_cost();
     snprintf(agent->loop->no_ipc, sizeof agent->loop->no_ipc, "%.*s", MC_TEXT_LEN - 1, text);
 }
 
@@ -90,6 +88,10 @@ static void sample_rank(mc_loop *loop, const mc_rank *rank)
 static void start_search(mc_agent *agent, uint64_t now)
 {
     mc_loop *loop = agent->loop;
+    if (loop->hit_ns == 0) { /* not before: a short job may be over by then */
+        loop->hit_ns = mc_probe_hit_ns();
+        loop->line_cost = mc_probe_line_cost();
+    }
     loop->search = mc_search_new(loop->line_cost);
     if (!loop->search) {
         give_up(agent, now, "no memory");
