@@ -289,8 +289,8 @@ class Watcher:
 
 
 @contextmanager
-def open_agent(key: str, job_id: str) -> Iterator[Agent]:
-    """The agent of job `key` for the time of a with block.
+def open_agent(key: str, job_id: str) -> Iterator[Agent | None]:
+    """The agent of job `key` for the time of a with block; None if the job is over and its files are gone.
 
     Raises
     ------
@@ -303,8 +303,12 @@ def open_agent(key: str, job_id: str) -> Iterator[Agent]:
     deadline_ns = time.monotonic_ns() + KEEPER_WITHIN_NS
     while status == lib.MC_E_GONE and time.monotonic_ns() < deadline_ns:
         status = lib.mc_agent_watch(out, key.encode(), KEEPER_STEP_NS)
+        heads = segment_heads(key)
+        if status == lib.MC_E_GONE and not heads:
+            yield None  # an agent now would make a node file that nobody removes
+            return
         # A keeper that comes when the job is over starts no agent.
-        if all(head.state == lib.MC_RANK_FINALIZING for head in segment_heads(key)):
+        if all(head.state == lib.MC_RANK_FINALIZING for head in heads):
             break
     if status != lib.MC_OK:
         status = lib.mc_agent_open(out, key.encode(), job_id.encode())
