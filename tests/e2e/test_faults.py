@@ -20,25 +20,12 @@ DUTY_FRAC, MAX_S = (config.BY_KEY[key].default for key in ("shutter.duty_frac", 
 
 
 @pytest.fixture
-def openmpi(tmp_path_factory):
-    found = jobs.find_mpi("openmpi", tmp_path_factory.mktemp("openmpi"))
-    if found is None:
-        pytest.skip("no Open MPI here, or no shim for it")
-    return found
-
-
-@pytest.fixture
-def start(openmpi, tmp_path, shm_dir):
-    """Start jobs that end with the test, whatever happens in it."""
-    started = []
-
+def start(openmpi, started, tmp_path, shm_dir):
     def start_one(*arguments, way="preload", **options):
         started.append(jobs.start(openmpi, tmp_path, way, *arguments, **options))
         return started[-1]
 
-    yield start_one
-    for job in started:
-        job.kill()
+    return start_one
 
 
 def running(shm_dir, name):

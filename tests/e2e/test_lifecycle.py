@@ -28,25 +28,12 @@ def mpi(request, tmp_path_factory):
 
 
 @pytest.fixture
-def openmpi(tmp_path_factory):
-    found = jobs.find_mpi("openmpi", tmp_path_factory.mktemp("openmpi"))
-    if found is None:
-        pytest.skip("no Open MPI here, or no shim for it")
-    return found
-
-
-@pytest.fixture
-def start(tmp_path, shm_dir):
-    """Start jobs that end with the test, whatever happens in it."""
-    started = []
-
+def start(started, tmp_path, shm_dir):
     def start_one(mpi, way, *arguments, **options):
         started.append(jobs.start(mpi, tmp_path, way, *arguments, **options))
         return started[-1]
 
-    yield start_one
-    for job in started:
-        job.kill()
+    return start_one
 
 
 @pytest.mark.parametrize("way", WAYS)

@@ -36,26 +36,15 @@ def places(shm_dir):
 
 
 @pytest.fixture
-def openmpi(places):
-    found = jobs.find_mpi("openmpi", places[""])
-    if found is None:
-        pytest.skip("no Open MPI here, or no shim for it")
-    return found
-
-
-@pytest.fixture
-def start(openmpi, places):
-    """Start a user's job, which ends with the test, whatever happens in it."""
-    started = []
+def start(openmpi, started, places):
+    """Start a user's job."""
 
     def start_one(name, way, seconds):
         options = {"name": name, "uid": USERS[name]}
         started.append(jobs.start(openmpi, places[name], way, "finalize", seconds, **options))
         return started[-1]
 
-    yield start_one
-    for job in started:
-        job.kill()
+    return start_one
 
 
 def may(uid, access, path):

@@ -1,0 +1,28 @@
+"""Jobs of one test, with Open MPI: they end with the test, whatever happens in it."""
+
+import os
+import tempfile
+from pathlib import Path
+
+import jobs
+import pytest
+
+
+@pytest.fixture
+def openmpi():
+    """Open MPI, with the test program in a folder that every user may read."""
+    with tempfile.TemporaryDirectory(prefix="mpicoloc-openmpi-") as folder:
+        os.chmod(folder, 0o755)
+        found = jobs.find_mpi("openmpi", Path(folder))
+        if found is None:
+            pytest.skip("no Open MPI here, or no shim for it")
+        yield found
+
+
+@pytest.fixture
+def started():
+    """Put the jobs that a test starts into this list."""
+    found = []
+    yield found
+    for job in found:
+        job.kill()
