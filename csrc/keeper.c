@@ -259,6 +259,7 @@ static void keep_agent(keeper *k)
 static void write_profile(keeper *k, int partial)
 {
     k->tried = 1;
+    find_node(k); /* the agent's, since our last look: the ranks look into it already */
     make_node(k);
     pid_t pid = fork();
     if (pid == 0)
@@ -309,6 +310,7 @@ static void watch(keeper *k)
         rest(k);
     }
     mc_agent_thread_stop();
+    find_node(k);
     wait_coordinator(k);
     if (!k->tried && profile_state(k) == MC_PROFILE_NONE)
         write_profile(k, k->n_final < k->local_size);
