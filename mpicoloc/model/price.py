@@ -178,12 +178,15 @@ def _relative(
     """Prices over that of the run alone. Without the truth, T_solo of the denominator is the measured one."""
     if runtime_su <= 0:
         return {"runtime": None, "fair": None, "oracle": None}
-    over = None if truth is None else runtime_su / truth.value
-    fair = _through(slowdown, "1", lambda factor: shared_su(factor) / (over or runtime_su / factor))
+
+    def over_solo(factor: float) -> float:
+        # Never over the price of the run alone itself, which may be too small for a float.
+        return shared_su(factor) / runtime_su * (factor if truth is None else truth.value)
+
     return {
         "runtime": _through(truth or slowdown, "1", lambda factor: factor),
-        "fair": fair,
-        "oracle": _through(truth, "1", lambda factor: shared_su(factor) * factor / runtime_su),
+        "fair": _through(slowdown, "1", over_solo),
+        "oracle": _through(truth, "1", over_solo),
     }
 
 

@@ -1,5 +1,5 @@
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from mpicoloc import config
@@ -85,6 +85,37 @@ def test_what_is_not_known_is_none():
             bill(None, n_cores=1, wall_s=1.0, tariff=tariff(1.0), true_slowdown=wrong)
     with pytest.raises(DataError, match="above 0"):
         bill(slowdown(1.0, 0.0, 2.0), n_cores=1, wall_s=1.0, tariff=tariff(1.0))
+
+
+@given(
+    ends=st.lists(st.floats(0, 1.7e308, exclude_min=True), min_size=3, max_size=3).map(sorted),
+    wall_s=st.one_of(st.sampled_from([0.0, 1e-20, 1e300]), st.floats(0, 1.7e308)),
+    true_slowdown=st.one_of(st.none(), st.just(1e308), st.floats(0, 1.7e308, exclude_min=True)),
+    name=st.sampled_from(["fair", "runtime"]),
+)
+@example(ends=[1.0, 1.0, 1e308], wall_s=1e-20, true_slowdown=None, name="fair")
+@example(ends=[1.0, 1.0, 1.0], wall_s=1e-20, true_slowdown=1e308, name="fair")
+def test_any_numbers_have_a_price_or_are_refused(ends, wall_s, true_slowdown, name):
+    """A profile may say anything."""
+    low, value, high = ends
+    try:
+        found = bill(
+            slowdown(value, low, high),
+            n_cores=2,
+            wall_s=wall_s,
+            tariff=tariff(1.0, name),
+            true_slowdown=true_slowdown,
+        )
+    except (DataError, UsageError):
+        return
+    assert 0 <= found.charged_su < float("inf")
+
+
+def test_no_price_over_that_of_the_run_alone_is_lost_in_rounding():
+    """Even where the run alone costs less than the smallest float."""
+    found = bill(slowdown(1.0), n_cores=1, wall_s=3600.0, tariff=tariff(1e-20), true_slowdown=1e305)
+    assert found.solo.value == 0.0
+    assert found.relative["fair"].value == pytest.approx(1e305)
 
 
 FUNCTIONS = {
