@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from mpicoloc import config
 from mpicoloc.core.profile import Profile
-from mpicoloc.errors import EnvironmentFault, MpicolocError
+from mpicoloc.errors import DataError, EnvironmentFault, MpicolocError
 from mpicoloc.pmpi import contract
 from mpicoloc.run.collect import NodePart, collect
 from mpicoloc.run.merge import merge
@@ -47,18 +47,30 @@ def write(parts: Sequence[NodePart], partial: bool = False) -> tuple[str, str]:
     EnvironmentFault
         If it can be written nowhere.
     """
-    from mpicoloc.store import hdf5
-
     profile, sign = _signing(merge(parts, partial))
     wanted = parts[0].facts["out_path"]
     try:
-        hdf5.write(profile, wanted, sign)
+        _write(profile, wanted, sign)
         return wanted, ""
     except (MpicolocError, OSError) as error:
         fallback = fallback_path(wanted)
         trouble = f"profile cannot be written to {wanted} ({_first_line(error)}), so it is in {fallback}"
-    hdf5.write(profile, fallback, sign)
+    _write(profile, fallback, sign)
     return fallback, trouble
+
+
+def _write(profile: Profile, path: str, sign: hdf5.Finish | None) -> None:
+    """Write it, signed if that can be done."""
+    from mpicoloc.store import hdf5
+
+    try:
+        hdf5.write(profile, path, sign)
+    except DataError as error:  # of the signature: what writes the rest raises none
+        hdf5.write(_unsigned(profile, error), path)
+
+
+def _unsigned(profile: Profile, error: MpicolocError) -> Profile:
+    return dataclasses.replace(profile, notes=(*profile.notes, f"unsigned: {error}"))
 
 
 def _signing(profile: Profile) -> tuple[Profile, hdf5.Finish | None]:
@@ -71,7 +83,7 @@ def _signing(profile: Profile) -> tuple[Profile, hdf5.Finish | None]:
     try:
         key = signature.read_key(str(path))
     except MpicolocError as error:
-        return dataclasses.replace(profile, notes=(*profile.notes, f"unsigned: {error}")), None
+        return _unsigned(profile, error), None
     return profile, lambda file: signature.add(file, key, time.time())
 
 

@@ -278,3 +278,18 @@ def test_the_site_signs_what_it_writes_and_a_bad_key_costs_no_profile(monkeypatc
         assert signature.verify(signature.snapshot(path), b"k" * 32).is_good == is_good
         notes = hdf5.read(path).notes
         assert any("unsigned: key file" in note for note in notes) != is_good
+
+
+def test_what_cannot_be_signed_costs_no_profile(monkeypatch, tmp_path):
+    """For example a trace that is larger than what is signed."""
+    from mpicoloc.store import canonical, hdf5, signature
+
+    key = tmp_path / "site.key"
+    key.write_text("k" * 32)
+    key.chmod(0o600)
+    monkeypatch.setenv("MPICOLOC_SIGN_KEY_FILE", str(key))
+    monkeypatch.setattr(canonical, "MAX_BYTES", 100)
+    write_rank(0, n_ranks=1, out_path=str(tmp_path / "p.h5").encode())
+    assert assemble.write([collect(KEY)]) == (str(tmp_path / "p.h5"), "")
+    assert any("unsigned: more than" in note for note in hdf5.read(tmp_path / "p.h5").notes)
+    assert signature.facts(tmp_path / "p.h5") is None
