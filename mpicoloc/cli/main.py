@@ -101,7 +101,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         sys.stdout.flush()
         return code
     except MpicolocError as error:
-        print(f"mpicoloc: {error}", file=sys.stderr)
+        _complain(str(error))
         return error.exit_code
     except BrokenPipeError:
         # The reader has gone; the interpreter would complain once more when it flushes at exit.
@@ -111,8 +111,19 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 130
     except OSError as error:
         where = f" {error.filename}" if error.filename else ""
-        print(f"mpicoloc: the system refused{where}: {error.strerror or error}", file=sys.stderr)
+        _complain(f"the system refused{where}: {error.strerror or error}")
         return EnvironmentFault.exit_code
+
+
+def _complain(words: str) -> None:
+    """The last net for what a foreign file says, which a terminal must not obey."""
+    if not words.isprintable():
+        # NumPy comes with it, and most messages need not wait for that.
+        from mpicoloc.core.tables import printable
+
+        # A compiler's answer has lines.
+        words = "\n".join(map(printable, words.expandtabs().split("\n")))
+    print(f"mpicoloc: {words}", file=sys.stderr)
 
 
 if __name__ == "__main__":

@@ -14,7 +14,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from mpicoloc import config, pricings
-from mpicoloc.errors import DataError, UsageError
+from mpicoloc.errors import DataError, MpicolocError, UsageError
 
 if TYPE_CHECKING:
     from mpicoloc.core.profile import Profile
@@ -127,16 +127,19 @@ def solo_s(text: str, profile: Profile) -> float:
 def _bill(file: str, profile: Profile, args: argparse.Namespace, true_slowdown: float | None) -> Bill:
     from mpicoloc.model.price import bill
 
-    return bill(
-        profile.interference.slowdown,
-        n_cores=profile.job.n_cores,
-        wall_s=profile.job.wall_s,
-        tariff=_tariff(file, profile, args),
-        true_slowdown=true_slowdown,
-    )
+    try:
+        return bill(
+            profile.interference.slowdown,
+            n_cores=profile.job.n_cores,
+            wall_s=profile.job.wall_s,
+            tariff=_tariff(profile, args),
+            true_slowdown=true_slowdown,
+        )
+    except MpicolocError as error:
+        raise type(error)(f"{file}: {error}") from error
 
 
-def _tariff(file: str, profile: Profile, args: argparse.Namespace) -> Tariff:
+def _tariff(profile: Profile, args: argparse.Namespace) -> Tariff:
     """The tariff asked for, else the profile's."""
     from mpicoloc.model.price import tariff
 
@@ -146,10 +149,12 @@ def _tariff(file: str, profile: Profile, args: argparse.Namespace) -> Tariff:
     if rate is not None:
         rate_su = float(rate)
     if name is None and priced is not None and pricings.is_path(priced.pricing):
+        from mpicoloc.core.tables import printable
+
         # A profile may come from anybody: its word must not make this process run code.
         raise UsageError(
-            f"{file} was priced by {priced.pricing!r}, which is code: "
-            f"to run it, give --pricing {priced.pricing}"
+            f"priced by {priced.pricing!r}, which is code: "
+            f"to run it, give --pricing {printable(priced.pricing)}"
         )
     if name is None:
         name = str(config.get("price.pricing")) if priced is None else priced.pricing

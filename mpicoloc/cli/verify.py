@@ -44,17 +44,19 @@ def key_of(args: argparse.Namespace) -> bytes:
 
 def run(args: argparse.Namespace) -> int:
     """Print the answer; 1 when it is no."""
+    from mpicoloc.core.tables import printable
     from mpicoloc.store import signature
 
-    key = key_of(args)
+    # In this order: the process that parses the file has no key in its memory.
     taken = signature.snapshot(args.file)
+    key = key_of(args)
     verdict = signature.verify(taken, key)
     if args.json:
         print(json.dumps(answer(taken, verdict), indent=2))
     elif verdict.is_good:
-        print(f"{args.file}: signed with this key ({signature.key_id(key)}) and unchanged since")
+        print(f"{printable(args.file)}: signed with this key ({signature.key_id(key)}) and unchanged since")
     else:
-        print(f"{args.file}: {verdict.reason}")
+        print(f"{printable(args.file)}: {verdict.reason}")
     sys.stdout.flush()
     return 0 if verdict.is_good else 1
 

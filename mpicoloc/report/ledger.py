@@ -14,6 +14,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table as RichTable
 
+from mpicoloc.core.tables import printable
 from mpicoloc.core.units import PLACES, su_text
 from mpicoloc.store.ledger import Account, Line, Posting
 
@@ -77,7 +78,7 @@ def show_statement(name: str, lines: Sequence[Line], as_json: bool) -> None:
         listing.add_row(
             str(line.transaction),
             _when(line.at_unix_s),
-            escape(_what(line)),
+            escape(printable(_what(line))),
             amount if line.amount_usu < 0 else f"+{amount}",
             su_text(line.balance_usu),
         )

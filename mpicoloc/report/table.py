@@ -15,7 +15,7 @@ from rich.text import Text
 
 from mpicoloc.core.estimate import Estimate
 from mpicoloc.core.profile import Profile
-from mpicoloc.core.tables import text
+from mpicoloc.core.tables import printable, text
 from mpicoloc.report.summary import co_runners
 from mpicoloc.store.frames import Frames
 from mpicoloc.store.signature import Signature
@@ -37,7 +37,7 @@ def render(profile: Profile, signature: Signature | None = None) -> Group:
     for part in (_regions(frames), _calls(frames), _sites(frames), _sizes(frames), _co_runners(profile)):
         if part is not None:
             parts += [part, ""]
-    parts += [Text(f"note: {note}", style="yellow") for note in notes(profile)]
+    parts += [Text(f"note: {printable(note)}", style="yellow") for note in notes(profile)]
     return Group(*parts)
 
 
@@ -66,6 +66,11 @@ def _total(profile: Profile, column: str) -> int:
     return int(profile.tables["ranks"][column].sum())
 
 
+def _word(word: str) -> str:
+    """A word of the profile, which neither the terminal nor the markup may obey."""
+    return escape(printable(word))
+
+
 def _grid(title: str, rows: Iterable[tuple[str, str]]) -> RichTable:
     grid = RichTable(
         title=title, title_justify="left", title_style="bold", box=None, show_header=False, pad_edge=False
@@ -73,7 +78,7 @@ def _grid(title: str, rows: Iterable[tuple[str, str]]) -> RichTable:
     grid.add_column(style="dim", no_wrap=True)
     grid.add_column(overflow="fold")
     for name, value in rows:
-        grid.add_row(name, escape(value))
+        grid.add_row(name, _word(value))
     return grid
 
 
@@ -86,7 +91,7 @@ def _job(profile: Profile, signature: Signature | None) -> RichTable:
         if mpi.sent_bytes is None
         else f", {amount(mpi.sent_bytes)} sent, {amount(mpi.recv_bytes)} received"
     )
-    return _grid(f"job {escape(job.id)}{' (partial)' if profile.partial else ''}", [
+    return _grid(f"job {_word(job.id)}{' (partial)' if profile.partial else ''}", [
         ("command", job.command),
         ("size", f"{job.n_ranks} ranks on {job.n_nodes} node{'s'[: job.n_nodes != 1]}, {job.n_cores} cores"),
         ("wall time", seconds(job.wall_s)),
@@ -156,7 +161,7 @@ def _regions(frames: Frames) -> RichTable | None:
     listing = _listing("regions of the application", "region", "times", "time", "of it in MPI")
     for row in regions.head(N_TOP).to_dict("records"):
         share = row["mpi_s"] / row["time_s"] if row["time_s"] else 0.0
-        listing.add_row(escape(row["name"]), f"{row['n']:,}", seconds(row["time_s"]), f"{share:.1%}")
+        listing.add_row(_word(row["name"]), f"{row['n']:,}", seconds(row["time_s"]), f"{share:.1%}")
     return _left_out(listing, len(regions))
 
 
@@ -173,7 +178,7 @@ def _calls(frames: Frames) -> RichTable | None:
         is_sampled = row["n_timed"] < row["n"]
         time, mean = (("~" if is_sampled else "") + seconds(row[name]) for name in ("time_s", "mean_s"))
         numbers = [f"{row['n']:,}", time, f"{share:.1%}", mean, seconds(row["max_s"]), amount(row["bytes"])]
-        listing.add_row(row["call"], *numbers)
+        listing.add_row(_word(row["call"]), *numbers)
     if (calls["n_timed"] < calls["n"]).any():
         listing.caption = "~ every call is counted, and some are timed at random"
     return _left_out(listing, len(calls))
@@ -187,7 +192,7 @@ def _sites(frames: Frames) -> RichTable | None:
     listing = _listing("call sites", "site", "function", "calls", "time", "bytes")
     for row in total.sort_values("time_ns", ascending=False).head(N_TOP).to_dict("records"):
         numbers = [f"{row['n']:,}", seconds(row["time_ns"] * 1e-9), amount(row["bytes"])]
-        listing.add_row(escape(row["site"]), row["call"], *numbers)
+        listing.add_row(_word(row["site"]), _word(row["call"]), *numbers)
     return _left_out(listing, len(total))
 
 
@@ -211,7 +216,7 @@ def _co_runners(profile: Profile) -> RichTable | None:
         return None
     listing = _listing("co-runners", "job", "together")
     for name, overlap_s in rows[:N_TOP]:
-        listing.add_row(escape(name), seconds(overlap_s))
+        listing.add_row(_word(name), seconds(overlap_s))
     return _left_out(listing, len(rows))
 
 

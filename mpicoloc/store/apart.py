@@ -1,70 +1,119 @@
-"""Work on a file of somebody else in its own process: what crashes the HDF5 library crashes only that one."""
+"""Work on a file of somebody else in its own process: what crashes the HDF5 library crashes only that one.
+
+Its answer comes back as bytes, which the caller reads as data and never as code. The process is one of the
+same user: this protects from damage, and is no wall against what takes the process over.
+"""
 
 from __future__ import annotations
 
 import faulthandler
+import json
 import os
-import pickle
 import resource
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import NoReturn, TypeVar
 
-from mpicoloc.errors import DataError, MpicolocError
+from mpicoloc.errors import DataError, EnvironmentFault, MpicolocError, Refused, UsageError
 
 T = TypeVar("T")
+Pieces = Iterable[bytes | memoryview]
 CPU_S = 300
 """Longest time that the reading of one file may take."""
+MEMORY_BYTES = min(12 << 30, os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
+"""Most memory that it may take, three times the most that a profile has: the file's, a copy, the answer."""
+
+_GOOD, _BAD = b"+", b"-"
+_ERRORS = {kind.__name__: kind for kind in (Refused, UsageError, DataError, EnvironmentFault)}
+_STRANGE = (ValueError, TypeError, LookupError, ArithmeticError, RecursionError)
 
 
-def apart(path: str, work: Callable[[], T]) -> T:
-    """What `work` answers, or raises if that is an error of ours.
+def apart(path: str, work: Callable[[], Pieces], read: Callable[[memoryview], T]) -> T:
+    """What `work` answers, as `read` reads it; or what it raises, if that is an error of ours.
 
     Parameters
     ----------
     path : str
         The file, for messages.
     work : callable
-        Its answer must be plain data.
+        Done in the process of its own; its answer, in pieces.
+    read : callable
+        Done here with all of the answer, which it must not trust.
 
     Raises
     ------
     DataError
-        If the process did not live to the end of it.
+        If the process did not live to the end of it, or its answer is none.
     """
     reader, writer = os.pipe()
     child = os.fork()
     if child == 0:
         os.close(reader)
-        _work(work, writer)
+        _work(path, work, writer)
     os.close(writer)
-    with open(reader, "rb") as pipe:
-        answer = pipe.read()
-    if os.waitpid(child, 0)[1] != 0 or not answer:
-        raise DataError(
-            f"{path} is damaged: the HDF5 library crashes on it; copy it again, or run the job again"
-        )
-    is_good, value = pickle.loads(answer)
-    if not is_good:
-        raise value
-    answered: T = value
-    return answered
+    answer = bytearray()
+    with open(reader, "rb", buffering=0) as pipe:
+        while len(answer) <= MEMORY_BYTES and (piece := pipe.read(1 << 20)):
+            answer += piece
+    is_whole = os.waitpid(child, 0)[1] == 0
+    if is_whole and answer[:1] == _BAD:
+        raise _error(path, answer)
+    if not is_whole or answer[:1] != _GOOD:
+        raise _damage(path)
+    try:
+        return read(memoryview(answer)[1:])
+    except (MpicolocError, *_STRANGE) as error:
+        raise _damage(path) from error
 
 
-def _work(work: Callable[[], T], writer: int) -> NoReturn:
+def _damage(path: str) -> DataError:
+    return DataError(
+        f"{path} is damaged: the HDF5 library crashes on it; copy it again, or run the job again"
+    )
+
+
+def _error(path: str, answer: bytearray) -> MpicolocError:
+    try:
+        kind, words = json.loads(answer[1:])
+        return _ERRORS[kind](str(words))
+    except _STRANGE:
+        return _damage(path)
+
+
+def _work(path: str, work: Callable[[], Pieces], writer: int) -> NoReturn:
     """In the child: answer through the pipe, and leave without the parent's goodbyes."""
     code = 1
     try:
         # Nobody else shall write about the crash between the lines of ours.
         faulthandler.disable()
         os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
-        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-        resource.setrlimit(resource.RLIMIT_CPU, (CPU_S, CPU_S))
         try:
-            answer: tuple[bool, object] = (True, work())
+            _limit()
+            answer = [_GOOD, *work()]
+        except MemoryError:
+            answer = _told(DataError(f"{path} takes more than {MEMORY_BYTES >> 20} MiB; no profile does"))
         except MpicolocError as error:
-            answer = (False, error)
+            answer = _told(error)
         with open(writer, "wb") as pipe:
-            pickle.dump(answer, pipe)
+            for piece in answer:
+                pipe.write(piece)
         code = 0
     finally:
         os._exit(code)
+
+
+def _told(error: MpicolocError) -> list[bytes | memoryview]:
+    return [_BAD, json.dumps([type(error).__name__, str(error)]).encode()]
+
+
+def _limit() -> None:
+    with open("/proc/self/statm") as file:
+        has_bytes = int(file.read().split()[0]) * resource.getpagesize()
+    wanted = {
+        resource.RLIMIT_CORE: 0,
+        resource.RLIMIT_CPU: CPU_S,
+        resource.RLIMIT_AS: has_bytes + MEMORY_BYTES,
+    }
+    for kind, most in wanted.items():
+        hard = resource.getrlimit(kind)[1]
+        most = most if hard == resource.RLIM_INFINITY else min(most, hard)
+        resource.setrlimit(kind, (most, most))

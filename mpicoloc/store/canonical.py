@@ -2,7 +2,8 @@
 
 Groups, datasets and attributes in the order of their names; numbers little-endian, texts with their lengths.
 Chunks, compression, the order of writing and free space do not show, so ``h5repack`` changes nothing. Every
-piece is preceded by its length, so that two different contents never give the same stream.
+piece is preceded by its length, and every value by its type and shape, which say how many pieces it has, so
+that two different contents never give the same stream.
 """
 
 from __future__ import annotations
@@ -14,13 +15,14 @@ from typing import Any
 import h5py
 import numpy as np
 
+from mpicoloc.core.tables import printable
 from mpicoloc.errors import DataError
 
 Feed = Callable[[bytes], None]
 Left = Callable[[str, str | None], bool]
 """Whether to leave out an object (its path, None) or one of its attributes (path, name)."""
 
-VERSION = b"mpicoloc canonical 1"
+VERSION = b"mpicoloc canonical 2"
 _ROWS = 1 << 16
 MAX_OBJECTS = 1000
 MAX_BYTES = 1 << 32
@@ -42,13 +44,21 @@ class _Walk:
     def text(self, text: str) -> None:
         self.piece(text.encode("utf-8", "surrogateescape"))
 
+    def kind(self, kind: str, shape: tuple[int, ...]) -> None:
+        self.text(kind)
+        self.text("x".join(map(str, shape)))
+
     def cell(self, cell: Any) -> None:
-        self.piece(cell if isinstance(cell, bytes) else str(cell).encode("utf-8", "surrogateescape"))
+        content = cell if isinstance(cell, bytes) else str(cell).encode("utf-8", "surrogateescape")
+        # Many cells may share one text of the file.
+        self.count_bytes(len(content))
+        self.piece(content)
 
     def count_object(self, path: str) -> None:
         self.n_objects += 1
         if self.n_objects > MAX_OBJECTS:
-            raise DataError(f"more than {MAX_OBJECTS} groups and tables at {path}: no profile has so many")
+            where = printable(path)
+            raise DataError(f"more than {MAX_OBJECTS} groups and tables at {where}: no profile has so many")
 
     def count_bytes(self, n_bytes: int) -> None:
         self.n_bytes += n_bytes
@@ -98,38 +108,40 @@ def _members(walk: _Walk, group: h5py.Group, path: str) -> None:
     names = sorted(name for name in below if not walk.left_out(below[name], None))
     walk.piece(b"%d members" % len(names))
     for name in names:
+        where = printable(below[name])
         kind = group.get(name, getclass=True, getlink=True)
         if kind is not h5py.HardLink:
-            raise DataError(f"{below[name]} is a {kind.__name__}, which has no content of this file")
+            raise DataError(f"{where} is a {kind.__name__}, which has no content of this file")
         item = group[name]
         if not isinstance(item, h5py.Group | h5py.Dataset):
-            raise DataError(f"{below[name]} is a {type(item).__name__}, which no profile has")
+            raise DataError(f"{where} is a {type(item).__name__}, which no profile has")
         walk.text(name)
         _object(walk, item, below[name])
 
 
 def _attribute(walk: _Walk, value: Any, where: str) -> None:
     if isinstance(value, str | bytes):
-        walk.piece(b"text")
+        walk.kind("text", ())
         walk.cell(value)
         return
     array = np.asarray(value)
-    walk.text(form(array.dtype, where))
-    walk.text("x".join(map(str, array.shape)))
+    walk.kind(form(array.dtype, where), array.shape)
     _cells(walk, array)
 
 
 def _dataset(walk: _Walk, dataset: h5py.Dataset, path: str) -> None:
     if dataset.shape is None or dataset.external or dataset.is_virtual:
-        raise DataError(f"{path} has no content in this file")
-    walk.count_bytes(int(dataset.size or 0) * dataset.dtype.itemsize)
-    walk.text(form(dataset.dtype, path))
-    walk.text("x".join(map(str, dataset.shape)))
+        raise DataError(f"{printable(path)} has no content in this file")
+    kind = dataset.dtype
+    walk.count_bytes(int(dataset.size or 0) * kind.itemsize)
+    walk.kind(form(kind, path), dataset.shape)
     if not dataset.shape:
-        _cells(walk, np.asarray(dataset[()]))
+        _cells(walk, np.asarray(dataset[()], dtype=kind))
         return
-    for start in range(0, dataset.shape[0], _ROWS):
-        _cells(walk, dataset[start : start + _ROWS])
+    # Nothing says how long the texts of a row are before they are read.
+    n_rows = 1 if kind.hasobject else _ROWS
+    for start in range(0, dataset.shape[0], n_rows):
+        _cells(walk, dataset[start : start + n_rows])
 
 
 def _cells(walk: _Walk, array: np.ndarray[Any, Any]) -> None:
@@ -155,6 +167,9 @@ def form(kind: np.dtype[Any], where: str) -> str:
     DataError
         If it is none of those that profiles have.
     """
+    if kind.names is not None and kind.hasobject:
+        # Its bytes would be addresses, other ones in each process.
+        raise DataError(f"{printable(where)} has a column of texts without a length, which no profile has")
     if kind.names is not None:
         # Lengths before the names, which may have any character in them.
         return "(" + ",".join(f"{len(name)}:{name}:{form(kind[name], where)}" for name in kind.names) + ")"
@@ -162,4 +177,4 @@ def form(kind: np.dtype[Any], where: str) -> str:
         return f"{kind.kind}{kind.itemsize}"
     if kind.kind == "O" and h5py.check_string_dtype(kind) is not None:
         return "text"
-    raise DataError(f"{where} has type {kind}, which no profile has")
+    raise DataError(f"{printable(where)} has type {kind}, which no profile has")

@@ -297,9 +297,20 @@ def _attribute(group: h5py.Group, field: Field[Any]) -> Any:
     if isinstance(value, bytes | str):
         value = text(value).rstrip("\0")
     value = value.item() if isinstance(value, np.generic) else value
+    return checked(field, value, group.name)
+
+
+def checked(field: Field[Any], value: Any, where: str) -> Any:
+    """The value, if it is of the field's type.
+
+    Raises
+    ------
+    ValueError, OverflowError
+        If it is not, or it is no finite number.
+    """
     kind = str(field.type).removesuffix(" | None")
-    if not isinstance(value, _KINDS[kind]) or (isinstance(value, float) and not math.isfinite(value)):
-        raise ValueError(f"{group.name} has {field.name} {value!r}, which is no {kind}")
+    if not isinstance(value, _KINDS[kind]) or (isinstance(value, int | float) and not math.isfinite(value)):
+        raise ValueError(f"{where} has {field.name} {value!r}, which is no {kind}")
     return value
 
 

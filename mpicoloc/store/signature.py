@@ -1,7 +1,9 @@
 """Signatures of profiles: an HMAC-SHA256 over the content, by a key that only the site has.
 
 In the group ``/signature``: what made it, when, and which key. All of the file but the code is covered. The
-code is made of the content's SHA-256, so that the process which reads a foreign file needs no key.
+code is made of the content's SHA-256, so a profile is checked in two steps: `snapshot` reads the file, in a
+process of its own and without a key; `verify` needs the key and no file. Take them in this order. `sign`
+writes into the file and has the key while it does.
 """
 
 from __future__ import annotations
@@ -9,16 +11,18 @@ from __future__ import annotations
 import hashlib
 import hmac
 import os
+import re
 import stat
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
 
 import h5py
 import numpy as np
 
 from mpicoloc.core.profile import Profile
-from mpicoloc.core.tables import text
+from mpicoloc.core.tables import printable, text
 from mpicoloc.errors import DataError, EnvironmentFault, UsageError
-from mpicoloc.store import canonical, hdf5
+from mpicoloc.store import canonical, hdf5, parcel
 from mpicoloc.store.apart import apart
 
 GROUP = "signature"
@@ -33,7 +37,7 @@ LATEST_UNIX_S = 253402300800.0
 
 @dataclass(frozen=True)
 class Signature:
-    """What a profile says of its signature; nothing of it is checked.
+    """What a profile says of its signature, fit to be shown; nothing of it is checked.
 
     `key_id` names the key without telling anything about it.
     """
@@ -127,16 +131,25 @@ def snapshot(path: str | os.PathLike[str]) -> Snapshot:
     """
     path = os.fspath(path)
     content = _bytes(path)
-    profile, digest, found, sealed = apart(path, lambda: _looked_at(path, content))
-    return Snapshot(path, content, profile, digest, found, sealed)
+    return apart(path, lambda: _looked_at(path, content), lambda answer: _seen(path, content, answer))
 
 
-def _looked_at(path: str, content: bytes) -> tuple[Profile, str, Signature | None, str]:
+def _looked_at(path: str, content: bytes) -> Iterator[bytes | memoryview]:
     with hdf5.opened(path, content) as file:
         # First, as it refuses what no machine could read.
         digest, sealed = (canonical.sha256(file, left_out) for left_out in (_is_signature, _is_code))
         found = _facts(file)
-    return hdf5.read(path, content), digest, found, sealed
+    more = {"digest": digest, "sealed": sealed, "signature": None if found is None else asdict(found)}
+    return parcel.pack(hdf5.read(path, content), more)
+
+
+def _seen(path: str, content: bytes, answer: memoryview) -> Snapshot:
+    profile, more = parcel.unpack(answer)
+    for name in ("digest", "sealed"):
+        if not re.fullmatch(r"[0-9a-f]{64}", more[name]):
+            raise ValueError(f"{name} is {more[name]!r}, which is no SHA-256")
+    found = None if more["signature"] is None else parcel.facts(Signature, more["signature"])
+    return Snapshot(path, content, profile, more["digest"], found, more["sealed"])
 
 
 def _bytes(path: str) -> bytes:
@@ -164,7 +177,8 @@ def _facts(file: h5py.File) -> Signature | None:
     if GROUP not in file:
         return None
     attributes = file[GROUP].attrs
-    algorithm, named, code = (text(attributes.get(name, "")) for name in ("algorithm", "key_id", "code"))
+    words = (text(attributes.get(name, "")) for name in ("algorithm", "key_id", "code"))
+    algorithm, named, code = map(printable, words)
     when_s = float(attributes.get("signed_unix_s", 0.0))
     return Signature(algorithm, named, when_s if 0 <= when_s < LATEST_UNIX_S else 0.0, code)
 
@@ -205,15 +219,15 @@ def sign(path: str | os.PathLike[str], key: bytes, signed_unix_s: float, out: st
         If the result cannot be written.
     """
     taken = snapshot(path)
-    content = apart(taken.path, lambda: _with_signature(taken, key, signed_unix_s))
+    content = apart(taken.path, lambda: _with_signature(taken, key, signed_unix_s), bytes)
     hdf5.replace(out or taken.path, content)
 
 
-def _with_signature(taken: Snapshot, key: bytes, signed_unix_s: float) -> bytes:
+def _with_signature(taken: Snapshot, key: bytes, signed_unix_s: float) -> list[bytes]:
     with hdf5.opened(taken.path, taken.content, is_changed=True) as file:
         add(file, key, signed_unix_s)
         file.flush()
-        return bytes(file.id.get_file_image())
+        return [file.id.get_file_image()]
 
 
 def verify(taken: Snapshot, key: bytes) -> Verdict:

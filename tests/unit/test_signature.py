@@ -213,6 +213,10 @@ def test_what_crashes_the_reader_is_damage(signed, monkeypatch, capfd, end):
     assert capfd.readouterr().err == ""
 
 
+def texts(row):
+    return np.array(row, dtype=h5py.string_dtype())
+
+
 NAMES = st.text(st.characters(codec="utf-8", exclude_characters="/\0", exclude_categories=["Cs"]),
                 min_size=1, max_size=6).filter(lambda name: name not in (".", ".."))  # fmt: skip
 VALUES = st.one_of(
@@ -220,6 +224,7 @@ VALUES = st.one_of(
     st.floats(allow_nan=False),
     st.text(st.characters(codec="ascii", exclude_characters="\0"), max_size=8),
     st.lists(st.integers(0, 255), min_size=1, max_size=4).map(lambda row: np.array(row, dtype="u1")),
+    st.lists(st.sampled_from(["", "a", "B", "text", "1"]), max_size=3).map(texts),
 )
 TREES = st.dictionaries(NAMES, VALUES, max_size=4)
 
@@ -237,6 +242,13 @@ def plain(tree):
         name: ("array", value.tolist()) if isinstance(value, np.ndarray) else (type(value), str(value))
         for name, value in tree.items()
     }
+
+
+def test_a_text_and_a_list_of_texts_are_not_the_same():
+    """Not even where the list says what would follow the text."""
+    one = {"A": "3", "B": texts(["C", "text", "v"])}
+    other = {"A": texts(["B", "text", "3"]), "C": "v"}
+    assert content(one, False) != content(other, False)
 
 
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
