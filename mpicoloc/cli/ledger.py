@@ -40,6 +40,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "transaction", metavar="TRANSACTION", help="number of the charge, as statement shows it"
     )
     refund.add_argument("--su", metavar="SU", help="how much of it (default: what is left)")
+    refund.add_argument(
+        "--release",
+        action="store_true",
+        help="give back what is left, and let the same profile be charged again",
+    )
     _add_words(refund)
     statement = _action(actions, "statement", _statement, "show what came to an account and went from it")
     statement.add_argument("account", metavar="NAME")
@@ -89,7 +94,16 @@ def _add_charge(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Do what was asked."""
+    for name in ("account", "reference", "note"):
+        _check_text(name, getattr(args, name, None) or "")
     return int(args.act(args))
+
+
+def _check_text(name: str, text: str) -> None:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise UsageError(f"{name} is no UTF-8 text, got {text!r}: write it in UTF-8") from None
 
 
 def _ledger(args: argparse.Namespace, *, create: bool = False) -> Ledger:
@@ -125,12 +139,16 @@ def _stamp() -> Stamp:
         user = getpass.getuser()
     except (KeyError, OSError):  # a user without a name
         user = str(os.getuid())
-    return Stamp(time.time(), f"{user}@{socket.gethostname()}"[:190])
+    # Either name may have any bytes.
+    by = f"{user}@{socket.gethostname()}".encode("utf-8", "replace").decode()
+    return Stamp(time.time(), by[:190])
 
 
 def _open(args: argparse.Namespace) -> int:
     from mpicoloc.report import ledger as report
+    from mpicoloc.store.ledger import check_name
 
+    check_name(args.account)
     grant_usu, overdraft_usu = (
         units.usu_of_text(text, flag)
         for text, flag in ((args.grant, "--grant"), (args.overdraft, "--overdraft"))
@@ -158,14 +176,15 @@ def _charge(args: argparse.Namespace) -> int:
 def _refund(args: argparse.Namespace) -> int:
     from mpicoloc.report import ledger as report
 
-    if not (args.transaction.isascii() and args.transaction.isdigit() and int(args.transaction) < 1 << 62):
+    if not (args.transaction.isascii() and args.transaction.isdigit() and len(args.transaction) < 19):
         raise UsageError(f"TRANSACTION must be a number, got {args.transaction!r}")
     amount_usu = None if args.su is None else units.usu_of_text(args.su, "--su")
     posting = _ledger(args).refund(
-        int(args.transaction), amount_usu, _stamp(), reference=args.reference, note=args.note
+        int(args.transaction), amount_usu, _stamp(), args.reference, args.note, release=args.release
     )
     text = f"{units.su_text(posting.amount_usu)} SU of transaction {args.transaction} given back"
-    report.tell(posting, f"{text} to {posting.account}", args.json)
+    after = ", its profile may be charged again" if args.release else ""
+    report.tell(posting, f"{text} to {posting.account}{after}", args.json)
     return 0
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from decimal import ROUND_HALF_EVEN, Decimal, InvalidOperation
+from decimal import ROUND_HALF_EVEN, Decimal
 
 from mpicoloc.errors import DataError, UsageError
 
@@ -21,14 +21,16 @@ def usu_of_text(text: str, source: str) -> int:
         If it is no number, below 0, too large, or finer than a micro-SU.
     """
     try:
-        amount = Decimal(text).scaleb(PLACES)
-    except InvalidOperation:
+        amount = Decimal(text)
+    except ArithmeticError:
         raise UsageError(f"{source} must be a number of service units, got {text!r}") from None
-    if not amount.is_finite() or not 0 <= amount <= MAX_USU:
+    # Comparing is exact at any size; scaling rounds, and fails far from 1.
+    if not amount.is_finite() or not 0 <= amount <= MAX_USU // 10**PLACES:
         raise UsageError(f"{source} must be in [0, {MAX_USU // 10**PLACES}] SU, got {text}")
-    if amount != amount.to_integral_value():
+    rounded = amount.quantize(Decimal(1).scaleb(-PLACES))
+    if amount != rounded:
         raise UsageError(f"{source} must have at most {PLACES} decimal places, got {text}")
-    return int(amount)
+    return int(rounded.scaleb(PLACES))
 
 
 def usu_of_su(amount_su: float) -> int:

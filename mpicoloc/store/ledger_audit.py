@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import itertools
+import operator
 from collections.abc import Iterator
+from typing import Any
 
 import sqlalchemy as sa
 
 from mpicoloc.core.units import su_text
 from mpicoloc.store.ledger import Ledger
-from mpicoloc.store.ledger_db import accounts, claims, entries, transactions
+from mpicoloc.store.ledger_db import CHARGES, GRANTS, accounts, claims, entries, transactions
+from mpicoloc.store.ledger_posts import RELEASED
+
+SITES_SIDE = {"open": (GRANTS, -1), "grant": (GRANTS, -1), "charge": (CHARGES, 1), "refund": (CHARGES, -1)}
+"""The site's account of each kind of transaction, and whether it comes there or goes from there."""
 
 
 def audit(ledger: Ledger) -> list[str]:
@@ -20,6 +27,7 @@ def audit(ledger: Ledger) -> list[str]:
             *_balances(connection),
             *_refunds(connection),
             *_claims(connection),
+            *_released(connection),
         ]
 
 
@@ -30,16 +38,34 @@ def _sum_of_all(connection: sa.Connection) -> Iterator[str]:
 
 
 def _transactions(connection: sa.Connection) -> Iterator[str]:
-    moved = sa.func.coalesce(sa.func.sum(entries.c.amount_usu), 0)
-    came = sa.func.coalesce(sa.func.max(entries.c.amount_usu), 0)
+    of = transactions.c
     rows = connection.execute(
-        sa.select(transactions.c.id, transactions.c.amount_usu, moved, came, sa.func.count(entries.c.id))
-        .join(entries, entries.c.transaction_id == transactions.c.id, isouter=True)
-        .group_by(transactions.c.id, transactions.c.amount_usu)
+        sa.select(of.id, of.kind, of.amount_usu, of.refers_to, accounts.c.name, entries.c.amount_usu)
+        .join(entries, entries.c.transaction_id == of.id, isouter=True)
+        .join(accounts, accounts.c.id == entries.c.account_id, isouter=True)
+        .order_by(of.id)
     )
-    for number, amount_usu, moved_usu, came_usu, n in rows:
-        if int(moved_usu) or n != 2 or int(came_usu) != amount_usu:
+    payers: dict[int, str] = {}
+    for (number, kind, amount_usu, refers_to), entered in itertools.groupby(
+        rows, operator.itemgetter(0, 1, 2, 3)
+    ):
+        name = _other_side(kind, amount_usu, [(row[4], row[5]) for row in entered])
+        if name is None:
             yield f"transaction {number}: {su_text(amount_usu)} SU are not moved from one account to another"
+        elif kind == "charge":
+            payers[number] = name
+        elif kind == "refund" and payers.get(refers_to) != name:
+            yield f"transaction {number} gives account {name} what it did not pay for {refers_to}"
+
+
+def _other_side(kind: str, amount_usu: int, entered: list[tuple[Any, ...]]) -> str | None:
+    """The user's account, if the amount went as a transaction of that kind moves it; else None."""
+    users = [str(name) for name, _ in entered if name not in (GRANTS, CHARGES)]
+    if kind not in SITES_SIDE or amount_usu < 0 or len(users) != 1 or len(entered) != 2:
+        return None
+    sites, sign = SITES_SIDE[kind]
+    is_right = set(entered) == {(sites, sign * amount_usu), (users[0], -sign * amount_usu)}
+    return users[0] if is_right else None
 
 
 def _balances(connection: sa.Connection) -> Iterator[str]:
@@ -68,7 +94,8 @@ def _refunds(connection: sa.Connection) -> Iterator[str]:
 
 
 def _claims(connection: sa.Connection) -> Iterator[str]:
-    profile = sa.and_(claims.c.transaction_id == transactions.c.id, claims.c.claim.like("profile:%"))
+    of_profile = sa.or_(claims.c.claim.like("profile:%"), claims.c.claim.like(f"{RELEASED}%"))
+    profile = sa.and_(claims.c.transaction_id == transactions.c.id, of_profile)
     rows = connection.scalars(
         sa.select(transactions.c.id)
         .join(claims, profile, isouter=True)
@@ -77,3 +104,12 @@ def _claims(connection: sa.Connection) -> Iterator[str]:
         .having(sa.func.count(claims.c.claim) != 1)
     )
     yield from (f"transaction {number} charges no profile" for number in rows)
+
+
+def _released(connection: sa.Connection) -> Iterator[str]:
+    rows = connection.scalars(
+        sa.select(transactions.c.id)
+        .join(claims, claims.c.transaction_id == transactions.c.id)
+        .where(claims.c.claim.like(f"{RELEASED}%"), transactions.c.refunded_usu != transactions.c.amount_usu)
+    )
+    yield from (f"transaction {number} was released and not given back" for number in rows)

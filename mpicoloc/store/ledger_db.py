@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import random
 import time
 from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
@@ -95,16 +96,24 @@ class Database:
 
     def __init__(self, where: str, *, create: bool = False) -> None:
         self.url = _url(where)
-        self.shown = self.url.render_as_string(hide_password=True)
+        # A driver may take a password in the query as well.
+        self.shown = self.url.set(query={}).render_as_string(hide_password=True)
         self.is_sqlite = self.url.get_backend_name() == "sqlite"
         if self.is_sqlite:
             self.shown = self.url.database or ""
             self._check_file(create)
         with self.translated():
-            self._engine = self._connectable()
-            if create:
+            try:
+                self._engine = self._connectable()
+                found = self._version()
+            except (ValueError, TypeError):  # not told: it may be a password
+                raise UsageError(
+                    f"ledger {self.shown}: its driver takes no such value behind '?'; see the URLs it takes"
+                ) from None
+            if create and found is None:
                 self.write(_create)
-            self._check_version()
+                found = self._version()
+        self._check_version(found)
 
     def _check_file(self, create: bool) -> None:
         if not self.shown or self.shown == ":memory:":
@@ -128,15 +137,18 @@ class Database:
             sa.event.listen(engine, "begin", _on_begin)
         return engine
 
-    def _check_version(self) -> None:
+    def _version(self) -> str | None:
+        """The version of the ledger that is there, None: there is none."""
         try:
             with self._engine.connect() as connection:
-                found = connection.scalar(sa.select(meta.c.value).where(meta.c.name == "version"))
+                return connection.scalar(sa.select(meta.c.value).where(meta.c.name == "version"))
         except (exc.OperationalError, exc.ProgrammingError) as error:
             # Which of the two says that a table is missing depends on the database.
             if not _is_missing_table(error):
                 raise
-            found = None
+            return None
+
+    def _check_version(self, found: str | None) -> None:
         if found is None:
             raise DataError(f"{self.shown} holds no ledger; `mpicoloc ledger open NAME` begins one")
         if found != VERSION:
@@ -168,7 +180,10 @@ class Database:
 
     def write(self, work: Callable[[sa.Connection], T]) -> T:
         """Do `work` whole or not at all, and again if somebody else was in its way."""
-        engine = self._engine.execution_options(mpicoloc_writes=True)
+        # Each statement of `work` looks and changes in one step; a site's stricter default would only make
+        # posts at the same time fail.
+        level = {} if self.is_sqlite else {"isolation_level": "READ COMMITTED"}
+        engine = self._engine.execution_options(mpicoloc_writes=True, **level)
         with self.translated():
             for i in range(N_TRIES):
                 try:
@@ -177,18 +192,20 @@ class Database:
                 except exc.DBAPIError as error:
                     if i == N_TRIES - 1 or not _is_worth_another_try(error):
                         raise
-                time.sleep(0.01 * 2**i)
+                # Those that were in each other's way must not meet again; forks share the usual generator.
+                time.sleep(0.01 * 2**i * random.SystemRandom().uniform(0.5, 1.5))
         raise AssertionError("not reached")
 
 
 def _url(where: str) -> sa.URL:
-    if "://" not in where:
-        return sa.URL.create("sqlite", database=os.path.abspath(where))
     try:
+        where.encode()
+        if "://" not in where:
+            return sa.URL.create("sqlite", database=os.path.abspath(where))
         return sa.make_url(where)
-    except exc.ArgumentError:
+    except (exc.ArgumentError, ValueError):  # not told: there may be a password in it
         raise UsageError(
-            "the ledger must be a file or a URL such as postgresql+psycopg://user@host/database"
+            "the ledger must be a file or a URL such as postgresql+psycopg://user@host/database, in UTF-8"
         ) from None
 
 
@@ -218,10 +235,11 @@ def _is_worth_another_try(error: exc.DBAPIError) -> bool:
 
 
 def _codes(error: exc.DBAPIError) -> set[Any]:
-    """What PostgreSQL's drivers and MySQL's call the error."""
+    """What PostgreSQL's drivers and MySQL's call the error, in an attribute or in the first argument."""
     names = [getattr(error.orig, name, None) for name in ("sqlstate", "pgcode")]
     first = list(getattr(error.orig, "args", ()))[:1]
-    return {code for code in [*names, *first] if isinstance(code, str | int)}
+    fields = [argument.get("C") for argument in first if isinstance(argument, dict)]
+    return {code for code in [*names, *first, *fields] if isinstance(code, str | int)}
 
 
 def _create(connection: sa.Connection) -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from mpicoloc.cli.main import main
 from mpicoloc.store.ledger import Ledger
 
 
@@ -66,3 +67,19 @@ def empty(url):
 @pytest.fixture
 def ledger(where):
     return Ledger(where, create=True)
+
+
+@pytest.fixture
+def books(tmp_path, monkeypatch, capsys):
+    """A folder to work in, with an account of 10 SU, and a call of the command: exit code, output, errors."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("MPICOLOC_LEDGER", "ledger.sqlite")
+    assert main(["ledger", "open", "lab", "--grant", "10"]) == 0
+    capsys.readouterr()
+
+    def call(*argv):
+        code = main(["ledger", *map(str, argv)])
+        out = capsys.readouterr()
+        return code, out.out, out.err
+
+    return call

@@ -53,6 +53,11 @@ def assert_right(where):
     return found
 
 
+def charged(call, *argv):
+    code, out, _ = call("charge", "lab", *argv, "--json")
+    return code, json.loads(out)["charges"]
+
+
 def start(code, *argv, env=None):
     """A process that runs `code` with the arguments in `argv`, with this folder's modules."""
     preamble = (

@@ -89,7 +89,7 @@ ledger, rng = Ledger(where), random.Random(int(i_worker))
 print("ready", flush=True)
 for i in itertools.count():
     try:
-        posting = ledger.charge("lab", charge(rng.randrange(int(n_profiles)), 3), STAMP)
+        posting = ledger.charge("lab", charge(rng.randrange(int(n_profiles)), 100), STAMP)
         if rng.random() < 0.2:
             ledger.refund(posting.transaction, 1, STAMP, reference=str(i_worker))
     except Refused:
@@ -121,10 +121,10 @@ def test_workers_that_are_killed_at_any_moment(tmp_path):
             process.wait()
     ledger = Ledger(str(where))
     for i in range(n_profiles):
-        ledger.charge("lab", charge(i, 3), STAMP)
+        ledger.charge("lab", charge(i, 100), STAMP)
     charged, given_back = check(where, n_profiles)
     assert charged == n_profiles
-    assert assert_right(where)[CHARGES] == 3 * n_profiles - given_back
+    assert assert_right(where)[CHARGES] == 100 * n_profiles - given_back
 
 
 def check(where, n_profiles):

@@ -8,7 +8,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from ledger_lab import STAMP, SU, assert_right, profile, results, start, write
+from ledger_lab import STAMP, SU, assert_right, charged, profile, results, start, write
 
 from mpicoloc.cli.main import main
 from mpicoloc.store import hdf5, signature
@@ -138,27 +138,6 @@ def test_two_hosts_post_to_one_file(tmp_path):
     line = Ledger(str(where)).statement("lab")[1]
     assert line.posted_by.endswith(("@node1", "@node2"))
     assert assert_right(where)[CHARGES] == SU // 4
-
-
-@pytest.fixture
-def books(tmp_path, monkeypatch, capsys):
-    """A folder to work in, with an account of 10 SU, and a call of the command: exit code, output, errors."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("MPICOLOC_LEDGER", "ledger.sqlite")
-    assert main(["ledger", "open", "lab", "--grant", "10"]) == 0
-    capsys.readouterr()
-
-    def call(*argv):
-        code = main(["ledger", *map(str, argv)])
-        out = capsys.readouterr()
-        return code, out.out, out.err
-
-    return call
-
-
-def charged(call, *argv):
-    code, out, _ = call("charge", "lab", *argv, "--json")
-    return code, json.loads(out)["charges"]
 
 
 def test_the_documented_keys_are_those_of_the_command(books, tmp_path):
