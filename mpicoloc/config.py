@@ -73,7 +73,8 @@ OPTIONS: tuple[Option, ...] = (
     Option("price.pricing", "MPICOLOC_PRICING", "--pricing", str, "fair", "",
            "price function: a name, module:function or file.py:function", choices=Names()),
     Option("sign_key_file", "MPICOLOC_SIGN_KEY_FILE", "--sign-key-file", str, None, "",
-           "sign the profile with the key in this file, which only the site can read", in_c=False),
+           "sign the profile with the key in this file, for the site's own programs: they can read it too",
+           in_c=False),
 )  # fmt: skip
 """Options of a job."""
 

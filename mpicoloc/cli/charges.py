@@ -4,56 +4,85 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import sys
-from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 from mpicoloc import config
 from mpicoloc.core import units
 from mpicoloc.core.tables import printable
-from mpicoloc.errors import DataError, Refused, UsageError
+from mpicoloc.errors import DataError, MpicolocError, Refused, UsageError
 from mpicoloc.model.price import Tariff, bill, tariff
 from mpicoloc.report.bill import estimate_json
 from mpicoloc.store import signature
 from mpicoloc.store.ledger import Charge, Ledger, Posting, Stamp
+from mpicoloc.store.signature import Snapshot
+
+
+@dataclass(frozen=True)
+class Terms:
+    """What the keeper of the ledger says; None: as the profile says, or not asked for."""
+
+    tariff: Tariff
+    n_cores: int | None
+    wall_s: float | None
+    job_id: str | None
+    key: bytes | None
 
 
 def post_all(args: argparse.Namespace, ledger: Ledger, stamp: Stamp) -> int:
-    """Charge every profile and print what became of each; 1 when one was refused.
+    """Charge every profile and print what became of each, at once.
 
-    A file that is no profile ends it before anything is charged.
+    A profile that cannot be charged keeps no other from it; the answer is the highest exit code of all.
     """
-    found = [(file, *_charge(file, args)) for file in args.files]
-    results = [
-        _refused(file, charge, refusal) if refusal else _post(ledger, args.account, file, charge, stamp)
-        for file, charge, refusal in found
-    ]
-    if args.json:
-        print(json.dumps({"account": args.account, "charges": results}, indent=2, allow_nan=False))
-    _tell(args.account, results, quiet=args.json)
-    return 1 if any(result["status"] == "refused" for result in results) else 0
-
-
-def _charge(file: str, args: argparse.Namespace) -> tuple[Charge, str]:
-    """The charge of a profile, and why it is refused, if it is."""
-    taken = signature.snapshot(file)
-    key_id, refusal = None, ""
+    terms = _terms(args)
+    found = [_read(file) for file in args.files]
     if args.require_signature is not None:
-        verdict = signature.verify(taken, signature.read_key(args.require_signature))
-        key_id = verdict.signature.key_id if verdict.is_good and verdict.signature else None
-        refusal = "" if verdict.is_good else verdict.reason
+        # Not before: the processes that parse the files have no key in their memory.
+        terms = replace(terms, key=signature.read_key(args.require_signature))
+    results: list[dict[str, Any]] = []
+    worst = 0
+    try:
+        for file, taken in zip(args.files, found, strict=True):
+            result, code = _post(ledger, args.account, (file, taken), terms, stamp)
+            results.append(result)
+            worst = max(worst, code)
+            _tell(args.account, result, quiet=args.json)
+    finally:
+        # Also when the ledger fails half way.
+        if args.json and results:
+            print(json.dumps({"account": args.account, "charges": results}, indent=2, allow_nan=False))
+    return worst
+
+
+def _terms(args: argparse.Namespace) -> Terms:
+    n_cores = None if args.cores is None else _whole("--cores", args.cores)
+    wall_s = None if args.wall_s is None else _seconds("--wall-s", args.wall_s)
+    return Terms(_tariff(args), n_cores, wall_s, args.job_id, None)
+
+
+def _read(file: str) -> Snapshot | MpicolocError:
+    """The profile without what takes memory, or why it is none."""
+    try:
+        taken = signature.snapshot(file)
+    except MpicolocError as error:
+        return error
+    return replace(taken, content=b"", profile=replace(taken.profile, tables={}))
+
+
+def _charge(file: str, taken: Snapshot, terms: Terms) -> Charge:
     job = taken.profile.job
-    job_id = printable(job.id)
-    n_cores = job.n_cores if args.cores is None else _whole("--cores", args.cores)
-    wall_s = job.wall_s if args.wall_s is None else _seconds("--wall-s", args.wall_s)
+    n_cores = job.n_cores if terms.n_cores is None else terms.n_cores
+    wall_s = job.wall_s if terms.wall_s is None else terms.wall_s
     if n_cores < 0 or wall_s < 0:
-        raise DataError(f"{file} says {n_cores} cores and {wall_s} s: no job has less than none")
-    prices = bill(taken.profile.interference.slowdown, n_cores=n_cores, wall_s=wall_s, tariff=_tariff(args))
+        raise DataError(f"it says {n_cores} cores and {wall_s} s: no job has less than none")
+    prices = bill(taken.profile.interference.slowdown, n_cores=n_cores, wall_s=wall_s, tariff=terms.tariff)
     facts = {
         "file": file,
-        "job": job_id,
+        "job": printable(job.id),
         "digest": taken.digest,
-        "key_id": key_id,
+        "key_id": None if terms.key is None else signature.key_id(terms.key),
         "partial": taken.profile.partial,
         "n_cores": n_cores,
         "wall_s": wall_s,
@@ -64,7 +93,18 @@ def _charge(file: str, args: argparse.Namespace) -> tuple[Charge, str]:
         "fair_su": estimate_json(prices.fair),
     }
     usu = units.usu_of_su(prices.charged_su)
-    return Charge(taken.digest, job_id, job.start_unix_s, usu, facts), refusal
+    return Charge(taken.digest, printable(job.id), job.start_unix_s, usu, facts)
+
+
+def _check(taken: Snapshot, terms: Terms) -> None:
+    """Refuse a profile that is not the one that the keeper of the ledger wants to charge."""
+    if terms.key is not None:
+        verdict = signature.verify(taken, terms.key)
+        if not verdict.is_good:
+            raise Refused(verdict.reason)
+    job_id = taken.profile.job.id
+    if terms.job_id not in (None, job_id):
+        raise Refused(f"it is the profile of job {printable(job_id)}, not of job {terms.job_id}")
 
 
 def _tariff(args: argparse.Namespace) -> Tariff:
@@ -76,7 +116,7 @@ def _tariff(args: argparse.Namespace) -> Tariff:
 
 
 def _whole(flag: str, text: str) -> int:
-    if not (text.isascii() and text.isdigit() and 0 < int(text) < 1 << 31):
+    if not (text.isascii() and text.isdigit() and len(text) < 11 and 0 < int(text) < 1 << 31):
         raise UsageError(f"{flag} must be a whole number above 0, got {text!r}")
     return int(text)
 
@@ -91,29 +131,41 @@ def _seconds(flag: str, text: str) -> float:
     return value
 
 
-def _post(ledger: Ledger, account: str, file: str, charge: Charge, stamp: Stamp) -> dict[str, Any]:
+def _post(
+    ledger: Ledger, account: str, case: tuple[str, Snapshot | MpicolocError], terms: Terms, stamp: Stamp
+) -> tuple[dict[str, Any], int]:
+    """What became of one profile, and its exit code. What is wrong with the ledger ends it all."""
+    file, taken = case
+    charge = None
+    try:
+        if isinstance(taken, MpicolocError):
+            raise taken
+        charge = _charge(file, taken, terms)
+        _check(taken, terms)
+    except MpicolocError as error:
+        return _refused(file, charge, error)
     try:
         posting = ledger.charge(account, charge, stamp)
     except Refused as error:
-        return _refused(file, charge, str(error))
-    return _entry(file, charge, "charged" if posting.is_new else "already charged", posting)
+        return _refused(file, charge, error)
+    return _entry(file, charge, "charged" if posting.is_new else "already charged", posting), 0
 
 
-def _refused(file: str, charge: Charge, reason: str) -> dict[str, Any]:
-    return _entry(file, charge, "refused", None) | {"reason": reason}
+def _refused(file: str, charge: Charge | None, error: MpicolocError) -> tuple[dict[str, Any], int]:
+    return _entry(file, charge, "refused", None) | {"reason": str(error)}, error.exit_code
 
 
-def _entry(file: str, charge: Charge, status: str, posting: Posting | None) -> dict[str, Any]:
+def _entry(file: str, charge: Charge | None, status: str, posting: Posting | None) -> dict[str, Any]:
     """One result; `price_su` is what this call would charge, `amount_su` what was charged, now or before."""
     amount_usu = None if posting is None else posting.amount_usu
     balance_usu = None if posting is None else posting.balance_usu
     return {
         "file": file,
-        "job": charge.job_id,
+        "job": None if charge is None else charge.job_id,
         "status": status,
         "reason": None,
         "transaction": None if posting is None else posting.transaction,
-        "price_usu": charge.amount_usu,
+        "price_usu": None if charge is None else charge.amount_usu,
         "amount_su": None if amount_usu is None else amount_usu / 10**units.PLACES,
         "amount_usu": amount_usu,
         "balance_su": None if balance_usu is None else balance_usu / 10**units.PLACES,
@@ -121,14 +173,18 @@ def _entry(file: str, charge: Charge, status: str, posting: Posting | None) -> d
     }
 
 
-def _tell(account: str, results: Sequence[dict[str, Any]], *, quiet: bool) -> None:
-    for result in results:
+def _tell(account: str, result: dict[str, Any], *, quiet: bool) -> None:
+    file = printable(result["file"])
+    try:
         if result["status"] == "refused":
-            print(f"mpicoloc: {result['file']} not charged: {result['reason']}", file=sys.stderr)
+            print(f"mpicoloc: {file} not charged: {printable(result['reason'])}", file=sys.stderr)
         elif not quiet:
             amount, balance = (units.su_text(result[name]) for name in ("amount_usu", "balance_usu"))
             print(
-                f"{result['file']}: {result['status']}, {amount} SU, transaction {result['transaction']}; "
-                f"account {account} has {balance} SU"
+                f"{file}: {result['status']}, {amount} SU, transaction {result['transaction']}; "
+                f"account {account} has {balance} SU",
+                flush=True,
             )
-    sys.stdout.flush()
+    except BrokenPipeError:
+        # Who was told has gone; that is no reason to leave the others uncharged.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

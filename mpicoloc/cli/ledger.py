@@ -87,6 +87,7 @@ def _add_charge(parser: argparse.ArgumentParser) -> None:
     add_tariff(parser, "never that of the profile")
     parser.add_argument("--cores", metavar="N", help="cores to charge for (default: what the profile says)")
     parser.add_argument("--wall-s", metavar="S", help="run time to charge for, s (default: the profile's)")
+    parser.add_argument("--job-id", metavar="ID", help="refuse profiles of other jobs")
     parser.add_argument(
         "--require-signature", metavar="KEYFILE", help="refuse profiles that are not signed with this key"
     )
@@ -94,7 +95,7 @@ def _add_charge(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Do what was asked."""
-    for name in ("account", "reference", "note"):
+    for name in ("account", "reference", "note", "job_id"):
         _check_text(name, getattr(args, name, None) or "")
     return int(args.act(args))
 

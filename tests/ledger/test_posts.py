@@ -207,13 +207,6 @@ def test_only_signed_profiles_are_taken(books, tmp_path):
     assert (code, out, len(err.splitlines())) == (4, "", 1)
 
 
-def test_what_is_no_profile_stops_before_anything_is_charged(books, tmp_path):
-    (tmp_path / "text.h5").write_text("hello")
-    code, out, err = books("charge", "lab", write(tmp_path, "p.h5"), "text.h5")
-    assert (code, out, len(err.splitlines())) == (3, "", 1)
-    assert assert_right("ledger.sqlite")["lab"] == 10 * SU
-
-
 def test_a_job_cannot_write_on_the_keepers_terminal(books, tmp_path):
     file = write(tmp_path, "p.h5", job_id="1\x1b]0;owned\x07\n@grants")
     for argv in (["charge", "lab", file], ["statement", "lab"]):
