@@ -22,7 +22,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import programs
-from accuracy import print_table, progress
+from accuracy import progress
+from accuracy_tables import print_table
 
 BURST_US = 300
 N_BOOTSTRAP = 2000

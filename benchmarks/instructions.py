@@ -15,7 +15,8 @@ from pathlib import Path
 
 import calls
 import programs
-from accuracy import print_table, progress
+from accuracy import progress
+from accuracy_tables import print_table
 
 WAYS = ("bare", "clock", "mpicoloc", "mpicoloc trace")
 LENGTHS = (2000, 6000)

@@ -18,7 +18,8 @@ from pathlib import Path
 
 import calls
 import programs
-from accuracy import print_table, progress
+from accuracy import progress
+from accuracy_tables import print_table
 
 WAYS = ("bare", "preload", "wrap")
 TRACE_EVENTS = 65536

@@ -17,7 +17,8 @@ import tempfile
 from pathlib import Path
 
 import programs
-from accuracy import print_table, progress
+from accuracy import progress
+from accuracy_tables import print_table
 
 COLUMNS = ("program", "way", "pairs", "bare", "ratio of wall time", "ratio of loop time")
 WAYS = ("preload", "wrap", "run", "count", "clock")

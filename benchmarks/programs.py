@@ -90,6 +90,31 @@ end
 task dft energy
 """
 
+PW_INPUT = """\
+&control
+  calculation = 'scf'
+  pseudo_dir = '{pseudo_dir}'
+  outdir = '.'
+  disk_io = 'none'
+/
+&system
+  ibrav = 2, celldm(1) = 10.2, nat = 2, ntyp = 1, ecutwfc = 40, nbnd = 20, nosym = .true., noinv = .true.
+/
+&electrons
+  conv_thr = 1e-60, electron_maxstep = {n_steps}, scf_must_converge = .false.
+  diago_thr_init = 1e-4
+/
+ATOMIC_SPECIES
+Si 28.086 {pseudo}
+ATOMIC_POSITIONS alat
+Si 0.00 0.00 0.00
+Si 0.25 0.25 0.25
+K_POINTS automatic
+3 3 3 0 0 0
+"""
+"""Silicon, so many steps to self-consistency."""
+
+
 FIRST = ("sh", "-c", 'echo -20 >/proc/self/autogroup; exec nice -n -20 "$@"', "sh")
 """Puts a job's session before all others of the machine."""
 
@@ -116,20 +141,22 @@ class Program:
 
 @dataclass(frozen=True)
 class Launcher:
-    """How jobs are started: the mpirun in use, what stands before it, the processors that all jobs share."""
+    """How jobs are started: the mpirun in use, its processors, what stands before it, the ranks of a job."""
 
     mpirun: str
     cores: tuple[int, ...]
     before: tuple[str, ...] = ()
+    n_ranks: int = N_RANKS
 
     @classmethod
-    def find(cls, mpirun, cores, first=False):
+    def find(cls, mpirun, cores, first=False, n_ranks=N_RANKS):
         """From the names on the command line; keeps to the processors that this process may use."""
         path = shutil.which(mpirun)
         if path is None:
             raise SystemExit(f"{mpirun} is not installed (Debian: openmpi-bin); another with --mpirun")
         wanted = {int(core) for core in cores.split(",")} & os.sched_getaffinity(0)
-        return cls(path, tuple(sorted(wanted or os.sched_getaffinity(0))), FIRST if first else ())
+        cores = tuple(sorted(wanted or os.sched_getaffinity(0)))
+        return cls(path, cores, FIRST if first else (), n_ranks)
 
     @property
     def before_rank(self):
@@ -150,18 +177,19 @@ class Launcher:
         subprocess.run([str(compiler), "-O2", *flags, "-o", str(binary), str(source), "-lm"], check=True)
         return str(binary)
 
-    def command(self, program, mpicoloc=()):
-        """Arguments that start `program`; `mpicoloc` is what stands before the application, if anything."""
-        if mpicoloc:
-            return [*mpicoloc, "--", *program.argv]
-        return [self.mpirun, *self.flags(N_RANKS), "-n", str(N_RANKS), *program.argv]
+    def command(self, program):
+        """Arguments that start `program`."""
+        return [self.mpirun, *self.flags(self.n_ranks), "-n", str(self.n_ranks), *program.argv]
 
     def flags(self, n_ranks):
         """Nothing where the launcher's own placement will do, which `mpicoloc run` keeps.
 
         With more ranks than processors, Open MPI would refuse or leave ranks unbound: the application's ranks
-        get the processors that they have without the coordinator.
+        get the processors that they have without the coordinator. It also binds ranks to processors that are
+        not its own.
         """
+        if self.is_openmpi and len(self.cores) == 1:
+            return ["--bind-to", "none"]
         if n_ranks <= len(self.cores) or not self.is_openmpi:
             return []
         return ["--map-by", "core:OVERSUBSCRIBE", "--bind-to", "core:overload-allowed"]
@@ -247,7 +275,9 @@ def prepare(name, launcher, folder, seconds):
 def _need(binary):
     path = shutil.which(binary)
     if path is None:
-        raise LookupError(f"{binary} is not installed (Debian: apt-get install lammps hpcc nwchem-openmpi)")
+        raise LookupError(
+            f"{binary} is not installed (Debian: apt-get install lammps hpcc nwchem-openmpi quantum-espresso)"
+        )
     return path
 
 
@@ -294,6 +324,18 @@ def _nwchem(launcher, folder, seconds):
     return make(max(1, round(n_trial * (seconds / trial_s) ** (1 / 2.5))))
 
 
+def _pw(launcher, folder, seconds):
+    pw, pseudos = _need("pw.x"), sorted(Path("/usr/share/espresso/pseudo").glob("Si*.UPF"))
+    if not pseudos:
+        raise LookupError("no pseudopotential of silicon (Debian: quantum-espresso-data)")
+
+    def make(n_steps):
+        text = PW_INPUT.format(pseudo_dir=pseudos[0].parent, pseudo=pseudos[0].name, n_steps=n_steps)
+        return Program("pw", (pw, "-in", "si.in"), (("si.in", text),), r"PWSCF .* CPU +([\d.]+)s WALL")
+
+    return _scaled(make, launcher, folder, seconds, 10)
+
+
 def _many_calls(name, n_trial_steps):
     def prepare_many_calls(launcher, folder, seconds):
         binary = launcher.compile(CALLS / f"{name}.c", folder / name)
@@ -315,6 +357,7 @@ PREPARE = {
     "lmp": _lammps,
     "hpcc": _hpcc,
     "nwchem": _nwchem,
+    "pw": _pw,
     "ranks": _many_calls("ranks", 300),
     "updates": _many_calls("updates", 2000000),
     "heat2d": _example("heat2d", 1400, 150),

@@ -101,6 +101,7 @@ static void do_without_board(mc_agent *agent, int status)
     const char *why = status == MC_E_ABI    ? "the board in the shared-memory folder is of another version or damaged"
                       : status == MC_E_FULL ? "the board has no free slot"
                                             : "the board cannot be made or opened";
+    mc_loop_close(agent);
     agent->node->meter = MC_METER_NONE;
     snprintf(agent->node->meter_reason, sizeof agent->node->meter_reason, "%s (status %d)", why, status);
 }

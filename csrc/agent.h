@@ -56,7 +56,7 @@ typedef struct mc_loop {
     mc_search *search;
     char path[MC_PATH_LEN]; /* what is counted */
     uint64_t offset;
-    double gap_ns; /* mean time between two hits */
+    double gap_ns; /* time between two hits around a random instant */
     double line_cost;
     uint64_t hit_ns;
     mc_maps maps;

@@ -17,6 +17,7 @@ enum {
 };
 
 static const uint64_t SAMPLE_NS_MAX = 4000000000u, PATIENCE_NS = 1000000000u, RETRY_NS = 5000000000u;
+static const uint64_t NOT_THERE = UINT64_MAX;
 static const double RATE_LIMIT = 10000.0; /* hits of a thread per second in a window, above which the kernel ends it */
 
 void mc_loop_open(mc_agent *agent, int is_forced)
@@ -69,8 +70,11 @@ static void give_up(mc_agent *agent, uint64_t now, const char *why)
     end_search(agent, now);
     loop->t_retry = now + (RETRY_NS << (loop->n_searches < 4 ? loop->n_searches : 4));
     loop->n_searches++;
-    if (loop->n_found)
+    if (loop->n_found) { /* the place may come to life again: a program waits, or writes its results */
+        loop->n_vain = 0;
+        stage(loop, MC_LOOP_COUNTING, now);
         return;
+    }
     snprintf(text, sizeof text, "no meter loop: %.*s", MC_TEXT_LEN / 2 - 32, why);
     say(agent, text);
 }
@@ -105,12 +109,15 @@ static void start_search(mc_agent *agent, uint64_t now)
             sample_rank(loop, rank);
     }
     int error = errno;
-    if (loop->search->n_sampled)
+    char why[64];
+    if (loop->search->n_sampled) {
         stage(loop, MC_LOOP_SAMPLING, now);
-    else if (error == EACCES || error == EPERM)
-        give_up(agent, now, "perf_event_open refused for the ranks");
-    else
+    } else if (error == 0 || error == ESRCH) {
         end_search(agent, now); /* none of them runs just now */
+    } else {
+        snprintf(why, sizeof why, "perf_event_open refused for the ranks (error %d)", error);
+        give_up(agent, now, why);
+    }
 }
 
 static void accept(mc_agent *agent, const mc_candidate *best, uint64_t now)
@@ -121,7 +128,7 @@ static void accept(mc_agent *agent, const mc_candidate *best, uint64_t now)
     double mean_ns = 0.0;
     snprintf(loop->path, sizeof loop->path, "%s", path);
     loop->offset = best->offset;
-    loop->gap_ns = (double)best->ran_ns / (double)best->n_hits;
+    loop->gap_ns = best->gap_ns;
     memset(loop->addresses, 0, sizeof loop->addresses);
     snprintf(agent->node->entry, sizeof agent->node->entry, "%.*s+0x%llx", MC_TEXT_LEN / 2, slash ? slash + 1 : path,
              (unsigned long long)best->offset);
@@ -148,7 +155,9 @@ static void try_on(mc_agent *agent, uint64_t now)
     else if (best)
         accept(agent, best, now);
     else
-        give_up(agent, now, "no function entry or return is executed 20 to 5000 times a second");
+        give_up(agent, now,
+                search->has_room ? "no function entry or return is executed 20 to 5000 times a second"
+                                 : "all breakpoints of the processor are in use, by a debugger perhaps");
 }
 
 void mc_loop_step(mc_agent *agent, uint64_t now)
@@ -170,8 +179,7 @@ void mc_loop_step(mc_agent *agent, uint64_t now)
             give_up(agent, now, "its functions are unknown, or all its time is in libraries of the system");
     } else if (loop->stage == MC_LOOP_TRYING && mc_search_judge(loop->search, ++loop->n_looks >= N_LOOKS_MAX)) {
         try_on(agent, now);
-    } else if (loop->stage == MC_LOOP_COUNTING && loop->n_vain >= N_VAIN_MAX) {
-        loop->t_retry = now;
+    } else if (loop->stage == MC_LOOP_COUNTING && loop->n_vain >= N_VAIN_MAX && now >= loop->t_retry) {
         stage(loop, MC_LOOP_WAITING, now);
     }
 }
@@ -180,9 +188,11 @@ static uint64_t address_in(mc_agent *agent, int i_rank)
 {
     mc_loop *loop = agent->loop;
     uint64_t *address = &loop->addresses[i_rank];
-    if (!*address && mc_maps_read(&loop->maps, agent->ranks[i_rank].pid) == MC_OK)
+    if (!*address && mc_maps_read(&loop->maps, agent->ranks[i_rank].pid) == MC_OK) {
         *address = mc_maps_address(&loop->maps, loop->path, loop->offset);
-    return *address;
+        *address = *address ? *address : NOT_THERE; /* the rank runs another program */
+    }
+    return *address == NOT_THERE ? 0 : *address;
 }
 
 static void open_probes(mc_agent *agent, int n_max)
@@ -209,6 +219,7 @@ enum { N_WINDOWS = 3 };
 typedef struct windows {
     uint64_t t0[N_WINDOWS], t1[N_WINDOWS], n[N_WINDOWS];
     uint64_t n_all;
+    int is_complete, is_vain; /* every hit is known; another place is wanted */
 } windows;
 
 static void add_hit(void *data, const uint64_t *words, size_t n)
@@ -219,20 +230,27 @@ static void add_hit(void *data, const uint64_t *words, size_t n)
     all->n_all++;
 }
 
-/* 1 unless some thread came too often, so that the kernel has taken its breakpoint away, or a hit was not noted. */
-static int close_probes(mc_loop *loop, windows *all, uint64_t n_max)
+/* A thread that came too often has lost its breakpoint to the kernel. */
+static void close_probes(mc_loop *loop, windows *all, uint64_t n_max)
 {
-    uint64_t n, ran_ns, sum = 0;
-    int complete = loop->n_probes > 0;
+    uint64_t n = 0, ran_ns, sum = 0;
+    int n_read = 0, is_too_hot = 0;
+    /* Else hits between the look into the ring and that at the counter. */
+    for (int i = 0; i < loop->n_probes; i++)
+        mc_probe_stop(&loop->probes[i]);
     for (int i = 0; i < loop->n_probes; i++) {
         mc_probe *probe = &loop->probes[i];
         mc_probe_each(probe, add_hit, all);
-        complete &= mc_probe_read(probe, &n, &ran_ns) == MC_OK && n < n_max;
-        sum += complete ? n : 0;
+        if (mc_probe_read(probe, &n, &ran_ns) == MC_OK) {
+            n_read++;
+            sum += n;
+            is_too_hot |= n >= n_max;
+        }
         mc_probe_close(probe);
     }
+    all->is_complete = n_read > 0 && n_read == loop->n_probes && !is_too_hot && sum == all->n_all;
+    all->is_vain = is_too_hot || loop->n_probes == 0 || (all->is_complete && all->n_all == 0);
     loop->n_probes = 0;
-    return complete && sum == all->n_all;
 }
 
 void mc_loop_measure(mc_agent *agent)
@@ -248,13 +266,16 @@ void mc_loop_measure(mc_agent *agent)
     /* With hundreds of threads that takes some milliseconds of the first window. */
     all.t0[0] = mc_max(all.t0[0], mc_now_ns());
     mc_sleep_until(all.t1[2], &agent->wake);
-    int complete = all.t0[0] < all.t1[0] && mc_now_ns() >= all.t1[2];
-    complete &= close_probes(loop, &all, (uint64_t)n_max);
+    int in_time = all.t0[0] < all.t1[0] && mc_now_ns() >= all.t1[2];
+    close_probes(loop, &all, (uint64_t)n_max);
     agent->node->n_hits += all.n_all;
     agent->node->hits_ns = agent->node->n_hits * loop->hit_ns;
-    loop->n_vain = complete && all.n_all ? 0 : loop->n_vain + 1;
-    if (!complete)
+    if (all.is_vain)
+        loop->n_vain++;
+    if (!in_time || !all.is_complete)
         return;
+    if (all.n_all)
+        loop->n_vain = 0;
     shutter->entry = loop->offset;
     shutter->hits_before = (mc_hits){all.n[0], all.t1[0] - all.t0[0]};
     shutter->hits_during = (mc_hits){all.n[1], all.t1[1] - all.t0[1]};

@@ -22,7 +22,7 @@ enum { HDR_VERSION = 1, ENC_UDATA4 = 0x03, ENC_DATAREL_SDATA4 = 0x3b, ENC_SIZE_M
 enum {
     N_SECTIONS_MAX = 4096,
     SYMBOLS_PER_READ = 128,
-    N_SYMBOLS_MAX = 2000000 /* reading more would take too long, whatever the file says */
+    N_SYMBOLS_MAX = 200000 /* reading more would take too long, whatever the file says */
 };
 
 typedef struct unwind_head {

@@ -1,6 +1,8 @@
 #define _GNU_SOURCE
 #include "loop.h"
 
+#include "proc.h"
+
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,10 +13,11 @@ enum {
     LINE_BYTES = 64,
     N_FROM_SAMPLES = 64, /* candidates */
     N_TRIED = 128,
-    CODE_BYTES = 16384, /* of a function, that are searched for calls */
-    N_CALL_LOOKUPS = 2000,
-    N_LOOKUPS_MAX = 20000 /* of samples' words: each reads a few bytes of a file */
+    CODE_BYTES = 16384 /* of a function, that are searched for calls */
 };
+
+/* Meanwhile the job does not stand still for others. A lookup takes 20 us, without an unwinding table up to 2 ms. */
+static const uint64_t LOOKUPS_NS = 100000000u, RAN_AT_LEAST_NS = 100000000u;
 
 /* Hits per second of processor time. One costs some 10 us, so beyond the highest rate a window would be slowed by more
    than a twentieth; below the lowest, shutters see next to none. */
@@ -25,8 +28,10 @@ static const double DRAG_MAX = 0.03;
 mc_search *mc_search_new(double line_cost)
 {
     mc_search *search = calloc(1, sizeof *search);
-    if (search)
+    if (search) {
         search->line_cost = line_cost;
+        search->has_room = 1;
+    }
     return search;
 }
 
@@ -58,10 +63,12 @@ int mc_search_sample(mc_search *search, int pid, int tid)
     mc_sampled *thread = &search->sampled[search->n_sampled];
     if (search->n_sampled == MC_N_SAMPLED || mc_maps_read(&thread->maps, pid) != MC_OK)
         return MC_E_FULL;
+    thread->stacks = thread->places = (mc_probe){.fd = -1};
     int status = mc_probe_sample(&thread->stacks, tid, 1);
-    if (status == MC_OK && (status = mc_probe_sample(&thread->places, tid, 0)) != MC_OK) {
+    if (status != MC_OK || (status = mc_probe_sample(&thread->places, tid, 0)) != MC_OK) {
         int error = errno;
         mc_probe_close(&thread->stacks);
+        mc_probe_close(&thread->places);
         errno = error;
     }
     thread->tid = tid;
@@ -106,7 +113,7 @@ static mc_object *object_of(mc_sampled *thread, int i_path)
 typedef struct place {
     mc_search *search;
     mc_sampled *thread;
-    int n_lookups;
+    uint64_t t_end; /* no more lookups then */
 } place;
 
 /* The function that holds this address, and the address if a call returns to it. A word of a stack that is an address in
@@ -116,7 +123,7 @@ static void note(place *in, uint64_t address, int returns)
     mc_sampled *thread = in->thread;
     const mc_map *map = mc_maps_find(&thread->maps, address);
     uint64_t entry;
-    if (!map || in->n_lookups++ >= N_LOOKUPS_MAX)
+    if (!map || mc_now_ns() >= in->t_end)
         return;
     const mc_object *object = object_of(thread, map->i_path);
     /* A call may be the last instruction of its function. */
@@ -164,7 +171,7 @@ static int is_call(const uint8_t *code, int64_t *distance)
 }
 
 /* Where the calls in a function return to. What a loop calls may be too short to be seen in any sample. */
-static void propose_calls(mc_search *search, const mc_candidate *function, int *n_lookups)
+static void propose_calls(mc_search *search, const mc_candidate *function, uint64_t t_end)
 {
     _Alignas(8) uint8_t code[CODE_BYTES];
     mc_sampled *thread = function->thread;
@@ -174,13 +181,12 @@ static void propose_calls(mc_search *search, const mc_candidate *function, int *
     size_t n = object ? mc_object_read(object, begin, code, sizeof code) : 0;
     if (!object || mc_object_entry(object, begin, &entry) != MC_OK || entry != begin)
         return;
-    for (size_t i = 0; i + 8 <= n && search->n_candidates < N_TRIED && *n_lookups < N_CALL_LOOKUPS; i++) {
+    for (size_t i = 0; i + 8 <= n && search->n_candidates < N_TRIED && mc_now_ns() < t_end; i++) {
         int64_t distance;
         int length = is_call(code + i, &distance);
         uint64_t at = begin + i;
         if (!length || !mc_maps_address(&thread->maps, thread->maps.paths[i_path], at + (uint64_t)distance))
             continue;
-        ++*n_lookups;
         if (mc_object_entry(object, at, &entry) != MC_OK || entry != begin)
             return; /* beyond the function's end */
         find(search, thread, i_path, at + (uint64_t)length);
@@ -209,8 +215,9 @@ static int more_seen(const void *a, const void *b)
 
 int mc_search_candidates(mc_search *search)
 {
+    uint64_t t = mc_now_ns();
     for (int i = 0; i < search->n_sampled; i++) {
-        place in = {search, &search->sampled[i], 0};
+        place in = {search, &search->sampled[i], t + LOOKUPS_NS};
         mc_probe_each(&in.thread->stacks, take_sample, &in);
         mc_probe_close(&in.thread->stacks);
         /* A clock that is due while a breakpoint is handled would find the program there. */
@@ -219,8 +226,8 @@ int mc_search_candidates(mc_search *search)
     qsort(search->candidates, (size_t)search->n_candidates, sizeof *search->candidates, more_seen);
     if (search->n_candidates > N_FROM_SAMPLES)
         search->n_candidates = N_FROM_SAMPLES;
-    for (int i = 0, n = search->n_candidates, n_lookups = 0; i < n; i++)
-        propose_calls(search, &search->candidates[i], &n_lookups);
+    for (int i = 0, n = search->n_candidates; i < n; i++)
+        propose_calls(search, &search->candidates[i], t + 2 * LOOKUPS_NS);
     return search->n_candidates;
 }
 
@@ -271,10 +278,13 @@ int mc_search_try(mc_search *search)
     while (search->i_next < search->n_candidates && search->n_trials < MC_N_AT_ONCE) {
         errno = 0;
         /* No more breakpoints at a time than the processor has left. */
-        if (!begin_trial(search, search->i_next) && errno == ENOSPC && search->n_trials)
+        search->has_room = begin_trial(search, search->i_next) || errno != ENOSPC;
+        if (!search->has_room)
             break;
         search->i_next++;
     }
+    search->has_room |= search->n_trials > 0;
+    search->t_trial = mc_now_ns();
     return search->n_trials;
 }
 
@@ -288,7 +298,7 @@ static void add_gap(void *data, const uint64_t *words, size_t n)
     gaps *all = data;
     if (n < 1)
         return;
-    double gap_ns = all->last_ns && words[0] > all->last_ns ? (double)(words[0] - all->last_ns) : 0.0;
+    double gap_ns = words[0] > all->last_ns ? (double)(words[0] - all->last_ns) : 0.0;
     all->last_ns = words[0];
     all->sum_ns += gap_ns;
     all->squares += gap_ns * gap_ns;
@@ -296,17 +306,21 @@ static void add_gap(void *data, const uint64_t *words, size_t n)
 
 int mc_search_judge(mc_search *search, int is_last)
 {
+    uint64_t now = mc_now_ns();
     for (int i = 0; i < search->n_trials && !is_last; i++) {
         uint64_t n, ran_ns;
-        if (mc_probe_read(&search->trials[i], &n, &ran_ns) == MC_OK && n > 0 && n < N_HITS_AT_LEAST)
+        int is_known = mc_probe_read(&search->trials[i], &n, &ran_ns) == MC_OK;
+        if (is_known && n < N_HITS_AT_LEAST && (n > 0 || ran_ns < RAN_AT_LEAST_NS))
             return 0;
     }
     for (int i = 0; i < search->n_trials; i++) {
         mc_candidate *candidate = &search->candidates[search->i_tried[i]];
-        gaps all = {0, 0.0, 0.0};
+        gaps all = {search->t_trial, 0.0, 0.0};
         if (mc_probe_read(&search->trials[i], &candidate->n_hits, &candidate->ran_ns) != MC_OK)
             candidate->n_hits = 0;
         mc_probe_each(&search->trials[i], add_gap, &all);
+        if (candidate->n_hits < N_TRIAL_HITS)
+            add_gap(&all, &now, 1);
         candidate->gap_ns = all.sum_ns > 0.0 ? all.squares / all.sum_ns : 0.0;
         search->n_hits += candidate->n_hits;
     }

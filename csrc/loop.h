@@ -34,7 +34,9 @@ typedef struct mc_search {
     mc_sampled sampled[MC_N_SAMPLED];
     mc_candidate candidates[MC_N_CANDIDATES];
     int i_next, n_trials;
+    int has_room; /* the processor had a breakpoint left */
     int i_tried[MC_N_AT_ONCE];
+    uint64_t t_trial; /* the present trials began */
     mc_probe trials[MC_N_AT_ONCE];
 } mc_search;
 

@@ -293,7 +293,7 @@ typedef struct mc_ipc {
     uint64_t instructions, cycles;
 } mc_ipc;
 
-/* Executions of one function entry, by all threads of the target, in one window of a shutter. */
+/* Passes of one place in the program, by all threads of the target, in one window of a shutter. */
 typedef struct mc_hits {
     uint64_t n, window_ns; /* 0 ns: not measured */
 } mc_hits;

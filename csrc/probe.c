@@ -24,8 +24,10 @@
 enum {
     STACK_PAGES = 32,
     STACK_BYTES = 4096,
+    STACK_RECORD_BYTES = STACK_BYTES + 32,
     STACK_EVERY_NS = 4000000,
     PLACE_PAGES = 16,
+    PLACE_RECORD_BYTES = 16,
     PLACE_EVERY_NS = 250000,
     HIT_BYTES = 16,  /* in the ring */
     N_OWN_HITS = 24, /* to learn what one costs */
@@ -63,11 +65,16 @@ int mc_probe_sample(mc_probe *probe, int tid, int with_stack)
     attr.config = PERF_COUNT_SW_TASK_CLOCK;
     attr.exclude_kernel = 1;
     attr.exclude_hv = 1;
+    attr.disabled = 1;
     attr.sample_period = with_stack ? STACK_EVERY_NS : PLACE_EVERY_NS;
     attr.sample_type = PERF_SAMPLE_IP | (with_stack ? PERF_SAMPLE_STACK_USER : 0);
     attr.sample_stack_user = with_stack ? STACK_BYTES : 0;
     *probe = (mc_probe){.fd = open_event(&attr, tid)};
-    return probe->fd < 0 ? MC_E_PERF : map_ring(probe, with_stack ? STACK_PAGES : PLACE_PAGES);
+    if (probe->fd < 0 || map_ring(probe, with_stack ? STACK_PAGES : PLACE_PAGES) != MC_OK)
+        return MC_E_PERF;
+    /* The kernel ends it when the ring is full, whenever the agent comes to look. */
+    size_t n_records = probe->ring_bytes / (with_stack ? STACK_RECORD_BYTES : PLACE_RECORD_BYTES);
+    return mc_probe_start(probe, (int)n_records);
 }
 
 int mc_probe_hits(mc_probe *probe, int tid, uint64_t address, int n_times)

@@ -20,12 +20,17 @@ VERDICTS = ("unknown", "valid", "moved", "late", "silent")
 
 @dataclass(frozen=True)
 class Column:
-    """One column: name, numpy type, unit, meaning."""
+    """One column: name, numpy type, unit, meaning; the meaning says so where a cell may be NaN."""
 
     name: str
     type: str
     unit: str
     meaning: str
+
+    @property
+    def has_gaps(self) -> bool:
+        """Cells may be NaN: not measured."""
+        return "NaN" in self.meaning
 
 
 def _columns(text: str) -> tuple[Column, ...]:
@@ -63,13 +68,17 @@ COLUMNS: Mapping[str, tuple[Column, ...]] = {
         n_events         u8   1      events offered to the trace ring
         n_events_dropped u8   1      events overwritten in the ring or refused
         n_units          u8   1      units of work that the application marked
+        wait_frac        f8   1      part of the job's time in long waits, or after its end; NaN unknown
+        slowdown         f8   1      T_co / T_solo of this rank by itself, with co-runners; NaN unknown
+        slowdown_low     f8   1      lower end of its 95 % interval; NaN unknown
+        slowdown_high    f8   1      upper end of it; NaN unknown
     """),
     "nodes": _columns("""
         hostname         S64  1      name of the node
         meter            S8   1      meter in use: none, ipc, burst or loop
         meter_reason     S256 1      why not a better meter
-        entry            S256 1      function entry that the meter loop counts, as file+offset
-        n_hits           u8   1      times it was counted, trials of others included
+        entry            S256 1      place in the program that the meter loop counts, as file+offset
+        n_hits           u8   1      times it was passed while counted, trials of others included
         counting_s       f8   s      time that counting took the job's threads, all together
         watched_s        f8   s      time the node agent watched the job
         shared_s         f8   s      time with at least one co-runner on the node
@@ -140,12 +149,12 @@ COLUMNS: Mapping[str, tuple[Column, ...]] = {
         during_cycles    u8   1      processor cycles of that window
         after_instructions u8 1      instructions outside MPI, window after the shutter
         after_cycles     u8   1      processor cycles of that window
-        entry            u8   bytes  function entry that was counted, as offset in its file; 0 none
-        before_hits      u8   1      times it was entered in a window before the shutter
+        entry            u8   bytes  place that was counted, as offset in its file; 0 none
+        before_hits      u8   1      times it was passed in a window before the shutter
         before_window_ns u8   ns     length of that window, 0 not measured
-        during_hits      u8   1      times it was entered inside the shutter
+        during_hits      u8   1      times it was passed inside the shutter
         during_window_ns u8   ns     length of that window, 0 not measured
-        after_hits       u8   1      times it was entered in a window after the shutter
+        after_hits       u8   1      times it was passed in a window after the shutter
         after_window_ns  u8   ns     length of that window, 0 not measured
     """),
     "corunners": _columns("""

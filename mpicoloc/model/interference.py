@@ -13,6 +13,7 @@ from mpicoloc.core.estimate import Estimate
 from mpicoloc.core.profile import Interference, Job, MpiSummary, Profile
 from mpicoloc.core.tables import VERDICTS, Table, table, text
 from mpicoloc.model import ipc, loop, matched
+from mpicoloc.model import ranks as from_ranks
 from mpicoloc.model.price import price
 
 Tables = Mapping[str, Table]
@@ -56,8 +57,11 @@ def complete(
     UsageError
         If `pricing` is unknown.
     """
-    full = {name: tables[name] if name in tables else table(name) for name in {*tables, "ranks", "nodes"}}
-    found = interference(job, full, rng=rng)
+    names = {*tables, "ranks", "nodes", "cycles", "shutters"}
+    full = {name: tables[name] if name in tables else table(name) for name in names}
+    suffered = from_ranks.suffered(_bursts(full["cycles"]), *_windows(full["shutters"]))
+    full["ranks"] = suffered.written_into(full["ranks"])
+    found = _interference(job, full, suffered, rng)
     bill = price(found.slowdown, n_cores=job.n_cores, wall_s=job.wall_s, rate_su=rate_su, pricing=pricing)
     return Profile(job, full, mpi_summary(full["ranks"]), found, bill, partial, notes)
 
@@ -88,41 +92,52 @@ def interference(job: Job, tables: Tables, *, rng: np.random.Generator) -> Inter
     rng : numpy.random.Generator
         For the bootstrap; seed it by the caller to get the same interval again.
     """
-    nodes, ranks = tables["nodes"], tables["ranks"]
+    names = ("ranks", "nodes", "cycles", "shutters")
+    full = {name: tables[name] if name in tables else table(name) for name in names}
+    suffered = from_ranks.suffered(_bursts(full["cycles"]), *_windows(full["shutters"]))
+    return _interference(job, full, suffered, rng)
+
+
+def _interference(
+    job: Job, tables: Tables, suffered: from_ranks.Suffered, rng: np.random.Generator
+) -> Interference:
+    nodes, ranks, shutters = tables["nodes"], tables["ranks"], tables["shutters"]
     if not len(nodes):
         return Interference(reason="no node agent watched the job")
-    shutters = tables.get("shutters", table("shutters"))
     meter, meter_reason = _meter(nodes)
-    overhead = _overhead(job, nodes, ranks)
-    split = split_wall(job.wall_s, nodes, shutters)
-    n_valid = int((shutters["verdict"] == VERDICTS.index("valid")).sum())
     facts: dict[str, Any] = {
         "meter": meter,
         "meter_reason": meter_reason,
         "n_taken": int(nodes["n_taken"].sum()),
-        "n_used": n_valid,
-        "overhead_frac": overhead,
-        "shared_s": split.shared_s,
+        "n_used": int((shutters["verdict"] == VERDICTS.index("valid")).sum()),
+        "overhead_frac": _overhead(job, nodes, ranks),
+        "shared_s": split_wall(job.wall_s, nodes, shutters).shared_s,
     }
     gap = unwatched(nodes, ranks)
     if gap:
         return Interference(reason=gap, **facts)
-    if split.shared_s <= 0:
+    if facts["shared_s"] <= 0:
         return Interference(
             slowdown=Estimate(1.0, 1.0, 1.0, 0, "1", "alone"), reason="never shared its nodes", **facts
         )
-    phase, others, reason, coverage = _corun_slowdown(meter, tables, shutters, rng)
-    whole = None if phase is None else over_job(phase, split)
-    kept = tuple(over_job(other, split) for other in others)
+    phase, others, reason, coverage = _corun_slowdown(meter, tables, suffered, rng)
+    # The time of the job is that of the nodes whose ranks the others wait for.
+    i_nodes = np.unique(ranks["i_node"][np.isin(ranks["rank"], suffered.waited_for)])
+    on_them = np.isin(shutters["i_node"], i_nodes)
+    split = split_wall(job.wall_s, nodes[i_nodes] if len(i_nodes) else nodes, shutters[on_them])
+    whole = None if phase is None else over_job(phase, split, suffered.least_s)
+    kept = tuple(over_job(other, split, suffered.least_s) for other in others)
     return Interference(slowdown=whole, reason=reason, coverage_frac=coverage, alternatives=kept, **facts)
 
 
 def _overhead(job: Job, nodes: Table, ranks: Table) -> float | None:
-    """The part of a rank's time that it stood still for others, or was held up by the counting."""
+    """The part of its time that the job stood still for others, or was held up by the counting."""
     if not len(ranks) or job.wall_s <= 0:
         return None
-    lost_s = float(ranks["paused_ns"].sum()) * 1e-9 + float(nodes["counting_s"].sum())
-    return lost_s / len(ranks) / job.wall_s
+    # Pauses are known of each rank's first thread, counting of all threads together.
+    paused_s = float(ranks["paused_ns"].sum()) * 1e-9 / len(ranks)
+    counting_s = float(nodes["counting_s"].sum()) / max(job.n_cores, len(ranks))
+    return (paused_s + counting_s) / job.wall_s
 
 
 def unwatched(nodes: Table, ranks: Table) -> str:
@@ -149,19 +164,22 @@ def split_wall(wall_s: float, nodes: Table, shutters: Table) -> Split:
     return Split(wall_s - shared_s, shared_s - solo_s - paused_s, solo_s, paused_s)
 
 
-def over_job(phase: Estimate, split: Split) -> Estimate:
+def over_job(phase: Estimate, split: Split, least_s: tuple[float, float, float] = (0, 0, 0)) -> Estimate:
     """Slowdown of the job from that of its co-run phase: T_co / (T_alone + T_solo + T_corun / s).
 
-    Time alone and time in its own shutters ran at full speed; time paused for others is lost entirely.
+    Time alone and time in its own shutters ran at full speed; time paused for others is lost entirely. The
+    job undisturbed would have taken `least_s` at least (value, at the lower and at the upper end), which
+    counts where it surely is more: the largest of many uncertain times is too large.
     """
     total_s = split.alone_s + split.shared_s
     full_speed_s = split.alone_s + split.solo_s
-
-    def combine(s: float) -> float:
-        undisturbed_s = full_speed_s + split.corun_s / s
-        return total_s / undisturbed_s if undisturbed_s > 0 else s
-
-    value, low, high = (combine(s) for s in (phase.value, phase.low, phase.high))
+    slowdowns = (phase.value, phase.low, phase.high)
+    times_s = [full_speed_s + split.corun_s / s for s in slowdowns]
+    if least_s[2] > times_s[0]:
+        times_s = [max(time_s, min(least, total_s)) for time_s, least in zip(times_s, least_s, strict=True)]
+    value, low, high = (
+        total_s / time_s if time_s > 0 else s for time_s, s in zip(times_s, slowdowns, strict=True)
+    )
     return Estimate(value, min(low, value), max(high, value), phase.n, phase.unit, phase.method)
 
 
@@ -173,15 +191,28 @@ def _meter(nodes: Table) -> tuple[str, str]:
     return order[rank[i_weakest]], text(nodes["meter_reason"][i_weakest])
 
 
+def _bursts(cycles: Table) -> Table:
+    """Cycles that are no units of work."""
+    return cycles[cycles["from_site"] != UNIT_SITE]
+
+
+def _windows(shutters: Table) -> tuple[int, float]:
+    """Valid shutters of the node that has most, and their mean length, s."""
+    valid = shutters[shutters["verdict"] == VERDICTS.index("valid")]
+    if not len(valid):
+        return 0, 0.0
+    return int(np.bincount(valid["i_node"]).max()), float((valid["t1_ns"] - valid["t0_ns"]).mean()) * 1e-9
+
+
 def _corun_slowdown(
-    meter: str, tables: Tables, shutters: Table, rng: np.random.Generator
+    meter: str, tables: Tables, suffered: from_ranks.Suffered, rng: np.random.Generator
 ) -> tuple[Estimate | None, list[Estimate], str, float | None]:
     """Slowdown of the co-run phase, the other estimates, why there is none, and the coverage."""
-    cycles = tables.get("cycles", table("cycles"))
-    is_unit = cycles["from_site"] == UNIT_SITE
-    burst = _burst(cycles[~is_unit], shutters, rng)
-    if is_unit.any():
-        units = _burst(cycles[is_unit], shutters, rng)
+    cycles, shutters = tables["cycles"], tables["shutters"]
+    burst = _burst(suffered.that_count(_bursts(cycles), _windows(shutters)[1]), shutters, rng)
+    units_of_work = cycles[cycles["from_site"] == UNIT_SITE]
+    if len(units_of_work):
+        units = _burst(units_of_work[np.isin(units_of_work["rank"], suffered.waited_for)], shutters, rng)
         if units.slowdown is not None:
             marked = dataclasses.replace(units.slowdown, method="pcontrol")
             return marked, [burst.slowdown] if burst.slowdown else [], "", units.coverage_frac
@@ -205,9 +236,7 @@ def _corun_slowdown(
 
 
 def _burst(cycles: Table, shutters: Table, rng: np.random.Generator) -> matched.Matched:
-    valid = shutters[shutters["verdict"] == VERDICTS.index("valid")]
-    n_windows = int(np.bincount(valid["i_node"]).max()) if len(valid) else 0
-    window_s = float((valid["t1_ns"] - valid["t0_ns"]).mean()) * 1e-9 if len(valid) else 0.0
+    n_windows, window_s = _windows(shutters)
     result = matched.matched(cycles, n_windows=n_windows, window_s=window_s, rng=rng)
     if result.reason and n_windows < matched.MIN_SHUTTERS:
         counts = np.bincount(shutters["verdict"], minlength=len(VERDICTS))

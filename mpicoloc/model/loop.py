@@ -1,4 +1,4 @@
-"""The loop estimate: how often a function of the program is entered, per second, with co-runners and without.
+"""The loop estimate: how often the program passes a place, per second, with co-runners and without.
 
 Equations, assumptions and measured errors: docs/explain/estimators.md.
 """
@@ -17,7 +17,7 @@ METHOD = "loop"
 MIN_SHUTTERS = 8
 """Shutters with counts below which there is no estimate."""
 MIN_HITS = 30
-"""Entries seen in shutters, all together, below which there is no estimate."""
+"""Passes seen in shutters, all together, below which there is no estimate."""
 N_REPLICATES = 1000
 MODEL_ERROR = 0.005
 """Relative standard error that no number of shutters removes."""
@@ -63,7 +63,7 @@ def blocks(shutters: Table) -> Blocks:
 
 
 def rates(shutters: Table, *, rng: np.random.Generator) -> Rates:
-    """Slowdown of the co-run phase, T_co/T_solo, from the rates at which a function is entered.
+    """Slowdown of the co-run phase, T_co/T_solo, from the rates at which a place is passed.
 
     Parameters
     ----------
@@ -79,35 +79,38 @@ def rates(shutters: Table, *, rng: np.random.Generator) -> Rates:
 
     Notes
     -----
-    Eq. 6-8 of Breslow et al. 2013 with hits per second in place of IPC. Hits of different entries, or on
+    Eq. 6-8 of Breslow et al. 2013 with hits per second in place of IPC. Hits of different places, or on
     different nodes, do not add up: each is measured by its own co-run rate.
     """
     found = blocks(shutters)
     n_hits = int(found.solo.sum())
     if len(found) < MIN_SHUTTERS or n_hits < MIN_HITS:
         seen = f"{n_hits} times in {len(found)} shutters, {MIN_HITS} in {MIN_SHUTTERS} needed"
-        return Rates(None, f"the counted function was entered {seen}")
+        return Rates(None, f"the counted place was passed {seen}")
     picks = rng.multinomial(len(found), np.full(len(found), 1 / len(found)), size=N_REPLICATES)
     value = float(_ratio(found, np.ones((1, len(found))))[0])
-    if not np.isfinite(value):
-        return Rates(None, "the counted function was entered inside shutters only")
     replicates = _ratio(found, picks.astype(float))
     spread = np.log(replicates[np.isfinite(replicates) & (replicates > 0)])
+    if not (np.isfinite(value) and value > 0 and len(spread) > 1):
+        return Rates(None, "the counted place was passed inside shutters only, or outside them")
     half = 1.96 * float(np.hypot(spread.std(), MODEL_ERROR))
     return Rates(Estimate(value, value * np.exp(-half), value * np.exp(half), len(found), "1", METHOD))
 
 
 def _ratio(found: Blocks, weights: Array) -> Array:
-    """Slowdown per row of weights: mean over the groups, by their time in shutters."""
+    """Slowdown per row of weights: mean over the groups, by their time in shutters.
+
+    Each shutter is compared with its own surroundings: the ratio of the windows' lengths changes with the
+    number of co-runners, and the rate with the phase of the program.
+    """
     n_groups = int(found.group.max()) + 1
     member = np.eye(n_groups)[found.group]
-    solo, solo_s, corun, corun_s = (
+    solo, solo_s, expected = (
         weights @ (column[:, None] * member)
-        for column in (found.solo, found.solo_s, found.corun, found.corun_s)
+        for column in (found.solo, found.solo_s, found.corun * found.solo_s / found.corun_s)
     )
-    usable = (corun > 0) & (solo_s > 0)
+    usable = expected > 0
     with np.errstate(divide="ignore", invalid="ignore"):
-        expected = np.where(usable, corun / corun_s, 1.0)
-        units_s = np.where(usable, solo / expected, 0.0).sum(axis=1)
-        ratio: Array = units_s / np.where(usable, solo_s, 0.0).sum(axis=1)
+        corun_s = np.where(usable, solo / np.where(usable, expected, 1.0) * solo_s, 0.0).sum(axis=1)
+        ratio: Array = corun_s / np.where(usable, solo_s, 0.0).sum(axis=1)
     return ratio

@@ -15,7 +15,7 @@ from rich.text import Text
 
 from mpicoloc.core.estimate import Estimate
 from mpicoloc.core.profile import Profile
-from mpicoloc.core.tables import printable, text
+from mpicoloc.core.tables import Table, printable, text
 from mpicoloc.report.summary import co_runners
 from mpicoloc.store.frames import Frames
 from mpicoloc.store.signature import Signature
@@ -109,10 +109,21 @@ def signed(signature: Signature | None) -> str:
     return f"signed with key {signature.key_id}, {when} (to check: mpicoloc verify)"
 
 
+def _of_ranks(ranks: Table) -> list[tuple[str, str]]:
+    """The ranks that suffered least and most by themselves, where they differ."""
+    known = ranks[~np.isnan(ranks["slowdown"])]
+    if len(known) < 2:
+        return []
+    ends = (known[int(np.argmin(known["slowdown"]))], known[int(np.argmax(known["slowdown"]))])
+    shown = " to ".join(f"{row['slowdown']:.3f} (rank {row['rank']})" for row in ends)
+    return [("by rank", f"{shown}, with co-runners")]
+
+
 def _result(profile: Profile) -> RichTable:
     found, price = profile.interference, profile.price
     rows = [("slowdown", estimate(found.slowdown))]
     rows += [("", f"{estimate(other)}") for other in found.alternatives]
+    rows += _of_ranks(profile.tables["ranks"])
     if found.n_taken:
         entries = {text(entry) for entry in profile.tables["nodes"]["entry"] if entry}
         counted = f" ({', '.join(sorted(entries))})" if found.meter == "loop" and entries else ""
@@ -121,7 +132,9 @@ def _result(profile: Profile) -> RichTable:
     if found.shared_s:
         rows.append(("shared", f"{seconds(found.shared_s)} with a co-runner"))
     if found.overhead_frac:
-        rows.append(("paused", f"{found.overhead_frac:.2%} of the time, for shutters of others"))
+        rows.append(
+            ("held up", f"{found.overhead_frac:.2%} of the time, by shutters of others and by counting")
+        )
     if price is not None:
         interval = (
             f" ({price.fair_low_su:.4g} to {price.fair_high_su:.4g})"

@@ -321,6 +321,8 @@ def _read_table(file: h5py.File, name: str) -> Table:
         raise ValueError(f"table {name} has other columns than schema version {SCHEMA_VERSION}")
     array = dataset[()].astype(expected)
     for column in COLUMNS[name]:
-        if array[column.name].dtype.kind == "f" and not np.isfinite(array[column.name]).all():
+        values = array[column.name]
+        known = values if values.dtype.kind == "f" else np.zeros(0)
+        if np.isinf(known).any() or (np.isnan(known).any() and not column.has_gaps):
             raise ValueError(f"table {name} has a {column.name} that is no number")
     return frozen(array)

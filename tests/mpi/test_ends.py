@@ -121,7 +121,8 @@ def test_a_sampled_test_that_an_error_handler_leaves(mpi, way, shm_dir, tmp_path
     both(mpi, way, mpi.compile("polls.c", tmp_path), "jump", folder=tmp_path)
     profile = reallab.profile(tmp_path / "out.h5")
     for rank in (0, 1):
-        assert calls(profile, rank)["Test"] > 2000
+        # The one that the handler leaves is not counted if it happens to be timed.
+        assert calls(profile, rank)["Test"] >= 2000
         mine = profile.tables["peers"][profile.tables["peers"]["dst"] == rank]
         assert mine["recv_bytes"].sum() in (5, 5 + 1, 5 + 8)
 

@@ -30,7 +30,7 @@ def test_what_is_written_is_read(path, changes):
     for name in ("job", "mpi", "interference", "price", "partial", "notes", "schema_version"):
         assert getattr(read, name) == getattr(written, name)
     for name in COLUMNS:
-        assert np.array_equal(read.tables[name], written.tables[name])
+        assert read.tables[name].tobytes() == written.tables[name].tobytes()
 
 
 def test_alternatives_large_tables_and_odd_text_survive(path):

@@ -51,6 +51,23 @@ def test_other_places_and_nodes_are_measured_by_themselves():
     assert found.low < 1.5 < found.high and found.n == 180
 
 
+def test_windows_of_other_lengths_in_another_phase_do_not_count_more():
+    """Windows around are long beside a short shutter, or not; the rate in that phase is another."""
+    parts = [counted(rng(), slowdown=1.0, solo_s=0.0148, around_s=0.125, rate=2000.0, n=100),
+             counted(rng(), slowdown=1.0, solo_s=0.0148, around_s=0.225, rate=200.0, n=100)]  # fmt: skip
+    found = loop.rates(np.concatenate(parts), rng=rng()).slowdown
+    assert found.value == pytest.approx(1.0, rel=0.02)
+
+
+def test_a_place_that_is_never_passed_in_a_shutter_of_its_own_gives_a_reason():
+    inside, outside = (counted(rng(), slowdown=1.0, entry=entry).copy() for entry in (1, 2))
+    for when in ("before", "after"):
+        inside[f"{when}_hits"] = 0
+    outside["during_hits"] = 0
+    found = loop.rates(np.concatenate([inside, outside]), rng=rng())
+    assert found.slowdown is None and "only" in found.reason
+
+
 def test_refused_and_uncounted_shutters_are_left_out():
     shutters = counted(rng(), slowdown=1.5).copy()
     shutters["verdict"][:20] = 2
@@ -106,7 +123,7 @@ def test_the_meter_of_a_job_without_cycles():
 def test_bursts_tell_where_the_place_was_not_passed():
     tables = job_tables(slowdown=1.5, rate=0.1)
     found = interference(sample.job(), tables, rng=rng())
-    assert found.slowdown is None and "entered" in found.reason
+    assert found.slowdown is None and "passed" in found.reason
     tables["cycles"] = sample.tables()["cycles"]
     found = interference(sample.job(), {**tables, "shutters": sample.tables()["shutters"]}, rng=rng())
     assert found.slowdown.method == "burst-matched" and not found.reason

@@ -200,7 +200,7 @@ def test_a_signature_that_holds_stands_for_the_same_content(signed, tmp_path):
             assert found.digest == before.digest
             assert (found.profile.job, found.profile.price) == (before.profile.job, before.profile.price)
             for name, rows in before.profile.tables.items():
-                assert np.array_equal(found.profile.tables[name], rows)
+                assert found.profile.tables[name].tobytes() == rows.tobytes()
     assert seen == {"damaged", True, False}
 
 

@@ -1,0 +1,106 @@
+"""From the ranks to the job: each kind of coupling, with a truth that follows from the ranks' times."""
+
+import numpy as np
+import pytest
+import sample
+from renewal import simulate
+
+from mpicoloc.core.tables import table
+from mpicoloc.model.interference import complete, interference
+
+JOB_S = 60.0
+
+
+def rng(seed=0):
+    return np.random.default_rng(seed)
+
+
+def working(rank, slowdown, seconds=JOB_S, seed=0):
+    """Cycles of a rank that works for so long, shutters included, slowed throughout."""
+    run = simulate(rng(seed + rank), solo_s=[1e-3, 4e-4], slowdown=[slowdown] * 2, cv=0.2, duration_s=seconds)
+    cycles = run.cycles.copy()
+    cycles["rank"] = rank
+    return cycles
+
+
+def one_wait(rank, seconds, lane=0):
+    """A call in which a rank waits for the others until the end."""
+    columns = {"rank": [rank], "lane": [lane], "from_site": [7], "to_site": [8], "n": [1]}
+    return table("cycles", {**columns, "mpi_ns": [round(seconds * 1e9)]})
+
+
+def found(*cycles, n_nodes=1, shared_s=JOB_S, i_node=(0, 0)):
+    tables = {**sample.tables(), "cycles": np.concatenate(cycles)}
+    tables["ranks"] = tables["ranks"].copy()
+    tables["ranks"]["i_node"] = i_node
+    tables["nodes"] = np.repeat(tables["nodes"], n_nodes)
+    tables["nodes"]["shared_s"] = shared_s
+    return complete(sample.job(n_nodes=n_nodes), tables, rng=rng())
+
+
+def assert_is(slowdown, truth, tolerance=0.03):
+    assert slowdown.value == pytest.approx(truth, rel=tolerance)
+    assert slowdown.low * 0.99 <= truth <= slowdown.high * 1.01
+
+
+@pytest.mark.parametrize("slowdown", [1.0, 1.3, 2.0])
+def test_a_rank_that_ends_early_and_waits_does_not_dilute_the_slowdown_of_the_one_it_waits_for(slowdown):
+    profile = found(
+        working(0, slowdown), working(1, 1.0, JOB_S / slowdown), one_wait(1, JOB_S - JOB_S / slowdown)
+    )
+    # solo and paused time count at full speed and as lost; both are short
+    assert_is(profile.interference.slowdown, slowdown)
+    ranks = profile.tables["ranks"]
+    assert ranks["wait_frac"] == pytest.approx([0, 1 - 1 / slowdown], abs=0.02)
+    assert ranks["slowdown"] == pytest.approx([slowdown, 1], rel=0.03)
+    assert (ranks["slowdown_low"] <= ranks["slowdown"]).all() and (ranks["slowdown_high"] < 2.2).all()
+
+
+def test_a_rank_that_has_ended_is_like_one_that_waits():
+    profile = found(working(0, 2.0), working(1, 1.0, 30.0))
+    assert_is(profile.interference.slowdown, 2.0)
+
+
+def test_a_rank_with_more_work_sets_the_time_that_the_job_would_have_taken():
+    """Rank 1 has work for 45 s and is not disturbed; rank 0 has it for 30 s and takes 60."""
+    profile = found(working(0, 2.0), working(1, 1.0, 45.0), one_wait(1, 15.0))
+    assert_is(profile.interference.slowdown, 60 / 45, 0.05)
+
+
+def test_ranks_that_share_out_their_work_as_it_comes_slow_down_in_proportion():
+    profile = found(working(0, 2.0), working(1, 1.0))
+    assert_is(profile.interference.slowdown, 2 / (1 / 2 + 1))
+
+
+def test_a_thread_that_waits_for_messages_all_the_time_counts_for_nothing():
+    profile = found(working(0, 2.0), working(1, 2.0), one_wait(0, JOB_S, lane=1))
+    assert_is(profile.interference.slowdown, 2.0)
+    assert profile.tables["ranks"]["wait_frac"] == pytest.approx([0, 0], abs=0.02)
+
+
+def test_one_of_two_nodes_without_company_waits_shortly_for_the_other():
+    """Its cycles are as long as those of the slowed rank, half of each a wait, all alone on their node."""
+    alone = working(1, 2.0)
+    alone["mpi_ns"] = alone["comp_ns"] // 2
+    alone["comp_ns"] -= alone["mpi_ns"]
+    alone["phase"] = 2
+    profile = found(working(0, 2.0), alone, n_nodes=2, shared_s=[JOB_S, 0.0], i_node=(0, 1))
+    assert_is(profile.interference.slowdown, 2.0)
+
+
+def test_one_of_two_nodes_without_company_has_most_of_the_work():
+    alone = working(1, 1.0)
+    alone["phase"] = 2
+    profile = found(
+        working(0, 2.0, 30.0), one_wait(0, 30.0), alone, n_nodes=2, shared_s=[JOB_S, 0.0], i_node=(0, 1)
+    )
+    assert_is(profile.interference.slowdown, 1.0)
+
+
+def test_where_nothing_is_known_of_a_rank_its_columns_say_so():
+    ranks = complete(sample.job(), {**sample.tables(), "cycles": table("cycles")}, rng=rng()).tables["ranks"]
+    assert all(
+        np.isnan(ranks[name]).all() for name in ("wait_frac", "slowdown", "slowdown_low", "slowdown_high")
+    )
+    few = interference(sample.job(), {**sample.tables(), "cycles": working(5, 1.5)}, rng=rng())
+    assert few.slowdown is not None  # a rank that left no segment
