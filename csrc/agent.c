@@ -200,7 +200,8 @@ static void schedule(mc_agent *agent, uint64_t now)
     agent->t_duty = agent->t_instant - lead;
     agent->duty = MC_DUTY_PREPARE;
     int missing = agent->local_size == 0 || agent->n_ranks < agent->local_size;
-    if (missing && now < agent->t_open + RANKS_POLL_FOR_NS)
+    int is_searching = agent->loop && agent->loop->search;
+    if ((missing && now < agent->t_open + RANKS_POLL_FOR_NS) || is_searching)
         agent->t_duty = mc_min(agent->t_duty, now + RANKS_POLL_NS);
 }
 

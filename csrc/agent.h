@@ -51,7 +51,6 @@ typedef struct mc_loop {
     uint64_t t_stage;    /* this stage began */
     uint64_t t_retry;    /* no search before */
     int n_searches;      /* in vain, one after another */
-    int n_looks;         /* at the present trials */
     int n_vain, n_found; /* turns one after another that counted nothing, or too much; entries found so far */
     mc_search *search;
     char path[MC_PATH_LEN]; /* what is counted */

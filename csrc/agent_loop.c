@@ -11,12 +11,12 @@
 enum {
     N_TIDS = 256,
     N_VAIN_MAX = 5,    /* turns that counted nothing, or too much, until another entry is looked for */
-    N_LOOKS_MAX = 4,   /* at a trial, so many periods at most */
     N_PLACES = 1500,   /* to know how hot a line of code is */
     N_HITS_SPARE = 64, /* in a turn, beyond what the rate allows */
 };
 
-static const uint64_t SAMPLE_NS_MAX = 4000000000u, PATIENCE_NS = 1000000000u, RETRY_NS = 5000000000u;
+static const uint64_t SAMPLE_NS_MAX = 4000000000u, TRIAL_NS_MAX = 800000000u, PATIENCE_NS = 1000000000u,
+                      RETRY_NS = 5000000000u;
 static const uint64_t NOT_THERE = UINT64_MAX;
 static const double RATE_LIMIT = 10000.0; /* hits of a thread per second in a window, above which the kernel ends it */
 
@@ -47,7 +47,6 @@ static void stage(mc_loop *loop, int next, uint64_t now)
 {
     loop->stage = next;
     loop->t_stage = now;
-    loop->n_looks = 0;
 }
 
 static void end_search(mc_agent *agent, uint64_t now)
@@ -150,7 +149,7 @@ static void try_on(mc_agent *agent, uint64_t now)
 {
     mc_search *search = agent->loop->search;
     const mc_candidate *best = mc_search_best(search);
-    if (!mc_candidate_is_good(best) && mc_search_try(search))
+    if (mc_search_goes_on(search) && mc_search_try(search))
         stage(agent->loop, MC_LOOP_TRYING, now);
     else if (best)
         accept(agent, best, now);
@@ -177,7 +176,7 @@ void mc_loop_step(mc_agent *agent, uint64_t now)
             try_on(agent, now);
         else
             give_up(agent, now, "its functions are unknown, or all its time is in libraries of the system");
-    } else if (loop->stage == MC_LOOP_TRYING && mc_search_judge(loop->search, ++loop->n_looks >= N_LOOKS_MAX)) {
+    } else if (loop->stage == MC_LOOP_TRYING && mc_search_judge(loop->search, now >= loop->t_stage + TRIAL_NS_MAX)) {
         try_on(agent, now);
     } else if (loop->stage == MC_LOOP_COUNTING && loop->n_vain >= N_VAIN_MAX && now >= loop->t_retry) {
         stage(loop, MC_LOOP_WAITING, now);

@@ -60,7 +60,8 @@ int mc_search_judge(mc_search *search, int is_last);
 
 /* The best so far, NULL: none will do. */
 const mc_candidate *mc_search_best(const mc_search *search);
-int mc_candidate_is_good(const mc_candidate *candidate);
+/* 0: the best is good, or none of many tried since was better. */
+int mc_search_goes_on(const mc_search *search);
 const char *mc_candidate_path(const mc_candidate *candidate);
 
 #endif
