@@ -125,8 +125,10 @@ def _interference(
     i_nodes = np.unique(ranks["i_node"][np.isin(ranks["rank"], suffered.waited_for)])
     on_them = np.isin(shutters["i_node"], i_nodes)
     split = split_wall(job.wall_s, nodes[i_nodes] if len(i_nodes) else nodes, shutters[on_them])
-    whole = None if phase is None else over_job(phase, split, suffered.least_s)
-    kept = tuple(over_job(other, split, suffered.least_s) for other in others)
+    alone_s = {int(r["rank"]): max(0.0, job.wall_s - float(nodes["shared_s"][r["i_node"]])) for r in ranks}
+    least_s = suffered.least_s(alone_s)
+    whole = None if phase is None else over_job(phase, split, least_s)
+    kept = tuple(over_job(other, split, least_s) for other in others)
     return Interference(slowdown=whole, reason=reason, coverage_frac=coverage, alternatives=kept, **facts)
 
 

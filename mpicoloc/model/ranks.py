@@ -8,6 +8,7 @@ of those it waits for. Derivation and validation: docs/explain/estimators.md.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -104,18 +105,24 @@ class Suffered:
         """Ranks whose time is the job's."""
         return np.unique(self.threads.rank[self.threads.waited_for])
 
-    @property
-    def least_s(self) -> tuple[float, float, float]:
+    def least_s(self, alone_s: Mapping[int, float]) -> tuple[float, float, float]:
         """Time that the job would have taken at least, s: the most work of a rank that nobody waits for.
 
         Work is the time outside MPI, with a co-runner as much less as the slowdown of the rank says, or none
         where that was not measured. For the slowdown, the lower and the upper end of its interval.
+
+        Parameters
+        ----------
+        alone_s : mapping of int to float
+            Time without a co-runner on the node of each rank, s. Cycles that say more were not seen whole.
         """
         found, parts = self.threads, self.parts
         corun_s = found.busy_s[:, PHASES.index("corun")]
         slowdown = np.stack([self._spread_out(values) for values in (parts.value, parts.low, parts.high)])
         kept = np.nan_to_num(1 / slowdown)
-        work_s = found.busy_s.sum(axis=1) - corun_s * (1 - kept)
+        most_s = np.array([alone_s.get(int(rank), 0.0) for rank in found.rank])
+        busy_alone_s = np.minimum(found.busy_s[:, PHASES.index("alone")], most_s)
+        work_s = busy_alone_s + found.busy_s[:, PHASES.index("solo")] + corun_s * kept
         work_s[:, np.isin(found.rank, self.waited_for)] = 0.0
         if not work_s.size:
             return 0.0, 0.0, 0.0

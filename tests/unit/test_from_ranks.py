@@ -97,6 +97,12 @@ def test_one_of_two_nodes_without_company_has_most_of_the_work():
     assert_is(profile.interference.slowdown, 1.0)
 
 
+def test_a_cycle_that_was_not_seen_whole_does_not_say_that_its_rank_was_alone():
+    """A job that calls MPI to begin and to end has one cycle, too long to tell its phases."""
+    one = table("cycles", {"rank": [1], "phase": [2], "n": [1], "comp_ns": [round(JOB_S * 1e9)]})
+    assert_is(found(working(0, 2.0), one).interference.slowdown, 2.0)
+
+
 def test_where_nothing_is_known_of_a_rank_its_columns_say_so():
     ranks = complete(sample.job(), {**sample.tables(), "cycles": table("cycles")}, rng=rng()).tables["ranks"]
     assert all(
