@@ -62,6 +62,14 @@ def test_jobs_on_one_board(agent_program: Path, tmp_path: Path, scenario: str) -
     assert not list(tmp_path.glob("mpicoloc.board.*"))
 
 
+def test_an_agent_killed_at_each_step_of_a_shutter_harms_nobody(tmp_path: Path) -> None:
+    sources = [*(CSRC / name for name in CORE), ROOT / "tests/c/test_steps.c"]
+    shm = tmp_path / "shm"
+    shm.mkdir()
+    _run(_compile(tmp_path, "test_steps", sources), shm)
+    assert not list(shm.iterdir())
+
+
 def test_hardware_counters_of_a_shutter(tmp_path: Path) -> None:
     sources = [*(CSRC / name for name in CORE), ROOT / "tests/c/test_perf.c"]
     program = _compile(tmp_path, "test_perf", sources, SOFTWARE_EVENTS)

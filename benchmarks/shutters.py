@@ -1,0 +1,94 @@
+"""Cost of shutters against the model of Breslow et al. 2013, Eq. 9 and 10, as in their Figure 5.
+
+    python benchmarks/shutters.py [--repeats 3] [--seconds 10]
+
+Two jobs of one rank, each on a processor of its own, that do not slow each other (`calls/coupled.c`): what
+they take longer is what the shutters cost. The duration of the shutters doubles from 0.8 to 51.2 ms, their
+period is 200 ms, and the duty limit is lifted. Runs with shutters and without (meter none) alternate.
+"""
+
+import argparse
+import statistics
+import sys
+import tempfile
+from pathlib import Path
+
+import programs
+from accuracy import progress, show
+from accuracy_tables import print_table
+
+from mpicoloc.model.shutters import paused_frac, stretch
+
+COLUMNS = ("duration, ms", "T / T without", "Eq. 10", "stood still", "Eq. 9", "used/taken")
+DURATIONS_S = [0.0008 * 2**k for k in range(7)]
+PERIOD_S = 0.2
+WORK = 1500
+
+
+class Bench:
+    """Both jobs: their launcher, program and folder."""
+
+    def __init__(self, args, folder):
+        self.folder = folder
+        self.launchers = [programs.Launcher.find(args.mpirun, core, n_ranks=1) for core in "01"]
+        self.binary = self.launchers[0].compile(programs.CALLS / "coupled.c", folder / "coupled")
+        trial = self.program(1000)
+        programs.run(self.launchers[0], trial, folder)
+        self.target = self.program(round(1000 * args.seconds / trial.loop_s(folder)))
+
+    def program(self, n_steps):
+        return programs.Program("coupled", (self.binary, "loose", str(n_steps), str(WORK), str(WORK)))
+
+    def run(self, **options):
+        """Loop time of the first job, s, while the other runs longer; and the profile of the first."""
+        profile = self.folder / "first.h5"
+        command = self.launchers[0].command(self.target)
+        longer = self.launchers[1].command(self.program(100000000))
+        first_env = programs.preload(self.binary, profile) | {"MPICOLOC_JOB_ID": "first"} | options
+        other_env = programs.preload(self.binary, self.folder / "other.h5") | options
+        other = programs.start(longer, self.folder / "other", self.launchers[1].cores, other_env)
+        try:
+            programs.run_command(command, self.launchers[0], self.target, self.folder, first_env)
+        finally:
+            programs.stop(other)
+        return self.target.loop_s(self.folder), show(profile)
+
+
+def measure(bench, duration_s, n_repeats):
+    """A row of the table: medians over the pairs of runs."""
+    options = {
+        "MPICOLOC_METER": "burst",
+        "MPICOLOC_SHUTTER_DURATION_S": str(duration_s),
+        "MPICOLOC_SHUTTER_ADAPT": "0",
+        "MPICOLOC_SHUTTER_DUTY_FRAC": "0.5",
+    }
+    ratios, still, counts = [], [], [0, 0]
+    for _ in range(n_repeats):
+        without_s, _ = bench.run(MPICOLOC_METER="none")
+        with_s, data = bench.run(**options)
+        shutters = data["interference"]["shutters"]
+        ratios.append(with_s / without_s)
+        still.append(shutters["overhead_frac"])
+        counts = [counts[0] + shutters["n_used"], counts[1] + shutters["n_taken"]]
+        progress(f"{1e3 * duration_s:.1f} ms: {with_s:.2f} s, without {without_s:.2f} s")
+    model = (f"{stretch(duration_s, PERIOD_S, 2):.4f}", f"{100 * paused_frac(duration_s, PERIOD_S, 2):.2f} %")
+    return (f"{1e3 * duration_s:.1f}", f"{statistics.median(ratios):.4f}", model[0],
+            f"{100 * statistics.median(still):.2f} %", model[1], f"{counts[0]}/{counts[1]}")  # fmt: skip
+
+
+def main(argv=None):
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--repeats", type=int, default=3, help="pairs of runs (default 3)")
+    parser.add_argument("--seconds", type=float, default=10.0, help="time of the job alone (default 10)")
+    parser.add_argument("--mpirun", default="mpirun.openmpi", help="launcher (default mpirun.openmpi)")
+    args = parser.parse_args(argv)
+    with tempfile.TemporaryDirectory(prefix="mpicoloc-shutters-", ignore_cleanup_errors=True) as folder:
+        bench = Bench(args, Path(folder))
+        print_table(COLUMNS, [measure(bench, duration_s, args.repeats) for duration_s in DURATIONS_S])
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
