@@ -26,6 +26,8 @@ from pathlib import Path
 import accuracy_tables
 import programs
 
+import mpicoloc
+
 PROGRAMS = "lmp,hpcc,nwchem,pw,heat2d,nbody"
 LAYOUTS = {"apart": (1, ("0", "1")), "shared": (2, ("0,1", "0,1"))}
 """Ranks of a job, and the processors of the first and the second one."""
@@ -86,13 +88,15 @@ class Corun:
 
 
 def show(profile):
-    """The profile as `mpicoloc show --json` prints it; None when there is none."""
+    """What `mpicoloc show --json` prints, and why there is no slowdown; None when there is no profile."""
     done = subprocess.run([sys.executable, "-m", "mpicoloc", "show", "--json", str(profile)],
                           capture_output=True, text=True)  # fmt: skip
     if done.returncode != 0:
         progress(f"no profile: {done.stderr.strip()}")
         return None
-    return json.loads(done.stdout)
+    data = json.loads(done.stdout)
+    data["interference"]["reason"] = mpicoloc.open(profile).profile.interference.reason
+    return data
 
 
 def measure(launchers, pair, i_round, meter, folder):
