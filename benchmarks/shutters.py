@@ -71,7 +71,7 @@ def measure(bench, duration_s, n_repeats):
         still.append(shutters["overhead_frac"])
         counts = [counts[0] + shutters["n_used"], counts[1] + shutters["n_taken"]]
         progress(f"{1e3 * duration_s:.1f} ms: {with_s:.2f} s, without {without_s:.2f} s")
-    period_s = PERIOD_S if PERIOD_S >= 4 * duration_s else 2 * PERIOD_S
+    period_s = PERIOD_S if 4 * duration_s <= PERIOD_S else 2 * PERIOD_S
     model = (f"{stretch(duration_s, period_s, 2):.4f}", f"{100 * paused_frac(duration_s, period_s, 2):.2f} %")
     return (f"{1e3 * duration_s:.1f}", f"{statistics.median(ratios):.4f}", model[0],
             f"{100 * statistics.median(still):.2f} %", model[1], f"{counts[0]}/{counts[1]}")  # fmt: skip
