@@ -4,7 +4,8 @@
 
 Two jobs of one rank, each on a processor of its own, that do not slow each other (`calls/coupled.c`): what
 they take longer is what the shutters cost. The duration of the shutters doubles from 0.8 to 51.2 ms, their
-period is 200 ms (400 for the last: it is never less than four durations), and the duty limit is lifted. Runs with shutters and without (meter none) alternate.
+period is 200 ms (400 for the last: it is never less than four durations), and the duty limit is lifted. Runs
+with shutters and without (meter none) alternate.
 """
 
 import argparse
