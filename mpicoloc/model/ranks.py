@@ -81,7 +81,7 @@ def threads(cycles: Table, window_s: float) -> Threads:
 
 
 def is_long_wait(cycles: Table, window_s: float) -> NDArray[np.bool_]:
-    """Rows of kinds that mostly wait, longer than a shutter lasts, and hardly ever ended in one."""
+    """Rows of kinds that mostly wait, longer than shutters last, and hardly ever ended in one."""
     _, kind = np.unique(kind_keys(cycles), return_inverse=True)
     is_solo = cycles["phase"] == PHASES.index("solo")
     n, n_solo, mpi_ns, comp_ns = (
@@ -89,7 +89,8 @@ def is_long_wait(cycles: Table, window_s: float) -> NDArray[np.bool_]:
         for values in (cycles["n"], cycles["n"] * is_solo, cycles["mpi_ns"], cycles["comp_ns"])
     )
     length_s = (mpi_ns + comp_ns) * 1e-9 / np.maximum(n, 1)
-    is_long: NDArray[np.bool_] = (mpi_ns > comp_ns) & (length_s > window_s) & (n_solo < MIN_SEEN)
+    longest_s = window_s if window_s > 0 else np.inf
+    is_long: NDArray[np.bool_] = (mpi_ns > comp_ns) & (length_s > longest_s) & (n_solo < MIN_SEEN)
     return is_long[kind]
 
 

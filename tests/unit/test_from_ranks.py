@@ -103,6 +103,14 @@ def test_a_cycle_that_was_not_seen_whole_does_not_say_that_its_rank_was_alone():
     assert_is(found(working(0, 2.0), one).interference.slowdown, 2.0)
 
 
+def test_without_shutters_no_wait_is_called_long():
+    waits = one_wait(0, 30.0)
+    tables = {**sample.tables(n_shutters=0), "cycles": np.concatenate([working(1, 1.0, 30.0), waits])}
+    assert complete(sample.job(), tables, rng=rng()).tables["ranks"]["wait_frac"] == pytest.approx(
+        0, abs=0.02
+    )
+
+
 def test_where_nothing_is_known_of_a_rank_its_columns_say_so():
     ranks = complete(sample.job(), {**sample.tables(), "cycles": table("cycles")}, rng=rng()).tables["ranks"]
     assert all(
