@@ -8,7 +8,6 @@ from one heap (shared); the work of the ranks is equal, or 3 to 1. Runs alternat
 mpicoloc, together with it.
 """
 
-import argparse
 import statistics
 import sys
 import tempfile
@@ -88,14 +87,9 @@ def measure(bench, style, work, core):
 
 
 def main(argv=None):
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--repeats", type=int, default=3, help="runs of each kind (default 3)")
-    parser.add_argument("--seconds", type=float, default=20.0, help="time of each job alone (default 20)")
-    parser.add_argument("--mpirun", default="mpirun.openmpi", help="an Open MPI (default mpirun.openmpi)")
+    args = programs.repeats_parser(__doc__, seconds=20.0).parse_args(argv)
     with tempfile.TemporaryDirectory(prefix="mpicoloc-coupling-", ignore_cleanup_errors=True) as folder:
-        bench = Bench(parser.parse_args(argv), Path(folder))
+        bench = Bench(args, Path(folder))
         print_table(COLUMNS, [measure(bench, *case) for case in CASES])
     return 0
 

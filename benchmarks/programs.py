@@ -1,5 +1,6 @@
 """Programs that the benchmarks run, sized so that each takes a wanted time alone, and how they start."""
 
+import argparse
 import functools
 import os
 import re
@@ -193,6 +194,19 @@ class Launcher:
         if n_ranks <= len(self.cores) or not self.is_openmpi:
             return []
         return ["--map-by", "core:OVERSUBSCRIBE", "--bind-to", "core:overload-allowed"]
+
+
+def repeats_parser(description, seconds):
+    """Options of a benchmark that runs jobs of its own, several times each."""
+    parser = argparse.ArgumentParser(
+        description=description, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--repeats", type=int, default=3, help="runs of each kind (default 3)")
+    parser.add_argument(
+        "--seconds", type=float, default=seconds, help=f"time of a job alone (default {seconds:g})"
+    )
+    parser.add_argument("--mpirun", default="mpirun.openmpi", help="an Open MPI (default mpirun.openmpi)")
+    return parser
 
 
 def environment(extra=None):

@@ -8,7 +8,6 @@ period is 200 ms (400 for the last: it is never less than four durations), and t
 with shutters and without (meter none) alternate.
 """
 
-import argparse
 import statistics
 import sys
 import tempfile
@@ -79,13 +78,7 @@ def measure(bench, duration_s, n_repeats):
 
 
 def main(argv=None):
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--repeats", type=int, default=3, help="pairs of runs (default 3)")
-    parser.add_argument("--seconds", type=float, default=10.0, help="time of the job alone (default 10)")
-    parser.add_argument("--mpirun", default="mpirun.openmpi", help="launcher (default mpirun.openmpi)")
-    args = parser.parse_args(argv)
+    args = programs.repeats_parser(__doc__, seconds=10.0).parse_args(argv)
     with tempfile.TemporaryDirectory(prefix="mpicoloc-shutters-", ignore_cleanup_errors=True) as folder:
         bench = Bench(args, Path(folder))
         print_table(COLUMNS, [measure(bench, duration_s, args.repeats) for duration_s in DURATIONS_S])

@@ -77,7 +77,8 @@ def entries_of(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def build(folder: Path, source: str, compiler: list[str], *flags: str) -> Path:
-    suffix = ".f90" if "gfortran" in compiler[0] else ".c"
+    is_fortran = "gfortran" in compiler[0]
+    suffix, flags = (".f90", (*flags, f"-J{folder}")) if is_fortran else (".c", flags)
     (folder / f"a{suffix}").write_text(source)
     run(*compiler, "-O2", *flags, folder / f"a{suffix}", "-o", folder / "a", "-lm")
     return folder / "a"
