@@ -70,21 +70,23 @@ uint64_t mc_turn_around_ns(const mc_agent *agent)
     return mc_max(agent->duration_ns, mc_min(LOOP_WINDOWS * agent->duration_ns, agent->period_ns / 8));
 }
 
-/* Algorithm 1 with K = 1: counts of [t0, t1), or of nothing when the agent slept beyond either end. */
+/* The counts at t, and whether they are from that instant: the agent may have slept longer, or lost its processor while
+   it read. */
+static int counts_at(mc_agent *agent, uint64_t t, uint64_t late_ns, mc_ipc *counts)
+{
+    mc_sleep_until(t, &agent->wake);
+    int in_time = mc_now_ns() >= t;
+    *counts = mc_perf_read(agent->perf);
+    return in_time && mc_now_ns() <= t + late_ns;
+}
+
+/* Algorithm 1 with K = 1: counts of [t0, t1), or of nothing when either end was missed. */
 static mc_ipc measure(mc_agent *agent, uint64_t t0, uint64_t t1)
 {
-    mc_ipc none = {0, 0};
+    mc_ipc none = {0, 0}, before, after;
     uint64_t late_ns = (t1 - t0) / 16;
-    mc_sleep_until(t0, &agent->wake);
-    uint64_t now = mc_now_ns();
-    if (now < t0 || now > t0 + late_ns)
+    if (!counts_at(agent, t0, late_ns, &before) || !counts_at(agent, t1, late_ns, &after))
         return none;
-    mc_ipc before = mc_perf_read(agent->perf);
-    mc_sleep_until(t1, &agent->wake);
-    now = mc_now_ns();
-    if (now < t1 || now > t1 + late_ns)
-        return none;
-    mc_ipc after = mc_perf_read(agent->perf);
     return (mc_ipc){after.instructions - mc_min(before.instructions, after.instructions),
                     after.cycles - mc_min(before.cycles, after.cycles)};
 }
