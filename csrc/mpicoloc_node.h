@@ -1,0 +1,82 @@
+/* What node agents write in shared memory: a job's node file, and the board on which the jobs of a node agree. Part of the
+   contract: only mpicoloc.h includes it. */
+#ifndef MPICOLOC_NODE_H
+#define MPICOLOC_NODE_H
+
+/* Hardware counts of the target, summed over its threads, in one window of a shutter. */
+typedef struct mc_ipc {
+    uint64_t instructions, cycles;
+} mc_ipc;
+
+/* Passes of one place in the program, by all threads of the target, in one window of a shutter. */
+typedef struct mc_hits {
+    uint64_t n, window_ns; /* 0 ns: not measured */
+} mc_hits;
+
+/* One shutter in which this job was the target. */
+typedef struct mc_shutter {
+    uint64_t epoch, t0, t1, verdict, n_corunners;
+    uint64_t moved_ns;            /* processor time that co-runners used inside it */
+    mc_ipc before, during, after; /* meter ipc */
+    uint64_t entry;               /* meter loop: the entry counted, as an offset in its file; 0: none */
+    mc_hits hits_before, hits_during, hits_after;
+} mc_shutter;
+
+typedef struct mc_corunner {
+    char job_id[MC_NAME_LEN];
+    uint64_t owner, t_first, t_last;
+} mc_corunner;
+
+/* One job on one node: file <shm dir>/mpicoloc.<key>.node, written by its agent. */
+typedef struct mc_node {
+    uint32_t magic, abi_version;
+    uint64_t size_bytes;
+    char key[MC_NAME_LEN];
+    int32_t agent_pid, keeper_pid;
+    int32_t coordinator_pid, _pad; /* 0: none has come */
+    uint64_t meter;
+    char meter_reason[MC_TEXT_LEN]; /* why not a better one */
+    char entry[MC_TEXT_LEN];        /* what the meter loop counts: FILE+0xOFFSET; "": nothing */
+    uint64_t n_hits, hits_ns;       /* counted so far, in trials too; time that this took the job's threads */
+    uint64_t t_open, t_last;
+    uint64_t profile;   /* MC_PROFILE_... */
+    uint64_t shared_ns; /* time with at least one co-runner */
+    uint64_t n_pauses, paused_ns;
+    uint64_t n_refused;                              /* shutters of others not obeyed because of the duty limit */
+    uint64_t shutter_duration_ns, shutter_period_ns; /* as adapted at the end */
+    uint64_t n_corunners;
+    mc_corunner corunners[MC_N_CORUNNERS];
+    uint64_t n_shutters; /* taken; the last MC_N_SHUTTERS are kept */
+    mc_shutter shutters[MC_N_SHUTTERS];
+} mc_node;
+
+/* What a job says about a shutter of another. */
+typedef struct mc_ack {
+    uint64_t epoch, t_told; /* its threads had been signalled by then */
+    uint64_t t_resume;      /* the first of them went on */
+    uint64_t moved_ns;      /* processor time it used inside the shutter */
+} mc_ack;
+
+/* One job on the board. Every field has one writer, the job's agent; owner is claimed by compare-and-swap. */
+typedef struct mc_slot {
+    uint64_t owner; /* pid << 32 | low half of the agent's start ticks; 0: free */
+    uint64_t heartbeat, t_joined;
+    uint64_t seq; /* odd while the reservation below is being written */
+    uint64_t epoch, t0, t1;
+    mc_ack ack;
+    uint32_t uid, n_ranks;
+    uint64_t want_duration_ns, want_period_ns; /* of the shutters that this job would like as target */
+    char job_id[MC_NAME_LEN];
+    uint64_t cpu_mask[16];
+} mc_slot;
+
+/* All jobs of a node: file <shm dir>/mpicoloc.board. */
+typedef struct mc_board {
+    uint32_t magic, abi_version;
+    uint64_t size_bytes;
+    uint64_t mark; /* tells this board from one made after somebody removed it */
+    uint64_t _pad[5];
+    mc_slot slots[MC_N_SLOTS];
+} mc_board;
+
+#endif
