@@ -2,6 +2,7 @@
    shutter of this job. */
 #define _GNU_SOURCE
 #include "agent.h"
+#include "hits.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -211,74 +212,97 @@ static void open_probes(mc_agent *agent, int n_max)
     }
 }
 
-enum { N_WINDOWS = 3 };
-
-/* Windows before, in and after the shutter, and the hits in each. The kernel has noted the instant of every hit, so that the
-   agent, which would be in the way of the ranks, need not look at the edges. */
-typedef struct windows {
-    uint64_t t0[N_WINDOWS], t1[N_WINDOWS], n[N_WINDOWS];
-    uint64_t n_all;
-    int is_complete, is_vain; /* every hit is known; another place is wanted */
-} windows;
-
 static void add_hit(void *data, const uint64_t *words, size_t n)
 {
-    windows *all = data;
-    for (int i = 0; i < N_WINDOWS && n > 0; i++)
-        all->n[i] += words[0] >= all->t0[i] && words[0] < all->t1[i];
-    all->n_all++;
+    if (n > 0)
+        mc_track_hit(data, words[0]);
 }
 
+enum { KNOWN = 1, VAIN = 2 }; /* every hit is known; another place is wanted */
+
 /* A thread that came too often has lost its breakpoint to the kernel. */
-static void close_probes(mc_loop *loop, windows *all, uint64_t n_max)
+static int close_probes(mc_loop *loop, mc_passes *all, uint64_t n_max)
 {
     uint64_t n = 0, ran_ns, sum = 0;
-    int n_read = 0, is_too_hot = 0;
+    int n_read = 0, is_too_hot = 0, n_probes = loop->n_probes;
     /* Else hits between the look into the ring and that at the counter. */
-    for (int i = 0; i < loop->n_probes; i++)
+    for (int i = 0; i < n_probes; i++)
         mc_probe_stop(&loop->probes[i]);
-    for (int i = 0; i < loop->n_probes; i++) {
+    for (int i = 0; i < n_probes; i++) {
         mc_probe *probe = &loop->probes[i];
-        mc_probe_each(probe, add_hit, all);
+        mc_track track;
+        mc_track_begin(&track, all);
+        mc_probe_each(probe, add_hit, &track);
         if (mc_probe_read(probe, &n, &ran_ns) == MC_OK) {
             n_read++;
             sum += n;
             is_too_hot |= n >= n_max;
+            mc_track_end(&track, all, ran_ns);
         }
         mc_probe_close(probe);
     }
-    all->is_complete = n_read > 0 && n_read == loop->n_probes && !is_too_hot && sum == all->n_all;
-    all->is_vain = is_too_hot || loop->n_probes == 0 || (all->is_complete && all->n_all == 0);
     loop->n_probes = 0;
+    int is_known = n_read > 0 && n_read == n_probes && !is_too_hot && sum == all->n_all;
+    int is_vain = is_too_hot || n_probes == 0 || (is_known && all->n_all == 0);
+    return (is_known ? KNOWN : 0) | (is_vain ? VAIN : 0);
+}
+
+static mc_passes spans_of(const mc_agent *agent)
+{
+    const mc_reservation *pause = &agent->turn.reservation;
+    uint64_t around_ns = mc_turn_around_ns(agent), t_sampled = agent->turn.shutter.t0;
+    uint64_t t_before = pause->t0 - MC_APART_NS, t_after = pause->t1 + MC_APART_NS;
+    return (mc_passes){.t0 = {t_before - around_ns, pause->t0, t_sampled, pause->t1, t_after},
+                       .t1 = {t_before, t_sampled, pause->t1, t_after, t_after + around_ns}};
+}
+
+static mc_hits span(const mc_passes *all, int i)
+{
+    return (mc_hits){all->n[i], all->t1[i] - all->t0[i]};
+}
+
+static mc_edge edge(const mc_passes *all, int i)
+{
+    mc_edge result = i == MC_SPAN_BEGIN ? all->begin : all->end;
+    result.n = all->n[i];
+    result.window_ns = all->t1[i] - all->t0[i];
+    return result;
+}
+
+static void fill(mc_shutter *shutter, const mc_passes *all, uint64_t took_ns)
+{
+    shutter->hits_before = span(all, MC_SPAN_BEFORE);
+    shutter->hits_during = span(all, MC_SPAN_DURING);
+    shutter->hits_after = span(all, MC_SPAN_AFTER);
+    shutter->edge_begin = edge(all, MC_SPAN_BEGIN);
+    shutter->edge_end = edge(all, MC_SPAN_END);
+    if (all->n_threads && took_ns)
+        shutter->busy_frac = (double)all->ran_ns / (double)(all->n_threads * took_ns);
 }
 
 void mc_loop_measure(mc_agent *agent)
 {
     mc_loop *loop = agent->loop;
-    mc_shutter *shutter = &agent->turn.shutter;
-    uint64_t around_ns = mc_turn_around_ns(agent), t_before = agent->turn.reservation.t0 - MC_APART_NS;
-    uint64_t t_after = agent->turn.reservation.t1 + MC_APART_NS;
-    windows all = {.t0 = {t_before - around_ns, shutter->t0, t_after},
-                   .t1 = {t_before, shutter->t1, t_after + around_ns}};
-    int n_max = N_HITS_SPARE + (int)(RATE_LIMIT * 1e-9 * (double)(all.t1[2] - all.t0[0]));
+    mc_passes all = spans_of(agent);
+    int n_max = N_HITS_SPARE + (int)(RATE_LIMIT * 1e-9 * (double)(all.t1[MC_SPAN_AFTER] - all.t0[MC_SPAN_BEFORE]));
     open_probes(agent, n_max);
     /* With hundreds of threads that takes some milliseconds of the first window. */
-    all.t0[0] = mc_max(all.t0[0], mc_now_ns());
-    mc_sleep_until(all.t1[2], &agent->wake);
-    int in_time = all.t0[0] < all.t1[0] && mc_now_ns() >= all.t1[2];
-    close_probes(loop, &all, (uint64_t)n_max);
+    uint64_t t_armed = mc_now_ns();
+    all.t0[MC_SPAN_BEFORE] = mc_max(all.t0[MC_SPAN_BEFORE], t_armed);
+    mc_sleep_until(all.t1[MC_SPAN_AFTER], &agent->wake);
+    uint64_t took_ns = mc_now_ns() - t_armed;
+    int in_time = all.t0[MC_SPAN_BEFORE] < all.t1[MC_SPAN_BEFORE] && t_armed + took_ns >= all.t1[MC_SPAN_AFTER];
+    int found = close_probes(loop, &all, (uint64_t)n_max);
     agent->node->n_hits += all.n_all;
     agent->node->hits_ns = agent->node->n_hits * loop->hit_ns;
-    if (all.is_vain)
+    if (found & VAIN)
         loop->n_vain++;
-    if (!in_time || !all.is_complete)
+    if (!in_time || !(found & KNOWN))
         return;
     if (all.n_all)
         loop->n_vain = 0;
-    shutter->entry = loop->offset;
-    shutter->hits_before = (mc_hits){all.n[0], all.t1[0] - all.t0[0]};
-    shutter->hits_during = (mc_hits){all.n[1], all.t1[1] - all.t0[1]};
-    shutter->hits_after = (mc_hits){all.n[2], all.t1[2] - all.t0[2]};
+    agent->turn.shutter.entry = loop->offset;
+    fill(&agent->turn.shutter, &all, took_ns);
 }
 
 void mc_loop_close(mc_agent *agent)

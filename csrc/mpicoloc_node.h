@@ -13,6 +13,15 @@ typedef struct mc_hits {
     uint64_t n, window_ns; /* 0 ns: not measured */
 } mc_hits;
 
+/* The same beside the window of a shutter: between the pause's begin and sampling, and just after the pause. Distances go
+   outwards to the next hit; sums over the threads, each in hits at its rate in co-run. */
+typedef struct mc_edge {
+    uint64_t n, window_ns;
+    double far;             /* from the far end of this time, */
+    double mean;            /* and from random co-run instants */
+    double inside, outside; /* from the window: in this time, and beyond */
+} mc_edge;
+
 /* One shutter in which this job was the target. */
 typedef struct mc_shutter {
     uint64_t epoch, t0, t1, verdict, n_corunners;
@@ -20,6 +29,8 @@ typedef struct mc_shutter {
     mc_ipc before, during, after; /* meter ipc */
     uint64_t entry;               /* meter loop: the entry counted, as an offset in its file; 0: none */
     mc_hits hits_before, hits_during, hits_after;
+    mc_edge edge_begin, edge_end;
+    double busy_frac; /* processor time of the threads that were counted, per time */
 } mc_shutter;
 
 typedef struct mc_corunner {

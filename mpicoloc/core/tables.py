@@ -156,6 +156,19 @@ COLUMNS: Mapping[str, tuple[Column, ...]] = {
         during_window_ns u8   ns     length of that window, 0 not measured
         after_hits       u8   1      times it was passed in a window after the shutter
         after_window_ns  u8   ns     length of that window, 0 not measured
+        begin_hits       u8   1      times it was passed between the pause's begin and sampling
+        begin_window_ns  u8   ns     length of that time, 0 not measured
+        begin_far        f8   1      before the pause's begin, back to the last pass: distances are in passes
+        begin_mean       f8   1      the same at random co-run instants before
+        begin_inside     f8   1      from the start of sampling back to the last pass, part inside the pause
+        begin_outside    f8   1      the rest of that distance
+        end_hits         u8   1      times it was passed just after the pause
+        end_window_ns    u8   ns     length of that time, 0 not measured
+        end_far          f8   1      from the end of that time to the next pass
+        end_mean         f8   1      the same at random co-run instants after
+        end_inside       f8   1      from the pause's end to the next pass, part in that time
+        end_outside      f8   1      the rest of that distance
+        busy_frac        f8   1      processor time of the threads that came by, per time
     """),
     "corunners": _columns("""
         i_node           i4   1      row of the node in /nodes

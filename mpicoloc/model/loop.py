@@ -12,13 +12,20 @@ from numpy.typing import NDArray
 
 from mpicoloc.core.estimate import Estimate
 from mpicoloc.core.tables import VERDICTS, Table
+from mpicoloc.model.matched import t_quantile
 
 METHOD = "loop"
 MIN_SHUTTERS = 8
 """Shutters with counts below which there is no estimate."""
 MIN_HITS = 30
 """Passes seen in shutters, all together, below which there is no estimate."""
-N_REPLICATES = 1000
+MIN_BUSY = 0.97
+"""Part of the time that threads have their processors below which edges tell nothing of progress."""
+N_REPLICATES, N_TRIED = 1000, 200
+PRIOR_HITS = 2.0
+"""What the speed between pause and window is supposed to be counts as so many passes."""
+MOST = 4.0
+"""Speeds between pause and window are within this factor of those on both sides."""
 MODEL_ERROR = 0.005
 """Relative standard error that no number of shutters removes."""
 
@@ -34,14 +41,33 @@ class Rates:
 
 
 @dataclass(frozen=True)
+class Edge:
+    """Time beside the window of each shutter; all but `hits` in passes at the co-run pace.
+
+    A distance is that to the nearest pass outwards: `far` from the far end of this time, with `mean` that of
+    random co-run instants, and from the window's edge: `inside` this time, `outside` the rest.
+    """
+
+    hits: Array
+    expected: Array
+    far: Array
+    mean: Array
+    inside: Array
+    outside: Array
+
+
+@dataclass(frozen=True)
 class Blocks:
-    """Hits and seconds of one shutter (row), solo and co-run; `group`: what was counted, on which node."""
+    """Passes and seconds of one shutter (row), passes expected; `group`: what was counted, on which node.
+
+    `edges` is empty where they tell nothing.
+    """
 
     solo: Array
     solo_s: Array
-    corun: Array
-    corun_s: Array
+    expected: Array
     group: NDArray[np.intp]
+    edges: tuple[Edge, ...] = ()
 
     def __len__(self) -> int:
         return len(self.solo)
@@ -53,13 +79,29 @@ def blocks(shutters: Table) -> Blocks:
     rows = rows[(rows["during_window_ns"] > 0) & (rows["before_window_ns"] + rows["after_window_ns"] > 0)]
     what = np.stack([rows["i_node"].astype(np.uint64), rows["entry"]], axis=1)
     group = np.unique(what, axis=0, return_inverse=True)[1].ravel() if len(rows) else np.zeros(0, np.intp)
+    before, before_ns = rows["before_hits"].astype(float), rows["before_window_ns"].astype(float)
+    after, after_ns = rows["after_hits"].astype(float), rows["after_window_ns"].astype(float)
+    edged = (rows["begin_window_ns"] > 0) & (rows["end_window_ns"] > 0)
+    busy_frac = rows["busy_frac"][edged & (rows["busy_frac"] > 0)]
+    busy = len(busy_frac) > 0 and float(busy_frac.mean()) >= MIN_BUSY
+    if edged.any() and not busy:
+        # Who shared a processor with a co-runner loses it just after the shutter, which is no mean instant.
+        skipped = before_ns >= after_ns / 2
+        after, after_ns = np.where(skipped, 0.0, after), np.where(skipped, 0.0, after_ns)
+    rate = (before + after) / (before_ns + after_ns)
     return Blocks(
         solo=rows["during_hits"].astype(float),
         solo_s=rows["during_window_ns"] * 1e-9,
-        corun=rows["before_hits"].astype(float) + rows["after_hits"],
-        corun_s=(rows["before_window_ns"] + rows["after_window_ns"]) * 1e-9,
+        expected=rate * rows["during_window_ns"],
         group=group,
+        edges=tuple(_edge(rows, when, rate) for when in ("begin", "end")) if busy and edged.all() else (),
     )
+
+
+def _edge(rows: Table, when: str, rate: Array) -> Edge:
+    names = ("far", "mean", "inside", "outside")
+    distances = (rows[f"{when}_{name}"].astype(float) for name in names)
+    return Edge(rows[f"{when}_hits"].astype(float), rate * rows[f"{when}_window_ns"], *distances)
 
 
 def rates(shutters: Table, *, rng: np.random.Generator) -> Rates:
@@ -87,30 +129,84 @@ def rates(shutters: Table, *, rng: np.random.Generator) -> Rates:
     if len(found) < MIN_SHUTTERS or n_hits < MIN_HITS:
         seen = f"{n_hits} times in {len(found)} shutters, {MIN_HITS} in {MIN_SHUTTERS} needed"
         return Rates(None, f"the counted place was passed {seen}")
-    picks = rng.multinomial(len(found), np.full(len(found), 1 / len(found)), size=N_REPLICATES)
-    value = float(_ratio(found, np.ones((1, len(found))))[0])
-    replicates = _ratio(found, picks.astype(float))
+    trust = _fit(found, rng)
+    value = float(_combined(found, np.ones((1, len(found))), trust)[0])
+    replicates = _combined(found, _picks(found, N_REPLICATES, rng), trust)
     spread = np.log(replicates[np.isfinite(replicates) & (replicates > 0)])
     if not (np.isfinite(value) and value > 0 and len(spread) > 1):
         return Rates(None, "the counted place was passed inside shutters only, or outside them")
-    half = 1.96 * float(np.hypot(spread.std(), MODEL_ERROR))
+    half = float(np.hypot(_half(float(spread.std()), len(found), n_hits, trust), 1.96 * MODEL_ERROR))
     return Rates(Estimate(value, value * np.exp(-half), value * np.exp(half), len(found), "1", METHOD))
 
 
-def _ratio(found: Blocks, weights: Array) -> Array:
+def _half(spread: float, n_shutters: int, n_hits: int, trust: float) -> float:
+    """Half the 95 % interval, in the logarithm."""
+    # Equal counts in all shutters are no sign of precision: one of them might as well have been another.
+    spread = float(np.hypot(spread, (1.0 - trust) / n_hits))
+    n_free = n_shutters - 2
+    return t_quantile(n_free) * spread * float(np.sqrt(n_shutters / n_free))
+
+
+def _fit(found: Blocks, rng: np.random.Generator) -> float:
+    """How far distances at the edges tell what a window cuts off: near 1 where passes are even, 0 at random.
+
+    Right on average with any, so that which gives the smallest spread is taken, unless its gain may be luck.
+    """
+    if not found.edges:
+        return 0.0
+    picks = _picks(found, N_TRIED, rng)
+    trusts = np.linspace(0.0, 1.0, 9)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        spreads = np.array([np.log(_combined(found, picks, trust)).std() for trust in trusts])
+    spreads = np.where(np.isfinite(spreads), spreads, np.inf)
+    best = int(np.argmin(spreads))
+    return float(trusts[best]) if spreads[best] < 0.9 * spreads[0] else 0.0
+
+
+def _picks(found: Blocks, n: int, rng: np.random.Generator) -> Array:
+    """Weights of the shutters in each of n replicates."""
+    return rng.multinomial(len(found), np.full(len(found), 1 / len(found)), size=n).astype(float)
+
+
+def _speeds(found: Blocks, weights: Array, trust: float) -> tuple[Array, list[Array]]:
+    """Speed in shutters, and at each of their edges, over that in co-run: per row of weights and group."""
+    member = np.eye(int(found.group.max()) + 1)[found.group]
+
+    def total(column: Array) -> Array:
+        result: Array = weights @ (column[:, None] * member)
+        return result
+
+    done, expected, n = total(found.solo), total(found.expected), total(np.ones(len(found)))
+    slowdown = _over(done, expected)
+    paces: list[Array] = []
+    for _ in range(2 if found.edges else 0):
+        paces, left = [], done
+        for edge, usual in zip(found.edges, (slowdown, np.ones_like(slowdown)), strict=True):
+            prior = PRIOR_HITS + (1.0 - trust) * n / 2
+            begun = total(edge.hits) + trust * total(edge.outside - edge.far) + prior * usual
+            pace = begun / (total(edge.expected - trust * edge.inside) + prior)
+            pace = np.clip(pace, np.minimum(slowdown, 1.0) / MOST, np.maximum(slowdown, 1.0) * MOST)
+            left = left - trust * (pace * total(edge.inside) + total(edge.outside - edge.mean))
+            paces.append(pace)
+        slowdown = _over(left, expected)
+    return slowdown, paces
+
+
+def _over(a: Array, b: Array) -> Array:
+    """A / b, and 0 where there is no b."""
+    result: Array = np.where(b > 0, a, 0.0) / np.where(b > 0, b, 1.0)
+    return result
+
+
+def _combined(found: Blocks, weights: Array, trust: float) -> Array:
     """Slowdown per row of weights: mean over the groups, by their time in shutters.
 
     Each shutter is compared with its own surroundings: the ratio of the windows' lengths changes with the
     number of co-runners, and the rate with the phase of the program.
     """
-    n_groups = int(found.group.max()) + 1
-    member = np.eye(n_groups)[found.group]
-    solo, solo_s, expected = (
-        weights @ (column[:, None] * member)
-        for column in (found.solo, found.solo_s, found.corun * found.solo_s / found.corun_s)
-    )
-    usable = expected > 0
-    with np.errstate(divide="ignore", invalid="ignore"):
-        corun_s = np.where(usable, solo / np.where(usable, expected, 1.0) * solo_s, 0.0).sum(axis=1)
-        ratio: Array = corun_s / np.where(usable, solo_s, 0.0).sum(axis=1)
-    return ratio
+    member = np.eye(int(found.group.max()) + 1)[found.group]
+    slowdown, _ = _speeds(found, weights, trust)
+    usable = weights @ (found.expected[:, None] * member) > 0
+    solo_s = np.where(usable, weights @ (found.solo_s[:, None] * member), 0.0)
+    result: Array = _over((slowdown * solo_s).sum(axis=1), solo_s.sum(axis=1))
+    return result

@@ -160,8 +160,8 @@ def build_keeper(out_dir: str | Path, csrc: str | Path | None = None) -> Path:
     program = folder / "mpicoloc-keeper"
     needed = (
         "keeper.c", "agent.c", "agent_adapt.c", "agent_loop.c", "agent_pause.c", "agent_ranks.c",
-        "agent_thread.c", "agent_turn.c", "board.c", "entries.c", "loop.c", "maps.c", "options.c", "perf.c",
-        "probe.c", "proc.c", "segment.c", "table.c",
+        "agent_thread.c", "agent_turn.c", "board.c", "entries.c", "hits.c", "loop.c", "maps.c", "options.c",
+        "perf.c", "probe.c", "proc.c", "segment.c", "table.c",
     )  # fmt: skip
     files = [sources / name for name in needed if (sources / name).exists()]
     with tempfile.TemporaryDirectory() as temporary:

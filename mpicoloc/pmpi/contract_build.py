@@ -22,7 +22,8 @@ HEADER = CSRC / "mpicoloc.h"
 # What the contract's functions need; none of them knows MPI.
 SOURCES = (
     "agent.c", "agent_adapt.c", "agent_loop.c", "agent_pause.c", "agent_ranks.c", "agent_turn.c", "board.c",
-    "entries.c", "loop.c", "maps.c", "options.c", "perf.c", "probe.c", "proc.c", "segment.c", "table.c",
+    "entries.c", "hits.c", "loop.c", "maps.c", "options.c", "perf.c", "probe.c", "proc.c", "segment.c",
+    "table.c",
 )  # fmt: skip
 
 # The coordinator's inner loop: in Python a wake-up costs 90 us, which would be felt on a full node.

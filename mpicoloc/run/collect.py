@@ -387,6 +387,12 @@ def _shutters(node: np.void | None) -> Table:
             columns[f"{when}_{what}"] = rows[when][what]
         columns[f"{when}_hits"] = rows[f"hits_{when}"]["n"]
         columns[f"{when}_window_ns"] = rows[f"hits_{when}"]["window_ns"]
+    for when in ("begin", "end"):
+        edge = rows[f"edge_{when}"]
+        columns[f"{when}_hits"] = edge["n"]
+        for what in ("window_ns", "far", "mean", "inside", "outside"):
+            columns[f"{when}_{what}"] = edge[what]
+    columns["busy_frac"] = rows["busy_frac"]
     return table("shutters", columns)
 
 

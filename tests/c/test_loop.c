@@ -134,7 +134,9 @@ static void check_job(const test_job *job)
     CHECK(job->node->n_hits > 0 && job->node->hits_ns > 0);
     for (uint64_t i = 0; i < job->node->n_shutters && i < MC_N_SHUTTERS; i++) {
         const mc_shutter *shutter = &job->node->shutters[i];
-        CHECK(!shutter->entry || shutter->hits_during.window_ns == shutter->t1 - shutter->t0);
+        CHECK(!shutter->entry || shutter->hits_during.window_ns >= shutter->t1 - shutter->t0);
+        CHECK(!shutter->entry || (shutter->edge_begin.window_ns > 0 && shutter->edge_end.window_ns > 0));
+        CHECK(shutter->busy_frac >= 0.0 && shutter->busy_frac < 1.1);
         CHECK(shutter->entry || shutter->hits_during.n == 0);
     }
 }

@@ -13,7 +13,7 @@ HERE = Path(__file__).resolve().parent
 CSRC = HERE.parents[1] / "csrc"
 # What each fuzzer is linked with, besides the files that it includes to reach their inner functions.
 _AGENT = ("agent_adapt.c", "agent_loop.c", "agent_pause.c", "agent_ranks.c", "agent_turn.c", "board.c",
-          "entries.c", "loop.c", "maps.c", "perf.c", "probe.c", "segment.c", "table.c")  # fmt: skip
+          "entries.c", "hits.c", "loop.c", "maps.c", "perf.c", "probe.c", "segment.c", "table.c")  # fmt: skip
 _RANK = ("clock.c", "gate.c", "hooks.c", "restart.c", "segment.c", "table.c")
 SOURCES = {
     "board": (*_AGENT, "options.c", "proc.c"),

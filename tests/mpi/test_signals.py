@@ -30,7 +30,7 @@ BLOCKING = ("blocked", "signal_thread", "signal_file")  # all signals, before MP
 # Needs of tests/c: the agent with what it calls, and the ranks' side.
 AGENT = (
     "agent", "agent_adapt", "agent_loop", "agent_pause", "agent_ranks", "agent_turn", "board", "entries",
-    "loop", "maps", "options", "perf", "probe", "proc", "segment", "table",
+    "hits", "loop", "maps", "options", "perf", "probe", "proc", "segment", "table",
 )  # fmt: skip
 RANK = ("agent_thread", "clock", "gate", "hooks", "keeper_start", "restart", "start")
 

@@ -15,9 +15,9 @@ ROOT = Path(__file__).resolve().parents[2]
 CSRC = ROOT / "csrc"
 CORE = (
     "agent.c", "agent_adapt.c", "agent_loop.c", "agent_pause.c", "agent_ranks.c", "agent_turn.c",
-    "agent_thread.c", "board.c", "clock.c", "entries.c", "gate.c", "hooks.c", "keeper_start.c", "loop.c",
-    "maps.c", "options.c", "perf.c", "probe.c", "proc.c", "regions.c", "restart.c", "segment.c", "start.c",
-    "table.c",
+    "agent_thread.c", "board.c", "clock.c", "entries.c", "gate.c", "hits.c", "hooks.c", "keeper_start.c",
+    "loop.c", "maps.c", "options.c", "perf.c", "probe.c", "proc.c", "regions.c", "restart.c", "segment.c",
+    "start.c", "table.c",
 )  # fmt: skip
 IN_RANKS = ("clock.c", "gate.c", "hooks.c", "keeper_start.c", "regions.c", "restart.c", "start.c")
 KEEPER = ("keeper.c", *(name for name in CORE if name not in IN_RANKS))

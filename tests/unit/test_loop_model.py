@@ -3,8 +3,11 @@
 import io
 
 import numpy as np
+import passes
 import pytest
 import sample
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from rich.console import Console
 
 from mpicoloc.core.tables import table
@@ -134,3 +137,67 @@ def test_show_names_the_place():
     console = Console(record=True, width=120, file=io.StringIO())
     show(profile, console)
     assert "meter loop (lmp+0x1440)" in console.export_text()
+
+
+EVEN = {
+    "one thread": passes.Job(1.3),
+    "threads": passes.Job(1.5, n_threads=4),
+    "much": passes.Job(3.0, gap_s=1e-3, rate_cv=0.005),
+    "cold": passes.Job(1.3, gap_s=5e-4, cold=0.5, rate_cv=0.005),
+    "long": passes.Job(1.1, 0.016, 0.0, 0.05, 0.17),
+}
+UNEVEN = {
+    "some": passes.Job(1.5, kind=0.3),
+    "much": passes.Job(1.5, kind=1.0),
+    "two sizes": passes.Job(1.5, gap_s=5e-4, kind="two sizes"),
+    "in bursts": passes.Job(3.0, kind="in bursts"),
+    "alternating": passes.Job(1.0, kind="alternating"),
+    "turns": passes.Job(2.0, slice_s=0.003),
+    "rare turns": passes.Job(1.08, slice_s=0.003),
+}
+
+
+def measured(job, n_shutters=50, n_runs=40):
+    """Errors and half-widths, in the logarithm: by counts alone, and with what the edges tell."""
+    result = []
+    for is_counted_only in (True, False):
+        for seed in range(n_runs):
+            rows = passes.shutters(rng(seed), job, n_shutters).copy()
+            if is_counted_only:
+                rows["begin_window_ns"] = 0
+            found = loop.rates(rows, rng=rng(seed)).slowdown
+            result.append((np.log(found.value / job.slowdown), np.log(found.high / found.value)))
+    return np.array(result).reshape(2, n_runs, 2)
+
+
+@pytest.mark.parametrize("name", EVEN)
+def test_of_even_passes_the_parts_cut_off_count_too(name):
+    counted, edged = measured(EVEN[name], 20, 24)
+    assert np.sqrt(np.mean(edged[:, 0] ** 2)) < np.sqrt(np.mean(counted[:, 0] ** 2)) / 1.5
+    assert edged[:, 1].mean() < counted[:, 1].mean() / 1.3
+    assert np.sum(abs(edged[:, 0]) <= edged[:, 1]) >= 21
+
+
+@pytest.mark.parametrize("name", UNEVEN)
+def test_of_uneven_passes_the_estimate_is_no_worse(name):
+    counted, edged = measured(UNEVEN[name], 50, 24)
+    assert np.sqrt(np.mean(edged[:, 0] ** 2)) < 1.15 * np.sqrt(np.mean(counted[:, 0] ** 2))
+    assert np.sum(abs(edged[:, 0]) <= edged[:, 1]) >= 20
+
+
+@settings(max_examples=40, deadline=None, derandomize=True)
+@given(
+    gap_s=st.floats(4e-4, 4e-3), slowdown=st.floats(0.95, 4.0), n_threads=st.integers(1, 3),
+    seed=st.integers(0, 2**32 - 1),
+)  # fmt: skip
+def test_what_a_window_cuts_off_even_passes_is_known_whatever_their_phase(gap_s, slowdown, n_threads, seed):
+    """Passes and parts of passes make the whole window, but for the rate in co-run, which is counted."""
+    job = passes.Job(slowdown, gap_s, n_threads=n_threads, rate_cv=0.0)
+    found = loop.blocks(passes.shutters(rng(seed), job, 30))
+    assert loop._speeds(found, np.ones((1, 30)), 1.0)[0][0, 0] == pytest.approx(slowdown, rel=0.04)
+    told = sum(pace * edge.inside + edge.outside - edge.mean
+               for edge, pace in zip(found.edges, (slowdown, 1.0), strict=True))  # fmt: skip
+    error = found.solo - told - slowdown * found.expected
+    # One pass more or less in windows around, of a rate that all these are multiples of.
+    most = 1.5 * n_threads * slowdown * job.duration_s / job.around_s
+    assert abs(error).max() < most
