@@ -15,15 +15,22 @@ from mpicoloc.core.tables import VERDICTS, Table
 from mpicoloc.model.matched import t_quantile
 
 METHOD = "loop"
-MIN_SHUTTERS = 8
+MIN_SHUTTERS = 6
 """Shutters with counts below which there is no estimate."""
-MIN_HITS = 30
-"""Passes seen in shutters, all together, below which there is no estimate."""
+MIN_HITS = 6
+"""Passes that shutters would have, all together, at the co-run pace, below which there is no estimate.
+
+Who asks for so many seen in shutters favours luck.
+"""
+WIDEST = 0.5
+"""Half of an interval, in the logarithm, above which an estimate is none."""
 MIN_BUSY = 0.97
 """Part of the time that threads have their processors below which edges tell nothing of progress."""
 N_REPLICATES, N_TRIED = 1000, 200
-PRIOR_HITS = 2.0
+PRIOR_HITS = 0.5
 """What the speed between pause and window is supposed to be counts as so many passes."""
+EDGE_ERROR = 0.25
+"""Standard error of what the speed at the edges being another changes, as part of it."""
 MOST = 4.0
 """Speeds between pause and window are within this factor of those on both sides."""
 MODEL_ERROR = 0.005
@@ -125,17 +132,24 @@ def rates(shutters: Table, *, rng: np.random.Generator) -> Rates:
     different nodes, do not add up: each is measured by its own co-run rate.
     """
     found = blocks(shutters)
-    n_hits = int(found.solo.sum())
-    if len(found) < MIN_SHUTTERS or n_hits < MIN_HITS:
-        seen = f"{n_hits} times in {len(found)} shutters, {MIN_HITS} in {MIN_SHUTTERS} needed"
-        return Rates(None, f"the counted place was passed {seen}")
-    trust = _fit(found, rng)
-    value = float(_combined(found, np.ones((1, len(found))), trust)[0])
+    n_hits, n_usual = int(found.solo.sum()), float(found.expected.sum())
+    if len(found) < MIN_SHUTTERS or (n_usual < MIN_HITS and (n_usual > 0 or not n_hits)):
+        usual = f"{n_usual:.0f} times in as much time as {len(found)} shutters last"
+        return Rates(None, f"the counted place is passed {usual}, {MIN_HITS} in {MIN_SHUTTERS} needed")
+    everything, trust = np.ones((1, len(found))), _fit(found, rng)
+    value = float(_combined(found, everything, trust)[0])
     replicates = _combined(found, _picks(found, N_REPLICATES, rng), trust)
     spread = np.log(replicates[np.isfinite(replicates) & (replicates > 0)])
     if not (np.isfinite(value) and value > 0 and len(spread) > 1):
         return Rates(None, "the counted place was passed inside shutters only, or outside them")
-    half = float(np.hypot(_half(float(spread.std()), len(found), n_hits, trust), 1.96 * MODEL_ERROR))
+    edge = EDGE_ERROR * np.log(
+        value / np.clip(_combined(found, everything, trust, 1e9)[0], value / 2, value * 2)
+    )
+    model = 1.96 * float(np.hypot(MODEL_ERROR, edge))
+    half = float(np.hypot(_half(float(spread.std()), len(found), n_hits, trust), model))
+    if half > WIDEST:
+        wide = f"the interval's ends differ by a factor of {np.exp(2 * half):.1f}"
+        return Rates(None, f"the counted place was passed too unevenly or rarely: {wide}")
     return Rates(Estimate(value, value * np.exp(-half), value * np.exp(half), len(found), "1", METHOD))
 
 
@@ -143,7 +157,7 @@ def _half(spread: float, n_shutters: int, n_hits: int, trust: float) -> float:
     """Half the 95 % interval, in the logarithm."""
     # Equal counts in all shutters are no sign of precision: one of them might as well have been another.
     spread = float(np.hypot(spread, (1.0 - trust) / n_hits))
-    n_free = n_shutters - 2
+    n_free = n_shutters - (3 if trust else 1)
     return t_quantile(n_free) * spread * float(np.sqrt(n_shutters / n_free))
 
 
@@ -168,7 +182,9 @@ def _picks(found: Blocks, n: int, rng: np.random.Generator) -> Array:
     return rng.multinomial(len(found), np.full(len(found), 1 / len(found)), size=n).astype(float)
 
 
-def _speeds(found: Blocks, weights: Array, trust: float) -> tuple[Array, list[Array]]:
+def _speeds(
+    found: Blocks, weights: Array, trust: float, prior_hits: float = PRIOR_HITS
+) -> tuple[Array, list[Array]]:
     """Speed in shutters, and at each of their edges, over that in co-run: per row of weights and group."""
     member = np.eye(int(found.group.max()) + 1)[found.group]
 
@@ -182,7 +198,7 @@ def _speeds(found: Blocks, weights: Array, trust: float) -> tuple[Array, list[Ar
     for _ in range(2 if found.edges else 0):
         paces, left = [], done
         for edge, usual in zip(found.edges, (slowdown, np.ones_like(slowdown)), strict=True):
-            prior = PRIOR_HITS + (1.0 - trust) * n / 2
+            prior = prior_hits + (1.0 - trust) * n / 2
             begun = total(edge.hits) + trust * total(edge.outside - edge.far) + prior * usual
             pace = begun / (total(edge.expected - trust * edge.inside) + prior)
             pace = np.clip(pace, np.minimum(slowdown, 1.0) / MOST, np.maximum(slowdown, 1.0) * MOST)
@@ -198,14 +214,14 @@ def _over(a: Array, b: Array) -> Array:
     return result
 
 
-def _combined(found: Blocks, weights: Array, trust: float) -> Array:
+def _combined(found: Blocks, weights: Array, trust: float, prior_hits: float = PRIOR_HITS) -> Array:
     """Slowdown per row of weights: mean over the groups, by their time in shutters.
 
     Each shutter is compared with its own surroundings: the ratio of the windows' lengths changes with the
     number of co-runners, and the rate with the phase of the program.
     """
     member = np.eye(int(found.group.max()) + 1)[found.group]
-    slowdown, _ = _speeds(found, weights, trust)
+    slowdown, _ = _speeds(found, weights, trust, prior_hits)
     usable = weights @ (found.expected[:, None] * member) > 0
     solo_s = np.where(usable, weights @ (found.solo_s[:, None] * member), 0.0)
     result: Array = _over((slowdown * solo_s).sum(axis=1), solo_s.sum(axis=1))

@@ -86,10 +86,24 @@ def test_one_side_is_enough():
     assert loop.rates(shutters, rng=rng()).slowdown.value == pytest.approx(2.0, rel=0.1)
 
 
-@pytest.mark.parametrize("changes", [{"n": 7}, {"rate": 40.0, "n": 20}])
+@pytest.mark.parametrize("changes", [{"n": 5}, {"rate": 80.0, "n": 20}])
 def test_too_little_is_no_estimate(changes):
     found = loop.rates(counted(rng(), slowdown=1.2, **changes), rng=rng())
     assert found.slowdown is None and "needed" in found.reason
+
+
+def test_an_interval_that_says_nothing_is_no_estimate():
+    shutters = passes.shutters(rng(), passes.Job(1.2, gap_s=4e-3, kind="two sizes"), 8)
+    found = loop.rates(shutters, rng=rng())
+    assert found.slowdown is None and "too unevenly" in found.reason
+
+
+def test_six_long_shutters_of_even_passes_are_enough():
+    """What a job of twenty seconds gets that passes its place every 16 ms."""
+    job = passes.Job(1.3, gap_s=0.016, duration_s=0.05, around_s=0.17)
+    found = [loop.rates(passes.shutters(rng(seed), job, 6), rng=rng(seed)).slowdown for seed in range(24)]
+    assert sum(estimate.low <= 1.3 <= estimate.high for estimate in found) >= 21
+    assert np.mean([estimate.high / estimate.low for estimate in found]) < 1.3
 
 
 def test_no_shutters_at_all():
