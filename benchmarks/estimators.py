@@ -66,7 +66,8 @@ def measure_loop(n_shutters, job, n_runs):
         recorded = passes.shutters(np.random.default_rng(seed), job, n_shutters)
         for is_whole in found:
             rows = recorded.copy()
-            rows["begin_window_ns"] *= not is_whole
+            for name in ("begin_window_ns", "busy_frac"):
+                rows[name] *= not is_whole
             estimate = loop.rates(rows, rng=np.random.default_rng(seed)).slowdown
             if estimate is not None:
                 held = estimate.low <= job.slowdown <= estimate.high

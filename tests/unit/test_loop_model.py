@@ -178,7 +178,7 @@ def measured(job, n_shutters=50, n_runs=40):
         for seed in range(n_runs):
             rows = passes.shutters(rng(seed), job, n_shutters).copy()
             if is_counted_only:
-                rows["begin_window_ns"] = 0
+                rows["begin_window_ns"], rows["busy_frac"] = 0, 0
             found = loop.rates(rows, rng=rng(seed)).slowdown
             result.append((np.log(found.value / job.slowdown), np.log(found.high / found.value)))
     return np.array(result).reshape(2, n_runs, 2)
