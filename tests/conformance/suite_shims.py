@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT / "tests" / "mpi"))
+sys.path[:0] = [str(ROOT / "tests" / "mpi"), str(ROOT / "tests")]
 
 import shimlab  # noqa: E402
 
@@ -99,11 +99,18 @@ def _linked(family: shimlab.Family) -> str:
     return str(family.compile("calls.c"))
 
 
-def prepare(mpi: str, mode: str, product: bool, cache: Path) -> Launch | None:
+def prepare(
+    mpi: str, mode: str, product: bool, cache: Path, family: shimlab.Family | None = None
+) -> Launch | None:
     """A `Launch` for one of "openmpi", "mpich", "wheel" (the MPI beside this Python); None if it is not here.
 
-    The shim is built in `cache`, once for each state of its sources.
+    Without a `family` its shim is built in `cache`, once for each state of its sources.
     """
+    family = family or _family(mpi, cache)
+    return family and Launch(family, mode, product, memory_folder())
+
+
+def _family(mpi: str, cache: Path) -> shimlab.Family | None:
     lab = cache / f"shim-{mpi}-{_sources_stamp()}"
     family = _built(lab / "family.pickle")
     if family is None:
@@ -111,9 +118,7 @@ def prepare(mpi: str, mode: str, product: bool, cache: Path) -> Launch | None:
         lab.mkdir(parents=True)
         family = shimlab.own_family(lab) if mpi == "wheel" else shimlab.make_family(mpi, lab)
         (lab / "family.pickle").write_bytes(pickle.dumps(family))
-    if family is None:
-        return None
-    return Launch(family, mode, product, memory_folder())
+    return family
 
 
 def _built(file: Path) -> shimlab.Family | None:

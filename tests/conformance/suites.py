@@ -186,8 +186,12 @@ def _numbers(text: str) -> list[int]:
     return [int(word) for word in text.split(",")]
 
 
-def run(argv: Sequence[str] | None = None) -> list[Row] | None:
+def run(
+    argv: Sequence[str] | None = None, family: suite_shims.shimlab.Family | None = None
+) -> list[Row] | None:
     """The rows, printed as they come; None where the MPI is not installed.
+
+    A `family` that is given is not built.
 
     Raises
     ------
@@ -197,7 +201,7 @@ def run(argv: Sequence[str] | None = None) -> list[Row] | None:
     args = parse(argv)
     args.cache = args.cache.resolve()
     suite_shims.quiet_environment()
-    launch = suite_shims.prepare(args.mpi, args.mode, args.product, args.cache)
+    launch = suite_shims.prepare(args.mpi, args.mode, args.product, args.cache, family)
     if launch is None:
         say(f"no {args.mpi} with C and Fortran compilers here")
         return None

@@ -9,9 +9,11 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
+import once
 import suite_fetch
 import suite_jobs
 import suite_mpich
+import suite_shims
 import suite_short
 import suites
 from suite_jobs import Outcome
@@ -20,18 +22,26 @@ GOOD, BAD = Outcome("exit 0", True, (" No Errors",)), Outcome("exit 1", False, (
 slow = pytest.mark.timeout(900)
 
 
-def rows_of(request, *words):
+@pytest.fixture
+def rows_of(request, tmp_path_factory):
     """Rows of a run; where there is no network the test is skipped, but not in CI."""
-    cache = request.config.cache.mkdir("mpicoloc-suites")
-    try:
-        rows = suites.run([*words, "--part", "short", "--cache", str(cache), "--limit", "120"])
-    except suite_fetch.Unreachable as error:
-        if os.environ.get("CI"):
-            raise
-        pytest.skip(f"the suite cannot be fetched here: {error}")
-    if rows is None:
-        pytest.skip(f"this MPI is not installed: {' '.join(words)}")
-    return rows
+
+    def run(suite, mpi, *words):
+        cache = request.config.cache.mkdir("mpicoloc-suites")
+        name = "own" if mpi == "wheel" else mpi
+        family = suite_shims.shimlab.shared_family(name, once.folder(tmp_path_factory) / "families")
+        if family is None:
+            pytest.skip(f"this MPI is not installed: {mpi}")
+        words = [suite, "--mpi", mpi, "--part", "short", "--cache", str(cache), "--limit", "120", *words]
+        try:
+            with once.alone(cache / f"{suite}-{mpi}"):  # its programs are built and run in one folder
+                return suites.run(words, family)
+        except suite_fetch.Unreachable as error:
+            if os.environ.get("CI"):
+                raise
+            return pytest.skip(f"the suite cannot be fetched here: {error}")
+
+    return run
 
 
 def check(rows):
@@ -44,8 +54,8 @@ def check(rows):
 
 @slow
 @pytest.mark.parametrize("mpi", ["openmpi", "mpich"])
-def test_mpich_suite(request, mpi):
-    rows = rows_of(request, "mpich", "--mpi", mpi)
+def test_mpich_suite(rows_of, mpi):
+    rows = rows_of("mpich", mpi)
     assert {row.part for row in rows} == set(suite_short.SHORT)
     # Open MPI 4 has no partitioned communication
     assert {row.part for row in rows if not row.comparisons} <= {"part"}
@@ -54,15 +64,15 @@ def test_mpich_suite(request, mpi):
 
 @slow
 @pytest.mark.parametrize("mpi", ["openmpi", "mpich"])
-def test_mpich_suite_with_coordinators(request, mpi):
+def test_mpich_suite_with_coordinators(rows_of, mpi):
     folders = "attr,comm,errhan,group,rma,f90/comm"
-    check(rows_of(request, "mpich", "--mpi", mpi, "--mode", "swap", "--dirs", folders))
+    check(rows_of("mpich", mpi, "--mode", "swap", "--dirs", folders))
 
 
 @slow
-def test_mpi4py_suite(request):
+def test_mpi4py_suite(rows_of):
     pytest.importorskip("mpi4py")
-    check(rows_of(request, "mpi4py", "--mpi", "wheel", "--ranks", "2"))
+    check(rows_of("mpi4py", "wheel", "--ranks", "2"))
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,7 @@ from mpicoloc import config
 
 pytestmark = [
     pytest.mark.e2e,
+    pytest.mark.serial,
     pytest.mark.timeout(jobs.LIMIT_S + 40),
     pytest.mark.skipif(os.geteuid() != 0, reason="only root starts jobs of two users"),
 ]

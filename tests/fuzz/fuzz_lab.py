@@ -7,9 +7,11 @@ import sys
 import tempfile
 from pathlib import Path
 
-from mpicoloc import config
-
 HERE = Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE.parent))
+
+import objects  # noqa: E402
+
 CSRC = HERE.parents[1] / "csrc"
 # What each fuzzer is linked with, besides the files that it includes to reach their inner functions.
 _AGENT = ("agent_adapt.c", "agent_loop.c", "agent_pause.c", "agent_ranks.c", "agent_turn.c", "board.c",
@@ -23,7 +25,8 @@ SOURCES = {
     "entries": (),
     "regions": (*_RANK, "keeper_start.c", "options.c", "proc.c", "start.c"),
 }
-FLAGS = ("-std=gnu11", "-O1", "-g", "-fno-sanitize-recover=undefined", "-Wno-initializer-overrides")
+FLAGS = ("-std=gnu11", "-O1", "-g", "-fsanitize=fuzzer,address,undefined", "-fno-sanitize-recover=undefined",
+         "-Wno-initializer-overrides")  # fmt: skip
 
 
 def find_compiler():
@@ -37,15 +40,10 @@ def find_compiler():
     return clang if done.returncode == 0 else None
 
 
-def build(clang, name, folder):
-    """The fuzzer of this name, compiled into a folder."""
-    (folder / "options_gen.h").write_text(config.c_table())
-    program = folder / f"fuzz_{name}"
+def build(clang, name, folder, shared):
+    """The fuzzer of this name, compiled into a folder; objects of others' as well lie in `shared`."""
     sources = [HERE / f"fuzz_{name}.c", *(CSRC / source for source in SOURCES[name])]
-    command = [clang, *FLAGS, "-fsanitize=fuzzer,address,undefined", f"-I{folder}", f"-I{CSRC}",
-               *map(str, sources), "-o", str(program), "-lm", "-lpthread", "-ldl"]  # fmt: skip
-    subprocess.run(command, check=True, timeout=300)
-    return program
+    return objects.program(folder / f"fuzz_{name}", sources, FLAGS, shared, cc=[clang])
 
 
 def main(name, *options):
@@ -54,7 +52,7 @@ def main(name, *options):
     corpus.mkdir(exist_ok=True)
     inputs = [] if any(not option.startswith("-") for option in options) else [corpus]
     with tempfile.TemporaryDirectory(dir="/dev/shm") as folder:
-        program = build(find_compiler(), name, Path(folder))
+        program = build(find_compiler(), name, Path(folder), Path(folder))
         environment = {**os.environ, "MPICOLOC_SHM_DIR": folder}
         return subprocess.run([program, *options, *inputs], env=environment, check=False).returncode
 

@@ -1,4 +1,4 @@
-"""Each MPI family that is installed, with a shim built for the tests."""
+"""Each MPI that is installed, with a shim built for the tests."""
 
 import sys
 from pathlib import Path
@@ -7,20 +7,29 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
+import once
 import reallab
 import shimlab
 
-_made = {}
+
+@pytest.fixture(scope="session")
+def make_mpi(tmp_path_factory):
+    """Find an MPI by name: a distribution's family, the standard ABI, this environment's, or a wheel's."""
+    made = {}
+
+    def make(name):
+        if name not in made:
+            made[name] = shimlab.shared_family(name, once.folder(tmp_path_factory) / "families")
+        if made[name] is None:
+            pytest.skip(f"no MPI for {name} with its compilers here")
+        return made[name]
+
+    return make
 
 
 @pytest.fixture(params=["openmpi", "mpich"])
-def family(request, tmp_path_factory):
-    name = request.param
-    if name not in _made:
-        _made[name] = shimlab.make_family(name, tmp_path_factory.mktemp(name))
-    if _made[name] is None:
-        pytest.skip(f"no {name} with C and Fortran compilers here")
-    return _made[name]
+def family(request, make_mpi):
+    return make_mpi(request.param)
 
 
 @pytest.fixture(params=["openmpi", "mpich"])

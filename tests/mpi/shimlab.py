@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
+import once
 
 from mpicoloc import paths
 from mpicoloc.pmpi import build_shim, contract
@@ -38,16 +39,19 @@ class Family:
     def compile(self, source, define=None):
         """The program compiled from `source`, once."""
         out = self.folder / f"{Path(source).stem}-{Path(source).suffix[1:]}-{define or 'plain'}"
-        if not out.exists():
-            compiler = {".c": self.mpicc, ".cpp": self.mpicxx, ".F90": self.mpif90}[Path(source).suffix]
-            flags = [f"-I{paths.include_dir()}", *([f"-D{define}"] if define else [])]
-            if compiler == self.mpif90:
-                # one name with buffers of several types, and mpif.h's lines, are what old programs have
-                flags += ["-fallow-argument-mismatch", "-ffree-line-length-none"]
-            subprocess.run(
-                [compiler, "-O1", *flags, str(PROGRAMS / source), "-o", str(out)], check=True, timeout=120
-            )
+        with once.alone(out):
+            if not out.exists():
+                self._compile(source, define, out)
         return str(out)
+
+    def _compile(self, source, define, out):
+        compiler = {".c": self.mpicc, ".cpp": self.mpicxx, ".F90": self.mpif90}[Path(source).suffix]
+        flags = [f"-I{paths.include_dir()}", *([f"-D{define}"] if define else [])]
+        if compiler == self.mpif90:
+            # one name with buffers of several types, and mpif.h's lines, are what old programs have
+            flags += ["-fallow-argument-mismatch", "-ffree-line-length-none"]
+        command = [compiler, "-O1", *flags, str(PROGRAMS / source), "-o", str(out)]
+        subprocess.run(command, check=True, timeout=120)
 
 
 def _beside_python(*names):
@@ -127,6 +131,13 @@ def find_family(name):
             if suffix or build_shim.abi_of(["cc"], include) == marks[name]:
                 return commands
     return None
+
+
+def shared_family(name, folder):
+    """What `make_family` or a finder above makes, once for all tests that share the folder; or None."""
+    finders = {"abi": abi_family, "own": own_family, "openmpi5": openmpi5_family}
+    find = finders.get(name, lambda folder: make_family(name, folder))
+    return once.value(folder / f"{name}.family", lambda: find(folder / name))
 
 
 def make_family(name, folder, commands=None):

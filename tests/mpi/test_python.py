@@ -10,11 +10,9 @@ from mpicoloc.pmpi import build_shim
 pytestmark = pytest.mark.timeout(240)
 
 
-def test_mpi4py_program(tmp_path, shm_dir):
-    mpi4py = pytest.importorskip("mpi4py")
-    family = shimlab.own_family(tmp_path)
-    if family is None:
-        pytest.skip(f"mpi4py {mpi4py.__version__} runs on an MPI without mpicc and mpirun here")
+def test_mpi4py_program(make_mpi, shm_dir):
+    pytest.importorskip("mpi4py")
+    family = make_mpi("own")
     command = (sys.executable, shimlab.PROGRAMS / "calls.py")
     bare = shimlab.launch(family, 2, *command)
     shimmed = shimlab.launch(family, 2, *command, preload=family.shim)
@@ -27,10 +25,8 @@ def test_mpi4py_program(tmp_path, shm_dir):
         assert calls.get("Sendrecv", 0) + calls.get("Sendrecv_c", 0) == 10
 
 
-def test_standard_abi(tmp_path, shm_dir):
-    family = shimlab.abi_family(tmp_path)
-    if family is None:
-        pytest.skip("no mpicc_abi here (it comes with the wheel mpich)")
+def test_standard_abi(make_mpi, shm_dir):
+    family = make_mpi("abi")
     program = family.compile("calls.c")
     bare = shimlab.launch(family, 2, program)
     shimmed = shimlab.launch(family, 2, program, preload=family.shim)

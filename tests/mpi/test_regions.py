@@ -40,10 +40,8 @@ def test_fortran_has_units(family, shm_dir, style):
         assert shimlab.counter(segment, "n_units") == 2
 
 
-def test_python(tmp_path, shm_dir):
-    family = shimlab.own_family(tmp_path)
-    if family is None:
-        pytest.skip("mpi4py runs on an MPI without mpicc and mpirun here")
+def test_python(make_mpi, shm_dir):
+    family = make_mpi("own")
     command = (sys.executable, shimlab.PROGRAMS / "regions.py")
     assert shimlab.launch(family, 2, *command).code == 0
     assert shimlab.launch(family, 2, *command, preload=family.shim).code == 0

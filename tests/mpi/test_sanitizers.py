@@ -3,6 +3,7 @@
 import shutil
 import subprocess
 
+import once
 import pytest
 import sanlab
 import shimlab
@@ -23,21 +24,26 @@ PROGRAMS = [
     ("completions.F90", "USE_MPI"),
     ("threads.c", None),
 ]
-_shims = {}
 
 
-def _shim(family, kind, factory):
-    if sanlab.runtimes(kind) is None:
-        pytest.skip(f"the compiler has no {kind} sanitizer")
-    if (family.name, kind) not in _shims:
-        _shims[family.name, kind] = sanlab.build(family, kind, factory.mktemp(f"{family.name}-{kind}"))
-    return _shims[family.name, kind]
+@pytest.fixture
+def sanitized(family):
+    """The shim of the family with a sanitizer."""
+
+    def build(kind):
+        if sanlab.runtimes(kind) is None:
+            pytest.skip(f"the compiler has no {kind} sanitizer")
+        return once.value(
+            family.folder / f"{kind}.shim", lambda: sanlab.build(family, kind, family.folder / kind)
+        )
+
+    return build
 
 
 @pytest.mark.timeout(400)
 @pytest.mark.parametrize("words", PROGRAMS, ids=lambda words: "-".join(word for word in words if word))
-def test_no_bad_access_and_no_leak(family, words, tmp_path, tmp_path_factory, shm_dir):
-    shim = _shim(family, "address", tmp_path_factory)
+def test_no_bad_access_and_no_leak(family, sanitized, words, tmp_path, shm_dir):
+    shim = sanitized("address")
     program, *rest = family.compile(words[0], words[1]), *words[2:]
     rest = [str(tmp_path / "file") if word == "FILE" else word for word in rest]
     bare = shimlab.launch(family, 2, program, *rest)
@@ -48,8 +54,8 @@ def test_no_bad_access_and_no_leak(family, words, tmp_path, tmp_path_factory, sh
 
 
 @pytest.mark.timeout(400)
-def test_no_bad_access_in_a_world_with_a_coordinator(family, tmp_path, tmp_path_factory, shm_dir):
-    shim = _shim(family, "address", tmp_path_factory)
+def test_no_bad_access_in_a_world_with_a_coordinator(family, sanitized, tmp_path, shm_dir):
+    shim = sanitized("address")
     program = family.compile("world.c")
     wrapped = {"MPICOLOC_WRAPPED": "1", "MPICOLOC_COORDINATOR": "1", "MPICOLOC_KEY": "test"}
     setting = {**wrapped, **sanlab.environment("address", shim, tmp_path / "log")}
@@ -62,8 +68,8 @@ def test_no_bad_access_in_a_world_with_a_coordinator(family, tmp_path, tmp_path_
 
 
 @pytest.mark.timeout(400)
-def test_no_race_among_threads_that_complete_requests_of_others(family, tmp_path, tmp_path_factory, shm_dir):
-    shim = _shim(family, "thread", tmp_path_factory)
+def test_no_race_among_threads_that_complete_requests_of_others(family, sanitized, tmp_path, shm_dir):
+    shim = sanitized("thread")
     program = family.compile("threads.c")
     setting = [
         f"{name}={value}" for name, value in sanlab.environment("thread", shim, tmp_path / "log").items()

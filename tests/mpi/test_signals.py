@@ -5,12 +5,12 @@ import subprocess
 from contextlib import contextmanager
 from pathlib import Path
 
+import objects
+import once
 import pytest
 import shimlab
 
-from mpicoloc import config
-
-pytestmark = pytest.mark.timeout(240)
+pytestmark = [pytest.mark.timeout(240), pytest.mark.serial]
 
 ROOT = Path(__file__).resolve().parents[2]
 KINDS = (
@@ -35,24 +35,22 @@ AGENT = (
 RANK = ("agent_thread", "clock", "gate", "hooks", "keeper_start", "restart", "start")
 
 
-def compile_c(folder, name, sources):
-    (folder / "options_gen.h").write_text(config.c_table())
-    program = folder / name
+FLAGS = ("-std=gnu11", "-O1", "-Wall", "-Wextra", "-Werror")
+
+
+def compile_c(name, sources, factory):
     files = [ROOT / "csrc" / f"{source}.c" for source in sources] + [ROOT / "tests" / "c" / f"{name}.c"]
-    flags = ["-std=gnu11", "-O1", "-Wall", "-Wextra", "-Werror", f"-I{folder}", f"-I{ROOT / 'csrc'}"]
-    command = ["cc", *flags, *map(str, files), "-o", str(program), "-lm", "-lpthread", "-ldl"]
-    subprocess.run(command, check=True, timeout=120)
-    return program
+    return objects.program(factory.mktemp(name) / name, files, FLAGS, once.folder(factory) / "objects")
 
 
 @pytest.fixture(scope="module")
 def gate_program(tmp_path_factory):
-    return compile_c(tmp_path_factory.mktemp("gate"), "test_gate", (*AGENT, *RANK))
+    return compile_c("test_gate", (*AGENT, *RANK), tmp_path_factory)
 
 
 @pytest.fixture(scope="module")
 def pauser(tmp_path_factory):
-    return compile_c(tmp_path_factory.mktemp("pauser"), "pauser", AGENT)
+    return compile_c("pauser", AGENT, tmp_path_factory)
 
 
 @contextmanager

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import os
-import shlex
 import subprocess
+from collections.abc import Callable
 from pathlib import Path
 
+import objects
+import once
 import pytest
 
-from mpicoloc import config
+# Ranks that only compute, and what is said of their time: nothing else may want the processors.
+pytestmark = pytest.mark.serial
 
 ROOT = Path(__file__).resolve().parents[2]
 CSRC = ROOT / "csrc"
@@ -31,14 +34,22 @@ SCENARIOS = ("sharing", "alone", "killed_agent", "killed_rank", "garbage_board",
              "greedy_neighbour", "coming_and_going", "agent_cost", "thread")  # fmt: skip
 
 
-def _compile(folder: Path, name: str, sources: list[Path], *flags: str) -> Path:
-    program = folder / name
-    (folder / "options_gen.h").write_text(config.c_table())
-    command = [*shlex.split(os.environ.get("CC", "cc")), *FLAGS, *flags, f"-I{folder}", f"-I{CSRC}",
-               *map(str, sources), "-o", str(program), "-lm", "-lpthread", "-ldl"]  # fmt: skip
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
-    assert done.returncode == 0, done.stderr
-    return program
+Build = Callable[..., Path]
+
+
+@pytest.fixture(scope="module")
+def build(tmp_path_factory: pytest.TempPathFactory) -> Build:
+    shared = once.folder(tmp_path_factory) / "objects"
+
+    def build_one(name: str, sources: tuple[str, ...], folder: Path, **flags_of: tuple[str, ...]) -> Path:
+        """A program of tests/c, or the keeper; `flags_of` are more flags of the file of that name."""
+        files = [CSRC / source for source in sources]
+        if (ROOT / f"tests/c/{name}.c").exists():
+            files.append(ROOT / f"tests/c/{name}.c")
+        extra = {f"{stem}.c": flags for stem, flags in flags_of.items()}
+        return objects.program(folder / name, files, FLAGS, shared, extra)
+
+    return build_one
 
 
 def _run(program: Path, shm: Path, *arguments: str, **extra: str) -> str:
@@ -51,9 +62,8 @@ def _run(program: Path, shm: Path, *arguments: str, **extra: str) -> str:
 
 
 @pytest.fixture(scope="module")
-def agent_program(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("agent")
-    return _compile(folder, "test_agent", [*(CSRC / name for name in CORE), ROOT / "tests/c/test_agent.c"])
+def agent_program(build: Build, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return build("test_agent", CORE, tmp_path_factory.mktemp("agent"))
 
 
 @pytest.mark.parametrize("scenario", SCENARIOS)
@@ -62,34 +72,29 @@ def test_jobs_on_one_board(agent_program: Path, tmp_path: Path, scenario: str) -
     assert not list(tmp_path.glob("mpicoloc.board.*"))
 
 
-def test_an_agent_killed_at_each_step_of_a_shutter_harms_nobody(tmp_path: Path) -> None:
-    sources = [*(CSRC / name for name in CORE), ROOT / "tests/c/test_steps.c"]
+def test_an_agent_killed_at_each_step_of_a_shutter_harms_nobody(build: Build, tmp_path: Path) -> None:
+    program = build("test_steps", CORE, tmp_path)
     shm = tmp_path / "shm"
     shm.mkdir()
-    _run(_compile(tmp_path, "test_steps", sources), shm)
+    _run(program, shm)
     assert not list(shm.iterdir())
 
 
-def test_hardware_counters_of_a_shutter(tmp_path: Path) -> None:
-    sources = [*(CSRC / name for name in CORE), ROOT / "tests/c/test_perf.c"]
-    program = _compile(tmp_path, "test_perf", sources, SOFTWARE_EVENTS)
+def test_hardware_counters_of_a_shutter(build: Build, tmp_path: Path) -> None:
+    program = build("test_perf", CORE, tmp_path, perf=(SOFTWARE_EVENTS,))
     shm = tmp_path / "shm"
     shm.mkdir()
     _run(program, shm)
 
 
-def test_no_counters_are_explained(tmp_path: Path) -> None:
-    sources = [*(CSRC / name for name in CORE), ROOT / "tests/c/test_perf.c"]
-    program = _compile(tmp_path, "test_perf", sources, "-DMC_PERF_EVENTS={~0u, 0}, {~0u, 0}")
+def test_no_counters_are_explained(build: Build, tmp_path: Path) -> None:
+    program = build("test_perf", CORE, tmp_path, perf=("-DMC_PERF_EVENTS={~0u, 0}, {~0u, 0}",))
     assert "reason: " in _run(program, tmp_path, "unavailable")
 
 
-LOOP_TEST = [*(CSRC / name for name in CORE), ROOT / "tests/c/test_loop.c"]
-
-
 @pytest.fixture(scope="module")
-def loop_program(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return _compile(tmp_path_factory.mktemp("loop"), "test_loop", LOOP_TEST)
+def loop_program(build: Build, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return build("test_loop", CORE, tmp_path_factory.mktemp("loop"))
 
 
 @pytest.mark.parametrize("scenario", ["limit", "times", "search", "shutters", "fallback"])
@@ -99,23 +104,23 @@ def test_function_entries_are_counted(loop_program: Path, tmp_path: Path, scenar
     _run(loop_program, tmp_path, scenario)
 
 
-def test_no_breakpoints_are_explained(tmp_path: Path) -> None:
-    program = _compile(tmp_path, "test_loop", LOOP_TEST, "-DMC_PROBE_TYPE=~0u")
+def test_no_breakpoints_are_explained(build: Build, tmp_path: Path) -> None:
+    program = build("test_loop", CORE, tmp_path, probe=("-DMC_PROBE_TYPE=~0u",))
     assert "unavailable: no hardware breakpoints" in _run(program, tmp_path, "available")
     _run(program, tmp_path, "refused")
 
 
 @pytest.fixture(scope="module")
-def keeper_program(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def keeper_program(build: Build, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("keeper")
-    _compile(folder, "mpicoloc-keeper", [*(CSRC / name for name in KEEPER)])
+    build("mpicoloc-keeper", KEEPER, folder)
     writer = folder / "writer"
     # Tells how it was called; fails when the environment says so, as a shell would be told to.
     writer.write_text('#!/bin/sh\n'
                       'echo "$@ preload=$LD_PRELOAD pmi=$PMI_RANK n=$OPENBLAS_NUM_THREADS" >> "$WRITER_LOG"\n'
                       'echo "cannot write it" >&2\nexit "$WRITER_CODE"\n')  # fmt: skip
     writer.chmod(0o755)
-    return _compile(folder, "test_keeper", [*(CSRC / name for name in CORE), ROOT / "tests/c/test_keeper.c"])
+    return build("test_keeper", CORE, folder)
 
 
 @pytest.mark.parametrize(
@@ -135,8 +140,7 @@ def test_keeper_has_the_profile_written_and_cleans_up(
     assert not list(shm.iterdir())
 
 
-def test_cycles_are_split_at_shutters(tmp_path: Path) -> None:
+def test_cycles_are_split_at_shutters(build: Build, tmp_path: Path) -> None:
     names = ("clock.c", "hooks.c", "options.c", "proc.c", "regions.c", "segment.c", "start.c", "table.c")
-    sources = [*(CSRC / name for name in names), ROOT / "tests/c/test_hooks.c"]
-    program = _compile(tmp_path, "test_hooks", sources, "-DMC_NO_TSC")
-    _run(program, tmp_path)
+    without_tsc = {Path(name).stem: ("-DMC_NO_TSC",) for name in (*names, "test_hooks.c")}
+    _run(build("test_hooks", names, tmp_path, **without_tsc), tmp_path)

@@ -6,6 +6,7 @@ from collections import Counter
 import conf_programs
 import conf_runs
 import conf_spec
+import once
 
 # What the shim does not or cannot do: mistakes that match, and why.
 NOT_YET = {
@@ -35,7 +36,11 @@ def program(family, language):
     if key not in _programs:
         lib = library(family)
         cases = lib.cases(all_cases(), language)
-        _programs[key] = conf_programs.build(lib, language, cases, family.folder / "conformance"), cases
+        built = once.value(
+            family.folder / f"conformance.{language}",
+            lambda: conf_programs.build(lib, language, cases, family.folder / f"conformance-{language}"),
+        )
+        _programs[key] = built, cases
     return _programs[key]
 
 

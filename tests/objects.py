@@ -1,0 +1,88 @@
+"""Programs of the C half without an MPI: objects that several of them have are compiled once in a run."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shlex
+import subprocess
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import once
+
+from mpicoloc import config
+
+CSRC = Path(__file__).resolve().parents[1] / "csrc"
+LIMIT_S = 300
+
+
+def compiler() -> list[str]:
+    """The C compiler of the environment."""
+    return shlex.split(os.environ.get("CC", "cc"))
+
+
+def program(
+    out: Path,
+    sources: Sequence[Path],
+    flags: Sequence[str],
+    folder: Path,
+    extra: Mapping[str, Sequence[str]] | None = None,
+    cc: Sequence[str] = (),
+    link: Sequence[str] = ("-lm", "-lpthread", "-ldl"),
+) -> Path:
+    """Compile and link a program.
+
+    Parameters
+    ----------
+    out : Path
+        The program.
+    sources : sequence of Path
+        Its C files.
+    flags : sequence of str
+        For the compiler and the linker.
+    folder : Path
+        Where the objects are kept that other programs may have as well.
+    extra : mapping
+        Flags of single files, by name.
+    cc : sequence of str
+        The compiler, if not that of the environment.
+    link : sequence of str
+        Libraries and what only the linker is told.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    _write_options(folder)
+    command = [*(cc or compiler()), *flags]
+
+    def compiled(source: Path) -> Path:
+        return _object(command, [*(extra or {}).get(source.name, ())], source, folder)
+
+    with ThreadPoolExecutor(os.cpu_count()) as at_a_time:
+        objects = list(at_a_time.map(compiled, sources))
+    _call([*command, *map(str, objects), "-o", str(out), *link])
+    return out
+
+
+def _write_options(folder: Path) -> None:
+    options = folder / "options_gen.h"
+    with once.alone(options):
+        if not options.exists():
+            options.write_text(config.c_table())
+
+
+def _object(command: Sequence[str], extra: Sequence[str], source: Path, folder: Path) -> Path:
+    words = [*command, *extra, f"-I{folder}", f"-I{CSRC}"]
+    name = hashlib.sha256("\0".join([*words, str(source)]).encode()).hexdigest()[:16]
+    made = folder / f"{source.stem}-{name}.o"
+    with once.alone(made):
+        if not made.exists():
+            partial = made.with_suffix(".partial")
+            _call([*words, "-c", str(source), "-o", str(partial)])
+            partial.rename(made)
+    return made
+
+
+def _call(command: Sequence[str]) -> None:
+    done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT_S, check=False)
+    assert done.returncode == 0, done.stderr
