@@ -10,11 +10,7 @@
 #include <string.h>
 #include <unistd.h>
 
-static const uint64_t LEAD_NS = 10000000;       /* between waking and T_q for the job whose turn it is */
-static const uint64_t TELL_NS = 1000000;        /* for the others */
-static const uint64_t RANKS_POLL_NS = 20000000; /* while ranks are still to come */
 static const uint64_t WATCH_POLL_NS = 5000000;
-static const uint64_t RANKS_POLL_FOR_NS = 10000000000u;
 
 static uint64_t option_ns(int i_option, double low_s, double high_s)
 {
@@ -106,8 +102,6 @@ static void do_without_board(mc_agent *agent, int status)
     snprintf(agent->node->meter_reason, sizeof agent->node->meter_reason, "%s (status %d)", why, status);
 }
 
-static void schedule(mc_agent *agent, uint64_t now);
-
 int mc_agent_open(mc_agent **out, const char *key, const char *job_id)
 {
     mc_proc_stat self;
@@ -133,7 +127,7 @@ int mc_agent_open(mc_agent **out, const char *key, const char *job_id)
     if (status != MC_OK)
         do_without_board(agent, status);
     mc_wake_promptly();
-    schedule(agent, agent->t_open);
+    mc_schedule(agent, agent->t_open);
     agent->t_duty = agent->t_open;
     *out = agent;
     return MC_OK;
@@ -184,27 +178,6 @@ static int watch_step(mc_agent *agent, uint64_t max_wait_ns)
     return MC_OK;
 }
 
-static uint64_t lead_ns(const mc_agent *agent)
-{
-    uint64_t lead = mc_min(LEAD_NS, agent->period_ns / 4);
-    return mc_turn_counts(agent) ? mc_max(lead, mc_turn_around_ns(agent) + MC_APART_NS + 2 * TELL_NS) : lead;
-}
-
-static void schedule(mc_agent *agent, uint64_t now)
-{
-    uint64_t lead = lead_ns(agent);
-    agent->i_instant = (now + lead) / agent->period_ns;
-    agent->t_instant = mc_instant_ns(agent->i_instant, agent->period_ns);
-    if (agent->t_instant <= now + lead)
-        agent->t_instant = mc_instant_ns(++agent->i_instant, agent->period_ns);
-    agent->t_duty = agent->t_instant - lead;
-    agent->duty = MC_DUTY_PREPARE;
-    int missing = agent->local_size == 0 || agent->n_ranks < agent->local_size;
-    int is_searching = agent->loop && agent->loop->search;
-    if ((missing && now < agent->t_open + RANKS_POLL_FOR_NS) || is_searching)
-        agent->t_duty = mc_min(agent->t_duty, now + RANKS_POLL_NS);
-}
-
 static void write_slot(mc_agent *agent, uint64_t now)
 {
     uint64_t mask[16] = {0};
@@ -212,6 +185,7 @@ static void write_slot(mc_agent *agent, uint64_t now)
         for (int j = 0; j < 16 && agent->ranks[i].alive; j++)
             mask[j] |= agent->ranks[i].segment->cpu_mask[j];
     memcpy(agent->slot->cpu_mask, mask, sizeof mask);
+    __atomic_store_n(&agent->slot->books, (uint64_t)agent->is_common, __ATOMIC_RELEASE);
     __atomic_store_n(&agent->slot->n_ranks, (uint32_t)agent->n_alive, __ATOMIC_RELEASE);
     __atomic_store_n(&agent->slot->heartbeat, now, __ATOMIC_RELEASE);
 }
@@ -235,6 +209,12 @@ static void note_corunner(mc_agent *agent, const mc_neighbour *other, uint64_t n
     __atomic_store_n(&node->n_corunners, i + 1, __ATOMIC_RELEASE);
 }
 
+/* A job whose ranks wait for each other is slowed on all of its nodes by company on one. */
+static int shared_elsewhere(const mc_agent *agent)
+{
+    return agent->is_common && __atomic_load_n(&agent->node->common.is_shared, __ATOMIC_ACQUIRE);
+}
+
 static void look_around(mc_agent *agent, uint64_t now)
 {
     int n_sharing = 0;
@@ -248,6 +228,7 @@ static void look_around(mc_agent *agent, uint64_t now)
         if (agent->live[i].n_ranks)
             note_corunner(agent, &agent->live[i], now);
     }
+    n_sharing += shared_elsewhere(agent);
     if (agent->was_shared && n_sharing)
         agent->node->shared_ns += now - agent->t_refreshed;
     agent->was_shared = n_sharing > 0;
@@ -255,7 +236,7 @@ static void look_around(mc_agent *agent, uint64_t now)
 
 static void tell_alone(mc_agent *agent)
 {
-    uint64_t alone = agent->board && agent->n_others == 0;
+    uint64_t alone = agent->board && agent->n_others == 0 && !shared_elsewhere(agent);
     for (int i = 0; i < agent->n_ranks; i++)
         __atomic_store_n(&agent->ranks[i].segment->sampling.alone, alone, __ATOMIC_RELAXED);
 }
@@ -282,6 +263,7 @@ static void refresh(mc_agent *agent, uint64_t now)
         look_around(agent, now);
         mc_loop_step(agent, now);
         mc_agent_adapt(agent, now);
+        mc_common_step(agent, now);
     }
     tell_alone(agent);
     agent->t_refreshed = now;
@@ -290,52 +272,13 @@ static void refresh(mc_agent *agent, uint64_t now)
     agent->node->shutter_period_ns = agent->period_ns;
 }
 
-/* Jobs that have been here for two periods take turns; a newcomer may not be known to all yet. */
-static int whose_turn(const mc_agent *agent, int *takes_part)
-{
-    int settled[MC_N_SLOTS], n = 0;
-    *takes_part = 0;
-    for (int i = 0; i < agent->n_live; i++) {
-        if (agent->live[i].n_ranks == 0 || agent->live[i].t_joined + 2 * agent->period_ns > agent->t_instant)
-            continue;
-        *takes_part |= agent->live[i].owner == agent->owner;
-        settled[n++] = i;
-    }
-    return n ? settled[agent->i_instant % (uint64_t)n] : -1;
-}
-
-static void take_turn(mc_agent *agent, uint64_t now)
-{
-    int takes_part, i_target = agent->n_others ? whose_turn(agent, &takes_part) : -1;
-    uint64_t lead = lead_ns(agent), period_ns = agent->period_ns;
-    /* The grid of the next instant; this one's stays as everybody computed it before. */
-    agent->period_ns = mc_board_period(agent->board, agent->live, agent->n_live, agent->option_period_ns);
-    agent->i_target = i_target;
-    if (i_target < 0 || !takes_part) {
-        schedule(agent, now);
-    } else if (agent->live[i_target].owner != agent->owner) {
-        agent->duty = MC_DUTY_PAUSE;
-        agent->t_duty = agent->t_instant - mc_min(TELL_NS, period_ns / 8);
-    } else if (agent->node->meter == MC_METER_NONE) {
-        schedule(agent, now);
-    } else {
-        mc_turn_begin(agent);
-        agent->duty = MC_DUTY_MEASURE;
-        agent->t_duty = agent->t_instant - lead + TELL_NS;
-        if (!mc_turn_counts(agent))
-            schedule(agent, now);
-    }
-}
-
 static void prepare(mc_agent *agent, uint64_t now)
 {
     refresh(agent, now);
-    int early = now + lead_ns(agent) < agent->t_instant;
-    int late = now + TELL_NS / 2 > agent->t_instant;
-    if (agent->board && !early && !late)
-        take_turn(agent, now);
+    if (agent->board)
+        mc_schedule_turn(agent, now);
     else
-        schedule(agent, now);
+        mc_schedule(agent, now);
 }
 
 int mc_agent_step(mc_agent *agent, uint64_t max_wait_ns)
@@ -359,7 +302,7 @@ int mc_agent_step(mc_agent *agent, uint64_t max_wait_ns)
     } else {
         mc_turn_measure(agent);
     }
-    schedule(agent, mc_now_ns());
+    mc_schedule(agent, mc_now_ns());
     return MC_OK;
 }
 
@@ -384,6 +327,7 @@ void mc_agent_close(mc_agent *agent)
         return;
     if (agent->board && mc_board_current(agent->board)) {
         mc_turn_verdict(agent, mc_now_ns());
+        mc_turn_close(agent, MC_VERDICT_ELSEWHERE);
         mc_board_release(agent->slot, agent->owner);
         mc_board_remove_if_empty(agent->board);
     }

@@ -35,6 +35,8 @@ enum { MC_DUTY_PREPARE, MC_DUTY_PAUSE, MC_DUTY_MEASURE };
 /* A shutter of this job that waits for its verdict; n_shutters counts it already. */
 typedef struct mc_turn {
     int open;
+    uint64_t i_common; /* its number among those of all nodes; 0: of this node alone */
+    int is_judged;     /* here; the other nodes' verdict is awaited */
     mc_reservation reservation;
     uint64_t guard_ns, t_window_end;
     int n_others;
@@ -84,6 +86,10 @@ struct mc_agent {
 
     uint64_t period_ns, duration_ns; /* grid in force; shutter as target */
     uint64_t t_instant, i_instant;   /* the next T_q and its q */
+    uint64_t booked_owner;           /* whose booked shutter that is; 0: an instant of the grid */
+    mc_booking booking;              /* that shutter */
+    uint64_t t_booked;               /* begin of the last one */
+    int is_common;                   /* this job is on several nodes, whose coordinators agree */
     uint64_t t_duty;
     int duty;
     int n_live, n_others; /* jobs on the board, this one included; without it */
@@ -110,10 +116,20 @@ void mc_pause_do(mc_agent *agent);
 /* Signals every thread that runs (signal 0: none) and returns their number; *n_untold are the others. */
 int mc_pause_each_running(const mc_rank *rank, int signal, int *n_untold);
 
-/* agent_turn.c: a shutter of this job */
-void mc_turn_begin(mc_agent *agent);
+/* agent_schedule.c: which instant is next, and whose it is */
+uint64_t mc_lead_ns(const mc_agent *agent); /* between waking and the instant, when the turn is this job's */
+void mc_schedule(mc_agent *agent, uint64_t now);
+void mc_schedule_turn(mc_agent *agent, uint64_t now);
+
+/* agent_common.c: shutters of a job on several nodes */
+void mc_common_step(mc_agent *agent, uint64_t now);
+uint64_t mc_booking_gap_ns(uint64_t period_ns); /* no two shutters closer than this when one of them is booked */
+
+/* agent_turn.c: a shutter of this job; i_common 0: on this node alone */
+void mc_turn_begin(mc_agent *agent, uint64_t duration_ns, uint64_t i_common);
 void mc_turn_measure(mc_agent *agent);
 void mc_turn_verdict(mc_agent *agent, uint64_t now);
+void mc_turn_close(mc_agent *agent, uint64_t verdict);
 
 /* 1: the meter counts in windows around the shutter too. */
 int mc_turn_counts(const mc_agent *agent);

@@ -26,22 +26,27 @@ static void publish_window(mc_rank *rank, const mc_turn *turn)
     __atomic_store_n(&sampling->n_windows, i + 1, __ATOMIC_RELEASE);
 }
 
-void mc_turn_begin(mc_agent *agent)
+void mc_turn_begin(mc_agent *agent, uint64_t duration_ns, uint64_t i_common)
 {
     mc_turn *turn = &agent->turn;
-    uint64_t t0 = agent->t_instant, t1 = t0 + agent->duration_ns;
+    uint64_t t0 = agent->t_instant, t1 = t0 + duration_ns;
+    /* On other nodes the pauses begin and end so much earlier or later. */
+    uint64_t bound_ns = i_common ? agent->node->common.clock_bound_ns : 0;
+    mc_turn_close(agent, MC_VERDICT_ELSEWHERE);
     turn->open = 1;
+    turn->is_judged = 0;
+    turn->i_common = i_common;
     turn->reservation = (mc_reservation){t0, t0, t1};
-    turn->guard_ns = mc_guard_ns(agent->duration_ns);
-    turn->t_window_end = t1 - mc_margin_ns(agent->duration_ns);
+    turn->guard_ns = mc_guard_ns(duration_ns);
+    turn->t_window_end = t1 - mc_margin_ns(duration_ns);
     turn->n_others = 0;
     for (int i = 0; i < agent->n_live; i++)
         if (agent->live[i].owner != agent->owner)
             turn->others[turn->n_others++] = agent->live[i];
     memset(&turn->shutter, 0, sizeof turn->shutter);
     turn->shutter.epoch = t0;
-    turn->shutter.t0 = t0 + mc_settle_ns(agent->duration_ns);
-    turn->shutter.t1 = turn->t_window_end;
+    turn->shutter.t0 = t0 + mc_settle_ns(duration_ns) + bound_ns;
+    turn->shutter.t1 = turn->t_window_end - bound_ns;
     mc_slot_reserve(agent->slot, &turn->reservation);
     for (int i = 0; i < agent->n_ranks; i++)
         if (agent->ranks[i].alive)
@@ -157,23 +162,33 @@ static uint64_t judge_all(mc_agent *agent, uint64_t now, uint64_t *moved_ns)
     return verdict;
 }
 
-void mc_turn_verdict(mc_agent *agent, uint64_t now)
+void mc_turn_close(mc_agent *agent, uint64_t verdict)
 {
     mc_turn *turn = &agent->turn;
-    if (!turn->open || now < turn->reservation.t1)
+    if (!turn->open)
         return;
     turn->open = 0;
-    mc_shutter *shutter = &turn->shutter;
-    shutter->n_corunners = (uint64_t)turn->n_others;
-    shutter->verdict = judge_all(agent, now, &shutter->moved_ns);
+    turn->shutter.verdict = verdict;
     for (int i = 0; i < agent->n_ranks; i++) {
         mc_rank *rank = &agent->ranks[i];
         mc_window *window = &rank->segment->sampling.windows[rank->i_window % MC_N_WINDOWS];
         if (rank->has_window)
-            __atomic_store_n(&window->verdict, shutter->verdict, __ATOMIC_RELEASE);
+            __atomic_store_n(&window->verdict, verdict, __ATOMIC_RELEASE);
         rank->has_window = 0;
     }
     uint64_t i = agent->node->n_shutters;
-    agent->node->shutters[i % MC_N_SHUTTERS] = *shutter;
+    agent->node->shutters[i % MC_N_SHUTTERS] = turn->shutter;
     __atomic_store_n(&agent->node->n_shutters, i + 1, __ATOMIC_RELEASE);
+}
+
+void mc_turn_verdict(mc_agent *agent, uint64_t now)
+{
+    mc_turn *turn = &agent->turn;
+    if (!turn->open || turn->is_judged || now < turn->reservation.t1)
+        return;
+    turn->shutter.n_corunners = (uint64_t)turn->n_others;
+    turn->shutter.verdict = judge_all(agent, now, &turn->shutter.moved_ns);
+    turn->is_judged = 1;
+    if (turn->i_common == 0)
+        mc_turn_close(agent, turn->shutter.verdict);
 }

@@ -17,6 +17,7 @@ enum { N_READ_TRIES = 32 };
 static const uint64_t HEARTBEAT_GRACE_NS = 2000000000u;
 static const uint64_t STARTUP_NS = 5000000000u;
 static const uint64_t LONGEST_PERIOD_NS = 60000000000u;
+static const uint64_t LONGEST_SHUTTER_NS = 1000000000u;
 
 static mc_board *mapped;
 
@@ -166,6 +167,8 @@ static void fill_slot(mc_slot *slot, const char *job_id)
     if (slot->seq & 1) /* its last owner died while writing */
         slot->seq++;
     mc_slot_reserve(slot, &(mc_reservation){0, 0, 0});
+    mc_slot_book(slot, &(mc_booking){0, 0, 0});
+    slot->books = 0;
     STORE(slot->t_joined, now);
     STORE(slot->heartbeat, now);
 }
@@ -261,6 +264,23 @@ int mc_slot_reservation(mc_slot *slot, mc_reservation *out)
             return MC_OK;
     }
     return MC_E_GONE;
+}
+
+void mc_slot_book(mc_slot *slot, const mc_booking *booking)
+{
+    STORE(slot->booking.t0, 0);
+    STORE(slot->booking.t1, booking->t1);
+    STORE(slot->booking.is_firm, booking->is_firm);
+    __atomic_store_n(&slot->booking.t0, booking->t0, __ATOMIC_SEQ_CST);
+}
+
+int mc_slot_booking(mc_slot *slot, mc_booking *out)
+{
+    out->t0 = __atomic_load_n(&slot->booking.t0, __ATOMIC_SEQ_CST);
+    out->t1 = LOAD(slot->booking.t1);
+    out->is_firm = LOAD(slot->booking.is_firm);
+    int is_whole = out->t0 != 0 && __atomic_load_n(&slot->booking.t0, __ATOMIC_SEQ_CST) == out->t0;
+    return is_whole && out->t1 > out->t0 && out->t1 - out->t0 <= LONGEST_SHUTTER_NS ? MC_OK : MC_E_GONE;
 }
 
 void mc_slot_acknowledge(mc_slot *slot, const mc_ack *ack)

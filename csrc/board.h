@@ -47,6 +47,11 @@ void mc_slot_reserve(mc_slot *slot, const mc_reservation *reservation);
 /* MC_E_GONE if it was being written all the time. */
 int mc_slot_reservation(mc_slot *slot, mc_reservation *out);
 
+/* t0 0: none any more. */
+void mc_slot_book(mc_slot *slot, const mc_booking *booking);
+/* MC_E_GONE if there is none, or nothing that can be one. */
+int mc_slot_booking(mc_slot *slot, mc_booking *out);
+
 void mc_slot_acknowledge(mc_slot *slot, const mc_ack *ack);
 /* MC_E_GONE if the job said nothing about that epoch. */
 int mc_slot_ack(mc_slot *slot, uint64_t epoch, mc_ack *out);

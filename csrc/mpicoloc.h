@@ -75,10 +75,14 @@ enum {
 enum {
     MC_VERDICT_UNKNOWN = 0,
     MC_VERDICT_VALID = 1,
-    MC_VERDICT_MOVED = 2,  /* a co-runner used its processors inside the shutter */
-    MC_VERDICT_LATE = 3,   /* a co-runner was told too late */
-    MC_VERDICT_SILENT = 4, /* a co-runner did not acknowledge (gone, new, or above its duty limit) */
+    MC_VERDICT_MOVED = 2,     /* a co-runner used its processors inside the shutter */
+    MC_VERDICT_LATE = 3,      /* a co-runner was told too late */
+    MC_VERDICT_SILENT = 4,    /* a co-runner did not acknowledge (gone, new, or above its duty limit) */
+    MC_VERDICT_ELSEWHERE = 5, /* the same instant was not a valid shutter on another node of the job */
 };
+
+/* What has become of the coordinators' agreement on common shutters. */
+enum { MC_COMMON_NONE = 0, MC_COMMON_ON = 1, MC_COMMON_OFF = 2 };
 
 /* Life of a job's profile; meters, in order of preference; ways to instrument. */
 enum { MC_PROFILE_NONE = 0, MC_PROFILE_WRITTEN = 1, MC_PROFILE_FAILED = 2 };
@@ -321,6 +325,14 @@ int mc_agent_step(mc_agent *agent, uint64_t max_wait_ns);
 /* Ranks of this job on this node now: seen ever, alive, finalizing. */
 void mc_agent_ranks(const mc_agent *agent, int *n_seen, int *n_alive, int *n_finalizing);
 mc_node *mc_agent_node(mc_agent *agent);
+/* Shutters of a job on several nodes, for its coordinator. The answers stand in the node file soon after. */
+void mc_common_state(mc_agent *agent, uint64_t state);
+void mc_common_clock(mc_agent *agent, int64_t offset_ns, uint64_t bound_ns);
+void mc_common_share(mc_agent *agent, int is_shared);
+void mc_common_ask(mc_agent *agent, uint64_t i, uint64_t t0, uint64_t t1);
+void mc_common_decide(mc_agent *agent, uint64_t i, int is_firm);
+void mc_common_confirm(mc_agent *agent, uint64_t i, uint64_t verdict);
+void mc_common_read(mc_agent *agent, mc_common *out);
 void mc_agent_close(mc_agent *agent);
 
 #endif

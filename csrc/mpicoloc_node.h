@@ -38,6 +38,32 @@ typedef struct mc_corunner {
     uint64_t owner, t_first, t_last;
 } mc_corunner;
 
+/* A shutter announced on the board well before, by a job on several nodes, for which it is at one instant on all of them.
+   t0 0: none. */
+typedef struct mc_booking {
+    uint64_t t0, t1;
+    uint64_t is_firm; /* all its nodes are free then; before, it only holds the place */
+} mc_booking;
+
+/* What the coordinators of a job on several nodes, which agree over MPI, ask this node's agent, and what it says. One shutter
+   at a time; its number i is stored last. */
+typedef struct mc_common {
+    /* by the coordinator */
+    uint64_t state;                    /* MC_COMMON_... */
+    uint64_t i_asked, t0, t1;          /* is the node free then, by its own clock? */
+    uint64_t i_decided, is_firm;       /* all nodes are */
+    uint64_t i_confirmed, all_verdict; /* on it, of all nodes */
+    uint64_t is_shared;                /* the job has company on some node */
+    int64_t clock_offset_ns;           /* of this node's clock against that of the first coordinator's node */
+    uint64_t clock_bound_ns;           /* the same instant is so far apart on two nodes at most */
+    uint64_t clock_worst_ns;           /* the largest of these so far */
+    /* by the agent */
+    uint64_t i_answered, is_free;
+    uint64_t i_judged, verdict;
+    uint64_t n_jobs; /* with ranks, this one included */
+    uint64_t period_ns, duration_ns;
+} mc_common;
+
 /* One job on one node: file <shm dir>/mpicoloc.<key>.node, written by its agent. */
 typedef struct mc_node {
     uint32_t magic, abi_version;
@@ -55,6 +81,7 @@ typedef struct mc_node {
     uint64_t n_pauses, paused_ns;
     uint64_t n_refused;                              /* shutters of others not obeyed because of the duty limit */
     uint64_t shutter_duration_ns, shutter_period_ns; /* as adapted at the end */
+    mc_common common;
     uint64_t n_corunners;
     mc_corunner corunners[MC_N_CORUNNERS];
     uint64_t n_shutters; /* taken; the last MC_N_SHUTTERS are kept */
@@ -74,6 +101,8 @@ typedef struct mc_slot {
     uint64_t heartbeat, t_joined;
     uint64_t seq; /* odd while the reservation below is being written */
     uint64_t epoch, t0, t1;
+    mc_booking booking;
+    uint64_t books; /* 1: on several nodes, so its turns on this one stay unused */
     mc_ack ack;
     uint32_t uid, n_ranks;
     uint64_t want_duration_ns, want_period_ns; /* of the shutters that this job would like as target */

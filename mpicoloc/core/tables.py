@@ -15,7 +15,7 @@ Table = NDArray[np.void]
 
 # Phases of mpicoloc.h (MC_PHASE_*) and verdicts (MC_VERDICT_*), in their order.
 PHASES = ("corun", "solo", "alone")
-VERDICTS = ("unknown", "valid", "moved", "late", "silent")
+VERDICTS = ("unknown", "valid", "moved", "late", "silent", "elsewhere")
 
 
 @dataclass(frozen=True)
@@ -81,13 +81,15 @@ COLUMNS: Mapping[str, tuple[Column, ...]] = {
         n_hits           u8   1      times it was passed while counted, trials of others included
         counting_s       f8   s      time that counting took the job's threads, all together
         watched_s        f8   s      time the node agent watched the job
-        shared_s         f8   s      time with at least one co-runner on the node
+        shared_s         f8   s      time with a co-runner, on any node of the job where they agree
         n_pauses         u8   1      pauses of the job on this node for shutters of others
         paused_s         f8   s      time in those pauses
         n_refused        u8   1      shutters of others not obeyed because of the duty limit
         shutter_duration_s f8 s      shutter duration as adapted at the end
         shutter_period_s f8   s      shutter period as adapted at the end
         n_taken          u8   1      shutters taken for this job
+        clock_offset_s   f8   s      its clock against that of the first coordinator; NaN one node
+        clock_bound_s    f8   s      one instant is this far apart on two nodes at most; NaN one node
     """),
     "modules": _columns("""
         path             S256 1      loaded object that call sites are relative to
@@ -140,7 +142,7 @@ COLUMNS: Mapping[str, tuple[Column, ...]] = {
         epoch            u8   1      number of the shutter on its node
         t0_ns            u8   ns     start of sampling, CLOCK_MONOTONIC of the node
         t1_ns            u8   ns     end of sampling
-        verdict          u1   1      0 unknown, 1 valid, 2 moved, 3 late, 4 silent
+        verdict          u1   1      0 unknown, 1 valid, 2 moved, 3 late, 4 silent, 5 elsewhere
         n_corunners      i4   1      co-runners asked to stand still
         moved_ns         u8   ns     processor time that co-runners used inside it
         before_instructions u8 1     instructions outside MPI, window before the shutter

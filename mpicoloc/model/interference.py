@@ -120,6 +120,8 @@ def _interference(
         return Interference(
             slowdown=Estimate(1.0, 1.0, 1.0, 0, "1", "alone"), reason="never shared its nodes", **facts
         )
+    if np.isnan(nodes["clock_offset_s"]).any() and len(nodes) > 1:
+        return Interference(reason="the coordinators of its nodes did not agree on shutters", **facts)
     phase, others, reason, coverage = _corun_slowdown(meter, tables, suffered, rng)
     # The time of the job is that of the nodes whose ranks the others wait for.
     i_nodes = np.unique(ranks["i_node"][np.isin(ranks["rank"], suffered.waited_for)])

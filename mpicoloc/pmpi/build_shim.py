@@ -19,6 +19,7 @@ from pathlib import Path
 from mpicoloc import config
 from mpicoloc.errors import EnvironmentFault
 from mpicoloc.pmpi import declarations, generate, generate_fortran
+from mpicoloc.pmpi.sources import KEEPER
 
 ABIS = ("mpich", "openmpi", "abi")
 
@@ -158,12 +159,7 @@ def build_keeper(out_dir: str | Path, csrc: str | Path | None = None) -> Path:
     folder = Path(out_dir)
     folder.mkdir(parents=True, exist_ok=True)
     program = folder / "mpicoloc-keeper"
-    needed = (
-        "keeper.c", "agent.c", "agent_adapt.c", "agent_loop.c", "agent_pause.c", "agent_ranks.c",
-        "agent_thread.c", "agent_turn.c", "board.c", "entries.c", "hits.c", "loop.c", "maps.c", "options.c",
-        "perf.c", "probe.c", "proc.c", "segment.c", "table.c",
-    )  # fmt: skip
-    files = [sources / name for name in needed if (sources / name).exists()]
+    files = [sources / name for name in KEEPER]
     with tempfile.TemporaryDirectory() as temporary:
         _write_options(Path(temporary))
         _compile(

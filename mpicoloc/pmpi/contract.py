@@ -48,6 +48,18 @@ class SegmentHead(NamedTuple):
     job_id: str
 
 
+class Common(NamedTuple):
+    """What a node agent says of the shutters that its job has in common with other nodes: see `mc_common`."""
+
+    i_answered: int
+    is_free: int
+    i_judged: int
+    verdict: int
+    n_jobs: int
+    period_ns: int
+    duration_ns: int
+
+
 def __getattr__(name: str) -> int:
     if name.startswith("MC_") and hasattr(lib, name):
         return int(getattr(lib, name))
@@ -268,6 +280,37 @@ class Agent:
         n = ffi.new("int[3]")
         lib.mc_agent_ranks(self._handle, n, n + 1, n + 2)
         return n[0], n[1], n[2]
+
+    @property
+    def common(self) -> Common:
+        """What it says of the shutters that the job's nodes have in common."""
+        out = ffi.new("mc_common *")
+        lib.mc_common_read(self._handle, out)
+        return Common(*(int(getattr(out, name)) for name in Common._fields))
+
+    def agree(self, is_on: bool) -> None:
+        """Whether the coordinators of all nodes agree on shutters; if not, each node takes its own."""
+        lib.mc_common_state(self._handle, lib.MC_COMMON_ON if is_on else lib.MC_COMMON_OFF)
+
+    def set_clock(self, offset_ns: int, bound_ns: int) -> None:
+        """This node's clock against the first one's; `bound_ns` holds for all nodes."""
+        lib.mc_common_clock(self._handle, offset_ns, bound_ns)
+
+    def share(self, is_shared: bool) -> None:
+        """Whether the job has company on some node: then all of its time is shared."""
+        lib.mc_common_share(self._handle, is_shared)
+
+    def ask(self, i: int, t0_ns: int, t1_ns: int) -> None:
+        """Whether the node is free for shutter `i`, by its own clock; the answer comes in `common`."""
+        lib.mc_common_ask(self._handle, i, t0_ns, t1_ns)
+
+    def decide(self, i: int, is_firm: bool) -> None:
+        """Shutter `i`, asked for before, is to be on all nodes, or on none."""
+        lib.mc_common_decide(self._handle, i, is_firm)
+
+    def confirm(self, i: int, verdict: int) -> None:
+        """The verdict (MC_VERDICT_...) on shutter `i`, of all nodes."""
+        lib.mc_common_confirm(self._handle, i, verdict)
 
 
 class Watcher:

@@ -16,15 +16,11 @@ from pathlib import Path
 
 import cffi
 
+from mpicoloc.pmpi.sources import AGENT
+
 ROOT = Path(__file__).resolve().parents[2]
 CSRC = ROOT / "csrc"
 HEADER = CSRC / "mpicoloc.h"
-# What the contract's functions need; none of them knows MPI.
-SOURCES = (
-    "agent.c", "agent_adapt.c", "agent_loop.c", "agent_pause.c", "agent_ranks.c", "agent_turn.c", "board.c",
-    "entries.c", "hits.c", "loop.c", "maps.c", "options.c", "perf.c", "probe.c", "proc.c", "segment.c",
-    "table.c",
-)  # fmt: skip
 
 # The coordinator's inner loop: in Python a wake-up costs 90 us, which would be felt on a full node.
 DECLARATION_OF_RUN = "int mc_agent_run(mc_agent *agent, uint64_t step_ns, int n_steps);"
@@ -67,7 +63,7 @@ def builder(include_dirs: tuple[str, ...] = (), sources: tuple[str, ...] | None 
     cffi.FFI
     """
     if sources is None:
-        sources = tuple(f"csrc/{name}" for name in SOURCES)
+        sources = tuple(f"csrc/{name}" for name in AGENT)
     ffi = cffi.FFI()
     ffi.cdef(declarations())
     ffi.cdef(DECLARATION_OF_RUN)
@@ -91,7 +87,7 @@ def compile_in_place(include_dirs: tuple[str, ...] = ()) -> Path:
     Path
         The extension.
     """
-    ffi = builder(include_dirs, tuple(str(CSRC / name) for name in SOURCES))
+    ffi = builder(include_dirs, tuple(str(CSRC / name) for name in AGENT))
     place = ROOT / "mpicoloc" / "_contract.abi3.so"
     new = place.with_suffix(".new")
     with tempfile.TemporaryDirectory() as folder:

@@ -250,8 +250,15 @@ def _nodes_table(first: np.void, node: np.void | None) -> Table:
         "shutter_duration_s": [int(node["shutter_duration_ns"]) * 1e-9],
         "shutter_period_s": [int(node["shutter_period_ns"]) * 1e-9],
         "n_taken": [int(node["n_shutters"])],
+        **_clock(node["common"]),
     }
     return table("nodes", columns)
+
+
+def _clock(common: np.void) -> dict[str, list[float]]:
+    agreed = common["state"] == contract.MC_COMMON_ON
+    columns = {"clock_offset_s": "clock_offset_ns", "clock_bound_s": "clock_worst_ns"}
+    return {name: [float(common[field]) * 1e-9 if agreed else np.nan] for name, field in columns.items()}
 
 
 def _stack(name: str, pieces: Sequence[Mapping[str, Any]]) -> Table:

@@ -21,6 +21,7 @@ from mpicoloc import config
 from mpicoloc.errors import EnvironmentFault, MpicolocError
 from mpicoloc.pmpi import contract
 from mpicoloc.run import membership, siblings
+from mpicoloc.run.agreement import Agreement
 from mpicoloc.run.membership import Membership, Ranks
 
 if TYPE_CHECKING:
@@ -30,8 +31,9 @@ STEP_NS = 25_000_000
 """Longest sleep of the agent: how late the end of the job may be noticed."""
 N_STEPS = 20
 """Steps between two looks at signals and at the other nodes."""
-N_STEPS_IN_SESSION = 2
-"""The same while the application, which has a session, may yet call MPI_Init, and would wait."""
+N_STEPS_IF_ASKED = 2
+"""The same while others would wait: the application, which has a session and may yet call MPI_Init, or the
+coordinators of other nodes."""
 SEGMENTS_WITHIN_S = 5.0
 """Ranks without a segment so long after MPI_Init have switched mpicoloc off."""
 ALL_WITHIN_S = 5.0
@@ -154,25 +156,36 @@ def _watch(key: str, member: Membership) -> Ranks:
     with contextlib.ExitStack() as stack:
         agent = _guarded(_open_agent, key, stack)
         ranks = Ranks(key)
+        agreement = Agreement(member.comm, agent if isinstance(agent, contract.Agent) else None)
         if agent is not None:
-            _guarded(_run_until_over, agent, member)
+            _guarded(_run_until_over, agent, member, agreement)
+        while agreement.is_active:  # the other nodes wait for this one's word
+            agreement.step(is_over=True)
+            member.look()
+            _rest(agent)
         # Other nodes may still compute; this one's ranks are part of the job until then.
         everywhere = member.comm.Ibarrier()
         while not everywhere.Test():
             member.look()
-            if agent is None:
-                time.sleep(STEP_NS * 1e-9)
-            else:
-                agent.run(STEP_NS, 1)
+            _rest(agent)
     return ranks
 
 
-def _run_until_over(agent: contract.Agent | contract.Watcher, member: Membership) -> None:
+def _rest(agent: contract.Agent | contract.Watcher | None) -> None:
+    if agent is None:
+        time.sleep(STEP_NS * 1e-9)
+    else:
+        agent.run(STEP_NS, 1)
+
+
+def _run_until_over(
+    agent: contract.Agent | contract.Watcher, member: Membership, agreement: Agreement
+) -> None:
     started_s = time.monotonic()
-    n_steps = N_STEPS_IN_SESSION if member.may_grow else N_STEPS
     while not _is_over(agent, time.monotonic() - started_s):
         member.look()
-        agent.run(STEP_NS, n_steps)
+        agreement.step(is_over=False)
+        agent.run(STEP_NS, N_STEPS_IF_ASKED if member.may_grow or agreement.is_active else N_STEPS)
 
 
 def _open_agent(key: str, stack: contextlib.ExitStack) -> contract.Agent | contract.Watcher | None:

@@ -75,10 +75,14 @@ static inline pid_t child(void)
     x = x * 1.0000001 + 1e-9
 #endif
 
+/* Of jobs that are started from here on; more than one: with coordinators, whom the test stands in for. */
+static int n_test_nodes = 1;
+
 /* What the rank saw: its longest standstill, in counters.n_events; so many rounds of work, in n_calls. */
 static inline void be_rank(const char *key, int rank, int n_ranks)
 {
-    mc_identity identity = {key, key, "none", rank, n_ranks, rank, n_ranks, 1, MC_MODE_PRELOAD};
+    int mode = n_test_nodes > 1 ? MC_MODE_WRAP : MC_MODE_PRELOAD;
+    mc_identity identity = {key, key, "none", rank, n_ranks, rank, n_ranks, n_test_nodes, mode};
     if (mc_start(&identity) != MC_OK)
         _exit(3);
     mc_segment *segment = mc_own_segment();

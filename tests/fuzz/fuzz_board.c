@@ -1,5 +1,6 @@
 /* The board, which processes of other users write: everything that an agent reads there. */
 #include "agent.c"
+#include "agent_schedule.c"
 #include "fuzz.h"
 
 #include <fcntl.h>
@@ -22,6 +23,7 @@ static void fill_slot(mc_slot *slot, uint64_t owner, uint64_t t_instant)
     slot->want_period_ns = 200000000;
     slot->epoch = slot->t0 = slot->ack.epoch = t_instant;
     slot->t1 = slot->ack.t_resume = t_instant + 3200000;
+    slot->booking = (mc_booking){NOW_NS + 150000000, NOW_NS + 160000000, 1};
     snprintf(slot->job_id, sizeof slot->job_id, "job");
 }
 
@@ -34,13 +36,21 @@ static void start_agent(mc_agent *agent, mc_segment *segment)
     agent->n_ranks = 1;
     /* no process: nothing may be signalled here */
     agent->ranks[0] = (mc_rank){.segment = segment, .pid = -1, .alive = 1};
-    schedule(agent, NOW_NS);
+    agent->is_common = 1;
+    mc_schedule(agent, NOW_NS);
 }
 
 static void live_through_a_shutter(mc_agent *agent, bytes *input)
 {
+    mc_common *common = &agent->node->common;
     agent->i_instant += take(input, 1) & 1;
     look_around(agent, NOW_NS);
+    mc_common_ask(agent, common->i_asked + 1, NOW_NS + (uint64_t)take(input, 4), NOW_NS + 1000000000u);
+    mc_common_step(agent, NOW_NS);
+    mc_common_decide(agent, common->i_asked, 1);
+    mc_common_step(agent, NOW_NS);
+    if (take(input, 1) & 1)
+        mc_schedule(agent, NOW_NS);
     take_turn(agent, NOW_NS);
     if (agent->duty == MC_DUTY_PAUSE) {
         agent->wake = 1; /* no sleep */

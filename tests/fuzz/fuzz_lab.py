@@ -7,6 +7,8 @@ import sys
 import tempfile
 from pathlib import Path
 
+from mpicoloc.pmpi.sources import AGENT
+
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent))
 
@@ -14,11 +16,10 @@ import objects  # noqa: E402
 
 CSRC = HERE.parents[1] / "csrc"
 # What each fuzzer is linked with, besides the files that it includes to reach their inner functions.
-_AGENT = ("agent_adapt.c", "agent_loop.c", "agent_pause.c", "agent_ranks.c", "agent_turn.c", "board.c",
-          "entries.c", "hits.c", "loop.c", "maps.c", "perf.c", "probe.c", "segment.c", "table.c")  # fmt: skip
+_AGENT = tuple(name for name in AGENT if name not in ("agent.c", "options.c", "proc.c"))
 _RANK = ("clock.c", "gate.c", "hooks.c", "restart.c", "segment.c", "table.c")
 SOURCES = {
-    "board": (*_AGENT, "options.c", "proc.c"),
+    "board": (*(name for name in _AGENT if name != "agent_schedule.c"), "options.c", "proc.c"),
     "segment": (*_AGENT, "options.c", "proc.c"),
     "keeper": (*_AGENT, "agent.c", "agent_thread.c", "options.c", "proc.c"),
     "text": (*_RANK, "regions.c"),

@@ -59,7 +59,7 @@ static void serve(mc_agent *agent)
         mc_proc_read_thread(&thread, (int)getpid(), (int)getpid(), rank->segment->gate.signal);
         rank->alive = 1;
     }
-    mc_turn_begin(agent);
+    mc_turn_begin(agent, agent->duration_ns, 0);
     mc_turn_verdict(agent, agent->turn.reservation.t1);
     note_corunner(agent, &(mc_neighbour){.i_slot = 1, .owner = 9}, 1);
     agent->n_others = 1;
@@ -82,7 +82,7 @@ static void be_agent(mc_segment *segment, bytes *input)
     agent->slot = &board.slots[0];
     snprintf(agent->key, sizeof agent->key, "fuzz");
     read_options(agent);
-    schedule(agent, 1000000000u);
+    mc_schedule(agent, 1000000000u);
     if (is_file && mc_shm_path(path, sizeof path, "fuzz", "0.seg") == MC_OK) {
         write_file(segment, path, input);
         mc_ranks_find(agent);

@@ -10,6 +10,8 @@ import once
 import pytest
 import shimlab
 
+from mpicoloc.pmpi.sources import AGENT
+
 pytestmark = [pytest.mark.timeout(240), pytest.mark.serial]
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -27,19 +29,15 @@ KINDS = (
     "sleeping",
 )
 BLOCKING = ("blocked", "signal_thread", "signal_file")  # all signals, before MPI_Init
-# Needs of tests/c: the agent with what it calls, and the ranks' side.
-AGENT = (
-    "agent", "agent_adapt", "agent_loop", "agent_pause", "agent_ranks", "agent_turn", "board", "entries",
-    "hits", "loop", "maps", "options", "perf", "probe", "proc", "segment", "table",
-)  # fmt: skip
-RANK = ("agent_thread", "clock", "gate", "hooks", "keeper_start", "restart", "start")
+# What tests/c needs of the ranks' side.
+RANK = ("agent_thread.c", "clock.c", "gate.c", "hooks.c", "keeper_start.c", "restart.c", "start.c")
 
 
 FLAGS = ("-std=gnu11", "-O1", "-Wall", "-Wextra", "-Werror")
 
 
 def compile_c(name, sources, factory):
-    files = [ROOT / "csrc" / f"{source}.c" for source in sources] + [ROOT / "tests" / "c" / f"{name}.c"]
+    files = [ROOT / "csrc" / source for source in sources] + [ROOT / "tests" / "c" / f"{name}.c"]
     return objects.program(factory.mktemp(name) / name, files, FLAGS, once.folder(factory) / "objects")
 
 

@@ -11,19 +11,15 @@ import objects
 import once
 import pytest
 
+from mpicoloc.pmpi.sources import AGENT, KEEPER
+
 # Ranks that only compute, and what is said of their time: nothing else may want the processors.
 pytestmark = pytest.mark.serial
 
 ROOT = Path(__file__).resolve().parents[2]
 CSRC = ROOT / "csrc"
-CORE = (
-    "agent.c", "agent_adapt.c", "agent_loop.c", "agent_pause.c", "agent_ranks.c", "agent_turn.c",
-    "agent_thread.c", "board.c", "clock.c", "entries.c", "gate.c", "hits.c", "hooks.c", "keeper_start.c",
-    "loop.c", "maps.c", "options.c", "perf.c", "probe.c", "proc.c", "regions.c", "restart.c", "segment.c",
-    "start.c", "table.c",
-)  # fmt: skip
 IN_RANKS = ("clock.c", "gate.c", "hooks.c", "keeper_start.c", "regions.c", "restart.c", "start.c")
-KEEPER = ("keeper.c", *(name for name in CORE if name not in IN_RANKS))
+CORE = (*AGENT, "agent_thread.c", *IN_RANKS)
 FLAGS = ("-std=gnu11", "-O1", "-g", "-Wall", "-Wextra", "-Werror", "-fsanitize=address,undefined",
          "-fno-sanitize-recover=undefined")  # fmt: skip
 # Software events stand for instructions and cycles where there is no PMU.
@@ -74,6 +70,14 @@ def test_jobs_on_one_board(agent_program: Path, tmp_path: Path, scenario: str) -
 
 def test_an_agent_killed_at_each_step_of_a_shutter_harms_nobody(build: Build, tmp_path: Path) -> None:
     program = build("test_steps", CORE, tmp_path)
+    shm = tmp_path / "shm"
+    shm.mkdir()
+    _run(program, shm)
+    assert not list(shm.iterdir())
+
+
+def test_shutters_that_several_nodes_have_in_common(build: Build, tmp_path: Path) -> None:
+    program = build("test_common", CORE, tmp_path)
     shm = tmp_path / "shm"
     shm.mkdir()
     _run(program, shm)

@@ -1,0 +1,79 @@
+"""One job on nodes whose clocks differ: its shutters are at one instant on all of them, or on none."""
+
+import os
+import signal
+import time
+
+import nodes
+import numpy as np
+import pytest
+
+from mpicoloc.core.tables import VERDICTS
+
+pytestmark = [
+    pytest.mark.e2e,
+    pytest.mark.timeout(150),
+    pytest.mark.serial,
+    pytest.mark.skipif(not nodes.can_be_made(), reason="this machine allows no namespaces"),
+]
+STEADY = {"MPICOLOC_SHUTTER_ADAPT": 0, "MPICOLOC_METER": "burst"}
+
+
+@pytest.fixture
+def cluster(tmp_path):
+    with nodes.Cluster(tmp_path) as made:
+        yield made
+
+
+def test_a_coordinator_that_stops_for_a_while_costs_shutters_only(cluster, openmpi):
+    other = cluster.start(openmpi, "other", ["node0"], [openmpi.program, "finalize", 600], **STEADY)
+    job = cluster.start(openmpi, "job", cluster.names, [openmpi.program, "seven", 6], **STEADY)
+    coordinator = cluster.coordinator_of("job", "node1")
+    time.sleep(2)
+    os.kill(coordinator, signal.SIGSTOP)
+    time.sleep(2)
+    os.kill(coordinator, signal.SIGCONT)
+    assert job.wait() == 7, job.log
+    profile = job.profile()
+    nodes.stop(other)
+    assert not profile.partial
+    assert len(profile.tables["nodes"]) == 2
+
+
+def run_beside(cluster, openmpi, neighbours, seconds):
+    """The profile of a job on both nodes, with a job of its own on each of `neighbours` all the time."""
+    others = [
+        cluster.start(openmpi, f"other-{name}", [name], [openmpi.program, "finalize", 600], **STEADY)
+        for name in neighbours
+    ]
+    job = cluster.start(openmpi, "job", cluster.names, [openmpi.program, "finalize", seconds], **STEADY)
+    assert job.wait() == 0, job.log
+    assert "computed with 2 ranks" in job.log
+    profile = job.profile()
+    for other in others:
+        nodes.stop(other)
+    return profile
+
+
+@pytest.mark.parametrize("neighbours", [["node0", "node1"], ["node1"]], ids=["both", "one"])
+def test_shutters_are_at_one_instant_on_all_nodes(cluster, openmpi, neighbours):
+    profile = run_beside(cluster, openmpi, neighbours, 14)
+    tables = profile.tables
+    hosts = [name.decode() for name in tables["nodes"]["hostname"]]
+    offset_s, bound_s = (tables["nodes"][f"clock_{what}_s"] for what in ("offset", "bound"))
+    true_s = np.array([nodes.CLOCK_STEP_S * cluster.names.index(name) for name in hosts])
+    apart_s = (offset_s - offset_s[0]) - (true_s - true_s[0])
+    assert (np.abs(apart_s) <= bound_s).all()
+    assert (bound_s < 0.05).all()
+
+    seen = tables["shutters"]
+    by_node = [seen[seen["i_node"] == i] for i in range(len(hosts))]
+    valid = [rows[rows["verdict"] == VERDICTS.index("valid")] for rows in by_node]
+    assert len(valid[0]) >= 3, [rows["verdict"].tolist() for rows in by_node]
+    begins_s = [rows["epoch"] * 1e-9 - true for rows, true in zip(valid, true_s, strict=True)]
+    np.testing.assert_allclose(begins_s[0], begins_s[1], rtol=0, atol=bound_s.max())
+    company = {hosts[row["i_node"]]: row["job_id"].decode() for row in tables["corunners"]}
+    assert company == {name: f"other-{name}" for name in neighbours}
+    # Half of the job waits for the other half: all of it is shared.
+    assert tables["nodes"]["shared_s"].min() > 5
+    assert profile.interference.n_used == sum(map(len, valid))
