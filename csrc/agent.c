@@ -52,13 +52,29 @@ static void choose_meter(mc_agent *agent)
     }
 }
 
+static int host_alive(const mc_node *node)
+{
+    int pid = __atomic_load_n(&node->magic, __ATOMIC_ACQUIRE) == MC_MAGIC ? node->agent_pid : 0;
+    return pid && pid != (int)getpid() && kill(pid, 0) == 0;
+}
+
+static int has_agent(const char *path)
+{
+    void *map;
+    if (mc_shm_map(&map, path, sizeof(mc_node), 0) != MC_OK)
+        return 0;
+    int result = host_alive(map);
+    mc_shm_unmap(map, sizeof(mc_node));
+    return result;
+}
+
 static int open_node(mc_agent *agent)
 {
     char path[MC_PATH_LEN];
     void *map;
     int status = mc_shm_path(path, sizeof path, agent->key, "node");
     if (status == MC_OK)
-        status = mc_shm_map(&map, path, sizeof(mc_node), 1);
+        status = has_agent(path) ? MC_E_GONE : mc_shm_map(&map, path, sizeof(mc_node), 1);
     if (status != MC_OK)
         return status;
     agent->node = map;
@@ -73,8 +89,9 @@ static int open_node(mc_agent *agent)
     agent->node->agent_pid = (int32_t)getpid();
     agent->node->t_open = agent->t_open;
     agent->node->t_last = agent->t_open;
-    choose_meter(agent);
+    /* At once: who finds no agent here becomes it, and makes the file anew. */
     __atomic_store_n(&agent->node->magic, MC_MAGIC, __ATOMIC_RELEASE);
+    choose_meter(agent);
     return MC_OK;
 }
 
@@ -131,12 +148,6 @@ int mc_agent_open(mc_agent **out, const char *key, const char *job_id)
     agent->t_duty = agent->t_open;
     *out = agent;
     return MC_OK;
-}
-
-static int host_alive(const mc_node *node)
-{
-    int pid = __atomic_load_n(&node->magic, __ATOMIC_ACQUIRE) == MC_MAGIC ? node->agent_pid : 0;
-    return pid && pid != (int)getpid() && kill(pid, 0) == 0;
 }
 
 int mc_agent_watch(mc_agent **out, const char *key, uint64_t wait_ns)

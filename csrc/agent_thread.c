@@ -24,6 +24,8 @@ static mc_agent *open_and_show(void)
 {
     mc_agent *agent = NULL;
     int status = mc_agent_open(&agent, thread_key, thread_job_id);
+    if (status == MC_E_GONE) /* the coordinator was quicker */
+        return NULL;
     if (status != MC_OK) {
         fprintf(stderr, "mpicoloc: no node agent, so no interference is measured (%d): see `mpicoloc check`\n", status);
         return NULL;

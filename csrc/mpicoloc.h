@@ -315,6 +315,7 @@ void mc_segment_settle(mc_segment *segment);
 /* The node agent of one job: POPPA Algorithms 1-3 without a daemon. Opens the board and the node file; finds the
    job's rank segments by key as they appear. */
 typedef struct mc_agent mc_agent;
+/* MC_E_GONE: another process is the agent. */
 int mc_agent_open(mc_agent **out, const char *key, const char *job_id);
 /* Look on while another process (the keeper) is the agent, for which this waits. Steps then only sleep and look how the
    ranks are. MC_E_GONE: there is no agent within wait_ns. */

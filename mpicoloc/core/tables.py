@@ -69,6 +69,7 @@ COLUMNS: Mapping[str, tuple[Column, ...]] = {
         n_events_dropped u8   1      events overwritten in the ring or refused
         n_units          u8   1      units of work that the application marked
         wait_frac        f8   1      part of the job's time in long waits, or after its end; NaN unknown
+        counts           u1   1      1: the others wait for this rank, so the job's slowdown is its own
         slowdown         f8   1      T_co / T_solo of this rank by itself, with co-runners; NaN unknown
         slowdown_low     f8   1      lower end of its 95 % interval; NaN unknown
         slowdown_high    f8   1      upper end of it; NaN unknown
@@ -145,11 +146,11 @@ COLUMNS: Mapping[str, tuple[Column, ...]] = {
         verdict          u1   1      0 unknown, 1 valid, 2 moved, 3 late, 4 silent, 5 elsewhere
         n_corunners      i4   1      co-runners asked to stand still
         moved_ns         u8   ns     processor time that co-runners used inside it
-        before_instructions u8 1     instructions outside MPI, window before the shutter
+        before_instructions u8 1     instructions of user code, window before the shutter
         before_cycles    u8   1      processor cycles of that window
-        during_instructions u8 1     instructions outside MPI, inside the shutter
+        during_instructions u8 1     instructions of user code, inside the shutter
         during_cycles    u8   1      processor cycles of that window
-        after_instructions u8 1      instructions outside MPI, window after the shutter
+        after_instructions u8 1      instructions of user code, window after the shutter
         after_cycles     u8   1      processor cycles of that window
         entry            u8   bytes  place that was counted, as offset in its file; 0 none
         before_hits      u8   1      times it was passed in a window before the shutter

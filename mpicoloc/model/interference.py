@@ -19,6 +19,7 @@ from mpicoloc.model.price import price
 Tables = Mapping[str, Table]
 UNIT_SITE = 0xFFF
 """Call site of cycles that are units of work of the application (MC_UNIT_SITE)."""
+NOT_ALIKE = "some of its ranks wait long for others, and the counted place is passed by all together"
 UNWATCHED_FRAC = 0.1
 """A larger part of a node's time without its agent's eyes: nothing is known of the job's company."""
 UNWATCHED_S = 1.0
@@ -122,12 +123,15 @@ def _interference(
         )
     if np.isnan(nodes["clock_offset_s"]).any() and len(nodes) > 1:
         return Interference(reason="the coordinators of its nodes did not agree on shutters", **facts)
-    phase, others, reason, coverage = _corun_slowdown(meter, tables, suffered, rng)
     # The time of the job is that of the nodes whose ranks the others wait for.
     i_nodes = np.unique(ranks["i_node"][np.isin(ranks["rank"], suffered.waited_for)])
-    on_them = np.isin(shutters["i_node"], i_nodes)
-    split = split_wall(job.wall_s, nodes[i_nodes] if len(i_nodes) else nodes, shutters[on_them])
-    alone_s = {int(r["rank"]): max(0.0, job.wall_s - float(nodes["shared_s"][r["i_node"]])) for r in ranks}
+    if len(i_nodes):
+        nodes, shutters = nodes[i_nodes], shutters[np.isin(shutters["i_node"], i_nodes)]
+    measured = {**tables, "nodes": nodes, "shutters": shutters}
+    phase, others, reason, coverage = _corun_slowdown(meter, measured, suffered, rng)
+    split = split_wall(job.wall_s, nodes, shutters)
+    shared_s = tables["nodes"]["shared_s"]
+    alone_s = {int(r["rank"]): max(0.0, job.wall_s - float(shared_s[r["i_node"]])) for r in ranks}
     least_s = suffered.least_s(alone_s)
     whole = None if phase is None else over_job(phase, split, least_s)
     kept = tuple(over_job(other, split, least_s) for other in others)
@@ -230,7 +234,7 @@ def _corun_slowdown(
         )
         return kept, others, reason, burst.coverage_frac
     if meter == "loop":
-        counted = loop.rates(shutters, rng=rng)
+        counted = loop.rates(shutters, rng=rng) if suffered.are_alike else loop.Rates(None, NOT_ALIKE)
         if counted.slowdown is None:  # in a job that calls MPI often enough, bursts may tell all the same
             return burst.slowdown, [], counted.reason if burst.slowdown is None else "", burst.coverage_frac
         return counted.slowdown, [burst.slowdown] if burst.slowdown else [], "", None

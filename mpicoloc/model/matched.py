@@ -31,6 +31,8 @@ MIN_COVERAGE = 0.6
 """Share of the time that must be measured, not supposed."""
 N_GROUPS = 16
 N_REPLICATES = 600
+WIDEST = 0.5
+"""Half of an interval, in the logarithm, above which an estimate is none."""
 MODEL_ERROR = 0.005
 """Relative standard error that no number of shutters removes."""
 EDGE_ERROR = 0.25
@@ -126,8 +128,13 @@ def matched(cycles: Table, *, n_windows: int, window_s: float, rng: np.random.Ge
     if coverage < MIN_COVERAGE:
         why = f"only {coverage:.0%} of its time is in cycles short enough to be seen in shutters"
         return Matched(None, f"{why}, {MIN_COVERAGE:.0%} needed", coverage)
-    ends = _interval(cells, window_s, rng)
-    return Matched(Estimate(*ends, n_windows, "1", METHOD), "", coverage)
+    if _used_groups(cells).n_groups < 2:
+        return Matched(None, "all cycles ended in one shutter in sixteen", coverage)
+    value, low, high = _interval(cells, window_s, rng)
+    if np.log(high / low) > 2 * WIDEST:
+        why = f"cycles are too uneven or rare: the interval's ends differ by a factor of {high / low:.1f}"
+        return Matched(None, why, coverage)
+    return Matched(Estimate(value, low, high, n_windows, "1", METHOD), "", coverage)
 
 
 def by_thread(cycles: Table, *, n_windows: int, window_s: float) -> Parts:
@@ -338,7 +345,7 @@ def _jackknife(left_out: Array) -> Array:
 
 
 def _used_groups(cells: Cells) -> Cells:
-    used = cells.x_solo.sum(axis=0) + cells.x_corun.sum(axis=0) > 0
+    used = cells.x_solo.sum(axis=0) > 0  # co-run time is known from all of them
     return cells.each(lambda values: values[:, used])
 
 

@@ -17,8 +17,10 @@ from numpy.typing import NDArray
 from mpicoloc.core.tables import PHASES, Table, frozen
 from mpicoloc.model.matched import MIN_SEEN, Parts, by_thread, kind_keys, threads_of
 
-MARGIN = 0.1
+MARGIN = 0.02
 """Threads whose part of long waits is within this of the smallest are those that the others wait for."""
+MUCH = 0.1
+"""A larger part of long waits cannot be neglected where ranks are measured together."""
 
 Array = NDArray[np.float64]
 
@@ -106,6 +108,15 @@ class Suffered:
         """Ranks whose time is the job's."""
         return np.unique(self.threads.rank[self.threads.waited_for])
 
+    @property
+    def are_alike(self) -> bool:
+        """All ranks with a co-runner work about as long, so that they may be measured together."""
+        found = self.threads
+        best = {int(rank): 1.0 for rank in found.rank[found.shared]}
+        for rank, wait in zip(found.rank[found.shared], found.wait_frac[found.shared], strict=True):
+            best[int(rank)] = min(best[int(rank)], float(wait))
+        return not best or max(best.values()) - min(best.values()) <= MUCH
+
     def least_s(self, alone_s: Mapping[int, float]) -> tuple[float, float, float]:
         """Time that the job would have taken at least, s: the most work of a rank that nobody waits for.
 
@@ -132,7 +143,7 @@ class Suffered:
 
     def that_count(self, cycles: Table, window_s: float) -> Table:
         """The cycles whose slowdown is the job's; without long waits where it is known what they are for."""
-        rows = cycles[np.isin(cycles["rank"], self.waited_for)]
+        rows = cycles[np.isin(threads_of(cycles), self.threads.thread[self.threads.waited_for])]
         return rows[~is_long_wait(rows, window_s)] if self.threads.wait_for_others else rows
 
     def written_into(self, ranks: Table) -> Table:
@@ -144,6 +155,7 @@ class Suffered:
             "slowdown_low": self._spread_out(self.parts.low),
             "slowdown_high": self._spread_out(self.parts.high),
         }
+        result["counts"] = np.isin(ranks["rank"], self.waited_for)
         # Of the threads of a rank the one that waits least speaks for it.
         order = np.lexsort((self.threads.wait_frac, self.threads.rank))
         rank, first = np.unique(self.threads.rank[order], return_index=True)

@@ -355,6 +355,8 @@ def open_agent(key: str, job_id: str) -> Iterator[Agent | None]:
             break
     if status != lib.MC_OK:
         status = lib.mc_agent_open(out, key.encode(), job_id.encode())
+        if status == lib.MC_E_GONE:  # the keeper's has just begun
+            status = lib.mc_agent_watch(out, key.encode(), KEEPER_WITHIN_NS)
     if status != lib.MC_OK:
         raise EnvironmentFault(f"node agent of {job_id} cannot start (status {status}): see `mpicoloc check`")
     try:

@@ -62,7 +62,7 @@ static inline pid_t child(void)
     pid_t pid = fork();
     if (pid == 0) {
         prctl(PR_SET_PDEATHSIG, SIGKILL);
-        alarm(TEST_LIMIT_S);
+        alarm(2 * TEST_LIMIT_S); /* only in case that the test itself is killed */
         signal(SIGTERM, on_term);
     }
     return pid;

@@ -43,7 +43,7 @@ def assert_is(slowdown, truth, tolerance=0.03):
     assert slowdown.low * 0.99 <= truth <= slowdown.high * 1.01
 
 
-@pytest.mark.parametrize("slowdown", [1.0, 1.3, 2.0])
+@pytest.mark.parametrize("slowdown", [1.0, 1.03, 1.06, 1.09, 1.12, 1.3, 2.0])
 def test_a_rank_that_ends_early_and_waits_does_not_dilute_the_slowdown_of_the_one_it_waits_for(slowdown):
     profile = found(
         working(0, slowdown), working(1, 1.0, JOB_S / slowdown), one_wait(1, JOB_S - JOB_S / slowdown)
@@ -53,7 +53,31 @@ def test_a_rank_that_ends_early_and_waits_does_not_dilute_the_slowdown_of_the_on
     ranks = profile.tables["ranks"]
     assert ranks["wait_frac"] == pytest.approx([0, 1 - 1 / slowdown], abs=0.02)
     assert ranks["slowdown"] == pytest.approx([slowdown, 1], rel=0.03)
+    assert ranks["counts"].tolist() == [1, slowdown < 1.02]
     assert (ranks["slowdown_low"] <= ranks["slowdown"]).all() and (ranks["slowdown_high"] < 2.2).all()
+
+
+@pytest.mark.parametrize("slowdown", [1.05, 1.1, 1.5])
+def test_one_of_many_ranks_is_disturbed(slowdown):
+    others = [working(rank, 1.0, JOB_S / slowdown) for rank in range(1, 8)]
+    profile = found(working(0, slowdown), *others, i_node=(0, 0))
+    assert_is(profile.interference.slowdown, slowdown)
+
+
+@pytest.mark.parametrize("slowdown", [1.0, 1.5, 2.0])
+def test_ranks_that_wait_shortly_for_the_disturbed_one(slowdown):
+    """Cycles of the undisturbed rank are as long as those of the other, the rest of each a short wait."""
+    waiting = working(1, slowdown)
+    waiting["mpi_ns"] = (waiting["comp_ns"] * (1 - 1 / slowdown)).astype(np.uint64)
+    waiting["comp_ns"] -= waiting["mpi_ns"]
+    profile = found(working(0, slowdown), waiting)
+    assert_is(profile.interference.slowdown, slowdown)
+    assert profile.tables["ranks"]["counts"].tolist() == [1, 1]
+
+
+def test_helper_threads_that_wait_do_not_hide_the_one_that_works():
+    profile = found(working(0, 2.0), one_wait(0, JOB_S, lane=1), i_node=(0, 0))
+    assert_is(profile.interference.slowdown, 2.0)
 
 
 def test_a_rank_that_has_ended_is_like_one_that_waits():
