@@ -17,6 +17,8 @@ import programs
 from accuracy import progress, show
 from accuracy_tables import percent, print_table
 
+import mpicoloc
+
 COLUMNS = ("job", "work", "disturbed", "T_solo", "true", "true i.", "estimate", "95 % interval", "error",
            "by rank", "long waits")  # fmt: skip
 WORK = 1500
@@ -29,7 +31,7 @@ class Bench:
 
     def __init__(self, args, folder):
         self.args, self.folder = args, folder
-        self.launcher = programs.Launcher.find(args.mpirun, "0,1")
+        self.launcher = programs.Launcher.find(args.mpirun, programs.processors(2))
         self.binary = self.launcher.compile(programs.CALLS / "coupled.c", folder / "coupled")
         self.other = [self.launcher.mpirun, "--bind-to", "none", "-n", "1", self.binary, "loose", "100000000",
                       str(WORK), str(WORK)]  # fmt: skip
@@ -45,7 +47,7 @@ class Bench:
         return program.loop_s(self.folder)
 
     def disturbed_s(self, program, core, env=None, other_env=None):
-        other = programs.start(self.other, self.folder / "other", (core,), other_env)
+        other = programs.start(self.other, self.folder / "other", (self.launcher.cores[core],), other_env)
         try:
             return self.loop_s(program, env)
         finally:
@@ -54,6 +56,7 @@ class Bench:
     def once(self, program, core, profile):
         """Loop time alone, together, together with mpicoloc; and the profile's content."""
         solo_s, bare_s = self.loop_s(program), self.disturbed_s(program, core)
+        profile.unlink(missing_ok=True)
         env = programs.preload(self.binary, profile) | {"MPICOLOC_JOB_ID": "target"}
         other = programs.preload(self.binary, profile.with_name("other.h5")) | {"MPICOLOC_JOB_ID": "other"}
         with_s = self.disturbed_s(program, core, env, other)
@@ -61,8 +64,9 @@ class Bench:
 
     @staticmethod
     def of_ranks(profile):
-        import mpicoloc
-
+        """Each rank's slowdown and share of long waits, as text."""
+        if not profile.exists():
+            return "no profile", "-"
         ranks = mpicoloc.open(profile).ranks
         slowdowns = "nan" if ranks["slowdown"].isna().all() else ranks["slowdown"].round(2).tolist()
         return slowdowns, ranks["wait_frac"].round(2).tolist()

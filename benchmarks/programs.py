@@ -1,7 +1,9 @@
 """Programs that the benchmarks run, sized so that each takes a wanted time alone, and how they start."""
 
 import argparse
+import dataclasses
 import functools
+import itertools
 import os
 import re
 import shutil
@@ -12,109 +14,18 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
+import inputs
+
+from mpicoloc.run import siblings
+
 CALLS = Path(__file__).resolve().parent / "calls"
 EXAMPLES = Path(__file__).resolve().parent.parent / "examples"
 N_RANKS = 2
+MARK = "BENCHMARK_JOB"
+"""Stands in the environment of every process of a job, with a value of the job's own."""
+LEFT_LIMIT_S = 60.0
+_NUMBERS = itertools.count()
 ROOT_ENV = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
-
-LAMMPS_INPUT = """\
-units lj
-atom_style atomic
-lattice fcc 0.8442
-region box block 0 {box} 0 {box} 0 {box}
-create_box 1 box
-create_atoms 1 box
-mass 1 1.0
-velocity all create 1.44 87287 loop geom
-pair_style lj/cut 2.5
-pair_coeff 1 1 1.0 1.0 2.5
-neighbor 0.3 bin
-neigh_modify delay 0 every 20 check no
-fix 1 all nve
-thermo 100
-run {n_steps}
-"""
-
-HPCC_INPUT = """\
-HPLinpack benchmark input file
-mpicoloc benchmark
-HPL.out
-8 device out
-1 # of N
-{n} Ns
-1 # of NBs
-80 NBs
-0 PMAP
-1 # of grids
-1 Ps
-2 Qs
-16.0 threshold
-1 # of panel fact
-2 PFACTs
-1 # of stopping
-4 NBMINs
-1 # of panels
-2 NDIVs
-1 # of recursive
-1 RFACTs
-1 # of broadcast
-1 BCASTs
-1 # of lookahead
-1 DEPTHs
-2 SWAP
-64 threshold
-0 L1
-0 U
-1 Equilibration
-8 alignment
-#####
-0 # of PTRANS N
-1200
-0 # of PTRANS NB
-40
-"""
-"""``hpccinf.txt`` for a matrix of n rows on a 1 x 2 grid of ranks; the first word of most lines counts."""
-
-
-NWCHEM_WATER = "O 0 0 {z:.2f}\nH 0.757 0.586 {z:.2f}\nH -0.757 0.586 {z:.2f}\n"
-NWCHEM_INPUT = """\
-start water
-geometry units angstrom noautosym
-{waters}end
-basis
-* library cc-pvtz
-end
-dft
-xc b3lyp
-vectors input atomic
-end
-task dft energy
-"""
-
-PW_INPUT = """\
-&control
-  calculation = 'scf'
-  pseudo_dir = '{pseudo_dir}'
-  outdir = '.'
-  disk_io = 'none'
-/
-&system
-  ibrav = 2, celldm(1) = 10.2, nat = 2, ntyp = 1, ecutwfc = 40, nbnd = 20, nosym = .true., noinv = .true.
-/
-&electrons
-  conv_thr = 1e-60, electron_maxstep = {n_steps}, scf_must_converge = .false.
-  diago_thr_init = 1e-4
-/
-ATOMIC_SPECIES
-Si 28.086 {pseudo}
-ATOMIC_POSITIONS alat
-Si 0.00 0.00 0.00
-Si 0.25 0.25 0.25
-K_POINTS automatic
-3 3 3 0 0 0
-"""
-"""Silicon, so many steps to self-consistency."""
-
 
 FIRST = ("sh", "-c", 'echo -20 >/proc/self/autogroup; exec nice -n -20 "$@"', "sh")
 """Puts a job's session before all others of the machine."""
@@ -124,7 +35,8 @@ FIRST = ("sh", "-c", 'echo -20 >/proc/self/autogroup; exec nice -n -20 "$@"', "s
 class Program:
     """A prepared program: its arguments, and the files that must lie in its working directory.
 
-    `timing` matches the seconds that the program gives for its main part, in the file `timing_file`.
+    `timing` matches the seconds that the program gives for its main part, in the file `timing_file`;
+    `size` is what `prepare` takes to make the same program again.
     """
 
     name: str
@@ -132,6 +44,7 @@ class Program:
     files: tuple[tuple[str, str], ...] = ()
     timing: str = r"(?:Loop time of|loop_s) ([\d.]+)"
     timing_file: str = "output.txt"
+    size: int = 0
 
     def loop_s(self, folder):
         """Seconds that the program gives in its working directory (the last one), or None."""
@@ -151,13 +64,14 @@ class Launcher:
 
     @classmethod
     def find(cls, mpirun, cores, first=False, n_ranks=N_RANKS):
-        """From the names on the command line; keeps to the processors that this process may use."""
+        """From the names on the command line; all these processors must be there for this process."""
         path = shutil.which(mpirun)
         if path is None:
             raise SystemExit(f"{mpirun} is not installed (Debian: openmpi-bin); another with --mpirun")
-        wanted = {int(core) for core in cores.split(",")} & os.sched_getaffinity(0)
-        cores = tuple(sorted(wanted or os.sched_getaffinity(0)))
-        return cls(path, cores, FIRST if first else (), n_ranks)
+        wanted = {int(core) for core in cores.split(",")} if isinstance(cores, str) else set(cores)
+        if missing := wanted - os.sched_getaffinity(0):
+            raise SystemExit(f"this process may not use processor {', '.join(map(str, sorted(missing)))}")
+        return cls(path, tuple(sorted(wanted)), FIRST if first else (), n_ranks)
 
     @property
     def before_rank(self):
@@ -196,6 +110,19 @@ class Launcher:
         return ["--map-by", "core:OVERSUBSCRIBE", "--bind-to", "core:overload-allowed"]
 
 
+def processors(n):
+    """So many of the processors that this process may use, of different cores as far as there are."""
+    seen, ranked = {}, []
+    for cpu in sorted(os.sched_getaffinity(0)):
+        path = Path(f"/sys/devices/system/cpu/cpu{cpu}/topology/thread_siblings_list")
+        core = path.read_text() if path.exists() else cpu
+        seen[core] = seen.get(core, 0) + 1
+        ranked.append((seen[core], cpu))
+    if len(ranked) < n:
+        raise SystemExit(f"needs {n} processors, this process may use {len(ranked)}")
+    return tuple(cpu for _, cpu in sorted(ranked)[:n])
+
+
 def repeats_parser(description, seconds):
     """Options of a benchmark that runs jobs of its own, several times each."""
     parser = argparse.ArgumentParser(
@@ -224,20 +151,27 @@ def preload(binary, profile=None):
 def start(command, cwd, cores, env=None):
     """Start a job on `cores`, its output in a file; in a process group of its own, which `stop` can reach."""
     cwd.mkdir(parents=True, exist_ok=True)
+    mark = f"{os.getpid()}.{next(_NUMBERS)}"
     with open(cwd / "output.txt", "w") as log:
-        return subprocess.Popen(
+        job = subprocess.Popen(
             command,
             cwd=cwd,
-            env=environment(env),
+            env={**environment(env), MARK: mark},
             stdout=log,
             stderr=subprocess.STDOUT,
             start_new_session=True,
             preexec_fn=lambda: os.sched_setaffinity(0, cores),
         )
+    job.mark = mark
+    return job
 
 
 def stop(job):
-    """End a job that this process started, kindly first: the launcher then takes its ranks along."""
+    """End a job that this process started, kindly first: the launcher then takes its ranks along.
+
+    Returns when its keeper and the writer of its profile have ended too: they must not run beside what is
+    timed next.
+    """
     if job.poll() is None:
         job.terminate()
     try:
@@ -245,6 +179,18 @@ def stop(job):
     except subprocess.TimeoutExpired:
         os.killpg(job.pid, signal.SIGKILL)
         job.wait(10)
+    end_s = time.monotonic() + LEFT_LIMIT_S
+    while left := processes_of(job):
+        if time.monotonic() > end_s:
+            raise RuntimeError(f"processes of an ended job still run after {LEFT_LIMIT_S} s: {left}")
+        time.sleep(0.05)
+
+
+def processes_of(job):
+    """Process ids of what was started by a job and still runs, wherever in the tree it is by now."""
+    entry = f"{MARK}={job.mark}".encode()
+    return [pid for pid in filter(str.isdigit, os.listdir("/proc"))
+            if entry in siblings.entries(pid, "environ")]  # fmt: skip
 
 
 def run(launcher, program, folder):
@@ -259,11 +205,12 @@ def run_command(command, launcher, program, folder, env=None):
     job = start([*launcher.before, *command], folder, launcher.cores, env)
     try:
         code = job.wait(900)
+        wall_s = time.monotonic() - begin
     finally:
         stop(job)
     if code != 0:
         raise RuntimeError(f"{program.name} ended with exit code {code}: see {folder / 'output.txt'}")
-    return time.monotonic() - begin
+    return wall_s
 
 
 def place(program, folder):
@@ -273,8 +220,8 @@ def place(program, folder):
         (folder / name).write_text(text)
 
 
-def prepare(name, launcher, folder, seconds):
-    """A program sized so that it takes about `seconds` alone on this machine.
+def prepare(name, launcher, folder, seconds, size=None):
+    """A program of that size, or one sized so that it takes about `seconds` alone on this machine.
 
     Raises
     ------
@@ -283,7 +230,9 @@ def prepare(name, launcher, folder, seconds):
     """
     if name not in PREPARE:
         raise LookupError(f"no program {name!r}; there are {', '.join(PREPARE)}")
-    return PREPARE[name](launcher, folder / f"prepare-{name}", seconds)
+    make, trial = PREPARE[name](launcher, folder / f"prepare-{name}")
+    size = trial(make, launcher, folder / f"prepare-{name}", seconds) if size is None else size
+    return dataclasses.replace(make(size), size=size)
 
 
 def _need(binary):
@@ -295,76 +244,82 @@ def _need(binary):
     return path
 
 
-def _scaled(make, launcher, folder, seconds, n_trial_steps):
+def _by_steps(n_trial_steps):
     """Step count by a trial run that the program times itself."""
-    run(launcher, make(n_trial_steps), folder)
-    loop_s = make(n_trial_steps).loop_s(folder)
-    if loop_s is None:
-        raise RuntimeError(f"no loop time in {folder / 'output.txt'}")
-    return make(max(1, round(seconds * n_trial_steps / loop_s)))
+
+    def trial(make, launcher, folder, seconds):
+        run(launcher, make(n_trial_steps), folder)
+        loop_s = make(n_trial_steps).loop_s(folder)
+        if loop_s is None:
+            raise RuntimeError(f"no loop time in {folder / 'output.txt'}")
+        return max(1, round(seconds * n_trial_steps / loop_s))
+
+    return trial
 
 
-def _lammps(launcher, folder, seconds):
+def _by_power(n_trial, exponent):
+    """Size by the time of a trial run, which grows with that power of it."""
+
+    def trial(make, launcher, folder, seconds):
+        trial_s = run(launcher, make(n_trial), folder)
+        return max(1, round(n_trial * (seconds / trial_s) ** (1 / exponent)))
+
+    return trial
+
+
+def _lammps(launcher, folder):
     lmp = _need("lmp")
 
     def make(n_steps):
-        text = LAMMPS_INPUT.format(box=20, n_steps=n_steps)
+        text = inputs.LAMMPS_INPUT.format(box=20, n_steps=n_steps)
         return Program("lmp", (lmp, "-in", "in.lj", "-log", "none"), (("in.lj", text),))
 
-    return _scaled(make, launcher, folder, seconds, 100)
+    return make, _by_steps(100)
 
 
-def _hpcc(launcher, folder, seconds):
-    hpcc, n_trial = _need("hpcc"), 2000
+def _hpcc(launcher, folder):
+    hpcc = _need("hpcc")
 
     def make(n):
-        files = (("hpccinf.txt", HPCC_INPUT.format(n=n)),)
+        files = (("hpccinf.txt", inputs.HPCC_INPUT.format(n=n, n_ranks=launcher.n_ranks)),)
         return Program("hpcc", (hpcc,), files, r"MPIRandomAccess_time=([\d.]+)", "hpccoutf.txt")
 
-    trial_s = run(launcher, make(n_trial), folder)
     # Between N^2 and N^3: some of HPCC's tests use N^2 memory, HPL and DGEMM do N^3 work.
-    return make(int(n_trial * (seconds / trial_s) ** (1 / 2.6)))
+    return make, _by_power(2000, 2.6)
 
 
-def _nwchem(launcher, folder, seconds):
-    nwchem, n_trial = _need("nwchem.openmpi"), 2
+def _nwchem(launcher, folder):
+    nwchem = _need("nwchem.openmpi")
 
     def make(n):
-        waters = "".join(NWCHEM_WATER.format(z=2.9 * i) for i in range(n))
-        files = (("in.nw", NWCHEM_INPUT.format(waters=waters)),)
+        waters = "".join(inputs.NWCHEM_WATER.format(z=2.9 * i) for i in range(n))
+        files = (("in.nw", inputs.NWCHEM_INPUT.format(waters=waters)),)
         return Program("nwchem", (nwchem, "in.nw"), files, r"Total times.*wall:\s+([\d.]+)s")
 
-    trial_s = run(launcher, make(n_trial), folder)
-    return make(max(1, round(n_trial * (seconds / trial_s) ** (1 / 2.5))))
+    return make, _by_power(2, 2.5)
 
 
-def _pw(launcher, folder, seconds):
+def _pw(launcher, folder):
     pw, pseudos = _need("pw.x"), sorted(Path("/usr/share/espresso/pseudo").glob("Si*.UPF"))
     if not pseudos:
         raise LookupError("no pseudopotential of silicon (Debian: quantum-espresso-data)")
 
     def make(n_steps):
-        text = PW_INPUT.format(pseudo_dir=pseudos[0].parent, pseudo=pseudos[0].name, n_steps=n_steps)
+        text = inputs.PW_INPUT.format(pseudo_dir=pseudos[0].parent, pseudo=pseudos[0].name, n_steps=n_steps)
         return Program("pw", (pw, "-in", "si.in"), (("si.in", text),), r"PWSCF .* CPU +([\d.]+)s WALL")
 
-    return _scaled(make, launcher, folder, seconds, 10)
+    return make, _by_steps(10)
 
 
-def _many_calls(name, n_trial_steps):
-    def prepare_many_calls(launcher, folder, seconds):
-        binary = launcher.compile(CALLS / f"{name}.c", folder / name)
-        return _scaled(lambda n: Program(name, (binary, str(n))), launcher, folder, seconds, n_trial_steps)
+def _own(source, name, n_trial_steps, *size):
+    """A C program of this repository; its last argument is the number of steps."""
 
-    return prepare_many_calls
+    def prepare_own(launcher, folder):
+        binary = launcher.compile(source / f"{name}.c", folder / name)
+        arguments = (binary, *map(str, size))
+        return lambda n: Program(name, (*arguments, str(n))), _by_steps(n_trial_steps)
 
-
-def _example(name, size, n_trial_steps):
-    def prepare_example(launcher, folder, seconds):
-        binary = launcher.compile(EXAMPLES / f"{name}.c", folder / name)
-        return _scaled(lambda n: Program(name, (binary, str(size), str(n))), launcher, folder, seconds,
-                       n_trial_steps)  # fmt: skip
-
-    return prepare_example
+    return prepare_own
 
 
 PREPARE = {
@@ -372,8 +327,9 @@ PREPARE = {
     "hpcc": _hpcc,
     "nwchem": _nwchem,
     "pw": _pw,
-    "ranks": _many_calls("ranks", 300),
-    "updates": _many_calls("updates", 2000000),
-    "heat2d": _example("heat2d", 1400, 150),
-    "nbody": _example("nbody", 800, 300),
+    "ranks": _own(CALLS, "ranks", 300),
+    "updates": _own(CALLS, "updates", 2000000),
+    "heat2d": _own(EXAMPLES, "heat2d", 150, 1400),
+    "nbody": _own(EXAMPLES, "nbody", 300, 800),
 }
+"""By name: what gives a program of a size, and what finds the size for a time."""

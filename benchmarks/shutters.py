@@ -30,7 +30,9 @@ class Bench:
 
     def __init__(self, args, folder):
         self.folder = folder
-        self.launchers = [programs.Launcher.find(args.mpirun, core, n_ranks=1) for core in "01"]
+        self.launchers = [
+            programs.Launcher.find(args.mpirun, (core,), n_ranks=1) for core in programs.processors(2)
+        ]
         self.binary = self.launchers[0].compile(programs.CALLS / "coupled.c", folder / "coupled")
         trial = self.program(1000)
         programs.run(self.launchers[0], trial, folder)
@@ -42,6 +44,7 @@ class Bench:
     def run(self, **options):
         """Loop time of the first job, s, while the other runs longer; and the profile of the first."""
         profile = self.folder / "first.h5"
+        profile.unlink(missing_ok=True)
         command = self.launchers[0].command(self.target)
         longer = self.launchers[1].command(self.program(100000000))
         first_env = programs.preload(self.binary, profile) | {"MPICOLOC_JOB_ID": "first"} | options
@@ -66,11 +69,15 @@ def measure(bench, duration_s, n_repeats):
     for _ in range(n_repeats):
         without_s, _ = bench.run(MPICOLOC_METER="none")
         with_s, data = bench.run(**options)
+        if data is None:
+            continue
         shutters = data["interference"]["shutters"]
         ratios.append(with_s / without_s)
         still.append(shutters["overhead_frac"])
         counts = [counts[0] + shutters["n_used"], counts[1] + shutters["n_taken"]]
         progress(f"{1e3 * duration_s:.1f} ms: {with_s:.2f} s, without {without_s:.2f} s")
+    if not ratios:
+        return (f"{1e3 * duration_s:.1f}", "no profile", "-", "-", "-", "-")
     period_s = PERIOD_S if 4 * duration_s <= PERIOD_S else 2 * PERIOD_S
     model = (f"{stretch(duration_s, period_s, 2):.4f}", f"{100 * paused_frac(duration_s, period_s, 2):.2f} %")
     return (f"{1e3 * duration_s:.1f}", f"{statistics.median(ratios):.4f}", model[0],
