@@ -5,18 +5,22 @@
 Layout ``apart``: one rank a job, each job on a processor of its own, so that jobs share the memory and its
 cache. Layout ``shared``: two ranks a job, all on the same two processors, in turns.
 
-In every round each pair runs so: either program alone, both together without mpicoloc, both together with
-it. While the slower one still runs, the other is started again, so that a co-runner is there all the time
-(Breslow et al. 2013, section 7). Times are those of the whole launcher command, which hold the start of the
-job (some tenths of a second) as well; the estimate is for MPI_Init to MPI_Finalize, like `wall_s`.
+A round runs each program alone once, with mpicoloc but no shutters (meter none), and each pair once, both
+jobs with shutters: both ordered cells come from that run. ``--bare`` adds a co-run without shutters. While
+the slower one still runs, the other is started again, so that a co-runner is there all the time (Breslow et
+al. 2013, section 7); only the first run of each counts. Times are from MPI_Init to MPI_Finalize.
 
-Every run is a line of the file ``--out``: a matrix that was interrupted goes on where it stopped, and
-`python benchmarks/accuracy_tables.py FILE` prints the tables of what is there.
+Every run is a line of the file ``--out``: a matrix that was interrupted goes on where it stopped, with the
+sizes of the programs that stand there, and only with the same options on the same machine. `python
+benchmarks/accuracy_tables.py FILE` prints the tables of what is there.
 """
 
 import argparse
 import itertools
 import json
+import os
+import platform
+import re
 import subprocess
 import sys
 import tempfile
@@ -29,62 +33,66 @@ import programs
 import mpicoloc
 
 PROGRAMS = "lmp,hpcc,nwchem,pw,heat2d,nbody"
-LAYOUTS = {"apart": (1, ("0", "1")), "shared": (2, ("0,1", "0,1"))}
-"""Ranks of a job, and the processors of the first and the second one."""
-
-
-def command_of(launcher, program, job, profile=None, meter=None):
-    """Arguments and environment of one job, with mpicoloc if its profile is named."""
-    if profile is None:
-        return launcher.command(program), {}
-    env = programs.preload(program.argv[0], profile)
-    return launcher.command(program), {**env, "MPICOLOC_JOB_ID": job, "MPICOLOC_METER": meter}
+LAYOUTS = {"apart": (1, ((0,), (1,))), "shared": (2, ((0, 1), (0, 1)))}
+"""Ranks of a job, and which of two processors the first and the second one have."""
+AROUND_S, SLOWER = 4.0, 1.2
+"""For the expected duration only: start and end of a run, and how much longer a co-run takes."""
 
 
 class Corun:
-    """Two jobs at the same time; who ends first is started again until the other has ended too."""
+    """Jobs at the same time; who ends first is started again until the other has ended too."""
 
-    def __init__(self, launchers, pair, folder, meter):
-        self.launchers, self.pair, self.folder, self.meter = launchers, pair, folder, meter
-        self.jobs, self.begin_s, self.out, self.n_runs = {}, {}, {}, [0, 0]
+    def __init__(self, launchers, jobs, folder, meter, limit_s):
+        self.launchers, self.programs, self.folder = launchers, jobs, folder
+        self.meter, self.limit_s = meter, limit_s
+        self.now, self.all, self.begin_s, self.out = {}, [], {}, {}
+
+    def cwd(self, i):
+        return self.folder / f"{i}-{self.programs[i].name}"
 
     def profile(self, i, i_run=0):
-        return self.folder / f"{i}-{self.pair[i].name}-{i_run}.h5" if self.meter else None
+        return self.folder / f"{i}-{self.programs[i].name}-{i_run}.h5"
 
     def launch(self, i):
-        program, cwd = self.pair[i], self.folder / f"{i}-{self.pair[i].name}"
-        profile = self.profile(i, self.n_runs[i])
-        command, env = command_of(self.launchers[i], program, f"{program.name}-{i}", profile, self.meter)
-        programs.place(program, cwd)
+        program, n = self.programs[i], len(self.all)
+        profile = self.profile(i, 0 if i not in self.now else n)
+        profile.unlink(missing_ok=True)
+        env = programs.preload(program.argv[0], profile)
+        env |= {"MPICOLOC_JOB_ID": f"{program.name}-{i}-{n}", "MPICOLOC_METER": self.meter}
+        programs.place(program, self.cwd(i))
         self.begin_s[i] = time.monotonic()
-        self.jobs[i] = programs.start(command, cwd, self.launchers[i].cores, env)
-        self.n_runs[i] += 1
+        self.now[i] = programs.start(self.launchers[i].command(program), self.cwd(i),
+                                     self.launchers[i].cores, env)  # fmt: skip
+        self.all.append(self.now[i])
 
     def look(self, i):
-        code = self.jobs[i].poll()
+        code = self.now[i].poll()
         if code is None:
             return
         if code != 0:
-            text = (self.folder / f"{i}-{self.pair[i].name}" / "output.txt").read_text()[-2000:]
-            raise RuntimeError(f"{self.pair[i].name} ended with exit code {code}:\n{text}")
+            text = (self.cwd(i) / "output.txt").read_text(errors="replace")[-2000:]
+            raise RuntimeError(f"{self.programs[i].name} ended with exit code {code}:\n{text}")
         self.out.setdefault(i, time.monotonic() - self.begin_s[i])
-        if len(self.out) < 2:
+        if len(self.out) < len(self.programs):
             self.launch(i)
 
     def run(self):
-        """Wall time, s, of the first run of each."""
+        """Time of the launcher's command, s, and profile of the first run of each."""
         self.folder.mkdir(parents=True, exist_ok=True)
+        n, end_s = len(self.programs), time.monotonic() + self.limit_s
         try:
-            for i in range(2):
+            for i in range(n):
                 self.launch(i)
-            while len(self.out) < 2:
+            while len(self.out) < n:
                 time.sleep(0.02)
-                for i in range(2):
+                for i in range(n):
                     self.look(i)
+                if time.monotonic() > end_s:
+                    raise RuntimeError(f"still running after {self.limit_s:.0f} s")
         finally:
-            for job in self.jobs.values():
+            for job in self.all:
                 programs.stop(job)
-        return [self.out[0], self.out[1]]
+        return [(self.out[i], show(self.profile(i))) for i in range(n)]
 
 
 def show(profile):
@@ -99,29 +107,102 @@ def show(profile):
     return data
 
 
-def measure(launchers, pair, i_round, meter, folder):
-    """All runs of one pair in one round, as lines for the file."""
-    common = {"round": i_round, "pair": [program.name for program in pair]}
-    lines = []
-
-    def note(kind, i, time_s, data=None):
-        line = {**common, "kind": kind, "target": pair[i].name, "co_runner": pair[1 - i].name}
-        lines.append({**line, "time_s": time_s, "profile": data})
-        found = data and data["interference"]["slowdown"]
-        text = f", estimate {found['value']:.3f} [{found['low']:.3f}, {found['high']:.3f}]" if found else ""
-        progress(f"{pair[i].name} {kind}, {pair[1 - i].name}: {time_s:.1f} s{text}")
-
-    for i in range(2 if pair[0] != pair[1] else 1):
-        note("solo", i, programs.run(launchers[i], pair[i], folder / "solo"))
-    for kind in ("bare", "with") if i_round % 2 == 0 else ("with", "bare"):
-        corun = Corun(launchers, pair, folder / f"{kind}-{i_round}", meter if kind == "with" else None)
-        for i, time_s in enumerate(corun.run()):
-            note(kind, i, time_s, show(corun.profile(i)) if kind == "with" else None)
-    return lines
-
-
 def progress(text):
     print(f"  {text}", file=sys.stderr, flush=True)
+
+
+class Matrix:
+    """The file, what stands in it, and the programs prepared so far."""
+
+    def __init__(self, args, folder):
+        n_ranks, cores = LAYOUTS[args.layout]
+        mine = programs.processors(2)
+        self.args, self.folder, self.prepared = args, folder, {}
+        self.launchers = [programs.Launcher.find(args.mpirun, [mine[i] for i in own], n_ranks=n_ranks)
+                          for own in cores]  # fmt: skip
+        lines = accuracy_tables.read(args.out)
+        self.sizes = {line["name"]: line["size"] for line in lines if line["kind"] == "program"}
+        self.done = {(line["round"], line["kind"], *line["pair"]) for line in lines if "pair" in line}
+        accuracy_tables.refuse_mixed([*lines, setup_of(args)], args.out)
+        if not lines:
+            self.add([setup_of(args)])
+
+    def add(self, lines):
+        """All lines of a run at once, so that only whole runs are there."""
+        with open(self.args.out, "a") as file:
+            file.write("".join(json.dumps(line) + "\n" for line in lines))
+
+    def prepare(self, name):
+        if name not in self.prepared:
+            size = self.sizes.get(name)
+            program = programs.prepare(name, self.launchers[0], self.folder, self.args.seconds, size)
+            if size is None:
+                self.add([{"kind": "program", "name": name, "size": program.size}])
+            self.prepared[name] = program
+        return self.prepared[name]
+
+    def measure(self, kind, i_round, names):
+        """One run as a line for each of its jobs, if it is not in the file."""
+        if (i_round, kind, *names) in self.done:
+            return
+        jobs = [self.prepare(name) for name in names]
+        launchers = self.launchers if len(names) > 1 else [self.launchers[i_round % 2]]
+        meter = self.args.meter if kind == "with" else "none"
+        folder = self.folder / f"{kind}-{i_round}-{'+'.join(names)}"
+        lines = []
+        for i, (time_s, data) in enumerate(
+            Corun(launchers, jobs, folder, meter, 120 + 10 * self.args.seconds).run()
+        ):
+            if data and data["partial"]:
+                data = None
+            if data is None and kind != "with":
+                raise RuntimeError(f"{kind} run without a whole profile")
+            co_runner = names[1 - i] if len(names) > 1 else None
+            lines.append({"kind": kind, "round": i_round, "pair": list(names), "target": names[i],
+                          "co_runner": co_runner, "size": jobs[i].size, "command_s": time_s,
+                          "wall_s": data and data["job"]["wall_s"], "profile": data})  # fmt: skip
+            found = data and kind == "with" and data["interference"]["slowdown"]
+            text = (
+                f", estimate {found['value']:.3f} [{found['low']:.3f}, {found['high']:.3f}]" if found else ""
+            )
+            progress(f"{names[i]} {kind}, {co_runner or 'alone'}: {time_s:.1f} s{text}")
+        self.add(lines)
+        self.done.add((i_round, kind, *names))
+
+    def run(self):
+        """Run what is missing; returns the reasons for what still is, by round and pair."""
+        missing, pairs = {}, pairs_of(self.args)
+        for i_round, names in itertools.product(range(self.args.rounds), pairs):
+            kinds = ("bare", "with") if self.args.bare else ("with",)
+            try:
+                for name in dict.fromkeys(names):
+                    self.measure("solo", i_round, (name,))
+                for kind in kinds if i_round % 2 == 0 else reversed(kinds):
+                    self.measure(kind, i_round, names)
+            except (LookupError, OSError, RuntimeError, subprocess.SubprocessError) as error:
+                missing[f"{'+'.join(names)} of round {i_round}"] = error
+                progress(f"{'+'.join(names)}: {error}")
+        return missing
+
+    def expected_s(self):
+        """About how long what is not in the file will take."""
+        pairs, rounds = pairs_of(self.args), range(self.args.rounds)
+        names = {name for pair in pairs for name in pair}
+        n_solo = sum((i, "solo", name) not in self.done for i in rounds for name in names)
+        kinds = ("bare", "with") if self.args.bare else ("with",)
+        n_co = sum((i, kind, *pair) not in self.done for i in rounds for kind in kinds for pair in pairs)
+        factor = SLOWER * (2 if self.args.layout == "shared" else 1)
+        trial_s = 3 * sum(name not in self.sizes for name in names)
+        return trial_s + (n_solo + n_co) * AROUND_S + (n_solo + factor * n_co) * self.args.seconds
+
+
+def setup_of(args):
+    """The line that says what all lines of the file have in common."""
+    cpuinfo = Path("/proc/cpuinfo")
+    model = re.search(r"model name\s*: (.*)", cpuinfo.read_text() if cpuinfo.exists() else "")
+    machine = f"{platform.node()}, {os.cpu_count()} x {model[1] if model else platform.machine()}"
+    return {"kind": "setup", "layout": args.layout, "seconds": args.seconds, "meter": args.meter,
+            "mpirun": args.mpirun, "mpicoloc": mpicoloc.__version__, "machine": machine}  # fmt: skip
 
 
 def arguments(argv):
@@ -134,6 +215,7 @@ def arguments(argv):
     parser.add_argument("--layout", default="apart", choices=LAYOUTS, help="who shares what (default apart)")
     parser.add_argument("--rounds", type=int, default=3, help="runs of each kind (default 3)")
     parser.add_argument("--seconds", type=float, default=20.0, help="time of each program alone (default 20)")
+    parser.add_argument("--bare", action="store_true", help="also each pair without shutters")
     parser.add_argument("--meter", default="auto", help="meter of the instrumented runs (default auto)")
     parser.add_argument("--mpirun", default="mpirun.openmpi", help="launcher (default mpirun.openmpi)")
     parser.add_argument("--out", type=Path, default=Path("accuracy.jsonl"), help="lines are added to it")
@@ -147,33 +229,16 @@ def pairs_of(args):
     return list(itertools.combinations_with_replacement(args.programs.split(","), 2))
 
 
-def run_all(args, folder):
-    """Add a pair's lines to the file at once, so that only whole ones are there."""
-    n_ranks, cores = LAYOUTS[args.layout]
-    launchers = [programs.Launcher.find(args.mpirun, own, n_ranks=n_ranks) for own in cores]
-    done = {(line["round"], *line["pair"]) for line in accuracy_tables.read(args.out)}
-    prepared = {}
-    for i_round, names in itertools.product(range(args.rounds), pairs_of(args)):
-        if (i_round, *names) in done:
-            continue
-        try:
-            for name in names:
-                if name not in prepared:
-                    prepared[name] = programs.prepare(name, launchers[0], folder, args.seconds)
-            pair = tuple(prepared[name] for name in names)
-            lines = measure(launchers, pair, i_round, args.meter, folder / "+".join(names))
-        except (LookupError, RuntimeError, subprocess.SubprocessError) as error:
-            print(f"{'+'.join(names)}: {error}", file=sys.stderr)
-            continue
-        with open(args.out, "a") as file:
-            file.writelines(json.dumps(line) + "\n" for line in lines)
-
-
 def main(argv=None):
     args = arguments(argv)
     with tempfile.TemporaryDirectory(prefix="mpicoloc-accuracy-", ignore_cleanup_errors=True) as folder:
-        run_all(args, Path(folder))
-    return accuracy_tables.main([str(args.out)])
+        matrix = Matrix(args, Path(folder))
+        progress(f"expected duration: about {matrix.expected_s() / 60:.0f} min")
+        missing = matrix.run()
+    code = accuracy_tables.main([str(args.out)])
+    for what, error in missing.items():
+        print(f"missing: {what}: {error}", file=sys.stderr)
+    return 1 if missing else code
 
 
 if __name__ == "__main__":
