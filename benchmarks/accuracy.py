@@ -21,6 +21,7 @@ import json
 import os
 import platform
 import re
+import resource
 import subprocess
 import sys
 import tempfile
@@ -37,6 +38,16 @@ LAYOUTS = {"apart": (1, ((0,), (1,))), "shared": (2, ((0, 1), (0, 1)))}
 """Ranks of a job, and which of two processors the first and the second one have."""
 AROUND_S, SLOWER = 4.0, 1.2
 """For the expected duration only: start and end of a run, and how much longer a co-run takes."""
+OTHERS_CORES = 0.1
+
+
+def busy_s():
+    """Processor time of the whole machine, with what other guests took, less that of this process's jobs."""
+    fields = Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:9]
+    user, nice, system, _, _, irq, softirq, steal = (int(field) for field in fields)
+    jobs = resource.getrusage(resource.RUSAGE_CHILDREN)
+    every = (user + nice + system + irq + softirq + steal) / os.sysconf("SC_CLK_TCK")
+    return every - jobs.ru_utime - jobs.ru_stime
 
 
 class Corun:
@@ -46,6 +57,7 @@ class Corun:
         self.launchers, self.programs, self.folder = launchers, jobs, folder
         self.meter, self.limit_s = meter, limit_s
         self.now, self.all, self.begin_s, self.out = {}, [], {}, {}
+        self.others_cores = 0.0
 
     def cwd(self, i):
         return self.folder / f"{i}-{self.programs[i].name}"
@@ -79,7 +91,7 @@ class Corun:
     def run(self):
         """Time of the launcher's command, s, and profile of the first run of each."""
         self.folder.mkdir(parents=True, exist_ok=True)
-        n, end_s = len(self.programs), time.monotonic() + self.limit_s
+        n, begin_s, others_s = len(self.programs), time.monotonic(), busy_s()
         try:
             for i in range(n):
                 self.launch(i)
@@ -87,11 +99,12 @@ class Corun:
                 time.sleep(0.02)
                 for i in range(n):
                     self.look(i)
-                if time.monotonic() > end_s:
+                if time.monotonic() > begin_s + self.limit_s:
                     raise RuntimeError(f"still running after {self.limit_s:.0f} s")
         finally:
             for job in self.all:
                 programs.stop(job)
+        self.others_cores = (busy_s() - others_s) / (time.monotonic() - begin_s)
         return [(self.out[i], show(self.profile(i))) for i in range(n)]
 
 
@@ -150,9 +163,8 @@ class Matrix:
         meter = self.args.meter if kind == "with" else "none"
         folder = self.folder / f"{kind}-{i_round}-{'+'.join(names)}"
         lines = []
-        for i, (time_s, data) in enumerate(
-            Corun(launchers, jobs, folder, meter, 120 + 10 * self.args.seconds).run()
-        ):
+        corun = Corun(launchers, jobs, folder, meter, 120 + 10 * self.args.seconds)
+        for i, (time_s, data) in enumerate(corun.run()):
             if data and data["partial"]:
                 data = None
             if data is None and kind != "with":
@@ -160,12 +172,15 @@ class Matrix:
             co_runner = names[1 - i] if len(names) > 1 else None
             lines.append({"kind": kind, "round": i_round, "pair": list(names), "target": names[i],
                           "co_runner": co_runner, "size": jobs[i].size, "command_s": time_s,
-                          "wall_s": data and data["job"]["wall_s"], "profile": data})  # fmt: skip
+                          "others_cores": corun.others_cores, "wall_s": data and data["job"]["wall_s"],
+                          "profile": data})  # fmt: skip
             found = data and kind == "with" and data["interference"]["slowdown"]
             text = (
                 f", estimate {found['value']:.3f} [{found['low']:.3f}, {found['high']:.3f}]" if found else ""
             )
             progress(f"{names[i]} {kind}, {co_runner or 'alone'}: {time_s:.1f} s{text}")
+        if corun.others_cores > OTHERS_CORES:
+            progress(f"others used {corun.others_cores:.2f} processors meanwhile: not a quiet machine")
         self.add(lines)
         self.done.add((i_round, kind, *names))
 

@@ -251,6 +251,16 @@ def noise(lines):
         yield name, runs[0]["size"], len(times_s), f"{middle:.2f}", spread, f"{command_s:.2f}"
 
 
+def others(lines):
+    """What else ran on the machine, as a line of text."""
+    used = [line["others_cores"] for line in lines if "others_cores" in line]
+    return (
+        f"processors that others used: median {statistics.median(used):.2f}, most {max(used):.2f}"
+        if used
+        else ""
+    )
+
+
 def print_table(columns, lines):
     """A table that is also valid Markdown."""
     lines = [tuple(map(str, line)) for line in lines]
@@ -281,7 +291,7 @@ def main(argv=None):
     print_table(*figure(found, lambda cell: cell.own and cell.own - 1, statistics.fmean))
     print("Figure 12, prices of the same runs over that of the run alone", end="\n\n")
     print_table(PRICES, map(price_row, found))
-    print(*summary(found), sep="\n")
+    print(*summary(found), others(lines), sep="\n")
     return 0
 
 
