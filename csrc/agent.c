@@ -47,6 +47,8 @@ static void choose_meter(mc_agent *agent)
     } else if (mc_perf_available(node->meter_reason, sizeof node->meter_reason) == MC_OK) {
         agent->perf = mc_perf_open();
         node->meter = agent->perf ? MC_METER_IPC : MC_METER_BURST;
+        if (agent->perf && wanted && strcmp(wanted, "ipc") == 0)
+            snprintf(node->meter_reason, sizeof node->meter_reason, "option meter is ipc");
     } else {
         mc_loop_open(agent, 0);
     }

@@ -81,7 +81,7 @@ static uint64_t period_for(const mc_agent *agent, uint64_t duration_ns)
 void mc_agent_adapt(mc_agent *agent, uint64_t now)
 {
     int is_searching = agent->loop && agent->loop->search; /* what it finds says how long shutters are to be */
-    int fits = agent->node->meter == MC_METER_BURST || agent->node->meter == MC_METER_LOOP;
+    int fits = agent->node->meter != MC_METER_NONE;        /* bursts are measured beside ipc */
     if (agent->adapts && agent->n_others && fits && !is_searching && now >= agent->t_adapted + ADAPT_EVERY_NS) {
         double wish = wish_ns(agent, now), present = (double)agent->duration_ns;
         if (wish > present * WORTH_A_CHANGE || wish * WORTH_A_CHANGE < present)

@@ -199,6 +199,11 @@ def _meter(nodes: Table) -> tuple[str, str]:
     return order[rank[i_weakest]], text(nodes["meter_reason"][i_weakest])
 
 
+def _is_asked_for(node: np.void) -> bool:
+    """Whether the meter is what the user wanted, not what is there."""
+    return text(node["meter_reason"]).startswith("option meter is")
+
+
 def _bursts(cycles: Table) -> Table:
     """Cycles that are no units of work."""
     return cycles[cycles["from_site"] != UNIT_SITE]
@@ -228,6 +233,9 @@ def _corun_slowdown(
         found = ipc.blocks(shutters)
         every, kept = ipc.unfiltered(found, rng=rng), ipc.filtered(found, rng=rng)
         others = [estimate for estimate in (every, burst.slowdown) if estimate is not None]
+        # Instructions of a rank that polls are no progress, and one without its processor has no cycles.
+        if burst.slowdown is not None and not any(map(_is_asked_for, tables["nodes"])):
+            return burst.slowdown, [other for other in (kept, every) if other], "", burst.coverage_frac
         n_kept = int(ipc.passes(found).sum())
         reason = (
             "" if kept else f"{n_kept} of {len(found)} shutters pass the filter, {ipc.MIN_SHUTTERS} needed"

@@ -212,14 +212,22 @@ def test_invalid_shutters_do_not_count_and_the_reason_names_them():
     assert (found.n_taken, found.n_used) == (300, 0)
 
 
-def test_with_ipc_the_filtered_estimate_is_the_result_and_the_others_are_kept():
+@pytest.mark.parametrize(
+    ("why", "methods"),
+    [
+        ("option meter is ipc", ["ipc-filtered", "ipc-unfiltered", "burst-matched"]),
+        ("", ["burst-matched", "ipc-filtered", "ipc-unfiltered"]),
+    ],
+)
+def test_ipc_is_the_result_if_asked_for_and_bursts_otherwise_and_the_others_are_kept(why, methods):
     tables = sample.tables(meter="ipc")
+    tables["nodes"] = tables["nodes"].copy()
+    tables["nodes"]["meter_reason"] = why
     shutters = tables["shutters"].copy()
     for when, value in (("before", 100), ("during", 130), ("after", 101)):
         shutters[f"{when}_instructions"], shutters[f"{when}_cycles"] = value, 100
     found = interference(sample.job(), {**tables, "shutters": shutters}, rng=rng())
-    assert found.slowdown.method == "ipc-filtered"
-    assert [other.method for other in found.alternatives] == ["ipc-unfiltered", "burst-matched"]
+    assert [found.slowdown.method, *(other.method for other in found.alternatives)] == methods
 
 
 def test_units_of_the_application_are_the_meter_where_there_are_enough():
