@@ -207,7 +207,7 @@ class Matrix:
         kinds = ("bare", "with") if self.args.bare else ("with",)
         n_co = sum((i, kind, *pair) not in self.done for i in rounds for kind in kinds for pair in pairs)
         factor = SLOWER * (2 if self.args.layout == "shared" else 1)
-        trial_s = 3 * sum(name not in self.sizes for name in names)
+        trial_s = 7 * sum(name not in self.sizes for name in names)
         return trial_s + (n_solo + n_co) * AROUND_S + (n_solo + factor * n_co) * self.args.seconds
 
 
