@@ -3,9 +3,12 @@
 #include "agent.h"
 
 static const uint64_t ADAPT_EVERY_NS = 2000000000u;
-static const double CYCLES_PER_SHUTTER = 3.0;
+static const double CYCLES_PER_SHUTTER = 3.0; /* at least, to see where cycles end */
+/* What the edges of a shutter cut off is the same for a long one, so that few long ones tell more than many short ones. */
+static const double CYCLES_WISHED = 6.0;
 /* An interval needs several shutters: a young job takes short ones, whatever its cycles, and may then ask for more. */
-static const double SHUTTERS_AT_LEAST = 8.0;
+static const double SHUTTERS_AT_LEAST = 16.0;
+static const double MOST_OF_MAX = 0.8;
 static const double WORTH_A_CHANGE = 1.5;
 
 static mc_cell total(const mc_cycle_row *row)
@@ -37,7 +40,7 @@ static double mean_cycle_ns(const mc_lane *lane, uint64_t open_ns)
 
 static double wish_ns(const mc_agent *agent, uint64_t now)
 {
-    double low = (double)agent->option_duration_ns, high = (double)agent->max_ns / 2;
+    double low = (double)agent->option_duration_ns, high = MOST_OF_MAX * (double)agent->max_ns;
     double budget = agent->duty_frac * (double)(now - agent->t_open);
     high = high < budget / SHUTTERS_AT_LEAST ? high : budget / SHUTTERS_AT_LEAST;
     high = high > low ? high : low;
@@ -45,9 +48,9 @@ static double wish_ns(const mc_agent *agent, uint64_t now)
         if (!agent->ranks[i].alive)
             continue;
         /* One rank speaks for all: each reads a table of a megabyte. */
-        double wish = CYCLES_PER_SHUTTER * (agent->node->meter == MC_METER_LOOP
-                                                ? agent->loop->gap_ns
-                                                : mean_cycle_ns(&agent->ranks[i].segment->lanes[0], 0));
+        double wish = CYCLES_WISHED * (agent->node->meter == MC_METER_LOOP
+                                           ? agent->loop->gap_ns
+                                           : mean_cycle_ns(&agent->ranks[i].segment->lanes[0], 0));
         return wish < low ? low : wish > high ? high : wish;
     }
     return (double)agent->duration_ns;
