@@ -88,6 +88,7 @@ struct mc_agent {
     uint64_t t_instant, i_instant;   /* the next T_q and its q */
     uint64_t booked_owner;           /* whose booked shutter that is; 0: an instant of the grid */
     mc_booking booking;              /* that shutter */
+    mc_booking own;                  /* booked for this job; what stands in its slot, anybody may have written */
     uint64_t t_booked;               /* begin of the last one */
     int is_common;                   /* this job is on several nodes, whose coordinators agree */
     uint64_t t_duty;
@@ -129,7 +130,7 @@ uint64_t mc_booking_gap_ns(uint64_t period_ns); /* no two shutters closer than t
 void mc_turn_begin(mc_agent *agent, uint64_t duration_ns, uint64_t i_common);
 void mc_turn_measure(mc_agent *agent);
 void mc_turn_verdict(mc_agent *agent, uint64_t now);
-void mc_turn_close(mc_agent *agent, uint64_t verdict);
+void mc_turn_close(mc_agent *agent, uint64_t verdict); /* of the other nodes; it was valid on this one or not */
 
 /* 1: the meter counts in windows around the shutter too. */
 int mc_turn_counts(const mc_agent *agent);

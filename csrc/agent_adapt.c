@@ -7,7 +7,7 @@ static const double CYCLES_PER_SHUTTER = 3.0; /* at least, to see where cycles e
 /* What the edges of a shutter cut off is the same for a long one, so that few long ones tell more than many short ones. */
 static const double CYCLES_WISHED = 6.0;
 /* An interval needs several shutters: a young job takes short ones, whatever its cycles, and may then ask for more. */
-static const double SHUTTERS_AT_LEAST = 16.0;
+static const double SHUTTERS_AT_LEAST = 5.0;
 static const double MOST_OF_MAX = 0.8;
 static const double WORTH_A_CHANGE = 1.5;
 

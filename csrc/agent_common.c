@@ -34,16 +34,22 @@ static int is_free(const mc_agent *agent, uint64_t now, uint64_t t0)
     return 1;
 }
 
+static void book(mc_agent *agent, mc_booking booking)
+{
+    agent->own = booking;
+    mc_slot_book(agent->slot, &booking);
+}
+
 static void answer(mc_agent *agent, uint64_t now)
 {
     mc_common *common = &agent->node->common;
     uint64_t i = LOAD(common->i_asked);
     if (i == common->i_answered)
         return;
-    mc_slot_book(agent->slot, &(mc_booking){common->t0, common->t1, 0});
+    book(agent, (mc_booking){common->t0, common->t1, 0});
     common->is_free = (uint64_t)is_free(agent, now, common->t0);
     if (!common->is_free)
-        mc_slot_book(agent->slot, &(mc_booking){0, 0, 0});
+        book(agent, (mc_booking){0, 0, 0});
     STORE(common->i_answered, i);
 }
 
@@ -56,18 +62,15 @@ static void judge(mc_common *common, uint64_t i, uint64_t verdict)
 static void decide(mc_agent *agent, uint64_t now)
 {
     mc_common *common = &agent->node->common;
-    mc_booking own;
+    mc_booking own = agent->own;
     uint64_t i = LOAD(common->i_decided);
-    if (i == 0 || i != common->i_answered || i == common->i_judged || mc_slot_booking(agent->slot, &own) != MC_OK ||
-        own.is_firm)
+    if (i == 0 || i != common->i_answered || i == common->i_judged || own.t0 == 0 || own.is_firm)
         return;
     int in_time = now + notice_ns(agent) <= own.t0;
     own.is_firm = common->is_firm && in_time;
-    if (!own.is_firm)
-        own.t0 = 0;
-    mc_slot_book(agent->slot, &own);
+    book(agent, own.is_firm ? own : (mc_booking){0, 0, 0});
     if (common->is_firm && !in_time)
-        judge(common, i, MC_VERDICT_LATE);
+        judge(common, i, MC_VERDICT_ELSEWHERE);
 }
 
 /* What became of the shutter here. One that was never begun, because the agent woke too late, is judged too. */
@@ -81,14 +84,12 @@ static void report(mc_agent *agent, uint64_t now)
     if (turn->open && turn->i_common == i && turn->is_judged)
         judge(common, i, turn->shutter.verdict);
     else if (now > common->t1 && !(turn->open && turn->i_common == i))
-        judge(common, i, MC_VERDICT_LATE);
+        judge(common, i, MC_VERDICT_ELSEWHERE);
 }
 
 void mc_common_step(mc_agent *agent, uint64_t now)
 {
     mc_common *common = &agent->node->common;
-    if (LOAD(common->state) == MC_COMMON_OFF)
-        agent->is_common = 0;
     if (!agent->is_common)
         return;
     uint64_t n_jobs = agent->n_alive > 0;

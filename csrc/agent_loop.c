@@ -252,8 +252,9 @@ static mc_passes spans_of(const mc_agent *agent)
     const mc_reservation *pause = &agent->turn.reservation;
     uint64_t around_ns = mc_turn_around_ns(agent), t_sampled = agent->turn.shutter.t0;
     uint64_t t_before = pause->t0 - MC_APART_NS, t_after = pause->t1 + MC_APART_NS;
-    return (mc_passes){.t0 = {t_before - around_ns, pause->t0, t_sampled, pause->t1, t_after},
-                       .t1 = {t_before, t_sampled, pause->t1, t_after, t_after + around_ns}};
+    uint64_t t_end = pause->t1 - (agent->turn.i_common ? agent->node->common.clock_bound_ns : 0);
+    return (mc_passes){.t0 = {t_before - around_ns, pause->t0, t_sampled, t_end, t_after},
+                       .t1 = {t_before, t_sampled, t_end, t_after, t_after + around_ns}};
 }
 
 static mc_hits span(const mc_passes *all, int i)

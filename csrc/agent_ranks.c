@@ -69,7 +69,7 @@ static void add_rank(void *data, const char *name)
     if (clock_getcpuclockid(rank->pid, &rank->cpu_clock) != 0)
         rank->alive = 0;
     agent->local_size = segment->local_size;
-    agent->is_common = segment->mode == MC_MODE_WRAP && segment->n_nodes > 1;
+    agent->is_common = segment->n_nodes > 1; /* with nobody to agree, better no shutters than half ones */
     if (!agent->watches)
         widen_affinity(segment);
     if (agent->t_refreshed) /* the board is known, so the rank can be told at once */

@@ -14,6 +14,14 @@ uint64_t mc_lead_ns(const mc_agent *agent)
     return mc_turn_counts(agent) ? mc_max(lead, mc_turn_around_ns(agent) + MC_APART_NS + 2 * TELL_NS) : lead;
 }
 
+static int booking_of(const mc_agent *agent, int i_live, mc_booking *out)
+{
+    *out = agent->own;
+    if (agent->live[i_live].owner == agent->owner)
+        return out->t0 != 0;
+    return mc_slot_booking(&agent->board->slots[agent->live[i_live].i_slot], out) == MC_OK;
+}
+
 /* The first booked shutter after `now`. Bookings that keep changing wake nobody more than twice in a period. */
 static void find_booking(mc_agent *agent, uint64_t now)
 {
@@ -21,8 +29,8 @@ static void find_booking(mc_agent *agent, uint64_t now)
     agent->booked_owner = 0;
     for (int i = 0; i < agent->n_live; i++) {
         mc_booking found;
-        if (mc_slot_booking(&agent->board->slots[agent->live[i].i_slot], &found) != MC_OK || !found.is_firm ||
-            found.t0 <= first || (agent->booked_owner && found.t0 >= agent->booking.t0))
+        if (!booking_of(agent, i, &found) || !found.is_firm || found.t0 <= first ||
+            (agent->booked_owner && found.t0 >= agent->booking.t0))
             continue;
         agent->booking = found;
         agent->booked_owner = agent->live[i].owner;
@@ -59,8 +67,8 @@ static int is_booked_over(const mc_agent *agent)
     uint64_t gap_ns = mc_booking_gap_ns(agent->period_ns);
     for (int i = 0; i < agent->n_live; i++) {
         mc_booking found;
-        if (mc_slot_booking(&agent->board->slots[agent->live[i].i_slot], &found) == MC_OK && found.is_firm &&
-            found.t0 < agent->t_instant + gap_ns && agent->t_instant < found.t0 + gap_ns)
+        if (booking_of(agent, i, &found) && found.is_firm && found.t0 < agent->t_instant + gap_ns &&
+            agent->t_instant < found.t0 + gap_ns)
             return 1;
     }
     return 0;
@@ -98,7 +106,7 @@ static void begin_turn(mc_agent *agent, uint64_t now)
 {
     uint64_t lead = mc_lead_ns(agent);
     if (agent->booked_owner)
-        mc_turn_begin(agent, agent->booking.t1 - agent->booking.t0, agent->node->common.i_decided);
+        mc_turn_begin(agent, agent->booking.t1 - agent->booking.t0, agent->node->common.i_answered);
     else
         mc_turn_begin(agent, agent->duration_ns, 0);
     agent->duty = MC_DUTY_MEASURE;

@@ -26,6 +26,32 @@ static void publish_window(mc_rank *rank, const mc_turn *turn)
     __atomic_store_n(&sampling->n_windows, i + 1, __ATOMIC_RELEASE);
 }
 
+static uint64_t worse(uint64_t a, uint64_t b)
+{
+    return a == MC_VERDICT_VALID ? b : a;
+}
+
+void mc_turn_close(mc_agent *agent, uint64_t verdict)
+{
+    mc_turn *turn = &agent->turn;
+    if (!turn->open)
+        return;
+    turn->open = 0;
+    if (turn->is_judged)
+        verdict = worse(turn->shutter.verdict, verdict);
+    turn->shutter.verdict = verdict;
+    for (int i = 0; i < agent->n_ranks; i++) {
+        mc_rank *rank = &agent->ranks[i];
+        mc_window *window = &rank->segment->sampling.windows[rank->i_window % MC_N_WINDOWS];
+        if (rank->has_window)
+            __atomic_store_n(&window->verdict, verdict, __ATOMIC_RELEASE);
+        rank->has_window = 0;
+    }
+    uint64_t i = agent->node->n_shutters;
+    agent->node->shutters[i % MC_N_SHUTTERS] = turn->shutter;
+    __atomic_store_n(&agent->node->n_shutters, i + 1, __ATOMIC_RELEASE);
+}
+
 void mc_turn_begin(mc_agent *agent, uint64_t duration_ns, uint64_t i_common)
 {
     mc_turn *turn = &agent->turn;
@@ -33,6 +59,8 @@ void mc_turn_begin(mc_agent *agent, uint64_t duration_ns, uint64_t i_common)
     /* On other nodes the pauses begin and end so much earlier or later. */
     uint64_t bound_ns = i_common ? agent->node->common.clock_bound_ns : 0;
     mc_turn_close(agent, MC_VERDICT_ELSEWHERE);
+    if (mc_settle_ns(duration_ns) + mc_margin_ns(duration_ns) + 2 * bound_ns >= duration_ns)
+        return;
     turn->open = 1;
     turn->is_judged = 0;
     turn->i_common = i_common;
@@ -45,6 +73,7 @@ void mc_turn_begin(mc_agent *agent, uint64_t duration_ns, uint64_t i_common)
             turn->others[turn->n_others++] = agent->live[i];
     memset(&turn->shutter, 0, sizeof turn->shutter);
     turn->shutter.epoch = t0;
+    turn->shutter.i_common = i_common;
     turn->shutter.t0 = t0 + mc_settle_ns(duration_ns) + bound_ns;
     turn->shutter.t1 = turn->t_window_end - bound_ns;
     mc_slot_reserve(agent->slot, &turn->reservation);
@@ -113,11 +142,6 @@ void mc_turn_measure(mc_agent *agent)
     shutter->after = measure(agent, t_after, t_after + duration_ns);
 }
 
-static uint64_t worse(uint64_t a, uint64_t b)
-{
-    return a == MC_VERDICT_VALID ? b : a;
-}
-
 static uint64_t judge_one(const mc_agent *agent, mc_slot *slot, uint64_t *moved_ns)
 {
     const mc_turn *turn = &agent->turn;
@@ -160,25 +184,6 @@ static uint64_t judge_all(mc_agent *agent, uint64_t now, uint64_t *moved_ns)
             !was_there(turn, present[i].owner))
             verdict = worse(verdict, MC_VERDICT_SILENT);
     return verdict;
-}
-
-void mc_turn_close(mc_agent *agent, uint64_t verdict)
-{
-    mc_turn *turn = &agent->turn;
-    if (!turn->open)
-        return;
-    turn->open = 0;
-    turn->shutter.verdict = verdict;
-    for (int i = 0; i < agent->n_ranks; i++) {
-        mc_rank *rank = &agent->ranks[i];
-        mc_window *window = &rank->segment->sampling.windows[rank->i_window % MC_N_WINDOWS];
-        if (rank->has_window)
-            __atomic_store_n(&window->verdict, verdict, __ATOMIC_RELEASE);
-        rank->has_window = 0;
-    }
-    uint64_t i = agent->node->n_shutters;
-    agent->node->shutters[i % MC_N_SHUTTERS] = turn->shutter;
-    __atomic_store_n(&agent->node->n_shutters, i + 1, __ATOMIC_RELEASE);
 }
 
 void mc_turn_verdict(mc_agent *agent, uint64_t now)

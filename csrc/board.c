@@ -268,6 +268,10 @@ int mc_slot_reservation(mc_slot *slot, mc_reservation *out)
 
 void mc_slot_book(mc_slot *slot, const mc_booking *booking)
 {
+    if (LOAD(slot->booking.t0) == booking->t0 && LOAD(slot->booking.t1) == booking->t1) {
+        STORE(slot->booking.is_firm, booking->is_firm); /* never away for a moment, in which another might book */
+        return;
+    }
     STORE(slot->booking.t0, 0);
     STORE(slot->booking.t1, booking->t1);
     STORE(slot->booking.is_firm, booking->is_firm);

@@ -25,6 +25,7 @@ typedef struct mc_edge {
 /* One shutter in which this job was the target. */
 typedef struct mc_shutter {
     uint64_t epoch, t0, t1, verdict, n_corunners;
+    uint64_t i_common;            /* the same on all nodes of the job; 0: of this node alone */
     uint64_t moved_ns;            /* processor time that co-runners used inside it */
     mc_ipc before, during, after; /* meter ipc */
     uint64_t entry;               /* meter loop: the entry counted, as an offset in its file; 0: none */

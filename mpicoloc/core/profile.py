@@ -43,8 +43,8 @@ class Interference:
 
     `slowdown` is None when it could not be measured; `reason` then says why in one line. `alternatives` are
     the results of the other estimators that ran. `overhead_frac` is the share of the job's time spent
-    standing still for shutters of others, or held up by counting; `coverage_frac` the share of its time that was measured, not
-    supposed to be slowed like the rest.
+    standing still for shutters of others, or held up by counting; `coverage_frac` the share of its time that
+    was measured, not supposed to be slowed like the rest.
     """
 
     slowdown: Estimate | None = None

@@ -144,6 +144,7 @@ COLUMNS: Mapping[str, tuple[Column, ...]] = {
         t0_ns            u8   ns     start of sampling, CLOCK_MONOTONIC of the node
         t1_ns            u8   ns     end of sampling
         verdict          u1   1      0 unknown, 1 valid, 2 moved, 3 late, 4 silent, 5 elsewhere
+        common           u8   1      its number on all nodes of the job; 0: of this node alone
         n_corunners      i4   1      co-runners asked to stand still
         moved_ns         u8   ns     processor time that co-runners used inside it
         before_instructions u8 1     instructions of user code, window before the shutter

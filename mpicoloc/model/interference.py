@@ -121,8 +121,8 @@ def _interference(
         return Interference(
             slowdown=Estimate(1.0, 1.0, 1.0, 0, "1", "alone"), reason="never shared its nodes", **facts
         )
-    if np.isnan(nodes["clock_offset_s"]).any() and len(nodes) > 1:
-        return Interference(reason="the coordinators of its nodes did not agree on shutters", **facts)
+    if job.n_nodes > 1 and np.isnan(nodes["clock_offset_s"]).any():
+        return Interference(reason="its nodes did not agree on shutters, as they do under wrap", **facts)
     # The time of the job is that of the nodes whose ranks the others wait for.
     i_nodes = np.unique(ranks["i_node"][np.isin(ranks["rank"], suffered.waited_for)])
     if len(i_nodes):

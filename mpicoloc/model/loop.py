@@ -69,17 +69,24 @@ class Edge:
 class Blocks:
     """Passes and seconds of one shutter (row), passes expected; `group`: what was counted, on which node.
 
-    `edges` is empty where they tell nothing.
+    Rows of one `shutter` are of the same instant on several nodes, and not independent. `edges` is empty
+    where they tell nothing.
     """
 
     solo: Array
     solo_s: Array
     expected: Array
     group: NDArray[np.intp]
+    shutter: NDArray[np.intp]
     edges: tuple[Edge, ...] = ()
 
     def __len__(self) -> int:
         return len(self.solo)
+
+    @property
+    def n_shutters(self) -> int:
+        """Independent ones."""
+        return int(self.shutter.max(initial=-1)) + 1
 
 
 def _counted(shutters: Table) -> Table:
@@ -112,6 +119,7 @@ def blocks(shutters: Table, *, only_before: bool = False) -> Blocks:
         solo_s=rows["during_window_ns"] * 1e-9,
         expected=rate * rows["during_window_ns"],
         group=group,
+        shutter=_instants(rows),
         edges=tuple(_edge(rows, when, rate) for when in ("begin", "end")) if edged else (),
     )
 
@@ -120,6 +128,13 @@ def _edge(rows: Table, when: str, rate: Array) -> Edge:
     names = ("far", "mean", "inside", "outside")
     distances = (rows[f"{when}_{name}"].astype(float) for name in names)
     return Edge(rows[f"{when}_hits"].astype(float), rate * rows[f"{when}_window_ns"], *distances)
+
+
+def _instants(rows: Table) -> NDArray[np.intp]:
+    """A number for each row, the same for those that several nodes have in common."""
+    alone = np.iinfo(np.int64).max - np.arange(len(rows))
+    common = rows["common"].astype(np.int64)
+    return np.unique(np.where(common > 0, common, alone), return_inverse=True)[1].ravel()
 
 
 def rates(shutters: Table, *, rng: np.random.Generator) -> Rates:
@@ -155,8 +170,9 @@ def rates(shutters: Table, *, rng: np.random.Generator) -> Rates:
 def _estimate(found: Blocks, error: float, rng: np.random.Generator) -> Rates:
     """Slowdown with interval; `error`: a standard error more."""
     n_hits, n_usual = int(found.solo.sum()), float(found.expected.sum())
-    if len(found) < MIN_SHUTTERS or (n_usual < MIN_HITS and (n_usual > 0 or not n_hits)):
-        usual = f"{n_usual:.0f} times in as much time as {len(found)} shutters last"
+    n_shutters = found.n_shutters
+    if n_shutters < MIN_SHUTTERS or (n_usual < MIN_HITS and (n_usual > 0 or not n_hits)):
+        usual = f"{n_usual:.0f} times in as much time as {n_shutters} shutters last"
         return Rates(None, f"the counted place is passed {usual}, {MIN_HITS} in {MIN_SHUTTERS} needed")
     everything, trust = np.ones((1, len(found))), _fit(found, rng)
     value = float(_combined(found, everything, trust)[0])
@@ -168,17 +184,17 @@ def _estimate(found: Blocks, error: float, rng: np.random.Generator) -> Rates:
         value / np.clip(_combined(found, everything, trust, 1e9)[0], value / 2, value * 2)
     )
     model = 1.96 * float(np.sqrt(MODEL_ERROR**2 + edge**2 + error**2))
-    half = float(np.hypot(_half(float(spread.std()), len(found), n_hits, trust), model))
+    half = float(np.hypot(_half(float(spread.std()), n_shutters, n_hits, trust), model))
     if half > WIDEST:
         wide = f"the interval's ends differ by a factor of {np.exp(2 * half):.1f}"
         return Rates(None, f"the counted place was passed too unevenly or rarely: {wide}")
-    return Rates(Estimate(value, value * np.exp(-half), value * np.exp(half), len(found), "1", METHOD))
+    return Rates(Estimate(value, value * np.exp(-half), value * np.exp(half), n_shutters, "1", METHOD))
 
 
 def _half(spread: float, n_shutters: int, n_hits: int, trust: float) -> float:
     """Half the 95 % interval, in the logarithm."""
     # Equal counts in all shutters are no sign of precision: one of them might as well have been another.
-    spread = float(np.hypot(spread, (1.0 - trust) / n_hits))
+    spread = float(np.hypot(spread, (1.0 - trust) / max(n_hits, 1)))
     n_free = n_shutters - (3 if trust else 1)
     return t_quantile(n_free) * spread * float(np.sqrt(n_shutters / n_free))
 
@@ -201,7 +217,9 @@ def _fit(found: Blocks, rng: np.random.Generator) -> float:
 
 def _picks(found: Blocks, n: int, rng: np.random.Generator) -> Array:
     """Weights of the shutters in each of n replicates."""
-    return rng.multinomial(len(found), np.full(len(found), 1 / len(found)), size=n).astype(float)
+    n_shutters = found.n_shutters
+    times = rng.multinomial(n_shutters, np.full(n_shutters, 1 / n_shutters), size=n)
+    return times[:, found.shutter].astype(float)
 
 
 def _speeds(

@@ -5,7 +5,7 @@ learnt. So the coordinators, one per node, agree over MPI: all say what their no
 node agent whether the board there is free at the instant that follows from the wishes, and the shutter is
 taken if all are. Afterwards they tell each other how it went, because it counts for all or for none.
 
-Every coordinator goes through the same collective calls in the same order, whatever fails on its node.
+Every coordinator goes through the same collective calls in the same order, whatever its agent does.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import array
 from collections.abc import Callable, Generator, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from mpicoloc import config
 from mpicoloc.pmpi import contract
 from mpicoloc.run import clocks
 
@@ -24,6 +25,8 @@ REST_NS = 500_000_000
 """Between two looks whether anybody has company by now."""
 ANSWER_WITHIN_NS = 2_000_000_000
 """For an agent, which looks every 50 ms."""
+DEAF_NS = 10_000_000_000
+"""Before the next question, when an agent did not answer: it is stopped, or has no board."""
 CLOCKS_EVERY_NS = 4_000_000_000
 CLOCKS_PART = 50
 """And no more than this part of the time."""
@@ -50,9 +53,12 @@ class Offer(NamedTuple):
     duration_ns: int = 0
     now_ns: int = 0
     bound_ns: int = 0
+    max_ns: int = 0
+    """The longest shutter that is ever obeyed."""
     verdict: int = 0
-    """On the last shutter, on its node."""
+    """On the last shutter, on its node; `elsewhere`: there was none, because the agreement came too late."""
     is_clock_old: int = 0
+    """Of the first coordinator only, which measures the others'."""
 
 
 class Plan(NamedTuple):
@@ -76,6 +82,8 @@ def apart_ns(offers: Sequence[Offer]) -> int:
 def plan(offers: Sequence[Offer], i: int, last_ns: int, slack_ns: int) -> Plan | None:
     """The next shutter, the same from the same offers; None: nobody has company, or the clocks are too bad.
 
+    Also None as long as an agent has not looked around or cannot measure.
+
     Parameters
     ----------
     offers : sequence of Offer
@@ -87,11 +95,11 @@ def plan(offers: Sequence[Offer], i: int, last_ns: int, slack_ns: int) -> Plan |
     slack_ns : int
         Time that the agreement needs.
     """
-    if not is_shared(offers):
+    if not is_shared(offers) or any(offer.n_jobs == 0 for offer in offers):
         return None
     wanted_ns = max(offer.duration_ns for offer in offers)
     duration_ns = max(wanted_ns, BOUNDS_IN_SHUTTER * apart_ns(offers))
-    if duration_ns > MOST_LENGTHENING * wanted_ns:
+    if duration_ns > min(MOST_LENGTHENING * wanted_ns, *(offer.max_ns for offer in offers)):
         return None
     period_ns = max(offer.period_ns for offer in offers)
     # As often as the job's turn would come on the fullest node, less often if the shutter has to be longer
@@ -121,9 +129,10 @@ class Agreement:
         self._comm = comm
         self._agent = agent
         self._is_over = False
-        self._own = Offer(is_clock_old=1)
+        self._verdict = 0
         self._clock_until_ns = 0
         self._clock = clocks.Offset(0, clocks.UNKNOWN_NS, 0)
+        self._max_ns = int(float(config.get("shutter.max_s") or 0) * 1e9)
         self._slack_ns = SLACK_NS
         self._steps = self._agree()
         self.is_active = comm.Get_size() > 1
@@ -144,25 +153,26 @@ class Agreement:
         agent.agree(True)
         i, last_ns = 1, 0
         while True:
-            self._own = self._offer(agent)
-            offers = [Offer(*row) for row in (yield from self._told(self._own))]
-            if self._own.verdict:
-                agent.confirm(i - 1, verdict_of_all(self._own.verdict, offers))
+            own = self._offer(agent)
+            offers = [Offer(*row) for row in (yield from self._told(own))]
+            if own.verdict:
+                agent.confirm(i - 1, verdict_of_all(own.verdict, offers))
+            self._verdict = contract.MC_VERDICT_UNKNOWN
+            self._learn(offers)
             if any(offer.is_over for offer in offers):
                 return
-            if any(offer.is_clock_old for offer in offers):
-                self._set_clock()
+            if offers[0].is_clock_old:
+                yield from self._set_clock()
                 continue
-            self._learn(offers)
-            agent.set_clock(self._clock.offset_ns, apart_ns(offers))
             agent.share(is_shared(offers))
             taken = plan(offers, i, last_ns, self._slack_ns)
             if taken is None:
                 yield from self._wait(lambda: False, REST_NS)
-            elif (yield from self._take(agent, taken)):
-                i, last_ns = i + 1, taken.t0_ns
-            else:
-                i += 1
+                continue
+            agent.set_clock(self._clock.offset_ns, apart_ns(offers))
+            if (yield from self._take(agent, taken)):
+                last_ns = taken.t0_ns
+            i += 1
 
     def _offer(self, agent: contract.Agent) -> Offer:
         common, now_ns = agent.common, clocks.now_ns()
@@ -172,49 +182,45 @@ class Agreement:
             period_ns=common.period_ns,
             duration_ns=common.duration_ns,
             now_ns=now_ns - self._clock.offset_ns,
-            bound_ns=self._own.bound_ns,
-            verdict=self._own.verdict,
-            is_clock_old=now_ns > self._clock_until_ns,
+            bound_ns=self._clock.bound_ns(now_ns + CLOCKS_AHEAD_NS),
+            max_ns=self._max_ns,
+            verdict=self._verdict,
+            is_clock_old=self._comm.Get_rank() == 0 and now_ns > self._clock_until_ns,
         )
 
-    def _set_clock(self) -> None:
+    def _set_clock(self) -> Steps:
         began_ns = clocks.now_ns()
-        found = clocks.offset(self._comm)
-        every_ns = max(CLOCKS_EVERY_NS, CLOCKS_PART * (found.t_ns - began_ns))
-        self._clock_until_ns = found.t_ns + every_ns
-        until_ns = self._clock_until_ns + CLOCKS_AHEAD_NS
-        # On a crowded node an older one may still be the better one.
-        if found.bound_ns(until_ns) < self._clock.bound_ns(until_ns):
-            self._clock = found
-        bound_ns = self._clock.bound_ns(until_ns)
-        self._own = self._own._replace(bound_ns=bound_ns, verdict=contract.MC_VERDICT_UNKNOWN)
+        found = yield from clocks.offset(self._comm)
+        now_ns = clocks.now_ns()
+        self._clock_until_ns = now_ns + max(CLOCKS_EVERY_NS, CLOCKS_PART * (now_ns - began_ns))
+        self._clock = self._clock.better(found, now_ns + CLOCKS_AHEAD_NS)
 
     def _learn(self, offers: Sequence[Offer]) -> None:
         """Whether the last agreement came in time."""
         verdicts = {offer.verdict for offer in offers}
-        if contract.MC_VERDICT_LATE in verdicts:
+        if contract.MC_VERDICT_ELSEWHERE in verdicts:
             self._slack_ns = min(2 * self._slack_ns, MOST_SLACK_NS)
         elif contract.MC_VERDICT_VALID in verdicts:
             self._slack_ns = max(self._slack_ns * 9 // 10, SLACK_NS)
 
     def _take(self, agent: contract.Agent, taken: Plan) -> Steps:
         """Agree on it, and wait for what becomes of it; whether it was agreed on."""
-        self._own = self._own._replace(verdict=contract.MC_VERDICT_UNKNOWN)
         t0_ns = taken.t0_ns + self._clock.offset_ns
         t1_ns = t0_ns + taken.duration_ns
         agent.ask(taken.i, t0_ns, t1_ns)
         yield from self._wait(lambda: agent.common.i_answered == taken.i, ANSWER_WITHIN_NS)
         answer = agent.common
-        is_free = answer.i_answered == taken.i and bool(answer.is_free)
-        are_free = all(flag for (flag,) in (yield from self._told([is_free])))
+        is_heard = answer.i_answered == taken.i
+        rows = yield from self._told([is_heard, is_heard and answer.is_free])
+        are_free = all(is_free for _, is_free in rows)
         agent.decide(taken.i, are_free)
         if not are_free:
+            yield from self._wait(lambda: all(heard for heard, _ in rows), DEAF_NS)
             return False
         limit_ns = max(0, t1_ns - clocks.now_ns()) + ANSWER_WITHIN_NS
         yield from self._wait(lambda: agent.common.i_judged == taken.i, limit_ns)
         said = agent.common
-        verdict = said.verdict if said.i_judged == taken.i else contract.MC_VERDICT_SILENT
-        self._own = self._own._replace(verdict=verdict)
+        self._verdict = said.verdict if said.i_judged == taken.i else int(contract.MC_VERDICT_SILENT)
         return True
 
     def _wait(self, condition: Callable[[], bool], limit_ns: int) -> Steps:

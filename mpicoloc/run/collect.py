@@ -385,6 +385,7 @@ def _shutters(node: np.void | None) -> Table:
         "t0_ns": rows["t0"],
         "t1_ns": rows["t1"],
         "verdict": rows["verdict"],
+        "common": rows["i_common"],
         "n_corunners": rows["n_corunners"],
         "moved_ns": rows["moved_ns"],
         "entry": rows["entry"],

@@ -9,7 +9,7 @@ import numpy as np
 
 from mpicoloc import config
 from mpicoloc.core.profile import Job, Profile
-from mpicoloc.core.tables import COLUMNS, Table, table
+from mpicoloc.core.tables import COLUMNS, VERDICTS, Table, table
 from mpicoloc.errors import UsageError
 from mpicoloc.model.interference import complete
 from mpicoloc.run.collect import NodePart
@@ -31,6 +31,7 @@ def merge(parts: Sequence[NodePart], partial: bool = False) -> Profile:
         Partial also when ranks are missing or did not come to MPI_Finalize; its notes say which.
     """
     tables = {name: _joined(name, parts) for name in COLUMNS}
+    tables["shutters"] = _for_all_or_none(tables["shutters"])
     facts = parts[0].facts
     notes = [note for part in parts for note in part.facts["notes"]] + _gaps(parts, len(tables["ranks"]))
     ranks = tables["ranks"]
@@ -86,6 +87,16 @@ def _joined(name: str, parts: Sequence[NodePart]) -> Table:
         n_modules += len(part.tables["modules"])
         pieces.append(piece)
     return np.concatenate(pieces) if pieces else table(name)
+
+
+def _for_all_or_none(shutters: Table) -> Table:
+    """At the end of a job the last word on a shutter may have come to some of its nodes only."""
+    valid, elsewhere = VERDICTS.index("valid"), VERDICTS.index("elsewhere")
+    common = shutters["common"]
+    doubted = np.isin(common, common[(common > 0) & (shutters["verdict"] != valid)])
+    result = shutters.copy()
+    result["verdict"][doubted & (shutters["verdict"] == valid)] = elsewhere
+    return result
 
 
 def _is_partial(parts: Sequence[NodePart], n_found: int) -> bool:

@@ -27,7 +27,7 @@ def cluster(tmp_path):
 
 def test_a_coordinator_that_stops_for_a_while_costs_shutters_only(cluster, openmpi):
     other = cluster.start(openmpi, "other", ["node0"], [openmpi.program, "finalize", 600], **STEADY)
-    job = cluster.start(openmpi, "job", cluster.names, [openmpi.program, "seven", 6], **STEADY)
+    job = cluster.start(openmpi, "job", cluster.names, [openmpi.program, "seven", 9], **STEADY)
     coordinator = cluster.coordinator_of("job", "node1")
     time.sleep(2)
     os.kill(coordinator, signal.SIGSTOP)
@@ -37,6 +37,7 @@ def test_a_coordinator_that_stops_for_a_while_costs_shutters_only(cluster, openm
     profile = job.profile()
     nodes.stop(other)
     assert not profile.partial
+    assert profile.interference.n_taken > 0
     assert len(profile.tables["nodes"]) == 2
 
 

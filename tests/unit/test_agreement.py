@@ -1,12 +1,14 @@
 """What the coordinators of several nodes agree on follows from what they all know."""
 
+import time
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from mpicoloc.pmpi import contract
 from mpicoloc.run import clocks
-from mpicoloc.run.agreement import Offer, apart_ns, plan, verdict_of_all
+from mpicoloc.run.agreement import Agreement, Offer, apart_ns, plan, verdict_of_all
 
 MS = 1_000_000
 VALID = contract.MC_VERDICT_VALID
@@ -21,6 +23,7 @@ def _offers(draw):
             duration_ns=draw(st.integers(200, 100_000)) * 1000,
             now_ns=10**15 + draw(st.integers(0, 500)) * MS,
             bound_ns=draw(st.integers(0, 2 * MS)),
+            max_ns=400 * MS,
         )
         for _ in range(draw(st.integers(2, 5)))
     ]
@@ -64,3 +67,139 @@ def test_a_clock_is_known_less_and_less_well():
     found = clocks.Offset(offset_ns=5, error_ns=1000, t_ns=0)
     assert found.bound_ns(0) == 1000
     assert found.bound_ns(10**9) == 1000 + 50_000
+
+
+@pytest.fixture(autouse=True)
+def one_look_each(monkeypatch):
+    """Coordinators of one process take turns: who waits for another waits in vain until its next turn."""
+    monkeypatch.setattr(clocks, "_LOOKS", 1)
+
+
+class Agent:
+    """A node agent as its coordinator sees it: answers at its second look, with what the test says."""
+
+    def __init__(self, is_free=True, verdict=VALID, n_jobs=2):
+        self.is_free, self.verdict, self.n_jobs = is_free, verdict, n_jobs
+        self.asked = self.answered = self.judged = 0
+        self.confirmed, self.begins = [], []
+
+    @property
+    def common(self):
+        answered, self.answered = self.answered, self.asked
+        return contract.Common(
+            answered, self.is_free, self.judged, self.verdict, self.n_jobs, 40 * MS, 30 * MS
+        )
+
+    def agree(self, is_on):
+        self.agreed = is_on
+
+    def share(self, is_shared):
+        self.shared = is_shared
+
+    def set_clock(self, offset_ns, bound_ns):
+        self.bound_ns = bound_ns
+
+    def ask(self, i, t0_ns, t1_ns):
+        self.asked, self.t0_ns = i, t0_ns
+
+    def decide(self, i, is_firm):
+        if is_firm:
+            self.begins.append(self.t0_ns)
+            self.judged = i
+
+    def confirm(self, i, verdict):
+        self.confirmed.append((i, verdict))
+
+
+class World:
+    """Communicators of so many coordinators in one process, each taking a step in turn."""
+
+    def __init__(self, n):
+        self.calls = [[] for _ in range(n)]
+        self.mail = {}
+
+
+class Comm:
+    def __init__(self, world, rank):
+        self.world, self.rank = world, rank
+
+    def Get_size(self):
+        return len(self.world.calls)
+
+    def Get_rank(self):
+        return self.rank
+
+    def Iallgather(self, mine, everybody):
+        calls = self.world.calls
+        i = len(calls[self.rank])
+        calls[self.rank].append(mine)
+        return Request(calls, i, everybody)
+
+    def Send(self, message, other, tag):
+        self.world.mail.setdefault((self.rank, other), []).append(message)
+
+    def Iprobe(self, source, tag):
+        return bool(self.world.mail.get((source, self.rank)))
+
+    def Recv(self, message, source, tag):
+        message[:] = self.world.mail[source, self.rank].pop(0)
+
+
+class Request:
+    def __init__(self, calls, i, everybody):
+        self.calls, self.i, self.everybody = calls, i, everybody
+
+    def Test(self):
+        if any(len(own) <= self.i for own in self.calls):
+            return False
+        width = {len(own[self.i]) for own in self.calls}
+        assert len(width) == 1, "coordinators are in different calls"
+        n = width.pop()
+        for k, own in enumerate(self.calls):
+            self.everybody[k * n : (k + 1) * n] = own[self.i]
+        return True
+
+
+def live(agents, seconds=1.2):
+    """The coordinators of these agents until all have ended, one of them when the time is over."""
+    world = World(len(agents))
+    all_of_them = [Agreement(Comm(world, k), agent) for k, agent in enumerate(agents)]
+    end_ns = clocks.now_ns() + int(seconds * 1e9)
+    limit_ns = end_ns + 20 * 10**9
+    while any(one.is_active for one in all_of_them) and clocks.now_ns() < limit_ns:
+        for k, one in enumerate(all_of_them):
+            one.step(is_over=k == 0 and clocks.now_ns() > end_ns)
+        time.sleep(0.001)
+    assert not any(one.is_active for one in all_of_them)
+
+
+def test_all_nodes_take_the_same_shutters_and_hear_the_same_of_them():
+    agents = [Agent(), Agent(n_jobs=1), Agent()]
+    live(agents)
+    assert len(agents[0].begins) >= 1
+    # one clock in all of them, as far as it is known
+    for agent in agents[1:]:
+        assert agent.begins == pytest.approx(agents[0].begins, abs=5e6)
+    assert all(verdict == VALID for agent in agents for _, verdict in agent.confirmed)
+    assert all(agent.shared for agent in agents)
+
+
+def test_no_node_takes_a_shutter_when_one_is_not_free():
+    agents = [Agent(), Agent(is_free=False)]
+    live(agents)
+    assert agents[0].asked > 0
+    assert [agent.begins for agent in agents] == [[], []]
+
+
+def test_what_was_not_valid_on_one_node_is_so_on_none():
+    agents = [Agent(), Agent(verdict=contract.MC_VERDICT_MOVED)]
+    live(agents, 2.0)
+    assert {verdict for _, verdict in agents[0].confirmed} == {contract.MC_VERDICT_ELSEWHERE}
+    assert {verdict for _, verdict in agents[1].confirmed} == {contract.MC_VERDICT_MOVED}
+
+
+def test_without_an_agent_on_one_node_there_is_no_agreement():
+    agents = [Agent(), None]
+    live(agents)
+    assert agents[0].agreed is False
+    assert agents[0].asked == 0
