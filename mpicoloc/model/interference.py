@@ -19,6 +19,7 @@ from mpicoloc.model.price import price
 Tables = Mapping[str, Table]
 UNIT_SITE = 0xFFF
 """Call site of cycles that are units of work of the application (MC_UNIT_SITE)."""
+NO_AGREEMENT = "its nodes could not agree on shutters, as always with LD_PRELOAD alone"
 NOT_ALIKE = "some of its ranks wait long for others, and the counted place is passed by all together"
 UNWATCHED_FRAC = 0.1
 """A larger part of a node's time without its agent's eyes: nothing is known of the job's company."""
@@ -122,7 +123,9 @@ def _interference(
             slowdown=Estimate(1.0, 1.0, 1.0, 0, "1", "alone"), reason="never shared its nodes", **facts
         )
     if job.n_nodes > 1 and np.isnan(nodes["clock_offset_s"]).any():
-        return Interference(reason="its nodes did not agree on shutters, as they do under wrap", **facts)
+        return Interference(
+            reason="its nodes could not agree on shutters, as always with LD_PRELOAD alone", **facts
+        )
     # The time of the job is that of the nodes whose ranks the others wait for.
     i_nodes = np.unique(ranks["i_node"][np.isin(ranks["rank"], suffered.waited_for)])
     if len(i_nodes):

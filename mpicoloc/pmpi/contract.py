@@ -215,6 +215,11 @@ def read_segment(path: str | os.PathLike[str]) -> tuple[np.void, np.ndarray[Any,
     return segment, events[np.argsort(events["t_ns"], kind="stable")]
 
 
+def text(cell: Any) -> str:
+    """A char array of a record up to its end; the rest of a longer text may stand behind it."""
+    return bytes(cell).split(b"\0")[0].decode("utf-8", "replace")
+
+
 def lanes(segment: np.void) -> list[np.void]:
     """The tables of a rank's threads, records of mc_lane and mc_small_lane, which have the same fields."""
     return [*segment["lanes"], *segment["small_lanes"]]
@@ -289,7 +294,7 @@ class Agent:
         return Common(*(int(getattr(out, name)) for name in Common._fields))
 
     def agree(self, is_on: bool) -> None:
-        """Whether the coordinators of all nodes agree on shutters; if not, each node takes its own."""
+        """Whether the coordinators of all nodes agree on shutters; if not, the job takes none."""
         lib.mc_common_state(self._handle, lib.MC_COMMON_ON if is_on else lib.MC_COMMON_OFF)
 
     def set_clock(self, offset_ns: int, bound_ns: int) -> None:

@@ -5,12 +5,14 @@ learnt. So the coordinators, one per node, agree over MPI: all say what their no
 node agent whether the board there is free at the instant that follows from the wishes, and the shutter is
 taken if all are. Afterwards they tell each other how it went, because it counts for all or for none.
 
-Every coordinator goes through the same collective calls in the same order, whatever its agent does.
+Every coordinator goes through the same collective calls in the same order, whatever fails on its node: the
+others would wait for it in MPI_Finalize, and the application with them.
 """
 
 from __future__ import annotations
 
 import array
+import sys
 from collections.abc import Callable, Generator, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -114,6 +116,15 @@ def plan(offers: Sequence[Offer], i: int, last_ns: int, slack_ns: int) -> Plan |
     return Plan(i, max(last_ns + turn_ns, soonest_ns) + shake_ns, duration_ns)
 
 
+def what_follows(offers: Sequence[Offer], taken: Plan | None) -> str:
+    """What all coordinators do together next: end, clocks, vote, or offers."""
+    if any(offer.is_over for offer in offers):
+        return "end"
+    if offers[0].is_clock_old:
+        return "clocks"
+    return "vote" if taken else "offers"
+
+
 def verdict_of_all(own: int, offers: Sequence[Offer]) -> int:
     """On a shutter that was valid on this node, or not, and on the others."""
     if own != contract.MC_VERDICT_VALID:
@@ -135,13 +146,23 @@ class Agreement:
         self._max_ns = int(float(config.get("shutter.max_s") or 0) * 1e9)
         self._slack_ns = SLACK_NS
         self._steps = self._agree()
+        self._next = "offers"
+        self._has_resigned = False
         self.is_active = comm.Get_size() > 1
 
     def step(self, is_over: bool) -> None:
         """Go on as far as possible now; `is_over`: this node's ranks want no more shutters."""
         self._is_over = is_over
-        if self.is_active and next(self._steps, "ended") == "ended":
-            self.is_active = False
+        if not self.is_active:
+            return
+        try:
+            self.is_active = next(self._steps, "ended") != "ended"
+        except Exception as error:
+            if self._has_resigned:
+                raise
+            self._has_resigned = True
+            self._steps = self._resign()
+            print(f"mpicoloc: no more shutters: {type(error).__name__}: {error}", file=sys.stderr, flush=True)
 
     def _agree(self) -> Steps:
         can = yield from self._told([self._agent is not None])
@@ -153,19 +174,21 @@ class Agreement:
         agent.agree(True)
         i, last_ns = 1, 0
         while True:
+            self._next = "offers"
             own = self._offer(agent)
             offers = [Offer(*row) for row in (yield from self._told(own))]
+            self._learn(offers)
+            taken = plan(offers, i, last_ns, self._slack_ns)
+            self._next = what_follows(offers, taken)
             if own.verdict:
                 agent.confirm(i - 1, verdict_of_all(own.verdict, offers))
             self._verdict = contract.MC_VERDICT_UNKNOWN
-            self._learn(offers)
-            if any(offer.is_over for offer in offers):
+            if self._next == "end":
                 return
-            if offers[0].is_clock_old:
+            if self._next == "clocks":
                 yield from self._set_clock()
                 continue
             agent.share(is_shared(offers))
-            taken = plan(offers, i, last_ns, self._slack_ns)
             if taken is None:
                 yield from self._wait(lambda: False, REST_NS)
                 continue
@@ -173,6 +196,15 @@ class Agreement:
             if (yield from self._take(agent, taken)):
                 last_ns = taken.t0_ns
             i += 1
+
+    def _resign(self) -> Steps:
+        """Take part in what the others wait for, and tell them that it is over."""
+        if self._next == "clocks":
+            yield from clocks.offset(self._comm)
+        if self._next == "vote":
+            yield from self._told([False, False])
+        if self._next != "end":
+            yield from self._told(Offer(is_over=1))
 
     def _offer(self, agent: contract.Agent) -> Offer:
         common, now_ns = agent.common, clocks.now_ns()
@@ -212,6 +244,7 @@ class Agreement:
         answer = agent.common
         is_heard = answer.i_answered == taken.i
         rows = yield from self._told([is_heard, is_heard and answer.is_free])
+        self._next = "offers"
         are_free = all(is_free for _, is_free in rows)
         agent.decide(taken.i, are_free)
         if not are_free:

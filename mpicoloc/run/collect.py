@@ -17,7 +17,7 @@ import numpy as np
 from mpicoloc.core.tables import COLUMNS, Table, table
 from mpicoloc.errors import DataError
 from mpicoloc.pmpi import contract
-from mpicoloc.run import calls
+from mpicoloc.run import calls, node_tables
 
 _STATES = {
     contract.MC_RANK_INIT: "lost",
@@ -25,12 +25,6 @@ _STATES = {
     contract.MC_RANK_FINALIZING: "finalized",
     contract.MC_RANK_ABORTED: "aborted",
     contract.MC_RANK_EXITED: "exited",
-}
-_METERS = {
-    contract.MC_METER_NONE: "none",
-    contract.MC_METER_IPC: "ipc",
-    contract.MC_METER_BURST: "burst",
-    contract.MC_METER_LOOP: "loop",
 }
 _MODES = {contract.MC_MODE_PRELOAD: "preload", contract.MC_MODE_WRAP: "wrap"}
 
@@ -99,18 +93,18 @@ def collect(key: str) -> NodePart:
         raise DataError(f"no data of job key {key!r} in {os.path.dirname(contract.shm_path(key, 'node'))}")
     node = _read_node(contract.shm_path(key, "node"), notes)
     first = ranks[0].segment
-    names = calls.names(calls.shim_of(int(first["pid"]), _text(first["mpi_library"])), notes)
+    names = calls.names(calls.shim_of(int(first["pid"]), contract.text(first["mpi_library"])), notes)
     tables = {
         "ranks": _ranks_table(ranks, node),
-        "nodes": _nodes_table(first, node),
+        "nodes": node_tables.nodes(contract.text(first["hostname"]), node),
         "modules": table("modules", {"path": modules}) if modules else table("modules"),
         "call_sites": _call_sites(ranks, names),
         "peers": _peers(ranks),
         "cycles": _cycles(ranks),
         "regions": _regions(ranks),
         "events": _events(ranks, names),
-        "shutters": _shutters(node),
-        "corunners": _corunners(node),
+        "shutters": node_tables.shutters(node),
+        "corunners": node_tables.corunners(node),
     }
     return NodePart(tables, _facts(ranks, notes))
 
@@ -123,7 +117,7 @@ def _read_rank(path: str, modules: list[str], notes: list[str]) -> _Rank | None:
         return None
     paths = segment["modules"]["path"][: int(segment["n_modules"])]
     rows = {}
-    for i, name in enumerate(map(_text, paths)):
+    for i, name in enumerate(map(contract.text, paths)):
         if name not in modules:
             modules.append(name)
         rows[i] = modules.index(name)
@@ -140,7 +134,7 @@ def _read_node(path: str, notes: list[str]) -> np.void | None:
         # The keeper makes the file itself when the agent could not: the first rank waits for it.
         notes.append("no node agent watched this job: it could not start")
         return None
-    reason = _text(node["meter_reason"])
+    reason = contract.text(node["meter_reason"])
     if node["meter"] == contract.MC_METER_NONE and reason.startswith("the board"):
         notes.append(f"the node agent was blind to other jobs: {reason}")
         return None
@@ -150,20 +144,16 @@ def _read_node(path: str, notes: list[str]) -> np.void | None:
     return node
 
 
-def _text(cell: Any) -> str:
-    return bytes(cell).split(b"\0")[0].decode("utf-8", "replace")
-
-
 def _facts(ranks: Sequence[_Rank], notes: list[str]) -> dict[str, Any]:
     first = ranks[0].segment
     mask = np.bitwise_or.reduce(np.stack([rank.segment["cpu_mask"] for rank in ranks]))
     threads = _threads_per_rank()
     lost = [rank.rank for rank in ranks if rank.segment["state"] != contract.MC_RANK_FINALIZING]
     return {
-        "job_id": _text(first["job_id"]),
-        "command": _text(first["command"]),
-        "mpi_library": _text(first["mpi_library"]),
-        "out_path": _text(first["out_path"]),
+        "job_id": contract.text(first["job_id"]),
+        "command": contract.text(first["command"]),
+        "mpi_library": contract.text(first["mpi_library"]),
+        "out_path": contract.text(first["out_path"]),
         "world_rank": int(first["world_rank"]),
         "world_size": int(first["world_size"]),
         "n_nodes": int(first["n_nodes"]),
@@ -229,36 +219,6 @@ def _ranks_table(ranks: Sequence[_Rank], node: np.void | None) -> Table:
                 for s in segments
             ]
     return table("ranks", columns)
-
-
-def _nodes_table(first: np.void, node: np.void | None) -> Table:
-    """One row, or none if nobody watched: an empty row would say that the job never had company."""
-    if node is None:
-        return table("nodes")
-    columns: dict[str, list[Any]] = {
-        "hostname": [bytes(first["hostname"])],
-        "meter": [_METERS.get(int(node["meter"]), "none").encode()],
-        "meter_reason": [_text(node["meter_reason"])],
-        "entry": [_text(node["entry"])],
-        "n_hits": [int(node["n_hits"])],
-        "counting_s": [int(node["hits_ns"]) * 1e-9],
-        "watched_s": [(int(node["t_last"]) - int(node["t_open"])) * 1e-9],
-        "shared_s": [int(node["shared_ns"]) * 1e-9],
-        "n_pauses": [int(node["n_pauses"])],
-        "paused_s": [int(node["paused_ns"]) * 1e-9],
-        "n_refused": [int(node["n_refused"])],
-        "shutter_duration_s": [int(node["shutter_duration_ns"]) * 1e-9],
-        "shutter_period_s": [int(node["shutter_period_ns"]) * 1e-9],
-        "n_taken": [int(node["n_shutters"])],
-        **_clock(node["common"]),
-    }
-    return table("nodes", columns)
-
-
-def _clock(common: np.void) -> dict[str, list[float]]:
-    agreed = common["state"] == contract.MC_COMMON_ON
-    columns = {"clock_offset_s": "clock_offset_ns", "clock_bound_s": "clock_worst_ns"}
-    return {name: [float(common[field]) * 1e-9 if agreed else np.nan] for name, field in columns.items()}
 
 
 def _stack(name: str, pieces: Sequence[Mapping[str, Any]]) -> Table:
@@ -373,40 +333,3 @@ def _events(ranks: Sequence[_Rank], names: Mapping[int, str]) -> Table:
                 }
             )
     return _stack("events", pieces)
-
-
-def _shutters(node: np.void | None) -> Table:
-    if node is None or not node["n_shutters"]:
-        return table("shutters")
-    rows = node["shutters"][: int(node["n_shutters"])]
-    rows = rows[np.argsort(rows["t0"], kind="stable")]
-    columns = {
-        "epoch": rows["epoch"],
-        "t0_ns": rows["t0"],
-        "t1_ns": rows["t1"],
-        "verdict": rows["verdict"],
-        "common": rows["i_common"],
-        "n_corunners": rows["n_corunners"],
-        "moved_ns": rows["moved_ns"],
-        "entry": rows["entry"],
-    }
-    for when in ("before", "during", "after"):
-        for what in ("instructions", "cycles"):
-            columns[f"{when}_{what}"] = rows[when][what]
-        columns[f"{when}_hits"] = rows[f"hits_{when}"]["n"]
-        columns[f"{when}_window_ns"] = rows[f"hits_{when}"]["window_ns"]
-    for when in ("begin", "end"):
-        edge = rows[f"edge_{when}"]
-        columns[f"{when}_hits"] = edge["n"]
-        for what in ("window_ns", "far", "mean", "inside", "outside"):
-            columns[f"{when}_{what}"] = edge[what]
-    columns["busy_frac"] = rows["busy_frac"]
-    return table("shutters", columns)
-
-
-def _corunners(node: np.void | None) -> Table:
-    if node is None or not node["n_corunners"]:
-        return table("corunners")
-    rows = node["corunners"][: int(node["n_corunners"])]
-    overlap_ns = np.maximum(rows["t_last"].astype(np.int64) - rows["t_first"].astype(np.int64), 0)
-    return table("corunners", {"job_id": rows["job_id"], "overlap_s": overlap_ns * 1e-9})

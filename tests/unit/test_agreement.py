@@ -165,7 +165,7 @@ def live(agents, seconds=1.2):
     world = World(len(agents))
     all_of_them = [Agreement(Comm(world, k), agent) for k, agent in enumerate(agents)]
     end_ns = clocks.now_ns() + int(seconds * 1e9)
-    limit_ns = end_ns + 20 * 10**9
+    limit_ns = clocks.now_ns() + 20 * 10**9
     while any(one.is_active for one in all_of_them) and clocks.now_ns() < limit_ns:
         for k, one in enumerate(all_of_them):
             one.step(is_over=k == 0 and clocks.now_ns() > end_ns)
@@ -196,6 +196,20 @@ def test_what_was_not_valid_on_one_node_is_so_on_none():
     live(agents, 2.0)
     assert {verdict for _, verdict in agents[0].confirmed} == {contract.MC_VERDICT_ELSEWHERE}
     assert {verdict for _, verdict in agents[1].confirmed} == {contract.MC_VERDICT_MOVED}
+
+
+@pytest.mark.parametrize(
+    ("name", "rank"), [("ask", 0), ("share", 1), ("ask", 1), ("decide", 1), ("confirm", 1), ("common", 1)]
+)
+def test_what_fails_on_one_node_ends_the_agreement_and_hangs_nobody(capfd, name, rank):
+    def fail(*_):
+        raise OverflowError("too large")
+
+    agents = [Agent(), Agent(), Agent()]
+    broken = type("Broken", (Agent,), {name: property(fail) if name == "common" else fail})
+    agents[rank] = broken()
+    live(agents, 30.0)
+    assert capfd.readouterr().err.count("no more shutters: OverflowError: too large") == 1
 
 
 def test_without_an_agent_on_one_node_there_is_no_agreement():

@@ -117,3 +117,7 @@ def test_structs_of_another_size_are_refused(tmp_path):
     path = make_segment(tmp_path / "mpicoloc.k.0.seg", size_bytes=8)
     with pytest.raises(DataError, match="another size"):
         contract.map_file(path)
+
+
+def test_a_text_ends_where_it_ends_though_a_longer_one_stood_there():
+    assert contract.text(b"short\0er before") == "short"
