@@ -1,0 +1,1 @@
+"""The fat-tree: its numbers, routes, readers, and what a job does to each level. Pure functions."""
