@@ -88,9 +88,8 @@ class Traffic:
         numbers = [_number(column.ravel()) for column in columns[2:]]
         for column in ranks:
             if len(column) and not 0 <= column.min() <= column.max() < n_ranks:
-                raise DataError(
-                    f"traffic: ranks must be in the range [0, {n_ranks}), got {column.min()} to {column.max()}"
-                )
+                got = f"{column.min()} to {column.max()}"
+                raise DataError(f"traffic: ranks must be in the range [0, {n_ranks}), got {got}")
         for column in numbers:
             if len(column) and not column.min() >= 0:
                 raise DataError(f"traffic: bytes and messages must be >= 0, got {column.min()}")
