@@ -30,7 +30,7 @@ ALLOWED = {
 }
 LIBRARIES = {
     "core": {"numpy"},
-    "network": {"numpy"},
+    "network": {"numpy", "yaml"},
     "model": {"numpy"},
     "sim": {"numpy"},
     "store": {"numpy", "h5py", "pandas", "sqlite3", "sqlalchemy"},

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from trees import QUICK, topologies
 
 from mpicoloc.core.topology import Placement, Topology
 from mpicoloc.errors import DataError, MpicolocError, UsageError
@@ -13,18 +14,12 @@ SMALL = Topology((4, 2, 3), (1, 2, 2), (1e9,) * 3)
 ROUTES = ["d-mod-k", "s-mod-k", "random:7"]
 
 
-@st.composite
-def topologies(draw, max_height=3, max_count=4):
-    height = draw(st.integers(1, max_height))
-    numbers = st.lists(st.integers(1, max_count), min_size=height, max_size=height).map(tuple)
-    return Topology(draw(numbers), draw(numbers), (1e9,) * height)
-
-
 def all_pairs(topology):
     src, dst = np.meshgrid(np.arange(topology.n_hosts), np.arange(topology.n_hosts), indexing="ij")
     return src.ravel(), dst.ravel()
 
 
+@QUICK
 @given(topologies())
 def test_links_join_the_nodes_that_ports_lead_to(topology):
     for level in range(topology.height):
@@ -38,6 +33,7 @@ def test_links_join_the_nodes_that_ports_lead_to(topology):
         assert max(lower) == topology.n_nodes(level) - 1 and max(upper) == topology.n_nodes(level + 1) - 1
 
 
+@QUICK
 @given(topologies(max_count=3), st.sampled_from(ROUTES))
 def test_link_loads_are_those_of_messages_walked_port_by_port(topology, name):
     route = routing.by_name(name)
@@ -69,6 +65,7 @@ def test_link_loads_are_those_of_messages_walked_port_by_port(topology, name):
         assert (ports[level] >= 0).tolist() == (heights > level).tolist()
 
 
+@QUICK
 @given(topologies())
 def test_forwarding_tables_lead_every_message_along_its_d_mod_k_route(topology):
     src, dst = all_pairs(topology)
@@ -113,6 +110,7 @@ def test_random_routes_are_told_by_seed_and_pair_alone_and_spread():
         routing.by_name("dmodk")
 
 
+@QUICK
 @given(topologies())
 def test_the_notation_is_read_as_it_is_written(topology):
     assert xgft.parse(str(topology), 1e9) == topology
@@ -138,6 +136,7 @@ def test_a_wrong_notation_is_told_with_the_remedy(text, words):
     assert words in str(caught.value) and str(caught.value).isprintable()
 
 
+@QUICK
 @given(st.text() | st.from_regex(r"XGFT\([0-9, -]*;[0-9, -]*;[0-9, -]*\)", fullmatch=True))
 def test_any_text_is_a_topology_or_refused(text):
     try:

@@ -5,19 +5,13 @@ import math
 import numpy as np
 import pytest
 from hypothesis import given
-from hypothesis import strategies as st
+from trees import QUICK, topologies
 
 from mpicoloc.core.topology import Placement, Topology, prefix_products
 from mpicoloc.errors import DataError
 
 
-@st.composite
-def topologies(draw, max_height=4, max_count=4):
-    height = draw(st.integers(1, max_height))
-    numbers = st.lists(st.integers(1, max_count), min_size=height, max_size=height).map(tuple)
-    return Topology(draw(numbers), draw(numbers), (1e9,) * height)
-
-
+@QUICK
 @given(topologies())
 def test_each_level_has_as_many_links_seen_from_below_and_from_above(topology):
     for level in range(topology.height):
@@ -25,6 +19,7 @@ def test_each_level_has_as_many_links_seen_from_below_and_from_above(topology):
         assert topology.n_links(level) == seen_from_above
 
 
+@QUICK
 @given(topologies())
 def test_hosts_below_a_root_are_all(topology):
     assert topology.subtree_hosts(topology.height) == topology.n_hosts == topology.n_nodes(0)

@@ -1,0 +1,144 @@
+"""A topology from whatever describes it: the notation, YAML, Slurm's ``topology.conf``, ``ibnetdiscover``."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import yaml
+
+from mpicoloc.core.topology import Topology
+from mpicoloc.errors import DataError, UsageError
+from mpicoloc.network import infiniband, slurm, xgft
+from mpicoloc.network.fabric import Fabric, recognise
+from mpicoloc.network.hostlist import expand
+from mpicoloc.network.xgft import shown
+
+_RATE = re.compile(
+    r"\s*([0-9]+(?:\.[0-9]*)?(?:[eE][+-]?[0-9]{1,2})?)\s*([kMGT]?)(bit|B)(?:/s|ps)?\s*", re.ASCII
+)
+_PREFIX = {"": 1.0, "k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12}
+_YAML_KEYS = {"topology", "link_rate", "hosts"}
+
+
+def rate_bps(text: str) -> float:
+    """Bytes/s of a rate that a person wrote with its unit, like ``10 Gbit/s`` or ``1.25 GB/s``.
+
+    Raises
+    ------
+    UsageError
+        If there is no number above 0, or no unit.
+    """
+    match = _RATE.fullmatch(text[:80])
+    value = float(match.group(1)) * _PREFIX[match.group(2)] if match else 0.0
+    if not match or not (math.isfinite(value) and value > 0):
+        raise UsageError(
+            f"link rate {shown(text)} is no rate: write it with its unit, like 10Gbit/s or 1.25GB/s"
+        )
+    return value / 8 if match.group(3) == "bit" else value
+
+
+def read(text: str, source: str, capacity_bps: float | Sequence[float]) -> Fabric:
+    """The topology that a text describes, whichever of the known forms it has.
+
+    Parameters
+    ----------
+    text : str
+        A notation, or the contents of a file.
+    source : str
+        Where it is from, for messages.
+    capacity_bps : float or sequence of float
+        Bytes/s of a link where the text does not tell it: one number, or for files that hold a notation one
+        for each level.
+
+    Returns
+    -------
+    Fabric
+        With the hosts' names, where the text has them.
+
+    Raises
+    ------
+    UsageError
+        If a notation is wrong.
+    DataError
+        If the text is of no known form, is damaged, or describes a network that is no XGFT.
+    """
+    if text.lstrip()[:4].upper() == "XGFT":
+        return Fabric(xgft.parse(text, capacity_bps))
+    lines = [line.split("#", 1)[0].strip() for line in text.split("\n")]
+    lines = [line for line in lines if line]
+    default_bps = capacity_bps if isinstance(capacity_bps, int | float) else min(capacity_bps)
+    if any(line.lower().startswith("switchname") for line in lines):
+        return recognise(slurm.parse(text, source), default_bps)
+    if any(re.match(r'(Switch|H?[Cc]a|Rt)\s+[0-9]+\s+"', line) for line in lines):
+        return recognise(infiniband.parse(text, source), default_bps)
+    if any(re.match(r"\{?\s*[\"']?[a-z_]+[\"']?\s*:", line) for line in lines):
+        return _of_yaml(text, source, capacity_bps)
+    raise DataError(
+        f"{source}: {shown(text.strip())} describes no topology: give a notation like {xgft.EXAMPLE}, YAML, "
+        "a topology.conf of Slurm or the output of ibnetdiscover"
+    )
+
+
+def widened(fabric: Fabric, w: Sequence[int]) -> Fabric:
+    """The same tree with other numbers of up-links, for Slurm's files, which do not tell them.
+
+    Raises
+    ------
+    UsageError
+        If there are not `height` numbers, or one is none.
+    """
+    topology = fabric.topology
+    try:
+        return Fabric(replace(topology, w=tuple(w)), fabric.host_names)
+    except DataError as error:
+        raise UsageError(f"up-links {','.join(map(str, w))} do not fit {topology}: {error}") from None
+
+
+def _of_yaml(text: str, source: str, capacity_bps: float | Sequence[float]) -> Fabric:
+    try:
+        # BaseLoader: every scalar is text, so that no number, date or "no" is guessed.
+        data: Any = yaml.load(text, Loader=yaml.BaseLoader)
+    except yaml.MarkedYAMLError as error:
+        line = error.problem_mark.line + 1 if error.problem_mark else 1
+        raise DataError(f"{source}, line {line}: no YAML ({shown(error.problem or 'wrong')})") from None
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        raise DataError(f"{source}: no YAML ({shown(type(error).__name__)})") from None
+    if not isinstance(data, dict) or not isinstance(data.get("topology"), str):
+        raise DataError(f"{source}: needs a line like topology: {xgft.EXAMPLE}")
+    unknown = [key for key in data if key not in _YAML_KEYS]
+    if unknown:
+        raise DataError(
+            f"{source}: unknown key {shown(str(unknown[0]))}; known are {', '.join(sorted(_YAML_KEYS))}"
+        )
+    try:
+        rates = [rate_bps(rate) for rate in _words(data, "link_rate", source)]
+        topology = xgft.parse(data["topology"], rates[0] if len(rates) == 1 else rates or capacity_bps)
+    except UsageError as error:
+        raise DataError(f"{source}: {error}") from None
+    return Fabric(topology, _host_names(data, topology, source))
+
+
+def _words(data: dict[str, Any], key: str, source: str) -> list[str]:
+    """A value that is one text or a list of them."""
+    value = data.get(key, [])
+    words = [value] if isinstance(value, str) else value
+    if not isinstance(words, list) or not all(isinstance(word, str) for word in words):
+        raise DataError(f"{source}: {key} must be one value or a list of values")
+    return words
+
+
+def _host_names(data: dict[str, Any], topology: Topology, source: str) -> tuple[str, ...]:
+    names = [name for word in _words(data, "hosts", source) for name in expand(word, f"{source}, hosts")]
+    if names and len(names) != topology.n_hosts:
+        raise DataError(
+            f"{source}: {len(names)} hosts, but {topology} has {topology.n_hosts}: name them all, in order"
+        )
+    twice = [name for name, times in Counter(names).items() if times > 1]
+    if twice:
+        raise DataError(f"{source}: host {shown(twice[0])} is named twice")
+    return tuple(names)

@@ -1,0 +1,317 @@
+"""Topologies from text: what is written is read back, what is no fat-tree is told, nothing else happens."""
+
+import re
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+from trees import QUICK, topologies
+
+from mpicoloc.core.topology import Topology
+from mpicoloc.errors import DataError, MpicolocError, UsageError
+from mpicoloc.network import infiniband, readers, slurm, xgft
+from mpicoloc.network.fabric import natural, placement_of, recognise
+from mpicoloc.network.hostlist import expand
+
+SLURM = """\
+# two leaves
+SwitchName=leaf0 Nodes=n[0-3] LinkSpeed=100
+switchname=leaf1 nodes=n4,n[5-6],\\
+n7
+SwitchName=top Switches=leaf[0-1]
+"""
+
+
+def names(topology, level):
+    return tuple(xgft.name(level, number) for number in range(topology.n_nodes(level)))
+
+
+@QUICK
+@given(topologies())
+def test_an_xgft_written_for_ibsim_is_recognised_with_the_same_numbers(topology):
+    fabric = recognise(infiniband.parse(infiniband.write(topology), "net"), 1e9)
+    assert fabric.topology == topology
+    assert fabric.host_names == names(topology, 0)
+    assert fabric.switch_names == tuple(names(topology, level) for level in range(1, topology.height + 1))
+
+
+@QUICK
+@given(topologies(), st.randoms(use_true_random=False))
+def test_an_xgft_is_recognised_whatever_the_order_of_nodes_and_ports(topology, random):
+    graph = infiniband.parse(infiniband.write(topology), "net")
+    nodes = list(graph.ports)
+    random.shuffle(nodes)
+    other = dict(zip(graph.ports, nodes, strict=True))  # new identity of each node
+    ports = {
+        other[node]: tuple(random.sample([(other[end], rate) for end, rate in row], len(row)))
+        for node, row in graph.ports.items()
+    }
+    moved = type(graph)(tuple(other[host] for host in graph.hosts), ports, {})
+    assert recognise(moved, 1e9).topology == topology
+
+
+@QUICK
+@given(topologies(), st.data())
+def test_a_network_with_two_links_crossed_is_none_or_still_the_same(topology, data):
+    """Swapping the lower ends of two links of one level keeps all degrees."""
+    graph = infiniband.parse(infiniband.write(topology), "net")
+    level = data.draw(st.integers(0, topology.height - 1))
+    links = sorted(zip(*map(list, xgft.link_ends(topology, level)), strict=True))
+    one, two = data.draw(st.sampled_from(links)), data.draw(st.sampled_from(links))
+    if len({one, two, (one[0], two[1]), (two[0], one[1])}) < 4 or (one[0], two[1]) in links:
+        return
+    ports = {node: list(row) for node, row in graph.ports.items()}
+    for low, old, new in ((one[0], one[1], two[1]), (two[0], two[1], one[1])):
+        low, old, new = xgft.name(level, low), xgft.name(level + 1, old), xgft.name(level + 1, new)
+        ports[low][[end for end, _ in ports[low]].index(old)] = (new, None)
+        ports[old].remove((low, None))
+        ports[new].append((low, None))
+    crossed = type(graph)(graph.hosts, {node: tuple(row) for node, row in ports.items()}, {})
+    try:
+        assert recognise(crossed, 1e9).topology == topology
+    except DataError as error:
+        assert "network" in str(error)
+
+
+def test_crossed_links_between_subtrees_are_no_xgft():
+    topology = xgft.parse("XGFT(3;2,2,2;1,2,2)", 1e9)
+    text = infiniband.write(topology)
+    graph = infiniband.parse(text, "net")
+    ports = {node: list(row) for node, row in graph.ports.items()}
+
+    def move(low, old, new):
+        ports[low][[end for end, _ in ports[low]].index(old)] = (new, None)
+        ports[old].remove((low, None))
+        ports[new].append((low, None))
+
+    move("s1-0", "s2-0", "s2-2")
+    move("s1-2", "s2-2", "s2-0")
+    crossed = type(graph)(graph.hosts, {node: tuple(row) for node, row in ports.items()}, {})
+    with pytest.raises(DataError, match=r"are not those of XGFT\(3;2,2,2;1,2,2\)"):
+        recognise(crossed, 1e9)
+
+
+def test_slurm_tells_the_tree_and_the_user_the_up_links():
+    fabric = readers.read(SLURM, "topology.conf", 1.25e9)
+    assert str(fabric.topology) == "XGFT(2;4,2;1,1)"
+    assert fabric.host_names == tuple(f"n{i}" for i in range(8))
+    assert fabric.topology.capacity_bps == (1.25e9, 1.25e9)
+    assert str(readers.widened(fabric, (1, 2)).topology) == "XGFT(2;4,2;1,2)"
+    for wrong in ((1,), (1, 0)):
+        with pytest.raises(UsageError, match="up-links"):
+            readers.widened(fabric, wrong)
+    assert placement_of(fabric, ["n5", "n0.cluster.org"]).hosts.tolist() == [5, 0]
+    with pytest.raises(DataError, match="rank 1 is on host 'x9', unknown"):
+        placement_of(fabric, ["n5", "x9"])
+
+
+def test_a_leaf_with_free_ports_keeps_the_numbers_of_the_others():
+    fabric = readers.read(SLURM.replace("n4,n[5-6],", "n4,n5,"), "topology.conf", 1e9)
+    assert str(fabric.topology) == "XGFT(2;4,2;1,1)"
+    assert fabric.host_names == ("n0", "n1", "n2", "n3", "n4", "n5", "n7", "")
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("SwitchName=a Nodes=n[0-1]\nSwitchName=a Nodes=n2", "line 2: switch 'a' is described twice"),
+        ("SwitchName=a Nodes=n[0-", "line 1: 'n[0-' has a bracket"),
+        ("SwitchName=a Nodes=n[3-1]", "must go up"),
+        ("SwitchName=a Nodes=n[0-99999999999]", "1000000 names at most"),
+        ("SwitchName=a Nodes=n[0-999]c[0-9999]", "more than 1000000 names"),
+        ("SwitchName=a Nodes=n[x]", "'x' in 'n[x]' is no range"),
+        ("SwitchName=a", "must have Switches= or Nodes="),
+        ("SwitchName=a Nodes=n1 Switches=b", "one of them"),
+        ("SwitchName=a Nodes=n1 Speed=3", "'Speed' is no key"),
+        ("SwitchName=a Nodes=n1 what", "is not of the form"),
+        ("SwitchName=a Switches=b", "'b', below switch 'a', has no line"),
+        ("SwitchName=a Nodes=n1\nSwitchName=n1 Nodes=n2\n", "both a switch and a host"),
+        ("SwitchName=a Switches=b\nSwitchName=b Switches=a", "no host"),
+        (SLURM.replace("leaf[0-1]", "leaf[0-1],two\nSwitchName=two Switches=three\n")
+            + "SwitchName=three Switches=top", "'two' and 'three', both of level 3, which closes a cycle"),
+        (SLURM + "SwitchName=x Nodes=m0\nSwitchName=y Switches=x", "'top' of level 2 has 2 neighbours down"),
+        (SLURM + "SwitchName=x Nodes=m0", "'leaf0' of level 1 has 1 neighbours up, 'x' has 0"),
+    ],
+)  # fmt: skip
+def test_a_wrong_topology_conf_is_told_with_its_line(text, words):
+    with pytest.raises(DataError) as caught:
+        readers.read(text, "topology.conf", 1e9)
+    assert words in str(caught.value) and str(caught.value).isprintable()
+
+
+REAL = """\
+#
+# Topology file: generated on Sun Nov 22 07:18:42 2026
+#
+vendid=0x2c9
+devid=0xbd36
+sysimgguid=0x1
+switchguid=0x1(1)
+Switch\t36 "S-0001"\t\t# "leaf switch" enhanced port 0 lid 3 lmc 0
+[1]\t"H-0011"[1](12) \t\t# "n10 HCA-1" lid 5 4xEDR
+[2]\t"H-0021"[1](22) \t\t# "n9 HCA-1" lid 6 4xEDR
+[36]\t"H-0031"[1](32) \t\t# "Mellanox Technologies Aggregation Node" lid 7 4xEDR
+
+vendid=0x2c9
+caguid=0x11
+Ca\t1 "H-0011"\t\t# "n10 HCA-1"
+[1](12) \t"S-0001"[1]\t\t# lid 5 lmc 0 "leaf switch" lid 3 4xEDR
+
+Ca\t1 "H-0021"\t\t# "n9 HCA-1"
+[1](22) \t"S-0001"[2]\t\t# lid 6 lmc 0 "leaf switch" lid 3 4xEDR
+
+Ca\t1 "H-0031"\t\t# "Mellanox Technologies Aggregation Node"
+[1](32) \t"S-0001"[36]\t\t# lid 7 lmc 0 "leaf switch" lid 3 4xEDR
+"""
+
+
+def test_what_a_real_fabric_has_besides():
+    fabric = readers.read(REAL, "net", 1.0)
+    assert fabric.topology == Topology((2,), (1,), (12.5e9,))
+    assert fabric.host_names == ("n10", "n9")
+    same = REAL.replace("n10", "n9")
+    assert readers.read(same, "net", 1.0).host_names == ("H-0011", "H-0021")
+
+
+def test_parallel_links_are_one_that_carries_their_sum():
+    text = infiniband.write(xgft.parse("XGFT(1;2;2)", 1e9)).replace("s1-1", "s1-0")
+    records = text.split("\n\n")
+    text = (
+        "\n\n".join(records[:-1])
+        .replace('[2]\t"s1-0"[1]', '[2]\t"s1-0"[3]')
+        .replace('[2]\t"s1-0"[2]', '[2]\t"s1-0"[4]')
+    )
+    text += '\n[3]\t"h0"[2]\n[4]\t"h1"[2]\n'
+    fabric = readers.read(text, "net", 1e9)
+    assert fabric.topology == Topology((2,), (1,), (2e9,))
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "words"),
+    [
+        ('Ca\t1 "H-0021"', 'Ca\t1 "H-0011"', "line 18: node 'H-0011' is described twice"),
+        ('[2]\t"H-0021"[1](22) \t\t# "n9 HCA-1" lid 6 4xEDR', '[2]\t"H-00', "line 10: '[2]\\t\"H-00'"),
+        ("4xEDR", "4xABC", "link speed '4xABC' is none of SDR"),
+        ('[2]\t"H-0021"', '[1]\t"H-0021"', "line 10: port 1 is described twice"),
+        ('Switch\t36 "S-0001"', "# ", "line 9: a link before any node"),
+        ('"S-0001"[2]', '"S-0001"[3]', "leads to port 1 of 'H-0021', which does not say so: the output is"),
+        ("[1](22) \t\"S-0001\"[2]\t\t# lid 6 lmc 0 \"leaf switch\" lid 3 4xEDR",
+         "[1](22) \t\"S-0001\"[2]\t\t# lid 6 lmc 0 \"leaf switch\" lid 3 4xHDR", "links of level 0 differ"),
+    ],
+)  # fmt: skip
+def test_a_wrong_ibnetdiscover_file_is_told_with_its_line(old, new, words):
+    assert old in REAL
+    with pytest.raises(DataError) as caught:
+        readers.read(REAL.replace(old, new), "net", 1.0)
+    assert words in str(caught.value) and str(caught.value).isprintable()
+
+
+def test_a_truncated_ibnetdiscover_file_is_refused():
+    """Whatever is missing, unless it is only the end of the last comment."""
+    for end in range(len(REAL)):
+        text = REAL[:end]
+        if not re.search(r'"S-0001"\[36\][^\n]*$', text):
+            with pytest.raises(DataError):
+                readers.read(text, "net", 1.0)
+
+
+YAML = """\
+topology: XGFT(2;4,2;1,2)   # two leaves
+link_rate: [10 Gbit/s, 2.5GB/s]
+hosts: ["n[0-3]", "m[00-03]"]
+"""
+
+
+def test_yaml():
+    fabric = readers.read(YAML, "cluster.yaml", 1.0)
+    assert fabric.topology == Topology((4, 2), (1, 2), (1.25e9, 2.5e9))
+    assert fabric.host_names[3:6] == ("n3", "m00", "m01")
+    assert readers.read("topology: XGFT(1;2;1)", "f", 7.0).topology == Topology((2,), (1,), (7.0,))
+    assert readers.read(
+        '{"topology": "XGFT(1;2;1)", "link_rate": "8bit/s"}', "f", 7.0
+    ).topology.capacity_bps == (1,)
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        (YAML.replace("m[00-03]", "m[00-02]"), "7 hosts, but XGFT(2;4,2;1,2) has 8"),
+        (YAML.replace("m[00-03]", "n[0-3]"), "host 'n0' is named twice"),
+        (YAML.replace("2.5GB/s", "2.5"), "link rate '2.5' is no rate: write it with its unit"),
+        (YAML.replace(", 2.5GB/s", ", 2.5GB/s, 1bit/s"), "one per level"),
+        (YAML.replace("link_rate", "rate"), "unknown key 'rate'"),
+        ("topology: [1", "line 1: no YAML"),
+        ("topology: {}", "needs a line like topology: XGFT"),
+        ("topology: XGFT(2;4,2;1,x)", "'x' is no number"),
+        ("hosts: {a: b}\ntopology: XGFT(1;2;1)", "hosts must be one value or a list"),
+        ("nothing at all", "describes no topology"),
+        ("", "describes no topology"),
+    ],
+)
+def test_wrong_yaml_is_told(text, words):
+    with pytest.raises(MpicolocError) as caught:
+        readers.read(text, "cluster.yaml", 1.0)
+    assert words in str(caught.value) and str(caught.value).isprintable()
+
+
+@pytest.mark.parametrize(
+    "rate", ["", "10", "0Gbit/s", "-1Gbit/s", "1e99TB/s" * 9, "10 Gfoo/s", "nan bit/s", "1e999bit"]
+)
+def test_what_is_no_rate(rate):
+    with pytest.raises(UsageError, match="is no rate"):
+        readers.rate_bps(rate)
+
+
+def test_hostlists():
+    assert expand("n[0-2,5],m[08-10]c[1-2],login", "f") == [
+        "n0", "n1", "n2", "n5", "m08c1", "m08c2", "m09c1", "m09c2", "m10c1", "m10c2", "login"
+    ]  # fmt: skip
+    assert sorted(["n10", "n9", "a", "n"], key=natural) == ["a", "n", "n9", "n10"]
+
+
+WORDS = st.sampled_from(
+    [
+        "SwitchName=",
+        "Nodes=",
+        "Switches=",
+        "a",
+        "b",
+        "n[0-3]",
+        " ",
+        "\n",
+        "\\",
+        ",",
+        "[",
+        "]",
+        "#",
+        "-",
+        "9" * 30,
+    ]
+)
+LINES = st.sampled_from([*REAL.splitlines(), *SLURM.splitlines(), *YAML.splitlines()])
+
+
+@QUICK
+@given(
+    st.text()
+    | st.lists(WORDS).map("".join)
+    | st.lists(LINES).map("\n".join)
+    | st.builds(lambda text: "topology:" + text, st.text())
+    | st.builds(lambda text, i, j, word: text[:i] + word + text[j:], st.sampled_from([REAL, SLURM, YAML]),
+                st.integers(0, 900), st.integers(0, 900), st.text(max_size=5))
+)  # fmt: skip
+@example("topology: " + "[" * 1200)
+@example("a: &a [*a]\ntopology: XGFT(1;2;1)\nhosts: &b [*b]")
+@example("SwitchName=² Nodes=n[²]")
+def test_any_text_is_a_topology_or_refused_in_one_line(text):
+    for read in (
+        lambda: readers.read(text, "f", 1e9),
+        lambda: slurm.parse(text, "f"),
+        lambda: infiniband.parse(text, "f"),
+        lambda: expand(text, "f"),
+        lambda: readers.rate_bps(text),
+    ):
+        try:
+            read()
+        except MpicolocError as error:
+            assert str(error).isprintable()
