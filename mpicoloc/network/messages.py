@@ -1,0 +1,144 @@
+"""What one collective operation is, and the messages that an algorithm makes of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from mpicoloc.core.traffic import Traffic
+
+Array = NDArray[Any]
+
+
+@dataclass(frozen=True)
+class Collective:
+    """One collective operation on an intracommunicator.
+
+    Parameters
+    ----------
+    name : str
+        The MPI function in small letters, without ``MPI_``: ``bcast``.
+    n_ranks : int
+        Size of the communicator.
+    n_items : int
+        Items of the buffer in ``bcast``, ``reduce``, ``allreduce``, ``scan`` and ``exscan``; of one rank's
+        part in ``gather``, ``scatter``, ``allgather``, ``alltoall`` and ``reduce_scatter_block``.
+    item_bytes : int
+        Size of an item of the datatype: algorithms split a buffer between items.
+    root : int
+        Rank of the root in the communicator.
+    counts : ndarray of int64, shape (n_ranks,)
+        Items of each rank's part in ``gatherv``, ``scatterv``, ``allgatherv`` and ``reduce_scatter``.
+    commutes : bool
+        Whether the reduction commutes, as all that MPI defines do.
+    """
+
+    name: str
+    n_ranks: int
+    n_items: int = 0
+    item_bytes: int = 1
+    root: int = 0
+    counts: Array | None = None
+    commutes: bool = True
+
+    @property
+    def parts(self) -> Array:
+        """Items of each rank's part, also where all are equal."""
+        return self.counts if self.counts is not None else np.full(self.n_ranks, self.n_items, dtype=np.int64)
+
+    @property
+    def n_bytes(self) -> int:
+        """The buffer, or one rank's part of it."""
+        return self.n_items * self.item_bytes
+
+    def but(self, name: str, **changes: Any) -> Collective:
+        """Another operation on the same communicator."""
+        return replace(self, name=name, **{"counts": None, **changes})
+
+
+class Library(Protocol):
+    """An MPI library: which messages it makes of a collective."""
+
+    def messages(self, call: Collective) -> Messages:
+        """Messages of the call."""
+
+
+@dataclass
+class Messages:
+    """Messages of one operation, gathered round by round.
+
+    Parameters
+    ----------
+    n_ranks, item_bytes : int
+        As in the operation.
+    root : int
+        Added to the ranks of each message, modulo `n_ranks`: algorithms number ranks from the root.
+    """
+
+    n_ranks: int
+    item_bytes: int = 1
+    root: int = 0
+    rows: list[tuple[Array, Array, Array, Array]] = field(default_factory=list)
+
+    @classmethod
+    def of(cls, call: Collective, from_root: bool = False) -> Messages:
+        """No message yet of this operation; `from_root`: ranks will be numbered from its root."""
+        return cls(call.n_ranks, call.item_bytes, call.root if from_root else 0)
+
+    def add(self, src: ArrayLike, dst: ArrayLike, n_items: ArrayLike, n_messages: ArrayLike = 1) -> None:
+        """Add messages of `n_items` in all; arguments are broadcast."""
+        rows = np.broadcast_arrays(*(np.asarray(x, dtype=np.int64) for x in (src, dst, n_items, n_messages)))
+        ranks = [np.atleast_1d(rows[i] + self.root) % self.n_ranks for i in (0, 1)]
+        self.rows.append(
+            (ranks[0], ranks[1], np.atleast_1d(rows[2] * self.item_bytes), np.atleast_1d(rows[3]))
+        )
+
+    def include(self, other: Messages) -> Messages:
+        """Add another operation's messages on the same ranks."""
+        self.rows += other.rows
+        return self
+
+    def traffic(self) -> Traffic:
+        """All together, by pair of ranks."""
+        if not self.rows:
+            return Traffic.none(self.n_ranks)
+        src, dst, n_bytes, n_messages = (np.concatenate(column) for column in zip(*self.rows, strict=True))
+        return Traffic.of(self.n_ranks, src, dst, n_bytes, n_messages)
+
+
+def ranks_of(call: Collective) -> Array:
+    """Ranks of the communicator, 0 to p-1."""
+    return np.arange(call.n_ranks, dtype=np.int64)
+
+
+def powers_below(n: int) -> list[int]:
+    """1, 2, 4 ... below n."""
+    return [1 << i for i in range(max(n - 1, 0).bit_length())]
+
+
+def power_within(n: int) -> int:
+    """The largest power of two that is not above n."""
+    return 1 << (n.bit_length() - 1)
+
+
+def low_bit(v: Array) -> Array:
+    """The lowest bit of each number."""
+    return v & -v
+
+
+def blocks(n_items: int, n_blocks: int) -> Array:
+    """Sizes of blocks that differ by one at most, the larger ones first."""
+    sizes = np.full(n_blocks, n_items // n_blocks, dtype=np.int64)
+    sizes[: n_items % n_blocks] += 1
+    return sizes
+
+
+def circular_sums(counts: Array, first: Array, n: ArrayLike) -> Array:
+    """Sum of `n` (not more than all) neighbouring counts from index `first` on, around the end."""
+    p = len(counts)
+    sums = np.concatenate([[0], np.cumsum(np.concatenate([counts, counts]))])
+    start = np.asarray(first) % p
+    return sums[start + np.asarray(n)] - sums[start]
