@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 import numpy as np
@@ -15,6 +15,9 @@ from mpicoloc.network.xgft import child, parent
 Paths = NDArray[np.int64]
 Route = Callable[[Topology, Hosts, Hosts], Paths]
 """``route(topology, src, dst)``: the path of each message, in 0 .. W_h - 1, from arrays of hosts."""
+
+Messages = tuple[Hosts, Hosts, NDArray[np.number]]
+"""Hosts at both ends, and bytes, of some messages."""
 
 CHUNK = 1 << 16
 """Messages at a time: their arrays stay in the processor's cache, and memory does not grow with the job."""
@@ -112,12 +115,18 @@ def link_loads(
     route : callable
         One of this module's.
     """
+    return sum_loads(topology, [(src, dst, n_bytes)], route)
+
+
+def sum_loads(topology: Topology, batches: Iterable[Messages], route: Route = d_mod_k) -> LinkLoads:
+    """`link_loads` of messages that come in batches."""
     sizes = [topology.n_links(level) for level in range(topology.height)]
     up, down = ([np.zeros(size) for size in sizes] for _ in range(2))
     step = max(CHUNK, *sizes)
-    for start in range(0, len(src), step):
-        part = slice(start, start + step)
-        _add_loads(topology, route, (src[part], dst[part], n_bytes[part]), up, down)
+    for src, dst, n_bytes in batches:
+        for start in range(0, len(src), step):
+            part = slice(start, start + step)
+            _add_loads(topology, route, (src[part], dst[part], n_bytes[part]), up, down)
     for array in (*up, *down):
         array.flags.writeable = False
     return LinkLoads(tuple(up), tuple(down))
@@ -126,23 +135,28 @@ def link_loads(
 def _add_loads(
     topology: Topology,
     route: Route,
-    messages: tuple[Hosts, Hosts, NDArray[np.number]],
+    messages: Messages,
     up: list[NDArray[np.float64]],
     down: list[NDArray[np.float64]],
 ) -> None:
-    src, dst, n_bytes = messages
-    paths = route(topology, src, dst)
+    # All numbers of nodes and links fit 32 bits (`MAX_NODES`), in which arithmetic is twice as fast.
+    src, dst, paths = (_short(array) for array in (*messages[:2], route(topology, *messages[:2])))
+    n_bytes = messages[2].astype(np.float64)
     for level in range(topology.height):
         leaves = src != dst  # by now numbers of subtrees of this level
-        if not leaves.all():
-            src, dst, n_bytes, paths = (array[leaves] for array in (src, dst, n_bytes, paths))
-        if not len(src):
+        if not leaves.any():
             return
-        roots = topology.subtree_roots(level + 1)
-        copy = paths % roots
-        up[level] += np.bincount(src * roots + copy, n_bytes, len(up[level]))
-        down[level] += np.bincount(dst * roots + copy, n_bytes, len(down[level]))
-        src, dst = src // topology.m[level], dst // topology.m[level]
+        weights = np.where(leaves, n_bytes, 0.0)
+        roots = np.int32(topology.subtree_roots(level + 1))
+        copy = paths - paths // roots * roots  # faster than the remainder
+        up[level] += np.bincount(src * roots + copy, weights, len(up[level]))
+        down[level] += np.bincount(dst * roots + copy, weights, len(down[level]))
+        width = np.int32(topology.m[level])
+        src, dst = src // width, dst // width
+
+
+def _short(array: NDArray[np.int64]) -> NDArray[np.int32]:
+    return array.astype(np.int32)
 
 
 def forwarding_table(topology: Topology, level: int, switch: int) -> NDArray[np.int64]:

@@ -1,0 +1,88 @@
+"""Placements of a job to try: the fragmentations of Jokanovic 2014, section 3.1."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from mpicoloc.core.topology import Placement, Topology
+from mpicoloc.errors import DataError, UsageError
+from mpicoloc.network.xgft import shown
+
+
+def regular(topology: Topology, n_ranks: int, per_switch: int, ranks_per_host: int = 1) -> Placement:
+    """Fragmentation Fk: k of the job's hosts on each first-level switch, switches one after the other.
+
+    Parameters
+    ----------
+    topology : Topology
+    n_ranks : int
+        Ranks of the job; they fill one host after the other.
+    per_switch : int
+        The k of Fk.
+    ranks_per_host : int
+        Ranks on each host.
+
+    Raises
+    ------
+    DataError
+        If k is above the hosts of a switch, or the job does not fit.
+    """
+    if not 1 <= per_switch <= topology.m[0]:
+        raise DataError(
+            f"placement F{per_switch}: {topology} has {topology.m[0]} hosts on a first-level switch"
+        )
+    n_hosts = _hosts_needed(n_ranks, ranks_per_host)
+    n_switches = topology.n_hosts // topology.m[0]
+    if n_hosts > n_switches * per_switch:
+        raise DataError(
+            f"placement F{per_switch}: {n_ranks} ranks need {n_hosts} hosts, {topology} has "
+            f"{n_switches * per_switch} so: take fewer ranks, or more on each host (--ranks-per-host)"
+        )
+    switch, place = np.divmod(np.arange(n_ranks) // ranks_per_host, per_switch)
+    return Placement(switch * topology.m[0] + place)
+
+
+def scattered(
+    topology: Topology, n_ranks: int, rng: np.random.Generator, ranks_per_host: int = 1
+) -> Placement:
+    """Random fragmentation RF: hosts drawn evenly from the whole tree, in random order.
+
+    Raises
+    ------
+    DataError
+        If the job does not fit.
+    """
+    n_hosts = _hosts_needed(n_ranks, ranks_per_host)
+    if n_hosts > topology.n_hosts:
+        raise DataError(
+            f"placement RF: {n_ranks} ranks need {n_hosts} hosts, {topology} has {topology.n_hosts}: take "
+            "fewer ranks, or more on each host (--ranks-per-host)"
+        )
+    hosts = rng.choice(topology.n_hosts, n_hosts, replace=False, shuffle=True)
+    return Placement(hosts[np.arange(n_ranks) // ranks_per_host])
+
+
+def by_name(
+    name: str, topology: Topology, n_ranks: int, rng: np.random.Generator, ranks_per_host: int = 1
+) -> Placement:
+    """The placement that F8 or RF names.
+
+    Raises
+    ------
+    UsageError
+        If it is no such name.
+    DataError
+        If the job does not fit.
+    """
+    word = name.strip().upper()
+    if word == "RF":
+        return scattered(topology, n_ranks, rng, ranks_per_host)
+    if word[:1] == "F" and word[1:].isascii() and word[1:].isdigit() and len(word) < 12:
+        return regular(topology, n_ranks, int(word[1:]), ranks_per_host)
+    raise UsageError(f"placement {shown(name)} is neither Fk (like F8) nor RF, nor a file")
+
+
+def _hosts_needed(n_ranks: int, ranks_per_host: int) -> int:
+    if ranks_per_host < 1:
+        raise DataError(f"placement: ranks per host must be >= 1, got {ranks_per_host}")
+    return -(-n_ranks // ranks_per_host)
