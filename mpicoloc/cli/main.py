@@ -26,6 +26,7 @@ VERBS: dict[str, str] = {
     "ledger": "keep accounts of service units, and charge profiles to them",
     "sign": "sign a profile with a key that only the site has",
     "verify": "tell whether a profile is as it was signed",
+    "lab": "make a fat-tree cluster on this machine, and run jobs in it",
     "build": "build the preloaded library for an MPI of your own",
 }
 """Verbs in the order of the help; the file is ``mpicoloc/cli/<verb>.py``."""

@@ -2,7 +2,7 @@
 
 The program's output and exit code are what they are without mpicoloc. What follows its name is its own; write
 -- before a program whose name begins with a dash. For several nodes use your launcher:
-mpirun -n N+1 python -m mpicoloc.wrap app ...
+mpirun -n N+1 python -m mpicoloc.wrap app ..., with a rank more on each node.
 """
 
 from __future__ import annotations
@@ -41,6 +41,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default=[],
         metavar="ARG",
         help="one more argument for mpirun, as --mpirun-arg=ARG; may be given several times",
+    )
+    parser.add_argument(
+        "--nodes",
+        metavar="N",
+        help="nodes that mpirun is told to use; each has a coordinator beside its ranks (default 1)",
     )
     parser.add_argument(
         "-v", "--verbose", action="store_true", help="print the command, and the result at the end"
@@ -82,6 +87,7 @@ def split_own(argv: Sequence[str]) -> int:
         "-np",
         "--mpirun",
         "--mpirun-arg",
+        "--nodes",
     }
     i = 0
     while i < len(argv) and argv[i].startswith("-"):
@@ -96,6 +102,7 @@ def run(args: argparse.Namespace) -> int:
     """Start the job, wait for it and for its profile; returns the application's exit code."""
     app = args.app[1:] if args.app[:1] == ["--"] else args.app
     n_ranks = _number_of_ranks(args.n_ranks)
+    n_nodes = positive(args.nodes or "1", "--nodes")
     if not app:
         raise UsageError("no application named; write: mpicoloc run -n N [--] app [arguments]")
     options = config.flags_to_env({option.key: getattr(args, option.key) for option in config.OPTIONS})
@@ -107,7 +114,7 @@ def run(args: argparse.Namespace) -> int:
     env = job_environment(env, options)
     profile = profile_path(env)
     check_writable(profile)
-    command = launcher.command(chosen, n_ranks, args.mpirun_arg, len(os.sched_getaffinity(0)))
+    command = launcher.command(chosen, n_ranks, args.mpirun_arg, len(os.sched_getaffinity(0)), n_nodes)
     command += [*wrap.python_module("mpicoloc.wrap"), "--", *app]
     if args.verbose:
         print(f"mpicoloc: {' '.join(command)}", file=sys.stderr)
@@ -121,13 +128,21 @@ def run(args: argparse.Namespace) -> int:
 def _number_of_ranks(text: str | None) -> int:
     if text is None:
         raise UsageError("-n N is missing: how many ranks shall the application have?")
-    try:
-        n_ranks = int(text)
-    except ValueError:
-        n_ranks = 0
-    if n_ranks < 1:
-        raise UsageError(f"-n must be a whole number of at least 1, got {text!r}")
-    return n_ranks
+    return positive(text, "-n")
+
+
+def positive(text: str, flag: str) -> int:
+    """The number that a flag has.
+
+    Raises
+    ------
+    UsageError
+        If it is not a whole one of at least 1.
+    """
+    number = int(text) if text.isascii() and text.isdigit() else 0
+    if number < 1:
+        raise UsageError(f"{flag} must be a whole number of at least 1, got {text!r}")
+    return number
 
 
 def job_environment(env: Mapping[str, str], options: Mapping[str, str]) -> dict[str, str]:

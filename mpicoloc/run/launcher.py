@@ -137,8 +137,10 @@ def given(path: str) -> Launcher:
     return launcher
 
 
-def command(launcher: Launcher, n_ranks: int, extra: Sequence[str], n_cores: int) -> list[str]:
-    """Command line of the launcher up to the program: `n_ranks` and one coordinator.
+def command(
+    launcher: Launcher, n_ranks: int, extra: Sequence[str], n_cores: int, n_nodes: int = 1
+) -> list[str]:
+    """Command line of the launcher up to the program: `n_ranks` and one coordinator on each node.
 
     Parameters
     ----------
@@ -150,12 +152,14 @@ def command(launcher: Launcher, n_ranks: int, extra: Sequence[str], n_cores: int
         The user's own arguments for mpirun; when they place ranks, nothing is added.
     n_cores : int
         Cores of this machine that the job may use.
+    n_nodes : int
+        Nodes that `extra` tells the launcher to use.
 
     Returns
     -------
     list of str
     """
-    words = [launcher.path, "-n", str(n_ranks + 1)]
+    words = [launcher.path, "-n", str(n_ranks + n_nodes)]
     if launcher.family == "openmpi":
         words += open_mpi_placement(launcher.major, n_ranks, extra, n_cores)
     return [*words, *extra]

@@ -26,9 +26,9 @@ def cluster(tmp_path):
 
 
 def test_a_coordinator_that_stops_for_a_while_costs_shutters_only(cluster, openmpi):
-    other = cluster.start(openmpi, "other", ["node0"], [openmpi.program, "finalize", 600], **STEADY)
+    other = cluster.start(openmpi, "other", ["h0"], [openmpi.program, "finalize", 600], **STEADY)
     job = cluster.start(openmpi, "job", cluster.names, [openmpi.program, "seven", 9], **STEADY)
-    coordinator = cluster.coordinator_of("job", "node1")
+    coordinator = cluster.coordinator_of("job", "h1")
     time.sleep(2)
     os.kill(coordinator, signal.SIGSTOP)
     time.sleep(2)
@@ -56,7 +56,7 @@ def run_beside(cluster, openmpi, neighbours, seconds):
     return profile
 
 
-@pytest.mark.parametrize("neighbours", [["node0", "node1"], ["node1"]], ids=["both", "one"])
+@pytest.mark.parametrize("neighbours", [["h0", "h1"], ["h1"]], ids=["both", "one"])
 def test_shutters_are_at_one_instant_on_all_nodes(cluster, openmpi, neighbours):
     profile = run_beside(cluster, openmpi, neighbours, 14)
     tables = profile.tables

@@ -21,6 +21,7 @@ ALLOWED = {
     "wrap": BASE | {"elf", "paths", "launch_env", "target"},
     "core": BASE,
     "network": BASE | {"core"},
+    "lab": BASE | {"core", "network"},
     "model": BASE | {"core", "network"},
     "sim": BASE | {"core", "network", "model"},
     "store": BASE | {"core"},
@@ -35,6 +36,7 @@ LIBRARIES = {
     "sim": {"numpy"},
     "store": {"numpy", "h5py", "pandas", "sqlite3", "sqlalchemy"},
     "pmpi": {"numpy", "cffi", "pycparser"},
+    "lab": set(),
     "run": {"numpy", "mpi4py"},
     "report": {"numpy", "rich"},
 }

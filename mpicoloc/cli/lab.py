@@ -1,0 +1,215 @@
+"""A fat-tree cluster on one machine: hosts and switches are network namespaces, links have a speed.
+
+  sudo mpicoloc lab up --topology 'XGFT(2;4,2;1,2)' --rate 1Gbit
+  mpicoloc lab run -n 8 -- ./app
+  mpicoloc lab counters
+  sudo mpicoloc lab down
+
+Root makes and ends a lab; any user runs jobs in it. It ends with its first process, however that ends, and
+then nothing of it is left.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+from typing import Any
+
+from mpicoloc import config, target, wrap
+from mpicoloc.cli import run as job
+from mpicoloc.errors import DataError, UsageError
+
+_TOPOLOGY = "XGFT(2;4,2;1,2)"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Arguments of the verb and of what may follow it."""
+    actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
+    up = _action(actions, "up", _up, "make a lab; needs root")
+    up.add_argument(
+        "--topology", metavar="XGFT", default=_TOPOLOGY, help=f"the fat-tree (default {_TOPOLOGY})"
+    )
+    up.add_argument(
+        "--rate",
+        metavar="RATE",
+        default="1Gbit",
+        help="what a link carries each way, in kbit, Mbit or Gbit: once, or per level, hosts' links first, "
+        "with commas (default 1Gbit)",
+    )
+    _add_run(actions)
+    run = _action(actions, "exec", _exec, "run any command on a host")
+    run.add_argument("host", metavar="HOST", help="h0, h1 ...")
+    run.add_argument("app", nargs=argparse.REMAINDER, metavar="COMMAND", help="command and arguments")
+    counters = _action(actions, "counters", _counters, "bytes and packets on every link, up and down")
+    counters.add_argument("--since", metavar="FILE", help="count from what --json printed into this file")
+    counters.add_argument("--json", action="store_true", help="print JSON")
+    status = _action(actions, "status", _status, "tell which labs are up", named=False)
+    status.add_argument("--json", action="store_true", help="print JSON")
+    _action(actions, "down", _down, "end a lab and all that runs in it; needs root")
+
+
+def _action(
+    actions: Any, name: str, function: Any, words: str, named: bool = True
+) -> argparse.ArgumentParser:
+    parser: argparse.ArgumentParser = actions.add_parser(
+        name, help=words, description=f"{words[0].upper()}{words[1:]}.", allow_abbrev=False
+    )
+    if named:
+        parser.add_argument("--name", metavar="NAME", default="lab", help="the lab (default lab)")
+    parser.set_defaults(act=function)
+    return parser
+
+
+def _add_run(actions: Any) -> None:
+    run = _action(actions, "run", _run, "run an MPI program on hosts of the lab and write its profile")
+    run.add_argument("-n", "-np", dest="n_ranks", metavar="N", help="ranks (default: one per host)")
+    run.add_argument("--hosts", metavar="LIST", help="hosts to use, in this order, as 0-3,6 (default: all)")
+    run.add_argument(
+        "--placement",
+        metavar="WAY",
+        default="block",
+        help="block: ranks fill host after host; cyclic: they go round (default block)",
+    )
+    run.add_argument("--plain", action="store_true", help="without mpicoloc in the job: no profile")
+    run.add_argument("--mpirun", metavar="PATH", help="the mpirun to use; default: of the MPI that app links")
+    run.add_argument("--mpirun-arg", action="append", default=[], metavar="ARG", help="one more for mpirun")
+    run.add_argument(
+        "-v", "--verbose", action="store_true", help="print the command, and the result at the end"
+    )
+    job.add_option_flags(run.add_argument_group("options (also as environment variables)"))
+    run.add_argument("app", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Do what the action says."""
+    return int(args.act(args))
+
+
+def _up(args: argparse.Namespace) -> int:
+    from mpicoloc.lab import control
+
+    control.start(args.name, args.topology, args.rate)
+    print(_line(control.ask(args.name, "describe")))
+    return 0
+
+
+def _line(lab: dict[str, Any]) -> str:
+    rates = sorted({f"{rate_bps * 8e-9:g} Gbit/s" for rate_bps in lab["capacity_bps"]})
+    return (
+        f"lab {lab['name']}: {lab['topology']}, {lab['n_hosts']} hosts, {lab['n_switches']} switches, "
+        f"{' and '.join(rates)}, up for {lab['up_s']:.0f} s"
+    )
+
+
+def _down(args: argparse.Namespace) -> int:
+    from mpicoloc.lab import control
+
+    if not control.stop(args.name):
+        print(f"mpicoloc: no lab {args.name!r} is up, so there is nothing to end", file=sys.stderr)
+    return 0
+
+
+def _status(args: argparse.Namespace) -> int:
+    from mpicoloc.lab import agent, control
+
+    labs = [control.ask(name, "describe") for name in agent.names()]
+    if args.json:
+        print(json.dumps(labs))
+        return 0
+    for lab in labs:
+        print(_line(lab))
+    if not labs:
+        print("no lab is up")
+    return 0 if labs else 1
+
+
+def _exec(args: argparse.Namespace) -> int:
+    from mpicoloc.lab import agent, control
+
+    command = args.app[1:] if args.app[:1] == ["--"] else args.app
+    if not command:
+        raise UsageError("no command named; write: mpicoloc lab exec HOST [--] command [arguments]")
+    hosts = [f"h{number}" for number in range(control.ask(args.name, "describe")["n_hosts"])]
+    if args.host not in hosts:
+        raise UsageError(f"no host {args.host!r} in lab {args.name}: it has {hosts[0]} to {hosts[-1]}")
+    return agent.execute(args.name, args.host, command)
+
+
+def _run(args: argparse.Namespace) -> int:
+    """Have `mpicoloc run` start the job on its first host; mpirun reaches the others by the lab's agent."""
+    from mpicoloc.lab import agent, control, placing
+    from mpicoloc.run import launcher
+
+    lab = control.ask(args.name, "describe")
+    app = args.app[1:] if args.app[:1] == ["--"] else args.app
+    if not app:
+        raise UsageError("no application named; write: mpicoloc lab run [-n N] [--] app [arguments]")
+    hosts = placing.hosts(args.hosts, lab["n_hosts"])
+    n_ranks = job.positive(args.n_ranks or str(len(hosts)), "-n")
+    ranks = placing.place(n_ranks, hosts if n_ranks > len(hosts) else hosts[:n_ranks], args.placement)
+    options = config.flags_to_env({option.key: getattr(args, option.key) for option in config.OPTIONS})
+    env = {**placing.SETTINGS, **os.environ, **options}
+    config.validate(env)
+    chosen = launcher.given(args.mpirun) if args.mpirun else None
+    if chosen is None:
+        found = target.find(app, env)
+        chosen = launcher.find(found.abi, found.libmpi, found.file)
+    tell = placing.open_mpi if chosen.family == "openmpi" else placing.hydra
+    if args.plain:
+        command = [chosen.path, *tell(ranks), *args.mpirun_arg, "-n", str(n_ranks), *app]
+    else:
+        words = [*tell(placing.with_coordinators(ranks)), *args.mpirun_arg]
+        command = [
+            *wrap.python_module("mpicoloc"),
+            "run",
+            "-n",
+            str(n_ranks),
+            "--nodes",
+            str(len(set(ranks))),
+        ]
+        command += ["--mpirun", chosen.path, *(f"--mpirun-arg={word}" for word in words)]
+        command += [*(["--verbose"] if args.verbose else []), "--", *app]
+    return agent.execute(args.name, f"h{ranks[0]}", command, env)
+
+
+def _counters(args: argparse.Namespace) -> int:
+    from mpicoloc.lab import control
+
+    now = control.ask(args.name, "counters")
+    counted = control.since(now, _snapshot(args.since, now) if args.since else None)
+    if args.json:
+        print(json.dumps(counted))
+        return 0
+    print(f"{'level':>5} {'link':>14} {'up bytes':>16} {'packets':>10} {'down bytes':>16} {'packets':>10}")
+    for level in counted["levels"]:
+        _row(level, f"all {level['n_links']}")
+        for link in counted["links"]:
+            if link["level"] == level["level"]:
+                _row(link, f"{link['lower']} {link['upper']}")
+    return 0
+
+
+def _row(counted: dict[str, Any], what: str) -> None:
+    up, down = (f"{counted[f'{way}_bytes']:16} {counted[f'{way}_packets']:10}" for way in ("up", "down"))
+    print(f"{counted['level']:5} {what:>14} {up} {down}")
+
+
+def _snapshot(path: str, now: dict[str, Any]) -> dict[str, Any]:
+    """Counters that were printed before.
+
+    Raises
+    ------
+    DataError
+        If the file has none, or those of another lab.
+    """
+    try:
+        with open(path, encoding="utf-8") as file:
+            before = json.load(file)
+        ends = [[(link["lower"], link["upper"]) for link in part["links"]] for part in (before, now)]
+    except (ValueError, TypeError, KeyError):
+        raise DataError(f"{path} is no output of `mpicoloc lab counters --json`") from None
+    if ends[0] != ends[1]:
+        raise DataError(f"{path} is of another topology, {before.get('topology')}: take a new one")
+    return dict(before)

@@ -1,0 +1,132 @@
+"""A lab's door: run a command on one of its hosts, as the caller, with the caller's environment and files.
+
+Also what launchers take in place of ``ssh``: ``agent.py LAB HOST COMMAND...``. One starts for every host of
+every job, so this file imports nothing of mpicoloc's.
+
+A lab listens at the abstract socket of its name, outside and in the network of each of its hosts. A request
+is a length of four bytes and JSON, with the stdin, stdout and stderr of the caller; then each byte is a
+signal to hand on. The answer is JSON. The kernel tells the lab who calls, and the caller who answers.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import struct
+import sys
+
+_PREFIX = "mpicoloc-lab/"
+_HANDED_ON = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2)
+PYTHON_ENV, AGENT_ENV = "MPICOLOC_LAB_PYTHON", "MPICOLOC_LAB_AGENT"
+"""The caller's interpreter and this file, for launchers: those of the lab's maker may be closed to others."""
+CREDENTIALS = struct.Struct("iII")
+GONE = 255
+
+
+def socket_name(lab: str) -> bytes:
+    """Name of a lab's socket; the leading zero byte keeps it out of the file system."""
+    return b"\0" + _PREFIX.encode() + lab.encode()
+
+
+def names() -> list[str]:
+    """Labs that run on this machine, or on this host of a lab."""
+    with open("/proc/net/unix", encoding="utf-8", errors="replace") as file:
+        paths = [line.split()[-1] for line in file]
+    start = "@" + _PREFIX
+    return sorted({path.removeprefix(start) for path in paths if path.startswith(start)})
+
+
+def credentials(peer: socket.socket) -> tuple[int, int, int]:
+    """Process, user and group at the other end."""
+    return CREDENTIALS.unpack(peer.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, CREDENTIALS.size))
+
+
+def connect(lab: str) -> socket.socket:
+    """A connection to a lab.
+
+    Raises
+    ------
+    ConnectionRefusedError
+        If there is none of that name.
+    PermissionError
+        If somebody else than root or the caller answers: the request holds the caller's environment.
+    """
+    peer = socket.socket(socket.AF_UNIX)
+    peer.connect(socket_name(lab))
+    if credentials(peer)[1] not in (0, os.getuid()):
+        raise PermissionError(1, f"lab {lab} is not root's")
+    return peer
+
+
+def _send(peer: socket.socket, request: dict[str, object]) -> None:
+    body = json.dumps(request).encode()
+    socket.send_fds(peer, [len(body).to_bytes(4, "big")], [0, 1, 2])
+    peer.sendall(body)
+
+
+def _answer(peer: socket.socket) -> dict[str, object]:
+    parts = []
+    while part := peer.recv(1 << 16):
+        parts.append(part)
+    return dict(json.loads(b"".join(parts))) if parts else {}
+
+
+def ask(lab: str, what: str) -> dict[str, object]:
+    """What a lab says of itself: ``describe`` or ``counters``."""
+    with connect(lab) as peer:
+        _send(peer, {"do": what})
+        return _answer(peer)
+
+
+def execute(lab: str, host: str, argv: list[str], env: dict[str, str] | None = None) -> int:
+    """Run a command on a host of a lab, and wait for it.
+
+    Parameters
+    ----------
+    lab, host : str
+        Names of both.
+    argv : list of str
+        Program and arguments.
+    env : dict, optional
+        Its environment; default: this process's.
+
+    Returns
+    -------
+    int
+        Its exit code, 128 + n after signal n; `GONE` if the lab ended first.
+    """
+    with connect(lab) as peer:
+        for number in _HANDED_ON:
+            signal.signal(number, lambda number, _frame: peer.send(bytes([number])))
+        umask = os.umask(0o077)
+        os.umask(umask)
+        own = {PYTHON_ENV: sys.executable, AGENT_ENV: os.path.abspath(__file__)}
+        request = {"do": "run", "host": host, "argv": argv, "cwd": os.getcwd(), "umask": umask}
+        _send(peer, {**request, "env": {**(os.environ if env is None else env), **own}})
+        try:
+            answer = _answer(peer)
+        except ConnectionResetError:
+            answer = {}
+    if "error" in answer or not answer:
+        print(f"mpicoloc: {answer.get('error', f'lab {lab} has ended')}", file=sys.stderr)
+    code = answer.get("exit", GONE)
+    assert isinstance(code, int)
+    return code if code >= 0 else 128 - code
+
+
+def main(argv: list[str]) -> int:
+    """Stand in for ``ssh [-options] HOST COMMAND...``; the first argument is the lab."""
+    lab, *words = argv
+    while words and words[0].startswith("-"):
+        words.pop(0)
+    try:
+        return execute(lab, words[0], ["/bin/sh", "-c", " ".join(words[1:])])
+    except OSError as error:
+        print(f"mpicoloc: lab {lab} does not answer: {error.strerror}", file=sys.stderr)
+        return GONE
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,201 @@
+"""Labs of this machine from outside: begin one, look at it, end it."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import select
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from mpicoloc.errors import EnvironmentFault, UsageError
+from mpicoloc.lab import agent, plan
+
+DEFAULT_NAME = "lab"
+TOOLS = {
+    "unshare": "util-linux",
+    "nsenter": "util-linux",
+    "mount": "mount",
+    "ip": "iproute2",
+    "tc": "iproute2",
+}
+"""Programs that make a lab, and the package each is in."""
+COUNTED = ("up_bytes", "up_packets", "down_bytes", "down_packets")
+_NAME = re.compile(r"[A-Za-z0-9_.-]{1,40}")
+_END_S = 10.0
+
+
+def check_machine() -> None:
+    """See to it that a lab can be made here.
+
+    Raises
+    ------
+    EnvironmentFault
+        If a tool is missing, or the caller is not root.
+    """
+    missing = {tool: package for tool, package in TOOLS.items() if shutil.which(tool) is None}
+    if missing:
+        raise EnvironmentFault(
+            f"a lab needs {', '.join(missing)}: install {', '.join(sorted(set(missing.values())))}"
+        )
+    if os.geteuid() != 0:
+        raise EnvironmentFault(
+            "only root makes and ends a lab: use sudo; then any user runs jobs in it (`mpicoloc lab run`)"
+        )
+
+
+def start(name: str, notation: str, rates: str, clock_step_s: int = 0) -> None:
+    """Make a lab, which stays until `stop`, or until its first process is killed.
+
+    Parameters
+    ----------
+    name : str
+        Its name on this machine.
+    notation, rates : str
+        As for `mpicoloc.lab.plan.topology`.
+    clock_step_s : int
+        Each host was booted so much longer ago than the host before: their clocks differ. 0: one clock.
+
+    Raises
+    ------
+    UsageError
+        If an argument makes no sense.
+    EnvironmentFault
+        If there is such a lab, or the machine does not allow one.
+    """
+    _checked(name)
+    plan.topology(notation, rates)
+    check_machine()
+    command = ["unshare", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc", sys.executable, "-m"]
+    command += ["mpicoloc.lab.server", name, notation, rates, str(clock_step_s)]
+    process = subprocess.Popen(
+        command,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        errors="replace",
+        cwd="/",
+        start_new_session=True,
+    )
+    assert process.stdout is not None
+    said = process.stdout.readline()
+    if said.strip() != "ready":
+        process.kill()
+        lines = (said + process.stdout.read()).strip().splitlines()
+        process.wait()
+        raise EnvironmentFault(f"no lab could be made: {lines[-1] if lines else 'it was killed'}")
+    # It stays; nobody waits for it.
+    process.returncode = 0
+
+
+def _checked(name: str) -> str:
+    if not _NAME.fullmatch(name):
+        raise UsageError(
+            f"name {name!r}: a lab's name has 1 to 40 letters, digits, dots, dashes, underscores"
+        )
+    return name
+
+
+def ask(name: str, what: str) -> dict[str, Any]:
+    """``describe`` or ``counters`` of a lab.
+
+    Raises
+    ------
+    EnvironmentFault
+        If there is none of that name, or it does not answer.
+    """
+    try:
+        answer = agent.ask(_checked(name), what)
+    except ConnectionRefusedError:
+        raise EnvironmentFault(_absent(name)) from None
+    except PermissionError as error:
+        raise EnvironmentFault(f"{error.strerror}: nothing is sent to it") from None
+    if not answer:
+        raise EnvironmentFault(f"lab {name} does not answer: end it with `mpicoloc lab down --name {name}`")
+    return answer
+
+
+def _absent(name: str) -> str:
+    others = agent.names()
+    known = f"there is {', '.join(others)}" if others else "nor any other"
+    return f"no lab {name!r} is up ({known}): make one with `mpicoloc lab up`"
+
+
+def stop(name: str) -> bool:
+    """End a lab with all that runs in it; returns whether there was one.
+
+    Raises
+    ------
+    EnvironmentFault
+        If the caller may not, or it does not end.
+    """
+    try:
+        with agent.connect(_checked(name)) as peer:
+            first = agent.credentials(peer)[0]
+    except ConnectionRefusedError:
+        return False
+    with contextlib.ExitStack() as stack:
+        ends = [os.pidfd_open(pid) for pid in (first, _parent(first)) if pid > 1]
+        for fd in ends:
+            stack.callback(os.close, fd)
+        try:
+            signal.pidfd_send_signal(ends[0], signal.SIGKILL)
+        except PermissionError:
+            check_machine()
+            raise
+        # The kernel lets process 1 of the lab end after all others of the lab.
+        deadline_s = time.monotonic() + _END_S
+        for fd in ends:
+            if not select.select([fd], [], [], max(0.0, deadline_s - time.monotonic()))[0]:
+                raise EnvironmentFault(f"lab {name} has not ended in {_END_S:.0f} s: look at process {first}")
+    return True
+
+
+def first_process(name: str) -> int:
+    """The lab's process 1, by its number outside: all others of the lab end with it."""
+    with agent.connect(_checked(name)) as peer:
+        return agent.credentials(peer)[0]
+
+
+def _parent(pid: int) -> int:
+    """The `unshare` that waits for it; 0 if there is none."""
+    with contextlib.suppress(OSError), open(f"/proc/{pid}/stat") as file:
+        parent = int(file.read().rpartition(")")[2].split()[1])
+        with open(f"/proc/{parent}/comm") as comm:
+            return parent if comm.read().strip() == "unshare" else 0
+    return 0
+
+
+def since(now: Mapping[str, Any], before: Mapping[str, Any] | None) -> dict[str, Any]:
+    """Counters of links between two moments, with their sums by level.
+
+    Parameters
+    ----------
+    now, before : mapping
+        What `ask` said; without `before`, since the lab is up.
+
+    Returns
+    -------
+    dict
+        ``topology``, ``levels`` and ``links``: bytes and packets of each link up and down.
+    """
+    links = [dict(link) for link in now["links"]]
+    for link, old in zip(links, before["links"] if before else (), strict=bool(before)):
+        for key in COUNTED:
+            link[key] -= old[key]
+    levels = [
+        {"level": level, **_sums([link for link in links if link["level"] == level])}
+        for level in sorted({link["level"] for link in links})
+    ]
+    return {"topology": now["topology"], "levels": levels, "links": links}
+
+
+def _sums(links: Sequence[Mapping[str, int]]) -> dict[str, int]:
+    return {"n_links": len(links), **{key: sum(link[key] for link in links) for key in COUNTED}}

@@ -1,0 +1,131 @@
+"""What a lab consists of, and who runs where in it; no lab is made here."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from mpicoloc.cli.main import main
+from mpicoloc.errors import UsageError
+from mpicoloc.lab import placing, plan
+from mpicoloc.network import routing, xgft
+
+TREES = ["XGFT(1;3;1)", "XGFT(2;4,2;1,2)", "XGFT(2;2,3;2,2)", "XGFT(3;2,2,2;1,2,1)"]
+
+
+@pytest.mark.parametrize("notation", TREES)
+def test_every_port_is_cabled_once_and_leads_where_the_routes_say(notation):
+    tree = plan.topology(notation, "1Gbit")
+    cables = plan.cables(tree)
+    ends = [(c.lower, c.lower_port) for c in cables] + [(c.upper, c.upper_port) for c in cables]
+    assert len(set(ends)) == 2 * len(cables) == 2 * sum(map(tree.n_links, range(tree.height)))
+    peer = {(c.lower, c.lower_port): c.upper for c in cables} | {
+        (c.upper, c.upper_port): c.lower for c in cables
+    }
+    for level, number in plan.nodes(tree):
+        routes = [line.split() for line in plan.addressing(tree, level, number, []).splitlines()]
+        port = {words[2].split("/")[0]: words[4] for words in routes if words[0] == "route"}
+        for host in range(tree.n_hosts):
+            if (level, number) != (0, host):
+                hop = routing.next_hop(tree, level, number, host)
+                assert peer[xgft.name(level, number), port[plan.address(0, host)]] == xgft.name(*hop)
+
+
+def test_nodes_have_addresses_of_their_own():
+    tree = plan.topology("XGFT(3;10,8,8;1,4,4)", "1Gbit")
+    addresses = [plan.address(*node) for node in plan.nodes(tree)]
+    assert len(set(addresses)) == len(addresses) == tree.n_hosts + tree.n_switches
+    macs = [cable.mac for cable in plan.cables(tree)]
+    assert len(set(macs)) == len(macs)
+
+
+def test_rates_are_per_level():
+    assert plan.topology("XGFT(2;4,2;1,2)", "800Mbit").capacity_bps == (1e8, 1e8)
+    assert plan.topology("XGFT(2;4,2;1,2)", "8kbit, 1.6Gbit").capacity_bps == (1e3, 2e8)
+
+
+@pytest.mark.parametrize(
+    ("notation", "rates"),
+    [
+        ("XGFT(2;4,2;1,2)", "fast"),
+        ("XGFT(2;4,2;1,2)", "1Gbit,1Gbit,1Gbit"),
+        ("XGFT(2;4,2;1,2)", "1bit"),
+        ("XGFT(2;4,2;1)", "1Gbit"),
+        ("XGFT(2;64,64;1,2)", "1Gbit"),
+    ],
+)
+def test_what_makes_no_lab_is_told(notation, rates, capsys):
+    with pytest.raises(UsageError):
+        plan.topology(notation, rates)
+    assert main(["lab", "up", "--topology", notation, "--rate", rates]) == 2
+    assert len(capsys.readouterr().err.splitlines()) == 1
+
+
+def test_hosts_are_listed_in_the_user_s_order():
+    assert placing.hosts(None, 3) == [0, 1, 2]
+    assert placing.hosts("6,0-2,h4", 8) == [6, 0, 1, 2, 4]
+
+
+@pytest.mark.parametrize("text", ["", "8", "0-8", "3-1", "0,0", "a", "0-1-2", "-1", "0,,1", "²"])
+def test_hosts_that_the_lab_does_not_have_are_refused(text):
+    with pytest.raises(UsageError, match="hosts"):
+        placing.hosts(text, 8)
+
+
+def test_ranks_are_spread_evenly():
+    assert placing.place(4, [0, 4], "block") == [0, 0, 4, 4]
+    assert placing.place(4, [0, 4], "cyclic") == [0, 4, 0, 4]
+    assert sorted(map(placing.place(8, [5, 6, 7], "block").count, [5, 6, 7])) == [2, 3, 3]
+    for n_ranks, way in ((1, "block"), (4, "random")):
+        with pytest.raises(UsageError):
+            placing.place(n_ranks, [0, 4], way)
+
+
+@pytest.mark.parametrize("way", placing.PLACEMENTS)
+def test_the_last_process_of_each_host_is_its_coordinator(way):
+    ranks = placing.place(7, [2, 0, 5], way)
+    processes = placing.with_coordinators(ranks)
+    last = {host: at for at, host in enumerate(processes)}
+    assert [host for at, host in enumerate(processes) if last[host] != at] == ranks
+
+
+def test_each_launcher_is_told_in_its_own_words():
+    assert "h0,h0,h4" in placing.open_mpi([0, 0, 4])
+    assert "h0:2,h4:1" in placing.hydra([0, 0, 4])
+    with pytest.raises(UsageError, match="block"):
+        placing.hydra([0, 4, 0])
+
+
+@pytest.mark.parametrize("action", [["run", "--", "true"], ["exec", "h0", "true"], ["counters"]])
+def test_without_a_lab_there_is_one_line_and_code_4(action, capsys):
+    assert main(["lab", action[0], "--name", "no-such-lab", *action[1:]]) == 4
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "mpicoloc lab up" in line
+
+
+def test_a_lab_that_is_not_there_is_down(capsys):
+    assert main(["lab", "down", "--name", "no-such-lab"]) == 0
+    assert main(["lab", "down", "--name", "a name"]) == 2
+
+
+@pytest.mark.parametrize("who", ["no root", "no tools"])
+def test_who_cannot_make_one_gets_one_line_and_code_4(who):
+    if who == "no root" and os.geteuid() == 0:
+        # In a user namespace without a mapping everybody is nobody.
+        prefix, path = ["unshare", "--user"], os.environ["PATH"]
+        if subprocess.run([*prefix, "true"], capture_output=True).returncode:
+            pytest.skip("user namespaces are not allowed here")
+    else:
+        prefix, path = [], os.environ["PATH"] if who == "no root" else "/nonexistent"
+    code = "import sys; from mpicoloc.cli.main import main; sys.exit(main())"
+    done = subprocess.run(
+        [*prefix, sys.executable, "-c", code, "lab", "up", "--name", "never"],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "PATH": path},
+        timeout=60,
+    )
+    assert done.returncode == 4
+    (line,) = done.stderr.splitlines()
+    assert ("sudo" if who == "no root" else "install iproute2") in line
