@@ -2,6 +2,8 @@
 #define _GNU_SOURCE
 #include "agent.h"
 
+#include "table.h"
+
 #include <string.h>
 
 enum { N_TIDS = 512, LOOP_WINDOWS = 6 };
@@ -82,13 +84,36 @@ void mc_turn_begin(mc_agent *agent, uint64_t duration_ns, uint64_t i_common)
             publish_window(&agent->ranks[i], turn);
 }
 
+static const mc_lane_head *lane_of(mc_segment *segment, int tid)
+{
+    uint64_t n_lanes = mc_min(__atomic_load_n(&segment->n_lanes, __ATOMIC_ACQUIRE), MC_N_ALL_LANES);
+    for (int i = 0; i < (int)n_lanes; i++) {
+        const mc_lane_head *head = mc_lane_tables(segment, i).head;
+        if (__atomic_load_n(&head->owner_tid, __ATOMIC_ACQUIRE) == (uint64_t)tid)
+            return head;
+    }
+    return NULL;
+}
+
 static void follow_threads(mc_agent *agent)
 {
+    mc_followed threads[N_TIDS];
     int tids[N_TIDS], n = 0;
-    for (int i = 0; i < agent->n_ranks && n < N_TIDS; i++)
-        if (agent->ranks[i].alive)
-            n += mc_proc_threads(agent->ranks[i].pid, tids + n, N_TIDS - n);
-    mc_perf_follow(agent->perf, tids, n);
+    for (int i = 0; i < agent->n_ranks && n < N_TIDS; i++) {
+        mc_segment *segment = agent->ranks[i].segment;
+        int n_tids = agent->ranks[i].alive ? mc_proc_threads(agent->ranks[i].pid, tids, N_TIDS - n) : 0;
+        int has_untold = __atomic_load_n(&segment->counters.n_lane_overflow, __ATOMIC_RELAXED) != 0;
+        for (int j = 0; j < n_tids; j++)
+            threads[n++] = (mc_followed){tids[j], has_untold, lane_of(segment, tids[j])};
+    }
+    mc_perf_follow(agent->perf, threads, n);
+}
+
+/* From now on, and up to `until` at most: nobody may be left to end it. */
+static void let_threads_count(const mc_agent *agent, uint64_t until)
+{
+    for (int i = 0; i < agent->n_ranks; i++)
+        __atomic_store_n(&agent->ranks[i].segment->sampling.counts_until, until, __ATOMIC_RELEASE);
 }
 
 int mc_turn_counts(const mc_agent *agent)
@@ -104,42 +129,50 @@ uint64_t mc_turn_around_ns(const mc_agent *agent)
     return mc_max(agent->duration_ns, mc_min(LOOP_WINDOWS * agent->duration_ns, agent->period_ns / 8));
 }
 
-/* The counts at t, and whether they are from that instant: the agent may have slept longer, or lost its processor while
-   it read. */
-static int counts_at(mc_agent *agent, uint64_t t, uint64_t late_ns, mc_ipc *counts)
+/* Whether the counts noted are from that instant: the agent may have slept longer, or lost its processor while it read. */
+static int count_at(mc_agent *agent, int i_end, uint64_t t, uint64_t late_ns, uint64_t span)
 {
     mc_sleep_until(t, &agent->wake);
     int in_time = mc_now_ns() >= t;
-    *counts = mc_perf_read(agent->perf);
+    mc_perf_note(agent->perf, i_end, span);
     return in_time && mc_now_ns() <= t + late_ns;
 }
 
-/* Algorithm 1 with K = 1: counts of [t0, t1), or of nothing when either end was missed. */
-static mc_ipc measure(mc_agent *agent, uint64_t t0, uint64_t t1)
+/* Algorithm 1 with K = 1: counts of [t0, t1), or of nothing when either end was missed. 1: outside MPI too. */
+static int measure(mc_agent *agent, uint64_t t0, uint64_t t1, uint64_t span, mc_ipc *all, mc_ipc *outside)
 {
-    mc_ipc none = {0, 0}, before, after;
     uint64_t late_ns = (t1 - t0) / 16;
-    if (!counts_at(agent, t0, late_ns, &before) || !counts_at(agent, t1, late_ns, &after))
-        return none;
-    return (mc_ipc){after.instructions - mc_min(before.instructions, after.instructions),
-                    after.cycles - mc_min(before.cycles, after.cycles)};
+    *all = *outside = (mc_ipc){0, 0};
+    if (!count_at(agent, 0, t0, late_ns, span) || !count_at(agent, 1, t1, late_ns, span))
+        return 0;
+    return mc_perf_between(agent->perf, all, outside);
+}
+
+static void measure_around(mc_agent *agent)
+{
+    mc_turn *turn = &agent->turn;
+    mc_shutter *shutter = &turn->shutter;
+    uint64_t duration_ns = shutter->t1 - shutter->t0, t_before = turn->reservation.t0 - MC_APART_NS;
+    uint64_t t_after = turn->reservation.t1 + MC_APART_NS, span = t_after + 2 * duration_ns;
+    follow_threads(agent);
+    let_threads_count(agent, span);
+    int is_known = measure(agent, t_before - duration_ns, t_before, span, &shutter->before, &shutter->outside_before);
+    is_known &= measure(agent, shutter->t0, shutter->t1, span, &shutter->during, &shutter->outside_during);
+    is_known &= measure(agent, t_after, t_after + duration_ns, span, &shutter->after, &shutter->outside_after);
+    let_threads_count(agent, 0);
+    if (!is_known)
+        shutter->outside_before = shutter->outside_during = shutter->outside_after = (mc_ipc){0, 0};
 }
 
 /* Algorithm 3, lines 3 to 9, for one target. */
 void mc_turn_measure(mc_agent *agent)
 {
-    mc_turn *turn = &agent->turn;
-    mc_shutter *shutter = &turn->shutter;
-    uint64_t duration_ns = shutter->t1 - shutter->t0, t_before = turn->reservation.t0 - MC_APART_NS;
-    uint64_t t_after = turn->reservation.t1 + MC_APART_NS;
-    if (turn->open && !agent->perf && mc_turn_counts(agent))
-        mc_loop_measure(agent);
-    if (!turn->open || !agent->perf)
+    if (!agent->turn.open)
         return;
-    follow_threads(agent);
-    shutter->before = measure(agent, t_before - duration_ns, t_before);
-    shutter->during = measure(agent, shutter->t0, shutter->t1);
-    shutter->after = measure(agent, t_after, t_after + duration_ns);
+    if (agent->perf)
+        measure_around(agent);
+    else if (mc_turn_counts(agent))
+        mc_loop_measure(agent);
 }
 
 static uint64_t judge_one(const mc_agent *agent, mc_slot *slot, uint64_t *moved_ns)

@@ -1,6 +1,8 @@
 #define _GNU_SOURCE
 #include "hooks.h"
 
+#include "tally.h"
+
 #include <pthread.h>
 #include <string.h>
 #include <sys/syscall.h>
@@ -32,6 +34,7 @@ static void let_go(void)
     memset(mc_self.hits, 0, sizeof mc_self.hits);
     mc_self.credit = 0;
     mc_self.is_ended = 1;
+    mc_tally_close();
 }
 
 static void release_lane(void *head)
@@ -56,8 +59,9 @@ static void make_key(void)
 /* Lanes get room in their order. One without must not even be read: on a full file system that is SIGBUS. */
 static int has_room(int i_lane)
 {
-    static int n_with_room = 1, is_full;
-    if (i_lane < __atomic_load_n(&n_with_room, __ATOMIC_ACQUIRE))
+    static int is_full;
+    uint64_t *n_with_room = &mc_the_segment->n_lanes, n_needed = (uint64_t)i_lane + 1;
+    if (n_needed <= __atomic_load_n(n_with_room, __ATOMIC_ACQUIRE))
         return 1;
     if (__atomic_load_n(&is_full, __ATOMIC_RELAXED))
         return 0;
@@ -65,9 +69,9 @@ static int has_room(int i_lane)
         __atomic_store_n(&is_full, 1, __ATOMIC_RELAXED);
         return 0;
     }
-    int n = __atomic_load_n(&n_with_room, __ATOMIC_RELAXED);
-    while (n <= i_lane &&
-           !__atomic_compare_exchange_n(&n_with_room, &n, i_lane + 1, 0, __ATOMIC_RELEASE, __ATOMIC_RELAXED))
+    uint64_t n = __atomic_load_n(n_with_room, __ATOMIC_RELAXED);
+    while (n < n_needed &&
+           !__atomic_compare_exchange_n(n_with_room, &n, n_needed, 0, __ATOMIC_RELEASE, __ATOMIC_RELAXED))
         ;
     return 1;
 }
@@ -88,6 +92,7 @@ static int claim(int i_lane)
     head->calls = (mc_stream){mc_self.clock.latest_ns, mc_thread_paused_ns, 0,
                               __atomic_load_n(&mc_the_segment->sampling.n_windows, __ATOMIC_ACQUIRE)};
     head->units = (mc_stream){0, 0, 0, 0};
+    mc_tally_start(&head->tally);
     mc_self.random = (uint32_t)head->calls.t_last | 1;
     mc_self.every = mc_self.credit = SAMPLE_EVERY;
     mc_self.interval = SAMPLE_EVERY + 1;
@@ -114,9 +119,9 @@ int mc_lane_claim(void)
     return 0;
 }
 
-int mc_enter_timed(mc_frame *frame, uint32_t call, void *site, const char *stack)
+static inline __attribute__((always_inline)) int enter(mc_thread *self, mc_frame *frame, uint32_t call, void *site,
+                                                       const char *stack)
 {
-    mc_thread *self = &mc_self;
     /* The stack grows downwards: a call inside MPI has its frame below. One that an error handler left by longjmp or a C++
        exception is gone, and the next call's frame lies above. */
     if (self->outer && stack < self->outer)
@@ -137,6 +142,25 @@ int mc_enter_timed(mc_frame *frame, uint32_t call, void *site, const char *stack
     frame->paused_ns = mc_thread_paused_ns;
     frame->t_enter = mc_clock_read(&self->clock);
     return 1;
+}
+
+/* From here on the thread is inside MPI, until calls.t_last comes after t_enter. */
+static inline __attribute__((always_inline)) int begin_call(mc_thread *self, const mc_frame *frame)
+{
+    mc_lane_head *head = self->tables.head;
+    uint64_t span = __atomic_load_n(&mc_the_segment->sampling.counts_until, __ATOMIC_RELAXED);
+    if (__builtin_expect(frame->t_enter < span, 0))
+        mc_tally_note(&head->tally, span, head->t_enter > head->calls.t_last, MC_TALLY_INSIDE);
+    head->t_enter = frame->t_enter;
+    return 1;
+}
+
+int mc_enter_timed(mc_frame *frame, uint32_t call, void *site, const char *stack)
+{
+    mc_thread *self = &mc_self;
+    if (!enter(self, frame, call, site, stack))
+        return 0;
+    return frame->is_recorded ? begin_call(self, frame) : 1;
 }
 
 static mc_site_row *find_site(mc_thread *self, uint32_t call, void *site)
@@ -173,13 +197,13 @@ static void choose_every(mc_thread *self, uint64_t now)
 int mc_enter_sampled(mc_frame *frame, uint32_t call, void *site, const char *stack)
 {
     mc_thread *self = &mc_self;
-    if (!mc_enter_timed(frame, call, site, stack))
+    if (!enter(self, frame, call, site, stack))
         return 0;
     if (!frame->is_recorded)
         return 1;
     mc_site_row *row = find_site(self, call, site);
     if (mc_the_segment->n_events_max || row->n_timed < N_ALWAYS_TIMED)
-        return 1;
+        return begin_call(self, frame);
     if (!__atomic_load_n(&mc_is_chained, __ATOMIC_RELAXED))
         self->hits[mc_hit_index(site)].call = call | MC_COUNTABLE;
     if (self->credit == 0) {
@@ -187,7 +211,7 @@ int mc_enter_sampled(mc_frame *frame, uint32_t call, void *site, const char *sta
         choose_every(self, frame->t_enter);
         self->credit = next_credit(self);
         self->interval = self->credit + 1;
-        return 1;
+        return begin_call(self, frame);
     }
     self->credit--;
     row->n++;
@@ -319,6 +343,9 @@ void mc_leave(mc_frame *frame, uint64_t sent_bytes, uint64_t recv_bytes)
     if (!frame->is_recorded || !self->tables.head)
         return;
     uint64_t t_leave = mc_clock_read(&self->clock);
+    uint64_t span = __atomic_load_n(&mc_the_segment->sampling.counts_until, __ATOMIC_RELAXED);
+    if (__builtin_expect(t_leave < span, 0))
+        mc_tally_note(&self->tables.head->tally, span, 1, MC_TALLY_OUTSIDE);
     /* a pause stands for itself only, however many calls this one stands for */
     uint64_t time_ns = since(mc_thread_paused_ns - frame->paused_ns, since(frame->t_enter, t_leave));
     mc_site_row *row = find_site(self, frame->call, frame->site);

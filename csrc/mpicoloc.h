@@ -12,7 +12,7 @@
 #endif
 
 enum {
-    MC_ABI_VERSION = 4,
+    MC_ABI_VERSION = 5,
     MC_MAGIC = 0x6d63346c, /* "l4cm" */
 
     MC_NAME_LEN = 64,
@@ -187,12 +187,31 @@ typedef struct mc_stream {
     uint64_t i_window;  /* next shutter this stream has not passed */
 } mc_stream;
 
+/* Hardware counts of user code. */
+typedef struct mc_ipc {
+    uint64_t instructions, cycles;
+} mc_ipc;
+
+enum { MC_TALLY_OUTSIDE = 0, MC_TALLY_INSIDE = 1, MC_TALLY_NONE = 2 /* the thread cannot count itself */ };
+
+/* A thread's own counters at the begin or end of its last MPI call, while its agent counts (mc_sampling.counts_until). */
+typedef struct mc_tally {
+    uint64_t seq;   /* odd while the rest is written */
+    uint64_t span;  /* counts_until, as it was then */
+    uint64_t state; /* MC_TALLY_..., from then on */
+    mc_ipc
+        outside; /* of its time outside MPI in this span, with what was counted before the span where that began outside */
+    mc_ipc total;
+} mc_tally;
+
 /* One thread's tables: one writer, no lock. Readers accept a torn row while the job runs. A thread that ends leaves its
    lane, with what is in it, to the next. */
 typedef struct mc_lane_head {
     uint64_t owner_tid; /* 0: free */
     uint64_t n_owners;  /* threads that have had it */
     mc_stream calls, units;
+    uint64_t t_enter; /* begin of the last timed call, which goes on if that is later than calls.t_last */
+    mc_tally tally;
     uint64_t gap_ns;      /* time between timed calls, pauses excluded */
     uint64_t void_window; /* 1 + the window whose pending list overflowed */
     uint64_t n_pending;
@@ -248,6 +267,7 @@ typedef struct mc_window {
 typedef struct mc_sampling {
     uint64_t alone; /* 1: no other job on the node */
     uint64_t n_windows;
+    uint64_t counts_until; /* the meter ipc counts before this instant, so threads keep their tallies; 0: it does not */
     mc_window windows[MC_N_WINDOWS];
 } mc_sampling;
 
@@ -288,6 +308,7 @@ typedef struct mc_segment {
     uint64_t n_modules;
     mc_module modules[MC_N_MODULES];
     uint64_t n_events_max;
+    uint64_t n_lanes; /* the first ones, that have room in the file; the others must not even be read */
     mc_lane lanes[MC_N_LANES];
     mc_small_lane small_lanes[MC_N_SMALL_LANES];
 } mc_segment;

@@ -3,11 +3,6 @@
 #ifndef MPICOLOC_NODE_H
 #define MPICOLOC_NODE_H
 
-/* Hardware counts of the target, summed over its threads, in one window of a shutter. */
-typedef struct mc_ipc {
-    uint64_t instructions, cycles;
-} mc_ipc;
-
 /* Passes of one place in the program, by all threads of the target, in one window of a shutter. */
 typedef struct mc_hits {
     uint64_t n, window_ns; /* 0 ns: not measured */
@@ -25,10 +20,11 @@ typedef struct mc_edge {
 /* One shutter in which this job was the target. */
 typedef struct mc_shutter {
     uint64_t epoch, t0, t1, verdict, n_corunners;
-    uint64_t i_common;            /* the same on all nodes of the job; 0: of this node alone */
-    uint64_t moved_ns;            /* processor time that co-runners used inside it */
-    mc_ipc before, during, after; /* meter ipc */
-    uint64_t entry;               /* meter loop: the entry counted, as an offset in its file; 0: none */
+    uint64_t i_common;                                    /* the same on all nodes of the job; 0: of this node alone */
+    uint64_t moved_ns;                                    /* processor time that co-runners used inside it */
+    mc_ipc before, during, after;                         /* meter ipc: counts of all threads */
+    mc_ipc outside_before, outside_during, outside_after; /* of these outside MPI; all 0: not known */
+    uint64_t entry; /* meter loop: the entry counted, as an offset in its file; 0: none */
     mc_hits hits_before, hits_during, hits_after;
     mc_edge edge_begin, edge_end;
     double busy_frac; /* processor time of the threads that were counted, per time */

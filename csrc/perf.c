@@ -1,6 +1,8 @@
 #define _GNU_SOURCE
 #include "perf.h"
 
+#include "tally.h"
+
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/perf_event.h>
@@ -19,21 +21,31 @@
     }
 #endif
 
-enum { I_INSTRUCTIONS = 0, I_CYCLES = 1, N_EVENTS = 2, N_THREADS_MAX = 512 };
+enum { N_THREADS_MAX = 512 };
 
 static const struct {
     uint32_t type;
     uint64_t config;
-} events[N_EVENTS] = {MC_PERF_EVENTS};
+} events[MC_N_EVENTS] = {MC_PERF_EVENTS};
+
+/* What a thread had counted and published at one instant. */
+typedef struct seen {
+    mc_ipc total;
+    mc_tally tally;
+    int is_known; /* its part outside MPI may be told */
+} seen;
 
 typedef struct watched {
-    int tid, fds[N_EVENTS];
-    int kept; /* still wanted, while the list is renewed */
+    mc_followed thread;
+    mc_group group;
+    int kept;      /* still wanted, while the list is renewed */
+    int has_ahead; /* once it has counted itself: */
+    mc_ipc ahead;  /* our group has counted this more than its own, at most */
+    seen at[2];
 } watched;
 
 struct mc_perf {
     int n;
-    mc_ipc ended; /* counts of threads no longer followed */
     watched threads[N_THREADS_MAX];
 };
 
@@ -50,21 +62,23 @@ static int open_event(int i_event, int tid, int group)
     return (int)syscall(SYS_perf_event_open, &attr, tid, -1, group, PERF_FLAG_FD_CLOEXEC);
 }
 
-static void close_thread(watched *thread)
+void mc_group_close(mc_group *group)
 {
-    for (int i = N_EVENTS - 1; i >= 0; i--)
-        if (thread->fds[i] >= 0)
-            close(thread->fds[i]);
+    for (int i = MC_N_EVENTS - 1; i >= 0; i--) {
+        if (group->fds[i] >= 0)
+            close(group->fds[i]);
+        group->fds[i] = -1;
+    }
 }
 
-static int open_thread(watched *thread, int tid)
+int mc_group_open(mc_group *group, int tid)
 {
-    *thread = (watched){.tid = tid, .fds = {-1, -1}, .kept = 1};
-    for (int i = 0; i < N_EVENTS; i++) {
-        thread->fds[i] = open_event(i, tid, i ? thread->fds[0] : -1);
-        if (thread->fds[i] < 0) {
+    *group = (mc_group){{-1, -1}};
+    for (int i = 0; i < MC_N_EVENTS; i++) {
+        group->fds[i] = open_event(i, tid, i ? group->fds[0] : -1);
+        if (group->fds[i] < 0) {
             int error = errno;
-            close_thread(thread);
+            mc_group_close(group);
             errno = error;
             return MC_E_PERF;
         }
@@ -72,17 +86,21 @@ static int open_thread(watched *thread, int tid)
     return MC_OK;
 }
 
-static int read_thread(const watched *thread, mc_ipc *out)
+int mc_group_read(const mc_group *group, mc_ipc *out, int *is_shared)
 {
     struct {
-        uint64_t n, enabled_ns, running_ns, values[N_EVENTS];
-    } group;
-    if (read(thread->fds[0], &group, sizeof group) != (ssize_t)sizeof group || group.n != N_EVENTS)
+        uint64_t n, enabled_ns, running_ns, values[MC_N_EVENTS];
+    } counts;
+    if (read(group->fds[0], &counts, sizeof counts) != (ssize_t)sizeof counts || counts.n != MC_N_EVENTS)
         return MC_E_PERF;
+    *is_shared = counts.enabled_ns > counts.running_ns + MC_LOST_NS;
+    *out = (mc_ipc){counts.values[0], counts.values[1]};
+    if (!*is_shared)
+        return MC_OK;
     /* The kernel shares too few counters among too many events by turns. */
-    double scale = group.running_ns ? (double)group.enabled_ns / (double)group.running_ns : 0.0;
-    out->instructions = (uint64_t)((double)group.values[I_INSTRUCTIONS] * scale);
-    out->cycles = (uint64_t)((double)group.values[I_CYCLES] * scale);
+    double scale = counts.running_ns ? (double)counts.enabled_ns / (double)counts.running_ns : 0.0;
+    out->instructions = (uint64_t)((double)out->instructions * scale);
+    out->cycles = (uint64_t)((double)out->cycles * scale);
     return MC_OK;
 }
 
@@ -118,14 +136,15 @@ void mc_perf_why(const char *what, int error, char *reason, size_t size)
 
 int mc_perf_available(char *reason, size_t size)
 {
-    watched self;
+    mc_group self;
     mc_ipc counts;
-    if (open_thread(&self, 0) != MC_OK) {
+    int is_shared;
+    if (mc_group_open(&self, 0) != MC_OK) {
         mc_perf_why("hardware counters", errno, reason, size);
         return MC_E_PERF;
     }
-    int status = read_thread(&self, &counts);
-    close_thread(&self);
+    int status = mc_group_read(&self, &counts, &is_shared);
+    mc_group_close(&self);
     snprintf(reason, size, "%s", status == MC_OK ? "" : "hardware counters cannot be read as a group");
     return status;
 }
@@ -137,12 +156,7 @@ mc_perf *mc_perf_open(void)
 
 static void drop(mc_perf *perf, int i)
 {
-    mc_ipc counts;
-    if (read_thread(&perf->threads[i], &counts) == MC_OK) {
-        perf->ended.instructions += counts.instructions;
-        perf->ended.cycles += counts.cycles;
-    }
-    close_thread(&perf->threads[i]);
+    mc_group_close(&perf->threads[i].group);
     perf->threads[i] = perf->threads[--perf->n];
 }
 
@@ -156,36 +170,124 @@ void mc_perf_close(mc_perf *perf)
 static watched *find(mc_perf *perf, int tid)
 {
     for (int i = 0; i < perf->n; i++)
-        if (perf->threads[i].tid == tid)
+        if (perf->threads[i].thread.tid == tid)
             return &perf->threads[i];
     return NULL;
 }
 
-void mc_perf_follow(mc_perf *perf, const int *tids, int n)
+static watched *add(mc_perf *perf, int tid)
+{
+    watched *new = &perf->threads[perf->n];
+    if (perf->n == N_THREADS_MAX)
+        return NULL;
+    memset(new, 0, sizeof *new);
+    if (mc_group_open(&new->group, tid) != MC_OK)
+        return NULL;
+    perf->n++;
+    return new;
+}
+
+void mc_perf_follow(mc_perf *perf, const mc_followed *threads, int n)
 {
     for (int i = 0; i < perf->n; i++)
         perf->threads[i].kept = 0;
     for (int i = 0; i < n; i++) {
-        watched *known = find(perf, tids[i]);
-        if (known)
-            known->kept = 1;
-        else if (perf->n < N_THREADS_MAX && open_thread(&perf->threads[perf->n], tids[i]) == MC_OK)
-            perf->n++;
+        watched *one = find(perf, threads[i].tid);
+        if (!one)
+            one = add(perf, threads[i].tid);
+        if (!one)
+            continue;
+        one->kept = 1;
+        one->thread = threads[i];
     }
     for (int i = perf->n - 1; i >= 0; i--)
         if (!perf->threads[i].kept)
             drop(perf, i);
 }
 
-mc_ipc mc_perf_read(mc_perf *perf)
+static uint64_t less(uint64_t a, uint64_t b)
 {
-    mc_ipc total = perf->ended;
+    return a < b ? a : b;
+}
+
+/* The tally, or, of a thread whose calls neither began nor ended in this span yet, what it will begin with. Its own times are
+   read first: they change after its tally. */
+static int find_tally(const mc_followed *thread, uint64_t span, mc_tally *tally)
+{
+    const mc_lane_head *lane = thread->lane;
+    *tally = (mc_tally){.span = 0, .state = MC_TALLY_OUTSIDE};
+    if (!lane)
+        return !thread->is_untold;
+    uint64_t t_enter = __atomic_load_n(&lane->t_enter, __ATOMIC_ACQUIRE);
+    uint64_t t_last = __atomic_load_n(&lane->calls.t_last, __ATOMIC_ACQUIRE);
+    int status = mc_tally_read(&lane->tally, tally);
+    /* one that has ended left its lane */
+    if (status != MC_OK || __atomic_load_n(&lane->owner_tid, __ATOMIC_ACQUIRE) != (uint64_t)thread->tid)
+        return 0;
+    if (tally->state == MC_TALLY_NONE)
+        return 0;
+    if (tally->span != span)
+        *tally = (mc_tally){.span = 0, .state = t_enter > t_last ? MC_TALLY_INSIDE : MC_TALLY_OUTSIDE};
+    return 1;
+}
+
+static void note(watched *one, seen *now, uint64_t span)
+{
+    int is_shared = 0;
+    memset(now, 0, sizeof *now);
+    now->is_known = find_tally(&one->thread, span, &now->tally);
+    if (mc_group_read(&one->group, &now->total, &is_shared) != MC_OK || is_shared)
+        now->is_known = 0;
+    if (!now->is_known || !now->tally.span)
+        return;
+    /* What it has counted since its tally is counted here too, so the least difference ever is nearest. */
+    mc_ipc ahead = {now->total.instructions - now->tally.total.instructions,
+                    now->total.cycles - now->tally.total.cycles};
+    if (one->has_ahead)
+        ahead = (mc_ipc){less(one->ahead.instructions, ahead.instructions), less(one->ahead.cycles, ahead.cycles)};
+    one->ahead = ahead;
+    one->has_ahead = 1;
+}
+
+void mc_perf_note(mc_perf *perf, int i_end, uint64_t span)
+{
+    for (int i = 0; i < perf->n; i++)
+        note(&perf->threads[i], &perf->threads[i].at[i_end], span);
+}
+
+static uint64_t outside_at(const seen *at, uint64_t outside, uint64_t own, uint64_t total, uint64_t ahead)
+{
+    return at->tally.state == MC_TALLY_OUTSIDE ? outside + (total - ahead - own) : outside;
+}
+
+/* Modulo 2^64, as a thread that began to count itself after a window's begin had counted less than nothing by then. */
+static uint64_t outside_between(uint64_t begin, uint64_t end, uint64_t all)
+{
+    return (int64_t)(end - begin) < 0 ? 0 : less(end - begin, all);
+}
+
+static void add_thread(const watched *one, mc_ipc *all, mc_ipc *outside)
+{
+    const seen *a = &one->at[0], *b = &one->at[1];
+    uint64_t instructions = b->total.instructions - less(a->total.instructions, b->total.instructions);
+    uint64_t cycles = b->total.cycles - less(a->total.cycles, b->total.cycles);
+    all->instructions += instructions;
+    all->cycles += cycles;
+#define OUTSIDE(at, count) \
+    outside_at(at, (at)->tally.outside.count, (at)->tally.total.count, (at)->total.count, one->ahead.count)
+    outside->instructions += outside_between(OUTSIDE(a, instructions), OUTSIDE(b, instructions), instructions);
+    outside->cycles += outside_between(OUTSIDE(a, cycles), OUTSIDE(b, cycles), cycles);
+#undef OUTSIDE
+}
+
+int mc_perf_between(const mc_perf *perf, mc_ipc *all, mc_ipc *outside)
+{
+    int is_known = 1;
+    *all = *outside = (mc_ipc){0, 0};
     for (int i = 0; i < perf->n; i++) {
-        mc_ipc counts;
-        if (read_thread(&perf->threads[i], &counts) != MC_OK)
-            continue;
-        total.instructions += counts.instructions;
-        total.cycles += counts.cycles;
+        const watched *one = &perf->threads[i];
+        add_thread(one, all, outside);
+        is_known = is_known && one->at[0].is_known && one->at[1].is_known;
     }
-    return total;
+    return is_known;
 }

@@ -4,7 +4,20 @@
 
 #include "mpicoloc.h"
 
-typedef struct mc_perf mc_perf;
+enum {
+    MC_N_EVENTS = 2,
+    MC_LOST_NS = 1000000, /* a group that was off the processor's counters for longer has to share them */
+};
+
+/* The two events of one thread, read together. */
+typedef struct mc_group {
+    int fds[MC_N_EVENTS];
+} mc_group;
+
+int mc_group_open(mc_group *group, int tid); /* 0: the calling thread. MC_E_PERF, with errno */
+void mc_group_close(mc_group *group);
+/* Scaled up where the counters are shared with others by turns. */
+int mc_group_read(const mc_group *group, mc_ipc *out, int *is_shared);
 
 /* MC_OK, or MC_E_PERF with the reason in words. */
 int mc_perf_available(char *reason, size_t size);
@@ -12,13 +25,25 @@ int mc_perf_available(char *reason, size_t size);
 /* What an error number of perf_event_open means to a user who wanted such things. */
 void mc_perf_why(const char *what, int error, char *reason, size_t size);
 
+typedef struct mc_perf mc_perf;
+
+/* A thread to watch, and what it publishes of its MPI calls. */
+typedef struct mc_followed {
+    int tid;
+    int is_untold;            /* it may call MPI without publishing anything */
+    const mc_lane_head *lane; /* NULL: none, it calls no MPI */
+} mc_followed;
+
 mc_perf *mc_perf_open(void); /* NULL: no memory */
 void mc_perf_close(mc_perf *perf);
 
 /* Watch exactly these threads from now on; counters of known ones run on. */
-void mc_perf_follow(mc_perf *perf, const int *tids, int n);
+void mc_perf_follow(mc_perf *perf, const mc_followed *threads, int n);
 
-/* Counts of all followed threads since they were first followed; threads that ended keep theirs. */
-mc_ipc mc_perf_read(mc_perf *perf);
+/* Note what all followed threads have counted by now: at the begin (0) or the end (1) of a window in this span. */
+void mc_perf_note(mc_perf *perf, int i_end, uint64_t span);
+
+/* What they counted between these two. Returns 1 if `outside`, the part outside MPI calls, is known of every one. */
+int mc_perf_between(const mc_perf *perf, mc_ipc *all, mc_ipc *outside);
 
 #endif

@@ -5,6 +5,7 @@
 #include "options.h"
 #include "proc.h"
 #include "table.h"
+#include "tally.h"
 
 #include <pthread.h>
 #include <sched.h>
@@ -125,6 +126,7 @@ static void fill(mc_segment *s, const mc_identity *identity)
     clock_gettime(CLOCK_REALTIME, &wall);
     s->start_realtime_ns = (int64_t)wall.tv_sec * 1000000000 + wall.tv_nsec;
     s->t_init = mc_now_ns();
+    s->n_lanes = 1;
     s->sampling.alone = 1; /* until the agent has seen the board */
 }
 
@@ -184,6 +186,7 @@ void mc_stop(uint64_t state)
         return;
     __atomic_store_n(&mc_recording, 0, __ATOMIC_RELEASE);
     mc_self.credit = 0;
+    mc_tally_close();
     mc_the_segment->t_finalize = mc_now_ns();
     mc_the_segment->t_last = mc_the_segment->t_finalize;
     __atomic_store_n(&mc_the_segment->state, state, __ATOMIC_RELEASE);

@@ -153,6 +153,12 @@ COLUMNS: Mapping[str, tuple[Column, ...]] = {
         during_cycles    u8   1      processor cycles of that window
         after_instructions u8 1      instructions of user code, window after the shutter
         after_cycles     u8   1      processor cycles of that window
+        before_outside_instructions u8 1 of before_instructions, those outside MPI; all six 0: not known
+        before_outside_cycles u8 1   cycles likewise
+        during_outside_instructions u8 1 of during_instructions, those outside MPI
+        during_outside_cycles u8 1   cycles likewise
+        after_outside_instructions u8 1 of after_instructions, those outside MPI
+        after_outside_cycles u8 1    cycles likewise
         entry            u8   bytes  place that was counted, as offset in its file; 0 none
         before_hits      u8   1      times it was passed in a window before the shutter
         before_window_ns u8   ns     length of that window, 0 not measured

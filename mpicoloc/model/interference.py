@@ -233,22 +233,22 @@ def _corun_slowdown(
             marked = dataclasses.replace(units.slowdown, method="pcontrol")
             return marked, [burst.slowdown] if burst.slowdown else [], "", units.coverage_frac
     if meter == "ipc":
-        found = ipc.blocks(shutters)
-        every, kept = ipc.unfiltered(found, rng=rng), ipc.filtered(found, rng=rng)
-        others = [estimate for estimate in (every, burst.slowdown) if estimate is not None]
-        # Instructions of a rank that polls are no progress, and one without its processor has no cycles.
+        counted = ipc.estimates(shutters, rng=rng)
+        # Instructions are progress unless a program waits in loops of its own, which bursts see through.
         if burst.slowdown is not None and not any(map(_is_asked_for, tables["nodes"])):
-            return burst.slowdown, [other for other in (kept, every) if other], "", burst.coverage_frac
-        n_kept = int(ipc.passes(found).sum())
-        reason = (
-            "" if kept else f"{n_kept} of {len(found)} shutters pass the filter, {ipc.MIN_SHUTTERS} needed"
-        )
-        return kept, others, reason, burst.coverage_frac
+            return burst.slowdown, counted, "", burst.coverage_frac
+        bursts = [burst.slowdown] if burst.slowdown else []
+        # Eq. 6 of all counts is only for comparison: a rank that polls would be thought to work.
+        if counted and counted[0].method != ipc.UNMODIFIED:
+            return counted[0], counted[1:] + bursts, "", burst.coverage_frac
+        n_known = len(ipc.work(shutters))
+        reason = f"{n_known} shutters have counts outside MPI that agree, {ipc.MIN_SHUTTERS} needed"
+        return None, counted + bursts, reason, burst.coverage_frac
     if meter == "loop":
-        counted = loop.rates(shutters, rng=rng) if suffered.are_alike else loop.Rates(None, NOT_ALIKE)
-        if counted.slowdown is None:  # in a job that calls MPI often enough, bursts may tell all the same
-            return burst.slowdown, [], counted.reason if burst.slowdown is None else "", burst.coverage_frac
-        return counted.slowdown, [burst.slowdown] if burst.slowdown else [], "", None
+        rates = loop.rates(shutters, rng=rng) if suffered.are_alike else loop.Rates(None, NOT_ALIKE)
+        if rates.slowdown is None:  # in a job that calls MPI often enough, bursts may tell all the same
+            return burst.slowdown, [], rates.reason if burst.slowdown is None else "", burst.coverage_frac
+        return rates.slowdown, [burst.slowdown] if burst.slowdown else [], "", None
     if meter == "burst":
         return burst.slowdown, [], burst.reason, burst.coverage_frac
     return None, [], "no meter: " + _because(tables["nodes"]), None

@@ -1,4 +1,4 @@
-"""POPPA's estimators from instructions per cycle: Breslow et al. 2013, section 6."""
+"""Estimators from hardware counts: POPPA's of instructions per cycle, and what polling does not deceive."""
 
 from __future__ import annotations
 
@@ -13,28 +13,75 @@ MIN_SHUTTERS = 8
 DELTA = 0.05
 """Algorithm 4: largest difference of IPC before and after a shutter."""
 N_REPLICATES = 1000
+WIDEST = 2.7
+"""An interval whose ends differ by a larger factor says nothing."""
+UNMODIFIED = "ipc-unfiltered"
+EVENTS = ("instructions", "cycles")
 
 Array = NDArray[np.float64]
 
 
-def blocks(shutters: Table) -> Array:
-    """IPC before, during and after each valid shutter, (n_blocks, 3); those without cycles are left out."""
+WINDOWS = ("before", "during", "after")
+
+
+def blocks(shutters: Table, *, outside: bool = False) -> Array:
+    """IPC before, during and after each valid shutter, (n_blocks, 3); those without cycles are left out.
+
+    With `outside` only what was counted outside MPI calls.
+    """
     valid = shutters[shutters["verdict"] == VERDICTS.index("valid")]
-    out = np.full((len(valid), 3), np.nan)
-    for i, when in enumerate(("before", "during", "after")):
-        cycles = valid[f"{when}_cycles"].astype(float)
-        np.divide(valid[f"{when}_instructions"], cycles, out=out[:, i], where=cycles > 0)
-    kept: Array = out[np.isfinite(out).all(axis=1) & (out > 0).all(axis=1)]
+    instructions, cycles = (_counts(valid, f"outside_{what}" if outside else what) for what in EVENTS)
+    ipc = np.divide(instructions, cycles, out=np.zeros_like(cycles), where=cycles > 0)
+    kept: Array = ipc[(ipc > 0).all(axis=1)]
     return kept
 
 
-def unfiltered(ipc: Array, *, rng: np.random.Generator) -> Estimate | None:
-    """Slowdown as the ratio of mean IPC, solo against co-run.
+def work(shutters: Table) -> Array:
+    """Instructions outside MPI before, during and after each valid shutter in which they are known."""
+    valid = shutters[shutters["verdict"] == VERDICTS.index("valid")]
+    outside = _counts(valid, "outside_instructions")
+    # A window without cycles was missed; one that the job spent inside MPI has none outside.
+    kept: Array = outside[(_counts(valid, "cycles") > 0).all(axis=1) & outside.any(axis=1)]
+    return kept
+
+
+def _counts(shutters: Table, what: str) -> Array:
+    return np.stack([shutters[f"{when}_{what}"].astype(float) for when in WINDOWS], axis=1)
+
+
+def estimates(shutters: Table, *, rng: np.random.Generator) -> list[Estimate]:
+    """All that the counts of a job tell, those first that can be believed most.
 
     Parameters
     ----------
-    ipc : ndarray, shape (n_blocks, 3)
-        Before, during and after each shutter, see `blocks`.
+    shutters : Table
+        Table "shutters" of a profile.
+    rng : numpy.random.Generator
+        For the bootstrap over shutters.
+
+    Returns
+    -------
+    list of Estimate
+        ``ipc-progress``, ``ipc-outside``, ``ipc-filtered`` and ``ipc-unfiltered``; without those for which
+        there are too few shutters.
+    """
+    every = blocks(shutters)
+    found = (
+        progress(work(shutters), rng=rng),
+        unfiltered(blocks(shutters, outside=True), method="ipc-outside", rng=rng),
+        filtered(every, rng=rng),
+        unfiltered(every, rng=rng),
+    )
+    return [estimate for estimate in found if estimate is not None]
+
+
+def progress(instructions: Array, *, rng: np.random.Generator) -> Estimate | None:
+    """Slowdown as the ratio of instructions outside MPI, in a shutter and in windows as long beside it.
+
+    Parameters
+    ----------
+    instructions : ndarray, shape (n_blocks, 3)
+        Before, during and after each shutter, see `work`.
     rng : numpy.random.Generator
         For the bootstrap over shutters.
 
@@ -45,9 +92,35 @@ def unfiltered(ipc: Array, *, rng: np.random.Generator) -> Estimate | None:
 
     Notes
     -----
+    Eq. 6-8 of Breslow et al. 2013 with instructions per time in place of IPC: what a job computes in a
+    second falls likewise when its instructions get slower, when it has no processor, and when it waits in
+    MPI for a rank with which that is so. IPC sees only the first of these.
+    """
+    return _ratio(instructions, "ipc-progress", rng)
+
+
+def unfiltered(ipc: Array, *, rng: np.random.Generator, method: str = UNMODIFIED) -> Estimate | None:
+    """Slowdown as the ratio of mean IPC, solo against co-run.
+
+    Parameters
+    ----------
+    ipc : ndarray, shape (n_blocks, 3)
+        Before, during and after each shutter, see `blocks`.
+    rng : numpy.random.Generator
+        For the bootstrap over shutters.
+    method : str
+        What the estimate is called: another name where the counts are not all of the job.
+
+    Returns
+    -------
+    Estimate or None
+        T_co/T_solo with 95 % interval; None below `MIN_SHUTTERS` blocks.
+
+    Notes
+    -----
     Breslow et al. 2013, Eq. 6-8: T_solo/T_co = IPC_co/IPC_solo, each IPC the mean of its samples.
     """
-    return _ratio(ipc, "ipc-unfiltered", rng)
+    return _ratio(ipc, method, rng)
 
 
 def filtered(ipc: Array, *, delta: float = DELTA, rng: np.random.Generator) -> Estimate | None:
@@ -73,11 +146,14 @@ def passes(ipc: Array, delta: float = DELTA) -> NDArray[np.bool_]:
 
 def _ratio(ipc: Array, method: str, rng: np.random.Generator) -> Estimate | None:
     n = len(ipc)
-    if n < MIN_SHUTTERS:
-        return None
     corun, solo = (ipc[:, 0] + ipc[:, 2]) / 2, ipc[:, 1]
+    if n < MIN_SHUTTERS or not corun.any() or not solo.any():
+        return None
     value = float(solo.sum() / corun.sum())
     picks = rng.integers(0, n, size=(N_REPLICATES, n))
-    replicates = solo[picks].sum(axis=1) / corun[picks].sum(axis=1)
+    above, below = solo[picks].sum(axis=1), corun[picks].sum(axis=1)
+    replicates = above[below > 0] / below[below > 0]
     low, high = (float(end) for end in np.quantile(replicates, [0.025, 0.975]))
+    if not 0 < high <= WIDEST * low:
+        return None
     return Estimate(value, min(low, value), max(high, value), n, "1", method)

@@ -66,6 +66,7 @@ def shutters(node: np.void | None) -> Table:
     for when in ("before", "during", "after"):
         for what in ("instructions", "cycles"):
             columns[f"{when}_{what}"] = rows[when][what]
+            columns[f"{when}_outside_{what}"] = rows[f"outside_{when}"][what]
         columns[f"{when}_hits"] = rows[f"hits_{when}"]["n"]
         columns[f"{when}_window_ns"] = rows[f"hits_{when}"]["window_ns"]
     for when in ("begin", "end"):

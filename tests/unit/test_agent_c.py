@@ -148,6 +148,7 @@ def test_keeper_has_the_profile_written_and_cleans_up(
 
 
 def test_cycles_are_split_at_shutters(build: Build, tmp_path: Path) -> None:
-    names = ("clock.c", "hooks.c", "options.c", "proc.c", "regions.c", "segment.c", "start.c", "table.c")
+    names = ("clock.c", "hooks.c", "options.c", "perf.c", "proc.c", "regions.c", "segment.c", "start.c",
+             "table.c", "tally.c")  # fmt: skip
     without_tsc = {Path(name).stem: ("-DMC_NO_TSC",) for name in (*names, "test_hooks.c")}
     _run(build("test_hooks", names, tmp_path, **without_tsc), tmp_path)

@@ -212,22 +212,100 @@ def test_invalid_shutters_do_not_count_and_the_reason_names_them():
     assert (found.n_taken, found.n_used) == (300, 0)
 
 
-@pytest.mark.parametrize(
-    ("why", "methods"),
-    [
-        ("option meter is ipc", ["ipc-filtered", "ipc-unfiltered", "burst-matched"]),
-        ("", ["burst-matched", "ipc-filtered", "ipc-unfiltered"]),
-    ],
-)
-def test_ipc_is_the_result_if_asked_for_and_bursts_otherwise_and_the_others_are_kept(why, methods):
+def windows(shutters, ranks, seed=7):
+    """Counts of windows of 5 million cycles; `ranks` say per rank what part of its time it computes and at
+    which IPC, in co-run and in shutters. The rest of the time it polls at an IPC of 3."""
+    noise = rng(seed)
+    shutters = shutters.copy()
+    for when in ("before", "during", "after"):
+        for what in ("instructions", "cycles", "outside_instructions", "outside_cycles"):
+            shutters[f"{when}_{what}"] = 0
+        for corun, solo in ranks:
+            frac, speed, busy = solo if when == "during" else corun
+            cycles = 5e6 * busy * noise.normal(1, 0.05, len(shutters))
+            outside, polling = frac * cycles, (1 - frac) * cycles
+            shutters[f"{when}_outside_cycles"] += outside.astype(np.uint64)
+            shutters[f"{when}_outside_instructions"] += (outside * speed).astype(np.uint64)
+            shutters[f"{when}_cycles"] += (outside + polling).astype(np.uint64)
+            shutters[f"{when}_instructions"] += (outside * speed + 3 * polling).astype(np.uint64)
+    return shutters
+
+
+COUNTED = {
+    # (part of its cycles outside MPI, IPC there, part of the time with a processor)
+    "one rank, slowed by 1.5": ([((1.0, 1 / 1.5, 1), (1.0, 1.0, 1))], (1.5, 1.5, 1.5)),
+    "one of two slowed by 2, the other polls": (
+        [((1.0, 0.5, 1), (1.0, 1.0, 1)), ((0.5, 1.0, 1), (1.0, 1.0, 1))],
+        (2.0, 1.5, 0.8),
+    ),
+    "by turns with others": ([((1.0, 1.0, 0.5), (1.0, 1.0, 1))], (2.0, 1.0, 1.0)),
+    "not slowed, polls half of the time": ([((0.5, 1.0, 1), (0.5, 1.0, 1))], (1.0, 1.0, 1.0)),
+}
+
+
+@pytest.mark.parametrize("case", COUNTED)
+def test_polling_and_lost_processors_deceive_ipc_and_not_progress(case):
+    ranks, (truth, outside, unmodified) = COUNTED[case]
+    found = {e.method: e for e in ipc.estimates(windows(sample.tables()["shutters"], ranks), rng=rng())}
+    assert found["ipc-progress"].value == pytest.approx(truth, rel=0.02)
+    assert found["ipc-progress"].low <= truth <= found["ipc-progress"].high
+    assert found["ipc-outside"].value == pytest.approx(outside, rel=0.02)
+    assert found["ipc-unfiltered"].value == pytest.approx(unmodified, rel=0.02)
+
+
+def test_windows_that_were_missed_or_not_known_do_not_count():
+    ranks = COUNTED["one rank, slowed by 1.5"][0]
+    shutters = windows(sample.tables()["shutters"], ranks)
+    n = len(shutters)
+    shutters["before_outside_instructions"][0] = shutters["before_outside_cycles"][0] = 0  # all in MPI
+    shutters["after_cycles"][1] = 0  # missed
+    for when in ("before", "during", "after"):
+        shutters[f"{when}_outside_instructions"][2] = shutters[f"{when}_outside_cycles"][2] = 0
+    assert len(ipc.work(shutters)) == n - 2
+    assert len(ipc.blocks(shutters, outside=True)) == n - 2
+    assert len(ipc.blocks(shutters)) == n - 1
+    assert ipc.work(shutters)[0, 0] == 0
+    shutters["verdict"][8:] = 2
+    assert ipc.estimates(shutters, rng=rng()) == []
+
+
+def asked(why, outside=True):
     tables = sample.tables(meter="ipc")
     tables["nodes"] = tables["nodes"].copy()
     tables["nodes"]["meter_reason"] = why
-    shutters = tables["shutters"].copy()
-    for when, value in (("before", 100), ("during", 130), ("after", 101)):
-        shutters[f"{when}_instructions"], shutters[f"{when}_cycles"] = value, 100
-    found = interference(sample.job(), {**tables, "shutters": shutters}, rng=rng())
+    shutters = windows(tables["shutters"], [((1.0, 1 / 1.3, 1), (1.0, 1.0, 1))])
+    for name in shutters.dtype.names:
+        if "outside" in name and not outside:
+            shutters[name] = 0
+    return {**tables, "shutters": shutters}
+
+
+@pytest.mark.parametrize(
+    ("why", "methods"),
+    [
+        (
+            "option meter is ipc",
+            ["ipc-progress", "ipc-outside", "ipc-filtered", "ipc-unfiltered", "burst-matched"],
+        ),
+        ("", ["burst-matched", "ipc-progress", "ipc-outside", "ipc-filtered", "ipc-unfiltered"]),
+    ],
+)
+def test_ipc_is_the_result_if_asked_for_and_bursts_otherwise_and_the_others_are_kept(why, methods):
+    found = interference(sample.job(), asked(why), rng=rng())
     assert [found.slowdown.method, *(other.method for other in found.alternatives)] == methods
+
+
+def test_without_counts_outside_mpi_all_counts_are_the_result_only_if_they_pass_the_filter():
+    tables = asked("option meter is ipc", outside=False)
+    found = interference(sample.job(), tables, rng=rng())
+    assert found.slowdown.method == "ipc-filtered"
+    shutters = tables["shutters"].copy()
+    for what in ("instructions", "cycles"):
+        shutters[f"during_{what}"] = shutters[f"before_{what}"]
+    found = interference(sample.job(), {**tables, "shutters": shutters}, rng=rng())
+    assert found.slowdown is None
+    assert found.alternatives[0].method == "ipc-unfiltered"
+    assert "0 shutters have counts outside MPI" in found.reason
 
 
 def test_units_of_the_application_are_the_meter_where_there_are_enough():

@@ -1,0 +1,459 @@
+/* Counts outside MPI: a worker thread does what the test says, step by step, and sleeps while its counts are looked at. The truth
+   is a third pair of counters, read where its steps begin and end. Compiled with software events where the machine has no
+   PMU. Exit code: number of failed checks. */
+#define _GNU_SOURCE
+#include "hooks.h"
+#include "perf.h"
+#include "table.h"
+#include "tally.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <semaphore.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { CANNOT = 77, TEST_LIMIT_S = 60, N_LOOPS = 1000000, STEP = 4000000 };
+
+static int n_failed;
+
+#define CHECK(condition) \
+    do { \
+        if (!(condition)) { \
+            fprintf(stderr, "%s:%d: not so: %s\n", __FILE__, __LINE__, #condition); \
+            n_failed++; \
+        } \
+    } while (0)
+
+int mc_gate_install(mc_segment *segment)
+{
+    segment->gate.signal = 0;
+    return MC_OK;
+}
+
+typedef struct worker {
+    pthread_t thread;
+    mc_group group;
+    sem_t go, done;
+    int step, tid, error;
+    uint64_t amount;
+    mc_frame frame;
+    char stack_mark;        /* its calls are made from one place */
+    uint64_t outside, last; /* counts: outside calls, and at the last begin or end of one */
+    int is_inside, n_forked;
+} worker;
+
+enum { BEGIN, END, LIGHT, BUSY, LOOP, FORK, STOP };
+
+static uint64_t counted(const worker *w)
+{
+    mc_ipc counts = {0, 0};
+    int is_shared = 0;
+    CHECK(mc_group_read(&w->group, &counts, &is_shared) == MC_OK);
+    return counts.instructions;
+}
+
+static void edge(worker *self, int is_inside)
+{
+    uint64_t now = counted(self);
+    self->outside += self->is_inside ? 0 : now - self->last;
+    self->last = now;
+    self->is_inside = is_inside;
+}
+
+static void light_call(worker *self)
+{
+    mc_frame frame;
+    if (mc_enter_light(&frame, 9, self, __builtin_frame_address(0)))
+        mc_leave_light(&frame, 0, 0);
+}
+
+static void fork_once(worker *self)
+{
+    pid_t pid = fork();
+    if (pid == 0) {
+        mc_frame frame;
+        alarm(TEST_LIMIT_S);
+        int entered = mc_enter_timed(&frame, 7, self, &self->stack_mark);
+        mc_leave(&frame, 0, 0);
+        _exit(entered ? 0 : 1);
+    }
+    int status = -1;
+    waitpid(pid, &status, 0);
+    self->n_forked += status == 0;
+}
+
+static void do_step(worker *self)
+{
+    errno = 4321;
+    if (self->step == BEGIN) {
+        edge(self, 1);
+        CHECK(mc_enter_timed(&self->frame, 7, self, &self->stack_mark) == 1);
+    } else if (self->step == END) {
+        mc_leave(&self->frame, 0, 0);
+        edge(self, 0);
+    } else if (self->step == LIGHT) {
+        for (uint64_t i = 0; i < self->amount; i++)
+            light_call(self);
+    }
+    CHECK(errno == 4321);
+    if (self->step == BUSY)
+        for (uint64_t begin = counted(self); counted(self) - begin < self->amount;)
+            ;
+    if (self->step == LOOP)
+        for (volatile uint64_t i = 0; i < self->amount; i++)
+            ;
+    if (self->step == FORK)
+        fork_once(self);
+}
+
+static void *work(void *data)
+{
+    worker *self = data;
+    self->tid = (int)syscall(SYS_gettid);
+    CHECK(mc_group_open(&self->group, 0) == MC_OK);
+    self->last = counted(self);
+    do {
+        sem_post(&self->done);
+        while (sem_wait(&self->go) != 0)
+            ;
+        do_step(self);
+    } while (self->step != STOP);
+    return NULL;
+}
+
+/* Returns when the worker sleeps again. */
+static void tell(worker *w, int step, uint64_t amount)
+{
+    char path[64], state[256];
+    w->step = step;
+    w->amount = amount;
+    sem_post(&w->go);
+    while (sem_wait(&w->done) != 0)
+        ;
+    for (;;) {
+        snprintf(path, sizeof path, "/proc/self/task/%d/stat", w->tid);
+        FILE *file = fopen(path, "r");
+        size_t n = file ? fread(state, 1, sizeof state - 1, file) : 0;
+        state[n] = '\0';
+        if (file)
+            fclose(file);
+        if (n == 0 || strstr(state, ") S "))
+            return;
+        usleep(100);
+    }
+}
+
+static mc_segment *segment;
+static mc_perf *perf;
+static uint64_t span;
+
+static void start(worker *w, int claims_lane)
+{
+    memset(w, 0, sizeof *w);
+    sem_init(&w->go, 0, 0);
+    sem_init(&w->done, 0, 0);
+    pthread_create(&w->thread, NULL, work, w);
+    while (sem_wait(&w->done) != 0)
+        ;
+    if (claims_lane) {
+        tell(w, BEGIN, 0);
+        tell(w, END, 0);
+    }
+}
+
+static void stop(worker *w)
+{
+    w->step = STOP;
+    sem_post(&w->go);
+    pthread_join(w->thread, NULL);
+    mc_group_close(&w->group);
+}
+
+static const mc_lane_head *lane_of(const worker *w)
+{
+    for (int i = 0; i < (int)segment->n_lanes; i++)
+        if (mc_lane_tables(segment, i).head->owner_tid == (uint64_t)w->tid)
+            return mc_lane_tables(segment, i).head;
+    return NULL;
+}
+
+static void follow(const worker *w)
+{
+    mc_followed thread = {w->tid, 0, lane_of(w)};
+    mc_perf_follow(perf, &thread, 1);
+}
+
+static void begin_span(void)
+{
+    span = mc_now_ns() + 1000000000ull * TEST_LIMIT_S;
+    segment->sampling.counts_until = span;
+}
+
+typedef struct window {
+    uint64_t all, outside;
+} window;
+
+static window truth(const worker *w)
+{
+    uint64_t now = counted(w);
+    return (window){now, w->outside + (w->is_inside ? 0 : now - w->last)};
+}
+
+static int near(uint64_t a, uint64_t b)
+{
+    uint64_t apart = a > b ? a - b : b - a;
+    if (apart > STEP / 8)
+        fprintf(stderr, "%.3f instead of %.3f million\n", (double)a * 1e-6, (double)b * 1e-6);
+    return apart <= STEP / 8;
+}
+
+/* The window in which the worker takes these steps, as the agent sees it and in truth. */
+static void check_window(worker *w, const char *steps)
+{
+    mc_ipc all, outside;
+    window before = truth(w);
+    mc_perf_note(perf, 0, span);
+    for (; *steps; steps++)
+        tell(w, *steps == '(' ? BEGIN : *steps == ')' ? END : BUSY, STEP);
+    mc_perf_note(perf, 1, span);
+    window after = truth(w);
+    CHECK(mc_perf_between(perf, &all, &outside) == 1);
+    CHECK(near(all.instructions, after.all - before.all));
+    CHECK(near(outside.instructions, after.outside - before.outside));
+    CHECK(outside.cycles <= all.cycles && (outside.cycles > 0) == (outside.instructions > 0));
+}
+
+/* ( and ) are begin and end of a call, + is work. */
+static void test_windows(void)
+{
+    static const char *const windows[] = {"()++(+++)+", "+(++)++(+)", "+(+", "++", "+)+",
+                                          "+++",        "(+)",        "+(",  "+",  ")+"};
+    worker w;
+    start(&w, 1);
+    follow(&w);
+    begin_span();
+    for (size_t i = 0; i < sizeof windows / sizeof *windows; i++)
+        check_window(&w, windows[i]);
+    for (size_t i = 0; i < sizeof windows / sizeof *windows; i++) {
+        begin_span(); /* nothing is known of the thread but its times */
+        check_window(&w, windows[i]);
+    }
+    stop(&w);
+}
+
+/* Between two spans the thread has called, or is in a call for long, and has told nothing. */
+static void test_spans_apart(void)
+{
+    worker w;
+    start(&w, 1);
+    follow(&w);
+    begin_span();
+    check_window(&w, "+++");
+    tell(&w, BEGIN, 0);
+    tell(&w, END, 0);
+    mc_perf_note(perf, 0, span); /* so soon after a call that both pairs of counters are known to a few instructions */
+    segment->sampling.counts_until = 0;
+    tell(&w, BEGIN, 0);
+    uint64_t seq = lane_of(&w)->tally.seq;
+    begin_span();
+    check_window(&w, "++");
+    check_window(&w, "+)+");
+    CHECK(lane_of(&w)->tally.seq > seq);
+    segment->sampling.counts_until = mc_now_ns() - 1; /* its agent was killed */
+    seq = lane_of(&w)->tally.seq;
+    tell(&w, BEGIN, 0);
+    tell(&w, END, 0);
+    CHECK(lane_of(&w)->tally.seq == seq);
+    segment->sampling.counts_until = 0;
+    stop(&w);
+}
+
+/* The first window of all, in which the thread opens its counters. */
+static void test_first_window(void)
+{
+    worker w;
+    start(&w, 1);
+    follow(&w);
+    begin_span();
+    check_window(&w, "+(+)+");
+    stop(&w);
+    start(&w, 0); /* calls no MPI */
+    follow(&w);
+    check_window(&w, "++");
+    stop(&w);
+}
+
+static void test_calls_that_are_only_counted(void)
+{
+    worker w;
+    start(&w, 1);
+    follow(&w);
+    begin_span();
+    check_window(&w, "(+)");
+    for (int i = 0; i < 50; i++) {
+        tell(&w, LIGHT, 7);
+        CHECK(lane_of(&w)->t_enter <= lane_of(&w)->calls.t_last);
+        CHECK(lane_of(&w)->tally.state == MC_TALLY_OUTSIDE);
+    }
+    check_window(&w, "+(+)+");
+    stop(&w);
+}
+
+static void test_fork(void)
+{
+    worker w;
+    start(&w, 1);
+    follow(&w);
+    begin_span();
+    check_window(&w, "+(+)");
+    tell(&w, FORK, 0);
+    CHECK(w.n_forked == 1);
+    check_window(&w, "+(+)+");
+    stop(&w);
+}
+
+/* No counts, but nothing else either. */
+static void check_unknown(worker *w)
+{
+    mc_ipc all, outside;
+    mc_perf_note(perf, 0, span);
+    tell(w, BUSY, STEP);
+    tell(w, BEGIN, 0);
+    tell(w, END, 0);
+    mc_perf_note(perf, 1, span);
+    CHECK(mc_perf_between(perf, &all, &outside) == 0);
+    CHECK(all.cycles > 0);
+}
+
+static void test_no_descriptors(void)
+{
+    worker w;
+    struct rlimit limit;
+    getrlimit(RLIMIT_NOFILE, &limit);
+    rlim_t usual = limit.rlim_cur;
+    start(&w, 1);
+    follow(&w);
+    begin_span();
+    limit.rlim_cur = 100;
+    setrlimit(RLIMIT_NOFILE, &limit);
+    check_unknown(&w);
+    limit.rlim_cur = usual;
+    setrlimit(RLIMIT_NOFILE, &limit);
+    check_unknown(&w);
+    stop(&w);
+    CHECK(fcntl(256, F_GETFD) < 0);
+}
+
+/* Applications close what they did not open, and get the numbers for files of their own. */
+static void test_descriptors_of_others(void)
+{
+    worker w;
+    int ends[2], n_ours = 0;
+    char text[8] = "";
+    start(&w, 1);
+    follow(&w);
+    begin_span();
+    check_window(&w, "+(+)");
+    CHECK(pipe(ends) == 0 && write(ends[1], "theirs", 7) == 7);
+    for (int fd = 256; fd < 300; fd++) {
+        n_ours += fcntl(fd, F_GETFD) == FD_CLOEXEC;
+        dup2(ends[0], fd);
+    }
+    CHECK(n_ours == MC_N_EVENTS);
+    check_unknown(&w);
+    stop(&w);
+    for (int fd = 256; fd < 300; fd++)
+        CHECK(fcntl(fd, F_GETFD) == 0);
+    CHECK(read(ends[0], text, sizeof text) == 7 && strcmp(text, "theirs") == 0);
+    for (int fd = 256; fd < 300; fd++)
+        close(fd);
+}
+
+/* A thread that ends takes its counters with it. */
+static void test_ended_thread(void)
+{
+    worker w;
+    mc_ipc all, outside;
+    start(&w, 1);
+    follow(&w);
+    begin_span();
+    check_window(&w, "+(+)");
+    mc_perf_note(perf, 0, span);
+    stop(&w);
+    mc_perf_note(perf, 1, span);
+    CHECK(mc_perf_between(perf, &all, &outside) == 0);
+    for (int fd = 256; fd < 300; fd++)
+        CHECK(fcntl(fd, F_GETFD) < 0);
+}
+
+/* Instructions of so many rounds of one loop, inside and outside. */
+static void test_hardware(void)
+{
+    worker w;
+    mc_ipc all, once, outside;
+    start(&w, 1);
+    follow(&w);
+    begin_span();
+    mc_perf_note(perf, 0, span);
+    tell(&w, BEGIN, 0);
+    tell(&w, END, 0);
+    tell(&w, LOOP, N_LOOPS);
+    mc_perf_note(perf, 1, span);
+    CHECK(mc_perf_between(perf, &all, &once) == 1);
+    mc_perf_note(perf, 0, span);
+    tell(&w, BEGIN, 0);
+    tell(&w, LOOP, 3 * N_LOOPS);
+    tell(&w, END, 0);
+    tell(&w, LOOP, N_LOOPS);
+    mc_perf_note(perf, 1, span);
+    CHECK(mc_perf_between(perf, &all, &outside) == 1);
+    fprintf(stderr, "%llu, %llu of %llu\n", (unsigned long long)once.instructions,
+            (unsigned long long)outside.instructions, (unsigned long long)all.instructions);
+    CHECK(once.instructions > N_LOOPS);
+    CHECK(outside.instructions > once.instructions * 0.98 && outside.instructions < once.instructions * 1.02);
+    CHECK(all.instructions > once.instructions * 3.9 && all.instructions < once.instructions * 4.1);
+    stop(&w);
+}
+
+static const struct {
+    const char *name;
+    void (*run)(void);
+} tests[] = {{"windows", test_windows},
+             {"spans", test_spans_apart},
+             {"first", test_first_window},
+             {"light", test_calls_that_are_only_counted},
+             {"fork", test_fork},
+             {"limit", test_no_descriptors},
+             {"closed", test_descriptors_of_others},
+             {"ended", test_ended_thread},
+             {"hardware", test_hardware}};
+
+int main(int argc, char **argv)
+{
+    mc_identity identity = {"tally", "tally", "none", 0, 1, 0, 1, 1, MC_MODE_PRELOAD};
+    char reason[MC_TEXT_LEN];
+    alarm(TEST_LIMIT_S);
+    if (mc_perf_available(reason, sizeof reason) != MC_OK) {
+        fprintf(stderr, "unavailable: %s\n", reason);
+        return CANNOT;
+    }
+    if (mc_start(&identity) != MC_OK)
+        return 1;
+    segment = mc_own_segment();
+    perf = mc_perf_open();
+    for (size_t i = 0; i < sizeof tests / sizeof *tests; i++)
+        if (argc > 1 && strcmp(argv[1], tests[i].name) == 0)
+            tests[i].run();
+    mc_perf_close(perf);
+    mc_forget();
+    return n_failed;
+}
