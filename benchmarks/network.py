@@ -1,11 +1,11 @@
-"""Time and memory of characterising 2048 ranks that all send to all, in every setting of Jokanovic 2014, chapter 3.
+"""Time and memory of characterising 2048 ranks that all send to all, in each setting of a thesis.
 
   python benchmarks/network.py
 
-XGFT(3;16,16,8;1,S,S) for S = 1, 2, 4, 8, 16, and the fragmentations F2, F4, F8, F16 and RF. A job of 2048 ranks has
-room on F8 with two ranks on a host, on F4 with four and on F2 with eight. For each of the 25 settings: bytes,
-bandwidth and utilisation of each level, class, and the loads of all links under d-mod-k in both directions. The
-limits are 10 s on one core and 1 GiB.
+Jokanovic 2014, chapter 3: XGFT(3;16,16,8;1,S,S) for S = 1, 2, 4, 8, 16, fragmentations F2, F4, F8, F16, RF.
+A job of 2048 ranks has room on F8 with two ranks on a host, on F4 with four and on F2 with eight. For each of
+the 25 settings: bytes, bandwidth and utilisation of each level, class, and the loads of all links under d-mod-k
+in both directions. The limits are 10 s on one core and 1 GiB.
 """
 
 import resource
@@ -40,8 +40,9 @@ def main():
             levels = utilisation.utilisation(topology, placement, traffic, 1.0)
             loads = utilisation.job_link_loads(topology, placement, traffic)
             used = "  ".join(f"L{row.level} {row.utilisation_frac:6.3f}" for row in levels)
+            grade = utilisation.demand_class(levels)
             busiest = max(side.max() for side in loads.up[1:])
-            print(f"{name:4} S{slimming:<3} {used}  {utilisation.demand_class(levels):9} busiest link {busiest:.3g} B")
+            print(f"{name:4} S{slimming:<3} {used}  {grade:9} busiest link {busiest:.3g} B")
     print(f"25 settings in {time.process_time() - started:.2f} s of processor time (limit 10)")
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     print(f"peak memory {peak:.0f} MiB (limit 1024)")

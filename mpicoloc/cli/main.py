@@ -24,6 +24,7 @@ VERBS: dict[str, str] = {
     "show": "show a profile",
     "price": "price a profile: by run time, fair, and by the true slowdown",
     "ledger": "keep accounts of service units, and charge profiles to them",
+    "network": "tell what a job does to each level of a fat-tree",
     "sign": "sign a profile with a key that only the site has",
     "verify": "tell whether a profile is as it was signed",
     "lab": "make a fat-tree cluster on this machine, and run jobs in it",

@@ -6,7 +6,9 @@ import numpy as np
 
 from mpicoloc.core.topology import Placement, Topology
 from mpicoloc.errors import DataError, UsageError
-from mpicoloc.network.xgft import shown
+from mpicoloc.network.fabric import Fabric, placement_of
+from mpicoloc.network.hostlist import expand
+from mpicoloc.network.xgft import check_placement, shown
 
 
 def regular(topology: Topology, n_ranks: int, per_switch: int, ranks_per_host: int = 1) -> Placement:
@@ -86,3 +88,36 @@ def _hosts_needed(n_ranks: int, ranks_per_host: int) -> int:
     if ranks_per_host < 1:
         raise DataError(f"placement: ranks per host must be >= 1, got {ranks_per_host}")
     return -(-n_ranks // ranks_per_host)
+
+
+def of_text(text: str, source: str, fabric: Fabric, n_ranks: int) -> Placement:
+    """A placement that a file tells: one host for each rank, by number or name, in the order of ranks.
+
+    Parameters
+    ----------
+    text : str
+        Hosts between blanks, commas or line ends; brackets as in Slurm's hostlists; ``#`` begins a comment.
+    source : str
+        Name of the file, for messages.
+    fabric : Fabric
+    n_ranks : int
+        Ranks of the job.
+
+    Raises
+    ------
+    DataError
+        If there are not as many hosts as ranks, or the topology does not have one.
+    """
+    lines = (line.split("#", 1)[0] for line in text.split("\n"))
+    rows = [(i, word.strip(",")) for i, line in enumerate(lines, 1) for word in line.split()]
+    words = [name for i, word in rows if word for name in expand(word, f"{source}, line {i}")]
+    if len(words) != n_ranks:
+        raise DataError(
+            f"{source}: {len(words)} hosts for {n_ranks} ranks: name the host of each rank, in order"
+        )
+    if all(word.isascii() and word.isdigit() and len(word) <= 10 for word in words):
+        placement = Placement(np.array([int(word) for word in words]))
+    else:
+        placement = placement_of(fabric, words)
+    check_placement(fabric.topology, placement)
+    return placement

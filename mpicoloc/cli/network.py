@@ -1,0 +1,197 @@
+"""Tell what a job does to each level of a fat-tree, the job's own or any other.
+
+Bytes, injection rate, bandwidth available to the job's hosts and utilisation of each level, as in Jokanovic
+2014, chapter 3: L0 is what leaves a host, L1 what leaves a first-level switch. Several placements and
+slimmings are compared. Several profiles, each with its placement, are jobs that run together: which links
+they share.
+
+  mpicoloc network job.h5 --topology 'XGFT(3;16,16,8;1,16,16)' --placement F8,RF --slimming 8,2
+  mpicoloc network one.h5 two.h5 --topology cluster.yaml --placement one.hosts --placement two.hosts
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from typing import TYPE_CHECKING
+
+from mpicoloc.errors import DataError, MpicolocError, UsageError
+
+if TYPE_CHECKING:
+    from mpicoloc.core.profile import Profile
+    from mpicoloc.core.topology import Placement
+    from mpicoloc.network.fabric import Fabric
+    from mpicoloc.report.network import Case
+
+RUN = "run"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Arguments of the verb."""
+    add = parser.add_argument
+    add("files", metavar="PROFILE", nargs="+", help="profile that a job wrote")
+    add(
+        "--topology",
+        metavar="XGFT|FILE",
+        required=True,
+        help="a notation like 'XGFT(3;16,16,8;1,8,8)', YAML, Slurm's topology.conf, ibnetdiscover's output",
+    )
+    add(
+        "--placement",
+        metavar="F8|RF|run|FILE",
+        action="append",
+        help="k hosts on each first-level switch; at random; where the job ran, by its nodes' names; a file "
+        "with the host of each rank. Several with commas, or once for each profile (default: run if the "
+        "topology has names, else F with all hosts of a switch)",
+    )
+    add("--slimming", metavar="S", help="links up from each switch, not the topology's; several with commas")
+    add("--up-links", metavar="W1,W2,..", help="w1 to wh, where the topology's file does not tell them")
+    add(
+        "--link-rate",
+        metavar="RATE",
+        default="10Gbit/s",
+        help="of links whose rate the topology does not tell, for all or each level with commas (10Gbit/s)",
+    )
+    add("--ranks-per-host", metavar="N", default="1", help="for placements Fk and RF (1)")
+    add("--routing", metavar="NAME", default="d-mod-k", help="d-mod-k, s-mod-k or random[:SEED] (d-mod-k)")
+    add("--seed", metavar="N", default="0", help="for placement RF (0)")
+    add("--duration-s", metavar="S", help="time in which the job sent its bytes (default: its run time)")
+    add("--json", action="store_true", help="print the result as JSON")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Print the levels of each case."""
+    from mpicoloc.report import network as report
+    from mpicoloc.store import hdf5
+
+    fabric = fabric_of(args)
+    profiles = [(file, hdf5.read(file)) for file in args.files]
+    cases = [
+        case
+        for i, (file, profile) in enumerate(profiles)
+        for case in _cases(args, fabric, file, profile, _placements_of(args, i, len(profiles)))
+    ]
+    shared = report.sharing(cases) if len(profiles) > 1 and len(cases) == len(profiles) else None
+    if args.json:
+        print(json.dumps(report.as_json(cases, shared), indent=2, allow_nan=False))
+    else:
+        report.show(cases, shared)
+    sys.stdout.flush()
+    return 0
+
+
+def fabric_of(args: argparse.Namespace) -> Fabric:
+    """The topology that the flags name, with the number of up-links and the rates that they tell."""
+    from mpicoloc.network import readers
+
+    rates = [readers.rate_bps(word) for word in args.link_rate.split(",")]
+    text, source = args.topology, "--topology"
+    if not text.lstrip().upper().startswith("XGFT"):
+        text, source = _contents(args.topology), args.topology
+    fabric = readers.read(text, source, rates[0] if len(rates) == 1 else rates)
+    return readers.widened(fabric, _numbers("--up-links", args.up_links)) if args.up_links else fabric
+
+
+def _contents(path: str) -> str:
+    try:
+        with open(path, encoding="utf-8", errors="replace") as file:
+            return file.read()
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise UsageError(
+            f"{path!r} cannot be read ({reason}): give a file, or a notation of a topology"
+        ) from None
+
+
+def _numbers(flag: str, text: str) -> list[int]:
+    words = text.split(",")
+    for word in words:
+        if not (word.isascii() and word.isdigit() and 0 < len(word) < 10 and int(word) > 0):
+            raise UsageError(f"{flag} must be whole numbers above 0 with commas between, got {text!r}")
+    return [int(word) for word in words]
+
+
+def _placements_of(args: argparse.Namespace, i: int, n: int) -> list[str] | None:
+    """Names of the placements for profile `i` of `n`; None: none was given."""
+    given = args.placement
+    if not given:
+        return None
+    if n > 1 and len(given) not in (1, n):
+        raise UsageError(
+            f"--placement must be given once, or once for each of the {n} profiles, got {len(given)}"
+        )
+    return (given[i] if len(given) == n > 1 else ",".join(given)).split(",")
+
+
+def _cases(
+    args: argparse.Namespace, fabric: Fabric, file: str, profile: Profile, names: list[str] | None
+) -> list[Case]:
+    """Every placement of a job on every slimming of the topology."""
+    from mpicoloc.core.traffic import Traffic
+    from mpicoloc.network import routing, utilisation, xgft
+    from mpicoloc.report.network import Case
+
+    job, peers = profile.job, profile.tables["peers"]
+    inside = peers[peers["dst"] >= 0]
+    traffic = Traffic.of(job.n_ranks, inside["src"], inside["dst"], inside["bytes"], inside["n"])
+    duration_s = _duration_s(args, profile)
+    slimmings = _numbers("--slimming", args.slimming) if args.slimming else [None]
+    trees = [fabric.topology if s is None else xgft.slimmed(fabric.topology, s) for s in slimmings]
+    names = names or [RUN if fabric.host_names else f"F{fabric.topology.m[0]}"]
+    route = routing.by_name(args.routing)
+    cases = []
+    for name in names:
+        placement = _placement(args, fabric, profile, name)
+        for topology in trees:
+            cases.append(
+                Case(
+                    file, job, topology, name, args.routing, duration_s,
+                    utilisation.utilisation(topology, placement, traffic, duration_s),
+                    utilisation.job_link_loads(topology, placement, traffic, route),
+                    placement,
+                )
+            )  # fmt: skip
+    return cases
+
+
+def _duration_s(args: argparse.Namespace, profile: Profile) -> float | None:
+    if args.duration_s is None:
+        return profile.job.wall_s if profile.job.wall_s > 0 else None
+    try:
+        value = float(args.duration_s)
+    except ValueError:
+        value = 0.0
+    if not 0 < value < float("inf"):
+        raise UsageError(f"--duration-s must be a number above 0, got {args.duration_s!r}")
+    return value
+
+
+def _placement(args: argparse.Namespace, fabric: Fabric, profile: Profile, name: str) -> Placement:
+    import numpy as np
+
+    from mpicoloc.core.tables import text
+    from mpicoloc.network import placements
+    from mpicoloc.network.fabric import placement_of
+
+    n_ranks = profile.job.n_ranks
+    if name == RUN:
+        hostnames = [text(row["hostname"]) for row in profile.tables["nodes"]]
+        ranks = np.sort(profile.tables["ranks"], order="rank")
+        if len(ranks) != n_ranks:
+            raise DataError(
+                f"the profile knows the nodes of {len(ranks)} of {n_ranks} ranks: give --placement"
+            )
+        return placement_of(fabric, [hostnames[i] for i in ranks["i_node"]])
+    (per_host,) = _numbers("--ranks-per-host", args.ranks_per_host)[:1]
+    (seed,) = [int(word) for word in (args.seed,) if word.isascii() and word.isdigit()] or [-1]
+    if seed < 0:
+        raise UsageError(f"--seed must be a whole number >= 0, got {args.seed!r}")
+    try:
+        return placements.by_name(name, fabric.topology, n_ranks, np.random.default_rng(seed), per_host)
+    except UsageError as error:
+        try:
+            contents = _contents(name)
+        except MpicolocError:
+            raise error from None
+    return placements.of_text(contents, name, fabric, n_ranks)

@@ -1,0 +1,162 @@
+"""What jobs do to a fat-tree, as tables and as JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from rich import box
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table as RichTable
+
+from mpicoloc.core.estimate import Estimate
+from mpicoloc.core.profile import Job
+from mpicoloc.core.tables import printable
+from mpicoloc.core.topology import Placement, Topology
+from mpicoloc.network import sharing as network_sharing
+from mpicoloc.network import utilisation
+from mpicoloc.network.routing import LinkLoads
+from mpicoloc.network.utilisation import Level
+
+
+@dataclass(frozen=True)
+class Case:
+    """One job on one topology under one placement."""
+
+    file: str
+    job: Job
+    topology: Topology
+    placement_name: str
+    routing: str
+    duration_s: float | None
+    levels: tuple[Level, ...]
+    loads: LinkLoads
+    placement: Placement
+
+
+@dataclass(frozen=True)
+class Shared:
+    """Links that the jobs of several cases share, and what that costs each."""
+
+    sharing: network_sharing.Sharing
+    slowdowns: tuple[Estimate, ...] | None
+
+
+def sharing(cases: Sequence[Case]) -> Shared:
+    """Cases of different jobs as jobs that run at the same time."""
+    loads = [case.loads for case in cases]
+    durations = [case.duration_s for case in cases if case.duration_s is not None]
+    slowdowns = (
+        network_sharing.mutual_slowdown(cases[0].topology, loads, durations)
+        if len(durations) == len(cases)
+        else None
+    )
+    return Shared(network_sharing.shared_links(loads), slowdowns)
+
+
+def as_json(cases: Sequence[Case], shared: Shared | None) -> dict[str, Any]:
+    """The keys of ``mpicoloc network --json``; what is unknown is None."""
+    out: dict[str, Any] = {"cases": [_case_json(case) for case in cases], "sharing": None}
+    if shared is not None:
+        n_jobs = shared.sharing.n_jobs()
+        out["sharing"] = [
+            {
+                "file": case.file,
+                "n_sharing_jobs": n_jobs[:, i].tolist(),
+                "slowdown": shared.slowdowns and _estimate_json(shared.slowdowns[i]),
+            }
+            for i, case in enumerate(cases)
+        ]
+    return out
+
+
+def _case_json(case: Case) -> dict[str, Any]:
+    return {
+        "file": case.file,
+        "job": {"id": case.job.id, "n_ranks": case.job.n_ranks, "wall_s": case.job.wall_s},
+        "topology": str(case.topology),
+        "capacity_bps": list(case.topology.capacity_bps),
+        "placement": case.placement_name,
+        "n_hosts": len(case.placement.distinct_hosts()),
+        "duration_s": case.duration_s,
+        "levels": [
+            {
+                name: getattr(row, name)
+                for name in ("level", "sent_bytes", "injection_bps", "available_bps", "utilisation_frac")
+            }
+            for row in case.levels
+        ],
+        "demand_class": utilisation.demand_class(case.levels),
+        "links": [
+            {
+                "level": row.level,
+                "routing": case.routing,
+                "n_links": len(case.loads.up[row.level]),
+                "most_up_bytes": float(case.loads.up[row.level].max()),
+                "most_down_bytes": float(case.loads.down[row.level].max()),
+            }
+            for row in case.levels
+        ],
+        "most_sharing_jobs": network_sharing.most_sharing_jobs(case.topology, case.placement).tolist(),
+    }
+
+
+def _estimate_json(found: Estimate) -> dict[str, Any]:
+    return {name: getattr(found, name) for name in ("value", "low", "high", "n", "method")}
+
+
+def show(cases: Sequence[Case], shared: Shared | None) -> None:
+    """Print the cases, and what they share."""
+    console = Console()
+    for case in cases:
+        console.print(_case_table(case))
+    if shared is not None:
+        console.print(_shared_table(cases, shared))
+    console.print("Traffic: point-to-point and one-sided messages of the profile.", style="dim")
+
+
+def _case_table(case: Case) -> RichTable:
+    name = escape(printable(f"job {case.job.id}: {case.topology}, {case.placement_name}"))
+    grade = utilisation.demand_class(case.levels) or "unknown"
+    grid = RichTable(title=f"{name}, demand {grade}", title_justify="left", box=box.SIMPLE)
+    for title in ("level", "bytes", "injection", "available", "utilisation", "busiest link up", "down"):
+        grid.add_column(title, justify="right")
+    for row in case.levels:
+        loads = (case.loads.up[row.level].max(), case.loads.down[row.level].max())
+        grid.add_row(
+            f"L{row.level}",
+            scaled(row.sent_bytes, "B"),
+            scaled(row.injection_bps, "B/s"),
+            scaled(row.available_bps, "B/s"),
+            "unknown" if row.utilisation_frac is None else f"{row.utilisation_frac:.2%}",
+            *(scaled(float(load), "B") for load in loads),
+        )
+    return grid
+
+
+def _shared_table(cases: Sequence[Case], shared: Shared) -> RichTable:
+    grid = RichTable(title="links shared", title_justify="left", box=box.SIMPLE)
+    height = cases[0].topology.height
+    for title in ("job", *(f"jobs on L{level}" for level in range(height)), "slowdown, first estimate"):
+        grid.add_column(title, justify="left" if title == "job" else "right")
+    n_jobs = shared.sharing.n_jobs()
+    for i, case in enumerate(cases):
+        found = shared.slowdowns[i] if shared.slowdowns else None
+        cost = "unknown" if found is None else f"{found.value:.3f} ({found.low:.3f} to {found.high:.3f})"
+        grid.add_row(
+            escape(printable(case.job.id)), *(str(n_jobs[level, i]) for level in range(height)), cost
+        )
+    return grid
+
+
+def scaled(number: float | None, unit: str) -> str:
+    """A number with its unit and a prefix of thousands."""
+    if number is None:
+        return "unknown"
+    for prefix in ("", "k", "M", "G", "T"):
+        if abs(number) < 1000:
+            return f"{number:.4g} {prefix}{unit}"
+        number /= 1000
+    return f"{number:.4g} P{unit}"

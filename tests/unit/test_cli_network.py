@@ -1,0 +1,153 @@
+"""`mpicoloc network` as a user calls it."""
+
+import json
+from dataclasses import replace
+
+import pytest
+import sample
+from test_cli_price import documented, keys
+
+from mpicoloc.cli.main import main
+from mpicoloc.core.tables import table
+from mpicoloc.store import hdf5
+
+SLURM = "SwitchName=a Nodes=n[0-3]\nSwitchName=b Nodes=n[4-7]\nSwitchName=top Switches=a,b\n"
+
+
+def profile(job_id, n_bytes, hostnames=("n0", "n4")):
+    """Two ranks on two nodes; rank 0 sends to rank 1, and something to nobody knows whom."""
+    made = sample.profile()
+    peers = table(
+        "peers", {"src": [0, 0, 0], "dst": [1, 1, -1], "n": [2, 1, 9], "bytes": [n_bytes - 100, 100, 999]}
+    )
+    nodes = table("nodes", {"hostname": list(hostnames)})
+    ranks = made.tables["ranks"].copy()
+    ranks["i_node"] = [0, 1]
+    tables = {**made.tables, "peers": peers, "nodes": nodes, "ranks": ranks}
+    return replace(made, job=sample.job(id=job_id, wall_s=2.0), tables=tables)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("network")
+    hdf5.write(profile("1", 1000), folder / "one.h5")
+    hdf5.write(profile("2", 4000), folder / "two.h5")
+    (folder / "topology.conf").write_text(SLURM)
+    (folder / "hosts").write_text("n1  # rank 0\nn6\n")
+    (folder / "numbers").write_text("2, 5\n")
+    return folder
+
+
+@pytest.fixture
+def files(folder, monkeypatch):
+    monkeypatch.chdir(folder)
+
+
+@pytest.fixture
+def network(files, capsys):
+    def call(*argv):
+        assert main(["network", *argv, "--json"]) == 0
+        return json.loads(capsys.readouterr().out)
+
+    return call
+
+
+def test_keys_are_the_documented_ones(network):
+    found = network("one.h5", "two.h5", "--topology", "topology.conf")
+    wanted = documented("network --json")
+    assert found.keys() == wanted.keys() and found["cases"][0].keys() == wanted["cases"][0].keys()
+    for part in ("levels", "links"):
+        assert found["cases"][0][part][0].keys() == wanted["cases"][0][part][0].keys()
+    assert keys(found["sharing"][0]) == keys(wanted["sharing"][0])
+
+
+def test_a_job_where_it_ran(network):
+    """n0 and n4 are on two switches: all bytes climb to L1."""
+    (case,) = network("one.h5", "--topology", "topology.conf", "--link-rate", "8kbit/s")["cases"]
+    assert (case["topology"], case["placement"], case["n_hosts"]) == ("XGFT(2;4,2;1,1)", "run", 2)
+    assert [row["sent_bytes"] for row in case["levels"]] == [1000, 1000]
+    assert [row["injection_bps"] for row in case["levels"]] == [500, 500]
+    assert [row["available_bps"] for row in case["levels"]] == [2000, 2000]
+    assert [row["utilisation_frac"] for row in case["levels"]] == [0.25, 0.25]
+    assert case["demand_class"] == "moderate"
+    assert [row["most_up_bytes"] for row in case["links"]] == [1000, 1000]
+    assert case["most_sharing_jobs"] == [0, 6]
+
+
+def test_any_other_tree_slimming_and_placement(network):
+    found = network(
+        "one.h5", "--topology", "XGFT(2;4,2;1,4)", "--placement", "F1,F2,RF", "--slimming", "1,2",
+        "--duration-s", "10", "--link-rate", "10Gbit/s,20Gbit/s", "--routing", "random:3", "--seed", "5",
+    )  # fmt: skip
+    cases = {(case["placement"], case["topology"]): case for case in found["cases"]}
+    assert len(cases) == 6
+    assert [row["available_bps"] for row in cases["F1", "XGFT(2;4,2;1,2)"]["levels"]] == [2.5e9, 4 * 2.5e9]
+    assert [row["sent_bytes"] for row in cases["F1", "XGFT(2;4,2;1,1)"]["levels"]] == [1000, 1000]
+    below = cases["F2", "XGFT(2;4,2;1,1)"]
+    assert [row["sent_bytes"] for row in below["levels"]] == [1000, 0]
+    assert below["levels"][1]["utilisation_frac"] == 0 and below["demand_class"] == "low"
+    assert found["sharing"] is None
+    (together,) = network(
+        "one.h5", "--topology", "XGFT(1;4;1)", "--placement", "F1", "--ranks-per-host", "2"
+    )["cases"]
+    assert together["levels"][0]["sent_bytes"] == 0
+
+
+def test_jobs_that_run_together(network):
+    found = network(
+        "one.h5", "two.h5", "--topology", "topology.conf", "--placement", "hosts", "--placement", "numbers",
+        "--up-links", "1,1", "--link-rate", "40kbit/s",
+    )  # fmt: skip
+    assert [case["n_hosts"] for case in found["cases"]] == [2, 2]
+    one, two = found["sharing"]
+    assert one["n_sharing_jobs"] == two["n_sharing_jobs"] == [0, 1]
+    # They keep the link of 5000 bytes/s busy for a tenth and four tenths of their time.
+    assert one["slowdown"]["value"] == pytest.approx(1 + 0.1 * 0.4)
+    assert one["slowdown"]["high"] == pytest.approx(1.1)
+
+
+def test_tables(files, capsys):
+    assert main(["network", "one.h5", "two.h5", "--topology", "topology.conf"]) == 0
+    said = capsys.readouterr().out
+    assert "job 1: XGFT(2;4,2;1,1), run, demand low" in said
+    assert "links shared" in said and "1 kB" in said and "4 kB" in said
+
+
+@pytest.mark.parametrize(
+    ("argv", "code", "words"),
+    [
+        (["--topology", "nowhere"], 2, "'nowhere' cannot be read"),
+        (["--topology", "XGFT(2;4;1)"], 2, "h is 2, with 1 numbers m"),
+        (["--topology", "hosts"], 3, "describes no topology"),
+        (["--topology", "XGFT(2;4,2;1,2)", "--placement", "G8"], 2, "neither Fk (like F8) nor RF"),
+        (["--topology", "XGFT(2;4,2;1,2)", "--placement", "F5"], 3, "has 4 hosts on a first-level switch"),
+        (["--topology", "XGFT(2;4,2;1,2)", "--placement", "run"], 3, "its hosts have no names"),
+        (["--topology", "XGFT(2;4,2;1,2)", "--placement", "hosts"], 3, "its hosts have no names"),
+        (["--topology", "XGFT(1;4;1)", "--placement", "numbers"], 3, "rank 1 is on host 5"),
+        (["--topology", "topology.conf", "--placement", "topology.conf"], 3, "hosts for 2 ranks"),
+        (["--topology", "XGFT(2;4,2;1,2)", "--link-rate", "10"], 2, "link rate '10' is no rate"),
+        (["--topology", "XGFT(2;4,2;1,2)", "--link-rate", "1bit,1bit,1bit"], 2, "one per level"),
+        (["--topology", "XGFT(2;4,2;1,2)", "--slimming", "0"], 2, "--slimming must be whole numbers above 0"),
+        (["--topology", "XGFT(2;4,2;1,2)", "--ranks-per-host", "x"], 2, "--ranks-per-host must be"),
+        (["--topology", "XGFT(2;4,2;1,2)", "--seed", "-1"], 2, "--seed"),
+        (["--topology", "XGFT(2;4,2;1,2)", "--duration-s", "0"], 2, "--duration-s must be a number above 0"),
+        (["--topology", "XGFT(2;4,2;1,2)", "--routing", "ftree"], 2, "routing must be d-mod-k"),
+        (["--topology", "topology.conf", "--up-links", "1"], 2, "up-links 1 do not fit"),
+    ],
+)  # fmt: skip
+def test_what_is_wrong_is_told_in_one_line(files, capsys, argv, code, words):
+    assert main(["network", "one.h5", *argv]) == code
+    said = capsys.readouterr().err
+    assert words in said and said.count("\n") == 1
+
+
+def test_placements_are_given_once_or_for_each_profile(files, capsys):
+    flags = ["--placement", "F1"] * 3
+    assert main(["network", "one.h5", "two.h5", "--topology", "XGFT(2;4,2;1,2)", *flags]) == 2
+    assert "once, or once for each of the 2 profiles, got 3" in capsys.readouterr().err
+
+
+def test_hosts_that_the_cluster_does_not_have(files, capsys):
+    hdf5.write(profile("3", 1000, ("n0", "x1")), "three.h5")
+    assert main(["network", "three.h5", "--topology", "topology.conf"]) == 3
+    assert "rank 1 is on host 'x1', unknown to the topology" in capsys.readouterr().err
