@@ -4,8 +4,8 @@
 
 Jokanovic 2014, chapter 3: XGFT(3;16,16,8;1,S,S) for S = 1, 2, 4, 8, 16, fragmentations F2, F4, F8, F16, RF.
 A job of 2048 ranks has room on F8 with two ranks on a host, on F4 with four and on F2 with eight. For each of
-the 25 settings: bytes, bandwidth and utilisation of each level, class, and the loads of all links under d-mod-k
-in both directions. The limits are 10 s on one core and 1 GiB.
+the 25 settings: bytes, bandwidth and utilisation of each level, class, and the loads of all links under
+d-mod-k in both directions. The limits are 10 s on one core and 1 GiB.
 """
 
 import resource
