@@ -28,10 +28,17 @@ enum {
     MC_N_SITES = 2048,
     MC_N_CYCLES = 1024,
     MC_N_PEERS = 4096,
+    MC_N_COLLECTIVES = 512,
+    MC_N_PARTS = 4096,
     MC_N_SMALL_LANES = 22,
     MC_N_SMALL_SITES = 256,
     MC_N_SMALL_CYCLES = 128,
     MC_N_SMALL_PEERS = 512,
+    MC_N_SMALL_COLLECTIVES = 64,
+    MC_N_SMALL_PARTS = 256,
+
+    MC_N_MEMBERS = 256, /* groups of ranks that collectives ran on, */
+    MC_N_RUNS = 2048,   /* and the runs of ranks that they consist of */
 
     MC_N_REGIONS = 32,      /* named regions of a thread; row 0 takes what finds no room */
     MC_N_OPEN_REGIONS = 16, /* in one another */
@@ -112,6 +119,7 @@ enum { MC_PHASE_CORUN = 0, MC_PHASE_SOLO = 1, MC_PHASE_ALONE = 2 }; /* what a cy
     X(n_site_overflow, "1", "calls counted in the call-site overflow row") \
     X(n_cycle_overflow, "1", "cycles counted in the cycle overflow row") \
     X(n_peer_overflow, "1", "messages counted in the message overflow row") \
+    X(n_collective_overflow, "1", "collectives without a row: no room, or between two groups") \
     X(n_request_overflow, "1", "requests that found no room and count as posted or not at all") \
     X(n_pending_overflow, "1", "cycles inside a shutter that found no room and void it") \
     X(n_lane_overflow, "1", "calls by threads that found no lane, not recorded") \
@@ -145,6 +153,37 @@ typedef struct mc_peer_row {
     uint64_t n, bytes; /* sent */
     uint64_t n_recv, recv_bytes;
 } mc_peer_row;
+
+/* Collectives of one function, group, root and size class. All ranks of the group make the same call, so that only its
+   first one counts, but where each rank's part is its own (own_bytes): there all do. */
+typedef struct mc_collective_row {
+    uint64_t key;
+    uint64_t group; /* hash of its members' world ranks, in their order */
+    uint32_t call;  /* index into the shim's table of calls */
+    int32_t root;   /* rank in the group, -1 none */
+    int32_t own_rank;
+    uint32_t size_class;
+    uint64_t item_bytes; /* of the datatype, as last seen */
+    uint64_t n, bytes;   /* calls; the buffer, or one rank's part of it, or all parts where they differ */
+    uint64_t own_bytes;
+} mc_collective_row;
+
+/* What this rank gave to one other in collectives in which it tells each rank's part. */
+typedef struct mc_part_row {
+    uint64_t key;
+    int64_t peer; /* as above */
+    uint64_t n, bytes;
+} mc_part_row;
+
+/* A group of ranks, told by its first one: runs of world ranks first, first + stride, ... n_runs 0: no room. */
+typedef struct mc_members {
+    uint64_t group;
+    uint32_t first_run, n_runs;
+} mc_members;
+
+typedef struct mc_run {
+    int32_t first, stride, n;
+} mc_run;
 
 /* What was seen of one kind of cycle in one phase and group. A cycle is a computation burst together with the
    MPI call that ends it: from the end of one call to the end of the next. */
@@ -224,6 +263,8 @@ typedef struct mc_lane {
     mc_lane_head head;
     mc_site_row sites[MC_N_SITES];
     mc_peer_row peers[MC_N_PEERS];
+    mc_collective_row collectives[MC_N_COLLECTIVES];
+    mc_part_row parts[MC_N_PARTS];
     mc_cycle_row cycles[MC_N_CYCLES];
 } mc_lane;
 
@@ -231,6 +272,8 @@ typedef struct mc_small_lane {
     mc_lane_head head;
     mc_site_row sites[MC_N_SMALL_SITES];
     mc_peer_row peers[MC_N_SMALL_PEERS];
+    mc_collective_row collectives[MC_N_SMALL_COLLECTIVES];
+    mc_part_row parts[MC_N_SMALL_PARTS];
     mc_cycle_row cycles[MC_N_SMALL_CYCLES];
 } mc_small_lane;
 
@@ -307,6 +350,9 @@ typedef struct mc_segment {
     mc_counters counters;
     uint64_t n_modules;
     mc_module modules[MC_N_MODULES];
+    uint64_t n_members, n_runs;
+    mc_members members[MC_N_MEMBERS];
+    mc_run runs[MC_N_RUNS];
     uint64_t n_events_max;
     uint64_t n_lanes; /* the first ones, that have room in the file; the others must not even be read */
     mc_lane lanes[MC_N_LANES];

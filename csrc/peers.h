@@ -16,6 +16,7 @@ typedef struct mc_ranks {
     int is_world;                     /* the ranks are those of the world */
     int *world_ranks;                 /* else: by rank, -1 outside the world; NULL: not known */
     struct mc_neighbours *neighbours; /* of a communicator with a topology, once asked for */
+    uint64_t group;                   /* hash of the members, once asked for (matrix.c) */
 } mc_ranks;
 
 /* Ranks to receive from and to send to, in the order of the buffers; MPI_PROC_NULL at an open edge. */

@@ -8,7 +8,7 @@
 /* Beyond this many probes a table counts as full: the hot path stays bounded. */
 enum { MAX_PROBES = 64 };
 
-static uint64_t mix(uint64_t x)
+uint64_t mc_mix(uint64_t x)
 {
     x ^= x >> 33;
     x *= 0xff51afd7ed558ccdULL;
@@ -98,7 +98,7 @@ static uint32_t probe(void *rows, size_t row_size, uint32_t n_rows, uint64_t key
 uint32_t mc_site_find(mc_segment *segment, mc_tables *tables, uint32_t call, const void *site)
 {
     int is_new;
-    uint64_t key = mix((uint64_t)(uintptr_t)site ^ ((uint64_t)call << 48));
+    uint64_t key = mc_mix((uint64_t)(uintptr_t)site ^ ((uint64_t)call << 48));
     uint32_t i = probe(tables->sites, sizeof *tables->sites, tables->n_sites, key, &is_new);
     if (is_new) {
         mc_site_row *row = &tables->sites[i];
@@ -113,7 +113,7 @@ uint32_t mc_cycle_find(mc_tables *tables, uint32_t from, uint32_t to, uint64_t b
 {
     int is_new;
     uint32_t size_class = mc_half_octave(bytes);
-    uint64_t key = mix(((uint64_t)from << 40) ^ ((uint64_t)to << 16) ^ size_class);
+    uint64_t key = mc_mix(((uint64_t)from << 40) ^ ((uint64_t)to << 16) ^ size_class);
     uint32_t i = probe(tables->cycles, sizeof *tables->cycles, tables->n_cycles, key, &is_new);
     if (is_new) {
         mc_cycle_row *row = &tables->cycles[i];
@@ -129,13 +129,42 @@ uint32_t mc_peer_find(mc_tables *tables, int peer, uint64_t bytes)
 {
     int is_new;
     uint32_t size_class = mc_octave(bytes);
-    uint64_t key = mix(((uint64_t)(uint32_t)peer << 8) ^ size_class);
+    uint64_t key = mc_mix(((uint64_t)(uint32_t)peer << 8) ^ size_class);
     uint32_t i = probe(tables->peers, sizeof *tables->peers, tables->n_peers, key, &is_new);
     if (is_new) {
         mc_peer_row *row = &tables->peers[i];
         row->peer = peer;
         row->size_class = size_class;
         row->key = key;
+    }
+    return i;
+}
+
+uint32_t mc_collective_find(mc_tables *tables, uint64_t group, uint32_t call, int root, uint64_t bytes)
+{
+    int is_new;
+    uint32_t size_class = mc_octave(bytes);
+    uint64_t key = mc_mix(group ^ ((uint64_t)call << 48) ^ ((uint64_t)(uint32_t)root << 8) ^ size_class);
+    uint32_t i = probe(tables->collectives, sizeof *tables->collectives, tables->n_collectives, key, &is_new);
+    if (is_new) {
+        mc_collective_row *row = &tables->collectives[i];
+        row->group = group;
+        row->call = call;
+        row->root = root;
+        row->size_class = size_class;
+        row->key = key;
+    }
+    return i;
+}
+
+uint32_t mc_part_find(mc_tables *tables, int peer)
+{
+    int is_new;
+    uint64_t key = mc_mix((uint64_t)(uint32_t)peer + 1);
+    uint32_t i = probe(tables->parts, sizeof *tables->parts, tables->n_parts, key, &is_new);
+    if (is_new) {
+        tables->parts[i].peer = peer;
+        tables->parts[i].key = key;
     }
     return i;
 }
@@ -213,6 +242,7 @@ void mc_tables_add_up(mc_tables *tables)
     counters->comp_ns = gap_ns > counters->sampled_ns ? gap_ns - counters->sampled_ns : 0;
     counters->n_site_overflow = tables->sites[0].n;
     counters->n_peer_overflow = tables->peers[0].n + tables->peers[0].n_recv;
+    counters->n_collective_overflow = tables->collectives[0].n + tables->parts[0].n;
     counters->n_cycle_overflow = n_cycles_of(&tables->cycles[0]);
 }
 
@@ -220,11 +250,13 @@ mc_tables mc_lane_tables(mc_segment *segment, int i_lane)
 {
     if (i_lane < MC_N_LANES) {
         mc_lane *lane = &segment->lanes[i_lane];
-        return (mc_tables){&lane->head, lane->sites, lane->peers, lane->cycles, MC_N_SITES, MC_N_PEERS, MC_N_CYCLES};
+        return (mc_tables){&lane->head, lane->sites, lane->peers, lane->cycles,     lane->collectives, lane->parts,
+                           MC_N_SITES,  MC_N_PEERS,  MC_N_CYCLES, MC_N_COLLECTIVES, MC_N_PARTS};
     }
     mc_small_lane *lane = &segment->small_lanes[i_lane - MC_N_LANES];
-    return (mc_tables){&lane->head,      lane->sites,      lane->peers,      lane->cycles,
-                       MC_N_SMALL_SITES, MC_N_SMALL_PEERS, MC_N_SMALL_CYCLES};
+    return (mc_tables){&lane->head,     lane->sites,      lane->peers,      lane->cycles,      lane->collectives,
+                       lane->parts,     MC_N_SMALL_SITES, MC_N_SMALL_PEERS, MC_N_SMALL_CYCLES, MC_N_SMALL_COLLECTIVES,
+                       MC_N_SMALL_PARTS};
 }
 
 size_t mc_lane_offset(int i_lane)

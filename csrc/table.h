@@ -10,7 +10,9 @@ typedef struct mc_tables {
     mc_site_row *sites;
     mc_peer_row *peers;
     mc_cycle_row *cycles;
-    uint32_t n_sites, n_peers, n_cycles;
+    mc_collective_row *collectives;
+    mc_part_row *parts;
+    uint32_t n_sites, n_peers, n_cycles, n_collectives, n_parts;
 } mc_tables;
 
 enum { MC_N_ALL_LANES = MC_N_LANES + MC_N_SMALL_LANES };
@@ -25,6 +27,11 @@ size_t mc_lane_size(int i_lane);
 uint32_t mc_site_find(mc_segment *segment, mc_tables *tables, uint32_t call, const void *site);
 uint32_t mc_cycle_find(mc_tables *tables, uint32_t from, uint32_t to, uint64_t bytes);
 uint32_t mc_peer_find(mc_tables *tables, int peer, uint64_t bytes);
+uint32_t mc_collective_find(mc_tables *tables, uint64_t group, uint32_t call, int root, uint64_t bytes);
+uint32_t mc_part_find(mc_tables *tables, int peer);
+
+/* Well spread, never 0. */
+uint64_t mc_mix(uint64_t x);
 
 /* 0 for 0 bytes, else 2 log2(bytes) rounded down to half octaves, plus 2. A half octave begins at 1.5 times a power of 2. */
 uint32_t mc_half_octave(uint64_t bytes);

@@ -42,6 +42,8 @@ void mc_record_moved(mc_frame *frame, mc_volume *v)
 {
     if (v->is_message)
         mc_message(frame, v->peer, v->message_bytes);
+    if (v->collective != NULL)
+        mc_record_collective(v);
     if (v->read_bytes | v->written_bytes) {
         mc_file_access(frame, v->read_bytes, v->written_bytes);
         v->sent_bytes += v->written_bytes;

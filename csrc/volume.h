@@ -19,6 +19,11 @@ typedef struct mc_volume {
     uint64_t pending_bytes; /* at most */
     mc_ranks *pending_ranks;
     mc_frame *frame;
+    mc_ranks *collective;            /* of a collective: its ranks */
+    int root;                        /* in them, -1 none */
+    uint64_t whole_bytes, own_bytes; /* the buffer, or a part of it; the rank's own of parts that differ */
+    uint64_t item_bytes;             /* of the datatype */
+    int is_kept;                     /* the call moves nothing before it is started */
 } mc_volume;
 
 enum { /* kinds of mc_op */
@@ -62,6 +67,11 @@ static inline uint64_t mc_bytes(long long count, MPI_Datatype type)
 }
 
 void mc_record_moved(mc_frame *frame, mc_volume *v);
+
+/* matrix.c: what the traffic between ranks is reckoned from. A collective, as its volume tells it, before mc_leave; */
+void mc_record_collective(const mc_volume *v);
+/* and bytes that this rank gives to rank i of a communicator in a collective where it tells each rank's part. */
+void mc_record_part(const mc_volume *v, const mc_ranks *ranks, int i, uint64_t bytes);
 
 /* A receive of this call ended: bytes, from a rank of a communicator. */
 void mc_volume_received(mc_volume *v, const mc_ranks *ranks, int source, uint64_t bytes);
@@ -126,7 +136,8 @@ void mc_volume_alltoallv(mc_volume *v, int in_place, const void *scounts, int wi
 void mc_volume_alltoallw(mc_volume *v, int in_place, const void *scounts, int wide, mc_handles stypes,
                          const void *rcounts, mc_handles rtypes, MPI_Comm comm);
 void mc_volume_reduce(mc_volume *v, int in_place, long long count, MPI_Datatype type, int root, MPI_Comm comm);
-void mc_volume_allreduce(mc_volume *v, long long count, MPI_Datatype type);
+void mc_volume_allreduce(mc_volume *v, long long count, MPI_Datatype type, MPI_Comm comm);
+void mc_volume_barrier(mc_volume *v, MPI_Comm comm);
 void mc_volume_exscan(mc_volume *v, long long count, MPI_Datatype type, MPI_Comm comm);
 void mc_volume_reduce_scatter(mc_volume *v, const void *counts, int wide, MPI_Datatype type, MPI_Comm comm);
 void mc_volume_reduce_scatter_block(mc_volume *v, long long count, MPI_Datatype type, MPI_Comm comm);

@@ -62,6 +62,7 @@ COLUMNS: Mapping[str, tuple[Column, ...]] = {
         n_site_overflow  u8   1      calls counted in the call-site overflow row
         n_cycle_overflow u8   1      cycles counted in the cycle overflow row
         n_peer_overflow  u8   1      messages counted in the message overflow row
+        n_collective_overflow u8 1   collectives without a row: no room, or between two groups
         n_request_overflow u8 1      requests that found no room and count as posted or not at all
         n_pending_overflow u8 1      cycles inside a shutter that found no room and void it
         n_lane_overflow  u8   1      calls by threads that found no lane, not recorded
@@ -117,6 +118,30 @@ COLUMNS: Mapping[str, tuple[Column, ...]] = {
         bytes            u8   bytes  their bytes
         n_recv           u8   1      messages that src received from dst
         recv_bytes       u8   bytes  their bytes
+    """),
+    "collectives": _columns("""
+        rank             i4   1      rank that counted: the group's first one, or all where parts differ
+        call             S40  1      MPI function
+        group            u8   1      group of ranks that it ran on, as in /groups
+        root             i4   1      rank in the group, -1 none
+        own_rank         i4   1      of the rank that counted, in the group
+        size_class       i2   1      of its bytes, as in /peers
+        item_bytes       u8   bytes  size of the datatype, as last seen
+        n                u8   1      calls
+        bytes            u8   bytes  of all calls: the buffer; or one rank's part; or all parts if they differ
+        own_bytes        u8   bytes  the own part where parts differ (allgatherv, reduce_scatter), else 0
+    """),
+    "parts": _columns("""
+        src              i4   1      rank that counted
+        dst              i4   1      rank that src gave parts of its own size to, in collectives; -1 unknown
+        n                u8   1      parts: of gatherv, scatterv, alltoallv, alltoallw and neighbours
+        bytes            u8   bytes  their bytes
+    """),
+    "groups": _columns("""
+        group            u8   1      name of a group of ranks
+        first            i4   1      its next members are first,
+        stride           i4   1      first + stride, first + 2 stride, ...
+        n                i4   1      so many
     """),
     "cycles": _columns("""
         rank             i4   1      rank

@@ -65,7 +65,8 @@ def first_lines(row: Row, params: Sequence[Param], operands: Sequence[str]) -> l
 def volume_lines(row: Row, operands: Sequence[str], request: str, is_kept: bool) -> list[str]:
     """Statements that record what the call ``mc_rc`` moved; ``is_kept``: only when it is started."""
     used = operands[1:] if row.first else operands
-    lines = [] if row.first else ["    mc_volume mc_v = {.frame = &mc_f};"]
+    kept = ", .is_kept = 1" if is_kept else ""
+    lines = [] if row.first else [f"    mc_volume mc_v = {{.frame = &mc_f{kept}}};"]
     lines += ["    if (mc_f.is_recorded && mc_rc == MPI_SUCCESS) {"]
     lines += [f"        {row.volume}({', '.join(['&mc_v', *used])});"] if row.volume else []
     if is_kept:

@@ -20,7 +20,13 @@ from mpicoloc.report.summary import co_runners
 from mpicoloc.store.frames import Frames
 from mpicoloc.store.signature import Signature
 
-OVERFLOWS = ("n_site_overflow", "n_cycle_overflow", "n_peer_overflow", "n_lane_overflow")
+OVERFLOWS = (
+    "n_site_overflow",
+    "n_cycle_overflow",
+    "n_peer_overflow",
+    "n_collective_overflow",
+    "n_lane_overflow",
+)
 N_TOP = 8
 """Rows of a table that may be long; the last line says how many were left out."""
 

@@ -17,7 +17,7 @@ import numpy as np
 from mpicoloc.core.tables import COLUMNS, Table, table
 from mpicoloc.errors import DataError
 from mpicoloc.pmpi import contract
-from mpicoloc.run import calls, node_tables
+from mpicoloc.run import calls, matrix, node_tables
 
 _STATES = {
     contract.MC_RANK_INIT: "lost",
@@ -94,12 +94,20 @@ def collect(key: str) -> NodePart:
     node = _read_node(contract.shm_path(key, "node"), notes)
     first = ranks[0].segment
     names = calls.names(calls.shim_of(int(first["pid"]), contract.text(first["mpi_library"])), notes)
+    lanes = [(rank.rank, lane) for rank, _, lane in _lanes(ranks)]
+
+    def called(call: int) -> bytes:
+        return _call(names, call)
+
     tables = {
         "ranks": _ranks_table(ranks, node),
         "nodes": node_tables.nodes(contract.text(first["hostname"]), node),
         "modules": table("modules", {"path": modules}) if modules else table("modules"),
         "call_sites": _call_sites(ranks, names),
         "peers": _peers(ranks),
+        "collectives": matrix.collectives(lanes, called),
+        "parts": matrix.parts(lanes),
+        "groups": matrix.groups([rank.segment for rank in ranks]),
         "cycles": _cycles(ranks),
         "regions": _regions(ranks),
         "events": _events(ranks, names),

@@ -1,0 +1,68 @@
+"""What is recorded for the traffic between ranks: collectives by group, and parts by peer."""
+
+from collections import defaultdict
+
+import pytest
+
+from mpicoloc.run import calls, matrix
+
+pytestmark = pytest.mark.timeout(120)
+D = 8
+
+
+@pytest.fixture
+def recorded(family, preloaded):
+    segments = preloaded(family.compile("groups.c"), n_ranks=4)
+    names = calls.names(str(family.shim), [])
+    lanes = [(rank, segment["lanes"][0]) for rank, segment in segments.items()]
+    overflow = sum(int(lane["collectives"][0]["n"]) for _, lane in lanes)
+    runs = defaultdict(list)
+    for row in matrix.groups(list(segments.values())):
+        runs[int(row["group"])] += [int(row["first"] + i * row["stride"]) for i in range(row["n"])]
+    return matrix.collectives(lanes, lambda call: names[call].encode()), matrix.parts(lanes), runs, overflow
+
+
+def test_collectives_know_their_group_root_and_bytes(recorded):
+    rows, _, members, overflow = recorded
+    found = {
+        (
+            row["call"].decode(),
+            *members[int(row["group"])],
+            int(row["root"]),
+            int(row["n"]),
+            int(row["bytes"]),
+        )
+        for row in rows
+        if row["own_bytes"] == 0
+    }
+    assert found == {
+        ("MPI_Allreduce", 0, 1, 2, 3, -1, 3, 3 * 10 * D),
+        ("MPI_Bcast", 0, 1, 2, 3, 2, 1, 5 * 4),
+        ("MPI_Barrier", 0, 2, -1, 1, 0),
+        ("MPI_Barrier", 1, 3, -1, 1, 0),
+        ("MPI_Allgather", 3, 2, 0, -1, 1, 2 * D),
+    }
+    own = {
+        (row["call"].decode(), int(row["rank"])): (
+            int(row["own_rank"]),
+            int(row["own_bytes"]),
+            int(row["bytes"]),
+        )
+        for row in rows
+        if row["own_bytes"] > 0
+    }
+    calls_made = ("MPI_Allgatherv", "MPI_Reduce_scatter")
+    assert own == {(call, rank): (rank, D * (rank + 1), 10 * D) for call in calls_made for rank in range(4)}
+    assert overflow == 2, "the barrier between two groups, as each one's first rank counts it"
+
+
+def test_parts_are_told_by_who_gives_them(recorded):
+    found = {(int(row["src"]), int(row["dst"])): int(row["bytes"]) for row in recorded[1]}
+    expected = defaultdict(int)
+    for src in range(4):
+        for dst in range(4):
+            expected[src, dst] += D * dst  # Alltoallv
+            expected[src, dst] += D * (src + 1) * (dst == 1)  # Gatherv
+            expected[src, dst] += D * (dst + 1) * (src == 3)  # Scatterv
+            expected[src, dst] += D * 3 * (abs(src - dst) == 1)  # Neighbor_alltoall
+    assert found == {pair: n_bytes for pair, n_bytes in expected.items() if n_bytes and pair[0] != pair[1]}
