@@ -20,13 +20,7 @@ from mpicoloc.report.summary import co_runners
 from mpicoloc.store.frames import Frames
 from mpicoloc.store.signature import Signature
 
-OVERFLOWS = (
-    "n_site_overflow",
-    "n_cycle_overflow",
-    "n_peer_overflow",
-    "n_collective_overflow",
-    "n_lane_overflow",
-)
+OVERFLOWS = ("n_site_overflow", "n_cycle_overflow", "n_peer_overflow", "n_lane_overflow")
 N_TOP = 8
 """Rows of a table that may be long; the last line says how many were left out."""
 
@@ -62,6 +56,9 @@ def notes(profile: Profile) -> Iterable[str]:
     lost = sum(_total(profile, name) for name in OVERFLOWS)
     if lost:
         yield f"{lost:,} records went to overflow rows because a table was full"
+    unknown = _total(profile, "n_collective_overflow")
+    if unknown:
+        yield f"{unknown:,} collectives, between two groups or beyond the tables, are in no traffic"
     dropped = _total(profile, "n_events_dropped")
     if dropped:
         offered = _total(profile, "n_events")
