@@ -14,9 +14,10 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from mpicoloc.errors import DataError, MpicolocError, UsageError
+from mpicoloc.errors import MpicolocError, UsageError
 
 if TYPE_CHECKING:
     from mpicoloc.core.profile import Profile
@@ -57,6 +58,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--routing", metavar="NAME", default="d-mod-k", help="d-mod-k, s-mod-k or random[:SEED] (d-mod-k)")
     add("--seed", metavar="N", default="0", help="for placement RF (0)")
     add("--duration-s", metavar="S", help="time in which the job sent its bytes (default: its run time)")
+    add("--window-s", metavar="S", help="rates in windows of this length too, from a profile with a trace")
     add("--json", action="store_true", help="print the result as JSON")
 
 
@@ -128,67 +130,65 @@ def _cases(
     args: argparse.Namespace, fabric: Fabric, file: str, profile: Profile, names: list[str] | None
 ) -> list[Case]:
     """Every placement of a job on every slimming of the topology."""
-    from mpicoloc.core.traffic import Traffic
-    from mpicoloc.network import routing, utilisation, xgft
+    from mpicoloc.network import recorded, routing, utilisation, windows, xgft
     from mpicoloc.report.network import Case
 
-    job, peers = profile.job, profile.tables["peers"]
-    inside = peers[peers["dst"] >= 0]
-    traffic = Traffic.of(job.n_ranks, inside["src"], inside["dst"], inside["bytes"], inside["n"])
-    duration_s = _duration_s(args, profile)
+    traffic = recorded.point_to_point(profile)
+    timed = recorded.timed_messages(profile) if args.window_s else None
+    duration_s = _positive("--duration-s", args.duration_s) or profile.job.wall_s or None
     slimmings = _numbers("--slimming", args.slimming) if args.slimming else [None]
     trees = [fabric.topology if s is None else xgft.slimmed(fabric.topology, s) for s in slimmings]
     names = names or [RUN if fabric.host_names else f"F{fabric.topology.m[0]}"]
     route = routing.by_name(args.routing)
+    window_s = _positive("--window-s", args.window_s)
     cases = []
     for name in names:
         placement = _placement(args, fabric, profile, name)
         for topology in trees:
-            cases.append(
-                Case(
-                    file, job, topology, name, args.routing, duration_s,
-                    utilisation.utilisation(topology, placement, traffic, duration_s),
-                    utilisation.job_link_loads(topology, placement, traffic, route),
-                    placement,
-                )
-            )  # fmt: skip
+            case = Case(
+                file=file,
+                job=profile.job,
+                topology=topology,
+                placement_name=name,
+                placement=placement,
+                routing=args.routing,
+                duration_s=duration_s,
+                levels=utilisation.utilisation(topology, placement, traffic, duration_s),
+                loads=utilisation.job_link_loads(topology, placement, traffic, route),
+            )
+            if timed is not None and window_s is not None:
+                case = replace(case, windows=windows.windows(topology, placement, timed, window_s))
+            cases.append(case)
     return cases
 
 
-def _duration_s(args: argparse.Namespace, profile: Profile) -> float | None:
-    if args.duration_s is None:
-        return profile.job.wall_s if profile.job.wall_s > 0 else None
+def _positive(flag: str, text: str | None) -> float | None:
+    if text is None:
+        return None
     try:
-        value = float(args.duration_s)
+        value = float(text)
     except ValueError:
         value = 0.0
     if not 0 < value < float("inf"):
-        raise UsageError(f"--duration-s must be a number above 0, got {args.duration_s!r}")
+        raise UsageError(f"{flag} must be a number above 0, got {text!r}")
     return value
 
 
 def _placement(args: argparse.Namespace, fabric: Fabric, profile: Profile, name: str) -> Placement:
     import numpy as np
 
-    from mpicoloc.core.tables import text
-    from mpicoloc.network import placements
+    from mpicoloc.network import placements, recorded
     from mpicoloc.network.fabric import placement_of
 
     n_ranks = profile.job.n_ranks
     if name == RUN:
-        hostnames = [text(row["hostname"]) for row in profile.tables["nodes"]]
-        ranks = np.sort(profile.tables["ranks"], order="rank")
-        if len(ranks) != n_ranks:
-            raise DataError(
-                f"the profile knows the nodes of {len(ranks)} of {n_ranks} ranks: give --placement"
-            )
-        return placement_of(fabric, [hostnames[i] for i in ranks["i_node"]])
-    (per_host,) = _numbers("--ranks-per-host", args.ranks_per_host)[:1]
-    (seed,) = [int(word) for word in (args.seed,) if word.isascii() and word.isdigit()] or [-1]
-    if seed < 0:
+        return placement_of(fabric, recorded.hostnames(profile))
+    per_host = _numbers("--ranks-per-host", args.ranks_per_host)[0]
+    if not (args.seed.isascii() and args.seed.isdigit() and len(args.seed) < 19):
         raise UsageError(f"--seed must be a whole number >= 0, got {args.seed!r}")
+    rng = np.random.default_rng(int(args.seed))
     try:
-        return placements.by_name(name, fabric.topology, n_ranks, np.random.default_rng(seed), per_host)
+        return placements.by_name(name, fabric.topology, n_ranks, rng, per_host)
     except UsageError as error:
         try:
             contents = _contents(name)

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mpicoloc.core.topology import Hosts, Topology
-from mpicoloc.errors import UsageError
+from mpicoloc.errors import DataError, UsageError
 from mpicoloc.network.xgft import child, parent
 
 Paths = NDArray[np.int64]
@@ -21,6 +21,9 @@ Messages = tuple[Hosts, Hosts, NDArray[np.number]]
 
 CHUNK = 1 << 16
 """Messages at a time: their arrays stay in the processor's cache, and memory does not grow with the job."""
+
+MAX_LINKS = 1 << 26
+"""Most links of a tree whose loads are told: 1 GiB of them."""
 
 
 def d_mod_k(topology: Topology, src: Hosts, dst: Hosts) -> Paths:
@@ -119,8 +122,16 @@ def link_loads(
 
 
 def sum_loads(topology: Topology, batches: Iterable[Messages], route: Route = d_mod_k) -> LinkLoads:
-    """`link_loads` of messages that come in batches."""
+    """`link_loads` of messages that come in batches.
+
+    Raises
+    ------
+    DataError
+        If the tree has more than `MAX_LINKS` links.
+    """
     sizes = [topology.n_links(level) for level in range(topology.height)]
+    if sum(sizes) > MAX_LINKS:
+        raise DataError(f"{topology} has {sum(sizes)} links, more than {MAX_LINKS}: too many to load each")
     up, down = ([np.zeros(size) for size in sizes] for _ in range(2))
     step = max(CHUNK, *sizes)
     for src, dst, n_bytes in batches:

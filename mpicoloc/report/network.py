@@ -19,6 +19,7 @@ from mpicoloc.network import sharing as network_sharing
 from mpicoloc.network import utilisation
 from mpicoloc.network.routing import LinkLoads
 from mpicoloc.network.utilisation import Level
+from mpicoloc.network.windows import Windows
 
 
 @dataclass(frozen=True)
@@ -34,6 +35,7 @@ class Case:
     levels: tuple[Level, ...]
     loads: LinkLoads
     placement: Placement
+    windows: Windows | None = None
 
 
 @dataclass(frozen=True)
@@ -100,6 +102,17 @@ def _case_json(case: Case) -> dict[str, Any]:
             for row in case.levels
         ],
         "most_sharing_jobs": network_sharing.most_sharing_jobs(case.topology, case.placement).tolist(),
+        "windows": _windows_json(case.windows),
+    }
+
+
+def _windows_json(found: Windows | None) -> dict[str, Any] | None:
+    if found is None:
+        return None
+    return {
+        "window_s": found.window_s,
+        "injection_bps": found.injection_bps.tolist(),
+        "in_transit_bytes": found.in_transit_bytes.tolist(),
     }
 
 
@@ -123,6 +136,8 @@ def _case_table(case: Case) -> RichTable:
     grid = RichTable(title=f"{name}, demand {grade}", title_justify="left", box=box.SIMPLE)
     for title in ("level", "bytes", "injection", "available", "utilisation", "busiest link up", "down"):
         grid.add_column(title, justify="right")
+    if case.windows is not None:
+        grid.add_column("injection, busiest window", justify="right")
     for row in case.levels:
         loads = (case.loads.up[row.level].max(), case.loads.down[row.level].max())
         grid.add_row(
@@ -132,8 +147,13 @@ def _case_table(case: Case) -> RichTable:
             scaled(row.available_bps, "B/s"),
             "unknown" if row.utilisation_frac is None else f"{row.utilisation_frac:.2%}",
             *(scaled(float(load), "B") for load in loads),
+            *([] if case.windows is None else [_peak(case.windows, row.level)]),
         )
     return grid
+
+
+def _peak(found: Windows, level: int) -> str:
+    return scaled(float(found.injection_bps[:, level].max()), "B/s")
 
 
 def _shared_table(cases: Sequence[Case], shared: Shared) -> RichTable:

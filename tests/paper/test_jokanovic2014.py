@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from mpicoloc.core.topology import Placement
-from mpicoloc.network import placements, sharing, utilisation, xgft
+from mpicoloc.network import placements, sharing, utilisation, windows, xgft
 
 GBIT_BPS = 1e9 / 8
 LINK_BPS = 10 * GBIT_BPS  # Table 3.1
@@ -15,6 +15,28 @@ SLIMMINGS = (1, 2, 4, 8, 16)
 
 def tree(slimming):
     return xgft.slimmed(xgft.parse("XGFT(3;16,16,8;1,16,16)", LINK_BPS), slimming)
+
+
+def test_equation_2_1_mean_of_the_bytes_in_transit():
+    """The integral over time, added up in windows, is the sum of bytes times time over all messages."""
+    rng = np.random.default_rng(1)
+    n, start_s = 500, 3 * np.random.default_rng(2).random(500)
+    made = windows.TimedMessages(
+        np.zeros(n, int), np.ones(n, int), start_s, start_s + rng.random(n) ** 4, rng.integers(1, 10**6, n)
+    )
+    end_s = made.end_s.max()
+    steps = np.linspace(0, end_s, 200_001)
+    begun = np.concatenate(([0], np.cumsum(made.n_bytes[np.argsort(made.start_s)])))
+    ended = np.concatenate(([0], np.cumsum(made.n_bytes[np.argsort(made.end_s)])))
+    in_transit = (
+        begun[np.searchsorted(np.sort(made.start_s), steps)]
+        - ended[np.searchsorted(np.sort(made.end_s), steps)]
+    )
+    mean = windows.mean_bytes_in_transit(made, end_s)
+    assert mean == pytest.approx(in_transit.mean(), rel=1e-3)
+    found = windows.windows(tree(4), Placement([0, 1]), made, 0.01)
+    integral = found.in_transit_bytes.sum() * found.window_s
+    assert mean == pytest.approx(integral / end_s)
 
 
 def test_table_3_1_system_of_2048_hosts_and_its_contention_ratios():

@@ -3,6 +3,7 @@
 import json
 from dataclasses import replace
 
+import numpy as np
 import pytest
 import sample
 from test_cli_price import documented, keys
@@ -23,7 +24,19 @@ def profile(job_id, n_bytes, hostnames=("n0", "n4")):
     nodes = table("nodes", {"hostname": list(hostnames)})
     ranks = made.tables["ranks"].copy()
     ranks["i_node"] = [0, 1]
-    tables = {**made.tables, "peers": peers, "nodes": nodes, "ranks": ranks}
+    # Half of the bytes in the first second, by two calls; a receive and an unknown peer do not count.
+    events = table(
+        "events",
+        {
+            "rank": [0, 0, 0, 1, 0],
+            "t_ns": np.array([5, 5, 7, 5, 6]) * 10**9,
+            "duration_ns": [10**9, 0, 2 * 10**9, 10**9, 10**9],
+            "bytes": [n_bytes // 4, n_bytes // 4, n_bytes // 2, 9999, 9999],
+            "peer": [1, 1, 1, 0, -1],
+            "call": ["MPI_Send", "MPI_Isend", "MPI_Sendrecv", "MPI_Recv", "MPI_Send"],
+        },
+    )
+    tables = {**made.tables, "peers": peers, "nodes": nodes, "ranks": ranks, "events": events}
     return replace(made, job=sample.job(id=job_id, wall_s=2.0), tables=tables)
 
 
@@ -59,11 +72,14 @@ def test_keys_are_the_documented_ones(network):
     for part in ("levels", "links"):
         assert found["cases"][0][part][0].keys() == wanted["cases"][0][part][0].keys()
     assert keys(found["sharing"][0]) == keys(wanted["sharing"][0])
+    (timed,) = network("one.h5", "--topology", "topology.conf", "--window-s", "1")["cases"]
+    assert timed["windows"].keys() == wanted["cases"][0]["windows"].keys()
 
 
 def test_a_job_where_it_ran(network):
     """n0 and n4 are on two switches: all bytes climb to L1."""
     (case,) = network("one.h5", "--topology", "topology.conf", "--link-rate", "8kbit/s")["cases"]
+    assert case["windows"] is None
     assert (case["topology"], case["placement"], case["n_hosts"]) == ("XGFT(2;4,2;1,1)", "run", 2)
     assert [row["sent_bytes"] for row in case["levels"]] == [1000, 1000]
     assert [row["injection_bps"] for row in case["levels"]] == [500, 500]
@@ -106,11 +122,19 @@ def test_jobs_that_run_together(network):
     assert one["slowdown"]["high"] == pytest.approx(1.1)
 
 
+def test_bursts(network):
+    (case,) = network("one.h5", "--topology", "topology.conf", "--window-s", "1")["cases"]
+    rates = [500, 0, 250, 250]
+    assert case["windows"]["injection_bps"] == [[rate, rate] for rate in rates]
+    assert case["windows"]["in_transit_bytes"] == [250, 0, 500, 500]
+
+
 def test_tables(files, capsys):
-    assert main(["network", "one.h5", "two.h5", "--topology", "topology.conf"]) == 0
+    assert main(["network", "one.h5", "two.h5", "--topology", "topology.conf", "--window-s", "1"]) == 0
     said = capsys.readouterr().out
     assert "job 1: XGFT(2;4,2;1,1), run, demand low" in said
     assert "links shared" in said and "1 kB" in said and "4 kB" in said
+    assert "500 B/s" in said and "2 kB/s" in said
 
 
 @pytest.mark.parametrize(
@@ -118,6 +142,7 @@ def test_tables(files, capsys):
     [
         (["--topology", "nowhere"], 2, "'nowhere' cannot be read"),
         (["--topology", "XGFT(2;4;1)"], 2, "h is 2, with 1 numbers m"),
+        (["--topology", "XGFT(1;2147483647;1)", "--placement", "F9"], 3, "too many to load each"),
         (["--topology", "hosts"], 3, "describes no topology"),
         (["--topology", "XGFT(2;4,2;1,2)", "--placement", "G8"], 2, "neither Fk (like F8) nor RF"),
         (["--topology", "XGFT(2;4,2;1,2)", "--placement", "F5"], 3, "has 4 hosts on a first-level switch"),
@@ -130,6 +155,8 @@ def test_tables(files, capsys):
         (["--topology", "XGFT(2;4,2;1,2)", "--slimming", "0"], 2, "--slimming must be whole numbers above 0"),
         (["--topology", "XGFT(2;4,2;1,2)", "--ranks-per-host", "x"], 2, "--ranks-per-host must be"),
         (["--topology", "XGFT(2;4,2;1,2)", "--seed", "-1"], 2, "--seed"),
+        (["--topology", "XGFT(2;4,2;1,2)", "--window-s", "x"], 2, "--window-s must be a number above 0"),
+        (["--topology", "XGFT(2;4,2;1,2)", "--window-s", "1e-9"], 3, "more than 1000000 windows"),
         (["--topology", "XGFT(2;4,2;1,2)", "--duration-s", "0"], 2, "--duration-s must be a number above 0"),
         (["--topology", "XGFT(2;4,2;1,2)", "--routing", "ftree"], 2, "routing must be d-mod-k"),
         (["--topology", "topology.conf", "--up-links", "1"], 2, "up-links 1 do not fit"),

@@ -1,0 +1,79 @@
+"""A job's traffic over time, against adding up every message in every window."""
+
+import numpy as np
+import pytest
+
+from mpicoloc.core.topology import Placement
+from mpicoloc.errors import DataError
+from mpicoloc.network import windows, xgft
+
+TREE = xgft.parse("XGFT(2;2,2;1,1)", 1e9)
+PLACEMENT = Placement([0, 1, 2, 3, 0])
+
+
+def messages(rows):
+    src, dst, start_s, end_s, n_bytes = (np.array(column) for column in zip(*rows, strict=True))
+    return windows.TimedMessages(src, dst, start_s, end_s, n_bytes)
+
+
+def by_hand(made, window_s, n_windows):
+    """Bytes/s of each level and mean bytes in transit of each window."""
+    first = made.start_s.min()
+    rates, transit = np.zeros((n_windows, TREE.height)), np.zeros(n_windows)
+    for src, dst, start_s, end_s, n_bytes in zip(*vars(made).values(), strict=True):
+        hosts = PLACEMENT.hosts[[src, dst]]
+        for i in range(n_windows):
+            low, high = first + i * window_s, first + (i + 1) * window_s
+            overlap_s = max(0.0, min(end_s, high) - max(start_s, low))
+            if end_s > start_s:
+                part = overlap_s / (end_s - start_s)
+            else:
+                part = low <= start_s < high or (start_s == high and i == n_windows - 1)
+            for level in range(TREE.height):
+                apart = hosts[0] // 2**level != hosts[1] // 2**level
+                rates[i, level] += apart * part * n_bytes / window_s
+            transit[i] += (hosts[0] != hosts[1]) * n_bytes * overlap_s / window_s
+    return rates, transit
+
+
+@pytest.mark.parametrize("longest_s", [0.0, 1e-9, 0.3, 5.0])
+def test_windows_are_what_adding_up_gives(longest_s):
+    rng = np.random.default_rng(3)
+    n = 60
+    start_s = 100 + 4 * rng.random(n)
+    ranks = rng.integers(0, 5, (2, n))
+    made = windows.TimedMessages(*ranks, start_s, start_s + longest_s * rng.random(n), rng.integers(0, 9, n))
+    found = windows.windows(TREE, PLACEMENT, made, 0.7)
+    rates, transit = by_hand(made, 0.7, len(found.in_transit_bytes))
+    assert np.allclose(found.injection_bps, rates, atol=1e-6)
+    assert np.allclose(found.in_transit_bytes, transit, atol=1e-6)
+    assert found.start_s == start_s.min()
+
+
+def test_a_burst_shows():
+    """Ten messages at once in the second of four seconds, one message all the time."""
+    made = messages([(0, 2, 0.0, 4.0, 40), *[(0, 1, 1.0, 2.0, 100)] * 10])
+    found = windows.windows(TREE, PLACEMENT, made, 1.0)
+    assert found.injection_bps.tolist() == [[10, 10], [1010, 10], [10, 10], [10, 10]]
+    assert found.in_transit_bytes.tolist() == [40, 1040, 40, 40]
+
+
+def test_no_message_at_all():
+    none = np.array([], dtype=int)
+    made = windows.TimedMessages(none, none, none.astype(float), none.astype(float), none)
+    assert windows.windows(TREE, PLACEMENT, made, 1.0).injection_bps.tolist() == [[0, 0]]
+
+
+@pytest.mark.parametrize(
+    ("rows", "window_s", "words"),
+    [
+        ([(0, 1, 0.0, 1.0, 1)], 0.0, "above 0 s"),
+        ([(0, 1, 0.0, 1.0, 1)], 1e-9, "more than 1000000 windows"),
+        ([(0, 5, 0.0, 1.0, 1)], 1.0, "names a rank"),
+        ([(0, 1, 1.0, 0.0, 1)], 1.0, "end no earlier"),
+        ([(0, 1, float("nan"), 1.0, 1)], 1.0, "must have a time"),
+    ],
+)
+def test_what_is_wrong_is_told(rows, window_s, words):
+    with pytest.raises(DataError, match=words):
+        windows.windows(TREE, PLACEMENT, messages(rows), window_s)
