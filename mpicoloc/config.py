@@ -75,6 +75,13 @@ OPTIONS: tuple[Option, ...] = (
     Option("sign_key_file", "MPICOLOC_SIGN_KEY_FILE", "--sign-key-file", str, None, "",
            "sign the profile with the key in this file, for the site's own programs: they can read it too",
            in_c=False),
+    Option("network.topology", "MPICOLOC_TOPOLOGY", "--topology", str, None, "",
+           "file with the cluster's topology and its nodes' names (full path): the profile then tells "
+           "what the job did to the network", in_c=False),
+    Option("network.up_links", "MPICOLOC_UP_LINKS", "--up-links", str, None, "",
+           "w1 to wh with commas, where that file does not tell them", in_c=False),
+    Option("network.link_rate", "MPICOLOC_LINK_RATE", "--link-rate", str, "10Gbit/s", "",
+           "of links whose rate that file does not tell, for all or for each level with commas", in_c=False),
 )  # fmt: skip
 """Options of a job."""
 

@@ -116,7 +116,7 @@ def facts_table(kind):
 
 def unit_of(name):
     """Unit by the suffix of a name; the names carry it."""
-    units = {"_s": "s", "_su": "SU", "_bytes": "bytes", "_ns": "ns"}
+    units = {"_s": "s", "_su": "SU", "_bytes": "bytes", "_ns": "ns", "_bps": "bytes/s"}
     return next((unit for end, unit in units.items() if name.endswith(end)), "")
 
 
@@ -130,6 +130,12 @@ def profile_page():
         ("/interference", profile.Interference, ""),
         ("/interference/slowdown", profile.Estimate, unmeasured),
         ("/price", profile.Price, ""),
+        (
+            "/network",
+            profile.Network,
+            "Absent when no topology was known. Groups `L0`, `L1`, ... below.",
+        ),
+        ("/network/L0", profile.NetworkLevel, ""),
     )
     for name, kind, note in groups:
         about = (kind.__doc__ or "").split("\n\n")[0].strip()

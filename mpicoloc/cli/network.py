@@ -87,12 +87,10 @@ def fabric_of(args: argparse.Namespace) -> Fabric:
     """The topology that the flags name, with the number of up-links and the rates that they tell."""
     from mpicoloc.network import readers
 
-    rates = [readers.rate_bps(word) for word in args.link_rate.split(",")]
     text, source = args.topology, "--topology"
     if not text.lstrip().upper().startswith("XGFT"):
         text, source = _contents(args.topology), args.topology
-    fabric = readers.read(text, source, rates[0] if len(rates) == 1 else rates)
-    return readers.widened(fabric, _numbers("--up-links", args.up_links)) if args.up_links else fabric
+    return readers.described(text, source, args.link_rate, args.up_links)
 
 
 def _contents(path: str) -> str:
@@ -104,14 +102,6 @@ def _contents(path: str) -> str:
         raise UsageError(
             f"{path!r} cannot be read ({reason}): give a file, or a notation of a topology"
         ) from None
-
-
-def _numbers(flag: str, text: str) -> list[int]:
-    words = text.split(",")
-    for word in words:
-        if not (word.isascii() and word.isdigit() and 0 < len(word) < 10 and int(word) > 0):
-            raise UsageError(f"{flag} must be whole numbers above 0 with commas between, got {text!r}")
-    return [int(word) for word in words]
 
 
 def _placements_of(args: argparse.Namespace, i: int, n: int) -> list[str] | None:
@@ -130,13 +120,13 @@ def _cases(
     args: argparse.Namespace, fabric: Fabric, file: str, profile: Profile, names: list[str] | None
 ) -> list[Case]:
     """Every placement of a job on every slimming of the topology."""
-    from mpicoloc.network import recorded, routing, utilisation, windows, xgft
+    from mpicoloc.network import readers, recorded, routing, utilisation, windows, xgft
     from mpicoloc.report.network import Case
 
     traffic = recorded.point_to_point(profile)
     timed = recorded.timed_messages(profile) if args.window_s else None
     duration_s = _positive("--duration-s", args.duration_s) or profile.job.wall_s or None
-    slimmings = _numbers("--slimming", args.slimming) if args.slimming else [None]
+    slimmings = readers.whole_numbers("--slimming", args.slimming) if args.slimming else [None]
     trees = [fabric.topology if s is None else xgft.slimmed(fabric.topology, s) for s in slimmings]
     names = names or [RUN if fabric.host_names else f"F{fabric.topology.m[0]}"]
     route = routing.by_name(args.routing)
@@ -177,13 +167,13 @@ def _positive(flag: str, text: str | None) -> float | None:
 def _placement(args: argparse.Namespace, fabric: Fabric, profile: Profile, name: str) -> Placement:
     import numpy as np
 
-    from mpicoloc.network import placements, recorded
+    from mpicoloc.network import placements, readers, recorded
     from mpicoloc.network.fabric import placement_of
 
     n_ranks = profile.job.n_ranks
     if name == RUN:
         return placement_of(fabric, recorded.hostnames(profile))
-    per_host = _numbers("--ranks-per-host", args.ranks_per_host)[0]
+    per_host = readers.whole_numbers("--ranks-per-host", args.ranks_per_host)[0]
     if not (args.seed.isascii() and args.seed.isdigit() and len(args.seed) < 19):
         raise UsageError(f"--seed must be a whole number >= 0, got {args.seed!r}")
     rng = np.random.default_rng(int(args.seed))

@@ -73,6 +73,35 @@ class Price:
 
 
 @dataclass(frozen=True)
+class NetworkLevel:
+    """One level of a fat-tree as one job sees it: L0 is what leaves a host, L1 a first-level switch.
+
+    `available_bps` and `utilisation_frac` are 0 on a level that the job's allocation does not reach, and
+    `injection_bps` and `utilisation_frac` None where the job's duration is unknown.
+    """
+
+    level: int
+    sent_bytes: float
+    injection_bps: float | None
+    available_bps: float
+    utilisation_frac: float | None
+
+
+@dataclass(frozen=True)
+class Network:
+    """What the job did to the network where it ran, if the network's topology was known.
+
+    `traffic` says which of its messages the numbers are of; `n_levels` levels follow in `levels`.
+    """
+
+    topology: str
+    demand_class: str | None
+    traffic: str
+    n_levels: int
+    levels: tuple[NetworkLevel, ...] = ()
+
+
+@dataclass(frozen=True)
 class Profile:
     """One job. `tables` has every table of `core.tables.COLUMNS`, read-only; missing ones become empty.
 
@@ -89,6 +118,7 @@ class Profile:
     price: Price | None
     partial: bool = False
     notes: tuple[str, ...] = ()
+    network: Network | None = None
     schema_version: int = field(default=SCHEMA_VERSION)
 
     def __post_init__(self) -> None:

@@ -84,6 +84,43 @@ def read(text: str, source: str, capacity_bps: float | Sequence[float]) -> Fabri
     )
 
 
+def described(text: str, source: str, link_rate: str, up_links: str | None) -> Fabric:
+    """`read`, with link rates and up-links as a person writes them.
+
+    Parameters
+    ----------
+    text, source : str
+        As of `read`.
+    link_rate : str
+        One rate, or one for each level with commas between.
+    up_links : str or None
+        w1 to wh with commas between, instead of those that the text tells.
+
+    Raises
+    ------
+    UsageError, DataError
+        As of `read`, `rate_bps` and `widened`.
+    """
+    rates = [rate_bps(word) for word in link_rate.split(",")]
+    fabric = read(text, source, rates[0] if len(rates) == 1 else rates)
+    return fabric if up_links is None else widened(fabric, whole_numbers("up-links", up_links))
+
+
+def whole_numbers(name: str, text: str) -> list[int]:
+    """Whole numbers above 0 with commas between.
+
+    Raises
+    ------
+    UsageError
+        If one is none.
+    """
+    words = text.split(",")
+    for word in words:
+        if not (word.isascii() and word.isdigit() and len(word) < 10 and int(word) > 0):
+            raise UsageError(f"{name} must be whole numbers above 0 with commas between, got {shown(text)}")
+    return [int(word) for word in words]
+
+
 def widened(fabric: Fabric, w: Sequence[int]) -> Fabric:
     """The same tree with other numbers of up-links, for Slurm's files, which do not tell them.
 

@@ -7,11 +7,11 @@ switch. A tree of height h has L0 to L(h-1).
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
+from mpicoloc.core.profile import NetworkLevel
 from mpicoloc.core.topology import Placement, Topology
 from mpicoloc.core.traffic import Exchange, Rounds, TrafficSum
 from mpicoloc.errors import DataError
@@ -22,21 +22,6 @@ from mpicoloc.network.xgft import check_placement, subtree
 CLASSES = ("low", "moderate", "extreme")
 LIMITS = (0.1, 0.5)
 """Utilisation from which a job is moderate, and extreme; the thesis tells no numbers for its classes."""
-
-
-@dataclass(frozen=True)
-class Level:
-    """One level of the tree from the perspective of one job.
-
-    `available_bps` and `utilisation_frac` are 0 on a level that the job's allocation does not reach, and
-    `injection_bps` and `utilisation_frac` None where the job's duration is unknown.
-    """
-
-    level: int
-    sent_bytes: float
-    injection_bps: float | None
-    available_bps: float
-    utilisation_frac: float | None
 
 
 def level_bytes(topology: Topology, placement: Placement, traffic: Rounds) -> NDArray[np.float64]:
@@ -117,7 +102,7 @@ def total_bps(topology: Topology) -> NDArray[np.float64]:
 
 def utilisation(
     topology: Topology, placement: Placement, traffic: Rounds, duration_s: float | None
-) -> tuple[Level, ...]:
+) -> tuple[NetworkLevel, ...]:
     """Injection rate, available bandwidth and utilisation of each level (Figures 3.3 to 3.6).
 
     Parameters
@@ -137,11 +122,11 @@ def utilisation(
     for level in range(topology.height):
         rate = None if duration_s is None else float(sent[level]) / duration_s
         fraction = None if rate is None else (rate / float(seen[level]) if seen[level] else 0.0)
-        rows.append(Level(level, float(sent[level]), rate, float(seen[level]), fraction))
+        rows.append(NetworkLevel(level, float(sent[level]), rate, float(seen[level]), fraction))
     return tuple(rows)
 
 
-def demand_class(levels: Sequence[Level], limits: tuple[float, float] = LIMITS) -> str | None:
+def demand_class(levels: Sequence[NetworkLevel], limits: tuple[float, float] = LIMITS) -> str | None:
     """Low, moderate or extreme by the largest utilisation of a level (Figure 3.7); None if it is unknown.
 
     L0 does not count, because a host's link is its job's own.

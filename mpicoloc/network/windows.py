@@ -101,8 +101,9 @@ def windows(topology: Topology, placement: Placement, messages: TimedMessages, w
         raise DataError(f"windows: {last - first:g} s have more than {MAX_WINDOWS} windows of {window_s:g} s")
     n_windows = max(1, math.ceil((last - first) / window_s))
     start, end = (messages.start_s - first) / window_s, (messages.end_s - first) / window_s
-    rates = [_spread(start, end, messages.n_bytes * (levels > i), n_windows) for i in range(topology.height)]
-    moved = messages.n_bytes * (messages.end_s - messages.start_s) * (levels > 0)
+    n_bytes = messages.n_bytes.astype(np.float64)
+    rates = [_spread(start, end, n_bytes * (levels > i), n_windows) for i in range(topology.height)]
+    moved = n_bytes * (messages.end_s - messages.start_s) * (levels > 0)
     return Windows(
         first, window_s, np.stack(rates, axis=1) / window_s, _spread(start, end, moved, n_windows) / window_s
     )
@@ -113,11 +114,11 @@ def _spread(start: Floats, end: Floats, amount: Floats, n_windows: int) -> Float
     first = np.minimum(start.astype(np.int64), n_windows - 1)
     last = np.clip(np.ceil(end).astype(np.int64) - 1, first, n_windows - 1)
     inside = first == last
-    total = np.bincount(first[inside], amount[inside], n_windows)
+    total: Floats = np.bincount(first[inside], amount[inside], n_windows).astype(np.float64)
     start, end, first, last = start[~inside], end[~inside], first[~inside], last[~inside]
     rate = amount[~inside] / (end - start)
     total += np.bincount(first, rate * (first + 1 - start), n_windows)
     total += np.bincount(last, rate * (end - last), n_windows)
     # Whole windows between both: the rate begins after the first and stops at the last.
     change = np.bincount(first + 1, rate, n_windows + 1) - np.bincount(last, rate, n_windows + 1)
-    return total + np.cumsum(change)[:n_windows]
+    return total + np.maximum(np.cumsum(change)[:n_windows], 0.0)

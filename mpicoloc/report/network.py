@@ -12,14 +12,14 @@ from rich.markup import escape
 from rich.table import Table as RichTable
 
 from mpicoloc.core.estimate import Estimate
-from mpicoloc.core.profile import Job
+from mpicoloc.core.profile import Job, NetworkLevel
 from mpicoloc.core.tables import printable
 from mpicoloc.core.topology import Placement, Topology
 from mpicoloc.network import sharing as network_sharing
 from mpicoloc.network import utilisation
 from mpicoloc.network.routing import LinkLoads
-from mpicoloc.network.utilisation import Level
 from mpicoloc.network.windows import Windows
+from mpicoloc.report.summary import levels_json
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,7 @@ class Case:
     placement_name: str
     routing: str
     duration_s: float | None
-    levels: tuple[Level, ...]
+    levels: tuple[NetworkLevel, ...]
     loads: LinkLoads
     placement: Placement
     windows: Windows | None = None
@@ -83,13 +83,7 @@ def _case_json(case: Case) -> dict[str, Any]:
         "placement": case.placement_name,
         "n_hosts": len(case.placement.distinct_hosts()),
         "duration_s": case.duration_s,
-        "levels": [
-            {
-                name: getattr(row, name)
-                for name in ("level", "sent_bytes", "injection_bps", "available_bps", "utilisation_frac")
-            }
-            for row in case.levels
-        ],
+        "levels": levels_json(case.levels),
         "demand_class": utilisation.demand_class(case.levels),
         "links": [
             {

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
-from mpicoloc.core.profile import Profile
+from mpicoloc.core.profile import Network, NetworkLevel, Profile
 from mpicoloc.core.tables import text
 
 
@@ -27,8 +28,25 @@ def summary(profile: Profile) -> dict[str, Any]:
         },
         "price": {name: getattr(price, name, None)
                   for name in ("rate_su", "runtime_su", "fair_su", "discount_frac", "pricing")},
-        "network": {"topology": None, "levels": None, "demand_class": None},
+        "network": network_json(profile.network),
     }  # fmt: skip
+
+
+def network_json(network: Network | None) -> dict[str, Any]:
+    """The key `network`; all of it None where no topology was known."""
+    if network is None:
+        return {"topology": None, "levels": None, "demand_class": None}
+    return {
+        "topology": network.topology,
+        "levels": levels_json(network.levels),
+        "demand_class": network.demand_class,
+    }
+
+
+def levels_json(levels: Iterable[NetworkLevel]) -> list[dict[str, Any]]:
+    """Levels of a tree with the keys that DESIGN.md fixes."""
+    names = ("level", "sent_bytes", "injection_bps", "available_bps", "utilisation_frac")
+    return [{name: getattr(row, name) for name in names} for row in levels]
 
 
 def co_runners(profile: Profile) -> list[tuple[str, float]]:

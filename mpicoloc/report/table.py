@@ -34,7 +34,14 @@ def render(profile: Profile, signature: Signature | None = None) -> Group:
     """The profile as one renderable."""
     frames = Frames(profile)
     parts: list[RenderableType] = [_job(profile, signature), "", _result(profile), ""]
-    for part in (_regions(frames), _calls(frames), _sites(frames), _sizes(frames), _co_runners(profile)):
+    for part in (
+        _network(profile),
+        _regions(frames),
+        _calls(frames),
+        _sites(frames),
+        _sizes(frames),
+        _co_runners(profile),
+    ):
         if part is not None:
             parts += [part, ""]
     parts += [Text(f"note: {printable(note)}", style="yellow") for note in notes(profile)]
@@ -110,6 +117,20 @@ def signed(signature: Signature | None) -> str:
         return "unsigned"
     when = datetime.fromtimestamp(signature.signed_unix_s, UTC).isoformat(" ", "seconds")
     return f"signed with key {signature.key_id}, {when} (to check: mpicoloc verify)"
+
+
+def _network(profile: Profile) -> RichTable | None:
+    """What the job did to each level of the network."""
+    found = profile.network
+    if found is None:
+        return None
+    rows = [("topology", found.topology), ("demand", found.demand_class or "unknown")]
+    for row in found.levels:
+        used = (
+            "" if row.utilisation_frac is None else f", {row.utilisation_frac:.2%} of what its hosts can use"
+        )
+        rows.append((f"L{row.level}", amount(row.sent_bytes) + used))
+    return _grid(f"network ({found.traffic})", rows)
 
 
 def _of_ranks(ranks: Table) -> list[tuple[str, str]]:

@@ -20,6 +20,7 @@ from mpicoloc.errors import DataError, EnvironmentFault, MpicolocError
 from mpicoloc.pmpi import contract
 from mpicoloc.run.collect import NodePart, collect
 from mpicoloc.run.merge import merge
+from mpicoloc.run.network import on_network
 
 if TYPE_CHECKING:
     from mpicoloc.store import hdf5
@@ -47,7 +48,7 @@ def write(parts: Sequence[NodePart], partial: bool = False) -> tuple[str, str]:
     EnvironmentFault
         If it can be written nowhere.
     """
-    profile, sign = _signing(merge(parts, partial))
+    profile, sign = _signing(on_network(merge(parts, partial)))
     wanted = parts[0].facts["out_path"]
     try:
         _write(profile, wanted, sign)

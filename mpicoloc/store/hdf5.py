@@ -7,6 +7,7 @@ that the file reads without mpicoloc: h5dump, h5py, ``pandas.DataFrame(file["cal
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import math
 import os
 import stat
@@ -19,14 +20,23 @@ import h5py
 import numpy as np
 
 from mpicoloc.core.estimate import Estimate
-from mpicoloc.core.profile import SCHEMA_VERSION, Interference, Job, MpiSummary, Price, Profile
+from mpicoloc.core.profile import (
+    SCHEMA_VERSION,
+    Interference,
+    Job,
+    MpiSummary,
+    Network,
+    NetworkLevel,
+    Price,
+    Profile,
+)
 from mpicoloc.core.tables import COLUMNS, Table, dtype, frozen, text
 from mpicoloc.errors import DataError, EnvironmentFault
 
 FORMAT = "mpicoloc profile"
 _MAGIC = b"\x89HDF\r\n\x1a\n"
 _CHUNKED_ROWS = 1024
-_UNITS = {"_s": "s", "_su": "SU", "_frac": "1", "_bytes": "bytes", "_ns": "ns"}
+_UNITS = {"_s": "s", "_su": "SU", "_frac": "1", "_bytes": "bytes", "_ns": "ns", "_bps": "bytes/s"}
 
 _KINDS: dict[str, tuple[type, ...]] = {"str": (str,), "int": (int,), "float": (float, int)}
 
@@ -35,7 +45,7 @@ _DAMAGE = (OSError, LookupError, ValueError, TypeError, RuntimeError, Arithmetic
 
 Finish = Callable[[h5py.File], None]
 """What is done last with a file that is written."""
-Facts = TypeVar("Facts", Job, MpiSummary, Price, Interference, Estimate)
+Facts = TypeVar("Facts", Job, MpiSummary, Price, Interference, Estimate, Network, NetworkLevel)
 
 
 def write(profile: Profile, path: str | os.PathLike[str], finish: Finish | None = None) -> None:
@@ -155,6 +165,11 @@ def _write_all(file: h5py.File, profile: Profile) -> None:
         _write_facts(interference.require_group("alternatives").create_group(estimate.method), estimate)
     if profile.price is not None:
         _write_facts(file.create_group("price"), profile.price)
+    if profile.network is not None:
+        network = file.create_group("network")
+        _write_facts(network, profile.network)
+        for row in profile.network.levels:
+            _write_facts(network.create_group(f"L{row.level}"), row)
     for name, array in profile.tables.items():
         _write_table(file, name, array)
 
@@ -280,7 +295,14 @@ def _read_all(file: h5py.File) -> Profile:
         price=_read_facts(file["price"], Price) if "price" in file else None,
         partial=bool(file.attrs["partial"]),
         notes=tuple(note for note in map(text, file.attrs["notes"]) if note),
+        network=_read_network(file["network"]) if "network" in file else None,
     )
+
+
+def _read_network(group: h5py.Group) -> Network:
+    found = _read_facts(group, Network, levels=())
+    levels = tuple(_read_facts(group[f"L{i}"], NetworkLevel) for i in range(found.n_levels))
+    return dataclasses.replace(found, levels=levels)
 
 
 def _read_facts(group: h5py.Group, kind: type[Facts], **given: Any) -> Facts:

@@ -13,17 +13,18 @@ from typing import Any, TypeVar
 import numpy as np
 
 from mpicoloc.core.estimate import Estimate
-from mpicoloc.core.profile import Interference, Job, MpiSummary, Price, Profile
+from mpicoloc.core.profile import Interference, Job, MpiSummary, Network, NetworkLevel, Price, Profile
 from mpicoloc.core.tables import COLUMNS, Table, dtype
 from mpicoloc.store.hdf5 import checked
 
 _SIZE_BYTES = 8
 T = TypeVar("T")
+FACTS = ("job", "mpi", "interference", "price", "network")
 
 
 def pack(profile: Profile, more: Mapping[str, Any]) -> Iterator[bytes | memoryview]:
     """The profile, and plain values beside it, in pieces."""
-    facts = {name: _plain(getattr(profile, name)) for name in ("job", "mpi", "interference", "price")}
+    facts = {name: _plain(getattr(profile, name)) for name in FACTS}
     n_rows = {name: len(profile.tables[name]) for name in COLUMNS}
     head = facts | {"partial": profile.partial, "notes": profile.notes, "n_rows": n_rows, "more": more}
     text = json.dumps(head, allow_nan=False).encode()
@@ -58,8 +59,14 @@ def unpack(content: memoryview) -> tuple[Profile, Mapping[str, Any]]:
         price=None if head["price"] is None else facts(Price, head["price"]),
         partial=bool(head["partial"]),
         notes=tuple(map(str, head["notes"])),
+        network=None if head["network"] is None else _network(head["network"]),
     )
     return profile, head["more"]
+
+
+def _network(values: Mapping[str, Any]) -> Network:
+    levels = tuple(facts(NetworkLevel, row) for row in values["levels"])
+    return facts(Network, values, levels=levels)
 
 
 def _tables(content: memoryview, start: int, n_rows: Mapping[str, int]) -> dict[str, Table]:

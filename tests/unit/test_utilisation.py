@@ -6,6 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from trees import QUICK, topologies
 
+from mpicoloc.core.profile import NetworkLevel
 from mpicoloc.core.topology import Placement
 from mpicoloc.core.traffic import Exchange, Traffic, TrafficSum
 from mpicoloc.errors import DataError, UsageError
@@ -96,7 +97,7 @@ def test_a_level_that_is_not_reached_has_no_bandwidth_and_no_utilisation():
     ("most", "name"), [(0.0, "low"), (0.09, "low"), (0.1, "moderate"), (0.5, "extreme"), (7.0, "extreme")]
 )
 def test_class_is_that_of_the_most_used_level_above_the_hosts(most, name):
-    rows = [utilisation.Level(i, 0, 0, 0, fraction) for i, fraction in enumerate((9.0, most, 0.0))]
+    rows = [NetworkLevel(i, 0, 0, 0, fraction) for i, fraction in enumerate((9.0, most, 0.0))]
     assert utilisation.demand_class(rows) == name
 
 

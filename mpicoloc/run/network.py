@@ -1,0 +1,48 @@
+"""What a job did to the network where it ran, for its profile."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from mpicoloc import config
+from mpicoloc.core.profile import Network, Profile
+from mpicoloc.errors import MpicolocError, UsageError
+from mpicoloc.network import recorded, utilisation
+from mpicoloc.network.fabric import Fabric, placement_of
+
+TRAFFIC = "point-to-point and one-sided"
+
+
+def on_network(profile: Profile) -> Profile:
+    """The profile with its `network`, if the option ``network.topology`` is set; why not becomes a note."""
+    path = config.get("network.topology")
+    if path is None:
+        return profile
+    try:
+        return replace(profile, network=_network(profile, _fabric(str(path))))
+    except MpicolocError as error:
+        return replace(profile, notes=(*profile.notes, f"network not derived: {error}"))
+
+
+def _network(profile: Profile, fabric: Fabric) -> Network:
+    placement = placement_of(fabric, recorded.hostnames(profile))
+    duration_s = profile.job.wall_s if profile.job.wall_s > 0 else None
+    traffic = recorded.point_to_point(profile)
+    levels = utilisation.utilisation(fabric.topology, placement, traffic, duration_s)
+    demand_class = utilisation.demand_class(levels)
+    return Network(str(fabric.topology), demand_class, TRAFFIC, len(levels), levels)
+
+
+def _fabric(path: str) -> Fabric:
+    from mpicoloc.network import readers
+
+    try:
+        with open(path, encoding="utf-8", errors="replace") as file:
+            contents = file.read()
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise UsageError(f"topology {path!r} cannot be read: {reason}") from None
+    up_links = config.get("network.up_links")
+    return readers.described(
+        contents, path, str(config.get("network.link_rate")), None if up_links is None else str(up_links)
+    )

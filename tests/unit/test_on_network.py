@@ -1,0 +1,70 @@
+"""A job that knows the topology of its cluster tells in its profile what it did to the network."""
+
+import json
+from dataclasses import replace
+
+import pytest
+from test_cli_network import SLURM, profile
+
+from mpicoloc.cli.main import main
+from mpicoloc.core.profile import Network, NetworkLevel
+from mpicoloc.errors import DataError
+from mpicoloc.run.network import on_network
+from mpicoloc.store import hdf5, parcel
+
+
+@pytest.fixture
+def topology(tmp_path, monkeypatch):
+    path = tmp_path / "topology.conf"
+    path.write_text(SLURM)
+    monkeypatch.setenv("MPICOLOC_TOPOLOGY", str(path))
+    monkeypatch.setenv("MPICOLOC_LINK_RATE", "8kbit/s")
+    return path
+
+
+def test_without_a_topology_nothing_is_told():
+    made = profile("1", 1000)
+    assert on_network(made) is made and made.network is None
+
+
+def test_the_profile_tells_what_the_job_did_where_it_ran(topology, monkeypatch):
+    monkeypatch.setenv("MPICOLOC_UP_LINKS", "1,2")
+    found = on_network(profile("1", 1000)).network
+    assert (found.topology, found.demand_class, found.n_levels) == ("XGFT(2;4,2;1,2)", "moderate", 2)
+    assert found.levels == (NetworkLevel(0, 1000, 500, 2000, 0.25), NetworkLevel(1, 1000, 500, 4000, 0.125))
+
+
+@pytest.mark.parametrize(
+    ("contents", "words"),
+    [(None, "cannot be read"), ("nothing", "describes no topology"), (SLURM.replace("n", "m"), "unknown to")],
+)
+def test_what_hinders_is_a_note_and_costs_nothing_else(topology, contents, words):
+    topology.unlink() if contents is None else topology.write_text(contents)
+    made = profile("1", 1000)
+    found = on_network(made)
+    assert found.network is None and found.job == made.job
+    (note,) = set(found.notes) - set(made.notes)
+    assert note.startswith("network not derived: ") and words in note
+
+
+def test_a_file_keeps_it(topology, tmp_path, capsys):
+    made = on_network(profile("1", 1000))
+    hdf5.write(made, tmp_path / "p.h5")
+    assert hdf5.read(tmp_path / "p.h5").network == made.network
+    assert parcel.unpack(memoryview(b"".join(parcel.pack(made, {}))))[0].network == made.network
+    assert main(["show", "--json", str(tmp_path / "p.h5")]) == 0
+    told = json.loads(capsys.readouterr().out)["network"]
+    assert told["topology"] == "XGFT(2;4,2;1,1)" and told["demand_class"] == "moderate"
+    assert told["levels"][1] == {
+        "level": 1, "sent_bytes": 1000, "injection_bps": 500, "available_bps": 2000, "utilisation_frac": 0.25
+    }  # fmt: skip
+    assert main(["show", str(tmp_path / "p.h5")]) == 0
+    said = capsys.readouterr().out
+    assert "XGFT(2;4,2;1,1)" in said and "25.00% of what its hosts can use" in said
+
+
+def test_a_file_that_lacks_a_level_is_damaged(tmp_path):
+    network = Network("XGFT(1;2;1)", None, "all", 2, (NetworkLevel(0, 1.0, None, 1.0, None),))
+    hdf5.write(replace(profile("1", 1000), network=network), tmp_path / "p.h5")
+    with pytest.raises(DataError, match="damaged"):
+        hdf5.read(tmp_path / "p.h5")
