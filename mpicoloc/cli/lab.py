@@ -19,7 +19,7 @@ from typing import Any
 
 from mpicoloc import config, target, wrap
 from mpicoloc.cli import run as job
-from mpicoloc.errors import DataError, UsageError
+from mpicoloc.errors import DataError, EnvironmentFault, UsageError
 
 _TOPOLOGY = "XGFT(2;4,2;1,2)"
 
@@ -39,25 +39,24 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "with commas (default 1Gbit)",
     )
     _add_run(actions)
-    run = _action(actions, "exec", _exec, "run any command on a host")
-    run.add_argument("host", metavar="HOST", help="h0, h1 ...")
+    run = _action(actions, "exec", _exec, "run any command on a host or switch")
+    run.add_argument("host", metavar="HOST", help="h0, h1 ..., s1-0 ...")
     run.add_argument("app", nargs=argparse.REMAINDER, metavar="COMMAND", help="command and arguments")
     counters = _action(actions, "counters", _counters, "bytes and packets on every link, up and down")
     counters.add_argument("--since", metavar="FILE", help="count from what --json printed into this file")
     counters.add_argument("--json", action="store_true", help="print JSON")
-    status = _action(actions, "status", _status, "tell which labs are up", named=False)
+    _action(actions, "topology", _topology, "print the fat-tree for `mpicoloc network --topology`")
+    status = _action(actions, "status", _status, "tell which labs are up; exit code 1 if none is")
+    status.set_defaults(name=None)
     status.add_argument("--json", action="store_true", help="print JSON")
     _action(actions, "down", _down, "end a lab and all that runs in it; needs root")
 
 
-def _action(
-    actions: Any, name: str, function: Any, words: str, named: bool = True
-) -> argparse.ArgumentParser:
+def _action(actions: Any, name: str, function: Any, words: str) -> argparse.ArgumentParser:
     parser: argparse.ArgumentParser = actions.add_parser(
         name, help=words, description=f"{words[0].upper()}{words[1:]}.", allow_abbrev=False
     )
-    if named:
-        parser.add_argument("--name", metavar="NAME", default="lab", help="the lab (default lab)")
+    parser.add_argument("--name", metavar="NAME", default="lab", help="the lab (default lab)")
     parser.set_defaults(act=function)
     return parser
 
@@ -70,7 +69,8 @@ def _add_run(actions: Any) -> None:
         "--placement",
         metavar="WAY",
         default="block",
-        help="block: ranks fill host after host; cyclic: they go round (default block)",
+        help="block: ranks fill host after host; cyclic: they go round; F2, F4 ...: so many hosts of each "
+        "first-level switch, RF: random hosts, one rank on each (default block)",
     )
     run.add_argument("--plain", action="store_true", help="without mpicoloc in the job: no profile")
     run.add_argument("--mpirun", metavar="PATH", help="the mpirun to use; default: of the MPI that app links")
@@ -114,7 +114,12 @@ def _down(args: argparse.Namespace) -> int:
 def _status(args: argparse.Namespace) -> int:
     from mpicoloc.lab import agent, control
 
-    labs = [control.ask(name, "describe") for name in agent.names()]
+    labs = []
+    for name in agent.names() if args.name is None else [args.name]:
+        try:
+            labs.append(control.ask(name, "describe"))
+        except EnvironmentFault as error:
+            print(f"mpicoloc: {error}", file=sys.stderr)
     if args.json:
         print(json.dumps(labs))
         return 0
@@ -125,15 +130,24 @@ def _status(args: argparse.Namespace) -> int:
     return 0 if labs else 1
 
 
+def _topology(args: argparse.Namespace) -> int:
+    from mpicoloc.lab import control, plan
+    from mpicoloc.network import xgft
+
+    lab = control.ask(args.name, "describe")
+    print(plan.yaml(xgft.parse(lab["topology"], lab["capacity_bps"])), end="")
+    return 0
+
+
 def _exec(args: argparse.Namespace) -> int:
     from mpicoloc.lab import agent, control
 
     command = args.app[1:] if args.app[:1] == ["--"] else args.app
     if not command:
         raise UsageError("no command named; write: mpicoloc lab exec HOST [--] command [arguments]")
-    hosts = [f"h{number}" for number in range(control.ask(args.name, "describe")["n_hosts"])]
-    if args.host not in hosts:
-        raise UsageError(f"no host {args.host!r} in lab {args.name}: it has {hosts[0]} to {hosts[-1]}")
+    lab = control.ask(args.name, "describe")
+    if args.host not in lab["pids"]:
+        raise UsageError(f"no host {args.host!r} in lab {args.name}: it has h0 to h{lab['n_hosts'] - 1}")
     return agent.execute(args.name, args.host, command)
 
 
@@ -146,32 +160,45 @@ def _run(args: argparse.Namespace) -> int:
     app = args.app[1:] if args.app[:1] == ["--"] else args.app
     if not app:
         raise UsageError("no application named; write: mpicoloc lab run [-n N] [--] app [arguments]")
-    hosts = placing.hosts(args.hosts, lab["n_hosts"])
-    n_ranks = job.positive(args.n_ranks or str(len(hosts)), "-n")
-    ranks = placing.place(n_ranks, hosts if n_ranks > len(hosts) else hosts[:n_ranks], args.placement)
+    ranks = _ranks(args, lab)
     options = config.flags_to_env({option.key: getattr(args, option.key) for option in config.OPTIONS})
     env = {**placing.SETTINGS, **os.environ, **options}
     config.validate(env)
+    # A folder of the machine is one for all hosts; each has a /dev/shm of its own.
+    env.pop(config.BY_KEY["shm_dir"].env, None)
     chosen = launcher.given(args.mpirun) if args.mpirun else None
     if chosen is None:
         found = target.find(app, env)
         chosen = launcher.find(found.abi, found.libmpi, found.file)
     tell = placing.open_mpi if chosen.family == "openmpi" else placing.hydra
     if args.plain:
-        command = [chosen.path, *tell(ranks), *args.mpirun_arg, "-n", str(n_ranks), *app]
+        command = [chosen.path, *tell(ranks), *args.mpirun_arg, "-n", str(len(ranks)), *app]
     else:
         words = [*tell(placing.with_coordinators(ranks)), *args.mpirun_arg]
         command = [
             *wrap.python_module("mpicoloc"),
             "run",
             "-n",
-            str(n_ranks),
+            str(len(ranks)),
             "--nodes",
             str(len(set(ranks))),
         ]
         command += ["--mpirun", chosen.path, *(f"--mpirun-arg={word}" for word in words)]
         command += [*(["--verbose"] if args.verbose else []), "--", *app]
     return agent.execute(args.name, f"h{ranks[0]}", command, env)
+
+
+def _ranks(args: argparse.Namespace, lab: dict[str, Any]) -> list[int]:
+    """Host of each rank."""
+    from mpicoloc.lab import placing
+    from mpicoloc.network import xgft
+
+    tree = xgft.parse(lab["topology"], lab["capacity_bps"])
+    if args.placement not in placing.PLACEMENTS and args.hosts:
+        raise UsageError(f"--placement {args.placement} chooses the hosts itself: leave out --hosts")
+    hosts = placing.hosts(args.hosts, tree.n_hosts)
+    n_ranks = job.positive(args.n_ranks or str(len(hosts)), "-n")
+    return placing.place(n_ranks, hosts[:n_ranks], args.placement, tree)
 
 
 def _counters(args: argparse.Namespace) -> int:

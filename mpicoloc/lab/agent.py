@@ -18,9 +18,10 @@ import struct
 import sys
 
 _PREFIX = "mpicoloc-lab/"
-_HANDED_ON = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2)
+HANDED_ON = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2)
 PYTHON_ENV, AGENT_ENV = "MPICOLOC_LAB_PYTHON", "MPICOLOC_LAB_AGENT"
 """The caller's interpreter and this file, for launchers: those of the lab's maker may be closed to others."""
+_PATIENCE_S = 20.0
 CREDENTIALS = struct.Struct("iII")
 GONE = 255
 
@@ -76,6 +77,7 @@ def _answer(peer: socket.socket) -> dict[str, object]:
 def ask(lab: str, what: str) -> dict[str, object]:
     """What a lab says of itself: ``describe`` or ``counters``."""
     with connect(lab) as peer:
+        peer.settimeout(_PATIENCE_S)
         _send(peer, {"do": what})
         return _answer(peer)
 
@@ -98,7 +100,7 @@ def execute(lab: str, host: str, argv: list[str], env: dict[str, str] | None = N
         Its exit code, 128 + n after signal n; `GONE` if the lab ended first.
     """
     with connect(lab) as peer:
-        for number in _HANDED_ON:
+        for number in HANDED_ON:
             signal.signal(number, lambda number, _frame: peer.send(bytes([number])))
         umask = os.umask(0o077)
         os.umask(umask)

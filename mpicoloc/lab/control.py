@@ -39,14 +39,14 @@ def check_machine() -> None:
     EnvironmentFault
         If a tool is missing, or the caller is not root.
     """
+    if os.geteuid() != 0:
+        raise EnvironmentFault(
+            "only root makes and ends a lab: use sudo; then any user runs jobs in it (`mpicoloc lab run`)"
+        )
     missing = {tool: package for tool, package in TOOLS.items() if shutil.which(tool) is None}
     if missing:
         raise EnvironmentFault(
             f"a lab needs {', '.join(missing)}: install {', '.join(sorted(set(missing.values())))}"
-        )
-    if os.geteuid() != 0:
-        raise EnvironmentFault(
-            "only root makes and ends a lab: use sudo; then any user runs jobs in it (`mpicoloc lab run`)"
         )
 
 
@@ -117,6 +117,8 @@ def ask(name: str, what: str) -> dict[str, Any]:
         raise EnvironmentFault(_absent(name)) from None
     except PermissionError as error:
         raise EnvironmentFault(f"{error.strerror}: nothing is sent to it") from None
+    except (ConnectionResetError, TimeoutError):
+        answer = {}
     if not answer:
         raise EnvironmentFault(f"lab {name} does not answer: end it with `mpicoloc lab down --name {name}`")
     return answer

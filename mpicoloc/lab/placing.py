@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import groupby
 
+import numpy as np
+
+from mpicoloc.core.topology import Topology
 from mpicoloc.errors import UsageError
 from mpicoloc.lab import plan, server
-from mpicoloc.network import xgft
+from mpicoloc.network import placements, xgft
 
 PLACEMENTS = ("block", "cyclic")
 SETTINGS = {
@@ -17,9 +20,10 @@ SETTINGS = {
     "FI_TCP_IFACE": "up0",
     "MPIR_CVAR_POLLS_BEFORE_YIELD": "1",
     "OMPI_MCA_mpi_yield_when_idle": "1",
+    "OMPI_MCA_orte_tmpdir_base": "/dev/shm",
 }
-"""Unless the user has set them: libraries below MPICH keep to the lab's network, and ranks that wait let
-others run, for the hosts of a lab share the machine's processors."""
+"""Unless the user has set them: libraries below MPICH keep to the lab's network; ranks that wait let others
+run, for the hosts of a lab share the machine's processors; and Open MPI's files end with the lab."""
 
 
 def hosts(text: str | None, n_hosts: int) -> list[int]:
@@ -51,20 +55,22 @@ def hosts(text: str | None, n_hosts: int) -> list[int]:
     return found
 
 
-def place(n_ranks: int, on: Sequence[int], placement: str) -> list[int]:
+def place(n_ranks: int, on: Sequence[int], placement: str, tree: Topology) -> list[int]:
     """Host of each rank: ``block`` fills host after host, ``cyclic`` goes round; evenly.
+
+    Also those of `mpicoloc.network.placements`, ``F2`` and the like and ``RF``: one rank on each host.
 
     Raises
     ------
     UsageError
         If there are more hosts than ranks, or no such placement.
     """
+    if placement not in PLACEMENTS:
+        return placements.by_name(placement, tree, n_ranks, np.random.default_rng(0)).hosts.tolist()
     if n_ranks < len(on):
         raise UsageError(f"{n_ranks} ranks do not reach {len(on)} hosts: name {n_ranks} with --hosts")
     if placement == "cyclic":
         return [on[rank % len(on)] for rank in range(n_ranks)]
-    if placement != "block":
-        raise UsageError(f"placement must be {' or '.join(PLACEMENTS)}, got {placement!r}")
     return [on[rank * len(on) // n_ranks] for rank in range(n_ranks)]
 
 

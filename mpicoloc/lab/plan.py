@@ -7,20 +7,17 @@ so that nothing is on a link but what the hosts send.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from mpicoloc.core.topology import Topology
 from mpicoloc.errors import UsageError
-from mpicoloc.network import routing, xgft
+from mpicoloc.network import readers, routing, xgft
 
 NETWORK = "10.77.0.0/16"
 """Where the hosts' addresses are."""
 MAX_NODES = 2000
 MTU_BYTES = 1500
-_RATE = re.compile(r"(\d+(?:\.\d+)?)([kMG]?)bit", re.IGNORECASE)
-_FACTORS = {"": 1.0, "k": 1e3, "m": 1e6, "g": 1e9}
 _MIN_BURST_BYTES = 128 * 1024
 """Above what the kernel hands over as one packet, 64 KiB."""
 _BURST_S = 0.001
@@ -67,20 +64,12 @@ def topology(notation: str, rates: str) -> Topology:
     UsageError
         If either is not understood, they do not fit, or the lab would have more than `MAX_NODES` nodes.
     """
-    capacities = [_bytes_per_second(word) for word in rates.split(",")]
+    capacities = [readers.rate_bps(word) for word in rates.split(",")]
     made = xgft.parse(notation, capacities[0] if len(capacities) == 1 else capacities)
     n_nodes = made.n_hosts + made.n_switches
     if n_nodes > MAX_NODES:
         raise UsageError(f"{made} has {n_nodes} hosts and switches: a lab has {MAX_NODES} at most")
     return made
-
-
-def _bytes_per_second(word: str) -> float:
-    match = _RATE.fullmatch(word.strip())
-    rate_bps = float(match[1]) * _FACTORS[match[2].lower()] / 8 if match else 0.0
-    if not 1000 <= rate_bps <= 1e12:
-        raise UsageError(f"rate {xgft.shown(word)}: write a number and kbit, Mbit or Gbit, like 1Gbit")
-    return rate_bps
 
 
 def nodes(tree: Topology) -> Iterator[tuple[int, int]]:
@@ -110,6 +99,12 @@ def hosts_file(tree: Topology) -> str:
     """Names and addresses, as in ``/etc/hosts``."""
     lines = [f"{address(*node)} {xgft.name(*node)}" for node in nodes(tree)]
     return "\n".join(["127.0.0.1 localhost", *lines]) + "\n"
+
+
+def yaml(tree: Topology) -> str:
+    """The topology with its hosts' names, as `mpicoloc network` reads it."""
+    rates = ", ".join(f"{rate_bps * 8:.0f}bit/s" for rate_bps in tree.capacity_bps)
+    return f'topology: {tree}\nlink_rate: [{rates}]\nhosts: ["h[0-{tree.n_hosts - 1}]"]\n'
 
 
 def laying(found: Sequence[Cable], pids: Mapping[str, int]) -> str:

@@ -36,6 +36,8 @@ for where in all default; do
     [ ! -e ipv6 ] || echo 1 > ipv6/conf/$where/disable_ipv6
 done
 echo 1 > ipv4/ip_forward; echo 0 > ipv4/icmp_ratelimit
+# Windows of megabytes would fill the switches' queues, and what waits there waits for a tenth of a second.
+for way in tcp_rmem tcp_wmem; do echo 4096 131072 524288 > ipv4/$way; done
 """
 _HOST = """echo "$1" > /proc/sys/kernel/hostname
 mount --rbind /sys/fs/cgroup /mnt; mount -t sysfs none /sys; mount --move /mnt /sys/fs/cgroup
@@ -48,7 +50,7 @@ _ALL_KINDS = _CLONE_NEWNET | _CLONE_NEWTIME | 0x00020000 | 0x04000000 | 0x080000
 """With mounts, host name and System V IPC; from ``linux/sched.h``."""
 _SO_PEERGROUPS = 59
 _GRACE_S = 10.0
-"""For a command whose caller was killed to end by itself."""
+"""For a caller to say what it wants, and for a command whose caller was killed to end by itself."""
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
@@ -210,12 +212,14 @@ def _serve_one(lab: Lab, peer: socket.socket) -> NoReturn:
 
 
 def _receive(peer: socket.socket) -> tuple[dict[str, Any], list[int]]:
+    peer.settimeout(_GRACE_S)
     head, fds, _, _ = socket.recv_fds(peer, 4, 3)
     body = b""
     while len(body) < int.from_bytes(head, "big"):
         if not (part := peer.recv(int.from_bytes(head, "big") - len(body))):
             raise EOFError
         body += part
+    peer.settimeout(None)
     return json.loads(body), fds
 
 
@@ -242,7 +246,8 @@ def _run(lab: Lab, peer: socket.socket, request: dict[str, Any], fds: list[int])
             selector.unregister(peer)
             limit_s = _GRACE_S
         for number in numbers or bytes([signal.SIGTERM]):
-            os.kill(child, number)
+            if number in agent.HANDED_ON:
+                os.kill(child, number)
     return {"exit": os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])}
 
 

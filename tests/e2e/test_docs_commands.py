@@ -1,10 +1,12 @@
 """Every command and every Python block of the documentation runs.
 
 Before each block stands a comment. ``<!-- test [: [needs PROGRAM] [exit=any] [shorten=A:B,...]] -->`` runs it
-in order with the other blocks of its page, in a folder that has the examples, a LAMMPS input and a profile;
+in order with the other blocks of its page, in a folder that has the examples, a LAMMPS input and a profile
+(PROGRAM may be "lab": that this machine lets us make one);
 ``<!-- not tested: REASON -->`` does not. `shorten` replaces numbers of long runs by small ones.
 """
 
+import contextlib
 import json
 import os
 import re
@@ -13,11 +15,14 @@ import subprocess
 import sys
 from pathlib import Path
 
+import nodes
 import numpy as np
 import pytest
 
 from mpicoloc.core.profile import Job
 from mpicoloc.core.tables import table
+from mpicoloc.errors import MpicolocError
+from mpicoloc.lab import control
 from mpicoloc.model.interference import complete
 from mpicoloc.report.summary import summary
 from mpicoloc.store import hdf5
@@ -26,6 +31,8 @@ ROOT = Path(__file__).resolve().parents[2]
 BLOCK = re.compile(r"(?:<!-- (?P<mark>[^\n]*?) -->\n)?```(?P<kind>console|python)\n(?P<text>.*?)```", re.S)
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 PAGES = [page for page in PAGES if not {"generated", "_build"} & set(page.parts)]
+LAB = f"docs-{os.getpid()}"
+"""What the lab of a page is called here: the user may have one."""
 LAMMPS_INPUT = """\
 units lj
 lattice fcc 0.8442
@@ -80,7 +87,9 @@ def sandbox(tmp_path, shm_dir, monkeypatch):
     monkeypatch.setenv("OMPI_MCA_rmaps_base_oversubscribe", "1")
     monkeypatch.setenv("PRTE_MCA_rmaps_default_mapping_policy", ":oversubscribe")
     monkeypatch.chdir(tmp_path)
-    return tmp_path
+    yield tmp_path
+    with contextlib.suppress(MpicolocError):
+        control.stop(LAB)
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
@@ -98,13 +107,18 @@ def test_commands_of_a_page(page, sandbox):
     prepare_programs(page, sandbox)
     skipped = []
     for block in marked(page):
-        missing = [name for name in re.findall(r"needs (\S+)", block["mark"]) if shutil.which(name) is None]
+        missing = [name for name in re.findall(r"needs (\S+)", block["mark"]) if not is_there(name)]
         if missing:
             skipped += missing
             continue
         run_block(block, sandbox)
     if skipped:
         pytest.skip(f"not installed: {', '.join(sorted(set(skipped)))}; the page's other blocks passed")
+
+
+def is_there(name):
+    """Whether a block's need is met: a program, or that a lab can be made."""
+    return nodes.can_be_made() if name == "lab" else shutil.which(name) is not None
 
 
 def prepare_programs(page, folder):
@@ -122,6 +136,9 @@ def run_block(block, folder):
         command = [sys.executable, "-c", block["text"]]
     else:
         lines = [line[2:] for line in block["text"].splitlines() if line.startswith("$ ")]
+        if os.geteuid() == 0:
+            lines = [line.removeprefix("sudo ") for line in lines]
+        lines = [re.sub(r"\bmpicoloc lab (\w+)", rf"\g<0> --name {LAB}", line) for line in lines]
         command = ["bash", "-e", "-c", shortened("\n".join(lines), block["mark"])]
     done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=60, env=os.environ)
     if "exit=any" not in block["mark"]:

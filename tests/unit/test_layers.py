@@ -36,7 +36,7 @@ LIBRARIES = {
     "sim": {"numpy"},
     "store": {"numpy", "h5py", "pandas", "sqlite3", "sqlalchemy"},
     "pmpi": {"numpy", "cffi", "pycparser"},
-    "lab": set(),
+    "lab": {"numpy"},
     "run": {"numpy", "mpi4py"},
     "report": {"numpy", "rich"},
 }
