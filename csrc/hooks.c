@@ -3,16 +3,10 @@
 
 #include "tally.h"
 
-#include <pthread.h>
 #include <string.h>
-#include <sys/syscall.h>
-#include <unistd.h>
 
 enum {
     N_ALWAYS_TIMED = 16,         /* first calls of a site, which differ from the later ones */
-    CALLS_BETWEEN_CLAIMS = 1000, /* of a thread that found no lane */
-    SAMPLE_EVERY =
-        16, /* at least so many calls are counted for one that is timed, and less than three times so many; */
     SAMPLE_EVERY_MOST = 512,     /* up to this of calls that come so fast that */
     TIMED_TOO_SOON_NS = 25000,   /* timed ones follow each other sooner, */
     TIMED_TOO_LATE_NS = 2000000, /* and less again when they come later. Far apart, as a co-runner must not change it */
@@ -23,101 +17,6 @@ __thread uint64_t mc_thread_paused_ns;
 int mc_is_chained;
 __thread int mc_is_ending;
 __thread mc_thread mc_self;
-
-static pthread_once_t key_once = PTHREAD_ONCE_INIT;
-static pthread_key_t lane_key;
-
-/* Destructors of other libraries, and a forked child, may still call MPI: nothing of the lane must be at hand then. */
-static void let_go(void)
-{
-    memset(&mc_self.tables, 0, sizeof mc_self.tables);
-    memset(mc_self.hits, 0, sizeof mc_self.hits);
-    mc_self.credit = 0;
-    mc_self.is_ended = 1;
-    mc_tally_close();
-}
-
-static void release_lane(void *head)
-{
-    let_go();
-    __atomic_store_n(&((mc_lane_head *)head)->owner_tid, 0, __ATOMIC_RELEASE);
-}
-
-void mc_lane_forget(void)
-{
-    let_go();
-    if (mc_self.has_key)
-        pthread_setspecific(lane_key, NULL);
-}
-
-static void make_key(void)
-{
-    if (pthread_key_create(&lane_key, release_lane) != 0)
-        lane_key = (pthread_key_t)-1;
-}
-
-/* Lanes get room in their order. One without must not even be read: on a full file system that is SIGBUS. */
-static int has_room(int i_lane)
-{
-    static int is_full;
-    uint64_t *n_with_room = &mc_the_segment->n_lanes, n_needed = (uint64_t)i_lane + 1;
-    if (n_needed <= __atomic_load_n(n_with_room, __ATOMIC_ACQUIRE))
-        return 1;
-    if (__atomic_load_n(&is_full, __ATOMIC_RELAXED))
-        return 0;
-    if (mc_lane_reserve(i_lane) != MC_OK) {
-        __atomic_store_n(&is_full, 1, __ATOMIC_RELAXED);
-        return 0;
-    }
-    uint64_t n = __atomic_load_n(n_with_room, __ATOMIC_RELAXED);
-    while (n < n_needed &&
-           !__atomic_compare_exchange_n(n_with_room, &n, n_needed, 0, __ATOMIC_RELEASE, __ATOMIC_RELAXED))
-        ;
-    return 1;
-}
-
-static int claim(int i_lane)
-{
-    uint64_t expected = 0;
-    mc_tables tables = mc_lane_tables(mc_the_segment, i_lane);
-    mc_lane_head *head = tables.head;
-    if (!has_room(i_lane) || __atomic_load_n(&head->owner_tid, __ATOMIC_RELAXED) != 0)
-        return 0;
-    if (!__atomic_compare_exchange_n(&head->owner_tid, &expected, (uint64_t)syscall(SYS_gettid), 0, __ATOMIC_ACQ_REL,
-                                     __ATOMIC_RELAXED))
-        return 0;
-    mc_self.tables = tables;
-    mc_clock_start(&mc_self.clock);
-    head->n_owners++;
-    head->calls = (mc_stream){mc_self.clock.latest_ns, mc_thread_paused_ns, 0,
-                              __atomic_load_n(&mc_the_segment->sampling.n_windows, __ATOMIC_ACQUIRE)};
-    head->units = (mc_stream){0, 0, 0, 0};
-    mc_tally_start(&head->tally);
-    mc_self.random = (uint32_t)head->calls.t_last | 1;
-    mc_self.every = mc_self.credit = SAMPLE_EVERY;
-    mc_self.interval = SAMPLE_EVERY + 1;
-    mc_self.n_timed = 0;
-    mc_self.t_choice = head->calls.t_last;
-    return 1;
-}
-
-int mc_lane_claim(void)
-{
-    mc_self.tables.head = NULL;
-    if (mc_self.is_ended || mc_self.n_patient > 0) {
-        mc_self.n_patient -= mc_self.n_patient > 0;
-        return 0;
-    }
-    pthread_once(&key_once, make_key);
-    for (int i = 0; i < MC_N_ALL_LANES; i++) {
-        if (!claim(i))
-            continue;
-        mc_self.has_key = lane_key != (pthread_key_t)-1 && pthread_setspecific(lane_key, mc_self.tables.head) == 0;
-        return 1;
-    }
-    mc_self.n_patient = CALLS_BETWEEN_CLAIMS;
-    return 0;
-}
 
 static inline __attribute__((always_inline)) int enter(mc_thread *self, mc_frame *frame, uint32_t call, void *site,
                                                        const char *stack)
@@ -144,13 +43,42 @@ static inline __attribute__((always_inline)) int enter(mc_thread *self, mc_frame
     return 1;
 }
 
+/* Not below 0, also where the clock had to be given up for the kernel's. */
+static uint64_t since(uint64_t begin, uint64_t end)
+{
+    return end > begin ? end - begin : 0;
+}
+
+static int is_counting(uint64_t t)
+{
+    return __builtin_expect(t < __atomic_load_n(&mc_the_segment->sampling.counts_until, __ATOMIC_RELAXED), 0);
+}
+
+/* At t a call begins or ends. Returns how long this took, which is no time of the program. */
+static __attribute__((cold, noinline)) uint64_t count(mc_thread *self, uint64_t t, int was_inside, uint64_t state)
+{
+    uint64_t span = __atomic_load_n(&mc_the_segment->sampling.counts_until, __ATOMIC_RELAXED);
+    uint64_t paused_ns = mc_thread_paused_ns;
+    mc_tally_note(&self->tables.head->tally, span, was_inside, state);
+    return since(mc_thread_paused_ns - paused_ns, since(t, mc_clock_read(&self->clock)));
+}
+
+/* Nothing happened for so long, which windows count for no kind of cycle: the last marks were so much later. */
+static void pass_over(mc_lane_head *head, uint64_t lost_ns)
+{
+    head->calls.t_last += lost_ns;
+    head->units.t_last += head->units.t_last ? lost_ns : 0;
+}
+
 /* From here on the thread is inside MPI, until calls.t_last comes after t_enter. */
-static inline __attribute__((always_inline)) int begin_call(mc_thread *self, const mc_frame *frame)
+static inline __attribute__((always_inline)) int begin_call(mc_thread *self, mc_frame *frame)
 {
     mc_lane_head *head = self->tables.head;
-    uint64_t span = __atomic_load_n(&mc_the_segment->sampling.counts_until, __ATOMIC_RELAXED);
-    if (__builtin_expect(frame->t_enter < span, 0))
-        mc_tally_note(&head->tally, span, head->t_enter > head->calls.t_last, MC_TALLY_INSIDE);
+    if (is_counting(frame->t_enter)) {
+        uint64_t lost_ns = count(self, frame->t_enter, head->t_enter > head->calls.t_last, MC_TALLY_INSIDE);
+        pass_over(head, lost_ns);
+        frame->t_enter += lost_ns;
+    }
     head->t_enter = frame->t_enter;
     return 1;
 }
@@ -188,7 +116,7 @@ static void choose_every(mc_thread *self, uint64_t now)
         return;
     if (took < TIMED_BETWEEN_CHOICES * (uint64_t)TIMED_TOO_SOON_NS && self->every < SAMPLE_EVERY_MOST)
         self->every *= 2;
-    else if (took >= self->n_timed * (uint64_t)TIMED_TOO_LATE_NS && self->every > SAMPLE_EVERY)
+    else if (took >= self->n_timed * (uint64_t)TIMED_TOO_LATE_NS && self->every > MC_SAMPLE_EVERY)
         self->every /= 2;
     self->n_timed = 0;
     self->t_choice = now;
@@ -218,12 +146,6 @@ int mc_enter_sampled(mc_frame *frame, uint32_t call, void *site, const char *sta
     frame->row = row;
     frame->weight = 0;
     return 1;
-}
-
-/* Not below 0, also where the clock had to be given up for the kernel's. */
-static uint64_t since(uint64_t begin, uint64_t end)
-{
-    return end > begin ? end - begin : 0;
 }
 
 static uint64_t overlap(uint64_t a0, uint64_t a1, uint64_t b0, uint64_t b1)
@@ -336,16 +258,9 @@ static void record_event(mc_lane_head *head, const mc_frame *frame, uint64_t dur
                                                  .i_site = (uint16_t)i_site};
 }
 
-void mc_leave(mc_frame *frame, uint64_t sent_bytes, uint64_t recv_bytes)
+static inline __attribute__((always_inline)) void end_call(mc_thread *self, const mc_frame *frame, uint64_t t_leave,
+                                                           uint64_t sent_bytes, uint64_t recv_bytes)
 {
-    mc_thread *self = &mc_self;
-    self->outer = NULL;
-    if (!frame->is_recorded || !self->tables.head)
-        return;
-    uint64_t t_leave = mc_clock_read(&self->clock);
-    uint64_t span = __atomic_load_n(&mc_the_segment->sampling.counts_until, __ATOMIC_RELAXED);
-    if (__builtin_expect(t_leave < span, 0))
-        mc_tally_note(&self->tables.head->tally, span, 1, MC_TALLY_OUTSIDE);
     /* a pause stands for itself only, however many calls this one stands for */
     uint64_t time_ns = since(mc_thread_paused_ns - frame->paused_ns, since(frame->t_enter, t_leave));
     mc_site_row *row = find_site(self, frame->call, frame->site);
@@ -363,6 +278,27 @@ void mc_leave(mc_frame *frame, uint64_t sent_bytes, uint64_t recv_bytes)
         record_event(self->tables.head, frame, time_ns, i_site, sent_bytes + recv_bytes);
     if (t_leave >= self->clock.due_ns)
         mc_clock_renew(&self->clock);
+}
+
+static __attribute__((cold, noinline)) void end_counted(mc_thread *self, const mc_frame *frame, uint64_t t_leave,
+                                                        uint64_t sent_bytes, uint64_t recv_bytes)
+{
+    uint64_t lost_ns = count(self, t_leave, 1, MC_TALLY_OUTSIDE);
+    end_call(self, frame, t_leave, sent_bytes, recv_bytes);
+    pass_over(self->tables.head, lost_ns);
+}
+
+void mc_leave(mc_frame *frame, uint64_t sent_bytes, uint64_t recv_bytes)
+{
+    mc_thread *self = &mc_self;
+    self->outer = NULL;
+    if (!frame->is_recorded || !self->tables.head)
+        return;
+    uint64_t t_leave = mc_clock_read(&self->clock);
+    if (is_counting(t_leave))
+        end_counted(self, frame, t_leave, sent_bytes, recv_bytes);
+    else
+        end_call(self, frame, t_leave, sent_bytes, recv_bytes);
 }
 
 void mc_leave_done(mc_frame *frame, uint64_t sent_bytes, uint64_t recv_bytes)

@@ -22,7 +22,11 @@ typedef struct mc_site_hit {
     uint32_t call; /* with MC_COUNTABLE where a call of it may be counted without being timed */
 } mc_site_hit;
 
-enum { MC_N_HITS = 64, MC_COUNTABLE = 1 << 30 };
+enum {
+    MC_N_HITS = 64,
+    MC_COUNTABLE = 1 << 30,
+    MC_SAMPLE_EVERY = 16, /* calls at least that are counted for one that is timed; less than three times so many */
+};
 
 typedef struct mc_thread {
     const char *outer; /* stack frame of the outermost MPI call that this thread is in */

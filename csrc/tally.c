@@ -168,18 +168,20 @@ static void store_ipc(mc_ipc *field, const mc_ipc *value)
 /* Every field is stored after the odd number, and what the caller stores comes after the even one. */
 static void publish(mc_tally *tally, const mc_tally *next)
 {
-    __atomic_store_n(&tally->seq, next->seq + 1, __ATOMIC_RELAXED);
+    /* Odd already, where a signal handler of the application left by a jump while this went on. */
+    uint64_t odd = next->seq | 1;
+    __atomic_store_n(&tally->seq, odd, __ATOMIC_RELAXED);
     __atomic_store_n(&tally->span, next->span, __ATOMIC_RELEASE);
     __atomic_store_n(&tally->state, next->state, __ATOMIC_RELEASE);
     store_ipc(&tally->outside, &next->outside);
     store_ipc(&tally->total, &next->total);
-    __atomic_store_n(&tally->seq, next->seq + 2, __ATOMIC_SEQ_CST);
+    __atomic_store_n(&tally->seq, odd + 1, __ATOMIC_SEQ_CST);
     (void)__atomic_load_n(&tally->seq, __ATOMIC_SEQ_CST);
 }
 
 void mc_tally_start(mc_tally *tally)
 {
-    mc_tally next = {.seq = tally->seq & ~(uint64_t)1};
+    mc_tally next = {.seq = tally->seq};
     publish(tally, &next);
 }
 

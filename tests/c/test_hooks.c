@@ -1,42 +1,16 @@
 /* The accounting of cycles, on a clock that the test sets. Exit code: number of failed checks. */
 #define _GNU_SOURCE
+#include "stand_ins.h"
+
 #include "hooks.h"
 #include "regions.h"
 #include "table.h"
 
 #include <pthread.h>
-#include <stdio.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
-static uint64_t clock_ns = 1000;
-static int n_failed;
-
 enum { LEAD = 20, TAIL = 10 }; /* of a shutter before and after its window, ns */
-
-int clock_gettime(clockid_t id, struct timespec *now)
-{
-    (void)id;
-    now->tv_sec = (time_t)(clock_ns / 1000000000u);
-    now->tv_nsec = (long)(clock_ns % 1000000000u);
-    return 0;
-}
-
-int mc_gate_install(mc_segment *segment)
-{
-    segment->gate.signal = 0;
-    return MC_OK;
-}
-
-#define CHECK_EQUAL(got, want) \
-    do { \
-        unsigned long long g = (got), w = (want); \
-        if (g != w) { \
-            fprintf(stderr, "%s:%d: %s is %llu, should be %llu\n", __FILE__, __LINE__, #got, g, w); \
-            n_failed++; \
-        } \
-    } while (0)
 
 /* What the MPI library calls itself does not count. */
 static __attribute__((noinline)) void call_inside(void *site)
@@ -73,6 +47,29 @@ static mc_cell sum(const mc_lane *lane, int phase)
         for (int g = 0; g < MC_N_GROUPS; g++)
             mc_cell_add(&total, phase == MC_PHASE_SOLO ? &lane->cycles[i].solo[g] : &lane->cycles[i].corun[g]);
     return total;
+}
+
+/* While the meter ipc counts calls take longer, and cycles do not. */
+static void test_time_of_counting(mc_segment *s)
+{
+    mc_lane *lane = &s->lanes[0];
+    static char site;
+    cycle(&site, 100, 10, 8);
+    mc_cell before = sum(lane, MC_PHASE_CORUN);
+    uint64_t begin = clock_ns, n_before = n_tallies;
+    s->sampling.counts_until = clock_ns + 3 * 110 + 5 * TALLY_NS + 1;
+    for (int i = 0; i < 4; i++) /* the last one ends too late */
+        cycle(&site, 100, 10, 8);
+    s->sampling.counts_until = 0;
+    cycle(&site, 100, 10, 8);
+    mc_cell after = sum(lane, MC_PHASE_CORUN);
+    CHECK_EQUAL(n_tallies - n_before, 6);
+    CHECK_EQUAL(tally_state, MC_TALLY_OUTSIDE);
+    CHECK_EQUAL(clock_ns - begin, 5 * 110 + 6 * TALLY_NS);
+    CHECK_EQUAL(after.n - before.n, 5);
+    CHECK_EQUAL(after.comp_ns - before.comp_ns, 5 * 100);
+    CHECK_EQUAL(after.mpi_ns - before.mpi_ns, 5 * 10);
+    CHECK_EQUAL(lane->head.t_enter < lane->head.calls.t_last, 1);
 }
 
 static uint64_t n_calls(mc_segment *s)
@@ -360,6 +357,7 @@ int main(void)
     mc_segment *s = mc_own_segment();
     test_split(s);
     test_long_burst_over_windows(s);
+    test_time_of_counting(s);
     test_units(s);
     test_regions(s);
     test_sampling(s);
