@@ -21,9 +21,11 @@ SETTINGS = {
     "MPIR_CVAR_POLLS_BEFORE_YIELD": "1",
     "OMPI_MCA_mpi_yield_when_idle": "1",
     "OMPI_MCA_orte_tmpdir_base": "/dev/shm",
+    "MPICOLOC_TOPOLOGY": server.TOPOLOGY,
 }
 """Unless the user has set them: libraries below MPICH keep to the lab's network; ranks that wait let others
-run, for the hosts of a lab share the machine's processors; and Open MPI's files end with the lab."""
+run, for the hosts of a lab share the machine's processors; Open MPI's files end with the lab; and the profile
+tells what the job did to each level."""
 
 
 def hosts(text: str | None, n_hosts: int) -> list[int]:

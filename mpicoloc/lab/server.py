@@ -29,6 +29,7 @@ from mpicoloc.network import xgft
 
 AGENT = "/dev/shm/.lab/agent"
 """On every host: what a launcher takes in place of ``ssh``."""
+TOPOLOGY = "/dev/shm/.lab/topology.yaml"
 _AGENT_TEXT = f'#!/bin/sh\nexec "${agent.PYTHON_ENV}" -SE "${agent.AGENT_ENV}" "%s" "$@"\n'
 _SWITCH = """set -e; cd /proc/sys/net
 for where in all default; do
@@ -42,7 +43,8 @@ for way in tcp_rmem tcp_wmem; do echo 4096 131072 524288 > ipv4/$way; done
 _HOST = """echo "$1" > /proc/sys/kernel/hostname
 mount --rbind /sys/fs/cgroup /mnt; mount -t sysfs none /sys; mount --move /mnt /sys/fs/cgroup
 mount -t tmpfs -o mode=1777 none /dev/shm; mkdir -m 755 /dev/shm/.lab; cd /dev/shm/.lab; umask 022
-printf %s "$2" > hosts; printf %s "$3" > agent; chmod 755 agent; mount --bind hosts /etc/hosts; cd /
+printf %s "$2" > hosts; printf %s "$3" > agent; printf %s "$4" > topology.yaml
+chmod 755 agent; mount --bind hosts /etc/hosts; cd /
 """
 _SLEEP = "echo $$; exec sleep infinity > /dev/null"
 _CLONE_NEWNET, _CLONE_NEWTIME = 0x40000000, 0x80
@@ -71,7 +73,7 @@ class Lab:
 
     def _boot(self) -> dict[str, int]:
         """Start the process of each node, all at once; returns them when all are up."""
-        arguments = [plan.hosts_file(self.tree), _AGENT_TEXT % self.name]
+        arguments = [plan.hosts_file(self.tree), _AGENT_TEXT % self.name, plan.yaml(self.tree)]
         started = {}
         for level, number in plan.nodes(self.tree):
             name = xgft.name(level, number)

@@ -158,8 +158,9 @@ def test_links_count_the_bytes_of_messages(name, traffic, tmp_path):
     here = {"cwd": tmp_path, "env": {**os.environ, "MPICOLOC_OUT": str(tmp_path / "ring.h5")}}
     empty = measured(name, lambda: lab(*job, traffic, "empty", **here))
     links = measured(name, lambda: lab(*job, traffic, "ring", 2_000_000, 3, **here))
-    peers = hdf5.read(tmp_path / "ring.h5").tables["peers"]
-    assert peers["bytes"].sum() == 4 * 3 * 2_000_000
+    profile = hdf5.read(tmp_path / "ring.h5")
+    assert [level.sent_bytes for level in profile.network.levels] == [24_000_000, 12_000_000]
+    peers = profile.tables["peers"]
     assert_agree(tree, links, empty, hosts[peers["src"]], hosts[peers["dst"]], peers["bytes"])
 
     empty = measured(name, lambda: lab(*job, "--plain", traffic, "empty", **here))
