@@ -127,11 +127,12 @@ def show(cases: Sequence[Case], shared: Shared | None) -> None:
 def _case_table(case: Case) -> RichTable:
     name = escape(printable(f"job {case.job.id}: {case.topology}, {case.placement_name}"))
     grade = utilisation.demand_class(case.levels) or "unknown"
-    grid = RichTable(title=f"{name}, demand {grade}", title_justify="left", box=box.SIMPLE)
-    for title in ("level", "bytes", "injection", "available", "utilisation", "busiest link up", "down"):
-        grid.add_column(title, justify="right")
-    if case.windows is not None:
-        grid.add_column("injection, busiest window", justify="right")
+    grid = RichTable(
+        title=f"{name}, demand {grade}", title_justify="left", box=box.SIMPLE, padding=(0, 1, 0, 0)
+    )
+    titles = ["level", "bytes", "injection", "available", "used", "most up", "most down"]
+    for title in titles if case.windows is None else [*titles, "peak"]:
+        grid.add_column(title, justify="right", no_wrap=True)
     for row in case.levels:
         loads = (case.loads.up[row.level].max(), case.loads.down[row.level].max())
         grid.add_row(
