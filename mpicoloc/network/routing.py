@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -138,6 +138,45 @@ def sum_loads(topology: Topology, batches: Iterable[Messages], route: Route = d_
         for start in range(0, len(src), step):
             part = slice(start, start + step)
             _add_loads(topology, route, (src[part], dst[part], n_bytes[part]), up, down)
+    return _frozen(up, down)
+
+
+def exchange_loads(topology: Topology, hosts: Hosts, n_bytes: float, route: Route) -> LinkLoads:
+    """Loads of an exchange in which each of `hosts` sends as much to each other; a host may come twice.
+
+    Under d-mod-k a message takes copy ``dst % roots`` of each level. So a subtree with c of p members sends
+    through that copy c times the members outside it with this remainder, and gets through it, for each of its
+    own members with this remainder, p - c messages. Under s-mod-k it is the other way round. Time is linear
+    in members and links, not in pairs.
+
+    Parameters
+    ----------
+    hosts : ndarray of int, shape (n_members,)
+    n_bytes : float
+        From each to each other.
+    route : callable
+        `d_mod_k` or `s_mod_k`.
+    """
+    by_choosers, by_others = [], []
+    for level in range(topology.height):
+        roots, n_links = topology.subtree_roots(level + 1), topology.n_links(level)
+        tree, copy = hosts // topology.subtree_hosts(level), hosts % roots
+        inside = np.bincount(tree * roots + copy, minlength=n_links).reshape(-1, roots).astype(np.float64)
+        members = inside.sum(axis=1, keepdims=True)
+        by_choosers.append((n_bytes * inside * (len(hosts) - members)).ravel())
+        by_others.append((n_bytes * members * (inside.sum(axis=0) - inside)).ravel())
+    up, down = (by_others, by_choosers) if route is d_mod_k else (by_choosers, by_others)
+    return _frozen(up, down)
+
+
+def added(loads: Sequence[LinkLoads]) -> LinkLoads:
+    """Sum of loads of one topology."""
+    up = [np.sum(column, axis=0) for column in zip(*(load.up for load in loads), strict=True)]
+    down = [np.sum(column, axis=0) for column in zip(*(load.down for load in loads), strict=True)]
+    return _frozen(up, down)
+
+
+def _frozen(up: list[NDArray[np.float64]], down: list[NDArray[np.float64]]) -> LinkLoads:
     for array in (*up, *down):
         array.flags.writeable = False
     return LinkLoads(tuple(up), tuple(down))

@@ -149,11 +149,20 @@ def job_link_loads(
         If the traffic does not fit the placement, or the placement not the topology.
     """
     _check(topology, placement, traffic)
+    parts = _parts(traffic)
+    closed = route in (routing.d_mod_k, routing.s_mod_k)
+    exchanges = [part for part in parts if isinstance(part, Exchange) and closed]
+    others = [part for part in parts if not (isinstance(part, Exchange) and closed)]
     size = max(routing.CHUNK, *(topology.n_links(level) for level in range(topology.height)))
     batches = (
-        (placement.hosts[src], placement.hosts[dst], n_bytes) for src, dst, n_bytes in _batches(traffic, size)
+        (placement.hosts[src], placement.hosts[dst], n_bytes)
+        for part in others
+        for src, dst, n_bytes in _batches(part, size)
     )
-    return routing.sum_loads(topology, batches, route)
+    loads = [routing.sum_loads(topology, batches, route)]
+    for part in exchanges:
+        loads.append(routing.exchange_loads(topology, placement.hosts[part.members], part.n_bytes, route))
+    return routing.added(loads)
 
 
 def _batches(traffic: Rounds, size: int) -> Iterator[routing.Messages]:

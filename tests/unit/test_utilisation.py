@@ -66,12 +66,25 @@ def test_an_exchange_of_all_needs_no_pairs_in_memory(job, n_members):
     members = np.arange(placement.n_ranks)[:n_members]
     exchange = Exchange(placement.n_ranks, members, 3.0)
     lazy = TrafficSum(placement.n_ranks, (exchange, traffic_of(placement, rows)))
-    for one in (utilisation.level_bytes, utilisation.job_link_loads):
-        found, expected = one(topology, placement, lazy), one(topology, placement, lazy.traffic())
-        if isinstance(found, np.ndarray):
-            assert found.tolist() == expected.tolist()
-        else:
-            assert all(map(np.array_equal, (*found.up, *found.down), (*expected.up, *expected.down)))
+    whole = lazy.traffic()
+    found, expected = (utilisation.level_bytes(topology, placement, one) for one in (lazy, whole))
+    assert found.tolist() == expected.tolist()
+    for name in ("d-mod-k", "s-mod-k", "random"):
+        found, expected = (
+            utilisation.job_link_loads(topology, placement, one, routing.by_name(name))
+            for one in (lazy, whole)
+        )
+        assert all(map(np.array_equal, (*found.up, *found.down), (*expected.up, *expected.down)))
+
+
+def test_an_all_to_all_of_100_000_ranks_is_told_without_its_pairs():
+    topology = xgft.parse("XGFT(3;48,48,48;1,24,24)", 1e9)
+    n = 100_000
+    placement, everybody = placements.regular(topology, n, 48), Exchange(n, np.arange(n), 8.0)
+    sent = utilisation.level_bytes(topology, placement, everybody)
+    assert sent[0] == 8 * n * (n - 1)
+    loads = utilisation.job_link_loads(topology, placement, everybody)
+    assert [side.sum() for side in loads.up] == sent.tolist() == [side.sum() for side in loads.down]
 
 
 def test_levels_of_a_small_job():
