@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 
 from mpicoloc.core.topology import Topology
 
-QUICK = settings(max_examples=60, deadline=None, derandomize=True)
+QUICK = settings(max_examples=40, deadline=None, derandomize=True)
 
 
 @st.composite
