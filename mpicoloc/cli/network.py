@@ -12,6 +12,7 @@ they share.
 from __future__ import annotations
 
 import argparse
+import glob
 import json
 import sys
 from dataclasses import replace
@@ -22,6 +23,7 @@ from mpicoloc.errors import MpicolocError, UsageError
 if TYPE_CHECKING:
     from mpicoloc.core.profile import Profile
     from mpicoloc.core.topology import Placement
+    from mpicoloc.core.traffic import Rounds
     from mpicoloc.network.fabric import Fabric
     from mpicoloc.report.network import Case
 
@@ -59,6 +61,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--seed", metavar="N", default="0", help="for placement RF (0)")
     add("--duration-s", metavar="S", help="time in which the job sent its bytes (default: its run time)")
     add("--window-s", metavar="S", help="rates in windows of this length too, from a profile with a trace")
+    add(
+        "--monitoring",
+        metavar="PREFIX",
+        help="take the messages from PREFIX.<rank>.prof, which Open MPI's own components wrote",
+    )
     add("--json", action="store_true", help="print the result as JSON")
 
 
@@ -123,7 +130,6 @@ def _cases(
     from mpicoloc.network import readers, recorded, routing, utilisation, windows, xgft
     from mpicoloc.report.network import Case
 
-    traffic = recorded.point_to_point(profile)
     timed = recorded.timed_messages(profile) if args.window_s else None
     duration_s = _positive("--duration-s", args.duration_s) or profile.job.wall_s or None
     slimmings = readers.whole_numbers("--slimming", args.slimming) if args.slimming else [None]
@@ -131,9 +137,10 @@ def _cases(
     names = names or [RUN if fabric.host_names else f"F{fabric.topology.m[0]}"]
     route = routing.by_name(args.routing)
     window_s = _positive("--window-s", args.window_s)
-    cases = []
+    cases: list[Case] = []
     for name in names:
         placement = _placement(args, fabric, profile, name)
+        traffic = _traffic(args, profile, placement, is_first=not cases)
         for topology in trees:
             case = Case(
                 file=file,
@@ -150,6 +157,25 @@ def _cases(
                 case = replace(case, windows=windows.windows(topology, placement, timed, window_s))
             cases.append(case)
     return cases
+
+
+def _traffic(args: argparse.Namespace, profile: Profile, placement: Placement, is_first: bool) -> Rounds:
+    """What the job sends where its ranks run so; libraries let the ranks of a host act as one."""
+    from mpicoloc.network import monitoring
+    from mpicoloc.network.collectives import job_traffic
+
+    job = profile.job
+    if args.monitoring:
+        names = sorted(glob.glob(f"{glob.escape(args.monitoring)}.*.prof"))
+        if not names or len(args.files) > 1:
+            raise UsageError(
+                f"--monitoring {args.monitoring!r} needs files PREFIX.<rank>.prof, and one profile"
+            )
+        return monitoring.read(((name, _contents(name)) for name in names), job.n_ranks)
+    told = job_traffic(profile.tables, job.n_ranks, job.mpi_library, placement.hosts)
+    for note in told.notes if is_first else ():
+        print(f"mpicoloc: {note}", file=sys.stderr)
+    return told.traffic
 
 
 def _positive(flag: str, text: str | None) -> float | None:

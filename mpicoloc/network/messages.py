@@ -11,6 +11,8 @@ from numpy.typing import ArrayLike, NDArray
 from mpicoloc.core.traffic import Traffic
 
 Array = NDArray[Any]
+MANY = 4096
+"""Ranks above which messages between all pairs are taken as equal: the pairs are then not in memory."""
 
 
 @dataclass(frozen=True)
@@ -34,6 +36,10 @@ class Collective:
         Items of each rank's part in ``gatherv``, ``scatterv``, ``allgatherv`` and ``reduce_scatter``.
     commutes : bool
         Whether the reduction commutes, as all that MPI defines do.
+    blocks : bool
+        False for the nonblocking function, for which libraries may have other algorithms.
+    nodes : ndarray of int, shape (n_ranks,)
+        Node of each rank, for libraries that let the ranks of a node act as one; None: each has its own.
     """
 
     name: str
@@ -43,6 +49,8 @@ class Collective:
     root: int = 0
     counts: Array | None = None
     commutes: bool = True
+    blocks: bool = True
+    nodes: Array | None = None
 
     @property
     def parts(self) -> Array:
@@ -64,6 +72,9 @@ class Library(Protocol):
 
     def messages(self, call: Collective) -> Messages:
         """Messages of the call."""
+
+    def is_exchange(self, call: Collective) -> bool:
+        """Whether each rank sends each other one a message, and all as many bytes."""
 
 
 @dataclass
@@ -100,6 +111,11 @@ class Messages:
         """Add another operation's messages on the same ranks."""
         self.rows += other.rows
         return self
+
+    def among(self, ranks: Array, n_ranks: int) -> Messages:
+        """The same messages where rank i is rank `ranks[i]` of a larger communicator."""
+        rows = [(ranks[src], ranks[dst], n_bytes, n) for src, dst, n_bytes, n in self.rows]
+        return Messages(n_ranks, self.item_bytes, rows=rows)
 
     def traffic(self) -> Traffic:
         """All together, by pair of ranks."""

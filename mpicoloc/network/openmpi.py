@@ -13,8 +13,8 @@ from collections.abc import Mapping
 from functools import cache
 
 from mpicoloc.errors import DataError
-from mpicoloc.network import reductions, rooted, trees, unrooted
-from mpicoloc.network.messages import Collective, Messages
+from mpicoloc.network import libnbc, reductions, rooted, trees, unrooted
+from mpicoloc.network.messages import MANY, Collective, Messages
 from mpicoloc.network.rooted import Algorithm, down, up
 
 _TABLES = {
@@ -290,9 +290,19 @@ class OpenMPI:
         sizes = next(sizes for limit, sizes in _lines(table) if call.n_ranks < limit)
         return next(number for limit, number in sizes if _size_bytes(call) < limit)
 
+    def is_exchange(self, call: Collective) -> bool:
+        """Whether each rank sends each other one a message, and all as many bytes."""
+        if not call.blocks:
+            return call.name in ("alltoall", "allgather") or (
+                call.name == "allgatherv" and call.n_ranks > MANY
+            )
+        return call.name == "alltoall" and self.algorithm(call) != 3
+
     def messages(self, call: Collective) -> Messages:
         """Messages of the call; none if there is nothing to move."""
         if call.n_ranks < 2 or (call.name != "barrier" and call.parts.sum() * call.item_bytes == 0):
             return Messages.of(call)
         number = self.algorithm(call)
+        if not call.blocks:
+            return libnbc.ALGORITHMS[call.name](call, self)
         return _ALGORITHMS[call.name][number](call, self)

@@ -1,4 +1,4 @@
-"""What a profile recorded, as traffic and as messages with their times."""
+"""What a profile recorded: where its ranks ran, and messages with their times."""
 
 from __future__ import annotations
 
@@ -8,18 +8,10 @@ import numpy as np
 
 from mpicoloc.core.profile import Profile
 from mpicoloc.core.tables import text
-from mpicoloc.core.traffic import Traffic
 from mpicoloc.errors import DataError
 from mpicoloc.network.windows import TimedMessages
 
 _SENDS = re.compile(r"MPI_(I?[bsr]?send|I?sendrecv(_replace)?|R?put)(_c)?", re.IGNORECASE)
-
-
-def point_to_point(profile: Profile) -> Traffic:
-    """Point-to-point and one-sided messages between ranks of the job; others are left out."""
-    peers = profile.tables["peers"]
-    inside = peers[peers["dst"] >= 0]
-    return Traffic.of(profile.job.n_ranks, inside["src"], inside["dst"], inside["bytes"], inside["n"])
 
 
 def hostnames(profile: Profile) -> list[str]:

@@ -19,6 +19,8 @@ from mpicoloc.network.messages import (
 )
 
 Array = NDArray[Any]
+Rounds = list[tuple[int, Array]]
+"""Distance, and the items that each folded rank keeps, of every round."""
 
 
 class Folded:
@@ -94,15 +96,15 @@ def _fold_halves(messages: Messages, folded: Folded, n_items: int) -> None:
     messages.add(folded.leaves, folded.stays, n_items - n_items // 2)
 
 
-def _halve(messages: Messages, folded: Folded, n_items: int) -> list[tuple[int, Array, Array]]:
-    """Recursive vector halving with distance doubling; per round the distance, items kept and items sent."""
+def _halve(messages: Messages, folded: Folded, n_items: int) -> Rounds:
+    """Recursive vector halving with distance doubling."""
     rounds = []
     window = np.full(folded.n, n_items, dtype=np.int64)
     for distance in powers_below(folded.n):
         is_lower = folded.v & distance == 0
         kept = np.where(is_lower, window // 2, window - window // 2)
         messages.add(folded.rank, folded.real(folded.v ^ distance), window - kept)
-        rounds.append((distance, kept, window - kept))
+        rounds.append((distance, kept))
         window = kept
     return rounds
 
@@ -114,7 +116,7 @@ def allreduce_rabenseifner(call: Collective, library: Library) -> Messages:
         return allreduce_linear(call, library)
     messages = Messages.of(call)
     _fold_halves(messages, folded, call.n_items)
-    for distance, kept, _ in reversed(_halve(messages, folded, call.n_items)):
+    for distance, kept in reversed(_halve(messages, folded, call.n_items)):
         messages.add(folded.rank, folded.real(folded.v ^ distance), kept)
     messages.add(folded.stays, folded.leaves, call.n_items)
     return messages
@@ -128,19 +130,68 @@ def reduce_rabenseifner(call: Collective, library: Library) -> Messages:
     messages = Messages.of(call)
     _fold_halves(messages, folded, call.n_items)
     rounds = _halve(messages, folded, call.n_items)
-    real, root = folded.rank.copy(), call.root - folded.n_pairs
-    if call.root < 2 * folded.n_pairs:
-        root = call.root // 2
-        if call.root % 2:  # the root had left: it takes the place of the first rank
-            messages.add(0, call.root, rounds[-1][1][0])
-            real[0], root = call.root, 0
+    _gather_to_root(messages, folded, rounds, call.root)
+    return messages
+
+
+def _gather_to_root(messages: Messages, folded: Folded, rounds: Rounds, root: int) -> None:
+    """Each sends all it has to its partner, from the last round on, once the root is on that side."""
+    real, v_root = folded.rank.copy(), root - folded.n_pairs
+    if root < 2 * folded.n_pairs:
+        v_root = root // 2
+        if root % 2:  # the root had left: it takes the place of the first rank
+            messages.add(0, root, rounds[-1][1][0])
+            real[0], v_root = root, 0
     waiting = np.ones(folded.n, dtype=bool)
     for step in range(len(rounds) - 1, -1, -1):
-        distance, kept, _ = rounds[step]
+        distance, kept = rounds[step]
         other = folded.v ^ distance
-        sends = waiting & (other >> step == root >> step)
+        sends = waiting & (other >> step == v_root >> step)
         messages.add(real[sends], real[other[sends]], kept[sends])
         waiting &= ~sends
+
+
+def _halve_blocks(messages: Messages, folded: Folded, n_items: int) -> Rounds:
+    """As `_halve`, of a buffer cut into a block for each folded rank beforehand."""
+    ends = np.concatenate([[0], np.cumsum(blocks(n_items, folded.n))])
+    rounds: Rounds = []
+    n_blocks, first = folded.n, np.zeros(folded.n, dtype=np.int64)
+    for distance in powers_below(folded.n):
+        n_blocks //= 2
+        is_lower = folded.v & distance == 0
+        sent = first + np.where(is_lower, n_blocks, 0)
+        first = first + np.where(is_lower, 0, n_blocks)
+        messages.add(folded.rank, folded.real(folded.v ^ distance), ends[sent + n_blocks] - ends[sent])
+        rounds.append((distance, ends[first + n_blocks] - ends[first]))
+    return rounds
+
+
+def allreduce_halving_blocks(call: Collective, library: Library) -> Messages:
+    """Rabenseifner's algorithm as MPICH has it: a pair is folded whole, and blocks are cut beforehand."""
+    messages = Messages.of(call)
+    folded = Folded(call.n_ranks, odd_stays=True)
+    messages.add(folded.leaves, folded.stays, call.n_items)
+    for distance, kept in reversed(_halve_blocks(messages, folded, call.n_items)):
+        messages.add(folded.rank, folded.real(folded.v ^ distance), kept)
+    messages.add(folded.stays, folded.leaves, call.n_items)
+    return messages
+
+
+def reduce_halving_blocks(call: Collective, library: Library) -> Messages:
+    """The same with a gather to the root at the end."""
+    messages = Messages.of(call)
+    folded = Folded(call.n_ranks, odd_stays=False)
+    messages.add(folded.leaves, folded.stays, call.n_items)
+    rounds = _halve_blocks(messages, folded, call.n_items)
+    _gather_to_root(messages, folded, rounds, call.root)
+    return messages
+
+
+def reduce_scatter_pairs(call: Collective, library: Library) -> Messages:
+    """Each rank sends each other one its part."""
+    messages, v, p = Messages.of(call), ranks_of(call), call.n_ranks
+    for step in range(1, p):
+        messages.add(v, (v + step) % p, call.parts[(v + step) % p])
     return messages
 
 

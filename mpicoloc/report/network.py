@@ -121,7 +121,7 @@ def show(cases: Sequence[Case], shared: Shared | None) -> None:
         console.print(_case_table(case))
     if shared is not None:
         console.print(_shared_table(cases, shared))
-    console.print("Traffic: point-to-point and one-sided messages of the profile.", style="dim")
+    console.print("Traffic: messages, one-sided calls and collectives of the profile.", style="dim")
 
 
 def _case_table(case: Case) -> RichTable:

@@ -8,9 +8,10 @@ from mpicoloc import config
 from mpicoloc.core.profile import Network, Profile
 from mpicoloc.errors import MpicolocError, UsageError
 from mpicoloc.network import recorded, utilisation
+from mpicoloc.network.collectives import job_traffic
 from mpicoloc.network.fabric import Fabric, placement_of
 
-TRAFFIC = "point-to-point and one-sided"
+TRAFFIC = "messages, one-sided and collectives"
 
 
 def on_network(profile: Profile) -> Profile:
@@ -27,7 +28,8 @@ def on_network(profile: Profile) -> Profile:
 def _network(profile: Profile, fabric: Fabric) -> Network:
     placement = placement_of(fabric, recorded.hostnames(profile))
     duration_s = profile.job.wall_s if profile.job.wall_s > 0 else None
-    traffic = recorded.point_to_point(profile)
+    job = profile.job
+    traffic = job_traffic(profile.tables, job.n_ranks, job.mpi_library, placement.hosts).traffic
     levels = utilisation.utilisation(fabric.topology, placement, traffic, duration_s)
     demand_class = utilisation.demand_class(levels)
     return Network(str(fabric.topology), demand_class, TRAFFIC, len(levels), levels)

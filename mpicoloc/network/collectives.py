@@ -1,0 +1,252 @@
+"""The traffic of a job, from what its profile recorded: messages, collectives, parts, one-sided calls."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from mpicoloc.core.tables import Table, text
+from mpicoloc.core.traffic import Exchange, Traffic, TrafficSum, total
+from mpicoloc.errors import DataError
+from mpicoloc.network import libnbc
+from mpicoloc.network.messages import Collective, Library
+from mpicoloc.network.mpich import MPICH
+from mpicoloc.network.openmpi import OpenMPI
+
+Array = NDArray[Any]
+_NAME = re.compile(r"(?:P?MPI_)?(I?)([a-zA-Z]\w*?)(?:_c)?")
+_UNEVEN = ("allgatherv", "reduce_scatter")
+_N_ROWS = 1 << 24
+"""Rows after which the parts of a sum are added up, so that they need not all be in memory."""
+
+
+@dataclass(frozen=True)
+class JobTraffic:
+    """Traffic of a job.
+
+    Attributes
+    ----------
+    traffic : TrafficSum
+        All of it.
+    n_unknown : int
+        Collectives that are not in it.
+    notes : tuple of str
+        What is assumed, and what is missing.
+    """
+
+    traffic: TrafficSum
+    n_unknown: int
+    notes: tuple[str, ...]
+
+
+def job_traffic(
+    tables: Mapping[str, Table], n_ranks: int, mpi_library: str, hosts: ArrayLike | None = None
+) -> JobTraffic:
+    """Traffic between the ranks of a job.
+
+    Parameters
+    ----------
+    tables : mapping
+        Tables of its profile: ``peers``, ``collectives``, ``parts``, ``groups``, ``ranks``.
+    n_ranks : int
+        Ranks of the job.
+    mpi_library : str
+        What the library calls itself.
+    hosts : array_like of int, shape (n_ranks,), optional
+        Host of each rank, for MPICH, which lets the ranks of a host act as one; None: as the job ran.
+
+    Returns
+    -------
+    JobTraffic
+
+    Raises
+    ------
+    DataError
+        If there are not as many hosts as ranks.
+    """
+    library, notes = library_of(mpi_library)
+    nodes = _nodes(tables["ranks"], n_ranks) if hosts is None else np.asarray(hosts)
+    if len(nodes) != n_ranks:
+        raise DataError(f"the placement has hosts for {len(nodes)} ranks, the job has {n_ranks}")
+    if "v5" in mpi_library and isinstance(library, OpenMPI) and len(np.unique(nodes)) > 1:
+        notes.append(
+            "on several nodes Open MPI 5 has other collectives (coll/han); those of one node are assumed"
+        )
+    sparse = _Sum(n_ranks)
+    sparse.add(point_to_point(tables["peers"], n_ranks))
+    sparse.add(_parts(tables["parts"], n_ranks))
+    exchanges: list[Exchange] = []
+    n_unknown = int(tables["ranks"]["n_collective_overflow"].sum())
+    members = members_of(tables["groups"], n_ranks)
+    for call, group, n, n_bytes in _calls(tables["collectives"]):
+        if group in members and call.name in libnbc.ALGORITHMS:
+            _add(_of(call, members[group], nodes), members[group], library, (n, n_bytes), sparse, exchanges)
+        else:
+            n_unknown += n
+    if n_unknown:
+        notes.append(
+            f"{n_unknown:,} collectives are not in the traffic: between two groups, or beyond the tables"
+        )
+    return JobTraffic(TrafficSum(n_ranks, (sparse.total(), *exchanges)), n_unknown, tuple(notes))
+
+
+def _add(
+    call: Collective, ranks: Array, library: Library, n: tuple[int, int], to: _Sum, exchanges: list[Exchange]
+) -> None:
+    """Add calls of one kind, n[0] with n[1] bytes in all; of messages between all pairs not the pairs."""
+    if call.n_bytes and library.is_exchange(call):
+        n_bytes = n[1] if call.counts is None else n[1] / call.n_ranks
+        exchanges.append(Exchange(to.n_ranks, ranks, n_bytes, n[0]))
+    else:
+        to.add(_scaled(call, library, *n).renumbered(ranks, to.n_ranks))
+
+
+def library_of(mpi_library: str) -> tuple[Library, list[str]]:
+    """The library by the name it has given itself, and what is assumed of it."""
+    name = mpi_library.strip().lower()
+    if name.startswith("open mpi"):
+        return OpenMPI(), []
+    notes = (
+        []
+        if name.startswith("mpich")
+        else [f"collectives as MPICH makes them are assumed of {mpi_library!r}"]
+    )
+    return MPICH(), notes
+
+
+def point_to_point(peers: Table, n_ranks: int) -> Traffic:
+    """What ranks sent each other, and took from each other without the other's help.
+
+    Notes
+    -----
+    A message is counted by both ranks, a put by the one that gives, a get by the one that takes. So of the
+    bytes that one says it has sent and those that the other says it has received the larger number is right.
+    """
+    known = peers[(peers["dst"] >= 0) & (peers["dst"] < n_ranks) & (peers["src"] < n_ranks)]
+    src, dst, size_class = (known[name].astype(np.int64) for name in ("src", "dst", "size_class"))
+    sides = []
+    for pair, number, n_bytes in (((src, dst), "n", "bytes"), ((dst, src), "n_recv", "recv_bytes")):
+        keys = (pair[0] * n_ranks + pair[1]) * 128 + size_class
+        sides.append((keys, known[number].astype(np.int64), known[n_bytes].astype(np.int64)))
+    keys = np.unique(np.concatenate([side[0] for side in sides]))
+    larger = np.zeros((2, len(keys)), dtype=np.int64)
+    for side, numbers, n_bytes in sides:
+        sums = np.zeros((2, len(keys)), dtype=np.int64)
+        place = np.searchsorted(keys, side)
+        np.add.at(sums[0], place, numbers)
+        np.add.at(sums[1], place, n_bytes)
+        larger = np.maximum(larger, sums)
+    rows, columns = np.divmod(keys // 128, max(n_ranks, 1))
+    return Traffic.of(n_ranks, rows, columns, larger[1], larger[0])
+
+
+def _parts(parts: Table, n_ranks: int) -> Traffic:
+    known = parts[(parts["dst"] >= 0) & (parts["dst"] < n_ranks) & (parts["src"] < n_ranks)]
+    n_bytes, n = known["bytes"].astype(np.int64), known["n"].astype(np.int64)
+    return Traffic.of(n_ranks, known["src"], known["dst"], n_bytes, n)
+
+
+def members_of(groups: Table, n_ranks: int) -> dict[int, Array]:
+    """Ranks of each group, in its order; groups that cannot be are left out."""
+    found = {}
+    for runs in _alike(groups, groups["group"]):
+        n = runs["n"].astype(np.int64)
+        if np.any(n < 1) or n.sum() > n_ranks:
+            continue
+        within = np.arange(n.sum()) - np.repeat(np.cumsum(n) - n, n)
+        ranks = np.repeat(runs["first"].astype(np.int64), n) + within * np.repeat(
+            runs["stride"].astype(np.int64), n
+        )
+        if ranks.min() >= 0 and ranks.max() < n_ranks and len(np.unique(ranks)) == len(ranks):
+            found[int(runs["group"][0])] = ranks
+    return found
+
+
+def _alike(rows: Table, keys: Array) -> list[Table]:
+    """Rows of equal keys, in their order."""
+    if len(rows) == 0:
+        return []
+    _, kind = np.unique(keys, return_inverse=True)
+    order = np.argsort(kind, kind="stable")
+    return np.split(rows[order], np.flatnonzero(np.diff(kind[order])) + 1)
+
+
+def _nodes(ranks: Table, n_ranks: int) -> Array:
+    """Node of each rank; of one that is not in the profile, a node of its own."""
+    nodes = -1 - np.arange(n_ranks)
+    known = ranks[(ranks["rank"] >= 0) & (ranks["rank"] < n_ranks)]
+    nodes[known["rank"]] = known["i_node"]
+    return nodes
+
+
+def _base(call: str) -> tuple[str, bool]:
+    """Name of the collective, and whether it blocks."""
+    found = _NAME.fullmatch(call)
+    return (found.group(2).lower(), not found.group(1)) if found else (call, True)
+
+
+def _calls(rows: Table) -> Iterator[tuple[Collective, int, int, int]]:
+    """Each kind of call with its group, how often it was made, and the bytes of all."""
+    names = np.array([text(call).removesuffix("_c") for call in rows["call"]], dtype="U40")
+    columns: list[Any] = [names, rows["group"], rows["root"], rows["size_class"]]
+    for mine in _alike(rows, np.rec.fromarrays(columns, names="name,group,root,size")):
+        first = mine[mine["own_rank"] == 0]
+        n, n_bytes = int(first["n"].sum()), int(first["bytes"].sum())
+        if n == 0 or n_bytes < 0:
+            continue
+        name, blocks = _base(text(first["call"][0]))
+        item_bytes = max(int(first["item_bytes"].max()), 1)
+        counts = _own_parts(mine, item_bytes) if name in _UNEVEN else None
+        n_items = max(round(n_bytes / n / item_bytes), 1) if n_bytes else 0
+        call = Collective(name, 0, n_items, item_bytes, max(int(first["root"][0]), 0), counts, blocks=blocks)
+        yield call, int(first["group"][0]), n, n_bytes
+
+
+def _own_parts(rows: Table, item_bytes: int) -> Array:
+    """Mean items of each rank's own part; the ranks that told none have none."""
+    own = rows["own_rank"].astype(np.int64)
+    n_bytes = np.bincount(own, weights=rows["own_bytes"])
+    n = np.bincount(own, weights=rows["n"])
+    return np.round(n_bytes / np.maximum(n, 1) / item_bytes).astype(np.int64)
+
+
+def _of(call: Collective, ranks: Array, nodes: Array) -> Collective:
+    """The call on these ranks."""
+    p = len(ranks)
+    counts = (
+        None if call.counts is None else np.resize(np.append(call.counts, np.zeros(p, dtype=np.int64)), p)
+    )
+    root = min(call.root, p - 1)
+    return call.but(call.name, n_ranks=p, root=root, counts=counts, nodes=nodes[ranks])
+
+
+def _scaled(call: Collective, library: Library, n: int, n_bytes: int) -> Traffic:
+    """All calls of a kind: that of mean size, as often as they were made; its bytes are theirs."""
+    one = library.messages(call).traffic()
+    items = call.n_items if call.counts is None else int(call.counts.sum())
+    expected = n * items * call.item_bytes
+    ratio = n if expected in (0, n_bytes) else n * (n_bytes / expected)
+    return Traffic(one.n_ranks, one.src, one.dst, one.n_bytes * ratio, one.n_messages * n)
+
+
+class _Sum:
+    """Traffic added up now and then."""
+
+    def __init__(self, n_ranks: int) -> None:
+        self.n_ranks = n_ranks
+        self.parts: list[Traffic] = []
+
+    def add(self, part: Traffic) -> None:
+        """Add one part."""
+        self.parts.append(part)
+        if sum(map(len, self.parts)) > _N_ROWS:
+            self.parts = [self.total()]
+
+    def total(self) -> Traffic:
+        """The sum of all parts."""
+        return total(self.n_ranks, self.parts)
