@@ -18,11 +18,11 @@ static uint32_t split(const mc_ranks *ranks, mc_run *runs)
 }
 
 /* Two threads may tell the same group at once; it then stands there twice. */
-static void tell_members(mc_segment *segment, const mc_ranks *ranks)
+static void tell_members(mc_segment *segment, const mc_ranks *ranks, uint64_t group)
 {
     uint64_t n_known = __atomic_load_n(&segment->n_members, __ATOMIC_RELAXED);
     for (uint64_t i = 0; i < n_known && i < MC_N_MEMBERS; i++)
-        if (segment->members[i].group == ranks->group)
+        if (__atomic_load_n(&segment->members[i].group, __ATOMIC_RELAXED) == group)
             return;
     uint64_t i = __atomic_fetch_add(&segment->n_members, 1, __ATOMIC_RELAXED);
     if (i >= MC_N_MEMBERS) {
@@ -39,31 +39,36 @@ static void tell_members(mc_segment *segment, const mc_ranks *ranks)
     split(ranks, &segment->runs[first]);
     segment->members[i].first_run = (uint32_t)first;
     segment->members[i].n_runs = n_runs;
-    __atomic_store_n(&segment->members[i].group, ranks->group, __ATOMIC_RELEASE);
+    __atomic_store_n(&segment->members[i].group, group, __ATOMIC_RELEASE);
 }
 
-/* The same on every member; 0: not all are known ranks of this job. */
+enum { NO_GROUP = 1 }; /* not all members are known ranks of this job */
+
+/* The same on every member. */
 static uint64_t hash_of(const mc_ranks *ranks)
 {
     uint64_t hash = mc_mix((uint64_t)ranks->n_ranks);
     for (int i = 0; i < ranks->n_ranks; i++) {
         int rank = mc_world_rank(ranks, i);
         if (rank < 0)
-            return 0;
+            return NO_GROUP;
         hash = mc_mix(hash + (uint64_t)rank);
     }
     return hash;
 }
 
+/* Threads that ask at once find the same. */
 static uint64_t group_of(mc_ranks *ranks)
 {
+    uint64_t group = __atomic_load_n(&ranks->group, __ATOMIC_RELAXED);
     mc_segment *segment = mc_own_segment();
-    if (ranks->group != 0 || ranks->is_inter || segment == NULL)
-        return ranks->group;
-    ranks->group = hash_of(ranks);
-    if (ranks->group != 0 && ranks->own_rank == 0)
-        tell_members(segment, ranks);
-    return ranks->group;
+    if (group != 0 || segment == NULL)
+        return group;
+    group = ranks->is_inter ? NO_GROUP : hash_of(ranks);
+    if (group != NO_GROUP && ranks->own_rank == 0)
+        tell_members(segment, ranks, group);
+    __atomic_store_n(&ranks->group, group, __ATOMIC_RELAXED);
+    return group;
 }
 
 void mc_record_collective(const mc_volume *v)
@@ -73,7 +78,9 @@ void mc_record_collective(const mc_volume *v)
         (ranks->n_ranks < 2 && !ranks->is_inter))
         return;
     uint64_t group = group_of(ranks);
-    uint32_t i = group ? mc_collective_find(&mc_self.tables, group, v->frame->call, v->root, v->whole_bytes) : 0;
+    uint32_t i = 0;
+    if (group > NO_GROUP)
+        i = mc_collective_find(&mc_self.tables, group, v->frame->call, v->root, v->whole_bytes);
     mc_collective_row *row = &mc_self.tables.collectives[i];
     row->own_rank = ranks->own_rank;
     row->item_bytes = v->item_bytes;
