@@ -130,9 +130,9 @@ def point_to_point(peers: Table, n_ranks: int) -> Traffic:
     known = peers[(peers["dst"] >= 0) & (peers["dst"] < n_ranks) & (peers["src"] < n_ranks)]
     src, dst, size_class = (known[name].astype(np.int64) for name in ("src", "dst", "size_class"))
     sides = []
-    for pair, number, n_bytes in (((src, dst), "n", "bytes"), ((dst, src), "n_recv", "recv_bytes")):
+    for pair, number, size in (((src, dst), "n", "bytes"), ((dst, src), "n_recv", "recv_bytes")):
         keys = (pair[0] * n_ranks + pair[1]) * 128 + size_class
-        sides.append((keys, known[number].astype(np.int64), known[n_bytes].astype(np.int64)))
+        sides.append((keys, known[number].astype(np.int64), known[size].astype(np.int64)))
     keys = np.unique(np.concatenate([side[0] for side in sides]))
     larger = np.zeros((2, len(keys)), dtype=np.int64)
     for side, numbers, n_bytes in sides:
@@ -192,9 +192,11 @@ def _base(call: str) -> tuple[str, bool]:
 
 def _calls(rows: Table) -> Iterator[tuple[Collective, int, int, int]]:
     """Each kind of call with its group, how often it was made, and the bytes of all."""
-    names = np.array([text(call).removesuffix("_c") for call in rows["call"]], dtype="U40")
-    columns: list[Any] = [names, rows["group"], rows["root"], rows["size_class"]]
-    for mine in _alike(rows, np.rec.fromarrays(columns, names="name,group,root,size")):
+    keys = np.empty(len(rows), dtype=[("call", "U40"), ("group", "u8"), ("root", "i4"), ("size_class", "i2")])
+    for name in ("group", "root", "size_class"):
+        keys[name] = rows[name]
+    keys["call"] = [text(call).removesuffix("_c") for call in rows["call"]]
+    for mine in _alike(rows, keys):
         first = mine[mine["own_rank"] == 0]
         n, n_bytes = int(first["n"].sum()), int(first["bytes"].sum())
         if n == 0 or n_bytes < 0:
