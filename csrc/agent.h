@@ -84,7 +84,8 @@ struct mc_agent {
     mc_rank *ranks;
     int n_ranks, n_alive, local_size;
 
-    uint64_t period_ns, duration_ns; /* grid in force; shutter as target */
+    uint64_t period_ns, duration_ns; /* grid in force; shutter as target, as wished */
+    uint64_t planned_ns;             /* the next one as target, which may be longer */
     uint64_t t_instant, i_instant;   /* the next T_q and its q */
     uint64_t booked_owner;           /* whose booked shutter that is; 0: an instant of the grid */
     mc_booking booking;              /* that shutter */
@@ -148,6 +149,8 @@ int mc_bursts_too_long(const mc_agent *agent, uint64_t now, double *mean_ns);
 
 /* agent_adapt.c: duration and period that suit the job */
 void mc_agent_adapt(mc_agent *agent, uint64_t now);
+/* How long the next shutter as target is to be. */
+uint64_t mc_planned_ns(const mc_agent *agent, uint64_t now);
 
 static inline uint64_t mc_min(uint64_t a, uint64_t b)
 {
@@ -164,7 +167,7 @@ static inline uint64_t mc_guard_ns(uint64_t duration_ns)
    first of them spends waiting. Only then does the job run as it would alone. */
 static inline uint64_t mc_settle_ns(uint64_t duration_ns)
 {
-    return duration_ns / 4;
+    return mc_min(10000000, duration_ns / 4);
 }
 
 /* And what the window ends earlier than the pauses, so that no co-runner is back before. */

@@ -8,8 +8,12 @@ static const double CYCLES_PER_SHUTTER = 3.0; /* at least, to see where cycles e
 static const double CYCLES_WISHED = 6.0;
 /* An interval needs several shutters: a young job takes short ones, whatever its cycles, and may then ask for more. */
 static const double SHUTTERS_AT_LEAST = 5.0;
-static const double MOST_OF_MAX = 0.8;
+static const double SHUTTERS_SOON = 2.0; /* for the first ones, which a young job's duty limit must still allow */
+static const double MOST_OF_MAX = 0.8, MOST_OF_DUTY = 0.95;
 static const double WORTH_A_CHANGE = 1.5;
+/* A short job needs all that the duty limit allows; a long one has a good number with less, and is to cost others less. */
+static const uint64_t YOUNG_NS = 20000000000u;
+static const double ASKED_LATER = 1.0 / 3.0;
 
 static mc_cell total(const mc_cycle_row *row)
 {
@@ -69,16 +73,36 @@ int mc_bursts_too_long(const mc_agent *agent, uint64_t now, double *mean_ns)
     return 0;
 }
 
+static double asked_frac(const mc_agent *agent, uint64_t now)
+{
+    return agent->adapts && now > agent->t_open + YOUNG_NS ? ASKED_LATER * agent->duty_frac : agent->duty_frac;
+}
+
 /* Every reader of the board takes the longest wish, so wishes are multiples of one's own option. */
-static uint64_t period_for(const mc_agent *agent, uint64_t duration_ns)
+static uint64_t period_for(const mc_agent *agent, uint64_t duration_ns, uint64_t now)
 {
     double n = agent->n_others + 1, unit = (double)agent->option_period_ns;
-    double needed = (double)duration_ns * (n - 1) / (n * agent->duty_frac);
+    double needed = (double)duration_ns * (n - 1) / (n * asked_frac(agent, now));
     needed = needed < 4.0 * (double)duration_ns ? 4.0 * (double)duration_ns : needed;
     uint64_t n_units = (uint64_t)(needed / unit);
     if ((double)n_units * unit < needed)
         n_units++;
     return mc_max(1, n_units) * agent->option_period_ns;
+}
+
+/* Jobs wish for different lengths and share one grid: who would do with short ones uses what the duty limits leave him. */
+uint64_t mc_planned_ns(const mc_agent *agent, uint64_t now)
+{
+    double n = agent->n_others + 1, most = MOST_OF_MAX * (double)agent->max_ns;
+    uint64_t t_joined = agent->t_open;
+    if (!agent->adapts || agent->n_others == 0)
+        return agent->duration_ns;
+    for (int i = 0; i < agent->n_live; i++)
+        t_joined = mc_max(t_joined, agent->live[i].t_joined);
+    double of_period = MOST_OF_DUTY * asked_frac(agent, now) * (double)agent->period_ns * n / (n - 1);
+    double of_time = now > t_joined ? agent->duty_frac * (double)(now - t_joined) / SHUTTERS_SOON : 0.0;
+    most = of_period < most ? of_period : most;
+    return mc_max(agent->duration_ns, (uint64_t)(of_time < most ? of_time : most));
 }
 
 void mc_agent_adapt(mc_agent *agent, uint64_t now)
@@ -91,7 +115,7 @@ void mc_agent_adapt(mc_agent *agent, uint64_t now)
             agent->duration_ns = (uint64_t)wish;
         agent->t_adapted = now;
     }
-    uint64_t period_ns = period_for(agent, agent->duration_ns);
+    uint64_t period_ns = period_for(agent, agent->duration_ns, now);
     __atomic_store_n(&agent->slot->want_duration_ns, agent->duration_ns, __ATOMIC_RELEASE);
     __atomic_store_n(&agent->slot->want_period_ns, period_ns, __ATOMIC_RELEASE);
 }

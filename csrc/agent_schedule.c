@@ -39,6 +39,7 @@ static void find_booking(mc_agent *agent, uint64_t now)
 
 void mc_schedule(mc_agent *agent, uint64_t now)
 {
+    agent->planned_ns = mc_planned_ns(agent, now);
     uint64_t lead = mc_lead_ns(agent);
     agent->i_instant = (now + lead) / agent->period_ns;
     agent->t_instant = mc_instant_ns(agent->i_instant, agent->period_ns);
@@ -108,7 +109,7 @@ static void begin_turn(mc_agent *agent, uint64_t now)
     if (agent->booked_owner)
         mc_turn_begin(agent, agent->booking.t1 - agent->booking.t0, agent->node->common.i_answered);
     else
-        mc_turn_begin(agent, agent->duration_ns, 0);
+        mc_turn_begin(agent, agent->planned_ns, 0);
     agent->duty = MC_DUTY_MEASURE;
     agent->t_duty = agent->t_instant - lead + TELL_NS;
     if (!mc_turn_counts(agent))

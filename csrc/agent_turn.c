@@ -125,8 +125,8 @@ int mc_turn_counts(const mc_agent *agent)
 uint64_t mc_turn_around_ns(const mc_agent *agent)
 {
     if (agent->perf)
-        return agent->duration_ns;
-    return mc_max(agent->duration_ns, mc_min(LOOP_WINDOWS * agent->duration_ns, agent->period_ns / 8));
+        return agent->planned_ns;
+    return mc_max(agent->planned_ns, mc_min(LOOP_WINDOWS * agent->planned_ns, agent->period_ns / 8));
 }
 
 /* Whether the counts noted are from that instant: the agent may have slept longer, or lost its processor while it read. */

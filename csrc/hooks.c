@@ -156,8 +156,9 @@ static uint64_t overlap(uint64_t a0, uint64_t a1, uint64_t b0, uint64_t b1)
 
 static mc_cell part_in(uint64_t t_last, const mc_frame *frame, uint64_t t_leave, uint64_t t0, uint64_t t1, uint64_t n)
 {
-    return (mc_cell){overlap(t_last, frame->t_enter, t0, t1), overlap(frame->t_enter, t_leave, t0, t1),
-                     t_leave >= t0 && t_leave < t1 ? n : 0};
+    return (mc_cell){.comp_ns = overlap(t_last, frame->t_enter, t0, t1),
+                     .mpi_ns = overlap(frame->t_enter, t_leave, t0, t1),
+                     .n = t_leave >= t0 && t_leave < t1 ? n : 0};
 }
 
 static void take_off(mc_cell *cell, const mc_cell *part)
@@ -186,6 +187,7 @@ static void split_at_windows(mc_tables *tables, mc_stream *stream, uint32_t i_ro
 {
     const mc_sampling *sampling = &mc_the_segment->sampling;
     uint64_t n = __atomic_load_n(&sampling->n_windows, __ATOMIC_ACQUIRE), n_ended = rest->n;
+    int is_cut = 0;
     if (n - stream->i_window >= MC_N_WINDOWS)
         stream->i_window = n - MC_N_WINDOWS + 1;
     for (; stream->i_window < n; stream->i_window++) {
@@ -194,10 +196,20 @@ static void split_at_windows(mc_tables *tables, mc_stream *stream, uint32_t i_ro
             break;
         mc_cell sample = part_in(stream->t_last, frame, t_leave, window.t0, window.t1, n_ended);
         mc_cell inside = part_in(stream->t_last, frame, t_leave, window.begin, window.end, n_ended);
-        add_sample(tables, i_row, stream->i_window, &sample);
         take_off(rest, &inside);
+        is_cut |= inside.comp_ns || inside.mpi_ns;
+        if (sample.n) {
+            sample.done_ns = inside.comp_ns + inside.mpi_ns;
+            sample.cut_ns = rest->comp_ns + rest->mpi_ns;
+            sample.n_cut = sample.cut_ns ? sample.n : 0;
+        }
+        add_sample(tables, i_row, stream->i_window, &sample);
         if (window.end > t_leave)
             break;
+    }
+    if (is_cut) {
+        rest->n_cut = rest->n;
+        rest->cut_ns = rest->comp_ns + rest->mpi_ns;
     }
 }
 
@@ -206,7 +218,7 @@ static uint64_t record_cycle(mc_tables *tables, mc_stream *stream, const mc_fram
                              uint64_t bytes, uint64_t n)
 {
     const mc_sampling *sampling = &mc_the_segment->sampling;
-    mc_cell cell = {since(stream->t_last, frame->t_enter), since(frame->t_enter, t_leave), n};
+    mc_cell cell = {.comp_ns = since(stream->t_last, frame->t_enter), .mpi_ns = since(frame->t_enter, t_leave), .n = n};
     uint64_t paused_before = frame->paused_ns - stream->paused_ns;
     uint64_t paused_inside = mc_thread_paused_ns - frame->paused_ns;
     cell.comp_ns -= paused_before < cell.comp_ns ? paused_before : cell.comp_ns;

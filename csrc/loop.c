@@ -4,12 +4,13 @@
 #include "proc.h"
 
 #include <errno.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 enum {
     N_TRIAL_HITS = 64,
-    N_HITS_AT_LEAST = 4,
+    N_HITS_AT_LEAST = 8,
     LINE_BYTES = 64,
     N_FROM_SAMPLES = 64, /* candidates */
     N_TRIED = 128,
@@ -23,7 +24,8 @@ static const uint64_t LOOKUPS_NS = 100000000u, RAN_AT_LEAST_NS = 100000000u;
 /* Hits per second of processor time. One costs some 10 us, so beyond the highest rate a window would be slowed by more
    than a twentieth; below the lowest, shutters see next to none. */
 static const double RATE_MIN = 20.0, RATE_WANTED = 2000.0, RATE_MAX = 5000.0;
-static const double GOOD_GAP_NS = 8e6;
+/* What a window of some 50 ms leaves unknown: of passes at even distances little, of others as much as they vary. */
+static const double WINDOW_NS = 5e7, CUT_FRAC = 0.2, GOOD_NS = 2e6;
 static const double DRAG_MAX = 0.03;
 
 mc_search *mc_search_new(double line_cost)
@@ -291,7 +293,7 @@ int mc_search_try(mc_search *search)
 
 typedef struct gaps {
     uint64_t last_ns;
-    double sum_ns, squares;
+    double n, sum_ns, squares;
 } gaps;
 
 static void add_gap(void *data, const uint64_t *words, size_t n)
@@ -300,14 +302,25 @@ static void add_gap(void *data, const uint64_t *words, size_t n)
     if (n < 1)
         return;
     double gap_ns = words[0] > all->last_ns ? (double)(words[0] - all->last_ns) : 0.0;
+    if (all->last_ns) {
+        all->n += 1.0;
+        all->sum_ns += gap_ns;
+        all->squares += gap_ns * gap_ns;
+    }
     all->last_ns = words[0];
-    all->sum_ns += gap_ns;
-    all->squares += gap_ns * gap_ns;
+}
+
+/* Of counting passes in a window, in time; 0: not known. */
+static double unsure_ns(const gaps *all)
+{
+    if (all->n < 2.0 || all->sum_ns <= 0.0)
+        return 0.0;
+    double mean = all->sum_ns / all->n, variance = all->squares / all->n - mean * mean;
+    return sqrt(WINDOW_NS * (variance > 0.0 ? variance : 0.0) / mean + CUT_FRAC * CUT_FRAC * mean * mean);
 }
 
 int mc_search_judge(mc_search *search, int is_last)
 {
-    uint64_t now = mc_now_ns();
     for (int i = 0; i < search->n_trials && !is_last; i++) {
         uint64_t n, ran_ns;
         int is_known = mc_probe_read(&search->trials[i], &n, &ran_ns) == MC_OK;
@@ -316,12 +329,11 @@ int mc_search_judge(mc_search *search, int is_last)
     }
     for (int i = 0; i < search->n_trials; i++) {
         mc_candidate *candidate = &search->candidates[search->i_tried[i]];
-        gaps all = {search->t_trial, 0.0, 0.0};
+        gaps all = {0, 0.0, 0.0, 0.0};
         if (mc_probe_read(&search->trials[i], &candidate->n_hits, &candidate->ran_ns) != MC_OK)
             candidate->n_hits = 0;
         mc_probe_each(&search->trials[i], add_gap, &all);
-        if (candidate->n_hits < N_TRIAL_HITS)
-            add_gap(&all, &now, 1);
+        candidate->unsure_ns = unsure_ns(&all);
         candidate->gap_ns = all.sum_ns > 0.0 ? all.squares / all.sum_ns : 0.0;
         search->n_hits += candidate->n_hits;
     }
@@ -329,15 +341,15 @@ int mc_search_judge(mc_search *search, int is_last)
     return 1;
 }
 
-/* 0: it will not do. Else the longer, the worse. */
+/* 0: it will not do. Else the more, the worse. */
 static double badness(const mc_candidate *candidate)
 {
-    if (candidate->n_hits < N_HITS_AT_LEAST || candidate->gap_ns <= 0.0)
+    if (candidate->n_hits < N_HITS_AT_LEAST || candidate->unsure_ns <= 0.0)
         return 0.0;
     double rate = (double)candidate->n_hits * 1e9 / (double)(candidate->ran_ns + 1);
     if (rate < RATE_MIN || rate > RATE_MAX)
         return 0.0;
-    return rate > RATE_WANTED ? candidate->gap_ns + GOOD_GAP_NS : candidate->gap_ns;
+    return rate > RATE_WANTED ? candidate->unsure_ns + GOOD_NS : candidate->unsure_ns;
 }
 
 const mc_candidate *mc_search_best(const mc_search *search)
@@ -357,7 +369,7 @@ int mc_search_goes_on(const mc_search *search)
     const mc_candidate *best = mc_search_best(search);
     if (!best)
         return 1;
-    int is_good = best->n_hits >= N_TRIAL_HITS && badness(best) <= GOOD_GAP_NS;
+    int is_good = best->n_hits >= N_TRIAL_HITS && badness(best) <= GOOD_NS;
     return !is_good && search->i_next < best - search->candidates + N_TRIED_SINCE;
 }
 

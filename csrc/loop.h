@@ -24,7 +24,8 @@ typedef struct mc_candidate {
     uint64_t offset; /* in the file */
     uint64_t n_seen, i_seen;
     uint64_t n_hits, ran_ns;
-    double gap_ns; /* time between two hits around a random instant */
+    double gap_ns;    /* time between two hits around a random instant */
+    double unsure_ns; /* what counting them in a window leaves unknown, as time */
 } mc_candidate;
 
 typedef struct mc_search {

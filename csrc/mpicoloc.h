@@ -191,6 +191,9 @@ typedef struct mc_cell {
     uint64_t comp_ns; /* time in the burst, prorated at the edges of the phase */
     uint64_t mpi_ns;  /* time in the call, likewise */
     uint64_t n;       /* cycles that ended in the phase */
+    uint64_t n_cut;   /* of them, those that a shutter of the job had cut */
+    uint64_t cut_ns;  /* time outside shutters of cut cycles; solo: of those that ended */
+    uint64_t done_ns; /* solo: time of those that ended, from the begin of the pause on */
 } mc_cell;
 
 typedef struct mc_cycle_row {

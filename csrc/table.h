@@ -56,6 +56,9 @@ static inline void mc_cell_add(mc_cell *cell, const mc_cell *add)
     cell->comp_ns += add->comp_ns;
     cell->mpi_ns += add->mpi_ns;
     cell->n += add->n;
+    cell->n_cut += add->n_cut;
+    cell->cut_ns += add->cut_ns;
+    cell->done_ns += add->done_ns;
 }
 
 #endif

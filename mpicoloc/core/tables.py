@@ -154,6 +154,9 @@ COLUMNS: Mapping[str, tuple[Column, ...]] = {
         n                u8   1      cycles that ended in this phase
         comp_ns          u8   ns     time in the burst, prorated at the edges of the phase
         mpi_ns           u8   ns     time in the call, likewise
+        n_cut            u8   1      of them, those that a shutter of the job had cut
+        cut_ns           u8   ns     time outside shutters of cut cycles; solo: of those that ended
+        done_ns          u8   ns     solo: time of those that ended, from the begin of the pause on
     """),
     "regions": _columns("""
         rank             i4   1      rank

@@ -17,7 +17,7 @@ from mpicoloc.core.tables import PHASES, Table
 METHOD = "burst-matched"
 MIN_SHUTTERS = 8
 """Valid shutters below which there is no estimate."""
-MIN_CYCLES = 30
+MIN_CYCLES = 12
 """Solo completions, all cycles together, below which there is no estimate."""
 MIN_STRATUM = 30
 """Co-run durations of solo time that a kind of cycle needs for a slowdown of its own."""
@@ -27,16 +27,22 @@ N_OCTAVES = 64
 """Kinds of fewer completions are pooled by octaves of duration: long cycles must not drown short ones."""
 PRIOR_CYCLES = 8.0
 """Completions that the prior of such a pool is worth: slowed like the whole job, give or take 35 %."""
+PRIOR_TRUSTED = 1.0
+"""The same where each completion tells by itself."""
 MIN_COVERAGE = 0.6
 """Share of the time that must be measured, not supposed."""
 N_GROUPS = 16
 N_REPLICATES = 600
 WIDEST = 0.5
 """Half of an interval, in the logarithm, above which an estimate is none."""
-MODEL_ERROR = 0.005
+MODEL_ERROR = 0.0075
 """Relative standard error that no number of shutters removes."""
 EDGE_ERROR = 0.25
 """The part of the edge correction that is itself uncertain."""
+TRUSTS = (0.0, 0.25, 0.5, 0.75, 1.0)
+"""Weights tried of what cut cycles had taken before their shutter."""
+WORTH = 0.8
+"""A spread so much smaller is no luck."""
 _MAX_BOOTSTRAP_CELLS = 12_000_000
 
 _SITES = 1 << 12
@@ -70,7 +76,9 @@ class Parts:
 class Cells:
     """Number and time of cycles, co-run and solo, per kind of cycle (row) and group of shutters (column).
 
-    `n_start` counts how many cycles of the kind began in solo windows; `thread` tells whose they are.
+    `n_start` cycles of the kind began in solo windows. Those that ended there took `done` from the begin of
+    the pause on, and `before` until then. `n_whole` cycles, of time `whole`, met no shutter; `thread` tells
+    whose they are.
     """
 
     n_corun: Array
@@ -78,13 +86,16 @@ class Cells:
     n_solo: Array
     x_solo: Array
     n_start: Array
+    done: Array
+    before: Array
+    n_whole: Array
+    whole: Array
     thread: NDArray[np.int64]
 
     def each(self, change: Callable[[Array], Array]) -> Cells:
         """The same change made to all numbers and times."""
-        numbers = (self.n_corun, self.x_corun, self.n_solo, self.x_solo, self.n_start)
-        n_corun, x_corun, n_solo, x_solo, n_start = map(change, numbers)
-        return Cells(n_corun, x_corun, n_solo, x_solo, n_start, self.thread)
+        names = ("n_corun", "x_corun", "n_solo", "x_solo", "n_start", "done", "before", "n_whole", "whole")
+        return Cells(**{name: change(getattr(self, name)) for name in names}, thread=self.thread)
 
     def weighted(self, weights: Array) -> Cells:
         """Sums over groups, each group counted `weights[replicate, group]` times: (replicate, kind)."""
@@ -123,14 +134,16 @@ def matched(cycles: Table, *, n_windows: int, window_s: float, rng: np.random.Ge
     n_cycles = int(n_solo[matched_kinds].sum())
     if n_cycles < MIN_CYCLES:
         return Matched(None, f"{n_cycles} cycles ended in shutters, {MIN_CYCLES} needed")
-    whole = slowdown_of(cells.weighted(np.ones((1, N_GROUPS))), kinds_of(cells), window_s)
+    kinds, groups = kinds_of(cells), _used_groups(cells)
+    if groups.n_groups < 2:
+        return Matched(None, "all cycles ended in one shutter in sixteen")
+    trust = _trust(groups, kinds, window_s)
+    whole = slowdown_of(groups.weighted(np.ones((1, groups.n_groups))), kinds, window_s, trust)
     coverage = 1.0 - float(whole.prior_frac[0, 0])
     if coverage < MIN_COVERAGE:
         why = f"only {coverage:.0%} of its time is in cycles short enough to be seen in shutters"
         return Matched(None, f"{why}, {MIN_COVERAGE:.0%} needed", coverage)
-    if _used_groups(cells).n_groups < 2:
-        return Matched(None, "all cycles ended in one shutter in sixteen", coverage)
-    value, low, high = _interval(cells, window_s, rng)
+    value, low, high = _interval(groups, kinds, window_s, trust, rng)
     if np.log(high / low) > 2 * WIDEST:
         why = f"cycles are too uneven or rare: the interval's ends differ by a factor of {high / low:.1f}"
         return Matched(None, why, coverage)
@@ -143,8 +156,9 @@ def by_thread(cycles: Table, *, n_windows: int, window_s: float) -> Parts:
     kinds, groups = kinds_of(cells, cells.thread), _used_groups(cells)
     if not len(kinds.parts) or groups.n_groups < 2 or n_windows < MIN_SHUTTERS:
         return Parts(kinds.parts, *np.full((3, len(kinds.parts)), np.nan))
-    whole = slowdown_of(groups.weighted(np.ones((1, groups.n_groups))), kinds, window_s)
-    left_out = slowdown_of(groups.weighted(1.0 - np.eye(groups.n_groups)), kinds, window_s)
+    trust = _trust(groups, kinds_of(cells), window_s)
+    whole = slowdown_of(groups.weighted(np.ones((1, groups.n_groups))), kinds, window_s, trust)
+    left_out = slowdown_of(groups.weighted(1.0 - np.eye(groups.n_groups)), kinds, window_s, trust)
     model = 2 * np.hypot(MODEL_ERROR, whole.prior_frac[0] / np.sqrt(PRIOR_CYCLES))
     half = np.hypot(_jackknife(np.log(left_out.slowdown)), model)
     n_seen = kinds.by_part(kinds.by_stratum(cells.n_solo.sum(axis=1)))
@@ -185,7 +199,12 @@ def collect(cycles: Table, n_windows: int) -> Cells:
     # A window cuts one cycle at each edge, so starts and ends of a kind differ by no more than the windows.
     n_most = -(-n_windows // N_GROUPS)
     starts = n[1] + np.clip(starts - n[1], -n_most, n_most)
-    return Cells(n[0], x[0], n[1], x[1], starts, threads_of(used[first]))
+    n_cut, cut, done = (
+        np.bincount(cell, used[name], minlength=n.size).reshape(shape)
+        for name in ("n_cut", "cut_ns", "done_ns")
+    )
+    whole = np.maximum(n[0] - n_cut[0], 0.0), np.maximum(x[0] - cut[0] * 1e-9, 0.0)
+    return Cells(n[0], x[0], n[1], x[1], starts, done[1] * 1e-9, cut[1] * 1e-9, *whole, threads_of(used[first]))
 
 
 def _starts(kinds: Table, n_total: Array, n_solo: Array) -> Array:
@@ -205,6 +224,8 @@ def _starts(kinds: Table, n_total: Array, n_solo: Array) -> Array:
 class Kinds:
     """What is known of each kind from the whole run: its stratum, co-run time and mean co-run duration, s.
 
+    `whole_s` is the mean duration of those that met no shutter.
+
     A kind of which enough cycles ended in shutters is a stratum of its own; the others share that of their
     octave of duration, which each part of the job has for itself. `order` sorts the kinds seen in co-run by
     part and stratum; a stratum begins at each of `starts` there, and a part at the strata `part_starts`.
@@ -217,6 +238,7 @@ class Kinds:
     is_own: NDArray[np.bool_]
     total_s: Array
     corun_s: Array
+    whole_s: Array
 
     def by_stratum(self, values: Array) -> Array:
         """Sums over the kinds of each stratum: the last axis."""
@@ -242,6 +264,8 @@ def kinds_of(cells: Cells, part: NDArray[np.int64] | None = None) -> Kinds:
     known = n > 0
     total_s = np.where(known, total_s, 0.0)
     corun_s = total_s / np.where(known, n, 1.0)
+    n_whole, whole_s = cells.n_whole.sum(axis=1), cells.whole.sum(axis=1)
+    whole_s = np.where(n_whole > 0, whole_s / np.maximum(n_whole, 1.0), corun_s)
     octave = np.clip(np.log2(np.maximum(corun_s, 1e-9)) + N_OCTAVES // 2, 0, N_OCTAVES - 1)
     # By what its time in shutters would usually hold: choosing by what it did hold would favour luck.
     own = known & (cells.x_solo.sum(axis=1) >= MIN_STRATUM * corun_s) & (cells.n_solo.sum(axis=1) >= MIN_SEEN)
@@ -253,7 +277,9 @@ def kinds_of(cells: Cells, part: NDArray[np.int64] | None = None) -> Kinds:
     starts = np.flatnonzero(steps)
     firsts = part[order][starts]
     part_starts = np.flatnonzero(np.diff(firsts, prepend=-1) != 0)
-    return Kinds(order, starts, part_starts, firsts[part_starts], own[order][starts], total_s, corun_s)
+    return Kinds(
+        order, starts, part_starts, firsts[part_starts], own[order][starts], total_s, corun_s, whole_s
+    )
 
 
 @dataclass(frozen=True)
@@ -264,7 +290,7 @@ class Combined:
     prior_frac: Array
 
 
-def slowdown_of(cells: Cells, kinds: Kinds, window_s: float) -> Combined:
+def slowdown_of(cells: Cells, kinds: Kinds, window_s: float, trust: float = 0.0) -> Combined:
     """T_co/T_solo of each replicate, from the slowdowns of the strata.
 
     Pools of few completions are drawn towards their part's mean slowdown, by a Gamma prior worth
@@ -272,7 +298,10 @@ def slowdown_of(cells: Cells, kinds: Kinds, window_s: float) -> Combined:
     interval. Co-run times and durations are known, not sampled, and so the same for every replicate.
     """
     x_corun = kinds.by_stratum(kinds.total_s)
-    left = np.maximum(cells.x_solo - edge_correction(cells, kinds.corun_s, window_s), 0.0)
+    all_s = np.maximum(cells.x_solo - edge_correction(cells, kinds.corun_s, window_s), 0.0)
+    left = (1.0 - trust) * all_s + trust * cells.done
+    typical_s = (1.0 - trust) * kinds.corun_s + trust * kinds.whole_s
+    work = cells.n_solo * typical_s - trust * cells.before
     # One completion of a stratum stands for so much co-run time; long cycles weigh by the time spent in them.
     # Nothing is known better than its number of completions tells, however short its cycles usually are.
     spent_s = kinds.by_stratum(cells.x_solo)
@@ -280,15 +309,16 @@ def slowdown_of(cells: Cells, kinds: Kinds, window_s: float) -> Combined:
     unit_s = np.maximum(unit_s, spent_s / (kinds.by_stratum(cells.n_solo) + 1))
     seen = unit_s > 0
     unit_s = np.where(seen, unit_s, 1.0)
-    n_done = np.where(seen, kinds.by_stratum(cells.n_solo * kinds.corun_s) / unit_s, 0.0)
+    n_done = np.where(seen, np.maximum(kinds.by_stratum(work), 0.0) / unit_s, 0.0)
     n_usual = np.where(seen, kinds.by_stratum(left) / unit_s, 0.0)
-    trust = n_usual / (n_usual + PRIOR_CYCLES) * x_corun
-    trusted_s = kinds.by_part(trust)
-    trusted_solo_s = kinds.by_part(trust * (1 + n_usual) / (1 + n_done))
+    worth = (1.0 - trust) * PRIOR_CYCLES + trust * PRIOR_TRUSTED
+    known = n_usual / (n_usual + worth) * x_corun
+    trusted_s = kinds.by_part(known)
+    trusted_solo_s = kinds.by_part(known * (1 + n_usual) / (1 + n_done))
     usable = trusted_solo_s > 0
     part_mean = np.where(usable, trusted_s, 1.0) / np.where(usable, trusted_solo_s, 1.0)
     mean = part_mean[..., kinds.part_of]
-    prior = np.where(kinds.is_own & (n_done > 0) & (n_usual > 0), 0.0, PRIOR_CYCLES)
+    prior = np.where(kinds.is_own & (n_done > 0) & (n_usual > 0), 0.0, worth)
     solo_s = kinds.by_part(x_corun * (prior / mean + n_usual) / (prior + n_done))
     whole_s = kinds.by_part(x_corun)
     # By the ends to be expected, not by those seen: who asks for enough of these favours luck.
@@ -312,13 +342,14 @@ def edge_correction(cells: Cells, corun_s: Array, window_s: float) -> Array:
     return result
 
 
-def _interval(cells: Cells, window_s: float, rng: np.random.Generator) -> tuple[float, float, float]:
+def _interval(
+    groups: Cells, kinds: Kinds, window_s: float, trust: float, rng: np.random.Generator
+) -> tuple[float, float, float]:
     """Value and interval: the wider of bootstrap and jackknife over groups, plus model error."""
-    kinds, groups = kinds_of(cells), _used_groups(cells)
     n_groups = groups.n_groups
 
     def logarithms(weights: Array, length_s: float = window_s) -> Array:
-        result: Array = np.log(slowdown_of(groups.weighted(weights), kinds, length_s).slowdown[:, 0])
+        result: Array = np.log(slowdown_of(groups.weighted(weights), kinds, length_s, trust).slowdown[:, 0])
         return result
 
     everything = np.ones((1, n_groups))
@@ -329,11 +360,26 @@ def _interval(cells: Cells, window_s: float, rng: np.random.Generator) -> tuple[
         ends = np.quantile(logarithms(picks.astype(float)), [0.025, 0.975])
         below, above = max(below, value - float(ends[0])), max(above, float(ends[1]) - value)
     edge = EDGE_ERROR * abs(value - float(logarithms(everything, 0.0)[0]))
-    supposed = float(slowdown_of(groups.weighted(everything), kinds, window_s).prior_frac[0, 0])
+    supposed = float(slowdown_of(groups.weighted(everything), kinds, window_s, trust).prior_frac[0, 0])
     prior = supposed / np.sqrt(PRIOR_CYCLES)
     model = 2 * float(np.sqrt(MODEL_ERROR**2 + edge**2 + prior**2))
     low, high = value - np.hypot(below, model), value + np.hypot(above, model)
     return float(np.exp(value)), float(np.exp(low)), float(np.exp(high))
+
+
+def _trust(groups: Cells, kinds: Kinds, window_s: float) -> float:
+    """How far to reckon with what cut cycles had taken before their shutter.
+
+    That is exact where cycles of a kind are alike, and noise where they are not, or others take turns with
+    them.
+    """
+    left_out = groups.weighted(1.0 - np.eye(groups.n_groups))
+    spreads = [
+        float(_jackknife(np.log(slowdown_of(left_out, kinds, window_s, trust).slowdown))[0])
+        for trust in TRUSTS
+    ]
+    best = int(np.argmin(spreads))
+    return TRUSTS[best] if spreads[best] < WORTH * spreads[0] else 0.0
 
 
 def _jackknife(left_out: Array) -> Array:

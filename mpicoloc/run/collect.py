@@ -308,7 +308,10 @@ def _cycles(ranks: Sequence[_Rank]) -> Table:
                         "size_class": keys["size_class"],
                         "phase": phase,
                         "group": group,
-                        **{name: cell[name] for name in ("n", "comp_ns", "mpi_ns")},
+                        **{
+                            name: cell[name]
+                            for name in ("n", "comp_ns", "mpi_ns", "n_cut", "cut_ns", "done_ns")
+                        },
                     }
                 )
     return _stack("cycles", pieces)

@@ -42,7 +42,7 @@ static mc_window *publish(mc_segment *s, uint64_t t0, uint64_t t1)
 
 static mc_cell sum(const mc_lane *lane, int phase)
 {
-    mc_cell total = {0, 0, 0};
+    mc_cell total = {0};
     for (int i = 0; i < MC_N_CYCLES; i++)
         for (int g = 0; g < MC_N_GROUPS; g++)
             mc_cell_add(&total, phase == MC_PHASE_SOLO ? &lane->cycles[i].solo[g] : &lane->cycles[i].corun[g]);
@@ -101,9 +101,14 @@ static void test_split(mc_segment *s)
     CHECK_EQUAL(solo.n, 2);
     CHECK_EQUAL(solo.comp_ns, 40 + 100 + 30);
     CHECK_EQUAL(solo.mpi_ns, 10 + 20);
+    CHECK_EQUAL(solo.done_ns, 50 + LEAD + 120); /* of the two that ended, from the pause's begin */
+    CHECK_EQUAL(solo.cut_ns, 50 - LEAD);
+    CHECK_EQUAL(solo.n_cut, 1);
     CHECK_EQUAL(corun.n, 3);
     CHECK_EQUAL(corun.comp_ns, 100 + 30 + 60 + 0); /* 20 before and 10 after each window count for no phase */
     CHECK_EQUAL(corun.mpi_ns, 10 + 20 + 5);
+    CHECK_EQUAL(corun.n_cut, 2); /* each of the two shutters cut one that ended after it */
+    CHECK_EQUAL(corun.cut_ns, (50 - LEAD) + (120 - 30 - TAIL) + (35 - LEAD - 10 - TAIL + 10));
 }
 
 static void test_long_burst_over_windows(mc_segment *s)
@@ -229,7 +234,7 @@ static void test_units(mc_segment *s)
         if (lane->cycles[i].from == MC_UNIT_SITE)
             row = &lane->cycles[i];
     CHECK_EQUAL(row != NULL, 1);
-    mc_cell corun = {0, 0, 0}, solo = {0, 0, 0};
+    mc_cell corun = {0}, solo = {0};
     for (int g = 0; row && g < MC_N_GROUPS; g++) {
         mc_cell_add(&corun, &row->corun[g]);
         mc_cell_add(&solo, &row->solo[g]);

@@ -49,12 +49,10 @@ def simulate(
     work = solo_s[key] * (rng.gamma(cv**-2, cv**2, n) if cv else 1.0)
     extra = work * (slowdown[key] - 1)
     corun = work + (rng.poisson(extra / slice_s) * slice_s if slice_s else extra)
-    count = np.zeros((2, len(solo_s), N_GROUPS))
-    time_s = np.zeros_like(count)
     phase = rng.uniform(0, period_s)
     starts = np.arange(phase, duration_s, period_s)
     starts = starts + rng.uniform(0, jitter * period_s, len(starts))
-    walk = _Walk(key, work, corun, count, time_s)
+    walk = _Walk(key, work, corun, len(solo_s))
     now = 0.0
     for i_window, t0 in enumerate(starts):
         walk.advance(0, t0 - now, i_window % N_GROUPS)
@@ -64,14 +62,17 @@ def simulate(
             break
     done = slice(0, walk.i)
     truth = corun[done].sum() / work[done].sum()
-    return Simulated(_cells(count, time_s, pairs), i_window + 1, window_s, truth)
+    return Simulated(_cells(walk, pairs), i_window + 1, window_s, truth)
 
 
 class _Walk:
     """Where the job stands: cycle i, of which `left` (a fraction) is still to do."""
 
-    def __init__(self, key, work, corun, count, time_s):
-        self.key, self.count, self.time_s = key, count, time_s
+    def __init__(self, key, work, corun, n_kinds):
+        self.key = key
+        self.count, self.time_s, self.done_s, self.cut_s, self.n_cut = np.zeros((5, 2, n_kinds, N_GROUPS))
+        self.spent_s = 0.0  # in co-run, by the cycle that is under way
+        self.is_cut = False  # whether that has met a window
         self.cumulative = [
             np.concatenate([[0.0], np.cumsum(corun)]),
             np.concatenate([[0.0], np.cumsum(work)]),
@@ -84,29 +85,44 @@ class _Walk:
         first = self.left * length[self.i]
         begin = total[self.i + 1] - first
         end = int(np.searchsorted(total, begin + span_s, side="right")) - 1
-        if end <= self.i:
-            self.time_s[phase, self.key[self.i], group] += span_s
-            self.left -= span_s / length[self.i]
-            return
-        keys = self.key[self.i : end]
-        spent = length[self.i : end].copy()
+        rest = span_s
+        if end > self.i:
+            self._complete(phase, end, first, group)
+            rest = begin + span_s - total[end]
+            self.i, self.left, self.spent_s = end, 1.0, 0.0
+        self.time_s[phase, self.key[self.i], group] += rest
+        self.left -= rest / length[self.i]
+        self.is_cut = True  # co-run ends where a window begins
+        if phase == 0:
+            self.cut_s[0, self.key[self.i], group] += rest
+            self.spent_s += rest
+
+    def _complete(self, phase, end, first, group):
+        keys, n_keys = self.key[self.i : end], self.count.shape[1]
+        spent = self.length[phase][self.i : end].copy()
         spent[0] = first
-        n_keys = self.count.shape[1]
+        spent_s = np.bincount(keys, weights=spent, minlength=n_keys)
         self.count[phase, :, group] += np.bincount(keys, minlength=n_keys)
-        self.time_s[phase, :, group] += np.bincount(keys, weights=spent, minlength=n_keys)
-        rest = begin + span_s - total[end]
-        self.time_s[phase, self.key[end], group] += rest
-        self.i, self.left = end, 1.0 - rest / length[end]
+        self.time_s[phase, :, group] += spent_s
+        if phase == 0:
+            self.n_cut[0, keys[0], group] += self.is_cut
+            self.cut_s[0, keys[0], group] += first * self.is_cut
+        else:
+            self.done_s[1, :, group] += spent_s
+            self.n_cut[1, keys[0], group] += self.spent_s > 0
+            self.cut_s[1, keys[0], group] += self.spent_s
 
 
-def _cells(count, time_s, pairs):
+def _cells(walk, pairs):
     """A kind of cycle goes from the site of its key to that of the key after it."""
-    phase, kind, group = (axis.ravel() for axis in np.indices(count.shape))
+    phase, kind, group = (axis.ravel() for axis in np.indices(walk.count.shape))
+    times_s = {"comp_ns": walk.time_s, "cut_ns": walk.cut_s, "done_ns": walk.done_s}
+    times_ns = {name: np.round(values.ravel() * 1e9) for name, values in times_s.items()}
     columns = {
         "rank": np.zeros(phase.size), "lane": np.zeros(phase.size),
         "from_site": pairs[kind, 0] + 1, "to_site": pairs[kind, 1] + 1, "size_class": np.zeros(phase.size),
-        "phase": phase, "group": group, "n": count.ravel(),
-        "comp_ns": np.round(time_s.ravel() * 1e9), "mpi_ns": np.zeros(phase.size),
+        "phase": phase, "group": group, "n": walk.count.ravel(), "n_cut": walk.n_cut.ravel(),
+        "mpi_ns": np.zeros(phase.size), **times_ns,
     }  # fmt: skip
     cells = table("cycles", columns)
     return cells[(cells["n"] > 0) | (cells["comp_ns"] > 0)]
