@@ -28,6 +28,7 @@ static void read_options(mc_agent *agent)
     agent->duty_frac = agent->duty_frac < 1e-4 ? 1e-4 : agent->duty_frac > 1.0 ? 1.0 : agent->duty_frac;
     agent->adapts = mc_option_number(MC_OPT_SHUTTER_ADAPT) != 0.0;
     agent->duration_ns = agent->option_duration_ns;
+    agent->stretch = 1.0;
     agent->period_ns = agent->option_period_ns;
 }
 
@@ -231,7 +232,10 @@ static int shared_elsewhere(const mc_agent *agent)
 static void look_around(mc_agent *agent, uint64_t now)
 {
     int n_sharing = 0;
+    int n_before = agent->n_live;
     agent->n_live = mc_board_live(agent->board, now, agent->period_ns, agent->live);
+    if (agent->n_live != n_before)
+        agent->stretch = 1.0;
     agent->n_others = 0;
     for (int i = 0; i < agent->n_live; i++) {
         if (agent->live[i].owner == agent->owner)

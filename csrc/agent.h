@@ -86,6 +86,8 @@ struct mc_agent {
 
     uint64_t period_ns, duration_ns; /* grid in force; shutter as target, as wished */
     uint64_t planned_ns;             /* the next one as target, which may be longer */
+    double stretch;                  /* part of the longest that neighbours obey; 1 until they refuse */
+    uint64_t n_turns;                /* own turns come, taken or not */
     uint64_t t_instant, i_instant;   /* the next T_q and its q */
     uint64_t booked_owner;           /* whose booked shutter that is; 0: an instant of the grid */
     mc_booking booking;              /* that shutter */
@@ -149,7 +151,10 @@ int mc_bursts_too_long(const mc_agent *agent, uint64_t now, double *mean_ns);
 
 /* agent_adapt.c: duration and period that suit the job */
 void mc_agent_adapt(mc_agent *agent, uint64_t now);
-/* How long the next shutter as target is to be. */
+/* Whether this job takes the turn that has come, how long the next shutter as target is to be, and that one of the last
+   length was refused. */
+int mc_wants_turn(mc_agent *agent, uint64_t now);
+void mc_stretch_less(mc_agent *agent);
 uint64_t mc_planned_ns(const mc_agent *agent, uint64_t now);
 
 static inline uint64_t mc_min(uint64_t a, uint64_t b)

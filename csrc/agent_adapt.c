@@ -13,7 +13,7 @@ static const double MOST_OF_MAX = 0.8, MOST_OF_DUTY = 0.95;
 static const double WORTH_A_CHANGE = 1.5;
 /* A short job needs all that the duty limit allows; a long one has a good number with less, and is to cost others less. */
 static const uint64_t YOUNG_NS = 20000000000u;
-static const double ASKED_LATER = 1.0 / 3.0;
+enum { TURNS_LATER = 3 }; /* of which such a job takes one */
 
 static mc_cell total(const mc_cycle_row *row)
 {
@@ -73,21 +73,29 @@ int mc_bursts_too_long(const mc_agent *agent, uint64_t now, double *mean_ns)
     return 0;
 }
 
-static double asked_frac(const mc_agent *agent, uint64_t now)
-{
-    return agent->adapts && now > agent->t_open + YOUNG_NS ? ASKED_LATER * agent->duty_frac : agent->duty_frac;
-}
-
 /* Every reader of the board takes the longest wish, so wishes are multiples of one's own option. */
-static uint64_t period_for(const mc_agent *agent, uint64_t duration_ns, uint64_t now)
+static uint64_t period_for(const mc_agent *agent, uint64_t duration_ns)
 {
     double n = agent->n_others + 1, unit = (double)agent->option_period_ns;
-    double needed = (double)duration_ns * (n - 1) / (n * asked_frac(agent, now));
+    double needed = (double)duration_ns * (n - 1) / (n * agent->duty_frac);
     needed = needed < 4.0 * (double)duration_ns ? 4.0 * (double)duration_ns : needed;
     uint64_t n_units = (uint64_t)(needed / unit);
     if ((double)n_units * unit < needed)
         n_units++;
     return mc_max(1, n_units) * agent->option_period_ns;
+}
+
+int mc_wants_turn(mc_agent *agent, uint64_t now)
+{
+    return !agent->adapts || now < agent->t_open + YOUNG_NS || ++agent->n_turns % TURNS_LATER == 0;
+}
+
+/* A neighbour may allow less than this job does, and would refuse all that is longer than a modest wish. */
+void mc_stretch_less(mc_agent *agent)
+{
+    const mc_reservation *last = &agent->turn.reservation;
+    if (last->t1 - last->t0 > agent->duration_ns)
+        agent->stretch /= 2;
 }
 
 /* Jobs wish for different lengths and share one grid: who would do with short ones uses what the duty limits leave him. */
@@ -99,10 +107,10 @@ uint64_t mc_planned_ns(const mc_agent *agent, uint64_t now)
         return agent->duration_ns;
     for (int i = 0; i < agent->n_live; i++)
         t_joined = mc_max(t_joined, agent->live[i].t_joined);
-    double of_period = MOST_OF_DUTY * asked_frac(agent, now) * (double)agent->period_ns * n / (n - 1);
+    double of_period = MOST_OF_DUTY * agent->duty_frac * (double)agent->period_ns * n / (n - 1);
     double of_time = now > t_joined ? agent->duty_frac * (double)(now - t_joined) / SHUTTERS_SOON : 0.0;
     most = of_period < most ? of_period : most;
-    return mc_max(agent->duration_ns, (uint64_t)(of_time < most ? of_time : most));
+    return mc_max(agent->duration_ns, (uint64_t)(agent->stretch * (of_time < most ? of_time : most)));
 }
 
 void mc_agent_adapt(mc_agent *agent, uint64_t now)
@@ -115,7 +123,7 @@ void mc_agent_adapt(mc_agent *agent, uint64_t now)
             agent->duration_ns = (uint64_t)wish;
         agent->t_adapted = now;
     }
-    uint64_t period_ns = period_for(agent, agent->duration_ns, now);
+    uint64_t period_ns = period_for(agent, agent->duration_ns);
     __atomic_store_n(&agent->slot->want_duration_ns, agent->duration_ns, __ATOMIC_RELEASE);
     __atomic_store_n(&agent->slot->want_period_ns, period_ns, __ATOMIC_RELEASE);
 }

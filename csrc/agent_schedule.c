@@ -130,7 +130,7 @@ static void take_turn(mc_agent *agent, uint64_t now)
     } else if (agent->live[i_target].owner != agent->owner) {
         agent->duty = MC_DUTY_PAUSE;
         agent->t_duty = agent->t_instant - mc_min(TELL_NS, period_ns / 8);
-    } else if (agent->node->meter == MC_METER_NONE) {
+    } else if (agent->node->meter == MC_METER_NONE || (!agent->booked_owner && !mc_wants_turn(agent, now))) {
         mc_schedule(agent, now);
     } else {
         begin_turn(agent, now);

@@ -227,6 +227,8 @@ void mc_turn_verdict(mc_agent *agent, uint64_t now)
     turn->shutter.n_corunners = (uint64_t)turn->n_others;
     turn->shutter.verdict = judge_all(agent, now, &turn->shutter.moved_ns);
     turn->is_judged = 1;
+    if (turn->shutter.verdict == MC_VERDICT_SILENT)
+        mc_stretch_less(agent);
     if (turn->i_common == 0)
         mc_turn_close(agent, turn->shutter.verdict);
 }

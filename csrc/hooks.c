@@ -168,49 +168,45 @@ static void take_off(mc_cell *cell, const mc_cell *part)
     cell->n -= part->n < cell->n ? part->n : cell->n;
 }
 
-static void add_sample(mc_tables *tables, uint32_t i_row, uint64_t i_window, const mc_cell *cell)
+static void add_sample(mc_tables *tables, uint32_t i_row, uint64_t i_window, const mc_sample *sample)
 {
     mc_lane_head *head = tables->head;
-    if (!cell->comp_ns && !cell->mpi_ns)
+    if (!sample->cell.comp_ns && !sample->cell.mpi_ns)
         return;
     if (head->n_pending && head->pending[0].i_window != i_window)
         mc_pending_settle(&mc_the_segment->sampling, tables, 0);
-    if (!mc_pending_add(tables, i_row, i_window, cell)) {
+    if (!mc_pending_add(tables, i_row, i_window, sample)) {
         head->void_window = i_window + 1;
         head->counters.n_pending_overflow++;
     }
 }
 
-/* The part of a cycle that is sampled in shutters goes to the pending list; *rest keeps what lies outside them. */
-static void split_at_windows(mc_tables *tables, mc_stream *stream, uint32_t i_row, const mc_frame *frame,
-                             uint64_t t_leave, mc_cell *rest)
+/* The part of a cycle that is sampled in shutters goes to the pending list; *rest keeps what lies outside them. Returns its
+   time inside. */
+static uint64_t split_at_windows(mc_tables *tables, mc_stream *stream, uint32_t i_row, const mc_frame *frame,
+                                 uint64_t t_leave, mc_cell *rest)
 {
     const mc_sampling *sampling = &mc_the_segment->sampling;
-    uint64_t n = __atomic_load_n(&sampling->n_windows, __ATOMIC_ACQUIRE), n_ended = rest->n;
-    int is_cut = 0;
+    uint64_t n = __atomic_load_n(&sampling->n_windows, __ATOMIC_ACQUIRE), n_ended = rest->n, inside_ns = 0;
     if (n - stream->i_window >= MC_N_WINDOWS)
         stream->i_window = n - MC_N_WINDOWS + 1;
     for (; stream->i_window < n; stream->i_window++) {
         mc_window window = sampling->windows[stream->i_window % MC_N_WINDOWS];
         if (window.begin >= t_leave)
             break;
-        mc_cell sample = part_in(stream->t_last, frame, t_leave, window.t0, window.t1, n_ended);
+        mc_sample sample = {part_in(stream->t_last, frame, t_leave, window.t0, window.t1, n_ended), 0, 0};
         mc_cell inside = part_in(stream->t_last, frame, t_leave, window.begin, window.end, n_ended);
         take_off(rest, &inside);
-        is_cut |= inside.comp_ns || inside.mpi_ns;
-        if (sample.n) {
-            sample.done_ns = inside.comp_ns + inside.mpi_ns;
+        inside_ns += inside.comp_ns + inside.mpi_ns;
+        if (sample.cell.n) {
             sample.cut_ns = rest->comp_ns + rest->mpi_ns;
-            sample.n_cut = sample.cut_ns ? sample.n : 0;
+            sample.done_ns = inside_ns;
         }
         add_sample(tables, i_row, stream->i_window, &sample);
         if (window.end > t_leave)
             break;
     }
-    if (is_cut) {
-        rest->n_cut = rest->n;
-        rest->cut_ns = rest->comp_ns + rest->mpi_ns;
-    }
+    return inside_ns;
 }
 
 /* A stretch of a stream ended at t_leave, in the site `to`: n cycles of that kind. Returns its time outside the call. */
@@ -226,11 +222,14 @@ static uint64_t record_cycle(mc_tables *tables, mc_stream *stream, const mc_fram
     uint64_t comp_ns = cell.comp_ns;
     uint32_t i_row = mc_cycle_find(tables, (uint32_t)stream->i_site, to, bytes);
     mc_cycle_row *row = &tables->cycles[i_row];
+    uint64_t inside_ns = 0, alone = __atomic_load_n(&sampling->alone, __ATOMIC_RELAXED);
     if (stream->i_window != __atomic_load_n(&sampling->n_windows, __ATOMIC_ACQUIRE))
-        split_at_windows(tables, stream, i_row, frame, t_leave, &cell);
-    mc_cell *home =
-        __atomic_load_n(&sampling->alone, __ATOMIC_RELAXED) ? &row->alone : &row->corun[stream->i_window % MC_N_GROUPS];
-    mc_cell_add(home, &cell);
+        inside_ns = split_at_windows(tables, stream, i_row, frame, t_leave, &cell);
+    mc_cell_add(alone ? &row->alone : &row->corun[stream->i_window % MC_N_GROUPS], &cell);
+    if (inside_ns && !alone) {
+        row->n_cut += cell.n;
+        row->cut_ns += cell.comp_ns + cell.mpi_ns;
+    }
     stream->i_site = to;
     stream->paused_ns = mc_thread_paused_ns;
     stream->t_last = t_leave;

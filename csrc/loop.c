@@ -292,7 +292,7 @@ int mc_search_try(mc_search *search)
 }
 
 typedef struct gaps {
-    uint64_t last_ns;
+    uint64_t first_ns, last_ns;
     double n, sum_ns, squares;
 } gaps;
 
@@ -306,8 +306,23 @@ static void add_gap(void *data, const uint64_t *words, size_t n)
         all->n += 1.0;
         all->sum_ns += gap_ns;
         all->squares += gap_ns * gap_ns;
+    } else {
+        all->first_ns = words[0];
     }
     all->last_ns = words[0];
+}
+
+/* A place that has been silent for longer than usual may stay so. */
+static void add_silence(gaps *all, uint64_t from, uint64_t to)
+{
+    uint64_t mean_ns = all->n > 0.0 ? (uint64_t)(all->sum_ns / all->n) : 0;
+    gaps silent = {from, from, 0.0, 0.0, 0.0};
+    if (to <= from + mean_ns)
+        return;
+    add_gap(&silent, &to, 1);
+    all->n += silent.n;
+    all->sum_ns += silent.sum_ns;
+    all->squares += silent.squares;
 }
 
 /* Of counting passes in a window, in time; 0: not known. */
@@ -321,6 +336,7 @@ static double unsure_ns(const gaps *all)
 
 int mc_search_judge(mc_search *search, int is_last)
 {
+    uint64_t now = mc_now_ns();
     for (int i = 0; i < search->n_trials && !is_last; i++) {
         uint64_t n, ran_ns;
         int is_known = mc_probe_read(&search->trials[i], &n, &ran_ns) == MC_OK;
@@ -329,10 +345,13 @@ int mc_search_judge(mc_search *search, int is_last)
     }
     for (int i = 0; i < search->n_trials; i++) {
         mc_candidate *candidate = &search->candidates[search->i_tried[i]];
-        gaps all = {0, 0.0, 0.0, 0.0};
+        gaps all = {0, 0, 0.0, 0.0, 0.0};
         if (mc_probe_read(&search->trials[i], &candidate->n_hits, &candidate->ran_ns) != MC_OK)
             candidate->n_hits = 0;
         mc_probe_each(&search->trials[i], add_gap, &all);
+        add_silence(&all, search->t_trial, all.first_ns);
+        if (candidate->n_hits < N_TRIAL_HITS)
+            add_silence(&all, all.last_ns, now);
         candidate->unsure_ns = unsure_ns(&all);
         candidate->gap_ns = all.sum_ns > 0.0 ? all.squares / all.sum_ns : 0.0;
         search->n_hits += candidate->n_hits;

@@ -191,10 +191,14 @@ typedef struct mc_cell {
     uint64_t comp_ns; /* time in the burst, prorated at the edges of the phase */
     uint64_t mpi_ns;  /* time in the call, likewise */
     uint64_t n;       /* cycles that ended in the phase */
-    uint64_t n_cut;   /* of them, those that a shutter of the job had cut */
-    uint64_t cut_ns;  /* time outside shutters of cut cycles; solo: of those that ended */
-    uint64_t done_ns; /* solo: time of those that ended, from the begin of the pause on */
 } mc_cell;
+
+/* The same of shutters. */
+typedef struct mc_sample {
+    mc_cell cell;
+    uint64_t cut_ns;  /* time of the cycles that ended outside shutters of the job, */
+    uint64_t done_ns; /* and inside, from the begin of the pause on */
+} mc_sample;
 
 typedef struct mc_cycle_row {
     uint64_t key;
@@ -203,14 +207,16 @@ typedef struct mc_cycle_row {
     uint32_t size_class; /* of the call that ends the cycle: half octaves of its bytes */
     uint32_t i_pending;  /* hint: where this row stands in the lane's pending list */
     mc_cell corun[MC_N_GROUPS];
-    mc_cell solo[MC_N_GROUPS];
+    mc_sample solo[MC_N_GROUPS];
     mc_cell alone;
+    uint64_t n_cut,
+        cut_ns; /* of co-run: cycles that a shutter of the job had cut, and time of such, wherever they ended */
 } mc_cycle_row;
 
 typedef struct mc_pending {
     uint64_t i_window;
     uint64_t i_row;
-    mc_cell cell;
+    mc_sample sample;
 } mc_pending;
 
 /* A named region of the application, time including regions inside it. name "": free row. */

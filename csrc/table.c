@@ -169,7 +169,7 @@ uint32_t mc_part_find(mc_tables *tables, int peer)
     return i;
 }
 
-int mc_pending_add(mc_tables *tables, uint32_t i_row, uint64_t i_window, const mc_cell *add)
+int mc_pending_add(mc_tables *tables, uint32_t i_row, uint64_t i_window, const mc_sample *add)
 {
     mc_lane_head *head = tables->head;
     mc_cycle_row *row = &tables->cycles[i_row];
@@ -181,7 +181,7 @@ int mc_pending_add(mc_tables *tables, uint32_t i_row, uint64_t i_window, const m
         head->pending[i] = (mc_pending){.i_window = i_window, .i_row = i_row};
         row->i_pending = i;
     }
-    mc_cell_add(&head->pending[i].cell, add);
+    mc_sample_add(&head->pending[i].sample, add);
     return 1;
 }
 
@@ -204,7 +204,7 @@ void mc_pending_settle(const mc_sampling *sampling, mc_tables *tables, int all)
         mc_cycle_row *row = &tables->cycles[pending->i_row];
         uint64_t verdict = verdict_of(sampling, head, pending->i_window);
         if (verdict == MC_VERDICT_VALID)
-            mc_cell_add(&row->solo[pending->i_window % MC_N_GROUPS], &pending->cell);
+            mc_sample_add(&row->solo[pending->i_window % MC_N_GROUPS], &pending->sample);
         else if (verdict == MC_VERDICT_UNKNOWN && !all) {
             row->i_pending = (uint32_t)n_kept;
             head->pending[n_kept++] = *pending;
@@ -217,7 +217,7 @@ static uint64_t n_cycles_of(const mc_cycle_row *row)
 {
     uint64_t n = row->alone.n;
     for (int i = 0; i < MC_N_GROUPS; i++)
-        n += row->corun[i].n + row->solo[i].n;
+        n += row->corun[i].n + row->solo[i].cell.n;
     return n;
 }
 

@@ -43,7 +43,7 @@ static inline uint32_t mc_octave(uint64_t bytes)
 }
 
 /* Add to the row's cell of window i_window, kept until the verdict; 0 when there is no room. */
-int mc_pending_add(mc_tables *tables, uint32_t i_row, uint64_t i_window, const mc_cell *add);
+int mc_pending_add(mc_tables *tables, uint32_t i_row, uint64_t i_window, const mc_sample *add);
 
 /* Move what has a verdict into the table; all != 0: forget the rest. */
 void mc_pending_settle(const mc_sampling *sampling, mc_tables *tables, int all);
@@ -56,9 +56,13 @@ static inline void mc_cell_add(mc_cell *cell, const mc_cell *add)
     cell->comp_ns += add->comp_ns;
     cell->mpi_ns += add->mpi_ns;
     cell->n += add->n;
-    cell->n_cut += add->n_cut;
-    cell->cut_ns += add->cut_ns;
-    cell->done_ns += add->done_ns;
+}
+
+static inline void mc_sample_add(mc_sample *sample, const mc_sample *add)
+{
+    mc_cell_add(&sample->cell, &add->cell);
+    sample->cut_ns += add->cut_ns;
+    sample->done_ns += add->done_ns;
 }
 
 #endif

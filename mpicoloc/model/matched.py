@@ -5,33 +5,26 @@ Equations, assumptions and measured errors: docs/explain/estimators.md.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from mpicoloc.core.estimate import Estimate
-from mpicoloc.core.tables import PHASES, Table
+from mpicoloc.core.tables import Table
+from mpicoloc.model.cycles import Array, Cells, Kinds, collect, kinds_of
 
 METHOD = "burst-matched"
 MIN_SHUTTERS = 8
 """Valid shutters below which there is no estimate."""
 MIN_CYCLES = 12
 """Solo completions, all cycles together, below which there is no estimate."""
-MIN_STRATUM = 30
-"""Co-run durations of solo time that a kind of cycle needs for a slowdown of its own."""
-MIN_SEEN = 8
-"""And solo completions: a rare long wait of a cycle that is usually short tells nothing of it."""
-N_OCTAVES = 64
-"""Kinds of fewer completions are pooled by octaves of duration: long cycles must not drown short ones."""
 PRIOR_CYCLES = 8.0
 """Completions that the prior of such a pool is worth: slowed like the whole job, give or take 35 %."""
 PRIOR_TRUSTED = 1.0
 """The same where each completion tells by itself."""
 MIN_COVERAGE = 0.6
 """Share of the time that must be measured, not supposed."""
-N_GROUPS = 16
 N_REPLICATES = 600
 WIDEST = 0.5
 """Half of an interval, in the logarithm, above which an estimate is none."""
@@ -41,16 +34,13 @@ EDGE_ERROR = 0.25
 """The part of the edge correction that is itself uncertain."""
 TRUSTS = (0.0, 0.25, 0.5, 0.75, 1.0)
 """Weights tried of what cut cycles had taken before their shutter."""
-WORTH = 0.8
-"""A spread so much smaller is no luck."""
+WORTH, SURE = 0.8, 0.6
+"""A spread so much smaller than with weight 0 is worth it; one that is, surely no luck."""
+MIN_GROUPS = 8
+"""Groups of shutters below which spreads cannot be compared."""
+SETTLE_S, SETTLE_ERROR = 0.01, 0.05
+"""What a shutter has before its window at most, s, and standard error of the speed there."""
 _MAX_BOOTSTRAP_CELLS = 12_000_000
-
-_SITES = 1 << 12
-_LANES = 1 << 5
-_KEY = (("rank", 1), ("lane", _LANES), ("from_site", _SITES), ("to_site", _SITES), ("size_class", 1 << 8))
-"""Columns that tell kinds of cycles apart, with room for their values."""
-
-Array = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
@@ -70,41 +60,6 @@ class Parts:
     value: Array
     low: Array
     high: Array
-
-
-@dataclass(frozen=True)
-class Cells:
-    """Number and time of cycles, co-run and solo, per kind of cycle (row) and group of shutters (column).
-
-    `n_start` cycles of the kind began in solo windows. Those that ended there took `done` from the begin of
-    the pause on, and `before` until then. `n_whole` cycles, of time `whole`, met no shutter; `thread` tells
-    whose they are.
-    """
-
-    n_corun: Array
-    x_corun: Array
-    n_solo: Array
-    x_solo: Array
-    n_start: Array
-    done: Array
-    before: Array
-    n_whole: Array
-    whole: Array
-    thread: NDArray[np.int64]
-
-    def each(self, change: Callable[[Array], Array]) -> Cells:
-        """The same change made to all numbers and times."""
-        names = ("n_corun", "x_corun", "n_solo", "x_solo", "n_start", "done", "before", "n_whole", "whole")
-        return Cells(**{name: change(getattr(self, name)) for name in names}, thread=self.thread)
-
-    def weighted(self, weights: Array) -> Cells:
-        """Sums over groups, each group counted `weights[replicate, group]` times: (replicate, kind)."""
-        return self.each(lambda values: weights @ values.T)
-
-    @property
-    def n_groups(self) -> int:
-        """Groups of shutters."""
-        return self.n_corun.shape[1]
 
 
 def matched(cycles: Table, *, n_windows: int, window_s: float, rng: np.random.Generator) -> Matched:
@@ -137,13 +92,13 @@ def matched(cycles: Table, *, n_windows: int, window_s: float, rng: np.random.Ge
     kinds, groups = kinds_of(cells), _used_groups(cells)
     if groups.n_groups < 2:
         return Matched(None, "all cycles ended in one shutter in sixteen")
-    trust = _trust(groups, kinds, window_s)
+    trust, least = _trust(groups, kinds, window_s)
     whole = slowdown_of(groups.weighted(np.ones((1, groups.n_groups))), kinds, window_s, trust)
     coverage = 1.0 - float(whole.prior_frac[0, 0])
     if coverage < MIN_COVERAGE:
         why = f"only {coverage:.0%} of its time is in cycles short enough to be seen in shutters"
         return Matched(None, f"{why}, {MIN_COVERAGE:.0%} needed", coverage)
-    value, low, high = _interval(groups, kinds, window_s, trust, rng)
+    value, low, high = _interval(groups, kinds, window_s, trust, least, rng)
     if np.log(high / low) > 2 * WIDEST:
         why = f"cycles are too uneven or rare: the interval's ends differ by a factor of {high / low:.1f}"
         return Matched(None, why, coverage)
@@ -156,7 +111,7 @@ def by_thread(cycles: Table, *, n_windows: int, window_s: float) -> Parts:
     kinds, groups = kinds_of(cells, cells.thread), _used_groups(cells)
     if not len(kinds.parts) or groups.n_groups < 2 or n_windows < MIN_SHUTTERS:
         return Parts(kinds.parts, *np.full((3, len(kinds.parts)), np.nan))
-    trust = _trust(groups, kinds_of(cells), window_s)
+    trust, _ = _trust(groups, kinds_of(cells), window_s)
     whole = slowdown_of(groups.weighted(np.ones((1, groups.n_groups))), kinds, window_s, trust)
     left_out = slowdown_of(groups.weighted(1.0 - np.eye(groups.n_groups)), kinds, window_s, trust)
     model = 2 * np.hypot(MODEL_ERROR, whole.prior_frac[0] / np.sqrt(PRIOR_CYCLES))
@@ -165,121 +120,6 @@ def by_thread(cycles: Table, *, n_windows: int, window_s: float) -> Parts:
     usable = (1.0 - whole.prior_frac[0] >= MIN_COVERAGE) & (n_seen >= MIN_CYCLES)
     value = np.where(usable, whole.slowdown[0], np.nan)
     return Parts(kinds.parts, value, value * np.exp(-half), value * np.exp(half))
-
-
-def kind_keys(cycles: Table) -> NDArray[np.uint64]:
-    """A number for each row, the same for cycles of one kind."""
-    key = np.zeros(len(cycles), dtype=np.uint64)
-    for name, n_values in _KEY:
-        key *= np.uint64(n_values)
-        key += cycles[name].astype(np.uint64)
-    return key
-
-
-def threads_of(rows: Table) -> NDArray[np.int64]:
-    """The thread of each row, as a number."""
-    result: NDArray[np.int64] = rows["rank"].astype(np.int64) * _LANES + rows["lane"]
-    return result
-
-
-def collect(cycles: Table, n_windows: int) -> Cells:
-    """Cells by kind: the same rank, thread, call sites and size class."""
-    shared = cycles["phase"] != PHASES.index("alone")
-    used = cycles if shared.all() else cycles[shared]
-    _, first, kind = np.unique(kind_keys(used), return_index=True, return_inverse=True)
-    shape = (2, len(first), N_GROUPS)
-    # PHASES begins with co-run and solo, so the phase is the first index.
-    cell = (used["phase"].astype(np.int64) * len(first) + kind) * N_GROUPS + used["group"] % N_GROUPS
-    spent_ns = np.zeros(len(used))
-    spent_ns += used["comp_ns"]
-    spent_ns += used["mpi_ns"]
-    n = np.bincount(cell, used["n"], minlength=int(np.prod(shape))).reshape(shape)
-    x = np.bincount(cell, spent_ns, minlength=int(np.prod(shape))).reshape(shape) * 1e-9
-    starts = _starts(used[first], n.sum(axis=(0, 2)), n[1])
-    # A window cuts one cycle at each edge, so starts and ends of a kind differ by no more than the windows.
-    n_most = -(-n_windows // N_GROUPS)
-    starts = n[1] + np.clip(starts - n[1], -n_most, n_most)
-    n_cut, cut, done = (
-        np.bincount(cell, used[name], minlength=n.size).reshape(shape)
-        for name in ("n_cut", "cut_ns", "done_ns")
-    )
-    whole = np.maximum(n[0] - n_cut[0], 0.0), np.maximum(x[0] - cut[0] * 1e-9, 0.0)
-    return Cells(n[0], x[0], n[1], x[1], starts, done[1] * 1e-9, cut[1] * 1e-9, *whole, threads_of(used[first]))
-
-
-def _starts(kinds: Table, n_total: Array, n_solo: Array) -> Array:
-    """Cycles begun in solo windows: as many leave a site as arrive there, shared out as in the whole run."""
-    thread = threads_of(kinds)
-    sites = np.concatenate([thread * _SITES + kinds["from_site"], thread * _SITES + kinds["to_site"]])
-    unique, site = np.unique(sites, return_inverse=True)
-    from_site, to_site = site[: len(kinds)], site[len(kinds) :]
-    leaving = np.bincount(from_site, n_total, minlength=len(unique))
-    share = n_total / np.maximum(leaving[from_site], 1)
-    arrived = np.zeros((len(unique), N_GROUPS))
-    np.add.at(arrived, to_site, n_solo)
-    return arrived[from_site] * share[:, None]
-
-
-@dataclass(frozen=True)
-class Kinds:
-    """What is known of each kind from the whole run: its stratum, co-run time and mean co-run duration, s.
-
-    `whole_s` is the mean duration of those that met no shutter.
-
-    A kind of which enough cycles ended in shutters is a stratum of its own; the others share that of their
-    octave of duration, which each part of the job has for itself. `order` sorts the kinds seen in co-run by
-    part and stratum; a stratum begins at each of `starts` there, and a part at the strata `part_starts`.
-    """
-
-    order: NDArray[np.intp]
-    starts: NDArray[np.intp]
-    part_starts: NDArray[np.intp]
-    parts: NDArray[np.int64]
-    is_own: NDArray[np.bool_]
-    total_s: Array
-    corun_s: Array
-    whole_s: Array
-
-    def by_stratum(self, values: Array) -> Array:
-        """Sums over the kinds of each stratum: the last axis."""
-        result: Array = np.add.reduceat(values[..., self.order], self.starts, axis=-1)
-        return result
-
-    def by_part(self, values: Array) -> Array:
-        """Sums over the strata of each part: the last axis."""
-        result: Array = np.add.reduceat(values, self.part_starts, axis=-1)
-        return result
-
-    @property
-    def part_of(self) -> NDArray[np.intp]:
-        """The part of each stratum, as an index into `parts`."""
-        n_strata = np.diff(np.append(self.part_starts, len(self.starts)))
-        result: NDArray[np.intp] = np.repeat(np.arange(len(self.parts)), n_strata)
-        return result
-
-
-def kinds_of(cells: Cells, part: NDArray[np.int64] | None = None) -> Kinds:
-    """Strata and co-run durations from the sums over all groups; `part` of each kind: none, all in one."""
-    n, total_s = cells.n_corun.sum(axis=1), cells.x_corun.sum(axis=1)
-    known = n > 0
-    total_s = np.where(known, total_s, 0.0)
-    corun_s = total_s / np.where(known, n, 1.0)
-    n_whole, whole_s = cells.n_whole.sum(axis=1), cells.whole.sum(axis=1)
-    whole_s = np.where(n_whole > 0, whole_s / np.maximum(n_whole, 1.0), corun_s)
-    octave = np.clip(np.log2(np.maximum(corun_s, 1e-9)) + N_OCTAVES // 2, 0, N_OCTAVES - 1)
-    # By what its time in shutters would usually hold: choosing by what it did hold would favour luck.
-    own = known & (cells.x_solo.sum(axis=1) >= MIN_STRATUM * corun_s) & (cells.n_solo.sum(axis=1) >= MIN_SEEN)
-    stratum = np.where(own, N_OCTAVES + np.arange(len(n)), octave.astype(np.int64))
-    part = np.zeros(len(n), np.int64) if part is None else part
-    order = np.lexsort((stratum, part))
-    order = order[known[order]]
-    steps = (np.diff(part[order], prepend=-1) != 0) | (np.diff(stratum[order], prepend=-1) != 0)
-    starts = np.flatnonzero(steps)
-    firsts = part[order][starts]
-    part_starts = np.flatnonzero(np.diff(firsts, prepend=-1) != 0)
-    return Kinds(
-        order, starts, part_starts, firsts[part_starts], own[order][starts], total_s, corun_s, whole_s
-    )
 
 
 @dataclass(frozen=True)
@@ -299,9 +139,10 @@ def slowdown_of(cells: Cells, kinds: Kinds, window_s: float, trust: float = 0.0)
     """
     x_corun = kinds.by_stratum(kinds.total_s)
     all_s = np.maximum(cells.x_solo - edge_correction(cells, kinds.corun_s, window_s), 0.0)
-    left = (1.0 - trust) * all_s + trust * cells.done
-    typical_s = (1.0 - trust) * kinds.corun_s + trust * kinds.whole_s
-    work = cells.n_solo * typical_s - trust * cells.before
+    of_kind = np.where(np.isnan(kinds.whole_s), 0.0, trust)
+    left = (1.0 - of_kind) * all_s + of_kind * cells.done
+    typical_s = (1.0 - of_kind) * kinds.corun_s + of_kind * np.nan_to_num(kinds.whole_s)
+    work = cells.n_solo * typical_s - of_kind * cells.before
     # One completion of a stratum stands for so much co-run time; long cycles weigh by the time spent in them.
     # Nothing is known better than its number of completions tells, however short its cycles usually are.
     spent_s = kinds.by_stratum(cells.x_solo)
@@ -343,7 +184,7 @@ def edge_correction(cells: Cells, corun_s: Array, window_s: float) -> Array:
 
 
 def _interval(
-    groups: Cells, kinds: Kinds, window_s: float, trust: float, rng: np.random.Generator
+    groups: Cells, kinds: Kinds, window_s: float, trust: float, least: float, rng: np.random.Generator
 ) -> tuple[float, float, float]:
     """Value and interval: the wider of bootstrap and jackknife over groups, plus model error."""
     n_groups = groups.n_groups
@@ -354,7 +195,7 @@ def _interval(
 
     everything = np.ones((1, n_groups))
     value = float(logarithms(everything)[0])
-    below = above = float(_jackknife(logarithms(1.0 - np.eye(n_groups))))
+    below = above = max(least, float(_jackknife(logarithms(1.0 - np.eye(n_groups)))))
     if len(kinds.total_s) * N_REPLICATES <= _MAX_BOOTSTRAP_CELLS:
         picks = rng.multinomial(n_groups, np.full(n_groups, 1 / n_groups), N_REPLICATES)
         ends = np.quantile(logarithms(picks.astype(float)), [0.025, 0.975])
@@ -362,24 +203,33 @@ def _interval(
     edge = EDGE_ERROR * abs(value - float(logarithms(everything, 0.0)[0]))
     supposed = float(slowdown_of(groups.weighted(everything), kinds, window_s, trust).prior_frac[0, 0])
     prior = supposed / np.sqrt(PRIOR_CYCLES)
-    model = 2 * float(np.sqrt(MODEL_ERROR**2 + edge**2 + prior**2))
+    settled = trust * SETTLE_ERROR * _settle_frac(groups, window_s)
+    model = 2 * float(np.sqrt(MODEL_ERROR**2 + edge**2 + prior**2 + settled**2))
     low, high = value - np.hypot(below, model), value + np.hypot(above, model)
     return float(np.exp(value)), float(np.exp(low)), float(np.exp(high))
 
 
-def _trust(groups: Cells, kinds: Kinds, window_s: float) -> float:
-    """How far to reckon with what cut cycles had taken before their shutter.
+def _settle_frac(groups: Cells, window_s: float) -> float:
+    """Part of the solo time of cut cycles that lies before the window, at most."""
+    done_s, n_done = float(groups.done.sum()), float(groups.n_solo.sum())
+    if done_s <= 0 or window_s <= 0:
+        return 0.0
+    return min(SETTLE_S, window_s / 3, done_s / n_done) / window_s
+
+
+def _trust(groups: Cells, kinds: Kinds, window_s: float) -> tuple[float, float]:
+    """How far to reckon with what cut cycles had taken before their shutter, and the least half interval.
 
     That is exact where cycles of a kind are alike, and noise where they are not, or others take turns with
     them.
     """
     left_out = groups.weighted(1.0 - np.eye(groups.n_groups))
-    spreads = [
-        float(_jackknife(np.log(slowdown_of(left_out, kinds, window_s, trust).slowdown))[0])
-        for trust in TRUSTS
-    ]
+    slowdowns = [slowdown_of(left_out, kinds, window_s, trust).slowdown for trust in TRUSTS]
+    spreads = [float(_jackknife(np.log(slowdown))[0]) for slowdown in slowdowns]
     best = int(np.argmin(spreads))
-    return TRUSTS[best] if spreads[best] < WORTH * spreads[0] else 0.0
+    if groups.n_groups < MIN_GROUPS or spreads[best] >= WORTH * spreads[0]:
+        return 0.0, 0.0
+    return TRUSTS[best], WORTH * spreads[0] if spreads[best] > SURE * spreads[0] else 0.0
 
 
 def _jackknife(left_out: Array) -> Array:

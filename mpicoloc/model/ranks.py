@@ -15,7 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mpicoloc.core.tables import PHASES, Table, frozen
-from mpicoloc.model.matched import MIN_SEEN, Parts, by_thread, kind_keys, threads_of
+from mpicoloc.model.cycles import MIN_SEEN, kind_keys, threads_of
+from mpicoloc.model.matched import Parts, by_thread
 
 MARGIN = 0.02
 """Threads whose part of long waits is within this of the smallest are those that the others wait for."""

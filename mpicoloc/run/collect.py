@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from mpicoloc.core.tables import COLUMNS, Table, table
 from mpicoloc.errors import DataError
@@ -293,28 +294,28 @@ def _cycles(ranks: Sequence[_Rank]) -> Table:
         rows = lane["cycles"]
         for phase, cells in (
             (contract.MC_PHASE_CORUN, rows["corun"]),
-            (contract.MC_PHASE_SOLO, rows["solo"]),
+            (contract.MC_PHASE_SOLO, rows["solo"]["cell"]),
             (contract.MC_PHASE_ALONE, rows["alone"][:, None]),
         ):
             i_row, group = np.nonzero((cells["n"] | cells["comp_ns"] | cells["mpi_ns"]) != 0)
             if len(i_row):
                 keys, cell = rows[i_row], cells[i_row, group]
-                pieces.append(
-                    {
-                        "rank": rank.rank,
-                        "lane": i_lane,
-                        "from_site": keys["from"],
-                        "to_site": keys["to"],
-                        "size_class": keys["size_class"],
-                        "phase": phase,
-                        "group": group,
-                        **{
-                            name: cell[name]
-                            for name in ("n", "comp_ns", "mpi_ns", "n_cut", "cut_ns", "done_ns")
-                        },
-                    }
-                )
+                piece = {"rank": rank.rank, "lane": i_lane, "phase": phase, "group": group}
+                piece |= {"from_site": keys["from"], "to_site": keys["to"], "size_class": keys["size_class"]}
+                piece |= {name: cell[name] for name in ("n", "comp_ns", "mpi_ns")}
+                pieces.append(piece | _cut(phase, keys, i_row, group))
     return _stack("cycles", pieces)
+
+
+def _cut(phase: int, keys: Table, i_row: NDArray[np.intp], group: NDArray[np.intp]) -> dict[str, Any]:
+    """What is known of cycles that shutters cut; of those in co-run it stands with the kind's first group."""
+    if phase == contract.MC_PHASE_SOLO:
+        sample = keys["solo"][np.arange(len(keys)), group]
+        return {name: sample[name] for name in ("cut_ns", "done_ns")}
+    if phase == contract.MC_PHASE_CORUN:
+        is_first = np.diff(i_row, prepend=-1) != 0
+        return {name: keys[name] * is_first for name in ("n_cut", "cut_ns")}
+    return {}
 
 
 def _regions(ranks: Sequence[_Rank]) -> Table:

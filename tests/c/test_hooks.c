@@ -45,7 +45,22 @@ static mc_cell sum(const mc_lane *lane, int phase)
     mc_cell total = {0};
     for (int i = 0; i < MC_N_CYCLES; i++)
         for (int g = 0; g < MC_N_GROUPS; g++)
-            mc_cell_add(&total, phase == MC_PHASE_SOLO ? &lane->cycles[i].solo[g] : &lane->cycles[i].corun[g]);
+            mc_cell_add(&total, phase == MC_PHASE_SOLO ? &lane->cycles[i].solo[g].cell : &lane->cycles[i].corun[g]);
+    return total;
+}
+
+/* Times of cut cycles: cell.n counts those of co-run. */
+static mc_sample cut(const mc_lane *lane)
+{
+    mc_sample total = {{0, 0, 0}, 0, 0};
+    for (int i = 0; i < MC_N_CYCLES; i++) {
+        total.cell.n += lane->cycles[i].n_cut;
+        total.cell.comp_ns += lane->cycles[i].cut_ns;
+        for (int g = 0; g < MC_N_GROUPS; g++) {
+            total.cut_ns += lane->cycles[i].solo[g].cut_ns;
+            total.done_ns += lane->cycles[i].solo[g].done_ns;
+        }
+    }
     return total;
 }
 
@@ -101,14 +116,13 @@ static void test_split(mc_segment *s)
     CHECK_EQUAL(solo.n, 2);
     CHECK_EQUAL(solo.comp_ns, 40 + 100 + 30);
     CHECK_EQUAL(solo.mpi_ns, 10 + 20);
-    CHECK_EQUAL(solo.done_ns, 50 + LEAD + 120); /* of the two that ended, from the pause's begin */
-    CHECK_EQUAL(solo.cut_ns, 50 - LEAD);
-    CHECK_EQUAL(solo.n_cut, 1);
+    CHECK_EQUAL(cut(lane).done_ns, 50 + LEAD + 120); /* of the two that ended, from the pause's begin */
+    CHECK_EQUAL(cut(lane).cut_ns, 50 - LEAD);
     CHECK_EQUAL(corun.n, 3);
     CHECK_EQUAL(corun.comp_ns, 100 + 30 + 60 + 0); /* 20 before and 10 after each window count for no phase */
     CHECK_EQUAL(corun.mpi_ns, 10 + 20 + 5);
-    CHECK_EQUAL(corun.n_cut, 2); /* each of the two shutters cut one that ended after it */
-    CHECK_EQUAL(corun.cut_ns, (50 - LEAD) + (120 - 30 - TAIL) + (35 - LEAD - 10 - TAIL + 10));
+    CHECK_EQUAL(cut(lane).cell.n, 2); /* each of the two shutters cut one that ended after it */
+    CHECK_EQUAL(cut(lane).cell.comp_ns, (50 - LEAD) + (120 - 30 - TAIL) + (35 - LEAD - 10 - TAIL + 10));
 }
 
 static void test_long_burst_over_windows(mc_segment *s)
@@ -126,6 +140,24 @@ static void test_long_burst_over_windows(mc_segment *s)
     CHECK_EQUAL(after.comp_ns - before.comp_ns, 300);
     CHECK_EQUAL(after.n - before.n, 0);
     CHECK_EQUAL(lane->head.n_pending, 0);
+}
+
+/* What a cycle did in all shutters that it met counts where it ends in the last of them. */
+static void test_end_in_a_later_window(mc_segment *s)
+{
+    mc_lane *lane = &s->lanes[0];
+    static char site;
+    mc_sample before = cut(lane);
+    uint64_t t = clock_ns;
+    for (int i = 0; i < 2; i++)
+        publish(s, t + 1000u * (unsigned)i + 100, t + 1000u * (unsigned)i + 200)->verdict = MC_VERDICT_VALID;
+    cycle(&site, 1140, 10, 1 << 21);
+    mc_segment_settle(s);
+    uint64_t inside_ns = (LEAD + 100 + TAIL) + (LEAD + 50);
+    CHECK_EQUAL(cut(lane).done_ns - before.done_ns, inside_ns);
+    CHECK_EQUAL(cut(lane).cut_ns - before.cut_ns, 1150 - inside_ns);
+    CHECK_EQUAL(cut(lane).cell.n - before.cell.n, 0);
+    CHECK_EQUAL(cut(lane).cell.comp_ns - before.cell.comp_ns, 1150 - inside_ns);
 }
 
 static void test_overflow(mc_segment *s)
@@ -237,10 +269,16 @@ static void test_units(mc_segment *s)
     mc_cell corun = {0}, solo = {0};
     for (int g = 0; row && g < MC_N_GROUPS; g++) {
         mc_cell_add(&corun, &row->corun[g]);
-        mc_cell_add(&solo, &row->solo[g]);
+        mc_cell_add(&solo, &row->solo[g].cell);
     }
     CHECK_EQUAL(solo.comp_ns, 100);
     CHECK_EQUAL(solo.n, 3); /* the end of one mark's units lies in the window */
+    uint64_t done_ns = 0, cut_ns = 0;
+    for (int g = 0; row && g < MC_N_GROUPS; g++) {
+        done_ns += row->solo[g].done_ns;
+        cut_ns += row->solo[g].cut_ns;
+    }
+    CHECK_EQUAL(done_ns + cut_ns, 100); /* of all three */
     CHECK_EQUAL(corun.comp_ns, 4000 - LEAD - 100 - TAIL);
     CHECK_EQUAL(lane->head.counters.n_units, 121);
 }
@@ -363,6 +401,7 @@ int main(void)
     test_split(s);
     test_long_burst_over_windows(s);
     test_time_of_counting(s);
+    test_end_in_a_later_window(s);
     test_units(s);
     test_regions(s);
     test_sampling(s);

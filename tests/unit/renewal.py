@@ -71,7 +71,7 @@ class _Walk:
     def __init__(self, key, work, corun, n_kinds):
         self.key = key
         self.count, self.time_s, self.done_s, self.cut_s, self.n_cut = np.zeros((5, 2, n_kinds, N_GROUPS))
-        self.spent_s = 0.0  # in co-run, by the cycle that is under way
+        self.spent_s = [0.0, 0.0]  # in co-run and in windows, by the cycle that is under way
         self.is_cut = False  # whether that has met a window
         self.cumulative = [
             np.concatenate([[0.0], np.cumsum(corun)]),
@@ -89,13 +89,13 @@ class _Walk:
         if end > self.i:
             self._complete(phase, end, first, group)
             rest = begin + span_s - total[end]
-            self.i, self.left, self.spent_s = end, 1.0, 0.0
+            self.i, self.left, self.spent_s = end, 1.0, [0.0, 0.0]
         self.time_s[phase, self.key[self.i], group] += rest
         self.left -= rest / length[self.i]
         self.is_cut = True  # co-run ends where a window begins
         if phase == 0:
             self.cut_s[0, self.key[self.i], group] += rest
-            self.spent_s += rest
+        self.spent_s[phase] += rest
 
     def _complete(self, phase, end, first, group):
         keys, n_keys = self.key[self.i : end], self.count.shape[1]
@@ -109,8 +109,8 @@ class _Walk:
             self.cut_s[0, keys[0], group] += first * self.is_cut
         else:
             self.done_s[1, :, group] += spent_s
-            self.n_cut[1, keys[0], group] += self.spent_s > 0
-            self.cut_s[1, keys[0], group] += self.spent_s
+            self.cut_s[1, keys[0], group] += self.spent_s[0]
+            self.done_s[1, keys[0], group] += self.spent_s[1]
 
 
 def _cells(walk, pairs):

@@ -44,7 +44,7 @@ def lane(n=10, sent=80, received=80):
     new["peers"][3] = (9, 1, 4, n, sent, n, received)
     cycle = new["cycles"][2]
     cycle["key"], cycle["from"], cycle["to"] = 1, 5, 6
-    cycle["corun"][3], cycle["alone"] = (2 * S, S // 2, n, 0, 0, 0), (S, S // 2, n, 0, 0, 0)
+    cycle["corun"][3], cycle["alone"] = (2 * S, S // 2, n), (S, S // 2, n)
     return new
 
 

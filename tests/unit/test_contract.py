@@ -84,7 +84,7 @@ def test_read_segment_settles_pending_cycles_on_its_copy(tmp_path):
     lane = np.zeros((), contract.dtype("mc_lane"))
     lane["head"]["n_pending"] = 2
     for i_pending, i_window in enumerate((0, 1)):
-        lane["head"]["pending"][i_pending] = (i_window, 5, (100, 10, 1))
+        lane["head"]["pending"][i_pending] = (i_window, 5, ((100, 10, 1), 7, 110))
     sampling = np.zeros((), contract.dtype("mc_sampling"))
     sampling["n_windows"] = 2
     sampling["windows"]["epoch"][:2] = 1, 2
@@ -94,7 +94,9 @@ def test_read_segment_settles_pending_cycles_on_its_copy(tmp_path):
     path = make_segment(tmp_path / "mpicoloc.k.0.seg", lanes=lanes, sampling=sampling)
     before = path.read_bytes()
     segment, _ = contract.read_segment(path)
-    assert segment["lanes"]["cycles"]["solo"]["comp_ns"].sum() == 100
+    solo = segment["lanes"]["cycles"]["solo"]
+    assert solo["cell"]["comp_ns"].sum() == 100
+    assert solo["cut_ns"].sum() == 7 and solo["done_ns"].sum() == 110
     assert path.read_bytes() == before
 
 

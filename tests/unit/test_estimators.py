@@ -33,6 +33,9 @@ CASES = {
     "five windows long": ({"solo_s": [16e-3, 16e-3], "slowdown": [1, 3], "cv": 0.2}, 0.06),
     "long and tiny": ({"solo_s": [16e-3, 5e-5, 2e-4], "slowdown": [2.5, 1, 1.5], "cv": 0.2}, 0.06),
     "phases": ({"solo_s": [1e-3, 1e-3], "slowdown": [1, 4], "cv": 0.2, "pattern": PHASES}, 0.03),
+    "over several windows": (
+        {"solo_s": [0.5], "slowdown": [1.5], "cv": 0.01, "window_s": 0.05, "period_s": 0.4,
+         "duration_s": 600.0}, 0.05),
     "heavy tail": ({"solo_s": [1e-3, 2e-3, 1e-4], "slowdown": [1.5, 3, 1], "cv": 2.0}, 0.12),
 }  # fmt: skip
 
@@ -53,6 +56,35 @@ def test_matched_finds_the_true_slowdown(name):
     assert abs(np.mean(errors)) < tolerance
     # Of 24 intervals of 95 %, four may miss; a heavy tail is known to be worse.
     assert len(held) - np.sum(held) <= (7 if name == "heavy tail" else 4)
+
+
+# name: job of even cycles of which a window of 16 or 30 ms holds few or none
+FEW_IN_A_WINDOW = {
+    "three": {"solo_s": [4.5e-3], "slowdown": [1.1], "cv": 0.05, "window_s": 0.016},
+    "some of many kinds": {
+        "solo_s": [1e-2, 1.2e-2, 4e-2, 5e-3, 1e-3, 2e-4], "slowdown": [1.3, 1.0, 1.2, 1.0, 1.1, 1.5],
+        "cv": 0.1, "window_s": 0.03},
+    "none": {"solo_s": [5e-2], "slowdown": [1.2], "cv": 0.02, "window_s": 0.03},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", FEW_IN_A_WINDOW)
+def test_what_cut_cycles_had_taken_before_makes_up_for_few_ends(name):
+    spreads = {True: [], False: []}
+    for seed in range(16):
+        run = simulate(rng(seed), **FEW_IN_A_WINDOW[name], period_s=1.2)
+        ends_only = run.cycles.copy()
+        for column in ("n_cut", "cut_ns", "done_ns"):
+            ends_only[column] = 0
+        for is_whole, cycles in ((True, run.cycles), (False, ends_only)):
+            found = matched(cycles, n_windows=run.n_windows, window_s=run.window_s, rng=rng()).slowdown
+            if found is not None:
+                spreads[is_whole].append(found.value / run.truth - 1)
+                assert found.low / 1.02 <= run.truth <= found.high * 1.02
+    assert len(spreads[True]) >= 14
+    error = np.sqrt(np.mean(np.square(spreads[True])))
+    assert error < 0.06
+    assert not spreads[False] or error < 0.6 * np.sqrt(np.mean(np.square(spreads[False])))
 
 
 @settings(max_examples=60, deadline=None, derandomize=True)
