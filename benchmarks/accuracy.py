@@ -6,9 +6,11 @@ Layout ``apart``: one rank a job, each job on a processor of its own, so that jo
 cache. Layout ``shared``: two ranks a job, all on the same two processors, in turns.
 
 A round runs each program alone once, with mpicoloc but no shutters (meter none), and each pair once, both
-jobs with shutters: both ordered cells come from that run. ``--bare`` adds a co-run without shutters. While
-the slower one still runs, the other is started again, so that a co-runner is there all the time (Breslow et
-al. 2013, section 7); only the first run of each counts. Times are from MPI_Init to MPI_Finalize.
+jobs with shutters: both ordered cells come from that run. ``--bare`` adds a co-run without shutters,
+``--long`` one with shutters of a second that take a third of the time: a reference from one run, for
+machines on which the same program alone takes 10 % longer a minute later. While the slower one still runs,
+the other is started again, so that a co-runner is there all the time (Breslow et al. 2013, section 7); only
+the first run of each counts. Times are from MPI_Init to MPI_Finalize.
 
 Every run is a line of the file ``--out``: a matrix that was interrupted goes on where it stopped, with the
 sizes of the programs that stand there, and only with the same options on the same machine. `python
@@ -32,6 +34,7 @@ import accuracy_tables
 import programs
 
 import mpicoloc
+from mpicoloc.model.interference import split_wall
 
 PROGRAMS = "lmp,hpcc,nwchem,pw,heat2d,nbody"
 LAYOUTS = {"apart": (1, ((0,), (1,))), "shared": (2, ((0, 1), (0, 1)))}
@@ -39,6 +42,8 @@ LAYOUTS = {"apart": (1, ((0,), (1,))), "shared": (2, ((0, 1), (0, 1)))}
 AROUND_S, SLOWER = 4.0, 1.2
 """For the expected duration only: start and end of a run, and how much longer a co-run takes."""
 OTHERS_CORES = 0.1
+LONG = {"DURATION_S": "1.0", "PERIOD_S": "1.5", "MAX_S": "1.0", "DUTY_FRAC": "0.35", "ADAPT": "0"}
+"""Shutters of the reference: each job in turn has a second alone, then both have half a second together."""
 
 
 def busy_s():
@@ -53,9 +58,9 @@ def busy_s():
 class Corun:
     """Jobs at the same time; who ends first is started again until the other has ended too."""
 
-    def __init__(self, launchers, jobs, folder, meter, limit_s):
+    def __init__(self, launchers, jobs, folder, options, limit_s):
         self.launchers, self.programs, self.folder = launchers, jobs, folder
-        self.meter, self.limit_s = meter, limit_s
+        self.options, self.limit_s = options, limit_s
         self.now, self.all, self.begin_s, self.out = {}, [], {}, {}
         self.others_cores = 0.0
 
@@ -70,7 +75,7 @@ class Corun:
         profile = self.profile(i, 0 if i not in self.now else n)
         profile.unlink(missing_ok=True)
         env = programs.preload(program.argv[0], profile)
-        env |= {"MPICOLOC_JOB_ID": f"{program.name}-{i}-{n}", "MPICOLOC_METER": self.meter}
+        env |= {"MPICOLOC_JOB_ID": f"{program.name}-{i}-{n}", **self.options}
         programs.place(program, self.cwd(i))
         self.begin_s[i] = time.monotonic()
         self.now[i] = programs.start(self.launchers[i].command(program), self.cwd(i),
@@ -116,8 +121,22 @@ def show(profile):
         progress(f"no profile: {done.stderr.strip()}")
         return None
     data = json.loads(done.stdout)
-    data["interference"]["reason"] = mpicoloc.open(profile).profile.interference.reason
+    whole = mpicoloc.open(profile).profile
+    data["interference"]["reason"] = whole.interference.reason
+    data["interference"]["corun"] = of_corun(whole)
     return data
+
+
+def of_corun(profile):
+    """Slowdown of the time with a co-runner at work: the job's, less what it had alone and stood still."""
+    job = profile.interference.slowdown
+    parts = split_wall(profile.job.wall_s, profile.tables["nodes"], profile.tables["shutters"])
+    if job is None or parts.corun_s <= 0:
+        return None
+    total_s, full_speed_s = parts.alone_s + parts.shared_s, parts.alone_s + parts.solo_s
+    names = ("value", "low", "high")
+    times_s = {name: total_s / getattr(job, name) - full_speed_s for name in names}
+    return {name: parts.corun_s / time_s if time_s > 0 else None for name, time_s in times_s.items()}
 
 
 def progress(text):
@@ -160,21 +179,23 @@ class Matrix:
             return
         jobs = [self.prepare(name) for name in names]
         launchers = self.launchers if len(names) > 1 else [self.launchers[i_round % 2]]
-        meter = self.args.meter if kind == "with" else "none"
+        options = {"MPICOLOC_METER": "none" if kind in ("solo", "bare") else self.args.meter}
+        if kind == "long":
+            options |= {f"MPICOLOC_SHUTTER_{name}": value for name, value in LONG.items()}
         folder = self.folder / f"{kind}-{i_round}-{'+'.join(names)}"
         lines = []
-        corun = Corun(launchers, jobs, folder, meter, 120 + 10 * self.args.seconds)
+        corun = Corun(launchers, jobs, folder, options, 120 + 10 * self.args.seconds)
         for i, (time_s, data) in enumerate(corun.run()):
             if data and data["partial"]:
                 data = None
-            if data is None and kind != "with":
+            if data is None and kind in ("solo", "bare"):
                 raise RuntimeError(f"{kind} run without a whole profile")
             co_runner = names[1 - i] if len(names) > 1 else None
             lines.append({"kind": kind, "round": i_round, "pair": list(names), "target": names[i],
                           "co_runner": co_runner, "size": jobs[i].size, "command_s": time_s,
                           "others_cores": corun.others_cores, "wall_s": data and data["job"]["wall_s"],
                           "profile": data})  # fmt: skip
-            found = data and kind == "with" and data["interference"]["slowdown"]
+            found = data and data["interference"]["corun" if kind == "long" else "slowdown"]
             text = (
                 f", estimate {found['value']:.3f} [{found['low']:.3f}, {found['high']:.3f}]" if found else ""
             )
@@ -188,7 +209,7 @@ class Matrix:
         """Run what is missing; returns the reasons for what still is, by round and pair."""
         missing, pairs = {}, pairs_of(self.args)
         for i_round, names in itertools.product(range(self.args.rounds), pairs):
-            kinds = ("bare", "with") if self.args.bare else ("with",)
+            kinds = kinds_of(self.args)
             try:
                 for name in dict.fromkeys(names):
                     self.measure("solo", i_round, (name,))
@@ -204,7 +225,7 @@ class Matrix:
         pairs, rounds = pairs_of(self.args), range(self.args.rounds)
         names = {name for pair in pairs for name in pair}
         n_solo = sum((i, "solo", name) not in self.done for i in rounds for name in names)
-        kinds = ("bare", "with") if self.args.bare else ("with",)
+        kinds = kinds_of(self.args)
         n_co = sum((i, kind, *pair) not in self.done for i in rounds for kind in kinds for pair in pairs)
         factor = SLOWER * (2 if self.args.layout == "shared" else 1)
         trial_s = 7 * sum(name not in self.sizes for name in names)
@@ -231,10 +252,16 @@ def arguments(argv):
     parser.add_argument("--rounds", type=int, default=3, help="runs of each kind (default 3)")
     parser.add_argument("--seconds", type=float, default=20.0, help="time of each program alone (default 20)")
     parser.add_argument("--bare", action="store_true", help="also each pair without shutters")
+    parser.add_argument("--long", action="store_true", help="also each pair with long shutters")
     parser.add_argument("--meter", default="auto", help="meter of the instrumented runs (default auto)")
     parser.add_argument("--mpirun", default="mpirun.openmpi", help="launcher (default mpirun.openmpi)")
     parser.add_argument("--out", type=Path, default=Path("accuracy.jsonl"), help="lines are added to it")
     return parser.parse_args(argv)
+
+
+def kinds_of(args):
+    """Of co-runs, in the order of the first round."""
+    return ("bare",) * args.bare + ("long",) * args.long + ("with",)
 
 
 def pairs_of(args):

@@ -12,8 +12,8 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-COLUMNS = ("target", "co-runner", "true", "true i.", "runs", "estimate", "95 % interval", "error", "error i.",
-           "inside", "method", "used/taken", "paused", "T with/bare")  # fmt: skip
+COLUMNS = ("target", "co-runner", "true", "true i.", "long", "runs", "estimate", "95 % interval", "error",
+           "error i.", "error l.", "inside", "method", "used/taken", "paused", "T with/bare")  # fmt: skip
 PRICES = ("target", "co-runner", "by time", "fair, measured", "fair, true")
 WIDE = 2.0
 """An interval whose ends differ by more than this factor says too little to count as holding the truth."""
@@ -31,6 +31,7 @@ class Cell:
     solo_s: float
     bare_s: list
     profiles: list
+    references: list = ()
 
     @property
     def runs(self):
@@ -46,6 +47,12 @@ class Cell:
     def own(self):
         """Of the instrumented runs."""
         return median(own for _, own in self.runs)
+
+    @property
+    def long(self):
+        """Of the runs with long shutters."""
+        found = [data["interference"].get("corun") for data in self.references if data]
+        return median(slowdown["value"] for slowdown in found if slowdown and slowdown["value"])
 
     @property
     def estimates(self):
@@ -67,9 +74,14 @@ class Cell:
         """Median over the instrumented runs, each over what it suffered itself."""
         return median(slowdown["value"] / own - 1 for slowdown, own in self.estimates)
 
+    @property
+    def long_error(self):
+        """Of the median estimate, over the slowdown that long shutters find."""
+        return self.value / self.long - 1 if self.estimates and self.long else None
+
     def inside(self, i_truth):
-        """How many intervals hold the truth: 0, of the runs without shutters, 1, of the run itself."""
-        truths = [((self.true, own)[i_truth], slowdown) for slowdown, own in self.estimates]
+        """How many intervals hold the truth: without shutters, of the run itself, of long shutters."""
+        truths = [((self.true, own, self.long)[i_truth], slowdown) for slowdown, own in self.estimates]
         return sum(slowdown["low"] <= truth <= slowdown["high"] and width(slowdown) <= WIDE
                    for truth, slowdown in truths if truth)  # fmt: skip
 
@@ -145,14 +157,15 @@ def cells(lines):
     for line in lines:
         if line["kind"] == "solo":
             solo.setdefault(line["target"], []).append(line["wall_s"])
-        elif line["kind"] in ("bare", "with"):
+        elif line["kind"] in ("bare", "with", "long"):
             found.setdefault((line["target"], line["co_runner"]), []).append(line)
     for (target, co_runner), runs in sorted(found.items()):
         if target not in solo:
             raise SystemExit(f"no run of {target} alone in the file")
         bare_s = [run["wall_s"] for run in runs if run["kind"] == "bare"]
         profiles = [run["profile"] for run in runs if run["kind"] == "with"]
-        yield Cell(target, co_runner, statistics.median(solo[target]), bare_s, profiles)
+        references = [run["profile"] for run in runs if run["kind"] == "long"]
+        yield Cell(target, co_runner, statistics.median(solo[target]), bare_s, profiles, references)
 
 
 def percent(value):
@@ -170,14 +183,15 @@ def row(cell):
     counts = "/".join(str(sum(shutter[key] for shutter in shutters)) for key in ("n_used", "n_taken"))
     tail = (counts, text(cell.paused, ".2%"), text(cell.ratio))
     runs = f"{len(cell.estimates)}/{len(cell.profiles)}"
-    head = (cell.target, cell.co_runner, text(cell.true), text(cell.own), runs)
+    head = (cell.target, cell.co_runner, text(cell.true), text(cell.own), text(cell.long), runs)
     if not cell.estimates:
-        return (*head, "null", "-", "-", "-", "-", reasons[0], *tail)
+        return (*head, "null", "-", "-", "-", "-", "-", reasons[0], *tail)
     middle = min((slowdown for slowdown, _ in cell.estimates), key=lambda s: abs(s["value"] - cell.value))
     methods = "+".join(sorted({slowdown["method"] for slowdown, _ in cell.estimates}))
     interval = f"{middle['low']:.3f}..{middle['high']:.3f}"
-    inside = f"{cell.inside(0) if cell.bare_s else '-'}, {cell.inside(1)}"
-    errors = (percent(cell.error), percent(cell.own_error))
+    inside = (cell.inside(0) if cell.bare_s else "-", cell.inside(1), cell.inside(2) if cell.long else "-")
+    inside = ", ".join(map(str, inside))
+    errors = (percent(cell.error), percent(cell.own_error), percent(cell.long_error))
     return (*head, f"{cell.value:.3f}", interval, *errors, inside, methods, *tail)
 
 
@@ -218,7 +232,11 @@ def summary(found):
         f"intervals: upper over lower end {statistics.median(widths):.2f} (median); {n_wide} of "
         f"{len(widths)} wider than a factor of {WIDE:g}, which do not count as holding the truth"
     )
-    truths = (("error", "the runs without shutters"), ("own_error", "the same run"))
+    truths = (
+        ("error", "the runs without shutters"),
+        ("own_error", "the same run"),
+        ("long_error", "long shutters"),
+    )
     for i_truth, (name, truth) in enumerate(truths):
         known = [cell for cell in found if getattr(cell, name) is not None]
         if not known:
@@ -285,8 +303,11 @@ def main(argv=None):
     print(", ".join(f"{key}: {value}" for key, value in lines[0].items() if key != "kind"), end="\n\n")
     print_table(("program", "size", "runs alone", "median, s", "least to most", "command, s"), noise(lines))
     print_table(COLUMNS, map(row, found))
-    print("Figure 10, error of the estimate; the means are of its absolute value", end="\n\n")
-    print_table(*figure(found, lambda cell: cell.own_error, mean_size))
+    over, error = (
+        ("long shutters", "long_error") if any(cell.long for cell in found) else ("T_solo", "own_error")
+    )
+    print(f"Figure 10, error of the estimate over {over}; the means are of its absolute value", end="\n\n")
+    print_table(*figure(found, lambda cell: getattr(cell, error), mean_size))
     print("Figure 11, slowdown of the same runs", end="\n\n")
     print_table(*figure(found, lambda cell: cell.own and cell.own - 1, statistics.fmean))
     print("Figure 12, prices of the same runs over that of the run alone", end="\n\n")

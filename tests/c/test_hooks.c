@@ -158,6 +158,7 @@ static void test_end_in_a_later_window(mc_segment *s)
     CHECK_EQUAL(cut(lane).cut_ns - before.cut_ns, 1150 - inside_ns);
     CHECK_EQUAL(cut(lane).cell.n - before.cell.n, 0);
     CHECK_EQUAL(cut(lane).cell.comp_ns - before.cell.comp_ns, 1150 - inside_ns);
+    cycle(&site, 100, 10, 1); /* out of the window */
 }
 
 static void test_overflow(mc_segment *s)

@@ -80,7 +80,7 @@ def test_cell_without_profile_or_estimate_is_told_and_spoils_no_other(tables, da
     done = tables(matrix(data))
     assert done.returncode == 0, done.stderr
     cell = rows(done.stdout, "target", ("a", "b"))[0]
-    assert cell[5] == "null" and text in cell
+    assert cell[6] == "null" and text in cell
     assert rows(done.stdout, "Figure 10", ("mean",))[0] == ("mean", "-", "+0.0 %", "+0.0 %")
     assert "1 of 1 intervals hold the truth" in done.stdout
 
