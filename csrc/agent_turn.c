@@ -138,13 +138,16 @@ static int count_at(mc_agent *agent, int i_end, uint64_t t, uint64_t late_ns, ui
     return in_time && mc_now_ns() <= t + late_ns;
 }
 
-/* Algorithm 1 with K = 1: counts of [t0, t1), or of nothing when either end was missed. 1: outside MPI too. */
-static int measure(mc_agent *agent, uint64_t t0, uint64_t t1, uint64_t span, mc_ipc *all, mc_ipc *outside)
+/* Algorithm 1 with K = 1: counts of [t0, t1), or of nothing, as its length tells, when either end was missed. 1: outside MPI
+   too. */
+static int measure(mc_agent *agent, uint64_t t0, uint64_t t1, uint64_t span, mc_ipc *all, mc_ipc *outside,
+                   uint64_t *window_ns)
 {
     uint64_t late_ns = (t1 - t0) / 16;
     *all = *outside = (mc_ipc){0, 0};
     if (!count_at(agent, 0, t0, late_ns, span) || !count_at(agent, 1, t1, late_ns, span))
         return 0;
+    *window_ns = t1 - t0;
     return mc_perf_between(agent->perf, all, outside);
 }
 
@@ -156,9 +159,12 @@ static void measure_around(mc_agent *agent)
     uint64_t t_after = turn->reservation.t1 + MC_APART_NS, span = t_after + 2 * duration_ns;
     follow_threads(agent);
     let_threads_count(agent, span);
-    int is_known = measure(agent, t_before - duration_ns, t_before, span, &shutter->before, &shutter->outside_before);
-    is_known &= measure(agent, shutter->t0, shutter->t1, span, &shutter->during, &shutter->outside_during);
-    is_known &= measure(agent, t_after, t_after + duration_ns, span, &shutter->after, &shutter->outside_after);
+    int is_known = measure(agent, t_before - duration_ns, t_before, span, &shutter->before, &shutter->outside_before,
+                           &shutter->hits_before.window_ns);
+    is_known &= measure(agent, shutter->t0, shutter->t1, span, &shutter->during, &shutter->outside_during,
+                        &shutter->hits_during.window_ns);
+    is_known &= measure(agent, t_after, t_after + duration_ns, span, &shutter->after, &shutter->outside_after,
+                        &shutter->hits_after.window_ns);
     let_threads_count(agent, 0);
     if (!is_known)
         shutter->outside_before = shutter->outside_during = shutter->outside_after = (mc_ipc){0, 0};

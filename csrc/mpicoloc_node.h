@@ -24,8 +24,8 @@ typedef struct mc_shutter {
     uint64_t moved_ns;                                    /* processor time that co-runners used inside it */
     mc_ipc before, during, after;                         /* meter ipc: counts of all threads */
     mc_ipc outside_before, outside_during, outside_after; /* of these outside MPI; all 0: not known */
-    uint64_t entry; /* meter loop: the entry counted, as an offset in its file; 0: none */
-    mc_hits hits_before, hits_during, hits_after;
+    uint64_t entry;                               /* meter loop: the entry counted, as an offset in its file; 0: none */
+    mc_hits hits_before, hits_during, hits_after; /* window_ns: of the meter ipc too */
     mc_edge edge_begin, edge_end;
     double busy_frac; /* processor time of the threads that were counted, per time */
 } mc_shutter;

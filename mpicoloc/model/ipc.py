@@ -40,8 +40,8 @@ def work(shutters: Table) -> Array:
     """Instructions outside MPI before, during and after each valid shutter in which they are known."""
     valid = shutters[shutters["verdict"] == VERDICTS.index("valid")]
     outside = _counts(valid, "outside_instructions")
-    # A window without cycles was missed; one that the job spent inside MPI has none outside.
-    kept: Array = outside[(_counts(valid, "cycles") > 0).all(axis=1) & outside.any(axis=1)]
+    # A window without length was missed; one without counts was spent inside MPI, or without a processor.
+    kept: Array = outside[(_counts(valid, "window_ns") > 0).all(axis=1) & outside.any(axis=1)]
     return kept
 
 

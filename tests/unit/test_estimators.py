@@ -250,6 +250,7 @@ def windows(shutters, ranks, seed=7):
     noise = rng(seed)
     shutters = shutters.copy()
     for when in ("before", "during", "after"):
+        shutters[f"{when}_window_ns"] = 2_200_000
         for what in ("instructions", "cycles", "outside_instructions", "outside_cycles"):
             shutters[f"{when}_{what}"] = 0
         for corun, solo in ranks:
@@ -290,7 +291,7 @@ def test_windows_that_were_missed_or_not_known_do_not_count():
     shutters = windows(sample.tables()["shutters"], ranks)
     n = len(shutters)
     shutters["before_outside_instructions"][0] = shutters["before_outside_cycles"][0] = 0  # all in MPI
-    shutters["after_cycles"][1] = 0  # missed
+    shutters["after_cycles"][1] = shutters["after_window_ns"][1] = 0  # missed
     for when in ("before", "during", "after"):
         shutters[f"{when}_outside_instructions"][2] = shutters[f"{when}_outside_cycles"][2] = 0
     assert len(ipc.work(shutters)) == n - 2
@@ -299,6 +300,18 @@ def test_windows_that_were_missed_or_not_known_do_not_count():
     assert ipc.work(shutters)[0, 0] == 0
     shutters["verdict"][8:] = 2
     assert ipc.estimates(shutters, rng=rng()) == []
+
+
+def test_windows_without_a_processor_count():
+    """Turns are longer than windows: in co-run a job has all of a window, or nothing."""
+    shutters = windows(sample.tables()["shutters"], [((1.0, 1.0, 1), (1.0, 1.0, 1))])
+    for when in ("before", "after"):
+        is_off = rng(3 + len(when)).random(len(shutters)) < 0.5
+        for what in ("instructions", "cycles", "outside_instructions", "outside_cycles"):
+            shutters[f"{when}_{what}"][is_off] = 0
+    found = ipc.progress(ipc.work(shutters), rng=rng())
+    assert found.n == len(shutters)
+    assert found.low <= 2.0 <= found.high
 
 
 def asked(why, outside=True):
