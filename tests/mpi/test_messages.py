@@ -117,7 +117,8 @@ def test_nonblocking_ones_of_open_mpi(make_mpi, tmp_path, n_ranks):
         assert pairs(OpenMPI().messages(call).traffic()) == sent, call
 
 
-def test_a_profile_tells_the_traffic_that_the_library_had(family, tmp_path, shm_dir, monkeypatch):
+def test_a_profile_tells_the_traffic_that_the_library_had(make_mpi, tmp_path, shm_dir, monkeypatch):
+    family = make_mpi("openmpi")
     n_ranks = 5 if family.name == "openmpi" else 3
     names = [name for name in ALL if name != "gather" or family.name == "openmpi"]
     calls = plan(n_ranks, names)
