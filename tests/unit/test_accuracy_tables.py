@@ -100,3 +100,12 @@ def test_two_experiments_in_one_file_are_refused_in_one_line(tables, lines, text
 def test_lines_without_a_setup_are_refused(tables):
     done = tables(matrix(None)[1:])
     assert done.returncode == 1 and done.stderr.count("\n") == 1
+
+
+def test_long_shutters_are_the_truth_where_they_were_measured(tables):
+    reference = profile(30.0, None)
+    reference["interference"]["corun"] = {"value": 1.25, "low": 1.2, "high": 1.3}
+    done = tables([*matrix(profile(12.0, (1.3, 1.1, 1.4))), line("long", "a", "b", 30.0, reference)])
+    assert done.returncode == 0, done.stderr
+    assert rows(done.stdout, "Figure 10", ("mean",))[0] == ("mean", "+4.0 %", "-", "+4.0 %")
+    assert "against long shutters: mean absolute error 4.0 %, worst 4.0 %" in done.stdout
