@@ -7,7 +7,7 @@ cache. Layout ``shared``: two ranks a job, all on the same two processors, in tu
 
 A round runs each program alone once, with mpicoloc but no shutters (meter none), and each pair once, both
 jobs with shutters: both ordered cells come from that run. ``--bare`` adds a co-run without shutters,
-``--long`` one with shutters of a second that take a third of the time: a reference from one run, for
+``--long`` one with shutters of 0.3 s that take a quarter of the time: a reference from one run, for
 machines on which the same program alone takes 10 % longer a minute later. While the slower one still runs,
 the other is started again, so that a co-runner is there all the time (Breslow et al. 2013, section 7); only
 the first run of each counts. Times are from MPI_Init to MPI_Finalize.
@@ -42,8 +42,8 @@ LAYOUTS = {"apart": (1, ((0,), (1,))), "shared": (2, ((0, 1), (0, 1)))}
 AROUND_S, SLOWER = 4.0, 1.2
 """For the expected duration only: start and end of a run, and how much longer a co-run takes."""
 OTHERS_CORES = 0.1
-LONG = {"DURATION_S": "1.0", "PERIOD_S": "1.5", "MAX_S": "1.0", "DUTY_FRAC": "0.35", "ADAPT": "0"}
-"""Shutters of the reference: each job in turn has a second alone, then both have half a second together."""
+LONG = {"DURATION_S": "0.3", "PERIOD_S": "1.2", "MAX_S": "0.3", "DUTY_FRAC": "0.2", "ADAPT": "0"}
+"""Shutters of the reference: each job in turn has 0.3 s alone, then both have 0.9 s together."""
 
 
 def busy_s():

@@ -12,7 +12,7 @@ static const double SHUTTERS_SOON = 2.0; /* for the first ones, which a young jo
 static const double MOST_OF_MAX = 0.8, MOST_OF_DUTY = 0.95;
 static const double WORTH_A_CHANGE = 1.5;
 /* A short job needs all that the duty limit allows; a long one has a good number with less, and is to cost others less. */
-static const uint64_t YOUNG_NS = 20000000000u;
+static const uint64_t YOUNG_NS = 60000000000u;
 enum { TURNS_LATER = 3 }; /* of which such a job takes one */
 
 static mc_cell total(const mc_cycle_row *row)
