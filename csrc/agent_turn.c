@@ -5,6 +5,7 @@
 #include "table.h"
 
 #include <string.h>
+#include <unistd.h>
 
 enum { N_TIDS = 512, LOOP_WINDOWS = 6 };
 
@@ -109,11 +110,15 @@ static void follow_threads(mc_agent *agent)
     mc_perf_follow(agent->perf, threads, n);
 }
 
-/* From now on, and up to `until` at most: nobody may be left to end it. */
+/* From now on, and up to `until` at most: nobody may be left to end it. What this process may do, ranks with the same filters
+   may too. */
 static void let_threads_count(const mc_agent *agent, uint64_t until)
 {
-    for (int i = 0; i < agent->n_ranks; i++)
-        __atomic_store_n(&agent->ranks[i].segment->sampling.counts_until, until, __ATOMIC_RELEASE);
+    uint64_t n_filters = until ? mc_proc_n_filters(getpid()) : 0;
+    for (int i = 0; i < agent->n_ranks; i++) {
+        int may = !until || mc_proc_n_filters(agent->ranks[i].pid) <= n_filters;
+        __atomic_store_n(&agent->ranks[i].segment->sampling.counts_until, may ? until : 0, __ATOMIC_RELEASE);
+    }
 }
 
 int mc_turn_counts(const mc_agent *agent)

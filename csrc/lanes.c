@@ -20,18 +20,19 @@ static void let_go(void)
     memset(mc_self.hits, 0, sizeof mc_self.hits);
     mc_self.credit = 0;
     mc_self.is_ended = 1;
-    mc_tally_close();
 }
 
 static void release_lane(void *head)
 {
     let_go();
+    mc_tally_close();
     __atomic_store_n(&((mc_lane_head *)head)->owner_tid, 0, __ATOMIC_RELEASE);
 }
 
 void mc_lane_forget(void)
 {
     let_go();
+    mc_tally_forget();
     if (mc_self.has_key)
         pthread_setspecific(lane_key, NULL);
 }

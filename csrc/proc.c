@@ -137,6 +137,16 @@ static uint64_t number_after(const char *text, const char *label, int base)
     return line ? strtoull(line + strlen(label), NULL, base) : 0;
 }
 
+uint64_t mc_proc_n_filters(int pid)
+{
+    char path[64], text[STATUS_BYTES];
+    snprintf(path, sizeof path, "/proc/%d/status", pid);
+    if (mc_proc_read_text(path, text, sizeof text) <= 0)
+        return UINT64_MAX;
+    /* Linux before 5.9 tells only whether there are any. */
+    return number_after(text, "\nSeccomp:", 10) + number_after(text, "\nSeccomp_filters:", 10);
+}
+
 int mc_proc_read_thread(mc_proc_thread *out, int pid, int tid, int signal)
 {
     char path[64], text[STATUS_BYTES];

@@ -204,7 +204,14 @@ void mc_tally_note(mc_tally *tally, uint64_t span, int was_inside, uint64_t stat
     errno = saved_errno;
 }
 
-/* In a forked child the descriptors are copies, and of the mappings there is nothing. */
+void mc_tally_forget(void)
+{
+    /* A forked child has no mapping of these, and perhaps others at their addresses by now. */
+    for (int i = 0; i < MC_N_EVENTS; i++)
+        own.pages[i] = NULL;
+    mc_tally_close();
+}
+
 void mc_tally_close(void)
 {
     int saved_errno = errno;

@@ -11,8 +11,10 @@ void mc_tally_start(mc_tally *tally);
    `state` says. Before the lane tells the same by its times: a reader that finds an old tally looked at these before. */
 void mc_tally_note(mc_tally *tally, uint64_t span, int was_inside, uint64_t state) __attribute__((cold, noinline));
 
-/* The calling thread, or the forked child, counts no more. */
+/* The calling thread counts no more. */
 void mc_tally_close(void);
+/* In a forked child, which has copies of the descriptors. */
+void mc_tally_forget(void);
 
 static inline mc_ipc mc_ipc_load(const mc_ipc *field)
 {
