@@ -210,6 +210,12 @@ static uint64_t less(uint64_t a, uint64_t b)
     return a < b ? a : b;
 }
 
+/* Of two differences, which may be below 0: its own pair may have begun with more. */
+static uint64_t nearer(uint64_t a, uint64_t b)
+{
+    return (int64_t)a < (int64_t)b ? a : b;
+}
+
 /* The tally, or, of a thread whose calls neither began nor ended in this span yet, what it will begin with. Its own times are
    read first: they change after its tally. */
 static int find_tally(const mc_followed *thread, uint64_t span, mc_tally *tally)
@@ -244,7 +250,7 @@ static void note(watched *one, seen *now, uint64_t span)
     mc_ipc ahead = {now->total.instructions - now->tally.total.instructions,
                     now->total.cycles - now->tally.total.cycles};
     if (one->has_ahead)
-        ahead = (mc_ipc){less(one->ahead.instructions, ahead.instructions), less(one->ahead.cycles, ahead.cycles)};
+        ahead = (mc_ipc){nearer(one->ahead.instructions, ahead.instructions), nearer(one->ahead.cycles, ahead.cycles)};
     one->ahead = ahead;
     one->has_ahead = 1;
 }

@@ -14,7 +14,7 @@
 
 #include "node.h"
 
-enum { BEFORE = 1, DURING = 2, AFTER = 4, ALL = 7 };
+enum { BEFORE = 1, DURING = 2, AFTER = 4, ALL = 7, ENOUGH_NS = 60000000 };
 
 /* Windows of which some shutter has counts. On a crowded machine a rank may be off its processor in any one window. */
 static int measured(const mc_node *node)
@@ -54,7 +54,7 @@ static double outside_frac(const mc_node *node)
         outside +=
             (double)(shutter->outside_before.cycles + shutter->outside_during.cycles + shutter->outside_after.cycles);
     }
-    return all > 0 ? outside / all : 0;
+    return all > ENOUGH_NS ? outside / all : 0;
 }
 
 static void test_shutters(void)
