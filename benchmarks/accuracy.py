@@ -195,7 +195,8 @@ class Matrix:
                           "co_runner": co_runner, "size": jobs[i].size, "command_s": time_s,
                           "others_cores": corun.others_cores, "wall_s": data and data["job"]["wall_s"],
                           "profile": data})  # fmt: skip
-            found = data and data["interference"]["corun" if kind == "long" else "slowdown"]
+            what = {"with": "slowdown", "long": "corun"}.get(kind)
+            found = data and what and data["interference"][what]
             text = (
                 f", estimate {found['value']:.3f} [{found['low']:.3f}, {found['high']:.3f}]" if found else ""
             )
