@@ -107,6 +107,23 @@ _TRUE = ("1", "true", "yes", "on")
 _FALSE = ("0", "false", "no", "off")
 
 
+def positive(flag: str, text: str) -> float:
+    """The number above 0 that a flag of a verb was given.
+
+    Raises
+    ------
+    UsageError
+        If it is none.
+    """
+    try:
+        value = float(text)
+    except ValueError:
+        value = 0.0
+    if not 0 < value < float("inf"):
+        raise UsageError(f"{flag} must be a number above 0, got {text!r}")
+    return value
+
+
 def parse(option: Option, text: str, source: str | None = None) -> Value:
     """Value of an option from its text.
 

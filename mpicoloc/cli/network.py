@@ -18,6 +18,7 @@ import sys
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from mpicoloc import config
 from mpicoloc.errors import MpicolocError, UsageError
 
 if TYPE_CHECKING:
@@ -131,12 +132,14 @@ def _cases(
     from mpicoloc.report.network import Case
 
     timed = recorded.timed_messages(profile) if args.window_s else None
-    duration_s = _positive("--duration-s", args.duration_s) or profile.job.wall_s or None
+    duration_s = profile.job.wall_s or None
+    if args.duration_s is not None:
+        duration_s = config.positive("--duration-s", args.duration_s)
     slimmings = readers.whole_numbers("--slimming", args.slimming) if args.slimming else [None]
     trees = [fabric.topology if s is None else xgft.slimmed(fabric.topology, s) for s in slimmings]
     names = names or [RUN if fabric.host_names else f"F{fabric.topology.m[0]}"]
     route = routing.by_name(args.routing)
-    window_s = _positive("--window-s", args.window_s)
+    window_s = None if args.window_s is None else config.positive("--window-s", args.window_s)
     cases: list[Case] = []
     for name in names:
         placement = _placement(args, fabric, profile, name)
@@ -176,18 +179,6 @@ def _traffic(args: argparse.Namespace, profile: Profile, placement: Placement, i
     for note in told.notes if is_first else ():
         print(f"mpicoloc: {note}", file=sys.stderr)
     return told.traffic
-
-
-def _positive(flag: str, text: str | None) -> float | None:
-    if text is None:
-        return None
-    try:
-        value = float(text)
-    except ValueError:
-        value = 0.0
-    if not 0 < value < float("inf"):
-        raise UsageError(f"{flag} must be a number above 0, got {text!r}")
-    return value
 
 
 def _placement(args: argparse.Namespace, fabric: Fabric, profile: Profile, name: str) -> Placement:

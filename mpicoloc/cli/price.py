@@ -60,7 +60,7 @@ def run(args: argparse.Namespace) -> int:
     bills = []
     for file, truth, solo in zip(args.files, truths, solos, strict=True):
         profile = hdf5.read(file)
-        slowdown = None if truth is None else _number("--true-slowdown", truth)
+        slowdown = None if truth is None else config.positive("--true-slowdown", truth)
         if solo is not None:
             slowdown = profile.job.wall_s / solo_s(solo, profile)
         bills.append((file, profile.job, _bill(file, profile, args, slowdown)))
@@ -80,16 +80,6 @@ def _per_profile(flag: str, given: list[str] | None, n: int) -> list[str | None]
     return [*given] * (n if len(given) == 1 else 1)
 
 
-def _number(flag: str, text: str) -> float:
-    try:
-        value = float(text)
-    except ValueError:
-        value = 0.0
-    if not 0 < value < float("inf"):
-        raise UsageError(f"{flag} must be a number above 0, got {text!r}")
-    return value
-
-
 def solo_s(text: str, profile: Profile) -> float:
     """Run time of the job alone: `text` is a number of seconds, or the profile of such a run.
 
@@ -107,7 +97,7 @@ def solo_s(text: str, profile: Profile) -> float:
     except ValueError:
         solo = hdf5.read(text)
     else:
-        return _number("--solo", text)
+        return config.positive("--solo", text)
     if solo.interference.shared_s:
         raise DataError(
             f"{text} is no run alone: it shared its nodes for {solo.interference.shared_s:.4g} s; "

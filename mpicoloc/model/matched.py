@@ -85,8 +85,7 @@ def matched(cycles: Table, *, n_windows: int, window_s: float, rng: np.random.Ge
         return Matched(None, f"{n_windows} valid shutters, {MIN_SHUTTERS} needed")
     cells = collect(cycles, n_windows)
     n_solo = cells.n_solo.sum(axis=1)
-    matched_kinds = (n_solo > 0) & (cells.n_corun.sum(axis=1) > 0)
-    n_cycles = int(n_solo[matched_kinds].sum())
+    n_cycles = int(n_solo[cells.n_corun.sum(axis=1) > 0].sum())
     if n_cycles < MIN_CYCLES:
         return Matched(None, f"{n_cycles} cycles ended in shutters, {MIN_CYCLES} needed")
     kinds, groups = kinds_of(cells), _used_groups(cells)
@@ -135,14 +134,11 @@ def slowdown_of(cells: Cells, kinds: Kinds, window_s: float, trust: float = 0.0)
 
     Pools of few completions are drawn towards their part's mean slowdown, by a Gamma prior worth
     `PRIOR_CYCLES` completions: what could not be measured counts as slowed like the rest, and widens the
-    interval. Co-run times and durations are known, not sampled, and so the same for every replicate.
+    interval. Co-run times and durations are known, not sampled, and so the same for every replicate. `trust`
+    is as of `_progress`.
     """
     x_corun = kinds.by_stratum(kinds.total_s)
-    all_s = np.maximum(cells.x_solo - edge_correction(cells, kinds.corun_s, window_s), 0.0)
-    of_kind = np.where(np.isnan(kinds.whole_s), 0.0, trust)
-    left = (1.0 - of_kind) * all_s + of_kind * cells.done
-    typical_s = (1.0 - of_kind) * kinds.corun_s + of_kind * np.nan_to_num(kinds.whole_s)
-    work = cells.n_solo * typical_s - of_kind * cells.before
+    left, work = _progress(cells, kinds, window_s, trust)
     # One completion of a stratum stands for so much co-run time; long cycles weigh by the time spent in them.
     # Nothing is known better than its number of completions tells, however short its cycles usually are.
     spent_s = kinds.by_stratum(cells.x_solo)
@@ -165,6 +161,19 @@ def slowdown_of(cells: Cells, kinds: Kinds, window_s: float, trust: float = 0.0)
     # By the ends to be expected, not by those seen: who asks for enough of these favours luck.
     supposed_s = kinds.by_part(x_corun * prior / np.maximum(prior + n_usual * mean, 1e-300))
     return Combined(whole_s / solo_s, supposed_s / whole_s)
+
+
+def _progress(cells: Cells, kinds: Kinds, window_s: float, trust: float) -> tuple[Array, Array]:
+    """Solo time of each replicate and kind, and the co-run time's worth of work done in it.
+
+    With `trust` 1 of the cycles that ended in shutters: what was left of them at the pause, and the time that
+    took; with 0 all time in windows, and how many cycles ended there; between them, both.
+    """
+    all_s = np.maximum(cells.x_solo - edge_correction(cells, kinds.corun_s, window_s), 0.0)
+    of_kind = np.where(np.isnan(kinds.whole_s), 0.0, trust)
+    typical_s = (1.0 - of_kind) * kinds.corun_s + of_kind * np.nan_to_num(kinds.whole_s)
+    left = (1.0 - of_kind) * all_s + of_kind * cells.done
+    return left, cells.n_solo * typical_s - of_kind * cells.before
 
 
 def edge_correction(cells: Cells, corun_s: Array, window_s: float) -> Array:

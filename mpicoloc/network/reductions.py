@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -151,16 +152,22 @@ def _gather_to_root(messages: Messages, folded: Folded, rounds: Rounds, root: in
         waiting &= ~sends
 
 
-def _halve_blocks(messages: Messages, folded: Folded, n_items: int) -> Rounds:
-    """As `_halve`, of a buffer cut into a block for each folded rank beforehand."""
-    ends = np.concatenate([[0], np.cumsum(blocks(n_items, folded.n))])
-    rounds: Rounds = []
+def _halvings(folded: Folded) -> Iterator[tuple[int, int, NDArray[np.int64], NDArray[np.int64]]]:
+    """Each round of a halving with distance doubling: distance, blocks sent, first of them, first kept."""
     n_blocks, first = folded.n, np.zeros(folded.n, dtype=np.int64)
     for distance in powers_below(folded.n):
         n_blocks //= 2
         is_lower = folded.v & distance == 0
         sent = first + np.where(is_lower, n_blocks, 0)
         first = first + np.where(is_lower, 0, n_blocks)
+        yield distance, n_blocks, sent, first
+
+
+def _halve_blocks(messages: Messages, folded: Folded, n_items: int) -> Rounds:
+    """As `_halve`, of a buffer cut into a block for each folded rank beforehand."""
+    ends = np.concatenate([[0], np.cumsum(blocks(n_items, folded.n))])
+    rounds: Rounds = []
+    for distance, n_blocks, sent, first in _halvings(folded):
         messages.add(folded.rank, folded.real(folded.v ^ distance), ends[sent + n_blocks] - ends[sent])
         rounds.append((distance, ends[first + n_blocks] - ends[first]))
     return rounds
@@ -229,12 +236,7 @@ def reduce_scatter_butterfly(call: Collective, library: Library) -> Messages:
     messages, parts = Messages.of(call), call.parts
     folded = Folded(call.n_ranks, odd_stays=True)
     _fold_whole(messages, folded, parts)
-    n_blocks, first = folded.n, np.zeros(folded.n, dtype=np.int64)
-    for distance in powers_below(folded.n):
-        n_blocks //= 2
-        is_lower = folded.v & distance == 0
-        sent = first + np.where(is_lower, n_blocks, 0)
-        first = first + np.where(is_lower, 0, n_blocks)
+    for distance, n_blocks, sent, _ in _halvings(folded):
         messages.add(folded.rank, folded.real(folded.v ^ distance), folded.sums(parts, sent, n_blocks))
     _bring_home(messages, folded, parts)
     return messages
