@@ -10,6 +10,7 @@ signal to hand on. The answer is JSON. The kernel tells the lab who calls, and t
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -21,7 +22,7 @@ _PREFIX = "mpicoloc-lab/"
 HANDED_ON = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2)
 PYTHON_ENV, AGENT_ENV = "MPICOLOC_LAB_PYTHON", "MPICOLOC_LAB_AGENT"
 """The caller's interpreter and this file, for launchers: those of the lab's maker may be closed to others."""
-_PATIENCE_S = 20.0
+_PATIENCE_S = 20
 CREDENTIALS = struct.Struct("iII")
 GONE = 255
 
@@ -53,11 +54,20 @@ def connect(lab: str) -> socket.socket:
         If there is none of that name.
     PermissionError
         If somebody else than root or the caller answers: the request holds the caller's environment.
+    OSError
+        If who took the name does not listen.
     """
     peer = socket.socket(socket.AF_UNIX)
-    peer.connect(socket_name(lab))
-    if credentials(peer)[1] not in (0, os.getuid()):
-        raise PermissionError(1, f"lab {lab} is not root's")
+    try:
+        # Whoever took the name may let everybody wait; settimeout() would not wait for a busy lab at all.
+        peer.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, struct.pack("ll", _PATIENCE_S, 0))
+        peer.connect(socket_name(lab))
+        peer.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, struct.pack("ll", 0, 0))
+        if credentials(peer)[1] not in (0, os.getuid()):
+            raise PermissionError(1, f"lab {lab} is not root's")
+    except OSError:
+        peer.close()
+        raise
     return peer
 
 
@@ -72,6 +82,26 @@ def _answer(peer: socket.socket) -> dict[str, object]:
     while part := peer.recv(1 << 16):
         parts.append(part)
     return dict(json.loads(b"".join(parts))) if parts else {}
+
+
+class _Signals:
+    """Hands signals on; not before `begin`, for in the midst of a request they would spoil it."""
+
+    def __init__(self, peer: socket.socket):
+        self.peer, self.waiting, self.begun = peer, bytearray(), False
+        for number in HANDED_ON:
+            signal.signal(number, self.come)
+
+    def come(self, number: int, _frame: object) -> None:
+        self.waiting.append(number)
+        if self.begun:
+            self.begin()
+
+    def begin(self) -> None:
+        self.begun = True
+        while self.waiting:
+            with contextlib.suppress(OSError):  # a lab that ends at this moment needs none
+                self.peer.send(bytes([self.waiting.pop(0)]))
 
 
 def ask(lab: str, what: str) -> dict[str, object]:
@@ -99,17 +129,18 @@ def execute(lab: str, host: str, argv: list[str], env: dict[str, str] | None = N
     int
         Its exit code, 128 + n after signal n; `GONE` if the lab ended first.
     """
+    umask = os.umask(0o077)
+    os.umask(umask)
+    own = {PYTHON_ENV: sys.executable, AGENT_ENV: os.path.abspath(__file__)}
+    told = {**(os.environ if env is None else env), **own}
+    request = {"do": "run", "host": host, "argv": argv, "cwd": os.getcwd(), "umask": umask, "env": told}
     with connect(lab) as peer:
-        for number in HANDED_ON:
-            signal.signal(number, lambda number, _frame: peer.send(bytes([number])))
-        umask = os.umask(0o077)
-        os.umask(umask)
-        own = {PYTHON_ENV: sys.executable, AGENT_ENV: os.path.abspath(__file__)}
-        request = {"do": "run", "host": host, "argv": argv, "cwd": os.getcwd(), "umask": umask}
-        _send(peer, {**request, "env": {**(os.environ if env is None else env), **own}})
         try:
+            signals = _Signals(peer)
+            _send(peer, request)
+            signals.begin()
             answer = _answer(peer)
-        except ConnectionResetError:
+        except (BrokenPipeError, ConnectionResetError):
             answer = {}
     if "error" in answer or not answer:
         print(f"mpicoloc: {answer.get('error', f'lab {lab} has ended')}", file=sys.stderr)
@@ -123,6 +154,9 @@ def main(argv: list[str]) -> int:
     lab, *words = argv
     while words and words[0].startswith("-"):
         words.pop(0)
+    if not words:
+        print("mpicoloc: no host named; write: agent.py LAB HOST COMMAND...", file=sys.stderr)
+        return GONE
     try:
         return execute(lab, words[0], ["/bin/sh", "-c", " ".join(words[1:])])
     except OSError as error:

@@ -8,13 +8,14 @@ import re
 import select
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from mpicoloc.errors import EnvironmentFault, UsageError
+from mpicoloc.errors import DataError, EnvironmentFault, UsageError
 from mpicoloc.lab import agent, plan
 
 DEFAULT_NAME = "lab"
@@ -72,18 +73,7 @@ def start(name: str, notation: str, rates: str, clock_step_s: int = 0) -> None:
     _checked(name)
     plan.topology(notation, rates)
     check_machine()
-    command = ["unshare", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc", sys.executable, "-m"]
-    command += ["mpicoloc.lab.server", name, notation, rates, str(clock_step_s)]
-    process = subprocess.Popen(
-        command,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        errors="replace",
-        cwd="/",
-        start_new_session=True,
-    )
+    process = _server(name, notation, rates, str(clock_step_s))
     assert process.stdout is not None
     said = process.stdout.readline()
     if said.strip() != "ready":
@@ -93,6 +83,20 @@ def start(name: str, notation: str, rates: str, clock_step_s: int = 0) -> None:
         raise EnvironmentFault(f"no lab could be made: {lines[-1] if lines else 'it was killed'}")
     # It stays; nobody waits for it.
     process.returncode = 0
+
+
+def _server(*arguments: str) -> subprocess.Popen[str]:
+    command = ["unshare", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc", sys.executable, "-m"]
+    return subprocess.Popen(
+        [*command, "mpicoloc.lab.server", *arguments],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        errors="replace",
+        cwd="/",
+        start_new_session=True,
+    )
 
 
 def _checked(name: str) -> str:
@@ -117,7 +121,7 @@ def ask(name: str, what: str) -> dict[str, Any]:
         raise EnvironmentFault(_absent(name)) from None
     except PermissionError as error:
         raise EnvironmentFault(f"{error.strerror}: nothing is sent to it") from None
-    except (ConnectionResetError, TimeoutError):
+    except (OSError, ValueError):
         answer = {}
     if not answer:
         raise EnvironmentFault(f"lab {name} does not answer: end it with `mpicoloc lab down --name {name}`")
@@ -125,7 +129,7 @@ def ask(name: str, what: str) -> dict[str, Any]:
 
 
 def _absent(name: str) -> str:
-    others = agent.names()
+    others = [other for other in agent.names() if _NAME.fullmatch(other)]
     known = f"there is {', '.join(others)}" if others else "nor any other"
     return f"no lab {name!r} is up ({known}): make one with `mpicoloc lab up`"
 
@@ -136,28 +140,49 @@ def stop(name: str) -> bool:
     Raises
     ------
     EnvironmentFault
-        If the caller may not, or it does not end.
+        If the caller may not, is in the lab, or it does not end.
     """
-    try:
-        with agent.connect(_checked(name)) as peer:
-            first = agent.credentials(peer)[0]
-    except ConnectionRefusedError:
-        return False
     with contextlib.ExitStack() as stack:
-        ends = [os.pidfd_open(pid) for pid in (first, _parent(first)) if pid > 1]
-        for fd in ends:
-            stack.callback(os.close, fd)
         try:
-            signal.pidfd_send_signal(ends[0], signal.SIGKILL)
-        except PermissionError:
-            check_machine()
-            raise
-        # The kernel lets process 1 of the lab end after all others of the lab.
-        deadline_s = time.monotonic() + _END_S
-        for fd in ends:
-            if not select.select([fd], [], [], max(0.0, deadline_s - time.monotonic()))[0]:
-                raise EnvironmentFault(f"lab {name} has not ended in {_END_S:.0f} s: look at process {first}")
+            peer = stack.enter_context(agent.connect(_checked(name)))
+        except ConnectionRefusedError:
+            return False
+        except OSError as error:
+            raise EnvironmentFault(f"lab {name} is not ended: {error.strerror}") from None
+        first = agent.credentials(peer)[0]
+        if first <= 1:
+            raise EnvironmentFault(f"this is a host of lab {name}: end the lab from outside")
+        ends = []
+        with contextlib.suppress(ProcessLookupError):
+            for pid in (first, _parent(first)):
+                if pid > 1:
+                    ends.append(os.pidfd_open(pid))
+                    stack.callback(os.close, ends[-1])
+        if not ends or _is_closed(peer):
+            return False  # it has just ended, and its number may be another process's
+        _kill(name, first, ends)
     return True
+
+
+def _is_closed(peer: socket.socket) -> bool:
+    """Whether nobody is at the other end any more."""
+    poll = select.poll()
+    poll.register(peer, 0)
+    return bool(poll.poll(0))
+
+
+def _kill(name: str, first: int, ends: Sequence[int]) -> None:
+    """Kill the first of these processes and wait for all."""
+    try:
+        signal.pidfd_send_signal(ends[0], signal.SIGKILL)
+    except PermissionError:
+        check_machine()
+        raise
+    # The kernel lets process 1 of the lab end after all others of the lab.
+    deadline_s = time.monotonic() + _END_S
+    for fd in ends:
+        if not select.select([fd], [], [], max(0.0, deadline_s - time.monotonic()))[0]:
+            raise EnvironmentFault(f"lab {name} has not ended in {_END_S:.0f} s: look at process {first}")
 
 
 def first_process(name: str) -> int:
@@ -186,17 +211,42 @@ def since(now: Mapping[str, Any], before: Mapping[str, Any] | None) -> dict[str,
     Returns
     -------
     dict
-        ``topology``, ``levels`` and ``links``: bytes and packets of each link up and down.
+        ``name``, ``began_unix_s`` and ``topology`` of the lab, ``whole``: since it is up, ``levels`` and
+        ``links``: bytes and packets of each link up and down.
+
+    Raises
+    ------
+    DataError
+        If `before` does not hold earlier counters of this lab.
     """
     links = [dict(link) for link in now["links"]]
-    for link, old in zip(links, before["links"] if before else (), strict=bool(before)):
-        for key in COUNTED:
-            link[key] -= old[key]
+    if before is not None:
+        for link, old in zip(links, _earlier(before, now), strict=True):
+            link.update({key: link[key] - old[key] for key in COUNTED})
     levels = [
         {"level": level, **_sums([link for link in links if link["level"] == level])}
         for level in sorted({link["level"] for link in links})
     ]
-    return {"topology": now["topology"], "levels": levels, "links": links}
+    facts = {key: now[key] for key in ("name", "began_unix_s", "topology")}
+    return {**facts, "whole": before is None, "levels": levels, "links": links}
+
+
+def _earlier(before: Any, now: Mapping[str, Any]) -> list[dict[str, int]]:
+    """Counters of each link before, once they are seen to be of this lab."""
+    try:
+        labs = [(part["name"], part["began_unix_s"], part["topology"]) for part in (before, now)]
+        ends = [[(link["lower"], link["upper"]) for link in part["links"]] for part in (before, now)]
+        found = [{key: link[key] for key in COUNTED} for link in before["links"]]
+        is_whole = before.get("whole", True) is True
+    except (AttributeError, KeyError, TypeError):
+        raise DataError("no output of `mpicoloc lab counters --json`: take a new one") from None
+    if labs[0] != labs[1] or ends[0] != ends[1]:
+        raise DataError("the counters of another lab, or of an earlier one of this name: take new ones")
+    both = zip(found, now["links"], strict=True)
+    numbers = [(old[key], link[key]) for old, link in both for key in COUNTED]
+    if not is_whole or not all(isinstance(old, int) and 0 <= old <= new for old, new in numbers):
+        raise DataError("not counted since the lab is up, or not before now: take it without --since")
+    return found
 
 
 def _sums(links: Sequence[Mapping[str, int]]) -> dict[str, int]:

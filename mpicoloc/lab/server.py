@@ -30,6 +30,8 @@ from mpicoloc.network import xgft
 AGENT = "/dev/shm/.lab/agent"
 """On every host: what a launcher takes in place of ``ssh``."""
 TOPOLOGY = "/dev/shm/.lab/topology.yaml"
+TMPDIR = "/dev/shm/tmp"
+"""Of every command: /tmp is the machine's, and what launchers leave there would outlive the lab."""
 _AGENT_TEXT = f'#!/bin/sh\nexec "${agent.PYTHON_ENV}" -SE "${agent.AGENT_ENV}" "%s" "$@"\n'
 _SWITCH = """set -e; cd /proc/sys/net
 for where in all default; do
@@ -42,7 +44,8 @@ for way in tcp_rmem tcp_wmem; do echo 4096 131072 524288 > ipv4/$way; done
 """
 _HOST = """echo "$1" > /proc/sys/kernel/hostname
 mount --rbind /sys/fs/cgroup /mnt; mount -t sysfs none /sys; mount --move /mnt /sys/fs/cgroup
-mount -t tmpfs -o mode=1777 none /dev/shm; mkdir -m 755 /dev/shm/.lab; cd /dev/shm/.lab; umask 022
+mount -t tmpfs -o mode=1777 none /dev/shm; mkdir -m 755 /dev/shm/.lab; mkdir -m 1777 /dev/shm/tmp
+cd /dev/shm/.lab; umask 022
 printf %s "$2" > hosts; printf %s "$3" > agent; printf %s "$4" > topology.yaml
 chmod 755 agent; mount --bind hosts /etc/hosts; cd /
 """
@@ -137,7 +140,8 @@ class Lab:
             }
             for cable in self.cables
         ]
-        return {"topology": str(self.tree), "links": links}
+        facts = {"name": self.name, "began_unix_s": self.began_s, "topology": str(self.tree)}
+        return {**facts, "links": links}
 
 
 COUNTED = ("up_bytes", "up_packets", "down_bytes", "down_packets")
@@ -158,9 +162,9 @@ def _batch(tool: str, pid: int | None, text: str) -> None:
     where = [] if pid is None else ["nsenter", f"--net=/proc/{pid}/ns/net"]
     done = subprocess.run([*where, tool, "-batch", "-"], input=text, text=True, capture_output=True)
     if done.returncode:
+        said = (done.stderr.strip() or f"exit code {done.returncode}").splitlines()[0]
         raise EnvironmentFault(
-            f"{tool} refused: {done.stderr.strip().splitlines()[0]}; the kernel needs veth and sch_tbf "
-            "(`modprobe -a veth sch_tbf`)"
+            f"{tool} refused: {said}; the kernel needs veth and sch_tbf (`modprobe -a veth sch_tbf`)"
         )
 
 
@@ -277,7 +281,7 @@ def _become(pid: int, peer: socket.socket, request: dict[str, Any], fds: list[in
         os.chdir(request["cwd"])
         for number in (signal.SIGPIPE, signal.SIGXFSZ):  # which Python ignores
             signal.signal(number, signal.SIG_DFL)
-        os.execvpe(request["argv"][0], request["argv"], request["env"])
+        os.execvpe(request["argv"][0], request["argv"], {**request["env"], "TMPDIR": TMPDIR})
     except OSError as error:
         os.write(2, f"mpicoloc: {request['argv'][0]}: {error.strerror or error}\n".encode())
     finally:

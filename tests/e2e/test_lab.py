@@ -288,5 +288,14 @@ def test_snapshots_of_counters(name, tmp_path):
     (tmp_path / "before.json").write_text(before.replace('"h1"', '"h2"'))
     lab("counters", "--name", name, *since, code=3)
     assert name in lab("status")
+    leave = ["sh", "-c", "touch $TMPDIR/left; echo $TMPDIR"]
+    said = lab("exec", "--name", name, "h0", *leave, env={**os.environ, "TMPDIR": "/tmp"})
+    assert said == "/dev/shm/tmp\n"
+    assert not lab("exec", "--name", name, "h1", "ls", "/dev/shm/tmp"), "each host has its own"
+    lab("exec", "--name", name, "h0", *COMMAND, "down", "--name", name, code=4)
     lab("run", "--name", name, "--hosts", "0-5", "--", "true", code=2)
     lab("up", "--name", name, code=4)
+    (tmp_path / "before.json").write_text(before)
+    control.stop(name)
+    control.start(name, "XGFT(1;2;1)", "1Gbit")
+    lab("counters", "--name", name, *since, code=3)

@@ -1,14 +1,18 @@
 """What a lab consists of, and who runs where in it; no lab is made here."""
 
+import json
 import os
+import signal
+import socket
 import subprocess
 import sys
+import threading
 
 import pytest
 
 from mpicoloc.cli.main import main
-from mpicoloc.errors import UsageError
-from mpicoloc.lab import placing, plan
+from mpicoloc.errors import DataError, EnvironmentFault, UsageError
+from mpicoloc.lab import agent, control, placing, plan, server
 from mpicoloc.network import readers, routing, xgft
 
 TREE = plan.topology("XGFT(2;4,2;1,2)", "1Gbit")
@@ -112,6 +116,115 @@ def test_without_a_lab_there_is_one_line_and_code_4(action, capsys):
     assert main(["lab", action[0], "--name", "no-such-lab", *action[1:]]) == 4
     (line,) = capsys.readouterr().err.splitlines()
     assert "mpicoloc lab up" in line
+
+
+@pytest.fixture
+def door():
+    """A name that somebody else than a lab has taken."""
+    name = f"door-{os.getpid()}"
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(agent.socket_name(name))
+        listener.listen()
+        handlers = {number: signal.getsignal(number) for number in agent.HANDED_ON}
+        yield name, listener
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
+
+
+def behind(door, answer):
+    """Let a thread do `answer` with the first who comes."""
+
+    def serve():
+        peer, _ = door[1].accept()
+        with peer:
+            answer(peer)
+
+    thread = threading.Thread(target=serve, daemon=True)
+    thread.start()
+    return thread
+
+
+@pytest.mark.parametrize("env", [{}, {"LONG": "x" * (1 << 22)}], ids=["short", "long"])
+def test_a_job_that_never_ran_has_not_succeeded(door, env, capsys):
+    """The door is shut in the middle of the request, or instead of an answer."""
+    thread = behind(door, lambda peer: peer.recv(4))
+    assert agent.execute(door[0], "h0", ["true"], env) == agent.GONE
+    assert f"lab {door[0]} has ended" in capsys.readouterr().err
+    thread.join(20)
+    for number in agent.HANDED_ON:  # to nobody
+        signal.raise_signal(number)
+
+
+def test_a_signal_does_not_spoil_the_request(door):
+    got = []
+
+    def answer(peer):
+        head, fds, _, _ = socket.recv_fds(peer, 4, 3)
+        for fd in fds:
+            os.close(fd)
+        os.kill(os.getpid(), signal.SIGUSR1)
+        body, size = b"", int.from_bytes(head, "big")
+        while len(body) < size:
+            body += peer.recv(size - len(body))
+        got.append(json.loads(body)["argv"])
+        got.append(peer.recv(1)[0])
+        peer.sendall(b'{"exit": 3}')
+
+    thread = behind(door, answer)
+    assert agent.execute(door[0], "h0", ["true"], {"LONG": "x" * (1 << 22)}) == 3
+    thread.join(20)
+    assert got == [["true"], signal.SIGUSR1]
+
+
+def test_who_takes_a_strange_name_hides_no_lab(capsys):
+    with socket.socket(socket.AF_UNIX) as one, socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as two:
+        one.bind(agent.socket_name("strange!"))
+        one.listen()
+        two.bind(agent.socket_name(f"datagrams-{os.getpid()}"))
+        code = main(["lab", "status", "--json"])
+        said = capsys.readouterr()
+    assert code == 0 and isinstance(json.loads(said.out), list)
+    assert "'strange!' is no lab" in said.err and "datagrams" in said.err
+
+
+def test_a_name_without_a_host_is_no_command(capsys):
+    assert agent.main(["lab", "-x"]) == agent.GONE
+    assert "no host named" in capsys.readouterr().err
+
+
+def test_a_tool_that_fails_without_a_word():
+    with pytest.raises(EnvironmentFault, match="false refused: exit code 1"):
+        server._batch("false", None, "")
+
+
+LINK = {"level": 0, "lower": "h0", "upper": "s1-0", **dict.fromkeys(control.COUNTED, 5)}
+COUNTERS = {"name": "lab", "began_unix_s": 1.5, "topology": "XGFT(1;1;1)", "links": [LINK]}
+
+
+def test_counters_since():
+    now = {**COUNTERS, "links": [{**LINK, "up_bytes": 9}]}
+    found = control.since(now, COUNTERS)
+    assert (found["links"][0]["up_bytes"], found["levels"][0]["up_bytes"]) == (4, 4)
+    assert control.since(now, control.since(COUNTERS, None)) == found
+
+
+@pytest.mark.parametrize(
+    ("before", "words"),
+    [
+        ({}, "no output"),
+        ([], "no output"),
+        ({**COUNTERS, "links": None}, "no output"),
+        ({**COUNTERS, "links": [{"lower": "h0", "upper": "s1-0"}]}, "no output"),
+        ({**COUNTERS, "links": [{**LINK, "up_bytes": "many"}]}, "not before now"),
+        ({**COUNTERS, "links": [{**LINK, "up_bytes": 6}]}, "not before now"),
+        (control.since(COUNTERS, COUNTERS), "without --since"),
+        ({**COUNTERS, "began_unix_s": 1.0}, "an earlier one of this name"),
+        ({**COUNTERS, "links": []}, "of another lab"),
+    ],
+)
+def test_what_are_no_earlier_counters_of_this_lab(before, words):
+    with pytest.raises(DataError, match=words):
+        control.since(COUNTERS, before)
 
 
 def test_a_lab_that_is_not_there_is_down(capsys):
