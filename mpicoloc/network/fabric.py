@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import ipaddress
 import re
 from collections import Counter, deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from mpicoloc.core.topology import MAX_HEIGHT, Placement, Topology, prefix_products
-from mpicoloc.errors import DataError
+from mpicoloc.core.topology import MAX_HEIGHT, Hosts, Placement, Topology, prefix_products
+from mpicoloc.errors import DataError, UsageError
 from mpicoloc.network.xgft import shown
 
 Port = tuple[str, float | None]
@@ -55,37 +56,71 @@ class Fabric:
         Name of host 0, 1, ...; "" where a first-level switch has a free port instead. Empty: no names.
     switch_names : tuple of tuple of str
         Names of the switches of level 1, 2, ...; empty: no names.
+    assumed_levels : tuple of int
+        Levels of which nothing but the caller told the links' capacity.
     """
 
     topology: Topology
     host_names: tuple[str, ...] = ()
     switch_names: tuple[tuple[str, ...], ...] = ()
+    assumed_levels: tuple[int, ...] = ()
+
+    def hosts(self) -> Hosts:
+        """Numbers of the hosts that there are: all, but for free ports."""
+        if not self.host_names:
+            return np.arange(self.topology.n_hosts)
+        return np.flatnonzero([bool(name) for name in self.host_names])
 
 
 def placement_of(fabric: Fabric, hostnames: Iterable[str]) -> Placement:
-    """Placement of ranks that run on hosts with these names.
-
-    Names are compared as a whole, and if that finds nothing without what follows the first dot.
+    """Placement of ranks that run on hosts with these names, found as by `finder`.
 
     Raises
     ------
     DataError
         If a name is unknown to the fabric, or the fabric knows no names.
     """
+    host = finder(fabric)
+    return Placement(np.array([host(name, rank) for rank, name in enumerate(hostnames)], dtype=np.int64))
+
+
+def finder(fabric: Fabric) -> Callable[..., int]:
+    """A function that tells the host of a rank by its name: ``host(name, rank, where="placement")``.
+
+    Names are compared as a whole, and if that finds nothing without what follows the first dot, if only one
+    host has that. Addresses are compared as a whole only.
+
+    Raises
+    ------
+    DataError
+        If the fabric knows no names; from the function, if it does not know this one.
+    """
     if not fabric.host_names:
         raise DataError(f"{fabric.topology}: its hosts have no names: give a placement, or a file with names")
     number = {name: i for i, name in enumerate(fabric.host_names) if name}
-    short = {name.split(".")[0]: i for name, i in number.items()}
-    hosts = []
-    for rank, name in enumerate(hostnames):
-        host = number.get(name, short.get(name.split(".")[0]))
-        if host is None:
-            raise DataError(
-                f"placement: rank {rank} is on host {shown(name)}, unknown to the topology; its hosts "
-                f"begin with {shown(', '.join(list(number)[:4]))}: give the file of the job's cluster"
-            )
-        hosts.append(host)
-    return Placement(np.array(hosts, dtype=np.int64))
+    times = Counter(_short(name) for name in number)
+    short = {_short(name): i for name, i in number.items() if times[_short(name)] == 1}
+
+    def host(name: str, rank: int, where: str = "placement") -> int:
+        found = number.get(name, short.get(_short(name)))
+        if found is not None:
+            return found
+        why = "the name of several hosts there" if times[_short(name)] > 1 else "unknown to the topology"
+        raise DataError(
+            f"{where}: rank {rank} is on host {shown(name)}, {why}; its hosts "
+            f"begin with {shown(', '.join(list(number)[:4]))}: give the file of the job's cluster"
+        )
+
+    return host
+
+
+def _short(name: str) -> str:
+    """A host's name without its domain."""
+    try:
+        ipaddress.ip_address(name)
+    except ValueError:
+        return name.split(".")[0]
+    return name
 
 
 def natural(name: str) -> tuple[tuple[int, int, str], ...]:
@@ -94,7 +129,7 @@ def natural(name: str) -> tuple[tuple[int, int, str], ...]:
     return tuple((0, int(word[:18]), word) if word[0] in "0123456789" else (1, 0, word) for word in words)
 
 
-def recognise(graph: Graph, capacity_bps: float) -> Fabric:
+def recognise(graph: Graph, capacity_bps: float | Sequence[float]) -> Fabric:
     """The XGFT that a network is.
 
     First-level switches may have fewer hosts than others; all else must be complete. Several links between
@@ -103,24 +138,30 @@ def recognise(graph: Graph, capacity_bps: float) -> Fabric:
     Parameters
     ----------
     graph : Graph
-    capacity_bps : float
-        For links of which the graph does not tell it.
+    capacity_bps : float or sequence of float
+        For links of which the graph does not tell it: one number, or one for each level, hosts' links first.
 
     Raises
     ------
+    UsageError
+        If there are not as many capacities as levels.
     DataError
         If it is none, with the first link, node or level that does not fit.
     """
     level_of = _levels(graph)
     wiring = _Wiring(graph, level_of)
-    topology = Topology(
-        wiring.m, wiring.w, tuple(wiring.capacity(level, capacity_bps) for level in wiring.below)
-    )
+    rates = (capacity_bps,) * wiring.height if isinstance(capacity_bps, int | float) else tuple(capacity_bps)
+    if len(rates) != wiring.height:
+        raise UsageError(
+            f"{len(rates)} link rates for a network of {wiring.height} levels of links: give one per level, "
+            "hosts' links first, or one for all"
+        )
+    topology = Topology(wiring.m, wiring.w, tuple(map(wiring.capacity, wiring.below, rates)))
     _check_counts(wiring, topology)
     copies = _copies(wiring, topology)
     trees = _trees(wiring, topology, copies)
     names = _numbered(wiring, topology, copies, trees)
-    return Fabric(topology, names[0], names[1:])
+    return Fabric(topology, names[0], names[1:], wiring.assumed_levels())
 
 
 def _levels(graph: Graph) -> dict[str, int]:
@@ -203,6 +244,17 @@ class _Wiring:
         assert first is not None
         return first[0]
 
+    def assumed_levels(self) -> tuple[int, ...]:
+        """Levels with a link of which the graph does not tell the capacity."""
+        found = {
+            level
+            for level in self.below
+            for node in self.nodes[level]
+            for other, capacity_bps in self.graph.ports[node]
+            if capacity_bps is None and other in self.up[node]
+        }
+        return tuple(sorted(found))
+
 
 def _check_counts(wiring: _Wiring, topology: Topology) -> None:
     for level in range(1, topology.height + 1):
@@ -259,10 +311,14 @@ def _trees(wiring: _Wiring, topology: Topology, copies: dict[str, int]) -> dict[
                     number = trees[node] * topology.m[level - 1] + digit
                     if trees.setdefault(child, number) != number:
                         raise _misfit(wiring, child, topology)
-    for level in range(1, topology.height + 1):
-        for node in wiring.nodes[level]:
+    for level, nodes in enumerate(wiring.nodes):
+        for node in nodes:
             if node not in trees:
-                trees[node] = trees[wiring.down[node][0]] // topology.m[level - 1]
+                # A host is below a switch of copy 0, and any other switch above what one of these is above.
+                below = wiring.down[node][:1] if level else []
+                if not below or below[0] not in trees:
+                    raise _misfit(wiring, node, topology)
+                trees[node] = trees[below[0]] // topology.m[level - 1]
     return trees
 
 

@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
-from mpicoloc.core.topology import Placement, Topology
+from mpicoloc.core.topology import Hosts, Placement, Topology
 from mpicoloc.errors import DataError, UsageError
-from mpicoloc.network.fabric import Fabric, placement_of
+from mpicoloc.network.fabric import Fabric, finder
 from mpicoloc.network.hostlist import expand
-from mpicoloc.network.xgft import check_placement, shown
+from mpicoloc.network.xgft import shown
+
+_FEWER = "take fewer ranks, or more on each host (--ranks-per-host)"
 
 
-def regular(topology: Topology, n_ranks: int, per_switch: int, ranks_per_host: int = 1) -> Placement:
+def regular(
+    topology: Topology, n_ranks: int, per_switch: int, ranks_per_host: int = 1, free: Hosts | None = None
+) -> Placement:
     """Fragmentation Fk: k of the job's hosts on each first-level switch, switches one after the other.
+
+    Switches that do not have so many are passed over.
 
     Parameters
     ----------
@@ -23,6 +31,8 @@ def regular(topology: Topology, n_ranks: int, per_switch: int, ranks_per_host: i
         The k of Fk.
     ranks_per_host : int
         Ranks on each host.
+    free : ndarray of int, optional
+        The hosts that can be taken, in ascending order; default: all.
 
     Raises
     ------
@@ -34,20 +44,33 @@ def regular(topology: Topology, n_ranks: int, per_switch: int, ranks_per_host: i
             f"placement F{per_switch}: {topology} has {topology.m[0]} hosts on a first-level switch"
         )
     n_hosts = _hosts_needed(n_ranks, ranks_per_host)
-    n_switches = topology.n_hosts // topology.m[0]
+    switch, place = np.divmod(np.arange(n_ranks) // ranks_per_host, per_switch)
+    first = None if free is None else _switches_with(topology, free, per_switch)
+    n_switches = topology.n_hosts // topology.m[0] if first is None else len(first)
     if n_hosts > n_switches * per_switch:
         raise DataError(
             f"placement F{per_switch}: {n_ranks} ranks need {n_hosts} hosts, {topology} has "
-            f"{n_switches * per_switch} so: take fewer ranks, or more on each host (--ranks-per-host)"
+            f"{n_switches * per_switch} so: {_FEWER}"
         )
-    switch, place = np.divmod(np.arange(n_ranks) // ranks_per_host, per_switch)
-    return Placement(switch * topology.m[0] + place)
+    if free is None or first is None:
+        return Placement(switch * topology.m[0] + place)
+    return Placement(free[first[switch] + place])
+
+
+def _switches_with(topology: Topology, free: Hosts, n: int) -> Hosts:
+    """Where in `free` the hosts of each first-level switch begin that has `n` of them."""
+    _, first, count = np.unique(free // topology.m[0], return_index=True, return_counts=True)
+    return first[count >= n]
 
 
 def scattered(
-    topology: Topology, n_ranks: int, rng: np.random.Generator, ranks_per_host: int = 1
+    topology: Topology,
+    n_ranks: int,
+    rng: np.random.Generator,
+    ranks_per_host: int = 1,
+    free: Hosts | None = None,
 ) -> Placement:
-    """Random fragmentation RF: hosts drawn evenly from the whole tree, in random order.
+    """Random fragmentation RF: hosts drawn evenly from those that are free, in random order.
 
     Raises
     ------
@@ -55,19 +78,24 @@ def scattered(
         If the job does not fit.
     """
     n_hosts = _hosts_needed(n_ranks, ranks_per_host)
-    if n_hosts > topology.n_hosts:
+    n_free = topology.n_hosts if free is None else len(free)
+    if n_hosts > n_free:
         raise DataError(
-            f"placement RF: {n_ranks} ranks need {n_hosts} hosts, {topology} has {topology.n_hosts}: take "
-            "fewer ranks, or more on each host (--ranks-per-host)"
+            f"placement RF: {n_ranks} ranks need {n_hosts} hosts, {topology} has {n_free} free: {_FEWER}"
         )
-    hosts = rng.choice(topology.n_hosts, n_hosts, replace=False, shuffle=True)
+    hosts = rng.choice(topology.n_hosts if free is None else free, n_hosts, replace=False, shuffle=True)
     return Placement(hosts[np.arange(n_ranks) // ranks_per_host])
 
 
 def by_name(
-    name: str, topology: Topology, n_ranks: int, rng: np.random.Generator, ranks_per_host: int = 1
+    name: str,
+    topology: Topology,
+    n_ranks: int,
+    rng: np.random.Generator,
+    ranks_per_host: int = 1,
+    free: Hosts | None = None,
 ) -> Placement:
-    """The placement that F8 or RF names.
+    """The placement that F8 or RF names, on hosts of `free`, which are in ascending order (default: all).
 
     Raises
     ------
@@ -78,9 +106,9 @@ def by_name(
     """
     word = name.strip().upper()
     if word == "RF":
-        return scattered(topology, n_ranks, rng, ranks_per_host)
+        return scattered(topology, n_ranks, rng, ranks_per_host, free)
     if word[:1] == "F" and word[1:].isascii() and word[1:].isdigit() and len(word) < 12:
-        return regular(topology, n_ranks, int(word[1:]), ranks_per_host)
+        return regular(topology, n_ranks, int(word[1:]), ranks_per_host, free)
     raise UsageError(f"placement {shown(name)} is neither Fk (like F8) nor RF, nor a file")
 
 
@@ -110,14 +138,26 @@ def of_text(text: str, source: str, fabric: Fabric, n_ranks: int) -> Placement:
     """
     lines = (line.split("#", 1)[0] for line in text.split("\n"))
     rows = [(i, word.strip(",")) for i, line in enumerate(lines, 1) for word in line.split()]
-    words = [name for i, word in rows if word for name in expand(word, f"{source}, line {i}")]
+    lines_of: list[str] = []
+    words: list[str] = []
+    for i, word in rows:
+        words += expand(word, f"{source}, line {i}") if word else []
+        lines_of += [f"{source}, line {i}"] * (len(words) - len(lines_of))
     if len(words) != n_ranks:
         raise DataError(
             f"{source}: {len(words)} hosts for {n_ranks} ranks: name the host of each rank, in order"
         )
     if all(word.isascii() and word.isdigit() and len(word) <= 10 for word in words):
-        placement = Placement(np.array([int(word) for word in words]))
-    else:
-        placement = placement_of(fabric, words)
-    check_placement(fabric.topology, placement)
-    return placement
+        return Placement(_numbered(words, lines_of, fabric))
+    host = finder(fabric)
+    return Placement(np.array([host(word, i, lines_of[i]) for i, word in enumerate(words)]))
+
+
+def _numbered(words: Sequence[str], places: Sequence[str], fabric: Fabric) -> Hosts:
+    hosts = np.array([int(word) for word in words])
+    wrong = np.flatnonzero(~np.isin(hosts, fabric.hosts()))
+    if len(wrong):
+        rank, last = int(wrong[0]), fabric.topology.n_hosts - 1
+        why = f"{fabric.topology} has hosts 0 to {last}" if hosts[rank] > last else "there is a free port"
+        raise DataError(f"{places[rank]}: rank {rank} is on host {hosts[rank]}, but {why}: name another host")
+    return hosts

@@ -14,7 +14,7 @@ import yaml
 from mpicoloc.core.topology import Topology
 from mpicoloc.errors import DataError, UsageError
 from mpicoloc.network import infiniband, slurm, xgft
-from mpicoloc.network.fabric import Fabric, recognise
+from mpicoloc.network.fabric import Fabric, Graph, recognise
 from mpicoloc.network.hostlist import expand
 from mpicoloc.network.xgft import shown
 
@@ -52,8 +52,8 @@ def read(text: str, source: str, capacity_bps: float | Sequence[float]) -> Fabri
     source : str
         Where it is from, for messages.
     capacity_bps : float or sequence of float
-        Bytes/s of a link where the text does not tell it: one number, or for files that hold a notation one
-        for each level.
+        Bytes/s of a link where the text does not tell it: one number, or one for each level, hosts' links
+        first.
 
     Returns
     -------
@@ -63,25 +63,34 @@ def read(text: str, source: str, capacity_bps: float | Sequence[float]) -> Fabri
     Raises
     ------
     UsageError
-        If a notation is wrong.
+        If a notation is wrong, or there are not as many capacities as levels.
     DataError
         If the text is of no known form, is damaged, or describes a network that is no XGFT.
     """
-    if text.lstrip()[:4].upper() == "XGFT":
-        return Fabric(xgft.parse(text, capacity_bps))
+    if xgft.is_notation(text):
+        topology = xgft.parse(text, capacity_bps)
+        return Fabric(topology, assumed_levels=tuple(range(topology.height)))
     lines = [line.split("#", 1)[0].strip() for line in text.split("\n")]
     lines = [line for line in lines if line]
-    default_bps = capacity_bps if isinstance(capacity_bps, int | float) else min(capacity_bps)
     if any(line.lower().startswith("switchname") for line in lines):
-        return recognise(slurm.parse(text, source), default_bps)
+        return _recognised(slurm.parse(text, source), source, capacity_bps)
     if any(re.match(r'(Switch|H?[Cc]a|Rt)\s+[0-9]+\s+"', line) for line in lines):
-        return recognise(infiniband.parse(text, source), default_bps)
+        return _recognised(infiniband.parse(text, source), source, capacity_bps)
     if any(re.match(r"\{?\s*[\"']?[a-z_]+[\"']?\s*:", line) for line in lines):
         return _of_yaml(text, source, capacity_bps)
     raise DataError(
         f"{source}: {shown(text.strip())} describes no topology: give a notation like {xgft.EXAMPLE}, YAML, "
         "a topology.conf of Slurm or the output of ibnetdiscover"
     )
+
+
+def _recognised(graph: Graph, source: str, capacity_bps: float | Sequence[float]) -> Fabric:
+    try:
+        return recognise(graph, capacity_bps)
+    except DataError as error:
+        raise DataError(
+            f"{source}: {error}; mend the file, or give the notation of a fat-tree that is like it"
+        ) from None
 
 
 def described(text: str, source: str, link_rate: str, up_links: str | None) -> Fabric:
@@ -103,6 +112,11 @@ def described(text: str, source: str, link_rate: str, up_links: str | None) -> F
     """
     rates = [rate_bps(word) for word in link_rate.split(",")]
     fabric = read(text, source, rates[0] if len(rates) == 1 else rates)
+    if len(rates) not in (1, fabric.topology.height):
+        raise UsageError(
+            f"link rate {shown(link_rate)} has {len(rates)} rates, {fabric.topology} has "
+            f"{fabric.topology.height} levels: give one for all, or one per level"
+        )
     return fabric if up_links is None else widened(fabric, whole_numbers("up-links", up_links))
 
 
@@ -131,7 +145,7 @@ def widened(fabric: Fabric, w: Sequence[int]) -> Fabric:
     """
     topology = fabric.topology
     try:
-        return Fabric(replace(topology, w=tuple(w)), fabric.host_names)
+        return replace(fabric, topology=replace(topology, w=tuple(w)), switch_names=())
     except DataError as error:
         raise UsageError(f"up-links {','.join(map(str, w))} do not fit {topology}: {error}") from None
 
@@ -157,7 +171,8 @@ def _of_yaml(text: str, source: str, capacity_bps: float | Sequence[float]) -> F
         topology = xgft.parse(data["topology"], rates[0] if len(rates) == 1 else rates or capacity_bps)
     except UsageError as error:
         raise DataError(f"{source}: {error}") from None
-    return Fabric(topology, _host_names(data, topology, source))
+    assumed = () if rates else tuple(range(topology.height))
+    return Fabric(topology, _host_names(data, topology, source), assumed_levels=assumed)
 
 
 def _words(data: dict[str, Any], key: str, source: str) -> list[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Container, Mapping, Sequence
 
 from mpicoloc.errors import DataError
 from mpicoloc.network.fabric import Graph
@@ -32,23 +33,34 @@ def parse(text: str, source: str) -> Graph:
         With the line, if it cannot be read or contradicts itself.
     """
     children: dict[str, list[str]] = {}
+    places: dict[str, str] = {}
     hosts: dict[str, None] = {}
     for number, line in _lines(text):
         where = f"{source}, line {number}"
         switch, below, leaves = _row(line, where)
         if switch in children:
             raise DataError(f"{where}: switch {shown(switch)} is described twice: join the two lines")
-        children[switch] = [*below, *leaves]
+        children[switch], places[switch] = [*below, *leaves], where
         hosts.update(dict.fromkeys(leaves))
     if not children:
         raise DataError(f"{source}: no line with SwitchName=: is it a topology.conf of topology/tree?")
+    _check_names(children, hosts, places)
+    return _graph(children, hosts)
+
+
+def _check_names(
+    children: Mapping[str, Sequence[str]], hosts: Container[str], places: Mapping[str, str]
+) -> None:
     for switch, below in children.items():
         for child in below:
             if child not in children and child not in hosts:
-                raise DataError(f"{source}: {shown(child)}, below switch {shown(switch)}, has no line")
+                raise DataError(
+                    f"{places[switch]}: {shown(child)}, below switch {shown(switch)}, has no line: add one"
+                )
             if child in children and child in hosts:
-                raise DataError(f"{source}: {shown(child)} is both a switch and a host")
-    return _graph(children, hosts)
+                raise DataError(
+                    f"{places[child]}: {shown(child)} is both a switch and a host: give one another name"
+                )
 
 
 def _lines(text: str) -> list[tuple[int, str]]:

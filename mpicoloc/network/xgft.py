@@ -68,6 +68,11 @@ def parse(notation: str, capacity_bps: float | Sequence[float]) -> Topology:
         raise UsageError(str(error)) from None
 
 
+def is_notation(text: str) -> bool:
+    """Whether a text means to be a notation, right or wrong, and no name of a file."""
+    return re.match(r"\s*XGFT\s*\(", text, re.IGNORECASE) is not None
+
+
 def shown(text: str, length: int = 60) -> str:
     """A foreign text for a message of one line."""
     return repr(text if len(text) <= length else text[:length] + "...")

@@ -3,14 +3,14 @@
 import re
 
 import pytest
-from hypothesis import example, given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from trees import QUICK, topologies
 
 from mpicoloc.core.topology import Topology
 from mpicoloc.errors import DataError, MpicolocError, UsageError
-from mpicoloc.network import infiniband, readers, slurm, xgft
-from mpicoloc.network.fabric import natural, placement_of, recognise
+from mpicoloc.network import infiniband, placements, readers, slurm, xgft
+from mpicoloc.network.fabric import Graph, natural, placement_of, recognise
 from mpicoloc.network.hostlist import expand
 
 SLURM = """\
@@ -105,6 +105,97 @@ def test_slurm_tells_the_tree_and_the_user_the_up_links():
         placement_of(fabric, ["n5", "x9"])
 
 
+def test_short_names_are_taken_where_they_tell_one_host():
+    text = "topology: XGFT(1;5;1)\nhosts: [n0.a, n0.b, n1.a, 10.0.0.1, 10.0.0.2]"
+    fabric = readers.read(text, "f", 1.0)
+    assert placement_of(fabric, ["n1", "n1.c", "n0.b", "10.0.0.2"]).hosts.tolist() == [2, 2, 1, 4]
+    with pytest.raises(DataError, match="'n0', the name of several hosts"):
+        placement_of(fabric, ["n0"])
+    for unknown in ("10", "10.0.0.3"):
+        with pytest.raises(DataError, match="unknown to the topology"):
+            placement_of(fabric, [unknown])
+
+
+def test_hosts_of_a_file_are_told_with_its_line():
+    fabric = readers.read(SLURM, "topology.conf", 1.0)
+    with pytest.raises(DataError, match=r"jobs, line 3: rank 2 is on host 'x9', unknown"):
+        placements.of_text("# where\nn[0-1]\nx9 n2\n", "jobs", fabric, 4)
+    with pytest.raises(DataError, match=r"jobs, line 2: rank 1 is on host 8, but XGFT.* has hosts 0 to 7"):
+        placements.of_text("0\n8\n", "jobs", fabric, 2)
+
+
+@pytest.mark.parametrize("rates", [[1.0], [1.0, 2.0, 3.0]])
+def test_as_many_rates_as_levels(rates):
+    graph = slurm.parse(SLURM, "f")
+    with pytest.raises(UsageError, match="give one per level"):
+        recognise(graph, rates)
+    assert recognise(graph, [1.0, 2.0]).topology.capacity_bps == (1.0, 2.0)
+    two = "8bit/s,16bit/s,24bit/s"
+    with pytest.raises(UsageError, match="has 3 rates"):
+        readers.described(YAML, "f", two, None)
+
+
+def test_levels_that_nobody_told_the_rate_of():
+    assert readers.read(SLURM, "f", 1.0).assumed_levels == (0, 1)
+    assert readers.read(REAL, "f", 1.0).assumed_levels == ()
+    assert readers.read(REAL.replace(" 4xEDR", ""), "f", 1.0).assumed_levels == (0,)
+    assert readers.read(YAML, "f", 1.0).assumed_levels == ()
+    assert readers.read("XGFT(2;4,2;1,2)", "f", 1.0).assumed_levels == (0, 1)
+
+
+def test_hosts_of_two_switches_that_differ_are_no_xgft():
+    """Every number of neighbours is an XGFT's, but a free port is not where its copy has one."""
+    text = "A0 Nodes=h0; A1 Nodes=h0,h2; B0 Nodes=h3; B1 Nodes=h2,h3; R0 Switches=A0,B0; R1 Switches=A1,B1"
+    text = "".join(f"SwitchName={row}\n" for row in text.split("; "))
+    with pytest.raises(DataError, match=r"f: network: the links of .* mend the file"):
+        readers.read(text, "f", 1.0)
+
+
+@st.composite
+def graphs(draw):
+    """A few hosts and switches with any links between them."""
+    hosts = [f"h{i}" for i in range(draw(st.integers(0, 4)))]
+    nodes = [*hosts, *(f"s{i}" for i in range(draw(st.integers(0, 6))))]
+    ends = st.sampled_from(nodes) if nodes else st.nothing()
+    links = draw(st.lists(st.tuples(ends, ends, st.sampled_from([None, 1.0])), max_size=14)) if nodes else []
+    ports = {node: [] for node in nodes}
+    for one, other, rate in links:
+        ports[one].append((other, rate))
+        ports[other].append((one, rate))
+    return Graph(tuple(hosts), {node: tuple(row) for node, row in ports.items()}, {})
+
+
+@settings(QUICK, max_examples=300)
+@given(graphs(), st.sampled_from([1.0, [1.0], [1.0, 1.0]]))
+def test_any_graph_is_an_xgft_or_refused(graph, rates):
+    try:
+        fabric = recognise(graph, rates)
+    except MpicolocError as error:
+        assert str(error).isprintable()
+    else:
+        assert sorted(name for name in fabric.host_names if name) == sorted(graph.hosts)
+
+
+@settings(QUICK, max_examples=300)
+@given(topologies(max_count=3), st.data())
+def test_a_tree_without_some_links_is_an_xgft_or_refused(topology, data):
+    graph = infiniband.parse(infiniband.write(topology), "net")
+    links = [
+        (xgft.name(level, int(lower)), xgft.name(level + 1, int(upper)))
+        for level in range(topology.height)
+        for lower, upper in zip(*xgft.link_ends(topology, level), strict=True)
+    ]
+    cut = data.draw(st.sets(st.sampled_from(links), max_size=3))
+    ports = {
+        node: tuple(end for end in row if not {(node, end[0]), (end[0], node)} & cut)
+        for node, row in graph.ports.items()
+    }
+    try:
+        recognise(Graph(graph.hosts, ports, {}), 1.0)
+    except MpicolocError as error:
+        assert str(error).isprintable()
+
+
 def test_a_leaf_with_free_ports_keeps_the_numbers_of_the_others():
     fabric = readers.read(SLURM.replace("n4,n[5-6],", "n4,n5,"), "topology.conf", 1e9)
     assert str(fabric.topology) == "XGFT(2;4,2;1,1)"
@@ -124,8 +215,8 @@ def test_a_leaf_with_free_ports_keeps_the_numbers_of_the_others():
         ("SwitchName=a Nodes=n1 Switches=b", "one of them"),
         ("SwitchName=a Nodes=n1 Speed=3", "'Speed' is no key"),
         ("SwitchName=a Nodes=n1 what", "is not of the form"),
-        ("SwitchName=a Switches=b", "'b', below switch 'a', has no line"),
-        ("SwitchName=a Nodes=n1\nSwitchName=n1 Nodes=n2\n", "both a switch and a host"),
+        ("SwitchName=a Switches=b", "topology.conf, line 1: 'b', below switch 'a', has no line: add one"),
+        ("SwitchName=a Nodes=n1\nSwitchName=n1 Nodes=n2\n", "line 2: 'n1' is both a switch and a host: give"),
         ("SwitchName=a Switches=b\nSwitchName=b Switches=a", "no host"),
         (SLURM.replace("leaf[0-1]", "leaf[0-1],two\nSwitchName=two Switches=three\n")
             + "SwitchName=three Switches=top", "'two' and 'three', both of level 3, which closes a cycle"),
