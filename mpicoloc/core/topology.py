@@ -67,7 +67,9 @@ class Topology:
                 )
         for level in range(self.height):
             if max(self.n_nodes(level + 1), self.n_links(level)) > MAX_NODES:
-                raise DataError(f"topology: {self} has more than {MAX_NODES} links on level {level}")
+                raise DataError(
+                    f"topology: {self} has more than {MAX_NODES} links on level {level}: give smaller numbers"
+                )
 
     def __str__(self) -> str:
         """The notation, which `mpicoloc.network.xgft.parse` reads."""

@@ -22,8 +22,8 @@ Messages = tuple[Hosts, Hosts, NDArray[np.number]]
 CHUNK = 1 << 16
 """Messages at a time: their arrays stay in the processor's cache, and memory does not grow with the job."""
 
-MAX_LINKS = 1 << 26
-"""Most links of a tree whose loads are told: 1 GiB of them."""
+MAX_LINKS = 1 << 22
+"""Most links of a tree whose loads are told: 64 MiB of them for each job."""
 
 
 def d_mod_k(topology: Topology, src: Hosts, dst: Hosts) -> Paths:
@@ -129,9 +129,7 @@ def sum_loads(topology: Topology, batches: Iterable[Messages], route: Route = d_
     DataError
         If the tree has more than `MAX_LINKS` links.
     """
-    sizes = [topology.n_links(level) for level in range(topology.height)]
-    if sum(sizes) > MAX_LINKS:
-        raise DataError(f"{topology} has {sum(sizes)} links, more than {MAX_LINKS}: too many to load each")
+    sizes = check_links(topology)
     up, down = ([np.zeros(size) for size in sizes] for _ in range(2))
     step = max(CHUNK, *sizes)
     for src, dst, n_bytes in batches:
@@ -139,6 +137,23 @@ def sum_loads(topology: Topology, batches: Iterable[Messages], route: Route = d_
             part = slice(start, start + step)
             _add_loads(topology, route, (src[part], dst[part], n_bytes[part]), up, down)
     return _frozen(up, down)
+
+
+def check_links(topology: Topology) -> list[int]:
+    """Links of each level, if there are not too many to tell the load of each.
+
+    Raises
+    ------
+    DataError
+        If there are more than `MAX_LINKS`.
+    """
+    sizes = [topology.n_links(level) for level in range(topology.height)]
+    if sum(sizes) > MAX_LINKS:
+        raise DataError(
+            f"{topology} has {sum(sizes)} links, more than {MAX_LINKS}: too many to load each; are its "
+            "numbers right?"
+        )
+    return sizes
 
 
 def exchange_loads(topology: Topology, hosts: Hosts, n_bytes: float, route: Route) -> LinkLoads:
@@ -157,6 +172,7 @@ def exchange_loads(topology: Topology, hosts: Hosts, n_bytes: float, route: Rout
     route : callable
         `d_mod_k` or `s_mod_k`.
     """
+    check_links(topology)
     by_choosers, by_others = [], []
     for level in range(topology.height):
         roots, n_links = topology.subtree_roots(level + 1), topology.n_links(level)

@@ -20,7 +20,8 @@ def most_sharing_jobs(topology: Topology, placement: Placement) -> NDArray[np.in
     """Most jobs with which a job can share the links of each level.
 
     That many if every other host below the job's populated subtrees runs a job of its own that leaves them.
-    On level 0 there is none: a host's link is its job's own.
+    On level 0 there is none: a host's link is its job's own; nor on levels that the job never uses, because
+    all of it is in one subtree.
 
     Returns
     -------
@@ -33,7 +34,8 @@ def most_sharing_jobs(topology: Topology, placement: Placement) -> NDArray[np.in
     """
     check_placement(topology, placement)
     below = np.array([topology.subtree_hosts(level) for level in range(topology.height)])
-    return populated(topology, placement) * below - len(placement.distinct_hosts())
+    trees = populated(topology, placement)
+    return np.where(trees > 1, trees * below - len(placement.distinct_hosts()), 0)
 
 
 def most_sharing_jobs_of_fragments(n_hosts: int, fragment: int, m: Sequence[int]) -> float:
@@ -75,6 +77,11 @@ class Sharing:
 
     n_links: NDArray[np.int64]
 
+    def pairs(self) -> list[tuple[int, int]]:
+        """Jobs that share a link on any level, each pair once."""
+        met = np.triu((self.n_links > 0).any(axis=0), 1)
+        return [(int(i), int(j)) for i, j in np.argwhere(met)]
+
     def n_jobs(self) -> NDArray[np.int64]:
         """Other jobs with which each job shares links of each level, shape (height, n_jobs)."""
         others = self.n_links > 0
@@ -89,6 +96,26 @@ def shared_links(jobs: Sequence[LinkLoads]) -> Sharing:
         loaded = np.array([np.concatenate((job.up[level], job.down[level])) > 0 for job in jobs])
         levels.append(loaded.astype(np.int64) @ loaded.T)
     return Sharing(np.array(levels))
+
+
+@dataclass(frozen=True)
+class CommonLink:
+    """A link that two jobs both load, in one direction, and the bytes of each; numbers as in `xgft`."""
+
+    level: int
+    link: int
+    way: str
+    n_bytes: tuple[float, float]
+
+
+def common_links(one: LinkLoads, two: LinkLoads) -> list[CommonLink]:
+    """Links that both jobs load, those with most bytes of both together first."""
+    found = []
+    for way in ("up", "down"):
+        for level, sides in enumerate(zip(getattr(one, way), getattr(two, way), strict=True)):
+            for link in np.flatnonzero((sides[0] > 0) & (sides[1] > 0)).tolist():
+                found.append(CommonLink(level, link, way, (float(sides[0][link]), float(sides[1][link]))))
+    return sorted(found, key=lambda link: -sum(link.n_bytes))
 
 
 def mutual_slowdown(
@@ -126,14 +153,15 @@ def mutual_slowdown(
     capacities = np.repeat(topology.capacity_bps, [2 * topology.n_links(i) for i in range(topology.height)])
     busy = np.array([_flat(job) / capacities / s for job, s in zip(jobs, durations_s, strict=True)])
     busy = np.minimum(busy, 1.0)
-    found = []
-    for i, own in enumerate(busy):
-        others = np.delete(busy, i, axis=0)
-        alone = own.max(initial=0.0)
-        value = (own * (1 + others.sum(axis=0))).max(initial=0.0) - alone
-        high = (own + np.minimum(own, others).sum(axis=0)).max(initial=0.0) - alone
-        found.append(Estimate(1 + value, 1.0, 1 + max(high, value), 0, "1", "summed link loads"))
-    return tuple(found)
+    return tuple(_suffered(own, np.delete(busy, i, axis=0)) for i, own in enumerate(busy))
+
+
+def _suffered(own: NDArray[np.float64], others: NDArray[np.float64]) -> Estimate:
+    """Slowdown of a job that keeps links busy for these shares of its time, by the others."""
+    alone = own.max(initial=0.0)
+    value = (own * (1 + others.sum(axis=0))).max(initial=0.0) - alone
+    high = (own + np.minimum(own, others).sum(axis=0)).max(initial=0.0) - alone
+    return Estimate(1 + value, 1.0, 1 + max(high, value), 0, "1", "summed link loads")
 
 
 def _flat(job: LinkLoads) -> NDArray[np.float64]:

@@ -159,10 +159,11 @@ def job_link_loads(
         for part in others
         for src, dst, n_bytes in _batches(part, size)
     )
-    loads = [routing.sum_loads(topology, batches, route)]
+    loads = routing.sum_loads(topology, batches, route)
     for part in exchanges:
-        loads.append(routing.exchange_loads(topology, placement.hosts[part.members], part.n_bytes, route))
-    return routing.added(loads)
+        more = routing.exchange_loads(topology, placement.hosts[part.members], part.n_bytes, route)
+        loads = routing.added((loads, more))
+    return loads
 
 
 def _batches(traffic: Rounds, size: int) -> Iterator[routing.Messages]:

@@ -103,15 +103,22 @@ def test_figure_3_4_a_job_that_is_more_spread_sees_more_and_the_less_so_in_slimm
 def test_equations_4_1_and_4_2_agree_on_equal_fragments():
     topology = tree(4)
     for per_switch in (1, 2, 4, 8, 16):
-        placement = placements.regular(topology, 16 * per_switch, per_switch)
+        placement = placements.regular(topology, 32 * per_switch, per_switch)
         bound = sharing.most_sharing_jobs(topology, placement)
         n_hosts = placement.n_ranks
         assert bound[1] == sharing.most_sharing_jobs_of_fragments(n_hosts, per_switch, topology.m[:1])
-        assert bound[2] == sharing.most_sharing_jobs_of_fragments(n_hosts, n_hosts, topology.m[:2])
-        assert bound[1] == 16 * 16 - n_hosts, "populated switches x m - N"
+        assert bound[2] == sharing.most_sharing_jobs_of_fragments(n_hosts, n_hosts // 2, topology.m[:2])
+        assert bound[1] == 32 * 16 - n_hosts, "populated switches x m - N"
 
 
-@pytest.mark.parametrize("n_hosts", [1, 3, 8])
+def test_a_job_shares_no_link_of_a_level_that_it_never_uses():
+    """The equations are for levels that it uses."""
+    topology = tree(4)
+    assert sharing.most_sharing_jobs(topology, placements.regular(topology, 64, 4)).tolist() == [0, 192, 0]
+    assert sharing.most_sharing_jobs(topology, placements.regular(topology, 8, 8)).tolist() == [0, 0, 0]
+
+
+@pytest.mark.parametrize("n_hosts", [2, 3, 8])
 def test_equations_4_3_and_4_4_worst_cases_of_one_host_in_each_subtree(n_hosts):
     topology, m = tree(4), 16
     one_per_switch = Placement(np.arange(n_hosts) * m)

@@ -159,6 +159,25 @@ def test_names_of_placements():
         placements.by_name("RF", TREE, 1, np.random.default_rng(0), 0)
 
 
+@QUICK
+@given(topologies(), st.data())
+def test_placements_take_only_hosts_that_are_free(topology, data):
+    hosts = range(topology.n_hosts)
+    free = np.array(sorted(data.draw(st.sets(st.sampled_from(hosts), max_size=12))), dtype=np.int64)
+    n_ranks, seed = data.draw(st.integers(1, 6)), data.draw(st.integers(0, 9))
+    for name in ("RF", *(f"F{k}" for k in range(1, topology.m[0] + 1))):
+        try:
+            found = placements.by_name(name, topology, n_ranks, np.random.default_rng(seed), 1, free)
+        except DataError as error:
+            assert "fewer ranks" in str(error)
+            assert name != "RF" or n_ranks > len(free)
+            continue
+        assert np.isin(found.hosts, free).all() and len(found.distinct_hosts()) == n_ranks
+        if name != "RF":
+            counts = np.unique(found.hosts // topology.m[0], return_counts=True)[1]
+            assert (counts[:-1] == int(name[1:])).all() and counts[-1] <= int(name[1:])
+
+
 def loads_of(src, dst, n_bytes):
     return routing.link_loads(TREE, np.array([src]), np.array([dst]), np.array([n_bytes]))
 
@@ -170,6 +189,11 @@ def test_jobs_share_the_links_that_both_load():
     assert found.n_jobs().tolist() == [[0, 0, 0, 0], [1, 1, 0, 0]]
     assert found.n_links[1, 0, 1] == 2, "one up, one down"
     assert found.n_links[0].diagonal().tolist() == [2, 2, 2, 2]
+    assert found.pairs() == [(0, 1)]
+    links = sharing.common_links(jobs[0], jobs[1])
+    assert {(link.level, link.link, link.way) for link in links} == {(1, 0, "up"), (1, 2, "down")}
+    assert [link.n_bytes for link in links] == [(10, 10), (10, 10)]
+    assert sharing.common_links(jobs[0], jobs[2]) == []
 
 
 def test_mutual_slowdown_lies_between_never_and_always_at_once():
