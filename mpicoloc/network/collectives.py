@@ -35,6 +35,9 @@ class JobTraffic:
         All of it.
     n_unknown : int
         Collectives that are not in it.
+    dropped_bytes : int
+        Bytes that ranks gave to, or took from, nobody knows whom: spawned jobs, and rows for which the tables
+        had no room. What the other side knows of these is in the traffic all the same.
     notes : tuple of str
         What is assumed, and what is missing.
     """
@@ -42,6 +45,7 @@ class JobTraffic:
     traffic: TrafficSum
     n_unknown: int
     notes: tuple[str, ...]
+    dropped_bytes: int = 0
 
 
 def job_traffic(
@@ -88,11 +92,34 @@ def job_traffic(
             _add(_of(call, members[group], nodes), members[group], library, (n, n_bytes), sparse, exchanges)
         else:
             n_unknown += n
+    dropped_bytes = _dropped_bytes(tables, n_ranks)
+    traffic = TrafficSum(n_ranks, (sparse.total(), *exchanges))
+    return JobTraffic(traffic, n_unknown, (*notes, *_missing(n_unknown, dropped_bytes)), dropped_bytes)
+
+
+def _missing(n_unknown: int, dropped_bytes: int) -> Iterator[str]:
+    """What is not in the traffic, in words."""
     if n_unknown:
-        notes.append(
-            f"{n_unknown:,} collectives are not in the traffic: between two groups, or beyond the tables"
+        yield f"{n_unknown:,} collectives are not in the traffic: between two groups, or beyond the tables"
+    if dropped_bytes:
+        yield (
+            f"{dropped_bytes:,} bytes to or from ranks that are not known are not in the traffic, unless the "
+            "other side tells them: of spawned jobs, or beyond the tables"
         )
-    return JobTraffic(TrafficSum(n_ranks, (sparse.total(), *exchanges)), n_unknown, tuple(notes))
+
+
+def _dropped_bytes(tables: Mapping[str, Table], n_ranks: int) -> int:
+    total_bytes = 0
+    for name, columns in (("peers", ("bytes", "recv_bytes")), ("parts", ("bytes",))):
+        unknown = tables[name][~_known(tables[name], n_ranks)]
+        total_bytes += sum(int(unknown[column].sum()) for column in columns)
+    return total_bytes
+
+
+def _known(rows: Table, n_ranks: int) -> Array:
+    """Which rows name two ranks of the job."""
+    inside = [(rows[end] >= 0) & (rows[end] < n_ranks) for end in ("src", "dst")]
+    return np.asarray(inside[0] & inside[1])
 
 
 def _add(
@@ -127,7 +154,7 @@ def point_to_point(peers: Table, n_ranks: int) -> Traffic:
     A message is counted by both ranks, a put by the one that gives, a get by the one that takes. So of the
     bytes that one says it has sent and those that the other says it has received the larger number is right.
     """
-    known = peers[(peers["dst"] >= 0) & (peers["dst"] < n_ranks) & (peers["src"] < n_ranks)]
+    known = peers[_known(peers, n_ranks)]
     src, dst, size_class = (known[name].astype(np.int64) for name in ("src", "dst", "size_class"))
     sides = []
     for pair, number, size in (((src, dst), "n", "bytes"), ((dst, src), "n_recv", "recv_bytes")):
@@ -146,7 +173,7 @@ def point_to_point(peers: Table, n_ranks: int) -> Traffic:
 
 
 def _parts(parts: Table, n_ranks: int) -> Traffic:
-    known = parts[(parts["dst"] >= 0) & (parts["dst"] < n_ranks) & (parts["src"] < n_ranks)]
+    known = parts[_known(parts, n_ranks)]
     n_bytes, n = known["bytes"].astype(np.int64), known["n"].astype(np.int64)
     return Traffic.of(n_ranks, known["src"], known["dst"], n_bytes, n)
 
@@ -179,7 +206,7 @@ def _alike(rows: Table, keys: Array) -> list[Table]:
 def _nodes(ranks: Table, n_ranks: int) -> Array:
     """Node of each rank; of one that is not in the profile, a node of its own."""
     nodes = -1 - np.arange(n_ranks)
-    known = ranks[(ranks["rank"] >= 0) & (ranks["rank"] < n_ranks)]
+    known = ranks[(ranks["rank"] >= 0) & (ranks["rank"] < n_ranks) & (ranks["i_node"] >= 0)]
     nodes[known["rank"]] = known["i_node"]
     return nodes
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import replace
 
 from mpicoloc import config
@@ -20,19 +21,24 @@ def on_network(profile: Profile) -> Profile:
     if path is None:
         return profile
     try:
-        return replace(profile, network=_network(profile, _fabric(str(path))))
+        network, notes = _network(profile, _fabric(str(path)))
     except MpicolocError as error:
         return replace(profile, notes=(*profile.notes, f"network not derived: {error}"))
+    return replace(profile, network=network, notes=(*profile.notes, *(f"network: {note}" for note in notes)))
 
 
-def _network(profile: Profile, fabric: Fabric) -> Network:
+def _network(profile: Profile, fabric: Fabric) -> tuple[Network, list[str]]:
     placement = placement_of(fabric, recorded.hostnames(profile))
     duration_s = profile.job.wall_s if profile.job.wall_s > 0 else None
     job = profile.job
-    traffic = job_traffic(profile.tables, job.n_ranks, job.mpi_library, placement.hosts).traffic
-    levels = utilisation.utilisation(fabric.topology, placement, traffic, duration_s)
+    told = job_traffic(profile.tables, job.n_ranks, job.mpi_library, placement.hosts)
+    levels = utilisation.utilisation(fabric.topology, placement, told.traffic, duration_s)
     demand_class = utilisation.demand_class(levels)
-    return Network(str(fabric.topology), demand_class, TRAFFIC, len(levels), levels)
+    rate = config.BY_KEY["network.link_rate"]
+    notes = list(told.notes)
+    if fabric.assumed_levels and rate.env not in os.environ:
+        notes.append(f"links of {rate.default} are assumed, the topology tells no rate: give {rate.flag}")
+    return Network(str(fabric.topology), demand_class, TRAFFIC, len(levels), levels), notes
 
 
 def _fabric(path: str) -> Fabric:
