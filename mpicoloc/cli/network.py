@@ -16,19 +16,20 @@ import glob
 import json
 import sys
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from mpicoloc import config
 from mpicoloc.errors import MpicolocError, UsageError
 
 if TYPE_CHECKING:
     from mpicoloc.core.profile import Profile
-    from mpicoloc.core.topology import Placement
-    from mpicoloc.core.traffic import Rounds
+    from mpicoloc.core.topology import Hosts, Placement, Topology
+    from mpicoloc.network.collectives import JobTraffic
     from mpicoloc.network.fabric import Fabric
     from mpicoloc.report.network import Case
 
 RUN = "run"
+LINK_RATE = "10Gbit/s"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -54,8 +55,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add(
         "--link-rate",
         metavar="RATE",
-        default="10Gbit/s",
-        help="of links whose rate the topology does not tell, for all or each level with commas (10Gbit/s)",
+        help="of links whose rate the topology does not tell, for all or each level with commas "
+        f"({LINK_RATE})",
     )
     add("--ranks-per-host", metavar="N", default="1", help="for placements Fk and RF (1)")
     add("--routing", metavar="NAME", default="d-mod-k", help="d-mod-k, s-mod-k or random[:SEED] (d-mod-k)")
@@ -76,13 +77,23 @@ def run(args: argparse.Namespace) -> int:
     from mpicoloc.store import hdf5
 
     fabric = fabric_of(args)
+    trees = _trees(args, fabric)
     profiles = [(file, hdf5.read(file)) for file in args.files]
-    cases = [
-        case
-        for i, (file, profile) in enumerate(profiles)
-        for case in _cases(args, fabric, file, profile, _placements_of(args, i, len(profiles)))
-    ]
-    shared = report.sharing(cases) if len(profiles) > 1 and len(cases) == len(profiles) else None
+    names = [_placements_of(args, fabric, i) for i in range(len(profiles))]
+    n_ways = max(map(len, names)) * len(trees)
+    together = len(profiles) > 1 and n_ways == 1
+    if len(profiles) > 1 and not together:
+        print(
+            f"mpicoloc: each job has {n_ways} placements and slimmings: give one, to see what jobs share",
+            file=sys.stderr,
+        )
+    cases: list[Case] = []
+    for (file, profile), own in zip(profiles, names, strict=True):
+        found = _cases(args, fabric, trees, (file, profile), own, _free(fabric, cases if together else []))
+        if together:
+            _check_apart(fabric, cases, found[0])
+        cases += found
+    shared = report.sharing(cases) if together else None
     if args.json:
         print(json.dumps(report.as_json(cases, shared), indent=2, allow_nan=False))
     else:
@@ -91,14 +102,47 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
+def _free(fabric: Fabric, cases: list[Case]) -> Hosts:
+    """Hosts on which none of these jobs runs."""
+    import numpy as np
+
+    taken = [case.placement.hosts for case in cases]
+    return np.setdiff1d(fabric.hosts(), np.concatenate(taken)) if taken else fabric.hosts()
+
+
+def _check_apart(fabric: Fabric, others: list[Case], case: Case) -> None:
+    """See to it that jobs that run together have hosts of their own, as estimates of sharing assume."""
+    import numpy as np
+
+    for other in others:
+        both = np.intersect1d(case.placement.hosts, other.placement.hosts)
+        if len(both):
+            name = fabric.host_names[both[0]] if fabric.host_names else str(both[0])
+            raise UsageError(
+                f"jobs {other.job.id} and {case.job.id} both have ranks on host {name}: links are shared by "
+                "jobs on hosts of their own; give --placement for each profile, like F1 or RF on free hosts"
+            )
+
+
 def fabric_of(args: argparse.Namespace) -> Fabric:
     """The topology that the flags name, with the number of up-links and the rates that they tell."""
-    from mpicoloc.network import readers
+    from mpicoloc.network import readers, xgft
 
     text, source = args.topology, "--topology"
-    if not text.lstrip().upper().startswith("XGFT"):
+    if not xgft.is_notation(text):
         text, source = _contents(args.topology), args.topology
-    return readers.described(text, source, args.link_rate, args.up_links)
+    return readers.described(text, source, args.link_rate or LINK_RATE, args.up_links)
+
+
+def _trees(args: argparse.Namespace, fabric: Fabric) -> list[Topology]:
+    """The topology under each slimming, none of them too large."""
+    from mpicoloc.network import readers, routing, xgft
+
+    slimmings = readers.whole_numbers("--slimming", args.slimming) if args.slimming else []
+    trees = [xgft.slimmed(fabric.topology, s) for s in slimmings] or [fabric.topology]
+    for tree in trees:
+        routing.check_links(tree)
+    return trees
 
 
 def _contents(path: str) -> str:
@@ -112,60 +156,75 @@ def _contents(path: str) -> str:
         ) from None
 
 
-def _placements_of(args: argparse.Namespace, i: int, n: int) -> list[str] | None:
-    """Names of the placements for profile `i` of `n`; None: none was given."""
-    given = args.placement
+def _placements_of(args: argparse.Namespace, fabric: Fabric, i: int) -> list[str]:
+    """Names of the placements for profile `i`."""
+    given, n = args.placement, len(args.files)
     if not given:
-        return None
+        return [RUN if fabric.host_names else f"F{fabric.topology.m[0]}"]
     if n > 1 and len(given) not in (1, n):
         raise UsageError(
             f"--placement must be given once, or once for each of the {n} profiles, got {len(given)}"
         )
-    return (given[i] if len(given) == n > 1 else ",".join(given)).split(",")
+    words: list[str] = (given[i] if len(given) == n > 1 else ",".join(given)).split(",")
+    return words
 
 
 def _cases(
-    args: argparse.Namespace, fabric: Fabric, file: str, profile: Profile, names: list[str] | None
+    args: argparse.Namespace,
+    fabric: Fabric,
+    trees: list[Topology],
+    job: tuple[str, Profile],
+    names: list[str],
+    free: Hosts,
 ) -> list[Case]:
     """Every placement of a job on every slimming of the topology."""
-    from mpicoloc.network import readers, recorded, routing, utilisation, windows, xgft
+    from mpicoloc.network import recorded, routing, utilisation, windows
     from mpicoloc.report.network import Case
 
+    file, profile = job
     timed = recorded.timed_messages(profile) if args.window_s else None
-    duration_s = profile.job.wall_s or None
-    if args.duration_s is not None:
-        duration_s = config.positive("--duration-s", args.duration_s)
-    slimmings = readers.whole_numbers("--slimming", args.slimming) if args.slimming else [None]
-    trees = [fabric.topology if s is None else xgft.slimmed(fabric.topology, s) for s in slimmings]
-    names = names or [RUN if fabric.host_names else f"F{fabric.topology.m[0]}"]
+    duration_s = _given("--duration-s", args.duration_s) or profile.job.wall_s or None
     route = routing.by_name(args.routing)
-    window_s = None if args.window_s is None else config.positive("--window-s", args.window_s)
+    window_s = _given("--window-s", args.window_s)
+    facts: dict[str, Any] = {
+        "file": file,
+        "job": profile.job,
+        "routing": args.routing,
+        "duration_s": duration_s,
+        "assumed_levels": () if args.link_rate else fabric.assumed_levels,
+        "partial": profile.partial,
+    }
     cases: list[Case] = []
+    notes: tuple[str, ...] = ()
     for name in names:
-        placement = _placement(args, fabric, profile, name)
-        traffic = _traffic(args, profile, placement, is_first=not cases)
+        placement = _placement(args, fabric, profile, name, free)
+        told = _traffic(args, profile, placement)
+        notes = notes or told.notes
         for topology in trees:
+            levels = utilisation.utilisation(topology, placement, told.traffic, duration_s)
+            loads = utilisation.job_link_loads(topology, placement, told.traffic, route)
             case = Case(
-                file=file,
-                job=profile.job,
+                **facts,
                 topology=topology,
                 placement_name=name,
                 placement=placement,
-                routing=args.routing,
-                duration_s=duration_s,
-                levels=utilisation.utilisation(topology, placement, traffic, duration_s),
-                loads=utilisation.job_link_loads(topology, placement, traffic, route),
+                levels=levels,
+                loads=loads,
+                dropped_bytes=told.dropped_bytes,
             )
             if timed is not None and window_s is not None:
                 case = replace(case, windows=windows.windows(topology, placement, timed, window_s))
             cases.append(case)
+    for note in notes:
+        print(f"mpicoloc: {note}", file=sys.stderr)
     return cases
 
 
-def _traffic(args: argparse.Namespace, profile: Profile, placement: Placement, is_first: bool) -> Rounds:
+def _traffic(args: argparse.Namespace, profile: Profile, placement: Placement) -> JobTraffic:
     """What the job sends where its ranks run so; libraries let the ranks of a host act as one."""
+    from mpicoloc.core.traffic import TrafficSum
     from mpicoloc.network import monitoring
-    from mpicoloc.network.collectives import job_traffic
+    from mpicoloc.network.collectives import JobTraffic, job_traffic
 
     job = profile.job
     if args.monitoring:
@@ -174,14 +233,18 @@ def _traffic(args: argparse.Namespace, profile: Profile, placement: Placement, i
             raise UsageError(
                 f"--monitoring {args.monitoring!r} needs files PREFIX.<rank>.prof, and one profile"
             )
-        return monitoring.read(((name, _contents(name)) for name in names), job.n_ranks)
-    told = job_traffic(profile.tables, job.n_ranks, job.mpi_library, placement.hosts)
-    for note in told.notes if is_first else ():
-        print(f"mpicoloc: {note}", file=sys.stderr)
-    return told.traffic
+        read = monitoring.read(((name, _contents(name)) for name in names), job.n_ranks)
+        return JobTraffic(TrafficSum(job.n_ranks, (read,)), 0, ())
+    return job_traffic(profile.tables, job.n_ranks, job.mpi_library, placement.hosts)
 
 
-def _placement(args: argparse.Namespace, fabric: Fabric, profile: Profile, name: str) -> Placement:
+def _given(flag: str, text: str | None) -> float | None:
+    return None if text is None else config.positive(flag, text)
+
+
+def _placement(
+    args: argparse.Namespace, fabric: Fabric, profile: Profile, name: str, free: Hosts
+) -> Placement:
     import numpy as np
 
     from mpicoloc.network import placements, readers, recorded
@@ -190,12 +253,14 @@ def _placement(args: argparse.Namespace, fabric: Fabric, profile: Profile, name:
     n_ranks = profile.job.n_ranks
     if name == RUN:
         return placement_of(fabric, recorded.hostnames(profile))
-    per_host = readers.whole_numbers("--ranks-per-host", args.ranks_per_host)[0]
+    per_host, *more = readers.whole_numbers("--ranks-per-host", args.ranks_per_host)
+    if more:
+        raise UsageError(f"--ranks-per-host must be one whole number above 0, got {args.ranks_per_host!r}")
     if not (args.seed.isascii() and args.seed.isdigit() and len(args.seed) < 19):
         raise UsageError(f"--seed must be a whole number >= 0, got {args.seed!r}")
     rng = np.random.default_rng(int(args.seed))
     try:
-        return placements.by_name(name, fabric.topology, n_ranks, rng, per_host)
+        return placements.by_name(name, fabric.topology, n_ranks, rng, per_host, free)
     except UsageError as error:
         try:
             contents = _contents(name)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,7 +16,7 @@ from mpicoloc.core.profile import Job, NetworkLevel
 from mpicoloc.core.tables import printable
 from mpicoloc.core.topology import Placement, Topology
 from mpicoloc.network import sharing as network_sharing
-from mpicoloc.network import utilisation
+from mpicoloc.network import utilisation, xgft
 from mpicoloc.network.routing import LinkLoads
 from mpicoloc.network.windows import Windows
 from mpicoloc.report.summary import levels_json
@@ -36,13 +36,17 @@ class Case:
     loads: LinkLoads
     placement: Placement
     windows: Windows | None = None
+    assumed_levels: tuple[int, ...] = ()
+    dropped_bytes: int = 0
+    partial: bool = False
 
 
 @dataclass(frozen=True)
 class Shared:
-    """Links that the jobs of several cases share, and what that costs each."""
+    """Links that the jobs of several cases share, those of each pair of jobs, and what that costs each."""
 
     sharing: network_sharing.Sharing
+    links: Mapping[tuple[int, int], Sequence[network_sharing.CommonLink]]
     slowdowns: tuple[Estimate, ...] | None
 
 
@@ -55,7 +59,9 @@ def sharing(cases: Sequence[Case]) -> Shared:
         if len(durations) == len(cases)
         else None
     )
-    return Shared(network_sharing.shared_links(loads), slowdowns)
+    found = network_sharing.shared_links(loads)
+    links = {(i, j): network_sharing.common_links(loads[i], loads[j]) for i, j in found.pairs()}
+    return Shared(found, links, slowdowns)
 
 
 def as_json(cases: Sequence[Case], shared: Shared | None) -> dict[str, Any]:
@@ -68,10 +74,21 @@ def as_json(cases: Sequence[Case], shared: Shared | None) -> dict[str, Any]:
                 "file": case.file,
                 "n_sharing_jobs": n_jobs[:, i].tolist(),
                 "slowdown": shared.slowdowns and _estimate_json(shared.slowdowns[i]),
+                "with": [_pair_json(cases, shared, i, pair) for pair in shared.links if i in pair],
             }
             for i, case in enumerate(cases)
         ]
     return out
+
+
+def _pair_json(cases: Sequence[Case], shared: Shared, i: int, pair: tuple[int, int]) -> dict[str, Any]:
+    """The links that job i shares with the other one of a pair."""
+    j = pair[0] + pair[1] - i
+    ends = [
+        {"level": link.level, "link": link.link, "way": link.way, "bytes": link.n_bytes[pair.index(i)]}
+        for link in shared.links[pair]
+    ]
+    return {"file": cases[j].file, "n_links": shared.sharing.n_links[:, i, j].tolist(), "links": ends}
 
 
 def _case_json(case: Case) -> dict[str, Any]:
@@ -80,9 +97,12 @@ def _case_json(case: Case) -> dict[str, Any]:
         "job": {"id": case.job.id, "n_ranks": case.job.n_ranks, "wall_s": case.job.wall_s},
         "topology": str(case.topology),
         "capacity_bps": list(case.topology.capacity_bps),
+        "assumed_levels": list(case.assumed_levels),
         "placement": case.placement_name,
         "n_hosts": len(case.placement.distinct_hosts()),
         "duration_s": case.duration_s,
+        "partial": case.partial,
+        "dropped_bytes": case.dropped_bytes,
         "levels": levels_json(case.levels),
         "demand_class": utilisation.demand_class(case.levels),
         "links": [
@@ -121,11 +141,30 @@ def show(cases: Sequence[Case], shared: Shared | None) -> None:
         console.print(_case_table(case))
     if shared is not None:
         console.print(_shared_table(cases, shared))
-    console.print("Traffic: messages, one-sided calls and collectives of the profile.", style="dim")
+        if shared.links:
+            console.print(_pairs_table(cases, shared))
+    for line in _remarks(cases):
+        console.print(line, style="dim", soft_wrap=True)
+
+
+def _remarks(cases: Sequence[Case]) -> Iterator[str]:
+    yield "Traffic: messages, one-sided calls and collectives of the profile."
+    for case in {case.file: case for case in cases}.values():
+        name = escape(printable(f"job {case.job.id}"))
+        if case.partial:
+            yield f"{name}: partial, so there may be more bytes than are told here."
+        if case.dropped_bytes:
+            yield f"{name}: {scaled(case.dropped_bytes, 'B')} to or from unknown ranks are left out."
+    assumed = cases[0].assumed_levels
+    if assumed:
+        rates = sorted({cases[0].topology.capacity_bps[level] * 8 for level in assumed})
+        levels = ", ".join(f"L{level}" for level in assumed)
+        yield f"Assumed, nobody told it: links of {scaled(rates[0], 'bit/s')} on {levels} (--link-rate)."
 
 
 def _case_table(case: Case) -> RichTable:
-    name = escape(printable(f"job {case.job.id}: {case.topology}, {case.placement_name}"))
+    partial = " (partial)" if case.partial else ""
+    name = escape(printable(f"job {case.job.id}{partial}: {case.topology}, {case.placement_name}"))
     grade = utilisation.demand_class(case.levels) or "unknown"
     grid = RichTable(
         title=f"{name}, demand {grade}", title_justify="left", box=box.SIMPLE, padding=(0, 1, 0, 0)
@@ -164,6 +203,31 @@ def _shared_table(cases: Sequence[Case], shared: Shared) -> RichTable:
             escape(printable(case.job.id)), *(str(n_jobs[level, i]) for level in range(height)), cost
         )
     return grid
+
+
+def _pairs_table(cases: Sequence[Case], shared: Shared) -> RichTable:
+    """How many links two jobs share, and the one on which both together have most bytes."""
+    tree = cases[0].topology
+    grid = RichTable(title="shared by", title_justify="left", box=box.SIMPLE)
+    levels = [f"L{level}" for level in range(tree.height)]
+    for title in ("jobs", *levels, "most loaded link", "bytes of each"):
+        grid.add_column(title, justify="left" if title == "jobs" else "right")
+    for (i, j), links in shared.links.items():
+        ends = [xgft.name(links[0].level + k, end) for k, end in enumerate(_ends(tree, links[0]))]
+        grid.add_row(
+            escape(printable(f"{cases[i].job.id}, {cases[j].job.id}")),
+            *(str(n) for n in shared.sharing.n_links[:, i, j]),
+            " to ".join(ends if links[0].way == "up" else ends[::-1]),
+            ", ".join(scaled(n_bytes, "B") for n_bytes in links[0].n_bytes),
+        )
+    return grid
+
+
+def _ends(tree: Topology, link: network_sharing.CommonLink) -> tuple[int, int]:
+    """Lower and upper node of a link."""
+    below, above = tree.subtree_roots(link.level), tree.subtree_roots(link.level + 1)
+    subtree, copy = divmod(link.link, above)
+    return subtree * below + copy % below, subtree // tree.m[link.level] * above + copy
 
 
 def scaled(number: float | None, unit: str) -> str:

@@ -1,6 +1,7 @@
 """`mpicoloc network` as a user calls it."""
 
 import json
+import tracemalloc
 from dataclasses import replace
 
 import numpy as np
@@ -66,11 +67,13 @@ def network(files, capsys):
 
 
 def test_keys_are_the_documented_ones(network):
-    found = network("one.h5", "two.h5", "--topology", "topology.conf")
+    apart = ("--placement", "hosts", "--placement", "numbers")
+    found = network("one.h5", "two.h5", "--topology", "topology.conf", *apart)
     wanted = documented("network --json")
     assert found.keys() == wanted.keys() and found["cases"][0].keys() == wanted["cases"][0].keys()
     for part in ("levels", "links"):
         assert found["cases"][0][part][0].keys() == wanted["cases"][0][part][0].keys()
+    del found["sharing"][0]["with"][0]["links"][1:]
     assert keys(found["sharing"][0]) == keys(wanted["sharing"][0])
     (timed,) = network("one.h5", "--topology", "topology.conf", "--window-s", "1")["cases"]
     assert timed["windows"].keys() == wanted["cases"][0]["windows"].keys()
@@ -120,6 +123,105 @@ def test_jobs_that_run_together(network):
     # They keep the link of 5000 bytes/s busy for a tenth and four tenths of their time.
     assert one["slowdown"]["value"] == pytest.approx(1 + 0.1 * 0.4)
     assert one["slowdown"]["high"] == pytest.approx(1.1)
+    (other,) = one["with"]
+    assert (other["file"], other["n_links"]) == ("two.h5", [0, 2])
+    ends = [(link["level"], link["link"], link["way"], link["bytes"]) for link in other["links"]]
+    assert sorted(ends) == [(1, 0, "up", 1000), (1, 1, "down", 1000)]
+    assert two["with"][0]["links"][0]["bytes"] == 4000
+
+
+@pytest.mark.parametrize("way", [(), ("--placement", "F1"), ("--placement", "RF")])
+def test_jobs_that_run_together_get_hosts_of_their_own(network, way):
+    """By default each has a switch; on F1 both have a host on each of both switches."""
+    found = network("one.h5", "two.h5", "--topology", "XGFT(2;2,2;1,1)", *way)
+    assert [case["n_hosts"] for case in found["cases"]] == [2, 2]
+    n_jobs = [job["n_sharing_jobs"] for job in found["sharing"]]
+    assert n_jobs[0][0] == n_jobs[1][0] == 0, "no host's link is shared"
+    shared = {(): 0, ("--placement", "F1"): 1}.get(way, n_jobs[0][1])
+    assert [n[1] for n in n_jobs] == [shared, shared]
+
+
+def test_jobs_on_one_host_are_refused_and_full_trees_too(files, capsys):
+    assert main(["network", "one.h5", "two.h5", "--topology", "topology.conf"]) == 2
+    said = capsys.readouterr().err
+    assert "jobs 1 and 2 both have ranks on host n0" in said and "--placement" in said
+    argv = ["network", "one.h5", "two.h5", "--topology", "XGFT(1;3;1)", "--placement", "RF"]
+    assert main(argv) == 3
+    assert "need 2 hosts, XGFT(1;3;1) has 1 free" in capsys.readouterr().err
+
+
+def test_that_sharing_is_not_told_is_told(files, capsys):
+    argv = ["network", "one.h5", "two.h5", "--topology", "XGFT(2;4,2;1,2)", "--slimming", "1,2", "--json"]
+    assert main(argv) == 0
+    out, err = capsys.readouterr()
+    assert json.loads(out)["sharing"] is None
+    assert "each job has 2 placements and slimmings: give one, to see what jobs share" in err
+
+
+def test_hosts_that_are_free_ports_are_not_used(network, folder, capsys):
+    """The first switch has one host and three free ports."""
+    (folder / "gaps.conf").write_text(
+        "SwitchName=a Nodes=n0\nSwitchName=b Nodes=n[4-7]\nSwitchName=top Switches=a,b\n"
+    )
+    (case,) = network("one.h5", "--topology", "gaps.conf", "--placement", "F2")["cases"]
+    assert case["levels"][1]["sent_bytes"] == 0, "both on the switch that has two"
+    for seed in range(5):
+        argv = ["--placement", "RF", "--seed", str(seed)]
+        (case,) = network("one.h5", "--topology", "gaps.conf", *argv)["cases"]
+        assert case["n_hosts"] == 2
+    assert main(["network", "one.h5", "--topology", "gaps.conf", "--placement", "numbers"]) == 3
+    assert "numbers, line 1: rank 0 is on host 2, but there is a free port" in capsys.readouterr().err
+
+
+def test_what_is_missing_or_assumed_is_marked(files, capsys):
+    hdf5.write(replace(profile("4", 1000), partial=True), "partial.h5")
+    argv = ["network", "partial.h5", "--topology", "topology.conf"]
+    assert main([*argv, "--json"]) == 0
+    out, err = capsys.readouterr()
+    (case,) = json.loads(out)["cases"]
+    assert (case["partial"], case["dropped_bytes"], case["assumed_levels"]) == (True, 999, [0, 1])
+    assert "999 bytes to or from ranks that are not known" in err
+    assert main(argv) == 0
+    said = capsys.readouterr().out
+    assert "job 4 (partial)" in said and "999 B to or from unknown ranks" in said
+    assert "links of 10 Gbit/s on L0, L1 (--link-rate)" in said
+    assert main([*argv, "--link-rate", "10Gbit/s"]) == 0
+    assert "Assumed" not in capsys.readouterr().out
+
+
+def test_a_rate_for_each_level_of_a_file(network):
+    argv = ["one.h5", "--topology", "topology.conf", "--link-rate", "8kbit/s,16kbit/s"]
+    (case,) = network(*argv)["cases"]
+    assert case["capacity_bps"] == [1000, 2000]
+
+
+def test_a_file_may_be_called_like_a_topology(network, folder):
+    (folder / "xgft.yaml").write_text("topology: XGFT(2;4,2;1,2)\nlink_rate: 8kbit/s\n")
+    (case,) = network("one.h5", "--topology", "xgft.yaml")["cases"]
+    assert (case["topology"], case["assumed_levels"]) == ("XGFT(2;4,2;1,2)", [])
+
+
+@pytest.mark.parametrize("topology", ["XGFT(1;2000000000;1)", "XGFT(2;2,2;1,1) --slimming 999999999"])
+def test_huge_trees_are_refused_before_they_take_memory(files, capsys, topology):
+    tracemalloc.start()
+    try:
+        assert main(["network", "one.h5", "--topology", *topology.split(" ")]) == 3
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    said = capsys.readouterr().err
+    assert "links" in said and said.count("\n") == 1
+    assert peak < 1 << 26
+
+
+@pytest.mark.parametrize(("i_node", "n_nodes"), [([0, -1], 2), ([0, 5], 2), ([0, 0], 0)])
+def test_ranks_whose_node_is_not_known_have_no_place(files, capsys, i_node, n_nodes):
+    made = profile("5", 1000)
+    ranks, nodes = made.tables["ranks"].copy(), made.tables["nodes"][:n_nodes]
+    ranks["i_node"] = i_node
+    hdf5.write(replace(made, tables={**made.tables, "ranks": ranks, "nodes": nodes}), "lost.h5")
+    assert main(["network", "lost.h5", "--topology", "topology.conf"]) == 3
+    assert f"knows the nodes of {min(1, n_nodes)} of 2 ranks: give --placement" in capsys.readouterr().err
 
 
 def test_bursts(network):
@@ -130,8 +232,12 @@ def test_bursts(network):
 
 
 def test_tables(files, capsys):
-    assert main(["network", "one.h5", "two.h5", "--topology", "topology.conf", "--window-s", "1"]) == 0
+    apart = ["--placement", "run", "--placement", "numbers"]
+    assert (
+        main(["network", "one.h5", "two.h5", "--topology", "topology.conf", "--window-s", "1", *apart]) == 0
+    )
     said = capsys.readouterr().out
+    assert "s1-0 to s2-0" in said and "1, 2" in said
     assert "job 1: XGFT(2;4,2;1,1), run, demand low" in said
     assert "links shared" in said and "1 kB" in said and "4 kB" in said
     assert "500 B/s" in said and "2 kB/s" in said
@@ -154,6 +260,8 @@ def test_tables(files, capsys):
         (["--topology", "XGFT(2;4,2;1,2)", "--link-rate", "1bit,1bit,1bit"], 2, "one per level"),
         (["--topology", "XGFT(2;4,2;1,2)", "--slimming", "0"], 2, "--slimming must be whole numbers above 0"),
         (["--topology", "XGFT(2;4,2;1,2)", "--ranks-per-host", "x"], 2, "--ranks-per-host must be"),
+        (["--topology", "XGFT(2;4,2;1,2)", "--ranks-per-host", "1,2"], 2, "must be one whole number above 0"),
+        (["--topology", "topology.conf", "--link-rate", "1bit,1bit,1bit"], 2, "3 link rates for a network"),
         (["--topology", "XGFT(2;4,2;1,2)", "--seed", "-1"], 2, "--seed"),
         (["--topology", "XGFT(2;4,2;1,2)", "--window-s", "x"], 2, "--window-s must be a number above 0"),
         (["--topology", "XGFT(2;4,2;1,2)", "--window-s", "1e-9"], 3, "more than 1000000 windows"),
