@@ -151,6 +151,21 @@ def test_hosts_of_two_switches_that_differ_are_no_xgft():
         readers.read(text, "f", 1.0)
 
 
+@settings(QUICK, max_examples=200)
+@given(st.lists(st.sampled_from(["A0,A1", "A0,B1", "A1,B1", "A1,B0", "B0,B1"]), min_size=1, max_size=4))
+def test_hosts_of_any_two_switches_are_an_xgft_or_refused(pairs):
+    rows = {leaf: [] for leaf in ("A0", "A1", "B0", "B1")}
+    for host, pair in enumerate(pairs):
+        for leaf in pair.split(","):
+            rows[leaf].append(f"h{host}")
+    text = "".join(f"SwitchName={leaf} Nodes={','.join(row)}\n" for leaf, row in rows.items() if row)
+    text += "SwitchName=R0 Switches=A0,B0\nSwitchName=R1 Switches=A1,B1\n"
+    try:
+        readers.read(text, "f", 1.0)
+    except MpicolocError as error:
+        assert str(error).isprintable()
+
+
 @st.composite
 def graphs(draw):
     """A few hosts and switches with any links between them."""
