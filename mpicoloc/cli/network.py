@@ -74,21 +74,21 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Print the levels of each case."""
     from mpicoloc.report import network as report
-    from mpicoloc.store import hdf5
+    from mpicoloc.store import profiles
 
     fabric = fabric_of(args)
     trees = _trees(args, fabric)
-    profiles = [(file, hdf5.read(file)) for file in args.files]
-    names = [_placements_of(args, fabric, i) for i in range(len(profiles))]
+    jobs = [(file, profiles.read(file)) for file in args.files]
+    names = [_placements_of(args, fabric, i) for i in range(len(jobs))]
     n_ways = max(map(len, names)) * len(trees)
-    together = len(profiles) > 1 and n_ways == 1
-    if len(profiles) > 1 and not together:
+    together = len(jobs) > 1 and n_ways == 1
+    if len(jobs) > 1 and not together:
         print(
             f"mpicoloc: each job has {n_ways} placements and slimmings: give one, to see what jobs share",
             file=sys.stderr,
         )
     cases: list[Case] = []
-    for (file, profile), own in zip(profiles, names, strict=True):
+    for (file, profile), own in zip(jobs, names, strict=True):
         found = _cases(args, fabric, trees, (file, profile), own, _free(fabric, cases if together else []))
         if together:
             _check_apart(fabric, cases, found[0])

@@ -50,7 +50,7 @@ def add_tariff(parser: argparse.ArgumentParser, default: str) -> None:
 def run(args: argparse.Namespace) -> int:
     """Print the prices."""
     from mpicoloc.report import bill as report
-    from mpicoloc.store import hdf5
+    from mpicoloc.store import profiles
 
     config.flags_to_env({key: getattr(args, key) for key in ("price.rate_su", "price.pricing")})
     if args.true_slowdown and args.solo:
@@ -59,7 +59,7 @@ def run(args: argparse.Namespace) -> int:
     solos = _per_profile("--solo", args.solo, len(args.files))
     bills = []
     for file, truth, solo in zip(args.files, truths, solos, strict=True):
-        profile = hdf5.read(file)
+        profile = profiles.read(file)
         slowdown = None if truth is None else config.positive("--true-slowdown", truth)
         if solo is not None:
             slowdown = profile.job.wall_s / solo_s(solo, profile)
@@ -90,12 +90,12 @@ def solo_s(text: str, profile: Profile) -> float:
     DataError
         If the run was none of this job alone.
     """
-    from mpicoloc.store import hdf5
+    from mpicoloc.store import profiles
 
     try:
         float(text)
     except ValueError:
-        solo = hdf5.read(text)
+        solo = profiles.read(text)
     else:
         return config.positive("--solo", text)
     if solo.interference.shared_s:

@@ -274,10 +274,10 @@ def _summary(profile: str, before: tuple[int, int] | None, verbose: bool) -> Non
 def _result(profile: str) -> str:
     """Slowdown and price in a few words; nothing when the profile cannot be read."""
     from mpicoloc.report.summary import summary
-    from mpicoloc.store import hdf5
+    from mpicoloc.store import profiles
 
     try:
-        numbers = summary(hdf5.read(profile))
+        numbers = summary(profiles.read(profile))
     except MpicolocError as error:
         return f", but {error}"
     slowdown, price = numbers["interference"]["slowdown"], numbers["price"]

@@ -22,9 +22,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Print the profile; 0, or an error that `main` reports."""
     # Imported here: h5py and pandas take long, and `mpicoloc show --help` needs neither.
-    from mpicoloc.store import hdf5
+    from mpicoloc.store import profiles
 
-    profile = hdf5.read(args.file)
+    profile = profiles.read(args.file)
     if args.json:
         from mpicoloc.report.summary import summary
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from mpicoloc.core.estimate import Estimate
-from mpicoloc.core.tables import COLUMNS, Table, dtype, frozen, table
+from mpicoloc.core.tables import COLUMNS, OnDemand, Table, dtype, frozen, table
 from mpicoloc.errors import DataError
 
 SCHEMA_VERSION = 1
@@ -122,6 +122,8 @@ class Profile:
     schema_version: int = field(default=SCHEMA_VERSION)
 
     def __post_init__(self) -> None:
+        if isinstance(self.tables, OnDemand):
+            return
         for name, array in self.tables.items():
             if name not in COLUMNS:
                 raise DataError(f"profile: unknown table {name!r}")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -250,6 +250,33 @@ def table(name: str, columns: Mapping[str, ArrayLike] | None = None) -> Table:
     for key, array in arrays.items():
         out[key] = array
     return frozen(out)
+
+
+class OnDemand(Mapping[str, Table]):
+    """The tables of a profile, each made when it is first asked for.
+
+    Parameters
+    ----------
+    load : callable
+        Gives the table of a name of `COLUMNS`.
+    """
+
+    def __init__(self, load: Callable[[str], Table]) -> None:
+        self._load = load
+        self._loaded: dict[str, Table] = {}
+
+    def __getitem__(self, name: str) -> Table:
+        if name not in COLUMNS:
+            raise KeyError(name)
+        if name not in self._loaded:
+            self._loaded[name] = frozen(self._load(name))
+        return self._loaded[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(COLUMNS)
+
+    def __len__(self) -> int:
+        return len(COLUMNS)
 
 
 def _as_array(value: ArrayLike) -> NDArray[Any]:

@@ -10,7 +10,7 @@ import pandas as pd
 from mpicoloc.core.profile import Profile
 from mpicoloc.core.tables import COLUMNS, PHASES, VERDICTS, Table, text
 from mpicoloc.errors import DataError
-from mpicoloc.store import hdf5
+from mpicoloc.store import profiles
 
 
 def frame(array: Table) -> pd.DataFrame:
@@ -143,4 +143,4 @@ class Frames:
 
 def open_profile(path: str | os.PathLike[str]) -> Frames:
     """Read `path` and hand out its tables; errors as of `hdf5.read`."""
-    return Frames(hdf5.read(path))
+    return Frames(profiles.read(path))

@@ -8,13 +8,11 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import math
 import os
 import stat
 import tempfile
-from collections.abc import Callable, Iterator
-from dataclasses import MISSING, Field, fields
-from typing import Any, BinaryIO, TypeVar
+from collections.abc import Callable, Iterable, Iterator
+from typing import BinaryIO
 
 import h5py
 import numpy as np
@@ -30,22 +28,17 @@ from mpicoloc.core.profile import (
     Price,
     Profile,
 )
-from mpicoloc.core.tables import COLUMNS, Table, dtype, frozen, text
+from mpicoloc.core.tables import COLUMNS, Table, text
 from mpicoloc.errors import DataError, EnvironmentFault
+from mpicoloc.store import facts, rows
 
 FORMAT = "mpicoloc profile"
 _MAGIC = b"\x89HDF\r\n\x1a\n"
-_CHUNKED_ROWS = 1024
-_UNITS = {"_s": "s", "_su": "SU", "_frac": "1", "_bytes": "bytes", "_ns": "ns", "_bps": "bytes/s"}
-
-_KINDS: dict[str, tuple[type, ...]] = {"str": (str,), "int": (int,), "float": (float, int)}
-
 _DAMAGE = (OSError, LookupError, ValueError, TypeError, RuntimeError, ArithmeticError, AttributeError)
 """What h5py, NumPy and the lines below raise on a file that is not as it was written."""
 
 Finish = Callable[[h5py.File], None]
 """What is done last with a file that is written."""
-Facts = TypeVar("Facts", Job, MpiSummary, Price, Interference, Estimate, Network, NetworkLevel)
 
 
 def write(profile: Profile, path: str | os.PathLike[str], finish: Finish | None = None) -> None:
@@ -155,50 +148,31 @@ def _write_all(file: h5py.File, profile: Profile) -> None:
     file.attrs["schema_version"] = profile.schema_version
     file.attrs["partial"] = int(profile.partial)
     file.attrs["notes"] = np.array([note.encode() for note in profile.notes] or [b""])
-    _write_facts(file.create_group("job"), profile.job)
-    _write_facts(file.create_group("mpi"), profile.mpi)
+    facts.write(file.create_group("job"), profile.job)
+    facts.write(file.create_group("mpi"), profile.mpi)
     interference = file.create_group("interference")
-    _write_facts(interference, profile.interference)
+    facts.write(interference, profile.interference)
     if profile.interference.slowdown is not None:
-        _write_facts(interference.create_group("slowdown"), profile.interference.slowdown)
+        facts.write(interference.create_group("slowdown"), profile.interference.slowdown)
     for estimate in profile.interference.alternatives:
-        _write_facts(interference.require_group("alternatives").create_group(estimate.method), estimate)
+        facts.write(interference.require_group("alternatives").create_group(estimate.method), estimate)
     if profile.price is not None:
-        _write_facts(file.create_group("price"), profile.price)
+        facts.write(file.create_group("price"), profile.price)
     if profile.network is not None:
         network = file.create_group("network")
-        _write_facts(network, profile.network)
+        facts.write(network, profile.network)
         for row in profile.network.levels:
-            _write_facts(network.create_group(f"L{row.level}"), row)
+            facts.write(network.create_group(f"L{row.level}"), row)
     for name, array in profile.tables.items():
-        _write_table(file, name, array)
+        rows.write(file, name, array)
 
 
-def _write_facts(group: h5py.Group, facts: Any) -> None:
-    """One scalar attribute per field; a field that is None was not measured and has no attribute."""
-    for field in fields(facts):
-        value = getattr(facts, field.name)
-        if value is None or isinstance(value, Estimate | tuple):
-            continue
-        # Fixed-length text: h5dump and PyTables read it everywhere.
-        group.attrs[field.name] = np.bytes_(value.encode() or b"\0") if isinstance(value, str) else value
-        unit = next((unit for end, unit in _UNITS.items() if field.name.endswith(end)), None)
-        if unit:
-            group.attrs[f"{field.name}.unit"] = np.bytes_(unit.encode())
+def read(
+    path: str | os.PathLike[str], content: bytes | None = None, tables: Iterable[str] = COLUMNS
+) -> Profile:
+    """Read the profile in `path`, in this process.
 
-
-def _write_table(file: h5py.File, name: str, array: Table) -> None:
-    options: dict[str, Any] = {}
-    if len(array) >= _CHUNKED_ROWS:
-        options = {"chunks": True, "compression": "gzip", "compression_opts": 4, "shuffle": True}
-    dataset = file.create_dataset(name, data=array, **options)
-    for column in COLUMNS[name]:
-        dataset.attrs[f"{column.name}.unit"] = np.bytes_(column.unit.encode())
-        dataset.attrs[f"{column.name}.description"] = np.bytes_(column.meaning.encode())
-
-
-def read(path: str | os.PathLike[str], content: bytes | None = None) -> Profile:
-    """Read the profile in `path`.
+    What crashes the HDF5 library crashes it: files of others are for `store.profiles.read`.
 
     Parameters
     ----------
@@ -206,6 +180,8 @@ def read(path: str | os.PathLike[str], content: bytes | None = None) -> Profile:
         Where it lies; for messages only when `content` is given.
     content : bytes, optional
         The file in memory.
+    tables : iterable of str
+        Those to read; the others are empty.
 
     Raises
     ------
@@ -226,7 +202,7 @@ def read(path: str | os.PathLike[str], content: bytes | None = None) -> Profile:
                 f"{path} has schema version {version}, this mpicoloc reads {SCHEMA_VERSION}: "
                 "read it with the mpicoloc that wrote it, or upgrade"
             )
-        return _read_all(profile)
+        return _read_all(profile, tables)
 
 
 @contextlib.contextmanager
@@ -282,69 +258,30 @@ def _image(content: bytes, is_changed: bool) -> h5py.File:
     return h5py.File(h5py.h5f.open_file_image(content, flags))
 
 
-def _read_all(file: h5py.File) -> Profile:
+def _read_all(file: h5py.File, tables: Iterable[str]) -> Profile:
     group = file["interference"]
-    slowdown = _read_facts(group["slowdown"], Estimate) if "slowdown" in group else None
-    others = tuple(_read_facts(child, Estimate) for child in group.get("alternatives", {}).values())
-    interference = _read_facts(group, Interference, slowdown=slowdown, alternatives=others)
+    slowdown = facts.read(group["slowdown"], Estimate) if "slowdown" in group else None
+    others = tuple(facts.read(child, Estimate) for child in group.get("alternatives", {}).values())
+    interference = facts.read(group, Interference, slowdown=slowdown, alternatives=others)
     return Profile(
-        job=_read_facts(file["job"], Job),
-        tables={name: _read_table(file, name) for name in COLUMNS},
-        mpi=_read_facts(file["mpi"], MpiSummary),
+        job=facts.read(file["job"], Job),
+        tables={name: rows.read(file, name) for name in tables},
+        mpi=facts.read(file["mpi"], MpiSummary),
         interference=interference,
-        price=_read_facts(file["price"], Price) if "price" in file else None,
+        price=facts.read(file["price"], Price) if "price" in file else None,
         partial=bool(file.attrs["partial"]),
-        notes=tuple(note for note in map(text, file.attrs["notes"]) if note),
+        notes=(*(note for note in map(text, file.attrs["notes"]) if note), *rows.gaps(file)),
         network=_read_network(file["network"]) if "network" in file else None,
     )
 
 
+def read_table(path: str, name: str) -> Table:
+    """One table of the profile in `path`; errors as of `read`."""
+    with opened(path) as file:
+        return rows.read(file, name)
+
+
 def _read_network(group: h5py.Group) -> Network:
-    found = _read_facts(group, Network, levels=())
-    levels = tuple(_read_facts(group[f"L{i}"], NetworkLevel) for i in range(found.n_levels))
+    found = facts.read(group, Network, levels=())
+    levels = tuple(facts.read(group[f"L{i}"], NetworkLevel) for i in range(found.n_levels))
     return dataclasses.replace(found, levels=levels)
-
-
-def _read_facts(group: h5py.Group, kind: type[Facts], **given: Any) -> Facts:
-    values = {field.name: _attribute(group, field) for field in fields(kind) if field.name not in given}
-    return kind(**{name: value for name, value in values.items() if value is not MISSING}, **given)
-
-
-def _attribute(group: h5py.Group, field: Field[Any]) -> Any:
-    if field.name not in group.attrs:
-        if field.default is MISSING:
-            raise KeyError(f"{group.name} has no attribute {field.name}")
-        return MISSING
-    value: Any = group.attrs[field.name]
-    if isinstance(value, bytes | str):
-        value = text(value).rstrip("\0")
-    value = value.item() if isinstance(value, np.generic) else value
-    return checked(field, value, group.name)
-
-
-def checked(field: Field[Any], value: Any, where: str) -> Any:
-    """The value, if it is of the field's type.
-
-    Raises
-    ------
-    ValueError, OverflowError
-        If it is not, or it is no finite number.
-    """
-    kind = str(field.type).removesuffix(" | None")
-    if not isinstance(value, _KINDS[kind]) or (isinstance(value, int | float) and not math.isfinite(value)):
-        raise ValueError(f"{where} has {field.name} {value!r}, which is no {kind}")
-    return value
-
-
-def _read_table(file: h5py.File, name: str) -> Table:
-    dataset = file[name]
-    expected = dtype(name)
-    if not isinstance(dataset, h5py.Dataset) or dataset.dtype.names != expected.names:
-        raise ValueError(f"table {name} has other columns than schema version {SCHEMA_VERSION}")
-    array = dataset[()].astype(expected)
-    for column in COLUMNS[name]:
-        values = array[column.name]
-        known = values if values.dtype.kind == "f" else np.zeros(0)
-        if np.isinf(known).any() or (np.isnan(known).any() and not column.has_gaps):
-            raise ValueError(f"table {name} has a {column.name} that is no number")
-    return frozen(array)

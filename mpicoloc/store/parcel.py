@@ -15,7 +15,7 @@ import numpy as np
 from mpicoloc.core.estimate import Estimate
 from mpicoloc.core.profile import Interference, Job, MpiSummary, Network, NetworkLevel, Price, Profile
 from mpicoloc.core.tables import COLUMNS, Table, dtype
-from mpicoloc.store.hdf5 import checked
+from mpicoloc.store.facts import checked
 
 _SIZE_BYTES = 8
 T = TypeVar("T")

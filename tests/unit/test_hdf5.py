@@ -12,7 +12,7 @@ import sample
 import mpicoloc
 from mpicoloc.core.tables import COLUMNS, table
 from mpicoloc.errors import DataError, EnvironmentFault
-from mpicoloc.store import frames, hdf5
+from mpicoloc.store import frames, hdf5, rows
 
 
 @pytest.fixture
@@ -79,7 +79,7 @@ def test_a_failed_write_leaves_the_old_file_and_no_part(path, monkeypatch):
     def refuse(*_):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(hdf5, "_write_table", refuse)
+    monkeypatch.setattr(rows, "write", refuse)
     with pytest.raises(EnvironmentFault, match=r"No space left.*--out"):
         hdf5.write(sample.profile(partial=True), path)
     assert path.read_bytes() == before
@@ -116,13 +116,84 @@ def test_another_schema_version_is_named(path):
         hdf5.read(path)
 
 
-@pytest.mark.parametrize("part", ["job", "mpi", "ranks", "interference", "cycles"])
+@pytest.mark.parametrize("part", ["job", "mpi", "ranks", "interference"])
 def test_a_missing_part_is_damage(path, part):
     hdf5.write(sample.profile(), path)
     with h5py.File(path, "r+") as file:
         del file[part]
     with pytest.raises(DataError, match="damaged"):
         hdf5.read(path)
+
+
+def with_columns(path, name, keep=lambda column: True, more=()):
+    """The file with a table of other columns."""
+    with h5py.File(path, "r+") as file:
+        old = file[name][()]
+        kept = [(column, old.dtype[column]) for column in old.dtype.names if keep(column)]
+        new = np.zeros(len(old), [*kept, *more])
+        for column, _ in kept:
+            new[column] = old[column]
+        del file[name]
+        file[name] = new
+
+
+def test_profiles_of_earlier_and_later_versions_are_read_and_say_what_they_lack(path):
+    hdf5.write(sample.profile(), path)
+    whole = hdf5.read(path)
+    with h5py.File(path, "r+") as file:
+        del file["groups"]
+    with_columns(path, "ranks", lambda column: not column.startswith(("slowdown", "n_recv")))
+    with_columns(path, "call_sites", more=[("lustre_bytes", "u8")])
+    with_columns(path, "peers", lambda column: False, [("everything", "f4")])
+    job = mpicoloc.open(path).profile
+    assert len(job.tables["groups"]) == 0
+    assert np.isnan(job.tables["ranks"]["slowdown_low"]).all()
+    assert job.tables["ranks"]["wall_s"].tolist() == whole.tables["ranks"]["wall_s"].tolist()
+    assert job.tables["call_sites"].tobytes() == whole.tables["call_sites"].tobytes()
+    assert job.notes[len(whole.notes) :] == (
+        "of an earlier version, which had no tables groups",
+        "of an earlier version, in which ranks had no columns n_recv, slowdown, slowdown_low, slowdown_high",
+        "columns of call_sites that this version does not know: lustre_bytes",
+        "of an earlier version, in which peers had no columns src, dst, size_class, n and 3 more",
+        "columns of peers that this version does not know: everything",
+    )
+
+
+@pytest.mark.parametrize(
+    ("columns", "options", "words"),
+    [
+        ([("src", "S9")], {}, "no number|of type"),
+        ([("src", "f8")], {}, "of type"),
+        ([("name", h5py.string_dtype())], {}, "columns that no profile has"),
+        ([("src", "i4", (1 << 12,))], {}, "columns that no profile has"),
+        ([("src", "i4")], {"shape": (1 << 33,)}, "34,359,738,368 bytes"),
+        ([("src", "i4")], {"shape": (10,), "chunks": (1 << 28,), "maxshape": (None,)}, "1,073,741,824 bytes"),
+        ([("src", "i4")], {"shape": (3, 3)}, "no table"),
+    ],
+)
+def test_tables_that_are_too_large_or_of_other_types_are_damage(path, columns, options, words):
+    hdf5.write(sample.profile(), path)
+    with h5py.File(path, "r+") as file:
+        del file["peers"]
+        file.create_dataset("peers", dtype=np.dtype(columns), **{"shape": (2,), "chunks": True, **options})
+    with pytest.raises(DataError, match=f"damaged: .*({words})"):
+        len(mpicoloc.open(path).peers)
+
+
+def test_tables_are_read_when_they_are_used_and_only_of_the_file_that_was_opened(path):
+    hdf5.write(sample.profile(), path)
+    with h5py.File(path, "r+") as file:
+        company = file["corunners"][()]
+        company["overlap_s"] = np.inf
+        file["corunners"][...] = company
+    job = mpicoloc.open(path)
+    assert len(job.call_sites) == 3
+    with pytest.raises(DataError, match="corunners has a overlap_s that is no number"):
+        len(job.corunners)
+    hdf5.write(sample.profile(partial=True), path)
+    assert len(job.call_sites) == 3
+    with pytest.raises(DataError, match="has changed since it was opened"):
+        len(job.peers)
 
 
 @pytest.mark.parametrize(
@@ -168,7 +239,7 @@ def test_any_truncation_or_overwrite_is_a_data_error_or_harmless(path):
             broken[at : at + 64] = rng.bytes(64)
         path.write_bytes(broken)
         try:
-            hdf5.read(path)
+            list(mpicoloc.open(path).profile.tables.values())
         except DataError as error:
             assert "\n" not in str(error)
 

@@ -1,0 +1,66 @@
+"""Profiles of anybody, read when and as far as they are asked for, in processes that may crash."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from mpicoloc.core.profile import Profile
+from mpicoloc.core.tables import OnDemand, Table, dtype
+from mpicoloc.errors import DataError
+from mpicoloc.store import hdf5, parcel
+from mpicoloc.store.apart import apart
+
+
+def read(path: str | os.PathLike[str]) -> Profile:
+    """Read the profile in `path`: its facts now, each of its tables when it is first used.
+
+    Parameters
+    ----------
+    path : path
+        A file that a job wrote.
+
+    Returns
+    -------
+    Profile
+
+    Raises
+    ------
+    DataError
+        If there is no such file, it is damaged or foreign, or of another schema version. Of a table that
+        is damaged, or of a file that is another one by then: when the table is used.
+    EnvironmentFault
+        If the system refuses to open it.
+    """
+    named = os.fspath(path)
+    # The process may have gone elsewhere when a table is asked for.
+    file = os.path.abspath(named)
+    first = _stamp(file)
+    profile, _ = apart(named, lambda: parcel.pack(hdf5.read(named, tables=()), {}), parcel.unpack)
+
+    def load(name: str) -> Table:
+        if _stamp(file) != first:
+            raise DataError(f"{named} has changed since it was opened; open it again")
+        return apart(named, lambda: [_bytes(hdf5.read_table(file, name))], lambda rows: _table(name, rows))
+
+    return replace(profile, tables=OnDemand(load))
+
+
+def _stamp(path: str) -> Mapping[str, Any] | None:
+    try:
+        found = os.stat(path)
+    except OSError:
+        return None
+    return {name: getattr(found, name) for name in ("st_dev", "st_ino", "st_size", "st_mtime_ns")}
+
+
+def _bytes(table: Table) -> memoryview:
+    return np.ascontiguousarray(table).view(np.uint8).data
+
+
+def _table(name: str, content: memoryview) -> Table:
+    return np.frombuffer(content, dtype(name))

@@ -1,0 +1,104 @@
+"""Tables of a profile as compound datasets, each column's unit and meaning beside it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import h5py
+import numpy as np
+
+from mpicoloc.core.tables import COLUMNS, Column, Table, dtype, frozen, printable, table
+
+MAX_BYTES = 1 << 32
+"""Most bytes of a file's tables; a file of a few kilobytes can unfold to any size."""
+_MAX_CHUNK_BYTES = 1 << 26
+_CHUNKED_ROWS = 1024
+_N_NAMED = 4
+
+
+def write(file: h5py.File, name: str, array: Table) -> None:
+    """Write table `name`."""
+    options: dict[str, Any] = {}
+    if len(array) >= _CHUNKED_ROWS:
+        options = {"chunks": True, "compression": "gzip", "compression_opts": 4, "shuffle": True}
+    dataset = file.create_dataset(name, data=array, **options)
+    for column in COLUMNS[name]:
+        dataset.attrs[f"{column.name}.unit"] = np.bytes_(column.unit.encode())
+        dataset.attrs[f"{column.name}.description"] = np.bytes_(column.meaning.encode())
+
+
+def read(file: h5py.File, name: str) -> Table:
+    """Table `name`, its columns as `core.tables` says; those that the file does not have are empty.
+
+    A number that may be NaN is NaN then, others are 0: `gaps` tells which columns they are.
+
+    Raises
+    ------
+    ValueError, TypeError
+        If it is no table, too large, or has a number that is none.
+    """
+    if name not in file:
+        return table(name)
+    dataset = _dataset(file, name)
+    found = set(dataset.dtype.names or ())
+    array = dataset[()]
+    result = np.zeros(array.shape, dtype(name))
+    for column in COLUMNS[name]:
+        if column.name in found:
+            result[column.name] = _known(name, column, array[column.name])
+        elif column.has_gaps:
+            result[column.name] = np.nan
+    return frozen(result)
+
+
+def _known(name: str, column: Column, values: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    if not np.can_cast(values.dtype, column.type, "same_kind"):
+        raise ValueError(f"table {name} has a {column.name} of type {values.dtype}")
+    numbers = values if values.dtype.kind == "f" else np.zeros(0)
+    if np.isinf(numbers).any() or (np.isnan(numbers).any() and not column.has_gaps):
+        raise ValueError(f"table {name} has a {column.name} that is no number")
+    return values
+
+
+def _dataset(file: h5py.File, name: str) -> h5py.Dataset:
+    dataset = file[name]
+    if not isinstance(dataset, h5py.Dataset) or not dataset.dtype.names or len(dataset.shape or ()) != 1:
+        raise ValueError(f"{name} is no table")
+    kinds = {dataset.dtype[column].kind for column in dataset.dtype.names}
+    if not kinds <= set("iufS"):
+        raise ValueError(f"table {name} has columns that no profile has")
+    n_bytes = dataset.size * dataset.dtype.itemsize
+    chunk_bytes = int(np.prod(dataset.chunks or (0,))) * dataset.dtype.itemsize
+    if n_bytes > MAX_BYTES or chunk_bytes > _MAX_CHUNK_BYTES:
+        raise ValueError(f"table {name} has {max(n_bytes, chunk_bytes):,} bytes, more than any profile")
+    return dataset
+
+
+def gaps(file: h5py.File) -> Iterator[str]:
+    """In words: tables and columns that the file should have and does not, or has beyond those known here.
+
+    Raises
+    ------
+    ValueError
+        If there is no table of ranks, as no profile is without.
+    """
+    missing = [name for name in COLUMNS if name not in file]
+    if "ranks" in missing:
+        raise ValueError("table ranks is missing")
+    if missing:
+        yield f"of an earlier version, which had no tables {_some(missing)}"
+    for name in COLUMNS:
+        if name in missing:
+            continue
+        found, wanted = set(_dataset(file, name).dtype.names or ()), [c.name for c in COLUMNS[name]]
+        absent = [column for column in wanted if column not in found]
+        if absent:
+            yield f"of an earlier version, in which {name} had no columns {_some(absent)}"
+        if found - set(wanted):
+            yield f"columns of {name} that this version does not know: {_some(sorted(found - set(wanted)))}"
+
+
+def _some(names: Sequence[str]) -> str:
+    shown = [printable(name) for name in names[:_N_NAMED]]
+    return ", ".join(shown) + (f" and {len(names) - _N_NAMED} more" if len(names) > _N_NAMED else "")
