@@ -19,6 +19,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from mpicoloc import config
+from mpicoloc.cli import drawn
 from mpicoloc.errors import MpicolocError, UsageError
 
 if TYPE_CHECKING:
@@ -69,6 +70,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="take the messages from PREFIX.<rank>.prof, which Open MPI's own components wrote",
     )
     add("--json", action="store_true", help="print the result as JSON")
+    add("--figures", metavar="FOLDER", help="draw the result too, into files of this folder")
+    add(
+        "--format",
+        metavar="F",
+        help="of the figures: svg, png and csv (their data); several with commas (all)",
+    )
 
 
 def run(args: argparse.Namespace) -> int:
@@ -76,6 +83,7 @@ def run(args: argparse.Namespace) -> int:
     from mpicoloc.report import network as report
     from mpicoloc.store import profiles
 
+    formats = drawn.formats_of(args)
     fabric = fabric_of(args)
     trees = _trees(args, fabric)
     jobs = [(file, profiles.read(file)) for file in args.files]
@@ -99,6 +107,10 @@ def run(args: argparse.Namespace) -> int:
     else:
         report.show(cases, shared)
     sys.stdout.flush()
+    if args.figures is not None:
+        from mpicoloc.report import network_figures
+
+        drawn.write(network_figures.figures(cases, shared), args.figures, formats)
     return 0
 
 

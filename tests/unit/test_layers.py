@@ -38,7 +38,7 @@ LIBRARIES = {
     "pmpi": {"numpy", "cffi", "pycparser"},
     "lab": {"numpy"},
     "run": {"numpy", "mpi4py"},
-    "report": {"numpy", "rich"},
+    "report": {"numpy", "rich", "matplotlib", "jinja2"},
 }
 ONE_HOME = {
     "h5py": "store",
@@ -47,6 +47,7 @@ ONE_HOME = {
     "sqlalchemy": "store",
     "cffi": "pmpi",
     "mpi4py": "run",
+    "matplotlib": "report",
 }
 TOP = {path.stem for path in PACKAGE.glob("*.py")} | {
     path.name for path in PACKAGE.iterdir() if path.is_dir()

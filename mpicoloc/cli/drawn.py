@@ -1,0 +1,30 @@
+"""Figures of a verb as files."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from mpicoloc.errors import UsageError
+
+if TYPE_CHECKING:
+    from mpicoloc.report.figures import Figure
+
+
+def formats_of(args: argparse.Namespace) -> tuple[str, ...]:
+    """What `--format` names; nothing can be asked for where there is no `--figures`."""
+    from mpicoloc.report import figures
+
+    if args.format is not None and args.figures is None:
+        raise UsageError("--format is of figures: give --figures FOLDER too")
+    return figures.formats_of(args.format)
+
+
+def write(made: Sequence[Figure], folder: str, formats: Sequence[str]) -> None:
+    """Write the figures and tell how many."""
+    from mpicoloc.report import figures
+
+    written = figures.save(made, folder, formats)
+    print(f"mpicoloc: {len(made)} figures, {len(written)} files in {folder}", file=sys.stderr)
