@@ -190,7 +190,7 @@ def _cases(
     free: Hosts,
 ) -> list[Case]:
     """Every placement of a job on every slimming of the topology."""
-    from mpicoloc.network import recorded, routing, utilisation, windows
+    from mpicoloc.network import recorded, routing, sharing, utilisation, windows
     from mpicoloc.report.network import Case
 
     file, profile = job
@@ -214,7 +214,8 @@ def _cases(
         notes = notes or told.notes
         for topology in trees:
             levels = utilisation.utilisation(topology, placement, told.traffic, duration_s)
-            loads = utilisation.job_link_loads(topology, placement, told.traffic, route)
+            where = (topology, placement, told.traffic, route)
+            loads = utilisation.job_link_loads(*where)
             case = Case(
                 **facts,
                 topology=topology,
@@ -223,6 +224,7 @@ def _cases(
                 levels=levels,
                 loads=loads,
                 dropped_bytes=told.dropped_bytes,
+                senders=sharing.sending_hosts(*where) if len(args.files) > 1 else None,
             )
             if timed is not None and window_s is not None:
                 case = replace(case, windows=windows.windows(topology, placement, timed, window_s))

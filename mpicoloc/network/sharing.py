@@ -9,11 +9,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mpicoloc.core.estimate import Estimate
-from mpicoloc.core.topology import Placement, Topology
+from mpicoloc.core.topology import Hosts, Placement, Topology
+from mpicoloc.core.traffic import Exchange, Rounds, TrafficSum
 from mpicoloc.errors import DataError
-from mpicoloc.network.routing import LinkLoads
-from mpicoloc.network.utilisation import populated
+from mpicoloc.network import routing
+from mpicoloc.network.routing import LinkLoads, Route
+from mpicoloc.network.utilisation import job_link_loads, populated
 from mpicoloc.network.xgft import check_placement
+
+_ROUNDS, _NEAR = 200, 1e-6
+_NODES, _WEIGHTS = np.polynomial.legendre.leggauss(16)
 
 
 def most_sharing_jobs(topology: Topology, placement: Placement) -> NDArray[np.int64]:
@@ -118,8 +123,67 @@ def common_links(one: LinkLoads, two: LinkLoads) -> list[CommonLink]:
     return sorted(found, key=lambda link: -sum(link.n_bytes))
 
 
+def sending_hosts(
+    topology: Topology, placement: Placement, traffic: Rounds, route: Route = routing.d_mod_k
+) -> LinkLoads:
+    """How many hosts of a job send over each link; those that send little count little.
+
+    Of a job's messages it is the square of the sum of the hosts' bytes over the sum of their squares; of an
+    exchange all of its hosts; together the mean of both, weighted with their bytes.
+
+    Returns
+    -------
+    LinkLoads
+        Hosts in place of bytes, 0 where there are none.
+    """
+    n_bytes = weighted = np.zeros(2 * sum(routing.check_links(topology)))
+    for part in traffic.parts if isinstance(traffic, TrafficSum) else (traffic,):
+        loads = _flat(job_link_loads(topology, placement, part, route))
+        if isinstance(part, Exchange) and route in (routing.d_mod_k, routing.s_mod_k):
+            hosts = _exchanging(topology, np.unique(placement.hosts[part.members]), route)
+        else:
+            squares = _squares(topology, placement, part, route)
+            hosts = np.divide(loads**2, squares, out=np.zeros(len(loads)), where=squares > 0)
+        n_bytes, weighted = n_bytes + loads, weighted + loads * hosts
+    return _by_level(topology, np.divide(weighted, n_bytes, out=np.zeros_like(n_bytes), where=n_bytes > 0))
+
+
+def _exchanging(topology: Topology, hosts: Hosts, route: Route) -> NDArray[np.float64]:
+    """Hosts that send over each link when each of these sends to each other."""
+    rows = []
+    for level in range(topology.height):
+        roots, n_links = topology.subtree_roots(level + 1), topology.n_links(level)
+        tree = hosts // topology.subtree_hosts(level)
+        inside = np.bincount(tree * roots + hosts % roots, minlength=n_links).reshape(-1, roots)
+        if route is routing.d_mod_k:  # any host may send to a destination that chooses the link
+            members = np.broadcast_to(inside.sum(axis=1, keepdims=True), inside.shape)
+            rows += [members, len(hosts) - members]
+        else:
+            rows += [inside, inside.sum(axis=0) - inside]
+    return np.concatenate([row.ravel() for row in rows]).astype(np.float64)
+
+
+def _squares(topology: Topology, placement: Placement, traffic: Rounds, route: Route) -> NDArray[np.float64]:
+    """Sum of the squares of each host's bytes on each link."""
+    src, dst, n_bytes = (np.concatenate(column) for column in zip(*traffic.rounds(), strict=True))
+    src, dst = placement.hosts[src], placement.hosts[dst]
+    paths, rows = route(topology, src, dst), []
+    for level in range(topology.height):
+        roots, below = topology.subtree_roots(level + 1), topology.subtree_hosts(level)
+        leaves = src // below != dst // below
+        for end in (src, dst):
+            link = end // below * roots + paths % roots
+            keys, place = np.unique(link[leaves] * topology.n_hosts + src[leaves], return_inverse=True)
+            sums = np.bincount(place, n_bytes[leaves], len(keys))
+            rows.append(np.bincount(keys // topology.n_hosts, sums**2, topology.n_links(level)))
+    return np.concatenate(rows)
+
+
 def mutual_slowdown(
-    topology: Topology, jobs: Sequence[LinkLoads], durations_s: Sequence[float]
+    topology: Topology,
+    jobs: Sequence[LinkLoads],
+    durations_s: Sequence[float],
+    senders: Sequence[LinkLoads] | None = None,
 ) -> tuple[Estimate, ...]:
     """A first estimate of the slowdown that each job suffers by all others on its links.
 
@@ -130,6 +194,8 @@ def mutual_slowdown(
         What each job puts on the links, level 0 included.
     durations_s : sequence of float
         Time in which each job does so, alone.
+    senders : sequence of LinkLoads, optional
+        How many hosts of each job send over each link (`sending_hosts`); None: of each job one.
 
     Returns
     -------
@@ -144,27 +210,71 @@ def mutual_slowdown(
 
     Notes
     -----
-    Assumes that a job waits for its most loaded link, that a link shares its bandwidth evenly among the jobs
-    that send, and that nothing else of the jobs meets. A link that job i keeps busy for the share f_i of its
-    time costs it f_i f_j more by job j (value), min(f_i, f_j) at most (high).
+    Assumes that a job waits for its most loaded link, that a link serves the hosts that send in turn, and
+    that nothing else of the jobs meets. Of two jobs that keep a link busy all the time, with n_i and n_j
+    hosts, one takes 1 + n_j / n_i times as long. A job that others slow down also sends more slowly, over a
+    longer part of its time: the shares of time in which jobs send are those that agree with the slowdowns.
     """
     if not all(duration_s > 0 for duration_s in durations_s):
         raise DataError(f"sharing: durations must be above 0 s, got {min(durations_s)}")
     capacities = np.repeat(topology.capacity_bps, [2 * topology.n_links(i) for i in range(topology.height)])
     busy = np.array([_flat(job) / capacities / s for job, s in zip(jobs, durations_s, strict=True)])
     busy = np.minimum(busy, 1.0)
-    return tuple(_suffered(own, np.delete(busy, i, axis=0)) for i, own in enumerate(busy))
+    alone, shared = busy.max(axis=1, initial=0.0), (busy > 0).sum(axis=0) > 1
+    hosts = np.ones_like(busy) if senders is None else np.array([_flat(job) for job in senders])
+    values, highs = (_slowdowns(busy[:, shared], hosts[:, shared], alone, always) for always in (False, True))
+    return tuple(
+        Estimate(float(value), 1.0, float(max(value, high)), 0, "1", "summed link loads")
+        for value, high in zip(values, highs, strict=True)
+    )
 
 
-def _suffered(own: NDArray[np.float64], others: NDArray[np.float64]) -> Estimate:
-    """Slowdown of a job that keeps links busy for these shares of its time, by the others."""
-    alone = own.max(initial=0.0)
-    value = (own * (1 + others.sum(axis=0))).max(initial=0.0) - alone
-    high = (own + np.minimum(own, others).sum(axis=0)).max(initial=0.0) - alone
-    return Estimate(1 + value, 1.0, 1 + max(high, value), 0, "1", "summed link loads")
+def _slowdowns(
+    busy: NDArray[np.float64], hosts: NDArray[np.float64], alone: NDArray[np.float64], always: bool
+) -> NDArray[np.float64]:
+    """Slowdown of each job that keeps links busy for these shares of its time.
+
+    `alone`: the share of its most loaded link, shared or not. `always`: jobs send at the same time where they
+    can, else independently of each other.
+    """
+    slowdowns, sending = np.ones(len(busy)), busy
+    for _ in range(_ROUNDS):
+        longer = np.array([own / _rates(i, sending, hosts, always) for i, own in enumerate(busy)])
+        before, slowdowns = slowdowns, 1 + np.maximum(longer.max(axis=1, initial=0.0) - alone, 0.0)
+        sending = longer / slowdowns[:, None]
+        if np.abs(slowdowns - before).max() < _NEAR:
+            break
+    return slowdowns
+
+
+def _rates(
+    i: int, sending: NDArray[np.float64], hosts: NDArray[np.float64], always: bool
+) -> NDArray[np.float64]:
+    """Part of each link that job i gets while it sends: the mean of n_i over the hosts that send.
+
+    Each other job j sends for a share p_j of that time, so the mean is the integral from 0 to 1 over u of the
+    product of all 1 - p_j + p_j u^(n_j / n_i).
+    """
+    rate = np.zeros(busy_links := sending.shape[1])
+    own = np.where(sending[i] > 0, sending[i], 1.0)
+    for node, weight in zip((_NODES + 1) / 2, _WEIGHTS / 2, strict=True):
+        product = np.ones(busy_links)
+        for j, other in enumerate(sending):
+            if j != i:
+                part = np.minimum(other / own, 1.0) if always else other
+                product *= 1 - part + part * node ** (hosts[j] / np.maximum(hosts[i], 1e-9))
+        rate += weight * product
+    return rate
 
 
 def _flat(job: LinkLoads) -> NDArray[np.float64]:
     """Loads of all levels in one row, up before down on each."""
     pairs = zip(job.up, job.down, strict=True)
     return np.concatenate([side for pair in pairs for side in pair])
+
+
+def _by_level(topology: Topology, flat: NDArray[np.float64]) -> LinkLoads:
+    """The inverse of `_flat`."""
+    ends = np.cumsum(np.repeat([topology.n_links(i) for i in range(topology.height)], 2))
+    rows = np.split(flat, ends[:-1])
+    return LinkLoads(tuple(rows[::2]), tuple(rows[1::2]))

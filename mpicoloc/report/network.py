@@ -39,6 +39,7 @@ class Case:
     assumed_levels: tuple[int, ...] = ()
     dropped_bytes: int = 0
     partial: bool = False
+    senders: LinkLoads | None = None
 
 
 @dataclass(frozen=True)
@@ -54,8 +55,11 @@ def sharing(cases: Sequence[Case]) -> Shared:
     """Cases of different jobs as jobs that run at the same time."""
     loads = [case.loads for case in cases]
     durations = [case.duration_s for case in cases if case.duration_s is not None]
+    senders = [case.senders for case in cases if case.senders is not None]
     slowdowns = (
-        network_sharing.mutual_slowdown(cases[0].topology, loads, durations)
+        network_sharing.mutual_slowdown(
+            cases[0].topology, loads, durations, senders if len(senders) == len(cases) else None
+        )
         if len(durations) == len(cases)
         else None
     )
