@@ -23,7 +23,7 @@ static void count_as_posted(mc_volume *v, const mc_op *op)
         mc_volume_received(v, NULL, -1, op->recv_bytes);
     else if (op->kind == MC_OP_WHOLE_RECV) {
         v->recv_bytes += op->recv_bytes;
-        mc_received(v->frame, op->peer, op->recv_bytes);
+        mc_received(v->frame, op->peer, op->recv_bytes, 0);
     } else if (op->kind == MC_OP_READ)
         v->read_bytes += op->recv_bytes;
     else if (op->kind == MC_OP_WRITE)
@@ -90,7 +90,7 @@ void mc_volume_start(mc_volume *v, MPI_Request request)
         v->sent_bytes += op.sent_bytes;
         v->recv_bytes += op.recv_bytes;
         if (op.kind == MC_OP_SEND)
-            mc_message(v->frame, op.peer, op.sent_bytes);
+            mc_message(v->frame, op.peer, op.sent_bytes, 0);
         return;
     }
     mc_op left;

@@ -166,35 +166,35 @@ typedef struct mc_last_message {
 } mc_last_message;
 
 extern __thread mc_last_message mc_message_used;
-mc_peer_row *mc_find_message_row(int peer, uint32_t size_class, uint64_t bytes);
+mc_peer_row *mc_find_message_row(int peer, uint32_t size_class);
 
-static inline mc_peer_row *mc_message_row(int peer, uint64_t bytes)
+static inline mc_peer_row *mc_message_row(int peer, uint32_t size_class)
 {
     const mc_last_message *last = &mc_message_used;
-    uint32_t size_class = mc_octave(bytes);
     if (__builtin_expect(last->peer == peer && last->size_class == size_class && last->rows == mc_self.tables.peers, 1))
         return last->row;
-    return mc_find_message_row(peer, size_class, bytes);
+    return mc_find_message_row(peer, size_class);
 }
 
-/* The call of `frame` sends one message to `peer` (world rank of the application, -1 unknown). Before mc_leave. */
-static inline void mc_message(mc_frame *frame, int peer, uint64_t bytes)
+/* The call of `frame` sends one message to `peer` (world rank of the application, -1 unknown). Before mc_leave.
+   one_sided: MC_ONE_SIDED if the peer does not receive it, else 0. */
+static inline void mc_message(mc_frame *frame, int peer, uint64_t bytes, uint32_t one_sided)
 {
     frame->peer = peer;
     if (!frame->is_recorded)
         return;
-    mc_peer_row *row = mc_message_row(peer, bytes);
+    mc_peer_row *row = mc_message_row(peer, mc_octave(bytes) + one_sided);
     row->n++;
     row->bytes += bytes;
 }
 
-/* The call of `frame` ended the receive of one message from `peer`. Before mc_leave. */
-static inline void mc_received(mc_frame *frame, int peer, uint64_t bytes)
+/* The call of `frame` ended the receive of one message from `peer`, or took it from there. Before mc_leave. */
+static inline void mc_received(mc_frame *frame, int peer, uint64_t bytes, uint32_t one_sided)
 {
     frame->peer = peer;
     if (!frame->is_recorded)
         return;
-    mc_peer_row *row = mc_message_row(peer, bytes);
+    mc_peer_row *row = mc_message_row(peer, mc_octave(bytes) + one_sided);
     row->n_recv++;
     row->recv_bytes += bytes;
 }

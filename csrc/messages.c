@@ -3,10 +3,10 @@
 
 __thread mc_last_message mc_message_used;
 
-mc_peer_row *mc_find_message_row(int peer, uint32_t size_class, uint64_t bytes)
+mc_peer_row *mc_find_message_row(int peer, uint32_t size_class)
 {
     mc_tables *tables = &mc_self.tables;
-    mc_peer_row *row = &tables->peers[mc_peer_find(tables, peer, bytes)];
+    mc_peer_row *row = &tables->peers[mc_peer_find(tables, peer, size_class)];
     mc_message_used = (mc_last_message){tables->peers, row, peer, size_class};
     return row;
 }

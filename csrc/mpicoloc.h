@@ -12,7 +12,7 @@
 #endif
 
 enum {
-    MC_ABI_VERSION = 7,
+    MC_ABI_VERSION = 8,
     MC_MAGIC = 0x6d63346c, /* "l4cm" */
 
     MC_NAME_LEN = 64,
@@ -39,6 +39,8 @@ enum {
 
     MC_N_MEMBERS = 256, /* groups of ranks that collectives ran on, */
     MC_N_RUNS = 2048,   /* and the runs of ranks that they consist of */
+
+    MC_ONE_SIDED = 128, /* more than any size class */
 
     MC_N_REGIONS = 32,      /* named regions of a thread; row 0 takes what finds no room */
     MC_N_OPEN_REGIONS = 16, /* in one another */
@@ -145,7 +147,8 @@ typedef struct mc_site_row {
     uint64_t max_ns;  /* of the timed ones */
 } mc_site_row;
 
-/* Messages sent to and received from one peer in one size class (class c > 0: 2^(c-1) <= bytes < 2^c; class 0: empty). */
+/* Messages sent to and received from one peer in one size class (class c > 0: 2^(c-1) <= bytes < 2^c; class 0: empty).
+   Puts and gets, which the peer does not count, have rows of their own: MC_ONE_SIDED is added to the class. */
 typedef struct mc_peer_row {
     uint64_t key;
     int32_t peer; /* rank in the application's world, -1 unknown */
@@ -387,29 +390,5 @@ int mc_shm_reserve(const char *path, size_t offset_bytes, size_t size_bytes);
 /* Cycles still pending go where their shutters' verdicts say; those without a verdict are dropped. Counters that follow
    from the tables are filled. For a copy of a segment that is to be read. */
 void mc_segment_settle(mc_segment *segment);
-
-/* The node agent of one job: POPPA Algorithms 1-3 without a daemon. Opens the board and the node file; finds the
-   job's rank segments by key as they appear. */
-typedef struct mc_agent mc_agent;
-/* MC_E_GONE: another process is the agent. */
-int mc_agent_open(mc_agent **out, const char *key, const char *job_id);
-/* Look on while another process (the keeper) is the agent, for which this waits. Steps then only sleep and look how the
-   ranks are. MC_E_GONE: there is no agent within wait_ns. */
-int mc_agent_watch(mc_agent **out, const char *key, uint64_t wait_ns);
-/* Sleep until the next duty (at most max_wait_ns) and do it. Returns MC_OK or a status; never blocks longer than
-   max_wait_ns plus the longest shutter. */
-int mc_agent_step(mc_agent *agent, uint64_t max_wait_ns);
-/* Ranks of this job on this node now: seen ever, alive, finalizing. */
-void mc_agent_ranks(const mc_agent *agent, int *n_seen, int *n_alive, int *n_finalizing);
-mc_node *mc_agent_node(mc_agent *agent);
-/* Shutters of a job on several nodes, for its coordinator. The answers stand in the node file soon after. */
-void mc_common_state(mc_agent *agent, uint64_t state);
-void mc_common_clock(mc_agent *agent, int64_t offset_ns, uint64_t bound_ns);
-void mc_common_share(mc_agent *agent, int is_shared);
-void mc_common_ask(mc_agent *agent, uint64_t i, uint64_t t0, uint64_t t1);
-void mc_common_decide(mc_agent *agent, uint64_t i, int is_firm);
-void mc_common_confirm(mc_agent *agent, uint64_t i, uint64_t verdict);
-void mc_common_read(mc_agent *agent, mc_common *out);
-void mc_agent_close(mc_agent *agent);
 
 #endif

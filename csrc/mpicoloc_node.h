@@ -1,5 +1,5 @@
-/* What node agents write in shared memory: a job's node file, and the board on which the jobs of a node agree. Part of the
-   contract: only mpicoloc.h includes it. */
+/* What node agents write in shared memory: a job's node file, and the board on which the jobs of a node agree; and the
+   agent's functions. Part of the contract: only mpicoloc.h includes it. */
 #ifndef MPICOLOC_NODE_H
 #define MPICOLOC_NODE_H
 
@@ -115,5 +115,29 @@ typedef struct mc_board {
     uint64_t _pad[5];
     mc_slot slots[MC_N_SLOTS];
 } mc_board;
+
+/* The node agent of one job: POPPA Algorithms 1-3 without a daemon. Opens the board and the node file; finds the
+   job's rank segments by key as they appear. */
+typedef struct mc_agent mc_agent;
+/* MC_E_GONE: another process is the agent. */
+int mc_agent_open(mc_agent **out, const char *key, const char *job_id);
+/* Look on while another process (the keeper) is the agent, for which this waits. Steps then only sleep and look how the
+   ranks are. MC_E_GONE: there is no agent within wait_ns. */
+int mc_agent_watch(mc_agent **out, const char *key, uint64_t wait_ns);
+/* Sleep until the next duty (at most max_wait_ns) and do it. Returns MC_OK or a status; never blocks longer than
+   max_wait_ns plus the longest shutter. */
+int mc_agent_step(mc_agent *agent, uint64_t max_wait_ns);
+/* Ranks of this job on this node now: seen ever, alive, finalizing. */
+void mc_agent_ranks(const mc_agent *agent, int *n_seen, int *n_alive, int *n_finalizing);
+mc_node *mc_agent_node(mc_agent *agent);
+/* Shutters of a job on several nodes, for its coordinator. The answers stand in the node file soon after. */
+void mc_common_state(mc_agent *agent, uint64_t state);
+void mc_common_clock(mc_agent *agent, int64_t offset_ns, uint64_t bound_ns);
+void mc_common_share(mc_agent *agent, int is_shared);
+void mc_common_ask(mc_agent *agent, uint64_t i, uint64_t t0, uint64_t t1);
+void mc_common_decide(mc_agent *agent, uint64_t i, int is_firm);
+void mc_common_confirm(mc_agent *agent, uint64_t i, uint64_t verdict);
+void mc_common_read(mc_agent *agent, mc_common *out);
+void mc_agent_close(mc_agent *agent);
 
 #endif

@@ -125,10 +125,9 @@ uint32_t mc_cycle_find(mc_tables *tables, uint32_t from, uint32_t to, uint64_t b
     return i;
 }
 
-uint32_t mc_peer_find(mc_tables *tables, int peer, uint64_t bytes)
+uint32_t mc_peer_find(mc_tables *tables, int peer, uint32_t size_class)
 {
     int is_new;
-    uint32_t size_class = mc_octave(bytes);
     uint64_t key = mc_mix(((uint64_t)(uint32_t)peer << 8) ^ size_class);
     uint32_t i = probe(tables->peers, sizeof *tables->peers, tables->n_peers, key, &is_new);
     if (is_new) {

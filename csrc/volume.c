@@ -41,7 +41,7 @@ uint64_t mc_find_bytes(long long count, MPI_Datatype type)
 void mc_record_moved(mc_frame *frame, mc_volume *v)
 {
     if (v->is_message)
-        mc_message(frame, v->peer, v->message_bytes);
+        mc_message(frame, v->peer, v->message_bytes, v->one_sided);
     if (v->collective != NULL)
         mc_record_collective(v);
     if (v->read_bytes | v->written_bytes) {
@@ -54,7 +54,7 @@ void mc_record_moved(mc_frame *frame, mc_volume *v)
 void mc_volume_received(mc_volume *v, const mc_ranks *ranks, int source, uint64_t bytes)
 {
     v->recv_bytes += bytes;
-    mc_received(v->frame, mc_world_rank(ranks, source), bytes);
+    mc_received(v->frame, mc_world_rank(ranks, source), bytes, v->one_sided);
 }
 
 void mc_volume_send(mc_volume *v, long long count, MPI_Datatype type, int dest, MPI_Comm comm)
@@ -122,11 +122,13 @@ void mc_volume_put(mc_volume *v, long long count, MPI_Datatype type, int target,
         return;
     v->sent_bytes = v->message_bytes = mc_bytes(count, type);
     v->is_message = 1;
+    v->one_sided = MC_ONE_SIDED;
     v->peer = mc_world_rank(mc_ranks_of_win(win), target);
 }
 
 void mc_volume_get(mc_volume *v, long long count, MPI_Datatype type, int target, MPI_Win win)
 {
+    v->one_sided = MC_ONE_SIDED;
     if (target != MPI_PROC_NULL)
         mc_volume_received(v, mc_ranks_of_win(win), target, mc_bytes(count, type));
 }

@@ -13,6 +13,7 @@ typedef struct mc_volume {
     uint64_t read_bytes, written_bytes; /* of files */
     uint64_t message_bytes;             /* of the one message to `peer` */
     int is_message;
+    uint32_t one_sided; /* MC_ONE_SIDED: its peer does not count it, nor what is received in this call */
     int peer;
     uint32_t pending_kind; /* what completes later (MC_OP_...): its size is not known before */
     int pending_peer;

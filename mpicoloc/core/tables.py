@@ -118,6 +118,10 @@ COLUMNS: Mapping[str, tuple[Column, ...]] = {
         bytes            u8   bytes  their bytes
         n_recv           u8   1      messages that src received from dst
         recv_bytes       u8   bytes  their bytes
+        n_put            u8   1      of n, what src put into dst, which dst does not count
+        put_bytes        u8   bytes  their bytes
+        n_got            u8   1      of n_recv, what src got from dst, which dst does not count
+        got_bytes        u8   bytes  their bytes
     """),
     "collectives": _columns("""
         rank             i4   1      rank that counted: the group's first one, or all where parts differ

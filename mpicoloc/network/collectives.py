@@ -19,6 +19,7 @@ from mpicoloc.network.mpich import MPICH
 from mpicoloc.network.openmpi import OpenMPI
 
 Array = NDArray[Any]
+Numbers = tuple[Array, Array]
 _NAME = re.compile(r"(?:P?MPI_)?(I?)([a-zA-Z]\w*?)(?:_c)?")
 _UNEVEN = ("allgatherv", "reduce_scatter")
 _N_ROWS = 1 << 24
@@ -151,22 +152,31 @@ def point_to_point(peers: Table, n_ranks: int) -> Traffic:
 
     Notes
     -----
-    A message is counted by both ranks, a put by the one that gives, a get by the one that takes. So of the
-    bytes that one says it has sent and those that the other says it has received the larger number is right.
+    A message is counted by both ranks, unless one of them lost sight of it. So of the bytes that one says it
+    has sent and those that the other says it has received the larger number is right. What is put only the
+    one tells that gives, what is got only the one that takes.
     """
     known = peers[_known(peers, n_ranks)]
-    src, dst, size_class = (known[name].astype(np.int64) for name in ("src", "dst", "size_class"))
+    src, dst = known["src"], known["dst"]
+    column = {name: known[name].astype(np.int64) for name in known.dtype.names or ()}
+    puts = Traffic.of(n_ranks, src, dst, column["put_bytes"], column["n_put"])
+    gets = Traffic.of(n_ranks, dst, src, column["got_bytes"], column["n_got"])
+    sent = column["n"] - column["n_put"], column["bytes"] - column["put_bytes"]
+    received = column["n_recv"] - column["n_got"], column["recv_bytes"] - column["got_bytes"]
+    return total(n_ranks, [_of_both(column, sent, received, n_ranks), puts, gets])
+
+
+def _of_both(column: Mapping[str, Array], sent: Numbers, received: Numbers, n_ranks: int) -> Traffic:
+    """Messages by the larger number of both sides, for each pair of ranks and size class."""
     sides = []
-    for pair, number, size in (((src, dst), "n", "bytes"), ((dst, src), "n_recv", "recv_bytes")):
-        keys = (pair[0] * n_ranks + pair[1]) * 128 + size_class
-        sides.append((keys, known[number].astype(np.int64), known[size].astype(np.int64)))
+    for one, other, numbers in (("src", "dst", sent), ("dst", "src", received)):
+        sides.append(((column[one] * n_ranks + column[other]) * 128 + column["size_class"], numbers))
     keys = np.unique(np.concatenate([side[0] for side in sides]))
     larger = np.zeros((2, len(keys)), dtype=np.int64)
-    for side, numbers, n_bytes in sides:
+    for side, numbers in sides:
         sums = np.zeros((2, len(keys)), dtype=np.int64)
-        place = np.searchsorted(keys, side)
-        np.add.at(sums[0], place, numbers)
-        np.add.at(sums[1], place, n_bytes)
+        for i, number in enumerate(numbers):
+            np.add.at(sums[i], np.searchsorted(keys, side), number)
         larger = np.maximum(larger, sums)
     rows, columns = np.divmod(keys // 128, max(n_ranks, 1))
     return Traffic.of(n_ranks, rows, columns, larger[1], larger[0])

@@ -43,14 +43,15 @@ _ALGORITHMS: Mapping[str, Algorithm] = {
 
 
 def _of_bcast(call: Collective) -> str:
-    if call.n_ranks < 8 or call.n_bytes <= SHORT:
+    size_bytes = call.n_bytes if call.blocks else call.n_bytes + 1
+    if call.n_ranks < 8 or size_bytes <= SHORT:
         return "bcast binomial"
     is_power = call.n_ranks == power_within(call.n_ranks)
-    return "bcast scatter, doubling" if is_power and call.n_bytes <= LONG else "bcast scatter, ring"
+    return "bcast scatter, doubling" if is_power and size_bytes <= LONG else "bcast scatter, ring"
 
 
 def _of_reduction(call: Collective) -> str:
-    is_short = call.n_bytes <= (2048 if call.name == "reduce" else 8)
+    is_short = call.n_bytes <= (8 if call.name == "allreduce" and call.blocks else 2048)
     if is_short or call.n_items < power_within(call.n_ranks):
         return "reduce binomial" if call.name == "reduce" else "allreduce doubling"
     return f"{call.name} halving"
@@ -63,13 +64,20 @@ def _of_allgather(call: Collective) -> str:
     return "allgather bruck" if whole_bytes < 81920 else "allgather ring"
 
 
+def _of_alltoall(call: Collective) -> str:
+    """The rule says "fewer than 8", but release 4.0 compares wrongly where it depends on buffers as well."""
+    is_short = call.n_bytes <= (256 if call.blocks else 2048)
+    return "alltoall bruck" if call.n_ranks > 8 and is_short else "alltoall pairs"
+
+
 class MPICH:
     """Messages of MPICH 4.
 
     Notes
     -----
-    In ``bcast``, ``reduce``, ``allreduce``, ``barrier`` and ``scan`` the first rank of a node acts for all of
-    it. What the ranks of a node tell each other in shared memory is here told as messages with that rank.
+    In ``bcast``, ``reduce`` and ``scan``, and in ``allreduce`` and ``barrier`` that block, the first rank of
+    a node acts for all of it. What the ranks of a node tell each other in shared memory is here told as
+    messages with that rank.
     """
 
     def algorithm(self, call: Collective) -> str:
@@ -87,7 +95,7 @@ class MPICH:
         if call.name in ("allgather", "allgatherv"):
             return _of_allgather(call)
         if call.name == "alltoall":
-            return "alltoall bruck" if call.n_ranks >= 8 and call.n_bytes <= 256 else "alltoall pairs"
+            return _of_alltoall(call)
         if call.name in ("reduce_scatter", "reduce_scatter_block"):
             is_long = call.parts.sum() * call.item_bytes >= LONG
             return "reduce_scatter pairs" if is_long else "reduce_scatter halving"
@@ -104,10 +112,11 @@ class MPICH:
         """Messages of the call; none if there is nothing to move."""
         if call.n_ranks < 2 or (call.name != "barrier" and call.parts.sum() * call.item_bytes == 0):
             return Messages.of(call)
-        if call.nodes is not None and call.name in _BY_NODE and len(set(call.nodes.tolist())) < call.n_ranks:
-            by_node = _BY_NODE[call.name](self, call, _Nodes(call.nodes))
-            if by_node is not None:
-                return by_node
+        by_node = _BY_NODE[call.blocks].get(call.name)
+        if by_node and call.nodes is not None and len(set(call.nodes.tolist())) < call.n_ranks:
+            messages = by_node(self, call, _Nodes(call.nodes))
+            if messages is not None:
+                return messages
         algorithm = self.algorithm(call)
         if "scatter," in algorithm:  # cuts bytes, not items
             call = call.but(call.name, n_items=call.n_bytes, item_bytes=1)
@@ -148,7 +157,7 @@ class _Nodes:
 def _bcast(library: MPICH, call: Collective, nodes: _Nodes) -> Messages | None:
     p = call.n_ranks
     limit = LONG if p == power_within(p) else SHORT
-    if p >= 8 and call.n_bytes >= limit:
+    if call.blocks and p >= 8 and call.n_bytes >= limit:
         return None
     i_node = int(nodes.node[call.root])
     messages = Messages.of(call)
@@ -169,10 +178,10 @@ def _allreduce(library: MPICH, call: Collective, nodes: _Nodes) -> Messages | No
 
 
 def _reduce(library: MPICH, call: Collective, nodes: _Nodes) -> Messages | None:
-    """To the first rank of the root's node; of a long buffer, to that of the first node."""
+    """To the first rank of the root's node; of a long buffer, if it blocks, to that of the first node."""
     if not call.commutes:
         return None
-    i_node = int(nodes.node[call.root]) if call.n_bytes <= 2048 else 0
+    i_node = int(nodes.node[call.root]) if call.n_bytes <= 2048 or not call.blocks else 0
     messages = Messages.of(call)
     nodes.up(messages, call.n_items)
     messages.include(nodes.between(library, call, "reduce", i_node))
@@ -200,4 +209,9 @@ def _scan(library: MPICH, call: Collective, nodes: _Nodes) -> Messages | None:
     return messages
 
 
-_BY_NODE = {"bcast": _bcast, "allreduce": _allreduce, "reduce": _reduce, "barrier": _barrier, "scan": _scan}
+_BY_NODE_TOO = {"bcast": _bcast, "reduce": _reduce, "scan": _scan}
+_BY_NODE = {
+    True: {**_BY_NODE_TOO, "allreduce": _allreduce, "barrier": _barrier},
+    False: _BY_NODE_TOO,
+}
+"""By whether the call blocks."""

@@ -163,9 +163,12 @@ def _halvings(folded: Folded) -> Iterator[tuple[int, int, NDArray[np.int64], NDA
         yield distance, n_blocks, sent, first
 
 
-def _halve_blocks(messages: Messages, folded: Folded, n_items: int) -> Rounds:
+def _halve_blocks(messages: Messages, folded: Folded, call: Collective) -> Rounds:
     """As `_halve`, of a buffer cut into a block for each folded rank beforehand."""
-    ends = np.concatenate([[0], np.cumsum(blocks(n_items, folded.n))])
+    sizes = blocks(call.n_items, folded.n)
+    if not call.blocks:  # the last one takes what is left over
+        sizes = np.append(np.full(folded.n - 1, sizes[-1]), call.n_items - sizes[-1] * (folded.n - 1))
+    ends = np.concatenate([[0], np.cumsum(sizes)])
     rounds: Rounds = []
     for distance, n_blocks, sent, first in _halvings(folded):
         messages.add(folded.rank, folded.real(folded.v ^ distance), ends[sent + n_blocks] - ends[sent])
@@ -178,7 +181,7 @@ def allreduce_halving_blocks(call: Collective, library: Library) -> Messages:
     messages = Messages.of(call)
     folded = Folded(call.n_ranks, odd_stays=True)
     messages.add(folded.leaves, folded.stays, call.n_items)
-    for distance, kept in reversed(_halve_blocks(messages, folded, call.n_items)):
+    for distance, kept in reversed(_halve_blocks(messages, folded, call)):
         messages.add(folded.rank, folded.real(folded.v ^ distance), kept)
     messages.add(folded.stays, folded.leaves, call.n_items)
     return messages
@@ -189,7 +192,7 @@ def reduce_halving_blocks(call: Collective, library: Library) -> Messages:
     messages = Messages.of(call)
     folded = Folded(call.n_ranks, odd_stays=False)
     messages.add(folded.leaves, folded.stays, call.n_items)
-    rounds = _halve_blocks(messages, folded, call.n_items)
+    rounds = _halve_blocks(messages, folded, call)
     _gather_to_root(messages, folded, rounds, call.root)
     return messages
 

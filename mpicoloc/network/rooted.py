@@ -85,7 +85,11 @@ def scatter_of_bcast(call: Collective) -> Messages:
     messages = Messages.of(call, from_root=True)
     v = ranks_of(call)[1:]
     span = np.minimum(low_bit(v), call.n_ranks - v)
-    n_items = circular_sums(part_sizes(call), v, span)
+    parts = part_sizes(call)
+    n_items = circular_sums(parts, v, span)
+    if not call.blocks:  # MPICH then lets a rank's first child have all up to the buffer's end
+        first = 2 * low_bit(v) == low_bit(v - low_bit(v))
+        n_items = np.where(first, np.maximum(call.n_items - v * parts[0], 0), n_items)
     some = n_items > 0
     messages.add((v - low_bit(v))[some], v[some], n_items[some])
     return messages

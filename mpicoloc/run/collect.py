@@ -277,14 +277,20 @@ def _call(names: Mapping[int, str], call: Any) -> bytes:
     return names.get(int(call), f"call {int(call)}").encode()
 
 
+_ONE_SIDED = ("n_put", "put_bytes", "n_got", "got_bytes")
+
+
 def _peers(ranks: Sequence[_Rank]) -> Table:
     pieces = []
     for rank, _, lane in _lanes(ranks):
         rows = lane["peers"][np.flatnonzero(lane["peers"]["n"] | lane["peers"]["n_recv"])]
         if len(rows):
             dst = np.where(rows["key"] == 0, -1, rows["peer"])  # the overflow row has mixed peers
-            names = ("size_class", "n", "bytes", "n_recv", "recv_bytes")
-            pieces.append({"src": rank.rank, "dst": dst, **{name: rows[name] for name in names}})
+            one_sided, size_class = np.divmod(rows["size_class"], contract.MC_ONE_SIDED)
+            piece = {"src": rank.rank, "dst": dst, "size_class": size_class}
+            for name, column in zip(_ONE_SIDED, ("n", "bytes", "n_recv", "recv_bytes"), strict=True):
+                piece |= {column: rows[column], name: rows[column] * one_sided}
+            pieces.append(piece)
     return _stack("peers", pieces)
 
 

@@ -219,18 +219,16 @@ def counter(segment, name):
     return int(segment["counters"][name]) + sum(int(lane["head"]["counters"][name]) for lane in lanes)
 
 
-def messages(segment):
-    """Messages of one rank: {(peer, size class): (number, bytes)}."""
-    found = {}
-    for row in _rows(segment, "peers"):
-        if row["n"]:
-            found[int(row["peer"]), int(row["size_class"])] = (int(row["n"]), int(row["bytes"]))
-    return found
+def messages(segment, number="n", size="bytes"):
+    """Messages of one rank, one-sided ones too: {(peer, size class): (number, bytes)}."""
+    found = Counter(), Counter()
+    for row in _rows(segment, "peers", number):
+        key = int(row["peer"]), int(row["size_class"]) % contract.MC_ONE_SIDED
+        found[0][key] += int(row[number])
+        found[1][key] += int(row[size])
+    return {key: (n, found[1][key]) for key, n in found[0].items()}
 
 
 def messages_received(segment):
     """The same for those received."""
-    found = {}
-    for row in _rows(segment, "peers", "n_recv"):
-        found[int(row["peer"]), int(row["size_class"])] = (int(row["n_recv"]), int(row["recv_bytes"]))
-    return found
+    return messages(segment, "n_recv", "recv_bytes")

@@ -15,6 +15,7 @@ from mpicoloc.network.mpich import MPICH
 from mpicoloc.network.openmpi import OpenMPI
 from mpicoloc.run import calls as call_names
 from mpicoloc.run.collect import collect
+from mpicoloc.run.merge import merge
 
 pytestmark = pytest.mark.timeout(240)
 SIZES = (1, 3, 20, 100, 700, 3000, 9000)
@@ -22,6 +23,9 @@ ROOTED = ("bcast", "reduce", "gather", "scatter", "gatherv", "scatterv")
 UNEVEN = ("gatherv", "scatterv", "allgatherv", "reduce_scatter")
 OTHERS = ("allreduce", "allgather", "alltoall", "barrier", "scan", "exscan", "reduce_scatter_block")
 ALL = sorted({*ROOTED, *UNEVEN, *OTHERS})
+NONBLOCKING = [name for name in ALL if name not in ("gatherv", "scatterv")]
+DIFFERENT = ("bcast", "reduce", "allreduce", "alltoall", "barrier")
+RUNS = [*(("openmpi", n) for n in (2, 3, 4, 6, 9)), *(("mpich", n) for n in (3, 8, 9))]
 # algorithms that the default decisions take only for more ranks than fit here
 FORCED = {"bcast": 8, "allreduce": 5, "allgather": 5, "alltoall": 3, "barrier": 6, "reduce_scatter_block": 3}
 LIBRARIES = {"openmpi": OpenMPI, "mpich": MPICH}
@@ -43,10 +47,10 @@ def compiled(family):
     return out
 
 
-def plan(n_ranks, names):
+def plan(n_ranks, names, sizes=SIZES):
     calls = []
     for name in names:
-        for n_items in SIZES:
+        for n_items in sizes:
             for root in (0, n_ranks - 2) if name in ROOTED else (0,):
                 counts = (np.arange(n_ranks) * 7 + n_items) % 11 * n_items if name in UNEVEN else None
                 calls.append(Collective(name, n_ranks, n_items, 8, root, counts))
@@ -75,24 +79,52 @@ def pairs(traffic):
     return {(s, d): (b, n) for s, d, b, n in zip(*(c.tolist() for c in columns), strict=True)}
 
 
+def n_bytes_of(sent):
+    return {pair: n_bytes for pair, (n_bytes, _) in sent.items() if n_bytes}
+
+
 def is_counted(library, call):
     """UCX is not told the bytes of MPICH's gather of larger parts, which have types of their own."""
     return library == "openmpi" or call.name != "gather" or call.n_bytes < 1024
 
 
-@pytest.mark.parametrize("n_ranks", [2, 3, 6, 9])
-def test_messages_are_those_that_the_library_sends(family, tmp_path, n_ranks):
-    calls = [call for call in plan(n_ranks, ALL) if is_counted(family.name, call)]
-    if family.name == "mpich":  # whose ranks do not sleep while they wait
-        calls = [call for call in calls if call.n_items in (20, 3000)][:: 1 if n_ranks < 9 else 2]
-    found, _ = counted(family, calls, tmp_path)
-    library = LIBRARIES[family.name]()
+def profile_here(shm_dir, family, n_ranks, monkeypatch):
+    """The traffic of the job that ran with its shared memory there, by its profile."""
+    read_names = call_names.names
+    monkeypatch.setattr(call_names, "names", lambda _, notes: read_names(str(family.shim), notes))
+    ranks = sorted((int(path.suffixes[-2][1:]), path.name.split(".")[1]) for path in shm_dir.glob("*.seg"))
+    # where MPICH takes each rank for a node of its own, each names its job's files by itself
+    profile = merge([collect(key) for key in dict.fromkeys(key for _, key in ranks)])
+    return job_traffic(profile.tables, n_ranks, profile.job.mpi_library, range(n_ranks))
+
+
+def test_puts_and_gets_of_both_ways(family, preloaded, shm_dir, monkeypatch):
+    preloaded(family.compile("access.c"), "both_ways", n_ranks=2)
+    found = profile_here(shm_dir, family, 2, monkeypatch)
+    n_bytes = 4 * (30 + 2 * 25 + 3 * 20 + 2 * 16)
+    assert pairs(found.traffic.traffic()) == {(0, 1): (n_bytes, 8), (1, 0): (n_bytes, 8)}
+
+
+@pytest.mark.parametrize(("name", "n_ranks"), RUNS)
+def test_messages_are_those_that_the_library_sends(make_mpi, name, n_ranks, tmp_path, shm_dir, monkeypatch):
+    family = make_mpi(name)
+    is_slow = name == "mpich" and n_ranks > 7  # its ranks do not sleep while they wait
+    sizes = {8: (20, 700, 9000), 9: (20, 3000)}[n_ranks] if is_slow else SIZES
+    names = DIFFERENT if is_slow else NONBLOCKING
+    calls = plan(n_ranks, ALL, sizes)
+    calls += [replace(call, blocks=False) for call in plan(n_ranks, names, sizes)]
+    calls = [call for call in calls if is_counted(name, call)]
+    found, whole = counted(family, calls, tmp_path, preload=family.shim)
+    library = LIBRARIES[name]()
     for call, sent in zip(calls, found, strict=True):
         expected = pairs(library.messages(call).traffic())
-        if (family.name, call.name) == ("mpich", "allgatherv"):  # leaves out empty messages, cuts large ones
-            expected = {pair: n_bytes for pair, (n_bytes, _) in expected.items() if n_bytes}
-            sent = {pair: n_bytes for pair, (n_bytes, _) in sent.items() if n_bytes}
-        assert expected == sent, call
+        if (name, call.name) == ("mpich", "allgatherv"):  # leaves out empty messages, cuts large ones
+            assert n_bytes_of(expected) == n_bytes_of(sent), call
+        else:
+            assert expected == sent, call
+    told = profile_here(shm_dir, family, n_ranks, monkeypatch)
+    assert told.n_unknown == 0 and told.notes == ()
+    assert n_bytes_of(pairs(told.traffic.traffic())) == n_bytes_of(whole)
 
 
 def test_algorithms_for_many_ranks_too(make_mpi, tmp_path):
@@ -106,30 +138,3 @@ def test_algorithms_for_many_ranks_too(make_mpi, tmp_path):
     found, _ = counted(family, calls, tmp_path, OMPI_MCA_coll_tuned_use_dynamic_rules="1", **parameters)
     for call, sent in zip(calls, found, strict=True):
         assert pairs(Forced().messages(call).traffic()) == sent, call
-
-
-@pytest.mark.parametrize("n_ranks", [2, 4, 7])
-def test_nonblocking_ones_of_open_mpi(make_mpi, tmp_path, n_ranks):
-    names = [name for name in ALL if name not in ("gatherv", "scatterv")]
-    calls = [replace(call, blocks=False) for call in plan(n_ranks, names)]
-    found, _ = counted(make_mpi("openmpi"), calls, tmp_path)
-    for call, sent in zip(calls, found, strict=True):
-        assert pairs(OpenMPI().messages(call).traffic()) == sent, call
-
-
-def test_a_profile_tells_the_traffic_that_the_library_had(make_mpi, tmp_path, shm_dir, monkeypatch):
-    family = make_mpi("openmpi")
-    n_ranks = 5 if family.name == "openmpi" else 3
-    names = [name for name in ALL if name != "gather" or family.name == "openmpi"]
-    calls = plan(n_ranks, names)
-    _, total = counted(family, calls, tmp_path, preload=family.shim)
-    key = next(shm_dir.glob("*.0.seg")).name.split(".")[1]
-    read_names = call_names.names
-    monkeypatch.setattr(call_names, "names", lambda _, notes: read_names(str(family.shim), notes))
-    tables = collect(key).tables
-    told = job_traffic(
-        tables, n_ranks, {"openmpi": "Open MPI", "mpich": "MPICH"}[family.name], range(n_ranks)
-    )
-    assert told.n_unknown == 0 and told.notes == ()
-    found = {pair: n_bytes for pair, (n_bytes, _) in pairs(told.traffic.traffic()).items() if n_bytes}
-    assert found == {pair: n_bytes for pair, (n_bytes, _) in total.items() if n_bytes}

@@ -36,6 +36,25 @@ def same(one, other):
     return all(np.array_equal(getattr(one, name), getattr(other, name)) for name in columns)
 
 
+def test_puts_and_gets_add_up_to_messages():
+    peers = {
+        "src": [0, 1, 0, 1],
+        "dst": [1, 0, 1, 0],
+        "size_class": [7] * 4,
+        "n": [3, 1, 2, 0],
+        "bytes": [300, 100, 220, 0],
+        "n_recv": [1, 3, 4, 0],
+        "recv_bytes": [100, 300, 440, 0],
+        "n_put": [0, 0, 2, 0],
+        "put_bytes": [0, 0, 220, 0],
+        "n_got": [0, 0, 4, 0],
+        "got_bytes": [0, 0, 440, 0],
+    }
+    found = point_to_point(table("peers", peers), N)
+    columns = (found.src, found.dst, found.n_bytes, found.n_messages)
+    assert [column.tolist() for column in columns] == [[0, 1], [1, 0], [520, 540], [5, 5]]
+
+
 def test_a_message_counts_once_and_a_get_as_what_it_takes():
     peers = {
         "src": [0, 1, 2, 3, 3],

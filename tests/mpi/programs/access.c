@@ -35,6 +35,26 @@ static void one_sided(void)
     MPI_Comm_free(&reversed);
 }
 
+/* All in one size class: one message and two puts to the next rank, three gets from it, and a value each way. */
+static void both_ways(void)
+{
+    MPI_Win win;
+    int out[32] = {0}, in[32], *base;
+    MPI_Win_allocate(32 * sizeof(int), sizeof(int), MPI_INFO_NULL, MPI_COMM_WORLD, &base, &win);
+    MPI_Win_fence(0, win);
+    for (int i = 0; i < 2; i++)
+        MPI_Put(out, 25, MPI_INT, next, 0, 25, MPI_INT, win);
+    MPI_Win_fence(0, win);
+    for (int i = 0; i < 3; i++)
+        MPI_Get(in, 20, MPI_INT, next, 0, 20, MPI_INT, win);
+    MPI_Win_fence(0, win);
+    MPI_Get_accumulate(out, 16, MPI_INT, in, 16, MPI_INT, next, 0, 16, MPI_INT, MPI_SUM, win);
+    MPI_Win_fence(0, win);
+    MPI_Sendrecv(out, 30, MPI_INT, next, 0, in, 30, MPI_INT, (rank + n_ranks - 1) % n_ranks, 0, MPI_COMM_WORLD,
+                 MPI_STATUS_IGNORE);
+    MPI_Win_free(&win);
+}
+
 /* Each way of writing 100 bytes, then of reading what is there, asking for more. */
 static void files(const char *path)
 {
@@ -126,6 +146,8 @@ int main(int argc, char **argv)
     previous = (rank + n_ranks - 1) % n_ranks;
     if (strcmp(argv[1], "one_sided") == 0)
         one_sided();
+    if (strcmp(argv[1], "both_ways") == 0)
+        both_ways();
     if (strcmp(argv[1], "files") == 0)
         files(argv[2]);
     if (strcmp(argv[1], "neighbours") == 0)
