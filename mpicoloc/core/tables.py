@@ -263,11 +263,13 @@ class OnDemand(Mapping[str, Table]):
     ----------
     load : callable
         Gives the table of a name of `COLUMNS`.
+    loaded : mapping
+        Those that are there already.
     """
 
-    def __init__(self, load: Callable[[str], Table]) -> None:
+    def __init__(self, load: Callable[[str], Table], loaded: Mapping[str, Table]) -> None:
         self._load = load
-        self._loaded: dict[str, Table] = {}
+        self._loaded = {name: frozen(array) for name, array in loaded.items()}
 
     def __getitem__(self, name: str) -> Table:
         if name not in COLUMNS:

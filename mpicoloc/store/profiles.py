@@ -10,14 +10,17 @@ from typing import Any
 import numpy as np
 
 from mpicoloc.core.profile import Profile
-from mpicoloc.core.tables import OnDemand, Table, dtype
+from mpicoloc.core.tables import COLUMNS, OnDemand, Table, dtype
 from mpicoloc.errors import DataError
-from mpicoloc.store import hdf5, parcel
-from mpicoloc.store.apart import apart
+from mpicoloc.store import hdf5, parcel, rows
+from mpicoloc.store.apart import Pieces, apart
+
+AT_ONCE_BYTES = 1 << 20
+"""Tables up to this size are read with the facts."""
 
 
 def read(path: str | os.PathLike[str]) -> Profile:
-    """Read the profile in `path`: its facts now, each of its tables when it is first used.
+    """Read the profile in `path`: its facts and small tables now, each large one when it is first used.
 
     Parameters
     ----------
@@ -40,14 +43,21 @@ def read(path: str | os.PathLike[str]) -> Profile:
     # The process may have gone elsewhere when a table is asked for.
     file = os.path.abspath(named)
     first = _stamp(file)
-    profile, _ = apart(named, lambda: parcel.pack(hdf5.read(named, tables=()), {}), parcel.unpack)
+    profile, more = apart(named, lambda: _at_once(named), parcel.unpack)
 
     def load(name: str) -> Table:
         if _stamp(file) != first:
             raise DataError(f"{named} has changed since it was opened; open it again")
-        return apart(named, lambda: [_bytes(hdf5.read_table(file, name))], lambda rows: _table(name, rows))
+        return apart(named, lambda: [_bytes(hdf5.read_table(file, name))], lambda found: _table(name, found))
 
-    return replace(profile, tables=OnDemand(load))
+    return replace(profile, tables=OnDemand(load, {name: profile.tables[name] for name in more["tables"]}))
+
+
+def _at_once(path: str) -> Pieces:
+    """In a process of its own: the facts, and the tables that cost less than another process would."""
+    with hdf5.opened(path) as file:
+        names = [name for name in COLUMNS if rows.n_bytes(file, name) <= AT_ONCE_BYTES]
+    return parcel.pack(hdf5.read(path, tables=names), {"tables": names})
 
 
 def _stamp(path: str) -> Mapping[str, Any] | None:

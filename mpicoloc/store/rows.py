@@ -68,11 +68,25 @@ def _dataset(file: h5py.File, name: str) -> h5py.Dataset:
     kinds = {dataset.dtype[column].kind for column in dataset.dtype.names}
     if not kinds <= set("iufS"):
         raise ValueError(f"table {name} has columns that no profile has")
-    n_bytes = dataset.size * dataset.dtype.itemsize
-    chunk_bytes = int(np.prod(dataset.chunks or (0,))) * dataset.dtype.itemsize
-    if n_bytes > MAX_BYTES or chunk_bytes > _MAX_CHUNK_BYTES:
-        raise ValueError(f"table {name} has {max(n_bytes, chunk_bytes):,} bytes, more than any profile")
+    whole = dataset.size * dataset.dtype.itemsize
+    chunk = int(np.prod(dataset.chunks or (0,))) * dataset.dtype.itemsize
+    if whole > MAX_BYTES or chunk > _MAX_CHUNK_BYTES:
+        raise ValueError(f"table {name} has {max(whole, chunk):,} bytes, more than any profile")
     return dataset
+
+
+def n_bytes(file: h5py.File, name: str) -> int:
+    """Size of table `name` in memory, as the file has it; 0: it has none.
+
+    Raises
+    ------
+    ValueError
+        As of `read`.
+    """
+    if name not in file:
+        return 0
+    dataset = _dataset(file, name)
+    return int(dataset.size) * int(dataset.dtype.itemsize)
 
 
 def gaps(file: h5py.File) -> Iterator[str]:

@@ -12,7 +12,7 @@ import sample
 import mpicoloc
 from mpicoloc.core.tables import COLUMNS, table
 from mpicoloc.errors import DataError, EnvironmentFault
-from mpicoloc.store import frames, hdf5, rows
+from mpicoloc.store import frames, hdf5, profiles, rows
 
 
 @pytest.fixture
@@ -180,7 +180,8 @@ def test_tables_that_are_too_large_or_of_other_types_are_damage(path, columns, o
         len(mpicoloc.open(path).peers)
 
 
-def test_tables_are_read_when_they_are_used_and_only_of_the_file_that_was_opened(path):
+def test_large_tables_are_read_when_they_are_used_and_only_of_the_file_that_was_opened(path, monkeypatch):
+    monkeypatch.setattr(profiles, "AT_ONCE_BYTES", 0)
     hdf5.write(sample.profile(), path)
     with h5py.File(path, "r+") as file:
         company = file["corunners"][()]
