@@ -7,6 +7,7 @@ if TYPE_CHECKING:
     import os
 
     from mpicoloc.store.frames import Frames
+    from mpicoloc.store.history import Jobs
 
 __version__ = "0.1.0"
 
@@ -17,3 +18,10 @@ def open(path: str | os.PathLike[str]) -> Frames:
     from mpicoloc.store.frames import open_profile
 
     return open_profile(path)
+
+
+def history(folder: str | os.PathLike[str]) -> Jobs:
+    """The facts of all profiles below a folder, a row for each; files read before come from an index."""
+    from mpicoloc.store import history
+
+    return history.history(folder)

@@ -22,6 +22,7 @@ VERBS: dict[str, str] = {
     "preload": "print the library to put into LD_PRELOAD for a program",
     "check": "tell what works on this machine, why not, and the remedy",
     "show": "show a profile",
+    "history": "list the profiles below a folder",
     "price": "price a profile: by run time, fair, and by the true slowdown",
     "ledger": "keep accounts of service units, and charge profiles to them",
     "network": "tell what a job does to each level of a fat-tree",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -229,6 +230,7 @@ COLUMNS: Mapping[str, tuple[Column, ...]] = {
 }
 
 
+@functools.cache
 def dtype(name: str) -> np.dtype[np.void]:
     """The numpy type of table `name`."""
     return np.dtype([(column.name, column.type) for column in COLUMNS[name]])

@@ -182,7 +182,8 @@ def estimate(value: Estimate | None) -> str:
     )
 
 
-def _listing(title: str, *columns: str) -> RichTable:
+def new_listing(title: str, *columns: str) -> RichTable:
+    """An empty table, its first column to the left."""
     listing = RichTable(
         title=title, title_justify="left", title_style="bold", box=box.SIMPLE_HEAD, pad_edge=False
     )
@@ -195,7 +196,7 @@ def _regions(frames: Frames) -> RichTable | None:
     regions = frames.regions
     if regions.empty:
         return None
-    listing = _listing("regions of the application", "region", "times", "time", "of it in MPI")
+    listing = new_listing("regions of the application", "region", "times", "time", "of it in MPI")
     for row in regions.head(N_TOP).to_dict("records"):
         share = row["mpi_s"] / row["time_s"] if row["time_s"] else 0.0
         listing.add_row(_word(row["name"]), f"{row['n']:,}", seconds(row["time_s"]), f"{share:.1%}")
@@ -207,7 +208,7 @@ def _calls(frames: Frames) -> RichTable | None:
     if calls.empty:
         return None
     total_s = calls["time_s"].sum()
-    listing = _listing(
+    listing = new_listing(
         "MPI time by function", "function", "calls", "time", "share", "mean", "longest", "bytes"
     )
     for row in calls.head(N_TOP).to_dict("records"):
@@ -226,7 +227,7 @@ def _sites(frames: Frames) -> RichTable | None:
     if sites.empty:
         return None
     total = sites.groupby(["call", "site"])[["n", "bytes", "time_ns"]].sum().reset_index()
-    listing = _listing("call sites", "site", "function", "calls", "time", "bytes")
+    listing = new_listing("call sites", "site", "function", "calls", "time", "bytes")
     for row in total.sort_values("time_ns", ascending=False).head(N_TOP).to_dict("records"):
         numbers = [f"{row['n']:,}", seconds(row["time_ns"] * 1e-9), amount(row["bytes"])]
         listing.add_row(_word(row["site"]), _word(row["call"]), *numbers)
@@ -239,7 +240,7 @@ def _sizes(frames: Frames) -> RichTable | None:
     if peers.empty:
         return None
     total = peers.groupby(["from_bytes", "below_bytes"])[["n", "bytes"]].sum().reset_index()
-    listing = _listing("point-to-point messages by size", "size", "messages", "bytes")
+    listing = new_listing("point-to-point messages by size", "size", "messages", "bytes")
     for row in total.to_dict("records"):
         low, last = row["from_bytes"], row["below_bytes"] - 1
         size = "empty" if last == 0 else amount(low) if low == last else f"{amount(low)} to {amount(last)}"
@@ -251,7 +252,7 @@ def _co_runners(profile: Profile) -> RichTable | None:
     rows = co_runners(profile)
     if not rows:
         return None
-    listing = _listing("co-runners", "job", "together")
+    listing = new_listing("co-runners", "job", "together")
     for name, overlap_s in rows[:N_TOP]:
         listing.add_row(_word(name), seconds(overlap_s))
     return _left_out(listing, len(rows))

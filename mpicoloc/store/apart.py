@@ -56,43 +56,43 @@ def apart(path: str, work: Callable[[], Pieces], read: Callable[[memoryview], T]
             answer += piece
     is_whole = os.waitpid(child, 0)[1] == 0
     if is_whole and answer[:1] == _BAD:
-        raise _error(path, answer)
+        raise error(path, answer[1:])
     if not is_whole or answer[:1] != _GOOD:
-        raise _damage(path)
+        raise damage(path)
     try:
         return read(memoryview(answer)[1:])
-    except (MpicolocError, *_STRANGE) as error:
-        raise _damage(path) from error
+    except (MpicolocError, *_STRANGE) as fault:
+        raise damage(path) from fault
 
 
-def _damage(path: str) -> DataError:
+def damage(path: str) -> DataError:
+    """The error of a file that a process did not survive."""
     return DataError(
         f"{path} is damaged: the HDF5 library crashes on it; copy it again, or run the job again"
     )
 
 
-def _error(path: str, answer: bytearray) -> MpicolocError:
+def error(path: str, answer: bytes | bytearray) -> MpicolocError:
+    """The error that `told` made bytes of."""
     try:
-        kind, words = json.loads(answer[1:])
+        kind, words = json.loads(answer)
         return _ERRORS[kind](str(words))
     except _STRANGE:
-        return _damage(path)
+        return damage(path)
 
 
 def _work(path: str, work: Callable[[], Pieces], writer: int) -> NoReturn:
     """In the child: answer through the pipe, and leave without the parent's goodbyes."""
     code = 1
     try:
-        # Nobody else shall write about the crash between the lines of ours.
-        faulthandler.disable()
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
         try:
-            _limit()
+            confine(CPU_S)
             answer = [_GOOD, *work()]
         except MemoryError:
-            answer = _told(DataError(f"{path} takes more than {MEMORY_BYTES >> 20} MiB; no profile does"))
-        except MpicolocError as error:
-            answer = _told(error)
+            most = f"{MEMORY_BYTES >> 20} MiB"
+            answer = [_BAD, told(DataError(f"{path} takes more than {most}; no profile does"))]
+        except MpicolocError as fault:
+            answer = [_BAD, told(fault)]
         with open(writer, "wb") as pipe:
             for piece in answer:
                 pipe.write(piece)
@@ -101,16 +101,20 @@ def _work(path: str, work: Callable[[], Pieces], writer: int) -> NoReturn:
         os._exit(code)
 
 
-def _told(error: MpicolocError) -> list[bytes | memoryview]:
-    return [_BAD, json.dumps([type(error).__name__, str(error)]).encode()]
+def told(fault: MpicolocError) -> bytes:
+    """An error as JSON."""
+    return json.dumps([type(fault).__name__, str(fault)]).encode()
 
 
-def _limit() -> None:
+def confine(cpu_s: int) -> None:
+    """Limit this process, whose crash nobody else shall write about between the lines of ours."""
+    faulthandler.disable()
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
     with open("/proc/self/statm") as file:
         has_bytes = int(file.read().split()[0]) * resource.getpagesize()
     wanted = {
         resource.RLIMIT_CORE: 0,
-        resource.RLIMIT_CPU: CPU_S,
+        resource.RLIMIT_CPU: cpu_s,
         resource.RLIMIT_AS: has_bytes + MEMORY_BYTES,
     }
     for kind, most in wanted.items():

@@ -51,25 +51,23 @@ def _attribute(group: h5py.Group, field: Field[Any]) -> Any:
         if field.default is MISSING:
             raise KeyError(f"{group.name} has no attribute {field.name}")
         return MISSING
-    return checked(field, _scalar(h5py.h5a.open(group.id, name)), str(group.name))
+    return checked(field, _scalar(h5py.h5a.open(group.id, name)), group)
 
 
 def _scalar(attribute: h5py.h5a.AttrID) -> Any:
     """The value of an attribute, by h5py's lower half: the upper one takes three times as long."""
-    if attribute.get_storage_size() > _MAX_BYTES:
-        raise ValueError(f"{attribute.name!r} has {attribute.get_storage_size()} bytes")
-    cell = np.empty(attribute.shape, attribute.dtype)
-    attribute.read(cell)
-    if cell.shape:
+    if attribute.shape or attribute.get_storage_size() > _MAX_BYTES:
         raise ValueError(f"{attribute.name!r} is no single value")
+    cell = np.empty((), attribute.dtype)
+    attribute.read(cell)
     value = cell[()]
     if isinstance(value, bytes | str):
         return text(value).rstrip("\0")
     return value.item() if isinstance(value, np.generic) else value
 
 
-def checked(field: Field[Any], value: Any, where: str) -> Any:
-    """The value, if it is of the field's type.
+def checked(field: Field[Any], value: Any, where: Any) -> Any:
+    """The value, if it is of the field's type; `where` it stands is for the message.
 
     Raises
     ------
@@ -78,5 +76,5 @@ def checked(field: Field[Any], value: Any, where: str) -> Any:
     """
     kind = str(field.type).removesuffix(" | None")
     if not isinstance(value, _KINDS[kind]) or (isinstance(value, int | float) and not math.isfinite(value)):
-        raise ValueError(f"{where} has {field.name} {value!r}, which is no {kind}")
+        raise ValueError(f"{getattr(where, 'name', where)} has {field.name} {value!r}, which is no {kind}")
     return value

@@ -11,7 +11,7 @@ import dataclasses
 import os
 import stat
 import tempfile
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import BinaryIO
 
 import h5py
@@ -33,6 +33,7 @@ from mpicoloc.errors import DataError, EnvironmentFault
 from mpicoloc.store import facts, rows
 
 FORMAT = "mpicoloc profile"
+TABLES = tuple(COLUMNS)
 _MAGIC = b"\x89HDF\r\n\x1a\n"
 _DAMAGE = (OSError, LookupError, ValueError, TypeError, RuntimeError, ArithmeticError, AttributeError)
 """What h5py, NumPy and the lines below raise on a file that is not as it was written."""
@@ -168,7 +169,7 @@ def _write_all(file: h5py.File, profile: Profile) -> None:
 
 
 def read(
-    path: str | os.PathLike[str], content: bytes | None = None, tables: Iterable[str] = COLUMNS
+    path: str | os.PathLike[str], content: bytes | None = None, tables: Sequence[str] = TABLES
 ) -> Profile:
     """Read the profile in `path`, in this process.
 
@@ -180,8 +181,8 @@ def read(
         Where it lies; for messages only when `content` is given.
     content : bytes, optional
         The file in memory.
-    tables : iterable of str
-        Those to read; the others are empty.
+    tables : sequence of str
+        Those to read; the others are empty. The notes say what these lack.
 
     Raises
     ------
@@ -238,10 +239,7 @@ def opened(path: str, content: bytes | None = None, *, is_changed: bool = False)
     is_changed : bool
         The copy in memory may be written to.
     """
-    if content is None:
-        with readable(path):
-            pass
-    if not (h5py.is_hdf5(path) if content is None else content.startswith(_MAGIC)):
+    if not (_is_hdf5(path) if content is None else content.startswith(_MAGIC)):
         raise DataError(
             f"{path} is not an HDF5 file; give the profile that a job wrote, mpicoloc-<job id>.h5"
         )
@@ -253,12 +251,18 @@ def opened(path: str, content: bytes | None = None, *, is_changed: bool = False)
         raise DataError(f"{path} is damaged: {reason}; copy it again, or run the job again") from error
 
 
+def _is_hdf5(path: str) -> bool:
+    with readable(path) as file:
+        # Another program's file may begin with something else.
+        return file.read(len(_MAGIC)) == _MAGIC or h5py.is_hdf5(path)
+
+
 def _image(content: bytes, is_changed: bool) -> h5py.File:
     flags = h5py.h5f.FILE_IMAGE_OPEN_RW if is_changed else 0
     return h5py.File(h5py.h5f.open_file_image(content, flags))
 
 
-def _read_all(file: h5py.File, tables: Iterable[str]) -> Profile:
+def _read_all(file: h5py.File, tables: Sequence[str]) -> Profile:
     group = file["interference"]
     slowdown = facts.read(group["slowdown"], Estimate) if "slowdown" in group else None
     others = tuple(facts.read(child, Estimate) for child in group.get("alternatives", {}).values())
@@ -270,7 +274,7 @@ def _read_all(file: h5py.File, tables: Iterable[str]) -> Profile:
         interference=interference,
         price=facts.read(file["price"], Price) if "price" in file else None,
         partial=bool(file.attrs["partial"]),
-        notes=(*(note for note in map(text, file.attrs["notes"]) if note), *rows.gaps(file)),
+        notes=(*(note for note in map(text, file.attrs["notes"]) if note), *rows.gaps(file, tables)),
         network=_read_network(file["network"]) if "network" in file else None,
     )
 

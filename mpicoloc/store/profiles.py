@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from mpicoloc.core.profile import Profile
-from mpicoloc.core.tables import COLUMNS, OnDemand, Table, dtype
+from mpicoloc.core.tables import OnDemand, Table, dtype
 from mpicoloc.errors import DataError
 from mpicoloc.store import hdf5, parcel, rows
 from mpicoloc.store.apart import Pieces, apart
@@ -50,14 +50,16 @@ def read(path: str | os.PathLike[str]) -> Profile:
             raise DataError(f"{named} has changed since it was opened; open it again")
         return apart(named, lambda: [_bytes(hdf5.read_table(file, name))], lambda found: _table(name, found))
 
-    return replace(profile, tables=OnDemand(load, {name: profile.tables[name] for name in more["tables"]}))
+    tables = OnDemand(load, {name: profile.tables[name] for name in more["tables"]})
+    return replace(profile, tables=tables, notes=(*profile.notes, *map(str, more["gaps"])))
 
 
 def _at_once(path: str) -> Pieces:
     """In a process of its own: the facts, and the tables that cost less than another process would."""
     with hdf5.opened(path) as file:
-        names = [name for name in COLUMNS if rows.n_bytes(file, name) <= AT_ONCE_BYTES]
-    return parcel.pack(hdf5.read(path, tables=names), {"tables": names})
+        small = [name for name in hdf5.TABLES if rows.n_bytes(file, name) <= AT_ONCE_BYTES]
+        gaps = list(rows.gaps(file, [name for name in hdf5.TABLES if name not in small]))
+    return parcel.pack(hdf5.read(path, tables=small), {"tables": small, "gaps": gaps})
 
 
 def _stamp(path: str) -> Mapping[str, Any] | None:

@@ -63,13 +63,14 @@ def _known(name: str, column: Column, values: np.ndarray[Any, Any]) -> np.ndarra
 
 def _dataset(file: h5py.File, name: str) -> h5py.Dataset:
     dataset = file[name]
-    if not isinstance(dataset, h5py.Dataset) or not dataset.dtype.names or len(dataset.shape or ()) != 1:
+    # h5py makes the type anew whenever it is asked for it.
+    kind = dataset.dtype if isinstance(dataset, h5py.Dataset) else np.dtype("V")
+    if not kind.names or len(dataset.shape or ()) != 1:
         raise ValueError(f"{name} is no table")
-    kinds = {dataset.dtype[column].kind for column in dataset.dtype.names}
-    if not kinds <= set("iufS"):
+    if not {kind[column].kind for column in kind.names} <= set("iufS"):
         raise ValueError(f"table {name} has columns that no profile has")
-    whole = dataset.size * dataset.dtype.itemsize
-    chunk = int(np.prod(dataset.chunks or (0,))) * dataset.dtype.itemsize
+    whole = dataset.size * kind.itemsize
+    chunk = int(np.prod(dataset.chunks or (0,))) * kind.itemsize
     if whole > MAX_BYTES or chunk > _MAX_CHUNK_BYTES:
         raise ValueError(f"table {name} has {max(whole, chunk):,} bytes, more than any profile")
     return dataset
@@ -89,20 +90,20 @@ def n_bytes(file: h5py.File, name: str) -> int:
     return int(dataset.size) * int(dataset.dtype.itemsize)
 
 
-def gaps(file: h5py.File) -> Iterator[str]:
+def gaps(file: h5py.File, names: Sequence[str]) -> Iterator[str]:
     """In words: tables and columns that the file should have and does not, or has beyond those known here.
 
     Raises
     ------
     ValueError
-        If there is no table of ranks, as no profile is without.
+        If one of the names is the table of ranks, and it is missing: no profile is without.
     """
-    missing = [name for name in COLUMNS if name not in file]
+    missing = [name for name in names if name not in file]
     if "ranks" in missing:
         raise ValueError("table ranks is missing")
     if missing:
         yield f"of an earlier version, which had no tables {_some(missing)}"
-    for name in COLUMNS:
+    for name in names:
         if name in missing:
             continue
         found, wanted = set(_dataset(file, name).dtype.names or ()), [c.name for c in COLUMNS[name]]

@@ -1,0 +1,52 @@
+"""List the profiles below a folder: the history of its jobs.
+
+What was read once is kept in an index in the user's folder for caches, so only new profiles take time.
+
+Examples
+--------
+  mpicoloc history ~/profiles
+  mpicoloc history --csv ~/profiles > jobs.csv
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+
+from mpicoloc import config
+
+NAME = "history"
+HELP = "list the profiles below a folder"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Arguments of the verb."""
+    parser.add_argument(
+        "folder", metavar="FOLDER", nargs="?", default=".", help="where profiles lie, in folders below it too"
+    )
+    parser.add_argument("--last", metavar="N", help="only the N jobs that began last")
+    how = parser.add_mutually_exclusive_group()
+    how.add_argument("--json", action="store_true", help="print all facts of each profile as JSON")
+    how.add_argument("--csv", action="store_true", help="print them as comma-separated values")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Print the list; 0, or 1 if a file among them could not be read."""
+    n_last = None if args.last is None else int(config.positive("--last", args.last))
+    from mpicoloc.store.history import history, records
+
+    jobs = history(args.folder)
+    jobs = jobs if n_last is None else jobs.tail(n_last)
+    if args.csv:
+        print(jobs.to_csv(index=False), end="")
+    elif args.json:
+        print(json.dumps(records(jobs), indent=2, allow_nan=False))
+    else:
+        from mpicoloc.report.history import show
+
+        show(records(jobs))
+    unread = jobs[jobs["trouble"].notna()]
+    for trouble in unread["trouble"]:
+        print(f"mpicoloc: {trouble}", file=sys.stderr)
+    return 1 if len(unread) else 0

@@ -1,0 +1,44 @@
+"""The jobs of a folder as a table for the terminal."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Any
+
+from rich.console import Console
+from rich.markup import escape
+
+from mpicoloc.core.tables import printable
+from mpicoloc.report.table import new_listing, seconds
+
+_WIDTH = 120
+_COMMAND_LETTERS = 40
+_TITLES = ("began", "job", "command", "ranks", "nodes", "time", "slowdown", "95 %", "fair SU")
+
+
+def show(jobs: Sequence[Mapping[str, Any]]) -> None:
+    """Print the rows of `store.history.history`, a line for each that could be read."""
+    known = [job for job in jobs if job["trouble"] is None]
+    table = new_listing(f"{len(known):,} jobs", *_TITLES)
+    for column in table.columns:
+        column.no_wrap = column.header != "command"
+    for job in known:
+        table.add_row(*map(escape, _cells(job)))
+    Console(width=None if sys.stdout.isatty() else _WIDTH, highlight=False).print(table)
+
+
+def _cells(job: Mapping[str, Any]) -> list[str]:
+    is_known = job["slowdown"] is not None
+    return [
+        datetime.fromtimestamp(job["start_unix_s"]).isoformat(" ", "minutes"),
+        printable(job["job"]) + (" (partial)" if job["partial"] else ""),
+        printable(job["command"])[:_COMMAND_LETTERS],
+        f"{job['n_ranks']:,.0f}",
+        f"{job['n_nodes']:,.0f}",
+        seconds(job["wall_s"]),
+        f"{job['slowdown']:.3f}" if is_known else "-",
+        f"{job['slowdown_low']:.2f} to {job['slowdown_high']:.2f}" if is_known else "",
+        "-" if job["fair_su"] is None else f"{job['fair_su']:.4g}",
+    ]

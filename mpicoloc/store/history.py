@@ -1,0 +1,184 @@
+"""The facts of all profiles below a folder as one table, from an index that reads only files that are new."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import itertools
+import json
+import os
+import sqlite3
+from collections.abc import Iterator, Mapping
+from typing import Any, TypeAlias
+
+import pandas as pd
+
+from mpicoloc.core.profile import SCHEMA_VERSION, Profile
+from mpicoloc.errors import DataError, EnvironmentFault, MpicolocError
+from mpicoloc.store import hdf5
+from mpicoloc.store.each import Answer, each
+
+Jobs: TypeAlias = pd.DataFrame
+COLUMNS = {
+    "job": (
+        "id",
+        "command",
+        "n_ranks",
+        "n_nodes",
+        "n_cores",
+        "mpi_library",
+        "wall_s",
+        "start_unix_s",
+        "mode",
+    ),
+    "mpi": ("n_calls", "sent_bytes", "recv_bytes", "time_frac"),
+    "interference": ("meter", "n_taken", "n_used", "overhead_frac", "coverage_frac", "shared_s", "reason"),
+    "price": ("rate_su", "runtime_su", "fair_su", "discount_frac", "pricing"),
+    "network": ("topology", "demand_class"),
+}
+"""Facts of each part of a profile; those of `job` but its id, and those of `price`, keep their names."""
+SLOWDOWN = ("value", "low", "high", "n", "method")
+_NAMES = {"job_id": "job", "mpi_time_frac": "mpi_frac", "slowdown_value": "slowdown"}
+_VERSION = f"{SCHEMA_VERSION}.1"
+"""Of the rows of the index: one of another version is made anew."""
+_N_AT_ONCE = 500
+_SCHEMA = """
+    CREATE TABLE IF NOT EXISTS profiles
+        (path TEXT PRIMARY KEY, stamp TEXT NOT NULL, facts TEXT, trouble TEXT);
+    CREATE TABLE IF NOT EXISTS version (number TEXT NOT NULL)
+"""
+
+
+def history(folder: str | os.PathLike[str]) -> Jobs:
+    """The profiles below a folder, a row for each, in the order in which the jobs began.
+
+    What was read once is kept in an index in the user's folder for caches, so that the next call reads only
+    profiles that are new or have changed.
+
+    Parameters
+    ----------
+    folder : path
+        Where profiles lie, in folders below it too.
+
+    Returns
+    -------
+    DataFrame
+        Columns `path` (from the folder), `job`, `command`, ... as in a profile; what was not measured is
+        missing (None or NaN). `trouble` says why a file could not be read, and is None for the others.
+
+    Raises
+    ------
+    DataError
+        If there is no such folder.
+    EnvironmentFault
+        If the system refuses to list it.
+    """
+    root = os.path.realpath(folder)
+    if not os.path.isdir(root):
+        raise DataError(f"no such folder: {os.fspath(folder)}; give one that profiles lie in")
+    with contextlib.closing(_index(root)) as index:
+        _update(index, root)
+        found = index.execute("SELECT path, facts, trouble FROM profiles ORDER BY path").fetchall()
+    rows = [{"path": path, **json.loads(facts or "{}"), "trouble": trouble} for path, facts, trouble in found]
+    frame = pd.DataFrame(rows, columns=["path", *_columns(), "trouble"])
+    return frame.sort_values("start_unix_s", kind="stable", ignore_index=True)
+
+
+def records(jobs: Jobs) -> list[dict[str, Any]]:
+    """The rows of such a frame as plain values, None where something is missing."""
+    rows = jobs.astype(object).where(jobs.notna(), None).to_dict("records")
+    return [{str(name): value for name, value in row.items()} for row in rows]
+
+
+def _columns() -> list[str]:
+    slowdown = [_name("slowdown", name) for name in SLOWDOWN]
+    facts = [_name(part, name) for part, names in COLUMNS.items() for name in names]
+    return [*facts, *slowdown, "partial"]
+
+
+def _name(part: str, name: str) -> str:
+    own = part in ("job", "price", "network") and (part, name) != ("job", "id")
+    full = name if own or part == "interference" else f"{part}_{name}"
+    return _NAMES.get(full, full)
+
+
+def facts(profile: Profile) -> dict[str, Any]:
+    """One row: what `COLUMNS` and `SLOWDOWN` name, None where it was not measured."""
+    row = {
+        _name(part, name): getattr(getattr(profile, part), name, None)
+        for part, names in COLUMNS.items()
+        for name in names
+    }
+    row |= {_name("slowdown", name): getattr(profile.interference.slowdown, name, None) for name in SLOWDOWN}
+    return row | {"partial": profile.partial}
+
+
+def _index(root: str) -> sqlite3.Connection:
+    """The index of a folder; in memory where the user has no place for it."""
+    cache = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
+    path = os.path.join(cache, "mpicoloc", f"history-{hashlib.sha256(root.encode()).hexdigest()[:16]}.sqlite")
+    try:
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        return _opened(path)
+    except sqlite3.DatabaseError:
+        with contextlib.suppress(OSError, sqlite3.Error):
+            os.unlink(path)
+            return _opened(path)
+    except OSError:
+        pass
+    return _opened(":memory:")
+
+
+def _opened(path: str) -> sqlite3.Connection:
+    index = sqlite3.connect(path, timeout=60)
+    index.executescript(_SCHEMA)
+    if index.execute("SELECT number FROM version").fetchall() != [(_VERSION,)]:
+        with index:
+            index.execute("DELETE FROM profiles")
+            index.execute("DELETE FROM version")
+            index.execute("INSERT INTO version VALUES (?)", (_VERSION,))
+    return index
+
+
+def _update(index: sqlite3.Connection, root: str) -> None:
+    """Make the index as the folder is."""
+    there = dict(_files(root))
+    known = dict(index.execute("SELECT path, stamp FROM profiles").fetchall())
+    new = sorted(path for path, stamp in there.items() if known.get(path) != stamp)
+    with index:
+        gone = [(path,) for path in known.keys() - there.keys()]
+        index.executemany("DELETE FROM profiles WHERE path = ?", gone)
+    answers = each([os.path.join(root, path) for path in new], _read)
+    # What was read stays when the user loses patience; one transaction for each takes longer than reading it.
+    while rows := [_row(root, there, *answer) for answer in itertools.islice(answers, _N_AT_ONCE)]:
+        with index:
+            index.executemany("INSERT OR REPLACE INTO profiles VALUES (?, ?, ?, ?)", rows)
+
+
+def _row(root: str, stamps: Mapping[str, str], path: str, answer: Answer) -> tuple[str | None, ...]:
+    name = os.path.relpath(path, root)
+    if isinstance(answer, MpicolocError):
+        return name, stamps[name], None, str(answer)
+    return name, stamps[name], json.dumps(answer), None
+
+
+def _read(path: str) -> dict[str, Any]:
+    return facts(hdf5.read(path, tables=()))
+
+
+def _files(root: str) -> Iterator[tuple[str, str]]:
+    """Profiles below a folder, by the end of their names, and what changes when one is written anew."""
+
+    def refused(error: OSError) -> None:
+        if error.filename == root:
+            raise EnvironmentFault(f"cannot list {root}: {error.strerror}") from error
+
+    for folder, folders, names in os.walk(root, onerror=refused):
+        folders[:] = [name for name in folders if not name.startswith(".")]
+        for name in names:
+            if name.endswith(".h5") and not name.startswith("."):
+                path = os.path.join(folder, name)
+                with contextlib.suppress(FileNotFoundError):
+                    found = os.stat(path)
+                    stamp = f"{found.st_dev}.{found.st_ino}.{found.st_size}.{found.st_mtime_ns}"
+                    yield os.path.relpath(path, root), stamp

@@ -1,0 +1,129 @@
+import json
+import os
+from dataclasses import replace
+
+import h5py
+import numpy as np
+import pytest
+import sample
+
+import mpicoloc
+from mpicoloc.cli.main import main
+from mpicoloc.errors import DataError
+from mpicoloc.store import hdf5, history
+from mpicoloc.store.each import each
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    return tmp_path / "cache"
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """Five jobs, the last one's profile in a folder below."""
+    for i in range(5):
+        profile = sample.profile(shared_s=0.0) if i == 2 else sample.profile()
+        job = replace(profile.job, id=str(i), start_unix_s=1e9 - i)
+        path = tmp_path / "p" / ("below" if i == 4 else "") / f"{i}.h5"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        hdf5.write(replace(profile, job=job), path)
+    return tmp_path / "p"
+
+
+def test_facts_of_all_profiles_in_the_order_of_time(folder):
+    jobs = mpicoloc.history(folder)
+    assert jobs["job"].tolist() == ["4", "3", "2", "1", "0"]
+    assert jobs["path"].tolist()[0] == os.path.join("below", "4.h5")
+    one, profile = jobs.iloc[-1], hdf5.read(folder / "0.h5")
+    for name, value in history.facts(profile).items():
+        assert one[name] == value or (value is None and one.isna()[name]), name
+    assert one["slowdown_low"] == profile.interference.slowdown.low
+    assert one["fair_su"] == profile.price.fair_su and one["mpi_n_calls"] > 0
+
+
+def test_only_files_that_are_new_are_read(folder, monkeypatch):
+    first = mpicoloc.history(folder)
+    reads = []
+
+    def work(path):
+        reads.append(path)
+        return history.facts(hdf5.read(path, tables=()))
+
+    def here(paths, _):
+        return ((path, work(path)) for path in paths)
+
+    monkeypatch.setattr(history, "each", here)
+    assert mpicoloc.history(folder).equals(first)
+    assert reads == []
+    (folder / "0.h5").unlink()
+    hdf5.write(sample.profile(partial=True), folder / "1.h5")
+    again = mpicoloc.history(folder)
+    assert [os.path.basename(path) for path in reads] == ["1.h5"]
+    assert len(again) == 4 and again["partial"].sum() == 1
+
+
+def test_a_file_that_cannot_be_read_costs_its_own_row(folder, capsys):
+    (folder / "bad.h5").write_bytes(b"\x89HDF\r\n\x1a\n and no more")
+    with h5py.File(folder / "foreign.h5", "w") as file:
+        file["x"] = np.zeros(3)
+    jobs = mpicoloc.history(folder)
+    assert jobs["trouble"].notna().sum() == 2 and len(jobs) == 7
+    assert main(["history", str(folder)]) == 1
+    out = capsys.readouterr()
+    assert "5 jobs" in out.out and out.err.count("\n") == 2 and "not a profile of mpicoloc" in out.err
+
+
+def test_a_file_that_kills_its_reader_costs_its_own_answer():
+    def work(path):
+        if path == "7":
+            os.abort()
+        if path == "30":
+            raise DataError("thirty")
+        return {"path": path}
+
+    found = dict(each([str(i) for i in range(60)], work))
+    assert len(found) == 60
+    assert "crashes" in str(found.pop("7")) and str(found.pop("30")) == "thirty"
+    assert all(answer == {"path": path} for path, answer in found.items())
+
+
+def test_nobody_waits_for_readers_that_are_not_needed():
+    answers = each([str(i) for i in range(1000)], lambda path: {"x": "x" * 100_000})
+    assert next(answers)[1]["x"][0] == "x"
+    answers.close()
+    with pytest.raises(ChildProcessError):
+        os.waitpid(-1, os.WNOHANG)
+
+
+@pytest.mark.parametrize("harm", ["damaged", "file", "old"])
+def test_an_index_that_is_no_use_is_made_anew_or_done_without(folder, cache, harm, monkeypatch):
+    first = mpicoloc.history(folder)
+    index = next((cache / "mpicoloc").iterdir())
+    if harm == "damaged":
+        index.write_bytes(b"no database" * 1000)
+    elif harm == "old":
+        monkeypatch.setattr(history, "_VERSION", "0")
+    else:
+        monkeypatch.setenv("XDG_CACHE_HOME", str(index))
+    assert mpicoloc.history(folder).equals(first)
+
+
+def test_the_list_in_each_form(folder, capsys):
+    assert main(["history", "--json", str(folder)]) == 0
+    rows = json.loads(capsys.readouterr().out)
+    assert [row["job"] for row in rows] == ["4", "3", "2", "1", "0"]
+    assert rows[2]["slowdown"] == 1 and rows[0]["topology"] is None
+    assert main(["history", "--csv", "--last", "2", str(folder)]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) == 3 and lines[0].startswith("path,job,command")
+    assert main(["history", str(folder / "nowhere")]) == 3
+    assert "no such folder" in capsys.readouterr().err
+    assert main(["history", "--last", "x", str(folder)]) == 2
+
+
+def test_an_empty_folder_is_an_empty_list(tmp_path, capsys):
+    (tmp_path / "empty").mkdir()
+    assert main(["history", str(tmp_path / "empty")]) == 0
+    assert "0 jobs" in capsys.readouterr().out
