@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 
 import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 
 from mpicoloc.core.profile import Profile
 from mpicoloc.core.tables import COLUMNS, PHASES, VERDICTS, Table, text
@@ -17,10 +19,21 @@ def frame(array: Table) -> pd.DataFrame:
     """One table as a frame."""
     names = array.dtype.names or ()
     columns = {
-        name: [text(cell) for cell in array[name]] if array.dtype[name].kind == "S" else array[name]
-        for name in names
+        name: _texts(array[name]) if array.dtype[name].kind == "S" else array[name].copy() for name in names
     }
-    return pd.DataFrame(columns, columns=list(names))
+    return pd.DataFrame(columns, columns=list(names), copy=False)
+
+
+def _texts(cells: NDArray[np.bytes_]) -> NDArray[np.object_]:
+    """Texts of a column, each different one decoded once: there are few in long tables."""
+    row, found = pd.factorize(cells.astype(object))
+    return np.array([*map(text, found), ""], dtype=object)[row]
+
+
+def _place(paths: Sequence[str], i_module: int, offset: int) -> str:
+    """A call site in words: ``app+0x1234``."""
+    module = os.path.basename(paths[i_module]) if 0 <= i_module < len(paths) else "?"
+    return f"{module}+{offset:#x}"
 
 
 class Frames:
@@ -67,7 +80,9 @@ class Frames:
     @property
     def calls(self) -> pd.DataFrame:
         """One row per MPI function: n, n_timed, bytes, time_s over all ranks, max_s, and mean_s."""
-        total = self.call_sites.groupby("call").agg(
+        sites = self.table("call_sites")
+        sites["bytes"] = sites["sent_bytes"] + sites["recv_bytes"]
+        total = sites.groupby("call").agg(
             n=("n", "sum"),
             n_timed=("n_timed", "sum"),
             bytes=("bytes", "sum"),
@@ -83,12 +98,12 @@ class Frames:
         """One row per rank, thread, call site and function; ``site`` is module+0xoffset."""
         sites = self.table("call_sites")
         sites["bytes"] = sites["sent_bytes"] + sites["recv_bytes"]
-        names = self.table("modules")["path"].map(os.path.basename)
-        module = sites["i_module"].map(names).fillna("?")
-        offsets = sites["offset"].map(lambda offset: f"+{int(offset):#x}")
-        sites["site"] = (
-            np.where(sites["i_site"] == 0, "(others)", module.str.cat(offsets)) if len(sites) else []
-        )
+        paths = self.table("modules")["path"].tolist()
+        place = ["i_module", "offset"]
+        row = sites.groupby(place, sort=False).ngroup()
+        different = sites[place].drop_duplicates().itertuples(index=False)
+        names = [_place(paths, i_module, offset) for i_module, offset in different]
+        sites["site"] = np.where(sites["i_site"] == 0, "(others)", np.array([*names, ""], dtype=object)[row])
         return sites
 
     @property
