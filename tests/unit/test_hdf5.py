@@ -142,9 +142,9 @@ def test_profiles_of_earlier_and_later_versions_are_read_and_say_what_they_lack(
     whole = hdf5.read(path)
     with h5py.File(path, "r+") as file:
         del file["groups"]
-    with_columns(path, "ranks", lambda column: not column.startswith(("slowdown", "n_recv")))
+    with_columns(path, "ranks", lambda column: not column.startswith(("slowdown", "n_recv", "n_p")))
     with_columns(path, "call_sites", more=[("lustre_bytes", "u8")])
-    with_columns(path, "peers", lambda column: False, [("everything", "f4")])
+    with_columns(path, "corunners", lambda column: False, [("everything", "f4")])
     job = mpicoloc.open(path).profile
     assert len(job.tables["groups"]) == 0
     assert np.isnan(job.tables["ranks"]["slowdown_low"]).all()
@@ -152,10 +152,10 @@ def test_profiles_of_earlier_and_later_versions_are_read_and_say_what_they_lack(
     assert job.tables["call_sites"].tobytes() == whole.tables["call_sites"].tobytes()
     assert job.notes[len(whole.notes) :] == (
         "of an earlier version, which had no tables groups",
-        "of an earlier version, in which ranks had no columns n_recv, slowdown, slowdown_low, slowdown_high",
+        "of an earlier version, in which ranks had no columns n_recv, n_pauses, n_peer_overflow, n_pending_overflow and 3 more",
         "columns of call_sites that this version does not know: lustre_bytes",
-        "of an earlier version, in which peers had no columns src, dst, size_class, n and 3 more",
-        "columns of peers that this version does not know: everything",
+        "of an earlier version, in which corunners had no columns i_node, job_id, overlap_s",
+        "columns of corunners that this version does not know: everything",
     )
 
 
