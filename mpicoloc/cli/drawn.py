@@ -13,6 +13,16 @@ if TYPE_CHECKING:
     from mpicoloc.report.figures import Figure
 
 
+def add_arguments(parser: argparse.ArgumentParser, what: str) -> None:
+    """Flags for figures as files."""
+    parser.add_argument("--figures", metavar="FOLDER", help=f"draw {what} into files of this folder")
+    parser.add_argument(
+        "--format",
+        metavar="F",
+        help="of the figures: svg, png and csv (their data); several with commas (all)",
+    )
+
+
 def formats_of(args: argparse.Namespace) -> tuple[str, ...]:
     """What `--format` names; nothing can be asked for where there is no `--figures`."""
     from mpicoloc.report import figures

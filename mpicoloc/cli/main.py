@@ -23,6 +23,7 @@ VERBS: dict[str, str] = {
     "check": "tell what works on this machine, why not, and the remedy",
     "show": "show a profile",
     "history": "list the profiles below a folder",
+    "report": "make a page of a profile, and pictures",
     "price": "price a profile: by run time, fair, and by the true slowdown",
     "ledger": "keep accounts of service units, and charge profiles to them",
     "network": "tell what a job does to each level of a fat-tree",

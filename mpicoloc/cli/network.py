@@ -70,12 +70,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="take the messages from PREFIX.<rank>.prof, which Open MPI's own components wrote",
     )
     add("--json", action="store_true", help="print the result as JSON")
-    add("--figures", metavar="FOLDER", help="draw the result too, into files of this folder")
-    add(
-        "--format",
-        metavar="F",
-        help="of the figures: svg, png and csv (their data); several with commas (all)",
-    )
+    drawn.add_arguments(parser, "the result too,")
 
 
 def run(args: argparse.Namespace) -> int:

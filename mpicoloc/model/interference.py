@@ -61,7 +61,7 @@ def complete(
     """
     names = {*tables, "ranks", "nodes", "cycles", "shutters"}
     full = {name: tables[name] if name in tables else table(name) for name in names}
-    suffered = from_ranks.suffered(_bursts(full["cycles"]), *_windows(full["shutters"]))
+    suffered = from_ranks.suffered(bursts(full["cycles"]), *windows(full["shutters"]))
     full["ranks"] = suffered.written_into(full["ranks"])
     found = _interference(job, full, suffered, rng)
     bill = price(found.slowdown, n_cores=job.n_cores, wall_s=job.wall_s, rate_su=rate_su, pricing=pricing)
@@ -96,7 +96,7 @@ def interference(job: Job, tables: Tables, *, rng: np.random.Generator) -> Inter
     """
     names = ("ranks", "nodes", "cycles", "shutters")
     full = {name: tables[name] if name in tables else table(name) for name in names}
-    suffered = from_ranks.suffered(_bursts(full["cycles"]), *_windows(full["shutters"]))
+    suffered = from_ranks.suffered(bursts(full["cycles"]), *windows(full["shutters"]))
     return _interference(job, full, suffered, rng)
 
 
@@ -126,19 +126,30 @@ def _interference(
         return Interference(
             reason="its nodes could not agree on shutters, as always with LD_PRELOAD alone", **facts
         )
-    # The time of the job is that of the nodes whose ranks the others wait for.
-    i_nodes = np.unique(ranks["i_node"][np.isin(ranks["rank"], suffered.waited_for)])
-    if len(i_nodes):
-        nodes, shutters = nodes[i_nodes], shutters[np.isin(shutters["i_node"], i_nodes)]
-    measured = {**tables, "nodes": nodes, "shutters": shutters}
+    measured = of_waited_for(tables, suffered)
     phase, others, reason, coverage = _corun_slowdown(meter, measured, suffered, rng)
-    split = split_wall(job.wall_s, nodes, shutters)
-    shared_s = tables["nodes"]["shared_s"]
-    alone_s = {int(r["rank"]): max(0.0, job.wall_s - float(shared_s[r["i_node"]])) for r in ranks}
-    least_s = suffered.least_s(alone_s)
+    split, least_s = parts_of_job(job, tables, suffered)
     whole = None if phase is None else over_job(phase, split, least_s)
     kept = tuple(over_job(other, split, least_s) for other in others)
     return Interference(slowdown=whole, reason=reason, coverage_frac=coverage, alternatives=kept, **facts)
+
+
+def of_waited_for(tables: Tables, suffered: from_ranks.Suffered) -> dict[str, Table]:
+    """The tables without nodes and shutters of ranks that nobody waits for: their time is not the job's."""
+    nodes, ranks, shutters = tables["nodes"], tables["ranks"], tables["shutters"]
+    i_nodes = np.unique(ranks["i_node"][np.isin(ranks["rank"], suffered.waited_for)])
+    if len(i_nodes):
+        nodes, shutters = nodes[i_nodes], shutters[np.isin(shutters["i_node"], i_nodes)]
+    return {**tables, "nodes": nodes, "shutters": shutters}
+
+
+def parts_of_job(
+    job: Job, tables: Tables, suffered: from_ranks.Suffered
+) -> tuple[Split, tuple[float, float, float]]:
+    """What `over_job` needs beside the slowdown of the co-run phase."""
+    measured, shared_s = of_waited_for(tables, suffered), tables["nodes"]["shared_s"]
+    alone_s = {int(r["rank"]): max(0.0, job.wall_s - float(shared_s[r["i_node"]])) for r in tables["ranks"]}
+    return split_wall(job.wall_s, measured["nodes"], measured["shutters"]), suffered.least_s(alone_s)
 
 
 def _overhead(job: Job, nodes: Table, ranks: Table) -> float | None:
@@ -207,12 +218,12 @@ def _is_asked_for(node: np.void) -> bool:
     return text(node["meter_reason"]).startswith("option meter is")
 
 
-def _bursts(cycles: Table) -> Table:
+def bursts(cycles: Table) -> Table:
     """Cycles that are no units of work."""
     return cycles[cycles["from_site"] != UNIT_SITE]
 
 
-def _windows(shutters: Table) -> tuple[int, float]:
+def windows(shutters: Table) -> tuple[int, float]:
     """Valid shutters of the node that has most, and their mean length, s."""
     valid = shutters[shutters["verdict"] == VERDICTS.index("valid")]
     if not len(valid):
@@ -225,7 +236,7 @@ def _corun_slowdown(
 ) -> tuple[Estimate | None, list[Estimate], str, float | None]:
     """Slowdown of the co-run phase, the other estimates, why there is none, and the coverage."""
     cycles, shutters = tables["cycles"], tables["shutters"]
-    burst = _burst(suffered.that_count(_bursts(cycles), _windows(shutters)[1]), shutters, rng)
+    burst = _burst(suffered.that_count(bursts(cycles), windows(shutters)[1]), shutters, rng)
     units_of_work = cycles[cycles["from_site"] == UNIT_SITE]
     if len(units_of_work):
         units = _burst(units_of_work[np.isin(units_of_work["rank"], suffered.waited_for)], shutters, rng)
@@ -237,13 +248,13 @@ def _corun_slowdown(
         # Instructions are progress unless a program waits in loops of its own, which bursts see through.
         if burst.slowdown is not None and not any(map(_is_asked_for, tables["nodes"])):
             return burst.slowdown, counted, "", burst.coverage_frac
-        bursts = [burst.slowdown] if burst.slowdown else []
+        beside = [burst.slowdown] if burst.slowdown else []
         # Eq. 6 of all counts is only for comparison: a rank that polls would be thought to work.
         if counted and counted[0].method != ipc.UNMODIFIED:
-            return counted[0], counted[1:] + bursts, "", burst.coverage_frac
+            return counted[0], counted[1:] + beside, "", burst.coverage_frac
         n_known = len(ipc.work(shutters))
         reason = f"{n_known} shutters have counts outside MPI that agree, {ipc.MIN_SHUTTERS} needed"
-        return None, counted + bursts, reason, burst.coverage_frac
+        return None, counted + beside, reason, burst.coverage_frac
     if meter == "loop":
         rates = loop.rates(shutters, rng=rng) if suffered.are_alike else loop.Rates(None, NOT_ALIKE)
         if rates.slowdown is None:  # in a job that calls MPI often enough, bursts may tell all the same
@@ -255,7 +266,7 @@ def _corun_slowdown(
 
 
 def _burst(cycles: Table, shutters: Table, rng: np.random.Generator) -> matched.Matched:
-    n_windows, window_s = _windows(shutters)
+    n_windows, window_s = windows(shutters)
     result = matched.matched(cycles, n_windows=n_windows, window_s=window_s, rng=rng)
     if result.reason and n_windows < matched.MIN_SHUTTERS:
         counts = np.bincount(shutters["verdict"], minlength=len(VERDICTS))

@@ -121,6 +121,27 @@ def by_thread(cycles: Table, *, n_windows: int, window_s: float) -> Parts:
     return Parts(kinds.parts, value, value * np.exp(-half), value * np.exp(half))
 
 
+def growing(cycles: Table, *, n_windows: int, window_s: float) -> list[Estimate]:
+    """`matched` from two groups of shutters, from three, and so on to all; intervals by jackknife alone."""
+    cells = collect(cycles, n_windows)
+    kinds, groups = kinds_of(cells), _used_groups(cells)
+    if groups.n_groups < 2:
+        return []
+    trust, _ = _trust(groups, kinds, window_s)
+    found = []
+    for k in range(2, groups.n_groups + 1):
+        weights = np.zeros((1 + k, groups.n_groups))
+        weights[:, :k] = np.concatenate([np.ones((1, k)), 1.0 - np.eye(k)])
+        part = slowdown_of(groups.weighted(weights), kinds, window_s, trust)
+        logs = np.log(part.slowdown[:, 0])
+        model = 2 * np.hypot(MODEL_ERROR, part.prior_frac[0, 0] / np.sqrt(PRIOR_CYCLES))
+        half = float(np.hypot(_jackknife(logs[1:]), model))
+        n_used = round(n_windows * k / groups.n_groups)
+        value, low, high = (float(np.exp(logs[0] + sign * half)) for sign in (0, -1, 1))
+        found.append(Estimate(value, low, high, n_used, "1", METHOD))
+    return found
+
+
 @dataclass(frozen=True)
 class Combined:
     """T_co/T_solo of each replicate and part, and the share of T_co that rests on the prior."""

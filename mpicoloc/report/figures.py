@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure as Picture
 
 FORMATS = ("svg", "png", "csv")
+WIDTH = 5.0
+"""Inches: letters of 9 points are just large enough where a telephone shows all of it."""
 Cell = str | int | float | None
 Row = tuple[Cell, ...]
 
@@ -49,7 +51,7 @@ class Figure:
     header: tuple[str, ...]
     rows: tuple[Row, ...]
     draw: Callable[[Picture], None]
-    size: tuple[float, float] = (6.0, 3.6)
+    size: tuple[float, float] = (WIDTH, 3.4)
 
 
 @dataclass(frozen=True)

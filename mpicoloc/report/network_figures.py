@@ -18,10 +18,11 @@ from mpicoloc.report.network import Case, Shared
 if TYPE_CHECKING:
     from matplotlib.figure import Figure as Picture
 
-    from mpicoloc.report.drawing import Bars
+    from mpicoloc.report.bars import Bars
 
 LONGEST = 24
 """Letters of a name beside an axis."""
+LEAVES = "leaves subtrees of each level"
 ABSENT = float("nan")
 """Of a pair of group and series that nobody asked for; unknown is None, and nothing 0."""
 
@@ -124,7 +125,7 @@ def _by_level(
     keys: Sequence[tuple[str, str]] | None = None,
 ) -> list[Bars]:
     """A panel of bars for each level; `keys` are group and series of each case, if not its own."""
-    from mpicoloc.report.drawing import Bars
+    from mpicoloc.report.bars import Bars
 
     keys = keys or [(one.group, one.series) for one in known]
     groups, names = (_unique(words) for words in zip(*keys, strict=True))
@@ -151,9 +152,9 @@ def _of_levels(
     rows = [(*one.row(), level, value(one, level)) for one in known for level in range(height)]
 
     def draw(picture: Picture) -> None:
-        from mpicoloc.report import drawing
+        from mpicoloc.report import bars
 
-        drawing.panels_of_bars(picture, _by_level(known, value, keys), **look)
+        bars.panels_of_bars(picture, _by_level(known, value, keys), **look)
 
     text = f"{description} Levels L0 (hosts) to L{height - 1}; {_words(known)}."
     header = ("job_id", "topology", "placement", "level", column)
@@ -243,9 +244,9 @@ def _classes(known: Sequence[Labelled]) -> Figure:
     labels = [" ".join([*known[i].group.split("\n"), known[i].series]).strip() for i in order]
 
     def draw(picture: Picture) -> None:
-        from mpicoloc.report import drawing
+        from mpicoloc.report import bars
 
-        drawing.ranked(picture, labels, [rows[i][3] for i in order], utilisation.LIMITS, utilisation.CLASSES)
+        bars.ranked(picture, labels, [rows[i][3] for i in order], utilisation.LIMITS, utilisation.CLASSES)
 
     text = (
         f"Largest utilisation above L0, and the class of demand by it (thesis, Figure 3.7); {_words(known)}."
@@ -272,10 +273,10 @@ def _links(known: Sequence[Labelled]) -> Figure:
     labels = [" ".join([*one.group.split("\n"), one.series]).strip() for one in known]
 
     def draw(picture: Picture) -> None:
-        from mpicoloc.report import drawing
+        from mpicoloc.report import bars
 
         ends = [[rows[i * n_sides + k][-5:] for i in range(len(known))] for k in range(n_sides)]
-        drawing.boxes(picture, labels, [(f"L{k}", ends[2 * k], ends[2 * k + 1]) for k in range(height)])
+        bars.boxes(picture, labels, [(f"L{k}", ends[2 * k], ends[2 * k + 1]) for k in range(height)])
 
     text = (
         "Bytes on the links of each level that have any: least, quartiles and most, on a logarithmic axis; "
@@ -329,9 +330,9 @@ def _windows(one: Labelled, number: int | None) -> Figure:
     mean = float(found.in_transit_bytes.sum()) * found.window_s / duration_s
 
     def draw(picture: Picture) -> None:
-        from mpicoloc.report import drawing
+        from mpicoloc.report import lines
 
-        drawing.windows(picture, found.window_s, found.injection_bps, found.in_transit_bytes, mean)
+        lines.windows(picture, found.window_s, found.injection_bps, found.in_transit_bytes, mean, LEAVES)
 
     which = f"{one.job}, {one.placement}"
     text = (

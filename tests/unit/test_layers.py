@@ -38,7 +38,7 @@ LIBRARIES = {
     "pmpi": {"numpy", "cffi", "pycparser"},
     "lab": {"numpy"},
     "run": {"numpy", "mpi4py"},
-    "report": {"numpy", "rich", "matplotlib", "jinja2"},
+    "report": {"numpy", "rich", "matplotlib", "jinja2", "markupsafe"},
 }
 ONE_HOME = {
     "h5py": "store",

@@ -11,6 +11,7 @@ from test_cli_network import folder, profile  # noqa: F401
 
 from mpicoloc.cli.main import main
 from mpicoloc.report import drawing
+from mpicoloc.report.bars import Bars, panels_of_bars
 from mpicoloc.report.figures import Figure
 from mpicoloc.store import hdf5
 
@@ -148,8 +149,8 @@ def test_a_tree_of_one_level(drawn, tmp_path):
 def test_the_same_data_gives_the_same_file():
     """And series beyond the last colour are told apart."""
     names = [f"F{k}" for k in range(1, 13)]
-    bars = drawing.Bars("L0", ["S1"], names, [[*range(11), None]])
-    draw = partial(drawing.panels_of_bars, panels=[bars], unit="B/s")
+    bars = Bars("L0", ["S1"], names, [[*range(11), None]])
+    draw = partial(panels_of_bars, panels=[bars], unit="B/s")
     figure = Figure("x", "title", "words", ("a",), ((1,),), draw)
     assert drawing.svg(figure) == drawing.svg(figure)
     looks = [tuple(drawing.colour(i).values()) for i in range(len(names))]

@@ -1,0 +1,72 @@
+"""Make a page of a profile, or its figures as files.
+
+The page is one HTML file without a script, and needs no network: it can be mailed, and opened from a disk.
+Without --out and --figures it is written beside you, with the profile's name.
+
+  mpicoloc report mpicoloc-1234.h5 --out page.html
+  mpicoloc report mpicoloc-1234.h5 --figures pictures --format svg,csv
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+
+from mpicoloc.cli import drawn
+from mpicoloc.errors import EnvironmentFault, UsageError
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Arguments of the verb."""
+    add = parser.add_argument
+    add("file", metavar="FILE", help="profile that a job wrote, mpicoloc-<job id>.h5")
+    add("--out", metavar="PAGE", help="the page to write (default: the profile's name, with .html)")
+    drawn.add_arguments(parser, "every figure")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Write what was asked for, and print the name of the page."""
+    formats = drawn.formats_of(args)
+    out = args.out
+    if out is None and args.figures is None:
+        out = os.path.splitext(os.path.basename(args.file))[0] + ".html"
+    if out is not None:
+        _check_out(out, args.file)
+    from mpicoloc.report import profile_figures
+    from mpicoloc.report.figures import Figure
+    from mpicoloc.store import profiles
+
+    profile = profiles.read(args.file)
+    sections = profile_figures.figures(profile)
+    if args.figures is not None:
+        parts = [part for _, found in sections for part in found]
+        drawn.write([part for part in parts if isinstance(part, Figure)], args.figures, formats)
+        for part in parts:
+            if not isinstance(part, Figure):
+                print(f"mpicoloc: no figure {part.name}: {part.reason}", file=sys.stderr)
+    if out is not None:
+        from mpicoloc.report.page import page
+        from mpicoloc.store import signature
+
+        _write(out, page(profile, sections, signature.facts(args.file)))
+        print(out)
+    return 0
+
+
+def _check_out(out: str, file: str) -> None:
+    if os.path.exists(out) and os.path.exists(file) and os.path.samefile(out, file):
+        raise UsageError(f"--out {out} is the profile itself: give another name")
+    folder = os.path.dirname(out) or "."
+    if not os.path.isdir(folder):
+        raise UsageError(f"--out {out}: there is no folder {folder}")
+
+
+def _write(path: str, content: str) -> None:
+    try:
+        with open(path, "w", encoding="utf-8") as file:
+            file.write(content)
+    except OSError as error:
+        raise EnvironmentFault(
+            f"cannot write {path}: {error.strerror}; choose another place with --out"
+        ) from None

@@ -1,0 +1,59 @@
+"""Ranks beside each other put together, where there are more of them than a picture has room for."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from mpicoloc.core.profile import Profile
+from mpicoloc.core.tables import printable, text
+
+MOST = 512
+"""Ranks, or nodes, that are shown one by one."""
+
+Array = NDArray[Any]
+
+
+@dataclass(frozen=True)
+class Blocks:
+    """Blocks of `size` ranks: `of[i]` is the block of row i, `first` the first rank of each."""
+
+    of: Array
+    first: Array
+    size: int
+
+    def means(self, values: ArrayLike) -> Array:
+        """Mean of the rows of each block."""
+        n = np.bincount(self.of, minlength=len(self.first))
+        sums = np.bincount(self.of, np.asarray(values, float), len(self.first))
+        return np.divide(sums, n, out=np.full(len(n), np.nan), where=n > 0)
+
+    def least(self, values: ArrayLike) -> Array:
+        """Least of the rows of each block; NaN where there is none."""
+        out = np.full(len(self.first), np.inf)
+        np.fmin.at(out, self.of, np.asarray(values, float))
+        return np.where(np.isfinite(out), out, np.nan)
+
+    def most(self, values: ArrayLike) -> Array:
+        """Largest of them."""
+        return -self.least(-np.asarray(values, float))
+
+    def words(self, what: str) -> str:
+        """What a description says of blocks, if they are more than a rank each."""
+        return "" if self.size == 1 else f"; {what} of blocks of {self.size} ranks"
+
+
+def of_ranks(ranks: Array, n_ranks: int | None = None) -> Blocks:
+    """Blocks for rows that are of these ranks, of a job of `n_ranks`: `MOST` blocks at most."""
+    n = int(ranks.max(initial=-1)) + 1 if n_ranks is None else n_ranks
+    size = max(1, -(-n // MOST))
+    return Blocks(ranks.astype(np.int64) // size, np.arange(0, max(n, 1), size), size)
+
+
+def hosts(profile: Profile) -> dict[int, str]:
+    """Names of the nodes by their row; two of one name are told apart."""
+    names = [printable(text(row["hostname"])) for row in profile.tables["nodes"]]
+    return {i: name if names.count(name) == 1 else f"{name} #{i}" for i, name in enumerate(names)}

@@ -1,0 +1,112 @@
+"""Figures of the time in MPI calls."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from mpicoloc.core.profile import Profile
+from mpicoloc.core.tables import printable, text
+from mpicoloc.report.blocks import of_ranks
+from mpicoloc.report.figures import WIDTH, Figure, Gap
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure as Picture
+
+N_CALLS = 7
+"""Functions with a colour of their own; the others are one."""
+N_BARS = 16
+NO_CALLS = "the profile has no call sites: the job made no MPI calls, or no rank left a record"
+OTHERS = "others"
+
+
+def calls(profile: Profile) -> Figure | Gap:
+    """Time in each function, all ranks together."""
+    name, title = "calls", "Time in MPI by function"
+    sites = profile.tables["call_sites"]
+    if not len(sites):
+        return Gap(name, title, NO_CALLS)
+    words, of = np.unique(sites["call"], return_inverse=True)
+    time_s, n, sent, received = (
+        np.bincount(of, sites[key].astype(float), len(words))
+        for key in ("time_ns", "n", "sent_bytes", "recv_bytes")
+    )
+    order = np.argsort(-time_s, kind="stable")
+    rows = tuple(
+        (printable(text(words[i])), int(n[i]), time_s[i] * 1e-9, int(sent[i]), int(received[i]))
+        for i in order
+    )
+    shown = rows[:N_BARS]
+
+    def draw(picture: Picture) -> None:
+        from mpicoloc.report import bars
+
+        bars.lying(picture, [row[0] for row in shown], [row[2] for row in shown])
+
+    of_all = "" if len(rows) <= N_BARS else f" The {N_BARS} longest of {len(rows)} are drawn."
+    sampled = " Times of some are estimated by sampling." if (sites["n_timed"] < sites["n"]).any() else ""
+    description = f"Time inside each MPI function, summed over ranks and threads.{of_all}{sampled}"
+    header = ("call", "n_calls", "time_s", "sent_bytes", "recv_bytes")
+    return Figure(name, title, description, header, rows, draw, (WIDTH, 1.0 + 0.24 * len(shown)))
+
+
+def calls_by_rank(profile: Profile) -> Figure | Gap:
+    """Time in the longest functions, rank by rank."""
+    name, title = "calls-by-rank", "Time in MPI by function and rank"
+    sites = profile.tables["call_sites"]
+    if not len(sites):
+        return Gap(name, title, NO_CALLS)
+    words, of = np.unique(sites["call"], return_inverse=True)
+    total = np.bincount(of, sites["time_ns"].astype(float), len(words))
+    place = np.empty(len(words), np.int64)
+    place[np.argsort(-total, kind="stable")] = np.minimum(np.arange(len(words)), N_CALLS)
+    n_ranks = profile.job.n_ranks
+    names = [printable(text(words[int(np.argmax(place == i))])) for i in range(min(len(words), N_CALLS))]
+    names += [OTHERS] if len(words) > N_CALLS else []
+    cell = place[of] * n_ranks + sites["rank"]
+    times = np.bincount(cell, sites["time_ns"] * 1e-9, len(names) * n_ranks).reshape(len(names), n_ranks)
+    rows = tuple((rank, *times[:, rank].tolist()) for rank in range(n_ranks))
+    blocks = of_ranks(np.arange(n_ranks))
+
+    def draw(picture: Picture) -> None:
+        from mpicoloc.report import lines
+
+        parts = [(word, blocks.means(row)) for word, row in zip(names, times, strict=True)]
+        lines.stacked_by_rank(picture, blocks.first, parts)
+
+    description = f"Time of each rank inside MPI functions, all threads together{blocks.words('means')}."
+    return Figure(
+        name, title, description, ("rank", *(f"{word}_s" for word in names)), rows, draw, (WIDTH, 3.8)
+    )
+
+
+def imbalance(profile: Profile) -> Figure | Gap:
+    """Time of each rank outside and inside MPI."""
+    name, title = "imbalance", "Load of the ranks"
+    ranks = np.sort(profile.tables["ranks"], order="rank")
+    if not len(ranks) or not (ranks["comp_ns"] + ranks["mpi_ns"]).any():
+        return Gap(name, title, "no rank left a record of its time")
+    comp_s, mpi_s, sampled_s = (ranks[key] * 1e-9 for key in ("comp_ns", "mpi_ns", "sampled_ns"))
+    rows = tuple(
+        (int(rank), *values)
+        for rank, *values in zip(
+            ranks["rank"], comp_s.tolist(), mpi_s.tolist(), sampled_s.tolist(), strict=True
+        )
+    )
+    blocks = of_ranks(ranks["rank"])
+
+    def draw(picture: Picture) -> None:
+        from mpicoloc.report import lines
+
+        parts = [("outside MPI", blocks.means(comp_s)), ("in MPI", blocks.means(mpi_s))]
+        lines.stacked_by_rank(picture, blocks.first, parts, mean=float(comp_s.mean()))
+
+    most, mean = float(comp_s.max()), float(comp_s.mean())
+    uneven = f" The longest is {most / mean - 1:.1%} above it." if mean else ""
+    description = (
+        f"Time of each rank outside and inside MPI{blocks.words('means')}. On the mean {mean:.4g} s are "
+        f"outside (the line).{uneven}"
+    )
+    header = ("rank", "outside_mpi_s", "mpi_s", "of_it_sampled_s")
+    return Figure(name, title, description, header, rows, draw, (WIDTH, 3.4))

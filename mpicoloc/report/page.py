@@ -1,0 +1,182 @@
+"""One self-contained HTML page of a profile: no script, no network, light and dark, for eyes and for ears."""
+
+from __future__ import annotations
+
+import re
+import xml.etree.ElementTree as ET
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
+
+import jinja2
+from markupsafe import Markup
+
+import mpicoloc
+from mpicoloc.core.profile import Profile
+from mpicoloc.core.tables import printable
+from mpicoloc.report import drawing
+from mpicoloc.report.figures import Cell, Figure, Gap
+from mpicoloc.report.summary import co_runners
+from mpicoloc.report.table import amount, estimate, notes, seconds, signed
+from mpicoloc.store.signature import Signature
+
+N_ROWS = 200
+"""Rows of a figure's data on the page."""
+_SVG, _XLINK = "http://www.w3.org/2000/svg", "http://www.w3.org/1999/xlink"
+_LINKS = re.compile(r"(url\(#|^#)")
+VARIABLES = {drawing.INK: "--ink", drawing.FAINT: "--faint", drawing.PAPER: "--paper"}
+VARIABLES |= {word: f"--s{i}" for i, word in enumerate(drawing.SERIES)}
+_COLOURS = re.compile("|".join(VARIABLES))
+
+
+@dataclass(frozen=True)
+class Part:
+    """A figure or a gap, as the template needs it."""
+
+    name: str
+    title: str
+    text: str
+    picture: Markup | None = None
+    header: tuple[str, ...] = ()
+    rows: tuple[tuple[str, ...], ...] = ()
+    n_rows: int = 0
+
+
+def page(
+    profile: Profile,
+    sections: Sequence[tuple[str, Sequence[Figure | Gap]]],
+    signature: Signature | None = None,
+) -> str:
+    """The page.
+
+    Parameters
+    ----------
+    profile : Profile
+    sections : sequence of tuple
+        As of `profile_figures.figures`.
+    signature : Signature, optional
+        That of the file.
+
+    Returns
+    -------
+    str
+        HTML. Whatever the profile says is text in it, never markup.
+    """
+    return _template().render(
+        job=profile.job,
+        id=printable(profile.job.id),
+        partial=profile.partial,
+        version=mpicoloc.__version__,
+        cards=_cards(profile),
+        facts=[(name, printable(value)) for name, value in _facts(profile, signature)],
+        notes=[printable(note) for note in notes(profile)],
+        company=[(printable(name), seconds(overlap_s)) for name, overlap_s in co_runners(profile)[:50]],
+        sections=[(heading, [_part(figure) for figure in parts]) for heading, parts in sections],
+        most_rows=N_ROWS,
+    )
+
+
+@cache
+def _template() -> jinja2.Template:
+    source = files("mpicoloc.report").joinpath("page.html").read_text(encoding="utf-8")
+    environment = jinja2.Environment(
+        autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
+    )
+    return environment.from_string(source)
+
+
+def _cards(profile: Profile) -> list[tuple[str, str, str]]:
+    """The numbers that matter most: name, number, and what is to be known of it."""
+    slowdown, price, mpi = profile.interference.slowdown, profile.price, profile.mpi
+    known = slowdown is not None and slowdown.method != "alone"
+    of_slowdown = ("not measured", profile.interference.reason) if slowdown is None else (
+        f"{slowdown.value:.3f}",
+        f"{slowdown.low:.3f} to {slowdown.high:.3f} (95 %)" if known else "alone on its nodes",
+    )  # fmt: skip
+    of_price = ("not priced", "") if price is None else (
+        f"{price.fair_su:.4g} SU", f"{price.discount_frac:.1%} off {price.runtime_su:.4g} SU by run time",
+    )  # fmt: skip
+    share = "not measured" if mpi.time_frac is None else f"{mpi.time_frac:.1%}"
+    calls = "" if mpi.n_calls is None else f"{mpi.n_calls:,} calls"
+    job = profile.job
+    size = f"{job.n_ranks:,} ranks, {job.n_nodes:,} node{'s'[: job.n_nodes != 1]}"
+    cards = [
+        ("Slowdown by co-runners", *of_slowdown),
+        ("Price", *of_price),
+        ("Time in MPI", share, calls),
+        ("Wall time", seconds(job.wall_s), size),
+    ]
+    return [(name, number, printable(more)) for name, number, more in cards]
+
+
+def _facts(profile: Profile, signature: Signature | None) -> list[tuple[str, str]]:
+    job, mpi, found, price = profile.job, profile.mpi, profile.interference, profile.price
+    facts = [("Command", job.command), ("MPI library", job.mpi_library), ("Cores", f"{job.n_cores:,}")]
+    if mpi.sent_bytes is not None:
+        facts.append(("Moved", f"{amount(mpi.sent_bytes)} sent, {amount(mpi.recv_bytes)} received"))
+    facts += [("Slowdown", estimate(found.slowdown))]
+    facts += [("Beside it", estimate(other)) for other in found.alternatives]
+    if found.n_taken:
+        facts.append(("Shutters", f"{found.n_taken:,} taken, {found.n_used:,} valid, meter {found.meter}"))
+    if found.shared_s is not None:
+        facts.append(("With a co-runner", seconds(found.shared_s)))
+    if found.overhead_frac is not None:
+        facts.append(("Held up by measuring", f"{found.overhead_frac:.2%} of the time"))
+    if price is not None:
+        interval = f"{price.fair_su:.4g} SU ({price.fair_low_su:.4g} to {price.fair_high_su:.4g})"
+        facts.append(
+            ("Price", f"{interval}, pricing {price.pricing}, {price.rate_su:g} SU per core and hour")
+        )
+    return [*facts, ("Signature", signed(signature))]
+
+
+def _part(figure: Figure | Gap) -> Part:
+    if isinstance(figure, Gap):
+        return Part(figure.name, figure.title, printable(figure.reason))
+    rows = tuple(tuple(_cell(cell) for cell in row) for row in figure.rows[:N_ROWS])
+    header = tuple(printable(name) for name in figure.header)
+    return Part(figure.name, figure.title, printable(figure.description), inlined(figure), header, rows,
+                len(figure.rows))  # fmt: skip
+
+
+def _cell(cell: Cell) -> str:
+    if cell is None:
+        return "not known"
+    return (
+        printable(cell) if isinstance(cell, str) else f"{cell:,}" if isinstance(cell, int) else f"{cell:.6g}"
+    )
+
+
+def inlined(figure: Figure) -> Markup:
+    """The figure as an SVG element: with its name and words, in the page's colours, its ids its own."""
+    root = ET.fromstring(drawing.svg(figure, titled=False))
+    for tag in ("metadata", "title"):
+        for child in root.findall(f"{{{_SVG}}}{tag}"):
+            root.remove(child)
+    for element in root.iter():
+        for style in element.findall(f"{{{_SVG}}}style"):
+            element.remove(style)
+        for name, value in list(element.attrib.items()):
+            element.set(name, _in_page(figure.name, name, value))
+    for name in ("width", "height"):
+        del root.attrib[name]
+    names = {"title": figure.title, "desc": figure.description}
+    for i, (tag, words) in enumerate(names.items()):
+        label = ET.Element(f"{{{_SVG}}}{tag}", {"id": f"{figure.name}-{tag}"})
+        label.text = printable(words)
+        root.insert(i, label)
+    root.set("role", "img")
+    root.set("aria-labelledby", " ".join(f"{figure.name}-{tag}" for tag in names))
+    ET.register_namespace("", _SVG)
+    ET.register_namespace("xlink", _XLINK)
+    return Markup(ET.tostring(root, encoding="unicode"))
+
+
+def _in_page(figure: str, name: str, value: str) -> str:
+    """An attribute with ids of this figure, and with variables of the page's style for colours."""
+    if name == "id":
+        return f"{figure}-{value}"
+    if name == "style":
+        value = _COLOURS.sub(lambda word: f"var({VARIABLES[word[0]]})", value)
+    return _LINKS.sub(rf"\g<1>{figure}-", value)

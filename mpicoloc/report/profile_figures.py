@@ -1,0 +1,74 @@
+"""The figures of one profile, in the order in which a reader wants them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from mpicoloc.core.profile import Profile
+from mpicoloc.errors import DataError
+from mpicoloc.report import interference_figures, message_figures, mpi_figures
+from mpicoloc.report.figures import Figure, Gap
+
+Maker = Callable[[Profile], Figure | Gap]
+SECTIONS: tuple[tuple[str, tuple[Maker, ...]], ...] = (
+    (
+        "Interference",
+        (
+            interference_figures.running_slowdown,
+            interference_figures.shutters,
+            interference_figures.wall_time,
+            interference_figures.slowdown_by_rank,
+        ),
+    ),
+    ("Time in MPI", (mpi_figures.calls, mpi_figures.calls_by_rank, mpi_figures.imbalance)),
+    ("Messages", (message_figures.matrix, message_figures.sizes, message_figures.timeline)),
+    ("Network", (message_figures.levels,)),
+)
+"""Headings, and what makes the figures below them."""
+MOST_RANKS = 10_000_000
+DAMAGE = (ArithmeticError, LookupError, ValueError)
+"""What NumPy raises on numbers that no job has."""
+
+
+def figures(profile: Profile) -> list[tuple[str, list[Figure | Gap]]]:
+    """All figures of a profile, and what is missing, by sections.
+
+    Parameters
+    ----------
+    profile : Profile
+
+    Returns
+    -------
+    list of tuple
+        Heading, and a `Figure` or a `Gap` for each figure that there could be.
+
+    Raises
+    ------
+    DataError
+        If the job has no ranks, or more than `MOST_RANKS`.
+    """
+    _check_ranks(profile)
+    return [(heading, [_made(make, profile) for make in makers]) for heading, makers in SECTIONS]
+
+
+def _made(make: Maker, profile: Profile) -> Figure | Gap:
+    try:
+        return make(profile)
+    except DAMAGE as error:
+        raise DataError(
+            f"the profile's tables contradict each other ({error}): the file is damaged"
+        ) from error
+
+
+def _check_ranks(profile: Profile) -> None:
+    n_ranks = profile.job.n_ranks
+    if not 1 <= n_ranks <= MOST_RANKS:
+        raise DataError(
+            f"figures are of 1 to {MOST_RANKS:,} ranks, the profile says {n_ranks:,}: is it damaged?"
+        )
+    for name in ("ranks", "call_sites", "cycles"):
+        ranks = profile.tables[name]["rank"]
+        if len(ranks) and not 0 <= ranks.min() <= ranks.max() < n_ranks:
+            raise DataError(
+                f"table {name} names ranks that a job of {n_ranks:,} does not have: the file is damaged"
+            )
