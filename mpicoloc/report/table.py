@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from datetime import UTC, datetime
+from typing import TYPE_CHECKING
 
 import numpy as np
 from rich import box
@@ -17,8 +18,10 @@ from mpicoloc.core.estimate import Estimate
 from mpicoloc.core.profile import Profile
 from mpicoloc.core.tables import Table, printable, text
 from mpicoloc.report.summary import co_runners
-from mpicoloc.store.frames import Frames
 from mpicoloc.store.signature import Signature
+
+if TYPE_CHECKING:
+    from mpicoloc.store.frames import Frames
 
 OVERFLOWS = ("n_site_overflow", "n_cycle_overflow", "n_peer_overflow", "n_lane_overflow")
 N_TOP = 8
@@ -32,6 +35,9 @@ def show(profile: Profile, console: Console, signature: Signature | None = None)
 
 def render(profile: Profile, signature: Signature | None = None) -> Group:
     """The profile as one renderable."""
+    # Imported here: pandas takes long, and others need the words of this file only.
+    from mpicoloc.store.frames import Frames
+
     frames = Frames(profile)
     parts: list[RenderableType] = [_job(profile, signature), "", _result(profile), ""]
     for part in (
