@@ -74,12 +74,17 @@ static uint64_t sum_typed(const void *counts, int wide, mc_handles types, int n)
 /* For the traffic between ranks: the buffer, or one rank's part of it. */
 static void note(mc_volume *v, MPI_Comm comm, int root, uint64_t whole_bytes, MPI_Datatype type)
 {
-    if (v->is_kept)
-        return;
     v->collective = mc_ranks_of_comm(comm);
     v->root = root;
     v->whole_bytes = whole_bytes;
     v->item_bytes = mc_bytes(1, type);
+}
+
+/* The same with a root. Between two groups those tell who are not the root's. */
+static void note_rooted(mc_volume *v, MPI_Comm comm, int root, enum role role, uint64_t whole_bytes, MPI_Datatype type)
+{
+    if (role == ROLE_LEAF || !is_inter(comm))
+        note(v, comm, root, whole_bytes, type);
 }
 
 /* The same where each rank's part is its own. */
@@ -89,14 +94,14 @@ static void note_uneven(mc_volume *v, MPI_Comm comm, uint64_t whole_bytes, uint6
     v->own_bytes = own_bytes;
 }
 
-static void give_parts(const mc_volume *v, MPI_Comm comm, const void *counts, int wide, MPI_Datatype type)
+static void give_parts(mc_volume *v, MPI_Comm comm, const void *counts, int wide, MPI_Datatype type)
 {
     const mc_ranks *ranks = mc_ranks_of_comm(comm);
     for (int i = 0; i < n_others(comm); i++)
         mc_record_part(v, ranks, i, mc_bytes(count_at(counts, wide, i), type));
 }
 
-static void give_typed_parts(const mc_volume *v, MPI_Comm comm, const void *counts, int wide, mc_handles types)
+static void give_typed_parts(mc_volume *v, MPI_Comm comm, const void *counts, int wide, mc_handles types)
 {
     const mc_ranks *ranks = mc_ranks_of_comm(comm);
     for (int i = 0; i < n_others(comm); i++)
@@ -110,7 +115,7 @@ void mc_volume_bcast(mc_volume *v, long long count, MPI_Datatype type, int root,
         v->sent_bytes = mc_bytes(count, type);
     else if (is_leaf(role))
         v->recv_bytes = mc_bytes(count, type);
-    note(v, comm, root, mc_bytes(count, type), type);
+    note_rooted(v, comm, root, role, mc_bytes(count, type), type);
 }
 
 void mc_volume_gather(mc_volume *v, int in_place, long long scount, MPI_Datatype stype, long long rcount,
@@ -122,9 +127,9 @@ void mc_volume_gather(mc_volume *v, int in_place, long long scount, MPI_Datatype
     if (is_root(role))
         v->recv_bytes = mc_bytes(rcount, rtype) * (uint64_t)n_others(comm);
     if (is_root(role))
-        note(v, comm, root, mc_bytes(rcount, rtype), rtype);
+        note_rooted(v, comm, root, role, mc_bytes(rcount, rtype), rtype);
     else
-        note(v, comm, root, mc_bytes(scount, stype), stype);
+        note_rooted(v, comm, root, role, mc_bytes(scount, stype), stype);
 }
 
 void mc_volume_gatherv(mc_volume *v, int in_place, long long scount, MPI_Datatype stype, const void *rcounts, int wide,
@@ -148,9 +153,9 @@ void mc_volume_scatter(mc_volume *v, long long scount, MPI_Datatype stype, int i
     if (is_leaf(role) && !in_place)
         v->recv_bytes = mc_bytes(rcount, rtype);
     if (is_root(role))
-        note(v, comm, root, mc_bytes(scount, stype), stype);
+        note_rooted(v, comm, root, role, mc_bytes(scount, stype), stype);
     else
-        note(v, comm, root, mc_bytes(rcount, rtype), rtype);
+        note_rooted(v, comm, root, role, mc_bytes(rcount, rtype), rtype);
 }
 
 void mc_volume_scatterv(mc_volume *v, const void *scounts, int wide, MPI_Datatype stype, int in_place, long long rcount,
@@ -171,7 +176,10 @@ void mc_volume_allgather(mc_volume *v, int in_place, long long scount, MPI_Datat
     uint64_t each_bytes = mc_bytes(rcount, rtype);
     v->sent_bytes = in_place ? each_bytes : mc_bytes(scount, stype);
     v->recv_bytes = each_bytes * (uint64_t)n_others(comm);
-    note(v, comm, -1, each_bytes, rtype);
+    if (is_inter(comm)) /* what the own group gives */
+        note(v, comm, -1, v->sent_bytes, stype);
+    else
+        note(v, comm, -1, each_bytes, rtype);
 }
 
 void mc_volume_allgatherv(mc_volume *v, int in_place, long long scount, MPI_Datatype stype, const void *rcounts,
@@ -188,7 +196,10 @@ void mc_volume_alltoall(mc_volume *v, int in_place, long long scount, MPI_Dataty
     uint64_t n = (uint64_t)n_others(comm);
     v->recv_bytes = mc_bytes(rcount, rtype) * n;
     v->sent_bytes = in_place ? v->recv_bytes : mc_bytes(scount, stype) * n;
-    note(v, comm, -1, mc_bytes(rcount, rtype), rtype);
+    if (is_inter(comm))
+        note(v, comm, -1, mc_bytes(scount, stype), stype);
+    else
+        note(v, comm, -1, mc_bytes(rcount, rtype), rtype);
 }
 
 void mc_volume_alltoallv(mc_volume *v, int in_place, const void *scounts, int wide, MPI_Datatype stype,
@@ -216,7 +227,7 @@ void mc_volume_reduce(mc_volume *v, int in_place, long long count, MPI_Datatype 
         v->sent_bytes = mc_bytes(count, type);
     if (is_root(role))
         v->recv_bytes = mc_bytes(count, type);
-    note(v, comm, root, mc_bytes(count, type), type);
+    note_rooted(v, comm, root, role, mc_bytes(count, type), type);
 }
 
 void mc_volume_allreduce(mc_volume *v, long long count, MPI_Datatype type, MPI_Comm comm)
@@ -278,7 +289,7 @@ static uint64_t sum_present_typed(const void *counts, int wide, mc_handles types
 }
 
 /* Neighbour i of a list gets a message of its own. */
-static void give_neighbour(const mc_volume *v, MPI_Comm comm, int neighbour, uint64_t bytes)
+static void give_neighbour(mc_volume *v, MPI_Comm comm, int neighbour, uint64_t bytes)
 {
     if (neighbour != MPI_PROC_NULL)
         mc_record_part(v, mc_ranks_of_comm(comm), neighbour, bytes);

@@ -62,20 +62,26 @@ void mc_request_began(mc_volume *v, MPI_Request request)
         add_pending(v, MC_KEY_OF(request), op_of(v));
 }
 
+static void drop_persistent(mc_op *op)
+{
+    mc_ranks_release(op->ranks);
+    if (op->kind == MC_OP_OTHER)
+        mc_kept_free(op->kept);
+}
+
 void mc_persistent_keep(MPI_Request request, mc_volume *v)
 {
     mc_op op = op_of(v);
-    if (v->pending_kind == MC_OP_NONE)
-        op = (mc_op){.sent_bytes = v->sent_bytes,
-                     .recv_bytes = v->recv_bytes,
-                     .peer = v->peer,
-                     .kind = v->is_message ? MC_OP_SEND : MC_OP_OTHER};
+    if (v->is_message)
+        op = (mc_op){.sent_bytes = v->sent_bytes, .peer = v->peer, .kind = MC_OP_SEND};
+    else if (v->pending_kind == MC_OP_NONE)
+        op = (mc_op){.kept = mc_keep_collective(v), .kind = MC_OP_OTHER};
     v->sent_bytes = v->recv_bytes = 0; /* nothing moves before MPI_Start */
-    if (op.kind == MC_OP_OTHER && op.sent_bytes == 0 && op.recv_bytes == 0)
+    if (op.kind == MC_OP_OTHER && op.kept == NULL)
         return; /* to or from MPI_PROC_NULL: requests of these may share a handle */
     op.ranks = mc_ranks_keep(op.ranks);
     if (!mc_op_add(&persistent, MC_KEY_OF(request), &op)) {
-        mc_ranks_release(op.ranks);
+        drop_persistent(&op);
         mc_request_overflow(v->frame);
     }
 }
@@ -86,12 +92,11 @@ void mc_volume_start(mc_volume *v, MPI_Request request)
     uint64_t key = MC_KEY_OF(request);
     if (!mc_op_find(&persistent, key, &op))
         return;
-    if (op.kind == MC_OP_SEND || op.kind == MC_OP_OTHER) {
+    if (op.kind == MC_OP_OTHER)
+        return mc_kept_start(op.kept, v);
+    if (op.kind == MC_OP_SEND) {
         v->sent_bytes += op.sent_bytes;
-        v->recv_bytes += op.recv_bytes;
-        if (op.kind == MC_OP_SEND)
-            mc_message(v->frame, op.peer, op.sent_bytes, 0);
-        return;
+        return mc_message(v->frame, op.peer, op.sent_bytes, 0);
     }
     mc_op left;
     if (mc_ops_any(&mc_under_way) && mc_op_take(&mc_under_way, key, UINT64_MAX, &left))
@@ -116,7 +121,7 @@ void mc_request_freed(mc_volume *v, MPI_Request request)
     mc_op op;
     uint64_t key = MC_KEY_OF(request);
     if (mc_op_take(&persistent, key, UINT64_MAX, &op))
-        mc_ranks_release(op.ranks);
+        drop_persistent(&op);
     end_unseen(v, key);
 }
 

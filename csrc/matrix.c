@@ -1,4 +1,6 @@
 /* Who takes part in collectives, and how often: what the traffic between ranks is reckoned from. */
+#include <stdlib.h>
+
 #include "volume.h"
 
 /* Members in their order as runs of equal steps; runs == NULL only counts them. */
@@ -64,37 +66,130 @@ static uint64_t group_of(mc_ranks *ranks)
     mc_segment *segment = mc_own_segment();
     if (group != 0 || segment == NULL)
         return group;
-    group = ranks->is_inter ? NO_GROUP : hash_of(ranks);
-    if (group != NO_GROUP && ranks->own_rank == 0)
+    group = hash_of(ranks);
+    if (group != NO_GROUP && !ranks->is_inter && ranks->own_rank == 0)
         tell_members(segment, ranks, group);
     __atomic_store_n(&ranks->group, group, __ATOMIC_RELAXED);
     return group;
 }
 
-void mc_record_collective(const mc_volume *v)
+/* What a row of the table is about, and what one call adds to it. */
+typedef struct kind {
+    uint64_t group, to_group, whole_bytes, own_bytes, item_bytes;
+    uint32_t call;
+    int root, own_rank;
+} kind;
+
+/* What is known of a persistent collective until it is freed. */
+typedef struct mc_kept {
+    uint64_t sent_bytes, recv_bytes;
+    int is_counted; /* by this rank */
+    kind kind;
+    int n_parts, n_room;
+    struct part {
+        int peer;
+        uint64_t bytes;
+    } * parts;
+} mc_kept;
+
+/* 0: others count it. */
+static int kind_of(const mc_volume *v, kind *out)
 {
-    mc_ranks *ranks = v->collective;
-    if (!v->frame->is_recorded || (ranks->own_rank != 0 && v->own_bytes == 0) ||
-        (ranks->n_ranks < 2 && !ranks->is_inter))
-        return;
-    uint64_t group = group_of(ranks);
-    uint32_t i = 0;
-    if (group > NO_GROUP)
-        i = mc_collective_find(&mc_self.tables, group, v->frame->call, v->root, v->whole_bytes);
-    mc_collective_row *row = &mc_self.tables.collectives[i];
-    row->own_rank = ranks->own_rank;
-    row->item_bytes = v->item_bytes;
-    row->n++;
-    row->bytes += v->whole_bytes;
-    row->own_bytes += v->own_bytes;
+    mc_ranks *ranks = v->collective, *own = ranks != NULL && ranks->is_inter ? ranks->own_side : ranks;
+    if (own == NULL || (own->own_rank != 0 && v->own_bytes == 0) || (own->n_ranks < 2 && !ranks->is_inter))
+        return 0;
+    *out = (kind){.group = group_of(own),
+                  .to_group = ranks->is_inter ? group_of(ranks) : 0,
+                  .whole_bytes = v->whole_bytes,
+                  .own_bytes = v->own_bytes,
+                  .item_bytes = v->item_bytes,
+                  .call = v->frame->call,
+                  .root = v->root,
+                  .own_rank = own->own_rank};
+    return 1;
 }
 
-void mc_record_part(const mc_volume *v, const mc_ranks *ranks, int i, uint64_t bytes)
+static void count_kind(const kind *k)
 {
-    if (bytes == 0 || v->is_kept || !v->frame->is_recorded || ranks == NULL ||
-        (i == ranks->own_rank && !ranks->is_inter))
-        return;
-    mc_part_row *row = &mc_self.tables.parts[mc_part_find(&mc_self.tables, mc_world_rank(ranks, i))];
+    uint32_t i = 0;
+    if (k->group > NO_GROUP && k->to_group != NO_GROUP)
+        i = mc_collective_find(&mc_self.tables, k->group, k->to_group, k->call, k->root, k->whole_bytes);
+    mc_collective_row *row = &mc_self.tables.collectives[i];
+    row->own_rank = k->own_rank;
+    row->item_bytes = k->item_bytes;
+    row->n++;
+    row->bytes += k->whole_bytes;
+    row->own_bytes += k->own_bytes;
+}
+
+void mc_record_collective(const mc_volume *v)
+{
+    kind found;
+    if (v->frame->is_recorded && kind_of(v, &found))
+        count_kind(&found);
+}
+
+static void count_part(int peer, uint64_t bytes)
+{
+    mc_part_row *row = &mc_self.tables.parts[mc_part_find(&mc_self.tables, peer)];
     row->n++;
     row->bytes += bytes;
+}
+
+static void keep_part(mc_volume *v, int peer, uint64_t bytes)
+{
+    if (v->kept == NULL && (v->kept = calloc(1, sizeof *v->kept)) == NULL)
+        return;
+    mc_kept *kept = v->kept;
+    if (kept->n_parts == kept->n_room) {
+        int n_room = 2 * kept->n_room + 8;
+        struct part *parts = realloc(kept->parts, (size_t)n_room * sizeof *parts);
+        if (parts == NULL)
+            return;
+        kept->parts = parts;
+        kept->n_room = n_room;
+    }
+    kept->parts[kept->n_parts++] = (struct part){peer, bytes};
+}
+
+void mc_record_part(mc_volume *v, const mc_ranks *ranks, int i, uint64_t bytes)
+{
+    if (bytes == 0 || !v->frame->is_recorded || ranks == NULL || (i == ranks->own_rank && !ranks->is_inter))
+        return;
+    if (v->is_kept)
+        keep_part(v, mc_world_rank(ranks, i), bytes);
+    else
+        count_part(mc_world_rank(ranks, i), bytes);
+}
+
+mc_kept *mc_keep_collective(mc_volume *v)
+{
+    if (v->kept == NULL && v->collective == NULL && v->sent_bytes == 0 && v->recv_bytes == 0)
+        return NULL;
+    mc_kept *kept = v->kept != NULL ? v->kept : calloc(1, sizeof *kept);
+    if (kept == NULL)
+        return NULL;
+    kept->sent_bytes = v->sent_bytes;
+    kept->recv_bytes = v->recv_bytes;
+    kept->is_counted = kind_of(v, &kept->kind);
+    return kept;
+}
+
+void mc_kept_start(const mc_kept *kept, mc_volume *v)
+{
+    v->sent_bytes += kept->sent_bytes;
+    v->recv_bytes += kept->recv_bytes;
+    if (!v->frame->is_recorded)
+        return;
+    if (kept->is_counted)
+        count_kind(&kept->kind);
+    for (int i = 0; i < kept->n_parts; i++)
+        count_part(kept->parts[i].peer, kept->parts[i].bytes);
+}
+
+void mc_kept_free(mc_kept *kept)
+{
+    if (kept != NULL)
+        free(kept->parts);
+    free(kept);
 }

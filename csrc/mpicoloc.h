@@ -12,7 +12,7 @@
 #endif
 
 enum {
-    MC_ABI_VERSION = 8,
+    MC_ABI_VERSION = 9,
     MC_MAGIC = 0x6d63346c, /* "l4cm" */
 
     MC_NAME_LEN = 64,
@@ -121,7 +121,7 @@ enum { MC_PHASE_CORUN = 0, MC_PHASE_SOLO = 1, MC_PHASE_ALONE = 2 }; /* what a cy
     X(n_site_overflow, "1", "calls counted in the call-site overflow row") \
     X(n_cycle_overflow, "1", "cycles counted in the cycle overflow row") \
     X(n_peer_overflow, "1", "messages counted in the message overflow row") \
-    X(n_collective_overflow, "1", "collectives without a row: no room, or between two groups") \
+    X(n_collective_overflow, "1", "collectives without a row: no room, or with ranks outside the job") \
     X(n_request_overflow, "1", "requests that found no room and count as posted or not at all") \
     X(n_pending_overflow, "1", "cycles inside a shutter that found no room and void it") \
     X(n_lane_overflow, "1", "calls by threads that found no lane, not recorded") \
@@ -161,9 +161,10 @@ typedef struct mc_peer_row {
    first one counts, but where each rank's part is its own (own_bytes): there all do. */
 typedef struct mc_collective_row {
     uint64_t key;
-    uint64_t group; /* hash of its members' world ranks, in their order */
-    uint32_t call;  /* index into the shim's table of calls */
-    int32_t root;   /* rank in the group, -1 none */
+    uint64_t group;    /* hash of its members' world ranks, in their order */
+    uint64_t to_group; /* between two groups: the other one, that `root` is of; else 0 */
+    uint32_t call;     /* index into the shim's table of calls */
+    int32_t root;      /* rank in the group, -1 none */
     int32_t own_rank;
     uint32_t size_class;
     uint64_t item_bytes; /* of the datatype, as last seen */

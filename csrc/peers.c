@@ -18,12 +18,12 @@ __thread mc_last_ranks mc_last_comm, mc_last_win;
 /* Stands for all communicators whose ranks are the world's, so that nobody has to count its users. */
 static mc_ranks whole_world = {.n_users = 1, .n_ranks = INT_MAX, .is_world = 1};
 
-static MPI_Group group_of(MPI_Comm comm, int is_inter)
+static MPI_Group group_of(MPI_Comm comm, int is_remote)
 {
     MPI_Group group = mc_known.group_null;
-    if (is_inter && MC_HAVE(MPI_Comm_remote_group))
+    if (is_remote && MC_HAVE(MPI_Comm_remote_group))
         MC_REAL(MPI_Comm_remote_group)(comm, &group);
-    else if (!is_inter && MC_HAVE(MPI_Comm_group))
+    else if (!is_remote && MC_HAVE(MPI_Comm_group))
         MC_REAL(MPI_Comm_group)(comm, &group);
     return group;
 }
@@ -70,6 +70,33 @@ static void learn_world_ranks(mc_ranks *ranks, MPI_Group group)
         MC_REAL(MPI_Group_free)(&world);
 }
 
+static mc_ranks *new_ranks(void)
+{
+    mc_ranks *ranks = calloc(1, sizeof *ranks);
+    if (ranks != NULL)
+        ranks->n_users = 1;
+    return ranks;
+}
+
+static void learn_group(mc_ranks *ranks, MPI_Comm comm, int is_remote)
+{
+    MPI_Group group = group_of(comm, is_remote);
+    learn_world_ranks(ranks, group);
+    if (group != mc_known.group_null && MC_HAVE(MPI_Group_free))
+        MC_REAL(MPI_Group_free)(&group);
+}
+
+static mc_ranks *learn_own_side(const mc_ranks *ranks, MPI_Comm comm)
+{
+    mc_ranks *own = new_ranks();
+    if (own == NULL)
+        return NULL;
+    own->n_ranks = own->n_local = ranks->n_local;
+    own->own_rank = ranks->own_rank;
+    learn_group(own, comm, 0);
+    return own;
+}
+
 static void learn_comm(mc_ranks *ranks, MPI_Comm comm)
 {
     if (!MC_HAVE(MPI_Comm_test_inter) || !MC_HAVE(MPI_Comm_size) || !MC_HAVE(MPI_Comm_rank) ||
@@ -79,16 +106,14 @@ static void learn_comm(mc_ranks *ranks, MPI_Comm comm)
     MC_REAL(MPI_Comm_size)(comm, &ranks->n_local);
     MC_REAL(MPI_Comm_rank)(comm, &ranks->own_rank);
     ranks->n_ranks = ranks->n_local;
-    if (ranks->is_inter)
+    if (ranks->is_inter) {
         MC_REAL(MPI_Comm_remote_size)(comm, &ranks->n_ranks);
-    if (comm == mc_app_world) {
-        ranks->is_world = 1;
-        return;
+        ranks->own_side = learn_own_side(ranks, comm);
     }
-    MPI_Group group = group_of(comm, ranks->is_inter);
-    learn_world_ranks(ranks, group);
-    if (group != mc_known.group_null && MC_HAVE(MPI_Group_free))
-        MC_REAL(MPI_Group_free)(&group);
+    if (comm == mc_app_world)
+        ranks->is_world = 1;
+    else
+        learn_group(ranks, comm, ranks->is_inter);
 }
 
 static void learn_win(mc_ranks *ranks, MPI_Win win)
@@ -125,6 +150,7 @@ void mc_ranks_release(mc_ranks *ranks)
                           : --ranks->n_users;
     if (n_left != 0)
         return;
+    mc_ranks_release(ranks->own_side);
     free(ranks->neighbours);
     free(ranks->world_ranks);
     free(ranks);
@@ -169,14 +195,6 @@ static void keep_new(mc_op_table *table, mc_last_ranks *last, uint64_t key, mc_r
         mc_ranks_release(last->homeless);
         last->homeless = ranks;
     }
-}
-
-static mc_ranks *new_ranks(void)
-{
-    mc_ranks *ranks = calloc(1, sizeof *ranks);
-    if (ranks != NULL)
-        ranks->n_users = 1;
-    return ranks;
 }
 
 mc_ranks *mc_find_ranks_of_comm(MPI_Comm comm)

@@ -17,6 +17,7 @@ typedef struct mc_ranks {
     int *world_ranks;                 /* else: by rank, -1 outside the world; NULL: not known */
     struct mc_neighbours *neighbours; /* of a communicator with a topology, once asked for */
     uint64_t group;                   /* hash of the members, once asked for (matrix.c) */
+    struct mc_ranks *own_side;        /* of an intercommunicator: the own group */
 } mc_ranks;
 
 /* Ranks to receive from and to send to, in the order of the buffers; MPI_PROC_NULL at an open edge. */

@@ -22,7 +22,11 @@ static inline uint64_t mc_key_of(const void *handle, size_t size)
 }
 
 typedef struct mc_op {
-    uint64_t sent_bytes, recv_bytes;
+    union {
+        uint64_t sent_bytes;
+        struct mc_kept *kept; /* of a persistent collective */
+    };
+    uint64_t recv_bytes;
     struct mc_ranks *ranks; /* of the communicator; whoever keeps an mc_op keeps a reference */
     int32_t peer;
     uint32_t kind;

@@ -139,15 +139,18 @@ uint32_t mc_peer_find(mc_tables *tables, int peer, uint32_t size_class)
     return i;
 }
 
-uint32_t mc_collective_find(mc_tables *tables, uint64_t group, uint32_t call, int root, uint64_t bytes)
+uint32_t mc_collective_find(mc_tables *tables, uint64_t group, uint64_t to_group, uint32_t call, int root,
+                            uint64_t bytes)
 {
     int is_new;
     uint32_t size_class = mc_octave(bytes);
-    uint64_t key = mc_mix(group ^ ((uint64_t)call << 48) ^ ((uint64_t)(uint32_t)root << 8) ^ size_class);
+    uint64_t groups = to_group ? mc_mix(group + to_group) : group;
+    uint64_t key = mc_mix(groups ^ ((uint64_t)call << 48) ^ ((uint64_t)(uint32_t)root << 8) ^ size_class);
     uint32_t i = probe(tables->collectives, sizeof *tables->collectives, tables->n_collectives, key, &is_new);
     if (is_new) {
         mc_collective_row *row = &tables->collectives[i];
         row->group = group;
+        row->to_group = to_group;
         row->call = call;
         row->root = root;
         row->size_class = size_class;

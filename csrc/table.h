@@ -27,7 +27,8 @@ size_t mc_lane_size(int i_lane);
 uint32_t mc_site_find(mc_segment *segment, mc_tables *tables, uint32_t call, const void *site);
 uint32_t mc_cycle_find(mc_tables *tables, uint32_t from, uint32_t to, uint64_t bytes);
 uint32_t mc_peer_find(mc_tables *tables, int peer, uint32_t size_class);
-uint32_t mc_collective_find(mc_tables *tables, uint64_t group, uint32_t call, int root, uint64_t bytes);
+uint32_t mc_collective_find(mc_tables *tables, uint64_t group, uint64_t to_group, uint32_t call, int root,
+                            uint64_t bytes);
 uint32_t mc_part_find(mc_tables *tables, int peer);
 
 /* Well spread, never 0. */

@@ -21,10 +21,11 @@ typedef struct mc_volume {
     mc_ranks *pending_ranks;
     mc_frame *frame;
     mc_ranks *collective;            /* of a collective: its ranks */
-    int root;                        /* in them, -1 none */
+    int root;                        /* in them (between two groups: in the other one), -1 none */
     uint64_t whole_bytes, own_bytes; /* the buffer, or a part of it; the rank's own of parts that differ */
     uint64_t item_bytes;             /* of the datatype */
     int is_kept;                     /* the call moves nothing before it is started */
+    struct mc_kept *kept;            /* what it then gives to each rank, if it is a collective that tells */
 } mc_volume;
 
 enum { /* kinds of mc_op */
@@ -72,7 +73,11 @@ void mc_record_moved(mc_frame *frame, mc_volume *v);
 /* matrix.c: what the traffic between ranks is reckoned from. A collective, as its volume tells it, before mc_leave; */
 void mc_record_collective(const mc_volume *v);
 /* and bytes that this rank gives to rank i of a communicator in a collective where it tells each rank's part. */
-void mc_record_part(const mc_volume *v, const mc_ranks *ranks, int i, uint64_t bytes);
+void mc_record_part(mc_volume *v, const mc_ranks *ranks, int i, uint64_t bytes);
+/* The same of a persistent collective, to be counted whenever it is started; NULL if it moves nothing. */
+struct mc_kept *mc_keep_collective(mc_volume *v);
+void mc_kept_start(const struct mc_kept *kept, mc_volume *v);
+void mc_kept_free(struct mc_kept *kept);
 
 /* A receive of this call ended: bytes, from a rank of a communicator. */
 void mc_volume_received(mc_volume *v, const mc_ranks *ranks, int source, uint64_t bytes);

@@ -63,7 +63,7 @@ COLUMNS: Mapping[str, tuple[Column, ...]] = {
         n_site_overflow  u8   1      calls counted in the call-site overflow row
         n_cycle_overflow u8   1      cycles counted in the cycle overflow row
         n_peer_overflow  u8   1      messages counted in the message overflow row
-        n_collective_overflow u8 1   collectives without a row: no room, or between two groups
+        n_collective_overflow u8 1   collectives without a row: no room, or with ranks outside the job
         n_request_overflow u8 1      requests that found no room and count as posted or not at all
         n_pending_overflow u8 1      cycles inside a shutter that found no room and void it
         n_lane_overflow  u8   1      calls by threads that found no lane, not recorded
@@ -128,7 +128,8 @@ COLUMNS: Mapping[str, tuple[Column, ...]] = {
         rank             i4   1      rank that counted: the group's first one, or all where parts differ
         call             S40  1      MPI function
         group            u8   1      group of ranks that it ran on, as in /groups
-        root             i4   1      rank in the group, -1 none
+        to_group         u8   1      the other one, if it was between two (each tells its own half); else 0
+        root             i4   1      rank in the group, or in the other one; -1 none
         own_rank         i4   1      of the rank that counted, in the group
         size_class       i2   1      of its bytes, as in /peers
         item_bytes       u8   bytes  size of the datatype, as last seen

@@ -13,17 +13,18 @@ from numpy.typing import ArrayLike, NDArray
 from mpicoloc.core.tables import Table, text
 from mpicoloc.core.traffic import Exchange, Traffic, TrafficSum, total
 from mpicoloc.errors import DataError
-from mpicoloc.network import libnbc
+from mpicoloc.network import inter, libnbc
 from mpicoloc.network.messages import Collective, Library
 from mpicoloc.network.mpich import MPICH
 from mpicoloc.network.openmpi import OpenMPI
 
 Array = NDArray[Any]
 Numbers = tuple[Array, Array]
-_NAME = re.compile(r"(?:P?MPI_)?(I?)([a-zA-Z]\w*?)(?:_c)?")
+_NAME = re.compile(r"(?:P?MPIX?_)?(I?)([a-zA-Z]\w*?)(_init)?(?:_c)?")
 _UNEVEN = ("allgatherv", "reduce_scatter")
 _N_ROWS = 1 << 24
 """Rows after which the parts of a sum are added up, so that they need not all be in memory."""
+_NONBLOCKING = "between two groups of ranks, collectives that do not block are taken for blocking ones"
 
 
 @dataclass(frozen=True)
@@ -88,11 +89,11 @@ def job_traffic(
     exchanges: list[Exchange] = []
     n_unknown = int(tables["ranks"]["n_collective_overflow"].sum())
     members = members_of(tables["groups"], n_ranks)
-    for call, group, n, n_bytes in _calls(tables["collectives"]):
-        if group in members and call.name in libnbc.ALGORITHMS:
-            _add(_of(call, members[group], nodes), members[group], library, (n, n_bytes), sparse, exchanges)
-        else:
-            n_unknown += n
+    for kind in _calls(tables["collectives"]):
+        if not _add(kind, members, nodes, library, sparse, exchanges):
+            n_unknown += kind.n
+        elif kind.to_group and not kind.call.blocks and _NONBLOCKING not in notes:
+            notes.append(_NONBLOCKING)
     dropped_bytes = _dropped_bytes(tables, n_ranks)
     traffic = TrafficSum(n_ranks, (sparse.total(), *exchanges))
     return JobTraffic(traffic, n_unknown, (*notes, *_missing(n_unknown, dropped_bytes)), dropped_bytes)
@@ -101,7 +102,10 @@ def job_traffic(
 def _missing(n_unknown: int, dropped_bytes: int) -> Iterator[str]:
     """What is not in the traffic, in words."""
     if n_unknown:
-        yield f"{n_unknown:,} collectives are not in the traffic: between two groups, or beyond the tables"
+        yield (
+            f"{n_unknown:,} collectives are not in the traffic: with ranks outside the job, or beyond "
+            "the tables"
+        )
     if dropped_bytes:
         yield (
             f"{dropped_bytes:,} bytes to or from ranks that are not known are not in the traffic, unless the "
@@ -124,14 +128,40 @@ def _known(rows: Table, n_ranks: int) -> Array:
 
 
 def _add(
-    call: Collective, ranks: Array, library: Library, n: tuple[int, int], to: _Sum, exchanges: list[Exchange]
-) -> None:
-    """Add calls of one kind, n[0] with n[1] bytes in all; of messages between all pairs not the pairs."""
+    kind: _Kind,
+    members: Mapping[int, Array],
+    nodes: Array,
+    library: Library,
+    to: _Sum,
+    exchanges: list[Exchange],
+) -> bool:
+    """Add calls of one kind; of messages between all pairs not the pairs. False: they are not known."""
+    known = [members.get(group) for group in (kind.group, kind.to_group) if group]
+    if any(ranks is None for ranks in known) or kind.call.name not in libnbc.ALGORITHMS:
+        return False
+    ranks = [group for group in known if group is not None]
+    call = _of(kind.call, ranks[0], nodes)
+    if len(ranks) > 1:
+        return _add_half(kind, call, ranks, nodes, library, to)
     if call.n_bytes and library.is_exchange(call):
-        n_bytes = n[1] if call.counts is None else n[1] / call.n_ranks
-        exchanges.append(Exchange(to.n_ranks, ranks, n_bytes, n[0]))
+        n_bytes = kind.n_bytes if call.counts is None else kind.n_bytes / call.n_ranks
+        exchanges.append(Exchange(to.n_ranks, ranks[0], n_bytes, kind.n))
     else:
-        to.add(_scaled(call, library, *n).renumbered(ranks, to.n_ranks))
+        call = call.but(call.name, counts=call.counts, root=min(call.root, call.n_ranks - 1))
+        to.add(_scaled(library.messages(call).traffic(), call, kind).renumbered(ranks[0], to.n_ranks))
+    return True
+
+
+def _add_half(
+    kind: _Kind, call: Collective, ranks: list[Array], nodes: Array, library: Library, to: _Sum
+) -> bool:
+    """Add what one of two groups tells."""
+    algorithms = inter.OPEN_MPI if isinstance(library, OpenMPI) else inter.MPICH
+    if len(ranks[0]) * len(ranks[1]) > _N_ROWS or call.name not in algorithms:
+        return False
+    half = inter.Half(call, ranks[0], ranks[1], to.n_ranks, nodes)
+    to.add(_scaled(inter.traffic(half, library, algorithms), call, kind))
+    return True
 
 
 def library_of(mpi_library: str) -> tuple[Library, list[str]]:
@@ -222,17 +252,30 @@ def _nodes(ranks: Table, n_ranks: int) -> Array:
 
 
 def _base(call: str) -> tuple[str, bool]:
-    """Name of the collective, and whether it blocks."""
+    """Name of the collective, and whether it blocks. Persistent ones are the library's nonblocking ones."""
     found = _NAME.fullmatch(call)
-    return (found.group(2).lower(), not found.group(1)) if found else (call, True)
+    return (found.group(2).lower(), not found.group(1) and not found.group(3)) if found else (call, True)
 
 
-def _calls(rows: Table) -> Iterator[tuple[Collective, int, int, int]]:
-    """Each kind of call with its group, how often it was made, and the bytes of all."""
-    keys = np.empty(len(rows), dtype=[("call", "U40"), ("group", "u8"), ("root", "i4"), ("size_class", "i2")])
-    for name in ("group", "root", "size_class"):
-        keys[name] = rows[name]
-    keys["call"] = [text(call).removesuffix("_c") for call in rows["call"]]
+@dataclass(frozen=True)
+class _Kind:
+    """Calls that are alike: on which groups, how often, and with how many bytes in all."""
+
+    call: Collective
+    group: int
+    to_group: int
+    n: int
+    n_bytes: int
+
+
+_KEYS = {"call": "U40", "group": "u8", "to_group": "u8", "root": "i4", "size_class": "i2"}
+
+
+def _calls(rows: Table) -> Iterator[_Kind]:
+    """Each kind of call."""
+    keys = np.empty(len(rows), dtype=list(_KEYS.items()))
+    for name in _KEYS:
+        keys[name] = rows[name] if name != "call" else [text(call).removesuffix("_c") for call in rows[name]]
     for mine in _alike(rows, keys):
         first = mine[mine["own_rank"] == 0]
         n, n_bytes = int(first["n"].sum()), int(first["bytes"].sum())
@@ -241,9 +284,12 @@ def _calls(rows: Table) -> Iterator[tuple[Collective, int, int, int]]:
         name, blocks = _base(text(first["call"][0]))
         item_bytes = max(int(first["item_bytes"].max()), 1)
         counts = _own_parts(mine, item_bytes) if name in _UNEVEN else None
+        to_group = int(first["to_group"][0])
+        if to_group and counts is not None:  # else what the group gets
+            n_bytes = int(mine["own_bytes"].sum())
         n_items = max(round(n_bytes / n / item_bytes), 1) if n_bytes else 0
         call = Collective(name, 0, n_items, item_bytes, max(int(first["root"][0]), 0), counts, blocks=blocks)
-        yield call, int(first["group"][0]), n, n_bytes
+        yield _Kind(call, int(first["group"][0]), to_group, n, n_bytes)
 
 
 def _own_parts(rows: Table, item_bytes: int) -> Array:
@@ -260,17 +306,15 @@ def _of(call: Collective, ranks: Array, nodes: Array) -> Collective:
     counts = (
         None if call.counts is None else np.resize(np.append(call.counts, np.zeros(p, dtype=np.int64)), p)
     )
-    root = min(call.root, p - 1)
-    return call.but(call.name, n_ranks=p, root=root, counts=counts, nodes=nodes[ranks])
+    return call.but(call.name, n_ranks=p, counts=counts, nodes=nodes[ranks])
 
 
-def _scaled(call: Collective, library: Library, n: int, n_bytes: int) -> Traffic:
+def _scaled(one: Traffic, call: Collective, kind: _Kind) -> Traffic:
     """All calls of a kind: that of mean size, as often as they were made; its bytes are theirs."""
-    one = library.messages(call).traffic()
     items = call.n_items if call.counts is None else int(call.counts.sum())
-    expected = n * items * call.item_bytes
-    ratio = n if expected in (0, n_bytes) else n * (n_bytes / expected)
-    return Traffic(one.n_ranks, one.src, one.dst, one.n_bytes * ratio, one.n_messages * n)
+    expected = kind.n * items * call.item_bytes
+    ratio = kind.n if expected in (0, kind.n_bytes) else kind.n * (kind.n_bytes / expected)
+    return Traffic(one.n_ranks, one.src, one.dst, one.n_bytes * ratio, one.n_messages * kind.n)
 
 
 class _Sum:

@@ -20,7 +20,7 @@ def _joined(name: str, pieces: Sequence[dict[str, Any]]) -> Table:
 def collectives(lanes: Lanes, called: Callable[[int], bytes]) -> Table:
     """Collectives that have a row of their own; the others are in a counter of their rank."""
     pieces = []
-    names = ("group", "root", "own_rank", "size_class", "item_bytes", "n", "bytes", "own_bytes")
+    names = ("group", "to_group", "root", "own_rank", "size_class", "item_bytes", "n", "bytes", "own_bytes")
     for rank, lane in lanes:
         rows = lane["collectives"][1:]
         rows = rows[rows["n"] > 0]

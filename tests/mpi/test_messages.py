@@ -9,6 +9,7 @@ import once
 import pytest
 import shimlab
 
+from mpicoloc.network import inter
 from mpicoloc.network.collectives import job_traffic
 from mpicoloc.network.messages import Collective
 from mpicoloc.network.mpich import MPICH
@@ -24,6 +25,7 @@ UNEVEN = ("gatherv", "scatterv", "allgatherv", "reduce_scatter")
 OTHERS = ("allreduce", "allgather", "alltoall", "barrier", "scan", "exscan", "reduce_scatter_block")
 ALL = sorted({*ROOTED, *UNEVEN, *OTHERS})
 NONBLOCKING = [name for name in ALL if name not in ("gatherv", "scatterv")]
+BETWEEN = [name for name in NONBLOCKING if name not in ("scan", "exscan")]
 DIFFERENT = ("bcast", "reduce", "allreduce", "alltoall", "barrier")
 RUNS = [*(("openmpi", n) for n in (2, 3, 4, 6, 9)), *(("mpich", n) for n in (3, 8, 9))]
 # algorithms that the default decisions take only for more ranks than fit here
@@ -47,20 +49,24 @@ def compiled(family):
     return out
 
 
+def uneven(n_ranks, n_items):
+    return (np.arange(n_ranks) * 7 + n_items) % 11 * n_items
+
+
 def plan(n_ranks, names, sizes=SIZES):
     calls = []
     for name in names:
         for n_items in sizes:
             for root in (0, n_ranks - 2) if name in ROOTED else (0,):
-                counts = (np.arange(n_ranks) * 7 + n_items) % 11 * n_items if name in UNEVEN else None
+                counts = uneven(n_ranks, n_items) if name in UNEVEN else None
                 calls.append(Collective(name, n_ranks, n_items, 8, root, counts))
     return calls
 
 
 def counted(family, calls, folder, preload=None, **settings):
     """Bytes and messages of each pair of ranks: per call, and of all with the barriers between them."""
-    n_ranks = calls[0].n_ranks
-    lines = [f"{'' if call.blocks else 'i'}{call.name} {call.n_items} {call.root}\n" for call in calls]
+    n_ranks = calls[0][1].n_ranks
+    lines = [f"{how} {call.name} {call.n_items} {call.root}\n" for how, call in calls]
     (folder / "plan").write_text("".join(lines))
     words = (compiled(family), folder / "plan", folder / "out")
     done = shimlab.launch(family, n_ranks, *words, preload=preload, **SETTINGS[family.name], **settings)
@@ -83,9 +89,52 @@ def n_bytes_of(sent):
     return {pair: n_bytes for pair, (n_bytes, _) in sent.items() if n_bytes}
 
 
-def is_counted(library, call):
+def is_counted(library, how, call):
     """UCX is not told the bytes of MPICH's gather of larger parts, which have types of their own."""
-    return library == "openmpi" or call.name != "gather" or call.n_bytes < 1024
+    with_gather = ("gather", "allgather") if how == "between" else ("gather",)
+    return library == "openmpi" or call.name not in with_gather or call.n_bytes < 1024
+
+
+def cases(name, n_ranks):
+    """(how, call) of all that one job makes."""
+    is_slow = name == "mpich" and n_ranks > 7  # its ranks do not sleep while they wait
+    sizes = {8: (20, 700, 9000), 9: (20, 3000)}[n_ranks] if is_slow else SIZES
+    found = [("blocking", call) for call in plan(n_ranks, ALL, sizes)]
+    for call in plan(n_ranks, DIFFERENT if is_slow else NONBLOCKING, sizes):
+        # of MPICH 4.0, a scatter cannot be started twice
+        is_persistent = call.n_items == 20 and (name, call.name) != ("mpich", "scatter")
+        found.append(("persistent" if is_persistent else "nonblocking", replace(call, blocks=False)))
+    if n_ranks > 3 and n_ranks % 2 == 0:
+        found += [("between", call) for call in between(n_ranks, (20, 3000))]
+    return [(how, call) for how, call in found if is_counted(name, how, call)]
+
+
+def between(n_ranks, sizes):
+    """Calls between even and odd ranks, the root being even."""
+    calls = plan(n_ranks // 2, BETWEEN, sizes)
+    return [replace(call, n_ranks=n_ranks) for call in calls]
+
+
+def halves(call, library, algorithms):
+    """Messages of a call between even and odd ranks."""
+    even, odd = np.arange(0, call.n_ranks, 2), np.arange(1, call.n_ranks, 2)
+    found = {}
+    for own, other in ((odd, even), (even, odd)):
+        if own is even and call.name in ROOTED:
+            continue
+        counts = None if call.counts is None else uneven(len(own), call.n_items)
+        mine = replace(call, n_ranks=len(own), counts=counts)
+        half = inter.Half(mine, own, other, call.n_ranks, np.arange(call.n_ranks))
+        for pair, numbers in pairs(inter.traffic(half, library, algorithms)).items():
+            found[pair] = tuple(np.add(numbers, found.get(pair, (0, 0))).tolist())
+    return found
+
+
+def expected(name, how, call):
+    library = LIBRARIES[name]()
+    if how == "between":
+        return halves(call, library, {"openmpi": inter.OPEN_MPI, "mpich": inter.MPICH}[name])
+    return pairs(library.messages(call).traffic() * (2 if how == "persistent" else 1))
 
 
 def profile_here(shm_dir, family, n_ranks, monkeypatch):
@@ -108,20 +157,13 @@ def test_puts_and_gets_of_both_ways(family, preloaded, shm_dir, monkeypatch):
 @pytest.mark.parametrize(("name", "n_ranks"), RUNS)
 def test_messages_are_those_that_the_library_sends(make_mpi, name, n_ranks, tmp_path, shm_dir, monkeypatch):
     family = make_mpi(name)
-    is_slow = name == "mpich" and n_ranks > 7  # its ranks do not sleep while they wait
-    sizes = {8: (20, 700, 9000), 9: (20, 3000)}[n_ranks] if is_slow else SIZES
-    names = DIFFERENT if is_slow else NONBLOCKING
-    calls = plan(n_ranks, ALL, sizes)
-    calls += [replace(call, blocks=False) for call in plan(n_ranks, names, sizes)]
-    calls = [call for call in calls if is_counted(name, call)]
+    calls = cases(name, n_ranks)
     found, whole = counted(family, calls, tmp_path, preload=family.shim)
-    library = LIBRARIES[name]()
-    for call, sent in zip(calls, found, strict=True):
-        expected = pairs(library.messages(call).traffic())
-        if (name, call.name) == ("mpich", "allgatherv"):  # leaves out empty messages, cuts large ones
-            assert n_bytes_of(expected) == n_bytes_of(sent), call
-        else:
-            assert expected == sent, call
+    for (how, call), sent in zip(calls, found, strict=True):
+        told = expected(name, how, call)
+        if (name, call.name) == ("mpich", "allgatherv"):
+            told, sent = n_bytes_of(told), n_bytes_of(sent)  # leaves out empty messages, cuts large ones
+        assert told == sent, (how, call)
     told = profile_here(shm_dir, family, n_ranks, monkeypatch)
     assert told.n_unknown == 0 and told.notes == ()
     assert n_bytes_of(pairs(told.traffic.traffic())) == n_bytes_of(whole)
@@ -134,7 +176,7 @@ def test_algorithms_for_many_ranks_too(make_mpi, tmp_path):
 
     family = make_mpi("openmpi")
     parameters = {f"OMPI_MCA_coll_tuned_{name}_algorithm": str(number) for name, number in FORCED.items()}
-    calls = plan(7, FORCED)
+    calls = [("blocking", call) for call in plan(7, FORCED)]
     found, _ = counted(family, calls, tmp_path, OMPI_MCA_coll_tuned_use_dynamic_rules="1", **parameters)
-    for call, sent in zip(calls, found, strict=True):
+    for (_, call), sent in zip(calls, found, strict=True):
         assert pairs(Forced().messages(call).traffic()) == sent, call

@@ -115,6 +115,37 @@ def test_many_pairs_are_never_in_memory(library, call):
     assert (exchange.n_bytes, exchange.n_messages, len(exchange.members)) == (16, 2, n_ranks)
 
 
+def test_between_two_groups_the_first_ranks_speak():
+    even = np.array([9], dtype=np.uint64)
+    groups = {
+        "group": np.array([ODD, *even], dtype=np.uint64),
+        "first": [1, 0],
+        "stride": [2, 2],
+        "n": [3, 3],
+    }
+    calls = rows(
+        ("MPI_Allreduce", ODD, -1, 0, 8, 2, 160, 0),
+        ("MPI_Allreduce", 9, -1, 0, 8, 2, 160, 0),
+        ("MPI_Ibcast", ODD, 2, 0, 8, 1, 8000, 0),
+        ("MPI_Allgather", ODD, -1, 0, 8, 1, 8, 0),
+    )
+    calls["to_group"] = np.array([9, ODD, 9, 5], dtype=np.uint64)
+    found = job_traffic(tables(groups=groups, collectives=calls), N, "MPICH 4.0", range(N))
+    here = found.traffic.traffic()
+    sent = {
+        (s, d): b for s, d, b in zip(here.src.tolist(), here.dst.tolist(), here.n_bytes.tolist(), strict=True)
+    }
+    across = {pair: n_bytes for pair, n_bytes in sent.items() if sum(pair) % 2}
+    assert across == {(0, 1): 160, (1, 0): 160, (4, 1): 8000}
+    assert "taken for blocking ones" in found.notes[0] and found.n_unknown == 1
+
+
+def test_persistent_ones_are_the_nonblocking_ones():
+    found = traffic_of(collectives=rows(("MPIX_Bcast_init", WORLD, 0, 0, 8, 1, 80, 0)))
+    later = traffic_of(collectives=rows(("MPI_Ibcast", WORLD, 0, 0, 8, 1, 80, 0)))
+    assert same(found.traffic.traffic(), later.traffic.traffic())
+
+
 def test_parts_are_messages():
     found = traffic_of(parts={"src": [0, 3], "dst": [4, -1], "n": [2, 1], "bytes": [99, 1]})
     here = found.traffic.traffic()

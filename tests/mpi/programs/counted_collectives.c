@@ -1,7 +1,8 @@
 /* Runs the collectives that a file names, and writes what the library sent for each: a line "number src dst bytes messages"
    per pair of ranks, into a file per rank; number -1: from MPI_Init to the end of the plan. Open MPI's own component
-   `monitoring` counts, or whoever asks UCX to send. Lines of the plan: "name items root"; items have 8 bytes; with "v"
-   collectives rank i has (7 i + items) % 11 times as many. */
+   `monitoring` counts, or whoever asks UCX to send. Lines of the plan: "how name items root"; items have 8 bytes; with "v"
+   collectives rank i has (7 i + items) % 11 times as many. How: "blocking", "nonblocking", "persistent" (started twice), or
+   "between" even and odd ranks, the root being even. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <mpi.h>
@@ -32,6 +33,13 @@ static void tell(FILE *result, int number, int rank, const tally *tallies, int p
         if (tallies[dst].messages > 0)
             fprintf(result, "%d %d %d %lu %lu\n", number, rank, dst, tallies[dst].bytes, tallies[dst].messages);
 }
+
+#if defined(OPEN_MPI) && OMPI_MAJOR_VERSION < 5
+#include <mpi-ext.h>
+#define INIT(name) MPIX_##name##_init
+#else
+#define INIT(name) MPI_##name##_init
+#endif
 
 #ifdef OPEN_MPI
 /* The component `monitoring` calls this for every message that its collectives and the program send. The name is the
@@ -85,10 +93,14 @@ static void share(int items, int p)
     }
 }
 
-/* 0: the name is of no blocking function. */
-static int run_blocking(const char *name, int n, int root, int rank, double *in, double *out)
+static void unknown(const char *name)
 {
-    MPI_Comm w = MPI_COMM_WORLD;
+    fprintf(stderr, "unknown collective %s\n", name);
+    MPI_Abort(MPI_COMM_WORLD, 1);
+}
+
+static void run_blocking(const char *name, int n, int root, int rank, double *in, double *out, MPI_Comm w)
+{
     MPI_Datatype d = MPI_DOUBLE;
     if (!strcmp(name, "bcast"))
         MPI_Bcast(in, n, d, root, w);
@@ -121,78 +133,142 @@ static int run_blocking(const char *name, int n, int root, int rank, double *in,
     else if (!strcmp(name, "allgatherv"))
         MPI_Allgatherv(in, counts[rank], d, out, counts, displacements, d, w);
     else
-        return 0;
-    return 1;
+        unknown(name);
 }
 
-static int run_nonblocking(const char *name, int n, int root, int rank, double *in, double *out)
+static void run_nonblocking(const char *name, int n, int root, int rank, double *in, double *out)
 {
     MPI_Comm w = MPI_COMM_WORLD;
     MPI_Datatype d = MPI_DOUBLE;
     MPI_Request r;
-    if (!strcmp(name, "ibcast"))
+    if (!strcmp(name, "bcast"))
         MPI_Ibcast(in, n, d, root, w, &r);
-    else if (!strcmp(name, "ireduce"))
+    else if (!strcmp(name, "reduce"))
         MPI_Ireduce(in, out, n, d, MPI_SUM, root, w, &r);
-    else if (!strcmp(name, "iallreduce"))
+    else if (!strcmp(name, "allreduce"))
         MPI_Iallreduce(in, out, n, d, MPI_SUM, w, &r);
-    else if (!strcmp(name, "igather"))
+    else if (!strcmp(name, "gather"))
         MPI_Igather(in, n, d, out, n, d, root, w, &r);
-    else if (!strcmp(name, "iscatter"))
+    else if (!strcmp(name, "scatter"))
         MPI_Iscatter(in, n, d, out, n, d, root, w, &r);
-    else if (!strcmp(name, "iallgather"))
+    else if (!strcmp(name, "allgather"))
         MPI_Iallgather(in, n, d, out, n, d, w, &r);
-    else if (!strcmp(name, "ialltoall"))
+    else if (!strcmp(name, "alltoall"))
         MPI_Ialltoall(in, n, d, out, n, d, w, &r);
-    else if (!strcmp(name, "ibarrier"))
+    else if (!strcmp(name, "barrier"))
         MPI_Ibarrier(w, &r);
-    else if (!strcmp(name, "iscan"))
+    else if (!strcmp(name, "scan"))
         MPI_Iscan(in, out, n, d, MPI_SUM, w, &r);
-    else if (!strcmp(name, "iexscan"))
+    else if (!strcmp(name, "exscan"))
         MPI_Iexscan(in, out, n, d, MPI_SUM, w, &r);
-    else if (!strcmp(name, "ireduce_scatter_block"))
+    else if (!strcmp(name, "reduce_scatter_block"))
         MPI_Ireduce_scatter_block(in, out, n, d, MPI_SUM, w, &r);
-    else if (!strcmp(name, "ireduce_scatter"))
+    else if (!strcmp(name, "reduce_scatter"))
         MPI_Ireduce_scatter(in, out, counts, d, MPI_SUM, w, &r);
-    else if (!strcmp(name, "iallgatherv"))
+    else if (!strcmp(name, "allgatherv"))
         MPI_Iallgatherv(in, counts[rank], d, out, counts, displacements, d, w, &r);
     else
-        return 0;
-    return MPI_Wait(&r, MPI_STATUS_IGNORE) == MPI_SUCCESS;
+        unknown(name);
+    MPI_Wait(&r, MPI_STATUS_IGNORE);
 }
 
-static void run(const char *name, int n, int root, int rank, int p, double *in, double *out)
+static void run_persistent(const char *name, int n, int root, int rank, double *in, double *out)
+{
+    MPI_Comm w = MPI_COMM_WORLD;
+    MPI_Datatype d = MPI_DOUBLE;
+    MPI_Request r;
+    if (!strcmp(name, "bcast"))
+        INIT(Bcast)(in, n, d, root, w, MPI_INFO_NULL, &r);
+    else if (!strcmp(name, "reduce"))
+        INIT(Reduce)(in, out, n, d, MPI_SUM, root, w, MPI_INFO_NULL, &r);
+    else if (!strcmp(name, "allreduce"))
+        INIT(Allreduce)(in, out, n, d, MPI_SUM, w, MPI_INFO_NULL, &r);
+    else if (!strcmp(name, "gather"))
+        INIT(Gather)(in, n, d, out, n, d, root, w, MPI_INFO_NULL, &r);
+    else if (!strcmp(name, "scatter"))
+        INIT(Scatter)(in, n, d, out, n, d, root, w, MPI_INFO_NULL, &r);
+    else if (!strcmp(name, "allgather"))
+        INIT(Allgather)(in, n, d, out, n, d, w, MPI_INFO_NULL, &r);
+    else if (!strcmp(name, "alltoall"))
+        INIT(Alltoall)(in, n, d, out, n, d, w, MPI_INFO_NULL, &r);
+    else if (!strcmp(name, "barrier"))
+        INIT(Barrier)(w, MPI_INFO_NULL, &r);
+    else if (!strcmp(name, "scan"))
+        INIT(Scan)(in, out, n, d, MPI_SUM, w, MPI_INFO_NULL, &r);
+    else if (!strcmp(name, "exscan"))
+        INIT(Exscan)(in, out, n, d, MPI_SUM, w, MPI_INFO_NULL, &r);
+    else if (!strcmp(name, "reduce_scatter_block"))
+        INIT(Reduce_scatter_block)(in, out, n, d, MPI_SUM, w, MPI_INFO_NULL, &r);
+    else if (!strcmp(name, "reduce_scatter"))
+        INIT(Reduce_scatter)(in, out, counts, d, MPI_SUM, w, MPI_INFO_NULL, &r);
+    else if (!strcmp(name, "allgatherv"))
+        INIT(Allgatherv)(in, counts[rank], d, out, counts, displacements, d, w, MPI_INFO_NULL, &r);
+    else
+        unknown(name);
+    MPI_Start(&r);
+    MPI_Wait(&r, MPI_STATUS_IGNORE);
+    MPI_Startall(1, &r);
+    MPI_Wait(&r, MPI_STATUS_IGNORE);
+    MPI_Request_free(&r);
+}
+
+static MPI_Comm between;
+
+/* Open MPI's component `monitoring` writes beyond its memory where the groups differ in size. */
+static void pair_up(int rank, int p)
+{
+    MPI_Comm group;
+    if (p % 2 == 1)
+        return;
+    MPI_Comm_split(MPI_COMM_WORLD, rank % 2, rank, &group);
+    MPI_Intercomm_create(group, 0, MPI_COMM_WORLD, 1 - rank % 2, 0, &between);
+}
+
+static void run_between(const char *name, int n, int root, int rank, double *in, double *out)
+{
+    int place = rank / 2, is_even = rank % 2 == 0;
+    if (is_even)
+        root = place == root ? MPI_ROOT : MPI_PROC_NULL;
+    run_blocking(name, n, root, place, in, out, between);
+}
+
+static void run(const char *how, const char *name, int n, int root, int rank, int p, double *in, double *out)
 {
     share(n, p);
-    if (!run_blocking(name, n, root, rank, in, out) && !run_nonblocking(name, n, root, rank, in, out)) {
-        fprintf(stderr, "unknown collective %s\n", name);
-        MPI_Abort(MPI_COMM_WORLD, 1);
-    }
+    if (!strcmp(how, "blocking"))
+        run_blocking(name, n, root, rank, in, out, MPI_COMM_WORLD);
+    else if (!strcmp(how, "nonblocking"))
+        run_nonblocking(name, n, root, rank, in, out);
+    else if (!strcmp(how, "persistent"))
+        run_persistent(name, n, root, rank, in, out);
+    else
+        run_between(name, n, root, rank, in, out);
 }
 
 int main(int argc, char **argv)
 {
     int rank, p, n_max = 0, n, root;
-    char name[64], path[4096];
+    char how[64], name[64], path[4096];
     MPI_Init(&argc, &argv);
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
     MPI_Comm_size(MPI_COMM_WORLD, &p);
     counts = calloc((size_t)p, sizeof *counts);
     displacements = calloc((size_t)p, sizeof *displacements);
     FILE *plan = fopen(argv[1], "r");
-    while (fscanf(plan, "%63s %d %d", name, &n, &root) == 3)
+    while (fscanf(plan, "%63s %63s %d %d", how, name, &n, &root) == 4)
         n_max = n > n_max ? n : n_max;
     rewind(plan);
     double *in = calloc((size_t)n_max * (size_t)p * 11 + 1, sizeof *in),
            *out = calloc((size_t)n_max * (size_t)p * 11 + 1, sizeof *out);
+    pair_up(rank, p);
     ever = calloc((size_t)p, sizeof *ever);
     now = calloc((size_t)p, sizeof *now);
     snprintf(path, sizeof path, "%s.%d", argv[2], rank);
     FILE *result = fopen(path, "w");
-    for (int i = 0; fscanf(plan, "%63s %d %d", name, &n, &root) == 3; i++) {
+    for (int i = 0; fscanf(plan, "%63s %63s %d %d", how, name, &n, &root) == 4; i++) {
         MPI_Barrier(MPI_COMM_WORLD);
         memset(now, 0, (size_t)p * sizeof *now);
-        run(name, n, root, rank, p, in, out);
+        run(how, name, n, root, rank, p, in, out);
         tell(result, i, rank, now, p);
     }
     tell(result, -1, rank, ever, p);
