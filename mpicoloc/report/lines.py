@@ -23,13 +23,13 @@ DASHES = (0, (4, 3))
 def windows(picture: Picture, window_s: float, rates: Any, in_transit: Any, mean: float, title: str) -> None:
     """Rates of each level and bytes in transit, in windows one after the other."""
     above, below = picture.subplots(2, 1, sharex=True)
-    edges = np.arange(len(in_transit) + 1) * window_s
+    x = _corners(np.arange(len(in_transit) + 1) * window_s)
     for level, rate in enumerate(rates.T):
-        above.stairs(rate, edges, label=f"L{level}", color=SERIES[level % len(SERIES)], linewidth=1.4,
+        above.plot(x, np.repeat(rate, 2), label=f"L{level}", color=SERIES[level % len(SERIES)], linewidth=1.4,
                      linestyle=("-", "--", ":", "-.")[level % 4])  # fmt: skip
     above.set_title(title, loc="left")
     drawing.value_axis(above, "B/s")
-    below.stairs(in_transit, edges, color=SERIES[0], linewidth=1.4)
+    below.plot(x, np.repeat(in_transit, 2), color=SERIES[0], linewidth=1.4)
     below.axhline(mean, color=INK, linewidth=0.9, linestyle=DASHES)
     below.annotate("mean", (1.0, mean), (-2, 2), xycoords=("axes fraction", "data"),
                    textcoords="offset points", ha="right", fontsize=8)  # fmt: skip
@@ -83,7 +83,8 @@ def stacked_by_rank(
     below = np.zeros(len(first))
     for i, (name, values) in enumerate(parts):
         top = below + np.nan_to_num(values)
-        axes.stairs(top, edges, baseline=below, fill=True, label=name, linewidth=0, **drawing.colour(i))
+        look = {"label": name, "linewidth": 0, **drawing.colour(i)}
+        axes.fill_between(_corners(edges), np.repeat(below, 2), np.repeat(top, 2), **look)
         below = top
     if mean is not None:
         axes.axhline(mean, color=INK, linewidth=0.9, linestyle=DASHES)
@@ -98,7 +99,8 @@ def band_by_rank(picture: Picture, first: Any, value: Any, low: Any, high: Any, 
     """A number of each rank, or block of ranks, with its interval."""
     axes = picture.subplots()
     edges = _edges(first)
-    axes.stairs(high, edges, baseline=low, fill=True, color=SERIES[4], alpha=0.45, label="95 % interval")
+    look: dict[str, Any] = {"color": SERIES[4], "alpha": 0.45, "linewidth": 0, "label": "95 % interval"}
+    axes.fill_between(_corners(edges), np.repeat(low, 2), np.repeat(high, 2), **look)
     middles = (edges[:-1] + edges[1:]) / 2
     small = len(first) > 100
     axes.plot(middles, value, "o", color=SERIES[0], markersize=1.5 if small else 4, label="estimate")
@@ -110,6 +112,11 @@ def band_by_rank(picture: Picture, first: Any, value: Any, low: Any, high: Any, 
 def _edges(first: Any) -> Any:
     size = first[1] - first[0] if len(first) > 1 else 1
     return np.append(first, first[-1] + size) - 0.5
+
+
+def _corners(edges: Any) -> Any:
+    """Where a staircase of values, each twice, has its corners; matplotlib's own takes much longer."""
+    return np.repeat(edges, 2)[1:-1]
 
 
 def _rank_axis(axes: Axes, edges: Any) -> None:

@@ -13,6 +13,7 @@ from mpicoloc.network import recorded, utilisation
 from mpicoloc.network.windows import windows
 from mpicoloc.report.blocks import MOST, hosts, of_ranks
 from mpicoloc.report.figures import WIDTH, Figure, Gap
+from mpicoloc.report.network import scaled
 from mpicoloc.report.table import amount
 
 if TYPE_CHECKING:
@@ -26,9 +27,8 @@ NO_MESSAGES = "no messages were recorded: the job sent none by point-to-point or
 def matrix(profile: Profile) -> Figure | Gap:
     """Who sent how much to whom."""
     name, title = "matrix", "Bytes from rank to rank"
-    peers = profile.tables["peers"]
-    n_ranks = profile.job.n_ranks
-    sent = peers[(peers["n"] > 0) & _is_rank(peers["src"], n_ranks) & _is_rank(peers["dst"], n_ranks)]
+    n_ranks, sent = profile.job.n_ranks, _sent(profile)
+    sent = sent[_is_rank(sent["src"], n_ranks) & _is_rank(sent["dst"], n_ranks)]
     if not len(sent):
         return Gap(name, title, NO_MESSAGES)
     of, labels, unit = _parties(profile)
@@ -52,6 +52,15 @@ def matrix(profile: Profile) -> Figure | Gap:
     )
     header = (f"src_{unit}", f"dst_{unit}", "n_messages", "sent_bytes")
     return Figure(name, title.replace("rank", unit), description, header, rows, draw, (WIDTH, 4.3))
+
+
+def _sent(profile: Profile) -> np.ndarray:
+    """Messages from `src` to `dst`; what a rank got with MPI_Get was sent by the other one."""
+    peers = profile.tables["peers"]
+    got = peers[peers["n_got"] > 0].copy()
+    for name, other in (("src", "dst"), ("dst", "src"), ("n", "n_got"), ("bytes", "got_bytes")):
+        got[name] = peers[peers["n_got"] > 0][other]
+    return np.concatenate([peers[peers["n"] > 0], got])
 
 
 def _is_rank(numbers: np.ndarray, n_ranks: int) -> np.ndarray:
@@ -78,8 +87,7 @@ def _parties(profile: Profile) -> tuple[np.ndarray, list[str], str]:
 def sizes(profile: Profile) -> Figure | Gap:
     """How long messages are."""
     name, title = "message-sizes", "Sizes of messages"
-    peers = profile.tables["peers"]
-    sent = peers[peers["n"] > 0]
+    sent = _sent(profile)
     if not len(sent):
         return Gap(name, title, NO_MESSAGES)
     size_class = sent["size_class"].astype(np.int64).clip(0, 64)
@@ -129,7 +137,7 @@ def timeline(profile: Profile) -> Figure | Gap:
 
     description = (
         f"Bytes per second that ranks send each other, and bytes on their way, in {len(rows)} windows of "
-        f"{found.window_s:.3g} s of the trace; the line is the mean, {mean:.4g} bytes (thesis, Eq. 2.1)."
+        f"{found.window_s:.3g} s of the trace; the line is the mean, {scaled(mean, 'B')} (thesis, Eq. 2.1)."
     )
     header = ("start_s", "sent_bps", "in_transit_bytes")
     return Figure(name, title, description, header, rows, draw, (WIDTH, 4.0))

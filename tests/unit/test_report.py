@@ -94,6 +94,15 @@ def test_figures_are_of_the_profile_s_numbers(full):
     assert sent == pytest.approx(5000)
 
 
+def test_what_is_got_was_sent_by_the_other_rank():
+    sent = {"src": [0, 0], "dst": [1, 1], "size_class": [3, 4], "n": [1, 0], "bytes": [5, 0]}
+    got = {"n_recv": [0, 2], "recv_bytes": [0, 20], "n_got": [0, 2], "got_bytes": [0, 20]}
+    peers = table("peers", sent | got)
+    found = made(changed(sample.profile(), peers=peers))
+    assert found["matrix"].rows == (("0", "1", 1, 5), ("1", "0", 2, 20))
+    assert [row[2] for row in found["message-sizes"].rows] == [1, 2]
+
+
 def test_what_was_not_measured_is_a_gap_with_a_reason():
     bare = replace(sample.profile(), tables={}, network=None)
     bare = replace(bare, interference=replace(bare.interference, slowdown=None, reason="too few shutters"))
