@@ -83,9 +83,10 @@ def with_coordinators(ranks: Sequence[int]) -> list[int]:
 
 
 def open_mpi(processes: Sequence[int]) -> list[str]:
-    """Arguments for ``mpirun`` of Open MPI 4 that put each process on its host."""
-    words = ["--host", ",".join(xgft.name(0, host) for host in processes), "--bind-to", "none"]
-    settings = {"rmaps": "seq", "plm_rsh_agent": server.AGENT, "pml": "ob1", "btl": "tcp,vader,self"}
+    """Arguments for ``mpirun`` of Open MPI 4 and 5 that put each process on its host."""
+    words = ["--host", ",".join(xgft.name(0, host) for host in processes)]
+    words += ["--map-by", "seq", "--bind-to", "none"]
+    settings = {"plm_rsh_agent": server.AGENT, "pml": "ob1", "btl": "tcp,vader,self"}
     for layer in ("btl", "oob"):
         settings[f"{layer}_tcp_if_include"] = plan.NETWORK
     return [*words, *(word for key, value in settings.items() for word in ("--mca", key, value))]

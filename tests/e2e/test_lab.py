@@ -15,8 +15,10 @@ import nodes
 import numpy as np
 import pytest
 
-from mpicoloc.lab import agent, control
-from mpicoloc.network import routing, xgft
+from mpicoloc.cli.main import main
+from mpicoloc.core.topology import Placement
+from mpicoloc.lab import agent, control, placing
+from mpicoloc.network import collectives, routing, utilisation, xgft
 from mpicoloc.store import hdf5
 
 pytestmark = [
@@ -44,6 +46,15 @@ def lab(*words, uid=None, code=0, **options):
 def name():
     """Of a lab that this test makes, and that ends with it."""
     made = f"test-{os.getpid()}"
+    yield made
+    control.stop(made)
+
+
+@pytest.fixture(scope="module")
+def shared():
+    """Name of a lab for tests that leave it as it was: XGFT(2;4,2;1,2)."""
+    made = f"shared-{os.getpid()}"
+    control.start(made, "XGFT(2;4,2;1,2)", "1Gbit")
     yield made
     control.stop(made)
 
@@ -138,9 +149,8 @@ def payload(links, empty, way):
     return np.array(carried, float) - launcher
 
 
-def assert_agree(tree, links, empty, src, dst, n_bytes):
+def assert_agree(links, empty, expected):
     """Counters and messages: 3 % by level, and 5 % for each link, give or take a hundredth of its level."""
-    expected = routing.link_loads(tree, src, dst, n_bytes)
     levels = np.array([link["level"] for link in links])
     for way, loads in (("up", expected.up), ("down", expected.down)):
         counted = payload(links, empty, way)
@@ -151,42 +161,29 @@ def assert_agree(tree, links, empty, src, dst, n_bytes):
             np.testing.assert_allclose(found, load, rtol=0.05, atol=0.01 * load.sum())
 
 
-def test_links_count_the_bytes_of_messages(name, traffic, tmp_path):
-    control.start(name, "XGFT(2;4,2;1,2)", "1Gbit")
-    tree, hosts = xgft.parse("XGFT(2;4,2;1,2)", 1.0), np.array([0, 1, 4, 7])
-    job = ["run", "--name", name, "--hosts", "0,1,4,7"]
-    here = {"cwd": tmp_path, "env": {**os.environ, "MPICOLOC_OUT": str(tmp_path / "ring.h5")}}
-    empty = measured(name, lambda: lab(*job, traffic, "empty", **here))
-    links = measured(name, lambda: lab(*job, traffic, "ring", 2_000_000, 3, **here))
-    profile = hdf5.read(tmp_path / "ring.h5")
-    assert [level.sent_bytes for level in profile.network.levels] == [24_000_000, 12_000_000]
-    peers = profile.tables["peers"]
-    assert_agree(tree, links, empty, hosts[peers["src"]], hosts[peers["dst"]], peers["bytes"])
-
-    empty = measured(name, lambda: lab(*job, "--plain", traffic, "empty", **here))
-    links = measured(name, lambda: lab(*job, "--plain", traffic, "alltoall", 500_000, 4, **here))
-    src, dst = np.indices((4, 4)).reshape(2, -1)
-    assert_agree(tree, links, empty, hosts[src], hosts[dst], np.full(16, 4 * 500_000))
+def test_links_count_the_bytes_of_messages(shared, traffic, tmp_path):
+    """Point-to-point and collectives, as the profile tells them."""
+    tree, placement = xgft.parse("XGFT(2;4,2;1,2)", 1.0), Placement([0, 4, 5])
+    here = {"cwd": tmp_path, "env": {**os.environ, "MPICOLOC_OUT": str(tmp_path / "job.h5")}}
+    job = ["run", "--name", shared, "--hosts", "0,4,5"]
+    empty = measured(shared, lambda: lab(*job, traffic, "empty", **here))
+    for what, n_bytes, sent_bytes in (("ring", 2_000_000, [6e6, 4e6]), ("mixed", 500_000, None)):
+        (tmp_path / "job.h5").unlink()
+        links = measured(shared, lambda: lab(*job, traffic, what, n_bytes, **here))  # noqa: B023
+        profile = hdf5.read(tmp_path / "job.h5")
+        if sent_bytes:
+            assert [level.sent_bytes for level in profile.network.levels] == sent_bytes
+        told = collectives.job_traffic(profile.tables, 3, profile.job.mpi_library).traffic
+        loads = utilisation.job_link_loads(tree, placement, told)
+        assert_agree(links, empty, loads)
 
 
 @pytest.mark.parametrize("killed", ["down", "first process", "its parent"])
 def test_nothing_is_left_of_a_lab(name, openmpi, tmp_path, killed):
     before = traces(name)
-    control.start(name, "XGFT(2;2,2;1,1)", "1Gbit")
-    words = [
-        "run",
-        "--name",
-        name,
-        "--plain",
-        "-n",
-        "2",
-        "--placement",
-        "F1",
-        openmpi.program,
-        "finalize",
-        "100",
-    ]
-    caller = subprocess.Popen([*COMMAND, *words], cwd=tmp_path, stderr=subprocess.DEVNULL)
+    control.start(name, "XGFT(1;2;1)", "1Gbit")
+    job = ["run", "--name", name, "--plain", openmpi.program, "finalize", "100"]
+    caller = subprocess.Popen([*COMMAND, *job], cwd=tmp_path, stderr=subprocess.DEVNULL)
     jobs.wait_until(lambda: len(running(inside(name), "life")) == 2, "the job to run on both hosts")
     processes, first = inside(name), control.first_process(name)
     if killed == "down":
@@ -225,77 +222,104 @@ def test_nothing_is_left_when_lab_up_is_killed(name):
     assert n_killed
 
 
-def test_a_killed_caller_ends_its_job_and_the_lab_stays(name, openmpi, tmp_path):
-    control.start(name, "XGFT(2;2,2;1,1)", "1Gbit")
-    idle = set(inside(name))
-    words = ["run", "--name", name, "-n", "2", "--placement", "F1", openmpi.program, "finalize", "100"]
+def test_a_killed_caller_ends_its_job_and_the_lab_stays(shared, openmpi, tmp_path):
+    idle = set(inside(shared))
+    words = ["run", "--name", shared, "--hosts", "0,4", openmpi.program, "finalize", "100"]
     caller = subprocess.Popen([*COMMAND, *words], cwd=tmp_path, stderr=subprocess.DEVNULL)
-    jobs.wait_until(lambda: len(running(inside(name), "life")) == 2, "the job to run on both hosts")
+    jobs.wait_until(lambda: len(running(inside(shared), "life")) == 2, "the job to run on both hosts")
     caller.kill()
     caller.wait(20)
-    jobs.wait_until(lambda: set(inside(name)) <= idle, "the job's processes to end")
-    assert lab("exec", "--name", name, "h3", "cat", "/proc/sys/kernel/hostname") == "h3\n"
+    jobs.wait_until(lambda: set(inside(shared)) <= idle, "the job's processes to end")
+    assert lab("exec", "--name", shared, "h3", "cat", "/proc/sys/kernel/hostname") == "h3\n"
 
 
-def test_who_shares_an_up_link_suffers(name, traffic):
-    """A first measurement: jobs over an up-link that another user keeps busy, and below one switch."""
-    root = 0  # in a view in which other users reach the interpreter
-    lab("up", "--name", name, "--topology", "XGFT(2;6,2;1,1)", "--rate", "200Mbit", uid=root)
-    with tempfile.TemporaryDirectory(prefix="mpicoloc-users-") as folder:
+def test_who_shares_an_up_link_suffers_in_the_predicted_order(name, traffic):
+    """Jobs of two users: three hosts against one over a slow up-link; a third job shares no link."""
+    # in a view in which other users reach the interpreter
+    lab("up", "--name", name, "--topology", "XGFT(2;6,2;1,1)", "--rate", "1Gbit,60Mbit", uid=0)
+    many, one, apart = "0-2,6-8", "3,9", "4-5"
+    with tempfile.TemporaryDirectory(prefix="mpicoloc-users-") as folder, contextlib.ExitStack() as stack:
         os.chmod(folder, 0o777)
-        words = ["run", "--name", name, "--hosts"]
+        users = {many: USERS["aggressor"], one: USERS["victim"]}
+        predicted = predictions(name, traffic, users, folder)
 
-        def seconds(hosts):
-            job = [*words, hosts, "--plain", traffic, "pairs", 2_500_000, 3]
-            return float(lab(*job, uid=USERS["victim"], cwd=folder).split()[0])
+        def begin(hosts, *numbers):
+            words = ["run", "--name", name, "--hosts", hosts, "--plain", traffic, "pairs", *map(str, numbers)]
+            command = [*jobs.as_user(users.get(hosts, USERS["victim"])), *COMMAND, *words]
+            before = got(name, hosts)
+            job = subprocess.Popen(command, cwd=folder, stderr=subprocess.DEVNULL)
+            stack.callback(job.wait, 20)
+            stack.callback(job.kill)
+            jobs.wait_until(lambda: got(name, hosts) - before > 1_000_000, "a job to send")
+            return job
 
-        sharing, apart = "0,6", "2,3"
-        alone = {hosts: seconds(hosts) for hosts in (sharing, apart)}
-        long = [*words, "1,4,7,8", "--plain", traffic, "pairs", "2500000", "10000"]
-        command = [*jobs.as_user(USERS["aggressor"]), *COMMAND, *long]
-        aggressor = subprocess.Popen(command, cwd=folder, stderr=subprocess.DEVNULL)
-        try:
-            jobs.wait_until(lambda: busy(name) > 5_000_000, "the aggressor to send")
-            for _ in range(3):  # as the machine may be slow for a moment
-                shared = {hosts: seconds(hosts) for hosts in alone}
-                if shared[sharing] > shared[apart]:
-                    break
-        finally:
-            aggressor.kill()
-            aggressor.wait(20)
-        for hosts, what in ((sharing, "over the shared up-link"), (apart, "below one switch")):
-            print(f"{what}: {alone[hosts]:.2f} s alone, {shared[hosts]:.2f} s beside the other user's job")
-        assert shared[sharing] > shared[apart]
-        lab(*words, sharing, traffic, "empty", uid=USERS["victim"], cwd=folder)
-        (profile,) = Path(folder).glob("*.h5")
-        assert profile.stat().st_uid == USERS["victim"]
-
-
-def busy(name):
-    counted = control.ask(name, "counters")
-    return sum(link["up_bytes"] for link in counted["links"] if link["level"] == 1)
+        begin(apart, 100_000, 1_000_000, 20)
+        first = begin(many, 2_500_000, 1_000_000)
+        alone = rates(name, many, apart)
+        begin(one, 2_500_000, 1_000_000)
+        together = rates(name, many, one, apart, span_s=4.0)
+        first.kill()
+        jobs.wait_until(lambda: rates(name, many, span_s=0.2)[many] < 1e5, "the first job to end")
+        alone |= rates(name, one)
+    slowdowns = {hosts: alone[hosts] / rate for hosts, rate in together.items()}
+    print(f"measured {slowdowns}, predicted {predicted}")
+    assert 1 < predicted[many] < predicted[one]
+    assert max(slowdowns[many], slowdowns[apart]) < slowdowns[one]
 
 
-def test_snapshots_of_counters(name, tmp_path):
+def predictions(name, traffic, users, folder):
+    """Slowdown of each job as `mpicoloc network` tells it, from profiles of runs whose bytes take 0.4 s."""
+    topology, files = Path(folder, "lab.yaml"), []
+    topology.write_text(lab("topology", "--name", name))
+    for n_bytes, (hosts, uid) in zip((1_000_000, 3_000_000), users.items(), strict=True):
+        files.append(Path(folder, f"{hosts}.h5"))
+        job = ["run", "--name", name, "--hosts", hosts, "--out", files[-1], traffic, "pairs", n_bytes]
+        lab(*job, uid=uid, cwd=folder)
+        assert files[-1].stat().st_uid == uid
+    command = [*COMMAND[:-1], "network", *files, "--topology", topology, "--placement", "run"]
+    told = subprocess.check_output([*command, "--duration-s", "0.4", "--json"], timeout=jobs.LIMIT_S)
+    found = json.loads(told)["sharing"]
+    return {hosts: job["slowdown"]["value"] for hosts, job in zip(users, found, strict=True)}
+
+
+def got(name, job):
+    """Bytes that the hosts of a job have got, so those that have passed the slow link."""
+    own = {f"h{host}" for host in placing.hosts(job, 12)}
+    return sum(link["down_bytes"] for link in control.ask(name, "counters")["links"] if link["lower"] in own)
+
+
+def rates(name, *running, span_s=1.5):
+    """Bytes/s that the hosts of each of these jobs get."""
+    before, began_s = {job: got(name, job) for job in running}, time.monotonic()
+    time.sleep(span_s)
+    span_s = time.monotonic() - began_s
+    return {job: (got(name, job) - before[job]) / span_s for job in running}
+
+
+def test_snapshots_of_counters(name, tmp_path, capfd):
+    def told(*words, code=0):
+        assert main(["lab", *map(str, words)]) == code
+        return capfd.readouterr().out
+
     control.start(name, "XGFT(1;2;1)", "1Gbit")
-    before = lab("counters", "--name", name, "--json")
+    before = told("counters", "--name", name, "--json")
     (tmp_path / "before.json").write_text(before)
     lab("exec", "--name", name, "h0", sys.executable, EXAMPLE / "route.py", "h1")
-    since = ["--since", str(tmp_path / "before.json")]
-    counted = json.loads(lab("counters", "--name", name, *since, "--json"))
+    since = ["--since", tmp_path / "before.json"]
+    counted = json.loads(told("counters", "--name", name, *since, "--json"))
     assert counted["levels"][0]["up_packets"] > 0
-    assert f"{counted['levels'][0]['up_bytes']}" in lab("counters", "--name", name, *since)
+    assert f"{counted['levels'][0]['up_bytes']}" in told("counters", "--name", name, *since)
     (tmp_path / "before.json").write_text(before.replace('"h1"', '"h2"'))
-    lab("counters", "--name", name, *since, code=3)
-    assert name in lab("status")
+    told("counters", "--name", name, *since, code=3)
+    assert name in told("status")
     leave = ["sh", "-c", "touch $TMPDIR/left; echo $TMPDIR"]
     said = lab("exec", "--name", name, "h0", *leave, env={**os.environ, "TMPDIR": "/tmp"})
     assert said == "/dev/shm/tmp\n"
     assert not lab("exec", "--name", name, "h1", "ls", "/dev/shm/tmp"), "each host has its own"
     lab("exec", "--name", name, "h0", *COMMAND, "down", "--name", name, code=4)
-    lab("run", "--name", name, "--hosts", "0-5", "--", "true", code=2)
-    lab("up", "--name", name, code=4)
+    told("run", "--name", name, "--hosts", "0-5", "--", "true", code=2)
+    told("up", "--name", name, code=4)
     (tmp_path / "before.json").write_text(before)
     control.stop(name)
     control.start(name, "XGFT(1;2;1)", "1Gbit")
-    lab("counters", "--name", name, *since, code=3)
+    told("counters", "--name", name, *since, code=3)
