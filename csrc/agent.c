@@ -147,6 +147,7 @@ int mc_agent_open(mc_agent **out, const char *key, const char *job_id)
     if (status != MC_OK)
         do_without_board(agent, status);
     mc_wake_promptly();
+    agent->tracer = mc_tracer_start(key);
     mc_schedule(agent, agent->t_open);
     agent->t_duty = agent->t_open;
     *out = agent;
@@ -342,6 +343,7 @@ void mc_agent_close(mc_agent *agent)
 {
     if (!agent)
         return;
+    mc_tracer_stop(agent->tracer);
     if (agent->board && mc_board_current(agent->board)) {
         mc_turn_verdict(agent, mc_now_ns());
         mc_turn_close(agent, MC_VERDICT_ELSEWHERE);

@@ -6,6 +6,7 @@
 #include "loop.h"
 #include "perf.h"
 #include "proc.h"
+#include "trace.h"
 
 #include <time.h>
 
@@ -103,6 +104,8 @@ struct mc_agent {
     mc_turn turn;
     mc_perf *perf; /* NULL: not the meter */
     mc_loop *loop; /* NULL: neither the meter nor to become it */
+
+    mc_tracer *tracer; /* NULL: no trace of everything */
 
     uint64_t paused_ns; /* granted to others so far */
     uint64_t t_refreshed, t_checked, t_adapted;

@@ -2,6 +2,7 @@
 #include "hooks.h"
 
 #include "tally.h"
+#include "trace.h"
 
 #include <string.h>
 
@@ -38,6 +39,7 @@ static inline __attribute__((always_inline)) int enter(mc_thread *self, mc_frame
     frame->call = call;
     frame->site = site;
     frame->peer = -1;
+    frame->message = 0;
     frame->paused_ns = mc_thread_paused_ns;
     frame->t_enter = mc_clock_read(&self->clock);
     return 1;
@@ -252,21 +254,62 @@ void mc_units(const mc_frame *frame, uint64_t n)
         record_cycle(tables, units, frame, frame->t_enter, MC_UNIT_SITE, 0, n);
 }
 
-static void record_event(mc_lane_head *head, const mc_frame *frame, uint64_t duration_ns, uint32_t i_site,
+/* For the agent to write: the last 8 bytes go in last, and tell by their lap that the event is whole. */
+static void keep_event(mc_lane_head *head, const mc_event *event)
+{
+    mc_segment *segment = mc_the_segment;
+    mc_ring *ring = &segment->ring;
+    uint64_t i = __atomic_load_n(&ring->n_put, __ATOMIC_RELAXED), tail;
+    do {
+        if (i - __atomic_load_n(&ring->n_taken, __ATOMIC_ACQUIRE) >= segment->n_events_max) {
+            head->counters.n_events_dropped++;
+            return;
+        }
+    } while (!__atomic_compare_exchange_n(&ring->n_put, &i, i + 1, 1, __ATOMIC_RELAXED, __ATOMIC_RELAXED));
+    mc_event *place = (mc_event *)(segment + 1) + (i & (segment->n_events_max - 1));
+    memcpy(&tail, &event->peer, sizeof tail);
+    tail |= (uint64_t)mc_event_lap(i, segment->n_events_max) << 32;
+    place->t_ns = event->t_ns;
+    place->duration_ns = event->duration_ns;
+    place->bytes = event->bytes;
+    __atomic_store_n(mc_event_tail(place), tail, __ATOMIC_RELEASE);
+}
+
+void mc_trace_message(const mc_frame *frame, int peer, uint64_t bytes, uint16_t message)
+{
+    mc_thread *self = &mc_self;
+    if (self->tables.head)
+        keep_event(self->tables.head, &(mc_event){.t_ns = frame->t_enter,
+                                                  .bytes = bytes,
+                                                  .peer = peer,
+                                                  .call = (uint16_t)(frame->call | message | MC_EVENT_MESSAGE),
+                                                  .i_site = (uint16_t)(self->i_lane << MC_EVENT_LANE_SHIFT)});
+}
+
+static void record_event(mc_thread *self, const mc_frame *frame, uint64_t t_leave, uint64_t time_ns, uint32_t i_site,
                          uint64_t bytes)
 {
     /* The ring follows the struct; the index is the rank's, so that the order of threads is kept. */
     mc_segment *segment = mc_the_segment;
-    mc_event *ring = (mc_event *)(segment + 1);
+    mc_lane_head *head = self->tables.head;
+    mc_event event = {.t_ns = frame->t_enter,
+                      .duration_ns = time_ns,
+                      .bytes = bytes,
+                      .peer = frame->peer,
+                      .call = (uint16_t)frame->call,
+                      .i_site = (uint16_t)i_site};
+    if (segment->ring.is_kept) {
+        /* Pauses included: what ends the call came after them. */
+        event.duration_ns = since(frame->t_enter, t_leave);
+        event.call = (uint16_t)(frame->call | frame->message);
+        event.i_site = (uint16_t)(i_site | (uint32_t)self->i_lane << MC_EVENT_LANE_SHIFT);
+        keep_event(head, &event);
+        return;
+    }
     uint64_t i = __atomic_fetch_add(&segment->counters.n_events, 1, __ATOMIC_RELAXED);
     if (i >= segment->n_events_max)
         head->counters.n_events_dropped++;
-    ring[i % segment->n_events_max] = (mc_event){.t_ns = frame->t_enter,
-                                                 .duration_ns = duration_ns,
-                                                 .bytes = bytes,
-                                                 .peer = frame->peer,
-                                                 .call = (uint16_t)frame->call,
-                                                 .i_site = (uint16_t)i_site};
+    ((mc_event *)(segment + 1))[i % segment->n_events_max] = event;
 }
 
 static inline __attribute__((always_inline)) void end_call(mc_thread *self, const mc_frame *frame, uint64_t t_leave,
@@ -286,7 +329,7 @@ static inline __attribute__((always_inline)) void end_call(mc_thread *self, cons
     self->tables.head->counters.sampled_ns += time_ns * (frame->weight - 1);
     end_cycle(&self->tables, frame, t_leave, i_site, sent_bytes + recv_bytes);
     if (mc_the_segment->n_events_max)
-        record_event(self->tables.head, frame, time_ns, i_site, sent_bytes + recv_bytes);
+        record_event(self, frame, t_leave, time_ns, i_site, sent_bytes + recv_bytes);
     if (t_leave >= self->clock.due_ns)
         mc_clock_renew(&self->clock);
 }

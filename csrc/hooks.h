@@ -11,8 +11,9 @@ typedef struct mc_frame {
     mc_site_row *row; /* of a call that is only counted */
     uint32_t call;
     uint32_t weight; /* calls that this one's time stands for; 0: only counted */
-    int32_t peer;    /* at the other end of its message, -1 none or unknown */
-    int32_t is_recorded;
+    int32_t peer;    /* at the other end of its first message, -1 none or unknown */
+    uint16_t is_recorded;
+    uint16_t message; /* what that message is: 0, MC_EVENT_SENT or MC_EVENT_RECEIVED */
 } mc_frame;
 
 /* A call site met lately, so that its row is found without a search. */
@@ -39,6 +40,7 @@ typedef struct mc_thread {
     int32_t is_ended;  /* its lane is given back */
     int32_t has_key;   /* its lane is given back when it ends */
     int32_t n_patient; /* calls before it asks for a lane again */
+    int32_t i_lane;
     mc_tables tables;
     mc_clock clock;
     mc_site_hit hits[MC_N_HITS];
@@ -176,13 +178,26 @@ static inline mc_peer_row *mc_message_row(int peer, uint32_t size_class)
     return mc_find_message_row(peer, size_class);
 }
 
+/* A call's second message and those after it are events of their own, in a trace of everything. */
+void mc_trace_message(const mc_frame *frame, int peer, uint64_t bytes, uint16_t message);
+
+static inline void mc_note_message(mc_frame *frame, int peer, uint64_t bytes, uint16_t message)
+{
+    if (!frame->message) {
+        frame->peer = peer;
+        frame->message = message;
+    } else if (mc_the_segment->ring.is_kept) {
+        mc_trace_message(frame, peer, bytes, message);
+    }
+}
+
 /* The call of `frame` sends one message to `peer` (world rank of the application, -1 unknown). Before mc_leave.
    one_sided: MC_ONE_SIDED if the peer does not receive it, else 0. */
 static inline void mc_message(mc_frame *frame, int peer, uint64_t bytes, uint32_t one_sided)
 {
-    frame->peer = peer;
     if (!frame->is_recorded)
         return;
+    mc_note_message(frame, peer, bytes, one_sided ? MC_EVENT_SENT | MC_EVENT_ONE_SIDED : MC_EVENT_SENT);
     mc_peer_row *row = mc_message_row(peer, mc_octave(bytes) + one_sided);
     row->n++;
     row->bytes += bytes;
@@ -191,9 +206,9 @@ static inline void mc_message(mc_frame *frame, int peer, uint64_t bytes, uint32_
 /* The call of `frame` ended the receive of one message from `peer`, or took it from there. Before mc_leave. */
 static inline void mc_received(mc_frame *frame, int peer, uint64_t bytes, uint32_t one_sided)
 {
-    frame->peer = peer;
     if (!frame->is_recorded)
         return;
+    mc_note_message(frame, peer, bytes, one_sided ? MC_EVENT_RECEIVED | MC_EVENT_ONE_SIDED : MC_EVENT_RECEIVED);
     mc_peer_row *row = mc_message_row(peer, mc_octave(bytes) + one_sided);
     row->n_recv++;
     row->recv_bytes += bytes;

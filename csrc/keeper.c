@@ -4,6 +4,7 @@
 #include "board.h"
 #include "hooks.h"
 #include "proc.h"
+#include "trace.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -19,12 +20,10 @@
 #include <unistd.h>
 
 extern char **environ;
-
 enum { POLL_MS = 500, BUSY_POLL_MS = 20, N_FDS_MAX = 65536 };
 
-static const uint64_t FIRST_RANK_NS = 10000000000u; /* how long to wait for a first segment */
-static const uint64_t OTHER_RANKS_NS = 2000000000u;
-static const uint64_t COORDINATOR_NS = 5000000000u; /* for a coordinator to write what it can */
+/* How long to wait for a first segment, for the others, and for a coordinator to write what it can. */
+static const uint64_t FIRST_RANK_NS = 10000000000u, OTHER_RANKS_NS = 2000000000u, COORDINATOR_NS = 5000000000u;
 static const uint64_t WRITER_NS = 60000000000u;
 
 typedef struct kept_rank {
@@ -129,9 +128,8 @@ static int may_come(const keeper *k, int is_missing)
     return is_missing && mc_now_ns() < k->t_start + OTHER_RANKS_NS;
 }
 
-static void on_kick(int signal)
+static void on_kick(__attribute__((unused)) int signal)
 {
-    (void)signal;
 }
 
 /* The first rank kicks when all ranks are in MPI_Finalize. SIGURG, because a process that does not expect it is not
@@ -259,6 +257,8 @@ static void keep_agent(keeper *k)
 static void write_profile(keeper *k, int partial)
 {
     k->tried = 1;
+    if (!k->has_agent && k->mode == MC_MODE_PRELOAD) /* of a job so short that there was none */
+        mc_tracer_stop(mc_tracer_start(k->key));
     find_node(k); /* the agent's, since our last look: the ranks look into it already */
     make_node(k);
     pid_t pid = fork();

@@ -74,6 +74,7 @@ static int claim(int i_lane)
                                      __ATOMIC_RELAXED))
         return 0;
     mc_self.tables = tables;
+    mc_self.i_lane = i_lane;
     mc_clock_start(&mc_self.clock);
     head->n_owners++;
     head->calls = (mc_stream){mc_self.clock.latest_ns, mc_thread_paused_ns, 0,

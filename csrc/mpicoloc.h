@@ -125,8 +125,8 @@ enum { MC_PHASE_CORUN = 0, MC_PHASE_SOLO = 1, MC_PHASE_ALONE = 2 }; /* what a cy
     X(n_request_overflow, "1", "requests that found no room and count as posted or not at all") \
     X(n_pending_overflow, "1", "cycles inside a shutter that found no room and void it") \
     X(n_lane_overflow, "1", "calls by threads that found no lane, not recorded") \
-    X(n_events, "1", "events offered to the trace ring") \
-    X(n_events_dropped, "1", "events overwritten in the ring or refused") \
+    X(n_events, "1", "events offered to the trace") \
+    X(n_events_dropped, "1", "events overwritten in the ring, refused or not written") \
     X(n_units, "1", "units of work that the application marked")
 
 #define MC_COUNTER_FIELD(name, unit, meaning) uint64_t name;
@@ -327,7 +327,9 @@ typedef struct mc_sampling {
     mc_window windows[MC_N_WINDOWS];
 } mc_sampling;
 
-/* One event of the trace ring. */
+/* One event of the trace ring. Where the agent writes all of them (mc_ring), the upper bits of call and i_site tell more:
+   the lap of the ring, what `peer` is, that this is no call but one more message of the call that comes next in this
+   lane, and the lane. */
 typedef struct mc_event {
     uint64_t t_ns;
     uint64_t duration_ns;
@@ -336,6 +338,28 @@ typedef struct mc_event {
     uint16_t call;
     uint16_t i_site;
 } mc_event;
+
+enum {
+    MC_EVENT_LAP = 0x8000,
+    MC_EVENT_SENT = 0x4000,     /* peer was sent a message, */
+    MC_EVENT_RECEIVED = 0x2000, /* or one came from it */
+    MC_EVENT_MESSAGE = 0x1000,
+    MC_EVENT_ONE_SIDED = 0x0800, /* the peer makes no call for this message */
+    MC_EVENT_CALL = 0x07ff,
+    MC_EVENT_SITE = MC_N_SITES - 1,
+    MC_EVENT_LANE_SHIFT = 11, /* of i_site */
+};
+
+/* Event number i of a rank lies in place i % n_events_max. What different processes write lies on lines of its own. */
+typedef struct mc_ring {
+    uint64_t is_kept; /* 1: the agent writes every event to a file, and a full ring refuses new ones */
+    uint64_t error;   /* errno that ended this; by the agent */
+    uint64_t _pad[6];
+    uint64_t n_put;
+    uint64_t _pad_put[7];
+    uint64_t n_taken; /* by the agent: these are in the file */
+    uint64_t _pad_taken[7];
+} mc_ring;
 
 /* One rank: file <shm dir>/mpicoloc.<key>.<world rank>.seg, sparse, so only touched pages cost memory.
    With --trace the ring of n_events_max events follows the struct. */
@@ -367,6 +391,7 @@ typedef struct mc_segment {
     mc_members members[MC_N_MEMBERS];
     mc_run runs[MC_N_RUNS];
     uint64_t n_events_max;
+    mc_ring ring;
     uint64_t n_lanes; /* the first ones, that have room in the file; the others must not even be read */
     mc_lane lanes[MC_N_LANES];
     mc_small_lane small_lanes[MC_N_SMALL_LANES];

@@ -82,6 +82,18 @@ void mc_shm_unmap(void *map, size_t size_bytes)
         munmap(map, size_bytes);
 }
 
+/* Refused events are counted by the lanes; those that nobody took from the ring are lost too. */
+static void add_up_ring(mc_segment *segment)
+{
+    const mc_ring *ring = &segment->ring;
+    if (!ring->is_kept)
+        return;
+    segment->counters.n_events = ring->n_put;
+    segment->counters.n_events_dropped += ring->n_put - (ring->n_taken < ring->n_put ? ring->n_taken : ring->n_put);
+    for (int i = 0; i < MC_N_ALL_LANES; i++)
+        segment->counters.n_events += mc_lane_tables(segment, i).head->counters.n_events_dropped;
+}
+
 void mc_segment_settle(mc_segment *segment)
 {
     for (int i = 0; i < MC_N_ALL_LANES; i++) {
@@ -89,4 +101,5 @@ void mc_segment_settle(mc_segment *segment)
         mc_pending_settle(&segment->sampling, &tables, 1);
         mc_tables_add_up(&tables);
     }
+    add_up_ring(segment);
 }

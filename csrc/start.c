@@ -137,11 +137,21 @@ static void forget_in_child(void)
     __atomic_store_n(&mc_recording, 0, __ATOMIC_RELEASE);
 }
 
+/* Places in the ring: of a trace of everything a power of 2. */
+static uint64_t ring_size(int is_kept)
+{
+    double n = mc_option_number(is_kept ? MC_OPT_TRACE_RING : MC_OPT_TRACE);
+    uint64_t n_events_max = n > 0 && n < 1e9 ? (uint64_t)n : 0;
+    if (!is_kept)
+        return n_events_max;
+    return n_events_max > 64 ? 1ull << (64 - __builtin_clzll(n_events_max - 1)) : 64;
+}
+
 int mc_start(const mc_identity *identity)
 {
     char path[MC_PATH_LEN];
-    double n_events = mc_option_number(MC_OPT_TRACE);
-    uint64_t n_events_max = n_events > 0 && n_events < 1e9 ? (uint64_t)n_events : 0;
+    int is_kept = strcmp(mc_option_text(MC_OPT_TRACE), "all") == 0;
+    uint64_t n_events_max = ring_size(is_kept);
     size_t ring_bytes = n_events_max * sizeof(mc_event), size_bytes = sizeof(mc_segment) + ring_bytes;
     void *map;
     segment_path(path, identity->key, identity->world_rank);
@@ -160,6 +170,7 @@ int mc_start(const mc_identity *identity)
     fill(segment, identity);
     segment->size_bytes = size_bytes;
     segment->n_events_max = n_events_max;
+    segment->ring.is_kept = (uint64_t)is_kept;
     own_pid = segment->pid;
     mc_gate_install(segment); /* without a gate the job is measured by others' pauses, but never paused itself */
     mc_lane_claim();

@@ -27,6 +27,7 @@ class Option(NamedTuple):
     """One row of the table (no dataclass: importing that costs every rank 6 ms).
 
     `minimum` and `maximum` are inclusive; `choices` bounds a text. `in_c`: the C core knows it too.
+    `word` stands for the value -1.
     """
 
     key: str
@@ -40,6 +41,7 @@ class Option(NamedTuple):
     maximum: float = math.inf
     choices: Collection[str] = ()
     in_c: bool = True
+    word: str = ""
 
     @property
     def c_name(self) -> str:
@@ -65,7 +67,11 @@ OPTIONS: tuple[Option, ...] = (
     Option("job_id", "MPICOLOC_JOB_ID", "--job-id", str, None, "",
            "name of the job in its profile and to co-runners, default the batch system's or a number"),
     Option("trace", "MPICOLOC_TRACE", "--trace", int, 0, "1",
-           "keep the last so many MPI calls of each rank as events in the profile", 0, 1 << 28),
+           "keep the last so many MPI calls of each rank as events in the profile; all: write each one "
+           "to a folder beside it", 0, 1 << 28, word="all"),
+    Option("trace_ring", "MPICOLOC_TRACE_RING", "--trace-ring", int, 1 << 16, "1",
+           "of --trace all: events of a rank that can wait in memory to be written; more are dropped and "
+           "counted", 64, 1 << 28),
     Option("shm_dir", "MPICOLOC_SHM_DIR", "--shm-dir", str, "/dev/shm", "",
            "folder in memory for the job's shared files; the same for all jobs of a node"),
     Option("price.rate_su", "MPICOLOC_RATE_SU", "--rate-su", float, 1.0, "SU per core and hour",
@@ -150,10 +156,13 @@ def parse(option: Option, text: str, source: str | None = None) -> Value:
         return _parse_bool(option, text, source)
     if option.type is str:
         return _parse_text(option, text, source)
+    if option.word and text == option.word:
+        return -1
     try:
         value = option.type(text)
     except ValueError:
         kind = "a whole number" if option.type is int else "a number"
+        kind += f" or {option.word}" if option.word else ""
         raise UsageError(f"{source} must be {kind}{_unit(option)}, got {text!r}") from None
     if not option.minimum <= value <= option.maximum:
         bounds = f"in [{option.minimum:g}, {option.maximum:g}]"

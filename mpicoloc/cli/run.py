@@ -56,7 +56,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def add_option_flags(group: argparse._ArgumentGroup) -> None:
-    """One flag for each row of the option table; `prepare_argv` has given ``--trace`` its number."""
+    """One flag for each row of the option table; `prepare_argv` has given ``--trace`` its value."""
     for option in config.OPTIONS:
         shown = f"{option.help} ({option.env}"
         shown += f", default {option.default})" if option.default is not None else ")"
@@ -69,13 +69,13 @@ def add_option_flags(group: argparse._ArgumentGroup) -> None:
 
 
 def prepare_argv(argv: Sequence[str]) -> list[str]:
-    """Give ``--trace`` its number: the next word if that is one, else the default; no program is named so."""
+    """Give ``--trace`` its value: the next word if that is one, else the default; no program is named so."""
     own = split_own(argv)
     words = list(argv[:own])
     for i, word in enumerate(words):
         if word == "--trace":
-            has_number = i + 1 < own and words[i + 1].isdigit()
-            words[i] = f"--trace={words.pop(i + 1) if has_number else config.TRACE_EVENTS}"
+            has_value = i + 1 < own and _is_of_trace(words[i + 1])
+            words[i] = f"--trace={words.pop(i + 1) if has_value else config.TRACE_EVENTS}"
             break
     return words + list(argv[own:])
 
@@ -93,9 +93,13 @@ def split_own(argv: Sequence[str]) -> int:
     while i < len(argv) and argv[i].startswith("-"):
         if argv[i] == "--":
             return i
-        has_number = argv[i] == "--trace" and i + 1 < len(argv) and argv[i + 1].isdigit()
-        i += 2 if argv[i] in flags or has_number else 1
+        has_value = argv[i] == "--trace" and i + 1 < len(argv) and _is_of_trace(argv[i + 1])
+        i += 2 if argv[i] in flags or has_value else 1
     return min(i, len(argv))
+
+
+def _is_of_trace(word: str) -> bool:
+    return word.isdigit() or word == config.BY_KEY["trace"].word
 
 
 def run(args: argparse.Namespace) -> int:

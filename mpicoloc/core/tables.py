@@ -67,8 +67,8 @@ COLUMNS: Mapping[str, tuple[Column, ...]] = {
         n_request_overflow u8 1      requests that found no room and count as posted or not at all
         n_pending_overflow u8 1      cycles inside a shutter that found no room and void it
         n_lane_overflow  u8   1      calls by threads that found no lane, not recorded
-        n_events         u8   1      events offered to the trace ring
-        n_events_dropped u8   1      events overwritten in the ring or refused
+        n_events         u8   1      events offered to the trace
+        n_events_dropped u8   1      events overwritten in the ring, refused or not written
         n_units          u8   1      units of work that the application marked
         wait_frac        f8   1      part of the job's time in long waits, or after its end; NaN unknown
         counts           u1   1      1: the others wait for this rank, so the job's slowdown is its own

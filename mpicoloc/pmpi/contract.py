@@ -155,6 +155,20 @@ def segment_heads(key: str) -> list[SegmentHead]:
     return heads
 
 
+def n_untraced(key: str) -> int:
+    """Events of the job on this node that its agent has still to write to the trace's file."""
+    n = 0
+    for path in segment_paths(key):
+        out = ffi.new("void **")
+        size_bytes = ffi.sizeof("mc_segment")
+        if lib.mc_shm_map(out, path.encode(), size_bytes, 0) == lib.MC_OK:
+            ring = ffi.cast("mc_segment *", out[0]).ring
+            if ring.is_kept and not ring.error:
+                n += ring.n_put - min(ring.n_taken, ring.n_put)
+            lib.mc_shm_unmap(out[0], size_bytes)
+    return n
+
+
 def map_file(path: str | os.PathLike[str]) -> np.void:
     """A segment, node file or board as it is now and as it changes, read-only.
 
@@ -195,7 +209,8 @@ def read_file(path: str | os.PathLike[str]) -> np.void:
 def read_segment(path: str | os.PathLike[str]) -> tuple[np.void, np.ndarray[Any, Any]]:
     """A private copy of a segment, its pending cycles settled, and its trace in time order.
 
-    Reading, unlike mapping, leaves the holes of the sparse file unallocated.
+    The trace is empty where the node agent writes it to a file. Reading, unlike mapping, leaves the holes of
+    the sparse file unallocated.
 
     Raises
     ------
@@ -209,7 +224,8 @@ def read_segment(path: str | os.PathLike[str]) -> tuple[np.void, np.ndarray[Any,
     segment = _record(path, content)
     lib.mc_segment_settle(ffi.cast("mc_segment *", ffi.from_buffer(content)))
     ring = np.frombuffer(content, dtype=np.uint8, offset=ffi.sizeof("mc_segment"))
-    n_room = min(int(segment["n_events_max"]), ring.nbytes // ffi.sizeof("mc_event"))
+    n_room = 0 if segment["ring"]["is_kept"] else int(segment["n_events_max"])
+    n_room = min(n_room, ring.nbytes // ffi.sizeof("mc_event"))
     events = ring[: n_room * ffi.sizeof("mc_event")].view(dtype("mc_event"))
     events = events[events["t_ns"] > 0]
     return segment, events[np.argsort(events["t_ns"], kind="stable")]

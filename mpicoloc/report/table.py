@@ -75,7 +75,10 @@ def notes(profile: Profile) -> Iterable[str]:
     dropped = _total(profile, "n_events_dropped")
     if dropped:
         offered = _total(profile, "n_events")
-        yield f"trace: {dropped:,} of {offered:,} events were dropped, the oldest of each rank (see --trace)"
+        which = "the oldest of each rank (see --trace)"
+        if not len(profile.tables["events"]):
+            which = "because they came too fast (see --trace-ring)"
+        yield f"trace: {dropped:,} of {offered:,} events were dropped, {which}"
 
 
 def _total(profile: Profile, column: str) -> int:

@@ -130,6 +130,9 @@ def _read_rank(path: str, modules: list[str], notes: list[str]) -> _Rank | None:
         if name not in modules:
             modules.append(name)
         rows[i] = modules.index(name)
+    if segment["ring"]["error"]:
+        reason = os.strerror(int(segment["ring"]["error"]) & 0xFFFF)
+        notes.append(f"the trace of rank {int(segment['world_rank'])} could not be written: {reason}")
     return _Rank(segment, events, rows)
 
 

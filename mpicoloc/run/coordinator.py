@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 
 STEP_NS = 25_000_000
 """Longest sleep of the agent: how late the end of the job may be noticed."""
+TRACE_WITHIN_S = 5.0
+"""Wait so long for an agent that writes no more of the trace."""
 N_STEPS = 20
 """Steps between two looks at signals and at the other nodes."""
 N_STEPS_IF_ASKED = 2
@@ -77,6 +79,7 @@ def _take_part(mpi: Any, key: str, announcement: str) -> None:
     try:
         with _sigterm_stops():
             ranks = _guarded(_watch, key, member)
+            _guarded(_await_trace, key)
             _guarded(_write_profile, key, member.comm)
         _leave(member)
         while ranks is not None and mpi.Get_version()[0] >= 4:
@@ -214,6 +217,17 @@ def _is_over(agent: contract.Agent | contract.Watcher, age_s: float) -> bool:
     if n_seen < _n_ranks() and age_s < ALL_WITHIN_S:
         return False
     return n_seen > 0 and n_finalizing >= n_alive
+
+
+def _await_trace(key: str) -> None:
+    """Until the keeper's agent has written all events: with the job's last process the node may be gone."""
+    if config.get("trace") != -1:
+        return
+    deadline_s, before = time.monotonic() + TRACE_WITHIN_S, 0
+    while (n := contract.n_untraced(key)) and time.monotonic() < deadline_s:
+        if n != before:
+            deadline_s, before = time.monotonic() + TRACE_WITHIN_S, n
+        time.sleep(0.005)
 
 
 def _write_profile(key: str, comm: MPI.Comm) -> None:

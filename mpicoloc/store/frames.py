@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 from collections.abc import Sequence
 
@@ -12,7 +13,8 @@ from numpy.typing import NDArray
 from mpicoloc.core.profile import Profile
 from mpicoloc.core.tables import COLUMNS, PHASES, VERDICTS, Table, text
 from mpicoloc.errors import DataError
-from mpicoloc.store import profiles
+from mpicoloc.store import profiles, trace, trace_clocks
+from mpicoloc.store.trace import Trace
 
 
 def frame(array: Table) -> pd.DataFrame:
@@ -50,8 +52,9 @@ class Frames:
     >>> job.calls.sort_values("time_s").tail(3)  # doctest: +SKIP
     """
 
-    def __init__(self, profile: Profile) -> None:
+    def __init__(self, profile: Profile, path: str | os.PathLike[str] = "") -> None:
         self.profile = profile
+        self._path = path
 
     def table(self, name: str) -> pd.DataFrame:
         """Table `name` of the file, as it is.
@@ -152,10 +155,23 @@ class Frames:
 
     @property
     def events(self) -> pd.DataFrame:
-        """The trace, empty unless the job was run with ``--trace``."""
+        """The last calls of each rank, empty unless the job was run with ``--trace`` or ``--trace N``."""
         return self.table("events")
+
+    @functools.cached_property
+    def trace(self) -> Trace:
+        """Every call, of a job that was run with ``--trace all``; only what is asked for is read.
+
+        For a job on several nodes all messages between them are read once, to correct the nodes' clocks.
+
+        Raises
+        ------
+        DataError
+            If the profile has no such trace beside it.
+        """
+        return trace_clocks.aligned(trace.read(self._path, self.profile))
 
 
 def open_profile(path: str | os.PathLike[str]) -> Frames:
     """Read `path` and hand out its tables; errors as of `hdf5.read`."""
-    return Frames(profiles.read(path))
+    return Frames(profiles.read(path), path)

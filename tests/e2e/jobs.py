@@ -32,13 +32,13 @@ class Mpi:
     program: str
 
 
-def find_mpi(name, folder):
-    """The MPI family with the test program compiled, or None if it is not installed here."""
+def find_mpi(name, folder, source="life.c"):
+    """The MPI family with a test program compiled, or None if it is not installed here."""
     found = commands(name)
     if found is None or paths.find_shim(name) is None:
         return None
-    program = str(folder / "life")
-    subprocess.run([found[0], "-O1", str(PROGRAMS / "life.c"), "-o", program], check=True, timeout=LIMIT_S)
+    program = str(folder / Path(source).stem)
+    subprocess.run([found[0], "-O1", str(PROGRAMS / source), "-o", program], check=True, timeout=LIMIT_S)
     return Mpi(name, found[1], FAMILIES[name], program)
 
 

@@ -1,0 +1,243 @@
+"""Clocks of nodes against the clock of one of them, and their correction by messages.
+
+Every node has a clock of its own; two differ by an offset that changes slowly. A message gives a bound: by
+the common clock it was not received before it was sent. Messages of both directions bound the offset from
+both sides, and a straight line of largest distance to all bounds lies between them where one exists (Duda et
+al. 1987, "Estimating global time in distributed systems"). What no line can do is left to a controlled
+logical clock (Rabenseifner 1997, "The controlled logical clock"): the clock of a node whose message would
+still come too early is put forward there, and falls back slowly.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+DRIFT = 2e-4
+"""Two clocks of computers run apart by less than this, s per s."""
+DECAY = 1e-5
+"""A clock that was put forward runs slower by this, s per s, until that is made up for."""
+MAX_PASSES = 200
+
+Array = NDArray[Any]
+Messages = Mapping[tuple[int, int], tuple[Array, Array]]
+"""By sending and receiving node: begins of sends by the one's clock, ends of receives by the other's, ns."""
+
+
+@dataclass(frozen=True)
+class Clock:
+    """A node's clock: at `t_ns` by itself it is `offset_ns` ahead of the common one, linear in between.
+
+    From each `step_t_ns` on the common time is later than that by `step_ns` at least, less and less.
+    """
+
+    t_ns: tuple[int, ...]
+    offset_ns: tuple[float, ...]
+    step_t_ns: tuple[int, ...] = ()
+    step_ns: tuple[float, ...] = ()
+
+    @classmethod
+    def same(cls) -> Clock:
+        """The common clock."""
+        return cls.shifted(0)
+
+    @classmethod
+    def shifted(cls, offset_ns: float) -> Clock:
+        """A clock that is always as much ahead."""
+        return cls((0,), (offset_ns,))
+
+    @property
+    def is_even(self) -> bool:
+        """It runs as fast as the common one all the time."""
+        return len(self.t_ns) == 1 and not self.step_t_ns
+
+    def to_common(self, t_ns: Array) -> NDArray[np.int64]:
+        """Times by this clock as times by the common one, ns."""
+        t = t_ns.astype(np.int64, copy=False)
+        if len(self.t_ns) == 1:
+            offset = round(self.offset_ns[0])
+            common = t - offset if offset else t
+        else:
+            # Counted from the first knot, so that nothing is lost in a float.
+            knots = np.array(self.t_ns) - self.t_ns[0]
+            offsets = np.interp(t - self.t_ns[0], knots, np.array(self.offset_ns))
+            common = t - np.rint(offsets).astype(np.int64)
+        return common + _forward(self, t) if self.step_t_ns else common
+
+
+def _forward(clock: Clock, t: NDArray[np.int64]) -> NDArray[np.int64]:
+    """How far the clock is put forward at these times, ns."""
+    base = clock.step_t_ns[0]
+    begins = np.array(clock.step_t_ns) - base
+    reach = np.maximum.accumulate(np.array(clock.step_ns) + DECAY * begins)
+    last = np.searchsorted(begins, t - base, side="right") - 1
+    left = reach[np.maximum(last, 0)] - DECAY * (t - base)
+    return np.where(last >= 0, np.ceil(np.maximum(left, 0.0)), 0.0).astype(np.int64)
+
+
+@dataclass(frozen=True)
+class Alignment:
+    """Clocks that agree, and how many of `n_messages` came too early, by the old ones and by these.
+
+    `worst_before_ns` and `worst_after_ns`: how much too early at most.
+    """
+
+    clocks: tuple[Clock, ...]
+    n_messages: int
+    n_before: int
+    worst_before_ns: int
+    n_after: int
+    worst_after_ns: int
+
+
+def align(clocks: Sequence[Clock], messages: Messages) -> Alignment:
+    """Correct clocks so that no message is received before it is sent.
+
+    Parameters
+    ----------
+    clocks : sequence of Clock
+        What is known of each node's; the first one is the common clock.
+    messages : mapping
+        The i-th send and the i-th receive of each array belong together.
+
+    Returns
+    -------
+    Alignment
+
+    Notes
+    -----
+    Duda et al. 1987 and Rabenseifner 1997; see the module.
+    """
+    n_before, worst_before_ns = _early(clocks, messages)
+    found = _put_forward(_lines(list(clocks), messages), messages)
+    n_after, worst_after_ns = _early(found, messages)
+    n_messages = sum(len(sends) for sends, _ in messages.values())
+    return Alignment(tuple(found), n_messages, n_before, worst_before_ns, n_after, worst_after_ns)
+
+
+def in_order(send_ns: Array, receive_ns: Array) -> tuple[Array, Array]:
+    """Sends from one rank to another, and receives there, as pairs of which each bounds the clocks.
+
+    Which message is which is not known, but when the i-th receive ended the i-th send had begun: no fewer
+    were sent than came. Sends must be complete but for the last ones; receives may be missing.
+    """
+    n = min(len(send_ns), len(receive_ns))
+    return np.sort(send_ns)[:n], np.sort(receive_ns)[:n]
+
+
+def _early(clocks: Sequence[Clock], messages: Messages) -> tuple[int, int]:
+    n, worst_ns = 0, 0
+    for (src, dst), (sends, receives) in messages.items():
+        early = clocks[src].to_common(sends) - clocks[dst].to_common(receives)
+        n += int((early > 0).sum())
+        worst_ns = max(worst_ns, int(early.max(initial=0)))
+    return n, worst_ns
+
+
+def _lines(clocks: list[Clock], messages: Messages) -> list[Clock]:
+    """Node after node, first those that exchange most messages with nodes that are done."""
+    placed, left = [0], list(range(1, len(clocks)))
+    while left:
+        node = max(left, key=lambda i: sum(_n_between(messages, i, other) for other in placed))
+        clocks[node] = _line(clocks, node, placed, messages)
+        placed.append(node)
+        left.remove(node)
+    return clocks
+
+
+def _n_between(messages: Messages, a: int, b: int) -> int:
+    return sum(len(messages[pair][0]) for pair in ((a, b), (b, a)) if pair in messages)
+
+
+def _line(clocks: Sequence[Clock], node: int, placed: Sequence[int], messages: Messages) -> Clock:
+    """The node's clock between the bounds of its messages; as it was where one side has none."""
+    clock = clocks[node]
+    highs, lows = [], []
+    for other in placed:
+        if (other, node) in messages:
+            sends, receives = messages[other, node]
+            highs.append((receives, clock.to_common(receives) - clocks[other].to_common(sends)))
+        if (node, other) in messages:
+            sends, receives = messages[node, other]
+            lows.append((sends, clock.to_common(sends) - clocks[other].to_common(receives)))
+    if not highs or not lows or len(clock.t_ns) > 1:
+        return clock
+    high_t, high = (np.concatenate(parts).astype(np.int64) for parts in zip(*highs, strict=True))
+    low_t, low = (np.concatenate(parts).astype(np.int64) for parts in zip(*lows, strict=True))
+    begin, end = int(min(high_t.min(), low_t.min())), int(max(high_t.max(), low_t.max()))
+    upper = _hull((high_t - begin).astype(float), high.astype(float), 1)
+    lower = _hull((low_t - begin).astype(float), low.astype(float), -1)
+    slope, value = _middle(lower, upper)
+    offset = clock.offset_ns[0] + value
+    return Clock((begin, max(end, begin + 1)), (offset, offset + slope * (end - begin)))
+
+
+def _hull(x: Array, y: Array, side: int) -> tuple[Array, Array]:
+    """The points of the convex hull below (side 1) or above (-1): no other bounds a line."""
+    order = np.lexsort((side * y, x))
+    x, y = x[order], y[order]
+    first = np.flatnonzero(np.diff(x, prepend=x[0] - 1))
+    x, y = x[first], y[first]
+    kept: list[int] = []
+    for i in range(len(x)):
+        while len(kept) > 1:
+            a, b = kept[-2], kept[-1]
+            if side * ((x[b] - x[a]) * (y[i] - y[a]) - (y[b] - y[a]) * (x[i] - x[a])) > 0:
+                break
+            kept.pop()
+        kept.append(i)
+    return x[kept], y[kept]
+
+
+def _middle(lower: tuple[Array, Array], upper: tuple[Array, Array]) -> tuple[float, float]:
+    """Slope and value at 0 of the line that is farthest from the nearest bound, concave in the slope."""
+
+    def room(slope: float) -> tuple[float, float]:
+        top = float((upper[1] - slope * upper[0]).min())
+        bottom = float((lower[1] - slope * lower[0]).max())
+        return top - bottom, (top + bottom) / 2
+
+    left, right = -DRIFT, DRIFT
+    for _ in range(100):
+        third = (right - left) / 3
+        if room(left + third)[0] < room(right - third)[0]:
+            left += third
+        else:
+            right -= third
+    slope = (left + right) / 2
+    return slope, room(slope)[1]
+
+
+def _put_forward(clocks: Sequence[Clock], messages: Messages) -> list[Clock]:
+    """Until no message comes early: a clock that is put forward may make its own messages early elsewhere."""
+    found = list(clocks)
+    for _ in range(MAX_PASSES):
+        needs: dict[int, list[tuple[Array, Array]]] = {}
+        for (src, dst), (sends, receives) in messages.items():
+            early = found[src].to_common(sends) - found[dst].to_common(receives)
+            is_early = early > 0
+            if is_early.any():
+                t = receives[is_early].astype(np.int64)
+                so_far = _forward(found[dst], t) if found[dst].step_t_ns else 0
+                needs.setdefault(dst, []).append((t, early[is_early] + so_far))
+        if not needs:
+            break
+        for node, parts in needs.items():
+            found[node] = _with_steps(found[node], parts)
+    return found
+
+
+def _with_steps(clock: Clock, parts: list[tuple[Array, Array]]) -> Clock:
+    t = np.concatenate([np.array(clock.step_t_ns, np.int64), *(part[0] for part in parts)])
+    step = np.concatenate([np.array(clock.step_ns, float), *(part[1] for part in parts)])
+    order = np.lexsort((-step, t))
+    t, step = t[order], step[order]
+    # A step that does not reach beyond those before it changes nothing.
+    reach = step + DECAY * (t - t[0])
+    before = np.maximum.accumulate(np.concatenate([[-np.inf], reach[:-1]]))
+    kept = reach > before
+    return replace(clock, step_t_ns=tuple(t[kept].tolist()), step_ns=tuple(step[kept].tolist()))

@@ -1,0 +1,108 @@
+"""Traces of real jobs: every call that was counted is in the file, or counted as dropped."""
+
+import os
+import signal
+
+import jobs
+import numpy as np
+import pytest
+
+import mpicoloc
+from mpicoloc.pmpi import contract
+from mpicoloc.store import trace
+
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(jobs.LIMIT_S + 20)]
+_made = {}
+
+
+@pytest.fixture(params=sorted(jobs.FAMILIES))
+def mpi(request, tmp_path_factory):
+    name = request.param
+    if name not in _made:
+        _made[name] = jobs.find_mpi(name, tmp_path_factory.mktemp(name), "traced.c")
+    if _made[name] is None:
+        pytest.skip(f"no {name} here, or no shim for it")
+    return _made[name]
+
+
+@pytest.fixture
+def start(started, tmp_path, shm_dir, monkeypatch):
+    monkeypatch.setenv("MPICOLOC_TRACE", "all")
+
+    def start_one(mpi, way, *arguments, **options):
+        started.append(jobs.start(mpi, tmp_path, way, *arguments, **options))
+        return started[-1]
+
+    return start_one
+
+
+@pytest.mark.parametrize("way", ["wrap", "preload"])
+def test_every_call_and_every_message_is_in_the_trace(start, mpi, way, shm_dir):
+    n = 1500
+    job = start(mpi, way, n)
+    assert job.wait() == 0, job.log
+    job.profile()
+    jobs.assert_nothing_left(shm_dir)
+    opened = mpicoloc.open(job.out_path)
+    ranks, found = opened.ranks.set_index("rank"), opened.trace
+    assert found.notes == () and not ranks["n_events_dropped"].any()
+    frame = found.frame()
+    assert frame.groupby("rank").size().tolist() == ranks["n_calls"].tolist()
+    by_site = frame.groupby(["rank", "call"], observed=True).size()
+    counted = opened.call_sites.groupby(["rank", "call"])["n"].sum()
+    assert by_site.to_dict() == counted.to_dict()
+    assert frame.groupby("rank")["t_ns"].apply(lambda t: t.is_monotonic_increasing).all()
+
+    messages = found.messages()
+    sent, received = (messages[messages["message"] == word] for word in ("sent", "received"))
+    key = ["rank", "peer", "bytes"]
+    assert len(sent) == len(received) == 2 * n * 5 + n
+    pairs = received.rename(columns={"rank": "peer", "peer": "rank"}).groupby(key).size()
+    assert pairs.to_dict() == sent.groupby(key).size().to_dict()
+    assert sent.groupby("rank").size().tolist() == ranks["n_sent"].tolist()
+    # The i-th message of one size to come ends after the i-th has begun to be sent: one clock.
+    ends = {key: np.sort(rows["end_ns"]) for key, rows in received.groupby(["peer", "rank", "bytes"])}
+    for pair, rows in sent.groupby(key):
+        assert (ends[pair] > np.sort(rows["begin_ns"])).all()
+
+
+@pytest.mark.parametrize("mpi", ["openmpi"], indirect=True)
+def test_what_does_not_fit_is_counted(start, mpi, monkeypatch):
+    monkeypatch.setenv("MPICOLOC_TRACE_RING", "64")
+    job = start(mpi, "wrap", 3000)
+    assert job.wait() == 0, job.log
+    job.profile()
+    opened = mpicoloc.open(job.out_path)
+    ranks, found = opened.ranks, opened.trace
+    assert (ranks["n_events_dropped"] > 0).all()
+    assert found.n_events == (ranks["n_events"] - ranks["n_events_dropped"]).sum()
+    assert len(found.notes) == 2 and "dropped" in found.notes[0]
+
+
+@pytest.mark.parametrize("mpi", ["mpich"], indirect=True)
+def test_a_folder_that_cannot_be_made_costs_the_trace_only(start, mpi, tmp_path):
+    (tmp_path / "job.trace").write_text("in the way")
+    job = start(mpi, "preload", 100)
+    assert job.wait() == 0, job.log
+    profile = job.profile()
+    assert not profile.partial
+    assert any("trace" in note and "could not be written" in note for note in profile.notes)
+    ranks = profile.tables["ranks"]
+    assert (ranks["n_events"] == ranks["n_events_dropped"]).all()
+
+
+@pytest.mark.parametrize("mpi", ["openmpi"], indirect=True)
+def test_what_was_written_when_a_node_dies_can_be_read(start, mpi, tmp_path, shm_dir):
+    job = start(mpi, "preload", 10**9)
+    segments = jobs.wait_until(lambda: jobs.running_ranks(shm_dir, "job", 2), "both ranks to run")
+    path = tmp_path / "job.trace" / "0.mct"
+    jobs.wait_until(lambda: path.exists() and path.stat().st_size > 200_000, "a piece of the trace")
+    node = contract.map_file(next(shm_dir.glob("*.node")))
+    keeper = jobs.wait_until(lambda: int(node["keeper_pid"]), "the keeper")
+    for pid in (keeper, *(int(segment["pid"]) for segment in segments)):
+        os.kill(pid, signal.SIGKILL)
+    job.kill()
+    found = trace.read_folder(path.parent)
+    frame = found.frame()
+    assert set(frame["rank"]) == {0, 1} and "MPI_Waitall" in set(frame["call"])
+    assert len(frame) > 10_000
