@@ -22,6 +22,7 @@ VERBS: dict[str, str] = {
     "preload": "print the library to put into LD_PRELOAD for a program",
     "check": "tell what works on this machine, why not, and the remedy",
     "show": "show a profile",
+    "export": "write a profile in the format of another program",
     "history": "list the profiles below a folder",
     "report": "make a page of a profile, and pictures",
     "price": "price a profile: by run time, fair, and by the true slowdown",

@@ -7,6 +7,7 @@ in order with the other blocks of its page, in a folder that has the examples, a
 """
 
 import contextlib
+import importlib.util
 import json
 import os
 import re
@@ -117,8 +118,10 @@ def test_commands_of_a_page(page, sandbox):
 
 
 def is_there(name):
-    """Whether a block's need is met: a program, or that a lab can be made."""
-    return nodes.can_be_made() if name == "lab" else shutil.which(name) is not None
+    """Whether a block's need is met: a program, a package, or that a lab can be made."""
+    if name == "lab":
+        return nodes.can_be_made()
+    return shutil.which(name) is not None or importlib.util.find_spec(name) is not None
 
 
 def prepare_programs(page, folder):

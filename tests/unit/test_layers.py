@@ -48,6 +48,8 @@ ONE_HOME = {
     "cffi": "pmpi",
     "mpi4py": "run",
     "matplotlib": "report",
+    "pyarrow": "report",
+    "otf2": "report",
 }
 TOP = {path.stem for path in PACKAGE.glob("*.py")} | {
     path.name for path in PACKAGE.iterdir() if path.is_dir()

@@ -1,0 +1,34 @@
+"""Write a profile in the format of another program.
+
+Formats of traces need a profile of a job that was run with --trace; the others do not.
+
+Examples
+--------
+  mpicoloc export job.h5 --to perfetto --out job.json
+"""
+
+from __future__ import annotations
+
+import argparse
+
+NAME = "export"
+HELP = "write a profile in the format of another program"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Arguments of the verb."""
+    from mpicoloc.report.export import formats
+
+    parser.add_argument("file", metavar="FILE", help="profile that a job wrote, mpicoloc-<job id>.h5")
+    parser.add_argument("--to", metavar="FORMAT", required=True, help=formats.HELP)
+    parser.add_argument("--out", metavar="PATH", required=True, help="file or folder to write")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Write it; 0, or an error that `main` reports."""
+    from mpicoloc.report.export import formats
+    from mpicoloc.store.frames import open_profile
+
+    wanted = formats.find(args.to)
+    formats.write(open_profile(args.file), wanted, args.out)
+    return 0

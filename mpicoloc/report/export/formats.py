@@ -1,0 +1,69 @@
+"""The formats of ``mpicoloc export``: one row each."""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+import importlib.util
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from mpicoloc.errors import EnvironmentFault, UsageError
+
+if TYPE_CHECKING:
+    from mpicoloc.store.frames import Frames
+
+
+@dataclass(frozen=True)
+class Format:
+    """A format: what it is, the module that writes it, the library that this needs, by its pip name."""
+
+    name: str
+    help: str
+    module: str
+    library: str = ""
+    is_trace: bool = False
+
+
+FORMATS: Mapping[str, Format] = {
+    row.name: row
+    for row in (
+        Format("perfetto", "JSON file for ui.perfetto.dev and chrome://tracing", "perfetto", is_trace=True),
+        Format("json", "one file of all facts and tables", "json_file"),
+        Format("parquet", "folder with a file for each table", "parquet", "pyarrow"),
+        Format("prometheus", "text file of the facts, for a node exporter", "prometheus"),
+    )
+}
+HELP = "; ".join(f"{row.name}: {row.help}" for row in FORMATS.values())
+ALIASES = {"chrome": "perfetto"}
+
+
+def find(name: str) -> Format:
+    """The format of this name.
+
+    Raises
+    ------
+    UsageError
+        If there is none.
+    EnvironmentFault
+        If the library that writes it is not installed.
+    """
+    known = ALIASES.get(name, name)
+    if known not in FORMATS:
+        close = difflib.get_close_matches(name, FORMATS, n=1)
+        hint = f" (did you mean {close[0]}?)" if close else ""
+        raise UsageError(f"no format {name!r}{hint}; there are {', '.join(FORMATS)}")
+    found = FORMATS[known]
+    if found.library and importlib.util.find_spec(found.library) is None:
+        raise EnvironmentFault(
+            f"format {found.name} needs the package {found.library}: pip install {found.library}, "
+            "or pip install 'mpicoloc[export]' for all formats"
+        )
+    return found
+
+
+def write(job: Frames, wanted: Format, out: str | os.PathLike[str]) -> None:
+    """Write `job` to `out` in this format; what it raises is that format's."""
+    importlib.import_module(f"mpicoloc.report.export.{wanted.module}").write(job, os.fspath(out))

@@ -1,0 +1,75 @@
+"""Which send belongs to which receive."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, fields
+
+import numpy as np
+from numpy.typing import NDArray
+
+Ints = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Side:
+    """The sends, or the receives: what the call that did it knows. A rank's rows are in order of time."""
+
+    rank: Ints
+    track: Ints
+    peer: Ints
+    bytes: Ints
+    begin_ns: Ints
+    end_ns: Ints
+
+    def take(self, rows: Ints | slice) -> Side:
+        """Some of the rows."""
+        return Side(*(getattr(self, column.name)[rows] for column in fields(self)))
+
+
+@dataclass(frozen=True)
+class Messages:
+    """Message `i` was sent by `sent` row `i` and taken by `received` row `i`."""
+
+    sent: Side
+    received: Side
+
+    def __len__(self) -> int:
+        return len(self.sent.rank)
+
+    def rows(self) -> Iterator[tuple[tuple[int, ...], tuple[int, ...]]]:
+        """Columns of `Side` of each message, as sent and as received."""
+        sides = ([getattr(side, column.name).tolist() for column in fields(side)]
+                 for side in (self.sent, self.received))  # fmt: skip
+        return zip(*(zip(*side, strict=True) for side in sides), strict=True)
+
+
+def matched(sent: Side, received: Side, n_ranks: int, is_cut: bool) -> Messages:
+    """Pair sends and receives: those between the same ranks, of as many bytes, in the order of time.
+
+    MPI keeps the order of messages of one communicator and tag, which a trace does not tell; messages of
+    one size hardly ever come in another. Where the numbers of both differ, nothing is paired, unless the
+    trace `is_cut`: then the last ones are. What would be received before it is sent is no pair.
+    """
+    n_bytes = np.unique(np.concatenate([sent.bytes, received.bytes]))
+    keys = [
+        (src * n_ranks + dst) * len(n_bytes) + np.searchsorted(n_bytes, side.bytes)
+        for side, src, dst in ((sent, sent.rank, sent.peer), (received, received.peer, received.rank))
+    ]
+    known, both = np.unique(np.concatenate(keys), return_inverse=True)
+    groups = [both[: len(keys[0])], both[len(keys[0]) :]]
+    n_sent, n_received = (np.bincount(group, minlength=len(known)) for group in groups)
+    n = np.where((n_sent == n_received) | is_cut, np.minimum(n_sent, n_received), 0)
+    rows_sent = _last(groups[0], sent.begin_ns, n_sent, n)
+    rows_received = _last(groups[1], received.end_ns, n_received, n)
+    is_possible = received.end_ns[rows_received] >= sent.begin_ns[rows_sent]
+    rows_sent, rows_received = rows_sent[is_possible], rows_received[is_possible]
+    order = np.argsort(sent.begin_ns[rows_sent], kind="stable")
+    return Messages(sent.take(rows_sent[order]), received.take(rows_received[order]))
+
+
+def _last(group: Ints, time_ns: Ints, n_of: Ints, n: Ints) -> Ints:
+    """Rows of the last `n` of the `n_of` members of each group, group by group in order of time."""
+    order = np.lexsort((time_ns, group))
+    from_end = np.cumsum(n_of)[group[order]] - np.arange(len(order))
+    return order[from_end <= n[group[order]]]

@@ -1,0 +1,53 @@
+"""All tables as Parquet files of one folder, with units and meanings; the facts in ``facts.json``."""
+
+from __future__ import annotations
+
+import json
+import os
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from mpicoloc.core.tables import COLUMNS, Column, Table, text
+from mpicoloc.report.export import facts, outputs
+from mpicoloc.store.frames import Frames
+
+_N_AT_ONCE = 1 << 20
+
+
+def write(job: Frames, out: str) -> None:
+    """Write a file for each table of `job` to the folder `out`."""
+    outputs.folder(out)
+    profile = job.profile
+    found = facts.facts(profile)
+    with outputs.text_file(os.path.join(out, "facts.json")) as file:
+        json.dump(found, file, indent=1, allow_nan=False)
+        file.write("\n")
+    meta = {"mpicoloc": json.dumps(found, allow_nan=False)}
+    for name, columns in COLUMNS.items():
+        schema = pa.schema([_field(column) for column in columns], metadata=meta)
+        _write(profile.tables[name], schema, os.path.join(out, f"{name}.parquet"))
+
+
+def _field(column: Column) -> pa.Field:
+    kind = np.dtype(column.type)
+    arrow = pa.string() if kind.kind == "S" else pa.from_numpy_dtype(kind)
+    return pa.field(column.name, arrow, metadata={"unit": column.unit, "meaning": column.meaning})
+
+
+def _write(array: Table, schema: pa.Schema, path: str) -> None:
+    with pq.ParquetWriter(path, schema, compression="zstd") as writer:
+        for i in range(0, len(array), _N_AT_ONCE):
+            piece = array[i : i + _N_AT_ONCE]
+            columns = [_column(piece[field.name], field) for field in schema]
+            writer.write_table(pa.Table.from_arrays(columns, schema=schema))
+
+
+def _column(cells: np.ndarray, field: pa.Field) -> pa.Array:
+    if cells.dtype.kind == "S":
+        words, row = np.unique(cells, return_inverse=True)
+        return pa.array([*map(text, words)], pa.string()).take(pa.array(row.ravel()))
+    # NaN means that it was not measured, which Parquet has a value for
+    mask = np.isnan(cells) if cells.dtype.kind == "f" else None
+    return pa.array(np.ascontiguousarray(cells), field.type, mask=mask)

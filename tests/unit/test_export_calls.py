@@ -1,0 +1,71 @@
+"""What exports of traces are made of: tracks on one clock, and which send belongs to which receive."""
+
+import numpy as np
+import pytest
+from exports import job_of
+
+from mpicoloc.errors import DataError
+from mpicoloc.report.export import calls
+from mpicoloc.report.export.messages import Side, matched
+
+
+def side(*rows):
+    """Rows of rank, peer, bytes, begin and end."""
+    rank, peer, n_bytes, begin, end = np.array(rows, np.int64).reshape(-1, 5).T
+    return Side(rank, np.zeros_like(rank), peer, n_bytes, begin, end)
+
+
+def test_calls_that_overlap_lie_on_tracks_of_their_own():
+    begin, end = np.array([[0, 10], [5, 7], [6, 12], [8, 9], [10, 11], [20, 21]]).T
+    assert calls.tracks_of(begin, end).tolist() == [0, 1, 2, 1, 0, 0]
+
+
+def test_calls_of_nodes_are_on_one_clock():
+    job = job_of(
+        events={
+            "rank": [0, 1, 1], "t_ns": [10**9, 5 * 10**9 + 300, 5 * 10**9 + 100], "duration_ns": [50, 60, 70],
+            "call": ["MPI_Recv", "MPI_Send", "MPI_Init"], "peer": [1, 0, -1], "bytes": [8, 8, 0],
+        },
+        nodes={"hostname": ["a", "b"], "clock_offset_s": [0.0, 4.0]},
+        ranks={"rank": [0, 1], "i_node": [0, 1]},
+    )  # fmt: skip
+    found = calls.recording(job)
+    assert found.tracks == [(0, 0), (1, 0)] and found.n_calls == 3 and found.end_ns == 360
+    (piece,) = found.calls(1, 0)
+    assert [found.names[i] for i in piece.call] == ["MPI_Init", "MPI_Send"]
+    assert piece.begin_ns.tolist() == [100, 300] and piece.end_ns.tolist() == [170, 360]
+    assert len(found.messages) == 0, "the receive was over before the send began"
+
+
+def test_messages_pair_in_order_by_ranks_and_bytes():
+    sent = side((0, 1, 8, 10, 11), (0, 1, 8, 20, 21), (0, 1, 4, 5, 6), (2, 1, 8, 0, 1))
+    received = side((1, 0, 8, 12, 14), (1, 0, 8, 20, 25), (1, 0, 4, 30, 31), (1, 2, 8, 40, 41))
+    pairs = [(s[4], r[5]) for s, r in matched(sent, received, 3, is_cut=False).rows()]
+    assert pairs == [(0, 41), (5, 31), (10, 14), (20, 25)]
+
+
+@pytest.mark.parametrize(("is_cut", "expected"), [(False, []), (True, [(20, 25)])])
+def test_a_send_too_many_pairs_from_the_end_where_the_trace_is_cut(is_cut, expected):
+    sent, received = side((0, 1, 8, 10, 11), (0, 1, 8, 20, 21)), side((1, 0, 8, 20, 25))
+    assert [(s[4], r[5]) for s, r in matched(sent, received, 2, is_cut).rows()] == expected
+
+
+def test_ranks_that_the_job_does_not_have_are_damage():
+    with pytest.raises(DataError, match="damaged"):
+        calls.recording(job_of(events={"rank": [7], "call": ["MPI_Send"]}, ranks={"rank": [0, 1]}))
+
+
+def test_no_trace_is_told_with_the_remedy():
+    with pytest.raises(DataError, match="run the job with --trace"):
+        calls.recording(job_of(ranks={"rank": [0, 1]}))
+
+
+@pytest.mark.parametrize("number", [2**64 - 1, 2**63, 0])
+def test_times_and_bytes_of_a_hostile_file_overflow_nothing(number):
+    numbers = {"t_ns": [number, 5], "duration_ns": [number] * 2, "bytes": [number] * 2}
+    events = {"rank": [0, 0], "call": ["x"] * 2} | {n: np.array(a, np.uint64) for n, a in numbers.items()}
+    found = calls.recording(job_of(events=events, ranks={"rank": [0]}))
+    for key in found.tracks:
+        for piece in found.calls(*key):
+            assert (piece.begin_ns >= 0).all() and (piece.bytes >= 0).all()
+            assert (piece.end_ns >= piece.begin_ns).all()
