@@ -3,7 +3,9 @@
 from collections import defaultdict
 
 import pytest
+import shimlab
 
+from mpicoloc.pmpi import contract
 from mpicoloc.run import calls, matrix
 
 pytestmark = pytest.mark.timeout(120)
@@ -70,3 +72,19 @@ def test_parts_are_told_by_who_gives_them(recorded):
             expected[src, dst] += D * (dst + 1) * (src == 3)  # Scatterv
             expected[src, dst] += D * 3 * 20 * (abs(src - dst) == 1)  # neighbours
     assert found == {pair: n_bytes for pair, n_bytes in expected.items() if n_bytes and pair[0] != pair[1]}
+
+
+def test_as_many_groups_as_there_is_room_for_are_told_in_their_order(make_mpi, shm_dir):
+    family, n_made = make_mpi("openmpi"), 700
+    done = shimlab.launch(family, 6, family.compile("many_groups.c"), n_made, preload=family.shim)
+    made = [tuple(map(int, line.split()[1:])) for line in done.lines if line[-1].isdigit()]
+    assert len(made) == n_made and len(set(made)) > contract.MC_N_MEMBERS
+    segments = shimlab.segments(shm_dir)
+    runs = defaultdict(list)
+    for row in matrix.groups(list(segments.values())):
+        runs[int(row["group"])] += [int(row["first"] + i * row["stride"]) for i in range(row["n"])]
+    told = {tuple(ranks) for ranks in runs.values()}
+    assert told < set(made) and len(told) == len(runs) == contract.MC_N_MEMBERS
+    calls_made = segments[0]["lanes"][0]["collectives"]
+    assert int(calls_made["n"].sum()) == n_made
+    assert all(int(segments[rank]["n_members"]) == 0 for rank in range(1, 6))

@@ -16,6 +16,8 @@ PROGRAMS = [
     ("access.c", None, "one_sided"),
     ("access.c", None, "communicators"),
     ("access.c", None, "files", "FILE"),
+    ("access.c", None, "both_ways"),
+    ("groups.c", None),
     ("neighbours.c", None),
     ("regions.c", None),
     ("sessions.c", None),
@@ -46,11 +48,13 @@ def test_no_bad_access_and_no_leak(family, sanitized, words, tmp_path, shm_dir):
     shim = sanitized("address")
     program, *rest = family.compile(words[0], words[1]), *words[2:]
     rest = [str(tmp_path / "file") if word == "FILE" else word for word in rest]
-    bare = shimlab.launch(family, 2, program, *rest)
-    done = shimlab.launch(family, 2, program, *rest, **sanlab.environment("address", shim, tmp_path / "log"))
+    n_ranks = 4 if words[0] == "groups.c" else 2
+    bare = shimlab.launch(family, n_ranks, program, *rest)
+    setting = sanlab.environment("address", shim, tmp_path / "log")
+    done = shimlab.launch(family, n_ranks, program, *rest, **setting)
     assert sanlab.reports(tmp_path / "log") == []
     assert (done.lines, done.code) == (bare.lines, bare.code), done.stderr
-    assert len(shimlab.segments(shm_dir)) == 2
+    assert len(shimlab.segments(shm_dir)) == n_ranks
 
 
 @pytest.mark.timeout(400)

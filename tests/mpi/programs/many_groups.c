@@ -1,0 +1,44 @@
+/* A barrier on each of many communicators of some ranks, in any order, the first always rank 0, which prints them. */
+#include <mpi.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+static unsigned state = 1;
+
+static int draw(int n)
+{
+    state = state * 1103515245u + 12345u;
+    return (int)(state >> 16) % n;
+}
+
+int main(int argc, char **argv)
+{
+    int rank, p;
+    MPI_Init(&argc, &argv);
+    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+    MPI_Comm_size(MPI_COMM_WORLD, &p);
+    for (int i = 0; i < atoi(argv[1]); i++) {
+        int order[64], n = 4 + draw(p - 3), place = -1;
+        for (int j = 0; j < p; j++)
+            order[j] = j;
+        for (int j = 1; j < p; j++) {
+            int k = j + draw(p - j), other = order[k];
+            order[k] = order[j];
+            order[j] = other;
+        }
+        for (int j = 0; j < n; j++)
+            if (order[j] == rank)
+                place = j;
+        MPI_Comm comm;
+        MPI_Comm_split(MPI_COMM_WORLD, place >= 0 ? 1 : MPI_UNDEFINED, place, &comm);
+        if (comm != MPI_COMM_NULL) {
+            MPI_Barrier(comm);
+            MPI_Comm_free(&comm);
+        }
+        for (int j = 0; rank == 0 && j < n; j++)
+            printf(j == 0 ? "rank 0" : j < n - 1 ? " %d" : " %d\n", order[j]);
+    }
+    printf("rank %d done\n", rank);
+    MPI_Finalize();
+    return 0;
+}
