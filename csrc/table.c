@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <link.h>
 #include <string.h>
+#include <unistd.h>
 
 /* Beyond this many probes a table counts as full: the hot path stays bounded. */
 enum { MAX_PROBES = 64 };
@@ -40,10 +41,12 @@ static int holds(struct dl_phdr_info *info, size_t size, void *data)
         const ElfW(Phdr) *header = &info->dlpi_phdr[i];
         if (header->p_type != PT_LOAD || found->address - info->dlpi_addr - header->p_vaddr >= header->p_memsz)
             continue;
-        /* The loader knows no name of the program itself, whose addresses may be absolute. */
-        const char *path = info->dlpi_name && info->dlpi_name[0] ? info->dlpi_name : program_invocation_name;
         found->base = info->dlpi_addr;
-        memcpy(found->path, path, strnlen(path, MC_TEXT_LEN - 1));
+        /* The loader knows no name of the program itself, whose addresses may be absolute. */
+        if (info->dlpi_name && info->dlpi_name[0])
+            memcpy(found->path, info->dlpi_name, strnlen(info->dlpi_name, MC_TEXT_LEN - 1));
+        else if (readlink("/proc/self/exe", found->path, MC_TEXT_LEN - 1) < 0)
+            memcpy(found->path, program_invocation_name, strnlen(program_invocation_name, MC_TEXT_LEN - 1));
         return 1;
     }
     return 0;

@@ -14,6 +14,7 @@ from mpicoloc.errors import UsageError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from typing import NamedTuple
 else:
     from mpicoloc.record import NamedTuple
@@ -28,7 +29,8 @@ MPI_SONAMES = {
 }
 """Family of an MPI library by its file name; `libmpi.so` without a number is looked into."""
 
-_PT_LOAD, _PT_DYNAMIC, _PT_INTERP = 1, 2, 3
+_PT_LOAD, _PT_DYNAMIC, _PT_INTERP, _PT_NOTE = 1, 2, 3, 4
+_NT_GNU_BUILD_ID = 3
 _DT_NEEDED, _DT_STRTAB, _DT_RPATH, _DT_RUNPATH = 1, 5, 15, 29
 
 
@@ -72,18 +74,55 @@ def read(path: str) -> Elf | None:
             raise UsageError(f"{path} is a damaged program file ({error}): build it again") from None
 
 
-def _parse(path: str, image: mmap.mmap) -> Elf:
+def build_id(path: str) -> str:
+    """What the linker named a program or library by, hexadecimal; empty if it did not, or it is no ELF file.
+
+    Raises
+    ------
+    UsageError
+        If it is one but cut short or damaged.
+    """
+    with open(path, "rb") as file:
+        if file.read(4) != b"\x7fELF":
+            return ""
+        try:
+            with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as image:
+                order = "<" if image[5] == 1 else ">"
+                notes = [(start, length) for kind, _, start, length in _headers(image) if kind == _PT_NOTE]
+                return next(filter(None, (_build_id(image, order, *note) for note in notes)), "")
+        except (struct.error, ValueError, IndexError) as error:
+            raise UsageError(f"{path} is a damaged program file ({error}): build it again") from None
+
+
+def _build_id(image: mmap.mmap, order: str, start: int, length: int) -> str:
+    end = start + length
+    while start + 12 <= end:
+        name_length, size, kind = struct.unpack_from(order + "III", image, start)
+        at = start + 12 + (name_length + 3) // 4 * 4
+        if kind == _NT_GNU_BUILD_ID and image[start + 12 : start + 16] == b"GNU\0":
+            return image[at : min(at + size, end)].hex()
+        start = at + (size + 3) // 4 * 4
+    return ""
+
+
+def _headers(image: mmap.mmap) -> Iterator[tuple[int, int, int, int]]:
+    """Kind, address, place in the file and length of each program header."""
     wide, order = image[4] == 2, "<" if image[5] == 1 else ">"
-    machine = struct.unpack_from(order + "H", image, 18)[0]
     offset = struct.unpack_from(order + ("Q" if wide else "I"), image, 32 if wide else 28)[0]
     size, count = struct.unpack_from(order + "HH", image, 54 if wide else 42)
-    loads, dynamic = [], None
-    for i in range(count):
-        at = offset + i * size
+    for at in range(offset, offset + count * size, max(size, 1)):
         if wide:
             kind, _, start, address, _, length = struct.unpack_from(order + "IIQQQQ", image, at)
         else:
             kind, start, address, _, length = struct.unpack_from(order + "IIIII", image, at)
+        yield kind, address, start, length
+
+
+def _parse(path: str, image: mmap.mmap) -> Elf:
+    wide, order = image[4] == 2, "<" if image[5] == 1 else ">"
+    machine = struct.unpack_from(order + "H", image, 18)[0]
+    loads, dynamic = [], None
+    for kind, address, start, length in _headers(image):
         if kind == _PT_LOAD:
             loads.append((address, start, length))
         elif kind == _PT_DYNAMIC:

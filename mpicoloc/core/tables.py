@@ -96,6 +96,7 @@ COLUMNS: Mapping[str, tuple[Column, ...]] = {
     """),
     "modules": _columns("""
         path             S256 1      loaded object that call sites are relative to
+        build_id         S40  1      what the linker named it by, hexadecimal; empty: not known
     """),
     "call_sites": _columns("""
         rank             i4   1      rank

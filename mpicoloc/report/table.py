@@ -235,11 +235,13 @@ def _sites(frames: Frames) -> RichTable | None:
     sites = frames.call_sites
     if sites.empty:
         return None
-    total = sites.groupby(["call", "site"])[["n", "bytes", "time_ns"]].sum().reset_index()
+    keys = ["call", "site", "i_module", "offset"]
+    total = sites.groupby(keys)[["n", "bytes", "time_ns"]].sum().reset_index()
+    top = total.sort_values("time_ns", ascending=False).head(N_TOP)
     listing = new_listing("call sites", "site", "function", "calls", "time", "bytes")
-    for row in total.sort_values("time_ns", ascending=False).head(N_TOP).to_dict("records"):
+    for row in top.merge(frames.places(top), how="left").to_dict("records"):
         numbers = [f"{row['n']:,}", seconds(row["time_ns"] * 1e-9), amount(row["bytes"])]
-        listing.add_row(_word(row["site"]), _word(row["call"]), *numbers)
+        listing.add_row(_word(row["place"] or row["site"]), _word(row["call"]), *numbers)
     return _left_out(listing, len(total))
 
 

@@ -15,8 +15,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from mpicoloc import elf
 from mpicoloc.core.tables import COLUMNS, Table, table
-from mpicoloc.errors import DataError
+from mpicoloc.errors import DataError, UsageError
 from mpicoloc.pmpi import contract
 from mpicoloc.run import calls, matrix, node_tables
 
@@ -103,7 +104,7 @@ def collect(key: str) -> NodePart:
     tables = {
         "ranks": _ranks_table(ranks, node),
         "nodes": node_tables.nodes(contract.text(first["hostname"]), node),
-        "modules": table("modules", {"path": modules}) if modules else table("modules"),
+        "modules": table("modules", {"path": modules, "build_id": list(map(_build_id, modules))}),
         "call_sites": _call_sites(ranks, names),
         "peers": _peers(ranks),
         "collectives": matrix.collectives(lanes, called),
@@ -134,6 +135,14 @@ def _read_rank(path: str, modules: list[str], notes: list[str]) -> _Rank | None:
         reason = os.strerror(int(segment["ring"]["error"]) & 0xFFFF)
         notes.append(f"the trace of rank {int(segment['world_rank'])} could not be written: {reason}")
     return _Rank(segment, events, rows)
+
+
+def _build_id(module: str) -> str:
+    """While the program that ran is still there, so that another one in its place is not taken for it."""
+    try:
+        return elf.build_id(module) if module.startswith("/") else ""
+    except (OSError, UsageError):
+        return ""
 
 
 def _read_node(path: str, notes: list[str]) -> np.void | None:

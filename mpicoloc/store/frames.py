@@ -14,6 +14,7 @@ from mpicoloc.core.profile import Profile
 from mpicoloc.core.tables import COLUMNS, PHASES, VERDICTS, Table, text
 from mpicoloc.errors import DataError
 from mpicoloc.store import profiles, trace, trace_clocks
+from mpicoloc.store.places import Place, resolve
 from mpicoloc.store.trace import Trace
 
 
@@ -108,6 +109,27 @@ class Frames:
         names = [_place(paths, i_module, offset) for i_module, offset in different]
         sites["site"] = np.where(sites["i_site"] == 0, "(others)", np.array([*names, ""], dtype=object)[row])
         return sites
+
+    def places(self, sites: pd.DataFrame | None = None) -> pd.DataFrame:
+        """Where calls are made: i_module, offset, function, file, line, and all in `place`, of call sites.
+
+        Missing, and `place` empty, where the program file is not here, is another one than ran, or has no
+        debug information; ``attrs["reasons"]`` has a line for each file that says why. ``addr2line`` of
+        binutils is asked.
+
+        Parameters
+        ----------
+        sites : DataFrame, optional
+            Those to look up, with columns i_module and offset; default: all of `call_sites`.
+        """
+        sites = self.table("call_sites") if sites is None else sites
+        found = sites[["i_module", "offset"]].drop_duplicates().reset_index(drop=True)
+        modules = [(text(row["path"]), text(row["build_id"])) for row in self.profile.tables["modules"]]
+        where, reasons = resolve(modules, list(found.itertuples(index=False, name=None)))
+        found[list(Place._fields)] = pd.DataFrame(where, columns=list(Place._fields), dtype=object)
+        found["place"] = list(map(str, where))
+        found.attrs["reasons"] = reasons
+        return found
 
     @property
     def peers(self) -> pd.DataFrame:

@@ -152,7 +152,8 @@ def test_profiles_of_earlier_and_later_versions_are_read_and_say_what_they_lack(
     assert job.tables["call_sites"].tobytes() == whole.tables["call_sites"].tobytes()
     assert job.notes[len(whole.notes) :] == (
         "of an earlier version, which had no tables groups",
-        "of an earlier version, in which ranks had no columns n_recv, n_pauses, n_peer_overflow, n_pending_overflow and 3 more",
+        "of an earlier version, in which ranks had no columns n_recv, n_pauses, n_peer_overflow, "
+        "n_pending_overflow and 3 more",
         "columns of call_sites that this version does not know: lustre_bytes",
         "of an earlier version, in which corunners had no columns i_node, job_id, overlap_s",
         "columns of corunners that this version does not know: everything",

@@ -24,7 +24,7 @@ ALLOWED = {
     "lab": BASE | {"core", "network"},
     "model": BASE | {"core", "network"},
     "sim": BASE | {"core", "network", "model"},
-    "store": BASE | {"core"},
+    "store": BASE | {"core", "elf"},
     "pmpi": BASE | {"core", "paths"},
     "run": BASE | {"core", "network", "model", "store", "pmpi", "elf", "paths", "target", "launch_env"},
     "report": BASE | {"core", "network", "model", "store"},

@@ -1,0 +1,114 @@
+import os
+import subprocess
+
+import pytest
+import sample
+
+from mpicoloc import elf
+from mpicoloc.core.tables import table
+from mpicoloc.errors import UsageError
+from mpicoloc.store import places
+from mpicoloc.store.frames import Frames
+from mpicoloc.store.places import Place, resolve
+
+PROGRAM = """\
+static inline __attribute__((always_inline)) int inlined(int x)
+{
+    return getpid() + x;
+}
+int outer(int x)
+{
+    int y = inlined(x);
+    return y + getpid();
+}
+"""
+KINDS = {
+    "pie": ["-fPIE", "-pie"],
+    "fixed": ["-fno-pie", "-no-pie"],
+    "library": ["-fPIC", "-shared"],
+}
+
+
+def build(folder, flags, name="app"):
+    """A program of two calls in one function, and the addresses behind them."""
+    # Optimised as real programs are: the inlined function has no code of its own.
+    source = f"#include <unistd.h>\n#line 1\n{PROGRAM}int main(void)\n{{\n    return outer(1);\n}}\n"
+    (folder / "calls.c").write_text(source)
+    path = folder / name
+    argv = ["gcc", "-O1", "-fno-inline-functions-called-once", "-Wl,--build-id=sha1", *flags]
+    subprocess.run([*argv, "-o", path, folder / "calls.c"], check=True, timeout=60)
+    lines = subprocess.run(["objdump", "-d", path], check=True, capture_output=True, text=True, timeout=60)
+    body = lines.stdout.split("<outer>:")[1].split("\n\n")[0].splitlines()
+    behind = [i + 1 for i, line in enumerate(body) if "call" in line]
+    return path, [int(body[i].split(":")[0], 16) for i in behind]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_function_file_and_line_of_a_call(tmp_path, kind):
+    path, (first, second) = build(tmp_path, ["-g", "-fno-optimize-sibling-calls", *KINDS[kind]])
+    module = (str(path), elf.build_id(path))
+    found, reasons = resolve(
+        [("/nowhere", "00"), module], [(1, second), (0, 5), (1, first), (-1, 7), (1, 1 << 40)]
+    )
+    source = str(tmp_path / "calls.c")
+    assert found == [Place("outer", source, 8), Place(), Place("inlined", source, 3), Place(), Place()]
+    assert str(found[0]) == "outer calls.c:8" and str(found[1]) == ""
+    assert reasons == ["/nowhere cannot be read: No such file or directory"]
+
+
+def test_without_debug_information_the_function_is_known_and_stripped_nothing(tmp_path):
+    path, (first, _) = build(tmp_path, ["-g0"])
+    module = (str(path), elf.build_id(path))
+    assert resolve([module], [(0, first)])[0] == [Place("outer")]
+    subprocess.run(["strip", path], check=True, timeout=60)
+    assert resolve([module], [(0, first)]) == ([Place()], [])
+
+
+def test_only_the_file_that_the_job_ran_is_asked(tmp_path, monkeypatch):
+    path, (first, _) = build(tmp_path, ["-g"])
+    before = elf.build_id(path)
+    build(tmp_path, ["-g", "-O2"])
+    assert resolve([(str(path), before)], [(0, first)])[1] == [
+        f"{path} is not the file that the job ran: it was built again"
+    ]
+    assert "no build ID" in resolve([(str(path), "")], [(0, first)])[1][0]
+    os.mkfifo(tmp_path / "pipe")
+    assert "is no file" in resolve([(str(tmp_path / "pipe"), before)], [(0, first)])[1][0]
+    path.write_bytes(path.read_bytes()[:200])
+    assert "damaged" in resolve([(str(path), before)], [(0, first)])[1][0]
+    with pytest.raises(UsageError, match="damaged"):
+        elf.build_id(path)
+
+
+def test_no_addr2line_and_one_that_takes_too_long(tmp_path, monkeypatch):
+    path, (first, _) = build(tmp_path, ["-g"])
+    module = (str(path), elf.build_id(path))
+    slow = tmp_path / "slow"
+    slow.write_text("#!/bin/sh\nexec sleep 60\n")
+    slow.chmod(0o755)
+    monkeypatch.setattr(places, "TIME_S", 0.2)
+    monkeypatch.setattr(places, "_program", lambda: str(slow))
+    assert "more debug information than" in resolve([module], [(0, first)])[1][0]
+    monkeypatch.setattr(places, "_program", lambda: None)
+    assert "install binutils" in resolve([module], [(0, first)])[1][0]
+
+
+def test_build_ids_are_those_of_the_linker(tmp_path):
+    path, _ = build(tmp_path, ["-Wl,--build-id=0x0102aabb"])
+    assert elf.build_id(path) == "0102aabb"
+    path, _ = build(tmp_path, ["-Wl,--build-id=none"])
+    assert elf.build_id(path) == ""
+    assert elf.build_id(tmp_path / "calls.c") == ""
+
+
+def test_places_of_a_profile(tmp_path):
+    path, (first, second) = build(tmp_path, ["-g"])
+    profile = sample.profile()
+    tables = dict(profile.tables)
+    tables["modules"] = table("modules", {"path": [str(path)], "build_id": [elf.build_id(path)]})
+    columns = {"rank": [0, 1, 0], "i_site": [1, 1, 0], "i_module": [0, 0, -1], "offset": [first, second, 0]}
+    tables["call_sites"] = table("call_sites", columns)
+    job = Frames(type(profile)(**{**profile.__dict__, "tables": tables}))
+    assert job.places()["place"].tolist() == ["inlined calls.c:3", "outer calls.c:8", ""]
+    assert job.places(job.call_sites.head(1))["line"].tolist() == [3]
+    assert job.places().attrs["reasons"] == []
