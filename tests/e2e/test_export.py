@@ -81,3 +81,59 @@ def test_perfetto_joins_messages(traced, events, tmp_path):
         assert begin["ts"] <= ends[i]["ts"]
         assert begin["args"]["bytes"] in (40000, *range(100, 100 + N_ROUNDS))
         assert ends[i]["tid"] != begin["tid"]
+
+
+def prv(path):
+    """Records of a .prv by their kind, as lists of whole numbers; and its header."""
+    header, *lines = path.read_text().splitlines()
+    records = [list(map(int, line.split(":"))) for line in lines]
+    return header, {kind: [record[1:] for record in records if record[0] == kind] for kind in (1, 2, 3)}
+
+
+def labels(path):
+    """Names of the values of each type of event in a .pcf."""
+    found, types = {}, []
+    for line in path.read_text().splitlines():
+        words = line.split(None, 2)
+        if line in ("EVENT_TYPE", "VALUES", ""):
+            types = [] if line != "VALUES" else types
+        elif len(words) == 3 and words[0] == "0" and words[1].isdigit():
+            types.append(int(words[1]))
+        elif types:
+            found[types[-1], int(words[0])] = line.split(None, 1)[1]
+    return found
+
+
+def test_paraver_has_every_call_with_its_name_time_and_bytes(traced, events, tmp_path):
+    out = export(traced, "paraver", tmp_path / "job.prv")
+    header, records = prv(out)
+    names = labels(out.with_suffix(".pcf"))
+    found, since = [], {}
+    for _, _, task, thread, at_ns, *pairs in records[2]:
+        values = dict(zip(pairs[::2], pairs[1::2], strict=True))
+        (call,) = [(kind, value) for kind, value in values.items() if kind < 50000006]
+        if call[1]:
+            since[task, thread] = (names[call], at_ns, values[99800001], values.get(99800002, 0) - 1)
+        else:
+            name, begin_ns, n_bytes, peer = since.pop((task, thread))
+            found.append((task - 1, name, begin_ns, at_ns - begin_ns, n_bytes, peer))
+    expected = events.assign(t_ns=events["t_ns"] - events["t_ns"].min())
+    columns = ["rank", "call", "t_ns", "duration_ns", "bytes", "peer"]
+    assert sorted(found) == sorted(map(tuple, expected[columns].values.tolist()))
+    assert names[50000001, 1] == "MPI_Send" and names[50000002, 10] == "MPI_Allreduce"
+    end_ns = (expected["t_ns"] + expected["duration_ns"]).max()
+    assert f":{end_ns}_ns:1({N_RANKS}):1:{N_RANKS}({','.join(['1:1'] * N_RANKS)})" in header
+
+
+def test_paraver_is_sorted_and_its_messages_lie_in_their_calls(traced, events, tmp_path):
+    _, records = prv(export(traced, "paraver", tmp_path / "job.prv"))
+    calls = {(row.rank, row.t_ns - events["t_ns"].min()): row for row in events.itertuples()}
+    assert len(records[3]) == N_RANKS * N_ROUNDS * 2
+    for _, _, src, _, send_ns, _, _, _, dst, _, begin_ns, end_ns, n_bytes, _ in records[3]:
+        sent, taken = calls[src - 1, send_ns], calls[dst - 1, begin_ns]
+        assert (sent.peer, taken.peer) == (dst - 1, src - 1)
+        assert sent.bytes == taken.bytes == n_bytes and end_ns == begin_ns + taken.duration_ns
+    times = [record[4] for record in records[2]]
+    assert times == sorted(times)
+    in_calls = sum(end - begin for *_, begin, end, state in records[1] if state != 1)
+    assert in_calls == events["duration_ns"].sum()

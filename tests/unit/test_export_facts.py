@@ -137,3 +137,13 @@ def test_a_file_that_cannot_be_written_leaves_nothing(hostile, tmp_path, capsys)
     assert main(["export", str(hostile), "--to", "json", "--out", str(tmp_path / "no" / "job.json")]) == 4
     assert "the system refused" in capsys.readouterr().err
     assert sorted(path.name for path in tmp_path.iterdir()) == ["job.h5"]
+
+
+def test_paraver_of_hostile_names_has_one_line_for_each_name(hostile, tmp_path):
+    out = export(hostile, "paraver", tmp_path / "job.prv")
+    rows = out.with_suffix(".row").read_text().split("\n")
+    assert rows[0] == "LEVEL CPU SIZE 2" and rows[4] == "LEVEL NODE SIZE 1" and rows[8] == "rank 0"
+    records = out.read_text().split("\n")[1:-1]
+    assert all(record.replace(":", "").isdigit() for record in records)
+    shutters = [record for record in records if ":99800003:" in record]
+    assert shutters == ["2:1:1:1:1:45:99800003:2", "2:1:1:1:1:50:99800003:0"]

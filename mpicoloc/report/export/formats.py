@@ -31,6 +31,7 @@ FORMATS: Mapping[str, Format] = {
     row.name: row
     for row in (
         Format("perfetto", "JSON file for ui.perfetto.dev and chrome://tracing", "perfetto", is_trace=True),
+        Format("paraver", "files .prv, .pcf and .row", "paraver", is_trace=True),
         Format("json", "one file of all facts and tables", "json_file"),
         Format("parquet", "folder with a file for each table", "parquet", "pyarrow"),
         Format("prometheus", "text file of the facts, for a node exporter", "prometheus"),
