@@ -114,7 +114,7 @@ def test_jobs_that_run_together(drawn):
 def test_what_is_unknown_is_no_zero(drawn):
     unknown = replace(profile("6", 1000), job=replace(profile("6", 1000).job, wall_s=0.0))
     hdf5.write(unknown, "unknown.h5")
-    found, _, tables = drawn("unknown.h5", *WAYS, formats="csv,svg")
+    found, _, tables = drawn("unknown.h5", "--topology", "XGFT(2;2,2;1,4)", formats="csv,svg")
     assert found["cases"][0]["demand_class"] is None
     for name, key in (("utilisation", "utilisation_frac"), ("injection", "injection_bps")):
         assert {row[key] for row in tables[f"{name}.csv"]} == {""}
@@ -125,15 +125,13 @@ def test_files_of_each_format_are_what_they_are_called(drawn):
     """A name from a profile is text in them, not markup."""
     hdf5.write(profile("<script>$x^$&\x1b[2J", 1000), "hostile.h5")
     argv = ["one.h5", "hostile.h5", "--topology", "XGFT(2;4,2;1,1)", "--placement", "F1"]
-    _, files, _ = drawn(*argv, formats="svg,png,csv")
+    _, files, _ = drawn(*argv, formats="svg,csv")
     names = {name.rsplit(".")[0] for name in files}
     assert names == {"available", "bandwidth", "classes", "injection", "links", "sharing", "sharing-most",
                      "utilisation"}  # fmt: skip
-    assert len(files) == 3 * len(names)
+    assert len(files) == 2 * len(names)
     for name, path in files.items():
-        if name.endswith(".png"):
-            assert path.read_bytes().startswith(b"\x89PNG")
-        elif name.endswith(".svg"):
+        if name.endswith(".svg"):
             root = ET.fromstring(path.read_text())
             assert not [tag for tag in root.iter() if tag.tag.endswith("}script")]
             assert "http" not in "".join(x for tag in root.iter() for x in tag.attrib.values())
@@ -142,8 +140,11 @@ def test_files_of_each_format_are_what_they_are_called(drawn):
 
 def test_a_tree_of_one_level(drawn, tmp_path):
     (tmp_path / "x.hosts").write_text("0 3")
-    _, _, tables = drawn("one.h5", "--topology", "XGFT(1;4;1)", "--placement", "x.hosts", formats="csv,svg")
+    argv = ["one.h5", "--topology", "XGFT(1;4;1)", "--placement", "x.hosts"]
+    _, files, tables = drawn(*argv, formats="csv,png")
     assert len(tables["available.csv"]) == 1
+    for name in tables:
+        assert files[name.replace("csv", "png")].read_bytes().startswith(b"\x89PNG")
 
 
 def test_the_same_data_gives_the_same_file():

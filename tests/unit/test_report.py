@@ -3,7 +3,6 @@
 import contextlib
 import csv
 import re
-import xml.etree.ElementTree as ET
 from dataclasses import replace
 from html.parser import HTMLParser
 
@@ -240,11 +239,10 @@ def test_the_command(here, capsys, full_page):
     assert main(["report", "p.h5"]) == 0
     assert capsys.readouterr().out == "p.html\n"
     assert (here / "p.html").read_text() == full_page, "the same each time"
-    assert main(["report", "p.h5", "--figures", "f", "--format", "csv,svg"]) == 0
+    assert main(["report", "p.h5", "--figures", "f", "--format", "csv"]) == 0
     with open("f/message-sizes.csv", newline="") as file:
         assert sum(int(row["n_messages"]) for row in csv.DictReader(file)) == 8
-    for path in (here / "f").glob("*.svg"):
-        assert ET.parse(path).getroot().tag.endswith("svg")
+    assert len(list((here / "f").iterdir())) == 11
 
 
 def test_missing_figures_are_told(here, capsys):
