@@ -12,6 +12,7 @@ from matplotlib.ticker import FuncFormatter
 
 from mpicoloc.report import drawing
 from mpicoloc.report.drawing import INK, PAPER, SERIES
+from mpicoloc.report.table import seconds
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -146,13 +147,14 @@ def lying(picture: Picture, labels: Sequence[str], times_s: Sequence[float]) -> 
     y = np.arange(len(labels))
     axes.barh(y, times_s, 0.7, **drawing.colour(0))
     for at, time_s in zip(y, times_s, strict=True):
-        axes.annotate(f"{time_s:.4g}", (time_s, at), (4, 0), textcoords="offset points", va="center",
+        axes.annotate(seconds(time_s), (time_s, at), (4, 0), textcoords="offset points", va="center",
                       fontsize=8)  # fmt: skip
     axes.set_yticks(y, labels)
     axes.set_ylim(len(labels) - 0.4, -0.6)
     axes.set_xlim(0, 1.12 * max([*times_s, 1e-9]))
     axes.grid(False, axis="y")
     axes.grid(True, axis="x")
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,g}"))
     axes.set_xlabel("s")
 
 

@@ -104,7 +104,7 @@ def colour(i: int) -> dict[str, Any]:
 def value_axis(axes: Axes, unit: str) -> None:
     """Numbers with prefixes of thousands, or percent."""
     if not unit:
-        axes.yaxis.set_major_locator(MaxNLocator(4, integer=True))
+        axes.yaxis.set_major_locator(MaxNLocator(4, integer=True, min_n_ticks=1))
         axes.yaxis.set_major_formatter(EngFormatter(sep=""))
     elif unit == "%":
         axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value * 100:g} %"))

@@ -54,7 +54,7 @@ def settling(picture: Picture, rows: Sequence[tuple[float, float, float, float]]
                   textcoords="offset points", va="center", fontsize=9)  # fmt: skip
     axes.set_xlabel(label)
     axes.set_ylabel("T_co / T_solo")
-    axes.xaxis.set_major_locator(MaxNLocator(6, integer=True))
+    axes.xaxis.set_major_locator(MaxNLocator(6, integer=True, min_n_ticks=1))
     if len(rows) == 1:
         axes.errorbar(n, value, [value - low, high - value], color=SERIES[0], capsize=3)
         axes.set_xlim(0, 2 * n[0])
@@ -121,7 +121,7 @@ def _corners(edges: Any) -> Any:
 
 def _rank_axis(axes: Axes, edges: Any) -> None:
     axes.set_xlim(edges[0], edges[-1])
-    axes.xaxis.set_major_locator(MaxNLocator(8, integer=True))
+    axes.xaxis.set_major_locator(MaxNLocator(8, integer=True, min_n_ticks=1))
     axes.set_xlabel("rank")
 
 
@@ -138,9 +138,9 @@ def heat(picture: Picture, values: Any, labels: Sequence[str], what: str) -> Non
         shown, colours, LogNorm(*norm_ends), interpolation="none", aspect="equal", origin="upper"
     )
     for axis in (axes.xaxis, axes.yaxis):
-        axis.set_major_locator(MaxNLocator(8, integer=True))
+        axis.set_major_locator(MaxNLocator(8, integer=True, min_n_ticks=1))
         axis.set_major_formatter(
-            FuncFormatter(lambda at, _: labels[round(at)] if 0 <= at < len(labels) else "")
+            FuncFormatter(lambda at, _: labels[int(at)] if at in range(len(labels)) else "")
         )
     axes.set(xlabel=f"to {what}", ylabel=f"from {what}")
     axes.grid(False)

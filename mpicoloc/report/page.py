@@ -100,7 +100,7 @@ def _cards(profile: Profile) -> list[tuple[str, str, str]]:
     share = "not measured" if mpi.time_frac is None else f"{mpi.time_frac:.1%}"
     calls = "" if mpi.n_calls is None else f"{mpi.n_calls:,} calls"
     job = profile.job
-    size = f"{job.n_ranks:,} ranks, {job.n_nodes:,} node{'s'[: job.n_nodes != 1]}"
+    size = f"{job.n_ranks:,} rank{'s'[: job.n_ranks != 1]}, {job.n_nodes:,} node{'s'[: job.n_nodes != 1]}"
     cards = [
         ("Slowdown by co-runners", *of_slowdown),
         ("Price", *of_price),

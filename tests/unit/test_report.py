@@ -102,6 +102,15 @@ def test_what_is_got_was_sent_by_the_other_rank():
     assert [row[2] for row in found["message-sizes"].rows] == [1, 2]
 
 
+def test_a_job_of_one_rank_that_sends_to_itself():
+    peers = table("peers", {"src": [0], "dst": [0], "n": [1], "bytes": [5], "size_class": [3]})
+    one = replace(many(1, 1), job=sample.job(n_ranks=1))
+    found = made(changed(one, peers=peers, ranks=one.tables["ranks"], cycles=table("cycles")))
+    assert found["matrix"].rows == (("0", "0", 1, 5),)
+    for name in ("matrix", "imbalance", "calls-by-rank"):
+        assert page.inlined(found[name])
+
+
 def test_what_was_not_measured_is_a_gap_with_a_reason():
     bare = replace(sample.profile(), tables={}, network=None)
     bare = replace(bare, interference=replace(bare.interference, slowdown=None, reason="too few shutters"))
