@@ -43,7 +43,9 @@ static void fill_template(void)
         uint16_t message = kind < 4 ? (kind % 2 ? MC_EVENT_RECEIVED : MC_EVENT_SENT) : 0;
         template[i] = (mc_event){.t_ns = draw_ns(12),
                                  .duration_ns = draw_ns(kind == 4 ? 16 : 10),
-                                 .bytes = kind < 4 ? (i % 64 ? 8192 : draw() % 100000) : kind == 5 ? 8 : 0,
+                                 .bytes = kind < 4    ? (i % 64 ? 8192 : draw() % 100000)
+                                          : kind == 5 ? 8
+                                                      : 0,
                                  .peer = kind == 4 || kind == 5 ? -1 : offsets[kind],
                                  .call = (uint16_t)(calls[kind] | message),
                                  .i_site = (uint16_t)(kind + 8 * (i / 8 % 5))};

@@ -214,6 +214,10 @@ class Trace:
             found.append(codes)
         return found
 
+    @functools.cached_property
+    def _categories(self) -> dict[str, pd.CategoricalDtype[str]]:
+        return {"call": pd.CategoricalDtype(self.names), "message": pd.CategoricalDtype(list(MESSAGES))}
+
     def _joined(self, columns: Mapping[str, type], pieces: Iterator[Arrays], n_most: int) -> pd.DataFrame:
         """One frame of all pieces, which are forgotten one by one."""
         try:
@@ -232,8 +236,8 @@ class Trace:
 
     def _framed(self, arrays: Arrays) -> pd.DataFrame:
         columns: dict[str, Any] = dict(arrays)
-        columns["call"] = pd.Categorical.from_codes(columns["call"], categories=pd.Index(self.names))
-        columns["message"] = pd.Categorical.from_codes(columns["message"], categories=pd.Index(MESSAGES))
+        for name, kind in self._categories.items():
+            columns[name] = pd.Categorical.from_codes(columns[name], dtype=kind, validate=False)
         return pd.DataFrame(columns, copy=False)
 
 

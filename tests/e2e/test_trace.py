@@ -4,6 +4,7 @@ import os
 import signal
 
 import jobs
+import nodes
 import numpy as np
 import pytest
 
@@ -38,7 +39,7 @@ def start(started, tmp_path, shm_dir, monkeypatch):
 
 @pytest.mark.parametrize("way", ["wrap", "preload"])
 def test_every_call_and_every_message_is_in_the_trace(start, mpi, way, shm_dir):
-    n = 1500
+    n = 500
     job = start(mpi, way, n)
     assert job.wait() == 0, job.log
     job.profile()
@@ -106,3 +107,32 @@ def test_what_was_written_when_a_node_dies_can_be_read(start, mpi, tmp_path, shm
     frame = found.frame()
     assert set(frame["rank"]) == {0, 1} and "MPI_Waitall" in set(frame["call"])
     assert len(frame) > 10_000
+
+
+@pytest.mark.serial
+@pytest.mark.timeout(150)
+@pytest.mark.skipif(not nodes.can_be_made(), reason="this machine allows no namespaces")
+@pytest.mark.parametrize("mpi", ["openmpi"], indirect=True)
+def test_clocks_of_two_nodes_agree(mpi, tmp_path):
+    with nodes.Cluster(tmp_path) as cluster:
+        job = cluster.start(mpi, "job", cluster.names, [mpi.program, 400], MPICOLOC_TRACE="all")
+        assert job.wait() == 0, job.log
+        job.profile()
+    found = mpicoloc.open(job.out_path).trace
+    assert (len(found.files), found.ranks, found.notes) == (2, [0, 1], ())
+    assert [file.hostname for file in found.files] == cluster.names
+    assert found.alignment.n_messages > 2000 and found.alignment.n_after == 0
+    messages = found.messages()
+    assert abs(messages["begin_ns"].max() - messages["begin_ns"].min()) < 60e9  # not nodes.CLOCK_STEP_S
+    sent, received = (messages[messages["message"] == word] for word in ("sent", "received"))
+    for rank in (0, 1):
+        begins = np.sort(sent.loc[sent["rank"] == rank, "begin_ns"])
+        assert (np.sort(received.loc[received["peer"] == rank, "end_ns"]) >= begins).all()
+    # Barriers are left by both at nearly one time.
+    ends = (
+        found.frame()
+        .query("call == 'MPI_Barrier'")
+        .assign(end_ns=lambda rows: rows["t_ns"] + rows["duration_ns"])
+    )
+    apart_ns = np.subtract(*(np.sort(ends.loc[ends["rank"] == rank, "end_ns"]) for rank in (0, 1)))
+    assert np.median(np.abs(apart_ns)) < 1e6
