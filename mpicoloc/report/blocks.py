@@ -1,4 +1,4 @@
-"""Ranks beside each other put together, where there are more of them than a picture has room for."""
+"""Ranks and words for pictures, which have room for so many only."""
 
 from __future__ import annotations
 
@@ -13,6 +13,8 @@ from mpicoloc.core.tables import printable, text
 
 MOST = 512
 """Ranks, or nodes, that are shown one by one."""
+LONGEST = 24
+"""Letters of a name beside an axis."""
 
 Array = NDArray[Any]
 
@@ -57,3 +59,9 @@ def hosts(profile: Profile) -> dict[int, str]:
     """Names of the nodes by their row; two of one name are told apart."""
     names = [printable(text(row["hostname"])) for row in profile.tables["nodes"]]
     return {i: name if names.count(name) == 1 else f"{name} #{i}" for i, name in enumerate(names)}
+
+
+def short(word: str) -> str:
+    """A word of a profile with as many letters as a picture has room for."""
+    word = printable(word)
+    return word if len(word) <= LONGEST else word[: LONGEST - 1] + "\N{HORIZONTAL ELLIPSIS}"

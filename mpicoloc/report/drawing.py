@@ -60,7 +60,7 @@ STYLE: dict[Any, Any] = {
 def svg(figure: Figure, *, titled: bool = True) -> str:
     """The figure as SVG, the same for the same data; without its title where a page has that."""
     out = io.StringIO()
-    with matplotlib.rc_context({**STYLE, "svg.hashsalt": figure.name}), _any_letters():
+    with matplotlib.rc_context({**STYLE, "svg.hashsalt": figure.name}), _quietly():
         picture = _drawn(figure, titled)
         FigureCanvasSVG(picture)
         metadata = {"Date": None, "Creator": None, "Format": None, "Type": None, "Title": figure.title}
@@ -72,7 +72,7 @@ def svg(figure: Figure, *, titled: bool = True) -> str:
 def png(figure: Figure) -> bytes:
     """The figure as PNG."""
     out = io.BytesIO()
-    with matplotlib.rc_context(STYLE), _any_letters():
+    with matplotlib.rc_context(STYLE), _quietly():
         picture = _drawn(figure, True)
         FigureCanvasAgg(picture)
         picture.savefig(out, format="png", dpi=160, metadata={"Software": None, "Title": figure.title})
@@ -80,10 +80,10 @@ def png(figure: Figure) -> bytes:
 
 
 @contextlib.contextmanager
-def _any_letters() -> Iterator[None]:
-    """Names of jobs may have letters that the font lacks: they become boxes, which needs no warning."""
+def _quietly() -> Iterator[None]:
+    """No warning of letters that the font lacks, nor of a damaged profile's numbers that do not fit."""
     with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "Glyph ")
+        warnings.filterwarnings("ignore", "Glyph |constrained_layout not applied")
         yield
 
 

@@ -11,7 +11,7 @@ from mpicoloc.core.tables import printable
 from mpicoloc.core.topology import Placement, Topology
 from mpicoloc.network import recorded, utilisation
 from mpicoloc.network.windows import windows
-from mpicoloc.report.blocks import MOST, hosts, of_ranks
+from mpicoloc.report.blocks import MOST, hosts, of_ranks, short
 from mpicoloc.report.figures import WIDTH, Figure, Gap
 from mpicoloc.report.network import scaled
 from mpicoloc.report.table import amount
@@ -44,7 +44,7 @@ def matrix(profile: Profile) -> Figure | Gap:
 
         dense = np.zeros((n, n))
         dense[src, dst] = n_bytes
-        lines.heat(picture, dense, labels, unit)
+        lines.heat(picture, dense, [short(label) for label in labels], unit)
 
     description = (
         f"Bytes that each {unit} sent to each other one by point-to-point and one-sided calls, without "

@@ -8,7 +8,7 @@ import numpy as np
 
 from mpicoloc.core.profile import Profile
 from mpicoloc.core.tables import printable, text
-from mpicoloc.report.blocks import of_ranks
+from mpicoloc.report.blocks import of_ranks, short
 from mpicoloc.report.figures import WIDTH, Figure, Gap
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ def calls(profile: Profile) -> Figure | Gap:
     def draw(picture: Picture) -> None:
         from mpicoloc.report import bars
 
-        bars.lying(picture, [row[0] for row in shown], [row[2] for row in shown])
+        bars.lying(picture, [short(row[0]) for row in shown], [row[2] for row in shown])
 
     of_all = "" if len(rows) <= N_BARS else f" The {N_BARS} longest of {len(rows)} are drawn."
     sampled = " Times of some are estimated by sampling." if (sites["n_timed"] < sites["n"]).any() else ""
@@ -72,7 +72,7 @@ def calls_by_rank(profile: Profile) -> Figure | Gap:
     def draw(picture: Picture) -> None:
         from mpicoloc.report import lines
 
-        parts = [(word, blocks.means(row)) for word, row in zip(names, times, strict=True)]
+        parts = [(short(word), blocks.means(row)) for word, row in zip(names, times, strict=True)]
         lines.stacked_by_rank(picture, blocks.first, parts)
 
     description = f"Time of each rank inside MPI functions, all threads together{blocks.words('means')}."

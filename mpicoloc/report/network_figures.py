@@ -12,6 +12,7 @@ from mpicoloc.core.tables import printable
 from mpicoloc.core.topology import Topology
 from mpicoloc.network import sharing as network_sharing
 from mpicoloc.network import utilisation
+from mpicoloc.report.blocks import short
 from mpicoloc.report.figures import Figure, Row
 from mpicoloc.report.network import Case, Shared, scaled
 
@@ -20,8 +21,6 @@ if TYPE_CHECKING:
 
     from mpicoloc.report.bars import Bars
 
-LONGEST = 24
-"""Letters of a name beside an axis."""
 LEAVES = "leaves subtrees of each level"
 ABSENT = float("nan")
 """Of a pair of group and series that nobody asked for; unknown is None, and nothing 0."""
@@ -77,7 +76,7 @@ def labelled(cases: Sequence[Case], together: bool) -> list[Labelled]:
     apart = n_placements > 1 and not together
     out = []
     for key, case in zip(keys, cases, strict=True):
-        tree, placement = tree_name(case.topology), _short(case.placement_name)
+        tree, placement = tree_name(case.topology), short(case.placement_name)
         words = [jobs[key]] if len(jobs) > 1 else []
         words += [tree] if n_trees > 1 or len(jobs) == 1 else []
         words += [] if apart else [placement]
@@ -90,15 +89,10 @@ def _names(keys: Sequence[str], ids: Sequence[str]) -> dict[str, str]:
     of_key = dict(zip(keys, ids, strict=True))
     names: dict[str, str] = {}
     for key, job in of_key.items():
-        name = _short(job)
+        name = short(job)
         n_same = sum(other.split(" #")[0] == name for other in names.values())
         names[key] = f"{name} #{n_same + 1}" if n_same else name
     return names
-
-
-def _short(word: str) -> str:
-    word = printable(word)
-    return word if len(word) <= LONGEST else word[: LONGEST - 1] + "\N{HORIZONTAL ELLIPSIS}"
 
 
 def tree_name(tree: Topology) -> str:
