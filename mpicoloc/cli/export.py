@@ -10,6 +10,7 @@ Examples
 from __future__ import annotations
 
 import argparse
+import sys
 
 NAME = "export"
 HELP = "write a profile in the format of another program"
@@ -30,5 +31,6 @@ def run(args: argparse.Namespace) -> int:
     from mpicoloc.store.frames import open_profile
 
     wanted = formats.find(args.to)
-    formats.write(open_profile(args.file), wanted, args.out)
+    for note in formats.write(open_profile(args.file), wanted, args.out):
+        print(f"mpicoloc: {note}", file=sys.stderr)
     return 0

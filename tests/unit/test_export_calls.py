@@ -5,7 +5,7 @@ import pytest
 from exports import job_of
 
 from mpicoloc.errors import DataError
-from mpicoloc.report.export import calls
+from mpicoloc.report.export import calls, simgrid
 from mpicoloc.report.export.messages import Side, matched
 
 
@@ -69,3 +69,25 @@ def test_times_and_bytes_of_a_hostile_file_overflow_nothing(number):
         for piece in found.calls(*key):
             assert (piece.begin_ns >= 0).all() and (piece.bytes >= 0).all()
             assert (piece.end_ns >= piece.begin_ns).all()
+
+
+def test_collectives_of_parts_are_left_out_of_a_replay(tmp_path):
+    """Where the ranks' orders do not agree, nothing can be replayed, and that is said."""
+    calls_of = {"rank": [0, 0, 1, 1], "t_ns": [1, 5, 2, 6], "duration_ns": [2] * 4, "bytes": [8] * 4}
+    split = {"call": ["MPI_Bcast", "MPI_Barrier", "MPI_Barrier", "MPI_Bcast"], **calls_of}
+    with pytest.raises(DataError, match="parts of the ranks"):
+        simgrid.write(job_of(events=split, ranks={"rank": [0, 1]}), str(tmp_path / "a"))
+    own = {
+        "collectives": {"call": ["MPI_Bcast"], "group": [7], "root": [0]},
+        "groups": {"group": [7], "n": [1]},
+    }
+    (note,) = simgrid.write(job_of(events=split, ranks={"rank": [0, 1]}, **own), str(tmp_path / "b"))
+    assert "MPI_Bcast" in note
+    assert (tmp_path / "b" / "rank-1.txt").read_text() == "1 init\n1 barrier\n1 compute 2\n1 finalize\n"
+
+
+def test_a_trace_of_the_last_calls_replays_what_all_ranks_still_have(tmp_path):
+    events = {"rank": [0, 1, 1], "t_ns": [9, 1, 9], "duration_ns": [2] * 3, "call": ["MPI_Barrier"] * 3}
+    ranks = {"rank": [0, 1], "n_events_dropped": [1, 0]}
+    assert simgrid.write(job_of(events=events, ranks=ranks), str(tmp_path / "a")) == []
+    assert [(tmp_path / "a" / f"rank-{i}.txt").read_text().count("barrier") for i in (0, 1)] == [1, 1]

@@ -117,10 +117,17 @@ class Recording:
     @functools.cached_property
     def messages(self) -> Messages:
         """The messages of which both ends are known, in the order in which they were sent."""
-        is_send = np.array([_SENDS.fullmatch(name) is not None for name in self.names])
-        is_receive = np.array([_RECEIVES.fullmatch(name) is not None for name in self.names])
-        sent, received = (self._ends(kind) for kind in (is_send, is_receive))
-        return matched(sent, received, self.n_ranks, self.is_cut)
+        received = self._ends(np.array([_RECEIVES.fullmatch(name) is not None for name in self.names]))
+        return matched(self._sent, received, self.n_ranks, self.is_cut)
+
+    @property
+    def n_sent(self) -> int:
+        """Messages sent, whether or not their receive is known."""
+        return len(self._sent.rank)
+
+    @functools.cached_property
+    def _sent(self) -> Side:
+        return self._ends(np.array([_SENDS.fullmatch(name) is not None for name in self.names]))
 
     def _ends(self, is_wanted: NDArray[np.bool_]) -> Side:
         parts: list[list[Ints]] = [[], [], [], [], [], []]

@@ -32,6 +32,7 @@ FORMATS: Mapping[str, Format] = {
     for row in (
         Format("perfetto", "JSON file for ui.perfetto.dev and chrome://tracing", "perfetto", is_trace=True),
         Format("paraver", "files .prv, .pcf and .row", "paraver", is_trace=True),
+        Format("simgrid", "folder that SimGrid's smpirun -replay takes", "simgrid", is_trace=True),
         Format("json", "one file of all facts and tables", "json_file"),
         Format("parquet", "folder with a file for each table", "parquet", "pyarrow"),
         Format("prometheus", "text file of the facts, for a node exporter", "prometheus"),
@@ -65,6 +66,7 @@ def find(name: str) -> Format:
     return found
 
 
-def write(job: Frames, wanted: Format, out: str | os.PathLike[str]) -> None:
-    """Write `job` to `out` in this format; what it raises is that format's."""
-    importlib.import_module(f"mpicoloc.report.export.{wanted.module}").write(job, os.fspath(out))
+def write(job: Frames, wanted: Format, out: str | os.PathLike[str]) -> list[str]:
+    """Write `job` to `out` in this format and tell what is left out; what it raises is that format's."""
+    module = importlib.import_module(f"mpicoloc.report.export.{wanted.module}")
+    return list(module.write(job, os.fspath(out)) or ())

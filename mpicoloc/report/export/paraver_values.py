@@ -101,6 +101,12 @@ def kind_of(name: str) -> tuple[int, int]:
     return _OTHER_TYPE, STATES.index("Others")
 
 
+def is_communication(name: str) -> bool:
+    """Whether the time in a function is the network's or the partners', not the rank's own."""
+    type_, state = kind_of(name)
+    return type_ in (50000001, 50000002) or STATES[state] == "Test/Probe"
+
+
 def _bare(name: str) -> str:
     """Without prefix, and without the mark of large counts."""
     return name.removeprefix("MPI_").removesuffix("_c")
