@@ -16,7 +16,7 @@ from mpicoloc.errors import DataError
 from mpicoloc.network import inter, libnbc
 from mpicoloc.network.messages import Collective, Library
 from mpicoloc.network.mpich import MPICH
-from mpicoloc.network.openmpi import OpenMPI
+from mpicoloc.network.openmpi import OpenMPI, OpenMPI5
 
 Array = NDArray[Any]
 Numbers = tuple[Array, Array]
@@ -79,10 +79,6 @@ def job_traffic(
     nodes = _nodes(tables["ranks"], n_ranks) if hosts is None else np.asarray(hosts)
     if len(nodes) != n_ranks:
         raise DataError(f"the placement has hosts for {len(nodes)} ranks, the job has {n_ranks}")
-    if "v5" in mpi_library and isinstance(library, OpenMPI) and len(np.unique(nodes)) > 1:
-        notes.append(
-            "on several nodes Open MPI 5 has other collectives (coll/han); those of one node are assumed"
-        )
     sparse = _Sum(n_ranks)
     sparse.add(point_to_point(tables["peers"], n_ranks))
     sparse.add(_parts(tables["parts"], n_ranks))
@@ -168,7 +164,7 @@ def library_of(mpi_library: str) -> tuple[Library, list[str]]:
     """The library by the name it has given itself, and what is assumed of it."""
     name = mpi_library.strip().lower()
     if name.startswith("open mpi"):
-        return OpenMPI(), []
+        return (OpenMPI5() if name.startswith("open mpi v5") else OpenMPI()), []
     notes = (
         []
         if name.startswith("mpich")

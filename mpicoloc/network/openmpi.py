@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from functools import cache
 
 from mpicoloc.errors import DataError
-from mpicoloc.network import libnbc, reductions, rooted, trees, unrooted
+from mpicoloc.network import han, libnbc, reductions, rooted, trees, unrooted
 from mpicoloc.network.messages import MANY, Collective, Messages
 from mpicoloc.network.rooted import Algorithm, down, up
 
@@ -269,7 +269,7 @@ def _size_bytes(call: Collective) -> int:
 
 
 class OpenMPI:
-    """Messages of Open MPI 4.1, and of 5.0 on one node; on several that runs ``coll/han``, not known here."""
+    """Messages of Open MPI 4.1, and of 5.0 on one node or where each rank has a node of its own."""
 
     def algorithm(self, call: Collective) -> int:
         """Number of the algorithm that the library takes.
@@ -306,3 +306,13 @@ class OpenMPI:
         if not call.blocks:
             return libnbc.ALGORITHMS[call.name](call, self)
         return _ALGORITHMS[call.name][number](call, self)
+
+
+class OpenMPI5(OpenMPI):
+    """Messages of Open MPI 5.0."""
+
+    def messages(self, call: Collective) -> Messages:
+        """Messages of the call, by ``coll/han`` where that takes it; none if there is nothing to move."""
+        has_bytes = call.name == "barrier" or call.parts.sum() * call.item_bytes > 0
+        found = han.messages(call, self) if call.n_ranks > 1 and has_bytes else None
+        return super().messages(call) if found is None else found

@@ -1,6 +1,10 @@
 """The messages of every collective against what the library itself sends, byte by byte."""
 
+import os
+import shlex
+import shutil
 import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -9,11 +13,13 @@ import once
 import pytest
 import shimlab
 
+from mpicoloc.lab import agent, control, server
+from mpicoloc.lab import plan as plan_of_lab
 from mpicoloc.network import inter
 from mpicoloc.network.collectives import job_traffic
 from mpicoloc.network.messages import Collective
 from mpicoloc.network.mpich import MPICH
-from mpicoloc.network.openmpi import OpenMPI
+from mpicoloc.network.openmpi import OpenMPI, OpenMPI5
 from mpicoloc.run import calls as call_names
 from mpicoloc.run.collect import collect
 from mpicoloc.run.merge import merge
@@ -65,14 +71,24 @@ def plan(n_ranks, names, sizes=SIZES):
 
 def counted(family, calls, folder, preload=None, **settings):
     """Bytes and messages of each pair of ranks: per call, and of all with the barriers between them."""
+    words = (compiled(family), *planned(calls, folder))
     n_ranks = calls[0][1].n_ranks
-    lines = [f"{how} {call.name} {call.n_items} {call.root}\n" for how, call in calls]
-    (folder / "plan").write_text("".join(lines))
-    words = (compiled(family), folder / "plan", folder / "out")
     done = shimlab.launch(family, n_ranks, *words, preload=preload, **SETTINGS[family.name], **settings)
     assert done.code == 0, done.stderr
+    return told_in(folder, calls)
+
+
+def planned(calls, folder):
+    """The program's arguments."""
+    lines = [f"{how} {call.name} {call.n_items} {call.root}\n" for how, call in calls]
+    (folder / "plan").write_text("".join(lines))
+    return folder / "plan", folder / "out"
+
+
+def told_in(folder, calls):
+    """What the program wrote."""
     found = [{} for _ in range(len(calls) + 1)]
-    for rank in range(n_ranks):
+    for rank in range(calls[0][1].n_ranks):
         for line in (folder / f"out.{rank}").read_text().splitlines():
             i, src, dst, n_bytes, n_messages = map(int, line.split())
             if src != dst:
@@ -180,3 +196,43 @@ def test_algorithms_for_many_ranks_too(make_mpi, tmp_path):
     found, _ = counted(family, calls, tmp_path, OMPI_MCA_coll_tuned_use_dynamic_rules="1", **parameters)
     for (_, call), sent in zip(calls, found, strict=True):
         assert pairs(Forced().messages(call).traffic()) == sent, call
+
+
+@pytest.fixture
+def on_hosts(tmp_path):
+    """Run a program of Open MPI 5 on hosts of a lab."""
+    if os.geteuid() != 0 or not all(map(shutil.which, control.TOOLS)):
+        pytest.skip("a lab needs root and tools")
+    lab = f"messages-{os.getpid()}"
+    control.start(lab, "XGFT(1;3;1)", "10Gbit")
+
+    def launch(family, hosts, *words):
+        mpirun = [family.mpirun[0], "--allow-run-as-root", "-n", len(hosts), "--bind-to", "none"]
+        mpirun += ["--host", ",".join(f"h{host}" for host in hosts), "--map-by", "seq"]
+        settings = {"plm_rsh_agent": server.AGENT, "btl": "tcp,vader,self", "pml_monitoring_enable": 1}
+        settings |= {f"{layer}_tcp_if_include": plan_of_lab.NETWORK for layer in ("btl", "oob")}
+        settings["mpi_yield_when_idle"] = 1
+        mpirun += [word for key, value in settings.items() for word in ("--mca", key, value)]
+        command = shlex.join(map(str, [*mpirun, *words]))
+        return shimlab.run([sys.executable, "-SE", agent.__file__, lab, "h0", command])
+
+    yield launch
+    control.stop(lab)
+
+
+@pytest.mark.parametrize("hosts", [(0, 1, 2, 0, 1, 2), (0, 0, 0, 0, 1, 1)], ids=["even", "uneven"])
+def test_nodes_of_open_mpi_5(make_mpi, on_hosts, tmp_path, hosts):
+    family = make_mpi("openmpi5")
+    names = ("bcast", "reduce", "allreduce", "gather", "scatter", "allgather", "barrier", "alltoall")
+    calls = plan(len(hosts), names, (20, 3000, 20000))
+    calls = [("blocking", replace(call, nodes=np.array(hosts))) for call in [*calls, *calls]]
+    done = on_hosts(family, hosts, compiled(family), *planned(calls, tmp_path))
+    assert done.code == 0, done.stderr
+    found, _ = told_in(tmp_path, calls)
+    # the first of each kind makes communicators; on uneven nodes each call asks anew whether they are
+    n_asked = 64 if hosts.count(0) > hosts.count(1) else 0
+    for (_, call), sent in list(zip(calls, found, strict=True))[len(calls) // 2 :]:
+        told = n_bytes_of(pairs(OpenMPI5().messages(call).traffic()))
+        for pair, n_bytes in n_bytes_of(sent).items():
+            assert 0 <= n_bytes - told.pop(pair, 0) <= n_asked, (call, pair)
+        assert not told, call

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from mpicoloc.errors import DataError
 from mpicoloc.network import openmpi, trees
 from mpicoloc.network.messages import Collective
-from mpicoloc.network.openmpi import OpenMPI
+from mpicoloc.network.openmpi import OpenMPI, OpenMPI5
 
 RANKS = st.integers(2, 70)
 ITEMS = st.integers(1, 300_000)
@@ -145,3 +145,21 @@ def test_a_hundred_thousand_ranks_take_memory_of_their_rounds_only():
     for name in ("bcast", "reduce", "allreduce", "allgather", "barrier", "scatter", "reduce_scatter_block"):
         traffic = OpenMPI().messages(Collective(name, p, 100, 8)).traffic()
         assert len(traffic) < 40 * p
+
+
+@settings(deadline=None)
+@given(
+    sizes=st.lists(st.integers(1, 4), min_size=2, max_size=5),
+    name=st.sampled_from(["bcast", "reduce", "allreduce", "allgather", "gather", "scatter", "barrier"]),
+    n_items=st.sampled_from([1, 300, 30000]),
+    data=st.data(),
+)
+def test_nodes_of_open_mpi_5_send_no_more_to_each_other_than_their_ranks_would(sizes, name, n_items, data):
+    nodes = np.repeat(np.arange(len(sizes)), sizes)
+    call = Collective(name, len(nodes), n_items, 8, data.draw(st.integers(0, len(nodes) - 1)), nodes=nodes)
+    found = OpenMPI5().messages(call).traffic()
+    whole = n_items * 8 * (1 if name in ("bcast", "reduce", "allreduce") else len(nodes))
+    across = nodes[found.src] != nodes[found.dst]
+    assert found.n_bytes[across].sum() <= 2 * len(nodes) * whole * (name != "barrier")
+    if name in ("bcast", "allgather", "allreduce"):
+        assert set(found.dst.tolist()) | {call.root} == set(range(len(nodes)))

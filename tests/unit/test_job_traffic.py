@@ -8,7 +8,7 @@ from mpicoloc.core.traffic import Exchange
 from mpicoloc.network.collectives import job_traffic, library_of, members_of, point_to_point
 from mpicoloc.network.messages import Collective
 from mpicoloc.network.mpich import MPICH
-from mpicoloc.network.openmpi import OpenMPI
+from mpicoloc.network.openmpi import OpenMPI, OpenMPI5
 
 N = 6
 WORLD, ODD = 7, 2**63 + 5
@@ -181,7 +181,8 @@ def test_groups_that_cannot_be_are_left_out():
 
 
 def test_the_library_says_which_it_is():
-    assert isinstance(library_of("Open MPI v5.0.1")[0], OpenMPI)
+    assert isinstance(library_of("Open MPI v5.0.1")[0], OpenMPI5)
+    assert not isinstance(library_of("Open MPI v4.1.4")[0], OpenMPI5)
     assert isinstance(library_of("MPICH Version: 4.0.2")[0], MPICH)
     library, notes = library_of("Intel(R) MPI Library 2021.9")
     assert isinstance(library, MPICH) and "Intel(R) MPI" in notes[0]
