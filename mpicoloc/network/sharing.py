@@ -17,8 +17,7 @@ from mpicoloc.network.routing import LinkLoads, Route
 from mpicoloc.network.utilisation import job_link_loads, populated
 from mpicoloc.network.xgft import check_placement
 
-_ROUNDS, _NEAR = 200, 1e-6
-_NODES, _WEIGHTS = np.polynomial.legendre.leggauss(16)
+_ROUNDS, _NEAR = 100, 1e-5
 
 
 def most_sharing_jobs(topology: Topology, placement: Placement) -> NDArray[np.int64]:
@@ -237,9 +236,11 @@ def _slowdowns(
     `alone`: the share of its most loaded link, shared or not. `always`: jobs send at the same time where they
     can, else independently of each other.
     """
-    slowdowns, sending = np.ones(len(busy)), busy
+    slowdowns, sending, longer = np.ones(len(busy)), busy, np.zeros_like(busy)
     for _ in range(_ROUNDS):
-        longer = np.array([own / _rates(i, sending, hosts, always) for i, own in enumerate(busy)])
+        for i, own in enumerate(busy):
+            used = own > 0
+            longer[i, used] = own[used] / _rates(i, sending[:, used], hosts[:, used], always)
         before, slowdowns = slowdowns, 1 + np.maximum(longer.max(axis=1, initial=0.0) - alone, 0.0)
         sending = longer / slowdowns[:, None]
         if np.abs(slowdowns - before).max() < _NEAR:
@@ -250,21 +251,17 @@ def _slowdowns(
 def _rates(
     i: int, sending: NDArray[np.float64], hosts: NDArray[np.float64], always: bool
 ) -> NDArray[np.float64]:
-    """Part of each link that job i gets while it sends: the mean of n_i over the hosts that send.
+    """Part of each link that job i gets while it sends.
 
-    Each other job j sends for a share p_j of that time, so the mean is the integral from 0 to 1 over u of the
-    product of all 1 - p_j + p_j u^(n_j / n_i).
+    Another job j, which sends for a share p_j of that time, leaves it 1 - p_j n_j / (n_i + n_j) of the link,
+    or 1 / (1 + o_j); all together leave 1 / (1 + sum of o_j). That is exact for one other job, and for any
+    number that never rest.
     """
-    rate = np.zeros(busy_links := sending.shape[1])
-    own = np.where(sending[i] > 0, sending[i], 1.0)
-    for node, weight in zip((_NODES + 1) / 2, _WEIGHTS / 2, strict=True):
-        product = np.ones(busy_links)
-        for j, other in enumerate(sending):
-            if j != i:
-                part = np.minimum(other / own, 1.0) if always else other
-                product *= 1 - part + part * node ** (hosts[j] / np.maximum(hosts[i], 1e-9))
-        rate += weight * product
-    return rate
+    part = np.minimum(sending / sending[i], 1.0) if always else sending
+    lost = part * hosts / (hosts + hosts[i])
+    lost[i] = 0.0
+    rates: NDArray[np.float64] = 1 / (1 + (lost / (1 - lost)).sum(axis=0))
+    return rates
 
 
 def _flat(job: LinkLoads) -> NDArray[np.float64]:
