@@ -43,7 +43,9 @@ def timed_messages(profile: Profile) -> TimedMessages:
     """
     events = profile.tables["events"]
     if not len(events):
-        raise DataError("the profile has no trace, so nothing is known of times: run the job with --trace")
+        raise DataError(
+            "the profile has no trace, so nothing is known of times: run the job with --trace all"
+        )
     calls, kind = np.unique(events["call"], return_inverse=True)
     sends = np.array([_SENDS.fullmatch(text(call)) is not None for call in calls])
     rows = events[sends[kind] & (events["peer"] >= 0)]

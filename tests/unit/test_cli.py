@@ -171,6 +171,14 @@ def test_options_end_where_the_application_begins():
     assert args.app == ["lmp", "-in", "x", "--trace", "-n", "9", "--bogus"]
 
 
+def test_trace_takes_the_word_all():
+    from mpicoloc.cli import run
+
+    for words in (["--trace", "all"], ["--trace=all"]):
+        assert run.split_own([*words, "-n", "2", "all", "all"]) == len(words) + 2
+        assert run.prepare_argv([*words, "-n", "2", "all"]) == ["--trace=all", "-n", "2", "all"]
+
+
 @pytest.mark.parametrize("words", [["--trace", "500"], ["--trace=500"]])
 def test_trace_takes_a_number(words):
     from mpicoloc.cli import run

@@ -7,11 +7,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import sample
+import traces
 from test_cli_price import documented, keys
 
 from mpicoloc.cli.main import main
 from mpicoloc.core.tables import table
-from mpicoloc.store import hdf5
+from mpicoloc.store import hdf5, trace_file
 
 SLURM = "SwitchName=a Nodes=n[0-3]\nSwitchName=b Nodes=n[4-7]\nSwitchName=top Switches=a,b\n"
 
@@ -64,6 +65,20 @@ def network(files, capsys):
         return json.loads(capsys.readouterr().out)
 
     return call
+
+
+def test_windows_come_from_a_trace_of_every_call_as_well(network, folder):
+    of_events = network("one.h5", "--topology", "topology.conf", "--window-s", "1")["cases"][0]["windows"]
+    made = profile("1", 1000)
+    hdf5.write(replace(made, tables={**made.tables, "events": table("events")}), folder / "all.h5")
+    (folder / "all.trace").mkdir(exist_ok=True)
+    send, receive = traces.SEND | trace_file.SENT, traces.RECV | trace_file.RECEIVED
+    t_ns, duration_ns = np.array([5, 5, 7, 6]) * 10**9, [10**9, 0, 2 * 10**9, 10**9]
+    rows = traces.events(0, t_ns, duration_ns, [250, 250, 500, 9999], [1, 1, 1, -1], send)
+    more = traces.events(1, [5 * 10**9], [10**9], [9999], [0], receive)
+    (folder / "all.trace" / "0.mct").write_bytes(traces.head(b"1", n_ranks=2) + traces.names() + rows + more)
+    (found,) = network("all.h5", "--topology", "topology.conf", "--window-s", "1")["cases"]
+    assert found["windows"] == of_events
 
 
 def test_keys_are_the_documented_ones(network):

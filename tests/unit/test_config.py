@@ -52,6 +52,12 @@ def test_a_bad_value_is_refused_with_name_and_value(env, text):
     assert env in str(caught.value) and text in str(caught.value)
 
 
+def test_a_word_may_stand_for_a_number():
+    assert config.get("trace", {"MPICOLOC_TRACE": "all"}) == -1
+    with pytest.raises(UsageError, match="a whole number or all"):
+        config.get("trace", {"MPICOLOC_TRACE": "some"})
+
+
 def test_an_empty_variable_counts_as_unset():
     assert config.get("meter", {"MPICOLOC_METER": ""}) == "auto"
 

@@ -169,6 +169,7 @@ def test_the_coordinator_alone_does_not_make_open_mpi_yield(app):
     [
         (["lmp", "-in", "x"], {}, ["lmp", "-in", "x"]),
         (["--", "-odd"], {}, ["-odd"]),
+        (["--trace=all", "lmp"], {"MPICOLOC_TRACE": "all"}, ["lmp"]),
         (["--trace", "lmp"], {"MPICOLOC_TRACE": str(config.TRACE_EVENTS)}, ["lmp"]),
         (
             ["--trace=9", "--meter", "burst", "lmp", "--out", "x"],
