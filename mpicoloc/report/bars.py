@@ -151,7 +151,7 @@ def lying(picture: Picture, labels: Sequence[str], times_s: Sequence[float]) -> 
                       fontsize=8)  # fmt: skip
     axes.set_yticks(y, labels)
     axes.set_ylim(len(labels) - 0.4, -0.6)
-    axes.set_xlim(0, 1.12 * max([*times_s, 1e-9]))
+    axes.set_xlim(0, 1.25 * max([*times_s, 1e-9]))
     axes.grid(False, axis="y")
     axes.grid(True, axis="x")
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,g}"))

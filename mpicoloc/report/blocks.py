@@ -61,7 +61,7 @@ def hosts(profile: Profile) -> dict[int, str]:
     return {i: name if names.count(name) == 1 else f"{name} #{i}" for i, name in enumerate(names)}
 
 
-def short(word: str) -> str:
+def short(word: str, longest: int = LONGEST) -> str:
     """A word of a profile with as many letters as a picture has room for."""
     word = printable(word)
-    return word if len(word) <= LONGEST else word[: LONGEST - 1] + "\N{HORIZONTAL ELLIPSIS}"
+    return word if len(word) <= longest else word[: longest - 1] + "\N{HORIZONTAL ELLIPSIS}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -10,6 +11,7 @@ from mpicoloc.core.profile import Profile
 from mpicoloc.core.tables import printable, text
 from mpicoloc.report.blocks import of_ranks, short
 from mpicoloc.report.figures import WIDTH, Figure, Gap
+from mpicoloc.store.places import resolve
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure as Picture
@@ -17,6 +19,8 @@ if TYPE_CHECKING:
 N_CALLS = 7
 """Functions with a colour of their own; the others are one."""
 N_BARS = 16
+N_LOOKED_UP = 200
+"""Call sites whose function and line are looked up."""
 NO_CALLS = "the profile has no call sites: the job made no MPI calls, or no rank left a record"
 OTHERS = "others"
 
@@ -49,6 +53,52 @@ def calls(profile: Profile) -> Figure | Gap:
     description = f"Time inside each MPI function, summed over ranks and threads.{of_all}{sampled}"
     header = ("call", "n_calls", "time_s", "sent_bytes", "recv_bytes")
     return Figure(name, title, description, header, rows, draw, (WIDTH, 1.0 + 0.24 * len(shown)))
+
+
+def call_sites(profile: Profile) -> Figure | Gap:
+    """Time at each place that calls MPI, all ranks together."""
+    name, title = "call-sites", "Time in MPI by call site"
+    sites = profile.tables["call_sites"]
+    if not len(sites):
+        return Gap(name, title, NO_CALLS)
+    keys = np.empty(len(sites), [("other", "?"), ("i_module", "i8"), ("offset", "u8"), ("call", "S40")])
+    keys["other"] = sites["i_site"] == 0
+    for key in ("i_module", "offset", "call"):
+        keys[key] = sites[key]
+    places, of = np.unique(keys, return_inverse=True)
+    time_s, n = (np.bincount(of, sites[key].astype(float), len(places)) for key in ("time_ns", "n"))
+    order = np.argsort(-time_s, kind="stable")
+    words = _place_words(profile, places[order])
+    rows = tuple(
+        (*where, printable(text(places[i]["call"])), int(n[i]), time_s[i] * 1e-9)
+        for i, where in zip(order.tolist(), words, strict=True)
+    )
+    shown = rows[:N_BARS]
+
+    def draw(picture: Picture) -> None:
+        from mpicoloc.report import bars
+
+        labels = [short(f"{row[2].removeprefix('MPI_')}: {row[0] or row[1]}", 30) for row in shown]
+        bars.lying(picture, labels, [row[4] for row in shown])
+
+    of_all = "" if len(rows) <= N_BARS else f" The {N_BARS} longest of {len(rows):,} are drawn."
+    description = f"Time inside MPI by the place in the program that calls, summed over ranks.{of_all}"
+    header = ("place", "site", "call", "n_calls", "time_s")
+    return Figure(name, title, description, header, rows, draw, (WIDTH, 1.0 + 0.24 * len(shown)))
+
+
+def _place_words(profile: Profile, places: np.ndarray) -> list[tuple[str | None, str]]:
+    """Function with file and line where they can be found out, and file with offset, of call sites."""
+    modules = [(text(row["path"]), text(row["build_id"])) for row in profile.tables["modules"]]
+    pairs = [(int(row["i_module"]), int(row["offset"])) for row in places]
+    found, _ = resolve(modules, pairs[:N_LOOKED_UP])
+    out: list[tuple[str | None, str]] = []
+    for i, (i_module, offset) in enumerate(pairs):
+        path = modules[i_module][0] if 0 <= i_module < len(modules) else "?"
+        site = "(others)" if places[i]["other"] else f"{os.path.basename(path)}+{offset:#x}"
+        place = str(found[i]) if i < len(found) and not places[i]["other"] else ""
+        out.append((printable(place) or None, printable(site)))
+    return out
 
 
 def calls_by_rank(profile: Profile) -> Figure | Gap:

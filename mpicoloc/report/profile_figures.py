@@ -20,7 +20,15 @@ SECTIONS: tuple[tuple[str, tuple[Maker, ...]], ...] = (
             interference_figures.slowdown_by_rank,
         ),
     ),
-    ("Time in MPI", (mpi_figures.calls, mpi_figures.calls_by_rank, mpi_figures.imbalance)),
+    (
+        "Time in MPI",
+        (
+            mpi_figures.calls,
+            mpi_figures.calls_by_rank,
+            mpi_figures.call_sites,
+            mpi_figures.imbalance,
+        ),
+    ),
     ("Messages", (message_figures.matrix, message_figures.sizes, message_figures.timeline)),
     ("Network", (message_figures.levels,)),
 )

@@ -80,6 +80,8 @@ def test_figures_are_of_the_profile_s_numbers(full):
     assert sum(column(found["matrix"], "sent_bytes")) == peers["bytes"].sum()
     assert sum(column(found["message-sizes"], "n_messages")) == peers["n"].sum()
     assert sum(column(found["calls"], "time_s")) == pytest.approx(sites["time_ns"].sum() * 1e-9)
+    assert sum(column(found["call-sites"], "time_s")) == pytest.approx(sites["time_ns"].sum() * 1e-9)
+    assert column(found["call-sites"], "site") == ["libx.so+0x77", "lmp+0x1234", "(others)"]
     by_rank = [sum(row[1:]) for row in found["calls-by-rank"].rows]
     assert sum(by_rank) == pytest.approx(sites["time_ns"].sum() * 1e-9)
     assert column(found["imbalance"], "outside_mpi_s") == (ranks["comp_ns"] * 1e-9).tolist()
@@ -251,7 +253,7 @@ def test_the_command(here, capsys, full_page):
     assert main(["report", "p.h5", "--figures", "f", "--format", "csv"]) == 0
     with open("f/message-sizes.csv", newline="") as file:
         assert sum(int(row["n_messages"]) for row in csv.DictReader(file)) == 8
-    assert len(list((here / "f").iterdir())) == 11
+    assert len(list((here / "f").iterdir())) == 12
 
 
 def test_missing_figures_are_told(here, capsys):
