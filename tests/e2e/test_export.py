@@ -173,3 +173,27 @@ def test_simgrid_replays_every_message_collective_and_computation(traced, events
     for rank, own in events[~events["call"].isin(["MPI_Comm_rank", "MPI_Comm_size"])].groupby("rank"):
         outside_ns = end_ns[own.index].max() - events[events["rank"] == rank]["t_ns"].min()
         assert 0 < computed_ns[rank] <= outside_ns - own["duration_ns"].sum()
+
+
+@pytest.mark.skipif(shutil.which("otf2-print") is None, reason="no otf2-print here (Debian: otf2-tools)")
+def test_otf2_has_every_call_and_message(traced, events, tmp_path):
+    pytest.importorskip("otf2")
+    out = export(traced, "otf2", tmp_path / "archive")
+    command = ["otf2-print", out / "traces.otf2"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=jobs.LIMIT_S, check=True)
+    found, messages, since = [], Counter(), {}
+    for kind, rank, at_ns, rest in re.findall(r"^(\w+) +(\d+) +(\d+)  (.*(?:\n +ADD.*)?)", done.stdout, re.M):
+        if kind == "ENTER":
+            since[rank] = (int(at_ns), int(re.search(r"UINT64; (\d+)", rest)[1]))
+        elif kind == "LEAVE":
+            begin_ns, n_bytes = since.pop(rank)
+            found.append((int(rank), rest.split('"')[1], begin_ns, int(at_ns) - begin_ns, n_bytes))
+        else:
+            peer, size = (int(re.search(word, rest)[1]) for word in (r"(?:er): (\d+)", r"Length: (\d+)"))
+            messages[kind, *((int(rank), peer) if kind == "MPI_SEND" else (peer, int(rank))), size] += 1
+    expected = events.assign(t_ns=events["t_ns"] - events["t_ns"].min())
+    columns = ["rank", "call", "t_ns", "duration_ns", "bytes"]
+    assert sorted(found) == sorted(map(tuple, expected[columns].values.tolist()))
+    sent = events[events["call"].isin(["MPI_Send", "MPI_Isend"])]
+    rows = sent[["rank", "peer", "bytes"]].values.tolist()
+    assert messages == Counter((kind, *row) for row in rows for kind in ("MPI_SEND", "MPI_RECV"))

@@ -2,6 +2,8 @@
 
 import io
 import json
+import shutil
+import subprocess
 
 import numpy as np
 import pytest
@@ -147,3 +149,13 @@ def test_paraver_of_hostile_names_has_one_line_for_each_name(hostile, tmp_path):
     assert all(record.replace(":", "").isdigit() for record in records)
     shutters = [record for record in records if ":99800003:" in record]
     assert shutters == ["2:1:1:1:1:45:99800003:2", "2:1:1:1:1:50:99800003:0"]
+
+
+@pytest.mark.skipif(shutil.which("otf2-print") is None, reason="no otf2-print here (Debian: otf2-tools)")
+def test_otf2_of_hostile_names_can_be_read(hostile, tmp_path):
+    pytest.importorskip("otf2")
+    out = export(hostile, "otf2", tmp_path / "archive")
+    done = subprocess.run(
+        ["otf2-print", "-G", out / "traces.otf2"], capture_output=True, text=True, timeout=60
+    )
+    assert done.returncode == 0 and open_profile(hostile).nodes["hostname"][0][:20] in done.stdout

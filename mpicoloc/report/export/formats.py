@@ -32,6 +32,7 @@ FORMATS: Mapping[str, Format] = {
     for row in (
         Format("perfetto", "JSON file for ui.perfetto.dev and chrome://tracing", "perfetto", is_trace=True),
         Format("paraver", "files .prv, .pcf and .row", "paraver", is_trace=True),
+        Format("otf2", "folder, an archive for Vampir, Scalasca ...", "otf2_archive", "otf2", is_trace=True),
         Format("simgrid", "folder that SimGrid's smpirun -replay takes", "simgrid", is_trace=True),
         Format("json", "one file of all facts and tables", "json_file"),
         Format("parquet", "folder with a file for each table", "parquet", "pyarrow"),
