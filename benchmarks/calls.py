@@ -81,6 +81,7 @@ def variants(launcher, micro, folder):
     env = programs.preload(micro, folder / "calls.h5") | {"MPICOLOC_SHM_DIR": str(shm_folder(folder))}
     ours = ("env", *(f"{name}={value}" for name, value in env.items()))
     found += [Variant("mpicoloc", ours), Variant("mpicoloc trace", (*ours, "MPICOLOC_TRACE=65536"))]
+    found += [Variant("mpicoloc trace all", (*ours, "MPICOLOC_TRACE=all"))]
     eztrace = shutil.which("eztrace")
     if eztrace:
         module = "openmpi" if launcher.is_openmpi else "mpich"

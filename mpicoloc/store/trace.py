@@ -8,7 +8,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -93,7 +93,7 @@ class Trace:
     @property
     def origin_ns(self) -> int:
         """MPI_Init of the first rank: where `begin_s` and `end_s` begin."""
-        first = min(self.files, key=lambda file: int(file.index["rank"].min(initial=np.iinfo(np.int32).max)))
+        first = min(self.files, key=_first_rank)
         clock = self.clocks[self.files.index(first)]
         return int(clock.to_common(np.array([first.t_init_ns]))[0])
 
@@ -300,7 +300,7 @@ def read(path: str | os.PathLike[str], profile: Profile) -> Trace:
     folder = folder_of(path)
     if not os.path.isdir(folder):
         raise DataError(f"{os.fspath(path)} has no trace of every call: run the job with --trace all")
-    files = tuple(file for file in _files(folder) if file.job_id == profile.job.id)
+    files = _of_one_run(file for file in _files(folder) if _is_of(file, profile))
     if not files:
         raise DataError(f"{folder} has the trace of another job than {profile.job.id}")
     offsets_ns = _offsets_ns(profile)
@@ -313,6 +313,23 @@ def read(path: str | os.PathLike[str], profile: Profile) -> Trace:
     return Trace(files, tuple(clocks), _trouble(files) + notes, frozenset(missing))
 
 
+def _is_of(file: TraceFile, profile: Profile) -> bool:
+    return file.job_id == profile.job.id and file.n_ranks == profile.job.n_ranks
+
+
+def _of_one_run(files: Iterable[TraceFile]) -> tuple[TraceFile, ...]:
+    """Without those of an earlier run of this name, whose nodes had other ranks."""
+    found: list[TraceFile] = []
+    for file in sorted(files, key=lambda file: -file.start_ns):
+        if not any(np.isin(file.index["rank"], other.index["rank"]).any() for other in found):
+            found.append(file)
+    return tuple(sorted(found, key=_first_rank))
+
+
+def _first_rank(file: TraceFile) -> int:
+    return int(file.index["rank"].min(initial=np.iinfo(np.int32).max))
+
+
 def _files(folder: str) -> tuple[TraceFile, ...]:
     try:
         names = sorted(name for name in os.listdir(folder) if name.endswith(".mct"))
@@ -321,7 +338,7 @@ def _files(folder: str) -> tuple[TraceFile, ...]:
     files = [trace_file.read(os.path.join(folder, name)) for name in names]
     if not files:
         raise DataError(f"{folder} has no file of a trace in it (*.mct)")
-    return tuple(sorted(files, key=lambda file: int(file.index["rank"].min(initial=np.iinfo(np.int32).max))))
+    return tuple(sorted(files, key=_first_rank))
 
 
 def _trouble(files: Sequence[TraceFile]) -> tuple[str, ...]:

@@ -37,7 +37,7 @@ def start(started, tmp_path, shm_dir, monkeypatch):
     return start_one
 
 
-@pytest.mark.parametrize("way", ["wrap", "preload"])
+@pytest.mark.parametrize(("mpi", "way"), [("openmpi", "wrap"), ("mpich", "preload")], indirect=["mpi"])
 def test_every_call_and_every_message_is_in_the_trace(start, mpi, way, shm_dir):
     n = 500
     job = start(mpi, way, n)

@@ -41,7 +41,7 @@ def guess(clocks, error_ns, rng):
     return [Clock.same(), *(Clock.shifted(offset) for offset in offsets)]
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize(("drift", "bend"), [(0.0, 0.0), (5e-5, 0.0), (5e-5, 1e-6), (5e-5, 2e-5)])
 def test_no_message_comes_before_it_was_sent(seed, drift, bend):
     rng = np.random.default_rng(seed)

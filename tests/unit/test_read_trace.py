@@ -135,6 +135,17 @@ def test_the_profile_finds_its_trace_and_says_what_is_missing(tmp_path):
         _ = with_profile(tmp_path).trace
 
 
+def test_files_of_an_earlier_run_are_left_out(tmp_path):
+    two_ranks(tmp_path / "x.trace")
+    old = traces.head(start_ns=10**18), traces.names()
+    write(tmp_path / "x.trace", *old, traces.events(1, [5], [1], [0], [0], SEND), name="1.mct")
+    write(
+        tmp_path / "x.trace", traces.head(n_ranks=4), traces.events(3, [5], [1], [0], [0], SEND), name="3.mct"
+    )
+    found = with_profile(tmp_path).trace
+    assert [len(found.files), found.n_events, found.notes] == [1, 6, ()]
+
+
 def test_clocks_of_the_profile_are_applied(tmp_path):
     two_ranks(tmp_path / "x.trace")
     profile = with_profile(tmp_path).profile

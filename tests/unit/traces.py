@@ -19,12 +19,10 @@ def block(kind, payload, version=trace_file.VERSION):
     return head.tobytes() + payload
 
 
-def head(job_id=b"42", hostname=b"n1", n_ranks=2, t_init=1000):
+def head(job_id=b"42", hostname=b"n1", n_ranks=2, t_init=1000, start_ns=1_700_000_000 * 10**9):
     return block(
         trace_file.HEAD,
-        np.array(
-            (job_id, hostname, n_ranks, 1, 1_700_000_000 * 10**9, t_init), trace_file.FILE_HEAD
-        ).tobytes(),
+        np.array((job_id, hostname, n_ranks, 1, start_ns, t_init), trace_file.FILE_HEAD).tobytes(),
     )
 
 
