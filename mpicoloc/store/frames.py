@@ -180,6 +180,11 @@ class Frames:
         """The last calls of each rank, empty unless the job was run with ``--trace`` or ``--trace N``."""
         return self.table("events")
 
+    @property
+    def is_traced(self) -> bool:
+        """Whether there is a `trace`."""
+        return bool(self._path) and os.path.isdir(trace.folder_of(self._path))
+
     @functools.cached_property
     def trace(self) -> Trace:
         """Every call, of a job that was run with ``--trace all``; only what is asked for is read.

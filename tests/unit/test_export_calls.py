@@ -2,11 +2,14 @@
 
 import numpy as np
 import pytest
+import traces
 from exports import job_of
 
 from mpicoloc.errors import DataError
 from mpicoloc.report.export import calls, simgrid
 from mpicoloc.report.export.messages import Side, matched
+from mpicoloc.store import trace_file
+from mpicoloc.store.frames import Frames
 
 
 def side(*rows):
@@ -35,6 +38,26 @@ def test_calls_of_nodes_are_on_one_clock():
     assert [found.names[i] for i in piece.call] == ["MPI_Init", "MPI_Send"]
     assert piece.begin_ns.tolist() == [100, 300] and piece.end_ns.tolist() == [170, 360]
     assert len(found.messages) == 0, "the receive was over before the send began"
+
+
+def test_a_trace_of_every_call_is_taken_from_its_files(tmp_path):
+    profile = job_of(
+        nodes={"hostname": ["a"]}, ranks={"rank": [0, 1], "n_events": [2, 1], "i_node": [0, 0]}
+    ).profile
+    (tmp_path / "x.trace").mkdir()
+    send, receive = traces.SEND | trace_file.SENT, traces.RECV | trace_file.RECEIVED
+    (tmp_path / "x.trace" / "0.mct").write_bytes(
+        traces.head(profile.job.id.encode(), n_ranks=profile.job.n_ranks)
+        + traces.names()
+        + traces.events(0, [100, 200], [5, 6], [8, 0], [1, -1], [send, traces.BARRIER])
+        + traces.events(1, [90], [30], [8], [0], receive)
+    )
+    found = calls.recording(Frames(profile, tmp_path / "x.h5"))
+    assert found.tracks == [(0, 0), (1, 0)] and found.n_calls == 3 and not found.is_cut
+    (piece,) = found.calls(0, 0)
+    assert [found.names[i] for i in piece.call] == ["MPI_Send", "MPI_Barrier"]
+    assert piece.begin_ns.tolist() == [10, 110] and piece.end_ns.tolist() == [15, 116]
+    assert len(found.messages) == 1
 
 
 def test_messages_pair_in_order_by_ranks_and_bytes():

@@ -149,16 +149,17 @@ def recording(job: Frames) -> Recording:
         If it has no trace, or one that names ranks that the job does not have.
     """
     profile = job.profile
-    events = profile.tables["events"]
+    events, offsets_ns = profile.tables["events"], rank_offsets_ns(profile)
+    if not len(events) and job.is_traced:
+        events, offsets_ns = job.trace.table(), np.zeros_like(offsets_ns)
     if not len(events):
         raise DataError(
-            "the profile has no trace, which this format is made of: run the job with --trace, "
+            "the profile has no trace, which this format is made of: run the job with --trace all, "
             "or export json, parquet or prometheus"
         )
     n_ranks = profile.job.n_ranks
     if not 0 < n_ranks <= MAX_RANKS or not 0 <= events["rank"].min() <= events["rank"].max() < n_ranks:
         raise DataError(f"the trace names ranks that a job of {n_ranks} does not have: the file is damaged")
-    offsets_ns = rank_offsets_ns(profile)
     begin_ns = _common(events["t_ns"], offsets_ns[events["rank"]])
     shutters = profile.tables["shutters"]
     shutter_ns = _common(shutters["t0_ns"], node_offsets_ns(profile, shutters))
