@@ -6,7 +6,7 @@ import traces
 from exports import job_of
 
 from mpicoloc.errors import DataError
-from mpicoloc.report.export import calls, simgrid
+from mpicoloc.report.export import calls, kept, simgrid
 from mpicoloc.report.export.messages import Side, matched
 from mpicoloc.store import trace_file
 from mpicoloc.store.frames import Frames
@@ -20,7 +20,7 @@ def side(*rows):
 
 def test_calls_that_overlap_lie_on_tracks_of_their_own():
     begin, end = np.array([[0, 10], [5, 7], [6, 12], [8, 9], [10, 11], [20, 21]]).T
-    assert calls.tracks_of(begin, end).tolist() == [0, 1, 2, 1, 0, 0]
+    assert kept.tracks_of(begin, end).tolist() == [0, 1, 2, 1, 0, 0]
 
 
 def test_calls_of_nodes_are_on_one_clock():

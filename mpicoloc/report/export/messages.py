@@ -22,6 +22,11 @@ class Side:
     begin_ns: Ints
     end_ns: Ints
 
+    def since(self, origin_ns: int) -> Side:
+        """The same, with times from an origin on."""
+        times = (self.begin_ns - origin_ns, self.end_ns - origin_ns)
+        return Side(self.rank, self.track, self.peer, self.bytes, *times)
+
     def take(self, rows: Ints | slice) -> Side:
         """Some of the rows."""
         return Side(*(getattr(self, column.name)[rows] for column in fields(self)))

@@ -34,8 +34,14 @@ Ends = Mapping[tuple[int, int, int], list[tuple[bool, int, int]]]
 """By rank, track and begin of the call: whether it sends, the partner, the bytes."""
 
 
-def write(job: Frames, out: str) -> None:
-    """Write the trace of `job` as an archive to the folder `out`; its file to open is ``traces.otf2``."""
+def write(job: Frames, out: str) -> list[str]:
+    """Write the trace of `job` as an archive to the folder `out`; its file to open is ``traces.otf2``.
+
+    Returns
+    -------
+    list of str
+        What is missing in the trace, in words.
+    """
     recording = calls.recording(job)
     outputs.folder(out)
     # The archive's folder must not be there.
@@ -44,6 +50,7 @@ def write(job: Frames, out: str) -> None:
         archive.creator = "mpicoloc"
         archive.description = _text(recording.profile.job.command)
         _write_tracks(recording, archive)
+    return recording.notes
 
 
 def _write_tracks(recording: Recording, archive: Any) -> None:

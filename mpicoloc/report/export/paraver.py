@@ -52,8 +52,14 @@ class _Layout:
     hosts: list[str]
 
 
-def write(job: Frames, out: str) -> None:
-    """Write the trace of `job` to the files `out` (.prv), .pcf and .row."""
+def write(job: Frames, out: str) -> list[str]:
+    """Write the trace of `job` to the files `out` (.prv), .pcf and .row.
+
+    Returns
+    -------
+    list of str
+        What is missing in the trace, in words.
+    """
     recording = calls.recording(job)
     base = out.removesuffix(".prv")
     layout, functions = _layout(recording), Functions(recording.names)
@@ -67,6 +73,7 @@ def write(job: Frames, out: str) -> None:
         file.write(_header(recording, layout))
         for _, line in heapq.merge(*streams):
             file.write(line)
+    return recording.notes
 
 
 def _calls(recording: Recording, key: tuple[int, int], place: str, functions: Functions) -> Iterator[Record]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 
 from mpicoloc.core.tables import printable
 
@@ -71,7 +72,7 @@ class Functions:
         Names of the values of each type.
     """
 
-    def __init__(self, names: list[str]) -> None:
+    def __init__(self, names: Sequence[str]) -> None:
         self.types: list[int] = []
         self.values: list[int] = []
         self.states: list[int] = []
@@ -105,6 +106,11 @@ def is_communication(name: str) -> bool:
     """Whether the time in a function is the network's or the partners', not the rank's own."""
     type_, state = kind_of(name)
     return type_ in (50000001, 50000002) or STATES[state] == "Test/Probe"
+
+
+def is_one_sided(name: str) -> bool:
+    """Whether messages of a function have no receive."""
+    return kind_of(name)[0] == 50000004
 
 
 def _bare(name: str) -> str:

@@ -20,8 +20,14 @@ _SHUTTERS_TID = 1
 _FIRST_TID = 2
 
 
-def write(job: Frames, out: str) -> None:
-    """Write the trace of `job` to the file `out`."""
+def write(job: Frames, out: str) -> list[str]:
+    """Write the trace of `job` to the file `out`.
+
+    Returns
+    -------
+    list of str
+        What is missing in the trace, in words.
+    """
     recording = calls.recording(job)
     with outputs.text_file(out) as file:
         facts = json.dumps(summary(job.profile), allow_nan=False)
@@ -29,6 +35,7 @@ def write(job: Frames, out: str) -> None:
         for i, line in enumerate(_events(recording)):
             file.write(",\n" + line if i else line)
         file.write("\n]}\n")
+    return recording.notes
 
 
 def _events(recording: Recording) -> Iterator[str]:

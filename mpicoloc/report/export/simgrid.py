@@ -54,7 +54,7 @@ def write(job: Frames, out: str) -> list[str]:
     with outputs.text_file(os.path.join(out, "trace.txt")) as file:
         file.writelines(f"{name}\n" for name in names)
     _write_platform(recording, out)
-    return [*_left_out(recording), *collectives.notes]
+    return [*recording.notes, *_left_out(recording), *collectives.notes]
 
 
 def _actions(

@@ -1,0 +1,96 @@
+"""All calls of a job that was run with ``--trace all``, read from its files as they are asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mpicoloc.core.profile import Profile
+from mpicoloc.errors import DataError
+from mpicoloc.report.export.messages import Side
+from mpicoloc.report.export.paraver_values import is_one_sided
+from mpicoloc.report.export.pieces import Calls
+from mpicoloc.store.trace import Trace
+
+Ints = NDArray[np.int64]
+_SENT, _RECEIVED = "sent", "received"
+
+
+class Whole:
+    """A trace of every call; a track is a thread of a rank.
+
+    Raises
+    ------
+    DataError
+        If it is damaged, or names ranks that the job does not have.
+    """
+
+    def __init__(self, profile: Profile, trace: Trace) -> None:
+        self._trace = trace
+        self._n_ranks = profile.job.n_ranks
+        self.is_cut = bool(trace.incomplete) or bool(profile.tables["ranks"]["n_events_dropped"].any())
+        self.notes = trace.notes
+        self.n_calls = 0
+        first_ns, last_ns, tracks, used = [], [], set(), set()
+        for frame in trace.frames():
+            if not len(frame):
+                continue
+            begin_ns = frame["t_ns"].to_numpy()
+            first_ns.append(int(begin_ns.min()))
+            last_ns.append(int((begin_ns + frame["duration_ns"].to_numpy()).max()))
+            rank = int(frame["rank"].iloc[0])
+            tracks |= {(rank, int(lane)) for lane in np.unique(frame["lane"])}
+            used |= set(np.unique(frame["call"].cat.codes).tolist())
+            self.n_calls += len(frame)
+        # The files name every function of MPI.
+        self.names = [trace.names[i] for i in sorted(used)]
+        self._number = np.full(len(trace.names), -1, np.int64)
+        self._number[sorted(used)] = range(len(used))
+        if not tracks:
+            raise DataError("the trace has no call: the job was killed before the first one was written")
+        self.tracks = sorted(tracks)
+        if not 0 <= self.tracks[0][0] <= self.tracks[-1][0] < self._n_ranks:
+            raise DataError(f"the trace names ranks that a job of {self._n_ranks} does not have")
+        self.span_ns = (min(first_ns), max(last_ns))
+
+    def calls(self, rank: int, track: int) -> Iterator[Calls]:
+        """The calls of a thread, piece by piece."""
+        for frame in self._trace.frames(ranks=[rank]):
+            own = frame[frame["lane"] == track]
+            if len(own):
+                begin_ns, duration_ns, n_bytes, peer = (
+                    own[name].to_numpy().astype(np.int64) for name in ("t_ns", "duration_ns", "bytes", "peer")
+                )
+                call = self._number[own["call"].cat.codes.to_numpy()]
+                yield Calls(begin_ns, begin_ns + duration_ns, n_bytes, peer, call)
+
+    def ends(self) -> tuple[Side, Side]:
+        """Every message has its own peer and bytes."""
+        found = self._trace.messages()
+        is_apart = np.array([is_one_sided(name) for name in self._trace.names])
+        peers = found["peer"]
+        found = found[(peers >= 0) & (peers < self._n_ranks) & ~is_apart[found["call"].cat.codes.to_numpy()]]
+        columns = [found[name].to_numpy().astype(np.int64) for name in ("rank", "peer", "bytes", "begin_ns")]
+        rank, peer, n_bytes, begin_ns = columns
+        everything = Side(
+            rank, self._tracks_of(rank, begin_ns), peer, n_bytes, begin_ns, found["end_ns"].to_numpy()
+        )
+        word = found["message"].to_numpy()
+        sent, received = (everything.take(np.flatnonzero(word == kind)) for kind in (_SENT, _RECEIVED))
+        return sent, received
+
+    def _tracks_of(self, rank: Ints, begin_ns: Ints) -> Ints:
+        """Track of the call of a rank that began at this time."""
+        found = np.zeros(len(rank), np.int64)
+        lanes: dict[int, list[int]] = {}
+        for one, lane in self.tracks:
+            lanes.setdefault(one, []).append(lane)
+        for one, own in lanes.items():
+            rows = np.flatnonzero(rank == one)
+            found[rows] = own[0]
+            for lane in own[1:]:
+                begins = np.concatenate([piece.begin_ns for piece in self.calls(one, lane)])
+                found[rows[np.isin(begin_ns[rows], begins)]] = lane
+        return found
