@@ -23,6 +23,7 @@ VERBS: dict[str, str] = {
     "check": "tell what works on this machine, why not, and the remedy",
     "show": "show a profile",
     "export": "write a profile in the format of another program",
+    "top": "show the jobs on this node while they run",
     "compare": "compare runs: solo against co-run, before against after",
     "history": "list the profiles below a folder",
     "report": "make a page of a profile, and pictures",

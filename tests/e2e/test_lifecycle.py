@@ -10,6 +10,7 @@ import jobs
 import pytest
 
 from mpicoloc import paths
+from mpicoloc.run import live
 from mpicoloc.store import hdf5
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(jobs.LIMIT_S + 20)]
@@ -126,6 +127,9 @@ def test_a_co_runner_survives_its_neighbour(start, openmpi, way, shm_dir):
     jobs.wait_until(lambda: jobs.running_ranks(shm_dir, "survivor", 2), "the survivor to run")
     ranks = jobs.wait_until(lambda: jobs.running_ranks(shm_dir, "victim", 2), "the victim to run")
     time.sleep(1.0)
+    # Whoever looks at jobs while they run sees both, and neither notices.
+    seen = {job.id: job for job in live.jobs(str(shm_dir))}
+    assert set(seen) == {"survivor", "victim"} and seen["victim"].counts.n_ranks == 2
     for rank in ranks:
         os.kill(int(rank["pid"]), signal.SIGKILL)
     assert victim.wait() != 0

@@ -1,0 +1,76 @@
+"""Show the jobs on this node while they run: slowdown, shutters, time in MPI, bytes sent.
+
+Every job with mpicoloc is on the node's board; the numbers of your own ones come from their own memory, which
+they do not notice. In a pipe the list is printed once. Ends with Ctrl-C.
+
+  mpicoloc top
+  mpicoloc top --once --json
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+import time
+from typing import TYPE_CHECKING
+
+from mpicoloc import config
+from mpicoloc.errors import EnvironmentFault
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from mpicoloc.core.live import Counts
+
+_WIDTH = 120
+_MOST_FRAC = 0.05
+"""Part of a processor that looking may take from the jobs."""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Arguments of the verb."""
+    parser.add_argument("--interval-s", metavar="S", default="2", help="time between two looks (default 2)")
+    parser.add_argument(
+        "--once", action="store_true", help="print the list once; rates are since the job began"
+    )
+    parser.add_argument("--json", action="store_true", help="print the list once, as JSON")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Print the list, again and again on a terminal."""
+    interval_s = config.positive("--interval-s", args.interval_s)
+    folder = str(config.get("shm_dir"))
+    if not os.path.isdir(folder):
+        raise EnvironmentFault(f"no folder {folder} for memory that jobs share: set MPICOLOC_SHM_DIR")
+    from rich.console import Console
+
+    from mpicoloc.report import live
+    from mpicoloc.run.live import jobs
+
+    is_terminal = sys.stdout.isatty()
+    if args.json:
+        print(json.dumps(live.as_json(jobs(folder), {}), indent=2, allow_nan=False))
+    elif args.once or not is_terminal:
+        console = Console(width=None if is_terminal else _WIDTH, highlight=False)
+        console.print(live.table(jobs(folder), {}))
+    else:
+        _watch(folder, Console(highlight=False), interval_s)
+    return 0
+
+
+def _watch(folder: str, console: Console, interval_s: float) -> None:
+    from rich.live import Live
+
+    from mpicoloc.report import live
+    from mpicoloc.run.live import jobs
+
+    before: dict[str, Counts] = {}
+    with Live(console=console, screen=True, auto_refresh=False) as screen:
+        while True:
+            started = time.monotonic()
+            found = jobs(folder)
+            screen.update(live.table(found, before), refresh=True)
+            before = {job.id: job.counts for job in found if job.counts is not None}
+            time.sleep(max(interval_s, (time.monotonic() - started) / _MOST_FRAC))

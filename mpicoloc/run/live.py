@@ -1,0 +1,100 @@
+"""The jobs that are on this node now: from the board, and, of this user's, from their own files.
+
+Nothing is written, and no job is asked: a job does not notice who looks.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+
+import numpy as np
+
+from mpicoloc.core.live import Counts, LiveJob
+from mpicoloc.errors import EnvironmentFault, MpicolocError
+from mpicoloc.pmpi import contract
+from mpicoloc.run.collect import collect
+from mpicoloc.run.merge import merge
+
+SILENT_S = 10.0
+"""A job whose agent gave no sign of life for so long has ended without saying so."""
+
+
+def jobs(folder: str) -> list[LiveJob]:
+    """The jobs on this node, oldest first.
+
+    Parameters
+    ----------
+    folder : str
+        The folder in memory, option `shm_dir`.
+
+    Raises
+    ------
+    EnvironmentFault
+        If the board cannot be read.
+    """
+    keys = dict(_own(folder))
+    found = [_job(slot, keys) for slot in _slots(os.path.join(folder, "mpicoloc.board"))]
+    return sorted(found, key=lambda job: -job.age_s)
+
+
+def _slots(path: str) -> Iterator[np.void]:
+    if not os.path.exists(path):
+        return
+    try:
+        board = contract.read_file(path)
+    except (OSError, MpicolocError) as error:
+        raise EnvironmentFault(f"cannot read the board of this node: {error}") from error
+    for slot in board["slots"]:
+        if slot["owner"] and time.monotonic() - int(slot["heartbeat"]) * 1e-9 < SILENT_S:
+            yield slot
+
+
+def _own(folder: str) -> Iterator[tuple[str, str]]:
+    """Name and key of each of this user's jobs."""
+    for name in os.listdir(folder):
+        match = re.fullmatch(r"mpicoloc\.(.+)\.node", name)
+        with contextlib.suppress(FileNotFoundError):
+            if match and os.stat(os.path.join(folder, name)).st_uid == os.geteuid():
+                heads = contract.segment_heads(match[1])
+                if heads:
+                    yield heads[0].job_id, match[1]
+
+
+def _job(slot: np.void, keys: Mapping[str, str]) -> LiveJob:
+    name = contract.text(slot["job_id"])
+    age_s = time.monotonic() - int(slot["t_joined"]) * 1e-9
+    bits = np.unpackbits(slot["cpu_mask"].view(np.uint8), bitorder="little")
+    cores = tuple(np.flatnonzero(bits).tolist())
+    job = LiveJob(name, int(slot["uid"]), int(slot["n_ranks"]), cores, age_s)
+    # It may end while it is looked at.
+    with contextlib.suppress(MpicolocError, OSError):
+        return _with_own(job, keys[name]) if name in keys else job
+    return job
+
+
+def _with_own(job: LiveJob, key: str) -> LiveJob:
+    """What its profile would say if the job ended now."""
+    profile = merge([collect(key)], partial=True)
+    ranks, nodes = profile.tables["ranks"], profile.tables["nodes"]
+    ranks = ranks[ranks["state"] == b"running"]
+    counts = Counts(
+        time.monotonic(),
+        len(ranks),
+        n_calls=int(ranks["n_calls"].sum()),
+        mpi_s=float(ranks["mpi_ns"].sum()) * 1e-9,
+        sent_bytes=int(ranks["sent_bytes"].sum()),
+    )
+    return replace(
+        job,
+        command=profile.job.command,
+        counts=counts,
+        slowdown=profile.interference.slowdown,
+        reason=profile.interference.reason,
+        n_shutters=profile.interference.n_taken,
+        paused_frac=float(nodes["paused_s"].sum() / max(nodes["watched_s"].sum(), 1e-9)),
+    )
