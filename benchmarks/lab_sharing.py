@@ -2,7 +2,7 @@
 
     sudo python benchmarks/lab_sharing.py [--cases equal,hosts,...] [--repeats 3] [--json]
 
-Makes a lab of two switches with eight hosts each and one up-link. The up-link is slow (100 Mbit/s), so that
+Makes a lab of two switches with eight hosts each and one up-link. The up-link is slow (40 Mbit/s), so that
 it and not the processors of the machine is what jobs wait for. The jobs (`examples/fattree-lab/traffic.c`)
 have hosts of their own and belong to two unprivileged users; where they rest, they sleep.
 
@@ -40,7 +40,7 @@ import jobs
 
 TRAFFIC = programs.EXAMPLES / "fattree-lab" / "traffic.c"
 LAB = [sys.executable, "-m", "mpicoloc", "lab"]
-TOPOLOGY, RATES = "XGFT(2;8,2;1,1)", "1Gbit,100Mbit"
+TOPOLOGY, RATES = "XGFT(2;8,2;1,1)", "1Gbit,40Mbit"
 USERS = (54321, 54322)
 LIMIT_S, LONG = 300, 1_000_000
 APART, TIE = 1.10, 1.15
@@ -67,15 +67,15 @@ class Traffic:
 
 
 CASES = {
-    "equal": (Traffic("pairs", 5_000_000, 4, 0, "0-1,8-9"), Traffic("pairs", 5_000_000, 4, 0, "2-3,10-11")),
-    "hosts": (Traffic("pairs", 5_000_000, 3, 0, "0-3,8-11"), Traffic("pairs", 5_000_000, 8, 0, "4,12")),
-    "light": (Traffic("pairs", 5_000_000, 4, 0, "0-1,8-9"), Traffic("pairs", 5_000_000, 4, 1200, "2,10")),
-    "both light": (Traffic("pairs", 5_000_000, 5, 600, "0,8"), Traffic("pairs", 5_000_000, 4, 1200, "2,10")),
+    "equal": (Traffic("pairs", 2_500_000, 5, 0, "0-1,8-9"), Traffic("pairs", 2_500_000, 5, 0, "2-3,10-11")),
+    "hosts": (Traffic("pairs", 2_500_000, 4, 0, "0-2,8-10"), Traffic("pairs", 2_500_000, 8, 0, "4,12")),
+    "light": (Traffic("pairs", 2_500_000, 5, 0, "0-1,8-9"), Traffic("pairs", 2_500_000, 4, 1500, "2,10")),
+    "both light": (Traffic("pairs", 2_500_000, 5, 750, "0,8"), Traffic("pairs", 2_500_000, 4, 1500, "2,10")),
     "exchange": (
-        Traffic("alltoall", 2_000_000, 3, 0, "0-2,8-10"),
-        Traffic("ring", 5_000_000, 6, 400, "4-5,12-13"),
+        Traffic("alltoall", 1_000_000, 3, 0, "0-2,8-10"),
+        Traffic("ring", 2_500_000, 6, 500, "4-5,12-13"),
     ),
-    "one switch": (Traffic("pairs", 5_000_000, 4, 0, "0-1,8-9"), Traffic("pairs", 1_000_000, 60, 50, "2-5")),
+    "one switch": (Traffic("pairs", 2_500_000, 5, 0, "0-1,8-9"), Traffic("pairs", 1_000_000, 60, 50, "2-5")),
 }
 """Pairs of jobs by name."""
 
