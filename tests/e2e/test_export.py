@@ -227,3 +227,6 @@ def test_a_trace_of_everything_has_every_message_of_a_waitall(tmp_path):
     assert sum(1 for record in records[2] if record[6]) == len(expected)
     in_calls = sum(end - begin for *_, begin, end, state in records[1] if state != 1)
     assert in_calls == expected["duration_ns"].sum()
+    parquet = pytest.importorskip("pyarrow.parquet")
+    found = parquet.read_table(export(profile, "parquet", tmp_path / "tables") / "trace.parquet").to_pandas()
+    assert found.astype({"call": str, "message": str}).equals(expected.astype({"call": str, "message": str}))

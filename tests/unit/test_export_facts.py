@@ -95,6 +95,10 @@ def test_prometheus_is_read_by_its_own_parser(hostile, tmp_path):
 def test_perfetto_of_hostile_names_is_json(hostile, tmp_path):
     page = json.loads(export(hostile, "perfetto", tmp_path / "job.json").read_text())
     assert page["otherData"] == summary(open_profile(hostile).profile)
+    for event in page["traceEvents"]:
+        assert {"ph", "name", "pid", "tid"} <= event.keys() and event["ph"] in "XMCsf"
+        assert event["ph"] == "M" or event["ts"] >= 0
+        assert event["ph"] != "X" or event["dur"] >= 0
     names = [event["args"]["name"] for event in page["traceEvents"] if event["name"] == "process_name"]
     assert sum("<script>" in name for name in names) == 2, "of the job and of its node"
     windows = [event for event in page["traceEvents"] if event.get("cat") == "shutter"]
@@ -144,7 +148,11 @@ def test_a_file_that_cannot_be_written_leaves_nothing(hostile, tmp_path, capsys)
 def test_paraver_of_hostile_names_has_one_line_for_each_name(hostile, tmp_path):
     out = export(hostile, "paraver", tmp_path / "job.prv")
     rows = out.with_suffix(".row").read_text().split("\n")
-    assert rows[0] == "LEVEL CPU SIZE 2" and rows[4] == "LEVEL NODE SIZE 1" and rows[8] == "rank 0"
+    assert rows[0] == "LEVEL CPU SIZE 2" and rows[4] == "LEVEL NODE SIZE 1"
+    assert rows[7:11] == ["LEVEL THREAD SIZE 3", "rank 0", "rank 1", "rank 2"], (
+        "of all ranks, as in the header"
+    )
+    assert out.read_text().split("\n")[0].endswith(":1(2):1:3(1:1,1:1,1:1)")
     records = out.read_text().split("\n")[1:-1]
     assert all(record.replace(":", "").isdigit() for record in records)
     shutters = [record for record in records if ":99800003:" in record]

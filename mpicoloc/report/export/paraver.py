@@ -131,15 +131,20 @@ def _header(recording: Recording, layout: _Layout) -> str:
     """Date, length, processors of each node, and threads and node of each rank."""
     started = time.localtime(max(0.0, min(recording.profile.job.start_unix_s, 1e11)))
     node_of = {rank: i for i, node in enumerate(_used(layout), 1) for rank, _ in node}
-    n_tracks = dict.fromkeys(range(recording.n_ranks), 1)
-    for rank, track in recording.tracks:
-        n_tracks[rank] = max(n_tracks[rank], track + 1)
     cpus = ",".join(str(len(node)) for node in _used(layout))
-    tasks = ",".join(f"{n}:{node_of.get(rank, 1)}" for rank, n in n_tracks.items())
+    tasks = ",".join(f"{n}:{node_of.get(rank, 1)}" for rank, n in _n_threads(recording).items())
     end_ns = max([recording.end_ns, *recording.shutters_ns("t1_ns").tolist()])
     date = time.strftime("%d/%m/%Y at %H:%M", started)
     n_nodes = len(_used(layout))
     return f"#Paraver ({date}):{end_ns}_ns:{n_nodes}({cpus}):1:{recording.n_ranks}({tasks})\n"
+
+
+def _n_threads(recording: Recording) -> dict[int, int]:
+    """Threads of each rank of the job; one of those without a call."""
+    found = dict.fromkeys(range(recording.n_ranks), 1)
+    for rank, track in recording.tracks:
+        found[rank] = max(found[rank], track + 1)
+    return found
 
 
 def _used(layout: _Layout) -> list[list[tuple[int, int]]]:
@@ -164,7 +169,11 @@ def _rows(recording: Recording, layout: _Layout) -> str:
     """Names of processors, nodes and threads."""
     used = [(host, node) for host, node in zip(layout.hosts, layout.nodes, strict=True) if node]
     cpus = [f"{i}.{host}" for host, node in used for i in range(1, len(node) + 1)]
-    threads = [f"rank {rank}" + (f" thread {track}" if track else "") for rank, track in recording.tracks]
+    threads = [
+        f"rank {rank}" + (f" thread {track}" if track else "")
+        for rank, n in _n_threads(recording).items()
+        for track in range(n)
+    ]
     levels = {"CPU": cpus, "NODE": [host for host, _ in used], "THREAD": threads}
     return "\n".join(
         f"LEVEL {level} SIZE {len(names)}\n" + "".join(f"{name}\n" for name in names)

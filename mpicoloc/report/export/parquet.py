@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 
@@ -12,6 +13,7 @@ import pyarrow.parquet as pq
 from mpicoloc.core.tables import COLUMNS, Column, Table, text
 from mpicoloc.report.export import facts, outputs
 from mpicoloc.store.frames import Frames
+from mpicoloc.store.trace import Trace
 
 _N_AT_ONCE = 1 << 20
 
@@ -28,6 +30,18 @@ def write(job: Frames, out: str) -> None:
     for name, columns in COLUMNS.items():
         schema = pa.schema([_field(column) for column in columns], metadata=meta)
         _write(profile.tables[name], schema, os.path.join(out, f"{name}.parquet"))
+    if job.is_traced:
+        _write_trace(job.trace, os.path.join(out, "trace.parquet"))
+
+
+def _write_trace(trace: Trace, path: str) -> None:
+    """Every call of ``--trace all``, piece by piece."""
+    pieces = (pa.Table.from_pandas(frame, preserve_index=False) for frame in trace.frames())
+    first = next(pieces, None)
+    if first is not None:
+        with pq.ParquetWriter(path, first.schema, compression="zstd") as writer:
+            for piece in itertools.chain([first], pieces):
+                writer.write_table(piece)
 
 
 def _field(column: Column) -> pa.Field:
