@@ -8,7 +8,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -30,6 +30,7 @@ from mpicoloc.store.trace_messages import (
     messages_in,
     whole_calls,
 )
+from mpicoloc.store.trace_run import first_rank, is_begin_of, is_of, missing, of_one_run, trouble
 
 SUFFIX = ".trace"
 _COLUMNS: Mapping[str, type] = {
@@ -94,7 +95,7 @@ class Trace:
     @property
     def origin_ns(self) -> int:
         """MPI_Init of the first rank: where `begin_s` and `end_s` begin."""
-        first = min(self.files, key=_first_rank)
+        first = min(self.files, key=first_rank)
         clock = self.clocks[self.files.index(first)]
         return int(clock.to_common(np.array([first.t_init_ns]))[0])
 
@@ -141,8 +142,7 @@ class Trace:
         DataError
             If a file is damaged, or they do not fit into memory.
         """
-        chosen = self._blocks(None, None, None)
-        n_most = sum(int(rows["n"].sum(dtype=np.uint64)) for rows, _ in chosen)
+        chosen, n_most = self._blocks(None, None, None), self.n_events
         try:
             events = np.zeros(n_most, dtype("events"))
         except MemoryError as error:
@@ -312,7 +312,7 @@ def read_folder(folder: str | os.PathLike[str]) -> Trace:
         If there is none.
     """
     files = _files(os.fspath(folder))
-    return Trace(files, tuple(Clock.same() for _ in files), _trouble(files))
+    return Trace(files, tuple(Clock.same() for _ in files), trouble(files))
 
 
 def read(path: str | os.PathLike[str], profile: Profile) -> Trace:
@@ -326,34 +326,19 @@ def read(path: str | os.PathLike[str], profile: Profile) -> Trace:
     folder = folder_of(path)
     if not os.path.isdir(folder):
         raise DataError(f"{os.fspath(path)} has no trace of every call: run the job with --trace all")
-    files = _of_one_run(file for file in _files(folder) if _is_of(file, profile))
-    if not files:
-        raise DataError(f"{folder} has the trace of another job than {profile.job.id}")
+    files = of_one_run(file for file in _files(folder) if is_of(file, profile))
+    if not files or not is_begin_of(files[0], profile):
+        raise DataError(
+            f"{folder} has the trace of another job than {profile.job.id}, or of another run of it"
+        )
     offsets_ns = _offsets_ns(profile)
     clocks = []
     for file in files:
         first = int(file.index["rank"].min(initial=len(offsets_ns)))
         clocks.append(Clock.shifted(int(offsets_ns[first]) if 0 <= first < len(offsets_ns) else 0))
-    missing = _missing(files, profile)
-    notes = tuple(f"rank {rank}: {text}" for rank, text in missing.items())
-    return Trace(files, tuple(clocks), _trouble(files) + notes, frozenset(missing))
-
-
-def _is_of(file: TraceFile, profile: Profile) -> bool:
-    return file.job_id == profile.job.id and file.n_ranks == profile.job.n_ranks
-
-
-def _of_one_run(files: Iterable[TraceFile]) -> tuple[TraceFile, ...]:
-    """Without those of an earlier run of this name, whose nodes had other ranks."""
-    found: list[TraceFile] = []
-    for file in sorted(files, key=lambda file: -file.start_ns):
-        if not any(np.isin(file.index["rank"], other.index["rank"]).any() for other in found):
-            found.append(file)
-    return tuple(sorted(found, key=_first_rank))
-
-
-def _first_rank(file: TraceFile) -> int:
-    return int(file.index["rank"].min(initial=np.iinfo(np.int32).max))
+    lacking = missing(files, profile)
+    notes = tuple(f"rank {rank}: {text}" for rank, text in lacking.items())
+    return Trace(files, tuple(clocks), trouble(files) + notes, frozenset(lacking))
 
 
 def _files(folder: str) -> tuple[TraceFile, ...]:
@@ -364,29 +349,7 @@ def _files(folder: str) -> tuple[TraceFile, ...]:
     files = [trace_file.read(os.path.join(folder, name)) for name in names]
     if not files:
         raise DataError(f"{folder} has no file of a trace in it (*.mct)")
-    return tuple(sorted(files, key=_first_rank))
-
-
-def _trouble(files: Sequence[TraceFile]) -> tuple[str, ...]:
-    return tuple(f"{file.path} is not whole: {file.trouble}" for file in files if file.trouble)
-
-
-def _missing(files: Sequence[TraceFile], profile: Profile) -> dict[int, str]:
-    """How much, of each rank of which less is in the files than it had to tell."""
-    found: dict[int, int] = {}
-    for file in files:
-        for rank in np.unique(file.index["rank"]):
-            n = int(file.index["n"][file.index["rank"] == rank].sum(dtype=np.uint64))
-            found[int(rank)] = found.get(int(rank), 0) + n
-    missing = {}
-    for row in profile.tables["ranks"]:
-        n_missing = int(row["n_events"]) - found.get(int(row["rank"]), 0)
-        if n_missing > 0:
-            dropped = f"{int(row['n_events_dropped']):,} were dropped"
-            missing[int(row["rank"])] = (
-                f"{n_missing:,} of {int(row['n_events']):,} events are missing, {dropped}"
-            )
-    return missing
+    return tuple(sorted(files, key=first_rank))
 
 
 def _offsets_ns(profile: Profile) -> NDArray[np.int64]:

@@ -47,38 +47,47 @@ def aligned(trace: Trace) -> Trace:
 
 
 def _between_nodes(trace: Trace) -> dict[tuple[int, int], tuple[Array, Array]]:
-    node_of = _nodes(trace)
-    sends, receives = _ends(trace, node_of, _SENT), _ends(trace, node_of, _RECEIVED)
+    nodes_of = _Nodes(trace)
+    sends, receives = _ends(trace, nodes_of, _SENT), _ends(trace, nodes_of, _RECEIVED)
     found: dict[tuple[int, int], list[tuple[Array, Array]]] = {}
     for (src, dst), begins in sends.items():
         # Of a rank whose sends are not all known, nobody knows which one a receive can be.
         if (src, dst) in receives and src not in trace.incomplete:
-            nodes = int(node_of[src]), int(node_of[dst])
-            found.setdefault(nodes, []).append(in_order(begins, receives[src, dst]))
+            i_src, i_dst = nodes_of.of(np.array([src, dst])).tolist()
+            found.setdefault((i_src, i_dst), []).append(in_order(begins, receives[src, dst]))
     return {
         nodes: (np.concatenate([pair[0] for pair in pairs]), np.concatenate([pair[1] for pair in pairs]))
         for nodes, pairs in found.items()
     }
 
 
-def _nodes(trace: Trace) -> NDArray[np.int64]:
-    """File of each rank, -1 of those that have none."""
-    ranks = [file.index["rank"] for file in trace.files]
-    n_ranks = 1 + max(int(of_file.max(initial=-1)) for of_file in ranks)
-    node_of = np.full(n_ranks, -1)
-    for i, of_file in enumerate(ranks):
-        node_of[of_file[of_file >= 0]] = i
-    return node_of
+class _Nodes:
+    """File of each rank; -1 of those that have none."""
+
+    def __init__(self, trace: Trace) -> None:
+        # No array as long as the highest number: that is what the file says.
+        ranks = [np.unique(file.index["rank"]) for file in trace.files]
+        found, first = np.unique(np.concatenate(ranks), return_index=True)
+        self._ranks = found
+        self._nodes = np.repeat(np.arange(len(ranks)), [len(of_file) for of_file in ranks])[first]
+
+    def of(self, ranks: Array) -> NDArray[np.int64]:
+        """The files of these ranks."""
+        if not len(self._ranks):
+            return np.full(len(ranks), -1)
+        place = np.minimum(np.searchsorted(self._ranks, ranks), len(self._ranks) - 1)
+        return np.where(self._ranks[place] == ranks, self._nodes[place], -1)
 
 
-def _ends(trace: Trace, node_of: Array, message: int) -> dict[tuple[int, int], Array]:
+def _ends(trace: Trace, nodes_of: _Nodes, message: int) -> dict[tuple[int, int], Array]:
     """By sender and receiver, begins of sends or ends of receives of messages between nodes, own clocks."""
     pieces: dict[tuple[int, int], list[Array]] = {}
     for i in range(len(trace.files)):
         for arrays in trace.messages_of(i, Clock.same()):
             peer = arrays["peer"]
-            chosen = (arrays["message"] == message) & (peer >= 0) & (peer < len(node_of))
-            chosen[chosen] = (node_of[peer[chosen]] >= 0) & (node_of[peer[chosen]] != i)
+            chosen = arrays["message"] == message
+            node = nodes_of.of(peer[chosen])
+            chosen[chosen] = (node >= 0) & (node != i)
             if not chosen.any():
                 continue
             rank = int(arrays["rank"][0])

@@ -13,7 +13,7 @@ from traces import BARRIER, RECV, SEND, WAITALL
 
 from mpicoloc.core.tables import table
 from mpicoloc.errors import DataError
-from mpicoloc.store import frames, hdf5, trace, trace_file
+from mpicoloc.store import frames, hdf5, trace, trace_clocks, trace_file
 
 SENT, RECEIVED, MESSAGE = trace_file.SENT, trace_file.RECEIVED, trace_file.MESSAGE
 LANE = 1 << trace_file.LANE_SHIFT
@@ -130,9 +130,10 @@ def test_the_profile_finds_its_trace_and_says_what_is_missing(tmp_path):
     assert with_profile(tmp_path).trace.notes == ()
     notes = with_profile(tmp_path, (3, 10), (0, 5)).trace.notes
     assert notes == ("rank 1: 7 of 10 events are missing, 5 were dropped",)
-    write(tmp_path / "x.trace", traces.head(job_id=b"other"))
-    with pytest.raises(DataError, match="another job"):
-        _ = with_profile(tmp_path).trace
+    for head in (traces.head(job_id=b"other"), traces.head(start_ns=16 * 10**17)):
+        write(tmp_path / "x.trace", head, traces.events(0, [5], [1], [0], [0], SEND))
+        with pytest.raises(DataError, match="another job"):
+            _ = with_profile(tmp_path).trace
 
 
 def test_files_of_an_earlier_run_are_left_out(tmp_path):
@@ -220,3 +221,38 @@ def test_hostile_blocks_are_refused_within_a_bound_of_memory(tmp_path):
     tracemalloc.stop()
     assert n_refused > 20 and n_read > 20
     assert peak_bytes < 64 << 20
+
+
+def test_clocks_of_nodes_are_corrected_by_their_messages(tmp_path):
+    rng = np.random.default_rng(5)
+    true = np.sort(rng.integers(0, 10**9, 300))
+    there = true + 5 * 10**12 + true // 20_000  # another clock, that runs 50 us/s faster
+    ends = [true + 3000, there + 3000]
+    for node, (own, end) in enumerate([(true, ends[0]), (there, ends[1])]):
+        sends = traces.events(node, own, 10, 8, 1 - node, SEND | SENT)
+        receives = traces.events(node, end - 500, 500, 8, 1 - node, RECV | RECEIVED)
+        head = traces.head(t_init=int(own[0]))
+        write(tmp_path / "x.trace", head, traces.names(), sends, receives, name=f"{node}.mct")
+    profile = with_profile(tmp_path, (600, 600)).profile
+    nodes = table("nodes", {"hostname": ["n1", "n2"], "clock_offset_s": [0, 5000]})
+    ranks = profile.tables["ranks"].copy()
+    ranks["i_node"] = [0, 1]
+    hdf5.write(replace(profile, tables={**profile.tables, "nodes": nodes, "ranks": ranks}), tmp_path / "x.h5")
+    found = frames.open_profile(tmp_path / "x.h5").trace
+    assert found.alignment.n_messages == 600 and found.notes == ()
+    assert found.alignment.n_before > 0 and found.alignment.n_after == 0
+    messages = found.messages()
+    for rank in (0, 1):
+        is_sent, is_received = messages["message"] == "sent", messages["message"] == "received"
+        begins = messages.loc[is_sent & (messages["rank"] == rank), "begin_ns"].to_numpy()
+        assert np.abs(begins - true).max() < 3000
+        received = messages.loc[is_received & (messages["peer"] == rank), "end_ns"].to_numpy()
+        assert (received >= begins).all()
+
+
+def test_a_rank_with_a_hostile_number_costs_no_memory(tmp_path):
+    for i, rank in enumerate((2**31 - 1, -(2**31))):
+        events = traces.events(rank, [5], [1], [0], [2**31 - 1], SEND | SENT)
+        write(tmp_path / "x.trace", traces.head(), events, name=f"{i}.mct")
+    found = trace_clocks.aligned(trace.read_folder(tmp_path / "x.trace"))
+    assert len(found.frame()) == 2 and found.alignment.n_messages == 0

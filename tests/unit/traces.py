@@ -47,7 +47,8 @@ def payload(rank, t_ns, duration_ns, n_bytes, peer, call, i_site=None, widths=(3
     kinds = np.zeros(len(t), trace_file.KIND)
     kinds["peer"], kinds["call"], kinds["i_site"] = peer, call, 0 if i_site is None else i_site
     kinds, kind = np.unique(kinds, return_inverse=True)
-    columns = [(steps - t_step).astype(np.uint64), duration_ns, n_bytes, kind]
+    given = (np.broadcast_to(values, t.shape) for values in (duration_ns, n_bytes))
+    columns = [(steps - t_step).astype(np.uint64), *given, kind]
     parts = [_column(values, width) for values, width in zip(columns, widths, strict=True)]
     chunk = np.zeros((), trace_file.CHUNK)
     chunk["rank"], chunk["n"], chunk["n_kinds"] = rank, len(t), len(kinds)
