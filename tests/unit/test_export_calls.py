@@ -114,3 +114,10 @@ def test_a_trace_of_the_last_calls_replays_what_all_ranks_still_have(tmp_path):
     ranks = {"rank": [0, 1], "n_events_dropped": [1, 0]}
     assert simgrid.write(job_of(events=events, ranks=ranks), str(tmp_path / "a")) == []
     assert [(tmp_path / "a" / f"rank-{i}.txt").read_text().count("barrier") for i in (0, 1)] == [1, 1]
+
+
+def test_threads_that_call_at_once_cannot_be_replayed(tmp_path):
+    events = {"rank": [0, 0], "t_ns": [1, 2], "duration_ns": [5, 5], "call": ["MPI_Recv", "MPI_Send"]}
+    with pytest.raises(DataError, match="threads of rank 0"):
+        simgrid.write(job_of(events=events, ranks={"rank": [0]}), str(tmp_path / "a"))
+    assert not (tmp_path / "a").exists()

@@ -37,7 +37,7 @@ class Collectives:
     Raises
     ------
     DataError
-        If the ranks did not call the same ones in the same order.
+        If the ranks did not call the same ones in the same order, or one call before another had ended.
     """
 
     def __init__(self, recording: Recording) -> None:
@@ -57,11 +57,13 @@ class Collectives:
 
     def _rows(self, recording: Recording, rank: int) -> Ints:
         """Number, function and bytes of each collective of a rank."""
-        found = [
-            (i, call, n_bytes)
-            for i, (_, _, n_bytes, _, call) in enumerate(recording.in_order(rank))
-            if self._names[call]
-        ]
+        found, last_ns = [], 0
+        for i, (begin_ns, end_ns, n_bytes, _, call) in enumerate(recording.in_order(rank)):
+            if begin_ns < last_ns:
+                raise DataError(_THREADS.format(rank))
+            last_ns = end_ns
+            if self._names[call]:
+                found.append((i, call, n_bytes))
         return np.array(found, np.int64).reshape(-1, 3)
 
     def _align(self, rows: list[Ints], recording: Recording) -> None:
@@ -94,6 +96,7 @@ _TROUBLE = (
     "the ranks do not call the same collectives in the same order: some are of parts of the ranks, which "
     "SimGrid's format does not know; export paraver or otf2"
 )
+_THREADS = "threads of rank {} call MPI at the same time, which SimGrid's format does not know; export paraver or otf2"
 
 
 def _of_parts(recording: Recording) -> set[str]:
