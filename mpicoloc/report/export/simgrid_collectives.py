@@ -50,7 +50,7 @@ class Collectives:
         ]
         left_out = sorted({name for name in recording.names if name in partial or _OTHERS.fullmatch(name)})
         if left_out:
-            self.notes.append(f"{', '.join(left_out)} are left out: not of all ranks, or unknown to SimGrid")
+            self.notes.append(f"left out (not of all ranks, or unknown to SimGrid): {', '.join(left_out)}")
         self._roots = _roots(recording)
         rows = [self._rows(recording, rank) for rank in range(recording.n_ranks)]
         self._align(rows, recording)
@@ -96,7 +96,7 @@ _TROUBLE = (
     "the ranks do not call the same collectives in the same order: some are of parts of the ranks, which "
     "SimGrid's format does not know; export paraver or otf2"
 )
-_THREADS = "threads of rank {} call MPI at the same time, which SimGrid's format does not know; export paraver or otf2"
+_THREADS = "threads of rank {} call MPI at once, which SimGrid's format does not know; export paraver or otf2"
 
 
 def _of_parts(recording: Recording) -> set[str]:
