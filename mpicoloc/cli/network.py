@@ -14,7 +14,6 @@ from __future__ import annotations
 import argparse
 import glob
 import json
-import os
 import sys
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -28,7 +27,6 @@ if TYPE_CHECKING:
     from mpicoloc.core.topology import Hosts, Placement, Topology
     from mpicoloc.network.collectives import JobTraffic
     from mpicoloc.network.fabric import Fabric
-    from mpicoloc.network.windows import TimedMessages
     from mpicoloc.report.network import Case
 
 RUN = "run"
@@ -188,10 +186,11 @@ def _cases(
 ) -> list[Case]:
     """Every placement of a job on every slimming of the topology."""
     from mpicoloc.network import routing, sharing, utilisation, windows
+    from mpicoloc.report import times
     from mpicoloc.report.network import Case
 
     file, profile = job
-    timed = _timed(file, profile) if args.window_s else None
+    timed = times.timed_messages(file, profile) if args.window_s else None
     duration_s = _given("--duration-s", args.duration_s) or profile.job.wall_s or None
     route = routing.by_name(args.routing)
     window_s = _given("--window-s", args.window_s)
@@ -229,21 +228,6 @@ def _cases(
     for note in notes:
         print(f"mpicoloc: {note}", file=sys.stderr)
     return cases
-
-
-def _timed(file: str, profile: Profile) -> TimedMessages:
-    """The messages of a profile's trace, or of the trace of every call beside it."""
-    from mpicoloc.network import recorded
-    from mpicoloc.network.windows import TimedMessages
-    from mpicoloc.store import trace, trace_clocks
-
-    if len(profile.tables["events"]) or not os.path.isdir(trace.folder_of(file)):
-        return recorded.timed_messages(profile)
-    messages = trace_clocks.aligned(trace.read(file, profile)).messages()
-    rows = messages[messages["message"].isin(["sent", "put"]) & (messages["peer"] >= 0)]
-    src, dst, n_bytes = (rows[name].to_numpy("int64") for name in ("rank", "peer", "bytes"))
-    start_s, end_s = (rows[name].to_numpy("float64") * 1e-9 for name in ("begin_ns", "end_ns"))
-    return TimedMessages(src, dst, start_s, end_s, n_bytes)
 
 
 def _traffic(args: argparse.Namespace, profile: Profile, placement: Placement) -> JobTraffic:

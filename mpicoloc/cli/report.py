@@ -38,7 +38,7 @@ def run(args: argparse.Namespace) -> int:
     from mpicoloc.store import profiles
 
     profile = profiles.read(args.file)
-    sections = profile_figures.figures(profile)
+    sections = profile_figures.figures(profile, args.file)
     if args.figures is not None:
         parts = [part for _, found in sections for part in found]
         drawn.write([part for part in parts if isinstance(part, Figure)], args.figures, formats)

@@ -11,6 +11,7 @@ from mpicoloc.core.tables import printable
 from mpicoloc.core.topology import Placement, Topology
 from mpicoloc.network import recorded, utilisation
 from mpicoloc.network.windows import windows
+from mpicoloc.report import times
 from mpicoloc.report.blocks import MOST, hosts, of_ranks, short
 from mpicoloc.report.figures import WIDTH, Figure, Gap
 from mpicoloc.report.network import scaled
@@ -21,6 +22,9 @@ if TYPE_CHECKING:
 
 N_WINDOWS = 240
 """Windows of the timeline."""
+MOST_TRACE_BYTES = 1 << 26
+"""Four million events or so, which take some seconds."""
+NO_TRACE = "the profile has no trace, so nothing is known of times: run the job with --trace all"
 NO_MESSAGES = "no messages were recorded: the job sent none by point-to-point or one-sided calls"
 
 
@@ -110,14 +114,19 @@ def sizes(profile: Profile) -> Figure | Gap:
     return Figure(name, title, description, header, rows, draw, (WIDTH, 4.0))
 
 
-def timeline(profile: Profile) -> Figure | Gap:
-    """Messages over time."""
+def timeline(profile: Profile, file: str | None = None) -> Figure | Gap:
+    """Messages over time; `file` is where the profile was read, beside which a trace may stand."""
     name, title = "timeline", "Messages over time"
-    if not len(profile.tables["events"]):
-        return Gap(
-            name, title, "the profile has no trace, so nothing is known of times: run the job with --trace"
-        )
-    messages = recorded.timed_messages(profile)
+    if file is not None and times.has_all_calls(file) and not len(profile.tables["events"]):
+        n_bytes = times.trace_bytes(file)
+        if n_bytes > MOST_TRACE_BYTES:
+            size, most = amount(n_bytes), amount(MOST_TRACE_BYTES)
+            return Gap(name, title, f"its trace has {size}, {most} at most are drawn: see mpicoloc export")
+        messages = times.timed_messages(file, profile)
+    elif len(profile.tables["events"]):
+        messages = recorded.timed_messages(profile)
+    else:
+        return Gap(name, title, NO_TRACE)
     if not len(messages.src):
         return Gap(name, title, "the trace has no call that sends to a known rank")
     n_ranks = profile.job.n_ranks

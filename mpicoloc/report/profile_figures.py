@@ -9,7 +9,7 @@ from mpicoloc.errors import DataError
 from mpicoloc.report import interference_figures, message_figures, mpi_figures
 from mpicoloc.report.figures import Figure, Gap
 
-Maker = Callable[[Profile], Figure | Gap]
+Maker = Callable[..., Figure | Gap]
 SECTIONS: tuple[tuple[str, tuple[Maker, ...]], ...] = (
     (
         "Interference",
@@ -38,12 +38,14 @@ DAMAGE = (ArithmeticError, LookupError, ValueError)
 """What NumPy raises on numbers that no job has."""
 
 
-def figures(profile: Profile) -> list[tuple[str, list[Figure | Gap]]]:
+def figures(profile: Profile, file: str | None = None) -> list[tuple[str, list[Figure | Gap]]]:
     """All figures of a profile, and what is missing, by sections.
 
     Parameters
     ----------
     profile : Profile
+    file : str, optional
+        Where it was read: a trace of every call may stand beside it.
 
     Returns
     -------
@@ -56,12 +58,12 @@ def figures(profile: Profile) -> list[tuple[str, list[Figure | Gap]]]:
         If the job has no ranks, or more than `MOST_RANKS`.
     """
     _check_ranks(profile)
-    return [(heading, [_made(make, profile) for make in makers]) for heading, makers in SECTIONS]
+    return [(heading, [_made(make, profile, file) for make in makers]) for heading, makers in SECTIONS]
 
 
-def _made(make: Maker, profile: Profile) -> Figure | Gap:
+def _made(make: Maker, profile: Profile, file: str | None) -> Figure | Gap:
     try:
-        return make(profile)
+        return make(profile, file) if make is message_figures.timeline else make(profile)
     except DAMAGE as error:
         raise DataError(
             f"the profile's tables contradict each other ({error}): the file is damaged"

@@ -20,7 +20,7 @@ from mpicoloc.core.profile import Profile
 from mpicoloc.core.tables import Table, dtype, frozen
 from mpicoloc.errors import DataError
 from mpicoloc.store import trace_file
-from mpicoloc.store.trace_file import CALL, LANE_SHIFT, MESSAGE, SITE, Events, TraceFile
+from mpicoloc.store.trace_file import CALL, LANE_SHIFT, MESSAGE, SITE, Events, TraceFile, folder_of
 from mpicoloc.store.trace_messages import (
     MESSAGES,
     Arrays,
@@ -32,7 +32,6 @@ from mpicoloc.store.trace_messages import (
 )
 from mpicoloc.store.trace_run import first_rank, is_begin_of, is_of, missing, of_one_run, trouble
 
-SUFFIX = ".trace"
 _COLUMNS: Mapping[str, type] = {
     "rank": np.int32, "lane": np.int8, "t_ns": np.int64, "duration_ns": np.int64, "bytes": np.int64,
     "peer": np.int32, "call": np.int16, "i_site": np.int16, "message": np.int8,
@@ -296,11 +295,6 @@ def _durations(events: Events, clock: Clock) -> NDArray[np.int64]:
     if clock.is_even:
         return events.duration_ns.view(np.int64)
     return clock.to_common(events.t_ns + events.duration_ns) - clock.to_common(events.t_ns)
-
-
-def folder_of(path: str | os.PathLike[str]) -> str:
-    """Where the trace of the profile at `path` lies."""
-    return os.fspath(path).removesuffix(".h5") + SUFFIX
 
 
 def read_folder(folder: str | os.PathLike[str]) -> Trace:

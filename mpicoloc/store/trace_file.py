@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from mpicoloc.core.tables import text
 from mpicoloc.errors import DataError, EnvironmentFault
 
+SUFFIX = ".trace"
 MAGIC, VERSION = 0x7274636D, 1
 MAX_EVENTS = 32768
 """Events of a block at most."""
@@ -50,6 +51,11 @@ SENT, RECEIVED, MESSAGE, ONE_SIDED, CALL = 0x4000, 0x2000, 0x1000, 0x0800, 0x07F
 the peer makes no call; the call."""
 SITE, LANE_SHIFT = 0x07FF, 11
 """Bits of a kind's i_site."""
+
+
+def folder_of(path: str | os.PathLike[str]) -> str:
+    """Where the trace of the profile at `path` lies."""
+    return os.fspath(path).removesuffix(".h5") + SUFFIX
 
 
 class Events(NamedTuple):

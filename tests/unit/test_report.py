@@ -9,13 +9,14 @@ from html.parser import HTMLParser
 import numpy as np
 import pytest
 import sample
+import traces
 
 from mpicoloc.cli.main import main
 from mpicoloc.core.profile import Network, NetworkLevel
 from mpicoloc.core.tables import COLUMNS, dtype, table
 from mpicoloc.errors import DataError
-from mpicoloc.report import blocks, figures, page, profile_figures
-from mpicoloc.store import hdf5
+from mpicoloc.report import blocks, figures, message_figures, page, profile_figures
+from mpicoloc.store import hdf5, trace_file
 
 HOSTILE = "</title><script>alert(1)</script>&<img src=x onerror=alert(1)>\x1b[2J$x^$"
 NETWORK = Network("XGFT(2;4,2;1,2)", "moderate", "all", 2, (
@@ -254,6 +255,20 @@ def test_the_command(here, capsys, full_page):
     with open("f/message-sizes.csv", newline="") as file:
         assert sum(int(row["n_messages"]) for row in csv.DictReader(file)) == 8
     assert len(list((here / "f").iterdir())) == 12
+
+
+def test_a_trace_of_every_call_beside_the_profile_is_drawn(here, monkeypatch):
+    made_ = replace(sample.profile(), job=sample.job(id="1"))
+    hdf5.write(made_, "all.h5")
+    (here / "all.trace").mkdir()
+    send = traces.SEND | trace_file.SENT
+    rows = traces.events(0, [10**9, 2 * 10**9], [10**9, 10**8], [250, 750], [1, 1], send)
+    (here / "all.trace" / "0.mct").write_bytes(traces.head(b"1", n_ranks=2) + traces.names() + rows)
+    found = {part.name: part for _, parts in profile_figures.figures(made_, "all.h5") for part in parts}
+    sent = sum(column(found["timeline"], "sent_bps")) * found["timeline"].rows[1][0]
+    assert sent == pytest.approx(1000)
+    monkeypatch.setattr(message_figures, "MOST_TRACE_BYTES", 100)
+    assert "100 B at most are drawn" in message_figures.timeline(made_, "all.h5").reason
 
 
 def test_missing_figures_are_told(here, capsys):
