@@ -17,7 +17,6 @@ from numpy.typing import NDArray
 
 from mpicoloc.core.clocks import Alignment, Clock
 from mpicoloc.core.profile import Profile
-from mpicoloc.core.tables import Table, dtype, frozen
 from mpicoloc.errors import DataError
 from mpicoloc.store import trace_file
 from mpicoloc.store.trace_file import CALL, LANE_SHIFT, MESSAGE, SITE, Events, TraceFile, folder_of
@@ -133,28 +132,6 @@ class Trace:
         for arrays in self._calls(self._blocks(ranks, begin_s, end_s), begin_s, end_s):
             yield self._framed(arrays)
 
-    def table(self) -> Table:
-        """All calls as the table `events` of a profile has them, but by the common clock.
-
-        Raises
-        ------
-        DataError
-            If a file is damaged, or they do not fit into memory.
-        """
-        chosen, n_most = self._blocks(None, None, None), self.n_events
-        try:
-            events = np.zeros(n_most, dtype("events"))
-        except MemoryError as error:
-            raise DataError(_too_many(n_most)) from error
-        names = np.array([name.encode() for name in self.names], events["call"].dtype)
-        n = 0
-        for piece in self._calls(chosen, None, None):
-            rows = events[n : (n := n + len(piece["rank"]))]
-            for name in ("rank", "t_ns", "duration_ns", "bytes", "peer", "i_site"):
-                rows[name] = piece[name]
-            rows["call"] = names[piece["call"]]
-        return frozen(events[:n])
-
     def messages(
         self, ranks: Sequence[int] | None = None, begin_s: float | None = None, end_s: float | None = None
     ) -> pd.DataFrame:
@@ -246,7 +223,9 @@ class Trace:
         try:
             arrays: Arrays = {name: np.empty(n_most, kind) for name, kind in columns.items()}
         except MemoryError as error:
-            raise DataError(_too_many(n_most)) from error
+            raise DataError(
+                f"{n_most:,} events do not fit into memory: name ranks or a time, or take them by frames()"
+            ) from error
         n = 0
         for piece in pieces:
             n_more = len(next(iter(piece.values())))
@@ -260,10 +239,6 @@ class Trace:
         for name, kind in self._categories.items():
             columns[name] = pd.Categorical.from_codes(columns[name], dtype=kind, validate=False)
         return pd.DataFrame(columns, copy=False)
-
-
-def _too_many(n: int) -> str:
-    return f"{n:,} events do not fit into memory: name ranks or a time, or take them by frames()"
 
 
 def _names(file: TraceFile) -> list[str]:
