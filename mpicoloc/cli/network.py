@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from mpicoloc import config
 from mpicoloc.cli import drawn
-from mpicoloc.errors import MpicolocError, UsageError
+from mpicoloc.errors import DataError, MpicolocError, UsageError
 
 if TYPE_CHECKING:
     from mpicoloc.core.profile import Profile
@@ -146,7 +146,10 @@ def _trees(args: argparse.Namespace, fabric: Fabric) -> list[Topology]:
     from mpicoloc.network import readers, routing, xgft
 
     slimmings = readers.whole_numbers("--slimming", args.slimming) if args.slimming else []
-    trees = [xgft.slimmed(fabric.topology, s) for s in slimmings] or [fabric.topology]
+    try:
+        trees = [xgft.slimmed(fabric.topology, s) for s in slimmings] or [fabric.topology]
+    except DataError as error:
+        raise UsageError(f"--slimming {args.slimming}: {error}") from None
     for tree in trees:
         routing.check_links(tree)
     return trees
@@ -154,7 +157,7 @@ def _trees(args: argparse.Namespace, fabric: Fabric) -> list[Topology]:
 
 def _contents(path: str) -> str:
     try:
-        with open(path, encoding="utf-8", errors="replace") as file:
+        with open(path, encoding="utf-8-sig", errors="replace") as file:
             return file.read()
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or error
@@ -200,6 +203,7 @@ def _cases(
         "routing": args.routing,
         "duration_s": duration_s,
         "assumed_levels": () if args.link_rate else fabric.assumed_levels,
+        "assumes_up_links": fabric.assumes_up_links and not args.slimming,
         "partial": profile.partial,
     }
     cases: list[Case] = []

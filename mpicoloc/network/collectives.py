@@ -139,7 +139,7 @@ def _add(
     call = _of(kind.call, ranks[0], nodes)
     if len(ranks) > 1:
         return _add_half(kind, call, ranks, nodes, library, to)
-    if call.n_bytes and library.is_exchange(call):
+    if call.n_bytes and call.n_ranks > 1 and library.is_exchange(call):
         n_bytes = kind.n_bytes if call.counts is None else kind.n_bytes / call.n_ranks
         exchanges.append(Exchange(to.n_ranks, ranks[0], n_bytes, kind.n))
     else:

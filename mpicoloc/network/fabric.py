@@ -58,12 +58,15 @@ class Fabric:
         Names of the switches of level 1, 2, ...; empty: no names.
     assumed_levels : tuple of int
         Levels of which nothing but the caller told the links' capacity.
+    assumes_up_links : bool
+        The file does not tell the number of links up, and one from each switch is assumed.
     """
 
     topology: Topology
     host_names: tuple[str, ...] = ()
     switch_names: tuple[tuple[str, ...], ...] = ()
     assumed_levels: tuple[int, ...] = ()
+    assumes_up_links: bool = False
 
     def hosts(self) -> Hosts:
         """Numbers of the hosts that there are: all, but for free ports."""

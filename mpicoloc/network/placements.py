@@ -36,12 +36,15 @@ def regular(
 
     Raises
     ------
+    UsageError
+        If k is 0 or above the hosts of a switch.
     DataError
-        If k is above the hosts of a switch, or the job does not fit.
+        If the job does not fit.
     """
     if not 1 <= per_switch <= topology.m[0]:
-        raise DataError(
-            f"placement F{per_switch}: {topology} has {topology.m[0]} hosts on a first-level switch"
+        raise UsageError(
+            f"placement F{per_switch}: {topology} has {topology.m[0]} hosts on a first-level switch: give F1 "
+            f"to F{topology.m[0]}"
         )
     n_hosts = _hosts_needed(n_ranks, ranks_per_host)
     switch, place = np.divmod(np.arange(n_ranks) // ranks_per_host, per_switch)
@@ -147,7 +150,9 @@ def of_text(text: str, source: str, fabric: Fabric, n_ranks: int) -> Placement:
         raise DataError(
             f"{source}: {len(words)} hosts for {n_ranks} ranks: name the host of each rank, in order"
         )
-    if all(word.isascii() and word.isdigit() and len(word) <= 10 for word in words):
+    are_numbers = all(word.isascii() and word.isdigit() and len(word) <= 10 for word in words)
+    # Hosts may be named by numbers, too, which are not those of their places.
+    if are_numbers and set(words).isdisjoint(fabric.host_names):
         return Placement(_numbered(words, lines_of, fabric))
     host = finder(fabric)
     return Placement(np.array([host(word, i, lines_of[i]) for i, word in enumerate(words)]))

@@ -67,13 +67,14 @@ def read(text: str, source: str, capacity_bps: float | Sequence[float]) -> Fabri
     DataError
         If the text is of no known form, is damaged, or describes a network that is no XGFT.
     """
-    if xgft.is_notation(text):
-        topology = xgft.parse(text, capacity_bps)
-        return Fabric(topology, assumed_levels=tuple(range(topology.height)))
     lines = [line.split("#", 1)[0].strip() for line in text.split("\n")]
     lines = [line for line in lines if line]
+    if xgft.is_notation(" ".join(lines)):
+        topology = xgft.parse(" ".join(lines), capacity_bps)
+        return Fabric(topology, assumed_levels=tuple(range(topology.height)))
     if any(line.lower().startswith("switchname") for line in lines):
-        return _recognised(slurm.parse(text, source), source, capacity_bps)
+        found = _recognised(slurm.parse(text, source), source, capacity_bps)
+        return replace(found, assumes_up_links=set(found.topology.w[1:]) == {1})
     if any(re.match(r'(Switch|H?[Cc]a|Rt)\s+[0-9]+\s+"', line) for line in lines):
         return _recognised(infiniband.parse(text, source), source, capacity_bps)
     if any(re.match(r"\{?\s*[\"']?[a-z_]+[\"']?\s*:", line) for line in lines):
@@ -145,15 +146,30 @@ def widened(fabric: Fabric, w: Sequence[int]) -> Fabric:
     """
     topology = fabric.topology
     try:
-        return replace(fabric, topology=replace(topology, w=tuple(w)), switch_names=())
+        return replace(
+            fabric, topology=replace(topology, w=tuple(w)), switch_names=(), assumes_up_links=False
+        )
     except DataError as error:
         raise UsageError(f"up-links {','.join(map(str, w))} do not fit {topology}: {error}") from None
+
+
+class _Loader(yaml.BaseLoader):
+    """Refuses a key that is there twice, of which YAML would take the last one without a word."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        """The mapping of a node."""
+        seen: set[str] = set()
+        for key, _ in node.value:
+            if key.value in seen:
+                raise yaml.MarkedYAMLError(problem=f"{key.value} twice", problem_mark=key.start_mark)
+            seen.add(str(key.value))
+        return super().construct_mapping(node, deep)
 
 
 def _of_yaml(text: str, source: str, capacity_bps: float | Sequence[float]) -> Fabric:
     try:
         # BaseLoader: every scalar is text, so that no number, date or "no" is guessed.
-        data: Any = yaml.load(text, Loader=yaml.BaseLoader)
+        data: Any = yaml.load(text, Loader=_Loader)
     except yaml.MarkedYAMLError as error:
         line = error.problem_mark.line + 1 if error.problem_mark else 1
         raise DataError(f"{source}, line {line}: no YAML ({shown(error.problem or 'wrong')})") from None

@@ -90,6 +90,8 @@ def _row(line: str, where: str) -> tuple[str, list[str], list[str]]:
                 f"{where}: {shown(match.group(1))} is no key of topology/tree: only SwitchName, Switches, "
                 "Nodes and LinkSpeed are read"
             )
+        if key in values:
+            raise DataError(f"{where}: {shown(match.group(1))} is given twice: join the two with a comma")
         values[key] = match.group(2)
     if _PAIR.sub("", line).strip() or "switchname" not in values:
         raise DataError(f"{where}: {shown(line)} is not of the form SwitchName=s0 Nodes=n[0-15]")

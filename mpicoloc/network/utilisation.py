@@ -6,6 +6,7 @@ switch. A tree of height h has L0 to L(h-1).
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 
 import numpy as np
@@ -113,7 +114,8 @@ def utilisation(
     Raises
     ------
     DataError
-        If the traffic does not fit the placement, the placement not the topology, or the duration is not > 0.
+        If the traffic does not fit the placement, the placement not the topology, or the duration is not > 0,
+        or so short that there is no rate.
     """
     if duration_s is not None and not duration_s > 0:
         raise DataError(f"utilisation: the duration must be above 0 s, got {duration_s}")
@@ -121,6 +123,8 @@ def utilisation(
     rows = []
     for level in range(topology.height):
         rate = None if duration_s is None else float(sent[level]) / duration_s
+        if rate is not None and not math.isfinite(rate):
+            raise DataError(f"utilisation: {sent[level]:g} bytes in {duration_s} s are no rate: is it right?")
         fraction = None if rate is None else (rate / float(seen[level]) if seen[level] else 0.0)
         rows.append(NetworkLevel(level, float(sent[level]), rate, float(seen[level]), fraction))
     return tuple(rows)

@@ -37,6 +37,7 @@ class Case:
     placement: Placement
     windows: Windows | None = None
     assumed_levels: tuple[int, ...] = ()
+    assumes_up_links: bool = False
     dropped_bytes: int = 0
     partial: bool = False
     senders: LinkLoads | None = None
@@ -102,6 +103,7 @@ def _case_json(case: Case) -> dict[str, Any]:
         "topology": str(case.topology),
         "capacity_bps": list(case.topology.capacity_bps),
         "assumed_levels": list(case.assumed_levels),
+        "assumes_up_links": case.assumes_up_links,
         "placement": case.placement_name,
         "n_hosts": len(case.placement.distinct_hosts()),
         "duration_s": case.duration_s,
@@ -159,6 +161,8 @@ def _remarks(cases: Sequence[Case]) -> Iterator[str]:
             yield f"{name}: partial, so there may be more bytes than are told here."
         if case.dropped_bytes:
             yield f"{name}: {scaled(case.dropped_bytes, 'B')} to or from unknown ranks are left out."
+    if cases[0].assumes_up_links:
+        yield f"Assumed, nobody told it: one link up from each switch, {cases[0].topology} (--up-links)."
     assumed = cases[0].assumed_levels
     if assumed:
         rates = sorted({cases[0].topology.capacity_bps[level] * 8 for level in assumed})

@@ -38,6 +38,8 @@ def _network(profile: Profile, fabric: Fabric) -> tuple[Network, list[str]]:
     notes = list(told.notes)
     if fabric.assumed_levels and rate.env not in os.environ:
         notes.append(f"links of {rate.default} are assumed, the topology tells no rate: give {rate.flag}")
+    if fabric.assumes_up_links:
+        notes.append(f"one link up from each switch is assumed, as in {fabric.topology}: give --up-links")
     return Network(str(fabric.topology), demand_class, TRAFFIC, len(levels), levels), notes
 
 
@@ -45,7 +47,7 @@ def _fabric(path: str) -> Fabric:
     from mpicoloc.network import readers
 
     try:
-        with open(path, encoding="utf-8", errors="replace") as file:
+        with open(path, encoding="utf-8-sig", errors="replace") as file:
             contents = file.read()
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or error

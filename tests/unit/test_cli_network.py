@@ -201,8 +201,25 @@ def test_what_is_missing_or_assumed_is_marked(files, capsys):
     said = capsys.readouterr().out
     assert "job 4 (partial)" in said and "999 B to or from unknown ranks" in said
     assert "links of 10 Gbit/s on L0, L1 (--link-rate)" in said
-    assert main([*argv, "--link-rate", "10Gbit/s"]) == 0
+    assert "one link up from each switch, XGFT(2;4,2;1,1) (--up-links)" in said and case["assumes_up_links"]
+    assert main([*argv, "--link-rate", "10Gbit/s", "--up-links", "1,2"]) == 0
     assert "Assumed" not in capsys.readouterr().out
+
+
+def test_hosts_that_are_named_by_numbers_are_found_by_their_names(network, folder):
+    (folder / "numbered.yaml").write_text("topology: XGFT(2;4,2;1,2)\nhosts: ['[1-8]']\n")
+    (folder / "ranks").write_text("4 5\n")
+    (case,) = network("one.h5", "--topology", "numbered.yaml", "--placement", "ranks")["cases"]
+    assert case["levels"][1]["sent_bytes"] > 0
+    (folder / "ranks").write_text("3 4\n")
+    (case,) = network("one.h5", "--topology", "numbered.yaml", "--placement", "ranks")["cases"]
+    assert case["levels"][1]["sent_bytes"] == 0
+
+
+def test_a_duration_that_gives_no_rate_is_refused(files, capsys):
+    argv = ["network", "one.h5", "--topology", "XGFT(2;4,2;1,2)", "--duration-s", "1e-320", "--json"]
+    assert main(argv) == 3
+    assert "are no rate" in capsys.readouterr().err
 
 
 def test_a_rate_for_each_level_of_a_file(network):
@@ -267,7 +284,7 @@ def test_tables(files, capsys):
         (["--topology", "XGFT(1;2147483647;1)", "--placement", "F9"], 3, "too many to load each"),
         (["--topology", "hosts"], 3, "describes no topology"),
         (["--topology", "XGFT(2;4,2;1,2)", "--placement", "G8"], 2, "neither Fk (like F8) nor RF"),
-        (["--topology", "XGFT(2;4,2;1,2)", "--placement", "F5"], 3, "has 4 hosts on a first-level switch"),
+        (["--topology", "XGFT(2;4,2;1,2)", "--placement", "F5"], 2, "has 4 hosts on a first-level switch"),
         (["--topology", "XGFT(2;4,2;1,2)", "--placement", "run"], 3, "its hosts have no names"),
         (["--topology", "XGFT(2;4,2;1,2)", "--placement", "hosts"], 3, "its hosts have no names"),
         (["--topology", "XGFT(1;4;1)", "--placement", "numbers"], 3, "rank 1 is on host 5"),

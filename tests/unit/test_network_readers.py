@@ -421,3 +421,22 @@ def test_any_text_is_a_topology_or_refused_in_one_line(text):
             read()
         except MpicolocError as error:
             assert str(error).isprintable()
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("SwitchName=s0 Nodes=n[0-3] Nodes=n[5-6]", "line 1: 'Nodes' is given twice"),
+        ("topology: XGFT(1;4;1)\ntopology: XGFT(1;8;1)", "line 2: no YAML .*topology twice"),
+    ],
+)
+def test_what_is_given_twice_is_refused(text, words):
+    with pytest.raises(DataError, match=words):
+        readers.read(text, "f", 1.0)
+
+
+def test_comments_above_a_notation_and_what_a_tree_of_slurm_does_not_tell():
+    assert str(readers.read("# ours\nXGFT(2;4,2;1,2)  # two roots\n", "f", 1.0).topology) == "XGFT(2;4,2;1,2)"
+    assert readers.read(SLURM, "f", 1.0).assumes_up_links
+    assert not readers.described(SLURM, "f", "1Gbit/s", "1,2").assumes_up_links
+    assert not readers.read(REAL, "f", 1.0).assumes_up_links
