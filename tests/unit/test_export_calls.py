@@ -67,10 +67,13 @@ def test_messages_pair_in_order_by_ranks_and_bytes():
     assert pairs == [(0, 41), (5, 31), (10, 14), (20, 25)]
 
 
-@pytest.mark.parametrize(("is_cut", "expected"), [(False, []), (True, [(20, 25)])])
-def test_a_send_too_many_pairs_from_the_end_where_the_trace_is_cut(is_cut, expected):
+@pytest.mark.parametrize(
+    ("is_cut", "is_whole", "expected"),
+    [(False, False, []), (True, False, [(20, 25)]), (False, True, [(10, 25)])],
+)
+def test_a_send_too_many_pairs_from_the_end_that_is_there(is_cut, is_whole, expected):
     sent, received = side((0, 1, 8, 10, 11), (0, 1, 8, 20, 21)), side((1, 0, 8, 20, 25))
-    assert [(s[4], r[5]) for s, r in matched(sent, received, 2, is_cut).rows()] == expected
+    assert [(s[4], r[5]) for s, r in matched(sent, received, 2, is_cut, is_whole).rows()] == expected
 
 
 def test_ranks_that_the_job_does_not_have_are_damage():

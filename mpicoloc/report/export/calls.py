@@ -47,6 +47,10 @@ class Source(Protocol):
         """Calls are missing, the first ones at least."""
 
     @property
+    def is_whole(self) -> bool:
+        """No call and no message is missing, but those after the job was killed."""
+
+    @property
     def notes(self) -> Sequence[str]:
         """What is missing, in words."""
 
@@ -151,7 +155,7 @@ class Recording:
     @functools.cached_property
     def messages(self) -> Messages:
         """The messages of which both ends are known, in the order in which they were sent."""
-        return matched(*self._ends, self.n_ranks, self.is_cut)
+        return matched(*self._ends, self.n_ranks, self.is_cut, self.source.is_whole)
 
 
 def recording(job: Frames) -> Recording:

@@ -32,6 +32,7 @@ class Kept:
     """
 
     notes = ()
+    is_whole = False
 
     def __init__(self, profile: Profile) -> None:
         events = profile.tables["events"]

@@ -49,12 +49,13 @@ class Messages:
         return zip(*(zip(*side, strict=True) for side in sides), strict=True)
 
 
-def matched(sent: Side, received: Side, n_ranks: int, is_cut: bool) -> Messages:
+def matched(sent: Side, received: Side, n_ranks: int, is_cut: bool, is_whole: bool = False) -> Messages:
     """Pair sends and receives: those between the same ranks, of as many bytes, in the order of time.
 
     MPI keeps the order of messages of one communicator and tag, which a trace does not tell; messages of
-    one size hardly ever come in another. Where the numbers of both differ, nothing is paired, unless the
-    trace `is_cut`: then the last ones are. What would be received before it is sent is no pair.
+    one size hardly ever come in another. Where the numbers of both differ, the last ones are paired if the
+    trace `is_cut` (the first calls are missing), the first ones if it `is_whole` (the job was killed, or
+    never received the others), else none. What would be received before it is sent is no pair.
     """
     n_bytes = np.unique(np.concatenate([sent.bytes, received.bytes]))
     keys = [
@@ -64,17 +65,18 @@ def matched(sent: Side, received: Side, n_ranks: int, is_cut: bool) -> Messages:
     known, both = np.unique(np.concatenate(keys), return_inverse=True)
     groups = [both[: len(keys[0])], both[len(keys[0]) :]]
     n_sent, n_received = (np.bincount(group, minlength=len(known)) for group in groups)
-    n = np.where((n_sent == n_received) | is_cut, np.minimum(n_sent, n_received), 0)
-    rows_sent = _last(groups[0], sent.begin_ns, n_sent, n)
-    rows_received = _last(groups[1], received.end_ns, n_received, n)
+    n = np.where((n_sent == n_received) | is_cut | is_whole, np.minimum(n_sent, n_received), 0)
+    rows_sent = _some(groups[0], sent.begin_ns, n_sent, n, is_cut)
+    rows_received = _some(groups[1], received.end_ns, n_received, n, is_cut)
     is_possible = received.end_ns[rows_received] >= sent.begin_ns[rows_sent]
     rows_sent, rows_received = rows_sent[is_possible], rows_received[is_possible]
     order = np.argsort(sent.begin_ns[rows_sent], kind="stable")
     return Messages(sent.take(rows_sent[order]), received.take(rows_received[order]))
 
 
-def _last(group: Ints, time_ns: Ints, n_of: Ints, n: Ints) -> Ints:
-    """Rows of the last `n` of the `n_of` members of each group, group by group in order of time."""
+def _some(group: Ints, time_ns: Ints, n_of: Ints, n: Ints, is_last: bool) -> Ints:
+    """Rows of the last, or first, `n` of the `n_of` members of each group, in order of group and time."""
     order = np.lexsort((time_ns, group))
     from_end = np.cumsum(n_of)[group[order]] - np.arange(len(order))
-    return order[from_end <= n[group[order]]]
+    place = from_end if is_last else 1 + n_of[group[order]] - from_end
+    return order[place <= n[group[order]]]

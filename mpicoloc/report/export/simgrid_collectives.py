@@ -68,10 +68,11 @@ class Collectives:
 
     def _align(self, rows: list[Ints], recording: Recording) -> None:
         n = min(map(len, rows))
-        if n < max(map(len, rows)) and not recording.is_cut:
+        if n < max(map(len, rows)) and not (recording.is_cut or recording.profile.partial):
             raise DataError(_TROUBLE)
-        # Of a trace that keeps the last calls, those that some rank has forgotten are first.
-        rows = [row[len(row) - n :] for row in rows]
+        # Of a trace that keeps the last calls, those that some rank has forgotten are first; of a job that
+        # was killed, those that some rank never began are last.
+        rows = [row[len(row) - n :] if recording.is_cut else row[:n] for row in rows]
         self._number = [row[:, 0] for row in rows]
         self._calls = rows[0][:, 1]
         if any((row[:, 1] != self._calls).any() for row in rows):

@@ -27,10 +27,12 @@ class Whole:
         If it is damaged, or names ranks that the job does not have.
     """
 
+    is_cut = False
+
     def __init__(self, profile: Profile, trace: Trace) -> None:
         self._trace = trace
         self._n_ranks = profile.job.n_ranks
-        self.is_cut = bool(trace.incomplete) or bool(profile.tables["ranks"]["n_events_dropped"].any())
+        self.is_whole = not trace.incomplete
         self.notes = trace.notes
         self.n_calls = 0
         first_ns, last_ns, tracks, used = [], [], set(), set()
