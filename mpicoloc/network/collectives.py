@@ -21,6 +21,7 @@ from mpicoloc.network.openmpi import OpenMPI, OpenMPI5
 Array = NDArray[Any]
 Numbers = tuple[Array, Array]
 _NAME = re.compile(r"(?:P?MPIX?_)?(I?)([a-zA-Z]\w*?)(_init)?(?:_c)?")
+_OTHER_MPICH = re.compile(r"version:\s*(?!4\.0)\d")
 _UNEVEN = ("allgatherv", "reduce_scatter")
 _N_ROWS = 1 << 24
 """Rows after which the parts of a sum are added up, so that they need not all be in memory."""
@@ -165,12 +166,10 @@ def library_of(mpi_library: str) -> tuple[Library, list[str]]:
     name = mpi_library.strip().lower()
     if name.startswith("open mpi"):
         return (OpenMPI5() if name.startswith("open mpi v5") else OpenMPI()), []
-    notes = (
-        []
-        if name.startswith("mpich")
-        else [f"collectives as MPICH makes them are assumed of {mpi_library!r}"]
-    )
-    return MPICH(), notes
+    is_known = name.startswith("mpich") and _OTHER_MPICH.search(name) is None
+    return MPICH(), [] if is_known else [
+        f"collectives as MPICH 4.0 makes them are assumed of {mpi_library!r}"
+    ]
 
 
 def point_to_point(peers: Table, n_ranks: int) -> Traffic:

@@ -18,7 +18,7 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class TimedMessages:
-    """TimedMessages of a job, one row each.
+    """Messages of a job, one row each.
 
     Parameters
     ----------
