@@ -3,14 +3,14 @@
 import re
 
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
-from trees import QUICK, topologies
+from trees import QUICK
 
 from mpicoloc.core.topology import Topology
 from mpicoloc.errors import DataError, MpicolocError, UsageError
 from mpicoloc.network import infiniband, placements, readers, slurm, xgft
-from mpicoloc.network.fabric import Graph, natural, placement_of, recognise
+from mpicoloc.network.fabric import natural, placement_of, recognise
 from mpicoloc.network.hostlist import expand
 
 SLURM = """\
@@ -20,75 +20,6 @@ switchname=leaf1 nodes=n4,n[5-6],\\
 n7
 SwitchName=top Switches=leaf[0-1]
 """
-
-
-def names(topology, level):
-    return tuple(xgft.name(level, number) for number in range(topology.n_nodes(level)))
-
-
-@QUICK
-@given(topologies())
-def test_an_xgft_written_for_ibsim_is_recognised_with_the_same_numbers(topology):
-    fabric = recognise(infiniband.parse(infiniband.write(topology), "net"), 1e9)
-    assert fabric.topology == topology
-    assert fabric.host_names == names(topology, 0)
-    assert fabric.switch_names == tuple(names(topology, level) for level in range(1, topology.height + 1))
-
-
-@QUICK
-@given(topologies(), st.randoms(use_true_random=False))
-def test_an_xgft_is_recognised_whatever_the_order_of_nodes_and_ports(topology, random):
-    graph = infiniband.parse(infiniband.write(topology), "net")
-    nodes = list(graph.ports)
-    random.shuffle(nodes)
-    other = dict(zip(graph.ports, nodes, strict=True))  # new identity of each node
-    ports = {
-        other[node]: tuple(random.sample([(other[end], rate) for end, rate in row], len(row)))
-        for node, row in graph.ports.items()
-    }
-    moved = type(graph)(tuple(other[host] for host in graph.hosts), ports, {})
-    assert recognise(moved, 1e9).topology == topology
-
-
-@QUICK
-@given(topologies(), st.data())
-def test_a_network_with_two_links_crossed_is_none_or_still_the_same(topology, data):
-    """Swapping the lower ends of two links of one level keeps all degrees."""
-    graph = infiniband.parse(infiniband.write(topology), "net")
-    level = data.draw(st.integers(0, topology.height - 1))
-    links = sorted(zip(*map(list, xgft.link_ends(topology, level)), strict=True))
-    one, two = data.draw(st.sampled_from(links)), data.draw(st.sampled_from(links))
-    if len({one, two, (one[0], two[1]), (two[0], one[1])}) < 4 or (one[0], two[1]) in links:
-        return
-    ports = {node: list(row) for node, row in graph.ports.items()}
-    for low, old, new in ((one[0], one[1], two[1]), (two[0], two[1], one[1])):
-        low, old, new = xgft.name(level, low), xgft.name(level + 1, old), xgft.name(level + 1, new)
-        ports[low][[end for end, _ in ports[low]].index(old)] = (new, None)
-        ports[old].remove((low, None))
-        ports[new].append((low, None))
-    crossed = type(graph)(graph.hosts, {node: tuple(row) for node, row in ports.items()}, {})
-    try:
-        assert recognise(crossed, 1e9).topology == topology
-    except DataError as error:
-        assert "network" in str(error)
-
-
-def test_crossed_links_between_subtrees_are_no_xgft():
-    topology = xgft.parse("XGFT(3;2,2,2;1,2,2)", 1e9)
-    text = infiniband.write(topology)
-    graph = infiniband.parse(text, "net")
-    ports = {node: list(row) for node, row in graph.ports.items()}
-
-    def move(low, old, new):
-        ports[low][[end for end, _ in ports[low]].index(old)] = (new, None)
-        ports[old].remove((low, None))
-        ports[new].append((low, None))
-
-    move("s1-0", "s2-0", "s2-2")
-    move("s1-2", "s2-2", "s2-0")
-    crossed = type(graph)(graph.hosts, {node: tuple(row) for node, row in ports.items()}, {})
-    with pytest.raises(DataError, match=r"are not those of XGFT\(3;2,2,2;1,2,2\)"):
-        recognise(crossed, 1e9)
 
 
 def test_slurm_tells_the_tree_and_the_user_the_up_links():
@@ -141,80 +72,6 @@ def test_levels_that_nobody_told_the_rate_of():
     assert readers.read(REAL.replace(" 4xEDR", ""), "f", 1.0).assumed_levels == (0,)
     assert readers.read(YAML, "f", 1.0).assumed_levels == ()
     assert readers.read("XGFT(2;4,2;1,2)", "f", 1.0).assumed_levels == (0, 1)
-
-
-def test_hosts_of_two_switches_that_differ_are_no_xgft():
-    """Every number of neighbours is an XGFT's, but a free port is not where its copy has one."""
-    text = "A0 Nodes=h0; A1 Nodes=h0,h2; B0 Nodes=h3; B1 Nodes=h2,h3; R0 Switches=A0,B0; R1 Switches=A1,B1"
-    text = "".join(f"SwitchName={row}\n" for row in text.split("; "))
-    with pytest.raises(DataError, match=r"f: network: the links of .* mend the file"):
-        readers.read(text, "f", 1.0)
-
-
-@settings(QUICK, max_examples=200)
-@given(st.lists(st.sampled_from(["A0,A1", "A0,B1", "A1,B1", "A1,B0", "B0,B1"]), min_size=1, max_size=4))
-def test_hosts_of_any_two_switches_are_an_xgft_or_refused(pairs):
-    rows = {leaf: [] for leaf in ("A0", "A1", "B0", "B1")}
-    for host, pair in enumerate(pairs):
-        for leaf in pair.split(","):
-            rows[leaf].append(f"h{host}")
-    text = "".join(f"SwitchName={leaf} Nodes={','.join(row)}\n" for leaf, row in rows.items() if row)
-    text += "SwitchName=R0 Switches=A0,B0\nSwitchName=R1 Switches=A1,B1\n"
-    try:
-        readers.read(text, "f", 1.0)
-    except MpicolocError as error:
-        assert str(error).isprintable()
-
-
-@st.composite
-def graphs(draw):
-    """A few hosts and switches with any links between them."""
-    hosts = [f"h{i}" for i in range(draw(st.integers(0, 4)))]
-    nodes = [*hosts, *(f"s{i}" for i in range(draw(st.integers(0, 6))))]
-    ends = st.sampled_from(nodes) if nodes else st.nothing()
-    links = draw(st.lists(st.tuples(ends, ends, st.sampled_from([None, 1.0])), max_size=14)) if nodes else []
-    ports = {node: [] for node in nodes}
-    for one, other, rate in links:
-        ports[one].append((other, rate))
-        ports[other].append((one, rate))
-    return Graph(tuple(hosts), {node: tuple(row) for node, row in ports.items()}, {})
-
-
-@settings(QUICK, max_examples=300)
-@given(graphs(), st.sampled_from([1.0, [1.0], [1.0, 1.0]]))
-def test_any_graph_is_an_xgft_or_refused(graph, rates):
-    try:
-        fabric = recognise(graph, rates)
-    except MpicolocError as error:
-        assert str(error).isprintable()
-    else:
-        assert sorted(name for name in fabric.host_names if name) == sorted(graph.hosts)
-
-
-@settings(QUICK, max_examples=300)
-@given(topologies(max_count=3), st.data())
-def test_a_tree_without_some_links_is_an_xgft_or_refused(topology, data):
-    graph = infiniband.parse(infiniband.write(topology), "net")
-    links = [
-        (xgft.name(level, int(lower)), xgft.name(level + 1, int(upper)))
-        for level in range(topology.height)
-        for lower, upper in zip(*xgft.link_ends(topology, level), strict=True)
-    ]
-    cut = data.draw(st.sets(st.sampled_from(links), max_size=3))
-    ports = {
-        node: tuple(end for end in row if not {(node, end[0]), (end[0], node)} & cut)
-        for node, row in graph.ports.items()
-    }
-    try:
-        recognise(Graph(graph.hosts, ports, {}), 1.0)
-    except MpicolocError as error:
-        assert str(error).isprintable()
-
-
-def test_a_leaf_with_free_ports_keeps_the_numbers_of_the_others():
-    fabric = readers.read(SLURM.replace("n4,n[5-6],", "n4,n5,"), "topology.conf", 1e9)
-    assert str(fabric.topology) == "XGFT(2;4,2;1,1)"
-    assert fabric.host_names == ("n0", "n1", "n2", "n3", "n4", "n5", "n7", "")
 
 
 @pytest.mark.parametrize(
@@ -394,6 +251,8 @@ WORDS = st.sampled_from(
         "9" * 30,
     ]
 )
+
+
 LINES = st.sampled_from([*REAL.splitlines(), *SLURM.splitlines(), *YAML.splitlines()])
 
 
@@ -440,3 +299,9 @@ def test_comments_above_a_notation_and_what_a_tree_of_slurm_does_not_tell():
     assert readers.read(SLURM, "f", 1.0).assumes_up_links
     assert not readers.described(SLURM, "f", "1Gbit/s", "1,2").assumes_up_links
     assert not readers.read(REAL, "f", 1.0).assumes_up_links
+
+
+def test_a_leaf_with_free_ports_keeps_the_numbers_of_the_others():
+    fabric = readers.read(SLURM.replace("n4,n[5-6],", "n4,n5,"), "topology.conf", 1e9)
+    assert str(fabric.topology) == "XGFT(2;4,2;1,1)"
+    assert fabric.host_names == ("n0", "n1", "n2", "n3", "n4", "n5", "n7", "")
