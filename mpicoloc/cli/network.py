@@ -227,7 +227,9 @@ def _cases(
                 senders=sharing.sending_hosts(*where) if len(args.files) > 1 else None,
             )
             if timed is not None and window_s is not None:
-                case = replace(case, windows=windows.windows(topology, placement, timed, window_s))
+                calls = times.collective_calls(file, profile, told.by_call)
+                found = windows.windows(topology, placement, timed, window_s, calls)
+                case = replace(case, windows=found)
             cases.append(case)
     for note in notes:
         print(f"mpicoloc: {note}", file=sys.stderr)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 import re
+from collections import defaultdict
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -23,6 +25,8 @@ Numbers = tuple[Array, Array]
 _NAME = re.compile(r"(?:P?MPIX?_)?(I?)([a-zA-Z]\w*?)(_init)?(?:_c)?")
 _OTHER_MPICH = re.compile(r"version:\s*(?!4\.0)\d")
 _UNEVEN = ("allgatherv", "reduce_scatter")
+_WITH_PARTS = ("gatherv", "scatterv", "alltoallv", "alltoallw")
+PARTS = ""
 _N_ROWS = 1 << 24
 """Rows after which the parts of a sum are added up, so that they need not all be in memory."""
 _NONBLOCKING = "between two groups of ranks, collectives that do not block are taken for blocking ones"
@@ -43,12 +47,16 @@ class JobTraffic:
         had no room. What the other side knows of these is in the traffic all the same.
     notes : tuple of str
         What is assumed, and what is missing.
+    by_call : mapping of str to TrafficSum
+        Of it that of each collective function, by its name as in `Collective`; `PARTS`: of all those in which
+        each rank tells its own parts.
     """
 
     traffic: TrafficSum
     n_unknown: int
     notes: tuple[str, ...]
     dropped_bytes: int = 0
+    by_call: Mapping[str, TrafficSum] = field(default_factory=dict)
 
 
 def job_traffic(
@@ -80,20 +88,30 @@ def job_traffic(
     nodes = _nodes(tables["ranks"], n_ranks) if hosts is None else np.asarray(hosts)
     if len(nodes) != n_ranks:
         raise DataError(f"the placement has hosts for {len(nodes)} ranks, the job has {n_ranks}")
-    sparse = _Sum(n_ranks)
-    sparse.add(point_to_point(tables["peers"], n_ranks))
-    sparse.add(_parts(tables["parts"], n_ranks))
-    exchanges: list[Exchange] = []
+    parts = _parts(tables["parts"], n_ranks)
+    sparse: defaultdict[str, _Sum] = defaultdict(lambda: _Sum(n_ranks))
+    exchanges: defaultdict[str, list[Exchange]] = defaultdict(list)
     n_unknown = int(tables["ranks"]["n_collective_overflow"].sum())
     members = members_of(tables["groups"], n_ranks)
     for kind in _calls(tables["collectives"]):
-        if not _add(kind, members, nodes, library, sparse, exchanges):
+        name = kind.call.name
+        if not _add(kind, members, nodes, library, sparse[name], exchanges[name]):
             n_unknown += kind.n
         elif kind.to_group and not kind.call.blocks and _NONBLOCKING not in notes:
             notes.append(_NONBLOCKING)
     dropped_bytes = _dropped_bytes(tables, n_ranks)
-    traffic = TrafficSum(n_ranks, (sparse.total(), *exchanges))
-    return JobTraffic(traffic, n_unknown, (*notes, *_missing(n_unknown, dropped_bytes)), dropped_bytes)
+    by_call = {name: TrafficSum(n_ranks, (sparse[name].total(), *exchanges[name])) for name in sparse}
+    by_call[PARTS] = TrafficSum(n_ranks, (parts,))
+    pairs = [point_to_point(tables["peers"], n_ranks), parts, *(one.total() for one in sparse.values())]
+    traffic = TrafficSum(n_ranks, (total(n_ranks, pairs), *itertools.chain(*exchanges.values())))
+    found = (*notes, *_missing(n_unknown, dropped_bytes))
+    return JobTraffic(traffic, n_unknown, found, dropped_bytes, by_call)
+
+
+def kind_of(call: str) -> str:
+    """Under which name `JobTraffic.by_call` has what an MPI function moves, if it is a collective one."""
+    name = _base(call.removesuffix("_c"))[0]
+    return PARTS if name.startswith("neighbor_") or name in _WITH_PARTS else name
 
 
 def _missing(n_unknown: int, dropped_bytes: int) -> Iterator[str]:

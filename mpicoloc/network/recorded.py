@@ -3,15 +3,23 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from mpicoloc.core.profile import Profile
-from mpicoloc.core.tables import text
+from mpicoloc.core.tables import Table, text
+from mpicoloc.core.traffic import Rounds
 from mpicoloc.errors import DataError
-from mpicoloc.network.windows import TimedMessages
+from mpicoloc.network.collectives import kind_of
+from mpicoloc.network.windows import Floats, TimedCalls, TimedMessages
 
 _SENDS = re.compile(r"MPI_(I?[bsr]?send|I?sendrecv(_replace)?|R?put)(_c)?", re.IGNORECASE)
+
+
+_GETS = re.compile(r"MPI_R?get(_c)?", re.IGNORECASE)
 
 
 def hostnames(profile: Profile) -> list[str]:
@@ -47,20 +55,84 @@ def timed_messages(profile: Profile) -> TimedMessages:
             "the profile has no trace, so nothing is known of times: run the job with --trace all"
         )
     calls, kind = np.unique(events["call"], return_inverse=True)
-    sends = np.array([_SENDS.fullmatch(text(call)) is not None for call in calls])
-    rows = events[sends[kind] & (events["peer"] >= 0)]
+    is_send, is_get = (
+        np.array([pattern.fullmatch(text(call)) is not None for call in calls])[kind]
+        for pattern in (_SENDS, _GETS)
+    )
+    is_one = (is_send | is_get) & (events["peer"] >= 0)
+    rows, is_got = events[is_one], is_get[is_one]
     if len(rows) and not 0 <= rows["rank"].min() <= rows["rank"].max() < profile.job.n_ranks:
         raise DataError(
             f"the trace names ranks that a job of {profile.job.n_ranks} does not have: the file is damaged"
         )
     start_s = rows["t_ns"] * 1e-9 - _offsets_s(profile)[rows["rank"]]
+    own, peer = rows["rank"].astype(np.int64), rows["peer"].astype(np.int64)
     return TimedMessages(
-        rows["rank"].astype(np.int64),
-        rows["peer"].astype(np.int64),
+        np.where(is_got, peer, own),
+        np.where(is_got, own, peer),
         start_s,
         start_s + rows["duration_ns"] * 1e-9,
         rows["bytes"].astype(np.float64),
     )
+
+
+@dataclass(frozen=True)
+class CallRows:
+    """MPI calls with their times, one row each: `names[kind[i]]` is the function of call i."""
+
+    names: Sequence[str]
+    kind: NDArray[np.integer]
+    rank: NDArray[np.integer]
+    start_s: Floats
+    end_s: Floats
+    n_bytes: NDArray[np.number]
+
+
+def call_rows(profile: Profile) -> CallRows:
+    """The calls of a profile's trace, by the first node's clock; they have a rank of the job."""
+    events = profile.tables["events"]
+    events = events[(events["rank"] >= 0) & (events["rank"] < profile.job.n_ranks)]
+    calls, kind = np.unique(events["call"], return_inverse=True)
+    start_s = events["t_ns"] * 1e-9 - _offsets_s(profile)[events["rank"]]
+    end_s = start_s + events["duration_ns"] * 1e-9
+    return CallRows([text(call) for call in calls], kind, events["rank"], start_s, end_s, events["bytes"])
+
+
+def timed_calls(
+    rows: CallRows, by_call: Mapping[str, Rounds], call_sites: Table, n_ranks: int
+) -> list[TimedCalls]:
+    """The collective calls among some, with what each of them moved.
+
+    The bytes that a rank sends in calls of one function are spread over these calls by the bytes that they
+    were given. Of calls that the trace has lost their part is left out.
+
+    Parameters
+    ----------
+    rows : CallRows
+    by_call : mapping of str to Rounds
+        As of `collectives.JobTraffic`.
+    call_sites : ndarray
+        Table of the profile, which counts all calls.
+    n_ranks : int
+        Ranks of the job.
+    """
+    kinds = np.array([kind_of(name) for name in rows.names], dtype=object)[rows.kind]
+    made = {name: np.zeros(n_ranks) for name in by_call}
+    for row in call_sites:
+        name = kind_of(text(row["call"]))
+        if name in made and 0 <= row["rank"] < n_ranks:
+            made[name][row["rank"]] += row["n"]
+    found = []
+    for name, traffic in by_call.items():
+        mine = kinds == name
+        rank, n_bytes = rows.rank[mine].astype(np.int64), rows.n_bytes[mine].astype(np.float64)
+        n_calls, sums = np.bincount(rank, minlength=n_ranks), np.bincount(rank, n_bytes, n_ranks)
+        share = np.where(
+            sums[rank] > 0, n_bytes / np.maximum(sums[rank], 1), 1 / np.maximum(n_calls[rank], 1)
+        )
+        kept = np.minimum(n_calls / np.maximum(made[name], 1), 1.0)
+        found.append(TimedCalls(traffic, rank, rows.start_s[mine], rows.end_s[mine], share * kept[rank]))
+    return found
 
 
 def _offsets_s(profile: Profile) -> np.ndarray:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from mpicoloc.core.topology import Placement, Topology
+from mpicoloc.core.traffic import Rounds
 from mpicoloc.errors import DataError
 from mpicoloc.network.xgft import check_placement, climb
 
@@ -49,6 +51,28 @@ class TimedMessages:
 
 
 @dataclass(frozen=True)
+class TimedCalls:
+    """Collective calls of a job, one row for each rank that made one.
+
+    Parameters
+    ----------
+    traffic : Rounds
+        What all calls together moved.
+    rank : ndarray of int
+    start_s, end_s : ndarray of float
+        As of `TimedMessages`.
+    share : ndarray of float
+        Part of what its rank sends in `traffic` that the call sent.
+    """
+
+    traffic: Rounds
+    rank: NDArray[np.int64]
+    start_s: Floats
+    end_s: Floats
+    share: Floats
+
+
+@dataclass(frozen=True)
 class Windows:
     """A job in windows of equal length, the first beginning with the first message.
 
@@ -74,15 +98,24 @@ def mean_bytes_in_transit(messages: TimedMessages, duration_s: float) -> float:
     return float((messages.n_bytes * (messages.end_s - messages.start_s)).sum() / duration_s)
 
 
-def windows(topology: Topology, placement: Placement, messages: TimedMessages, window_s: float) -> Windows:
+def windows(
+    topology: Topology,
+    placement: Placement,
+    messages: TimedMessages,
+    window_s: float,
+    calls: Sequence[TimedCalls] = (),
+) -> Windows:
     """Injection rates per level and bytes in transit of each window.
 
-    Each message's bytes are spread evenly over its time. What stays in a host counts for neither.
+    The bytes of each message, and those that a rank sends in a collective call, are spread evenly over its
+    time. What stays in a host counts for neither.
 
     Parameters
     ----------
     window_s : float
         Length of a window.
+    calls : sequence of TimedCalls
+        Collective calls beside the messages.
 
     Raises
     ------
@@ -94,19 +127,38 @@ def windows(topology: Topology, placement: Placement, messages: TimedMessages, w
         raise DataError(f"windows: the length must be above 0 s, got {window_s}")
     if len(messages.src) and int(max(messages.src.max(), messages.dst.max())) >= placement.n_ranks:
         raise DataError(f"windows: a message names a rank that the placement, of {placement.n_ranks}, lacks")
-    levels = climb(topology, placement.hosts[messages.src], placement.hosts[messages.dst])
-    first = float(messages.start_s.min()) if len(levels) else 0.0
-    last = float(messages.end_s.max()) if len(levels) else 0.0
+    amounts = np.concatenate(
+        [_of_messages(topology, placement, messages)] + [_of_calls(topology, placement, one) for one in calls]
+    )
+    start_s, end_s = (
+        np.concatenate([getattr(messages, name), *(getattr(one, name) for one in calls)])
+        for name in ("start_s", "end_s")
+    )
+    first = float(start_s.min()) if len(amounts) else 0.0
+    last = float(end_s.max()) if len(amounts) else 0.0
     if (last - first) / window_s >= MAX_WINDOWS:
         raise DataError(f"windows: {last - first:g} s have more than {MAX_WINDOWS} windows of {window_s:g} s")
     n_windows = max(1, math.ceil((last - first) / window_s))
-    start, end = (messages.start_s - first) / window_s, (messages.end_s - first) / window_s
-    n_bytes = messages.n_bytes.astype(np.float64)
-    rates = [_spread(start, end, n_bytes * (levels > i), n_windows) for i in range(topology.height)]
-    moved = n_bytes * (messages.end_s - messages.start_s) * (levels > 0)
-    return Windows(
-        first, window_s, np.stack(rates, axis=1) / window_s, _spread(start, end, moved, n_windows) / window_s
-    )
+    start, end = (start_s - first) / window_s, (end_s - first) / window_s
+    rates = [_spread(start, end, amounts[:, i], n_windows) for i in range(topology.height)]
+    under_way = _spread(start, end, amounts[:, 0] * (end_s - start_s), n_windows)
+    return Windows(first, window_s, np.stack(rates, axis=1) / window_s, under_way / window_s)
+
+
+def _of_messages(topology: Topology, placement: Placement, messages: TimedMessages) -> Floats:
+    """Bytes of each message that leave subtrees of each level."""
+    levels = climb(topology, placement.hosts[messages.src], placement.hosts[messages.dst])
+    return messages.n_bytes.astype(np.float64)[:, None] * (levels[:, None] > np.arange(topology.height))
+
+
+def _of_calls(topology: Topology, placement: Placement, calls: TimedCalls) -> Floats:
+    """The same of what each call sent."""
+    sent = np.zeros((placement.n_ranks, topology.height))
+    for src, dst, n_bytes in calls.traffic.rounds():
+        levels = climb(topology, placement.hosts[src], placement.hosts[dst])
+        for level in range(topology.height):
+            sent[:, level] += np.bincount(src, n_bytes * (levels > level), placement.n_ranks)
+    return sent[calls.rank] * calls.share[:, None]
 
 
 def _spread(start: Floats, end: Floats, amount: Floats, n_windows: int) -> Floats:

@@ -161,8 +161,6 @@ def _remarks(cases: Sequence[Case]) -> Iterator[str]:
             yield f"{name}: partial, so there may be more bytes than are told here."
         if case.dropped_bytes:
             yield f"{name}: {scaled(case.dropped_bytes, 'B')} to or from unknown ranks are left out."
-    if any(case.windows is not None for case in cases):
-        yield "Peak, over windows: messages and puts; what collectives and gets move is not told by time."
     if cases[0].assumes_up_links:
         yield f"Assumed, nobody told it: one link up from each switch, {cases[0].topology} (--up-links)."
     assumed = cases[0].assumed_levels

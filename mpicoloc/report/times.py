@@ -3,11 +3,20 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from mpicoloc.core.profile import Profile
+from mpicoloc.core.traffic import Rounds
 from mpicoloc.network import recorded
-from mpicoloc.network.windows import TimedMessages
+from mpicoloc.network.collectives import kind_of
+from mpicoloc.network.windows import TimedCalls, TimedMessages
 from mpicoloc.store.trace_file import folder_of
+
+_CALL_COLUMNS = ("kind", "rank", "t_ns", "duration_ns", "bytes")
 
 
 def timed_messages(file: str, profile: Profile) -> TimedMessages:
@@ -24,10 +33,42 @@ def timed_messages(file: str, profile: Profile) -> TimedMessages:
     from mpicoloc.store import trace, trace_clocks
 
     messages = trace_clocks.aligned(trace.read(file, profile)).messages()
-    rows = messages[messages["message"].isin(["sent", "put"]) & (messages["peer"] >= 0)]
-    src, dst, n_bytes = (rows[name].to_numpy("int64") for name in ("rank", "peer", "bytes"))
+    rows = messages[messages["message"].isin(["sent", "put", "got"]) & (messages["peer"] >= 0)]
+    is_got = (rows["message"] == "got").to_numpy()
+    own, peer, n_bytes = (rows[name].to_numpy("int64") for name in ("rank", "peer", "bytes"))
+    src, dst = np.where(is_got, peer, own), np.where(is_got, own, peer)
     start_s, end_s = (rows[name].to_numpy("float64") * 1e-9 for name in ("begin_ns", "end_ns"))
     return TimedMessages(src, dst, start_s, end_s, n_bytes)
+
+
+def collective_calls(file: str, profile: Profile, by_call: Mapping[str, Rounds]) -> list[TimedCalls]:
+    """Collective calls of the same trace, with what each moved; `by_call` as of `JobTraffic`.
+
+    Raises
+    ------
+    DataError
+        If the trace is damaged.
+    """
+    if len(profile.tables["events"]) or not has_all_calls(file):
+        rows = recorded.call_rows(profile)
+    else:
+        rows = _rows_of_all_calls(file, profile, by_call)
+    return recorded.timed_calls(rows, by_call, profile.tables["call_sites"], profile.job.n_ranks)
+
+
+def _rows_of_all_calls(file: str, profile: Profile, by_call: Mapping[str, Rounds]) -> recorded.CallRows:
+    from mpicoloc.store import trace, trace_clocks
+
+    found = trace_clocks.aligned(trace.read(file, profile))
+    is_kept = np.array([kind_of(name) in by_call for name in found.names])
+    columns: dict[str, list[NDArray[Any]]] = {name: [np.zeros(0, np.int64)] for name in _CALL_COLUMNS}
+    for frame in found.frames():
+        kept = is_kept[frame["call"].cat.codes] & (frame["rank"] < profile.job.n_ranks).to_numpy()
+        columns["kind"].append(frame["call"].cat.codes[kept].to_numpy("int64"))
+        for name in _CALL_COLUMNS[1:]:
+            columns[name].append(frame[name][kept].to_numpy("int64"))
+    kind, rank, t_ns, duration_ns, n_bytes = (np.concatenate(columns[name]) for name in _CALL_COLUMNS)
+    return recorded.CallRows(found.names, kind, rank, t_ns * 1e-9, (t_ns + duration_ns) * 1e-9, n_bytes)
 
 
 def has_all_calls(file: str) -> bool:

@@ -48,6 +48,8 @@ def read(group: h5py.Group, kind: type[Facts], **given: Any) -> Facts:
 def _attribute(group: h5py.Group, field: Field[Any]) -> Any:
     name = field.name.encode()
     if not h5py.h5a.exists(group.id, name):
+        if str(field.type).endswith("| None"):
+            return None
         if field.default is MISSING:
             raise KeyError(f"{group.name} has no attribute {field.name}")
         return MISSING

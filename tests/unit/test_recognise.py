@@ -1,4 +1,4 @@
-"""Topologies from text: what is written is read back, what is no fat-tree is told, nothing else happens."""
+"""Trees in graphs: an XGFT is recognised with the same numbers, and nothing else is taken for one."""
 
 import pytest
 from hypothesis import given, settings

@@ -3,9 +3,11 @@
 import numpy as np
 import pytest
 
+from mpicoloc.core.tables import table
 from mpicoloc.core.topology import Placement
+from mpicoloc.core.traffic import Exchange, Traffic
 from mpicoloc.errors import DataError
-from mpicoloc.network import windows, xgft
+from mpicoloc.network import recorded, utilisation, windows, xgft
 
 TREE = xgft.parse("XGFT(2;2,2;1,1)", 1e9)
 PLACEMENT = Placement([0, 1, 2, 3, 0])
@@ -77,3 +79,46 @@ def test_no_message_at_all():
 def test_what_is_wrong_is_told(rows, window_s, words):
     with pytest.raises(DataError, match=words):
         windows.windows(TREE, PLACEMENT, messages(rows), window_s)
+
+
+NONE = messages([(0, 0, 10.0, 10.0, 0)])
+
+
+def test_collective_calls_are_as_many_bytes_as_they_move_and_when_they_are_made():
+    """Five ranks call MPI_Alltoall twice, the second time with three times as much, and MPI_Bcast once."""
+    names = ["MPI_Alltoall", "MPI_Bcast", "MPI_Send"]
+    ranks = np.tile(np.arange(5), 3)
+    rows = recorded.CallRows(
+        names,
+        kind=np.repeat([0, 0, 1], 5),
+        rank=ranks,
+        start_s=np.repeat([10.0, 12.0, 14.0], 5),
+        end_s=np.repeat([11.0, 12.5, 15.0], 5),
+        n_bytes=np.repeat([100, 300, 0], 5),
+    )
+    by_call = {
+        "alltoall": Exchange(5, np.arange(5), 40),
+        "bcast": Traffic.of(5, [0, 0], [2, 4], [700, 50]),
+        "": Traffic.of(5, [], [], []),
+    }
+    sites = table("call_sites", {"rank": ranks, "call": np.repeat(names[:2], [10, 5]), "n": np.ones(15)})
+    calls = recorded.timed_calls(rows, by_call, sites, 5)
+    found = windows.windows(TREE, PLACEMENT, NONE, 1.0, calls)
+    of_all = utilisation.level_bytes(TREE, PLACEMENT, by_call["alltoall"])
+    assert np.allclose(found.injection_bps[0], of_all / 4)
+    assert np.allclose(found.injection_bps[1], 0)
+    assert np.allclose(found.injection_bps[2], of_all * 3 / 4)
+    assert np.allclose(found.injection_bps[4], [700, 700])
+    assert found.in_transit_bytes[2] == pytest.approx(found.injection_bps[2][0] / 2)
+
+
+def test_of_calls_that_the_trace_has_lost_nothing_is_made_up():
+    rows = recorded.CallRows(
+        ["MPI_Ibcast"], np.zeros(1, int), np.zeros(1, int), np.ones(1), np.ones(1) * 2, np.ones(1)
+    )
+    sites = table(
+        "call_sites", {"rank": [0, 0, 7], "call": ["MPI_Bcast", "MPI_Ibcast", "MPI_Bcast"], "n": [3, 1, 9]}
+    )
+    (calls,) = recorded.timed_calls(rows, {"bcast": Traffic.of(5, [0], [2], [800])}, sites, 5)
+    found = windows.windows(TREE, PLACEMENT, messages([(0, 0, 1.0, 1.0, 0)]), 1.0, [calls])
+    assert found.injection_bps.tolist() == [[200, 200]]
