@@ -11,15 +11,17 @@ scripts: exit code 1 if the quantity grew by more than that, and, with several r
 from __future__ import annotations
 
 import argparse
+import difflib
 import json
 import math
 import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from mpicoloc.errors import UsageError
+from mpicoloc.errors import DataError, UsageError
 
 if TYPE_CHECKING:
+    from mpicoloc.model.compare import Comparison
     from mpicoloc.store.frames import Frames
 
 
@@ -52,6 +54,7 @@ def run(args: argparse.Namespace) -> int:
     _check_names(limits, names)
     units = {name: report.UNITS.get(name, "s") for name in names}
     found = compare(report.columns(runs[0], names), report.columns(runs[1], names), units)
+    _check_measured(limits, found)
     grown = [row.name for row in found if row.name in limits and row.is_above(limits[row.name])]
     if args.json:
         print(json.dumps(report.as_json(found, grown), indent=2, allow_nan=False))
@@ -86,10 +89,26 @@ def _limit(text: str) -> tuple[str, float]:
 
 def _check_names(limits: dict[str, float], names: Sequence[str]) -> None:
     for name in limits:
-        # What no run has called has not grown.
-        if name not in names and not name.startswith("MPI_"):
+        if name in names:
+            continue
+        close = difflib.get_close_matches(name, names, n=1)
+        hint = f" (did you mean {close[0]}?)" if close else ""
+        if not name.startswith("MPI_"):
             known = ", ".join(names[:9])
-            raise UsageError(f"--regression {name!r} is not compared; there are {known}, and MPI functions")
+            raise UsageError(
+                f"--regression {name!r} is not compared{hint}; there are {known}, and MPI functions"
+            )
+        # A program may have stopped to call it.
+        print(f"mpicoloc: no run calls {name}{hint}", file=sys.stderr)
+
+
+def _check_measured(limits: dict[str, float], found: Sequence[Comparison]) -> None:
+    for row in found:
+        if row.name in limits and (row.before is None or row.after is None):
+            which = "before" if row.before is None else "after"
+            raise DataError(
+                f"--regression {row.name}: no run {which} has measured it; ask for another quantity"
+            )
 
 
 def _warn_of_sizes(jobs: Sequence[Frames]) -> None:

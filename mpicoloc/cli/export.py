@@ -2,8 +2,6 @@
 
 Formats of traces need a profile of a job that was run with --trace; the others do not.
 
-Examples
---------
   mpicoloc export job.h5 --to perfetto --out job.json
 """
 
@@ -11,9 +9,6 @@ from __future__ import annotations
 
 import argparse
 import sys
-
-NAME = "export"
-HELP = "write a profile in the format of another program"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -27,10 +22,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Write it; 0, or an error that `main` reports."""
-    from mpicoloc.report.export import formats
+    from mpicoloc.report.export import formats, outputs
     from mpicoloc.store.frames import open_profile
 
     wanted = formats.find(args.to)
+    outputs.check(args.out, [args.file], is_folder=wanted.is_folder)
     for note in formats.write(open_profile(args.file), wanted, args.out):
         print(f"mpicoloc: {note}", file=sys.stderr)
     return 0

@@ -2,8 +2,6 @@
 
 What was read once is kept in an index in the user's folder for caches, so only new profiles take time.
 
-Examples
---------
   mpicoloc history ~/profiles
   mpicoloc history --csv ~/profiles > jobs.csv
 """
@@ -14,10 +12,7 @@ import argparse
 import json
 import sys
 
-from mpicoloc import config
-
-NAME = "history"
-HELP = "list the profiles below a folder"
+from mpicoloc.errors import UsageError
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -33,11 +28,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Print the list; 0, or 1 if a file among them could not be read."""
-    n_last = None if args.last is None else int(config.positive("--last", args.last))
+    if args.last is not None and not (args.last.isdecimal() and int(args.last) > 0):
+        raise UsageError(f"--last must be a whole number above 0, got {args.last!r}")
     from mpicoloc.store.history import history, records
 
     jobs = history(args.folder)
-    jobs = jobs if n_last is None else jobs.tail(n_last)
+    jobs = jobs if args.last is None else jobs.tail(int(args.last))
     if args.csv:
         print(jobs.to_csv(index=False), end="")
     elif args.json:

@@ -14,7 +14,7 @@ import os
 import sys
 
 from mpicoloc.cli import drawn
-from mpicoloc.errors import EnvironmentFault, UsageError
+from mpicoloc.report.export import outputs
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -32,7 +32,7 @@ def run(args: argparse.Namespace) -> int:
     if out is None and args.figures is None:
         out = os.path.splitext(os.path.basename(args.file))[0] + ".html"
     if out is not None:
-        _check_out(out, args.file)
+        outputs.check(out, [args.file])
     from mpicoloc.report import profile_figures
     from mpicoloc.report.figures import Figure
     from mpicoloc.store import profiles
@@ -49,24 +49,7 @@ def run(args: argparse.Namespace) -> int:
         from mpicoloc.report.page import page
         from mpicoloc.store import signature
 
-        _write(out, page(profile, sections, signature.facts(args.file)))
+        with outputs.text_file(out) as file:
+            file.write(page(profile, sections, signature.facts(args.file)))
         print(out)
     return 0
-
-
-def _check_out(out: str, file: str) -> None:
-    if os.path.exists(out) and os.path.exists(file) and os.path.samefile(out, file):
-        raise UsageError(f"--out {out} is the profile itself: give another name")
-    folder = os.path.dirname(out) or "."
-    if not os.path.isdir(folder):
-        raise UsageError(f"--out {out}: there is no folder {folder}")
-
-
-def _write(path: str, content: str) -> None:
-    try:
-        with open(path, "w", encoding="utf-8") as file:
-            file.write(content)
-    except OSError as error:
-        raise EnvironmentFault(
-            f"cannot write {path}: {error.strerror}; choose another place with --out"
-        ) from None

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import sys
 
 NAME = "show"
 HELP = "show a profile"
@@ -30,12 +29,9 @@ def run(args: argparse.Namespace) -> int:
 
         print(json.dumps(summary(profile), indent=2, allow_nan=False))
         return 0
-    from rich.console import Console
-
     from mpicoloc.report.table import show
+    from mpicoloc.report.terminal import console
     from mpicoloc.store import signature
 
-    # In a pipe or a batch log there is no terminal to measure, and 80 columns would cut the call sites.
-    width = None if sys.stdout.isatty() else 120
-    show(profile, Console(width=width, highlight=False), signature.facts(args.file))
+    show(profile, console(), signature.facts(args.file))
     return 0

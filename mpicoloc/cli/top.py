@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 
     from mpicoloc.core.live import Counts
 
-_WIDTH = 120
 _MOST_FRAC = 0.05
 """Part of a processor that looking may take from the jobs."""
 
@@ -44,19 +43,16 @@ def run(args: argparse.Namespace) -> int:
     folder = str(config.get("shm_dir"))
     if not os.path.isdir(folder):
         raise EnvironmentFault(f"no folder {folder} for memory that jobs share: set MPICOLOC_SHM_DIR")
-    from rich.console import Console
-
     from mpicoloc.report import live
+    from mpicoloc.report.terminal import console
     from mpicoloc.run.live import jobs
 
-    is_terminal = sys.stdout.isatty()
     if args.json:
         print(json.dumps(live.as_json(jobs(folder), {}), indent=2, allow_nan=False))
-    elif args.once or not is_terminal:
-        console = Console(width=None if is_terminal else _WIDTH, highlight=False)
-        console.print(live.table(jobs(folder), {}))
+    elif args.once or not sys.stdout.isatty():
+        console().print(live.table(jobs(folder), {}))
     else:
-        _watch(folder, Console(highlight=False), interval_s)
+        _watch(folder, console(), interval_s)
     return 0
 
 

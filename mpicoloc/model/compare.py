@@ -60,10 +60,15 @@ class Comparison:
         return "more" if self.low > 1 else "less" if self.high < 1 else "alike"
 
     def is_above(self, limit_frac: float) -> bool:
-        """Whether it grew by more than that part, and, where that is known, not by chance."""
+        """Whether it grew by more than that part, and, where there are several runs, not by chance.
+
+        From nothing to something is growth; where only some of several runs have it nothing is said.
+        """
+        if self.before == 0 and self.after is not None:
+            return self.after > 0
         if self.ratio is None or self.ratio <= 1 + limit_frac:
             return False
-        return self.low is None or self.low > 1
+        return min(self.n_before, self.n_after) == 1 if self.low is None else self.low > 1
 
 
 def compare(

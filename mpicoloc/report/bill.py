@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 from typing import Any
 
@@ -15,6 +14,7 @@ from mpicoloc.core.estimate import Estimate
 from mpicoloc.core.profile import Job
 from mpicoloc.core.tables import printable
 from mpicoloc.model.price import Bill
+from mpicoloc.report.terminal import console
 
 Bills = Sequence[tuple[str, Job, Bill]]
 """File, job and prices of each profile."""
@@ -76,12 +76,11 @@ def distribution(bills: Bills) -> dict[str, dict[str, float] | None]:
 
 def show(bills: Bills) -> None:
     """Print the prices."""
-    # In a pipe or a batch log there is no terminal to measure.
-    console = Console(width=None if sys.stdout.isatty() else 120, highlight=False)
+    output = console()
     if len(bills) == 1:
-        _show_one(console, *bills[0])
+        _show_one(output, *bills[0])
         return
-    _show_many(console, bills)
+    _show_many(output, bills)
 
 
 def _show_one(console: Console, file: str, job: Job, bill: Bill) -> None:

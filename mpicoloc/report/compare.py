@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from rich.console import Console
 from rich.markup import escape
 
 from mpicoloc.core.estimate import Estimate
 from mpicoloc.core.tables import printable
 from mpicoloc.model.compare import Comparison
 from mpicoloc.report.table import amount, new_listing, seconds
+from mpicoloc.report.terminal import console
 from mpicoloc.store.frames import Frames
 
 UNITS = {
@@ -30,7 +29,6 @@ UNITS = {
 """What is compared beside the time in each MPI function: times outside MPI and in it are those of all ranks
 together, the imbalance is the longest time of computation of a rank over the mean one."""
 N_FUNCTIONS = 8
-_WIDTH = 120
 _Value = float | Estimate | None
 
 
@@ -80,6 +78,7 @@ def as_json(found: Sequence[Comparison], regressions: Sequence[str]) -> dict[str
 def show(found: Sequence[Comparison], titles: tuple[str, str]) -> None:
     """Print the comparison of two groups of runs."""
     table = new_listing("", "", *map(escape, titles), "ratio", "95 %", "")
+    table.columns[0].no_wrap = True
     n_shown = len(UNITS) + N_FUNCTIONS
     for row in found[:n_shown]:
         ends = f"{row.low:.3f} to {row.high:.3f}" if row.is_judged else ""
@@ -89,10 +88,10 @@ def show(found: Sequence[Comparison], titles: tuple[str, str]) -> None:
         table.add_row(escape(printable(row.name)), *numbers, ratio, ends, word)
     if len(found) > n_shown:
         table.caption = f"{len(found) - n_shown} more functions (--json)"
-    console = Console(width=None if sys.stdout.isatty() else _WIDTH, highlight=False)
-    console.print(table)
+    output = console()
+    output.print(table)
     if not any(row.is_judged and row.name not in ("slowdown",) for row in found):
-        console.print("not judged: one run tells nothing of how far runs scatter; give several of each.")
+        output.print("not judged: one run tells nothing of how far runs scatter; give several of each.")
 
 
 def _number(value: float | None, unit: str) -> str:

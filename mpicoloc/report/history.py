@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
-from rich.console import Console
 from rich.markup import escape
 
 from mpicoloc.core.tables import printable
 from mpicoloc.report.table import new_listing, seconds
+from mpicoloc.report.terminal import console
 
-_WIDTH = 120
 _COMMAND_LETTERS = 40
 _TITLES = ("began", "job", "command", "ranks", "nodes", "time", "slowdown", "95 %", "fair SU")
 
@@ -26,13 +24,20 @@ def show(jobs: Sequence[Mapping[str, Any]]) -> None:
         column.no_wrap = column.header != "command"
     for job in known:
         table.add_row(*map(escape, _cells(job)))
-    Console(width=None if sys.stdout.isatty() else _WIDTH, highlight=False).print(table)
+    console().print(table)
+
+
+def _when(unix_s: float) -> str:
+    try:
+        return datetime.fromtimestamp(unix_s).isoformat(" ", "minutes")
+    except (OverflowError, OSError, ValueError):  # of a stranger's profile
+        return "?"
 
 
 def _cells(job: Mapping[str, Any]) -> list[str]:
     is_known = job["slowdown"] is not None
     return [
-        datetime.fromtimestamp(job["start_unix_s"]).isoformat(" ", "minutes"),
+        _when(job["start_unix_s"]),
         printable(job["job"]) + (" (partial)" if job["partial"] else ""),
         printable(job["command"])[:_COMMAND_LETTERS],
         f"{job['n_ranks']:,.0f}",

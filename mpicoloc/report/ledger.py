@@ -10,12 +10,12 @@ from datetime import UTC, datetime
 from typing import Any
 
 from rich import box
-from rich.console import Console
 from rich.markup import escape
 from rich.table import Table as RichTable
 
 from mpicoloc.core.tables import printable
 from mpicoloc.core.units import PLACES, su_text
+from mpicoloc.report.terminal import console
 from mpicoloc.store.ledger import Account, Line, Posting
 
 
@@ -62,7 +62,7 @@ def show_accounts(accounts: Sequence[Account], as_json: bool) -> None:
         )
     listing.add_section()
     listing.add_row("sum", su_text(total_usu), "", "")
-    _console().print(listing)
+    console().print(listing)
 
 
 def show_statement(name: str, lines: Sequence[Line], as_json: bool) -> None:
@@ -82,7 +82,7 @@ def show_statement(name: str, lines: Sequence[Line], as_json: bool) -> None:
             amount if line.amount_usu < 0 else f"+{amount}",
             su_text(line.balance_usu),
         )
-    _console().print(listing)
+    console().print(listing)
 
 
 def _what(line: Line) -> str:
@@ -104,10 +104,6 @@ def show_audit(wrong: Sequence[str], as_json: bool) -> None:
 
 def _when(unix_s: float) -> str:
     return datetime.fromtimestamp(unix_s, UTC).strftime("%Y-%m-%d %H:%M:%S")
-
-
-def _console() -> Console:
-    return Console(width=None if sys.stdout.isatty() else 120, highlight=False)
 
 
 def _listing(*columns: str) -> RichTable:

@@ -9,6 +9,7 @@ import numpy as np
 from mpicoloc.core.profile import Profile
 from mpicoloc.core.tables import printable
 from mpicoloc.core.topology import Placement, Topology
+from mpicoloc.errors import DataError
 from mpicoloc.network import recorded, utilisation
 from mpicoloc.network.windows import windows
 from mpicoloc.report import times
@@ -122,7 +123,10 @@ def timeline(profile: Profile, file: str | None = None) -> Figure | Gap:
         if n_bytes > MOST_TRACE_BYTES:
             size, most = amount(n_bytes), amount(MOST_TRACE_BYTES)
             return Gap(name, title, f"its trace has {size}, {most} at most are drawn: see mpicoloc export")
-        messages = times.timed_messages(file, profile)
+        try:
+            messages = times.timed_messages(file, profile)
+        except DataError as error:
+            return Gap(name, title, f"its trace cannot be read: {error}")
     elif len(profile.tables["events"]):
         messages = recorded.timed_messages(profile)
     else:

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from rich import box
-from rich.console import Console
 from rich.markup import escape
 from rich.table import Table as RichTable
 
@@ -20,6 +19,7 @@ from mpicoloc.network import utilisation, xgft
 from mpicoloc.network.routing import LinkLoads
 from mpicoloc.network.windows import Windows
 from mpicoloc.report.summary import levels_json
+from mpicoloc.report.terminal import console
 
 
 @dataclass(frozen=True)
@@ -142,15 +142,15 @@ def _estimate_json(found: Estimate) -> dict[str, Any]:
 
 def show(cases: Sequence[Case], shared: Shared | None) -> None:
     """Print the cases, and what they share."""
-    console = Console()
+    output = console()
     for case in cases:
-        console.print(_case_table(case))
+        output.print(_case_table(case))
     if shared is not None:
-        console.print(_shared_table(cases, shared))
+        output.print(_shared_table(cases, shared))
         if shared.links:
-            console.print(_pairs_table(cases, shared))
+            output.print(_pairs_table(cases, shared))
     for line in _remarks(cases):
-        console.print(line, style="dim", soft_wrap=True)
+        output.print(line, style="dim", soft_wrap=True)
 
 
 def _remarks(cases: Sequence[Case]) -> Iterator[str]:

@@ -73,7 +73,8 @@ def _job(slot: np.void, keys: Mapping[str, str]) -> LiveJob:
     job = LiveJob(name, int(slot["uid"]), int(slot["n_ranks"]), cores, age_s)
     # It may end while it is looked at.
     with contextlib.suppress(MpicolocError, OSError):
-        return _with_own(job, keys[name]) if name in keys else job
+        # Another user's job may have the same name.
+        return _with_own(job, keys[name]) if name in keys and job.uid == os.geteuid() else job
     return job
 
 

@@ -39,12 +39,13 @@ COLUMNS = {
 """Facts of each part of a profile; those of `job` but its id, and those of `price`, keep their names."""
 SLOWDOWN = ("value", "low", "high", "n", "method")
 _NAMES = {"job_id": "job", "mpi_time_frac": "mpi_frac", "slowdown_value": "slowdown"}
-_VERSION = f"{SCHEMA_VERSION}.1"
+_VERSION = f"{SCHEMA_VERSION}.2"
 """Of the rows of the index: one of another version is made anew."""
 _N_AT_ONCE = 500
+_STAMP = ("st_dev", "st_ino", "st_size", "st_mtime_ns", "st_ctime_ns")
 _SCHEMA = """
     CREATE TABLE IF NOT EXISTS profiles
-        (path TEXT PRIMARY KEY, stamp TEXT NOT NULL, facts TEXT, trouble TEXT);
+        (path BLOB PRIMARY KEY, stamp TEXT NOT NULL, facts TEXT, trouble TEXT);
     CREATE TABLE IF NOT EXISTS version (number TEXT NOT NULL)
 """
 
@@ -79,7 +80,13 @@ def history(folder: str | os.PathLike[str]) -> Jobs:
     with contextlib.closing(_index(root)) as index:
         _update(index, root)
         found = index.execute("SELECT path, facts, trouble FROM profiles ORDER BY path").fetchall()
-    rows = [{"path": path, **json.loads(facts or "{}"), "trouble": trouble} for path, facts, trouble in found]
+    rows = [
+        # A name may have bytes that are no text.
+        {"path": os.fsencode(_text(path)).decode("utf-8", "backslashreplace")}
+        | json.loads(facts or "{}")
+        | {"trouble": trouble}
+        for path, facts, trouble in found
+    ]
     frame = pd.DataFrame(rows, columns=["path", *_columns(), "trouble"])
     return frame.sort_values("start_unix_s", kind="stable", ignore_index=True)
 
@@ -120,12 +127,12 @@ def _index(root: str) -> sqlite3.Connection:
     try:
         os.makedirs(os.path.dirname(path), exist_ok=True)
         return _opened(path)
+    except (OSError, sqlite3.OperationalError):
+        pass  # no room, no right, or in use for a long time
     except sqlite3.DatabaseError:
         with contextlib.suppress(OSError, sqlite3.Error):
             os.unlink(path)
             return _opened(path)
-    except OSError:
-        pass
     return _opened(":memory:")
 
 
@@ -143,10 +150,10 @@ def _opened(path: str) -> sqlite3.Connection:
 def _update(index: sqlite3.Connection, root: str) -> None:
     """Make the index as the folder is."""
     there = dict(_files(root))
-    known = dict(index.execute("SELECT path, stamp FROM profiles").fetchall())
+    known = {_text(path): stamp for path, stamp in index.execute("SELECT path, stamp FROM profiles")}
     new = sorted(path for path, stamp in there.items() if known.get(path) != stamp)
     with index:
-        gone = [(path,) for path in known.keys() - there.keys()]
+        gone = [(os.fsencode(path),) for path in known.keys() - there.keys()]
         index.executemany("DELETE FROM profiles WHERE path = ?", gone)
     answers = each([os.path.join(root, path) for path in new], _read)
     # What was read stays when the user loses patience; one transaction for each takes longer than reading it.
@@ -155,11 +162,16 @@ def _update(index: sqlite3.Connection, root: str) -> None:
             index.executemany("INSERT OR REPLACE INTO profiles VALUES (?, ?, ?, ?)", rows)
 
 
-def _row(root: str, stamps: Mapping[str, str], path: str, answer: Answer) -> tuple[str | None, ...]:
+def _row(root: str, stamps: Mapping[str, str], path: str, answer: Answer) -> tuple[bytes | str | None, ...]:
     name = os.path.relpath(path, root)
+    key, stamp = os.fsencode(name), stamps[name]
     if isinstance(answer, MpicolocError):
-        return name, stamps[name], None, str(answer)
-    return name, stamps[name], json.dumps(answer), None
+        return key, stamp, None, str(answer).encode("utf-8", "backslashreplace").decode()
+    return key, stamp, json.dumps(answer), None
+
+
+def _text(path: bytes) -> str:
+    return os.fsdecode(path)
 
 
 def _read(path: str) -> dict[str, Any]:
@@ -178,7 +190,7 @@ def _files(root: str) -> Iterator[tuple[str, str]]:
         for name in names:
             if name.endswith(".h5") and not name.startswith("."):
                 path = os.path.join(folder, name)
-                with contextlib.suppress(FileNotFoundError):
+                # A link may lead nowhere, or in a circle.
+                with contextlib.suppress(OSError):
                     found = os.stat(path)
-                    stamp = f"{found.st_dev}.{found.st_ino}.{found.st_size}.{found.st_mtime_ns}"
-                    yield os.path.relpath(path, root), stamp
+                    yield os.path.relpath(path, root), ".".join(str(getattr(found, key)) for key in _STAMP)

@@ -40,6 +40,8 @@ _MESSAGE_COLUMNS: Mapping[str, type] = {
     "end_ns": np.int64, "call": np.int16,
 }  # fmt: skip
 _UNKNOWN = "(unknown)"
+MAX_RANKS = 1 << 24
+"""No job has more; what belongs to each rank is made before the trace is read."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -293,6 +295,8 @@ def read(path: str | os.PathLike[str], profile: Profile) -> Trace:
         If there is none, or it is of another job.
     """
     folder = folder_of(path)
+    if not 0 < profile.job.n_ranks <= MAX_RANKS:
+        raise DataError(f"{os.fspath(path)} is of {profile.job.n_ranks} ranks: it is damaged")
     if not os.path.isdir(folder):
         raise DataError(f"{os.fspath(path)} has no trace of every call: run the job with --trace all")
     files = of_one_run(file for file in _files(folder) if is_of(file, profile))

@@ -201,7 +201,7 @@ def _scan(file: Any, size_bytes: int) -> tuple[tuple[str, ...], list[tuple[Any, 
 def _names(payload: bytes, crc: int) -> tuple[str, ...]:
     try:
         found = json.loads(payload) if zlib.crc32(payload) == crc else []
-    except ValueError:
+    except (ValueError, RecursionError):
         return ()
     return tuple(str(name)[:40] for name in found[: CALL + 1]) if isinstance(found, list) else ()
 

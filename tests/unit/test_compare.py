@@ -59,9 +59,14 @@ def test_one_run_of_each_is_judged_by_intervals_or_not_at_all():
 
 @pytest.mark.parametrize(("before", "after"), [([], [1.0]), ([None], [None]), ([0.0, 0.0], [1.0, 2.0])])
 def test_what_has_no_ratio_has_none(before, after):
-    found = one(before, after)
-    assert found.ratio is None and not found.is_above(0)
+    assert one(before, after).ratio is None
     assert one([1.0, 2.0], [0.0, 1.0]).verdict == "not judged"
+
+
+def test_from_nothing_to_something_is_growth_unless_only_some_runs_have_it():
+    assert one([0.0, 0.0], [1.0, 2.0]).is_above(0.5) and one([0.0], [0.1]).is_above(0.5)
+    assert not one([0.0], [0.0]).is_above(0)
+    assert not one([0.0, 1.0, 1.0], [1.0, 1.0, 1.0]).is_above(0.05)
 
 
 def test_chance_is_no_regression():
@@ -90,13 +95,21 @@ def test_the_command_tells_a_regression_by_its_exit_code(runs, capsys):
     assert "1.300" in out and "more" in out and "MPI_Allreduce" in out
     assert main([*words, "--regression", "wall_s=20%", "--regression", "sent_bytes=0"]) == 1
     assert capsys.readouterr().err == "mpicoloc: regression: wall_s is 1.300 times what it was\n"
-    assert main([*words, "--regression", "wall_s=0.35", "--regression", "MPI_Bcast=1%"]) == 0
+    assert main([*words, "--regression", "wall_s=0.35", "--regression", "MPI_Allreducd=1%"]) == 0
+    assert "no run calls MPI_Allreducd (did you mean MPI_Allreduce?)" in capsys.readouterr().err
     capsys.readouterr()
     assert main(["compare", old[0], new[0], "--json", "--regression", "wall_s=5%"]) == 1
     found = json.loads(capsys.readouterr().out)
     rows = {row["name"]: row for row in found["quantities"]}
     assert found["regressions"] == ["wall_s"] and rows["wall_s"]["verdict"] == "not judged"
     assert rows["slowdown"]["verdict"] == "alike"
+
+
+def test_what_was_not_measured_is_not_passed(runs, capsys):
+    profile = sample.profile()
+    hdf5.write(replace(profile, interference=replace(profile.interference, slowdown=None)), "none.h5")
+    assert main(["compare", "old0.h5", "none.h5", "--regression", "slowdown=5%"]) == 3
+    assert "no run after has measured it" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

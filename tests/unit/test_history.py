@@ -127,3 +127,15 @@ def test_an_empty_folder_is_an_empty_list(tmp_path, capsys):
     (tmp_path / "empty").mkdir()
     assert main(["history", str(tmp_path / "empty")]) == 0
     assert "0 jobs" in capsys.readouterr().out
+
+
+def test_odd_names_links_and_times_cost_no_list(folder, capsys):
+    profile = sample.profile()
+    hdf5.write(replace(profile, job=replace(profile.job, start_unix_s=1e300)), folder / "late.h5")
+    os.rename(folder / "0.h5", os.fsencode(folder) + b"/\xff.h5")
+    (folder / "circle.h5").symlink_to("circle.h5")
+    for _ in range(2):
+        jobs = mpicoloc.history(folder)
+        assert len(jobs) == 6 and jobs["path"].str.contains("xff", regex=False).sum() == 1
+    assert main(["history", str(folder)]) == 0
+    assert "?" in capsys.readouterr().out

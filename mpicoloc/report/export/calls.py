@@ -18,9 +18,9 @@ from mpicoloc.report.export.messages import Messages, Side, matched
 from mpicoloc.report.export.pieces import Calls, common, node_offsets_ns
 from mpicoloc.report.export.whole import Whole
 from mpicoloc.store.frames import Frames
+from mpicoloc.store.trace import MAX_RANKS
 
 Ints = NDArray[np.int64]
-MAX_RANKS = 1 << 24
 
 
 class Source(Protocol):
@@ -170,11 +170,12 @@ def recording(job: Frames) -> Recording:
     if not 0 < profile.job.n_ranks <= MAX_RANKS:
         raise DataError(f"a job of {profile.job.n_ranks} ranks: the profile is damaged")
     if not len(profile.tables["events"]) and not job.is_traced:
-        raise DataError(
-            "the profile has no trace, which this format is made of: run the job with --trace all, "
-            "or export json, parquet or prometheus"
-        )
-    source: Source = Whole(profile, job.trace) if job.is_traced else Kept(profile)
+        told = "the files of its trace, which lay beside the profile, are not there: copy them too"
+        if not profile.tables["ranks"]["n_events"].any():
+            told = "the profile has no trace: run the job with --trace all"
+        raise DataError(f"{told}, for this format is made of it, or export json, parquet or prometheus")
+    # A folder that lies there may be of an earlier run.
+    source: Source = Kept(profile) if len(profile.tables["events"]) else Whole(profile, job.trace)
     shutters = profile.tables["shutters"]
     shutter_ns = common(shutters["t0_ns"], node_offsets_ns(profile, shutters)).tolist()
     return Recording(profile, source, min([source.span_ns[0], *shutter_ns]))

@@ -26,6 +26,11 @@ class Format:
     library: str = ""
     is_trace: bool = False
 
+    @property
+    def is_folder(self) -> bool:
+        """Whether it is more than one file, in a folder of its own."""
+        return self.help.startswith("folder")
+
 
 FORMATS: Mapping[str, Format] = {
     row.name: row

@@ -43,13 +43,13 @@ def write(job: Frames, out: str) -> list[str]:
         What is missing in the trace, in words.
     """
     recording = calls.recording(job)
-    outputs.folder(out)
-    # The archive's folder must not be there.
-    os.rmdir(out)
-    with otf2.writer.open(out, timer_resolution=_NS_PER_S) as archive:
-        archive.creator = "mpicoloc"
-        archive.description = _text(recording.profile.job.command)
-        _write_tracks(recording, archive)
+    with outputs.folder(out) as folder:
+        # The archive's folder must not be there.
+        os.rmdir(folder)
+        with otf2.writer.open(folder, timer_resolution=_NS_PER_S) as archive:
+            archive.creator = "mpicoloc"
+            archive.description = _text(recording.profile.job.command)
+            _write_tracks(recording, archive)
     return recording.notes
 
 

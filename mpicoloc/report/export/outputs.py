@@ -1,37 +1,87 @@
-"""Where exports are written: whole, or not at all."""
+"""Where exports and pages are written: whole, or not at all."""
 
 from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Iterator
+import shutil
+import stat
+from collections.abc import Iterator, Sequence
 from typing import TextIO
 
-from mpicoloc.errors import UsageError
+from mpicoloc.errors import EnvironmentFault, UsageError
+
+
+def check(out: str, inputs: Sequence[str], *, is_folder: bool = False) -> None:
+    """See to it, before anything is computed, that `out` can be written and is none of the inputs.
+
+    Raises
+    ------
+    UsageError
+        If it is or cannot.
+    """
+    if out in ("", "-"):
+        raise UsageError(f"--out {out!r} is no name of a file: give one, or /dev/stdout")
+    for path in inputs:
+        if os.path.exists(out) and os.path.exists(path) and os.path.samefile(out, path):
+            raise UsageError(f"--out {out} is the profile itself: give another name")
+    parent = os.path.dirname(os.path.abspath(out))
+    if not os.path.isdir(parent):
+        raise UsageError(f"--out {out}: there is no folder {parent}")
+    if not is_folder and os.path.isdir(out):
+        raise UsageError(f"--out {out} is a folder: give the name of a file")
+    if is_folder and os.path.lexists(out) and not (os.path.isdir(out) and not os.listdir(out)):
+        raise UsageError(f"--out {out} is there already: give the name of a new folder, or remove it")
 
 
 @contextlib.contextmanager
 def text_file(path: str) -> Iterator[TextIO]:
-    """A file that appears under its name when it is whole, for others may read it meanwhile."""
-    part = f"{path}.{os.getpid()}.part"
+    """A file that appears under its name when it is whole, for others may read it meanwhile.
+
+    Links are followed, and what is no regular file, like /dev/stdout, is written into.
+
+    Raises
+    ------
+    EnvironmentFault
+        If the folder or the disk refuses.
+    """
+    path = os.path.realpath(path)
+    is_special = os.path.exists(path) and not stat.S_ISREG(os.stat(path).st_mode)
+    part = path if is_special else f"{path}.{os.getpid()}.part"
     try:
         with open(part, "w", encoding="utf-8", errors="replace", newline="\n") as file:
             yield file
-        os.replace(part, path)
+        if part != path:
+            os.replace(part, path)
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        raise EnvironmentFault(
+            f"cannot write {path}: {error.strerror}; choose another place with --out"
+        ) from None
     finally:
-        with contextlib.suppress(OSError):
-            os.unlink(part)
+        if part != path:
+            with contextlib.suppress(OSError):
+                os.unlink(part)
 
 
-def folder(path: str) -> str:
-    """A new folder, or an empty one.
+@contextlib.contextmanager
+def folder(path: str) -> Iterator[str]:
+    """A folder that appears under its name when all is in it; until then it has the name that is yielded.
 
     Raises
     ------
     UsageError
         If something is there.
     """
-    if os.path.lexists(path) and not (os.path.isdir(path) and not os.listdir(path)):
-        raise UsageError(f"--out {path} is there already: give the name of a new folder, or remove it")
-    os.makedirs(path, exist_ok=True)
-    return path
+    check(path, (), is_folder=True)
+    path = os.path.abspath(path)
+    part = f"{path}.{os.getpid()}.part"
+    os.mkdir(part)
+    try:
+        yield part
+        if os.path.isdir(path):
+            os.rmdir(path)
+        os.rename(part, path)
+    finally:
+        shutil.rmtree(part, ignore_errors=True)

@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from mpicoloc.core.tables import COLUMNS, Column, Table, text
+from mpicoloc.errors import DataError
 from mpicoloc.report.export import facts, outputs
 from mpicoloc.store.frames import Frames
 from mpicoloc.store.trace import Trace
@@ -18,20 +19,33 @@ from mpicoloc.store.trace import Trace
 _N_AT_ONCE = 1 << 20
 
 
-def write(job: Frames, out: str) -> None:
-    """Write a file for each table of `job` to the folder `out`."""
-    outputs.folder(out)
+def write(job: Frames, out: str) -> list[str]:
+    """Write a file for each table of `job` to the folder `out`.
+
+    Returns
+    -------
+    list of str
+        What is missing, in words.
+    """
     profile = job.profile
     found = facts.facts(profile)
-    with outputs.text_file(os.path.join(out, "facts.json")) as file:
-        json.dump(found, file, indent=1, allow_nan=False)
-        file.write("\n")
     meta = {"mpicoloc": json.dumps(found, allow_nan=False)}
-    for name, columns in COLUMNS.items():
-        schema = pa.schema([_field(column) for column in columns], metadata=meta)
-        _write(profile.tables[name], schema, os.path.join(out, f"{name}.parquet"))
-    if job.is_traced:
-        _write_trace(job.trace, os.path.join(out, "trace.parquet"))
+    notes = []
+    with outputs.folder(out) as folder:
+        with outputs.text_file(os.path.join(folder, "facts.json")) as file:
+            json.dump(found, file, indent=1, allow_nan=False)
+            file.write("\n")
+        for name, columns in COLUMNS.items():
+            schema = pa.schema([_field(column) for column in columns], metadata=meta)
+            _write(profile.tables[name], schema, os.path.join(folder, f"{name}.parquet"))
+        try:
+            trace = job.trace if job.is_traced else None
+        except DataError as error:
+            notes.append(f"no trace.parquet: {error}")
+        else:
+            if trace is not None:
+                _write_trace(trace, os.path.join(folder, "trace.parquet"))
+    return notes
 
 
 def _write_trace(trace: Trace, path: str) -> None:

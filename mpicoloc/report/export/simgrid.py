@@ -45,15 +45,15 @@ def write(job: Frames, out: str) -> list[str]:
     recording = calls.recording(job)
     collectives = Collectives(recording)
     messages = _messages(recording)
-    outputs.folder(out)
     names = [f"rank-{rank}.txt" for rank in range(recording.n_ranks)]
-    for rank, name in enumerate(names):
-        with outputs.text_file(os.path.join(out, name)) as file:
-            for action in _actions(recording, rank, messages[rank], collectives.of(rank)):
-                file.write(f"{rank} {action}\n")
-    with outputs.text_file(os.path.join(out, "trace.txt")) as file:
-        file.writelines(f"{name}\n" for name in names)
-    _write_platform(recording, out)
+    with outputs.folder(out) as folder:
+        for rank, name in enumerate(names):
+            with outputs.text_file(os.path.join(folder, name)) as file:
+                for action in _actions(recording, rank, messages[rank], collectives.of(rank)):
+                    file.write(f"{rank} {action}\n")
+        with outputs.text_file(os.path.join(folder, "trace.txt")) as file:
+            file.writelines(f"{name}\n" for name in names)
+        _write_platform(recording, folder)
     return [*recording.notes, *_left_out(recording), *collectives.notes]
 
 

@@ -50,10 +50,11 @@ def _take(data, at, dtype, n):
 
 
 def add_peer(peers, peer, row, columns=None):
-    """Add a row of a message table to {(peer, size class, "n" or "bytes"): number}."""
+    """Add a row of a message table to {(peer, size class, "n" or "bytes"): number}, one-sided or not."""
+    size_class = int(row["size_class"]) % contract.MC_ONE_SIDED
     for what, column in (columns or {"n": "n", "bytes": "bytes"}).items():
         if row[column]:
-            peers[peer, int(row["size_class"]), what] += int(row[column])
+            peers[peer, size_class, what] += int(row[column])
 
 
 def read_marks(path, names):
