@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import os
 from collections.abc import Sequence
@@ -10,7 +11,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from mpicoloc.core.profile import Profile
+from mpicoloc.core.profile import NetworkLevel, Profile
 from mpicoloc.core.tables import COLUMNS, PHASES, VERDICTS, Table, text
 from mpicoloc.errors import DataError
 from mpicoloc.store import profiles, trace, trace_clocks
@@ -169,6 +170,13 @@ class Frames:
         shutters = self.table("shutters")
         shutters["verdict"] = shutters["verdict"].map(dict(enumerate(VERDICTS)))
         return shutters
+
+    @property
+    def network(self) -> pd.DataFrame:
+        """One row per level of the network, empty where the job knew no topology; columns of NetworkLevel."""
+        found = self.profile.network
+        rows = [] if found is None else [dataclasses.asdict(level) for level in found.levels]
+        return pd.DataFrame(rows, columns=[field.name for field in dataclasses.fields(NetworkLevel)])
 
     @property
     def corunners(self) -> pd.DataFrame:

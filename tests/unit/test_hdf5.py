@@ -275,5 +275,6 @@ def test_frames_of_an_empty_profile(tmp_path):
         "shutters",
         "corunners",
         "events",
+        "network",
     ):
         assert getattr(job, name).empty

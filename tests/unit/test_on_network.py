@@ -6,6 +6,7 @@ from dataclasses import replace
 import pytest
 from test_cli_network import SLURM, profile
 
+import mpicoloc
 from mpicoloc.cli.main import main
 from mpicoloc.core.profile import Network, NetworkLevel
 from mpicoloc.errors import DataError
@@ -63,6 +64,8 @@ def test_a_file_keeps_it(topology, tmp_path, capsys):
     made = on_network(profile("1", 1000))
     hdf5.write(made, tmp_path / "p.h5")
     assert hdf5.read(tmp_path / "p.h5").network == made.network
+    levels = mpicoloc.open(tmp_path / "p.h5").network
+    assert levels["sent_bytes"].tolist() == [level.sent_bytes for level in made.network.levels]
     assert parcel.unpack(memoryview(b"".join(parcel.pack(made, {}))))[0].network == made.network
     assert main(["show", "--json", str(tmp_path / "p.h5")]) == 0
     told = json.loads(capsys.readouterr().out)["network"]
@@ -80,3 +83,11 @@ def test_a_file_that_lacks_a_level_is_damaged(tmp_path):
     hdf5.write(replace(profile("1", 1000), network=network), tmp_path / "p.h5")
     with pytest.raises(DataError, match="damaged"):
         hdf5.read(tmp_path / "p.h5")
+
+
+def test_a_level_whose_rate_is_unknown_is_kept(topology, tmp_path):
+    network = on_network(profile("1", 1000)).network
+    levels = tuple(replace(level, injection_bps=None, utilisation_frac=None) for level in network.levels)
+    network = replace(network, levels=levels, demand_class=None)
+    hdf5.write(replace(profile("1", 1000), network=network), tmp_path / "p.h5")
+    assert mpicoloc.open(tmp_path / "p.h5").profile.network == network
