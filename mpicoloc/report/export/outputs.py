@@ -25,7 +25,7 @@ def check(out: str, inputs: Sequence[str], *, is_folder: bool = False) -> None:
     for path in inputs:
         if os.path.exists(out) and os.path.exists(path) and os.path.samefile(out, path):
             raise UsageError(f"--out {out} is the profile itself: give another name")
-    parent = os.path.dirname(os.path.abspath(out))
+    parent = os.path.dirname(out.rstrip("/")) or "."
     if not os.path.isdir(parent):
         raise UsageError(f"--out {out}: there is no folder {parent}")
     if not is_folder and os.path.isdir(out):

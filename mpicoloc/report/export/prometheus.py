@@ -33,7 +33,6 @@ def write(job: Frames, out: str) -> None:
 
 
 def _escaped(word: str, quotes: bool = True) -> str:
-    word = "".join(letter if letter.isprintable() or letter == "\n" else "?" for letter in word)
     word = word.replace("\\", "\\\\").replace("\n", "\\n")
     return word.replace('"', '\\"') if quotes else word
 
