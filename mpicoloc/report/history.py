@@ -9,7 +9,7 @@ from typing import Any
 from rich.markup import escape
 
 from mpicoloc.core.tables import printable
-from mpicoloc.report.table import new_listing, seconds
+from mpicoloc.report.table import counted, new_listing, seconds
 from mpicoloc.report.terminal import console
 
 _COMMAND_LETTERS = 40
@@ -19,7 +19,7 @@ _TITLES = ("began", "job", "command", "ranks", "nodes", "time", "slowdown", "95 
 def show(jobs: Sequence[Mapping[str, Any]]) -> None:
     """Print the rows of `store.history.history`, a line for each that could be read."""
     known = [job for job in jobs if job["trouble"] is None]
-    table = new_listing(f"{len(known):,} jobs", *_TITLES)
+    table = new_listing(counted(len(known), "job"), *_TITLES)
     for column in table.columns:
         column.no_wrap = column.header != "command"
     for job in known:

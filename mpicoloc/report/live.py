@@ -12,7 +12,7 @@ from rich.table import Table as RichTable
 
 from mpicoloc.core.live import Counts, LiveJob
 from mpicoloc.core.tables import printable
-from mpicoloc.report.table import amount, new_listing, seconds
+from mpicoloc.report.table import amount, counted, new_listing, seconds
 
 _TITLES = (
     *("job", "user", "ranks", "cores", "time", "slowdown", "95 %"),
@@ -48,7 +48,7 @@ def rates(job: LiveJob, before: Mapping[str, Counts]) -> Rates:
 
 def table(jobs: Sequence[LiveJob], before: Mapping[str, Counts]) -> RichTable:
     """One line for each job."""
-    listing = new_listing(f"{len(jobs)} jobs on this node", *_TITLES)
+    listing = new_listing(f"{counted(len(jobs), 'job')} on this node", *_TITLES)
     for column in listing.columns:
         column.no_wrap = column.header != "job"
     for job in jobs:

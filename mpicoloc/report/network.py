@@ -149,8 +149,17 @@ def show(cases: Sequence[Case], shared: Shared | None) -> None:
         output.print(_shared_table(cases, shared))
         if shared.links:
             output.print(_pairs_table(cases, shared))
-    for line in _remarks(cases):
+    for line in (*_remarks(cases), *_assumptions(shared)):
         output.print(line, style="dim", soft_wrap=True)
+
+
+def _assumptions(shared: Shared | None) -> Iterator[str]:
+    if shared is not None and shared.slowdowns is not None:
+        yield (
+            "Slowdowns: if jobs wait for their most loaded link, links serve the hosts that send in turn, "
+            "jobs send independently of each other (bounds: never, or always at the same time), and nothing "
+            "else meets."
+        )
 
 
 def _remarks(cases: Sequence[Case]) -> Iterator[str]:

@@ -276,6 +276,11 @@ def _left_out(listing: RichTable, n_rows: int) -> RichTable:
     return listing
 
 
+def counted(n: int, what: str) -> str:
+    """So many of something: ``1 job``, ``2 jobs``."""
+    return f"{n:,} {what}{'s'[: n != 1]}"
+
+
 def seconds(value_s: float) -> str:
     """A time in the unit that reads best."""
     if not math.isfinite(value_s):

@@ -274,6 +274,7 @@ def test_tables(files, capsys):
     assert "job 1: XGFT(2;4,2;1,1), run, demand low" in said
     assert "links shared" in said and "1 kB" in said and "4 kB" in said
     assert "500 B/s" in said and "2 kB/s" in said
+    assert "Slowdowns: if jobs wait for their most loaded link" in said
 
 
 @pytest.mark.parametrize(
