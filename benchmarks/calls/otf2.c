@@ -1,5 +1,6 @@
 /* otf2 write|read FOLDER RANKS EVENTS: as many calls as rings.c makes, as OTF2 has them: enter, perhaps a message, leave. Prints
    calls, seconds, and seconds of processor. */
+#include "draw.h"
 #include <otf2/otf2.h>
 
 #include <stdio.h>
@@ -9,20 +10,7 @@
 
 enum { N_REGIONS = 8, BATCH = 4096, CHUNK_BYTES = 4 << 20 };
 
-static uint64_t seed = 88172645463325252u, n_left, n_ns;
-
-static uint64_t draw(void)
-{
-    seed ^= seed << 13;
-    seed ^= seed >> 7;
-    return seed ^= seed << 17;
-}
-
-static uint64_t draw_ns(int bits)
-{
-    uint64_t r = draw();
-    return (r >> (64 - bits)) * (r % 128 == 0 ? 100 : 1) + 100;
-}
+static uint64_t n_left, n_ns;
 
 static double now_s(void)
 {

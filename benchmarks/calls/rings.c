@@ -1,6 +1,7 @@
 /* rings KEY RANKS RING EVENTS OUT: make-believe ranks, whose calls fill their rings as fast as the agent's thread writes them to
    the folder OUT.trace. Prints events, seconds, and seconds of processor of the writing thread. */
 #define _GNU_SOURCE
+#include "draw.h"
 #include "proc.h"
 #include "trace.h"
 
@@ -17,21 +18,7 @@ enum { N_TEMPLATE = 1 << 16, N_RANKS_MAX = 1024, BATCH = 4096 };
 static mc_segment *segments[N_RANKS_MAX];
 static char paths[N_RANKS_MAX][MC_PATH_LEN];
 static mc_event template[N_TEMPLATE];
-static uint64_t t_last[N_RANKS_MAX], seed = 88172645463325252u;
-
-static uint64_t draw(void)
-{
-    seed ^= seed << 13;
-    seed ^= seed >> 7;
-    return seed ^= seed << 17;
-}
-
-/* A time around 2^bits ns, most often less and now and then a hundred times more. */
-static uint64_t draw_ns(int bits)
-{
-    uint64_t r = draw();
-    return (r >> (64 - bits)) * (r % 128 == 0 ? 100 : 1) + 100;
-}
+static uint64_t t_last[N_RANKS_MAX];
 
 /* Steps of a stencil code: messages to neighbours, waits, now and then a reduction. Each t_ns is a time since the one before. */
 static void fill_template(void)

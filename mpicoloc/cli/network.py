@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from mpicoloc.report.network import Case
 
 RUN = "run"
-LINK_RATE = "10Gbit/s"
+LINK_RATE = str(config.BY_KEY["network.link_rate"].default)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

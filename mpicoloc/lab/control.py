@@ -27,7 +27,6 @@ TOOLS = {
     "tc": "iproute2",
 }
 """Programs that make a lab, and the package each is in."""
-COUNTED = ("up_bytes", "up_packets", "down_bytes", "down_packets")
 _NAME = re.compile(r"[A-Za-z0-9_.-]{1,40}")
 _END_S = 10.0
 
@@ -222,7 +221,7 @@ def since(now: Mapping[str, Any], before: Mapping[str, Any] | None) -> dict[str,
     links = [dict(link) for link in now["links"]]
     if before is not None:
         for link, old in zip(links, _earlier(before, now), strict=True):
-            link.update({key: link[key] - old[key] for key in COUNTED})
+            link.update({key: link[key] - old[key] for key in plan.COUNTED})
     levels = [
         {"level": level, **_sums([link for link in links if link["level"] == level])}
         for level in sorted({link["level"] for link in links})
@@ -236,18 +235,18 @@ def _earlier(before: Any, now: Mapping[str, Any]) -> list[dict[str, int]]:
     try:
         labs = [(part["name"], part["began_unix_s"], part["topology"]) for part in (before, now)]
         ends = [[(link["lower"], link["upper"]) for link in part["links"]] for part in (before, now)]
-        found = [{key: link[key] for key in COUNTED} for link in before["links"]]
+        found = [{key: link[key] for key in plan.COUNTED} for link in before["links"]]
         is_whole = before.get("whole", True) is True
     except (AttributeError, KeyError, TypeError):
         raise DataError("no output of `mpicoloc lab counters --json`: take a new one") from None
     if labs[0] != labs[1] or ends[0] != ends[1]:
         raise DataError("the counters of another lab, or of an earlier one of this name: take new ones")
     both = zip(found, now["links"], strict=True)
-    numbers = [(old[key], link[key]) for old, link in both for key in COUNTED]
+    numbers = [(old[key], link[key]) for old, link in both for key in plan.COUNTED]
     if not is_whole or not all(isinstance(old, int) and 0 <= old <= new for old, new in numbers):
         raise DataError("not counted since the lab is up, or not before now: take it without --since")
     return found
 
 
 def _sums(links: Sequence[Mapping[str, int]]) -> dict[str, int]:
-    return {"n_links": len(links), **{key: sum(link[key] for link in links) for key in COUNTED}}
+    return {"n_links": len(links), **{key: sum(link[key] for link in links) for key in plan.COUNTED}}

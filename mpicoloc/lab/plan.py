@@ -18,6 +18,8 @@ NETWORK = "10.77.0.0/16"
 """Where the hosts' addresses are."""
 MAX_NODES = 2000
 MTU_BYTES = 1500
+COUNTED = ("up_bytes", "up_packets", "down_bytes", "down_packets")
+"""What the lower end of each link has sent and received."""
 _MIN_BURST_BYTES = 128 * 1024
 """Above what the kernel hands over as one packet, 64 KiB."""
 _BURST_S = 0.001

@@ -136,15 +136,12 @@ class Lab:
                 "link": cable.link,
                 "lower": cable.lower,
                 "upper": cable.upper,
-                **dict(zip(COUNTED, read[cable.upper][cable.upper_port], strict=True)),
+                **dict(zip(plan.COUNTED, read[cable.upper][cable.upper_port], strict=True)),
             }
             for cable in self.cables
         ]
         facts = {"name": self.name, "began_unix_s": self.began_s, "topology": str(self.tree)}
         return {**facts, "links": links}
-
-
-COUNTED = ("up_bytes", "up_packets", "down_bytes", "down_packets")
 
 
 def _interfaces(pid: int) -> dict[str, tuple[int, int, int, int]]:

@@ -3,6 +3,7 @@
 #define MC_TEST_NODE_H
 
 #define _GNU_SOURCE
+#include "check.h"
 #include "agent.h"
 #include "hooks.h"
 
@@ -18,16 +19,6 @@
 #include <unistd.h>
 
 enum { TEST_LIMIT_S = 60, N_TEST_RANKS = 4 };
-
-static int n_failed;
-
-#define CHECK(condition) \
-    do { \
-        if (!(condition)) { \
-            fprintf(stderr, "%s:%d: not so: %s\n", __FILE__, __LINE__, #condition); \
-            n_failed++; \
-        } \
-    } while (0)
 
 typedef struct test_job {
     const char *key;

@@ -1,6 +1,7 @@
 /* Threads of one rank make calls that the tracer writes to a file. What it must hold is printed for the test that reads it.
    Exit code: number of failed checks. */
 #define _GNU_SOURCE
+#include "check.h"
 #include "hooks.h"
 #include "table.h"
 #include "trace.h"
@@ -16,16 +17,8 @@
 
 enum { TEST_LIMIT_S = 60, N_THREADS = 4, CALL = 7, EVERY = 10 };
 
-static int n_failed, is_patient;
+static int is_patient;
 static int n_calls = 20000;
-
-#define CHECK(condition) \
-    do { \
-        if (!(condition)) { \
-            fprintf(stderr, "%s:%d: not so: %s\n", __FILE__, __LINE__, #condition); \
-            n_failed++; \
-        } \
-    } while (0)
 
 int mc_gate_install(mc_segment *segment)
 {

@@ -2,6 +2,7 @@
 #ifndef MC_TEST_WORKER_H
 #define MC_TEST_WORKER_H
 
+#include "check.h"
 #include "hooks.h"
 #include "perf.h"
 #include "table.h"
@@ -22,16 +23,6 @@
 #include <unistd.h>
 
 enum { CANNOT = 77, TEST_LIMIT_S = 60, N_LOOPS = 1000000, STEP = 4000000 };
-
-static int n_failed;
-
-#define CHECK(condition) \
-    do { \
-        if (!(condition)) { \
-            fprintf(stderr, "%s:%d: not so: %s\n", __FILE__, __LINE__, #condition); \
-            n_failed++; \
-        } \
-    } while (0)
 
 int mc_gate_install(mc_segment *segment)
 {

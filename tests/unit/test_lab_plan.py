@@ -197,7 +197,7 @@ def test_a_tool_that_fails_without_a_word():
         server._batch("false", None, "")
 
 
-LINK = {"level": 0, "lower": "h0", "upper": "s1-0", **dict.fromkeys(control.COUNTED, 5)}
+LINK = {"level": 0, "lower": "h0", "upper": "s1-0", **dict.fromkeys(plan.COUNTED, 5)}
 COUNTERS = {"name": "lab", "began_unix_s": 1.5, "topology": "XGFT(1;1;1)", "links": [LINK]}
 
 
