@@ -1,0 +1,61 @@
+"""What a scheduler knows of one job before it shares its nodes: the input of every slowdown model."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+
+from mpicoloc.errors import DataError
+
+
+@dataclass(frozen=True)
+class JobFeatures:
+    """One job, as its runs alone showed it.
+
+    Parameters
+    ----------
+    id : str
+        How the user knows the job: number in the queue, or name.
+    program : str
+        Name of what it runs. Jobs of one program count as one application when a model is judged.
+    runtime_s : float
+        Its time alone, above 0, s.
+    n_cores, n_ranks : int
+        Its size, at least 1.
+    values : mapping of str to float
+        Features by name (`mpicoloc.model.features.FEATURES`), finite. One that was not measured is absent,
+        and never 0; empty: there is no profile of the job.
+
+    Raises
+    ------
+    DataError
+        If a number is not finite or out of range.
+    """
+
+    id: str
+    program: str
+    runtime_s: float
+    n_cores: int
+    n_ranks: int
+    values: Mapping[str, float] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if not (math.isfinite(self.runtime_s) and self.runtime_s > 0):
+            raise DataError(f"job {self.id}: runtime_s must be above 0, got {self.runtime_s}")
+        for name in ("n_cores", "n_ranks"):
+            if getattr(self, name) < 1:
+                raise DataError(f"job {self.id}: {name} must be at least 1, got {getattr(self, name)}")
+        wrong = next((name for name, value in self.values.items() if not math.isfinite(value)), None)
+        if wrong is not None:
+            raise DataError(
+                f"job {self.id}: feature {wrong} must be finite, got {self.values[wrong]}; "
+                "leave out what was not measured"
+            )
+        object.__setattr__(self, "values", MappingProxyType(dict(self.values)))
+
+    @property
+    def kind(self) -> str:
+        """Program and size: jobs of one kind are taken to behave alike."""
+        return f"{self.program} x{self.n_ranks}"

@@ -1,0 +1,116 @@
+"""What every slowdown model keeps, whatever it is made of."""
+
+import numpy as np
+import pytest
+
+from mpicoloc.core.estimate import Estimate
+from mpicoloc.core.features import JobFeatures
+from mpicoloc.errors import DataError
+from mpicoloc.model.slowdown import MeasuredTable, PairSlowdowns, pair_slowdowns
+
+
+def job(i, **values):
+    return JobFeatures(f"{i}", f"app{i % 5}", 10.0 + i, 2, 2, values)
+
+
+def measured():
+    rng = np.random.default_rng(3)
+    pairs = {}
+    for i in range(5):
+        for j in range(5):
+            value = rng.uniform(0.95, 2.0)
+            pairs[job(i).kind, job(j).kind] = Estimate(value, value - 0.1, value + 0.2, 7, "1", "campaign")
+    return MeasuredTable(pairs)
+
+
+MODELS = {"measured": measured}
+
+
+@pytest.fixture(scope="module", params=MODELS)
+def model(request):
+    return MODELS[request.param]()
+
+
+@pytest.fixture
+def jobs():
+    rng = np.random.default_rng(5)
+    return [job(i, ipc_mean=rng.uniform(0.5, 2), mpi_frac_mean=rng.uniform()) for i in range(12)]
+
+
+def test_nobody_beside_is_no_slowdown(model, jobs):
+    alone = model.predict(jobs[0], [])
+    assert (alone.value, alone.low, alone.high) == (1, 1, 1)
+
+
+def test_a_slowdown_is_at_least_one_and_lies_in_its_interval(model, jobs):
+    for target in jobs:
+        found = model.predict(target, [jobs[3]])
+        assert 1 <= found.low <= found.value <= found.high
+        assert found.unit == "1"
+        assert found.method
+
+
+def test_the_batch_says_what_each_pair_alone_says(model, jobs):
+    batch = pair_slowdowns(model, jobs)
+    for i, j in [(0, 1), (1, 0), (4, 4), (11, 2)]:
+        one = model.predict(jobs[i], [jobs[j]])
+        assert np.allclose(
+            [one.value, one.low, one.high], [batch.value[i, j], batch.low[i, j], batch.high[i, j]], rtol=1e-9
+        )
+
+
+def test_the_order_of_the_jobs_does_not_matter(model, jobs):
+    order = np.random.default_rng(0).permutation(len(jobs))
+    batch = pair_slowdowns(model, jobs)
+    mixed = pair_slowdowns(model, [jobs[i] for i in order])
+    for end in ("value", "low", "high"):
+        assert np.array_equal(getattr(mixed, end), getattr(batch, end)[np.ix_(order, order)])
+
+
+def test_the_order_of_the_co_runners_does_not_matter(model, jobs):
+    one, other = model.predict(jobs[0], jobs[1:4]), model.predict(jobs[0], jobs[3:0:-1])
+    assert one.value == pytest.approx(other.value)
+    assert one.high == pytest.approx(other.high)
+
+
+def test_more_company_is_no_relief(model, jobs):
+    pair = model.predict(jobs[0], [jobs[1]])
+    assert model.predict(jobs[0], jobs[1:3]).value >= pair.value
+
+
+def test_no_jobs_are_no_pairs(model):
+    assert pair_slowdowns(model, []).value.shape == (0, 0)
+
+
+def test_predicting_draws_nothing_from_the_global_random_state(model, jobs):
+    np.random.seed(4)
+    before = np.random.get_state()[1].copy()
+    first = pair_slowdowns(model, jobs)
+    assert np.array_equal(before, np.random.get_state()[1])
+    assert np.array_equal(first.value, pair_slowdowns(model, jobs).value)
+
+
+def test_a_pair_that_was_not_measured_is_named():
+    with pytest.raises(DataError, match="app9 x2 beside app1 x2 was not measured"):
+        measured().predict(JobFeatures("1", "app9", 1.0, 2, 2), [job(1)])
+
+
+def test_a_pair_that_was_not_measured_is_asked_of_the_other_model():
+    table = MeasuredTable({}, otherwise=measured())
+    assert table.predict(job(0), [job(1)]) == measured().predict(job(0), [job(1)])
+
+
+@pytest.mark.parametrize("values", [{"ipc": float("nan")}, {"ipc": float("inf")}])
+def test_a_feature_that_is_no_number_is_refused(values):
+    with pytest.raises(DataError, match="feature ipc must be finite"):
+        job(0, **values)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"low": 0.9}, {"value": 2.5}, {"value": np.nan}, {"high": 1.1}],
+)
+def test_matrices_that_contradict_themselves_are_refused(change):
+    ends = {"value": 1.5, "low": 1.2, "high": 2.0} | change
+    with pytest.raises(DataError, match="1 <= low <= value <= high"):
+        PairSlowdowns(**{name: np.full((3, 3), end) for name, end in ends.items()})
