@@ -28,6 +28,7 @@ VERBS: dict[str, str] = {
     "history": "list the profiles below a folder",
     "report": "make a page of a profile, and pictures",
     "price": "price a profile: by run time, fair, and by the true slowdown",
+    "campaign": "run programs alone and in pairs, and measure their slowdowns",
     "ledger": "keep accounts of service units, and charge profiles to them",
     "network": "tell what a job does to each level of a fat-tree",
     "sign": "sign a profile with a key that only the site has",

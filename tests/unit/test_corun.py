@@ -1,0 +1,97 @@
+"""Slowdowns from times alone and together."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mpicoloc.model.corun import TimedRun, of_time, overlap_s, slowdowns
+
+
+def alone(program, wall_s, place=0):
+    return (TimedRun(program, place, 1000.0, wall_s, True),)
+
+
+def beside(first, second, wall_s, other_wall_s):
+    """The first one's run, and runs of the second one after the other as long as it lasts."""
+    runs = [TimedRun(first, 0, 1000.0, wall_s, True)]
+    begin_s = 1000.0
+    while begin_s < 1000.0 + wall_s:
+        is_whole = begin_s + other_wall_s <= 1000.0 + wall_s
+        length_s = other_wall_s if is_whole else 1000.0 + wall_s - begin_s
+        runs.append(TimedRun(second, 1, begin_s, length_s, is_whole))
+        begin_s += other_wall_s
+    return tuple(runs)
+
+
+positive = st.floats(0.1, 1e4)
+
+
+@given(solo_s=positive, slowdown=st.floats(0.5, 5), part=st.floats(0.2, 1))
+def test_the_part_of_a_run_without_a_co_runner_is_not_slow(solo_s, slowdown, part):
+    # That part of the work is done beside the co-runner, the rest alone.
+    beside_s = part * solo_s * slowdown
+    wall_s = beside_s + (1 - part) * solo_s
+    found = of_time(wall_s, beside_s, solo_s)
+    if beside_s >= 0.5 * wall_s * (1 + 1e-9):
+        assert found == pytest.approx(slowdown, rel=1e-6)
+
+
+def test_a_run_that_was_mostly_alone_says_nothing():
+    assert of_time(10.0, 2.0, 9.0) is None
+
+
+@given(wall_s=positive, parts=st.lists(st.floats(0.01, 1), min_size=1, max_size=6))
+def test_overlap_is_never_longer_than_the_run(wall_s, parts):
+    others, begin_s = [], 1000.0 - wall_s / 2
+    for part in parts:
+        others.append(TimedRun("other", 1, begin_s, part * wall_s, True))
+        begin_s += part * wall_s
+    run = TimedRun("job", 0, 1000.0, wall_s, True)
+    length_s = begin_s - (1000.0 - wall_s / 2)
+    expected_s = min(max(length_s - wall_s / 2, 0.0), wall_s)
+    assert overlap_s(run, others) == pytest.approx(expected_s, abs=1e-6 * wall_s)
+
+
+def test_both_programs_of_a_pair_have_a_slowdown():
+    runs = [alone("long", 20.0), alone("long", 20.2), alone("short", 4.0), alone("short", 4.1, place=1)]
+    runs += [beside("long", "short", 30.0, 5.0), beside("long", "short", 31.0, 5.1)]
+    found = {(each.target, each.co_runner): each.slowdown for each in slowdowns(runs)}
+    assert set(found) == {("long", "short"), ("short", "long")}
+    assert found["long", "short"].value == pytest.approx(30.5 / 20.1, rel=0.01)
+    assert found["short", "long"].value == pytest.approx(5.05 / 4.05, rel=0.01)
+    assert all(each.n == 2 and each.low < each.value < each.high for each in found.values())
+
+
+def test_a_program_beside_itself():
+    runs = [alone("a", 10.0), alone("a", 10.1), beside("a", "a", 15.0, 15.0), beside("a", "a", 15.2, 15.2)]
+    (found,) = slowdowns(runs)
+    assert (found.target, found.co_runner) == ("a", "a")
+    assert found.slowdown.value == pytest.approx(1.5, rel=0.02)
+    assert found.slowdown.n == 4
+
+
+def test_without_repeats_nothing_is_said():
+    assert slowdowns([alone("a", 10.0), alone("b", 5.0), beside("a", "b", 12.0, 6.0)]) == []
+
+
+def test_a_pair_whose_program_never_ran_alone_is_left_out():
+    runs = [alone("a", 10.0), alone("a", 10.1), beside("a", "b", 12.0, 6.0)]
+    assert [(each.target, each.co_runner) for each in slowdowns(runs)] == [("a", "b")]
+
+
+def test_intervals_hold_the_truth_as_often_as_they_say():
+    rng, n_held, n = np.random.default_rng(5), 0, 0
+    names = ("a", "b", "c", "d")
+    for _ in range(150):
+        truth = {(i, j): rng.uniform(1, 2) for i in names for j in names if i < j}
+        runs = [alone(name, 100 * rng.lognormal(0, 0.03)) for name in names for _ in range(3)]
+        for (i, j), factor in truth.items():
+            for _ in range(2):
+                wall_s = 100 * factor * rng.lognormal(0, 0.03)
+                runs.append(beside(i, j, wall_s, wall_s))
+        for each in slowdowns(runs):
+            pair = (each.target, each.co_runner)
+            if pair in truth:
+                n, n_held = n + 1, n_held + (each.slowdown.low <= truth[pair] <= each.slowdown.high)
+    assert 0.93 <= n_held / n <= 0.98
