@@ -75,6 +75,13 @@ COLUMNS: Mapping[str, tuple[Column, ...]] = {
         slowdown         f8   1      T_co / T_solo of this rank by itself, with co-runners; NaN unknown
         slowdown_low     f8   1      lower end of its 95 % interval; NaN unknown
         slowdown_high    f8   1      upper end of it; NaN unknown
+        cpu_s            f8   s      processor time of the process, all threads; NaN unknown
+        minor_faults     f8   1      page faults without a disk, since the process began; NaN unknown
+        major_faults     f8   1      page faults that read from a disk; NaN unknown
+        voluntary_switches f8 1      times its threads gave the processor away; NaN unknown
+        involuntary_switches f8 1    times it was taken from them; NaN unknown
+        migrations       f8   1      times they went to another processor; NaN unknown
+        peak_rss_bytes   f8   bytes  most memory that the process had at once; NaN unknown
     """),
     "nodes": _columns("""
         hostname         S64  1      name of the node
@@ -93,6 +100,9 @@ COLUMNS: Mapping[str, tuple[Column, ...]] = {
         n_taken          u8   1      shutters taken for this job
         clock_offset_s   f8   s      its clock against that of the first coordinator; NaN one node
         clock_bound_s    f8   s      one instant is this far apart on two nodes at most; NaN one node
+        cpu_model        S96  1      name of its processors; empty: not known
+        n_cpus           f8   1      its processors; NaN unknown
+        memory_bytes     f8   bytes  its memory; NaN unknown
     """),
     "modules": _columns("""
         path             S256 1      loaded object that call sites are relative to

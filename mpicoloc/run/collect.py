@@ -19,7 +19,7 @@ from mpicoloc import elf
 from mpicoloc.core.tables import COLUMNS, Table, table
 from mpicoloc.errors import DataError, UsageError
 from mpicoloc.pmpi import contract
-from mpicoloc.run import calls, matrix, node_tables
+from mpicoloc.run import calls, machine, matrix, node_tables
 
 _STATES = {
     contract.MC_RANK_INIT: "lost",
@@ -239,7 +239,8 @@ def _ranks_table(ranks: Sequence[_Rank], node: np.void | None) -> Table:
                 + sum(int(lane["head"]["counters"][counter.name]) for lane in contract.lanes(s))
                 for s in segments
             ]
-    return table("ranks", columns)
+    used = [machine.usage(int(s["pid"]) if is_running(s) else 0) for s in segments]
+    return table("ranks", columns | {name: [row[name] for row in used] for name in used[0]})
 
 
 def _stack(name: str, pieces: Sequence[Mapping[str, Any]]) -> Table:

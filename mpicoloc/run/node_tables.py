@@ -8,6 +8,7 @@ import numpy as np
 
 from mpicoloc.core.tables import Table, table
 from mpicoloc.pmpi import contract
+from mpicoloc.run import machine
 
 _METERS = {
     contract.MC_METER_NONE: "none",
@@ -37,6 +38,7 @@ def nodes(hostname: str, node: np.void | None) -> Table:
         "shutter_period_s": [int(node["shutter_period_ns"]) * 1e-9],
         "n_taken": [int(node["n_shutters"])],
         **_clock(node["common"]),
+        **{name: [value] for name, value in machine.node().items()},
     }
     return table("nodes", columns)
 

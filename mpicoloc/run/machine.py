@@ -1,0 +1,63 @@
+"""What the kernel tells, in /proc, of the node and of each rank's process while it waits in MPI_Finalize."""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+
+import numpy as np
+
+_PROC = Path("/proc")
+
+
+def node() -> dict[str, str | float]:
+    """Columns `cpu_model`, `n_cpus` and `memory_bytes` of the table of nodes."""
+    memory = re.search(r"^MemTotal:\s*(\d+) kB", _text(_PROC / "meminfo"), re.M)
+    return {
+        "cpu_model": cpu_model(_text(_PROC / "cpuinfo")),
+        "n_cpus": float(os.sysconf("SC_NPROCESSORS_ONLN")),
+        "memory_bytes": float(memory[1]) * 1024 if memory else np.nan,
+    }
+
+
+def cpu_model(cpuinfo: str) -> str:
+    """The processor's name in the text of /proc/cpuinfo; its numbers where it has none (Arm); or empty."""
+    found = dict(re.findall(r"^([\w ]+?)\s*:\s*(.*?)\s*$", cpuinfo, re.M))
+    if name := found.get("model name") or found.get("cpu"):
+        return " ".join(name.split())
+    numbers = [found[key] for key in ("CPU implementer", "CPU part", "CPU variant") if key in found]
+    return f"CPU {' '.join(numbers)}" if numbers else ""
+
+
+def usage(pid: int) -> dict[str, float]:
+    """What a process used since it began, all its threads: columns of the table of ranks; NaN: not told.
+
+    Switches and migrations are those of threads that still live.
+    """
+    process = _PROC / str(pid)
+    fields = _text(process / "stat").rpartition(")")[2].split()
+    columns = dict.fromkeys(("cpu_s", "minor_faults", "major_faults"), np.nan)
+    if len(fields) > 12:
+        ticks = int(fields[11]) + int(fields[12])
+        columns = {"minor_faults": float(fields[7]), "major_faults": float(fields[9])}
+        columns["cpu_s"] = ticks / os.sysconf("SC_CLK_TCK")
+    peak = re.search(r"^VmHWM:\s*(\d+) kB", _text(process / "status"), re.M)
+    columns["peak_rss_bytes"] = float(peak[1]) * 1024 if peak else np.nan
+    threads = sorted((process / "task").glob("*"))
+    sums = {
+        "voluntary_switches": ("status", r"^voluntary_ctxt_switches:\s*(\d+)"),
+        "involuntary_switches": ("status", r"^nonvoluntary_ctxt_switches:\s*(\d+)"),
+        "migrations": ("sched", r"^se\.nr_migrations\s*:\s*(\d+)"),
+    }
+    for column, (file, pattern) in sums.items():
+        found = [re.search(pattern, _text(thread / file), re.M) for thread in threads]
+        columns[column] = sum(float(match[1]) for match in found if match) if any(found) else np.nan
+    return columns
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text(errors="replace")
+    except OSError:
+        return ""

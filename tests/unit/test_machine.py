@@ -1,0 +1,52 @@
+"""What the kernel tells of the node and of a rank's process."""
+
+import os
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from mpicoloc.core.tables import table
+from mpicoloc.run import machine
+
+
+@pytest.mark.parametrize(
+    ("text", "name"),
+    [
+        (
+            "processor\t: 0\nmodel name\t: AMD EPYC  7763\nprocessor : 1\nmodel name : AMD EPYC  7763\n",
+            "AMD EPYC 7763",
+        ),
+        ("processor : 0\ncpu\t\t: POWER9, altivec supported\n", "POWER9, altivec supported"),
+        ("CPU implementer\t: 0x41\nCPU variant\t: 0x3\nCPU part\t: 0xd0c\n", "CPU 0x41 0xd0c 0x3"),
+        ("", ""),
+    ],
+)
+def test_the_processor_has_a_name(text, name):
+    assert machine.cpu_model(text) == name
+
+
+def test_the_node_fits_into_its_table():
+    row = table("nodes", {name: [value] for name, value in machine.node().items()})[0]
+    assert row["n_cpus"] == os.sysconf("SC_NPROCESSORS_ONLN")
+    assert row["memory_bytes"] > 1e6
+
+
+def test_what_a_process_used_is_counted():
+    code = "x = bytearray(1 << 26); s = sum(range(10**7)); print('', flush=True); input()"
+    with subprocess.Popen(
+        [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as child:
+        child.stdout.readline()
+        used = machine.usage(child.pid)
+        child.communicate("\n", timeout=60)
+    assert used["cpu_s"] > 0.02
+    assert used["peak_rss_bytes"] > 1 << 26
+    assert used["minor_faults"] > 100
+    assert used["voluntary_switches"] >= 1
+
+
+def test_a_process_that_is_gone_tells_nothing():
+    assert np.isnan([*machine.usage(0).values()]).all()
+    assert set(machine.usage(0)) == set(machine.usage(os.getpid()))
