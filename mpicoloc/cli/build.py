@@ -11,6 +11,7 @@ import argparse
 import os
 
 from mpicoloc import elf, paths
+from mpicoloc.core.progress import part
 from mpicoloc.errors import EnvironmentFault
 
 
@@ -41,4 +42,5 @@ def build(mpicc: str, folder: str) -> str:
         ) from None
     if not os.access(folder, os.W_OK):
         raise EnvironmentFault(f"{folder} cannot be written: choose another with --to")
-    return str(build_shim.from_mpicc(mpicc, folder))
+    with part(f"compiling the library for {mpicc}"):
+        return str(build_shim.from_mpicc(mpicc, folder))

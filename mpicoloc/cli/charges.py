@@ -10,7 +10,9 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from mpicoloc import config
+from mpicoloc.cli import tell
 from mpicoloc.core import units
+from mpicoloc.core.progress import steps
 from mpicoloc.core.tables import printable
 from mpicoloc.errors import DataError, MpicolocError, Refused, UsageError
 from mpicoloc.model.price import Tariff, bill, tariff
@@ -37,14 +39,16 @@ def post_all(args: argparse.Namespace, ledger: Ledger, stamp: Stamp) -> int:
     A profile that cannot be charged keeps no other from it; the answer is the highest exit code of all.
     """
     terms = _terms(args)
-    found = [_read(file) for file in args.files]
+    found = [_read(file) for file in steps(args.files, "reading", unit="profiles")]
     if args.require_signature is not None:
         # Not before: the processes that parse the files have no key in their memory.
         terms = replace(terms, key=signature.read_key(args.require_signature))
     results: list[dict[str, Any]] = []
     worst = 0
     try:
-        for file, taken in zip(args.files, found, strict=True):
+        cases = list(zip(args.files, found, strict=True))
+        # Else the lines printed are the progress.
+        for file, taken in steps(cases, "charging", unit="profiles") if args.json else cases:
             result, code = _post(ledger, args.account, (file, taken), terms, stamp)
             results.append(result)
             worst = max(worst, code)
@@ -177,7 +181,7 @@ def _tell(account: str, result: dict[str, Any], *, quiet: bool) -> None:
     file = printable(result["file"])
     try:
         if result["status"] == "refused":
-            print(f"mpicoloc: {file} not charged: {printable(result['reason'])}", file=sys.stderr)
+            tell.trouble(f"{file} not charged: {result['reason']}")
         elif not quiet:
             amount, balance = (units.su_text(result[name]) for name in ("amount_usu", "balance_usu"))
             print(

@@ -14,10 +14,11 @@ import argparse
 import difflib
 import json
 import math
-import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from mpicoloc.cli import tell
+from mpicoloc.core.progress import steps
 from mpicoloc.errors import DataError, UsageError
 
 if TYPE_CHECKING:
@@ -47,7 +48,8 @@ def run(args: argparse.Namespace) -> int:
     from mpicoloc.report import compare as report
     from mpicoloc.store.frames import open_profile
 
-    jobs = [[open_profile(file) for file in group] for group in (before, after)]
+    opened = [open_profile(file) for file in steps([*before, *after], "reading", unit="profiles")]
+    jobs = [opened[: len(before)], opened[len(before) :]]
     _warn_of_sizes(jobs[0] + jobs[1])
     runs = [[report.quantities(job) for job in group] for group in jobs]
     names = [*report.UNITS, *report.functions(runs[0] + runs[1])]
@@ -62,7 +64,7 @@ def run(args: argparse.Namespace) -> int:
         report.show(found, (_title(before), _title(after)))
     for row in found:
         if row.name in grown:
-            print(f"mpicoloc: regression: {row.name} is {row.ratio:.3f} times what it was", file=sys.stderr)
+            tell.trouble(f"regression: {row.name} is {row.ratio:.3f} times what it was")
     return 1 if grown else 0
 
 
@@ -99,7 +101,7 @@ def _check_names(limits: dict[str, float], names: Sequence[str]) -> None:
                 f"--regression {name!r} is not compared{hint}; there are {known}, and MPI functions"
             )
         # A program may have stopped to call it.
-        print(f"mpicoloc: no run calls {name}{hint}", file=sys.stderr)
+        tell.note(f"no run calls {name}{hint}")
 
 
 def _check_measured(limits: dict[str, float], found: Sequence[Comparison]) -> None:
@@ -114,7 +116,7 @@ def _check_measured(limits: dict[str, float], found: Sequence[Comparison]) -> No
 def _warn_of_sizes(jobs: Sequence[Frames]) -> None:
     sizes = sorted({job.profile.job.n_ranks for job in jobs})
     if len(sizes) > 1:
-        print(f"mpicoloc: runs of different sizes: {', '.join(map(str, sizes))} ranks", file=sys.stderr)
+        tell.note(f"runs of different sizes: {', '.join(map(str, sizes))} ranks")
 
 
 def _title(files: Sequence[str]) -> str:

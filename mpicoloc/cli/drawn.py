@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from mpicoloc.cli import tell
 from mpicoloc.errors import UsageError
 
 if TYPE_CHECKING:
@@ -37,4 +37,4 @@ def write(made: Sequence[Figure], folder: str, formats: Sequence[str]) -> None:
     from mpicoloc.report import figures
 
     written = figures.save(made, folder, formats)
-    print(f"mpicoloc: {len(made)} figures, {len(written)} files in {folder}", file=sys.stderr)
+    tell.note(f"{len(made)} figures, {len(written)} files in {folder}")

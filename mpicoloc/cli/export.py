@@ -8,7 +8,8 @@ Formats of traces need a profile of a job that was run with --trace; the others 
 from __future__ import annotations
 
 import argparse
-import sys
+
+from mpicoloc.cli import tell
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -28,5 +29,5 @@ def run(args: argparse.Namespace) -> int:
     wanted = formats.find(args.to)
     outputs.check(args.out, [args.file], is_folder=wanted.is_folder)
     for note in formats.write(open_profile(args.file), wanted, args.out):
-        print(f"mpicoloc: {note}", file=sys.stderr)
+        tell.note(note)
     return 0

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import argparse
 import json
-import sys
 
+from mpicoloc.cli import tell
 from mpicoloc.errors import UsageError
 
 
@@ -44,5 +44,5 @@ def run(args: argparse.Namespace) -> int:
         show(records(jobs))
     unread = jobs[jobs["trouble"].notna()]
     for trouble in unread["trouble"]:
-        print(f"mpicoloc: {trouble}", file=sys.stderr)
+        tell.trouble(trouble)
     return 1 if len(unread) else 0

@@ -14,11 +14,12 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import sys
 from typing import Any
 
 from mpicoloc import config, target, wrap
 from mpicoloc.cli import run as job
+from mpicoloc.cli import tell
+from mpicoloc.core.progress import part
 from mpicoloc.errors import DataError, EnvironmentFault, UsageError
 
 _TOPOLOGY = "XGFT(2;4,2;1,2)"
@@ -75,9 +76,6 @@ def _add_run(actions: Any) -> None:
     run.add_argument("--plain", action="store_true", help="without mpicoloc in the job: no profile")
     run.add_argument("--mpirun", metavar="PATH", help="the mpirun to use; default: of the MPI that app links")
     run.add_argument("--mpirun-arg", action="append", default=[], metavar="ARG", help="one more for mpirun")
-    run.add_argument(
-        "-v", "--verbose", action="store_true", help="print the command, and the result at the end"
-    )
     job.add_option_flags(run.add_argument_group("options (also as environment variables)"))
     run.add_argument("app", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
 
@@ -90,7 +88,8 @@ def run(args: argparse.Namespace) -> int:
 def _up(args: argparse.Namespace) -> int:
     from mpicoloc.lab import control
 
-    control.start(args.name, args.topology, args.rate)
+    with part(f"making lab {args.name}"):
+        control.start(args.name, args.topology, args.rate)
     print(_line(control.ask(args.name, "describe")))
     return 0
 
@@ -107,7 +106,7 @@ def _down(args: argparse.Namespace) -> int:
     from mpicoloc.lab import control
 
     if not control.stop(args.name):
-        print(f"mpicoloc: no lab {args.name!r} is up, so there is nothing to end", file=sys.stderr)
+        tell.note(f"no lab {args.name!r} is up, so there is nothing to end")
     return 0
 
 
@@ -120,9 +119,9 @@ def _status(args: argparse.Namespace) -> int:
         try:
             labs.append(control.ask(name, "describe"))
         except EnvironmentFault as error:
-            print(f"mpicoloc: {error}", file=sys.stderr)
+            tell.trouble(str(error))
         except UsageError:
-            print(f"mpicoloc: {name!r} is no lab of mpicoloc", file=sys.stderr)
+            tell.trouble(f"{name!r} is no lab of mpicoloc")
     if args.json:
         print(json.dumps(labs))
         return 0
@@ -173,11 +172,11 @@ def _run(args: argparse.Namespace) -> int:
     if chosen is None:
         found = target.find(app, env)
         chosen = launcher.find(found.abi, found.libmpi, found.file)
-    tell = placing.open_mpi if chosen.family == "openmpi" else placing.hydra
+    place = placing.open_mpi if chosen.family == "openmpi" else placing.hydra
     if args.plain:
-        command = [chosen.path, *tell(ranks), *args.mpirun_arg, "-n", str(len(ranks)), *app]
+        command = [chosen.path, *place(ranks), *args.mpirun_arg, "-n", str(len(ranks)), *app]
     else:
-        words = [*tell(placing.with_coordinators(ranks)), *args.mpirun_arg]
+        words = [*place(placing.with_coordinators(ranks)), *args.mpirun_arg]
         command = [
             *wrap.python_module("mpicoloc"),
             "run",
@@ -187,7 +186,7 @@ def _run(args: argparse.Namespace) -> int:
             str(len(set(ranks))),
         ]
         command += ["--mpirun", chosen.path, *(f"--mpirun-arg={word}" for word in words)]
-        command += [*(["--verbose"] if args.verbose else []), "--", *app]
+        command += [*tell.flags(), "--", *app]
     return agent.execute(args.name, f"h{ranks[0]}", command, env)
 
 

@@ -15,6 +15,7 @@ from types import ModuleType
 from typing import NoReturn
 
 import mpicoloc
+from mpicoloc.cli import tell
 from mpicoloc.errors import EnvironmentFault, MpicolocError, UsageError
 
 VERBS: dict[str, str] = {
@@ -59,6 +60,7 @@ def build_parser(verb: str | None) -> tuple[Parser, Parser]:
     """The command's parser and that of the verb called; the other verbs are only names in it."""
     parser = Parser(prog="mpicoloc", description=mpicoloc.__doc__, allow_abbrev=False)
     parser.add_argument("--version", action="version", version=f"mpicoloc {mpicoloc.__version__}")
+    tell.add_flags(parser)
     verbs = parser.add_subparsers(dest="verb", metavar="VERB", parser_class=Parser)
     called = parser
     for name, help_text in VERBS.items():
@@ -74,6 +76,7 @@ def build_parser(verb: str | None) -> tuple[Parser, Parser]:
             formatter_class=argparse.RawDescriptionHelpFormatter,
         )
         module.add_arguments(called)
+        tell.add_flags(called)
         called.set_defaults(run=module.run)
     return parser, called
 
@@ -85,8 +88,8 @@ def load_verb(name: str) -> ModuleType:
 
 def dispatch(argv: Sequence[str]) -> int:
     """Run the verb that `argv` names."""
-    words = [word for word in argv if not word.startswith("-")]
-    verb = words[0] if words and not argv[0].startswith("-") else None
+    level, argv = tell.leading(argv)
+    verb = argv[0] if argv and not argv[0].startswith("-") else None
     if verb is not None and verb not in VERBS:
         close = difflib.get_close_matches(verb, VERBS, n=1)
         hint = f" (did you mean {close[0]}?)" if close else ""
@@ -99,7 +102,8 @@ def dispatch(argv: Sequence[str]) -> int:
     if args.verb is None:
         parser.print_help()
         return 0
-    return int(args.run(args))
+    with tell.at(getattr(args, "level", level), args.verb):
+        return int(args.run(args))
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -109,7 +113,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         sys.stdout.flush()
         return code
     except MpicolocError as error:
-        _complain(str(error))
+        tell.trouble(str(error))
         return error.exit_code
     except BrokenPipeError:
         # The reader has gone; the interpreter would complain once more when it flushes at exit.
@@ -119,19 +123,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 130
     except OSError as error:
         where = f" {error.filename}" if error.filename else ""
-        _complain(f"the system refused{where}: {error.strerror or error}")
+        tell.trouble(f"the system refused{where}: {error.strerror or error}")
         return EnvironmentFault.exit_code
-
-
-def _complain(words: str) -> None:
-    """The last net for what a foreign file says, which a terminal must not obey."""
-    if not words.isprintable():
-        # NumPy comes with it, and most messages need not wait for that.
-        from mpicoloc.core.tables import printable
-
-        # A compiler's answer has lines.
-        words = "\n".join(map(printable, words.expandtabs().split("\n")))
-    print(f"mpicoloc: {words}", file=sys.stderr)
 
 
 if __name__ == "__main__":

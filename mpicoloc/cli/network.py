@@ -19,7 +19,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from mpicoloc import config
-from mpicoloc.cli import drawn
+from mpicoloc.cli import drawn, tell
+from mpicoloc.core import progress
 from mpicoloc.errors import DataError, MpicolocError, UsageError
 
 if TYPE_CHECKING:
@@ -86,10 +87,7 @@ def run(args: argparse.Namespace) -> int:
     n_ways = max(map(len, names)) * len(trees)
     together = len(jobs) > 1 and n_ways == 1
     if len(jobs) > 1 and not together:
-        print(
-            f"mpicoloc: each job has {n_ways} placements and slimmings: give one, to see what jobs share",
-            file=sys.stderr,
-        )
+        tell.note(f"each job has {n_ways} placements and slimmings: give one, to see what jobs share")
     cases: list[Case] = []
     for (file, profile), own in zip(jobs, names, strict=True):
         found = _cases(args, fabric, trees, (file, profile), own, _free(fabric, cases if together else []))
@@ -210,9 +208,10 @@ def _cases(
     notes: tuple[str, ...] = ()
     for name in names:
         placement = _placement(args, fabric, profile, name, free)
-        told = _traffic(args, profile, placement)
+        with progress.part(f"messages of job {profile.job.id}, {name}"):
+            told = _traffic(args, profile, placement)
         notes = notes or told.notes
-        for topology in trees:
+        for topology in progress.steps(trees, f"routing job {profile.job.id}, {name}", unit="trees"):
             levels = utilisation.utilisation(topology, placement, told.traffic, duration_s)
             where = (topology, placement, told.traffic, route)
             loads = utilisation.job_link_loads(*where)
@@ -232,7 +231,7 @@ def _cases(
                 case = replace(case, windows=found)
             cases.append(case)
     for note in notes:
-        print(f"mpicoloc: {note}", file=sys.stderr)
+        tell.note(note)
     return cases
 
 

@@ -11,9 +11,8 @@ from __future__ import annotations
 
 import argparse
 import os
-import sys
 
-from mpicoloc.cli import drawn
+from mpicoloc.cli import drawn, tell
 from mpicoloc.report.export import outputs
 
 
@@ -44,7 +43,7 @@ def run(args: argparse.Namespace) -> int:
         drawn.write([part for part in parts if isinstance(part, Figure)], args.figures, formats)
         for part in parts:
             if not isinstance(part, Figure):
-                print(f"mpicoloc: no figure {part.name}: {part.reason}", file=sys.stderr)
+                tell.note(f"no figure {part.name}: {part.reason}")
     if out is not None:
         from mpicoloc.report.page import page
         from mpicoloc.store import signature

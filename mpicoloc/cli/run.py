@@ -12,13 +12,14 @@ import contextlib
 import os
 import signal
 import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from types import FrameType
 
 from mpicoloc import config, target, wrap
+from mpicoloc.cli import tell
+from mpicoloc.core.progress import part
 from mpicoloc.errors import EnvironmentFault, MpicolocError, UsageError
 from mpicoloc.run import launcher
 
@@ -46,9 +47,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--nodes",
         metavar="N",
         help="nodes that mpirun is told to use; each has a coordinator beside its ranks (default 1)",
-    )
-    parser.add_argument(
-        "-v", "--verbose", action="store_true", help="print the command, and the result at the end"
     )
     group = parser.add_argument_group("options (also as environment variables)")
     add_option_flags(group)
@@ -120,12 +118,12 @@ def run(args: argparse.Namespace) -> int:
     check_writable(profile)
     command = launcher.command(chosen, n_ranks, args.mpirun_arg, len(os.sched_getaffinity(0)), n_nodes)
     command += [*wrap.python_module("mpicoloc.wrap"), "--", *app]
-    if args.verbose:
-        print(f"mpicoloc: {' '.join(command)}", file=sys.stderr)
+    tell.detail(" ".join(command))
     before = _stamp(profile)
     code = _execute(command, env)
-    _await_profile(env)
-    _summary(profile, before, args.verbose)
+    with part("waiting for the profile"):
+        _await_profile(env)
+    _summary(profile, before)
     return code
 
 
@@ -264,15 +262,15 @@ def _stamp(path: str) -> tuple[int, int] | None:
     return stat.st_mtime_ns, stat.st_ino
 
 
-def _summary(profile: str, before: tuple[int, int] | None, verbose: bool) -> None:
+def _summary(profile: str, before: tuple[int, int] | None) -> None:
     """One line about the profile, where a person reads it."""
-    if not verbose and not sys.stderr.isatty():
+    if not tell.is_asked():
         return
     after = _stamp(profile)
     if after is None or after == before:
-        print(f"mpicoloc: no profile was written to {profile}: see `mpicoloc check`", file=sys.stderr)
+        tell.trouble(f"no profile was written to {profile}: see `mpicoloc check`")
         return
-    print(f"mpicoloc: profile {profile}{_result(profile)}", file=sys.stderr)
+    tell.note(f"profile {profile}{_result(profile)}")
 
 
 def _result(profile: str) -> str:

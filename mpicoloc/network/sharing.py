@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mpicoloc.core.estimate import Estimate
+from mpicoloc.core.progress import steps
 from mpicoloc.core.topology import Hosts, Placement, Topology
 from mpicoloc.core.traffic import Exchange, Rounds, TrafficSum
 from mpicoloc.errors import DataError
@@ -237,7 +238,7 @@ def _slowdowns(
     can, else independently of each other.
     """
     slowdowns, sending, longer = np.ones(len(busy)), busy, np.zeros_like(busy)
-    for _ in range(_ROUNDS):
+    for _ in steps(range(_ROUNDS), "estimating slowdowns", unit="rounds at most"):
         for i, own in enumerate(busy):
             used = own > 0
             longer[i, used] = own[used] / _rates(i, sending[:, used], hosts[:, used], always)

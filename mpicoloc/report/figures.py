@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from mpicoloc.core.progress import steps
 from mpicoloc.errors import EnvironmentFault, UsageError
 
 if TYPE_CHECKING:
@@ -103,7 +104,7 @@ def save(figures: Iterable[Figure], folder: str, formats: Sequence[str]) -> list
     written = []
     try:
         os.makedirs(folder, exist_ok=True)
-        for figure in figures:
+        for figure in steps(figures, "drawing", unit="figures"):
             for name in formats:
                 path = os.path.join(folder, f"{figure.name}.{name}")
                 with open(path, "wb") as file:

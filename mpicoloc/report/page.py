@@ -14,6 +14,7 @@ from markupsafe import Markup
 
 import mpicoloc
 from mpicoloc.core.profile import Profile
+from mpicoloc.core.progress import count, part
 from mpicoloc.core.tables import printable
 from mpicoloc.report import drawing
 from mpicoloc.report.figures import Cell, Figure, Gap
@@ -63,6 +64,8 @@ def page(
     str
         HTML. Whatever the profile says is text in it, never markup.
     """
+    with part("drawing", sum(len(parts) for _, parts in sections), "figures"):
+        drawn = [(heading, [_part(figure) for figure in parts]) for heading, parts in sections]
     return _template().render(
         job=profile.job,
         id=printable(profile.job.id),
@@ -72,7 +75,7 @@ def page(
         facts=[(name, printable(value)) for name, value in _facts(profile, signature)],
         notes=[printable(note) for note in notes(profile)],
         company=[(printable(name), seconds(overlap_s)) for name, overlap_s in co_runners(profile)[:50]],
-        sections=[(heading, [_part(figure) for figure in parts]) for heading, parts in sections],
+        sections=drawn,
         most_rows=N_ROWS,
     )
 
@@ -132,6 +135,7 @@ def _facts(profile: Profile, signature: Signature | None) -> list[tuple[str, str
 
 
 def _part(figure: Figure | Gap) -> Part:
+    count("figures", 1)
     if isinstance(figure, Gap):
         return Part(figure.name, figure.title, printable(figure.reason))
     rows = tuple(tuple(_cell(cell) for cell in row) for row in figure.rows[:N_ROWS])

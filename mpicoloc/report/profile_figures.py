@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from mpicoloc.core.profile import Profile
+from mpicoloc.core.progress import count, part
 from mpicoloc.errors import DataError
 from mpicoloc.report import interference_figures, message_figures, mpi_figures
 from mpicoloc.report.figures import Figure, Gap
@@ -58,16 +59,19 @@ def figures(profile: Profile, file: str | None = None) -> list[tuple[str, list[F
         If the job has no ranks, or more than `MOST_RANKS`.
     """
     _check_ranks(profile)
-    return [(heading, [_made(make, profile, file) for make in makers]) for heading, makers in SECTIONS]
+    with part("computing", sum(len(makers) for _, makers in SECTIONS), "figures"):
+        return [(heading, [_made(make, profile, file) for make in makers]) for heading, makers in SECTIONS]
 
 
 def _made(make: Maker, profile: Profile, file: str | None) -> Figure | Gap:
     try:
-        return make(profile, file) if make is message_figures.timeline else make(profile)
+        made = make(profile, file) if make is message_figures.timeline else make(profile)
     except DAMAGE as error:
         raise DataError(
             f"the profile's tables contradict each other ({error}): the file is damaged"
         ) from error
+    count("figures", 1)
+    return made
 
 
 def _check_ranks(profile: Profile) -> None:

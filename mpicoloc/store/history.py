@@ -14,6 +14,7 @@ from typing import Any, TypeAlias
 import pandas as pd
 
 from mpicoloc.core.profile import SCHEMA_VERSION, Profile
+from mpicoloc.core.progress import steps
 from mpicoloc.errors import DataError, EnvironmentFault, MpicolocError
 from mpicoloc.store import hdf5
 from mpicoloc.store.each import Answer, each
@@ -155,7 +156,9 @@ def _update(index: sqlite3.Connection, root: str) -> None:
     with index:
         gone = [(os.fsencode(path),) for path in known.keys() - there.keys()]
         index.executemany("DELETE FROM profiles WHERE path = ?", gone)
-    answers = each([os.path.join(root, path) for path in new], _read)
+    answers = steps(
+        each([os.path.join(root, path) for path in new], _read), "reading", total=len(new), unit="profiles"
+    )
     # What was read stays when the user loses patience; one transaction for each takes longer than reading it.
     while rows := [_row(root, there, *answer) for answer in itertools.islice(answers, _N_AT_ONCE)]:
         with index:

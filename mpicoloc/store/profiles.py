@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from mpicoloc.core.profile import Profile
+from mpicoloc.core.progress import part
 from mpicoloc.core.tables import OnDemand, Table, dtype
 from mpicoloc.errors import DataError
 from mpicoloc.store import hdf5, parcel, rows
@@ -43,12 +44,16 @@ def read(path: str | os.PathLike[str]) -> Profile:
     # The process may have gone elsewhere when a table is asked for.
     file = os.path.abspath(named)
     first = _stamp(file)
-    profile, more = apart(named, lambda: _at_once(named), parcel.unpack)
+    with part(f"reading {named}"):
+        profile, more = apart(named, lambda: _at_once(named), parcel.unpack)
 
     def load(name: str) -> Table:
         if _stamp(file) != first:
             raise DataError(f"{named} has changed since it was opened; open it again")
-        return apart(named, lambda: [_bytes(hdf5.read_table(file, name))], lambda found: _table(name, found))
+        with part(f"reading table {name}"):
+            return apart(
+                named, lambda: [_bytes(hdf5.read_table(file, name))], lambda found: _table(name, found)
+            )
 
     tables = OnDemand(load, {name: profile.tables[name] for name in more["tables"]})
     return replace(profile, tables=tables, notes=(*profile.notes, *map(str, more["gaps"])))

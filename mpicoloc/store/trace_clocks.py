@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mpicoloc.core.clocks import Clock, align, in_order
+from mpicoloc.core.progress import part
 from mpicoloc.store.trace import Trace
 from mpicoloc.store.trace_messages import MESSAGES
 
@@ -38,7 +39,9 @@ def aligned(trace: Trace) -> Trace:
     """
     if len(trace.files) < 2:
         return trace
-    found = align(trace.clocks, _between_nodes(trace))
+    messages = _between_nodes(trace)
+    with part("aligning the nodes' clocks"):
+        found = align(trace.clocks, messages)
     notes = trace.notes
     if found.n_after:
         early = f"{found.n_after:,} of {found.n_messages:,} messages between nodes"
@@ -48,7 +51,8 @@ def aligned(trace: Trace) -> Trace:
 
 def _between_nodes(trace: Trace) -> dict[tuple[int, int], tuple[Array, Array]]:
     nodes_of = _Nodes(trace)
-    sends, receives = _ends(trace, nodes_of, _SENT), _ends(trace, nodes_of, _RECEIVED)
+    with part("reading messages between nodes", 2 * trace.n_events, "events"):
+        sends, receives = _ends(trace, nodes_of, _SENT), _ends(trace, nodes_of, _RECEIVED)
     found: dict[tuple[int, int], list[tuple[Array, Array]]] = {}
     for (src, dst), begins in sends.items():
         # Of a rank whose sends are not all known, nobody knows which one a receive can be.

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from mpicoloc.core import progress
 from mpicoloc.core.tables import text
 from mpicoloc.errors import DataError, EnvironmentFault
 
@@ -109,6 +110,7 @@ class TraceFile:
                 yield int(row["rank"]), decode(payload)
             except ValueError as error:
                 raise DataError(f"{self.path} is damaged at byte {int(row['at'])}: {error}") from error
+            progress.count("events", int(row["n"]))
 
 
 def read(path: str) -> TraceFile:

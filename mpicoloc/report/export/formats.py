@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from mpicoloc.core.progress import part
 from mpicoloc.errors import EnvironmentFault, UsageError
 
 if TYPE_CHECKING:
@@ -75,4 +76,8 @@ def find(name: str) -> Format:
 def write(job: Frames, wanted: Format, out: str | os.PathLike[str]) -> list[str]:
     """Write `job` to `out` in this format and tell what is left out; what it raises is that format's."""
     module = importlib.import_module(f"mpicoloc.report.export.{wanted.module}")
-    return list(module.write(job, os.fspath(out)) or ())
+    n_events = None
+    if wanted.is_trace and job.is_traced and not len(job.profile.tables["events"]):
+        n_events = job.trace.n_events
+    with part(f"writing {wanted.name}", n_events, "events"):
+        return list(module.write(job, os.fspath(out)) or ())

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from mpicoloc.core.profile import Profile
+from mpicoloc.core.progress import part
 from mpicoloc.errors import DataError
 from mpicoloc.report.export.messages import Side
 from mpicoloc.report.export.paraver_values import is_one_sided
@@ -36,9 +38,7 @@ class Whole:
         self.notes = trace.notes
         self.n_calls = 0
         first_ns, last_ns, tracks, used = [], [], set(), set()
-        for frame in trace.frames():
-            if not len(frame):
-                continue
+        for frame in _all(trace):
             begin_ns = frame["t_ns"].to_numpy()
             first_ns.append(int(begin_ns.min()))
             last_ns.append(int((begin_ns + frame["duration_ns"].to_numpy()).max()))
@@ -70,7 +70,8 @@ class Whole:
 
     def ends(self) -> tuple[Side, Side]:
         """Every message has its own peer and bytes."""
-        found = self._trace.messages()
+        with part("reading the messages", self._trace.n_events, "events"):
+            found = self._trace.messages()
         is_apart = np.array([is_one_sided(name) for name in self._trace.names])
         peers = found["peer"]
         found = found[(peers >= 0) & (peers < self._n_ranks) & ~is_apart[found["call"].cat.codes.to_numpy()]]
@@ -96,3 +97,9 @@ class Whole:
                 begins = np.concatenate([piece.begin_ns for piece in self.calls(one, lane)])
                 found[rows[np.isin(begin_ns[rows], begins)]] = lane
         return found
+
+
+def _all(trace: Trace) -> Iterator[Any]:
+    """Frames of the whole trace that have calls."""
+    with part("looking at the calls", trace.n_events, "events"):
+        yield from (frame for frame in trace.frames() if len(frame))
