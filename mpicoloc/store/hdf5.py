@@ -246,6 +246,11 @@ def opened(path: str, content: bytes | None = None, *, is_changed: bool = False)
     try:
         with h5py.File(path, "r") if content is None else _image(content, is_changed) as profile:
             yield profile
+    except rows.MissingFilter as error:
+        raise DataError(
+            f"{path}: {error}; set HDF5_PLUGIN_PATH to where it is (hdf5plugin.PLUGIN_PATH of that package), "
+            "or unpack the file there: `h5repack -f NONE OLD NEW`"
+        ) from error
     except _DAMAGE as error:
         reason = (str(error) or type(error).__name__).splitlines()[0][:200]
         raise DataError(f"{path} is damaged: {reason}; copy it again, or run the job again") from error

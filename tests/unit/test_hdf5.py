@@ -1,6 +1,7 @@
 import os
 import shutil
 import subprocess
+import sys
 from dataclasses import replace
 
 import h5py
@@ -53,6 +54,45 @@ def test_alternatives_large_tables_and_odd_text_survive(path):
     with h5py.File(path) as file:
         assert file["events"].compression == "gzip"
         assert file["events"].shuffle
+
+
+def test_a_table_is_stored_for_any_reader_in_chunks_of_the_size_that_was_measured_best(path):
+    many = table("shutters", {"epoch": np.arange(3000)})
+    profile = sample.profile()
+    hdf5.write(replace(profile, tables={**profile.tables, "shutters": many}), path)
+    with h5py.File(path) as file:
+        stored = file["shutters"]
+        assert stored.chunks == (rows.CHUNK_BYTES // many.itemsize,)
+        assert file["ranks"].chunks is None and file["ranks"].compression is None
+        how = stored.id.get_create_plist()
+        numbers = {how.get_filter(i)[0] for i in range(how.get_nfilters())}
+    assert numbers == {h5py.h5z.FILTER_SHUFFLE, h5py.h5z.FILTER_DEFLATE}
+    assert hdf5.read(path).tables["shutters"].tobytes() == many.tobytes()
+
+
+REPACK = """
+import sys, h5py, hdf5plugin
+with h5py.File(sys.argv[1], "r+") as file:
+    rows = file["call_sites"][()]
+    del file["call_sites"]
+    file.create_dataset("call_sites", data=rows, chunks=True, **hdf5plugin.Zstd())
+print(hdf5plugin.PLUGIN_PATH)
+"""
+
+
+def test_a_file_repacked_with_a_plugin_names_it_and_the_remedy_which_works(path):
+    """In other processes: a plugin that is imported here is there for all tests."""
+    hdf5.write(sample.profile(), path)
+    repack = [sys.executable, "-c", REPACK, path]
+    done = subprocess.run(repack, capture_output=True, text=True, timeout=60, check=True)
+    show = [sys.executable, "-m", "mpicoloc", "show", path]
+    without = subprocess.run(show, capture_output=True, text=True, timeout=60)
+    assert (without.returncode, without.stdout, without.stderr.count("\n")) == (3, "", 1)
+    assert "table call_sites is compressed by a plugin that is not here: 32015, HDF5 zstd" in without.stderr
+    assert "HDF5_PLUGIN_PATH" in without.stderr and "h5repack -f NONE" in without.stderr
+    environment = {**os.environ, "HDF5_PLUGIN_PATH": done.stdout.strip()}
+    with_it = subprocess.run(show, capture_output=True, text=True, timeout=60, env=environment)
+    assert with_it.returncode == 0 and "MPI_Allreduce" in with_it.stdout
 
 
 def test_the_file_reads_with_h5py_pandas_and_h5dump_and_names_its_units(path):
