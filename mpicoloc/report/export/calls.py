@@ -143,19 +143,10 @@ class Recording:
             yield from piece.rows()
 
     @functools.cached_property
-    def _ends(self) -> tuple[Side, Side]:
-        sent, received = self.source.ends()
-        return sent.since(self.origin_ns), received.since(self.origin_ns)
-
-    @property
-    def n_sent(self) -> int:
-        """Messages sent, whether or not their receive is known."""
-        return len(self._ends[0].rank)
-
-    @functools.cached_property
     def messages(self) -> Messages:
-        """The messages of which both ends are known, in the order in which they were sent."""
-        return matched(*self._ends, self.n_ranks, self.is_cut, self.source.is_whole)
+        """The messages of which both ends are known, in the order in which they were sent; all in memory."""
+        found = matched(*self.source.ends(), self.n_ranks, self.is_cut, self.source.is_whole)
+        return found.since(self.origin_ns)
 
 
 def recording(job: Frames) -> Recording:

@@ -2,22 +2,27 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator
 from dataclasses import dataclass, fields
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 Ints = NDArray[np.int64]
+Array = NDArray[Any]
+N_AT_ONCE = 1 << 15
+"""Messages that are Python's numbers at a time: these take ten times the memory."""
 
 
 @dataclass(frozen=True)
 class Side:
     """The sends, or the receives: what the call that did it knows. A rank's rows are in order of time."""
 
-    rank: Ints
-    track: Ints
-    peer: Ints
+    rank: Array
+    track: Array
+    peer: Array
     bytes: Ints
     begin_ns: Ints
     end_ns: Ints
@@ -31,22 +36,60 @@ class Side:
         """Some of the rows."""
         return Side(*(getattr(self, column.name)[rows] for column in fields(self)))
 
+    def rows(self) -> Iterator[tuple[int, ...]]:
+        """The columns of each row."""
+        return zip(*(getattr(self, column.name).tolist() for column in fields(self)), strict=True)
+
 
 @dataclass(frozen=True)
 class Messages:
-    """Message `i` was sent by `sent` row `i` and taken by `received` row `i`."""
+    """Message `i` was sent by `sent` row `i` and taken by `received` row `i`; in order of their sends.
+
+    `n_sent` counts those too of which the receive is not known.
+    """
 
     sent: Side
     received: Side
+    n_sent: int
 
     def __len__(self) -> int:
         return len(self.sent.rank)
 
     def rows(self) -> Iterator[tuple[tuple[int, ...], tuple[int, ...]]]:
         """Columns of `Side` of each message, as sent and as received."""
-        sides = ([getattr(side, column.name).tolist() for column in fields(side)]
-                 for side in (self.sent, self.received))  # fmt: skip
-        return zip(*(zip(*side, strict=True) for side in sides), strict=True)
+        for i in range(0, len(self), N_AT_ONCE):
+            part = slice(i, i + N_AT_ONCE)
+            yield from zip(self.sent.take(part).rows(), self.received.take(part).rows(), strict=True)
+
+    def since(self, origin_ns: int) -> Messages:
+        """The same, with times from an origin on."""
+        return Messages(self.sent.since(origin_ns), self.received.since(origin_ns), self.n_sent)
+
+    def of(self, rank: int) -> tuple[Ints, Ints]:
+        """Numbers of the messages that a rank sent, and of those that it received."""
+        sent, received = (
+            order[slice(*np.searchsorted(side.rank, [rank, rank + 1], sorter=order))]
+            for side, order in zip((self.sent, self.received), self._orders, strict=True)
+        )
+        return sent, received
+
+    @functools.cached_property
+    def _orders(self) -> tuple[Ints, Ints]:
+        return (
+            np.argsort(self.sent.rank, kind="stable"),
+            np.argsort(self.received.rank, kind="stable"),
+        )
+
+    @functools.cached_property
+    def place(self) -> Ints:
+        """How many messages went from the same rank to the same rank before each."""
+        pair = self.sent.rank.astype(np.int64) << 32 | self.sent.peer
+        order = np.argsort(pair, kind="stable")
+        is_first = np.diff(pair[order], prepend=-1) != 0
+        rows = np.arange(len(order))
+        place = np.empty_like(rows)
+        place[order] = rows - np.maximum.accumulate(np.where(is_first, rows, 0))
+        return place
 
 
 def matched(sent: Side, received: Side, n_ranks: int, is_cut: bool, is_whole: bool = False) -> Messages:
@@ -59,7 +102,7 @@ def matched(sent: Side, received: Side, n_ranks: int, is_cut: bool, is_whole: bo
     """
     n_bytes = np.unique(np.concatenate([sent.bytes, received.bytes]))
     keys = [
-        (src * n_ranks + dst) * len(n_bytes) + np.searchsorted(n_bytes, side.bytes)
+        (src.astype(np.int64) * n_ranks + dst) * len(n_bytes) + np.searchsorted(n_bytes, side.bytes)
         for side, src, dst in ((sent, sent.rank, sent.peer), (received, received.peer, received.rank))
     ]
     known, both = np.unique(np.concatenate(keys), return_inverse=True)
@@ -71,7 +114,7 @@ def matched(sent: Side, received: Side, n_ranks: int, is_cut: bool, is_whole: bo
     is_possible = received.end_ns[rows_received] >= sent.begin_ns[rows_sent]
     rows_sent, rows_received = rows_sent[is_possible], rows_received[is_possible]
     order = np.argsort(sent.begin_ns[rows_sent], kind="stable")
-    return Messages(sent.take(rows_sent[order]), received.take(rows_received[order]))
+    return Messages(sent.take(rows_sent[order]), received.take(rows_received[order]), len(sent.rank))
 
 
 def _some(group: Ints, time_ns: Ints, n_of: Ints, n: Ints, is_last: bool) -> Ints:

@@ -14,9 +14,12 @@ from otf2.enums import GroupType, Paradigm, RegionRole, Type
 from mpicoloc.core.tables import text
 from mpicoloc.report.export import calls, outputs
 from mpicoloc.report.export.calls import Recording
+from mpicoloc.report.export.messages import Messages
 from mpicoloc.store.frames import Frames
 
 _NS_PER_S = 10**9
+_BUFFERS = {"chunk_size_events": 1 << 18, "chunk_size_definitions": 1 << 18}
+"""Bytes that each track has until the end of the archive; the library allows no less."""
 _ROLES = tuple(
     (re.compile(f"MPI_I?({pattern})(_init)?(_c)?", re.IGNORECASE), role)
     for pattern, role in (
@@ -30,8 +33,8 @@ _ROLES = tuple(
         ("win_.*|r?(put|get|accumulate|get_accumulate)|fetch_and_op|compare_and_swap", RegionRole.RMA),
     )
 )
-Ends = Mapping[tuple[int, int, int], list[tuple[bool, int, int]]]
-"""By rank, track and begin of the call: whether it sends, the partner, the bytes."""
+Ends = Mapping[int, list[tuple[bool, int, int]]]
+"""Of a track, by begin of the call: whether it sends, the partner, the bytes."""
 
 
 def write(job: Frames, out: str) -> list[str]:
@@ -46,7 +49,7 @@ def write(job: Frames, out: str) -> list[str]:
     with outputs.folder(out) as folder:
         # The archive's folder must not be there.
         os.rmdir(folder)
-        with otf2.writer.open(folder, timer_resolution=_NS_PER_S) as archive:
+        with otf2.writer.open(folder, timer_resolution=_NS_PER_S, **_BUFFERS) as archive:
             archive.creator = "mpicoloc"
             archive.description = _text(recording.profile.job.command)
             _write_tracks(recording, archive)
@@ -69,21 +72,21 @@ def _write_tracks(recording: Recording, archive: Any) -> None:
         names.region(_text(name), region_role=_role(name), paradigm=Paradigm.MPI) for name in recording.names
     ]
     n_bytes = names.attribute("bytes", "Bytes that the call moved", Type.UINT64)
-    ends = _ends(recording)
     for key in recording.tracks:
         writer = archive.event_writer_from_location(locations[key])
-        _write_track(recording, key, writer, (regions, n_bytes, world, ends))
+        _write_track(recording, key, writer, (regions, n_bytes, world))
 
 
 def _write_track(
-    recording: Recording, key: tuple[int, int], writer: Any, names: tuple[list[Any], Any, Any, Ends]
+    recording: Recording, key: tuple[int, int], writer: Any, names: tuple[list[Any], Any, Any]
 ) -> None:
     """Each call as a region, with its messages: sent at its begin, taken at its end."""
-    regions, attribute, world, ends = names
+    regions, attribute, world = names
+    ends = _ends(recording.messages, *key)
     for piece in recording.calls(*key):
         for begin_ns, end_ns, n_bytes, _, call in piece.rows():
             writer.enter(begin_ns, regions[call], {attribute: n_bytes})
-            for is_sent, partner, size in sorted(ends.get((*key, begin_ns), ()), reverse=True):
+            for is_sent, partner, size in sorted(ends.get(begin_ns, ()), reverse=True):
                 if is_sent:
                     writer.mpi_send(begin_ns, partner, world, 0, size)
                 else:
@@ -91,11 +94,13 @@ def _write_track(
             writer.leave(end_ns, regions[call])
 
 
-def _ends(recording: Recording) -> Ends:
-    found: dict[tuple[int, int, int], list[tuple[bool, int, int]]] = defaultdict(list)
-    for sent, received in recording.messages.rows():
-        for is_sent, (rank, track, peer, size, begin_ns, _) in ((True, sent), (False, received)):
-            found[rank, track, begin_ns].append((is_sent, peer, size))
+def _ends(messages: Messages, rank: int, track: int) -> Ends:
+    found: dict[int, list[tuple[bool, int, int]]] = defaultdict(list)
+    sides = (messages.sent, messages.received)
+    for is_sent, side, rows in zip((True, False), sides, messages.of(rank), strict=True):
+        for _, own, peer, size, begin_ns, _ in side.take(rows).rows():
+            if own == track:
+                found[begin_ns].append((is_sent, peer, size))
     return found
 
 

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import contextlib
+import functools
+import gzip
 import os
 import shutil
 import stat
-from collections.abc import Iterator, Sequence
-from typing import TextIO
+from collections.abc import Callable, Iterator, Sequence
+from typing import TextIO, cast
 
 from mpicoloc.errors import EnvironmentFault, UsageError
+
+_GZIP_LEVEL = 4
+"""Nearly as small as 9, in a fourth of the time."""
 
 
 def check(out: str, inputs: Sequence[str], *, is_folder: bool = False) -> None:
@@ -38,7 +43,8 @@ def check(out: str, inputs: Sequence[str], *, is_folder: bool = False) -> None:
 def text_file(path: str) -> Iterator[TextIO]:
     """A file that appears under its name when it is whole, for others may read it meanwhile.
 
-    Links are followed, and what is no regular file, like /dev/stdout, is written into.
+    Links are followed, and what is no regular file, like /dev/stdout, is written into. What ends with .gz
+    is compressed.
 
     Raises
     ------
@@ -49,7 +55,7 @@ def text_file(path: str) -> Iterator[TextIO]:
     is_special = os.path.exists(path) and not stat.S_ISREG(os.stat(path).st_mode)
     part = path if is_special else f"{path}.{os.getpid()}.part"
     try:
-        with open(part, "w", encoding="utf-8", errors="replace", newline="\n") as file:
+        with _opener(path)(part, encoding="utf-8", errors="replace", newline="\n") as file:
             yield file
         if part != path:
             os.replace(part, path)
@@ -63,6 +69,13 @@ def text_file(path: str) -> Iterator[TextIO]:
         if part != path:
             with contextlib.suppress(OSError):
                 os.unlink(part)
+
+
+def _opener(path: str) -> Callable[..., TextIO]:
+    """What opens the file for writing, by how its name ends."""
+    if path.endswith(".gz"):
+        return cast(Callable[..., TextIO], functools.partial(gzip.open, mode="wt", compresslevel=_GZIP_LEVEL))
+    return functools.partial(open, mode="w")
 
 
 @contextlib.contextmanager

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-import heapq
+import itertools
+import os
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -10,10 +11,13 @@ from dataclasses import dataclass
 from mpicoloc.core.tables import VERDICTS, printable, text
 from mpicoloc.report.export import calls, outputs
 from mpicoloc.report.export.calls import Recording
-from mpicoloc.report.export.paraver_values import RUNNING, STATES, TYPES, Functions
+from mpicoloc.report.export.paraver_values import COLOURS, RUNNING, STATES, TYPES, Functions
+from mpicoloc.report.export.sorting import in_order
 from mpicoloc.store.frames import Frames
 
 BYTES_TYPE, PEER_TYPE, SHUTTER_TYPE = 99800001, 99800002, 99800003
+_TIME_FIELD = 6
+"""Where the time stands by which records are sorted, counted from 1, in those of every kind."""
 _OWN_TYPES = {
     BYTES_TYPE: "Bytes of the MPI call",
     PEER_TYPE: "Peer of the MPI call (rank + 1)",
@@ -36,8 +40,6 @@ THREAD_FUNC          State As Is
 
 STATES
 """
-Record = tuple[int, str]
-"""Time by which records are sorted, and the line."""
 
 
 @dataclass(frozen=True)
@@ -53,7 +55,7 @@ class _Layout:
 
 
 def write(job: Frames, out: str) -> list[str]:
-    """Write the trace of `job` to the files `out` (.prv), .pcf and .row.
+    """Write the trace of `job` to the files `out` (.prv, or .prv.gz), .pcf and .row.
 
     Returns
     -------
@@ -61,51 +63,45 @@ def write(job: Frames, out: str) -> list[str]:
         What is missing in the trace, in words.
     """
     recording = calls.recording(job)
-    base = out.removesuffix(".prv")
+    end = ".prv.gz" if out.endswith(".gz") else ".prv"
+    base = out.removesuffix(".gz").removesuffix(".prv")
     layout, functions = _layout(recording), Functions(recording.names)
     streams = [_calls(recording, key, layout.place[key], functions) for key in recording.tracks]
-    streams += [_messages(recording, layout), iter(sorted(_shutters(recording, layout)))]
+    streams += [_messages(recording, layout), _shutters(recording, layout)]
     with outputs.text_file(f"{base}.pcf") as file:
         file.write(_names(functions))
     with outputs.text_file(f"{base}.row") as file:
         file.write(_rows(recording, layout))
-    with outputs.text_file(f"{base}.prv") as file:
+    with outputs.text_file(f"{base}{end}") as file:
         file.write(_header(recording, layout))
-        for _, line in heapq.merge(*streams):
-            file.write(line)
+        file.writelines(in_order(itertools.chain(*streams), _TIME_FIELD, os.path.dirname(out) or "."))
     return recording.notes
 
 
-def _calls(recording: Recording, key: tuple[int, int], place: str, functions: Functions) -> Iterator[Record]:
+def _calls(recording: Recording, key: tuple[int, int], place: str, functions: Functions) -> Iterator[str]:
     """States and events of a track: running, and the call."""
     last_ns = 0
     for piece in recording.calls(*key):
         for begin_ns, end_ns, n_bytes, peer, call in piece.rows():
             if begin_ns > last_ns:
-                yield last_ns, f"1:{place}:{last_ns}:{begin_ns}:{RUNNING}\n"
+                yield f"1:{place}:{last_ns}:{begin_ns}:{RUNNING}\n"
             type_ = functions.types[call]
             more = f":{PEER_TYPE}:{peer + 1}" if peer >= 0 else ""
-            yield begin_ns, f"1:{place}:{begin_ns}:{end_ns}:{functions.states[call]}\n"
-            yield (
-                begin_ns,
-                f"2:{place}:{begin_ns}:{type_}:{functions.values[call]}:{BYTES_TYPE}:{n_bytes}{more}\n",
-            )
+            yield f"1:{place}:{begin_ns}:{end_ns}:{functions.states[call]}\n"
+            yield f"2:{place}:{begin_ns}:{type_}:{functions.values[call]}:{BYTES_TYPE}:{n_bytes}{more}\n"
             zero = f":{PEER_TYPE}:0" if more else ""
-            yield end_ns, f"2:{place}:{end_ns}:{type_}:0:{BYTES_TYPE}:0{zero}\n"
+            yield f"2:{place}:{end_ns}:{type_}:0:{BYTES_TYPE}:0{zero}\n"
             last_ns = end_ns
 
 
-def _messages(recording: Recording, layout: _Layout) -> Iterator[Record]:
+def _messages(recording: Recording, layout: _Layout) -> Iterator[str]:
     for sent, received in recording.messages.rows():
         (src, src_track, _, n_bytes, send_ns, _), (dst, dst_track, _, _, begin_ns, end_ns) = sent, received
         source, target = layout.place[src, src_track], layout.place[dst, dst_track]
-        yield (
-            send_ns,
-            f"3:{source}:{send_ns}:{send_ns}:{target}:{begin_ns}:{end_ns}:{n_bytes}:0\n",
-        )
+        yield f"3:{source}:{send_ns}:{send_ns}:{target}:{begin_ns}:{end_ns}:{n_bytes}:0\n"
 
 
-def _shutters(recording: Recording, layout: _Layout) -> Iterator[Record]:
+def _shutters(recording: Recording, layout: _Layout) -> Iterator[str]:
     """Events of the first track of the node: 1 + the verdict, and 0 at the end."""
     begins, ends = (recording.shutters_ns(name).tolist() for name in ("t0_ns", "t1_ns"))
     rows = recording.profile.tables["shutters"]
@@ -113,7 +109,7 @@ def _shutters(recording: Recording, layout: _Layout) -> Iterator[Record]:
         if 0 <= row["i_node"] < len(layout.nodes) and layout.nodes[row["i_node"]]:
             place = layout.place[layout.nodes[row["i_node"]][0]]
             for at_ns, value in ((begin_ns, 1 + int(row["verdict"])), (max(begin_ns, end_ns), 0)):
-                yield at_ns, f"2:{place}:{at_ns}:{SHUTTER_TYPE}:{value}\n"
+                yield f"2:{place}:{at_ns}:{SHUTTER_TYPE}:{value}\n"
 
 
 def _layout(recording: Recording) -> _Layout:
@@ -152,7 +148,8 @@ def _used(layout: _Layout) -> list[list[tuple[int, int]]]:
 
 
 def _names(functions: Functions) -> str:
-    lines = [_HEAD, *(f"{i}    {name}\n" for i, name in enumerate(STATES))]
+    lines = [_HEAD, *(f"{i}    {name}\n" for i, name in enumerate(STATES)), "\n\nSTATES_COLOR\n"]
+    lines += (f"{i}    {{{red},{green},{blue}}}\n" for i, (red, green, blue) in enumerate(COLOURS))
     tables = [
         (type_, TYPES[type_], {0: "Outside MPI", **labels}) for type_, labels in functions.labels.items()
     ]

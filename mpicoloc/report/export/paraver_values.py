@@ -42,6 +42,12 @@ STATES = (
     "Scheduling and Fork/Join", "Wait/WaitAll", "Blocked", "Immediate Send", "Immediate Receive", "I/O",
     "Group Communication", "Tracing Disabled", "Others", "Send Receive",
 )  # fmt: skip
+COLOURS = (
+    (117, 195, 255), (0, 0, 255), (255, 255, 255), (255, 0, 0), (255, 0, 174), (179, 0, 0), (0, 255, 0),
+    (255, 255, 0), (235, 0, 0), (0, 162, 0), (255, 0, 255), (100, 100, 177), (172, 174, 41), (255, 144, 26),
+    (2, 255, 177), (192, 224, 0), (66, 66, 66),
+)  # fmt: skip
+"""Red, green and blue of each state, as in Paraver's own."""
 RUNNING = STATES.index("Running")
 _OTHER_TYPE = 50000003
 _FIRST_OWN_VALUE = 1000

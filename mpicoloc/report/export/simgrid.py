@@ -14,6 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from mpicoloc.report.export import calls, outputs
 from mpicoloc.report.export.calls import Recording
+from mpicoloc.report.export.messages import Ints, Messages
 from mpicoloc.report.export.paraver_values import is_communication
 from mpicoloc.report.export.simgrid_collectives import BYTE, Collectives
 from mpicoloc.store.frames import Frames
@@ -44,12 +45,12 @@ def write(job: Frames, out: str) -> list[str]:
     """
     recording = calls.recording(job)
     collectives = Collectives(recording)
-    messages = _messages(recording)
     names = [f"rank-{rank}.txt" for rank in range(recording.n_ranks)]
     with outputs.folder(out) as folder:
         for rank, name in enumerate(names):
             with outputs.text_file(os.path.join(folder, name)) as file:
-                for action in _actions(recording, rank, messages[rank], collectives.of(rank)):
+                messages = list(_messages(recording.messages, rank))
+                for action in _actions(recording, rank, messages, collectives.of(rank)):
                     file.write(f"{rank} {action}\n")
         with outputs.text_file(os.path.join(folder, "trace.txt")) as file:
             file.writelines(f"{name}\n" for name in names)
@@ -87,24 +88,28 @@ def _actions(
     yield "finalize"
 
 
-def _messages(recording: Recording) -> list[list[Action]]:
-    """Both ends of all messages, rank by rank; tags tell messages of two ranks apart."""
-    found: list[list[Action]] = [[] for _ in range(recording.n_ranks)]
-    n_between: collections.Counter[tuple[int, int]] = collections.Counter()
-    for sent, received in recording.messages.rows():
+def _messages(messages: Messages, rank: int) -> Iterator[Action]:
+    """What a rank does for its messages; tags tell messages of two ranks apart."""
+    as_sent, as_received = messages.of(rank)
+    for sent, received, tag in _both_ends(messages, as_sent):
         (src, _, dst, n_bytes, begin_ns, end_ns), (*_, take_ns, taken_ns) = sent, received
-        tag = n_between[src, dst] % _N_TAGS
-        n_between[src, dst] += 1
         is_blocking = take_ns <= end_ns
         what, wait = ("send", "") if is_blocking else ("isend", f"wait {src} {dst} {tag}")
-        found[src].append((begin_ns, taken_ns, f"{what} {dst} {tag} {n_bytes} {BYTE}", wait))
-        found[dst].append((take_ns, taken_ns, f"recv {src} {tag} {n_bytes} {BYTE}", ""))
-    return found
+        yield begin_ns, taken_ns, f"{what} {dst} {tag} {n_bytes} {BYTE}", wait
+    for sent, received, tag in _both_ends(messages, as_received):
+        (src, _, _, n_bytes, _, _), (*_, take_ns, taken_ns) = sent, received
+        yield take_ns, taken_ns, f"recv {src} {tag} {n_bytes} {BYTE}", ""
+
+
+def _both_ends(messages: Messages, rows: Ints) -> Iterator[tuple[tuple[int, ...], tuple[int, ...], int]]:
+    """Both ends of some messages, and the tag of each."""
+    tags = (messages.place[rows] % _N_TAGS).tolist()
+    return zip(messages.sent.take(rows).rows(), messages.received.take(rows).rows(), tags, strict=True)
 
 
 def _left_out(recording: Recording) -> list[str]:
     """Messages of which one end is unknown."""
-    n_sent, n_both = recording.n_sent, len(recording.messages)
+    n_sent, n_both = recording.messages.n_sent, len(recording.messages)
     if n_both == n_sent:
         return []
     return [f"{n_sent - n_both:,} of {n_sent:,} messages are left out: their receive is not known"]

@@ -15,9 +15,13 @@ from mpicoloc.report.export.messages import Side
 from mpicoloc.report.export.paraver_values import is_one_sided
 from mpicoloc.report.export.pieces import Calls
 from mpicoloc.store.trace import Trace
+from mpicoloc.store.trace_messages import MESSAGES
 
 Ints = NDArray[np.int64]
-_SENT, _RECEIVED = "sent", "received"
+Array = NDArray[Any]
+_SENT, _RECEIVED = MESSAGES.index("sent"), MESSAGES.index("received")
+_COLUMNS = ("rank", "peer", "bytes", "begin_ns", "end_ns")
+_NO_ROWS = np.zeros(0, np.int64)
 
 
 class Whole:
@@ -70,29 +74,38 @@ class Whole:
 
     def ends(self) -> tuple[Side, Side]:
         """Every message has its own peer and bytes."""
-        with part("reading the messages", self._trace.n_events, "events"):
-            found = self._trace.messages()
+        parts = {kind: {name: list[Array]() for name in _COLUMNS} for kind in (_SENT, _RECEIVED)}
         is_apart = np.array([is_one_sided(name) for name in self._trace.names])
-        peers = found["peer"]
-        found = found[(peers >= 0) & (peers < self._n_ranks) & ~is_apart[found["call"].cat.codes.to_numpy()]]
-        columns = [found[name].to_numpy().astype(np.int64) for name in ("rank", "peer", "bytes", "begin_ns")]
-        rank, peer, n_bytes, begin_ns = columns
-        everything = Side(
-            rank, self._tracks_of(rank, begin_ns), peer, n_bytes, begin_ns, found["end_ns"].to_numpy()
-        )
-        word = found["message"].to_numpy()
-        sent, received = (everything.take(np.flatnonzero(word == kind)) for kind in (_SENT, _RECEIVED))
+        with part("reading the messages", self._trace.n_events, "events"):
+            for found in self._messages():
+                peer, kind = found["peer"], found["message"]
+                is_known = (peer >= 0) & (peer < self._n_ranks) & ~is_apart[found["call"]]
+                for wanted, columns in parts.items():
+                    rows = np.flatnonzero(is_known & (kind == wanted))
+                    for name, pieces in columns.items():
+                        pieces.append(found[name][rows])
+        sent, received = (self._side(columns) for columns in parts.values())
         return sent, received
 
-    def _tracks_of(self, rank: Ints, begin_ns: Ints) -> Ints:
+    def _messages(self) -> Iterator[dict[str, Array]]:
+        for i, clock in enumerate(self._trace.clocks):
+            yield from self._trace.messages_of(i, clock)
+
+    def _side(self, parts: dict[str, list[Array]]) -> Side:
+        """Column after column, of which the pieces are forgotten."""
+        columns = {name: np.concatenate(parts.pop(name)) for name in _COLUMNS}
+        return Side(track=self._tracks_of(columns["rank"], columns["begin_ns"]), **columns)
+
+    def _tracks_of(self, rank: Array, begin_ns: Array) -> Array:
         """Track of the call of a rank that began at this time."""
-        found = np.zeros(len(rank), np.int64)
         lanes: dict[int, list[int]] = {}
         for one, lane in self.tracks:
             lanes.setdefault(one, []).append(lane)
+        first = np.zeros(self._n_ranks, np.int8)
+        first[list(lanes)] = [own[0] for own in lanes.values()]
+        found = first[rank]
         for one, own in lanes.items():
-            rows = np.flatnonzero(rank == one)
-            found[rows] = own[0]
+            rows = np.flatnonzero(rank == one) if len(own) > 1 else _NO_ROWS
             for lane in own[1:]:
                 begins = np.concatenate([piece.begin_ns for piece in self.calls(one, lane)])
                 found[rows[np.isin(begin_ns[rows], begins)]] = lane
