@@ -32,7 +32,7 @@ ALLOWED = {
 LIBRARIES = {
     "core": {"numpy"},
     "network": {"numpy", "yaml"},
-    "model": {"numpy", "scipy"},
+    "model": {"numpy", "scipy", "rustworkx"},
     "sim": {"numpy"},
     "store": {"numpy", "h5py", "pandas", "sqlite3", "sqlalchemy"},
     "pmpi": {"numpy", "cffi", "pycparser"},
