@@ -24,10 +24,10 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from mpicoloc.cli import tell
 from mpicoloc.errors import MpicolocError, UsageError
 
 if TYPE_CHECKING:
@@ -77,7 +77,7 @@ def run(args: argparse.Namespace) -> int:
     done = campaign.read(args.out)
     found = report.slowdowns(done, names)
     for text in report.unknown(done, found, names):
-        print(f"mpicoloc: {text}: {_WHY_UNKNOWN}", file=sys.stderr)
+        tell.note(f"{text}: {_WHY_UNKNOWN}")
     if args.json:
         print(json.dumps(report.as_json(found), indent=2, allow_nan=False))
     else:
@@ -93,13 +93,13 @@ def _number(flag: str, text: str, least: int) -> int:
 
 def _tell_plan(plan: Campaign, todo: Sequence[Experiment], n_wanted: int) -> None:
     places = " and ".join(",".join(map(str, place)) for place in plan.places)
-    print(f"mpicoloc: {len(todo)} of {n_wanted} experiments to make, on processors {places}", file=sys.stderr)
+    tell.note(f"{len(todo)} of {n_wanted} experiments to make, on processors {places}")
 
 
 def _tell(experiment: Experiment, found: Sequence[TimedRun] | MpicolocError) -> None:
     what = f"round {experiment.i_round}, {' + '.join(experiment.names)}"
     if isinstance(found, MpicolocError):
-        print(f"mpicoloc: {what}: {found}", file=sys.stderr, flush=True)
+        tell.trouble(f"{what}: {found}")
         return
     times = ", ".join(f"{run.program} {run.wall_s:.2f} s" for run in found if run.is_whole)
-    print(f"mpicoloc: {what}: {times}", file=sys.stderr, flush=True)
+    tell.note(f"{what}: {times}")

@@ -35,7 +35,9 @@ def run(args: argparse.Namespace) -> int:
     jobs = history(args.folder)
     jobs = jobs if args.last is None else jobs.tail(int(args.last))
     if args.csv:
-        print(jobs.to_csv(index=False), end="")
+        from mpicoloc.report.terminal import write
+
+        write(jobs.to_csv(index=False))
     elif args.json:
         print(json.dumps(records(jobs), indent=2, allow_nan=False))
     else:

@@ -62,11 +62,11 @@ def _watch(folder: str, console: Console, interval_s: float) -> None:
     from mpicoloc.report import live
     from mpicoloc.run.live import jobs
 
-    before: dict[str, Counts] = {}
+    before: dict[int, Counts] = {}
     with Live(console=console, screen=True, auto_refresh=False) as screen:
         while True:
             started = time.monotonic()
             found = jobs(folder)
             screen.update(live.table(found, before), refresh=True)
-            before = {job.id: job.counts for job in found if job.counts is not None}
+            before = {job.owner: job.counts for job in found if job.counts is not None}
             time.sleep(max(interval_s, (time.monotonic() - started) / _MOST_FRAC))

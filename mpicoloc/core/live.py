@@ -26,6 +26,7 @@ class LiveJob:
     """One job on this node.
 
     `counts`, `command`, `slowdown`, `n_shutters` and `paused_frac` are known of this user's jobs only.
+    `owner` tells jobs of one id apart: who has the slot on the node's board, as a number.
     `reason` says why there is no slowdown.
     """
 
@@ -34,6 +35,7 @@ class LiveJob:
     n_ranks: int
     cores: tuple[int, ...]
     age_s: float
+    owner: int
     command: str | None = None
     counts: Counts | None = None
     slowdown: Estimate | None = None

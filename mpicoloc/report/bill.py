@@ -5,15 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from rich import box
 from rich.console import Console
 from rich.markup import escape
-from rich.table import Table as RichTable
 
 from mpicoloc.core.estimate import Estimate
 from mpicoloc.core.profile import Job
 from mpicoloc.core.tables import printable
 from mpicoloc.model.price import Bill
+from mpicoloc.report.listing import Listing
 from mpicoloc.report.terminal import console
 
 Bills = Sequence[tuple[str, Job, Bill]]
@@ -88,7 +87,7 @@ def _show_one(console: Console, file: str, job: Job, bill: Bill) -> None:
     name = escape(printable(job.id))
     console.print(f"[bold]job {name}[/bold]  {bill.n_cores} cores, {bill.wall_s:.4g} s, {tariff}")
     console.print(f"slowdown {interval(bill.slowdown)}, true {_or_unknown(bill.true_slowdown)}")
-    listing = _listing("price", "SU", "of the run alone", "discount")
+    listing = Listing(None, ("price", "SU", "of the run alone", "discount"))
     for name, words in SCHEMES.items():
         price = getattr(bill, name)
         saved = None if name == "runtime" else discount_frac(bill, price)
@@ -102,8 +101,14 @@ def _show_one(console: Console, file: str, job: Job, bill: Bill) -> None:
 
 
 def _show_many(console: Console, bills: Bills) -> None:
-    listing = _listing("job", "slowdown", *(f"{words}, SU" for words in SCHEMES.values()),
-                       *(f"{words}, relative" for words in SCHEMES.values()))  # fmt: skip
+    listing = Listing(
+        None,
+        (
+            *("job", "slowdown"),
+            *(f"{words}, {what}" for what in ("SU", "relative") for words in SCHEMES.values()),
+        ),
+        lesser=("oracle, relative", "oracle, SU", "run time, relative", "run time, SU", "slowdown"),
+    )
     for _, job, bill in bills:
         prices = [number(getattr(bill, name)) for name in SCHEMES]
         relative = [percent(bill.relative[name], with_interval=False) for name in SCHEMES]
@@ -116,13 +121,6 @@ def _show_many(console: Console, bills: Bills) -> None:
     console.print(listing)
     console.print("relative: to the price of the run alone, by the true slowdown if that is given, "
                   "else by the measured one")  # fmt: skip
-
-
-def _listing(*columns: str) -> RichTable:
-    listing = RichTable(box=box.SIMPLE_HEAD, pad_edge=False)
-    for i, column in enumerate(columns):
-        listing.add_column(column, justify="left" if i == 0 else "right", overflow="fold")
-    return listing
 
 
 def number(value: Estimate | None) -> str:

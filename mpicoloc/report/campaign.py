@@ -10,7 +10,7 @@ from rich.markup import escape
 from mpicoloc.core.estimate import Estimate
 from mpicoloc.core.tables import printable
 from mpicoloc.model import corun
-from mpicoloc.report.table import new_listing
+from mpicoloc.report.listing import Listing
 from mpicoloc.report.terminal import console
 
 
@@ -41,7 +41,7 @@ def show(found: Sequence[corun.Slowdown], names: Sequence[str]) -> None:
     """Print a row for each program: its slowdown beside each other one."""
     by_names = {(each.target, each.co_runner): each.slowdown for each in found}
     shown = [escape(printable(name)) for name in names]
-    table = new_listing("slowdown, 95 %", "beside", *shown)
+    table = Listing("slowdown, 95 %", ("beside", *map(printable, names)))
     for name, target in zip(shown, names, strict=True):
         cells = [by_names.get((target, co_runner)) for co_runner in names]
         table.add_row(name, *("-" if cell is None else _text(cell) for cell in cells))

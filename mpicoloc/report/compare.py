@@ -11,7 +11,8 @@ from rich.markup import escape
 from mpicoloc.core.estimate import Estimate
 from mpicoloc.core.tables import printable
 from mpicoloc.model.compare import Comparison
-from mpicoloc.report.table import amount, new_listing, seconds
+from mpicoloc.report.listing import Listing
+from mpicoloc.report.table import amount, seconds
 from mpicoloc.report.terminal import console
 from mpicoloc.store.frames import Frames
 
@@ -77,8 +78,8 @@ def as_json(found: Sequence[Comparison], regressions: Sequence[str]) -> dict[str
 
 def show(found: Sequence[Comparison], titles: tuple[str, str]) -> None:
     """Print the comparison of two groups of runs."""
-    table = new_listing("", "", *map(escape, titles), "ratio", "95 %", "")
-    table.columns[0].no_wrap = True
+    columns = ("quantity", *titles, "ratio", "95 %", "verdict")
+    table = Listing(None, columns, lesser=("95 %", "verdict"))
     n_shown = len(UNITS) + N_FUNCTIONS
     for row in found[:n_shown]:
         ends = f"{row.low:.3f} to {row.high:.3f}" if row.is_judged else ""

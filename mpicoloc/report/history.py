@@ -9,19 +9,19 @@ from typing import Any
 from rich.markup import escape
 
 from mpicoloc.core.tables import printable
-from mpicoloc.report.table import counted, new_listing, seconds
+from mpicoloc.report.listing import Listing
+from mpicoloc.report.table import counted, seconds
 from mpicoloc.report.terminal import console
 
 _COMMAND_LETTERS = 40
 _TITLES = ("began", "job", "command", "ranks", "nodes", "time", "slowdown", "95 %", "fair SU")
+_LESSER = ("nodes", "95 %", "command", "fair SU", "ranks", "began")
 
 
 def show(jobs: Sequence[Mapping[str, Any]]) -> None:
     """Print the rows of `store.history.history`, a line for each that could be read."""
     known = [job for job in jobs if job["trouble"] is None]
-    table = new_listing(counted(len(known), "job"), *_TITLES)
-    for column in table.columns:
-        column.no_wrap = column.header != "command"
+    table = Listing(counted(len(known), "job"), _TITLES, names=("job", "command"), lesser=_LESSER)
     for job in known:
         table.add_row(*map(escape, _cells(job)))
     console().print(table)

@@ -9,14 +9,15 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any
 
-from rich import box
 from rich.markup import escape
-from rich.table import Table as RichTable
 
 from mpicoloc.core.tables import printable
 from mpicoloc.core.units import PLACES, su_text
-from mpicoloc.report.terminal import console
+from mpicoloc.report.listing import Listing
+from mpicoloc.report.terminal import console, write
 from mpicoloc.store.ledger import Account, Line, Posting
+
+_COLUMNS = ("transaction", "time (UTC)", "what", "amount, SU", "balance, SU")
 
 
 def plain(row: Posting | Account | Line) -> dict[str, Any]:
@@ -51,11 +52,13 @@ def show_accounts(accounts: Sequence[Account], as_json: bool) -> None:
     if as_json:
         _print({"accounts": [plain(account) for account in accounts], "sum_usu": total_usu})
         return
-    listing = _listing("account", "balance, SU", "lowest, SU", "opened")
+    listing = Listing(
+        None, ("account", "balance, SU", "lowest, SU", "opened"), lesser=("opened", "lowest, SU")
+    )
     for account in accounts:
         is_sites = account.name.startswith("@")
         listing.add_row(
-            account.name,
+            escape(printable(account.name)),
             su_text(account.balance_usu),
             "" if is_sites else su_text(account.floor_usu),
             "" if is_sites else _when(account.opened_unix_s),
@@ -72,7 +75,7 @@ def show_statement(name: str, lines: Sequence[Line], as_json: bool) -> None:
         _print({"account": name, "balance_usu": balance_usu, "balance_su": balance_usu / 10**PLACES,
                 "lines": [plain(line) for line in lines]})  # fmt: skip
         return
-    listing = _listing("transaction", "time (UTC)", "what", "amount, SU", "balance, SU")
+    listing = Listing(None, _COLUMNS, names=("what",), lesser=("time (UTC)", "balance, SU"))
     for line in lines:
         amount = su_text(line.amount_usu)
         listing.add_row(
@@ -99,15 +102,8 @@ def show_audit(wrong: Sequence[str], as_json: bool) -> None:
     if as_json:
         _print({"is_right": not wrong, "wrong": list(wrong)})
         return
-    print("\n".join(wrong) if wrong else "the books are right: no unit was lost or made")
+    write("\n".join(wrong or ["the books are right: no unit was lost or made"]) + "\n")
 
 
 def _when(unix_s: float) -> str:
     return datetime.fromtimestamp(unix_s, UTC).strftime("%Y-%m-%d %H:%M:%S")
-
-
-def _listing(*columns: str) -> RichTable:
-    listing = RichTable(box=box.SIMPLE_HEAD, pad_edge=False)
-    for column in columns:
-        listing.add_column(column, justify="right" if "SU" in column else "left", overflow="fold")
-    return listing

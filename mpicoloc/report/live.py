@@ -8,16 +8,17 @@ from dataclasses import dataclass
 from typing import Any
 
 from rich.markup import escape
-from rich.table import Table as RichTable
 
 from mpicoloc.core.live import Counts, LiveJob
 from mpicoloc.core.tables import printable
-from mpicoloc.report.table import amount, counted, new_listing, seconds
+from mpicoloc.report.listing import Listing
+from mpicoloc.report.table import amount, counted, seconds
 
 _TITLES = (
     *("job", "user", "ranks", "cores", "time", "slowdown", "95 %"),
     *("in MPI", "sent/s", "shutters", "paused"),
 )
+_LESSER = ("cores", "paused", "sent/s", "95 %", "user", "shutters", "time", "ranks")
 
 
 @dataclass(frozen=True)
@@ -29,12 +30,12 @@ class Rates:
     sent_bps: float | None = None
 
 
-def rates(job: LiveJob, before: Mapping[str, Counts]) -> Rates:
+def rates(job: LiveJob, before: Mapping[int, Counts]) -> Rates:
     """Rates since the look before, or since the job began if there was none."""
     now = job.counts
     if now is None:
         return Rates()
-    first = before.get(job.id) or Counts(now.t_s - job.age_s, now.n_ranks, 0, 0.0, 0)
+    first = before.get(job.owner) or Counts(now.t_s - job.age_s, now.n_ranks, 0, 0.0, 0)
     time_s = now.t_s - first.t_s
     # Ranks that ended meanwhile took their numbers along.
     if time_s <= 0 or now.n_ranks == 0 or now.n_ranks != first.n_ranks:
@@ -46,11 +47,11 @@ def rates(job: LiveJob, before: Mapping[str, Counts]) -> Rates:
     )
 
 
-def table(jobs: Sequence[LiveJob], before: Mapping[str, Counts]) -> RichTable:
+def table(jobs: Sequence[LiveJob], before: Mapping[int, Counts]) -> Listing:
     """One line for each job."""
-    listing = new_listing(f"{counted(len(jobs), 'job')} on this node", *_TITLES)
-    for column in listing.columns:
-        column.no_wrap = column.header != "job"
+    listing = Listing(
+        f"{counted(len(jobs), 'job')} on this node", _TITLES, names=("job", "cores"), lesser=_LESSER
+    )
     for job in jobs:
         listing.add_row(*(escape(printable(cell)) for cell in _cells(job, rates(job, before))))
     reasons = [f"{job.id}: {job.reason}" for job in jobs if job.reason and job.slowdown is None]
@@ -93,7 +94,7 @@ def _cores(cores: Sequence[int]) -> str:
     return ",".join(str(a) if a == b else f"{a}-{b}" for a, b in ranges)
 
 
-def as_json(jobs: Sequence[LiveJob], before: Mapping[str, Counts]) -> list[dict[str, Any]]:
+def as_json(jobs: Sequence[LiveJob], before: Mapping[int, Counts]) -> list[dict[str, Any]]:
     """The rows of ``mpicoloc top --json``; what is not known is None."""
     rows = []
     for job in jobs:

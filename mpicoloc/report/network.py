@@ -6,9 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from rich import box
 from rich.markup import escape
-from rich.table import Table as RichTable
 
 from mpicoloc.core.estimate import Estimate
 from mpicoloc.core.profile import Job, NetworkLevel
@@ -18,6 +16,7 @@ from mpicoloc.network import sharing as network_sharing
 from mpicoloc.network import utilisation, xgft
 from mpicoloc.network.routing import LinkLoads
 from mpicoloc.network.windows import Windows
+from mpicoloc.report.listing import Listing
 from mpicoloc.report.summary import levels_json
 from mpicoloc.report.terminal import console
 
@@ -150,7 +149,8 @@ def show(cases: Sequence[Case], shared: Shared | None) -> None:
         if shared.links:
             output.print(_pairs_table(cases, shared))
     for line in (*_remarks(cases), *_assumptions(shared)):
-        output.print(line, style="dim", soft_wrap=True)
+        # In a pipe a line is a line.
+        output.print(line, style="dim", soft_wrap=not output.is_terminal)
 
 
 def _assumptions(shared: Shared | None) -> Iterator[str]:
@@ -179,16 +179,15 @@ def _remarks(cases: Sequence[Case]) -> Iterator[str]:
         yield f"Assumed, nobody told it: links of {scaled(rates[0], 'bit/s')} on {levels} (--link-rate)."
 
 
-def _case_table(case: Case) -> RichTable:
+def _case_table(case: Case) -> Listing:
     partial = " (partial)" if case.partial else ""
     name = escape(printable(f"job {case.job.id}{partial}: {case.topology}, {case.placement_name}"))
     grade = utilisation.demand_class(case.levels) or "unknown"
-    grid = RichTable(
-        title=f"{name}, demand {grade}", title_justify="left", box=box.SIMPLE, padding=(0, 1, 0, 0)
-    )
     titles = ["level", "bytes", "injection", "available", "used", "most up", "most down"]
-    for title in titles if case.windows is None else [*titles, "peak"]:
-        grid.add_column(title, justify="right", no_wrap=True)
+    titles += [] if case.windows is None else ["peak"]
+    grid = Listing(
+        f"{name}, demand {grade}", titles, lesser=("most down", "most up", "bytes", "peak", "available")
+    )
     for row in case.levels:
         loads = (case.loads.up[row.level].max(), case.loads.down[row.level].max())
         grid.add_row(
@@ -207,11 +206,10 @@ def _peak(found: Windows, level: int) -> str:
     return scaled(float(found.injection_bps[:, level].max()), "B/s")
 
 
-def _shared_table(cases: Sequence[Case], shared: Shared) -> RichTable:
-    grid = RichTable(title="links shared", title_justify="left", box=box.SIMPLE)
+def _shared_table(cases: Sequence[Case], shared: Shared) -> Listing:
     height = cases[0].topology.height
-    for title in ("job", *(f"jobs on L{level}" for level in range(height)), "slowdown, first estimate"):
-        grid.add_column(title, justify="left" if title == "job" else "right")
+    counts = [f"jobs on L{level}" for level in range(height)]
+    grid = Listing("links shared", ("job", *counts, "slowdown, first estimate"), lesser=counts)
     n_jobs = shared.sharing.n_jobs()
     for i, case in enumerate(cases):
         found = shared.slowdowns[i] if shared.slowdowns else None
@@ -222,13 +220,11 @@ def _shared_table(cases: Sequence[Case], shared: Shared) -> RichTable:
     return grid
 
 
-def _pairs_table(cases: Sequence[Case], shared: Shared) -> RichTable:
+def _pairs_table(cases: Sequence[Case], shared: Shared) -> Listing:
     """How many links two jobs share, and the one on which both together have most bytes."""
     tree = cases[0].topology
-    grid = RichTable(title="shared by", title_justify="left", box=box.SIMPLE)
     levels = [f"L{level}" for level in range(tree.height)]
-    for title in ("jobs", *levels, "most loaded link", "bytes of each"):
-        grid.add_column(title, justify="left" if title == "jobs" else "right")
+    grid = Listing("shared by", ("jobs", *levels, "most loaded link", "bytes of each"), lesser=levels)
     for (i, j), links in shared.links.items():
         ends = [xgft.name(links[0].level + k, end) for k, end in enumerate(_ends(tree, links[0]))]
         grid.add_row(

@@ -8,7 +8,6 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 import numpy as np
-from rich import box
 from rich.console import Console, Group, RenderableType
 from rich.markup import escape
 from rich.table import Table as RichTable
@@ -17,6 +16,7 @@ from rich.text import Text
 from mpicoloc.core.estimate import Estimate
 from mpicoloc.core.profile import Profile
 from mpicoloc.core.tables import Table, printable, text
+from mpicoloc.report.listing import Listing
 from mpicoloc.report.summary import co_runners
 from mpicoloc.store.signature import Signature
 
@@ -191,21 +191,11 @@ def estimate(value: Estimate | None) -> str:
     )
 
 
-def new_listing(title: str, *columns: str) -> RichTable:
-    """An empty table, its first column to the left."""
-    listing = RichTable(
-        title=title, title_justify="left", title_style="bold", box=box.SIMPLE_HEAD, pad_edge=False
-    )
-    for i, column in enumerate(columns):
-        listing.add_column(column, justify="left" if i == 0 else "right", overflow="fold")
-    return listing
-
-
 def _regions(frames: Frames) -> RichTable | None:
     regions = frames.regions
     if regions.empty:
         return None
-    listing = new_listing("regions of the application", "region", "times", "time", "of it in MPI")
+    listing = Listing("regions of the application", ("region", "times", "time", "of it in MPI"))
     for row in regions.head(N_TOP).to_dict("records"):
         share = row["mpi_s"] / row["time_s"] if row["time_s"] else 0.0
         listing.add_row(_word(row["name"]), f"{row['n']:,}", seconds(row["time_s"]), f"{share:.1%}")
@@ -217,8 +207,10 @@ def _calls(frames: Frames) -> RichTable | None:
     if calls.empty:
         return None
     total_s = calls["time_s"].sum()
-    listing = new_listing(
-        "MPI time by function", "function", "calls", "time", "share", "mean", "longest", "bytes"
+    listing = Listing(
+        "MPI time by function",
+        ("function", "calls", "time", "share", "mean", "longest", "bytes"),
+        lesser=("longest", "mean", "bytes", "calls"),
     )
     for row in calls.head(N_TOP).to_dict("records"):
         share = row["time_s"] / total_s if total_s else 0.0
@@ -238,7 +230,12 @@ def _sites(frames: Frames) -> RichTable | None:
     keys = ["call", "site", "i_module", "offset"]
     total = sites.groupby(keys)[["n", "bytes", "time_ns"]].sum().reset_index()
     top = total.sort_values("time_ns", ascending=False).head(N_TOP)
-    listing = new_listing("call sites", "site", "function", "calls", "time", "bytes")
+    listing = Listing(
+        "call sites",
+        ("site", "function", "calls", "time", "bytes"),
+        names=("site", "function"),
+        lesser=("bytes", "calls"),
+    )
     for row in top.merge(frames.places(top), how="left").to_dict("records"):
         numbers = [f"{row['n']:,}", seconds(row["time_ns"] * 1e-9), amount(row["bytes"])]
         listing.add_row(_word(row["place"] or row["site"]), _word(row["call"]), *numbers)
@@ -251,7 +248,7 @@ def _sizes(frames: Frames) -> RichTable | None:
     if peers.empty:
         return None
     total = peers.groupby(["from_bytes", "below_bytes"])[["n", "bytes"]].sum().reset_index()
-    listing = new_listing("point-to-point messages by size", "size", "messages", "bytes")
+    listing = Listing("point-to-point messages by size", ("size", "messages", "bytes"))
     for row in total.to_dict("records"):
         low, last = row["from_bytes"], row["below_bytes"] - 1
         size = "empty" if last == 0 else amount(low) if low == last else f"{amount(low)} to {amount(last)}"
@@ -263,7 +260,7 @@ def _co_runners(profile: Profile) -> RichTable | None:
     rows = co_runners(profile)
     if not rows:
         return None
-    listing = new_listing("co-runners", "job", "together")
+    listing = Listing("co-runners", ("job", "together"))
     for name, overlap_s in rows[:N_TOP]:
         listing.add_row(_word(name), seconds(overlap_s))
     return _left_out(listing, len(rows))
@@ -272,7 +269,6 @@ def _co_runners(profile: Profile) -> RichTable | None:
 def _left_out(listing: RichTable, n_rows: int) -> RichTable:
     if n_rows > N_TOP:
         listing.caption = f"{n_rows - N_TOP} more"
-        listing.caption_justify = "left"
     return listing
 
 

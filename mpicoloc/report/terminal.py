@@ -6,6 +6,8 @@ import sys
 
 from rich.console import Console
 
+from mpicoloc.core.tables import printable
+
 WIDTH = 120
 """Columns in a pipe or a batch log, where there is no terminal to measure."""
 
@@ -21,3 +23,10 @@ class _Output(Console):
 def console() -> Console:
     """Standard output."""
     return _Output(width=None if sys.stdout.isatty() else WIDTH, highlight=False)
+
+
+def write(text: str) -> None:
+    """Lines for a program, as they are; on a terminal without what of a foreign file it would obey."""
+    if sys.stdout.isatty():
+        text = "\n".join(map(printable, text.split("\n")))
+    sys.stdout.write(text)

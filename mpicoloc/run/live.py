@@ -54,27 +54,31 @@ def _slots(path: str) -> Iterator[np.void]:
             yield slot
 
 
-def _own(folder: str) -> Iterator[tuple[str, str]]:
-    """Name and key of each of this user's jobs."""
+def _own(folder: str) -> Iterator[tuple[tuple[int, str], str]]:
+    """Key of each of this user's jobs, by its agent's process and its name, which several may have."""
     for name in os.listdir(folder):
         match = re.fullmatch(r"mpicoloc\.(.+)\.node", name)
-        with contextlib.suppress(FileNotFoundError):
+        # It may end while it is looked at.
+        with contextlib.suppress(FileNotFoundError, MpicolocError):
             if match and os.stat(os.path.join(folder, name)).st_uid == os.geteuid():
                 heads = contract.segment_heads(match[1])
                 if heads:
-                    yield heads[0].job_id, match[1]
+                    agent_pid = contract.read_file(os.path.join(folder, name))["agent_pid"]
+                    yield (int(agent_pid), heads[0].job_id), match[1]
 
 
-def _job(slot: np.void, keys: Mapping[str, str]) -> LiveJob:
+def _job(slot: np.void, keys: Mapping[tuple[int, str], str]) -> LiveJob:
     name = contract.text(slot["job_id"])
     age_s = time.monotonic() - int(slot["t_joined"]) * 1e-9
     bits = np.unpackbits(slot["cpu_mask"].view(np.uint8), bitorder="little")
     cores = tuple(np.flatnonzero(bits).tolist())
-    job = LiveJob(name, int(slot["uid"]), int(slot["n_ranks"]), cores, age_s)
+    owner = int(slot["owner"])
+    job = LiveJob(name, int(slot["uid"]), int(slot["n_ranks"]), cores, age_s, owner)
+    own = (owner >> 32, name)
     # It may end while it is looked at.
     with contextlib.suppress(MpicolocError, OSError):
         # Another user's job may have the same name.
-        return _with_own(job, keys[name]) if name in keys and job.uid == os.geteuid() else job
+        return _with_own(job, keys[own]) if own in keys and job.uid == os.geteuid() else job
     return job
 
 

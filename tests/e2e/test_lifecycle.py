@@ -140,6 +140,25 @@ def test_a_co_runner_survives_its_neighbour(start, openmpi, way, shm_dir):
     jobs.assert_nothing_left(shm_dir)
 
 
+def test_two_jobs_of_one_id_are_told_apart(start, openmpi, shm_dir, tmp_path):
+    twins = [
+        start(openmpi, "preload", "finalize", 30, name="twin", n_ranks=n, out=tmp_path / f"{n}.h5")
+        for n in (1, 2)
+    ]
+    jobs.wait_until(lambda: jobs.running_ranks(shm_dir, "twin", 3), "both to run")
+
+    def seen():
+        found = live.jobs(str(shm_dir))
+        return found if len(found) == 2 and all(job.counts for job in found) else None
+
+    found = jobs.wait_until(seen, "both on the board")
+    assert {job.id for job in found} == {"twin"} and len({job.owner for job in found}) == 2
+    assert sorted((job.n_ranks, job.counts.n_ranks) for job in found) == [(1, 1), (2, 2)]
+    twins[0].kill()
+    left = jobs.wait_until(lambda: len(now := live.jobs(str(shm_dir))) == 1 and now, "one to be left")
+    assert left[0].owner in {job.owner for job in found}
+
+
 @pytest.mark.parametrize("way", WAYS)
 def test_a_profile_that_cannot_be_written_where_it_should(
     start, openmpi, way, shm_dir, tmp_path, monkeypatch
