@@ -1,0 +1,1 @@
+"""Simulation: pure functions, no file, MPI, clock or global random state."""
