@@ -28,6 +28,9 @@ def run(args: argparse.Namespace) -> int:
 
     wanted = formats.find(args.to)
     outputs.check(args.out, [args.file], is_folder=wanted.is_folder)
-    for note in formats.write(open_profile(args.file), wanted, args.out):
+    job = open_profile(args.file)
+    if warning := formats.warning(job, wanted, args.out):
+        tell.note(warning)
+    for note in formats.write(job, wanted, args.out):
         tell.note(note)
     return 0

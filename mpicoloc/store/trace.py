@@ -131,8 +131,13 @@ class Trace:
         self, ranks: Sequence[int] | None = None, begin_s: float | None = None, end_s: float | None = None
     ) -> Iterator[pd.DataFrame]:
         """The same in pieces of at most 32,768 rows, for traces that do not fit into memory."""
-        for arrays in self._calls(self._blocks(ranks, begin_s, end_s), begin_s, end_s):
-            yield self._framed(arrays)
+        return map(self._framed, self.pieces(ranks, begin_s, end_s))
+
+    def pieces(
+        self, ranks: Sequence[int] | None = None, begin_s: float | None = None, end_s: float | None = None
+    ) -> Iterator[Arrays]:
+        """The same as plain arrays, each of one rank; `call` indexes `names`, `message` `MESSAGES`."""
+        return self._calls(self._blocks(ranks, begin_s, end_s), begin_s, end_s)
 
     def messages(
         self, ranks: Sequence[int] | None = None, begin_s: float | None = None, end_s: float | None = None

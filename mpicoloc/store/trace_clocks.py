@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -15,6 +16,8 @@ from mpicoloc.store.trace_messages import MESSAGES
 
 _SENT, _RECEIVED = MESSAGES.index("sent"), MESSAGES.index("received")
 Array = NDArray[Any]
+Ends = Mapping[tuple[int, int], Array]
+"""By sender and receiver."""
 
 
 def aligned(trace: Trace) -> Trace:
@@ -51,8 +54,8 @@ def aligned(trace: Trace) -> Trace:
 
 def _between_nodes(trace: Trace) -> dict[tuple[int, int], tuple[Array, Array]]:
     nodes_of = _Nodes(trace)
-    with part("reading messages between nodes", 2 * trace.n_events, "events"):
-        sends, receives = _ends(trace, nodes_of, _SENT), _ends(trace, nodes_of, _RECEIVED)
+    with part("reading messages between nodes", trace.n_events, "events"):
+        sends, receives = _ends(trace, nodes_of)
     found: dict[tuple[int, int], list[tuple[Array, Array]]] = {}
     for (src, dst), begins in sends.items():
         # Of a rank whose sends are not all known, nobody knows which one a receive can be.
@@ -83,21 +86,27 @@ class _Nodes:
         return np.where(self._ranks[place] == ranks, self._nodes[place], -1)
 
 
-def _ends(trace: Trace, nodes_of: _Nodes, message: int) -> dict[tuple[int, int], Array]:
-    """By sender and receiver, begins of sends or ends of receives of messages between nodes, own clocks."""
-    pieces: dict[tuple[int, int], list[Array]] = {}
+def _ends(trace: Trace, nodes_of: _Nodes) -> tuple[Ends, Ends]:
+    """Begins of sends and ends of receives of the messages between nodes, by the nodes' own clocks."""
+    sends: dict[tuple[int, int], list[Array]] = {}
+    receives: dict[tuple[int, int], list[Array]] = {}
     for i in range(len(trace.files)):
         for arrays in trace.messages_of(i, Clock.same()):
-            peer = arrays["peer"]
-            chosen = arrays["message"] == message
-            node = nodes_of.of(peer[chosen])
-            chosen[chosen] = (node >= 0) & (node != i)
-            if not chosen.any():
+            node = nodes_of.of(arrays["peer"])
+            is_between = (node >= 0) & (node != i)
+            if not is_between.any():
                 continue
             rank = int(arrays["rank"][0])
-            t_ns = arrays["begin_ns" if message == _SENT else "end_ns"][chosen]
-            peers, which = np.unique(peer[chosen], return_inverse=True)
-            for j, other in enumerate(peers.tolist()):
-                pair = (rank, other) if message == _SENT else (other, rank)
-                pieces.setdefault(pair, []).append(t_ns[which == j])
-    return {pair: np.concatenate(parts) for pair, parts in pieces.items()}
+            for peer, begins in _by_peer(arrays, is_between & (arrays["message"] == _SENT), "begin_ns"):
+                sends.setdefault((rank, peer), []).append(begins)
+            for peer, ends in _by_peer(arrays, is_between & (arrays["message"] == _RECEIVED), "end_ns"):
+                receives.setdefault((peer, rank), []).append(ends)
+    joined = ({pair: np.concatenate(parts) for pair, parts in side.items()} for side in (sends, receives))
+    return next(joined), next(joined)
+
+
+def _by_peer(arrays: Mapping[str, Array], chosen: Array, column: str) -> Iterator[tuple[int, Array]]:
+    peers, which = np.unique(arrays["peer"][chosen], return_inverse=True)
+    values = arrays[column][chosen]
+    for j, peer in enumerate(peers.tolist()):
+        yield peer, values[which == j]

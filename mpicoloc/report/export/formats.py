@@ -6,6 +6,7 @@ import difflib
 import importlib
 import importlib.util
 import os
+import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -25,27 +26,47 @@ class Format:
     help: str
     module: str
     library: str = ""
-    is_trace: bool = False
+    event_bytes: int = 0
+    """What an event of the trace that it is made of takes, about; 0: it is made of the profile."""
+    is_folder: bool = False
+    """It is more than one file, in a folder of its own."""
 
     @property
-    def is_folder(self) -> bool:
-        """Whether it is more than one file, in a folder of its own."""
-        return self.help.startswith("folder")
+    def is_trace(self) -> bool:
+        """Whether it is made of a trace."""
+        return self.event_bytes > 0
 
 
 FORMATS: Mapping[str, Format] = {
     row.name: row
     for row in (
-        Format("perfetto", "JSON file for ui.perfetto.dev and chrome://tracing", "perfetto", is_trace=True),
-        Format("paraver", "files .prv, .pcf and .row", "paraver", is_trace=True),
-        Format("otf2", "folder, an archive for Vampir, Scalasca ...", "otf2_archive", "otf2", is_trace=True),
-        Format("simgrid", "folder that SimGrid's smpirun -replay takes", "simgrid", is_trace=True),
+        Format("perfetto", "JSON file for ui.perfetto.dev and chrome://tracing", "perfetto", event_bytes=190),
+        Format("paraver", "files .prv, .pcf and .row", "paraver", event_bytes=185),
+        Format(
+            "otf2",
+            "folder, an archive for Vampir, Scalasca ...",
+            "otf2_archive",
+            "otf2",
+            event_bytes=70,
+            is_folder=True,
+        ),
+        Format(
+            "simgrid",
+            "folder that SimGrid's smpirun -replay takes",
+            "simgrid",
+            event_bytes=40,
+            is_folder=True,
+        ),
         Format("json", "one file of all facts and tables", "json_file"),
-        Format("parquet", "folder with a file for each table", "parquet", "pyarrow"),
+        Format("parquet", "folder with a file for each table", "parquet", "pyarrow", is_folder=True),
+        Format("arrow", "the same as Arrow IPC (Feather) files", "arrow", "pyarrow", is_folder=True),
         Format("prometheus", "text file of the facts, for a node exporter", "prometheus"),
     )
 }
 HELP = "; ".join(f"{row.name}: {row.help}" for row in FORMATS.values())
+PACKED = ("perfetto", "paraver", "json")
+"""Those that are compressed if PATH ends with .gz."""
+_LARGE_BYTES = 100 << 20
 ALIASES = {"chrome": "perfetto"}
 
 
@@ -71,6 +92,30 @@ def find(name: str) -> Format:
             "or pip install 'mpicoloc[export]' for all formats"
         )
     return found
+
+
+def warning(job: Frames, wanted: Format, out: str) -> str:
+    """How much will be written, in words; empty if it is not worth a word.
+
+    Raises
+    ------
+    DataError
+        If the trace is damaged.
+    """
+    from mpicoloc.report.table import amount
+
+    is_whole = wanted.is_trace and not len(job.profile.tables["events"]) and job.is_traced
+    n = job.trace.n_events if is_whole else len(job.profile.tables["events"])
+    n_bytes = n * wanted.event_bytes
+    if n_bytes < _LARGE_BYTES:
+        return ""
+    packed = ""
+    if wanted.name in PACKED:
+        packed = f", a tenth of it as {out}.gz"
+        if out.endswith(".gz"):
+            n_bytes, packed = n_bytes // 10, ""
+    free = shutil.disk_usage(os.path.dirname(os.path.abspath(out))).free
+    return f"{n:,} events take about {amount(n_bytes)}{packed}; {amount(free)} are free there"
 
 
 def write(job: Frames, wanted: Format, out: str | os.PathLike[str]) -> list[str]:

@@ -154,11 +154,15 @@ def _rooted(n_bytes: Ints, root: int) -> tuple[Ints, int]:
 
 def _gather(n_bytes: Ints, root: int, rank: int) -> str:
     parts, root = _rooted(n_bytes, root)
+    if _are_even(parts):
+        return f"gather {parts[0]} {parts[0]} {root} {BYTE} {BYTE}"
     return f"gatherv {parts[rank]} {_words(parts)} {root} {BYTE} {BYTE}"
 
 
 def _scatter(n_bytes: Ints, root: int, rank: int) -> str:
     parts, root = _rooted(n_bytes, root)
+    if _are_even(parts):
+        return f"scatter {parts[0]} {parts[0]} {root} {BYTE} {BYTE}"
     return f"scatterv {_words(parts)} {parts[rank]} {root} {BYTE} {BYTE}"
 
 
@@ -170,11 +174,18 @@ def _own(n_bytes: Ints) -> Ints:
 
 def _allgather(n_bytes: Ints, root: int, rank: int) -> str:
     parts = _own(n_bytes)
+    if _are_even(parts):
+        return f"allgather {parts[0]} {parts[0]} {BYTE} {BYTE}"
     return f"allgatherv {parts[rank]} {_words(parts)} {BYTE} {BYTE}"
 
 
 def _reduce_scatter(n_bytes: Ints, root: int, rank: int) -> str:
     return f"reducescatter {_words(_own(n_bytes))} 0 {BYTE}"
+
+
+def _are_even(parts: Ints) -> bool:
+    """Whether one number says it for all ranks, of which there may be thousands."""
+    return bool((parts == parts[0]).all())
 
 
 def _words(parts: Ints) -> str:

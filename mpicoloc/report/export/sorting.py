@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import subprocess
 from collections.abc import Iterable, Iterator
@@ -39,18 +40,18 @@ def in_order(lines: Iterable[str], field: int, folder: str) -> Iterator[str]:
         )  # fmt: skip
     except OSError as error:
         raise EnvironmentFault(f"cannot run sort, which is in coreutils: {error.strerror}") from None
-    with sort:
-        assert sort.stdin and sort.stdout and sort.stderr
-        try:
+    assert sort.stdin and sort.stdout and sort.stderr
+    try:
+        # It says itself why it goes away before it has all lines.
+        with contextlib.suppress(BrokenPipeError), sort.stdin:
             sort.stdin.writelines(lines)
-            sort.stdin.close()
-            yield from sort.stdout
-        except BrokenPipeError:
-            # It has said why it went away.
-            pass
-        except BaseException:
-            sort.kill()
-            raise
-        trouble = sort.stderr.read().strip()
+        yield from sort.stdout
+    except BaseException:
+        sort.kill()
+        raise
+    finally:
+        with sort.stdout, sort.stderr:
+            trouble = sort.stderr.read().strip()
+            sort.wait()
     if sort.returncode:
         raise EnvironmentFault(f"{trouble}: make room in {folder}, or choose another place with --out")

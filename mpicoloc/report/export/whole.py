@@ -42,14 +42,13 @@ class Whole:
         self.notes = trace.notes
         self.n_calls = 0
         first_ns, last_ns, tracks, used = [], [], set(), set()
-        for frame in _all(trace):
-            begin_ns = frame["t_ns"].to_numpy()
-            first_ns.append(int(begin_ns.min()))
-            last_ns.append(int((begin_ns + frame["duration_ns"].to_numpy()).max()))
-            rank = int(frame["rank"].iloc[0])
-            tracks |= {(rank, int(lane)) for lane in np.unique(frame["lane"])}
-            used |= set(np.unique(frame["call"].cat.codes).tolist())
-            self.n_calls += len(frame)
+        for piece in _all(trace):
+            first_ns.append(int(piece["t_ns"].min()))
+            last_ns.append(int((piece["t_ns"] + piece["duration_ns"]).max()))
+            rank = int(piece["rank"][0])
+            tracks |= {(rank, int(lane)) for lane in np.unique(piece["lane"])}
+            used |= set(np.unique(piece["call"]).tolist())
+            self.n_calls += len(piece["rank"])
         # The files name every function of MPI.
         self.names = [trace.names[i] for i in sorted(used)]
         self._number = np.full(len(trace.names), -1, np.int64)
@@ -63,14 +62,13 @@ class Whole:
 
     def calls(self, rank: int, track: int) -> Iterator[Calls]:
         """The calls of a thread, piece by piece."""
-        for frame in self._trace.frames(ranks=[rank]):
-            own = frame[frame["lane"] == track]
-            if len(own):
+        for piece in self._trace.pieces(ranks=[rank]):
+            own = piece["lane"] == track
+            if own.any():
                 begin_ns, duration_ns, n_bytes, peer = (
-                    own[name].to_numpy().astype(np.int64) for name in ("t_ns", "duration_ns", "bytes", "peer")
+                    piece[name][own].astype(np.int64) for name in ("t_ns", "duration_ns", "bytes", "peer")
                 )
-                call = self._number[own["call"].cat.codes.to_numpy()]
-                yield Calls(begin_ns, begin_ns + duration_ns, n_bytes, peer, call)
+                yield Calls(begin_ns, begin_ns + duration_ns, n_bytes, peer, self._number[piece["call"][own]])
 
     def ends(self) -> tuple[Side, Side]:
         """Every message has its own peer and bytes."""
@@ -112,7 +110,7 @@ class Whole:
         return found
 
 
-def _all(trace: Trace) -> Iterator[Any]:
-    """Frames of the whole trace that have calls."""
+def _all(trace: Trace) -> Iterator[dict[str, Array]]:
+    """Pieces of the whole trace that have calls."""
     with part("looking at the calls", trace.n_events, "events"):
-        yield from (frame for frame in trace.frames() if len(frame))
+        yield from (piece for piece in trace.pieces() if len(piece["rank"]))
