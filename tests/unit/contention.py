@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 
+from mpicoloc.core.estimate import Estimate
 from mpicoloc.core.features import JobFeatures
+from mpicoloc.core.machine import Machine
+from mpicoloc.core.training import Row, training_set
 
 CAPACITY = 1.0
+MACHINE = Machine("a processor", 8, 2.0**35)
 
 
 class World:
@@ -42,3 +46,14 @@ class World:
 
     def measured(self, i, j):
         return self.true(i, j) * np.exp(self.rng.normal(0, self.noise))
+
+    def training(self, n_rows=None):
+        """Every program beside every one, or so many pairs at random."""
+        n = len(self.pressure)
+        pairs = self.rng.permutation([(i, j) for i in range(n) for j in range(n)])[:n_rows]
+        rows = []
+        for i, j in pairs:
+            value = self.measured(i, j)
+            slowdown = Estimate(value, value * 0.97, value * 1.03, 5, "1", "campaign")
+            rows.append(Row(self.job(i), self.job(j), slowdown, "campaign"))
+        return training_set(rows, MACHINE)

@@ -32,7 +32,7 @@ ALLOWED = {
 LIBRARIES = {
     "core": {"numpy"},
     "network": {"numpy", "yaml"},
-    "model": {"numpy", "scipy", "rustworkx"},
+    "model": {"numpy", "scipy", "sklearn", "optuna", "threadpoolctl", "rustworkx"},
     "sim": {"numpy"},
     "store": {"numpy", "h5py", "pandas", "sqlite3", "sqlalchemy"},
     "pmpi": {"numpy", "cffi", "pycparser"},
@@ -47,6 +47,8 @@ ONE_HOME = {
     "sqlalchemy": "store",
     "cffi": "pmpi",
     "mpi4py": "run",
+    "sklearn": "model",
+    "optuna": "model",
     "matplotlib": "report",
     "pyarrow": "report",
     "otf2": "report",

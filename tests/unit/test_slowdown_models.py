@@ -1,5 +1,9 @@
 """What every slowdown model keeps, whatever it is made of."""
 
+import dataclasses
+import functools
+
+import contention
 import numpy as np
 import pytest
 
@@ -23,18 +27,35 @@ def measured():
     return MeasuredTable(pairs)
 
 
-MODELS = {"measured": measured}
+KINDS = (
+    *("elastic net", "support vectors", "random forest", "extra trees", "gradient boosting", "network"),
+    *("mean", "one intensity"),
+)
+MODELS = ("measured", *KINDS)
+WORLD = contention.World(8)
+
+
+@functools.cache
+def training():
+    return contention.World(8).training()
 
 
 @pytest.fixture(scope="module", params=MODELS)
 def model(request):
-    return MODELS[request.param]()
+    """A model of each kind; the fitted ones of a small world."""
+    if request.param == "measured":
+        return measured()
+    pytest.importorskip("sklearn", reason="the extra schedule is not installed")
+    from mpicoloc.model.fitting import fit_kind
+
+    return fit_kind(training(), request.param, seed=1)
 
 
 @pytest.fixture
-def jobs():
-    rng = np.random.default_rng(5)
-    return [job(i, ipc_mean=rng.uniform(0.5, 2), mpi_frac_mean=rng.uniform()) for i in range(12)]
+def jobs(model):
+    if isinstance(model, MeasuredTable):
+        return [job(i) for i in range(12)]
+    return [WORLD.job(i % 8) for i in range(12)]
 
 
 def test_nobody_beside_is_no_slowdown(model, jobs):
@@ -64,7 +85,7 @@ def test_the_order_of_the_jobs_does_not_matter(model, jobs):
     batch = pair_slowdowns(model, jobs)
     mixed = pair_slowdowns(model, [jobs[i] for i in order])
     for end in ("value", "low", "high"):
-        assert np.array_equal(getattr(mixed, end), getattr(batch, end)[np.ix_(order, order)])
+        assert np.allclose(getattr(mixed, end), getattr(batch, end)[np.ix_(order, order)], rtol=1e-9)
 
 
 def test_the_order_of_the_co_runners_does_not_matter(model, jobs):
@@ -88,6 +109,25 @@ def test_predicting_draws_nothing_from_the_global_random_state(model, jobs):
     first = pair_slowdowns(model, jobs)
     assert np.array_equal(before, np.random.get_state()[1])
     assert np.array_equal(first.value, pair_slowdowns(model, jobs).value)
+
+
+def without(job, names):
+    values = {name: value for name, value in job.values.items() if name not in names}
+    return dataclasses.replace(job, values=values)
+
+
+def test_jobs_with_fewer_features_or_unknown_ones_have_a_slowdown_too(model, jobs):
+    if isinstance(model, MeasuredTable):
+        pytest.skip("does not look at features")
+    odd = [
+        without(jobs[0], {"ipc_mean"}),
+        dataclasses.replace(jobs[1], values={**jobs[1].values, "new": 3.0}),
+    ]
+    found = pair_slowdowns(model, [*odd, without(jobs[2], set(jobs[2].values)), *jobs])
+    assert np.isfinite(found.high).all()
+    assert found.value[1, 4] == pytest.approx(pair_slowdowns(model, jobs).value[1, 1])
+    # Of a job that nobody knows: what is usual, and anything may be.
+    assert (found.low[2], found.high[2]) == pytest.approx((model.usual[1], model.usual[2]))
 
 
 def test_a_pair_that_was_not_measured_is_named():

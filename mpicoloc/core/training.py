@@ -1,0 +1,132 @@
+"""What slowdown models learn from: jobs, and what each suffered beside another one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mpicoloc.core.estimate import Estimate
+from mpicoloc.core.features import JobFeatures
+from mpicoloc.core.machine import Machine
+from mpicoloc.core.tables import Column, frozen
+from mpicoloc.errors import DataError
+
+ROW_COLUMNS = (
+    Column("target", "i4", "1", "row of the job that suffers in /jobs"),
+    Column("co_runner", "i4", "1", "row of the job beside it"),
+    Column("slowdown", "f8", "1", "T_co / T_solo as measured, also below 1"),
+    Column("low", "f8", "1", "lower end of its 95 % interval"),
+    Column("high", "f8", "1", "upper end"),
+    Column("n", "i4", "1", "observations behind it"),
+    Column("weight", "f8", "1", "what the row counts for, at most 1"),
+    Column("source", "S16", "1", "campaign or production"),
+)
+ROW_DTYPE = np.dtype([(column.name, column.type) for column in ROW_COLUMNS])
+SOURCES = ("campaign", "production")
+CERTAIN = 0.05
+"""Standard error of a slowdown at which its row counts half."""
+
+
+@dataclass(frozen=True)
+class Row:
+    """One measured slowdown of job `target` beside job `co_runner`."""
+
+    target: JobFeatures
+    co_runner: JobFeatures
+    slowdown: Estimate
+    source: str
+
+
+@dataclass(frozen=True)
+class TrainingSet:
+    """Measured slowdowns of one machine.
+
+    Parameters
+    ----------
+    jobs : tuple of JobFeatures
+        Each job once.
+    rows : ndarray, shape (n_rows,), type `ROW_DTYPE`
+        Read-only; `target` and `co_runner` are indices of `jobs`.
+    machine : Machine or None
+        Where all of it was measured; None: not known.
+
+    Raises
+    ------
+    DataError
+        If a row names no job, or a number is not finite or out of range.
+    """
+
+    jobs: tuple[JobFeatures, ...]
+    rows: NDArray[np.void]
+    machine: Machine | None = None
+
+    def __post_init__(self) -> None:
+        rows = self.rows
+        if rows.dtype != ROW_DTYPE or rows.ndim != 1:
+            raise DataError(f"training set: rows must be of {ROW_DTYPE.names}, got {rows.dtype.names}")
+        ends = np.concatenate([rows["target"], rows["co_runner"]])
+        if len(ends) and not (ends.min() >= 0 and ends.max() < len(self.jobs)):
+            raise DataError(f"training set: a row names a job that is none of {len(self.jobs)}")
+        ordered = (rows["low"] > 0) & (rows["low"] <= rows["slowdown"]) & (rows["slowdown"] <= rows["high"])
+        finite = np.isfinite(rows["high"]) & (rows["weight"] > 0) & (rows["weight"] <= 1)
+        if not (ordered & finite).all():
+            raise DataError("training set: need 0 < low <= slowdown <= high, finite, and 0 < weight <= 1")
+        frozen(rows)
+
+    @property
+    def programs(self) -> list[str]:
+        """Names of the programs of all jobs."""
+        return sorted({job.program for job in self.jobs})
+
+
+def weight_of(slowdown: Estimate) -> float:
+    """What a row counts for: less, the wider the interval of its slowdown."""
+    standard_error = (slowdown.high - slowdown.low) / (2 * 1.96)
+    return CERTAIN**2 / (CERTAIN**2 + standard_error**2)
+
+
+def training_set(rows: Sequence[Row], machine: Machine | None = None) -> TrainingSet:
+    """The set of these rows; a job that is in several of them is kept once."""
+    jobs: dict[tuple[object, ...], int] = {}
+    found: list[JobFeatures] = []
+    numbers = np.zeros(len(rows), ROW_DTYPE)
+    for i, row in enumerate(rows):
+        for name, job in (("target", row.target), ("co_runner", row.co_runner)):
+            key = (job.id, job.program, job.runtime_s, job.n_cores, job.n_ranks, *sorted(job.values.items()))
+            if key not in jobs:
+                jobs[key] = len(found)
+                found.append(job)
+            numbers[name][i] = jobs[key]
+        slowdown = row.slowdown
+        numbers["slowdown"][i], numbers["n"][i] = slowdown.value, min(slowdown.n, np.iinfo(np.int32).max)
+        numbers["low"][i], numbers["high"][i] = max(slowdown.low, 1e-3), slowdown.high
+        numbers["weight"][i], numbers["source"][i] = weight_of(slowdown), row.source.encode()
+    return TrainingSet(tuple(found), numbers, machine)
+
+
+def merged(sets: Iterable[TrainingSet]) -> TrainingSet:
+    """All rows of several sets.
+
+    Raises
+    ------
+    DataError
+        If they are of different machines.
+    """
+    sets = list(sets)
+    machines = [found.machine for found in sets if found.machine is not None]
+    other = next((machine for machine in machines if not machine.is_like(machines[0])), None)
+    if other is not None:
+        raise DataError(f"slowdowns of {machines[0]} and of {other}: fit a model for each machine")
+    jobs: list[JobFeatures] = []
+    parts = []
+    for found in sets:
+        rows = found.rows.copy()
+        rows["target"] += len(jobs)
+        rows["co_runner"] += len(jobs)
+        parts.append(rows)
+        jobs.extend(found.jobs)
+    rows = np.concatenate(parts) if parts else np.zeros(0, ROW_DTYPE)
+    return TrainingSet(tuple(jobs), rows, machines[0] if machines else None)
