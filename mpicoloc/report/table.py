@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING
 
 import numpy as np
 from rich.console import Console, Group, RenderableType
@@ -13,19 +12,19 @@ from rich.markup import escape
 from rich.table import Table as RichTable
 from rich.text import Text
 
+from mpicoloc.core import sums
 from mpicoloc.core.estimate import Estimate
 from mpicoloc.core.profile import Profile
 from mpicoloc.core.tables import Table, printable, text
 from mpicoloc.report.listing import Listing
 from mpicoloc.report.summary import co_runners
+from mpicoloc.store import places
 from mpicoloc.store.signature import Signature
-
-if TYPE_CHECKING:
-    from mpicoloc.store.frames import Frames
 
 OVERFLOWS = ("n_site_overflow", "n_cycle_overflow", "n_peer_overflow", "n_lane_overflow")
 N_TOP = 8
 """Rows of a table that may be long; the last line says how many were left out."""
+_LARGEST_CLASS = 64
 
 
 def show(profile: Profile, console: Console, signature: Signature | None = None) -> None:
@@ -35,17 +34,13 @@ def show(profile: Profile, console: Console, signature: Signature | None = None)
 
 def render(profile: Profile, signature: Signature | None = None) -> Group:
     """The profile as one renderable."""
-    # Imported here: pandas takes long, and others need the words of this file only.
-    from mpicoloc.store.frames import Frames
-
-    frames = Frames(profile)
     parts: list[RenderableType] = [_job(profile, signature), "", _result(profile), ""]
     for part in (
         _network(profile),
-        _regions(frames),
-        _calls(frames),
-        _sites(frames),
-        _sizes(frames),
+        _regions(profile),
+        _calls(profile),
+        _sites(profile),
+        _sizes(profile),
         _co_runners(profile),
     ):
         if part is not None:
@@ -191,66 +186,85 @@ def estimate(value: Estimate | None) -> str:
     )
 
 
-def _regions(frames: Frames) -> RichTable | None:
-    regions = frames.regions
-    if regions.empty:
+def _regions(profile: Profile) -> RichTable | None:
+    regions = sums.by_region(profile.tables["regions"])
+    if not len(regions):
         return None
     listing = Listing("regions of the application", ("region", "times", "time", "of it in MPI"))
-    for row in regions.head(N_TOP).to_dict("records"):
-        share = row["mpi_s"] / row["time_s"] if row["time_s"] else 0.0
-        listing.add_row(_word(row["name"]), f"{row['n']:,}", seconds(row["time_s"]), f"{share:.1%}")
+    for row in regions[:N_TOP]:
+        share = int(row["mpi_ns"]) / int(row["time_ns"]) if row["time_ns"] else 0.0
+        listing.add_row(_word(text(row["name"])), f"{row['n']:,}", _time(row["time_ns"]), f"{share:.1%}")
     return _left_out(listing, len(regions))
 
 
-def _calls(frames: Frames) -> RichTable | None:
-    calls = frames.calls
-    if calls.empty:
+def _calls(profile: Profile) -> RichTable | None:
+    calls = sums.by_function(profile.tables["call_sites"])
+    if not len(calls):
         return None
-    total_s = calls["time_s"].sum()
+    total_ns = float(calls["time_ns"].sum(dtype=float))
     listing = Listing(
         "MPI time by function",
         ("function", "calls", "time", "share", "mean", "longest", "bytes"),
         lesser=("longest", "mean", "bytes", "calls"),
     )
-    for row in calls.head(N_TOP).to_dict("records"):
-        share = row["time_s"] / total_s if total_s else 0.0
-        is_sampled = row["n_timed"] < row["n"]
-        time, mean = (("~" if is_sampled else "") + seconds(row[name]) for name in ("time_s", "mean_s"))
-        numbers = [f"{row['n']:,}", time, f"{share:.1%}", mean, seconds(row["max_s"]), amount(row["bytes"])]
-        listing.add_row(_word(row["call"]), *numbers)
+    for row in calls[:N_TOP]:
+        time_ns, n = int(row["time_ns"]), int(row["n"])
+        share = time_ns / total_ns if total_ns else 0.0
+        is_sampled = "~" if row["n_timed"] < n else ""
+        time, mean = (is_sampled + _time(value_ns) for value_ns in (time_ns, time_ns / n if n else math.nan))
+        moved = amount(int(row["sent_bytes"]) + int(row["recv_bytes"]))
+        listing.add_row(
+            _word(text(row["call"])), f"{n:,}", time, f"{share:.1%}", mean, _time(row["max_ns"]), moved
+        )
     if (calls["n_timed"] < calls["n"]).any():
         listing.caption = "~ every call is counted, and some are timed at random"
     return _left_out(listing, len(calls))
 
 
-def _sites(frames: Frames) -> RichTable | None:
-    sites = frames.call_sites
-    if sites.empty:
+def _time(value_ns: float) -> str:
+    return seconds(float(value_ns) * 1e-9)
+
+
+def _sites(profile: Profile) -> RichTable | None:
+    sites = sums.by_site(profile.tables["call_sites"])
+    if not len(sites):
         return None
-    keys = ["call", "site", "i_module", "offset"]
-    total = sites.groupby(keys)[["n", "bytes", "time_ns"]].sum().reset_index()
-    top = total.sort_values("time_ns", ascending=False).head(N_TOP)
     listing = Listing(
         "call sites",
         ("site", "function", "calls", "time", "bytes"),
         names=("site", "function"),
         lesser=("bytes", "calls"),
     )
-    for row in top.merge(frames.places(top), how="left").to_dict("records"):
-        numbers = [f"{row['n']:,}", seconds(row["time_ns"] * 1e-9), amount(row["bytes"])]
-        listing.add_row(_word(row["place"] or row["site"]), _word(row["call"]), *numbers)
-    return _left_out(listing, len(total))
+    top = sites[:N_TOP]
+    for row, place in zip(top, call_places(profile, top), strict=True):
+        numbers = [
+            f"{row['n']:,}",
+            _time(row["time_ns"]),
+            amount(int(row["sent_bytes"]) + int(row["recv_bytes"])),
+        ]
+        listing.add_row(_word(place), _word(text(row["call"])), *numbers)
+    return _left_out(listing, len(sites))
 
 
-def _sizes(frames: Frames) -> RichTable | None:
-    peers = frames.peers
-    peers = peers[peers["n"] > 0]
-    if peers.empty:
+def call_places(profile: Profile, sites: Table) -> list[str]:
+    """Where calls are made, as function, file and line if that is known, else as an offset in a file."""
+    modules = [(text(row["path"]), text(row["build_id"])) for row in profile.tables["modules"]]
+    keys = [(int(row["i_module"]), int(row["offset"])) for row in sites]
+    found, _ = places.resolve(modules, keys)
+    paths = [path for path, _ in modules]
+    offsets = [places.offset_in(paths, *key) for key in keys]
+    names = ["(others)" if row["i_site"] == 0 else offset for row, offset in zip(sites, offsets, strict=True)]
+    return [str(place) or name for place, name in zip(found, names, strict=True)]
+
+
+def _sizes(profile: Profile) -> RichTable | None:
+    sizes = sums.by_size(profile.tables["peers"])
+    if not len(sizes):
         return None
-    total = peers.groupby(["from_bytes", "below_bytes"])[["n", "bytes"]].sum().reset_index()
     listing = Listing("point-to-point messages by size", ("size", "messages", "bytes"))
-    for row in total.to_dict("records"):
-        low, last = row["from_bytes"], row["below_bytes"] - 1
+    for row in sizes:
+        size_class = min(int(row["size_class"]), _LARGEST_CLASS)
+        low, last = (1 << size_class - 1, (1 << size_class) - 1) if size_class > 0 else (0, 0)
         size = "empty" if last == 0 else amount(low) if low == last else f"{amount(low)} to {amount(last)}"
         listing.add_row(size, f"{row['n']:,}", amount(row["bytes"]))
     return listing

@@ -6,7 +6,9 @@ same user: this protects from damage, and is no wall against what takes the proc
 
 from __future__ import annotations
 
+import contextlib
 import faulthandler
+import fcntl
 import json
 import os
 import resource
@@ -23,6 +25,7 @@ MEMORY_BYTES = min(12 << 30, os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_S
 """Most memory that it may take, three times the most that a profile has: the file's, a copy, the answer."""
 
 _GOOD, _BAD = b"+", b"-"
+_PIPE_BYTES = 1 << 20
 _ERRORS = {kind.__name__: kind for kind in (Refused, UsageError, DataError, EnvironmentFault)}
 _STRANGE = (ValueError, TypeError, LookupError, ArithmeticError, RecursionError)
 
@@ -45,6 +48,8 @@ def apart(path: str, work: Callable[[], Pieces], read: Callable[[memoryview], T]
         If the process did not live to the end of it, or its answer is none.
     """
     reader, writer = os.pipe()
+    with contextlib.suppress(OSError):  # a user may have too many of them
+        fcntl.fcntl(writer, fcntl.F_SETPIPE_SZ, _PIPE_BYTES)
     child = os.fork()
     if child == 0:
         os.close(reader)

@@ -5,17 +5,17 @@ from __future__ import annotations
 import dataclasses
 import functools
 import os
-from collections.abc import Sequence
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from mpicoloc.core import sums
 from mpicoloc.core.profile import NetworkLevel, Profile
 from mpicoloc.core.tables import COLUMNS, PHASES, VERDICTS, Table, text
 from mpicoloc.errors import DataError
 from mpicoloc.store import profiles, trace, trace_clocks
-from mpicoloc.store.places import Place, resolve
+from mpicoloc.store.places import Place, offset_in, resolve
 from mpicoloc.store.trace import Trace
 
 
@@ -32,12 +32,6 @@ def _texts(cells: NDArray[np.bytes_]) -> NDArray[np.object_]:
     """Texts of a column, each different one decoded once: there are few in long tables."""
     row, found = pd.factorize(cells.astype(object))
     return np.array([*map(text, found), ""], dtype=object)[row]
-
-
-def _place(paths: Sequence[str], i_module: int, offset: int) -> str:
-    """A call site in words: ``app+0x1234``."""
-    module = os.path.basename(paths[i_module]) if 0 <= i_module < len(paths) else "?"
-    return f"{module}+{offset:#x}"
 
 
 class Frames:
@@ -85,18 +79,12 @@ class Frames:
     @property
     def calls(self) -> pd.DataFrame:
         """One row per MPI function: n, n_timed, bytes, time_s over all ranks, max_s, and mean_s."""
-        sites = self.table("call_sites")
-        sites["bytes"] = sites["sent_bytes"] + sites["recv_bytes"]
-        total = sites.groupby("call").agg(
-            n=("n", "sum"),
-            n_timed=("n_timed", "sum"),
-            bytes=("bytes", "sum"),
-            time_s=("time_ns", "sum"),
-            max_s=("max_ns", "max"),
-        )
-        total[["time_s", "max_s"]] = total[["time_s", "max_s"]].astype(float) * 1e-9
+        total = frame(sums.by_function(self.profile.tables["call_sites"]))
+        total["bytes"] = total["sent_bytes"] + total["recv_bytes"]
+        for name in ("time", "max"):
+            total[f"{name}_s"] = total[f"{name}_ns"].astype(float) * 1e-9
         total["mean_s"] = total["time_s"] / total["n"].where(total["n"] > 0)
-        return total.sort_values("time_s", ascending=False).reset_index()
+        return total[["call", "n", "n_timed", "bytes", "time_s", "max_s", "mean_s"]]
 
     @property
     def call_sites(self) -> pd.DataFrame:
@@ -107,7 +95,7 @@ class Frames:
         place = ["i_module", "offset"]
         row = sites.groupby(place, sort=False).ngroup()
         different = sites[place].drop_duplicates().itertuples(index=False)
-        names = [_place(paths, i_module, offset) for i_module, offset in different]
+        names = [offset_in(paths, i_module, offset) for i_module, offset in different]
         sites["site"] = np.where(sites["i_site"] == 0, "(others)", np.array([*names, ""], dtype=object)[row])
         return sites
 
@@ -144,10 +132,10 @@ class Frames:
     @property
     def regions(self) -> pd.DataFrame:
         """One row per named region of the application: n, time_s and mpi_s over all ranks and threads."""
-        total = self.table("regions").groupby("name")[["n", "time_ns", "mpi_ns"]].sum().reset_index()
-        total["time_s"] = total.pop("time_ns").astype(float) * 1e-9
-        total["mpi_s"] = total.pop("mpi_ns").astype(float) * 1e-9
-        return total.sort_values("time_s", ascending=False)
+        total = frame(sums.by_region(self.profile.tables["regions"]))
+        for name in ("time", "mpi"):
+            total[f"{name}_s"] = total[f"{name}_ns"].astype(float) * 1e-9
+        return total[["name", "n", "time_s", "mpi_s"]]
 
     @property
     def bursts(self) -> pd.DataFrame:

@@ -31,6 +31,12 @@ class Place(NamedTuple):
         return " ".join(filter(None, (self.function, where)))
 
 
+def offset_in(paths: Sequence[str], i_module: int, offset: int) -> str:
+    """A call site in words where nothing more is known: ``app+0x1234``."""
+    module = os.path.basename(paths[i_module]) if 0 <= i_module < len(paths) else "?"
+    return f"{module}+{offset:#x}"
+
+
 def resolve(
     modules: Sequence[tuple[str, str]], sites: Sequence[tuple[int, int]]
 ) -> tuple[list[Place], list[str]]:
