@@ -120,6 +120,7 @@ def install_sources(lib):
     for path in sorted(CSRC.iterdir()):
         if path.suffix in (".c", ".h", ".toml"):
             shutil.copy(path, target)
+    shutil.copytree(CSRC / "spank", target / "spank")
 
 
 class BuildNative(build_ext):

@@ -35,6 +35,7 @@ VERBS: dict[str, str] = {
     "sign": "sign a profile with a key that only the site has",
     "verify": "tell whether a profile is as it was signed",
     "lab": "make a fat-tree cluster on this machine, and run jobs in it",
+    "slurm": "make a Slurm cluster on this machine, and build its plugin",
     "build": "build the preloaded library for an MPI of your own",
 }
 """Verbs in the order of the help; the file is ``mpicoloc/cli/<verb>.py``."""

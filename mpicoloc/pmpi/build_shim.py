@@ -109,7 +109,7 @@ def build_shim(
             f"-I{sources}",
             *(f"-I{path}" for path in include_dirs),
         ]
-        _compile(cc, flags, files, library, ["-ldl", "-lm", "-lrt"])
+        compile_parts(cc, flags, files, library, ["-ldl", "-lm", "-lrt"])
     names_file = library.with_suffix(".calls.json")
     names_file.write_text(json.dumps(["", *names], indent=0) + "\n", encoding="utf-8")
     return library
@@ -162,7 +162,7 @@ def build_keeper(out_dir: str | Path, csrc: str | Path | None = None) -> Path:
     files = [sources / name for name in KEEPER]
     with tempfile.TemporaryDirectory() as temporary:
         _write_options(Path(temporary))
-        _compile(
+        compile_parts(
             _default_cc(), [*_CFLAGS, f"-I{temporary}", f"-I{sources}"], files, program, ["-lm", "-lpthread"]
         )
     return program
@@ -208,7 +208,7 @@ def _generate(
     return [p.name for p in prototypes]
 
 
-def _compile(
+def compile_parts(
     cc: Sequence[str], flags: Sequence[str], files: Sequence[Path], out: Path, libraries: Sequence[str]
 ) -> None:
     """Compile and link; the old file is replaced at once, as a running job may have it mapped."""

@@ -1,0 +1,279 @@
+/* The Slurm plugin, spank_mpicoloc.so. In the tasks of jobs that are to be measured it preloads libmpicoloc-auto.so; when
+   a job is over it has its files in memory removed and its profiles signed. Nothing here may end or fail a job: every
+   function but the check of the user's own words returns ESPANK_SUCCESS. */
+#define _GNU_SOURCE
+#include "settings.h"
+
+#include <dirent.h>
+#include <dlfcn.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <slurm/spank.h>
+#include <spawn.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+SPANK_PLUGIN(mpicoloc, 1)
+
+enum { N_PRELOAD = 16384, CLOSING_LIMIT_S = 20, NAP_NS = 10000000 };
+
+static const char SHARED_MEMORY[] = "/dev/shm";
+
+static struct ms_site site;
+static struct ms_user user;
+
+static int option_given(int value, const char *text, int is_remote)
+{
+    (void)value;
+    const char *wrong = ms_take_option(&user, text);
+    if (!wrong)
+        return ESPANK_SUCCESS;
+    slurm_error("--mpicoloc=%s: %s", text, wrong);
+    return is_remote ? ESPANK_SUCCESS : ESPANK_BAD_ARG;
+}
+
+static struct spank_option option = {
+    .name = "mpicoloc",
+    .arginfo = "[on|off|trace=N|trace=all]",
+    .usage = "measure how much other jobs slow this one down",
+    .has_arg = 2,
+    .val = 0,
+    .cb = option_given,
+};
+
+static void path_beside_plugin(char path[PATH_MAX], const char *name)
+{
+    Dl_info own;
+    if (!dladdr((void *)&site, &own) || !own.dli_fname)
+        return;
+    const char *slash = strrchr(own.dli_fname, '/');
+    int n_folder = slash ? (int)(slash - own.dli_fname) : 0;
+    if (n_folder && snprintf(path, PATH_MAX, "%.*s/%s", n_folder, own.dli_fname, name) >= PATH_MAX)
+        path[0] = '\0';
+}
+
+/* The interpreter that `mpicoloc slurm build` wrote down. */
+static void find_python(void)
+{
+    char path[PATH_MAX] = "";
+    path_beside_plugin(path, "python");
+    FILE *file = fopen(path, "re");
+    if (!file)
+        return;
+    if (fgets(site.python, sizeof site.python, file))
+        site.python[strcspn(site.python, "\r\n")] = '\0';
+    fclose(file);
+}
+
+static void read_site(int n_words, char *words[], int is_quiet)
+{
+    for (int i = 0; i < n_words; i++) {
+        const char *wrong = ms_take_word(&site, words[i]);
+        if (wrong && !is_quiet)
+            slurm_error("mpicoloc: plugstack.conf: %s %s: left out", words[i], wrong);
+    }
+    if (!site.library[0])
+        path_beside_plugin(site.library, "libmpicoloc-auto.so");
+    if (!site.python[0])
+        find_python();
+}
+
+int slurm_spank_init(spank_t spank, int n_words, char *words[])
+{
+    spank_context_t context = spank_context();
+    int is_users = context == S_CTX_LOCAL || context == S_CTX_ALLOCATOR;
+    read_site(n_words, words, is_users);
+    if (is_users || context == S_CTX_REMOTE)
+        spank_option_register(spank, &option);
+    return ESPANK_SUCCESS;
+}
+
+static void name_of_step(char *text, size_t size, uint32_t step)
+{
+    static const uint32_t batch = 0xfffffffb, interactive = 0xfffffffa;
+    if (step == batch || step == interactive)
+        snprintf(text, size, "%s", step == batch ? "batch" : "interactive");
+    else
+        snprintf(text, size, "%u", step);
+}
+
+static int is_set(spank_t spank, const char *name)
+{
+    char text[8];
+    spank_err_t found = spank_getenv(spank, name, text, sizeof text);
+    return found == ESPANK_SUCCESS || found == ESPANK_NOSPACE;
+}
+
+/* The user's own stays. What the job's script got from us is in the environment of its steps; it would be one file for
+   all of them. */
+static int is_out_users(spank_t spank, uint32_t job, unsigned uid)
+{
+    char present[PATH_MAX] = "", ours[PATH_MAX];
+    if (!is_set(spank, "MPICOLOC_OUT"))
+        return 0;
+    if (spank_getenv(spank, "MPICOLOC_OUT", present, sizeof present) != ESPANK_SUCCESS)
+        return 1;
+    for (int i = 0; i < 2; i++)
+        if (ms_expand(ours, sizeof ours, site.out, job, i ? "interactive" : "batch", uid) && !strcmp(present, ours))
+            return 0;
+    return 1;
+}
+
+/* The step in which mpirun starts its daemons on other nodes: its ranks belong to the script's job. */
+static int is_daemon_of_mpirun(spank_t spank)
+{
+    static const char *const names[] = {"orted", "prted", "hydra_pmi_proxy", "hydra_bstrap_proxy"};
+    int n_arguments = 0;
+    char **arguments = NULL;
+    if (spank_get_item(spank, S_JOB_ARGV, &n_arguments, &arguments) || n_arguments < 1)
+        return 0;
+    const char *slash = strrchr(arguments[0], '/'), *base = slash ? slash + 1 : arguments[0];
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        if (strcmp(base, names[i]) == 0)
+            return 1;
+    return 0;
+}
+
+static void set_out(spank_t spank)
+{
+    uint32_t job = 0, step = 0;
+    uid_t uid = 0;
+    char name[16], path[PATH_MAX];
+    if (!site.out[0] || is_daemon_of_mpirun(spank))
+        return;
+    if (spank_get_item(spank, S_JOB_ID, &job) || spank_get_item(spank, S_JOB_STEPID, &step) ||
+        spank_get_item(spank, S_JOB_UID, &uid))
+        return;
+    if (is_out_users(spank, job, uid))
+        return;
+    name_of_step(name, sizeof name, step);
+    if (ms_expand(path, sizeof path, site.out, job, name, uid))
+        spank_setenv(spank, "MPICOLOC_OUT", path, 1);
+    else
+        slurm_error("mpicoloc: plugstack.conf: out=%s is no pattern of %%j, %%s, %%u and %%%%", site.out);
+}
+
+static void set_preload(spank_t spank)
+{
+    char before[N_PRELOAD] = "", now[N_PRELOAD];
+    spank_err_t found = spank_getenv(spank, "LD_PRELOAD", before, sizeof before);
+    if (found == ESPANK_NOSPACE || strstr(before, "libmpicoloc-"))
+        return;
+    const char *parts[] = {site.library, before[0] ? ":" : "", before};
+    int n = snprintf(now, sizeof now, "%s%s%s", parts[0], parts[1], parts[2]);
+    if (n > 0 && n < (int)sizeof now)
+        spank_setenv(spank, "LD_PRELOAD", now, 1);
+}
+
+static int is_wanted(spank_t spank)
+{
+    char partition[MS_N_NAME] = "";
+    spank_err_t found = spank_getenv(spank, "SLURM_JOB_PARTITION", partition, sizeof partition);
+    return ms_is_wanted(&site, &user, found == ESPANK_SUCCESS ? partition : NULL);
+}
+
+int slurm_spank_task_init(spank_t spank, int n_words, char *words[])
+{
+    (void)n_words, (void)words;
+    if (!is_wanted(spank))
+        return ESPANK_SUCCESS;
+    /* What cannot be loaded makes the loader complain in every program of the job. */
+    if (access(site.library, R_OK) != 0) {
+        slurm_error("mpicoloc: %s cannot be read: the job runs unmeasured; run `mpicoloc slurm build`", site.library);
+        return ESPANK_SUCCESS;
+    }
+    set_preload(spank);
+    set_out(spank);
+    if (user.trace[0] && !is_set(spank, "MPICOLOC_TRACE"))
+        spank_setenv(spank, "MPICOLOC_TRACE", user.trace, 1);
+    return ESPANK_SUCCESS;
+}
+
+/* Waits CLOSING_LIMIT_S at most, then kills it. Returns its exit code, -1 if it had none. */
+static int wait_for(pid_t pid)
+{
+    int status = 0;
+    for (long i = 0; i < CLOSING_LIMIT_S * (1000000000L / NAP_NS); i++) {
+        pid_t ended = waitpid(pid, &status, WNOHANG);
+        if (ended != 0)
+            return ended == pid && WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+        nanosleep(&(struct timespec){0, NAP_NS}, NULL);
+    }
+    kill(pid, SIGKILL);
+    waitpid(pid, &status, 0);
+    return -1;
+}
+
+static int run_python(char *const arguments[])
+{
+    static char *const environment[] = {"PATH=/usr/sbin:/usr/bin:/sbin:/bin", "LC_ALL=C.UTF-8", NULL};
+    char conf[PATH_MAX + 16];
+    const char *told = getenv("SLURM_CONF");
+    char *with_conf[] = {environment[0], environment[1], conf, NULL};
+    pid_t pid;
+    int is_told = told && snprintf(conf, sizeof conf, "SLURM_CONF=%s", told) < (int)sizeof conf;
+    if (posix_spawn(&pid, arguments[0], NULL, NULL, arguments, is_told ? with_conf : environment) != 0)
+        return -1;
+    return wait_for(pid);
+}
+
+/* `mpicoloc slurm VERB JOB --uid UID` and what else it takes. */
+static void call_mpicoloc(spank_t spank, const char *verb, char *rest[], size_t n_rest)
+{
+    uint32_t job = 0;
+    uid_t uid = 0;
+    char job_text[16], uid_text[16];
+    char *arguments[20] = {site.python, "-P", "-m", "mpicoloc", "slurm", (char *)verb, job_text, "--uid", uid_text};
+    if (!site.python[0] || spank_get_item(spank, S_JOB_ID, &job) || spank_get_item(spank, S_JOB_UID, &uid))
+        return;
+    snprintf(job_text, sizeof job_text, "%u", job);
+    snprintf(uid_text, sizeof uid_text, "%u", (unsigned)uid);
+    memcpy(arguments + 9, rest, n_rest * sizeof *rest);
+    int code = run_python(arguments);
+    if (code != 0)
+        slurm_error("mpicoloc: job %u: `mpicoloc slurm %s` ended with %d", job, verb, code);
+}
+
+/* Only while the job still runs does Slurm take an AdminComment, so this is not left to the epilog. */
+int slurm_spank_task_exit(spank_t spank, int n_words, char *words[])
+{
+    static uint32_t n_ended;
+    uint32_t n_local = 0, node = 1;
+    (void)n_words, (void)words;
+    n_ended++;
+    if (!site.out[0] || !site.key_file[0] || !site.spool[0] || !is_wanted(spank))
+        return ESPANK_SUCCESS;
+    if (spank_get_item(spank, S_JOB_LOCAL_TASK_COUNT, &n_local) || spank_get_item(spank, S_JOB_NODEID, &node))
+        return ESPANK_SUCCESS;
+    char *rest[] = {"--out", site.out, "--key-file", site.key_file, "--spool", site.spool};
+    if (node == 0 && n_ended == n_local)
+        call_mpicoloc(spank, "close", rest, sizeof rest / sizeof *rest);
+    return ESPANK_SUCCESS;
+}
+
+static int has_files(uid_t uid)
+{
+    struct stat status;
+    int found = 0;
+    DIR *folder = opendir(SHARED_MEMORY);
+    for (struct dirent *entry; !found && folder && (entry = readdir(folder));)
+        found = strncmp(entry->d_name, "mpicoloc.", 9) == 0 && strcmp(entry->d_name, "mpicoloc.board") != 0 &&
+                fstatat(dirfd(folder), entry->d_name, &status, AT_SYMLINK_NOFOLLOW) == 0 && status.st_uid == uid;
+    if (folder)
+        closedir(folder);
+    return found;
+}
+
+int slurm_spank_job_epilog(spank_t spank, int n_words, char *words[])
+{
+    uid_t uid = 0;
+    read_site(n_words, words, 1); /* slurm_spank_init is not called for scripts of a job */
+    if (spank_get_item(spank, S_JOB_UID, &uid) == ESPANK_SUCCESS && has_files(uid))
+        call_mpicoloc(spank, "clean", NULL, 0);
+    return ESPANK_SUCCESS;
+}

@@ -1,0 +1,112 @@
+#include "settings.h"
+
+#include <stdio.h>
+#include <string.h>
+
+static const char *copy(char *to, size_t size, const char *value)
+{
+    size_t n = strlen(value);
+    if (n == 0 || n >= size)
+        return "is empty or too long";
+    memcpy(to, value, n + 1);
+    return NULL;
+}
+
+static const char *take_path(char to[PATH_MAX], const char *value)
+{
+    return value[0] == '/' ? copy(to, PATH_MAX, value) : "is no absolute path";
+}
+
+static const char *take_partition(struct ms_site *site, const char *value)
+{
+    if (site->n_partitions == MS_N_PARTITIONS)
+        return "is one partition too many";
+    const char *wrong = copy(site->partitions[site->n_partitions], MS_N_NAME, value);
+    site->n_partitions += !wrong;
+    return wrong;
+}
+
+static const char *take_default(struct ms_site *site, const char *value)
+{
+    int is_on = strcmp(value, "on") == 0;
+    if (!is_on && strcmp(value, "off") != 0)
+        return "is neither on nor off";
+    site->is_default = is_on;
+    return NULL;
+}
+
+const char *ms_take_word(struct ms_site *site, const char *word)
+{
+    const struct {
+        const char *name;
+        char *to;
+    } paths[] = {
+        {"library=", site->library}, {"out=", site->out},       {"key_file=", site->key_file},
+        {"spool=", site->spool},     {"python=", site->python},
+    };
+    for (size_t i = 0; i < sizeof paths / sizeof *paths; i++)
+        if (strncmp(word, paths[i].name, strlen(paths[i].name)) == 0)
+            return take_path(paths[i].to, word + strlen(paths[i].name));
+    if (strncmp(word, "partition=", 10) == 0)
+        return take_partition(site, word + 10);
+    if (strncmp(word, "default=", 8) == 0)
+        return take_default(site, word + 8);
+    return "is none of default=, partition=, library=, out=, key_file=, spool=, python=";
+}
+
+static int is_count(const char *text)
+{
+    size_t n = strspn(text, "0123456789");
+    return n > 0 && n < 10 && text[n] == '\0';
+}
+
+const char *ms_take_option(struct ms_user *user, const char *value)
+{
+    if (value && strcmp(value, "off") == 0) {
+        user->wish = MS_OFF;
+        return NULL;
+    }
+    if (value && strncmp(value, "trace=", 6) == 0) {
+        if (!is_count(value + 6) && strcmp(value + 6, "all") != 0)
+            return "trace= takes a number of events, or all";
+        snprintf(user->trace, sizeof user->trace, "%.15s", value + 6);
+    } else if (value && *value && strcmp(value, "on") != 0 && strcmp(value, "(null)") != 0) {
+        /* (null) is what Slurm hands on to the steps of a batch job when no value was given */
+        return "give on, off, trace=N or trace=all";
+    }
+    user->wish = MS_ON;
+    return NULL;
+}
+
+int ms_is_wanted(const struct ms_site *site, const struct ms_user *user, const char *partition)
+{
+    if (user->wish != MS_NOT_SAID)
+        return user->wish == MS_ON;
+    for (int i = 0; partition && i < site->n_partitions; i++)
+        if (strcmp(site->partitions[i], partition) == 0)
+            return 1;
+    return site->is_default;
+}
+
+int ms_expand(char *text, size_t size, const char *out, uint32_t job, const char *step, unsigned uid)
+{
+    size_t used = 0;
+    for (; *out; out++) {
+        int n;
+        if (*out != '%')
+            n = snprintf(text + used, size - used, "%c", *out);
+        else if (*++out == 'j')
+            n = snprintf(text + used, size - used, "%u", job);
+        else if (*out == 's')
+            n = snprintf(text + used, size - used, "%s", step);
+        else if (*out == 'u')
+            n = snprintf(text + used, size - used, "%u", uid);
+        else if (*out == '%')
+            n = snprintf(text + used, size - used, "%%");
+        else
+            return 0;
+        if (n < 0 || (used += (size_t)n) >= size)
+            return 0;
+    }
+    return used > 0;
+}

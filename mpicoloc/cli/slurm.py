@@ -1,0 +1,162 @@
+"""A Slurm cluster on this machine, to try out what Slurm and mpicoloc do together.
+
+  sudo mpicoloc slurm up --nodes 4
+  eval "$(mpicoloc slurm env)"
+  srun -n 4 --mpicoloc ./app
+  sudo mpicoloc slurm down
+
+Root makes and ends it; any user runs jobs in it. It ends with its first process, however that ends.
+"""
+
+from __future__ import annotations
+
+import argparse
+import shlex
+import sys
+import time
+from typing import Any
+
+from mpicoloc import config
+from mpicoloc.cli.verify import add_key_file, key_of
+from mpicoloc.errors import EnvironmentFault, MpicolocError, UsageError
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Arguments of the verb and of what may follow it."""
+    actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
+    up = _lab_action(actions, "up", _up, "make a Slurm cluster; needs root")
+    up.add_argument("--nodes", metavar="N", default="4", help="nodes n1 to nN, 16 at most (default 4)")
+    up.add_argument(
+        "--cpus", metavar="N", default="4", help="processors that each claims to have (default 4)"
+    )
+    up.add_argument(
+        "--plugstack",
+        metavar="WORDS",
+        help="what plugstack.conf says to the plugin, as 'default=on out=/tmp/%%j.%%s.h5'",
+    )
+    _lab_action(actions, "env", _env, "print what the shell needs to reach it")
+    _lab_action(actions, "down", _down, "end it and all that runs in it; needs root")
+    build = _action(actions, "build", _build, "build the plugin, and print what plugstack.conf needs")
+    build.add_argument("--include", metavar="DIR", help="folder with slurm/spank.h (default /usr/include)")
+    build.add_argument("--to", metavar="DIR", help="folder of the preloaded libraries, if not the package's")
+    _add_closing(actions)
+
+
+def _add_closing(actions: Any) -> None:
+    """What the plugin calls."""
+    close = _action(
+        actions, "close", _close, "sign a job's profiles and set its AdminComment; the plugin calls it"
+    )
+    close.add_argument("--out", metavar="PATTERN", required=True, help="where the job's profiles are")
+    close.add_argument("--spool", metavar="DIR", required=True, help="folder for the signed ones")
+    add_key_file(close)
+    clean = _action(actions, "clean", _clean, "remove a job's files in memory; the plugin calls it")
+    for parser in (close, clean):
+        parser.add_argument("job", metavar="JOB", help="Slurm's number of it")
+        parser.add_argument("--uid", required=True, help="number of its user")
+
+
+def _lab_action(actions: Any, name: str, function: Any, words: str) -> argparse.ArgumentParser:
+    parser = _action(actions, name, function, words)
+    parser.add_argument("--name", metavar="NAME", default="lab", help="the cluster (default lab)")
+    return parser
+
+
+def _action(actions: Any, name: str, function: Any, words: str) -> argparse.ArgumentParser:
+    parser: argparse.ArgumentParser = actions.add_parser(
+        name, help=words, description=f"{words[0].upper()}{words[1:]}.", allow_abbrev=False
+    )
+    parser.set_defaults(act=function)
+    return parser
+
+
+def run(args: argparse.Namespace) -> int:
+    """Do what the action says."""
+    return int(args.act(args))
+
+
+def _up(args: argparse.Namespace) -> int:
+    from mpicoloc.cli.run import positive
+    from mpicoloc.lab import slurm_cluster
+
+    plan = slurm_cluster.start(
+        args.name, positive(args.nodes, "--nodes"), positive(args.cpus, "--cpus"), _plugstack(args.plugstack)
+    )
+    print(
+        f"Slurm lab {plan.name}: nodes {plan.nodes[0]} to {plan.nodes[-1]} of {plan.n_cpus} CPUs, "
+        f"files in {plan.folder}"
+    )
+    return 0
+
+
+def _plugstack(words: str | None) -> str | None:
+    """The plugin with its words, if it was built."""
+    from mpicoloc.pmpi import build_spank
+
+    plugin = build_spank.find()
+    if plugin is None and words is not None:
+        raise EnvironmentFault("the plugin was not built: run `mpicoloc slurm build`")
+    if plugin is None:
+        print("mpicoloc: without the plugin: `mpicoloc slurm build` makes it", file=sys.stderr)
+        return None
+    return " ".join([plugin, *(words or "").split()])
+
+
+def _env(args: argparse.Namespace) -> int:
+    from mpicoloc.lab import slurm_cluster
+
+    print(f"export SLURM_CONF={shlex.quote(slurm_cluster.conf(args.name))}")
+    return 0
+
+
+def _build(args: argparse.Namespace) -> int:
+    from mpicoloc import paths
+    from mpicoloc.pmpi import build_spank
+
+    folder = args.to or paths.writable_lib_dir()
+    plugin, _ = build_spank.build(folder, sys.executable, args.include)
+    print(f"optional {plugin}")
+    return 0
+
+
+def _down(args: argparse.Namespace) -> int:
+    from mpicoloc.lab import slurm_cluster
+
+    if not slurm_cluster.stop(args.name):
+        print(f"mpicoloc: no Slurm lab {args.name!r} is up, so there is nothing to end", file=sys.stderr)
+    return 0
+
+
+def _numbers(args: argparse.Namespace) -> tuple[int, int]:
+    if not (args.job.isdecimal() and args.uid.isdecimal()):
+        raise UsageError(f"job {args.job!r}, user {args.uid!r}: give their numbers")
+    return int(args.job), int(args.uid)
+
+
+def _close(args: argparse.Namespace) -> int:
+    """One profile that is not what it should be keeps none of the others from being signed."""
+    from mpicoloc.run import slurm_close
+
+    job, uid = _numbers(args)
+    key, code = key_of(args), 0
+    for path in slurm_close.files(args.out, job, uid):
+        try:
+            to = slurm_close.sign(path, job, key, args.spool, time.time())
+        except MpicolocError as error:
+            print(f"mpicoloc: {error}", file=sys.stderr)
+            code = error.exit_code
+        else:
+            print(to or f"{path} was signed before")
+    found = list(slurm_close.signed(args.spool, job))
+    if found:
+        slurm_close.tell_slurm(job, slurm_close.price(found))
+    return code
+
+
+def _clean(args: argparse.Namespace) -> int:
+    from mpicoloc.run import slurm_close
+
+    n = slurm_close.clean(*_numbers(args), str(config.get("shm_dir")))
+    if n:
+        print(f"{n} files of job {args.job} removed")
+    return 0

@@ -1,0 +1,192 @@
+"""Slurm labs of this machine from outside: begin one, end it, look at its programs."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import json
+import os
+import re
+import select
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+
+from mpicoloc.errors import EnvironmentFault, UsageError
+from mpicoloc.lab import agent, slurm_files, slurm_server
+
+DEFAULT_NAME = "lab"
+TOOLS = {
+    "unshare": "util-linux",
+    "mount": "mount",
+    "munged": "munge",
+    "slurmctld": "slurm-wlm",
+    "slurmd": "slurm-wlm",
+    "sinfo": "slurm-wlm",
+}
+"""Programs that make a Slurm lab, and the package each is in."""
+_NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,29}")
+_PORTS = range(27600, 29600, 20)
+_END_S = 15.0
+
+
+def check_machine() -> None:
+    """See to it that a Slurm lab can be made here.
+
+    Raises
+    ------
+    EnvironmentFault
+        If a tool is missing, or the caller is not root.
+    """
+    if os.geteuid() != 0:
+        raise EnvironmentFault(
+            "only root makes and ends a Slurm lab: use sudo; then any user runs jobs in it"
+        )
+    missing = {package for tool, package in TOOLS.items() if shutil.which(tool) is None}
+    if missing:
+        raise EnvironmentFault(f"a Slurm lab needs {' and '.join(sorted(missing))}: install them")
+
+
+def start(
+    name: str, n_nodes: int, n_cpus: int = slurm_files.CPUS, spank: str | None = None
+) -> slurm_files.Plan:
+    """Make a Slurm cluster, which stays until `stop`, or until its first process is killed.
+
+    Parameters
+    ----------
+    name : str
+        Its name on this machine.
+    n_nodes, n_cpus : int
+        Nodes, and processors that each claims to have.
+    spank : str, optional
+        A SPANK plugin's file with its arguments, for plugstack.conf.
+
+    Returns
+    -------
+    Plan
+        What was made; ``slurm.conf`` lies in its `folder`.
+
+    Raises
+    ------
+    UsageError
+        If an argument makes no sense.
+    EnvironmentFault
+        If there is such a lab, or the machine does not allow one.
+    """
+    checked(name)
+    if not 1 <= n_nodes <= slurm_files.MAX_NODES:
+        raise UsageError(f"{n_nodes} nodes: give 1 to {slurm_files.MAX_NODES}")
+    if not 1 <= n_cpus <= 1024:
+        raise UsageError(f"{n_cpus} processors per node: give 1 to 1024")
+    check_machine()
+    plan = slurm_files.Plan(name, n_nodes, n_cpus, _free_ports(n_nodes + 1), spank)
+    process = _server(json.dumps(dataclasses.asdict(plan)))
+    assert process.stdout is not None
+    said = process.stdout.readline()
+    if said.strip() != "ready":
+        process.kill()
+        lines = (said + process.stdout.read()).strip().splitlines()
+        process.wait()
+        raise EnvironmentFault(f"no Slurm lab could be made: {lines[-1] if lines else 'it was killed'}")
+    process.returncode = 0  # it stays; nobody waits for it
+    return plan
+
+
+def _server(plan: str) -> subprocess.Popen[str]:
+    command = ["unshare", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc", sys.executable, "-m"]
+    return subprocess.Popen(
+        [*command, "mpicoloc.lab.slurm_server", plan],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        errors="replace",
+        cwd="/",
+        start_new_session=True,
+    )
+
+
+def _free_ports(n: int) -> int:
+    """First of `n` ports in a row that nobody listens at."""
+    for first in _PORTS:
+        with contextlib.ExitStack() as stack, contextlib.suppress(OSError):
+            for port in range(first, first + n):
+                probe = stack.enter_context(socket.socket())
+                probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                probe.bind(("", port))
+            return first
+    raise EnvironmentFault(f"ports {_PORTS[0]} to {_PORTS[-1]} are taken: end another Slurm lab")
+
+
+def checked(name: str) -> str:
+    """`name`, if a cluster can have it.
+
+    Raises
+    ------
+    UsageError
+        If it has other letters than Slurm's names of clusters.
+    """
+    if not _NAME.fullmatch(name):
+        raise UsageError(f"name {name!r}: give 1 to 30 small letters, digits, dashes or underscores")
+    return name
+
+
+def conf(name: str) -> str:
+    """Path of slurm.conf of the lab that is up, for ``SLURM_CONF``.
+
+    Raises
+    ------
+    EnvironmentFault
+        If there is none of that name.
+    """
+    with _peer(name) as peer:
+        if peer is None:
+            raise EnvironmentFault(f"no Slurm lab {name!r} is up: make one with `mpicoloc slurm up`")
+    return f"{slurm_files.ROOT}/{name}/slurm.conf"
+
+
+@contextlib.contextmanager
+def _peer(name: str):  # type: ignore[no-untyped-def]
+    with socket.socket(socket.AF_UNIX) as peer:
+        try:
+            peer.connect(slurm_server.socket_name(checked(name)))
+        except ConnectionRefusedError:
+            yield None
+            return
+        if agent.credentials(peer)[1] != 0:
+            raise EnvironmentFault(f"Slurm lab {name} is not root's: nothing is done to it")
+        yield peer
+
+
+def first_process(name: str) -> int | None:
+    """The lab's process 1, by its number outside; None if it is not up."""
+    with _peer(name) as peer:
+        return agent.credentials(peer)[0] if peer else None
+
+
+def stop(name: str) -> bool:
+    """End a lab with all that runs in it, and remove its files; returns whether there was one.
+
+    Raises
+    ------
+    EnvironmentFault
+        If the caller may not, or it does not end.
+    """
+    first = first_process(name)
+    check_machine()
+    if first is not None:
+        with contextlib.suppress(ProcessLookupError):
+            fd = os.pidfd_open(first)
+            try:
+                if first_process(name) == first:  # not another process with its number
+                    signal.pidfd_send_signal(fd, signal.SIGKILL)
+                if not select.select([fd], [], [], _END_S)[0]:
+                    raise EnvironmentFault(
+                        f"Slurm lab {name} has not ended in {_END_S:.0f} s: see process {first}"
+                    )
+            finally:
+                os.close(fd)
+    shutil.rmtree(f"{slurm_files.ROOT}/{name}", ignore_errors=True)
+    return first is not None

@@ -1,0 +1,121 @@
+"""What the daemons of a Slurm lab read: slurm.conf and the files beside it. Pure: texts from numbers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+ROOT = "/run/mpicoloc-slurm"
+"""Folder of the labs; root's, so that nobody else can put a lab's files there."""
+MAX_NODES = 16
+CPUS = 4
+"""Of each node by default, whatever the machine has."""
+PARTITIONS = {"shared": "FORCE:2", "whole": "EXCLUSIVE"}
+"""Each with what it says to OverSubscribe: up to two jobs on a core, or a node for one job."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A cluster: its name, nodes, processors of each node, first of ``n_nodes + 1`` ports in a row."""
+
+    name: str
+    n_nodes: int
+    n_cpus: int
+    port: int
+    spank: str | None = None
+
+    @property
+    def folder(self) -> str:
+        """Where its files lie."""
+        return f"{ROOT}/{self.name}"
+
+    @property
+    def nodes(self) -> list[str]:
+        """Names of its nodes, n1 and up."""
+        return [f"n{k}" for k in range(1, self.n_nodes + 1)]
+
+
+def texts(plan: Plan) -> dict[str, str]:
+    """Files of the cluster: name in its folder -> text.
+
+    Parameters
+    ----------
+    plan : Plan
+        With `spank`, the plugin's file and arguments, every node loads it.
+
+    Returns
+    -------
+    dict of str to str
+        ``slurm.conf`` and what it names.
+    """
+    return {
+        "slurm.conf": _slurm_conf(plan),
+        "topology.conf": _topology_conf(plan.n_nodes),
+        # Any other plugin wants systemd, or control groups of its own.
+        "cgroup.conf": "CgroupPlugin=cgroup/v1\n",
+        # /tmp is one for all nodes, /dev/shm is each node's own.
+        "mpi.conf": "PMIxCliTmpDirBase=/dev/shm\n",
+        "plugstack.conf": f"optional {plan.spank}\n" if plan.spank else "",
+        "task_prolog": _TASK_PROLOG,
+        "hosts": "127.0.0.1 localhost " + " ".join(plan.nodes) + "\n::1 localhost\n",
+    }
+
+
+# Open MPI leaves the loopback out, and here all nodes are behind it.
+_TASK_PROLOG = """#!/bin/sh
+echo export OMPI_MCA_btl_tcp_if_include=lo
+echo export OMPI_MCA_oob_tcp_if_include=lo
+"""
+
+
+def _slurm_conf(plan: Plan) -> str:
+    folder, last = plan.folder, plan.n_nodes
+    ports = f"{plan.port + 1}-{plan.port + last}"
+    size = f"CPUs={plan.n_cpus} RealMemory=1000"
+    partitions = "".join(
+        f"PartitionName={name} Nodes=ALL Default={'YES' if name == 'shared' else 'NO'} "
+        f"OverSubscribe={share} DefaultTime=10 MaxTime=60 State=UP\n"
+        for name, share in PARTITIONS.items()
+    )
+    return f"""ClusterName={plan.name}
+SlurmctldHost=localhost(127.0.0.1)
+SlurmctldPort={plan.port}
+SlurmUser=root
+SlurmdUser=root
+AuthType=auth/munge
+AuthInfo=socket={folder}/munge/socket
+CredType=cred/munge
+MpiDefault=pmix
+ProctrackType=proctrack/linuxproc
+TaskPlugin=task/none
+TaskProlog={folder}/task_prolog
+SwitchType=switch/none
+TopologyPlugin=topology/tree
+SelectType=select/cons_tres
+SelectTypeParameters=CR_Core
+SchedulerType=sched/backfill
+SchedulerParameters=bf_interval=1,batch_sched_delay=0
+SlurmdParameters=config_overrides
+PlugStackConfig={folder}/plugstack.conf
+StateSaveLocation={folder}/state
+SlurmdSpoolDir={folder}/spool/%n
+SlurmctldLogFile={folder}/log/slurmctld.log
+SlurmdLogFile={folder}/log/%n.log
+SlurmctldPidFile={folder}/slurmctld.pid
+SlurmdPidFile={folder}/slurmd-%n.pid
+AccountingStorageType=accounting_storage/none
+JobAcctGatherType=jobacct_gather/none
+JobCompType=jobcomp/filetxt
+JobCompLoc={folder}/log/jobs.txt
+MailProg=/bin/true
+ReturnToService=2
+KillWait=5
+NodeName=n[1-{last}] NodeHostname=localhost NodeAddr=127.0.0.1 Port=[{ports}] {size}
+{partitions}"""
+
+
+def _topology_conf(n_nodes: int) -> str:
+    """Two levels: switches of two nodes in a small cluster, of four in a larger one, and one above them."""
+    width = 2 if n_nodes <= 4 else 4
+    leaves = [range(at, min(at + width, n_nodes + 1)) for at in range(1, n_nodes + 1, width)]
+    lines = [f"SwitchName=s{k} Nodes=n[{leaf[0]}-{leaf[-1]}]" for k, leaf in enumerate(leaves, 1)]
+    return "\n".join([*lines, f"SwitchName=top Switches=s[1-{len(leaves)}]"]) + "\n"

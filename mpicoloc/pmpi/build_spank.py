@@ -1,0 +1,71 @@
+"""Build of the Slurm plugin, ``spank_mpicoloc.so``, and of ``libmpicoloc-auto.so``, which it preloads.
+
+Not part of the package's own build: it needs Slurm's headers, and a cluster has one plugin for all.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+from collections.abc import Sequence
+from pathlib import Path
+
+from mpicoloc import paths
+from mpicoloc.errors import EnvironmentFault
+from mpicoloc.pmpi import build_shim
+
+PLUGIN, CHOOSER = "spank_mpicoloc.so", "libmpicoloc-auto.so"
+_FLAGS = ("-O2", "-g", "-fPIC", "-std=gnu11", "-Wall", "-Wextra", "-Werror", "-shared")
+
+
+def build(
+    folder: str | Path, python: str, include: str | None = None, cflags: Sequence[str] = ()
+) -> tuple[Path, Path]:
+    """Compile both into the folder of the preloaded libraries, and note the interpreter beside them.
+
+    Parameters
+    ----------
+    folder : path
+        Where ``libmpicoloc-<abi>.so`` lie: `CHOOSER` takes them from its own folder.
+    python : str
+        Interpreter with which the plugin closes jobs.
+    include : str, optional
+        Folder that has ``slurm/spank.h``; default: the compiler's own.
+    cflags : sequence of str
+        Added at the end of the compiler's flags.
+
+    Returns
+    -------
+    tuple of Path
+        Plugin and chooser.
+
+    Raises
+    ------
+    EnvironmentFault
+        If Slurm's headers are missing or the compiler fails.
+    """
+    sources = build_shim.csrc_dir() / "spank"
+    header = Path(include or "/usr/include") / "slurm" / "spank.h"
+    if not header.exists():
+        raise EnvironmentFault(
+            f"{header} is not there: install libslurm-dev (slurm-devel), or name its folder with --include"
+        )
+    compiler = shlex.split(os.environ.get("CC", "cc"))
+    flags = [*_FLAGS, *cflags, *([f"-I{include}"] if include else [])]
+    to = Path(folder)
+    to.mkdir(parents=True, exist_ok=True)
+    plugin, chooser = to / PLUGIN, to / CHOOSER
+    build_shim.compile_parts(
+        compiler, flags, [sources / "plugin.c", sources / "settings.c"], plugin, ["-ldl"]
+    )
+    build_shim.compile_parts(compiler, flags, [sources / "choose.c"], chooser, ["-ldl"])
+    (to / paths.SIDECAR).write_text(python + "\n", encoding="utf-8")
+    return plugin, chooser
+
+
+def find() -> str | None:
+    """The plugin where `build` puts it; None if it was not built."""
+    for folder in (paths.cache_dir(), paths.lib_dir()):
+        if os.path.exists(os.path.join(folder, PLUGIN)):
+            return os.path.join(folder, PLUGIN)
+    return None

@@ -1,0 +1,163 @@
+"""When a job of Slurm is over: its profiles are signed, its price is told, its files in memory are removed.
+
+Called as root by slurmstepd and slurmd (``mpicoloc slurm close``, ``mpicoloc slurm clean``). All of it may be
+done again: what is in the spool tells what has been done.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import glob
+import json
+import os
+import re
+import stat
+import subprocess
+from collections.abc import Iterator
+from typing import Any
+
+from mpicoloc.core.profile import Profile
+from mpicoloc.errors import DataError, EnvironmentFault, MpicolocError
+from mpicoloc.pmpi import contract
+from mpicoloc.run import leftovers
+from mpicoloc.store import profiles, signature
+
+_SCONTROL_LIMIT_S = 20.0
+
+
+def files(pattern: str, job: int, uid: int) -> list[str]:
+    """Profiles that a user's job left.
+
+    Parameters
+    ----------
+    pattern : str
+        ``out=`` of plugstack.conf: %j the job, %s the step, %u the user's number, %% a percent sign.
+    job, uid : int
+        Numbers of the job and its user.
+
+    Returns
+    -------
+    list of str
+        Regular files of that user only.
+    """
+    values = {"%j": str(job), "%s": "*", "%u": str(uid), "%%": "%"}
+    parts = re.split("(%.)", pattern)
+    found = glob.glob("".join(values.get(part, glob.escape(part)) for part in parts))
+    return sorted(path for path in found if _is_of(path, uid))
+
+
+def _is_of(path: str, uid: int) -> bool:
+    with contextlib.suppress(OSError):
+        status = os.lstat(path)
+        return stat.S_ISREG(status.st_mode) and status.st_uid == uid
+    return False
+
+
+def sign(path: str, job: int, key: bytes, spool: str, now_unix_s: float) -> str | None:
+    """Put the signed profile into the spool; returns its path, None if it is there already.
+
+    Raises
+    ------
+    DataError
+        If the file is no profile, or that of another job.
+    EnvironmentFault
+        If the spool cannot be written.
+    """
+    base = os.path.basename(path)
+    to = os.path.join(spool, base if base.startswith(f"{job}.") else f"{job}.{base}")
+    if os.path.exists(to) and os.stat(to).st_mtime >= os.stat(path).st_mtime:
+        return None
+    named = profiles.read(path).job.id
+    if named != str(job):
+        raise DataError(f"{path} says that it is of job {named!r}, not {job}: it is not signed")
+    signature.sign(path, key, now_unix_s, to)
+    return to
+
+
+def signed(spool: str, job: int) -> Iterator[Profile]:
+    """Profiles of a job in the spool, in the order of their names."""
+    for path in sorted(glob.glob(os.path.join(glob.escape(spool), f"{job}.*"))):
+        with contextlib.suppress(MpicolocError):
+            yield profiles.read(path)
+
+
+def price(found: list[Profile]) -> dict[str, Any]:
+    """What a job's steps cost together, and the slowdown of that which cost most.
+
+    Returns
+    -------
+    dict
+        ``n_profiles``, ``slowdown`` [value, low, high], ``runtime_su``, ``fair_su``; None for what was not
+        measured in every step.
+    """
+    prices = [profile.price for profile in found]
+    costs = [None if price is None else price.runtime_su for price in prices]
+    fair = [None if price is None else price.fair_su for price in prices]
+    largest = max(found, key=lambda profile: profile.price.runtime_su or 0.0 if profile.price else 0.0)
+    slowdown = largest.interference.slowdown
+    return {
+        "n_profiles": len(found),
+        "slowdown": None if slowdown is None else [slowdown.value, slowdown.low, slowdown.high],
+        "runtime_su": _sum(costs),
+        "fair_su": _sum(fair),
+    }
+
+
+def _sum(parts: list[float | None]) -> float | None:
+    known = [part for part in parts if part is not None]
+    return round(sum(known), 9) if known and len(known) == len(parts) else None
+
+
+def tell_slurm(job: int, told: dict[str, Any]) -> None:
+    """Write it into the job's AdminComment.
+
+    Raises
+    ------
+    EnvironmentFault
+        If slurmctld refuses: the job has ended, or it does not answer.
+    """
+    comment = json.dumps({"mpicoloc": told}, separators=(",", ":"))
+    command = ["scontrol", "update", f"JobId={job}", f"AdminComment={comment}"]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=_SCONTROL_LIMIT_S)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise EnvironmentFault(
+            f"scontrol does not answer ({error}): AdminComment of {job} is unset"
+        ) from None
+    if done.returncode != 0:
+        words = (done.stderr or done.stdout).strip()
+        raise EnvironmentFault(f"AdminComment of job {job} is not set: {words}")
+
+
+def clean(job: int, uid: int, folder: str) -> int:
+    """Remove what a user's job left in the node's shared memory; returns how many files.
+
+    Files are looked for and removed with that user's rights.
+    """
+    with _as_user(uid):
+        found = [left for left in leftovers.find(folder, quiet_s=0.0) if _is_job(left, job)]
+        return sum(left.remove() for left in found)
+
+
+@contextlib.contextmanager
+def _as_user(uid: int) -> Iterator[None]:
+    before = os.geteuid()
+    if before == uid:
+        yield
+        return
+    os.seteuid(uid)
+    try:
+        yield
+    finally:
+        os.seteuid(before)
+
+
+def _is_job(left: leftovers.Leftover, job: int) -> bool:
+    """Slurm's number is in the segments, or in the key that PMIx gave."""
+    if re.search(rf"\.{job}[.-]\d+$", left.key):
+        return True
+    for path in left.paths:
+        if path.endswith(".seg"):
+            with contextlib.suppress(MpicolocError, OSError):
+                return bool(contract.read_file(path)["job_id"] == str(job).encode())
+    return False

@@ -1,0 +1,162 @@
+"""A real Slurm with the plugin: jobs that ask are measured, no other is touched, and nothing harms a job."""
+
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import jobs
+import pytest
+
+from mpicoloc.cli.main import main
+from mpicoloc.report.summary import summary
+from mpicoloc.store import hdf5
+
+pytestmark = [pytest.mark.e2e, pytest.mark.serial, pytest.mark.timeout(100)]
+
+
+def comment(cluster, job):
+    return json.loads(cluster.facts(job)["AdminComment"])["mpicoloc"]
+
+
+def test_a_step_that_asks_leaves_a_signed_profile_and_its_price(cluster, capsys):
+    cluster.run("srun", "-N1", "-n2", "-J", "asks", "--mpicoloc", "./heat2d.openmpi", "100", "300")
+    (path,) = cluster.spool.glob("*.0.h5")
+    profile = hdf5.read(path)
+    assert profile.job.n_ranks == 2 and not profile.partial
+    assert main(["verify", str(path), "--key-file", str(cluster.key)]) == 0
+    told = comment(cluster, profile.job.id)
+    assert told["n_profiles"] == 1
+    assert told["slowdown"][0] == profile.interference.slowdown.value == 1
+    assert told["fair_su"] == pytest.approx(profile.price.fair_su, abs=1e-9)
+
+
+def test_jobs_that_share_cores_name_each_other(cluster):
+    script = "srun -n2 --mpicoloc ./heat2d.openmpi 100 {steps}\n"
+    found = [cluster.submit(script.format(steps=4000), "-n4", "-w", "n2") for _ in range(2)]
+    for job in found[:2]:
+        assert cluster.wait(job)["ExitCode"] == "0:0"
+    profiles = [hdf5.read(cluster.spool / f"{job}.0.h5") for job in found[:2]]
+    for profile, other in zip(profiles, reversed(found[:2]), strict=True):
+        found = summary(profile)["interference"]
+        assert [job["id"] for job in found["co_runners"]] == [str(other)]
+        assert found["co_runners"][0]["overlap_s"] > 0
+
+
+@pytest.mark.parametrize(("family", "mpi"), [("openmpi", "pmix"), ("mpich", "pmi2")])
+def test_each_step_of_a_script_has_its_own_profile(cluster, family, mpi):
+    script = f"""
+mpirun.{family} -n 2 ./heat2d.{family} 60 100
+srun --mpi={mpi} sh -c 'exec ./heat2d.{family} 60 100'
+"""
+    job = cluster.submit(script, "-N1", "-n2", "--mpicoloc=trace=100")
+    assert cluster.wait(job)["ExitCode"] == "0:0", cluster.log("n1")
+    steps = {path.name.split(".")[1]: hdf5.read(path) for path in cluster.spool.glob(f"{job}.*")}
+    assert len(steps) == 2 and "batch" in steps, "Hydra starts its daemons in a step too"
+    assert all(len(profile.tables["events"]) == 200 for profile in steps.values())
+    assert comment(cluster, job)["n_profiles"] == 2
+
+
+def test_the_site_chooses_partitions_and_the_user_has_the_last_word(cluster):
+    ask = ("srun", "-n1", "sh", "-c", "echo $LD_PRELOAD")
+    cluster.site("partition=whole")
+    assert cluster.run(*ask) == "\n"
+    assert "libmpicoloc-auto.so" in cluster.run(ask[0], "-p", "whole", *ask[1:])
+    assert cluster.run(ask[0], "-p", "whole", "--mpicoloc=off", *ask[1:]) == "\n"
+    cluster.site("default=on")
+    assert "libmpicoloc-auto.so" in cluster.run(*ask)
+
+
+def test_who_does_not_ask_runs_in_the_same_environment(cluster):
+    def environment():
+        lines = cluster.run("srun", "-n1", "-w", "n1", "env").splitlines()
+        # Numbers of the job, its ports and processes.
+        return sorted(re.sub(r"\d+", "N", line) for line in lines)
+
+    asked_not = environment()
+    cluster.plugstack(None)
+    assert asked_not == environment()
+
+
+def test_exit_codes_are_the_jobs_own(cluster):
+    cluster.run("srun", "-n1", "--mpicoloc", "sh", "-c", "exit 7", code=7)
+    cluster.run("srun", "-n1", "--mpicoloc", "sh", "-c", "kill -9 $$", code=137)
+    cluster.run("srun", "-n1", "--mpicoloc=often", "true", code=255)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("default=on", "library=/nowhere/libmpicoloc-auto.so"),
+        ("default=on", "python=/nowhere/python"),
+        ("default=on", "key_file=/nowhere/key"),
+        ("default=on", "spool=/nowhere"),
+        ("default=on", "nonsense", "default=maybe", "out=relative", "partition=", "library=" + "/x" * 4000),
+    ],
+)
+def test_a_broken_plugin_harms_no_job(cluster, words):
+    cluster.site(*words)
+    said = cluster.run("srun", "-N1", "-n2", "./heat2d.openmpi", "60", "50")
+    assert "conserved" in said
+
+
+def test_a_missing_library_is_told_in_the_log(cluster):
+    cluster.site("default=on", "library=/nowhere/library.so")
+    before = len(cluster.log("n3"))
+    cluster.run("srun", "-n1", "-w", "n3", "true")
+    jobs.wait_until(lambda: "/nowhere/library.so cannot be read" in cluster.log("n3")[before:], "the line")
+
+
+def test_the_epilog_removes_what_a_dead_job_left(cluster):
+    def left():
+        return [name for name in cluster.run("srun", "-n1", "-w", "n4", "ls", "/dev/shm").split()
+                if name.startswith("mpicoloc.")]  # fmt: skip
+
+    script = """
+srun --mpicoloc ./heat2d.openmpi 100 100000000 &
+while ! ls /dev/shm/mpicoloc.*.seg; do sleep 0.1; done
+sleep 0.5
+pkill -9 -f 'mpicoloc-keepe[r]'; pkill -9 -f 'heat2d.openmpi 100 10000000[0]'
+wait
+echo ended; ls /dev/shm
+"""
+    job = cluster.submit(script, "-n2", "-w", "n4")
+    cluster.wait(job)
+    assert ".seg" in (cluster.work / f"{job}.log").read_text().rpartition("ended")[2]
+    jobs.wait_until(lambda: not [name for name in left() if name.endswith((".seg", ".node"))], "no files")
+
+
+def test_a_restart_of_slurmctld_loses_neither_job_nor_price(cluster):
+    script = "srun -n2 --mpicoloc ./heat2d.openmpi 100 100; sleep 2\n"
+    job = cluster.submit(script, "-n2")
+    jobs.wait_until((cluster.spool / f"{job}.0.h5").exists, "the profile", 20)
+    jobs.wait_until(lambda: "AdminComment" in cluster.facts(job), "its price", 20)
+    pid = int(Path(cluster.plan.folder, "slurmctld.pid").read_text())
+    subprocess.run(
+        ["nsenter", "-t", str(first(cluster)), "-p", "-m", "kill", str(pid)], check=True, timeout=20
+    )
+
+    def is_up():
+        ping = ["scontrol", "ping"]
+        return (
+            " is UP"
+            in subprocess.run(ping, env=cluster.env, capture_output=True, text=True, timeout=20).stdout
+        )
+
+    jobs.wait_until(is_up, "slurmctld to come back")
+    assert cluster.wait(job)["ExitCode"] == "0:0"
+    assert comment(cluster, job)["n_profiles"] == 1
+
+
+def first(cluster):
+    from mpicoloc.lab import slurm_cluster
+
+    return slurm_cluster.first_process(cluster.plan.name)
+
+
+def test_a_second_lab_of_the_name_is_refused_and_the_first_stays(cluster):
+    command = [sys.executable, "-m", "mpicoloc", "slurm", "up", "--name", cluster.plan.name]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 4 and "already" in done.stderr
+    assert cluster.run("srun", "-n1", "echo", "there") == "there\n"
