@@ -1,73 +1,18 @@
 """Exports of a real run, read by programs that know nothing of mpicoloc, compared with the profile."""
 
 import json
-import os
 import re
 import shutil
 import subprocess
-import sys
 from collections import Counter
-from pathlib import Path
 
 import jobs
 import pytest
+from exported import N_RANKS, N_ROUNDS, N_STEPS, ROUND, export
 
 import mpicoloc
-from mpicoloc.cli.main import main
 
 pytestmark = pytest.mark.e2e
-N_RANKS, N_ROUNDS = 4, 6
-ROUND = {"MPI_Send": 1, "MPI_Recv": 1, "MPI_Irecv": 1, "MPI_Isend": 1, "MPI_Wait": 2} | dict.fromkeys(
-    ("MPI_Barrier", "MPI_Bcast", "MPI_Reduce", "MPI_Allreduce", "MPI_Gather", "MPI_Scatter", "MPI_Allgather",
-     "MPI_Alltoall", "MPI_Alltoallv"), 1
-)  # fmt: skip
-
-
-def run(folder, source, trace, *arguments):
-    """The profile of a run of a program with a trace."""
-    found = jobs.commands("openmpi")
-    if found is None:
-        pytest.skip("no Open MPI here")
-    program, profile = folder / "program", folder / "job.h5"
-    subprocess.run([found[0], "-O1", source, "-o", program, "-lm"], check=True, timeout=jobs.LIMIT_S)
-    as_root = dict.fromkeys(("OMPI_ALLOW_RUN_AS_ROOT", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM"), "1")
-    env = os.environ | as_root | {"MPICOLOC_SHM_DIR": str(folder), "OMPI_MCA_rmaps_base_oversubscribe": "1"}
-    command = [
-        sys.executable,
-        "-m",
-        "mpicoloc",
-        "run",
-        "-n",
-        N_RANKS,
-        "--trace",
-        trace,
-        "--out",
-        profile,
-        "--",
-    ]
-    command += [program, *arguments]
-    subprocess.run([*map(str, command)], env=env, check=True, timeout=jobs.LIMIT_S, stdin=subprocess.DEVNULL)
-    return profile
-
-
-@pytest.fixture(scope="session")
-def traced(tmp_path_factory):
-    """The profile of a run of four ranks with its last calls, which are all."""
-    return run(tmp_path_factory.mktemp("export"), jobs.PROGRAMS / "exported.c", 10000, N_ROUNDS)
-
-
-@pytest.fixture(scope="session")
-def events(traced):
-    """Its calls, as the profile tells them."""
-    found = mpicoloc.open(traced).events
-    counted = Counter(found["call"])
-    assert {name: counted[name] for name in ROUND} == {n: N_RANKS * N_ROUNDS * k for n, k in ROUND.items()}
-    return found
-
-
-def export(profile, kind, out):
-    assert main(["export", str(profile), "--to", kind, "--out", str(out)]) == 0
-    return Path(out)
 
 
 def test_perfetto_has_every_call_with_its_time_bytes_and_peer(traced, events, tmp_path):
@@ -212,19 +157,17 @@ def test_otf2_has_every_call_and_message(traced, events, tmp_path):
     assert messages == Counter((kind, *row) for row in rows for kind in ("MPI_SEND", "MPI_RECV"))
 
 
-def test_a_trace_of_everything_has_every_message_of_a_waitall(tmp_path):
+def test_a_trace_of_everything_has_every_message_of_a_waitall(whole, tmp_path):
     """The last calls (--trace N) do not tell them apart."""
-    n_steps, n = 20, 64
-    profile = run(tmp_path, jobs.PROGRAMS.parents[2] / "examples" / "heat2d.c", "all", n, n_steps)
-    expected = mpicoloc.open(profile).trace.frame()
-    _, records = prv(export(profile, "paraver", tmp_path / "heat.prv"))
+    expected = mpicoloc.open(whole).trace.frame()
+    _, records = prv(export(whole, "paraver", tmp_path / "heat.prv"))
     pairs = Counter((record[2] - 1, record[8] - 1, record[12]) for record in records[3])
     around = [(rank, (rank + step) % N_RANKS) for rank in range(N_RANKS) for step in (1, -1)]
-    assert {(src, dst) for src, dst, _ in pairs} == set(around) and set(pairs.values()) == {n_steps}
+    assert {(src, dst) for src, dst, _ in pairs} == set(around) and set(pairs.values()) == {N_STEPS}
     assert len({n_bytes for *_, n_bytes in pairs}) == 1
     assert sum(1 for record in records[2] if record[6]) == len(expected)
     in_calls = sum(end - begin for *_, begin, end, state in records[1] if state != 1)
     assert in_calls == expected["duration_ns"].sum()
     parquet = pytest.importorskip("pyarrow.parquet")
-    found = parquet.read_table(export(profile, "parquet", tmp_path / "tables") / "trace.parquet").to_pandas()
+    found = parquet.read_table(export(whole, "parquet", tmp_path / "tables") / "trace.parquet").to_pandas()
     assert found.astype({"call": str, "message": str}).equals(expected.astype({"call": str, "message": str}))

@@ -1,12 +1,14 @@
 """What exports of traces are made of: tracks on one clock, and which send belongs to which receive."""
 
+import json
+
 import numpy as np
 import pytest
 import traces
 from exports import job_of
 
 from mpicoloc.errors import DataError
-from mpicoloc.report.export import calls, kept, simgrid
+from mpicoloc.report.export import calls, kept, perfetto, simgrid
 from mpicoloc.report.export.messages import Side, matched
 from mpicoloc.store import trace_file
 from mpicoloc.store.frames import Frames
@@ -124,3 +126,23 @@ def test_threads_that_call_at_once_cannot_be_replayed(tmp_path):
     with pytest.raises(DataError, match="threads of rank 0"):
         simgrid.write(job_of(events=events, ranks={"rank": [0]}), str(tmp_path / "a"))
     assert not (tmp_path / "a").exists()
+
+
+def test_arrows_of_perfetto_go_from_the_sender_to_a_receiver_that_waited(tmp_path):
+    """Perfetto lets them begin at the slice that does."""
+    events = {"rank": [0, 1, 0, 1], "t_ns": [30, 10, 60, 65], "duration_ns": [5, 40, 5, 10],
+              "peer": [1, 0] * 2, "bytes": [8] * 4, "call": ["MPI_Send", "MPI_Recv"] * 2}  # fmt: skip
+    perfetto.write(job_of(events=events, ranks={"rank": [0, 1]}), str(tmp_path / "x.json"))
+    page = json.loads((tmp_path / "x.json").read_text())["traceEvents"]
+    (wait,) = [event for event in page if event["name"] == "sender there"]
+    assert (wait["ts"], wait["dur"]) == (0.021, 0.019), "from the send at 20 on, after the receive began at 0"
+    ends = [event["ts"] for event in page if event["ph"] == "f"]
+    assert ends == [0.021, 0.064], "inside the call, at the end of which the next one may begin"
+
+
+def test_parts_of_several_sizes_are_listed_and_those_of_one_are_not(tmp_path):
+    calls_of = {"rank": [0, 1], "t_ns": [1, 1], "duration_ns": [2, 2], "call": ["MPI_Gather"] * 2}
+    for n_bytes, expected in (([16, 8], "gatherv 4 4 8 0 6 6"), ([24, 8], "gather 8 8 0 6 6")):
+        out = tmp_path / str(n_bytes[0])
+        simgrid.write(job_of(events={**calls_of, "bytes": n_bytes}, ranks={"rank": [0, 1]}), str(out))
+        assert expected in (out / "rank-0.txt").read_text()

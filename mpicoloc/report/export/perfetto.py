@@ -7,11 +7,14 @@ slowdown as a counter. Times are microseconds.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+
+import numpy as np
 
 from mpicoloc.core.tables import VERDICTS, text
 from mpicoloc.report.export import calls, outputs
 from mpicoloc.report.export.calls import Recording
+from mpicoloc.report.export.messages import Ints, Messages
 from mpicoloc.report.summary import summary
 from mpicoloc.store.frames import Frames
 
@@ -45,14 +48,51 @@ def _events(recording: Recording) -> Iterator[str]:
     yield from _shutters(recording)
     for key in recording.tracks:
         yield from _calls(recording, key, place[key])
-    for i, (sent, received) in enumerate(recording.messages.rows()):
-        for kind, (rank, track, _, n_bytes, begin_ns, end_ns) in (("s", sent), ("f", received)):
+    yield from _messages(recording.messages, place)
+
+
+def _messages(messages: Messages, place: Mapping[tuple[int, int], tuple[int, int]]) -> Iterator[str]:
+    """Arrows from call to call.
+
+    Perfetto lets each point away from the slice that began first. So in a call that waited for its senders
+    lies a slice that begins when the last of them was there, and the arrows end at that one.
+    """
+    arrival_ns, rows, since_ns = _waits(messages)
+    waits = messages.received.take(rows)
+    for (rank, track, *_, end_ns), begin_ns in zip(waits.rows(), since_ns.tolist(), strict=True):
+        pid, tid = place[rank, track]
+        yield (
+            f'{{"ph":"X","cat":"message","name":"sender there","pid":{pid},"tid":{tid},"ts":{_us(begin_ns)},'
+            f'"dur":{_us(end_ns - begin_ns)}}}'
+        )
+    for i, (sent, received) in enumerate(messages.rows()):
+        for kind, (rank, track, _, n_bytes, begin_ns, _) in (("s", sent), ("f", received)):
             pid, tid = place[rank, track]
-            at = begin_ns if kind == "s" else end_ns
+            at = begin_ns if kind == "s" else int(arrival_ns[i])
             yield (
                 f'{{"ph":"{kind}","bp":"e","cat":"message","name":"message","id":{i},"pid":{pid},"tid":{tid},'
                 f'"ts":{_us(at)},"args":{{"bytes":{n_bytes}}}}}'
             )
+
+
+def _waits(messages: Messages) -> tuple[Ints, Ints, Ints]:
+    """When each message came, inside the call that took it; and calls that waited for a sender.
+
+    Of each of these a message, and when the last one of its senders was there.
+    """
+    taken, n = messages.received, len(messages)
+    order = np.lexsort((taken.begin_ns, taken.track, taken.rank))
+    columns = (taken.rank[order], taken.track[order], taken.begin_ns[order])
+    is_first = np.any([np.diff(column, prepend=-1) != 0 for column in columns], axis=0)
+    first = np.flatnonzero(is_first)
+    last_ns = np.maximum.reduceat(messages.sent.begin_ns[order], first) if n else first
+    since_ns = np.minimum(last_ns + 1, taken.end_ns[order[first]])
+    has_waited = last_ns >= columns[2][first]
+    # At its end itself the next call may have begun.
+    arrival_ns = np.maximum(taken.begin_ns, taken.end_ns - 1)
+    call = np.cumsum(is_first) - 1
+    arrival_ns[order] = np.where(has_waited[call], since_ns[call], arrival_ns[order]) if n else 0
+    return arrival_ns, order[first[has_waited]], since_ns[has_waited]
 
 
 def _calls(recording: Recording, key: tuple[int, int], place: tuple[int, int]) -> Iterator[str]:
