@@ -1,11 +1,13 @@
-"""Compare runs: solo against co-run, before a change against after it.
+"""Compare runs: solo against co-run, before a change against after it, one setting against others.
 
-With two profiles the second is compared with the first. With several runs of each, `--against` parts them,
-and the answer has 95 % intervals: Welch's t-test of the logarithms. `--regression` makes it a check for
-scripts: exit code 1 if the quantity grew by more than that, and, with several runs, not by chance.
+Several profiles are compared with the first. With several runs of each kind, `--against` parts the kinds, or
+`--group` names them; all are compared with the first kind, and the answer has 95 % intervals: Welch's t-test
+of the logarithms, with Holm's correction where there are more than two kinds. `--regression` makes it a check
+for scripts: exit code 1 if the quantity grew by more than that, and, with several runs, not by chance.
 
   mpicoloc compare solo.h5 shared.h5
   mpicoloc compare old1.h5 old2.h5 old3.h5 --against new1.h5 new2.h5 new3.h5 --regression wall_s=5%
+  mpicoloc compare --group 1_switch a*.h5 --group 2_switches b*.h5 --group 4_switches c*.h5
 """
 
 from __future__ import annotations
@@ -18,6 +20,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from mpicoloc.cli import tell
+from mpicoloc.cli.memory import bounded
 from mpicoloc.core.progress import steps
 from mpicoloc.errors import DataError, UsageError
 
@@ -28,8 +31,21 @@ if TYPE_CHECKING:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Arguments of the verb."""
-    parser.add_argument("files", metavar="FILE", nargs="+", help="profiles of the runs before")
-    parser.add_argument("--against", metavar="FILE", nargs="+", help="profiles of the runs after")
+    parser.add_argument("files", metavar="FILE", nargs="*", help="profiles of the runs before")
+    parser.add_argument(
+        "--against",
+        metavar="FILE",
+        nargs="+",
+        action="append",
+        help="profiles of the runs after; once for each kind of runs",
+    )
+    parser.add_argument(
+        "--group",
+        metavar=("NAME", "FILE"),
+        nargs="+",
+        action="append",
+        help="a name and profiles of runs, for each kind; all are compared with the first",
+    )
     parser.add_argument(
         "--regression",
         metavar="NAME=LIMIT",
@@ -40,41 +56,86 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="print the comparison as JSON")
 
 
+@bounded
 def run(args: argparse.Namespace) -> int:
     """Print the comparison; 1 if there is a regression that was asked for."""
     limits = dict(_limit(text) for text in args.regression)
-    before, after = _groups(args)
-    from mpicoloc.model.compare import compare
+    groups = _groups(args)
+    from mpicoloc.model.compare import compare_all
     from mpicoloc.report import compare as report
     from mpicoloc.store.frames import open_profile
 
-    opened = [open_profile(file) for file in steps([*before, *after], "reading", unit="profiles")]
-    jobs = [opened[: len(before)], opened[len(before) :]]
-    _warn_of_sizes(jobs[0] + jobs[1])
+    files = [file for of_group in groups.values() for file in of_group]
+    opened = iter([open_profile(file) for file in steps(files, "reading", unit="profiles")])
+    jobs = [[next(opened) for _ in of_group] for of_group in groups.values()]
+    _warn_of_sizes([job for group in jobs for job in group])
     runs = [[report.quantities(job) for job in group] for group in jobs]
-    names = [*report.UNITS, *report.functions(runs[0] + runs[1])]
+    names = [*report.UNITS, *report.functions([run for group in runs for run in group])]
     _check_names(limits, names)
     units = {name: report.UNITS.get(name, "s") for name in names}
-    found = compare(report.columns(runs[0], names), report.columns(runs[1], names), units)
-    _check_measured(limits, found)
-    grown = [row.name for row in found if row.name in limits and row.is_above(limits[row.name])]
+    first, *others = (report.columns(group, names) for group in runs)
+    found = dict(zip(list(groups)[1:], compare_all(first, others, units), strict=True))
+    for rows in found.values():
+        _check_measured(limits, rows)
+    grown = [
+        (name, row)
+        for name, rows in found.items()
+        for row in rows
+        if row.name in limits and row.is_above(limits[row.name])
+    ]
     if args.json:
-        print(json.dumps(report.as_json(found, grown), indent=2, allow_nan=False))
+        regressions = [(name, row.name) for name, row in grown]
+        print(json.dumps(report.as_json(groups, found, regressions), indent=2, allow_nan=False))
     else:
-        report.show(found, (_title(before), _title(after)))
-    for row in found:
-        if row.name in grown:
-            tell.trouble(f"regression: {row.name} is {row.ratio:.3f} times what it was")
+        report.show(found, next(iter(groups)))
+    for name, row in grown:
+        where = f" in {name}" if len(found) > 1 else ""
+        tell.trouble(f"regression: {row.name}{where} is {_growth(row)}")
     return 1 if grown else 0
 
 
-def _groups(args: argparse.Namespace) -> tuple[Sequence[str], Sequence[str]]:
+def _growth(row: Comparison) -> str:
+    return "above 0, where it was" if row.ratio is None else f"{row.ratio:.3f} times what it was"
+
+
+def _groups(args: argparse.Namespace) -> dict[str, Sequence[str]]:
+    """Name and files of each kind of runs, that before first."""
+    if args.group:
+        return _named_groups(args)
     if args.against:
-        return args.files, args.against
-    if len(args.files) != 2:
-        n = len(args.files)
-        raise UsageError(f"two profiles, or runs of two kinds parted by --against; got {n} without --against")
-    return args.files[:1], args.files[1:]
+        if not args.files:
+            raise UsageError("no runs before --against: give those that the others are compared with, first")
+        found = [args.files, *args.against]
+    elif len(args.files) < 2:
+        raise UsageError(
+            f"two profiles or more, or runs of several kinds parted by --against; got {len(args.files)} "
+            "without --against"
+        )
+    else:
+        found = [[file] for file in args.files]
+    titles = list(map(_title, found))
+    if len(set(titles)) < len(titles):
+        titles = [f"{i}: {title}" for i, title in enumerate(titles, 1)]
+    return dict(zip(titles, found, strict=True))
+
+
+def _named_groups(args: argparse.Namespace) -> dict[str, Sequence[str]]:
+    from mpicoloc.core.tables import printable
+
+    if args.files or args.against:
+        raise UsageError("--group names all runs: no other profiles beside it")
+    found: dict[str, Sequence[str]] = {}
+    for name, *files in args.group:
+        if not files:
+            raise UsageError(f"--group {name!r} has no profile: a name first, then the profiles of its runs")
+        if printable(name) in found:
+            raise UsageError(f"--group {name!r} is given twice")
+        found[printable(name)] = files
+    if len(found) < 2:
+        raise UsageError(
+            f"one group {name!r} only: give the one that others are compared with, then the others"
+        )
+    return found
 
 
 def _limit(text: str) -> tuple[str, float]:
@@ -122,4 +183,5 @@ def _warn_of_sizes(jobs: Sequence[Frames]) -> None:
 def _title(files: Sequence[str]) -> str:
     from mpicoloc.core.tables import printable
 
-    return printable(files[0]) if len(files) == 1 else f"{len(files)} runs"
+    more = f" and {len(files) - 1} more" if len(files) > 1 else ""
+    return printable(files[0]) + more

@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 
 from mpicoloc.cli import tell
+from mpicoloc.cli.memory import bounded
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -21,6 +22,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--out", metavar="PATH", required=True, help="file or folder to write")
 
 
+@bounded
 def run(args: argparse.Namespace) -> int:
     """Write it; 0, or an error that `main` reports."""
     from mpicoloc.report.export import formats, outputs

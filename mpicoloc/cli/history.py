@@ -12,6 +12,7 @@ import argparse
 import json
 
 from mpicoloc.cli import tell
+from mpicoloc.cli.memory import bounded
 from mpicoloc.errors import UsageError
 
 
@@ -26,6 +27,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     how.add_argument("--csv", action="store_true", help="print them as comma-separated values")
 
 
+@bounded
 def run(args: argparse.Namespace) -> int:
     """Print the list; 0, or 1 if a file among them could not be read."""
     if args.last is not None and not (args.last.isdecimal() and int(args.last) > 0):

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from mpicoloc import config
 from mpicoloc.cli import drawn, tell
+from mpicoloc.cli.memory import bounded
 from mpicoloc.core import progress
 from mpicoloc.errors import DataError, MpicolocError, UsageError
 
@@ -74,6 +75,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     drawn.add_arguments(parser, "the result too,")
 
 
+@bounded
 def run(args: argparse.Namespace) -> int:
     """Print the levels of each case."""
     from mpicoloc.report import network as report

@@ -14,6 +14,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from mpicoloc import config, pricings
+from mpicoloc.cli.memory import bounded
 from mpicoloc.errors import DataError, MpicolocError, UsageError
 
 if TYPE_CHECKING:
@@ -47,6 +48,7 @@ def add_tariff(parser: argparse.ArgumentParser, default: str) -> None:
         parser.add_argument(option.flag, dest=key, metavar=metavar, help=f"{option.help} ({default})")
 
 
+@bounded
 def run(args: argparse.Namespace) -> int:
     """Print the prices."""
     from mpicoloc.report import bill as report

@@ -13,6 +13,7 @@ import argparse
 import os
 
 from mpicoloc.cli import drawn, tell
+from mpicoloc.cli.memory import bounded
 from mpicoloc.report.export import outputs
 
 
@@ -24,6 +25,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     drawn.add_arguments(parser, "every figure")
 
 
+@bounded
 def run(args: argparse.Namespace) -> int:
     """Write what was asked for, and print the name of the page."""
     formats = drawn.formats_of(args)

@@ -8,6 +8,8 @@ from __future__ import annotations
 import argparse
 import json
 
+from mpicoloc.cli.memory import bounded
+
 NAME = "show"
 HELP = "show a profile"
 
@@ -18,6 +20,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="print the key numbers as JSON")
 
 
+@bounded
 def run(args: argparse.Namespace) -> int:
     """Print the profile; 0, or an error that `main` reports."""
     # Imported here: h5py and pandas take long, and `mpicoloc show --help` needs neither.

@@ -111,16 +111,20 @@ def told(fault: MpicolocError) -> bytes:
     return json.dumps([type(fault).__name__, str(fault)]).encode()
 
 
+def address_space_bytes() -> int:
+    """What this process has of it now, as ``RLIMIT_AS`` counts."""
+    with open("/proc/self/statm") as file:
+        return int(file.read().split()[0]) * resource.getpagesize()
+
+
 def confine(cpu_s: int) -> None:
     """Limit this process, whose crash nobody else shall write about between the lines of ours."""
     faulthandler.disable()
     os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
-    with open("/proc/self/statm") as file:
-        has_bytes = int(file.read().split()[0]) * resource.getpagesize()
     wanted = {
         resource.RLIMIT_CORE: 0,
         resource.RLIMIT_CPU: cpu_s,
-        resource.RLIMIT_AS: has_bytes + MEMORY_BYTES,
+        resource.RLIMIT_AS: address_space_bytes() + MEMORY_BYTES,
     }
     for kind, most in wanted.items():
         hard = resource.getrlimit(kind)[1]

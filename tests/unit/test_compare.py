@@ -1,3 +1,4 @@
+import itertools
 import json
 from dataclasses import replace
 
@@ -10,7 +11,7 @@ from scipy import stats
 
 from mpicoloc.cli.main import main
 from mpicoloc.core.estimate import Estimate
-from mpicoloc.model.compare import compare
+from mpicoloc.model.compare import compare, compare_all, holm
 from mpicoloc.store import hdf5
 
 TIMES = st.lists(st.floats(0.1, 1e3), min_size=2, max_size=6)
@@ -40,6 +41,62 @@ def test_intervals_hold_the_true_ratio_as_often_as_they_say():
         found = one(np.exp(rng.normal(0, 0.02, 4)).tolist(), np.exp(rng.normal(0.1, 0.05, 3)).tolist())
         n_held += found.low <= np.exp(0.1) <= found.high
     assert 930 <= n_held <= 985
+
+
+@given(st.lists(st.floats(0, 1), min_size=1, max_size=6))
+def test_holm_is_the_closed_test_of_bonferroni(p_values):
+    """By its definition: all sets of tests that one is in, each judged by its smallest p-value."""
+    adjusted, alpha = holm(p_values)
+    indices = range(len(p_values))
+    sets = [chosen for n in indices for chosen in itertools.combinations(indices, n + 1)]
+    for i in indices:
+        worst = max(len(chosen) * min(p_values[j] for j in chosen) for chosen in sets if i in chosen)
+        assert adjusted[i] == pytest.approx(min(worst, 1.0))
+    away = [i for i in indices if abs(adjusted[i] - 0.05) > 1e-12]
+    assert all((adjusted[i] < 0.05) == (p_values[i] < alpha[i]) for i in away)
+
+
+GROUPS = st.lists(st.lists(st.floats(1, 4), min_size=2, max_size=4), min_size=2, max_size=5)
+
+
+@given(GROUPS)
+def test_intervals_of_several_groups_exclude_1_where_holm_says_so_and_are_never_narrower(groups):
+    first, *others = ({"x": values} for values in groups)
+    for other, (row,) in zip(others, compare_all(first, others, {"x": "s"}), strict=True):
+        alone = compare(first, other, {"x": "s"})[0]
+        assert row.p_value >= alone.p_value and row.confidence_frac >= 0.95 - 1e-12
+        assert row.low <= alone.low * (1 + 1e-9) and row.high >= alone.high * (1 - 1e-9)
+        if abs(row.p_value - 0.05) > 1e-9:
+            assert (row.verdict != "alike") == (row.p_value < 0.05)
+
+
+def false_alarms(rng, n_groups, judge):
+    """Part of experiments without any difference in which one group is said to differ."""
+    n_alarms = 0
+    for _ in range(500):
+        groups = [{"x": np.exp(rng.normal(0, 0.05, 5)).tolist()} for _ in range(n_groups)]
+        n_alarms += any(row.verdict != "alike" for row in judge(groups[0], groups[1:]))
+    return n_alarms / 500
+
+
+def test_more_groups_give_no_more_false_alarms():
+    units = {"x": "s"}
+
+    def corrected(first, others):
+        return [row for [row] in compare_all(first, others, units)]
+
+    def plain(first, others):
+        return [compare(first, other, units)[0] for other in others]
+
+    found, without = (false_alarms(np.random.default_rng(2), 5, judge) for judge in (corrected, plain))
+    assert found <= 0.06 < 0.1 < without
+
+
+def test_a_group_that_differs_is_found_among_others():
+    rng = np.random.default_rng(3)
+    groups = [{"x": np.exp(rng.normal(shift, 0.01, 4)).tolist()} for shift in (0, 0, 0.1, -0.1)]
+    rows = [row for [row] in compare_all(groups[0], groups[1:], {"x": "s"})]
+    assert [row.verdict for row in rows] == ["alike", "more", "less"]
 
 
 def test_what_is_the_same_in_every_run_is_certain():
@@ -105,6 +162,36 @@ def test_the_command_tells_a_regression_by_its_exit_code(runs, capsys):
     assert rows["slowdown"]["verdict"] == "alike"
 
 
+def test_several_kinds_of_runs_are_compared_with_the_first(runs, capsys, monkeypatch):
+    old, new = runs
+    words = ["compare", "--group", "old", *old, "--group", "same", *old, "--group", "new", *new]
+    assert main([*words, "--regression", "wall_s=20%"]) == 1
+    out, err = capsys.readouterr()
+    assert err == "mpicoloc: regression: wall_s in new is 1.300 times what it was\n"
+    lines = {line.split()[0]: line.split()[1:] for line in out.splitlines() if line.strip()}
+    assert lines["wall_s"][-4:] == ["1.000", "alike", "1.300", "more"]
+    assert max(map(len, out.splitlines()[:-3])) <= 80
+    assert main([*words, "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert [group["name"] for group in found["groups"]] == ["old", "same", "new"]
+    walls = {row["group"]: row for row in found["quantities"] if row["name"] == "wall_s"}
+    assert walls["new"]["verdict"] == "more" and walls["new"]["confidence_frac"] == pytest.approx(0.975)
+    # The same by --against, and one run of each.
+    assert main(["compare", *old, "--against", *old, "--against", *new, "--regression", "wall_s=20%"]) == 1
+    assert "wall_s in 3: new0.h5 and 2 more is 1.300" in capsys.readouterr().err
+    assert main(["compare", old[0], old[1], new[0], "--regression", "wall_s=20%"]) == 1
+    out, err = capsys.readouterr()
+    assert "new0.h5" in out and "not judged" in out and "wall_s in new0.h5" in err
+
+
+def test_many_kinds_of_runs_are_several_tables(runs, capsys):
+    old, _ = runs
+    words = [word for i in range(7) for word in ("--group", f"group{i}", *old)]
+    assert main(["compare", *words]) == 0
+    out = capsys.readouterr().out
+    assert all(f"group{i}" in out for i in range(7)) and out.count("wall_s") == 2
+
+
 def test_what_was_not_measured_is_not_passed(runs, capsys):
     profile = sample.profile()
     hdf5.write(replace(profile, interference=replace(profile.interference, slowdown=None)), "none.h5")
@@ -116,6 +203,11 @@ def test_what_was_not_measured_is_not_passed(runs, capsys):
     ("words", "message"),
     [
         (["old0.h5"], "got 1 without --against"),
+        (["--against", "new0.h5"], "no runs before --against"),
+        (["old0.h5", "--group", "a", "new0.h5"], "no other profiles beside it"),
+        (["--group", "a", "old0.h5"], "one group 'a' only"),
+        (["--group", "a", "--group", "b", "old0.h5"], "'a' has no profile"),
+        (["--group", "a", "old0.h5", "--group", "a", "old0.h5"], "'a' is given twice"),
         (["old0.h5", "new0.h5", "--regression", "speed=5%"], "'speed' is not compared; there are wall_s"),
         (["old0.h5", "new0.h5", "--regression", "wall_s"], "no NAME=LIMIT"),
         (["old0.h5", "new0.h5", "--regression", "wall_s=-5%"], "no NAME=LIMIT"),
