@@ -124,7 +124,8 @@ class Frames:
     def peers(self) -> pd.DataFrame:
         """Messages that each rank sent to and received from each peer, by size class with its bounds."""
         peers = self.table("peers")
-        size_class = peers["size_class"].astype(float)
+        # Numbers of 64 bits have no other classes, but a damaged file may.
+        size_class = peers["size_class"].clip(0, 63).astype(float)
         peers["from_bytes"] = np.where(size_class > 0, 2 ** (size_class - 1), 0).astype(np.uint64)
         peers["below_bytes"] = np.where(size_class > 0, 2**size_class, 1).astype(np.uint64)
         return peers

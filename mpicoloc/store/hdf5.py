@@ -31,6 +31,7 @@ from mpicoloc.core.profile import (
 from mpicoloc.core.tables import COLUMNS, Table, text
 from mpicoloc.errors import DataError, EnvironmentFault
 from mpicoloc.store import facts, rows
+from mpicoloc.store.rows import own
 
 FORMAT = "mpicoloc profile"
 TABLES = tuple(COLUMNS)
@@ -268,19 +269,21 @@ def _image(content: bytes, is_changed: bool) -> h5py.File:
 
 
 def _read_all(file: h5py.File, tables: Sequence[str]) -> Profile:
-    group = file["interference"]
-    slowdown = facts.read(group["slowdown"], Estimate) if "slowdown" in group else None
-    others = tuple(facts.read(child, Estimate) for child in group.get("alternatives", {}).values())
+    rows.check_total(file)
+    group = own(file, "interference")
+    slowdown = facts.read(own(group, "slowdown"), Estimate) if "slowdown" in group else None
+    beside = own(group, "alternatives") if "alternatives" in group else {}
+    others = tuple(facts.read(own(beside, name), Estimate) for name in beside)
     interference = facts.read(group, Interference, slowdown=slowdown, alternatives=others)
     return Profile(
-        job=facts.read(file["job"], Job),
+        job=facts.read(own(file, "job"), Job),
         tables={name: rows.read(file, name) for name in tables},
-        mpi=facts.read(file["mpi"], MpiSummary),
+        mpi=facts.read(own(file, "mpi"), MpiSummary),
         interference=interference,
-        price=facts.read(file["price"], Price) if "price" in file else None,
+        price=facts.read(own(file, "price"), Price) if "price" in file else None,
         partial=bool(file.attrs["partial"]),
         notes=(*(note for note in map(text, file.attrs["notes"]) if note), *rows.gaps(file, tables)),
-        network=_read_network(file["network"]) if "network" in file else None,
+        network=_read_network(own(file, "network")) if "network" in file else None,
     )
 
 
@@ -292,5 +295,5 @@ def read_table(path: str, name: str) -> Table:
 
 def _read_network(group: h5py.Group) -> Network:
     found = facts.read(group, Network, levels=())
-    levels = tuple(facts.read(group[f"L{i}"], NetworkLevel) for i in range(found.n_levels))
+    levels = tuple(facts.read(own(group, f"L{i}"), NetworkLevel) for i in range(found.n_levels))
     return dataclasses.replace(found, levels=levels)

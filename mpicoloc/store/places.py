@@ -78,7 +78,7 @@ def _trouble(path: str, build_id: str) -> str | None:
         if not stat.S_ISREG(os.stat(path).st_mode):
             return f"{path} is no file"
         is_same = bool(build_id) and elf.build_id(path).startswith(build_id)
-    except (OSError, MpicolocError) as error:
+    except (OSError, ValueError, MpicolocError) as error:  # ValueError: a name with a NUL
         return f"{path} cannot be read: {getattr(error, 'strerror', None) or error}"
     if not build_id:
         return f"{path} has no build ID (link with -Wl,--build-id), so it may have changed since the job ran"

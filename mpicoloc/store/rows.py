@@ -11,7 +11,9 @@ import numpy as np
 from mpicoloc.core.tables import COLUMNS, Column, Table, dtype, frozen, printable, table, text
 
 MAX_BYTES = 1 << 32
-"""Most bytes of a file's tables; a file of a few kilobytes can unfold to any size."""
+"""Most bytes of a file's tables, all together; a file of a few kilobytes can unfold to any size."""
+_MAX_RATIO = 1100
+"""What gzip packs best of all, 1032, and a little more: a larger table has parts that were never written."""
 _MAX_CHUNK_BYTES = 1 << 26
 # Measured by benchmarks/codecs.py: higher levels save 1 to 4 % of the size for 1.4 to 9 times the time, which
 # the job spends at its end; codecs of hdf5plugin save time, but a reader without them cannot read the file.
@@ -79,8 +81,23 @@ def _known(name: str, column: Column, values: np.ndarray[Any, Any]) -> np.ndarra
     return values
 
 
+def own(group: h5py.Group, name: str) -> Any:
+    """A member of a group, if the file itself has it.
+
+    Raises
+    ------
+    ValueError
+        If it is a link, which may lead to another file: one that only the reader may read, or a pipe.
+    LookupError
+        If there is none.
+    """
+    if name in group and group.id.links.get_info(name.encode()).type != h5py.h5l.TYPE_HARD:
+        raise ValueError(f"{printable(group.name.rstrip('/'))}/{name} is a link, which no profile has")
+    return group[name]
+
+
 def _dataset(file: h5py.File, name: str) -> h5py.Dataset:
-    dataset = file[name]
+    dataset = own(file, name)
     # h5py makes the type anew whenever it is asked for it.
     kind = dataset.dtype if isinstance(dataset, h5py.Dataset) else np.dtype("V")
     if not kind.names or len(dataset.shape or ()) != 1:
@@ -91,8 +108,16 @@ def _dataset(file: h5py.File, name: str) -> h5py.Dataset:
     chunk = int(np.prod(dataset.chunks or (0,))) * kind.itemsize
     if whole > MAX_BYTES or chunk > _MAX_CHUNK_BYTES:
         raise ValueError(f"table {name} has {max(whole, chunk):,} bytes, more than any profile")
-    _check_filters(dataset, name)
+    _check_storage(dataset, name)
     return dataset
+
+
+def _check_storage(dataset: h5py.Dataset, name: str) -> None:
+    if dataset.is_virtual or dataset.external:
+        raise ValueError(f"table {name} has its rows in another file")
+    _check_filters(dataset, name)
+    if dataset.size * dataset.dtype.itemsize > _MAX_RATIO * dataset.id.get_storage_size() + _MAX_CHUNK_BYTES:
+        raise ValueError(f"table {name} has rows that were never written")
 
 
 def _check_filters(dataset: h5py.Dataset, name: str) -> None:
@@ -116,6 +141,19 @@ def n_bytes(file: h5py.File, name: str) -> int:
         return 0
     dataset = _dataset(file, name)
     return int(dataset.size) * int(dataset.dtype.itemsize)
+
+
+def check_total(file: h5py.File) -> None:
+    """See to it that all tables together are no more than `MAX_BYTES`.
+
+    Raises
+    ------
+    ValueError
+        If they are; also as of `read`.
+    """
+    total = sum(n_bytes(file, name) for name in COLUMNS)
+    if total > MAX_BYTES:
+        raise ValueError(f"its tables have {total:,} bytes, more than any profile")
 
 
 def gaps(file: h5py.File, names: Sequence[str]) -> Iterator[str]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import hmac
+import json
 import os
 import re
 import stat
@@ -22,7 +23,7 @@ import numpy as np
 from mpicoloc.core.profile import Profile
 from mpicoloc.core.tables import printable, text
 from mpicoloc.errors import DataError, EnvironmentFault, UsageError
-from mpicoloc.store import canonical, hdf5, parcel
+from mpicoloc.store import canonical, hdf5, parcel, rows
 from mpicoloc.store.apart import apart
 
 GROUP = "signature"
@@ -169,14 +170,24 @@ def _is_code(path: str, name: str | None) -> bool:
 
 def facts(path: str | os.PathLike[str]) -> Signature | None:
     """What the profile in `path` says of its signature; None: unsigned."""
-    with hdf5.opened(os.fspath(path)) as file:
-        return _facts(file)
+    named = os.fspath(path)
+
+    def work() -> list[bytes]:
+        with hdf5.opened(named) as file:
+            found = _facts(file)
+        return [json.dumps(None if found is None else asdict(found)).encode()]
+
+    def read(answer: memoryview) -> Signature | None:
+        found = json.loads(bytes(answer))
+        return None if found is None else parcel.facts(Signature, found)
+
+    return apart(named, work, read)
 
 
 def _facts(file: h5py.File) -> Signature | None:
     if GROUP not in file:
         return None
-    attributes = file[GROUP].attrs
+    attributes = rows.own(file, GROUP).attrs
     words = (text(attributes.get(name, "")) for name in ("algorithm", "key_id", "code"))
     algorithm, named, code = map(printable, words)
     when_s = float(attributes.get("signed_unix_s", 0.0))
