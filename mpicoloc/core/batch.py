@@ -1,0 +1,84 @@
+"""What a batch system says of its jobs and nodes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+PENDING, RUNNING = "PENDING", "RUNNING"
+
+
+@dataclass(frozen=True)
+class BatchJob:
+    """One job that waits, runs, or has just ended.
+
+    Parameters
+    ----------
+    id : int
+        Number in the batch system.
+    user, name : str
+        Who submitted it, and what he called it: by default the name of its script.
+    state : str
+        `PENDING`, `RUNNING`, or another word of the batch system.
+    partition : str
+        Queue that it waits in.
+    n_nodes, n_tasks, n_cpus : int
+        What it asks for; processors of all nodes together.
+    nodes : tuple of str
+        Where it runs or ran.
+    wanted_nodes : tuple of str
+        Where alone it may run; empty: anywhere.
+    submit_s, start_s : float
+        Unix time, s; 0: not yet.
+    limit_s : float
+        Longest time that it may run, s; infinite: none.
+    priority : int
+        The larger, the sooner; 0: held.
+    comment, admin_comment : str
+        What stands at it.
+    is_bound : bool
+        Whether it has conditions of its own that keep others from placing it: a dependency, nodes that it
+        asks for or excludes, a reservation, features, more than one task of an array.
+    """
+
+    id: int
+    user: str
+    name: str
+    state: str
+    partition: str
+    n_nodes: int
+    n_tasks: int
+    n_cpus: int
+    nodes: tuple[str, ...] = ()
+    wanted_nodes: tuple[str, ...] = ()
+    submit_s: float = 0.0
+    start_s: float = 0.0
+    limit_s: float = float("inf")
+    priority: int = 1
+    comment: str = ""
+    admin_comment: str = ""
+    is_bound: bool = False
+
+    @property
+    def kind(self) -> tuple[str, str, int]:
+        """Jobs of one user with one name and size are taken to be runs of one program."""
+        return self.user, self.name, self.n_tasks
+
+
+@dataclass(frozen=True)
+class BatchNode:
+    """One node; `is_up`: it takes jobs now or when those on it have ended."""
+
+    name: str
+    n_cpus: int
+    memory_bytes: float
+    is_up: bool
+    partitions: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """Jobs and nodes of a cluster at one time, s since 1970."""
+
+    now_s: float
+    jobs: tuple[BatchJob, ...]
+    nodes: tuple[BatchNode, ...]

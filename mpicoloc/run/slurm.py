@@ -1,0 +1,160 @@
+"""Slurm as its own commands show it: the queue and the nodes read, jobs changed."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import subprocess
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from mpicoloc.core.batch import BatchJob, BatchNode, Snapshot
+from mpicoloc.errors import DataError, EnvironmentFault
+from mpicoloc.network.hostlist import expand
+
+LIMIT_S = 20.0
+"""A command that takes longer has met a controller that is down."""
+_DOWN = {"down", "unknown", "error", "future", "invalid"}
+_NOT_FOR_JOBS = {
+    "DRAIN",
+    "DRAINING",
+    "FAIL",
+    "NOT_RESPONDING",
+    "POWERED_DOWN",
+    "MAINTENANCE",
+    "REBOOT_REQUESTED",
+}
+_UNLIMITED = (0, 0xFFFFFFFF, 0xFFFFFFFE)
+
+
+def snapshot(clock: Callable[[], float] = time.time) -> Snapshot:
+    """The queue and the nodes now.
+
+    Raises
+    ------
+    EnvironmentFault
+        If there is no Slurm, or its controller does not answer.
+    DataError
+        If the answer is not understood.
+    """
+    jobs = _asked("squeue", "jobs")
+    nodes = _asked("sinfo", "nodes")
+    return parsed(jobs, nodes, clock())
+
+
+def parsed(jobs: object, nodes: object, now_s: float) -> Snapshot:
+    """What ``squeue --json`` and ``sinfo --json`` say, as far as it is used here.
+
+    Raises
+    ------
+    DataError
+        If something is missing or of another kind: another version of Slurm.
+    """
+    try:
+        found = tuple(_job(row) for row in _rows(jobs, "jobs"))
+        return Snapshot(now_s, found, tuple(_node(row) for row in _rows(nodes, "nodes")))
+    except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
+        raise DataError(
+            f"Slurm's answer is not understood ({type(error).__name__}: {error}): "
+            "tried are squeue --json and sinfo --json of Slurm 22.05"
+        ) from None
+
+
+def update(job: int, changes: Mapping[str, str]) -> None:
+    """Change a job, as ``scontrol update`` does.
+
+    Parameters
+    ----------
+    job : int
+    changes : mapping of str to str
+        Fields by Slurm's names; an empty text takes away what was there.
+
+    Raises
+    ------
+    EnvironmentFault
+        If Slurm refuses: the job has ended or begun, or the caller is no operator.
+    """
+    _run(["scontrol", "update", f"JobId={job}", *(f"{name}={text}" for name, text in changes.items())])
+
+
+def _asked(command: str, what: str) -> object:
+    text = _run([command, "--json", *(["--states=all"] if command == "squeue" else [])])
+    try:
+        return json.loads(text)
+    except ValueError:
+        raise DataError(f"{command} --json gave no JSON of {what}: {text[:80]!r}") from None
+
+
+def _run(command: list[str]) -> str:
+    try:
+        done = subprocess.run(
+            command,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=LIMIT_S,
+            stdin=subprocess.DEVNULL,
+            # Users' defaults would leave jobs out.
+            env={name: text for name, text in os.environ.items() if not name.startswith("SQUEUE_")},
+        )
+    except FileNotFoundError:
+        raise EnvironmentFault(
+            f"there is no {command[0]} here: install Slurm, or go to a node that has it"
+        ) from None
+    except subprocess.TimeoutExpired:
+        raise EnvironmentFault(
+            f"{command[0]} has not answered in {LIMIT_S:.0f} s: is slurmctld up?"
+        ) from None
+    if done.returncode != 0:
+        said = (done.stderr.strip() or done.stdout.strip()).splitlines()
+        raise EnvironmentFault(f"`{' '.join(command)}` failed: {said[0] if said else done.returncode}")
+    return done.stdout
+
+
+def _rows(answer: Any, what: str) -> list[Mapping[str, Any]]:
+    if answer.get("errors"):
+        raise ValueError(f"errors {answer['errors']}")
+    return list(answer[what])
+
+
+def _job(row: Mapping[str, Any]) -> BatchJob:
+    minutes = _number(row["time_limit"])
+    wanted = str(row["required_nodes"] or "")
+    conditions = ("dependency", "excluded_nodes", "resv_name", "features", "array_task_string")
+    return BatchJob(
+        id=int(row["job_id"]),
+        user=str(row["user_name"]),
+        name=str(row["name"]),
+        state=str(row["job_state"]),
+        partition=str(row["partition"]),
+        n_nodes=int(_number(row["node_count"])),
+        n_tasks=max(int(_number(row["tasks"])), 1),
+        n_cpus=int(_number(row["cpus"])),
+        nodes=_names(row["nodes"]),
+        wanted_nodes=_names(wanted),
+        submit_s=float(_number(row["submit_time"])),
+        start_s=float(_number(row["start_time"])),
+        limit_s=math.inf if minutes in _UNLIMITED else 60.0 * minutes,
+        priority=int(_number(row["priority"])),
+        comment=str(row["comment"] or ""),
+        admin_comment=str(row["admin_comment"] or ""),
+        is_bound=any(row[name] for name in conditions) or bool(wanted),
+    )
+
+
+def _node(row: Mapping[str, Any]) -> BatchNode:
+    flags = {str(flag) for flag in row["state_flags"]}
+    is_up = str(row["state"]).lower() not in _DOWN and not flags & _NOT_FOR_JOBS
+    partitions = tuple(map(str, row["partitions"]))
+    return BatchNode(str(row["name"]), int(row["cpus"]), float(row["real_memory"]) * 2**20, is_up, partitions)
+
+
+def _number(value: Any) -> float:
+    """A number; Slurm says null of one that is not set."""
+    return 0 if value is None else float(value)
+
+
+def _names(text: object) -> tuple[str, ...]:
+    return tuple(expand(str(text), "squeue")) if text else ()
