@@ -42,3 +42,18 @@ def machine_of(profile: Profile) -> Machine | None:
         return None
     models = sorted({text(name) for name in nodes["cpu_model"]})
     return Machine(" + ".join(models), int(first["n_cpus"]), float(first["memory_bytes"]))
+
+
+def machine_from(told: object) -> Machine | None:
+    """A machine from plain values, as `dataclasses.asdict` makes them; None: not known.
+
+    Raises
+    ------
+    TypeError, ValueError, KeyError
+        If they are of none.
+    """
+    if told is None:
+        return None
+    if not isinstance(told, dict):
+        raise TypeError("a machine that is none")
+    return Machine(str(told["cpu_model"]), int(told["n_cpus"]), float(told["memory_bytes"]))

@@ -12,15 +12,15 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from mpicoloc.core.features import JobFeatures
+from mpicoloc.core.machine import machine_of
 from mpicoloc.core.profile import Profile
-from mpicoloc.core.tables import PHASES
+from mpicoloc.core.run import Moments, Run, moments
+from mpicoloc.core.tables import PHASES, text
 from mpicoloc.errors import DataError
 from mpicoloc.model import quantities
 
-Array = NDArray[np.float64]
 STATISTICS = ("mean", "min", "max", "sd")
 ALONE_FRAC = 0.99
 """Part of its time without company from which on a run counts as one alone."""
@@ -47,16 +47,52 @@ FEATURES: Mapping[str, Feature] = {
 """All features by name. A job has those that its profiles tell."""
 
 
-def job_features(profiles: Sequence[Profile], job_id: str | None = None) -> JobFeatures:
-    """Features of one job from the profiles of its runs.
+def run_of(profile: Profile) -> Run:
+    """What a profile tells of its run."""
+    job, interference = profile.job, profile.interference
+    shared_s = interference.shared_s
+    was_alone = shared_s is not None and shared_s <= (1 - ALONE_FRAC) * job.wall_s
+    solo_s = _solo_s(profile)
+    found = quantities.of_run(profile, solo_s, _phases(profile), was_alone) if solo_s > 0 else {}
+    known = {name: moments(values) for name, values in found.items()}
+    return Run(
+        id=job.id,
+        command=job.command,
+        n_ranks=job.n_ranks,
+        n_nodes=job.n_nodes,
+        n_cores=job.n_cores,
+        start_unix_s=job.start_unix_s,
+        wall_s=job.wall_s,
+        solo_s=solo_s,
+        shared_s=shared_s,
+        was_alone=was_alone,
+        partial=profile.partial,
+        slowdown=interference.slowdown,
+        co_runners=_co_runners(profile),
+        machine=machine_of(profile),
+        seen={name: values for name, values in known.items() if values is not None},
+    )
+
+
+def _co_runners(profile: Profile) -> tuple[tuple[str, float], ...]:
+    """On several nodes a co-runner counts as long as on the one where it was longest."""
+    found: dict[str, float] = {}
+    for row in profile.tables["corunners"]:
+        name = text(row["job_id"])
+        found[name] = max(found.get(name, 0.0), float(row["overlap_s"]))
+    return tuple(found.items())
+
+
+def job_features(runs: Sequence[Profile | Run], job_id: str | None = None) -> JobFeatures:
+    """Features of one job from its runs.
 
     Parameters
     ----------
-    profiles : sequence of Profile
-        Runs of one program at one size, the latest last. If there are runs alone, only these count; else
-        those with a measured slowdown; else all.
+    runs : sequence of Profile or Run
+        Of one program at one size, the latest last. If there are runs alone, only these count; else those
+        with a measured slowdown; else all.
     job_id : str, optional
-        How the user knows the job; the last profile's id if left out.
+        How the user knows the job; the last run's id if left out.
 
     Returns
     -------
@@ -66,40 +102,33 @@ def job_features(profiles: Sequence[Profile], job_id: str | None = None) -> JobF
     Raises
     ------
     DataError
-        If there is no profile of a run that came to its end.
+        If there is no run that came to its end.
     """
-    whole = [profile for profile in profiles if not profile.partial and profile.job.wall_s > 0]
+    found = [run_of(run) if isinstance(run, Profile) else run for run in runs]
+    whole = [run for run in found if not run.partial and run.solo_s > 0]
     if not whole:
-        raise DataError(
-            f"none of {len(profiles)} profiles is of a run that came to its end; run the job once"
-        )
+        raise DataError(f"none of {len(runs)} profiles is of a run that came to its end; run the job once")
     best = max(map(_worth, whole))
-    counted = [profile for profile in whole if _worth(profile) == best]
-    job = counted[-1].job
+    counted = [run for run in whole if _worth(run) == best]
+    last = counted[-1]
     return JobFeatures(
-        id=job.id if job_id is None else job_id,
-        program=program_name(job.command),
-        runtime_s=float(np.mean([solo_s(profile) for profile in counted])),
-        n_cores=max(job.n_cores, 1),
-        n_ranks=max(job.n_ranks, 1),
+        id=last.id if job_id is None else job_id,
+        program=program_name(last.command),
+        runtime_s=sum(run.solo_s for run in counted) / len(counted),
+        n_cores=max(last.n_cores, 1),
+        n_ranks=max(last.n_ranks, 1),
         values=_values(counted),
     )
 
 
-def solo_s(profile: Profile) -> float:
+def _solo_s(profile: Profile) -> float:
     """Time that the run would have taken alone, s; its own time where nobody knows."""
     slowdown = profile.interference.slowdown
     return profile.job.wall_s / (max(slowdown.value, 1.0) if slowdown is not None else 1.0)
 
 
-def was_alone(profile: Profile) -> bool:
-    """Nearly all of the run was without company, and it is known."""
-    shared_s = profile.interference.shared_s
-    return shared_s is not None and shared_s <= (1 - ALONE_FRAC) * profile.job.wall_s
-
-
-def _worth(profile: Profile) -> int:
-    return 2 if was_alone(profile) else int(profile.interference.slowdown is not None)
+def _worth(run: Run) -> int:
+    return 2 if run.was_alone else int(run.slowdown is not None)
 
 
 def program_name(command: str) -> str:
@@ -112,21 +141,17 @@ def program_name(command: str) -> str:
     return name or "unknown"
 
 
-def _values(profiles: Iterable[Profile]) -> dict[str, float]:
-    seen: dict[str, list[Array]] = {}
-    for profile in profiles:
-        found = quantities.of_run(profile, solo_s(profile), _phases(profile), was_alone(profile))
-        for name, values in found.items():
-            seen.setdefault(name, []).append(np.atleast_1d(np.asarray(values, float)))
-    result: dict[str, float] = {}
-    for name, parts in seen.items():
-        known = np.concatenate(parts)
-        known = known[np.isfinite(known)]
-        if len(known):
-            result |= {f"{name}_mean": known.mean(), f"{name}_min": known.min(), f"{name}_max": known.max()}
-        if len(known) > 1:
-            result[f"{name}_sd"] = known.std(ddof=1)
-    return {name: float(value) for name, value in result.items()}
+def _values(runs: Iterable[Run]) -> dict[str, float]:
+    seen: dict[str, Moments] = {}
+    for run in runs:
+        for name, found in run.seen.items():
+            seen[name] = seen[name] + found if name in seen else found
+    values: dict[str, float] = {}
+    for name, found in seen.items():
+        values |= {f"{name}_mean": found.mean, f"{name}_min": found.least, f"{name}_max": found.largest}
+        if found.sd is not None:
+            values[f"{name}_sd"] = found.sd
+    return values
 
 
 def _phases(profile: Profile) -> tuple[int, ...]:

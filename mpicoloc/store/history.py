@@ -75,9 +75,7 @@ def history(folder: str | os.PathLike[str]) -> Jobs:
     EnvironmentFault
         If the system refuses to list it.
     """
-    root = os.path.realpath(folder)
-    if not os.path.isdir(root):
-        raise DataError(f"no such folder: {os.fspath(folder)}; give one that profiles lie in")
+    root = _root(folder)
     with contextlib.closing(_index(root)) as index:
         _update(index, root)
         found = index.execute("SELECT path, facts, trouble FROM profiles ORDER BY path").fetchall()
@@ -90,6 +88,19 @@ def history(folder: str | os.PathLike[str]) -> Jobs:
     ]
     frame = pd.DataFrame(rows, columns=["path", *_columns(), "trouble"])
     return frame.sort_values("start_unix_s", kind="stable", ignore_index=True)
+
+
+def files_below(folder: str | os.PathLike[str]) -> list[str]:
+    """Paths of the profiles below a folder, sorted; errors as of `history`."""
+    root = _root(folder)
+    return sorted(os.path.join(root, path) for path, _ in _files(root))
+
+
+def _root(folder: str | os.PathLike[str]) -> str:
+    root = os.path.realpath(folder)
+    if not os.path.isdir(root):
+        raise DataError(f"no such folder: {os.fspath(folder)}; give one that profiles lie in")
+    return root
 
 
 def records(jobs: Jobs) -> list[dict[str, Any]]:

@@ -1,0 +1,108 @@
+"""Slowdowns to learn from, out of the runs that were made anyway: those that met one other job.
+
+Nobody has to measure anything for them: shutters tell what each run lost (Breslow et al. 2013, Eq. 7), and
+the other job's profile tells what it was beside.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Sequence
+
+from mpicoloc.core.estimate import Estimate
+from mpicoloc.core.features import JobFeatures
+from mpicoloc.core.run import Run
+from mpicoloc.core.training import Row
+from mpicoloc.model.corun import of_time
+from mpicoloc.model.features import job_features
+
+MAIN_FRAC = 0.9
+"""Part of the shared time that the one co-runner was there at least, and others at most the rest."""
+
+
+def rows_of(runs: Sequence[Run]) -> tuple[list[Row], Counter[str]]:
+    """Slowdowns of runs beside one known other job.
+
+    Parameters
+    ----------
+    runs : sequence of Run
+        All that there are, also those alone: they tell best what a job is like.
+
+    Returns
+    -------
+    rows : list of Row
+        Slowdown while the other job was there, not over the whole run. Features of both are those of their
+        command at their size, from all its runs.
+    others : Counter of str
+        Of how many runs there is no row, and why.
+    """
+    by_kind: dict[tuple[str, int, int], list[Run]] = defaultdict(list)
+    by_id: dict[str, list[Run]] = defaultdict(list)
+    for run in runs:
+        if not run.partial and run.solo_s > 0:
+            by_kind[run.kind].append(run)
+            by_id[run.id].append(run)
+    for same in by_kind.values():
+        same.sort(key=_start)
+    features = {kind: job_features(same) for kind, same in by_kind.items()}
+    rows, others = [], Counter[str]()
+    for run in runs:
+        found = _row(run, by_id, features)
+        if isinstance(found, str):
+            others[found] += 1
+        else:
+            rows.append(found)
+    return rows, others
+
+
+def _start(run: Run) -> float:
+    return run.start_unix_s
+
+
+def _row(
+    run: Run, by_id: dict[str, list[Run]], features: dict[tuple[str, int, int], JobFeatures]
+) -> Row | str:
+    """The run's row, or why there is none."""
+    if run.partial or not run.solo_s > 0:
+        return "did not come to its end"
+    if run.was_alone:
+        return "alone"
+    if run.slowdown is None or run.shared_s is None:
+        return "slowdown not measured"
+    slowdown = _while_shared(run, run.slowdown, run.shared_s)
+    if slowdown is None:
+        return "most of the time alone"
+    name = _main_co_runner(run.co_runners, run.shared_s)
+    if name is None:
+        return "several co-runners"
+    beside = [other for other in by_id.get(name, ()) if _met(run, other)]
+    if len(beside) != 1:
+        return "no profile of the co-runner"
+    return Row(features[run.kind], features[beside[0].kind], slowdown, "production")
+
+
+def _while_shared(run: Run, slowdown: Estimate, shared_s: float) -> Estimate | None:
+    """From the whole run's slowdown that of its shared part."""
+    shared_s = min(shared_s, run.wall_s)
+    ends = [
+        of_time(run.wall_s, shared_s, run.wall_s / end)
+        for end in (slowdown.low, slowdown.value, slowdown.high)
+    ]
+    low, value, high = (0.0 if end is None else end for end in ends)
+    if not (0 < low <= value <= high):
+        return None
+    return Estimate(value, low, high, slowdown.n, "1", slowdown.method)
+
+
+def _main_co_runner(co_runners: Iterable[tuple[str, float]], shared_s: float) -> str | None:
+    ordered = sorted(co_runners, key=lambda found: found[1], reverse=True)
+    if not ordered or ordered[0][1] < MAIN_FRAC * shared_s:
+        return None
+    rest_s = sum(overlap_s for _, overlap_s in ordered[1:])
+    return ordered[0][0] if rest_s <= (1 - MAIN_FRAC) * shared_s else None
+
+
+def _met(one: Run, other: Run) -> bool:
+    """Both ran at some instant, for numbers of jobs begin anew one day."""
+    ends = (run.start_unix_s + run.wall_s for run in (one, other))
+    return other is not one and max(one.start_unix_s, other.start_unix_s) < min(ends)

@@ -1,0 +1,124 @@
+"""Training sets from what lies on the disk: profiles of production, and campaigns."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from typing import Any
+
+from mpicoloc.core import run as core_run
+from mpicoloc.core.machine import Machine
+from mpicoloc.core.run import Run
+from mpicoloc.core.training import Row, TrainingSet, training_set
+from mpicoloc.errors import DataError, MpicolocError
+from mpicoloc.model.corun import slowdowns
+from mpicoloc.model.features import job_features, run_of
+from mpicoloc.model.production import rows_of
+from mpicoloc.run import campaign
+from mpicoloc.store import hdf5
+from mpicoloc.store.each import each
+
+
+def read_runs(paths: Sequence[str]) -> tuple[dict[str, Run], list[str]]:
+    """The runs of many profiles, read on all cores.
+
+    Returns
+    -------
+    runs : dict of str to Run
+        By path, in the order of the paths.
+    troubles : list of str
+        Why others could not be read.
+    """
+    runs, troubles = {}, []
+    for path, answer in each(paths, _read):
+        try:
+            if isinstance(answer, MpicolocError):
+                raise answer
+            runs[path] = core_run.from_json(answer)
+        except (MpicolocError, TypeError, KeyError, ValueError) as error:
+            troubles.append(str(error))
+    return {path: runs[path] for path in paths if path in runs}, troubles
+
+
+def _read(path: str) -> dict[str, Any]:
+    """In a process of its own."""
+    told = core_run.as_json(run_of(hdf5.read(path)))
+    return told | {"owner": os.stat(path).st_uid}
+
+
+def from_production(runs: Sequence[Run], machine: str = "") -> tuple[TrainingSet, Counter[str]]:
+    """Slowdowns of runs that met one other job.
+
+    Parameters
+    ----------
+    runs : sequence of Run
+    machine : str
+        A part of the name of the machine whose runs are meant, for runs of several.
+
+    Returns
+    -------
+    TrainingSet
+    Counter of str
+        Of how many runs there is no row, and why.
+
+    Raises
+    ------
+    DataError
+        If they are of several machines and it is not told which is meant.
+    """
+    known = _of_one_machine(runs, machine)
+    rows, others = rows_of(known)
+    if len(known) < len(runs):
+        others["of another machine"] = len(runs) - len(known)
+    return training_set(rows, _machine(known)), others
+
+
+def from_campaign(folder: str) -> TrainingSet:
+    """What a campaign measured.
+
+    Raises
+    ------
+    DataError
+        If there is none in the folder, or its profiles are gone.
+    """
+    done = campaign.read(folder)
+    if not done:
+        raise DataError(f"no campaign in {folder}; make one with `mpicoloc campaign FILE --out {folder}`")
+    alone = [run for made in done if len(made.experiment.names) == 1 for run in made.runs if run.is_whole]
+    programs = {os.path.join(folder, run.profile): run.program for run in alone if run.profile}
+    runs, troubles = read_runs(sorted(programs))
+    if troubles:
+        raise DataError(f"{folder}: {troubles[0]}")
+    by_program = defaultdict(list)
+    for path, run in runs.items():
+        by_program[programs[path]].append(run)
+    jobs = {name: replace(job_features(same, name), program=name) for name, same in by_program.items()}
+    rows = [
+        Row(jobs[found.target], jobs[found.co_runner], found.slowdown, "campaign")
+        for found in slowdowns([made.runs for made in done])
+        if found.target in jobs and found.co_runner in jobs
+    ]
+    return training_set(rows, _machine(_of_one_machine([*runs.values()], "")))
+
+
+def _of_one_machine(runs: Sequence[Run], wanted: str) -> list[Run]:
+    """The runs of the machine whose name has `wanted` in it; those of an unknown one count."""
+    kinds: list[Machine] = []
+    for run in runs:
+        if run.machine is not None and not any(run.machine.is_like(kind) for kind in kinds):
+            kinds.append(run.machine)
+    meant = [kind for kind in kinds if wanted.lower() in str(kind).lower()]
+    if len(meant) > 1:
+        names = "; ".join(map(str, meant))
+        raise DataError(f"profiles of {len(meant)} machines: {names}; choose one with --machine WORDS")
+    if wanted and not meant:
+        raise DataError(
+            f"no profile of a machine {wanted!r}; there are: {'; '.join(map(str, kinds)) or 'none'}"
+        )
+    return [run for run in runs if run.machine is None or any(run.machine.is_like(kind) for kind in meant)]
+
+
+def _machine(runs: Iterable[Run]) -> Machine | None:
+    return next((run.machine for run in runs if run.machine is not None), None)

@@ -1,0 +1,140 @@
+"""Slowdowns to learn from, out of runs that met by chance."""
+
+import dataclasses
+import json
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mpicoloc.core.estimate import Estimate
+from mpicoloc.core.machine import Machine
+from mpicoloc.core.run import Run, as_json, from_json, moments
+from mpicoloc.errors import DataError
+from mpicoloc.model.production import rows_of
+from mpicoloc.run.training import from_production
+
+MACHINE = Machine("EPYC", 64, 2.0**38)
+
+
+def run(name, command="a", start=0.0, beside=(), wall_s=100.0, slowdown=None, shared_s=None, **changes):
+    shared = sum(s for _, s in beside) if shared_s is None else shared_s
+    estimate = (
+        None if slowdown is None else Estimate(slowdown, slowdown - 0.1, slowdown + 0.1, 40, "1", "burst")
+    )
+    facts = {
+        "id": name,
+        "command": command,
+        "n_ranks": 2,
+        "n_nodes": 1,
+        "n_cores": 2,
+        "start_unix_s": start,
+        "wall_s": wall_s,
+        "solo_s": wall_s / (slowdown or 1),
+        "shared_s": shared,
+        "was_alone": not shared,
+        "partial": False,
+        "slowdown": estimate,
+        "co_runners": tuple(beside),
+        "machine": MACHINE,
+        "seen": {"ipc": moments([1.0 if command == "a" else 2.0])},
+    }
+    return Run(**{**facts, **changes})
+
+
+def met():
+    """Jobs 1 and 2 beside each other all the time."""
+    return [
+        run("1", "a", 0, [("2", 100.0)], slowdown=1.5),
+        run("2", "b", 0, [("1", 100.0)], slowdown=1.2),
+    ]
+
+
+def test_two_jobs_that_met_are_two_rows():
+    rows, others = rows_of(met())
+    assert not others
+    assert [(row.target.program, row.co_runner.program) for row in rows] == [("a", "b"), ("b", "a")]
+    assert [row.slowdown.value for row in rows] == pytest.approx([1.5, 1.2])
+    assert rows[0].target.values["ipc_mean"] == 1.0
+    assert rows[0].co_runner.values["ipc_mean"] == 2.0
+    assert {row.source for row in rows} == {"production"}
+
+
+def test_runs_alone_say_what_a_job_is_like():
+    alone = run("3", "a", 500, seen={"ipc": moments([1.7])}, wall_s=60.0)
+    rows, others = rows_of([*met(), alone])
+    assert rows[0].target.values["ipc_mean"] == 1.7
+    assert rows[0].target.runtime_s == 60
+    assert others == {"alone": 1}
+
+
+def test_a_job_that_was_alone_half_of_the_time_suffered_more_in_the_other_half():
+    first, second = met()
+    # 100 s: 40 s alone, 60 s of company in which 40 s of work were done.
+    first = dataclasses.replace(
+        first,
+        shared_s=60.0,
+        co_runners=(("2", 60.0),),
+        solo_s=80.0,
+        slowdown=Estimate(1.25, 1.24, 1.26, 9, "1", "b"),
+    )
+    rows, _ = rows_of([first, second])
+    assert rows[0].slowdown.value == pytest.approx(1.5)
+
+
+REASONS = {
+    "alone": {"co_runners": (), "shared_s": 0.0, "was_alone": True},
+    "slowdown not measured": {"slowdown": None},
+    "did not come to its end": {"partial": True},
+    "most of the time alone": {"shared_s": 20.0, "co_runners": (("2", 20.0),)},
+    "several co-runners": {"co_runners": (("2", 60.0), ("5", 60.0))},
+    "no profile of the co-runner": {"co_runners": (("77", 100.0),)},
+}
+
+
+@pytest.mark.parametrize("reason", REASONS)
+def test_what_teaches_nothing_is_counted_with_its_reason(reason):
+    first, second = met()
+    rows, others = rows_of([dataclasses.replace(first, **REASONS[reason]), second])
+    assert others[reason] == 1
+    assert all(row.target.id == "2" for row in rows)
+
+
+def test_another_job_of_the_same_number_is_not_taken_for_the_co_runner():
+    rows, others = rows_of([met()[0], run("2", "c", start=1e6)])
+    assert not rows
+    assert others["no profile of the co-runner"] == 1
+
+
+def test_profiles_of_another_machine_are_refused_or_left_out():
+    stranger = run("9", "z", machine=Machine("POWER9", 44, 2.0**38))
+    with pytest.raises(DataError, match="profiles of 2 machines: EPYC, 64 CPUs, 256 GiB; POWER9"):
+        from_production([*met(), stranger])
+    found, others = from_production([*met(), stranger], "epyc")
+    assert found.machine == MACHINE
+    assert others["of another machine"] == 1
+    with pytest.raises(DataError, match="no profile of a machine 'arm'"):
+        from_production(met(), "arm")
+
+
+def test_a_run_travels_as_json():
+    for one in met():
+        assert from_json(json.loads(json.dumps(as_json(one)))) == one
+
+
+@given(st.lists(st.lists(st.floats(-1e6, 1e6), min_size=1, max_size=5), min_size=1, max_size=4))
+def test_moments_of_parts_are_those_of_the_whole(parts):
+    found = moments(parts[0])
+    for part in parts[1:]:
+        found = found + moments(part)
+    whole = np.concatenate(parts)
+    assert (found.n, found.least, found.largest) == (len(whole), whole.min(), whole.max())
+    assert found.mean == pytest.approx(whole.mean(), abs=1e-6)
+    if len(whole) > 1:
+        assert found.sd == pytest.approx(whole.std(ddof=1), rel=1e-6, abs=1e-3)
+
+
+def test_moments_leave_out_what_is_not_known():
+    assert moments([np.nan, 2.0]).n == 1
+    assert moments([np.nan]) is None
