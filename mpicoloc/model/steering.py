@@ -181,24 +181,23 @@ def _committed(now: Snapshot) -> list[Share]:
 
 def _broken(now: Snapshot, partitions: Partitions, share: Share) -> list[Release]:
     """What of a decision must be taken back: a partner or the node is gone before they began."""
-    by_id = {job.id: job for job in now.jobs}
-    waiting = [by_id[i] for i in share.jobs if i in by_id and by_id[i].state == PENDING]
+    members = [job for job in now.jobs if job.id in share.jobs and job.state in (PENDING, RUNNING)]
+    told = [(job, said[1]) for job in members if (said := share_of(job)) and said[0] == share]
+    waiting = [(job, limit_s) for job, limit_s in told if job.state == PENDING]
     node = next((node for node in now.nodes if node.name == share.node), None)
-    running = [i for i in share.jobs if i in by_id and by_id[i].state == RUNNING]
     why = ""
     if node is None or not node.is_up:
         why = f"node {share.node} is down"
-    elif len(waiting) + len(running) < len(share.jobs):
+    elif len(members) < len(share.jobs):
         why = "its partner is gone"
-    elif any(job.partition != partitions.shared or job.wanted_nodes != (share.node,) for job in waiting):
+    elif len(told) < len(members) or any(not _is_placed(job, partitions, share) for job, _ in waiting):
         # Somebody was interrupted, or changed it: as if nothing had been said.
         why = "only part of it was said"
-    return [Release(job.id, _own_limit_s(job), why) for job in waiting] if why else []
+    return [Release(job.id, limit_s, why) for job, limit_s in waiting] if why else []
 
 
-def _own_limit_s(job: BatchJob) -> float:
-    told = share_of(job)
-    return job.limit_s if told is None else told[1]
+def _is_placed(job: BatchJob, partitions: Partitions, share: Share) -> bool:
+    return job.partition == partitions.shared and job.wanted_nodes == (share.node,)
 
 
 def _next_on_nodes(
