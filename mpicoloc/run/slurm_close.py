@@ -12,17 +12,14 @@ import json
 import os
 import re
 import stat
-import subprocess
 from collections.abc import Iterator
 from typing import Any
 
 from mpicoloc.core.profile import Profile
-from mpicoloc.errors import DataError, EnvironmentFault, MpicolocError
+from mpicoloc.errors import DataError, MpicolocError
 from mpicoloc.pmpi import contract
-from mpicoloc.run import leftovers
+from mpicoloc.run import leftovers, slurm_command
 from mpicoloc.store import profiles, signature
-
-_SCONTROL_LIMIT_S = 20.0
 
 
 def files(pattern: str, job: int, uid: int) -> list[str]:
@@ -117,16 +114,7 @@ def tell_slurm(job: int, told: dict[str, Any]) -> None:
         If slurmctld refuses: the job has ended, or it does not answer.
     """
     comment = json.dumps({"mpicoloc": told}, separators=(",", ":"))
-    command = ["scontrol", "update", f"JobId={job}", f"AdminComment={comment}"]
-    try:
-        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=_SCONTROL_LIMIT_S)
-    except (OSError, subprocess.TimeoutExpired) as error:
-        raise EnvironmentFault(
-            f"scontrol does not answer ({error}): AdminComment of {job} is unset"
-        ) from None
-    if done.returncode != 0:
-        words = (done.stderr or done.stdout).strip()
-        raise EnvironmentFault(f"AdminComment of job {job} is not set: {words}")
+    slurm_command.ask(["scontrol", "update", f"JobId={job}", f"AdminComment={comment}"])
 
 
 def clean(job: int, uid: int, folder: str) -> int:

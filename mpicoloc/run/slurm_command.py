@@ -1,0 +1,74 @@
+"""Programs of Slurm, asked again while its controller is away: ``squeue``, ``scontrol``."""
+
+from __future__ import annotations
+
+import subprocess
+import time
+from collections.abc import Callable, Sequence
+
+from mpicoloc.errors import EnvironmentFault
+
+LIMIT_S = 20.0
+PAUSES_S = (0.5, 1.0, 2.0, 4.0)
+"""Between two attempts: a restart of slurmctld takes a second or two."""
+_AWAY = (
+    "Unable to contact slurm controller",
+    "Connection refused",
+    "Socket timed out",
+    "Zero Bytes",
+    "standby",
+)
+
+
+def ask(
+    command: Sequence[str],
+    pauses_s: Sequence[float] = PAUSES_S,
+    sleep: Callable[[float], None] = time.sleep,
+) -> str:
+    """What a program of Slurm prints.
+
+    Parameters
+    ----------
+    command : sequence of str
+        The program and its arguments.
+    pauses_s : sequence of float
+        While the controller does not answer, it is asked again after each of these, s.
+    sleep : callable
+        Waits so many seconds.
+
+    Returns
+    -------
+    str
+        Its standard output.
+
+    Raises
+    ------
+    EnvironmentFault
+        If there is no such program, the controller stays away, or refuses.
+    """
+    for pause_s in (*pauses_s, None):
+        is_away, words = False, ""
+        try:
+            done = subprocess.run(
+                command,
+                capture_output=True,
+                text=True,
+                errors="replace",
+                check=False,
+                timeout=LIMIT_S,
+                stdin=subprocess.DEVNULL,
+            )
+        except FileNotFoundError:
+            raise EnvironmentFault(f"no {command[0]} here: run this where Slurm's programs are") from None
+        except subprocess.TimeoutExpired:
+            is_away, words = True, f"no answer in {LIMIT_S:.0f} s"
+        else:
+            if done.returncode == 0:
+                return done.stdout
+            words = (done.stderr or done.stdout).strip() or f"exit code {done.returncode}"
+            is_away = any(word in words for word in _AWAY)
+        if not is_away:
+            raise EnvironmentFault(f"{' '.join(command[:3])}: {words.splitlines()[-1]}")
+        if pause_s is not None:
+            sleep(pause_s)
+    raise EnvironmentFault(f"slurmctld does not answer ({words.splitlines()[-1]}): see `scontrol ping`")
