@@ -14,7 +14,11 @@ SCHEMA_VERSION = 1
 
 @dataclass(frozen=True)
 class Job:
-    """Facts of the job. `n_cores` counts the cores it was given, all nodes together."""
+    """Facts of the job. `n_cores` counts the cores it was given, all nodes together.
+
+    `user` is who ran it, and `batch_name` what he called it when he gave it to the batch system: what a
+    scheduler knows of a job that waits.
+    """
 
     id: str
     command: str
@@ -25,6 +29,8 @@ class Job:
     wall_s: float
     start_unix_s: float = 0.0
     mode: str = ""
+    user: str = ""
+    batch_name: str = ""
 
 
 @dataclass(frozen=True)

@@ -21,6 +21,7 @@ from mpicoloc.errors import DataError, UsageError
 from mpicoloc.pmpi import contract
 from mpicoloc.run import calls, machine, matrix, node_tables
 
+_BATCH_NAMES = ("SLURM_JOB_NAME", "PBS_JOBNAME", "LSB_JOBNAME", "FLUX_JOB_NAME")
 _STATES = {
     contract.MC_RANK_INIT: "lost",
     contract.MC_RANK_RUNNING: "running",
@@ -180,6 +181,8 @@ def _facts(ranks: Sequence[_Rank], notes: list[str]) -> dict[str, Any]:
         "n_nodes": int(first["n_nodes"]),
         "n_cores": min(int(np.unpackbits(mask.view(np.uint8)).sum()), len(ranks) * threads),
         "mode": _MODES.get(int(first["mode"]), ""),
+        "user": machine.user(),
+        "batch_name": next((os.environ[name] for name in _BATCH_NAMES if os.environ.get(name)), ""),
         "start_unix_s": int(first["start_realtime_ns"]) * 1e-9,
         "not_finalized": lost,
         "notes": notes,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import pwd
 import re
 from pathlib import Path
 
@@ -19,6 +20,14 @@ def node() -> dict[str, str | float]:
         "n_cpus": float(os.sysconf("SC_NPROCESSORS_ONLN")),
         "memory_bytes": float(memory[1]) * 1024 if memory else np.nan,
     }
+
+
+def user() -> str:
+    """Name of the user whose job it is; the number where this node knows no name."""
+    try:
+        return pwd.getpwuid(os.getuid()).pw_name
+    except KeyError:
+        return str(os.getuid())
 
 
 def cpu_model(cpuinfo: str) -> str:

@@ -45,6 +45,8 @@ def merge(parts: Sequence[NodePart], partial: bool = False) -> Profile:
         wall_s=float(ranks["wall_s"].max()),
         start_unix_s=facts["start_unix_s"],
         mode=facts["mode"],
+        user=facts["user"],
+        batch_name=facts["batch_name"],
     )
     partial = partial or _is_partial(parts, len(ranks))
     rate_su = float(_option("price.rate_su", notes) or 0)

@@ -31,6 +31,8 @@ COLUMNS = {
         "wall_s",
         "start_unix_s",
         "mode",
+        "user",
+        "batch_name",
     ),
     "mpi": ("n_calls", "sent_bytes", "recv_bytes", "time_frac"),
     "interference": ("meter", "n_taken", "n_used", "overhead_frac", "coverage_frac", "shared_s", "reason"),
@@ -40,7 +42,7 @@ COLUMNS = {
 """Facts of each part of a profile; those of `job` but its id, and those of `price`, keep their names."""
 SLOWDOWN = ("value", "low", "high", "n", "method")
 _NAMES = {"job_id": "job", "mpi_time_frac": "mpi_frac", "slowdown_value": "slowdown"}
-_VERSION = f"{SCHEMA_VERSION}.2"
+_VERSION = f"{SCHEMA_VERSION}.3"
 """Of the rows of the index: one of another version is made anew."""
 _N_AT_ONCE = 500
 _STAMP = ("st_dev", "st_ino", "st_size", "st_mtime_ns", "st_ctime_ns")
