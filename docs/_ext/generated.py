@@ -3,12 +3,12 @@
 `pages()` gives every page as text; Sphinx writes them to ``docs/reference/generated/``.
 """
 
-import argparse
 import dataclasses
 import re
 from pathlib import Path
 
 from mpicoloc import config, errors
+from mpicoloc.cli import helping
 from mpicoloc.cli import main as cli
 from mpicoloc.core import profile, tables
 
@@ -65,31 +65,41 @@ also take `--rate-su` and `--pricing`.
 
 
 def cli_page():
-    """Help of every verb, as argparse prints it."""
-    parts = ["# Command line\n", CLI_INTRO]
-    for verb in cli.VERBS:
-        child = cli.build_parser(verb)[1]
-        parts += [f"## mpicoloc {verb}\n", help_block(child)]
-        for name, grandchild in actions_of(child).items():
-            parts += [f"### mpicoloc {verb} {name}\n", help_block(grandchild)]
-    return "\n".join([*parts, "## Exit codes\n", exit_codes()])
+    """What all verbs have in common, and their list."""
+    rows = [(f"[mpicoloc {verb}](cli/{verb}.md)", words) for verb, words in cli.VERBS.items()]
+    toc = "\n".join(f"cli/{verb}" for verb in cli.VERBS)
+    toc = f"```{{toctree}}\n:hidden:\n:maxdepth: 1\n\n{toc}\n```\n"
+    return "\n".join(["# Command line\n", CLI_INTRO, table(["command", "what it does"], rows), toc,
+                      "## Flags of every command\n", FLAGS, "## Exit codes\n", exit_codes()])  # fmt: skip
+
+
+def verb_page(verb):
+    """Help of a verb and of the words that may follow it, as argparse prints it."""
+    child = cli.build_parser(verb)[1]
+    parts = [f"# mpicoloc {verb}\n", help_block(child)]
+    for name, grandchild in helping.actions_of(child).items():
+        parts += [f"## mpicoloc {verb} {name}\n", help_block(grandchild)]
+    return "\n".join(parts)
 
 
 def help_block(parser):
-    kind = parser.formatter_class
-    parser.formatter_class = lambda prog, kind=kind: kind(prog, width=WIDTH_COLUMNS)
+    parser.formatter_class = lambda prog: helping.Formatter(prog, width=WIDTH_COLUMNS)
     return f"```text\n{parser.format_help().rstrip()}\n```\n"
-
-
-def actions_of(parser):
-    """Parsers of the words that may follow a verb, by word."""
-    found = (action for action in parser._actions if isinstance(action, argparse._SubParsersAction))
-    return next((action.choices for action in found), {})
 
 
 CLI_INTRO = """\
 Results go to standard output, everything else to standard error. Generated from the parsers of
 `mpicoloc/cli/`.
+"""
+
+FLAGS = """\
+`-h` shows what the command does, its arguments, and examples. `-q` keeps all but results and errors back,
+`-v` tells what is done and how long each part takes; both may stand before the command or behind it. What
+follows the application's name in `mpicoloc run` is the application's own.
+
+Work that takes longer than half a second shows how far it has come, if standard error is a terminal.
+`NO_COLOR=1` takes the colours away, `TERM=dumb` all that moves, and `FORCE_COLOR=1` colours a pipe. On a
+narrow terminal tables leave lesser columns out and name them; in a pipe they have 120 columns.
 """
 
 
@@ -168,12 +178,13 @@ Each table is one compound dataset below the root, empty when there is nothing t
 
 def pages():
     """All generated pages: name and text."""
-    return {"options": options_page(), "cli": cli_page(), "profile": profile_page()}
+    verbs = {f"cli/{verb}": verb_page(verb) for verb in cli.VERBS}
+    return {"options": options_page(), "cli": cli_page(), "profile": profile_page(), **verbs}
 
 
 def write_pages(app=None):
     """Write the pages whose text has changed."""
-    FOLDER.mkdir(exist_ok=True)
+    (FOLDER / "cli").mkdir(parents=True, exist_ok=True)
     for name, text in pages().items():
         path = FOLDER / f"{name}.md"
         if not path.exists() or path.read_text() != text:

@@ -11,7 +11,7 @@ that `mpicoloc run` is to give it; without n_ranks the command starts the job it
   [programs.lammps]
   command = "lmp -in in.lj"
   n_ranks = 1
-  folder = "lj"                   # copied into the working directory of each run
+  folder = "lj"                   # copied into each run's working directory
 
 Of two programs the one that ends first is started again until the other has ended too. A campaign that was
 interrupted goes on where it stopped.

@@ -1,6 +1,9 @@
 """Tell what works on this machine, why not, and the remedy.
 
 Exit code 0: a job can be measured here. 1: it cannot; the lines marked `no` say what is missing.
+
+  mpicoloc check
+  mpicoloc check --clean
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Compare runs: solo against co-run, before a change against after it, one setting against others.
+r"""Compare runs: solo against co-run, before a change against after it, one setting against others.
 
 Several profiles are compared with the first. With several runs of each kind, `--against` parts the kinds, or
 `--group` names them; all are compared with the first kind, and the answer has 95 % intervals: Welch's t-test
@@ -6,8 +6,10 @@ of the logarithms, with Holm's correction where there are more than two kinds. `
 for scripts: exit code 1 if the quantity grew by more than that, and, with several runs, not by chance.
 
   mpicoloc compare solo.h5 shared.h5
-  mpicoloc compare old1.h5 old2.h5 old3.h5 --against new1.h5 new2.h5 new3.h5 --regression wall_s=5%
-  mpicoloc compare --group 1_switch a*.h5 --group 2_switches b*.h5 --group 4_switches c*.h5
+  mpicoloc compare old1.h5 old2.h5 old3.h5 \
+      --against new1.h5 new2.h5 new3.h5 --regression wall_s=5%
+  mpicoloc compare --group 1_switch a*.h5 --group 2_switches b*.h5 \
+      --group 4_switches c*.h5
 """
 
 from __future__ import annotations

@@ -17,17 +17,26 @@ import os
 from typing import Any
 
 from mpicoloc import config, target, wrap
+from mpicoloc.cli import helping, tell
 from mpicoloc.cli import run as job
-from mpicoloc.cli import tell
 from mpicoloc.core.progress import part
 from mpicoloc.errors import DataError, EnvironmentFault, UsageError
 
 _TOPOLOGY = "XGFT(2;4,2;1,2)"
+_EXAMPLES = {
+    "up": " --topology 'XGFT(2;4,2;1,2)' --rate 1Gbit,10Gbit",
+    "run": " -n 8 --placement cyclic -- ./app",
+    "exec": " h0 -- ip addr",
+    "counters": " --since before.json",
+    "topology": " > lab.yaml",
+}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Arguments of the verb and of what may follow it."""
-    actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
+    actions = parser.add_subparsers(
+        dest="action", metavar="ACTION", required=True, help="each has a --help of its own"
+    )
     up = _action(actions, "up", _up, "make a lab; needs root")
     up.add_argument(
         "--topology", metavar="XGFT", default=_TOPOLOGY, help=f"the fat-tree (default {_TOPOLOGY})"
@@ -54,9 +63,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _action(actions: Any, name: str, function: Any, words: str) -> argparse.ArgumentParser:
-    parser: argparse.ArgumentParser = actions.add_parser(
-        name, help=words, description=f"{words[0].upper()}{words[1:]}.", allow_abbrev=False
-    )
+    parser: argparse.ArgumentParser = actions.add_parser(name, help=words)
+    example = f"  {'sudo ' if 'needs root' in words else ''}mpicoloc lab {name}{_EXAMPLES.get(name, '')}"
+    helping.describe(parser, f"{words[0].upper()}{words[1:]}.\n\n{example}")
     parser.add_argument("--name", metavar="NAME", default="lab", help="the lab (default lab)")
     parser.set_defaults(act=function)
     return parser

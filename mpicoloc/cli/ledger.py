@@ -18,6 +18,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from mpicoloc import config
+from mpicoloc.cli import helping
 from mpicoloc.cli.price import add_tariff
 from mpicoloc.core import units
 from mpicoloc.errors import EnvironmentFault, UsageError
@@ -25,13 +26,25 @@ from mpicoloc.errors import EnvironmentFault, UsageError
 if TYPE_CHECKING:
     from mpicoloc.store.ledger import Ledger, Stamp
 
+_EXAMPLES = {
+    "open": " chemistry --grant 1000",
+    "grant": " chemistry 500 --reference 2026-Q3 --note 'third quarter'",
+    "charge": " chemistry mpicoloc-1234.h5 --rate-su 2",
+    "refund": " 17 --note 'node failed'",
+    "statement": " chemistry",
+    "list": "",
+    "audit": " --json",
+}
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Arguments of the verb and of what may follow it."""
-    actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
+    actions = parser.add_subparsers(
+        dest="action", metavar="ACTION", required=True, help="each has a --help of its own"
+    )
     _add_open(_action(actions, "open", _open, "open an account, and the ledger if there is none"))
     grant = _action(actions, "grant", _grant, "add units to an account")
-    grant.add_argument("account", metavar="NAME")
+    grant.add_argument("account", metavar="NAME", help="the account")
     grant.add_argument("su", metavar="SU", help="units, with up to 6 decimal places")
     _add_words(grant)
     _add_charge(_action(actions, "charge", _charge, "charge profiles to an account, each once"))
@@ -47,15 +60,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     _add_words(refund)
     statement = _action(actions, "statement", _statement, "show what came to an account and went from it")
-    statement.add_argument("account", metavar="NAME")
+    statement.add_argument("account", metavar="NAME", help="the account")
     _action(actions, "list", _list, "show all accounts")
     _action(actions, "audit", _audit, "check that no unit was lost or made; exit code 1 if one was")
 
 
 def _action(actions: Any, name: str, function: Any, words: str) -> argparse.ArgumentParser:
-    parser: argparse.ArgumentParser = actions.add_parser(
-        name, help=words, description=f"{words[0].upper()}{words[1:]}.", allow_abbrev=False
-    )
+    parser: argparse.ArgumentParser = actions.add_parser(name, help=words)
+    helping.describe(parser, f"{words[0].upper()}{words[1:]}.\n\n  mpicoloc ledger {name}{_EXAMPLES[name]}")
     option = config.BY_KEY["ledger"]
     parser.add_argument(option.flag, metavar="FILE|URL", help=f"{option.help} ({option.env})")
     parser.add_argument("--json", action="store_true", help="print the answer as JSON")
@@ -64,7 +76,7 @@ def _action(actions: Any, name: str, function: Any, words: str) -> argparse.Argu
 
 
 def _add_open(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("account", metavar="NAME")
+    parser.add_argument("account", metavar="NAME", help="the account")
     parser.add_argument("--grant", metavar="SU", default="0", help="units to begin with (default 0)")
     parser.add_argument(
         "--overdraft", metavar="SU", default="0", help="how far the balance may go below 0 (default 0)"
@@ -82,8 +94,8 @@ def _add_words(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_charge(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("account", metavar="NAME")
-    parser.add_argument("files", metavar="PROFILE", nargs="+")
+    parser.add_argument("account", metavar="NAME", help="the account")
+    parser.add_argument("files", metavar="PROFILE", nargs="+", help="profiles that jobs wrote")
     add_tariff(parser, "never that of the profile")
     parser.add_argument("--cores", metavar="N", help="cores to charge for (default: what the profile says)")
     parser.add_argument("--wall-s", metavar="S", help="run time to charge for, s (default: the profile's)")

@@ -12,10 +12,10 @@ import os
 import sys
 from collections.abc import Sequence
 from types import ModuleType
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import mpicoloc
-from mpicoloc.cli import tell
+from mpicoloc.cli import helping, tell
 from mpicoloc.errors import EnvironmentFault, MpicolocError, UsageError
 
 VERBS: dict[str, str] = {
@@ -39,10 +39,18 @@ VERBS: dict[str, str] = {
     "build": "build the preloaded library for an MPI of your own",
 }
 """Verbs in the order of the help; the file is ``mpicoloc/cli/<verb>.py``."""
+EXAMPLES = """\
+  mpicoloc run -n 8 ./app           # run a job and write its profile
+  mpicoloc show mpicoloc-1234.h5    # look at it
+  mpicoloc show --help              # every verb has examples"""
 
 
 class Parser(argparse.ArgumentParser):
     """Reports a wrong call as one line with a hint, by `UsageError`."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        kwargs.setdefault("formatter_class", helping.Formatter)
+        super().__init__(*args, **{"allow_abbrev": False, **kwargs})
 
     def error(self, message: str) -> NoReturn:
         """Raise what `main` prints; `argparse` would print the usage first."""
@@ -59,7 +67,8 @@ class Parser(argparse.ArgumentParser):
 
 def build_parser(verb: str | None) -> tuple[Parser, Parser]:
     """The command's parser and that of the verb called; the other verbs are only names in it."""
-    parser = Parser(prog="mpicoloc", description=mpicoloc.__doc__, allow_abbrev=False)
+    parser = Parser(prog="mpicoloc")
+    helping.describe(parser, f"{mpicoloc.__doc__}\n\n{EXAMPLES}")
     parser.add_argument("--version", action="version", version=f"mpicoloc {mpicoloc.__version__}")
     tell.add_flags(parser)
     verbs = parser.add_subparsers(dest="verb", metavar="VERB", parser_class=Parser)
@@ -69,13 +78,8 @@ def build_parser(verb: str | None) -> tuple[Parser, Parser]:
             verbs.add_parser(name, help=help_text, add_help=False)
             continue
         module = load_verb(name)
-        called = verbs.add_parser(
-            name,
-            help=help_text,
-            description=module.__doc__,
-            allow_abbrev=False,
-            formatter_class=argparse.RawDescriptionHelpFormatter,
-        )
+        called = verbs.add_parser(name, help=help_text)
+        helping.describe(called, module.__doc__ or "")
         module.add_arguments(called)
         tell.add_flags(called)
         called.set_defaults(run=module.run)

@@ -1,12 +1,14 @@
-"""Tell what a job does to each level of a fat-tree, the job's own or any other.
+r"""Tell what a job does to each level of a fat-tree, the job's own or any other.
 
 Bytes, injection rate, bandwidth available to the job's hosts and utilisation of each level, as in Jokanovic
 2014, chapter 3: L0 is what leaves a host, L1 what leaves a first-level switch. Several placements and
 slimmings are compared. Several profiles, each with its placement, are jobs that run together: which links
 they share.
 
-  mpicoloc network job.h5 --topology 'XGFT(3;16,16,8;1,16,16)' --placement F8,RF --slimming 8,2
-  mpicoloc network one.h5 two.h5 --topology cluster.yaml --placement one.hosts --placement two.hosts
+  mpicoloc network job.h5 --topology 'XGFT(3;16,16,8;1,16,16)' \
+      --placement F8,RF --slimming 8,2
+  mpicoloc network one.h5 two.h5 --topology cluster.yaml \
+      --placement one.hosts --placement two.hosts
 """
 
 from __future__ import annotations

@@ -3,7 +3,8 @@
 Beside each other, as in Figure 12 of Breslow et al. 2013: the price by run time (state of practice), the
 fair price by the measured slowdown and, where the run time alone is known, the oracle's by the true one.
 
-  mpicoloc price job.h5 --rate-su 2 --pricing site_prices:peak --solo solo.h5
+  mpicoloc price job.h5 --rate-su 2 --solo solo.h5
+  mpicoloc price job.h5 --pricing site_prices:peak
 """
 
 from __future__ import annotations

@@ -3,6 +3,9 @@
 The program's output and exit code are what they are without mpicoloc. What follows its name is its own; write
 -- before a program whose name begins with a dash. For several nodes use your launcher:
 mpirun -n N+1 python -m mpicoloc.wrap app ..., with a rank more on each node.
+
+  mpicoloc run -n 8 ./heat2d 400 2000
+  mpicoloc run -n 8 --trace all --out heat2d.h5 -- ./heat2d 400 2000
 """
 
 from __future__ import annotations

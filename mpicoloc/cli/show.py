@@ -1,6 +1,10 @@
 """Show a profile: interference, price, and where the MPI time went.
 
-Example: mpicoloc show mpicoloc-1234.h5
+Tables show the first rows; `mpicoloc report` and mpicoloc.open(FILE) in Python have all of them. Of what was
+not measured the reason is told.
+
+  mpicoloc show mpicoloc-1234.h5
+  mpicoloc show --json mpicoloc-1234.h5
 """
 
 from __future__ import annotations
@@ -9,9 +13,6 @@ import argparse
 import json
 
 from mpicoloc.cli.memory import bounded
-
-NAME = "show"
-HELP = "show a profile"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

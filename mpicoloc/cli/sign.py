@@ -1,6 +1,7 @@
-"""Sign a profile with a key that only the site has, for example in the batch system's epilog.
+r"""Sign a profile with a key that only the site has, for example in the batch system's epilog.
 
-  mpicoloc sign mpicoloc-1234.h5 --key-file /etc/mpicoloc/site.key --out /var/spool/mpicoloc/1234.h5
+  mpicoloc sign mpicoloc-1234.h5 --key-file /etc/mpicoloc/site.key \
+      --out /var/spool/mpicoloc/1234.h5
 
 The signature says: this is what the holder of the key saw. It does not say that the numbers are true.
 """

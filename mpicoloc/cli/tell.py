@@ -10,6 +10,7 @@ import time
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
+from mpicoloc.cli import helping
 from mpicoloc.core import progress
 
 if TYPE_CHECKING:
@@ -28,10 +29,8 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
     words: dict[str, Any] = {"action": "store_const", "dest": "level", "default": argparse.SUPPRESS}
     how.add_argument(*_QUIET_FLAGS, const=QUIET, help="errors and results only: no notes, no bars", **words)
     how.add_argument(*_VERBOSE_FLAGS, const=VERBOSE, help="tell what is done and how long it takes", **words)
-    for action in parser._actions:
-        if isinstance(action, argparse._SubParsersAction):
-            for child in action.choices.values():
-                add_flags(child)
+    for child in helping.actions_of(parser).values():
+        add_flags(child)
 
 
 def leading(argv: Sequence[str]) -> tuple[int, list[str]]:

@@ -1,6 +1,8 @@
 """Tell whether a profile is as it was signed.
 
 Exit code 0: it is, and with this key. 1: it is unsigned, was changed, or was signed with another key.
+
+  mpicoloc verify mpicoloc-1234.h5 --key-file /etc/mpicoloc/site.key
 """
 
 from __future__ import annotations

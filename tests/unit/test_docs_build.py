@@ -52,7 +52,9 @@ def test_every_verb_has_its_help(generated):
     from mpicoloc.cli import main
 
     for verb in main.VERBS:
-        assert f"## mpicoloc {verb}\n" in generated["cli"]
+        assert f"(cli/{verb}.md)" in generated["cli"]
+        assert f"usage: mpicoloc {verb}" in generated[f"cli/{verb}"]
+    assert "## mpicoloc ledger charge\n" in generated["cli/ledger"]
 
 
 def test_every_column_is_in_the_reference(generated):

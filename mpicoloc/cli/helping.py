@@ -1,0 +1,57 @@
+"""How help is laid out: what a verb does, its arguments, and examples that work."""
+
+from __future__ import annotations
+
+import argparse
+import re
+from typing import Any
+
+WIDEST_COLUMNS = 100
+EXAMPLES = "examples:"
+_COMMAND = re.compile(r"  \S*(sudo |\$\(|\b)mpicoloc ")
+
+
+class Formatter(argparse.HelpFormatter):
+    """Prose is wrapped, what is indented stays as it is."""
+
+    def __init__(self, prog: str, width: int | None = None, **kwargs: Any) -> None:
+        import shutil
+
+        columns = min(shutil.get_terminal_size().columns - 2, WIDEST_COLUMNS)
+        super().__init__(prog, width=columns if width is None else width, **kwargs)
+
+    def _fill_text(self, text: str, width: int, indent: str) -> str:
+        import textwrap
+
+        parts = [
+            part if part.startswith(("  ", EXAMPLES)) else textwrap.fill(" ".join(part.split()), width)
+            for part in text.split("\n\n")
+        ]
+        return textwrap.indent("\n\n".join(parts), indent)
+
+
+def describe(parser: argparse.ArgumentParser, text: str) -> None:
+    """Set description and examples of a parser.
+
+    Parameters
+    ----------
+    text : str
+        Paragraphs; one whose lines are indented commands of mpicoloc is of examples.
+    """
+    parts = text.strip("\n").split("\n\n")
+    commands = [part for part in parts if _COMMAND.match(part)]
+    parser.description = "\n\n".join(part for part in parts if part not in commands)
+    if commands:
+        parser.epilog = f"{EXAMPLES}\n" + "\n".join(commands)
+
+
+def examples_of(parser: argparse.ArgumentParser) -> list[str]:
+    """The examples of a parser, each a line of shell."""
+    found = (parser.epilog or "").removeprefix(f"{EXAMPLES}\n").replace("\\\n", "")
+    return [" ".join(line.split()) for line in found.splitlines() if line.strip()]
+
+
+def actions_of(parser: argparse.ArgumentParser) -> dict[str, argparse.ArgumentParser]:
+    """Parsers of the words that may follow a verb, by word."""
+    found = (action for action in parser._actions if isinstance(action, argparse._SubParsersAction))
+    return next((dict(action.choices) for action in found), {})
