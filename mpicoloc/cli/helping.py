@@ -45,6 +45,27 @@ def describe(parser: argparse.ArgumentParser, text: str) -> None:
         parser.epilog = f"{EXAMPLES}\n" + "\n".join(commands)
 
 
+def action(actions: Any, command: str, words: str, arguments: str = "") -> argparse.ArgumentParser:
+    """A word that may follow a verb, with a parser of its own.
+
+    Parameters
+    ----------
+    actions : object
+        What `add_subparsers` gave.
+    command : str
+        Verb and word, "ledger open".
+    words : str
+        What it does.
+    arguments : str
+        Those of its example.
+    """
+    parser: argparse.ArgumentParser = actions.add_parser(command.split()[-1], help=words)
+    root = "sudo " if "needs root" in words else ""
+    example = f"  {root}mpicoloc {command} {arguments}".rstrip()
+    describe(parser, f"{words[0].upper()}{words[1:]}.\n\n{example}")
+    return parser
+
+
 def examples_of(parser: argparse.ArgumentParser) -> list[str]:
     """The examples of a parser, each a line of shell."""
     found = (parser.epilog or "").removeprefix(f"{EXAMPLES}\n").replace("\\\n", "")

@@ -24,11 +24,11 @@ from mpicoloc.errors import DataError, EnvironmentFault, UsageError
 
 _TOPOLOGY = "XGFT(2;4,2;1,2)"
 _EXAMPLES = {
-    "up": " --topology 'XGFT(2;4,2;1,2)' --rate 1Gbit,10Gbit",
-    "run": " -n 8 --placement cyclic -- ./app",
-    "exec": " h0 -- ip addr",
-    "counters": " --since before.json",
-    "topology": " > lab.yaml",
+    "up": "--topology 'XGFT(2;4,2;1,2)' --rate 1Gbit,10Gbit",
+    "run": "-n 8 --placement cyclic -- ./app",
+    "exec": "h0 -- ip addr",
+    "counters": "--since before.json",
+    "topology": "> lab.yaml",
 }
 
 
@@ -63,9 +63,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _action(actions: Any, name: str, function: Any, words: str) -> argparse.ArgumentParser:
-    parser: argparse.ArgumentParser = actions.add_parser(name, help=words)
-    example = f"  {'sudo ' if 'needs root' in words else ''}mpicoloc lab {name}{_EXAMPLES.get(name, '')}"
-    helping.describe(parser, f"{words[0].upper()}{words[1:]}.\n\n{example}")
+    parser = helping.action(actions, f"lab {name}", words, _EXAMPLES.get(name, ""))
     parser.add_argument("--name", metavar="NAME", default="lab", help="the lab (default lab)")
     parser.set_defaults(act=function)
     return parser

@@ -27,13 +27,12 @@ if TYPE_CHECKING:
     from mpicoloc.store.ledger import Ledger, Stamp
 
 _EXAMPLES = {
-    "open": " chemistry --grant 1000",
-    "grant": " chemistry 500 --reference 2026-Q3 --note 'third quarter'",
-    "charge": " chemistry mpicoloc-1234.h5 --rate-su 2",
-    "refund": " 17 --note 'node failed'",
-    "statement": " chemistry",
-    "list": "",
-    "audit": " --json",
+    "open": "chemistry --grant 1000",
+    "grant": "chemistry 500 --reference 2026-Q3 --note 'third quarter'",
+    "charge": "chemistry mpicoloc-1234.h5 --rate-su 2",
+    "refund": "17 --note 'node failed'",
+    "statement": "chemistry",
+    "audit": "--json",
 }
 
 
@@ -66,8 +65,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _action(actions: Any, name: str, function: Any, words: str) -> argparse.ArgumentParser:
-    parser: argparse.ArgumentParser = actions.add_parser(name, help=words)
-    helping.describe(parser, f"{words[0].upper()}{words[1:]}.\n\n  mpicoloc ledger {name}{_EXAMPLES[name]}")
+    parser = helping.action(actions, f"ledger {name}", words, _EXAMPLES.get(name, ""))
     option = config.BY_KEY["ledger"]
     parser.add_argument(option.flag, metavar="FILE|URL", help=f"{option.help} ({option.env})")
     parser.add_argument("--json", action="store_true", help="print the answer as JSON")

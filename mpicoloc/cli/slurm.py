@@ -17,13 +17,22 @@ import time
 from typing import Any
 
 from mpicoloc import config
+from mpicoloc.cli import helping, tell
 from mpicoloc.cli.verify import add_key_file, key_of
 from mpicoloc.errors import EnvironmentFault, MpicolocError, UsageError
+
+_EXAMPLES = {
+    "up": "--nodes 4 --cpus 8",
+    "close": "1234 --uid 1000 --out '%j.h5' --spool /var/spool",
+    "clean": "1234 --uid 1000",
+}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Arguments of the verb and of what may follow it."""
-    actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
+    actions = parser.add_subparsers(
+        dest="action", metavar="ACTION", required=True, help="each has a --help of its own"
+    )
     up = _lab_action(actions, "up", _up, "make a Slurm cluster; needs root")
     up.add_argument("--nodes", metavar="N", default="4", help="nodes n1 to nN, 16 at most (default 4)")
     up.add_argument(
@@ -63,9 +72,7 @@ def _lab_action(actions: Any, name: str, function: Any, words: str) -> argparse.
 
 
 def _action(actions: Any, name: str, function: Any, words: str) -> argparse.ArgumentParser:
-    parser: argparse.ArgumentParser = actions.add_parser(
-        name, help=words, description=f"{words[0].upper()}{words[1:]}.", allow_abbrev=False
-    )
+    parser = helping.action(actions, f"slurm {name}", words, _EXAMPLES.get(name, ""))
     parser.set_defaults(act=function)
     return parser
 
@@ -97,7 +104,7 @@ def _plugstack(words: str | None) -> str | None:
     if plugin is None and words is not None:
         raise EnvironmentFault("the plugin was not built: run `mpicoloc slurm build`")
     if plugin is None:
-        print("mpicoloc: without the plugin: `mpicoloc slurm build` makes it", file=sys.stderr)
+        tell.note("without the plugin: `mpicoloc slurm build` makes it")
         return None
     return " ".join([plugin, *(words or "").split()])
 
@@ -123,7 +130,7 @@ def _down(args: argparse.Namespace) -> int:
     from mpicoloc.lab import slurm_cluster
 
     if not slurm_cluster.stop(args.name):
-        print(f"mpicoloc: no Slurm lab {args.name!r} is up, so there is nothing to end", file=sys.stderr)
+        tell.note(f"no Slurm lab {args.name!r} is up, so there is nothing to end")
     return 0
 
 
@@ -143,7 +150,7 @@ def _close(args: argparse.Namespace) -> int:
         try:
             to = slurm_close.sign(path, job, key, args.spool, time.time())
         except MpicolocError as error:
-            print(f"mpicoloc: {error}", file=sys.stderr)
+            tell.trouble(str(error))
             code = error.exit_code
         else:
             print(to or f"{path} was signed before")
