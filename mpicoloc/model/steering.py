@@ -17,7 +17,7 @@ from mpicoloc.model.pairs import Group
 
 WINDOW = 200
 """Waiting jobs that are looked at: what is behind them has time."""
-_TEXT = re.compile(r"mpicoloc share ([0-9]+(?:\+[0-9]+)+) on (\S+) limit ([0-9]+)")
+_TEXT = re.compile(r"mpicoloc share ([0-9]+(?:\+[0-9]+)+) on (\S+) limit ([0-9]+)(?: \{.*)?")
 Planned = Callable[[Sequence[BatchJob]], Sequence[Group]]
 
 

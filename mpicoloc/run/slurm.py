@@ -4,18 +4,15 @@ from __future__ import annotations
 
 import json
 import math
-import os
-import subprocess
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from mpicoloc.core.batch import BatchJob, BatchNode, Snapshot
-from mpicoloc.errors import DataError, EnvironmentFault
+from mpicoloc.errors import DataError
 from mpicoloc.network.hostlist import expand
+from mpicoloc.run import slurm_command
 
-LIMIT_S = 20.0
-"""A command that takes longer has met a controller that is down."""
 _DOWN = {"down", "unknown", "error", "future", "invalid"}
 _NOT_FOR_JOBS = {
     "DRAIN",
@@ -29,8 +26,17 @@ _NOT_FOR_JOBS = {
 _UNLIMITED = (0, 0xFFFFFFFF, 0xFFFFFFFE)
 
 
-def snapshot(clock: Callable[[], float] = time.time) -> Snapshot:
+def snapshot(
+    clock: Callable[[], float] = time.time, pauses_s: Sequence[float] = slurm_command.PAUSES_S
+) -> Snapshot:
     """The queue and the nodes now.
+
+    Parameters
+    ----------
+    clock : callable
+        Seconds since 1970.
+    pauses_s : sequence of float
+        A controller that does not answer is asked again after each of these, s.
 
     Raises
     ------
@@ -39,8 +45,8 @@ def snapshot(clock: Callable[[], float] = time.time) -> Snapshot:
     DataError
         If the answer is not understood.
     """
-    jobs = _asked("squeue", "jobs")
-    nodes = _asked("sinfo", "nodes")
+    jobs = _asked("squeue", "jobs", pauses_s)
+    nodes = _asked("sinfo", "nodes", pauses_s)
     return parsed(jobs, nodes, clock())
 
 
@@ -76,41 +82,18 @@ def update(job: int, changes: Mapping[str, str]) -> None:
     EnvironmentFault
         If Slurm refuses: the job has ended or begun, or the caller is no operator.
     """
-    _run(["scontrol", "update", f"JobId={job}", *(f"{name}={text}" for name, text in changes.items())])
+    slurm_command.ask(
+        ["scontrol", "update", f"JobId={job}", *(f"{name}={text}" for name, text in changes.items())]
+    )
 
 
-def _asked(command: str, what: str) -> object:
-    text = _run([command, "--json", *(["--states=all"] if command == "squeue" else [])])
+def _asked(command: str, what: str, pauses_s: Sequence[float]) -> object:
+    more = ["--states=all"] if command == "squeue" else []
+    text = slurm_command.ask([command, "--json", *more], pauses_s)
     try:
         return json.loads(text)
     except ValueError:
         raise DataError(f"{command} --json gave no JSON of {what}: {text[:80]!r}") from None
-
-
-def _run(command: list[str]) -> str:
-    try:
-        done = subprocess.run(
-            command,
-            capture_output=True,
-            text=True,
-            errors="replace",
-            timeout=LIMIT_S,
-            stdin=subprocess.DEVNULL,
-            # Users' defaults would leave jobs out.
-            env={name: text for name, text in os.environ.items() if not name.startswith("SQUEUE_")},
-        )
-    except FileNotFoundError:
-        raise EnvironmentFault(
-            f"there is no {command[0]} here: install Slurm, or go to a node that has it"
-        ) from None
-    except subprocess.TimeoutExpired:
-        raise EnvironmentFault(
-            f"{command[0]} has not answered in {LIMIT_S:.0f} s: is slurmctld up?"
-        ) from None
-    if done.returncode != 0:
-        said = (done.stderr.strip() or done.stdout.strip()).splitlines()
-        raise EnvironmentFault(f"`{' '.join(command)}` failed: {said[0] if said else done.returncode}")
-    return done.stdout
 
 
 def _rows(answer: Any, what: str) -> list[Mapping[str, Any]]:

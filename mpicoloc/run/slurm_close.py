@@ -106,14 +106,17 @@ def _sum(parts: list[float | None]) -> float | None:
 
 
 def tell_slurm(job: int, told: dict[str, Any]) -> None:
-    """Write it into the job's AdminComment.
+    """Write it into the job's AdminComment, behind what the pairing service has written there.
 
     Raises
     ------
     EnvironmentFault
         If slurmctld refuses: the job has ended, or it does not answer.
     """
-    comment = json.dumps({"mpicoloc": told}, separators=(",", ":"))
+    known = slurm_command.ask(["scontrol", "--oneliner", "show", "job", str(job)])
+    share = re.search(r" AdminComment=(mpicoloc share \S+ on \S+ limit \d+)", known)
+    price_text = json.dumps({"mpicoloc": told}, separators=(",", ":"))
+    comment = f"{share[1]} {price_text}" if share else price_text
     slurm_command.ask(["scontrol", "update", f"JobId={job}", f"AdminComment={comment}"])
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import time
 from collections.abc import Callable, Sequence
@@ -9,6 +10,7 @@ from collections.abc import Callable, Sequence
 from mpicoloc.errors import EnvironmentFault
 
 LIMIT_S = 20.0
+"""A command that takes longer has met a controller that is down."""
 PAUSES_S = (0.5, 1.0, 2.0, 4.0)
 """Between two attempts: a restart of slurmctld takes a second or two."""
 _AWAY = (
@@ -57,6 +59,8 @@ def ask(
                 check=False,
                 timeout=LIMIT_S,
                 stdin=subprocess.DEVNULL,
+                # Users' defaults would leave jobs out.
+                env={name: text for name, text in os.environ.items() if not name.startswith("SQUEUE_")},
             )
         except FileNotFoundError:
             raise EnvironmentFault(f"no {command[0]} here: run this where Slurm's programs are") from None

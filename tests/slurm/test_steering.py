@@ -4,16 +4,19 @@ import jobs
 import pytest
 
 from mpicoloc.errors import EnvironmentFault
-from mpicoloc.run import slurm_queue, slurm_steer
+from mpicoloc.run import slurm
 
 pytestmark = [pytest.mark.e2e, pytest.mark.serial, pytest.mark.timeout(100)]
+
+JOIN = {"Partition": "shared", "ReqNodeList": "n1"}
+BACK = {"Partition": "whole", "ReqNodeList": ""}
 
 
 @pytest.fixture
 def queue(cluster, monkeypatch):
     """The queue of the cluster, by job; it is empty at the end."""
     monkeypatch.setenv("SLURM_CONF", cluster.env["SLURM_CONF"])
-    yield lambda: {job.id: job for job in slurm_queue.read()}
+    yield lambda: {job.id: job for job in slurm.snapshot().jobs}
     cluster.run("scancel", "--full", "-u", "root")
     jobs.wait_until(lambda: not cluster.run("squeue", "-h"), "an empty queue")
 
@@ -26,24 +29,24 @@ def test_two_chosen_jobs_share_a_node_and_a_third_does_not(cluster, queue):
     busy = [submit(cluster, "-w", f"n{k}") for k in (1, 2, 3, 4)]
     first, second, third = (submit(cluster) for _ in range(3))
     jobs.wait_until(lambda: all(queue()[job].state == "RUNNING" for job in busy), "a full cluster")
-    assert all(queue()[job].is_ready for job in (first, second, third))
-    slurm_steer.begin(first, "shared")
+    assert all(queue()[job].state == "PENDING" for job in (first, second, third))
+    slurm.update(first, {"Partition": "shared"})
     cluster.run("scancel", busy[0])
-    jobs.wait_until(lambda: queue()[first].nodes == "n1", "the first to start")
-    slurm_steer.join(second, "shared", "n1")
-    jobs.wait_until(lambda: queue()[second].nodes == "n1", "the second to join it")
+    jobs.wait_until(lambda: queue()[first].nodes == ("n1",), "the first to start")
+    slurm.update(second, JOIN)
+    jobs.wait_until(lambda: queue()[second].nodes == ("n1",), "the second to join it")
     assert queue()[third].state == "PENDING"
     with pytest.raises(EnvironmentFault, match="no longer pending"):
-        slurm_steer.give_back(second, "whole")
+        slurm.update(second, BACK)
 
 
 def test_what_is_given_back_runs_alone(cluster, queue):
     host = submit(cluster, "-w", "n1")
     jobs.wait_until(lambda: queue()[host].state == "RUNNING", "the first to start")
     waiting = submit(cluster, "-w", "n1")
-    slurm_steer.join(waiting, "shared", "n1")
-    slurm_steer.give_back(waiting, "whole")
+    slurm.update(waiting, JOIN)
+    slurm.update(waiting, BACK)
     found = queue()[waiting]
-    assert (found.partition, found.required_nodes) == ("whole", "")
+    assert (found.partition, found.wanted_nodes) == ("whole", ())
     jobs.wait_until(lambda: queue()[waiting].state == "RUNNING", "it to start")
-    assert queue()[waiting].nodes not in ("", queue()[host].nodes)
+    assert queue()[waiting].nodes not in ((), queue()[host].nodes)
