@@ -3,6 +3,7 @@
 #define _GNU_SOURCE
 #include "board.h"
 #include "hooks.h"
+#include "keeper.h"
 #include "proc.h"
 #include "trace.h"
 
@@ -19,12 +20,10 @@
 #include <time.h>
 #include <unistd.h>
 
-extern char **environ;
 enum { POLL_MS = 500, BUSY_POLL_MS = 20, N_FDS_MAX = 65536 };
 
 /* How long to wait for a first segment, for the others, and for a coordinator to write what it can. */
 static const uint64_t FIRST_RANK_NS = 10000000000u, OTHER_RANKS_NS = 2000000000u, COORDINATOR_NS = 5000000000u;
-static const uint64_t WRITER_NS = 60000000000u;
 
 typedef struct kept_rank {
     mc_segment *segment;
@@ -36,6 +35,7 @@ typedef struct keeper {
     mc_node *node;
     int n_ranks, n_alive, n_finalizing, n_final, local_size, mode, tried, has_agent;
     uint64_t t_start;
+    mc_checkpoint checkpoint;
     kept_rank ranks[MC_N_NODE_RANKS];
 } keeper;
 
@@ -191,58 +191,6 @@ static void make_node(keeper *k)
     find_node(k);
 }
 
-/* Whatever would make the writer take itself for a rank of the job. */
-static int is_of_mpi(const char *entry)
-{
-    static const char *const prefixes[] = {"LD_PRELOAD=", "OMPI_", "PMI",   "MPI_",  "MPIR_",  "MPIEXEC_", "HYDI_",
-                                           "HYDRA",       "PRTE_", "OPAL_", "ORTE_", "I_MPI_", "MV2_"};
-    for (size_t i = 0; i < sizeof prefixes / sizeof *prefixes; i++)
-        if (strncmp(entry, prefixes[i], strlen(prefixes[i])) == 0)
-            return 1;
-    return 0;
-}
-
-static void clean_environment(void)
-{
-    size_t n_kept = 0;
-    for (size_t i = 0; environ[i]; i++)
-        if (!is_of_mpi(environ[i]))
-            environ[n_kept++] = environ[i];
-    environ[n_kept] = NULL;
-}
-
-static void be_writer(const keeper *k, int partial)
-{
-    char path[MC_PATH_LEN];
-    int fd = path_of(path, k, "log") == MC_OK ? open(path, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW, 0600) : -1;
-    if (fd >= 0)
-        dup2(fd, STDERR_FILENO);
-    clean_environment();
-    setenv("OPENBLAS_NUM_THREADS", "1", 1); /* NumPy's would start a thread for each processor of the application */
-    char *arguments[] = {
-        (char *)k->python, "-m", "mpicoloc.run.assemble", (char *)k->key, partial ? "--partial" : NULL, NULL};
-    execvp(k->python, arguments);
-    dprintf(STDERR_FILENO, "cannot run %s: %s\n", k->python, strerror(errno));
-    _exit(127);
-}
-
-static int wait_writer(pid_t pid)
-{
-    int status;
-    uint64_t end = mc_now_ns() + WRITER_NS;
-    while (mc_now_ns() < end) {
-        pid_t ended = waitpid(pid, &status, WNOHANG);
-        if (ended == pid)
-            return WIFEXITED(status) && WEXITSTATUS(status) == 0;
-        if (ended < 0 && errno != EINTR)
-            return 0;
-        poll(NULL, 0, BUSY_POLL_MS / 4);
-    }
-    kill(pid, SIGKILL);
-    waitpid(pid, &status, 0);
-    return 0;
-}
-
 /* The agent lives here and not in a rank because this process has a session of its own: Linux shares processors first
    among sessions (autogroup), so on a full node it wakes within 0.05 ms, where a rank's thread needs 10 ms. */
 static void keep_agent(keeper *k)
@@ -261,10 +209,8 @@ static void write_profile(keeper *k, int partial)
         mc_tracer_stop(mc_tracer_start(k->key));
     find_node(k); /* the agent's, since our last look: the ranks look into it already */
     make_node(k);
-    pid_t pid = fork();
-    if (pid == 0)
-        be_writer(k, partial);
-    int ok = pid > 0 && wait_writer(pid);
+    pid_t pid = mc_writer_start(k->python, "mpicoloc.run.assemble", k->key, partial ? "--partial" : NULL, 0);
+    int ok = pid > 0 && mc_writer_wait(pid);
     uint64_t none = MC_PROFILE_NONE;
     if (k->node)
         __atomic_compare_exchange_n(&k->node->profile, &none, ok ? MC_PROFILE_WRITTEN : MC_PROFILE_FAILED, 0,
@@ -301,19 +247,35 @@ static void watch(keeper *k)
             return;
         if (k->n_ranks && k->n_alive == 0)
             break;
-        if (all_wait(k))
+        if (all_wait(k)) {
+            mc_checkpoint_stop(&k->checkpoint);
             mc_agent_thread_stop(); /* the last verdict belongs into the profile */
-        else
+        } else {
             keep_agent(k);
+            mc_checkpoint_step(&k->checkpoint, k->python, k->key, mc_now_ns());
+        }
         if (!k->tried && k->mode == MC_MODE_PRELOAD && all_wait(k) && profile_state(k) == MC_PROFILE_NONE)
             write_profile(k, k->n_final < k->local_size);
         rest(k);
     }
+    mc_checkpoint_stop(&k->checkpoint);
     mc_agent_thread_stop();
     find_node(k);
     wait_coordinator(k);
     if (!k->tried && profile_state(k) == MC_PROFILE_NONE)
         write_profile(k, k->n_final < k->local_size);
+}
+
+/* What the profile has been made of is needed no more; of a job on several nodes the writer itself tells. */
+static void end_checkpoints(keeper *k)
+{
+    mc_checkpoint_end(&k->checkpoint);
+    const mc_segment *first = k->n_ranks ? k->ranks[0].segment : NULL;
+    for (int i = 1; i < k->n_ranks; i++)
+        if (k->ranks[i].world_rank < first->world_rank)
+            first = k->ranks[i].segment;
+    if (first && profile_state(k) == MC_PROFILE_WRITTEN && (!k->tried || first->n_nodes == 1))
+        mc_checkpoint_remove(first);
 }
 
 /* ---- beginning and end ---- */
@@ -329,7 +291,7 @@ static void remove_segment(void *data, const char *name)
 static void remove_files(keeper *k)
 {
     char path[MC_PATH_LEN], prefix[MC_NAME_LEN + 16];
-    static const char *const whats[] = {"node", "log", "init"};
+    static const char *const whats[] = {"node", "log", "init", "checkpoint"};
     for (size_t i = 0; i < sizeof whats / sizeof *whats; i++)
         if (path_of(path, k, whats[i]) == MC_OK)
             unlink(path);
@@ -391,9 +353,12 @@ int main(int argc, char **argv)
     k.key = argv[1];
     k.python = argv[2];
     k.t_start = mc_now_ns();
+    mc_writer_clean_environment();
     expect_kicks();
     mc_board_outlive();
+    mc_checkpoint_init(&k.checkpoint, k.t_start);
     watch(&k);
+    end_checkpoints(&k);
     remove_files(&k);
     leave_board();
     return 0;

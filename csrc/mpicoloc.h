@@ -378,11 +378,14 @@ const char *mc_counter_meaning(int i);
 int mc_shm_path(char *path, size_t size, const char *key, const char *what);
 int mc_shm_map(void **out, const char *path, size_t size_bytes, int create);
 void mc_shm_unmap(void *map, size_t size_bytes);
+/* What lies beside the profile: <profile without .h5><suffix>. out_path: of a segment, perhaps without an end. */
+int mc_path_beside(char *path, size_t size, const char *out_path, const char *suffix);
 /* Make sure that writing to these bytes of a mapped file can not fail for want of memory, which would be SIGBUS. */
 int mc_shm_reserve(const char *path, size_t offset_bytes, size_t size_bytes);
 
-/* Cycles still pending go where their shutters' verdicts say; those without a verdict are dropped. Counters that follow
-   from the tables are filled. For a copy of a segment that is to be read. */
+/* Cycles still pending go where their shutters' verdicts say; those without a verdict are dropped, and so are rows that were
+   being made while they were copied. Counters that follow from the tables are filled. For a copy of a segment that is to be
+   read. */
 void mc_segment_settle(mc_segment *segment);
 
 #endif

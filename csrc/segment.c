@@ -42,6 +42,15 @@ int mc_shm_path(char *path, size_t size, const char *key, const char *what)
     return n > 0 && (size_t)n < size ? MC_OK : MC_E_ARG;
 }
 
+int mc_path_beside(char *path, size_t size, const char *out_path, const char *suffix)
+{
+    int length = (int)strnlen(out_path, MC_PATH_LEN - 1);
+    if (length > 3 && strncmp(out_path + length - 3, ".h5", 3) == 0)
+        length -= 3;
+    int n = snprintf(path, size, "%.*s%s", length, out_path, suffix);
+    return n > 0 && (size_t)n < size ? MC_OK : MC_E_ARG;
+}
+
 int mc_shm_reserve(const char *path, size_t offset_bytes, size_t size_bytes)
 {
     int fd = open(path, O_RDWR | O_CLOEXEC | O_NOFOLLOW);
@@ -98,6 +107,9 @@ void mc_segment_settle(mc_segment *segment)
 {
     for (int i = 0; i < MC_N_ALL_LANES; i++) {
         mc_tables tables = mc_lane_tables(segment, i);
+        if (tables.head->n_owners == 0)
+            continue;
+        mc_tables_drop_unborn(&tables);
         mc_pending_settle(&segment->sampling, &tables, 1);
         mc_tables_add_up(&tables);
     }

@@ -218,6 +218,32 @@ void mc_pending_settle(const mc_sampling *sampling, mc_tables *tables, int all)
     head->n_pending = n_kept;
 }
 
+/* Writes only where it must: pages of zeros take no memory. */
+static void clear(char *row, size_t size)
+{
+    uint64_t *words = (uint64_t *)row;
+    for (size_t i = 0; i < size / sizeof *words; i++)
+        if (words[i] != 0)
+            words[i] = 0;
+}
+
+static void drop_unborn(void *rows, size_t row_size, uint32_t n_rows)
+{
+    char *row = rows;
+    for (uint32_t i = 1; i < n_rows; i++)
+        if (*(const uint64_t *)(row + i * row_size) == 0)
+            clear(row + i * row_size, row_size);
+}
+
+void mc_tables_drop_unborn(mc_tables *tables)
+{
+    drop_unborn(tables->sites, sizeof *tables->sites, tables->n_sites);
+    drop_unborn(tables->peers, sizeof *tables->peers, tables->n_peers);
+    drop_unborn(tables->collectives, sizeof *tables->collectives, tables->n_collectives);
+    drop_unborn(tables->parts, sizeof *tables->parts, tables->n_parts);
+    drop_unborn(tables->cycles, sizeof *tables->cycles, tables->n_cycles);
+}
+
 static uint64_t n_cycles_of(const mc_cycle_row *row)
 {
     uint64_t n = row->alone.n;

@@ -49,6 +49,10 @@ int mc_pending_add(mc_tables *tables, uint32_t i_row, uint64_t i_window, const m
 /* Move what has a verdict into the table; all != 0: forget the rest. */
 void mc_pending_settle(const mc_sampling *sampling, mc_tables *tables, int all);
 
+/* Of a copy made while the job ran: a row's numbers may have come into it after its key and name, which are written first,
+   were read. */
+void mc_tables_drop_unborn(mc_tables *tables);
+
 /* Fill the counters that follow from the tables. */
 void mc_tables_add_up(mc_tables *tables);
 

@@ -52,15 +52,12 @@ static uint32_t crc_of(const uint8_t *data, uint32_t size_bytes)
 /* <profile without .h5>.trace/<first rank of this node>.mct */
 static int path_of(char *path, size_t size, const mc_segment *first)
 {
-    int length = (int)strnlen(first->out_path, sizeof first->out_path - 1);
-    if (length > 3 && strncmp(first->out_path + length - 3, ".h5", 3) == 0)
-        length -= 3;
-    int n = snprintf(path, size, "%.*s.trace", length, first->out_path);
-    if (n < 0 || (size_t)n + 32 > size)
+    if (mc_path_beside(path, size - 32, first->out_path, ".trace") != MC_OK)
         return ENAMETOOLONG;
     if (mkdir(path, 0777) != 0 && errno != EEXIST)
         return errno;
-    snprintf(path + n, size - (size_t)n, "/%d.mct", first->world_rank);
+    size_t n = strlen(path);
+    snprintf(path + n, size - n, "/%d.mct", first->world_rank);
     return 0;
 }
 

@@ -72,6 +72,9 @@ OPTIONS: tuple[Option, ...] = (
     Option("trace_ring", "MPICOLOC_TRACE_RING", "--trace-ring", int, 1 << 16, "1",
            "of --trace all: events of a rank that can wait in memory to be written; more are dropped and "
            "counted", 64, 1 << 28),
+    Option("checkpoint_s", "MPICOLOC_CHECKPOINT_S", "--checkpoint", float, 60.0, "s",
+           "time between two copies on disk of what is known so far, for `mpicoloc recover` after a node has "
+           "died; longer where a copy costs more than a hundredth of it; 0: none", 0.0, 1e6),
     Option("shm_dir", "MPICOLOC_SHM_DIR", "--shm-dir", str, "/dev/shm", "",
            "folder in memory for the job's shared files; the same for all jobs of a node"),
     Option("price.rate_su", "MPICOLOC_RATE_SU", "--rate-su", float, 1.0, "SU per core and hour",

@@ -23,6 +23,7 @@ VERBS: dict[str, str] = {
     "preload": "print the library to put into LD_PRELOAD for a program",
     "check": "tell what works on this machine, why not, and the remedy",
     "show": "show a profile",
+    "recover": "make a partial profile of what a job had told before its node died",
     "export": "write a profile in the format of another program",
     "top": "show the jobs on this node while they run",
     "compare": "compare runs: solo against co-run, before against after",

@@ -17,6 +17,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from mpicoloc.errors import DataError, EnvironmentFault
+from mpicoloc.pmpi import sparse
 
 try:
     from mpicoloc._contract import ffi, lib  # type: ignore[import-not-found, unused-ignore]
@@ -210,7 +211,7 @@ def read_segment(path: str | os.PathLike[str]) -> tuple[np.void, np.ndarray[Any,
     """A private copy of a segment, its pending cycles settled, and its trace in time order.
 
     The trace is empty where the node agent writes it to a file. Reading, unlike mapping, leaves the holes of
-    the sparse file unallocated.
+    the sparse file unallocated, and what is zero in it takes no memory here either.
 
     Raises
     ------
@@ -219,8 +220,7 @@ def read_segment(path: str | os.PathLike[str]) -> tuple[np.void, np.ndarray[Any,
     """
     import numpy as np
 
-    with open(path, "rb") as file:
-        content = bytearray(file.read())
+    content = sparse.copy(path)
     segment = _record(path, content)
     lib.mc_segment_settle(ffi.cast("mc_segment *", ffi.from_buffer(content)))
     ring = np.frombuffer(content, dtype=np.uint8, offset=ffi.sizeof("mc_segment"))

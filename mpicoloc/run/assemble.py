@@ -18,20 +18,22 @@ from mpicoloc import config
 from mpicoloc.core.profile import Profile
 from mpicoloc.errors import DataError, EnvironmentFault, MpicolocError
 from mpicoloc.pmpi import contract
-from mpicoloc.run.collect import NodePart, collect
+from mpicoloc.run.collect import collect
 from mpicoloc.run.merge import merge
 from mpicoloc.run.network import on_network
+from mpicoloc.run.part import NodePart
+from mpicoloc.store import parts
 
 if TYPE_CHECKING:
     from mpicoloc.store import hdf5
 
 
-def write(parts: Sequence[NodePart], partial: bool = False) -> tuple[str, str]:
+def write(found: Sequence[NodePart], partial: bool = False) -> tuple[str, str]:
     """Write the profile of a job.
 
     Parameters
     ----------
-    parts : sequence of NodePart
+    found : sequence of NodePart
         One per node, the node of rank 0 first.
     partial : bool
         The job did not end as it should.
@@ -48,8 +50,8 @@ def write(parts: Sequence[NodePart], partial: bool = False) -> tuple[str, str]:
     EnvironmentFault
         If it can be written nowhere.
     """
-    profile, sign = _signing(on_network(merge(parts, partial)))
-    wanted = parts[0].facts["out_path"]
+    profile, sign = _signing(on_network(merge(found, partial)))
+    wanted = found[0].facts["out_path"]
     try:
         _write(profile, wanted, sign)
         return wanted, ""
@@ -117,6 +119,17 @@ def leave_word(key: str, text: str) -> None:
         print(f"mpicoloc: {text}", file=sys.stderr, flush=True)
 
 
+def _write_own(key: str, partial: bool) -> str:
+    """Write the profile, or leave that to another node; returns the trouble."""
+    from mpicoloc.run import neighbours
+
+    found = neighbours.gather(collect(key))
+    path, trouble = write(found, partial) if found else ("", "")
+    if len(found) > 1 and not trouble and neighbours.is_whole(found):
+        parts.remove(path)
+    return trouble
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Entry of the command; returns its exit code."""
     parser = argparse.ArgumentParser(prog="python -m mpicoloc.run.assemble", description=__doc__)
@@ -124,7 +137,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--partial", action="store_true", help="the job did not end as it should")
     options = parser.parse_args(arguments)
     try:
-        _, trouble = write([collect(options.key)], options.partial)
+        trouble = _write_own(options.key, options.partial)
     except MpicolocError as error:
         tell_state(options.key, contract.MC_PROFILE_FAILED)
         print(f"mpicoloc: {error}", file=sys.stderr)

@@ -5,21 +5,21 @@ Nothing here decides anything about the job as a whole; that is `mpicoloc.run.me
 
 from __future__ import annotations
 
-import io
-import json
+import contextlib
 import os
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from mpicoloc import elf
-from mpicoloc.core.tables import COLUMNS, Table, table
+from mpicoloc.core.tables import COLUMNS, Table, printable, table, text
 from mpicoloc.errors import DataError, UsageError
 from mpicoloc.pmpi import contract
 from mpicoloc.run import calls, machine, matrix, node_tables
+from mpicoloc.run.part import NodePart
 
 _BATCH_NAMES = ("SLURM_JOB_NAME", "PBS_JOBNAME", "LSB_JOBNAME", "FLUX_JOB_NAME")
 _STATES = {
@@ -29,18 +29,10 @@ _STATES = {
     contract.MC_RANK_ABORTED: "aborted",
     contract.MC_RANK_EXITED: "exited",
 }
+CHECKPOINT_TROUBLE = "checkpoint"
+"""The job's file in memory that says why the last checkpoint could not be written."""
+_MAX_REASON_BYTES = 200
 _MODES = {contract.MC_MODE_PRELOAD: "preload", contract.MC_MODE_WRAP: "wrap"}
-
-
-@dataclass(frozen=True)
-class NodePart:
-    """What one node knows of a job. `facts` is plain JSON data, so that a part can travel without pickle.
-
-    In `tables` node rows are numbered from 0 (this node) and module rows within the part.
-    """
-
-    tables: Mapping[str, Table]
-    facts: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -53,23 +45,6 @@ class _Rank:
     @property
     def rank(self) -> int:
         return int(self.segment["world_rank"])
-
-
-def pack(part: NodePart) -> bytes:
-    """The part as bytes, for `unpack` on another node."""
-    out = io.BytesIO()
-    facts = np.frombuffer(json.dumps(part.facts).encode(), dtype=np.uint8)
-    arrays: dict[str, Any] = {f"table_{name}": array for name, array in part.tables.items()}
-    np.savez(out, facts=facts, **arrays)
-    return out.getvalue()
-
-
-def unpack(content: bytes) -> NodePart:
-    """The part that `pack` made bytes of."""
-    with np.load(io.BytesIO(content), allow_pickle=False) as arrays:
-        facts = json.loads(arrays["facts"].tobytes())
-        tables = {name[6:]: arrays[name] for name in arrays.files if name.startswith("table_")}
-    return NodePart(tables, facts)
 
 
 def collect(key: str) -> NodePart:
@@ -94,6 +69,7 @@ def collect(key: str) -> NodePart:
     ranks = [rank for path in contract.segment_paths(key) if (rank := _read_rank(path, modules, notes))]
     if not ranks:
         raise DataError(f"no data of job key {key!r} in {os.path.dirname(contract.shm_path(key, 'node'))}")
+    notes += _trouble(key)
     node = _read_node(contract.shm_path(key, "node"), notes)
     first = ranks[0].segment
     names = calls.names(calls.shim_of(int(first["pid"]), contract.text(first["mpi_library"])), notes)
@@ -138,6 +114,12 @@ def _read_rank(path: str, modules: list[str], notes: list[str]) -> _Rank | None:
     return _Rank(segment, events, rows)
 
 
+def _trouble(key: str) -> Iterator[str]:
+    with contextlib.suppress(OSError), open(contract.shm_path(key, CHECKPOINT_TROUBLE), "rb") as file:
+        reason = printable(text(file.read(_MAX_REASON_BYTES)))
+        yield f"a checkpoint could not be written: {reason}"
+
+
 def _build_id(module: str) -> str:
     """While the program that ran is still there, so that another one in its place is not taken for it."""
     try:
@@ -148,7 +130,7 @@ def _build_id(module: str) -> str:
 
 def _read_node(path: str, notes: list[str]) -> np.void | None:
     try:
-        node = contract.map_file(path)
+        node = contract.read_file(path)  # as it is now: the agent may go on
     except (DataError, OSError) as error:
         notes.append(f"no node agent watched this job: {error}")
         return None
@@ -184,6 +166,7 @@ def _facts(ranks: Sequence[_Rank], notes: list[str]) -> dict[str, Any]:
         "user": machine.user(),
         "batch_name": next((os.environ[name] for name in _BATCH_NAMES if os.environ.get(name)), ""),
         "start_unix_s": int(first["start_realtime_ns"]) * 1e-9,
+        "until_unix_s": 0.0,
         "not_finalized": lost,
         "notes": notes,
     }

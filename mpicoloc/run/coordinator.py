@@ -233,11 +233,12 @@ def _await_trace(key: str) -> None:
 def _write_profile(key: str, comm: MPI.Comm) -> None:
     """Gather all nodes' parts where rank 0 of the application runs, and write the profile there."""
     from mpicoloc.run import assemble
-    from mpicoloc.run.collect import collect, pack, unpack
+    from mpicoloc.run.collect import collect
+    from mpicoloc.run.part import pack, unpack
 
     part = _guarded(collect, key) if contract.segment_paths(key) else None
     root = membership.first_with(comm, part is not None and part.facts["world_rank"] == 0)
-    packed = membership.gather(comm, pack(part) if part is not None else b"", root)
+    packed = membership.gather(comm, b"".join(pack(part)) if part is not None else b"", root)
     state = contract.MC_PROFILE_FAILED
     if packed is not None:
         packed.insert(0, packed.pop(root))

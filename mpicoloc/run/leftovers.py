@@ -19,7 +19,7 @@ from mpicoloc.pmpi import contract
 from mpicoloc.run import siblings
 from mpicoloc.run.collect import is_running
 
-_NAME = re.compile(r"mpicoloc\.(.+)\.(?:\d+\.seg|\d+\.(?:here|in[012])|node|log|init|init-probe)")
+_NAME = re.compile(r"mpicoloc\.(.+)\.(?:\d+\.seg|\d+\.(?:here|in[012])|node|log|init|init-probe|checkpoint)")
 _MARK = re.compile(r"\.(\d+)\.(?:here|in[012])$")
 """What says of a process that it is there, as long as it is."""
 QUIET_S = 60.0

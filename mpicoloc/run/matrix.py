@@ -50,7 +50,7 @@ def groups(segments: Sequence[np.void]) -> Table:
     pieces = []
     for segment in segments:
         members = segment["members"][: int(segment["n_members"])]
-        for group, first, n_runs in members[members["n_runs"] > 0]:
+        for group, first, n_runs in members[(members["n_runs"] > 0) & (members["group"] != 0)]:
             runs = segment["runs"][int(first) : int(first) + int(n_runs)]
             piece = {name: runs[name] for name in ("first", "stride", "n")}
             pieces.append({"group": np.full(len(runs), group, dtype=np.uint64), **piece})

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
 
 import numpy as np
 
@@ -12,7 +13,7 @@ from mpicoloc.core.profile import Job, Profile
 from mpicoloc.core.tables import COLUMNS, VERDICTS, Table, table
 from mpicoloc.errors import UsageError
 from mpicoloc.model.interference import complete
-from mpicoloc.run.collect import NodePart
+from mpicoloc.run.part import NodePart
 
 
 def merge(parts: Sequence[NodePart], partial: bool = False) -> Profile:
@@ -111,11 +112,21 @@ def _gaps(parts: Sequence[NodePart], n_found: int) -> list[str]:
     if lost:
         shown = ", ".join(map(str, lost[:16])) + (" ..." if len(lost) > 16 else "")
         notes.append(f"ranks that did not come to MPI_Finalize: {shown}")
-    n_ranks = parts[0].facts["world_size"]
+    n_ranks, n_nodes = (parts[0].facts[name] for name in ("world_size", "n_nodes"))
     if n_found < n_ranks:
-        hint = ": without coordinators only the first node is seen" if parts[0].facts["n_nodes"] > 1 else ""
+        hint = f": {len(parts)} of {n_nodes} nodes told theirs" if n_nodes > 1 else ""
         notes.append(f"{n_found} of {n_ranks} ranks are in this profile{hint}")
+    if times := sorted(part.facts["until_unix_s"] for part in parts if part.facts["until_unix_s"]):
+        begin, end = (_utc(time) for time in (times[0], times[-1]))
+        until = begin + (f" to {end}" if end != begin else "")
+        notes.append(
+            f"of {len(times)} of {n_nodes} nodes the last checkpoint is here: what they had told by {until}"
+        )
     return notes
+
+
+def _utc(time_s: float) -> str:
+    return datetime.fromtimestamp(time_s, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
 
 
 def _rng(job: Job) -> np.random.Generator:

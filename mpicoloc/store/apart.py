@@ -15,6 +15,7 @@ import resource
 from collections.abc import Callable, Iterable
 from typing import NoReturn, TypeVar
 
+from mpicoloc.core.bundle import STRANGE
 from mpicoloc.errors import DataError, EnvironmentFault, MpicolocError, Refused, UsageError
 
 T = TypeVar("T")
@@ -27,7 +28,6 @@ MEMORY_BYTES = min(12 << 30, os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_S
 _GOOD, _BAD = b"+", b"-"
 _PIPE_BYTES = 1 << 20
 _ERRORS = {kind.__name__: kind for kind in (Refused, UsageError, DataError, EnvironmentFault)}
-_STRANGE = (ValueError, TypeError, LookupError, ArithmeticError, RecursionError)
 
 
 def apart(path: str, work: Callable[[], Pieces], read: Callable[[memoryview], T]) -> T:
@@ -66,15 +66,13 @@ def apart(path: str, work: Callable[[], Pieces], read: Callable[[memoryview], T]
         raise damage(path)
     try:
         return read(memoryview(answer)[1:])
-    except (MpicolocError, *_STRANGE) as fault:
+    except (MpicolocError, *STRANGE) as fault:
         raise damage(path) from fault
 
 
 def damage(path: str) -> DataError:
     """The error of a file that a process did not survive."""
-    return DataError(
-        f"{path} is damaged: the HDF5 library crashes on it; copy it again, or run the job again"
-    )
+    return DataError(f"{path} is damaged: what reads it crashes; copy it again, or run the job again")
 
 
 def error(path: str, answer: bytes | bytearray) -> MpicolocError:
@@ -82,7 +80,7 @@ def error(path: str, answer: bytes | bytearray) -> MpicolocError:
     try:
         kind, words = json.loads(answer)
         return _ERRORS[kind](str(words))
-    except _STRANGE:
+    except STRANGE:
         return damage(path)
 
 

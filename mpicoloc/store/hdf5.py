@@ -30,7 +30,7 @@ from mpicoloc.core.profile import (
 )
 from mpicoloc.core.tables import COLUMNS, Table, text
 from mpicoloc.errors import DataError, EnvironmentFault
-from mpicoloc.store import facts, rows
+from mpicoloc.store import facts, parts, rows
 from mpicoloc.store.rows import own
 
 FORMAT = "mpicoloc profile"
@@ -211,6 +211,10 @@ def read(
 def readable(path: str) -> Iterator[BinaryIO]:
     """The file as bytes; errors as of `read`."""
     if os.path.isdir(path):
+        if path.rstrip("/").endswith(".parts"):
+            raise DataError(
+                f"{path} is a folder of checkpoints: `mpicoloc recover {path}` makes a profile of them"
+            )
         raise DataError(
             f"{path} is a folder; give a profile, for example {os.path.join(path, 'mpicoloc-<job>.h5')}"
         )
@@ -218,7 +222,8 @@ def readable(path: str) -> Iterator[BinaryIO]:
         # A pipe in a user's folder must not keep a site's script waiting.
         file = open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK))  # noqa: SIM115
     except FileNotFoundError as error:
-        raise DataError(f"no such file: {path}; a job writes its profile at MPI_Finalize") from error
+        what = parts.remedy(path) or "a job writes its profile at MPI_Finalize"
+        raise DataError(f"no such file: {path}; {what}") from error
     except OSError as error:
         raise EnvironmentFault(f"cannot open {path}: {error.strerror}") from error
     with file:

@@ -1,23 +1,16 @@
-"""A profile as bytes on its way from one process to another: JSON, then the rows of its tables.
-
-Whoever unpacks it need not trust whoever packed it: there is nothing in it that is run.
-"""
+"""A profile as bytes on its way from one process to another (`core.bundle`)."""
 
 from __future__ import annotations
 
 import dataclasses
-import json
 from collections.abc import Iterator, Mapping
 from typing import Any, TypeVar
 
-import numpy as np
-
+from mpicoloc.core import bundle
 from mpicoloc.core.estimate import Estimate
 from mpicoloc.core.profile import Interference, Job, MpiSummary, Network, NetworkLevel, Price, Profile
-from mpicoloc.core.tables import COLUMNS, Table, dtype
 from mpicoloc.store.facts import checked
 
-_SIZE_BYTES = 8
 T = TypeVar("T")
 FACTS = ("job", "mpi", "interference", "price", "network")
 
@@ -25,13 +18,8 @@ FACTS = ("job", "mpi", "interference", "price", "network")
 def pack(profile: Profile, more: Mapping[str, Any]) -> Iterator[bytes | memoryview]:
     """The profile, and plain values beside it, in pieces."""
     facts = {name: _plain(getattr(profile, name)) for name in FACTS}
-    n_rows = {name: len(profile.tables[name]) for name in COLUMNS}
-    head = facts | {"partial": profile.partial, "notes": profile.notes, "n_rows": n_rows, "more": more}
-    text = json.dumps(head, allow_nan=False).encode()
-    yield len(text).to_bytes(_SIZE_BYTES, "little")
-    yield text
-    for name in COLUMNS:
-        yield np.ascontiguousarray(profile.tables[name]).view(np.uint8).data
+    head = facts | {"partial": profile.partial, "notes": profile.notes, "more": more}
+    return bundle.pack(head, profile.tables)
 
 
 def _plain(facts: Any) -> dict[str, Any] | None:
@@ -46,14 +34,13 @@ def unpack(content: memoryview) -> tuple[Profile, Mapping[str, Any]]:
     ValueError, TypeError, LookupError, ArithmeticError, RecursionError, DataError
         If it is no such parcel.
     """
-    start = _SIZE_BYTES + int.from_bytes(content[:_SIZE_BYTES], "little")
-    head = json.loads(bytes(content[_SIZE_BYTES:start]))
+    head, tables = bundle.unpack(content)
     found = head["interference"]
     slowdown = None if found["slowdown"] is None else facts(Estimate, found["slowdown"])
     others = tuple(facts(Estimate, other) for other in found["alternatives"])
     profile = Profile(
         job=facts(Job, head["job"]),
-        tables=_tables(content, start, head["n_rows"]),
+        tables=tables,
         mpi=facts(MpiSummary, head["mpi"]),
         interference=facts(Interference, found, slowdown=slowdown, alternatives=others),
         price=None if head["price"] is None else facts(Price, head["price"]),
@@ -67,16 +54,6 @@ def unpack(content: memoryview) -> tuple[Profile, Mapping[str, Any]]:
 def _network(values: Mapping[str, Any]) -> Network:
     levels = tuple(facts(NetworkLevel, row) for row in values["levels"])
     return facts(Network, values, levels=levels)
-
-
-def _tables(content: memoryview, start: int, n_rows: Mapping[str, int]) -> dict[str, Table]:
-    tables = {}
-    for name in COLUMNS:
-        tables[name] = np.ndarray((n_rows[name],), dtype(name), buffer=content, offset=start)
-        start += tables[name].nbytes
-    if start != len(content):
-        raise ValueError(f"the parcel has {len(content)} bytes, its tables end at {start}")
-    return tables
 
 
 def facts(kind: type[T], values: Mapping[str, Any], **given: Any) -> T:

@@ -66,13 +66,20 @@ def read(file: h5py.File, name: str) -> Table:
     result = np.zeros(array.shape, dtype(name))
     for column in COLUMNS[name]:
         if column.name in found:
-            result[column.name] = _known(name, column, array[column.name])
+            result[column.name] = known(name, column, array[column.name])
         elif column.has_gaps:
             result[column.name] = np.nan
     return frozen(result)
 
 
-def _known(name: str, column: Column, values: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+def known(name: str, column: Column, values: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """The values of a column, if a profile may have them.
+
+    Raises
+    ------
+    ValueError
+        If they are of another type, or one of them is no number.
+    """
     if not np.can_cast(values.dtype, column.type, "same_kind"):
         raise ValueError(f"table {name} has a {column.name} of type {values.dtype}")
     numbers = values if values.dtype.kind == "f" else np.zeros(0)

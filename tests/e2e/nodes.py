@@ -12,6 +12,7 @@ from pathlib import Path
 
 import jobs
 
+from mpicoloc import paths
 from mpicoloc.lab import agent, control, server
 
 CLOCK_STEP_S = 5000
@@ -41,8 +42,13 @@ class Cluster:
     def __exit__(self, *_):
         control.stop(self.lab)
 
-    def start(self, mpi, name, nodes, command, **options):
-        """Start a job under `mpicoloc.wrap` with one rank on each of these nodes; returns a `jobs.Job`."""
+    def start(self, mpi, name, nodes, command, way="wrap", **options):
+        """Start a job, "wrap" or "preload", with one rank on each of these nodes; returns a `jobs.Job`."""
+        before = {
+            "wrap": [sys.executable, "-m", "mpicoloc.wrap"],
+            "preload": ["env", f"LD_PRELOAD={paths.find_shim(mpi.name)}"],
+        }
+        n_slots = 2 if way == "wrap" else 1
         env = {"MPICOLOC_OUT": self.folder / f"{name}.h5", "MPICOLOC_JOB_ID": name}
         env |= {"MPICOLOC_PYTHON": sys.executable, **options}
         log = self.folder / f"{name}.log"
@@ -50,8 +56,8 @@ class Cluster:
             mpi.mpirun, *mpi.flags, "--bind-to", "none",
             "--mca", "plm_rsh_agent", server.AGENT, "--mca", "btl", "tcp,self",
             *(word for key in env for word in ("-x", key)),
-            "--host", ",".join(f"{node}:2" for node in nodes), "-n", str(2 * len(nodes)),
-            sys.executable, "-m", "mpicoloc.wrap", *command,
+            "--host", ",".join(f"{node}:{n_slots}" for node in nodes), "-n", str(n_slots * len(nodes)),
+            *before[way], *command,
         ]  # fmt: skip
         with open(log, "wb") as file:
             process = subprocess.Popen(
@@ -65,24 +71,28 @@ class Cluster:
             )
         return jobs.Job(process, self.folder / f"{name}.h5", log)
 
-    def coordinator_of(self, job_id, name):
-        """Process id of a job's coordinator on a node, waited for until it is in MPI."""
+    def processes_on(self, name):
+        """Process ids on a node."""
         pid = control.ask(self.lab, "describe")["pids"][name]
         first = control.first_process(self.lab)
         namespace = os.stat(f"/proc/{first}/root/proc/{pid}/ns/uts").st_ino
+        found = set()
+        for folder in Path("/proc").glob("[0-9]*"):
+            with contextlib.suppress(OSError):
+                if os.stat(folder / "ns" / "uts").st_ino == namespace:
+                    found.add(int(folder.name))
+        return found
+
+    def coordinator_of(self, job_id, name):
+        """Process id of a job's coordinator on a node, waited for until it is in MPI."""
 
         def find():
-            for folder in Path("/proc").glob("[0-9]*"):
+            for pid in self.processes_on(name):
                 with contextlib.suppress(OSError):
-                    is_one = b"mpicoloc.run.coordinator" in (folder / "cmdline").read_bytes()
-                    here = os.stat(folder / "ns" / "uts").st_ino == namespace
-                    if (
-                        is_one
-                        and here
-                        and f"MPICOLOC_JOB_ID={job_id}".encode()
-                        in (folder / "environ").read_bytes().split(b"\0")
-                    ):
-                        return int(folder.name)
+                    is_one = b"mpicoloc.run.coordinator" in Path(f"/proc/{pid}/cmdline").read_bytes()
+                    environ = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+                    if is_one and f"MPICOLOC_JOB_ID={job_id}".encode() in environ:
+                        return pid
             return None
 
         return jobs.wait_until(find, f"the coordinator of {job_id} on {name}")

@@ -21,7 +21,15 @@ _RANK = ("clock.c", "gate.c", "hooks.c", "lanes.c", "perf.c", "restart.c", "segm
 SOURCES = {
     "board": (*(name for name in _AGENT if name != "agent_schedule.c"), "options.c", "proc.c"),
     "segment": (*_AGENT, "options.c", "proc.c"),
-    "keeper": (*_AGENT, "agent.c", "agent_thread.c", "options.c", "proc.c"),
+    "keeper": (
+        *_AGENT,
+        "agent.c",
+        "agent_thread.c",
+        "keeper_checkpoint.c",
+        "keeper_writer.c",
+        "options.c",
+        "proc.c",
+    ),
     "text": (*_RANK, "regions.c"),
     "entries": (),
     "regions": (*_RANK, "keeper_start.c", "options.c", "proc.c", "start.c"),

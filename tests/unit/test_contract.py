@@ -83,7 +83,8 @@ def test_foreign_and_cut_files_are_refused(tmp_path):
 
 def test_read_segment_settles_pending_cycles_on_its_copy(tmp_path):
     lane = np.zeros((), contract.dtype("mc_lane"))
-    lane["head"]["n_pending"] = 2
+    lane["head"]["n_owners"], lane["head"]["n_pending"] = 1, 2
+    lane["cycles"]["key"][5] = 1
     for i_pending, i_window in enumerate((0, 1)):
         lane["head"]["pending"][i_pending] = (i_window, 5, ((100, 10, 1), 7, 110))
     sampling = np.zeros((), contract.dtype("mc_sampling"))

@@ -14,6 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mpicoloc.cli.main import main
+from mpicoloc.core import bundle
 from mpicoloc.core.tables import table
 from mpicoloc.errors import DataError, Refused
 from mpicoloc.store import apart, canonical, hdf5, parcel, signature
@@ -205,7 +206,7 @@ def test_a_changed_parcel_is_a_profile_or_none(at, bytes_, cut):
     changed = PARCEL[:at] + bytes_ + (b"" if cut else PARCEL[at + len(bytes_) :])
     try:
         profile, _ = parcel.unpack(memoryview(changed))
-    except (DataError, *apart._STRANGE):
+    except (DataError, *bundle.STRANGE):
         return
     assert isinstance(profile.job.n_cores, int) and isinstance(profile.job.id, str)
 

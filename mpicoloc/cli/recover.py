@@ -1,0 +1,48 @@
+"""Make a partial profile of what a job had told before its node died, or before all of it was killed.
+
+  mpicoloc recover mpicoloc-1234.h5
+  mpicoloc recover /scratch/a/mpicoloc-1234.parts /scratch/b/mpicoloc-1234.parts --out mpicoloc-1234.h5
+
+While a job runs, each of its nodes keeps a copy of its part of the profile on disk, in the folder
+mpicoloc-1234.parts beside it, and renews it every minute (--checkpoint). The parts stay where they are.
+Options of the price and of the network count as they are set now.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+
+from mpicoloc.errors import UsageError
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Arguments of the verb."""
+    parser.add_argument(
+        "places",
+        metavar="PROFILE",
+        nargs="+",
+        help="profile that is missing, folder of parts, or part; several where nodes have their own disks",
+    )
+    parser.add_argument(
+        "--out", metavar="FILE", help="file for the profile, default that of the first PROFILE"
+    )
+
+
+def run(args: argparse.Namespace) -> int:
+    """Write the profile, and print where it is."""
+    from mpicoloc.run.recover import check_replaces, recover
+    from mpicoloc.store import hdf5, parts, profiles
+
+    out = args.out or parts.profile_of(args.places[0])
+    if out.endswith((".part", ".parts")):
+        raise UsageError(f"which profile is {args.places[0]} of? Give --out FILE")
+    profile, left_out = recover(args.places)
+    for line in left_out:
+        print(f"mpicoloc: left out: {line}", file=sys.stderr)
+    if os.path.lexists(out):
+        check_replaces(out, profiles.read(out), profile)
+    hdf5.write(profile, out)
+    print(out)
+    return 0

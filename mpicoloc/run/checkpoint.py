@@ -1,0 +1,62 @@
+"""A copy on disk of what this node knows of a job that runs: `python -m mpicoloc.run.checkpoint KEY`.
+
+Started now and then by the node's keeper, with time that nobody wants. If the node dies, `mpicoloc recover`
+makes a partial profile of the nodes' last copies.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+import time
+from dataclasses import replace
+
+from mpicoloc.errors import MpicolocError
+from mpicoloc.pmpi import contract
+from mpicoloc.run.collect import CHECKPOINT_TROUBLE, collect
+from mpicoloc.run.part import NodePart, pack
+from mpicoloc.store import parts
+
+
+def save(part: NodePart, until_unix_s: float) -> str:
+    """Write the part beside where the profile will be; returns its file.
+
+    Parameters
+    ----------
+    part : NodePart
+        What this node knows.
+    until_unix_s : float
+        When it was collected, s since 1970, if the job went on; else 0.
+
+    Raises
+    ------
+    OSError
+        If the disk refuses.
+    """
+    told = replace(part, facts={**part.facts, "until_unix_s": until_unix_s})
+    return parts.write(part.facts["out_path"], part.facts["world_rank"], pack(told))
+
+
+def main(key: str) -> int:
+    """Entry of the command; returns its exit code."""
+    trouble = contract.shm_path(key, CHECKPOINT_TROUBLE)
+    try:
+        now_s = time.time()
+        save(collect(key), now_s)
+    except (MpicolocError, OSError) as error:
+        # Of OSError: the file and what the system said, without a number.
+        reason = ": ".join(filter(None, (getattr(error, name, "") for name in ("filename", "strerror"))))
+        # Nobody reads what it says now: the profile will tell.
+        with contextlib.suppress(OSError):
+            handle = os.open(trouble, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600)
+            with open(handle, "w") as file:
+                file.write(reason or str(error))
+        return 4
+    with contextlib.suppress(FileNotFoundError):
+        os.unlink(trouble)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1]))

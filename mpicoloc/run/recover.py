@@ -1,0 +1,142 @@
+"""A partial profile from what the nodes of a job wrote while it ran."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from mpicoloc.core.bundle import STRANGE
+from mpicoloc.core.profile import Profile
+from mpicoloc.core.tables import COLUMNS
+from mpicoloc.errors import MpicolocError, Refused
+from mpicoloc.run.merge import merge
+from mpicoloc.run.network import on_network
+from mpicoloc.run.part import NodePart, unpack
+from mpicoloc.store import parcel, parts, rows
+from mpicoloc.store.apart import Pieces, apart
+
+_SAME_START_S = 60.0
+"""All nodes of a run begin within this time, by clocks that differ."""
+
+
+@dataclass(frozen=True)
+class PartFile:
+    """A part, and where it was found."""
+
+    path: str
+    part: NodePart
+
+    @property
+    def run(self) -> tuple[str, int]:
+        """What is the same on all nodes."""
+        return self.part.facts["job_id"], self.part.facts["world_size"]
+
+    @property
+    def start_s(self) -> float:
+        """When its first rank began, s since 1970."""
+        return float(self.part.facts["start_unix_s"])
+
+    @property
+    def ranks(self) -> set[int]:
+        """Ranks of its node."""
+        return set(self.part.tables["ranks"]["rank"].tolist())
+
+
+def recover(places: Sequence[str]) -> tuple[Profile, list[str]]:
+    """The partial profile of a job whose nodes left these parts, read in a process of its own.
+
+    Parameters
+    ----------
+    places : sequence of str
+        Profiles that are not there, folders of parts, or parts (`store.parts.files`).
+
+    Returns
+    -------
+    profile : Profile
+        Always partial; its notes tell until when it knows the job.
+    left_out : list of str
+        Why a part is not in it, in a line each.
+
+    Raises
+    ------
+    DataError
+        If there are no parts, or one is damaged.
+    EnvironmentFault
+        If the system refuses to read them.
+    """
+    paths = [path for place in places for path in parts.files(place)]
+
+    def read(content: memoryview) -> tuple[Profile, list[str]]:
+        profile, more = parcel.unpack(content)
+        return profile, [str(line) for line in more["left_out"]]
+
+    return apart(paths[0] if len(paths) == 1 else places[0], lambda: _recovered(paths), read)
+
+
+def _recovered(paths: Sequence[str]) -> Pieces:
+    found = [PartFile(path, read_part(path)) for path in paths]
+    kept, left_out = of_one_run(found, max(found, key=lambda file: file.start_s))
+    try:
+        profile = on_network(merge([file.part for file in kept], partial=True))
+    except STRANGE as error:
+        raise parts.damage(kept[0].path, error) from error
+    return parcel.pack(replace(profile, tables=dict(profile.tables)), {"left_out": left_out})
+
+
+def read_part(path: str) -> NodePart:
+    """The part in a file, whoever wrote it.
+
+    Raises
+    ------
+    DataError
+        If there is no such file, or it is damaged.
+    EnvironmentFault
+        If the system refuses to read it.
+    """
+    try:
+        part = unpack(parts.read(path))
+        for name, table in part.tables.items():
+            for column in COLUMNS[name]:
+                rows.known(name, column, table[column.name])
+        if not len(part.tables["ranks"]):
+            raise ValueError("it has no ranks")
+    except MpicolocError:
+        raise
+    except STRANGE as error:
+        raise parts.damage(path, error) from error
+    return part
+
+
+def of_one_run(files: Sequence[PartFile], first: PartFile) -> tuple[list[PartFile], list[str]]:
+    """Those of the run of `first`, that of rank 0 first, and why the others are none of it."""
+    kept: list[PartFile] = []
+    left_out = []
+    for file in sorted(files, key=lambda file: (file is not first, -file.start_s)):
+        if file.run != first.run:
+            left_out.append(f"{file.path} is of another job")
+        elif abs(first.start_s - file.start_s) > _SAME_START_S or any(
+            file.ranks & other.ranks for other in kept
+        ):
+            left_out.append(f"{file.path} is of another run, or another copy of a node's part")
+        else:
+            kept.append(file)
+    return sorted(kept, key=lambda file: min(file.ranks)), left_out
+
+
+def check_replaces(path: str, old: Profile, new: Profile) -> None:
+    """Whether a recovered profile may take the place of the one that lies there.
+
+    Raises
+    ------
+    Refused
+        If that one is whole, of another job, or knows more.
+    """
+    reason = ""
+    if not old.partial:
+        reason = "is whole"
+    elif old.job.id != new.job.id:
+        reason = f"is of another job, {old.job.id}"
+    elif (old.mpi.n_calls or 0) > (new.mpi.n_calls or 0):
+        reason = f"knows more: {old.mpi.n_calls:,} calls, the parts {new.mpi.n_calls or 0:,}"
+    if reason:
+        raise Refused(f"the profile {path} {reason}; write the recovered one elsewhere with --out FILE")
