@@ -12,8 +12,9 @@ from __future__ import annotations
 
 import argparse
 import os
-import sys
 
+from mpicoloc.cli import tell
+from mpicoloc.cli.memory import bounded
 from mpicoloc.errors import UsageError
 
 
@@ -30,6 +31,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
 
 
+@bounded
 def run(args: argparse.Namespace) -> int:
     """Write the profile, and print where it is."""
     from mpicoloc.run.recover import check_replaces, recover
@@ -40,7 +42,7 @@ def run(args: argparse.Namespace) -> int:
         raise UsageError(f"which profile is {args.places[0]} of? Give --out FILE")
     profile, left_out = recover(args.places)
     for line in left_out:
-        print(f"mpicoloc: left out: {line}", file=sys.stderr)
+        tell.trouble(f"left out: {line}")
     if os.path.lexists(out):
         check_replaces(out, profiles.read(out), profile)
     hdf5.write(profile, out)
