@@ -35,6 +35,8 @@ def run(args: argparse.Namespace) -> int:
     from mpicoloc.store.history import history, records
 
     jobs = history(args.folder)
+    if jobs.attrs["note"]:
+        tell.note(jobs.attrs["note"])
     jobs = jobs if args.last is None else jobs.tail(int(args.last))
     if args.csv:
         from mpicoloc.report.terminal import write

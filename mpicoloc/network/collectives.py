@@ -152,7 +152,7 @@ def _add(
 ) -> bool:
     """Add calls of one kind; of messages between all pairs not the pairs. False: they are not known."""
     known = [members.get(group) for group in (kind.group, kind.to_group) if group]
-    if any(ranks is None for ranks in known) or kind.call.name not in libnbc.ALGORITHMS:
+    if not kind.group or any(ranks is None for ranks in known) or kind.call.name not in libnbc.ALGORITHMS:
         return False
     ranks = [group for group in known if group is not None]
     call = _of(kind.call, ranks[0], nodes)

@@ -45,6 +45,8 @@ _NAMES = {"job_id": "job", "mpi_time_frac": "mpi_frac", "slowdown_value": "slowd
 _VERSION = f"{SCHEMA_VERSION}.3"
 """Of the rows of the index: one of another version is made anew."""
 _N_AT_ONCE = 500
+_DAMAGE = (sqlite3.DatabaseError, ValueError, TypeError)
+"""What a damaged index raises, here and there."""
 _STAMP = ("st_dev", "st_ino", "st_size", "st_mtime_ns", "st_ctime_ns")
 _SCHEMA = """
     CREATE TABLE IF NOT EXISTS profiles
@@ -69,6 +71,7 @@ def history(folder: str | os.PathLike[str]) -> Jobs:
     DataFrame
         Columns `path` (from the folder), `job`, `command`, ... as in a profile; what was not measured is
         missing (None or NaN). `trouble` says why a file could not be read, and is None for the others.
+        ``attrs["note"]`` says if the index was damaged, else None.
 
     Raises
     ------
@@ -78,18 +81,20 @@ def history(folder: str | os.PathLike[str]) -> Jobs:
         If the system refuses to list it.
     """
     root = _root(folder)
-    with contextlib.closing(_index(root)) as index:
-        _update(index, root)
-        found = index.execute("SELECT path, facts, trouble FROM profiles ORDER BY path").fetchall()
-    rows = [
-        # A name may have bytes that are no text.
-        {"path": os.fsencode(_text(path)).decode("utf-8", "backslashreplace")}
-        | json.loads(facts or "{}")
-        | {"trouble": trouble}
-        for path, facts, trouble in found
-    ]
+    note = None
+    try:
+        rows = _read_through(_index(root), root)
+    except sqlite3.OperationalError:
+        rows = _read_through(_opened(":memory:"), root)  # no room, or in use for a long time
+    except _DAMAGE:
+        note = "the index of what was read before was damaged, and is made anew"
+        with contextlib.suppress(OSError):
+            os.unlink(_index_path(root))
+        rows = _read_through(_index(root), root)
     frame = pd.DataFrame(rows, columns=["path", *_columns(), "trouble"])
-    return frame.sort_values("start_unix_s", kind="stable", ignore_index=True)
+    frame = frame.sort_values("start_unix_s", kind="stable", ignore_index=True)
+    frame.attrs["note"] = note
+    return frame
 
 
 def files_below(folder: str | os.PathLike[str]) -> list[str]:
@@ -134,20 +139,33 @@ def facts(profile: Profile) -> dict[str, Any]:
     return row | {"partial": profile.partial}
 
 
+def _index_path(root: str) -> str:
+    cache = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
+    return os.path.join(cache, "mpicoloc", f"history-{hashlib.sha256(root.encode()).hexdigest()[:16]}.sqlite")
+
+
 def _index(root: str) -> sqlite3.Connection:
     """The index of a folder; in memory where the user has no place for it."""
-    cache = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
-    path = os.path.join(cache, "mpicoloc", f"history-{hashlib.sha256(root.encode()).hexdigest()[:16]}.sqlite")
+    path = _index_path(root)
     try:
         os.makedirs(os.path.dirname(path), exist_ok=True)
         return _opened(path)
     except (OSError, sqlite3.OperationalError):
-        pass  # no room, no right, or in use for a long time
-    except sqlite3.DatabaseError:
-        with contextlib.suppress(OSError, sqlite3.Error):
-            os.unlink(path)
-            return _opened(path)
-    return _opened(":memory:")
+        return _opened(":memory:")
+
+
+def _read_through(index: sqlite3.Connection, root: str) -> list[dict[str, Any]]:
+    """The rows of the index, when it has been made as the folder is."""
+    with contextlib.closing(index):
+        _update(index, root)
+        found = index.execute("SELECT path, facts, trouble FROM profiles ORDER BY path").fetchall()
+    return [
+        # A name may have bytes that are no text.
+        {"path": os.fsencode(_text(path)).decode("utf-8", "backslashreplace")}
+        | dict(json.loads(facts or "{}"))
+        | {"trouble": trouble}
+        for path, facts, trouble in found
+    ]
 
 
 def _opened(path: str) -> sqlite3.Connection:

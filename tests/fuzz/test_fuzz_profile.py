@@ -1,0 +1,136 @@
+"""Damaged and hostile profiles, traces and indexes: a clear line, no crash, no more memory than is stated."""
+
+import shutil
+import sqlite3
+import sys
+from pathlib import Path
+
+import h5py
+import numpy as np
+import pytest
+
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+
+import fuzz_profile
+import mutations
+
+from mpicoloc.errors import DataError
+from mpicoloc.store import apart, profiles, rows
+
+N_FILES = 60
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    fuzz_profile.prepare(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.mark.parametrize("is_traced", [False, True])
+def test_what_is_sound_is_read_by_all(folder, is_traced):
+    """Or nothing would be said of what is not."""
+    name = "traced" if is_traced else "sound"
+    shutil.copy(f"{name}.h5", fuzz_profile.NAME)
+    if is_traced:
+        shutil.copytree("traced.trace", "job.trace")
+    for argv in fuzz_profile.commands(is_traced):
+        assert fuzz_profile.trouble(argv, codes={0}) is None, argv
+        shutil.rmtree("out", ignore_errors=True)
+        Path("out").unlink(missing_ok=True)
+
+
+@pytest.mark.parametrize("seed", [0, 1])
+def test_damaged_and_hostile_files_cost_one_line(tmp_path, monkeypatch, seed):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    found = [*fuzz_profile.fuzz(tmp_path, seed, n_files=N_FILES, n_commands=1)]
+    assert found == []
+
+
+def test_a_seed_gives_the_same_files(folder):
+    contents = []
+    for _ in range(2):
+        shutil.copy("sound.h5", "job.h5")
+        mutations.overwrite(np.random.default_rng(5), folder / "job.h5")
+        contents.append((folder / "job.h5").read_bytes())
+    assert contents[0] == contents[1] != (folder / "sound.h5").read_bytes()
+
+
+@pytest.mark.parametrize("target", ["pipe", "/dev/zero", "secret"])
+@pytest.mark.parametrize("way", ["link", "rows", "virtual"])
+def test_nothing_of_another_file_is_opened(folder, target, way):
+    """A pipe would make the reader wait for ever."""
+    with h5py.File("sound.h5", "r+") as file:
+        kind = file["peers"].dtype
+        del file["peers"]
+        if way == "link":
+            file["peers"] = h5py.ExternalLink(target, "/peers")
+        elif way == "rows":
+            file.create_dataset("peers", (9,), kind, external=[(target, 0, 9 * kind.itemsize)])
+        else:
+            layout = h5py.VirtualLayout((9,), kind)
+            layout[:] = h5py.VirtualSource(target, "peers", (9,))
+            file.create_virtual_dataset("peers", layout)
+    with pytest.raises(DataError, match=r"is a link|rows in another file"):
+        profiles.read("sound.h5")
+
+
+def test_tables_are_bounded_all_together(folder, monkeypatch):
+    sizes = [table.nbytes for table in profiles.read("sound.h5").tables.values()]
+    monkeypatch.setattr(rows, "MAX_BYTES", max(sizes))
+    with pytest.raises(DataError, match=r"its tables have .* more than any profile"):
+        profiles.read("sound.h5")
+
+
+def test_rows_that_are_only_claimed_are_not_made(folder):
+    with h5py.File("sound.h5", "r+") as file:
+        kind = file["peers"].dtype
+        del file["peers"]
+        file.create_dataset("peers", (3_000_000,), kind, chunks=(1024,), compression="gzip")
+    with pytest.raises(DataError, match="peers has rows that were never written"):
+        profiles.read("sound.h5")
+
+
+def test_a_bomb_takes_no_more_memory_than_is_stated(folder, monkeypatch):
+    """A chunk of 40 rows that unfolds to 512 MiB: what reads it ends, not the machine."""
+    monkeypatch.setattr(apart, "MEMORY_BYTES", 1 << 27)
+    with h5py.File("sound.h5", "r+") as file:
+        kind = file["peers"].dtype
+        del file["peers"]
+        made = file.create_dataset("peers", (40,), kind, chunks=(40,), compression="gzip")
+        made.id.write_direct_chunk((0,), mutations.bomb(1 << 29))
+    before = fuzz_profile.peak_bytes()[1]
+    with pytest.raises(DataError, match=r"damaged|takes more than 128 MiB"):
+        profiles.read("sound.h5")
+    assert fuzz_profile.peak_bytes()[1] - before < 1 << 28
+
+
+@pytest.mark.parametrize("seed", range(9))
+def test_a_damaged_index_of_a_folder_is_made_anew_and_told_once(folder, seed, capsys):
+    from mpicoloc.cli.main import main
+
+    for i in range(30):
+        shutil.copy("sound.h5", f"more-{i}.h5")
+    assert main(["history", "--csv", "."]) == 0
+    first = capsys.readouterr()
+    (index,) = (folder / "cache" / "mpicoloc").iterdir()
+    rng = np.random.default_rng(seed)
+    content = bytearray(index.read_bytes())
+    if seed % 2:
+        at = int(rng.integers(len(content) - 4096))
+        content[at : at + 4096] = rng.bytes(4096)
+        index.write_bytes(content)
+    else:
+        wrong = [b"[1]", b"{", 7, b"\xff", "[[", None, -1][seed // 2]
+        with sqlite3.connect(index) as found:
+            column = "path" if wrong in (7, -1) else "facts"
+            found.execute(f"UPDATE profiles SET {column} = ? WHERE rowid = 3", (wrong,))
+        found.close()
+    assert main(["history", "--csv", "."]) == 0
+    again = capsys.readouterr()
+    assert again.err in ("", "mpicoloc: the index of what was read before was damaged, and is made anew\n")
+    if again.err:
+        assert again.out == first.out
+    assert main(["history", "--csv", "."]) == 0
+    assert capsys.readouterr().err == ""
