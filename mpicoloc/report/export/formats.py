@@ -41,20 +41,20 @@ FORMATS: Mapping[str, Format] = {
     row.name: row
     for row in (
         Format("perfetto", "JSON file for ui.perfetto.dev and chrome://tracing", "perfetto", event_bytes=190),
-        Format("paraver", "files .prv, .pcf and .row", "paraver", event_bytes=185),
+        Format("paraver", "files .prv, .pcf and .row", "paraver", event_bytes=170),
         Format(
             "otf2",
             "folder, an archive for Vampir, Scalasca ...",
             "otf2_archive",
             "otf2",
-            event_bytes=70,
+            event_bytes=50,
             is_folder=True,
         ),
         Format(
             "simgrid",
             "folder that SimGrid's smpirun -replay takes",
             "simgrid",
-            event_bytes=40,
+            event_bytes=35,
             is_folder=True,
         ),
         Format("json", "one file of all facts and tables", "json_file"),
@@ -111,9 +111,9 @@ def warning(job: Frames, wanted: Format, out: str) -> str:
         return ""
     packed = ""
     if wanted.name in PACKED:
-        packed = f", a tenth of it as {out}.gz"
+        packed = f", a sixth of it or less as {out}.gz"
         if out.endswith(".gz"):
-            n_bytes, packed = n_bytes // 10, ""
+            n_bytes, packed = n_bytes // 6, ""
     free = shutil.disk_usage(os.path.dirname(os.path.abspath(out))).free
     return f"{n:,} events take about {amount(n_bytes)}{packed}; {amount(free)} are free there"
 
