@@ -207,11 +207,13 @@ def read_file(path: str | os.PathLike[str]) -> np.void:
         return _record(path, file.read(max(ffi.sizeof(struct) for struct in _STRUCT_OF_SUFFIX.values())))
 
 
-def read_segment(path: str | os.PathLike[str]) -> tuple[np.void, np.ndarray[Any, Any]]:
+def read_segment(
+    path: str | os.PathLike[str], has_events: bool = True
+) -> tuple[np.void, np.ndarray[Any, Any]]:
     """A private copy of a segment, its pending cycles settled, and its trace in time order.
 
-    The trace is empty where the node agent writes it to a file. Reading, unlike mapping, leaves the holes of
-    the sparse file unallocated, and what is zero in it takes no memory here either.
+    The trace is empty where the node agent writes it to a file, or without `has_events`. Reading, unlike
+    mapping, leaves the holes of the sparse file unallocated, and what is zero takes no memory here either.
 
     Raises
     ------
@@ -220,7 +222,7 @@ def read_segment(path: str | os.PathLike[str]) -> tuple[np.void, np.ndarray[Any,
     """
     import numpy as np
 
-    content = sparse.copy(path)
+    content = sparse.copy(path, None if has_events else ffi.sizeof("mc_segment"))
     segment = _record(path, content)
     lib.mc_segment_settle(ffi.cast("mc_segment *", ffi.from_buffer(content)))
     ring = np.frombuffer(content, dtype=np.uint8, offset=ffi.sizeof("mc_segment"))

@@ -9,14 +9,15 @@ from collections.abc import Iterator
 _AT_ONCE_BYTES = 16 * mmap.PAGESIZE
 
 
-def copy(path: str | os.PathLike[str]) -> memoryview:
-    """The file's bytes, which may be changed; the file's holes stay unallocated too.
+def copy(path: str | os.PathLike[str], n_bytes: int | None = None) -> memoryview:
+    """The file's first bytes, or all, which may be changed; the file's holes stay unallocated too.
 
     Of a job that runs, a segment of 8 MB of which most is empty: on a node of hundreds of ranks that counts.
     """
     with open(path, "rb", buffering=0) as file:
         handle = file.fileno()
         size_bytes = os.fstat(handle).st_size
+        size_bytes = size_bytes if n_bytes is None else min(size_bytes, n_bytes)
         memory = mmap.mmap(-1, max(size_bytes, 1), flags=mmap.MAP_PRIVATE)
         memory.madvise(mmap.MADV_NOHUGEPAGE)
         view = memoryview(memory)

@@ -43,7 +43,8 @@ def main(key: str) -> int:
     trouble = contract.shm_path(key, CHECKPOINT_TROUBLE)
     try:
         now_s = time.time()
-        save(collect(key), now_s)
+        # The last calls may be as large as all of the job's memory, and cost no disk while it runs.
+        save(collect(key, has_events=False), now_s)
     except (MpicolocError, OSError) as error:
         # Of OSError: the file and what the system said, without a number.
         reason = ": ".join(filter(None, (getattr(error, name, "") for name in ("filename", "strerror"))))

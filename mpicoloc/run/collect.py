@@ -47,13 +47,15 @@ class _Rank:
         return int(self.segment["world_rank"])
 
 
-def collect(key: str) -> NodePart:
+def collect(key: str, has_events: bool = True) -> NodePart:
     """Read the job's files of this node.
 
     Parameters
     ----------
     key : str
         Names the job's files, MPICOLOC_KEY.
+    has_events : bool
+        With the last calls of each rank, which may be large.
 
     Returns
     -------
@@ -66,7 +68,8 @@ def collect(key: str) -> NodePart:
     """
     notes: list[str] = []
     modules: list[str] = []
-    ranks = [rank for path in contract.segment_paths(key) if (rank := _read_rank(path, modules, notes))]
+    found = (_read_rank(path, has_events, modules, notes) for path in contract.segment_paths(key))
+    ranks = [rank for rank in found if rank]
     if not ranks:
         raise DataError(f"no data of job key {key!r} in {os.path.dirname(contract.shm_path(key, 'node'))}")
     notes += _trouble(key)
@@ -96,9 +99,9 @@ def collect(key: str) -> NodePart:
     return NodePart(tables, _facts(ranks, notes))
 
 
-def _read_rank(path: str, modules: list[str], notes: list[str]) -> _Rank | None:
+def _read_rank(path: str, has_events: bool, modules: list[str], notes: list[str]) -> _Rank | None:
     try:
-        segment, events = contract.read_segment(path)
+        segment, events = contract.read_segment(path, has_events)
     except (DataError, OSError) as error:
         notes.append(f"a rank is missing: {error}")
         return None

@@ -84,7 +84,7 @@ def _job(slot: np.void, keys: Mapping[tuple[int, str], str]) -> LiveJob:
 
 def _with_own(job: LiveJob, key: str) -> LiveJob:
     """What its profile would say if the job ended now."""
-    profile = merge([collect(key)], partial=True)
+    profile = merge([collect(key, has_events=False)], partial=True)
     ranks, nodes = profile.tables["ranks"], profile.tables["nodes"]
     ranks = ranks[ranks["state"] == b"running"]
     counts = Counts(

@@ -20,6 +20,8 @@ _TYPES: Mapping[str, type | tuple[type, ...]] = {
     "n_nodes": int,
     "n_cores": int,
     "mode": str,
+    "user": str,
+    "batch_name": str,
     "start_unix_s": (float, int),
     "until_unix_s": (float, int),
 }
@@ -53,10 +55,10 @@ def unpack(content: bytes | memoryview) -> NodePart:
     """
     facts, tables = bundle.unpack(memoryview(content))
     for name, kind in _TYPES.items():
-        value = facts[name]
+        value = facts.get(name)
         if not isinstance(value, kind) or (isinstance(value, float) and not math.isfinite(value)):
             raise ValueError(f"its {name} is {value!r}")
     for name, one in _LISTS.items():
-        if not isinstance(facts[name], list) or not all(isinstance(value, one) for value in facts[name]):
+        if not isinstance(facts.get(name), list) or not all(isinstance(value, one) for value in facts[name]):
             raise ValueError(f"its {name} is no list of {one.__name__}")
     return NodePart(tables, facts)

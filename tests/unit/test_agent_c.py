@@ -148,6 +148,11 @@ def test_keeper_has_the_profile_written_and_cleans_up(
     assert not list(shm.iterdir())
 
 
+def test_checkpoints_are_rarer_where_they_cost_or_fail(build: Build, tmp_path: Path) -> None:
+    names = ("keeper_checkpoint.c", "keeper_writer.c", "options.c", "proc.c", "segment.c", "table.c")
+    _run(build("test_checkpoint", names, tmp_path), tmp_path, "/bin/false", "/bin/true")
+
+
 def test_cycles_are_split_at_shutters(build: Build, tmp_path: Path) -> None:
     names = ("clock.c", "hooks.c", "lanes.c", "options.c", "proc.c", "regions.c", "segment.c", "start.c",
              "table.c")  # fmt: skip

@@ -38,6 +38,8 @@ def part(first=0, n_ranks=4, n_nodes=2, out="job.h5", **facts):
         "n_nodes": n_nodes,
         "n_cores": 2,
         "mode": "wrap",
+        "user": "someone",
+        "batch_name": "",
         "start_unix_s": START_S,
         "until_unix_s": 0.0,
         "not_finalized": [first, first + 1],
