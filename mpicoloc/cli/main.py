@@ -33,6 +33,7 @@ VERBS: dict[str, str] = {
     "campaign": "run programs alone and in pairs, and measure their slowdowns",
     "ledger": "keep accounts of service units, and charge profiles to them",
     "network": "tell what a job does to each level of a fat-tree",
+    "pair": "plan which of the jobs that wait share a node",
     "sign": "sign a profile with a key that only the site has",
     "verify": "tell whether a profile is as it was signed",
     "lab": "make a fat-tree cluster on this machine, and run jobs in it",

@@ -1,0 +1,130 @@
+"""Files that tell which jobs wait and what pairs suffer: CSV, or JSON as of ``mpicoloc campaign --json``."""
+
+from __future__ import annotations
+
+import csv
+import json
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, TextIO, TypeAlias
+
+from mpicoloc.errors import DataError, UsageError
+
+Ends: TypeAlias = tuple[float, float, float]
+"""Value, low, high."""
+MAX_BYTES = 1 << 30
+NUMBERS = ("n_cores", "memory_bytes", "intensity")
+_JOB_KEYS = {"id", "program", "runtime_s", *NUMBERS}
+_PAIR_KEYS = {"target", "co_runner", "slowdown", "low", "high"}
+
+
+@dataclass(frozen=True)
+class WaitingJob:
+    """One job of a queue: numbers that were not told are NaN, without a program it is one of its own."""
+
+    id: str
+    program: str
+    runtime_s: float
+    n_cores: float
+    memory_bytes: float
+    intensity: float
+
+
+def jobs(path: str) -> list[WaitingJob]:
+    """The jobs of a file, in order of arrival.
+
+    Columns, or keys: ``id`` and ``runtime_s``; ``program``, ``n_cores``, ``memory_bytes`` and ``intensity``
+    may be missing or empty.
+
+    Raises
+    ------
+    UsageError
+        If the file cannot be read.
+    DataError
+        If it has no such columns, or a number is none, or an id is there twice.
+    """
+    found = [
+        _job(path, i, row) for i, row in enumerate(_rows(path, "jobs", _JOB_KEYS, {"id", "runtime_s"}), 1)
+    ]
+    seen: set[str] = set()
+    for job in found:
+        if job.id in seen:
+            raise DataError(f"{path}: job {job.id!r} is there twice; ids must differ")
+        seen.add(job.id)
+    return found
+
+
+def slowdowns(path: str) -> dict[tuple[str, str], Ends]:
+    """Slowdowns by the names of target and co-runner: value, and the ends of the interval, NaN if not told.
+
+    Columns, or keys: ``target``, ``co_runner``, ``slowdown``; ``low`` and ``high`` may be missing. In JSON
+    the slowdown may be an object with ``value``, ``low`` and ``high``.
+
+    Raises
+    ------
+    UsageError
+        If the file cannot be read.
+    DataError
+        If it has no such columns, or a number is none, or a pair is there twice.
+    """
+    found: dict[tuple[str, str], Ends] = {}
+    for i, row in enumerate(_rows(path, "slowdowns", _PAIR_KEYS, {"target", "co_runner", "slowdown"}), 1):
+        told = row["slowdown"]
+        ends = dict(told) if isinstance(told, dict) else {**row, "value": told}
+        value, low, high = (_number(path, i, name, ends.get(name)) for name in ("value", "low", "high"))
+        pair = str(row["target"]), str(row["co_runner"])
+        if pair in found:
+            raise DataError(f"{path}: {pair[0]} beside {pair[1]} is there twice")
+        found[pair] = value, low, high
+    return found
+
+
+def _job(path: str, i: int, row: Mapping[str, Any]) -> WaitingJob:
+    numbers = {name: _number(path, i, name, row.get(name)) for name in ("runtime_s", *NUMBERS)}
+    if math.isnan(numbers["runtime_s"]):
+        raise DataError(f"{path}: row {i}: runtime_s is missing")
+    name = str(row["id"])
+    return WaitingJob(name, str(row.get("program") or name), **numbers)
+
+
+def _number(path: str, i: int, name: str, told: object) -> float:
+    if told is None or told == "":
+        return math.nan
+    try:
+        if isinstance(told, bool) or not isinstance(told, str | int | float):
+            raise ValueError
+        return float(told)
+    except (ValueError, OverflowError):
+        raise DataError(f"{path}: row {i}: {name} must be a number, got {told!r}") from None
+
+
+def _rows(path: str, key: str, known: set[str], needed: set[str]) -> Iterable[Mapping[str, Any]]:
+    try:
+        with open(path, encoding="utf-8-sig", newline="") as file:
+            rows = _json_rows(path, key, file) if path.endswith(".json") else _csv_rows(file)
+    except OSError as error:
+        raise UsageError(f"{path} cannot be read: {error.strerror}") from None
+    except (UnicodeDecodeError, csv.Error, json.JSONDecodeError, RecursionError) as error:
+        kind = "JSON" if path.endswith(".json") else "CSV"
+        raise DataError(f"{path} is no {kind}: {error}") from None
+    for i, row in enumerate(rows, 1):
+        missing = sorted(name for name in needed if row.get(name) in (None, ""))
+        if missing:
+            raise DataError(f"{path}: row {i} has no {missing[0]}; there are {', '.join(sorted(known))}")
+    return rows
+
+
+def _csv_rows(file: TextIO) -> list[dict[str, Any]]:
+    return list(csv.DictReader(file))
+
+
+def _json_rows(path: str, key: str, file: TextIO) -> list[dict[str, Any]]:
+    text = file.read(MAX_BYTES + 1)
+    if len(text) > MAX_BYTES:
+        raise DataError(f"{path} has more than {MAX_BYTES:,} bytes: no list of {key}")
+    told = json.loads(text)
+    rows = told.get(key) if isinstance(told, dict) else told
+    if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
+        raise DataError(f'{path}: needs a list of objects, or {{"{key}": [...]}}')
+    return rows

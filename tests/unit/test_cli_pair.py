@@ -1,0 +1,130 @@
+"""mpicoloc pair: files in, plan out, and one clear line for what is wrong with them."""
+
+import json
+
+import pytest
+
+from mpicoloc.cli import main
+
+JOBS = """\
+id,program,runtime_s,n_cores
+101,lammps,600,8
+102,heat2d,500,8
+103,lammps,620,8
+104,unknown,100,
+105,heat2d,480,8
+"""
+SLOWDOWNS = """\
+target,co_runner,slowdown,low,high
+lammps,lammps,2.3,2.1,2.5
+lammps,heat2d,1.15,1.1,1.6
+heat2d,lammps,1.3,1.25,1.4
+heat2d,heat2d,1.05,1.0,1.1
+"""
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "jobs.csv").write_text(JOBS)
+    (tmp_path / "slowdowns.csv").write_text(SLOWDOWNS)
+    return tmp_path
+
+
+def planned(capsys, *words):
+    code = main.main(["pair", "jobs.csv", "--slowdowns", "slowdowns.csv", "--json", *words])
+    assert code == 0
+    return json.loads(capsys.readouterr().out)
+
+
+def test_plan_as_json(folder, capsys):
+    found = planned(capsys)
+    assert [group["jobs"] for group in found["groups"]] == [["101", "102"], ["103", "105"], ["104"]]
+    assert [group["why_alone"] for group in found["groups"]] == [None, None, "no profile"]
+    assert found["groups"][0]["duration_s"] == pytest.approx(600 * 1.15)
+    assert found["serial_s"] == 2300
+    assert found["cost_s"] == found["makespan_s"] == pytest.approx(690 + 713 + 100)
+    assert found["gap_frac"] == 0
+
+
+def test_nodes_share_the_groups(folder, capsys):
+    found = planned(capsys, "--nodes", "3")
+    assert found["n_nodes_used"] == 3
+    assert found["makespan_s"] == pytest.approx(713)
+
+
+def test_caution_prior_and_room_change_the_plan(folder, capsys):
+    assert planned(capsys, "--cautious")["cost_s"] > planned(capsys)["cost_s"]
+    reasons = [group["why_alone"] for group in planned(capsys, "--prior-slowdown", "1.2")["groups"]]
+    assert "no profile" not in reasons
+    assert [len(group["jobs"]) for group in planned(capsys, "--node-cores", "12")["groups"]] == [1] * 5
+    assert planned(capsys, "--policy", "fifo")["lower_bound_s"] is None
+
+
+def test_a_slowdown_of_jobs_counts_before_that_of_their_programs(folder, capsys):
+    with open("slowdowns.csv", "a") as file:
+        file.write("101,102,4.0,,\n")
+    assert ["101", "102"] not in [group["jobs"] for group in planned(capsys)["groups"]]
+
+
+def test_slowdowns_as_a_campaign_tells_them(folder, capsys):
+    rows = [line.split(",") for line in SLOWDOWNS.splitlines()[1:]]
+    told = [
+        {
+            "target": row[0],
+            "co_runner": row[1],
+            "slowdown": dict(zip(("value", "low", "high"), map(float, row[2:]), strict=True)),
+        }
+        for row in rows
+    ]
+    (folder / "slowdowns.json").write_text(json.dumps({"slowdowns": told}))
+    (folder / "jobs.json").write_text(json.dumps([{"id": 1, "program": "lammps", "runtime_s": 5},
+                                                  {"id": 2, "program": "heat2d", "runtime_s": 5}]))  # fmt: skip
+    assert main.main(["pair", "jobs.json", "--slowdowns", "slowdowns.json"]) == 0
+    out = capsys.readouterr().out
+    assert "1 + 2" in out
+    assert "2 of 2 jobs share; 6.5 s of nodes, 10.0 s without sharing" in out
+
+
+def test_an_empty_queue_is_an_empty_plan(folder, capsys):
+    (folder / "jobs.csv").write_text("id,runtime_s\n")
+    assert planned(capsys)["groups"] == []
+    assert main.main(["pair", "jobs.csv"]) == 0
+    assert "0 of 0 jobs share" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("jobs", "slowdowns", "words", "code", "message"),
+    [
+        ("id,runtime_s\n1,ten\n", SLOWDOWNS, [], 3, "jobs.csv: row 1: runtime_s must be a number, got 'ten'"),
+        ("id,runtime_s\n1,-5\n", SLOWDOWNS, [], 3, "runtime_s of job 0 is -5.0; need a number > 0"),
+        ("id,time\n1,5\n", SLOWDOWNS, [], 3, "row 1 has no runtime_s"),
+        ("id,runtime_s\n1,5\n1,6\n", SLOWDOWNS, [], 3, "job '1' is there twice"),
+        (JOBS, "target,co_runner,slowdown\nlammps,heat2d,0.15\n", [], 3, "slowdown of job 0, 1 is 0.15"),
+        (JOBS, SLOWDOWNS + "lammps,lammps,2\n", [], 3, "lammps beside lammps is there twice"),
+        (JOBS, SLOWDOWNS, ["--policy", "best"], 2, "no policy 'best'"),
+        (JOBS, SLOWDOWNS, ["--threshold", "1.5"], 2, "threshold must be in (0, 1]"),
+        (JOBS, SLOWDOWNS, ["--nodes", "0"], 2, "--nodes must be a whole number >= 1, got '0'"),
+        (JOBS, SLOWDOWNS, ["--node-cores", "4"], 3, "does not fit a node of 4 cores"),
+        (JOBS, SLOWDOWNS, ["--policy", "di"], 3, "needs an intensity"),
+    ],
+)
+def test_what_is_wrong_is_said_in_one_line(folder, capsys, jobs, slowdowns, words, code, message):
+    (folder / "jobs.csv").write_text(jobs)
+    (folder / "slowdowns.csv").write_text(slowdowns)
+    assert main.main(["pair", "jobs.csv", "--slowdowns", "slowdowns.csv", *words]) == code
+    answer = capsys.readouterr()
+    assert message in answer.err
+    assert len(answer.err.splitlines()) == 1
+    assert not answer.out
+
+
+def test_files_that_are_none(folder, capsys):
+    assert main.main(["pair", "nowhere.csv"]) == 2
+    (folder / "bad.json").write_text("{")
+    assert main.main(["pair", "bad.json"]) == 3
+    (folder / "bad.json").write_text('{"jobs": 3}')
+    assert main.main(["pair", "bad.json"]) == 3
+    (folder / "bad.csv").write_bytes(b"\xff\xfe\x00")
+    assert main.main(["pair", "bad.csv"]) == 3
+    assert len(capsys.readouterr().err.splitlines()) == 4
