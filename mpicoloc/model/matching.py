@@ -26,6 +26,8 @@ MAX_VERTICES = 4096
 """More would take minutes and gigabytes: the matrices have that number squared of cells."""
 COMPLETE_UP_TO = 64
 """So many vertices are matched on the complete graph, which is quicker than to choose edges."""
+COMPLETE_RATHER_UP_TO = 300
+"""Where few edges were not enough, so many vertices are matched on the complete graph, not by odd sets."""
 N_NEIGHBOURS = 10
 """Edges of least reduced cost kept at each vertex."""
 MAX_NEIGHBOURS = 40
@@ -75,6 +77,7 @@ def match(
     must_pair: bool = False,
     tolerance_frac: float = TOLERANCE_FRAC,
     n_neighbours: int | None = None,
+    complete_up_to: int = COMPLETE_RATHER_UP_TO,
 ) -> Matching:
     """Matching of least cost, where each vertex may also stay alone.
 
@@ -91,6 +94,8 @@ def match(
     n_neighbours : int, optional
         Edges kept at each vertex; from n - 1 on the graph is complete and the result the optimum itself.
         Default: `N_NEIGHBOURS`, and all of them up to `COMPLETE_UP_TO` vertices.
+    complete_up_to : int
+        So many vertices are matched on the complete graph if few edges were not enough, more by odd sets.
 
     Raises
     ------
@@ -117,7 +122,7 @@ def match(
         graph.add(graph.all_edges())
         partner, bound = graph.solved(), np.inf
     else:
-        partner, bound = _priced(graph, tolerance_frac, n_neighbours)
+        partner, bound = _priced(graph, tolerance_frac, n_neighbours, complete_up_to)
     partner = partner[:n]
     return _result(np.where(partner < n, partner, np.arange(n)), weights, alone, bound)
 
@@ -190,13 +195,18 @@ def _extended(weights: Floats, alone: Floats) -> tuple[Floats, Floats]:
     return weights, np.full(len(weights), np.inf)
 
 
-def _priced(graph: _Graph, tolerance_frac: float, n_neighbours: int) -> tuple[Ints, float]:
+def _priced(
+    graph: _Graph, tolerance_frac: float, n_neighbours: int, complete_up_to: int
+) -> tuple[Ints, float]:
     """The best matching found, and the bound, when they are near enough or no better bound is found."""
     y = duals(graph.weights, graph.alone)
     bound = float(y.sum())
     graph.price(y)
     graph.add(graph.nearest(n_neighbours))
     partner = graph.solved()
+    if graph.cost(partner) - bound > tolerance_frac * bound and graph.n <= complete_up_to:
+        graph.add(graph.all_edges())
+        return graph.solved(), np.inf
     cuts = odd_sets.Cuts(graph.weights, graph.alone)
     while graph.cost(partner) - bound > tolerance_frac * bound:
         found = cuts.tightened(graph.edges)

@@ -69,17 +69,18 @@ def test_a_slowdown_of_jobs_counts_before_that_of_their_programs(folder, capsys)
 
 def test_slowdowns_as_a_campaign_tells_them(folder, capsys):
     rows = [line.split(",") for line in SLOWDOWNS.splitlines()[1:]]
+    names = ("value", "low", "high")
     told = [
         {
             "target": row[0],
             "co_runner": row[1],
-            "slowdown": dict(zip(("value", "low", "high"), map(float, row[2:]), strict=True)),
+            "slowdown": dict(zip(names, map(float, row[2:]), strict=True)),
         }
         for row in rows
     ]
     (folder / "slowdowns.json").write_text(json.dumps({"slowdowns": told}))
-    (folder / "jobs.json").write_text(json.dumps([{"id": 1, "program": "lammps", "runtime_s": 5},
-                                                  {"id": 2, "program": "heat2d", "runtime_s": 5}]))  # fmt: skip
+    jobs = [{"id": i, "program": name, "runtime_s": 5} for i, name in ((1, "lammps"), (2, "heat2d"))]
+    (folder / "jobs.json").write_text(json.dumps(jobs))
     assert main.main(["pair", "jobs.json", "--slowdowns", "slowdowns.json"]) == 0
     out = capsys.readouterr().out
     assert "1 + 2" in out
