@@ -39,6 +39,7 @@ VERBS: dict[str, str] = {
     "lab": "make a fat-tree cluster on this machine, and run jobs in it",
     "slurm": "make a Slurm cluster on this machine, and build its plugin",
     "build": "build the preloaded library for an MPI of your own",
+    "completion": "print what completes commands and flags in a shell",
 }
 """Verbs in the order of the help; the file is ``mpicoloc/cli/<verb>.py``."""
 EXAMPLES = """\
@@ -69,23 +70,40 @@ class Parser(argparse.ArgumentParser):
 
 def build_parser(verb: str | None) -> tuple[Parser, Parser]:
     """The command's parser and that of the verb called; the other verbs are only names in it."""
-    parser = Parser(prog="mpicoloc")
-    helping.describe(parser, f"{mpicoloc.__doc__}\n\n{EXAMPLES}")
-    parser.add_argument("--version", action="version", version=f"mpicoloc {mpicoloc.__version__}")
-    tell.add_flags(parser)
-    verbs = parser.add_subparsers(dest="verb", metavar="VERB", parser_class=Parser)
+    parser, verbs = _command()
     called = parser
     for name, help_text in VERBS.items():
         if name != verb:
             verbs.add_parser(name, help=help_text, add_help=False)
-            continue
-        module = load_verb(name)
-        called = verbs.add_parser(name, help=help_text)
-        helping.describe(called, module.__doc__ or "")
-        module.add_arguments(called)
-        tell.add_flags(called)
-        called.set_defaults(run=module.run)
+        else:
+            called = _add_verb(verbs, name)
     return parser, called
+
+
+def whole_parser() -> Parser:
+    """The command's parser with all of its verbs', which takes a while."""
+    parser, verbs = _command()
+    for name in VERBS:
+        _add_verb(verbs, name)
+    return parser
+
+
+def _command() -> tuple[Parser, Any]:
+    parser = Parser(prog="mpicoloc")
+    helping.describe(parser, f"{mpicoloc.__doc__}\n\n{EXAMPLES}")
+    parser.add_argument("--version", action="version", version=f"mpicoloc {mpicoloc.__version__}")
+    tell.add_flags(parser)
+    return parser, parser.add_subparsers(dest="verb", metavar="VERB", parser_class=Parser)
+
+
+def _add_verb(verbs: Any, name: str) -> Parser:
+    module = load_verb(name)
+    parser: Parser = verbs.add_parser(name, help=VERBS[name])
+    helping.describe(parser, module.__doc__ or "")
+    module.add_arguments(parser)
+    tell.add_flags(parser)
+    parser.set_defaults(run=module.run)
+    return parser
 
 
 def load_verb(name: str) -> ModuleType:

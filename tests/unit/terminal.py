@@ -34,7 +34,7 @@ def mpicoloc(*argv, **more):
     return show(sys.executable, "-m", "mpicoloc", *map(str, argv), **more)
 
 
-def show(*argv, columns=100, lines=200, env=(), stop_s=None, stdout=None):
+def show(*argv, columns=100, lines=200, env=(), stop_s=None, stdout=None, keys=()):
     """Run a command on a terminal of that size.
 
     Parameters
@@ -45,6 +45,8 @@ def show(*argv, columns=100, lines=200, env=(), stop_s=None, stdout=None):
         Interrupt it after that time, as Ctrl-C does.
     stdout : path, optional
         Its standard output goes there and not to the terminal.
+    keys : sequence of (str, str)
+        Words on the screen to wait for, and what is typed then.
     """
     child, master = os.forkpty()
     if child == 0:
@@ -55,7 +57,7 @@ def show(*argv, columns=100, lines=200, env=(), stop_s=None, stdout=None):
     fcntl.ioctl(master, termios.TIOCSWINSZ, struct.pack("HHHH", lines, columns, 0, 0))
     screen = pyte.Screen(columns, lines)
     stream = pyte.ByteStream(screen)
-    began_s, output, seen = time.monotonic(), b"", []
+    began_s, output, seen, keys = time.monotonic(), b"", [], list(keys)
     try:
         while True:
             now_s = time.monotonic() - began_s
@@ -74,6 +76,8 @@ def show(*argv, columns=100, lines=200, env=(), stop_s=None, stdout=None):
             output += piece
             stream.feed(piece)
             seen.append(_lines(screen))
+            if keys and keys[0][0] in "\n".join(seen[-1]):
+                os.write(master, keys.pop(0)[1].encode())
     except BaseException:
         os.kill(child, signal.SIGKILL)
         raise
