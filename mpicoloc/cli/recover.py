@@ -1,7 +1,7 @@
 """Make a partial profile of what a job had told before its node died, or before all of it was killed.
 
   mpicoloc recover mpicoloc-1234.h5
-  mpicoloc recover /scratch/a/mpicoloc-1234.parts /scratch/b/mpicoloc-1234.parts --out mpicoloc-1234.h5
+  mpicoloc recover /scratch/a/1234.parts /scratch/b/1234.parts --out 1234.h5
 
 While a job runs, each of its nodes keeps a copy of its part of the profile on disk, in the folder
 mpicoloc-1234.parts beside it, and renews it every minute (--checkpoint). The parts stay where they are.
