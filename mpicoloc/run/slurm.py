@@ -23,6 +23,8 @@ _NOT_FOR_JOBS = {
     "MAINTENANCE",
     "REBOOT_REQUESTED",
 }
+_FOR_ROOM = ("None", "Resources", "Priority")
+"""Reasons of jobs that wait for nothing else."""
 _UNLIMITED = (0, 0xFFFFFFFF, 0xFFFFFFFE)
 
 
@@ -123,7 +125,9 @@ def _job(row: Mapping[str, Any]) -> BatchJob:
         priority=int(_number(row["priority"])),
         comment=str(row["comment"] or ""),
         admin_comment=str(row["admin_comment"] or ""),
-        is_bound=any(row[name] for name in conditions) or bool(wanted),
+        is_bound=any(row[name] for name in conditions)
+        or bool(wanted)
+        or row["state_reason"] not in _FOR_ROOM,
     )
 
 

@@ -34,7 +34,9 @@ def test_the_node_fits_into_its_table():
 
 
 def test_what_a_process_used_is_counted():
-    code = "import time; x = bytearray(1 << 26); s = sum(range(10**7)); time.sleep(0.01); print('', flush=True); input()"
+    code = (
+        "import time; x = bytearray(1 << 26); sum(range(10**7)); time.sleep(0.01); print(flush=True); input()"
+    )
     with subprocess.Popen(
         [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     ) as child:

@@ -1,0 +1,234 @@
+"""The pairing service: looks at Slurm's queue again and again, and says which waiting jobs share a node next.
+
+It keeps nothing in memory that the queue and the profiles do not tell: it may die at any time and be started
+again, or not. Jobs that it never came to run as the batch system has them.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from mpicoloc.core.batch import BatchJob, Snapshot
+from mpicoloc.core.features import JobFeatures
+from mpicoloc.errors import EnvironmentFault, MpicolocError
+from mpicoloc.model import pairs, slowdown, steering
+from mpicoloc.model.features import job_features
+from mpicoloc.model.queue import Queue, Room
+from mpicoloc.run import slurm
+from mpicoloc.store import history, profiles
+
+N_RUNS = 5
+"""Profiles of one kind of job that count: the last ones."""
+Kind = tuple[str, str, int]
+
+
+@dataclass
+class Known:
+    """What the profiles below a folder say of kinds of jobs: user, name and number of ranks."""
+
+    folder: str
+    _made: dict[tuple[str, ...], JobFeatures | None] = field(default_factory=dict)
+    _paths: dict[Kind, tuple[str, ...]] = field(default_factory=dict)
+
+    def look(self) -> None:
+        """Learn of new profiles.
+
+        Raises
+        ------
+        DataError, EnvironmentFault
+            As of `store.history.history`.
+        """
+        found: dict[Kind, list[str]] = {}
+        for row in history.records(history.history(self.folder)):
+            if row["trouble"] is None and row["batch_name"] and not row["partial"]:
+                kind = (str(row["user"]), str(row["batch_name"]), int(row["n_ranks"]))
+                found.setdefault(kind, []).append(os.path.join(self.folder, row["path"]))
+        self._paths = {kind: tuple(paths[-N_RUNS:]) for kind, paths in found.items()}
+
+    def of(self, job: BatchJob) -> JobFeatures | None:
+        """Features of a job by the last runs of its kind; None: there is no profile that tells."""
+        paths = self._paths.get(job.kind)
+        if paths is None:
+            return None
+        if paths not in self._made:
+            try:
+                self._made[paths] = job_features([profiles.read(path) for path in paths], str(job.id))
+            except MpicolocError:
+                self._made[paths] = None
+        return self._made[paths]
+
+
+@dataclass(frozen=True)
+class Steering:
+    """How it is steered.
+
+    Parameters
+    ----------
+    partitions : steering.Partitions
+        Names of the two queues.
+    rules : pairs.Rules
+        How pairs are chosen.
+    model : SlowdownModel or None
+        None: only `rules.prior_slowdown` is known.
+    n_sharing : int
+        Jobs that the queue for sharing puts on one processor (Slurm's OverSubscribe=FORCE:2).
+    """
+
+    partitions: steering.Partitions
+    rules: pairs.Rules
+    model: slowdown.SlowdownModel | None
+    n_sharing: int = 2
+
+
+def look(now: Snapshot, known: Known, how: Steering) -> list[steering.Action]:
+    """What to say at this time: `steering.decide` with what is known of the jobs."""
+    features = {job.id: found for job in now.jobs if (found := known.of(job)) is not None}
+    runtime_s = {number: found.runtime_s for number, found in features.items()}
+
+    def plan(waiting: Sequence[BatchJob]) -> Sequence[pairs.Group]:
+        return planned(waiting, features, how, _room(now, how)).groups
+
+    def growth(job: BatchJob, others: Sequence[BatchJob]) -> float:
+        prior = how.rules.prior_slowdown or 1.0
+        told = [features[each.id] for each in others if each.id in features]
+        if how.model is None or job.id not in features or not told:
+            return prior
+        return max(how.model.predict(features[job.id], told).high, prior if len(told) < len(others) else 1.0)
+
+    return steering.decide(now, how.partitions, plan, runtime_s, growth)
+
+
+def planned(
+    waiting: Sequence[BatchJob], features: Mapping[int, JobFeatures], how: Steering, room: Room
+) -> pairs.Plan:
+    """Groups of the jobs; one of which nothing is known runs alone, so that its profile tells next time."""
+    known = [i for i, job in enumerate(waiting) if job.id in features and job.n_cpus <= room.n_cores]
+    rules = dataclasses.replace(how.rules, room=room)
+    found = pairs.plan(_queue([waiting[i] for i in known], features, how.model), rules)
+    groups = [
+        pairs.Group(tuple(known[i] for i in group.jobs), group.duration_s, group.why)
+        for group in found.groups
+    ]
+    left = set(range(len(waiting))) - set(known)
+    groups += [pairs.Group((i,), 0.0, "no profile of a run alone") for i in left]
+    return dataclasses.replace(found, groups=tuple(sorted(groups, key=lambda group: group.jobs)))
+
+
+def _queue(
+    jobs: Sequence[BatchJob], features: Mapping[int, JobFeatures], model: slowdown.SlowdownModel | None
+) -> Queue:
+    of_jobs = [features[job.id] for job in jobs]
+    n = len(jobs)
+    value = high = np.full((n, n), np.nan)
+    if model is not None and n:
+        # Jobs of one kind behave alike: a queue has many of few kinds.
+        kinds = list(dict.fromkeys(job.kind for job in jobs))
+        first = {job.kind: found for job, found in reversed(list(zip(jobs, of_jobs, strict=True)))}
+        among = slowdown.pair_slowdowns(model, [first[kind] for kind in kinds])
+        which = np.array([kinds.index(job.kind) for job in jobs])
+        value, high = (array[np.ix_(which, which)] for array in (among.value, among.high))
+    return Queue(
+        np.array([found.runtime_s for found in of_jobs]),
+        value,
+        high,
+        n_cores=np.array([float(job.n_cpus) for job in jobs]),
+    )
+
+
+def _room(now: Snapshot, how: Steering) -> Room:
+    """That of the smallest node: any pair must fit wherever it comes to."""
+    sizes = [node.n_cpus for node in now.nodes if node.is_up]
+    return Room(n_cores=float(min(sizes, default=1) * how.n_sharing))
+
+
+def apply(action: steering.Action, now: Snapshot, partitions: steering.Partitions) -> None:
+    """Say it to Slurm; what was said half is taken back by the next look.
+
+    Raises
+    ------
+    EnvironmentFault
+        If Slurm refuses.
+    """
+    if isinstance(action, steering.Release):
+        slurm.update(action.job, _released(action, partitions))
+        return
+    jobs = {job.id: job for job in now.jobs}
+    for number, factor in zip(action.share.jobs, action.slowdowns, strict=True):
+        slurm.update(number, _committed(action, jobs[number], factor, partitions))
+
+
+def _committed(
+    action: steering.Commit, job: BatchJob, factor: float, partitions: steering.Partitions
+) -> dict[str, str]:
+    told = steering.share_of(job)
+    own_s = job.limit_s if told is None else told[1]
+    changes = {"AdminComment": action.share.text(own_s), "Partition": partitions.shared}
+    changes |= {"ReqNodeList": action.share.node}
+    changes |= {"Dependency": "afterany:" + ":".join(map(str, action.after)) if action.after else ""}
+    if math.isfinite(own_s):
+        # Sharing must not cost a job its end: who is slowed down has so much longer.
+        changes |= {"TimeLimit": str(math.ceil(own_s / 60 * factor))}
+    return changes
+
+
+def _released(action: steering.Release, partitions: steering.Partitions) -> dict[str, str]:
+    changes = {"Partition": partitions.alone, "ReqNodeList": "", "Dependency": "", "AdminComment": ""}
+    if math.isfinite(action.limit_s):
+        changes |= {"TimeLimit": str(math.ceil(action.limit_s / 60))}
+    return changes
+
+
+@dataclass
+class Audit:
+    """Lines of JSON: what was decided, said, refused, and when. A full disk stops no job."""
+
+    path: str | None
+    warn: Callable[[str], None]
+    _is_told: bool = False
+
+    def note(self, now_s: float, what: str, **told: Any) -> None:
+        """Add a line; trouble is told once."""
+        if self.path is None:
+            return
+        try:
+            with open(self.path, "a", encoding="utf-8") as file:
+                file.write(json.dumps({"unix_s": round(now_s, 3), "what": what, **told}) + "\n")
+        except OSError as error:
+            if not self._is_told:
+                self.warn(f"audit log {self.path} cannot be written: {error.strerror}")
+            self._is_told = True
+
+
+def step(known: Known, how: Steering, audit: Audit, *, is_dry: bool) -> list[steering.Action]:
+    """One look: decide, say it unless `is_dry`, note it; returns what was decided.
+
+    Raises
+    ------
+    EnvironmentFault
+        If Slurm does not answer. What it refuses for one job is noted, and looked at again next time.
+    DataError
+        If its answer or the profiles' folder is not what it should be.
+    """
+    now = slurm.snapshot()
+    known.look()
+    actions = look(now, known, how)
+    for action in actions:
+        told = {"action": type(action).__name__.lower(), **dataclasses.asdict(action)}
+        if is_dry:
+            audit.note(now.now_s, "would say", **told)
+            continue
+        try:
+            apply(action, now, how.partitions)
+            audit.note(now.now_s, "said", **told)
+        except EnvironmentFault as error:
+            audit.note(now.now_s, "refused", **told, error=str(error))
+            audit.warn(str(error))
+    return actions
