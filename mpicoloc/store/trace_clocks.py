@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from mpicoloc.core.clocks import Clock, align, in_order
 from mpicoloc.core.progress import part
+from mpicoloc.store import kept_clocks
 from mpicoloc.store.trace import Trace
 from mpicoloc.store.trace_messages import MESSAGES
 
@@ -23,7 +24,8 @@ Ends = Mapping[tuple[int, int], Array]
 def aligned(trace: Trace) -> Trace:
     """The same trace by clocks by which no message is received before it is sent.
 
-    All messages between nodes are read for it, 16 bytes of memory each; a trace of one node stays as it is.
+    All messages between nodes are read for it, 16 bytes of memory each; of a large trace the first time only.
+    A trace of one node stays as it is.
 
     Parameters
     ----------
@@ -42,9 +44,12 @@ def aligned(trace: Trace) -> Trace:
     """
     if len(trace.files) < 2:
         return trace
-    messages = _between_nodes(trace)
-    with part("aligning the nodes' clocks"):
-        found = align(trace.clocks, messages)
+    found = kept_clocks.find(trace)
+    if found is None:
+        messages = _between_nodes(trace)
+        with part("aligning the nodes' clocks"):
+            found = align(trace.clocks, messages)
+        kept_clocks.keep(trace, found)
     notes = trace.notes
     if found.n_after:
         early = f"{found.n_after:,} of {found.n_messages:,} messages between nodes"

@@ -20,8 +20,11 @@ def job_of(command="app", job_id="1234", **columns):
     return Frames(complete(job, tables, rng=np.random.default_rng(0)))
 
 
-def ring_of(path, n_ranks, n_rounds, n_nodes=4):
-    """A profile at `path` with a trace of every call: in each round all send on, receive, and meet."""
+def ring_of(path, n_ranks, n_rounds, n_nodes=4, ahead_ns=0):
+    """A profile at `path` with a trace of every call: in each round all send on, receive, and meet.
+
+    Clocks of nodes but the first are `ahead_ns`, which the profile does not know.
+    """
     n_own = -(-n_ranks // n_nodes)
     i_node = np.arange(n_ranks) // n_own
     nodes = {"hostname": [f"n{i}" for i in range(n_nodes)]}
@@ -39,7 +42,7 @@ def ring_of(path, n_ranks, n_rounds, n_nodes=4):
         for rank in np.flatnonzero(i_node == node).tolist():
             peers = np.tile([(rank + 1) % n_ranks, (rank - 1) % n_ranks, -1], n_rounds)
             n_bytes = np.tile([8 + rank % 3, 8 + (rank - 1) % n_ranks % 3, 0], n_rounds)
-            columns = (begins.ravel() + rank, 2000, n_bytes, peers, calls)
+            columns = (begins.ravel() + rank + ahead_ns * (node > 0), 2000, n_bytes, peers, calls)
             for i in range(0, len(peers), trace_file.MAX_EVENTS):
                 part = slice(i, i + trace_file.MAX_EVENTS)
                 content.append(traces.events(rank, *(np.broadcast_to(c, len(peers))[part] for c in columns)))
