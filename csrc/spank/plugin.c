@@ -233,7 +233,8 @@ static void call_mpicoloc(spank_t spank, const char *verb, char *rest[], size_t 
         return;
     snprintf(job_text, sizeof job_text, "%u", job);
     snprintf(uid_text, sizeof uid_text, "%u", (unsigned)uid);
-    memcpy(arguments + 9, rest, n_rest * sizeof *rest);
+    for (size_t i = 0; i < n_rest; i++)
+        arguments[9 + i] = rest[i];
     int code = run_python(arguments);
     if (code != 0)
         slurm_error("mpicoloc: job %u: `mpicoloc slurm %s` ended with %d", job, verb, code);

@@ -2,7 +2,7 @@
 
 Before each block stands a comment. ``<!-- test [: [needs PROGRAM] [exit=any] [shorten=A:B,...]] -->`` runs it
 in order with the other blocks of its page, in a folder that has the examples, a LAMMPS input and a profile
-(PROGRAM may be "lab": that this machine lets us make one);
+(PROGRAM may be "lab" or "slurm": that this machine lets us make one);
 ``<!-- not tested: REASON -->`` does not. `shorten` replaces numbers of long runs by small ones.
 """
 
@@ -23,7 +23,7 @@ import pytest
 from mpicoloc.core.profile import Job
 from mpicoloc.core.tables import table
 from mpicoloc.errors import MpicolocError
-from mpicoloc.lab import control
+from mpicoloc.lab import control, slurm_cluster
 from mpicoloc.model.interference import complete
 from mpicoloc.report.summary import summary
 from mpicoloc.store import hdf5
@@ -91,6 +91,8 @@ def sandbox(tmp_path, shm_dir, monkeypatch):
     yield tmp_path
     with contextlib.suppress(MpicolocError):
         control.stop(LAB)
+    if is_there("slurm"):
+        slurm_cluster.stop(LAB)
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
@@ -121,6 +123,8 @@ def is_there(name):
     """Whether a block's need is met: a program, a package, or that a lab can be made."""
     if name == "lab":
         return nodes.can_be_made()
+    if name == "slurm":
+        return os.geteuid() == 0 and all(map(shutil.which, slurm_cluster.TOOLS))
     return shutil.which(name) is not None or importlib.util.find_spec(name) is not None
 
 
@@ -142,8 +146,12 @@ def run_block(block, folder):
         if os.geteuid() == 0:
             lines = [line.removeprefix("sudo ") for line in lines]
         lines = [re.sub(r"\bmpicoloc lab (\w+)", rf"\g<0> --name {LAB}", line) for line in lines]
+        lines = [re.sub(r"\bmpicoloc slurm (up|env|down)", rf"\g<0> --name {LAB}", line) for line in lines]
         command = ["bash", "-e", "-c", shortened("\n".join(lines), block["mark"])]
-    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=60, env=os.environ)
+    env = dict(os.environ)
+    if "needs slurm" in block["mark"]:
+        del env["MPICOLOC_SHM_DIR"]  # each node has a /dev/shm of its own
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=60, env=env)
     if "exit=any" not in block["mark"]:
         assert done.returncode == 0, f"{command[-1]}\n{done.stdout}\n{done.stderr}"
     assert "Traceback" not in done.stderr

@@ -32,6 +32,7 @@ SOURCES = {
     ),
     "text": (*_RANK, "regions.c"),
     "entries": (),
+    "spank": (),
     "regions": (*_RANK, "keeper_start.c", "options.c", "proc.c", "start.c"),
 }
 FLAGS = ("-std=gnu11", "-O1", "-g", "-fsanitize=fuzzer,address,undefined", "-fno-sanitize-recover=undefined",
