@@ -42,6 +42,8 @@ _MESSAGE_COLUMNS: Mapping[str, type] = {
 _UNKNOWN = "(unknown)"
 MAX_RANKS = 1 << 24
 """No job has more; what belongs to each rank is made before the trace is read."""
+MAX_MESSAGES_OF_A_CALL = 1 << 22
+"""They are kept until the call comes that they belong to."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -166,6 +168,9 @@ class Trace:
                 whole, rest = whole_calls(
                     fields_of(events) if rest is None else after(rest, fields_of(events))
                 )
+                if len(rest["peer"]) > MAX_MESSAGES_OF_A_CALL:
+                    of_rank = f"rank {rank} has more than {MAX_MESSAGES_OF_A_CALL:,} messages of one call"
+                    raise DataError(f"{file.path} is damaged: {of_rank}; copy it again")
                 found = messages_in(whole)
                 found["rank"] = np.full(len(found["peer"]), rank, np.int32)
                 found["call"] = codes[found["call"]]
@@ -327,6 +332,9 @@ def _files(folder: str) -> tuple[TraceFile, ...]:
     files = [trace_file.read(os.path.join(folder, name)) for name in names]
     if not files:
         raise DataError(f"{folder} has no file of a trace in it (*.mct)")
+    n_blocks = sum(len(file.index) for file in files)
+    if n_blocks > trace_file.MAX_BLOCKS:
+        raise DataError(f"{folder} has {n_blocks:,} blocks, more than any trace: it is damaged")
     return tuple(sorted(files, key=first_rank))
 
 

@@ -19,13 +19,19 @@ _SENT, _RECEIVED = MESSAGES.index("sent"), MESSAGES.index("received")
 Array = NDArray[Any]
 Ends = Mapping[tuple[int, int], Array]
 """By sender and receiver."""
+MAX_MESSAGES = 1 << 29
+"""Sends and receives between nodes that are looked at to correct clocks: 4 GiB of their times."""
+
+
+class _TooManyError(Exception):
+    """There are more than `MAX_MESSAGES`."""
 
 
 def aligned(trace: Trace) -> Trace:
     """The same trace by clocks by which no message is received before it is sent.
 
     All messages between nodes are read for it, 16 bytes of memory each; of a large trace the first time only.
-    A trace of one node stays as it is.
+    A trace of one node, or of more than `MAX_MESSAGES`, stays as it is.
 
     Parameters
     ----------
@@ -46,7 +52,11 @@ def aligned(trace: Trace) -> Trace:
         return trace
     found = kept_clocks.find(trace)
     if found is None:
-        messages = _between_nodes(trace)
+        try:
+            messages = _between_nodes(trace)
+        except _TooManyError:
+            note = f"more than {MAX_MESSAGES:,} messages between nodes: the clocks are not corrected by them"
+            return replace(trace, notes=(*trace.notes, note))
         with part("aligning the nodes' clocks"):
             found = align(trace.clocks, messages)
         kept_clocks.keep(trace, found)
@@ -95,12 +105,16 @@ def _ends(trace: Trace, nodes_of: _Nodes) -> tuple[Ends, Ends]:
     """Begins of sends and ends of receives of the messages between nodes, by the nodes' own clocks."""
     sends: dict[tuple[int, int], list[Array]] = {}
     receives: dict[tuple[int, int], list[Array]] = {}
+    n_ends = 0
     for i in range(len(trace.files)):
         for arrays in trace.messages_of(i, Clock.same()):
             node = nodes_of.of(arrays["peer"])
             is_between = (node >= 0) & (node != i)
             if not is_between.any():
                 continue
+            n_ends += int(is_between.sum())
+            if n_ends > MAX_MESSAGES:
+                raise _TooManyError
             rank = int(arrays["rank"][0])
             for peer, begins in _by_peer(arrays, is_between & (arrays["message"] == _SENT), "begin_ns"):
                 sends.setdefault((rank, peer), []).append(begins)

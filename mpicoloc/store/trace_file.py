@@ -1,7 +1,8 @@
 """One node's file of a trace (csrc/trace.h, docs/explain/trace.md): blocks, of which each has its checksum.
 
 A file is written by another program and may have been cut short or damaged. Nothing larger than a block is
-ever held in memory but the list of blocks, and no length in the file is believed before it is checked.
+ever held in memory but the list of blocks, `INDEX` of each, `MAX_BLOCKS` at most; and no length in the file
+is believed before it is checked.
 """
 
 from __future__ import annotations
@@ -26,6 +27,8 @@ MAX_EVENTS = 32768
 """Events of a block at most."""
 MAX_BYTES = 1 << 21
 """Payload of a block at most."""
+MAX_BLOCKS = 1 << 26
+"""Blocks of a trace at most, all nodes together; the list of as many takes 2.5 GiB."""
 HEAD, CALLS, EVENTS = 1, 2, 3
 
 BLOCK = np.dtype(
@@ -126,9 +129,10 @@ def read(path: str) -> TraceFile:
     with _opened(path) as file:
         size_bytes = os.fstat(file.fileno()).st_size
         head = np.frombuffer(_first_payload(file, path), FILE_HEAD, 1)[0]
-        names, rows, trouble = _scan(file, size_bytes)
-        rows, n_bad = _without_bad_end(file, rows)
-    index = np.array(rows, INDEX) if rows else np.zeros(0, INDEX)
+        names, index, trouble = _scan(file, size_bytes)
+        index, n_bad = _without_bad_end(file, index)
+    if len(index) > MAX_BLOCKS:
+        raise DataError(f"{path} has {len(index):,} blocks, more than any trace: it is damaged")
     if n_bad:
         trouble = f"its last {n_bad} blocks are not whole"
     return TraceFile(
@@ -175,29 +179,40 @@ def _first_payload(file: Any, path: str) -> bytes:
     return payload
 
 
-def _scan(file: Any, size_bytes: int) -> tuple[tuple[str, ...], list[tuple[Any, ...]], str]:
+def _scan(file: Any, size_bytes: int) -> tuple[tuple[str, ...], NDArray[np.void], str]:
+    """Names of calls, the list of blocks, and how the file ends if it is not whole."""
     names: tuple[str, ...] = ()
-    rows: list[tuple[Any, ...]] = []
-    at = file.tell()
-    while at < size_bytes:
+    rows = bytearray()
+    at, trouble = file.tell(), ""
+    while at < size_bytes and len(rows) <= MAX_BLOCKS * INDEX.itemsize:
         block = _next_block(file)
         payload_at = at + BLOCK.itemsize
         if block is None or payload_at + int(block["size_bytes"]) > size_bytes:
-            return names, rows, f"it ends at byte {at} of {size_bytes}"
+            trouble = f"it ends at byte {at} of {size_bytes}"
+            break
         if block["type"] == EVENTS:
-            content = file.read(CHUNK.itemsize)
-            if len(content) < CHUNK.itemsize or block["size_bytes"] < CHUNK.itemsize:
-                return names, rows, f"it ends at byte {at} of {size_bytes}"
-            chunk = np.frombuffer(content, CHUNK, 1)[0]
-            if not 0 < chunk["n"] <= MAX_EVENTS:
-                return names, rows, f"it ends at byte {at} of {size_bytes}"
-            found = [chunk[name] for name in ("rank", "n", "t_min", "t_max")]
-            rows.append((payload_at, block["size_bytes"], block["crc"], *found))
+            row = _row(file, block, payload_at)
+            if row is None:
+                trouble = f"it ends at byte {at} of {size_bytes}"
+                break
+            rows += row
         elif block["type"] == CALLS:
             names = _names(file.read(int(block["size_bytes"])), int(block["crc"]))
         at = payload_at + int(block["size_bytes"])
         file.seek(at)
-    return names, rows, ""
+    return names, np.frombuffer(rows, INDEX), trouble
+
+
+def _row(file: Any, block: np.void, payload_at: int) -> bytes | None:
+    """Of `INDEX`, for a block of events whose payload begins here; None: it has none."""
+    content = file.read(CHUNK.itemsize)
+    if len(content) < CHUNK.itemsize or block["size_bytes"] < CHUNK.itemsize:
+        return None
+    chunk = np.frombuffer(content, CHUNK, 1)[0]
+    if not 0 < chunk["n"] <= MAX_EVENTS:
+        return None
+    found = [chunk[name] for name in ("rank", "n", "t_min", "t_max")]
+    return np.array((payload_at, block["size_bytes"], block["crc"], *found), INDEX).tobytes()
 
 
 def _names(payload: bytes, crc: int) -> tuple[str, ...]:
@@ -208,17 +223,16 @@ def _names(payload: bytes, crc: int) -> tuple[str, ...]:
     return tuple(str(name)[:40] for name in found[: CALL + 1]) if isinstance(found, list) else ()
 
 
-def _without_bad_end(file: Any, rows: list[tuple[Any, ...]]) -> tuple[list[tuple[Any, ...]], int]:
+def _without_bad_end(file: Any, index: NDArray[np.void]) -> tuple[NDArray[np.void], int]:
     """When a node dies, what was written last may be in the file without its content."""
     n_bad = 0
-    while rows:
-        at, size_bytes, crc, *_ = rows[-1]
-        file.seek(at)
-        if zlib.crc32(file.read(int(size_bytes))) == crc:
+    while n_bad < len(index):
+        row = index[len(index) - n_bad - 1]
+        file.seek(int(row["at"]))
+        if zlib.crc32(file.read(int(row["size_bytes"]))) == row["crc"]:
             break
-        rows.pop()
         n_bad += 1
-    return rows, n_bad
+    return index[: len(index) - n_bad], n_bad
 
 
 def decode(payload: bytes) -> Events:

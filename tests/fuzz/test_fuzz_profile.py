@@ -3,6 +3,7 @@
 import shutil
 import sqlite3
 import sys
+import threading
 from pathlib import Path
 
 import h5py
@@ -13,9 +14,10 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 import fuzz_profile
 import mutations
+import traces
 
 from mpicoloc.errors import DataError
-from mpicoloc.store import apart, profiles, rows
+from mpicoloc.store import apart, frames, hdf5, profiles, rows, trace, trace_clocks, trace_file
 
 N_FILES = 60
 
@@ -134,3 +136,56 @@ def test_a_damaged_index_of_a_folder_is_made_anew_and_told_once(folder, seed, ca
         assert again.out == first.out
     assert main(["history", "--csv", "."]) == 0
     assert capsys.readouterr().err == ""
+
+
+def test_no_more_of_a_trace_is_kept_than_is_stated(folder, monkeypatch):
+    """Blocks of no bytes that claim many events, messages whose call never comes, and many messages."""
+    of_nobody = traces.SEND | trace_file.SENT | trace_file.MESSAGE
+    n = trace_file.MAX_EVENTS
+    block = traces.events(0, [1] * n, [0] * n, [0] * n, [1] * n, [of_nobody] * n, widths=(0, 0, 0, 0))
+    file = folder / "traced.trace" / "0.mct"
+    assert len(block) < 200
+    file.write_bytes(traces.head(hostname=b"n1") + traces.names() + 8 * block)
+    monkeypatch.setattr(trace, "MAX_MESSAGES_OF_A_CALL", 4 * n)
+    with pytest.raises(DataError, match="131,072 messages of one call"):
+        trace.read_folder("traced.trace").messages()
+    monkeypatch.setattr(trace_file, "MAX_BLOCKS", 7)
+    with pytest.raises(DataError, match="more than any trace"):
+        trace.read_folder("traced.trace")
+
+
+def test_clocks_of_more_messages_than_fit_are_left_as_they_are(folder, monkeypatch):
+    before = frames.open_profile("traced.h5").trace
+    assert before.alignment is not None
+    monkeypatch.setattr(trace_clocks, "MAX_MESSAGES", 0)
+    found = frames.open_profile("traced.h5").trace
+    assert found.alignment is None and "not corrected" in found.notes[-1]
+
+
+def test_a_profile_that_changes_while_it_is_read_is_read_as_one_or_refused(folder):
+    """Jobs put a whole file in the place of another; other programs may write into it."""
+    other = (folder / "traced.h5").read_bytes()
+    whole = (folder / "sound.h5").read_bytes()
+    is_over = threading.Event()
+
+    def scribble():
+        rng = np.random.default_rng(0)
+        while not is_over.is_set():
+            way = int(rng.integers(3))
+            if way == 0:
+                hdf5.replace("job.h5", whole)
+            else:
+                at = int(rng.integers(len(whole)))
+                with open("job.h5", "r+b") as file:
+                    file.seek(at)
+                    file.write(other[at : at + 4096] if way == 1 else bytes(64))
+
+    shutil.copy("sound.h5", "job.h5")
+    writer = threading.Thread(target=scribble)
+    writer.start()
+    try:
+        for argv in 5 * [["show", "--json", "job.h5"], ["price", "job.h5", "--rate-su", "1"]]:
+            assert fuzz_profile.trouble(argv) is None
+    finally:
+        is_over.set()
+        writer.join()
