@@ -191,7 +191,7 @@ def files(folder, rng):
 
 
 def fuzz(folder, seed, n_files=None, minutes=None, n_commands=2):
-    """Try damaged files; yields number, what was done, command and trouble of those that are not borne."""
+    """Try damaged files; yields number of the file, what was done to it, command, and trouble or None."""
     prepare(folder)
     started_s, i = time.monotonic(), 0
     before = Path.cwd()
@@ -207,8 +207,7 @@ def fuzz(folder, seed, n_files=None, minutes=None, n_commands=2):
                 for at in rng.permutation(len(asked))[:n_commands]:
                     out = folder / "out"
                     shutil.rmtree(out) if out.is_dir() else out.unlink(missing_ok=True)
-                    if wrong := trouble(asked[at]):
-                        yield i, done, asked[at], wrong
+                    yield i, done, asked[at], trouble(asked[at])
                 i += 1
     finally:
         os.chdir(before)
@@ -232,11 +231,14 @@ def main(argv=None):
     )
     args = parser.parse_args(argv)
     keep = args.keep.resolve()
-    n_found = last = 0
+    n_found = n_tried = n_files = 0
     with tempfile.TemporaryDirectory(prefix="mpicoloc-fuzz-") as name:
         folder = Path(name)
         for i, done, command, wrong in fuzz(folder, args.seed, minutes=args.minutes):
-            n_found, last = n_found + 1, i
+            n_tried, n_files = n_tried + 1, i + 1
+            if not wrong:
+                continue
+            n_found += 1
             kept = keep / str(i)
             kept.mkdir(parents=True, exist_ok=True)
             shutil.copy(folder / NAME, kept)
