@@ -246,8 +246,9 @@ def main(argv=None):
                 shutil.copytree(folder / "job.trace", kept / "job.trace", dirs_exist_ok=True)
             print(f"\n== {kept}: {', '.join(done)}: mpicoloc {' '.join(command)}\n{wrong}", flush=True)
     peaks = ", ".join(f"{n >> 20} MiB" for n in peak_bytes())
+    print(f"\n{n_tried} commands on {n_files} files: {n_found} not as they must be")
     print(
-        f"\n{n_found} found, the last in file {last}; peak memory of the command and of its readers: {peaks}"
+        f"peak memory of the command and of a reader: {peaks}; {sum(os.times()[:4]):.0f} s of processor time"
     )
     return 1 if n_found else 0
 
