@@ -26,6 +26,8 @@ _TYPES: Mapping[str, type | tuple[type, ...]] = {
     "until_unix_s": (float, int),
 }
 _LISTS = {"not_finalized": int, "notes": str}
+_MAX_TEXT_BYTES = 4096
+_MAX_NUMBER = 1 << 40
 
 
 @dataclass(frozen=True)
@@ -55,10 +57,19 @@ def unpack(content: bytes | memoryview) -> NodePart:
     """
     facts, tables = bundle.unpack(memoryview(content))
     for name, kind in _TYPES.items():
-        value = facts.get(name)
-        if not isinstance(value, kind) or (isinstance(value, float) and not math.isfinite(value)):
-            raise ValueError(f"its {name} is {value!r}")
+        if not _is(kind, facts.get(name)):
+            raise ValueError(f"its {name} is {facts.get(name)!r}")
     for name, one in _LISTS.items():
-        if not isinstance(facts.get(name), list) or not all(isinstance(value, one) for value in facts[name]):
+        values = facts.get(name)
+        if not isinstance(values, list) or not all(_is(one, value) for value in values):
             raise ValueError(f"its {name} is no list of {one.__name__}")
     return NodePart(tables, facts)
+
+
+def _is(kind: type | tuple[type, ...], value: Any) -> bool:
+    """Whether a value is of the kind, and one that a profile can have."""
+    if not isinstance(value, kind) or isinstance(value, bool):
+        return False
+    if isinstance(value, str):
+        return len(value.encode()) <= _MAX_TEXT_BYTES  # refuses halves of letters
+    return isinstance(value, int | float) and math.isfinite(value) and abs(value) <= _MAX_NUMBER

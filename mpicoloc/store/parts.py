@@ -158,4 +158,6 @@ def read(path: str) -> memoryview:
 
 def damage(path: str, reason: object) -> DataError:
     """The error of a part that is not as it was written."""
-    return DataError(f"{path} is damaged: {reason}; recover the other parts, by their names, without it")
+    return DataError(
+        f"{path} is damaged: {str(reason)[:200]}; recover the other parts, by their names, without it"
+    )
