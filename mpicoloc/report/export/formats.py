@@ -104,8 +104,7 @@ def warning(job: Frames, wanted: Format, out: str) -> str:
     """
     from mpicoloc.report.table import amount
 
-    is_whole = wanted.is_trace and not len(job.profile.tables["events"]) and job.is_traced
-    n = job.trace.n_events if is_whole else len(job.profile.tables["events"])
+    n = job.trace.n_events if _is_of_all(job, wanted) else len(job.profile.tables["events"])
     n_bytes = n * wanted.event_bytes
     if n_bytes < _LARGE_BYTES:
         return ""
@@ -118,11 +117,14 @@ def warning(job: Frames, wanted: Format, out: str) -> str:
     return f"{n:,} events take about {amount(n_bytes)}{packed}; {amount(free)} are free there"
 
 
+def _is_of_all(job: Frames, wanted: Format) -> bool:
+    """Whether it is made of the trace of every call."""
+    return wanted.is_trace and job.is_traced and not len(job.profile.tables["events"])
+
+
 def write(job: Frames, wanted: Format, out: str | os.PathLike[str]) -> list[str]:
     """Write `job` to `out` in this format and tell what is left out; what it raises is that format's."""
     module = importlib.import_module(f"mpicoloc.report.export.{wanted.module}")
-    n_events = None
-    if wanted.is_trace and job.is_traced and not len(job.profile.tables["events"]):
-        n_events = job.trace.n_events
+    n_events = job.trace.n_events if _is_of_all(job, wanted) else None
     with part(f"writing {wanted.name}", n_events, "events"):
         return list(module.write(job, os.fspath(out)) or ())

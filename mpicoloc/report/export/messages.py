@@ -68,7 +68,10 @@ class Messages:
     def of(self, rank: int) -> tuple[Ints, Ints]:
         """Numbers of the messages that a rank sent, and of those that it received."""
         sent, received = (
-            order[slice(*np.searchsorted(side.rank, [rank, rank + 1], sorter=order))]
+            # Numbers of another type would let all ranks be copied first.
+            order[
+                slice(*np.searchsorted(side.rank, np.array([rank, rank + 1], side.rank.dtype), sorter=order))
+            ]
             for side, order in zip((self.sent, self.received), self._orders, strict=True)
         )
         return sent, received
