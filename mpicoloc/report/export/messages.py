@@ -32,13 +32,15 @@ class Side:
         times = (self.begin_ns - origin_ns, self.end_ns - origin_ns)
         return Side(self.rank, self.track, self.peer, self.bytes, *times)
 
-    def take(self, rows: Ints | slice) -> Side:
+    def take(self, rows: Ints) -> Side:
         """Some of the rows."""
         return Side(*(getattr(self, column.name)[rows] for column in fields(self)))
 
     def rows(self) -> Iterator[tuple[int, ...]]:
         """The columns of each row."""
-        return zip(*(getattr(self, column.name).tolist() for column in fields(self)), strict=True)
+        for i in range(0, len(self.rank), N_AT_ONCE):
+            columns = (getattr(self, column.name)[i : i + N_AT_ONCE] for column in fields(self))
+            yield from zip(*(column.tolist() for column in columns), strict=True)
 
 
 @dataclass(frozen=True)
@@ -57,9 +59,7 @@ class Messages:
 
     def rows(self) -> Iterator[tuple[tuple[int, ...], tuple[int, ...]]]:
         """Columns of `Side` of each message, as sent and as received."""
-        for i in range(0, len(self), N_AT_ONCE):
-            part = slice(i, i + N_AT_ONCE)
-            yield from zip(self.sent.take(part).rows(), self.received.take(part).rows(), strict=True)
+        return zip(self.sent.rows(), self.received.rows(), strict=True)
 
     def since(self, origin_ns: int) -> Messages:
         """The same, with times from an origin on."""

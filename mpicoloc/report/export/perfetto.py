@@ -59,7 +59,7 @@ def _messages(messages: Messages, place: Mapping[tuple[int, int], tuple[int, int
     """
     arrival_ns, rows, since_ns = _waits(messages)
     waits = messages.received.take(rows)
-    for (rank, track, *_, end_ns), begin_ns in zip(waits.rows(), since_ns.tolist(), strict=True):
+    for (rank, track, *_, end_ns), begin_ns in zip(waits.rows(), map(int, since_ns), strict=True):
         pid, tid = place[rank, track]
         yield (
             f'{{"ph":"X","cat":"message","name":"sender there","pid":{pid},"tid":{tid},"ts":{_us(begin_ns)},'
@@ -80,18 +80,20 @@ def _waits(messages: Messages) -> tuple[Ints, Ints, Ints]:
 
     Of each of these a message, and when the last one of its senders was there.
     """
-    taken, n = messages.received, len(messages)
+    taken = messages.received
+    if not len(messages):
+        return taken.begin_ns, taken.begin_ns, taken.begin_ns
     order = np.lexsort((taken.begin_ns, taken.track, taken.rank))
     columns = (taken.rank[order], taken.track[order], taken.begin_ns[order])
     is_first = np.any([np.diff(column, prepend=-1) != 0 for column in columns], axis=0)
     first = np.flatnonzero(is_first)
-    last_ns = np.maximum.reduceat(messages.sent.begin_ns[order], first) if n else first
+    last_ns = np.maximum.reduceat(messages.sent.begin_ns[order], first)
     since_ns = np.minimum(last_ns + 1, taken.end_ns[order[first]])
     has_waited = last_ns >= columns[2][first]
     # At its end itself the next call may have begun.
     arrival_ns = np.maximum(taken.begin_ns, taken.end_ns - 1)
     call = np.cumsum(is_first) - 1
-    arrival_ns[order] = np.where(has_waited[call], since_ns[call], arrival_ns[order]) if n else 0
+    arrival_ns[order] = np.where(has_waited[call], since_ns[call], arrival_ns[order])
     return arrival_ns, order[first[has_waited]], since_ns[has_waited]
 
 
