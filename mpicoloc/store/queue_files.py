@@ -15,16 +15,20 @@ Ends: TypeAlias = tuple[float, float, float]
 """Value, low, high."""
 MAX_BYTES = 1 << 30
 NUMBERS = ("n_cores", "memory_bytes", "intensity")
-_JOB_KEYS = {"id", "program", "runtime_s", *NUMBERS}
+_JOB_KEYS = {"id", "program", "profile", "runtime_s", *NUMBERS}
 _PAIR_KEYS = {"target", "co_runner", "slowdown", "low", "high"}
 
 
 @dataclass(frozen=True)
 class WaitingJob:
-    """One job of a queue: numbers that were not told are NaN, without a program it is one of its own."""
+    """One job of a queue: numbers that were not told are NaN, without a program it is one of its own.
+
+    `profile` is the file that tells of a run of it; empty: none.
+    """
 
     id: str
     program: str
+    profile: str
     runtime_s: float
     n_cores: float
     memory_bytes: float
@@ -34,8 +38,8 @@ class WaitingJob:
 def jobs(path: str) -> list[WaitingJob]:
     """The jobs of a file, in order of arrival.
 
-    Columns, or keys: ``id`` and ``runtime_s``; ``program``, ``n_cores``, ``memory_bytes`` and ``intensity``
-    may be missing or empty.
+    Columns, or keys: ``id``, and ``runtime_s`` or ``profile``; ``program``, ``n_cores``, ``memory_bytes`` and
+    ``intensity`` may be missing or empty.
 
     Raises
     ------
@@ -44,9 +48,7 @@ def jobs(path: str) -> list[WaitingJob]:
     DataError
         If it has no such columns, or a number is none, or an id is there twice.
     """
-    found = [
-        _job(path, i, row) for i, row in enumerate(_rows(path, "jobs", _JOB_KEYS, {"id", "runtime_s"}), 1)
-    ]
+    found = [_job(path, i, row) for i, row in enumerate(_rows(path, "jobs", _JOB_KEYS, {"id"}), 1)]
     seen: set[str] = set()
     for job in found:
         if job.id in seen:
@@ -82,10 +84,10 @@ def slowdowns(path: str) -> dict[tuple[str, str], Ends]:
 
 def _job(path: str, i: int, row: Mapping[str, Any]) -> WaitingJob:
     numbers = {name: _number(path, i, name, row.get(name)) for name in ("runtime_s", *NUMBERS)}
-    if math.isnan(numbers["runtime_s"]):
-        raise DataError(f"{path}: row {i}: runtime_s is missing")
-    name = str(row["id"])
-    return WaitingJob(name, str(row.get("program") or name), **numbers)
+    name, profile = str(row["id"]), str(row.get("profile") or "")
+    if math.isnan(numbers["runtime_s"]) and not profile:
+        raise DataError(f"{path}: row {i} has no runtime_s and no profile that tells it")
+    return WaitingJob(name, str(row.get("program") or name), profile, **numbers)
 
 
 def _number(path: str, i: int, name: str, told: object) -> float:

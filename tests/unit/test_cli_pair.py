@@ -2,9 +2,13 @@
 
 import json
 
+import contention
 import pytest
+import sample
 
 from mpicoloc.cli import main
+from mpicoloc.run import model_file, waiting
+from mpicoloc.store import hdf5, queue_files
 
 JOBS = """\
 id,program,runtime_s,n_cores
@@ -129,3 +133,34 @@ def test_files_that_are_none(folder, capsys):
     (folder / "bad.csv").write_bytes(b"\xff\xfe\x00")
     assert main.main(["pair", "bad.csv"]) == 3
     assert len(capsys.readouterr().err.splitlines()) == 4
+
+
+def test_profiles_and_a_model_tell_what_no_pair_was_measured_for(folder, capsys):
+    pytest.importorskip("sklearn", reason="the extra schedule is not installed")
+    from mpicoloc.model.fitting import fit_kind
+
+    model = fit_kind(contention.World(8).training(), "elastic net")
+    model_file.write(model, "slowdowns.model")
+    hdf5.write(sample.profile(), "run.h5")
+    wall_s = sample.profile().job.wall_s
+    (folder / "jobs.csv").write_text("id,profile,runtime_s\n1,run.h5,\n2,run.h5,\n3,,50\n")
+    assert main.main(["pair", "jobs.csv", "--model", "slowdowns.model", "--json", "--threshold", "none"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert [group["jobs"] for group in found["groups"]] == [["1", "2"], ["3"]]
+    assert found["groups"][1]["why_alone"] == "no profile"
+    serial_s = found["groups"][0]["serial_s"]
+    assert 0 < serial_s <= 2 * wall_s
+    # Each of two alike suffers what the model says of a job beside another one just like itself.
+    known = waiting.features(queue_files.jobs("jobs.csv"), model)
+    expected = waiting.predicted(model, known).slowdowns.value[0, 0]
+    assert found["groups"][0]["duration_s"] == pytest.approx(serial_s / 2 * expected)
+
+
+def test_a_profile_that_is_not_there_is_named(folder, capsys):
+    (folder / "jobs.csv").write_text("id,profile\n1,gone.h5\n2,\n")
+    assert main.main(["pair", "jobs.csv"]) == 3
+    (folder / "jobs.csv").write_text("id,profile\n1,gone.h5\n")
+    assert main.main(["pair", "jobs.csv"]) == 3
+    first, second = capsys.readouterr().err.splitlines()
+    assert "row 2 has no runtime_s and no profile" in first
+    assert "gone.h5" in second
