@@ -154,7 +154,12 @@ def profile_page():
     parts += ["## Tables\n", TABLES_INTRO]
     for name, columns in tables.COLUMNS.items():
         rows = [(code(c.name), code(c.type), "" if c.unit == "1" else c.unit, c.meaning) for c in columns]
-        parts += [f"### /{name}\n", table(["column", "type", "unit", "meaning"], rows)]
+        about = tables.ROWS[name]
+        parts += [
+            f"### /{name}\n",
+            f"{about[0].upper()}{about[1:]}.\n",
+            table(["column", "type", "unit", "meaning"], rows),
+        ]
     return "\n".join(parts)
 
 
@@ -171,8 +176,10 @@ beside a number says its unit.
 """
 
 TABLES_INTRO = """\
-Each table is one compound dataset below the root, empty when there is nothing to tell. The attributes
-`COLUMN.unit` and `COLUMN.description` say what a column is.
+Each table is one compound dataset of one dimension below the root, empty when there is nothing to tell. Its
+attribute `description` says what a row is, `COLUMN.unit` and `COLUMN.description` what a column is. A column
+without a unit is a number, a name or a text. Types are those of NumPy: `i4` is a signed integer of 4 bytes,
+`u8` an unsigned one of 8, `f8` a double, `S40` a text of at most 40 bytes, UTF-8, filled up with zeros.
 """
 
 

@@ -242,6 +242,24 @@ COLUMNS: Mapping[str, tuple[Column, ...]] = {
 }
 
 
+ROWS: Mapping[str, str] = {
+    "ranks": "one row for each rank of the application, in order",
+    "nodes": "one row for each node; other tables name it by its place here, the first is 0",
+    "modules": "one row for each program file or library that MPI calls came from; likewise",
+    "call_sites": "one row for each rank, thread, place that calls MPI, and function that it calls",
+    "peers": "one row for each rank, peer and size of messages: point-to-point and one-sided",
+    "collectives": "one row for each kind of collective calls of a rank: function, groups, root, size",
+    "parts": "one row for each rank and each other one that it gave parts of a size of their own",
+    "groups": "one or more rows for each group of ranks: put together in this order they are its members",
+    "cycles": "one row for each rank, thread, kind of cycle (a burst and the call that ends it) and phase",
+    "regions": "one row for each rank, thread and region that the application named",
+    "shutters": "one row for each shutter that was taken for this job, on each node",
+    "corunners": "one row for each node and each other job that was seen there",
+    "events": "one row for each of the last calls of each rank, of a job that was run with --trace",
+}
+"""What a row of each table is."""
+
+
 @functools.cache
 def dtype(name: str) -> np.dtype[np.void]:
     """The numpy type of table `name`."""

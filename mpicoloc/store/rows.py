@@ -8,7 +8,8 @@ from typing import Any
 import h5py
 import numpy as np
 
-from mpicoloc.core.tables import COLUMNS, Column, Table, dtype, frozen, printable, table, text
+from mpicoloc.core.tables import COLUMNS, ROWS, Column, Table, dtype, frozen, printable, table, text
+from mpicoloc.store import earlier
 
 MAX_BYTES = 1 << 32
 """Most bytes of a file's tables, all together; a file of a few kilobytes can unfold to any size."""
@@ -31,6 +32,7 @@ class MissingFilter(ValueError):
 def write(file: h5py.File, name: str, array: Table) -> None:
     """Write table `name`."""
     dataset = file.create_dataset(name, data=array, **stored(array))
+    dataset.attrs["description"] = np.bytes_(ROWS[name].encode())
     for column in COLUMNS[name]:
         dataset.attrs[f"{column.name}.unit"] = np.bytes_(column.unit.encode())
         dataset.attrs[f"{column.name}.description"] = np.bytes_(column.meaning.encode())
@@ -51,7 +53,8 @@ def stored(
 def read(file: h5py.File, name: str) -> Table:
     """Table `name`, its columns as `core.tables` says; those that the file does not have are empty.
 
-    A number that may be NaN is NaN then, others are 0: `gaps` tells which columns they are.
+    A number that may be NaN is NaN then, others are 0: `gaps` tells which columns they are. What an earlier
+    version had under another name is taken from there.
 
     Raises
     ------
@@ -64,9 +67,11 @@ def read(file: h5py.File, name: str) -> Table:
     found = set(dataset.dtype.names or ())
     array = dataset[()]
     result = np.zeros(array.shape, dtype(name))
+    moved = earlier.moved(name, found)
     for column in COLUMNS[name]:
-        if column.name in found:
-            result[column.name] = known(name, column, array[column.name])
+        source = moved[column.name].source if column.name in moved else column.name
+        if source in found:
+            result[column.name] = known(name, column, array[source])
         elif column.has_gaps:
             result[column.name] = np.nan
     return frozen(result)
@@ -180,11 +185,14 @@ def gaps(file: h5py.File, names: Sequence[str]) -> Iterator[str]:
         if name in missing:
             continue
         found, wanted = set(_dataset(file, name).dtype.names or ()), [c.name for c in COLUMNS[name]]
-        absent = [column for column in wanted if column not in found]
+        moved = earlier.moved(name, found)
+        absent = [column for column in wanted if column not in found and column not in moved]
         if absent:
             yield f"of an earlier version, in which {name} had no columns {_some(absent)}"
-        if found - set(wanted):
-            yield f"columns of {name} that this version does not know: {_some(sorted(found - set(wanted)))}"
+        yield from (f"of an earlier version: {rule.note}" for rule in moved.values() if rule.note)
+        strange = found - set(wanted) - {rule.source for rule in moved.values()}
+        if strange:
+            yield f"columns of {name} that this version does not know: {_some(sorted(strange))}"
 
 
 def _some(names: Sequence[str]) -> str:

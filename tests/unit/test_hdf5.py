@@ -1,8 +1,10 @@
+import gzip
 import os
 import shutil
 import subprocess
 import sys
 from dataclasses import replace
+from pathlib import Path
 
 import h5py
 import numpy as np
@@ -11,9 +13,12 @@ import pytest
 import sample
 
 import mpicoloc
-from mpicoloc.core.tables import COLUMNS, table
+from mpicoloc.cli.main import main
+from mpicoloc.core.tables import COLUMNS, ROWS, table
 from mpicoloc.errors import DataError, EnvironmentFault
 from mpicoloc.store import frames, hdf5, profiles, rows
+
+PROFILES = Path(__file__).parent / "profiles"
 
 
 @pytest.fixture
@@ -198,6 +203,39 @@ def test_profiles_of_earlier_and_later_versions_are_read_and_say_what_they_lack(
         "of an earlier version, in which corunners had no columns i_node, job_id, overlap_s",
         "columns of corunners that this version does not know: everything",
     )
+
+
+def test_a_profile_of_the_first_day_is_read_with_what_it_says(path):
+    """Written by the code of that day, kept with the tests; there are many more columns since."""
+    path.write_bytes(gzip.decompress((PROFILES / "2026-11-21.h5.gz").read_bytes()))
+    job = mpicoloc.open(path)
+    assert (job.profile.job.id, job.profile.job.n_ranks, job.profile.job.wall_s) == ("42", 2, 60.0)
+    assert job.profile.interference.slowdown.value == pytest.approx(1.512, abs=1e-3)
+    assert job.profile.interference.slowdown.n == len(job.shutters) == 12
+    # All calls were timed then, and bytes of both directions stood in one column.
+    calls = job.calls.set_index("call")
+    assert calls["n"].tolist() == calls["n_timed"].tolist() == [1100, 3]
+    assert calls["bytes"].tolist() == [8800, 24]
+    assert job.peers["bytes"].tolist() == [0, 60, 1] and job.peers["n_recv"].sum() == 0
+    assert job.ranks["slowdown"].isna().all()
+    notes = "\n".join(job.profile.notes)
+    assert "no tables collectives, parts, groups" in notes and "ranks had no columns sampled_ns" in notes
+    assert "bytes of call_sites are those of both directions" in notes and "n_timed" not in notes
+    assert main(["show", str(path)]) == main(["report", str(path), "--out", str(path.parent / "p.html")]) == 0
+
+
+@pytest.mark.parametrize("name", COLUMNS)
+def test_each_table_and_column_says_what_it_is(name):
+    assert len(ROWS[name].split()) >= 4, "what a row is"
+    assert set(ROWS) == set(COLUMNS)
+    columns = COLUMNS[name]
+    assert len({column.name for column in columns}) == len(columns)
+    for column in columns:
+        assert column.unit in {"1", "s", "ns", "bytes"}, column
+        assert len(column.meaning) > 3 and np.dtype(column.type).kind in "iufS", column
+        suffix = {"_s": "s", "_ns": "ns", "_bytes": "bytes"}
+        wanted = [unit for end, unit in suffix.items() if column.name.endswith(end)]
+        assert not wanted or column.unit == wanted[0], column
 
 
 @pytest.mark.parametrize(
