@@ -34,7 +34,7 @@ def test_a_step_that_asks_leaves_a_signed_profile_and_its_price(cluster, capsys)
 
 def test_jobs_that_share_cores_name_each_other(cluster):
     script = "srun -n2 --mpicoloc ./heat2d.openmpi 100 {steps}\n"
-    found = [cluster.submit(script.format(steps=4000), "-n4", "-w", "n2") for _ in range(2)]
+    found = [cluster.submit(script.format(steps=1500), "-n4", "-w", "n2") for _ in range(2)]
     for job in found[:2]:
         assert cluster.wait(job)["ExitCode"] == "0:0"
     profiles = [hdf5.read(cluster.spool / f"{job}.0.h5") for job in found[:2]]
@@ -90,8 +90,7 @@ def test_exit_codes_are_the_jobs_own(cluster):
     [
         ("default=on", "library=/nowhere/libmpicoloc-auto.so"),
         ("default=on", "python=/nowhere/python"),
-        ("default=on", "key_file=/nowhere/key"),
-        ("default=on", "spool=/nowhere"),
+        ("default=on", "key_file=/nowhere/key", "spool=/nowhere"),
         ("default=on", "nonsense", "default=maybe", "out=relative", "partition=", "library=" + "/x" * 4000),
     ],
 )
