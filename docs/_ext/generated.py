@@ -11,6 +11,7 @@ from mpicoloc import config, errors
 from mpicoloc.cli import helping
 from mpicoloc.cli import main as cli
 from mpicoloc.core import profile, tables
+from mpicoloc.model import quantities
 
 FOLDER = Path(__file__).resolve().parent.parent / "reference" / "generated"
 WIDTH_COLUMNS = 100
@@ -183,10 +184,24 @@ without a unit is a number, a name or a text. Types are those of NumPy: `i4` is 
 """
 
 
+def features_page():
+    """What slowdown models look at."""
+    rows = [(code(q.name), "" if q.unit == "1" else q.unit, q.meaning, q.over) for q in quantities.QUANTITIES]
+    return "# Features\n\n" + FEATURES_INTRO + table(["name", "unit", "meaning", "statistics over"], rows)
+
+
+FEATURES_INTRO = """\
+What slowdown models may look at, in `mpicoloc/model/quantities.py`. Each has four statistics: `NAME_mean`,
+`NAME_min`, `NAME_max` and `NAME_sd`. One that was not measured is absent.
+
+"""
+
+
 def pages():
     """All generated pages: name and text."""
     verbs = {f"cli/{verb}": verb_page(verb) for verb in cli.VERBS}
-    return {"options": options_page(), "cli": cli_page(), "profile": profile_page(), **verbs}
+    pages = {"options": options_page(), "cli": cli_page(), "profile": profile_page()}
+    return pages | {"features": features_page()} | verbs
 
 
 def write_pages(app=None):

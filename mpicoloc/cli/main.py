@@ -31,6 +31,8 @@ VERBS: dict[str, str] = {
     "report": "make a page of a profile, and pictures",
     "price": "price a profile: by run time, fair, and by the true slowdown",
     "campaign": "run programs alone and in pairs, and measure their slowdowns",
+    "fit": "fit a model of how much jobs slow each other down",
+    "predict": "predict how much jobs slow each other down",
     "ledger": "keep accounts of service units, and charge profiles to them",
     "network": "tell what a job does to each level of a fat-tree",
     "pair": "plan which of the jobs that wait share a node",

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 import optuna
+import sklearn
 from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
@@ -117,7 +118,8 @@ def fit_model(
             found.append(_contest(problem, name, kind, n_trials, seed))
         found.sort(key=lambda rival: rival[0].cost_new)
         best, band = found[0]
-        return _final(training, problem, best, band, [score for score, _ in found], seed)
+        model = _final(training, problem, best, band, [score for score, _ in found], seed)
+    return dataclasses.replace(model, card={**model.card, "n_trials": n_trials})
 
 
 def fit_kind(training: TrainingSet, name: str, *, seed: int = 0) -> FittedModel:
@@ -309,6 +311,7 @@ def _final(
             "features": [_told(name) for name in names],
             "training": _summary(training),
             "seed": seed,
+            "versions": {library.__name__: library.__version__ for library in (sklearn, np, optuna)},
         },
     )
 

@@ -9,24 +9,17 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from optuna.distributions import CategoricalDistribution as Choice
+from optuna.distributions import FloatDistribution as Real
+from optuna.distributions import IntDistribution as Whole
+from sklearn.ensemble import ExtraTreesRegressor, HistGradientBoostingRegressor, RandomForestRegressor
+from sklearn.linear_model import ElasticNet
+from sklearn.neural_network import MLPRegressor
+from sklearn.svm import SVR
 
-from mpicoloc.errors import EnvironmentFault
 from mpicoloc.model.fitted import Regressor
 from mpicoloc.model.forest import LEAF, Trees
 from mpicoloc.model.smooth import ACTIVATIONS, Kernel, Layers, Linear
-
-try:
-    from optuna.distributions import CategoricalDistribution as Choice
-    from optuna.distributions import FloatDistribution as Real
-    from optuna.distributions import IntDistribution as Whole
-    from sklearn.ensemble import ExtraTreesRegressor, HistGradientBoostingRegressor, RandomForestRegressor
-    from sklearn.linear_model import ElasticNet
-    from sklearn.neural_network import MLPRegressor
-    from sklearn.svm import SVR
-except ImportError as missing:
-    raise EnvironmentFault(
-        f"fitting needs scikit-learn and optuna ({missing}): pip install 'mpicoloc[schedule]'"
-    ) from missing
 
 Array = NDArray[np.float64]
 Parameters = Mapping[str, Any]

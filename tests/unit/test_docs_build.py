@@ -73,3 +73,10 @@ def test_readme_and_docs_name_only_pages_that_exist():
         for link in re.findall(r"\]\(([^)#:]+?)(?:#[^)]*)?\)", page.read_text()):
             if "generated/" not in link:
                 assert (page.parent / link).exists(), f"{page.name} links to {link}"
+
+
+def test_every_feature_is_in_the_reference(generated):
+    from mpicoloc.model import quantities
+
+    for quantity in quantities.QUANTITIES:
+        assert f"`{quantity.name}`" in generated["features"]

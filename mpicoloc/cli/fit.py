@@ -1,0 +1,128 @@
+"""Fit a model that predicts how much jobs slow each other down.
+
+It learns from slowdowns that were measured: by a campaign, or by shutters in the profiles of jobs that met in
+production. Several kinds of models compete; the one that predicts best for programs it does not know is kept.
+
+  mpicoloc fit --profiles ~/profiles --out slowdowns.model
+  mpicoloc fit --campaign found --out slowdowns.model
+  mpicoloc fit --training old.npz --profiles ~/profiles --save-training new.npz --out slowdowns.model
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import json
+import time
+from typing import TYPE_CHECKING
+
+import mpicoloc
+from mpicoloc.cli import tell
+from mpicoloc.errors import EnvironmentFault, UsageError
+
+if TYPE_CHECKING:
+    from mpicoloc.core.training import TrainingSet
+    from mpicoloc.model.fitted import FittedModel
+
+BASELINES = ("mean", "one intensity")
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Arguments of the verb."""
+    parser.add_argument(
+        "--profiles",
+        metavar="FOLDER",
+        action="append",
+        default=[],
+        help="profiles of jobs, in folders below it too",
+    )
+    parser.add_argument(
+        "--campaign",
+        metavar="FOLDER",
+        action="append",
+        default=[],
+        help="of `mpicoloc campaign --out FOLDER`",
+    )
+    parser.add_argument(
+        "--training", metavar="FILE", action="append", default=[], help="that --save-training wrote"
+    )
+    parser.add_argument("--out", metavar="FILE", required=True, help="where the model goes")
+    parser.add_argument(
+        "--save-training", metavar="FILE", help="keep what was learnt from, so that profiles may go"
+    )
+    parser.add_argument(
+        "--machine", metavar="WORDS", default="", help="part of the machine's name, for profiles of several"
+    )
+    parser.add_argument(
+        "--trials",
+        metavar="N",
+        default="12",
+        help="parameters tried for each kind of model; 0: the usual ones (default 12)",
+    )
+    parser.add_argument("--seed", metavar="N", default="0", help="of everything random (default 0)")
+    parser.add_argument("--json", action="store_true", help="print the model's card as JSON")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Fit, write the model, print its card."""
+    if not (args.profiles or args.campaign or args.training):
+        raise UsageError("nothing to learn from: give --profiles, --campaign or --training")
+    seed, n_trials = _number("--seed", args.seed), _number("--trials", args.trials)
+    from mpicoloc.core.training import merged
+    from mpicoloc.run import model_file
+    from mpicoloc.store import training as files
+
+    learnt = merged(_sets(args))
+    if args.save_training:
+        files.write(learnt, args.save_training)
+    model = _fitted(learnt, seed, n_trials)
+    model_file.write(model, args.out)
+    if model.kind in BASELINES:
+        tell.note(f"no model was better than {model.kind!r} on programs left out: measure more pairs")
+    if args.json:
+        print(json.dumps(model_file.card(model), indent=2, allow_nan=False))
+    else:
+        from mpicoloc.report import slowdowns
+
+        slowdowns.show_card(model_file.card(model))
+    return 0
+
+
+def _number(flag: str, text: str) -> int:
+    if not (text.isascii() and text.isdigit() and int(text) < 2**31):
+        raise UsageError(f"{flag} must be a whole number of at least 0, got {text!r}")
+    return int(text)
+
+
+def _sets(args: argparse.Namespace) -> list[TrainingSet]:
+    from mpicoloc.run import training
+    from mpicoloc.store import training as files
+    from mpicoloc.store.history import files_below
+
+    sets = [files.read(path) for path in args.training]
+    sets += [training.from_campaign(folder) for folder in args.campaign]
+    if args.profiles:
+        runs, troubles = training.read_runs(
+            [path for folder in args.profiles for path in files_below(folder)]
+        )
+        for words in troubles:
+            tell.trouble(words)
+        found, others = training.from_production([*runs.values()], args.machine)
+        reasons = "".join(f", {n} {reason}" for reason, n in sorted(others.items()))
+        tell.note(f"{len(runs)} profiles: {len(found.rows)} slowdowns beside one other job{reasons}")
+        sets.append(found)
+    return sets
+
+
+def _fitted(learnt: TrainingSet, seed: int, n_trials: int) -> FittedModel:
+    try:
+        from mpicoloc.model.fitting import fit_model
+    except ImportError as missing:
+        raise EnvironmentFault(
+            f"fitting needs scikit-learn and optuna ({missing}): pip install 'mpicoloc[schedule]'"
+        ) from missing
+    date = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime())
+    model = fit_model(learnt, seed=seed, n_trials=n_trials)
+    versions = {"mpicoloc": mpicoloc.__version__, **model.card["versions"]}
+    card = {**model.card, "versions": versions, "date": date}
+    return dataclasses.replace(model, card=card)

@@ -1,0 +1,96 @@
+"""Predict how much jobs slow each other down, from profiles of each alone, or of what it was before.
+
+Each profile stands for one job. Without --together each job is predicted beside each other one.
+
+  mpicoloc predict --model slowdowns.model lammps.h5 heat2d.h5
+  mpicoloc predict --model slowdowns.model --together lammps.h5 heat2d.h5 nbody.h5
+  mpicoloc predict --model slowdowns.model --card
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from mpicoloc.errors import DataError, UsageError
+
+if TYPE_CHECKING:
+    from mpicoloc.core.features import JobFeatures
+    from mpicoloc.model.fitted import FittedModel
+    from mpicoloc.report.slowdowns import Pair
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Arguments of the verb."""
+    parser.add_argument("files", metavar="PROFILE", nargs="*", help="profile of one job")
+    parser.add_argument("--model", metavar="FILE", required=True, help="that `mpicoloc fit` wrote")
+    parser.add_argument("--together", action="store_true", help="the first job beside all others at once")
+    parser.add_argument("--card", action="store_true", help="print what is known of the model")
+    parser.add_argument("--json", action="store_true", help="print as JSON")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Print predictions, or the card."""
+    if bool(args.files) == args.card:
+        raise UsageError("give profiles to predict, or --card")
+    from mpicoloc.report import slowdowns
+    from mpicoloc.run import model_file
+
+    model = model_file.read(args.model)
+    if args.card:
+        _card(args, model)
+        return 0
+    pairs = _pairs(model, _jobs(args.files, model), args.together)
+    if args.json:
+        print(json.dumps(slowdowns.as_json(model.kind, pairs), indent=2, allow_nan=False))
+    else:
+        slowdowns.show(pairs)
+    return 0
+
+
+def _card(args: argparse.Namespace, model: FittedModel) -> None:
+    from mpicoloc.report import slowdowns
+    from mpicoloc.run import model_file
+
+    card = model_file.card(model)
+    if args.json:
+        print(json.dumps(card, indent=2, allow_nan=False))
+        return
+    try:
+        slowdowns.show_card(card)
+    except (LookupError, TypeError, ValueError, AttributeError) as error:
+        raise DataError(f"{args.model} has a card that none of mpicoloc's models has: {error}") from error
+
+
+def _jobs(files: Sequence[str], model: FittedModel) -> list[JobFeatures]:
+    from mpicoloc.model.features import job_features
+    from mpicoloc.run.training import read_runs
+
+    runs, troubles = read_runs(files)
+    if troubles:
+        raise DataError(troubles[0])
+    for file, run in runs.items():
+        if model.machine is not None and run.machine is not None and not run.machine.is_like(model.machine):
+            raise DataError(
+                f"{file} was measured on {run.machine}, and the model is of {model.machine}: "
+                "a machine's slowdowns tell nothing of another one's; fit a model there"
+            )
+    return [job_features([runs[file]]) for file in files]
+
+
+def _pairs(model: FittedModel, jobs: Sequence[JobFeatures], together: bool) -> list[Pair]:
+    if together:
+        return [(jobs[0], jobs[1:], model.predict(jobs[0], jobs[1:]))]
+    from mpicoloc.core.estimate import Estimate
+
+    found = model.predict_pairs(jobs)
+    return [
+        (target, [beside], Estimate(*ends, model.n_rows, "1", model.kind))
+        for i, target in enumerate(jobs)
+        for j, beside in enumerate(jobs)
+        # Of a single profile there is no other job: beside one like itself.
+        if (i != j or len(jobs) == 1)
+        and (ends := (float(found.value[i, j]), float(found.low[i, j]), float(found.high[i, j])))
+    ]

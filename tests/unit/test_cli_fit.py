@@ -1,0 +1,199 @@
+"""`mpicoloc fit` and `mpicoloc predict`, on profiles of a simulated machine whose truth is known."""
+
+import importlib.util
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("sklearn", reason="the extra schedule is not installed")
+
+from mpicoloc.cli import main as cli
+from mpicoloc.core.machine import Machine
+from mpicoloc.run import model_file, training
+from mpicoloc.store import hdf5
+from mpicoloc.store import training as training_file
+
+ROOT = Path(__file__).resolve().parents[2]
+N_PROGRAMS = 6
+
+
+def simulated_jobs():
+    spec = importlib.util.spec_from_file_location("simulated_jobs", ROOT / "examples" / "simulated_jobs.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """A folder of profiles, the model fitted to them, and what was said."""
+    folder = tmp_path_factory.mktemp("profiles")
+    for name, profile in simulated_jobs().simulated(N_PROGRAMS):
+        hdf5.write(profile, folder / f"{name}.h5")
+    (folder / "broken.h5").write_bytes(b"no profile")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def fitted(folder):
+    command = ["fit", "--profiles", ".", "--out", "m", "--trials", "0", "--save-training", "t.npz", "--json"]
+    return call(folder, *command)
+
+
+def call(folder, *words):
+    command = [sys.executable, "-m", "mpicoloc", *words]
+    return subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=100, check=False)
+
+
+def complaint(capsys, *words):
+    code = cli.main([*words])
+    text = capsys.readouterr().err
+    assert text.count("\n") == 1
+    return code, text
+
+
+def test_fit_learns_from_profiles_and_says_what_it_left_out(folder, fitted):
+    assert fitted.returncode == 0, fitted.stderr
+    n_pairs = N_PROGRAMS * (N_PROGRAMS + 1)
+    read = f"{n_pairs + N_PROGRAMS} profiles: {n_pairs} slowdowns beside one other job, {N_PROGRAMS} alone"
+    assert read in fitted.stderr
+    assert "broken.h5 is not an HDF5 file" in fitted.stderr
+    card = json.loads(fitted.stdout)
+    assert card["training"]["sources"] == {"production": n_pairs}
+    assert card["machine"]["cpu_model"] == "a simulated processor"
+    assert {"mpicoloc", "sklearn"} <= set(card["versions"])
+    assert card["scores"][0]["kind"] == card["kind"]
+    assert all(feature["meaning"] and feature["unit"] for feature in card["features"])
+
+
+def test_predict_tells_of_each_pair(folder, fitted):
+    done = call(folder, "predict", "--model", "m", "alone-0.h5", "alone-1.h5", "alone-2.h5", "--json")
+    found = json.loads(done.stdout)["predictions"]
+    assert [(row["target"], *row["co_runners"]) for row in found[:2]] == [
+        ("alone-0", "alone-1"),
+        ("alone-0", "alone-2"),
+    ]
+    assert len(found) == 6
+    assert all(
+        1 <= row["slowdown"]["low"] <= row["slowdown"]["value"] <= row["slowdown"]["high"] for row in found
+    )
+
+
+def test_predict_tells_of_several_co_runners(folder, fitted, capsys, monkeypatch):
+    monkeypatch.chdir(folder)
+    assert cli.main(["predict", "--model", "m", "--together", *(f"alone-{i}.h5" for i in range(4))]) == 0
+    assert "alone-1 app1, alone-2 app2, alone-3 app3" in " ".join(capsys.readouterr().out.split())
+
+
+def test_the_card_is_for_people(folder, fitted, capsys, monkeypatch):
+    monkeypatch.chdir(folder)
+    assert cli.main(["predict", "--model", "m", "--card"]) == 0
+    text = capsys.readouterr().out
+    assert "a simulated processor, 4 CPUs, 16 GiB" in text
+    assert "one intensity" in text
+
+
+def test_a_training_set_grows(folder, fitted, capsys, monkeypatch, tmp_path):
+    monkeypatch.chdir(folder)
+    (tmp_path / "new").mkdir()
+    for name in ("0-beside-1.h5", "1-beside-0.h5"):
+        (tmp_path / "new" / name).write_bytes((folder / name).read_bytes())
+    words = ["fit", "--training", "t.npz", "--profiles", str(tmp_path / "new"), "--trials", "0"]
+    assert cli.main([*words, "--out", str(tmp_path / "m"), "--save-training", str(tmp_path / "t.npz")]) == 0
+    n_before, n_after = (len(training_file.read(path).rows) for path in ("t.npz", tmp_path / "t.npz"))
+    assert n_after == n_before + 2
+
+
+def test_a_profile_of_another_machine_is_refused(folder, fitted, capsys, monkeypatch):
+    monkeypatch.chdir(folder)
+    import dataclasses
+
+    other = dataclasses.replace(model_file.read("m"), machine=Machine("POWER9", 44, 2.0**38))
+    model_file.write(other, "other")
+    code, text = complaint(capsys, "predict", "--model", "other", "alone-0.h5")
+    assert code == 3
+    assert "alone-0.h5 was measured on a simulated processor, 4 CPUs, 16 GiB" in text
+
+
+def test_a_model_that_is_none_is_one_line(folder, fitted, capsys, monkeypatch):
+    monkeypatch.chdir(folder)
+    whole = (folder / "m").read_bytes()
+    (folder / "cut").write_bytes(whole[: len(whole) // 2])
+    for name, words in (("cut", "damaged"), ("alone-0.h5", "damaged or no"), ("none", "no such file")):
+        code, text = complaint(capsys, "predict", "--model", name, "alone-0.h5")
+        assert code == 3
+        assert words in text
+    code, text = complaint(capsys, "predict", "--model", "m", "broken.h5")
+    assert (code, "broken.h5 is not an HDF5 file" in text) == (3, True)
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "said"),
+    [
+        (["fit", "--out", "m"], 2, "nothing to learn from"),
+        (["fit", "--out", "m", "--profiles", ".", "--trials", "-1"], 2, "--trials must be a whole number"),
+        (["fit", "--out", "m", "--profiles", "nowhere"], 3, "no such folder: nowhere"),
+        (["fit", "--out", "m", "--campaign", "nowhere"], 3, "no campaign in nowhere"),
+        (["fit", "--out", "m", "--training", "nowhere"], 3, "no such file: nowhere"),
+        (["predict", "--model", "m"], 2, "give profiles to predict, or --card"),
+    ],
+)
+def test_a_wrong_call_is_one_line(words, code, said, capsys, monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    found, text = complaint(capsys, *words)
+    assert found == code
+    assert said in text
+
+
+def test_too_few_slowdowns_are_told(folder, capsys, monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "few").mkdir()
+    assert cli.main(["fit", "--profiles", "few", "--out", "m"]) == 3
+    assert "0 slowdowns of 0 programs are too few for a model" in capsys.readouterr().err
+
+
+def test_without_scikit_learn_the_remedy_is_told(folder, fitted, capsys, monkeypatch):
+    monkeypatch.chdir(folder)
+    monkeypatch.setitem(sys.modules, "sklearn", None)
+    monkeypatch.delitem(sys.modules, "mpicoloc.model.fitting", raising=False)
+    code, text = complaint(capsys, "fit", "--training", "t.npz", "--out", "m2")
+    assert code == 4
+    assert "pip install 'mpicoloc[schedule]'" in text
+
+
+def test_a_campaign_is_learnt_from(tmp_path):
+    """Runs as `mpicoloc campaign` notes them: b is restarted beside a."""
+    jobs = simulated_jobs()
+    use, need = [0.9, 0.5], [1.0, 0.5]
+    (tmp_path / "profiles").mkdir()
+    lines, start = [], 1.0
+
+    def noted(names, i_round, walls):
+        nonlocal start
+        runs = []
+        for place, (name, wall_s) in enumerate(zip(names, walls, strict=True)):
+            path = f"profiles/{len(lines)}-{place}.h5"
+            hdf5.write(jobs.profile(f"{len(lines)}", "ab".index(name), use, need, wall_s), tmp_path / path)
+            told = {"program": name, "place": place, "begin_unix_s": start, "wall_s": wall_s}
+            runs.append(told | {"is_whole": True, "profile": path})
+        lines.append(json.dumps({"round": i_round, "names": names, "digests": {}, "runs": runs}))
+        start += 1e3
+
+    for i_round, scatter in enumerate((0.99, 1.01)):
+        noted(["a"], i_round, [100.0 * scatter])
+        noted(["b"], i_round, [100.0 / scatter])
+        noted(["a", "b"], i_round, [140.0 * scatter, 140.0])
+    (tmp_path / "runs.jsonl").write_text("\n".join(lines) + "\n")
+    found = training.from_campaign(str(tmp_path))
+    pairs = {
+        (found.jobs[row["target"]].program, found.jobs[row["co_runner"]].program): row for row in found.rows
+    }
+    assert set(pairs) == {("a", "b"), ("b", "a")}
+    assert pairs["a", "b"]["slowdown"] == pytest.approx(1.4, rel=0.01)
+    assert pairs["a", "b"]["source"] == b"campaign"
+    job = found.jobs[pairs["a", "b"]["target"]]
+    assert job.runtime_s == pytest.approx(100, rel=0.01)
+    assert job.values["sent_bps_mean"] == pytest.approx(1e8 * use[0], rel=0.01)
