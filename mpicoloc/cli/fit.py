@@ -3,9 +3,9 @@
 It learns from slowdowns that were measured: by a campaign, or by shutters in the profiles of jobs that met in
 production. Several kinds of models compete; the one that predicts best for programs it does not know is kept.
 
-  mpicoloc fit --profiles ~/profiles --out slowdowns.model
-  mpicoloc fit --campaign found --out slowdowns.model
-  mpicoloc fit --training old.npz --profiles ~/profiles --save-training new.npz --out slowdowns.model
+  mpicoloc fit --profiles ~/profiles --out m.npz
+  mpicoloc fit --campaign found --out m.npz --save-training t.npz
+  mpicoloc fit --training t.npz --profiles ~/profiles --out m.npz
 """
 
 from __future__ import annotations

@@ -1,10 +1,12 @@
 """Predict how much jobs slow each other down, from profiles of each alone, or of what it was before.
 
-Each profile stands for one job. Without --together each job is predicted beside each other one.
+Each profile stands for one job. Without --together each job is predicted beside each other one; with
+--json `mpicoloc pair` reads the answer, as its jobs and as its slowdowns.
 
-  mpicoloc predict --model slowdowns.model lammps.h5 heat2d.h5
-  mpicoloc predict --model slowdowns.model --together lammps.h5 heat2d.h5 nbody.h5
-  mpicoloc predict --model slowdowns.model --card
+  mpicoloc predict --model m.npz a.h5 b.h5
+  mpicoloc predict --model m.npz --together a.h5 b.h5 c.h5
+  mpicoloc predict --model m.npz --card
+  mpicoloc predict --model m.npz --json *.h5 > queue.json
 """
 
 from __future__ import annotations
@@ -42,9 +44,10 @@ def run(args: argparse.Namespace) -> int:
     if args.card:
         _card(args, model)
         return 0
-    pairs = _pairs(model, _jobs(args.files, model), args.together)
+    jobs = _jobs(args.files, model)
+    pairs = _pairs(model, jobs, args.together)
     if args.json:
-        print(json.dumps(slowdowns.as_json(model.kind, pairs), indent=2, allow_nan=False))
+        print(json.dumps(slowdowns.as_json(model.kind, jobs, pairs), indent=2, allow_nan=False))
     else:
         slowdowns.show(pairs)
     return 0

@@ -70,13 +70,20 @@ def _scores(scores: Sequence[Mapping[str, Any]]) -> Listing:
 Pair = tuple[JobFeatures, Sequence[JobFeatures], Estimate]
 
 
-def as_json(kind: str, pairs: Sequence[Pair]) -> dict[str, Any]:
-    """Predictions as plain values."""
-    rows = []
+def as_json(kind: str, jobs: Sequence[JobFeatures], pairs: Sequence[Pair]) -> dict[str, Any]:
+    """Jobs, and predictions beside one other job, as `mpicoloc pair` reads them; or one beside several."""
+    told: dict[str, Any] = {"model": kind}
+    told["jobs"] = [
+        {"id": job.id, "program": job.program, "runtime_s": job.runtime_s, "n_cores": job.n_cores}
+        for job in jobs
+    ]
+    told["slowdowns"] = []
     for target, co_runners, found in pairs:
+        names = [job.id for job in co_runners]
+        beside = {"co_runner": names[0]} if len(names) == 1 else {"co_runners": names}
         numbers = {name: getattr(found, name) for name in ("value", "low", "high", "n", "method")}
-        rows.append({"target": target.id, "co_runners": [job.id for job in co_runners], "slowdown": numbers})
-    return {"model": kind, "predictions": rows}
+        told["slowdowns"].append({"target": target.id, **beside, "slowdown": numbers})
+    return told
 
 
 def show(pairs: Sequence[Pair]) -> None:

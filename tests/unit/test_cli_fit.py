@@ -69,17 +69,17 @@ def test_fit_learns_from_profiles_and_says_what_it_left_out(folder, fitted):
     assert all(feature["meaning"] and feature["unit"] for feature in card["features"])
 
 
-def test_predict_tells_of_each_pair(folder, fitted):
-    done = call(folder, "predict", "--model", "m", "alone-0.h5", "alone-1.h5", "alone-2.h5", "--json")
-    found = json.loads(done.stdout)["predictions"]
-    assert [(row["target"], *row["co_runners"]) for row in found[:2]] == [
-        ("alone-0", "alone-1"),
-        ("alone-0", "alone-2"),
-    ]
-    assert len(found) == 6
-    assert all(
-        1 <= row["slowdown"]["low"] <= row["slowdown"]["value"] <= row["slowdown"]["high"] for row in found
-    )
+def test_predict_tells_of_each_pair_and_pair_plans_with_it(folder, fitted):
+    done = call(folder, "predict", "--model", "m", *(f"alone-{i}.h5" for i in range(4)), "--json")
+    told = json.loads(done.stdout)
+    found = {(row["target"], row["co_runner"]): row["slowdown"] for row in told["slowdowns"]}
+    assert len(found) == 12
+    assert all(1 <= row["low"] <= row["value"] <= row["high"] for row in found.values())
+    assert [job["program"] for job in told["jobs"]] == ["app0", "app1", "app2", "app3"]
+    (folder / "queue.json").write_text(done.stdout)
+    plan = call(folder, "pair", "queue.json", "--slowdowns", "queue.json", "--json")
+    assert plan.returncode == 0, plan.stderr
+    assert all(f"alone-{i}" in plan.stdout for i in range(4))
 
 
 def test_predict_tells_of_several_co_runners(folder, fitted, capsys, monkeypatch):
