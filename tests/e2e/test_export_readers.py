@@ -9,6 +9,7 @@ import time
 import urllib.error
 import urllib.request
 from collections import Counter
+from pathlib import Path
 
 import jobs
 import perfetto_ui
@@ -19,6 +20,7 @@ import mpicoloc
 from mpicoloc.core.tables import COLUMNS
 
 pytestmark = pytest.mark.e2e
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "howto" / "export" / "perfetto.md"
 N_MESSAGES = N_RANKS * N_ROUNDS * 2
 
 
@@ -51,6 +53,8 @@ def test_perfetto_itself_has_every_call_and_message(traced, events, tmp_path):
         found = perfetto_ui.query(browser, calls, **kinds)
         flows = perfetto_ui.query(browser, messages, sent="str", received="str", n=0)
         waits = perfetto_ui.query(browser, waited, call="str", n=0)
+        example = re.search(r"```sql\n(.*?)```", PAGE.read_text(), re.S)[1]
+        late = perfetto_ui.query(browser, example, name="str", waited_ms=0)
         assert perfetto_ui.query(browser, trouble, name="str", n=0) == []
     each = events.groupby(["rank", "call"]).agg(
         n=("t_ns", "size"), total_ns=("duration_ns", "sum"), n_bytes=("bytes", "sum")
@@ -61,6 +65,7 @@ def test_perfetto_itself_has_every_call_and_message(traced, events, tmp_path):
     assert sum(n for *_, n in flows) == N_MESSAGES
     assert {sent for sent, *_ in flows} == {"MPI_Send", "MPI_Isend"}
     assert {received for _, received, _ in flows} <= {"MPI_Recv", "MPI_Wait", "sender there"}
+    assert bool(late) == bool(waits) and all(waited_ms >= 0 for _, waited_ms in late)
     assert {call for call, _ in waits} <= {"MPI_Recv", "MPI_Wait"}
 
 
