@@ -221,18 +221,22 @@ def _counters(args: argparse.Namespace) -> int:
     if args.json:
         print(json.dumps(counted))
         return 0
-    print(f"{'level':>5} {'link':>14} {'up bytes':>16} {'packets':>10} {'down bytes':>16} {'packets':>10}")
-    for level in counted["levels"]:
-        _row(level, f"all {level['n_links']}")
-        for link in counted["links"]:
-            if link["level"] == level["level"]:
-                _row(link, f"{link['lower']} {link['upper']}")
+    _show_counters(counted)
     return 0
 
 
-def _row(counted: dict[str, Any], what: str) -> None:
-    up, down = (f"{counted[f'{way}_bytes']:16} {counted[f'{way}_packets']:10}" for way in ("up", "down"))
-    print(f"{counted['level']:5} {what:>14} {up} {down}")
+def _show_counters(counted: dict[str, Any]) -> None:
+    from mpicoloc.report.listing import Listing
+    from mpicoloc.report.terminal import console
+
+    counts = [f"{way} {what}" for way in ("up", "down") for what in ("bytes", "packets")]
+    listing = Listing(None, ("link", "level", *counts), lesser=("up packets", "down packets"))
+    for level in counted["levels"]:
+        links = [link for link in counted["links"] if link["level"] == level["level"]]
+        for row in (level, *links):
+            name = f"{row['lower']} {row['upper']}" if "lower" in row else f"all {row['n_links']}"
+            listing.add_row(name, str(row["level"]), *(str(row[count.replace(" ", "_")]) for count in counts))
+    console().print(listing)
 
 
 def _snapshot(path: str) -> dict[str, Any]:
