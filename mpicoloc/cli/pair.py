@@ -2,10 +2,11 @@
 
 JOBS is CSV or JSON. What jobs suffer beside each other comes from measured pairs, by the names of jobs or of
 their programs (as `mpicoloc campaign --json` writes them), and from a model by the jobs' profiles. Jobs of
-which nothing is known run alone.
+which nothing is known run alone. With --watch the jobs are those that wait in Slurm.
 
   mpicoloc pair jobs.csv --slowdowns slowdowns.csv
   mpicoloc pair jobs.csv --model slowdowns.model --nodes 4 --cautious
+  mpicoloc pair --watch --profiles /var/spool/mpicoloc --model slowdowns.model
 
 Columns of JOBS: id, runtime_s or profile, and as far as they are known program, n_cores, memory_bytes and
 intensity (for the policy di). Of slowdowns: target, co_runner, slowdown (T_co / T_solo), low and high.
@@ -20,7 +21,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from mpicoloc import config
-from mpicoloc.cli import tell
+from mpicoloc.cli import pair_watch, tell
 from mpicoloc.errors import UsageError
 
 if TYPE_CHECKING:
@@ -29,12 +30,15 @@ if TYPE_CHECKING:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Arguments of the verb."""
-    parser.add_argument("jobs", metavar="JOBS", help="the jobs that wait, in order of arrival: .csv or .json")
+    parser.add_argument(
+        "jobs", metavar="JOBS", nargs="?", help="the jobs that wait, in order of arrival: .csv or .json"
+    )
     parser.add_argument("--slowdowns", metavar="FILE", help="what pairs suffer: .csv or .json")
     parser.add_argument("--model", metavar="FILE", help="of slowdowns, that `mpicoloc fit` wrote")
     add_rules(parser)
     parser.add_argument("--nodes", metavar="N", default="1", help="nodes to plan for (default 1)")
     parser.add_argument("--json", action="store_true", help="print the plan as JSON")
+    pair_watch.add_arguments(parser)
 
 
 def add_rules(parser: argparse.ArgumentParser) -> None:
@@ -59,14 +63,18 @@ def add_rules(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Print the plan."""
+    """Print the plan, or watch Slurm."""
+    if args.watch == (args.jobs is not None):
+        raise UsageError("give a file of jobs, or --watch for those of Slurm")
+    rules = rules_of(args)
+    if args.watch:
+        return pair_watch.run(args, rules)
     from mpicoloc.model import nodes
     from mpicoloc.model.pairs import plan_parts
     from mpicoloc.report import plan as report
     from mpicoloc.run import model_file, waiting
     from mpicoloc.store import queue_files
 
-    rules = rules_of(args)
     n_nodes = _whole("--nodes", args.nodes)
     model = model_file.read(args.model) if args.model else None
     listed = queue_files.jobs(args.jobs)

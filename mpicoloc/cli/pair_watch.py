@@ -1,0 +1,92 @@
+"""`mpicoloc pair --watch`: the pairing service of a Slurm cluster."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from typing import TYPE_CHECKING
+
+from mpicoloc import config
+from mpicoloc.cli import tell
+from mpicoloc.errors import EnvironmentFault, UsageError
+
+if TYPE_CHECKING:
+    from mpicoloc.model.pairs import Rules
+    from mpicoloc.model.steering import Action
+    from mpicoloc.run.pairing import Steering
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Flags of the service."""
+    group = parser.add_argument_group("watching Slurm")
+    group.add_argument(
+        "--watch", action="store_true", help="look at Slurm's queue again and again, and place pairs"
+    )
+    group.add_argument("--profiles", metavar="FOLDER", help="where jobs leave their profiles")
+    group.add_argument(
+        "--alone", metavar="PARTITION", default="whole",
+        help="where users submit, a node for each job (default whole)",
+    )  # fmt: skip
+    group.add_argument(
+        "--shared", metavar="PARTITION", default="shared",
+        help="where only this service puts jobs, two on a processor (default shared)",
+    )  # fmt: skip
+    group.add_argument("--interval-s", metavar="S", default="10", help="between two looks (default 10)")
+    group.add_argument("--audit", metavar="FILE", help="add a line of JSON for each decision")
+    group.add_argument("--dry-run", action="store_true", help="decide and note, but change nothing")
+    group.add_argument("--once", action="store_true", help="look once")
+
+
+def run(args: argparse.Namespace, rules: Rules) -> int:
+    """Look until it is ended; with --once, 0 or an error that `main` reports."""
+    if args.profiles is None:
+        raise UsageError("--watch needs --profiles FOLDER: what is known of the jobs")
+    interval_s = config.positive("--interval-s", args.interval_s)
+    from mpicoloc.run import pairing
+
+    how = _steering(args, rules)
+    known, audit = pairing.Known(args.profiles), pairing.Audit(args.audit, tell.trouble)
+    last_trouble = ""
+    while True:
+        try:
+            for action in pairing.step(known, how, audit, is_dry=args.dry_run):
+                _print(action)
+            last_trouble = ""
+        except EnvironmentFault as error:
+            if args.once:
+                raise
+            # Slurm restarts now and then; told once, and looked at again.
+            if str(error) != last_trouble:
+                tell.trouble(str(error))
+                audit.note(time.time(), "Slurm is away", error=str(error))
+            last_trouble = str(error)
+        if args.once:
+            return 0
+        time.sleep(interval_s)
+
+
+def _steering(args: argparse.Namespace, rules: Rules) -> Steering:
+    from mpicoloc.model.steering import Partitions
+    from mpicoloc.run import model_file, pairing
+
+    if args.model is None and rules.prior_slowdown is None:
+        raise UsageError("--watch needs --model FILE, or --prior-slowdown X until there is a model")
+    if args.alone == args.shared:
+        raise UsageError(
+            f"--alone and --shared are both {args.alone}: jobs must have nodes of their own in one"
+        )
+    model = None if args.model is None else model_file.read(args.model)
+    return pairing.Steering(Partitions(args.alone, args.shared), rules, model)
+
+
+def _print(action: Action) -> None:
+    from mpicoloc.model.steering import Commit
+
+    if isinstance(action, Commit):
+        jobs = " + ".join(map(str, action.share.jobs))
+        after = f" after {', '.join(map(str, action.after))}" if action.after else ""
+        print(f"{jobs} on {action.share.node}{after}: {action.why}")
+    else:
+        print(f"{action.job} alone: {action.why}")
+    sys.stdout.flush()
