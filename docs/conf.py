@@ -7,6 +7,7 @@ HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE.parent), str(HERE / "_ext")]
 
 import mpicoloc  # noqa: E402
+from mpicoloc.cli import main as cli  # noqa: E402
 
 project = "mpicoloc"
 copyright = "the mpicoloc developers"
@@ -25,6 +26,12 @@ autodoc_member_order = "bysource"
 napoleon_numpy_docstring = True
 napoleon_google_docstring = False
 napoleon_use_rtype = False
+
+# python -m sphinx -b man docs docs/_build/man
+man_pages = [
+    (f"reference/generated/cli/{verb}", f"mpicoloc-{verb}", words, "the mpicoloc developers", 1)
+    for verb, words in cli.VERBS.items()
+]
 
 html_theme = "furo"
 html_title = f"mpicoloc {release}"

@@ -14,7 +14,8 @@ from mpicoloc.core import profile, tables
 from mpicoloc.model import quantities
 
 FOLDER = Path(__file__).resolve().parent.parent / "reference" / "generated"
-WIDTH_COLUMNS = 100
+WIDTH_COLUMNS = 70
+"""With the margin of a man page, a terminal of 80."""
 
 
 def table(header, rows):

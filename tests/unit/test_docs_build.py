@@ -40,6 +40,10 @@ def test_docs_build_without_warnings(tmp_path):
     )
     assert done.returncode == 0, done.stdout + done.stderr
     assert (tmp_path / "html" / "index.html").exists()
+    command[command.index("html")] = "man"
+    subprocess.run([*command, str(ROOT / "docs"), str(tmp_path / "man")], check=True, timeout=100)
+    page = (tmp_path / "man" / "mpicoloc-ledger.1").read_text()
+    assert "MPICOLOC LEDGER CHARGE" in page and "examples:" in page
 
 
 def test_every_option_is_in_the_reference(generated):
