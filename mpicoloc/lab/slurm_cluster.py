@@ -13,6 +13,7 @@ import signal
 import socket
 import subprocess
 import sys
+from collections.abc import Iterator
 
 from mpicoloc.errors import EnvironmentFault, UsageError
 from mpicoloc.lab import agent, slurm_files, slurm_server
@@ -148,7 +149,8 @@ def conf(name: str) -> str:
 
 
 @contextlib.contextmanager
-def _peer(name: str):  # type: ignore[no-untyped-def]
+def _peer(name: str) -> Iterator[socket.socket | None]:
+    """A connection to the lab's first process; None if it is not up."""
     with socket.socket(socket.AF_UNIX) as peer:
         try:
             peer.connect(slurm_server.socket_name(checked(name)))

@@ -9,8 +9,9 @@ ROOT = "/run/mpicoloc-slurm"
 MAX_NODES = 16
 CPUS = 4
 """Of each node by default, whatever the machine has."""
-PARTITIONS = {"shared": "FORCE:2", "whole": "EXCLUSIVE"}
-"""Each with what it says to OverSubscribe: up to two jobs on a core, or a node for one job."""
+PARTITIONS = {"whole": "EXCLUSIVE", "shared": "FORCE:2"}
+"""Each with what it says to OverSubscribe: a node for one job, where jobs go by default, or up to two jobs on
+a core."""
 
 
 @dataclass(frozen=True)
@@ -72,7 +73,7 @@ def _slurm_conf(plan: Plan) -> str:
     ports = f"{plan.port + 1}-{plan.port + last}"
     size = f"CPUs={plan.n_cpus} RealMemory=1000"
     partitions = "".join(
-        f"PartitionName={name} Nodes=ALL Default={'YES' if name == 'shared' else 'NO'} "
+        f"PartitionName={name} Nodes=ALL Default={'YES' if name == 'whole' else 'NO'} "
         f"OverSubscribe={share} DefaultTime=10 MaxTime=60 State=UP\n"
         for name, share in PARTITIONS.items()
     )

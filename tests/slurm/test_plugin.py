@@ -34,7 +34,7 @@ def test_a_step_that_asks_leaves_a_signed_profile_and_its_price(cluster, capsys)
 
 def test_jobs_that_share_cores_name_each_other(cluster):
     script = "srun -n2 --mpicoloc ./heat2d.openmpi 100 {steps}\n"
-    found = [cluster.submit(script.format(steps=1500), "-n4", "-w", "n2") for _ in range(2)]
+    found = [cluster.submit(script.format(steps=1500), "-n4", "-w", "n2", "-p", "shared") for _ in range(2)]
     for job in found[:2]:
         assert cluster.wait(job)["ExitCode"] == "0:0"
     profiles = [hdf5.read(cluster.spool / f"{job}.0.h5") for job in found[:2]]
@@ -60,10 +60,10 @@ srun --mpi={mpi} sh -c 'exec ./heat2d.{family} 60 100'
 
 def test_the_site_chooses_partitions_and_the_user_has_the_last_word(cluster):
     ask = ("srun", "-n1", "sh", "-c", "echo $LD_PRELOAD")
-    cluster.site("partition=whole")
+    cluster.site("partition=shared")
     assert cluster.run(*ask) == "\n"
-    assert "libmpicoloc-auto.so" in cluster.run(ask[0], "-p", "whole", *ask[1:])
-    assert cluster.run(ask[0], "-p", "whole", "--mpicoloc=off", *ask[1:]) == "\n"
+    assert "libmpicoloc-auto.so" in cluster.run(ask[0], "-p", "shared", *ask[1:])
+    assert cluster.run(ask[0], "-p", "shared", "--mpicoloc=off", *ask[1:]) == "\n"
     cluster.site("default=on")
     assert "libmpicoloc-auto.so" in cluster.run(*ask)
 

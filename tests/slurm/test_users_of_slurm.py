@@ -9,7 +9,7 @@ from pathlib import Path
 
 import jobs
 import pytest
-from conftest import LIMIT_S, is_possible
+from slurm_jobs import LIMIT_S, is_possible
 
 from mpicoloc.lab import slurm_cluster, slurm_files
 from mpicoloc.pmpi import build_spank
@@ -44,7 +44,7 @@ def test_profiles_of_two_users_are_signed_and_stay_theirs(lab, openmpi_program):
     try:
         subprocess.run([*command, "--plugstack", words], check=True, capture_output=True, timeout=60)
         env = {"PATH": os.environ["PATH"], "SLURM_CONF": f"{slurm_files.ROOT}/{name}/slurm.conf"}
-        run = ["srun", "-n2", str(openmpi_program), "100", "500"]
+        run = ["srun", "-p", "shared", "-n2", str(openmpi_program), "100", "500"]
         started = [
             subprocess.Popen(["setpriv", f"--reuid={user}", "--regid=nogroup", "--clear-groups", *run],
                              env={**env, "HOME": "/nonexistent"}, cwd=place / "out",

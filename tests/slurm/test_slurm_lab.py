@@ -1,0 +1,81 @@
+"""A Slurm cluster on one machine: begun, killed, ended, and what it refuses."""
+
+import os
+import signal
+import subprocess
+from pathlib import Path
+
+import jobs
+import pytest
+from slurm_jobs import is_possible
+
+from mpicoloc.errors import EnvironmentFault, UsageError
+from mpicoloc.lab import slurm_cluster, slurm_files
+
+pytestmark = [pytest.mark.e2e, pytest.mark.serial, pytest.mark.timeout(100)]
+
+
+@pytest.fixture
+def name():
+    made = f"lab-{os.getpid()}"
+    yield made
+    if is_possible():
+        slurm_cluster.stop(made)
+
+
+@pytest.mark.skipif(not is_possible(), reason="no Slurm here, or not root")
+def test_a_killed_cluster_leaves_no_process_and_the_next_one_begins_anew(name):
+    plan = slurm_cluster.start(name, 1)
+    env = {**os.environ, "SLURM_CONF": slurm_cluster.conf(name)}
+    first = slurm_cluster.first_process(name)
+    space = os.stat(f"/proc/{first}/ns/pid").st_ino
+    inside = [p for p in Path("/proc").glob("[0-9]*") if _space(p) == space]
+    assert len(inside) >= 4, "munged, slurmctld, slurmd and the first one"
+    os.kill(first, signal.SIGKILL)
+    jobs.wait_until(lambda: not any(_space(p) == space for p in Path("/proc").glob("[0-9]*")), "their end")
+    assert not slurm_cluster.stop(name)
+    assert not Path(plan.folder).exists()
+    with pytest.raises(EnvironmentFault, match="mpicoloc slurm up"):
+        slurm_cluster.conf(name)
+    slurm_cluster.start(name, 1)
+    done = subprocess.run(["srun", "hostname"], env=env, capture_output=True, text=True, timeout=30)
+    assert done.stdout == "n1\n"
+    assert slurm_cluster.stop(name)
+
+
+def _space(folder):
+    try:
+        return os.stat(folder / "ns" / "pid").st_ino
+    except OSError:
+        return 0
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ({"n_nodes": 17}, "1 to 16"),
+        ({"n_nodes": 1, "n_cpus": 0}, "1 to 1024"),
+        ({"name": "../etc", "n_nodes": 1}, "small letters"),
+    ],
+)
+def test_what_no_cluster_can_be_is_refused(words, said):
+    with pytest.raises(UsageError, match=said):
+        slurm_cluster.start(**{"name": "never", **words})
+
+
+def test_without_the_programs_one_line_names_the_packages(monkeypatch, tmp_path):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    with pytest.raises(EnvironmentFault, match="munge and slurm-wlm"):
+        slurm_cluster.start("never", 1)
+
+
+def test_switches_have_every_node_once():
+    for n_nodes in range(1, slurm_files.MAX_NODES + 1):
+        text = slurm_files.texts(slurm_files.Plan("x", n_nodes, 4, 1))["topology.conf"]
+        ranges = [
+            line.split("Nodes=n[")[1].rstrip("]").split("-") for line in text.splitlines() if "Nodes=" in line
+        ]
+        assert [k for low, high in ranges for k in range(int(low), int(high) + 1)] == list(
+            range(1, n_nodes + 1)
+        )
