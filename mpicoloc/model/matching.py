@@ -59,10 +59,10 @@ class Matching:
 
     @property
     def gap_frac(self) -> float:
-        """How much above the optimum the cost can be at most, as a part of the bound."""
-        if self.cost <= self.lower_bound:
-            return 0.0
-        return (self.cost - self.lower_bound) / self.lower_bound if self.lower_bound > 0 else np.inf
+        """How far above the optimum the cost can be, as a part of the bound; NaN: nothing is proved."""
+        if self.lower_bound == 0:
+            return 0.0 if self.cost == 0 else np.inf
+        return float(np.maximum(self.cost / self.lower_bound - 1, 0.0))
 
     @property
     def pairs(self) -> list[tuple[int, int]]:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from mpicoloc.core.progress import steps
 from mpicoloc.errors import DataError, UsageError
 from mpicoloc.model import matching
 from mpicoloc.model.groups import Graph, degradation_graph, duration_s
@@ -151,7 +152,8 @@ def plan_parts(n_jobs: int, part_of: Callable[[slice], Queue], rules: Rules | No
     """`plan` where the slowdowns of all pairs do not fit into memory: `part_of` gives a part of the queue."""
     rules = rules or Rules()
     plans = []
-    for start in range(0, n_jobs, WINDOW):
+    starts = range(0, n_jobs, WINDOW)
+    for start in steps(starts, "planning", unit="parts") if n_jobs > WINDOW else starts:
         made = _plan_once(part_of(slice(start, min(start + WINDOW, n_jobs))), rules)
         shifted = tuple(
             Group(tuple(start + job for job in group.jobs), group.duration_s, group.why)
