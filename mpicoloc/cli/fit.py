@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 
 import mpicoloc
 from mpicoloc.cli import tell
+from mpicoloc.core.progress import part
 from mpicoloc.errors import EnvironmentFault, UsageError
 
 if TYPE_CHECKING:
@@ -75,7 +76,8 @@ def run(args: argparse.Namespace) -> int:
     learnt = merged(_sets(args))
     if args.save_training:
         files.write(learnt, args.save_training)
-    model = _fitted(learnt, seed, n_trials)
+    with part("fitting"):
+        model = _fitted(learnt, seed, n_trials)
     model_file.write(model, args.out)
     if model.kind in BASELINES:
         tell.note(f"no model was better than {model.kind!r} on programs left out: measure more pairs")

@@ -86,7 +86,7 @@ def run(args: argparse.Namespace) -> int:
     formats = drawn.formats_of(args)
     fabric = fabric_of(args)
     trees = _trees(args, fabric)
-    jobs = [(file, profiles.read(file)) for file in args.files]
+    jobs = [(file, profiles.read(file)) for file in progress.steps(args.files, "reading", unit="profiles")]
     names = [_placements_of(args, fabric, i) for i in range(len(jobs))]
     n_ways = max(map(len, names)) * len(trees)
     together = len(jobs) > 1 and n_ways == 1

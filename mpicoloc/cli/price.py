@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 from mpicoloc import config, pricings
 from mpicoloc.cli.memory import bounded
+from mpicoloc.core.progress import steps
 from mpicoloc.errors import DataError, MpicolocError, UsageError
 
 if TYPE_CHECKING:
@@ -61,7 +62,8 @@ def run(args: argparse.Namespace) -> int:
     truths = _per_profile("--true-slowdown", args.true_slowdown, len(args.files))
     solos = _per_profile("--solo", args.solo, len(args.files))
     bills = []
-    for file, truth, solo in zip(args.files, truths, solos, strict=True):
+    cases = list(zip(args.files, truths, solos, strict=True))
+    for file, truth, solo in steps(cases, "reading", unit="profiles"):
         profile = profiles.read(file)
         slowdown = None if truth is None else config.positive("--true-slowdown", truth)
         if solo is not None:
