@@ -126,6 +126,17 @@ def ends_of(site, numbers):
     return found
 
 
+def n_together(times):
+    """Jobs that ran beside another one: there is one node."""
+    return sum(
+        any(
+            i != j and begin < other_end and other_begin < end
+            for j, (other_begin, other_end) in enumerate(times)
+        )
+        for i, (begin, end) in enumerate(times)
+    )
+
+
 def site_log():
     return Path(slurm_cluster.conf(LAB)).parent / "log"
 
@@ -145,7 +156,7 @@ def run(site, way, queue, args):
         "n_jobs": len(queue),
         "n_completed": sum(job.state == "COMPLETED" for job in done.values()),
         "n_profiles": len(profiles & {str(number) for number in numbers}),
-        "n_shared": sum(job.admin_comment.startswith("mpicoloc share") for job in done.values()),
+        "n_shared": n_together([*times.values()]),
         "makespan_s": max(end for _, end in times.values()) - min(start for start, _ in times.values()),
         "charged_su": sum(prices.get(str(number)) or 0.0 for number in numbers),
     }

@@ -1,4 +1,4 @@
-"""Jobs of real programs, pairs chosen by what their first runs told, prices in the ledger: the benchmark, short."""
+"""Real jobs, pairs chosen by what their first runs told, prices in the ledger: the benchmark, short."""
 
 import json
 import subprocess
@@ -21,5 +21,5 @@ def test_every_job_of_a_queue_ends_once_and_is_charged_once():
     assert done.returncode == 0, done.stderr
     (row,) = json.loads(done.stdout)
     assert row["n_completed"] == row["n_profiles"] == row["n_jobs"] == 8
-    assert row["n_shared"] >= 2 and row["n_shared"] % 2 == 0
+    assert row["n_shared"] >= 2
     assert row["charged_su"] > 0
