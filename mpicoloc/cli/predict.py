@@ -20,6 +20,7 @@ from mpicoloc.errors import DataError, UsageError
 
 if TYPE_CHECKING:
     from mpicoloc.core.features import JobFeatures
+    from mpicoloc.core.run import Run
     from mpicoloc.model.fitted import FittedModel
     from mpicoloc.report.slowdowns import Pair
 
@@ -68,7 +69,6 @@ def _card(args: argparse.Namespace, model: FittedModel) -> None:
 
 
 def _jobs(files: Sequence[str], model: FittedModel) -> list[JobFeatures]:
-    from mpicoloc.model.features import job_features
     from mpicoloc.run.training import read_runs
 
     runs, troubles = read_runs(files)
@@ -80,7 +80,16 @@ def _jobs(files: Sequence[str], model: FittedModel) -> list[JobFeatures]:
                 f"{file} was measured on {run.machine}, and the model is of {model.machine}: "
                 "a machine's slowdowns tell nothing of another one's; fit a model there"
             )
-    return [job_features([runs[file]]) for file in files]
+    return [_features(file, runs[file]) for file in files]
+
+
+def _features(file: str, run: Run) -> JobFeatures:
+    from mpicoloc.model.features import job_features
+
+    try:
+        return job_features([run])
+    except DataError as error:
+        raise DataError(f"{file}: {error}") from error
 
 
 def _pairs(model: FittedModel, jobs: Sequence[JobFeatures], together: bool) -> list[Pair]:
