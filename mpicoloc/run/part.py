@@ -26,7 +26,7 @@ _TYPES: Mapping[str, type | tuple[type, ...]] = {
     "until_unix_s": (float, int),
 }
 _LISTS = {"not_finalized": int, "notes": str}
-_MAX_TEXT_BYTES = 4096
+_MAX_TEXT_BYTES = 1 << 16
 _MAX_NUMBER = 1 << 40
 
 

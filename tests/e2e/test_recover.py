@@ -47,10 +47,24 @@ def kill_all(word, pids=None):
                 os.kill(pid, number)
 
 
+def hurry(tmp_path):
+    """Give the checkpoints of the job there their share of the processors: others may leave them none."""
+    out = b"MPICOLOC_OUT=" + os.fsencode(tmp_path / "job.h5")
+    for folder in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            words = (folder / "cmdline").read_bytes().split(b"\0")
+            if b"mpicoloc.run.checkpoint" in words and out in (folder / "environ").read_bytes().split(b"\0"):
+                (folder / "autogroup").write_text("0")
+                os.sched_setscheduler(int(folder.name), os.SCHED_OTHER, os.sched_param(0))
+
+
 def first_part(tmp_path, rank=0):
     path = tmp_path / "job.parts" / f"{rank}.part"
-    jobs.wait_until(path.exists, "a checkpoint", limit_s=jobs.LIMIT_S)
-    return path
+    wait_for(tmp_path, path.exists)
+
+
+def wait_for(tmp_path, condition):
+    jobs.wait_until(lambda: hurry(tmp_path) or condition(), "a checkpoint", limit_s=jobs.LIMIT_S)
 
 
 @pytest.mark.parametrize(("family", "way"), [("openmpi", "wrap"), ("mpich", "preload")])
@@ -99,7 +113,7 @@ def test_a_job_that_ends_leaves_no_parts(start, openmpi, way, end, tmp_path, shm
 def test_checkpoints_that_cannot_be_written_are_told_in_the_profile(start, openmpi, tmp_path, shm_dir):
     (tmp_path / "job.parts").write_text("a file of that name")
     job = start(openmpi, "preload", "finalize", checkpoint_s=0.1)
-    jobs.wait_until(lambda: list(shm_dir.glob("*.checkpoint")), "a checkpoint to fail", limit_s=jobs.LIMIT_S)
+    wait_for(tmp_path, lambda: list(shm_dir.glob("*.checkpoint")))
     (tmp_path / "end").touch()
     assert job.wait() == 0
     assert job.log == "computed with 2 ranks\n"
