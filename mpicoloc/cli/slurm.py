@@ -148,7 +148,7 @@ def _close(args: argparse.Namespace) -> int:
     key, code = key_of(args), 0
     for path in slurm_close.files(args.out, job, uid):
         try:
-            to = slurm_close.sign(path, job, key, args.spool, time.time())
+            to = slurm_close.sign(path, job, uid, key, args.spool, time.time())
         except MpicolocError as error:
             tell.trouble(str(error))
             code = error.exit_code

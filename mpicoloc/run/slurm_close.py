@@ -12,6 +12,7 @@ import json
 import os
 import re
 import stat
+import tempfile
 from collections.abc import Iterator
 from typing import Any
 
@@ -50,13 +51,13 @@ def _is_of(path: str, uid: int) -> bool:
     return False
 
 
-def sign(path: str, job: int, key: bytes, spool: str, now_unix_s: float) -> str | None:
+def sign(path: str, job: int, uid: int, key: bytes, spool: str, now_unix_s: float) -> str | None:
     """Put the signed profile into the spool; returns its path, None if it is there already.
 
     Raises
     ------
     DataError
-        If the file is no profile, or that of another job.
+        If the file is no profile of that user's, or one of another job.
     EnvironmentFault
         If the spool cannot be written.
     """
@@ -64,11 +65,29 @@ def sign(path: str, job: int, key: bytes, spool: str, now_unix_s: float) -> str 
     to = os.path.join(spool, base if base.startswith(f"{job}.") else f"{job}.{base}")
     if os.path.exists(to):  # however the user may have changed his own since
         return None
-    named = profiles.read(path).job.id
-    if named != str(job):
-        raise DataError(f"{path} says that it is of job {named!r}, not {job}: it is not signed")
-    signature.sign(path, key, now_unix_s, to)
+    with tempfile.TemporaryDirectory(prefix=".new-", dir=spool) as folder:
+        taken = os.path.join(folder, base)
+        _take(path, uid, taken)
+        named = profiles.read(taken).job.id
+        if named != str(job):
+            raise DataError(f"{path} says that it is of job {named!r}, not {job}: it is not signed")
+        signature.sign(taken, key, now_unix_s, to)
     return to
+
+
+def _take(path: str, uid: int, to: str) -> None:
+    """Copy a user's file, as the user may put another one or a link in its place at any moment."""
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError as error:
+        raise DataError(f"{path} cannot be taken ({error.strerror}): it is not signed") from None
+    with open(fd, "rb") as file, open(to, "xb") as copy:
+        status = os.fstat(file.fileno())
+        if not stat.S_ISREG(status.st_mode) or status.st_uid != uid:
+            raise DataError(f"{path} is no file of user {uid}: it is not signed")
+        if status.st_size > signature.MAX_BYTES:
+            raise DataError(f"{path} has more than {signature.MAX_BYTES >> 20} MiB: it is not signed")
+        copy.write(file.read(status.st_size))
 
 
 def signed(spool: str, job: int) -> Iterator[Profile]:

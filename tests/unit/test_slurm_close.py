@@ -43,10 +43,10 @@ def test_profiles_are_found_by_job_and_owner(job):
 def test_each_profile_is_signed_once_and_told_together(job):
     spool = str(job / "spool")
     for path in slurm_close.files(pattern(job), 7, UID):
-        to = slurm_close.sign(path, 7, KEY, spool, 1.0)
+        to = slurm_close.sign(path, 7, UID, KEY, spool, 1.0)
         assert signature.verify(signature.snapshot(to), KEY).is_good
         os.utime(path, (4e9, 4e9))
-        assert slurm_close.sign(path, 7, KEY, spool, 2.0) is None, "the user has changed it"
+        assert slurm_close.sign(path, 7, UID, KEY, spool, 2.0) is None, "the user has changed it"
     found = list(slurm_close.signed(spool, 7))
     told = slurm_close.price(found)
     assert told["n_profiles"] == 2
@@ -63,5 +63,15 @@ def test_the_profile_of_another_job_is_not_signed(job):
     path = job / "out" / "9.0.h5"
     path.write_bytes((job / "out" / "7.0.h5").read_bytes())
     with pytest.raises(DataError, match="of job '7', not 9"):
-        slurm_close.sign(str(path), 9, KEY, str(job / "spool"), 1.0)
+        slurm_close.sign(str(path), 9, UID, KEY, str(job / "spool"), 1.0)
+    assert not list((job / "spool").iterdir())
+
+
+def test_a_link_and_a_file_of_somebody_else_are_not_signed(job):
+    link = job / "out" / "7.5.h5"
+    link.symlink_to(job / "out" / "7.0.h5")
+    with pytest.raises(DataError, match="cannot be taken"):
+        slurm_close.sign(str(link), 7, UID, KEY, str(job / "spool"), 1.0)
+    with pytest.raises(DataError, match="no file of user"):
+        slurm_close.sign(str(job / "out" / "7.0.h5"), 7, UID + 1, KEY, str(job / "spool"), 1.0)
     assert not list((job / "spool").iterdir())
