@@ -93,7 +93,7 @@ COLOUR = re.compile(r"\x1b\[(?:\d+;)*(?:3\d|4\d|9[0-7])(?:;\d+)*m")
 
 def test_colours_come_where_they_are_wanted(tmp_path):
     """`show` has a coloured note."""
-    assert COLOUR.search(all_of(CALLS)[1])
+    assert COLOUR.search(all_of(CALLS[:1])[1])
     assert not COLOUR.search(all_of(CALLS, env={"NO_COLOR": "1"})[1])
     assert "\x1b" not in all_of(CALLS, env={"TERM": "dumb"})[1]
     for forced in (None, "1"):
