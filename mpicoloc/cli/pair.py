@@ -79,7 +79,7 @@ def run(args: argparse.Namespace) -> int:
     model = model_file.read(args.model) if args.model else None
     listed = queue_files.jobs(args.jobs)
     measured = queue_files.slowdowns(args.slowdowns) if args.slowdowns else {}
-    known = waiting.features(listed, model)
+    known = waiting.features((job.profile for job in listed if job.profile), model)
     jobs = waiting.told(listed, known)
     model_says = waiting.predicted(model, known) if model else None
     made = plan_parts(len(jobs), lambda part: waiting.queue(jobs[part], measured, model_says), rules)

@@ -20,7 +20,6 @@ from mpicoloc.errors import DataError, UsageError
 
 if TYPE_CHECKING:
     from mpicoloc.core.features import JobFeatures
-    from mpicoloc.core.run import Run
     from mpicoloc.model.fitted import FittedModel
     from mpicoloc.report.slowdowns import Pair
 
@@ -69,27 +68,10 @@ def _card(args: argparse.Namespace, model: FittedModel) -> None:
 
 
 def _jobs(files: Sequence[str], model: FittedModel) -> list[JobFeatures]:
-    from mpicoloc.run.training import read_runs
+    from mpicoloc.run import waiting
 
-    runs, troubles = read_runs(files)
-    if troubles:
-        raise DataError(troubles[0])
-    for file, run in runs.items():
-        if model.machine is not None and run.machine is not None and not run.machine.is_like(model.machine):
-            raise DataError(
-                f"{file} was measured on {run.machine}, and the model is of {model.machine}: "
-                "a machine's slowdowns tell nothing of another one's; fit a model there"
-            )
-    return [_features(file, runs[file]) for file in files]
-
-
-def _features(file: str, run: Run) -> JobFeatures:
-    from mpicoloc.model.features import job_features
-
-    try:
-        return job_features([run])
-    except DataError as error:
-        raise DataError(f"{file}: {error}") from error
+    known = waiting.features(files, model)
+    return [known[file] for file in files]
 
 
 def _pairs(model: FittedModel, jobs: Sequence[JobFeatures], together: bool) -> list[Pair]:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from mpicoloc.core.features import JobFeatures
+from mpicoloc.core.run import Run
 from mpicoloc.errors import DataError
 from mpicoloc.model.features import job_features
 from mpicoloc.model.fitted import FittedModel
@@ -26,25 +27,32 @@ class Predicted:
     rows: Mapping[str, int]
 
 
-def features(waiting: Sequence[WaitingJob], model: FittedModel | None = None) -> dict[str, JobFeatures]:
-    """Features of the jobs' profiles, by their paths.
+def features(paths: Iterable[str], model: FittedModel | None = None) -> dict[str, JobFeatures]:
+    """Features of the jobs of these profiles, by their paths.
 
     Raises
     ------
     DataError
         If a profile cannot be read, tells of no whole run, or is of another machine than the model.
     """
-    paths = list(dict.fromkeys(job.profile for job in waiting if job.profile))
-    runs, troubles = read_runs(paths)
+    runs, troubles = read_runs(list(dict.fromkeys(paths)))
     if troubles:
         raise DataError(troubles[0])
     for path, run in runs.items():
         machine = model.machine if model else None
         if machine is not None and run.machine is not None and not run.machine.is_like(machine):
             raise DataError(
-                f"{path} was measured on {run.machine}, and the model is of {machine}; fit a model there"
+                f"{path} was measured on {run.machine}, and the model is of {machine}: "
+                "a machine's slowdowns tell nothing of another one's; fit a model there"
             )
-    return {path: job_features([run]) for path, run in runs.items()}
+    return {path: _features(path, run) for path, run in runs.items()}
+
+
+def _features(path: str, run: Run) -> JobFeatures:
+    try:
+        return job_features([run])
+    except DataError as error:
+        raise DataError(f"{path}: {error}") from error
 
 
 def told(waiting: Sequence[WaitingJob], known: Mapping[str, JobFeatures]) -> list[WaitingJob]:

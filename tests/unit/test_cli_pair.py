@@ -8,7 +8,7 @@ import sample
 
 from mpicoloc.cli import main
 from mpicoloc.run import model_file, waiting
-from mpicoloc.store import hdf5, queue_files
+from mpicoloc.store import hdf5
 
 JOBS = """\
 id,program,runtime_s,n_cores
@@ -151,7 +151,7 @@ def test_profiles_and_a_model_tell_what_no_pair_was_measured_for(folder, capsys)
     serial_s = found["groups"][0]["serial_s"]
     assert 0 < serial_s <= 2 * wall_s
     # Each of two alike suffers what the model says of a job beside another one just like itself.
-    known = waiting.features(queue_files.jobs("jobs.csv"), model)
+    known = waiting.features(["run.h5"], model)
     expected = waiting.predicted(model, known).slowdowns.value[0, 0]
     assert found["groups"][0]["duration_s"] == pytest.approx(serial_s / 2 * expected)
 
