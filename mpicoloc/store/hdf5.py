@@ -274,7 +274,9 @@ def _image(content: bytes, is_changed: bool) -> h5py.File:
 
 
 def _read_all(file: h5py.File, tables: Sequence[str]) -> Profile:
-    rows.check_total(file)
+    if tables:
+        # A history reads none of them, of thousands of files.
+        rows.check_total(file)
     group = own(file, "interference")
     slowdown = facts.read(own(group, "slowdown"), Estimate) if "slowdown" in group else None
     beside = own(group, "alternatives") if "alternatives" in group else {}
