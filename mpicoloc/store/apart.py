@@ -20,8 +20,8 @@ from mpicoloc.errors import DataError, EnvironmentFault, MpicolocError, Refused,
 
 T = TypeVar("T")
 Pieces = Iterable[bytes | memoryview]
-CPU_S = 300
-"""Longest time that the reading of one file may take."""
+CPU_S = (30, 300)
+"""Longest processor time for reading a file, to which each of its MiB adds a second; and the longest of all."""
 MEMORY_BYTES = min(12 << 30, os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
 """Most memory that it may take, three times the most that a profile has: the file's, a copy, the answer."""
 
@@ -72,7 +72,9 @@ def apart(path: str, work: Callable[[], Pieces], read: Callable[[memoryview], T]
 
 def damage(path: str) -> DataError:
     """The error of a file that a process did not survive."""
-    return DataError(f"{path} is damaged: what reads it crashes; copy it again, or run the job again")
+    return DataError(
+        f"{path} is damaged: what reads it crashes or does not end; copy it again, or run the job again"
+    )
 
 
 def error(path: str, answer: bytes | bytearray) -> MpicolocError:
@@ -89,7 +91,8 @@ def _work(path: str, work: Callable[[], Pieces], writer: int) -> NoReturn:
     code = 1
     try:
         try:
-            confine(CPU_S)
+            confine()
+            grant_time(path)
             answer = [_GOOD, *work()]
         except MemoryError:
             most = f"{MEMORY_BYTES >> 20} MiB"
@@ -115,16 +118,29 @@ def address_space_bytes() -> int:
         return int(file.read().split()[0]) * resource.getpagesize()
 
 
-def confine(cpu_s: int) -> None:
+def confine() -> None:
     """Limit this process, whose crash nobody else shall write about between the lines of ours."""
     faulthandler.disable()
     os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
     wanted = {
         resource.RLIMIT_CORE: 0,
-        resource.RLIMIT_CPU: cpu_s,
         resource.RLIMIT_AS: address_space_bytes() + MEMORY_BYTES,
     }
     for kind, most in wanted.items():
         hard = resource.getrlimit(kind)[1]
         most = most if hard == resource.RLIM_INFINITY else min(most, hard)
         resource.setrlimit(kind, (most, most))
+
+
+def grant_time(path: str) -> None:
+    """Limit processor time from now on to what that file may take: damage can make HDF5 turn in circles."""
+    try:
+        n_mib = os.stat(path).st_size >> 20
+    except OSError:
+        n_mib = 0
+    used = resource.getrusage(resource.RUSAGE_SELF)
+    most = int(used.ru_utime + used.ru_stime) + 1 + min(CPU_S[0] + n_mib, CPU_S[1])
+    hard = resource.getrlimit(resource.RLIMIT_CPU)[1]
+    resource.setrlimit(
+        resource.RLIMIT_CPU, (most if hard == resource.RLIM_INFINITY else min(most, hard), hard)
+    )

@@ -100,9 +100,10 @@ def _start(
 def _work(paths: Sequence[str], work: Callable[[str], dict[str, Any]], writer: int) -> NoReturn:
     code = 1
     try:
-        apart.confine(apart.CPU_S * max(1, len(paths) // 100))
+        apart.confine()
         with open(writer, "wb") as pipe:
             for path in paths:
+                apart.grant_time(path)
                 try:
                     line = json.dumps(work(path), allow_nan=False).encode()
                 except MpicolocError as error:

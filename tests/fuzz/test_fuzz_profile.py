@@ -17,7 +17,7 @@ import mutations
 import traces
 
 from mpicoloc.errors import DataError
-from mpicoloc.store import apart, frames, hdf5, profiles, rows, trace, trace_clocks, trace_file
+from mpicoloc.store import apart, each, frames, hdf5, profiles, rows, trace, trace_clocks, trace_file
 
 N_FILES = 40
 
@@ -190,3 +190,17 @@ def test_a_profile_that_changes_while_it_is_read_is_read_as_one_or_refused(folde
     finally:
         is_over.set()
         writer.join()
+
+
+def test_a_file_in_which_hdf5_turns_in_circles_ends(folder, monkeypatch):
+    """As a swap of two pieces of a file has made it do, which the fuzzer found."""
+    monkeypatch.setattr(apart, "CPU_S", (0, 0))
+
+    def circle():
+        while True:
+            pass
+
+    with pytest.raises(DataError, match="does not end"):
+        apart.apart("sound.h5", circle, bytes)
+    answers = dict(each.each(["sound.h5"], lambda path: circle()))
+    assert "does not end" in str(answers["sound.h5"])
