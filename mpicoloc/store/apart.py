@@ -21,7 +21,7 @@ from mpicoloc.errors import DataError, EnvironmentFault, MpicolocError, Refused,
 T = TypeVar("T")
 Pieces = Iterable[bytes | memoryview]
 CPU_S = (30, 300)
-"""Longest processor time for reading a file, to which each of its MiB adds a second; and the longest of all."""
+"""Longest processor time for reading a file, s, to which each of its MiB adds one; and the longest of all."""
 MEMORY_BYTES = min(12 << 30, os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
 """Most memory that it may take, three times the most that a profile has: the file's, a copy, the answer."""
 
