@@ -35,7 +35,7 @@ from mpicoloc.core.profile import Network, NetworkLevel  # noqa: E402
 from mpicoloc.core.tables import table  # noqa: E402
 from mpicoloc.store import apart, hdf5, trace_file  # noqa: E402
 
-LIMIT_S = 60
+LIMIT_S = 100
 MEMORY_BYTES = 1 << 30
 """Bound that is held here, in place of the 12 GiB of `store.apart`, for the command and for each reader."""
 NAME = "job.h5"
