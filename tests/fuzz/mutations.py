@@ -292,6 +292,8 @@ def mutate_profile(rng, path):
         except (OSError, ValueError, TypeError, KeyError, RuntimeError, AttributeError, MemoryError):
             pass  # what was done before does not allow it; what has been done of it stays
         done.append(change.__name__)
+        if change in (link, elsewhere):
+            break  # the next change would read what is there, and wait at a pipe itself
     return done
 
 
