@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from conftest import is_possible
+from slurm_jobs import is_possible
 
 BENCHMARKS = Path(__file__).resolve().parents[2] / "benchmarks"
 pytestmark = [pytest.mark.e2e, pytest.mark.serial, pytest.mark.timeout(240)]
