@@ -6,17 +6,14 @@ import contextlib
 import os
 import re
 import select
-import shutil
 import signal
 import socket
-import subprocess
-import sys
 import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from mpicoloc.errors import DataError, EnvironmentFault, UsageError
-from mpicoloc.lab import agent, plan
+from mpicoloc.lab import agent, begin, plan
 
 DEFAULT_NAME = "lab"
 TOOLS = {
@@ -32,22 +29,8 @@ _END_S = 10.0
 
 
 def check_machine() -> None:
-    """See to it that a lab can be made here.
-
-    Raises
-    ------
-    EnvironmentFault
-        If a tool is missing, or the caller is not root.
-    """
-    if os.geteuid() != 0:
-        raise EnvironmentFault(
-            "only root makes and ends a lab: use sudo; then any user runs jobs in it (`mpicoloc lab run`)"
-        )
-    missing = {tool: package for tool, package in TOOLS.items() if shutil.which(tool) is None}
-    if missing:
-        raise EnvironmentFault(
-            f"a lab needs {', '.join(missing)}: install {', '.join(sorted(set(missing.values())))}"
-        )
+    """See to it that a lab can be made here; errors as of `begin.check_machine`."""
+    begin.check_machine("lab", TOOLS)
 
 
 def start(name: str, notation: str, rates: str, clock_step_s: int = 0) -> None:
@@ -72,30 +55,7 @@ def start(name: str, notation: str, rates: str, clock_step_s: int = 0) -> None:
     _checked(name)
     plan.topology(notation, rates)
     check_machine()
-    process = _server(name, notation, rates, str(clock_step_s))
-    assert process.stdout is not None
-    said = process.stdout.readline()
-    if said.strip() != "ready":
-        process.kill()
-        lines = (said + process.stdout.read()).strip().splitlines()
-        process.wait()
-        raise EnvironmentFault(f"no lab could be made: {lines[-1] if lines else 'it was killed'}")
-    # It stays; nobody waits for it.
-    process.returncode = 0
-
-
-def _server(*arguments: str) -> subprocess.Popen[str]:
-    command = ["unshare", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc", sys.executable, "-m"]
-    return subprocess.Popen(
-        [*command, "mpicoloc.lab.server", *arguments],
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        errors="replace",
-        cwd="/",
-        start_new_session=True,
-    )
+    begin.begin("lab", "mpicoloc.lab.server", name, notation, rates, str(clock_step_s))
 
 
 def _checked(name: str) -> str:

@@ -11,12 +11,10 @@ import select
 import shutil
 import signal
 import socket
-import subprocess
-import sys
 from collections.abc import Iterator
 
 from mpicoloc.errors import EnvironmentFault, UsageError
-from mpicoloc.lab import agent, slurm_files, slurm_server
+from mpicoloc.lab import agent, begin, slurm_files, slurm_server
 
 DEFAULT_NAME = "lab"
 TOOLS = {
@@ -34,20 +32,8 @@ _END_S = 15.0
 
 
 def check_machine() -> None:
-    """See to it that a Slurm lab can be made here.
-
-    Raises
-    ------
-    EnvironmentFault
-        If a tool is missing, or the caller is not root.
-    """
-    if os.geteuid() != 0:
-        raise EnvironmentFault(
-            "only root makes and ends a Slurm lab: use sudo; then any user runs jobs in it"
-        )
-    missing = {package for tool, package in TOOLS.items() if shutil.which(tool) is None}
-    if missing:
-        raise EnvironmentFault(f"a Slurm lab needs {' and '.join(sorted(missing))}: install them")
+    """See to it that a Slurm lab can be made here; errors as of `begin.check_machine`."""
+    begin.check_machine("Slurm lab", TOOLS)
 
 
 def start(
@@ -83,30 +69,8 @@ def start(
         raise UsageError(f"{n_cpus} processors per node: give 1 to 1024")
     check_machine()
     plan = slurm_files.Plan(name, n_nodes, n_cpus, _free_ports(n_nodes + 1), spank)
-    process = _server(json.dumps(dataclasses.asdict(plan)))
-    assert process.stdout is not None
-    said = process.stdout.readline()
-    if said.strip() != "ready":
-        process.kill()
-        lines = (said + process.stdout.read()).strip().splitlines()
-        process.wait()
-        raise EnvironmentFault(f"no Slurm lab could be made: {lines[-1] if lines else 'it was killed'}")
-    process.returncode = 0  # it stays; nobody waits for it
+    begin.begin("Slurm lab", "mpicoloc.lab.slurm_server", json.dumps(dataclasses.asdict(plan)))
     return plan
-
-
-def _server(plan: str) -> subprocess.Popen[str]:
-    command = ["unshare", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc", sys.executable, "-m"]
-    return subprocess.Popen(
-        [*command, "mpicoloc.lab.slurm_server", plan],
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        errors="replace",
-        cwd="/",
-        start_new_session=True,
-    )
 
 
 def _free_ports(n: int) -> int:

@@ -12,6 +12,7 @@ from slurm_jobs import Cluster, is_possible, jobs
 from mpicoloc import paths
 from mpicoloc.lab import slurm_cluster, slurm_files
 from mpicoloc.pmpi import build_spank
+from mpicoloc.run import slurm
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 
@@ -41,3 +42,12 @@ def cluster(lab):
     """The cluster with its plugin as a site would set it up, measuring those that ask."""
     lab.site()
     return lab
+
+
+@pytest.fixture
+def queue(cluster, monkeypatch):
+    """The queue of the cluster, by job; it is empty at the end."""
+    monkeypatch.setenv("SLURM_CONF", cluster.env["SLURM_CONF"])
+    yield lambda: {job.id: job for job in slurm.snapshot().jobs}
+    cluster.run("scancel", "--full", "-u", "root")
+    jobs.wait_until(lambda: not cluster.run("squeue", "-h"), "an empty queue")

@@ -14,20 +14,11 @@ import sample
 
 from mpicoloc.model.pairs import Rules
 from mpicoloc.model.steering import Commit, Partitions, Release
-from mpicoloc.run import pairing, slurm
+from mpicoloc.run import pairing
 from mpicoloc.store import hdf5
 
 pytestmark = [pytest.mark.e2e, pytest.mark.serial, pytest.mark.timeout(100)]
 HOW = pairing.Steering(Partitions("whole", "shared"), Rules("greedy", prior_slowdown=1.5), None)
-
-
-@pytest.fixture
-def queue(cluster, monkeypatch):
-    """The queue of the cluster, by job; it is empty at the end."""
-    monkeypatch.setenv("SLURM_CONF", cluster.env["SLURM_CONF"])
-    yield lambda: {job.id: job for job in slurm.snapshot().jobs}
-    cluster.run("scancel", "--full", "-u", "root")
-    jobs.wait_until(lambda: not cluster.run("squeue", "-h"), "an empty queue")
 
 
 @pytest.fixture

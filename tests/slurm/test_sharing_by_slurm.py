@@ -12,15 +12,6 @@ JOIN = {"Partition": "shared", "ReqNodeList": "n1"}
 BACK = {"Partition": "whole", "ReqNodeList": ""}
 
 
-@pytest.fixture
-def queue(cluster, monkeypatch):
-    """The queue of the cluster, by job; it is empty at the end."""
-    monkeypatch.setenv("SLURM_CONF", cluster.env["SLURM_CONF"])
-    yield lambda: {job.id: job for job in slurm.snapshot().jobs}
-    cluster.run("scancel", "--full", "-u", "root")
-    jobs.wait_until(lambda: not cluster.run("squeue", "-h"), "an empty queue")
-
-
 def submit(cluster, *words):
     return cluster.submit("sleep 60", "-p", "whole", "-n4", *words)
 
