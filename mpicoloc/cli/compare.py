@@ -71,6 +71,9 @@ def run(args: argparse.Namespace) -> int:
     opened = iter([open_profile(file) for file in steps(files, "reading", unit="profiles")])
     jobs = [[next(opened) for _ in of_group] for of_group in groups.values()]
     _warn_of_sizes([job for group in jobs for job in group])
+    for file, job in zip(files, [job for group in jobs for job in group], strict=True):
+        if job.profile.partial:
+            _refuse_partial(file, limits)
     runs = [[report.quantities(job) for job in group] for group in jobs]
     names = [*report.UNITS, *report.functions([run for group in runs for run in group])]
     _check_names(limits, names)
@@ -94,6 +97,14 @@ def run(args: argparse.Namespace) -> int:
         where = f" in {name}" if len(found) > 1 else ""
         tell.trouble(f"regression: {row.name}{where} is {_growth(row)}")
     return 1 if grown else 0
+
+
+def _refuse_partial(file: str, limits: dict[str, float]) -> None:
+    """What a job did until it was killed takes less time than all of it."""
+    text = f"{file} is partial: the job did not come to its end"
+    if limits:
+        raise DataError(f"{text}, so it tells of no regression; leave it out")
+    tell.note(f"{text}, so its times and amounts are too small")
 
 
 def _growth(row: Comparison) -> str:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from mpicoloc import config
 from mpicoloc.cli import tell
-from mpicoloc.errors import EnvironmentFault, UsageError
+from mpicoloc.errors import MpicolocError, UsageError
 
 if TYPE_CHECKING:
     from mpicoloc.model.pairs import Rules
@@ -46,20 +46,21 @@ def run(args: argparse.Namespace, rules: Rules) -> int:
     from mpicoloc.run import pairing
 
     how = _steering(args, rules)
-    known, audit = pairing.Known(args.profiles), pairing.Audit(args.audit, tell.trouble)
+    known = pairing.Known(args.profiles, getattr(how.model, "machine", None))
+    audit = pairing.Audit(args.audit, tell.trouble)
     last_trouble = ""
     while True:
         try:
             for action in pairing.step(known, how, audit, is_dry=args.dry_run):
                 _print(action)
             last_trouble = ""
-        except EnvironmentFault as error:
+        except MpicolocError as error:
             if args.once:
                 raise
-            # Slurm restarts now and then; told once, and looked at again.
+            # Slurm restarts, file systems go and come; told once, and looked at again.
             if str(error) != last_trouble:
                 tell.trouble(str(error))
-                audit.note(time.time(), "Slurm is away", error=str(error))
+                audit.note(time.time(), "trouble", error=str(error))
             last_trouble = str(error)
         if args.once:
             return 0
@@ -72,6 +73,8 @@ def _steering(args: argparse.Namespace, rules: Rules) -> Steering:
 
     if args.model is None and rules.prior_slowdown is None:
         raise UsageError("--watch needs --model FILE, or --prior-slowdown X until there is a model")
+    if rules.policy == "di":
+        raise UsageError("--policy di needs an intensity of each job, and Slurm tells none: take another")
     if args.alone == args.shared:
         raise UsageError(
             f"--alone and --shared are both {args.alone}: jobs must have nodes of their own in one"

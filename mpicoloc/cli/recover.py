@@ -15,7 +15,7 @@ import os
 
 from mpicoloc.cli import tell
 from mpicoloc.cli.memory import bounded
-from mpicoloc.errors import UsageError
+from mpicoloc.errors import DataError, UsageError
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -38,13 +38,19 @@ def run(args: argparse.Namespace) -> int:
     from mpicoloc.store import hdf5, parts, profiles
 
     out = args.out or parts.profile_of(args.places[0])
-    if out.endswith((".part", ".parts")):
+    if out.endswith((".part", ".parts")) or os.path.isdir(out):
         raise UsageError(f"which profile is {args.places[0]} of? Give --out FILE")
     profile, left_out = recover(args.places)
     for line in left_out:
         tell.trouble(f"left out: {line}")
     if os.path.lexists(out):
-        check_replaces(out, profiles.read(out), profile)
+        try:
+            there = profiles.read(out)
+        except DataError as error:
+            raise DataError(
+                f"{error}: it is in the way; remove it, or name another file with --out"
+            ) from None
+        check_replaces(out, there, profile)
     hdf5.write(profile, out)
     print(out)
     return 0

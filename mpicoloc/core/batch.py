@@ -5,6 +5,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 PENDING, RUNNING = "PENDING", "RUNNING"
+_ON_NODES = {
+    RUNNING,
+    "CONFIGURING",
+    "COMPLETING",
+    "SUSPENDED",
+    "STOPPED",
+    "RESIZING",
+    "SIGNALING",
+    "STAGE_OUT",
+}
 
 
 @dataclass(frozen=True)
@@ -33,6 +43,8 @@ class BatchJob:
         Longest time that it may run, s; infinite: none.
     priority : int
         The larger, the sooner; 0: held.
+    reason : str
+        Why it waits.
     comment, admin_comment : str
         What stands at it.
     is_bound : bool
@@ -54,9 +66,15 @@ class BatchJob:
     start_s: float = 0.0
     limit_s: float = float("inf")
     priority: int = 1
+    reason: str = ""
     comment: str = ""
     admin_comment: str = ""
     is_bound: bool = False
+
+    @property
+    def is_on_nodes(self) -> bool:
+        """Whether it has nodes, and they are not free for others: it runs, begins or ends."""
+        return self.state in _ON_NODES
 
     @property
     def kind(self) -> tuple[str, str, int]:

@@ -42,6 +42,8 @@ def unpack(content: memoryview) -> tuple[Mapping[str, Any], dict[str, Table]]:
     head = json.loads(bytes(content[_SIZE_BYTES:start]))
     if head["kind"] != _kind():
         raise ValueError("its tables are of another version of mpicoloc: use the one that wrote it")
+    if not isinstance(head["facts"], dict):
+        raise ValueError("it has no facts")
     tables = {}
     for name in COLUMNS:
         tables[name] = np.ndarray((head["n_rows"][name],), dtype(name), buffer=content, offset=start)

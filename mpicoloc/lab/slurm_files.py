@@ -80,6 +80,7 @@ def _slurm_conf(plan: Plan) -> str:
     return f"""ClusterName={plan.name}
 SlurmctldHost=localhost(127.0.0.1)
 SlurmctldPort={plan.port}
+CommunicationParameters=NoInAddrAny,NoCtldInAddrAny
 SlurmUser=root
 SlurmdUser=root
 AuthType=auth/munge

@@ -72,7 +72,8 @@ class Comparison:
             return self.after > 0
         if self.ratio is None or self.ratio <= 1 + limit_frac:
             return False
-        return min(self.n_before, self.n_after) == 1 if self.low is None else self.low > 1
+        # One run against several tells of no scatter of its own, so that may be chance.
+        return max(self.n_before, self.n_after) == 1 if self.low is None else self.low > 1
 
 
 @dataclass(frozen=True)

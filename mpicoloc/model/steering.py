@@ -12,11 +12,17 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from mpicoloc.core.batch import PENDING, RUNNING, BatchJob, BatchNode, Snapshot
+from mpicoloc.core.batch import PENDING, BatchJob, BatchNode, Snapshot
 from mpicoloc.model.pairs import Group
 
 WINDOW = 200
 """Waiting jobs that are looked at: what is behind them has time."""
+NEVER = {
+    *("PartitionTimeLimit", "PartitionNodeLimit", "PartitionDown", "PartitionInactive", "BadConstraints"),
+    *("InvalidAccount", "InvalidQOS", "DependencyNeverSatisfied", "AccountNotAllowed"),
+}
+"""Reasons for which a job would wait in the queue for sharing until somebody changes something."""
+REFUSED = "the batch system never starts it there"
 _TEXT = re.compile(r"mpicoloc share ([0-9]+(?:\+[0-9]+)+) on (\S+) limit ([0-9]+)(?: \{.*)?")
 Planned = Callable[[Sequence[BatchJob]], Sequence[Group]]
 
@@ -147,21 +153,22 @@ def _commit(
 ) -> Commit:
     jobs = [next(job for job in now.jobs if job.id == number) for number in share.jobs]
     factors = tuple(growth(job, [other for other in jobs if other is not job]) for job in jobs)
-    after = tuple(sorted(j.id for j in now.jobs if j.state == RUNNING and share.node in j.nodes))
+    after = tuple(sorted(j.id for j in now.jobs if j.is_on_nodes and share.node in j.nodes))
     return Commit(share, after, factors, why)
 
 
 def _moved(now: Snapshot, partitions: Partitions, kept: Sequence[Share]) -> list[Share]:
     """Decisions that wait for a node while another one is idle and nobody else wants it."""
-    busy = {name for job in now.jobs if job.state == RUNNING for name in job.nodes}
+    busy = {name for job in now.jobs if job.is_on_nodes for name in job.nodes}
     taken = busy | {share.node for share in kept}
-    idle = [node.name for node in _usable(now, partitions) if node.name not in taken]
-    begun = {job.id for job in now.jobs if job.state == RUNNING}
+    idle = [node.name for node in usable(now, partitions) if node.name not in taken]
+    begun = {job.id for job in now.jobs if job.is_on_nodes}
     late = [share for share in kept if share.node in busy and not begun & set(share.jobs)]
     return [Share(share.jobs, name) for share, name in zip(late, idle, strict=False)]
 
 
-def _usable(now: Snapshot, partitions: Partitions) -> list[BatchNode]:
+def usable(now: Snapshot, partitions: Partitions) -> list[BatchNode]:
+    """Nodes of both queues that take jobs, by name."""
     both = {partitions.alone, partitions.shared}
     return sorted(
         (node for node in now.nodes if node.is_up and both <= set(node.partitions)),
@@ -181,9 +188,10 @@ def _committed(now: Snapshot) -> list[Share]:
 
 def _broken(now: Snapshot, partitions: Partitions, share: Share) -> list[Release]:
     """What of a decision must be taken back: a partner or the node is gone before they began."""
-    members = [job for job in now.jobs if job.id in share.jobs and job.state in (PENDING, RUNNING)]
+    members = [job for job in now.jobs if job.id in share.jobs and (job.state == PENDING or job.is_on_nodes)]
     told = [(job, said[1]) for job in members if (said := share_of(job)) and said[0] == share]
-    waiting = [(job, limit_s) for job, limit_s in told if job.state == PENDING]
+    # Never more than it has now: what stands at a job may be somebody else's doing.
+    waiting = [(job, min(limit_s, job.limit_s)) for job, limit_s in told if job.state == PENDING]
     node = next((node for node in now.nodes if node.name == share.node), None)
     why = ""
     if node is None or not node.is_up:
@@ -193,6 +201,10 @@ def _broken(now: Snapshot, partitions: Partitions, share: Share) -> list[Release
     elif len(told) < len(members) or any(not _is_placed(job, partitions, share) for job, _ in waiting):
         # Somebody was interrupted, or changed it: as if nothing had been said.
         why = "only part of it was said"
+    elif any(job.is_on_nodes and share.node not in job.nodes for job in members):
+        why = "its partner runs elsewhere"
+    elif reasons := {job.reason for job, _ in waiting} & NEVER:
+        why = f"{REFUSED} ({min(reasons)})"
     return [Release(job.id, limit_s, why) for job, limit_s in waiting] if why else []
 
 
@@ -211,17 +223,17 @@ def _next_on_nodes(
     """Groups of several jobs that are the next on a node, if each group takes the node that is free first."""
     taken = {share.node for share in kept}
     free_s = _free_s(now, runtime_s)
-    usable = {node.name: node for node in _usable(now, partitions) if node.name not in taken}
-    heap = [(free_s.get(name, now.now_s), name) for name in usable]
+    free = {node.name: node for node in usable(now, partitions) if node.name not in taken}
+    heap = [(free_s.get(name, now.now_s), name) for name in free]
     heapq.heapify(heap)
     has_next: set[str] = set()
     found = []
     for group in sorted(groups, key=lambda group: min(group.jobs, default=0)):
-        if len(has_next) == len(usable):
+        if len(has_next) == len(free):
             break
         start_s, name = heapq.heappop(heap)
         if name not in has_next and len(group.jobs) > 1:
-            found.append((usable[name], group))
+            found.append((free[name], group))
         has_next.add(name)
         longest_s = max(runtime_s.get(waiting[i].id, waiting[i].limit_s) for i in group.jobs)
         heapq.heappush(heap, (start_s + max(group.duration_s, longest_s), name))
@@ -232,7 +244,7 @@ def _free_s(now: Snapshot, runtime_s: Mapping[int, float]) -> dict[str, float]:
     """When each node that has jobs will be free, as far as one knows, s since 1970."""
     ends: dict[str, float] = {}
     for job in now.jobs:
-        if job.state == RUNNING:
+        if job.is_on_nodes:
             end_s = max(job.start_s + runtime_s.get(job.id, job.limit_s), now.now_s)
             for name in job.nodes:
                 ends[name] = max(ends.get(name, 0.0), end_s)

@@ -122,7 +122,8 @@ class Watch:
         """In the timer's thread."""
         bars = _new_bars()
         with self._lock:
-            if self._timer is None or not self._parts:
+            # Another part may have begun meanwhile, whose timer comes later.
+            if self._timer is not threading.current_thread() or self._bars is not None or not self._parts:
                 return
             self._bars = bars
             for part in self._parts.values():

@@ -91,7 +91,7 @@ def read(path: str) -> Campaign:
         raise DataError(f"{path}: needs 1 to {MAX_PROGRAMS} tables [programs.NAME]")
     base = os.path.dirname(os.path.abspath(path))
     programs = {name: _program(path, base, name, table) for name, table in tables.items()}
-    rounds = _checked(path, "rounds", told.get("rounds", 3), int)
+    rounds = _checked(path, "rounds", told.get("rounds", 4), int)
     if rounds < 2:
         raise DataError(f"{path}: rounds must be at least 2, for only that tells how far runs scatter")
     return Campaign(programs, rounds, _places(path, told.get("places")))

@@ -18,25 +18,34 @@ import numpy as np
 
 from mpicoloc.core.batch import BatchJob, Snapshot
 from mpicoloc.core.features import JobFeatures
-from mpicoloc.errors import EnvironmentFault, MpicolocError
+from mpicoloc.core.machine import Machine
+from mpicoloc.errors import DataError, EnvironmentFault
 from mpicoloc.model import pairs, slowdown, steering
 from mpicoloc.model.features import job_features
 from mpicoloc.model.queue import Queue, Room
-from mpicoloc.run import slurm
-from mpicoloc.store import history, profiles
+from mpicoloc.run import slurm, slurm_command
+from mpicoloc.run.training import read_runs
+from mpicoloc.store import history
 
 N_RUNS = 5
 """Profiles of one kind of job that count: the last ones."""
+BARRED_S = 600.0
+"""So long a job is left alone after Slurm has refused it."""
 Kind = tuple[str, str, int]
 
 
 @dataclass
 class Known:
-    """What the profiles below a folder say of kinds of jobs: user, name and number of ranks."""
+    """What the profiles below a folder say of kinds of jobs: user, name and number of ranks.
+
+    `machine` is that of the model: profiles of another one tell nothing here.
+    """
 
     folder: str
+    machine: Machine | None = None
     _made: dict[tuple[str, ...], JobFeatures | None] = field(default_factory=dict)
     _paths: dict[Kind, tuple[str, ...]] = field(default_factory=dict)
+    _barred: dict[int, float] = field(default_factory=dict)
 
     def look(self) -> None:
         """Learn of new profiles.
@@ -52,18 +61,33 @@ class Known:
                 kind = (str(row["user"]), str(row["batch_name"]), int(row["n_ranks"]))
                 found.setdefault(kind, []).append(os.path.join(self.folder, row["path"]))
         self._paths = {kind: tuple(paths[-N_RUNS:]) for kind, paths in found.items()}
+        used = set(self._paths.values())
+        self._made = {paths: made for paths, made in self._made.items() if paths in used}
 
-    def of(self, job: BatchJob) -> JobFeatures | None:
+    def bar(self, job: int, until_s: float) -> None:
+        """Leave a job alone for a while: Slurm has refused it."""
+        self._barred[job] = until_s
+
+    def of(self, job: BatchJob, now_s: float) -> JobFeatures | None:
         """Features of a job by the last runs of its kind; None: there is no profile that tells."""
         paths = self._paths.get(job.kind)
-        if paths is None:
+        if paths is None or self._barred.get(job.id, 0.0) > now_s:
             return None
         if paths not in self._made:
-            try:
-                self._made[paths] = job_features([profiles.read(path) for path in paths], str(job.id))
-            except MpicolocError:
-                self._made[paths] = None
+            self._made[paths] = self._features(paths)
         return self._made[paths]
+
+    def _features(self, paths: Sequence[str]) -> JobFeatures | None:
+        runs, _ = read_runs(paths)
+        here = [
+            run
+            for run in runs.values()
+            if self.machine is None or run.machine is None or run.machine.is_like(self.machine)
+        ]
+        try:
+            return job_features(here)
+        except DataError:
+            return None
 
 
 @dataclass(frozen=True)
@@ -90,18 +114,18 @@ class Steering:
 
 def look(now: Snapshot, known: Known, how: Steering) -> list[steering.Action]:
     """What to say at this time: `steering.decide` with what is known of the jobs."""
-    features = {job.id: found for job in now.jobs if (found := known.of(job)) is not None}
+    features = {job.id: found for job in now.jobs if (found := known.of(job, now.now_s)) is not None}
     runtime_s = {number: found.runtime_s for number, found in features.items()}
 
     def plan(waiting: Sequence[BatchJob]) -> Sequence[pairs.Group]:
         return planned(waiting, features, how, _room(now, how)).groups
 
     def growth(job: BatchJob, others: Sequence[BatchJob]) -> float:
-        prior = how.rules.prior_slowdown or 1.0
-        told = [features[each.id] for each in others if each.id in features]
-        if how.model is None or job.id not in features or not told:
-            return prior
-        return max(how.model.predict(features[job.id], told).high, prior if len(told) < len(others) else 1.0)
+        # With equal shares of the processors a job takes so much longer, whatever was predicted.
+        least = float(max(how.n_sharing, how.rules.prior_slowdown or 1.0))
+        if how.model is None:
+            return least
+        return max(how.model.predict(features[job.id], [features[each.id] for each in others]).high, least)
 
     return steering.decide(now, how.partitions, plan, runtime_s, growth)
 
@@ -110,7 +134,13 @@ def planned(
     waiting: Sequence[BatchJob], features: Mapping[int, JobFeatures], how: Steering, room: Room
 ) -> pairs.Plan:
     """Groups of the jobs; one of which nothing is known runs alone, so that its profile tells next time."""
-    known = [i for i, job in enumerate(waiting) if job.id in features and job.n_cpus <= room.n_cores]
+    fitting = [
+        (job.n_cpus <= room.n_cores and _memory_bytes(features[job.id]) <= room.memory_bytes)
+        if job.id in features
+        else False
+        for job in waiting
+    ]
+    known = [i for i, fits in enumerate(fitting) if fits]
     rules = dataclasses.replace(how.rules, room=room)
     found = pairs.plan(_queue([waiting[i] for i in known], features, how.model), rules)
     groups = [
@@ -140,13 +170,22 @@ def _queue(
         value,
         high,
         n_cores=np.array([float(job.n_cpus) for job in jobs]),
+        memory_bytes=np.array([_memory_bytes(found) for found in of_jobs]),
     )
 
 
+def _memory_bytes(found: JobFeatures) -> float:
+    """Most memory that its ranks had together; 0 where its profile does not tell."""
+    return found.values.get("rss_bytes_mean", 0.0) * found.n_cores
+
+
 def _room(now: Snapshot, how: Steering) -> Room:
-    """That of the smallest node: any pair must fit wherever it comes to."""
-    sizes = [node.n_cpus for node in now.nodes if node.is_up]
-    return Room(n_cores=float(min(sizes, default=1) * how.n_sharing))
+    """That of the smallest node, and no more than the rules say: any pair must fit wherever it comes to."""
+    nodes = steering.usable(now, how.partitions)
+    n_cores = min((node.n_cpus * how.n_sharing for node in nodes), default=1)
+    memory_bytes = min((node.memory_bytes for node in nodes), default=1.0)
+    given = how.rules.room
+    return Room(min(float(n_cores), given.n_cores), min(memory_bytes, given.memory_bytes))
 
 
 def apply(action: steering.Action, now: Snapshot, partitions: steering.Partitions) -> None:
@@ -228,7 +267,21 @@ def step(known: Known, how: Steering, audit: Audit, *, is_dry: bool) -> list[ste
         try:
             apply(action, now, how.partitions)
             audit.note(now.now_s, "said", **told)
+        except slurm_command.Away as error:
+            # By the time that it answers again the queue will be another one.
+            audit.note(now.now_s, "not said", **told, error=str(error))
+            raise
         except EnvironmentFault as error:
             audit.note(now.now_s, "refused", **told, error=str(error))
             audit.warn(str(error))
+            _bar(known, action, now.now_s)
+        else:
+            if isinstance(action, steering.Release) and action.why.startswith(steering.REFUSED):
+                _bar(known, action, now.now_s)
     return actions
+
+
+def _bar(known: Known, action: steering.Action, now_s: float) -> None:
+    jobs = action.share.jobs if isinstance(action, steering.Commit) else (action.job,)
+    for job in jobs:
+        known.bar(job, now_s + BARRED_S)

@@ -13,7 +13,7 @@ from mpicoloc.run.merge import merge
 from mpicoloc.run.network import on_network
 from mpicoloc.run.part import NodePart, unpack
 from mpicoloc.store import parcel, parts, rows
-from mpicoloc.store.apart import Pieces, apart
+from mpicoloc.store.apart import Pieces, apart, grant_time
 
 _SAME_START_S = 60.0
 """All nodes of a run begin within this time, by clocks that differ."""
@@ -74,6 +74,7 @@ def recover(places: Sequence[str]) -> tuple[Profile, list[str]]:
 
 
 def _recovered(paths: Sequence[str]) -> Pieces:
+    grant_time(*paths)
     found = [PartFile(path, read_part(path)) for path in paths]
     kept, left_out = of_one_run(found, max(found, key=lambda file: file.start_s))
     try:

@@ -23,6 +23,11 @@ _NOT_FOR_JOBS = {
     "MAINTENANCE",
     "REBOOT_REQUESTED",
 }
+_CONDITIONS = (
+    *("dependency", "excluded_nodes", "resv_name", "features", "licenses", "tres_per_node", "tres_per_job"),
+    *("tres_per_task", "tres_per_socket", "het_job_id", "array_job_id", "array_task_string"),
+)
+"""What a job wants beyond nodes and processors. Slurm's number of one task of an array means all of them."""
 _FOR_ROOM = ("None", "Resources", "Priority")
 """Reasons of jobs that wait for nothing else."""
 _UNLIMITED = (0, 0xFFFFFFFF, 0xFFFFFFFE)
@@ -107,7 +112,6 @@ def _rows(answer: Any, what: str) -> list[Mapping[str, Any]]:
 def _job(row: Mapping[str, Any]) -> BatchJob:
     minutes = _number(row["time_limit"])
     wanted = str(row["required_nodes"] or "")
-    conditions = ("dependency", "excluded_nodes", "resv_name", "features", "array_task_string")
     return BatchJob(
         id=int(row["job_id"]),
         user=str(row["user_name"]),
@@ -123,9 +127,10 @@ def _job(row: Mapping[str, Any]) -> BatchJob:
         start_s=float(_number(row["start_time"])),
         limit_s=math.inf if minutes in _UNLIMITED else 60.0 * minutes,
         priority=int(_number(row["priority"])),
+        reason=str(row["state_reason"] or ""),
         comment=str(row["comment"] or ""),
         admin_comment=str(row["admin_comment"] or ""),
-        is_bound=any(row[name] for name in conditions)
+        is_bound=any(row[name] for name in _CONDITIONS)
         or bool(wanted)
         or row["state_reason"] not in _FOR_ROOM,
     )

@@ -10,6 +10,7 @@ import contextlib
 import glob
 import json
 import os
+import pwd
 import re
 import stat
 import tempfile
@@ -68,11 +69,20 @@ def sign(path: str, job: int, uid: int, key: bytes, spool: str, now_unix_s: floa
     with tempfile.TemporaryDirectory(prefix=".new-", dir=spool) as folder:
         taken = os.path.join(folder, base)
         _take(path, uid, taken)
-        named = profiles.read(taken).job.id
-        if named != str(job):
-            raise DataError(f"{path} says that it is of job {named!r}, not {job}: it is not signed")
+        named = profiles.read(taken).job
+        if named.id != str(job):
+            raise DataError(f"{path} says that it is of job {named.id!r}, not {job}: it is not signed")
+        if named.user not in ("", str(uid), _name(uid)):
+            raise DataError(f"{path} says that it is of user {named.user!r}, not {uid}: it is not signed")
         signature.sign(taken, key, now_unix_s, to)
     return to
+
+
+def _name(uid: int) -> str:
+    try:
+        return pwd.getpwuid(uid).pw_name
+    except KeyError:
+        return str(uid)
 
 
 def _take(path: str, uid: int, to: str) -> None:
@@ -132,10 +142,11 @@ def tell_slurm(job: int, told: dict[str, Any]) -> None:
     EnvironmentFault
         If slurmctld refuses: the job has ended, or it does not answer.
     """
-    known = slurm_command.ask(["scontrol", "--oneliner", "show", "job", str(job)])
-    share = re.search(r" AdminComment=(mpicoloc share \S+ on \S+ limit \d+)", known)
+    # That field alone: others have texts of the user's, which may look like it.
+    known = slurm_command.ask(["squeue", "--noheader", "--jobs", str(job), "--Format", "admin_comment:200"])
+    share = re.match(r"mpicoloc share \S+ on \S+ limit \d+", known.strip())
     price_text = json.dumps({"mpicoloc": told}, separators=(",", ":"))
-    comment = f"{share[1]} {price_text}" if share else price_text
+    comment = f"{share[0]} {price_text}" if share else price_text
     slurm_command.ask(["scontrol", "update", f"JobId={job}", f"AdminComment={comment}"])
 
 

@@ -22,6 +22,10 @@ _AWAY = (
 )
 
 
+class Away(EnvironmentFault):
+    """The controller does not answer: it may later."""
+
+
 def ask(
     command: Sequence[str],
     pauses_s: Sequence[float] = PAUSES_S,
@@ -75,4 +79,4 @@ def ask(
             raise EnvironmentFault(f"{' '.join(command[:3])}: {words.splitlines()[-1]}")
         if pause_s is not None:
             sleep(pause_s)
-    raise EnvironmentFault(f"slurmctld does not answer ({words.splitlines()[-1]}): see `scontrol ping`")
+    raise Away(f"slurmctld does not answer ({words.splitlines()[-1]}): see `scontrol ping`")

@@ -57,7 +57,7 @@ def test_two_jobs_share_a_node_and_a_third_does_not(cluster, queue, step):
     assert said.share.jobs == (first, second)
     assert len(said.after) == 1
     assert step() == []
-    assert queue()[first].limit_s == 900
+    assert queue()[first].limit_s == 1200
     cluster.run("scancel", said.after[0])
     jobs.wait_until(
         lambda: {queue()[job].nodes for job in (first, second)} == {(said.share.node,)}, "both to start"

@@ -66,7 +66,7 @@ def test_what_no_cluster_can_be_is_refused(words, said):
 def test_without_the_programs_one_line_names_the_packages(monkeypatch, tmp_path):
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setattr(os, "geteuid", lambda: 0)
-    with pytest.raises(EnvironmentFault, match="munge and slurm-wlm"):
+    with pytest.raises(EnvironmentFault, match="munge, slurm-wlm"):
         slurm_cluster.start("never", 1)
 
 

@@ -11,6 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from mpicoloc.cli.main import main
+from mpicoloc.core import bundle
 from mpicoloc.core.tables import COLUMNS, table
 from mpicoloc.errors import DataError, MpicolocError
 from mpicoloc.run import neighbours, recover
@@ -167,6 +168,7 @@ def test_a_link_in_the_way_is_not_followed(out, tmp_path):
         parts.MAGIC + zlib.compress(b"".join(pack(part()))[:-1]),
         parts.MAGIC + zlib.compress(b"".join(pack(part(n_ranks="four")))),
         parts.MAGIC + zlib.compress(b"".join(pack(part(notes=[1])))),
+        *(parts.MAGIC + zlib.compress(b"".join(bundle.pack(facts, part().tables))) for facts in ([], None)),
         parts.MAGIC + zlib.compress(b"".join(pack(NodePart({n: table(n) for n in COLUMNS}, part().facts)))),
     ],
 )  # fmt: skip
@@ -174,6 +176,8 @@ def test_a_damaged_part_is_one_line(out, content, capsys):
     path = save(part(0, out=out), START_S)
     with open(path, "wb") as file:
         file.write(content)
+    with pytest.raises(DataError, match=r"0\.part"):
+        recover.read_part(path)
     assert main(["recover", str(out)]) == 3
     said = capsys.readouterr().err
     assert "0.part" in said

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from mpicoloc.core.progress import part
-from mpicoloc.errors import EnvironmentFault, UsageError
+from mpicoloc.errors import DataError, EnvironmentFault, UsageError
 
 if TYPE_CHECKING:
     from mpicoloc.store.frames import Frames
@@ -27,27 +27,25 @@ class Format:
     module: str
     library: str = ""
     event_bytes: int = 0
-    """What an event of the trace that it is made of takes, about; 0: it is made of the profile."""
+    """What an event of a trace takes, about; 0: there are none in it."""
+    is_trace: bool = False
+    """It is made of a trace, and of nothing else."""
     is_folder: bool = False
     """It is more than one file, in a folder of its own."""
-
-    @property
-    def is_trace(self) -> bool:
-        """Whether it is made of a trace."""
-        return self.event_bytes > 0
 
 
 FORMATS: Mapping[str, Format] = {
     row.name: row
     for row in (
-        Format("perfetto", "JSON file for ui.perfetto.dev and chrome://tracing", "perfetto", event_bytes=190),
-        Format("paraver", "files .prv, .pcf and .row", "paraver", event_bytes=170),
+        Format("perfetto", "JSON file for ui.perfetto.dev and chrome://tracing", "perfetto", "", 190, True),
+        Format("paraver", "files .prv, .pcf and .row", "paraver", "", 170, True),
         Format(
             "otf2",
             "folder, an archive for Vampir, Scalasca ...",
             "otf2_archive",
             "otf2",
             event_bytes=50,
+            is_trace=True,
             is_folder=True,
         ),
         Format(
@@ -55,11 +53,12 @@ FORMATS: Mapping[str, Format] = {
             "folder that SimGrid's smpirun -replay takes",
             "simgrid",
             event_bytes=35,
+            is_trace=True,
             is_folder=True,
         ),
         Format("json", "one file of all facts and tables", "json_file"),
-        Format("parquet", "folder with a file for each table", "parquet", "pyarrow", is_folder=True),
-        Format("arrow", "the same as Arrow IPC (Feather) files", "arrow", "pyarrow", is_folder=True),
+        Format("parquet", "folder with a file for each table", "parquet", "pyarrow", 11, is_folder=True),
+        Format("arrow", "the same as Arrow IPC (Feather) files", "arrow", "pyarrow", 37, is_folder=True),
         Format("prometheus", "text file of the facts, for a node exporter", "prometheus"),
     )
 }
@@ -104,7 +103,7 @@ def warning(job: Frames, wanted: Format, out: str) -> str:
     """
     from mpicoloc.report.table import amount
 
-    n = job.trace.n_events if _is_of_all(job, wanted) else len(job.profile.tables["events"])
+    n = _n_events(job, wanted) or len(job.profile.tables["events"])
     n_bytes = n * wanted.event_bytes
     if n_bytes < _LARGE_BYTES:
         return ""
@@ -117,14 +116,21 @@ def warning(job: Frames, wanted: Format, out: str) -> str:
     return f"{n:,} events take about {amount(n_bytes)}{packed}; {amount(free)} are free there"
 
 
-def _is_of_all(job: Frames, wanted: Format) -> bool:
-    """Whether it is made of the trace of every call."""
-    return wanted.is_trace and job.is_traced and not len(job.profile.tables["events"])
+def _n_events(job: Frames, wanted: Format) -> int | None:
+    """Events of the trace of every call, if that is in it."""
+    if not wanted.event_bytes or not job.is_traced or len(job.profile.tables["events"]):
+        return None
+    try:
+        return job.trace.n_events
+    except DataError:
+        # Of a profile's tables only that of the trace is missing then, and who writes them says so.
+        if wanted.is_trace:
+            raise
+        return None
 
 
 def write(job: Frames, wanted: Format, out: str | os.PathLike[str]) -> list[str]:
     """Write `job` to `out` in this format and tell what is left out; what it raises is that format's."""
     module = importlib.import_module(f"mpicoloc.report.export.{wanted.module}")
-    n_events = job.trace.n_events if _is_of_all(job, wanted) else None
-    with part(f"writing {wanted.name}", n_events, "events"):
+    with part(f"writing {wanted.name}", _n_events(job, wanted) if wanted.is_trace else None, "events"):
         return list(module.write(job, os.fspath(out)) or ())

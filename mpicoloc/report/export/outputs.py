@@ -86,15 +86,23 @@ def folder(path: str) -> Iterator[str]:
     ------
     UsageError
         If something is there.
+    EnvironmentFault
+        If the folder or the disk refuses.
     """
     check(path, (), is_folder=True)
     path = os.path.abspath(path)
     part = f"{path}.{os.getpid()}.part"
-    os.mkdir(part)
     try:
+        os.mkdir(part)
         yield part
         if os.path.isdir(path):
             os.rmdir(path)
         os.rename(part, path)
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        raise EnvironmentFault(
+            f"cannot write {path}: {error.strerror}; choose another place with --out"
+        ) from None
     finally:
         shutil.rmtree(part, ignore_errors=True)
