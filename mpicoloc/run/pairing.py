@@ -123,7 +123,7 @@ def look(now: Snapshot, known: Known, how: Steering) -> list[steering.Action]:
     def growth(job: BatchJob, others: Sequence[BatchJob]) -> float:
         # With equal shares of the processors a job takes so much longer, whatever was predicted.
         least = float(max(how.n_sharing, how.rules.prior_slowdown or 1.0))
-        if how.model is None:
+        if how.model is None or not all(each.id in features for each in (job, *others)):
             return least
         return max(how.model.predict(features[job.id], [features[each.id] for each in others]).high, least)
 
