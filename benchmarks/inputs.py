@@ -18,6 +18,24 @@ thermo 100
 run {n_steps}
 """
 
+LAMMPS_METAL_INPUT = """\
+units metal
+atom_style atomic
+lattice fcc 3.615
+region box block 0 {box} 0 {box} 0 {box}
+create_box 1 box
+create_atoms 1 box
+pair_style eam
+pair_coeff 1 1 {potential}
+velocity all create 1600.0 376847 loop geom
+neighbor 1.0 bin
+neigh_modify every 1 delay 5 check yes
+fix 1 all nve
+timestep 0.005
+thermo 100
+run {n_steps}
+"""
+
 HPCC_INPUT = """\
 HPLinpack benchmark input file
 mpicoloc benchmark

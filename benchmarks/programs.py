@@ -277,6 +277,19 @@ def _lammps(launcher, folder):
     return make, _by_steps(100)
 
 
+def _lammps_metal(launcher, folder):
+    """Copper by the embedded atom method, in a box that fits into a cache."""
+    lmp, potential = _need("lmp"), Path("/usr/share/lammps/potentials/Cu_u3.eam")
+    if not potential.exists():
+        raise LookupError("no potential of copper (Debian: lammps-data)")
+
+    def make(n_steps):
+        text = inputs.LAMMPS_METAL_INPUT.format(box=8, n_steps=n_steps, potential=potential)
+        return Program("lmp_eam", (lmp, "-in", "in.eam", "-log", "none"), (("in.eam", text),))
+
+    return make, _by_steps(100)
+
+
 def _hpcc(launcher, folder):
     hpcc = _need("hpcc")
 
@@ -311,25 +324,27 @@ def _pw(launcher, folder):
     return make, _by_steps(10)
 
 
-def _own(source, name, n_trial_steps, *size):
+def _own(source, name, n_trial_steps, *size, called=None):
     """A C program of this repository; its last argument is the number of steps."""
 
     def prepare_own(launcher, folder):
         binary = launcher.compile(source / f"{name}.c", folder / name)
         arguments = (binary, *map(str, size))
-        return lambda n: Program(name, (*arguments, str(n))), _by_steps(n_trial_steps)
+        return lambda n: Program(called or name, (*arguments, str(n))), _by_steps(n_trial_steps)
 
     return prepare_own
 
 
 PREPARE = {
     "lmp": _lammps,
+    "lmp_eam": _lammps_metal,
     "hpcc": _hpcc,
     "nwchem": _nwchem,
     "pw": _pw,
     "ranks": _own(CALLS, "ranks", 300),
     "updates": _own(CALLS, "updates", 2000000),
     "heat2d": _own(EXAMPLES, "heat2d", 150, 1400),
+    "heat2d_small": _own(EXAMPLES, "heat2d", 10000, 150, called="heat2d_small"),
     "nbody": _own(EXAMPLES, "nbody", 300, 800),
 }
 """By name: what gives a program of a size, and what finds the size for a time."""

@@ -9,9 +9,12 @@ ROOT = "/run/mpicoloc-slurm"
 MAX_NODES = 16
 CPUS = 4
 """Of each node by default, whatever the machine has."""
-PARTITIONS = {"whole": "EXCLUSIVE", "shared": "FORCE:2"}
-"""Each with what it says to OverSubscribe: a node for one job, where jobs go by default, or up to two jobs on
-a core."""
+PARTITIONS = {
+    "whole": "Default=YES OverSubscribe=EXCLUSIVE",
+    "shared": "Default=NO OverSubscribe=FORCE:2 PriorityTier=10",
+}
+"""A node for one job, where jobs go by default, or up to two jobs on a core. What is put into the second one
+comes first: a partner that the scheduler looks at after those who wait for the whole node comes too late."""
 
 
 @dataclass(frozen=True)
@@ -73,9 +76,8 @@ def _slurm_conf(plan: Plan) -> str:
     ports = f"{plan.port + 1}-{plan.port + last}"
     size = f"CPUs={plan.n_cpus} RealMemory=1000"
     partitions = "".join(
-        f"PartitionName={name} Nodes=ALL Default={'YES' if name == 'whole' else 'NO'} "
-        f"OverSubscribe={share} DefaultTime=10 MaxTime=60 State=UP\n"
-        for name, share in PARTITIONS.items()
+        f"PartitionName={name} Nodes=ALL {words} DefaultTime=10 MaxTime=60 State=UP\n"
+        for name, words in PARTITIONS.items()
     )
     return f"""ClusterName={plan.name}
 SlurmctldHost=localhost(127.0.0.1)

@@ -41,3 +41,15 @@ def test_what_is_given_back_runs_alone(cluster, queue):
     assert (found.partition, found.wanted_nodes) == ("whole", ())
     jobs.wait_until(lambda: queue()[waiting].state == "RUNNING", "it to start")
     assert queue()[waiting].nodes not in ((), queue()[host].nodes)
+
+
+def test_a_partner_from_behind_starts_before_those_that_wait_for_the_node(cluster, queue):
+    busy = [submit(cluster, "-w", f"n{k}") for k in (1, 2, 3, 4)]
+    first, between, last = (submit(cluster) for _ in range(3))
+    jobs.wait_until(lambda: all(queue()[job].state == "RUNNING" for job in busy), "a full cluster")
+    for job in (first, last):
+        slurm.update(job, {**JOIN, "Dependency": f"afterany:{busy[0]}"})
+    cluster.run("scancel", busy[0])
+    jobs.wait_until(lambda: queue()[last].nodes == ("n1",), "the pair to start")
+    assert queue()[first].nodes == ("n1",)
+    assert queue()[between].state == "PENDING"
