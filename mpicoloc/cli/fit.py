@@ -13,7 +13,9 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import json
+import os
 import time
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import mpicoloc
@@ -73,7 +75,11 @@ def run(args: argparse.Namespace) -> int:
     from mpicoloc.run import model_file
     from mpicoloc.store import training as files
 
-    learnt = merged(_sets(args))
+    sets = _sets(args)
+    learnt = merged(sets)
+    n_twice = sum(len(found.rows) for found in sets) - len(learnt.rows)
+    if n_twice:
+        tell.note(f"{n_twice} slowdowns were given more than once, and count once")
     if args.save_training:
         files.write(learnt, args.save_training)
     with part("fitting"):
@@ -99,14 +105,11 @@ def _number(flag: str, text: str) -> int:
 def _sets(args: argparse.Namespace) -> list[TrainingSet]:
     from mpicoloc.run import training
     from mpicoloc.store import training as files
-    from mpicoloc.store.history import files_below
 
     sets = [files.read(path) for path in args.training]
     sets += [training.from_campaign(folder) for folder in args.campaign]
     if args.profiles:
-        runs, troubles = training.read_runs(
-            [path for folder in args.profiles for path in files_below(folder)]
-        )
+        runs, troubles = training.read_runs(_paths(args.profiles, args.campaign))
         for words in troubles:
             tell.trouble(words)
         found, others = training.from_production([*runs.values()], args.machine)
@@ -114,6 +117,15 @@ def _sets(args: argparse.Namespace) -> list[TrainingSet]:
         tell.note(f"{len(runs)} profiles: {len(found.rows)} slowdowns beside one other job{reasons}")
         sets.append(found)
     return sets
+
+
+def _paths(folders: Sequence[str], campaigns: Sequence[str]) -> list[str]:
+    """Profiles below the folders but those of the campaigns, which tell of the same runs."""
+    from mpicoloc.store.history import files_below
+
+    told = tuple(os.path.join(os.path.realpath(folder), "") for folder in campaigns)
+    found = dict.fromkeys(path for folder in folders for path in files_below(folder))
+    return [path for path in found if not path.startswith(told)]
 
 
 def _fitted(learnt: TrainingSet, seed: int, n_trials: int) -> FittedModel:

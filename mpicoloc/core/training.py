@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
@@ -23,6 +25,7 @@ ROW_COLUMNS = (
     Column("n", "i4", "1", "observations behind it"),
     Column("weight", "f8", "1", "what the row counts for, at most 1"),
     Column("source", "S16", "1", "campaign or production"),
+    Column("key", "S16", "1", "which measurement it is: rows of one key are the same one"),
 )
 ROW_DTYPE = np.dtype([(column.name, column.type) for column in ROW_COLUMNS])
 SOURCES = ("campaign", "production")
@@ -32,12 +35,13 @@ CERTAIN = 0.05
 
 @dataclass(frozen=True)
 class Row:
-    """One measured slowdown of job `target` beside job `co_runner`."""
+    """One measured slowdown of job `target` beside job `co_runner`; `key` is `key_of` what was measured."""
 
     target: JobFeatures
     co_runner: JobFeatures
     slowdown: Estimate
     source: str
+    key: str = ""
 
 
 @dataclass(frozen=True)
@@ -82,6 +86,11 @@ class TrainingSet:
         return sorted({job.program for job in self.jobs})
 
 
+def key_of(*told: str | float) -> str:
+    """Short text that differs for different measurements: of what stays the same when files are copied."""
+    return hashlib.sha256(json.dumps(told).encode()).hexdigest()[:16]
+
+
 def weight_of(slowdown: Estimate) -> float:
     """What a row counts for: less, the wider the interval of its slowdown."""
     standard_error = (slowdown.high - slowdown.low) / (2 * 1.96)
@@ -95,20 +104,29 @@ def training_set(rows: Sequence[Row], machine: Machine | None = None) -> Trainin
     numbers = np.zeros(len(rows), ROW_DTYPE)
     for i, row in enumerate(rows):
         for name, job in (("target", row.target), ("co_runner", row.co_runner)):
-            key = (job.id, job.program, job.runtime_s, job.n_cores, job.n_ranks, *sorted(job.values.items()))
-            if key not in jobs:
-                jobs[key] = len(found)
+            facts = _facts(job)
+            if facts not in jobs:
+                jobs[facts] = len(found)
                 found.append(job)
-            numbers[name][i] = jobs[key]
+            numbers[name][i] = jobs[facts]
         slowdown = row.slowdown
         numbers["slowdown"][i], numbers["n"][i] = slowdown.value, min(slowdown.n, np.iinfo(np.int32).max)
         numbers["low"][i], numbers["high"][i] = max(slowdown.low, 1e-3), slowdown.high
         numbers["weight"][i], numbers["source"][i] = weight_of(slowdown), row.source.encode()
+        numbers["key"][i] = row.key.encode()
     return TrainingSet(tuple(found), numbers, machine)
 
 
+def _facts(job: JobFeatures) -> tuple[str | float, ...]:
+    flat = [fact for pair in sorted(job.values.items()) for fact in pair]
+    return (job.id, job.program, job.runtime_s, job.n_cores, job.n_ranks, *flat)
+
+
 def merged(sets: Iterable[TrainingSet]) -> TrainingSet:
-    """All rows of several sets.
+    """All rows of several sets, each measurement once, and the jobs that they name.
+
+    Of one that is there several times, as a campaign that went on, the row with most observations counts;
+    where they are equal the last one, whose jobs may be known better by then.
 
     Raises
     ------
@@ -121,12 +139,45 @@ def merged(sets: Iterable[TrainingSet]) -> TrainingSet:
     if other is not None:
         raise DataError(f"slowdowns of {machines[0]} and of {other}: fit a model for each machine")
     jobs: list[JobFeatures] = []
-    parts = []
+    parts = [np.zeros(0, ROW_DTYPE)]
     for found in sets:
         rows = found.rows.copy()
+        rows["key"] = _keys(found)
         rows["target"] += len(jobs)
         rows["co_runner"] += len(jobs)
         parts.append(rows)
         jobs.extend(found.jobs)
-    rows = np.concatenate(parts) if parts else np.zeros(0, ROW_DTYPE)
-    return TrainingSet(tuple(jobs), rows, machines[0] if machines else None)
+    rows = np.concatenate(parts)
+    best: dict[bytes, int] = {}
+    for i, (key, n) in enumerate(zip(rows["key"].tolist(), rows["n"].tolist(), strict=True)):
+        if key not in best or n >= rows["n"][best[key]]:
+            best[key] = i
+    return _without_idle(jobs, rows[sorted(best.values())], machines[0] if machines else None)
+
+
+def _keys(found: TrainingSet) -> list[bytes]:
+    """Those of the rows; a file of an earlier version has none, and there all numbers must be the same."""
+    keys: list[bytes] = found.rows["key"].tolist()
+    if all(keys):
+        return keys
+    names = [
+        column.name for column in ROW_COLUMNS if column.name not in ("target", "co_runner", "key", "source")
+    ]
+    facts = [_facts(job) for job in found.jobs]
+    return [
+        key
+        or key_of(
+            *facts[row["target"]], *facts[row["co_runner"]], *(float(row[name]) for name in names)
+        ).encode()
+        for key, row in zip(keys, found.rows, strict=True)
+    ]
+
+
+def _without_idle(
+    jobs: Sequence[JobFeatures], rows: NDArray[np.void], machine: Machine | None
+) -> TrainingSet:
+    """The set of these rows, without jobs that none of them names."""
+    ends = np.stack([rows["target"], rows["co_runner"]])
+    used, places = np.unique(ends, return_inverse=True)
+    rows["target"], rows["co_runner"] = places.reshape(ends.shape)
+    return TrainingSet(tuple(jobs[i] for i in used), rows, machine)

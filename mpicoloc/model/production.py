@@ -12,7 +12,8 @@ from collections.abc import Iterable, Sequence
 from mpicoloc.core.estimate import Estimate
 from mpicoloc.core.features import JobFeatures
 from mpicoloc.core.run import Run
-from mpicoloc.core.training import Row
+from mpicoloc.core.training import Row, key_of
+from mpicoloc.model import steps
 from mpicoloc.model.corun import of_time
 from mpicoloc.model.features import job_features
 
@@ -38,6 +39,7 @@ def rows_of(runs: Sequence[Run]) -> tuple[list[Row], Counter[str]]:
     """
     by_kind: dict[tuple[str, int, int], list[Run]] = defaultdict(list)
     by_id: dict[str, list[Run]] = defaultdict(list)
+    n_given, runs = len(runs), steps.distinct(runs)
     for run in runs:
         if not run.partial and run.solo_s > 0:
             by_kind[run.kind].append(run)
@@ -46,6 +48,8 @@ def rows_of(runs: Sequence[Run]) -> tuple[list[Row], Counter[str]]:
         same.sort(key=_start)
     features = {kind: job_features(same) for kind, same in by_kind.items()}
     rows, others = [], Counter[str]()
+    if n_given > len(runs):
+        others["given twice"] = n_given - len(runs)
     for run in runs:
         found = _row(run, by_id, features)
         if isinstance(found, str):
@@ -76,9 +80,12 @@ def _row(
     if name is None:
         return "several co-runners"
     beside = [other for other in by_id.get(name, ()) if _met(run, other)]
-    if len(beside) != 1:
+    if not beside:
         return "no profile of the co-runner"
-    return Row(features[run.kind], features[beside[0].kind], slowdown, "production")
+    if len({other.kind for other in beside}) > 1:
+        return "several steps of the co-runner"
+    key = key_of("production", run.id, run.start_unix_s, run.wall_s)
+    return Row(features[run.kind], features[beside[0].kind], slowdown, "production", key)
 
 
 def _while_shared(run: Run, slowdown: Estimate, shared_s: float) -> Estimate | None:

@@ -10,7 +10,7 @@ import dataclasses
 import json
 import math
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -20,7 +20,7 @@ from mpicoloc.core.batch import BatchJob, Snapshot
 from mpicoloc.core.features import JobFeatures
 from mpicoloc.core.machine import Machine
 from mpicoloc.errors import DataError, EnvironmentFault
-from mpicoloc.model import pairs, slowdown, steering
+from mpicoloc.model import pairs, slowdown, steering, steps
 from mpicoloc.model.features import job_features
 from mpicoloc.model.queue import Queue, Room
 from mpicoloc.run import slurm, slurm_command
@@ -28,10 +28,22 @@ from mpicoloc.run.training import read_runs
 from mpicoloc.store import history
 
 N_RUNS = 5
-"""Profiles of one kind of job that count: the last ones."""
+"""Jobs of one kind that count: the last ones."""
 BARRED_S = 600.0
 """So long a job is left alone after Slurm has refused it."""
 Kind = tuple[str, str, int]
+
+
+@dataclass(frozen=True)
+class _Ran:
+    """What the history tells of a profile (`steps.Ran`)."""
+
+    path: str
+    id: str
+    n_ranks: int
+    start_unix_s: float
+    wall_s: float
+    partial: bool
 
 
 @dataclass
@@ -47,20 +59,29 @@ class Known:
     _paths: dict[Kind, tuple[str, ...]] = field(default_factory=dict)
     _barred: dict[int, float] = field(default_factory=dict)
 
-    def look(self) -> None:
-        """Learn of new profiles.
+    def look(self, running: Container[str] = ()) -> None:
+        """Learn of new profiles, but not of the jobs `running`: more of their steps may follow.
 
         Raises
         ------
         DataError, EnvironmentFault
             As of `store.history.history`.
         """
-        found: dict[Kind, list[str]] = {}
+        by_name: dict[tuple[str, str], list[_Ran]] = {}
         for row in history.records(history.history(self.folder)):
-            if row["trouble"] is None and row["batch_name"] and not row["partial"]:
-                kind = (str(row["user"]), str(row["batch_name"]), int(row["n_ranks"]))
-                found.setdefault(kind, []).append(os.path.join(self.folder, row["path"]))
-        self._paths = {kind: tuple(paths[-N_RUNS:]) for kind, paths in found.items()}
+            if row["trouble"] is None and row["batch_name"]:
+                times_s = float(row["start_unix_s"] or 0), float(row["wall_s"] or 0)
+                facts = (str(row["job"]), int(row["n_ranks"]), *times_s, bool(row["partial"]))
+                ran = _Ran(os.path.join(self.folder, row["path"]), *facts)
+                by_name.setdefault((str(row["user"]), str(row["batch_name"])), []).append(ran)
+        found: dict[Kind, list[list[_Ran]]] = {}
+        for (user, name), profiles in by_name.items():
+            for job in steps.jobs(profiles):
+                if not any(step.partial for step in job) and steps.number(job[0]) not in running:
+                    found.setdefault((user, name, steps.n_ranks(job)), []).append(job)
+        self._paths = {
+            kind: tuple(step.path for job in jobs[-N_RUNS:] for step in job) for kind, jobs in found.items()
+        }
         used = set(self._paths.values())
         self._made = {paths: made for paths, made in self._made.items() if paths in used}
 
@@ -85,7 +106,7 @@ class Known:
             if self.machine is None or run.machine is None or run.machine.is_like(self.machine)
         ]
         try:
-            return job_features(here)
+            return job_features([steps.whole(job) for job in steps.jobs(here)])
         except DataError:
             return None
 
@@ -257,7 +278,7 @@ def step(known: Known, how: Steering, audit: Audit, *, is_dry: bool) -> list[ste
         If its answer or the profiles' folder is not what it should be.
     """
     now = slurm.snapshot()
-    known.look()
+    known.look({str(job.id) for job in now.jobs if job.is_on_nodes})
     actions = look(now, known, how)
     for action in actions:
         told = {"action": type(action).__name__.lower(), **dataclasses.asdict(action)}

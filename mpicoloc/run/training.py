@@ -5,13 +5,12 @@ from __future__ import annotations
 import os
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
 from typing import Any
 
 from mpicoloc.core import run as core_run
 from mpicoloc.core.machine import Machine
 from mpicoloc.core.run import Run
-from mpicoloc.core.training import Row, TrainingSet, training_set
+from mpicoloc.core.training import Row, TrainingSet, key_of, training_set
 from mpicoloc.errors import DataError, MpicolocError
 from mpicoloc.model.corun import slowdowns
 from mpicoloc.model.features import job_features, run_of
@@ -78,6 +77,9 @@ def from_production(runs: Sequence[Run], machine: str = "") -> tuple[TrainingSet
 def from_campaign(folder: str) -> TrainingSet:
     """What a campaign measured.
 
+    Programs are those that the profiles name, as in production, so that both may be learnt from together;
+    the campaign's names are the ids of the jobs.
+
     Raises
     ------
     DataError
@@ -94,9 +96,17 @@ def from_campaign(folder: str) -> TrainingSet:
     by_program = defaultdict(list)
     for path, run in runs.items():
         by_program[programs[path]].append(run)
-    jobs = {name: replace(job_features(same, name), program=name) for name, same in by_program.items()}
+    jobs = {name: job_features(same, name) for name, same in by_program.items()}
+    # The first experiment stays the first one when more rounds are made.
+    first_unix_s = min((run.begin_unix_s for made in done for run in made.runs), default=0.0)
     rows = [
-        Row(jobs[found.target], jobs[found.co_runner], found.slowdown, "campaign")
+        Row(
+            jobs[found.target],
+            jobs[found.co_runner],
+            found.slowdown,
+            "campaign",
+            key_of("campaign", first_unix_s, found.target, found.co_runner),
+        )
         for found in slowdowns([made.runs for made in done])
         if found.target in jobs and found.co_runner in jobs
     ]

@@ -62,7 +62,8 @@ def read(path: str | os.PathLike[str]) -> TrainingSet:
         )
         rows = np.zeros(arrays["rows.target"].shape, ROW_DTYPE)
         for column in ROW_COLUMNS:
-            rows[column.name] = arrays_file.cast(arrays[f"rows.{column.name}"], column.type)
+            if column.name != "key" or "rows.key" in arrays:  # which files of earlier versions have not
+                rows[column.name] = arrays_file.cast(arrays[f"rows.{column.name}"], column.type)
         return TrainingSet(jobs, rows, machine_from(told["machine"]))
     except (LookupError, ValueError, TypeError, AttributeError, ArithmeticError, DataError) as error:
         raise arrays_file.damaged(os.fspath(path), FORMAT, error) from error

@@ -1,5 +1,6 @@
 """`mpicoloc fit` and `mpicoloc predict`, on profiles of a simulated machine whose truth is known."""
 
+import dataclasses
 import importlib.util
 import json
 import subprocess
@@ -11,7 +12,10 @@ import pytest
 pytest.importorskip("sklearn", reason="the extra schedule is not installed")
 
 from mpicoloc.cli import main as cli
+from mpicoloc.core.estimate import Estimate
 from mpicoloc.core.machine import Machine
+from mpicoloc.core.training import merged
+from mpicoloc.model.features import run_of
 from mpicoloc.run import model_file, training
 from mpicoloc.store import hdf5
 from mpicoloc.store import training as training_file
@@ -100,17 +104,27 @@ def test_a_training_set_grows(folder, fitted, capsys, monkeypatch, tmp_path):
     monkeypatch.chdir(folder)
     (tmp_path / "new").mkdir()
     for name in ("0-beside-1.h5", "1-beside-0.h5"):
-        (tmp_path / "new" / name).write_bytes((folder / name).read_bytes())
+        old = hdf5.read(folder / name)
+        job = dataclasses.replace(old.job, start_unix_s=1.9e9)
+        hdf5.write(dataclasses.replace(old, job=job), tmp_path / "new" / name)
     words = ["fit", "--training", "t.npz", "--profiles", str(tmp_path / "new"), "--trials", "0"]
     assert cli.main([*words, "--out", str(tmp_path / "m"), "--save-training", str(tmp_path / "t.npz")]) == 0
     n_before, n_after = (len(training_file.read(path).rows) for path in ("t.npz", tmp_path / "t.npz"))
     assert n_after == n_before + 2
 
 
+def test_what_is_given_twice_counts_once(folder, fitted, capsys, monkeypatch, tmp_path):
+    monkeypatch.chdir(folder)
+    words = ["fit", "--training", "t.npz", "--profiles", ".", "--profiles", ".", "--training", "t.npz"]
+    assert cli.main([*words, "--trials", "0", "--out", str(tmp_path / "m"), "--json"]) == 0
+    told = capsys.readouterr()
+    n_rows = N_PROGRAMS * (N_PROGRAMS + 1)
+    assert f"{2 * n_rows} slowdowns were given more than once, and count once" in told.err
+    assert json.loads(told.out)["training"]["sources"] == {"production": n_rows}
+
+
 def test_a_profile_of_another_machine_is_refused(folder, fitted, capsys, monkeypatch):
     monkeypatch.chdir(folder)
-    import dataclasses
-
     other = dataclasses.replace(model_file.read("m"), machine=Machine("POWER9", 44, 2.0**38))
     model_file.write(other, "other")
     code, text = complaint(capsys, "predict", "--model", "other", "alone-0.h5")
@@ -185,15 +199,26 @@ def test_a_campaign_is_learnt_from(tmp_path):
     for i_round, scatter in enumerate((0.99, 1.01)):
         noted(["a"], i_round, [100.0 * scatter])
         noted(["b"], i_round, [100.0 / scatter])
-        noted(["a", "b"], i_round, [140.0 * scatter, 140.0])
+        # The places change, and the second one is slower.
+        walls = [140.0 * scatter, 140.0]
+        noted(["ab", "ba"][i_round], i_round, [walls, walls[::-1]][i_round])
     (tmp_path / "runs.jsonl").write_text("\n".join(lines) + "\n")
     found = training.from_campaign(str(tmp_path))
-    pairs = {
-        (found.jobs[row["target"]].program, found.jobs[row["co_runner"]].program): row for row in found.rows
-    }
+    pairs = {(found.jobs[row["target"]].id, found.jobs[row["co_runner"]].id): row for row in found.rows}
     assert set(pairs) == {("a", "b"), ("b", "a")}
     assert pairs["a", "b"]["slowdown"] == pytest.approx(1.4, rel=0.01)
     assert pairs["a", "b"]["source"] == b"campaign"
     job = found.jobs[pairs["a", "b"]["target"]]
+    assert (job.id, job.program) == ("a", "app0")
     assert job.runtime_s == pytest.approx(100, rel=0.01)
     assert job.values["sent_bps_mean"] == pytest.approx(1e8 * use[0], rel=0.01)
+    # The same programs met in production.
+    estimate = Estimate(1.4, 1.3, 1.5, 40, "1", "burst")
+    shared = [
+        jobs.profile("1", 0, use, need, 100.0, estimate, "2"),
+        jobs.profile("2", 1, use, need, 100.0, estimate, "1"),
+    ]
+    production, _ = training.from_production(list(map(run_of, shared)))
+    both = merged([found, production, found])
+    assert len(both.rows) == 4
+    assert both.programs == ["app0", "app1"]

@@ -101,6 +101,25 @@ def test_what_teaches_nothing_is_counted_with_its_reason(reason):
     assert all(row.target.id == "2" for row in rows)
 
 
+def test_a_copy_of_a_profile_teaches_nothing_new():
+    first, second = met()
+    copies = [dataclasses.replace(run, owner=0) for run in (first, second)]
+    rows, others = rows_of([first, *copies, second])
+    assert len(rows) == 2
+    assert others == {"given twice": 2}
+    assert rows[0].key != rows[1].key
+    assert [row.key for row in rows] == [row.key for row in rows_of(met())[0]]
+
+
+def test_a_co_runner_that_changed_midway_is_not_one():
+    first, second = met()
+    steps = [
+        dataclasses.replace(second, command=name, start_unix_s=s) for name, s in (("b", 0.0), ("c", 50.0))
+    ]
+    _, others = rows_of([first, *steps])
+    assert others["several steps of the co-runner"] == 1
+
+
 def test_another_job_of_the_same_number_is_not_taken_for_the_co_runner():
     rows, others = rows_of([met()[0], run("2", "c", start=1e6)])
     assert not rows
