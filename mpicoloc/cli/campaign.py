@@ -22,16 +22,18 @@ interrupted goes on where it stopped.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
-import os
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+import signal
+from collections.abc import Iterator, Sequence
+from types import FrameType
+from typing import TYPE_CHECKING, NoReturn
 
 from mpicoloc.cli import tell
 from mpicoloc.errors import MpicolocError, UsageError
 
 if TYPE_CHECKING:
-    from mpicoloc.model.corun import TimedRun
+    from mpicoloc.run.campaign import Done
     from mpicoloc.run.campaign_file import Campaign, Experiment
 
 _WHY_UNKNOWN = (
@@ -50,7 +52,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--meter", default="none", help="meter of the jobs; none, the default, pauses no job for shutters"
     )
     parser.add_argument("--dry-run", action="store_true", help="list what would be run")
-    parser.add_argument("--json", action="store_true", help="print the slowdowns as JSON")
+    parser.add_argument(
+        "--json", action="store_true", help="print the slowdowns, or what would be run, as JSON"
+    )
 
 
 def run(args: argparse.Namespace) -> int:
@@ -58,7 +62,6 @@ def run(args: argparse.Namespace) -> int:
     import numpy as np
 
     from mpicoloc import config
-    from mpicoloc.report import campaign as report
     from mpicoloc.run import campaign, campaign_file
 
     env = config.flags_to_env({"meter": args.meter})
@@ -66,23 +69,68 @@ def run(args: argparse.Namespace) -> int:
     plan = campaign_file.read(args.file)
     names = args.only or list(plan.programs)
     wanted = campaign_file.experiments(plan, names, n_pairs or None, np.random.default_rng(seed))
-    todo = campaign.missing(plan, wanted, campaign.read(args.out))
-    _tell_plan(plan, todo, len(wanted))
     if args.dry_run:
+        done = campaign.read(args.out)
+        _show_plan(campaign.missing(plan, wanted, done), done, is_json=args.json)
+        return 0
+    with _ended_in_order(), campaign.alone_in(args.out) as ended:
+        if ended:
+            tell.trouble(
+                f"a campaign was killed here; what it had left running was ended ({len(ended)} processes)"
+            )
+        done = campaign.read(args.out)
+        todo = campaign.missing(plan, wanted, done)
+        watch = _Watch(todo, done)
+        watch.tell_plan(plan, len(wanted), campaign.supposed(done))
+        n_failed = campaign.make(plan, todo, args.out, env, watch.tell)
+        done = campaign.read(args.out)
+    _show(done, names, is_json=args.json)
+    return 1 if n_failed else 0
+
+
+@contextlib.contextmanager
+def _ended_in_order() -> Iterator[None]:
+    """Signals that end this process end what it has started, too."""
+
+    def end(number: int, _frame: FrameType | None) -> NoReturn:
+        for other in before:
+            signal.signal(other, signal.SIG_IGN)
+        raise SystemExit(128 + number)
+
+    # Whoever starts a command with nohup wants it to go on.
+    numbers = [n for n in (signal.SIGTERM, signal.SIGHUP) if signal.getsignal(n) != signal.SIG_IGN]
+    before = {number: signal.signal(number, end) for number in numbers}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _show_plan(todo: Sequence[Experiment], done: Sequence[Done], *, is_json: bool) -> None:
+    from mpicoloc.run import campaign
+
+    if not is_json:
         for each in todo:
             print(f"{each.i_round} {each.kind} {' '.join(each.names)}")
-        return 0
-    os.makedirs(args.out, exist_ok=True)
-    n_failed = campaign.make(plan, todo, args.out, env, _tell)
-    done = campaign.read(args.out)
+        return
+    rows = [
+        {"round": each.i_round, "names": each.names, "expected_s": campaign.expected_s([each], done)}
+        for each in todo
+    ]
+    print(json.dumps({"experiments": rows}, indent=2, allow_nan=False))
+
+
+def _show(done: Sequence[Done], names: Sequence[str], *, is_json: bool) -> None:
+    from mpicoloc.report import campaign as report
+
     found = report.slowdowns(done, names)
     for text in report.unknown(done, found, names):
         tell.note(f"{text}: {_WHY_UNKNOWN}")
-    if args.json:
+    if is_json:
         print(json.dumps(report.as_json(found), indent=2, allow_nan=False))
     else:
         report.show(found, names)
-    return 1 if n_failed else 0
 
 
 def _number(flag: str, text: str, least: int) -> int:
@@ -91,15 +139,41 @@ def _number(flag: str, text: str, least: int) -> int:
     return int(text)
 
 
-def _tell_plan(plan: Campaign, todo: Sequence[Experiment], n_wanted: int) -> None:
-    places = " and ".join(",".join(map(str, place)) for place in plan.places)
-    tell.note(f"{len(todo)} of {n_wanted} experiments to make, on processors {places}")
+class _Watch:
+    """Tells how far a campaign has come."""
+
+    def __init__(self, todo: Sequence[Experiment], done: Sequence[Done]) -> None:
+        self.left, self.done = list(todo), list(done)
+
+    def tell_plan(self, plan: Campaign, n_wanted: int, supposed: Sequence[str]) -> None:
+        """What is to be done."""
+        places = " and ".join(",".join(map(str, place)) for place in plan.places)
+        tell.note(f"{len(self.left)} of {n_wanted} experiments to make, on processors {places}{self._time()}")
+        if supposed:
+            tell.note(
+                f"runs of {', '.join(supposed)} were noted by an earlier version, which did not look at the "
+                "programs' files: they are supposed to be the same ones"
+            )
+
+    def tell(self, experiment: Experiment, found: Done | MpicolocError) -> None:
+        """One experiment was made, or failed."""
+        what = f"round {experiment.i_round}, {' + '.join(experiment.names)}"
+        self.left.remove(experiment)
+        if isinstance(found, MpicolocError):
+            tell.trouble(f"{what}: {found}")
+            return
+        self.done.append(found)
+        times = ", ".join(f"{run.program} {run.wall_s:.2f} s" for run in found.runs if run.is_whole)
+        tell.note(f"{what}: {times}; {len(self.left)} left{self._time()}")
+
+    def _time(self) -> str:
+        from mpicoloc.run import campaign
+
+        left_s = campaign.expected_s(self.left, self.done) if self.left else None
+        return "" if left_s is None else f", about {_about(left_s)}"
 
 
-def _tell(experiment: Experiment, found: Sequence[TimedRun] | MpicolocError) -> None:
-    what = f"round {experiment.i_round}, {' + '.join(experiment.names)}"
-    if isinstance(found, MpicolocError):
-        tell.trouble(f"{what}: {found}")
-        return
-    times = ", ".join(f"{run.program} {run.wall_s:.2f} s" for run in found if run.is_whole)
-    tell.note(f"{what}: {times}")
+def _about(time_s: float) -> str:
+    if time_s < 100:
+        return f"{time_s:.0f} s"
+    return f"{time_s / 60:.0f} min" if time_s < 6000 else f"{time_s / 3600:.1f} h"

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -75,19 +75,11 @@ def of_time(wall_s: float, beside_s: float, solo_s: float) -> float | None:
     return beside_s / work_s
 
 
-def solo_times(experiments: Iterable[Sequence[TimedRun]]) -> dict[str, list[float]]:
-    """Time of each whole run of the experiments with one program, s."""
-    times: dict[str, list[float]] = defaultdict(list)
-    for runs in experiments:
-        if len({run.place for run in runs}) == 1:
-            for run in runs:
-                if run.is_whole:
-                    times[run.program].append(run.wall_s)
-    return dict(times)
-
-
 def slowdowns(experiments: Sequence[Sequence[TimedRun]]) -> list[Slowdown]:
     """Slowdown of each program beside each other one, where both ran alone and together.
+
+    A run beside another one is compared with runs alone on the same place, for one place may be slower than
+    the other; with all of them where there is none on that place.
 
     Runs scatter in proportion to their time. How far is told by all programs together, alone and beside
     others apart, because two or three runs of one pair cannot tell; so a single run of a pair has an
@@ -103,11 +95,10 @@ def slowdowns(experiments: Sequence[Sequence[TimedRun]]) -> list[Slowdown]:
     list of Slowdown
         Sorted by names. Empty where no program ran twice, for then nothing tells how far runs scatter.
     """
-    alone = solo_times(experiments)
-    solo_s = {name: math.exp(np.log(times).mean()) for name, times in alone.items()}
-    beside = _beside(experiments, solo_s)
-    solo_sd, n_solo = _pooled_sd(alone)
-    co_sd, n_co = _pooled_sd(beside)
+    alone = _Alone(experiments)
+    beside = _beside(experiments, alone)
+    solo_sd, n_solo = _scatter(alone.times)
+    co_sd, n_co = _scatter(beside)
     freedom = min((n for n in (n_solo, n_co) if n), default=0)
     if not freedom:
         return []
@@ -115,41 +106,78 @@ def slowdowns(experiments: Sequence[Sequence[TimedRun]]) -> list[Slowdown]:
     solo_sd, co_sd = (solo_sd if n_solo else co_sd), (co_sd if n_co else solo_sd)
     width = float(stats.t.ppf((1 + CONFIDENCE) / 2, freedom))
     result = []
-    for (target, co_runner), found in sorted(beside.items()):
+    for (target, co_runner), by_place in sorted(beside.items()):
+        found = [value for values in by_place.values() for value in values]
+        shares = {place: len(values) / len(found) for place, values in by_place.items()}
         value = math.exp(np.log(found).mean())
-        factor = math.exp(width * math.hypot(co_sd / len(found) ** 0.5, solo_sd / len(alone[target]) ** 0.5))
+        scatter = math.hypot(co_sd / len(found) ** 0.5, solo_sd * alone.variance(target, shares) ** 0.5)
+        factor = math.exp(width * scatter)
         estimate = Estimate(value, value / factor, value * factor, len(found), "1", METHOD)
         result.append(Slowdown(target, co_runner, estimate))
     return result
 
 
+class _Alone:
+    """Times of whole runs of the experiments with one program, s: ``times[program][place]``."""
+
+    def __init__(self, experiments: Iterable[Sequence[TimedRun]]) -> None:
+        self.times: dict[str, dict[int, list[float]]] = {}
+        for runs in experiments:
+            if len({run.place for run in runs}) == 1:
+                for run in runs:
+                    if run.is_whole:
+                        self.times.setdefault(run.program, {}).setdefault(run.place, []).append(run.wall_s)
+
+    def of(self, program: str, place: int) -> list[float]:
+        """Those of one place; of all places, where there is none of it."""
+        by_place = self.times.get(program, {})
+        return by_place.get(place) or [wall_s for times in by_place.values() for wall_s in times]
+
+    def variance(self, program: str, shares: Mapping[int, float]) -> float:
+        """Of the mean of what `of` gives for places with these shares; that of a single run is 1."""
+        by_place = self.times[program]
+        n = sum(map(len, by_place.values()))
+        rest = sum(share for place, share in shares.items() if place not in by_place)
+        return sum(
+            len(times) * (shares.get(place, 0.0) / len(times) + rest / n) ** 2
+            for place, times in by_place.items()
+        )
+
+
 def _beside(
-    experiments: Iterable[Sequence[TimedRun]], solo_s: Mapping[str, float]
-) -> dict[tuple[str, str], list[float]]:
-    """Slowdowns of single runs, by target and co-runner; those of one experiment are one, their mean."""
-    result: dict[tuple[str, str], list[float]] = defaultdict(list)
+    experiments: Iterable[Sequence[TimedRun]], alone: _Alone
+) -> dict[tuple[str, str], dict[int, list[float]]]:
+    """Slowdowns of single runs, by programs and by place; those of one experiment are one, their mean."""
+    result: dict[tuple[str, str], dict[int, list[float]]] = {}
     for runs in experiments:
         for place in {run.place for run in runs}:
             mine = [run for run in runs if run.place == place]
             others = [run for run in runs if run.place != place]
-            if not others or mine[0].program not in solo_s:
+            times_s = alone.of(mine[0].program, place)
+            if not others or not times_s:
                 continue
-            found = [
-                of_time(run.wall_s, overlap_s(run, others), solo_s[run.program])
-                for run in mine
-                if run.is_whole
-            ]
+            solo_s = math.exp(np.log(times_s).mean())
+            found = [of_time(run.wall_s, overlap_s(run, others), solo_s) for run in mine if run.is_whole]
             known = [value for value in found if value is not None]
             if known:
-                key = (mine[0].program, others[0].program)
-                result[key].append(math.exp(np.log(known).mean()))
-    return dict(result)
+                of_pair = result.setdefault((mine[0].program, others[0].program), {})
+                of_pair.setdefault(place, []).append(math.exp(np.log(known).mean()))
+    return result
 
 
-def _pooled_sd(groups: Mapping[Any, Sequence[float]]) -> tuple[float, int]:
+def _scatter(found: Mapping[Any, Mapping[int, Sequence[float]]]) -> tuple[float, int]:
+    """Pooled standard deviation of the logarithms, and its degrees of freedom.
+
+    On one place where any was repeated there; else a difference between places counts as scatter.
+    """
+    within = _pooled_sd([values for by_place in found.values() for values in by_place.values()])
+    return within if within[1] else _pooled_sd([[*chain(*by_place.values())] for by_place in found.values()])
+
+
+def _pooled_sd(groups: Sequence[Sequence[float]]) -> tuple[float, int]:
     """Standard deviation of the logarithms within groups, and its degrees of freedom."""
-    freedom = sum(len(values) - 1 for values in groups.values())
+    freedom = sum(len(values) - 1 for values in groups)
     if not freedom:
         return 0.0, 0
-    squares = sum(float(np.var(np.log(values)) * len(values)) for values in groups.values())
+    squares = sum(float(np.var(np.log(values)) * len(values)) for values in groups)
     return (squares / freedom) ** 0.5, freedom

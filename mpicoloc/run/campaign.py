@@ -2,32 +2,71 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+import errno
+import fcntl
 import json
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from mpicoloc.core.profile import Profile
-from mpicoloc.errors import DataError, MpicolocError
+from mpicoloc.errors import DataError, EnvironmentFault, MpicolocError
 from mpicoloc.model.corun import TimedRun
+from mpicoloc.run import campaign_digest
 from mpicoloc.run.campaign_file import Campaign, Experiment
-from mpicoloc.run.corun import Corun, Run
+from mpicoloc.run.corun import Corun, Run, stop_left
 from mpicoloc.store import profiles
 
 RUNS = "runs.jsonl"
 """One line for each experiment that was made."""
 PROFILES = "profiles"
+_LOCK = ".lock"
 
 
 @dataclass(frozen=True)
 class Done:
-    """An experiment that was made, what its programs did then (`Program.digest`), and its runs."""
+    """An experiment that was made, what its programs were then (`campaign_digest.digest`), and its runs.
+
+    `took_s` is its time with all that begins and ends a run, s; None: not noted.
+    """
 
     experiment: Experiment
     digests: Mapping[str, str]
     runs: tuple[TimedRun, ...]
+    took_s: float | None = None
+
+
+@contextlib.contextmanager
+def alone_in(folder: str) -> Iterator[list[int]]:
+    """Keep other campaigns out of a folder, which is made if there is none.
+
+    Yields
+    ------
+    list of int
+        Processes of a campaign that was killed here: they were still there, and have been ended.
+
+    Raises
+    ------
+    EnvironmentFault
+        If another campaign is at work in it.
+    """
+    os.makedirs(folder, exist_ok=True)
+    with open(os.path.join(folder, _LOCK), "a", encoding="utf-8") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise EnvironmentFault(
+                f"another campaign is at work in {folder}: let it end, or give another folder with --out"
+            ) from None
+        except OSError as error:
+            # Some shared file systems know no locks.
+            if error.errno not in (errno.ENOLCK, errno.ENOTSUP, errno.ENOSYS):
+                raise
+        yield stop_left(os.path.join(os.path.abspath(folder), PROFILES, ""))
 
 
 def read(folder: str) -> list[Done]:
@@ -56,7 +95,12 @@ def _done(path: str, i_line: int, line: str) -> Done:
         runs = tuple(TimedRun(**run) for run in told["runs"])
         if any(not (run.wall_s > 0 and run.begin_unix_s > 0) for run in runs):
             raise ValueError("a time that is none")
-        return Done(experiment, {str(k): str(v) for k, v in told["digests"].items()}, runs)
+        if experiment.kind == "solo":
+            # Earlier versions noted the first place for all of these.
+            runs = tuple(dataclasses.replace(run, place=_solo_place(experiment)) for run in runs)
+        digests = {str(k): str(v) for k, v in told["digests"].items()}
+        took_s = told.get("took_s")
+        return Done(experiment, digests, runs, None if took_s is None else float(took_s))
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise DataError(f"{path}, line {i_line}, is no experiment ({error}): remove that line") from None
 
@@ -69,17 +113,71 @@ def missing(campaign: Campaign, wanted: Iterable[Experiment], done: Iterable[Don
     DataError
         If a program is not the one of which runs are noted.
     """
-    made = set()
+    made, done = set(), list(done)
+    noted = {name for each in done for name in each.digests}
+    now = _digests(campaign, noted & campaign.programs.keys())
     for each in done:
         for name, digest in each.digests.items():
-            program = campaign.programs.get(name)
-            if program is not None and program.digest != digest:
+            what = campaign_digest.changes(digest, now.get(name, digest))
+            if what:
                 raise DataError(
-                    f"program {name!r} was changed since it was run in this folder: "
+                    f"program {name!r} was changed since it was run in this folder ({' and '.join(what)}): "
                     "give it another name, or another folder with --out"
                 )
         made.add((each.experiment.i_round, tuple(sorted(each.experiment.names))))
     return [each for each in wanted if (each.i_round, tuple(sorted(each.names))) not in made]
+
+
+def supposed(done: Iterable[Done]) -> list[str]:
+    """Programs with runs of which an earlier version noted the command only, not which file it was."""
+    return sorted(
+        {
+            name
+            for each in done
+            for name, digest in each.digests.items()
+            if campaign_digest.is_of_command_only(digest)
+        }
+    )
+
+
+def _digests(campaign: Campaign, names: Iterable[str]) -> dict[str, str]:
+    return {name: campaign_digest.digest(campaign.programs[name]) for name in names}
+
+
+def expected_s(experiments: Iterable[Experiment], done: Sequence[Done]) -> float | None:
+    """How long experiments will take by those that are done, s; None where nothing tells.
+
+    What was made in another round takes as long again. Other pairs take as long as the longer program alone,
+    and so many times longer as pairs do on the average.
+    """
+    lasted: dict[tuple[str, ...], list[float]] = {}
+    for each in done:
+        lasted.setdefault(tuple(sorted(each.experiment.names)), []).append(_took_s(each))
+    known = {names: sum(times) / len(times) for names, times in lasted.items() if times}
+    if not known:
+        return None
+    pairs = {names: found for names, found in known.items() if len(names) > 1}
+    factors = [found / alone for names, found in pairs.items() if (alone := _longer_s(names, known))]
+    factor = sum(factors) / len(factors) if factors else 1.0
+    mean_s = sum(known.values()) / len(known)
+    total_s = 0.0
+    for experiment in experiments:
+        names = tuple(sorted(experiment.names))
+        alone_s = _longer_s(names, known)
+        total_s += known.get(names) or (alone_s * factor if alone_s else mean_s)
+    return total_s
+
+
+def _took_s(done: Done) -> float:
+    if done.took_s is not None:
+        return done.took_s
+    ends = [run.begin_unix_s + run.wall_s for run in done.runs]
+    return max(ends, default=0.0) - min((run.begin_unix_s for run in done.runs), default=0.0)
+
+
+def _longer_s(names: Sequence[str], known: Mapping[tuple[str, ...], float]) -> float | None:
+    """Time alone of that of the programs which takes longer, as far as it is known."""
+    return max((known[name,] for name in names if (name,) in known), default=None)
 
 
 def make(
@@ -87,7 +185,7 @@ def make(
     experiments: Sequence[Experiment],
     folder: str,
     env: Mapping[str, str],
-    tell: Callable[[Experiment, Sequence[TimedRun] | MpicolocError], None],
+    tell: Callable[[Experiment, Done | MpicolocError], None],
 ) -> int:
     """Make experiments, note each, and go on when one fails.
 
@@ -102,7 +200,7 @@ def make(
     env : mapping of str to str
         Options of the jobs.
     tell : callable
-        Called with each experiment, and its runs or why there are none.
+        Called with each experiment, and what was made or why there is nothing.
 
     Returns
     -------
@@ -110,17 +208,34 @@ def make(
         How many failed.
     """
     os.makedirs(os.path.join(folder, PROFILES), exist_ok=True)
+    digests = _digests(campaign, {name for each in experiments for name in each.names})
     n_failed = 0
     for each in experiments:
+        begin_s = time.monotonic()
+        of_each = {name: digests[name] for name in each.names}
         try:
+            _check_same(campaign, of_each)
             runs = _one(campaign, each, folder, env)
+            _check_same(campaign, of_each)
         except MpicolocError as error:
             n_failed += 1
             tell(each, error)
             continue
-        _note(folder, Done(each, {name: campaign.programs[name].digest for name in each.names}, runs))
-        tell(each, runs)
+        done = Done(each, of_each, runs, round(time.monotonic() - begin_s, 3))
+        _note(folder, done)
+        tell(each, done)
     return n_failed
+
+
+def _check_same(campaign: Campaign, digests: Mapping[str, str]) -> None:
+    for name, now in _digests(campaign, digests).items():
+        if what := campaign_digest.changes(digests[name], now):
+            raise DataError(f"program {name!r} was changed while the campaign ran ({' and '.join(what)})")
+
+
+def _solo_place(experiment: Experiment) -> int:
+    """A place may be better than the other one, so each is used in turn."""
+    return experiment.i_round % 2
 
 
 def _one(
@@ -128,9 +243,9 @@ def _one(
 ) -> tuple[TimedRun, ...]:
     name = f"{experiment.kind}-{experiment.i_round}-{'+'.join(experiment.names)}"
     start = os.path.abspath(os.path.join(folder, PROFILES, name))
-    places: Sequence[Sequence[int]] = campaign.places
+    places = dict(enumerate(campaign.places))
     if experiment.kind == "solo":
-        places = campaign.places[experiment.i_round % 2 :]
+        places = {_solo_place(experiment): places[_solo_place(experiment)]}
     found = Corun([campaign.programs[name] for name in experiment.names], places, start, env).run()
     timed = [_timed(run, folder) for run in found]
     return tuple(run for run in timed if run is not None)
@@ -154,6 +269,7 @@ def _timed(run: Run, folder: str) -> TimedRun | None:
 def _note(folder: str, done: Done) -> None:
     told: dict[str, Any] = {"round": done.experiment.i_round, "names": done.experiment.names}
     told |= {"digests": done.digests, "runs": [dataclasses.asdict(run) for run in done.runs]}
+    told |= {"took_s": done.took_s}
     path = os.path.join(folder, RUNS)
     _drop_cut_line(path)
     with open(path, "a", encoding="utf-8") as file:

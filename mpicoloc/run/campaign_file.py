@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import hashlib
 import itertools
-import json
 import os
 import shlex
 import tomllib
@@ -36,12 +34,6 @@ class Program:
     env: tuple[tuple[str, str], ...] = ()
     mpirun_args: tuple[str, ...] = ()
     limit_s: float = LIMIT_S
-
-    @property
-    def digest(self) -> str:
-        """Changes with what the program does, so that runs of another one are not mixed with it."""
-        told = [self.argv, self.n_ranks, self.folder, self.env, self.mpirun_args]
-        return hashlib.sha256(json.dumps(told).encode()).hexdigest()[:16]
 
 
 @dataclass(frozen=True)

@@ -9,6 +9,10 @@ import sys
 import jobs
 import pytest
 
+from mpicoloc.errors import DataError
+from mpicoloc.run import corun, siblings
+from mpicoloc.run.campaign_file import Program
+
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(110)]
 PROGRAMS = """
 rounds = 2
@@ -80,4 +84,53 @@ def test_a_job_that_leaves_no_profile_is_told(tmp_path):
     done = campaign(tmp_path, "--pairs", "1")
     assert done.returncode == 1
     assert "plain left no profile" in done.stderr
-    assert os.listdir(tmp_path / "found") == ["profiles"]
+    assert sorted(os.listdir(tmp_path / "found")) == [".lock", "profiles"]
+
+
+def test_each_run_has_its_own_limit(tmp_path):
+    """The short one is started again and again; each time its limit begins anew."""
+    slow, short = (Program(name, ("sleep", length), limit_s=limit_s)
+                   for name, length, limit_s in (("slow", "600", 1.5), ("short", "0.1", 1.0)))  # fmt: skip
+    places = dict.fromkeys(range(2), tuple(os.sched_getaffinity(0)))
+    made = corun.Corun([slow, short], places, str(tmp_path / "profile"), {})
+    with pytest.raises(
+        DataError, match=r"slow beside short still runs after 1\.5 s, its limit_s, and was ended"
+    ):
+        made.run()
+    assert len(made.runs) > 2
+    assert all(run.process.returncode is not None for run in made.runs)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+def test_a_campaign_that_is_ended_ends_what_it_started(tmp_path, number):
+    """Of a shell that is killed with it the children stay; the next campaign finds them."""
+    marks = tmp_path / "marks"
+    marks.mkdir()
+    script = f"touch {marks}/$$; sleep 601; true"
+    (tmp_path / "programs.toml").write_text(f"[programs.slow]\ncommand = \"sh -c '{script}'\"\n")
+    command = [sys.executable, "-m", "mpicoloc", "campaign", "programs.toml", "--out", "found"]
+    with open(tmp_path / "log", "w") as log:
+        process = subprocess.Popen(command, cwd=tmp_path, stdout=log, stderr=log)
+    try:
+        jobs.wait_until(lambda: os.listdir(marks), "a run", 60)
+        second = campaign(tmp_path)
+        assert second.returncode == 4
+        assert "another campaign is at work in found" in second.stderr
+        process.send_signal(number)
+        assert process.wait(60) == {signal.SIGTERM: 143}.get(number, -number)
+        if number == signal.SIGKILL:
+            jobs.wait_until(lambda: len(left(tmp_path)) == 1, "the shell's end", 10)
+            (tmp_path / "programs.toml").write_text("[programs.short]\ncommand = 'false'\n")
+            third = campaign(tmp_path, "--pairs", "1")
+            assert "a campaign was killed here; what it had left running was ended (1 " in third.stderr
+        assert left(tmp_path) == []
+    finally:
+        process.kill()
+        process.wait()
+
+
+def left(folder):
+    """Processes of runs of the campaign in a folder."""
+    entry = f"MPICOLOC_OUT={folder}/found/profiles/".encode()
+    return [pid for pid in filter(str.isdigit, os.listdir("/proc"))
+            if any(each.startswith(entry) for each in siblings.entries(pid, "environ"))]  # fmt: skip

@@ -6,9 +6,9 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from mpicoloc.errors import DataError, UsageError
+from mpicoloc.errors import DataError, EnvironmentFault, UsageError
 from mpicoloc.model.corun import TimedRun
-from mpicoloc.run import campaign, campaign_file
+from mpicoloc.run import campaign, campaign_digest, campaign_file
 from mpicoloc.run.campaign_file import Experiment
 
 THREE = """
@@ -96,10 +96,10 @@ def test_an_unknown_name(write):
         campaign_file.experiments(plan, ["a", "d"], None, np.random.default_rng(1))
 
 
-def note(folder, plan, names, i_round=0):
+def note(folder, plan, names, i_round=0, took_s=None, digests=None):
     runs = (TimedRun(names[0], 0, 1000.0, 2.0, True, "profiles/x.h5"),)
-    digests = {name: plan.programs[name].digest for name in names}
-    campaign._note(str(folder), campaign.Done(Experiment(i_round, tuple(names)), digests, runs))
+    digests = digests or {name: campaign_digest.digest(plan.programs[name]) for name in names}
+    campaign._note(str(folder), campaign.Done(Experiment(i_round, tuple(names)), digests, runs, took_s))
 
 
 def test_what_was_made_is_not_made_again(write, tmp_path):
@@ -118,8 +118,117 @@ def test_what_was_made_is_not_made_again(write, tmp_path):
 def test_a_program_that_was_changed_is_not_mixed_with_itself(write, tmp_path):
     note(tmp_path, campaign_file.read(write(THREE)), ["a"])
     changed = campaign_file.read(write(THREE.replace("./a 1 2", "./a 1 3")))
-    with pytest.raises(DataError, match="program 'a' was changed"):
+    with pytest.raises(DataError, match=r"program 'a' was changed .*\(its command\)"):
         campaign.missing(changed, [Experiment(0, ("a",))], campaign.read(str(tmp_path)))
+
+
+WITH_FILES = """
+[programs.a]
+command = "./a in.txt"
+folder = "input"
+[programs.b]
+command = "sh {script}"
+"""
+
+
+def test_a_program_that_was_built_again_is_another_one(write, tmp_path):
+    (tmp_path / "input").mkdir()
+    files = {name: tmp_path / name for name in ("a", "script", "input/in.txt")}
+    for name, path in files.items():
+        path.write_text(f"#!/bin/sh\necho {name}")
+        path.chmod(0o755)
+    plan = campaign_file.read(write(WITH_FILES.format(script=files["script"])))
+    note(tmp_path, plan, ["a", "b"])
+    wanted = [Experiment(0, ("a", "b")), Experiment(1, ("a",))]
+    done = campaign.read(str(tmp_path))
+    for path in files.values():
+        path.write_text(path.read_text())  # the same again
+    assert campaign.missing(plan, wanted, done) == wanted[1:]
+    says = {"a": r"'a' .*\(the file that it runs\)", "script": r"'b' .*\(the file that it runs\)",
+            "input/in.txt": r"'a' .*\(the files of its folder\)"}  # fmt: skip
+    for name, path in files.items():
+        before = path.read_text()
+        path.write_text(f"{before} # another one")
+        with pytest.raises(DataError, match=says[name]):
+            campaign.missing(plan, wanted, done)
+        path.write_text(before)
+    (tmp_path / "input" / "more").write_text("")
+    with pytest.raises(DataError, match="files of its folder"):
+        campaign.missing(plan, wanted, done)
+
+
+def test_large_files_are_known_by_their_size_and_time(write, tmp_path, monkeypatch):
+    (tmp_path / "input").mkdir()
+    (tmp_path / "input" / "mesh").write_bytes(b"1234")
+    plan = campaign_file.read(write(WITH_FILES.format(script="/none")))
+    monkeypatch.setattr(campaign_digest, "MAX_BYTES", 3)
+    first = campaign_digest.digest(plan.programs["a"])
+    assert campaign_digest.digest(plan.programs["a"]) == first
+    os.utime(tmp_path / "input" / "mesh", (1, 1))
+    assert campaign_digest.changes(first, campaign_digest.digest(plan.programs["a"])) == [
+        "the files of its folder"
+    ]
+
+
+def test_what_an_earlier_version_noted_still_counts(write, tmp_path):
+    """It knew the command only; this is what it wrote for it."""
+    plan = campaign_file.read(write("[programs.a]\ncommand = 'a 1'\nn_ranks = 2\n"))
+    note(tmp_path, plan, ["a"], digests={"a": "334ebb5eea8a5eb9"})
+    done = campaign.read(str(tmp_path))
+    assert campaign.missing(plan, [Experiment(0, ("a",))], done) == []
+    assert campaign.supposed(done) == ["a"]
+    other = campaign_file.read(write("[programs.a]\ncommand = 'a 2'\nn_ranks = 2\n"))
+    with pytest.raises(DataError, match=r"was changed .*\(its command\)"):
+        campaign.missing(other, [], done)
+
+
+def test_a_program_that_is_built_while_a_campaign_runs_is_told(write, tmp_path):
+    """Its first run does that; the others are not made."""
+    path = tmp_path / "a"
+    path.write_text(f"#!/bin/sh\necho '# more' >> {path}\nexit 7\n")
+    path.chmod(0o755)
+    plan = campaign_file.read(write("[programs.a]\ncommand = './a'\n"))
+    told = []
+    wanted = [Experiment(i_round, ("a",)) for i_round in range(2)]
+    n_failed = campaign.make(
+        plan, wanted, str(tmp_path / "found"), {}, lambda _, error: told.append(str(error))
+    )
+    assert n_failed == 2
+    assert "ended with exit code 7" in told[0]
+    assert told[1] == "program 'a' was changed while the campaign ran (the file that it runs)"
+
+
+def test_runs_alone_were_on_the_place_of_their_round(write, tmp_path):
+    """Earlier versions noted the first place for all of them."""
+    plan = campaign_file.read(write(THREE))
+    for i_round in range(3):
+        note(tmp_path, plan, ["a"], i_round)
+    assert [each.runs[0].place for each in campaign.read(str(tmp_path))] == [0, 1, 0]
+
+
+def test_one_campaign_at_a_time_in_a_folder(tmp_path):
+    folder = str(tmp_path / "found")
+    with campaign.alone_in(folder) as ended:
+        assert ended == []
+        with pytest.raises(EnvironmentFault, match=r"another campaign is at work in .*found"):
+            campaign.alone_in(folder).__enter__()
+    with campaign.alone_in(folder):
+        pass
+
+
+def test_the_time_that_is_left(write, tmp_path):
+    plan = campaign_file.read(write(THREE))
+    a, b, c = (Experiment(1, (name,)) for name in "abc")
+    assert campaign.expected_s([a], []) is None
+    for names, took_s in ((["a"], 10.0), (["b"], 40.0), (["a", "b"], 60.0)):
+        note(tmp_path, plan, names, 0, took_s)
+    done = campaign.read(str(tmp_path))
+    assert campaign.expected_s([a, b], done) == pytest.approx(50)
+    assert campaign.expected_s([Experiment(1, ("b", "a"))], done) == pytest.approx(60)
+    # A pair takes 1.5 times as long as the longer program, as far as is known.
+    assert campaign.expected_s([Experiment(1, ("a", "a"))], done) == pytest.approx(15)
+    assert campaign.expected_s([c], done) == pytest.approx(110 / 3)
+    assert campaign.expected_s([], done) == 0
 
 
 @pytest.mark.parametrize(

@@ -24,6 +24,17 @@ def beside(first, second, wall_s, other_wall_s):
     return tuple(runs)
 
 
+def side_by_side(*ends):
+    """A whole run of each of two programs; of the shorter one another, which is ended with the longer one."""
+    longest_s = max(wall_s for _, wall_s in ends)
+    runs = [TimedRun(name, place, 1000.0, wall_s, True) for place, (name, wall_s) in enumerate(ends)]
+    return tuple(runs) + tuple(
+        TimedRun(name, place, 1000.0 + wall_s, longest_s - wall_s, False)
+        for place, (name, wall_s) in enumerate(ends)
+        if wall_s < longest_s
+    )
+
+
 positive = st.floats(0.1, 1e4)
 
 
@@ -59,7 +70,7 @@ def test_both_programs_of_a_pair_have_a_slowdown():
     found = {(each.target, each.co_runner): each.slowdown for each in slowdowns(runs)}
     assert set(found) == {("long", "short"), ("short", "long")}
     assert found["long", "short"].value == pytest.approx(30.5 / 20.1, rel=0.01)
-    assert found["short", "long"].value == pytest.approx(5.05 / 4.05, rel=0.01)
+    assert found["short", "long"].value == pytest.approx(5.05 / 4.1, rel=0.01)  # on its place
     assert all(each.n == 2 and each.low < each.value < each.high for each in found.values())
 
 
@@ -78,6 +89,47 @@ def test_without_repeats_nothing_is_said():
 def test_a_pair_whose_program_never_ran_alone_is_left_out():
     runs = [alone("a", 10.0), alone("a", 10.1), beside("a", "b", 12.0, 6.0)]
     assert [(each.target, each.co_runner) for each in slowdowns(runs)] == [("a", "b")]
+
+
+@given(
+    n_rounds=st.integers(2, 7),
+    factors=st.lists(st.floats(0.5, 2), min_size=3, max_size=3),
+    truth=st.lists(st.floats(1, 3), min_size=9, max_size=9),
+)
+def test_a_slow_place_is_not_taken_for_the_co_runner(n_rounds, factors, truth):
+    """Whatever the number of rounds: each program is slower on the second place, by a factor of its own."""
+    names, rows = "abc", []
+    for i_round in range(n_rounds):
+        place = i_round % 2
+        for name, factor in zip(names, factors, strict=True):
+            rows.append(alone(name, 100.0 * factor**place, place))
+        for i, j in ((0, 1), (0, 2), (1, 2)):
+            order = [(i, j), (j, i)][place]
+            ends = [
+                (names[one], 100.0 * factors[one] ** at * truth[3 * one + other])
+                for at, (one, other) in enumerate((order, order[::-1]))
+            ]
+            rows.append(side_by_side(*ends))
+    for each in slowdowns(rows):
+        one, other = names.index(each.target), names.index(each.co_runner)
+        assert each.slowdown.value == pytest.approx(truth[3 * one + other], rel=1e-6)
+
+
+def test_intervals_are_as_wide_on_two_places_as_on_one():
+    rng, widths = np.random.default_rng(7), {}
+    for factor in (1.0, 1.5):
+        runs = []
+        for i_round in range(4):
+            place = i_round % 2
+            slow = factor**place
+            runs += [alone(name, 100 * slow * rng.lognormal(0, 0.02), place) for name in "abcdef"]
+            for i, j in (("a", "b"), ("c", "d"), ("e", "f")):
+                names = (i, j) if place == 0 else (j, i)
+                wall_s = [150 * factor**at * rng.lognormal(0, 0.02) for at in range(2)]
+                runs.append(side_by_side(*zip(names, wall_s, strict=True)))
+        found = slowdowns(runs)
+        widths[factor] = np.mean([np.log(each.slowdown.high / each.slowdown.low) for each in found])
+    assert widths[1.5] == pytest.approx(widths[1.0], rel=0.5)
 
 
 def test_intervals_hold_the_truth_as_often_as_they_say():
