@@ -15,7 +15,7 @@ from mpicoloc.core import units
 from mpicoloc.core.progress import steps
 from mpicoloc.core.tables import printable
 from mpicoloc.errors import DataError, MpicolocError, Refused, UsageError
-from mpicoloc.model.price import Tariff, bill, tariff
+from mpicoloc.model.price import Bill, Tariff, bill, tariff
 from mpicoloc.report.bill import estimate_json
 from mpicoloc.store import signature
 from mpicoloc.store.ledger import Charge, Ledger, Posting, Stamp
@@ -39,7 +39,7 @@ def post_all(args: argparse.Namespace, ledger: Ledger, stamp: Stamp) -> int:
     A profile that cannot be charged keeps no other from it; the answer is the highest exit code of all.
     """
     terms = _terms(args)
-    found = [_read(file) for file in steps(args.files, "reading", unit="profiles")]
+    found = [read(file) for file in steps(args.files, "reading", unit="profiles")]
     if args.require_signature is not None:
         # Not before: the processes that parse the files have no key in their memory.
         terms = replace(terms, key=signature.read_key(args.require_signature))
@@ -52,7 +52,7 @@ def post_all(args: argparse.Namespace, ledger: Ledger, stamp: Stamp) -> int:
             result, code = _post(ledger, args.account, (file, taken), terms, stamp)
             results.append(result)
             worst = max(worst, code)
-            _tell(args.account, result, quiet=args.json)
+            tell_one(args.account, result, quiet=args.json)
     finally:
         # Also when the ledger fails half way.
         if args.json and results:
@@ -63,10 +63,10 @@ def post_all(args: argparse.Namespace, ledger: Ledger, stamp: Stamp) -> int:
 def _terms(args: argparse.Namespace) -> Terms:
     n_cores = None if args.cores is None else _whole("--cores", args.cores)
     wall_s = None if args.wall_s is None else _seconds("--wall-s", args.wall_s)
-    return Terms(_tariff(args), n_cores, wall_s, args.job_id, None)
+    return Terms(tariff_of(args), n_cores, wall_s, args.job_id, None)
 
 
-def _read(file: str) -> Snapshot | MpicolocError:
+def read(file: str) -> Snapshot | MpicolocError:
     """The profile without what takes memory, or why it is none."""
     try:
         taken = signature.snapshot(file)
@@ -82,22 +82,25 @@ def _charge(file: str, taken: Snapshot, terms: Terms) -> Charge:
     if n_cores < 0 or wall_s < 0:
         raise DataError(f"it says {n_cores} cores and {wall_s} s: no job has less than none")
     prices = bill(taken.profile.interference.slowdown, n_cores=n_cores, wall_s=wall_s, tariff=terms.tariff)
-    facts = {
-        "file": file,
-        "job": printable(job.id),
+    key_id = None if terms.key is None else signature.key_id(terms.key)
+    facts = {"file": file, "job": printable(job.id), "key_id": key_id, **facts_of(taken, prices)}
+    usu = units.usu_of_su(prices.charged_su)
+    return Charge(taken.digest, printable(job.id), job.start_unix_s, usu, facts)
+
+
+def facts_of(taken: Snapshot, prices: Bill) -> dict[str, Any]:
+    """What the ledger keeps of how a price came about."""
+    return {
         "digest": taken.digest,
-        "key_id": None if terms.key is None else signature.key_id(terms.key),
         "partial": taken.profile.partial,
-        "n_cores": n_cores,
-        "wall_s": wall_s,
+        "n_cores": prices.n_cores,
+        "wall_s": prices.wall_s,
         "slowdown": estimate_json(prices.slowdown),
         "rate_su": prices.tariff.rate_su,
         "pricing": prices.tariff.pricing,
         "runtime_su": prices.runtime.value,
         "fair_su": estimate_json(prices.fair),
     }
-    usu = units.usu_of_su(prices.charged_su)
-    return Charge(taken.digest, printable(job.id), job.start_unix_s, usu, facts)
 
 
 def _check(taken: Snapshot, terms: Terms) -> None:
@@ -111,7 +114,7 @@ def _check(taken: Snapshot, terms: Terms) -> None:
         raise Refused(f"it is the profile of job {printable(job_id)}, not of job {terms.job_id}")
 
 
-def _tariff(args: argparse.Namespace) -> Tariff:
+def tariff_of(args: argparse.Namespace) -> Tariff:
     """The site's tariff. What the profile says was chosen by whoever ran the job."""
     given = {key: getattr(args, key) for key in ("price.rate_su", "price.pricing")}
     config.flags_to_env(given)
@@ -147,19 +150,26 @@ def _post(
         charge = _charge(file, taken, terms)
         _check(taken, terms)
     except MpicolocError as error:
-        return _refused(file, charge, error)
+        return refused(file, charge, error)
+    return post(ledger, account, (file, charge), stamp)
+
+
+def post(ledger: Ledger, account: str, case: tuple[str, Charge], stamp: Stamp) -> tuple[dict[str, Any], int]:
+    """Post one charge; as of `refused`."""
+    file, charge = case
     try:
         posting = ledger.charge(account, charge, stamp)
     except Refused as error:
-        return _refused(file, charge, error)
-    return _entry(file, charge, "charged" if posting.is_new else "already charged", posting), 0
+        return refused(file, charge, error)
+    return entry(file, charge, "charged" if posting.is_new else "already charged", posting), 0
 
 
-def _refused(file: str, charge: Charge | None, error: MpicolocError) -> tuple[dict[str, Any], int]:
-    return _entry(file, charge, "refused", None) | {"reason": str(error)}, error.exit_code
+def refused(file: str, charge: Charge | None, error: MpicolocError) -> tuple[dict[str, Any], int]:
+    """The result of a profile that was not charged, and its exit code."""
+    return entry(file, charge, "refused", None) | {"reason": str(error)}, error.exit_code
 
 
-def _entry(file: str, charge: Charge | None, status: str, posting: Posting | None) -> dict[str, Any]:
+def entry(file: str, charge: Charge | None, status: str, posting: Posting | None) -> dict[str, Any]:
     """One result; `price_su` is what this call would charge, `amount_su` what was charged, now or before."""
     amount_usu = None if posting is None else posting.amount_usu
     balance_usu = None if posting is None else posting.balance_usu
@@ -177,7 +187,8 @@ def _entry(file: str, charge: Charge | None, status: str, posting: Posting | Non
     }
 
 
-def _tell(account: str, result: dict[str, Any], *, quiet: bool) -> None:
+def tell_one(account: str, result: dict[str, Any], *, quiet: bool) -> None:
+    """One line of what became of a profile."""
     file = printable(result["file"])
     try:
         if result["status"] == "refused":

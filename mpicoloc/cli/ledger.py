@@ -3,6 +3,7 @@
   mpicoloc ledger open chemistry --grant 1000
   mpicoloc ledger charge chemistry mpicoloc-1234.h5 --rate-su 2
   mpicoloc ledger statement chemistry
+  mpicoloc ledger collect /var/spool/mpicoloc --key-file site.key
 
 A profile is charged once, however often it is posted. Rate and price function are the ledger keeper's, never
 those in the profile. Without --ledger or MPICOLOC_LEDGER the books are an SQLite file of the user's own.
@@ -20,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 from mpicoloc import config
 from mpicoloc.cli import helping
 from mpicoloc.cli.price import add_tariff
+from mpicoloc.cli.verify import add_key_file
 from mpicoloc.core import units
 from mpicoloc.errors import EnvironmentFault, UsageError
 
@@ -30,6 +32,7 @@ _EXAMPLES = {
     "open": "chemistry --grant 1000",
     "grant": "chemistry 500 --reference 2026-Q3 --note 'third quarter'",
     "charge": "chemistry mpicoloc-1234.h5 --rate-su 2",
+    "collect": "/var/spool/mpicoloc --key-file site.key",
     "refund": "17 --note 'node failed'",
     "statement": "chemistry",
     "audit": "--json",
@@ -47,6 +50,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     grant.add_argument("su", metavar="SU", help="units, with up to 6 decimal places")
     _add_words(grant)
     _add_charge(_action(actions, "charge", _charge, "charge profiles to an account, each once"))
+    _add_collect(_action(actions, "collect", _collect, "charge what Slurm's plugin has signed, each once"))
     refund = _action(actions, "refund", _refund, "give back a charge or a part of it")
     refund.add_argument(
         "transaction", metavar="TRANSACTION", help="number of the charge, as statement shows it"
@@ -101,6 +105,19 @@ def _add_charge(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--require-signature", metavar="KEYFILE", help="refuse profiles that are not signed with this key"
     )
+
+
+def _add_collect(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("spool", metavar="SPOOL", help="folder of signed profiles and Slurm's records")
+    add_key_file(parser)
+    add_tariff(parser, "never that of the profile")
+    parser.add_argument(
+        "--by",
+        choices=("user", "account"),
+        default="user",
+        help="who pays: the account of the job's user (default), or that of its account in Slurm",
+    )
+    parser.add_argument("--dry-run", action="store_true", help="tell what would be charged; charge nothing")
 
 
 def run(args: argparse.Namespace) -> int:
@@ -182,6 +199,12 @@ def _charge(args: argparse.Namespace) -> int:
     from mpicoloc.cli.charges import post_all
 
     return post_all(args, _ledger(args), _stamp())
+
+
+def _collect(args: argparse.Namespace) -> int:
+    from mpicoloc.cli.spooled import collect
+
+    return collect(args, _ledger(args), _stamp())
 
 
 def _refund(args: argparse.Namespace) -> int:

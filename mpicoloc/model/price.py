@@ -162,6 +162,42 @@ def bill(
     return Bill(*run, runtime, fair, oracle, solo, relative, charged_su)
 
 
+def of_whole_run(slowdown: Estimate | None, measured_s: float, wall_s: float) -> Estimate | None:
+    """T_co/T_solo of a run of which only a part was measured; the rest counts as not slowed down.
+
+    Parameters
+    ----------
+    slowdown : Estimate or None
+        T_co/T_solo of the measured part.
+    measured_s : float
+        How long that part took, s; no more of it counts than `wall_s`.
+    wall_s : float
+        T_co of the whole run, s.
+
+    Returns
+    -------
+    Estimate or None
+        Between 1 and `slowdown`; None if that is None.
+
+    Raises
+    ------
+    DataError
+        If the slowdown is not above 0.
+
+    Notes
+    -----
+    T_solo = wall_s - measured_s + measured_s / slowdown, which Breslow et al. 2013, Eq. 2, then takes.
+    """
+    _check(slowdown, None)
+    part = min(max(measured_s, 0.0) / wall_s, 1.0) if wall_s > 0 else 1.0
+    if slowdown is None or part == 1.0:
+        return slowdown
+    value, low, high = (
+        1.0 / (1.0 - part + part / end) for end in (slowdown.value, slowdown.low, slowdown.high)
+    )
+    return Estimate(value, low, high, slowdown.n, slowdown.unit, slowdown.method)
+
+
 def _check(slowdown: Estimate | None, true_slowdown: float | None) -> None:
     if slowdown is not None and slowdown.low <= 0:
         raise DataError(f"a slowdown must be above 0, got {slowdown.value} (from {slowdown.low})")

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -17,9 +17,20 @@ import sqlalchemy as sa
 
 from mpicoloc.errors import Refused, UsageError
 from mpicoloc.store import ledger_posts as posts
-from mpicoloc.store.ledger_db import CHARGES, GRANTS, Database, accounts, entries, transactions
+from mpicoloc.store.ledger_db import (
+    CHARGES,
+    GRANTS,
+    NAME_LENGTH,
+    Database,
+    accounts,
+    claims,
+    entries,
+    transactions,
+)
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+_N_ASKED = 500
+"""Claims in one question; databases take no statement of any length."""
 
 
 @dataclass(frozen=True)
@@ -46,6 +57,11 @@ class Charge:
         Price.
     facts : mapping
         How the price came about, as plain values.
+    run : str
+        Name of the run by the batch system, unlike that of any other: it is charged from one profile only,
+        and this profile for no other run. Empty: `job_id` and `start_unix_s` name it.
+    spooled : str
+        Name of the profile's file in a spool, under which `Ledger.spooled` finds it again; empty: none.
     """
 
     digest: str
@@ -53,15 +69,18 @@ class Charge:
     start_unix_s: float
     amount_usu: int
     facts: Mapping[str, Any] = field(default_factory=dict)
+    run: str = ""
+    spooled: str = ""
 
     @property
     def claims(self) -> list[str]:
         """What this charge takes for itself."""
         found = [f"profile:{self.digest}"]
-        if self.start_unix_s > 0:
-            job = json.dumps([self.job_id, self.start_unix_s]).encode()
-            found.append(f"job:{hashlib.sha256(job).hexdigest()}")
-        return found
+        if self.run:
+            found.append(f"job:{_hash(self.run)}")
+        elif self.start_unix_s > 0:
+            found.append(f"job:{_hash(json.dumps([self.job_id, self.start_unix_s]))}")
+        return [*found, _spooled(self.spooled)] if self.spooled else found
 
 
 @dataclass(frozen=True)
@@ -171,24 +190,24 @@ class Ledger:
         UsageError
             If there is no such account, or it is the site's own.
         Refused
-            If the account has too few units; if the profile was charged to another account, or was given back
-            and not released; if another profile of the same job was charged.
+            If the account has too few units; if the profile was charged to another account or for another
+            run, or was given back and not released; if another profile of the same job was charged.
         """
 
         def work(connection: sa.Connection) -> Posting:
             posts.users_account(connection, name)
             done = posts.claimed(connection, charge.claims[:1])
             if done:
-                return _standing(connection, done[0], name)
+                return _standing(connection, done[0], name, charge)
             done = posts.claimed(connection, charge.claims)
             if done:
                 raise Refused(
                     f"job {charge.job_id} was charged from another profile, as transaction {done[0]}: "
                     "refund that first"
                 )
-            way = (name, CHARGES)
+            facts = {**charge.facts, "run": charge.run} if charge.run else charge.facts
             number = posts.post(
-                connection, "charge", way, charge.amount_usu, stamp, charge.claims, facts=charge.facts
+                connection, "charge", (name, CHARGES), charge.amount_usu, stamp, charge.claims, facts=facts
             )
             return _posted(connection, number, is_new=True)
 
@@ -248,6 +267,22 @@ class Ledger:
 
         return self.database.write(work)
 
+    def spooled(self, names: Sequence[str]) -> set[str]:
+        """Which of these files of a spool were charged, and not released since.
+
+        Parameters
+        ----------
+        names : sequence of str
+            As of `Charge.spooled`; any number.
+        """
+        by_claim = {_spooled(name): name for name in names}
+        wanted, found = list(by_claim), set[str]()
+        with self.database.reading() as connection:
+            for at in range(0, len(wanted), _N_ASKED):
+                some = claims.c.claim.in_(wanted[at : at + _N_ASKED])
+                found.update(connection.scalars(sa.select(claims.c.claim).where(some)))
+        return {by_claim[claim] for claim in found}
+
     def accounts(self) -> list[Account]:
         """All accounts by name, the site's own first."""
         with self.database.reading() as connection:
@@ -278,10 +313,17 @@ class Ledger:
         return lines
 
 
+def _hash(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
 def _claim(kind: str, of: str, reference: str) -> list[str]:
-    if not reference:
-        return []
-    return [f"{kind}:{hashlib.sha256(json.dumps([of, reference]).encode()).hexdigest()}"]
+    return [f"{kind}:{_hash(json.dumps([of, reference]))}"] if reference else []
+
+
+def _spooled(name: str) -> str:
+    claim = f"{posts.SPOOLED}{name}"
+    return claim if len(claim) <= NAME_LENGTH and claim.isascii() else f"{posts.SPOOLED}#{_hash(name)}"
 
 
 def _posted(connection: sa.Connection, number: int, *, is_new: bool = False) -> Posting:
@@ -291,9 +333,12 @@ def _posted(connection: sa.Connection, number: int, *, is_new: bool = False) -> 
     )
 
 
-def _standing(connection: sa.Connection, number: int, name: str) -> Posting:
+def _standing(connection: sa.Connection, number: int, name: str, wanted: Charge) -> Posting:
     """The charge of the same profile, if it is one to that account and still holds."""
     posting, charge = _posted(connection, number), posts.transaction(connection, number)
+    before = json.loads(charge.facts).get("run", wanted.run)
+    if wanted.run and before != wanted.run:
+        raise Refused(f"this profile was charged for run {before}, as transaction {number}: one is a copy")
     remedy = f"`mpicoloc ledger refund {number} --release` lets it be charged again"
     if posting.account != name:
         raise Refused(
@@ -302,4 +347,6 @@ def _standing(connection: sa.Connection, number: int, name: str) -> Posting:
     refund = sa.select(transactions.c.id).where(transactions.c.refers_to == number).limit(1)
     if charge.refunded_usu == charge.amount_usu and connection.scalar(refund) is not None:
         raise Refused(f"this profile was charged as transaction {number} and given back; {remedy}")
+    free = [claim for claim in wanted.claims[1:] if not posts.claimed(connection, [claim])]
+    posts.claim(connection, number, free if wanted.run else [])
     return posting

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 RELEASED = "released:"
 """What a claim on a profile is called when the profile was released."""
+SPOOLED = "spool:"
+"""What a claim on a file of a spool begins with; that file needs no further look while the claim stands."""
 
 
 def account(connection: sa.Connection, name: str) -> Any:
@@ -50,6 +52,12 @@ def claimed(connection: sa.Connection, wanted: Sequence[str]) -> list[int]:
     """Transactions that hold one of the claims."""
     found = connection.scalars(sa.select(claims.c.transaction_id).where(claims.c.claim.in_(wanted)))
     return sorted(set(found))
+
+
+def claim(connection: sa.Connection, number: int, wanted: Sequence[str]) -> None:
+    """Let a transaction hold these claims."""
+    if wanted:
+        connection.execute(claims.insert(), [{"claim": one, "transaction_id": number} for one in wanted])
 
 
 def payer(connection: sa.Connection, transaction: int) -> str:
@@ -86,6 +94,7 @@ def _free(connection: sa.Connection, number: int, release: bool) -> int:
         # The row stays under another name: the audit misses none.
         profile = claims.update().where(of_charge, claims.c.claim.like("profile:%"))
         n_freed += connection.execute(profile.values(claim=f"{RELEASED}{number}")).rowcount
+        connection.execute(claims.delete().where(of_charge, claims.c.claim.like(f"{SPOOLED}%")))
     return n_freed
 
 
@@ -108,9 +117,7 @@ def post(
     row |= {"at_unix_s": stamp.at_unix_s, "posted_by": stamp.by, "facts": json.dumps(dict(facts or {}))}
     inserted = connection.execute(transactions.insert().values(**row)).inserted_primary_key
     number = int(inserted[0]) if inserted is not None else 0
-    if claimed:
-        taken = [{"claim": claim, "transaction_id": number} for claim in claimed]
-        connection.execute(claims.insert(), taken)
+    claim(connection, number, claimed)
     moves = [(account(connection, way[0]), -amount_usu), (account(connection, way[1]), amount_usu)]
     # In one order for everybody, or two posts could wait for each other.
     for moved, moved_usu in sorted(moves, key=lambda move: move[0].id):

@@ -2,6 +2,7 @@
 
 import os
 import tempfile
+from dataclasses import replace
 from decimal import Decimal
 
 import pytest
@@ -62,6 +63,31 @@ def test_a_job_is_charged_from_one_profile(ledger, where):
     unknown = [type(first)(c * 64, "", 0.0, SU) for c in "ab"]
     assert all(ledger.charge("lab", one, STAMP).is_new for one in unknown)
     assert_right(where)
+
+
+def test_files_of_a_spool_are_known_while_their_charge_stands(ledger, where):
+    ledger.open_account("lab", 10 * SU, 0, STAMP)
+    names = ["7.1.0.h5", "ü" * 200 + ".h5", "n" * 250, "not charged.h5", *map(str, range(1000))]
+    for i, name in enumerate(names[:3]):
+        ledger.charge("lab", replace(charge(i), spooled=name), STAMP)
+    assert ledger.spooled(names) == set(names[:3])
+    ledger.refund(2, None, STAMP)
+    assert ledger.spooled(names) == set(names[:3])
+    ledger.refund(2, None, STAMP, release=True)
+    assert ledger.spooled(names) == set(names[1:3])
+    assert_right(where)
+
+
+def test_a_run_is_charged_from_one_profile_and_a_profile_for_one_run(ledger, where):
+    ledger.open_account("lab", 10 * SU, 0, STAMP)
+    assert ledger.charge("lab", replace(charge(1), run="first"), STAMP).is_new
+    assert not ledger.charge("lab", replace(charge(1), run="first"), STAMP).is_new
+    with pytest.raises(Refused, match="charged for run first, as transaction 2"):
+        ledger.charge("lab", replace(charge(1), run="second"), STAMP)
+    with pytest.raises(Refused, match="from another profile"):
+        ledger.charge("lab", replace(charge(2), run="first"), STAMP)
+    assert ledger.charge("lab", replace(charge(2), run="second"), STAMP).is_new
+    assert assert_right(where)["lab"] == 8 * SU
 
 
 def test_too_few_units_change_nothing(ledger, where):

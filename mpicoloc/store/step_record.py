@@ -1,0 +1,200 @@
+"""What Slurm said of a step when it ended: a JSON file beside its signed profile, with the site's code on it.
+
+The profile tells how much the step was slowed down, as its user's programs measured it; the record tells who
+ran it, on how many cores and for how long, as Slurm gave them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import hmac
+import json
+import os
+import tempfile
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from mpicoloc.core.bundle import STRANGE
+from mpicoloc.core.tables import printable
+from mpicoloc.errors import DataError, EnvironmentFault
+from mpicoloc.store import parcel
+from mpicoloc.store.signature import ALGORITHM, key_id
+
+VERSION = 1
+MAX_BYTES = 1 << 16
+
+
+@dataclass(frozen=True)
+class StepRecord:
+    """One step of a job as Slurm knew it; None: it has none.
+
+    Attributes
+    ----------
+    profile : str
+        Name of the signed profile beside the record.
+    cluster : str
+        ``ClusterName`` of slurm.conf.
+    job, step : int, str
+        Slurm's number of the job; that of the step, or ``batch`` for the script and ``interactive``.
+    restarts : int
+        How often the job was requeued before this run of it.
+    array_job, array_task : int or None
+        Where the job is one task of an array.
+    uid, user : int, str
+        Who ran it.
+    account : str or None
+        Slurm's account of the job.
+    partition : str
+        Where it ran.
+    n_nodes, n_cpus : int
+        That Slurm gave to the step; to the script itself, all of the job's. A CPU that another job may use
+        as well counts whole.
+    job_submit_unix_s, job_start_unix_s, step_start_unix_s : float
+        When the job was submitted, or last requeued; when this run of it began, and the step, s.
+    ran_s : float
+        How long the step ran, s.
+    others_cpu_s : float
+        Of the script itself: CPU seconds in the records of the job's other steps, which run within its time.
+    """
+
+    profile: str
+    cluster: str
+    job: int
+    step: str
+    restarts: int
+    array_job: int | None
+    array_task: int | None
+    uid: int
+    user: str
+    account: str | None
+    partition: str
+    n_nodes: int
+    n_cpus: int
+    job_submit_unix_s: float
+    job_start_unix_s: float
+    step_start_unix_s: float
+    ran_s: float
+    others_cpu_s: float
+
+    @property
+    def cpu_s(self) -> float:
+        """CPU seconds of this step, without those that other records have."""
+        return max(self.n_cpus * self.ran_s - self.others_cpu_s, 0.0)
+
+    @property
+    def charged_s(self) -> float:
+        """Seconds to charge for all CPUs of the step."""
+        return self.cpu_s / self.n_cpus if self.n_cpus else 0.0
+
+    @property
+    def name(self) -> str:
+        """Job and step, as Slurm writes them."""
+        return f"{self.job}.{self.step}"
+
+    @property
+    def run(self) -> str:
+        """Name of this run of the step, unlike that of any other, also after Slurm counts jobs anew."""
+        return json.dumps([self.cluster, self.name, self.restarts, self.job_submit_unix_s])
+
+    def is_of_same_job(self, other: StepRecord) -> bool:
+        """Whether both are of one run of one job, and not the same step."""
+        ids = [(a.cluster, a.job, a.restarts, a.job_submit_unix_s) for a in (self, other)]
+        return ids[0] == ids[1] and self.step != other.step
+
+
+@dataclass(frozen=True)
+class Sealed:
+    """A record as its file has it; nothing of it is checked before `reason`."""
+
+    record: StepRecord
+    covered: bytes
+    key_id: str
+    code: str
+
+    def reason(self, key: bytes) -> str:
+        """Why this is not as the holder of `key` wrote it; empty: it is."""
+        # In constant time, so that no caller can find the code byte by byte.
+        if hmac.compare_digest(_code(self.covered, key).encode(), self.code.encode("utf-8", "replace")):
+            return ""
+        if self.key_id != key_id(key):
+            return f"Slurm's record has the code of another key ({printable(self.key_id)[:32]})"
+        return "Slurm's record was changed after it was written"
+
+
+def path_of(profile: str) -> str:
+    """Where the record of a profile in a spool is."""
+    return os.path.splitext(profile)[0] + ".json"
+
+
+def write(path: str, record: StepRecord, key: bytes) -> bool:
+    """Write a record whole or not at all, readable by its owner only; False: there is one, which stays.
+
+    Raises
+    ------
+    EnvironmentFault
+        If the folder or disk refuses.
+    """
+    text = json.dumps(sealed(record, key), indent=1, allow_nan=False) + "\n"
+    try:
+        handle, new = tempfile.mkstemp(prefix=".new-", dir=os.path.dirname(os.path.abspath(path)))
+        try:
+            with open(handle, "wb") as file:
+                file.write(text.encode())
+                file.flush()
+                os.fsync(handle)
+            os.link(new, path)
+        except FileExistsError:
+            return False
+        finally:
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(new)
+    except OSError as error:
+        raise EnvironmentFault(f"{path} cannot be written: {error.strerror}") from error
+    return True
+
+
+def sealed(record: StepRecord, key: bytes) -> dict[str, Any]:
+    """The record as plain values, with its code."""
+    values = {"schema_version": VERSION, **asdict(record)}
+    code = _code(_covered(values), key)
+    return {**values, "signature": {"algorithm": ALGORITHM, "key_id": key_id(key), "code": code}}
+
+
+def read(path: str) -> Sealed | None:
+    """The record in a file; None: there is no such file.
+
+    Raises
+    ------
+    DataError
+        If it is no record, or one of another version.
+    EnvironmentFault
+        If it cannot be read.
+    """
+    try:
+        with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
+            content = file.read(MAX_BYTES + 1)
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise EnvironmentFault(f"{path} cannot be read: {error.strerror}") from error
+    try:
+        values = json.loads(content) if len(content) <= MAX_BYTES else {}
+        signature = values.pop("signature")
+        version = values.pop("schema_version")
+        if version != VERSION:
+            raise DataError(f"{path} has version {version!r}, this mpicoloc reads {VERSION}: use a newer one")
+        record = parcel.facts(StepRecord, values)
+        covered = _covered({"schema_version": version, **values})
+        return Sealed(record, covered, str(signature["key_id"]), str(signature["code"]))
+    except (AttributeError, *STRANGE) as error:
+        raise DataError(f"{path} is no record of Slurm's: it is damaged") from error
+
+
+def _covered(values: dict[str, Any]) -> bytes:
+    """One text for the same values, however the file is laid out."""
+    return json.dumps(values, sort_keys=True, separators=(",", ":")).encode()
+
+
+def _code(covered: bytes, key: bytes) -> str:
+    return hmac.new(key, covered, hashlib.sha256).hexdigest()
