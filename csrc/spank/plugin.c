@@ -7,6 +7,8 @@
 #include <dirent.h>
 #include <dlfcn.h>
 #include <fcntl.h>
+#include <glob.h>
+#include <poll.h>
 #include <signal.h>
 #include <slurm/spank.h>
 #include <spawn.h>
@@ -20,7 +22,12 @@
 
 SPANK_PLUGIN(mpicoloc, 1)
 
-enum { N_PRELOAD = 16384, CLOSING_LIMIT_S = 20, NAP_NS = 10000000 };
+/* Of a command of ours at the end of a step or job; a test has less time. */
+#ifndef CLOSING_LIMIT_S
+#define CLOSING_LIMIT_S 20
+#endif
+
+enum { N_PRELOAD = 16384, NAP_MS = 10, N_SAID = 4096, N_READS = 16 };
 
 static const char SHARED_MEMORY[] = "/dev/shm";
 
@@ -194,19 +201,79 @@ int slurm_spank_task_init(spank_t spank, int n_words, char *words[])
     return ESPANK_SUCCESS;
 }
 
-/* Waits CLOSING_LIMIT_S at most, then kills it. Returns its exit code, -1 if it had none. */
-static int wait_for(pid_t pid)
+/* What a command says, as far as there is room; the rest is taken from it and dropped. */
+struct said {
+    int pipe;
+    size_t n;
+    char text[N_SAID];
+};
+
+static void listen_to(struct said *said, int limit_ms)
+{
+    char spare[512];
+    struct pollfd ready = {.fd = said->pipe, .events = POLLIN};
+    for (int i = 0; i < N_READS && poll(&ready, 1, limit_ms) > 0; i++) {
+        size_t room = sizeof said->text - 1 - said->n;
+        ssize_t n = read(said->pipe, room ? said->text + said->n : spare, room ? room : sizeof spare);
+        if (n <= 0) {
+            /* Its own end comes a moment later. */
+            nanosleep(&(struct timespec){0, limit_ms * 1000000L}, NULL);
+            return;
+        }
+        said->n += room ? (size_t)n : 0;
+        limit_ms = 0;
+    }
+}
+
+static int64_t now_ms(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return now.tv_sec * INT64_C(1000) + now.tv_nsec / 1000000;
+}
+
+/* Waits CLOSING_LIMIT_S at most, then kills it and all that it started. Returns its exit code, -1 if it had none. */
+static int wait_for(pid_t pid, struct said *said)
 {
     int status = 0;
-    for (long i = 0; i < CLOSING_LIMIT_S * (1000000000L / NAP_NS); i++) {
+    for (int64_t end_ms = now_ms() + CLOSING_LIMIT_S * 1000; now_ms() < end_ms;) {
+        listen_to(said, NAP_MS);
         pid_t ended = waitpid(pid, &status, WNOHANG);
         if (ended != 0)
             return ended == pid && WIFEXITED(status) ? WEXITSTATUS(status) : -1;
-        nanosleep(&(struct timespec){0, NAP_NS}, NULL);
     }
-    kill(pid, SIGKILL);
+    kill(-pid, SIGKILL);
     waitpid(pid, &status, 0);
     return -1;
+}
+
+/* In a process group of its own. */
+static int spawn(pid_t *pid, char *const arguments[], char *const environment[], int to)
+{
+    posix_spawn_file_actions_t files;
+    posix_spawnattr_t how;
+    if (posix_spawn_file_actions_init(&files) != 0)
+        return -1;
+    int failed = posix_spawnattr_init(&how);
+    if (!failed) {
+        failed = posix_spawnattr_setflags(&how, POSIX_SPAWN_SETPGROUP) || posix_spawnattr_setpgroup(&how, 0) ||
+                 posix_spawn_file_actions_adddup2(&files, to, STDERR_FILENO) ||
+                 posix_spawn(pid, arguments[0], &files, &how, arguments, environment);
+        posix_spawnattr_destroy(&how);
+    }
+    posix_spawn_file_actions_destroy(&files);
+    return failed ? -1 : 0;
+}
+
+static void tell(struct said *said)
+{
+    char *rest = NULL;
+    for (size_t i = 0; i < said->n; i++)
+        if ((unsigned char)said->text[i] < ' ' && said->text[i] != '\n')
+            said->text[i] = '?';
+    said->text[said->n] = '\0';
+    for (char *line = strtok_r(said->text, "\n", &rest); line; line = strtok_r(NULL, "\n", &rest))
+        slurm_error("%s", line);
 }
 
 static int run_python(char *const arguments[])
@@ -215,11 +282,21 @@ static int run_python(char *const arguments[])
     char conf[PATH_MAX + 16];
     const char *told = getenv("SLURM_CONF");
     char *with_conf[] = {environment[0], environment[1], conf, NULL};
+    struct said said = {.n = 0};
+    int ends[2], code = -1;
     pid_t pid;
-    int is_told = told && snprintf(conf, sizeof conf, "SLURM_CONF=%s", told) < (int)sizeof conf;
-    if (posix_spawn(&pid, arguments[0], NULL, NULL, arguments, is_told ? with_conf : environment) != 0)
+    if (pipe2(ends, O_CLOEXEC) != 0)
         return -1;
-    return wait_for(pid);
+    said.pipe = ends[0];
+    int is_told = told && snprintf(conf, sizeof conf, "SLURM_CONF=%s", told) < (int)sizeof conf;
+    int failed = spawn(&pid, arguments, is_told ? with_conf : environment, ends[1]);
+    close(ends[1]);
+    if (!failed)
+        code = wait_for(pid, &said);
+    listen_to(&said, 0);
+    close(ends[0]);
+    tell(&said);
+    return code;
 }
 
 /* `mpicoloc slurm VERB JOB --uid UID` and what else it takes. */
@@ -228,33 +305,66 @@ static void call_mpicoloc(spank_t spank, const char *verb, char *rest[], size_t 
     uint32_t job = 0;
     uid_t uid = 0;
     char job_text[16], uid_text[16];
-    char *arguments[20] = {site.python, "-P", "-m", "mpicoloc", "slurm", (char *)verb, job_text, "--uid", uid_text};
+    char *arguments[20] = {site.python, "-P",         "-m",     "mpicoloc", "-q",
+                           "slurm",     (char *)verb, job_text, "--uid",    uid_text};
     if (!site.python[0] || spank_get_item(spank, S_JOB_ID, &job) || spank_get_item(spank, S_JOB_UID, &uid))
         return;
     snprintf(job_text, sizeof job_text, "%u", job);
     snprintf(uid_text, sizeof uid_text, "%u", (unsigned)uid);
     for (size_t i = 0; i < n_rest; i++)
-        arguments[9 + i] = rest[i];
+        arguments[10 + i] = rest[i];
     int code = run_python(arguments);
     if (code != 0)
         slurm_error("mpicoloc: job %u: `mpicoloc slurm %s` ended with %d", job, verb, code);
 }
 
-/* Only while the job still runs does Slurm take an AdminComment, so this is not left to the epilog. */
+static int is_signing(void)
+{
+    return site.out[0] && site.key_file[0] && site.spool[0];
+}
+
+static void close_job(spank_t spank)
+{
+    char *rest[] = {"--out", site.out, "--key-file", site.key_file, "--spool", site.spool};
+    call_mpicoloc(spank, "close", rest, sizeof rest / sizeof *rest);
+}
+
+/* Only while the job still runs does Slurm take an AdminComment, so this is not left to the epilog alone. */
 int slurm_spank_task_exit(spank_t spank, int n_words, char *words[])
 {
     static uint32_t n_ended;
     uint32_t n_local = 0, node = 1;
     (void)n_words, (void)words;
     n_ended++;
-    if (!site.out[0] || !site.key_file[0] || !site.spool[0] || !is_wanted(spank))
+    if (!is_signing() || !is_wanted(spank))
         return ESPANK_SUCCESS;
     if (spank_get_item(spank, S_JOB_LOCAL_TASK_COUNT, &n_local) || spank_get_item(spank, S_JOB_NODEID, &node))
         return ESPANK_SUCCESS;
-    char *rest[] = {"--out", site.out, "--key-file", site.key_file, "--spool", site.spool};
     if (node == 0 && n_ended == n_local)
-        call_mpicoloc(spank, "close", rest, sizeof rest / sizeof *rest);
+        close_job(spank);
     return ESPANK_SUCCESS;
+}
+
+/* One node does it for all; where Slurm does not say which, each of them, which does no harm. */
+static int is_first_node(void)
+{
+    char first[MS_N_NAME];
+    const char *own = getenv("SLURMD_NODENAME"), *all = getenv("SLURM_NODELIST");
+    if (!own || !all)
+        return 1;
+    ms_first_node(first, sizeof first, all);
+    return strcmp(own, first) == 0;
+}
+
+static int has_profiles(uint32_t job, uid_t uid)
+{
+    char pattern[2 * PATH_MAX];
+    glob_t found;
+    if (!ms_expand(pattern, sizeof pattern, site.out, job, NULL, uid))
+        return 0;
+    int is_there = glob(pattern, GLOB_NOSORT, NULL, &found) == 0;
+    globfree(&found);
+    return is_there;
 }
 
 static int has_files(uid_t uid)
@@ -272,9 +382,15 @@ static int has_files(uid_t uid)
 
 int slurm_spank_job_epilog(spank_t spank, int n_words, char *words[])
 {
+    uint32_t job = 0;
     uid_t uid = 0;
     read_site(n_words, words, 1); /* slurm_spank_init is not called for scripts of a job */
-    if (spank_get_item(spank, S_JOB_UID, &uid) == ESPANK_SUCCESS && has_files(uid))
+    if (spank_get_item(spank, S_JOB_UID, &uid) || spank_get_item(spank, S_JOB_ID, &job))
+        return ESPANK_SUCCESS;
+    /* Of steps that were killed before they could be closed. */
+    if (is_signing() && is_first_node() && has_profiles(job, uid))
+        close_job(spank);
+    if (has_files(uid))
         call_mpicoloc(spank, "clean", NULL, 0);
     return ESPANK_SUCCESS;
 }

@@ -88,25 +88,48 @@ int ms_is_wanted(const struct ms_site *site, const struct ms_user *user, const c
     return site->is_default;
 }
 
+/* Without a step: a pattern for all of them. */
+static int put(char *text, size_t size, const char *out, uint32_t job, const char *step, unsigned uid)
+{
+    const char *escape = !step && strchr("*?[\\", *out) ? "\\" : "";
+    switch (*out == '%' ? out[1] : 'c') {
+    case 'c':
+        return snprintf(text, size, "%s%c", escape, *out);
+    case 'j':
+        return snprintf(text, size, "%u", job);
+    case 's':
+        return snprintf(text, size, "%s", step ? step : "*");
+    case 'u':
+        return snprintf(text, size, "%u", uid);
+    case '%':
+        return snprintf(text, size, "%%");
+    default:
+        return -1;
+    }
+}
+
 int ms_expand(char *text, size_t size, const char *out, uint32_t job, const char *step, unsigned uid)
 {
     size_t used = 0;
-    for (; *out; out++) {
-        int n;
-        if (*out != '%')
-            n = snprintf(text + used, size - used, "%c", *out);
-        else if (*++out == 'j')
-            n = snprintf(text + used, size - used, "%u", job);
-        else if (*out == 's')
-            n = snprintf(text + used, size - used, "%s", step);
-        else if (*out == 'u')
-            n = snprintf(text + used, size - used, "%u", uid);
-        else if (*out == '%')
-            n = snprintf(text + used, size - used, "%%");
-        else
-            return 0;
+    for (; *out; out += *out == '%' ? 2 : 1) {
+        int n = put(text + used, size - used, out, job, step, uid);
         if (n < 0 || (used += (size_t)n) >= size)
             return 0;
     }
     return used > 0;
+}
+
+void ms_first_node(char *name, size_t size, const char *list)
+{
+    size_t n = 0;
+    int is_inside = 0, is_over = 0; /* brackets; the first number in them */
+    for (; *list && (is_inside || *list != ','); list++) {
+        if (*list == '[' || *list == ']')
+            is_inside = *list == '[', is_over = 0;
+        else if (is_inside && (*list == '-' || *list == ','))
+            is_over = 1;
+        else if (!is_over && n + 1 < size)
+            name[n++] = *list;
+    }
+    name[n] = '\0';
 }

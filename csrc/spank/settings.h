@@ -36,7 +36,11 @@ const char *ms_take_option(struct ms_user *user, const char *value);
 /* Whether a job in this partition, NULL if it is unknown, is measured. */
 int ms_is_wanted(const struct ms_site *site, const struct ms_user *user, const char *partition);
 
-/* `out` for a job. Returns 0 if it does not fit or has an unknown %. */
+/* `out` for a job; with NULL for the step, of all steps, as glob(3) takes it. Returns 0 if it does not fit or has an
+   unknown %. */
 int ms_expand(char *text, size_t size, const char *out, uint32_t job, const char *step, unsigned uid);
+
+/* The first name of Slurm's list of nodes: n[2-4,7],m -> n2. Cut off where it does not fit. */
+void ms_first_node(char *name, size_t size, const char *list);
 
 #endif

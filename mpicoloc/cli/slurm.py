@@ -143,20 +143,23 @@ def _numbers(args: argparse.Namespace) -> tuple[int, int]:
 def _close(args: argparse.Namespace) -> int:
     """One profile that is not what it should be keeps none of the others from being signed."""
     from mpicoloc.run import slurm_close
+    from mpicoloc.store import signature
 
-    job, uid = _numbers(args)
     key, code = key_of(args), 0
-    for path in slurm_close.files(args.out, job, uid):
+    signature.key_id(key)  # what is wrong with it is said once
+    start = slurm_close.start_of(*_numbers(args))
+    slurm_close.sweep(args.spool, time.time())
+    for path in slurm_close.files(args.out, start):
         try:
-            to = slurm_close.sign(path, job, uid, key, args.spool, time.time())
+            to = slurm_close.sign(path, start, key, args.spool, time.time())
         except MpicolocError as error:
             tell.trouble(str(error))
             code = error.exit_code
         else:
             print(to or f"{path} was signed before")
-    found = list(slurm_close.signed(args.spool, job))
-    if found:
-        slurm_close.tell_slurm(job, slurm_close.price(found))
+    found = list(slurm_close.read_back(args.spool, start))
+    if found and not slurm_close.tell_slurm(start, slurm_close.price(found)):
+        tell.note(f"job {start.job} has ended: Slurm takes no price into its AdminComment any more")
     return code
 
 

@@ -11,10 +11,13 @@ import argparse
 import dataclasses
 import json
 import sys
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from mpicoloc import config
 from mpicoloc.errors import UsageError
+
+if TYPE_CHECKING:
+    from mpicoloc.store import signature
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -34,14 +37,14 @@ def add_key_file(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def key_of(args: argparse.Namespace) -> bytes:
-    """The key that the call or the environment names."""
+def key_of(args: argparse.Namespace) -> signature.KeyFile:
+    """The key that the call or the environment names; it is first read when it is used."""
     from mpicoloc.store import signature
 
     path = args.key_file or config.get("sign_key_file")
     if path is None:
         raise UsageError("--key-file is missing: which key?")
-    return signature.read_key(str(path))
+    return signature.KeyFile(str(path))
 
 
 def run(args: argparse.Namespace) -> int:
@@ -49,14 +52,14 @@ def run(args: argparse.Namespace) -> int:
     from mpicoloc.core.tables import printable
     from mpicoloc.store import signature
 
-    # In this order: the process that parses the file has no key in its memory.
-    taken = signature.snapshot(args.file)
     key = key_of(args)
+    named = signature.key_id(key)
+    taken = signature.snapshot(args.file)
     verdict = signature.verify(taken, key)
     if args.json:
         print(json.dumps(answer(taken, verdict), indent=2))
     elif verdict.is_good:
-        print(f"{printable(args.file)}: signed with this key ({signature.key_id(key)}) and unchanged since")
+        print(f"{printable(args.file)}: signed with this key ({named}) and unchanged since")
     else:
         print(f"{printable(args.file)}: {verdict.reason}")
     sys.stdout.flush()

@@ -1,7 +1,8 @@
 """When a job of Slurm is over: its profiles are signed, its price is told, its files in memory are removed.
 
 Called as root by slurmstepd and slurmd (``mpicoloc slurm close``, ``mpicoloc slurm clean``). All of it may be
-done again: what is in the spool tells what has been done.
+done again: what is in the spool tells what has been done. No process that opens a user's profile has root's
+rights or the site's key in its memory.
 """
 
 from __future__ import annotations
@@ -13,69 +14,164 @@ import os
 import pwd
 import re
 import stat
-import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from typing import Any
 
 from mpicoloc.core.profile import Profile
-from mpicoloc.errors import DataError, MpicolocError
+from mpicoloc.core.tables import printable
+from mpicoloc.errors import DataError, EnvironmentFault, MpicolocError
 from mpicoloc.pmpi import contract
 from mpicoloc.run import leftovers, slurm_command
-from mpicoloc.store import profiles, signature
+from mpicoloc.store import hdf5, profiles, signature
+
+MAX_PROFILES = 1000
+"""Most profiles of one start of a job that are signed."""
+MAX_BYTES = 4 << 30
+"""Most bytes that they have together."""
+_STALE_S = 3600.0
+"""Nothing that is being written into the spool takes so long."""
+_COLUMNS = ("JobID", "UserID", "SubmitTime", "StartTime", "StateCompact", "ArrayJobID", "ArrayTaskID",
+            "HetJobID", "HetJobOffset")  # fmt: skip
+_STEP = r"(?:\d{1,10}|batch|interactive)"
 
 
-def files(pattern: str, job: int, uid: int) -> list[str]:
+@dataclass(frozen=True)
+class Start:
+    """One start of a job, as slurmctld knows it.
+
+    `submitted_unix_s` tells it from all others of that number: a job that is requeued gets a new one when it
+    has left its nodes. Its files are not older than `since_unix_s`. `address` names this job alone, where the
+    number may mean all tasks of an array.
+    """
+
+    job: int
+    uid: int
+    submitted_unix_s: int
+    since_unix_s: int
+    is_running: bool
+    address: str
+    admin_comment: str = ""
+
+    def name(self, path: str) -> str:
+        """Name in the spool of a profile that the user has at `path`."""
+        rest = os.path.basename(path).removeprefix(f"{self.job}.")
+        return f"{self.stem}.{rest}" if rest.endswith("h5") else f"{self.stem}.{rest}.h5"
+
+    @property
+    def stem(self) -> str:
+        """How all names in the spool begin."""
+        return f"{self.job}.{self.submitted_unix_s}"
+
+
+def start_of(job: int, uid: int) -> Start:
+    """Ask slurmctld about a job that runs or has just ended.
+
+    Raises
+    ------
+    EnvironmentFault
+        If it does not answer, or knows no such job of that user any more.
+    """
+    # Fields without a word of the user's, which could look like another field.
+    columns = ",".join(f"{name}:40" for name in _COLUMNS)
+    text = slurm_command.ask(
+        [
+            "squeue",
+            "--noheader",
+            "--states=all",
+            "--jobs",
+            str(job),
+            "--Format",
+            f"{columns},admin_comment:200",
+        ],
+        more={"SLURM_TIME_FORMAT": "%s"},
+    )
+    for line in text.splitlines():
+        with contextlib.suppress(ValueError):
+            found = _parsed(line)
+            if (found.job, found.uid) == (job, uid):
+                return found
+    raise EnvironmentFault(f"slurmctld knows no job {job} of user {uid}: nothing is signed")
+
+
+def _parsed(line: str) -> Start:
+    job, uid, submitted, began, state, array, task, het, offset, *comment = line.split(None, len(_COLUMNS))
+    address = job
+    if task.isdecimal():
+        address = f"{array}_{task}"
+    elif task != "N/A":
+        raise ValueError(f"tasks {task} of an array are more than one job")
+    elif het.isdecimal() and int(het):
+        address = f"{het}+{offset}"
+    is_running = state in ("R", "S")
+    # Of a job that was requeued the begin is one to come.
+    since = began if is_running and began.isdecimal() else submitted
+    return Start(
+        int(job), int(uid), int(submitted), int(since), is_running, address, " ".join(comment).strip()
+    )
+
+
+def files(pattern: str, start: Start) -> list[str]:
     """Profiles that a user's job left.
 
     Parameters
     ----------
     pattern : str
         ``out=`` of plugstack.conf: %j the job, %s the step, %u the user's number, %% a percent sign.
-    job, uid : int
-        Numbers of the job and its user.
+    start : Start
+        The job.
 
     Returns
     -------
     list of str
-        Regular files of that user only.
+        Regular files of that user only, of this start of the job.
     """
-    values = {"%j": str(job), "%s": "*", "%u": str(uid), "%%": "%"}
-    parts = re.split("(%.)", pattern)
-    found = glob.glob("".join(values.get(part, glob.escape(part)) for part in parts))
-    return sorted(path for path in found if _is_of(path, uid))
+    values = {"%j": str(start.job), "%u": str(start.uid), "%%": "%"}
+    parts = [values.get(part, part) for part in re.split("(%.)", pattern)]
+    found = glob.glob("".join("*" if part == "%s" else glob.escape(part) for part in parts))
+    named = re.compile("".join(_STEP if part == "%s" else re.escape(part) for part in parts))
+    return sorted(path for path in found if named.fullmatch(path) and _is_of(path, start))
 
 
-def _is_of(path: str, uid: int) -> bool:
+def _is_of(path: str, start: Start) -> bool:
     with contextlib.suppress(OSError):
         status = os.lstat(path)
-        return stat.S_ISREG(status.st_mode) and status.st_uid == uid
+        is_own = stat.S_ISREG(status.st_mode) and status.st_uid == start.uid
+        return is_own and status.st_mtime >= start.since_unix_s
     return False
 
 
-def sign(path: str, job: int, uid: int, key: bytes, spool: str, now_unix_s: float) -> str | None:
+def sign(path: str, start: Start, key: signature.Key, spool: str, now_unix_s: float) -> str | None:
     """Put the signed profile into the spool; returns its path, None if it is there already.
 
     Raises
     ------
     DataError
-        If the file is no profile of that user's, or one of another job.
+        If the file is no profile of that user's, one of another job, or one too many.
     EnvironmentFault
         If the spool cannot be written.
     """
-    base = os.path.basename(path)
-    to = os.path.join(spool, base if base.startswith(f"{job}.") else f"{job}.{base}")
-    if os.path.exists(to):  # however the user may have changed his own since
+    to = os.path.join(spool, start.name(path))
+    if os.path.lexists(to):  # however the user may have changed his own since
         return None
-    with tempfile.TemporaryDirectory(prefix=".new-", dir=spool) as folder:
-        taken = os.path.join(folder, base)
-        _take(path, uid, taken)
-        named = profiles.read(taken).job
-        if named.id != str(job):
-            raise DataError(f"{path} says that it is of job {named.id!r}, not {job}: it is not signed")
-        if named.user not in ("", str(uid), _name(uid)):
-            raise DataError(f"{path} says that it is of user {named.user!r}, not {uid}: it is not signed")
-        signature.sign(taken, key, now_unix_s, to)
+    content = _taken(path, start.uid)
+    _check_room(path, len(content), signed(spool, start))
+    names = (str(start.uid), _name(start.uid), "")
+
+    def check(job: str, user: str) -> None:
+        if job != str(start.job):
+            raise DataError(f"{path} says that it is of job {_short(job)}, not {start.job}: it is not signed")
+        if user not in names:
+            raise DataError(
+                f"{path} says that it is of user {_short(user)}, not {start.uid}: it is not signed"
+            )
+
+    hdf5.replace(to, signature.signed(path, content, key, now_unix_s, uid=start.uid, check=check))
     return to
+
+
+def _short(text: str) -> str:
+    return repr(printable(text)[:80])
 
 
 def _name(uid: int) -> str:
@@ -85,26 +181,48 @@ def _name(uid: int) -> str:
         return str(uid)
 
 
-def _take(path: str, uid: int, to: str) -> None:
-    """Copy a user's file, as the user may put another one or a link in its place at any moment."""
+def _taken(path: str, uid: int) -> bytes:
+    """A user's file, who may put another one or a link in its place at any moment."""
     try:
         fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError as error:
         raise DataError(f"{path} cannot be taken ({error.strerror}): it is not signed") from None
-    with open(fd, "rb") as file, open(to, "xb") as copy:
+    with open(fd, "rb") as file:
         status = os.fstat(file.fileno())
         if not stat.S_ISREG(status.st_mode) or status.st_uid != uid:
             raise DataError(f"{path} is no file of user {uid}: it is not signed")
         if status.st_size > signature.MAX_BYTES:
             raise DataError(f"{path} has more than {signature.MAX_BYTES >> 20} MiB: it is not signed")
-        copy.write(file.read(status.st_size))
+        return file.read(status.st_size)
 
 
-def signed(spool: str, job: int) -> Iterator[Profile]:
-    """Profiles of a job in the spool, in the order of their names."""
-    for path in sorted(glob.glob(os.path.join(glob.escape(spool), f"{job}.*"))):
+def _check_room(path: str, n_bytes: int, before: Iterable[str]) -> None:
+    sizes = [os.stat(other).st_size for other in before]
+    if len(sizes) >= MAX_PROFILES:
+        raise DataError(f"{path} is not signed: {len(sizes)} profiles of its job are, and no more are taken")
+    if sum(sizes) + n_bytes > MAX_BYTES:
+        most = f"{MAX_BYTES >> 20} MiB"
+        raise DataError(f"{path} is not signed: it would make more than {most} of signed profiles of its job")
+
+
+def signed(spool: str, start: Start) -> list[str]:
+    """Signed profiles of this start of a job, in the order of their names."""
+    return sorted(glob.glob(os.path.join(glob.escape(spool), f"{start.stem}.*h5")))
+
+
+def sweep(spool: str, now_unix_s: float) -> None:
+    """Remove from the spool what was half written when its writer was killed."""
+    for path in glob.glob(os.path.join(glob.escape(spool), ".mpicoloc-*.part")):
+        with contextlib.suppress(OSError):
+            if os.lstat(path).st_mtime < now_unix_s - _STALE_S:
+                os.unlink(path)
+
+
+def read_back(spool: str, start: Start) -> Iterator[Profile]:
+    """The facts of what is in the spool of this start of a job, parsed with its user's rights."""
+    for path in signed(spool, start):
         with contextlib.suppress(MpicolocError):
-            yield profiles.read(path)
+            yield profiles.facts(path, start.uid)
 
 
 def price(found: list[Profile]) -> dict[str, Any]:
@@ -134,20 +252,31 @@ def _sum(parts: list[float | None]) -> float | None:
     return round(sum(known), 9) if known and len(known) == len(parts) else None
 
 
-def tell_slurm(job: int, told: dict[str, Any]) -> None:
+def tell_slurm(start: Start, told: dict[str, Any]) -> bool:
     """Write it into the job's AdminComment, behind what the pairing service has written there.
+
+    Returns
+    -------
+    bool
+        False where Slurm takes no comment any more, as the job has ended.
 
     Raises
     ------
     EnvironmentFault
-        If slurmctld refuses: the job has ended, or it does not answer.
+        If slurmctld refuses, or does not answer.
     """
-    # That field alone: others have texts of the user's, which may look like it.
-    known = slurm_command.ask(["squeue", "--noheader", "--jobs", str(job), "--Format", "admin_comment:200"])
-    share = re.match(r"mpicoloc share \S+ on \S+ limit \d+", known.strip())
+    share = re.match(r"mpicoloc share \S+ on \S+ limit \d+", start.admin_comment)
     price_text = json.dumps({"mpicoloc": told}, separators=(",", ":"))
     comment = f"{share[0]} {price_text}" if share else price_text
-    slurm_command.ask(["scontrol", "update", f"JobId={job}", f"AdminComment={comment}"])
+    if not start.is_running:
+        return False
+    try:
+        slurm_command.ask(["scontrol", "update", f"JobId={start.address}", f"AdminComment={comment}"])
+    except EnvironmentFault as refusal:
+        if "already complet" not in str(refusal):
+            raise
+        return False
+    return True
 
 
 def clean(job: int, uid: int, folder: str) -> int:

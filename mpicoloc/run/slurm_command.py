@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from mpicoloc.errors import EnvironmentFault
 
@@ -30,6 +30,7 @@ def ask(
     command: Sequence[str],
     pauses_s: Sequence[float] = PAUSES_S,
     sleep: Callable[[float], None] = time.sleep,
+    more: Mapping[str, str] | None = None,
 ) -> str:
     """What a program of Slurm prints.
 
@@ -41,6 +42,8 @@ def ask(
         While the controller does not answer, it is asked again after each of these, s.
     sleep : callable
         Waits so many seconds.
+    more : mapping of str to str, optional
+        Variables of its environment besides those here.
 
     Returns
     -------
@@ -52,6 +55,10 @@ def ask(
     EnvironmentFault
         If there is no such program, the controller stays away, or refuses.
     """
+    # Users' defaults would leave jobs out.
+    env = {name: text for name, text in os.environ.items() if not name.startswith("SQUEUE_")} | dict(
+        more or {}
+    )
     for pause_s in (*pauses_s, None):
         is_away, words = False, ""
         try:
@@ -63,8 +70,7 @@ def ask(
                 check=False,
                 timeout=LIMIT_S,
                 stdin=subprocess.DEVNULL,
-                # Users' defaults would leave jobs out.
-                env={name: text for name, text in os.environ.items() if not name.startswith("SQUEUE_")},
+                env=env,
             )
         except FileNotFoundError:
             raise EnvironmentFault(f"no {command[0]} here: run this where Slurm's programs are") from None

@@ -1,17 +1,22 @@
 """Work on a file of somebody else in its own process: what crashes the HDF5 library crashes only that one.
 
-Its answer comes back as bytes, which the caller reads as data and never as code. The process is one of the
-same user: this protects from damage, and is no wall against what takes the process over.
+Its answer comes back as bytes, which the caller reads as data and never as code. Root's process gives up all
+rights first when it is told whose file it is, so that a file that takes it over has won nothing. Without that
+it is one of the same user: this protects from damage, and is no wall against what takes the process over.
 """
 
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import faulthandler
 import fcntl
 import json
 import os
 import resource
+import select
+import signal
+import time
 from collections.abc import Callable, Iterable
 from typing import NoReturn, TypeVar
 
@@ -24,13 +29,27 @@ CPU_S = (30, 300)
 """Longest processor time for reading a file, s, to which each of its MiB adds one; and the longest of all."""
 MEMORY_BYTES = min(12 << 30, os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
 """Most memory that it may take, three times the most that a profile has: the file's, a copy, the answer."""
+WAIT_S = 900.0
+"""Longest wait for one that gave up its rights, s: three times what it may take, as it could sleep."""
+NOBODY = 65534
+"""User and group who may do nothing."""
 
-_GOOD, _BAD = b"+", b"-"
+_GOOD, _BAD, _END = b"+", b"-", b"."
 _PIPE_BYTES = 1 << 20
+_LIBC = ctypes.CDLL(None, use_errno=True)
+_PRCTL = ((38, 1), (4, 0))
+"""PR_SET_NO_NEW_PRIVS, and PR_SET_DUMPABLE: no other process of that user can look into this one."""
 _ERRORS = {kind.__name__: kind for kind in (Refused, UsageError, DataError, EnvironmentFault)}
 
 
-def apart(path: str, work: Callable[[], Pieces], read: Callable[[memoryview], T]) -> T:
+def apart(
+    path: str,
+    work: Callable[[], Pieces],
+    read: Callable[[memoryview], T],
+    *,
+    uid: int | None = None,
+    most_bytes: int = MEMORY_BYTES,
+) -> T:
     """What `work` answers, as `read` reads it; or what it raises, if that is an error of ours.
 
     Parameters
@@ -41,11 +60,19 @@ def apart(path: str, work: Callable[[], Pieces], read: Callable[[memoryview], T]
         Done in the process of its own; its answer, in pieces.
     read : callable
         Done here with all of the answer, which it must not trust.
+    uid : int, optional
+        Whose file it is. Where this process is root's, the other becomes that user, in no group, before it
+        begins, and nobody for root's own files; it can neither write files nor start processes. Others have
+        no rights to give up.
+    most_bytes : int
+        Longest answer.
 
     Raises
     ------
     DataError
         If the process did not live to the end of it, or its answer is none.
+    EnvironmentFault
+        If it cannot give up its rights.
     """
     reader, writer = os.pipe()
     with contextlib.suppress(OSError):  # a user may have too many of them
@@ -53,21 +80,43 @@ def apart(path: str, work: Callable[[], Pieces], read: Callable[[memoryview], T]
     child = os.fork()
     if child == 0:
         os.close(reader)
-        _work(path, work, writer)
+        _work(path, work, writer, uid)
     os.close(writer)
-    answer = bytearray()
-    with open(reader, "rb", buffering=0) as pipe:
-        while len(answer) <= MEMORY_BYTES and (piece := pipe.read(1 << 20)):
-            answer += piece
-    is_whole = os.waitpid(child, 0)[1] == 0
-    if is_whole and answer[:1] == _BAD:
-        raise error(path, answer[1:])
-    if not is_whole or answer[:1] != _GOOD:
+    try:
+        answer = _received(reader, most_bytes + len(_GOOD + _END), None if uid is None else WAIT_S)
+    finally:
+        # Whatever it does by now: its answer says whether it came to the end.
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+    if not answer.endswith(_END):
+        raise damage(path)
+    content = memoryview(answer)[1:-1]
+    if answer[:1] == _BAD:
+        raise error(path, bytes(content))
+    if answer[:1] != _GOOD:
         raise damage(path)
     try:
-        return read(memoryview(answer)[1:])
+        return read(content)
     except (MpicolocError, *STRANGE) as fault:
         raise damage(path) from fault
+
+
+def _received(reader: int, most_bytes: int, limit_s: float | None) -> bytearray:
+    """All that comes, as long as it is no more and comes in time; else nothing."""
+    answer, began_s = bytearray(), time.monotonic()
+    poll = select.poll()
+    poll.register(reader)
+
+    def left_ms() -> float | None:
+        return None if limit_s is None else 1e3 * max(0.0, began_s + limit_s - time.monotonic())
+
+    with open(reader, "rb", buffering=0) as pipe:
+        while len(answer) <= most_bytes and poll.poll(left_ms()):
+            piece = pipe.read(1 << 20)
+            if not piece:
+                return answer
+            answer += piece
+    return bytearray()
 
 
 def damage(path: str) -> DataError:
@@ -86,13 +135,14 @@ def error(path: str, answer: bytes | bytearray) -> MpicolocError:
         return damage(path)
 
 
-def _work(path: str, work: Callable[[], Pieces], writer: int) -> NoReturn:
+def _work(path: str, work: Callable[[], Pieces], writer: int, uid: int | None) -> NoReturn:
     """In the child: answer through the pipe, and leave without the parent's goodbyes."""
-    code = 1
     try:
         try:
             confine()
             grant_time(path)
+            if uid is not None:
+                _renounce(uid or NOBODY, writer)
             answer = [_GOOD, *work()]
         except MemoryError:
             most = f"{MEMORY_BYTES >> 20} MiB"
@@ -102,9 +152,33 @@ def _work(path: str, work: Callable[[], Pieces], writer: int) -> NoReturn:
         with open(writer, "wb") as pipe:
             for piece in answer:
                 pipe.write(piece)
-        code = 0
+            pipe.write(_END)
     finally:
-        os._exit(code)
+        os._exit(0)
+
+
+def _renounce(uid: int, writer: int) -> None:
+    """Become that user for good, with nothing open but the pipe."""
+    try:
+        for name in os.listdir("/proc/self/fd"):
+            if int(name) not in (0, 1, 2, writer):
+                with contextlib.suppress(OSError):
+                    os.close(int(name))
+        for std in (0, 1):
+            os.dup2(2, std)  # /dev/null by now
+        if os.geteuid() == 0:
+            for kind in (resource.RLIMIT_NPROC, resource.RLIMIT_FSIZE):
+                resource.setrlimit(kind, (0, 0))
+            os.setgroups([])
+            os.setresgid(NOBODY, NOBODY, NOBODY)
+            os.setresuid(uid, uid, uid)
+        for option, value in _PRCTL:
+            if _LIBC.prctl(option, value, 0, 0, 0) != 0:
+                raise OSError(ctypes.get_errno(), "prctl")
+    except OSError as fault:
+        raise EnvironmentFault(
+            f"the rights of user {uid} cannot be taken on ({fault}), so nothing is read"
+        ) from None
 
 
 def told(fault: MpicolocError) -> bytes:

@@ -1,9 +1,9 @@
 """Signatures of profiles: an HMAC-SHA256 over the content, by a key that only the site has.
 
 In the group ``/signature``: what made it, when, and which key. All of the file but the code is covered. The
-code is made of the content's SHA-256, so a profile is checked in two steps: `snapshot` reads the file, in a
-process of its own and without a key; `verify` needs the key and no file. Take them in this order. `sign`
-writes into the file and has the key while it does.
+code is made of the content's SHA-256, so no process that opens a file needs the key: `snapshot` reads the
+file in a process of its own, and `verify` needs the key and no file. Take them in this order, or give the key
+as a `KeyFile`: then it is only ever in a process that does nothing else. So it is when `sign` signs.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import json
 import os
 import re
 import stat
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 
 import h5py
@@ -28,10 +28,14 @@ from mpicoloc.store.apart import apart
 
 GROUP = "signature"
 ALGORITHM = "HMAC-SHA256"
+_DIGEST = r"[0-9a-f]{64}"
 KEY_BYTES = 32
 """Shortest key, as its file has it."""
 MAX_BYTES = 1 << 31
 """Largest profile that is signed or charged: it is read into memory."""
+_GROWTH_BYTES = 1 << 20
+"""What a signature adds to a file at most."""
+_SEALED_BYTES = 1 << 16
 LATEST_UNIX_S = 253402300800.0
 """The end of the year 9999: what calendars can show."""
 
@@ -56,6 +60,16 @@ class Verdict:
     is_good: bool
     reason: str
     signature: Signature | None
+
+
+@dataclass(frozen=True)
+class KeyFile:
+    """The site's key, which stays in its file: a process of its own reads it and makes each code."""
+
+    path: str
+
+
+Key = bytes | KeyFile
 
 
 @dataclass(frozen=True)
@@ -117,13 +131,31 @@ def _check_key_file(path: str, status: os.stat_result) -> None:
         raise EnvironmentFault(f"key file {path} belongs to user {status.st_uid}, not to this one or root")
 
 
-def key_id(key: bytes) -> str:
-    """Name of a key."""
-    return hmac.new(key, b"mpicoloc key id", hashlib.sha256).hexdigest()[:16]
+def key_id(key: Key) -> str:
+    """Name of a key; of a `KeyFile`, errors are those of `read_key`."""
+    return _hmac(key, b"mpicoloc key id")[:16]
 
 
-def snapshot(path: str | os.PathLike[str]) -> Snapshot:
+def _code(sealed: str, key: Key) -> str:
+    return _hmac(key, sealed.encode())
+
+
+def _hmac(key: Key, words: bytes) -> str:
+    if isinstance(key, bytes):
+        return hmac.new(key, words, hashlib.sha256).hexdigest()
+    named = key.path
+    return apart(named, lambda: [_hmac(read_key(named), words).encode()], lambda code: str(code, "ascii"))
+
+
+def snapshot(path: str | os.PathLike[str], uid: int | None = None) -> Snapshot:
     """Read a profile once, for all that is to be done with it.
+
+    Parameters
+    ----------
+    path : path
+        Where it lies.
+    uid : int, optional
+        Whose rights it is parsed with, where this process is root's (`apart`).
 
     Raises
     ------
@@ -131,8 +163,10 @@ def snapshot(path: str | os.PathLike[str]) -> Snapshot:
         As of `hdf5.read`; also for what is no regular file or too large.
     """
     path = os.fspath(path)
-    content = _bytes(path)
-    return apart(path, lambda: _looked_at(path, content), lambda answer: _seen(path, content, answer))
+    content, _ = _bytes(path)
+    return apart(
+        path, lambda: _looked_at(path, content), lambda answer: _seen(path, content, answer), uid=uid
+    )
 
 
 def _looked_at(path: str, content: bytes) -> Iterator[bytes | memoryview]:
@@ -147,17 +181,19 @@ def _looked_at(path: str, content: bytes) -> Iterator[bytes | memoryview]:
 def _seen(path: str, content: bytes, answer: memoryview) -> Snapshot:
     profile, more = parcel.unpack(answer)
     for name in ("digest", "sealed"):
-        if not re.fullmatch(r"[0-9a-f]{64}", more[name]):
+        if not re.fullmatch(_DIGEST, more[name]):
             raise ValueError(f"{name} is {more[name]!r}, which is no SHA-256")
     found = None if more["signature"] is None else parcel.facts(Signature, more["signature"])
     return Snapshot(path, content, profile, more["digest"], found, more["sealed"])
 
 
-def _bytes(path: str) -> bytes:
+def _bytes(path: str) -> tuple[bytes, int]:
+    """What is in the file, and whose it is."""
     with hdf5.readable(path) as file:
-        if os.fstat(file.fileno()).st_size > MAX_BYTES:
+        status = os.fstat(file.fileno())
+        if status.st_size > MAX_BYTES:
             raise DataError(f"{path} has more than {MAX_BYTES >> 20} MiB; run the job without --trace")
-        return file.read()
+        return file.read(), status.st_uid
 
 
 def _is_signature(path: str, name: str | None) -> bool:
@@ -194,54 +230,118 @@ def _facts(file: h5py.File) -> Signature | None:
     return Signature(algorithm, named, when_s if 0 <= when_s < LATEST_UNIX_S else 0.0, code)
 
 
-def _code(sealed: str, key: bytes) -> str:
-    return hmac.new(key, sealed.encode(), hashlib.sha256).hexdigest()
-
-
-def add(file: h5py.File, key: bytes, signed_unix_s: float) -> None:
+def add(file: h5py.File, key: Key, signed_unix_s: float) -> None:
     """Sign an open profile, in place of a signature that it has.
 
     Parameters
     ----------
     file : h5py.File
         The profile, complete.
-    key : bytes
+    key : bytes or KeyFile
         As of `read_key`.
     signed_unix_s : float
         When, s.
     """
+    _begin(file, key_id(key), signed_unix_s)
+    _end(file, _code(canonical.sha256(file, _is_code), key))
+
+
+def _begin(file: h5py.File, named: str, signed_unix_s: float) -> None:
+    """Write a signature without its code, which is made of all that is then in the file."""
     if GROUP in file:
         del file[GROUP]
     group = file.create_group(GROUP)
     group.attrs["algorithm"] = np.bytes_(ALGORITHM)
-    group.attrs["key_id"] = np.bytes_(key_id(key))
+    group.attrs["key_id"] = np.bytes_(named)
     group.attrs["signed_unix_s"] = signed_unix_s
-    group.attrs["code"] = np.bytes_(_code(canonical.sha256(file, _is_code), key))
 
 
-def sign(path: str | os.PathLike[str], key: bytes, signed_unix_s: float, out: str | None = None) -> None:
+def _end(file: h5py.File, code: str) -> None:
+    file[GROUP].attrs["code"] = np.bytes_(code)
+
+
+def sign(path: str | os.PathLike[str], key: Key, signed_unix_s: float, out: str | None = None) -> None:
     """Sign the profile in `path`; the signed file takes its place, or is `out`.
+
+    Errors as of `signed`; also an `EnvironmentFault` if the result cannot be written.
+    """
+    path = os.fspath(path)
+    content, owner = _bytes(path)
+    hdf5.replace(out or path, signed(path, content, key, signed_unix_s, uid=owner))
+
+
+def signed(
+    path: str,
+    content: bytes,
+    key: Key,
+    signed_unix_s: float,
+    *,
+    uid: int,
+    check: Callable[[str, str], None] = lambda job, user: None,
+) -> bytes:
+    """The profile with a signature.
+
+    Parameters
+    ----------
+    path : str
+        Where it lies, for messages.
+    content : bytes
+        The file.
+    key : bytes or KeyFile
+        As of `read_key`.
+    signed_unix_s : float
+        When, s.
+    uid : int
+        Whose file it is; root's process opens it with that user's rights (`apart`).
+    check : callable
+        Raises an error if the profile of this job's number and user shall not be signed.
 
     Raises
     ------
     DataError
         If it is no whole profile.
-    EnvironmentFault
-        If the result cannot be written.
     """
-    taken = snapshot(path)
-    content = apart(taken.path, lambda: _with_signature(taken, key, signed_unix_s), bytes)
-    hdf5.replace(out or taken.path, content)
+    named = key_id(key)
+    sealed, job, user = apart(
+        path,
+        lambda: _sealed(path, content, named, signed_unix_s),
+        _read_sealed,
+        uid=uid,
+        most_bytes=_SEALED_BYTES,
+    )
+    check(job, user)
+    code = _code(sealed, key)
+    most = len(content) + _GROWTH_BYTES
+    return apart(
+        path, lambda: _coded(path, content, named, signed_unix_s, code), bytes, uid=uid, most_bytes=most
+    )
 
 
-def _with_signature(taken: Snapshot, key: bytes, signed_unix_s: float) -> list[bytes]:
-    with hdf5.opened(taken.path, taken.content, is_changed=True) as file:
-        add(file, key, signed_unix_s)
+def _sealed(path: str, content: bytes, named: str, signed_unix_s: float) -> list[bytes]:
+    """In a process of its own: the digest to be signed, of a profile that others will be able to read."""
+    taken = _seen(path, content, memoryview(b"".join(_looked_at(path, content))))
+    with hdf5.opened(path, content, is_changed=True) as file:
+        _begin(file, named, signed_unix_s)
+        sealed = canonical.sha256(file, _is_code)
+    return [json.dumps([sealed, taken.profile.job.id, taken.profile.job.user]).encode()]
+
+
+def _read_sealed(answer: memoryview) -> tuple[str, str, str]:
+    sealed, job, user = map(str, json.loads(bytes(answer)))
+    if not re.fullmatch(_DIGEST, sealed):
+        raise ValueError(f"{sealed!r} is no SHA-256")
+    return sealed, job, user
+
+
+def _coded(path: str, content: bytes, named: str, signed_unix_s: float, code: str) -> list[bytes]:
+    with hdf5.opened(path, content, is_changed=True) as file:
+        _begin(file, named, signed_unix_s)
+        _end(file, code)
         file.flush()
         return [file.id.get_file_image()]
 
 
-def verify(taken: Snapshot, key: bytes) -> Verdict:
+def verify(taken: Snapshot, key: Key) -> Verdict:
     """Whether the profile is as the holder of `key` signed it."""
     found = taken.signature
     if found is None:

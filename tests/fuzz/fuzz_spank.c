@@ -1,5 +1,5 @@
-/* The Slurm plugin: the words of plugstack.conf, the user's option, and a job's environment and arguments are the
-   input. Slurm's own functions are stand-ins that answer with it. */
+/* The Slurm plugin: the words of plugstack.conf, the user's option, a job's environment, arguments and nodes, and what
+   the closing command says are the input. Slurm's own functions are stand-ins that answer with it. */
 #define _GNU_SOURCE
 #include "fuzz.h"
 
@@ -112,6 +112,12 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     option_given(0, take(&job, 1) % 8 ? given : NULL, (int)take(&job, 1) % 2);
     slurm_spank_task_init(NULL, n_words, words);
     slurm_spank_task_exit(NULL, n_words, words);
+    take_text(&job, given, sizeof given);
+    setenv("SLURM_NODELIST", given, 1);
+    setenv("SLURMD_NODENAME", "n1", 1);
     slurm_spank_job_epilog(NULL, n_words, words);
+    struct said said = {.n = job.n < sizeof said.text ? job.n : sizeof said.text - 1};
+    memcpy(said.text, job.at, said.n);
+    tell(&said);
     return 0;
 }

@@ -76,6 +76,11 @@ class Cluster:
         jobs.wait_until(is_over, f"job {job} to end", LIMIT_S)
         return facts
 
+    def signed(self, job):
+        """Signed profiles of a job: (start, step) -> path."""
+        found = {path: path.name.split(".") for path in sorted(self.spool.glob(f"{job}.*.h5"))}
+        return {(int(name[1]), name[2]): path for path, name in found.items()}
+
     def log(self, daemon):
         return Path(self.plan.folder, "log", f"{daemon}.log").read_text(errors="replace")
 

@@ -43,7 +43,7 @@ srun -n2 --mpicoloc ./heat2d.openmpi 100 4000
     found = [cluster.submit(script, "-n4", "-w", "n2", "-p", "shared") for _ in range(2)]
     for job in found:
         assert cluster.wait(job)["ExitCode"] == "0:0"
-    profiles = [hdf5.read(cluster.spool / f"{job}.0.h5") for job in found]
+    profiles = [hdf5.read(path) for job in found for path in cluster.signed(job).values()]
     for profile, other in zip(profiles, reversed(found), strict=True):
         found = summary(profile)["interference"]
         assert [job["id"] for job in found["co_runners"]] == [str(other)]
@@ -57,7 +57,7 @@ srun --mpi={mpi} sh -c 'exec ./heat2d.{family} 60 100'
 """
     job = cluster.submit(script, "-N1", "-n2", "--mpicoloc=trace=100")
     assert cluster.wait(job)["ExitCode"] == "0:0", cluster.log("n1")
-    steps = {path.name.split(".")[1]: hdf5.read(path) for path in cluster.spool.glob(f"{job}.*")}
+    steps = {step: hdf5.read(path) for (_, step), path in cluster.signed(job).items()}
     assert len(steps) == 2 and "batch" in steps, "Hydra starts its daemons in a step too"
     assert all(len(profile.tables["events"]) == 200 for profile in steps.values())
     assert comment(cluster, job)["n_profiles"] == 2
@@ -134,7 +134,7 @@ echo ended; ls /dev/shm
 def test_a_restart_of_slurmctld_loses_neither_job_nor_price(cluster):
     script = "srun -n2 --mpicoloc ./heat2d.openmpi 100 100; sleep 2\n"
     job = cluster.submit(script, "-n2")
-    jobs.wait_until((cluster.spool / f"{job}.0.h5").exists, "the profile", 20)
+    jobs.wait_until(lambda: cluster.signed(job), "the profile", 20)
     jobs.wait_until(lambda: "AdminComment" in cluster.facts(job), "its price", 20)
     pid = int(Path(cluster.plan.folder, "slurmctld.pid").read_text())
     subprocess.run(

@@ -64,7 +64,8 @@ def test_profiles_of_two_users_are_signed_and_stay_theirs(lab, openmpi_program):
         job = hdf5.read(path).job.id
         assert told[job]["user_name"] == user
         assert json.loads(told[job]["admin_comment"])["mpicoloc"]["n_profiles"] == 1
-        signed = signature.snapshot(place / "spool" / path.name)
+        (copy,) = (place / "spool").glob(f"{job}.*.0.h5")
+        signed = signature.snapshot(copy)
         assert signature.verify(signed, signature.read_key(lab.key)).is_good
         assert Path(signed.path).owner() == "root"
 

@@ -12,6 +12,8 @@ from mpicoloc.store import hdf5, signature
 
 KEY = b"0123456789abcdef0123456789abcdef"
 UID = os.getuid()
+SUBMITTED_S = 1_763_000_000
+START = slurm_close.Start(7, UID, SUBMITTED_S, SUBMITTED_S + 5, True, "7")
 
 
 @pytest.fixture
@@ -30,28 +32,91 @@ def pattern(folder):
     return f"{folder}/out/%j.%s.h5"
 
 
-def test_profiles_are_found_by_job_and_owner(job):
-    (job / "out" / "8.0.h5").touch()
+def names(paths):
+    return [os.path.basename(path) for path in paths]
+
+
+def sign(folder, start=START, name="7.0.h5"):
+    return slurm_close.sign(str(folder / "out" / name), start, KEY, str(folder / "spool"), 1.0)
+
+
+def test_profiles_are_found_by_job_owner_and_step(job):
+    for name in ("8.0.h5", "7.x.h5", "7.0.h5.h5", "7.1\n.h5"):
+        (job / "out" / name).touch()
     os.symlink(job / "out" / "8.0.h5", job / "out" / "7.1.h5")
     (job / "out" / "7.2.h5").mkdir()
-    found = slurm_close.files(pattern(job), 7, UID)
-    assert [os.path.basename(path) for path in found] == ["7.0.h5", "7.batch.h5"]
-    assert slurm_close.files(pattern(job), 7, UID + 1) == []
-    assert slurm_close.files(f"{job}/out/%u%%%j*.h5", 7, UID) == []
+    found = slurm_close.files(pattern(job), START)
+    assert names(found) == ["7.0.h5", "7.batch.h5"]
+    assert slurm_close.files(pattern(job), replace(START, uid=UID + 1)) == []
+    assert slurm_close.files(f"{job}/out/%u%%%j*.h5", START) == []
+    (job / "out" / f"{UID}%7*.h5").touch()
+    assert len(slurm_close.files(f"{job}/out/%u%%%j*.h5", START)) == 1
+
+
+def test_what_is_older_than_this_start_is_of_another(job):
+    os.utime(job / "out" / "7.0.h5", (0, START.since_unix_s - 1))
+    assert names(slurm_close.files(pattern(job), START)) == ["7.batch.h5"]
 
 
 def test_each_profile_is_signed_once_and_told_together(job):
     spool = str(job / "spool")
-    for path in slurm_close.files(pattern(job), 7, UID):
-        to = slurm_close.sign(path, 7, UID, KEY, spool, 1.0)
+    for path in slurm_close.files(pattern(job), START):
+        to = slurm_close.sign(path, START, KEY, spool, 1.0)
         assert signature.verify(signature.snapshot(to), KEY).is_good
         os.utime(path, (4e9, 4e9))
-        assert slurm_close.sign(path, 7, UID, KEY, spool, 2.0) is None, "the user has changed it"
-    found = list(slurm_close.signed(spool, 7))
-    told = slurm_close.price(found)
+        assert slurm_close.sign(path, START, KEY, spool, 2.0) is None, "the user has changed it"
+    assert names(slurm_close.signed(spool, START)) == [
+        f"7.{SUBMITTED_S}.{step}.h5" for step in ("0", "batch")
+    ]
+    told = slurm_close.price(list(slurm_close.read_back(spool, START)))
     assert told["n_profiles"] == 2
     assert told["runtime_su"] == pytest.approx(2 * profile().price.runtime_su)
     assert told["slowdown"][0] == profile().interference.slowdown.value
+
+
+def test_a_job_that_starts_again_or_has_an_old_number_is_another(job):
+    again = replace(START, submitted_unix_s=SUBMITTED_S + 200)
+    for start in (START, again, replace(START, submitted_unix_s=SUBMITTED_S * 10)):
+        assert sign(job, start) is not None
+        assert len(list(slurm_close.read_back(str(job / "spool"), start))) == 1
+    assert len(list((job / "spool").iterdir())) == 3
+
+
+@pytest.mark.parametrize(
+    ("path", "name"),
+    [
+        ("/out/7.0.h5", f"7.{SUBMITTED_S}.0.h5"),
+        ("/out/7.h5", f"7.{SUBMITTED_S}.h5"),
+        ("/out/7/0.h5", f"7.{SUBMITTED_S}.0.h5"),
+        ("/out/7.0", f"7.{SUBMITTED_S}.0.h5"),
+        ("/out/7", f"7.{SUBMITTED_S}.7.h5"),
+    ],
+)
+def test_names_in_the_spool(path, name):
+    assert START.name(path) == name
+
+
+def test_a_job_has_room_for_so_many_profiles_and_bytes(job, monkeypatch):
+    size = (job / "out" / "7.0.h5").stat().st_size
+    monkeypatch.setattr(slurm_close, "MAX_PROFILES", 1)
+    assert sign(job)
+    with pytest.raises(DataError, match="is not signed: 1 profiles of its job are"):
+        sign(job, name="7.batch.h5")
+    assert sign(job, replace(START, submitted_unix_s=1)), "another start has room of its own"
+    monkeypatch.setattr(slurm_close, "MAX_PROFILES", 9)
+    monkeypatch.setattr(slurm_close, "MAX_BYTES", 2 * size)
+    with pytest.raises(DataError, match="of signed profiles of its job"):
+        sign(job, name="7.batch.h5")
+
+
+def test_what_was_half_written_is_removed_later(job):
+    spool = job / "spool"
+    for name in (".mpicoloc-a.h5.part", ".mpicoloc-b.h5.part", "7.h5", ".else"):
+        (spool / name).touch()
+        os.utime(spool / name, (1000.0, 1000.0))
+    os.utime(spool / ".mpicoloc-b.h5.part", (9000.0, 9000.0))
+    slurm_close.sweep(str(spool), 10_000.0)
+    assert sorted(path.name for path in spool.iterdir()) == [".else", ".mpicoloc-b.h5.part", "7.h5"]
 
 
 def test_what_was_not_measured_in_every_step_is_unknown(job):
@@ -59,11 +124,15 @@ def test_what_was_not_measured_in_every_step_is_unknown(job):
     assert slurm_close.price(found)["fair_su"] is None
 
 
-def test_the_profile_of_another_job_is_not_signed(job):
+def test_the_profile_of_another_job_or_user_is_not_signed(job):
     path = job / "out" / "9.0.h5"
     path.write_bytes((job / "out" / "7.0.h5").read_bytes())
     with pytest.raises(DataError, match="of job '7', not 9"):
-        slurm_close.sign(str(path), 9, UID, KEY, str(job / "spool"), 1.0)
+        sign(job, replace(START, job=9), "9.0.h5")
+    of_other = profile()
+    hdf5.write(replace(of_other, job=replace(of_other.job, id="7", user="somebody")), job / "out" / "7.0.h5")
+    with pytest.raises(DataError, match="of user 'somebody', not"):
+        sign(job)
     assert not list((job / "spool").iterdir())
 
 
@@ -71,7 +140,7 @@ def test_a_link_and_a_file_of_somebody_else_are_not_signed(job):
     link = job / "out" / "7.5.h5"
     link.symlink_to(job / "out" / "7.0.h5")
     with pytest.raises(DataError, match="cannot be taken"):
-        slurm_close.sign(str(link), 7, UID, KEY, str(job / "spool"), 1.0)
+        sign(job, name="7.5.h5")
     with pytest.raises(DataError, match="no file of user"):
-        slurm_close.sign(str(job / "out" / "7.0.h5"), 7, UID + 1, KEY, str(job / "spool"), 1.0)
+        sign(job, replace(START, uid=UID + 1))
     assert not list((job / "spool").iterdir())

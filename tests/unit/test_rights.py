@@ -1,0 +1,239 @@
+"""Root's process that opens a user's file has neither root's rights nor the site's key."""
+
+import errno
+import json
+import os
+import resource
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import sample
+
+from mpicoloc.errors import DataError
+from mpicoloc.store import apart, hdf5, profiles, signature
+
+pytestmark = [
+    pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to give rights up"),
+    pytest.mark.timeout(60),
+]
+KEY = b"k" * 32
+UID = 12345
+
+
+@pytest.fixture
+def path(tmp_path):
+    path = tmp_path / "mpicoloc-42.h5"
+    hdf5.write(sample.profile(), path)
+    os.chown(path, UID, -1)
+    return path
+
+
+@pytest.fixture
+def key_file(tmp_path):
+    path = tmp_path / "site.key"
+    path.write_bytes(KEY)
+    path.chmod(0o600)
+    return signature.KeyFile(str(path))
+
+
+def in_child(work, **more):
+    """What `work` answers in the process that a user's file is read in."""
+    return apart.apart(
+        "p.h5", lambda: [json.dumps(work()).encode()], lambda said: json.loads(bytes(said)), **more
+    )
+
+
+def refusal(call, *words):
+    try:
+        call(*words)
+    except OSError as error:
+        return error.errno
+    return 0
+
+
+@pytest.mark.parametrize(("owner", "user"), [(UID, UID), (0, apart.NOBODY)])
+def test_the_child_is_the_user_and_nothing_else(owner, user, key_file, tmp_path):
+    (tmp_path / "open").mkdir(mode=0o777)
+
+    def work():
+        status = dict(line.split(":\t") for line in Path("/proc/self/status").read_text().splitlines())
+        return {
+            "uids": os.getresuid(),
+            "gids": os.getresgid(),
+            "groups": os.getgroups(),
+            "caps": [int(status[name], 16) for name in ("CapInh", "CapPrm", "CapEff", "CapAmb")],
+            "new_privs": status["NoNewPrivs"],
+            "back": refusal(os.setuid, 0),
+            "key": refusal(os.open, key_file.path, os.O_RDONLY),
+            "fork": refusal(os.fork),
+            "own_memory": refusal(os.open, "/proc/self/mem", os.O_RDONLY),
+        }
+
+    found = in_child(work, uid=owner)
+    assert found["uids"] == [user] * 3 and found["gids"] == [apart.NOBODY] * 3 and found["groups"] == []
+    assert found["caps"] == [0] * 4 and found["new_privs"] == "1"
+    assert [found[name] for name in ("back", "key", "own_memory")] == [
+        errno.EPERM,
+        errno.EACCES,
+        errno.EACCES,
+    ]
+    assert found["fork"] == errno.EAGAIN
+    assert in_child(lambda: refusal(os.open, key_file.path, os.O_RDONLY)) == 0, "without a user it is root's"
+
+
+def test_what_root_has_open_is_shut(tmp_path):
+    with open(tmp_path / "secret", "w+") as secret, socket.socket() as door:
+        handles = [secret.fileno(), door.fileno()]
+        assert (
+            in_child(lambda: [refusal(os.fstat, handle) for handle in handles], uid=UID) == [errno.EBADF] * 2
+        )
+        assert in_child(lambda: refusal(os.write, 1, b"to root's terminal"), uid=UID) == 0
+
+
+def test_all_that_is_needed_is_loaded_before(path):
+    """The user may not be allowed to read the folder that Python's modules lie in."""
+    content = path.read_bytes()
+
+    def work():
+        before = set(sys.modules)
+        signature._sealed(str(path), content, "k", 1.0)
+        signature._coded(str(path), content, "k", 1.0, "c" * 64)
+        hdf5.read("p", content, ())
+        return sorted(set(sys.modules) - before)
+
+    assert in_child(work, uid=UID) == []
+
+
+def test_it_signs_as_before(path, key_file, tmp_path):
+    out = tmp_path / "signed.h5"
+    signature.sign(path, key_file, 1.0, str(out))
+    taken = signature.snapshot(out, uid=UID)
+    assert signature.verify(taken, KEY).is_good and signature.verify(taken, key_file).is_good
+    assert profiles.facts(out, UID).price == sample.profile().price
+    by_bytes = signature.signed(str(path), path.read_bytes(), KEY, 1.0, uid=UID)
+    assert by_bytes == out.read_bytes()
+
+
+STOPPED = """
+import os, signal, sys
+from mpicoloc.cli.main import main
+from mpicoloc.store import signature
+
+def stopping(work):
+    def stopped(*words):
+        os.kill(os.getpid(), signal.SIGSTOP)
+        return work(*words)
+    return stopped
+
+signature._sealed, signature._coded = map(stopping, (signature._sealed, signature._coded))
+sys.exit(main(sys.argv[1:]))
+"""
+
+
+def children(pid):
+    return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+
+
+def is_stopped(pid):
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "T"
+
+
+def holds(pid, words):
+    """Whether they are anywhere in the memory of a process."""
+    with open(f"/proc/{pid}/maps") as maps, open(f"/proc/{pid}/mem", "rb", buffering=0) as memory:
+        for line in maps:
+            first, _, rest = line.partition("-")
+            start, end = int(first, 16), int(rest.split()[0], 16)
+            if " r" not in line or "[v" in line:
+                continue
+            memory.seek(start)
+            try:
+                if words in memory.read(end - start):
+                    return True
+            except OSError:
+                continue  # of a device
+    return False
+
+
+def test_neither_child_nor_parent_has_the_key_in_its_memory(path, key_file, tmp_path):
+    secret = os.urandom(16).hex()
+    Path(key_file.path).write_text(secret)
+    out, seen = tmp_path / "signed.h5", []
+    command = [
+        sys.executable,
+        "-c",
+        STOPPED,
+        "sign",
+        str(path),
+        "--out",
+        str(out),
+        "--key-file",
+        key_file.path,
+    ]
+    with subprocess.Popen(command) as process:
+        try:
+            while process.poll() is None:
+                for child in children(process.pid):
+                    if is_stopped(child):
+                        pids = (process.pid, child)
+                        seen.append(
+                            [
+                                holds(pid, words)
+                                for words in (secret.encode(), str(path).encode())
+                                for pid in pids
+                            ]
+                        )
+                        assert os.stat(f"/proc/{child}/mem").st_uid == 0, "no process of the user's can look"
+                        os.kill(child, signal.SIGCONT)
+                time.sleep(0.01)
+        finally:
+            process.kill()
+    assert process.returncode == 0 and seen == [[False, False, True, True]] * 2
+    assert signature.verify(signature.snapshot(out), secret.encode()).is_good
+
+
+def test_an_answer_that_is_too_long_or_never_comes_is_damage(monkeypatch):
+    with pytest.raises(DataError, match="is damaged"):
+        apart.apart("p.h5", lambda: [b"x" * 101], bytes, uid=UID, most_bytes=100)
+    assert apart.apart("p.h5", lambda: [b"x" * 100], bytes, uid=UID, most_bytes=100) == b"x" * 100
+    monkeypatch.setattr(apart, "WAIT_S", 0.3)
+    with pytest.raises(DataError, match="is damaged"):
+        apart.apart("p.h5", lambda: time.sleep(1000), bytes, uid=UID)
+    assert not children(os.getpid())
+
+
+def hostile(said):
+    return lambda *_: [json.dumps(said).encode()]
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        ["f" * 63, "42", ""],
+        ["f" * 64, "42"],
+        ["F" * 64, "42", ""],
+        {"a": 1},
+        7,
+        None,
+        ["f" * 64 + "\n", "42", ""],
+    ],
+)
+def test_a_digest_that_is_none_is_not_signed(path, said, monkeypatch):
+    monkeypatch.setattr(signature, "_sealed", hostile(said))
+    with pytest.raises(DataError, match="is damaged"):
+        signature.signed(str(path), path.read_bytes(), KEY, 1.0, uid=UID)
+
+
+def test_a_signed_file_does_not_grow_without_end(path, monkeypatch):
+    monkeypatch.setattr(signature, "_coded", lambda *_: [bytes(len(path.read_bytes()) + (2 << 20))])
+    with pytest.raises(DataError, match="is damaged"):
+        signature.signed(str(path), path.read_bytes(), KEY, 1.0, uid=UID)
+
+
+def test_processor_time_is_bounded(path):
+    assert in_child(lambda: resource.getrlimit(resource.RLIMIT_CPU)[0], uid=UID) > 0
