@@ -15,6 +15,29 @@ collect_ignore = [] if launch_env.place(os.environ).launcher else ["ranks"]
 ROOT = Path(__file__).resolve().parents[1]
 
 
+def is_long(item):
+    """Whether a test is allowed far more time than others."""
+    mark = item.get_closest_marker("timeout")
+    return mark is not None and mark.args[0] > 3 * float(item.config.getini("timeout"))
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items):
+    """Each of several workers begins with its share of the long tests: short ones end the run at one time."""
+    if "PYTEST_XDIST_WORKER_COUNT" not in os.environ:
+        return
+    n_workers = int(os.environ["PYTEST_XDIST_WORKER_COUNT"])
+    long, short = [item for item in items if is_long(item)], [item for item in items if not is_long(item)]
+    found = []
+    for i in range(n_workers):
+        own = long[i::n_workers]
+        # what xdist's worksteal gives it at first, in the order of the list
+        n_more = max((len(items) - len(found)) // (n_workers - i) - len(own), 0)
+        found += own + short[:n_more]
+        del short[:n_more]
+    items[:] = found + short
+
+
 @pytest.fixture(autouse=True)
 def own_environment(monkeypatch, tmp_path):
     """No option of the user's reaches a test; Open MPI as root, and more ranks than cores, are allowed."""

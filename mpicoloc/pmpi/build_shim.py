@@ -14,6 +14,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from mpicoloc import config
@@ -211,16 +212,34 @@ def _generate(
 def compile_parts(
     cc: Sequence[str], flags: Sequence[str], files: Sequence[Path], out: Path, libraries: Sequence[str]
 ) -> None:
-    """Compile and link; the old file is replaced at once, as a running job may have it mapped."""
+    """Compile as many files at a time as there are processors, and link.
+
+    The old file is replaced at once, as a running job may have it mapped.
+    """
     new = out.with_name(out.name + ".new")
-    command = [*cc, *flags, "-o", str(new), *map(str, files), *libraries]
+    # clang complains of what it does not need
+    compiling = [*cc, *(flag for flag in flags if flag != "-shared"), "-c"]
+    linking = [*cc, *(flag for flag in flags if not flag.startswith("-I"))]
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        ThreadPoolExecutor(len(os.sched_getaffinity(0))) as at_a_time,
+    ):
+        # the generated ones take longest, so they begin
+        parts = sorted(files, key=lambda path: path.stat().st_size, reverse=True)
+        objects = [f"{folder}/{path.stem}.o" for path in parts]
+        commands = [[*compiling, str(path), "-o", made] for path, made in zip(parts, objects, strict=True)]
+        list(at_a_time.map(lambda command: _compile(command, out.name), commands))
+        _compile([*linking, *objects, "-o", str(new), *libraries], out.name)
+    os.replace(new, out)
+
+
+def _compile(command: Sequence[str], name: str) -> None:
     try:
         done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=_TIME_LIMIT_S)
     except OSError as error:
-        raise EnvironmentFault(f"cannot run the C compiler {cc[0]}: {error.strerror}; set CC") from None
+        raise EnvironmentFault(f"cannot run the C compiler {command[0]}: {error.strerror}; set CC") from None
     if done.returncode != 0:
-        raise EnvironmentFault(f"the C compiler failed on {out.name}:\n{done.stderr.strip()[-4000:]}")
-    os.replace(new, out)
+        raise EnvironmentFault(f"the C compiler failed on {name}:\n{done.stderr.strip()[-4000:]}")
 
 
 def _last_line(text: str) -> str:

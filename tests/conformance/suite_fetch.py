@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import shutil
 import subprocess
 import sys
 import tarfile
@@ -12,6 +13,8 @@ import urllib.request
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
+
+from suite_shims import shimlab
 
 TIME_LIMIT_S = 120
 
@@ -59,11 +62,12 @@ def mpich(cache: Path) -> Path:
         If the archive is not in the cache and no server gives it.
     """
     archive = cache / MPICH.file
-    if not archive.exists():
-        _download(MPICH, archive)
     folder = cache / MPICH.folder / MPICH.part
-    if not (folder / "configure").exists():
-        _unpack(archive, cache, f"{MPICH.folder}/{MPICH.part}")
+    with shimlab.once.alone(archive):
+        if not archive.exists():
+            _download(MPICH, archive)
+        if not (folder / "configure").exists():
+            _unpack(archive, cache, f"{MPICH.folder}/{MPICH.part}")
     return folder
 
 
@@ -123,6 +127,12 @@ def _download(source: Source, archive: Path) -> None:
 
 def _unpack(archive: Path, cache: Path, prefix: str) -> None:
     """Unpack what begins with `prefix`, with the times of the archive: make must not think it outdated."""
-    with tarfile.open(archive) as tar:
-        wanted = [member for member in tar if member.name.startswith(prefix)]
-        tar.extractall(cache, members=wanted, filter="data")
+    folder = cache / f"unpacked-{os.getpid()}"
+    with tarfile.open(archive, "r|*") as tar:  # once through: to go back is to begin again
+        for member in tar:
+            if member.name.startswith(prefix):
+                tar.extract(member, folder, filter="data")
+    whole = cache / prefix
+    whole.parent.mkdir(parents=True, exist_ok=True)
+    (folder / prefix).replace(whole)
+    shutil.rmtree(folder)

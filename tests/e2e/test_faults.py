@@ -56,9 +56,10 @@ def helper_of(shm_dir, segment, which):
 @pytest.mark.parametrize(
     ("way", "which"), [("wrap", "coordinator"), ("wrap", "keeper"), ("preload", "keeper")]
 )
-def test_a_helper_that_is_stopped_for_a_while(start, shm_dir, way, which):
-    stopped = start("seven", 6, way=way, name="stopped")
-    other = start("seven", 6, way=way, name="other")
+def test_a_helper_that_is_stopped_for_a_while(start, tmp_path, shm_dir, way, which):
+    until_end = ["seven", jobs.LIMIT_S, 0, tmp_path / "end"]
+    stopped = start(*until_end, way=way, name="stopped")
+    other = start(*until_end, way=way, name="other")
     (rank, _), _ = running(shm_dir, "stopped"), running(shm_dir, "other")
     helper = helper_of(shm_dir, rank, which)
     time.sleep(1.0)
@@ -68,16 +69,18 @@ def test_a_helper_that_is_stopped_for_a_while(start, shm_dir, way, which):
         assert len(jobs.running_ranks(shm_dir, "other", 2)) == 2
     finally:
         os.kill(helper, signal.SIGCONT)
+    time.sleep(1.0)
+    (tmp_path / "end").touch()
     for job in (stopped, other):
         assert job.wait() == 7, job.log
         assert_paused_within_limits(job.profile())
     jobs.assert_nothing_left(shm_dir)
 
 
-def test_a_crowd_of_short_jobs_some_of_them_killed(start, shm_dir, monkeypatch):
+def test_a_crowd_of_short_jobs_some_of_them_killed(start, tmp_path, shm_dir, monkeypatch):
     """They begin, end and die at every step of a shutter: those of the job that stays come every 50 ms."""
     monkeypatch.setenv("MPICOLOC_SHUTTER_PERIOD_S", "0.05")
-    stays = start("seven", 15, name="stays")
+    stays = start("seven", jobs.LIMIT_S, 0, tmp_path / "end", name="stays")
     running(shm_dir, "stays")
     rng, n_killed, n_ended = random.Random(4), 0, 0
     end_s = time.monotonic() + 10
@@ -91,6 +94,7 @@ def test_a_crowd_of_short_jobs_some_of_them_killed(start, shm_dir, monkeypatch):
         n_ended += pair[1].wait() == 0
     assert n_killed >= 3
     assert n_ended == n_killed
+    (tmp_path / "end").touch()
     assert stays.wait() == 7, stays.log
     profile = stays.profile()
     assert not profile.partial

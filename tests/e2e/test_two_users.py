@@ -10,6 +10,7 @@ import jobs
 import pytest
 
 from mpicoloc import config
+from mpicoloc.pmpi import contract
 
 pytestmark = [
     pytest.mark.e2e,
@@ -38,11 +39,12 @@ def places(shm_dir):
 
 @pytest.fixture
 def start(openmpi, started, places):
-    """Start a user's job."""
+    """Start a user's job, which goes on until there is a file "end"."""
 
-    def start_one(name, way, seconds):
+    def start_one(name, way):
         options = {"name": name, "uid": USERS[name]}
-        started.append(jobs.start(openmpi, places[name], way, "finalize", seconds, **options))
+        words = ["finalize", jobs.LIMIT_S, 0, places[""] / "end"]
+        started.append(jobs.start(openmpi, places[name], way, *words, **options))
         return started[-1]
 
     return start_one
@@ -61,8 +63,8 @@ def wait_running(shm_dir, *started):
 
 
 @pytest.mark.parametrize("way", ["wrap", "preload"])
-def test_users_share_the_board_and_nothing_else(start, shm_dir, way):
-    first, second = start("first", way, 8), start("second", way, 6)
+def test_users_share_the_board_and_nothing_else(start, places, shm_dir, way):
+    first, second = start("first", way), start("second", way)
     wait_running(shm_dir, first, second)
     for path in (
         *shm_dir.glob("*.seg"),
@@ -75,6 +77,9 @@ def test_users_share_the_board_and_nothing_else(start, shm_dir, way):
         assert {access: may(other, access, path) for access in ACCESS} == dict.fromkeys(ACCESS, is_board), (
             path.name
         )
+    nodes = [contract.map_file(path) for path in shm_dir.glob("*.node")]
+    jobs.wait_until(lambda: all(node["n_shutters"] for node in nodes), "a shutter of each")
+    (places[""] / "end").touch()
     for job, other in ((first, b"second"), (second, b"first")):
         assert job.wait() == 0, job.log
         profile = job.profile()
@@ -92,11 +97,12 @@ def test_a_hostile_user_costs_samples_and_the_duty_limit_at_most(start, places, 
     hostile = places[""] / "scribble"
     source = jobs.PROGRAMS / "scribble.c"
     subprocess.run(["cc", "-O1", str(source), "-o", str(hostile)], check=True, timeout=jobs.LIMIT_S)
-    victim, other = start("first", way, 6), start("second", way, 6)
+    victim, other = start("first", way), start("second", way)
     wait_running(shm_dir, victim, other)
     command = [*jobs.as_user(USERS["second"]), str(hostile), str(shm_dir / "mpicoloc.board"), "3"]
     written = subprocess.run(command, capture_output=True, text=True, timeout=jobs.LIMIT_S, check=True).stdout
     assert int(written) > 1000
+    (places[""] / "end").touch()
     assert victim.wait() == 0, victim.log
     assert victim.log.strip().splitlines()[0] == "computed with 2 ranks"
     other.wait()
