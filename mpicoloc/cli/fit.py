@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from mpicoloc.core.training import TrainingSet
     from mpicoloc.model.fitted import FittedModel
 
-BASELINES = ("mean", "one intensity")
+BASELINES = ("mean", "intensity (DI)")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -62,6 +62,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default="12",
         help="parameters tried for each kind of model; 0: the usual ones (default 12)",
     )
+    parser.add_argument(
+        "--kind",
+        metavar="NAME",
+        action="append",
+        default=[],
+        help='a kind of model that competes, like "random forest"; default all',
+    )
     parser.add_argument("--seed", metavar="N", default="0", help="of everything random (default 0)")
     parser.add_argument("--json", action="store_true", help="print the model's card as JSON")
 
@@ -83,10 +90,15 @@ def run(args: argparse.Namespace) -> int:
     if args.save_training:
         files.write(learnt, args.save_training)
     with part("fitting"):
-        model = _fitted(learnt, seed, n_trials)
+        model = _fitted(learnt, seed, n_trials, args.kind)
     model_file.write(model, args.out)
     if model.kind in BASELINES:
         tell.note(f"no model was better than {model.kind!r} on programs left out: measure more pairs")
+    elif (model.card["choice"]["r2"] or 0) <= 0:
+        tell.note(
+            "on programs left out, choosing among the models told no more than the mean: measure more "
+            "programs, or more rounds"
+        )
     if args.json:
         print(json.dumps(model_file.card(model), indent=2, allow_nan=False))
     else:
@@ -128,15 +140,18 @@ def _paths(folders: Sequence[str], campaigns: Sequence[str]) -> list[str]:
     return [path for path in found if not path.startswith(told)]
 
 
-def _fitted(learnt: TrainingSet, seed: int, n_trials: int) -> FittedModel:
+def _fitted(learnt: TrainingSet, seed: int, n_trials: int, kinds: Sequence[str]) -> FittedModel:
     try:
-        from mpicoloc.model.fitting import fit_model
+        from mpicoloc.model.fitting import KINDS, fit_model
     except ImportError as missing:
         raise EnvironmentFault(
             f"fitting needs scikit-learn and optuna ({missing}): pip install 'mpicoloc[schedule]'"
         ) from missing
+    unknown = next((name for name in kinds if name not in KINDS), None)
+    if unknown is not None:
+        raise UsageError(f"--kind must be one of {', '.join(KINDS)}, got {unknown!r}")
     date = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime())
-    model = fit_model(learnt, seed=seed, n_trials=n_trials)
+    model = fit_model(learnt, seed=seed, n_trials=n_trials, kinds=kinds or tuple(KINDS))
     versions = {"mpicoloc": mpicoloc.__version__, **model.card["versions"]}
     card = {**model.card, "versions": versions, "date": date}
     return dataclasses.replace(model, card=card)

@@ -56,30 +56,36 @@ def band(predicted: Array, measured: Array) -> Band:
     return Band(fixed, float(per_excess), float(min(below, 0.0)), float(max(above, 0.0)))
 
 
-def covering(predicted: Array, measured: Array, left_out: NDArray[np.int64]) -> tuple[Band, float]:
+def covering(
+    predicted: Array, measured: Array, rows: NDArray[np.int64], left_out: NDArray[np.int64]
+) -> tuple[Band, float]:
     """Interval that holds for programs which it was not made from.
 
     Parameters
     ----------
     predicted, measured : ndarray, shape (n,)
         Slowdowns of rows that the model had not learnt from.
+    rows : ndarray, shape (n,)
+        Number of the row; one row may be there for the program at either end of it.
     left_out : ndarray, shape (n,)
-        Which programs were left out for that row.
+        Which programs were left out for that answer.
 
     Returns
     -------
     Band
-        From all rows, as much wider as is needed that bands from the other programs hold 95 % of the rows of
-        each program left out.
+        From all rows, as much wider as is needed that bands without any row of a program hold 95 % of that
+        program's rows.
     float
         The part that they hold.
     """
-    places = [left_out == fold for fold in np.unique(left_out)]
-    others = [band(predicted[~place], measured[~place]) if not place.all() else None for place in places]
     held = np.zeros((len(_WIDER), len(predicted)), bool)
-    for place, other in zip(places, others, strict=True):
-        for i, factor in enumerate(_WIDER):
-            if other is not None:
+    for fold in np.unique(left_out):
+        place = left_out == fold
+        # With a program at the other end of a row, the row itself is there a second time.
+        clean = ~np.isin(rows, rows[place])
+        if clean.any():
+            other = band(predicted[clean], measured[clean])
+            for i, factor in enumerate(_WIDER):
                 low, high = _wider(other, factor).ends(predicted[place])
                 held[i, place] = (low <= measured[place]) & (measured[place] <= high)
     shares = held.mean(axis=1)

@@ -17,9 +17,10 @@ from sklearn.linear_model import ElasticNet
 from sklearn.neural_network import MLPRegressor
 from sklearn.svm import SVR
 
+from mpicoloc.model import simple
 from mpicoloc.model.fitted import Regressor
 from mpicoloc.model.forest import LEAF, Trees
-from mpicoloc.model.smooth import ACTIVATIONS, Kernel, Layers, Linear
+from mpicoloc.model.smooth import ACTIVATIONS, Kernel, Layers, Linear, Product, Similar
 
 Array = NDArray[np.float64]
 Parameters = Mapping[str, Any]
@@ -98,6 +99,16 @@ def _linear_arrays(estimator: Any) -> Linear:
     return Linear(np.asarray(estimator.coef_, float), np.asarray(float(estimator.intercept_)))
 
 
+def _product_arrays(estimator: Any) -> Product:
+    return Product(np.asarray(estimator.coef_, float), np.asarray(estimator.intercept_))
+
+
+def _similar_arrays(estimator: Any) -> Similar:
+    numbers = (estimator.gamma_, *estimator.apart_, estimator.joint, estimator.intercept_)
+    scalars = [np.asarray(float(number)) for number in numbers]
+    return Similar(np.asarray(estimator.vectors_, float), estimator.dual_, *scalars)
+
+
 def _kernel_arrays(estimator: Any) -> Kernel:
     numbers = {
         "gamma": 1.0 if estimator.kernel == "linear" else estimator._gamma,
@@ -173,46 +184,6 @@ def _trees(parts: list[dict[str, Any]], base: float) -> Trees:
     )
 
 
-class _Intensity:
-    """One feature, added up over target and co-runner: the best one, and a straight line.
-
-    What Distributed Intensity (section 2.2 of the paper) knows of a pair, with the feature left to the data.
-    """
-
-    def fit(self, x: Array, y: Array, sample_weight: Array) -> _Intensity:
-        """Choose feature and line; returns itself, like estimators of scikit-learn."""
-        n = x.shape[1] // 2
-        both = x[:, :n] + x[:, n:]
-        both_off = both - np.average(both, axis=0, weights=sample_weight)
-        y_off = y - np.average(y, weights=sample_weight)
-        covariance = (sample_weight * y_off) @ both_off
-        variance = sample_weight @ both_off**2
-        gain = np.divide(covariance**2, variance, out=np.zeros(n), where=variance > 0)
-        best = int(np.argmax(gain))
-        self.coef_ = np.zeros(2 * n)
-        self.coef_[[best, n + best]] = covariance[best] / variance[best] if gain[best] > 0 else 0.0
-        self.intercept_ = float(np.average(y - x @ self.coef_, weights=sample_weight))
-        return self
-
-    def predict(self, x: Array) -> Array:
-        """Slowdowns for rows."""
-        return np.asarray(x @ self.coef_ + self.intercept_)
-
-
-class _Mean:
-    """What says the same of all pairs."""
-
-    def fit(self, x: Array, y: Array, sample_weight: Array) -> _Mean:
-        """Learn the mean; returns itself."""
-        self.coef_ = np.zeros(x.shape[1])
-        self.intercept_ = float(np.average(y, weights=sample_weight))
-        return self
-
-    def predict(self, x: Array) -> Array:
-        """Slowdowns for rows."""
-        return np.full(len(x), self.intercept_)
-
-
 _TREE_SPACE = {
     "n_estimators": Whole(10, 50),
     "min_samples_split": Whole(2, 10),
@@ -221,6 +192,25 @@ _TREE_SPACE = {
 }
 _USUAL_TREES = {"n_estimators": 40, "min_samples_split": 2, "max_features": 0.7, "bootstrap": True}
 KINDS: Mapping[str, Kind] = {
+    "two factors": Kind(
+        {"alpha": Real(1e-3, 10.0, log=True)},
+        {"alpha": 0.1},
+        lambda parameters, seed: simple.Product(**parameters),
+        _product_arrays,
+        True,
+    ),
+    "similar programs": Kind(
+        {
+            "length": Real(0.2, 4.0, log=True),
+            "noise": Real(1e-2, 10.0, log=True),
+            "joint": Real(0.0, 1.0),
+            "of_target": Real(0.0, 1.0),
+        },
+        {"length": 0.7, "noise": 0.1, "joint": 0.3, "of_target": 0.5},
+        lambda parameters, seed: simple.Similar(**parameters),
+        _similar_arrays,
+        True,
+    ),
     "elastic net": Kind(
         {
             "alpha": Real(1e-4, 1.0, log=True),
@@ -297,10 +287,10 @@ KINDS: Mapping[str, Kind] = {
         True,
     ),
 }
-"""Those of the paper, and two more kinds of trees. The network is fitted by Adam, which has no schedule for
-its learning rate, so Table 2's `learning_rate` is not searched."""
+"""Those of the paper, two more kinds of trees, and two of few parameters. The network is fitted by Adam,
+which has no schedule for its learning rate, so Table 2's `learning_rate` is not searched."""
 BASELINES: Mapping[str, Kind] = {
-    "mean": Kind({}, {}, lambda parameters, seed: _Mean(), _linear_arrays, True),
-    "one intensity": Kind({}, {}, lambda parameters, seed: _Intensity(), _linear_arrays, True),
+    "mean": Kind({}, {}, lambda parameters, seed: simple.Mean(), _linear_arrays, True),
+    "intensity (DI)": Kind({}, {}, lambda parameters, seed: simple.Intensity(), _linear_arrays, True),
 }
 """What a model must be better than."""

@@ -15,10 +15,12 @@ from mpicoloc.model.fitted import FittedModel, Regressor
 from mpicoloc.model.forest import Trees
 from mpicoloc.model.intervals import Band
 from mpicoloc.model.preparation import Preparation
-from mpicoloc.model.smooth import Kernel, Layers, Linear
+from mpicoloc.model.smooth import Kernel, Layers, Linear, Product, Similar
 
 Array = np.ndarray[Any, Any]
-_REGRESSORS: Mapping[str, type] = {kind.__name__: kind for kind in (Trees, Linear, Kernel, Layers)}
+_REGRESSORS: Mapping[str, type] = {
+    kind.__name__: kind for kind in (Trees, Linear, Product, Similar, Kernel, Layers)
+}
 _WHOLE = {"roots", "feature", "left", "right", "flagged", "sizes", "activation"}
 _FLAGS = {"missing_left"}
 _STRANGE = (LookupError, ValueError, TypeError, AttributeError, ArithmeticError, RecursionError)

@@ -14,6 +14,8 @@ from numpy.typing import NDArray
 Array = NDArray[np.float64]
 _BLOCK = 1 << 22
 """Most numbers of an inner layer at once."""
+MOST_EXPONENT = 50.0
+"""Of what is beyond it nothing is believed, and nothing overflows."""
 
 
 @dataclass(frozen=True)
@@ -32,6 +34,62 @@ class Linear:
     def trouble(self, n_inputs: int) -> str:
         """Why arrays from a file are no such model; empty: they are."""
         return _trouble(n_inputs, self.weights, self.base) or ("" if self.weights.ndim == 1 else "its shape")
+
+
+@dataclass(frozen=True)
+class Product:
+    """1 + exp(`base` () + `weights` (2 F,) times the features of target and co-runner)."""
+
+    weights: Array
+    base: Array
+
+    def pairs(self, targets: Array, co_runners: Array) -> Array:
+        """Predictions for all pairs of targets (n, F) and co-runners (m, F): (n, m)."""
+        found = Linear(self.weights, self.base).pairs(targets, co_runners)
+        return np.asarray(1 + np.exp(np.minimum(found, MOST_EXPONENT)))
+
+    def trouble(self, n_inputs: int) -> str:
+        """Why arrays from a file are no such model; empty: they are."""
+        return Linear(self.weights, self.base).trouble(n_inputs)
+
+
+@dataclass(frozen=True)
+class Similar:
+    """Effects of similar programs: see `model.simple.Similar`.
+
+    `base` () + the sum over rows r of the training set of `dual` (R,) times `of_target` () k_t + `of_other`
+    () k_c + `joint` () k_t k_c, k = exp(-`gamma` () |x - v|^2) between a job and its half of `vectors`
+    (R, 2 F).
+    """
+
+    vectors: Array
+    dual: Array
+    gamma: Array
+    of_target: Array
+    of_other: Array
+    joint: Array
+    base: Array
+
+    def pairs(self, targets: Array, co_runners: Array) -> Array:
+        """Predictions for all pairs of targets (n, F) and co-runners (m, F): (n, m)."""
+        n, gamma = targets.shape[1], float(self.gamma)
+        left = np.exp(-gamma * squares(targets, self.vectors[:, :n])) * self.dual
+        right = np.exp(-gamma * squares(co_runners, self.vectors[:, n:]))
+        apart = np.add.outer(self.of_target * left.sum(axis=1), self.of_other * right @ self.dual)
+        return np.asarray(self.joint * left @ right.T + apart + self.base)
+
+    def trouble(self, n_inputs: int) -> str:
+        """Why arrays from a file are no such model; empty: they are."""
+        scalars = (self.gamma, self.of_target, self.of_other, self.joint)
+        if (
+            self.vectors.ndim != 2
+            or self.dual.shape != self.vectors.shape[:1]
+            or any(s.shape for s in scalars)
+        ):
+            return "its shape"
+        if not (np.isfinite(self.dual).all() and all(map(np.isfinite, scalars)) and self.gamma >= 0):
+            return "a number that is none"
+        return _trouble(n_inputs, self.vectors, self.base)
 
 
 @dataclass(frozen=True)
@@ -55,8 +113,8 @@ class Kernel:
         gamma, degree = float(self.gamma), int(self.degree)
         if degree == 0:
             # exp of a sum is a product.
-            left = np.exp(-gamma * _squares(targets, mine)) * self.dual
-            return np.asarray(left @ np.exp(-gamma * _squares(co_runners, others)).T + self.base)
+            left = np.exp(-gamma * squares(targets, mine)) * self.dual
+            return np.asarray(left @ np.exp(-gamma * squares(co_runners, others)).T + self.base)
         left, right = gamma * targets @ mine.T + self.coef0, gamma * co_runners @ others.T
         result = np.zeros((len(targets), len(co_runners)))
         for k in range(degree + 1):  # binomial theorem
@@ -77,7 +135,7 @@ class Kernel:
         return _trouble(n_inputs, self.vectors, self.base)
 
 
-def _squares(one: Array, other: Array) -> Array:
+def squares(one: Array, other: Array) -> Array:
     """Squared distances of all rows of `one` from all rows of `other`."""
     result: Array = (one**2).sum(axis=1)[:, None] + (other**2).sum(axis=1) - 2 * one @ other.T
     return np.maximum(result, 0)

@@ -15,16 +15,17 @@ from mpicoloc.report.terminal import console
 
 _SHOWN_FEATURES = 12
 _SCORES = {
-    "R2": "r2",
-    "error": "mae",
-    "R2 new": "r2_new",
-    "error new": "mae_new",
-    "cost new": "cost_new",
-    "under new": "under_frac_new",
-    "held new": "coverage_new",
-    "width new": "width_new",
+    "R2": ("known", "r2"),
+    "error": ("known", "mae"),
+    "R2 new": ("new", "r2"),
+    "error new": ("new", "mae"),
+    "cost new": ("new", "cost"),
+    "under new": ("new", "under_frac"),
+    "worst new": ("new", "worst_under"),
+    "inside new": ("new", "coverage"),
+    "width new": ("new", "width"),
 }
-"""Columns of the table, by the names of `model.fitting.Score`."""
+"""Columns of the table: which rows, and a field of `model.scores.Marks`."""
 
 
 def show_card(card: Mapping[str, Any]) -> None:
@@ -53,15 +54,17 @@ def show_card(card: Mapping[str, Any]) -> None:
         "made": f"{card.get('date', 'no date')}, seed {card['seed']}",
     }.items():
         out.print(f"[bold]{name:12}[/bold] {escape(printable(str(words)))}", soft_wrap=True)
-    out.print(_scores(card["scores"]))
+    out.print(_scores(card["scores"], card["choice"]))
 
 
-def _scores(scores: Sequence[Mapping[str, Any]]) -> Listing:
+def _scores(scores: Sequence[Mapping[str, Any]], choice: Mapping[str, Any]) -> Listing:
     table = Listing(
-        "Scores, best first; new: on programs left out", ("model", *_SCORES), lesser=("width new", "error")
+        "Scores, best first; new: on programs left out",
+        ("model", *_SCORES),
+        lesser=("width new", "error", "worst new"),
     )
-    for score in scores:
-        numbers = [score[field] for field in _SCORES.values()]
+    for score in [*scores, {"kind": "(choice of model)", "known": {}, "new": choice}]:
+        numbers = [score[rows].get(field) for rows, field in _SCORES.values()]
         cells = ["-" if number is None else f"{float(number):.3f}" for number in numbers]
         table.add_row(escape(printable(str(score["kind"]))), *cells)
     return table

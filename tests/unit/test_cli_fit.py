@@ -22,6 +22,7 @@ from mpicoloc.store import training as training_file
 
 ROOT = Path(__file__).resolve().parents[2]
 N_PROGRAMS = 6
+QUICK = ("--trials", "0", "--kind", "two factors", "--kind", "elastic net")
 
 
 def simulated_jobs():
@@ -43,7 +44,7 @@ def folder(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def fitted(folder):
-    command = ["fit", "--profiles", ".", "--out", "m", "--trials", "0", "--save-training", "t.npz", "--json"]
+    command = ["fit", "--profiles", ".", "--out", "m", "--save-training", "t.npz", "--json", *QUICK]
     return call(folder, *command)
 
 
@@ -97,7 +98,7 @@ def test_the_card_is_for_people(folder, fitted, capsys, monkeypatch):
     assert cli.main(["predict", "--model", "m", "--card"]) == 0
     text = capsys.readouterr().out
     assert "a simulated processor, 4 CPUs, 16 GiB" in text
-    assert "one intensity" in text
+    assert "intensity (DI)" in text
 
 
 def test_a_training_set_grows(folder, fitted, capsys, monkeypatch, tmp_path):
@@ -107,7 +108,7 @@ def test_a_training_set_grows(folder, fitted, capsys, monkeypatch, tmp_path):
         old = hdf5.read(folder / name)
         job = dataclasses.replace(old.job, start_unix_s=1.9e9)
         hdf5.write(dataclasses.replace(old, job=job), tmp_path / "new" / name)
-    words = ["fit", "--training", "t.npz", "--profiles", str(tmp_path / "new"), "--trials", "0"]
+    words = ["fit", "--training", "t.npz", "--profiles", str(tmp_path / "new"), *QUICK]
     assert cli.main([*words, "--out", str(tmp_path / "m"), "--save-training", str(tmp_path / "t.npz")]) == 0
     n_before, n_after = (len(training_file.read(path).rows) for path in ("t.npz", tmp_path / "t.npz"))
     assert n_after == n_before + 2
@@ -116,7 +117,7 @@ def test_a_training_set_grows(folder, fitted, capsys, monkeypatch, tmp_path):
 def test_what_is_given_twice_counts_once(folder, fitted, capsys, monkeypatch, tmp_path):
     monkeypatch.chdir(folder)
     words = ["fit", "--training", "t.npz", "--profiles", ".", "--profiles", ".", "--training", "t.npz"]
-    assert cli.main([*words, "--trials", "0", "--out", str(tmp_path / "m"), "--json"]) == 0
+    assert cli.main([*words, *QUICK, "--out", str(tmp_path / "m"), "--json"]) == 0
     told = capsys.readouterr()
     n_rows = N_PROGRAMS * (N_PROGRAMS + 1)
     assert f"{2 * n_rows} slowdowns were given more than once, and count once" in told.err
@@ -149,14 +150,16 @@ def test_a_model_that_is_none_is_one_line(folder, fitted, capsys, monkeypatch):
     [
         (["fit", "--out", "m"], 2, "nothing to learn from"),
         (["fit", "--out", "m", "--profiles", ".", "--trials", "-1"], 2, "--trials must be a whole number"),
+        (["fit", "--out", "m", "--training", "{t}", "--kind", "oracle"], 2, "--kind must be one of"),
         (["fit", "--out", "m", "--profiles", "nowhere"], 3, "no such folder: nowhere"),
         (["fit", "--out", "m", "--campaign", "nowhere"], 3, "no campaign in nowhere"),
         (["fit", "--out", "m", "--training", "nowhere"], 3, "no such file: nowhere"),
         (["predict", "--model", "m"], 2, "give profiles to predict, or --card"),
     ],
 )
-def test_a_wrong_call_is_one_line(words, code, said, capsys, monkeypatch, tmp_path):
+def test_a_wrong_call_is_one_line(words, code, said, folder, fitted, capsys, monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
+    words = [word.format(t=folder / "t.npz") for word in words]
     found, text = complaint(capsys, *words)
     assert found == code
     assert said in text

@@ -8,11 +8,16 @@ import pytest
 
 pytest.importorskip("sklearn", reason="the extra schedule is not installed")
 
+from threadpoolctl import threadpool_limits
+
 from mpicoloc.core.machine import Machine
 from mpicoloc.core.training import TrainingSet, merged
 from mpicoloc.errors import DataError
 from mpicoloc.model.fitting import fit_model
 from mpicoloc.model.intervals import band, covering
+from mpicoloc.model.learning import KINDS as KINDS_OF
+from mpicoloc.model.problem import parted, predicted, problem
+from mpicoloc.model.search import tuned
 from mpicoloc.model.slowdown import pair_slowdowns
 
 KINDS = ("elastic net", "extra trees")
@@ -30,16 +35,25 @@ def training(world):
 
 @pytest.fixture(scope="module")
 def model(training):
-    return fit_model(training, seed=3, n_trials=2, kinds=KINDS)
+    return fit_model(training, seed=3, n_trials=0, kinds=KINDS)
 
 
 def test_the_best_kind_is_chosen_and_better_than_the_baselines(model):
     scores = model.card["scores"]
-    assert {score["kind"] for score in scores} == {*KINDS, "mean", "one intensity"}
-    assert [score["cost_new"] for score in scores] == sorted(score["cost_new"] for score in scores)
+    assert {score["kind"] for score in scores} == {*KINDS, "mean", "intensity (DI)"}
+    costs = [score["new"]["cost"] for score in scores]
+    assert costs == sorted(costs)
     assert model.kind == scores[0]["kind"] == "extra trees"
-    by_kind = {score["kind"]: score for score in scores}
-    assert by_kind["extra trees"]["r2_new"] > 0.5 > by_kind["mean"]["r2_new"]
+    by_kind = {score["kind"]: score["new"] for score in scores}
+    assert by_kind["extra trees"]["r2"] > 0.5
+    assert by_kind["extra trees"]["cost"] <= model.card["choice"]["cost"] < by_kind["mean"]["cost"]
+
+
+def test_knowing_nothing_is_worth_nothing(model):
+    """R2 on programs left out is against the mean of the rows that were learnt from."""
+    mean = next(score for score in model.card["scores"] if score["kind"] == "mean")
+    assert mean["new"]["r2"] == 0
+    assert mean["known"]["r2"] <= 0
 
 
 def test_the_score_on_new_programs_holds_for_programs_that_are_new(model, world):
@@ -48,20 +62,66 @@ def test_the_score_on_new_programs_holds_for_programs_that_are_new(model, world)
     jobs = [others.job(i) for i in range(12)]
     found = pair_slowdowns(model, jobs)
     truth = np.array([[others.true(i, j) for j in range(12)] for i in range(12)])
-    score = model.card["scores"][0]
-    assert np.abs(found.value - truth).mean() < 2 * score["mae_new"]
+    mark = model.card["scores"][0]["new"]
+    assert np.abs(found.value - truth).mean() < 2 * mark["mae"]
     assert ((found.low <= truth) & (truth <= found.high)).mean() > 0.85
 
 
 def test_intervals_hold_programs_that_were_left_out(model):
-    assert all(score["coverage_new"] >= 0.95 for score in model.card["scores"])
+    assert all(score["new"]["coverage"] >= 0.85 for score in model.card["scores"])
 
 
-def test_the_same_seed_gives_the_same_model(training, model):
-    again = fit_model(training, seed=3, n_trials=2, kinds=KINDS)
-    assert again.card == model.card
+def test_a_program_left_out_is_in_nothing_that_was_learnt(training):
+    given = problem(training)
+    seen = set()
+    for train, test in parted(given, np.arange(len(given.slowdown)), 12, 0):
+        ends = [
+            set(given.program[np.stack([given.target, given.co_runner])[:, rows]].ravel())
+            for rows in (train, test)
+        ]
+        gone = ends[1] - ends[0]
+        assert len(gone) == 1
+        assert all({given.program[given.target[i]], given.program[given.co_runner[i]]} & gone for i in test)
+        seen |= gone
+    assert len(seen) == 12
+
+
+@pytest.mark.parametrize("kind", ["similar programs", "two factors"])
+def test_what_a_program_left_out_suffered_changes_nothing_that_is_said_of_it(training, kind):
+    """Search, fit and interval: the slowdowns of the rows asked about are read by none of them."""
+    given = problem(training)
+    train, test = next(parted(given, np.arange(len(given.slowdown)), 12, 0))
+    other = given.slowdown.copy()
+    other[test] = 9.0
+    changed = dataclasses.replace(given, slowdown=other)
+    with threadpool_limits(1):
+        found = [tuned(one, KINDS_OF[kind], train, 2, 0) for one in (given, changed)]
+    assert found[0] == found[1]
+    said = [predicted(one, KINDS_OF[kind], found[0].parameters, train, test, 0) for one in (given, changed)]
+    assert np.array_equal(*said)
+
+
+def test_of_a_new_program_its_known_companion_still_tells():
+    """Targets differ and co-runners do not: beside a stranger a target suffers what it always suffers."""
+    world = contention.World(8, noise=0.01)
+    world.true = lambda i, j: 1 + world.sensitivity[i]
+    given = problem(world.training())
+    whole = np.arange(len(given.slowdown))
+    parts = []
+    for train, test in parted(given, whole, 8, 0):
+        known = test[np.isin(given.target[test], given.target[train])]
+        value = predicted(
+            given, KINDS_OF["similar programs"], KINDS_OF["similar programs"].usual, train, known, 0
+        )
+        parts.append(np.abs(value - given.slowdown[known]).mean())
+    assert np.mean(parts) < 0.25 * given.slowdown.std()
+
+
+def test_the_same_seed_gives_the_same_model(training):
+    one, other = (fit_model(training, seed=3, n_trials=5, kinds=("two factors",)) for _ in range(2))
+    assert one.card == other.card
     jobs = training.jobs
-    assert np.array_equal(pair_slowdowns(again, jobs).value, pair_slowdowns(model, jobs).value)
+    assert np.array_equal(pair_slowdowns(one, jobs).value, pair_slowdowns(other, jobs).value)
 
 
 def test_slowdowns_below_one_count_as_one(training):
@@ -70,7 +130,8 @@ def test_slowdowns_below_one_count_as_one(training):
     model = fit_model(dataclasses.replace(training, rows=rows), n_trials=0, kinds=("elastic net",))
     found = pair_slowdowns(model, training.jobs)
     assert (found.value == 1).all()
-    assert model.card["scores"][0]["r2"] is None
+    assert model.card["scores"][0]["known"]["r2"] is None
+    assert model.card["scores"][0]["new"]["r2"] is None
 
 
 @pytest.mark.parametrize(
@@ -104,7 +165,7 @@ def test_an_interval_grows_with_the_slowdown_and_holds_what_it_should():
     rng = np.random.default_rng(0)
     predicted = 1 + rng.exponential(0.5, 4000)
     measured = np.maximum(1, predicted + rng.normal(0, 0.02 + 0.1 * (predicted - 1)))
-    found, held = covering(predicted, measured, rng.integers(0, 20, len(predicted)))
+    found, held = covering(predicted, measured, np.arange(4000), rng.integers(0, 20, 4000))
     low, high = found.ends(np.array([1.0, 3.0]))
     assert high[1] - low[1] > 3 * (high[0] - low[0])
     assert 0.95 <= held <= 0.97
@@ -115,3 +176,14 @@ def test_few_rows_make_a_wide_interval():
     predicted, measured = np.array([1.2, 1.5, 1.1]), np.array([1.3, 1.4, 1.1])
     low, high = band(predicted, measured).ends(predicted)
     assert ((low <= measured) & (measured <= high)).all()
+
+
+def test_a_row_is_no_witness_of_itself():
+    """Each row is there twice, for the program at either end: the second time must not make its own band."""
+    ends = np.array([(i, j) for i in range(6) for j in range(6)])
+    predicted = np.ones(36)
+    measured = np.where(ends.max(axis=1) == 5, 3.0, 1.0)  # all that touches program 5 is far off
+    rows = np.concatenate([np.flatnonzero((ends == fold).any(axis=1)) for fold in range(6)])
+    folds = np.concatenate([np.full((ends == fold).any(axis=1).sum(), fold) for fold in range(6)])
+    _, held = covering(predicted[rows], measured[rows], rows, folds)
+    assert held <= 1 - 11 / len(rows)

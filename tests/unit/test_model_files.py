@@ -20,7 +20,10 @@ from mpicoloc.model.slowdown import pair_slowdowns
 from mpicoloc.run import model_file
 from mpicoloc.store import arrays_file, training
 
-KINDS = ("elastic net", "support vectors", "extra trees", "gradient boosting", "network")
+KINDS = (
+    *("elastic net", "support vectors", "extra trees", "gradient boosting", "network"),
+    *("two factors", "similar programs"),
+)
 
 
 @pytest.fixture(scope="module")
@@ -133,7 +136,11 @@ def test_a_file_that_says_what_no_model_has_is_an_error(name, trees, tmp_path):
 
 
 def test_kernels_and_networks_are_checked_too(learnt, tmp_path):
-    for kind, name in (("support vectors", "regressor.dual"), ("network", "regressor.numbers")):
+    for kind, name in (
+        ("support vectors", "regressor.dual"),
+        ("network", "regressor.numbers"),
+        ("similar programs", "regressor.dual"),
+    ):
         path = tmp_path / "m"
         model_file.write(fit_kind(learnt, kind), path)
         rewritten(path, lambda head, arrays, name=name: arrays.update({name: arrays[name][:-1]}))

@@ -29,10 +29,12 @@ def measured():
 
 KINDS = (
     *("elastic net", "support vectors", "random forest", "extra trees", "gradient boosting", "network"),
-    *("mean", "one intensity"),
+    *("two factors", "similar programs", "mean", "intensity (DI)"),
 )
 MODELS = ("measured", *KINDS)
 WORLD = contention.World(8)
+SAME = 1e-6
+"""Trees add up in single precision."""
 
 
 @functools.cache
@@ -76,7 +78,7 @@ def test_the_batch_says_what_each_pair_alone_says(model, jobs):
     for i, j in [(0, 1), (1, 0), (4, 4), (11, 2)]:
         one = model.predict(jobs[i], [jobs[j]])
         assert np.allclose(
-            [one.value, one.low, one.high], [batch.value[i, j], batch.low[i, j], batch.high[i, j]], rtol=1e-9
+            [one.value, one.low, one.high], [batch.value[i, j], batch.low[i, j], batch.high[i, j]], rtol=SAME
         )
 
 
@@ -85,7 +87,7 @@ def test_the_order_of_the_jobs_does_not_matter(model, jobs):
     batch = pair_slowdowns(model, jobs)
     mixed = pair_slowdowns(model, [jobs[i] for i in order])
     for end in ("value", "low", "high"):
-        assert np.allclose(getattr(mixed, end), getattr(batch, end)[np.ix_(order, order)], rtol=1e-9)
+        assert np.allclose(getattr(mixed, end), getattr(batch, end)[np.ix_(order, order)], rtol=SAME)
 
 
 def test_the_order_of_the_co_runners_does_not_matter(model, jobs):
