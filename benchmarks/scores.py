@@ -3,12 +3,12 @@
     python benchmarks/scores.py TRAINING_SET [--trials 12] [--seed 0] [--kinds NAME ...] [--json]
     python benchmarks/scores.py --simulated 10
 
-TRAINING_SET is what `mpicoloc fit --save-training FILE` wrote; --simulated N makes one of N programs whose
-truth is known. Two rows of marks for each kind: `known`, 30 % of the rows at random, as in Zacarias et al.
-2021; `new`, each program left out in turn as target and as co-runner, of search, fit and interval. R2 of
-`new` is over all rows, against the mean of the rows that were learnt from: the model "mean" has 0.
-`flattered` is what R2 would be if parameters were searched once, with the program that is left out then.
-`choice` is the mark of `mpicoloc fit` itself, which chooses the kind too. Deterministic, on one core.
+TRAINING_SET is what `mpicoloc fit --save-training FILE` wrote, or the folder of a campaign; --simulated N
+makes one of N programs whose truth is known. Two rows of marks for each kind: `known`, 30 % of the rows at
+random, as in Zacarias et al. 2021; `new`, each program left out in turn as target and as co-runner, of search,
+fit and interval. R2 of `new` is over all rows, against the mean of the rows that were learnt from: the model
+"mean" has 0. `flattered` is what R2 would be if parameters were searched once, with the program that is left
+out then. `chosen` is the mark of `mpicoloc fit` itself, which chooses the kind too. Deterministic, one core.
 """
 
 import argparse
@@ -24,6 +24,7 @@ from mpicoloc.model.intervals import Band
 from mpicoloc.model.learning import BASELINES, KINDS
 from mpicoloc.model.problem import parted, predicted, problem
 from mpicoloc.model.scores import answers, marks, together
+from mpicoloc.run.training import from_campaign
 from mpicoloc.store import training as files
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests" / "unit"))
@@ -32,7 +33,7 @@ COLUMNS = ("r2", "mae", "cost", "under_frac", "worst_under", "coverage", "width"
 
 def main():
     args = arguments()
-    training = simulated(args.simulated, args.seed) if args.simulated else files.read(args.training)
+    training = simulated(args.simulated, args.seed) if args.simulated else measured(args.training)
     begin = time.process_time()
     card = fit_model(training, seed=args.seed, n_trials=args.trials, kinds=args.kinds).card
     took_s = time.process_time() - begin
@@ -62,6 +63,10 @@ def arguments():
     return args
 
 
+def measured(path):
+    return from_campaign(path) if Path(path).is_dir() else files.read(path)
+
+
 def simulated(n_programs, seed):
     import contention
 
@@ -89,7 +94,7 @@ def show(told, took_s):
         for rows in ("new", "known"):
             last = number(score["flattered_r2"]) if rows == "new" else ""
             print(f"| {score['kind']} | {rows} | {cells(score[rows])} | {last} |")
-    print(f"| choice | new | {cells(told['choice'])} | |")
+    print(f"| (chosen) | new | {cells(told['choice'])} | |")
 
 
 def cells(found):
