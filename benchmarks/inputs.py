@@ -1,22 +1,24 @@
 """Input files of the programs that the benchmarks run."""
 
-LAMMPS_INPUT = """\
-units lj
-atom_style atomic
-lattice fcc 0.8442
-region box block 0 {box} 0 {box} 0 {box}
-create_box 1 box
-create_atoms 1 box
-mass 1 1.0
-velocity all create 1.44 87287 loop geom
-pair_style lj/cut 2.5
-pair_coeff 1 1 1.0 1.0 2.5
-neighbor 0.3 bin
-neigh_modify delay 0 every 20 check no
-fix 1 all nve
-thermo 100
-run {n_steps}
-"""
+import re
+from pathlib import Path
+
+DAY = Path(__file__).resolve().parent.parent / "examples" / "slurm-day"
+
+
+def lammps(box, n_steps):
+    """A liquid of 4 box^3 atoms for so many steps."""
+    text = (DAY / "in.lj").read_text()
+    for name, value in (("box", box), ("steps", n_steps)):
+        text = re.sub(rf"(?m)^variable {name} index \d+$", f"variable {name} index {value}", text)
+    return text
+
+
+def hpcc(n, n_ranks):
+    """``hpccinf.txt`` for a matrix of n rows on one row of ranks; the first word of most lines counts."""
+    text = (DAY / "hpccinf.txt").read_text()
+    return re.sub(r"(?m)^\d+ Ns$", f"{n} Ns", re.sub(r"(?m)^\d+ Qs$", f"{n_ranks} Qs", text))
+
 
 LAMMPS_METAL_INPUT = """\
 units metal
@@ -35,47 +37,6 @@ timestep 0.005
 thermo 100
 run {n_steps}
 """
-
-HPCC_INPUT = """\
-HPLinpack benchmark input file
-mpicoloc benchmark
-HPL.out
-8 device out
-1 # of N
-{n} Ns
-1 # of NBs
-80 NBs
-0 PMAP
-1 # of grids
-1 Ps
-{n_ranks} Qs
-16.0 threshold
-1 # of panel fact
-2 PFACTs
-1 # of stopping
-4 NBMINs
-1 # of panels
-2 NDIVs
-1 # of recursive
-1 RFACTs
-1 # of broadcast
-1 BCASTs
-1 # of lookahead
-1 DEPTHs
-2 SWAP
-64 threshold
-0 L1
-0 U
-1 Equilibration
-8 alignment
-#####
-0 # of PTRANS N
-1200
-0 # of PTRANS NB
-40
-"""
-"""``hpccinf.txt`` for a matrix of n rows on one row of ranks; the first word of most lines counts."""
-
 
 NWCHEM_WATER = "O 0 0 {z:.2f}\nH 0.757 0.586 {z:.2f}\nH -0.757 0.586 {z:.2f}\n"
 NWCHEM_INPUT = """\

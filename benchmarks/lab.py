@@ -99,10 +99,10 @@ class Bench:
             binary = launcher.compile(programs.EXAMPLES / "heat2d.c", self.folder / name)
             return programs.Program(name, (binary, "800", "500"))
         if name == "lmp":
-            text = inputs.LAMMPS_INPUT.format(box=16, n_steps=100)
+            text = inputs.lammps(16, 100)
             return programs.Program(name, ("lmp", "-in", "in.lj", "-log", "none"), (("in.lj", text),))
         if name == "hpcc":
-            text = inputs.HPCC_INPUT.format(n=800, n_ranks=self.args.ranks)
+            text = inputs.hpcc(800, self.args.ranks)
             return programs.Program(name, ("hpcc",), (("hpccinf.txt", text),))
         raise SystemExit(f"no program {name!r}; there are {PROGRAMS}, ring")
 

@@ -271,7 +271,7 @@ def _lammps(launcher, folder):
     lmp = _need("lmp")
 
     def make(n_steps):
-        text = inputs.LAMMPS_INPUT.format(box=20, n_steps=n_steps)
+        text = inputs.lammps(20, n_steps)
         return Program("lmp", (lmp, "-in", "in.lj", "-log", "none"), (("in.lj", text),))
 
     return make, _by_steps(100)
@@ -294,7 +294,7 @@ def _hpcc(launcher, folder):
     hpcc = _need("hpcc")
 
     def make(n):
-        files = (("hpccinf.txt", inputs.HPCC_INPUT.format(n=n, n_ranks=launcher.n_ranks)),)
+        files = (("hpccinf.txt", inputs.hpcc(n, launcher.n_ranks)),)
         return Program("hpcc", (hpcc,), files, r"MPIRandomAccess_time=([\d.]+)", "hpccoutf.txt")
 
     # Between N^2 and N^3: some of HPCC's tests use N^2 memory, HPL and DGEMM do N^3 work.

@@ -9,9 +9,10 @@ exclusive   each has the node alone, in order of arrival
 shared      two at a time, in order of arrival, whatever they suffer
 pairs       as exclusive, with `mpicoloc pair --watch` beside it, which knows nothing at the start but what it
             assumes of strangers (--prior-slowdown): jobs run alone until their kind has a profile
+known       the same with the profiles of all that ran before
 
-Every job is measured by the SPANK plugin; its signed profile is charged to a ledger, each once. The makespan
-is from the first start to the last end.
+Every job is measured by the SPANK plugin; its signed profile is charged to a ledger, each once. The table is
+that of examples/slurm-day/makespans.py; `pairs` runs first, the way that is named first is compared with.
 """
 
 import argparse
@@ -29,12 +30,17 @@ from pathlib import Path
 import numpy as np
 import programs
 
+sys.path.insert(0, str(programs.EXAMPLES / "slurm-day"))
+
+import makespans
+
 from mpicoloc.lab import slurm_cluster
 from mpicoloc.run import slurm
 
 LAB = f"queue-{os.getpid()}"
 PROGRAMS = "heat2d,nbody,ranks,updates"
-WAYS = {"exclusive": "whole", "shared": "shared", "pairs": "whole"}
+WAYS = {"exclusive": "whole", "shared": "shared", "pairs": "whole", "known": "whole"}
+WATCHED = ("pairs", "known")
 SCRIPT = """#!/bin/sh
 mkdir -p $SLURM_JOB_ID && cd $SLURM_JOB_ID
 {files}
@@ -112,54 +118,25 @@ def watching(site, prior):
         service.wait(20)
 
 
-def ends_of(site, numbers):
-    """Start and end of each job, s since 1970, by Slurm's own file of ended jobs."""
-    told = Path(site_log(), "jobs.txt").read_text()
-    found = {}
-    for line in told.splitlines():
-        words = dict(word.split("=", 1) for word in line.split() if "=" in word)
-        if int(words["JobId"]) in numbers:
-            found[int(words["JobId"])] = [
-                time.mktime(time.strptime(words[name], "%Y-%m-%dT%H:%M:%S"))
-                for name in ("StartTime", "EndTime")
-            ]
-    return found
-
-
-def n_together(times):
-    """Jobs that ran beside another one: there is one node."""
-    return sum(
-        any(
-            i != j and begin < other_end and other_begin < end
-            for j, (other_begin, other_end) in enumerate(times)
-        )
-        for i, (begin, end) in enumerate(times)
-    )
-
-
-def site_log():
-    return Path(slurm_cluster.conf(LAB)).parent / "log"
-
-
 def run(site, way, queue, args):
-    """One row of the table."""
-    before = set(site.spool.glob("*.h5"))
-    service = watching(site, args.prior_slowdown) if way == "pairs" else contextlib.nullcontext()
+    """Numbers of the jobs, all of which have ended."""
+    service = watching(site, args.prior_slowdown) if way in WATCHED else contextlib.nullcontext()
     with service:
-        numbers = {site.submit(program, WAYS[way]): program.name for program in queue}
-        done = site.wait(set(numbers), 120 + 10 * args.seconds * len(queue))
-    times = ends_of(site, set(numbers))
-    profiles = {path.name.split(".")[0] for path in set(site.spool.glob("*.h5")) - before}
-    prices = site.charge()
-    return {
-        "way": way,
-        "n_jobs": len(queue),
-        "n_completed": sum(job.state == "COMPLETED" for job in done.values()),
-        "n_profiles": len(profiles & {str(number) for number in numbers}),
-        "n_shared": n_together([*times.values()]),
-        "makespan_s": max(end for _, end in times.values()) - min(start for start, _ in times.values()),
-        "charged_su": sum(prices.get(str(number)) or 0.0 for number in numbers),
-    }
+        numbers = {site.submit(program, WAYS[way]) for program in queue}
+        site.wait(numbers, 120 + 10 * args.seconds * len(queue))
+    return numbers
+
+
+def rows_of(site, ways, queue, args):
+    """The table, and what was charged."""
+    # Who knows nothing must come before all that leave profiles.
+    ran = {way: run(site, way, queue, args) for way in sorted(ways, key="pairs".__ne__)}
+    ordered = {way: ran[way] for way in ways}
+    charged = site.charge()
+    return [
+        row | {"charged_su": sum(charged.get(str(number)) or 0.0 for number in ran[row["way"]])}
+        for row in makespans.compared(ordered, makespans.ended(), makespans.profiles(site.spool))
+    ]
 
 
 def main():
@@ -180,25 +157,11 @@ def main():
         known = [programs.prepare(name, launcher, folder, args.seconds) for name in args.programs.split(",")]
         rng = np.random.default_rng(args.seed)
         queue = [known[i] for i in rng.integers(len(known), size=args.jobs)]
-        site = Site(folder)
-        rows = [run(site, way, queue, args) for way in args.ways.split(",")]
+        rows = rows_of(Site(folder), args.ways.split(","), queue, args)
     finally:
         slurm_cluster.stop(LAB)
         shutil.rmtree(folder, ignore_errors=True)
-    show(rows, args.json)
-
-
-def show(rows, as_json):
-    if as_json:
-        print(json.dumps(rows, indent=2))
-        return
-    fifo = next((row["makespan_s"] for row in rows if row["way"] == "exclusive"), None)
-    titles = ("jobs", "ended well", "shared", "makespan, s", "of exclusive", "SU")
-    print(f"{'way':10}" + "".join(f"{title:>13}" for title in titles))
-    for row in rows:
-        part = f"{row['makespan_s'] / fifo:.2f}" if fifo else "-"
-        numbers = (row["n_jobs"], row["n_completed"], row["n_shared"], f"{row['makespan_s']:.0f}", part)
-        print(f"{row['way']:10}" + "".join(f"{each:>13}" for each in (*numbers, f"{row['charged_su']:.5f}")))
+    print(json.dumps(rows, indent=2) if args.json else makespans.table(rows))
 
 
 if __name__ == "__main__":

@@ -1,24 +1,15 @@
-"""Every command and every Python block of the documentation runs.
-
-Before each block stands a comment. ``<!-- test [: [needs PROGRAM] [exit=any] [shorten=A:B,...]] -->`` runs it
-in order with the other blocks of its page, in a folder that has the examples, a LAMMPS input and a profile
-(PROGRAM may be "lab" or "slurm": that this machine lets us make one);
-``<!-- not tested: REASON -->`` does not. `shorten` replaces numbers of long runs by small ones.
+"""Every command and every Python block of the documentation runs, in a folder that has the examples, a LAMMPS
+input and a profile.
 """
 
 import contextlib
-import importlib.util
 import json
-import os
 import re
-import shutil
 import subprocess
-import sys
-from pathlib import Path
 
-import nodes
 import numpy as np
 import pytest
+from pages import LAB, ROOT, Shell, blocks, is_there, marked, missing
 
 from mpicoloc.core.profile import Job
 from mpicoloc.core.tables import table
@@ -28,12 +19,10 @@ from mpicoloc.model.interference import complete
 from mpicoloc.report.summary import summary
 from mpicoloc.store import hdf5
 
-ROOT = Path(__file__).resolve().parents[2]
-BLOCK = re.compile(r"(?:<!-- (?P<mark>[^\n]*?) -->\n)?```(?P<kind>console|python)\n(?P<text>.*?)```", re.S)
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 PAGES = [page for page in PAGES if not {"generated", "_build"} & set(page.parts)]
-LAB = f"docs-{os.getpid()}"
-"""What the lab of a page is called here: the user may have one."""
+RUN_ELSEWHERE = [ROOT / "docs" / "tutorial" / "slurm-day.md"]
+"""By tests/slurm/test_slurm_day.py."""
 LAMMPS_INPUT = """\
 units lj
 lattice fcc 0.8442
@@ -47,14 +36,6 @@ pair_coeff 1 1 1.0 1.0 2.5
 fix 1 all nve
 run 50
 """
-
-
-def blocks(page):
-    return [match.groupdict() for match in BLOCK.finditer(page.read_text())]
-
-
-def marked(page):
-    return [block for block in blocks(page) if (block["mark"] or "").startswith("test")]
 
 
 def example_profile():
@@ -104,28 +85,18 @@ def test_every_block_says_whether_it_is_marked(page):
 
 @pytest.mark.e2e
 @pytest.mark.timeout(100)
-@pytest.mark.parametrize("page", [page for page in PAGES if marked(page)],
+@pytest.mark.parametrize("page", [page for page in PAGES if marked(page) and page not in RUN_ELSEWHERE],
                          ids=lambda page: str(page.relative_to(ROOT)))  # fmt: skip
 def test_commands_of_a_page(page, sandbox):
     prepare_programs(page, sandbox)
-    skipped = []
+    shell, skipped = Shell(sandbox), []
     for block in marked(page):
-        missing = [name for name in re.findall(r"needs (\S+)", block["mark"]) if not is_there(name)]
-        if missing:
-            skipped += missing
+        if lacking := missing(block):
+            skipped += lacking
             continue
-        run_block(block, sandbox)
+        shell.run(block)
     if skipped:
         pytest.skip(f"not installed: {', '.join(sorted(set(skipped)))}; the page's other blocks passed")
-
-
-def is_there(name):
-    """Whether a block's need is met: a program, a package, or that a lab can be made."""
-    if name == "lab":
-        return nodes.can_be_made()
-    if name == "slurm":
-        return os.geteuid() == 0 and all(map(shutil.which, slurm_cluster.TOOLS))
-    return shutil.which(name) is not None or importlib.util.find_spec(name) is not None
 
 
 def prepare_programs(page, folder):
@@ -135,34 +106,6 @@ def prepare_programs(page, folder):
         if f"./{name}" in text and f"-o {name} " not in text:
             source = ROOT / "examples" / f"{name}.c"
             subprocess.run(["mpicc", "-O2", "-o", folder / name, source, "-lm"], check=True, timeout=60)
-
-
-def run_block(block, folder):
-    """Run one block in `folder`; its exit code must be 0 unless the mark says that any will do."""
-    if block["kind"] == "python":
-        command = [sys.executable, "-c", block["text"]]
-    else:
-        lines = [line[2:] for line in block["text"].splitlines() if line.startswith("$ ")]
-        if os.geteuid() == 0:
-            lines = [line.removeprefix("sudo ") for line in lines]
-        lines = [re.sub(r"\bmpicoloc lab (\w+)", rf"\g<0> --name {LAB}", line) for line in lines]
-        lines = [re.sub(r"\bmpicoloc slurm (up|env|down)", rf"\g<0> --name {LAB}", line) for line in lines]
-        command = ["bash", "-e", "-c", shortened("\n".join(lines), block["mark"])]
-    env = dict(os.environ)
-    if "needs slurm" in block["mark"]:
-        del env["MPICOLOC_SHM_DIR"]  # each node has a /dev/shm of its own
-    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=60, env=env)
-    if "exit=any" not in block["mark"]:
-        assert done.returncode == 0, f"{command[-1]}\n{done.stdout}\n{done.stderr}"
-    assert "Traceback" not in done.stderr
-
-
-def shortened(text, mark):
-    for pair in re.findall(r"\d+:\d+", mark):
-        long, short = pair.split(":")
-        assert re.search(rf"\b{long}\b", text), f"{long} is not in the block"
-        text = re.sub(rf"\b{long}\b", short, text)
-    return text
 
 
 def test_json_page_has_the_keys_of_the_command():

@@ -1,0 +1,99 @@
+"""The blocks of the documentation's pages, and how a test runs them.
+
+Before each block stands a comment. ``<!-- test [: [needs PROGRAM] [exit=any] [shorten=A:B,...]] -->`` runs it
+in order with the other blocks of its page, as if typed into one shell
+(PROGRAM may be "lab" or "slurm": that this machine lets us make one);
+``<!-- not tested: REASON -->`` does not. `shorten` replaces numbers of long runs by small ones.
+"""
+
+import importlib.util
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import nodes
+
+from mpicoloc.lab import slurm_cluster
+
+ROOT = Path(__file__).resolve().parents[2]
+BLOCK = re.compile(r"(?:<!-- (?P<mark>[^\n]*?) -->\n)?```(?P<kind>console|python)\n(?P<text>.*?)```", re.S)
+LAB = f"docs-{os.getpid()}"
+"""What the lab of a page is called here: the user may have one."""
+
+
+def blocks(page):
+    return [match.groupdict() for match in BLOCK.finditer(page.read_text())]
+
+
+def marked(page):
+    return [block for block in blocks(page) if (block["mark"] or "").startswith("test")]
+
+
+def missing(block):
+    """What a block needs and is not there."""
+    return [name for name in re.findall(r"needs (\S+)", block["mark"]) if not is_there(name)]
+
+
+def is_there(name):
+    """Whether a block's need is met: a program, a package, or that a lab can be made."""
+    if name == "lab":
+        return nodes.can_be_made()
+    if name == "slurm":
+        return os.geteuid() == 0 and all(map(shutil.which, slurm_cluster.TOOLS))
+    return shutil.which(name) is not None or importlib.util.find_spec(name) is not None
+
+
+class Shell:
+    """What the blocks of one page have in common: a folder, and the variables that they export."""
+
+    def __init__(self, folder):
+        self.folder, self.exported = folder, {}
+        self.file = Path(folder, ".exported")
+
+    def run(self, block, limit_s=60):
+        """What one block says; its exit code must be 0 unless the mark says that any will do."""
+        env = {**os.environ, **self.exported}
+        if "needs slurm" in block["mark"]:
+            env.pop("MPICOLOC_SHM_DIR", None)  # each node has a /dev/shm of its own
+        command = self._command(block)
+        done = subprocess.run(
+            command, cwd=self.folder, capture_output=True, text=True, timeout=limit_s, env=env
+        )
+        if "exit=any" not in block["mark"]:
+            assert done.returncode == 0, f"{block['text']}\n{done.stdout}\n{done.stderr}"
+        assert "Traceback" not in done.stderr
+        self._take_exports(env)
+        return done.stdout
+
+    def _command(self, block):
+        if block["kind"] == "python":
+            return [sys.executable, "-c", block["text"]]
+        lines = [line[2:] for line in block["text"].splitlines() if line.startswith("$ ")]
+        if os.geteuid() == 0:
+            lines = [line.removeprefix("sudo ") for line in lines]
+        lines = [re.sub(r"\bmpicoloc lab (\w+)", rf"\g<0> --name {LAB}", line) for line in lines]
+        lines = [re.sub(r"\bmpicoloc slurm (up|env|down)", rf"\g<0> --name {LAB}", line) for line in lines]
+        text = shortened("\n".join(lines), block["mark"])
+        return ["bash", "-e", "-c", f"{text}\nenv -0 > {shlex.quote(str(self.file))}"]
+
+    def _take_exports(self, given):
+        if not self.file.exists():  # Python, or a block that failed as it may
+            return
+        now = dict(entry.split("=", 1) for entry in self.file.read_text().split("\0") if "=" in entry)
+        self.file.unlink()
+        of_bash = ("_", "SHLVL", "PWD", "OLDPWD")
+        self.exported |= {
+            name: text for name, text in now.items() if given.get(name) != text and name not in of_bash
+        }
+
+
+def shortened(text, mark):
+    for pair in re.findall(r"\d+:\d+", mark):
+        long, short = pair.split(":")
+        assert re.search(rf"\b{long}\b", text), f"{long} is not in the block"
+        text = re.sub(rf"\b{long}\b", short, text)
+    return text

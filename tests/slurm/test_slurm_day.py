@@ -1,0 +1,162 @@
+"""Twenty jobs of real programs in a real Slurm, three ways, as the tutorial has them."""
+
+import json
+import os
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+import slurm_jobs  # noqa: F401 it makes the next ones importable
+from pages import LAB, ROOT, Shell, marked, missing
+
+from mpicoloc.lab import slurm_cluster
+from mpicoloc.run import slurm
+
+sys.path.insert(0, str(ROOT / "examples" / "slurm-day"))
+
+import makespans
+
+PAGE = ROOT / "docs" / "tutorial" / "slurm-day.md"
+WAYS = ("exclusive", "shared", "pairs")
+PROGRAMS = {"lmp", "hpcc", "heat2d", "nbody"}
+BLOCK_LIMIT_S = 200
+pytestmark = [pytest.mark.e2e, pytest.mark.serial, pytest.mark.timeout(600)]
+
+
+@dataclass(frozen=True)
+class Day:
+    """What is left of it: numbers of the jobs by way, Slurm's list of what ended, and so on."""
+
+    ways: dict
+    ended: list
+    comments: dict
+    audit: list
+    profiles: dict
+    charges: list
+    left: list
+    said: str
+
+    def of(self, way):
+        return {job.id: job for job in self.ended if job.id in self.ways[way]}
+
+
+@pytest.fixture(scope="module")
+def day(tmp_path_factory):
+    """Run the page, and look before its last block ends the cluster."""
+    *blocks, last = marked(PAGE)
+    assert "slurm down" in last["text"]
+    if lacking := {name for block in blocks for name in missing(block)}:
+        pytest.skip(f"not there: {', '.join(sorted(lacking))}")
+    folder = tmp_path_factory.mktemp("day")
+    (folder / "examples").symlink_to(ROOT / "examples")
+    shell = Shell(folder)
+    shell.exported |= {f"XDG_{kind}_HOME": str(folder / kind) for kind in ("CACHE", "DATA")}
+    shell.exported["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
+    with pytest.MonkeyPatch.context() as patch:
+        try:
+            yield seen(folder, shell, blocks, patch)
+            shell.run(last)
+        finally:
+            slurm_cluster.stop(LAB)
+
+
+def seen(folder, shell, blocks, patch):
+    comments, said = {}, []
+    for block in blocks:
+        said.append(shell.run(block, BLOCK_LIMIT_S))
+        if "SLURM_CONF" in shell.exported:  # slurmctld forgets a job after five minutes
+            patch.setenv("SLURM_CONF", shell.exported["SLURM_CONF"])
+            comments |= {job.id: job.admin_comment for job in slurm.snapshot().jobs}
+    env = {**os.environ, **shell.exported}
+    patch.setenv("XDG_CACHE_HOME", env["XDG_CACHE_HOME"])
+
+    def told(*command):
+        done = subprocess.run(command, cwd=folder, env=env, capture_output=True, text=True, timeout=60)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    statement = json.loads(told("mpicoloc", "ledger", "statement", "users", "--json"))
+    return Day(
+        ways={way: [int(word) for word in (folder / f"{way}.txt").read_text().split()] for way in WAYS},
+        ended=makespans.ended(),
+        comments=comments,
+        audit=[json.loads(line) for line in (folder / "audit.jsonl").read_text().splitlines()],
+        profiles=makespans.profiles(folder / "spool"),
+        charges=statement,
+        left=told("srun", "-N2", "-n2", "--mpicoloc=off", "ls", "/dev/shm").split(),
+        said="".join(said),
+    )
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_every_job_ran_once_and_ended_well(day, way):
+    assert len(set(day.ways[way])) == 20
+    assert sorted(job.id for job in day.ended if job.id in day.ways[way]) == day.ways[way]
+    found = day.of(way).values()
+    assert {job.state for job in found} == {"COMPLETED"}
+    assert sorted(job.name for job in found) == sorted([*PROGRAMS] * 5)
+    assert {job.id for job in found} <= set(day.profiles)
+
+
+def test_nobody_shares_where_each_has_its_node(day):
+    assert not overlapping(day.of("exclusive"))
+
+
+def test_a_program_shares_only_when_a_run_of_it_has_told_what_it_is_like(day):
+    jobs = day.of("pairs")
+    assert chosen(day)
+    for line in day.audit:
+        if line["action"] == "commit":
+            for number in line["share"]["jobs"]:
+                told = (day.profiles[job] for job in jobs if jobs[job].name == jobs[number].name)
+                assert any(run["start_unix_s"] + run["wall_s"] <= line["unix_s"] for run in told), line
+    for program in PROGRAMS:
+        first = min((job for job in jobs.values() if job.name == program), key=lambda job: job.start_s)
+        assert not any(first.id in pair for pair in chosen(day) | overlapping(jobs))
+
+
+def test_all_chosen_pairs_ran_side_by_side_and_nobody_else_did(day):
+    assert overlapping(day.of("pairs")) == chosen(day)
+
+
+def chosen(day):
+    """Pairs of numbers that the service told Slurm, and did not take back."""
+    found = set()
+    for line in day.audit:
+        if line["action"] == "commit" and line["what"] == "said":
+            found.add(tuple(line["share"]["jobs"]))
+        elif line["action"] == "release":
+            found = {pair for pair in found if line["job"] not in pair}
+    return found
+
+
+def overlapping(jobs):
+    """Pairs of numbers of jobs that were on one node at one time; Slurm tells whole seconds."""
+    return {(a, b) for a in jobs for b in jobs if a < b and makespans.met(jobs[a], jobs[b])}
+
+
+def test_every_job_has_its_price(day):
+    for numbers in day.ways.values():
+        for number in numbers:
+            price = json.loads(day.comments[number][day.comments[number].index("{") :])["mpicoloc"]
+            assert price["n_profiles"] == 1
+            assert price["fair_su"] == pytest.approx(day.profiles[number]["fair_su"], abs=1e-9)
+
+
+def test_every_job_is_charged_once(day):
+    charged = [line["facts"]["job"] for line in day.charges["lines"] if line["kind"] == "charge"]
+    assert sorted(map(int, charged)) == sorted(number for numbers in day.ways.values() for number in numbers)
+
+
+def test_no_job_leaves_a_file_in_memory(day):
+    assert [name for name in day.left if name.startswith("mpicoloc.") and name != "mpicoloc.board"] == []
+
+
+def test_makespans_are_told(day, capsys):
+    rows = makespans.compared(day.ways, day.ended, day.profiles)
+    table = makespans.table(rows)
+    assert table in day.said
+    with capsys.disabled():
+        print(f"\n{table}")
