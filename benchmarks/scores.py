@@ -5,10 +5,11 @@
 
 TRAINING_SET is what `mpicoloc fit --save-training FILE` wrote, or the folder of a campaign; --simulated N
 makes one of N programs whose truth is known. Two rows of marks for each kind: `known`, 30 % of the rows at
-random, as in Zacarias et al. 2021; `new`, each program left out in turn as target and as co-runner, of search,
-fit and interval. R2 of `new` is over all rows, against the mean of the rows that were learnt from: the model
-"mean" has 0. `flattered` is what R2 would be if parameters were searched once, with the program that is left
-out then. `chosen` is the mark of `mpicoloc fit` itself, which chooses the kind too. Deterministic, one core.
+random, as in Zacarias et al. 2021; `new`, each program left out in turn as target and as co-runner, of
+search, fit and interval. R2 of `new` is over all rows, against the mean of the rows that were learnt from:
+the model "mean" has 0. `flattered` is what R2 would be if parameters were searched once, with the program
+that is left out then. `(chosen)` is the mark of `mpicoloc fit` itself, which chooses the kind too.
+Deterministic, on one core.
 """
 
 import argparse
