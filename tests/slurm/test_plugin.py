@@ -10,7 +10,10 @@ import jobs
 import pytest
 
 from mpicoloc.cli.main import main
+from mpicoloc.core.batch import PENDING, BatchJob
+from mpicoloc.model.features import run_of
 from mpicoloc.report.summary import summary
+from mpicoloc.run import pairing
 from mpicoloc.store import hdf5
 
 pytestmark = [pytest.mark.e2e, pytest.mark.serial, pytest.mark.timeout(100)]
@@ -55,12 +58,19 @@ def test_each_step_of_a_script_has_its_own_profile(cluster, family, mpi):
 mpirun.{family} -n 2 ./heat2d.{family} 60 100
 srun --mpi={mpi} sh -c 'exec ./heat2d.{family} 60 100'
 """
-    job = cluster.submit(script, "-N1", "-n2", "--mpicoloc=trace=100")
+    name = f"steps-{family}"
+    job = cluster.submit(script, "-N1", "-n2", "-J", name, "--mpicoloc=trace=100")
     assert cluster.wait(job)["ExitCode"] == "0:0", cluster.log("n1")
     steps = {step: hdf5.read(path) for (_, step), path in cluster.signed(job).items()}
     assert len(steps) == 2 and "batch" in steps, "Hydra starts its daemons in a step too"
     assert all(len(profile.tables["events"]) == 200 for profile in steps.values())
     assert comment(cluster, job)["n_profiles"] == 2
+    # The next job of this name is expected to take as long as both steps.
+    known = pairing.Known(str(cluster.spool))
+    known.look()
+    (user,) = {profile.job.user for profile in steps.values()}
+    expected_s = known.of(BatchJob(0, user, name, PENDING, "whole", 1, 2, 2), 0.0).runtime_s
+    assert expected_s == pytest.approx(sum(run_of(profile).solo_s for profile in steps.values()))
 
 
 def test_the_site_chooses_partitions_and_the_user_has_the_last_word(cluster):
