@@ -157,7 +157,7 @@ def _close(args: argparse.Namespace) -> int:
             code = error.exit_code
         else:
             print(to or f"{path} was signed before")
-    found = list(slurm_close.read_back(args.spool, start))
+    found = slurm_close.read_back(args.spool, start)
     if found and not slurm_close.tell_slurm(start, slurm_close.price(found)):
         tell.note(f"job {start.job} has ended: Slurm takes no price into its AdminComment any more")
     return code

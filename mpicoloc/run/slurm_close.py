@@ -197,7 +197,10 @@ def _taken(path: str, uid: int) -> bytes:
 
 
 def _check_room(path: str, n_bytes: int, before: Iterable[str]) -> None:
-    sizes = [os.stat(other).st_size for other in before]
+    sizes = []
+    for other in before:
+        with contextlib.suppress(FileNotFoundError):  # the site may take them away
+            sizes.append(os.stat(other).st_size)
     if len(sizes) >= MAX_PROFILES:
         raise DataError(f"{path} is not signed: {len(sizes)} profiles of its job are, and no more are taken")
     if sum(sizes) + n_bytes > MAX_BYTES:
@@ -218,11 +221,9 @@ def sweep(spool: str, now_unix_s: float) -> None:
                 os.unlink(path)
 
 
-def read_back(spool: str, start: Start) -> Iterator[Profile]:
+def read_back(spool: str, start: Start) -> list[Profile]:
     """The facts of what is in the spool of this start of a job, parsed with its user's rights."""
-    for path in signed(spool, start):
-        with contextlib.suppress(MpicolocError):
-            yield profiles.facts(path, start.uid)
+    return list(profiles.facts(signed(spool, start), start.uid))
 
 
 def price(found: list[Profile]) -> dict[str, Any]:
@@ -273,7 +274,7 @@ def tell_slurm(start: Start, told: dict[str, Any]) -> bool:
     try:
         slurm_command.ask(["scontrol", "update", f"JobId={start.address}", f"AdminComment={comment}"])
     except EnvironmentFault as refusal:
-        if "already complet" not in str(refusal):
+        if not re.search("already (finished|complet)", str(refusal)):
             raise
         return False
     return True

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -12,12 +13,16 @@ import numpy as np
 from mpicoloc.core.profile import Profile
 from mpicoloc.core.progress import part
 from mpicoloc.core.tables import OnDemand, Table, dtype
-from mpicoloc.errors import DataError
+from mpicoloc.errors import DataError, MpicolocError
 from mpicoloc.store import hdf5, parcel, rows
 from mpicoloc.store.apart import Pieces, apart
 
 AT_ONCE_BYTES = 1 << 20
 """Tables up to this size are read with the facts."""
+_BATCH_BYTES, _MAX_BATCH = 64 << 20, 100
+_ANSWER_BYTES = 8 << 20
+"""Most that the facts of a batch are, as JSON: a hundred times what they are."""
+_SIZE_BYTES = 8
 
 
 def read(path: str | os.PathLike[str]) -> Profile:
@@ -59,16 +64,56 @@ def read(path: str | os.PathLike[str]) -> Profile:
     return replace(profile, tables=tables, notes=(*profile.notes, *map(str, more["gaps"])))
 
 
-def facts(path: str | os.PathLike[str], uid: int) -> Profile:
-    """The profile in `path` without its tables, parsed with the rights of user `uid` (`store.apart`).
+def facts(paths: Iterable[str], uid: int) -> Iterator[Profile]:
+    """Profiles without their tables, parsed with the rights of user `uid` (`store.apart`), many at a time.
 
-    Errors as of `read`.
+    Parameters
+    ----------
+    paths : iterable of str
+        Those that are no profiles are left out.
+    uid : int
+        The user.
+
+    Yields
+    ------
+    Profile
     """
-    named = os.fspath(path)
-    with hdf5.readable(named) as file:
-        content = file.read()
-    profile, _ = apart(named, lambda: parcel.pack(hdf5.read(named, content, ()), {}), parcel.unpack, uid=uid)
-    return profile
+    for batch in _batches(paths):
+        try:
+            yield from _facts_of(batch, uid)
+        except DataError:  # one of them keeps none of the others from being read
+            for one in batch:
+                with contextlib.suppress(DataError):
+                    yield from _facts_of([one], uid)
+
+
+def _batches(paths: Iterable[str]) -> Iterator[list[tuple[str, bytes]]]:
+    batch: list[tuple[str, bytes]] = []
+    for path in paths:
+        with contextlib.suppress(MpicolocError), hdf5.readable(path) as file:
+            batch.append((path, file.read()))
+        if sum(len(content) for _, content in batch) > _BATCH_BYTES or len(batch) == _MAX_BATCH:
+            yield batch
+            batch = []
+    if batch:
+        yield batch
+
+
+def _facts_of(batch: Sequence[tuple[str, bytes]], uid: int) -> list[Profile]:
+    def work() -> Iterator[bytes]:
+        for path, content in batch:
+            piece = b"".join(parcel.pack(hdf5.read(path, content, ()), {}))
+            yield len(piece).to_bytes(_SIZE_BYTES, "little") + piece
+
+    def read(answer: memoryview) -> list[Profile]:
+        found = []
+        while answer:
+            end = _SIZE_BYTES + int.from_bytes(answer[:_SIZE_BYTES], "little")
+            found.append(parcel.unpack(answer[_SIZE_BYTES:end])[0])
+            answer = answer[end:]
+        return found
+
+    return apart(batch[0][0], work, read, uid=uid, most_bytes=_ANSWER_BYTES)
 
 
 def _at_once(path: str) -> Pieces:

@@ -319,11 +319,12 @@ def signed(
 
 def _sealed(path: str, content: bytes, named: str, signed_unix_s: float) -> list[bytes]:
     """In a process of its own: the digest to be signed, of a profile that others will be able to read."""
-    taken = _seen(path, content, memoryview(b"".join(_looked_at(path, content))))
     with hdf5.opened(path, content, is_changed=True) as file:
         _begin(file, named, signed_unix_s)
+        # First, as it refuses what no machine could read.
         sealed = canonical.sha256(file, _is_code)
-    return [json.dumps([sealed, taken.profile.job.id, taken.profile.job.user]).encode()]
+    profile, _ = parcel.unpack(memoryview(b"".join(parcel.pack(hdf5.read(path, content), {}))))
+    return [json.dumps([sealed, profile.job.id, profile.job.user]).encode()]
 
 
 def _read_sealed(answer: memoryview) -> tuple[str, str, str]:

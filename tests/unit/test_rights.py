@@ -114,9 +114,30 @@ def test_it_signs_as_before(path, key_file, tmp_path):
     signature.sign(path, key_file, 1.0, str(out))
     taken = signature.snapshot(out, uid=UID)
     assert signature.verify(taken, KEY).is_good and signature.verify(taken, key_file).is_good
-    assert profiles.facts(out, UID).price == sample.profile().price
+    assert [found.price for found in profiles.facts([str(out)], UID)] == [sample.profile().price]
     by_bytes = signature.signed(str(path), path.read_bytes(), KEY, 1.0, uid=UID)
     assert by_bytes == out.read_bytes()
+
+
+def test_what_is_damaged_is_left_out_of_many(path, tmp_path, monkeypatch):
+    (tmp_path / "cut.h5").write_bytes(path.read_bytes()[:5000])
+    (tmp_path / "crash.h5").write_bytes(path.read_bytes())
+    read = hdf5.read
+    monkeypatch.setattr(
+        hdf5, "read", lambda path, *rest: os.abort() if "crash" in path else read(path, *rest)
+    )
+    monkeypatch.setattr(profiles, "_MAX_BATCH", 3)
+    given = [
+        path,
+        tmp_path / "cut.h5",
+        path,
+        tmp_path / "missing.h5",
+        tmp_path / "crash.h5",
+        path,
+        path,
+        path,
+    ]
+    assert [found.job.id for found in profiles.facts(map(str, given), UID)] == ["42"] * 5
 
 
 STOPPED = """

@@ -68,7 +68,7 @@ def test_each_profile_is_signed_once_and_told_together(job):
     assert names(slurm_close.signed(spool, START)) == [
         f"7.{SUBMITTED_S}.{step}.h5" for step in ("0", "batch")
     ]
-    told = slurm_close.price(list(slurm_close.read_back(spool, START)))
+    told = slurm_close.price(slurm_close.read_back(spool, START))
     assert told["n_profiles"] == 2
     assert told["runtime_su"] == pytest.approx(2 * profile().price.runtime_su)
     assert told["slowdown"][0] == profile().interference.slowdown.value
@@ -78,7 +78,7 @@ def test_a_job_that_starts_again_or_has_an_old_number_is_another(job):
     again = replace(START, submitted_unix_s=SUBMITTED_S + 200)
     for start in (START, again, replace(START, submitted_unix_s=SUBMITTED_S * 10)):
         assert sign(job, start) is not None
-        assert len(list(slurm_close.read_back(str(job / "spool"), start))) == 1
+        assert len(slurm_close.read_back(str(job / "spool"), start)) == 1
     assert len(list((job / "spool").iterdir())) == 3
 
 
