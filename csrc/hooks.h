@@ -260,6 +260,11 @@ void mc_agent_thread_stop(void);
 /* keeper_start.c: start the keeper of this node, once, by the node's first rank. */
 int mc_keeper_start(const char *key);
 
+/* keeper_start.c: 1 if perf_event_open harms nobody here, whatever it answers: where system calls are filtered, another process
+   tries first. */
+int mc_keeper_may_count(void);
+#define MC_TRY_COUNTING "--try-counting" /* the argument with which it does */
+
 /* keeper_start.c: after mc_stop in the first rank: wait until the profile is written or nobody is left to write it. */
 void mc_keeper_wait_profile(const char *key);
 

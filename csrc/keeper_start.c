@@ -84,9 +84,11 @@ static char **plain_environment(void)
     return copy;
 }
 
-static int spawn_keeper(const char *program, const char *key, const char *python)
+/* Run a program to its end, without our library; 1: it ended well. `unknown`: what to say where the application reaped it, or
+   asked that nothing be kept. */
+static int run_to_end(const char *program, char **arguments, int unknown)
 {
-    char *arguments[] = {(char *)program, (char *)key, (char *)python, NULL}, **environment = plain_environment();
+    char **environment = plain_environment();
     posix_spawnattr_t attributes;
     sigset_t all, none;
     pid_t pid;
@@ -100,13 +102,17 @@ static int spawn_keeper(const char *program, const char *key, const char *python
     posix_spawnattr_destroy(&attributes);
     free(environment);
     if (error)
-        return MC_E_GONE;
-    /* What was spawned forks the keeper and ends at once, so the application never sees a child of ours in wait(). */
+        return 0;
     int status = 0;
     while (waitpid(pid, &status, 0) < 0)
         if (errno != EINTR)
-            return MC_OK; /* the application reaped it, or asked that nothing be kept: it ran all the same */
-    return WIFEXITED(status) && WEXITSTATUS(status) == 0 ? MC_OK : MC_E_GONE;
+            return unknown;
+    return WIFEXITED(status) && WEXITSTATUS(status) == 0;
+}
+
+static void keeper_in(char *program, size_t size, const char *folder)
+{
+    snprintf(program, size, "%s/mpicoloc-keeper", folder);
 }
 
 int mc_keeper_start(const char *key)
@@ -114,9 +120,11 @@ int mc_keeper_start(const char *key)
     char folder[MC_PATH_LEN] = "?", program[MC_PATH_LEN + 32], python[MC_PATH_LEN];
     int status = own_folder(folder, sizeof folder);
     if (status == MC_OK) {
-        snprintf(program, sizeof program, "%s/mpicoloc-keeper", folder);
+        keeper_in(program, sizeof program, folder);
         find_python(python, sizeof python, folder);
-        status = spawn_keeper(program, key, python);
+        char *arguments[] = {program, (char *)key, python, NULL};
+        /* What is run here forks the keeper and ends at once, so the application never sees a child of ours in wait(). */
+        status = run_to_end(program, arguments, 1) ? MC_OK : MC_E_GONE;
     }
     if (status != MC_OK)
         fprintf(stderr,
@@ -124,6 +132,19 @@ int mc_keeper_start(const char *key)
                 folder);
     keeper_started = status == MC_OK;
     return status;
+}
+
+/* A filter of system calls may end a process for one that it does not know. */
+int mc_keeper_may_count(void)
+{
+    char folder[MC_PATH_LEN], program[MC_PATH_LEN + 32];
+    if (mc_proc_n_filters(getpid()) == 0)
+        return 1;
+    if (own_folder(folder, sizeof folder) != MC_OK)
+        return 0;
+    keeper_in(program, sizeof program, folder);
+    char *arguments[] = {program, MC_TRY_COUNTING, NULL};
+    return run_to_end(program, arguments, 0);
 }
 
 static int keeper_gone(const mc_node *node, uint64_t waited_ns)

@@ -12,7 +12,7 @@
 #endif
 
 enum {
-    MC_ABI_VERSION = 10,
+    MC_ABI_VERSION = 11,
     MC_MAGIC = 0x6d63346c, /* "l4cm" */
 
     MC_NAME_LEN = 64,
@@ -50,6 +50,7 @@ enum {
     MC_N_GROUPS = 16,   /* shutters are dealt into groups, whose spread gives the interval */
     MC_N_PENDING = 256, /* cycles seen in a shutter that waits for its verdict */
     MC_N_WINDOWS = 64,  /* shutters a segment remembers */
+    MC_N_PMU = 16,      /* events that a rank counts over its whole run */
     MC_N_MODULES = 128, /* loaded objects that call sites are relative to */
 
     MC_N_SLOTS = 64,        /* jobs on a node */
@@ -353,6 +354,8 @@ typedef struct mc_segment {
     mc_gate gate;
     mc_sampling sampling;
     mc_counters counters;
+    uint64_t pmu_cpu_ns; /* processor time of the process while the events of `pmu` were counted */
+    mc_pmu_row pmu[MC_N_PMU];
     uint64_t n_modules;
     mc_module modules[MC_N_MODULES];
     uint64_t n_members, n_runs;

@@ -1,4 +1,4 @@
-/* The trace ring of a rank. Part of the contract: only mpicoloc.h includes it. */
+/* The trace ring of a rank, and what its processor counted. Part of the contract: only mpicoloc.h includes it. */
 #ifndef MPICOLOC_EVENTS_H
 #define MPICOLOC_EVENTS_H
 
@@ -35,5 +35,15 @@ typedef struct mc_ring {
     uint64_t n_taken; /* by the agent: these are in the file */
     uint64_t _pad_taken[7];
 } mc_ring;
+
+/* An event that was counted from the end of MPI_Init to MPI_Finalize, in user code: of the thread that called MPI_Init, and of
+   all threads and processes that have come from it since. Where events are more than the processor has counters for, they
+   have them by turns: `value` was counted in running_ns out of enabled_ns. */
+typedef struct mc_pmu_row {
+    char name[MC_NAME_LEN]; /* "": free row */
+    uint64_t value;
+    uint64_t enabled_ns; /* processor time of what was counted */
+    uint64_t running_ns;
+} mc_pmu_row;
 
 #endif

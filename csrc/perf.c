@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -21,7 +22,10 @@
     }
 #endif
 
-enum { N_THREADS_MAX = 512 };
+enum {
+    N_THREADS_MAX = 512,
+    LEAST_FD = 256, /* applications know the small ones by heart, and may have closed them to open them anew */
+};
 
 static const struct {
     uint32_t type;
@@ -49,7 +53,7 @@ struct mc_perf {
     watched threads[N_THREADS_MAX];
 };
 
-static int open_event(int i_event, int tid, int group)
+static int open_event(int i_event, int tid, int group, int is_pinned)
 {
     struct perf_event_attr attr;
     memset(&attr, 0, sizeof attr);
@@ -58,6 +62,7 @@ static int open_event(int i_event, int tid, int group)
     attr.config = events[i_event].config;
     attr.exclude_kernel = 1;
     attr.exclude_hv = 1;
+    attr.pinned = is_pinned && group < 0; /* of the leader: the others follow it */
     attr.read_format = PERF_FORMAT_GROUP | PERF_FORMAT_TOTAL_TIME_ENABLED | PERF_FORMAT_TOTAL_TIME_RUNNING;
     return (int)syscall(SYS_perf_event_open, &attr, tid, -1, group, PERF_FLAG_FD_CLOEXEC);
 }
@@ -71,11 +76,11 @@ void mc_group_close(mc_group *group)
     }
 }
 
-int mc_group_open(mc_group *group, int tid)
+int mc_group_open(mc_group *group, int tid, int is_pinned)
 {
     *group = (mc_group){{-1, -1}};
     for (int i = 0; i < MC_N_EVENTS; i++) {
-        group->fds[i] = open_event(i, tid, i ? group->fds[0] : -1);
+        group->fds[i] = open_event(i, tid, i ? group->fds[0] : -1, is_pinned);
         if (group->fds[i] < 0) {
             int error = errno;
             mc_group_close(group);
@@ -102,6 +107,23 @@ int mc_group_read(const mc_group *group, mc_ipc *out, int *is_shared)
     out->instructions = (uint64_t)((double)out->instructions * scale);
     out->cycles = (uint64_t)((double)out->cycles * scale);
     return MC_OK;
+}
+
+int mc_perf_keep(int fd, uint64_t *id)
+{
+    int kept = fcntl(fd, F_DUPFD_CLOEXEC, LEAST_FD);
+    close(fd);
+    if (kept >= 0 && ioctl(kept, PERF_EVENT_IOC_ID, id) != 0) {
+        close(kept);
+        kept = -1;
+    }
+    return kept;
+}
+
+int mc_perf_is_kept(int fd, uint64_t id)
+{
+    uint64_t found = 0;
+    return ioctl(fd, PERF_EVENT_IOC_ID, &found) == 0 && found == id;
 }
 
 static int paranoid_level(void)
@@ -138,13 +160,15 @@ int mc_perf_available(char *reason, size_t size)
 {
     mc_group self;
     mc_ipc counts;
-    int is_shared;
-    if (mc_group_open(&self, 0) != MC_OK) {
-        mc_perf_why("hardware counters", errno, reason, size);
-        return MC_E_PERF;
+    int is_shared, status = MC_E_PERF;
+    for (int is_pinned = 1; status != MC_OK && is_pinned >= 0; is_pinned--) {
+        if (mc_group_open(&self, 0, is_pinned) != MC_OK) {
+            mc_perf_why("hardware counters", errno, reason, size);
+            return MC_E_PERF;
+        }
+        status = mc_group_read(&self, &counts, &is_shared);
+        mc_group_close(&self);
     }
-    int status = mc_group_read(&self, &counts, &is_shared);
-    mc_group_close(&self);
     snprintf(reason, size, "%s", status == MC_OK ? "" : "hardware counters cannot be read as a group");
     return status;
 }
@@ -181,7 +205,7 @@ static watched *add(mc_perf *perf, int tid)
     if (perf->n == N_THREADS_MAX)
         return NULL;
     memset(new, 0, sizeof *new);
-    if (mc_group_open(&new->group, tid) != MC_OK)
+    if (mc_group_open(&new->group, tid, 1) != MC_OK)
         return NULL;
     perf->n++;
     return new;
@@ -237,13 +261,24 @@ static int find_tally(const mc_followed *thread, uint64_t span, mc_tally *tally)
     return 1;
 }
 
+/* Others have so many counters pinned that none are left: from now on by turns. */
+static void give_way(watched *one)
+{
+    mc_group_close(&one->group);
+    (void)mc_group_open(&one->group, one->thread.tid, 0);
+    one->has_ahead = 0;
+}
+
 static void note(watched *one, seen *now, uint64_t span)
 {
     int is_shared = 0;
     memset(now, 0, sizeof *now);
     now->is_known = find_tally(&one->thread, span, &now->tally);
-    if (mc_group_read(&one->group, &now->total, &is_shared) != MC_OK || is_shared)
+    int status = mc_group_read(&one->group, &now->total, &is_shared);
+    if (status != MC_OK || is_shared)
         now->is_known = 0;
+    if (status != MC_OK)
+        give_way(one);
     if (!now->is_known || !now->tally.span)
         return;
     /* What it has counted since its tally is counted here too, so the least difference ever is nearest. */

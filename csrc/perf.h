@@ -14,10 +14,17 @@ typedef struct mc_group {
     int fds[MC_N_EVENTS];
 } mc_group;
 
-int mc_group_open(mc_group *group, int tid); /* 0: the calling thread. MC_E_PERF, with errno */
+/* tid 0: the calling thread. A pinned group has the processor's counters before all that take turns, or does not count at all
+   and cannot be read. MC_E_PERF, with errno. */
+int mc_group_open(mc_group *group, int tid, int is_pinned);
 void mc_group_close(mc_group *group);
 /* Scaled up where the counters are shared with others by turns. */
 int mc_group_read(const mc_group *group, mc_ipc *out, int *is_shared);
+
+/* Move a counter's descriptor out of the application's way, closed on exec; -1 where that cannot be. `id` tells the counter. */
+int mc_perf_keep(int fd, uint64_t *id);
+/* An application may close what it did not open, and the number is another file's then: 1 if it is still that counter's. */
+int mc_perf_is_kept(int fd, uint64_t id);
 
 /* MC_OK, or MC_E_PERF with the reason in words. */
 int mc_perf_available(char *reason, size_t size);

@@ -3,6 +3,7 @@
 #include "hooks.h"
 
 #include "options.h"
+#include "pmu.h"
 #include "proc.h"
 #include "table.h"
 #include "tally.h"
@@ -134,6 +135,7 @@ static void fill(mc_segment *s, const mc_identity *identity)
 static void forget_in_child(void)
 {
     mc_lane_forget();
+    mc_pmu_forget();
     __atomic_store_n(&mc_recording, 0, __ATOMIC_RELEASE);
 }
 
@@ -198,6 +200,7 @@ void mc_stop(uint64_t state)
     __atomic_store_n(&mc_recording, 0, __ATOMIC_RELEASE);
     mc_self.credit = 0;
     mc_tally_close();
+    mc_pmu_stop(mc_the_segment);
     mc_the_segment->t_finalize = mc_now_ns();
     mc_the_segment->t_last = mc_the_segment->t_finalize;
     __atomic_store_n(&mc_the_segment->state, state, __ATOMIC_RELEASE);

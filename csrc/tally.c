@@ -4,9 +4,7 @@
 #include "perf.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <linux/perf_event.h>
-#include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -20,7 +18,6 @@ enum {
     BY_PAGE,   /* read by the program itself; the mappings keep the events, no descriptor is held */
     BY_KERNEL, /* read by a system call */
     CANNOT,
-    LEAST_FD = 256, /* applications know the small ones by heart, and may have closed them to open them anew */
 };
 
 typedef struct own_counts {
@@ -99,11 +96,9 @@ static int map_pages(mc_ipc *first)
 }
 #endif
 
-/* An application may close what it did not open, and the number is another file's then. */
 static int is_ours(int i)
 {
-    uint64_t id = 0;
-    return own.group.fds[i] >= 0 && ioctl(own.group.fds[i], PERF_EVENT_IOC_ID, &id) == 0 && id == own.ids[i];
+    return own.group.fds[i] >= 0 && mc_perf_is_kept(own.group.fds[i], own.ids[i]);
 }
 
 static void close_own(void)
@@ -117,13 +112,11 @@ static void close_own(void)
 
 static int out_of_the_way(void)
 {
-    mc_group low = own.group;
     int ok = 1;
     for (int i = 0; i < MC_N_EVENTS; i++) {
-        own.group.fds[i] = fcntl(low.fds[i], F_DUPFD_CLOEXEC, LEAST_FD);
-        ok = ok && own.group.fds[i] >= 0 && ioctl(own.group.fds[i], PERF_EVENT_IOC_ID, &own.ids[i]) == 0;
+        own.group.fds[i] = mc_perf_keep(own.group.fds[i], &own.ids[i]);
+        ok = ok && own.group.fds[i] >= 0;
     }
-    mc_group_close(&low);
     return ok;
 }
 
@@ -137,7 +130,7 @@ static void open_own(void)
 {
     mc_ipc counts;
     own.how = CANNOT;
-    if (mc_group_open(&own.group, 0) != MC_OK)
+    if (mc_group_open(&own.group, 0, 1) != MC_OK)
         return;
     if (map_pages(&counts)) {
         mc_group_close(&own.group);

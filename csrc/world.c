@@ -14,6 +14,7 @@
 #include "launch.h"
 #include "options.h"
 #include "peers.h"
+#include "pmu.h"
 #include "presence.h"
 
 static const uint64_t PATIENCE_NS = 10000000000;
@@ -209,6 +210,8 @@ static void start(int is_wrapped)
     if (!is_kept && identity.mode == MC_MODE_PRELOAD)
         mc_forget(); /* with wrap, the coordinator can still write the profile */
     MC_REAL(MPI_Comm_free)(&local);
+    if (mc_own_segment() && mc_pmu_is_wanted() && mc_keeper_may_count())
+        mc_pmu_start();
 }
 
 int mc_is_ours(void)

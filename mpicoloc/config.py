@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 import os
 
+from mpicoloc import counters
 from mpicoloc.errors import UsageError
 from mpicoloc.pricings import Names
 
@@ -62,6 +63,9 @@ OPTIONS: tuple[Option, ...] = (
            "fit period and duration of the shutters to the meter in use (0 or 1)"),
     Option("meter", "MPICOLOC_METER", "--meter", str, "auto", "",
            "how progress is measured", choices=("auto", "ipc", "burst", "loop", "none")),
+    Option("counters", "MPICOLOC_COUNTERS", "--counters", str, "on", "",
+           "events that the processor counts for each rank from MPI_Init to MPI_Finalize; on: those that "
+           "need a PMU; several with commas", choices=counters.Names()),
     Option("out", "MPICOLOC_OUT", "--out", str, None, "",
            "file for the profile, default mpicoloc-<job id>.h5 in the working directory of rank 0"),
     Option("job_id", "MPICOLOC_JOB_ID", "--job-id", str, None, "",
@@ -234,20 +238,25 @@ def flags_to_env(values: Mapping[str, str | None]) -> dict[str, str]:
 
 
 def c_table(options: Iterable[Option] = OPTIONS) -> str:
-    """Text of ``options_gen.h``: the enumeration of options and ``MC_OPTION_ROWS(X)``, in table order."""
+    """Text of ``options_gen.h``: options as an enumeration and ``MC_OPTION_ROWS(X)``; ``MC_PMU_EVENTS``."""
     rows = [option for option in options if option.in_c]
     lines = ["/* Written from mpicoloc/config.py at build time. Do not edit. */",
              "#ifndef MPICOLOC_OPTIONS_GEN_H", "#define MPICOLOC_OPTIONS_GEN_H", "", "enum {"]  # fmt: skip
     lines += [f"    {option.c_name} = {i}," for i, option in enumerate(rows)]
     lines += [f"    MC_N_OPTIONS = {len(rows)}", "};", "",
               "/* X(environment variable, default as text or NULL) */",
-              "#define MC_OPTION_ROWS(X) \\"]  # fmt: skip
-    lines += [_c_row(option) + (" \\" if option is not rows[-1] else "") for option in rows]
+              *_c_macro("MC_OPTION_ROWS", map(_c_row, rows)), "",
+              "/* X(name, type, number, is counted by default) */",
+              *_c_macro("MC_PMU_EVENTS", counters.c_rows())]  # fmt: skip
     return "\n".join([*lines, "", "#endif", ""])
+
+
+def _c_macro(name: str, rows: Iterable[str]) -> list[str]:
+    return " \\\n    ".join([f"#define {name}(X)", *rows]).split("\n")
 
 
 def _c_row(option: Option) -> str:
     if option.default is None:
-        return f'    X("{option.env}", NULL)'
+        return f'X("{option.env}", NULL)'
     default = int(option.default) if isinstance(option.default, bool) else option.default
-    return f'    X("{option.env}", "{default}")'
+    return f'X("{option.env}", "{default}")'

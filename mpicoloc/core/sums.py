@@ -1,4 +1,4 @@
-"""Long tables added up: by function, by call site, by size of messages, by region. Exact."""
+"""Long tables added up: by function, by call site, by size of messages, by region, by event. Exact."""
 
 from __future__ import annotations
 
@@ -66,6 +66,11 @@ def by_size(peers: Table) -> Table:
 def by_region(regions: Table) -> Table:
     """Regions by name, of all ranks and threads."""
     return _added(regions, (regions["name"],), ("n", "time_ns", "mpi_ns"), by="time_ns")
+
+
+def by_event(counters: Table) -> Table:
+    """Counts by event, of all ranks, the most frequent first; NaN of one that was never counted on a rank."""
+    return _added(counters, (counters["event"],), ("value", "enabled_s", "running_s", "cpu_s"), by="value")
 
 
 def _added(

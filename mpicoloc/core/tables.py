@@ -183,6 +183,14 @@ COLUMNS: Mapping[str, tuple[Column, ...]] = {
         time_ns          u8   ns     time in it, regions inside it included, pauses excluded
         mpi_ns           u8   ns     of it inside MPI calls
     """),
+    "counters": _columns("""
+        rank             i4   1      rank
+        event            S32  1      what was counted, by its name in Linux perf
+        value            f8   1      times in user code since MPI_Init, scaled up if by turns; NaN no turn
+        enabled_s        f8   s      processor time of the threads and children that it was counted for
+        running_s        f8   s      part of it in which it had one of the processor's counters
+        cpu_s            f8   s      processor time of the process meanwhile, all threads
+    """),
     "shutters": _columns("""
         i_node           i4   1      row of the node in /nodes
         epoch            u8   1      number of the shutter on its node
@@ -253,6 +261,7 @@ ROWS: Mapping[str, str] = {
     "groups": "one or more rows for each group of ranks: put together in this order they are its members",
     "cycles": "one row for each rank, thread, kind of cycle (a burst and the call that ends it) and phase",
     "regions": "one row for each rank, thread and region that the application named",
+    "counters": "one row for each rank and event that was counted over its whole run",
     "shutters": "one row for each shutter that was taken for this job, on each node",
     "corunners": "one row for each node and each other job that was seen there",
     "events": "one row for each of the last calls of each rank, of a job that was run with --trace",

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from mpicoloc.core.profile import Profile
 from mpicoloc.core.tables import VERDICTS, Table, text
+from mpicoloc.model import counted
 
 Array = NDArray[np.float64]
 N_LEVELS = 4
@@ -25,6 +26,18 @@ class Quantity:
     unit: str
     meaning: str
     over: str
+
+
+def _rates() -> Iterator[Quantity]:
+    """Of the events that the processor counts."""
+    over = "ranks and runs"
+    for event in counted.RATED:
+        name, meaning = counted.word(event), event.meaning
+        yield Quantity(f"{name}_per_s", "1/s", f"{meaning}, per core", over)
+        yield Quantity(
+            f"{name}_per_ki", "1", f"{meaning}, per {counted.PER_INSTRUCTIONS:,} instructions", over
+        )
+    yield Quantity("cache_miss_frac", "1", "cache misses over cache references", over)
 
 
 def _quantities(over: str, lines: str) -> Iterator[Quantity]:
@@ -63,6 +76,7 @@ QUANTITIES: tuple[Quantity, ...] = (
         rss_bytes              bytes   most memory at once, per core
         """,
     ),
+    *_rates(),
     *_quantities(
         "runs",
         f"""
@@ -105,7 +119,8 @@ def of_run(
     phases : sequence of int
         Phases of cycles that tell of the job alone.
     was_alone : bool
-        If not, what a co-runner changes and no window tells apart (switches, processor time) is left out.
+        If not, what a co-runner changes and no window tells apart (switches, processor time, counts over
+        the whole run) is left out.
 
     Returns
     -------
@@ -119,7 +134,9 @@ def of_run(
     found |= _of_ranks(tables["ranks"], solo_s * cores_per_rank, was_alone)
     found |= {"rss_bytes": tables["ranks"]["peak_rss_bytes"] / cores_per_rank}
     found |= _of_cycles(cycles, cores_per_rank) | _of_classes(cycles, tables["call_sites"])
-    found |= _of_counters(tables["shutters"], job.n_cores / max(job.n_nodes, 1))
+    if was_alone:
+        found |= counted.of_ranks(tables["counters"], job.n_ranks, solo_s * cores_per_rank)
+    found |= _of_windows(tables["shutters"], job.n_cores / max(job.n_nodes, 1))
     found |= _of_messages(tables["peers"], tables["ranks"])
     found |= {
         "ranks_per_core": 1 / cores_per_rank,
@@ -205,8 +222,8 @@ def _class(call: str) -> str:
     return next((name for name, pattern in _PATTERNS.items() if pattern.match(call)), "")
 
 
-def _of_counters(shutters: Table, cores_per_node: float) -> dict[str, Array | float]:
-    """From valid shutters, in which the job is alone."""
+def _of_windows(shutters: Table, cores_per_node: float) -> dict[str, Array | float]:
+    """Counts in valid shutters, in which the job is alone."""
     valid = shutters[(shutters["verdict"] == VERDICTS.index("valid")) & (shutters["during_cycles"] > 0)]
     window_s = float((valid["t1_ns"].astype(float) - valid["t0_ns"].astype(float)).sum()) * 1e-9
     if not window_s > 0:

@@ -16,6 +16,7 @@ from mpicoloc.core import sums
 from mpicoloc.core.estimate import Estimate
 from mpicoloc.core.profile import Profile
 from mpicoloc.core.tables import Table, printable, text
+from mpicoloc.model.counted import LEAST_THREADS_FRAC
 from mpicoloc.report.listing import Listing
 from mpicoloc.report.summary import co_runners
 from mpicoloc.store import places
@@ -41,6 +42,7 @@ def render(profile: Profile, signature: Signature | None = None) -> Group:
         _calls(profile),
         _sites(profile),
         _sizes(profile),
+        _counted(profile),
         _co_runners(profile),
     ):
         if part is not None:
@@ -268,6 +270,30 @@ def _sizes(profile: Profile) -> RichTable | None:
         size = "empty" if last == 0 else amount(low) if low == last else f"{amount(low)} to {amount(last)}"
         listing.add_row(size, f"{row['n']:,}", amount(row["bytes"]))
     return listing
+
+
+def _counted(profile: Profile) -> RichTable | None:
+    """What the processor counted for the ranks over the whole run."""
+    events = sums.by_event(profile.tables["counters"])
+    if not len(events):
+        return None
+    totals = {text(row["event"]): float(row["value"]) for row in events}
+    instructions = totals.get("instructions", math.nan)
+    columns = ("event", "times", "per 1,000 instructions", "of the time")
+    listing = Listing("counted by the processor", columns, lesser=columns[3:])
+    for row in events:
+        value, enabled_s = totals[text(row["event"])], float(row["enabled_s"])
+        per_ki = 1000 * value / instructions if instructions else math.nan
+        share = f"{row['running_s'] / enabled_s:.0%}" if enabled_s else "-"
+        listing.add_row(_word(text(row["event"])), _number(value, ",.0f"), _number(per_ki, ",.4g"), share)
+    cpu_s = float(events["cpu_s"].max())
+    if float(events["enabled_s"].min()) < LEAST_THREADS_FRAC * cpu_s:
+        listing.caption = "threads that were there before MPI_Init are not counted"
+    return listing
+
+
+def _number(value: float, form: str) -> str:
+    return format(value, form) if math.isfinite(value) else "-"
 
 
 def _co_runners(profile: Profile) -> RichTable | None:

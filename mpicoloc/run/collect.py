@@ -92,6 +92,7 @@ def collect(key: str, has_events: bool = True) -> NodePart:
         "groups": matrix.groups([rank.segment for rank in ranks]),
         "cycles": _cycles(ranks),
         "regions": _regions(ranks),
+        "counters": _counters(ranks),
         "events": _events(ranks, names),
         "shutters": node_tables.shutters(node),
         "corunners": node_tables.corunners(node),
@@ -336,6 +337,22 @@ def _regions(ranks: Sequence[_Rank]) -> Table:
             numbers = {name: rows[name] for name in ("n", "time_ns", "mpi_ns")}
             pieces.append({"rank": rank.rank, "lane": i_lane, "name": names, **numbers})
     return _stack("regions", pieces)
+
+
+def _counters(ranks: Sequence[_Rank]) -> Table:
+    """Scaled up where events had the processor's counters by turns."""
+    pieces = []
+    for rank in ranks:
+        rows = rank.segment["pmu"]
+        rows = rows[rows["name"] != b""]
+        enabled_s, running_s = (rows[name] * 1e-9 for name in ("enabled_ns", "running_ns"))
+        with np.errstate(invalid="ignore", divide="ignore"):
+            value = np.where(running_s > 0, rows["value"] * (enabled_s / running_s), np.nan)
+        if len(rows):
+            numbers = {"value": value, "enabled_s": enabled_s, "running_s": running_s}
+            cpu_s = int(rank.segment["pmu_cpu_ns"]) * 1e-9
+            pieces.append({"rank": rank.rank, "event": rows["name"], "cpu_s": cpu_s, **numbers})
+    return _stack("counters", pieces)
 
 
 def _events(ranks: Sequence[_Rank], names: Mapping[int, str]) -> Table:

@@ -139,6 +139,11 @@ class Frames:
         return total[["name", "n", "time_s", "mpi_s"]]
 
     @property
+    def counters(self) -> pd.DataFrame:
+        """What the processor counted for each rank, a row for each event; empty where nothing could be."""
+        return self.table("counters")
+
+    @property
     def bursts(self) -> pd.DataFrame:
         """Cycles by rank, thread, call sites and phase: n, comp_s, mpi_s, mean_s."""
         cycles = self.table("cycles")

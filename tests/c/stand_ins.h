@@ -3,6 +3,7 @@
 #define MC_TEST_STAND_INS_H
 
 #include "hooks.h"
+#include "pmu.h"
 #include "tally.h"
 
 #include <stdio.h>
@@ -48,6 +49,15 @@ void mc_tally_close(void)
 }
 
 void mc_tally_forget(void)
+{
+}
+
+void mc_pmu_stop(mc_segment *segment)
+{
+    (void)segment;
+}
+
+void mc_pmu_forget(void)
 {
 }
 

@@ -110,7 +110,7 @@ static void *work(void *data)
 {
     worker *self = data;
     self->tid = (int)syscall(SYS_gettid);
-    CHECK(mc_group_open(&self->group, 0) == MC_OK);
+    CHECK(mc_group_open(&self->group, 0, 0) == MC_OK);
     self->last = counted(self);
     do {
         sem_post(&self->done);

@@ -17,7 +17,18 @@ import objects  # noqa: E402
 CSRC = HERE.parents[1] / "csrc"
 # What each fuzzer is linked with, besides the files that it includes to reach their inner functions.
 _AGENT = tuple(name for name in AGENT if name not in ("agent.c", "options.c", "proc.c"))
-_RANK = ("clock.c", "gate.c", "hooks.c", "lanes.c", "perf.c", "restart.c", "segment.c", "table.c", "tally.c")
+_RANK = (
+    "clock.c",
+    "gate.c",
+    "hooks.c",
+    "lanes.c",
+    "perf.c",
+    "restart.c",
+    "pmu.c",
+    "segment.c",
+    "table.c",
+    "tally.c",
+)
 SOURCES = {
     "board": (*(name for name in _AGENT if name != "agent_schedule.c"), "options.c", "proc.c"),
     "segment": (*_AGENT, "options.c", "proc.c"),

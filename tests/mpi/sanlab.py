@@ -46,6 +46,8 @@ def environment(kind, shim, folder):
         options = {"TSAN_OPTIONS": common}
     # UCX replaces mmap, which the thread sanitizer does not survive, with or without this library
     options["UCX_MEM_EVENTS"] = "n"
+    # Events that every machine can count, so that their code runs.
+    options["MPICOLOC_COUNTERS"] = "page-faults,minor-faults"
     return {**options, "LD_PRELOAD": ":".join([*runtimes(kind), str(shim)])}
 
 

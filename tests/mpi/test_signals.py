@@ -30,8 +30,8 @@ KINDS = (
 )
 BLOCKING = ("blocked", "signal_thread", "signal_file")  # all signals, before MPI_Init
 # What tests/c needs of the ranks' side.
-RANK = ("agent_thread.c", "clock.c", "gate.c", "hooks.c", "keeper_start.c", "lanes.c", "restart.c",
-        "start.c")  # fmt: skip
+RANK = ("agent_thread.c", "clock.c", "gate.c", "hooks.c", "keeper_start.c", "lanes.c", "pmu.c",
+        "restart.c", "start.c")  # fmt: skip
 
 
 FLAGS = ("-std=gnu11", "-O1", "-Wall", "-Wextra", "-Werror")

@@ -18,8 +18,8 @@ pytestmark = pytest.mark.serial
 
 ROOT = Path(__file__).resolve().parents[2]
 CSRC = ROOT / "csrc"
-IN_RANKS = ("clock.c", "gate.c", "hooks.c", "keeper_start.c", "lanes.c", "regions.c", "restart.c",
-            "start.c")  # fmt: skip
+IN_RANKS = ("clock.c", "gate.c", "hooks.c", "keeper_start.c", "lanes.c", "pmu.c", "regions.c",
+            "restart.c", "start.c")  # fmt: skip
 CORE = (*AGENT, "agent_thread.c", *IN_RANKS)
 FLAGS = ("-std=gnu11", "-O1", "-g", "-Wall", "-Wextra", "-Werror", "-fsanitize=address,undefined",
          "-fno-sanitize-recover=undefined")  # fmt: skip

@@ -7,11 +7,12 @@ from pathlib import Path
 import pytest
 
 PACKAGE = Path(__file__).resolve().parents[2] / "mpicoloc"
-BASE = {"errors", "config", "record", "pricings"}
+BASE = {"errors", "config", "record", "pricings", "counters"}
 ALLOWED = {
     "errors": set(),
-    "config": {"errors", "record", "pricings"},
+    "config": {"errors", "record", "pricings", "counters"},
     "record": set(),
+    "counters": {"record"},
     "regions": set(),
     "pricings": {"errors"},
     "paths": BASE,

@@ -21,3 +21,8 @@ int mc_agent_thread_start(const char *key, const char *job_id)
 void mc_agent_thread_stop(void)
 {
 }
+
+int mc_keeper_may_count(void)
+{
+    return 1;
+}

@@ -1,0 +1,135 @@
+#define _GNU_SOURCE
+#include "pmu.h"
+
+#include "options.h"
+#include "perf.h"
+
+#include <errno.h>
+#include <linux/perf_event.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+#define ROW(name, type, config, is_usual) {name, type, config, is_usual},
+static const struct {
+    const char *name;
+    uint32_t type;
+    uint64_t config;
+    int is_usual;
+} events[] = {MC_PMU_EVENTS(ROW)};
+enum { N_EVENTS = sizeof events / sizeof *events };
+_Static_assert((int)N_EVENTS <= (int)MC_N_PMU, "a segment has no room for all events");
+
+static struct {
+    int fd; /* 0: not counted */
+    uint64_t id;
+} counters[N_EVENTS];
+static uint64_t begin_cpu_ns;
+
+static uint64_t cpu_ns(void)
+{
+    struct timespec used = {0, 0};
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &used);
+    return (uint64_t)used.tv_sec * 1000000000u + (uint64_t)used.tv_nsec;
+}
+
+static int is_listed(const char *list, const char *name)
+{
+    size_t length = strlen(name), n;
+    for (const char *word = list; *word; word += n + (word[n] == ',')) {
+        n = strcspn(word, ",");
+        if (n == length && strncmp(word, name, n) == 0)
+            return 1;
+    }
+    return 0;
+}
+
+static int is_wanted(const char *list, int i)
+{
+    return strcmp(list, "on") == 0 ? events[i].is_usual : is_listed(list, events[i].name);
+}
+
+/* Not pinned: the meter's counters are, and come first. */
+static int open_event(int i)
+{
+    struct perf_event_attr attr;
+    memset(&attr, 0, sizeof attr);
+    attr.size = sizeof attr;
+    attr.type = events[i].type;
+    attr.config = events[i].config;
+    attr.inherit = 1;
+    attr.exclude_kernel = 1;
+    attr.exclude_hv = 1;
+    attr.read_format = PERF_FORMAT_TOTAL_TIME_ENABLED | PERF_FORMAT_TOTAL_TIME_RUNNING;
+    return (int)syscall(SYS_perf_event_open, &attr, 0, -1, -1, PERF_FLAG_FD_CLOEXEC);
+}
+
+/* 0: the kernel will not open any other one either. */
+static int count(int i)
+{
+    int fd = open_event(i);
+    if (fd < 0)
+        return errno != EACCES && errno != EPERM && errno != ENOSYS && errno != EMFILE && errno != ENFILE;
+    fd = mc_perf_keep(fd, &counters[i].id);
+    counters[i].fd = fd < 0 ? 0 : fd;
+    return fd >= 0;
+}
+
+int mc_pmu_is_wanted(void)
+{
+    return strcmp(mc_option_text(MC_OPT_COUNTERS), "off") != 0;
+}
+
+void mc_pmu_start(void)
+{
+    int saved_errno = errno;
+    const char *list = mc_option_text(MC_OPT_COUNTERS);
+    begin_cpu_ns = cpu_ns();
+    for (int i = 0, may = 1; i < N_EVENTS && may; i++)
+        may = !is_wanted(list, i) || count(i);
+    errno = saved_errno;
+}
+
+/* An application may close what it did not open, and the number is another file's then. */
+static void end(int i)
+{
+    if (counters[i].fd && mc_perf_is_kept(counters[i].fd, counters[i].id))
+        close(counters[i].fd);
+    counters[i].fd = 0;
+}
+
+static int is_told(int i, mc_pmu_row *row)
+{
+    struct {
+        uint64_t value, enabled_ns, running_ns;
+    } counted;
+    if (!counters[i].fd || !mc_perf_is_kept(counters[i].fd, counters[i].id) ||
+        read(counters[i].fd, &counted, sizeof counted) != (ssize_t)sizeof counted)
+        return 0;
+    row->value = counted.value;
+    row->enabled_ns = counted.enabled_ns;
+    row->running_ns = counted.running_ns;
+    snprintf(row->name, sizeof row->name, "%s", events[i].name);
+    return 1;
+}
+
+void mc_pmu_stop(mc_segment *segment)
+{
+    int saved_errno = errno;
+    segment->pmu_cpu_ns = cpu_ns() - begin_cpu_ns;
+    for (int i = 0, n = 0; i < N_EVENTS; i++) {
+        n += is_told(i, &segment->pmu[n]);
+        end(i);
+    }
+    errno = saved_errno;
+}
+
+void mc_pmu_forget(void)
+{
+    int saved_errno = errno;
+    for (int i = 0; i < N_EVENTS; i++)
+        end(i);
+    errno = saved_errno;
+}

@@ -1,0 +1,19 @@
+/* What the processor counts for a rank over its whole run: features of the job, not a meter. */
+#ifndef MPICOLOC_PMU_H
+#define MPICOLOC_PMU_H
+
+#include "mpicoloc.h"
+
+int mc_pmu_is_wanted(void); /* MPICOLOC_COUNTERS is not off */
+
+/* Begin to count the events that MPICOLOC_COUNTERS asks for and the kernel allows, for the calling thread and all that comes
+   from it. Not before the keeper was started, which would be counted too, nor before mc_keeper_may_count. */
+void mc_pmu_start(void);
+
+/* Write down what was counted, and count no more. */
+void mc_pmu_stop(mc_segment *segment);
+
+/* In a forked child: the descriptors are copies. Its work counts for its parent all the same. */
+void mc_pmu_forget(void);
+
+#endif

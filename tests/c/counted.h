@@ -1,0 +1,99 @@
+/* A program that counts itself, and says what it counted. Page faults stand for events of a PMU: the kernel counts, inherits
+   and multiplexes both in the same way. */
+#ifndef MC_TEST_COUNTED_H
+#define MC_TEST_COUNTED_H
+
+#include "check.h"
+#include "hooks.h"
+#include "perf.h"
+#include "pmu.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { CANNOT = 77, TEST_LIMIT_S = 60, LEAST_FD = 256, LAST_FD = 300 };
+
+int mc_gate_install(mc_segment *segment)
+{
+    segment->gate.signal = 0;
+    return MC_OK;
+}
+
+static void begin(const char *events)
+{
+    setenv("MPICOLOC_COUNTERS", events, 1);
+    errno = 4321;
+    mc_pmu_start();
+    CHECK(errno == 4321);
+}
+
+static int n_rows(void)
+{
+    int n = 0;
+    while (n < MC_N_PMU && mc_the_segment->pmu[n].name[0] != '\0')
+        n++;
+    return n;
+}
+
+/* Ends counting, too. */
+static const mc_pmu_row *row_of(const char *event)
+{
+    errno = 4321;
+    mc_stop(MC_RANK_FINALIZING);
+    CHECK(errno == 4321);
+    for (int i = 0; i < n_rows(); i++)
+        if (strcmp(mc_the_segment->pmu[i].name, event) == 0)
+            return &mc_the_segment->pmu[i];
+    return NULL;
+}
+
+static int n_open(int first, int last)
+{
+    int n = 0;
+    for (int fd = first; fd < last; fd++)
+        n += fcntl(fd, F_GETFD) >= 0;
+    return n;
+}
+
+typedef struct named_test {
+    const char *name;
+    void (*run)(void);
+} named_test;
+
+/* Without a PMU, or where nobody may count, there is nothing to look at. */
+static const char *missing(const char *test)
+{
+    static char reason[MC_TEXT_LEN];
+    if (strcmp(test, "hardware") == 0)
+        return mc_perf_available(reason, sizeof reason) == MC_OK ? NULL : reason;
+    begin("page-faults");
+    int is_counted = n_open(LEAST_FD, LAST_FD) == 1;
+    mc_pmu_forget();
+    return is_counted ? NULL : "perf_event_open is refused";
+}
+
+static int run_test(int argc, char **argv, const named_test *tests, size_t n)
+{
+    mc_identity identity = {"pmu", "pmu", "none", 0, 1, 0, 1, 1, MC_MODE_PRELOAD};
+    alarm(TEST_LIMIT_S);
+    if (argc < 2)
+        return 1;
+    const char *why_not = missing(argv[1]);
+    if (why_not) {
+        fprintf(stderr, "%s\n", why_not);
+        return CANNOT;
+    }
+    if (mc_start(&identity) != MC_OK)
+        return 1;
+    for (size_t i = 0; i < n; i++)
+        if (strcmp(argv[1], tests[i].name) == 0)
+            tests[i].run();
+    __atomic_store_n(&mc_recording, 1, __ATOMIC_RELEASE);
+    mc_forget();
+    return n_failed;
+}
+
+#endif

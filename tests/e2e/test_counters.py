@@ -1,0 +1,54 @@
+"""What the processor counted for each rank is in the profile of a job; page faults stand for hardware."""
+
+import subprocess
+
+import jobs
+import pytest
+
+from mpicoloc.core.tables import text
+
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(jobs.LIMIT_S + 20)]
+N_PAGES = 6000
+SLACK = N_PAGES / 3
+"""Faults of the library itself, and of MPI."""
+
+
+@pytest.fixture(scope="module", params=sorted(jobs.FAMILIES))
+def mpi(request, tmp_path_factory):
+    found = jobs.find_mpi(request.param, tmp_path_factory.mktemp(request.param), "faults.c")
+    return found or pytest.skip(f"no {request.param} here, or no shim for it")
+
+
+@pytest.mark.parametrize("way", ["wrap", "preload"])
+def test_each_ranks_faults_from_init_to_finalize(mpi, way, shm_dir, tmp_path, monkeypatch):
+    monkeypatch.setenv("MPICOLOC_COUNTERS", "page-faults,major-faults")
+    job = jobs.start(mpi, tmp_path, way, N_PAGES)
+    assert job.wait() == 0, job.log
+    profile = job.profile()
+    rows = profile.tables["counters"]
+    if not len(rows):
+        pytest.skip("perf_event_open is refused here")
+    assert [text(event) for event in rows["event"]] == ["page-faults", "major-faults"] * 2
+    faults = rows[rows["event"] == b"page-faults"]
+    for rank, row in enumerate(faults):
+        assert row["rank"] == rank
+        assert (rank + 1) * N_PAGES <= row["value"] <= (rank + 1) * N_PAGES + SLACK
+        assert 0 < row["running_s"] == row["enabled_s"]
+        # Only part of the run: ten times as much was touched before.
+        assert row["cpu_s"] < profile.tables["ranks"]["cpu_s"][rank] + 0.02
+    jobs.assert_nothing_left(shm_dir)
+
+
+def test_where_the_kernel_refuses_nothing_is_counted_and_nothing_else_changes(
+    mpi, shm_dir, tmp_path, monkeypatch
+):
+    monkeypatch.setenv("MPICOLOC_COUNTERS", "page-faults,major-faults")
+    forbid = tmp_path / "no_perf"
+    subprocess.run(["cc", str(jobs.PROGRAMS / "no_perf.c"), "-o", str(forbid)], check=True, timeout=60)
+    refused = jobs.Mpi(mpi.name, mpi.mpirun, mpi.flags, str(forbid))
+    job = jobs.start(refused, tmp_path, "preload", mpi.program, N_PAGES)
+    assert job.wait() == 0
+    assert job.log == ""
+    profile = job.profile()
+    assert not profile.partial and not len(profile.tables["counters"])
+    jobs.assert_nothing_left(shm_dir)

@@ -1,0 +1,34 @@
+"""What a rank's processor counts over its whole run, in C: true numbers, and no harm where it may not."""
+
+import pytest
+from test_tally_c import SANITIZED, SOURCES, TASK_CLOCK, build, run
+
+from mpicoloc import paths
+
+COUNTED = ("own", "kernel", "threads", "earlier", "fork", "exec", "lists", "default",
+           "hardware")  # fmt: skip
+REFUSED = ("refused", "killed", "unknown", "limit", "taken", "closed", "others", "low")
+
+
+@pytest.fixture(scope="module")
+def program(tmp_path_factory):
+    return build(tmp_path_factory, "test_pmu", SOURCES, SANITIZED)
+
+
+@pytest.fixture(scope="module")
+def refused(tmp_path_factory):
+    sources = (*SOURCES, "keeper_start.c")
+    built = build(tmp_path_factory, "test_pmu_refused", sources, SANITIZED, TASK_CLOCK)
+    # The program that tries first where system calls are filtered lies beside the library.
+    (built.parent / "mpicoloc-keeper").symlink_to(f"{paths.lib_dir()}/mpicoloc-keeper")
+    return built
+
+
+@pytest.mark.parametrize("scenario", COUNTED)
+def test_what_is_counted_and_for_whom(program, tmp_path, scenario):
+    run(program, tmp_path, scenario)
+
+
+@pytest.mark.parametrize("scenario", REFUSED)
+def test_no_harm_where_nothing_can_be_counted(refused, tmp_path, scenario):
+    run(refused, tmp_path, scenario)
