@@ -16,7 +16,9 @@ that of examples/slurm-day/makespans.py; `pairs` runs first, the way that is nam
 """
 
 import argparse
+import collections
 import contextlib
+import getpass
 import json
 import os
 import shutil
@@ -69,7 +71,7 @@ class Site:
         words = f"default=on out={folder}/%j.%s.h5 key_file={self.key} spool={self.spool}"
         mpicoloc("slurm", "up", "--name", LAB, "--nodes", 1, "--cpus", 1, "--plugstack", words)
         os.environ["SLURM_CONF"] = slurm_cluster.conf(LAB)
-        mpicoloc("ledger", "open", "users", "--grant", 1000, "--ledger", self.ledger)
+        mpicoloc("ledger", "open", getpass.getuser(), "--grant", 1000, "--ledger", self.ledger)
 
     def submit(self, program, partition):
         files = "\n".join(f"cat >{name} <<'END'\n{text}\nEND" for name, text in program.files)
@@ -90,11 +92,13 @@ class Site:
         raise SystemExit(f"jobs still run after {limit_s:.0f} s")
 
     def charge(self):
-        """Charge what is signed; sum of the amounts, SU, and how many profiles."""
-        files = sorted(self.spool.glob("*.h5"))
-        words = ("--ledger", self.ledger, "--require-signature", self.key, "--json")
-        told = json.loads(mpicoloc("ledger", "charge", "users", *files, *words))
-        return {each["job"]: each["amount_su"] for each in told["charges"]}
+        """Charge what was signed since the last call; the amount of each job, SU."""
+        words = ("--ledger", self.ledger, "--key-file", self.key, "--json")
+        told = json.loads(mpicoloc("ledger", "collect", self.spool, *words))
+        amounts = collections.defaultdict(float)
+        for each in told["charges"]:
+            amounts[each["job"].split(".")[0]] += each["amount_su"]
+        return amounts
 
 
 @contextlib.contextmanager
@@ -134,7 +138,7 @@ def rows_of(site, ways, queue, args):
     ordered = {way: ran[way] for way in ways}
     charged = site.charge()
     return [
-        row | {"charged_su": sum(charged.get(str(number)) or 0.0 for number in ran[row["way"]])}
+        row | {"charged_su": sum(charged[str(number)] for number in ran[row["way"]])}
         for row in makespans.compared(ordered, makespans.ended(), makespans.profiles(site.spool))
     ]
 

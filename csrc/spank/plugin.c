@@ -305,7 +305,7 @@ static void call_mpicoloc(spank_t spank, const char *verb, char *rest[], size_t 
     uint32_t job = 0;
     uid_t uid = 0;
     char job_text[16], uid_text[16];
-    char *arguments[20] = {site.python, "-P",         "-m",     "mpicoloc", "-q",
+    char *arguments[24] = {site.python, "-P",         "-m",     "mpicoloc", "-q",
                            "slurm",     (char *)verb, job_text, "--uid",    uid_text};
     if (!site.python[0] || spank_get_item(spank, S_JOB_ID, &job) || spank_get_item(spank, S_JOB_UID, &uid))
         return;
@@ -323,25 +323,34 @@ static int is_signing(void)
     return site.out[0] && site.key_file[0] && site.spool[0];
 }
 
-static void close_job(spank_t spank)
+/* `step` is the one that ends now, NULL: the job has ended. */
+static void close_job(spank_t spank, char *step)
 {
-    char *rest[] = {"--out", site.out, "--key-file", site.key_file, "--spool", site.spool};
-    call_mpicoloc(spank, "close", rest, sizeof rest / sizeof *rest);
+    char ended[32];
+    struct timespec now;
+    clock_gettime(CLOCK_REALTIME, &now);
+    snprintf(ended, sizeof ended, "%lld.%03ld", (long long)now.tv_sec, now.tv_nsec / 1000000);
+    char *rest[] = {"--out",    site.out, "--key-file", site.key_file, "--spool",
+                    site.spool, "--step", step,         "--ended",     ended};
+    call_mpicoloc(spank, "close", rest, sizeof rest / sizeof *rest - (step ? 0 : 4));
 }
 
 /* Only while the job still runs does Slurm take an AdminComment, so this is not left to the epilog alone. */
 int slurm_spank_task_exit(spank_t spank, int n_words, char *words[])
 {
     static uint32_t n_ended;
-    uint32_t n_local = 0, node = 1;
+    uint32_t n_local = 0, node = 1, step = 0;
+    char name[16];
     (void)n_words, (void)words;
     n_ended++;
     if (!is_signing() || !is_wanted(spank))
         return ESPANK_SUCCESS;
-    if (spank_get_item(spank, S_JOB_LOCAL_TASK_COUNT, &n_local) || spank_get_item(spank, S_JOB_NODEID, &node))
+    if (spank_get_item(spank, S_JOB_LOCAL_TASK_COUNT, &n_local) || spank_get_item(spank, S_JOB_NODEID, &node) ||
+        spank_get_item(spank, S_JOB_STEPID, &step))
         return ESPANK_SUCCESS;
+    name_of_step(name, sizeof name, step);
     if (node == 0 && n_ended == n_local)
-        close_job(spank);
+        close_job(spank, name);
     return ESPANK_SUCCESS;
 }
 
@@ -389,7 +398,7 @@ int slurm_spank_job_epilog(spank_t spank, int n_words, char *words[])
         return ESPANK_SUCCESS;
     /* Of steps that were killed before they could be closed. */
     if (is_signing() && is_first_node() && has_profiles(job, uid))
-        close_job(spank);
+        close_job(spank, NULL);
     if (has_files(uid))
         call_mpicoloc(spank, "clean", NULL, 0);
     return ESPANK_SUCCESS;

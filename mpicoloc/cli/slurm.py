@@ -58,6 +58,12 @@ def _add_closing(actions: Any) -> None:
     )
     close.add_argument("--out", metavar="PATTERN", required=True, help="where the job's profiles are")
     close.add_argument("--spool", metavar="DIR", required=True, help="folder for the signed ones")
+    close.add_argument(
+        "--step", metavar="STEP", help="the one that ends now, of which Slurm's record is kept"
+    )
+    close.add_argument(
+        "--ended", metavar="UNIX_S", help="when it ended, in seconds since 1970 (default: now)"
+    )
     add_key_file(close)
     clean = _action(actions, "clean", _clean, "remove a job's files in memory; the plugin calls it")
     for parser in (close, clean):
@@ -142,12 +148,19 @@ def _numbers(args: argparse.Namespace) -> tuple[int, int]:
 
 def _close(args: argparse.Namespace) -> int:
     """One profile that is not what it should be keeps none of the others from being signed."""
-    from mpicoloc.run import slurm_close
+    from mpicoloc.run import slurm_close, slurm_record
     from mpicoloc.store import signature
 
     key, code = key_of(args), 0
     signature.key_id(key)  # what is wrong with it is said once
     start = slurm_close.start_of(*_numbers(args))
+    if args.step is not None:
+        ended_s = time.time() if args.ended is None else config.positive("--ended", args.ended)
+        try:
+            slurm_record.keep(args.out, (start, args.step), key, args.spool, ended_s)
+        except MpicolocError as error:
+            tell.trouble(str(error))
+            code = error.exit_code
     slurm_close.sweep(args.spool, time.time())
     for path in slurm_close.files(args.out, start):
         try:

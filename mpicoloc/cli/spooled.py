@@ -18,7 +18,7 @@ from mpicoloc.model.price import Tariff, bill, of_whole_run
 from mpicoloc.report.bill import estimate_json
 from mpicoloc.store import signature, step_record
 from mpicoloc.store.ledger import Charge, Ledger, Stamp
-from mpicoloc.store.signature import Snapshot
+from mpicoloc.store.signature import KeyFile, Snapshot
 from mpicoloc.store.step_record import StepRecord
 
 _SKEW_S = 60.0
@@ -30,7 +30,8 @@ _BY_HAND = "charge it with `mpicoloc ledger charge`, and move it out of the spoo
 class Terms:
     """What the keeper of the ledger says; `by` is whose account pays, that of Slurm's user or account."""
 
-    key: bytes
+    key: KeyFile
+    key_id: str
     tariff: Tariff
     by: str
     accounts: frozenset[str]
@@ -69,9 +70,9 @@ def _terms(args: argparse.Namespace, ledger: Ledger) -> Terms:
         raise UsageError(
             "--key-file is missing: what is in a spool is charged only if the site has signed it"
         )
-    key = signature.read_key(str(path))
+    key = KeyFile(str(path))
     accounts = frozenset(account.name for account in ledger.accounts() if account.name[0] != "@")
-    return Terms(key, charges.tariff_of(args), args.by, accounts)
+    return Terms(key, signature.key_id(key), charges.tariff_of(args), args.by, accounts)
 
 
 def _names(spool: str) -> list[str]:
@@ -149,7 +150,7 @@ def _charge(file: str, record: StepRecord, terms: Terms) -> Charge:
     facts = {
         "file": file,
         "job": record.name,
-        "key_id": signature.key_id(terms.key),
+        "key_id": terms.key_id,
         **charges.facts_of(taken, prices),
         "measured_s": profile.job.wall_s,
         "measured_slowdown": estimate_json(slowdown),

@@ -33,7 +33,7 @@ _STALE_S = 3600.0
 """Nothing that is being written into the spool takes so long."""
 _COLUMNS = ("JobID", "UserID", "SubmitTime", "StartTime", "StateCompact", "ArrayJobID", "ArrayTaskID",
             "HetJobID", "HetJobOffset")  # fmt: skip
-_STEP = r"(?:\d{1,10}|batch|interactive)"
+STEP = re.compile(r"\d{1,10}|batch|interactive")
 
 
 @dataclass(frozen=True)
@@ -129,7 +129,7 @@ def files(pattern: str, start: Start) -> list[str]:
     values = {"%j": str(start.job), "%u": str(start.uid), "%%": "%"}
     parts = [values.get(part, part) for part in re.split("(%.)", pattern)]
     found = glob.glob("".join("*" if part == "%s" else glob.escape(part) for part in parts))
-    named = re.compile("".join(_STEP if part == "%s" else re.escape(part) for part in parts))
+    named = re.compile("".join(f"(?:{STEP.pattern})" if part == "%s" else re.escape(part) for part in parts))
     return sorted(path for path in found if named.fullmatch(path) and _is_of(path, start))
 
 
@@ -156,7 +156,7 @@ def sign(path: str, start: Start, key: signature.Key, spool: str, now_unix_s: fl
         return None
     content = _taken(path, start.uid)
     _check_room(path, len(content), signed(spool, start))
-    names = (str(start.uid), _name(start.uid), "")
+    names = (str(start.uid), user_name(start.uid), "")
 
     def check(job: str, user: str) -> None:
         if job != str(start.job):
@@ -174,7 +174,8 @@ def _short(text: str) -> str:
     return repr(printable(text)[:80])
 
 
-def _name(uid: int) -> str:
+def user_name(uid: int) -> str:
+    """Name of a user; the number of one without a name."""
     try:
         return pwd.getpwuid(uid).pw_name
     except KeyError:

@@ -133,18 +133,19 @@ def _check_key_file(path: str, status: os.stat_result) -> None:
 
 def key_id(key: Key) -> str:
     """Name of a key; of a `KeyFile`, errors are those of `read_key`."""
-    return _hmac(key, b"mpicoloc key id")[:16]
+    return mac(key, b"mpicoloc key id")[:16]
 
 
 def _code(sealed: str, key: Key) -> str:
-    return _hmac(key, sealed.encode())
+    return mac(key, sealed.encode())
 
 
-def _hmac(key: Key, words: bytes) -> str:
+def mac(key: Key, words: bytes) -> str:
+    """The code of some bytes; of a `KeyFile`, errors are those of `read_key`."""
     if isinstance(key, bytes):
         return hmac.new(key, words, hashlib.sha256).hexdigest()
     named = key.path
-    return apart(named, lambda: [_hmac(read_key(named), words).encode()], lambda code: str(code, "ascii"))
+    return apart(named, lambda: [mac(read_key(named), words).encode()], lambda code: str(code, "ascii"))
 
 
 def snapshot(path: str | os.PathLike[str], uid: int | None = None) -> Snapshot:

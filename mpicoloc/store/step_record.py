@@ -7,7 +7,6 @@ ran it, on how many cores and for how long, as Slurm gave them.
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import hmac
 import json
 import os
@@ -19,7 +18,7 @@ from mpicoloc.core.bundle import STRANGE
 from mpicoloc.core.tables import printable
 from mpicoloc.errors import DataError, EnvironmentFault
 from mpicoloc.store import parcel
-from mpicoloc.store.signature import ALGORITHM, key_id
+from mpicoloc.store.signature import ALGORITHM, Key, key_id, mac
 
 VERSION = 1
 MAX_BYTES = 1 << 16
@@ -112,10 +111,10 @@ class Sealed:
     key_id: str
     code: str
 
-    def reason(self, key: bytes) -> str:
+    def reason(self, key: Key) -> str:
         """Why this is not as the holder of `key` wrote it; empty: it is."""
         # In constant time, so that no caller can find the code byte by byte.
-        if hmac.compare_digest(_code(self.covered, key).encode(), self.code.encode("utf-8", "replace")):
+        if hmac.compare_digest(mac(key, self.covered).encode(), self.code.encode("utf-8", "replace")):
             return ""
         if self.key_id != key_id(key):
             return f"Slurm's record has the code of another key ({printable(self.key_id)[:32]})"
@@ -127,7 +126,7 @@ def path_of(profile: str) -> str:
     return os.path.splitext(profile)[0] + ".json"
 
 
-def write(path: str, record: StepRecord, key: bytes) -> bool:
+def write(path: str, record: StepRecord, key: Key) -> bool:
     """Write a record whole or not at all, readable by its owner only; False: there is one, which stays.
 
     Raises
@@ -137,7 +136,9 @@ def write(path: str, record: StepRecord, key: bytes) -> bool:
     """
     text = json.dumps(sealed(record, key), indent=1, allow_nan=False) + "\n"
     try:
-        handle, new = tempfile.mkstemp(prefix=".new-", dir=os.path.dirname(os.path.abspath(path)))
+        handle, new = tempfile.mkstemp(
+            prefix=".mpicoloc-", suffix=".part", dir=os.path.dirname(os.path.abspath(path))
+        )
         try:
             with open(handle, "wb") as file:
                 file.write(text.encode())
@@ -154,10 +155,10 @@ def write(path: str, record: StepRecord, key: bytes) -> bool:
     return True
 
 
-def sealed(record: StepRecord, key: bytes) -> dict[str, Any]:
+def sealed(record: StepRecord, key: Key) -> dict[str, Any]:
     """The record as plain values, with its code."""
     values = {"schema_version": VERSION, **asdict(record)}
-    code = _code(_covered(values), key)
+    code = mac(key, _covered(values))
     return {**values, "signature": {"algorithm": ALGORITHM, "key_id": key_id(key), "code": code}}
 
 
@@ -194,7 +195,3 @@ def read(path: str) -> Sealed | None:
 def _covered(values: dict[str, Any]) -> bytes:
     """One text for the same values, however the file is laid out."""
     return json.dumps(values, sort_keys=True, separators=(",", ":")).encode()
-
-
-def _code(covered: bytes, key: bytes) -> str:
-    return hmac.new(key, covered, hashlib.sha256).hexdigest()

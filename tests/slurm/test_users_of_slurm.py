@@ -11,9 +11,11 @@ import jobs
 import pytest
 from slurm_jobs import LIMIT_S, is_possible
 
+from mpicoloc.cli.main import main
 from mpicoloc.lab import slurm_cluster, slurm_files
 from mpicoloc.pmpi import build_spank
 from mpicoloc.store import hdf5, signature
+from mpicoloc.store.ledger import Ledger
 
 pytestmark = [
     pytest.mark.e2e,
@@ -68,6 +70,30 @@ def test_profiles_of_two_users_are_signed_and_stay_theirs(lab, openmpi_program):
         signed = signature.snapshot(copy)
         assert signature.verify(signed, signature.read_key(lab.key)).is_good
         assert Path(signed.path).owner() == "root"
+    each_pays_for_what_slurm_gave(lab, place, {job["user_name"]: job for job in told.values()})
+
+
+def each_pays_for_what_slurm_gave(lab, place, told):
+    """By run time, so that the price is that of Slurm's CPUs and seconds whatever was measured."""
+    where = str(place / "ledger.sqlite")
+    for user in USERS:
+        assert main(["ledger", "open", user, "--grant", "0.001", "--ledger", where]) == 0
+    collect = ["ledger", "collect", str(place / "spool"), "--key-file", str(lab.key), "--ledger", where]
+    assert main([*collect, "--pricing", "runtime", "--rate-su", "3600"]) == 1, "too few units"
+    for user in USERS:
+        assert main(["ledger", "grant", user, "1000", "--ledger", where]) == 0
+    assert main([*collect, "--pricing", "runtime", "--rate-su", "3600"]) == 0
+    books = Ledger(where)
+    before = [books.statement(user) for user in USERS]
+    for user, lines in zip(USERS, before, strict=True):
+        (charge,) = [line for line in lines if line.kind == "charge"]
+        job, slurm = told[user], charge.facts["slurm"]
+        assert (slurm["job"], slurm["step"], slurm["user"], slurm["n_cpus"]) == (job["job_id"], "0", user, 2)
+        assert slurm["job_start_unix_s"] == job["start_time"] <= slurm["step_start_unix_s"]
+        assert 0 < slurm["ran_s"] <= job["end_time"] - job["start_time"] + 1
+        assert -charge.amount_usu == pytest.approx(2 * slurm["ran_s"] * 1e6, abs=1)
+    assert main(collect) == 0
+    assert [books.statement(user) for user in USERS] == before
 
 
 @pytest.fixture

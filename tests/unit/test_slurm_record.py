@@ -1,0 +1,131 @@
+"""What Slurm's commands say of a step, as a record; and its file."""
+
+import json
+import os
+import stat
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mpicoloc.errors import DataError, EnvironmentFault
+from mpicoloc.run import slurm_record
+from mpicoloc.store import step_record
+
+KEY = b"0123456789abcdef0123456789abcdef"
+JOB = {
+    "JobID": "11",
+    "UserID": "1000",
+    "ArrayJobID": "11",
+    "ArrayTaskID": "N/A",
+    "RestartCnt": "0",
+    "NumNodes": "2",
+    "NumCPUs": "8",
+    "SubmitTime": "1795377520",
+    "StartTime": "1795377523",
+    "TimeUsed": "10:05",
+    "Cluster": "lab",
+    "Partition": "shared",
+    "Account": "(null)",
+}
+STEP = (
+    "StepId=11.0 UserId=1000 StartTime=1795377524 TimeLimit=UNLIMITED State=RUNNING Partition=shared "
+    "NodeList=n2 Nodes=1 CPUs=2 Tasks=2 Name=sh Network=(null) TRES=cpu=2,mem=0,node=1 ResvPorts=(null)\n"
+)
+
+
+def squeue(**changes):
+    return "".join(f"{(JOB | changes)[name]:128.128}" for name in slurm_record._FIELDS) + "\n"
+
+
+def record(told=None, step="0", now_s=1795377604.25):
+    return slurm_record.parsed(told or [squeue(), STEP], (11, step), (1000, "ada"), now_s)
+
+
+def test_a_step_has_its_own_cpus_and_the_script_those_of_the_job():
+    step, script = record(), record([squeue()], "batch")
+    assert (step.n_nodes, step.n_cpus, step.ran_s) == (1, 2, 80.25)
+    assert (script.n_nodes, script.n_cpus, script.ran_s) == (2, 8, 81.25)
+    assert (step.user, step.account, step.array_task, step.cluster) == ("ada", None, None, "lab")
+    assert step.run != script.run and step.name == "11.0"
+
+
+def test_tasks_of_arrays_and_restarts_are_told():
+    found = record([squeue(ArrayJobID="7", ArrayTaskID="4", RestartCnt="2", Account="chem"), STEP])
+    assert (found.array_job, found.array_task, found.restarts, found.account) == (7, 4, 2, "chem")
+
+
+@pytest.mark.parametrize(
+    ("used", "ran_s"), [("1:00", 61.0), ("0:00", 1.0), ("1-00:00:07", 80.25), ("1:00:00", 80.25)]
+)
+def test_time_in_which_the_job_was_suspended_does_not_count(used, ran_s):
+    assert record([squeue(TimeUsed=used), STEP]).ran_s == ran_s
+
+
+def test_names_of_the_users_choice_change_nothing():
+    line = " ".join(f"{name}={value}" for name, value in JOB.items())
+    forged = squeue(Account="x\n" + line), STEP.replace("Name=sh", "Name=x\nStepId=11.0 Nodes=1 CPUs=0 ")
+    assert replace(record(forged), account=None) == record()
+    with_columns = squeue(Account="x\n" + squeue(NumCPUs="1"))
+    assert record([with_columns], "batch").n_cpus == 8
+
+
+def test_what_is_not_there_or_not_understood_is_told():
+    with pytest.raises(EnvironmentFault, match="no job 11 of user 1000"):
+        record([squeue(UserID="1001"), STEP])
+    for told in ([squeue(TimeUsed="INVALID"), STEP], [squeue(), "Step 11.0"], [squeue(RestartCnt=""), STEP]):
+        with pytest.raises(DataError, match="tried are squeue"):
+            record(told)
+
+
+def test_a_record_is_written_once_for_its_owner_only(tmp_path):
+    path = str(tmp_path / "11.1.0.json")
+    assert step_record.write(path, record(), KEY)
+    assert not step_record.write(path, replace(record(), ran_s=1.0), KEY)
+    assert stat.S_IMODE(os.stat(path).st_mode) == 0o600
+    assert os.listdir(tmp_path) == ["11.1.0.json"]
+    found = step_record.read(path)
+    assert found.record == record() and found.reason(KEY) == ""
+    assert "another key" in found.reason(b"k" * 32)
+    assert step_record.read(str(tmp_path / "none.json")) is None
+    with pytest.raises(EnvironmentFault, match="cannot be written"):
+        step_record.write(str(tmp_path / "none" / "a.json"), record(), KEY)
+
+
+@given(
+    st.sampled_from(sorted(step_record.sealed(record(), KEY))), st.one_of(st.none(), st.integers(), st.text())
+)
+def test_no_value_of_a_record_can_be_changed(tmp_path_factory, name, value):
+    values = step_record.sealed(record(), KEY)
+    path = tmp_path_factory.mktemp("record") / "a.json"
+    path.write_text(json.dumps(values | {name: value}))
+    try:
+        found = step_record.read(str(path))
+    except DataError:
+        return
+    assert found.reason(KEY) or values[name] == value
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{", "[" * 10**5, '{"signature": 1}', "x" * 10**5])
+def test_what_is_no_record_is_told(tmp_path, text):
+    (tmp_path / "a.json").write_text(text)
+    with pytest.raises(DataError, match="damaged"):
+        step_record.read(str(tmp_path / "a.json"))
+
+
+def test_a_script_pays_for_what_steps_with_a_profile_do_not(tmp_path):
+    for step, ran_s in (("0", 30.0), ("1", 10.0), ("2", 20.0)):
+        profile = f"11.1.{step}.h5"
+        made = replace(record(), profile=profile, step=step, ran_s=ran_s)
+        step_record.write(str(tmp_path / f"11.1.{step}.json"), made, KEY)
+        if step != "2":  # a step of mpirun's daemons, say
+            (tmp_path / profile).touch()
+    of_another = replace(record(), profile="11.1.0.h5", job_submit_unix_s=1.0)
+    step_record.write(str(tmp_path / "11.1.9.json"), of_another, KEY)
+    paths = sorted(map(str, tmp_path.glob("*.json")))
+    script = slurm_record.with_others(record([squeue()], "batch"), paths)
+    assert (script.others_cpu_s, script.cpu_s) == (80.0, 8 * 81.25 - 80)
+    assert script.charged_s == pytest.approx(71.25)
+    assert slurm_record.with_others(record(), paths) == record()
+    assert replace(script, others_cpu_s=1e9).charged_s == 0
