@@ -25,7 +25,7 @@ import argparse
 import contextlib
 import json
 import signal
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from types import FrameType
 from typing import TYPE_CHECKING, NoReturn
 
@@ -84,7 +84,7 @@ def run(args: argparse.Namespace) -> int:
         watch.tell_plan(plan, len(wanted), campaign.supposed(done))
         n_failed = campaign.make(plan, todo, args.out, env, watch.tell)
         done = campaign.read(args.out)
-    _show(done, names, is_json=args.json)
+    _show(done, names, campaign.kinds(args.out, done) if args.json else None)
     return 1 if n_failed else 0
 
 
@@ -121,14 +121,15 @@ def _show_plan(todo: Sequence[Experiment], done: Sequence[Done], *, is_json: boo
     print(json.dumps({"experiments": rows}, indent=2, allow_nan=False))
 
 
-def _show(done: Sequence[Done], names: Sequence[str], *, is_json: bool) -> None:
+def _show(done: Sequence[Done], names: Sequence[str], kinds: Mapping[str, str] | None) -> None:
+    """Print the slowdowns; with the kinds of the programs as JSON."""
     from mpicoloc.report import campaign as report
 
     found = report.slowdowns(done, names)
     for text in report.unknown(done, found, names):
         tell.note(f"{text}: {_WHY_UNKNOWN}")
-    if is_json:
-        print(json.dumps(report.as_json(found), indent=2, allow_nan=False))
+    if kinds is not None:
+        print(json.dumps(report.as_json(found, kinds), indent=2, allow_nan=False))
     else:
         report.show(found, names)
 

@@ -10,6 +10,11 @@ from types import MappingProxyType
 from mpicoloc.errors import DataError
 
 
+def kind_of(program: str, n_ranks: int) -> str:
+    """Program and size in words: what is the same wherever and by whomever a job was run."""
+    return f"{program} x{n_ranks}"
+
+
 @dataclass(frozen=True)
 class JobFeatures:
     """One job, as its runs alone showed it.
@@ -58,4 +63,4 @@ class JobFeatures:
     @property
     def kind(self) -> str:
         """Program and size: jobs of one kind are taken to behave alike."""
-        return f"{self.program} x{self.n_ranks}"
+        return kind_of(self.program, self.n_ranks)

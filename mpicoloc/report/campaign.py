@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
 from rich.markup import escape
@@ -28,12 +28,14 @@ def slowdowns(done: Iterable[Measured], names: Sequence[str]) -> list[corun.Slow
     return [each for each in found if {each.target, each.co_runner} <= set(names)]
 
 
-def as_json(found: Sequence[corun.Slowdown]) -> dict[str, Any]:
-    """Every slowdown with its interval."""
+def as_json(found: Sequence[corun.Slowdown], kinds: Mapping[str, str]) -> dict[str, Any]:
+    """Every slowdown with its interval, and with programs and sizes (`JobFeatures.kind`) that are known."""
     rows = []
     for each in found:
         numbers = {name: getattr(each.slowdown, name) for name in ("value", "low", "high", "n", "method")}
-        rows.append({"target": each.target, "co_runner": each.co_runner, "slowdown": numbers})
+        row: dict[str, Any] = {"target": each.target, "co_runner": each.co_runner, "slowdown": numbers}
+        row |= {f"{end}_kind": kinds.get(getattr(each, end)) for end in ("target", "co_runner")}
+        rows.append(row)
     return {"slowdowns": rows}
 
 

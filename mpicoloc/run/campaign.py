@@ -13,9 +13,11 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from mpicoloc.core.features import kind_of
 from mpicoloc.core.profile import Profile
 from mpicoloc.errors import DataError, EnvironmentFault, MpicolocError
 from mpicoloc.model.corun import TimedRun
+from mpicoloc.model.features import program_name
 from mpicoloc.run import campaign_digest
 from mpicoloc.run.campaign_file import Campaign, Experiment
 from mpicoloc.run.corun import Corun, Run, stop_left
@@ -166,6 +168,18 @@ def expected_s(experiments: Iterable[Experiment], done: Sequence[Done]) -> float
         alone_s = _longer_s(names, known)
         total_s += known.get(names) or (alone_s * factor if alone_s else mean_s)
     return total_s
+
+
+def kinds(folder: str, done: Iterable[Done]) -> dict[str, str]:
+    """Program and size (`JobFeatures.kind`) of each program of a campaign, by profiles of runs alone."""
+    result: dict[str, str] = {}
+    for each in done:
+        for run in each.runs if each.experiment.kind == "solo" else ():
+            if run.is_whole and run.program not in result:
+                with contextlib.suppress(MpicolocError):
+                    job = profiles.read(os.path.join(folder, run.profile)).job
+                    result[run.program] = kind_of(program_name(job.command), job.n_ranks)
+    return result
 
 
 def _took_s(done: Done) -> float:

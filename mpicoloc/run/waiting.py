@@ -64,7 +64,7 @@ def told(waiting: Sequence[WaitingJob], known: Mapping[str, JobFeatures]) -> lis
             n_cores = profile.n_cores if math.isnan(job.n_cores) else job.n_cores
             runtime_s = profile.runtime_s if math.isnan(job.runtime_s) else job.runtime_s
             program = profile.program if job.program == job.id else job.program
-            job = replace(job, n_cores=n_cores, runtime_s=runtime_s, program=program)
+            job = replace(job, n_cores=n_cores, runtime_s=runtime_s, program=program, kind=profile.kind)
         found.append(job)
     return found
 
@@ -81,8 +81,8 @@ def queue(
 ) -> Queue:
     """The queue as arrays.
 
-    A slowdown that was measured for two jobs counts before that for their programs, and this before what the
-    model says.
+    A slowdown that was measured for two jobs counts before that for their programs, this before that for
+    programs and sizes of their profiles, and this before what the model says.
     """
     n = len(waiting)
     slowdown = np.full((2, n, n), np.nan)
@@ -93,7 +93,8 @@ def queue(
             slowdown, (model_says.slowdowns.value, model_says.slowdowns.high), strict=True
         ):
             matrix[np.ix_(has, has)] = ends[np.ix_(rows[has], rows[has])]
-    for places in (_places(job.program for job in waiting), _places(job.id for job in waiting)):
+    names = ([job.kind for job in waiting], [job.program for job in waiting], [job.id for job in waiting])
+    for places in map(_places, names):
         for (target, co_runner), (value, _, high) in measured.items():
             cells = np.ix_(places.get(target, []), places.get(co_runner, []))
             slowdown[0][cells], slowdown[1][cells] = value, high

@@ -16,19 +16,20 @@ Ends: TypeAlias = tuple[float, float, float]
 MAX_BYTES = 1 << 30
 NUMBERS = ("n_cores", "memory_bytes", "intensity")
 _JOB_KEYS = {"id", "program", "profile", "runtime_s", *NUMBERS}
-_PAIR_KEYS = {"target", "co_runner", "slowdown", "low", "high"}
+_PAIR_KEYS = {"target", "co_runner", "slowdown", "low", "high", "target_kind", "co_runner_kind"}
 
 
 @dataclass(frozen=True)
 class WaitingJob:
     """One job of a queue: numbers that were not told are NaN, without a program it is one of its own.
 
-    `profile` is the file that tells of a run of it; empty: none.
+    `profile` is the file that tells of a run of it, `kind` what it says (`JobFeatures.kind`); empty: none.
     """
 
     id: str
     program: str
     profile: str
+    kind: str
     runtime_s: float
     n_cores: float
     memory_bytes: float
@@ -60,6 +61,8 @@ def jobs(path: str) -> list[WaitingJob]:
 def slowdowns(path: str) -> dict[tuple[str, str], Ends]:
     """Slowdowns by the names of target and co-runner: value, and the ends of the interval, NaN if not told.
 
+    Also by their kinds (``target_kind``, ``co_runner_kind``), where two names only have these.
+
     Columns, or keys: ``target``, ``co_runner``, ``slowdown``; ``low`` and ``high`` may be missing. In JSON
     the slowdown may be an object with ``value``, ``low`` and ``high``.
 
@@ -71,6 +74,7 @@ def slowdowns(path: str) -> dict[tuple[str, str], Ends]:
         If it has no such columns, or a number is none, or a pair is there twice.
     """
     found: dict[tuple[str, str], Ends] = {}
+    of_kinds: dict[tuple[str, str], list[Ends]] = {}
     for i, row in enumerate(_rows(path, "slowdowns", _PAIR_KEYS, {"target", "co_runner", "slowdown"}), 1):
         told = row["slowdown"]
         ends = dict(told) if isinstance(told, dict) else {**row, "value": told}
@@ -79,7 +83,11 @@ def slowdowns(path: str) -> dict[tuple[str, str], Ends]:
         if pair in found:
             raise DataError(f"{path}: {pair[0]} beside {pair[1]} is there twice")
         found[pair] = value, low, high
-    return found
+        kinds = str(row.get("target_kind") or ""), str(row.get("co_runner_kind") or "")
+        if all(kinds):
+            of_kinds.setdefault(kinds, []).append(found[pair])
+    # Of several inputs of one program nobody knows which is meant.
+    return {kinds: ends[0] for kinds, ends in of_kinds.items() if len(ends) == 1} | found
 
 
 def _job(path: str, i: int, row: Mapping[str, Any]) -> WaitingJob:
@@ -87,7 +95,7 @@ def _job(path: str, i: int, row: Mapping[str, Any]) -> WaitingJob:
     name, profile = str(row["id"]), str(row.get("profile") or "")
     if math.isnan(numbers["runtime_s"]) and not profile:
         raise DataError(f"{path}: row {i} has no runtime_s and no profile that tells it")
-    return WaitingJob(name, str(row.get("program") or name), profile, **numbers)
+    return WaitingJob(name, str(row.get("program") or name), profile, "", **numbers)
 
 
 def _number(path: str, i: int, name: str, told: object) -> float:

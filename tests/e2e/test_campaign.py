@@ -34,6 +34,7 @@ def campaign(folder, *arguments):
 
 def test_a_campaign(openmpi, tmp_path, shm_dir):
     (tmp_path / "programs.toml").write_text(PROGRAMS.format(program=openmpi.program))
+    name = os.path.basename(openmpi.program)
     # One pair of five, that of the seed.
     some = ["--pairs", "1", "--seed", "1"]
     first = campaign(tmp_path, "--only", "long", "short", *some, "--dry-run")
@@ -44,7 +45,9 @@ def test_a_campaign(openmpi, tmp_path, shm_dir):
     done = campaign(tmp_path, "--only", "long", "short", *some, "--json")
     assert done.returncode == 0, done.stderr
     assert "6 of 6" not in done.stderr  # what was made before the end is not made again
-    found = {(each["target"], each["co_runner"]) for each in json.loads(done.stdout)["slowdowns"]}
+    told = json.loads(done.stdout)["slowdowns"]
+    found = {(each["target"], each["co_runner"]) for each in told}
+    assert {each[end] for each in told for end in ("target_kind", "co_runner_kind")} <= {f"{name} x1"}
     assert ("long", "short") in found or "long beside short: not known" in done.stderr
     runs = [json.loads(line) for line in (tmp_path / "found" / "runs.jsonl").read_text().splitlines()]
     assert len(runs) == 6

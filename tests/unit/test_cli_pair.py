@@ -91,6 +91,19 @@ def test_slowdowns_as_a_campaign_tells_them(folder, capsys):
     assert "2 of 2 jobs share; 6.5 s of nodes, 10.0 s without sharing" in out
 
 
+def test_a_campaign_tells_of_jobs_by_their_profiles_whatever_it_called_them(folder, capsys):
+    hdf5.write(sample.profile(), "run.h5")  # two ranks of lmp
+    (folder / "jobs.csv").write_text("id,profile,runtime_s\n1,run.h5,100\n2,run.h5,100\n")
+    kinds = {"target_kind": "lmp x2", "co_runner_kind": "lmp x2"}
+    told = [{"target": "lj", "co_runner": "lj", "slowdown": 1.25} | kinds]
+    words = ["pair", "jobs.csv", "--slowdowns", "slowdowns.json", "--json"]
+    for rows, jobs in ((told, [["1", "2"]]), ([*told, told[0] | {"target": "eam"}], [["1"], ["2"]])):
+        (folder / "slowdowns.json").write_text(json.dumps({"slowdowns": rows}))
+        assert main.main(words) == 0
+        found = json.loads(capsys.readouterr().out)
+        assert [group["jobs"] for group in found["groups"]] == jobs
+
+
 def test_an_empty_queue_is_an_empty_plan(folder, capsys):
     (folder / "jobs.csv").write_text("id,runtime_s\n")
     assert planned(capsys)["groups"] == []
