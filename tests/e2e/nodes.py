@@ -13,7 +13,9 @@ from pathlib import Path
 import jobs
 
 from mpicoloc import paths
+from mpicoloc.errors import DataError
 from mpicoloc.lab import agent, control, server
+from mpicoloc.pmpi import contract
 
 CLOCK_STEP_S = 5000
 """Node i was booted so much longer ago than node i - 1."""
@@ -96,6 +98,18 @@ class Cluster:
             return None
 
         return jobs.wait_until(find, f"the coordinator of {job_id} on {name}")
+
+
+def node_file(coordinator):
+    """What a coordinator, given by its process id, and the ranks of its node share, as it changes."""
+    words = Path(f"/proc/{coordinator}/environ").read_text().split("\0")
+    key = next(word.partition("=")[2] for word in words if word.startswith("MPICOLOC_KEY="))
+
+    def find():
+        with contextlib.suppress(DataError, OSError):  # not there or not complete yet
+            return contract.map_file(f"/proc/{coordinator}/root/dev/shm/mpicoloc.{key}.node")
+
+    return jobs.wait_until(lambda: [found] if (found := find()) is not None else [], "the node's file")[0]
 
 
 def stop(job):

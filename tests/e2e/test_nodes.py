@@ -4,6 +4,7 @@ import os
 import signal
 import time
 
+import jobs
 import nodes
 import numpy as np
 import pytest
@@ -25,14 +26,23 @@ def cluster(tmp_path):
         yield made
 
 
-def test_a_coordinator_that_stops_for_a_while_costs_shutters_only(cluster, openmpi):
+VALID = VERDICTS.index("valid")
+SHARED_S, N_VALID = 5, 3
+
+
+def test_a_coordinator_that_stops_for_a_while_costs_shutters_only(cluster, openmpi, tmp_path):
     other = cluster.start(openmpi, "other", ["h0"], [openmpi.program, "finalize", 600], **STEADY)
-    job = cluster.start(openmpi, "job", cluster.names, [openmpi.program, "seven", 9], **STEADY)
+    command = [openmpi.program, "seven", jobs.LIMIT_S, 0, tmp_path / "end"]
+    job = cluster.start(openmpi, "job", cluster.names, command, **STEADY)
     coordinator = cluster.coordinator_of("job", "h1")
     time.sleep(2)
     os.kill(coordinator, signal.SIGSTOP)
     time.sleep(2)
     os.kill(coordinator, signal.SIGCONT)
+    node = nodes.node_file(coordinator)
+    n_before = int(node["n_shutters"])
+    jobs.wait_until(lambda: node["n_shutters"] > n_before, "one more shutter", jobs.LIMIT_S)
+    (tmp_path / "end").touch()
     assert job.wait() == 7, job.log
     profile = job.profile()
     nodes.stop(other)
@@ -41,13 +51,22 @@ def test_a_coordinator_that_stops_for_a_while_costs_shutters_only(cluster, openm
     assert len(profile.tables["nodes"]) == 2
 
 
-def run_beside(cluster, openmpi, neighbours, seconds):
+def has_enough(node):
+    verdicts = node["shutters"]["verdict"][: int(node["n_shutters"])]
+    return node["shared_ns"] > SHARED_S * 1.1e9 and (verdicts == VALID).sum() > N_VALID
+
+
+def run_beside(cluster, openmpi, neighbours, end):
     """The profile of a job on both nodes, with a job of its own on each of `neighbours` all the time."""
     others = [
         cluster.start(openmpi, f"other-{name}", [name], [openmpi.program, "finalize", 600], **STEADY)
         for name in neighbours
     ]
-    job = cluster.start(openmpi, "job", cluster.names, [openmpi.program, "finalize", seconds], **STEADY)
+    command = [openmpi.program, "finalize", jobs.LIMIT_S, 0, end]
+    job = cluster.start(openmpi, "job", cluster.names, command, **STEADY)
+    seen = [nodes.node_file(cluster.coordinator_of("job", name)) for name in cluster.names]
+    jobs.wait_until(lambda: all(map(has_enough, seen)), "shutters", jobs.LIMIT_S)
+    end.touch()
     assert job.wait() == 0, job.log
     assert "computed with 2 ranks" in job.log
     profile = job.profile()
@@ -57,8 +76,8 @@ def run_beside(cluster, openmpi, neighbours, seconds):
 
 
 @pytest.mark.parametrize("neighbours", [["h0", "h1"], ["h1"]], ids=["both", "one"])
-def test_shutters_are_at_one_instant_on_all_nodes(cluster, openmpi, neighbours):
-    profile = run_beside(cluster, openmpi, neighbours, 14)
+def test_shutters_are_at_one_instant_on_all_nodes(cluster, openmpi, tmp_path, neighbours):
+    profile = run_beside(cluster, openmpi, neighbours, tmp_path / "end")
     tables = profile.tables
     hosts = [name.decode() for name in tables["nodes"]["hostname"]]
     offset_s, bound_s = (tables["nodes"][f"clock_{what}_s"] for what in ("offset", "bound"))
@@ -69,12 +88,12 @@ def test_shutters_are_at_one_instant_on_all_nodes(cluster, openmpi, neighbours):
 
     seen = tables["shutters"]
     by_node = [seen[seen["i_node"] == i] for i in range(len(hosts))]
-    valid = [rows[rows["verdict"] == VERDICTS.index("valid")] for rows in by_node]
-    assert len(valid[0]) >= 3, [rows["verdict"].tolist() for rows in by_node]
+    valid = [rows[rows["verdict"] == VALID] for rows in by_node]
+    assert len(valid[0]) >= N_VALID, [rows["verdict"].tolist() for rows in by_node]
     begins_s = [rows["epoch"] * 1e-9 - true for rows, true in zip(valid, true_s, strict=True)]
     np.testing.assert_allclose(begins_s[0], begins_s[1], rtol=0, atol=bound_s.max())
     company = {hosts[row["i_node"]]: row["job_id"].decode() for row in tables["corunners"]}
     assert company == {name: f"other-{name}" for name in neighbours}
     # Half of the job waits for the other half: all of it is shared.
-    assert tables["nodes"]["shared_s"].min() > 5
+    assert tables["nodes"]["shared_s"].min() > SHARED_S
     assert profile.interference.n_used == sum(map(len, valid))
