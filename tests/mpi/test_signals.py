@@ -2,6 +2,7 @@
 
 import os
 import subprocess
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -107,9 +108,12 @@ def test_threads_that_fall_asleep_as_they_are_told(gate_program, n_threads):
 def test_programs_with_signals(family, shm_dir, pauser, kind):
     program = family.compile("signals.c")
     words = ["block"] if kind in BLOCKING else []
-    bare = shimlab.launch(family, 2, program, kind, *words)
-    with everybody_paused(pauser):
-        paused = shimlab.launch(family, 2, program, kind, *words, preload=family.shim)
+    with everybody_paused(pauser), ThreadPoolExecutor() as at_once:  # nobody pauses the bare one
+        launched = [
+            at_once.submit(shimlab.launch, family, 2, program, kind, *words, preload=preload)
+            for preload in (None, family.shim)
+        ]
+        bare, paused = (each.result() for each in launched)
     assert len(bare.lines) >= 2
     assert paused.lines == bare.lines
     assert (paused.code, bare.code) == (5, 5)
