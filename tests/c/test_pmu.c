@@ -141,7 +141,7 @@ static void test_exec(void)
 static int as_child(void)
 {
     touch(NULL);
-    return n_open(3, LAST_FD);
+    return n_open(LEAST_FD, LAST_FD);
 }
 
 static void test_lists(void)

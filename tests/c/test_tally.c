@@ -225,6 +225,34 @@ static void test_ended_thread(void)
         CHECK(fcntl(fd, F_GETFD) < 0);
 }
 
+static int is_counter(int fd)
+{
+    char path[64], text[64] = "";
+    snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
+    return readlink(path, text, sizeof text - 1) > 0 && strstr(text, "perf_event") != NULL;
+}
+
+/* Where others have pinned all counters, a pinned group reads as an empty file: from then on it takes turns. */
+static void test_counters_pinned_by_others(void)
+{
+    worker w;
+    mc_ipc all, outside;
+    int n_lost = 0, empty = open("/dev/null", O_RDONLY | O_CLOEXEC);
+    start(&w, 0);
+    follow(&w);
+    for (int fd = 3; fd < 256; fd++)
+        if (is_counter(fd) && fd != w.group.fds[0] && fd != w.group.fds[1])
+            n_lost += dup2(empty, fd) == fd;
+    CHECK(n_lost == MC_N_EVENTS);
+    begin_span();
+    mc_perf_note(perf, 0, span);
+    mc_perf_note(perf, 1, span);
+    CHECK(mc_perf_between(perf, &all, &outside) == 0);
+    check_window(&w, "++");
+    stop(&w);
+    close(empty);
+}
+
 /* Instructions of so many rounds of one loop, inside and outside. */
 static void test_hardware(void)
 {
@@ -265,6 +293,7 @@ static const struct {
              {"limit", test_no_descriptors},
              {"closed", test_descriptors_of_others},
              {"ended", test_ended_thread},
+             {"pinned", test_counters_pinned_by_others},
              {"hardware", test_hardware}};
 
 int main(int argc, char **argv)

@@ -52,7 +52,7 @@ def program(tmp_path_factory):
 
 
 @pytest.mark.parametrize(
-    "scenario", ["windows", "spans", "first", "light", "fork", "limit", "closed", "ended"]
+    "scenario", ["windows", "spans", "first", "light", "fork", "limit", "closed", "ended", "pinned"]
 )
 def test_what_a_thread_counts_outside_mpi(program, tmp_path, scenario):
     run(program, tmp_path, scenario)
