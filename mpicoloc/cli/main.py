@@ -136,6 +136,7 @@ def dispatch(argv: Sequence[str]) -> int:
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command and return its exit code; the only place that turns an error into a message."""
     try:
+        _open_streams()
         code = dispatch(sys.argv[1:] if argv is None else argv)
         sys.stdout.flush()
         return code
@@ -152,6 +153,13 @@ def main(argv: Sequence[str] | None = None) -> int:
         where = f" {error.filename}" if error.filename else ""
         tell.trouble(f"the system refused{where}: {error.strerror or error}")
         return EnvironmentFault.exit_code
+
+
+def _open_streams() -> None:
+    """Daemons start programs with nothing open, slurmctld its triggers: a file would become their output."""
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: SIM115 (until the end)
 
 
 if __name__ == "__main__":

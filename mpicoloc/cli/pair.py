@@ -7,6 +7,7 @@ which nothing is known run alone. With --watch the jobs are those that wait in S
   mpicoloc pair jobs.csv --slowdowns slowdowns.csv
   mpicoloc pair jobs.csv --model slowdowns.model --nodes 4 --cautious
   mpicoloc pair --watch --profiles /var/spool/mpicoloc --model slowdowns.model
+  mpicoloc pair --release
 
 Columns of JOBS: id, runtime_s or profile, and as far as they are known program, n_cores, memory_bytes and
 intensity (for the policy di). Of slowdowns: target, co_runner, slowdown (T_co / T_solo), low and high.
@@ -64,8 +65,10 @@ def add_rules(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Print the plan, or watch Slurm."""
-    if args.watch == (args.jobs is not None):
-        raise UsageError("give a file of jobs, or --watch for those of Slurm")
+    if args.watch + (args.release is not None) + (args.jobs is not None) != 1:
+        raise UsageError("give a file of jobs, or --watch for those of Slurm, or --release to take back")
+    if args.release is not None:
+        return pair_watch.release(args)
     rules = rules_of(args)
     if args.watch:
         return pair_watch.run(args, rules)

@@ -1,4 +1,4 @@
-"""`mpicoloc pair --watch`: the pairing service of a Slurm cluster."""
+"""`mpicoloc pair --watch`: the pairing service of a Slurm cluster; `--release` takes back what it said."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from mpicoloc.errors import MpicolocError, UsageError
 
 if TYPE_CHECKING:
     from mpicoloc.model.pairs import Rules
-    from mpicoloc.model.steering import Action
+    from mpicoloc.model.steering import Action, Partitions
     from mpicoloc.run.pairing import Steering
 
 
@@ -23,6 +23,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--watch", action="store_true", help="look at Slurm's queue again and again, and place pairs"
     )
+    group.add_argument(
+        "--release", metavar="NODES", nargs="?", const="",
+        help="give back the waiting jobs that the service has sent to nodes (to NODES), and end",
+    )  # fmt: skip
     group.add_argument("--profiles", metavar="FOLDER", help="where jobs leave their profiles")
     group.add_argument(
         "--alone", metavar="PARTITION", default="whole",
@@ -43,14 +47,19 @@ def run(args: argparse.Namespace, rules: Rules) -> int:
     if args.profiles is None:
         raise UsageError("--watch needs --profiles FOLDER: what is known of the jobs")
     interval_s = config.positive("--interval-s", args.interval_s)
-    from mpicoloc.run import pairing
+    from mpicoloc.run import pairing, slurm
 
     how = _steering(args, rules)
+    is_advised = False
     known = pairing.Known(args.profiles, getattr(how.model, "machine", None))
     audit = pairing.Audit(args.audit, tell.trouble)
     last_trouble = ""
     while True:
         try:
+            if not is_advised:
+                for line in pairing.advice(slurm.snapshot(), how.partitions):
+                    tell.trouble(line)
+                is_advised = True
             for action in pairing.step(known, how, audit, is_dry=args.dry_run):
                 _print(action)
             last_trouble = ""
@@ -67,29 +76,50 @@ def run(args: argparse.Namespace, rules: Rules) -> int:
         time.sleep(interval_s)
 
 
-def _steering(args: argparse.Namespace, rules: Rules) -> Steering:
+def release(args: argparse.Namespace) -> int:
+    """Give back what waits as the service told it."""
+    from mpicoloc.network.hostlist import expand
+    from mpicoloc.run import pairing
+
+    names = expand(args.release, "--release") if args.release else ()
+    audit = pairing.Audit(args.audit, tell.trouble)
+    for action in pairing.release(_partitions(args), audit, names):
+        _print(action)
+    return 0
+
+
+def _partitions(args: argparse.Namespace) -> Partitions:
     from mpicoloc.model.steering import Partitions
+
+    if args.alone == args.shared:
+        raise UsageError(
+            f"--alone and --shared are both {args.alone}: jobs must have nodes of their own in one"
+        )
+    return Partitions(args.alone, args.shared)
+
+
+def _steering(args: argparse.Namespace, rules: Rules) -> Steering:
     from mpicoloc.run import model_file, pairing
 
     if args.model is None and rules.prior_slowdown is None:
         raise UsageError("--watch needs --model FILE, or --prior-slowdown X until there is a model")
     if rules.policy == "di":
         raise UsageError("--policy di needs an intensity of each job, and Slurm tells none: take another")
-    if args.alone == args.shared:
-        raise UsageError(
-            f"--alone and --shared are both {args.alone}: jobs must have nodes of their own in one"
-        )
+    if rules.n_per_node != 2:
+        raise UsageError(f"--watch makes pairs, and --per-node is {rules.n_per_node}: leave it out")
+    partitions = _partitions(args)
     model = None if args.model is None else model_file.read(args.model)
-    return pairing.Steering(Partitions(args.alone, args.shared), rules, model)
+    return pairing.Steering(partitions, rules, model)
 
 
 def _print(action: Action) -> None:
     from mpicoloc.model.steering import Commit
 
     if isinstance(action, Commit):
-        jobs = " + ".join(map(str, action.share.jobs))
+        *leader, job = action.share.jobs
+        beside = f" beside {leader[0]}" if leader else ""
         after = f" after {', '.join(map(str, action.after))}" if action.after else ""
-        print(f"{jobs} on {action.share.node}{after}: {action.why}")
+        print(f"{job}{beside} on {','.join(action.share.nodes)}{after}: {action.why}")
     else:
         print(f"{action.job} alone: {action.why}")
     sys.stdout.flush()

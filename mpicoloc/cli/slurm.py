@@ -43,6 +43,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="WORDS",
         help="what plugstack.conf says to the plugin, as 'default=on out=/tmp/%%j.%%s.h5'",
     )
+    up.add_argument(
+        "--guard",
+        action="store_true",
+        help="only root puts jobs into partition shared, as where pairs are made",
+    )
     _lab_action(actions, "env", _env, "print what the shell needs to reach it")
     _lab_action(actions, "down", _down, "end it and all that runs in it; needs root")
     build = _action(actions, "build", _build, "build the plugin, and print what plugstack.conf needs")
@@ -93,7 +98,11 @@ def _up(args: argparse.Namespace) -> int:
     from mpicoloc.lab import slurm_cluster
 
     plan = slurm_cluster.start(
-        args.name, positive(args.nodes, "--nodes"), positive(args.cpus, "--cpus"), _plugstack(args.plugstack)
+        args.name,
+        positive(args.nodes, "--nodes"),
+        positive(args.cpus, "--cpus"),
+        _plugstack(args.plugstack),
+        is_guarded=args.guard,
     )
     print(
         f"Slurm lab {plan.name}: nodes {plan.nodes[0]} to {plan.nodes[-1]} of {plan.n_cpus} CPUs, "

@@ -37,6 +37,8 @@ class BatchJob:
         Where it runs or ran.
     wanted_nodes : tuple of str
         Where alone it may run; empty: anywhere.
+    waits_for : tuple of int
+        Jobs that must end before it begins.
     submit_s, start_s : float
         Unix time, s; 0: not yet.
     limit_s : float
@@ -45,8 +47,8 @@ class BatchJob:
         The larger, the sooner; 0: held.
     reason : str
         Why it waits.
-    comment, admin_comment : str
-        What stands at it.
+    admin_comment : str
+        What operators have written at it.
     is_bound : bool
         Whether it has conditions of its own that keep others from placing it: a dependency, nodes that it
         asks for or excludes, a reservation, features, more than one task of an array.
@@ -62,12 +64,12 @@ class BatchJob:
     n_cpus: int
     nodes: tuple[str, ...] = ()
     wanted_nodes: tuple[str, ...] = ()
+    waits_for: tuple[int, ...] = ()
     submit_s: float = 0.0
     start_s: float = 0.0
     limit_s: float = float("inf")
     priority: int = 1
     reason: str = ""
-    comment: str = ""
     admin_comment: str = ""
     is_bound: bool = False
 
@@ -94,9 +96,23 @@ class BatchNode:
 
 
 @dataclass(frozen=True)
+class BatchQueue:
+    """One queue (a partition): jobs of a higher `tier` are placed first; none runs longer than `max_s`."""
+
+    name: str
+    tier: int = 1
+    max_s: float = float("inf")
+
+
+@dataclass(frozen=True)
 class Snapshot:
-    """Jobs and nodes of a cluster at one time, s since 1970."""
+    """Jobs, nodes and queues of a cluster at one time, s since 1970."""
 
     now_s: float
     jobs: tuple[BatchJob, ...]
     nodes: tuple[BatchNode, ...]
+    queues: tuple[BatchQueue, ...] = ()
+
+    def queue(self, name: str) -> BatchQueue:
+        """The queue of that name; one without limits where it is not known."""
+        return next((queue for queue in self.queues if queue.name == name), BatchQueue(name))

@@ -37,7 +37,12 @@ def check_machine() -> None:
 
 
 def start(
-    name: str, n_nodes: int, n_cpus: int = slurm_files.CPUS, spank: str | None = None
+    name: str,
+    n_nodes: int,
+    n_cpus: int = slurm_files.CPUS,
+    spank: str | None = None,
+    *,
+    is_guarded: bool = False,
 ) -> slurm_files.Plan:
     """Make a Slurm cluster, which stays until `stop`, or until its first process is killed.
 
@@ -49,6 +54,8 @@ def start(
         Nodes, and processors that each claims to have.
     spank : str, optional
         A SPANK plugin's file with its arguments, for plugstack.conf.
+    is_guarded : bool
+        Whether users are kept from putting jobs into partition shared.
 
     Returns
     -------
@@ -68,7 +75,7 @@ def start(
     if not 1 <= n_cpus <= 1024:
         raise UsageError(f"{n_cpus} processors per node: give 1 to 1024")
     check_machine()
-    plan = slurm_files.Plan(name, n_nodes, n_cpus, _free_ports(n_nodes + 1), spank)
+    plan = slurm_files.Plan(name, n_nodes, n_cpus, _free_ports(n_nodes + 1), spank, is_guarded)
     begin.begin("Slurm lab", "mpicoloc.lab.slurm_server", json.dumps(dataclasses.asdict(plan)))
     return plan
 

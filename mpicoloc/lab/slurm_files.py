@@ -19,13 +19,17 @@ comes first: a partner that the scheduler looks at after those who wait for the 
 
 @dataclass(frozen=True)
 class Plan:
-    """A cluster: its name, nodes, processors of each node, first of ``n_nodes + 1`` ports in a row."""
+    """A cluster: its name, nodes, processors of each node, first of ``n_nodes + 1`` ports in a row.
+
+    `is_guarded`: only root puts jobs into partition shared.
+    """
 
     name: str
     n_nodes: int
     n_cpus: int
     port: int
     spank: str | None = None
+    is_guarded: bool = False
 
     @property
     def folder(self) -> str:
@@ -60,6 +64,7 @@ def texts(plan: Plan) -> dict[str, str]:
         "mpi.conf": "PMIxCliTmpDirBase=/dev/shm\n",
         "plugstack.conf": f"optional {plan.spank}\n" if plan.spank else "",
         "task_prolog": _TASK_PROLOG,
+        "job_submit.lua": JOB_SUBMIT if plan.is_guarded else JOB_SUBMIT.replace('"shared"', "nil", 1),
         "hosts": "127.0.0.1 localhost " + " ".join(plan.nodes) + "\n::1 localhost\n",
     }
 
@@ -69,6 +74,33 @@ _TASK_PROLOG = """#!/bin/sh
 echo export OMPI_MCA_btl_tcp_if_include=lo
 echo export OMPI_MCA_oob_tcp_if_include=lo
 """
+
+
+JOB_SUBMIT = """local SHARED = "shared"
+local OPERATORS = { [0] = true }
+
+local function is_allowed(job, uid)
+    local partitions = "," .. (job.partition or "") .. ","
+    if not SHARED or OPERATORS[uid] or not partitions:find("," .. SHARED .. ",", 1, true) then
+        return slurm.SUCCESS
+    end
+    slurm.log_user("jobs come into partition %s by mpicoloc only", SHARED)
+    return slurm.ERROR
+end
+
+function slurm_job_submit(job, partitions, uid)
+    if job.shared == 0 then
+        job.admin_comment = "exclusive"
+    end
+    return is_allowed(job, uid)
+end
+
+function slurm_job_modify(job, record, partitions, uid)
+    return is_allowed(job, uid)
+end
+"""
+"""Rule of a site that pairs: users do not put jobs into the partition for sharing themselves, and one that
+said --exclusive is left alone, as it has a note of somebody else."""
 
 
 def _slurm_conf(plan: Plan) -> str:
@@ -88,6 +120,7 @@ SlurmdUser=root
 AuthType=auth/munge
 AuthInfo=socket={folder}/munge/socket
 CredType=cred/munge
+JobSubmitPlugins=lua
 MpiDefault=pmix
 ProctrackType=proctrack/linuxproc
 TaskPlugin=task/none

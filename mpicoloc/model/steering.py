@@ -1,7 +1,9 @@
-"""Which waiting jobs go together onto which node next, and what of that is already said to the batch system.
+"""Which waiting jobs share nodes next, and what of that is already said to the batch system.
 
-Everything that was decided stands at the jobs themselves (`Share.text`), so whoever comes next, also after a
-crash, knows it from the queue alone.
+A pair is said in two steps, each one change of one job. Its first job, the *leader*, is sent to the queue for
+sharing, where it waits for the node that is free next; its partner stays where it is, and joins when the
+leader runs: at once, so that it waits for nothing. Everything that was decided stands at the jobs themselves
+(`Share.text`), so whoever comes next, also after a crash, knows it from the queue alone.
 """
 
 from __future__ import annotations
@@ -9,10 +11,11 @@ from __future__ import annotations
 import heapq
 import math
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 
-from mpicoloc.core.batch import PENDING, BatchJob, BatchNode, Snapshot
+from mpicoloc.core.batch import PENDING, RUNNING, BatchJob, BatchNode, Snapshot
 from mpicoloc.model.pairs import Group
 
 WINDOW = 200
@@ -23,8 +26,9 @@ NEVER = {
 }
 """Reasons for which a job would wait in the queue for sharing until somebody changes something."""
 REFUSED = "the batch system never starts it there"
-_TEXT = re.compile(r"mpicoloc share ([0-9]+(?:\+[0-9]+)+) on (\S+) limit ([0-9]+)(?: \{.*)?")
-Planned = Callable[[Sequence[BatchJob]], Sequence[Group]]
+_TEXT = re.compile(r"mpicoloc share ([0-9]+(?:\+[0-9]+)?) on (\S+) limit ([0-9]+)(?: \{.*)?")
+_PRICE = '{"mpicoloc":'
+"""So begins what the plugin writes when a job ends; it stays with a job that is queued again."""
 
 
 @dataclass(frozen=True)
@@ -37,22 +41,27 @@ class Partitions:
 
 @dataclass(frozen=True)
 class Share:
-    """Jobs that are to share one node."""
+    """A leader that is to have its nodes in the queue for sharing; or a leader, and the job that joins it."""
 
     jobs: tuple[int, ...]
-    node: str
+    nodes: tuple[str, ...]
+
+    @property
+    def job(self) -> int:
+        """The job that is told."""
+        return self.jobs[-1]
 
     def text(self, limit_s: float) -> str:
-        """What stands at each of the jobs, with its own time limit."""
+        """What stands at that job, with its own time limit."""
         minutes = round(limit_s / 60) if math.isfinite(limit_s) else 0
-        return f"mpicoloc share {'+'.join(map(str, self.jobs))} on {self.node} limit {minutes}"
+        return f"mpicoloc share {'+'.join(map(str, self.jobs))} on {','.join(self.nodes)} limit {minutes}"
 
 
 @dataclass(frozen=True)
 class Commit:
-    """Put `share` into the shared queue, once the jobs `after` have ended; why, in words.
+    """Put the job of `share` into the shared queue, to begin once the jobs `after` have ended; why, in words.
 
-    `slowdowns` are the factors by which each job's time limit grows.
+    `slowdowns` are the factors by which the time limit of each job of `share` must have grown.
     """
 
     share: Share
@@ -71,6 +80,12 @@ class Release:
 
 
 Action = Commit | Release
+Planned = Callable[[Sequence[BatchJob], Sequence[BatchJob]], Sequence[Group]]
+"""Groups of leaders and waiting jobs on as many nodes, by their indices in the former with the latter behind
+them."""
+
+Growth = Callable[[BatchJob, Sequence[BatchJob]], float]
+"""Factor by which the time limit of a job must grow beside others."""
 
 
 def share_of(job: BatchJob) -> tuple[Share, float] | None:
@@ -80,16 +95,19 @@ def share_of(job: BatchJob) -> tuple[Share, float] | None:
         return None
     minutes = int(found[3])
     jobs = tuple(int(word) for word in found[1].split("+"))
-    return Share(jobs, found[2]), 60.0 * minutes if minutes else math.inf
+    if jobs[-1] != job.id:
+        return None
+    return Share(jobs, tuple(found[2].split(","))), 60.0 * minutes if minutes else math.inf
 
 
 def candidates(now: Snapshot, partitions: Partitions) -> list[BatchJob]:
-    """Waiting jobs that may share, the next first: of one node, not held, without conditions of their own."""
+    """Waiting jobs that may share, the next first: not held, without conditions or notes of others."""
     found = [
         job
         for job in now.jobs
-        if job.state == PENDING and job.partition == partitions.alone and job.n_nodes == 1
+        if job.state == PENDING and job.partition == partitions.alone
         and job.priority > 0 and not job.is_bound
+        and (not job.admin_comment or job.admin_comment.startswith(_PRICE))
     ]  # fmt: skip
     return sorted(found, key=_order)[:WINDOW]
 
@@ -103,13 +121,14 @@ def decide(
     partitions: Partitions,
     plan: Planned,
     runtime_s: Mapping[int, float],
-    growth: Callable[[BatchJob, Sequence[BatchJob]], float],
+    growth: Growth,
 ) -> list[Action]:
     """What to tell the batch system.
 
     Only what is next on a node is decided; the rest may yet get a better partner. Jobs that run alone are
-    left to the batch system. A node's next jobs wait for all that run there now, so no third one comes in
-    when one of two has ended (as with the pairs of a matching in Zacarias et al. 2021, section 4.4.1).
+    left to the batch system. A leader waits for all that share its nodes now, and has one partner in its
+    life, so no third one comes in when one of two has ended (as with the pairs of a matching in Zacarias et
+    al. 2021, section 4.4.1).
 
     Parameters
     ----------
@@ -118,7 +137,7 @@ def decide(
     partitions : Partitions
         Names of the two queues.
     plan : callable
-        Groups the jobs that it is given, by their indices.
+        Groups leaders and waiting jobs; a leader goes with waiting jobs only.
     runtime_s : mapping of int to float
         How long jobs take alone, s, by number, where it is known; else their time limit counts.
     growth : callable
@@ -127,44 +146,84 @@ def decide(
     Returns
     -------
     list of Action
-        Releases first.
+        Releases, then partners, then leaders.
     """
-    said = _committed(now)
-    broken = [action for share in said for action in _broken(now, partitions, share)]
+    said = {job.id: told for job in now.jobs if job.state == PENDING and (told := share_of(job))}
+    broken = _broken(now, partitions, said)
     gone = {action.job for action in broken}
-    kept = [share for share in said if not gone & set(share.jobs)]
-    waiting = candidates(now, partitions)
-    groups = plan(waiting)
-    next_there = _next_on_nodes(now, partitions, waiting, groups, kept, runtime_s)
-    shares = [
-        (
-            Share(tuple(sorted(waiting[i].id for i in group.jobs)), node.name),
-            f"{group.duration_s:.0f} s together",
-        )
-        for node, group in next_there
+    kept = [share for number, (share, _) in said.items() if number not in gone]
+    by_id = {job.id: job for job in now.jobs}
+    hosts, waiting = _hosts(now, partitions, kept), candidates(now, partitions)
+    leaders = [*hosts, *(by_id[share.job] for share in kept if len(share.jobs) == 1)]
+    both = [*leaders, *waiting]
+    planned = [([both[i] for i in group.jobs], group.duration_s) for group in plan(leaders, waiting)]
+    nodes = _Nodes.of(now, partitions, kept, runtime_s)
+    # What nobody has the batch system itself gives to the next job, alone.
+    joins = [
+        group
+        for group, _ in planned
+        if len(group) == 2 and group[0] in hosts and group[1] in waiting and nodes.n_idle < group[1].n_nodes
     ]
+    begun = {job.id for group in joins for job in group}
+    later = [each for each in planned if each[0][0] in waiting and not begun & {job.id for job in each[0]}]
+    leads = _leads(later, nodes, runtime_s)
     if not waiting:
-        shares = [(share, "another node is free") for share in _moved(now, partitions, kept)]
-    return [*broken, *(_commit(now, share, growth, why) for share, why in shares)]
+        leads = [(share, [by_id[share.job]]) for share in _moved(kept, by_id, nodes)]
+    joined = [_joined(leader, partner, growth) for leader, partner in joins]
+    shares = [*kept, *(action.share for action in joined)]
+    led = (_led(now, partitions, share, group, shares, growth) for share, group in leads)
+    return [*broken, *joined, *led]
 
 
-def _commit(
-    now: Snapshot, share: Share, growth: Callable[[BatchJob, Sequence[BatchJob]], float], why: str
+def _joined(leader: BatchJob, partner: BatchJob, growth: Growth) -> Commit:
+    factors = (growth(leader, [partner]), growth(partner, [leader]))
+    return Commit(Share((leader.id, partner.id), leader.nodes), (), factors, "its partner runs there")
+
+
+def _led(
+    now: Snapshot,
+    partitions: Partitions,
+    share: Share,
+    group: Sequence[BatchJob],
+    told: Sequence[Share],
+    growth: Growth,
 ) -> Commit:
-    jobs = [next(job for job in now.jobs if job.id == number) for number in share.jobs]
-    factors = tuple(growth(job, [other for other in jobs if other is not job]) for job in jobs)
-    after = tuple(sorted(j.id for j in now.jobs if j.is_on_nodes and share.node in j.nodes))
-    return Commit(share, after, factors, why)
+    """The leader waits for jobs that share its nodes, or join one there; others let nobody in."""
+    names = set(share.nodes)
+    there = {
+        job.id
+        for job in now.jobs
+        if job.is_on_nodes and job.partition == partitions.shared and names & set(job.nodes)
+    }
+    joining = {each.job for each in told if len(each.jobs) == 2 and names & set(each.nodes)}
+    why = f"to share with {group[1].id}" if group[1:] else "another node is free"
+    return Commit(share, tuple(sorted(there | joining)), (growth(group[0], group[1:]),), why)
 
 
-def _moved(now: Snapshot, partitions: Partitions, kept: Sequence[Share]) -> list[Share]:
-    """Decisions that wait for a node while another one is idle and nobody else wants it."""
-    busy = {name for job in now.jobs if job.is_on_nodes for name in job.nodes}
-    taken = busy | {share.node for share in kept}
-    idle = [node.name for node in usable(now, partitions) if node.name not in taken]
-    begun = {job.id for job in now.jobs if job.is_on_nodes}
-    late = [share for share in kept if share.node in busy and not begun & set(share.jobs)]
-    return [Share(share.jobs, name) for share, name in zip(late, idle, strict=False)]
+@dataclass(frozen=True)
+class _Nodes:
+    """When nodes that no leader waits for are free, s since 1970; who has each; how many nobody has."""
+
+    free_s: Mapping[str, float]
+    owners: Mapping[str, frozenset[int]]
+    n_idle: int
+
+    @classmethod
+    def of(
+        cls, now: Snapshot, partitions: Partitions, kept: Sequence[Share], runtime_s: Mapping[int, float]
+    ) -> _Nodes:
+        ends_s: dict[str, float] = {}
+        owners: dict[str, frozenset[int]] = {}
+        for job in now.jobs:
+            if job.is_on_nodes:
+                end_s = max(job.start_s + runtime_s.get(job.id, job.limit_s), now.now_s)
+                for name in job.nodes:
+                    ends_s[name] = max(ends_s.get(name, 0.0), end_s)
+                    owners[name] = owners.get(name, frozenset()) | {job.id}
+        taken = {name for share in kept if len(share.jobs) == 1 for name in share.nodes}
+        free = [node.name for node in usable(now, partitions) if node.name not in taken]
+        n_idle = sum(name not in owners for name in free)
+        return cls({name: ends_s.get(name, now.now_s) for name in free}, owners, n_idle)
 
 
 def usable(now: Snapshot, partitions: Partitions) -> list[BatchNode]:
@@ -176,76 +235,106 @@ def usable(now: Snapshot, partitions: Partitions) -> list[BatchNode]:
     )
 
 
-def _committed(now: Snapshot) -> list[Share]:
-    """What was decided and has jobs that still wait."""
-    found: dict[Share, None] = {}
-    for job in now.jobs:
-        told = share_of(job) if job.state == PENDING else None
-        if told is not None:
-            found[told[0]] = None
-    return list(found)
+def released(now: Snapshot, names: Collection[str] = ()) -> list[Release]:
+    """Give back all that waits as it was told: that waits for nodes `names`, if there are any."""
+    told = [(job, said) for job in now.jobs if job.state == PENDING and (said := share_of(job))]
+    return [
+        _release(job, limit_s, "asked for")
+        for job, (share, limit_s) in told
+        if not names or set(names) & set(share.nodes)
+    ]
 
 
-def _broken(now: Snapshot, partitions: Partitions, share: Share) -> list[Release]:
-    """What of a decision must be taken back: a partner or the node is gone before they began."""
-    members = [job for job in now.jobs if job.id in share.jobs and (job.state == PENDING or job.is_on_nodes)]
-    told = [(job, said[1]) for job in members if (said := share_of(job)) and said[0] == share]
+def _release(job: BatchJob, limit_s: float, why: str) -> Release:
     # Never more than it has now: what stands at a job may be somebody else's doing.
-    waiting = [(job, min(limit_s, job.limit_s)) for job, limit_s in told if job.state == PENDING]
-    node = next((node for node in now.nodes if node.name == share.node), None)
-    why = ""
-    if node is None or not node.is_up:
-        why = f"node {share.node} is down"
-    elif len(members) < len(share.jobs):
-        why = "its partner is gone"
-    elif len(told) < len(members) or any(not _is_placed(job, partitions, share) for job, _ in waiting):
-        # Somebody was interrupted, or changed it: as if nothing had been said.
-        why = "only part of it was said"
-    elif any(job.is_on_nodes and share.node not in job.nodes for job in members):
-        why = "its partner runs elsewhere"
-    elif reasons := {job.reason for job, _ in waiting} & NEVER:
-        why = f"{REFUSED} ({min(reasons)})"
-    return [Release(job.id, limit_s, why) for job, limit_s in waiting] if why else []
+    return Release(job.id, min(limit_s, job.limit_s), why)
 
 
-def _is_placed(job: BatchJob, partitions: Partitions, share: Share) -> bool:
-    return job.partition == partitions.shared and job.wanted_nodes == (share.node,)
-
-
-def _next_on_nodes(
-    now: Snapshot,
-    partitions: Partitions,
-    waiting: Sequence[BatchJob],
-    groups: Sequence[Group],
-    kept: Sequence[Share],
-    runtime_s: Mapping[int, float],
-) -> list[tuple[BatchNode, Group]]:
-    """Groups of several jobs that are the next on a node, if each group takes the node that is free first."""
-    taken = {share.node for share in kept}
-    free_s = _free_s(now, runtime_s)
-    free = {node.name: node for node in usable(now, partitions) if node.name not in taken}
-    heap = [(free_s.get(name, now.now_s), name) for name in free]
-    heapq.heapify(heap)
-    has_next: set[str] = set()
+def _broken(now: Snapshot, partitions: Partitions, said: Mapping[int, tuple[Share, float]]) -> list[Release]:
+    """What must be taken back: a node or the leader is gone, or it never begins."""
+    by_id = {job.id: job for job in now.jobs}
+    up = {node.name for node in now.nodes if node.is_up}
     found = []
-    for group in sorted(groups, key=lambda group: min(group.jobs, default=0)):
-        if len(has_next) == len(free):
-            break
-        start_s, name = heapq.heappop(heap)
-        if name not in has_next and len(group.jobs) > 1:
-            found.append((free[name], group))
-        has_next.add(name)
-        longest_s = max(runtime_s.get(waiting[i].id, waiting[i].limit_s) for i in group.jobs)
-        heapq.heappush(heap, (start_s + max(group.duration_s, longest_s), name))
+    for number, (share, limit_s) in said.items():
+        job, leader = by_id[number], by_id.get(share.jobs[0])
+        why = ""
+        if down := set(share.nodes) - up:
+            why = f"node {min(down)} is down"
+        elif job.partition != partitions.shared or set(job.wanted_nodes) != set(share.nodes):
+            why = "somebody changed it"
+        elif job.reason in NEVER:
+            why = f"{REFUSED} ({job.reason})"
+        elif len(share.jobs) == 2 and (leader is None or not _is_at(leader, share.nodes)):
+            why = "its partner is gone"
+        elif any(_is_elsewhere(by_id[i], share.nodes) for i in job.waits_for if i in by_id):
+            why = "what it waits for has left"
+        if why:
+            found.append(_release(job, limit_s, why))
     return found
 
 
-def _free_s(now: Snapshot, runtime_s: Mapping[int, float]) -> dict[str, float]:
-    """When each node that has jobs will be free, as far as one knows, s since 1970."""
-    ends: dict[str, float] = {}
-    for job in now.jobs:
-        if job.is_on_nodes:
-            end_s = max(job.start_s + runtime_s.get(job.id, job.limit_s), now.now_s)
-            for name in job.nodes:
-                ends[name] = max(ends.get(name, 0.0), end_s)
-    return ends
+def _is_at(job: BatchJob, nodes: tuple[str, ...]) -> bool:
+    return job.is_on_nodes and set(job.nodes) == set(nodes)
+
+
+def _is_elsewhere(job: BatchJob, nodes: tuple[str, ...]) -> bool:
+    """Whether a job that has not ended neither is on one of the nodes nor is to begin there."""
+    told = share_of(job)
+    here = job.nodes if job.is_on_nodes else told[0].nodes if told else ()
+    return (job.is_on_nodes or job.state == PENDING) and not set(nodes) & set(here)
+
+
+def _hosts(now: Snapshot, partitions: Partitions, kept: Sequence[Share]) -> list[BatchJob]:
+    """Leaders that run and have had no partner, where nobody else waits to be the next."""
+    paired = {told[0].jobs[0] for job in now.jobs if (told := share_of(job)) and len(told[0].jobs) == 2}
+    next_there = {name for share in kept for name in share.nodes}
+    on_node = Counter(name for job in now.jobs if job.is_on_nodes for name in job.nodes)
+    up = {node.name for node in usable(now, partitions)}
+    return [
+        job
+        for job in now.jobs
+        if job.state == RUNNING and job.partition == partitions.shared
+        and (told := share_of(job)) and told[0].jobs == (job.id,) and job.id not in paired
+        and not next_there & set(job.nodes)
+        and all(on_node[name] == 1 and name in up for name in job.nodes)
+    ]  # fmt: skip
+
+
+def _leads(
+    groups: Sequence[tuple[list[BatchJob], float]],
+    nodes: _Nodes,
+    runtime_s: Mapping[int, float],
+) -> list[tuple[Share, list[BatchJob]]]:
+    """Groups of several jobs that are next on their nodes, if each takes the nodes that are free first."""
+    heap = [(free_s, name) for name, free_s in nodes.free_s.items()]
+    heapq.heapify(heap)
+    has_next: set[str] = set()
+    found = []
+    for group, duration_s in sorted(groups, key=lambda each: min(map(_order, each[0]))):
+        if len(has_next) == len(heap) or group[0].n_nodes > len(heap):
+            break
+        first = [heapq.heappop(heap) for _ in range(group[0].n_nodes)]
+        names = tuple(sorted(name for _, name in first))
+        # Nodes that are not free together would stand still, one for the other.
+        is_one = len({nodes.owners.get(name) for name in names}) == 1 and not has_next & set(names)
+        if is_one and len(group) > 1:
+            found.append((Share((group[0].id,), names), group))
+        has_next.update(names)
+        longest_s = max(duration_s, *(runtime_s.get(job.id, job.limit_s) for job in group))
+        for _, name in first:
+            heapq.heappush(heap, (max(first)[0] + longest_s, name))
+    return found
+
+
+def _moved(kept: Sequence[Share], by_id: Mapping[int, BatchJob], nodes: _Nodes) -> list[Share]:
+    """Leaders that wait for nodes while others are idle and nobody else wants them."""
+    idle = [name for name in nodes.free_s if name not in nodes.owners]
+    found = []
+    for share in sorted(
+        (each for each in kept if len(each.jobs) == 1), key=lambda each: _order(by_id[each.job])
+    ):
+        n = len(share.nodes)
+        if n <= len(idle) and any(name in nodes.owners for name in share.nodes):
+            found.append(Share(share.jobs, tuple(sorted(idle[:n]))))
+            idle = idle[n:]
+    return found

@@ -7,16 +7,17 @@ again, or not. Jobs that it never came to run as the batch system has them.
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import json
 import math
 import os
-from collections.abc import Callable, Container, Mapping, Sequence
+from collections.abc import Callable, Collection, Container, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
-from mpicoloc.core.batch import BatchJob, Snapshot
+from mpicoloc.core.batch import PENDING, BatchJob, Snapshot
 from mpicoloc.core.features import JobFeatures
 from mpicoloc.core.machine import Machine
 from mpicoloc.errors import DataError, EnvironmentFault
@@ -31,6 +32,10 @@ N_RUNS = 5
 """Jobs of one kind that count: the last ones."""
 BARRED_S = 600.0
 """So long a job is left alone after Slurm has refused it."""
+NOT_TOGETHER = 1e9
+"""As a slowdown, worse than any: leaders have nodes of their own."""
+LEAST_S = 1.0
+"""What a job still runs, at least, that should have ended by what its profiles say."""
 Kind = tuple[str, str, int]
 
 
@@ -138,8 +143,8 @@ def look(now: Snapshot, known: Known, how: Steering) -> list[steering.Action]:
     features = {job.id: found for job in now.jobs if (found := known.of(job, now.now_s)) is not None}
     runtime_s = {number: found.runtime_s for number, found in features.items()}
 
-    def plan(waiting: Sequence[BatchJob]) -> Sequence[pairs.Group]:
-        return planned(waiting, features, how, _room(now, how)).groups
+    def plan(leaders: Sequence[BatchJob], waiting: Sequence[BatchJob]) -> Sequence[pairs.Group]:
+        return planned(leaders, waiting, features, how, now)
 
     def growth(job: BatchJob, others: Sequence[BatchJob]) -> float:
         # With equal shares of the processors a job takes so much longer, whatever was predicted.
@@ -152,52 +157,89 @@ def look(now: Snapshot, known: Known, how: Steering) -> list[steering.Action]:
 
 
 def planned(
-    waiting: Sequence[BatchJob], features: Mapping[int, JobFeatures], how: Steering, room: Room
-) -> pairs.Plan:
-    """Groups of the jobs; one of which nothing is known runs alone, so that its profile tells next time."""
-    fitting = [
-        (job.n_cpus <= room.n_cores and _memory_bytes(features[job.id]) <= room.memory_bytes)
-        if job.id in features
-        else False
-        for job in waiting
-    ]
-    known = [i for i, fits in enumerate(fitting) if fits]
-    rules = dataclasses.replace(how.rules, room=room)
-    found = pairs.plan(_queue([waiting[i] for i in known], features, how.model), rules)
-    groups = [
-        pairs.Group(tuple(known[i] for i in group.jobs), group.duration_s, group.why)
-        for group in found.groups
-    ]
-    left = set(range(len(waiting))) - set(known)
-    groups += [pairs.Group((i,), 0.0, "no profile of a run alone") for i in left]
-    return dataclasses.replace(found, groups=tuple(sorted(groups, key=lambda group: group.jobs)))
+    leaders: Sequence[BatchJob],
+    waiting: Sequence[BatchJob],
+    features: Mapping[int, JobFeatures],
+    how: Steering,
+    now: Snapshot,
+) -> list[pairs.Group]:
+    """Groups of leaders and waiting jobs that have as many nodes.
+
+    A job of which nothing is known runs alone, so that its profile tells next time; so does one whose time
+    limit cannot grow as sharing needs it.
+    """
+    both = [*leaders, *waiting]
+    room, max_s = _room(now, how), now.queue(how.partitions.shared).max_s
+    may = [
+        i
+        for i, job in enumerate(both)
+        if job.id in features and _fits(job, features[job.id], room)
+        and (i < len(leaders) or math.isinf(job.limit_s) or job.limit_s * how.n_sharing <= max_s)
+    ]  # fmt: skip
+    groups = []
+    for n_nodes in sorted({both[i].n_nodes for i in may}):
+        # Policies that take jobs two by two must come upon a leader and a job for it.
+        first = [i for i in may if both[i].n_nodes == n_nodes and i < len(leaders)]
+        others = [i for i in may if both[i].n_nodes == n_nodes and i >= len(leaders)]
+        mixed = [i for two in itertools.zip_longest(first, others) for i in two if i is not None]
+        queue = _queue([both[i] for i in mixed], {both[i].id for i in first}, features, how, now)
+        rules = dataclasses.replace(how.rules, room=room)
+        groups += [
+            pairs.Group(tuple(sorted(mixed[i] for i in group.jobs)), group.duration_s, group.why)
+            for group in pairs.plan(queue, rules).groups
+        ]
+    alone = set(range(len(both))) - set(may)
+    return [*groups, *(pairs.Group((i,), 0.0, "nothing is known, or it cannot share") for i in alone)]
 
 
 def _queue(
-    jobs: Sequence[BatchJob], features: Mapping[int, JobFeatures], model: slowdown.SlowdownModel | None
+    jobs: Sequence[BatchJob],
+    leaders: Collection[int],
+    features: Mapping[int, JobFeatures],
+    how: Steering,
+    now: Snapshot,
 ) -> Queue:
     of_jobs = [features[job.id] for job in jobs]
     n = len(jobs)
     value = high = np.full((n, n), np.nan)
-    if model is not None and n:
+    if how.model is not None and n:
         # Jobs of one kind behave alike: a queue has many of few kinds.
         kinds = list(dict.fromkeys(job.kind for job in jobs))
         first = {job.kind: found for job, found in reversed(list(zip(jobs, of_jobs, strict=True)))}
-        among = slowdown.pair_slowdowns(model, [first[kind] for kind in kinds])
+        among = slowdown.pair_slowdowns(how.model, [first[kind] for kind in kinds])
         which = np.array([kinds.index(job.kind) for job in jobs])
         value, high = (array[np.ix_(which, which)] for array in (among.value, among.high))
+    leads = np.array([job.id in leaders for job in jobs], bool)
+    value, high = (np.where(leads[:, None] & leads, NOT_TOGETHER, array) for array in (value, high))
     return Queue(
-        np.array([found.runtime_s for found in of_jobs]),
+        np.array([_left_s(job, features[job.id], now) for job in jobs]),
         value,
         high,
-        n_cores=np.array([float(job.n_cpus) for job in jobs]),
-        memory_bytes=np.array([_memory_bytes(found) for found in of_jobs]),
+        n_cores=np.array([_n_cores(job) for job in jobs]),
+        memory_bytes=np.array([_memory_bytes(job, features[job.id]) for job in jobs]),
     )
 
 
-def _memory_bytes(found: JobFeatures) -> float:
-    """Most memory that its ranks had together; 0 where its profile does not tell."""
-    return found.values.get("rss_bytes_mean", 0.0) * found.n_cores
+def _left_s(job: BatchJob, found: JobFeatures, now: Snapshot) -> float:
+    """How long a job alone would still run, s."""
+    gone_s = now.now_s - job.start_s if job.is_on_nodes else 0.0
+    return max(found.runtime_s - gone_s, LEAST_S)
+
+
+def _fits(job: BatchJob, found: JobFeatures, room: Room) -> bool:
+    return _n_cores(job) <= room.n_cores and _memory_bytes(job, found) <= room.memory_bytes
+
+
+def _n_cores(job: BatchJob) -> float:
+    """Processors that it wants of each of its nodes."""
+    # One that runs has all of them, whatever it wants.
+    n_cores = max(job.n_tasks, job.n_cpus) if job.state == PENDING else job.n_tasks
+    return max(n_cores / max(job.n_nodes, 1), 1.0)
+
+
+def _memory_bytes(job: BatchJob, found: JobFeatures) -> float:
+    """Most memory that its ranks had together on a node; 0 where its profile does not tell."""
+    return found.values.get("rss_bytes_mean", 0.0) * found.n_cores / max(job.n_nodes, 1)
 
 
 def _room(now: Snapshot, how: Steering) -> Room:
@@ -210,7 +252,7 @@ def _room(now: Snapshot, how: Steering) -> Room:
 
 
 def apply(action: steering.Action, now: Snapshot, partitions: steering.Partitions) -> None:
-    """Say it to Slurm; what was said half is taken back by the next look.
+    """Say it to Slurm: one change of one job, but for a leader that runs and needs more time than it has.
 
     Raises
     ------
@@ -221,22 +263,30 @@ def apply(action: steering.Action, now: Snapshot, partitions: steering.Partition
         slurm.update(action.job, _released(action, partitions))
         return
     jobs = {job.id: job for job in now.jobs}
+    max_s = now.queue(partitions.shared).max_s
     for number, factor in zip(action.share.jobs, action.slowdowns, strict=True):
-        slurm.update(number, _committed(action, jobs[number], factor, partitions))
-
-
-def _committed(
-    action: steering.Commit, job: BatchJob, factor: float, partitions: steering.Partitions
-) -> dict[str, str]:
-    told = steering.share_of(job)
-    own_s = job.limit_s if told is None else told[1]
-    changes = {"AdminComment": action.share.text(own_s), "Partition": partitions.shared}
-    changes |= {"ReqNodeList": action.share.node}
-    changes |= {"Dependency": "afterany:" + ":".join(map(str, action.after)) if action.after else ""}
-    if math.isfinite(own_s):
+        job = jobs[number]
         # Sharing must not cost a job its end: who is slowed down has so much longer.
-        changes |= {"TimeLimit": str(math.ceil(own_s / 60 * factor))}
-    return changes
+        limit_s = min(_own_limit_s(job) * factor, max_s)
+        changes = {"TimeLimit": str(math.ceil(limit_s / 60))} if limit_s > job.limit_s else {}
+        if number == action.share.job:
+            changes |= _committed(action, job, partitions)
+        if changes:
+            slurm.update(number, changes)
+
+
+def _own_limit_s(job: BatchJob) -> float:
+    told = steering.share_of(job)
+    return job.limit_s if told is None else min(told[1], job.limit_s)
+
+
+def _committed(action: steering.Commit, job: BatchJob, partitions: steering.Partitions) -> dict[str, str]:
+    return {
+        "AdminComment": action.share.text(_own_limit_s(job)),
+        "Partition": partitions.shared,
+        "ReqNodeList": ",".join(action.share.nodes),
+        "Dependency": "afterany:" + ":".join(map(str, action.after)) if action.after else "",
+    }
 
 
 def _released(action: steering.Release, partitions: steering.Partitions) -> dict[str, str]:
@@ -280,29 +330,62 @@ def step(known: Known, how: Steering, audit: Audit, *, is_dry: bool) -> list[ste
     now = slurm.snapshot()
     known.look({str(job.id) for job in now.jobs if job.is_on_nodes})
     actions = look(now, known, how)
+    unsaid: set[int] = set()
     for action in actions:
-        told = {"action": type(action).__name__.lower(), **dataclasses.asdict(action)}
+        if isinstance(action, steering.Commit) and unsaid & set(action.after):
+            continue  # it would wait for a job that is not where it was to be
         if is_dry:
-            audit.note(now.now_s, "would say", **told)
-            continue
-        try:
-            apply(action, now, how.partitions)
-            audit.note(now.now_s, "said", **told)
-        except slurm_command.Away as error:
-            # By the time that it answers again the queue will be another one.
-            audit.note(now.now_s, "not said", **told, error=str(error))
-            raise
-        except EnvironmentFault as error:
-            audit.note(now.now_s, "refused", **told, error=str(error))
-            audit.warn(str(error))
-            _bar(known, action, now.now_s)
-        else:
-            if isinstance(action, steering.Release) and action.why.startswith(steering.REFUSED):
-                _bar(known, action, now.now_s)
+            audit.note(now.now_s, "would say", **_told(action))
+        elif not _say(action, now, how.partitions, audit):
+            unsaid.add(_job(action))
+            known.bar(_job(action), now.now_s + BARRED_S)
+        elif isinstance(action, steering.Release) and action.why.startswith(steering.REFUSED):
+            known.bar(action.job, now.now_s + BARRED_S)
     return actions
 
 
-def _bar(known: Known, action: steering.Action, now_s: float) -> None:
-    jobs = action.share.jobs if isinstance(action, steering.Commit) else (action.job,)
-    for job in jobs:
-        known.bar(job, now_s + BARRED_S)
+def release(
+    partitions: steering.Partitions, audit: Audit, names: Collection[str] = ()
+) -> list[steering.Release]:
+    """Give back all that waits as it was told, or what waits for nodes `names`; errors as of `step`."""
+    now = slurm.snapshot()
+    return [action for action in steering.released(now, names) if _say(action, now, partitions, audit)]
+
+
+def _say(action: steering.Action, now: Snapshot, partitions: steering.Partitions, audit: Audit) -> bool:
+    """Whether Slurm did as it was told."""
+    try:
+        apply(action, now, partitions)
+    except slurm_command.Away as error:
+        # By the time that it answers again the queue will be another one.
+        audit.note(now.now_s, "not said", **_told(action), error=str(error))
+        raise
+    except EnvironmentFault as error:
+        audit.note(now.now_s, "refused", **_told(action), error=str(error))
+        audit.warn(str(error))
+        return False
+    audit.note(now.now_s, "said", **_told(action))
+    return True
+
+
+def _told(action: steering.Action) -> dict[str, Any]:
+    return {"action": type(action).__name__.lower(), **dataclasses.asdict(action)}
+
+
+def _job(action: steering.Action) -> int:
+    return action.share.job if isinstance(action, steering.Commit) else action.job
+
+
+def advice(now: Snapshot, partitions: steering.Partitions) -> list[str]:
+    """What of the partitions keeps pairs apart, in words."""
+    names = {queue.name for queue in now.queues}
+    missing = [name for name in (partitions.alone, partitions.shared) if name not in names]
+    if missing:
+        return [f"Slurm has no partition {name}: see --alone and --shared" for name in missing]
+    alone, shared = now.queue(partitions.alone), now.queue(partitions.shared)
+    if shared.tier <= alone.tier:
+        return [
+            f"PriorityTier={shared.tier} of partition {shared.name} is not above {alone.tier} of "
+            f"{alone.name}: a partner waits behind jobs that want the node alone, and comes late"
+        ]
+    return []

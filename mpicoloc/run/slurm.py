@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 import math
+import re
 import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from mpicoloc.core.batch import BatchJob, BatchNode, Snapshot
+from mpicoloc.core.batch import BatchJob, BatchNode, BatchQueue, Snapshot
 from mpicoloc.errors import DataError
 from mpicoloc.network.hostlist import expand
 from mpicoloc.run import slurm_command
@@ -30,13 +31,14 @@ _CONDITIONS = (
 """What a job wants beyond nodes and processors. Slurm's number of one task of an array means all of them."""
 _FOR_ROOM = ("None", "Resources", "Priority")
 """Reasons of jobs that wait for nothing else."""
-_UNLIMITED = (0, 0xFFFFFFFF, 0xFFFFFFFE)
+_UNLIMITED = (0, 0xFFFFFFFF, 0xFFFFFFFE, math.inf)
+_TIME = re.compile(r"(?:(\d+)-)?(?:(\d+):)?(\d+):(\d+)")
 
 
 def snapshot(
     clock: Callable[[], float] = time.time, pauses_s: Sequence[float] = slurm_command.PAUSES_S
 ) -> Snapshot:
-    """The queue and the nodes now.
+    """The jobs, the nodes and the partitions now.
 
     Parameters
     ----------
@@ -54,11 +56,39 @@ def snapshot(
     """
     jobs = _asked("squeue", "jobs", pauses_s)
     nodes = _asked("sinfo", "nodes", pauses_s)
-    return parsed(jobs, nodes, clock())
+    if isinstance(nodes, dict) and "nodes" not in nodes:
+        # From 23.02 on sinfo adds nodes up, and scontrol tells of each.
+        nodes = _asked("scontrol", "nodes", pauses_s, "show", "nodes")
+    queues = partitions(slurm_command.ask(["scontrol", "--oneliner", "show", "partitions"], pauses_s))
+    return parsed(jobs, nodes, clock(), queues)
 
 
-def parsed(jobs: object, nodes: object, now_s: float) -> Snapshot:
-    """What ``squeue --json`` and ``sinfo --json`` say, as far as it is used here.
+def partitions(told: str) -> tuple[BatchQueue, ...]:
+    """What ``scontrol --oneliner show partitions`` says of them."""
+    found = []
+    for line in told.splitlines():
+        words = dict(word.split("=", 1) for word in line.split() if "=" in word)
+        if "PartitionName" in words:
+            tier = words.get("PriorityTier", "")
+            max_s = _seconds(words.get("MaxTime", ""))
+            found.append(BatchQueue(words["PartitionName"], int(tier) if tier.isdecimal() else 1, max_s))
+    return tuple(found)
+
+
+def _seconds(text: str) -> float:
+    """A time as Slurm writes it, ``2-12:00:00``; infinite: UNLIMITED, or not told."""
+    match = _TIME.fullmatch(text)
+    if match is None:
+        return math.inf
+    days, hours, minutes, seconds = (int(part or 0) for part in match.groups())
+    return float(((days * 24 + hours) * 60 + minutes) * 60 + seconds)
+
+
+def parsed(jobs: object, nodes: object, now_s: float, queues: tuple[BatchQueue, ...] = ()) -> Snapshot:
+    """What ``squeue --json`` and ``sinfo --json`` (from 23.02 on ``scontrol show nodes --json``) say.
+
+    Versions differ: numbers of 23.02 and later are ``{"set": ..., "infinite": ..., "number": ...}``, and
+    states are lists.
 
     Raises
     ------
@@ -67,11 +97,11 @@ def parsed(jobs: object, nodes: object, now_s: float) -> Snapshot:
     """
     try:
         found = tuple(_job(row) for row in _rows(jobs, "jobs"))
-        return Snapshot(now_s, found, tuple(_node(row) for row in _rows(nodes, "nodes")))
-    except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
+        return Snapshot(now_s, found, tuple(_node(row) for row in _rows(nodes, "nodes")), queues)
+    except (LookupError, TypeError, ValueError, AttributeError, OverflowError) as error:
         raise DataError(
             f"Slurm's answer is not understood ({type(error).__name__}: {error}): "
-            "tried are squeue --json and sinfo --json of Slurm 22.05"
+            "tried is Slurm 22.05, and read are the forms of 23.02 to 24.11"
         ) from None
 
 
@@ -94,8 +124,8 @@ def update(job: int, changes: Mapping[str, str]) -> None:
     )
 
 
-def _asked(command: str, what: str, pauses_s: Sequence[float]) -> object:
-    more = ["--states=all"] if command == "squeue" else []
+def _asked(command: str, what: str, pauses_s: Sequence[float], *words: str) -> object:
+    more = ["--states=all"] if command == "squeue" else words
     text = slurm_command.ask([command, "--json", *more], pauses_s)
     try:
         return json.loads(text)
@@ -111,41 +141,54 @@ def _rows(answer: Any, what: str) -> list[Mapping[str, Any]]:
 
 def _job(row: Mapping[str, Any]) -> BatchJob:
     minutes = _number(row["time_limit"])
-    wanted = str(row["required_nodes"] or "")
+    states = _words(row["job_state"])
     return BatchJob(
-        id=int(row["job_id"]),
+        id=int(_number(row["job_id"])),
         user=str(row["user_name"]),
         name=str(row["name"]),
-        state=str(row["job_state"]),
+        state="COMPLETING" if "COMPLETING" in states else states[0],
         partition=str(row["partition"]),
         n_nodes=int(_number(row["node_count"])),
         n_tasks=max(int(_number(row["tasks"])), 1),
         n_cpus=int(_number(row["cpus"])),
         nodes=_names(row["nodes"]),
-        wanted_nodes=_names(wanted),
+        wanted_nodes=_names(row["required_nodes"]),
+        waits_for=tuple(int(number) for number in re.findall(r":(\d+)", str(row["dependency"] or ""))),
         submit_s=float(_number(row["submit_time"])),
         start_s=float(_number(row["start_time"])),
         limit_s=math.inf if minutes in _UNLIMITED else 60.0 * minutes,
         priority=int(_number(row["priority"])),
         reason=str(row["state_reason"] or ""),
-        comment=str(row["comment"] or ""),
         admin_comment=str(row["admin_comment"] or ""),
-        is_bound=any(row[name] for name in _CONDITIONS)
-        or bool(wanted)
+        is_bound=any(_is_given(row[name]) for name in _CONDITIONS)
+        or bool(row["required_nodes"])
         or row["state_reason"] not in _FOR_ROOM,
     )
 
 
 def _node(row: Mapping[str, Any]) -> BatchNode:
-    flags = {str(flag) for flag in row["state_flags"]}
-    is_up = str(row["state"]).lower() not in _DOWN and not flags & _NOT_FOR_JOBS
+    states = _words(row["state"])
+    flags = {*states[1:], *map(str, row.get("state_flags", ()))}
+    is_up = states[0].lower() not in _DOWN and not flags & _NOT_FOR_JOBS
     partitions = tuple(map(str, row["partitions"]))
-    return BatchNode(str(row["name"]), int(row["cpus"]), float(row["real_memory"]) * 2**20, is_up, partitions)
+    memory_bytes = _number(row["real_memory"]) * 2**20
+    return BatchNode(str(row["name"]), int(_number(row["cpus"])), memory_bytes, is_up, partitions)
 
 
 def _number(value: Any) -> float:
-    """A number; Slurm says null of one that is not set."""
+    """A number; Slurm says null of one that is not set, or wraps it."""
+    if isinstance(value, Mapping):
+        value = math.inf if value["infinite"] else value["number"] if value["set"] else None
     return 0 if value is None else float(value)
+
+
+def _is_given(value: Any) -> bool:
+    return bool(_number(value)) if isinstance(value, Mapping) else bool(value)
+
+
+def _words(value: Any) -> list[str]:
+    """A state, or a state with its flags behind it."""
+    return [str(word) for word in value] if isinstance(value, list) else [str(value)]
 
 
 def _names(text: object) -> tuple[str, ...]:

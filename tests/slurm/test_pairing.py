@@ -1,8 +1,12 @@
-"""Two chosen jobs share a node of a real cluster, and no third one does."""
+"""Pairs in a real cluster: two chosen jobs share nodes and no third one does, whoever dies meanwhile."""
 
 import dataclasses
 import json
+import os
+import signal
+import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
 
 import jobs
@@ -12,6 +16,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "unit"))
 
 import sample
 
+from mpicoloc.lab import slurm_files
 from mpicoloc.model.pairs import Rules
 from mpicoloc.model.steering import Commit, Partitions, Release
 from mpicoloc.run import pairing
@@ -43,38 +48,189 @@ def step(known, tmp_path):
     return step
 
 
-def submit(cluster, name, *words):
-    return cluster.submit("sleep 60", "-p", "whole", "-N1", "-n4", "-t", "10", "-J", name, *words)
+@pytest.fixture
+def full(cluster, queue):
+    """A cluster without an idle node: the busy job of each node."""
+
+    def fill(*wheres):
+        busy = {
+            where: submit(cluster, "busy", "-w", where, "-N", str(len(where.split(",")))) for where in wheres
+        }
+        jobs.wait_until(
+            lambda: all(queue()[job].state == "RUNNING" for job in busy.values()), "a full cluster"
+        )
+        return busy
+
+    return fill
 
 
-def test_two_jobs_share_a_node_and_a_third_does_not(cluster, queue, step):
-    busy = [submit(cluster, "busy", "-w", f"n{k}") for k in (1, 2, 3, 4)]
-    first, second, third = (submit(cluster, name) for name in "abc")
-    jobs.wait_until(lambda: all(queue()[job].state == "RUNNING" for job in busy), "a full cluster")
+def submit(cluster, name, *words, seconds=60):
+    given = words if "-N" in words or "-N2" in words else ("-N1", *words)
+    return cluster.submit(f"sleep {seconds}", "-p", "whole", "-n4", "-t", "10", "-J", name, *given)
+
+
+def begin_pair(cluster, queue, step, full, **given):
+    """Two jobs that share a node; returns them and the node."""
+    busy = full("n1", "n2", "n3", "n4")
+    first, second = (submit(cluster, name, **given) for name in "ab")
+    (lead,) = step()
+    assert lead.share.jobs == (first,)
+    (node,) = lead.share.nodes
+    cluster.run("scancel", busy[node])
+    jobs.wait_until(lambda: queue()[first].nodes == (node,), "the leader to start")
+    (join,) = step()
+    assert join.share.jobs == (first, second)
+    jobs.wait_until(lambda: queue()[second].nodes == (node,), "its partner to join it")
+    return first, second, node
+
+
+def test_two_jobs_share_a_node_and_a_third_does_not(cluster, queue, step, full):
+    first, second, node = begin_pair(cluster, queue, step, full)
+    third = submit(cluster, "c")
+    assert step() == step() == []
+    assert queue()[third].state == "PENDING"
+    assert {queue()[job].limit_s for job in (first, second)} == {1200}
+    cluster.run("scancel", first)
+    after = [submit(cluster, name) for name in "ab"]
+    (lead,) = [each for each in step() if each.share.nodes == (node,)] or [None]
+    if lead is not None:  # it may as well wait for another node
+        assert lead.after == (second,)
+    jobs.wait_until(lambda: queue()[first].state == "CANCELLED", "the end of the first")
+    assert {queue()[job].state for job in (third, *after)} == {"PENDING"}
+    assert [line["what"] for line in step.log()][:2] == ["said", "said"]
+
+
+def test_jobs_on_two_nodes_share_them(cluster, queue, step, full):
+    busy = full("n1,n2", "n3", "n4")
+    first, second = (submit(cluster, name, "-N2") for name in "ab")
     assert [type(each) for each in step(is_dry=True)] == [Commit]
     assert {queue()[job].partition for job in (first, second)} == {"whole"}
-    (said,) = step()
-    assert said.share.jobs == (first, second)
-    assert len(said.after) == 1
-    assert step() == []
-    assert queue()[first].limit_s == 1200
-    cluster.run("scancel", said.after[0])
-    jobs.wait_until(
-        lambda: {queue()[job].nodes for job in (first, second)} == {(said.share.node,)}, "both to start"
+    (lead,) = step()
+    assert lead.share.nodes == ("n1", "n2")
+    cluster.run("scancel", busy["n1,n2"])
+    jobs.wait_until(lambda: queue()[first].nodes == ("n1", "n2"), "the leader to start")
+    step()
+    jobs.wait_until(lambda: queue()[second].nodes == ("n1", "n2"), "its partner to join it")
+
+
+def test_a_requeued_partner_whose_leader_is_gone_runs_alone(cluster, queue, step, full):
+    first, second, _ = begin_pair(cluster, queue, step, full)
+    cluster.run("scontrol", "requeue", second)
+    jobs.wait_until(lambda: queue()[second].state == "PENDING", "it to wait again")
+    cluster.run("scancel", first)
+    jobs.wait_until(lambda: queue()[first].state == "CANCELLED", "the end of the first")
+    assert [(type(each), each.job) for each in step()] == [(Release, second)]
+    left = queue()[second]
+    assert (left.partition, left.wanted_nodes, left.limit_s, left.admin_comment) == ("whole", (), 600, "")
+    cluster.run("scontrol", "update", f"JobId={second}", "StartTime=now")
+    jobs.wait_until(lambda: queue()[second].state == "RUNNING", "it to start")
+
+
+def test_jobs_whose_time_cannot_grow_are_left_alone(cluster, queue, step, full):
+    full("n1", "n2", "n3", "n4")
+    for name in "ab":
+        submit(cluster, name, "-t", "31")
+    assert step() == [], "MaxTime of the partition is 60 minutes"
+
+
+def test_each_job_ends_once_whoever_is_killed_between_the_two_halves_of_a_pair(cluster, queue, known, full):
+    busy = full("n1", "n2", "n3", "n4")
+    pair = [submit(cluster, name, seconds=1) for name in "ab"]
+    with service(cluster, known):  # its first look says the first half, and there is no second look
+        jobs.wait_until(lambda: queue()[pair[0]].partition == "shared", "the leader to be told")
+    (pid,) = [pid for pid in processes("slurmctld") if cluster.plan.folder in command_of(pid)]
+    os.kill(pid, signal.SIGKILL)
+    for job in busy.values():
+        jobs.wait_until(lambda job=job: is_told(cluster, "scancel", job), "slurmctld to be back")
+    with service(cluster, known, "--interval-s", "0.3"):
+        for job in pair:
+            assert cluster.wait(job)["JobState"] == "COMPLETED"
+    assert not [job for job in queue().values() if job.state == "PENDING"]
+    ended = Counter(
+        line.split()[0] for line in Path(cluster.plan.folder, "log/jobs.txt").read_text().splitlines()
     )
-    assert queue()[third].state == "PENDING"
-    assert step() == []
-    assert [line["what"] for line in step.log()] == ["would say", "said"]
+    assert [ended[f"JobId={job}"] for job in pair] == [1, 1]
 
 
-def test_a_job_whose_partner_was_cancelled_runs_alone(cluster, queue, step):
-    busy = [submit(cluster, "busy", "-w", f"n{k}") for k in (1, 2, 3, 4)]
-    first, second = (submit(cluster, name) for name in "ab")
-    jobs.wait_until(lambda: all(queue()[job].state == "RUNNING" for job in busy), "a full cluster")
-    assert [type(each) for each in step()] == [Commit]
-    cluster.run("scancel", second)
-    assert [type(each) for each in step()] == [Release]
+def test_what_waits_for_a_node_that_goes_down_is_given_back_by_one_command(cluster, queue, step, full):
+    full("n1", "n2", "n3", "n4")
+    first, _ = (submit(cluster, name) for name in "ab")
+    (lead,) = step()
+    (node,) = lead.share.nodes
+    other = "n1" if node != "n1" else "n2"
+    # As a trigger of slurmctld starts it: with the node's name behind, and nothing open.
+    command = f"{sys.executable} -m mpicoloc pair --release {{}} <&- >&- 2>&-"
+    assert is_told(cluster, "sh", "-c", command.format(other))
+    assert queue()[first].wanted_nodes == (node,)
+    assert is_told(cluster, "sh", "-c", command.format(node))
     left = queue()[first]
     assert (left.partition, left.is_bound, left.limit_s, left.admin_comment) == ("whole", False, 600, "")
-    cluster.run("scancel", busy[2])
-    jobs.wait_until(lambda: queue()[first].state == "RUNNING", "it to start")
+
+
+def test_users_do_not_put_jobs_beside_others_and_who_wants_to_be_alone_is(cluster, queue, step, full):
+    rule = Path(cluster.plan.folder, "job_submit.lua")
+    before = rule.read_text()
+    full("n1", "n2", "n3", "n4")
+    try:
+        rewrite(rule, slurm_files.JOB_SUBMIT)
+        told = as_nobody(cluster, "sbatch", "-p", "shared", "-n1", "--wrap", "true")
+        assert "jobs come into partition shared by mpicoloc only" in told.stderr
+        alone = int(as_nobody(cluster, "sbatch", "--parsable", "--exclusive", "--wrap", "true").stdout)
+        moved = as_nobody(cluster, "scontrol", "update", f"JobId={alone}", "Partition=shared")
+        assert moved.returncode != 0
+        assert queue()[alone].partition == "whole"
+        assert queue()[alone].admin_comment == "exclusive"
+        for name in "ab":
+            submit(cluster, name, "--exclusive")
+        assert step() == []
+    finally:
+        rewrite(rule, before)
+        cluster.run("scancel", "--full", "-u", "nobody")
+
+
+def rewrite(file, text):
+    """slurmctld reads a rule again that is younger than the one it knows."""
+    youngest_s = file.stat().st_mtime + 2
+    file.write_text(text)
+    os.utime(file, (youngest_s, youngest_s))
+
+
+def as_nobody(cluster, *words):
+    command = ["setpriv", "--reuid=nobody", "--regid=nogroup", "--clear-groups", *words]
+    return subprocess.run(
+        command, env=cluster.env, cwd="/", capture_output=True, text=True, timeout=jobs.LIMIT_S
+    )
+
+
+def is_told(cluster, *words):
+    done = subprocess.run(list(map(str, words)), env=cluster.env, capture_output=True, timeout=jobs.LIMIT_S)
+    return done.returncode == 0
+
+
+class service:
+    """The pairing service as a process, which ends by SIGKILL."""
+
+    def __init__(self, cluster, known, *words):
+        flags = ["--profiles", known.folder, "--prior-slowdown", "1.5", *(words or ("--interval-s", "60"))]
+        self.command = [sys.executable, "-m", "mpicoloc", "pair", "--watch", *flags]
+        self.env = cluster.env
+
+    def __enter__(self):
+        self.process = subprocess.Popen(self.command, env=self.env, stdout=subprocess.DEVNULL)
+
+    def __exit__(self, *_):
+        self.process.kill()
+        self.process.wait(jobs.LIMIT_S)
+
+
+def processes(name):
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            if (folder / "comm").read_text().strip() == name:
+                yield int(folder.name)
+        except OSError:
+            continue
+
+
+def command_of(pid):
+    return Path(f"/proc/{pid}/cmdline").read_bytes().decode(errors="replace")

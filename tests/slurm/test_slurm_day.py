@@ -125,8 +125,8 @@ def chosen(day):
     """Pairs of numbers that the service told Slurm, and did not take back."""
     found = set()
     for line in day.audit:
-        if line["action"] == "commit" and line["what"] == "said":
-            found.add(tuple(line["share"]["jobs"]))
+        if line["action"] == "commit" and line["what"] == "said" and len(line["share"]["jobs"]) == 2:
+            found.add(tuple(sorted(line["share"]["jobs"])))
         elif line["action"] == "release":
             found = {pair for pair in found if line["job"] not in pair}
     return found

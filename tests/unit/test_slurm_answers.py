@@ -2,11 +2,13 @@
 
 import copy
 import json
+import math
 import sys
 from pathlib import Path
 
 import pytest
 
+from mpicoloc.core.batch import BatchQueue
 from mpicoloc.errors import DataError, EnvironmentFault
 from mpicoloc.run import slurm, slurm_command
 
@@ -41,6 +43,96 @@ def test_a_node_that_takes_no_jobs_is_not_up(state, flags):
     answer = copy.deepcopy(ANSWERS["sinfo"])
     answer["nodes"][0] |= {"state": state, "state_flags": flags}
     assert not slurm.parsed(ANSWERS["squeue"], answer, 0.0).nodes[0].is_up
+
+
+def number(value):
+    """As Slurm 23.02 and later write most numbers; None: not set."""
+    is_infinite = value == math.inf
+    return {
+        "set": value is not None and not is_infinite,
+        "infinite": is_infinite,
+        "number": 0 if value is None or is_infinite else value,
+    }
+
+
+WRAPPED_LATER = ("submit_time", "start_time")
+
+
+def newer_job(row, version):
+    """A job of a recorded answer in the form of data_parser v0.0.39 (Slurm 23.02) or v0.0.41 (24.05)."""
+    given = ("time_limit", "node_count", "tasks", "cpus", "priority", "array_job_id", "het_job_id")
+    wrapped = {name: number(row[name]) for name in (*given, *(WRAPPED_LATER if version >= 41 else ()))}
+    states = {"job_state": [row["job_state"]], "shared": [], "exclusive": ["true"], "oversubscribe": False}
+    return {**row, **wrapped, **states, "hold": False}
+
+
+def newer_node(row):
+    state = {"state": [row["state"].upper(), *row["state_flags"]], "next_state_after_reboot": ["INVALID"]}
+    kept = {name: value for name, value in row.items() if name != "state_flags"}
+    return {**kept, **state, "free_mem": number(21822), "boot_time": number(1795362314)}
+
+
+@pytest.mark.parametrize("version", [39, 41])
+def test_newer_versions_of_slurm_say_the_same_in_another_form(version):
+    old = slurm.parsed(ANSWERS["squeue"], ANSWERS["sinfo"], 0.0)
+    jobs = {"jobs": [newer_job(row, version) for row in ANSWERS["squeue"]["jobs"]], "errors": []}
+    nodes = {"nodes": [newer_node(row) for row in ANSWERS["sinfo"]["nodes"]], "errors": []}
+    assert slurm.parsed(jobs, nodes, 0.0) == old
+
+
+def test_words_of_newer_versions():
+    row = newer_job(ANSWERS["squeue"]["jobs"][0], 41)
+    rows = [
+        {**row, "job_state": ["COMPLETED", "COMPLETING"], "time_limit": number(math.inf)},
+        {**row, "job_state": ["RUNNING", "CONFIGURING"], "time_limit": number(None)},
+        {**row, "job_state": ["PENDING"], "het_job_id": number(7)},
+        {**row, "job_state": ["PENDING"], "dependency": "afterany:5(unfulfilled),afterany:16(unfulfilled)"},
+    ]
+    node = newer_node(ANSWERS["sinfo"]["nodes"][0])
+    states = [["IDLE"], ["DOWN", "NOT_RESPONDING"], ["IDLE", "DRAIN"], ["ALLOCATED", "PLANNED"]]
+    found = slurm.parsed({"jobs": rows}, {"nodes": [{**node, "state": state} for state in states]}, 0.0)
+    assert [job.state for job in found.jobs] == ["COMPLETING", "RUNNING", "PENDING", "PENDING"]
+    assert [job.limit_s for job in found.jobs[:2]] == [math.inf, math.inf]
+    assert [job.is_bound for job in found.jobs] == [False, False, True, True]
+    assert found.jobs[3].waits_for == (5, 16)
+    assert [node.is_up for node in found.nodes] == [True, False, False, True]
+
+
+def test_nodes_come_from_scontrol_where_sinfo_adds_them_up(monkeypatch, tmp_path):
+    """Programs that say what those of Slurm 24.05 do."""
+    answers = {
+        "squeue": {"jobs": [newer_job(row, 41) for row in ANSWERS["squeue"]["jobs"]]},
+        "sinfo": {"sinfo": [{"node": {"state": ["IDLE"]}, "nodes": {"nodes": ["n1"], "total": 1}}]},
+        "nodes": {"nodes": [newer_node(row) for row in ANSWERS["sinfo"]["nodes"]]},
+    }
+    for name, answer in answers.items():
+        (tmp_path / f"{name}.json").write_text(json.dumps(answer))
+    (tmp_path / "partitions").write_text(PARTITIONS)
+    scontrol = 'case "$*" in *nodes) cat {0}/nodes.json;; *) cat {0}/partitions;; esac'
+    scripts = {"squeue": "cat {0}/squeue.json", "sinfo": "cat {0}/sinfo.json", "scontrol": scontrol}
+    for name, script in scripts.items():
+        (tmp_path / name).write_text("#!/bin/sh\n" + script.format(tmp_path) + "\n")
+        (tmp_path / name).chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/bin:/usr/bin")
+    found = slurm.snapshot(lambda: 5.0)
+    old = slurm.parsed(ANSWERS["squeue"], ANSWERS["sinfo"], 5.0)
+    assert (found.jobs, found.nodes) == (old.jobs, old.nodes)
+    assert found.queue("shared") == BatchQueue("shared", 10, 3600.0)
+
+
+# As Slurm 22.05 says it, some fields left out.
+PARTITIONS = """PartitionName=whole AllowGroups=ALL Default=YES MaxTime=UNLIMITED Nodes=n[1-2] PriorityTier=1
+PartitionName=shared Default=NO MaxTime=01:00:00 Nodes=n[1-2] PriorityTier=10 OverSubscribe=FORCE:2
+PartitionName=long MaxTime=2-12:00:30 PriorityTier=1
+"""
+
+
+def test_partitions_tell_their_order_and_their_longest_time():
+    whole, shared, long = slurm.partitions(PARTITIONS)
+    assert (whole.name, whole.tier, whole.max_s) == ("whole", 1, math.inf)
+    assert (shared.name, shared.tier, shared.max_s) == ("shared", 10, 3600.0)
+    assert long.max_s == (60 * 60 + 0) * 60 + 30
+    assert slurm.partitions("") == ()
 
 
 @pytest.mark.parametrize(
