@@ -11,6 +11,7 @@ from mpicoloc.core.estimate import Estimate
 from mpicoloc.core.tables import printable
 from mpicoloc.model import corun
 from mpicoloc.report.listing import Listing
+from mpicoloc.report.slowdowns import as_row
 from mpicoloc.report.terminal import console
 
 
@@ -32,8 +33,7 @@ def as_json(found: Sequence[corun.Slowdown], kinds: Mapping[str, str]) -> dict[s
     """Every slowdown with its interval, and with programs and sizes (`JobFeatures.kind`) that are known."""
     rows = []
     for each in found:
-        numbers = {name: getattr(each.slowdown, name) for name in ("value", "low", "high", "n", "method")}
-        row: dict[str, Any] = {"target": each.target, "co_runner": each.co_runner, "slowdown": numbers}
+        row = as_row(each.target, [each.co_runner], each.slowdown)
         row |= {f"{end}_kind": kinds.get(getattr(each, end)) for end in ("target", "co_runner")}
         rows.append(row)
     return {"slowdowns": rows}

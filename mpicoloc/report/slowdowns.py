@@ -80,13 +80,18 @@ def as_json(kind: str, jobs: Sequence[JobFeatures], pairs: Sequence[Pair]) -> di
         {"id": job.id, "program": job.program, "runtime_s": job.runtime_s, "n_cores": job.n_cores}
         for job in jobs
     ]
-    told["slowdowns"] = []
-    for target, co_runners, found in pairs:
-        names = [job.id for job in co_runners]
-        beside = {"co_runner": names[0]} if len(names) == 1 else {"co_runners": names}
-        numbers = {name: getattr(found, name) for name in ("value", "low", "high", "n", "method")}
-        told["slowdowns"].append({"target": target.id, **beside, "slowdown": numbers})
+    told["slowdowns"] = [
+        as_row(target.id, [job.id for job in co_runners], found) for target, co_runners, found in pairs
+    ]
     return told
+
+
+def as_row(target: str, co_runners: Sequence[str], slowdown: Estimate) -> dict[str, Any]:
+    """One slowdown, measured or predicted, beside one other job or program, or beside several."""
+    one = len(co_runners) == 1
+    beside: dict[str, Any] = {"co_runner": co_runners[0]} if one else {"co_runners": list(co_runners)}
+    numbers = {name: getattr(slowdown, name) for name in ("value", "low", "high", "n", "method")}
+    return {"target": target, **beside, "slowdown": numbers}
 
 
 def show(pairs: Sequence[Pair]) -> None:

@@ -3,6 +3,7 @@
 import dataclasses
 import importlib.util
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -15,7 +16,9 @@ from mpicoloc.cli import main as cli
 from mpicoloc.core.estimate import Estimate
 from mpicoloc.core.machine import Machine
 from mpicoloc.core.training import merged
+from mpicoloc.model.corun import Slowdown
 from mpicoloc.model.features import run_of
+from mpicoloc.report import campaign as report
 from mpicoloc.run import model_file, training
 from mpicoloc.store import hdf5
 from mpicoloc.store import training as training_file
@@ -85,6 +88,21 @@ def test_predict_tells_of_each_pair_and_pair_plans_with_it(folder, fitted):
     plan = call(folder, "pair", "queue.json", "--slowdowns", "queue.json", "--json")
     assert plan.returncode == 0, plan.stderr
     assert all(f"alone-{i}" in plan.stdout for i in range(4))
+
+
+def test_measured_and_predicted_slowdowns_have_the_documented_shape(folder, fitted, capsys, monkeypatch):
+    monkeypatch.chdir(folder)
+    page = (ROOT / "docs" / "reference" / "json.md").read_text()
+    documented = json.loads(re.search(r"keys of predict --json -->\n```json\n(.*?)```", page, re.S)[1])
+    assert cli.main(["predict", "--model", "m", "alone-0.h5", "alone-1.h5", "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    measured = report.as_json([Slowdown("a", "b", Estimate(1.2, 1.0, 1.5, 4, "1", "co-run"))], {"a": "x x4"})
+    assert told.keys() == documented.keys()
+    assert told["jobs"][0].keys() == documented["jobs"][0].keys()
+    for found in (told, measured):
+        for row in found["slowdowns"]:
+            assert row.keys() - {"target_kind", "co_runner_kind"} == documented["slowdowns"][0].keys()
+            assert row["slowdown"].keys() == documented["slowdowns"][0]["slowdown"].keys()
 
 
 def test_predict_tells_of_several_co_runners(folder, fitted, capsys, monkeypatch):
