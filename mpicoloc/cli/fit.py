@@ -93,12 +93,8 @@ def run(args: argparse.Namespace) -> int:
         model = _fitted(learnt, seed, n_trials, args.kind)
     model_file.write(model, args.out)
     if model.kind in BASELINES:
-        tell.note(f"no model was better than {model.kind!r} on programs left out: measure more pairs")
-    elif (model.card["choice"]["r2"] or 0) <= 0:
-        tell.note(
-            "on programs left out, choosing among the models told no more than the mean: measure more "
-            "programs, or more rounds"
-        )
+        remedy = "measure more programs, or more rounds"
+        tell.note(f"no model tells more of programs left out than {model.kind!r}: {remedy}")
     if args.json:
         print(json.dumps(model_file.card(model), indent=2, allow_nan=False))
     else:

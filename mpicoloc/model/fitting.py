@@ -25,7 +25,7 @@ from mpicoloc.model.features import FEATURES
 from mpicoloc.model.fitted import FittedModel
 from mpicoloc.model.learning import BASELINES, KINDS, Kind
 from mpicoloc.model.problem import Ints, Problem, fitted, parted, predicted, problem
-from mpicoloc.model.scores import Answers, answers, marks, together
+from mpicoloc.model.scores import Answers, Marks, answers, marks, together
 from mpicoloc.model.search import Tuned, tuned
 
 HELD_BACK_FRAC = 0.3
@@ -73,9 +73,10 @@ def fit_model(
     Returns
     -------
     FittedModel
-        The kind of the least cost on programs left out. Its card has ``scores``, best first: for each kind
-        `model.scores.Marks` of ``known`` rows (30 % at random) and of ``new`` programs; ``choice``: the marks
-        of taking, for each program left out, the kind that looks best without it; ``features``, ``training``.
+        The kind of the least cost on programs left out; but the mean, where choosing so is not better than
+        it. Its card has ``scores``, best first: for each kind `model.scores.Marks` of ``known`` rows (30 % at
+        random) and of ``new`` programs; ``choice``: the marks of taking, for each program left out, the kind
+        that looks best without it; ``features`` and ``training``.
 
     Raises
     ------
@@ -92,8 +93,16 @@ def fit_model(
         ]
         scores = {rival.name: rival.score for rival in found}
         found.sort(key=lambda rival: scores[rival.name]["new"]["cost"])
-        model = _final(training, given, found[0].name, found[0].whole, seed)
-    card = {"scores": [scores[rival.name] for rival in found], "choice": _choice(found), "n_trials": n_trials}
+        choice = _choice(found)
+        best = found[0]
+        if (choice.r2 or 0) <= 0:  # its place is luck
+            best = next(rival for rival in found if rival.name == "mean")
+        model = _final(training, given, best.name, best.whole, seed)
+    card = {
+        "scores": [scores[rival.name] for rival in found],
+        "choice": dataclasses.asdict(choice),
+        "n_trials": n_trials,
+    }
     return dataclasses.replace(model, card={**card, **model.card})
 
 
@@ -135,11 +144,11 @@ def _asked(
     return found.cost, answers(given.slowdown[test], given.weight[test], usual, value, found.band)
 
 
-def _choice(rivals: Sequence[_Rival]) -> dict[str, Any]:
+def _choice(rivals: Sequence[_Rival]) -> Marks:
     """Marks where the kind, too, is chosen without the program left out."""
     parts = zip(*(rival.new for rival in rivals), strict=True)
     best = [min(part, key=lambda found: found[0])[1] for part in parts]
-    return dataclasses.asdict(marks(together(best)))
+    return marks(together(best))
 
 
 def _all(given: Problem) -> Ints:

@@ -187,3 +187,18 @@ def test_a_row_is_no_witness_of_itself():
     folds = np.concatenate([np.full((ends == fold).any(axis=1).sum(), fold) for fold in range(6)])
     _, held = covering(predicted[rows], measured[rows], rows, folds)
     assert held <= 1 - 11 / len(rows)
+
+
+def test_where_there_is_nothing_to_learn_the_mean_is_kept(training):
+    """Noise: some kind is first on programs left out, and it is luck."""
+    rows = training.rows.copy()
+    rows["slowdown"] = 1.1 + np.abs(np.random.default_rng(5).normal(0, 0.1, len(rows)))
+    rows["low"], rows["high"] = rows["slowdown"] - 0.05, rows["slowdown"] + 0.05
+    model = fit_model(
+        dataclasses.replace(training, rows=rows), n_trials=0, kinds=("elastic net", "similar programs")
+    )
+    assert model.card["choice"]["r2"] <= 0
+    assert model.kind == "mean"
+    found = pair_slowdowns(model, training.jobs)
+    assert np.ptp(found.value) == 0
+    assert ((found.low < found.value) & (found.value < found.high)).all()
