@@ -47,17 +47,17 @@ def run(args: argparse.Namespace, rules: Rules) -> int:
     if args.profiles is None:
         raise UsageError("--watch needs --profiles FOLDER: what is known of the jobs")
     interval_s = config.positive("--interval-s", args.interval_s)
-    from mpicoloc.run import pairing, slurm
+    from mpicoloc.run import orders, pairing, slurm
 
     how = _steering(args, rules)
     is_advised = False
     known = pairing.Known(args.profiles, getattr(how.model, "machine", None))
-    audit = pairing.Audit(args.audit, tell.trouble)
+    audit = orders.Audit(args.audit, tell.trouble)
     last_trouble = ""
     while True:
         try:
             if not is_advised:
-                for line in pairing.advice(slurm.snapshot(), how.partitions):
+                for line in orders.advice(slurm.snapshot(), how.partitions):
                     tell.trouble(line)
                 is_advised = True
             for action in pairing.step(known, how, audit, is_dry=args.dry_run):
@@ -79,11 +79,11 @@ def run(args: argparse.Namespace, rules: Rules) -> int:
 def release(args: argparse.Namespace) -> int:
     """Give back what waits as the service told it."""
     from mpicoloc.network.hostlist import expand
-    from mpicoloc.run import pairing
+    from mpicoloc.run import orders
 
     names = expand(args.release, "--release") if args.release else ()
-    audit = pairing.Audit(args.audit, tell.trouble)
-    for action in pairing.release(_partitions(args), audit, names):
+    audit = orders.Audit(args.audit, tell.trouble)
+    for action in orders.release(_partitions(args), audit, names):
         _print(action)
     return 0
 

@@ -8,23 +8,21 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-import json
 import math
 import os
-from collections.abc import Callable, Collection, Container, Mapping, Sequence
+from collections.abc import Collection, Container, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 
 from mpicoloc.core.batch import PENDING, BatchJob, Snapshot
 from mpicoloc.core.features import JobFeatures
 from mpicoloc.core.machine import Machine
-from mpicoloc.errors import DataError, EnvironmentFault
+from mpicoloc.errors import DataError
 from mpicoloc.model import pairs, slowdown, steering, steps
 from mpicoloc.model.features import job_features
 from mpicoloc.model.queue import Queue, Room
-from mpicoloc.run import slurm, slurm_command
+from mpicoloc.run import orders, slurm
 from mpicoloc.run.training import read_runs
 from mpicoloc.store import history
 
@@ -251,73 +249,7 @@ def _room(now: Snapshot, how: Steering) -> Room:
     return Room(min(float(n_cores), given.n_cores), min(memory_bytes, given.memory_bytes))
 
 
-def apply(action: steering.Action, now: Snapshot, partitions: steering.Partitions) -> None:
-    """Say it to Slurm: one change of one job, but for a leader that runs and needs more time than it has.
-
-    Raises
-    ------
-    EnvironmentFault
-        If Slurm refuses.
-    """
-    if isinstance(action, steering.Release):
-        slurm.update(action.job, _released(action, partitions))
-        return
-    jobs = {job.id: job for job in now.jobs}
-    max_s = now.queue(partitions.shared).max_s
-    for number, factor in zip(action.share.jobs, action.slowdowns, strict=True):
-        job = jobs[number]
-        # Sharing must not cost a job its end: who is slowed down has so much longer.
-        limit_s = min(_own_limit_s(job) * factor, max_s)
-        changes = {"TimeLimit": str(math.ceil(limit_s / 60))} if limit_s > job.limit_s else {}
-        if number == action.share.job:
-            changes |= _committed(action, job, partitions)
-        if changes:
-            slurm.update(number, changes)
-
-
-def _own_limit_s(job: BatchJob) -> float:
-    told = steering.share_of(job)
-    return job.limit_s if told is None else min(told[1], job.limit_s)
-
-
-def _committed(action: steering.Commit, job: BatchJob, partitions: steering.Partitions) -> dict[str, str]:
-    return {
-        "AdminComment": action.share.text(_own_limit_s(job)),
-        "Partition": partitions.shared,
-        "ReqNodeList": ",".join(action.share.nodes),
-        "Dependency": "afterany:" + ":".join(map(str, action.after)) if action.after else "",
-    }
-
-
-def _released(action: steering.Release, partitions: steering.Partitions) -> dict[str, str]:
-    changes = {"Partition": partitions.alone, "ReqNodeList": "", "Dependency": "", "AdminComment": ""}
-    if math.isfinite(action.limit_s):
-        changes |= {"TimeLimit": str(math.ceil(action.limit_s / 60))}
-    return changes
-
-
-@dataclass
-class Audit:
-    """Lines of JSON: what was decided, said, refused, and when. A full disk stops no job."""
-
-    path: str | None
-    warn: Callable[[str], None]
-    _is_told: bool = False
-
-    def note(self, now_s: float, what: str, **told: Any) -> None:
-        """Add a line; trouble is told once."""
-        if self.path is None:
-            return
-        try:
-            with open(self.path, "a", encoding="utf-8") as file:
-                file.write(json.dumps({"unix_s": round(now_s, 3), "what": what, **told}) + "\n")
-        except OSError as error:
-            if not self._is_told:
-                self.warn(f"audit log {self.path} cannot be written: {error.strerror}")
-            self._is_told = True
-
-
-def step(known: Known, how: Steering, audit: Audit, *, is_dry: bool) -> list[steering.Action]:
+def step(known: Known, how: Steering, audit: orders.Audit, *, is_dry: bool) -> list[steering.Action]:
     """One look: decide, say it unless `is_dry`, note it; returns what was decided.
 
     Raises
@@ -335,8 +267,8 @@ def step(known: Known, how: Steering, audit: Audit, *, is_dry: bool) -> list[ste
         if isinstance(action, steering.Commit) and unsaid & set(action.after):
             continue  # it would wait for a job that is not where it was to be
         if is_dry:
-            audit.note(now.now_s, "would say", **_told(action))
-        elif not _say(action, now, how.partitions, audit):
+            audit.note(now.now_s, "would say", **orders.told(action))
+        elif not orders.say(action, now, how.partitions, audit):
             unsaid.add(_job(action))
             known.bar(_job(action), now.now_s + BARRED_S)
         elif isinstance(action, steering.Release) and action.why.startswith(steering.REFUSED):
@@ -344,48 +276,5 @@ def step(known: Known, how: Steering, audit: Audit, *, is_dry: bool) -> list[ste
     return actions
 
 
-def release(
-    partitions: steering.Partitions, audit: Audit, names: Collection[str] = ()
-) -> list[steering.Release]:
-    """Give back all that waits as it was told, or what waits for nodes `names`; errors as of `step`."""
-    now = slurm.snapshot()
-    return [action for action in steering.released(now, names) if _say(action, now, partitions, audit)]
-
-
-def _say(action: steering.Action, now: Snapshot, partitions: steering.Partitions, audit: Audit) -> bool:
-    """Whether Slurm did as it was told."""
-    try:
-        apply(action, now, partitions)
-    except slurm_command.Away as error:
-        # By the time that it answers again the queue will be another one.
-        audit.note(now.now_s, "not said", **_told(action), error=str(error))
-        raise
-    except EnvironmentFault as error:
-        audit.note(now.now_s, "refused", **_told(action), error=str(error))
-        audit.warn(str(error))
-        return False
-    audit.note(now.now_s, "said", **_told(action))
-    return True
-
-
-def _told(action: steering.Action) -> dict[str, Any]:
-    return {"action": type(action).__name__.lower(), **dataclasses.asdict(action)}
-
-
 def _job(action: steering.Action) -> int:
     return action.share.job if isinstance(action, steering.Commit) else action.job
-
-
-def advice(now: Snapshot, partitions: steering.Partitions) -> list[str]:
-    """What of the partitions keeps pairs apart, in words."""
-    names = {queue.name for queue in now.queues}
-    missing = [name for name in (partitions.alone, partitions.shared) if name not in names]
-    if missing:
-        return [f"Slurm has no partition {name}: see --alone and --shared" for name in missing]
-    alone, shared = now.queue(partitions.alone), now.queue(partitions.shared)
-    if shared.tier <= alone.tier:
-        return [
-            f"PriorityTier={shared.tier} of partition {shared.name} is not above {alone.tier} of "
-            f"{alone.name}: a partner waits behind jobs that want the node alone, and comes late"
-        ]
-    return []

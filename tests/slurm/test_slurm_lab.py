@@ -79,3 +79,12 @@ def test_switches_have_every_node_once():
         assert [k for low, high in ranges for k in range(int(low), int(high) + 1)] == list(
             range(1, n_nodes + 1)
         )
+
+
+def test_users_are_kept_out_of_the_shared_partition_where_that_was_asked_for():
+    is_named = [
+        'SHARED = "shared"'
+        in slurm_files.texts(slurm_files.Plan("x", 1, 4, 1, is_guarded=is_guarded))["job_submit.lua"]
+        for is_guarded in (False, True)
+    ]
+    assert is_named == [False, True]

@@ -10,7 +10,7 @@ from mpicoloc.lab import slurm_files
 from mpicoloc.model.pairs import Rules
 from mpicoloc.model.slowdown import MeasuredTable
 from mpicoloc.model.steering import Commit, Partitions, Share
-from mpicoloc.run import pairing
+from mpicoloc.run import orders, pairing
 
 NODES = tuple(BatchNode(name, 4, 2.0**30, True, ("whole", "shared")) for name in ("n1", "n2"))
 QUEUES = (BatchQueue("whole", 1, 3600.0), BatchQueue("shared", 10, 3600.0))
@@ -70,7 +70,7 @@ def test_a_job_whose_time_limit_cannot_grow_runs_alone():
 
 def test_partitions_that_keep_pairs_apart_are_told():
     def told(*queues):
-        return pairing.advice(Snapshot(1e9, (), NODES, queues), Partitions("whole", "shared"))
+        return orders.advice(Snapshot(1e9, (), NODES, queues), Partitions("whole", "shared"))
 
     assert told(*QUEUES) == []
     (line,) = told(BatchQueue("whole", 1), BatchQueue("shared", 1))

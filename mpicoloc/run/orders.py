@@ -1,0 +1,140 @@
+"""What the pairing service says to Slurm, and its log."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+from typing import Any
+
+from mpicoloc.core.batch import BatchJob, Snapshot
+from mpicoloc.errors import EnvironmentFault
+from mpicoloc.model import steering
+from mpicoloc.run import slurm, slurm_command
+
+
+@dataclass
+class Audit:
+    """Lines of JSON: what was decided, said, refused, and when. A full disk stops no job."""
+
+    path: str | None
+    warn: Callable[[str], None]
+    _is_told: bool = False
+
+    def note(self, now_s: float, what: str, **told: Any) -> None:
+        """Add a line; trouble is told once."""
+        if self.path is None:
+            return
+        try:
+            with open(self.path, "a", encoding="utf-8") as file:
+                file.write(json.dumps({"unix_s": round(now_s, 3), "what": what, **told}) + "\n")
+        except OSError as error:
+            if not self._is_told:
+                self.warn(f"audit log {self.path} cannot be written: {error.strerror}")
+            self._is_told = True
+
+
+def say(action: steering.Action, now: Snapshot, partitions: steering.Partitions, audit: Audit) -> bool:
+    """Say it and note it; returns whether Slurm did as it was told.
+
+    Raises
+    ------
+    slurm_command.Away
+        If it does not answer.
+    """
+    try:
+        apply(action, now, partitions)
+    except slurm_command.Away as error:
+        # By the time that it answers again the queue will be another one.
+        audit.note(now.now_s, "not said", **told(action), error=str(error))
+        raise
+    except EnvironmentFault as error:
+        audit.note(now.now_s, "refused", **told(action), error=str(error))
+        audit.warn(str(error))
+        return False
+    audit.note(now.now_s, "said", **told(action))
+    return True
+
+
+def told(action: steering.Action) -> dict[str, Any]:
+    """What the log says of it."""
+    return {"action": type(action).__name__.lower(), **dataclasses.asdict(action)}
+
+
+def apply(action: steering.Action, now: Snapshot, partitions: steering.Partitions) -> None:
+    """Say it to Slurm: one change of one job, but for a leader that runs and needs more time than it has.
+
+    Raises
+    ------
+    EnvironmentFault
+        If Slurm refuses.
+    """
+    if isinstance(action, steering.Release):
+        slurm.update(action.job, _released(action, partitions))
+        return
+    jobs = {job.id: job for job in now.jobs}
+    max_s = now.queue(partitions.shared).max_s
+    for number, factor in zip(action.share.jobs, action.slowdowns, strict=True):
+        job = jobs[number]
+        # Sharing must not cost a job its end: who is slowed down has so much longer.
+        limit_s = min(_own_limit_s(job) * factor, max_s)
+        changes = {"TimeLimit": str(math.ceil(limit_s / 60))} if limit_s > job.limit_s else {}
+        if number == action.share.job:
+            changes |= _committed(action, job, partitions)
+        if changes:
+            slurm.update(number, changes)
+
+
+def _own_limit_s(job: BatchJob) -> float:
+    told = steering.share_of(job)
+    return job.limit_s if told is None else min(told[1], job.limit_s)
+
+
+def _committed(action: steering.Commit, job: BatchJob, partitions: steering.Partitions) -> dict[str, str]:
+    return {
+        "AdminComment": action.share.text(_own_limit_s(job)),
+        "Partition": partitions.shared,
+        "ReqNodeList": ",".join(action.share.nodes),
+        "Dependency": "afterany:" + ":".join(map(str, action.after)) if action.after else "",
+    }
+
+
+def _released(action: steering.Release, partitions: steering.Partitions) -> dict[str, str]:
+    changes = {"Partition": partitions.alone, "ReqNodeList": "", "Dependency": "", "AdminComment": ""}
+    if math.isfinite(action.limit_s):
+        changes |= {"TimeLimit": str(math.ceil(action.limit_s / 60))}
+    return changes
+
+
+def release(
+    partitions: steering.Partitions, audit: Audit, names: Collection[str] = ()
+) -> list[steering.Release]:
+    """Give back all that waits as it was told, or what waits for nodes `names`; what was given back.
+
+    Raises
+    ------
+    EnvironmentFault
+        If Slurm does not answer, or refuses one of them; the others are given back.
+    """
+    now = slurm.snapshot()
+    given = [(action, say(action, now, partitions, audit)) for action in steering.released(now, names)]
+    if refused := [str(action.job) for action, is_said in given if not is_said]:
+        raise EnvironmentFault(f"jobs {', '.join(refused)} are not given back: run this as Slurm's operator")
+    return [action for action, _ in given]
+
+
+def advice(now: Snapshot, partitions: steering.Partitions) -> list[str]:
+    """What of the partitions keeps pairs apart, in words."""
+    names = {queue.name for queue in now.queues}
+    missing = [name for name in (partitions.alone, partitions.shared) if name not in names]
+    if missing:
+        return [f"Slurm has no partition {name}: see --alone and --shared" for name in missing]
+    alone, shared = now.queue(partitions.alone), now.queue(partitions.shared)
+    if shared.tier <= alone.tier:
+        return [
+            f"PriorityTier={shared.tier} of partition {shared.name} is not above {alone.tier} of "
+            f"{alone.name}: a partner waits behind jobs that want the node alone, and comes late"
+        ]
+    return []
