@@ -15,6 +15,7 @@ from typing import Any
 
 from mpicoloc.core.features import kind_of
 from mpicoloc.core.profile import Profile
+from mpicoloc.core.tables import text
 from mpicoloc.errors import DataError, EnvironmentFault, MpicolocError
 from mpicoloc.model.corun import TimedRun
 from mpicoloc.model.features import program_name
@@ -26,6 +27,8 @@ from mpicoloc.store import profiles
 RUNS = "runs.jsonl"
 """One line for each experiment that was made."""
 PROFILES = "profiles"
+COMPANY_FRAC = 0.01
+"""Part of a run that a job of somebody else may be there at most."""
 _LOCK = ".lock"
 
 
@@ -261,11 +264,11 @@ def _one(
     if experiment.kind == "solo":
         places = {_solo_place(experiment): places[_solo_place(experiment)]}
     found = Corun([campaign.programs[name] for name in experiment.names], places, start, env).run()
-    timed = [_timed(run, folder) for run in found]
+    timed = [_timed(run, folder, [each.job_id for each in found]) for run in found]
     return tuple(run for run in timed if run is not None)
 
 
-def _timed(run: Run, folder: str) -> TimedRun | None:
+def _timed(run: Run, folder: str, own: Sequence[str]) -> TimedRun | None:
     """Times of a run by its profile; None of one that was ended before it had any."""
     try:
         profile: Profile = profiles.read(run.profile)
@@ -277,7 +280,23 @@ def _timed(run: Run, folder: str) -> TimedRun | None:
     is_whole = run.code == 0 and not profile.partial
     if run.code == 0 and profile.partial:
         raise DataError(f"{run.program}: its profile {run.profile} is partial, so its time is not known")
+    stranger = _stranger(profile, own)
+    if stranger is not None:
+        raise DataError(
+            f"{run.program}: job {stranger} ran on this node, too: let no other job run during a campaign"
+        )
     return TimedRun(run.program, run.place, job.start_unix_s, job.wall_s, is_whole, where)
+
+
+def _stranger(profile: Profile, own: Sequence[str]) -> str | None:
+    """A job that is none of the experiment's and was there for more than a moment."""
+    for row in profile.tables["corunners"]:
+        name = text(row["job_id"])
+        # The board has the beginning of a long name, and what a job starts has an end of its own.
+        is_own = any(each.startswith(name) or name.startswith(each) for each in own)
+        if not is_own and row["overlap_s"] > COMPANY_FRAC * profile.job.wall_s:
+            return name
+    return None
 
 
 def _note(folder: str, done: Done) -> None:

@@ -10,10 +10,11 @@ import jobs
 import pytest
 
 from mpicoloc.errors import DataError
-from mpicoloc.run import corun, siblings
-from mpicoloc.run.campaign_file import Program
+from mpicoloc.run import campaign as campaign_folder
+from mpicoloc.run import campaign_file, corun, siblings
+from mpicoloc.run.campaign_file import Experiment, Program
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(110)]
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(180)]
 PROGRAMS = """
 rounds = 2
 [programs.long]
@@ -29,7 +30,7 @@ command = "sh -c 'echo no input file; exit 7'"
 
 def campaign(folder, *arguments):
     command = [sys.executable, "-m", "mpicoloc", "campaign", "programs.toml", "--out", "found", *arguments]
-    return subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=100, check=False)
+    return subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=170, check=False)
 
 
 def test_a_campaign(openmpi, tmp_path, shm_dir):
@@ -90,6 +91,29 @@ def test_a_job_that_leaves_no_profile_is_told(tmp_path):
     assert done.returncode == 1
     assert "plain left no profile" in done.stderr
     assert sorted(os.listdir(tmp_path / "found")) == [".lock", "profiles"]
+
+
+def test_company_spoils_an_experiment(openmpi, tmp_path, shm_dir):
+    """Another job of mpicoloc is on the node as long as the campaign runs."""
+    program = f"{openmpi.program} finalize 1"
+    (tmp_path / "programs.toml").write_text(f"rounds = 2\n[programs.a]\ncommand = '{program}'\nn_ranks = 1\n")
+    company = [sys.executable, "-m", "mpicoloc", "run", "-n", "1", "--mpirun-arg=--oversubscribe"]
+    company += ["--mpirun-arg=--bind-to", "--mpirun-arg=none", openmpi.program, "finalize", "90"]
+    env = {**os.environ, "MPICOLOC_JOB_ID": "somebody-else"}
+    with open(tmp_path / "log", "w") as log:
+        process = subprocess.Popen(company, cwd=tmp_path, stdout=log, stderr=log, env=env)
+    try:
+        jobs.wait_until(lambda: (shm_dir / "mpicoloc.board").exists(), "the other job", 60)
+        plan = campaign_file.read(str(tmp_path / "programs.toml"))
+        told = []
+        made = campaign_folder.make(
+            plan, [Experiment(0, ("a",))], str(tmp_path / "found"), {}, lambda _, why: told.append(str(why))
+        )
+    finally:
+        process.terminate()
+        process.wait(60)
+    assert made == 1, told
+    assert "a: job somebody-else ran on this node, too" in told[0]
 
 
 def test_each_run_has_its_own_limit(tmp_path):

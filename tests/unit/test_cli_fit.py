@@ -12,6 +12,7 @@ import pytest
 
 pytest.importorskip("sklearn", reason="the extra schedule is not installed")
 
+from mpicoloc.cli import fit
 from mpicoloc.cli import main as cli
 from mpicoloc.core.estimate import Estimate
 from mpicoloc.core.machine import Machine
@@ -243,3 +244,6 @@ def test_a_campaign_is_learnt_from(tmp_path):
     both = merged([found, production, found])
     assert len(both.rows) == 4
     assert both.programs == ["app0", "app1"]
+    # Profiles of a campaign that is given are not given once more.
+    assert fit._paths([str(tmp_path)] * 2, []) == sorted(map(str, (tmp_path / "profiles").iterdir()))
+    assert fit._paths([str(tmp_path)], [str(tmp_path)]) == []
