@@ -29,8 +29,11 @@ FEW = (
     "sent_bps_mean",
     "burst_p50_s_mean",
     "ipc_mean",
+    "cache_misses_per_s_mean",
 )
 """What tells most of a program in few numbers: with ten programs, two of a hundred features fit anything."""
+MISSES = "cache_misses_per_s_mean"
+"""What Distributed Intensity looks at."""
 _NO_MEAN = ("_min", "_max", "_sd")
 
 
@@ -47,9 +50,10 @@ class Problem:
     program: Ints
 
     def columns(self, wanted: str, jobs: Ints) -> Ints:
-        """Features of one of `FEATURE_SETS` in which `jobs` differ; others teach nothing."""
+        """Features of one of `FEATURE_SETS`, or ``misses``, in which `jobs` differ; others teach nothing."""
         keep = {
             "few": lambda name: name in FEW,
+            "misses": lambda name: name == MISSES,
             "mean": lambda name: not name.endswith(_NO_MEAN),
             "all": lambda name: True,
         }[wanted]
@@ -131,10 +135,11 @@ def fitted(
 ) -> tuple[Any, Ints, Preparation | None]:
     """An estimator fitted to `rows`, the features it looks at, and how these are prepared."""
     jobs = np.unique(np.concatenate([given.target[rows], given.co_runner[rows]]))
-    columns = given.columns(parameters.get(LOOKED_AT, "mean"), jobs)
-    if not len(columns):
-        columns = given.columns("all", jobs)
-    if not len(columns):
+    for wanted in (parameters.get(LOOKED_AT, "mean"), "mean", "all"):
+        columns = given.columns(wanted, jobs)
+        if len(columns):
+            break
+    else:
         # Jobs all alike: what is left is their mean.
         kind, parameters, columns = BASELINES["mean"], {}, np.arange(len(given.names))
     preparation = prepare(given.features[np.ix_(jobs, columns)]) if kind.is_prepared else None

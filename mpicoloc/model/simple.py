@@ -32,8 +32,8 @@ class Mean:
 class Intensity:
     """One feature, added up over target and co-runner: the best one, and a straight line.
 
-    What Distributed Intensity (Zacarias et al. 2021, section 2.2) knows of a pair, with the feature left to
-    the data.
+    What Distributed Intensity (Zacarias et al. 2021, section 2.2) knows of a pair: misses of the last cache.
+    Where they were not counted, the feature is left to the data.
     """
 
     def fit(self, x: Array, y: Array, sample_weight: Array) -> Intensity:

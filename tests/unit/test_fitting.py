@@ -13,10 +13,11 @@ from threadpoolctl import threadpool_limits
 from mpicoloc.core.machine import Machine
 from mpicoloc.core.training import TrainingSet, merged
 from mpicoloc.errors import DataError
-from mpicoloc.model.fitting import fit_model
+from mpicoloc.model.features import FEATURES
+from mpicoloc.model.fitting import fit_kind, fit_model
 from mpicoloc.model.intervals import band, covering
 from mpicoloc.model.learning import KINDS as KINDS_OF
-from mpicoloc.model.problem import parted, predicted, problem
+from mpicoloc.model.problem import FEW, MISSES, parted, predicted, problem
 from mpicoloc.model.search import tuned
 from mpicoloc.model.slowdown import pair_slowdowns
 
@@ -187,6 +188,20 @@ def test_a_row_is_no_witness_of_itself():
     folds = np.concatenate([np.full((ends == fold).any(axis=1).sum(), fold) for fold in range(6)])
     _, held = covering(predicted[rows], measured[rows], rows, folds)
     assert held <= 1 - 11 / len(rows)
+
+
+def test_the_features_that_are_named_exist():
+    assert {MISSES, *FEW} <= set(FEATURES)
+
+
+def test_distributed_intensity_looks_at_cache_misses_where_they_were_counted(training):
+    def counted(job):
+        return dataclasses.replace(job, values={**job.values, MISSES: job.values["cache_misses_mean"]})
+
+    with_misses = dataclasses.replace(training, jobs=tuple(map(counted, training.jobs)))
+    looks_at = [fit_kind(one, "intensity (DI)").features for one in (with_misses, training)]
+    assert looks_at[0] == (MISSES,)
+    assert len(looks_at[1]) > 1
 
 
 def test_where_there_is_nothing_to_learn_the_mean_is_kept(training):
