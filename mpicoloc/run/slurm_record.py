@@ -22,6 +22,8 @@ from mpicoloc.store.step_record import StepRecord
 
 SCRIPTS = ("batch", "interactive")
 """Steps that are the job itself: all others run within their time."""
+_FIRST_SPECIAL = 0xFFFFFFF0
+"""From here on Slurm's numbers of steps mean what no user starts: that of the prolog, say."""
 _FIELDS = ("JobID", "UserID", "ArrayJobID", "ArrayTaskID", "RestartCnt", "NumNodes", "NumCPUs", "SubmitTime",
            "StartTime", "TimeUsed", "Cluster", "Partition", "Account")  # fmt: skip
 """Account last: where Slurm does not check it, it is the user's text."""
@@ -65,6 +67,8 @@ def keep(
     start, step = ended
     if not STEP.fullmatch(step):
         raise UsageError(f"step {step!r}: give its number, batch or interactive")
+    if step.isdecimal() and int(step) >= _FIRST_SPECIAL:
+        return None
     values = {"%j": str(start.job), "%s": step, "%u": str(start.uid), "%%": "%"}
     path = "".join(values.get(part, part) for part in re.split("(%.)", pattern))
     to = os.path.join(spool, start.name(path))

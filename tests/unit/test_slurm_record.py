@@ -9,8 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mpicoloc.errors import DataError, EnvironmentFault
+from mpicoloc.errors import DataError, EnvironmentFault, UsageError
 from mpicoloc.run import slurm_record
+from mpicoloc.run.slurm_close import Start
 from mpicoloc.store import step_record
 
 KEY = b"0123456789abcdef0123456789abcdef"
@@ -77,6 +78,14 @@ def test_what_is_not_there_or_not_understood_is_told():
     for told in ([squeue(TimeUsed="INVALID"), STEP], [squeue(), "Step 11.0"], [squeue(RestartCnt=""), STEP]):
         with pytest.raises(DataError, match="tried are squeue"):
             record(told)
+
+
+def test_only_steps_that_a_user_can_start_have_a_record(tmp_path):
+    start = Start(11, 1000, 1795377520, 1795377523, True, "11")
+    (tmp_path / "11.4294967292.h5").touch()
+    assert slurm_record.keep(f"{tmp_path}/%j.%s.h5", (start, "4294967292"), KEY, str(tmp_path), 1.0) is None
+    with pytest.raises(UsageError, match="give its number"):
+        slurm_record.keep(f"{tmp_path}/%j.%s.h5", (start, "../0"), KEY, str(tmp_path), 1.0)
 
 
 def test_a_record_is_written_once_for_its_owner_only(tmp_path):
