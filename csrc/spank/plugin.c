@@ -396,10 +396,12 @@ int slurm_spank_job_epilog(spank_t spank, int n_words, char *words[])
     read_site(n_words, words, 1); /* slurm_spank_init is not called for scripts of a job */
     if (spank_get_item(spank, S_JOB_UID, &uid) || spank_get_item(spank, S_JOB_ID, &job))
         return ESPANK_SUCCESS;
+    /* In this order: what is in memory goes when the profile has been written. */
+    int is_left = has_files(uid);
     /* Of steps that were killed before they could be closed. */
-    if (is_signing() && is_first_node() && has_profiles(job, uid))
+    if (is_signing() && is_first_node() && (is_left || has_profiles(job, uid)))
         close_job(spank, NULL);
-    if (has_files(uid))
+    if (is_left)
         call_mpicoloc(spank, "clean", NULL, 0);
     return ESPANK_SUCCESS;
 }

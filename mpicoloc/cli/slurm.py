@@ -171,6 +171,8 @@ def _close(args: argparse.Namespace) -> int:
             tell.trouble(str(error))
             code = error.exit_code
     slurm_close.sweep(args.spool, time.time())
+    if not start.is_running and not slurm_close.await_keeper(start, str(config.get("shm_dir"))):
+        tell.trouble(f"job {start.job}: its profile is still being written, so it may not be signed")
     for path in slurm_close.files(args.out, start):
         try:
             to = slurm_close.sign(path, start, key, args.spool, time.time())

@@ -66,17 +66,28 @@ def find(folder: str, key: str | None = None, quiet_s: float = QUIET_S) -> list[
     OSError
         If the folder cannot be read.
     """
+    files = _files(folder, key)
+    if not files:
+        return []
+    words = _words_of_processes()
+    gone = {k: paths for k, paths in files.items() if not _is_named(k, words) and _is_over(paths, quiet_s)}
+    return [Leftover(k, tuple(paths)) for k, paths in gone.items()]
+
+
+def in_use(folder: str) -> dict[str, list[str]]:
+    """Files in `folder` of this user's jobs of which a process lives, by their keys."""
+    gone = {left.key for left in find(folder, quiet_s=0.0)}
+    return {key: paths for key, paths in _files(folder, None).items() if key not in gone}
+
+
+def _files(folder: str, key: str | None) -> dict[str, list[str]]:
     files: dict[str, list[str]] = {}
     for name in sorted(os.listdir(folder)):
         match = _NAME.fullmatch(name)
         path = os.path.join(folder, name)
         if match and key in (None, match[1]) and _is_own_file(path):
             files.setdefault(match[1], []).append(path)
-    if not files:
-        return []
-    words = _words_of_processes()
-    gone = {k: paths for k, paths in files.items() if not _is_named(k, words) and _is_over(paths, quiet_s)}
-    return [Leftover(k, tuple(paths)) for k, paths in gone.items()]
+    return files
 
 
 def _is_own_file(path: str) -> bool:

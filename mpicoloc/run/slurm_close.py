@@ -14,6 +14,7 @@ import os
 import pwd
 import re
 import stat
+import time
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -29,6 +30,9 @@ MAX_PROFILES = 1000
 """Most profiles of one start of a job that are signed."""
 MAX_BYTES = 4 << 30
 """Most bytes that they have together."""
+KEEPER_S = 10.0
+"""Longest wait for what writes the profile of a job that was killed, s."""
+_NAP_S = 0.1
 _STALE_S = 3600.0
 """Nothing that is being written into the spool takes so long."""
 _COLUMNS = ("JobID", "UserID", "SubmitTime", "StartTime", "StateCompact", "ArrayJobID", "ArrayTaskID",
@@ -281,14 +285,40 @@ def tell_slurm(start: Start, told: dict[str, Any]) -> bool:
     return True
 
 
+def await_keeper(start: Start, folder: str, limit_s: float = KEEPER_S) -> bool:
+    """Wait until what outlives a killed job's ranks has written their profile; returns whether it has ended.
+
+    Parameters
+    ----------
+    start : Start
+        The job, which has ended.
+    folder : str
+        The node's shared memory.
+    limit_s : float
+        Wait no longer, s.
+    """
+    deadline_s = time.monotonic() + limit_s
+    while _is_in_use(start, folder):
+        if time.monotonic() > deadline_s:
+            return False
+        time.sleep(_NAP_S)
+    return True
+
+
+def _is_in_use(start: Start, folder: str) -> bool:
+    with _as_user(start.uid):
+        used = leftovers.in_use(folder)
+        return any(_is_job(key, paths, start.job) for key, paths in used.items())
+
+
 def clean(job: int, uid: int, folder: str) -> int:
     """Remove what a user's job left in the node's shared memory; returns how many files.
 
     Files are looked for and removed with that user's rights.
     """
     with _as_user(uid):
-        found = [left for left in leftovers.find(folder, quiet_s=0.0) if _is_job(left, job)]
-        return sum(left.remove() for left in found)
+        found = leftovers.find(folder, quiet_s=0.0)
+        return sum(left.remove() for left in found if _is_job(left.key, left.paths, job))
 
 
 @contextlib.contextmanager
@@ -304,11 +334,11 @@ def _as_user(uid: int) -> Iterator[None]:
         os.seteuid(before)
 
 
-def _is_job(left: leftovers.Leftover, job: int) -> bool:
+def _is_job(key: str, paths: Iterable[str], job: int) -> bool:
     """Slurm's number is in the segments, or in the key that PMIx gave."""
-    if re.search(rf"\.{job}[.-]\d+$", left.key):
+    if re.search(rf"\.{job}[.-]\d+$", key):
         return True
-    for path in left.paths:
+    for path in paths:
         if path.endswith(".seg"):
             with contextlib.suppress(MpicolocError, OSError):
                 return bool(contract.read_file(path)["job_id"] == str(job).encode())

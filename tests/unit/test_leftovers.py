@@ -3,14 +3,16 @@
 import os
 import subprocess
 import sys
+import threading
 import time
+from dataclasses import replace
 
 import pytest
 from test_collect import KEY, write_node, write_rank
 
 from mpicoloc.cli import checks
 from mpicoloc.pmpi import contract
-from mpicoloc.run import leftovers
+from mpicoloc.run import leftovers, slurm_close
 
 
 @pytest.fixture(autouse=True)
@@ -124,3 +126,20 @@ def test_run_does_not_wait_for_files_that_nobody_will_remove(folder, tmp_path, w
     assert done.returncode == 137, done.stderr
     assert os.listdir(folder) == []
     assert time.monotonic() - started_s < 8.0
+
+
+def test_what_outlives_a_killed_job_is_waited_for(folder):
+    """It is another job's otherwise, or nobody's any more."""
+    dead_job(folder, job_id=b"7")
+    start = slurm_close.Start(7, os.getuid(), 1, 1, False, "7")
+    assert slurm_close.await_keeper(start, str(folder), 60.0), "it is gone"
+    command = [sys.executable, "-c", "print(1, flush=True); input()", KEY]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        process.stdout.readline()
+        assert list(leftovers.in_use(str(folder))) == [KEY]
+        assert not slurm_close.await_keeper(start, str(folder), 0.3)
+        assert slurm_close.await_keeper(replace(start, job=8), str(folder), 60.0)
+        end = threading.Timer(0.3, process.communicate, [b"\n"])
+        end.start()
+        assert slurm_close.await_keeper(start, str(folder), 60.0)
+        end.join()
