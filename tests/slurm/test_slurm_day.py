@@ -118,8 +118,12 @@ def test_a_program_shares_only_when_a_run_of_it_has_told_what_it_is_like(day):
         assert not any(first.id in pair for pair in chosen(day) | overlapping(jobs))
 
 
-def test_all_chosen_pairs_ran_side_by_side_and_nobody_else_did(day):
-    assert overlapping(day.of("pairs")) == chosen(day)
+def test_chosen_pairs_ran_on_one_node_side_by_side_and_nobody_else_did(day):
+    jobs = day.of("pairs")
+    assert all(jobs[a].node == jobs[b].node for a, b in chosen(day))
+    together = overlapping(jobs)
+    # The first of so short jobs may have ended when its partner comes.
+    assert together and together <= chosen(day)
 
 
 def chosen(day):
