@@ -103,14 +103,18 @@ class Similar:
         self.length, self.noise, self.joint, self.of_target = length, noise, joint, of_target
 
     def fit(self, x: Array, y: Array, sample_weight: Array) -> Similar:
-        """Learn the weight of each row; returns itself."""
+        """Learn the weight of each pair; returns itself."""
+        # A pair that met often is one point, or its covariance would have no inverse worth the time.
+        noise = self.noise * sample_weight.mean()
+        x, which = np.unique(x, axis=0, return_inverse=True)
+        weight = np.bincount(which.ravel(), sample_weight)
+        y = np.bincount(which.ravel(), sample_weight * y) / weight
         self.vectors_ = x
         self.gamma_ = 1 / (x.shape[1] * self.length**2)
         rest = 1 - self.joint
         self.apart_ = np.array([rest * self.of_target, rest * (1 - self.of_target)])
-        self.intercept_ = float(np.average(y, weights=sample_weight))
-        error = self.noise * sample_weight.mean() / sample_weight
-        self.dual_ = solve(self._covariance(x) + np.diag(error), y - self.intercept_, assume_a="pos")
+        self.intercept_ = float(np.average(y, weights=weight))
+        self.dual_ = solve(self._covariance(x) + np.diag(noise / weight), y - self.intercept_, assume_a="pos")
         return self
 
     def _covariance(self, x: Array) -> Array:

@@ -57,7 +57,7 @@ class Product:
 class Similar:
     """Effects of similar programs: see `model.simple.Similar`.
 
-    `base` () + the sum over rows r of the training set of `dual` (R,) times `of_target` () k_t + `of_other`
+    `base` () + the sum over pairs r of the training set of `dual` (R,) times `of_target` () k_t + `of_other`
     () k_c + `joint` () k_t k_c, k = exp(-`gamma` () |x - v|^2) between a job and its half of `vectors`
     (R, 2 F).
     """

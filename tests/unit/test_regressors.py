@@ -12,6 +12,7 @@ pytest.importorskip("sklearn", reason="the extra schedule is not installed")
 from mpicoloc.model.forest import LEAF, Trees
 from mpicoloc.model.learning import BASELINES, KINDS, fit
 from mpicoloc.model.preparation import prepare
+from mpicoloc.model.simple import Similar
 
 N_FEATURES = 5
 ALL = {**KINDS, **BASELINES}
@@ -123,3 +124,16 @@ def test_preparation_leaves_no_gap_and_one_scale():
     assert np.isfinite(ready).all()
     assert ready.mean(axis=0) == pytest.approx(np.zeros(ready.shape[1]), abs=1e-9)
     assert np.isfinite(found.apply(np.full((1, N_FEATURES), np.nan))).all()
+
+
+def test_a_pair_that_met_often_counts_as_often():
+    """Kriging of repeated rows is that of one row with their mean and all their weight."""
+    rng = np.random.default_rng(3)
+    x, y, weight = rng.normal(size=(6, 4)), 1 + rng.uniform(size=6), rng.uniform(0.5, 1, 6)
+    repeated = np.repeat(np.arange(6), [1, 4, 2, 1, 1, 3])
+    often = Similar(0.7, 0.1, 0.3, 0.5).fit(x[repeated], y[repeated], weight[repeated])
+    total = np.bincount(repeated, weight[repeated])
+    once = Similar(0.7, 0.1 * weight[repeated].mean() / total.mean(), 0.3, 0.5).fit(x, y, total)
+    asked = rng.normal(size=(5, 4))
+    assert len(often.vectors_) == 6
+    assert often.predict(asked) == pytest.approx(once.predict(asked))
