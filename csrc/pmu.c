@@ -5,6 +5,7 @@
 #include "perf.h"
 
 #include <errno.h>
+#include <link.h>
 #include <linux/perf_event.h>
 #include <stdio.h>
 #include <string.h>
@@ -77,9 +78,23 @@ static int count(int i)
     return fd >= 0;
 }
 
+static int counts_itself(struct dl_phdr_info *object, size_t size, void *unused)
+{
+    static const char *const libraries[] = {"libpapi.so", "liblikwid.so", "libpfm.so"};
+    const char *slash = strrchr(object->dlpi_name, '/'), *name = slash ? slash + 1 : object->dlpi_name;
+    (void)size, (void)unused;
+    for (size_t i = 0; i < sizeof libraries / sizeof *libraries; i++)
+        if (strncmp(name, libraries[i], strlen(libraries[i])) == 0)
+            return 1;
+    return 0;
+}
+
 int mc_pmu_is_wanted(void)
 {
-    return strcmp(mc_option_text(MC_OPT_COUNTERS), "off") != 0;
+    const char *list = mc_option_text(MC_OPT_COUNTERS);
+    if (strcmp(list, "on") == 0)
+        return !dl_iterate_phdr(counts_itself, NULL);
+    return strcmp(list, "off") != 0;
 }
 
 void mc_pmu_start(void)

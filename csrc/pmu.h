@@ -4,7 +4,9 @@
 
 #include "mpicoloc.h"
 
-int mc_pmu_is_wanted(void); /* MPICOLOC_COUNTERS is not off */
+/* MPICOLOC_COUNTERS is not off. By default that is also 0 where the program has loaded a library to count by itself, which may
+   take it for granted that it has the processor's counters for itself. */
+int mc_pmu_is_wanted(void);
 
 /* Begin to count the events that MPICOLOC_COUNTERS asks for and the kernel allows, for the calling thread and all that comes
    from it. Not before the keeper was started, which would be counted too, nor before mc_keeper_may_count. */

@@ -215,7 +215,7 @@ def counters() -> Finding:
     """Hardware counters for the meter `ipc`: instructions of this process in user mode."""
     number = open_counter()
     if number == 0:
-        return Finding("PMU", "ok", "hardware counters work; meter ipc")
+        return Finding("PMU", "ok", "hardware counters work: meter ipc, and events over the whole run")
     fallback = "jobs are measured by meter burst"
     if number in (errno.EACCES, errno.EPERM):
         return Finding(

@@ -2,6 +2,7 @@
 #define _GNU_SOURCE
 #include "counted.h"
 
+#include <dlfcn.h>
 #include <pthread.h>
 #include <semaphore.h>
 #include <sys/mman.h>
@@ -201,11 +202,22 @@ static void test_hardware(void)
     CHECK(value > 0.9 * (double)counts.instructions && value < 1.1 * (double)counts.instructions);
 }
 
-static const named_test tests[] = {{"own", test_own_faults},   {"kernel", test_kernel_faults},
-                                   {"threads", test_threads},  {"earlier", test_earlier_thread},
-                                   {"fork", test_fork},        {"exec", test_exec},
-                                   {"lists", test_lists},      {"default", test_default},
-                                   {"hardware", test_hardware}};
+/* A program with a library of that name counts by itself, and is left alone unless the user says what he wants. */
+static void test_other_counting(void)
+{
+    setenv("MPICOLOC_COUNTERS", "on", 1);
+    CHECK(mc_pmu_is_wanted() == 1);
+    CHECK(dlopen(getenv("OTHER_LIBRARY"), RTLD_NOW) != NULL);
+    CHECK(mc_pmu_is_wanted() == 0);
+    setenv("MPICOLOC_COUNTERS", "page-faults", 1);
+    CHECK(mc_pmu_is_wanted() == 1);
+}
+
+static const named_test tests[] = {{"own", test_own_faults},      {"kernel", test_kernel_faults},
+                                   {"threads", test_threads},     {"earlier", test_earlier_thread},
+                                   {"fork", test_fork},           {"exec", test_exec},
+                                   {"lists", test_lists},         {"default", test_default},
+                                   {"papi", test_other_counting}, {"hardware", test_hardware}};
 
 int main(int argc, char **argv)
 {

@@ -1,5 +1,8 @@
 """What a rank's processor counts over its whole run, in C: true numbers, and no harm where it may not."""
 
+import subprocess
+
+import objects
 import pytest
 from test_tally_c import SANITIZED, SOURCES, TASK_CLOCK, build, run
 
@@ -27,6 +30,15 @@ def refused(tmp_path_factory):
 @pytest.mark.parametrize("scenario", COUNTED)
 def test_what_is_counted_and_for_whom(program, tmp_path, scenario):
     run(program, tmp_path, scenario)
+
+
+def test_a_program_that_counts_by_itself_is_left_alone(program, tmp_path, tmp_path_factory, monkeypatch):
+    library = tmp_path_factory.mktemp("papi") / "libpapi.so.7"
+    subprocess.run(
+        [*objects.compiler(), "-shared", "-x", "c", "/dev/null", "-o", library], check=True, timeout=60
+    )
+    monkeypatch.setenv("OTHER_LIBRARY", str(library))
+    run(program, tmp_path, "papi")
 
 
 @pytest.mark.parametrize("scenario", REFUSED)
