@@ -155,6 +155,8 @@ def make_family(name, folder, commands=None):
 
 def run(command, **env):
     """Run `command` to its end; `env` is added to the environment."""
+    # Open MPI's launcher, which ends all ranks when one returned something, else sleeps for a second after.
+    env = {"OMPI_MCA_odls_base_sigkill_timeout": "0", **env}
     done = subprocess.run(
         [str(word) for word in command],
         capture_output=True,
