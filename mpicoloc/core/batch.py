@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 PENDING, RUNNING = "PENDING", "RUNNING"
+FOR_ROOM = ("", "None", "Resources", "Priority")
+"""Reasons of jobs that wait for nothing but nodes."""
 _ON_NODES = {
     RUNNING,
     "CONFIGURING",

@@ -15,7 +15,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 
-from mpicoloc.core.batch import PENDING, RUNNING, BatchJob, BatchNode, Snapshot
+from mpicoloc.core.batch import FOR_ROOM, PENDING, RUNNING, BatchJob, BatchNode, Snapshot
 from mpicoloc.model.pairs import Group
 
 WINDOW = 200
@@ -112,6 +112,16 @@ def candidates(now: Snapshot, partitions: Partitions) -> list[BatchJob]:
     return sorted(found, key=_order)[:WINDOW]
 
 
+def _queued(now: Snapshot, partitions: Partitions) -> list[BatchJob]:
+    """All that wait for nodes alone, whatever conditions they have."""
+    return [
+        job
+        for job in now.jobs
+        if job.state == PENDING and job.partition == partitions.alone
+        and job.priority > 0 and job.reason in FOR_ROOM
+    ]  # fmt: skip
+
+
 def _order(job: BatchJob) -> tuple[float, float, int]:
     return -job.priority, job.submit_s, job.id
 
@@ -166,6 +176,8 @@ def decide(
     ]
     begun = {job.id for group in joins for job in group}
     later = [each for each in planned if each[0][0] in waiting and not begun & {job.id for job in each[0]}]
+    # Leaders come before all others: who cannot share must have his turn among them.
+    later += [([job], 0.0) for job in _queued(now, partitions) if job not in waiting]
     leads = _leads(later, nodes, runtime_s)
     if not waiting:
         leads = [(share, [by_id[share.job]]) for share in _moved(kept, by_id, nodes)]
@@ -311,7 +323,13 @@ def _leads(
     has_next: set[str] = set()
     found = []
     for group, duration_s in sorted(groups, key=lambda each: min(map(_order, each[0]))):
-        if len(has_next) == len(heap) or group[0].n_nodes > len(heap):
+        longest_s = max(duration_s, *(runtime_s.get(job.id, job.limit_s) for job in group))
+        if wanted := group[0].wanted_nodes:
+            has_next.update(wanted)
+            heap = [(free_s + longest_s if name in wanted else free_s, name) for free_s, name in heap]
+            heapq.heapify(heap)
+            continue
+        if has_next >= nodes.free_s.keys() or group[0].n_nodes > len(heap):
             break
         first = [heapq.heappop(heap) for _ in range(group[0].n_nodes)]
         names = tuple(sorted(name for _, name in first))
@@ -320,7 +338,6 @@ def _leads(
         if is_one and len(group) > 1:
             found.append((Share((group[0].id,), names), group))
         has_next.update(names)
-        longest_s = max(duration_s, *(runtime_s.get(job.id, job.limit_s) for job in group))
         for _, name in first:
             heapq.heappush(heap, (max(first)[0] + longest_s, name))
     return found

@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from mpicoloc.core.batch import BatchJob, BatchNode, BatchQueue, Snapshot
+from mpicoloc.core.batch import FOR_ROOM, BatchJob, BatchNode, BatchQueue, Snapshot
 from mpicoloc.errors import DataError
 from mpicoloc.network.hostlist import expand
 from mpicoloc.run import slurm_command
@@ -29,8 +29,6 @@ _CONDITIONS = (
     *("tres_per_task", "tres_per_socket", "het_job_id", "array_job_id", "array_task_string"),
 )
 """What a job wants beyond nodes and processors. Slurm's number of one task of an array means all of them."""
-_FOR_ROOM = ("None", "Resources", "Priority")
-"""Reasons of jobs that wait for nothing else."""
 _UNLIMITED = (0, 0xFFFFFFFF, 0xFFFFFFFE, math.inf)
 _TIME = re.compile(r"(?:(\d+)-)?(?:(\d+):)?(\d+):(\d+)")
 
@@ -162,7 +160,7 @@ def _job(row: Mapping[str, Any]) -> BatchJob:
         admin_comment=str(row["admin_comment"] or ""),
         is_bound=any(_is_given(row[name]) for name in _CONDITIONS)
         or bool(row["required_nodes"])
-        or row["state_reason"] not in _FOR_ROOM,
+        or (row["state_reason"] or "") not in FOR_ROOM,
     )
 
 

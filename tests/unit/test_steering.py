@@ -127,6 +127,21 @@ def test_a_job_alone_that_comes_first_has_the_first_node():
     assert found.share == Share((2,), ("n2",))
 
 
+def test_who_cannot_share_has_his_turn_before_leaders():
+    for first in (
+        job(1, admin_comment="exclusive"),
+        job(1, is_bound=True, reason="Resources"),
+        job(1, is_bound=True, wanted_nodes=("n1",)),
+    ):
+        assert decided([first, job(2), job(3)], [node("n1")]) == []
+    for first in (job(1, is_bound=True, reason="Dependency"), job(1, priority=0, is_bound=True)):
+        (found,) = decided([first, job(2), job(3)], [node("n1")])
+        assert found.share.jobs == (2,)
+    here = job(1, is_bound=True, wanted_nodes=("n1",))
+    (found,) = decided([here, job(2), job(3)], [node("n1"), node("n2")])
+    assert found.share.nodes == ("n2",)
+
+
 def test_jobs_on_two_nodes_pair_where_two_nodes_become_free_together():
     wide = [job(1, n_nodes=2), job(2, n_nodes=2)]
     apart = [job(7, RUNNING, ["n1"], limit_s=300.0), job(8, RUNNING, ["n2"])]
@@ -232,10 +247,12 @@ def by_width(leaders, waiting):
     return found
 
 
-def simulated(n_nodes, lengths_s, widths=None, look_s=1.0):
-    """A cluster that does as Slurm: starts and ends of all jobs, and who ran beside whom."""
+def simulated(n_nodes, lengths_s, widths=None, alone=(), look_s=1.0):
+    """A cluster that does as Slurm: who ran beside whom, in the order of their starts."""
     names = [f"n{k}" for k in range(1, n_nodes + 1)]
     jobs = {i: job(i, n_nodes=(widths or {}).get(i, 1)) for i in range(1, len(lengths_s) + 1)}
+    for i in alone:
+        jobs[i] = dataclasses.replace(jobs[i], admin_comment="exclusive")
     now_s, ends_s, beside = NOW_S, {}, {}
 
     def on(name):
@@ -286,6 +303,15 @@ def test_a_full_queue_runs_in_pairs(n_nodes):
     # The first on each node began alone, in the other queue; at the end of the queue nodes are idle.
     assert n_pairs >= (40 - 3 * n_nodes) / 2
     assert max(map(len, beside.values())) == 1
+
+
+@pytest.mark.parametrize("n_nodes", [1, 4])
+def test_who_wants_to_be_alone_is_not_passed_by_for_ever(n_nodes):
+    rng = np.random.default_rng(5)
+    started = list(simulated(n_nodes, rng.uniform(10, 30, 40), alone=(9, 20)))
+    for number in (9, 20):
+        # Two for each node were sent or had begun when its turn came.
+        assert started.index(number) < number + 4 * n_nodes
 
 
 def test_wide_jobs_run_in_pairs_too_and_nobody_waits_for_ever():
