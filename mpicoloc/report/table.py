@@ -278,14 +278,16 @@ def _counted(profile: Profile) -> RichTable | None:
     if not len(events):
         return None
     totals = {text(row["event"]): float(row["value"]) for row in events}
-    instructions = totals.get("instructions", math.nan)
-    columns = ("event", "times", "per 1,000 instructions", "of the time")
-    listing = Listing("counted by the processor", columns, lesser=columns[3:])
+    instructions = totals.get("instructions", 0.0)
+    per = ("per 1,000 instructions",) if instructions > 0 else ()
+    listing = Listing(
+        "events over the whole run", ("event", "times", *per, "of the time"), lesser=("of the time",)
+    )
     for row in events:
         value, enabled_s = totals[text(row["event"])], float(row["enabled_s"])
-        per_ki = 1000 * value / instructions if instructions else math.nan
+        rates = [_number(1000 * value / instructions, ",.4g")] if per else []
         share = f"{row['running_s'] / enabled_s:.0%}" if enabled_s else "-"
-        listing.add_row(_word(text(row["event"])), _number(value, ",.0f"), _number(per_ki, ",.4g"), share)
+        listing.add_row(_word(text(row["event"])), _number(value, ",.0f"), *rates, share)
     cpu_s = float(events["cpu_s"].max())
     if float(events["enabled_s"].min()) < LEAST_THREADS_FRAC * cpu_s:
         listing.caption = "threads that were there before MPI_Init are not counted"

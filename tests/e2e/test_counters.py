@@ -13,13 +13,14 @@ SLACK = N_PAGES / 3
 """Faults of the library itself, and of MPI."""
 
 
-@pytest.fixture(scope="module", params=sorted(jobs.FAMILIES))
-def mpi(request, tmp_path_factory):
-    found = jobs.find_mpi(request.param, tmp_path_factory.mktemp(request.param), "faults.c")
+@pytest.fixture
+def mpi(request, tmp_path):
+    found = jobs.find_mpi(request.param, tmp_path, "faults.c")
     return found or pytest.skip(f"no {request.param} here, or no shim for it")
 
 
 @pytest.mark.parametrize("way", ["wrap", "preload"])
+@pytest.mark.parametrize("mpi", sorted(jobs.FAMILIES), indirect=True)
 def test_each_ranks_faults_from_init_to_finalize(mpi, way, shm_dir, tmp_path, monkeypatch):
     monkeypatch.setenv("MPICOLOC_COUNTERS", "page-faults,major-faults")
     job = jobs.start(mpi, tmp_path, way, N_PAGES)
@@ -39,6 +40,7 @@ def test_each_ranks_faults_from_init_to_finalize(mpi, way, shm_dir, tmp_path, mo
     jobs.assert_nothing_left(shm_dir)
 
 
+@pytest.mark.parametrize("mpi", ["mpich"], indirect=True)
 def test_where_the_kernel_refuses_nothing_is_counted_and_nothing_else_changes(
     mpi, shm_dir, tmp_path, monkeypatch
 ):

@@ -157,8 +157,9 @@ def test_show_prints_what_was_counted_and_by_how_much_it_was_scaled(tmp_path, ca
     assert "threads that were there before MPI_Init" in shown(counters(VALUES, threads=0.5), tmp_path, capsys)
     never = shown(counters({"page-faults": np.nan}, running=0.0), tmp_path, capsys)
     line = next(line for line in never.splitlines() if "page-faults" in line)
-    assert line.split() == ["page-faults", "-", "-", "0%"]
-    assert "counted by the processor" not in shown(table("counters"), tmp_path, capsys)
+    assert line.split() == ["page-faults", "-", "0%"]
+    assert "per 1,000" not in never
+    assert "over the whole run" not in shown(table("counters"), tmp_path, capsys)
 
 
 def test_what_the_option_takes_is_checked_before_the_job():
