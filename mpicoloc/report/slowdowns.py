@@ -63,7 +63,7 @@ def _scores(scores: Sequence[Mapping[str, Any]], choice: Mapping[str, Any]) -> L
         ("model", *_SCORES),
         lesser=("width new", "error", "worst new"),
     )
-    for score in [*scores, {"kind": "(choice of model)", "known": {}, "new": choice}]:
+    for score in [*scores, {"kind": "(chosen)", "known": {}, "new": choice}]:
         numbers = [score[rows].get(field) for rows, field in _SCORES.values()]
         cells = ["-" if number is None else f"{float(number):.3f}" for number in numbers]
         table.add_row(escape(printable(str(score["kind"]))), *cells)

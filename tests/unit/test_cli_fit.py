@@ -117,7 +117,7 @@ def test_the_card_is_for_people(folder, fitted, capsys, monkeypatch):
     assert cli.main(["predict", "--model", "m", "--card"]) == 0
     text = capsys.readouterr().out
     assert "a simulated processor, 4 CPUs, 16 GiB" in text
-    assert "intensity (DI)" in text
+    assert all(name in text for name in ("intensity (DI)", "(chosen)", "worst new"))
 
 
 def test_a_training_set_grows(folder, fitted, capsys, monkeypatch, tmp_path):
