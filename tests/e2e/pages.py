@@ -6,11 +6,13 @@ in order with the other blocks of its page, as if typed into one shell
 ``<!-- not tested: REASON -->`` does not. `shorten` replaces numbers of long runs by small ones.
 """
 
+import contextlib
 import importlib.util
 import os
 import re
 import shlex
 import shutil
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -59,15 +61,26 @@ class Shell:
         env = {**os.environ, **self.exported}
         if "needs slurm" in block["mark"]:
             env.pop("MPICOLOC_SHM_DIR", None)  # each node has a /dev/shm of its own
-        command = self._command(block)
-        done = subprocess.run(
-            command, cwd=self.folder, capture_output=True, text=True, timeout=limit_s, env=env
+        done = subprocess.Popen(
+            self._command(block),
+            cwd=self.folder,
+            env=env,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
         )
+        try:
+            said, complaints = done.communicate(timeout=limit_s)
+        finally:
+            if done.poll() != 0:  # what it began in the background would stay
+                with contextlib.suppress(ProcessLookupError):
+                    os.killpg(done.pid, signal.SIGKILL)
         if "exit=any" not in block["mark"]:
-            assert done.returncode == 0, f"{block['text']}\n{done.stdout}\n{done.stderr}"
-        assert "Traceback" not in done.stderr
+            assert done.returncode == 0, f"{block['text']}\n{said}\n{complaints}"
+        assert "Traceback" not in complaints
         self._take_exports(env)
-        return done.stdout
+        return said
 
     def _command(self, block):
         if block["kind"] == "python":
