@@ -1,6 +1,6 @@
 """A campaign of real programs: how much each one suffers beside each other one on this machine.
 
-    python benchmarks/campaign.py --out FOLDER [--layout apart|shared] [--seconds 8] [--rounds 2]
+    python benchmarks/campaign.py --out FOLDER [--layout apart|shared] [--seconds 8] [--rounds 4]
 
 Sizes each program so that it takes about --seconds alone, writes them into FOLDER/programs.toml, and runs
 `mpicoloc campaign` on it: each program alone and beside each other one, and itself. With --layout apart every
@@ -62,12 +62,14 @@ def main():
     parser.add_argument("--out", type=Path, required=True, help="folder for programs, runs and profiles")
     parser.add_argument("--layout", choices=("apart", "shared"), default="apart")
     parser.add_argument("--seconds", type=float, default=8.0, help="of each program alone (default 8)")
-    parser.add_argument("--rounds", type=int, default=2)
+    parser.add_argument("--rounds", type=int, default=4)
     parser.add_argument("--programs", default=DEFAULT)
     args = parser.parse_args()
     args.out.mkdir(parents=True, exist_ok=True)
     listed = args.out.resolve() / "programs.toml"
-    if not listed.exists():
+    if listed.exists():
+        print(f"goes on with {listed} as it is, whatever the other options say", file=sys.stderr)
+    else:
         write(listed, args)
     mpicoloc("campaign", listed, "--out", args.out / "runs")
     print(args.out / "runs")

@@ -71,15 +71,20 @@ def run(args: argparse.Namespace) -> int:
     wanted = campaign_file.experiments(plan, names, n_pairs or None, np.random.default_rng(seed))
     if args.dry_run:
         done = campaign.read(args.out)
-        _show_plan(campaign.missing(plan, wanted, done), done, is_json=args.json)
+        _show_plan(campaign.missing(plan, wanted, done, env), done, is_json=args.json)
         return 0
     with _ended_in_order(), campaign.alone_in(args.out) as ended:
-        if ended:
+        if ended is None:
+            tell.trouble(
+                f"the file system of {args.out} knows no locks: see to it that no other campaign is at work "
+                "there; what a killed one left running is not ended"
+            )
+        elif ended:
             tell.trouble(
                 f"a campaign was killed here; what it had left running was ended ({len(ended)} processes)"
             )
         done = campaign.read(args.out)
-        todo = campaign.missing(plan, wanted, done)
+        todo = campaign.missing(plan, wanted, done, env)
         watch = _Watch(todo, done)
         watch.tell_plan(plan, len(wanted), campaign.supposed(done))
         n_failed = campaign.make(plan, todo, args.out, env, watch.tell)

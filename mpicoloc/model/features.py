@@ -135,10 +135,15 @@ def program_name(command: str) -> str:
     """Name of the program in a command line: of the script, where an interpreter runs one."""
     words = command.split() or ["unknown"]
     name = words[0].rpartition("/")[2]
-    if name.rstrip("0123456789.") in _INTERPRETERS:
+    if is_interpreter(name):
         scripts = [word for word in words[1:] if not word.startswith("-")]
         name = scripts[0].rpartition("/")[2] if scripts else name
     return name or "unknown"
+
+
+def is_interpreter(word: str) -> bool:
+    """Whether a word of a command line runs the script whose name follows it."""
+    return word.rpartition("/")[2].rstrip("0123456789.") in _INTERPRETERS
 
 
 def _values(runs: Iterable[Run]) -> dict[str, float]:

@@ -10,8 +10,9 @@ from typing import Protocol, TypeVar
 from mpicoloc.core.estimate import Estimate
 from mpicoloc.core.run import Moments, Run
 
-GAP_S = 600.0
-"""A step that begins so long after the others have ended is of another job: numbers begin anew one day."""
+GAP_S = 86400.0
+"""A step that begins so long after the others have ended is of another job: numbers begin anew after months,
+and between two steps a job may do other things for hours."""
 _PEAKS = ("rss_bytes",)
 """What the job needs at once is that of the step that needs most, however short it is."""
 

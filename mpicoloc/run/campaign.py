@@ -10,7 +10,7 @@ import json
 import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from mpicoloc.core.features import kind_of
@@ -36,23 +36,26 @@ _LOCK = ".lock"
 class Done:
     """An experiment that was made, what its programs were then (`campaign_digest.digest`), and its runs.
 
-    `took_s` is its time with all that begins and ends a run, s; None: not noted.
+    `took_s` is its time with all that begins and ends a run, s; None: not noted. `how` is `how_made`; earlier
+    versions noted nothing of it.
     """
 
     experiment: Experiment
     digests: Mapping[str, str]
     runs: tuple[TimedRun, ...]
     took_s: float | None = None
+    how: Mapping[str, Any] = field(default_factory=dict)
 
 
 @contextlib.contextmanager
-def alone_in(folder: str) -> Iterator[list[int]]:
+def alone_in(folder: str) -> Iterator[list[int] | None]:
     """Keep other campaigns out of a folder, which is made if there is none.
 
     Yields
     ------
-    list of int
-        Processes of a campaign that was killed here: they were still there, and have been ended.
+    list of int or None
+        Processes of a campaign that was killed here: they were still there, and have been ended. None: the
+        file system knows no locks, so what runs may as well be of a campaign that is at work.
 
     Raises
     ------
@@ -71,7 +74,10 @@ def alone_in(folder: str) -> Iterator[list[int]]:
             # Some shared file systems know no locks.
             if error.errno not in (errno.ENOLCK, errno.ENOTSUP, errno.ENOSYS):
                 raise
-        yield stop_left(os.path.join(os.path.abspath(folder), PROFILES, ""))
+            is_alone = False
+        else:
+            is_alone = True
+        yield stop_left(os.path.join(os.path.abspath(folder), PROFILES, "")) if is_alone else None
 
 
 def read(folder: str) -> list[Done]:
@@ -105,26 +111,40 @@ def _done(path: str, i_line: int, line: str) -> Done:
             runs = tuple(dataclasses.replace(run, place=_solo_place(experiment)) for run in runs)
         digests = {str(k): str(v) for k, v in told["digests"].items()}
         took_s = told.get("took_s")
-        return Done(experiment, digests, runs, None if took_s is None else float(took_s))
+        how = {name: told[name] for name in ("places", "meter") if name in told}
+        return Done(experiment, digests, runs, None if took_s is None else float(took_s), how)
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise DataError(f"{path}, line {i_line}, is no experiment ({error}): remove that line") from None
 
 
-def missing(campaign: Campaign, wanted: Iterable[Experiment], done: Iterable[Done]) -> list[Experiment]:
+def how_made(campaign: Campaign, env: Mapping[str, str]) -> dict[str, Any]:
+    """What times depend on beside the programs: processors of the places, and the meter of `env`."""
+    return {"places": [list(place) for place in campaign.places], "meter": env.get("MPICOLOC_METER")}
+
+
+def missing(
+    campaign: Campaign, wanted: Iterable[Experiment], done: Iterable[Done], env: Mapping[str, str]
+) -> list[Experiment]:
     """What is wanted and not done yet.
 
     Raises
     ------
     DataError
-        If a program is not the one of which runs are noted.
+        If a program is not the one of which runs are noted, or they were made on other places or with
+        another meter than that of `env`.
     """
-    made, done = set(), list(done)
+    made, done, how = set(), list(done), how_made(campaign, env)
     noted = {name for each in done for name in each.digests}
     now = _digests(campaign, noted & campaign.programs.keys())
     for each in done:
+        for name, before in each.how.items():
+            if before != how[name]:
+                raise DataError(
+                    f"runs in this folder were made with {name} {before}, and not {how[name]}: "
+                    "give another folder with --out"
+                )
         for name, digest in each.digests.items():
-            what = campaign_digest.changes(digest, now.get(name, digest))
-            if what:
+            if what := name in now and campaign_digest.changes(digest, now[name], campaign.programs[name]):
                 raise DataError(
                     f"program {name!r} was changed since it was run in this folder ({' and '.join(what)}): "
                     "give it another name, or another folder with --out"
@@ -146,7 +166,12 @@ def supposed(done: Iterable[Done]) -> list[str]:
 
 
 def _digests(campaign: Campaign, names: Iterable[str]) -> dict[str, str]:
-    return {name: campaign_digest.digest(campaign.programs[name]) for name in names}
+    """Of those whose files can be read: the others fail when their experiments are made, and no others."""
+    found = {}
+    for name in names:
+        with contextlib.suppress(DataError):
+            found[name] = campaign_digest.digest(campaign.programs[name])
+    return found
 
 
 def expected_s(experiments: Iterable[Experiment], done: Sequence[Done]) -> float | None:
@@ -229,24 +254,28 @@ def make(
     n_failed = 0
     for each in experiments:
         begin_s = time.monotonic()
-        of_each = {name: digests[name] for name in each.names}
         try:
-            _check_same(campaign, of_each)
+            _check_same(campaign, each.names, digests)
             runs = _one(campaign, each, folder, env)
-            _check_same(campaign, of_each)
+            _check_same(campaign, each.names, digests)
         except MpicolocError as error:
             n_failed += 1
             tell(each, error)
             continue
-        done = Done(each, of_each, runs, round(time.monotonic() - begin_s, 3))
+        of_each = {name: digests[name] for name in each.names}
+        took_s = round(time.monotonic() - begin_s, 3)
+        done = Done(each, of_each, runs, took_s, how_made(campaign, env))
         _note(folder, done)
         tell(each, done)
     return n_failed
 
 
-def _check_same(campaign: Campaign, digests: Mapping[str, str]) -> None:
-    for name, now in _digests(campaign, digests).items():
-        if what := campaign_digest.changes(digests[name], now):
+def _check_same(campaign: Campaign, names: Iterable[str], digests: dict[str, str]) -> None:
+    """Whether programs are what they were when they were first looked at, which is noted in `digests`."""
+    for name in names:
+        program = campaign.programs[name]
+        now = campaign_digest.digest(program)
+        if what := campaign_digest.changes(digests.setdefault(name, now), now, program):
             raise DataError(f"program {name!r} was changed while the campaign ran ({' and '.join(what)})")
 
 
@@ -302,7 +331,7 @@ def _stranger(profile: Profile, own: Sequence[str]) -> str | None:
 def _note(folder: str, done: Done) -> None:
     told: dict[str, Any] = {"round": done.experiment.i_round, "names": done.experiment.names}
     told |= {"digests": done.digests, "runs": [dataclasses.asdict(run) for run in done.runs]}
-    told |= {"took_s": done.took_s}
+    told |= {"took_s": done.took_s, **done.how}
     path = os.path.join(folder, RUNS)
     _drop_cut_line(path)
     with open(path, "a", encoding="utf-8") as file:

@@ -8,6 +8,8 @@ import os
 import shutil
 from collections.abc import Iterable, Iterator
 
+from mpicoloc.errors import DataError
+from mpicoloc.model.features import is_interpreter
 from mpicoloc.run.campaign_file import Program
 
 MAX_BYTES = 256 << 20
@@ -16,28 +18,38 @@ _PARTS = ("its command", "the file that it runs", "the files of its folder")
 
 
 def digest(program: Program) -> str:
-    """Digests of the command, of the files that it names and of those of its folder, joined by dots.
+    """Digests of the command, of the files that it runs and of those of its folder, joined by dots.
 
-    Shared libraries are not looked at.
+    Shared libraries are not looked at, nor other files that the command names: a run may write them.
 
     Raises
     ------
-    OSError
+    DataError
         If a file cannot be read.
     """
+    try:
+        return _digest(program)
+    except OSError as error:
+        raise DataError(
+            f"program {program.name!r}: {error.filename} cannot be read: {error.strerror}"
+        ) from None
+
+
+def _digest(program: Program) -> str:
     told = [program.argv, program.n_ranks, program.folder, program.env, program.mpirun_args]
     folder = program.folder
     files = (
         [] if folder is None else [(os.path.relpath(path, folder), path) for path in sorted(_below(folder))]
     )
-    parts = (_short(told), _content((path, path) for path in _named(program)), _content(files))
+    parts = (_short(told), _content((path, path) for path in _run_by(program)), _content(files))
     return ".".join(parts)
 
 
-def changes(noted: str, now: str) -> list[str]:
+def changes(noted: str, now: str, program: Program) -> list[str]:
     """In words: what differs between two digests. An earlier version noted the command's only."""
-    parts = zip(_PARTS, noted.split("."), now.split("."), strict=False)
-    return [words for words, before, after in parts if before != after]
+    which = ("", f": {', '.join(_run_by(program))}", f" {program.folder}")
+    parts = zip(_PARTS, which, noted.split("."), now.split("."), strict=False)
+    return [words + of for words, of, before, after in parts if before != after]
 
 
 def is_of_command_only(noted: str) -> bool:
@@ -49,15 +61,18 @@ def _short(told: object) -> str:
     return hashlib.sha256(json.dumps(told).encode()).hexdigest()[:16]
 
 
-def _named(program: Program) -> Iterator[str]:
-    """The program's file, and others that its command names wherever it runs, as a launcher's program."""
+def _run_by(program: Program) -> Iterator[str]:
+    """The program's file, and others that its command runs, as a launcher's program and a script."""
     path = {**os.environ, **dict(program.env)}.get("PATH")
     first = shutil.which(program.argv[0], path=path)
     if first is not None:
         yield os.path.realpath(first)
+    is_script = is_interpreter(program.argv[0])
     for word in program.argv[1:]:
-        if os.path.isabs(word) and os.path.isfile(word):
+        if os.path.isabs(word) and os.path.isfile(word) and (is_script or os.access(word, os.X_OK)):
             yield os.path.realpath(word)
+        # Options of an interpreter come before its script.
+        is_script = is_interpreter(word) or (is_script and word.startswith("-"))
 
 
 def _below(folder: str) -> Iterator[str]:
@@ -76,5 +91,9 @@ def _content(files: Iterable[tuple[str, str]]) -> str:
 
 
 def _sha(path: str) -> str:
-    with open(path, "rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+    try:
+        with open(path, "rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+    except OSError as error:
+        error.filename = path  # which one in reading does not tell
+        raise

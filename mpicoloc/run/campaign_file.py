@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import os
 import shlex
@@ -17,6 +18,8 @@ from mpicoloc.errors import DataError, UsageError
 LIMIT_S = 3600.0
 """Longest time of a run unless the file says otherwise."""
 MAX_PROGRAMS = 1000
+SIBLINGS = "/sys/devices/system/cpu/cpu{}/topology/thread_siblings_list"
+"""Which processors are hardware threads of one core."""
 
 
 @dataclass(frozen=True)
@@ -131,8 +134,7 @@ def _program(path: str, base: str, name: str, table: object) -> Program:
 def _places(path: str, told: object) -> tuple[tuple[int, ...], tuple[int, ...]]:
     usable = sorted(os.sched_getaffinity(0))
     if told is None:
-        half = (len(usable) + 1) // 2
-        return tuple(usable[:half]), tuple(usable[half:] or usable)
+        return halves(usable)
     lists = _checked(path, "places", told, list, list)
     if len(lists) != 2 or not all(lists):
         raise DataError(f"{path}: places must be two lists of processors, got {told!r}")
@@ -140,6 +142,28 @@ def _places(path: str, told: object) -> tuple[tuple[int, ...], tuple[int, ...]]:
         if _checked(path, "places", cpu, int) not in usable:
             raise DataError(f"{path}: places: processor {cpu} is none of {usable}, those of this process")
     return tuple(lists[0]), tuple(lists[1])
+
+
+def halves(cpus: Sequence[int], siblings: str = SIBLINGS) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Two places that have no core in common, as far as there are two cores; of one processor the same twice.
+
+    Parameters
+    ----------
+    cpus : sequence of int
+        Sorted.
+    siblings : str
+        Path of what tells the hardware threads of a core, with {} for the processor.
+    """
+    cores: dict[object, list[int]] = {}
+    for cpu in cpus:
+        key: object = cpu
+        with contextlib.suppress(OSError), open(siblings.format(cpu), encoding="ascii") as file:
+            key = file.read()
+        cores.setdefault(key, []).append(cpu)
+    parts = list(cores.values()) if len(cores) > 1 else [[cpu] for cpu in cpus]
+    half = (len(parts) + 1) // 2
+    first, second = (tuple(sorted(itertools.chain(*some))) for some in (parts[:half], parts[half:]))
+    return first, second or first
 
 
 def experiments(

@@ -138,7 +138,7 @@ class Corun:
         if program.folder is None:
             os.mkdir(folder)
         else:
-            shutil.copytree(program.folder, folder)
+            _copy(program.folder, folder)
         job_id = f"{program.name}-{os.getpid()}-{time.monotonic_ns() // 1000}"
         profile = f"{self.profiles}-{number}-{program.name}.h5"
         with contextlib.suppress(FileNotFoundError):
@@ -167,6 +167,15 @@ class Corun:
                 last = " / ".join(line.strip() for line in file.readlines()[-_LAST_LINES:])
             raise DataError(f"{run.program} ended with exit code {run.code}: {last}")
         return True
+
+
+def _copy(folder: str, to: str) -> None:
+    try:
+        shutil.copytree(folder, to)
+    except OSError as error:
+        # Of several files each has its own trouble.
+        why = error.args[0][0][2] if isinstance(error, shutil.Error) else error
+        raise DataError(f"{folder} cannot be copied into a working directory: {why}") from None
 
 
 def _begin_on(cpus: Sequence[int]) -> None:

@@ -50,7 +50,7 @@ def test_a_copy_of_a_profile_is_the_same_run():
 
 
 def test_steps_of_one_number_are_one_job():
-    first, second = run(1000.0), run(1110.0, command="./b")
+    first, second = run(1000.0), run(1100.0 + 3600, command="./b")  # which works up for an hour
     next_year = run(3.2e7)
     other = run(1050.0, name="8")
     assert steps.jobs([second, next_year, other, first]) == [[first, second], [other], [next_year]]
