@@ -8,4 +8,5 @@ for round in 1 2 3 4 5; do
         sbatch --parsable -p "$1" -J $program -n 1 -t 5 -o %x-%j.log "$here/job.sh" "$here" || exit
     done
 done
-while [ -n "$(squeue --noheader --me)" ]; do sleep 0.5; done
+# A squeue that fails, while slurmctld starts again, says nothing about the jobs.
+until rest=$(squeue --noheader --me) && [ -z "$rest" ]; do sleep 0.5; done
