@@ -11,6 +11,7 @@ Root makes and ends it; any user runs jobs in it. It ends with its first process
 from __future__ import annotations
 
 import argparse
+import os
 import shlex
 import sys
 import time
@@ -170,17 +171,20 @@ def _close(args: argparse.Namespace) -> int:
         except MpicolocError as error:
             tell.trouble(str(error))
             code = error.exit_code
+        folder = os.path.dirname(slurm_close.place(args.out, start, args.step)[0])
+        if not os.path.isdir(folder):
+            tell.trouble(f"no folder {folder}, so step {start.job}.{args.step} has no profile: make it")
     slurm_close.sweep(args.spool, time.time())
     if not start.is_running and not slurm_close.await_keeper(start, str(config.get("shm_dir"))):
         tell.trouble(f"job {start.job}: its profile is still being written, so it may not be signed")
-    for path in slurm_close.files(args.out, start):
+    for profile in slurm_close.files(args.out, start):
         try:
-            to = slurm_close.sign(path, start, key, args.spool, time.time())
+            to = slurm_close.sign(profile, start, key, args.spool, time.time())
         except MpicolocError as error:
             tell.trouble(str(error))
             code = error.exit_code
         else:
-            print(to or f"{path} was signed before")
+            print(to or f"{profile[0]} was signed before")
     found = slurm_close.read_back(args.spool, start)
     if found and not slurm_close.tell_slurm(start, slurm_close.price(found)):
         tell.note(f"job {start.job} has ended: Slurm takes no price into its AdminComment any more")

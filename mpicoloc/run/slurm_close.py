@@ -30,6 +30,10 @@ MAX_PROFILES = 1000
 """Most profiles of one start of a job that are signed."""
 MAX_BYTES = 4 << 30
 """Most bytes that they have together."""
+MAX_FILE_BYTES = 256 << 20
+"""Largest one."""
+MEMORY_BYTES = 3 << 29
+"""Most memory of a process that opens one: an epilog is in no job's bounds, and other jobs run beside it."""
 KEEPER_S = 10.0
 """Longest wait for what writes the profile of a job that was killed, s."""
 _NAP_S = 0.1
@@ -57,10 +61,9 @@ class Start:
     address: str
     admin_comment: str = ""
 
-    def name(self, path: str) -> str:
-        """Name in the spool of a profile that the user has at `path`."""
-        rest = os.path.basename(path).removeprefix(f"{self.job}.")
-        return f"{self.stem}.{rest}" if rest.endswith("h5") else f"{self.stem}.{rest}.h5"
+    def name(self, step: str | None) -> str:
+        """Name in the spool of the profile of a step, of the job's only one if that is None."""
+        return f"{self.stem}.h5" if step is None else f"{self.stem}.{step}.h5"
 
     @property
     def stem(self) -> str:
@@ -115,7 +118,30 @@ def _parsed(line: str) -> Start:
     )
 
 
-def files(pattern: str, start: Start) -> list[str]:
+def place(pattern: str, start: Start, step: str) -> tuple[str, str]:
+    """Where a step's profile is or will be, and its name in the spool.
+
+    Parameters
+    ----------
+    pattern : str
+        As of `files`.
+    start : Start
+        The job.
+    step : str
+        Its number, ``batch`` or ``interactive``.
+    """
+    parts = _parts(pattern, start)
+    path = "".join(step if part == "%s" else part for part in parts)
+    return path, start.name(step if "%s" in parts else None)
+
+
+def _parts(pattern: str, start: Start) -> list[str]:
+    """What is to be joined; ``%s`` is there where the step belongs."""
+    values = {"%j": str(start.job), "%u": str(start.uid), "%%": "%"}
+    return [values.get(part, part) for part in re.split("(%.)", pattern)]
+
+
+def files(pattern: str, start: Start) -> list[tuple[str, str]]:
     """Profiles that a user's job left.
 
     Parameters
@@ -127,14 +153,15 @@ def files(pattern: str, start: Start) -> list[str]:
 
     Returns
     -------
-    list of str
-        Regular files of that user only, of this start of the job.
+    list of (str, str)
+        Regular files of that user only, of this start of the job, each with its name in the spool.
     """
-    values = {"%j": str(start.job), "%u": str(start.uid), "%%": "%"}
-    parts = [values.get(part, part) for part in re.split("(%.)", pattern)]
+    parts = _parts(pattern, start)
     found = glob.glob("".join("*" if part == "%s" else glob.escape(part) for part in parts))
-    named = re.compile("".join(f"(?:{STEP.pattern})" if part == "%s" else re.escape(part) for part in parts))
-    return sorted(path for path in found if named.fullmatch(path) and _is_of(path, start))
+    steps = [f"(?P<step>{STEP.pattern})"] + ["(?P=step)"] * parts.count("%s")
+    named = re.compile("".join(steps.pop(0) if part == "%s" else re.escape(part) for part in parts))
+    matches = (named.fullmatch(path) for path in sorted(found) if _is_of(path, start))
+    return [(match[0], start.name(match.groupdict().get("step"))) for match in matches if match]
 
 
 def _is_of(path: str, start: Start) -> bool:
@@ -145,8 +172,23 @@ def _is_of(path: str, start: Start) -> bool:
     return False
 
 
-def sign(path: str, start: Start, key: signature.Key, spool: str, now_unix_s: float) -> str | None:
-    """Put the signed profile into the spool; returns its path, None if it is there already.
+def sign(
+    found: tuple[str, str], start: Start, key: signature.Key, spool: str, now_unix_s: float
+) -> str | None:
+    """Put a signed profile into the spool; returns its path there, None if it is there already.
+
+    Parameters
+    ----------
+    found : (str, str)
+        One of `files`.
+    start : Start
+        The job.
+    key : bytes or KeyFile
+        The site's.
+    spool : str
+        The folder.
+    now_unix_s : float
+        When, s.
 
     Raises
     ------
@@ -155,11 +197,10 @@ def sign(path: str, start: Start, key: signature.Key, spool: str, now_unix_s: fl
     EnvironmentFault
         If the spool cannot be written.
     """
-    to = os.path.join(spool, start.name(path))
+    path, to = found[0], os.path.join(spool, found[1])
     if os.path.lexists(to):  # however the user may have changed his own since
         return None
-    content = _taken(path, start.uid)
-    _check_room(path, len(content), signed(spool, start))
+    content = _taken(path, start.uid, signed(spool, start))
     names = (str(start.uid), user_name(start.uid), "")
 
     def check(job: str, user: str) -> None:
@@ -170,7 +211,10 @@ def sign(path: str, start: Start, key: signature.Key, spool: str, now_unix_s: fl
                 f"{path} says that it is of user {_short(user)}, not {start.uid}: it is not signed"
             )
 
-    hdf5.replace(to, signature.signed(path, content, key, now_unix_s, uid=start.uid, check=check))
+    content = signature.signed(
+        path, content, key, now_unix_s, uid=start.uid, check=check, memory_bytes=MEMORY_BYTES
+    )
+    hdf5.replace(to, content)
     return to
 
 
@@ -186,8 +230,8 @@ def user_name(uid: int) -> str:
         return str(uid)
 
 
-def _taken(path: str, uid: int) -> bytes:
-    """A user's file, who may put another one or a link in its place at any moment."""
+def _taken(path: str, uid: int, before: Iterable[str]) -> bytes:
+    """A user's file, who may put another one or a link in its place at any moment; one too many is left."""
     try:
         fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError as error:
@@ -196,8 +240,12 @@ def _taken(path: str, uid: int) -> bytes:
         status = os.fstat(file.fileno())
         if not stat.S_ISREG(status.st_mode) or status.st_uid != uid:
             raise DataError(f"{path} is no file of user {uid}: it is not signed")
-        if status.st_size > signature.MAX_BYTES:
-            raise DataError(f"{path} has more than {signature.MAX_BYTES >> 20} MiB: it is not signed")
+        if status.st_size > MAX_FILE_BYTES:
+            raise DataError(
+                f"{path} has more than {MAX_FILE_BYTES >> 20} MiB: it is not signed here; the site can, with "
+                "`mpicoloc sign`"
+            )
+        _check_room(path, status.st_size, before)
         return file.read(status.st_size)
 
 
@@ -228,7 +276,7 @@ def sweep(spool: str, now_unix_s: float) -> None:
 
 def read_back(spool: str, start: Start) -> list[Profile]:
     """The facts of what is in the spool of this start of a job, parsed with its user's rights."""
-    return list(profiles.facts(signed(spool, start), start.uid))
+    return list(profiles.facts(signed(spool, start), start.uid, MEMORY_BYTES))
 
 
 def price(found: list[Profile]) -> dict[str, Any]:

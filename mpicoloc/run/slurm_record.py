@@ -69,15 +69,13 @@ def keep(
         raise UsageError(f"step {step!r}: give its number, batch or interactive")
     if step.isdecimal() and int(step) >= _FIRST_SPECIAL:
         return None
-    values = {"%j": str(start.job), "%s": step, "%u": str(start.uid), "%%": "%"}
-    path = "".join(values.get(part, part) for part in re.split("(%.)", pattern))
-    to = os.path.join(spool, start.name(path))
-    record_path = step_record.path_of(to)
+    path, name = slurm_close.place(pattern, start, step)
+    record_path = step_record.path_of(os.path.join(spool, name))
     if os.path.lexists(record_path) or not (os.path.lexists(path) or _is_measured(start.uid)):
         return None
     record = ask(start, step, ended_unix_s)
     others = glob.glob(os.path.join(glob.escape(spool), f"{start.stem}.*.json"))
-    found = with_others(replace(record, profile=os.path.basename(to)), others)
+    found = with_others(replace(record, profile=name), others)
     return record_path if step_record.write(record_path, found, key) else None
 
 

@@ -49,6 +49,7 @@ def apart(
     *,
     uid: int | None = None,
     most_bytes: int = MEMORY_BYTES,
+    memory_bytes: int | None = None,
 ) -> T:
     """What `work` answers, as `read` reads it; or what it raises, if that is an error of ours.
 
@@ -66,6 +67,8 @@ def apart(
         no rights to give up.
     most_bytes : int
         Longest answer.
+    memory_bytes : int, optional
+        Most memory that the process may take beside what it has at its begin; default: `MEMORY_BYTES`.
 
     Raises
     ------
@@ -80,7 +83,7 @@ def apart(
     child = os.fork()
     if child == 0:
         os.close(reader)
-        _work(path, work, writer, uid)
+        _work(path, work, writer, uid, MEMORY_BYTES if memory_bytes is None else memory_bytes)
     os.close(writer)
     try:
         answer = _received(reader, most_bytes + len(_GOOD + _END), None if uid is None else WAIT_S)
@@ -135,18 +138,18 @@ def error(path: str, answer: bytes | bytearray) -> MpicolocError:
         return damage(path)
 
 
-def _work(path: str, work: Callable[[], Pieces], writer: int, uid: int | None) -> NoReturn:
+def _work(path: str, work: Callable[[], Pieces], writer: int, uid: int | None, memory_bytes: int) -> NoReturn:
     """In the child: answer through the pipe, and leave without the parent's goodbyes."""
     try:
         try:
-            confine()
+            confine(memory_bytes)
             grant_time(path)
             if uid is not None:
                 _renounce(uid or NOBODY, writer)
             answer = [_GOOD, *work()]
         except MemoryError:
-            most = f"{MEMORY_BYTES >> 20} MiB"
-            answer = [_BAD, told(DataError(f"{path} takes more than {most}; no profile does"))]
+            most = f"{memory_bytes >> 20} MiB"
+            answer = [_BAD, told(DataError(f"{path} takes more than {most} of memory: it is not read"))]
         except MpicolocError as fault:
             answer = [_BAD, told(fault)]
         with open(writer, "wb") as pipe:
@@ -192,13 +195,13 @@ def address_space_bytes() -> int:
         return int(file.read().split()[0]) * resource.getpagesize()
 
 
-def confine() -> None:
+def confine(memory_bytes: int | None = None) -> None:
     """Limit this process, whose crash nobody else shall write about between the lines of ours."""
     faulthandler.disable()
     os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
     wanted = {
         resource.RLIMIT_CORE: 0,
-        resource.RLIMIT_AS: address_space_bytes() + MEMORY_BYTES,
+        resource.RLIMIT_AS: address_space_bytes() + (MEMORY_BYTES if memory_bytes is None else memory_bytes),
     }
     for kind, most in wanted.items():
         hard = resource.getrlimit(kind)[1]

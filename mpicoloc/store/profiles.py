@@ -64,7 +64,7 @@ def read(path: str | os.PathLike[str]) -> Profile:
     return replace(profile, tables=tables, notes=(*profile.notes, *map(str, more["gaps"])))
 
 
-def facts(paths: Iterable[str], uid: int) -> Iterator[Profile]:
+def facts(paths: Iterable[str], uid: int, memory_bytes: int | None = None) -> Iterator[Profile]:
     """Profiles without their tables, parsed with the rights of user `uid` (`store.apart`), many at a time.
 
     Parameters
@@ -73,6 +73,8 @@ def facts(paths: Iterable[str], uid: int) -> Iterator[Profile]:
         Those that are no profiles are left out.
     uid : int
         The user.
+    memory_bytes : int, optional
+        As of `apart`.
 
     Yields
     ------
@@ -80,11 +82,11 @@ def facts(paths: Iterable[str], uid: int) -> Iterator[Profile]:
     """
     for batch in _batches(paths):
         try:
-            yield from _facts_of(batch, uid)
+            yield from _facts_of(batch, uid, memory_bytes)
         except DataError:  # one of them keeps none of the others from being read
             for one in batch:
                 with contextlib.suppress(DataError):
-                    yield from _facts_of([one], uid)
+                    yield from _facts_of([one], uid, memory_bytes)
 
 
 def _batches(paths: Iterable[str]) -> Iterator[list[tuple[str, bytes]]]:
@@ -99,7 +101,7 @@ def _batches(paths: Iterable[str]) -> Iterator[list[tuple[str, bytes]]]:
         yield batch
 
 
-def _facts_of(batch: Sequence[tuple[str, bytes]], uid: int) -> list[Profile]:
+def _facts_of(batch: Sequence[tuple[str, bytes]], uid: int, memory_bytes: int | None) -> list[Profile]:
     def work() -> Iterator[bytes]:
         for path, content in batch:
             piece = b"".join(parcel.pack(hdf5.read(path, content, ()), {}))
@@ -113,7 +115,7 @@ def _facts_of(batch: Sequence[tuple[str, bytes]], uid: int) -> list[Profile]:
             answer = answer[end:]
         return found
 
-    return apart(batch[0][0], work, read, uid=uid, most_bytes=_ANSWER_BYTES)
+    return apart(batch[0][0], work, read, uid=uid, most_bytes=_ANSWER_BYTES, memory_bytes=memory_bytes)
 
 
 def _at_once(path: str) -> Pieces:

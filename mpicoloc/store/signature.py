@@ -279,6 +279,7 @@ def signed(
     *,
     uid: int,
     check: Callable[[str, str], None] = lambda job, user: None,
+    memory_bytes: int | None = None,
 ) -> bytes:
     """The profile with a signature.
 
@@ -296,6 +297,8 @@ def signed(
         Whose file it is; root's process opens it with that user's rights (`apart`).
     check : callable
         Raises an error if the profile of this job's number and user shall not be signed.
+    memory_bytes : int, optional
+        As of `apart`.
 
     Raises
     ------
@@ -309,12 +312,18 @@ def signed(
         _read_sealed,
         uid=uid,
         most_bytes=_SEALED_BYTES,
+        memory_bytes=memory_bytes,
     )
     check(job, user)
     code = _code(sealed, key)
     most = len(content) + _GROWTH_BYTES
     return apart(
-        path, lambda: _coded(path, content, named, signed_unix_s, code), bytes, uid=uid, most_bytes=most
+        path,
+        lambda: _coded(path, content, named, signed_unix_s, code),
+        bytes,
+        uid=uid,
+        most_bytes=most,
+        memory_bytes=memory_bytes,
     )
 
 

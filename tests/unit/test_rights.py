@@ -56,6 +56,13 @@ def refusal(call, *words):
     return 0
 
 
+def test_memory_is_bounded_for_one_work_alone():
+    def more_bytes():
+        return resource.getrlimit(resource.RLIMIT_AS)[0] - apart.address_space_bytes()
+
+    assert in_child(more_bytes, memory_bytes=1 << 30) <= 1 << 30 < in_child(more_bytes)
+
+
 @pytest.mark.parametrize(("owner", "user"), [(UID, UID), (0, apart.NOBODY)])
 def test_the_child_is_the_user_and_nothing_else(owner, user, key_file, tmp_path):
     (tmp_path / "open").mkdir(mode=0o777)

@@ -1,11 +1,14 @@
 """What is signed when a job of Slurm is over, and what is not."""
 
 import os
+import tracemalloc
 from dataclasses import replace
 
+import numpy as np
 import pytest
 from sample import profile
 
+from mpicoloc.core import tables
 from mpicoloc.errors import DataError
 from mpicoloc.run import slurm_close
 from mpicoloc.store import hdf5, signature
@@ -32,12 +35,13 @@ def pattern(folder):
     return f"{folder}/out/%j.%s.h5"
 
 
-def names(paths):
-    return [os.path.basename(path) for path in paths]
+def names(found):
+    return [os.path.basename(path) for path, _ in found]
 
 
 def sign(folder, start=START, name="7.0.h5"):
-    return slurm_close.sign(str(folder / "out" / name), start, KEY, str(folder / "spool"), 1.0)
+    found = str(folder / "out" / name), start.name(name.split(".")[1])
+    return slurm_close.sign(found, start, KEY, str(folder / "spool"), 1.0)
 
 
 def test_profiles_are_found_by_job_owner_and_step(job):
@@ -60,12 +64,12 @@ def test_what_is_older_than_this_start_is_of_another(job):
 
 def test_each_profile_is_signed_once_and_told_together(job):
     spool = str(job / "spool")
-    for path in slurm_close.files(pattern(job), START):
-        to = slurm_close.sign(path, START, KEY, spool, 1.0)
+    for found in slurm_close.files(pattern(job), START):
+        to = slurm_close.sign(found, START, KEY, spool, 1.0)
         assert signature.verify(signature.snapshot(to), KEY).is_good
-        os.utime(path, (4e9, 4e9))
-        assert slurm_close.sign(path, START, KEY, spool, 2.0) is None, "the user has changed it"
-    assert names(slurm_close.signed(spool, START)) == [
+        os.utime(found[0], (4e9, 4e9))
+        assert slurm_close.sign(found, START, KEY, spool, 2.0) is None, "the user has changed it"
+    assert [os.path.basename(path) for path in slurm_close.signed(spool, START)] == [
         f"7.{SUBMITTED_S}.{step}.h5" for step in ("0", "batch")
     ]
     told = slurm_close.price(slurm_close.read_back(spool, START))
@@ -83,17 +87,33 @@ def test_a_job_that_starts_again_or_has_an_old_number_is_another(job):
 
 
 @pytest.mark.parametrize(
-    ("path", "name"),
+    ("out", "found"),
     [
-        ("/out/7.0.h5", f"7.{SUBMITTED_S}.0.h5"),
-        ("/out/7.h5", f"7.{SUBMITTED_S}.h5"),
-        ("/out/7/0.h5", f"7.{SUBMITTED_S}.0.h5"),
-        ("/out/7.0", f"7.{SUBMITTED_S}.0.h5"),
-        ("/out/7", f"7.{SUBMITTED_S}.7.h5"),
+        ("/%j.%s.h5", {"7.0.h5": "0", "7.batch.h5": "batch"}),
+        ("/%s/%j.h5", {"0/7.h5": "0", "1/7.h5": "1"}),
+        ("/%s/%j.%s", {"2/7.2": "2"}),
+        ("/%j.h5", {"7.h5": None}),
+        ("/%j", {"7": None}),
     ],
 )
-def test_names_in_the_spool(path, name):
-    assert START.name(path) == name
+def test_names_in_the_spool_are_by_step_wherever_the_pattern_has_it(tmp_path, out, found):
+    for path in ("7.0.h5", "7.batch.h5", "0/7.h5", "1/7.h5", "2/7.2", "2/7.3", "7.h5", "7"):
+        (tmp_path / path).parent.mkdir(exist_ok=True)
+        (tmp_path / path).touch()
+    out = f"{tmp_path}{out}"
+    wanted = {f"{tmp_path}/{path}": START.name(step) for path, step in found.items()}
+    assert dict(slurm_close.files(out, START)) == wanted
+    assert len(set(wanted.values())) == len(wanted)
+    for path, step in found.items():
+        assert slurm_close.place(out, START, step or "0") == (f"{tmp_path}/{path}", START.name(step))
+
+
+def test_a_profile_in_a_folder_of_its_users_is_found(tmp_path):
+    (tmp_path / str(UID)).mkdir(mode=0o700)
+    out = f"{tmp_path}/%u/%j.%s.h5"
+    (tmp_path / str(UID) / "7.0.h5").touch()
+    assert names(slurm_close.files(out, START)) == ["7.0.h5"]
+    assert slurm_close.files(out, replace(START, uid=UID + 1)) == []
 
 
 def test_a_job_has_room_for_so_many_profiles_and_bytes(job, monkeypatch):
@@ -107,6 +127,35 @@ def test_a_job_has_room_for_so_many_profiles_and_bytes(job, monkeypatch):
     monkeypatch.setattr(slurm_close, "MAX_BYTES", 2 * size)
     with pytest.raises(DataError, match="of signed profiles of its job"):
         sign(job, name="7.batch.h5")
+
+
+def test_a_file_that_is_too_large_is_not_even_read(job, monkeypatch):
+    large = 200 << 20
+    os.truncate(job / "out" / "7.0.h5", large)
+    for name, what in (("MAX_BYTES", "of signed profiles of its job"), ("MAX_FILE_BYTES", "has more than")):
+        monkeypatch.setattr(slurm_close, name, large - 1)
+        tracemalloc.start()
+        try:
+            with pytest.raises(DataError, match=what):
+                sign(job)
+            assert tracemalloc.get_traced_memory()[1] < large / 10
+        finally:
+            tracemalloc.stop()
+
+
+def test_what_unfolds_to_more_memory_than_there_is_is_not_signed(job, monkeypatch):
+    large = profile()
+    events = np.zeros(4 << 20, tables.dtype("events"))
+    large = replace(large, tables={**large.tables, "events": events}, job=replace(large.job, id="7"))
+    hdf5.write(large, job / "out" / "7.1.h5")
+    assert (job / "out" / "7.1.h5").stat().st_size < events.nbytes / 50
+    monkeypatch.setattr(slurm_close, "MEMORY_BYTES", events.nbytes // 2)
+    with pytest.raises(DataError):
+        sign(job, name="7.1.h5")
+    assert sign(job)
+    monkeypatch.undo()
+    assert sign(job, name="7.1.h5")
+    assert len(slurm_close.read_back(str(job / "spool"), START)) == 2
 
 
 def test_what_was_half_written_is_removed_later(job):
