@@ -115,6 +115,8 @@ PYTHON_ENV = "MPICOLOC_PYTHON"
 COORDINATOR_ENV = "MPICOLOC_COORDINATOR"
 SIBLINGS_ENV = "MPICOLOC_COORDINATOR_SIBLINGS"
 AFFINITY_ENV = "MPICOLOC_RUN_AFFINITY"
+SITE_ENVS = frozenset({"MPICOLOC_SITE_OUT", "MPICOLOC_SITE_TRACE"})
+"""What the Slurm plugin has set of the options without SITE (csrc/spank/task.c)."""
 
 _TRUE = ("1", "true", "yes", "on")
 _FALSE = ("0", "false", "no", "off")
@@ -218,6 +220,7 @@ def unknown_variables(env: Mapping[str, str] | None = None) -> list[str]:
     """Names of variables that look like ours but are none: most often a misspelt option."""
     known = {option.env for option in BY_KEY.values()}
     known |= {KEY_ENV, WRAPPED_ENV, PID_ENV, PYTHON_ENV, COORDINATOR_ENV, SIBLINGS_ENV, AFFINITY_ENV}
+    known |= SITE_ENVS
     return sorted(n for n in (env or os.environ) if n.startswith("MPICOLOC_") and n not in known)
 
 

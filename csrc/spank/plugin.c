@@ -3,6 +3,7 @@
    function but the check of the user's own words returns ESPANK_SUCCESS. */
 #define _GNU_SOURCE
 #include "settings.h"
+#include "task.h"
 
 #include <dirent.h>
 #include <dlfcn.h>
@@ -27,7 +28,7 @@ SPANK_PLUGIN(mpicoloc, 1)
 #define CLOSING_LIMIT_S 20
 #endif
 
-enum { N_PRELOAD = 16384, NAP_MS = 10, N_SAID = 4096, N_READS = 16 };
+enum { NAP_MS = 10, N_SAID = 4096, N_READS = 16 };
 
 static const char SHARED_MEMORY[] = "/dev/shm";
 
@@ -109,28 +110,6 @@ static void name_of_step(char *text, size_t size, uint32_t step)
         snprintf(text, size, "%u", step);
 }
 
-static int is_set(spank_t spank, const char *name)
-{
-    char text[8];
-    spank_err_t found = spank_getenv(spank, name, text, sizeof text);
-    return found == ESPANK_SUCCESS || found == ESPANK_NOSPACE;
-}
-
-/* The user's own stays. What the job's script got from us is in the environment of its steps; it would be one file for
-   all of them. */
-static int is_out_users(spank_t spank, uint32_t job, unsigned uid)
-{
-    char present[PATH_MAX] = "", ours[PATH_MAX];
-    if (!is_set(spank, "MPICOLOC_OUT"))
-        return 0;
-    if (spank_getenv(spank, "MPICOLOC_OUT", present, sizeof present) != ESPANK_SUCCESS)
-        return 1;
-    for (int i = 0; i < 2; i++)
-        if (ms_expand(ours, sizeof ours, site.out, job, i ? "interactive" : "batch", uid) && !strcmp(present, ours))
-            return 0;
-    return 1;
-}
-
 /* The step in which mpirun starts its daemons on other nodes: its ranks belong to the script's job. */
 static int is_daemon_of_mpirun(spank_t spank)
 {
@@ -151,30 +130,14 @@ static void set_out(spank_t spank)
     uint32_t job = 0, step = 0;
     uid_t uid = 0;
     char name[16], path[PATH_MAX];
-    if (!site.out[0] || is_daemon_of_mpirun(spank))
-        return;
-    if (spank_get_item(spank, S_JOB_ID, &job) || spank_get_item(spank, S_JOB_STEPID, &step) ||
+    if (!site.out[0] || spank_get_item(spank, S_JOB_ID, &job) || spank_get_item(spank, S_JOB_STEPID, &step) ||
         spank_get_item(spank, S_JOB_UID, &uid))
-        return;
-    if (is_out_users(spank, job, uid))
         return;
     name_of_step(name, sizeof name, step);
     if (ms_expand(path, sizeof path, site.out, job, name, uid))
-        spank_setenv(spank, "MPICOLOC_OUT", path, 1);
+        mt_set(spank, "OUT", path);
     else
         slurm_error("mpicoloc: plugstack.conf: out=%s is no pattern of %%j, %%s, %%u and %%%%", site.out);
-}
-
-static void set_preload(spank_t spank)
-{
-    char before[N_PRELOAD] = "", now[N_PRELOAD];
-    spank_err_t found = spank_getenv(spank, "LD_PRELOAD", before, sizeof before);
-    if (found == ESPANK_NOSPACE || strstr(before, "libmpicoloc-"))
-        return;
-    const char *parts[] = {site.library, before[0] ? ":" : "", before};
-    int n = snprintf(now, sizeof now, "%s%s%s", parts[0], parts[1], parts[2]);
-    if (n > 0 && n < (int)sizeof now)
-        spank_setenv(spank, "LD_PRELOAD", now, 1);
 }
 
 static int is_wanted(spank_t spank)
@@ -187,6 +150,9 @@ static int is_wanted(spank_t spank)
 int slurm_spank_task_init(spank_t spank, int n_words, char *words[])
 {
     (void)n_words, (void)words;
+    int is_daemon = is_daemon_of_mpirun(spank);
+    if (!is_daemon)
+        mt_forget(spank);
     if (!is_wanted(spank))
         return ESPANK_SUCCESS;
     /* What cannot be loaded makes the loader complain in every program of the job. */
@@ -194,10 +160,11 @@ int slurm_spank_task_init(spank_t spank, int n_words, char *words[])
         slurm_error("mpicoloc: %s cannot be read: the job runs unmeasured; run `mpicoloc slurm build`", site.library);
         return ESPANK_SUCCESS;
     }
-    set_preload(spank);
-    set_out(spank);
-    if (user.trace[0] && !is_set(spank, "MPICOLOC_TRACE"))
-        spank_setenv(spank, "MPICOLOC_TRACE", user.trace, 1);
+    mt_preload(spank, site.library);
+    if (!is_daemon)
+        set_out(spank);
+    if (user.trace[0])
+        mt_set(spank, "TRACE", user.trace);
     return ESPANK_SUCCESS;
 }
 
@@ -232,18 +199,25 @@ static int64_t now_ms(void)
     return now.tv_sec * INT64_C(1000) + now.tv_nsec / 1000000;
 }
 
+static int is_over(pid_t pid, int limit_s, struct said *said, int *status)
+{
+    for (int64_t end_ms = now_ms() + limit_s * 1000; now_ms() < end_ms;) {
+        listen_to(said, NAP_MS);
+        if (waitpid(pid, status, WNOHANG) != 0)
+            return 1;
+    }
+    return 0;
+}
+
 /* Waits CLOSING_LIMIT_S at most, then kills it and all that it started. Returns its exit code, -1 if it had none. */
 static int wait_for(pid_t pid, struct said *said)
 {
-    int status = 0;
-    for (int64_t end_ms = now_ms() + CLOSING_LIMIT_S * 1000; now_ms() < end_ms;) {
-        listen_to(said, NAP_MS);
-        pid_t ended = waitpid(pid, &status, WNOHANG);
-        if (ended != 0)
-            return ended == pid && WIFEXITED(status) ? WEXITSTATUS(status) : -1;
-    }
+    int status = -1;
+    if (is_over(pid, CLOSING_LIMIT_S, said, &status))
+        return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
     kill(-pid, SIGKILL);
-    waitpid(pid, &status, 0);
+    /* One that a file system holds does not even die now. */
+    is_over(pid, 1, said, &status);
     return -1;
 }
 
@@ -365,15 +339,24 @@ static int is_first_node(void)
     return strcmp(own, first) == 0;
 }
 
+/* In a process of its own: its user may have filled the folder, and file systems hang. */
 static int has_profiles(uint32_t job, uid_t uid)
 {
     char pattern[2 * PATH_MAX];
-    glob_t found;
+    struct said nothing = {.pipe = -1};
     if (!ms_expand(pattern, sizeof pattern, site.out, job, NULL, uid))
         return 0;
-    int is_there = glob(pattern, GLOB_NOSORT, NULL, &found) == 0;
-    globfree(&found);
-    return is_there;
+    pid_t pid = fork();
+    if (pid == 0) {
+        glob_t found;
+        setpgid(0, 0);
+        _exit(glob(pattern, GLOB_NOSORT, NULL, &found) != 0);
+    }
+    int code = pid > 0 ? wait_for(pid, &nothing) : -1;
+    if (code < 0)
+        slurm_error("mpicoloc: job %u: %s cannot be looked for within %d s: nothing is signed", job, pattern,
+                    CLOSING_LIMIT_S);
+    return code == 0;
 }
 
 static int has_files(uid_t uid)

@@ -119,6 +119,25 @@ int ms_expand(char *text, size_t size, const char *out, uint32_t job, const char
     return used > 0;
 }
 
+int ms_strip_preload(char *preload)
+{
+    char *rest = NULL, *to = preload;
+    if (!strstr(preload, "libmpicoloc-auto.so"))
+        return 0;
+    for (char *entry = strtok_r(preload, ": ", &rest); entry; entry = strtok_r(NULL, ": ", &rest)) {
+        const char *slash = strrchr(entry, '/');
+        size_t n = strlen(entry);
+        if (strncmp(slash ? slash + 1 : entry, "libmpicoloc-", 12) == 0)
+            continue;
+        if (to != preload)
+            *to++ = ':';
+        memmove(to, entry, n);
+        to += n;
+    }
+    *to = '\0';
+    return 1;
+}
+
 void ms_first_node(char *name, size_t size, const char *list)
 {
     size_t n = 0;

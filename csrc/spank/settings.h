@@ -40,6 +40,10 @@ int ms_is_wanted(const struct ms_site *site, const struct ms_user *user, const c
    unknown %. */
 int ms_expand(char *text, size_t size, const char *out, uint32_t job, const char *step, unsigned uid);
 
+/* Take out of an LD_PRELOAD what the plugin, and then libmpicoloc-auto.so, have put there; all else stays. Returns
+   whether there was any: without libmpicoloc-auto.so our libraries are the user's own. */
+int ms_strip_preload(char *preload);
+
 /* The first name of Slurm's list of nodes: n[2-4,7],m -> n2. Cut off where it does not fit. */
 void ms_first_node(char *name, size_t size, const char *list);
 

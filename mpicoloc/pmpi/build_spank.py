@@ -56,7 +56,7 @@ def build(
     to.mkdir(parents=True, exist_ok=True)
     plugin, chooser = to / PLUGIN, to / CHOOSER
     build_shim.compile_parts(
-        compiler, flags, [sources / "plugin.c", sources / "settings.c"], plugin, ["-ldl"]
+        compiler, flags, [sources / name for name in ("plugin.c", "settings.c", "task.c")], plugin, ["-ldl"]
     )
     build_shim.compile_parts(compiler, flags, [sources / "choose.c"], chooser, ["-ldl"])
     (to / paths.SIDECAR).write_text(python + "\n", encoding="utf-8")

@@ -1,9 +1,28 @@
 /* The Slurm plugin's own parts: names of nodes and files, and how it waits for what it starts. */
 #define _GNU_SOURCE
 #include "check.h"
-#include "spank/plugin.c"
 
+#include <glob.h>
 #include <stdarg.h>
+#include <string.h>
+#include <unistd.h>
+
+/* A file system that hangs. */
+static int hanging_glob(const char *pattern, int flags, int (*failed)(const char *, int), glob_t *found)
+{
+    if (strncmp(pattern, "/hangs/", 7) == 0)
+        for (;;)
+            pause();
+    return glob(pattern, flags, failed, found);
+}
+
+#define glob hanging_glob
+#include "spank/plugin.c"
+#undef glob
+
+/* The environment of a task. */
+static char variables[8][2][256];
+static const char *program;
 
 static char logged[1 << 16];
 
@@ -27,19 +46,76 @@ spank_err_t spank_option_register(spank_t spank, struct spank_option *given)
     return spank && given ? ESPANK_SUCCESS : ESPANK_BAD_ARG;
 }
 
+static char *variable(const char *name, int is_new)
+{
+    for (size_t i = 0; i < sizeof variables / sizeof *variables; i++)
+        if (strcmp(variables[i][0], is_new ? "" : name) == 0)
+            return strcpy(variables[i][0], name), variables[i][1];
+    return NULL;
+}
+
 spank_err_t spank_getenv(spank_t spank, const char *name, char *text, int size)
 {
-    return spank && name && text && size ? ESPANK_SUCCESS : ESPANK_ENV_NOEXIST;
+    const char *value = variable(name, 0);
+    (void)spank;
+    if (!value)
+        return ESPANK_ENV_NOEXIST;
+    if ((int)strlen(value) >= size)
+        return ESPANK_NOSPACE;
+    strcpy(text, value);
+    return ESPANK_SUCCESS;
 }
 
 spank_err_t spank_setenv(spank_t spank, const char *name, const char *value, int overwrite)
 {
-    return spank && name && value && overwrite ? ESPANK_SUCCESS : ESPANK_BAD_ARG;
+    char *old = variable(name, 0);
+    (void)spank;
+    if (!old || overwrite)
+        snprintf(old ? old : variable(name, 1), sizeof variables[0][1], "%s", value);
+    return ESPANK_SUCCESS;
 }
+
+spank_err_t spank_unsetenv(spank_t spank, const char *name)
+{
+    char *value = variable(name, 0);
+    (void)spank;
+    if (value)
+        memset(value - sizeof variables[0][0], 0, sizeof variables[0]);
+    return ESPANK_SUCCESS;
+}
+
+/* Job 12, step 0 of user 1000; each step of a test gives the job another number. */
+static uint32_t job_number = 12, step_number;
 
 spank_err_t spank_get_item(spank_t spank, spank_item_t item, ...)
 {
-    return spank && item ? ESPANK_SUCCESS : ESPANK_NOT_AVAIL;
+    static char *arguments[] = {NULL, NULL};
+    va_list rest;
+    (void)spank;
+    va_start(rest, item);
+    if (item == S_JOB_ARGV) {
+        arguments[0] = (char *)program;
+        *va_arg(rest, int *) = 1;
+        *va_arg(rest, char ***) = arguments;
+    } else {
+        *va_arg(rest, uint32_t *) = item == S_JOB_ID ? job_number : item == S_JOB_STEPID ? step_number : 1000;
+    }
+    va_end(rest);
+    return ESPANK_SUCCESS;
+}
+
+static void begin_step(uint32_t job, uint32_t step, const char *option_value)
+{
+    memset(&user, 0, sizeof user);
+    job_number = job, step_number = step;
+    CHECK(option_given(0, option_value, 1) == ESPANK_SUCCESS);
+    CHECK(slurm_spank_task_init(NULL, 0, NULL) == ESPANK_SUCCESS);
+}
+
+static int is_now(const char *name, const char *value)
+{
+    const char *present = variable(name, 0);
+    return value ? present && strcmp(present, value) == 0 : !present;
 }
 
 static int shell(const char *script)
@@ -75,6 +151,65 @@ static void test_expand(void)
     CHECK(!ms_expand(text, sizeof text, "/p/%", 7, NULL, 1000));
     CHECK(!ms_expand(text, 9, "/p/12345%j", 7, NULL, 1000));
     CHECK(ms_expand(text, 10, "/p/12345%j", 7, NULL, 1000));
+}
+
+static const uint32_t batch = 0xfffffffb;
+
+static void begin_site(char library[])
+{
+    memset(variables, 0, sizeof variables);
+    memset(&site, 0, sizeof site);
+    program = "./app";
+    CHECK(!ms_take_word(&site, "out=/p/%j.%s.h5"));
+    snprintf(site.library, sizeof site.library, "%s", library);
+}
+
+static void test_each_job_and_step_has_a_file_of_its_own(char library[])
+{
+    begin_site(library);
+    begin_step(12, batch, "trace=10");
+    CHECK(is_now("LD_PRELOAD", library) && is_now("MPICOLOC_OUT", "/p/12.batch.h5"));
+    CHECK(is_now("MPICOLOC_TRACE", "10"));
+    begin_step(12, 0, "trace=20"); /* of the script */
+    CHECK(is_now("MPICOLOC_OUT", "/p/12.0.h5") && is_now("MPICOLOC_TRACE", "20"));
+    begin_step(13, batch, "on"); /* submitted by that step */
+    CHECK(is_now("MPICOLOC_OUT", "/p/13.batch.h5") && is_now("MPICOLOC_TRACE", NULL));
+    program = "/usr/bin/prted";
+    begin_step(13, 0, "on");
+    CHECK(is_now("MPICOLOC_OUT", "/p/13.batch.h5"));
+    program = "./app";
+    spank_setenv(NULL, "MPICOLOC_OUT", "mine.h5", 1);
+    begin_step(14, batch, "on");
+    CHECK(is_now("MPICOLOC_OUT", "mine.h5") && is_now("LD_PRELOAD", library));
+}
+
+static void test_off_leaves_nothing_of_ours(char library[])
+{
+    char preload[128];
+    begin_site(library);
+    begin_step(12, batch, "trace=10");
+    begin_step(12, 0, "off");
+    for (size_t i = 0; i < sizeof variables / sizeof *variables; i++)
+        CHECK(variables[i][0][0] == '\0');
+    snprintf(preload, sizeof preload, "mine.so:/x/libmpicoloc-mpich.so %s:/x/yours.so", library);
+    spank_setenv(NULL, "LD_PRELOAD", preload, 1);
+    spank_setenv(NULL, "MPICOLOC_OUT", "mine.h5", 1);
+    begin_step(12, 1, "off");
+    CHECK(is_now("LD_PRELOAD", "mine.so:/x/yours.so") && is_now("MPICOLOC_OUT", "mine.h5"));
+    spank_setenv(NULL, "LD_PRELOAD", "/x/libmpicoloc-mpich.so", 1); /* by the user */
+    begin_step(12, 2, "off");
+    CHECK(is_now("LD_PRELOAD", "/x/libmpicoloc-mpich.so"));
+}
+
+static void test_looking_for_profiles_ends(char library[])
+{
+    begin_site(library);
+    logged[0] = '\0';
+    CHECK(!has_profiles(12, 1000) && logged[0] == '\0');
+    snprintf(site.out, sizeof site.out, "%s", library);
+    CHECK(has_profiles(12, 1000) && logged[0] == '\0');
+    CHECK(!ms_take_word(&site, "out=/hangs/%j.%s.h5") && !has_profiles(12, 1000));
+    CHECK(strstr(logged, "job 12: /hangs/12.*.h5 cannot be looked for within 1 s"));
 }
 
 static void test_the_command_ends_by_itself(void)
@@ -113,8 +248,16 @@ static void test_one_that_takes_too_long_is_killed_with_all_that_it_started(void
 
 int main(void)
 {
+    char library[] = "/tmp/libmpicoloc-auto.so.XXXXXX";
+    int file = mkstemp(library); /* it has to be there */
+    CHECK(file >= 0);
     test_first_node();
     test_expand();
+    test_each_job_and_step_has_a_file_of_its_own(library);
+    test_off_leaves_nothing_of_ours(library);
+    test_looking_for_profiles_ends(library);
+    close(file);
+    unlink(library);
     test_the_command_ends_by_itself();
     test_one_that_takes_too_long_is_killed_with_all_that_it_started();
     puts("ok");

@@ -21,10 +21,18 @@ static int no_spawn(pid_t *pid, const char *path, void *actions, void *attribute
     return n ? 2 : 1;
 }
 
+static pid_t no_fork(void)
+{
+    return -1;
+}
+
 #define posix_spawn no_spawn
+#define fork no_fork
 #include "spank/plugin.c"
+#undef fork
 #undef posix_spawn
 #include "spank/settings.c"
+#include "spank/task.c"
 
 spank_context_t spank_context(void)
 {
@@ -51,6 +59,12 @@ spank_err_t spank_setenv(spank_t spank, const char *name, const char *value, int
 {
     (void)spank, (void)overwrite;
     return strlen(name) + strlen(value) > 0 ? ESPANK_SUCCESS : ESPANK_BAD_ARG;
+}
+
+spank_err_t spank_unsetenv(spank_t spank, const char *name)
+{
+    (void)spank;
+    return strlen(name) > 0 ? ESPANK_SUCCESS : ESPANK_BAD_ARG;
 }
 
 spank_err_t spank_get_item(spank_t spank, spank_item_t item, ...)

@@ -1,6 +1,7 @@
 """A real Slurm with the plugin: jobs that ask are measured, no other is touched, and nothing harms a job."""
 
 import json
+import os
 import re
 import subprocess
 import sys
@@ -81,6 +82,45 @@ def test_the_site_chooses_partitions_and_the_user_has_the_last_word(cluster):
     assert cluster.run(ask[0], "-p", "shared", "--mpicoloc=off", *ask[1:]) == "\n"
     cluster.site("default=on")
     assert "libmpicoloc-auto.so" in cluster.run(*ask)
+
+
+def test_what_a_measured_job_submits_has_a_profile_of_its_own(cluster):
+    cluster.site("default=on")
+    run = "mpirun.openmpi -n 1 ./heat2d.openmpi 60 50\n"
+    (cluster.work / "next.sh").write_text(f"#!/bin/sh\n{run}")
+    job = cluster.submit(f"{run}sbatch --parsable -n1 -o %j.log next.sh > next.id\n", "-n1")
+    assert cluster.wait(job)["ExitCode"] == "0:0"
+    submitted = int((cluster.work / "next.id").read_text())
+    assert cluster.wait(submitted)["ExitCode"] == "0:0"
+    for number in (job, submitted):
+        ((start, path),) = cluster.signed(number).items()
+        assert start[1] == "batch" and hdf5.read(path).job.id == str(number)
+        assert comment(cluster, number)["n_profiles"] == 1
+
+
+def test_off_leaves_nothing_of_ours_inside_a_measured_job(cluster):
+    show = "sh -c 'echo $LD_PRELOAD; env | grep MPICOLOC_; true'\n"
+    script = f"srun -n1 {show}echo off\nsrun -Q -n1 --mpicoloc=off {show}"
+    job = cluster.submit(script, "-n1", "--mpicoloc=trace=10")
+    cluster.wait(job)
+    measured, off = (cluster.work / f"{job}.log").read_text().split("off\n")
+    assert "auto.so" in measured and f"/{job}.0.h5" in measured and "MPICOLOC_TRACE=10" in measured
+    assert off == "\n"
+
+
+def test_each_user_may_have_a_folder_and_needs_it_for_a_profile(cluster):
+    folder = cluster.work / str(os.getuid())
+    words = (f"out={cluster.work}/%u/%j.%s.h5", f"key_file={cluster.key}", f"spool={cluster.spool}")
+    cluster.plugstack("default=on", *words)
+    before, before_log = set(cluster.spool.glob("*.h5")), len(cluster.log("n1"))
+    run = ("srun", "-N1", "-n2", "-w", "n1", "./heat2d.openmpi", "60", "50")
+    assert "conserved" in cluster.run(*run)
+    assert cluster.log("n1")[before_log:].count(f"no folder {folder}, so step") == 1
+    assert set(cluster.spool.glob("*.h5")) == before
+    folder.mkdir(mode=0o700)
+    assert "conserved" in cluster.run(*run)
+    (path,) = set(cluster.spool.glob("*.h5")) - before
+    assert hdf5.read(path).job.n_ranks == 2
 
 
 def test_who_does_not_ask_runs_in_the_same_environment(cluster):

@@ -72,9 +72,9 @@ def test_flags_become_variables_and_are_checked():
 
 
 def test_misspelt_variables_are_found():
-    assert config.unknown_variables({"MPICOLOC_METRE": "ipc", "MPICOLOC_METER": "ipc", "HOME": "/"}) == [
-        "MPICOLOC_METRE"
-    ]
+    env = {"MPICOLOC_METRE": "ipc", "MPICOLOC_METER": "ipc", "HOME": "/"}
+    env |= dict.fromkeys(config.SITE_ENVS, "/p/12.0.h5")
+    assert config.unknown_variables(env) == ["MPICOLOC_METRE"]
 
 
 def test_c_reads_the_same_table(tmp_path):

@@ -14,7 +14,7 @@ pytestmark = pytest.mark.skipif(
 
 
 def test_names_and_waiting(tmp_path, tmp_path_factory):
-    sources = [ROOT / "tests/c/test_spank.c", CSRC / "spank/settings.c"]
+    sources = [ROOT / "tests/c/test_spank.c", CSRC / "spank/settings.c", CSRC / "spank/task.c"]
     flags = (*SANITIZED, "-Wno-format-truncation", "-DCLOSING_LIMIT_S=1")
     program = objects.program(
         tmp_path / "test_spank", sources, flags, once.folder(tmp_path_factory) / "objects"
