@@ -149,5 +149,5 @@ def _fitted(learnt: TrainingSet, seed: int, n_trials: int, kinds: Sequence[str])
     date = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime())
     model = fit_model(learnt, seed=seed, n_trials=n_trials, kinds=kinds or tuple(KINDS))
     versions = {"mpicoloc": mpicoloc.__version__, **model.card["versions"]}
-    card = {**model.card, "versions": versions, "date": date}
+    card = {**model.card, "versions": versions, "date": date, "layout": learnt.layout}
     return dataclasses.replace(model, card=card)

@@ -50,6 +50,11 @@ def run(args: argparse.Namespace, rules: Rules) -> int:
     from mpicoloc.run import orders, pairing, slurm
 
     how = _steering(args, rules)
+    if getattr(how.model, "card", {}).get("layout") == "apart":
+        tell.trouble(
+            f"{args.model} learnt from jobs on processors of their own, and pairs here share them: they will "
+            "suffer more; measure a campaign whose two `places` are the same"
+        )
     is_advised = False
     known = pairing.Known(args.profiles, getattr(how.model, "machine", None))
     audit = orders.Audit(args.audit, tell.trouble)

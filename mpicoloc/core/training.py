@@ -29,6 +29,8 @@ ROW_COLUMNS = (
 )
 ROW_DTYPE = np.dtype([(column.name, column.type) for column in ROW_COLUMNS])
 SOURCES = ("campaign", "production")
+LAYOUTS = ("", "apart", "same")
+"""Processors of the two jobs: not known, each its own, the same ones."""
 CERTAIN = 0.05
 """Standard error of a slowdown at which its row counts half."""
 
@@ -56,19 +58,24 @@ class TrainingSet:
         Read-only; `target` and `co_runner` are indices of `jobs`.
     machine : Machine or None
         Where all of it was measured; None: not known.
+    layout : str
+        One of `LAYOUTS`. No feature tells, and slowdowns of about 1 become slowdowns of 2.
 
     Raises
     ------
     DataError
-        If a row names no job, or a number is not finite or out of range.
+        If a row names no job, a number is not finite or out of range, or the layout is none.
     """
 
     jobs: tuple[JobFeatures, ...]
     rows: NDArray[np.void]
     machine: Machine | None = None
+    layout: str = ""
 
     def __post_init__(self) -> None:
         rows = self.rows
+        if self.layout not in LAYOUTS:
+            raise DataError(f"training set: layout must be one of {LAYOUTS}, got {self.layout!r}")
         if rows.dtype != ROW_DTYPE or rows.ndim != 1:
             raise DataError(f"training set: rows must be of {ROW_DTYPE.names}, got {rows.dtype.names}")
         ends = np.concatenate([rows["target"], rows["co_runner"]])
@@ -97,7 +104,7 @@ def weight_of(slowdown: Estimate) -> float:
     return CERTAIN**2 / (CERTAIN**2 + standard_error**2)
 
 
-def training_set(rows: Sequence[Row], machine: Machine | None = None) -> TrainingSet:
+def training_set(rows: Sequence[Row], machine: Machine | None = None, layout: str = "") -> TrainingSet:
     """The set of these rows; a job that is in several of them is kept once."""
     jobs: dict[tuple[object, ...], int] = {}
     found: list[JobFeatures] = []
@@ -114,7 +121,7 @@ def training_set(rows: Sequence[Row], machine: Machine | None = None) -> Trainin
         numbers["low"][i], numbers["high"][i] = max(slowdown.low, 1e-3), slowdown.high
         numbers["weight"][i], numbers["source"][i] = weight_of(slowdown), row.source.encode()
         numbers["key"][i] = row.key.encode()
-    return TrainingSet(tuple(found), numbers, machine)
+    return TrainingSet(tuple(found), numbers, machine, layout)
 
 
 def _facts(job: JobFeatures) -> tuple[str | float, ...]:
@@ -131,13 +138,18 @@ def merged(sets: Iterable[TrainingSet]) -> TrainingSet:
     Raises
     ------
     DataError
-        If they are of different machines.
+        If they are of different machines or layouts; one that is not known goes with each.
     """
     sets = list(sets)
     machines = [found.machine for found in sets if found.machine is not None]
     other = next((machine for machine in machines if not machine.is_like(machines[0])), None)
     if other is not None:
         raise DataError(f"slowdowns of {machines[0]} and of {other}: fit a model for each machine")
+    layouts = sorted({found.layout for found in sets} - {""})
+    if len(layouts) > 1:
+        raise DataError(
+            "slowdowns of jobs on processors of their own and of jobs on the same ones: fit a model for each"
+        )
     jobs: list[JobFeatures] = []
     parts = [np.zeros(0, ROW_DTYPE)]
     for found in sets:
@@ -152,7 +164,8 @@ def merged(sets: Iterable[TrainingSet]) -> TrainingSet:
     for i, (key, n) in enumerate(zip(rows["key"].tolist(), rows["n"].tolist(), strict=True)):
         if key not in best or n >= rows["n"][best[key]]:
             best[key] = i
-    return _without_idle(jobs, rows[sorted(best.values())], machines[0] if machines else None)
+    used, kept = _without_idle(jobs, rows[sorted(best.values())])
+    return TrainingSet(used, kept, machines[0] if machines else None, "".join(layouts))
 
 
 def _keys(found: TrainingSet) -> list[bytes]:
@@ -174,10 +187,10 @@ def _keys(found: TrainingSet) -> list[bytes]:
 
 
 def _without_idle(
-    jobs: Sequence[JobFeatures], rows: NDArray[np.void], machine: Machine | None
-) -> TrainingSet:
-    """The set of these rows, without jobs that none of them names."""
+    jobs: Sequence[JobFeatures], rows: NDArray[np.void]
+) -> tuple[tuple[JobFeatures, ...], NDArray[np.void]]:
+    """Jobs that these rows name, and the rows, which name them by their new places."""
     ends = np.stack([rows["target"], rows["co_runner"]])
     used, places = np.unique(ends, return_inverse=True)
     rows["target"], rows["co_runner"] = places.reshape(ends.shape)
-    return TrainingSet(tuple(jobs[i] for i in used), rows, machine)
+    return tuple(jobs[i] for i in used), rows

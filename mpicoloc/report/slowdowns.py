@@ -42,6 +42,7 @@ def show_card(card: Mapping[str, Any]) -> None:
         gib = float(machine["memory_bytes"]) / 2**30
         where = f"{machine['cpu_model']}, {int(machine['n_cpus'])} CPUs, {gib:.0f} GiB"
     programs = [str(name) for name in training["programs"]]
+    layout = {"apart": ", each job on processors of its own", "same": ", both jobs on the same processors"}
     sources = ", ".join(f"{int(n)} of {source}" for source, n in training["sources"].items())
     features = [str(feature["name"]) for feature in card["features"]]
     more = f" and {len(features) - _SHOWN_FEATURES} more" if len(features) > _SHOWN_FEATURES else ""
@@ -49,7 +50,8 @@ def show_card(card: Mapping[str, Any]) -> None:
     for name, words in {
         "model": card["kind"],
         "machine": where,
-        "learnt from": f"{int(training['n_rows'])} slowdowns ({sources}) of {len(programs)} programs",
+        "learnt from": f"{int(training['n_rows'])} slowdowns ({sources}) of {len(programs)} programs"
+        + layout.get(card.get("layout", ""), ""),
         "features": f"{len(features)}: {', '.join(features[:_SHOWN_FEATURES])}{more}",
         "made": f"{card.get('date', 'no date')}, seed {card['seed']}",
     }.items():

@@ -112,6 +112,9 @@ def _done(path: str, i_line: int, line: str) -> Done:
         digests = {str(k): str(v) for k, v in told["digests"].items()}
         took_s = told.get("took_s")
         how = {name: told[name] for name in ("places", "meter") if name in told}
+        if "places" in how:
+            first, second = how["places"]
+            how["places"] = [[int(cpu) for cpu in place] for place in (first, second)]
         return Done(experiment, digests, runs, None if took_s is None else float(took_s), how)
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise DataError(f"{path}, line {i_line}, is no experiment ({error}): remove that line") from None

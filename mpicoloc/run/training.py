@@ -110,7 +110,15 @@ def from_campaign(folder: str) -> TrainingSet:
         for found in slowdowns([made.runs for made in done])
         if found.target in jobs and found.co_runner in jobs
     ]
-    return training_set(rows, _machine(_of_one_machine([*runs.values()], "")))
+    return training_set(rows, _machine(_of_one_machine([*runs.values()], "")), _layout(done))
+
+
+def _layout(done: Iterable[campaign.Done]) -> str:
+    """Whether the places have processors in common; earlier versions did not note them."""
+    for places in (made.how["places"] for made in done if "places" in made.how):
+        first, second = map(set, places)
+        return "same" if first == second else "" if first & second else "apart"
+    return ""
 
 
 def _of_one_machine(runs: Sequence[Run], wanted: str) -> list[Run]:

@@ -27,6 +27,7 @@ def write(training: TrainingSet, path: str | os.PathLike[str]) -> None:
     values = [[job.values.get(name, np.nan) for name in names] for job in training.jobs]
     told = {
         "machine": None if training.machine is None else asdict(training.machine),
+        "layout": training.layout,
         "names": names,
         "jobs": [[job.id, job.program, job.runtime_s, job.n_cores, job.n_ranks] for job in training.jobs],
     }
@@ -64,6 +65,7 @@ def read(path: str | os.PathLike[str]) -> TrainingSet:
         for column in ROW_COLUMNS:
             if column.name != "key" or "rows.key" in arrays:  # which files of earlier versions have not
                 rows[column.name] = arrays_file.cast(arrays[f"rows.{column.name}"], column.type)
-        return TrainingSet(jobs, rows, machine_from(told["machine"]))
+        # Files of earlier versions have no layout.
+        return TrainingSet(jobs, rows, machine_from(told["machine"]), told.get("layout", ""))
     except (LookupError, ValueError, TypeError, AttributeError, ArithmeticError, DataError) as error:
         raise arrays_file.damaged(os.fspath(path), FORMAT, error) from error

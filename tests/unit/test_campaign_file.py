@@ -323,7 +323,15 @@ def test_the_time_that_is_left(write, tmp_path):
 
 
 @pytest.mark.parametrize(
-    "line", ["{}", "null", "[1]", '{"round": 0, "names": ["a"], "digests": {}, "runs": [{"program": 1}]}']
+    "line",
+    [
+        "{}",
+        "null",
+        "[1]",
+        '{"round": 0, "names": ["a"], "digests": {}, "runs": [{"program": 1}]}',
+        '{"round": 0, "names": ["a"], "digests": {}, "runs": [], "places": [1, 2]}',
+        '{"round": 0, "names": ["a"], "digests": {}, "runs": [], "places": [[1]]}',
+    ],
 )
 def test_a_damaged_note_is_told_with_its_line(tmp_path, line):
     (tmp_path / "runs.jsonl").write_text(line + "\n")

@@ -143,6 +143,22 @@ def test_what_is_given_twice_counts_once(folder, fitted, capsys, monkeypatch, tm
     assert json.loads(told.out)["training"]["sources"] == {"production": n_rows}
 
 
+def test_the_pairing_service_tells_of_a_model_of_jobs_on_processors_of_their_own(
+    folder, fitted, capsys, monkeypatch, tmp_path
+):
+    monkeypatch.chdir(tmp_path)
+    learnt = training_file.read(folder / "t.npz")
+    training_file.write(dataclasses.replace(learnt, layout="apart"), "t.npz")
+    assert cli.main(["fit", "--training", "t.npz", *QUICK, "--out", "m", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["layout"] == "apart"
+    assert cli.main(["predict", "--model", "m", "--card"]) == 0
+    assert "each job on processors of its own" in " ".join(capsys.readouterr().out.split())
+    monkeypatch.setenv("PATH", "")  # without Slurm the service ends at once
+    for model, n in (("m", 1), (str(folder / "m"), 0)):
+        assert cli.main(["pair", "--watch", "--once", "--profiles", ".", "--model", model]) == 4
+        assert capsys.readouterr().err.count("learnt from jobs on processors of their own") == n
+
+
 def test_a_profile_of_another_machine_is_refused(folder, fitted, capsys, monkeypatch):
     monkeypatch.chdir(folder)
     other = dataclasses.replace(model_file.read("m"), machine=Machine("POWER9", 44, 2.0**38))
@@ -215,7 +231,8 @@ def test_a_campaign_is_learnt_from(tmp_path):
             hdf5.write(jobs.profile(f"{len(lines)}", "ab".index(name), use, need, wall_s), tmp_path / path)
             told = {"program": name, "place": place, "begin_unix_s": start, "wall_s": wall_s}
             runs.append(told | {"is_whole": True, "profile": path})
-        lines.append(json.dumps({"round": i_round, "names": names, "digests": {}, "runs": runs}))
+        made = {"round": i_round, "names": names, "digests": {}, "runs": runs}
+        lines.append(json.dumps(made | ({"places": [[0], [1]], "meter": "none"} if i_round else {})))
         start += 1e3
 
     for i_round, scatter in enumerate((0.99, 1.01)):
@@ -243,6 +260,7 @@ def test_a_campaign_is_learnt_from(tmp_path):
     production, _ = training.from_production(list(map(run_of, shared)))
     both = merged([found, production, found])
     assert len(both.rows) == 4
+    assert (found.layout, production.layout, both.layout) == ("apart", "", "apart")
     assert both.programs == ["app0", "app1"]
     # Profiles of a campaign that is given are not given once more.
     assert fit._paths([str(tmp_path)] * 2, []) == sorted(map(str, (tmp_path / "profiles").iterdir()))

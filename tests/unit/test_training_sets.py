@@ -10,7 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mpicoloc.core.estimate import Estimate
-from mpicoloc.core.training import ROW_COLUMNS, Row, TrainingSet, key_of, merged, training_set
+from mpicoloc.core.training import LAYOUTS, ROW_COLUMNS, Row, TrainingSet, key_of, merged, training_set
+from mpicoloc.errors import DataError
 from mpicoloc.store import training as training_file
 
 WORLD = World(5)
@@ -78,3 +79,14 @@ def test_a_job_of_another_machine_is_no_copy():
     other = training_set([row(0, 1, key="a")], dataclasses.replace(MACHINE, n_cpus=2))
     with pytest.raises(Exception, match="fit a model for each machine"):
         merged([training_set([row(0, 1, key="a")], MACHINE), other])
+
+
+def test_slowdowns_on_the_same_processors_are_not_mixed_with_others(tmp_path):
+    sets = {layout: training_set([row(0, 1, key=layout or "old")], MACHINE, layout) for layout in LAYOUTS}
+    with pytest.raises(DataError, match="fit a model for each"):
+        merged([sets["apart"], sets["same"]])
+    training_file.write(merged([sets["same"], sets[""]]), tmp_path / "t.npz")
+    found = training_file.read(tmp_path / "t.npz")
+    assert (found.layout, len(found.rows)) == ("same", 2)
+    with pytest.raises(DataError, match="layout must be one of"):
+        dataclasses.replace(found, layout="near")
