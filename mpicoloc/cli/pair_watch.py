@@ -58,16 +58,18 @@ def run(args: argparse.Namespace, rules: Rules) -> int:
     is_advised = False
     known = pairing.Known(args.profiles, getattr(how.model, "machine", None))
     audit = orders.Audit(args.audit, tell.trouble)
-    last_trouble = ""
+    last_trouble, last_note = "", None
     while True:
         try:
             if not is_advised:
-                for line in orders.advice(slurm.snapshot(), how.partitions):
+                for line in orders.advice(slurm.snapshot(), how.partitions, slurm.settings()):
                     tell.trouble(line)
                 is_advised = True
             for action in pairing.step(known, how, audit, is_dry=args.dry_run):
                 _print(action)
-            last_trouble = ""
+            if known.note not in (None, last_note):
+                tell.trouble(known.note)
+            last_trouble, last_note = "", known.note
         except MpicolocError as error:
             if args.once:
                 raise

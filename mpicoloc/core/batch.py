@@ -41,6 +41,8 @@ class BatchJob:
         Where alone it may run; empty: anywhere.
     waits_for : tuple of int
         Jobs that must end before it begins.
+    is_chained : bool
+        Whether it waits for jobs in another way: until they have ended well, or begun.
     submit_s, start_s : float
         Unix time, s; 0: not yet.
     limit_s : float
@@ -53,7 +55,7 @@ class BatchJob:
         What operators have written at it.
     is_bound : bool
         Whether it has conditions of its own that keep others from placing it: a dependency, nodes that it
-        asks for or excludes, a reservation, features, more than one task of an array.
+        asks for or excludes, a range of nodes, a reservation, features, more than one task of an array.
     """
 
     id: int
@@ -67,6 +69,7 @@ class BatchJob:
     nodes: tuple[str, ...] = ()
     wanted_nodes: tuple[str, ...] = ()
     waits_for: tuple[int, ...] = ()
+    is_chained: bool = False
     submit_s: float = 0.0
     start_s: float = 0.0
     limit_s: float = float("inf")

@@ -16,17 +16,17 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from mpicoloc.core.batch import FOR_ROOM, PENDING, RUNNING, BatchJob, BatchNode, Snapshot
+from mpicoloc.model.occupancy import Occupancy, occupancy
 from mpicoloc.model.pairs import Group
 
 WINDOW = 200
 """Waiting jobs that are looked at: what is behind them has time."""
-NEVER = {
-    *("PartitionTimeLimit", "PartitionNodeLimit", "PartitionDown", "PartitionInactive", "BadConstraints"),
-    *("InvalidAccount", "InvalidQOS", "DependencyNeverSatisfied", "AccountNotAllowed"),
-}
-"""Reasons for which a job would wait in the queue for sharing until somebody changes something."""
-REFUSED = "the batch system never starts it there"
-_TEXT = re.compile(r"mpicoloc share ([0-9]+(?:\+[0-9]+)?) on (\S+) limit ([0-9]+)(?: \{.*)?")
+REFUSED = "the batch system does not start it there"
+_WAITS = (*FOR_ROOM, "Dependency")
+"""Reasons for which jobs wait that were told to; who waits for anything else may do so for ever."""
+_TEXT = re.compile(
+    r"mpicoloc share ([0-9]+(?:\+[0-9]+)?) on (\S+) limit ([0-9]+)(?: after ([0-9:]+))?(?: \{.*)?"
+)
 _PRICE = '{"mpicoloc":'
 """So begins what the plugin writes when a job ends; it stays with a job that is queued again."""
 
@@ -51,10 +51,11 @@ class Share:
         """The job that is told."""
         return self.jobs[-1]
 
-    def text(self, limit_s: float) -> str:
-        """What stands at that job, with its own time limit."""
+    def text(self, limit_s: float, after: Sequence[int] = ()) -> str:
+        """What stands at that job, with its own time limit and the jobs that it was told to wait for."""
         minutes = round(limit_s / 60) if math.isfinite(limit_s) else 0
-        return f"mpicoloc share {'+'.join(map(str, self.jobs))} on {','.join(self.nodes)} limit {minutes}"
+        said = f"mpicoloc share {'+'.join(map(str, self.jobs))} on {','.join(self.nodes)} limit {minutes}"
+        return f"{said} after {':'.join(map(str, after))}" if after else said
 
 
 @dataclass(frozen=True)
@@ -100,6 +101,22 @@ def share_of(job: BatchJob) -> tuple[Share, float] | None:
     return Share(jobs, tuple(found[2].split(","))), 60.0 * minutes if minutes else math.inf
 
 
+def own_limit_s(job: BatchJob) -> float:
+    """Its time limit without what it was given for sharing, s; never more than it has."""
+    told = share_of(job)
+    # What stands at a job may be somebody else's doing.
+    return job.limit_s if told is None else min(told[1], job.limit_s)
+
+
+def waits_as_told(job: BatchJob) -> bool:
+    """Whether it waits for no other jobs than those that it was told to wait for."""
+    found = _TEXT.fullmatch(job.admin_comment)
+    after = found[4] if found else None
+    return not job.is_chained and set(job.waits_for) <= {
+        int(word) for word in (after or "").split(":") if word
+    }
+
+
 def candidates(now: Snapshot, partitions: Partitions) -> list[BatchJob]:
     """Waiting jobs that may share, the next first: not held, without conditions or notes of others."""
     found = [
@@ -136,9 +153,9 @@ def decide(
     """What to tell the batch system.
 
     Only what is next on a node is decided; the rest may yet get a better partner. Jobs that run alone are
-    left to the batch system. A leader waits for all that share its nodes now, and has one partner in its
-    life, so no third one comes in when one of two has ended (as with the pairs of a matching in Zacarias et
-    al. 2021, section 4.4.1).
+    left to the batch system. A leader waits for all that share its nodes now, and has one partner as long as
+    the batch system tells of it, so no third one comes in when one of two has just ended (as with the pairs
+    of a matching in Zacarias et al. 2021, section 4.4.1).
 
     Parameters
     ----------
@@ -158,29 +175,31 @@ def decide(
     list of Action
         Releases, then partners, then leaders.
     """
-    said = {job.id: told for job in now.jobs if job.state == PENDING and (told := share_of(job))}
+    said = {job.id: told[0] for job in now.jobs if job.state == PENDING and (told := share_of(job))}
+    nodes = occupancy(now, runtime_s)
     broken = _broken(now, partitions, said)
-    gone = {action.job for action in broken}
-    kept = [share for number, (share, _) in said.items() if number not in gone]
+    broken += _late(now, partitions, _kept(said, broken), nodes)
+    kept = _kept(said, broken)
     by_id = {job.id: job for job in now.jobs}
     hosts, waiting = _hosts(now, partitions, kept), candidates(now, partitions)
     leaders = [*hosts, *(by_id[share.job] for share in kept if len(share.jobs) == 1)]
     both = [*leaders, *waiting]
     planned = [([both[i] for i in group.jobs], group.duration_s) for group in plan(leaders, waiting)]
-    nodes = _Nodes.of(now, partitions, kept, runtime_s)
+    free = _free(now, partitions, kept)
+    idle = [name for name in free if name not in nodes.owners]
     # What nobody has the batch system itself gives to the next job, alone.
     joins = [
         group
         for group, _ in planned
-        if len(group) == 2 and group[0] in hosts and group[1] in waiting and nodes.n_idle < group[1].n_nodes
+        if len(group) == 2 and group[0] in hosts and group[1] in waiting and len(idle) < group[1].n_nodes
     ]
     begun = {job.id for group in joins for job in group}
     later = [each for each in planned if each[0][0] in waiting and not begun & {job.id for job in each[0]}]
     # Leaders come before all others: who cannot share must have his turn among them.
     later += [([job], 0.0) for job in _queued(now, partitions) if job not in waiting]
-    leads = _leads(later, nodes, runtime_s)
-    if not waiting:
-        leads = [(share, [by_id[share.job]]) for share in _moved(kept, by_id, nodes)]
+    leads = _leads(later, free, nodes, runtime_s)
+    if not waiting and not broken:
+        leads = [(share, [by_id[share.job]]) for share in _moved(kept, by_id, idle, nodes)]
     joined = [_joined(leader, partner, growth) for leader, partner in joins]
     shares = [*kept, *(action.share for action in joined)]
     led = (_led(now, partitions, share, group, shares, growth) for share, group in leads)
@@ -212,32 +231,6 @@ def _led(
     return Commit(share, tuple(sorted(there | joining)), (growth(group[0], group[1:]),), why)
 
 
-@dataclass(frozen=True)
-class _Nodes:
-    """When nodes that no leader waits for are free, s since 1970; who has each; how many nobody has."""
-
-    free_s: Mapping[str, float]
-    owners: Mapping[str, frozenset[int]]
-    n_idle: int
-
-    @classmethod
-    def of(
-        cls, now: Snapshot, partitions: Partitions, kept: Sequence[Share], runtime_s: Mapping[int, float]
-    ) -> _Nodes:
-        ends_s: dict[str, float] = {}
-        owners: dict[str, frozenset[int]] = {}
-        for job in now.jobs:
-            if job.is_on_nodes:
-                end_s = max(job.start_s + runtime_s.get(job.id, job.limit_s), now.now_s)
-                for name in job.nodes:
-                    ends_s[name] = max(ends_s.get(name, 0.0), end_s)
-                    owners[name] = owners.get(name, frozenset()) | {job.id}
-        taken = {name for share in kept if len(share.jobs) == 1 for name in share.nodes}
-        free = [node.name for node in usable(now, partitions) if node.name not in taken]
-        n_idle = sum(name not in owners for name in free)
-        return cls({name: ends_s.get(name, now.now_s) for name in free}, owners, n_idle)
-
-
 def usable(now: Snapshot, partitions: Partitions) -> list[BatchNode]:
     """Nodes of both queues that take jobs, by name."""
     both = {partitions.alone, partitions.shared}
@@ -247,41 +240,63 @@ def usable(now: Snapshot, partitions: Partitions) -> list[BatchNode]:
     )
 
 
+def _free(now: Snapshot, partitions: Partitions, kept: Sequence[Share]) -> list[str]:
+    """Nodes that no leader waits for."""
+    taken = {name for share in kept if len(share.jobs) == 1 for name in share.nodes}
+    return [node.name for node in usable(now, partitions) if node.name not in taken]
+
+
 def released(now: Snapshot, names: Collection[str] = ()) -> list[Release]:
     """Give back all that waits as it was told: that waits for nodes `names`, if there are any."""
-    told = [(job, said) for job in now.jobs if job.state == PENDING and (said := share_of(job))]
-    return [
-        _release(job, limit_s, "asked for")
-        for job, (share, limit_s) in told
-        if not names or set(names) & set(share.nodes)
-    ]
+    told = [(job, said[0]) for job in now.jobs if job.state == PENDING and (said := share_of(job))]
+    return [_release(job, "asked for") for job, share in told if not names or set(names) & set(share.nodes)]
 
 
-def _release(job: BatchJob, limit_s: float, why: str) -> Release:
-    # Never more than it has now: what stands at a job may be somebody else's doing.
-    return Release(job.id, min(limit_s, job.limit_s), why)
+def _release(job: BatchJob, why: str) -> Release:
+    return Release(job.id, own_limit_s(job), why)
 
 
-def _broken(now: Snapshot, partitions: Partitions, said: Mapping[int, tuple[Share, float]]) -> list[Release]:
+def _broken(now: Snapshot, partitions: Partitions, said: Mapping[int, Share]) -> list[Release]:
     """What must be taken back: a node or the leader is gone, or it never begins."""
     by_id = {job.id: job for job in now.jobs}
     up = {node.name for node in now.nodes if node.is_up}
     found = []
-    for number, (share, limit_s) in said.items():
+    for number, share in said.items():
         job, leader = by_id[number], by_id.get(share.jobs[0])
         why = ""
         if down := set(share.nodes) - up:
-            why = f"node {min(down)} is down"
+            why = f"node {min(down)} takes no jobs"
         elif job.partition != partitions.shared or set(job.wanted_nodes) != set(share.nodes):
             why = "somebody changed it"
-        elif job.reason in NEVER:
-            why = f"{REFUSED} ({job.reason})"
+        elif not waits_as_told(job):
+            why = "somebody made it wait for other jobs"
+        elif job.priority == 0 or job.reason not in _WAITS:
+            why = f"{REFUSED} ({job.reason or 'held'})"
         elif len(share.jobs) == 2 and (leader is None or not _is_at(leader, share.nodes)):
             why = "its partner is gone"
         elif any(_is_elsewhere(by_id[i], share.nodes) for i in job.waits_for if i in by_id):
             why = "what it waits for has left"
         if why:
-            found.append(_release(job, limit_s, why))
+            found.append(_release(job, why))
+    return found
+
+
+def _kept(said: Mapping[int, Share], broken: Sequence[Release]) -> list[Share]:
+    gone = {action.job for action in broken}
+    return [share for number, share in said.items() if number not in gone]
+
+
+def _late(now: Snapshot, partitions: Partitions, kept: Sequence[Share], nodes: Occupancy) -> list[Release]:
+    """Leaders that wait for jobs that are overdue, while other nodes will be free before."""
+    by_id = {job.id: job for job in now.jobs}
+    others = sorted(nodes.free_s[name] for name in _free(now, partitions, kept) if name not in nodes.overdue)
+    found = []
+    for share in _leaders(kept, by_id):
+        n, job = len(share.nodes), by_id[share.job]
+        own_s = max(nodes.free_s[name] for name in share.nodes)
+        if nodes.overdue & set(share.nodes) and n <= len(others) and others[n - 1] < own_s:
+            found.append(_release(job, "what it waits for is overdue"))
+            others = others[n:]
     return found
 
 
@@ -314,11 +329,12 @@ def _hosts(now: Snapshot, partitions: Partitions, kept: Sequence[Share]) -> list
 
 def _leads(
     groups: Sequence[tuple[list[BatchJob], float]],
-    nodes: _Nodes,
+    free: Sequence[str],
+    nodes: Occupancy,
     runtime_s: Mapping[int, float],
 ) -> list[tuple[Share, list[BatchJob]]]:
     """Groups of several jobs that are next on their nodes, if each takes the nodes that are free first."""
-    heap = [(free_s, name) for name, free_s in nodes.free_s.items()]
+    heap = [(nodes.free_s[name], name) for name in free]
     heapq.heapify(heap)
     has_next: set[str] = set()
     found = []
@@ -329,12 +345,14 @@ def _leads(
             heap = [(free_s + longest_s if name in wanted else free_s, name) for free_s, name in heap]
             heapq.heapify(heap)
             continue
-        if has_next >= nodes.free_s.keys() or group[0].n_nodes > len(heap):
+        if has_next >= set(free) or group[0].n_nodes > len(heap):
             break
         first = [heapq.heappop(heap) for _ in range(group[0].n_nodes)]
         names = tuple(sorted(name for _, name in first))
         # Nodes that are not free together would stand still, one for the other.
         is_one = len({nodes.owners.get(name) for name in names}) == 1 and not has_next & set(names)
+        # Nobody knows when such a node is free: who would wait for it is given back at the next look.
+        is_one = is_one and not nodes.overdue & set(names)
         if is_one and len(group) > 1:
             found.append((Share((group[0].id,), names), group))
         has_next.update(names)
@@ -343,13 +361,17 @@ def _leads(
     return found
 
 
-def _moved(kept: Sequence[Share], by_id: Mapping[int, BatchJob], nodes: _Nodes) -> list[Share]:
+def _leaders(kept: Sequence[Share], by_id: Mapping[int, BatchJob]) -> list[Share]:
+    """What was said to leaders, the first in the queue first."""
+    return sorted((each for each in kept if len(each.jobs) == 1), key=lambda each: _order(by_id[each.job]))
+
+
+def _moved(
+    kept: Sequence[Share], by_id: Mapping[int, BatchJob], idle: Sequence[str], nodes: Occupancy
+) -> list[Share]:
     """Leaders that wait for nodes while others are idle and nobody else wants them."""
-    idle = [name for name in nodes.free_s if name not in nodes.owners]
     found = []
-    for share in sorted(
-        (each for each in kept if len(each.jobs) == 1), key=lambda each: _order(by_id[each.job])
-    ):
+    for share in _leaders(kept, by_id):
         n = len(share.nodes)
         if n <= len(idle) and any(name in nodes.owners for name in share.nodes):
             found.append(Share(share.jobs, tuple(sorted(idle[:n]))))

@@ -5,12 +5,12 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from mpicoloc.core.batch import BatchJob, Snapshot
-from mpicoloc.errors import EnvironmentFault
+from mpicoloc.errors import EnvironmentFault, UsageError
 from mpicoloc.model import steering
 from mpicoloc.run import slurm, slurm_command
 
@@ -71,15 +71,15 @@ def apply(action: steering.Action, now: Snapshot, partitions: steering.Partition
     EnvironmentFault
         If Slurm refuses.
     """
-    if isinstance(action, steering.Release):
-        slurm.update(action.job, _released(action, partitions))
-        return
     jobs = {job.id: job for job in now.jobs}
+    if isinstance(action, steering.Release):
+        slurm.update(action.job, _released(action, jobs[action.job], partitions))
+        return
     max_s = now.queue(partitions.shared).max_s
     for number, factor in zip(action.share.jobs, action.slowdowns, strict=True):
         job = jobs[number]
         # Sharing must not cost a job its end: who is slowed down has so much longer.
-        limit_s = min(_own_limit_s(job) * factor, max_s)
+        limit_s = min(steering.own_limit_s(job) * factor, max_s)
         changes = {"TimeLimit": str(math.ceil(limit_s / 60))} if limit_s > job.limit_s else {}
         if number == action.share.job:
             changes |= _committed(action, job, partitions)
@@ -87,22 +87,23 @@ def apply(action: steering.Action, now: Snapshot, partitions: steering.Partition
             slurm.update(number, changes)
 
 
-def _own_limit_s(job: BatchJob) -> float:
-    told = steering.share_of(job)
-    return job.limit_s if told is None else min(told[1], job.limit_s)
-
-
 def _committed(action: steering.Commit, job: BatchJob, partitions: steering.Partitions) -> dict[str, str]:
     return {
-        "AdminComment": action.share.text(_own_limit_s(job)),
+        "AdminComment": action.share.text(steering.own_limit_s(job), action.after),
         "Partition": partitions.shared,
         "ReqNodeList": ",".join(action.share.nodes),
         "Dependency": "afterany:" + ":".join(map(str, action.after)) if action.after else "",
     }
 
 
-def _released(action: steering.Release, partitions: steering.Partitions) -> dict[str, str]:
-    changes = {"Partition": partitions.alone, "ReqNodeList": "", "Dependency": "", "AdminComment": ""}
+def _released(action: steering.Release, job: BatchJob, partitions: steering.Partitions) -> dict[str, str]:
+    """Takes back what the service said, and nothing that somebody else has said since."""
+    changes = {"AdminComment": ""}
+    if job.partition != partitions.shared:
+        return changes
+    changes |= {"Partition": partitions.alone, "ReqNodeList": ""}
+    if steering.waits_as_told(job):
+        changes |= {"Dependency": ""}
     if math.isfinite(action.limit_s):
         changes |= {"TimeLimit": str(math.ceil(action.limit_s / 60))}
     return changes
@@ -117,24 +118,48 @@ def release(
     ------
     EnvironmentFault
         If Slurm does not answer, or refuses one of them; the others are given back.
+    UsageError
+        If it has no partitions of these names.
     """
     now = slurm.snapshot()
+    if missing := _missing(now, partitions):
+        raise UsageError(missing[0])
     given = [(action, say(action, now, partitions, audit)) for action in steering.released(now, names)]
     if refused := [str(action.job) for action, is_said in given if not is_said]:
-        raise EnvironmentFault(f"jobs {', '.join(refused)} are not given back: run this as Slurm's operator")
+        raise EnvironmentFault(
+            f"jobs {', '.join(refused)} are not given back: run this as Slurm's administrator"
+        )
     return [action for action, _ in given]
 
 
-def advice(now: Snapshot, partitions: steering.Partitions) -> list[str]:
-    """What of the partitions keeps pairs apart, in words."""
-    names = {queue.name for queue in now.queues}
-    missing = [name for name in (partitions.alone, partitions.shared) if name not in names]
-    if missing:
-        return [f"Slurm has no partition {name}: see --alone and --shared" for name in missing]
+def advice(now: Snapshot, partitions: steering.Partitions, settings: Mapping[str, str]) -> list[str]:
+    """What of the partitions and of Slurm's settings keeps pairs apart, in words."""
+    found = _missing(now, partitions)
     alone, shared = now.queue(partitions.alone), now.queue(partitions.shared)
-    if shared.tier <= alone.tier:
-        return [
+    if not found and shared.tier <= alone.tier:
+        found.append(
             f"PriorityTier={shared.tier} of partition {shared.name} is not above {alone.tier} of "
             f"{alone.name}: a partner waits behind jobs that want the node alone, and comes late"
-        ]
-    return []
+        )
+    if (preempt := settings.get("PreemptType", "preempt/none")) != "preempt/none":
+        found.append(
+            f"PreemptType={preempt}: what is sent to {shared.name} may end jobs of {alone.name}; "
+            "set preempt/none"
+        )
+    selected = settings.get("SelectTypeParameters", "")
+    given = [settings.get(name, "") for name in ("DefMemPerCPU", "DefMemPerNode")]
+    if "MEMORY" in selected.upper() and all(text in ("", "0", "UNLIMITED") for text in given):
+        found.append(
+            f"SelectTypeParameters={selected} without DefMemPerCPU: a job that names no memory takes all "
+            "of its node, and no partner starts beside it; set DefMemPerCPU, if the partitions have none"
+        )
+    return found
+
+
+def _missing(now: Snapshot, partitions: steering.Partitions) -> list[str]:
+    names = {queue.name for queue in now.queues}
+    return [
+        f"Slurm has no partition {name}: see --alone and --shared"
+        for name in (partitions.alone, partitions.shared)
+        if name not in names
+    ]

@@ -10,7 +10,8 @@ import dataclasses
 import itertools
 import math
 import os
-from collections.abc import Collection, Container, Mapping, Sequence
+import time
+from collections.abc import Callable, Collection, Container, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -32,6 +33,8 @@ BARRED_S = 600.0
 """So long a job is left alone after Slurm has refused it."""
 NOT_TOGETHER = 1e9
 """As a slowdown, worse than any: leaders have nodes of their own."""
+FRESH_S = 1.0
+"""A queue that is older is asked for again: profiles had to be read meanwhile, at first thousands."""
 LEAST_S = 1.0
 """What a job still runs, at least, that should have ended by what its profiles say."""
 Kind = tuple[str, str, int]
@@ -53,11 +56,13 @@ class _Ran:
 class Known:
     """What the profiles below a folder say of kinds of jobs: user, name and number of ranks.
 
-    `machine` is that of the model: profiles of another one tell nothing here.
+    `machine` is that of the model: profiles of another one tell nothing here. `note` says what is wrong with
+    the index of the folder, if anything is.
     """
 
     folder: str
     machine: Machine | None = None
+    note: str | None = None
     _made: dict[tuple[str, ...], JobFeatures | None] = field(default_factory=dict)
     _paths: dict[Kind, tuple[str, ...]] = field(default_factory=dict)
     _barred: dict[int, float] = field(default_factory=dict)
@@ -71,7 +76,9 @@ class Known:
             As of `store.history.history`.
         """
         by_name: dict[tuple[str, str], list[_Ran]] = {}
-        for row in history.records(history.history(self.folder)):
+        jobs = history.history(self.folder)
+        self.note = jobs.attrs["note"]
+        for row in history.records(jobs):
             if row["trouble"] is None and row["batch_name"]:
                 times_s = float(row["start_unix_s"] or 0), float(row["wall_s"] or 0)
                 facts = (str(row["job"]), int(row["n_ranks"]), *times_s, bool(row["partial"]))
@@ -249,7 +256,14 @@ def _room(now: Snapshot, how: Steering) -> Room:
     return Room(min(float(n_cores), given.n_cores), min(memory_bytes, given.memory_bytes))
 
 
-def step(known: Known, how: Steering, audit: orders.Audit, *, is_dry: bool) -> list[steering.Action]:
+def step(
+    known: Known,
+    how: Steering,
+    audit: orders.Audit,
+    *,
+    is_dry: bool,
+    clock: Callable[[], float] = time.time,
+) -> list[steering.Action]:
     """One look: decide, say it unless `is_dry`, note it; returns what was decided.
 
     Raises
@@ -259,8 +273,12 @@ def step(known: Known, how: Steering, audit: orders.Audit, *, is_dry: bool) -> l
     DataError
         If its answer or the profiles' folder is not what it should be.
     """
-    now = slurm.snapshot()
+    now = slurm.snapshot(clock)
     known.look({str(job.id) for job in now.jobs if job.is_on_nodes})
+    for job in now.jobs:
+        known.of(job, now.now_s)
+    if clock() - now.now_s > FRESH_S:
+        now = slurm.snapshot(clock)
     actions = look(now, known, how)
     unsaid: set[int] = set()
     for action in actions:

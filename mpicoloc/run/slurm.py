@@ -22,6 +22,7 @@ _NOT_FOR_JOBS = {
     "NOT_RESPONDING",
     "POWERED_DOWN",
     "MAINTENANCE",
+    "RESERVED",
     "REBOOT_REQUESTED",
 }
 _CONDITIONS = (
@@ -29,7 +30,8 @@ _CONDITIONS = (
     *("tres_per_task", "tres_per_socket", "het_job_id", "array_job_id", "array_task_string"),
 )
 """What a job wants beyond nodes and processors. Slurm's number of one task of an array means all of them."""
-_UNLIMITED = (0, 0xFFFFFFFF, 0xFFFFFFFE, math.inf)
+_NO_VALUE = 0xFFFFFFFE
+_UNLIMITED = (0, 0xFFFFFFFF, _NO_VALUE, math.inf)
 _TIME = re.compile(r"(?:(\d+)-)?(?:(\d+):)?(\d+):(\d+)")
 
 
@@ -80,6 +82,19 @@ def _seconds(text: str) -> float:
         return math.inf
     days, hours, minutes, seconds = (int(part or 0) for part in match.groups())
     return float(((days * 24 + hours) * 60 + minutes) * 60 + seconds)
+
+
+def settings() -> dict[str, str]:
+    """What ``scontrol show config`` says, by name.
+
+    Raises
+    ------
+    EnvironmentFault
+        If there is no Slurm, or its controller does not answer.
+    """
+    lines = slurm_command.ask(["scontrol", "show", "config"]).splitlines()
+    words = (line.partition("=") for line in lines if "=" in line)
+    return {name.strip(): value.strip() for name, _, value in words}
 
 
 def parsed(jobs: object, nodes: object, now_s: float, queues: tuple[BatchQueue, ...] = ()) -> Snapshot:
@@ -140,18 +155,21 @@ def _rows(answer: Any, what: str) -> list[Mapping[str, Any]]:
 def _job(row: Mapping[str, Any]) -> BatchJob:
     minutes = _number(row["time_limit"])
     states = _words(row["job_state"])
+    dependency = str(row["dependency"] or "")
+    n_nodes = int(_number(row["node_count"]))
     return BatchJob(
         id=int(_number(row["job_id"])),
         user=str(row["user_name"]),
         name=str(row["name"]),
         state="COMPLETING" if "COMPLETING" in states else states[0],
         partition=str(row["partition"]),
-        n_nodes=int(_number(row["node_count"])),
+        n_nodes=n_nodes,
         n_tasks=max(int(_number(row["tasks"])), 1),
         n_cpus=int(_number(row["cpus"])),
         nodes=_names(row["nodes"]),
         wanted_nodes=_names(row["required_nodes"]),
-        waits_for=tuple(int(number) for number in re.findall(r":(\d+)", str(row["dependency"] or ""))),
+        waits_for=tuple(int(number) for number in re.findall(r":(\d+)", dependency)),
+        is_chained=not all(word.startswith("afterany:") for word in re.split("[,?]", dependency) if word),
         submit_s=float(_number(row["submit_time"])),
         start_s=float(_number(row["start_time"])),
         limit_s=math.inf if minutes in _UNLIMITED else 60.0 * minutes,
@@ -160,6 +178,7 @@ def _job(row: Mapping[str, Any]) -> BatchJob:
         admin_comment=str(row["admin_comment"] or ""),
         is_bound=any(_is_given(row[name]) for name in _CONDITIONS)
         or bool(row["required_nodes"])
+        or n_nodes < _number(row["max_nodes"]) < _NO_VALUE
         or (row["state_reason"] or "") not in FOR_ROOM,
     )
 

@@ -71,7 +71,7 @@ def history(folder: str | os.PathLike[str]) -> Jobs:
     DataFrame
         Columns `path` (from the folder), `job`, `command`, ... as in a profile; what was not measured is
         missing (None or NaN). `trouble` says why a file could not be read, and is None for the others.
-        ``attrs["note"]`` says if the index was damaged, else None.
+        ``attrs["note"]`` says if the index was damaged, or cannot be kept, else None.
 
     Raises
     ------
@@ -83,8 +83,11 @@ def history(folder: str | os.PathLike[str]) -> Jobs:
     root = _root(folder)
     note = None
     try:
-        rows = _read_through(_index(root), root)
+        index = _index(root)
+        note = None if _is_kept(index) else _not_kept(root)
+        rows = _read_through(index, root)
     except sqlite3.OperationalError:
+        note = _not_kept(root)
         rows = _read_through(_opened(":memory:"), root)  # no room, or in use for a long time
     except _DAMAGE:
         note = "the index of what was read before was damaged, and is made anew"
@@ -152,6 +155,15 @@ def _index(root: str) -> sqlite3.Connection:
         return _opened(path)
     except (OSError, sqlite3.OperationalError):
         return _opened(":memory:")
+
+
+def _is_kept(index: sqlite3.Connection) -> bool:
+    return bool(index.execute("PRAGMA database_list").fetchone()[2])
+
+
+def _not_kept(root: str) -> str:
+    folder = os.path.dirname(_index_path(root))
+    return f"no index can be kept in {folder}: all profiles are read each time; set XDG_CACHE_HOME"
 
 
 def _read_through(index: sqlite3.Connection, root: str) -> list[dict[str, Any]]:

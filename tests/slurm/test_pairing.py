@@ -20,7 +20,7 @@ import sample
 from mpicoloc.lab import slurm_files
 from mpicoloc.model.pairs import Rules
 from mpicoloc.model.steering import Commit, Partitions, Release
-from mpicoloc.run import orders, pairing
+from mpicoloc.run import orders, pairing, slurm
 from mpicoloc.store import hdf5
 
 pytestmark = [pytest.mark.e2e, pytest.mark.serial, pytest.mark.timeout(100)]
@@ -124,10 +124,40 @@ def test_a_requeued_partner_whose_leader_is_gone_runs_alone(cluster, queue, step
     jobs.wait_until(lambda: queue()[second].state == "RUNNING", "it to start")
 
 
-def test_jobs_whose_time_cannot_grow_are_left_alone(cluster, queue, step, full):
+def test_a_leader_that_its_user_holds_or_lets_wait_keeps_no_node(cluster, queue, step, full):
+    busy = full("n1", "n2", "n3", "n4")
+    first, second, _ = (submit(cluster, name) for name in "aba")
+    (lead,) = step()
+    assert lead.share.jobs == (first,)
+    cluster.run("scontrol", "hold", first)
+    assert [each.job for each in step() if isinstance(each, Release)] == [first]
+    assert queue()[second].partition == "shared"
+    cluster.run("scontrol", "update", f"JobId={second}", f"Dependency=afterok:{busy['n1']}")
+    assert [(type(each), each.job) for each in step()] == [(Release, second)]
+    left = queue()[second]
+    assert (left.partition, left.wanted_nodes, left.waits_for) == ("whole", (), (busy["n1"],))
+    assert left.is_chained
+
+
+def test_nodes_that_are_reserved_are_not_used(cluster, queue):
+    words = "ReservationName=ours Nodes=n4 Users=root StartTime=now Duration=5"
+    cluster.run("scontrol", "create", "reservation", *words.split())
+    try:
+        jobs.wait_until(lambda: not is_up("n4"), "the reservation to begin")
+        assert is_up("n3")
+    finally:
+        cluster.run("scontrol", "delete", "ReservationName=ours")
+
+
+def is_up(name):
+    return next(node.is_up for node in slurm.snapshot().nodes if node.name == name)
+
+
+def test_jobs_whose_time_cannot_grow_or_that_may_have_more_nodes_are_left_alone(cluster, queue, step, full):
     full("n1", "n2", "n3", "n4")
     for name in "ab":
         submit(cluster, name, "-t", "31")
+        submit(cluster, name, "-N", "1-4")
     assert step() == [], "MaxTime of the partition is 60 minutes"
 
 
@@ -185,9 +215,26 @@ def test_users_do_not_put_jobs_beside_others_and_who_wants_to_be_alone_is(cluste
         for name in "ab":
             submit(cluster, name, "--exclusive")
         assert step() == []
+        its_user_does_not_move_it(cluster, queue)
     finally:
         rewrite(rule, before)
         cluster.run("scancel", "--full", "-u", "nobody")
+
+
+def its_user_does_not_move_it(cluster, queue):
+    """A leader begins where it was sent, or goes back to where users' jobs wait."""
+    job = int(as_nobody(cluster, "sbatch", "--parsable", "-N1", "-n4", "--wrap", "true").stdout)
+    busy = next(each.id for each in queue().values() if each.state == "RUNNING")
+    placed = ("Partition=shared", "ReqNodeList=n1", f"Dependency=afterany:{busy}")
+    cluster.run("scontrol", "update", f"JobId={job}", *placed)
+    before = queue()[job]
+    for change in ("ReqNodeList=n2", "Dependency=", "NumNodes=2", "NumTasks=1", "Dependency= Partition="):
+        told = as_nobody(cluster, "scontrol", "update", f"JobId={job}", *change.split())
+        assert told.returncode != 0, change
+    assert queue()[job] == before
+    for change in ("TimeLimit=5", "Partition=whole ReqNodeList= Dependency="):
+        assert as_nobody(cluster, "scontrol", "update", f"JobId={job}", *change.split()).returncode == 0
+    assert queue()[job].partition == "whole"
 
 
 def rewrite(file, text):

@@ -107,7 +107,10 @@ def test_an_index_that_is_no_use_is_made_anew_or_done_without(folder, cache, har
         monkeypatch.setattr(history, "_VERSION", "0")
     else:
         monkeypatch.setenv("XDG_CACHE_HOME", str(index))
-    assert mpicoloc.history(folder).equals(first)
+    again = mpicoloc.history(folder)
+    assert again.equals(first)
+    note = {"damaged": "made anew", "file": "no index can be kept in"}.get(harm, "None")
+    assert note in str(again.attrs["note"])
 
 
 def test_the_list_in_each_form(folder, capsys):

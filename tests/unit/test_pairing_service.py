@@ -1,16 +1,22 @@
 """What the pairing service decides with what it knows."""
 
+import dataclasses
+import itertools
+import json
 from pathlib import Path
 
 import pytest
+import sample
 
 from mpicoloc.core.batch import PENDING, RUNNING, BatchJob, BatchNode, BatchQueue, Snapshot
 from mpicoloc.core.features import JobFeatures
+from mpicoloc.errors import UsageError
 from mpicoloc.lab import slurm_files
 from mpicoloc.model.pairs import Rules
 from mpicoloc.model.slowdown import MeasuredTable
-from mpicoloc.model.steering import Commit, Partitions, Share
+from mpicoloc.model.steering import Commit, Partitions, Release, Share
 from mpicoloc.run import orders, pairing
+from mpicoloc.store import hdf5
 
 NODES = tuple(BatchNode(name, 4, 2.0**30, True, ("whole", "shared")) for name in ("n1", "n2"))
 QUEUES = (BatchQueue("whole", 1, 3600.0), BatchQueue("shared", 10, 3600.0))
@@ -69,14 +75,105 @@ def test_a_job_whose_time_limit_cannot_grow_runs_alone():
 
 
 def test_partitions_that_keep_pairs_apart_are_told():
-    def told(*queues):
-        return orders.advice(Snapshot(1e9, (), NODES, queues), Partitions("whole", "shared"))
+    def told(*queues, **settings):
+        return orders.advice(Snapshot(1e9, (), NODES, queues), Partitions("whole", "shared"), settings)
 
     assert told(*QUEUES) == []
     (line,) = told(BatchQueue("whole", 1), BatchQueue("shared", 1))
     assert "PriorityTier=1 of partition shared is not above 1" in line
     (line,) = told(BatchQueue("whole", 1))
     assert "no partition shared" in line
+    (line,) = told(*QUEUES, PreemptType="preempt/partition_prio")
+    assert "may end jobs of whole" in line
+    (line,) = told(*QUEUES, SelectTypeParameters="CR_CORE_MEMORY", DefMemPerNode="UNLIMITED")
+    assert "takes all of its node" in line
+    fine = {"SelectTypeParameters": "CR_CORE_MEMORY", "DefMemPerCPU": "2000", "PreemptType": "preempt/none"}
+    assert told(*QUEUES, **fine) == []
+
+
+SHARE = Share((1,), ("n1",))
+SENT = {
+    "wanted_nodes": ("n1",),
+    "waits_for": (7,),
+    "admin_comment": SHARE.text(600.0, (7,)),
+    "limit_s": 1200.0,
+}
+GIVEN_BACK = {
+    "Partition": "whole",
+    "ReqNodeList": "",
+    "Dependency": "",
+    "AdminComment": "",
+    "TimeLimit": "10",
+}
+
+
+@pytest.mark.parametrize(
+    ("changes", "left"),
+    [
+        ({}, ()),
+        ({"waits_for": (999,)}, ("Dependency",)),
+        ({"is_chained": True}, ("Dependency",)),
+        ({"partition": "debug"}, ("Partition", "ReqNodeList", "Dependency", "TimeLimit")),
+    ],
+)
+def test_who_is_given_back_keeps_what_others_have_said(slurm, changes, left):
+    now = Snapshot(1e9, (job(1, **{**SENT, **changes}),), NODES, QUEUES)
+    orders.apply(Release(1, 600.0, "asked for"), now, Partitions("whole", "shared"))
+    said = dict(word.split("=", 1) for word in (slurm / "said").read_text().split()[1:])
+    assert said.pop("JobId") == "1"
+    assert said == {name: text for name, text in GIVEN_BACK.items() if name not in left}
+
+
+def test_it_says_at_the_job_what_the_job_waits_for(slurm):
+    now = Snapshot(1e9, (job(1, partition="whole", limit_s=600.0),), NODES, QUEUES)
+    orders.apply(Commit(SHARE, (7, 8), (2.0,), ""), now, Partitions("whole", "shared"))
+    assert "AdminComment=mpicoloc share 1 on n1 limit 10 after 7:8 " in (slurm / "said").read_text()
+
+
+def test_nothing_is_given_back_in_partitions_that_slurm_does_not_have(slurm):
+    with pytest.raises(UsageError, match="no partition common"):
+        orders.release(Partitions("whole", "common"), orders.Audit(None, pytest.fail))
+
+
+@pytest.fixture
+def slurm(tmp_path, monkeypatch):
+    """Programs that say what Slurm 22.05 said once, and keep what they are told in `said`."""
+    answers = json.loads((Path(__file__).parent / "slurm_answers.json").read_text())
+    for name in ("squeue", "sinfo"):
+        (tmp_path / f"{name}.json").write_text(json.dumps(answers[name]))
+    partitions = "PartitionName=whole PriorityTier=1\nPartitionName=shared PriorityTier=10\n"
+    (tmp_path / "partitions").write_text(partitions)
+    scontrol = 'case "$1" in update) echo "$@" >> {0}/said;; *) cat {0}/partitions;; esac'
+    scripts = {"squeue": "cat {0}/squeue.json", "sinfo": "cat {0}/sinfo.json", "scontrol": scontrol}
+    for name, script in scripts.items():
+        (tmp_path / name).write_text("#!/bin/sh\n" + script.format(tmp_path) + "\n")
+        (tmp_path / name).chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/bin:/usr/bin")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    return tmp_path
+
+
+@pytest.mark.parametrize("reading_s", [0.1, 100.0])
+def test_what_is_decided_is_of_the_queue_after_the_profiles_were_read(slurm, reading_s):
+    folder = slurm / "profiles"
+    folder.mkdir()
+    for name in "FG":
+        made = sample.job(id=name, user="root", batch_name=name, n_ranks=4)
+        hdf5.write(dataclasses.replace(sample.profile(), job=made), folder / f"{name}.h5")
+
+    class Slow(pairing.Known):
+        """Whoever reads long finds that one of two jobs has left."""
+
+        def look(self, running=()):
+            super().look(running)
+            answer = json.loads((slurm / "squeue.json").read_text())
+            answer["jobs"] = [row for row in answer["jobs"] if row["name"] != "G"]
+            (slurm / "squeue.json").write_text(json.dumps(answer))
+
+    times_s = itertools.chain([1.8e9], itertools.repeat(1.8e9 + reading_s))
+    audit = orders.Audit(None, pytest.fail)
+    found = pairing.step(Slow(str(folder)), steering(), audit, is_dry=True, clock=lambda: next(times_s))
+    assert len([each for each in found if isinstance(each, Commit)]) == (reading_s < pairing.FRESH_S)
 
 
 def test_nodes_that_take_no_jobs_have_no_room():

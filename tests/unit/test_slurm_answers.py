@@ -45,6 +45,32 @@ def test_a_node_that_takes_no_jobs_is_not_up(state, flags):
     assert not slurm.parsed(ANSWERS["squeue"], answer, 0.0).nodes[0].is_up
 
 
+def test_a_node_in_a_reservation_is_for_its_jobs():
+    answer = copy.deepcopy(ANSWERS["sinfo"])
+    answer["nodes"][0] |= {"state": "idle", "state_flags": ["RESERVED"]}
+    assert not slurm.parsed(ANSWERS["squeue"], answer, 0.0).nodes[0].is_up
+
+
+def test_a_job_that_takes_more_nodes_than_it_needs_is_not_placed():
+    rows = [{**ANSWERS["squeue"]["jobs"][3], "node_count": 1, "max_nodes": n} for n in (0, 1, 4, 0xFFFFFFFE)]
+    rows += [{**rows[0], "max_nodes": number(n)} for n in (None, 1, 4, math.inf)]
+    found = slurm.parsed({"jobs": rows}, ANSWERS["sinfo"], 0.0).jobs
+    assert [job.is_bound for job in found] == 2 * [False, False, True, False]
+
+
+def test_a_job_that_waits_for_more_than_the_end_of_others():
+    said = {
+        "": False,
+        "afterany:5(unfulfilled),afterany:16(unfulfilled)": False,
+        "afterok:5(unfulfilled)": True,
+        "afterany:5(unfulfilled)?afternotok:6(unfulfilled)": True,
+        "singleton(unfulfilled)": True,
+    }
+    rows = [{**ANSWERS["squeue"]["jobs"][3], "dependency": text} for text in said]
+    found = slurm.parsed({"jobs": rows}, ANSWERS["sinfo"], 0.0).jobs
+    assert [job.is_chained for job in found] == list(said.values())
+
+
 def number(value):
     """As Slurm 23.02 and later write most numbers; None: not set."""
     is_infinite = value == math.inf

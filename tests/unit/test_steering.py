@@ -51,7 +51,8 @@ def told(number, nodes=("n1",), leader=None, **others):
     if others.get("state") == RUNNING:
         others.setdefault("nodes", nodes)
     given = {"partition": "shared", "wanted_nodes": share.nodes, "is_bound": True, "n_nodes": len(nodes)}
-    return job(number, admin_comment=share.text(600.0), **{**given, **others})
+    text = share.text(600.0, others.get("waits_for", ()))
+    return job(number, admin_comment=text, **{**given, **others})
 
 
 def two_by_two(leaders, waiting):
@@ -191,12 +192,57 @@ def test_a_leader_that_waits_for_a_job_elsewhere_is_given_back():
 
 def test_a_node_that_goes_down_gives_its_jobs_back():
     found = decided([told(1), told(2, leader=9)], [node("n1", is_up=False), node("n2")])
-    assert [(each.job, each.why) for each in found] == [(1, "node n1 is down"), (2, "node n1 is down")]
+    assert [(each.job, each.why) for each in found] == [
+        (1, "node n1 takes no jobs"),
+        (2, "node n1 takes no jobs"),
+    ]
 
 
 def test_what_never_begins_is_given_back():
     (found,) = decided([told(1, reason="PartitionTimeLimit", limit_s=900.0)], [node("n1")])
-    assert found == Release(1, 600.0, "the batch system never starts it there (PartitionTimeLimit)")
+    assert found == Release(1, 600.0, "the batch system does not start it there (PartitionTimeLimit)")
+
+
+def test_who_waits_for_what_the_service_did_not_say_gives_the_node_to_others():
+    reasons = ("JobHeldUser", "BeginTime", "QOSMaxJobsPerUserLimit", "AssocGrpCpuLimit", "Licenses")
+    held = [told(1, reason=reason) for reason in (*reasons, "ReqNodeNotAvail", "Reservation")]
+    for leader in (*held, told(1, priority=0)):
+        (given, lead) = decided([leader, job(2), job(3), job(7, RUNNING, ["n1"])], [node("n1")])
+        assert (given.job, lead.share.jobs) == (1, (2,)), leader.reason
+    for reason in ("", "None", "Priority", "Resources", "Dependency"):
+        assert decided([told(1, reason=reason), job(7, RUNNING, ["n1"])], [node("n1")]) == []
+
+
+def test_who_was_made_to_wait_for_other_jobs_is_given_back():
+    sent = told(1, waits_for=(7,))
+    rest = [told(7, state=RUNNING), job(9, priority=0)]
+    nodes = [node("n1"), node("n2")]
+    assert decided([sent, *rest], [node("n1")]) == []
+    for changes in ({"waits_for": (9,)}, {"waits_for": (7,), "is_chained": True}):
+        changed = dataclasses.replace(sent, **changes)
+        (found,) = decided([changed, *rest], nodes)
+        assert found == Release(1, 600.0, "somebody made it wait for other jobs")
+
+
+def test_a_job_that_runs_longer_than_its_profiles_say_may_run_until_its_limit():
+    # Both began 100 s ago; that on n1 was to take 1 s, by a forged profile or one of a smaller input.
+    runs = [job(7, RUNNING, ["n1"], limit_s=3600.0), job(8, RUNNING, ["n2"], limit_s=7200.0)]
+    nodes, runtime_s = [node("n1"), node("n2")], {7: 1.0, 8: 300.0}
+    (found,) = decided([job(1), job(2), *runs], nodes, runtime_s=runtime_s)
+    assert found.share == Share((1,), ("n2",))
+    (found,) = decided([told(1), job(2), *runs], nodes, runtime_s=runtime_s)
+    assert found == Release(1, 600.0, "what it waits for is overdue")
+    # A little longer than usual is nothing, and with nowhere else to go there is nothing to gain.
+    assert decided([told(1), *runs], nodes, runtime_s={7: 60.0, 8: 300.0}) == []
+    assert decided([told(1), told(2, ["n2"]), *runs], nodes, runtime_s=runtime_s) == []
+    assert decided([told(1), *runs], nodes, runtime_s={7: 1.0, 8: 1.0}) == []
+
+
+def test_one_free_node_is_reason_to_give_back_one_leader():
+    runs = [job(7, RUNNING, ["n1"], limit_s=3600.0), job(8, RUNNING, ["n2"], limit_s=3600.0)]
+    leads = [told(2, ["n2"]), told(1)]
+    (found,) = decided([*leads, *runs], [node(f"n{k}") for k in (1, 2, 3)], runtime_s={7: 1.0, 8: 1.0})
+    assert found.job == 1, "the first in the queue"
 
 
 def test_a_leader_goes_to_another_node_that_is_idle():
@@ -231,6 +277,8 @@ def test_the_own_time_limit_is_kept():
     for limit_s in (600.0, math.inf):
         made = dataclasses.replace(job(3), admin_comment=share.text(limit_s))
         assert share_of(made) == (share, limit_s)
+        after = dataclasses.replace(made, admin_comment=share.text(limit_s, (4, 5)) + ' {"mpicoloc":{}}')
+        assert share_of(after) == (share, limit_s)
         assert share_of(dataclasses.replace(made, id=2)) is None, "not its own"
     assert share_of(job(3, admin_comment="mpicoloc: 0.01 SU")) is None
 
