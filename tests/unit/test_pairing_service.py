@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 import sample
 
+from mpicoloc.cli.main import main
 from mpicoloc.core.batch import PENDING, RUNNING, BatchJob, BatchNode, BatchQueue, Snapshot
 from mpicoloc.core.features import JobFeatures
 from mpicoloc.errors import UsageError
@@ -151,6 +152,15 @@ def slurm(tmp_path, monkeypatch):
     monkeypatch.setenv("PATH", f"{tmp_path}:/bin:/usr/bin")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     return tmp_path
+
+
+def test_a_service_without_a_place_for_its_index_says_so(slurm, monkeypatch, capsys):
+    (slurm / "profiles").mkdir()
+    words = ["pair", "--watch", "--once", "--dry-run", "--prior-slowdown", "1.3", "--profiles"]
+    for cache, is_said in (("cache", False), ("partitions", True)):
+        monkeypatch.setenv("XDG_CACHE_HOME", str(slurm / cache))
+        assert main([*words, str(slurm / "profiles")]) == 0
+        assert ("no index can be kept" in capsys.readouterr().err) == is_said
 
 
 @pytest.mark.parametrize("reading_s", [0.1, 100.0])

@@ -433,14 +433,14 @@ def test_no_job_is_ever_told_two_things_or_sent_where_it_cannot_go(cluster, seed
 
 
 @settings(deadline=None, max_examples=30)
-@given(clusters())
-def test_what_was_said_is_settled(cluster):
+@given(clusters(), st.dictionaries(st.integers(100, 107), st.sampled_from([1.0, 60.0, 300.0])))
+def test_what_was_said_is_settled(cluster, runtime_s):
     """Once everything has been said, nothing more is said until something happens."""
     jobs, nodes = cluster
     for _ in range(4):
-        found = decided(jobs, nodes, by_width)
+        found = decided(jobs, nodes, by_width, runtime_s)
         jobs = [as_told(each, found) for each in jobs]
-    assert decided(jobs, nodes, by_width) == []
+    assert decided(jobs, nodes, by_width, runtime_s) == []
 
 
 def as_told(each, actions):
