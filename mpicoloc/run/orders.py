@@ -101,7 +101,10 @@ def _released(action: steering.Release, job: BatchJob, partitions: steering.Part
     changes = {"AdminComment": ""}
     if job.partition != partitions.shared:
         return changes
-    changes |= {"Partition": partitions.alone, "ReqNodeList": ""}
+    changes |= {"Partition": partitions.alone}
+    told = steering.share_of(job)
+    if told and set(job.wanted_nodes) == set(told[0].nodes):
+        changes |= {"ReqNodeList": ""}
     if steering.waits_as_told(job):
         changes |= {"Dependency": ""}
     if math.isfinite(action.limit_s):

@@ -114,6 +114,7 @@ GIVEN_BACK = {
         ({}, ()),
         ({"waits_for": (999,)}, ("Dependency",)),
         ({"is_chained": True}, ("Dependency",)),
+        ({"wanted_nodes": ("n2",)}, ("ReqNodeList",)),
         ({"partition": "debug"}, ("Partition", "ReqNodeList", "Dependency", "TimeLimit")),
     ],
 )
