@@ -143,8 +143,8 @@ static int count_at(mc_agent *agent, int i_end, uint64_t t, uint64_t late_ns, ui
     return in_time && mc_now_ns() <= t + late_ns;
 }
 
-/* Algorithm 1 with K = 1: counts of [t0, t1), or of nothing, as its length tells, when either end was missed. 1: outside MPI
-   too. */
+/* Algorithm 1 with K = 1: counts of [t0, t1), or of nothing, as its length tells, when either end was missed or a thread's
+   counts are. 1: outside MPI too. */
 static int measure(mc_agent *agent, uint64_t t0, uint64_t t1, uint64_t span, mc_ipc *all, mc_ipc *outside,
                    uint64_t *window_ns)
 {
@@ -152,8 +152,11 @@ static int measure(mc_agent *agent, uint64_t t0, uint64_t t1, uint64_t span, mc_
     *all = *outside = (mc_ipc){0, 0};
     if (!count_at(agent, 0, t0, late_ns, span) || !count_at(agent, 1, t1, late_ns, span))
         return 0;
+    int is_known = mc_perf_between(agent->perf, all, outside);
+    if (is_known < 0)
+        return 0;
     *window_ns = t1 - t0;
-    return mc_perf_between(agent->perf, all, outside);
+    return is_known;
 }
 
 static void measure_around(mc_agent *agent)

@@ -257,13 +257,10 @@ int mc_gate_install(mc_segment *segment);
 int mc_agent_thread_start(const char *key, const char *job_id);
 void mc_agent_thread_stop(void);
 
-/* keeper_start.c: start the keeper of this node, once, by the node's first rank. */
-int mc_keeper_start(const char *key);
-
-/* keeper_start.c: 1 if perf_event_open harms nobody here, whatever it answers: where system calls are filtered, another process
-   tries first. */
-int mc_keeper_may_count(void);
-#define MC_TRY_COUNTING "--try-counting" /* the argument with which it does */
+/* keeper_start.c: start the keeper of this node, once, by the node's first rank. n_filters: of system calls, with so many or
+   fewer a rank counts without harm. */
+int mc_keeper_start(const char *key, uint64_t *n_filters);
+enum { MC_KEEPER_ONLY = 5 }; /* exit code: the keeper is there, but whoever counts may die of it */
 
 /* keeper_start.c: after mc_stop in the first rank: wait until the profile is written or nobody is left to write it. */
 void mc_keeper_wait_profile(const char *key);

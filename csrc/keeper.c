@@ -4,7 +4,7 @@
 #include "board.h"
 #include "hooks.h"
 #include "keeper.h"
-#include "perf.h"
+#include "pmu.h"
 #include "proc.h"
 #include "trace.h"
 
@@ -341,24 +341,17 @@ static int detach(void)
     return -1;
 }
 
-/* Whether it may does not matter, but that it lives to tell. */
-static int try_counting(void)
-{
-    char reason[MC_TEXT_LEN];
-    (void)mc_perf_available(reason, sizeof reason);
-    return 0;
-}
-
 int main(int argc, char **argv)
 {
     static keeper k;
-    if (argc == 2 && strcmp(argv[1], MC_TRY_COUNTING) == 0)
-        return try_counting();
     if (argc != 3) {
         fprintf(stderr, "usage: mpicoloc-keeper KEY PYTHON (started by mpicoloc's library, not by people)\n");
         return 2;
     }
     int status = detach();
+    /* On behalf of the ranks, whose filters it has. */
+    if (status == 0 && mc_pmu_is_wanted() && !mc_pmu_is_safe())
+        return MC_KEEPER_ONLY;
     if (status >= 0)
         return status;
     k.key = argv[1];

@@ -84,9 +84,8 @@ static char **plain_environment(void)
     return copy;
 }
 
-/* Run a program to its end, without our library; 1: it ended well. `unknown`: what to say where the application reaped it, or
-   asked that nothing be kept. */
-static int run_to_end(const char *program, char **arguments, int unknown)
+/* Run the keeper's program to its end, without our library. Its exit code; -1: there was none. */
+static int run_to_end(const char *program, char **arguments)
 {
     char **environment = plain_environment();
     posix_spawnattr_t attributes;
@@ -102,29 +101,26 @@ static int run_to_end(const char *program, char **arguments, int unknown)
     posix_spawnattr_destroy(&attributes);
     free(environment);
     if (error)
-        return 0;
+        return -1;
     int status = 0;
     while (waitpid(pid, &status, 0) < 0)
-        if (errno != EINTR)
-            return unknown;
-    return WIFEXITED(status) && WEXITSTATUS(status) == 0;
+        if (errno != EINTR) /* the application reaped it, or asked that nothing be kept */
+            return MC_KEEPER_ONLY;
+    return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
 }
 
-static void keeper_in(char *program, size_t size, const char *folder)
-{
-    snprintf(program, size, "%s/mpicoloc-keeper", folder);
-}
-
-int mc_keeper_start(const char *key)
+int mc_keeper_start(const char *key, uint64_t *n_filters)
 {
     char folder[MC_PATH_LEN] = "?", program[MC_PATH_LEN + 32], python[MC_PATH_LEN];
     int status = own_folder(folder, sizeof folder);
     if (status == MC_OK) {
-        keeper_in(program, sizeof program, folder);
+        snprintf(program, sizeof program, "%s/mpicoloc-keeper", folder);
         find_python(python, sizeof python, folder);
         char *arguments[] = {program, (char *)key, python, NULL};
-        /* What is run here forks the keeper and ends at once, so the application never sees a child of ours in wait(). */
-        status = run_to_end(program, arguments, 1) ? MC_OK : MC_E_GONE;
+        /* What is run here forks the keeper and ends soon, so the application never sees a child of ours in wait(). */
+        int code = run_to_end(program, arguments);
+        status = code == 0 || code == MC_KEEPER_ONLY ? MC_OK : MC_E_GONE;
+        *n_filters = code == 0 ? mc_proc_n_filters(0) : 0;
     }
     if (status != MC_OK)
         fprintf(stderr,
@@ -132,19 +128,6 @@ int mc_keeper_start(const char *key)
                 folder);
     keeper_started = status == MC_OK;
     return status;
-}
-
-/* A filter of system calls may end a process for one that it does not know. */
-int mc_keeper_may_count(void)
-{
-    char folder[MC_PATH_LEN], program[MC_PATH_LEN + 32];
-    if (mc_proc_n_filters(getpid()) == 0)
-        return 1;
-    if (own_folder(folder, sizeof folder) != MC_OK)
-        return 0;
-    keeper_in(program, sizeof program, folder);
-    char *arguments[] = {program, MC_TRY_COUNTING, NULL};
-    return run_to_end(program, arguments, 0);
 }
 
 static int keeper_gone(const mc_node *node, uint64_t waited_ns)

@@ -354,7 +354,7 @@ typedef struct mc_segment {
     mc_gate gate;
     mc_sampling sampling;
     mc_counters counters;
-    uint64_t pmu_cpu_ns; /* processor time of the process while the events of `pmu` were counted */
+    uint64_t pmu_cpu_ns; /* processor time of process and children while the events of `pmu` were counted */
     mc_pmu_row pmu[MC_N_PMU];
     uint64_t n_modules;
     mc_module modules[MC_N_MODULES];

@@ -36,6 +36,7 @@ static const struct {
 typedef struct seen {
     mc_ipc total;
     mc_tally tally;
+    int is_read;
     int is_known; /* its part outside MPI may be told */
 } seen;
 
@@ -160,6 +161,7 @@ int mc_perf_available(char *reason, size_t size)
 {
     mc_group self;
     mc_ipc counts;
+    uint64_t id;
     int is_shared, status = MC_E_PERF;
     for (int is_pinned = 1; status != MC_OK && is_pinned >= 0; is_pinned--) {
         if (mc_group_open(&self, 0, is_pinned) != MC_OK) {
@@ -167,6 +169,8 @@ int mc_perf_available(char *reason, size_t size)
             return MC_E_PERF;
         }
         status = mc_group_read(&self, &counts, &is_shared);
+        /* The job's threads will do this, and a filter of system calls had better end the agent than them. */
+        self.fds[0] = mc_perf_keep(self.fds[0], &id);
         mc_group_close(&self);
     }
     snprintf(reason, size, "%s", status == MC_OK ? "" : "hardware counters cannot be read as a group");
@@ -274,10 +278,10 @@ static void note(watched *one, seen *now, uint64_t span)
     int is_shared = 0;
     memset(now, 0, sizeof *now);
     now->is_known = find_tally(&one->thread, span, &now->tally);
-    int status = mc_group_read(&one->group, &now->total, &is_shared);
-    if (status != MC_OK || is_shared)
+    now->is_read = mc_group_read(&one->group, &now->total, &is_shared) == MC_OK;
+    if (!now->is_read || is_shared)
         now->is_known = 0;
-    if (status != MC_OK)
+    if (!now->is_read)
         give_way(one);
     if (!now->is_known || !now->tally.span)
         return;
@@ -327,6 +331,10 @@ int mc_perf_between(const mc_perf *perf, mc_ipc *all, mc_ipc *outside)
     *all = *outside = (mc_ipc){0, 0};
     for (int i = 0; i < perf->n; i++) {
         const watched *one = &perf->threads[i];
+        if (!one->at[0].is_read || !one->at[1].is_read) {
+            *all = *outside = (mc_ipc){0, 0};
+            return MC_E_PERF;
+        }
         add_thread(one, all, outside);
         is_known = is_known && one->at[0].is_known && one->at[1].is_known;
     }

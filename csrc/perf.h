@@ -50,7 +50,8 @@ void mc_perf_follow(mc_perf *perf, const mc_followed *threads, int n);
 /* Note what all followed threads have counted by now: at the begin (0) or the end (1) of a window in this span. */
 void mc_perf_note(mc_perf *perf, int i_end, uint64_t span);
 
-/* What they counted between these two. Returns 1 if `outside`, the part outside MPI calls, is known of every one. */
+/* What they counted between these two. Returns 1 if `outside`, the part outside MPI calls, is known of every one, else 0;
+   MC_E_PERF, and no counts, where those of one could not be read. */
 int mc_perf_between(const mc_perf *perf, mc_ipc *all, mc_ipc *outside);
 
 #endif

@@ -3,13 +3,17 @@
 
 #include "options.h"
 #include "perf.h"
+#include "proc.h"
 
 #include <errno.h>
 #include <link.h>
 #include <linux/perf_event.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/syscall.h>
+#include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -29,11 +33,16 @@ static struct {
 } counters[N_EVENTS];
 static uint64_t begin_cpu_ns;
 
+/* With that of children, whose events are counted too. */
 static uint64_t cpu_ns(void)
 {
-    struct timespec used = {0, 0};
-    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &used);
-    return (uint64_t)used.tv_sec * 1000000000u + (uint64_t)used.tv_nsec;
+    struct timespec own = {0, 0};
+    struct rusage children = {0};
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &own);
+    getrusage(RUSAGE_CHILDREN, &children);
+    uint64_t s = (uint64_t)(own.tv_sec + children.ru_utime.tv_sec + children.ru_stime.tv_sec);
+    uint64_t us = (uint64_t)(children.ru_utime.tv_usec + children.ru_stime.tv_usec);
+    return s * 1000000000u + us * 1000u + (uint64_t)own.tv_nsec;
 }
 
 static int is_listed(const char *list, const char *name)
@@ -147,4 +156,30 @@ void mc_pmu_forget(void)
     for (int i = 0; i < N_EVENTS; i++)
         end(i);
     errno = saved_errno;
+}
+
+/* With every event, those of the kernel among them: a machine may refuse others today and not tomorrow, and what is done with
+   a counter differs for none. */
+static void try_all(void)
+{
+    mc_pmu_row row;
+    for (int i = 0; i < N_EVENTS; i++) {
+        (void)count(i);
+        (void)is_told(i, &row);
+        end(i);
+    }
+}
+
+int mc_pmu_is_safe(void)
+{
+    int status = -1;
+    if (mc_proc_n_filters(0) == 0)
+        return 1;
+    pid_t pid = fork();
+    if (pid == 0) {
+        prctl(PR_SET_DUMPABLE, 0, 0, 0, 0); /* no core file in the user's folder, nor for a collector */
+        try_all();
+        _exit(0);
+    }
+    return pid > 0 && waitpid(pid, &status, 0) == pid && status == 0;
 }

@@ -140,7 +140,7 @@ static uint64_t number_after(const char *text, const char *label, int base)
 uint64_t mc_proc_n_filters(int pid)
 {
     char path[64], text[STATUS_BYTES];
-    snprintf(path, sizeof path, "/proc/%d/status", pid);
+    snprintf(path, sizeof path, pid ? "/proc/%d/status" : "/proc/thread-self/status", pid);
     if (mc_proc_read_text(path, text, sizeof text) <= 0)
         return UINT64_MAX;
     /* Linux before 5.9 tells only whether there are any. */

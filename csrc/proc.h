@@ -34,7 +34,7 @@ int mc_proc_alive(int pid, uint64_t start_ticks);
 
 /* 1 if the process has a handler for the signal, so that sending it does not kill. */
 int mc_proc_catches(int pid, int signal);
-/* Filters of its system calls (seccomp), which may end it for one that it does not use itself. */
+/* Filters of its system calls (seccomp), which may end it for one that it does not use itself. pid 0: of this thread. */
 uint64_t mc_proc_n_filters(int pid);
 
 typedef struct mc_proc_thread {

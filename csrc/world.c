@@ -16,6 +16,7 @@
 #include "peers.h"
 #include "pmu.h"
 #include "presence.h"
+#include "proc.h"
 
 static const uint64_t PATIENCE_NS = 10000000000;
 
@@ -204,13 +205,17 @@ static void start(int is_wrapped)
     if (status == MC_OK && name.suffix[0] != '\0' && mc_option_text(MC_OPT_OUT) != NULL)
         set_profile_apart(mc_own_segment()->out_path, MC_PATH_LEN);
     MC_REAL(MPI_Barrier)(local); /* the keeper must find every rank's segment */
-    int is_kept = is_first && status == MC_OK && mc_keeper_start(key) == MC_OK;
+    struct {
+        uint64_t is_kept, n_filters;
+    } keeper = {0, 0};
+    if (is_first && status == MC_OK)
+        keeper.is_kept = mc_keeper_start(key, &keeper.n_filters) == MC_OK;
     /* A rank that goes on and aborts at once would take the first one along before its keeper is there. */
-    MC_REAL(MPI_Bcast)(&is_kept, 1, mc_known.type_int, 0, local);
-    if (!is_kept && identity.mode == MC_MODE_PRELOAD)
+    MC_REAL(MPI_Bcast)(&keeper, sizeof keeper, mc_known.type_char, 0, local);
+    if (!keeper.is_kept && identity.mode == MC_MODE_PRELOAD)
         mc_forget(); /* with wrap, the coordinator can still write the profile */
     MC_REAL(MPI_Comm_free)(&local);
-    if (mc_own_segment() && mc_pmu_is_wanted() && mc_keeper_may_count())
+    if (mc_own_segment() && mc_pmu_is_wanted() && mc_proc_n_filters(0) <= keeper.n_filters)
         mc_pmu_start();
 }
 

@@ -189,7 +189,7 @@ COLUMNS: Mapping[str, tuple[Column, ...]] = {
         value            f8   1      times in user code since MPI_Init, scaled up if by turns; NaN no turn
         enabled_s        f8   s      processor time of the threads and children that it was counted for
         running_s        f8   s      part of it in which it had one of the processor's counters
-        cpu_s            f8   s      processor time of the process meanwhile, all threads
+        cpu_s            f8   s      processor time meanwhile of the process and children waited for
     """),
     "shutters": _columns("""
         i_node           i4   1      row of the node in /nodes

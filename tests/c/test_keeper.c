@@ -1,14 +1,19 @@
 /* The keeper, started as the shim starts it, with a make-believe profile writer. argv[1]: scenario. Exit code: number of
    failed checks. The keeper lies beside this program, MPICOLOC_PYTHON is the writer. */
+#include "filters.h"
 #include "node.h"
+#include "proc.h"
 
 static mc_node *node;
+static int is_filtered;
 
 static void start_first_rank(int n_ranks, int mode)
 {
     mc_identity identity = {"k", "job k", "none", 0, n_ranks, 0, n_ranks, 1, mode};
+    uint64_t before = mc_proc_n_filters(0), n_filters = before;
     CHECK(mc_start(&identity) == MC_OK);
-    CHECK(mc_keeper_start("k") == MC_OK);
+    CHECK(mc_keeper_start("k", &n_filters) == MC_OK);
+    CHECK(n_filters == (is_filtered ? 0 : before));
     CHECK(waitpid(-1, NULL, WNOHANG) == -1 && errno == ECHILD); /* no child that the application could meet */
 }
 
@@ -25,6 +30,9 @@ static int all_gone(void)
 /* A rank that the keeper sees: ends as the scenario says. */
 static void be_first_rank(const char *scenario)
 {
+    is_filtered = strcmp(scenario, "filtered") == 0;
+    if (is_filtered)
+        filter_ids(SECCOMP_RET_KILL_PROCESS);
     start_first_rank(1, MC_MODE_PRELOAD);
     node = map_when_there("k", "node", sizeof(mc_node));
     WAIT_FOR(node->keeper_pid && mc_own_segment()->sampling.alone, 5);

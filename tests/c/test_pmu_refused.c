@@ -2,27 +2,13 @@
    failed checks. */
 #define _GNU_SOURCE
 #include "counted.h"
+#include "filters.h"
+#include "proc.h"
 
-#include <linux/filter.h>
-#include <linux/seccomp.h>
+#include <pthread.h>
 #include <signal.h>
-#include <stddef.h>
-#include <sys/prctl.h>
 #include <sys/resource.h>
-#include <sys/syscall.h>
-
-static void filter_perf(uint32_t answer)
-{
-    struct sock_filter filter[] = {
-        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
-        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_perf_event_open, 0, 1),
-        BPF_STMT(BPF_RET | BPF_K, answer),
-        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
-    };
-    struct sock_fprog code = {sizeof filter / sizeof *filter, filter};
-    CHECK(prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0);
-    CHECK(prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &code) == 0);
-}
+#include <sys/wait.h>
 
 static void check_nothing(void)
 {
@@ -34,13 +20,24 @@ static void check_nothing(void)
 static void test_refused(void)
 {
     static const uint32_t errors[] = {EACCES, EPERM, ENOSYS, ENOENT, EINVAL, EMFILE};
-    CHECK(mc_keeper_may_count() == 1);
+    CHECK(mc_pmu_is_safe() == 1);
     for (size_t i = 0; i < sizeof errors / sizeof *errors; i++) {
         filter_perf(SECCOMP_RET_ERRNO | errors[i]);
-        CHECK(mc_keeper_may_count() == 1);
+        CHECK(mc_pmu_is_safe() == 1);
         begin("page-faults,minor-faults");
         CHECK(n_open(LEAST_FD, LAST_FD) == 0);
     }
+    check_nothing();
+}
+
+static void check_unsafe(void)
+{
+    struct rlimit core;
+    getrlimit(RLIMIT_CORE, &core);
+    core.rlim_cur = core.rlim_max;
+    CHECK(setrlimit(RLIMIT_CORE, &core) == 0);
+    CHECK(chdir(getenv("MPICOLOC_SHM_DIR")) == 0); /* which is to be empty at the end: no core file */
+    CHECK(mc_pmu_is_safe() == 0);
     check_nothing();
 }
 
@@ -48,20 +45,57 @@ static void test_refused(void)
 static void test_killed(void)
 {
     filter_perf(SECCOMP_RET_KILL_PROCESS);
-    errno = 0;
-    CHECK(mc_keeper_may_count() == 0);
-    signal(SIGCHLD, SIG_IGN);
-    CHECK(mc_keeper_may_count() == 0);
-    check_nothing();
+    check_unsafe();
 }
 
-/* Nobody can say, so nothing is risked. */
-static void test_unknown(void)
+/* Or of what it does with a counter once it has one. */
+static void test_killed_later(void)
+{
+    mc_pmu_row *row = mc_the_segment->pmu;
+    begin("page-faults");
+    mc_pmu_stop(mc_the_segment);
+    CHECK(row->name[0] != '\0');
+    memset(row, 0, sizeof *row);
+    filter_ids(SECCOMP_RET_KILL_PROCESS);
+    check_unsafe();
+}
+
+/* Threads of a job count in its windows if the agent has lived through this. */
+static void test_agent_killed(void)
+{
+    char reason[MC_TEXT_LEN];
+    int status = 0;
+    filter_ids(SECCOMP_RET_KILL_PROCESS);
+    pid_t pid = fork();
+    if (pid == 0)
+        _exit(mc_perf_available(reason, sizeof reason));
+    CHECK(waitpid(pid, &status, 0) == pid && WIFSIGNALED(status) && WTERMSIG(status) == SIGSYS);
+}
+
+static void test_harmless(void)
+{
+    CHECK(mc_pmu_is_safe() == 1);
+    filter_perf(SECCOMP_RET_ALLOW);
+    CHECK(mc_pmu_is_safe() == 1);
+    CHECK(n_open(LEAST_FD, LAST_FD) == 0);
+    CHECK(waitpid(-1, NULL, WNOHANG) == -1 && errno == ECHILD);
+}
+
+/* Filters are those of the calling thread. */
+static void *count_filters(void *n)
 {
     filter_perf(SECCOMP_RET_ALLOW);
-    CHECK(mc_keeper_may_count() == 1);
-    signal(SIGCHLD, SIG_IGN);
-    CHECK(mc_keeper_may_count() == 0);
+    *(uint64_t *)n = mc_proc_n_filters(0);
+    return NULL;
+}
+
+static void test_thread(void)
+{
+    uint64_t here = mc_proc_n_filters(0), there = 0;
+    pthread_t thread;
+    pthread_create(&thread, NULL, count_filters, &there);
+    pthread_join(thread, NULL);
+    CHECK(there > here && mc_proc_n_filters(0) == here);
 }
 
 static void limit_descriptors(rlim_t n)
@@ -138,7 +172,10 @@ static void test_low_numbers(void)
 
 static const named_test tests[] = {{"refused", test_refused},
                                    {"killed", test_killed},
-                                   {"unknown", test_unknown},
+                                   {"killed_later", test_killed_later},
+                                   {"agent", test_agent_killed},
+                                   {"harmless", test_harmless},
+                                   {"thread", test_thread},
                                    {"limit", test_low_limit},
                                    {"taken", test_all_taken},
                                    {"closed", test_all_closed},

@@ -39,6 +39,7 @@ SOURCES = {
         "keeper_checkpoint.c",
         "keeper_writer.c",
         "options.c",
+        "pmu.c",
         "proc.c",
     ),
     "text": (*_RANK, "regions.c"),

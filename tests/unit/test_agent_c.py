@@ -133,7 +133,12 @@ def keeper_program(build: Build, tmp_path_factory: pytest.TempPathFactory) -> Pa
 
 @pytest.mark.parametrize(
     ("scenario", "code", "arguments", "complaint"),
-    [("finished", "0", "k", ""), ("failed", "3", "k", "cannot write it"), ("killed", "0", "k --partial", "")],
+    [
+        ("finished", "0", "k", ""),
+        ("filtered", "0", "k", ""),
+        ("failed", "3", "k", "cannot write it"),
+        ("killed", "0", "k --partial", ""),
+    ],
 )
 def test_keeper_has_the_profile_written_and_cleans_up(
     keeper_program: Path, tmp_path: Path, scenario: str, code: str, arguments: str, complaint: str
@@ -141,7 +146,8 @@ def test_keeper_has_the_profile_written_and_cleans_up(
     shm, log = tmp_path / "shm", tmp_path / "log"
     shm.mkdir()
     writer = str(keeper_program.parent / "writer")
-    extra = {"MPICOLOC_PYTHON": writer, "WRITER_CODE": code, "WRITER_LOG": str(log), "PMI_RANK": "0"}
+    extra = {"MPICOLOC_PYTHON": writer, "WRITER_CODE": code, "WRITER_LOG": str(log), "PMI_RANK": "0",
+             "MPICOLOC_METER": "burst"}  # fmt: skip
     said = _run(keeper_program, shm, scenario, **extra)
     assert log.read_text() == f"-m mpicoloc.run.assemble {arguments} preload= pmi= n=1\n"
     assert complaint in said

@@ -6,11 +6,10 @@ import objects
 import pytest
 from test_tally_c import SANITIZED, SOURCES, TASK_CLOCK, build, run
 
-from mpicoloc import paths
-
 COUNTED = ("own", "kernel", "threads", "earlier", "fork", "exec", "lists", "default",
            "hardware")  # fmt: skip
-REFUSED = ("refused", "killed", "unknown", "limit", "taken", "closed", "others", "low")
+REFUSED = ("refused", "killed", "killed_later", "agent", "harmless", "thread", "limit", "taken", "closed",
+           "others", "low")  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -20,11 +19,7 @@ def program(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def refused(tmp_path_factory):
-    sources = (*SOURCES, "keeper_start.c")
-    built = build(tmp_path_factory, "test_pmu_refused", sources, SANITIZED, TASK_CLOCK)
-    # The program that tries first where system calls are filtered lies beside the library.
-    (built.parent / "mpicoloc-keeper").symlink_to(f"{paths.lib_dir()}/mpicoloc-keeper")
-    return built
+    return build(tmp_path_factory, "test_pmu_refused", SOURCES, SANITIZED, TASK_CLOCK)
 
 
 @pytest.mark.parametrize("scenario", COUNTED)
