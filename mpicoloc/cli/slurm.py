@@ -171,7 +171,7 @@ def _close(args: argparse.Namespace) -> int:
         except MpicolocError as error:
             tell.trouble(str(error))
             code = error.exit_code
-        folder = os.path.dirname(slurm_close.place(args.out, start, args.step)[0])
+        folder = os.path.dirname(slurm_close.place(args.out, start, args.step)[0]) or "."
         if not os.path.isdir(folder):
             tell.trouble(f"no folder {folder}, so step {start.job}.{args.step} has no profile: make it")
     slurm_close.sweep(args.spool, time.time())
