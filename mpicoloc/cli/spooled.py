@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import os
+import re
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -19,7 +22,7 @@ from mpicoloc.report.bill import estimate_json
 from mpicoloc.store import signature, step_record
 from mpicoloc.store.ledger import Charge, Ledger, Stamp
 from mpicoloc.store.signature import KeyFile, Snapshot
-from mpicoloc.store.step_record import StepRecord
+from mpicoloc.store.step_record import SCRIPTS, StepRecord
 
 _SKEW_S = 60.0
 """By how much the clocks of a node and of slurmctld may differ."""
@@ -37,6 +40,18 @@ class Terms:
     accounts: frozenset[str]
 
 
+@dataclass(frozen=True)
+class _Books:
+    """Where it is charged, and which profiles of the spool are paid; `same`: by start of a job."""
+
+    ledger: Ledger
+    stamp: Stamp
+    is_dry: bool
+    spool: str
+    paid: set[str]
+    same: Mapping[str, Sequence[str]]
+
+
 def collect(args: argparse.Namespace, ledger: Ledger, stamp: Stamp) -> int:
     """Charge every profile of the spool that the ledger does not know, and print what became of each.
 
@@ -44,15 +59,18 @@ def collect(args: argparse.Namespace, ledger: Ledger, stamp: Stamp) -> int:
     """
     terms = _terms(args, ledger)
     names = _names(args.spool)
-    new = sorted(set(names) - ledger.spooled(names))
+    paid = ledger.spooled(names)
+    # A script pays for what its steps do not, so they come first.
+    new = sorted(set(names) - paid, key=lambda name: (re.search("|".join(SCRIPTS), name) is not None, name))
+    books = _Books(ledger, stamp, args.dry_run, args.spool, paid, _by_start(names))
     results: list[dict[str, Any]] = []
     worst = 0
     try:
         # Else the lines printed are the progress.
         for name in steps(new, "charging", unit="profiles") if args.json else new:
-            result, code = _collect(
-                os.path.join(args.spool, name), terms, None if args.dry_run else ledger, stamp
-            )
+            result, code = _collect(os.path.join(args.spool, name), terms, books)
+            if not code:
+                paid.add(name)
             results.append(result)
             worst = max(worst, code)
             _tell(result, quiet=args.json)
@@ -84,20 +102,28 @@ def _names(spool: str) -> list[str]:
         raise EnvironmentFault(f"cannot read the spool {spool}: {error.strerror}") from error
 
 
-def _collect(file: str, terms: Terms, ledger: Ledger | None, stamp: Stamp) -> tuple[dict[str, Any], int]:
-    """What became of one profile, and its exit code; without a ledger what would."""
+def _by_start(names: Iterable[str]) -> dict[str, list[str]]:
+    """Names in a spool by the start of the job, with which they begin."""
+    found: dict[str, list[str]] = {}
+    for name in names:
+        found.setdefault(".".join(name.split(".")[:2]), []).append(name)
+    return found
+
+
+def _collect(file: str, terms: Terms, books: _Books) -> tuple[dict[str, Any], int]:
+    """What became of one profile, or would where nothing is posted, and its exit code."""
     record = charge = None
     try:
         record = _record(file, terms)
         account = _account(record, terms)
-        charge = _charge(file, record, terms)
+        charge = _charge(file, record, terms, _others(record, terms, books))
     except MpicolocError as error:
         result, code = charges.refused(file, charge, error)
     else:
-        if ledger is None:
+        if books.is_dry:
             result, code = charges.entry(file, charge, "would be charged", None), 0
         else:
-            result, code = charges.post(ledger, account, (file, charge), stamp)
+            result, code = charges.post(books.ledger, account, (file, charge), books.stamp)
     # Not before the record was checked does it tell anything.
     more = {"job": record.name, "account": _payer(record, terms)} if record else {"account": None}
     return result | more, code
@@ -134,7 +160,27 @@ def _account(record: StepRecord, terms: Terms) -> str:
     return name
 
 
-def _charge(file: str, record: StepRecord, terms: Terms) -> Charge:
+def _others(record: StepRecord, terms: Terms, books: _Books) -> dict[str, float]:
+    """CPU seconds that other steps of its job pay, by step: of a script those of all that were charged."""
+    if not record.is_script:
+        for number, facts in books.ledger.of_runs([record.run_of(step) for step in SCRIPTS]):
+            if record.step not in facts.get("others_cpu_s", {}):
+                raise Refused(
+                    f"the script of its job, transaction {number}, has paid for its time, as it was charged "
+                    f"before: after `mpicoloc ledger refund {number} --release` both are charged"
+                )
+        return {}
+    found = {}
+    start = f"{record.job}.{int(record.job_submit_unix_s)}"
+    for name in books.paid.intersection(books.same.get(start, ())):
+        with contextlib.suppress(MpicolocError):
+            other = _record(os.path.join(books.spool, name), terms)
+            if other.is_of_same_job(record) and not other.is_script:
+                found[other.step] = round(other.cpu_s, 3)
+    return found
+
+
+def _charge(file: str, record: StepRecord, terms: Terms, others_cpu_s: dict[str, float]) -> Charge:
     """Slurm's CPUs and time at the slowdown that the profile tells, if that is one of this step."""
     taken = charges.read(file)
     if isinstance(taken, MpicolocError):
@@ -145,8 +191,9 @@ def _charge(file: str, record: StepRecord, terms: Terms) -> Charge:
     _check_run(taken, record)
     profile = taken.profile
     slowdown = profile.interference.slowdown
-    whole = of_whole_run(slowdown, profile.job.wall_s, record.charged_s)
-    prices = bill(whole, n_cores=record.n_cpus, wall_s=record.charged_s, tariff=terms.tariff)
+    charged_s = record.charged_s(sum(others_cpu_s.values()))
+    whole = of_whole_run(slowdown, profile.job.wall_s, charged_s)
+    prices = bill(whole, n_cores=record.n_cpus, wall_s=charged_s, tariff=terms.tariff)
     facts = {
         "file": file,
         "job": record.name,
@@ -155,6 +202,7 @@ def _charge(file: str, record: StepRecord, terms: Terms) -> Charge:
         "measured_s": profile.job.wall_s,
         "measured_slowdown": estimate_json(slowdown),
         "slurm": asdict(record),
+        "others_cpu_s": others_cpu_s,
     }
     usu = units.usu_of_su(prices.charged_su)
     spooled = os.path.basename(file) if _names_run(file, record) else ""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from mpicoloc.core.bundle import STRANGE
@@ -64,18 +64,18 @@ def recover(places: Sequence[str]) -> tuple[Profile, list[str]]:
     EnvironmentFault
         If the system refuses to read them.
     """
-    paths = [path for place in places for path in parts.files(place)]
+    found = {path: parts.content(path) for place in places for path in parts.files(place)}
 
     def read(content: memoryview) -> tuple[Profile, list[str]]:
         profile, more = parcel.unpack(content)
         return profile, [str(line) for line in more["left_out"]]
 
-    return apart(paths[0] if len(paths) == 1 else places[0], lambda: _recovered(paths), read)
+    return apart(next(iter(found)) if len(found) == 1 else places[0], lambda: _recovered(found), read)
 
 
-def _recovered(paths: Sequence[str]) -> Pieces:
-    grant_time(*paths)
-    found = [PartFile(path, read_part(path)) for path in paths]
+def _recovered(content: Mapping[str, bytes]) -> Pieces:
+    grant_time(n_bytes=sum(map(len, content.values())))
+    found = [PartFile(path, read_part(path, packed)) for path, packed in content.items()]
     kept, left_out = of_one_run(found, max(found, key=lambda file: file.start_s))
     try:
         profile = on_network(merge([file.part for file in kept], partial=True))
@@ -84,8 +84,8 @@ def _recovered(paths: Sequence[str]) -> Pieces:
     return parcel.pack(replace(profile, tables=dict(profile.tables)), {"left_out": left_out})
 
 
-def read_part(path: str) -> NodePart:
-    """The part in a file, whoever wrote it.
+def read_part(path: str, packed: bytes | None = None) -> NodePart:
+    """The part in a file, whoever wrote it; parameters as of `parts.read`.
 
     Raises
     ------
@@ -95,7 +95,7 @@ def read_part(path: str) -> NodePart:
         If the system refuses to read it.
     """
     try:
-        part = unpack(parts.read(path))
+        part = unpack(parts.read(path, packed))
         for name, table in part.tables.items():
             for column in COLUMNS[name]:
                 rows.known(name, column, table[column.name])

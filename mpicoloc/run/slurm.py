@@ -32,7 +32,6 @@ _CONDITIONS = (
 """What a job wants beyond nodes and processors. Slurm's number of one task of an array means all of them."""
 _NO_VALUE = 0xFFFFFFFE
 _UNLIMITED = (0, 0xFFFFFFFF, _NO_VALUE, math.inf)
-_TIME = re.compile(r"(?:(\d+)-)?(?:(\d+):)?(\d+):(\d+)")
 
 
 def snapshot(
@@ -70,18 +69,15 @@ def partitions(told: str) -> tuple[BatchQueue, ...]:
         words = dict(word.split("=", 1) for word in line.split() if "=" in word)
         if "PartitionName" in words:
             tier = words.get("PriorityTier", "")
-            max_s = _seconds(words.get("MaxTime", ""))
-            found.append(BatchQueue(words["PartitionName"], int(tier) if tier.isdecimal() else 1, max_s))
+            max_s = slurm_command.seconds(words.get("MaxTime", ""))
+            found.append(
+                BatchQueue(
+                    words["PartitionName"],
+                    int(tier) if tier.isdecimal() else 1,
+                    math.inf if max_s is None else max_s,
+                )
+            )
     return tuple(found)
-
-
-def _seconds(text: str) -> float:
-    """A time as Slurm writes it, ``2-12:00:00``; infinite: UNLIMITED, or not told."""
-    match = _TIME.fullmatch(text)
-    if match is None:
-        return math.inf
-    days, hours, minutes, seconds = (int(part or 0) for part in match.groups())
-    return float(((days * 24 + hours) * 60 + minutes) * 60 + seconds)
 
 
 def settings() -> dict[str, str]:

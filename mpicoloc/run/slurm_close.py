@@ -15,8 +15,8 @@ import pwd
 import re
 import stat
 import time
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from mpicoloc.core.profile import Profile
@@ -39,8 +39,16 @@ KEEPER_S = 10.0
 _NAP_S = 0.1
 _STALE_S = 3600.0
 """Nothing that is being written into the spool takes so long."""
-_COLUMNS = ("JobID", "UserID", "SubmitTime", "StartTime", "StateCompact", "ArrayJobID", "ArrayTaskID",
-            "HetJobID", "HetJobOffset")  # fmt: skip
+_ASK_S = 5.0
+"""Longest wait for one answer of Slurm's, s: all of it has 20 s."""
+_WIDTH, _COMMENT_WIDTH = 128, 8192
+_FIELDS = ("JobID", "UserID", "SubmitTime", "StartTime", "StateCompact", "ArrayJobID", "ArrayTaskID",
+           "HetJobID", "HetJobOffset", "RestartCnt", "NumNodes", "NumCPUs", "TimeUsed", "Cluster",
+           "Partition")  # fmt: skip
+"""Columns of `_WIDTH` bytes. AdminComment follows, which root writes; then Account, which is the user's text
+where Slurm does not check it."""
+_LEAD = len(_FIELDS) * _WIDTH
+_PRICE = '{"mpicoloc":'
 STEP = re.compile(r"\d{1,10}|batch|interactive")
 
 
@@ -50,7 +58,8 @@ class Start:
 
     `submitted_unix_s` tells it from all others of that number: a job that is requeued gets a new one when it
     has left its nodes. Its files are not older than `since_unix_s`. `address` names this job alone, where the
-    number may mean all tasks of an array.
+    number may mean all tasks of an array. `admin_comment` is None where it is longer than can be asked for,
+    and `told` is what else slurmctld said, by the names of squeue.
     """
 
     job: int
@@ -59,7 +68,8 @@ class Start:
     since_unix_s: int
     is_running: bool
     address: str
-    admin_comment: str = ""
+    admin_comment: str | None = ""
+    told: Mapping[str, str] = field(default_factory=dict)
 
     def name(self, step: str | None) -> str:
         """Name in the spool of the profile of a step, of the job's only one if that is None."""
@@ -79,43 +89,51 @@ def start_of(job: int, uid: int) -> Start:
     EnvironmentFault
         If it does not answer, or knows no such job of that user any more.
     """
-    # Fields without a word of the user's, which could look like another field.
-    columns = ",".join(f"{name}:40" for name in _COLUMNS)
-    text = slurm_command.ask(
-        [
-            "squeue",
-            "--noheader",
-            "--states=all",
-            "--jobs",
-            str(job),
-            "--Format",
-            f"{columns},admin_comment:200",
-        ],
-        more={"SLURM_TIME_FORMAT": "%s"},
+    fields = ",".join(f"{name}:{_WIDTH}" for name in _FIELDS)
+    wanted = f"{fields},admin_comment:{_COMMENT_WIDTH},Account:{_WIDTH}"
+    return started(
+        ask(["squeue", "--noheader", "--states=all", "--jobs", str(job), "--Format", wanted]), job, uid
     )
-    for line in text.splitlines():
+
+
+def ask(command: Sequence[str]) -> str:
+    """What a program of Slurm prints, times in s since 1970; errors as of `slurm_command.ask`."""
+    return slurm_command.ask(
+        command, more={"SLURM_TIME_FORMAT": "%s"}, limit_s=_ASK_S, errors="surrogateescape"
+    )
+
+
+def started(told: str, job: int, uid: int) -> Start:
+    """The job in the answer of squeue; errors as of `start_of`."""
+    # Slurm counts bytes. A text with a line break in it is too short to look like another job's columns.
+    raw = os.fsencode(told)
+    for begin in (0, *(found.end() for found in re.finditer(b"\n", raw))):
+        lead, rest = raw[begin : begin + _LEAD], raw[begin + _LEAD :]
+        row = {
+            name: os.fsdecode(lead[i * _WIDTH : (i + 1) * _WIDTH]).strip() for i, name in enumerate(_FIELDS)
+        }
+        if len(lead) < _LEAD or b"\n" in lead or (row["JobID"], row["UserID"]) != (str(job), str(uid)):
+            continue
+        row["Account"] = os.fsdecode(rest[_COMMENT_WIDTH : _COMMENT_WIDTH + _WIDTH]).strip()
+        comment = rest[:_COMMENT_WIDTH].strip()
         with contextlib.suppress(ValueError):
-            found = _parsed(line)
-            if (found.job, found.uid) == (job, uid):
-                return found
+            return _start(row, None if len(comment) == _COMMENT_WIDTH else os.fsdecode(comment))
     raise EnvironmentFault(f"slurmctld knows no job {job} of user {uid}: nothing is signed")
 
 
-def _parsed(line: str) -> Start:
-    job, uid, submitted, began, state, array, task, het, offset, *comment = line.split(None, len(_COLUMNS))
-    address = job
-    if task.isdecimal():
-        address = f"{array}_{task}"
-    elif task != "N/A":
-        raise ValueError(f"tasks {task} of an array are more than one job")
-    elif het.isdecimal() and int(het):
-        address = f"{het}+{offset}"
-    is_running = state in ("R", "S")
+def _start(row: Mapping[str, str], comment: str | None) -> Start:
+    address = row["JobID"]
+    if row["ArrayTaskID"].isdecimal():
+        address = f"{row['ArrayJobID']}_{row['ArrayTaskID']}"
+    elif row["ArrayTaskID"] != "N/A":
+        raise ValueError(f"tasks {row['ArrayTaskID']} of an array are more than one job")
+    elif row["HetJobID"].isdecimal() and int(row["HetJobID"]):
+        address = f"{row['HetJobID']}+{row['HetJobOffset']}"
+    is_running = row["StateCompact"] in ("R", "S")
     # Of a job that was requeued the begin is one to come.
-    since = began if is_running and began.isdecimal() else submitted
-    return Start(
-        int(job), int(uid), int(submitted), int(since), is_running, address, " ".join(comment).strip()
-    )
+    since = row["StartTime"] if is_running and row["StartTime"].isdecimal() else row["SubmitTime"]
+    job, uid, submitted = (int(row[name]) for name in ("JobID", "UserID", "SubmitTime"))
+    return Start(job, uid, submitted, int(since), is_running, address, comment, row)
 
 
 def place(pattern: str, start: Start, step: str) -> tuple[str, str]:
@@ -307,7 +325,7 @@ def _sum(parts: list[float | None]) -> float | None:
 
 
 def tell_slurm(start: Start, told: dict[str, Any]) -> bool:
-    """Write it into the job's AdminComment, behind what the pairing service has written there.
+    """Write it into the job's AdminComment, beside what others have written there.
 
     Returns
     -------
@@ -318,19 +336,35 @@ def tell_slurm(start: Start, told: dict[str, Any]) -> bool:
     ------
     EnvironmentFault
         If slurmctld refuses, or does not answer.
+    DataError
+        If the comment is longer than what can be read of it.
     """
-    share = re.match(r"mpicoloc share \S+ on \S+ limit \d+", start.admin_comment)
-    price_text = json.dumps({"mpicoloc": told}, separators=(",", ":"))
-    comment = f"{share[0]} {price_text}" if share else price_text
     if not start.is_running:
         return False
+    if start.admin_comment is None:
+        raise DataError(
+            f"the AdminComment of job {start.job} has {_COMMENT_WIDTH} bytes or more: it stays as it is, "
+            "without the price"
+        )
+    comment = with_price(start.admin_comment, json.dumps({"mpicoloc": told}, separators=(",", ":")))
     try:
-        slurm_command.ask(["scontrol", "update", f"JobId={start.address}", f"AdminComment={comment}"])
+        ask(["scontrol", "update", f"JobId={start.address}", f"AdminComment={comment}"])
     except EnvironmentFault as refusal:
         if not re.search("already (finished|complet)", str(refusal)):
             raise
         return False
     return True
+
+
+def with_price(comment: str, price_text: str) -> str:
+    """A comment with this price in the place of the one before, or behind all that others wrote."""
+    before, after = comment, ""
+    at = comment.find(_PRICE)
+    if at >= 0:
+        with contextlib.suppress(ValueError):
+            end = json.JSONDecoder().raw_decode(comment, at)[1]
+            before, after = comment[:at], comment[end:]
+    return " ".join(filter(None, (before.strip(), price_text, after.strip())))
 
 
 def await_keeper(start: Start, folder: str, limit_s: float = KEEPER_S) -> bool:

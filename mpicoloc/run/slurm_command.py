@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -13,6 +14,7 @@ LIMIT_S = 20.0
 """A command that takes longer has met a controller that is down."""
 PAUSES_S = (0.5, 1.0, 2.0, 4.0)
 """Between two attempts: a restart of slurmctld takes a second or two."""
+_TIME = re.compile(r"(?:(\d+)-)?(?:(\d+):)?(\d+):(\d+)")
 _AWAY = (
     "Unable to contact slurm controller",
     "Connection refused",
@@ -31,6 +33,9 @@ def ask(
     pauses_s: Sequence[float] = PAUSES_S,
     sleep: Callable[[float], None] = time.sleep,
     more: Mapping[str, str] | None = None,
+    *,
+    limit_s: float = LIMIT_S,
+    errors: str = "replace",
 ) -> str:
     """What a program of Slurm prints.
 
@@ -44,6 +49,10 @@ def ask(
         Waits so many seconds.
     more : mapping of str to str, optional
         Variables of its environment besides those here.
+    limit_s : float
+        Longest time for one attempt, s.
+    errors : str
+        What becomes of bytes that are no text, as of `bytes.decode`.
 
     Returns
     -------
@@ -66,16 +75,16 @@ def ask(
                 command,
                 capture_output=True,
                 text=True,
-                errors="replace",
+                errors=errors,
                 check=False,
-                timeout=LIMIT_S,
+                timeout=limit_s,
                 stdin=subprocess.DEVNULL,
                 env=env,
             )
         except FileNotFoundError:
             raise EnvironmentFault(f"no {command[0]} here: run this where Slurm's programs are") from None
         except subprocess.TimeoutExpired:
-            is_away, words = True, f"no answer in {LIMIT_S:.0f} s"
+            is_away, words = True, f"no answer in {limit_s:g} s"
         else:
             if done.returncode == 0:
                 return done.stdout
@@ -86,3 +95,12 @@ def ask(
         if pause_s is not None:
             sleep(pause_s)
     raise Away(f"slurmctld does not answer ({words.splitlines()[-1]}): see `scontrol ping`")
+
+
+def seconds(text: str) -> float | None:
+    """A time as Slurm writes it, ``2-12:00:00``, s; None: it is none, as ``UNLIMITED``."""
+    found = _TIME.fullmatch(text)
+    if found is None:
+        return None
+    days, hours, minutes, rest = (int(part or 0) for part in found.groups())
+    return float(((days * 24 + hours) * 60 + minutes) * 60 + rest)

@@ -10,26 +10,18 @@ import contextlib
 import glob
 import os
 import re
-from collections.abc import Sequence
 from dataclasses import replace
 
 from mpicoloc import config
-from mpicoloc.errors import DataError, EnvironmentFault, MpicolocError, UsageError
+from mpicoloc.errors import DataError, UsageError
 from mpicoloc.run import slurm_close, slurm_command
 from mpicoloc.run.slurm_close import STEP, Start
 from mpicoloc.store import signature, step_record
-from mpicoloc.store.step_record import StepRecord
+from mpicoloc.store.step_record import SCRIPTS, StepRecord
 
-SCRIPTS = ("batch", "interactive")
-"""Steps that are the job itself: all others run within their time."""
 _FIRST_SPECIAL = 0xFFFFFFF0
 """From here on Slurm's numbers of steps mean what no user starts: that of the prolog, say."""
-_FIELDS = ("JobID", "UserID", "ArrayJobID", "ArrayTaskID", "RestartCnt", "NumNodes", "NumCPUs", "SubmitTime",
-           "StartTime", "TimeUsed", "Cluster", "Partition", "Account")  # fmt: skip
-"""Account last: where Slurm does not check it, it is the user's text."""
-_WIDTH = 128
 _STEP = re.compile(r"StepId=\S+ UserId=\d+ StartTime=(\d+) .*? Nodes=(\d+) CPUs=(\d+) ")
-_TIME_USED = re.compile(r"(?:(\d+)-)?(?:(\d+):)?(\d+):(\d+)")
 
 
 def keep(
@@ -74,8 +66,7 @@ def keep(
     if os.path.lexists(record_path) or not (os.path.lexists(path) or _is_measured(start.uid)):
         return None
     record = ask(start, step, ended_unix_s)
-    others = glob.glob(os.path.join(glob.escape(spool), f"{start.stem}.*.json"))
-    found = with_others(replace(record, profile=name), others)
+    found = replace(record, profile=name)
     return record_path if step_record.write(record_path, found, key) else None
 
 
@@ -90,48 +81,44 @@ def _is_measured(uid: int) -> bool:
 
 def ask(start: Start, step: str, ended_unix_s: float) -> StepRecord:
     """What Slurm knows of a step that ends now; errors as of `keep`."""
-    fields = ",".join(f"{name}:{_WIDTH}" for name in _FIELDS)
-    job = str(start.job)
-    commands = [["squeue", "--noheader", "--states=all", "--jobs", job, "--Format", fields]]
+    told = ""
     if step not in SCRIPTS:  # of those scontrol shows nothing, or all steps, with names that look like others
-        commands.append(["scontrol", "--oneliner", "show", "step", f"{job}.{step}"])
-    told = [slurm_command.ask(command, more={"SLURM_TIME_FORMAT": "%s"}) for command in commands]
-    return parsed(told, (start.job, step), (start.uid, slurm_close.user_name(start.uid)), ended_unix_s)
+        told = slurm_close.ask(["scontrol", "--oneliner", "show", "step", f"{start.job}.{step}"])
+    return parsed(start, (step, told), slurm_close.user_name(start.uid), ended_unix_s)
 
 
-def parsed(
-    told: Sequence[str], ids: tuple[int, str], owner: tuple[int, str], ended_unix_s: float
-) -> StepRecord:
+def parsed(start: Start, ended: tuple[str, str], user: str, ended_unix_s: float) -> StepRecord:
     """The record that these answers make; errors as of `keep`.
 
     Parameters
     ----------
-    told : sequence of str
-        What ``squeue`` printed of the job, and unless the step is its script, ``scontrol show step``; times
-        in s since 1970.
-    ids : (int, str)
-        Job and step.
-    owner : (int, str)
-        Number and name of the user.
+    start : Start
+        The job.
+    ended : (str, str)
+        The step, and what ``scontrol show step`` printed of it, times in s since 1970; of a script nothing.
+    user : str
+        Name of the user.
     ended_unix_s : float
         When its last task here ended, s.
     """
-    (job, step), (uid, user) = ids, owner
-    row = _row(told[0], job, uid)
+    (step, told), row = ended, start.told
     try:
         step_start, n_nodes, n_cpus = (int(row[name]) for name in ("StartTime", "NumNodes", "NumCPUs"))
         if step not in SCRIPTS:
-            step_start, n_nodes, n_cpus = map(int, _STEP.match(told[1]).groups())  # type: ignore[union-attr]
+            step_start, n_nodes, n_cpus = map(int, _STEP.match(told).groups())  # type: ignore[union-attr]
+        used_s = slurm_command.seconds(row["TimeUsed"])
+        if used_s is None:
+            raise ValueError(f"no time: {row['TimeUsed']!r}")
         is_array = row["ArrayTaskID"].isdecimal()
         return StepRecord(
             profile="",
             cluster=row["Cluster"],
-            job=job,
+            job=start.job,
             step=step,
             restarts=int(row["RestartCnt"]),
             array_job=int(row["ArrayJobID"]) if is_array else None,
             array_task=int(row["ArrayTaskID"]) if is_array else None,
-            uid=uid,
+            uid=start.uid,
             user=user,
             account=None if row["Account"] in ("", "(null)") else row["Account"],
             partition=row["Partition"],
@@ -141,42 +128,10 @@ def parsed(
             job_start_unix_s=float(row["StartTime"]),
             step_start_unix_s=float(step_start),
             # The job's own time stands still while it is suspended; it is told in whole seconds, cut off.
-            ran_s=round(max(0.0, min(ended_unix_s - step_start, _seconds(row["TimeUsed"]) + 1.0)), 3),
-            others_cpu_s=0.0,
+            ran_s=round(max(0.0, min(ended_unix_s - step_start, used_s + 1.0)), 3),
         )
     except (ValueError, TypeError, LookupError, AttributeError) as error:
         raise DataError(
-            f"Slurm's answer about step {job}.{step} is not understood ({type(error).__name__}: {error}): "
-            "tried are squeue and scontrol of Slurm 22.05"
+            f"Slurm's answer about step {start.job}.{step} is not understood "
+            f"({type(error).__name__}: {error}): tried are squeue and scontrol of Slurm 22.05"
         ) from None
-
-
-def _row(told: str, job: int, uid: int) -> dict[str, str]:
-    """The fields of a job. An account with a line break in it does not look like another line."""
-    for line in told.splitlines():
-        row = {name: line[i * _WIDTH : (i + 1) * _WIDTH].strip() for i, name in enumerate(_FIELDS)}
-        if len(line) > (len(_FIELDS) - 1) * _WIDTH and row["JobID"] == str(job) and row["UserID"] == str(uid):
-            return row
-    raise EnvironmentFault(f"slurmctld knows no job {job} of user {uid}: its steps have no record")
-
-
-def _seconds(text: str) -> float:
-    found = _TIME_USED.fullmatch(text)
-    if found is None:
-        raise ValueError(f"no time: {text!r}")
-    days, hours, minutes, seconds = (int(part or 0) for part in found.groups())
-    return 60.0 * (60 * (24 * days + hours) + minutes) + seconds
-
-
-def with_others(record: StepRecord, paths: Sequence[str]) -> StepRecord:
-    """The record of a script, which pays for what steps with a profile do not; any other as it is."""
-    if record.step not in SCRIPTS:
-        return record
-    others_cpu_s = 0.0
-    for path in paths:
-        with contextlib.suppress(MpicolocError):
-            found = step_record.read(path)
-            has_profile = found and os.path.exists(os.path.join(os.path.dirname(path), found.record.profile))
-            if found and has_profile and found.record.is_of_same_job(record):
-                others_cpu_s += found.record.cpu_s
-    return replace(record, others_cpu_s=round(others_cpu_s, 3))

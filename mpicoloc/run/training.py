@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Any, BinaryIO
 
 from mpicoloc.core import run as core_run
 from mpicoloc.core.machine import Machine
@@ -41,10 +41,10 @@ def read_runs(paths: Sequence[str]) -> tuple[dict[str, Run], list[str]]:
     return {path: runs[path] for path in paths if path in runs}, troubles
 
 
-def _read(path: str) -> dict[str, Any]:
+def _read(path: str, raw: BinaryIO) -> dict[str, Any]:
     """In a process of its own."""
-    told = core_run.as_json(run_of(hdf5.read(path)))
-    return told | {"owner": os.stat(path).st_uid}
+    told = core_run.as_json(run_of(hdf5.read(path, raw)))
+    return told | {"owner": os.fstat(raw.fileno()).st_uid}
 
 
 def from_production(runs: Sequence[Run], machine: str = "") -> tuple[TrainingSet, Counter[str]]:

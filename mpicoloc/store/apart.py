@@ -1,8 +1,8 @@
 """Work on a file of somebody else in its own process: what crashes the HDF5 library crashes only that one.
 
 Its answer comes back as bytes, which the caller reads as data and never as code. Root's process gives up all
-rights first when it is told whose file it is, so that a file that takes it over has won nothing. Without that
-it is one of the same user: this protects from damage, and is no wall against what takes the process over.
+rights first, so that a file that takes it over has won nothing; what it reads was opened before. Anybody
+else's is one of the same user: this protects from damage, and is no wall against what takes the process over.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ import resource
 import select
 import signal
 import time
-from collections.abc import Callable, Iterable
-from typing import NoReturn, TypeVar
+from collections.abc import Callable, Collection, Iterable
+from typing import BinaryIO, NoReturn, TypeVar
 
 from mpicoloc.core.bundle import STRANGE
 from mpicoloc.errors import DataError, EnvironmentFault, MpicolocError, Refused, UsageError
@@ -30,7 +30,7 @@ CPU_S = (30, 300)
 MEMORY_BYTES = min(12 << 30, os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
 """Most memory that it may take, three times the most that a profile has: the file's, a copy, the answer."""
 WAIT_S = 900.0
-"""Longest wait for one that gave up its rights, s: three times what it may take, as it could sleep."""
+"""Longest wait for an answer, s: three times the processor time that it may take, as it could sleep."""
 NOBODY = 65534
 """User and group who may do nothing."""
 
@@ -47,7 +47,9 @@ def apart(
     work: Callable[[], Pieces],
     read: Callable[[memoryview], T],
     *,
-    uid: int | None = None,
+    files: Iterable[BinaryIO] = (),
+    uid: int = NOBODY,
+    keeps_rights: bool = False,
     most_bytes: int = MEMORY_BYTES,
     memory_bytes: int | None = None,
 ) -> T:
@@ -61,10 +63,13 @@ def apart(
         Done in the process of its own; its answer, in pieces.
     read : callable
         Done here with all of the answer, which it must not trust.
-    uid : int, optional
-        Whose file it is. Where this process is root's, the other becomes that user, in no group, before it
-        begins, and nobody for root's own files; it can neither write files nor start processes. Others have
-        no rights to give up.
+    files : iterable of file
+        What `work` reads beside memory: nothing else stays open.
+    uid : int
+        Where this process is root's, the other becomes that user, in no group, before it begins (nobody in
+        the place of root); it can neither write files nor start processes. Others have no rights to give up.
+    keeps_rights : bool
+        For what parses nothing of anybody else.
     most_bytes : int
         Longest answer.
     memory_bytes : int, optional
@@ -83,10 +88,11 @@ def apart(
     child = os.fork()
     if child == 0:
         os.close(reader)
-        _work(path, work, writer, uid, MEMORY_BYTES if memory_bytes is None else memory_bytes)
+        most_memory_bytes = MEMORY_BYTES if memory_bytes is None else memory_bytes
+        _work(path, work, writer, None if keeps_rights else (uid, files), most_memory_bytes)
     os.close(writer)
     try:
-        answer = _received(reader, most_bytes + len(_GOOD + _END), None if uid is None else WAIT_S)
+        answer = _received(reader, most_bytes + len(_GOOD + _END), WAIT_S)
     finally:
         # Whatever it does by now: its answer says whether it came to the end.
         os.kill(child, signal.SIGKILL)
@@ -104,14 +110,14 @@ def apart(
         raise damage(path) from fault
 
 
-def _received(reader: int, most_bytes: int, limit_s: float | None) -> bytearray:
+def _received(reader: int, most_bytes: int, limit_s: float) -> bytearray:
     """All that comes, as long as it is no more and comes in time; else nothing."""
     answer, began_s = bytearray(), time.monotonic()
     poll = select.poll()
     poll.register(reader)
 
-    def left_ms() -> float | None:
-        return None if limit_s is None else 1e3 * max(0.0, began_s + limit_s - time.monotonic())
+    def left_ms() -> float:
+        return 1e3 * max(0.0, began_s + limit_s - time.monotonic())
 
     with open(reader, "rb", buffering=0) as pipe:
         while len(answer) <= most_bytes and poll.poll(left_ms()):
@@ -138,14 +144,21 @@ def error(path: str, answer: bytes | bytearray) -> MpicolocError:
         return damage(path)
 
 
-def _work(path: str, work: Callable[[], Pieces], writer: int, uid: int | None, memory_bytes: int) -> NoReturn:
+def _work(
+    path: str,
+    work: Callable[[], Pieces],
+    writer: int,
+    rights: tuple[int, Iterable[BinaryIO]] | None,
+    memory_bytes: int,
+) -> NoReturn:
     """In the child: answer through the pipe, and leave without the parent's goodbyes."""
     try:
         try:
             confine(memory_bytes)
-            grant_time(path)
-            if uid is not None:
-                _renounce(uid or NOBODY, writer)
+            grant_time(_size_bytes(path))
+            if rights is not None:
+                uid, files = rights
+                renounce(uid, [writer, *(file.fileno() for file in files)])
             answer = [_GOOD, *work()]
         except MemoryError:
             most = f"{memory_bytes >> 20} MiB"
@@ -160,16 +173,17 @@ def _work(path: str, work: Callable[[], Pieces], writer: int, uid: int | None, m
         os._exit(0)
 
 
-def _renounce(uid: int, writer: int) -> None:
-    """Become that user for good, with nothing open but the pipe."""
+def renounce(uid: int, kept: Collection[int]) -> None:
+    """Become that user for good, with nothing open but `kept`, after `confine`; errors as of `apart`."""
+    uid = uid or NOBODY
     try:
         for name in os.listdir("/proc/self/fd"):
-            if int(name) not in (0, 1, 2, writer):
+            if int(name) not in (0, 1, 2, *kept):
                 with contextlib.suppress(OSError):
                     os.close(int(name))
-        for std in (0, 1):
+        for std in {0, 1}.difference(kept):
             os.dup2(2, std)  # /dev/null by now
-        if os.geteuid() == 0:
+        if os.geteuid() == 0 and _is_user_here(uid):
             for kind in (resource.RLIMIT_NPROC, resource.RLIMIT_FSIZE):
                 resource.setrlimit(kind, (0, 0))
             os.setgroups([])
@@ -180,8 +194,16 @@ def _renounce(uid: int, writer: int) -> None:
                 raise OSError(ctypes.get_errno(), "prctl")
     except OSError as fault:
         raise EnvironmentFault(
-            f"the rights of user {uid} cannot be taken on ({fault}), so nothing is read"
+            f"the rights of user {uid} cannot be taken on ({fault}), so nothing is read: "
+            "call this as another user than root, or with CAP_SETUID and CAP_SETGID"
         ) from None
+
+
+def _is_user_here(uid: int) -> bool:
+    """In a container that has no user but root, root is the user who made it, with no other's rights."""
+    with open("/proc/self/uid_map") as file:
+        ranges = [tuple(map(int, line.split())) for line in file]
+    return any(first <= uid < first + n for first, _, n in ranges)
 
 
 def told(fault: MpicolocError) -> bytes:
@@ -193,6 +215,12 @@ def address_space_bytes() -> int:
     """What this process has of it now, as ``RLIMIT_AS`` counts."""
     with open("/proc/self/statm") as file:
         return int(file.read().split()[0]) * resource.getpagesize()
+
+
+def _size_bytes(path: str) -> int:
+    with contextlib.suppress(OSError):
+        return os.stat(path).st_size
+    return 0
 
 
 def confine(memory_bytes: int | None = None) -> None:
@@ -209,14 +237,10 @@ def confine(memory_bytes: int | None = None) -> None:
         resource.setrlimit(kind, (most, most))
 
 
-def grant_time(*paths: str) -> None:
-    """Limit processor time from now on to what these files may take: damage can make HDF5 turn in circles."""
-    n_mib = 0
-    for path in paths:
-        with contextlib.suppress(OSError):
-            n_mib += os.stat(path).st_size >> 20
+def grant_time(n_bytes: int) -> None:
+    """Limit processor time from now on to what so much may take: damage can make HDF5 turn in circles."""
     used = resource.getrusage(resource.RUSAGE_SELF)
-    most = int(used.ru_utime + used.ru_stime) + 1 + min(CPU_S[0] + n_mib, CPU_S[1])
+    most = int(used.ru_utime + used.ru_stime) + 1 + min(CPU_S[0] + (n_bytes >> 20), CPU_S[1])
     hard = resource.getrlimit(resource.RLIMIT_CPU)[1]
     resource.setrlimit(
         resource.RLIMIT_CPU, (most if hard == resource.RLIM_INFINITY else min(most, hard), hard)

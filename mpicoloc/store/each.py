@@ -9,16 +9,19 @@ import selectors
 import signal
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import IO, Any, NoReturn
+from typing import IO, Any, BinaryIO, NoReturn
 
 from mpicoloc.errors import MpicolocError
-from mpicoloc.store import apart
+from mpicoloc.store import apart, hdf5
 
 Answer = dict[str, Any] | MpicolocError
+Work = Callable[[str, BinaryIO], dict[str, Any]]
 _MAX_LINE_BYTES = 1 << 24
+_MAX_OPEN = 100
+"""Files that one process has open."""
 
 
-def each(paths: Sequence[str], work: Callable[[str], dict[str, Any]]) -> Iterator[tuple[str, Answer]]:
+def each(paths: Sequence[str], work: Work) -> Iterator[tuple[str, Answer]]:
     """What `work` answers for each of the files, as they come.
 
     Parameters
@@ -26,7 +29,7 @@ def each(paths: Sequence[str], work: Callable[[str], dict[str, Any]]) -> Iterato
     paths : sequence of str
         The files.
     work : callable
-        Done in another process; its answer must be JSON.
+        Done with a path and the open file in another process, as of `apart.apart`; its answer must be JSON.
 
     Yields
     ------
@@ -48,23 +51,25 @@ def each(paths: Sequence[str], work: Callable[[str], dict[str, Any]]) -> Iterato
                         continue
                 open_pipes.unregister(key.fd)
                 worker.end()
-                if worker.left:
-                    yield worker.left[0], apart.damage(worker.left[0])
-                    _start(_Worker(worker.left[1:]), work, stack, open_pipes)
+                if len(worker.left) > worker.n_later:
+                    path, worker.left = worker.left[0], worker.left[1:]
+                    yield path, apart.damage(path)
+                _start(_Worker(worker.left), work, stack, open_pipes)
 
 
 @dataclass
 class _Worker:
-    """A process and the files that it has not answered yet."""
+    """A process and the files that it has not answered yet; the last `n_later` are for another one."""
 
     left: Sequence[str]
+    n_later: int = 0
     pid: int = 0
     pipe: IO[bytes] | None = None
     line: bytes = field(default=b"")
 
     def answers(self, piece: bytes) -> Iterator[tuple[str, Answer]]:
         *lines, self.line = (self.line + piece).split(b"\n")
-        for line in lines[: len(self.left)]:
+        for line in lines[: len(self.left) - self.n_later]:
             path, self.left = self.left[0], self.left[1:]
             yield path, _answer(path, line)
 
@@ -80,32 +85,39 @@ class _Worker:
 
 def _start(
     worker: _Worker,
-    work: Callable[[str], dict[str, Any]],
+    work: Work,
     stack: contextlib.ExitStack,
     open_pipes: selectors.BaseSelector,
 ) -> None:
     if not worker.left:
         return
     reader, writer = os.pipe()
+    now = worker.left[:_MAX_OPEN]
+    worker.n_later = len(worker.left) - len(now)
     worker.pid = os.fork()
     if worker.pid == 0:
         os.close(reader)
-        _work(worker.left, work, writer)
+        _work(now, work, writer)
     os.close(writer)
     worker.pipe = open(reader, "rb", buffering=0)  # noqa: SIM115
     stack.callback(worker.end)
     open_pipes.register(reader, selectors.EVENT_READ, worker)
 
 
-def _work(paths: Sequence[str], work: Callable[[str], dict[str, Any]], writer: int) -> NoReturn:
+def _work(paths: Sequence[str], work: Work, writer: int) -> NoReturn:
     code = 1
     try:
         apart.confine()
-        with open(writer, "wb") as pipe:
-            for path in paths:
-                apart.grant_time(path)
+        with contextlib.ExitStack() as stack, open(writer, "wb") as pipe:
+            files = [_opened(path, stack) for path in paths]
+            open_here = [file.fileno() for file in files if not isinstance(file, MpicolocError)]
+            apart.renounce(apart.NOBODY, [writer, *open_here])
+            for path, file in zip(paths, files, strict=True):
                 try:
-                    line = json.dumps(work(path), allow_nan=False).encode()
+                    if isinstance(file, MpicolocError):
+                        raise file
+                    apart.grant_time(os.fstat(file.fileno()).st_size)
+                    line = json.dumps(work(path, file), allow_nan=False).encode()
                 except MpicolocError as error:
                     line = b"-" + apart.told(error)
                 pipe.write(line + b"\n")
@@ -113,6 +125,13 @@ def _work(paths: Sequence[str], work: Callable[[str], dict[str, Any]], writer: i
         code = 0
     finally:
         os._exit(code)
+
+
+def _opened(path: str, stack: contextlib.ExitStack) -> BinaryIO | MpicolocError:
+    try:
+        return stack.enter_context(hdf5.readable(path))
+    except MpicolocError as error:
+        return error
 
 
 def _answer(path: str, line: bytes) -> Answer:

@@ -39,6 +39,8 @@ _MAGIC = b"\x89HDF\r\n\x1a\n"
 _DAMAGE = (OSError, LookupError, ValueError, TypeError, RuntimeError, ArithmeticError, AttributeError)
 """What h5py, NumPy and the lines below raise on a file that is not as it was written."""
 
+Content = bytes | BinaryIO
+"""A file in memory, or one that is open."""
 Finish = Callable[[h5py.File], None]
 """What is done last with a file that is written."""
 
@@ -170,7 +172,7 @@ def _write_all(file: h5py.File, profile: Profile) -> None:
 
 
 def read(
-    path: str | os.PathLike[str], content: bytes | None = None, tables: Sequence[str] = TABLES
+    path: str | os.PathLike[str], content: Content | None = None, tables: Sequence[str] = TABLES
 ) -> Profile:
     """Read the profile in `path`, in this process.
 
@@ -180,8 +182,8 @@ def read(
     ----------
     path : path
         Where it lies; for messages only when `content` is given.
-    content : bytes, optional
-        The file in memory.
+    content : bytes or file, optional
+        The file in memory, or opened before.
     tables : sequence of str
         Those to read; the others are empty. The notes say what these lack.
 
@@ -233,24 +235,24 @@ def readable(path: str) -> Iterator[BinaryIO]:
 
 
 @contextlib.contextmanager
-def opened(path: str, content: bytes | None = None, *, is_changed: bool = False) -> Iterator[h5py.File]:
+def opened(path: str, content: Content | None = None, *, is_changed: bool = False) -> Iterator[h5py.File]:
     """The file as HDF5; whatever breaks inside the block is the file's damage.
 
     Parameters
     ----------
     path : str
         Where it lies; for messages only when `content` is given.
-    content : bytes, optional
-        The file in memory.
+    content : bytes or file, optional
+        The file in memory, or opened before.
     is_changed : bool
         The copy in memory may be written to.
     """
-    if not (_is_hdf5(path) if content is None else content.startswith(_MAGIC)):
+    if not _is_hdf5(path, content):
         raise DataError(
             f"{path} is not an HDF5 file; give the profile that a job wrote, mpicoloc-<job id>.h5"
         )
     try:
-        with h5py.File(path, "r") if content is None else _image(content, is_changed) as profile:
+        with _file(path if content is None else content, is_changed) as profile:
             yield profile
     except rows.MissingFilter as error:
         raise DataError(
@@ -262,15 +264,27 @@ def opened(path: str, content: bytes | None = None, *, is_changed: bool = False)
         raise DataError(f"{path} is damaged: {reason}; copy it again, or run the job again") from error
 
 
-def _is_hdf5(path: str) -> bool:
-    with readable(path) as file:
-        # Another program's file may begin with something else.
-        return file.read(len(_MAGIC)) == _MAGIC or h5py.is_hdf5(path)
+def _is_hdf5(path: str, content: Content | None) -> bool:
+    if isinstance(content, bytes):
+        return content.startswith(_MAGIC)
+    if content is None:
+        with readable(path) as file:
+            return _is_hdf5(path, file)
+    at, n_bytes = 0, os.fstat(content.fileno()).st_size
+    while at < n_bytes:
+        content.seek(at)
+        if content.read(len(_MAGIC)) == _MAGIC:
+            return True
+        # Another program's file may begin with something else; HDF5 looks there.
+        at = max(512, 2 * at)
+    return False
 
 
-def _image(content: bytes, is_changed: bool) -> h5py.File:
+def _file(source: str | Content, is_changed: bool) -> h5py.File:
+    if not isinstance(source, bytes):
+        return h5py.File(source, "r")
     flags = h5py.h5f.FILE_IMAGE_OPEN_RW if is_changed else 0
-    return h5py.File(h5py.h5f.open_file_image(content, flags))
+    return h5py.File(h5py.h5f.open_file_image(source, flags))
 
 
 def _read_all(file: h5py.File, tables: Sequence[str]) -> Profile:
@@ -294,9 +308,9 @@ def _read_all(file: h5py.File, tables: Sequence[str]) -> Profile:
     )
 
 
-def read_table(path: str, name: str) -> Table:
-    """One table of the profile in `path`; errors as of `read`."""
-    with opened(path) as file:
+def read_table(path: str, name: str, content: Content | None = None) -> Table:
+    """One table of the profile in `path`; the rest as of `read`."""
+    with opened(path, content) as file:
         return rows.read(file, name)
 
 

@@ -9,7 +9,7 @@ import json
 import os
 import sqlite3
 from collections.abc import Iterator, Mapping
-from typing import Any, TypeAlias
+from typing import Any, BinaryIO, TypeAlias
 
 import pandas as pd
 
@@ -220,8 +220,8 @@ def _text(path: bytes) -> str:
     return os.fsdecode(path)
 
 
-def _read(path: str) -> dict[str, Any]:
-    return facts(hdf5.read(path, tables=()))
+def _read(path: str, raw: BinaryIO) -> dict[str, Any]:
+    return facts(hdf5.read(path, raw, ()))
 
 
 def _files(root: str) -> Iterator[tuple[str, str]]:

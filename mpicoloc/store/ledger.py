@@ -77,9 +77,9 @@ class Charge:
         """What this charge takes for itself."""
         found = [f"profile:{self.digest}"]
         if self.run:
-            found.append(f"job:{_hash(self.run)}")
+            found.append(_job(self.run))
         elif self.start_unix_s > 0:
-            found.append(f"job:{_hash(json.dumps([self.job_id, self.start_unix_s]))}")
+            found.append(_job(json.dumps([self.job_id, self.start_unix_s])))
         return [*found, _spooled(self.spooled)] if self.spooled else found
 
 
@@ -283,6 +283,13 @@ class Ledger:
                 found.update(connection.scalars(sa.select(claims.c.claim).where(some)))
         return {by_claim[claim] for claim in found}
 
+    def of_runs(self, runs: Sequence[str]) -> list[tuple[int, Mapping[str, Any]]]:
+        """Transactions and facts of the charges of these runs (`Charge.run`) that were not given back."""
+        with self.database.reading() as connection:
+            numbers = posts.claimed(connection, [_job(run) for run in runs])
+            rows = [posts.transaction(connection, number) for number in numbers]
+        return [(row.id, json.loads(row.facts)) for row in rows]
+
     def accounts(self) -> list[Account]:
         """All accounts by name, the site's own first."""
         with self.database.reading() as connection:
@@ -315,6 +322,10 @@ class Ledger:
 
 def _hash(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _job(run: str) -> str:
+    return f"job:{_hash(run)}"
 
 
 def _claim(kind: str, of: str, reference: str) -> list[str]:

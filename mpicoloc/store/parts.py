@@ -124,8 +124,32 @@ def _sync(folder: str) -> None:
         os.close(handle)
 
 
-def read(path: str) -> memoryview:
+def content(path: str) -> bytes:
+    """What follows the first line in the file at `path`; errors as of `read`."""
+    try:
+        # A pipe in a user's folder must not keep a site's script waiting.
+        with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK), "rb") as file:
+            status = os.fstat(file.fileno())
+            is_part = stat.S_ISREG(status.st_mode) and file.read(len(MAGIC)) == MAGIC
+            found = file.read(MAX_BYTES) if is_part else b""
+    except FileNotFoundError:
+        raise DataError(f"no such file: {path}; give the profile that its job was to write") from None
+    except OSError as error:
+        raise EnvironmentFault(f"cannot open {path}: {error.strerror}") from error
+    if not is_part:
+        raise DataError(f"{path} is no part of a profile; give a file of a folder NAME.parts")
+    return found
+
+
+def read(path: str, packed: bytes | None = None) -> memoryview:
     """The bundle in the file at `path`.
+
+    Parameters
+    ----------
+    path : str
+        For messages only when `packed` is given.
+    packed : bytes, optional
+        The answer of `content`.
 
     Raises
     ------
@@ -134,21 +158,10 @@ def read(path: str) -> memoryview:
     EnvironmentFault
         If the system refuses to open it.
     """
-    try:
-        # A pipe in a user's folder must not keep a site's script waiting.
-        with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK), "rb") as file:
-            status = os.fstat(file.fileno())
-            is_part = stat.S_ISREG(status.st_mode) and file.read(len(MAGIC)) == MAGIC
-            content = file.read(MAX_BYTES) if is_part else b""
-    except FileNotFoundError:
-        raise DataError(f"no such file: {path}; give the profile that its job was to write") from None
-    except OSError as error:
-        raise EnvironmentFault(f"cannot open {path}: {error.strerror}") from error
-    if not is_part:
-        raise DataError(f"{path} is no part of a profile; give a file of a folder NAME.parts")
+    packed = content(path) if packed is None else packed
     packer = zlib.decompressobj()
     try:
-        bundle = packer.decompress(content, MAX_BYTES)
+        bundle = packer.decompress(packed, MAX_BYTES)
     except zlib.error as error:
         raise damage(path, error) from error
     if not packer.eof or packer.unused_data:

@@ -6,7 +6,7 @@ import contextlib
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 
@@ -49,15 +49,18 @@ def read(path: str | os.PathLike[str]) -> Profile:
     # The process may have gone elsewhere when a table is asked for.
     file = os.path.abspath(named)
     first = _stamp(file)
-    with part(f"reading {named}"):
-        profile, more = apart(named, lambda: _at_once(named), parcel.unpack)
+    with part(f"reading {named}"), hdf5.readable(named) as raw:
+        profile, more = apart(named, lambda: _at_once(named, raw), parcel.unpack, files=[raw])
 
     def load(name: str) -> Table:
         if _stamp(file) != first:
             raise DataError(f"{named} has changed since it was opened; open it again")
-        with part(f"reading table {name}"):
+        with part(f"reading table {name}"), hdf5.readable(file) as raw:
             return apart(
-                named, lambda: [_bytes(hdf5.read_table(file, name))], lambda found: _table(name, found)
+                named,
+                lambda: [_bytes(hdf5.read_table(file, name, raw))],
+                lambda found: _table(name, found),
+                files=[raw],
             )
 
     tables = OnDemand(load, {name: profile.tables[name] for name in more["tables"]})
@@ -118,12 +121,12 @@ def _facts_of(batch: Sequence[tuple[str, bytes]], uid: int, memory_bytes: int | 
     return apart(batch[0][0], work, read, uid=uid, most_bytes=_ANSWER_BYTES, memory_bytes=memory_bytes)
 
 
-def _at_once(path: str) -> Pieces:
+def _at_once(path: str, raw: BinaryIO) -> Pieces:
     """In a process of its own: the facts, and the tables that cost less than another process would."""
-    with hdf5.opened(path) as file:
+    with hdf5.opened(path, raw) as file:
         small = [name for name in hdf5.TABLES if rows.n_bytes(file, name) <= AT_ONCE_BYTES]
         gaps = list(rows.gaps(file, [name for name in hdf5.TABLES if name not in small]))
-    return parcel.pack(hdf5.read(path, tables=small), {"tables": small, "gaps": gaps})
+    return parcel.pack(hdf5.read(path, raw, small), {"tables": small, "gaps": gaps})
 
 
 def _stamp(path: str) -> Mapping[str, Any] | None:

@@ -145,18 +145,21 @@ def mac(key: Key, words: bytes) -> str:
     if isinstance(key, bytes):
         return hmac.new(key, words, hashlib.sha256).hexdigest()
     named = key.path
-    return apart(named, lambda: [mac(read_key(named), words).encode()], lambda code: str(code, "ascii"))
+    return apart(
+        named,
+        lambda: [mac(read_key(named), words).encode()],
+        lambda code: str(code, "ascii"),
+        keeps_rights=True,
+    )
 
 
-def snapshot(path: str | os.PathLike[str], uid: int | None = None) -> Snapshot:
+def snapshot(path: str | os.PathLike[str]) -> Snapshot:
     """Read a profile once, for all that is to be done with it.
 
     Parameters
     ----------
     path : path
         Where it lies.
-    uid : int, optional
-        Whose rights it is parsed with, where this process is root's (`apart`).
 
     Raises
     ------
@@ -165,9 +168,7 @@ def snapshot(path: str | os.PathLike[str], uid: int | None = None) -> Snapshot:
     """
     path = os.fspath(path)
     content, _ = _bytes(path)
-    return apart(
-        path, lambda: _looked_at(path, content), lambda answer: _seen(path, content, answer), uid=uid
-    )
+    return apart(path, lambda: _looked_at(path, content), lambda answer: _seen(path, content, answer))
 
 
 def _looked_at(path: str, content: bytes) -> Iterator[bytes | memoryview]:
@@ -210,7 +211,7 @@ def facts(path: str | os.PathLike[str]) -> Signature | None:
     named = os.fspath(path)
 
     def work() -> list[bytes]:
-        with hdf5.opened(named) as file:
+        with hdf5.opened(named, raw) as file:
             found = _facts(file)
         return [json.dumps(None if found is None else asdict(found)).encode()]
 
@@ -218,7 +219,8 @@ def facts(path: str | os.PathLike[str]) -> Signature | None:
         found = json.loads(bytes(answer))
         return None if found is None else parcel.facts(Signature, found)
 
-    return apart(named, work, read)
+    with hdf5.readable(named) as raw:
+        return apart(named, work, read, files=[raw])
 
 
 def _facts(file: h5py.File) -> Signature | None:

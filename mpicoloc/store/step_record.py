@@ -22,6 +22,8 @@ from mpicoloc.store.signature import ALGORITHM, Key, key_id, mac
 
 VERSION = 1
 MAX_BYTES = 1 << 16
+SCRIPTS = ("batch", "interactive")
+"""Steps that are the job itself."""
 
 
 @dataclass(frozen=True)
@@ -53,8 +55,6 @@ class StepRecord:
         When the job was submitted, or last requeued; when this run of it began, and the step, s.
     ran_s : float
         How long the step ran, s.
-    others_cpu_s : float
-        Of the script itself: CPU seconds in the records of the job's other steps, which run within its time.
     """
 
     profile: str
@@ -74,17 +74,20 @@ class StepRecord:
     job_start_unix_s: float
     step_start_unix_s: float
     ran_s: float
-    others_cpu_s: float
+
+    @property
+    def is_script(self) -> bool:
+        """Whether it is the job itself: all other steps run within its time."""
+        return self.step in SCRIPTS
 
     @property
     def cpu_s(self) -> float:
-        """CPU seconds of this step, without those that other records have."""
-        return max(self.n_cpus * self.ran_s - self.others_cpu_s, 0.0)
+        """CPU seconds that the step had."""
+        return self.n_cpus * self.ran_s
 
-    @property
-    def charged_s(self) -> float:
-        """Seconds to charge for all CPUs of the step."""
-        return self.cpu_s / self.n_cpus if self.n_cpus else 0.0
+    def charged_s(self, others_cpu_s: float) -> float:
+        """Seconds to charge for all CPUs of the step, less the CPU seconds that others of its job pay."""
+        return max(self.cpu_s - others_cpu_s, 0.0) / self.n_cpus if self.n_cpus else 0.0
 
     @property
     def name(self) -> str:
@@ -94,7 +97,11 @@ class StepRecord:
     @property
     def run(self) -> str:
         """Name of this run of the step, unlike that of any other, also after Slurm counts jobs anew."""
-        return json.dumps([self.cluster, self.name, self.restarts, self.job_submit_unix_s])
+        return self.run_of(self.step)
+
+    def run_of(self, step: str) -> str:
+        """Name of this job's run of a step."""
+        return json.dumps([self.cluster, f"{self.job}.{step}", self.restarts, self.job_submit_unix_s])
 
     def is_of_same_job(self, other: StepRecord) -> bool:
         """Whether both are of one run of one job, and not the same step."""

@@ -34,7 +34,6 @@ RECORD = StepRecord(
     job_start_unix_s=float(BEGAN_S),
     step_start_unix_s=float(BEGAN_S),
     ran_s=1800.0,
-    others_cpu_s=0.0,
 )
 
 
@@ -111,9 +110,45 @@ def test_two_clusters_may_have_the_same_job(books, spool, tmp_path):
 
 def test_the_script_pays_for_what_its_steps_did_not(books, spool):
     spool()
-    spool(step="batch", ran_s=2000.0, others_cpu_s=8 * 1800.0, facts={"wall_s": 200.0, "slowdown": 1.0})
-    found = {entry["job"]: entry["amount_usu"] for entry in collected(books, spool.folder)[1]["charges"]}
-    assert found == {"7.0": SU, "7.batch": pytest.approx(1600 / 3600 * SU, abs=1)}
+    spool(step="1", ran_s=100.0, facts={"start_unix_s": BEGAN_S - 7200.0})  # forged: refused, so not paid
+    spool(step="2", ran_s=100.0).unlink()  # a step of mpirun's daemons, say
+    spool(job_submit_unix_s=float(BEGAN_S + 7200))  # another start of the job
+    script(spool)
+    for more in (["--dry-run"], []):
+        found = [
+            (entry["job"], entry["price_usu"])
+            for entry in collected(books, spool.folder, *more)[1]["charges"]
+        ]
+        script_usu = pytest.approx(1600 / 3600 * SU, abs=1)
+        assert found == [("7.0", SU), ("7.1", None), ("7.0", SU), ("7.batch", script_usu)]
+
+
+def script(spool):
+    return spool(step="batch", ran_s=2000.0, facts={"wall_s": 200.0, "slowdown": 1.0})
+
+
+def test_a_step_that_is_signed_after_its_script_was_charged_is_not_charged_twice(books, spool):
+    """One that was killed is signed in the epilog; the script has paid for all its time."""
+    script(spool)
+    assert collected(books, spool.folder)[1]["charges"][0]["amount_usu"] == pytest.approx(
+        16000 / 3600 * SU, abs=1
+    )
+    spool()
+    for _ in range(2):
+        code, found = collected(books, spool.folder)
+        assert code == 1 and "transaction 2, has paid for its time" in found["charges"][0]["reason"]
+    books("refund", 2, "--release")
+    code, found = collected(books, spool.folder)
+    assert code == 0 and [entry["job"] for entry in found["charges"]] == ["7.0", "7.batch"]
+    assert assert_right("ledger.sqlite")["lab"] == pytest.approx(10 * SU - SU - 1600 / 3600 * SU, abs=1)
+
+
+def test_what_was_charged_before_is_subtracted_later(books, spool):
+    spool()
+    collected(books, spool.folder)
+    script(spool)
+    found = collected(books, spool.folder)[1]["charges"]
+    assert [entry["amount_usu"] for entry in found] == [pytest.approx(1600 / 3600 * SU, abs=1)]
 
 
 def test_what_cannot_be_charged_is_told_and_keeps_no_other_from_it(books, spool):

@@ -14,8 +14,10 @@ from pathlib import Path
 import pytest
 import sample
 
+from mpicoloc.cli import charges
 from mpicoloc.errors import DataError
-from mpicoloc.store import apart, hdf5, profiles, signature
+from mpicoloc.run import training
+from mpicoloc.store import apart, hdf5, history, profiles, signature
 
 pytestmark = [
     pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to give rights up"),
@@ -90,7 +92,9 @@ def test_the_child_is_the_user_and_nothing_else(owner, user, key_file, tmp_path)
         errno.EACCES,
     ]
     assert found["fork"] == errno.EAGAIN
-    assert in_child(lambda: refusal(os.open, key_file.path, os.O_RDONLY)) == 0, "without a user it is root's"
+    assert in_child(lambda: refusal(os.open, key_file.path, os.O_RDONLY)) == errno.EACCES, (
+        "nobody, if not told"
+    )
 
 
 def test_what_root_has_open_is_shut(tmp_path):
@@ -105,21 +109,76 @@ def test_what_root_has_open_is_shut(tmp_path):
 def test_all_that_is_needed_is_loaded_before(path):
     """The user may not be allowed to read the folder that Python's modules lie in."""
     content = path.read_bytes()
+    given = os.open(path, os.O_RDONLY)
 
     def work():
         before = set(sys.modules)
         signature._sealed(str(path), content, "k", 1.0)
         signature._coded(str(path), content, "k", 1.0, "c" * 64)
         hdf5.read("p", content, ())
+        with open(given, "rb", closefd=False) as raw:
+            b"".join(profiles._at_once("p", raw))
+            profiles._bytes(hdf5.read_table("p", "ranks", raw))
+            json.dumps([history._read("p", raw), training._read("p", raw)])
+            list(signature._looked_at("p", content))
         return sorted(set(sys.modules) - before)
 
-    assert in_child(work, uid=UID) == []
+    with open(given, "rb") as kept:
+        assert in_child(work, uid=UID, files=[kept]) == []
+
+
+def readings(path):
+    """All ways by which root comes to read a profile."""
+    runs, troubles = training.read_runs([path])
+    yield from troubles or runs.values()
+    yield from history.records(history.history(os.path.dirname(path)))
+    for read in (charges.read, signature.snapshot, signature.facts, profiles.read):
+        try:
+            yield read(path)
+        except DataError as error:
+            yield error
+
+
+def test_root_parses_nothing_with_its_own_rights(path, monkeypatch, tmp_path):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+
+    def opened(*_):
+        raise DataError(f"as {os.getresuid()} with {len(os.listdir('/proc/self/fd'))} open")
+
+    monkeypatch.setattr(hdf5, "opened", opened)
+    found = [str(said) for said in readings(str(path))]
+    assert len(found) == 6
+    assert all(f"as ({apart.NOBODY}, {apart.NOBODY}, {apart.NOBODY})" in said for said in found), found
+
+
+def test_root_reads_what_only_root_may_open(path, monkeypatch, tmp_path):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    os.chown(path, 0, 0)
+    path.chmod(0o600)
+    tmp_path.chmod(0o700)
+    run, row, taken, snapshot, facts, profile = readings(str(path))
+    assert run.owner == 0 and row["trouble"] is None and row["job"] == "42"
+    assert taken.digest == snapshot.digest and facts is None and profile.job.id == "42"
+    monkeypatch.setattr(profiles, "AT_ONCE_BYTES", 0)
+    tables = profiles.read(path).tables
+    assert len(tables["ranks"]) == len(sample.profile().tables["ranks"])
+
+
+def test_root_of_a_container_without_other_users_reads(path):
+    """There root has the rights of the user who made it, and nobody else's to take on."""
+    command = ["unshare", "--user", "--map-root-user", sys.executable, "-m", "mpicoloc", "show", str(path)]
+    path.chmod(0o644)
+    path.parent.chmod(0o755)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=50, check=False)
+    if "unshare" in done.stderr:
+        pytest.skip("no user namespaces here")
+    assert done.returncode == 0, done.stderr
 
 
 def test_it_signs_as_before(path, key_file, tmp_path):
     out = tmp_path / "signed.h5"
     signature.sign(path, key_file, 1.0, str(out))
-    taken = signature.snapshot(out, uid=UID)
+    taken = signature.snapshot(out)
     assert signature.verify(taken, KEY).is_good and signature.verify(taken, key_file).is_good
     assert [found.price for found in profiles.facts([str(out)], UID)] == [sample.profile().price]
     by_bytes = signature.signed(str(path), path.read_bytes(), KEY, 1.0, uid=UID)

@@ -1,15 +1,18 @@
 """What is signed when a job of Slurm is over, and what is not."""
 
+import json
 import os
 import tracemalloc
 from dataclasses import replace
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from sample import profile
 
 from mpicoloc.core import tables
-from mpicoloc.errors import DataError
+from mpicoloc.errors import DataError, EnvironmentFault
 from mpicoloc.run import slurm_close
 from mpicoloc.store import hdf5, signature
 
@@ -193,3 +196,80 @@ def test_a_link_and_a_file_of_somebody_else_are_not_signed(job):
     with pytest.raises(DataError, match="no file of user"):
         sign(job, replace(START, uid=UID + 1))
     assert not list((job / "spool").iterdir())
+
+
+JOB = {"JobID": "7", "UserID": "1000", "SubmitTime": "1763000000", "StartTime": "1763000005",
+       "StateCompact": "R", "ArrayJobID": "7", "ArrayTaskID": "N/A", "HetJobID": "0"}  # fmt: skip
+PRICE = '{"mpicoloc":{"n_profiles":1}}'
+
+
+def squeue(comment, account="(null)", **changes):
+    """As squeue prints a job: columns of so many bytes, cut off."""
+    row = JOB | changes
+    cells = [(row.get(name, ""), slurm_close._WIDTH) for name in slurm_close._FIELDS]
+    cells += [(comment, slurm_close._COMMENT_WIDTH), (account, slurm_close._WIDTH)]
+    return b"".join(os.fsencode(text)[:width].ljust(width) for text, width in cells) + b"\n"
+
+
+def started(*lines, job=7):
+    return slurm_close.started(b"".join(lines).decode(errors="surrogateescape"), job, 1000)
+
+
+def test_a_long_comment_is_read_whole():
+    """Names of nodes can be long; the limit behind them must not lose a digit."""
+    share = f"mpicoloc share 7 on {','.join(f'node{i:04}' for i in range(64))} limit 1440"
+    found = started(squeue(share, "chem"))
+    assert (found.admin_comment, found.told["Account"], found.since_unix_s) == (share, "chem", 1763000005)
+
+
+@pytest.mark.parametrize("note", ["two\nlines", "Gr\u00fc\u00dfe \u2615", "", "x" * 5000])
+def test_bytes_and_line_breaks_of_a_note_do_not_move_what_follows(note):
+    found = started(squeue("other", JobID="6"), squeue(note, "chem"))
+    assert (found.admin_comment, found.told["Account"]) == (note, "chem")
+
+
+def test_an_account_cannot_look_like_another_job():
+    account = "x\n" + "7".ljust(100) + "1000"
+    assert started(squeue("", account, JobID="6"), squeue("mine")).admin_comment == "mine"
+    with pytest.raises(EnvironmentFault, match="no job 8"):
+        started(squeue("", account), job=8)
+
+
+def told(monkeypatch, folder, comment, **changes):
+    """What Slurm is told when a price is written to a job with that comment."""
+    scontrol = folder / "scontrol"
+    scontrol.write_text(f"#!/bin/sh\nprintf '%s' \"$3\" > {folder}/told\n")
+    scontrol.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{folder}:/bin:/usr/bin")
+    assert slurm_close.tell_slurm(started(squeue(comment, **changes)), {"n_profiles": 2})
+    return (folder / "told").read_text().removeprefix("AdminComment=")
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ("", "{}"),
+        (PRICE, "{}"),
+        ("exclusive", "exclusive {}"),
+        (f"exclusive {PRICE}", "exclusive {}"),
+        (f"mpicoloc share 7 on n1 limit 1440 {PRICE}", "mpicoloc share 7 on n1 limit 1440 {}"),
+        (f"note {PRICE} of ours", "note {} of ours"),
+        ('{"mpicoloc": cut', '{"mpicoloc": cut {}'),
+    ],
+)
+def test_a_price_leaves_what_others_wrote(monkeypatch, tmp_path, before, after):
+    assert told(monkeypatch, tmp_path, before) == after.replace("{}", '{"mpicoloc":{"n_profiles":2}}')
+
+
+def test_a_comment_that_may_be_cut_is_not_written_back(monkeypatch, tmp_path):
+    with pytest.raises(DataError, match="stays as it is"):
+        told(monkeypatch, tmp_path, "x" * 20_000)
+    assert not (tmp_path / "told").exists()
+
+
+@given(st.text(alphabet='ab {}":,1\n'), st.text(alphabet='ab {}":,1\n'))
+def test_the_last_price_is_the_only_one_and_all_else_stays(before, after):
+    once = slurm_close.with_price(f"{before} {PRICE} {after}", PRICE)
+    assert once == " ".join(filter(None, (before.strip(), PRICE, after.strip())))
+    new = json.dumps({"mpicoloc": {"n_profiles": 2}})
+    assert slurm_close.with_price(once, new) == once.replace(PRICE, new)

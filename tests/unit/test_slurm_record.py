@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mpicoloc.errors import DataError, EnvironmentFault, UsageError
-from mpicoloc.run import slurm_record
+from mpicoloc.run import slurm_close, slurm_record
 from mpicoloc.run.slurm_close import Start
 from mpicoloc.store import step_record
 
@@ -29,6 +29,10 @@ JOB = {
     "Cluster": "lab",
     "Partition": "shared",
     "Account": "(null)",
+    "StateCompact": "R",
+    "HetJobID": "0",
+    "HetJobOffset": "0",
+    "admin_comment": "",
 }
 STEP = (
     "StepId=11.0 UserId=1000 StartTime=1795377524 TimeLimit=UNLIMITED State=RUNNING Partition=shared "
@@ -37,11 +41,16 @@ STEP = (
 
 
 def squeue(**changes):
-    return "".join(f"{(JOB | changes)[name]:128.128}" for name in slurm_record._FIELDS) + "\n"
+    row = JOB | changes
+    cells = [(row[name], slurm_close._WIDTH) for name in slurm_close._FIELDS]
+    cells += [(row["admin_comment"], slurm_close._COMMENT_WIDTH), (row["Account"], slurm_close._WIDTH)]
+    return "".join(f"{text:{width}.{width}}" for text, width in cells) + "\n"
 
 
 def record(told=None, step="0", now_s=1795377604.25):
-    return slurm_record.parsed(told or [squeue(), STEP], (11, step), (1000, "ada"), now_s)
+    job, *of_step = told or [squeue(), STEP]
+    start = slurm_close.started(job, 11, 1000)
+    return slurm_record.parsed(start, (step, *(of_step or [""])), "ada", now_s)
 
 
 def test_a_step_has_its_own_cpus_and_the_script_those_of_the_job():
@@ -121,20 +130,3 @@ def test_what_is_no_record_is_told(tmp_path, text):
     (tmp_path / "a.json").write_text(text)
     with pytest.raises(DataError, match="damaged"):
         step_record.read(str(tmp_path / "a.json"))
-
-
-def test_a_script_pays_for_what_steps_with_a_profile_do_not(tmp_path):
-    for step, ran_s in (("0", 30.0), ("1", 10.0), ("2", 20.0)):
-        profile = f"11.1.{step}.h5"
-        made = replace(record(), profile=profile, step=step, ran_s=ran_s)
-        step_record.write(str(tmp_path / f"11.1.{step}.json"), made, KEY)
-        if step != "2":  # a step of mpirun's daemons, say
-            (tmp_path / profile).touch()
-    of_another = replace(record(), profile="11.1.0.h5", job_submit_unix_s=1.0)
-    step_record.write(str(tmp_path / "11.1.9.json"), of_another, KEY)
-    paths = sorted(map(str, tmp_path.glob("*.json")))
-    script = slurm_record.with_others(record([squeue()], "batch"), paths)
-    assert (script.others_cpu_s, script.cpu_s) == (80.0, 8 * 81.25 - 80)
-    assert script.charged_s == pytest.approx(71.25)
-    assert slurm_record.with_others(record(), paths) == record()
-    assert replace(script, others_cpu_s=1e9).charged_s == 0
