@@ -115,7 +115,7 @@ def started(told: str, job: int, uid: int) -> Start:
         if len(lead) < _LEAD or b"\n" in lead or (row["JobID"], row["UserID"]) != (str(job), str(uid)):
             continue
         row["Account"] = os.fsdecode(rest[_COMMENT_WIDTH : _COMMENT_WIDTH + _WIDTH]).strip()
-        comment = rest[:_COMMENT_WIDTH].strip()
+        comment = rest[:_COMMENT_WIDTH].strip().removeprefix(b"(null)")  # so squeue says that there is none
         with contextlib.suppress(ValueError):
             return _start(row, None if len(comment) == _COMMENT_WIDTH else os.fsdecode(comment))
     raise EnvironmentFault(f"slurmctld knows no job {job} of user {uid}: nothing is signed")

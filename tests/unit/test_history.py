@@ -9,7 +9,6 @@ import sample
 
 import mpicoloc
 from mpicoloc.cli.main import main
-from mpicoloc.errors import DataError
 from mpicoloc.store import hdf5, history
 from mpicoloc.store.each import each
 
@@ -75,22 +74,9 @@ def test_a_file_that_cannot_be_read_costs_its_own_row(folder, capsys):
     assert "5 jobs" in out.out and out.err.count("\n") == 2 and "not a profile of mpicoloc" in out.err
 
 
-def test_a_file_that_kills_its_reader_costs_its_own_answer():
-    def work(path):
-        if path == "7":
-            os.abort()
-        if path == "30":
-            raise DataError("thirty")
-        return {"path": path}
-
-    found = dict(each([str(i) for i in range(60)], work))
-    assert len(found) == 60
-    assert "crashes" in str(found.pop("7")) and str(found.pop("30")) == "thirty"
-    assert all(answer == {"path": path} for path, answer in found.items())
-
-
-def test_nobody_waits_for_readers_that_are_not_needed():
-    answers = each([str(i) for i in range(1000)], lambda path: {"x": "x" * 100_000})
+def test_nobody_waits_for_readers_that_are_not_needed(tmp_path):
+    (tmp_path / "p.h5").touch()
+    answers = each([str(tmp_path / "p.h5")] * 1000, lambda path, raw: {"x": "x" * 100_000})
     assert next(answers)[1]["x"][0] == "x"
     answers.close()
     with pytest.raises(ChildProcessError):

@@ -249,6 +249,7 @@ def told(monkeypatch, folder, comment, **changes):
     ("before", "after"),
     [
         ("", "{}"),
+        ("(null)", "{}"),
         (PRICE, "{}"),
         ("exclusive", "exclusive {}"),
         (f"exclusive {PRICE}", "exclusive {}"),
