@@ -158,7 +158,7 @@ def _numbers(args: argparse.Namespace) -> tuple[int, int]:
 
 def _close(args: argparse.Namespace) -> int:
     """One profile that is not what it should be keeps none of the others from being signed."""
-    from mpicoloc.run import slurm_close, slurm_record
+    from mpicoloc.run import slurm_close, slurm_price, slurm_record
     from mpicoloc.store import signature
 
     key, code = key_of(args), 0
@@ -186,7 +186,7 @@ def _close(args: argparse.Namespace) -> int:
         else:
             print(to or f"{profile[0]} was signed before")
     found = slurm_close.read_back(args.spool, start)
-    if found and not slurm_close.tell_slurm(start, slurm_close.price(found)):
+    if found and not slurm_price.tell_slurm(start, slurm_price.price(found)):
         tell.note(f"job {start.job} has ended: Slurm takes no price into its AdminComment any more")
     return code
 

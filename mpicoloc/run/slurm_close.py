@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import glob
-import json
 import os
 import pwd
 import re
@@ -17,7 +16,6 @@ import stat
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 from mpicoloc.core.profile import Profile
 from mpicoloc.core.tables import printable
@@ -41,14 +39,13 @@ _STALE_S = 3600.0
 """Nothing that is being written into the spool takes so long."""
 _ASK_S = 5.0
 """Longest wait for one answer of Slurm's, s: all of it has 20 s."""
-_WIDTH, _COMMENT_WIDTH = 128, 8192
+_WIDTH, COMMENT_WIDTH = 128, 8192
 _FIELDS = ("JobID", "UserID", "SubmitTime", "StartTime", "StateCompact", "ArrayJobID", "ArrayTaskID",
            "HetJobID", "HetJobOffset", "RestartCnt", "NumNodes", "NumCPUs", "TimeUsed", "Cluster",
            "Partition")  # fmt: skip
 """Columns of `_WIDTH` bytes. AdminComment follows, which root writes; then Account, which is the user's text
 where Slurm does not check it."""
 _LEAD = len(_FIELDS) * _WIDTH
-_PRICE = '{"mpicoloc":'
 STEP = re.compile(r"\d{1,10}|batch|interactive")
 
 
@@ -90,7 +87,7 @@ def start_of(job: int, uid: int) -> Start:
         If it does not answer, or knows no such job of that user any more.
     """
     fields = ",".join(f"{name}:{_WIDTH}" for name in _FIELDS)
-    wanted = f"{fields},admin_comment:{_COMMENT_WIDTH},Account:{_WIDTH}"
+    wanted = f"{fields},admin_comment:{COMMENT_WIDTH},Account:{_WIDTH}"
     return started(
         ask(["squeue", "--noheader", "--states=all", "--jobs", str(job), "--Format", wanted]), job, uid
     )
@@ -114,10 +111,10 @@ def started(told: str, job: int, uid: int) -> Start:
         }
         if len(lead) < _LEAD or b"\n" in lead or (row["JobID"], row["UserID"]) != (str(job), str(uid)):
             continue
-        row["Account"] = os.fsdecode(rest[_COMMENT_WIDTH : _COMMENT_WIDTH + _WIDTH]).strip()
-        comment = rest[:_COMMENT_WIDTH].strip().removeprefix(b"(null)")  # so squeue says that there is none
+        row["Account"] = os.fsdecode(rest[COMMENT_WIDTH : COMMENT_WIDTH + _WIDTH]).strip()
+        comment = rest[:COMMENT_WIDTH].strip().removeprefix(b"(null)")  # so squeue says that there is none
         with contextlib.suppress(ValueError):
-            return _start(row, None if len(comment) == _COMMENT_WIDTH else os.fsdecode(comment))
+            return _start(row, None if len(comment) == COMMENT_WIDTH else os.fsdecode(comment))
     raise EnvironmentFault(f"slurmctld knows no job {job} of user {uid}: nothing is signed")
 
 
@@ -295,76 +292,6 @@ def sweep(spool: str, now_unix_s: float) -> None:
 def read_back(spool: str, start: Start) -> list[Profile]:
     """The facts of what is in the spool of this start of a job, parsed with its user's rights."""
     return list(profiles.facts(signed(spool, start), start.uid, MEMORY_BYTES))
-
-
-def price(found: list[Profile]) -> dict[str, Any]:
-    """What a job's steps cost together, and the slowdown of that which cost most.
-
-    Returns
-    -------
-    dict
-        ``n_profiles``, ``slowdown`` [value, low, high], ``runtime_su``, ``fair_su``; None for what was not
-        measured in every step.
-    """
-    prices = [profile.price for profile in found]
-    costs = [None if price is None else price.runtime_su for price in prices]
-    fair = [None if price is None else price.fair_su for price in prices]
-    largest = max(found, key=lambda profile: profile.price.runtime_su or 0.0 if profile.price else 0.0)
-    slowdown = largest.interference.slowdown
-    return {
-        "n_profiles": len(found),
-        "slowdown": None if slowdown is None else [slowdown.value, slowdown.low, slowdown.high],
-        "runtime_su": _sum(costs),
-        "fair_su": _sum(fair),
-    }
-
-
-def _sum(parts: list[float | None]) -> float | None:
-    known = [part for part in parts if part is not None]
-    return round(sum(known), 9) if known and len(known) == len(parts) else None
-
-
-def tell_slurm(start: Start, told: dict[str, Any]) -> bool:
-    """Write it into the job's AdminComment, beside what others have written there.
-
-    Returns
-    -------
-    bool
-        False where Slurm takes no comment any more, as the job has ended.
-
-    Raises
-    ------
-    EnvironmentFault
-        If slurmctld refuses, or does not answer.
-    DataError
-        If the comment is longer than what can be read of it.
-    """
-    if not start.is_running:
-        return False
-    if start.admin_comment is None:
-        raise DataError(
-            f"the AdminComment of job {start.job} has {_COMMENT_WIDTH} bytes or more: it stays as it is, "
-            "without the price"
-        )
-    comment = with_price(start.admin_comment, json.dumps({"mpicoloc": told}, separators=(",", ":")))
-    try:
-        ask(["scontrol", "update", f"JobId={start.address}", f"AdminComment={comment}"])
-    except EnvironmentFault as refusal:
-        if not re.search("already (finished|complet)", str(refusal)):
-            raise
-        return False
-    return True
-
-
-def with_price(comment: str, price_text: str) -> str:
-    """A comment with this price in the place of the one before, or behind all that others wrote."""
-    before, after = comment, ""
-    at = comment.find(_PRICE)
-    if at >= 0:
-        with contextlib.suppress(ValueError):
-            end = json.JSONDecoder().raw_decode(comment, at)[1]
-            before, after = comment[:at], comment[end:]
-    return " ".join(filter(None, (before.strip(), price_text, after.strip())))
 
 
 def await_keeper(start: Start, folder: str, limit_s: float = KEEPER_S) -> bool:

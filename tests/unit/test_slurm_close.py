@@ -13,7 +13,7 @@ from sample import profile
 
 from mpicoloc.core import tables
 from mpicoloc.errors import DataError, EnvironmentFault
-from mpicoloc.run import slurm_close
+from mpicoloc.run import slurm_close, slurm_price
 from mpicoloc.store import hdf5, signature
 
 KEY = b"0123456789abcdef0123456789abcdef"
@@ -75,7 +75,7 @@ def test_each_profile_is_signed_once_and_told_together(job):
     assert [os.path.basename(path) for path in slurm_close.signed(spool, START)] == [
         f"7.{SUBMITTED_S}.{step}.h5" for step in ("0", "batch")
     ]
-    told = slurm_close.price(slurm_close.read_back(spool, START))
+    told = slurm_price.price(slurm_close.read_back(spool, START))
     assert told["n_profiles"] == 2
     assert told["runtime_su"] == pytest.approx(2 * profile().price.runtime_su)
     assert told["slowdown"][0] == profile().interference.slowdown.value
@@ -173,7 +173,7 @@ def test_what_was_half_written_is_removed_later(job):
 
 def test_what_was_not_measured_in_every_step_is_unknown(job):
     found = [profile(), replace(profile(), price=None)]
-    assert slurm_close.price(found)["fair_su"] is None
+    assert slurm_price.price(found)["fair_su"] is None
 
 
 def test_the_profile_of_another_job_or_user_is_not_signed(job):
@@ -207,7 +207,7 @@ def squeue(comment, account="(null)", **changes):
     """As squeue prints a job: columns of so many bytes, cut off."""
     row = JOB | changes
     cells = [(row.get(name, ""), slurm_close._WIDTH) for name in slurm_close._FIELDS]
-    cells += [(comment, slurm_close._COMMENT_WIDTH), (account, slurm_close._WIDTH)]
+    cells += [(comment, slurm_close.COMMENT_WIDTH), (account, slurm_close._WIDTH)]
     return b"".join(os.fsencode(text)[:width].ljust(width) for text, width in cells) + b"\n"
 
 
@@ -241,7 +241,7 @@ def told(monkeypatch, folder, comment, **changes):
     scontrol.write_text(f"#!/bin/sh\nprintf '%s' \"$3\" > {folder}/told\n")
     scontrol.chmod(0o755)
     monkeypatch.setenv("PATH", f"{folder}:/bin:/usr/bin")
-    assert slurm_close.tell_slurm(started(squeue(comment, **changes)), {"n_profiles": 2})
+    assert slurm_price.tell_slurm(started(squeue(comment, **changes)), {"n_profiles": 2})
     return (folder / "told").read_text().removeprefix("AdminComment=")
 
 
@@ -270,7 +270,7 @@ def test_a_comment_that_may_be_cut_is_not_written_back(monkeypatch, tmp_path):
 
 @given(st.text(alphabet='ab {}":,1\n'), st.text(alphabet='ab {}":,1\n'))
 def test_the_last_price_is_the_only_one_and_all_else_stays(before, after):
-    once = slurm_close.with_price(f"{before} {PRICE} {after}", PRICE)
+    once = slurm_price.with_price(f"{before} {PRICE} {after}", PRICE)
     assert once == " ".join(filter(None, (before.strip(), PRICE, after.strip())))
     new = json.dumps({"mpicoloc": {"n_profiles": 2}})
-    assert slurm_close.with_price(once, new) == once.replace(PRICE, new)
+    assert slurm_price.with_price(once, new) == once.replace(PRICE, new)

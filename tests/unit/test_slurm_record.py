@@ -43,7 +43,7 @@ STEP = (
 def squeue(**changes):
     row = JOB | changes
     cells = [(row[name], slurm_close._WIDTH) for name in slurm_close._FIELDS]
-    cells += [(row["admin_comment"], slurm_close._COMMENT_WIDTH), (row["Account"], slurm_close._WIDTH)]
+    cells += [(row["admin_comment"], slurm_close.COMMENT_WIDTH), (row["Account"], slurm_close._WIDTH)]
     return "".join(f"{text:{width}.{width}}" for text, width in cells) + "\n"
 
 
