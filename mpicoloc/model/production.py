@@ -7,7 +7,7 @@ the other job's profile tells what it was beside.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from mpicoloc.core.estimate import Estimate
 from mpicoloc.core.features import JobFeatures
@@ -33,7 +33,7 @@ def rows_of(runs: Sequence[Run]) -> tuple[list[Row], Counter[str]]:
     -------
     rows : list of Row
         Slowdown while the other job was there, not over the whole run. Features of both are those of their
-        command at their size, from all its runs.
+        command at their size, from its runs but this one.
     others : Counter of str
         Of how many runs there is no row, and why.
     """
@@ -47,11 +47,12 @@ def rows_of(runs: Sequence[Run]) -> tuple[list[Row], Counter[str]]:
     for same in by_kind.values():
         same.sort(key=_start)
     features = {kind: job_features(same) for kind, same in by_kind.items()}
+    by_others = {key: job for same in by_kind.values() for key, job in _by_others(same)}
     rows, others = [], Counter[str]()
     if n_given > len(runs):
         others["given twice"] = n_given - len(runs)
     for run in runs:
-        found = _row(run, by_id, features)
+        found = _row(run, by_id, features, by_others)
         if isinstance(found, str):
             others[found] += 1
         else:
@@ -63,8 +64,29 @@ def _start(run: Run) -> float:
     return run.start_unix_s
 
 
+def _by_others(same: Sequence[Run]) -> Iterator[tuple[int, JobFeatures | None]]:
+    """Each run's identity, and features of its kind from other runs; None: there are no others.
+
+    Of a run that was never alone, rates are per second of its time over its slowdown: they would tell a model
+    the slowdown that it is asked for. Where no run was alone, each half of them tells of the other half. (All
+    but one would tell it again, the other way round.)
+    """
+    if any(run.was_alone for run in same):
+        told = job_features(same)
+        yield from ((id(run), told) for run in same)
+        return
+    ordered = sorted(same, key=lambda run: run.slowdown is None)
+    halves = ordered[::2], ordered[1::2]
+    for half, rest in (halves, halves[::-1]):
+        told_by_rest = job_features(rest) if rest else None
+        yield from ((id(run), told_by_rest) for run in half)
+
+
 def _row(
-    run: Run, by_id: dict[str, list[Run]], features: dict[tuple[str, int, int], JobFeatures]
+    run: Run,
+    by_id: dict[str, list[Run]],
+    features: dict[tuple[str, int, int], JobFeatures],
+    by_others: dict[int, JobFeatures | None],
 ) -> Row | str:
     """The run's row, or why there is none."""
     if run.partial or not run.solo_s > 0:
@@ -84,8 +106,13 @@ def _row(
         return "no profile of the co-runner"
     if len({other.kind for other in beside}) > 1:
         return "several steps of the co-runner"
+    mine = by_others[id(run)]
+    if mine is None:
+        return "no other run of the same job"
+    # Beside another run of its own kind the co-runner's features must not know this run either.
+    co_runner = mine if beside[0].kind == run.kind else features[beside[0].kind]
     key = key_of("production", run.id, run.start_unix_s, run.wall_s)
-    return Row(features[run.kind], features[beside[0].kind], slowdown, "production", key)
+    return Row(mine, co_runner, slowdown, "production", key)
 
 
 def _while_shared(run: Run, slowdown: Estimate, shared_s: float) -> Estimate | None:

@@ -123,7 +123,7 @@ def test_the_card_is_for_people(folder, fitted, capsys, monkeypatch):
 def test_a_training_set_grows(folder, fitted, capsys, monkeypatch, tmp_path):
     monkeypatch.chdir(folder)
     (tmp_path / "new").mkdir()
-    for name in ("0-beside-1.h5", "1-beside-0.h5"):
+    for name in ("0-beside-1.h5", "1-beside-0.h5", "alone-0.h5", "alone-1.h5"):
         old = hdf5.read(folder / name)
         job = dataclasses.replace(old.job, start_unix_s=1.9e9)
         hdf5.write(dataclasses.replace(old, job=job), tmp_path / "new" / name)
@@ -256,6 +256,7 @@ def test_a_campaign_is_learnt_from(tmp_path):
     shared = [
         jobs.profile("1", 0, use, need, 100.0, estimate, "2"),
         jobs.profile("2", 1, use, need, 100.0, estimate, "1"),
+        *(jobs.profile(f"alone-{i}", i, use, need, 100.0) for i in range(2)),
     ]
     production, _ = training.from_production(list(map(run_of, shared)))
     both = merged([found, production, found])

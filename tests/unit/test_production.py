@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from mpicoloc.core.estimate import Estimate
 from mpicoloc.core.machine import Machine
 from mpicoloc.core.run import Run, as_json, from_json, moments
+from mpicoloc.core.training import key_of
 from mpicoloc.errors import DataError
 from mpicoloc.model.production import rows_of
 from mpicoloc.run.training import from_production
@@ -51,9 +52,14 @@ def met():
     ]
 
 
+def alone():
+    """Both jobs by themselves, on another day."""
+    return [run("8", "a", 5e5), run("9", "b", 6e5)]
+
+
 def test_two_jobs_that_met_are_two_rows():
-    rows, others = rows_of(met())
-    assert not others
+    rows, others = rows_of([*met(), *alone()])
+    assert others == {"alone": 2}
     assert [(row.target.program, row.co_runner.program) for row in rows] == [("a", "b"), ("b", "a")]
     assert [row.slowdown.value for row in rows] == pytest.approx([1.5, 1.2])
     assert rows[0].target.values["ipc_mean"] == 1.0
@@ -62,11 +68,50 @@ def test_two_jobs_that_met_are_two_rows():
 
 
 def test_runs_alone_say_what_a_job_is_like():
-    alone = run("3", "a", 500, seen={"ipc": moments([1.7])}, wall_s=60.0)
-    rows, others = rows_of([*met(), alone])
+    by_itself = run("3", "a", 500, seen={"ipc": moments([1.7])}, wall_s=60.0)
+    rows, others = rows_of([*met(), by_itself])
     assert rows[0].target.values["ipc_mean"] == 1.7
     assert rows[0].target.runtime_s == 60
-    assert others == {"alone": 1}
+    assert others == {"alone": 1, "no other run of the same job": 1}
+
+
+def beside_others(slowdowns):
+    """Job a beside b on several days; the longer a took, the more it did in each second of its time alone."""
+    for day, slowdown in enumerate(slowdowns):
+        start, names = 1e5 * day, (f"a{day}", f"b{day}")
+        seen = {"sent_bps": moments([1e6 * slowdown])}
+        yield run(names[0], "a", start, [(names[1], 100.0)], slowdown=slowdown, seen=seen)
+        yield run(names[1], "b", start, [(names[0], 100.0)], slowdown=1.2)
+
+
+@given(st.lists(st.floats(1.1, 3.0), min_size=2, max_size=7), st.data())
+def test_what_a_run_suffered_is_not_in_the_features_that_it_is_told_by(slowdowns, data):
+    day = data.draw(st.integers(0, len(slowdowns) - 1))
+    changed = [9.0 if i == day else slowdown for i, slowdown in enumerate(slowdowns)]
+    rows = [
+        next(row for row in rows_of([*beside_others(found)])[0] if row.key == key)
+        for key in [key_of("production", f"a{day}", 1e5 * day, 100.0)]
+        for found in (slowdowns, changed)
+    ]
+    assert rows[0].target == rows[1].target
+    assert rows[0].slowdown != rows[1].slowdown
+
+
+@given(st.lists(st.floats(1.1, 3.0), min_size=2, max_size=7))
+def test_nor_in_those_of_its_twin_beside_it(slowdowns):
+    def twins(first):
+        for day, slowdown in enumerate([first, *slowdowns]):
+            seen = {"sent_bps": moments([1e6 * slowdown])}
+            yield run(f"a{day}", "a", 0.0, [(f"a{day ^ 1}", 100.0)], slowdown=slowdown, seen=seen)
+
+    one, other = (rows_of([*twins(first)])[0][0] for first in (1.5, 9.0))
+    assert (one.target, one.co_runner) == (other.target, other.co_runner)
+
+
+def test_a_job_that_ran_once_teaches_nothing():
+    rows, others = rows_of(met())
+    assert not rows
+    assert others == {"no other run of the same job": 2}
 
 
 def test_a_job_that_was_alone_half_of_the_time_suffered_more_in_the_other_half():
@@ -79,7 +124,7 @@ def test_a_job_that_was_alone_half_of_the_time_suffered_more_in_the_other_half()
         solo_s=80.0,
         slowdown=Estimate(1.25, 1.24, 1.26, 9, "1", "b"),
     )
-    rows, _ = rows_of([first, second])
+    rows, _ = rows_of([first, second, *alone()])
     assert rows[0].slowdown.value == pytest.approx(1.5)
 
 
@@ -96,19 +141,19 @@ REASONS = {
 @pytest.mark.parametrize("reason", REASONS)
 def test_what_teaches_nothing_is_counted_with_its_reason(reason):
     first, second = met()
-    rows, others = rows_of([dataclasses.replace(first, **REASONS[reason]), second])
-    assert others[reason] == 1
-    assert all(row.target.id == "2" for row in rows)
+    rows, others = rows_of([dataclasses.replace(first, **REASONS[reason]), second, *alone()])
+    assert others[reason] == 1 + 2 * (reason == "alone")
+    assert all(row.target.program == "b" for row in rows)
 
 
 def test_a_copy_of_a_profile_teaches_nothing_new():
     first, second = met()
     copies = [dataclasses.replace(run, owner=0) for run in (first, second)]
-    rows, others = rows_of([first, *copies, second])
+    rows, others = rows_of([first, *copies, second, *alone()])
     assert len(rows) == 2
-    assert others == {"given twice": 2}
+    assert others == {"given twice": 2, "alone": 2}
     assert rows[0].key != rows[1].key
-    assert [row.key for row in rows] == [row.key for row in rows_of(met())[0]]
+    assert [row.key for row in rows] == [row.key for row in rows_of([*met(), *alone()])[0]]
 
 
 def test_a_co_runner_that_changed_midway_is_not_one():
