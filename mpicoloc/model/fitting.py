@@ -1,9 +1,9 @@
 """Fit slowdown models to measured pairs, compare them on programs they do not know, and keep the best.
 
 Zacarias et al. 2021, section 3.3.1: 30 % of the rows held back, five-fold cross-validation on the others,
-sequential model-based search. What decides is another score: each program is left out in turn, as target and
-as co-runner, of everything: search, fit, and width of the interval. A scheduler asks about programs that
-nobody has paired yet.
+sequential model-based search. What is believed is another score: each program is left out in turn, as target
+and as co-runner, of everything: search, choice, fit, and width of the interval. A scheduler asks about
+programs that nobody has paired yet.
 """
 
 from __future__ import annotations
@@ -51,7 +51,8 @@ class _Rival:
         """For the card."""
         new = marks(together([part for _, part in self.new]))
         told = {"known": dataclasses.asdict(marks(self.known)), "new": dataclasses.asdict(new)}
-        return {"kind": self.name, **told, "parameters": dict(self.whole.parameters)}
+        found = {"cost": self.whole.cost, "parameters": dict(self.whole.parameters)}
+        return {"kind": self.name, **found, **told}
 
 
 def fit_model(
@@ -73,10 +74,10 @@ def fit_model(
     Returns
     -------
     FittedModel
-        The kind of the least cost on programs left out; but the mean, where choosing so is not better than
-        it. Its card has ``scores``, best first: for each kind `model.scores.Marks` of ``known`` rows (30 % at
-        random) and of ``new`` programs; ``choice``: the marks of taking, for each program left out, the kind
-        that looks best without it; ``features`` and ``training``.
+        The kind of the least cost in its own search; but the mean, where choosing so costs no less. Its card
+        has ``scores``, in the order of that ``cost``: for each kind `model.scores.Marks` of ``known`` rows
+        (30 % at random) and of ``new`` programs; ``choice``: the marks of choosing by the same rule without
+        each program left out; ``held``: `model.search.Tuned`; ``features`` and ``training``.
 
     Raises
     ------
@@ -84,22 +85,23 @@ def fit_model(
         If there are too few rows or programs, or the jobs have no features.
     """
     given = problem(training)
-    rivals = {name: KINDS[name] for name in kinds} | dict(BASELINES)
+    # Baselines first: of equals, nothing learnt is the better one.
+    rivals = dict(BASELINES) | {name: KINDS[name] for name in kinds}
     # More threads only make small problems slower, and results differ with their number.
     with threadpool_limits(1):
         found = [
             _contest(given, name, kind, n_trials, seed)
             for name, kind in steps(rivals.items(), "fitting", unit="models")
         ]
-        scores = {rival.name: rival.score for rival in found}
-        found.sort(key=lambda rival: scores[rival.name]["new"]["cost"])
         choice = _choice(found)
+        found.sort(key=lambda rival: rival.whole.cost)
+        scores = {rival.name: rival.score for rival in found}
         best = found[0]
-        if (choice.r2 or 0) <= 0:  # its place is luck
+        if choice.cost >= scores["mean"]["new"]["cost"]:  # its place is luck
             best = next(rival for rival in found if rival.name == "mean")
         model = _final(training, given, best.name, best.whole, seed)
     card = {
-        "scores": [scores[rival.name] for rival in found],
+        "scores": [*scores.values()],
         "choice": dataclasses.asdict(choice),
         "n_trials": n_trials,
     }
@@ -145,7 +147,7 @@ def _asked(
 
 
 def _choice(rivals: Sequence[_Rival]) -> Marks:
-    """Marks where the kind, too, is chosen without the program left out."""
+    """Marks where the kind, too, is chosen without the program left out; of equals the first one."""
     parts = zip(*(rival.new for rival in rivals), strict=True)
     best = [min(part, key=lambda found: found[0])[1] for part in parts]
     return marks(together(best))
@@ -176,6 +178,7 @@ def _final(training: TrainingSet, given: Problem, name: str, whole: Tuned, seed:
         card={
             "features": [_told(name) for name in names],
             "training": _summary(training),
+            "held": whole.held,
             "seed": seed,
             "versions": {library.__name__: library.__version__ for library in (sklearn, np, optuna)},
         },

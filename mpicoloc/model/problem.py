@@ -135,7 +135,7 @@ def fitted(
 ) -> tuple[Any, Ints, Preparation | None]:
     """An estimator fitted to `rows`, the features it looks at, and how these are prepared."""
     jobs = np.unique(np.concatenate([given.target[rows], given.co_runner[rows]]))
-    for wanted in (parameters.get(LOOKED_AT, "mean"), "mean", "all"):
+    for wanted in (parameters.get(LOOKED_AT, "mean"), *FEATURE_SETS):
         columns = given.columns(wanted, jobs)
         if len(columns):
             break

@@ -27,11 +27,16 @@ UNDER_COST = 2.0
 
 @dataclass(frozen=True)
 class Tuned:
-    """Parameters, their `cost` on programs left out of the rows, and the interval's width."""
+    """Parameters, their `cost` on programs left out of the rows, and the interval's width.
+
+    `held` is the part of the rows that intervals held which were made without their program; None: too few
+    programs to tell.
+    """
 
     parameters: Parameters
     cost: float
     band: Band
+    held: float | None
 
 
 @dataclass(frozen=True)
@@ -74,14 +79,14 @@ def tuned(given: Problem, kind: Kind, rows: Ints, n_trials: int, seed: int) -> T
     if not parts:
         # Too few programs to leave one out: no more certain than their mean.
         mean, measured = np.full(len(rows), given.mean(rows)), given.slowdown[rows]
-        return Tuned(usual, cost(mean, measured, given.weight[rows]), band(mean, measured))
+        return Tuned(usual, cost(mean, measured, given.weight[rows]), band(mean, measured), None)
     if kind.space and n_trials > 1:
         parameters, found = _best(given, kind, usual, parts, n_trials, seed)
     else:
         parameters, found = usual, _joined(parts, [*_answers(given, kind, usual, parts, seed)])
     measured = given.slowdown[found.rows]
-    width, _ = covering(found.predicted, measured, found.rows, found.part)
-    return Tuned(parameters, cost(found.predicted, measured, given.weight[found.rows]), width)
+    width, held = covering(found.predicted, measured, found.rows, found.part)
+    return Tuned(parameters, cost(found.predicted, measured, given.weight[found.rows]), width, held)
 
 
 def _best(

@@ -33,7 +33,7 @@ class Intensity:
     """One feature, added up over target and co-runner: the best one, and a straight line.
 
     What Distributed Intensity (Zacarias et al. 2021, section 2.2) knows of a pair: misses of the last cache.
-    Where they were not counted, the feature is left to the data.
+    Where they were not counted, the data choose among the few features that tell most of a job.
     """
 
     def fit(self, x: Array, y: Array, sample_weight: Array) -> Intensity:

@@ -10,6 +10,7 @@ from rich.markup import escape
 from mpicoloc.core.estimate import Estimate
 from mpicoloc.core.features import JobFeatures
 from mpicoloc.core.tables import printable
+from mpicoloc.model.intervals import COVERAGE
 from mpicoloc.report.listing import Listing
 from mpicoloc.report.terminal import console
 
@@ -46,6 +47,8 @@ def show_card(card: Mapping[str, Any]) -> None:
     sources = ", ".join(f"{int(n)} of {source}" for source, n in training["sources"].items())
     features = [str(feature["name"]) for feature in card["features"]]
     more = f" and {len(features) - _SHOWN_FEATURES} more" if len(features) > _SHOWN_FEATURES else ""
+    held = 1.0 if card.get("held") is None else float(card["held"])
+    short = {"intervals": f"hold {100 * held:.1f} % of new programs, not 95 %"} if held < COVERAGE else {}
     out = console()
     for name, words in {
         "model": card["kind"],
@@ -54,6 +57,7 @@ def show_card(card: Mapping[str, Any]) -> None:
         + layout.get(card.get("layout", ""), ""),
         "features": f"{len(features)}: {', '.join(features[:_SHOWN_FEATURES])}{more}",
         "made": f"{card.get('date', 'no date')}, seed {card['seed']}",
+        **short,
     }.items():
         out.print(f"[bold]{name:12}[/bold] {escape(printable(str(words)))}", soft_wrap=True)
     out.print(_scores(card["scores"], card["choice"]))
@@ -61,12 +65,12 @@ def show_card(card: Mapping[str, Any]) -> None:
 
 def _scores(scores: Sequence[Mapping[str, Any]], choice: Mapping[str, Any]) -> Listing:
     table = Listing(
-        "Scores, best first; new: on programs left out",
-        ("model", *_SCORES),
+        "Scores, least cost in the search first; new: on programs left out of the search too",
+        ("model", "cost", *_SCORES),
         lesser=("width new", "error", "worst new"),
     )
     for score in [*scores, {"kind": "(chosen)", "known": {}, "new": choice}]:
-        numbers = [score[rows].get(field) for rows, field in _SCORES.values()]
+        numbers = [score.get("cost"), *(score[rows].get(field) for rows, field in _SCORES.values())]
         cells = ["-" if number is None else f"{float(number):.3f}" for number in numbers]
         table.add_row(escape(printable(str(score["kind"]))), *cells)
     return table

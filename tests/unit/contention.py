@@ -31,7 +31,7 @@ class World:
         """Program i: what a profile would show of it, none of it the truth itself."""
         p, s = self.pressure[i], self.sensitivity[i]
         values = {
-            "cache_misses_mean": p * 4e7,
+            "cache_misses_per_s_mean": p * 4e7,
             "mpi_frac_mean": 0.6 * (1 - s / 1.3),
             "burst_s_mean": 1e-3 * np.exp(2 * s) * (1 + 0.1 * self.nuisance[i, 0]),
             "sent_bps_mean": 1e8 * p * (0.5 + s),

@@ -8,6 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import contention
 import pytest
 
 pytest.importorskip("sklearn", reason="the extra schedule is not installed")
@@ -20,6 +21,7 @@ from mpicoloc.core.training import merged
 from mpicoloc.model.corun import Slowdown
 from mpicoloc.model.features import run_of
 from mpicoloc.report import campaign as report
+from mpicoloc.report import slowdowns as report_model
 from mpicoloc.run import model_file, training
 from mpicoloc.store import hdf5
 from mpicoloc.store import training as training_file
@@ -117,7 +119,26 @@ def test_the_card_is_for_people(folder, fitted, capsys, monkeypatch):
     assert cli.main(["predict", "--model", "m", "--card"]) == 0
     text = capsys.readouterr().out
     assert "a simulated processor, 4 CPUs, 16 GiB" in text
-    assert all(name in text for name in ("intensity (DI)", "(chosen)", "worst new"))
+    assert all(name in text for name in ("intensity", "(DI)", "(chosen)", "cost new"))
+
+
+@pytest.mark.parametrize(
+    ("is_noise", "said"), [(True, "'intensity (DI)' came first by luck"), (False, "the baseline 'intensity")]
+)
+def test_a_baseline_that_is_kept_says_why(is_noise, said, capsys, tmp_path):
+    world = contention.World(6, seed=0, noise=0.05)
+    world.true = lambda i, j: 1.3 if is_noise else 1 + world.pressure[i] + world.pressure[j]
+    training_file.write(world.training(), tmp_path / "t.npz")
+    words = ["--training", str(tmp_path / "t.npz"), "--kind", "two factors", "--trials", "0"]
+    assert cli.main(["fit", *words, "--out", str(tmp_path / "m")]) == 0
+    assert said in capsys.readouterr().err
+
+
+def test_intervals_that_hold_less_than_they_should_are_told(folder, fitted, capsys):
+    card = model_file.card(model_file.read(folder / "m"))
+    for held, is_told in ((0.873, True), (0.95, False), (None, False)):
+        report_model.show_card({**card, "held": held})
+        assert ("hold 87.3 % of new programs" in capsys.readouterr().out) == is_told
 
 
 def test_a_training_set_grows(folder, fitted, capsys, monkeypatch, tmp_path):
