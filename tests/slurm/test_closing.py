@@ -1,6 +1,7 @@
 """The end of a job in a real Slurm: one that is killed, one that starts again, tasks of an array."""
 
 import json
+import time
 
 import jobs
 import pytest
@@ -45,6 +46,8 @@ srun -n2 --mpicoloc ./heat2d.openmpi 100 100
     cluster.run("scontrol", "requeue", job)
     jobs.wait_until(lambda: cluster.facts(job)["JobState"] == "PENDING", "the epilog", 40)
     (killed,) = cluster.signed(job)
+    # Slurm tells starts in whole seconds; left alone it waits for minutes before a requeued job starts.
+    jobs.wait_until(lambda: time.time() > cluster.signed(job)[killed].stat().st_mtime + 2, "another second")
     cluster.run("scontrol", "update", f"JobId={job}", "StartTime=now")
     assert cluster.wait(job)["ExitCode"] == "0:0", (cluster.work / f"{job}.log").read_text()
     first, second = sorted(cluster.signed(job))
