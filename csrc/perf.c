@@ -54,17 +54,23 @@ struct mc_perf {
     watched threads[N_THREADS_MAX];
 };
 
+void mc_perf_in_user_code(struct perf_event_attr *attr, uint32_t type, uint64_t config)
+{
+    memset(attr, 0, sizeof *attr);
+    attr->size = sizeof *attr;
+    attr->type = type;
+    attr->config = config;
+    attr->exclude_kernel = 1;
+    attr->exclude_hv = 1;
+    attr->read_format = PERF_FORMAT_TOTAL_TIME_ENABLED | PERF_FORMAT_TOTAL_TIME_RUNNING;
+}
+
 static int open_event(int i_event, int tid, int group, int is_pinned)
 {
     struct perf_event_attr attr;
-    memset(&attr, 0, sizeof attr);
-    attr.size = sizeof attr;
-    attr.type = events[i_event].type;
-    attr.config = events[i_event].config;
-    attr.exclude_kernel = 1;
-    attr.exclude_hv = 1;
+    mc_perf_in_user_code(&attr, events[i_event].type, events[i_event].config);
     attr.pinned = is_pinned && group < 0; /* of the leader: the others follow it */
-    attr.read_format = PERF_FORMAT_GROUP | PERF_FORMAT_TOTAL_TIME_ENABLED | PERF_FORMAT_TOTAL_TIME_RUNNING;
+    attr.read_format |= PERF_FORMAT_GROUP;
     return (int)syscall(SYS_perf_event_open, &attr, tid, -1, group, PERF_FLAG_FD_CLOEXEC);
 }
 

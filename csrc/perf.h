@@ -14,6 +14,10 @@ typedef struct mc_group {
     int fds[MC_N_EVENTS];
 } mc_group;
 
+struct perf_event_attr;
+/* An event of user code, read with the times in which it was enabled and counted. */
+void mc_perf_in_user_code(struct perf_event_attr *attr, uint32_t type, uint64_t config);
+
 /* tid 0: the calling thread. A pinned group has the processor's counters before all that take turns, or does not count at all
    and cannot be read. MC_E_PERF, with errno. */
 int mc_group_open(mc_group *group, int tid, int is_pinned);

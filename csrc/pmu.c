@@ -65,14 +65,8 @@ static int is_wanted(const char *list, int i)
 static int open_event(int i)
 {
     struct perf_event_attr attr;
-    memset(&attr, 0, sizeof attr);
-    attr.size = sizeof attr;
-    attr.type = events[i].type;
-    attr.config = events[i].config;
+    mc_perf_in_user_code(&attr, events[i].type, events[i].config);
     attr.inherit = 1;
-    attr.exclude_kernel = 1;
-    attr.exclude_hv = 1;
-    attr.read_format = PERF_FORMAT_TOTAL_TIME_ENABLED | PERF_FORMAT_TOTAL_TIME_RUNNING;
     return (int)syscall(SYS_perf_event_open, &attr, 0, -1, -1, PERF_FLAG_FD_CLOEXEC);
 }
 

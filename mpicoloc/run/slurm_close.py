@@ -213,7 +213,8 @@ def sign(
         If the spool cannot be written.
     """
     path, to = found[0], os.path.join(spool, found[1])
-    if os.path.lexists(to):  # however the user may have changed his own since
+    # However the user may have changed his own since.
+    if os.path.lexists(to) or _is_of_earlier(path, found[1], spool, start):
         return None
     content = _taken(path, start.uid, signed(spool, start))
     names = (str(start.uid), user_name(start.uid), "")
@@ -231,6 +232,17 @@ def sign(
     )
     hdf5.replace(to, content)
     return to
+
+
+def _is_of_earlier(path: str, name: str, spool: str, start: Start) -> bool:
+    """Whether it was signed for an earlier start: Slurm tells its times in whole seconds, files do not."""
+    of_step = name.removeprefix(start.stem)
+    same = re.compile(rf"{start.job}\.\d+{re.escape(of_step)}")
+    with contextlib.suppress(OSError):
+        written_s = os.lstat(path).st_mtime
+        taken = glob.glob(os.path.join(glob.escape(spool), f"{start.job}.*{glob.escape(of_step)}"))
+        return any(same.fullmatch(os.path.basename(t)) and os.stat(t).st_mtime >= written_s for t in taken)
+    return False
 
 
 def _short(text: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import subprocess
@@ -68,33 +69,33 @@ def ask(
     env = {name: text for name, text in os.environ.items() if not name.startswith("SQUEUE_")} | dict(
         more or {}
     )
-    for pause_s in (*pauses_s, None):
-        is_away, words = False, ""
-        try:
-            done = subprocess.run(
-                command,
-                capture_output=True,
-                text=True,
-                errors=errors,
-                check=False,
-                timeout=limit_s,
-                stdin=subprocess.DEVNULL,
-                env=env,
-            )
-        except FileNotFoundError:
-            raise EnvironmentFault(f"no {command[0]} here: run this where Slurm's programs are") from None
-        except subprocess.TimeoutExpired:
-            is_away, words = True, f"no answer in {limit_s:g} s"
-        else:
-            if done.returncode == 0:
-                return done.stdout
-            words = (done.stderr or done.stdout).strip() or f"exit code {done.returncode}"
-            is_away = any(word in words for word in _AWAY)
-        if not is_away:
-            raise EnvironmentFault(f"{' '.join(command[:3])}: {words.splitlines()[-1]}")
-        if pause_s is not None:
-            sleep(pause_s)
-    raise Away(f"slurmctld does not answer ({words.splitlines()[-1]}): see `scontrol ping`")
+    for pause_s in pauses_s:
+        with contextlib.suppress(Away):
+            return _answer(command, env, limit_s, errors)
+        sleep(pause_s)
+    return _answer(command, env, limit_s, errors)
+
+
+def _answer(command: Sequence[str], env: Mapping[str, str], limit_s: float, errors: str) -> str:
+    try:
+        done = subprocess.run(
+            command, capture_output=True, text=True, errors=errors, check=False, timeout=limit_s,
+            stdin=subprocess.DEVNULL, env=env,
+        )  # fmt: skip
+    except FileNotFoundError:
+        raise EnvironmentFault(f"no {command[0]} here: run this where Slurm's programs are") from None
+    except subprocess.TimeoutExpired:
+        raise _away(f"no answer in {limit_s:g} s") from None
+    if done.returncode == 0:
+        return done.stdout
+    words = (done.stderr or done.stdout).strip() or f"exit code {done.returncode}"
+    if any(word in words for word in _AWAY):
+        raise _away(words)
+    raise EnvironmentFault(f"{' '.join(command[:3])}: {words.splitlines()[-1]}")
+
+
+def _away(words: str) -> Away:
+    return Away(f"slurmctld does not answer ({words.splitlines()[-1]}): see `scontrol ping`")
 
 
 def seconds(text: str) -> float | None:

@@ -97,6 +97,10 @@ def apart(
         # Whatever it does by now: its answer says whether it came to the end.
         os.kill(child, signal.SIGKILL)
         os.waitpid(child, 0)
+    return _read(path, answer, read)
+
+
+def _read(path: str, answer: bytearray, read: Callable[[memoryview], T]) -> T:
     if not answer.endswith(_END):
         raise damage(path)
     content = memoryview(answer)[1:-1]

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 import sample
+from slurm_programs import stand_in
 
 from mpicoloc.cli.main import main
 from mpicoloc.core.batch import PENDING, RUNNING, BatchJob, BatchNode, BatchQueue, Snapshot
@@ -147,10 +148,7 @@ def slurm(tmp_path, monkeypatch):
     (tmp_path / "partitions").write_text(partitions)
     scontrol = 'case "$1" in update) echo "$@" >> {0}/said;; *) cat {0}/partitions;; esac'
     scripts = {"squeue": "cat {0}/squeue.json", "sinfo": "cat {0}/sinfo.json", "scontrol": scontrol}
-    for name, script in scripts.items():
-        (tmp_path / name).write_text("#!/bin/sh\n" + script.format(tmp_path) + "\n")
-        (tmp_path / name).chmod(0o755)
-    monkeypatch.setenv("PATH", f"{tmp_path}:/bin:/usr/bin")
+    stand_in(tmp_path, monkeypatch, scripts)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     return tmp_path
 

@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from slurm_programs import stand_in
 
 from mpicoloc.core.batch import BatchQueue
 from mpicoloc.errors import DataError, EnvironmentFault
@@ -136,10 +137,7 @@ def test_nodes_come_from_scontrol_where_sinfo_adds_them_up(monkeypatch, tmp_path
     (tmp_path / "partitions").write_text(PARTITIONS)
     scontrol = 'case "$*" in *nodes) cat {0}/nodes.json;; *) cat {0}/partitions;; esac'
     scripts = {"squeue": "cat {0}/squeue.json", "sinfo": "cat {0}/sinfo.json", "scontrol": scontrol}
-    for name, script in scripts.items():
-        (tmp_path / name).write_text("#!/bin/sh\n" + script.format(tmp_path) + "\n")
-        (tmp_path / name).chmod(0o755)
-    monkeypatch.setenv("PATH", f"{tmp_path}:/bin:/usr/bin")
+    stand_in(tmp_path, monkeypatch, scripts)
     found = slurm.snapshot(lambda: 5.0)
     old = slurm.parsed(ANSWERS["squeue"], ANSWERS["sinfo"], 5.0)
     assert (found.jobs, found.nodes) == (old.jobs, old.nodes)

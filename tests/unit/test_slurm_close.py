@@ -47,6 +47,11 @@ def sign(folder, start=START, name="7.0.h5"):
     return slurm_close.sign(found, start, KEY, str(folder / "spool"), 1.0)
 
 
+def write_anew(folder, name="7.0.h5"):
+    """As a later start of the job does, after all that was signed by now."""
+    os.utime(folder / "out" / name, (4e9, 4e9))
+
+
 def test_profiles_are_found_by_job_owner_and_step(job):
     for name in ("8.0.h5", "7.x.h5", "7.0.h5.h5", "7.1\n.h5"):
         (job / "out" / name).touch()
@@ -63,6 +68,15 @@ def test_profiles_are_found_by_job_owner_and_step(job):
 def test_what_is_older_than_this_start_is_of_another(job):
     os.utime(job / "out" / "7.0.h5", (0, START.since_unix_s - 1))
     assert names(slurm_close.files(pattern(job), START)) == ["7.batch.h5"]
+
+
+def test_what_was_signed_for_one_start_is_not_signed_for_the_next(job):
+    again = replace(START, submitted_unix_s=SUBMITTED_S + 9, since_unix_s=SUBMITTED_S + 9)
+    assert sign(job) is not None
+    assert sign(job, again) is None, "Slurm's second may be that in which the file was written"
+    assert sign(job, again, "7.batch.h5") is not None
+    write_anew(job)
+    assert sign(job, again) is not None
 
 
 def test_each_profile_is_signed_once_and_told_together(job):
@@ -85,6 +99,7 @@ def test_a_job_that_starts_again_or_has_an_old_number_is_another(job):
     again = replace(START, submitted_unix_s=SUBMITTED_S + 200)
     for start in (START, again, replace(START, submitted_unix_s=SUBMITTED_S * 10)):
         assert sign(job, start) is not None
+        write_anew(job)
         assert len(slurm_close.read_back(str(job / "spool"), start)) == 1
     assert len(list((job / "spool").iterdir())) == 3
 
@@ -125,6 +140,7 @@ def test_a_job_has_room_for_so_many_profiles_and_bytes(job, monkeypatch):
     assert sign(job)
     with pytest.raises(DataError, match="is not signed: 1 profiles of its job are"):
         sign(job, name="7.batch.h5")
+    write_anew(job)
     assert sign(job, replace(START, submitted_unix_s=1)), "another start has room of its own"
     monkeypatch.setattr(slurm_close, "MAX_PROFILES", 9)
     monkeypatch.setattr(slurm_close, "MAX_BYTES", 2 * size)

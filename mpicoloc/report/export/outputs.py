@@ -55,20 +55,28 @@ def text_file(path: str) -> Iterator[TextIO]:
     is_special = os.path.exists(path) and not stat.S_ISREG(os.stat(path).st_mode)
     part = path if is_special else f"{path}.{os.getpid()}.part"
     try:
-        with _opener(path)(part, encoding="utf-8", errors="replace", newline="\n") as file:
-            yield file
+        with _refusals(path):
+            with _opener(path)(part, encoding="utf-8", errors="replace", newline="\n") as file:
+                yield file
+            if part != path:
+                os.replace(part, path)
+    finally:
         if part != path:
-            os.replace(part, path)
+            with contextlib.suppress(OSError):
+                os.unlink(part)
+
+
+@contextlib.contextmanager
+def _refusals(path: str) -> Iterator[None]:
+    """What the folder or the disk refuses is told with the remedy."""
+    try:
+        yield
     except BrokenPipeError:
         raise
     except OSError as error:
         raise EnvironmentFault(
             f"cannot write {path}: {error.strerror}; choose another place with --out"
         ) from None
-    finally:
-        if part != path:
-            with contextlib.suppress(OSError):
-                os.unlink(part)
 
 
 def _opener(path: str) -> Callable[..., TextIO]:
@@ -93,16 +101,11 @@ def folder(path: str) -> Iterator[str]:
     path = os.path.abspath(path)
     part = f"{path}.{os.getpid()}.part"
     try:
-        os.mkdir(part)
-        yield part
-        if os.path.isdir(path):
-            os.rmdir(path)
-        os.rename(part, path)
-    except BrokenPipeError:
-        raise
-    except OSError as error:
-        raise EnvironmentFault(
-            f"cannot write {path}: {error.strerror}; choose another place with --out"
-        ) from None
+        with _refusals(path):
+            os.mkdir(part)
+            yield part
+            if os.path.isdir(path):
+                os.rmdir(path)
+            os.rename(part, path)
     finally:
         shutil.rmtree(part, ignore_errors=True)
