@@ -15,7 +15,6 @@ from typing import Any
 from mpicoloc.errors import DataError, EnvironmentFault, UsageError
 from mpicoloc.lab import agent, begin, plan
 
-DEFAULT_NAME = "lab"
 TOOLS = {
     "unshare": "util-linux",
     "nsenter": "util-linux",

@@ -16,7 +16,6 @@ from collections.abc import Iterator
 from mpicoloc.errors import EnvironmentFault, UsageError
 from mpicoloc.lab import agent, begin, slurm_files, slurm_server
 
-DEFAULT_NAME = "lab"
 TOOLS = {
     "unshare": "util-linux",
     "mount": "mount",

@@ -19,7 +19,6 @@ from mpicoloc.model.price import price
 Tables = Mapping[str, Table]
 UNIT_SITE = 0xFFF
 """Call site of cycles that are units of work of the application (MC_UNIT_SITE)."""
-NO_AGREEMENT = "its nodes could not agree on shutters, as always with LD_PRELOAD alone"
 NOT_ALIKE = "some of its ranks wait long for others, and the counted place is passed by all together"
 UNWATCHED_FRAC = 0.1
 """A larger part of a node's time without its agent's eyes: nothing is known of the job's company."""
