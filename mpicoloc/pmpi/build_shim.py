@@ -6,6 +6,8 @@ libraries are plain C without libpython and are not linked with any MPI. Standar
 
 from __future__ import annotations
 
+import fcntl
+import hashlib
 import json
 import os
 import re
@@ -26,6 +28,7 @@ ABIS = ("mpich", "openmpi", "abi")
 
 _CFLAGS = ("-O2", "-g", "-fPIC", "-std=gnu11", "-Wall", "-Wextra", "-Werror", "-fvisibility=hidden",
            "-ftls-model=initial-exec", "-pthread")  # fmt: skip
+_MPI_HEADERS = {"calls_gen.h", "mpi.h", "mpi_abi.h"}
 _TIME_LIMIT_S = 600
 
 
@@ -63,6 +66,7 @@ def build_shim(
     out_dir: str | Path,
     csrc: str | Path | None = None,
     cflags: Sequence[str] = (),
+    kept: str | Path | None = None,
 ) -> Path:
     """Generate the wrappers for one MPI and compile its library.
 
@@ -81,6 +85,9 @@ def build_shim(
         The C sources.
     cflags : sequence of str
         Added at the end of the compiler's flags.
+    kept : path, optional
+        A folder for what is compiled of the sources that know no MPI: the library of the next one takes it
+        from there.
 
     Returns
     -------
@@ -110,7 +117,7 @@ def build_shim(
             f"-I{sources}",
             *(f"-I{path}" for path in include_dirs),
         ]
-        compile_parts(cc, flags, files, library, ["-ldl", "-lm", "-lrt"])
+        compile_parts(cc, flags, files, library, ["-ldl", "-lm", "-lrt"], kept)
     names_file = library.with_suffix(".calls.json")
     names_file.write_text(json.dumps(["", *names], indent=0) + "\n", encoding="utf-8")
     return library
@@ -121,9 +128,9 @@ def shim_sources(csrc: Path) -> list[Path]:
     return [path for path in sorted(csrc.glob("*.c")) if not _is_program(path)]
 
 
-def build(abi: str, include_dir: str | Path, out_dir: str | Path) -> Path:
+def build(abi: str, include_dir: str | Path, out_dir: str | Path, kept: str | Path) -> Path:
     """`build_shim` with the compiler of the environment (``CC``, else cc)."""
-    return build_shim(_default_cc(), [include_dir], abi, out_dir)
+    return build_shim(_default_cc(), [include_dir], abi, out_dir, kept=kept)
 
 
 def from_mpicc(mpicc: str, out_dir: str | Path) -> Path:
@@ -154,18 +161,13 @@ def include_dirs_of(mpicc: str) -> list[str]:
     )
 
 
-def build_keeper(out_dir: str | Path, csrc: str | Path | None = None) -> Path:
-    """Compile the keeper, the small program that outlives the ranks of a job."""
-    sources = Path(csrc) if csrc is not None else csrc_dir()
-    folder = Path(out_dir)
+def build_keeper(out_dir: str | Path, kept: str | Path) -> Path:
+    """Compile the keeper, the small program that outlives the ranks of a job; for `kept` see `build_shim`."""
+    sources, folder = csrc_dir(), Path(out_dir)
     folder.mkdir(parents=True, exist_ok=True)
     program = folder / "mpicoloc-keeper"
     files = [sources / name for name in KEEPER]
-    with tempfile.TemporaryDirectory() as temporary:
-        _write_options(Path(temporary))
-        compile_parts(
-            _default_cc(), [*_CFLAGS, f"-I{temporary}", f"-I{sources}"], files, program, ["-lm", "-lpthread"]
-        )
+    compile_parts(_default_cc(), _CFLAGS, files, program, ["-lm", "-lpthread"], kept)
     return program
 
 
@@ -210,9 +212,14 @@ def _generate(
 
 
 def compile_parts(
-    cc: Sequence[str], flags: Sequence[str], files: Sequence[Path], out: Path, libraries: Sequence[str]
+    cc: Sequence[str],
+    flags: Sequence[str],
+    files: Sequence[Path],
+    out: Path,
+    libraries: Sequence[str],
+    kept: str | Path | None = None,
 ) -> None:
-    """Compile as many files at a time as there are processors, and link.
+    """Compile as many files at a time as there are processors, and link; for `kept` see `build_shim`.
 
     The old file is replaced at once, as a running job may have it mapped.
     """
@@ -224,13 +231,53 @@ def compile_parts(
         tempfile.TemporaryDirectory() as folder,
         ThreadPoolExecutor(len(os.sched_getaffinity(0))) as at_a_time,
     ):
+
+        def compiled(path: Path) -> str:
+            if kept is not None and (own := _without_mpi(path)):
+                return _kept_object(compiling, own, Path(kept))
+            made = f"{folder}/{path.stem}.o"
+            _compile([*compiling, str(path), "-o", made], out.name)
+            return made
+
         # the generated ones take longest, so they begin
         parts = sorted(files, key=lambda path: path.stat().st_size, reverse=True)
-        objects = [f"{folder}/{path.stem}.o" for path in parts]
-        commands = [[*compiling, str(path), "-o", made] for path, made in zip(parts, objects, strict=True)]
-        list(at_a_time.map(lambda command: _compile(command, out.name), commands))
+        objects = list(at_a_time.map(compiled, parts))
         _compile([*linking, *objects, "-o", str(new), *libraries], out.name)
     os.replace(new, out)
+
+
+def _without_mpi(path: Path) -> list[Path]:
+    """A C file and the headers that it includes; empty where one is an MPI's, or lies elsewhere."""
+    found, i = [path], 0
+    while i < len(found):
+        if not found[i].exists():
+            return []
+        text = found[i].read_text(encoding="utf-8")
+        if not _MPI_HEADERS.isdisjoint(re.findall(r'^#include ["<](.+)[">]', text, re.MULTILINE)):
+            return []
+        own = [path.parent / name for name in re.findall(r'^#include "(.+)"', text, re.MULTILINE)]
+        found += [file for file in own if file not in found and file.name != "options_gen.h"]
+        i += 1
+    return found
+
+
+def _kept_object(compiling: Sequence[str], own: Sequence[Path], kept: Path) -> str:
+    """What the folder has of a file for this compiler and these flags, else compiled into it."""
+    path, command = own[0], [word for word in compiling if not word.startswith("-I")]
+    content = b"".join(
+        [shlex.join(command).encode(), config.c_table().encode(), *(f.read_bytes() for f in own)]
+    )
+    made = kept / f"{path.stem}-{hashlib.sha256(content).hexdigest()[:16]}.o"
+    kept.mkdir(parents=True, exist_ok=True)
+    with open(f"{made}.lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not made.exists():
+            with tempfile.TemporaryDirectory(dir=kept) as folder:
+                _write_options(Path(folder))
+                new = f"{folder}/{path.stem}.o"
+                _compile([*command, f"-I{folder}", f"-I{path.parent}", str(path), "-o", new], path.name)
+                os.replace(new, made)
+    return str(made)
 
 
 def _compile(command: Sequence[str], name: str) -> None:

@@ -29,11 +29,10 @@ def runtimes(kind):
 
 def build(family, kind, folder):
     """The shim of `family` with a sanitizer in it."""
-    csrc = shimlab.sources_without_keeper(folder / "csrc")
     # warnings of a sanitizer's own making are not looked at
     flags = (*shimlab.QUICKLY, *FLAGS[kind], "-Wno-error")
     include = build_shim.include_dirs_of(family.mpicc)
-    return build_shim.build_shim(["cc"], include, family.name, folder / "lib", csrc, flags)
+    return shimlab.build(folder, family.name, include, flags, family.folder.parent / "kept")
 
 
 def environment(kind, shim, folder):

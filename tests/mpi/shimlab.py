@@ -66,8 +66,7 @@ def abi_family(folder):
     if commands is None:
         return None
     include = build_shim.include_dirs_of(commands[0])
-    csrc = sources_without_keeper(folder / "csrc")
-    shim = build_shim.build_shim(["cc"], include, "abi", folder / "lib", csrc, QUICKLY)
+    shim = build(folder, "abi", include)
     return Family("abi", commands[0], commands[0], commands[0], (commands[1],), shim, folder)
 
 
@@ -121,6 +120,13 @@ def sources_without_keeper(folder):
     return folder
 
 
+def build(folder, name, include, flags=QUICKLY, kept=None):
+    """The shim of one MPI in a folder; beside it lies what those of other MPIs have as well."""
+    csrc = sources_without_keeper(folder / "csrc")
+    kept = kept or folder.parent / "kept"
+    return build_shim.build_shim(["cc"], include, name, folder / "lib", csrc, flags, kept)
+
+
 def find_family(name):
     """Commands of an MPI of this family, with Debian's suffix or without, or None."""
     marks = {"openmpi": "openmpi", "mpich": "mpich"}
@@ -146,9 +152,7 @@ def make_family(name, folder, commands=None):
     if commands is None:
         return None
     mpicc, mpicxx, mpif90, mpirun = commands
-    csrc = sources_without_keeper(folder / "csrc")
-    include = build_shim.include_dirs_of(mpicc)
-    shim = build_shim.build_shim(["cc"], include, name, folder / "lib", csrc, QUICKLY)
+    shim = build(folder, name, build_shim.include_dirs_of(mpicc))
     launcher = (mpirun, "--oversubscribe") if name == "openmpi" else (mpirun,)
     return Family(name, mpicc, mpicxx, mpif90, launcher, shim, folder)
 
