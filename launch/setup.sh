@@ -29,9 +29,15 @@ done_file=$venv/mpicoloc-$extras.stamp
 # What was installed with more extras serves as well.
 if ! grep -qxsF -- "$stamp" $venv/mpicoloc-*"$extras"*.stamp || ! [ -e mpicoloc/_lib/mpicoloc-keeper ]; then
     say "installing mpicoloc[$extras] into $venv"
-    # pip leaves what an earlier call with other extras has installed.
-    $venv/bin/python -m pip install --quiet --disable-pip-version-check --upgrade-strategy only-if-needed \
-        -e ".[$extras]" >&2
+    # Both leave what an earlier call with other extras has installed.
+    by_pip() { $venv/bin/python -m pip install --quiet --disable-pip-version-check "$@" >&2; }
+    # uv fetches many wheels at a time, and compiles meanwhile; where it cannot be had, or not what it needs, pip does it.
+    [ -x $venv/bin/uv ] || by_pip --retries 1 uv 2>/dev/null || true
+    by_uv() { $venv/bin/uv pip install --quiet --python $venv/bin/python --reinstall-package mpicoloc "$@" >&2; }
+    if ! [ -x $venv/bin/uv ] || ! by_uv -e ".[$extras]"; then
+        say "installing with pip"
+        by_pip --upgrade-strategy only-if-needed -e ".[$extras]"
+    fi
     rm -f $venv/mpicoloc-*.stamp
     echo "$stamp" >"$done_file"
 fi
