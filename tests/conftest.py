@@ -39,7 +39,7 @@ def pytest_collection_modifyitems(items):
 
 
 @pytest.fixture(autouse=True)
-def own_environment(monkeypatch, tmp_path):
+def own_environment(request, monkeypatch, tmp_path):
     """No option of the user's reaches a test; Open MPI as root, and more ranks than cores, are allowed."""
     for name in [name for name in os.environ if name.startswith("MPICOLOC_")]:
         monkeypatch.delenv(name)
@@ -48,8 +48,8 @@ def own_environment(monkeypatch, tmp_path):
     for prefix in ("OMPI", "PRTE"):
         monkeypatch.setenv(f"{prefix}_ALLOW_RUN_AS_ROOT", "1")
         monkeypatch.setenv(f"{prefix}_ALLOW_RUN_AS_ROOT_CONFIRM", "1")
-    if "PYTEST_XDIST_WORKER" in os.environ:
-        # Other tests want the cores; a rank of MPICH that waits keeps one for a thousand polls otherwise.
+    if request.node.get_closest_marker("serial") is None:
+        # Other tests may want the cores; a rank of MPICH that waits keeps one for a thousand polls otherwise.
         monkeypatch.setenv("MPIR_CVAR_POLLS_BEFORE_YIELD", "1")
     # Python's programs, mpicoloc's own among them, are found although the environment is not activated.
     monkeypatch.setenv(

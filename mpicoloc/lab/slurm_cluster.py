@@ -11,6 +11,7 @@ import select
 import shutil
 import signal
 import socket
+import zlib
 from collections.abc import Iterator
 
 from mpicoloc.errors import EnvironmentFault, UsageError
@@ -74,14 +75,16 @@ def start(
     if not 1 <= n_cpus <= 1024:
         raise UsageError(f"{n_cpus} processors per node: give 1 to 1024")
     check_machine()
-    plan = slurm_files.Plan(name, n_nodes, n_cpus, _free_ports(n_nodes + 1), spank, is_guarded)
+    plan = slurm_files.Plan(name, n_nodes, n_cpus, _free_ports(name, n_nodes + 1), spank, is_guarded)
     begin.begin("Slurm lab", "mpicoloc.lab.slurm_server", json.dumps(dataclasses.asdict(plan)))
     return plan
 
 
-def _free_ports(n: int) -> int:
+def _free_ports(name: str, n: int) -> int:
     """First of `n` ports in a row that nobody listens at."""
-    for first in _PORTS:
+    # Labs that begin at one time see the same ports free, so each begins to look elsewhere.
+    i_first = zlib.crc32(name.encode()) % len(_PORTS)
+    for first in (*_PORTS[i_first:], *_PORTS[:i_first]):
         with contextlib.ExitStack() as stack, contextlib.suppress(OSError):
             for port in range(first, first + n):
                 probe = stack.enter_context(socket.socket())

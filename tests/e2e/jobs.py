@@ -136,7 +136,7 @@ def _reach():
     return ["unshare", "-m", "sh", "-c", _OPENED, "sh", str(closed[0]), path.relative_to(closed[0]).parts[0]]
 
 
-def wait_until(condition, what, limit_s=20.0):
+def wait_until(condition, what, limit_s=60.0):
     """Poll until `condition()` gives something true, which is returned."""
     deadline_s = time.monotonic() + limit_s
     while time.monotonic() < deadline_s:

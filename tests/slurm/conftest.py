@@ -14,7 +14,16 @@ from mpicoloc.lab import slurm_cluster, slurm_files
 from mpicoloc.pmpi import build_spank
 from mpicoloc.run import slurm
 
+HERE = Path(__file__).resolve().parent
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items):
+    """All share a cluster, so one process runs them; only the day of the tutorial keeps processors busy."""
+    for item in items:
+        if item.path.parent == HERE and item.path.stem != "test_slurm_day":
+            item.add_marker("slurm")
 
 
 @pytest.fixture(scope="session")

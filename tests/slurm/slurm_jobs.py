@@ -12,7 +12,7 @@ import jobs
 
 from mpicoloc.lab import slurm_cluster
 
-LIMIT_S = 40
+LIMIT_S = 150
 
 
 class Cluster:

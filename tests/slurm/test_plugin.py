@@ -17,7 +17,7 @@ from mpicoloc.report.summary import summary
 from mpicoloc.run import pairing
 from mpicoloc.store import hdf5
 
-pytestmark = [pytest.mark.e2e, pytest.mark.serial, pytest.mark.timeout(100)]
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
 
 
 def comment(cluster, job):
@@ -189,8 +189,8 @@ echo ended; ls /dev/shm
 def test_a_restart_of_slurmctld_loses_neither_job_nor_price(cluster):
     script = "srun -n2 --mpicoloc ./heat2d.openmpi 100 100; sleep 2\n"
     job = cluster.submit(script, "-n2")
-    jobs.wait_until(lambda: cluster.signed(job), "the profile", 20)
-    jobs.wait_until(lambda: "AdminComment" in cluster.facts(job), "its price", 20)
+    jobs.wait_until(lambda: cluster.signed(job), "the profile")
+    jobs.wait_until(lambda: "AdminComment" in cluster.facts(job), "its price")
     pid = int(Path(cluster.plan.folder, "slurmctld.pid").read_text())
     subprocess.run(
         ["nsenter", "-t", str(first(cluster)), "-p", "-m", "kill", str(pid)], check=True, timeout=20

@@ -6,14 +6,14 @@ import pytest
 from mpicoloc.errors import EnvironmentFault
 from mpicoloc.run import slurm
 
-pytestmark = [pytest.mark.e2e, pytest.mark.serial, pytest.mark.timeout(100)]
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
 
 JOIN = {"Partition": "shared", "ReqNodeList": "n1"}
 BACK = {"Partition": "whole", "ReqNodeList": ""}
 
 
 def submit(cluster, *words):
-    return cluster.submit("sleep 60", "-p", "whole", "-n4", *words)
+    return cluster.submit("sleep 300", "-p", "whole", "-n4", *words)
 
 
 def test_two_chosen_jobs_share_a_node_and_a_third_does_not(cluster, queue):

@@ -12,7 +12,7 @@ from slurm_jobs import is_possible
 from mpicoloc.errors import EnvironmentFault, UsageError
 from mpicoloc.lab import slurm_cluster, slurm_files
 
-pytestmark = [pytest.mark.e2e, pytest.mark.serial, pytest.mark.timeout(100)]
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
 
 
 @pytest.fixture
@@ -38,7 +38,7 @@ def test_a_killed_cluster_leaves_no_process_and_the_next_one_begins_anew(name):
     with pytest.raises(EnvironmentFault, match="mpicoloc slurm up"):
         slurm_cluster.conf(name)
     slurm_cluster.start(name, 1)
-    done = subprocess.run(["srun", "hostname"], env=env, capture_output=True, text=True, timeout=30)
+    done = subprocess.run(["srun", "hostname"], env=env, capture_output=True, text=True, timeout=60)
     assert done.stdout == "n1\n"
     assert slurm_cluster.stop(name)
 

@@ -19,8 +19,7 @@ from mpicoloc.store.ledger import Ledger
 
 pytestmark = [
     pytest.mark.e2e,
-    pytest.mark.serial,
-    pytest.mark.timeout(100),
+    pytest.mark.timeout(300),
     pytest.mark.skipif(not is_possible(), reason="no Slurm here, or not root"),
 ]
 USERS = ("daemon", "nobody")
