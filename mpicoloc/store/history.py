@@ -212,6 +212,8 @@ def _row(root: str, stamps: Mapping[str, str], path: str, answer: Answer) -> tup
     name = os.path.relpath(path, root)
     key, stamp = os.fsencode(name), stamps[name]
     if isinstance(answer, MpicolocError):
+        # What the system refused, or did not answer, may be there next time, though the file is the same.
+        stamp = "" if isinstance(answer, EnvironmentFault) else stamp
         return key, stamp, None, str(answer).encode("utf-8", "backslashreplace").decode()
     return key, stamp, json.dumps(answer), None
 

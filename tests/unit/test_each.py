@@ -1,10 +1,11 @@
 """The same work on many files, in processes that may crash."""
 
 import os
+import signal
 
 import pytest
 
-from mpicoloc.errors import DataError
+from mpicoloc.errors import DataError, EnvironmentFault
 from mpicoloc.store import each as module
 
 pytestmark = pytest.mark.timeout(60)
@@ -53,3 +54,70 @@ def test_a_process_answers_for_its_own_files_only(tmp_path, monkeypatch):
 
     found = dict(module.each(paths, work))
     assert [found[path]["said"] for path in paths] == ["forged"] * 2 + paths[2:]
+
+
+@pytest.fixture
+def files(tmp_path):
+    paths = [str(tmp_path / f"{i}.h5") for i in range(24)]
+    for path in paths:
+        open(path, "w").close()
+    return paths
+
+
+def stopped(path, raw):
+    if path.endswith(("/0.h5", "/9.h5", "/23.h5")):
+        os.kill(os.getpid(), signal.SIGSTOP)
+    return {"said": path}
+
+
+def babbling(path, raw):
+    """One byte now and then is no answer: what took the process over may know that silence is noticed."""
+    if path.endswith(("/0.h5", "/9.h5", "/23.h5")):
+        pipe = next(int(name) for name in os.listdir("/proc/self/fd") if is_pipe(name))
+        while True:
+            os.write(pipe, b" ")
+            signal.sigtimedwait([], 0.05)
+    return {"said": path}
+
+
+def is_pipe(handle):
+    try:
+        return os.readlink(f"/proc/self/fd/{handle}").startswith("pipe:")
+    except OSError:
+        return False
+
+
+@pytest.mark.parametrize("hang", [stopped, babbling])
+def test_a_file_that_is_never_answered_costs_its_own_answer(files, monkeypatch, hang):
+    monkeypatch.setattr(module, "ANSWER_S", 2.5)
+    found = dict(module.each(files, hang))
+    assert set(found) == set(files)
+    for path, answer in found.items():
+        if path in (files[0], files[9], files[23]):
+            assert isinstance(answer, EnvironmentFault)
+            assert str(answer).startswith(f"{path} is not read") and "no answer for 2.5 s" in str(answer)
+        else:
+            assert answer == {"said": path}
+
+
+def test_of_files_that_are_opened_together_the_one_that_hangs_is_blamed(files, monkeypatch):
+    """A server that does not reply holds the process before its first answer."""
+    monkeypatch.setattr(module, "ANSWER_S", 2.5)
+    opened = module._opened
+
+    def opened_at_last(path, stack):
+        if path == files[17]:
+            signal.pause()
+        return opened(path, stack)
+
+    monkeypatch.setattr(module, "_opened", opened_at_last)
+    found = dict(module.each(files, lambda path, raw: {"said": path}))
+    assert {path for path, answer in found.items() if answer != {"said": path}} == {files[17]}
+
+
+def test_the_time_of_whoever_asks_is_not_that_of_who_answers(files, monkeypatch):
+    monkeypatch.setattr(module, "ANSWER_S", 2.5)
+    answers = module.each(files, lambda path, raw: {"said": "x" * 200_000})
+    next(answers)
+    signal.sigtimedwait([], 3.0)
+    assert not any(isinstance(answer, Exception) for _, answer in answers)

@@ -1,6 +1,10 @@
+import contextlib
 import json
 import os
+import signal
+import threading
 from dataclasses import replace
+from pathlib import Path
 
 import h5py
 import numpy as np
@@ -9,6 +13,7 @@ import sample
 
 import mpicoloc
 from mpicoloc.cli.main import main
+from mpicoloc.store import each as module_each
 from mpicoloc.store import hdf5, history
 from mpicoloc.store.each import each
 
@@ -72,6 +77,31 @@ def test_a_file_that_cannot_be_read_costs_its_own_row(folder, capsys):
     assert main(["history", str(folder)]) == 1
     out = capsys.readouterr()
     assert "5 jobs" in out.out and out.err.count("\n") == 2 and "not a profile of mpicoloc" in out.err
+
+
+def test_a_file_that_was_not_answered_in_time_is_read_next_time(folder, monkeypatch):
+    """The reader of one of the files is stopped, whichever comes first."""
+    for i in range(40):
+        os.link(folder / "0.h5", folder / f"copy{i}.h5")
+    monkeypatch.setattr(module_each, "ANSWER_S", 2.5)
+    monkeypatch.setattr(module_each, "_MAX_OPEN", 1)
+    own = threading.get_native_id()
+
+    def stop():
+        while not stopped:
+            for pid in Path(f"/proc/self/task/{own}/children").read_text().split():
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(int(pid), signal.SIGSTOP)
+                    stopped.append(pid)
+                    return
+
+    stopped = []
+    thread = threading.Thread(target=stop)
+    thread.start()
+    jobs = mpicoloc.history(folder)
+    thread.join()
+    assert jobs["trouble"].dropna().str.contains("no answer for 2.5 s").tolist() == [True]
+    assert mpicoloc.history(folder)["trouble"].isna().all()
 
 
 def test_nobody_waits_for_readers_that_are_not_needed(tmp_path):
