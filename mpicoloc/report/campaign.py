@@ -31,11 +31,14 @@ def slowdowns(done: Iterable[Measured], names: Sequence[str]) -> list[corun.Slow
 
 def as_json(found: Sequence[corun.Slowdown], kinds: Mapping[str, str]) -> dict[str, Any]:
     """Every slowdown with its interval, and with programs and sizes (`JobFeatures.kind`) that are known."""
-    rows = []
-    for each in found:
-        row = as_row(each.target, [each.co_runner], each.slowdown)
-        row |= {f"{end}_kind": kinds.get(getattr(each, end)) for end in ("target", "co_runner")}
-        rows.append(row)
+    rows = [
+        as_row(
+            (each.target, kinds.get(each.target)),
+            [(each.co_runner, kinds.get(each.co_runner))],
+            each.slowdown,
+        )
+        for each in found
+    ]
     return {"slowdowns": rows}
 
 

@@ -87,17 +87,26 @@ def as_json(kind: str, jobs: Sequence[JobFeatures], pairs: Sequence[Pair]) -> di
         for job in jobs
     ]
     told["slowdowns"] = [
-        as_row(target.id, [job.id for job in co_runners], found) for target, co_runners, found in pairs
+        as_row((target.id, target.kind), [(job.id, job.kind) for job in co_runners], found)
+        for target, co_runners, found in pairs
     ]
     return told
 
 
-def as_row(target: str, co_runners: Sequence[str], slowdown: Estimate) -> dict[str, Any]:
+Named = tuple[str, str | None]
+"""A job or program, and its kind (`JobFeatures.kind`); None: not known."""
+
+
+def as_row(target: Named, co_runners: Sequence[Named], slowdown: Estimate) -> dict[str, Any]:
     """One slowdown, measured or predicted, beside one other job or program, or beside several."""
-    one = len(co_runners) == 1
-    beside: dict[str, Any] = {"co_runner": co_runners[0]} if one else {"co_runners": list(co_runners)}
+    row: dict[str, Any] = {"target": target[0], "target_kind": target[1]}
+    if len(co_runners) == 1:
+        row |= {"co_runner": co_runners[0][0], "co_runner_kind": co_runners[0][1]}
+    else:
+        row |= {"co_runners": [name for name, _ in co_runners]}
+        row |= {"co_runner_kinds": [kind for _, kind in co_runners]}
     numbers = {name: getattr(slowdown, name) for name in ("value", "low", "high", "n", "method")}
-    return {"target": target, **beside, "slowdown": numbers}
+    return row | {"slowdown": numbers}
 
 
 def show(pairs: Sequence[Pair]) -> None:
