@@ -57,6 +57,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--machine", metavar="WORDS", default="", help="part of the machine's name, for profiles of several"
     )
     parser.add_argument(
+        "--layout",
+        metavar="WORD",
+        default="",
+        help="apart or same: jobs on processors of their own, or on the same ones, for profiles of both",
+    )
+    parser.add_argument(
         "--trials",
         metavar="N",
         default="12",
@@ -77,6 +83,8 @@ def run(args: argparse.Namespace) -> int:
     """Fit, write the model, print its card."""
     if not (args.profiles or args.campaign or args.training):
         raise UsageError("nothing to learn from: give --profiles, --campaign or --training")
+    if args.layout not in ("", "apart", "same"):
+        raise UsageError(f"--layout must be apart or same, got {args.layout!r}")
     seed, n_trials = _number("--seed", args.seed), _number("--trials", args.trials)
     from mpicoloc.core.training import merged
     from mpicoloc.run import model_file
@@ -129,7 +137,7 @@ def _sets(args: argparse.Namespace) -> list[TrainingSet]:
         runs, troubles = training.read_runs(_paths(args.profiles, args.campaign))
         for words in troubles:
             tell.trouble(words)
-        found, others = training.from_production([*runs.values()], args.machine)
+        found, others = training.from_production([*runs.values()], args.machine, args.layout)
         reasons = "".join(f", {n} {reason}" for reason, n in sorted(others.items()))
         tell.note(f"{len(runs)} profiles: {len(found.rows)} slowdowns beside one other job{reasons}")
         sets.append(found)

@@ -57,7 +57,8 @@ class Run:
 
     `co_runners` has the id of each other job on its nodes and how long both were there, s. `seen` are its
     quantities (`model.quantities`), those that were measured. `was_alone`: nearly all of the time, and it is
-    known. `owner` is the user whose file the profile is.
+    known. `owner` is the user whose file the profile is. `cpus` has for each node that is known the
+    processors that it could run on there (`core.cpu_list`).
     """
 
     id: str
@@ -76,6 +77,7 @@ class Run:
     machine: Machine | None = None
     seen: Mapping[str, Moments] = field(default_factory=dict)
     owner: int | None = None
+    cpus: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def kind(self) -> tuple[str, int, int]:
@@ -101,4 +103,5 @@ def from_json(told: Mapping[str, Any]) -> Run:
     given["machine"] = machine_from(given["machine"])
     given["co_runners"] = tuple((str(name), float(s)) for name, s in given["co_runners"])
     given["seen"] = {name: Moments(**values) for name, values in given["seen"].items()}
+    given["cpus"] = {str(name): str(cpus) for name, cpus in given["cpus"].items()}
     return Run(**given)

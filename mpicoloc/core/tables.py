@@ -103,6 +103,7 @@ COLUMNS: Mapping[str, tuple[Column, ...]] = {
         cpu_model        S96  1      name of its processors; empty: not known
         n_cpus           f8   1      its processors; NaN unknown
         memory_bytes     f8   bytes  its memory; NaN unknown
+        cpus             S256 1      processors that the job's ranks may run on, as 0-3,8; empty: not known
     """),
     "modules": _columns("""
         path             S256 1      loaded object that call sites are relative to

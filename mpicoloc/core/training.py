@@ -37,13 +37,17 @@ CERTAIN = 0.05
 
 @dataclass(frozen=True)
 class Row:
-    """One measured slowdown of job `target` beside job `co_runner`; `key` is `key_of` what was measured."""
+    """One measured slowdown of job `target` beside job `co_runner`.
+
+    `key` is `key_of` what was measured; `layout` one of `LAYOUTS`.
+    """
 
     target: JobFeatures
     co_runner: JobFeatures
     slowdown: Estimate
     source: str
     key: str = ""
+    layout: str = ""
 
 
 @dataclass(frozen=True)

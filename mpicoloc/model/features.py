@@ -71,6 +71,7 @@ def run_of(profile: Profile) -> Run:
         co_runners=_co_runners(profile),
         machine=machine_of(profile),
         seen={name: values for name, values in known.items() if values is not None},
+        cpus={text(row["hostname"]): text(row["cpus"]) for row in profile.tables["nodes"] if row["cpus"]},
     )
 
 

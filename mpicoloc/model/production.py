@@ -7,8 +7,10 @@ the other job's profile tells what it was beside.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import TypeAlias
 
+from mpicoloc.core import cpu_list
 from mpicoloc.core.estimate import Estimate
 from mpicoloc.core.features import JobFeatures
 from mpicoloc.core.run import Run
@@ -17,6 +19,7 @@ from mpicoloc.model import steps
 from mpicoloc.model.corun import of_time
 from mpicoloc.model.features import job_features
 
+Company: TypeAlias = tuple[Estimate, Sequence[Run]]
 MAIN_FRAC = 0.9
 """Part of the shared time that the one co-runner was there at least, and others at most the rest."""
 
@@ -33,7 +36,7 @@ def rows_of(runs: Sequence[Run]) -> tuple[list[Row], Counter[str]]:
     -------
     rows : list of Row
         Slowdown while the other job was there, not over the whole run. Features of both are those of their
-        command at their size, from its runs but this one.
+        command at their size, from its runs but those that met here.
     others : Counter of str
         Of how many runs there is no row, and why.
     """
@@ -46,13 +49,13 @@ def rows_of(runs: Sequence[Run]) -> tuple[list[Row], Counter[str]]:
             by_id[run.id].append(run)
     for same in by_kind.values():
         same.sort(key=_start)
-    features = {kind: job_features(same) for kind, same in by_kind.items()}
-    by_others = {key: job for same in by_kind.values() for key, job in _by_others(same)}
     rows, others = [], Counter[str]()
     if n_given > len(runs):
         others["given twice"] = n_given - len(runs)
-    for run in runs:
-        found = _row(run, by_id, features, by_others)
+    company = [_company(run, by_id) for run in runs]
+    told = _by_others(by_kind.values(), zip(runs, company, strict=True))
+    for run, beside in zip(runs, company, strict=True):
+        found = beside if isinstance(beside, str) else _row(run, beside, told)
         if isinstance(found, str):
             others[found] += 1
         else:
@@ -64,31 +67,8 @@ def _start(run: Run) -> float:
     return run.start_unix_s
 
 
-def _by_others(same: Sequence[Run]) -> Iterator[tuple[int, JobFeatures | None]]:
-    """Each run's identity, and features of its kind from other runs; None: there are no others.
-
-    Of a run that was never alone, rates are per second of its time over its slowdown: they would tell a model
-    the slowdown that it is asked for. Where no run was alone, each half of them tells of the other half. (All
-    but one would tell it again, the other way round.)
-    """
-    if any(run.was_alone for run in same):
-        told = job_features(same)
-        yield from ((id(run), told) for run in same)
-        return
-    ordered = sorted(same, key=lambda run: run.slowdown is None)
-    halves = ordered[::2], ordered[1::2]
-    for half, rest in (halves, halves[::-1]):
-        told_by_rest = job_features(rest) if rest else None
-        yield from ((id(run), told_by_rest) for run in half)
-
-
-def _row(
-    run: Run,
-    by_id: dict[str, list[Run]],
-    features: dict[tuple[str, int, int], JobFeatures],
-    by_others: dict[int, JobFeatures | None],
-) -> Row | str:
-    """The run's row, or why there is none."""
+def _company(run: Run, by_id: Mapping[str, Sequence[Run]]) -> Company | str:
+    """Slowdown of a run beside one other job, and the runs of that one; or why it is of no use."""
     if run.partial or not run.solo_s > 0:
         return "did not come to its end"
     if run.was_alone:
@@ -106,13 +86,88 @@ def _row(
         return "no profile of the co-runner"
     if len({other.kind for other in beside}) > 1:
         return "several steps of the co-runner"
-    mine = by_others[id(run)]
+    return slowdown, beside
+
+
+def _row(run: Run, company: Company, told: Mapping[int, JobFeatures | None]) -> Row | str:
+    """The run's row, or why there is none."""
+    slowdown, beside = company
+    mine, co_runner = told[id(run)], told[id(beside[0])]
     if mine is None:
         return "no other run of the same job"
-    # Beside another run of its own kind the co-runner's features must not know this run either.
-    co_runner = mine if beside[0].kind == run.kind else features[beside[0].kind]
+    if co_runner is None:
+        return "no other run of the co-runner"
     key = key_of("production", run.id, run.start_unix_s, run.wall_s)
-    return Row(mine, co_runner, slowdown, "production", key)
+    return Row(mine, co_runner, slowdown, "production", key, layout(run, beside))
+
+
+def _by_others(
+    kinds: Collection[Sequence[Run]], company: Iterable[tuple[Run, Company | str]]
+) -> dict[int, JobFeatures | None]:
+    """Features of each run's kind, by the run's identity, from others: none that it met or that met the same.
+
+    None: there are no others. Of a run that was never alone, rates are per second of its time over its
+    slowdown: they would tell a model the slowdown that it is asked for, and nearly so would those of the job
+    beside it, since what goes wrong while both are there goes wrong for both. Where no run was alone, each
+    half of them tells of the other half. (All but one would tell it again, the other way round.)
+    """
+    group = _together(kinds, company)
+    told: dict[int, JobFeatures | None] = {}
+    for same in kinds:
+        if any(run.was_alone for run in same):
+            told |= dict.fromkeys(map(id, same), job_features(same))
+            continue
+        distinct = {id(group[id(run)]): group[id(run)] for run in same}.values()
+        groups = sorted(distinct, key=lambda group: all(run.slowdown is None for run in group))
+        halves = [[run for group in groups[i::2] for run in group] for i in (0, 1)]
+        for half, rest in (halves, halves[::-1]):
+            rest.sort(key=_start)
+            told |= dict.fromkeys(map(id, half), job_features(rest) if rest else None)
+    return told
+
+
+def _together(
+    kinds: Iterable[Sequence[Run]], company: Iterable[tuple[Run, Company | str]]
+) -> dict[int, list[Run]]:
+    """Runs of one kind that met, or met the same run of another kind, by the identity of each of them."""
+    group = {id(run): [run] for same in kinds for run in same}
+    for run, found in company:
+        beside = [] if isinstance(found, str) else found[1]
+        for other in beside:
+            if run.kind == other.kind:
+                _join(group, run, other)
+            _join(group, beside[0], other)
+    return group
+
+
+def _join(group: dict[int, list[Run]], one: Run, other: Run) -> None:
+    mine, others = group[id(one)], group[id(other)]
+    if mine is not others:
+        mine += others
+        group |= dict.fromkeys(map(id, others), mine)
+
+
+def layout(run: Run, beside: Sequence[Run]) -> str:
+    """Whether a run and the runs beside it had processors of their own, on the nodes of which both tell.
+
+    Returns
+    -------
+    str
+        One of `core.training.LAYOUTS`. Where both may run on the same processors, and these are enough for
+        both, it is not known: the system moves them as it likes.
+    """
+    found = {_on_node(run, other, name) for other in beside for name in run.cpus.keys() & other.cpus.keys()}
+    return found.pop() if len(found) == 1 else ""
+
+
+def _on_node(one: Run, other: Run, name: str) -> str:
+    mine, others = (cpu_list.numbers(run.cpus[name]) for run in (one, other))
+    if not mine or not others:
+        return ""
+    if not mine & others:
+        return "apart"
+    n_wanted = sum(run.n_cores / max(run.n_nodes, 1) for run in (one, other))
+    return "same" if mine == others and n_wanted > len(mine) else ""
 
 
 def _while_shared(run: Run, slowdown: Estimate, shared_s: float) -> Estimate | None:

@@ -83,7 +83,7 @@ def collect(key: str, has_events: bool = True) -> NodePart:
 
     tables = {
         "ranks": _ranks_table(ranks, node),
-        "nodes": node_tables.nodes(contract.text(first["hostname"]), node),
+        "nodes": node_tables.nodes(contract.text(first["hostname"]), node, _cpus(ranks)),
         "modules": table("modules", {"path": modules, "build_id": list(map(_build_id, modules))}),
         "call_sites": _call_sites(ranks, names),
         "peers": _peers(ranks),
@@ -154,7 +154,6 @@ def _read_node(path: str, notes: list[str]) -> np.void | None:
 
 def _facts(ranks: Sequence[_Rank], notes: list[str]) -> dict[str, Any]:
     first = ranks[0].segment
-    mask = np.bitwise_or.reduce(np.stack([rank.segment["cpu_mask"] for rank in ranks]))
     threads = _threads_per_rank()
     lost = [rank.rank for rank in ranks if rank.segment["state"] != contract.MC_RANK_FINALIZING]
     return {
@@ -165,7 +164,7 @@ def _facts(ranks: Sequence[_Rank], notes: list[str]) -> dict[str, Any]:
         "world_rank": int(first["world_rank"]),
         "world_size": int(first["world_size"]),
         "n_nodes": int(first["n_nodes"]),
-        "n_cores": min(int(np.unpackbits(mask.view(np.uint8)).sum()), len(ranks) * threads),
+        "n_cores": min(len(_cpus(ranks)), len(ranks) * threads),
         "mode": _MODES.get(int(first["mode"]), ""),
         "user": machine.user(),
         "batch_name": next((os.environ[name] for name in _BATCH_NAMES if os.environ.get(name)), ""),
@@ -174,6 +173,13 @@ def _facts(ranks: Sequence[_Rank], notes: list[str]) -> dict[str, Any]:
         "not_finalized": lost,
         "notes": notes,
     }
+
+
+def _cpus(ranks: Sequence[_Rank]) -> list[int]:
+    """Processors that any of the ranks may run on."""
+    mask = np.bitwise_or.reduce(np.stack([rank.segment["cpu_mask"] for rank in ranks]))
+    found: list[int] = np.flatnonzero(np.unpackbits(mask.view(np.uint8), bitorder="little")).tolist()
+    return found
 
 
 def _threads_per_rank() -> int:

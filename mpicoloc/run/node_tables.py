@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
 
-from mpicoloc.core.tables import Table, table
+from mpicoloc.core import cpu_list
+from mpicoloc.core.tables import Table, dtype, table
 from mpicoloc.pmpi import contract
 from mpicoloc.run import machine
 
@@ -16,12 +18,14 @@ _METERS = {
     contract.MC_METER_BURST: "burst",
     contract.MC_METER_LOOP: "loop",
 }
+_MAX_LIST_BYTES = dtype("nodes")["cpus"].itemsize
 
 
-def nodes(hostname: str, node: np.void | None) -> Table:
+def nodes(hostname: str, node: np.void | None, cpus: Iterable[int]) -> Table:
     """One row, or none if nobody watched: an empty row would say that the job never had company."""
     if node is None:
         return table("nodes")
+    listed = cpu_list.written(cpus)
     columns: dict[str, list[Any]] = {
         "hostname": [hostname],
         "meter": [_METERS.get(int(node["meter"]), "none").encode()],
@@ -39,6 +43,8 @@ def nodes(hostname: str, node: np.void | None) -> Table:
         "n_taken": [int(node["n_shutters"])],
         **_clock(node["common"]),
         **{name: [value] for name, value in machine.node().items()},
+        # A list that is cut off would be one of other processors.
+        "cpus": [listed if len(listed) <= _MAX_LIST_BYTES else ""],
     }
     return table("nodes", columns)
 

@@ -47,7 +47,9 @@ def _read(path: str, raw: BinaryIO) -> dict[str, Any]:
     return told | {"owner": os.fstat(raw.fileno()).st_uid}
 
 
-def from_production(runs: Sequence[Run], machine: str = "") -> tuple[TrainingSet, Counter[str]]:
+def from_production(
+    runs: Sequence[Run], machine: str = "", layout: str = ""
+) -> tuple[TrainingSet, Counter[str]]:
     """Slowdowns of runs that met one other job.
 
     Parameters
@@ -55,6 +57,9 @@ def from_production(runs: Sequence[Run], machine: str = "") -> tuple[TrainingSet
     runs : sequence of Run
     machine : str
         A part of the name of the machine whose runs are meant, for runs of several.
+    layout : str
+        Which of `core.training.LAYOUTS` is meant, where there are slowdowns of several; one that is not known
+        goes with each.
 
     Returns
     -------
@@ -65,13 +70,27 @@ def from_production(runs: Sequence[Run], machine: str = "") -> tuple[TrainingSet
     Raises
     ------
     DataError
-        If they are of several machines and it is not told which is meant.
+        If they are of several machines or layouts and it is not told which is meant.
     """
     known = _of_one_machine(runs, machine)
-    rows, others = rows_of(known)
+    found, others = rows_of(known)
     if len(known) < len(runs):
         others["of another machine"] = len(runs) - len(known)
-    return training_set(rows, _machine(known)), others
+    layout = layout or _only_layout(found)
+    rows = [row for row in found if row.layout in ("", layout)]
+    if len(rows) < len(found):
+        others["of another layout"] = len(found) - len(rows)
+    return training_set(rows, _machine(known), layout), others
+
+
+def _only_layout(rows: Iterable[Row]) -> str:
+    count = Counter(row.layout for row in rows if row.layout)
+    if len(count) > 1:
+        raise DataError(
+            f"{count['apart']} slowdowns of jobs on processors of their own and {count['same']} of jobs on "
+            "the same ones: choose with --layout apart or --layout same, and fit a model for each"
+        )
+    return next(iter(count), "")
 
 
 def from_campaign(folder: str) -> TrainingSet:

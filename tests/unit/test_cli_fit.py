@@ -104,7 +104,7 @@ def test_measured_and_predicted_slowdowns_have_the_documented_shape(folder, fitt
     assert told["jobs"][0].keys() == documented["jobs"][0].keys()
     for found in (told, measured):
         for row in found["slowdowns"]:
-            assert row.keys() - {"target_kind", "co_runner_kind"} == documented["slowdowns"][0].keys()
+            assert row.keys() == documented["slowdowns"][0].keys()
             assert row["slowdown"].keys() == documented["slowdowns"][0]["slowdown"].keys()
 
 
@@ -152,6 +152,27 @@ def test_a_training_set_grows(folder, fitted, capsys, monkeypatch, tmp_path):
     assert cli.main([*words, "--out", str(tmp_path / "m"), "--save-training", str(tmp_path / "t.npz")]) == 0
     n_before, n_after = (len(training_file.read(path).rows) for path in ("t.npz", tmp_path / "t.npz"))
     assert n_after == n_before + 2
+
+
+def test_profiles_of_jobs_on_the_same_processors_are_not_mixed_with_others(capsys, tmp_path):
+    for name, profile in simulated_jobs().simulated(N_PROGRAMS):
+        one, _, other = name.partition("-beside-")
+        other = one if other == "itself" else other
+        if other:
+            has_second_half = (int(one) + int(other)) % 2 and one > other
+            nodes = profile.tables["nodes"].copy()
+            nodes["cpus"] = "2-3" if has_second_half else "0-1"
+            profile = dataclasses.replace(profile, tables={**profile.tables, "nodes": nodes})
+        hdf5.write(profile, tmp_path / f"{name}.h5")
+    words = ["fit", "--profiles", str(tmp_path), "--out", str(tmp_path / "m")]
+    code, text = complaint(capsys, *words)
+    assert code == 3 and "18 slowdowns of jobs on processors of their own and 24 of jobs" in text
+    code, text = complaint(capsys, *words, "--layout", "near")
+    assert code == 2 and "--layout must be apart or same, got 'near'" in text
+    assert cli.main([*words, *QUICK, "--layout", "same", "--json"]) == 0
+    told = capsys.readouterr()
+    assert json.loads(told.out)["layout"] == "same"
+    assert "24 slowdowns beside one other job, 6 alone, 18 of another layout" in told.err
 
 
 def test_what_is_given_twice_counts_once(folder, fitted, capsys, monkeypatch, tmp_path):

@@ -92,6 +92,7 @@ def test_a_whole_job(shared_memory):
         write_rank(rank)
     profile = merge([collect(KEY)])
     assert not profile.partial
+    assert profile.tables["nodes"]["cpus"] == b"0-1"
     assert (profile.job.id, profile.job.n_ranks, profile.job.n_cores, profile.job.mode) == (
         "job",
         2,
@@ -216,6 +217,15 @@ def test_cores_are_those_the_job_was_given(monkeypatch):
     assert collect(KEY).facts["n_cores"] == 1
     monkeypatch.setenv("OMP_NUM_THREADS", "8")
     assert collect(KEY).facts["n_cores"] == 2  # no more than its ranks may use
+
+
+def test_processors_that_have_no_room_in_the_list_are_not_cut_off():
+    write_node()
+    every_other = np.full(16, 0x5555555555555555, "u8")
+    write_rank(0, n_ranks=1, cpu_mask=every_other)
+    assert collect(KEY).tables["nodes"]["cpus"] == b""
+    write_rank(0, n_ranks=1, cpu_mask=~np.zeros(16, "u8"))
+    assert collect(KEY).tables["nodes"]["cpus"] == b"0-1023"
 
 
 def test_trace_comes_in_time_order():

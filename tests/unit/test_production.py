@@ -13,7 +13,7 @@ from mpicoloc.core.machine import Machine
 from mpicoloc.core.run import Run, as_json, from_json, moments
 from mpicoloc.core.training import key_of
 from mpicoloc.errors import DataError
-from mpicoloc.model.production import rows_of
+from mpicoloc.model.production import layout, rows_of
 from mpicoloc.run.training import from_production
 
 MACHINE = Machine("EPYC", 64, 2.0**38)
@@ -69,10 +69,10 @@ def test_two_jobs_that_met_are_two_rows():
 
 def test_runs_alone_say_what_a_job_is_like():
     by_itself = run("3", "a", 500, seen={"ipc": moments([1.7])}, wall_s=60.0)
-    rows, others = rows_of([*met(), by_itself])
+    rows, others = rows_of([*met(), by_itself, alone()[1]])
     assert rows[0].target.values["ipc_mean"] == 1.7
     assert rows[0].target.runtime_s == 60
-    assert others == {"alone": 1, "no other run of the same job": 1}
+    assert others == {"alone": 2}
 
 
 def beside_others(slowdowns):
@@ -97,6 +97,19 @@ def test_what_a_run_suffered_is_not_in_the_features_that_it_is_told_by(slowdowns
     assert rows[0].slowdown != rows[1].slowdown
 
 
+@given(st.lists(st.floats(1.1, 3.0), min_size=2, max_size=7), st.data())
+def test_nor_is_what_the_other_job_suffered_meanwhile(slowdowns, data):
+    """What goes wrong while both are there goes wrong for both."""
+    day = data.draw(st.integers(0, len(slowdowns) - 1))
+    changed = [9.0 if i == day else slowdown for i, slowdown in enumerate(slowdowns)]
+    rows = [
+        next(row for row in rows_of([*beside_others(found)])[0] if row.key == key)
+        for key in [key_of("production", f"b{day}", 1e5 * day, 100.0)]
+        for found in (slowdowns, changed)
+    ]
+    assert rows[0].co_runner == rows[1].co_runner
+
+
 @given(st.lists(st.floats(1.1, 3.0), min_size=2, max_size=7))
 def test_nor_in_those_of_its_twin_beside_it(slowdowns):
     def twins(first):
@@ -104,14 +117,31 @@ def test_nor_in_those_of_its_twin_beside_it(slowdowns):
             seen = {"sent_bps": moments([1e6 * slowdown])}
             yield run(f"a{day}", "a", 0.0, [(f"a{day ^ 1}", 100.0)], slowdown=slowdown, seen=seen)
 
-    one, other = (rows_of([*twins(first)])[0][0] for first in (1.5, 9.0))
-    assert (one.target, one.co_runner) == (other.target, other.co_runner)
+    one, other = (rows_of([*twins(first)])[0] for first in (1.5, 9.0))
+    for i in (0, 1):  # in neither's row
+        assert (one[i].target, one[i].co_runner) == (other[i].target, other[i].co_runner)
+
+
+def test_steps_beside_one_run_are_together_not_known():
+    """Of three steps of one job beside a run, no two tell of each other: they met the same run."""
+    steps = [
+        run("b0", "b", start, [("a0", 30.0)], slowdown=1.2, wall_s=30.0, seen={"ipc": moments([start])})
+        for start in (0.0, 30.0, 60.0)
+    ]
+    later = run("b1", "b", 1e6, [("a1", 100.0)], slowdown=1.2, seen={"ipc": moments([7.0])})
+    runs = [run("a0", "a", 0, [("b0", 90.0)], slowdown=1.5), *steps, later]
+    rows, _ = rows_of([*runs, run("a1", "a", 1e6, [("b1", 100.0)], slowdown=1.4)])
+    beside = {row.target.program: row.co_runner.values["ipc_mean"] for row in rows[:1]}
+    assert beside == {"a": 7.0}
 
 
 def test_a_job_that_ran_once_teaches_nothing():
     rows, others = rows_of(met())
     assert not rows
     assert others == {"no other run of the same job": 2}
+    rows, others = rows_of([*met(), alone()[0]])
+    assert not rows
+    assert others == {"alone": 1, "no other run of the same job": 1, "no other run of the co-runner": 1}
 
 
 def test_a_job_that_was_alone_half_of_the_time_suffered_more_in_the_other_half():
@@ -202,3 +232,60 @@ def test_moments_of_parts_are_those_of_the_whole(parts):
 def test_moments_leave_out_what_is_not_known():
     assert moments([np.nan, 2.0]).n == 1
     assert moments([np.nan]) is None
+
+
+def placed(first, second, n_cores=2):
+    """Both jobs twice, on these processors of one node."""
+    for day in (0, 1):
+        for one, beside in zip(met(), "21", strict=True):
+            cpus = {"n1": first if one.command == "a" else second}
+            beside = ((f"{beside}-{day}", 100.0),)
+            more = {"n_cores": n_cores, "cpus": cpus, "co_runners": beside, "start_unix_s": 1e6 * day}
+            yield dataclasses.replace(one, id=f"{one.id}-{day}", **more)
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "expected"),
+    [
+        ("0-1", "2-3", "apart"),
+        ("0-1", "0-1", "same"),
+        ("0,2", "0,2", "same"),
+        ("0-3", "0-3", ""),  # room for both: the system moves them as it likes
+        ("0-2", "2-4", ""),
+        ("", "0-1", ""),
+        ("0-1", "many", ""),
+    ],
+)
+def test_a_row_knows_whether_both_had_the_same_processors(first, second, expected):
+    rows, _ = rows_of([*placed(first, second)])
+    assert [row.layout for row in rows] == [expected] * 4
+    assert from_production([*placed(first, second)])[0].layout == expected
+
+
+def test_on_several_nodes_all_must_be_alike():
+    def on(cpus):
+        return run("1", cpus=cpus, n_cores=4, n_nodes=2)
+
+    one, other = on({"n1": "0-1", "n2": "0-1"}), on({"n1": "0-1", "n2": "0-1", "n3": "7"})
+    assert layout(one, [other]) == "same"
+    assert layout(one, [on({"n1": "0-1", "n2": "2-3"})]) == ""
+    assert layout(one, [on({"n7": "0-1"})]) == ""
+
+
+def test_slowdowns_on_the_same_processors_are_not_mixed_with_others():
+    apart = [*placed("0-1", "2-3")]
+    same = [
+        dataclasses.replace(
+            one,
+            id=f"9{one.id}",
+            start_unix_s=1e8 + one.start_unix_s,
+            co_runners=tuple((f"9{name}", s) for name, s in one.co_runners),
+        )
+        for one in placed("0-1", "0-1")
+    ]
+    with pytest.raises(DataError, match=r"4 slowdowns .* own and 4 .* same ones: choose with --layout"):
+        from_production([*apart, *same])
+    for word in ("apart", "same"):
+        found, others = from_production([*apart, *same], layout=word)
+        assert (found.layout, len(found.rows)) == (word, 4)
+        assert others["of another layout"] == 4
