@@ -1,13 +1,15 @@
 """A look at a large spool in which little is new: `mpicoloc ledger collect`, as cron calls it.
 
-    python benchmarks/collect.py [--known 100000] [--new 10] [--json]
+    python benchmarks/collect.py [--known 100000] [--without 0] [--new 10] [--waiting 100] [--json]
 
-Makes a ledger that knows so many files of a spool, with the three claims that a charge leaves of each, and
-puts new signed profiles with their records among them. Then the command is called four times, as a process of
-its own: the first charges what is new, the others find nothing.
+Makes a ledger that knows so many steps of a spool, some of them without a profile, with the three claims that
+a charge leaves of each. Puts new signed profiles with their records among them, as many new records that are
+old enough to be charged without one, and some that are not. Then the command is called four times, as a
+process of its own: the first charges what is new, the others find nothing.
 """
 
 import argparse
+import itertools
 import json
 import os
 import resource
@@ -31,11 +33,11 @@ KEY = b"c2l0ZSBrZXkgb2YgYSBiZW5jaG1hcmsgb25seS4uLi4="
 BEGAN_S = 1_700_000_000
 
 
-def known(folder, n):
-    """A ledger in which n files of the spool are charged; they are never opened, so they are empty."""
+def known(folder, n, n_without):
+    """A ledger in which n steps of the spool are charged; their files are never opened, so they are empty."""
     names = [f"{job}.{BEGAN_S + job}.0" for job in range(n)]
-    for name in names:
-        for end in (".h5", ".json"):
+    for i, name in enumerate(names):
+        for end in (".json",) if i < n_without else (".h5", ".json"):
             (folder / "spool" / (name + end)).touch()
     ledger = Ledger(str(folder / "ledger.sqlite"), create=True)
     stamp = Stamp(float(BEGAN_S), "benchmark")
@@ -44,25 +46,36 @@ def known(folder, n):
     rows = [
         {"claim": claim, "transaction_id": number}
         for i, name in enumerate(names, 1)
-        for claim in (f"spool:{name}.h5", f"profile:{i:064x}", f"job:{i:064x}")
+        for claim in (
+            f"spool:{name}.{'json' if i <= n_without else 'h5'}",
+            f"profile:{i:064x}",
+            f"job:{i:064x}",
+        )
     ]
     ledger.database.write(lambda connection: connection.execute(claims.insert(), rows))
 
 
 def add(folder, job):
     """A signed profile of 16 ranks, and its record."""
+    began_s = float(BEGAN_S + job)
     columns = {"rank": list(range(16)), "state": ["finalized"] * 16, "wall_s": [60.0] * 16}
     tables = {"ranks": table("ranks", columns), "nodes": table("nodes", {"hostname": ["n1"]})}
-    began_s = float(BEGAN_S + job)
     found = complete(
         Job(str(job), "app", 16, 1, 16, "MPI", 60.0, began_s), tables, rng=np.random.default_rng(0)
     )
     path = str(folder / "spool" / f"{job}.{BEGAN_S + job}.0.h5")
     hdf5.write(found, path)
     signature.sign(path, KEY, began_s)
+    add_record(folder, job)
+
+
+def add_record(folder, job, age_s=0.0):
+    """Slurm's record of a step, written so long ago."""
+    path, began_s = str(folder / "spool" / f"{job}.{BEGAN_S + job}.0.h5"), float(BEGAN_S + job)
     ids = ("bench", job, "0", 0, None, None, 1000, "ada", None, "shared", 1, 16)
-    record = StepRecord(os.path.basename(path), *ids, began_s, began_s, began_s, 60.0, 0.0)
+    record = StepRecord(os.path.basename(path), *ids, began_s, began_s, began_s, 60.0)
     step_record.write(step_record.path_of(path), record, KEY)
+    os.utime(step_record.path_of(path), (time.time() - age_s,) * 2)
 
 
 def call(folder):
@@ -74,7 +87,8 @@ def call(folder):
     wall_s, after = time.monotonic() - began_s, resource.getrusage(resource.RUSAGE_CHILDREN)
     cpu_s = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
     told = json.loads(done.stdout)
-    return {"n_known": told["n_known"], "n_charged": len(told["charges"]), "wall_s": wall_s, "cpu_s": cpu_s}
+    counts = {"n_known": told["n_known"], "n_charged": len(told["charges"]), "n_waiting": told["n_waiting"]}
+    return {**counts, "wall_s": wall_s, "cpu_s": cpu_s}
 
 
 def main():
@@ -82,7 +96,9 @@ def main():
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--known", type=int, default=100_000)
+    parser.add_argument("--without", type=int, default=0)
     parser.add_argument("--new", type=int, default=10)
+    parser.add_argument("--waiting", type=int, default=100)
     parser.add_argument("--json", action="store_true")
     args = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="mpicoloc-collect-") as name:
@@ -90,16 +106,22 @@ def main():
         (folder / "spool").mkdir()
         (folder / "site.key").write_bytes(KEY)
         (folder / "site.key").chmod(0o600)
-        known(folder, args.known)
-        for job in range(args.known, args.known + args.new):
+        known(folder, args.known, args.without)
+        jobs = itertools.count(args.known)
+        for job in itertools.islice(jobs, args.new):
             add(folder, job)
+        for job in itertools.islice(jobs, args.new):
+            add_record(folder, job, age_s=7200.0)
+        for job in itertools.islice(jobs, args.waiting):
+            add_record(folder, job)
         rows = [call(folder) for _ in range(4)]
     if args.json:
         print(json.dumps(rows, indent=2))
         return
-    print(f"{'known':>9} {'charged':>9} {'time, s':>9} {'processor, s':>13}")
+    print(f"{'known':>9} {'charged':>9} {'waiting':>9} {'time, s':>9} {'processor, s':>13}")
     for row in rows:
-        print(f"{row['n_known']:9} {row['n_charged']:9} {row['wall_s']:9.2f} {row['cpu_s']:13.2f}")
+        counts = f"{row['n_known']:9} {row['n_charged']:9} {row['n_waiting']:9}"
+        print(f"{counts} {row['wall_s']:9.2f} {row['cpu_s']:13.2f}")
 
 
 if __name__ == "__main__":

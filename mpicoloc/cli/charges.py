@@ -62,7 +62,7 @@ def post_all(args: argparse.Namespace, ledger: Ledger, stamp: Stamp) -> int:
 
 def _terms(args: argparse.Namespace) -> Terms:
     n_cores = None if args.cores is None else _whole("--cores", args.cores)
-    wall_s = None if args.wall_s is None else _seconds("--wall-s", args.wall_s)
+    wall_s = None if args.wall_s is None else seconds("--wall-s", args.wall_s)
     return Terms(tariff_of(args), n_cores, wall_s, args.job_id, None)
 
 
@@ -83,16 +83,21 @@ def _charge(file: str, taken: Snapshot, terms: Terms) -> Charge:
         raise DataError(f"it says {n_cores} cores and {wall_s} s: no job has less than none")
     prices = bill(taken.profile.interference.slowdown, n_cores=n_cores, wall_s=wall_s, tariff=terms.tariff)
     key_id = None if terms.key is None else signature.key_id(terms.key)
-    facts = {"file": file, "job": printable(job.id), "key_id": key_id, **facts_of(taken, prices)}
+    facts = {
+        "file": file,
+        "job": printable(job.id),
+        "key_id": key_id,
+        "digest": taken.digest,
+        "partial": taken.profile.partial,
+        **facts_of(prices),
+    }
     usu = units.usu_of_su(prices.charged_su)
     return Charge(taken.digest, printable(job.id), job.start_unix_s, usu, facts)
 
 
-def facts_of(taken: Snapshot, prices: Bill) -> dict[str, Any]:
+def facts_of(prices: Bill) -> dict[str, Any]:
     """What the ledger keeps of how a price came about."""
     return {
-        "digest": taken.digest,
-        "partial": taken.profile.partial,
         "n_cores": prices.n_cores,
         "wall_s": prices.wall_s,
         "slowdown": estimate_json(prices.slowdown),
@@ -128,7 +133,8 @@ def _whole(flag: str, text: str) -> int:
     return int(text)
 
 
-def _seconds(flag: str, text: str) -> float:
+def seconds(flag: str, text: str) -> float:
+    """A number of seconds, 0 or more, that a flag was given."""
     try:
         value = float(text)
     except ValueError:
@@ -195,9 +201,10 @@ def tell_one(account: str, result: dict[str, Any], *, quiet: bool) -> None:
             tell.trouble(f"{file} not charged: {result['reason']}")
         elif not quiet:
             amount, balance = (units.su_text(result[name]) for name in ("amount_usu", "balance_usu"))
+            why = f"; no discount, as {printable(result['reason'])}" if result["reason"] else ""
             print(
                 f"{file}: {result['status']}, {amount} SU, transaction {result['transaction']}; "
-                f"account {account} has {balance} SU",
+                f"account {account} has {balance} SU{why}",
                 flush=True,
             )
     except BrokenPipeError:

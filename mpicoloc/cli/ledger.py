@@ -117,6 +117,12 @@ def _add_collect(parser: argparse.ArgumentParser) -> None:
         default="user",
         help="who pays: the account of the job's user (default), or that of its account in Slurm",
     )
+    parser.add_argument(
+        "--grace-s",
+        metavar="S",
+        default="3600",
+        help="charge a step without a profile when its record is so old (default 3600; 0: at once)",
+    )
     parser.add_argument("--dry-run", action="store_true", help="tell what would be charged; charge nothing")
 
 

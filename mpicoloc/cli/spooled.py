@@ -1,4 +1,4 @@
-"""`mpicoloc ledger collect`: charge what a spool of signed profiles has, by Slurm's records beside them."""
+"""`mpicoloc ledger collect`: charge the steps of a spool by Slurm's records, at what their profiles tell."""
 
 from __future__ import annotations
 
@@ -6,141 +6,176 @@ import argparse
 import contextlib
 import json
 import os
-import re
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, field
 from typing import Any
 
 from mpicoloc import config
-from mpicoloc.cli import charges
+from mpicoloc.cli import charges, spool_price, tell
+from mpicoloc.cli.spool import Step, look
+from mpicoloc.cli.spool_price import BY_HAND, Terms
 from mpicoloc.core import units
 from mpicoloc.core.progress import steps
 from mpicoloc.core.tables import printable
 from mpicoloc.errors import EnvironmentFault, MpicolocError, Refused, UsageError
-from mpicoloc.model.price import Tariff, bill, of_whole_run
-from mpicoloc.report.bill import estimate_json
-from mpicoloc.store import signature, step_record
+from mpicoloc.store import ledger_spool, parcel, signature
 from mpicoloc.store.ledger import Charge, Ledger, Stamp
-from mpicoloc.store.signature import KeyFile, Snapshot
+from mpicoloc.store.ledger_spool import Standing
+from mpicoloc.store.signature import KeyFile
 from mpicoloc.store.step_record import SCRIPTS, StepRecord
 
-_SKEW_S = 60.0
-"""By how much the clocks of a node and of slurmctld may differ."""
-_BY_HAND = "charge it with `mpicoloc ledger charge`, and move it out of the spool"
-
-
-@dataclass(frozen=True)
-class Terms:
-    """What the keeper of the ledger says; `by` is whose account pays, that of Slurm's user or account."""
-
-    key: KeyFile
-    key_id: str
-    tariff: Tariff
-    by: str
-    accounts: frozenset[str]
+Result = dict[str, Any]
+_WAITS, _KNOWN = "waits", "known"
 
 
 @dataclass(frozen=True)
 class _Books:
-    """Where it is charged, and which profiles of the spool are paid; `same`: by start of a job."""
+    """Where it is charged, and what this call did so far.
+
+    `paid_cpu_s` are CPU seconds by run of a job and step, also those of a dry run; `held` are starts of jobs
+    of which a step is still to be charged, so that the script cannot know yet what is left for it.
+    """
 
     ledger: Ledger
     stamp: Stamp
     is_dry: bool
-    spool: str
-    paid: set[str]
-    same: Mapping[str, Sequence[str]]
+    paid_cpu_s: dict[str, dict[str, float]] = field(default_factory=dict)
+    held: set[str] = field(default_factory=set)
+
+
+@dataclass
+class _Answer:
+    """What is told in the end."""
+
+    n_known: int
+    n_waiting: int = 0
+    worst: int = 0
+    charges: list[Result] = field(default_factory=list)
+
+    def add(self, became: Result | str, code: int, *, quiet: bool) -> None:
+        """What became of one more step."""
+        self.worst = max(self.worst, code)
+        self.n_known += became == _KNOWN
+        self.n_waiting += became == _WAITS
+        if not isinstance(became, str):
+            self.charges.append(became)
+            _tell(became, quiet=quiet)
 
 
 def collect(args: argparse.Namespace, ledger: Ledger, stamp: Stamp) -> int:
-    """Charge every profile of the spool that the ledger does not know, and print what became of each.
+    """Charge every step of the spool that the ledger does not know, and print what became of each.
 
-    A profile that cannot be charged keeps no other from it; the answer is the highest exit code of all.
+    One that cannot be charged keeps none of another job from it; the answer is the highest exit code of all.
     """
-    terms = _terms(args, ledger)
-    names = _names(args.spool)
-    paid = ledger.spooled(names)
-    # A script pays for what its steps do not, so they come first.
-    new = sorted(set(names) - paid, key=lambda name: (re.search("|".join(SCRIPTS), name) is not None, name))
-    books = _Books(ledger, stamp, args.dry_run, args.spool, paid, _by_start(names))
-    results: list[dict[str, Any]] = []
-    worst = 0
+    terms = _terms(args, ledger, stamp)
+    found = look(args.spool, ledger)
+    books = _Books(ledger, stamp, args.dry_run)
+    answer = _Answer(found.n_known)
     try:
         # Else the lines printed are the progress.
-        for name in steps(new, "charging", unit="profiles") if args.json else new:
-            result, code = _collect(os.path.join(args.spool, name), terms, books)
-            if not code:
-                paid.add(name)
-            results.append(result)
-            worst = max(worst, code)
-            _tell(result, quiet=args.json)
+        for step in steps(found.steps, "charging", unit="steps") if args.json else found.steps:
+            answer.add(*_collect(step, terms, books), quiet=args.json)
     finally:
         # Also when the ledger fails half way.
         if args.json:
-            answer = {"n_known": len(names) - len(new), "charges": results}
-            print(json.dumps(answer, indent=2, allow_nan=False))
-    return worst
+            names = ("n_known", "n_waiting", "charges")
+            print(json.dumps({name: getattr(answer, name) for name in names}, indent=2, allow_nan=False))
+    if answer.n_waiting and not args.json:
+        tell.note(
+            f"waiting: {answer.n_waiting}; a step without a good profile is charged in full when its record "
+            f"is {terms.grace_s:g} s old (--grace-s), a script when all steps of its job are charged"
+        )
+    return answer.worst
 
 
-def _terms(args: argparse.Namespace, ledger: Ledger) -> Terms:
+def _terms(args: argparse.Namespace, ledger: Ledger, stamp: Stamp) -> Terms:
     path = args.key_file or config.get("sign_key_file")
     if path is None:
         raise UsageError(
             "--key-file is missing: what is in a spool is charged only if the site has signed it"
         )
-    key = KeyFile(str(path))
+    key, grace_s = KeyFile(str(path)), charges.seconds("--grace-s", args.grace_s)
     accounts = frozenset(account.name for account in ledger.accounts() if account.name[0] != "@")
-    return Terms(key, signature.key_id(key), charges.tariff_of(args), args.by, accounts)
+    tariff = charges.tariff_of(args)
+    return Terms(key, signature.key_id(key), tariff, args.by, accounts, grace_s, stamp.at_unix_s)
 
 
-def _names(spool: str) -> list[str]:
-    """Profiles of a spool; no file of it is opened or asked for."""
+def _collect(step: Step, terms: Terms, books: _Books) -> tuple[Result | str, int]:
+    """What became of one step, or would where nothing is posted, and its exit code."""
+    if step.is_charged:
+        return _late(step, ledger_spool.standing(books.ledger, files=[os.path.basename(step.record)])), 0
+    if step.is_script and step.start in books.held:
+        return _WAITS, 0
+    if not step.has_profile and spool_price.is_young(step, terms):
+        books.held.add(step.start)
+        return _WAITS, 0
+    sealed = charge = None
     try:
-        with os.scandir(spool) as entries:
-            return [entry.name for entry in entries if entry.name.endswith(".h5") and entry.name[0] != "."]
-    except OSError as error:
-        raise EnvironmentFault(f"cannot read the spool {spool}: {error.strerror}") from error
-
-
-def _by_start(names: Iterable[str]) -> dict[str, list[str]]:
-    """Names in a spool by the start of the job, with which they begin."""
-    found: dict[str, list[str]] = {}
-    for name in names:
-        found.setdefault(".".join(name.split(".")[:2]), []).append(name)
-    return found
-
-
-def _collect(file: str, terms: Terms, books: _Books) -> tuple[dict[str, Any], int]:
-    """What became of one profile, or would where nothing is posted, and its exit code."""
-    record = charge = None
-    try:
-        record = _record(file, terms)
-        account = _account(record, terms)
-        charge = _charge(file, record, terms, _others(record, terms, books))
+        sealed = spool_price.record_of(step, terms)
+        script = _script_of(sealed.record, books.ledger)
+        if script is not None:
+            return _covered(step, script, books), 0
+        account = _account(sealed.record, terms)
+        others_cpu_s = _others(step, sealed.record, terms, books)
+        charge = spool_price.charge(step, sealed, others_cpu_s, terms, books.ledger)
     except MpicolocError as error:
-        result, code = charges.refused(file, charge, error)
+        result, code = charges.refused(step.file, charge, error)
+        if sealed or isinstance(error, EnvironmentFault):
+            books.held.add(step.start)
     else:
-        if books.is_dry:
-            result, code = charges.entry(file, charge, "would be charged", None), 0
-        else:
-            result, code = charges.post(books.ledger, account, (file, charge), books.stamp)
+        if charge is None:
+            books.held.add(step.start)
+            return _WAITS, 0
+        result, code = _post(step, (account, charge), sealed.record, books)
     # Not before the record was checked does it tell anything.
-    more = {"job": record.name, "account": _payer(record, terms)} if record else {"account": None}
-    return result | more, code
+    known = (sealed.record.name, _payer(sealed.record, terms)) if sealed else (None, None)
+    return result | dict(zip(("job", "account"), known, strict=True)), code
 
 
-def _record(file: str, terms: Terms) -> StepRecord:
-    """Slurm's record of the step, checked."""
-    path = step_record.path_of(file)
-    found = step_record.read(path)
-    if found is None:
-        raise Refused(f"Slurm's record of its step, {path}, is not there: {_BY_HAND}")
-    reason = found.reason(terms.key)
-    if reason:
-        raise Refused(reason)
-    if found.record.profile != os.path.basename(file):
-        raise Refused(f"{path} is the record of {printable(found.record.profile)}: {_BY_HAND}")
-    return found.record
+def _post(step: Step, case: tuple[str, Charge], record: StepRecord, books: _Books) -> tuple[Result, int]:
+    """Charge a step to an account, or only tell what it would pay."""
+    account, charge = case
+    file = str(charge.facts["file"])
+    if books.is_dry:
+        result, code = charges.entry(file, charge, "would be charged", None), 0
+    else:
+        result, code = charges.post(books.ledger, account, (file, charge), books.stamp)
+    if code:
+        books.held.add(step.start)
+        return result, code
+    books.paid_cpu_s.setdefault(record.run_of(""), {})[record.step] = round(record.cpu_s, 3)
+    return result | {"reason": charge.facts["lacks"]}, code
+
+
+def _late(step: Step, found: list[Standing]) -> Result | str:
+    """A profile that came after its step was charged; no news where the site has given some of that back."""
+    for paid in found:
+        number, file = paid.posting.transaction, str(paid.facts.get("file"))
+        is_own = os.path.basename(file) == os.path.basename(step.record)
+        if paid.posting.amount_usu and not paid.refunded_usu:
+            reason = (
+                f"it came after its step was charged {'without it' if is_own else 'with the script'}, as "
+                f"transaction {number}: after `mpicoloc ledger refund {number} --release` it is charged by it"
+            )
+            told = {"reason": reason, "job": step.job, "account": paid.posting.account}
+            return charges.entry(step.profile, None, "late", paid.posting) | told
+    return _KNOWN
+
+
+def _script_of(record: StepRecord, ledger: Ledger) -> Standing | None:
+    """The charge of the script of a step's job, if it has paid for the step's time."""
+    if record.is_script:
+        return None
+    scripts = ledger_spool.standing(ledger, runs=[record.run_of(step) for step in SCRIPTS])
+    paid = (one for one in scripts if record.step not in one.facts.get("others_cpu_s", {}))
+    return next(paid, None)
+
+
+def _covered(step: Step, script: Standing, books: _Books) -> Result | str:
+    """A step that its job's script has paid for, as it was charged before; from now on its name tells so."""
+    if not books.is_dry:
+        ledger_spool.cover(books.ledger, script.facts["run"], os.path.basename(step.record))
+    return _late(step, [script]) if step.has_profile else _KNOWN
 
 
 def _payer(record: StepRecord, terms: Terms) -> str | None:
@@ -151,7 +186,7 @@ def _account(record: StepRecord, terms: Terms) -> str:
     """The account that pays; looked up before the profile is read, as that takes longer."""
     name = _payer(record, terms)
     if name is None:
-        raise Refused(f"job {record.job} had no account in Slurm: {_BY_HAND}")
+        raise Refused(f"job {record.job} had no account in Slurm: {BY_HAND}")
     if name not in terms.accounts:
         name = printable(name)
         raise Refused(
@@ -160,76 +195,40 @@ def _account(record: StepRecord, terms: Terms) -> str:
     return name
 
 
-def _others(record: StepRecord, terms: Terms, books: _Books) -> dict[str, float]:
+def _others(step: Step, record: StepRecord, terms: Terms, books: _Books) -> dict[str, float]:
     """CPU seconds that other steps of its job pay, by step: of a script those of all that were charged."""
     if not record.is_script:
-        for number, facts in books.ledger.of_runs([record.run_of(step) for step in SCRIPTS]):
-            if record.step not in facts.get("others_cpu_s", {}):
-                raise Refused(
-                    f"the script of its job, transaction {number}, has paid for its time, as it was charged "
-                    f"before: after `mpicoloc ledger refund {number} --release` both are charged"
-                )
         return {}
-    found = {}
-    start = f"{record.job}.{int(record.job_submit_unix_s)}"
-    for name in books.paid.intersection(books.same.get(start, ())):
-        with contextlib.suppress(MpicolocError):
-            other = _record(os.path.join(books.spool, name), terms)
-            if other.is_of_same_job(record) and not other.is_script:
-                found[other.step] = round(other.cpu_s, 3)
-    return found
-
-
-def _charge(file: str, record: StepRecord, terms: Terms, others_cpu_s: dict[str, float]) -> Charge:
-    """Slurm's CPUs and time at the slowdown that the profile tells, if that is one of this step."""
-    taken = charges.read(file)
-    if isinstance(taken, MpicolocError):
-        raise taken
-    verdict = signature.verify(taken, terms.key)
-    if not verdict.is_good:
-        raise Refused(verdict.reason)
-    _check_run(taken, record)
-    profile = taken.profile
-    slowdown = profile.interference.slowdown
-    charged_s = record.charged_s(sum(others_cpu_s.values()))
-    whole = of_whole_run(slowdown, profile.job.wall_s, charged_s)
-    prices = bill(whole, n_cores=record.n_cpus, wall_s=charged_s, tariff=terms.tariff)
-    facts = {
-        "file": file,
-        "job": record.name,
-        "key_id": terms.key_id,
-        **charges.facts_of(taken, prices),
-        "measured_s": profile.job.wall_s,
-        "measured_slowdown": estimate_json(slowdown),
-        "slurm": asdict(record),
-        "others_cpu_s": others_cpu_s,
+    found = {
+        other.step: round(other.cpu_s, 3)
+        for other in _charged(step, record, terms, books.ledger)
+        if other.is_of_same_job(record) and not other.is_script
     }
-    usu = units.usu_of_su(prices.charged_su)
-    spooled = os.path.basename(file) if _names_run(file, record) else ""
-    return Charge(taken.digest, record.name, record.job_start_unix_s, usu, facts, record.run, spooled)
+    return found | books.paid_cpu_s.get(record.run_of(""), {})
 
 
-def _check_run(taken: Snapshot, record: StepRecord) -> None:
-    """Refuse a profile of another job, and one of an earlier run that stands in the place of this one's."""
-    job = taken.profile.job
-    if job.id != str(record.job):
-        raise Refused(f"it is the profile of job {printable(job.id)}, not of job {record.job}")
-    late_s = job.start_unix_s - record.step_start_unix_s
-    if job.start_unix_s and not -_SKEW_S <= late_s <= record.ran_s + _SKEW_S:
-        raise Refused(
-            f"it began {late_s:+.0f} s from the start of step {record.name}, which ran {record.ran_s:.0f} s: "
-            f"it is of another run; {_BY_HAND}"
-        )
+def _charged(step: Step, record: StepRecord, terms: Terms, ledger: Ledger) -> Iterator[StepRecord]:
+    """Slurm's records of what was charged of this start of a job, wherever their files are by now."""
+    start = f"{record.job}.{int(record.job_submit_unix_s)}"
+    for name, paid in ledger_spool.of_start(ledger, start).items():
+        with contextlib.suppress(MpicolocError):
+            if "slurm" in paid.facts:
+                yield parcel.facts(StepRecord, paid.facts["slurm"])
+            else:  # charged by hand
+                other = Step(step.folder, os.path.splitext(name)[0], True, True, False)
+                yield spool_price.record_of(other, terms).record
 
 
-def _names_run(file: str, record: StepRecord) -> bool:
-    """Whether no later run, after Slurm counts jobs anew, can have a file of this name."""
-    return str(int(record.job_submit_unix_s)) in os.path.basename(file).split(".")
-
-
-def _tell(result: dict[str, Any], *, quiet: bool) -> None:
-    if result["status"] != "would be charged":
+def _tell(result: Result, *, quiet: bool) -> None:
+    """One line of what became of a step."""
+    file, reason = printable(result["file"]), printable(result["reason"] or "")
+    if result["status"] not in ("late", "would be charged"):
         charges.tell_one(result["account"], result, quiet=quiet)
-    elif not quiet:
+    elif quiet:
+        return
+    elif result["status"] == "late":
+        tell.note(f"{file}: {reason}")
+    else:
         amount = units.su_text(result["price_usu"])
-        print(f"{printable(result['file'])}: would be charged, {amount} SU to account {result['account']}")
+        why = f"; no discount, as {reason}" if reason else ""
+        print(f"{file}: would be charged, {amount} SU to account {result['account']}{why}")

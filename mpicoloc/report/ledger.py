@@ -17,6 +17,7 @@ from mpicoloc.report.listing import Listing
 from mpicoloc.report.terminal import console, write
 from mpicoloc.store.ledger import Account, Line, Posting
 
+_WITHOUT = {"none": ", no profile", "refused": ", profile refused"}
 _COLUMNS = ("transaction", "time (UTC)", "what", "amount, SU", "balance, SU")
 
 
@@ -91,7 +92,7 @@ def show_statement(name: str, lines: Sequence[Line], as_json: bool) -> None:
 def _what(line: Line) -> str:
     words = line.kind
     if "job" in line.facts:
-        words += f" job {line.facts['job']}"
+        words += f" job {line.facts['job']}{_WITHOUT.get(str(line.facts.get('profile')), '')}"
     if line.refers_to is not None:
         words += f" of {line.refers_to}"
     return f"{words}: {line.note}" if line.note else words

@@ -6,10 +6,9 @@ always 0. Amounts are whole micro-SU. A transaction is in the database whole or 
 
 from __future__ import annotations
 
-import hashlib
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -20,17 +19,13 @@ from mpicoloc.store import ledger_posts as posts
 from mpicoloc.store.ledger_db import (
     CHARGES,
     GRANTS,
-    NAME_LENGTH,
     Database,
     accounts,
-    claims,
     entries,
     transactions,
 )
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
-_N_ASKED = 500
-"""Claims in one question; databases take no statement of any length."""
 
 
 @dataclass(frozen=True)
@@ -43,12 +38,13 @@ class Stamp:
 
 @dataclass(frozen=True)
 class Charge:
-    """What a profile is charged.
+    """What a profile is charged, or a step that left none.
 
     Attributes
     ----------
     digest : str
-        Of the profile's content; the same content is charged once.
+        Of the profile's content, or of that of Slurm's record where no profile counts; the same content is
+        charged once.
     job_id : str
         Name of the job.
     start_unix_s : float
@@ -61,7 +57,8 @@ class Charge:
         Name of the run by the batch system, unlike that of any other: it is charged from one profile only,
         and this profile for no other run. Empty: `job_id` and `start_unix_s` name it.
     spooled : str
-        Name of the profile's file in a spool, under which `Ledger.spooled` finds it again; empty: none.
+        Name of the file in a spool that this charge settles, by which `ledger_spool.settled` finds it;
+        empty: none.
     """
 
     digest: str
@@ -75,12 +72,12 @@ class Charge:
     @property
     def claims(self) -> list[str]:
         """What this charge takes for itself."""
-        found = [f"profile:{self.digest}"]
+        found = [posts.content_claim(self.digest)]
         if self.run:
-            found.append(_job(self.run))
+            found.append(posts.run_claim(self.run))
         elif self.start_unix_s > 0:
-            found.append(_job(json.dumps([self.job_id, self.start_unix_s])))
-        return [*found, _spooled(self.spooled)] if self.spooled else found
+            found.append(posts.run_claim(json.dumps([self.job_id, self.start_unix_s])))
+        return [*found, posts.spool_claim(self.spooled)] if self.spooled else found
 
 
 @dataclass(frozen=True)
@@ -158,7 +155,7 @@ class Ledger:
             row = {"name": name, "balance_usu": 0, "floor_usu": -overdraft_usu}
             connection.execute(accounts.insert().values(**row, opened_unix_s=stamp.at_unix_s))
             number = posts.post(connection, "open", (GRANTS, name), grant_usu, stamp)
-            return _posted(connection, number, is_new=True)
+            return posted(connection, number, is_new=True)
 
         return self.database.write(work)
 
@@ -176,9 +173,9 @@ class Ledger:
             posts.users_account(connection, name)
             done = posts.claimed(connection, claim)
             if done:
-                return _posted(connection, done[0])
+                return posted(connection, done[0])
             number = posts.post(connection, "grant", (GRANTS, name), amount_usu, stamp, claim, note=note)
-            return _posted(connection, number, is_new=True)
+            return posted(connection, number, is_new=True)
 
         return self.database.write(work)
 
@@ -202,14 +199,14 @@ class Ledger:
             done = posts.claimed(connection, charge.claims)
             if done:
                 raise Refused(
-                    f"job {charge.job_id} was charged from another profile, as transaction {done[0]}: "
-                    "refund that first"
+                    f"job {charge.job_id} was charged from another profile or without one, as transaction "
+                    f"{done[0]}: refund that first"
                 )
             facts = {**charge.facts, "run": charge.run} if charge.run else charge.facts
             number = posts.post(
                 connection, "charge", (name, CHARGES), charge.amount_usu, stamp, charge.claims, facts=facts
             )
-            return _posted(connection, number, is_new=True)
+            return posted(connection, number, is_new=True)
 
         return self.database.write(work)
 
@@ -258,37 +255,14 @@ class Ledger:
                 )
             done = posts.claimed(connection, claim)
             if done:
-                return _posted(connection, done[0])
+                return posted(connection, done[0])
             given = posts.take_back(connection, row, amount_usu, release)
             name = posts.payer(connection, transaction)
             number = posts.post(connection, "refund", (CHARGES, name), given, stamp, claim, note=note,
                                 refers_to=transaction)  # fmt: skip
-            return _posted(connection, number, is_new=True)
+            return posted(connection, number, is_new=True)
 
         return self.database.write(work)
-
-    def spooled(self, names: Sequence[str]) -> set[str]:
-        """Which of these files of a spool were charged, and not released since.
-
-        Parameters
-        ----------
-        names : sequence of str
-            As of `Charge.spooled`; any number.
-        """
-        by_claim = {_spooled(name): name for name in names}
-        wanted, found = list(by_claim), set[str]()
-        with self.database.reading() as connection:
-            for at in range(0, len(wanted), _N_ASKED):
-                some = claims.c.claim.in_(wanted[at : at + _N_ASKED])
-                found.update(connection.scalars(sa.select(claims.c.claim).where(some)))
-        return {by_claim[claim] for claim in found}
-
-    def of_runs(self, runs: Sequence[str]) -> list[tuple[int, Mapping[str, Any]]]:
-        """Transactions and facts of the charges of these runs (`Charge.run`) that were not given back."""
-        with self.database.reading() as connection:
-            numbers = posts.claimed(connection, [_job(run) for run in runs])
-            rows = [posts.transaction(connection, number) for number in numbers]
-        return [(row.id, json.loads(row.facts)) for row in rows]
 
     def accounts(self) -> list[Account]:
         """All accounts by name, the site's own first."""
@@ -320,24 +294,12 @@ class Ledger:
         return lines
 
 
-def _hash(text: str) -> str:
-    return hashlib.sha256(text.encode()).hexdigest()
-
-
-def _job(run: str) -> str:
-    return f"job:{_hash(run)}"
-
-
 def _claim(kind: str, of: str, reference: str) -> list[str]:
-    return [f"{kind}:{_hash(json.dumps([of, reference]))}"] if reference else []
+    return [f"{kind}:{posts.hashed(json.dumps([of, reference]))}"] if reference else []
 
 
-def _spooled(name: str) -> str:
-    claim = f"{posts.SPOOLED}{name}"
-    return claim if len(claim) <= NAME_LENGTH and claim.isascii() else f"{posts.SPOOLED}#{_hash(name)}"
-
-
-def _posted(connection: sa.Connection, number: int, *, is_new: bool = False) -> Posting:
+def posted(connection: sa.Connection, number: int, *, is_new: bool = False) -> Posting:
+    """A transaction as it is answered; part of one database transaction."""
     row, name = posts.transaction(connection, number), posts.payer(connection, number)
     return Posting(
         number, row.kind, name, row.amount_usu, posts.account(connection, name).balance_usu, is_new
@@ -346,7 +308,7 @@ def _posted(connection: sa.Connection, number: int, *, is_new: bool = False) -> 
 
 def _standing(connection: sa.Connection, number: int, name: str, wanted: Charge) -> Posting:
     """The charge of the same profile, if it is one to that account and still holds."""
-    posting, charge = _posted(connection, number), posts.transaction(connection, number)
+    posting, charge = posted(connection, number), posts.transaction(connection, number)
     before = json.loads(charge.facts).get("run", wanted.run)
     if wanted.run and before != wanted.run:
         raise Refused(f"this profile was charged for run {before}, as transaction {number}: one is a copy")

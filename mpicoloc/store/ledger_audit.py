@@ -103,7 +103,7 @@ def _claims(connection: sa.Connection) -> Iterator[str]:
         .group_by(transactions.c.id)
         .having(sa.func.count(claims.c.claim) != 1)
     )
-    yield from (f"transaction {number} charges no profile" for number in rows)
+    yield from (f"transaction {number} charges neither a profile nor a step without one" for number in rows)
 
 
 def _released(connection: sa.Connection) -> Iterator[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -10,7 +11,16 @@ import sqlalchemy as sa
 
 from mpicoloc.core.units import su_text
 from mpicoloc.errors import Refused, UsageError
-from mpicoloc.store.ledger_db import CHARGES, FAR_USU, GRANTS, accounts, claims, entries, transactions
+from mpicoloc.store.ledger_db import (
+    CHARGES,
+    FAR_USU,
+    GRANTS,
+    NAME_LENGTH,
+    accounts,
+    claims,
+    entries,
+    transactions,
+)
 
 if TYPE_CHECKING:
     from mpicoloc.store.ledger import Stamp
@@ -19,6 +29,28 @@ RELEASED = "released:"
 """What a claim on a profile is called when the profile was released."""
 SPOOLED = "spool:"
 """What a claim on a file of a spool begins with; that file needs no further look while the claim stands."""
+
+
+def hashed(text: str) -> str:
+    """A text of any length and content, as a name."""
+    # Names of files may have any bytes.
+    return hashlib.sha256(text.encode("utf-8", "surrogateescape")).hexdigest()
+
+
+def content_claim(digest: str) -> str:
+    """The claim on what is charged, by its content."""
+    return f"profile:{digest}"
+
+
+def run_claim(run: str) -> str:
+    """The claim on a run, by its name."""
+    return f"job:{hashed(run)}"
+
+
+def spool_claim(name: str) -> str:
+    """The claim on a file of a spool."""
+    claim = f"{SPOOLED}{name}"
+    return claim if len(claim) <= NAME_LENGTH and claim.isascii() else f"{SPOOLED}#{hashed(name)}"
 
 
 def account(connection: sa.Connection, name: str) -> Any:

@@ -8,6 +8,7 @@ import tempfile
 from pathlib import Path
 
 import pytest
+import spool_lab
 
 from mpicoloc.cli.main import main
 from mpicoloc.store.ledger import Ledger
@@ -83,3 +84,9 @@ def books(tmp_path, monkeypatch, capsys):
         return code, out.out, out.err
 
     return call
+
+
+@pytest.fixture
+def spool(books, tmp_path):
+    """A spool in which `spool(...)` leaves a step."""
+    return spool_lab.make(tmp_path)

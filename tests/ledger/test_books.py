@@ -12,7 +12,7 @@ from ledger_lab import STAMP, SU, assert_right, balances, charge
 
 from mpicoloc.core.units import MAX_USU, su_text, usu_of_su, usu_of_text
 from mpicoloc.errors import DataError, Refused, UsageError
-from mpicoloc.store import ledger_posts
+from mpicoloc.store import ledger_posts, ledger_spool
 from mpicoloc.store.ledger import Ledger
 from mpicoloc.store.ledger_audit import audit
 from mpicoloc.store.ledger_db import CHARGES, GRANTS
@@ -70,11 +70,11 @@ def test_files_of_a_spool_are_known_while_their_charge_stands(ledger, where):
     names = ["7.1.0.h5", "ü" * 200 + ".h5", "n" * 250, "not charged.h5", *map(str, range(1000))]
     for i, name in enumerate(names[:3]):
         ledger.charge("lab", replace(charge(i), spooled=name), STAMP)
-    assert ledger.spooled(names) == set(names[:3])
+    assert ledger_spool.settled(ledger, names) == set(names[:3])
     ledger.refund(2, None, STAMP)
-    assert ledger.spooled(names) == set(names[:3])
+    assert ledger_spool.settled(ledger, names) == set(names[:3])
     ledger.refund(2, None, STAMP, release=True)
-    assert ledger.spooled(names) == set(names[1:3])
+    assert ledger_spool.settled(ledger, names) == set(names[1:3])
     assert_right(where)
 
 
@@ -204,7 +204,7 @@ DAMAGES = {
     "UPDATE mpicoloc_accounts SET balance_usu = balance_usu + 1 WHERE name = 'lab'": "add up to 0.000001 SU",
     "DELETE FROM mpicoloc_entries WHERE amount_usu < 0": "are not moved",
     "UPDATE mpicoloc_transactions SET refunded_usu = 7 WHERE kind = 'charge'": "given back",
-    "DELETE FROM mpicoloc_claims": "charges no profile",
+    "DELETE FROM mpicoloc_claims": "charges neither a profile",
     "UPDATE mpicoloc_claims SET claim = 'released:3' WHERE claim LIKE 'profile:%'": "3 was released and not",
     "UPDATE mpicoloc_transactions SET kind = 'gift' WHERE kind = 'charge'": "3: 1 SU are not moved",
     _entry_to("lab", 3, "> 0"): "transaction 3: 1 SU are not moved",
