@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 import spool_lab
-from hypothesis import given, settings
+from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 from ledger_lab import SU, assert_right
 from spool_lab import RECORD
@@ -110,30 +110,35 @@ class Centre:
         return found
 
 
-HAPPENS = st.one_of(
-    st.tuples(st.sampled_from(["profile", "record"]), st.integers(0, N - 1)),
-    st.tuples(st.sampled_from(["profile", "record"]), st.integers(0, N - 1)),
-    st.tuples(st.sampled_from(["collect"]), st.sampled_from([3600, 3600, 0])),
-    st.tuples(st.sampled_from(["grace", "killed", "release"]), st.integers(0, 3)),
+HAPPENS = st.lists(
+    st.one_of(
+        st.tuples(st.just("collect"), st.sampled_from([3600, 0])),
+        st.tuples(st.sampled_from(["collect", "grace"]), st.just(0)),
+        st.tuples(st.sampled_from(["killed", "release"]), st.integers(0, 3)),
+        st.tuples(st.just("profile"), st.integers(0, N - 1)),
+    ),
+    max_size=2,
 )
+ARRIVES = st.tuples(st.sampled_from(["profile", "record"]), HAPPENS)
 
 
 @pytest.mark.timeout(400)
 def test_each_cpu_second_of_a_job_is_charged_once(files, monkeypatch):
-    @settings(max_examples=20, deadline=None)
-    @given(st.lists(HAPPENS, max_size=12), st.lists(st.booleans(), min_size=N, max_size=N))
-    def check(happens, has_profile):
+    @settings(max_examples=20, deadline=None, phases=[Phase.reuse, Phase.generate])
+    @given(st.permutations(range(N)), st.lists(ARRIVES, min_size=N, max_size=N))
+    def check(order, arrives):
         with tempfile.TemporaryDirectory() as name:
             centre = Centre(Path(name), files, monkeypatch)
-            for what, value in happens:
-                getattr(centre, what)(value)
-                centre.charged()
-            for i in range(N):
-                (centre.profile if has_profile[i] else centre.record)(i)
+            for i, (how, happens) in zip(order, arrives, strict=True):
+                getattr(centre, how)(i)
+                for what, value in happens:
+                    getattr(centre, what)(value)
+                    centre.charged()
             centre.grace(0)
             assert centre.collect() == 0, "nothing is refused"
-            found = centre.charged()
-            assert sum(found.values()) == pytest.approx(JOB_CPU_S, abs=0.01), "all of the job, once"
+            assert sum(centre.charged().values()) == pytest.approx(JOB_CPU_S, abs=0.01), (
+                "all of the job, once"
+            )
             before = assert_right(centre.where)["lab"]
             assert centre.collect() == 0 and assert_right(centre.where)["lab"] == before
             assert 0 <= 1000 * SU - before <= JOB_CPU_S / 3600 * SU + N, "never more than by run time"
