@@ -198,6 +198,9 @@ def test_a_file_whose_name_may_come_again_is_looked_at_again(books, spool):
 def test_two_that_collect_at_once_and_are_killed_charge_each_once(books, spool):
     for job in range(20, 26):
         spool(job=job, ran_s=180.0, facts={"wall_s": 180.0})
+    for job in (26, 27):
+        spool.bare(job=job, ran_s=180.0)
+    spool.age()
     code = "from mpicoloc.cli.main import main; print(json.dumps(main(argv)))"
     argv = ["ledger", "collect", spool.folder, "--key-file", "site.key", "--json"]
     killed = start(code.replace("print", "str"), *argv)
@@ -211,8 +214,8 @@ def test_two_that_collect_at_once_and_are_killed_charge_each_once(books, spool):
         "with contextlib.redirect_stdout(io.StringIO()): code = main(argv)\nprint(json.dumps(code))"
     )
     assert results([start(code, *argv) for _ in range(2)]) == [0, 0]
-    assert len(Ledger("ledger.sqlite").statement("lab")) == 7
-    assert assert_right("ledger.sqlite")["lab"] == 10 * SU - 6 * SU // 10
+    assert len(Ledger("ledger.sqlite").statement("lab")) == 9
+    assert assert_right("ledger.sqlite")["lab"] == 10 * SU - 6 * SU // 10 - 2 * 4 * SU // 10
 
 
 def test_without_a_key_or_a_spool_nothing_is_charged(books, spool):
