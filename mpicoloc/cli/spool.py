@@ -98,6 +98,6 @@ def _stems(folder: str) -> tuple[set[str], set[str]]:
             "with spool=, where Slurm's plugin puts signed profiles and records of steps"
         ) from error
     profiles, records = (
-        {name.removesuffix(end) for name in names if name.endswith(end)} for end in (PROFILE, RECORD)
+        {name[: -len(end)] for name in names if name.endswith(end)} for end in (PROFILE, RECORD)
     )
     return profiles, {stem for stem in records if stem in profiles or _OF_PLUGIN.fullmatch(stem)}
