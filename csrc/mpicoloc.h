@@ -12,7 +12,7 @@
 #endif
 
 enum {
-    MC_ABI_VERSION = 11,
+    MC_ABI_VERSION = 12,
     MC_MAGIC = 0x6d63346c, /* "l4cm" */
 
     MC_NAME_LEN = 64,
@@ -251,7 +251,8 @@ enum { MC_TALLY_OUTSIDE = 0, MC_TALLY_INSIDE = 1, MC_TALLY_NONE = 2 /* the threa
 typedef struct mc_tally {
     uint64_t seq;   /* odd while the rest is written */
     uint64_t span;  /* counts_until, as it was then */
-    uint64_t state; /* MC_TALLY_..., from then on */
+    uint64_t began; /* MC_TALLY_INSIDE or _OUTSIDE, when the span began */
+    uint64_t state; /* MC_TALLY_..., from the begin or end of that call on */
     mc_ipc
         outside; /* of its time outside MPI in this span, with what was counted before the span where that began outside */
     mc_ipc total;

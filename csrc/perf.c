@@ -69,7 +69,9 @@ static int open_event(int i_event, int tid, int group, int is_pinned)
 {
     struct perf_event_attr attr;
     mc_perf_in_user_code(&attr, events[i_event].type, events[i_event].config);
-    attr.pinned = is_pinned && group < 0; /* of the leader: the others follow it */
+    /* Of the leader: the others follow it. */
+    attr.disabled = group < 0;
+    attr.pinned = is_pinned && group < 0;
     attr.read_format |= PERF_FORMAT_GROUP;
     return (int)syscall(SYS_perf_event_open, &attr, tid, -1, group, PERF_FLAG_FD_CLOEXEC);
 }
@@ -83,19 +85,24 @@ void mc_group_close(mc_group *group)
     }
 }
 
+static int close_again(mc_group *group)
+{
+    int error = errno;
+    mc_group_close(group);
+    errno = error;
+    return MC_E_PERF;
+}
+
 int mc_group_open(mc_group *group, int tid, int is_pinned)
 {
     *group = (mc_group){{-1, -1}};
     for (int i = 0; i < MC_N_EVENTS; i++) {
         group->fds[i] = open_event(i, tid, i ? group->fds[0] : -1, is_pinned);
-        if (group->fds[i] < 0) {
-            int error = errno;
-            mc_group_close(group);
-            errno = error;
-            return MC_E_PERF;
-        }
+        if (group->fds[i] < 0)
+            return close_again(group);
     }
-    return MC_OK;
+    /* All at once: one that joins a group that counts already may wait until its thread is given a processor anew. */
+    return ioctl(group->fds[0], PERF_EVENT_IOC_ENABLE, 0) == 0 ? MC_OK : close_again(group);
 }
 
 int mc_group_read(const mc_group *group, mc_ipc *out, int *is_shared)
@@ -317,9 +324,19 @@ static uint64_t outside_between(uint64_t begin, uint64_t end, uint64_t all)
     return (int64_t)(end - begin) < 0 ? 0 : less(end - begin, all);
 }
 
+/* A call that began or ended as the span did was not told, and its thread may have shown it after the window's begin only. The
+   first tally of the span knows better. */
+static seen at_begin(const watched *one)
+{
+    seen begin = one->at[0];
+    if (!begin.tally.span && one->at[1].tally.span)
+        begin.tally.state = one->at[1].tally.began;
+    return begin;
+}
+
 static void add_thread(const watched *one, mc_ipc *all, mc_ipc *outside)
 {
-    const seen *a = &one->at[0], *b = &one->at[1];
+    const seen first = at_begin(one), *a = &first, *b = &one->at[1];
     uint64_t instructions = b->total.instructions - less(a->total.instructions, b->total.instructions);
     uint64_t cycles = b->total.cycles - less(a->total.cycles, b->total.cycles);
     all->instructions += instructions;

@@ -165,6 +165,7 @@ static void publish(mc_tally *tally, const mc_tally *next)
     uint64_t odd = next->seq | 1;
     __atomic_store_n(&tally->seq, odd, __ATOMIC_RELAXED);
     __atomic_store_n(&tally->span, next->span, __ATOMIC_RELEASE);
+    __atomic_store_n(&tally->began, next->began, __ATOMIC_RELEASE);
     __atomic_store_n(&tally->state, next->state, __ATOMIC_RELEASE);
     store_ipc(&tally->outside, &next->outside);
     store_ipc(&tally->total, &next->total);
@@ -185,6 +186,7 @@ void mc_tally_note(mc_tally *tally, uint64_t span, int was_inside, uint64_t stat
     mc_tally next = *tally;
     if (next.span != span) {
         next.span = span;
+        next.began = was_inside ? MC_TALLY_INSIDE : MC_TALLY_OUTSIDE;
         next.outside = next.total = (mc_ipc){0, 0};
     }
     next.state = read_own(&now) ? state : MC_TALLY_NONE;

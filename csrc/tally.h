@@ -27,8 +27,11 @@ static inline int mc_tally_read(const mc_tally *tally, mc_tally *out)
 {
     for (int i = 0; i < 1000; i++) {
         uint64_t seq = __atomic_load_n(&tally->seq, __ATOMIC_ACQUIRE);
-        *out = (mc_tally){seq, __atomic_load_n(&tally->span, __ATOMIC_ACQUIRE),
-                          __atomic_load_n(&tally->state, __ATOMIC_ACQUIRE), mc_ipc_load(&tally->outside),
+        *out = (mc_tally){seq,
+                          __atomic_load_n(&tally->span, __ATOMIC_ACQUIRE),
+                          __atomic_load_n(&tally->began, __ATOMIC_ACQUIRE),
+                          __atomic_load_n(&tally->state, __ATOMIC_ACQUIRE),
+                          mc_ipc_load(&tally->outside),
                           mc_ipc_load(&tally->total)};
         if (seq % 2 == 0 && __atomic_load_n(&tally->seq, __ATOMIC_RELAXED) == seq)
             return MC_OK;

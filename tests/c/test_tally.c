@@ -8,7 +8,7 @@ static mc_segment *segment;
 static mc_perf *perf;
 static uint64_t span;
 
-static const mc_lane_head *lane_of(const worker *w)
+static mc_lane_head *lane_of(const worker *w)
 {
     for (int i = 0; i < (int)segment->n_lanes; i++)
         if (mc_lane_tables(segment, i).head->owner_tid == (uint64_t)w->tid)
@@ -46,12 +46,11 @@ static int near(uint64_t a, uint64_t b)
     return apart <= STEP / 8;
 }
 
-/* The window in which the worker takes these steps, as the agent sees it and in truth. */
-static void check_window(worker *w, const char *steps)
+/* The window that was begun, in which the worker takes these steps, as the agent sees it and in truth. */
+static void check_rest(worker *w, const char *steps)
 {
     mc_ipc all, outside;
     window before = truth(w);
-    mc_perf_note(perf, 0, span);
     for (; *steps; steps++)
         tell(w, *steps == '(' ? BEGIN : *steps == ')' ? END : BUSY, STEP);
     mc_perf_note(perf, 1, span);
@@ -60,6 +59,12 @@ static void check_window(worker *w, const char *steps)
     CHECK(near(all.instructions, after.all - before.all));
     CHECK(near(outside.instructions, after.outside - before.outside));
     CHECK(outside.cycles <= all.cycles && (outside.cycles > 0) == (outside.instructions > 0));
+}
+
+static void check_window(worker *w, const char *steps)
+{
+    mc_perf_note(perf, 0, span);
+    check_rest(w, steps);
 }
 
 /* ( and ) are begin and end of a call, + is work. */
@@ -104,6 +109,32 @@ static void test_spans_apart(void)
     tell(&w, END, 0);
     CHECK(lane_of(&w)->tally.seq == seq);
     segment->sampling.counts_until = 0;
+    stop(&w);
+}
+
+/* A call begins or ends as the span does: its thread has seen that nobody counts, loses its processor, and shows what it did
+   only after the window has begun. */
+static void test_late_times(void)
+{
+    static const char *const windows[] = {"+(++)+", ")+(+", "++", "+)+"};
+    worker w;
+    start(&w, 1);
+    follow(&w);
+    begin_span();
+    check_window(&w, "+(+)+(");
+    for (size_t i = 0; i < sizeof windows / sizeof *windows; i++) {
+        mc_lane_head *lane = lane_of(&w);
+        uint64_t *shown = w.is_inside ? &lane->calls.t_last : &lane->t_enter, before = *shown;
+        segment->sampling.counts_until = 0;
+        tell(&w, w.is_inside ? END : BEGIN, 0);
+        uint64_t late = *shown;
+        CHECK(late > before);
+        *shown = before;
+        begin_span();
+        mc_perf_note(perf, 0, span);
+        *shown = late;
+        check_rest(&w, windows[i]);
+    }
     stop(&w);
 }
 
@@ -300,6 +331,7 @@ static const struct {
     void (*run)(void);
 } tests[] = {{"windows", test_windows},
              {"spans", test_spans_apart},
+             {"late", test_late_times},
              {"first", test_first_window},
              {"light", test_calls_that_are_only_counted},
              {"fork", test_fork},

@@ -52,7 +52,7 @@ def program(tmp_path_factory):
 
 
 @pytest.mark.parametrize(
-    "scenario", ["windows", "spans", "first", "light", "fork", "limit", "closed", "ended", "pinned"]
+    "scenario", ["windows", "spans", "late", "first", "light", "fork", "limit", "closed", "ended", "pinned"]
 )
 def test_what_a_thread_counts_outside_mpi(program, tmp_path, scenario):
     run(program, tmp_path, scenario)
@@ -64,4 +64,7 @@ def test_instructions_outside_mpi(tmp_path_factory, tmp_path):
 
 def test_a_tally_is_never_seen_half_written(tmp_path_factory, tmp_path):
     flags = (*FLAGS, "-fsanitize=thread")
-    run(build(tmp_path_factory, "test_tally_race", ("perf.c", "tally.c"), flags, TASK_CLOCK), tmp_path)
+    run(
+        build(tmp_path_factory, "test_tally_race", ("perf.c", "tally.c"), flags, TASK_CLOCK),
+        tmp_path,
+    )
