@@ -1,6 +1,7 @@
 #define _GNU_SOURCE
 #include "perf.h"
 
+#include "proc.h"
 #include "tally.h"
 
 #include <errno.h>
@@ -170,7 +171,13 @@ void mc_perf_why(const char *what, int error, char *reason, size_t size)
         snprintf(reason, size, "perf_event_open: %s (kernel.perf_event_paranoid %d)", strerror(error), paranoid);
 }
 
-int mc_perf_available(char *reason, size_t size)
+void mc_perf_why_not_tried(char *reason, size_t size)
+{
+    snprintf(reason, size,
+             "perf_event_open not tried: a child that did so behind a filter of system calls (seccomp) died");
+}
+
+static int count_oneself(char *reason, size_t size)
 {
     mc_group self;
     mc_ipc counts;
@@ -182,12 +189,26 @@ int mc_perf_available(char *reason, size_t size)
             return MC_E_PERF;
         }
         status = mc_group_read(&self, &counts, &is_shared);
-        /* The job's threads will do this, and a filter of system calls had better end the agent than them. */
+        /* The job's threads will do this, and no filter of system calls may end them for it. */
         self.fds[0] = mc_perf_keep(self.fds[0], &id);
         mc_group_close(&self);
     }
     snprintf(reason, size, "%s", status == MC_OK ? "" : "hardware counters cannot be read as a group");
     return status;
+}
+
+static void try_oneself(void)
+{
+    char reason[MC_TEXT_LEN];
+    (void)count_oneself(reason, sizeof reason);
+}
+
+int mc_perf_available(char *reason, size_t size)
+{
+    if (mc_proc_survives(try_oneself))
+        return count_oneself(reason, size);
+    mc_perf_why_not_tried(reason, size);
+    return MC_E_PERF;
 }
 
 mc_perf *mc_perf_open(void)

@@ -30,11 +30,12 @@ int mc_perf_keep(int fd, uint64_t *id);
 /* An application may close what it did not open, and the number is another file's then: 1 if it is still that counter's. */
 int mc_perf_is_kept(int fd, uint64_t id);
 
-/* MC_OK, or MC_E_PERF with the reason in words. */
+/* MC_OK, or MC_E_PERF with the reason in words. Harmless where a filter of system calls ends who tries. */
 int mc_perf_available(char *reason, size_t size);
 
 /* What an error number of perf_event_open means to a user who wanted such things. */
 void mc_perf_why(const char *what, int error, char *reason, size_t size);
+void mc_perf_why_not_tried(char *reason, size_t size);
 
 typedef struct mc_perf mc_perf;
 

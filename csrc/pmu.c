@@ -10,10 +10,8 @@
 #include <linux/perf_event.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
-#include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -166,14 +164,5 @@ static void try_all(void)
 
 int mc_pmu_is_safe(void)
 {
-    int status = -1;
-    if (mc_proc_n_filters(0) == 0)
-        return 1;
-    pid_t pid = fork();
-    if (pid == 0) {
-        prctl(PR_SET_DUMPABLE, 0, 0, 0, 0); /* no core file in the user's folder, nor for a collector */
-        try_all();
-        _exit(0);
-    }
-    return pid > 0 && waitpid(pid, &status, 0) == pid && status == 0;
+    return mc_proc_survives(try_all);
 }

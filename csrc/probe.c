@@ -225,9 +225,24 @@ double mc_probe_line_cost(void)
 }
 #endif
 
+/* Every kind of system call that the meter makes. */
+static void try_all(void)
+{
+    mc_probe probe;
+    uint64_t n, took_ns;
+    (void)try_oneself(&n, &took_ns);
+    if (mc_probe_sample(&probe, 0, 1) == MC_OK)
+        mc_probe_stop(&probe);
+    mc_probe_close(&probe);
+}
+
 int mc_probe_available(char *reason, size_t size)
 {
     uint64_t n = 0, took_ns;
+    if (!mc_proc_survives(try_all)) {
+        mc_perf_why_not_tried(reason, size);
+        return MC_E_PERF;
+    }
     if (try_oneself(&n, &took_ns) != MC_OK) {
         mc_perf_why("hardware breakpoints", errno, reason, size);
         return MC_E_PERF;

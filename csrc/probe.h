@@ -11,7 +11,7 @@ typedef struct mc_probe {
     size_t ring_bytes;
 } mc_probe;
 
-/* MC_OK, or MC_E_PERF with the reason in words. */
+/* MC_OK, or MC_E_PERF with the reason in words. Harmless where a filter of system calls ends who tries. */
 int mc_probe_available(char *reason, size_t size);
 
 /* What one hit of a breakpoint takes, measured on this thread. */

@@ -12,6 +12,7 @@
 #include <string.h>
 #include <sys/prctl.h>
 #include <sys/syscall.h>
+#include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -145,6 +146,23 @@ uint64_t mc_proc_n_filters(int pid)
         return UINT64_MAX;
     /* Linux before 5.9 tells only whether there are any. */
     return number_after(text, "\nSeccomp:", 10) + number_after(text, "\nSeccomp_filters:", 10);
+}
+
+int mc_proc_survives(void (*what)(void))
+{
+    int status = -1;
+    if (mc_proc_n_filters(0) == 0)
+        return 1;
+    pid_t pid = fork(), ended;
+    if (pid == 0) {
+        prctl(PR_SET_DUMPABLE, 0, 0, 0, 0); /* no core file in the user's folder, nor for a collector */
+        what();
+        _exit(0);
+    }
+    do
+        ended = pid > 0 ? waitpid(pid, &status, 0) : -1;
+    while (ended < 0 && errno == EINTR);
+    return ended == pid && status == 0;
 }
 
 int mc_proc_read_thread(mc_proc_thread *out, int pid, int tid, int signal)

@@ -37,6 +37,10 @@ int mc_proc_catches(int pid, int signal);
 /* Filters of its system calls (seccomp), which may end it for one that it does not use itself. pid 0: of this thread. */
 uint64_t mc_proc_n_filters(int pid);
 
+/* 1 if none of this thread's filters ends a process for `what`, as a forked child shows that does it; without filters none is
+   needed. For a process of our own, as the application may look after its children. */
+int mc_proc_survives(void (*what)(void));
+
 typedef struct mc_proc_thread {
     char state;
     int handles;       /* it would handle the signal at once: has a handler, blocks it not, and none waits already */

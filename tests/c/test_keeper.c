@@ -27,16 +27,28 @@ static int all_gone(void)
     return mc_shm_path(path, sizeof path, "board", "") == MC_OK && access(path, F_OK) != 0;
 }
 
+/* Behind a filter that kills who counts, a job that asks for another meter gets this one, and the reason. */
+static void check_meter(void)
+{
+    int is_wanted = strcmp(getenv("MPICOLOC_METER"), "burst") == 0;
+    CHECK(node->meter == MC_METER_BURST);
+    CHECK(is_wanted || !is_filtered || strstr(node->meter_reason, "(seccomp)") != NULL);
+}
+
 /* A rank that the keeper sees: ends as the scenario says. */
 static void be_first_rank(const char *scenario)
 {
-    is_filtered = strcmp(scenario, "filtered") == 0;
-    if (is_filtered)
+    uint64_t before = mc_proc_n_filters(0);
+    if (strcmp(scenario, "filtered") == 0)
         filter_ids(SECCOMP_RET_KILL_PROCESS);
+    if (strcmp(scenario, "forbidden") == 0)
+        filter_perf(SECCOMP_RET_KILL_PROCESS);
+    is_filtered = mc_proc_n_filters(0) > before;
     start_first_rank(1, MC_MODE_PRELOAD);
     node = map_when_there("k", "node", sizeof(mc_node));
     WAIT_FOR(node->keeper_pid && mc_own_segment()->sampling.alone, 5);
     CHECK(node->keeper_pid > 0 && node->agent_pid == node->keeper_pid);
+    check_meter();
     if (strcmp(scenario, "killed") == 0)
         raise(SIGKILL);
     mc_stop(MC_RANK_FINALIZING);

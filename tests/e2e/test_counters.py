@@ -43,13 +43,13 @@ def test_each_ranks_faults_from_init_to_finalize(mpi, way, shm_dir, tmp_path, mo
 @pytest.mark.parametrize(
     ("answer", "n_ranks"),
     [("SECCOMP_RET_ERRNO+EPERM", 0), ("SECCOMP_RET_KILL_PROCESS", 0), ("SECCOMP_RET_ALLOW", 2)],
+    ids=["refused", "killed", "allowed"],
 )
 @pytest.mark.parametrize("mpi", ["mpich"], indirect=True)
 def test_where_the_kernel_filters_ranks_count_if_it_lets_them_and_nothing_else_changes(
     mpi, answer, n_ranks, shm_dir, tmp_path, monkeypatch
 ):
     monkeypatch.setenv("MPICOLOC_COUNTERS", "page-faults,major-faults")
-    monkeypatch.setenv("MPICOLOC_METER", "burst")
     forbid = tmp_path / "no_perf"
     source = str(jobs.PROGRAMS / "no_perf.c")
     subprocess.run(["cc", f"-DANSWER=({answer})", source, "-o", str(forbid)], check=True, timeout=60)
@@ -59,6 +59,8 @@ def test_where_the_kernel_filters_ranks_count_if_it_lets_them_and_nothing_else_c
     assert job.log == ""
     profile = job.profile()
     assert not profile.partial
+    # The node's agent lives too, and measures without counters.
+    assert ("(seccomp) died" in profile.interference.meter_reason) == ("KILL" in answer)
     rows = profile.tables["counters"]
     if n_ranks and not len(rows):
         pytest.skip("perf_event_open is refused here")

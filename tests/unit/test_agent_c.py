@@ -134,22 +134,30 @@ def keeper_program(build: Build, tmp_path_factory: pytest.TempPathFactory) -> Pa
 
 
 @pytest.mark.parametrize(
-    ("scenario", "code", "arguments", "complaint"),
+    ("scenario", "meter", "code", "arguments", "complaint"),
     [
-        ("finished", "0", "k", ""),
-        ("filtered", "0", "k", ""),
-        ("failed", "3", "k", "cannot write it"),
-        ("killed", "0", "k --partial", ""),
+        ("finished", "burst", "0", "k", ""),
+        ("filtered", "burst", "0", "k", ""),
+        ("forbidden", "ipc", "0", "k", ""),
+        ("forbidden", "loop", "0", "k", ""),
+        ("failed", "burst", "3", "k", "cannot write it"),
+        ("killed", "burst", "0", "k --partial", ""),
     ],
 )
 def test_keeper_has_the_profile_written_and_cleans_up(
-    keeper_program: Path, tmp_path: Path, scenario: str, code: str, arguments: str, complaint: str
+    keeper_program: Path,
+    tmp_path: Path,
+    scenario: str,
+    meter: str,
+    code: str,
+    arguments: str,
+    complaint: str,
 ) -> None:
     shm, log = tmp_path / "shm", tmp_path / "log"
     shm.mkdir()
     writer = str(keeper_program.parent / "writer")
     extra = {"MPICOLOC_PYTHON": writer, "WRITER_CODE": code, "WRITER_LOG": str(log), "PMI_RANK": "0",
-             "MPICOLOC_METER": "burst"}  # fmt: skip
+             "MPICOLOC_METER": meter}  # fmt: skip
     said = _run(keeper_program, shm, scenario, **extra)
     assert log.read_text() == f"-m mpicoloc.run.assemble {arguments} preload= pmi= n=1\n"
     assert complaint in said

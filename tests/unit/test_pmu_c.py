@@ -8,8 +8,8 @@ from test_tally_c import SANITIZED, SOURCES, TASK_CLOCK, build, run
 
 COUNTED = ("own", "kernel", "threads", "earlier", "fork", "exec", "lists", "default",
            "hardware")  # fmt: skip
-REFUSED = ("refused", "killed", "killed_later", "agent", "harmless", "thread", "limit", "taken", "closed",
-           "others", "low")  # fmt: skip
+REFUSED = ("refused", "killed", "killed_later", "agent", "agent_refused", "harmless", "thread", "limit",
+           "taken", "closed", "others", "low")  # fmt: skip
 
 
 @pytest.fixture(scope="module")

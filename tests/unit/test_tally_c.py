@@ -65,6 +65,6 @@ def test_instructions_outside_mpi(tmp_path_factory, tmp_path):
 def test_a_tally_is_never_seen_half_written(tmp_path_factory, tmp_path):
     flags = (*FLAGS, "-fsanitize=thread")
     run(
-        build(tmp_path_factory, "test_tally_race", ("perf.c", "tally.c"), flags, TASK_CLOCK),
+        build(tmp_path_factory, "test_tally_race", ("perf.c", "proc.c", "tally.c"), flags, TASK_CLOCK),
         tmp_path,
     )
