@@ -120,7 +120,8 @@ def install_sources(lib):
     shutil.rmtree(target, ignore_errors=True)
     target.mkdir(parents=True)
     for path in sorted(CSRC.iterdir()):
-        if path.suffix in (".c", ".h", ".toml"):
+        # Each build writes that one anew, elsewhere.
+        if path.suffix in (".c", ".h", ".toml") and path.name != "options_gen.h":
             shutil.copy(path, target)
     shutil.copytree(CSRC / "spank", target / "spank")
 

@@ -2,7 +2,8 @@
 #ifndef MPICOLOC_OPTIONS_H
 #define MPICOLOC_OPTIONS_H
 
-#include "options_gen.h"
+/* Not in quotes: an older one may lie beside this file, and would come before those of the folders given with -I. */
+#include <options_gen.h>
 
 /* A bad value counts as not set: wrap and run refuse it before the job starts. */
 double mc_option_number(int i_option);

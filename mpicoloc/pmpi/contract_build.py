@@ -16,6 +16,7 @@ from pathlib import Path
 
 import cffi
 
+from mpicoloc import config
 from mpicoloc.pmpi.sources import AGENT
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -54,7 +55,8 @@ def builder(include_dirs: tuple[str, ...] = (), sources: tuple[str, ...] | None 
     Parameters
     ----------
     include_dirs : tuple of str
-        Folders with generated headers (options_gen.h), beside csrc/.
+        Folders with generated headers (options_gen.h), which come before what an earlier build left in
+        csrc/.
     sources : tuple of str, optional
         C files relative to the project root; by default those the contract's functions need.
 
@@ -71,7 +73,7 @@ def builder(include_dirs: tuple[str, ...] = (), sources: tuple[str, ...] | None 
         "mpicoloc._contract",
         DEFINITION_OF_RUN,
         sources=list(sources),
-        include_dirs=[str(CSRC), *include_dirs],
+        include_dirs=[*include_dirs, str(CSRC)],
         extra_compile_args=["-std=gnu11", "-O2", "-fvisibility=hidden"],
         libraries=["m"],
         depends=[str(path) for path in sorted(CSRC.glob("*.h"))],
@@ -87,10 +89,11 @@ def compile_in_place(include_dirs: tuple[str, ...] = ()) -> Path:
     Path
         The extension.
     """
-    ffi = builder(include_dirs, tuple(str(CSRC / name) for name in AGENT))
     place = ROOT / "mpicoloc" / "_contract.abi3.so"
     new = place.with_suffix(".new")
     with tempfile.TemporaryDirectory() as folder:
+        (Path(folder) / "options_gen.h").write_text(config.c_table(), encoding="utf-8")
+        ffi = builder((*include_dirs, folder), tuple(str(CSRC / name) for name in AGENT))
         shutil.copy(ffi.compile(tmpdir=folder, target="_contract.*"), new)
     os.replace(new, place)  # a running process keeps the old file; writing into that would crash it
     return place
