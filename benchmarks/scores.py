@@ -7,10 +7,10 @@ TRAINING_SET is what `mpicoloc fit --save-training FILE` wrote, or the folder of
 makes one of N programs whose truth is known. Columns named `new` are of programs left out, each in turn as
 target and as co-runner, of search, fit and interval; the others of 30 % of the rows at random, as in Zacarias
 et al. 2021. R2 of `new` is over all rows, against the mean of the rows that were learnt from: the model
-"mean" has 0. `searched with them` is what R2 would be if parameters were searched once, with the program that
-is left out then. `(chosen)` is the mark of `mpicoloc fit` itself, which chooses the kind too: by `cost of
-search`, in whose order the kinds are. Rows count as in the fit: slowdowns below 1 as 1.
-Deterministic, on one core.
+"mean" has 0. "quantile" says the number that costs least on those rows. `searched with them` is what R2
+would be if parameters were searched once, with the program that is left out then. `(chosen)` is the mark of
+`mpicoloc fit` itself, which chooses the kind too: by `cost of search`, in whose order the kinds are. Rows
+count as in the fit: slowdowns below 1 as 1. Deterministic, on one core.
 """
 
 import argparse

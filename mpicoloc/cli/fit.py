@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from mpicoloc.core.training import TrainingSet
     from mpicoloc.model.fitted import FittedModel
 
-BASELINES = ("mean", "intensity (DI)")
+BASELINES = ("mean", "quantile", "intensity (DI)")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

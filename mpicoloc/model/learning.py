@@ -291,6 +291,7 @@ KINDS: Mapping[str, Kind] = {
 which has no schedule for its learning rate, so Table 2's `learning_rate` is not searched."""
 BASELINES: Mapping[str, Kind] = {
     "mean": Kind({}, {}, lambda parameters, seed: simple.Mean(), _linear_arrays, True),
+    "quantile": Kind({}, {}, lambda parameters, seed: simple.Quantile(), _linear_arrays, True),
     "intensity (DI)": Kind(
         {}, {"features": "misses"}, lambda parameters, seed: simple.Intensity(), _linear_arrays, True
     ),

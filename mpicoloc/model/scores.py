@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from mpicoloc.model.costs import cost
 from mpicoloc.model.intervals import Band
-from mpicoloc.model.search import cost
 
 Array = NDArray[np.float64]
 UNDER = 0.05
@@ -21,7 +21,7 @@ class Marks:
 
     `r2`: 1 - squared errors over those of the mean (Zacarias et al. 2021, Eq. 2), None where that has none.
     `mae`: mean absolute error of the slowdown. `cost`: mean error with underestimates counted
-    `model.search.UNDER_COST` times. `under_frac`: part of the rows underestimated by more than `UNDER`.
+    `model.costs.UNDER_COST` times. `under_frac`: part of the rows underestimated by more than `UNDER`.
     `worst_under`: largest underestimate, 0 if there is none. `coverage`: part of the rows that the 95 %
     interval holds. `width`: its mean width.
     """

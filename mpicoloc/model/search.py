@@ -13,6 +13,7 @@ import numpy as np
 import optuna
 from numpy.typing import NDArray
 
+from mpicoloc.model.costs import cost
 from mpicoloc.model.intervals import Band, band, covering
 from mpicoloc.model.learning import Choice, Kind, Parameters
 from mpicoloc.model.problem import FEATURE_SETS, LOOKED_AT, Problem, parted, predicted
@@ -21,8 +22,6 @@ Array = NDArray[np.float64]
 Ints = NDArray[np.int64]
 Parts = Sequence[tuple[Ints, Ints]]
 N_FOLDS = 5
-UNDER_COST = 2.0
-"""An underestimate costs so many times an overestimate: it brings jobs together that should be apart."""
 
 
 @dataclass(frozen=True)
@@ -46,12 +45,6 @@ class _LeftOut:
     rows: Ints
     part: Ints
     predicted: Array
-
-
-def cost(predicted: Array, measured: Array, weights: Array) -> float:
-    """Weighted mean error, underestimates counted `UNDER_COST` times."""
-    error = predicted - measured
-    return float(np.average(np.where(error < 0, -UNDER_COST * error, error), weights=weights))
 
 
 def tuned(given: Problem, kind: Kind, rows: Ints, n_trials: int, seed: int) -> Tuned:

@@ -33,7 +33,7 @@ def told(kind):
     return [float(cell) for cell in row.split("|")]
 
 
-@pytest.mark.parametrize("kind", [BEST, "mean", "intensity (DI)"])
+@pytest.mark.parametrize("kind", [BEST, "mean", "quantile", "intensity (DI)"])
 def test_the_page_tells_what_the_campaign_gives(scores, kind):
     searched, r2, _, mae, cost, under, worst, inside, width, r2_known, *_ = told(kind)
     new, known = scores[kind]["new"], scores[kind]["known"]

@@ -29,7 +29,7 @@ def measured():
 
 KINDS = (
     *("elastic net", "support vectors", "random forest", "extra trees", "gradient boosting", "network"),
-    *("two factors", "similar programs", "mean", "intensity (DI)"),
+    *("two factors", "similar programs", "mean", "quantile", "intensity (DI)"),
 )
 MODELS = ("measured", *KINDS)
 WORLD = contention.World(8)
