@@ -2,6 +2,8 @@
    a job is over it has its files in memory removed and its profiles signed. Nothing here may end or fail a job: every
    function but the check of the user's own words returns ESPANK_SUCCESS. */
 #define _GNU_SOURCE
+#include "command.h"
+#include "notes.h"
 #include "settings.h"
 #include "task.h"
 
@@ -9,31 +11,22 @@
 #include <dlfcn.h>
 #include <fcntl.h>
 #include <glob.h>
-#include <poll.h>
-#include <signal.h>
 #include <slurm/spank.h>
-#include <spawn.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
 SPANK_PLUGIN(mpicoloc, 1)
 
-/* Of a command of ours at the end of a step or job; a test has less time. */
-#ifndef CLOSING_LIMIT_S
-#define CLOSING_LIMIT_S 20
-#endif
-
-enum { NAP_MS = 10, N_SAID = 4096, N_READS = 16 };
-
 static const char SHARED_MEMORY[] = "/dev/shm";
 
 static struct ms_site site;
 static struct ms_user user;
+/* Of the step that runs in this process, where it is this node that closes it. */
+static struct mn_note note;
 
 static int option_given(int value, const char *text, int is_remote)
 {
@@ -101,13 +94,16 @@ int slurm_spank_init(spank_t spank, int n_words, char *words[])
     return ESPANK_SUCCESS;
 }
 
-static void name_of_step(char *text, size_t size, uint32_t step)
+/* Returns whether it is one that a user starts. */
+static int name_of_step(char *text, size_t size, uint32_t step)
 {
-    static const uint32_t batch = 0xfffffffb, interactive = 0xfffffffa;
-    if (step == batch || step == interactive)
+    static const uint32_t batch = 0xfffffffb, interactive = 0xfffffffa, first_special = 0xfffffff0;
+    int is_script = step == batch || step == interactive;
+    if (is_script)
         snprintf(text, size, "%s", step == batch ? "batch" : "interactive");
     else
         snprintf(text, size, "%u", step);
+    return is_script || step < first_special;
 }
 
 /* The step in which mpirun starts its daemons on other nodes: its ranks belong to the script's job. */
@@ -168,111 +164,6 @@ int slurm_spank_task_init(spank_t spank, int n_words, char *words[])
     return ESPANK_SUCCESS;
 }
 
-/* What a command says, as far as there is room; the rest is taken from it and dropped. */
-struct said {
-    int pipe;
-    size_t n;
-    char text[N_SAID];
-};
-
-static void listen_to(struct said *said, int limit_ms)
-{
-    char spare[512];
-    struct pollfd ready = {.fd = said->pipe, .events = POLLIN};
-    for (int i = 0; i < N_READS && poll(&ready, 1, limit_ms) > 0; i++) {
-        size_t room = sizeof said->text - 1 - said->n;
-        ssize_t n = read(said->pipe, room ? said->text + said->n : spare, room ? room : sizeof spare);
-        if (n <= 0) {
-            /* Its own end comes a moment later. */
-            nanosleep(&(struct timespec){0, limit_ms * 1000000L}, NULL);
-            return;
-        }
-        said->n += room ? (size_t)n : 0;
-        limit_ms = 0;
-    }
-}
-
-static int64_t now_ms(void)
-{
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return now.tv_sec * INT64_C(1000) + now.tv_nsec / 1000000;
-}
-
-static int is_over(pid_t pid, int limit_s, struct said *said, int *status)
-{
-    for (int64_t end_ms = now_ms() + limit_s * 1000; now_ms() < end_ms;) {
-        listen_to(said, NAP_MS);
-        if (waitpid(pid, status, WNOHANG) != 0)
-            return 1;
-    }
-    return 0;
-}
-
-/* Waits CLOSING_LIMIT_S at most, then kills it and all that it started. Returns its exit code, -1 if it had none. */
-static int wait_for(pid_t pid, struct said *said)
-{
-    int status = -1;
-    if (is_over(pid, CLOSING_LIMIT_S, said, &status))
-        return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
-    kill(-pid, SIGKILL);
-    /* One that a file system holds does not even die now. */
-    is_over(pid, 1, said, &status);
-    return -1;
-}
-
-/* In a process group of its own. */
-static int spawn(pid_t *pid, char *const arguments[], char *const environment[], int to)
-{
-    posix_spawn_file_actions_t files;
-    posix_spawnattr_t how;
-    if (posix_spawn_file_actions_init(&files) != 0)
-        return -1;
-    int failed = posix_spawnattr_init(&how);
-    if (!failed) {
-        failed = posix_spawnattr_setflags(&how, POSIX_SPAWN_SETPGROUP) || posix_spawnattr_setpgroup(&how, 0) ||
-                 posix_spawn_file_actions_adddup2(&files, to, STDERR_FILENO) ||
-                 posix_spawn(pid, arguments[0], &files, &how, arguments, environment);
-        posix_spawnattr_destroy(&how);
-    }
-    posix_spawn_file_actions_destroy(&files);
-    return failed ? -1 : 0;
-}
-
-static void tell(struct said *said)
-{
-    char *rest = NULL;
-    for (size_t i = 0; i < said->n; i++)
-        if ((unsigned char)said->text[i] < ' ' && said->text[i] != '\n')
-            said->text[i] = '?';
-    said->text[said->n] = '\0';
-    for (char *line = strtok_r(said->text, "\n", &rest); line; line = strtok_r(NULL, "\n", &rest))
-        slurm_error("%s", line);
-}
-
-static int run_python(char *const arguments[])
-{
-    static char *const environment[] = {"PATH=/usr/sbin:/usr/bin:/sbin:/bin", "LC_ALL=C.UTF-8", NULL};
-    char conf[PATH_MAX + 16];
-    const char *told = getenv("SLURM_CONF");
-    char *with_conf[] = {environment[0], environment[1], conf, NULL};
-    struct said said = {.n = 0};
-    int ends[2], code = -1;
-    pid_t pid;
-    if (pipe2(ends, O_CLOEXEC) != 0)
-        return -1;
-    said.pipe = ends[0];
-    int is_told = told && snprintf(conf, sizeof conf, "SLURM_CONF=%s", told) < (int)sizeof conf;
-    int failed = spawn(&pid, arguments, is_told ? with_conf : environment, ends[1]);
-    close(ends[1]);
-    if (!failed)
-        code = wait_for(pid, &said);
-    listen_to(&said, 0);
-    close(ends[0]);
-    tell(&said);
-    return code;
-}
-
 /* `mpicoloc slurm VERB JOB --uid UID` and what else it takes. */
 static void call_mpicoloc(spank_t spank, const char *verb, char *rest[], size_t n_rest)
 {
@@ -287,7 +178,7 @@ static void call_mpicoloc(spank_t spank, const char *verb, char *rest[], size_t 
     snprintf(uid_text, sizeof uid_text, "%u", (unsigned)uid);
     for (size_t i = 0; i < n_rest; i++)
         arguments[10 + i] = rest[i];
-    int code = run_python(arguments);
+    int code = mr_run(arguments);
     if (code != 0)
         slurm_error("mpicoloc: job %u: `mpicoloc slurm %s` ended with %d", job, verb, code);
 }
@@ -297,13 +188,53 @@ static int is_signing(void)
     return site.out[0] && site.key_file[0] && site.spool[0];
 }
 
+/* The first node of a step closes it. Daemons of mpirun are no step of their own. */
+static int is_closed_here(spank_t spank)
+{
+    uint32_t node = 1;
+    return is_signing() && is_wanted(spank) && spank_get_item(spank, S_JOB_NODEID, &node) == ESPANK_SUCCESS &&
+           node == 0 && !is_daemon_of_mpirun(spank);
+}
+
+static int has_step_in_name(uint32_t job, uid_t uid)
+{
+    char one[PATH_MAX], other[PATH_MAX];
+    return ms_expand(one, sizeof one, site.out, job, "0", uid) &&
+           ms_expand(other, sizeof other, site.out, job, "1", uid) && strcmp(one, other) != 0;
+}
+
+static void write_note(void)
+{
+    int failed = mn_write(site.spool, &note);
+    if (failed)
+        slurm_error("mpicoloc: job %u: no note of step %s in %s: %s", note.job, note.step, site.spool,
+                    strerror(failed));
+}
+
+/* As root, when the tasks of a step are about to begin. */
+int slurm_spank_task_post_fork(spank_t spank, int n_words, char *words[])
+{
+    uint32_t step = 0, n_nodes = 0;
+    uint16_t n_cpus = 0;
+    uid_t uid = 0;
+    (void)n_words, (void)words;
+    if (note.begun.tv_sec || !is_closed_here(spank) || spank_get_item(spank, S_JOB_ID, &note.job) ||
+        spank_get_item(spank, S_JOB_STEPID, &step) || spank_get_item(spank, S_JOB_UID, &uid) ||
+        spank_get_item(spank, S_JOB_NNODES, &n_nodes) || spank_get_item(spank, S_JOB_NCPUS, &n_cpus) ||
+        !name_of_step(note.step, sizeof note.step, step))
+        return ESPANK_SUCCESS;
+    note.uid = uid, note.n_nodes = n_nodes ? n_nodes : 1 /* of a script it says 0 */, note.n_cpus = n_cpus;
+    note.is_by_step = has_step_in_name(note.job, uid);
+    clock_gettime(CLOCK_REALTIME, &note.begun);
+    write_note();
+    return ESPANK_SUCCESS;
+}
+
 /* `step` is the one that ends now, NULL: the job has ended. */
 static void close_job(spank_t spank, char *step)
 {
     char ended[32];
-    struct timespec now;
-    clock_gettime(CLOCK_REALTIME, &now);
-    snprintf(ended, sizeof ended, "%lld.%03ld", (long long)now.tv_sec, now.tv_nsec / 1000000);
+    snprintf(ended, sizeof ended, "%lld.%03ld", (long long)note.ended.tv_sec, note.ended.tv_nsec / 1000000);
     char *rest[] = {"--out",    site.out, "--key-file", site.key_file, "--spool",
                     site.spool, "--step", step,         "--ended",     ended};
     call_mpicoloc(spank, "close", rest, sizeof rest / sizeof *rest - (step ? 0 : 4));
@@ -313,18 +244,14 @@ static void close_job(spank_t spank, char *step)
 int slurm_spank_task_exit(spank_t spank, int n_words, char *words[])
 {
     static uint32_t n_ended;
-    uint32_t n_local = 0, node = 1, step = 0;
-    char name[16];
+    uint32_t n_local = 0;
     (void)n_words, (void)words;
     n_ended++;
-    if (!is_signing() || !is_wanted(spank))
+    if (!note.begun.tv_sec || spank_get_item(spank, S_JOB_LOCAL_TASK_COUNT, &n_local) || n_ended != n_local)
         return ESPANK_SUCCESS;
-    if (spank_get_item(spank, S_JOB_LOCAL_TASK_COUNT, &n_local) || spank_get_item(spank, S_JOB_NODEID, &node) ||
-        spank_get_item(spank, S_JOB_STEPID, &step))
-        return ESPANK_SUCCESS;
-    name_of_step(name, sizeof name, step);
-    if (node == 0 && n_ended == n_local)
-        close_job(spank, name);
+    clock_gettime(CLOCK_REALTIME, &note.ended);
+    write_note();
+    close_job(spank, note.step);
     return ESPANK_SUCCESS;
 }
 
@@ -339,20 +266,19 @@ static int is_first_node(void)
     return strcmp(own, first) == 0;
 }
 
-/* In a process of its own: its user may have filled the folder, and file systems hang. */
-static int has_profiles(uint32_t job, uid_t uid)
+/* Profiles, or notes of steps. In a process of its own: its user may have filled the folder, and file systems hang. */
+static int has_left(uint32_t job, uid_t uid)
 {
     char pattern[2 * PATH_MAX];
-    struct said nothing = {.pipe = -1};
     if (!ms_expand(pattern, sizeof pattern, site.out, job, NULL, uid))
         return 0;
     pid_t pid = fork();
     if (pid == 0) {
         glob_t found;
         setpgid(0, 0);
-        _exit(glob(pattern, GLOB_NOSORT, NULL, &found) != 0);
+        _exit(!mn_has(site.spool, job) && glob(pattern, GLOB_NOSORT, NULL, &found) != 0);
     }
-    int code = pid > 0 ? wait_for(pid, &nothing) : -1;
+    int code = pid > 0 ? mr_wait(pid) : -1;
     if (code < 0)
         slurm_error("mpicoloc: job %u: %s cannot be looked for within %d s: nothing is signed", job, pattern,
                     CLOSING_LIMIT_S);
@@ -380,11 +306,11 @@ int slurm_spank_job_epilog(spank_t spank, int n_words, char *words[])
     if (spank_get_item(spank, S_JOB_UID, &uid) || spank_get_item(spank, S_JOB_ID, &job))
         return ESPANK_SUCCESS;
     /* In this order: what is in memory goes when the profile has been written. */
-    int is_left = has_files(uid);
-    /* Of steps that were killed before they could be closed. */
-    if (is_signing() && is_first_node() && (is_left || has_profiles(job, uid)))
+    int is_in_memory = has_files(uid);
+    /* Of steps that were killed before they could be closed, or ended while slurmctld was away. */
+    if (is_signing() && is_first_node() && (is_in_memory || has_left(job, uid)))
         close_job(spank, NULL);
-    if (is_left)
+    if (is_in_memory)
         call_mpicoloc(spank, "clean", NULL, 0);
     return ESPANK_SUCCESS;
 }

@@ -15,6 +15,7 @@ import os
 import shlex
 import sys
 import time
+from collections.abc import Iterable
 from typing import Any
 
 from mpicoloc import config
@@ -25,6 +26,7 @@ from mpicoloc.errors import EnvironmentFault, MpicolocError, UsageError
 _EXAMPLES = {
     "up": "--nodes 4 --cpus 8",
     "close": "1234 --uid 1000 --out '%j.h5' --spool /var/spool",
+    "settle": "--spool /var/spool/mpicoloc --key-file site.key",
     "clean": "1234 --uid 1000",
 }
 
@@ -71,6 +73,11 @@ def _add_closing(actions: Any) -> None:
         "--ended", metavar="UNIX_S", help="when it ended, in seconds since 1970 (default: now)"
     )
     add_key_file(close)
+    settle = _action(
+        actions, "settle", _settle, "make the records of steps whose node died or that slurmctld missed"
+    )
+    settle.add_argument("--spool", metavar="DIR", required=True, help="folder of the signed profiles")
+    add_key_file(settle)
     clean = _action(actions, "clean", _clean, "remove a job's files in memory; the plugin calls it")
     for parser in (close, clean):
         parser.add_argument("job", metavar="JOB", help="Slurm's number of it")
@@ -158,7 +165,7 @@ def _numbers(args: argparse.Namespace) -> tuple[int, int]:
 
 def _close(args: argparse.Namespace) -> int:
     """One profile that is not what it should be keeps none of the others from being signed."""
-    from mpicoloc.run import slurm_close, slurm_price, slurm_record
+    from mpicoloc.run import slurm_close, slurm_price, slurm_record, slurm_settle
     from mpicoloc.store import signature
 
     key, code = key_of(args), 0
@@ -174,6 +181,8 @@ def _close(args: argparse.Namespace) -> int:
         folder = os.path.dirname(slurm_close.place(args.out, start, args.step)[0]) or "."
         if not os.path.isdir(folder):
             tell.trouble(f"no folder {folder}, so step {start.job}.{args.step} has no profile: make it")
+    elif not start.is_running:
+        code = _tell_all(slurm_settle.of_job(args.spool, start, key, time.time()))
     slurm_close.sweep(args.spool, time.time())
     if not start.is_running and not slurm_close.await_keeper(start, str(config.get("shm_dir"))):
         tell.trouble(f"job {start.job}: its profile is still being written, so it may not be signed")
@@ -189,6 +198,30 @@ def _close(args: argparse.Namespace) -> int:
     if found and not slurm_price.tell_slurm(start, slurm_price.price(found)):
         tell.note(f"job {start.job} has ended: Slurm takes no price into its AdminComment any more")
     return code
+
+
+def _tell_all(results: Iterable[str | MpicolocError]) -> int:
+    """Tell what was made, and what keeps the rest from it; returns the highest exit code."""
+    code = 0
+    for result in results:
+        if isinstance(result, MpicolocError):
+            tell.trouble(str(result))
+            code = max(code, result.exit_code)
+        else:
+            print(result)
+    return code
+
+
+def _settle(args: argparse.Namespace) -> int:
+    from mpicoloc.run import slurm_close, slurm_settle
+    from mpicoloc.store import signature
+
+    if not os.path.isdir(args.spool):
+        raise EnvironmentFault(f"there is no spool {args.spool}: name the folder of plugstack.conf")
+    key = key_of(args)
+    signature.key_id(key)  # what is wrong with it is said once
+    slurm_close.sweep(args.spool, time.time())
+    return _tell_all(slurm_settle.left(args.spool, key))
 
 
 def _clean(args: argparse.Namespace) -> int:

@@ -15,6 +15,7 @@ from mpicoloc.errors import EnvironmentFault
 from mpicoloc.pmpi import build_shim
 
 PLUGIN, CHOOSER = "spank_mpicoloc.so", "libmpicoloc-auto.so"
+_PARTS = ("plugin.c", "command.c", "notes.c", "settings.c", "task.c")
 _FLAGS = ("-O2", "-g", "-fPIC", "-std=gnu11", "-Wall", "-Wextra", "-Werror", "-shared")
 
 
@@ -55,9 +56,7 @@ def build(
     to = Path(folder)
     to.mkdir(parents=True, exist_ok=True)
     plugin, chooser = to / PLUGIN, to / CHOOSER
-    build_shim.compile_parts(
-        compiler, flags, [sources / name for name in ("plugin.c", "settings.c", "task.c")], plugin, ["-ldl"]
-    )
+    build_shim.compile_parts(compiler, flags, [sources / name for name in _PARTS], plugin, ["-ldl"])
     build_shim.compile_parts(compiler, flags, [sources / "choose.c"], chooser, ["-ldl"])
     (to / paths.SIDECAR).write_text(python + "\n", encoding="utf-8")
     return plugin, chooser

@@ -22,7 +22,7 @@ from mpicoloc.core.tables import printable
 from mpicoloc.errors import DataError, EnvironmentFault, MpicolocError
 from mpicoloc.pmpi import contract
 from mpicoloc.run import leftovers, slurm_command
-from mpicoloc.store import hdf5, profiles, signature
+from mpicoloc.store import hdf5, profiles, signature, step_note
 
 MAX_PROFILES = 1000
 """Most profiles of one start of a job that are signed."""
@@ -41,7 +41,7 @@ _ASK_S = 5.0
 """Longest wait for one answer of Slurm's, s: all of it has 20 s."""
 _WIDTH, COMMENT_WIDTH = 128, 8192
 _FIELDS = ("JobID", "UserID", "SubmitTime", "StartTime", "StateCompact", "ArrayJobID", "ArrayTaskID",
-           "HetJobID", "HetJobOffset", "RestartCnt", "NumNodes", "NumCPUs", "TimeUsed", "Cluster",
+           "HetJobID", "HetJobOffset", "RestartCnt", "NumNodes", "NumCPUs", "TimeUsed", "EndTime", "Cluster",
            "Partition")  # fmt: skip
 """Columns of `_WIDTH` bytes. AdminComment follows, which root writes; then Account, which is the user's text
 where Slurm does not check it."""
@@ -295,10 +295,11 @@ def signed(spool: str, start: Start) -> list[str]:
 
 def sweep(spool: str, now_unix_s: float) -> None:
     """Remove from the spool what was half written when its writer was killed."""
-    for path in glob.glob(os.path.join(glob.escape(spool), ".mpicoloc-*.part")):
-        with contextlib.suppress(OSError):
-            if os.lstat(path).st_mtime < now_unix_s - _STALE_S:
-                os.unlink(path)
+    for folder in ("", step_note.FOLDER):
+        for path in glob.glob(os.path.join(glob.escape(spool), folder, ".mpicoloc-*.part")):
+            with contextlib.suppress(OSError):
+                if os.lstat(path).st_mtime < now_unix_s - _STALE_S:
+                    os.unlink(path)
 
 
 def read_back(spool: str, start: Start) -> list[Profile]:

@@ -1,27 +1,30 @@
 """What Slurm knows of a step at its end, asked by root on the step's first node before slurmctld forgets it.
 
 Nothing of it is the user's word: texts that he chooses, which could look like other fields, are not read, or
-stand last.
+stand last. What slurmctld does not know any more is taken from the plugin's note of the step.
 """
 
 from __future__ import annotations
 
 import contextlib
-import glob
 import os
 import re
+from collections.abc import Mapping
 from dataclasses import replace
 
-from mpicoloc import config
-from mpicoloc.errors import DataError, UsageError
+from mpicoloc.errors import DataError, EnvironmentFault, UsageError
 from mpicoloc.run import slurm_close, slurm_command
 from mpicoloc.run.slurm_close import STEP, Start
-from mpicoloc.store import signature, step_record
+from mpicoloc.run.slurm_command import Away
+from mpicoloc.store import signature, step_note, step_record
+from mpicoloc.store.step_note import StepNote
 from mpicoloc.store.step_record import SCRIPTS, StepRecord
 
 _FIRST_SPECIAL = 0xFFFFFFF0
 """From here on Slurm's numbers of steps mean what no user starts: that of the prolog, say."""
 _STEP = re.compile(r"StepId=\S+ UserId=\d+ StartTime=(\d+) .*? Nodes=(\d+) CPUs=(\d+) ")
+_SKEW_S = 60.0
+"""By how much the clocks of a node and of slurmctld may differ."""
 
 
 def keep(
@@ -29,7 +32,8 @@ def keep(
 ) -> str | None:
     """Put the record of a step that ends now into the spool, beside where its profile is or will be.
 
-    The profile of one that was killed comes later, when Slurm has forgotten the step.
+    The profile of one that was killed comes later, when Slurm has forgotten the step. The note of the step is
+    removed.
 
     Parameters
     ----------
@@ -47,12 +51,13 @@ def keep(
     Returns
     -------
     str or None
-        Where the record is; None: nothing of the job is measured here, or there is one of that name.
+        Where the record is; None: there is one of that name, or no user starts such a step.
 
     Raises
     ------
     EnvironmentFault
-        If slurmctld does not answer or does not know the step any more, or the spool cannot be written.
+        If slurmctld does not answer, or knows the step no more and there is no note of it, or the spool
+        cannot be written.
     DataError
         If its answer is not understood: another version of Slurm.
     """
@@ -61,22 +66,83 @@ def keep(
         raise UsageError(f"step {step!r}: give its number, batch or interactive")
     if step.isdecimal() and int(step) >= _FIRST_SPECIAL:
         return None
-    path, name = slurm_close.place(pattern, start, step)
-    record_path = step_record.path_of(os.path.join(spool, name))
-    if os.path.lexists(record_path) or not (os.path.lexists(path) or _is_measured(start.uid)):
-        return None
-    record = ask(start, step, ended_unix_s)
-    found = replace(record, profile=name)
-    return record_path if step_record.write(record_path, found, key) else None
+    notes = {path: note for path, note in notes_of(spool, start).items() if note.step == step}
+    note = next(iter(notes.values()), None)
+    name = slurm_close.place(pattern, start, step)[1]
+    kept = None
+    if not os.path.lexists(_path(spool, name)):
+        kept = put(spool, name, _ended(ended, note, ended_unix_s), key)
+    for path in notes:
+        step_note.remove(path)
+    return kept
 
 
-def _is_measured(uid: int) -> bool:
-    """Whether the user has files in the node's shared memory."""
-    for path in glob.glob(os.path.join(str(config.get("shm_dir")), "mpicoloc.*")):
-        with contextlib.suppress(OSError):
-            if os.lstat(path).st_uid == uid and not path.endswith(".board"):
-                return True
-    return False
+def _path(spool: str, name: str) -> str:
+    return step_record.path_of(os.path.join(spool, name))
+
+
+def put(spool: str, name: str, record: StepRecord, key: signature.Key) -> str | None:
+    """Write a record beside where the profile of this name is or will be.
+
+    Returns
+    -------
+    str or None
+        Its path; None: there is one, which stays.
+
+    Raises
+    ------
+    EnvironmentFault
+        If the spool cannot be written.
+    """
+    path = _path(spool, name)
+    return path if step_record.write(path, replace(record, profile=name), key) else None
+
+
+def notes_of(spool: str, start: Start) -> dict[str, StepNote]:
+    """Notes of the steps of this start of a job, by their files; those that cannot be read are left out."""
+    found = {}
+    for path in step_note.paths(spool, start.job):
+        with contextlib.suppress(DataError, EnvironmentFault):
+            note = step_note.read(path)
+            if note is not None and is_of(start, note):
+                found[path] = note
+    return found
+
+
+def is_of(start: Start, note: StepNote) -> bool:
+    """Whether a note is of this start of its job, not of an earlier one or of another job of that number."""
+    if start.told.get("StateCompact") == "PD":
+        return False
+    # A job that was not requeued has no earlier start, so clocks may differ.
+    early_s = 1.0 if _restarts(start.told) else _SKEW_S
+    return note.uid == start.uid and note.begun_unix_s >= start.submitted_unix_s - early_s
+
+
+def _restarts(row: Mapping[str, str]) -> int:
+    text = row.get("RestartCnt", "")
+    return int(text) if text.isdecimal() else 0
+
+
+def _ended(ended: tuple[Start, str], note: StepNote | None, ended_unix_s: float) -> StepRecord:
+    """The record of a step that ends now, from Slurm as long as it knows it."""
+    start, step = ended
+    if note is None:
+        return ask(start, step, ended_unix_s)
+    if not is_leaving(start, note):
+        try:
+            return ask(start, step, ended_unix_s)
+        except Away:
+            raise
+        except (EnvironmentFault, DataError):
+            pass
+    return noted(start, note, ended_unix_s)
+
+
+def is_leaving(start: Start, note: StepNote) -> bool:
+    """Whether a requeued job leaves its nodes: Slurm then tells neither its start nor its time any more."""
+    begun = start.told.get("StartTime", "")
+    is_later = begun.isdecimal() and int(begun) > note.begun_unix_s + 1.0
+    return not start.is_running and is_later and _restarts(start.told) > 0
 
 
 def ask(start: Start, step: str, ended_unix_s: float) -> StepRecord:
@@ -101,14 +167,56 @@ def parsed(start: Start, ended: tuple[str, str], user: str, ended_unix_s: float)
     ended_unix_s : float
         When its last task here ended, s.
     """
-    (step, told), row = ended, start.told
+    step, told = ended
+    found = _STEP.match(told)
+    if step in SCRIPTS:
+        return _made(start, step, None, user, ended_unix_s)
+    if found is None:
+        raise _strange(start, step, ValueError(f"no step: {told[:80]!r}"))
+    begun, n_nodes, n_cpus = map(int, found.groups())
+    return _made(start, step, (float(begun), n_nodes, n_cpus), user, ended_unix_s)
+
+
+def noted(start: Start, note: StepNote, ended_unix_s: float) -> StepRecord:
+    """The record of a step that Slurm knows no more, from its note; that of its job from Slurm.
+
+    Parameters
+    ----------
+    start : Start
+        The job.
+    note : StepNote
+        The step.
+    ended_unix_s : float
+        When it ended, where the note does not tell it, s.
+
+    Raises
+    ------
+    DataError
+        If Slurm's answer about the job is not understood.
+    """
+    row = dict(start.told)
+    if is_leaving(start, note):
+        row |= {
+            "StartTime": str(int(note.begun_unix_s)),
+            "RestartCnt": str(_restarts(row) - 1),
+            "TimeUsed": "",
+        }
+    ended_s = ended_unix_s if note.ended_unix_s is None else note.ended_unix_s
+    own = None
+    if note.step not in SCRIPTS:
+        most = int(row["NumCPUs"]) if row.get("NumCPUs", "").isdecimal() else 0
+        own = note.begun_unix_s, note.n_nodes, min(note.n_cpus_here * note.n_nodes, most)
+    return _made(replace(start, told=row), note.step, own, slurm_close.user_name(start.uid), ended_s)
+
+
+def _made(
+    start: Start, step: str, own: tuple[float, int, int] | None, user: str, ended_unix_s: float
+) -> StepRecord:
+    """The record; `own`: start, nodes and CPUs of the step, None: those of its job."""
+    row = start.told
     try:
-        step_start, n_nodes, n_cpus = (int(row[name]) for name in ("StartTime", "NumNodes", "NumCPUs"))
-        if step not in SCRIPTS:
-            step_start, n_nodes, n_cpus = map(int, _STEP.match(told).groups())  # type: ignore[union-attr]
-        used_s = slurm_command.seconds(row["TimeUsed"])
-        if used_s is None:
-            raise ValueError(f"no time: {row['TimeUsed']!r}")
+        job_start = float(row["StartTime"])
+        step_start, n_nodes, n_cpus = own or (job_start, int(row["NumNodes"]), int(row["NumCPUs"]))
         is_array = row["ArrayTaskID"].isdecimal()
         return StepRecord(
             profile="",
@@ -125,13 +233,27 @@ def parsed(start: Start, ended: tuple[str, str], user: str, ended_unix_s: float)
             n_nodes=n_nodes,
             n_cpus=n_cpus,
             job_submit_unix_s=float(row["SubmitTime"]),
-            job_start_unix_s=float(row["StartTime"]),
-            step_start_unix_s=float(step_start),
-            # The job's own time stands still while it is suspended; it is told in whole seconds, cut off.
-            ran_s=round(max(0.0, min(ended_unix_s - step_start, used_s + 1.0)), 3),
+            job_start_unix_s=job_start,
+            step_start_unix_s=step_start,
+            ran_s=_ran_s(step_start, ended_unix_s, row["TimeUsed"]),
         )
     except (ValueError, TypeError, LookupError, AttributeError) as error:
-        raise DataError(
-            f"Slurm's answer about step {start.job}.{step} is not understood "
-            f"({type(error).__name__}: {error}): tried are squeue and scontrol of Slurm 22.05"
-        ) from None
+        raise _strange(start, step, error) from None
+
+
+def _ran_s(step_start_unix_s: float, ended_unix_s: float, used: str) -> float:
+    """At most the job's own time, which stands still while it is suspended; empty: Slurm does not tell it."""
+    ran_s = max(0.0, ended_unix_s - step_start_unix_s)
+    if used:
+        used_s = slurm_command.seconds(used)
+        if used_s is None:
+            raise ValueError(f"no time: {used!r}")
+        ran_s = min(ran_s, used_s + 1.0)  # it is told in whole seconds, cut off
+    return round(ran_s, 3)
+
+
+def _strange(start: Start, step: str, error: Exception) -> DataError:
+    return DataError(
+        f"Slurm's answer about step {start.job}.{step} is not understood "
+        f"({type(error).__name__}: {error}): tried are squeue and scontrol of Slurm 22.05"
+    )

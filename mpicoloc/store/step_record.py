@@ -7,6 +7,7 @@ ran it, on how many cores and for how long, as Slurm gave them.
 from __future__ import annotations
 
 import contextlib
+import glob
 import hmac
 import json
 import os
@@ -131,6 +132,11 @@ class Sealed:
 def path_of(profile: str) -> str:
     """Where the record of a profile in a spool is."""
     return os.path.splitext(profile)[0] + ".json"
+
+
+def paths(spool: str, job: int) -> list[str]:
+    """Records of a job's steps in a spool, of all of its starts, in the order of their names."""
+    return sorted(glob.glob(os.path.join(glob.escape(spool), f"{job}.*.json")))
 
 
 def write(path: str, record: StepRecord, key: Key) -> bool:

@@ -2,9 +2,11 @@
 #define _GNU_SOURCE
 #include "check.h"
 
+#include <errno.h>
 #include <glob.h>
 #include <stdarg.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 /* A file system that hangs. */
@@ -84,8 +86,26 @@ spank_err_t spank_unsetenv(spank_t spank, const char *name)
     return ESPANK_SUCCESS;
 }
 
-/* Job 12, step 0 of user 1000; each step of a test gives the job another number. */
-static uint32_t job_number = 12, step_number;
+/* Job 12, step 0 of user 1000 on 2 nodes; each step of a test gives the job another number. */
+static uint32_t job_number = 12, step_number, node_number, n_tasks = 2;
+
+static uint32_t item_of_job(spank_item_t item)
+{
+    switch (item) {
+    case S_JOB_ID:
+        return job_number;
+    case S_JOB_STEPID:
+        return step_number;
+    case S_JOB_NODEID:
+        return node_number;
+    case S_JOB_NNODES:
+        return 2;
+    case S_JOB_LOCAL_TASK_COUNT:
+        return n_tasks;
+    default:
+        return 1000;
+    }
+}
 
 spank_err_t spank_get_item(spank_t spank, spank_item_t item, ...)
 {
@@ -97,8 +117,10 @@ spank_err_t spank_get_item(spank_t spank, spank_item_t item, ...)
         arguments[0] = (char *)program;
         *va_arg(rest, int *) = 1;
         *va_arg(rest, char ***) = arguments;
+    } else if (item == S_JOB_NCPUS) {
+        *va_arg(rest, uint16_t *) = 4;
     } else {
-        *va_arg(rest, uint32_t *) = item == S_JOB_ID ? job_number : item == S_JOB_STEPID ? step_number : 1000;
+        *va_arg(rest, uint32_t *) = item_of_job(item);
     }
     va_end(rest);
     return ESPANK_SUCCESS;
@@ -122,7 +144,7 @@ static int shell(const char *script)
 {
     char *arguments[] = {"/bin/sh", "-c", (char *)script, NULL};
     logged[0] = '\0';
-    return run_python(arguments);
+    return mr_run(arguments);
 }
 
 static void test_first_node(void)
@@ -205,10 +227,10 @@ static void test_looking_for_profiles_ends(char library[])
 {
     begin_site(library);
     logged[0] = '\0';
-    CHECK(!has_profiles(12, 1000) && logged[0] == '\0');
+    CHECK(!has_left(12, 1000) && logged[0] == '\0');
     snprintf(site.out, sizeof site.out, "%s", library);
-    CHECK(has_profiles(12, 1000) && logged[0] == '\0');
-    CHECK(!ms_take_word(&site, "out=/hangs/%j.%s.h5") && !has_profiles(12, 1000));
+    CHECK(has_left(12, 1000) && logged[0] == '\0');
+    CHECK(!ms_take_word(&site, "out=/hangs/%j.%s.h5") && !has_left(12, 1000));
     CHECK(strstr(logged, "job 12: /hangs/12.*.h5 cannot be looked for within 1 s"));
 }
 
@@ -220,7 +242,7 @@ static void test_the_command_ends_by_itself(void)
     CHECK(shell("yes | head -c 1000000 >&2") == 0);
     CHECK(strlen(logged) > 4000 && strlen(logged) < 5000);
     CHECK(shell("kill -9 $$") == -1);
-    CHECK(run_python((char *[]){"/nowhere/python", NULL}) == -1);
+    CHECK(mr_run((char *[]){"/nowhere/python", NULL}) == -1);
 }
 
 /* Killed; its new parent may not have waited for it. */
@@ -246,16 +268,73 @@ static void test_one_that_takes_too_long_is_killed_with_all_that_it_started(void
     CHECK(is_dead(pid));
 }
 
-int main(void)
+static int run_step(uint32_t job, uint32_t step, const char *name)
+{
+    memset(&note, 0, sizeof note);
+    program = name;
+    begin_step(job, step, "on");
+    for (uint32_t i = 0; i < n_tasks; i++)
+        CHECK(slurm_spank_task_post_fork(NULL, 0, NULL) == ESPANK_SUCCESS);
+    return mn_has(site.spool, job);
+}
+
+/* What they say is read by the test in Python. */
+static void test_a_step_is_noted_by_its_first_node(char library[], const char *spool)
+{
+    begin_site(library);
+    CHECK(!run_step(20, 0, "./app") && note.begun.tv_sec == 0);
+    snprintf(site.key_file, sizeof site.key_file, "/k");
+    snprintf(site.spool, sizeof site.spool, "%s", spool);
+    CHECK(run_step(20, batch, "./app") && !mn_has(spool, 2) && !mn_has(spool, 200));
+    struct timespec begun = note.begun;
+    CHECK(slurm_spank_task_post_fork(NULL, 0, NULL) == ESPANK_SUCCESS && note.begun.tv_nsec == begun.tv_nsec);
+    CHECK(run_step(21, 3, "./app") && slurm_spank_task_exit(NULL, 0, NULL) == ESPANK_SUCCESS && !note.ended.tv_sec);
+    CHECK(slurm_spank_task_exit(NULL, 0, NULL) == ESPANK_SUCCESS && note.ended.tv_sec);
+    CHECK(!run_step(22, 0, "/usr/bin/prted") && !run_step(22, 0xfffffffc, "./app"));
+    node_number = 1;
+    CHECK(!run_step(22, 0, "./app"));
+    node_number = 0;
+    CHECK(!ms_take_word(&site, "out=/p/%j.%%s.h5") && run_step(23, 0, "./app"));
+}
+
+static void test_a_spool_that_takes_no_note_costs_a_line(void)
+{
+    logged[0] = '\0';
+    snprintf(site.spool, sizeof site.spool, "/nowhere");
+    CHECK(!run_step(24, 0, "./app"));
+    CHECK(strcmp(logged, "mpicoloc: job 24: no note of step 0 in /nowhere: No such file or directory\n") == 0);
+    memset(site.spool, 'x', sizeof site.spool - 1);
+    CHECK(!run_step(24, 0, "./app") && strstr(logged, "too long"));
+}
+
+static void test_a_spool_that_hangs_holds_no_step(const char *spool)
+{
+    char path[PATH_MAX];
+    struct mn_note of_25 = {.job = 25, .step = "0", .begun = {7, 0}};
+    snprintf(path, sizeof path, "%s/.steps/.mpicoloc-25.7.0.part", spool);
+    CHECK(mkfifo(path, 0600) == 0 && mn_write(spool, &of_25) == ETIMEDOUT && !mn_has(spool, 25));
+    int file = open(path, O_RDONLY | O_NONBLOCK); /* lets it go on */
+    CHECK(file >= 0);
+    for (int i = 0; i < 1000 && !mn_has(spool, 25); i++)
+        nanosleep(&(struct timespec){0, 10000000}, NULL);
+    snprintf(path, sizeof path, "%s/.steps/25.7.0.json", spool);
+    CHECK(unlink(path) == 0);
+    close(file);
+}
+
+int main(int n_arguments, char *arguments[])
 {
     char library[] = "/tmp/libmpicoloc-auto.so.XXXXXX";
     int file = mkstemp(library); /* it has to be there */
-    CHECK(file >= 0);
+    CHECK(file >= 0 && n_arguments == 2);
     test_first_node();
     test_expand();
     test_each_job_and_step_has_a_file_of_its_own(library);
     test_off_leaves_nothing_of_ours(library);
     test_looking_for_profiles_ends(library);
+    test_a_step_is_noted_by_its_first_node(library, arguments[1]);
+    test_a_spool_that_takes_no_note_costs_a_line();
+    test_a_spool_that_hangs_holds_no_step(arguments[1]);
     close(file);
     unlink(library);
     test_the_command_ends_by_itself();

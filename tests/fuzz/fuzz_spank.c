@@ -28,6 +28,8 @@ static pid_t no_fork(void)
 
 #define posix_spawn no_spawn
 #define fork no_fork
+#include "spank/command.c"
+#include "spank/notes.c"
 #include "spank/plugin.c"
 #undef fork
 #undef posix_spawn
@@ -121,10 +123,12 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     }
     memset(&site, 0, sizeof site);
     memset(&user, 0, sizeof user);
+    memset(&note, 0, sizeof note);
     slurm_spank_init(NULL, n_words, words);
     take_text(&job, given, take(&job, 1) % sizeof given + 1);
     option_given(0, take(&job, 1) % 8 ? given : NULL, (int)take(&job, 1) % 2);
     slurm_spank_task_init(NULL, n_words, words);
+    slurm_spank_task_post_fork(NULL, n_words, words);
     slurm_spank_task_exit(NULL, n_words, words);
     take_text(&job, given, sizeof given);
     setenv("SLURM_NODELIST", given, 1);

@@ -81,6 +81,11 @@ class Cluster:
         found = {path: path.name.split(".") for path in sorted(self.spool.glob(f"{job}.*.h5"))}
         return {(int(name[1]), name[2]): path for path, name in found.items()}
 
+    def owns(self, folder):
+        """Whether a process, given as its folder in /proc, is one of this cluster's."""
+        first = slurm_cluster.first_process(self.plan.name)
+        return os.stat(folder / "ns/pid").st_ino == os.stat(f"/proc/{first}/ns/pid").st_ino
+
     def log(self, daemon):
         return Path(self.plan.folder, "log", f"{daemon}.log").read_text(errors="replace")
 
@@ -88,3 +93,21 @@ class Cluster:
 def is_possible():
     """Root makes the cluster, of Debian's packages."""
     return os.geteuid() == 0 and all(map(shutil.which, slurm_cluster.TOOLS))
+
+
+def processes(name):
+    """Numbers of those that have this name, in all labs."""
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            if (folder / "comm").read_text().strip() == name:
+                yield int(folder.name)
+        except OSError:
+            continue
+
+
+def command_of(pid):
+    """Its words, a zero byte behind each; empty: it has ended."""
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes().decode(errors="replace")
+    except OSError:
+        return ""

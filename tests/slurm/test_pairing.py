@@ -12,6 +12,7 @@ from pathlib import Path
 
 import jobs
 import pytest
+from slurm_jobs import command_of, processes
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "unit"))
 
@@ -276,16 +277,3 @@ class service:
     def __exit__(self, *_):
         self.process.kill()
         self.process.wait(jobs.LIMIT_S)
-
-
-def processes(name):
-    for folder in Path("/proc").glob("[0-9]*"):
-        try:
-            if (folder / "comm").read_text().strip() == name:
-                yield int(folder.name)
-        except OSError:
-            continue
-
-
-def command_of(pid):
-    return Path(f"/proc/{pid}/cmdline").read_bytes().decode(errors="replace")

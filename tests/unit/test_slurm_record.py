@@ -3,16 +3,18 @@
 import json
 import os
 import stat
-from dataclasses import replace
+from dataclasses import asdict, replace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from slurm_programs import stand_in
 
 from mpicoloc.errors import DataError, EnvironmentFault, UsageError
 from mpicoloc.run import slurm_close, slurm_record
 from mpicoloc.run.slurm_close import Start
 from mpicoloc.store import step_record
+from mpicoloc.store.step_note import StepNote
 
 KEY = b"0123456789abcdef0123456789abcdef"
 JOB = {
@@ -26,6 +28,7 @@ JOB = {
     "SubmitTime": "1795377520",
     "StartTime": "1795377523",
     "TimeUsed": "10:05",
+    "EndTime": "1795378128",
     "Cluster": "lab",
     "Partition": "shared",
     "Account": "(null)",
@@ -38,6 +41,13 @@ STEP = (
     "StepId=11.0 UserId=1000 StartTime=1795377524 TimeLimit=UNLIMITED State=RUNNING Partition=shared "
     "NodeList=n2 Nodes=1 CPUs=2 Tasks=2 Name=sh Network=(null) TRES=cpu=2,mem=0,node=1 ResvPorts=(null)\n"
 )
+
+
+def write_note(spool, note):
+    """As the plugin does."""
+    path = spool / ".steps" / f"{note.job}.{int(note.begun_unix_s)}.{note.step}.json"
+    path.write_text(json.dumps({"schema_version": 1, **asdict(note)}))
+    return path
 
 
 def squeue(**changes):
@@ -91,10 +101,52 @@ def test_what_is_not_there_or_not_understood_is_told():
 
 def test_only_steps_that_a_user_can_start_have_a_record(tmp_path):
     start = Start(11, 1000, 1795377520, 1795377523, True, "11")
-    (tmp_path / "11.4294967292.h5").touch()
     assert slurm_record.keep(f"{tmp_path}/%j.%s.h5", (start, "4294967292"), KEY, str(tmp_path), 1.0) is None
     with pytest.raises(UsageError, match="give its number"):
         slurm_record.keep(f"{tmp_path}/%j.%s.h5", (start, "../0"), KEY, str(tmp_path), 1.0)
+
+
+def kept(tmp_path, monkeypatch, scontrol, row=None, *, is_noted=True):
+    """The record of step 11.0, whose note is there, that this answer of scontrol's makes."""
+    stand_in(tmp_path, monkeypatch, {"scontrol": scontrol})
+    spool = tmp_path / "spool"
+    (spool / ".steps").mkdir(parents=True, exist_ok=True)
+    note = StepNote(11, "0", "0", 1000, 1, 3, 1795377524.5, 1795377604.25)
+    if is_noted:
+        write_note(spool, note)
+    write_note(spool, replace(note, step="1", profile_step="1"))
+    start = slurm_close.started(row or squeue(), 11, 1000)
+    path = slurm_record.keep(f"{tmp_path}/%j.%s.h5", (start, "0"), KEY, str(spool), 1795377604.25)
+    assert path == f"{spool}/11.1795377520.0.json"
+    assert [note.step for note in slurm_record.notes_of(str(spool), start).values()] == ["1"], "others stay"
+    assert slurm_record.keep(f"{tmp_path}/%j.%s.h5", (start, "0"), KEY, str(spool), 1.0) is None
+    return step_record.read(path).record
+
+
+def test_a_step_has_a_record_whether_it_left_a_profile_or_not(tmp_path, monkeypatch):
+    assert kept(tmp_path, monkeypatch, f"echo '{STEP.strip()}'") == replace(
+        record(), user=slurm_close.user_name(1000), profile="11.1795377520.0.h5"
+    )
+
+
+@pytest.mark.parametrize(
+    "scontrol", ["echo Job step 11.0 not found >&2; exit 1", "echo Job step 11.0 not found"]
+)
+def test_of_a_step_that_slurm_has_forgotten_the_note_tells(tmp_path, monkeypatch, scontrol):
+    found = kept(tmp_path, monkeypatch, scontrol)
+    assert (found.n_cpus, found.n_nodes, found.ran_s) == (3, 1, 79.75)
+    assert (found.job_start_unix_s, found.step_start_unix_s) == (1795377523.0, 1795377524.5)
+
+
+def test_while_a_requeued_job_leaves_slurm_tells_neither_its_start_nor_its_time(tmp_path, monkeypatch):
+    row = squeue(StateCompact="CG", RestartCnt="3", StartTime="1795377605", TimeUsed="0:00")
+    found = kept(tmp_path, monkeypatch, f"echo '{STEP.strip()}'", row)
+    assert (found.restarts, found.ran_s, found.job_start_unix_s) == (2, 79.75, 1795377524.0)
+
+
+def test_without_note_and_answer_there_is_no_record(tmp_path, monkeypatch):
+    with pytest.raises(EnvironmentFault, match="not found"):
+        kept(tmp_path, monkeypatch, "echo Job step 11.0 not found >&2; exit 1", is_noted=False)
 
 
 def test_a_record_is_written_once_for_its_owner_only(tmp_path):

@@ -1,0 +1,117 @@
+#define _GNU_SOURCE
+#include "notes.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <limits.h>
+#include <poll.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+enum { N_TEXT = 512, N_TIME = 40, LIMIT_MS = 1000 };
+
+static const char FOLDER[] = ".steps";
+
+static void put_time(char text[N_TIME], const struct timespec *time)
+{
+    if (time->tv_sec)
+        snprintf(text, N_TIME, "%lld.%03ld", (long long)time->tv_sec, time->tv_nsec / 1000000);
+    else
+        snprintf(text, N_TIME, "null");
+}
+
+static int put_note(char text[N_TEXT], const struct mn_note *note)
+{
+    char begun[N_TIME], ended[N_TIME], named[sizeof note->step + 2];
+    put_time(begun, &note->begun);
+    put_time(ended, &note->ended);
+    snprintf(named, sizeof named, note->is_by_step ? "\"%s\"" : "null", note->step);
+    return snprintf(text, N_TEXT,
+                    "{\"schema_version\": 1, \"job\": %" PRIu32 ", \"step\": \"%s\", \"profile_step\": %s, "
+                    "\"uid\": %" PRIu32 ", \"n_nodes\": %" PRIu32 ", \"n_cpus_here\": %" PRIu32
+                    ", \"begun_unix_s\": %s, \"ended_unix_s\": %s}\n",
+                    note->job, note->step, named, note->uid, note->n_nodes, note->n_cpus, begun, ended);
+}
+
+static int open_new(const char *folder, const char *path)
+{
+    static const int how = O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW;
+    int file = open(path, how, 0600);
+    if (file < 0 && errno == ENOENT && (mkdir(folder, 0700) == 0 || errno == EEXIST))
+        file = open(path, how, 0600);
+    return file;
+}
+
+/* Returns 0 or an errno. */
+static int save(const char *spool, const struct mn_note *note)
+{
+    char folder[PATH_MAX], path[PATH_MAX], new[PATH_MAX], name[64], text[N_TEXT];
+    int n = put_note(text, note);
+    snprintf(name, sizeof name, "%" PRIu32 ".%lld.%s", note->job, (long long)note->begun.tv_sec, note->step);
+    if (snprintf(folder, sizeof folder, "%s/%s", spool, FOLDER) >= (int)sizeof folder ||
+        snprintf(path, sizeof path, "%s/%s.json", folder, name) >= (int)sizeof path ||
+        snprintf(new, sizeof new, "%s/.mpicoloc-%s.part", folder, name) >= (int)sizeof new)
+        return ENAMETOOLONG;
+    int file = open_new(folder, new);
+    if (file < 0)
+        return errno;
+    errno = EIO; /* of a write that is cut short */
+    int failed = write(file, text, (size_t)n) == n ? 0 : errno;
+    if (close(file) != 0 && !failed)
+        failed = errno;
+    if (!failed && rename(new, path) != 0)
+        failed = errno;
+    if (failed)
+        unlink(new);
+    return failed;
+}
+
+/* In a process that nobody waits for: a child that hangs would be taken for a task of the step. */
+static void save_apart(const char *spool, const struct mn_note *note, int to)
+{
+    if (fork() == 0) {
+        unsigned char failed = (unsigned char)save(spool, note);
+        _exit(write(to, &failed, 1) != 1);
+    }
+    _exit(0);
+}
+
+int mn_write(const char *spool, const struct mn_note *note)
+{
+    int ends[2];
+    unsigned char failed = ETIMEDOUT;
+    if (pipe2(ends, O_CLOEXEC) != 0)
+        return errno;
+    pid_t pid = fork();
+    if (pid == 0)
+        save_apart(spool, note, ends[1]);
+    close(ends[1]);
+    if (pid > 0) {
+        struct pollfd ready = {.fd = ends[0], .events = POLLIN};
+        while (waitpid(pid, NULL, 0) < 0 && errno == EINTR)
+            ;
+        if (poll(&ready, 1, LIMIT_MS) > 0 && read(ends[0], &failed, 1) != 1)
+            failed = EAGAIN; /* it could not be started */
+    }
+    close(ends[0]);
+    return pid > 0 ? failed : EAGAIN;
+}
+
+int mn_has(const char *spool, uint32_t job)
+{
+    char path[PATH_MAX], start[16];
+    int found = 0, n = snprintf(start, sizeof start, "%" PRIu32 ".", job);
+    if (snprintf(path, sizeof path, "%s/%s", spool, FOLDER) >= (int)sizeof path)
+        return 0;
+    DIR *folder = opendir(path);
+    for (struct dirent *entry; !found && folder && (entry = readdir(folder));)
+        found = strncmp(entry->d_name, start, (size_t)n) == 0;
+    if (folder)
+        closedir(folder);
+    return found;
+}

@@ -1,0 +1,184 @@
+"""Records of steps that ended while slurmctld was away, or unseen: from the plugin's notes of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from datetime import UTC, datetime
+
+from mpicoloc.errors import EnvironmentFault, MpicolocError, Refused
+from mpicoloc.run import slurm_close, slurm_record
+from mpicoloc.run.slurm_close import Start
+from mpicoloc.run.slurm_command import Away
+from mpicoloc.store import signature, step_note, step_record
+from mpicoloc.store.step_note import StepNote
+
+_OVER = ("CD", "F", "CA", "TO", "NF", "PR", "OOM", "BF", "DL")
+"""States in which nothing of a job runs any more, and its epilogs have run, if they run at all."""
+
+
+def of_job(spool: str, start: Start, key: signature.Key, now_unix_s: float) -> Iterator[str | MpicolocError]:
+    """Make the records that are missing of a job that has ended, in its epilog, and remove its notes.
+
+    Parameters
+    ----------
+    spool : str
+        The folder.
+    start : Start
+        The job.
+    key : bytes or KeyFile
+        The site's.
+    now_unix_s : float
+        When what was killed has ended, at the latest, s.
+
+    Yields
+    ------
+    str or MpicolocError
+        Path of a record that was made, or what keeps one from being made.
+    """
+    for path, note in slurm_record.notes_of(spool, start).items():
+        try:
+            yield from _settled(spool, (path, note), (start, now_unix_s), key)
+        except MpicolocError as error:
+            yield error
+
+
+def left(spool: str, key: signature.Key) -> Iterator[str | MpicolocError]:
+    """Make the records that are missing of all jobs, where no epilog did it: their first node has died.
+
+    Notes of a job that runs, or whose epilog may yet come, are left alone.
+
+    Parameters
+    ----------
+    spool : str
+        The folder.
+    key : bytes or KeyFile
+        The site's.
+
+    Yields
+    ------
+    str or MpicolocError
+        As of `of_job`.
+
+    Raises
+    ------
+    EnvironmentFault
+        If slurmctld does not answer.
+    """
+    notes: list[tuple[str, StepNote]] = []
+    for path in step_note.paths(spool):
+        try:
+            note = step_note.read(path)
+        except MpicolocError as error:
+            yield error
+        else:
+            notes += [(path, note)] if note else []
+    jobs: dict[tuple[int, int], Start | None] = {}
+    for path, note in notes:
+        job = note.job, note.uid
+        if job not in jobs:
+            jobs[job] = _known(*job)
+        same = [other for _, other in notes if (other.job, other.uid) == job]
+        try:
+            ended = _ended(spool, (path, note), jobs[job], same, key)
+            yield from _settled(spool, (path, note), ended, key) if ended else ()
+        except MpicolocError as error:
+            yield error
+
+
+def _settled(
+    spool: str, noted: tuple[str, StepNote], ended: tuple[Start, float], key: signature.Key
+) -> Iterator[str]:
+    """Make the record of a note of this start of a job, whose steps ended then at the latest, s."""
+    (path, note), (start, ended_unix_s) = noted, ended
+    record = slurm_record.noted(start, note, ended_unix_s)
+    made = slurm_record.put(spool, start.name(note.profile_step), record, key)
+    step_note.remove(path)
+    yield from [made] if made else []
+
+
+def _known(job: int, uid: int) -> Start | None:
+    try:
+        return slurm_close.start_of(job, uid)
+    except Away:
+        raise
+    except EnvironmentFault:
+        return None
+
+
+def _ended(
+    spool: str, noted: tuple[str, StepNote], start: Start | None, same: Sequence[StepNote], key: signature.Key
+) -> tuple[Start, float] | None:
+    """The start of its job that a note is of, and when it ended, s; None: it may run still.
+
+    Parameters
+    ----------
+    spool : str
+        The folder.
+    noted : (str, StepNote)
+        The note and its file.
+    start : Start or None
+        What Slurm knows of the job.
+    same : sequence of StepNote
+        All notes of the job.
+    key : bytes or KeyFile
+        The site's.
+
+    Raises
+    ------
+    Refused
+        If Slurm does not know it any more.
+    """
+    (path, note), row = noted, start.told if start else {}
+    state = row.get("StateCompact")
+    if start and slurm_record.is_of(start, note):
+        return (start, float(row["EndTime"])) if state in _OVER else None
+    if start and state == "CG":
+        return None
+    if start and row["RestartCnt"] == "1":
+        earlier = [other for other in same if not slurm_record.is_of(start, other)]
+        return _first(spool, start, earlier, key), float(start.submitted_unix_s)
+    raise Refused(_lost(path, note))
+
+
+def _first(spool: str, start: Start, notes: Sequence[StepNote], key: signature.Key) -> Start:
+    """The first start of a job that was requeued since: its SubmitTime is now that of the second one.
+
+    It is that of the records which were made in time, or, where there are none, when the first step began: no
+    other start of the job can have that one.
+    """
+    began_s = min(note.begun_unix_s for note in notes)
+    submitted_s = int(began_s)
+    for path in step_record.paths(spool, start.job):
+        sealed = step_record.read(path)
+        if sealed and not sealed.reason(key):
+            record = sealed.record
+            if (record.uid, record.restarts) == (start.uid, 0) and record.job_submit_unix_s <= began_s + 1.0:
+                submitted_s = int(record.job_submit_unix_s)
+    n_cpus = max(int(start.told["NumCPUs"]), *(note.n_cpus_here * note.n_nodes for note in notes))
+    told = {
+        "SubmitTime": submitted_s,
+        "StartTime": int(began_s),
+        "RestartCnt": 0,
+        "NumCPUs": n_cpus,
+        "TimeUsed": "",
+    }
+    row = {**start.told, **{name: str(value) for name, value in told.items()}}
+    return replace(start, submitted_unix_s=submitted_s, is_running=False, told=row)
+
+
+def _lost(path: str, note: StepNote) -> str:
+    begun, ended = (_time(time_s) for time_s in (note.begun_unix_s, note.ended_unix_s))
+    return (
+        f"no record of step {note.name} of user {note.uid}, {note.n_cpus_here} CPUs on its first node of "
+        f"{note.n_nodes}, from {begun} to {ended}, as Slurm knows its job no more: look it up with "
+        f"`sacct -D -j {note.job}`, charge it by hand, and remove {path}"
+    )
+
+
+def _time(time_s: float | None) -> str:
+    return (
+        "an end that nobody saw"
+        if time_s is None
+        else f"{datetime.fromtimestamp(time_s, UTC):%Y-%m-%d %H:%M:%S UTC}"
+    )

@@ -1,0 +1,165 @@
+"""Whatever is away when a step ends, it has a record, once: slurmctld, the profile, the node."""
+
+import contextlib
+import os
+import signal
+import time
+from pathlib import Path
+
+import jobs
+import pytest
+from slurm_jobs import command_of, processes
+
+from mpicoloc.cli.main import main
+from mpicoloc.store import signature, step_note, step_record
+
+pytestmark = [pytest.mark.e2e, pytest.mark.serial, pytest.mark.timeout(150)]
+WAITS = """
+touch begun.$SLURM_JOB_ID
+while ! [ -e go.$SLURM_JOB_ID ]; do sleep 0.05; done
+./heat2d.openmpi 60 100
+touch ended.$SLURM_JOB_ID
+"""
+
+
+def records(cluster, job):
+    """Records of a job, by the start in their names and step; each is the site's."""
+    found = {}
+    for path in step_record.paths(str(cluster.spool), job):
+        sealed = step_record.read(path)
+        assert sealed.reason(signature.read_key(cluster.key)) == ""
+        found[Path(path).name.split(".")[1], sealed.record.step] = sealed.record
+    return found
+
+
+def notes(cluster, job):
+    return {note.step: note for note in map(step_note.read, step_note.paths(str(cluster.spool), job)) if note}
+
+
+def time_of(cluster, what, job):
+    return (cluster.work / f"{what}.{job}").stat().st_mtime
+
+
+def slurmctld(cluster):
+    return {pid for pid in processes("slurmctld") if cluster.plan.folder in command_of(pid)}
+
+
+@contextlib.contextmanager
+def without_slurmctld(cluster):
+    """It is killed, and the one that is started in its place stands still."""
+    before = slurmctld(cluster)
+    for pid in before:
+        os.kill(pid, signal.SIGKILL)
+    (new,) = jobs.wait_until(lambda: slurmctld(cluster) - before, "the next slurmctld")
+    os.kill(new, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        os.kill(new, signal.SIGCONT)
+
+
+def test_a_step_that_ends_while_slurmctld_is_away_has_its_record_and_signature(cluster):
+    script = f"cat >task.$SLURM_JOB_ID <<'END'\n{WAITS}END\nsrun sh task.$SLURM_JOB_ID\n"
+    job = cluster.submit(script, "-N1", "-n1", "-w", "n1", "--mpicoloc")
+    jobs.wait_until((cluster.work / f"begun.{job}").exists, "the step")
+    assert set(notes(cluster, job)) == {"batch", "0"}
+    begun_s, before = time.time(), len(cluster.log("n1"))
+    # What slurmctld has not saved before it is killed (every 5 s) is gone.
+    saved = Path(cluster.plan.folder, "state/job_state")
+    jobs.wait_until(lambda: saved.stat().st_mtime > begun_s + 0.5, "slurmctld to save")
+    with without_slurmctld(cluster):
+        (cluster.work / f"go.{job}").touch()
+        failed = f"job {job}: `mpicoloc slurm close` ended with"
+        jobs.wait_until(lambda: failed in cluster.log("n1")[before:], "the plugin to give up", 60)
+        assert not records(cluster, job) and notes(cluster, job)["0"].ended_unix_s
+    jobs.wait_until(lambda: len(records(cluster, job)) == 2 and not notes(cluster, job), "records", 60)
+    found = {step: record for (_, step), record in records(cluster, job).items()}
+    assert found["0"].n_cpus == found["batch"].n_cpus == 4
+    took_s = time_of(cluster, "ended", job) - time_of(cluster, "begun", job)
+    assert found["0"].ran_s == pytest.approx(took_s, abs=5.0)
+    assert "0" in {step for _, step in cluster.signed(job)}
+
+
+def test_a_step_without_a_profile_has_a_record(cluster):
+    script = """
+srun --exact -n1 sh -c './heat2d.openmpi 60 100; rm -f $MPICOLOC_OUT'
+srun -n1 sleep 2
+"""
+    job = cluster.submit(script, "-N1", "-n2", "-p", "shared", "--mpicoloc")
+    assert cluster.wait(job)["ExitCode"] == "0:0"
+    found = {step: record for (_, step), record in records(cluster, job).items()}
+    assert {step: record.n_cpus for step, record in found.items()} == {"0": 1, "1": 2, "batch": 2}
+    assert found["batch"].ran_s > found["1"].ran_s >= 2.0
+    assert not cluster.signed(job) and not notes(cluster, job)
+
+
+def test_each_start_of_a_requeued_job_has_records_of_its_own(cluster):
+    script = """
+if [ -z "$SLURM_RESTART_COUNT" ]; then touch begun.$SLURM_JOB_ID; srun sleep 100; fi
+srun sleep 1
+"""
+    job = cluster.submit(script, "-N1", "-n1", "-w", "n2", "--requeue", "--mpicoloc")
+    jobs.wait_until(lambda: "0" in notes(cluster, job), "the step")
+    begun = {step: note.begun_unix_s for step, note in notes(cluster, job).items()}
+    time.sleep(2)
+    cluster.run("scontrol", "requeue", job)
+    requeued_s = time.time()
+    jobs.wait_until(lambda: cluster.facts(job)["JobState"] == "PENDING", "the epilog", 40)
+    first = records(cluster, job)
+    assert {step for _, step in first} == {"batch", "0"} and len({start for start, _ in first}) == 1
+    for (_, step), record in first.items():
+        assert (record.restarts, record.n_cpus) == (0, 4)
+        assert record.ran_s == pytest.approx(requeued_s - begun[step], abs=8.0) and record.ran_s > 1.5
+    cluster.run("scontrol", "update", f"JobId={job}", "StartTime=now")
+    assert cluster.wait(job)["ExitCode"] == "0:0"
+    both = records(cluster, job)
+    assert len(both) == 4 and len({record.run for record in both.values()}) == 4
+    assert sorted(record.restarts for record in both.values()) == [0, 0, 1, 1]
+    assert not notes(cluster, job)
+
+
+@pytest.mark.parametrize("requeue", ["--no-requeue", "--requeue"])
+def test_the_records_of_a_node_that_died_are_made_later(cluster, monkeypatch, capsys, requeue):
+    job = cluster.submit("srun sleep 1000", "-N1", "-n1", "-w", "n4", "--mpicoloc", requeue)
+    jobs.wait_until(lambda: "0" in notes(cluster, job), "the step")
+    monkeypatch.setenv("SLURM_CONF", cluster.env["SLURM_CONF"])
+    settle = ["slurm", "settle", "--spool", str(cluster.spool), "--key-file", str(cluster.key)]
+    assert main(settle) == 0 and len(notes(cluster, job)) == 2, "it runs"
+    with died(cluster, "n4", job):
+        cluster.run("scontrol", "update", "NodeName=n4", "State=DOWN", "Reason=died")
+        state = "NODE_FAIL" if requeue == "--no-requeue" else "PENDING"
+        jobs.wait_until(lambda: cluster.facts(job)["JobState"] == state, state, 40)
+        capsys.readouterr()
+        assert main(settle) == 0
+        assert len(capsys.readouterr().out.splitlines()) == 2 and not notes(cluster, job)
+        assert main(settle) == 0 and not capsys.readouterr().out
+    found = {step: record for (_, step), record in records(cluster, job).items()}
+    assert set(found) == {"0", "batch"} and found["0"].is_of_same_job(found["batch"])
+    assert all((record.n_cpus, record.restarts) == (4, 0) for record in found.values())
+    cluster.run("scancel", job)
+
+
+@contextlib.contextmanager
+def died(cluster, node, job):
+    """A node of which all of a job and what would clean up after it is gone; it comes back at the end."""
+    (slurmd,) = [
+        pid for pid in processes("slurmd")
+        if command_of(pid).startswith("slurmd") and cluster.plan.folder in command_of(pid)
+        and f"-N\0{node}\0" in command_of(pid)
+    ]  # fmt: skip
+    os.kill(slurmd, signal.SIGSTOP)
+    for pid in processes("slurmstepd"):
+        if command_of(pid).startswith(f"slurmstepd: [{job}."):
+            os.kill(pid, signal.SIGKILL)
+    for folder in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            if f"SLURM_JOB_ID={job}\0".encode() in (folder / "environ").read_bytes() and cluster.owns(folder):
+                os.kill(int(folder.name), signal.SIGKILL)
+    try:
+        yield
+    finally:
+        os.kill(slurmd, signal.SIGCONT)
+        cluster.run("scontrol", "update", f"NodeName={node}", "State=RESUME")
+        jobs.wait_until(
+            lambda: "idle" in cluster.run("sinfo", "-h", "-n", node, "-p", "whole", "-o", "%T"), node, 40
+        )

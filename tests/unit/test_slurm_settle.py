@@ -1,0 +1,181 @@
+"""Notes of steps become records, whatever was away when the steps ended."""
+
+import os
+from dataclasses import replace
+
+import pytest
+from slurm_programs import stand_in
+from test_slurm_record import KEY, record, squeue, write_note
+
+from mpicoloc.cli.main import main
+from mpicoloc.errors import Refused
+from mpicoloc.run import slurm_close, slurm_settle
+from mpicoloc.store import signature, step_note, step_record
+from mpicoloc.store.step_note import StepNote
+
+STEP = StepNote(11, "0", "0", 1000, 2, 4, 1795377530.0, None)
+SCRIPT = replace(STEP, step="batch", profile_step="batch", n_nodes=1, begun_unix_s=1795377523.5)
+
+
+@pytest.fixture
+def spool(tmp_path):
+    (tmp_path / "spool" / ".steps").mkdir(parents=True)
+    return tmp_path / "spool"
+
+
+@pytest.fixture
+def key(tmp_path):
+    path = tmp_path / "site.key"
+    path.write_text("c2l0ZSBrZXkgb2YgdGhlIHRlc3RzIG9ubHkuLi4uLi4=")
+    path.chmod(0o600)
+    return signature.KeyFile(str(path))
+
+
+def told(tmp_path, monkeypatch, script=None, **changes):
+    """What squeue says of job 11 from now on."""
+    (tmp_path / "told").write_text(squeue(**changes))
+    stand_in(tmp_path, monkeypatch, {"squeue": script or "cat {0}/told"})
+
+
+def left(spool, key):
+    return list(slurm_settle.left(str(spool), key))
+
+
+def records(spool):
+    found = [step_record.read(str(path)) for path in sorted(spool.glob("*.json"))]
+    return {sealed.record.step: sealed.record for sealed in found}
+
+
+def test_a_job_that_has_ended_has_records_of_its_steps_once(spool, key, tmp_path, monkeypatch):
+    told(tmp_path, monkeypatch, StateCompact="NF")
+    for note in (STEP, SCRIPT):
+        write_note(spool, note)
+    names = [f"{spool}/11.1795377520.{step}.json" for step in ("batch", "0")]
+    assert left(spool, key) == names
+    assert left(spool, key) == [] and step_note.paths(str(spool)) == []
+    found = records(spool)
+    assert (found["0"].n_cpus, found["0"].n_nodes, found["0"].ran_s) == (8, 2, 598.0), "to the end of the job"
+    assert (found["batch"].n_cpus, found["batch"].ran_s) == (8, 605.0)
+    assert found["0"].is_of_same_job(found["batch"]) and found["0"].profile == "11.1795377520.0.h5"
+
+
+def test_a_step_whose_end_was_seen_ended_then(spool, key, tmp_path, monkeypatch):
+    told(tmp_path, monkeypatch, StateCompact="CD")
+    write_note(spool, replace(STEP, ended_unix_s=1795377540.5))
+    left(spool, key)
+    assert records(spool)["0"].ran_s == 10.5
+
+
+def test_a_record_that_was_made_in_time_stays(spool, key, tmp_path, monkeypatch):
+    told(tmp_path, monkeypatch, StateCompact="CD")
+    write_note(spool, STEP)
+    path = spool / "11.1795377520.0.json"
+    assert step_record.write(str(path), record(), KEY)
+    before = path.read_bytes()
+    assert left(spool, key) == [] and step_note.paths(str(spool)) == []
+    assert path.read_bytes() == before
+
+
+@pytest.mark.parametrize("state", ["R", "S", "CG"])
+def test_notes_of_a_job_that_runs_or_has_an_epilog_to_come_stay(spool, key, tmp_path, monkeypatch, state):
+    told(tmp_path, monkeypatch, StateCompact=state)
+    path = write_note(spool, replace(STEP, ended_unix_s=1795377540.5))
+    assert left(spool, key) == [] and path.exists() and not records(spool)
+
+
+@pytest.mark.parametrize("state", ["PD", "R", "CD"])
+def test_the_first_start_of_a_job_that_was_requeued_has_records_of_its_own(
+    spool, key, tmp_path, monkeypatch, state
+):
+    again = {
+        "SubmitTime": "1795377600",
+        "StartTime": "1795377601",
+        "EndTime": "1795377700",
+        "RestartCnt": "1",
+    }
+    told(tmp_path, monkeypatch, StateCompact=state, NumCPUs="2", TimeUsed="1:39", **again)
+    for note in (STEP, SCRIPT, replace(STEP, begun_unix_s=1795377602.0)):
+        write_note(spool, note)
+    made = {os.path.basename(path) for path in left(spool, key)}
+    first = {"11.1795377523.batch.json", "11.1795377523.0.json"}
+    assert made == (first | {"11.1795377600.0.json"} if state == "CD" else first)
+    found = step_record.read(str(spool / "11.1795377523.0.json")).record
+    script = step_record.read(str(spool / "11.1795377523.batch.json")).record
+    assert (found.restarts, found.n_cpus, found.ran_s) == (0, 8, 70.0) and found.is_of_same_job(script)
+    assert (script.n_cpus, script.ran_s) == (8, 77.0)
+
+
+def test_a_job_that_waits_has_no_steps_of_this_start(spool, key, tmp_path, monkeypatch):
+    told(tmp_path, monkeypatch, StateCompact="PD", SubmitTime="1795377530", RestartCnt="1")
+    write_note(spool, STEP)
+    assert left(spool, key) == [f"{spool}/11.1795377530.0.json"] and records(spool)["0"].restarts == 0
+
+
+def test_it_has_the_name_that_records_made_in_time_have(spool, key, tmp_path, monkeypatch):
+    told(tmp_path, monkeypatch, StateCompact="PD", SubmitTime="1795377600", RestartCnt="1")
+    step_record.write(str(spool / "11.1795377520.5.json"), replace(record(), step="5"), key)
+    write_note(spool, STEP)
+    assert left(spool, key) == [f"{spool}/11.1795377520.0.json"]
+    assert records(spool)["0"].is_of_same_job(records(spool)["5"])
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"script": "echo slurm_load_jobs error: Invalid job id specified >&2; exit 1"},
+        {"StateCompact": "PD", "SubmitTime": "1795377600", "RestartCnt": "2"},
+        {"StateCompact": "CD", "SubmitTime": "1795377600"},
+        {"StateCompact": "CD", "UserID": "1001"},
+    ],
+)
+def test_what_slurm_knows_no_more_is_told_and_stays(spool, key, tmp_path, monkeypatch, changes, capsys):
+    told(tmp_path, monkeypatch, **changes)
+    path = write_note(spool, replace(STEP, ended_unix_s=1795377590.0))
+    (found,) = left(spool, key)
+    assert isinstance(found, Refused)
+    for words in ("step 11.0 of user 1000", "4 CPUs on its first node of 2,", "19:59:50 UTC", str(path)):
+        assert words in str(found)
+    command = ["slurm", "settle", "--spool", str(spool), "--key-file", key.path]
+    assert main(command) == 1 and path.exists() and not records(spool)
+    assert "sacct -D -j 11" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "text", ["", "[]", "{", '{"schema_version": 1}', "x" * 10**5, '{"schema_version": 2}']
+)
+def test_a_damaged_note_is_told_and_keeps_no_other_from_its_record(spool, key, tmp_path, monkeypatch, text):
+    told(tmp_path, monkeypatch, StateCompact="CD")
+    (spool / ".steps" / "10.1.0.json").write_text(text)
+    os.symlink("/etc/passwd", spool / ".steps" / "12.1.0.json")
+    write_note(spool, STEP)
+    command = ["slurm", "settle", "--spool", str(spool), "--key-file", key.path]
+    assert main(command) == 4, "of a link nothing is read"
+    assert "0" in records(spool)
+    os.unlink(spool / ".steps" / "12.1.0.json")
+    assert main(command) == 3
+
+
+def test_a_spool_that_is_not_there_and_a_controller_that_is_away_are_told(
+    spool, key, tmp_path, monkeypatch, capsys
+):
+    assert main(["slurm", "settle", "--spool", f"{spool}/x", "--key-file", key.path]) == 4
+    told(tmp_path, monkeypatch, "echo Unable to contact slurm controller >&2; exit 1")
+    path = write_note(spool, STEP)
+    assert main(["slurm", "settle", "--spool", str(spool), "--key-file", key.path]) == 4
+    assert "slurmctld does not answer" in capsys.readouterr().err and path.exists()
+
+
+def test_the_epilog_makes_what_is_missing_of_its_own_start_only(spool, key):
+    others = (
+        replace(STEP, begun_unix_s=1795370000.0),
+        replace(STEP, job=111),
+        replace(STEP, uid=7, step="3"),
+    )
+    for note in (STEP, *others):
+        write_note(spool, note)
+    start = slurm_close.started(squeue(StateCompact="CG", TimeUsed="1:00"), 11, 1000)
+    assert list(slurm_settle.of_job(str(spool), start, key, 1795377585.0)) == [
+        f"{spool}/11.1795377520.0.json"
+    ]
+    assert records(spool)["0"].ran_s == 55.0
+    assert len(step_note.paths(str(spool))) == len(others)
