@@ -77,6 +77,12 @@ def _add_closing(actions: Any) -> None:
         actions, "settle", _settle, "make the records of steps whose node died or that slurmctld missed"
     )
     settle.add_argument("--spool", metavar="DIR", required=True, help="folder of the signed profiles")
+    settle.add_argument(
+        "--job", metavar="JOB", help="one that Slurm has forgotten, by what sacct tells of it:"
+    )
+    settle.add_argument("--submitted", metavar="UNIX_S", help="its SubmitTime, in seconds since 1970")
+    settle.add_argument("--ended", metavar="UNIX_S", help="its end, where nobody saw that of a step")
+    settle.add_argument("--account", metavar="NAME", help="its account, if it had one")
     add_key_file(settle)
     clean = _action(actions, "clean", _clean, "remove a job's files in memory; the plugin calls it")
     for parser in (close, clean):
@@ -221,7 +227,19 @@ def _settle(args: argparse.Namespace) -> int:
     key = key_of(args)
     signature.key_id(key)  # what is wrong with it is said once
     slurm_close.sweep(args.spool, time.time())
-    return _tell_all(slurm_settle.left(args.spool, key))
+    if args.job is None:
+        return _tell_all(slurm_settle.left(args.spool, key))
+    return _tell_all(slurm_settle.by_hand(args.spool, key, _told(args)))
+
+
+def _told(args: argparse.Namespace) -> Any:
+    from mpicoloc.run import slurm
+    from mpicoloc.run.slurm_settle import Told
+
+    if not (args.job.isdecimal() and (args.submitted or "").isdecimal()):
+        raise UsageError(f"job {args.job!r}, --submitted {args.submitted!r}: give their numbers")
+    ended_s = None if args.ended is None else config.positive("--ended", args.ended)
+    return Told(int(args.job), int(args.submitted), ended_s, args.account, slurm.settings()["ClusterName"])
 
 
 def _clean(args: argparse.Namespace) -> int:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
-from mpicoloc.errors import EnvironmentFault, MpicolocError, Refused
+from mpicoloc.errors import EnvironmentFault, MpicolocError, Refused, UsageError
 from mpicoloc.run import slurm_close, slurm_record
 from mpicoloc.run.slurm_close import Start
 from mpicoloc.run.slurm_command import Away
@@ -84,6 +84,68 @@ def left(spool: str, key: signature.Key) -> Iterator[str | MpicolocError]:
             yield from _settled(spool, (path, note), ended, key) if ended else ()
         except MpicolocError as error:
             yield error
+
+
+@dataclass(frozen=True)
+class Told:
+    """What the site tells of a job that Slurm has forgotten, as `sacct` has it; times in s since 1970.
+
+    `submitted_unix_s` is of the start in question: a requeued job has one for each. `account` None: it had
+    none; `ended_unix_s` None: the notes of all of its steps have their end.
+    """
+
+    job: int
+    submitted_unix_s: int
+    ended_unix_s: float | None
+    account: str | None
+    cluster: str
+
+
+def by_hand(spool: str, key: signature.Key, told: Told) -> Iterator[str | MpicolocError]:
+    """Make the records of one start of a job by what the site tells of it; as `left` else.
+
+    Raises
+    ------
+    UsageError
+        If there is no note of it.
+    """
+    start = Start(told.job, 0, told.submitted_unix_s, told.submitted_unix_s, False, str(told.job))
+    found = {}
+    for path in step_note.paths(spool, told.job):
+        note = step_note.read(path)
+        if note is None or not slurm_record.is_of(replace(start, uid=note.uid), note):
+            continue
+        if told.ended_unix_s is None or note.begun_unix_s <= told.ended_unix_s:  # else of a later start
+            found[path] = note
+    if not found:
+        raise UsageError(
+            f"no step of job {told.job} that was submitted at {told.submitted_unix_s} waits for its record"
+        )
+    row = _row(told, list(found.values()))
+    for path, note in found.items():
+        ended_s = note.ended_unix_s if told.ended_unix_s is None else told.ended_unix_s
+        if ended_s is None:
+            yield UsageError(f"nobody saw the end of step {note.name}: give that of its job with --ended")
+        else:
+            of_note = replace(start, uid=note.uid, told=row)
+            yield from _settled(spool, (path, note), (of_note, ended_s), key)
+
+
+def _row(told: Told, notes: Sequence[StepNote]) -> dict[str, str]:
+    """As squeue would have told it, as far as anybody knows."""
+    values = {
+        "SubmitTime": told.submitted_unix_s,
+        "StartTime": int(min(note.begun_unix_s for note in notes)),
+        "NumNodes": max(note.n_nodes for note in notes),
+        "NumCPUs": max(note.n_cpus_here * note.n_nodes for note in notes),
+        "Account": told.account or "",
+        "Cluster": told.cluster,
+        "RestartCnt": 0,
+        "ArrayTaskID": "N/A",
+        "Partition": "",
+        "TimeUsed": "",
+    }
+    return {name: str(value) for name, value in values.items()}
 
 
 def _settled(
@@ -172,7 +234,8 @@ def _lost(path: str, note: StepNote) -> str:
     return (
         f"no record of step {note.name} of user {note.uid}, {note.n_cpus_here} CPUs on its first node of "
         f"{note.n_nodes}, from {begun} to {ended}, as Slurm knows its job no more: look it up with "
-        f"`sacct -D -j {note.job}`, charge it by hand, and remove {path}"
+        f"`SLURM_TIME_FORMAT=%s sacct -D -j {note.job} -o JobID,Submit,End,Account`, and give "
+        f"`mpicoloc slurm settle` that with --job, --submitted, --ended and --account; or remove {path}"
     )
 
 

@@ -93,6 +93,14 @@ srun -n1 sleep 2
     assert not cluster.signed(job) and not notes(cluster, job)
 
 
+def test_daemons_of_mpirun_are_no_step_of_their_own(cluster):
+    script = "mpirun.openmpi -N 1 ./heat2d.openmpi 60 100\n"
+    job = cluster.submit(script, "-N2", "-n2", "--mpicoloc")
+    assert cluster.wait(job)["ExitCode"] == "0:0"
+    assert {step: record.n_cpus for (_, step), record in records(cluster, job).items()} == {"batch": 8}
+    assert not notes(cluster, job)
+
+
 def test_each_start_of_a_requeued_job_has_records_of_its_own(cluster):
     script = """
 if [ -z "$SLURM_RESTART_COUNT" ]; then touch begun.$SLURM_JOB_ID; srun sleep 100; fi

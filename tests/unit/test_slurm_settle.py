@@ -140,6 +140,22 @@ def test_what_slurm_knows_no_more_is_told_and_stays(spool, key, tmp_path, monkey
     assert "sacct -D -j 11" in capsys.readouterr().err
 
 
+def test_of_a_forgotten_job_the_site_tells(spool, key, tmp_path, monkeypatch, capsys):
+    stand_in(tmp_path, monkeypatch, {"scontrol": "echo ClusterName = lab"})
+    later = replace(STEP, step="1", profile_step="1", begun_unix_s=1795377700.0)
+    for note in (STEP, replace(SCRIPT, ended_unix_s=1795377590.5), later):
+        write_note(spool, note)
+    command = ["slurm", "settle", "--spool", str(spool), "--key-file", key.path, "--job", "11", "--submitted"]
+    assert main([*command, "1795379999"]) == main([*command, "noon"]) == 2 and not records(spool)
+    assert main([*command, "1795377520"]) == 2 and set(records(spool)) == {"batch"}
+    assert "nobody saw the end of step 11.0" in capsys.readouterr().err
+    assert main([*command, "1795377520", "--ended", "1795377600", "--account", "chem"]) == 0
+    found = records(spool)
+    assert (found["0"].n_cpus, found["0"].ran_s, found["0"].account) == (8, 70.0, "chem")
+    assert found["batch"].ran_s == 67.5 and found["batch"].is_of_same_job(found["0"])
+    assert [step_note.read(path) for path in step_note.paths(str(spool))] == [later], "of the next start"
+
+
 @pytest.mark.parametrize(
     "text", ["", "[]", "{", '{"schema_version": 1}', "x" * 10**5, '{"schema_version": 2}']
 )
