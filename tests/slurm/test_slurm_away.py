@@ -3,6 +3,7 @@
 import contextlib
 import os
 import signal
+import subprocess
 import time
 from pathlib import Path
 
@@ -167,7 +168,11 @@ def died(cluster, node, job):
         yield
     finally:
         os.kill(slurmd, signal.SIGCONT)
-        cluster.run("scontrol", "update", f"NodeName={node}", "State=RESUME")
-        jobs.wait_until(
-            lambda: "idle" in cluster.run("sinfo", "-h", "-n", node, "-p", "whole", "-o", "%T"), node, 40
-        )
+        # Refused where it is back already, as its slurmd has told of itself.
+        resume = ["scontrol", "update", f"NodeName={node}", "State=RESUME"]
+        subprocess.run(resume, env=cluster.env, capture_output=True, timeout=40, check=False)
+
+        def is_back():
+            return "idle" in cluster.run("sinfo", "-h", "-n", node, "-p", "whole", "-o", "%T")
+
+        jobs.wait_until(is_back, f"{node} to be back", 40)
