@@ -12,12 +12,11 @@ from pathlib import Path
 
 import jobs
 import pytest
-from slurm_jobs import command_of, processes
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "unit"))
 
 import sample
-from slurm_jobs import LIMIT_S
+from slurm_jobs import LIMIT_S, command_of, processes
 
 from mpicoloc.lab import slurm_files
 from mpicoloc.model.pairs import Rules

@@ -9,12 +9,12 @@ from pathlib import Path
 
 import jobs
 import pytest
-from slurm_jobs import command_of, processes
+from slurm_jobs import LIMIT_S, command_of, processes
 
 from mpicoloc.cli.main import main
 from mpicoloc.store import signature, step_note, step_record
 
-pytestmark = [pytest.mark.e2e, pytest.mark.serial, pytest.mark.timeout(150)]
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
 WAITS = """
 touch begun.$SLURM_JOB_ID
 while ! [ -e go.$SLURM_JOB_ID ]; do sleep 0.05; done
@@ -51,7 +51,7 @@ def without_slurmctld(cluster):
     before = slurmctld(cluster)
     for pid in before:
         os.kill(pid, signal.SIGKILL)
-    (new,) = jobs.wait_until(lambda: slurmctld(cluster) - before, "the next slurmctld")
+    (new,) = jobs.wait_until(lambda: slurmctld(cluster) - before, "the next slurmctld", LIMIT_S)
     os.kill(new, signal.SIGSTOP)
     try:
         yield
@@ -62,18 +62,18 @@ def without_slurmctld(cluster):
 def test_a_step_that_ends_while_slurmctld_is_away_has_its_record_and_signature(cluster):
     script = f"cat >task.$SLURM_JOB_ID <<'END'\n{WAITS}END\nsrun sh task.$SLURM_JOB_ID\n"
     job = cluster.submit(script, "-N1", "-n1", "-w", "n1", "--mpicoloc")
-    jobs.wait_until((cluster.work / f"begun.{job}").exists, "the step")
+    jobs.wait_until((cluster.work / f"begun.{job}").exists, "the step", LIMIT_S)
     assert set(notes(cluster, job)) == {"batch", "0"}
     begun_s, before = time.time(), len(cluster.log("n1"))
     # What slurmctld has not saved before it is killed (every 5 s) is gone.
     saved = Path(cluster.plan.folder, "state/job_state")
-    jobs.wait_until(lambda: saved.stat().st_mtime > begun_s + 0.5, "slurmctld to save")
+    jobs.wait_until(lambda: saved.stat().st_mtime > begun_s + 0.5, "slurmctld to save", LIMIT_S)
     with without_slurmctld(cluster):
         (cluster.work / f"go.{job}").touch()
         failed = f"job {job}: `mpicoloc slurm close` ended with"
-        jobs.wait_until(lambda: failed in cluster.log("n1")[before:], "the plugin to give up", 60)
+        jobs.wait_until(lambda: failed in cluster.log("n1")[before:], "the plugin to give up", LIMIT_S)
         assert not records(cluster, job) and notes(cluster, job)["0"].ended_unix_s
-    jobs.wait_until(lambda: len(records(cluster, job)) == 2 and not notes(cluster, job), "records", 60)
+    jobs.wait_until(lambda: len(records(cluster, job)) == 2 and not notes(cluster, job), "records", LIMIT_S)
     found = {step: record for (_, step), record in records(cluster, job).items()}
     assert found["0"].n_cpus == found["batch"].n_cpus == 4
     took_s = time_of(cluster, "ended", job) - time_of(cluster, "begun", job)
@@ -108,12 +108,12 @@ if [ -z "$SLURM_RESTART_COUNT" ]; then touch begun.$SLURM_JOB_ID; srun sleep 100
 srun sleep 1
 """
     job = cluster.submit(script, "-N1", "-n1", "-w", "n2", "--requeue", "--mpicoloc")
-    jobs.wait_until(lambda: "0" in notes(cluster, job), "the step")
+    jobs.wait_until(lambda: "0" in notes(cluster, job), "the step", LIMIT_S)
     begun = {step: note.begun_unix_s for step, note in notes(cluster, job).items()}
     time.sleep(2)
     cluster.run("scontrol", "requeue", job)
     requeued_s = time.time()
-    jobs.wait_until(lambda: cluster.facts(job)["JobState"] == "PENDING", "the epilog", 40)
+    jobs.wait_until(lambda: cluster.facts(job)["JobState"] == "PENDING", "the epilog", LIMIT_S)
     first = records(cluster, job)
     assert {step for _, step in first} == {"batch", "0"} and len({start for start, _ in first}) == 1
     for (_, step), record in first.items():
@@ -130,14 +130,14 @@ srun sleep 1
 @pytest.mark.parametrize("requeue", ["--no-requeue", "--requeue"])
 def test_the_records_of_a_node_that_died_are_made_later(cluster, monkeypatch, capsys, requeue):
     job = cluster.submit("srun sleep 1000", "-N1", "-n1", "-w", "n4", "--mpicoloc", requeue)
-    jobs.wait_until(lambda: "0" in notes(cluster, job), "the step")
+    jobs.wait_until(lambda: "0" in notes(cluster, job), "the step", LIMIT_S)
     monkeypatch.setenv("SLURM_CONF", cluster.env["SLURM_CONF"])
     settle = ["slurm", "settle", "--spool", str(cluster.spool), "--key-file", str(cluster.key)]
     assert main(settle) == 0 and len(notes(cluster, job)) == 2, "it runs"
     with died(cluster, "n4", job):
         cluster.run("scontrol", "update", "NodeName=n4", "State=DOWN", "Reason=died")
         state = "NODE_FAIL" if requeue == "--no-requeue" else "PENDING"
-        jobs.wait_until(lambda: cluster.facts(job)["JobState"] == state, state, 40)
+        jobs.wait_until(lambda: cluster.facts(job)["JobState"] == state, state, LIMIT_S)
         capsys.readouterr()
         assert main(settle) == 0
         assert len(capsys.readouterr().out.splitlines()) == 2 and not notes(cluster, job)
@@ -170,9 +170,9 @@ def died(cluster, node, job):
         os.kill(slurmd, signal.SIGCONT)
         # Refused where it is back already, as its slurmd has told of itself.
         resume = ["scontrol", "update", f"NodeName={node}", "State=RESUME"]
-        subprocess.run(resume, env=cluster.env, capture_output=True, timeout=40, check=False)
+        subprocess.run(resume, env=cluster.env, capture_output=True, timeout=LIMIT_S, check=False)
 
         def is_back():
             return "idle" in cluster.run("sinfo", "-h", "-n", node, "-p", "whole", "-o", "%T")
 
-        jobs.wait_until(is_back, f"{node} to be back", 40)
+        jobs.wait_until(is_back, f"{node} to be back", LIMIT_S)
