@@ -33,7 +33,7 @@ if ! grep -qxsF -- "$stamp" $venv/mpicoloc-*"$extras"*.stamp || ! [ -e mpicoloc/
     by_pip() { $venv/bin/python -m pip install --quiet --disable-pip-version-check "$@" >&2; }
     # uv fetches many wheels at a time, and compiles meanwhile; where it cannot be had, or not what it needs, pip does it.
     [ -x $venv/bin/uv ] || by_pip --retries 1 uv 2>/dev/null || true
-    by_uv() { $venv/bin/uv pip install --quiet --python $venv/bin/python --reinstall-package mpicoloc "$@" >&2; }
+    by_uv() { $venv/bin/uv pip install --quiet --compile-bytecode --python $venv/bin/python --reinstall-package mpicoloc "$@" >&2; }
     if ! [ -x $venv/bin/uv ] || ! by_uv -e ".[$extras]"; then
         say "installing with pip"
         by_pip --upgrade-strategy only-if-needed -e ".[$extras]"
