@@ -17,7 +17,9 @@ from mpicoloc.model.preparation import Preparation, prepare
 
 Array = NDArray[np.float64]
 Ints = NDArray[np.int64]
-MIN_ROWS, MIN_PROGRAMS = 12, 4
+MIN_ROWS, MIN_PROGRAMS = 8, 4
+"""Below which there is no model. With so few the mean is kept unless another kind is clearly better, and it
+is more than an assumption; of fewer programs nothing is left to learn from when one is left out."""
 LOOKED_AT = "features"
 """The parameter of every kind that says which features it looks at."""
 FEATURE_SETS = ("few", "mean", "all")

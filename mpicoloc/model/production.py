@@ -16,12 +16,14 @@ from mpicoloc.core.features import JobFeatures
 from mpicoloc.core.run import Run
 from mpicoloc.core.training import Row, key_of
 from mpicoloc.model import steps
-from mpicoloc.model.corun import of_time
 from mpicoloc.model.features import job_features
 
 Company: TypeAlias = tuple[Estimate, Sequence[Run]]
 MAIN_FRAC = 0.9
 """Part of the shared time that the one co-runner was there at least, and others at most the rest."""
+LEAST_SHARED_FRAC = 0.25
+"""Part of its time that a run was beside others at least: less of it tells of one phase of the job.
+More is not needed: shutters measure that part by itself, and its interval says how well."""
 
 
 def rows_of(runs: Sequence[Run]) -> tuple[list[Row], Counter[str]]:
@@ -171,15 +173,13 @@ def _on_node(one: Run, other: Run, name: str) -> str:
 
 
 def _while_shared(run: Run, slowdown: Estimate, shared_s: float) -> Estimate | None:
-    """From the whole run's slowdown that of its shared part."""
+    """From the whole run's slowdown that of its shared part, out of which it was made."""
     shared_s = min(shared_s, run.wall_s)
-    ends = [
-        of_time(run.wall_s, shared_s, run.wall_s / end)
-        for end in (slowdown.low, slowdown.value, slowdown.high)
-    ]
-    low, value, high = (0.0 if end is None else end for end in ends)
-    if not (0 < low <= value <= high):
+    alone_s = run.wall_s - shared_s
+    work_s = [run.wall_s / end - alone_s for end in (slowdown.low, slowdown.value, slowdown.high) if end > 0]
+    if shared_s < LEAST_SHARED_FRAC * run.wall_s or len(work_s) < 3 or min(work_s) <= 0:
         return None
+    low, value, high = (shared_s / each for each in work_s)
     return Estimate(value, low, high, slowdown.n, "1", slowdown.method)
 
 

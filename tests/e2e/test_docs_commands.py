@@ -21,8 +21,8 @@ from mpicoloc.store import hdf5
 
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 PAGES = [page for page in PAGES if not {"generated", "_build"} & set(page.parts)]
-RUN_ELSEWHERE = [ROOT / "docs" / "tutorial" / "slurm-day.md"]
-"""By tests/slurm/test_slurm_day.py."""
+RUN_ELSEWHERE = [ROOT / "docs" / "tutorial" / name for name in ("slurm-day.md", "slurm-model.md")]
+"""By tests/slurm/test_slurm_day.py and test_slurm_model.py."""
 LAMMPS_INPUT = """\
 units lj
 lattice fcc 0.8442

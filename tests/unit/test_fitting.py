@@ -188,9 +188,23 @@ def test_slowdowns_below_one_count_as_one(training):
     assert model.card["scores"][0]["new"]["r2"] is None
 
 
+@pytest.mark.parametrize("seed", [0, 1])
+def test_eight_slowdowns_without_a_reason_give_their_mean_and_an_interval_that_holds_them(seed):
+    world, rng = contention.World(4, seed=seed), np.random.default_rng(seed)
+    rows = world.training(8).rows.copy()
+    rows["slowdown"] = 1.3 * np.exp(rng.normal(0, 0.1, 8))
+    rows["low"], rows["high"] = 0.8 * rows["slowdown"], 1.2 * rows["slowdown"]
+    training = dataclasses.replace(world.training(8), rows=rows)
+    model = fit_model(training, n_trials=0, kinds=("two factors", "similar programs"))
+    found = pair_slowdowns(model, training.jobs)
+    assert np.abs(found.value - 1.3).max() < 0.2
+    asked = rows["target"], rows["co_runner"]
+    assert np.mean((found.low[asked] <= rows["slowdown"]) & (rows["slowdown"] <= found.high[asked])) > 0.7
+
+
 @pytest.mark.parametrize(
     ("n_rows", "n_jobs", "words"),
-    [(5, 12, "5 slowdowns of .* too few"), (144, 2, "of 2 programs are too few"), (0, 12, "0 slowdowns")],
+    [(7, 12, "7 slowdowns of .* too few"), (144, 2, "of 2 programs are too few"), (0, 12, "0 slowdowns")],
 )
 def test_too_little_to_learn_from_is_said(training, n_rows, n_jobs, words):
     rows = training.rows[:n_rows].copy()

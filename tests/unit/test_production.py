@@ -13,6 +13,7 @@ from mpicoloc.core.machine import Machine
 from mpicoloc.core.run import Run, as_json, from_json, moments
 from mpicoloc.core.training import key_of
 from mpicoloc.errors import DataError
+from mpicoloc.model.interference import Split, over_job
 from mpicoloc.model.production import layout, rows_of
 from mpicoloc.run.training import from_production
 
@@ -158,11 +159,27 @@ def test_a_job_that_was_alone_half_of_the_time_suffered_more_in_the_other_half()
     assert rows[0].slowdown.value == pytest.approx(1.5)
 
 
+@given(st.floats(0.25, 1.0), st.floats(1.0, 4.0), st.floats(0.0, 0.3))
+def test_of_a_part_of_a_run_is_learnt_what_shutters_measured_in_it(shared_frac, slowdown, half):
+    shared_s = 100 * shared_frac
+    phase = Estimate(slowdown, slowdown * (1 - half), slowdown * (1 + half), 40, "1", "burst")
+    whole = over_job(phase, Split(100 - shared_s, shared_s, 0.0, 0.0))
+    first, second = met()
+    beside = {"shared_s": shared_s, "co_runners": (("2", shared_s),)}
+    rows, _ = rows_of([dataclasses.replace(first, slowdown=whole, **beside), second, *alone()])
+    found = rows[0].slowdown
+    assert (found.low, found.value, found.high) == pytest.approx((phase.low, phase.value, phase.high))
+
+
 REASONS = {
     "alone": {"co_runners": (), "shared_s": 0.0, "was_alone": True},
     "slowdown not measured": {"slowdown": None},
     "did not come to its end": {"partial": True},
-    "most of the time alone": {"shared_s": 20.0, "co_runners": (("2", 20.0),)},
+    "most of the time alone": {
+        "shared_s": 24.0,
+        "co_runners": (("2", 24.0),),
+        "slowdown": Estimate(1.1, 1.05, 1.15, 40, "1", "burst"),
+    },
     "several co-runners": {"co_runners": (("2", 60.0), ("5", 60.0))},
     "no profile of the co-runner": {"co_runners": (("77", 100.0),)},
 }
