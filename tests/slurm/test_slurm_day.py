@@ -13,7 +13,9 @@ import slurm_jobs  # noqa: F401 it makes the next ones importable
 from pages import LAB, ROOT, Shell, marked, missing
 
 from mpicoloc.lab import slurm_cluster
-from mpicoloc.run import slurm
+from mpicoloc.model import steps
+from mpicoloc.model.problem import MIN_PROGRAMS, MIN_ROWS
+from mpicoloc.run import model_file, slurm, training
 
 sys.path.insert(0, str(ROOT / "examples" / "slurm-day"))
 
@@ -38,6 +40,7 @@ class Day:
     charges: list
     left: list
     said: str
+    model: dict
 
     def of(self, way):
         return {job.id: job for job in self.ended if job.id in self.ways[way]}
@@ -88,7 +91,24 @@ def seen(folder, shell, blocks, patch):
         charges=statement,
         left=told("srun", "-N2", "-n2", "--mpicoloc=off", "ls", "/dev/shm").split(),
         said="".join(said),
+        model=modelled(folder),
     )
+
+
+def modelled(folder):
+    """What the model was made of and is, if there is one, and what the last jobs leave, those beside it."""
+    file, audit = folder / "slowdowns.model", folder / "model.jsonl"
+    numbers = [int(word) for word in (folder / "model.txt").read_text().split()]
+    runs, troubles = training.read_runs(sorted(map(str, (folder / "spool").glob("*.h5"))))
+    assert not troubles
+    before = [run for run in runs.values() if int(steps.number(run)) < min(numbers)]
+    lines = audit.read_text().splitlines() if audit.exists() else []
+    return {
+        "given": training.from_production(before)[0],
+        "card": model_file.card(model_file.read(file)) if file.exists() else None,
+        "numbers": numbers,
+        "audit": [json.loads(line) for line in lines],
+    }
 
 
 @pytest.mark.parametrize("way", WAYS)
@@ -107,7 +127,7 @@ def test_nobody_shares_where_each_has_its_node(day):
 
 def test_a_program_shares_only_when_a_run_of_it_has_told_what_it_is_like(day):
     jobs = day.of("pairs")
-    assert chosen(day)
+    assert chosen(day.audit)
     for line in day.audit:
         if line["action"] == "commit":
             for number in line["share"]["jobs"]:
@@ -115,21 +135,35 @@ def test_a_program_shares_only_when_a_run_of_it_has_told_what_it_is_like(day):
                 assert any(run["start_unix_s"] + run["wall_s"] <= line["unix_s"] for run in told), line
     for program in PROGRAMS:
         first = min((job for job in jobs.values() if job.name == program), key=lambda job: job.start_s)
-        assert not any(first.id in pair for pair in chosen(day) | overlapping(jobs))
+        assert not any(first.id in pair for pair in chosen(day.audit) | overlapping(jobs))
 
 
 def test_chosen_pairs_ran_on_one_node_side_by_side_and_nobody_else_did(day):
     jobs = day.of("pairs")
-    assert all(jobs[a].node == jobs[b].node for a, b in chosen(day))
+    assert all(jobs[a].node == jobs[b].node for a, b in chosen(day.audit))
     together = overlapping(jobs)
     # The first of so short jobs may have ended when its partner comes.
-    assert together and together <= chosen(day)
+    assert together and together <= chosen(day.audit)
 
 
-def chosen(day):
+def test_a_model_is_of_the_jobs_that_were_measured_and_the_service_pairs_by_it(day):
+    jobs = {job.id: job for job in day.ended if job.id in day.model["numbers"]}
+    assert len(jobs) == 8 and {job.state for job in jobs.values()} == {"COMPLETED"}
+    assert overlapping(jobs) <= chosen(day.model["audit"])
+    card, given = day.model["card"], day.model["given"]
+    # A machine that has too much else to do leaves too few shutters.
+    assert (card is not None) == (len(given.rows) >= MIN_ROWS and len(given.programs) >= MIN_PROGRAMS)
+    if card is None:
+        assert not day.model["audit"]
+    else:
+        assert card["training"]["sources"] == {"production": len(given.rows)}
+        assert {*card["training"]["programs"]} == {*given.programs} <= PROGRAMS
+
+
+def chosen(audit):
     """Pairs of numbers that the service told Slurm, and did not take back."""
     found = set()
-    for line in day.audit:
+    for line in audit:
         if line["action"] == "commit" and line["what"] == "said" and len(line["share"]["jobs"]) == 2:
             found.add(tuple(sorted(line["share"]["jobs"])))
         elif line["action"] == "release":
