@@ -9,24 +9,20 @@ leader runs: at once, so that it waits for nothing. Everything that was decided 
 from __future__ import annotations
 
 import heapq
-import math
-import re
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Container, Mapping, Sequence
 from dataclasses import dataclass
 
 from mpicoloc.core.batch import FOR_ROOM, PENDING, RUNNING, BatchJob, BatchNode, Snapshot
 from mpicoloc.model.occupancy import Occupancy, occupancy
 from mpicoloc.model.pairs import Group
+from mpicoloc.model.share import Share, own_limit_s, share_of, waits_as_told
 
 WINDOW = 200
 """Waiting jobs that are looked at: what is behind them has time."""
 REFUSED = "the batch system does not start it there"
 _WAITS = (*FOR_ROOM, "Dependency")
 """Reasons for which jobs wait that were told to; who waits for anything else may do so for ever."""
-_TEXT = re.compile(
-    r"mpicoloc share ([0-9]+(?:\+[0-9]+)?) on (\S+) limit ([0-9]+)(?: after ([0-9:]+))?(?: \{.*)?"
-)
 _PRICE = '{"mpicoloc":'
 """So begins what the plugin writes when a job ends; it stays with a job that is queued again."""
 
@@ -37,25 +33,6 @@ class Partitions:
 
     alone: str
     shared: str
-
-
-@dataclass(frozen=True)
-class Share:
-    """A leader that is to have its nodes in the queue for sharing; or a leader, and the job that joins it."""
-
-    jobs: tuple[int, ...]
-    nodes: tuple[str, ...]
-
-    @property
-    def job(self) -> int:
-        """The job that is told."""
-        return self.jobs[-1]
-
-    def text(self, limit_s: float, after: Sequence[int] = ()) -> str:
-        """What stands at that job, with its own time limit and the jobs that it was told to wait for."""
-        minutes = round(limit_s / 60) if math.isfinite(limit_s) else 0
-        said = f"mpicoloc share {'+'.join(map(str, self.jobs))} on {','.join(self.nodes)} limit {minutes}"
-        return f"{said} after {':'.join(map(str, after))}" if after else said
 
 
 @dataclass(frozen=True)
@@ -87,34 +64,6 @@ them."""
 
 Growth = Callable[[BatchJob, Sequence[BatchJob]], float]
 """Factor by which the time limit of a job must grow beside others."""
-
-
-def share_of(job: BatchJob) -> tuple[Share, float] | None:
-    """What was decided for a job, and its own time limit, s; None: nothing."""
-    found = _TEXT.fullmatch(job.admin_comment)
-    if found is None:
-        return None
-    minutes = int(found[3])
-    jobs = tuple(int(word) for word in found[1].split("+"))
-    if jobs[-1] != job.id:
-        return None
-    return Share(jobs, tuple(found[2].split(","))), 60.0 * minutes if minutes else math.inf
-
-
-def own_limit_s(job: BatchJob) -> float:
-    """Its time limit without what it was given for sharing, s; never more than it has."""
-    told = share_of(job)
-    # What stands at a job may be somebody else's doing.
-    return job.limit_s if told is None else min(told[1], job.limit_s)
-
-
-def waits_as_told(job: BatchJob) -> bool:
-    """Whether it waits for no other jobs than those that it was told to wait for."""
-    found = _TEXT.fullmatch(job.admin_comment)
-    after = found[4] if found else None
-    return not job.is_chained and set(job.waits_for) <= {
-        int(word) for word in (after or "").split(":") if word
-    }
 
 
 def candidates(now: Snapshot, partitions: Partitions) -> list[BatchJob]:
@@ -187,22 +136,24 @@ def decide(
     planned = [([both[i] for i in group.jobs], group.duration_s) for group in plan(leaders, waiting)]
     free = _free(now, partitions, kept)
     idle = [name for name in free if name not in nodes.owners]
+    able, hosting = ({job.id for job in jobs} for jobs in (waiting, hosts))
     # What nobody has the batch system itself gives to the next job, alone.
     joins = [
         group
         for group, _ in planned
-        if len(group) == 2 and group[0] in hosts and group[1] in waiting and len(idle) < group[1].n_nodes
+        if len(group) == 2 and group[0].id in hosting and group[1].id in able and len(idle) < group[1].n_nodes
     ]
     begun = {job.id for group in joins for job in group}
-    later = [each for each in planned if each[0][0] in waiting and not begun & {job.id for job in each[0]}]
+    later = [each for each in planned if each[0][0].id in able and not begun & {job.id for job in each[0]}]
     # Leaders come before all others: who cannot share must have his turn among them.
-    later += [([job], 0.0) for job in _queued(now, partitions) if job not in waiting]
+    later += [([job], 0.0) for job in _queued(now, partitions) if job.id not in able]
     leads = _leads(later, free, nodes, runtime_s)
     if not waiting and not broken:
         leads = [(share, [by_id[share.job]]) for share in _moved(kept, by_id, idle, nodes)]
     joined = [_joined(leader, partner, growth) for leader, partner in joins]
     shares = [*kept, *(action.share for action in joined)]
-    led = (_led(now, partitions, share, group, shares, growth) for share, group in leads)
+    shared = {job.id for job in now.jobs if job.partition == partitions.shared}
+    led = (_led(share, group, shares, nodes, shared, growth) for share, group in leads)
     return [*broken, *joined, *led]
 
 
@@ -212,20 +163,16 @@ def _joined(leader: BatchJob, partner: BatchJob, growth: Growth) -> Commit:
 
 
 def _led(
-    now: Snapshot,
-    partitions: Partitions,
     share: Share,
     group: Sequence[BatchJob],
     told: Sequence[Share],
+    nodes: Occupancy,
+    shared: Container[int],
     growth: Growth,
 ) -> Commit:
     """The leader waits for jobs that share its nodes, or join one there; others let nobody in."""
     names = set(share.nodes)
-    there = {
-        job.id
-        for job in now.jobs
-        if job.is_on_nodes and job.partition == partitions.shared and names & set(job.nodes)
-    }
+    there = {number for name in names for number in nodes.owners.get(name, ()) if number in shared}
     joining = {each.job for each in told if len(each.jobs) == 2 and names & set(each.nodes)}
     why = f"to share with {group[1].id}" if group[1:] else "another node is free"
     return Commit(share, tuple(sorted(there | joining)), (growth(group[0], group[1:]),), why)
@@ -336,16 +283,18 @@ def _leads(
     """Groups of several jobs that are next on their nodes, if each takes the nodes that are free first."""
     heap = [(nodes.free_s[name], name) for name in free]
     heapq.heapify(heap)
-    has_next: set[str] = set()
+    names_free, has_next = set(free), set[str]()
     found = []
     for group, duration_s in sorted(groups, key=lambda each: min(map(_order, each[0]))):
+        if has_next >= names_free:
+            break
         longest_s = max(duration_s, *(runtime_s.get(job.id, job.limit_s) for job in group))
         if wanted := group[0].wanted_nodes:
             has_next.update(wanted)
             heap = [(free_s + longest_s if name in wanted else free_s, name) for free_s, name in heap]
             heapq.heapify(heap)
             continue
-        if has_next >= set(free) or group[0].n_nodes > len(heap):
+        if group[0].n_nodes > len(heap):
             break
         first = [heapq.heappop(heap) for _ in range(group[0].n_nodes)]
         names = tuple(sorted(name for _, name in first))

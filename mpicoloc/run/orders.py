@@ -11,7 +11,7 @@ from typing import Any
 
 from mpicoloc.core.batch import BatchJob, Snapshot
 from mpicoloc.errors import EnvironmentFault, UsageError
-from mpicoloc.model import steering
+from mpicoloc.model import share, steering
 from mpicoloc.run import slurm, slurm_command
 
 
@@ -79,7 +79,7 @@ def apply(action: steering.Action, now: Snapshot, partitions: steering.Partition
     for number, factor in zip(action.share.jobs, action.slowdowns, strict=True):
         job = jobs[number]
         # Sharing must not cost a job its end: who is slowed down has so much longer.
-        limit_s = min(steering.own_limit_s(job) * factor, max_s)
+        limit_s = min(share.own_limit_s(job) * factor, max_s)
         changes = {"TimeLimit": str(math.ceil(limit_s / 60))} if limit_s > job.limit_s else {}
         if number == action.share.job:
             changes |= _committed(action, job, partitions)
@@ -89,7 +89,7 @@ def apply(action: steering.Action, now: Snapshot, partitions: steering.Partition
 
 def _committed(action: steering.Commit, job: BatchJob, partitions: steering.Partitions) -> dict[str, str]:
     return {
-        "AdminComment": action.share.text(steering.own_limit_s(job), action.after),
+        "AdminComment": action.share.text(share.own_limit_s(job), action.after),
         "Partition": partitions.shared,
         "ReqNodeList": ",".join(action.share.nodes),
         "Dependency": "afterany:" + ":".join(map(str, action.after)) if action.after else "",
@@ -102,10 +102,10 @@ def _released(action: steering.Release, job: BatchJob, partitions: steering.Part
     if job.partition != partitions.shared:
         return changes
     changes |= {"Partition": partitions.alone}
-    told = steering.share_of(job)
+    told = share.share_of(job)
     if told and set(job.wanted_nodes) == set(told[0].nodes):
         changes |= {"ReqNodeList": ""}
-    if steering.waits_as_told(job):
+    if share.waits_as_told(job):
         changes |= {"Dependency": ""}
     if math.isfinite(action.limit_s):
         changes |= {"TimeLimit": str(math.ceil(action.limit_s / 60))}

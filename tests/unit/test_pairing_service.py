@@ -15,8 +15,9 @@ from mpicoloc.core.features import JobFeatures
 from mpicoloc.errors import UsageError
 from mpicoloc.lab import slurm_files
 from mpicoloc.model.pairs import Rules
+from mpicoloc.model.share import Share
 from mpicoloc.model.slowdown import MeasuredTable
-from mpicoloc.model.steering import Commit, Partitions, Release, Share
+from mpicoloc.model.steering import Commit, Partitions, Release
 from mpicoloc.run import orders, pairing
 from mpicoloc.store import hdf5
 

@@ -7,14 +7,8 @@ from waiting_jobs import NOW_S, QUEUES, decided, job, node, told
 
 from mpicoloc.core.batch import RUNNING, Snapshot
 from mpicoloc.model.pairs import Group
-from mpicoloc.model.steering import (
-    Commit,
-    Release,
-    Share,
-    candidates,
-    released,
-    share_of,
-)
+from mpicoloc.model.share import Share, share_of
+from mpicoloc.model.steering import Commit, Release, candidates, released
 
 
 def test_the_first_of_a_pair_leads():

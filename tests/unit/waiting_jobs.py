@@ -2,11 +2,8 @@
 
 from mpicoloc.core.batch import PENDING, RUNNING, BatchJob, BatchNode, Snapshot
 from mpicoloc.model.pairs import Group
-from mpicoloc.model.steering import (
-    Partitions,
-    Share,
-    decide,
-)
+from mpicoloc.model.share import Share
+from mpicoloc.model.steering import Partitions, decide
 
 QUEUES = Partitions("whole", "shared")
 NOW_S = 1e9

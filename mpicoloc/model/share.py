@@ -1,0 +1,61 @@
+"""What was decided for a job, as it stands at the job."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from mpicoloc.core.batch import BatchJob
+
+_TEXT = re.compile(
+    r"mpicoloc share ([0-9]+(?:\+[0-9]+)?) on (\S+) limit ([0-9]+)(?: after ([0-9:]+))?(?: \{.*)?"
+)
+
+
+@dataclass(frozen=True)
+class Share:
+    """A leader that is to have its nodes in the queue for sharing; or a leader, and the job that joins it."""
+
+    jobs: tuple[int, ...]
+    nodes: tuple[str, ...]
+
+    @property
+    def job(self) -> int:
+        """The job that is told."""
+        return self.jobs[-1]
+
+    def text(self, limit_s: float, after: Sequence[int] = ()) -> str:
+        """What stands at that job, with its own time limit and the jobs that it was told to wait for."""
+        minutes = round(limit_s / 60) if math.isfinite(limit_s) else 0
+        said = f"mpicoloc share {'+'.join(map(str, self.jobs))} on {','.join(self.nodes)} limit {minutes}"
+        return f"{said} after {':'.join(map(str, after))}" if after else said
+
+
+def share_of(job: BatchJob) -> tuple[Share, float] | None:
+    """What was decided for a job, and its own time limit, s; None: nothing."""
+    found = _TEXT.fullmatch(job.admin_comment)
+    if found is None:
+        return None
+    minutes = int(found[3])
+    jobs = tuple(int(word) for word in found[1].split("+"))
+    if jobs[-1] != job.id:
+        return None
+    return Share(jobs, tuple(found[2].split(","))), 60.0 * minutes if minutes else math.inf
+
+
+def own_limit_s(job: BatchJob) -> float:
+    """Its time limit without what it was given for sharing, s; never more than it has."""
+    told = share_of(job)
+    # What stands at a job may be somebody else's doing.
+    return job.limit_s if told is None else min(told[1], job.limit_s)
+
+
+def waits_as_told(job: BatchJob) -> bool:
+    """Whether it waits for no other jobs than those that it was told to wait for."""
+    found = _TEXT.fullmatch(job.admin_comment)
+    after = found[4] if found else None
+    return not job.is_chained and set(job.waits_for) <= {
+        int(word) for word in (after or "").split(":") if word
+    }
