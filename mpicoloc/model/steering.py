@@ -8,12 +8,12 @@ leader runs: at once, so that it waits for nothing. Everything that was decided 
 
 from __future__ import annotations
 
-import heapq
 from collections import Counter
 from collections.abc import Callable, Collection, Container, Mapping, Sequence
 from dataclasses import dataclass
 
 from mpicoloc.core.batch import FOR_ROOM, PENDING, RUNNING, BatchJob, BatchNode, Snapshot
+from mpicoloc.model import turns
 from mpicoloc.model.occupancy import Occupancy, occupancy
 from mpicoloc.model.pairs import Group
 from mpicoloc.model.share import Share, own_limit_s, share_of, waits_as_told
@@ -75,7 +75,7 @@ def candidates(now: Snapshot, partitions: Partitions) -> list[BatchJob]:
         and job.priority > 0 and not job.is_bound
         and (not job.admin_comment or job.admin_comment.startswith(_PRICE))
     ]  # fmt: skip
-    return sorted(found, key=_order)[:WINDOW]
+    return sorted(found, key=turns.order)[:WINDOW]
 
 
 def _queued(now: Snapshot, partitions: Partitions) -> list[BatchJob]:
@@ -86,10 +86,6 @@ def _queued(now: Snapshot, partitions: Partitions) -> list[BatchJob]:
         if job.state == PENDING and job.partition == partitions.alone
         and job.priority > 0 and job.reason in FOR_ROOM
     ]  # fmt: skip
-
-
-def _order(job: BatchJob) -> tuple[float, float, int]:
-    return -job.priority, job.submit_s, job.id
 
 
 def decide(
@@ -135,19 +131,23 @@ def decide(
     both = [*leaders, *waiting]
     planned = [([both[i] for i in group.jobs], group.duration_s) for group in plan(leaders, waiting)]
     free = _free(now, partitions, kept)
-    idle = [name for name in free if name not in nodes.owners]
+    idle = [node for node in free if node.name not in nodes.owners]
     able, hosting = ({job.id for job in jobs} for jobs in (waiting, hosts))
+    # Leaders come before all others: who cannot share must have his turn among them.
+    others = [([job], 0.0) for job in _queued(now, partitions) if job.id not in able]
     # What nobody has the batch system itself gives to the next job, alone.
-    joins = [
+    wishes = [
         group
         for group, _ in planned
         if len(group) == 2 and group[0].id in hosting and group[1].id in able and len(idle) < group[1].n_nodes
     ]
-    begun = {job.id for group in joins for job in group}
-    later = [each for each in planned if each[0][0].id in able and not begun & {job.id for job in each[0]}]
-    # Leaders come before all others: who cannot share must have his turn among them.
-    later += [([job], 0.0) for job in _queued(now, partitions) if job.id not in able]
-    leads = _leads(later, free, nodes, runtime_s)
+    begun = {job.id for group in wishes for job in group}
+    others += [each for each in planned if each[0][0].id in able and not begun & {job.id for job in each[0]}]
+    joins, put_off = turns.joins(
+        wishes, turns.turns(others, free, nodes, runtime_s), nodes, runtime_s, now.now_s
+    )
+    others += [([job], 0.0) for job in put_off]
+    leads = turns.leads(turns.turns(others, free, nodes, runtime_s), nodes)
     if not waiting and not broken:
         leads = [(share, [by_id[share.job]]) for share in _moved(kept, by_id, idle, nodes)]
     joined = [_joined(leader, partner, growth) for leader, partner in joins]
@@ -187,10 +187,10 @@ def usable(now: Snapshot, partitions: Partitions) -> list[BatchNode]:
     )
 
 
-def _free(now: Snapshot, partitions: Partitions, kept: Sequence[Share]) -> list[str]:
+def _free(now: Snapshot, partitions: Partitions, kept: Sequence[Share]) -> list[BatchNode]:
     """Nodes that no leader waits for."""
     taken = {name for share in kept if len(share.jobs) == 1 for name in share.nodes}
-    return [node.name for node in usable(now, partitions) if node.name not in taken]
+    return [node for node in usable(now, partitions) if node.name not in taken]
 
 
 def released(now: Snapshot, names: Collection[str] = ()) -> list[Release]:
@@ -236,7 +236,8 @@ def _kept(said: Mapping[int, Share], broken: Sequence[Release]) -> list[Share]:
 def _late(now: Snapshot, partitions: Partitions, kept: Sequence[Share], nodes: Occupancy) -> list[Release]:
     """Leaders that wait for jobs that are overdue, while other nodes will be free before."""
     by_id = {job.id: job for job in now.jobs}
-    others = sorted(nodes.free_s[name] for name in _free(now, partitions, kept) if name not in nodes.overdue)
+    free = {node.name for node in _free(now, partitions, kept)}
+    others = sorted(nodes.free_s[name] for name in free - nodes.overdue)
     found = []
     for share in _leaders(kept, by_id):
         n, job = len(share.nodes), by_id[share.job]
@@ -274,55 +275,21 @@ def _hosts(now: Snapshot, partitions: Partitions, kept: Sequence[Share]) -> list
     ]  # fmt: skip
 
 
-def _leads(
-    groups: Sequence[tuple[list[BatchJob], float]],
-    free: Sequence[str],
-    nodes: Occupancy,
-    runtime_s: Mapping[int, float],
-) -> list[tuple[Share, list[BatchJob]]]:
-    """Groups of several jobs that are next on their nodes, if each takes the nodes that are free first."""
-    heap = [(nodes.free_s[name], name) for name in free]
-    heapq.heapify(heap)
-    names_free, has_next = set(free), set[str]()
-    found = []
-    for group, duration_s in sorted(groups, key=lambda each: min(map(_order, each[0]))):
-        if has_next >= names_free:
-            break
-        longest_s = max(duration_s, *(runtime_s.get(job.id, job.limit_s) for job in group))
-        if wanted := group[0].wanted_nodes:
-            has_next.update(wanted)
-            heap = [(free_s + longest_s if name in wanted else free_s, name) for free_s, name in heap]
-            heapq.heapify(heap)
-            continue
-        if group[0].n_nodes > len(heap):
-            break
-        first = [heapq.heappop(heap) for _ in range(group[0].n_nodes)]
-        names = tuple(sorted(name for _, name in first))
-        # Nodes that are not free together would stand still, one for the other.
-        is_one = len({nodes.owners.get(name) for name in names}) == 1 and not has_next & set(names)
-        # Nobody knows when such a node is free: who would wait for it is given back at the next look.
-        is_one = is_one and not nodes.overdue & set(names)
-        if is_one and len(group) > 1:
-            found.append((Share((group[0].id,), names), group))
-        has_next.update(names)
-        for _, name in first:
-            heapq.heappush(heap, (max(first)[0] + longest_s, name))
-    return found
-
-
 def _leaders(kept: Sequence[Share], by_id: Mapping[int, BatchJob]) -> list[Share]:
     """What was said to leaders, the first in the queue first."""
-    return sorted((each for each in kept if len(each.jobs) == 1), key=lambda each: _order(by_id[each.job]))
+    return sorted(
+        (each for each in kept if len(each.jobs) == 1), key=lambda each: turns.order(by_id[each.job])
+    )
 
 
 def _moved(
-    kept: Sequence[Share], by_id: Mapping[int, BatchJob], idle: Sequence[str], nodes: Occupancy
+    kept: Sequence[Share], by_id: Mapping[int, BatchJob], idle: Sequence[BatchNode], nodes: Occupancy
 ) -> list[Share]:
     """Leaders that wait for nodes while others are idle and nobody else wants them."""
     found = []
     for share in _leaders(kept, by_id):
         n = len(share.nodes)
         if n <= len(idle) and any(name in nodes.owners for name in share.nodes):
-            found.append(Share(share.jobs, tuple(sorted(idle[:n]))))
+            found.append(Share(share.jobs, tuple(node.name for node in idle[:n])))
             idle = idle[n:]
     return found

@@ -26,6 +26,35 @@ def test_no_job_joins_while_a_node_is_idle():
     assert decided(jobs, [node("n1"), node("n2")]) == []
 
 
+def test_no_job_joins_that_keeps_the_nodes_from_who_comes_before_it():
+    nodes = [node("n1"), node("n2")]
+    leaders = [told(7, state=RUNNING), told(8, ["n2"], state=RUNNING)]
+    partners = [job(1), job(2)]
+    wide = job(9, n_nodes=2, n_cpus=8, priority=1000, is_bound=True, reason="Resources")
+
+    def joined(partner_s, *others):
+        times_s = {7: 600.0, 8: 600.0, 1: partner_s, 2: partner_s}
+        found = decided([*leaders, *partners, *others], nodes, runtime_s=times_s)
+        return [each.share.jobs for each in found]
+
+    both = [(7, 1), (8, 2)]
+    assert joined(36000.0) == both, "nobody waits for these nodes"
+    assert joined(36000.0, wide) == joined(560.0, wide) == []
+    assert joined(500.0, wide) == both, "the leaders have 500 s to go"
+    behind = dataclasses.replace(wide, priority=1)
+    assert joined(36000.0, behind) == both
+    here = dataclasses.replace(wide, n_nodes=1, wanted_nodes=("n1",))
+    assert joined(36000.0, here) == [(8, 2)]
+
+
+def test_who_is_to_share_waits_twice_as_long_for_others_and_no_longer():
+    leader, jobs = told(7, state=RUNNING), [job(3), job(1, priority=9), job(2, priority=9)]
+    plan = lambda leaders, jobs: [Group((0, 3), 100.0), Group((1, 2), 100.0)]  # noqa: E731
+    for partner_s, jobs_joined in ((900.0, [(7, 3)]), (1100.0, [])):
+        found = decided([leader, *jobs], [node("n1")], plan, {7: 600.0, 3: partner_s})
+        assert [each.share.jobs for each in found if len(each.share.jobs) == 2] == jobs_joined
+
+
 def test_a_leader_has_one_partner_in_its_life():
     ended = told(2, leader=1, state="COMPLETED")
     waiting = told(2, leader=1)
