@@ -8,6 +8,7 @@ leader runs: at once, so that it waits for nothing. Everything that was decided 
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Callable, Collection, Container, Mapping, Sequence
 from dataclasses import dataclass
@@ -130,8 +131,10 @@ def decide(
     leaders = [*hosts, *(by_id[share.job] for share in kept if len(share.jobs) == 1)]
     both = [*leaders, *waiting]
     planned = [([both[i] for i in group.jobs], group.duration_s) for group in plan(leaders, waiting)]
-    free = _free(now, partitions, kept)
-    idle = [node for node in free if node.name not in nodes.owners]
+    moved = _moved(now, partitions, kept, broken, nodes)
+    gone = {name for share in moved for name in share.nodes}
+    free = [node for node in _free(now, partitions, kept) if node.name not in gone]
+    n_idle = sum(node.name not in nodes.owners for node in free)
     able, hosting = ({job.id for job in jobs} for jobs in (waiting, hosts))
     # Leaders come before all others: who cannot share must have his turn among them.
     others = [([job], 0.0) for job in _queued(now, partitions) if job.id not in able]
@@ -139,7 +142,7 @@ def decide(
     wishes = [
         group
         for group, _ in planned
-        if len(group) == 2 and group[0].id in hosting and group[1].id in able and len(idle) < group[1].n_nodes
+        if len(group) == 2 and group[0].id in hosting and group[1].id in able and n_idle < group[1].n_nodes
     ]
     begun = {job.id for group in wishes for job in group}
     others += [each for each in planned if each[0][0].id in able and not begun & {job.id for job in each[0]}]
@@ -147,9 +150,8 @@ def decide(
         wishes, turns.turns(others, free, nodes, runtime_s), nodes, runtime_s, now.now_s
     )
     others += [([job], 0.0) for job in put_off]
-    leads = turns.leads(turns.turns(others, free, nodes, runtime_s), nodes)
-    if not waiting and not broken:
-        leads = [(share, [by_id[share.job]]) for share in _moved(kept, by_id, idle, nodes)]
+    leads = [(share, [by_id[share.job]]) for share in moved]
+    leads += turns.leads(turns.turns(others, free, nodes, runtime_s), nodes)
     joined = [_joined(leader, partner, growth) for leader, partner in joins]
     shares = [*kept, *(action.share for action in joined)]
     shared = {job.id for job in now.jobs if job.partition == partitions.shared}
@@ -283,13 +285,25 @@ def _leaders(kept: Sequence[Share], by_id: Mapping[int, BatchJob]) -> list[Share
 
 
 def _moved(
-    kept: Sequence[Share], by_id: Mapping[int, BatchJob], idle: Sequence[BatchNode], nodes: Occupancy
+    now: Snapshot,
+    partitions: Partitions,
+    kept: Sequence[Share],
+    broken: Sequence[Release],
+    nodes: Occupancy,
 ) -> list[Share]:
-    """Leaders that wait for nodes while others are idle and nobody else wants them."""
+    """Leaders that wait for nodes while others are idle, and nobody before them in the queue wants those."""
+    by_id = {job.id: job for job in now.jobs}
+    waiting = [*candidates(now, partitions)[:1], *_queued(now, partitions)]
+    first = min(
+        map(turns.order, [*waiting, *(by_id[each.job] for each in broken)]), default=(math.inf, 0.0, 0)
+    )
+    idle = [node for node in _free(now, partitions, kept) if node.name not in nodes.owners]
     found = []
     for share in _leaders(kept, by_id):
         n = len(share.nodes)
-        if n <= len(idle) and any(name in nodes.owners for name in share.nodes):
+        if turns.order(by_id[share.job]) > first or n > len(idle):
+            break
+        if any(name in nodes.owners for name in share.nodes):
             found.append(Share(share.jobs, tuple(node.name for node in idle[:n])))
             idle = idle[n:]
     return found

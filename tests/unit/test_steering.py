@@ -220,8 +220,17 @@ def test_a_leader_goes_to_another_node_that_is_idle():
     jobs = [told(1), job(7, RUNNING, ["n1"])]
     (found,) = decided(jobs, [node("n1"), node("n2")])
     assert (found.share, found.after) == (Share((1,), ("n2",)), ())
-    # Not while others want that node.
-    assert decided([*jobs, job(3)], [node("n1"), node("n2")]) == []
+    # Not while others want that node who come before it.
+    assert decided([*jobs, job(3, priority=2)], [node("n1"), node("n2")]) == []
+
+
+def test_the_first_in_the_queue_goes_to_an_idle_node_before_all_others():
+    jobs = [told(1), job(7, RUNNING, ["n1"]), told(2, ["n2"]), job(8, RUNNING, ["n2"]), job(3), job(4)]
+    first, *rest = decided(jobs, [node(f"n{k}") for k in (1, 2, 3)])
+    assert first == Commit(Share((1,), ("n3",)), (), (1.5,), "another node is free")
+    assert rest == [], "the node that it leaves is taken at the next look, and nobody else goes to n3"
+    both = decided(jobs, [node(f"n{k}") for k in (1, 2, 3, 4)])
+    assert [each.share for each in both] == [Share((1,), ("n3",)), Share((2,), ("n4",))]
 
 
 def test_who_has_conditions_of_his_own_is_left_alone():
