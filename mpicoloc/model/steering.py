@@ -126,7 +126,7 @@ def decide(
     broken = _broken(now, partitions, said)
     broken += _late(now, partitions, _kept(said, broken), nodes)
     kept = _kept(said, broken)
-    by_id = {job.id: job for job in now.jobs}
+    by_id, by_name = {job.id: job for job in now.jobs}, {node.name: node for node in now.nodes}
     hosts, waiting = _hosts(now, partitions, kept), candidates(now, partitions)
     leaders = [*hosts, *(by_id[share.job] for share in kept if len(share.jobs) == 1)]
     both = [*leaders, *waiting]
@@ -142,8 +142,9 @@ def decide(
     wishes = [
         group
         for group, _ in planned
-        if len(group) == 2 and group[0].id in hosting and group[1].id in able and n_idle < group[1].n_nodes
-    ]
+        if len(group) == 2 and group[0].id in hosting and group[1].id in able
+        and n_idle < group[1].n_nodes and all(turns.fits(group[1], by_name[name]) for name in group[0].nodes)
+    ]  # fmt: skip
     begun = {job.id for group in wishes for job in group}
     others += [each for each in planned if each[0][0].id in able and not begun & {job.id for job in each[0]}]
     joins, put_off = turns.joins(
@@ -300,10 +301,11 @@ def _moved(
     idle = [node for node in _free(now, partitions, kept) if node.name not in nodes.owners]
     found = []
     for share in _leaders(kept, by_id):
-        n = len(share.nodes)
-        if turns.order(by_id[share.job]) > first or n > len(idle):
+        job, n = by_id[share.job], len(share.nodes)
+        fit = [node for node in idle if turns.fits(job, node)][:n]
+        if turns.order(job) > first:
             break
-        if any(name in nodes.owners for name in share.nodes):
-            found.append(Share(share.jobs, tuple(node.name for node in idle[:n])))
-            idle = idle[n:]
+        if n == len(fit) and any(name in nodes.owners for name in share.nodes):
+            found.append(Share(share.jobs, tuple(node.name for node in fit)))
+            idle = [node for node in idle if node not in fit]
     return found

@@ -33,19 +33,45 @@ def _alone_s(job: BatchJob, runtime_s: Mapping[int, float]) -> float:
     return runtime_s.get(job.id, job.limit_s)
 
 
+def fits(job: BatchJob, node: BatchNode) -> bool:
+    """Whether a node has all that the job wants of one, if nobody else is there."""
+    return job.n_cpus <= node.n_cpus * max(job.n_nodes, 1)
+
+
+def _fit(group: Sequence[BatchJob], node: BatchNode) -> bool:
+    return all(fits(job, node) for job in group)
+
+
+def _first(
+    heap: list[tuple[float, str]], group: Sequence[BatchJob], nodes: Mapping[str, BatchNode]
+) -> list[tuple[float, str]]:
+    """Takes from the heap the nodes that are free first, of those that fit."""
+    found, passed = [], []
+    while heap and len(found) < group[0].n_nodes:
+        entry = heapq.heappop(heap)
+        (found if _fit(group, nodes[entry[1]]) else passed).append(entry)
+    for entry in passed:
+        heapq.heappush(heap, entry)
+    return found
+
+
 def turns(
     groups: Sequence[tuple[list[BatchJob], float]],
     free: Sequence[BatchNode],
     nodes: Occupancy,
     runtime_s: Mapping[int, float],
 ) -> list[Turn]:
-    """Whose turn it is on which nodes, until each node has its next: each takes those that are free first."""
+    """Whose turn it is on which nodes, until each node has its next: each takes those that are free first.
+
+    Who fits none of these nodes takes none of them from others.
+    """
     heap = [(nodes.free_s[node.name], node.name) for node in free]
     heapq.heapify(heap)
-    names_free, has_next = {node.name for node in free}, set[str]()
+    by_name, has_next = {node.name: node for node in free}, set[str]()
+    sizes = {(node.n_cpus, node.memory_bytes): node for node in free}.values()
     found = []
     for group, duration_s in sorted(groups, key=lambda each: min(map(order, each[0]))):
-        if has_next >= names_free:
+        if has_next >= by_name.keys():
             break
         longest_s = max(duration_s, *(_alone_s(job, runtime_s) for job in group))
         names = group[0].wanted_nodes
@@ -53,9 +79,11 @@ def turns(
             heap = [(free_s + longest_s if name in names else free_s, name) for free_s, name in heap]
             heapq.heapify(heap)
         else:
-            if group[0].n_nodes > len(heap):
+            if not any(_fit(group, node) for node in sizes):
+                continue
+            first = _first(heap, group, by_name)
+            if len(first) < group[0].n_nodes:
                 break
-            first = [heapq.heappop(heap) for _ in range(group[0].n_nodes)]
             names = tuple(sorted(name for _, name in first))
             for _, name in first:
                 heapq.heappush(heap, (max(first)[0] + longest_s, name))

@@ -233,6 +233,33 @@ def test_the_first_in_the_queue_goes_to_an_idle_node_before_all_others():
     assert [each.share for each in both] == [Share((1,), ("n3",)), Share((2,), ("n4",))]
 
 
+def test_jobs_are_sent_to_nodes_that_they_fit():
+    small, large = node("n1", n_cpus=2), node("n2", n_cpus=8)
+    busy = [job(7, RUNNING, ["n1"], limit_s=300.0), job(8, RUNNING, ["n2"])]
+    for n_cpus, name in ((2, "n1"), (3, "n2"), (8, "n2")):
+        pair = [job(1, n_cpus=n_cpus), job(2, n_cpus=2)]
+        for jobs in (pair, pair[::-1]):
+            (found,) = decided([*jobs, *busy], [small, large])
+            assert found.share.nodes == (name,)
+    assert decided([job(1, n_cpus=9), job(2, n_cpus=2), *busy], [small, large]) == []
+    # Who fits nowhere here waits for other nodes, and keeps nobody from these.
+    bound = job(1, n_cpus=9, is_bound=True, reason="Resources")
+    (found,) = decided([bound, job(2, n_cpus=2), job(3, n_cpus=2), *busy], [small, large])
+    assert found.share == Share((2,), ("n1",))
+
+
+def test_nobody_joins_or_moves_where_it_does_not_fit():
+    small = node("n1", n_cpus=2)
+    leader = told(7, state=RUNNING, n_cpus=2)
+    (found,) = decided([leader, job(1, n_cpus=2)], [small])
+    assert found.share.jobs == (7, 1)
+    assert decided([leader, job(1, n_cpus=3)], [small]) == []
+    sent, nodes = told(2, ["n2"]), [small, node("n2"), node("n3")]
+    (found,) = decided([sent, job(8, RUNNING, ["n2"])], nodes)
+    assert found.share == Share((2,), ("n3",))
+    assert decided([sent, job(8, RUNNING, ["n2"])], nodes[:2]) == []
+
+
 def test_who_has_conditions_of_his_own_is_left_alone():
     others = [
         job(1, is_bound=True),

@@ -9,8 +9,8 @@ QUEUES = Partitions("whole", "shared")
 NOW_S = 1e9
 
 
-def node(name, is_up=True, partitions=("whole", "shared")):
-    return BatchNode(name, 4, 2.0**30, is_up, partitions)
+def node(name, is_up=True, partitions=("whole", "shared"), n_cpus=4, memory_bytes=2.0**30):
+    return BatchNode(name, n_cpus, memory_bytes, is_up, partitions)
 
 
 def job(number, state=PENDING, nodes=(), **others):
