@@ -35,6 +35,9 @@ class BatchJob:
         Queue that it waits in.
     n_nodes, n_tasks, n_cpus : int
         What it asks for; processors of all nodes together.
+    memory_bytes : float
+        What it asks for on each node, where jobs get no more than that; infinite: all of the node, 0: that
+        does not matter.
     nodes : tuple of str
         Where it runs or ran.
     wanted_nodes : tuple of str
@@ -77,6 +80,7 @@ class BatchJob:
     reason: str = ""
     admin_comment: str = ""
     is_bound: bool = False
+    memory_bytes: float = 0.0
 
     @property
     def is_on_nodes(self) -> bool:

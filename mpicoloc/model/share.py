@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from mpicoloc.core.batch import BatchJob
 
 _TEXT = re.compile(
-    r"mpicoloc share ([0-9]+(?:\+[0-9]+)?) on (\S+) limit ([0-9]+)(?: after ([0-9:]+))?(?: \{.*)?"
+    r"mpicoloc share ([0-9]+(?:\+[0-9]+)?) on (\S+) limit ([0-9]+)"
+    r"(?: after ([0-9:]+))?(?: since ([0-9]+))?(?: \{.*)?"
 )
 
 
@@ -26,11 +27,12 @@ class Share:
         """The job that is told."""
         return self.jobs[-1]
 
-    def text(self, limit_s: float, after: Sequence[int] = ()) -> str:
-        """What stands at that job, with its own time limit and the jobs that it was told to wait for."""
+    def text(self, limit_s: float, after: Sequence[int] = (), since_s: float | None = None) -> str:
+        """What stands at that job: its own time limit, the jobs that it was told to wait for, and when."""
         minutes = round(limit_s / 60) if math.isfinite(limit_s) else 0
         said = f"mpicoloc share {'+'.join(map(str, self.jobs))} on {','.join(self.nodes)} limit {minutes}"
-        return f"{said} after {':'.join(map(str, after))}" if after else said
+        said += f" after {':'.join(map(str, after))}" if after else ""
+        return said if since_s is None else f"{said} since {round(since_s)}"
 
 
 def share_of(job: BatchJob) -> tuple[Share, float] | None:
@@ -43,6 +45,12 @@ def share_of(job: BatchJob) -> tuple[Share, float] | None:
     if jobs[-1] != job.id:
         return None
     return Share(jobs, tuple(found[2].split(","))), 60.0 * minutes if minutes else math.inf
+
+
+def told_s(job: BatchJob) -> float:
+    """When it was decided for a job, s since 1970; infinite: nothing tells."""
+    found = _TEXT.fullmatch(job.admin_comment)
+    return float(found[5]) if found and found[5] else math.inf
 
 
 def own_limit_s(job: BatchJob) -> float:

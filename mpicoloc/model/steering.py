@@ -17,10 +17,13 @@ from mpicoloc.core.batch import FOR_ROOM, PENDING, RUNNING, BatchJob, BatchNode,
 from mpicoloc.model import turns
 from mpicoloc.model.occupancy import Occupancy, occupancy
 from mpicoloc.model.pairs import Group
-from mpicoloc.model.share import Share, own_limit_s, share_of, waits_as_told
+from mpicoloc.model.share import Share, own_limit_s, share_of, told_s, waits_as_told
 
 WINDOW = 200
 """Waiting jobs that are looked at: what is behind them has time."""
+PATIENCE_S = 120.0
+"""A partner whose leader runs starts at once; one that has not in this time never will: it lacks memory, or
+something else that Slurm wants."""
 REFUSED = "the batch system does not start it there"
 _WAITS = (*FOR_ROOM, "Dependency")
 """Reasons for which jobs wait that were told to; who waits for anything else may do so for ever."""
@@ -224,6 +227,8 @@ def _broken(now: Snapshot, partitions: Partitions, said: Mapping[int, Share]) ->
             why = f"{REFUSED} ({job.reason or 'held'})"
         elif len(share.jobs) == 2 and (leader is None or not _is_at(leader, share.nodes)):
             why = "its partner is gone"
+        elif len(share.jobs) == 2 and now.now_s - told_s(job) > PATIENCE_S:
+            why = f"{REFUSED} ({job.reason or 'it did not start'})"
         elif any(_is_elsewhere(by_id[i], share.nodes) for i in job.waits_for if i in by_id):
             why = "what it waits for has left"
         if why:

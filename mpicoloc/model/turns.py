@@ -35,7 +35,8 @@ def _alone_s(job: BatchJob, runtime_s: Mapping[int, float]) -> float:
 
 def fits(job: BatchJob, node: BatchNode) -> bool:
     """Whether a node has all that the job wants of one, if nobody else is there."""
-    return job.n_cpus <= node.n_cpus * max(job.n_nodes, 1)
+    has_memory = job.memory_bytes <= node.memory_bytes or math.isinf(job.memory_bytes)
+    return has_memory and job.n_cpus <= node.n_cpus * max(job.n_nodes, 1)
 
 
 def _fit(group: Sequence[BatchJob], node: BatchNode) -> bool:

@@ -82,14 +82,16 @@ def apply(action: steering.Action, now: Snapshot, partitions: steering.Partition
         limit_s = min(share.own_limit_s(job) * factor, max_s)
         changes = {"TimeLimit": str(math.ceil(limit_s / 60))} if limit_s > job.limit_s else {}
         if number == action.share.job:
-            changes |= _committed(action, job, partitions)
+            changes |= _committed(action, job, partitions, now.now_s)
         if changes:
             slurm.update(number, changes)
 
 
-def _committed(action: steering.Commit, job: BatchJob, partitions: steering.Partitions) -> dict[str, str]:
+def _committed(
+    action: steering.Commit, job: BatchJob, partitions: steering.Partitions, now_s: float
+) -> dict[str, str]:
     return {
-        "AdminComment": action.share.text(share.own_limit_s(job), action.after),
+        "AdminComment": action.share.text(share.own_limit_s(job), action.after, now_s),
         "Partition": partitions.shared,
         "ReqNodeList": ",".join(action.share.nodes),
         "Dependency": "afterany:" + ":".join(map(str, action.after)) if action.after else "",
@@ -149,9 +151,9 @@ def advice(now: Snapshot, partitions: steering.Partitions, settings: Mapping[str
             f"PreemptType={preempt}: what is sent to {shared.name} may end jobs of {alone.name}; "
             "set preempt/none"
         )
-    selected = settings.get("SelectTypeParameters", "")
     given = [settings.get(name, "") for name in ("DefMemPerCPU", "DefMemPerNode")]
-    if "MEMORY" in selected.upper() and all(text in ("", "0", "UNLIMITED") for text in given):
+    selected = settings.get("SelectTypeParameters", "")
+    if slurm.shares_out_memory(settings) and all(text in ("", "0", "UNLIMITED") for text in given):
         found.append(
             f"SelectTypeParameters={selected} without DefMemPerCPU: a job that names no memory takes all "
             "of its node, and no partner starts beside it; set DefMemPerCPU, if the partitions have none"

@@ -243,8 +243,9 @@ def _n_cores(job: BatchJob) -> float:
 
 
 def _memory_bytes(job: BatchJob, found: JobFeatures) -> float:
-    """Most memory that its ranks had together on a node; 0 where its profile does not tell."""
-    return found.values.get("rss_bytes_mean", 0.0) * found.n_cores / max(job.n_nodes, 1)
+    """Most memory that its ranks had together on a node, or what it asks for, if that is more."""
+    measured_bytes = found.values.get("rss_bytes_mean", 0.0) * found.n_cores / max(job.n_nodes, 1)
+    return max(measured_bytes, job.memory_bytes)
 
 
 def _room(now: Snapshot, how: Steering) -> Room:

@@ -59,7 +59,7 @@ def snapshot(
         # From 23.02 on sinfo adds nodes up, and scontrol tells of each.
         nodes = _asked("scontrol", "nodes", pauses_s, "show", "nodes")
     queues = partitions(slurm_command.ask(["scontrol", "--oneliner", "show", "partitions"], pauses_s))
-    return parsed(jobs, nodes, clock(), queues)
+    return parsed(jobs, nodes, clock(), queues, has_memory=shares_out_memory(settings(pauses_s)))
 
 
 def partitions(told: str) -> tuple[BatchQueue, ...]:
@@ -80,7 +80,12 @@ def partitions(told: str) -> tuple[BatchQueue, ...]:
     return tuple(found)
 
 
-def settings() -> dict[str, str]:
+def shares_out_memory(told: Mapping[str, str]) -> bool:
+    """Whether jobs get only as much memory as they ask for, by Slurm's settings."""
+    return "MEMORY" in told.get("SelectTypeParameters", "").upper()
+
+
+def settings(pauses_s: Sequence[float] = slurm_command.PAUSES_S) -> dict[str, str]:
     """What ``scontrol show config`` says, by name.
 
     Raises
@@ -88,16 +93,23 @@ def settings() -> dict[str, str]:
     EnvironmentFault
         If there is no Slurm, or its controller does not answer.
     """
-    lines = slurm_command.ask(["scontrol", "show", "config"]).splitlines()
+    lines = slurm_command.ask(["scontrol", "show", "config"], pauses_s).splitlines()
     words = (line.partition("=") for line in lines if "=" in line)
     return {name.strip(): value.strip() for name, _, value in words}
 
 
-def parsed(jobs: object, nodes: object, now_s: float, queues: tuple[BatchQueue, ...] = ()) -> Snapshot:
+def parsed(
+    jobs: object,
+    nodes: object,
+    now_s: float,
+    queues: tuple[BatchQueue, ...] = (),
+    *,
+    has_memory: bool = False,
+) -> Snapshot:
     """What ``squeue --json`` and ``sinfo --json`` (from 23.02 on ``scontrol show nodes --json``) say.
 
     Versions differ: numbers of 23.02 and later are ``{"set": ..., "infinite": ..., "number": ...}``, and
-    states are lists.
+    states are lists. `has_memory`: jobs get only as much memory as they ask for.
 
     Raises
     ------
@@ -105,7 +117,7 @@ def parsed(jobs: object, nodes: object, now_s: float, queues: tuple[BatchQueue, 
         If something is missing or of another kind: another version of Slurm.
     """
     try:
-        found = tuple(_job(row) for row in _rows(jobs, "jobs"))
+        found = tuple(_job(row, has_memory) for row in _rows(jobs, "jobs"))
         return Snapshot(now_s, found, tuple(_node(row) for row in _rows(nodes, "nodes")), queues)
     except (LookupError, TypeError, ValueError, AttributeError, OverflowError) as error:
         raise DataError(
@@ -148,7 +160,7 @@ def _rows(answer: Any, what: str) -> list[Mapping[str, Any]]:
     return list(answer[what])
 
 
-def _job(row: Mapping[str, Any]) -> BatchJob:
+def _job(row: Mapping[str, Any], has_memory: bool) -> BatchJob:
     minutes = _number(row["time_limit"])
     states = _words(row["job_state"])
     dependency = str(row["dependency"] or "")
@@ -176,7 +188,15 @@ def _job(row: Mapping[str, Any]) -> BatchJob:
         or bool(row["required_nodes"])
         or n_nodes < _number(row["max_nodes"]) < _NO_VALUE
         or (row["state_reason"] or "") not in FOR_ROOM,
+        memory_bytes=_memory_bytes(row, n_nodes) if has_memory else 0.0,
     )
+
+
+def _memory_bytes(row: Mapping[str, Any], n_nodes: int) -> float:
+    """What a job asks for on each node; who asks for nothing gets all of it."""
+    n_cpus = math.ceil(_number(row["cpus"]) / max(n_nodes, 1))
+    asked_mib = max(_number(row["memory_per_node"]), _number(row["memory_per_cpu"]) * n_cpus)
+    return asked_mib * 2**20 or math.inf
 
 
 def _node(row: Mapping[str, Any]) -> BatchNode:

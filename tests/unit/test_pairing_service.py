@@ -66,6 +66,16 @@ def test_jobs_pair_with_those_on_as_many_nodes():
     assert planned([], waiting) == [(0, 2), (1, 3)]
 
 
+@pytest.mark.parametrize(
+    ("memory_bytes", "groups"), [(0.5, [(0, 1)]), (0.6, [(0,), (1,)]), (float("inf"), [(0,), (1,)])]
+)
+def test_two_jobs_share_no_node_that_has_less_memory_than_both_ask_for(memory_bytes, groups):
+    waiting = [job(i, partition="whole", memory_bytes=memory_bytes * 2**30) for i in (1, 2)]
+    assert planned([], waiting) == groups
+    leader = job(1, RUNNING, start_s=1e9 - 10, memory_bytes=memory_bytes * 2**30)
+    assert planned([leader], waiting[1:]) == groups
+
+
 def test_a_leader_that_is_nearly_over_takes_nobody():
     old = job(1, RUNNING, start_s=1e9 - 95)
     assert planned([old], [job(2, partition="whole")]) == [(0,), (1,)]

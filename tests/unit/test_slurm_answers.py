@@ -37,6 +37,18 @@ def test_jobs_and_nodes_are_as_slurm_says():
     assert set(node.partitions) == {"shared", "whole"}
 
 
+def test_the_memory_that_a_job_asks_for_where_jobs_get_no_more():
+    row = {**ANSWERS["squeue"]["jobs"][3], "cpus": 4, "node_count": 2}
+    asked = [(None, None), (700, None), (None, 300), (500, 300), (0, 0)]
+    forms = [lambda n: n, number]
+    for form in forms:
+        rows = [{**row, "memory_per_node": form(a), "memory_per_cpu": form(b)} for a, b in asked]
+        found = slurm.parsed({"jobs": rows}, ANSWERS["sinfo"], 0.0, has_memory=True).jobs
+        assert [job.memory_bytes / 2**20 for job in found] == [math.inf, 700, 600, 600, math.inf]
+        found = slurm.parsed({"jobs": rows}, ANSWERS["sinfo"], 0.0).jobs
+        assert {job.memory_bytes for job in found} == {0}
+
+
 @pytest.mark.parametrize(
     ("state", "flags"), [("down", []), ("idle", ["DRAIN"]), ("idle", ["NOT_RESPONDING"])]
 )

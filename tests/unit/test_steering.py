@@ -7,7 +7,7 @@ from waiting_jobs import NOW_S, QUEUES, decided, job, node, told
 
 from mpicoloc.core.batch import RUNNING, Snapshot
 from mpicoloc.model.pairs import Group
-from mpicoloc.model.share import Share, share_of
+from mpicoloc.model.share import Share, share_of, told_s
 from mpicoloc.model.steering import Commit, Release, candidates, released
 
 
@@ -169,6 +169,20 @@ def test_a_node_that_goes_down_gives_its_jobs_back():
     ]
 
 
+def test_a_partner_that_does_not_start_beside_its_leader_is_given_back():
+    leader, share = told(1, state=RUNNING), Share((1, 2), ("n1",))
+    for gone_s, limit_s, is_given_back in ((60, 600.0, False), (121, 600.0, True), (121, math.inf, True)):
+        text = share.text(limit_s, (), NOW_S - gone_s)
+        partner = dataclasses.replace(
+            told(2, leader=1, reason="Resources"), admin_comment=text, limit_s=limit_s
+        )
+        found = decided([leader, partner, job(7, RUNNING, ["n2"])], [node("n1"), node("n2")])
+        why = "the batch system does not start it there (Resources)"
+        assert found == ([Release(2, limit_s, why)] if is_given_back else [])
+    leads = dataclasses.replace(told(3), admin_comment=Share((3,), ("n1",)).text(600.0, (), NOW_S - 999))
+    assert decided([leader, leads], [node("n1")]) == [], "a leader waits as long as others run"
+
+
 def test_what_never_begins_is_given_back():
     (found,) = decided([told(1, reason="PartitionTimeLimit", limit_s=900.0)], [node("n1")])
     assert found == Release(1, 600.0, "the batch system does not start it there (PartitionTimeLimit)")
@@ -286,5 +300,8 @@ def test_the_own_time_limit_is_kept():
         assert share_of(made) == (share, limit_s)
         after = dataclasses.replace(made, admin_comment=share.text(limit_s, (4, 5)) + ' {"mpicoloc":{}}')
         assert share_of(after) == (share, limit_s)
+        assert told_s(after) == math.inf
+        since = dataclasses.replace(made, admin_comment=share.text(limit_s, (4, 5), 1e9) + ' {"mpicoloc":{}}')
+        assert (share_of(since), told_s(since)) == ((share, limit_s), 1e9)
         assert share_of(dataclasses.replace(made, id=2)) is None, "not its own"
     assert share_of(job(3, admin_comment="mpicoloc: 0.01 SU")) is None
