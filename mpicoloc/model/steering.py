@@ -70,6 +70,11 @@ Growth = Callable[[BatchJob, Sequence[BatchJob]], float]
 """Factor by which the time limit of a job must grow beside others."""
 
 
+def is_free(job: BatchJob) -> bool:
+    """Whether nobody has written at a job what this service does not know."""
+    return not job.admin_comment or job.admin_comment.startswith(_PRICE)
+
+
 def candidates(now: Snapshot, partitions: Partitions) -> list[BatchJob]:
     """Waiting jobs that may share, the next first: not held, without conditions or notes of others."""
     found = [
@@ -77,7 +82,7 @@ def candidates(now: Snapshot, partitions: Partitions) -> list[BatchJob]:
         for job in now.jobs
         if job.state == PENDING and job.partition == partitions.alone
         and job.priority > 0 and not job.is_bound
-        and (not job.admin_comment or job.admin_comment.startswith(_PRICE))
+        and is_free(job)
     ]  # fmt: skip
     return sorted(found, key=turns.order)[:WINDOW]
 

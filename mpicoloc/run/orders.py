@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
 import math
-from collections.abc import Callable, Collection, Mapping
+from collections import Counter
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from mpicoloc.core.batch import BatchJob, Snapshot
+from mpicoloc.core.batch import PENDING, BatchJob, Snapshot
 from mpicoloc.errors import EnvironmentFault, UsageError
 from mpicoloc.model import share, steering
 from mpicoloc.run import slurm, slurm_command
@@ -36,8 +38,25 @@ class Audit:
             self._is_told = True
 
 
-def say(action: steering.Action, now: Snapshot, partitions: steering.Partitions, audit: Audit) -> bool:
-    """Say it and note it; returns whether Slurm did as it was told.
+class Refused(EnvironmentFault):
+    """Slurm has refused to change the job `job`."""
+
+    def __init__(self, job: int, error: EnvironmentFault) -> None:
+        super().__init__(str(error))
+        self.job = job
+
+
+def say(
+    action: steering.Action,
+    now: Snapshot,
+    partitions: steering.Partitions,
+    audit: Audit,
+    pauses_s: Sequence[float] = (),
+) -> int | None:
+    """Say it and note it; returns the job that Slurm refused to change; None: it did as it was told.
+
+    A controller that does not answer is asked again after each of `pauses_s`, s. By then the queue may be
+    another one: who has more to say looks at it again instead.
 
     Raises
     ------
@@ -45,17 +64,16 @@ def say(action: steering.Action, now: Snapshot, partitions: steering.Partitions,
         If it does not answer.
     """
     try:
-        apply(action, now, partitions)
+        apply(action, now, partitions, pauses_s)
     except slurm_command.Away as error:
-        # By the time that it answers again the queue will be another one.
         audit.note(now.now_s, "not said", **told(action), error=str(error))
         raise
-    except EnvironmentFault as error:
-        audit.note(now.now_s, "refused", **told(action), error=str(error))
+    except Refused as error:
+        audit.note(now.now_s, "refused", **told(action), error=str(error), refused=error.job)
         audit.warn(str(error))
-        return False
+        return error.job
     audit.note(now.now_s, "said", **told(action))
-    return True
+    return None
 
 
 def told(action: steering.Action) -> dict[str, Any]:
@@ -63,28 +81,60 @@ def told(action: steering.Action) -> dict[str, Any]:
     return {"action": type(action).__name__.lower(), **dataclasses.asdict(action)}
 
 
-def apply(action: steering.Action, now: Snapshot, partitions: steering.Partitions) -> None:
+def apply(
+    action: steering.Action,
+    now: Snapshot,
+    partitions: steering.Partitions,
+    pauses_s: Sequence[float] = (),
+) -> None:
     """Say it to Slurm: one change of one job, but for a leader that runs and needs more time than it has.
+
+    That leader is told first, so that whoever is killed in between has cost it nothing; it has its time back
+    if its partner is refused.
 
     Raises
     ------
-    EnvironmentFault
+    Refused
         If Slurm refuses.
+    slurm_command.Away
+        If it does not answer.
     """
     jobs = {job.id: job for job in now.jobs}
     if isinstance(action, steering.Release):
-        slurm.update(action.job, _released(action, jobs[action.job], partitions))
+        _update(action.job, _released(action, jobs[action.job], partitions), pauses_s)
         return
     max_s = now.queue(partitions.shared).max_s
+    grown: list[BatchJob] = []
     for number, factor in zip(action.share.jobs, action.slowdowns, strict=True):
         job = jobs[number]
         # Sharing must not cost a job its end: who is slowed down has so much longer.
         limit_s = min(share.own_limit_s(job) * factor, max_s)
-        changes = {"TimeLimit": str(math.ceil(limit_s / 60))} if limit_s > job.limit_s else {}
+        changes = {"TimeLimit": _minutes(limit_s)} if limit_s > job.limit_s else {}
         if number == action.share.job:
             changes |= _committed(action, job, partitions, now.now_s)
-        if changes:
-            slurm.update(number, changes)
+        try:
+            if changes:
+                _update(number, changes, pauses_s)
+                grown.append(job)
+        except Refused:
+            for leader in grown:
+                # One that has ended in the meantime needs it no more.
+                with contextlib.suppress(Refused):
+                    _update(leader.id, {"TimeLimit": _minutes(leader.limit_s)}, pauses_s)
+            raise
+
+
+def _minutes(limit_s: float) -> str:
+    return str(math.ceil(limit_s / 60))
+
+
+def _update(job: int, changes: Mapping[str, str], pauses_s: Sequence[float]) -> None:
+    try:
+        slurm.update(job, changes, pauses_s)
+    except slurm_command.Away:
+        raise
+    except EnvironmentFault as error:
+        raise Refused(job, error) from None
 
 
 def _committed(
@@ -110,7 +160,7 @@ def _released(action: steering.Release, job: BatchJob, partitions: steering.Part
     if share.waits_as_told(job):
         changes |= {"Dependency": ""}
     if math.isfinite(action.limit_s):
-        changes |= {"TimeLimit": str(math.ceil(action.limit_s / 60))}
+        changes |= {"TimeLimit": _minutes(action.limit_s)}
     return changes
 
 
@@ -129,8 +179,11 @@ def release(
     now = slurm.snapshot()
     if missing := _missing(now, partitions):
         raise UsageError(missing[0])
-    given = [(action, say(action, now, partitions, audit)) for action in steering.released(now, names)]
-    if refused := [str(action.job) for action, is_said in given if not is_said]:
+    given = [
+        (action, say(action, now, partitions, audit, slurm_command.PAUSES_S))
+        for action in steering.released(now, names)
+    ]
+    if refused := [str(job) for _, job in given if job is not None]:
         raise EnvironmentFault(
             f"jobs {', '.join(refused)} are not given back: run this as Slurm's administrator"
         )
@@ -152,13 +205,31 @@ def advice(now: Snapshot, partitions: steering.Partitions, settings: Mapping[str
             "set preempt/none"
         )
     given = [settings.get(name, "") for name in ("DefMemPerCPU", "DefMemPerNode")]
+    if "GANG" in settings.get("PreemptMode", "").upper():
+        found.append(
+            f"PreemptMode={settings['PreemptMode']}: jobs that share a node are suspended by turns "
+            "instead of running beside each other; set PreemptMode=OFF"
+        )
     selected = settings.get("SelectTypeParameters", "")
     if slurm.shares_out_memory(settings) and all(text in ("", "0", "UNLIMITED") for text in given):
         found.append(
             f"SelectTypeParameters={selected} without DefMemPerCPU: a job that names no memory takes all "
             "of its node, and no partner starts beside it; set DefMemPerCPU, if the partitions have none"
         )
-    return found
+    return [*found, *_noted(now, partitions)]
+
+
+def _noted(now: Snapshot, partitions: steering.Partitions) -> list[str]:
+    """Whether most jobs are left alone for what somebody else has written at them, in words."""
+    waiting = [job for job in now.jobs if job.state == PENDING and job.partition == partitions.alone]
+    texts = Counter(job.admin_comment for job in waiting if not steering.is_free(job))
+    if 2 * texts.total() <= len(waiting):
+        return []
+    (most, _), *_ = texts.most_common(1)
+    return [
+        f"{texts.total()} of {len(waiting)} jobs that wait in {partitions.alone} have an AdminComment of "
+        f"somebody else's ({most[:40]!r}) and are left alone: write it elsewhere (Comment, --wckey)"
+    ]
 
 
 def _missing(now: Snapshot, partitions: steering.Partitions) -> list[str]:

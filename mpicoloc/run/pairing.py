@@ -287,9 +287,9 @@ def step(
             continue  # it would wait for a job that is not where it was to be
         if is_dry:
             audit.note(now.now_s, "would say", **orders.told(action))
-        elif not orders.say(action, now, how.partitions, audit):
+        elif (refused := orders.say(action, now, how.partitions, audit)) is not None:
             unsaid.add(_job(action))
-            known.bar(_job(action), now.now_s + BARRED_S)
+            known.bar(refused, now.now_s + BARRED_S)
         elif isinstance(action, steering.Release) and action.why.startswith(steering.REFUSED):
             known.bar(action.job, now.now_s + BARRED_S)
     return actions

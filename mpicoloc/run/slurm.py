@@ -126,7 +126,7 @@ def parsed(
         ) from None
 
 
-def update(job: int, changes: Mapping[str, str]) -> None:
+def update(job: int, changes: Mapping[str, str], pauses_s: Sequence[float] = ()) -> None:
     """Change a job, as ``scontrol update`` does.
 
     Parameters
@@ -134,14 +134,19 @@ def update(job: int, changes: Mapping[str, str]) -> None:
     job : int
     changes : mapping of str to str
         Fields by Slurm's names; an empty text takes away what was there.
+    pauses_s : sequence of float
+        A controller that does not answer is asked again after each of these, s.
 
     Raises
     ------
+    slurm_command.Away
+        If the controller does not answer.
     EnvironmentFault
         If Slurm refuses: the job has ended or begun, or the caller is no operator.
     """
     slurm_command.ask(
-        ["scontrol", "update", f"JobId={job}", *(f"{name}={text}" for name, text in changes.items())]
+        ["scontrol", "update", f"JobId={job}", *(f"{name}={text}" for name, text in changes.items())],
+        pauses_s,
     )
 
 

@@ -18,7 +18,7 @@ from mpicoloc.model.pairs import Rules
 from mpicoloc.model.share import Share
 from mpicoloc.model.slowdown import MeasuredTable
 from mpicoloc.model.steering import Commit, Partitions, Release
-from mpicoloc.run import orders, pairing
+from mpicoloc.run import orders, pairing, slurm_command
 from mpicoloc.store import hdf5
 
 NODES = tuple(BatchNode(name, 4, 2.0**30, True, ("whole", "shared")) for name in ("n1", "n2"))
@@ -98,10 +98,77 @@ def test_partitions_that_keep_pairs_apart_are_told():
     assert "no partition shared" in line
     (line,) = told(*QUEUES, PreemptType="preempt/partition_prio")
     assert "may end jobs of whole" in line
+    (line,) = told(*QUEUES, PreemptMode="SUSPEND,GANG")
+    assert "suspended by turns" in line
     (line,) = told(*QUEUES, SelectTypeParameters="CR_CORE_MEMORY", DefMemPerNode="UNLIMITED")
     assert "takes all of its node" in line
     fine = {"SelectTypeParameters": "CR_CORE_MEMORY", "DefMemPerCPU": "2000", "PreemptType": "preempt/none"}
     assert told(*QUEUES, **fine) == []
+
+
+def test_comments_of_others_at_most_jobs_are_told():
+    def told(*comments):
+        jobs = [job(i, partition="whole", admin_comment=text) for i, text in enumerate(comments, 1)]
+        now = Snapshot(1e9, tuple(jobs), NODES, QUEUES)
+        return orders.advice(now, Partitions("whole", "shared"), {})
+
+    assert told() == told("", "site") == told("", '{"mpicoloc":{}}', "site") == []
+    (line,) = told("", "site", "site", "other")
+    assert line.startswith("3 of 4 jobs that wait in whole have an AdminComment of somebody else's ('site')")
+
+
+BESIDE = Commit(Share((7, 1), ("n1",)), (), (2.0, 2.0), "")
+
+
+def pair_to_be():
+    leader = job(7, RUNNING, nodes=("n1",), limit_s=600.0, admin_comment=Share((7,), ("n1",)).text(600.0))
+    return Snapshot(1e9, (leader, job(1, partition="whole", limit_s=600.0)), NODES, QUEUES)
+
+
+def updates(folder):
+    lines = (folder / "said").read_text().splitlines()
+    return [tuple(word for word in line.split() if word.startswith(("JobId", "TimeL"))) for line in lines]
+
+
+def refuse(folder, number, words):
+    """From now on nothing is changed of that job."""
+    scontrol = folder / "scontrol"
+    text = f"*JobId={number}*) echo '{words}' >&2; exit 1;;"
+    scontrol.write_text(
+        scontrol.read_text().replace('case "$1" in', f'case "$*" in {text} esac; case "$1" in')
+    )
+
+
+def test_a_leader_has_its_time_back_when_its_partner_is_refused(slurm):
+    refuse(slurm, 1, "slurm_update error: Access/permission denied")
+    warned = []
+    refused = orders.say(
+        BESIDE, pair_to_be(), Partitions("whole", "shared"), orders.Audit(None, warned.append)
+    )
+    assert refused == 1
+    assert updates(slurm) == [("JobId=7", "TimeLimit=20"), ("JobId=7", "TimeLimit=10")]
+    (line,) = warned
+    assert "permission denied" in line
+
+
+def test_a_partner_is_not_to_blame_when_its_leader_has_ended(slurm):
+    refuse(slurm, 7, "slurm_update error: Job/step already completing or completed")
+    audit = orders.Audit(None, lambda text: None)
+    assert orders.say(BESIDE, pair_to_be(), Partitions("whole", "shared"), audit) == 7
+    assert not (slurm / "said").exists(), "the partner is where it was"
+
+
+def test_nothing_more_is_said_of_a_queue_that_may_be_another_one(slurm):
+    """Slurm that was away for one command: what was decided before is not said after it."""
+    scontrol = slurm / "scontrol"
+    words = "echo 'Unable to contact slurm controller' >&2; exit 1"
+    away = f"[ -e {slurm}/was ] || {{ touch {slurm}/was; {words}; }}"
+    scontrol.write_text(scontrol.read_text().replace("update)", f"update) {away};"))
+    audit = orders.Audit(None, pytest.fail)
+    with pytest.raises(slurm_command.Away):
+        orders.say(BESIDE, pair_to_be(), Partitions("whole", "shared"), audit)
+    assert not (slurm / "said").exists()
+    assert orders.say(BESIDE, pair_to_be(), Partitions("whole", "shared"), audit) is None
 
 
 SHARE = Share((1,), ("n1",))
