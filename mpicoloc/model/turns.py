@@ -47,7 +47,8 @@ def _first(
     heap: list[tuple[float, str]], group: Sequence[BatchJob], nodes: Mapping[str, BatchNode]
 ) -> list[tuple[float, str]]:
     """Takes from the heap the nodes that are free first, of those that fit."""
-    found, passed = [], []
+    found: list[tuple[float, str]] = []
+    passed: list[tuple[float, str]] = []
     while heap and len(found) < group[0].n_nodes:
         entry = heapq.heappop(heap)
         (found if _fit(group, nodes[entry[1]]) else passed).append(entry)
