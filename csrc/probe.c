@@ -154,7 +154,7 @@ void mc_probe_close(mc_probe *probe)
     *probe = (mc_probe){.fd = -1};
 }
 
-__attribute__((noinline, noclone)) static void place(void)
+MC_ONE_PLACE static void place(void)
 {
     __asm__ volatile("" ::: "memory");
 }

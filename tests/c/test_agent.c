@@ -166,7 +166,7 @@ static void test_shortened_board(void)
 {
     char path[MC_PATH_LEN];
     mc_board *board;
-    mc_slot *slot;
+    mc_slot *slot = NULL;
     mc_reservation next;
     mc_neighbour live[MC_N_SLOTS];
     mc_board_outlive();

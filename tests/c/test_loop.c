@@ -6,7 +6,7 @@ static double step(double x);
 enum { N_ROUNDS = 100000, N_LIMIT = 20 };
 
 /* Some tenths of a millisecond, in more than one line of code: a breakpoint at its entry slows nothing but the entry. */
-static __attribute__((noinline, noclone)) double step(double x)
+static MC_ONE_PLACE double step(double x)
 {
     __asm__ volatile(".skip 80, 0x90");
     for (volatile int i = 0; i < N_ROUNDS; i++)
@@ -14,7 +14,7 @@ static __attribute__((noinline, noclone)) double step(double x)
     return x;
 }
 
-static __attribute__((noinline, noclone)) double hot(double x)
+static MC_ONE_PLACE double hot(double x)
 {
     __asm__ volatile("");
     return x + 1e-9;

@@ -82,7 +82,7 @@ static void test_counting_at_once(void)
 {
     for (int i = 0; i < 40; i++) {
         mc_group own;
-        mc_ipc begin, now;
+        mc_ipc begin = {0, 0}, now;
         int is_shared, is_read = mc_group_open(&own, 0, i % 2) == MC_OK;
         is_read = is_read && mc_group_read(&own, &begin, &is_shared) == MC_OK;
         for (now = begin; is_read && now.instructions - begin.instructions < 200000;)
