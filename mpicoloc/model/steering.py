@@ -249,15 +249,16 @@ def _kept(said: Mapping[int, Share], broken: Sequence[Release]) -> list[Share]:
 def _late(now: Snapshot, partitions: Partitions, kept: Sequence[Share], nodes: Occupancy) -> list[Release]:
     """Leaders that wait for jobs that are overdue, while other nodes will be free before."""
     by_id = {job.id: job for job in now.jobs}
-    free = {node.name for node in _free(now, partitions, kept)}
-    others = sorted(nodes.free_s[name] for name in free - nodes.overdue)
+    others = [node for node in _free(now, partitions, kept) if node.name not in nodes.overdue]
+    others.sort(key=lambda node: nodes.free_s[node.name])
     found = []
     for share in _leaders(kept, by_id):
         n, job = len(share.nodes), by_id[share.job]
         own_s = max(nodes.free_s[name] for name in share.nodes)
-        if nodes.overdue & set(share.nodes) and n <= len(others) and others[n - 1] < own_s:
+        fit = [node for node in others if turns.fits(job, node)][:n]
+        if nodes.overdue & set(share.nodes) and n == len(fit) and nodes.free_s[fit[-1].name] < own_s:
             found.append(_release(job, "what it waits for is overdue"))
-            others = others[n:]
+            others = [node for node in others if node not in fit]
     return found
 
 

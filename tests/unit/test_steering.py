@@ -217,6 +217,8 @@ def test_a_job_that_runs_longer_than_its_profiles_say_may_run_until_its_limit():
     assert found.share == Share((1,), ("n2",))
     (found,) = decided([told(1), job(2), *runs], nodes, runtime_s=runtime_s)
     assert found == Release(1, 600.0, "what it waits for is overdue")
+    # A node that it does not fit is no help.
+    assert decided([told(1), *runs], [nodes[0], node("n2", n_cpus=2)], runtime_s=runtime_s) == []
     # A little longer than usual is nothing, and with nowhere else to go there is nothing to gain.
     assert decided([told(1), *runs], nodes, runtime_s={7: 60.0, 8: 300.0}) == []
     assert decided([told(1), told(2, ["n2"]), *runs], nodes, runtime_s=runtime_s) == []
