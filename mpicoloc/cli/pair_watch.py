@@ -47,7 +47,7 @@ def run(args: argparse.Namespace, rules: Rules) -> int:
     if args.profiles is None:
         raise UsageError("--watch needs --profiles FOLDER: what is known of the jobs")
     interval_s = config.positive("--interval-s", args.interval_s)
-    from mpicoloc.run import orders, pairing, slurm
+    from mpicoloc.run import kinds, orders, pairing, slurm
 
     how = _steering(args, rules)
     if getattr(how.model, "card", {}).get("layout") == "apart":
@@ -56,9 +56,9 @@ def run(args: argparse.Namespace, rules: Rules) -> int:
             "suffer more; measure a campaign whose two `places` are the same"
         )
     is_advised = False
-    known = pairing.Known(args.profiles, getattr(how.model, "machine", None))
+    known = kinds.Known(args.profiles, getattr(how.model, "machine", None))
     audit = orders.Audit(args.audit, tell.trouble)
-    last_trouble, last_note = "", None
+    last_trouble, told = "", set[str]()
     while True:
         try:
             if not is_advised:
@@ -67,9 +67,9 @@ def run(args: argparse.Namespace, rules: Rules) -> int:
                 is_advised = True
             for action in pairing.step(known, how, audit, is_dry=args.dry_run):
                 _print(action)
-            if known.note not in (None, last_note):
-                tell.trouble(known.note)
-            last_trouble, last_note = "", known.note
+            for sort in known.notes.keys() - told:
+                tell.trouble(known.notes[sort])
+            last_trouble, told = "", told | known.notes.keys()
         except MpicolocError as error:
             if args.once:
                 raise

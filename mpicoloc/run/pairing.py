@@ -9,26 +9,19 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import math
-import os
 import time
-from collections.abc import Callable, Collection, Container, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
 from mpicoloc.core.batch import PENDING, BatchJob, Snapshot
 from mpicoloc.core.features import JobFeatures
-from mpicoloc.core.machine import Machine
-from mpicoloc.errors import DataError
-from mpicoloc.model import pairs, slowdown, steering, steps
-from mpicoloc.model.features import job_features
+from mpicoloc.model import pairs, slowdown, steering
 from mpicoloc.model.queue import Queue, Room
 from mpicoloc.run import orders, slurm
-from mpicoloc.run.training import read_runs
-from mpicoloc.store import history
+from mpicoloc.run.kinds import Known
 
-N_RUNS = 5
-"""Jobs of one kind that count: the last ones."""
 BARRED_S = 600.0
 """So long a job is left alone after Slurm has refused it."""
 NOT_TOGETHER = 1e9
@@ -37,88 +30,6 @@ FRESH_S = 1.0
 """A queue that is older is asked for again: profiles had to be read meanwhile, at first thousands."""
 LEAST_S = 1.0
 """What a job still runs, at least, that should have ended by what its profiles say."""
-Kind = tuple[str, str, int]
-
-
-@dataclass(frozen=True)
-class _Ran:
-    """What the history tells of a profile (`steps.Ran`)."""
-
-    path: str
-    id: str
-    n_ranks: int
-    start_unix_s: float
-    wall_s: float
-    partial: bool
-
-
-@dataclass
-class Known:
-    """What the profiles below a folder say of kinds of jobs: user, name and number of ranks.
-
-    `machine` is that of the model: profiles of another one tell nothing here. `note` says what is wrong with
-    the index of the folder, if anything is.
-    """
-
-    folder: str
-    machine: Machine | None = None
-    note: str | None = None
-    _made: dict[tuple[str, ...], JobFeatures | None] = field(default_factory=dict)
-    _paths: dict[Kind, tuple[str, ...]] = field(default_factory=dict)
-    _barred: dict[int, float] = field(default_factory=dict)
-
-    def look(self, running: Container[str] = ()) -> None:
-        """Learn of new profiles, but not of the jobs `running`: more of their steps may follow.
-
-        Raises
-        ------
-        DataError, EnvironmentFault
-            As of `store.history.history`.
-        """
-        by_name: dict[tuple[str, str], list[_Ran]] = {}
-        jobs = history.history(self.folder)
-        self.note = jobs.attrs["note"]
-        for row in history.records(jobs):
-            if row["trouble"] is None and row["batch_name"]:
-                times_s = float(row["start_unix_s"] or 0), float(row["wall_s"] or 0)
-                facts = (str(row["job"]), int(row["n_ranks"]), *times_s, bool(row["partial"]))
-                ran = _Ran(os.path.join(self.folder, row["path"]), *facts)
-                by_name.setdefault((str(row["user"]), str(row["batch_name"])), []).append(ran)
-        found: dict[Kind, list[list[_Ran]]] = {}
-        for (user, name), profiles in by_name.items():
-            for job in steps.jobs(profiles):
-                if not any(step.partial for step in job) and steps.number(job[0]) not in running:
-                    found.setdefault((user, name, steps.n_ranks(job)), []).append(job)
-        self._paths = {
-            kind: tuple(step.path for job in jobs[-N_RUNS:] for step in job) for kind, jobs in found.items()
-        }
-        used = set(self._paths.values())
-        self._made = {paths: made for paths, made in self._made.items() if paths in used}
-
-    def bar(self, job: int, until_s: float) -> None:
-        """Leave a job alone for a while: Slurm has refused it."""
-        self._barred[job] = until_s
-
-    def of(self, job: BatchJob, now_s: float) -> JobFeatures | None:
-        """Features of a job by the last runs of its kind; None: there is no profile that tells."""
-        paths = self._paths.get(job.kind)
-        if paths is None or self._barred.get(job.id, 0.0) > now_s:
-            return None
-        if paths not in self._made:
-            self._made[paths] = self._features(paths)
-        return self._made[paths]
-
-    def _features(self, paths: Sequence[str]) -> JobFeatures | None:
-        runs, _ = read_runs(paths)
-        here = [
-            run
-            for run in runs.values()
-            if self.machine is None or run.machine is None or run.machine.is_like(self.machine)
-        ]
-        try:
-            return job_features([steps.whole(job) for job in steps.jobs(here)])
-        except DataError:
-            return None
 
 
 @dataclass(frozen=True)
@@ -145,7 +56,11 @@ class Steering:
 
 def look(now: Snapshot, known: Known, how: Steering) -> list[steering.Action]:
     """What to say at this time: `steering.decide` with what is known of the jobs."""
-    features = {job.id: found for job in now.jobs if (found := known.of(job, now.now_s)) is not None}
+    features = {
+        job.id: _within_limit(job, found)
+        for job in now.jobs
+        if (found := known.of(job, now.now_s)) is not None
+    }
     runtime_s = {number: found.runtime_s for number, found in features.items()}
 
     def plan(leaders: Sequence[BatchJob], waiting: Sequence[BatchJob]) -> Sequence[pairs.Group]:
@@ -159,6 +74,11 @@ def look(now: Snapshot, known: Known, how: Steering) -> list[steering.Action]:
         return max(how.model.predict(features[job.id], [features[each.id] for each in others]).high, least)
 
     return steering.decide(now, how.partitions, plan, runtime_s, growth)
+
+
+def _within_limit(job: BatchJob, found: JobFeatures) -> JobFeatures:
+    """No job runs longer than its time limit, whatever its profiles say."""
+    return dataclasses.replace(found, runtime_s=min(found.runtime_s, max(steering.own_limit_s(job), LEAST_S)))
 
 
 def planned(

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 import sample
-from slurm_programs import stand_in
+from slurm_programs import answering
 
 from mpicoloc.cli.main import main
 from mpicoloc.core.batch import PENDING, RUNNING, BatchJob, BatchNode, BatchQueue, Snapshot
@@ -219,16 +219,7 @@ def test_nothing_is_given_back_in_partitions_that_slurm_does_not_have(slurm):
 @pytest.fixture
 def slurm(tmp_path, monkeypatch):
     """Programs that say what Slurm 22.05 said once, and keep what they are told in `said`."""
-    answers = json.loads((Path(__file__).parent / "slurm_answers.json").read_text())
-    for name in ("squeue", "sinfo"):
-        (tmp_path / f"{name}.json").write_text(json.dumps(answers[name]))
-    partitions = "PartitionName=whole PriorityTier=1\nPartitionName=shared PriorityTier=10\n"
-    (tmp_path / "partitions").write_text(partitions)
-    scontrol = 'case "$1" in update) echo "$@" >> {0}/said;; *) cat {0}/partitions;; esac'
-    scripts = {"squeue": "cat {0}/squeue.json", "sinfo": "cat {0}/sinfo.json", "scontrol": scontrol}
-    stand_in(tmp_path, monkeypatch, scripts)
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    return tmp_path
+    return answering(tmp_path, monkeypatch)
 
 
 def test_a_service_without_a_place_for_its_index_says_so(slurm, monkeypatch, capsys):

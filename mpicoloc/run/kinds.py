@@ -1,0 +1,131 @@
+"""What the profiles of a folder tell of the jobs in Slurm's queue.
+
+Users write the profiles, and the plugin signs what they wrote: each is a stranger's word on his own jobs.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Container, Sequence
+from dataclasses import dataclass, field
+
+from mpicoloc.core.batch import BatchJob
+from mpicoloc.core.features import JobFeatures
+from mpicoloc.core.machine import Machine
+from mpicoloc.core.tables import printable
+from mpicoloc.errors import DataError
+from mpicoloc.model import steps
+from mpicoloc.model.features import job_features
+from mpicoloc.run.training import read_runs
+from mpicoloc.store import history
+
+N_RUNS = 5
+"""Jobs of one kind that count: the last ones."""
+LONGEST_S = 366 * 86400.0
+"""A job that says that it ran longer is not believed."""
+MOST_CORES = 10**8
+"""One that says that it had more is not believed."""
+MOST = 1e21
+"""Nor is a feature beyond this, whatever its unit: its square must still be a number."""
+Kind = tuple[str, str, int]
+
+
+@dataclass(frozen=True)
+class _Ran:
+    """What the history tells of a profile (`steps.Ran`)."""
+
+    path: str
+    id: str
+    n_ranks: int
+    start_unix_s: float
+    wall_s: float
+    partial: bool
+
+
+@dataclass
+class Known:
+    """What the profiles below a folder say of kinds of jobs: user, name and number of ranks.
+
+    `machine` is that of the model: profiles of another one tell nothing here. `notes` says what is wrong with
+    the index of the folder or with profiles, a line for each sort of trouble.
+    """
+
+    folder: str
+    machine: Machine | None = None
+    notes: dict[str, str] = field(default_factory=dict)
+    _made: dict[tuple[str, ...], JobFeatures | None] = field(default_factory=dict)
+    _paths: dict[Kind, tuple[str, ...]] = field(default_factory=dict)
+    _barred: dict[int, float] = field(default_factory=dict)
+
+    def look(self, running: Container[str] = ()) -> None:
+        """Learn of new profiles, but not of the jobs `running`: more of their steps may follow.
+
+        Raises
+        ------
+        DataError, EnvironmentFault
+            As of `store.history.history`.
+        """
+        by_name: dict[tuple[str, str], list[_Ran]] = {}
+        jobs = history.history(self.folder)
+        self.notes = {"index": jobs.attrs["note"]} if jobs.attrs["note"] else {}
+        for row in history.records(jobs):
+            if row["trouble"] is None and row["batch_name"]:
+                times_s = float(row["start_unix_s"] or 0), float(row["wall_s"] or 0)
+                facts = (str(row["job"]), int(row["n_ranks"]), *times_s, bool(row["partial"]))
+                ran = _Ran(os.path.join(self.folder, row["path"]), *facts)
+                by_name.setdefault((str(row["user"]), str(row["batch_name"])), []).append(ran)
+        found: dict[Kind, list[list[_Ran]]] = {}
+        for (user, name), profiles in by_name.items():
+            for job in steps.jobs(profiles):
+                if not any(step.partial for step in job) and steps.number(job[0]) not in running:
+                    found.setdefault((user, name, steps.n_ranks(job)), []).append(job)
+        self._paths = {
+            kind: tuple(step.path for job in jobs[-N_RUNS:] for step in job) for kind, jobs in found.items()
+        }
+        used = set(self._paths.values())
+        self._made = {paths: made for paths, made in self._made.items() if paths in used}
+
+    def bar(self, job: int, until_s: float) -> None:
+        """Leave a job alone for a while: Slurm has refused it."""
+        self._barred[job] = until_s
+
+    def of(self, job: BatchJob, now_s: float) -> JobFeatures | None:
+        """Features of a job by the last runs of its kind; None: there is no profile that tells."""
+        paths = self._paths.get(job.kind)
+        if paths is None or self._barred.get(job.id, 0.0) > now_s:
+            return None
+        if paths not in self._made:
+            self._made[paths] = self._features(paths)
+        return self._made[paths]
+
+    def _features(self, paths: Sequence[str]) -> JobFeatures | None:
+        runs, _ = read_runs(paths)
+        here = [
+            run
+            for run in runs.values()
+            if self.machine is None or run.machine is None or run.machine.is_like(self.machine)
+        ]
+        try:
+            found = job_features([steps.whole(job) for job in steps.jobs(here)])
+            wrong = _impossible(found)
+        except DataError:
+            return None
+        except ArithmeticError:
+            wrong = "numbers that are too large"
+        if not wrong:
+            return found
+        told = f"{printable(paths[-1])} tells of {wrong}, which cannot be"
+        self.notes.setdefault("impossible", f"{told}: jobs with such profiles are not paired")
+        return None
+
+
+def _impossible(found: JobFeatures) -> str:
+    """What no job can have been like, in words; empty: it may all be true."""
+    if found.runtime_s > LONGEST_S:
+        return f"a run of {found.runtime_s:.3g} s"
+    if found.n_cores > MOST_CORES:
+        return f"{found.n_cores:.3g} processors"
+    if (memory_bytes := found.values.get("rss_bytes_mean", 0.0)) < 0:
+        return f"{memory_bytes:.3g} bytes of memory"
+    wrong = next((name for name, value in found.values.items() if abs(value) > MOST), None)
+    return "" if wrong is None else f"{wrong} = {found.values[wrong]:.3g}"

@@ -1,0 +1,100 @@
+"""What the pairing service believes of profiles: each is a stranger's word on his own jobs."""
+
+import dataclasses
+import json
+
+import pytest
+import sample
+from slurm_programs import answering
+
+from mpicoloc.cli.main import main
+from mpicoloc.core.estimate import Estimate
+from mpicoloc.core.tables import table
+from mpicoloc.model.pairs import Rules
+from mpicoloc.model.slowdown import MeasuredTable
+from mpicoloc.model.steering import Partitions
+from mpicoloc.run import kinds, pairing
+from mpicoloc.store import hdf5
+
+HOW = pairing.Steering(Partitions("whole", "shared"), Rules("blossom", prior_slowdown=1.3), None)
+
+
+@pytest.fixture
+def slurm(tmp_path, monkeypatch):
+    """Three full nodes, two jobs F and G that wait; see `answering`."""
+    return answering(tmp_path, monkeypatch)
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """Profiles of root's jobs F and G."""
+    (tmp_path / "profiles").mkdir()
+    for name in "FG":
+        write(tmp_path / "profiles", name)
+    return tmp_path / "profiles"
+
+
+def write(folder, name, file=None, ranks=None, **changes):
+    """A profile of a job of that name, with these facts and columns of its ranks."""
+    profile = sample.profile()
+    made = sample.job(**{"id": name, "user": "root", "batch_name": name, "n_ranks": 4, **changes})
+    tables = dict(profile.tables)
+    if ranks:
+        columns = {field: tables["ranks"][field] for field in tables["ranks"].dtype.names}
+        tables["ranks"] = table("ranks", columns | ranks)
+    hdf5.write(dataclasses.replace(profile, job=made, tables=tables), folder / f"{file or name}.h5")
+
+
+def submit(slurm, *names):
+    """One more waiting job of each of these names, as the one called F."""
+    answer = json.loads((slurm / "squeue.json").read_text())
+    (like,) = (row for row in answer["jobs"] if row["name"] == "F")
+    answer["jobs"] += [like | {"job_id": 100 + i, "name": name} for i, name in enumerate(names)]
+    (slurm / "squeue.json").write_text(json.dumps(answer))
+
+
+def look(folder, *words):
+    """A service that looks once and says what it would do."""
+    words = ("pair", "--watch", "--once", "--dry-run", *(words or ("--prior-slowdown", "1.3")))
+    return main([*words, "--profiles", str(folder)])
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        {"ranks": {"peak_rss_bytes": [-1e9, -1e9]}},
+        {"wall_s": 1.7e308},
+        {"wall_s": 1e300},
+        {"n_cores": 2**60},
+        {"ranks": {"peak_rss_bytes": [1e300, 1e300]}},
+    ],
+    ids=str,
+)
+def test_who_says_what_cannot_be_stops_pairing_for_himself_alone(slurm, folder, capsys, said):
+    for name in ("bad", "worse"):
+        write(folder, name, **said)
+    submit(slurm, "bad", "worse")
+    assert look(folder) == 0
+    told = capsys.readouterr()
+    assert "4 on n1: to share with 5\n" in told.out
+    assert told.err.count("which cannot be: jobs with such profiles are not paired") == 1
+    assert len(told.err.splitlines()) == 1
+
+
+def test_a_job_does_not_run_longer_than_its_time_limit_whatever_its_profiles_say(slurm, folder):
+    for name in "FG":
+        write(folder, name, wall_s=3e6)
+    known = kinds.Known(str(folder))
+    known.look()
+    now = pairing.slurm.snapshot()
+    seen = []
+
+    class Told(MeasuredTable):
+        """What the plan is made with."""
+
+        def predict(self, target, co_runners):
+            seen.append(target.runtime_s)
+            return Estimate(1.3, 1.2, 1.4, 9, "1", "measured")
+
+    pairing.look(now, known, dataclasses.replace(HOW, model=Told({})))
+    assert set(seen) == {600.0}
