@@ -62,7 +62,8 @@ def run(args: argparse.Namespace, rules: Rules) -> int:
     while True:
         try:
             if not is_advised:
-                for line in orders.advice(slurm.snapshot(), how.partitions, slurm.settings()):
+                now = slurm.snapshot()
+                for line in orders.advice(now, how.partitions, slurm.settings()) + pairing.advice(now, how):
                     tell.trouble(line)
                 is_advised = True
             for action in pairing.step(known, how, audit, is_dry=args.dry_run):

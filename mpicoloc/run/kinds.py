@@ -105,6 +105,8 @@ class Known:
             for run in runs.values()
             if self.machine is None or run.machine is None or run.machine.is_like(self.machine)
         ]
+        if runs and not here:
+            self._note_machine(next(iter(runs.values())).machine)
         try:
             found = job_features([steps.whole(job) for job in steps.jobs(here)])
             wrong = _impossible(found)
@@ -117,6 +119,10 @@ class Known:
         told = f"{printable(paths[-1])} tells of {wrong}, which cannot be"
         self.notes.setdefault("impossible", f"{told}: jobs with such profiles are not paired")
         return None
+
+    def _note_machine(self, other: Machine | None) -> None:
+        told = f"profiles in {self.folder} are of {other}, and the model is of {self.machine}"
+        self.notes.setdefault("machine", f"{told}: jobs with such profiles are not paired; fit a model here")
 
 
 def _impossible(found: JobFeatures) -> str:

@@ -54,6 +54,19 @@ class Steering:
     n_sharing: int = 2
 
 
+def advice(now: Snapshot, how: Steering) -> list[str]:
+    """What of the nodes is not as the model has it, in words."""
+    machine = getattr(how.model, "machine", None)
+    nodes = steering.usable(now, how.partitions)
+    other = None if machine is None else next((each for each in nodes if each.n_cpus != machine.n_cpus), None)
+    if other is None:
+        return []
+    return [
+        f"node {other.name} has {other.n_cpus} CPUs, and the model is of {machine}: what jobs suffer on such "
+        "nodes may be another thing; fit a model of jobs that ran there"
+    ]
+
+
 def look(now: Snapshot, known: Known, how: Steering) -> list[steering.Action]:
     """What to say at this time: `steering.decide` with what is known of the jobs."""
     features = {

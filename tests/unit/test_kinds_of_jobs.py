@@ -3,17 +3,20 @@
 import dataclasses
 import json
 
+import contention
 import pytest
 import sample
 from slurm_programs import answering
 
 from mpicoloc.cli.main import main
 from mpicoloc.core.estimate import Estimate
+from mpicoloc.core.machine import Machine
 from mpicoloc.core.tables import table
+from mpicoloc.model.fitting import fit_kind
 from mpicoloc.model.pairs import Rules
 from mpicoloc.model.slowdown import MeasuredTable
 from mpicoloc.model.steering import Partitions
-from mpicoloc.run import kinds, pairing
+from mpicoloc.run import kinds, model_file, pairing
 from mpicoloc.store import hdf5
 
 HOW = pairing.Steering(Partitions("whole", "shared"), Rules("blossom", prior_slowdown=1.3), None)
@@ -34,14 +37,16 @@ def folder(tmp_path):
     return tmp_path / "profiles"
 
 
-def write(folder, name, file=None, ranks=None, **changes):
-    """A profile of a job of that name, with these facts and columns of its ranks."""
+def write(folder, name, file=None, ranks=None, nodes=None, **changes):
+    """A profile of a job of that name, with these facts, columns of its ranks, and nodes."""
     profile = sample.profile()
     made = sample.job(**{"id": name, "user": "root", "batch_name": name, "n_ranks": 4, **changes})
     tables = dict(profile.tables)
     if ranks:
         columns = {field: tables["ranks"][field] for field in tables["ranks"].dtype.names}
         tables["ranks"] = table("ranks", columns | ranks)
+    if nodes:
+        tables["nodes"] = table("nodes", nodes)
     hdf5.write(dataclasses.replace(profile, job=made, tables=tables), folder / f"{file or name}.h5")
 
 
@@ -98,3 +103,22 @@ def test_a_job_does_not_run_longer_than_its_time_limit_whatever_its_profiles_say
 
     pairing.look(now, known, dataclasses.replace(HOW, model=Told({})))
     assert set(seen) == {600.0}
+
+
+def test_profiles_and_nodes_of_another_machine_than_the_models_are_named(slurm, folder, capsys):
+    """Of two jobs one ran on the model's machine, the other one on one with half of its processors."""
+    for name, n_cpus in (("F", 8), ("G", 4)):
+        node = {"hostname": ["n1"], "cpu_model": ["Epyc"], "n_cpus": [n_cpus], "memory_bytes": [2.0**34]}
+        write(folder, name, nodes=node)
+    model = fit_kind(contention.World(8).training(), "elastic net")
+    model_file.write(dataclasses.replace(model, machine=Machine("Epyc", 8, 2.0**34)), slurm / "model")
+    assert look(folder, "--model", str(slurm / "model")) == 0
+    told = capsys.readouterr()
+    assert "to share" not in told.out
+    ours, theirs = "Epyc, 8 CPUs, 16 GiB", "Epyc, 4 CPUs, 16 GiB"
+    assert f"profiles in {folder} are of {theirs}, and the model is of {ours}" in told.err
+    assert f"node n1 has 4 CPUs, and the model is of {ours}" in told.err
+    known = kinds.Known(str(folder), Machine("Epyc", 8, 2.0**34))
+    known.look()
+    jobs = {job.name: job for job in pairing.slurm.snapshot().jobs}
+    assert [known.of(jobs[name], 0.0) is not None for name in "FG"] == [True, False]
