@@ -15,7 +15,7 @@ from mpicoloc.core.machine import Machine
 from mpicoloc.core.tables import printable
 from mpicoloc.errors import DataError
 from mpicoloc.model import steps
-from mpicoloc.model.features import job_features
+from mpicoloc.model.features import job_features, program_name
 from mpicoloc.run.training import read_runs
 from mpicoloc.store import history
 
@@ -107,8 +107,12 @@ class Known:
         ]
         if runs and not here:
             self._note_machine(next(iter(runs.values())).machine)
+        jobs = steps.jobs(here)
+        # By default all jobs of `sbatch --wrap` are called wrap.
+        if len({frozenset(program_name(step.command) for step in job) for job in jobs}) > 1:
+            return None
         try:
-            found = job_features([steps.whole(job) for job in steps.jobs(here)])
+            found = job_features([steps.whole(job) for job in jobs])
             wrong = _impossible(found)
         except DataError:
             return None

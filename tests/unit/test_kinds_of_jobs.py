@@ -122,3 +122,13 @@ def test_profiles_and_nodes_of_another_machine_than_the_models_are_named(slurm, 
     known.look()
     jobs = {job.name: job for job in pairing.slurm.snapshot().jobs}
     assert [known.of(jobs[name], 0.0) is not None for name in "FG"] == [True, False]
+
+
+def test_jobs_of_one_name_that_run_different_programs_are_not_known(slurm, folder):
+    wait = {job.name: job for job in pairing.slurm.snapshot().jobs}["F"]
+    commands = ("/opt/lmp -in a", "/usr/bin/lmp -in b", "other")
+    for i, (command, is_known) in enumerate(zip(commands, (True, True, False), strict=True)):
+        write(folder, "F", file=f"F{i}", id=str(i), command=command)
+        known = kinds.Known(str(folder))
+        known.look()
+        assert (known.of(wait, 0.0) is not None) == is_known, command
