@@ -5,9 +5,11 @@ Users write the profiles, and the plugin signs what they wrote: each is a strang
 
 from __future__ import annotations
 
+import itertools
 import os
-from collections.abc import Container, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from mpicoloc.core.batch import BatchJob
 from mpicoloc.core.features import JobFeatures
@@ -27,14 +29,19 @@ MOST_CORES = 10**8
 """One that says that it had more is not believed."""
 MOST = 1e21
 """Nor is a feature beyond this, whatever its unit: its square must still be a number."""
+COLUMNS = ("user", "batch_name", "job", "n_ranks", "start_unix_s", "wall_s", "partial")
+"""Of the history."""
+Name = tuple[str, str]
+"""Of a user's jobs: his name, and theirs."""
 Kind = tuple[str, str, int]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class _Ran:
-    """What the history tells of a profile (`steps.Ran`)."""
+    """What the history tells of a profile (`steps.Ran`), and who owns its file."""
 
     path: str
+    owner: int
     id: str
     n_ranks: int
     start_unix_s: float
@@ -53,8 +60,13 @@ class Known:
     folder: str
     machine: Machine | None = None
     notes: dict[str, str] = field(default_factory=dict)
-    _made: dict[tuple[str, ...], JobFeatures | None] = field(default_factory=dict)
+    _seen: dict[str, str] = field(default_factory=dict)
+    _name_of: dict[str, Name] = field(default_factory=dict)
+    _ran: dict[Name, dict[str, _Ran]] = field(default_factory=dict)
+    _jobs: dict[Name, list[list[_Ran]]] = field(default_factory=dict)
+    _running: Container[str] = ()
     _paths: dict[Kind, tuple[str, ...]] = field(default_factory=dict)
+    _made: dict[tuple[str, ...], JobFeatures | None] = field(default_factory=dict)
     _barred: dict[int, float] = field(default_factory=dict)
 
     def look(self, running: Container[str] = ()) -> None:
@@ -63,27 +75,30 @@ class Known:
         Raises
         ------
         DataError, EnvironmentFault
-            As of `store.history.history`.
+            As of `store.history.changes`.
         """
-        by_name: dict[tuple[str, str], list[_Ran]] = {}
-        jobs = history.history(self.folder)
-        self.notes = {"index": jobs.attrs["note"]} if jobs.attrs["note"] else {}
-        for row in history.records(jobs):
-            if row["trouble"] is None and row["batch_name"]:
-                times_s = float(row["start_unix_s"] or 0), float(row["wall_s"] or 0)
-                facts = (str(row["job"]), int(row["n_ranks"]), *times_s, bool(row["partial"]))
-                ran = _Ran(os.path.join(self.folder, row["path"]), *facts)
-                by_name.setdefault((str(row["user"]), str(row["batch_name"])), []).append(ran)
-        found: dict[Kind, list[list[_Ran]]] = {}
-        for (user, name), profiles in by_name.items():
-            for job in steps.jobs(profiles):
-                if not any(step.partial for step in job) and steps.number(job[0]) not in running:
-                    found.setdefault((user, name, steps.n_ranks(job)), []).append(job)
-        self._paths = {
-            kind: tuple(step.path for job in jobs[-N_RUNS:] for step in job) for kind, jobs in found.items()
-        }
+        rows, changed, note = history.changes(self.folder, self._seen, COLUMNS)
+        self.notes = {"index": note} if note else {}
+        for path in changed & self._name_of.keys():
+            name = self._name_of.pop(path)
+            del self._ran[name][path]
+            self._jobs.pop(name, None)
+        for row in rows:
+            if row["batch_name"]:
+                self._add((str(row["user"]), str(row["batch_name"])), row)
         used = set(self._paths.values())
-        self._made = {paths: made for paths, made in self._made.items() if paths in used}
+        self._made = {
+            paths: made for paths, made in self._made.items() if paths in used and not changed & set(paths)
+        }
+        self._running, self._paths = running, {}
+
+    def _add(self, name: Name, row: Mapping[str, Any]) -> None:
+        times_s = float(row["start_unix_s"] or 0), float(row["wall_s"] or 0)
+        path = str(row["path"])
+        job = (str(row["job"]), int(row["n_ranks"]), *times_s, bool(row["partial"]))
+        self._ran.setdefault(name, {})[path] = _Ran(path, row["owner"], *job)
+        self._name_of[path] = name
+        self._jobs.pop(name, None)
 
     def bar(self, job: int, until_s: float) -> None:
         """Leave a job alone for a while: Slurm has refused it."""
@@ -91,15 +106,33 @@ class Known:
 
     def of(self, job: BatchJob, now_s: float) -> JobFeatures | None:
         """Features of a job by the last runs of its kind; None: there is no profile that tells."""
-        paths = self._paths.get(job.kind)
-        if paths is None or self._barred.get(job.id, 0.0) > now_s:
+        if self._barred.get(job.id, 0.0) > now_s:
             return None
+        if job.kind not in self._paths:
+            self._paths[job.kind] = self._last(*job.kind)
+        paths = self._paths[job.kind]
         if paths not in self._made:
-            self._made[paths] = self._features(paths)
+            self._made[paths] = self._features(paths) if paths else None
         return self._made[paths]
 
+    def _last(self, user: str, name: str, n_ranks: int) -> tuple[str, ...]:
+        """Profiles of the last runs of a kind."""
+        if (user, name) not in self._jobs:
+            self._jobs[user, name] = steps.jobs(self._ran.get((user, name), {}).values())
+        found = itertools.islice(
+            (
+                job
+                for job in reversed(self._jobs[user, name])
+                if not any(step.partial for step in job)
+                and steps.number(job[0]) not in self._running
+                and steps.n_ranks(job) == n_ranks
+            ),
+            N_RUNS,
+        )
+        return tuple(step.path for job in reversed(list(found)) for step in job)
+
     def _features(self, paths: Sequence[str]) -> JobFeatures | None:
-        runs, _ = read_runs(paths)
+        runs, _ = read_runs([os.path.join(self.folder, path) for path in paths])
         here = [
             run
             for run in runs.values()

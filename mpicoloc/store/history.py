@@ -6,9 +6,10 @@ import contextlib
 import hashlib
 import itertools
 import json
+import operator
 import os
 import sqlite3
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, BinaryIO, TypeAlias
 
 import pandas as pd
@@ -45,9 +46,9 @@ _NAMES = {"job_id": "job", "mpi_time_frac": "mpi_frac", "slowdown_value": "slowd
 _VERSION = f"{SCHEMA_VERSION}.3"
 """Of the rows of the index: one of another version is made anew."""
 _N_AT_ONCE = 500
-_DAMAGE = (sqlite3.DatabaseError, ValueError, TypeError)
+_DAMAGE = (sqlite3.DatabaseError, ValueError, TypeError, KeyError)
 """What a damaged index raises, here and there."""
-_STAMP = ("st_dev", "st_ino", "st_size", "st_mtime_ns", "st_ctime_ns")
+_STAMP = operator.attrgetter("st_dev", "st_ino", "st_size", "st_mtime_ns", "st_ctime_ns", "st_uid")
 _SCHEMA = """
     CREATE TABLE IF NOT EXISTS profiles
         (path BLOB PRIMARY KEY, stamp TEXT NOT NULL, facts TEXT, trouble TEXT);
@@ -81,23 +82,74 @@ def history(folder: str | os.PathLike[str]) -> Jobs:
         If the system refuses to list it.
     """
     root = _root(folder)
-    note = None
-    try:
-        index = _index(root)
-        note = None if _is_kept(index) else _not_kept(root)
-        rows = _read_through(index, root)
-    except sqlite3.OperationalError:
-        note = _not_kept(root)
-        rows = _read_through(_opened(":memory:"), root)  # no room, or in use for a long time
-    except _DAMAGE:
-        note = "the index of what was read before was damaged, and is made anew"
-        with contextlib.suppress(OSError):
-            os.unlink(_index_path(root))
-        rows = _read_through(_index(root), root)
+    rows, note = _asked(root, dict(_files(root)), {})
+    for row in rows:
+        # A name may have bytes that are no text.
+        row["path"] = os.fsencode(row["path"]).decode("utf-8", "backslashreplace")
     frame = pd.DataFrame(rows, columns=["path", *_columns(), "trouble"])
     frame = frame.sort_values("start_unix_s", kind="stable", ignore_index=True)
     frame.attrs["note"] = note
     return frame
+
+
+def changes(
+    folder: str | os.PathLike[str], seen: dict[str, str], names: Collection[str]
+) -> tuple[list[dict[str, Any]], set[str], str | None]:
+    """What has changed below a folder since the last call with the same `seen`.
+
+    Parameters
+    ----------
+    folder : path
+    seen : dict of str to str
+        At first empty; what the folder was like, made as it is now.
+    names : collection of str
+        Columns that are wanted.
+
+    Returns
+    -------
+    rows : list of dict
+        Of profiles that are new or others now and can be read; `names`, and `path`, which here opens the file
+        whatever bytes are in its name, and `owner`, the number of the file's user.
+    changed : set of str
+        Paths that are new, others, or no longer there.
+    note : str or None
+        As of `history`.
+
+    Raises
+    ------
+    DataError, EnvironmentFault
+        As of `history`.
+    """
+    root = _root(folder)
+    there = dict(_files(root))
+    if there == seen:
+        return [], set(), None
+    changed = {path for path, _ in there.items() ^ seen.items()}
+    rows, note = _asked(root, there, seen, {*names, "path", "owner"})
+    seen.clear()
+    seen.update(there)
+    return rows, changed, note
+
+
+def _asked(
+    root: str, there: Mapping[str, str], seen: Mapping[str, str], names: Collection[str] = ()
+) -> tuple[list[dict[str, Any]], str | None]:
+    """Rows of what is `there` and not in `seen`, and what is wrong with the index.
+
+    With `names` these columns alone, of profiles that can be read.
+    """
+    try:
+        index = _index(root)
+        note = None if _is_kept(index) else _not_kept(root)
+        return _read_through(index, root, there, seen, names), note
+    except sqlite3.OperationalError:
+        # No room, or in use for a long time.
+        return _read_through(_opened(":memory:"), root, there, seen, names), _not_kept(root)
+    except _DAMAGE:
+        with contextlib.suppress(OSError):
+            os.unlink(_index_path(root))
+        note = "the index of what was read before was damaged, and is made anew"
+        return _read_through(_index(root), root, there, seen, names), note
 
 
 def files_below(folder: str | os.PathLike[str]) -> list[str]:
@@ -166,18 +218,33 @@ def _not_kept(root: str) -> str:
     return f"no index can be kept in {folder}: all profiles are read each time; set XDG_CACHE_HOME"
 
 
-def _read_through(index: sqlite3.Connection, root: str) -> list[dict[str, Any]]:
-    """The rows of the index, when it has been made as the folder is."""
+def _read_through(
+    index: sqlite3.Connection,
+    root: str,
+    there: Mapping[str, str],
+    seen: Mapping[str, str],
+    names: Collection[str],
+) -> list[dict[str, Any]]:
+    """Rows as of `_asked`, when the index has been made as the folder is."""
     with contextlib.closing(index):
-        _update(index, root)
-        found = index.execute("SELECT path, facts, trouble FROM profiles ORDER BY path").fetchall()
-    return [
-        # A name may have bytes that are no text.
-        {"path": os.fsencode(_text(path)).decode("utf-8", "backslashreplace")}
-        | dict(json.loads(facts or "{}"))
-        | {"trouble": trouble}
-        for path, facts, trouble in found
-    ]
+        _update(index, root, there, seen)
+        new = sorted(path for path, stamp in there.items() if seen.get(path) != stamp)
+        parts = (new[i : i + _N_AT_ONCE] for i in range(0, len(new), _N_AT_ONCE))
+        rows = (row for part in parts for row in _rows_of(index, part, there))
+        if not names:
+            return list(rows)
+        return [{name: row[name] for name in names} for row in rows if row["trouble"] is None]
+
+
+def _rows_of(
+    index: sqlite3.Connection, paths: Sequence[str], stamps: Mapping[str, str]
+) -> Iterator[dict[str, Any]]:
+    marks = ", ".join("?" * len(paths))
+    query = f"SELECT path, facts, trouble FROM profiles WHERE path IN ({marks}) ORDER BY path"
+    for key, facts, trouble in index.execute(query, [os.fsencode(path) for path in paths]):
+        path = _text(key)
+        owner = int(stamps[path].rpartition(".")[2])
+        yield {"path": path, "owner": owner} | dict(json.loads(facts or "{}")) | {"trouble": trouble}
 
 
 def _opened(path: str) -> sqlite3.Connection:
@@ -191,11 +258,10 @@ def _opened(path: str) -> sqlite3.Connection:
     return index
 
 
-def _update(index: sqlite3.Connection, root: str) -> None:
-    """Make the index as the folder is."""
-    there = dict(_files(root))
+def _update(index: sqlite3.Connection, root: str, there: Mapping[str, str], seen: Mapping[str, str]) -> None:
+    """Make the index as the folder is, but for what is in `seen`."""
     known = {_text(path): stamp for path, stamp in index.execute("SELECT path, stamp FROM profiles")}
-    new = sorted(path for path, stamp in there.items() if known.get(path) != stamp)
+    new = sorted(path for path, stamp in there.items() if stamp not in (known.get(path), seen.get(path)))
     with index:
         gone = [(os.fsencode(path),) for path in known.keys() - there.keys()]
         index.executemany("DELETE FROM profiles WHERE path = ?", gone)
@@ -241,4 +307,4 @@ def _files(root: str) -> Iterator[tuple[str, str]]:
                 # A link may lead nowhere, or in a circle.
                 with contextlib.suppress(OSError):
                     found = os.stat(path)
-                    yield os.path.relpath(path, root), ".".join(str(getattr(found, key)) for key in _STAMP)
+                    yield path[len(root) :].lstrip("/"), ".".join(map(str, _STAMP(found)))

@@ -17,7 +17,7 @@ from mpicoloc.model.pairs import Rules
 from mpicoloc.model.slowdown import MeasuredTable
 from mpicoloc.model.steering import Partitions
 from mpicoloc.run import kinds, model_file, pairing
-from mpicoloc.store import hdf5
+from mpicoloc.store import hdf5, history
 
 HOW = pairing.Steering(Partitions("whole", "shared"), Rules("blossom", prior_slowdown=1.3), None)
 
@@ -132,3 +132,27 @@ def test_jobs_of_one_name_that_run_different_programs_are_not_known(slurm, folde
         known = kinds.Known(str(folder))
         known.look()
         assert (known.of(wait, 0.0) is not None) == is_known, command
+
+
+def test_a_look_asks_for_what_has_changed_only(slurm, folder, monkeypatch):
+    wait = {job.name: job for job in pairing.slurm.snapshot().jobs}["F"]
+    known = kinds.Known(str(folder))
+
+    def runtime_s():
+        known.look()
+        found = known.of(wait, 0.0)
+        return found and found.runtime_s
+
+    asked, ask = [], history._asked
+    monkeypatch.setattr(history, "_asked", lambda *words: asked.append(ask(*words)) or asked[-1])
+    alone = runtime_s()
+    assert runtime_s() == alone and [len(rows) for rows, _ in asked] == [2]
+    write(folder, "F", wall_s=600.0)
+    assert runtime_s() == pytest.approx(10 * alone), "the file is another one now"
+    write(folder, "F", file="later", id="8", wall_s=1200.0, start_unix_s=1.75e9)
+    assert runtime_s() == pytest.approx(15 * alone)
+    (folder / "F.h5").unlink()
+    assert runtime_s() == pytest.approx(20 * alone)
+    (folder / "later.h5").unlink()
+    assert runtime_s() is None
+    assert [len(rows) for rows, _ in asked] == [2, 1, 1, 0, 0]
