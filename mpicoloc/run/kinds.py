@@ -5,8 +5,10 @@ Users write the profiles, and the plugin signs what they wrote: each is a strang
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import os
+import pwd
 from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -67,6 +69,7 @@ class Known:
     _running: Container[str] = ()
     _paths: dict[Kind, tuple[str, ...]] = field(default_factory=dict)
     _made: dict[tuple[str, ...], JobFeatures | None] = field(default_factory=dict)
+    _numbers: dict[str, int] = field(default_factory=dict)
     _barred: dict[int, float] = field(default_factory=dict)
 
     def look(self, running: Container[str] = ()) -> None:
@@ -100,6 +103,10 @@ class Known:
         self._name_of[path] = name
         self._jobs.pop(name, None)
 
+    def compare_with(self, machine: Machine | None) -> None:
+        """Take the profiles of another machine from now on: the model is another one."""
+        self.machine, self._made = machine, {}
+
     def bar(self, job: int, until_s: float) -> None:
         """Leave a job alone for a while: Slurm has refused it."""
         self._barred[job] = until_s
@@ -112,13 +119,15 @@ class Known:
             self._paths[job.kind] = self._last(*job.kind)
         paths = self._paths[job.kind]
         if paths not in self._made:
-            self._made[paths] = self._features(paths) if paths else None
+            self._made[paths] = self._features(job.user, paths) if paths else None
         return self._made[paths]
 
     def _last(self, user: str, name: str, n_ranks: int) -> tuple[str, ...]:
         """Profiles of the last runs of a kind."""
         if (user, name) not in self._jobs:
-            self._jobs[user, name] = steps.jobs(self._ran.get((user, name), {}).values())
+            told = self._ran.get((user, name), {}).values()
+            own = [ran for ran in told if self._is_of(user, ran.owner, ran.path)]
+            self._jobs[user, name] = steps.jobs(own)
         found = itertools.islice(
             (
                 job
@@ -131,8 +140,21 @@ class Known:
         )
         return tuple(step.path for job in reversed(list(found)) for step in job)
 
-    def _features(self, paths: Sequence[str]) -> JobFeatures | None:
-        runs, _ = read_runs([os.path.join(self.folder, path) for path in paths])
+    def _is_of(self, user: str, owner: int | None, path: str) -> bool:
+        """Whether a file is the user's own, or of somebody who may speak for him."""
+        if user not in self._numbers:
+            with contextlib.suppress(KeyError):
+                self._numbers[user] = pwd.getpwnam(user).pw_uid
+        if owner in (0, os.geteuid(), self._numbers.get(user, 0)):
+            return True
+        told = f"{printable(path)} tells of a job of {user}, and is a file of user {owner}"
+        self.notes.setdefault("owner", f"{told}: such profiles are not believed")
+        return False
+
+    def _features(self, user: str, paths: Sequence[str]) -> JobFeatures | None:
+        found, _ = read_runs([os.path.join(self.folder, path) for path in paths])
+        # Between the list and the reading somebody may have put another file there.
+        runs = {path: run for path, run in found.items() if self._is_of(user, run.owner, path)}
         here = [
             run
             for run in runs.values()

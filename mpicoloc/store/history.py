@@ -122,7 +122,7 @@ def changes(
     """
     root = _root(folder)
     there = dict(_files(root))
-    if there == seen:
+    if seen and there == seen:
         return [], set(), None
     changed = {path for path, _ in there.items() ^ seen.items()}
     rows, note = _asked(root, there, seen, {*names, "path", "owner"})

@@ -2,6 +2,8 @@
 
 import dataclasses
 import json
+import os
+import pwd
 
 import contention
 import pytest
@@ -156,3 +158,24 @@ def test_a_look_asks_for_what_has_changed_only(slurm, folder, monkeypatch):
     (folder / "later.h5").unlink()
     assert runtime_s() is None
     assert [len(rows) for rows, _ in asked] == [2, 1, 1, 0, 0]
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files away")
+def test_nobody_speaks_for_another_user(slurm, folder, capsys):
+    stranger = pwd.getpwnam("nobody").pw_uid
+    os.chown(folder / "G.h5", stranger, -1)
+    write(folder, "F", file="forged", id="9", wall_s=5.0, start_unix_s=1.79e9)
+    os.chown(folder / "forged.h5", stranger, -1)
+    known = kinds.Known(str(folder))
+    known.look()
+    jobs = {job.name: job for job in pairing.slurm.snapshot().jobs}
+    assert known.of(jobs["G"], 0.0) is None
+    assert known.of(jobs["F"], 0.0).runtime_s > 5
+    theirs = dataclasses.replace(jobs["G"], user="nobody")
+    assert known.of(theirs, 0.0) is None, "the file tells of another user"
+    write(folder, "G", user="nobody")
+    os.chown(folder / "G.h5", stranger, -1)
+    known.look()
+    assert known.of(theirs, 0.0) is not None
+    assert look(folder) == 0
+    assert f"forged.h5 tells of a job of root, and is a file of user {stranger}" in capsys.readouterr().err
