@@ -27,6 +27,7 @@ from mpicoloc.errors import UsageError
 
 if TYPE_CHECKING:
     from mpicoloc.model.pairs import Rules
+    from mpicoloc.model.queue import Queue
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -84,8 +85,13 @@ def run(args: argparse.Namespace) -> int:
     measured = queue_files.slowdowns(args.slowdowns) if args.slowdowns else {}
     known = waiting.features((job.profile for job in listed if job.profile), model)
     jobs = waiting.told(listed, known)
-    model_says = waiting.predicted(model, known) if model else None
-    made = plan_parts(len(jobs), lambda part: waiting.queue(jobs[part], measured, model_says), rules)
+
+    def part_of(chosen: slice) -> Queue:
+        # Many jobs have as many profiles: all pairs of them would not fit into memory.
+        part = jobs[chosen]
+        return waiting.queue(part, measured, waiting.predicted(model, known, part) if model else None)
+
+    made = plan_parts(len(jobs), part_of, rules)
     for note in made.notes:
         tell.note(note)
     slots = nodes.spread([group.duration_s for group in made.groups], n_nodes)

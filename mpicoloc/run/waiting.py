@@ -69,9 +69,13 @@ def told(waiting: Sequence[WaitingJob], known: Mapping[str, JobFeatures]) -> lis
     return found
 
 
-def predicted(model: FittedModel, known: Mapping[str, JobFeatures]) -> Predicted:
-    """What the model says of all pairs of profiles."""
-    return Predicted(model.predict_pairs(list(known.values())), {path: i for i, path in enumerate(known)})
+def predicted(
+    model: FittedModel, known: Mapping[str, JobFeatures], waiting: Sequence[WaitingJob]
+) -> Predicted:
+    """What the model says of all pairs of the profiles of these jobs."""
+    paths = [path for path in dict.fromkeys(job.profile for job in waiting) if path in known]
+    found = model.predict_pairs([known[path] for path in paths])
+    return Predicted(found, {path: i for i, path in enumerate(paths)})
 
 
 def queue(

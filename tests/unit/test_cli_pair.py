@@ -1,14 +1,17 @@
 """mpicoloc pair: files in, plan out, and one clear line for what is wrong with them."""
 
 import json
+import shutil
 
 import contention
 import pytest
 import sample
 
 from mpicoloc.cli import main
+from mpicoloc.model import pairs
+from mpicoloc.model.fitted import FittedModel
 from mpicoloc.run import model_file, waiting
-from mpicoloc.store import hdf5
+from mpicoloc.store import hdf5, queue_files
 
 JOBS = """\
 id,program,runtime_s,n_cores
@@ -165,8 +168,29 @@ def test_profiles_and_a_model_tell_what_no_pair_was_measured_for(folder, capsys)
     assert 0 < serial_s <= 2 * wall_s
     # Each of two alike suffers what the model says of a job beside another one just like itself.
     known = waiting.features(["run.h5"], model)
-    expected = waiting.predicted(model, known).slowdowns.value[0, 0]
-    assert found["groups"][0]["duration_s"] == pytest.approx(serial_s / 2 * expected)
+    expected = waiting.predicted(model, known, queue_files.jobs("jobs.csv")).slowdowns.value
+    assert expected.shape == (1, 1)
+    assert found["groups"][0]["duration_s"] == pytest.approx(serial_s / 2 * expected[0, 0])
+
+
+def test_pairs_are_predicted_within_a_part_of_the_queue_only(folder, capsys, monkeypatch):
+    pytest.importorskip("sklearn", reason="the extra schedule is not installed")
+    from mpicoloc.model.fitting import fit_kind
+
+    model_file.write(fit_kind(contention.World(8).training(), "elastic net"), "slowdowns.model")
+    hdf5.write(sample.profile(), "0.h5")
+    for i in range(1, 5):
+        shutil.copy("0.h5", f"{i}.h5")
+    (folder / "jobs.csv").write_text("id,profile\n" + "".join(f"{i},{i}.h5\n" for i in range(5)))
+    predicted, predict = [], FittedModel.predict_pairs
+    monkeypatch.setattr(
+        FittedModel, "predict_pairs", lambda self, jobs: predicted.append(len(jobs)) or predict(self, jobs)
+    )
+    monkeypatch.setattr(pairs, "WINDOW", 2)
+    assert main.main(["pair", "jobs.csv", "--model", "slowdowns.model", "--threshold", "none", "--json"]) == 0
+    assert predicted == [2, 2, 1]
+    groups = [group["jobs"] for group in json.loads(capsys.readouterr().out)["groups"]]
+    assert groups == [["0", "1"], ["2", "3"], ["4"]]
 
 
 def test_a_profile_that_is_not_there_is_named(folder, capsys):
