@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
+import dataclasses
+import os
 import sys
 import time
 from typing import TYPE_CHECKING
@@ -14,6 +17,7 @@ from mpicoloc.errors import MpicolocError, UsageError
 if TYPE_CHECKING:
     from mpicoloc.model.pairs import Rules
     from mpicoloc.model.steering import Action, Partitions
+    from mpicoloc.run.orders import Audit
     from mpicoloc.run.pairing import Steering
 
 
@@ -47,41 +51,97 @@ def run(args: argparse.Namespace, rules: Rules) -> int:
     if args.profiles is None:
         raise UsageError("--watch needs --profiles FOLDER: what is known of the jobs")
     interval_s = config.positive("--interval-s", args.interval_s)
-    from mpicoloc.run import kinds, orders, pairing, slurm
+    from mpicoloc.run import only_one, orders
 
     how = _steering(args, rules)
+    _tell_layout(args, how)
+    service = _Service(args, how, orders.Audit(args.audit, tell.trouble))
+    with contextlib.nullcontext() if args.dry_run else only_one.only_one(how.partitions):
+        while True:
+            try:
+                service.look()
+            except MpicolocError as error:
+                if args.once:
+                    raise
+                service.tell_trouble(error)
+            if args.once:
+                return 0
+            time.sleep(interval_s)
+
+
+class _Service:
+    """What it has told, and looked at, so far."""
+
+    def __init__(self, args: argparse.Namespace, how: Steering, audit: Audit) -> None:
+        from mpicoloc.run import kinds, pairing
+
+        self.args, self.how, self.audit = args, how, audit
+        self.known = kinds.Known(args.profiles, getattr(how.model, "machine", None))
+        self.spoken = pairing.Spoken()
+        self.told: set[str] = set()
+        self.is_advised = False
+        self.trouble = ""
+        self.model_stamp = _stamp(args.model)
+
+    def look(self) -> None:
+        """Once."""
+        from mpicoloc.run import orders, pairing, slurm
+
+        if not self.is_advised:
+            now = slurm.snapshot()
+            found = orders.advice(now, self.how.partitions, slurm.settings())
+            for line in found + pairing.advice(now, self.how):
+                tell.trouble(line)
+            self.is_advised = True
+        self.renew_model()
+        is_dry = self.args.dry_run
+        for action in pairing.step(self.known, self.how, self.audit, is_dry=is_dry, spoken=self.spoken):
+            _print(action)
+        for sort in self.known.notes.keys() - self.told:
+            tell.trouble(self.known.notes[sort])
+        self.trouble = ""
+        self.told |= self.known.notes.keys()
+
+    def renew_model(self) -> None:
+        """Take the model that has been fitted since, if it is one."""
+        from mpicoloc.run import model_file
+
+        stamp = _stamp(self.args.model)
+        if stamp == self.model_stamp:
+            return
+        self.model_stamp = stamp
+        try:
+            model = model_file.read(self.args.model)
+        except MpicolocError as error:
+            tell.trouble(f"{error}; the model that was read before is kept")
+            return
+        self.how = dataclasses.replace(self.how, model=model)
+        self.known.compare_with(model.machine)
+        _tell_layout(self.args, self.how)
+
+    def tell_trouble(self, error: MpicolocError) -> None:
+        """Once: Slurm restarts, file systems go and come."""
+        if str(error) != self.trouble:
+            tell.trouble(str(error))
+            self.audit.note(time.time(), "trouble", error=str(error))
+        self.trouble = str(error)
+
+
+def _stamp(path: str | None) -> tuple[int, ...]:
+    """What changes when a file is written anew; the same for none."""
+    try:
+        found = os.stat(path) if path else None
+    except OSError:
+        return (-1,)
+    return () if found is None else (found.st_ino, found.st_size, found.st_mtime_ns)
+
+
+def _tell_layout(args: argparse.Namespace, how: Steering) -> None:
     if getattr(how.model, "card", {}).get("layout") == "apart":
         tell.trouble(
             f"{args.model} learnt from jobs on processors of their own, and pairs here share them: they will "
             "suffer more; measure a campaign whose two `places` are the same"
         )
-    is_advised = False
-    known = kinds.Known(args.profiles, getattr(how.model, "machine", None))
-    audit = orders.Audit(args.audit, tell.trouble)
-    last_trouble, told = "", set[str]()
-    while True:
-        try:
-            if not is_advised:
-                now = slurm.snapshot()
-                for line in orders.advice(now, how.partitions, slurm.settings()) + pairing.advice(now, how):
-                    tell.trouble(line)
-                is_advised = True
-            for action in pairing.step(known, how, audit, is_dry=args.dry_run):
-                _print(action)
-            for sort in known.notes.keys() - told:
-                tell.trouble(known.notes[sort])
-            last_trouble, told = "", told | known.notes.keys()
-        except MpicolocError as error:
-            if args.once:
-                raise
-            # Slurm restarts, file systems go and come; told once, and looked at again.
-            if str(error) != last_trouble:
-                tell.trouble(str(error))
-                audit.note(time.time(), "trouble", error=str(error))
-            last_trouble = str(error)
-        if args.once:
-            return 0
-        time.sleep(interval_s)
 
 
 def release(args: argparse.Namespace) -> int:

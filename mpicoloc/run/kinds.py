@@ -152,9 +152,9 @@ class Known:
         return False
 
     def _features(self, user: str, paths: Sequence[str]) -> JobFeatures | None:
-        found, _ = read_runs([os.path.join(self.folder, path) for path in paths])
+        read, _ = read_runs([os.path.join(self.folder, path) for path in paths])
         # Between the list and the reading somebody may have put another file there.
-        runs = {path: run for path, run in found.items() if self._is_of(user, run.owner, path)}
+        runs = {path: run for path, run in read.items() if self._is_of(user, run.owner, path)}
         here = [
             run
             for run in runs.values()

@@ -11,7 +11,7 @@ import itertools
 import math
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -190,23 +190,33 @@ def _room(now: Snapshot, how: Steering) -> Room:
     return Room(min(float(n_cores), given.n_cores), min(memory_bytes, given.memory_bytes))
 
 
+@dataclass
+class Spoken:
+    """What was said at earlier looks, so that it is neither said nor noted at each of them."""
+
+    would: set[tuple[str, int, tuple[str, ...]]] = field(default_factory=set)
+    refused: dict[int, float] = field(default_factory=dict)
+
+
 def step(
     known: Known,
     how: Steering,
     audit: orders.Audit,
     *,
     is_dry: bool,
+    spoken: Spoken | None = None,
     clock: Callable[[], float] = time.time,
 ) -> list[steering.Action]:
-    """One look: decide, say it unless `is_dry`, note it; returns what was decided.
+    """One look: decide, say it unless `is_dry`, note it; returns what is new of what was decided.
 
     Raises
     ------
     EnvironmentFault
-        If Slurm does not answer. What it refuses for one job is noted, and looked at again next time.
+        If Slurm does not answer. What it refuses for one job is noted, and looked at again after `BARRED_S`.
     DataError
         If its answer or the profiles' folder is not what it should be.
     """
+    spoken = Spoken() if spoken is None else spoken
     now = slurm.snapshot(clock)
     known.look({str(job.id) for job in now.jobs if job.is_on_nodes})
     for job in now.jobs:
@@ -214,18 +224,48 @@ def step(
     if clock() - now.now_s > FRESH_S:
         now = slurm.snapshot(clock)
     actions = look(now, known, how)
-    unsaid: set[int] = set()
+    if not is_dry:
+        return _said(actions, now, known, how, audit, spoken)
+    new = [action for action in actions if _key(action) not in spoken.would]
+    for action in new:
+        audit.note(now.now_s, "would say", **orders.told(action))
+    spoken.would = set(map(_key, actions))
+    return new
+
+
+def _said(
+    actions: Sequence[steering.Action],
+    now: Snapshot,
+    known: Known,
+    how: Steering,
+    audit: orders.Audit,
+    spoken: Spoken,
+) -> list[steering.Action]:
+    spoken.refused = {job: until_s for job, until_s in spoken.refused.items() if until_s > now.now_s}
+    unsaid: set[int] = set(spoken.refused)
+    new = []
     for action in actions:
         if isinstance(action, steering.Commit) and unsaid & set(action.after):
             continue  # it would wait for a job that is not where it was to be
-        if is_dry:
-            audit.note(now.now_s, "would say", **orders.told(action))
-        elif (refused := orders.say(action, now, how.partitions, audit)) is not None:
+        if spoken.refused.keys() & set(_jobs(action)):
+            continue
+        new.append(action)
+        if (refused := orders.say(action, now, how.partitions, audit)) is not None:
             unsaid.add(_job(action))
+            spoken.refused[refused] = now.now_s + BARRED_S
             known.bar(refused, now.now_s + BARRED_S)
         elif isinstance(action, steering.Release) and action.why.startswith(steering.REFUSED):
             known.bar(action.job, now.now_s + BARRED_S)
-    return actions
+    return new
+
+
+def _key(action: steering.Action) -> tuple[str, int, tuple[str, ...]]:
+    nodes = action.share.nodes if isinstance(action, steering.Commit) else ()
+    return type(action).__name__, _job(action), nodes
+
+
+def _jobs(action: steering.Action) -> tuple[int, ...]:
+    return action.share.jobs if isinstance(action, steering.Commit) else (action.job,)
 
 
 def _job(action: steering.Action) -> int:

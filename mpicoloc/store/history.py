@@ -126,8 +126,13 @@ def changes(
         return [], set(), None
     changed = {path for path, _ in there.items() ^ seen.items()}
     rows, note = _asked(root, there, seen, {*names, "path", "owner"})
+    # What could not be read may be there next time.
+    read = {row["path"] for row in rows}
+    seen_before = set(seen.items())
     seen.clear()
-    seen.update(there)
+    seen.update(
+        (path, stamp) for path, stamp in there.items() if path in read or (path, stamp) in seen_before
+    )
     return rows, changed, note
 
 
