@@ -19,6 +19,7 @@ from mpicoloc.core.batch import PENDING, BatchJob, Snapshot
 from mpicoloc.core.features import JobFeatures
 from mpicoloc.model import pairs, slowdown, steering
 from mpicoloc.model.queue import Queue, Room
+from mpicoloc.model.share import own_limit_s
 from mpicoloc.run import orders, slurm
 from mpicoloc.run.kinds import Known
 
@@ -91,7 +92,7 @@ def look(now: Snapshot, known: Known, how: Steering) -> list[steering.Action]:
 
 def _within_limit(job: BatchJob, found: JobFeatures) -> JobFeatures:
     """No job runs longer than its time limit, whatever its profiles say."""
-    return dataclasses.replace(found, runtime_s=min(found.runtime_s, max(steering.own_limit_s(job), LEAST_S)))
+    return dataclasses.replace(found, runtime_s=min(found.runtime_s, max(own_limit_s(job), LEAST_S)))
 
 
 def planned(
