@@ -243,6 +243,37 @@ def its_user_does_not_move_it(cluster, queue):
     assert queue()[job].partition == "whole"
 
 
+@pytest.mark.timeout(200)
+def test_a_service_goes_on_by_itself_when_slurmctld_was_killed_meanwhile(
+    cluster, queue, known, full, tmp_path
+):
+    busy = full("n1", "n2", "n3", "n4")
+    submitted_s = time.time()
+    first, second = (submit(cluster, name, seconds=15) for name in "ab")
+    saved = Path(cluster.plan.folder, "state/job_state")
+    jobs.wait_until(lambda: saved.stat().st_mtime > submitted_s + 0.5, "slurmctld to save")
+    log = tmp_path / "pairs.jsonl"
+    watching = service(cluster, known, "--interval-s", "0.3", "--audit", log)
+    with watching:
+        jobs.wait_until(lambda: queue()[first].partition == "shared", "the leader to be told", 60)
+        (pid,) = [pid for pid in processes("slurmctld") if cluster.plan.folder in command_of(pid)]
+        os.kill(pid, signal.SIGKILL)
+        killed_s = time.time()
+        jobs.wait_until(lambda: is_told(cluster, "scontrol", "ping"), "slurmctld to be back")
+        (node,) = queue()[first].wanted_nodes
+        cluster.run("scancel", busy[node])
+        for job in (first, second):
+            assert cluster.wait(job)["JobState"] == "COMPLETED"
+        assert watching.process.poll() is None, "it is the same process"
+    said = [json.loads(line) for line in log.read_text().splitlines()]
+    joined = [line for line in said if line["what"] == "said" and line["share"]["jobs"] == [first, second]]
+    assert joined and joined[0]["unix_s"] > killed_s
+    ended = Counter(
+        line.split()[0] for line in Path(cluster.plan.folder, "log/jobs.txt").read_text().splitlines()
+    )
+    assert [ended[f"JobId={job}"] for job in (first, second)] == [1, 1]
+
+
 def rewrite(file, text):
     """slurmctld reads a rule again that is younger than the one it knows."""
     youngest_s = file.stat().st_mtime + 2
@@ -266,7 +297,13 @@ class service:
     """The pairing service as a process, which ends by SIGKILL."""
 
     def __init__(self, cluster, known, *words):
-        flags = ["--profiles", known.folder, "--prior-slowdown", "1.5", *(words or ("--interval-s", "60"))]
+        flags = [
+            "--profiles",
+            known.folder,
+            "--prior-slowdown",
+            "1.5",
+            *map(str, words or ("--interval-s", "60")),
+        ]
         self.command = [sys.executable, "-m", "mpicoloc", "pair", "--watch", *flags]
         self.env = cluster.env
 
