@@ -128,11 +128,8 @@ def changes(
     rows, note = _asked(root, there, seen, {*names, "path", "owner"})
     # What could not be read may be there next time.
     read = {row["path"] for row in rows}
-    seen_before = set(seen.items())
     seen.clear()
-    seen.update(
-        (path, stamp) for path, stamp in there.items() if path in read or (path, stamp) in seen_before
-    )
+    seen.update((path, stamp) for path, stamp in there.items() if path in read or path not in changed)
     return rows, changed, note
 
 
