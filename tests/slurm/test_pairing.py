@@ -260,6 +260,8 @@ def test_a_service_goes_on_by_itself_when_slurmctld_was_killed_meanwhile(
         os.kill(pid, signal.SIGKILL)
         killed_s = time.time()
         jobs.wait_until(lambda: is_told(cluster, "scontrol", "ping"), "slurmctld to be back")
+        # What it had not saved is gone, and the service says it again.
+        jobs.wait_until(lambda: queue()[first].wanted_nodes, "the leader to be told", 60)
         (node,) = queue()[first].wanted_nodes
         cluster.run("scancel", busy[node])
         for job in (first, second):
