@@ -16,6 +16,9 @@ from mpicoloc.core.estimate import Estimate
 CONFIDENCE = 0.95
 LEAST_OVERLAP_FRAC = 0.5
 """A run of which less was beside the co-runner says nothing of it."""
+LEAST_WORK_FRAC = 0.5
+"""Of a run's work at least this part counts as done beside the co-runner, however little it was: of a small
+part nearly all would be what the time of a run alone is wrong by."""
 METHOD = "co-run time over solo time"
 
 
@@ -67,12 +70,12 @@ def of_time(wall_s: float, beside_s: float, solo_s: float) -> float | None:
     Returns
     -------
     float or None
-        T_co / T_solo; None where too little of the run was beside the co-runner.
+        T_co / T_solo, or less than that where nearly all of the work was done while the co-runner was not
+        there; None where too little of the run was beside the co-runner.
     """
-    work_s = solo_s - (wall_s - beside_s)
-    if beside_s < LEAST_OVERLAP_FRAC * wall_s or work_s <= 0:
+    if beside_s < LEAST_OVERLAP_FRAC * wall_s:
         return None
-    return beside_s / work_s
+    return beside_s / max(solo_s - (wall_s - beside_s), LEAST_WORK_FRAC * solo_s)
 
 
 def slowdowns(experiments: Sequence[Sequence[TimedRun]]) -> list[Slowdown]:

@@ -1,0 +1,119 @@
+"""What each kind of model is worth to a queue: simulated deployment of a measured campaign.
+
+    python benchmarks/deployment.py TRAINING_SET [--trials 4] [--queues 20] [--jobs 50] [--kinds NAME ...]
+
+Queues are drawn at random from the jobs of the training set. Pairs are chosen by what a model says of
+programs that were left out of its search and fit (the mean of what it says without the one and without the
+other), and run with the slowdowns as measured. Makespans are those over FIFO, where each job has the server
+to itself, as in Zacarias et al. 2021, Figures 6 and 10: mean of the queues, and the worst one. `as measured`:
+whoever knows each pair. Pairs that were not measured do not share. Deterministic, on one core.
+"""
+
+import argparse
+import json
+import sys
+from pathlib import Path
+
+import numpy as np
+from threadpoolctl import threadpool_limits
+
+from mpicoloc.core.progress import steps
+from mpicoloc.model.fitting import MAX_PROGRAM_FOLDS
+from mpicoloc.model.learning import BASELINES, KINDS
+from mpicoloc.model.pairs import Rules
+from mpicoloc.model.problem import parted, predicted, problem
+from mpicoloc.model.queue import Queue
+from mpicoloc.model.search import tuned
+from mpicoloc.run.training import from_campaign
+from mpicoloc.sim.deployment import Programs, draw, normalised
+from mpicoloc.store import training as files
+
+SHARED, *CHOOSING = (Rules(name) for name in ("fifo-shared", "greedy", "blossom"))
+
+
+def main():
+    args = arguments()
+    learnt = from_campaign(args.training) if args.training.is_dir() else files.read(args.training)
+    given = problem(learnt)
+    runtime_s = np.array([job.runtime_s for job in learnt.jobs])
+    true = matrix(given, given.slowdown)
+    rng = np.random.default_rng(args.seed)
+    queues = [draw(deployed(runtime_s, true, true), args.jobs, rng) for _ in range(args.queues)]
+    told = [row("FIFO shared", normalised(deployed(runtime_s, true, true), queues, [SHARED], args.servers))]
+    answers = {"as measured": given.slowdown}
+    with threadpool_limits(1):
+        rivals = BASELINES | {name: KINDS[name] for name in args.kinds}
+        for name, kind in steps(rivals.items(), "fitting", unit="models"):
+            answers[name] = left_out(given, kind, args.trials, args.seed)
+    for name, value in answers.items():
+        programs = deployed(runtime_s, true, matrix(given, value))
+        told.append(row(name, normalised(programs, queues, CHOOSING, args.servers)))
+    if args.json:
+        json.dump(told, sys.stdout, indent=1)
+        print()
+    else:
+        show(told)
+
+
+def arguments():
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("training", metavar="TRAINING_SET", type=Path)
+    parser.add_argument("--trials", type=int, default=4)
+    parser.add_argument("--queues", type=int, default=20)
+    parser.add_argument("--jobs", type=int, default=50)
+    parser.add_argument("--servers", type=int, default=1)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--kinds", nargs="*", default=list(KINDS), choices=list(KINDS), metavar="NAME")
+    parser.add_argument("--json", action="store_true")
+    return parser.parse_args()
+
+
+def left_out(given, kind, n_trials, seed):
+    """What a kind says of each row: the mean of its answers as each of both programs was left out."""
+    total, n = np.zeros(len(given.slowdown)), np.zeros(len(given.slowdown))
+    for train, test in parted(given, np.arange(len(total)), MAX_PROGRAM_FOLDS, seed):
+        found = tuned(given, kind, train, n_trials, seed)
+        total[test] += predicted(given, kind, found.parameters, train, test, seed)
+        n[test] += 1
+    return total / n
+
+
+def matrix(given, slowdown):
+    """Slowdown of each job beside each other one; NaN where no row tells."""
+    n_jobs = len(given.features)
+    total, weight = np.zeros((n_jobs, n_jobs)), np.zeros((n_jobs, n_jobs))
+    np.add.at(total, (given.target, given.co_runner), slowdown * given.weight)
+    np.add.at(weight, (given.target, given.co_runner), given.weight)
+    with np.errstate(invalid="ignore"):
+        return total / weight
+
+
+def deployed(runtime_s, true, seen):
+    return Programs(Queue(runtime_s, true), Queue(runtime_s, seen), np.diag(true), np.diag(seen))
+
+
+def row(name, makespans):
+    """Mean and worst of the queues; FIFO shared has one policy only."""
+    shares, worst = makespans.mean(axis=0), makespans.max(axis=0)
+    keys = ("shared",) if len(shares) == 1 else ("greedy", "blossom")
+    return {
+        "predicted_by": name,
+        "mean": dict(zip(keys, shares.tolist(), strict=True)),
+        "worst": dict(zip(keys, worst.tolist(), strict=True)),
+    }
+
+
+def show(told):
+    print("| pairs by | greedy | worst | blossom | worst |")
+    print("| --- | --- | --- | --- | --- |")
+    for row in told:
+        mean, worst = row["mean"], row["worst"]
+        keys = ("shared", None) if "shared" in mean else ("greedy", "blossom")
+        cells = [f"{of[key]:.3f}" if key else "-" for key in keys for of in (mean, worst)]
+        print(f"| {row['predicted_by']} | {' | '.join(cells)} |")
+
+
+if __name__ == "__main__":
+    main()
