@@ -18,6 +18,7 @@ import sys
 from pathlib import Path
 
 import nodes
+import pytest
 
 from mpicoloc.lab import slurm_cluster
 
@@ -102,6 +103,19 @@ class Shell:
         self.exported |= {
             name: text for name, text in now.items() if given.get(name) != text and name not in of_bash
         }
+
+
+def of_cluster(page, folder):
+    """Blocks of a page that begins a cluster, its last one, which ends it, and their shell in that folder."""
+    *first, last = marked(page)
+    assert "slurm down" in last["text"]
+    if lacking := {name for block in first for name in missing(block)}:
+        pytest.skip(f"not there: {', '.join(sorted(lacking))}")
+    (folder / "examples").symlink_to(ROOT / "examples")
+    shell = Shell(folder)
+    shell.exported |= {f"XDG_{kind}_HOME": str(folder / kind) for kind in ("CACHE", "DATA")}
+    shell.exported["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
+    return first, last, shell
 
 
 def shortened(text, mark):

@@ -6,11 +6,10 @@ import os
 import subprocess
 import sys
 from dataclasses import dataclass
-from pathlib import Path
 
 import pytest
 import slurm_jobs  # noqa: F401 it makes the next ones importable
-from pages import LAB, ROOT, Shell, marked, missing
+from pages import LAB, ROOT, of_cluster
 
 from mpicoloc.lab import slurm_cluster
 from mpicoloc.model import steps
@@ -49,15 +48,8 @@ class Day:
 @pytest.fixture(scope="module")
 def day(tmp_path_factory):
     """Run the page, and look before its last block ends the cluster."""
-    *blocks, last = marked(PAGE)
-    assert "slurm down" in last["text"]
-    if lacking := {name for block in blocks for name in missing(block)}:
-        pytest.skip(f"not there: {', '.join(sorted(lacking))}")
     folder = tmp_path_factory.mktemp("day")
-    (folder / "examples").symlink_to(ROOT / "examples")
-    shell = Shell(folder)
-    shell.exported |= {f"XDG_{kind}_HOME": str(folder / kind) for kind in ("CACHE", "DATA")}
-    shell.exported["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
+    blocks, last, shell = of_cluster(PAGE, folder)
     with pytest.MonkeyPatch.context() as patch:
         try:
             yield seen(folder, shell, blocks, patch)

@@ -1,13 +1,11 @@
 """The tutorial of a model for the queue: what it predicts, and what the pairing service makes of it."""
 
 import json
-import os
 import sys
-from pathlib import Path
 
 import pytest
 import slurm_jobs  # noqa: F401 it makes the next ones importable
-from pages import LAB, ROOT, Shell, marked, missing
+from pages import LAB, ROOT, of_cluster
 
 from mpicoloc.lab import slurm_cluster
 
@@ -22,15 +20,8 @@ pytestmark = [pytest.mark.e2e, pytest.mark.serial, pytest.mark.timeout(400)]
 @pytest.fixture(scope="module")
 def page(tmp_path_factory):
     """The folder in which the page's blocks ran, and what each said."""
-    *blocks, last = marked(PAGE)
-    assert "slurm down" in last["text"]
-    if lacking := {name for block in blocks for name in missing(block)}:
-        pytest.skip(f"not there: {', '.join(sorted(lacking))}")
     folder = tmp_path_factory.mktemp("model")
-    (folder / "examples").symlink_to(ROOT / "examples")
-    shell = Shell(folder)
-    shell.exported |= {f"XDG_{kind}_HOME": str(folder / kind) for kind in ("CACHE", "DATA")}
-    shell.exported["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
+    blocks, last, shell = of_cluster(PAGE, folder)
     try:
         said = [shell.run(block, 200) for block in blocks]
         shell.run(last)

@@ -126,7 +126,8 @@ def test_the_card_is_for_people(folder, fitted, capsys, monkeypatch):
     ("is_noise", "said"), [(True, "'intensity (DI)' came first by luck"), (False, "the baseline 'intensity")]
 )
 def test_a_baseline_that_is_kept_says_why(is_noise, said, capsys, tmp_path):
-    world = contention.World(6, seed=0, noise=0.05)
+    # Noise in which one that looks at a feature happens to be first.
+    world = contention.World(6, seed=4 if is_noise else 0, noise=0.05)
     world.true = lambda i, j: 1.3 if is_noise else 1 + world.pressure[i] + world.pressure[j]
     training_file.write(world.training(), tmp_path / "t.npz")
     words = ["--training", str(tmp_path / "t.npz"), "--kind", "two factors", "--trials", "0"]

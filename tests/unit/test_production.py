@@ -85,15 +85,20 @@ def beside_others(slowdowns):
         yield run(names[1], "b", start, [(names[0], 100.0)], slowdown=1.2)
 
 
-@given(st.lists(st.floats(1.1, 3.0), min_size=2, max_size=7), st.data())
-def test_what_a_run_suffered_is_not_in_the_features_that_it_is_told_by(slowdowns, data):
+def as_measured_and_worse(slowdowns, data, job):
+    """Rows of one meeting, of job a or b, as it was and had it been as slow as nothing else."""
     day = data.draw(st.integers(0, len(slowdowns) - 1))
     changed = [9.0 if i == day else slowdown for i, slowdown in enumerate(slowdowns)]
-    rows = [
+    key = key_of("production", f"{job}{day}", 1e5 * day, 100.0)
+    return [
         next(row for row in rows_of([*beside_others(found)])[0] if row.key == key)
-        for key in [key_of("production", f"a{day}", 1e5 * day, 100.0)]
         for found in (slowdowns, changed)
     ]
+
+
+@given(st.lists(st.floats(1.1, 3.0), min_size=2, max_size=7), st.data())
+def test_what_a_run_suffered_is_not_in_the_features_that_it_is_told_by(slowdowns, data):
+    rows = as_measured_and_worse(slowdowns, data, "a")
     assert rows[0].target == rows[1].target
     assert rows[0].slowdown != rows[1].slowdown
 
@@ -101,13 +106,7 @@ def test_what_a_run_suffered_is_not_in_the_features_that_it_is_told_by(slowdowns
 @given(st.lists(st.floats(1.1, 3.0), min_size=2, max_size=7), st.data())
 def test_nor_is_what_the_other_job_suffered_meanwhile(slowdowns, data):
     """What goes wrong while both are there goes wrong for both."""
-    day = data.draw(st.integers(0, len(slowdowns) - 1))
-    changed = [9.0 if i == day else slowdown for i, slowdown in enumerate(slowdowns)]
-    rows = [
-        next(row for row in rows_of([*beside_others(found)])[0] if row.key == key)
-        for key in [key_of("production", f"b{day}", 1e5 * day, 100.0)]
-        for found in (slowdowns, changed)
-    ]
+    rows = as_measured_and_worse(slowdowns, data, "b")
     assert rows[0].co_runner == rows[1].co_runner
 
 
