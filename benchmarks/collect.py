@@ -73,7 +73,7 @@ def add_record(folder, job, age_s=0.0):
     """Slurm's record of a step, written so long ago."""
     path, began_s = str(folder / "spool" / f"{job}.{BEGAN_S + job}.0.h5"), float(BEGAN_S + job)
     ids = ("bench", job, "0", 0, None, None, 1000, "ada", None, "shared", 1, 16)
-    record = StepRecord(os.path.basename(path), *ids, began_s, began_s, began_s, 60.0)
+    record = StepRecord(os.path.basename(path), *ids, began_s, began_s, began_s, 60.0, None, None)
     step_record.write(step_record.path_of(path), record, KEY)
     os.utime(step_record.path_of(path), (time.time() - age_s,) * 2)
 

@@ -29,7 +29,7 @@ from mpicoloc import config, counters
 
 ROOT = Path(__file__).resolve().parents[1]
 SOURCES = ("clock.c", "hooks.c", "lanes.c", "options.c", "perf.c", "pmu.c", "proc.c", "regions.c",
-           "segment.c", "start.c", "table.c", "tally.c")  # fmt: skip
+           "segment.c", "start.c", "table.c", "tally.c", "usage.c")  # fmt: skip
 FAULTS = ",".join(event.name for event in counters.EVENTS if not event.is_hardware)
 KERNEL_S = 2
 """The kernel goes on as if somebody counted for a second."""

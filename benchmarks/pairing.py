@@ -5,8 +5,9 @@
 Planning is: predict the slowdowns of all ordered pairs of jobs by a random forest in one batch (6 and 100
 trees), make the degradation graph, match it. Limits: 0.1 s, 0.5 s and 5 s for 50, 250 and 1,000 jobs on one
 core, and a cost within 0.1 % of the exact matching. Rows without trees have slowdowns of a given structure,
-and plan_s is the matching alone. lower_bound_s is proved; exact_cost_s is that of another program, on the
-same graph. Times are medians of runs in turns, a peer's as many as fit into its time. All on one processor.
+and plan_s is the matching alone (plan_is). lower_bound_s is proved; exact_cost_s is that of another
+program, on the same graph. Times are medians of runs in turns, a peer's as many as fit into its time. All on
+one processor.
 """
 
 import os
@@ -38,7 +39,7 @@ def main():
     args = arguments()
     os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
     with tempfile.TemporaryDirectory() as folder:
-        lemon = peers.Lemon(folder)
+        lemon = args.peers != "none" and peers.Lemon(folder)
         known = {"networkx": peers.networkx, "rustworkx": peers.rustworkx} | (
             {"lemon": lemon} if lemon else {}
         )
@@ -77,28 +78,12 @@ def cases(sizes):
 def row(n, name, n_trees, predict, threshold_frac, args, known):
     """Measure one case; the graph that the peers get has pairs that are parted at what they take apart."""
     rules = Rules(threshold_frac=threshold_frac)
-    runtime_s, slowdown = predict()
-    queue = Queue(runtime_s, slowdown)
+    queue = Queue(*predict())
     graph = degradation_graph(queue, [(i,) for i in range(n)], Room(), 2, threshold_frac)
     weights = np.where(np.isfinite(graph.weights), graph.weights, graph.alone[:, None] + graph.alone)
     np.fill_diagonal(weights, 0)
-    times = {"predict": [], "match": [], "cpu": []}
-    exact = []
     chosen = {peer: run for peer, run in known.items() if is_asked(peer, n, name, args.peers)}
-    for _ in range(args.runs):
-        started, used = time.perf_counter(), time.process_time()
-        predicted = predict() if n_trees else (runtime_s, slowdown)
-        then = time.perf_counter()
-        made = plan(Queue(*predicted), rules)
-        times["match"].append(time.perf_counter() - then)
-        times["predict"].append(then - started)
-        times["cpu"].append(time.process_time() - used)
-        for peer, run in chosen.items():
-            taken = times.setdefault(peer, [])
-            if sum(taken) < PEER_S:
-                seconds, cost = run(weights)
-                taken.append(seconds)
-                exact.append(cost)
+    made, times, exact = runs_in_turns(args.runs, predict, rules, chosen, weights)
     median = {what: statistics.median(taken) for what, taken in times.items()}
     whole = statistics.median(map(sum, zip(times["predict"], times["match"], strict=True)))
     print(f"{n} jobs, {name}, {n_trees or 'no'} trees: {whole:.3f} s", file=sys.stderr)
@@ -108,6 +93,7 @@ def row(n, name, n_trees, predict, threshold_frac, args, known):
         "n_trees": n_trees,
         "threshold_frac": threshold_frac,
         "plan_s": whole if n_trees else median["match"],
+        "plan_is": "predict and match" if n_trees else "match",
         "plan_cpu_s": median["cpu"],
         "predict_s": median["predict"] if n_trees else None,
         "match_s": median["match"],
@@ -120,6 +106,27 @@ def row(n, name, n_trees, predict, threshold_frac, args, known):
         "greedy_cost_s": plan(queue, Rules("greedy", threshold_frac)).cost_s,
         **{f"{peer}_s": median.get(peer) for peer in MOST_JOBS},
     }
+
+
+def runs_in_turns(n_runs, predict, rules, chosen, weights):
+    """Plan a queue, and ask the peers: the plan, seconds of each run of everything, costs by the peers."""
+    times = {"predict": [], "match": [], "cpu": []}
+    exact = []
+    for _ in range(n_runs):
+        started, used = time.perf_counter(), time.process_time()
+        predicted = predict()
+        then = time.perf_counter()
+        made = plan(Queue(*predicted), rules)
+        times["match"].append(time.perf_counter() - then)
+        times["predict"].append(then - started)
+        times["cpu"].append(time.process_time() - used)
+        for peer, run in chosen.items():
+            taken = times.setdefault(peer, [])
+            if sum(taken) < PEER_S:
+                seconds, cost = run(weights)
+                taken.append(seconds)
+                exact.append(cost)
+    return made, times, exact
 
 
 def is_asked(peer, n, name, which):

@@ -4,14 +4,16 @@
 
 static const uint64_t ADAPT_EVERY_NS = 2000000000u;
 static const double CYCLES_PER_SHUTTER = 3.0; /* at least, to see where cycles end */
-/* What the edges of a shutter cut off is the same for a long one, so that few long ones tell more than many short ones. */
+/* What the edges of a shutter cut off is the same for a long one,
+   so that few long ones tell more than many short ones. */
 static const double CYCLES_WISHED = 6.0;
 /* An interval needs several shutters: a young job takes short ones, whatever its cycles, and may then ask for more. */
 static const double SHUTTERS_AT_LEAST = 5.0;
 static const double SHUTTERS_SOON = 2.0; /* for the first ones, which a young job's duty limit must still allow */
 static const double MOST_OF_MAX = 0.8, MOST_OF_DUTY = 0.95;
 static const double WORTH_A_CHANGE = 1.5;
-/* A short job needs all that the duty limit allows; a long one has a good number with less, and is to cost others less. */
+/* A short job needs all that the duty limit allows; a long one has a good number with less,
+   and is to cost others less. */
 static const uint64_t YOUNG_NS = 60000000000u;
 enum { TURNS_LATER = 3 }; /* of which such a job takes one */
 
@@ -26,7 +28,8 @@ static mc_cell total(const mc_cycle_row *row)
     return sum;
 }
 
-/* Length of the cycle that a random instant falls into, with one that has lasted open_ns so far; 0 when none is recorded. */
+/* Length of the cycle that a random instant falls into, with one that has lasted open_ns so far;
+   0 when none is recorded. */
 static double mean_cycle_ns(const mc_lane *lane, uint64_t open_ns)
 {
     double time_ns = (double)open_ns, weighted = time_ns * time_ns;
@@ -98,7 +101,8 @@ void mc_stretch_less(mc_agent *agent)
         agent->stretch /= 2;
 }
 
-/* Jobs wish for different lengths and share one grid: who would do with short ones uses what the duty limits leave him. */
+/* Jobs wish for different lengths and share one grid:
+   who would do with short ones uses what the duty limits leave him. */
 uint64_t mc_planned_ns(const mc_agent *agent, uint64_t now)
 {
     double n = agent->n_others + 1, most = MOST_OF_MAX * (double)agent->max_ns;

@@ -1,5 +1,5 @@
-/* Shutters of a job on several nodes: the coordinator asks whether this node is free at an instant, and books it when all
-   nodes are. Half of them would tell nothing: ranks that run alone wait for those that do not. */
+/* Shutters of a job on several nodes: the coordinator asks whether this node is free at an instant, and books it when
+   all nodes are. Half of them would tell nothing: ranks that run alone wait for those that do not. */
 #define _GNU_SOURCE
 #include "agent.h"
 

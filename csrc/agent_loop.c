@@ -1,5 +1,5 @@
-/* The meter loop: an entry of the program is chosen while the job runs, and counted in windows before, in and after each
-   shutter of this job. */
+/* The meter loop: an entry of the program is chosen while the job runs, and counted in windows before, in and after
+   each shutter of this job. */
 #define _GNU_SOURCE
 #include "agent.h"
 #include "hits.h"

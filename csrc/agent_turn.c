@@ -110,8 +110,8 @@ static void follow_threads(mc_agent *agent)
     mc_perf_follow(agent->perf, threads, n);
 }
 
-/* From now on, and up to `until` at most: nobody may be left to end it. What this process may do, ranks with the same filters
-   may too. */
+/* From now on, and up to `until` at most: nobody may be left to end it. What this process may do, ranks with the same
+   filters may too. */
 static void let_threads_count(const mc_agent *agent, uint64_t until)
 {
     uint64_t n_filters = until ? mc_proc_n_filters(getpid()) : 0;
@@ -126,7 +126,8 @@ int mc_turn_counts(const mc_agent *agent)
     return agent->perf || (agent->loop && agent->loop->stage == MC_LOOP_COUNTING);
 }
 
-/* Co-runners that take turns with the job give it milliseconds at a time: windows without a pause may be long, and are. */
+/* Co-runners that take turns with the job give it milliseconds at a time: windows without a pause may be long,
+   and are. */
 uint64_t mc_turn_around_ns(const mc_agent *agent)
 {
     if (agent->perf)
@@ -134,7 +135,8 @@ uint64_t mc_turn_around_ns(const mc_agent *agent)
     return mc_max(agent->planned_ns, mc_min(LOOP_WINDOWS * agent->planned_ns, agent->period_ns / 8));
 }
 
-/* Whether the counts noted are from that instant: the agent may have slept longer, or lost its processor while it read. */
+/* Whether the counts noted are from that instant: the agent may have slept longer,
+   or lost its processor while it read. */
 static int count_at(mc_agent *agent, int i_end, uint64_t t, uint64_t late_ns, uint64_t span)
 {
     mc_sleep_until(t, &agent->wake);
@@ -143,8 +145,8 @@ static int count_at(mc_agent *agent, int i_end, uint64_t t, uint64_t late_ns, ui
     return in_time && mc_now_ns() <= t + late_ns;
 }
 
-/* Algorithm 1 with K = 1: counts of [t0, t1), or of nothing, as its length tells, when either end was missed or a thread's
-   counts are. 1: outside MPI too. */
+/* Algorithm 1 with K = 1: counts of [t0, t1), or of nothing, as its length tells, when either end was missed or a
+   thread's counts are. 1: outside MPI too. */
 static int measure(mc_agent *agent, uint64_t t0, uint64_t t1, uint64_t span, mc_ipc *all, mc_ipc *outside,
                    uint64_t *window_ns)
 {

@@ -1,5 +1,6 @@
 /* MPI hands the application's world to an error handler by the handle of the swapped communicator; the handler knows it
-   as MPI_COMM_WORLD. MPI gives a handler no argument of its own, so each function gets one of a fixed set of callers. */
+   as MPI_COMM_WORLD. MPI gives a handler no argument of its own,
+   so each function gets one of a fixed set of callers. */
 #include <stdarg.h>
 #include <stdatomic.h>
 #include <string.h>

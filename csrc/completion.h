@@ -32,8 +32,8 @@ extern mc_op_table mc_under_way;
 void *mc_completion_begin(mc_completion *c, mc_volume *v, long long n, mc_handles requests, void *statuses,
                           int is_ignored);
 
-/* The same for few requests of a program with one thread, in two parts: before the call nothing is written to memory but
-   the handles. 0: not for this call. */
+/* The same for few requests of a program with one thread, in two parts: before the call nothing is written to memory
+   but the handles. 0: not for this call. */
 static inline __attribute__((always_inline)) int mc_completion_note(mc_completion *c, int n,
                                                                     const MPI_Request *requests)
 {

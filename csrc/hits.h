@@ -1,5 +1,6 @@
-/* Hits of a breakpoint in and around a shutter, thread by thread. The kernel has noted the instant of every hit, so that the
-   agent, which would be in the way of the ranks, need not look at the edges; what is kept of them are sums over the threads. */
+/* Hits of a breakpoint in and around a shutter, thread by thread. The kernel has noted the instant of every hit, so
+   that the agent, which would be in the way of the ranks, need not look at the edges;
+   what is kept of them are sums over the threads. */
 #ifndef MPICOLOC_HITS_H
 #define MPICOLOC_HITS_H
 

@@ -22,8 +22,8 @@ __thread mc_thread mc_self;
 static inline __attribute__((always_inline)) int enter(mc_thread *self, mc_frame *frame, uint32_t call, void *site,
                                                        const char *stack)
 {
-    /* The stack grows downwards: a call inside MPI has its frame below. One that an error handler left by longjmp or a C++
-       exception is gone, and the next call's frame lies above. */
+    /* The stack grows downwards: a call inside MPI has its frame below. One that an error handler left by longjmp or a
+       C++ exception is gone, and the next call's frame lies above. */
     if (self->outer && stack < self->outer)
         return 0;
     self->outer = stack;
@@ -183,8 +183,8 @@ static void add_sample(mc_tables *tables, uint32_t i_row, uint64_t i_window, con
     }
 }
 
-/* The part of a cycle that is sampled in shutters goes to the pending list; *rest keeps what lies outside them. Returns its
-   time inside. */
+/* The part of a cycle that is sampled in shutters goes to the pending list; *rest keeps what lies outside them. Returns
+   its time inside. */
 static uint64_t split_at_windows(mc_tables *tables, mc_stream *stream, uint32_t i_row, const mc_frame *frame,
                                  uint64_t t_leave, mc_cell *rest)
 {
@@ -211,7 +211,8 @@ static uint64_t split_at_windows(mc_tables *tables, mc_stream *stream, uint32_t 
     return inside_ns;
 }
 
-/* A stretch of a stream ended at t_leave, in the site `to`: n cycles of that kind. Returns its time outside the call. */
+/* A stretch of a stream ended at t_leave, in the site `to`: n cycles of that kind.
+   Returns its time outside the call. */
 static uint64_t record_cycle(mc_tables *tables, mc_stream *stream, const mc_frame *frame, uint64_t t_leave, uint32_t to,
                              uint64_t bytes, uint64_t n)
 {

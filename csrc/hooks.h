@@ -111,9 +111,9 @@ static inline __attribute__((always_inline)) int mc_count(uint32_t call, void *s
     return 1;
 }
 
-/* The same for one that may call back; then mc_leave_... must follow. A program that waits for memory between such calls
-   pays for all that is written to memory here many times what others pay: fewer of its own accesses are under way at a
-   time. */
+/* The same for one that may call back; then mc_leave_... must follow. A program that waits for memory between such
+   calls pays for all that is written to memory here many times what others pay: fewer of its own accesses are under way
+   at a time. */
 static inline __attribute__((always_inline)) int mc_enter_quick(uint32_t call, void *site, const char *stack)
 {
     if (!mc_count(call, site))
@@ -135,8 +135,8 @@ static inline mc_frame mc_quick_frame(const void *site)
     return (mc_frame){.row = row, .weight = (uint32_t)is_lost, .is_recorded = !is_lost, .peer = -1};
 }
 
-/* stack: address in the frame of the function that the program called, whichever way it goes: after a jump out of MPI the
-   next call is known by lying no deeper. */
+/* stack: address in the frame of the function that the program called, whichever way it goes: after a jump out of MPI
+   the next call is known by lying no deeper. */
 static inline __attribute__((always_inline)) int mc_enter_light(mc_frame *frame, uint32_t call, void *site,
                                                                 const char *stack)
 {
@@ -238,6 +238,9 @@ int mc_start(const mc_identity *identity);
 /* Record no more: tables are final and the segment's state is `state`. */
 void mc_stop(uint64_t state);
 
+/* usage.c: what this process used so far. The migrations of its threads take some 12 KiB of stack. */
+void mc_usage_read(mc_usage *out, int with_migrations);
+
 /* Take back what mc_start made: nobody is left to read it, or to remove it later. */
 void mc_forget(void);
 
@@ -257,8 +260,8 @@ int mc_gate_install(mc_segment *segment);
 int mc_agent_thread_start(const char *key, const char *job_id);
 void mc_agent_thread_stop(void);
 
-/* keeper_start.c: start the keeper of this node, once, by the node's first rank. n_filters: of system calls, with so many or
-   fewer a rank counts without harm. */
+/* keeper_start.c: start the keeper of this node, once, by the node's first rank. n_filters: of system calls, with so
+   many or fewer a rank counts without harm. */
 int mc_keeper_start(const char *key, uint64_t *n_filters);
 enum { MC_KEEPER_ONLY = 5 }; /* exit code: the keeper is there, but whoever counts may die of it */
 

@@ -1,5 +1,6 @@
-/* mpicoloc-keeper KEY PYTHON: outlives the ranks of one job on one node. Is the job's node agent, has the profile written
-   when all ranks wait for it, has a partial one written when they vanish, and removes the job's shared memory. */
+/* mpicoloc-keeper KEY PYTHON: outlives the ranks of one job on one node. Is the job's node agent, has the profile
+   written when all ranks wait for it, has a partial one written when they vanish,
+   and removes the job's shared memory. */
 #define _GNU_SOURCE
 #include "board.h"
 #include "hooks.h"
@@ -20,6 +21,17 @@
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
+
+/* C libraries, and headers of the kernel, may be older than these, whatever kernel runs. They have other numbers on these
+   three only. */
+#if !defined __alpha__ && !defined __mips__ && !defined __ia64__
+#ifndef SYS_pidfd_open
+#define SYS_pidfd_open 434
+#endif
+#ifndef SYS_close_range
+#define SYS_close_range 436
+#endif
+#endif
 
 enum { POLL_MS = 500, BUSY_POLL_MS = 20, N_FDS_MAX = 65536 };
 
@@ -175,8 +187,8 @@ static void make_node(keeper *k)
     void *map;
     if (k->node || path_of(path, k, "node") != MC_OK || mc_shm_map(&map, path, sizeof(mc_node), 1) != MC_OK)
         return;
-    /* Where there was no agent, memory may be what lacked: a SIGBUS here would leave all the job's files behind. There are
-       no shutters, so their room stays a hole. */
+    /* Where there was no agent, memory may be what lacked: a SIGBUS here would leave all the job's files behind. There
+       are no shutters, so their room stays a hole. */
     if (mc_shm_reserve(path, 0, offsetof(mc_node, shutters)) != MC_OK) {
         mc_shm_unmap(map, sizeof(mc_node));
         unlink(path);

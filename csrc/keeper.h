@@ -6,8 +6,8 @@
 
 #include <sys/types.h>
 
-/* keeper_writer.c: run `python -m module key [option]`; its stderr goes to the file `log` of the job, or nowhere when that
-   is NULL. An idle one gets only time that nobody wants. -1: it cannot be started. */
+/* keeper_writer.c: run `python -m module key [option]`; its stderr goes to the file `log` of the job, or nowhere when
+   that is NULL. An idle one gets only time that nobody wants. -1: it cannot be started. */
 pid_t mc_writer_start(const char *python, const char *module, const char *key, const char *option, int is_idle);
 /* 1: it ended well. One that takes too long is killed. */
 int mc_writer_wait(pid_t pid);

@@ -165,7 +165,8 @@ static mc_node *map_node(const char *key)
     void *map = NULL;
     if (mc_shm_path(path, sizeof path, key, "node") != MC_OK || mc_shm_map(&map, path, sizeof(mc_node), 0) != MC_OK)
         return NULL;
-    /* Seen by its maker's ftruncate already, before it has memory: on a full /dev/shm a look into it would be SIGBUS. */
+    /* Seen by its maker's ftruncate already, before it has memory: on a full /dev/shm a look
+       into it would be SIGBUS. */
     if (mc_shm_reserve(path, 0, offsetof(mc_node, shutters)) == MC_OK)
         return map;
     mc_shm_unmap(map, sizeof(mc_node));

@@ -42,8 +42,8 @@ void mc_writer_clean_environment(void)
 static void be_idle(void)
 {
     const struct sched_param param = {0};
-    /* Linux shares processors among sessions first (autogroup), so that in the keeper's it would get as much as all ranks,
-       and beside its agent. */
+    /* Linux shares processors among sessions first (autogroup), so that in the keeper's it would get as much as all
+       ranks, and beside its agent. */
     setsid();
     int fd = open("/proc/self/autogroup", O_WRONLY);
     if (fd >= 0) {

@@ -12,15 +12,15 @@ int mc_has_coordinator(void);
 /* 1 if a rank that carries this library started this job, with an mpirun of its own. */
 int mc_is_nested(void);
 
-/* The launcher's process of this job: Hydra's proxy, else the topmost launcher among the ancestors of this process, 0 if
-   none is in sight. */
+/* The launcher's process of this job: Hydra's proxy, else the topmost launcher among the ancestors of this process,
+   0 if none is in sight. */
 int mc_launcher_pid(void);
 
 /* The key that the launcher gave this job, or NULL: one that was given to another job does not count. */
 const char *mc_given_key(void);
 
-/* Under wrap, before the real MPI_Init or MPI_Session_init, which waits for the coordinator: the file <key>.init tells it
-   what each rank begins, "init" or "session", and in which round: MPI may begin again after it has ended. */
+/* Under wrap, before the real MPI_Init or MPI_Session_init, which waits for the coordinator: the file <key>.init tells
+   it what each rank begins, "init" or "session", and in which round: MPI may begin again after it has ended. */
 void mc_announce(const char *how);
 void mc_next_round(void);
 int mc_is_announced(const char *how); /* by a process of this node, for this round */

@@ -119,8 +119,8 @@ typedef struct place {
     uint64_t t_end; /* no more lookups then */
 } place;
 
-/* The function that holds this address, and the address if a call returns to it. A word of a stack that is an address in
-   the program most often is one; where it is none, the trial will tell. */
+/* The function that holds this address, and the address if a call returns to it. A word of a stack that is an address
+   in the program most often is one; where it is none, the trial will tell. */
 static void note(place *in, uint64_t address, int returns)
 {
     mc_sampled *thread = in->thread;

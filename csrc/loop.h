@@ -1,5 +1,5 @@
-/* The search for a place in the program whose executions can stand for a job's progress: the entry of a function, or where
-   a call returns to. Found by samples of where the program is, and by trials. */
+/* The search for a place in the program whose executions can stand for a job's progress: the entry of a function, or
+   where a call returns to. Found by samples of where the program is, and by trials. */
 #ifndef MPICOLOC_LOOP_H
 #define MPICOLOC_LOOP_H
 

@@ -12,7 +12,7 @@
 #endif
 
 enum {
-    MC_ABI_VERSION = 12,
+    MC_ABI_VERSION = 13,
     MC_MAGIC = 0x6d63346c, /* "l4cm" */
 
     MC_NAME_LEN = 64,
@@ -247,14 +247,14 @@ typedef struct mc_ipc {
 
 enum { MC_TALLY_OUTSIDE = 0, MC_TALLY_INSIDE = 1, MC_TALLY_NONE = 2 /* the thread cannot count itself */ };
 
-/* A thread's own counters at the begin or end of its last MPI call, while its agent counts (mc_sampling.counts_until). */
+/* A thread's own counters at the begin or end of its last MPI call, while its agent counts
+   (mc_sampling.counts_until). */
 typedef struct mc_tally {
     uint64_t seq;   /* odd while the rest is written */
     uint64_t span;  /* counts_until, as it was then */
     uint64_t began; /* MC_TALLY_INSIDE or _OUTSIDE, when the span began */
     uint64_t state; /* MC_TALLY_..., from the begin or end of that call on */
-    mc_ipc
-        outside; /* of its time outside MPI in this span, with what was counted before the span where that began outside */
+    mc_ipc outside; /* of its time outside MPI in this span, with what was counted before it where it began outside */
     mc_ipc total;
 } mc_tally;
 
@@ -313,8 +313,9 @@ typedef struct mc_gate {
     uint64_t t_first_resume, t_last_resume;
 } mc_gate;
 
-/* A shutter in which this rank's job is the target: [begin, end), of which [t0, t1) is sampled. Before t0 co-runners come
-   to rest, caches refill and ranks that others had delayed catch up; what lies outside [t0, t1) counts for no phase. */
+/* A shutter in which this rank's job is the target: [begin, end), of which [t0, t1) is sampled. Before t0 co-runners
+   come to rest, caches refill and ranks that others had delayed catch up; what lies outside
+   [t0, t1) counts for no phase. */
 typedef struct mc_window {
     uint64_t begin, t0, t1, end;
     uint64_t epoch;
@@ -357,6 +358,7 @@ typedef struct mc_segment {
     mc_counters counters;
     uint64_t pmu_cpu_ns; /* processor time of process and children while the events of `pmu` were counted */
     mc_pmu_row pmu[MC_N_PMU];
+    mc_usage used_at_init, used_at_finalize; /* at the end of MPI_Init, at the begin of MPI_Finalize or the like */
     uint64_t n_modules;
     mc_module modules[MC_N_MODULES];
     uint64_t n_members, n_runs;
@@ -387,9 +389,9 @@ int mc_path_beside(char *path, size_t size, const char *out_path, const char *su
 /* Make sure that writing to these bytes of a mapped file can not fail for want of memory, which would be SIGBUS. */
 int mc_shm_reserve(const char *path, size_t offset_bytes, size_t size_bytes);
 
-/* Cycles still pending go where their shutters' verdicts say; those without a verdict are dropped, and so are rows that were
-   being made while they were copied. Counters that follow from the tables are filled. For a copy of a segment that is to be
-   read. */
+/* Cycles still pending go where their shutters' verdicts say; those without a verdict are dropped, and so are rows that
+   were being made while they were copied. Counters that follow from the tables are filled. For a copy of a segment that
+   is to be read. */
 void mc_segment_settle(mc_segment *segment);
 
 #endif

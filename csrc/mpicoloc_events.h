@@ -1,10 +1,11 @@
-/* The trace ring of a rank, and what its processor counted. Part of the contract: only mpicoloc.h includes it. */
+/* The trace ring of a rank, what its processor counted, and what it used.
+   Part of the contract: only mpicoloc.h includes it. */
 #ifndef MPICOLOC_EVENTS_H
 #define MPICOLOC_EVENTS_H
 
-/* One event of the trace ring. Where the agent writes all of them (mc_ring), the upper bits of call and i_site tell more:
-   the lap of the ring, what `peer` is, that this is no call but one more message of the call that comes next in this
-   lane, and the lane. */
+/* One event of the trace ring. Where the agent writes all of them (mc_ring), the upper bits of call and i_site tell
+   more: the lap of the ring, what `peer` is, that this is no call but one more message of the call that comes next in
+   this lane, and the lane. */
 typedef struct mc_event {
     uint64_t t_ns;
     uint64_t duration_ns;
@@ -36,14 +37,23 @@ typedef struct mc_ring {
     uint64_t _pad_taken[7];
 } mc_ring;
 
-/* An event that was counted from the end of MPI_Init to MPI_Finalize, in user code: of the thread that called MPI_Init, and of
-   all threads and processes that have come from it since. Where events are more than the processor has counters for, they
-   have them by turns: `value` was counted in running_ns out of enabled_ns. */
+/* An event that was counted from the end of MPI_Init to MPI_Finalize, in user code: of the thread that called MPI_Init,
+   and of all threads and processes that have come from it since. Where events are more than the processor has counters
+   for, they have them by turns: `value` was counted in running_ns out of enabled_ns. */
 typedef struct mc_pmu_row {
     char name[MC_NAME_LEN]; /* "": free row */
     uint64_t value;
     uint64_t enabled_ns; /* processor time of what was counted */
     uint64_t running_ns;
 } mc_pmu_row;
+
+/* What a process used up to an instant: all its threads, also those that have ended. */
+typedef struct mc_usage {
+    uint64_t is_known;
+    uint64_t cpu_ns;
+    uint64_t minor_faults, major_faults;
+    uint64_t voluntary_switches, involuntary_switches;
+    uint64_t n_migrating, migrations; /* threads whose migrations the kernel tells, and theirs; these live */
+} mc_usage;
 
 #endif

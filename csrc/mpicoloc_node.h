@@ -8,8 +8,8 @@ typedef struct mc_hits {
     uint64_t n, window_ns; /* 0 ns: not measured */
 } mc_hits;
 
-/* The same beside the window of a shutter: between the pause's begin and sampling, and just after the pause. Distances go
-   outwards to the next hit; sums over the threads, each in hits at its rate in co-run. */
+/* The same beside the window of a shutter: between the pause's begin and sampling, and just after the pause. Distances
+   go outwards to the next hit; sums over the threads, each in hits at its rate in co-run. */
 typedef struct mc_edge {
     uint64_t n, window_ns;
     double far;             /* from the far end of this time, */
@@ -35,15 +35,15 @@ typedef struct mc_corunner {
     uint64_t owner, t_first, t_last;
 } mc_corunner;
 
-/* A shutter announced on the board well before, by a job on several nodes, for which it is at one instant on all of them.
-   t0 0: none. */
+/* A shutter announced on the board well before, by a job on several nodes, for which it is at one instant on all of
+   them. t0 0: none. */
 typedef struct mc_booking {
     uint64_t t0, t1;
     uint64_t is_firm; /* all its nodes are free then; before, it only holds the place */
 } mc_booking;
 
-/* What the coordinators of a job on several nodes, which agree over MPI, ask this node's agent, and what it says. One shutter
-   at a time; its number i is stored last. */
+/* What the coordinators of a job on several nodes, which agree over MPI, ask this node's agent, and what it says.
+   One shutter at a time; its number i is stored last. */
 typedef struct mc_common {
     /* by the coordinator */
     uint64_t state;                    /* MC_COMMON_... */

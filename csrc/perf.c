@@ -278,8 +278,8 @@ static uint64_t nearer(uint64_t a, uint64_t b)
     return (int64_t)a < (int64_t)b ? a : b;
 }
 
-/* The tally, or, of a thread whose calls neither began nor ended in this span yet, what it will begin with. Its own times are
-   read first: they change after its tally. */
+/* The tally, or, of a thread whose calls neither began nor ended in this span yet, what it will begin with. Its own
+   times are read first: they change after its tally. */
 static int find_tally(const mc_followed *thread, uint64_t span, mc_tally *tally)
 {
     const mc_lane_head *lane = thread->lane;
@@ -345,8 +345,8 @@ static uint64_t outside_between(uint64_t begin, uint64_t end, uint64_t all)
     return (int64_t)(end - begin) < 0 ? 0 : less(end - begin, all);
 }
 
-/* A call that began or ended as the span did was not told, and its thread may have shown it after the window's begin only. The
-   first tally of the span knows better. */
+/* A call that began or ended as the span did was not told, and its thread may have shown it after the window's begin
+   only. The first tally of the span knows better. */
 static seen at_begin(const watched *one)
 {
     seen begin = one->at[0];

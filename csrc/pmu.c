@@ -150,8 +150,8 @@ void mc_pmu_forget(void)
     errno = saved_errno;
 }
 
-/* With every event, those of the kernel among them: a machine may refuse others today and not tomorrow, and what is done with
-   a counter differs for none. */
+/* With every event, those of the kernel among them: a machine may refuse others today and not tomorrow, and what is
+   done with a counter differs for none. */
 static void try_all(void)
 {
     mc_pmu_row row;

@@ -1,5 +1,5 @@
-/* Whether this library is in every rank of the node. In MPI_Init its ranks call collective functions, and would wait for
-   a rank without it for good. */
+/* Whether this library is in every rank of the node. In MPI_Init its ranks call collective functions, and would wait
+   for a rank without it for good. */
 #ifndef MPICOLOC_PRESENCE_H
 #define MPICOLOC_PRESENCE_H
 
@@ -14,7 +14,8 @@ int mc_is_everywhere(void);
 void mc_presence_end(void);
 
 /* Around all sessions of a process. The first waits, but not for good, until every process of the node has ended those
-   before: MPICH names its memory alike each time, and who opens it too early waits for good or finds what is left in it. */
+   before: MPICH names its memory alike each time,
+   and who opens it too early waits for good or finds what is left in it. */
 void mc_presence_begin_sessions(void);
 void mc_presence_end_sessions(void);
 

@@ -4,6 +4,7 @@
 #include "mpicoloc.h"
 #include "perf.h"
 #include "proc.h"
+#include "trap.h"
 
 #include <errno.h>
 #include <linux/hw_breakpoint.h>
@@ -96,7 +97,12 @@ int mc_probe_hits(mc_probe *probe, int tid, uint64_t address, int n_times)
         attr.use_clockid = 1;
         attr.clockid = CLOCK_MONOTONIC;
     }
-    *probe = (mc_probe){.fd = open_event(&attr, tid)};
+    *probe = (mc_probe){.fd = -1};
+    if (!mc_trap_is_guarded(tid)) {
+        errno = ENOTSUP;
+        return MC_E_PERF;
+    }
+    probe->fd = open_event(&attr, tid);
     if (probe->fd < 0)
         return MC_E_PERF;
     size_t n_pages = 1;
@@ -164,6 +170,7 @@ static int try_oneself(uint64_t *n, uint64_t *took_ns)
 {
     mc_probe probe;
     uint64_t ran_ns;
+    mc_trap_guard_thread(); /* an agent's blocks all signals */
     int status = mc_probe_hits(&probe, 0, (uint64_t)(uintptr_t)place, 0);
     if (status == MC_OK && (status = mc_probe_start(&probe, N_OWN_HITS + 1)) == MC_OK) {
         uint64_t t = mc_now_ns();

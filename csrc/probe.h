@@ -1,4 +1,5 @@
-/* What the kernel tells of a running thread without hardware counters: where it is, and how often it comes to an address. */
+/* What the kernel tells of a running thread without hardware counters: where it is,
+   and how often it comes to an address. */
 #ifndef MPICOLOC_PROBE_H
 #define MPICOLOC_PROBE_H
 
@@ -24,15 +25,16 @@ int mc_probe_available(char *reason, size_t size);
 /* What one hit of a breakpoint takes, measured on this thread. */
 uint64_t mc_probe_hit_ns(void);
 
-/* How many times as long a loop takes while a breakpoint stands in its 64 bytes of code, though it is never hit: 14 times
-   with AMD's processors of 2024, 1 with others. */
+/* How many times as long a loop takes while a breakpoint stands in its 64 bytes of code, though it is never hit:
+   14 times with AMD's processors of 2024, 1 with others. */
 double mc_probe_line_cost(void);
 
-/* From now on, by a thread's processor time: every 4 ms its place and the top of its stack, or every 0.25 ms its place. */
+/* From now on, by a thread's processor time: every 4 ms its place and the top of its stack,
+   or every 0.25 ms its place. */
 int mc_probe_sample(mc_probe *probe, int tid, int with_stack);
 
-/* Count how often a thread executes the instruction at an address, from mc_probe_start on. No signal comes of it. The ring
-   gets the instants of the first n_times. */
+/* Count how often a thread executes the instruction at an address, from mc_probe_start on. No signal comes of it.
+   The ring gets the instants of the first n_times. */
 int mc_probe_hits(mc_probe *probe, int tid, uint64_t address, int n_times);
 
 /* After n_max hits the kernel takes the breakpoint away by itself, so that one on a busy place costs little. */

@@ -34,11 +34,12 @@ int mc_proc_alive(int pid, uint64_t start_ticks);
 
 /* 1 if the process has a handler for the signal, so that sending it does not kill. */
 int mc_proc_catches(int pid, int signal);
-/* Filters of its system calls (seccomp), which may end it for one that it does not use itself. pid 0: of this thread. */
+/* Filters of its system calls (seccomp), which may end it for one that it does not use itself.
+   pid 0: of this thread. */
 uint64_t mc_proc_n_filters(int pid);
 
-/* 1 if none of this thread's filters ends a process for `what`, as a forked child shows that does it; without filters none is
-   needed. For a process of our own, as the application may look after its children. */
+/* 1 if none of this thread's filters ends a process for `what`, as a forked child shows that does it; without filters
+   none is needed. For a process of our own, as the application may look after its children. */
 int mc_proc_survives(void (*what)(void));
 
 typedef struct mc_proc_thread {

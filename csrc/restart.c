@@ -60,31 +60,60 @@ static const short restartable[] = {
     SYS_pselect6, SYS_ppoll,  SYS_epoll_pwait, SYS_epoll_pwait2, SYS_pause,           SYS_rt_sigsuspend,
 };
 
-/* Its caller wants to be woken by signals. */
-static int waits_for_signals(long number, const greg_t *registers)
+/* By the kernel: what is there may be unmapped. */
+static int read_there(void *copy, const void *there, size_t n)
 {
-    const uint64_t *selects_mask = (const uint64_t *)registers[REG_R9];
+    struct iovec from = {(void *)(uintptr_t)there, n}, to = {copy, n};
+    return syscall(SYS_process_vm_readv, getpid(), &to, 1ul, &from, 1ul, 0ul) == (long)n;
+}
+
+/* Where the call has the mask that holds while it lasts; NULL: in none. */
+static const void *mask_of_call(long number, const greg_t *registers)
+{
+    const void *mask = NULL;
     switch (number) {
-    case SYS_pause:
     case SYS_rt_sigsuspend:
-        return 1;
+        return (const void *)registers[REG_RDI];
     case SYS_ppoll:
-        return registers[REG_R10] != 0;
-    case SYS_pselect6:
-        return selects_mask && *selects_mask != 0;
+        return (const void *)registers[REG_R10];
+    case SYS_pselect6: /* a pointer to the pointer */
+        return registers[REG_R9] && read_there(&mask, (const void *)registers[REG_R9], sizeof mask) ? mask : NULL;
     case SYS_epoll_pwait:
     case SYS_epoll_pwait2:
-        return registers[REG_R8] != 0;
+        return (const void *)registers[REG_R8];
     default:
-        return 0;
+        return NULL;
     }
 }
 
-static int may_begin_again(long number, const greg_t *registers, int just_begun)
+/* What a call has to do with signals that come while it lasts. */
+typedef enum signal_wait {
+    NO_WAIT,  /* for them */
+    MAY_WAIT, /* for one that could as well have come before the call */
+    WAITS,    /* for one that its caller lets in for that time alone */
+} signal_wait;
+
+static signal_wait waits_for_signals(long number, const ucontext_t *context)
 {
+    const void *there = mask_of_call(number, context->uc_mcontext.gregs);
+    uint64_t mask, blocked;
+    memcpy(&blocked, &context->uc_sigmask, sizeof blocked);
+    if (there)
+        return !read_there(&mask, there, sizeof mask) || blocked & ~mask ? WAITS : MAY_WAIT;
+    return number == SYS_pause ? MAY_WAIT : NO_WAIT;
+}
+
+/* Seen from here, a call that we broke off is the same as one that a signal has ended whose handler just returned. To
+   begin the latter again would be to wait for a signal that has come. So those that wait for one do not: their callers
+   expect to be woken for nothing. */
+static int may_begin_again(long number, const ucontext_t *context, int just_begun)
+{
+    signal_wait wait = waits_for_signals(number, context);
+    if (wait == WAITS || (wait == MAY_WAIT && !just_begun))
+        return 0;
     for (size_t i = 0; i < sizeof restartable / sizeof *restartable; i++)
         if (restartable[i] == number)
-            return just_begun || !waits_for_signals(number, registers);
+            return 1;
     return 0;
 }
 
@@ -110,12 +139,11 @@ int mc_restart_call(ucontext_t *context, int just_begun)
     unsigned char code[N_BEFORE];
     if (registers[REG_RAX] != -EINTR)
         return 0;
-    /* By the kernel, as the page in front may be unmapped, and code need not be readable. */
-    struct iovec there = {(char *)registers[REG_RIP] - N_BEFORE, N_BEFORE}, here = {code, N_BEFORE};
-    if (syscall(SYS_process_vm_readv, getpid(), &here, 1ul, &there, 1ul, 0ul) != N_BEFORE)
+    /* The page in front may be none, and code need not be readable. */
+    if (!read_there(code, (const char *)registers[REG_RIP] - N_BEFORE, N_BEFORE))
         return 0;
     long number = number_of(code);
-    if (number < 0 || !may_begin_again(number, registers, just_begun) || others_wait(context))
+    if (number < 0 || !may_begin_again(number, context, just_begun) || others_wait(context))
         return 0;
     registers[REG_RAX] = number;
     registers[REG_RIP] -= N_SYSCALL;

@@ -92,8 +92,8 @@ static void join(void)
     mc_begin(own.app);
 }
 
-/* Joining waits for all processes, and some may open no session but call MPI_Init. With coordinators all of this node have
-   said which by now; without, a process joins only where it makes a communicator with all others. */
+/* Joining waits for all processes, and some may open no session but call MPI_Init. With coordinators all of this node
+   have said which by now; without, a process joins only where it makes a communicator with all others. */
 static void open_or_join(void)
 {
     if (!mc_is_ours() || (mc_is_over() && !mc_is_wrapped()) || mc_is_announced("init"))

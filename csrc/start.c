@@ -7,6 +7,7 @@
 #include "proc.h"
 #include "table.h"
 #include "tally.h"
+#include "trap.h"
 
 #include <pthread.h>
 #include <sched.h>
@@ -175,6 +176,7 @@ int mc_start(const mc_identity *identity)
     segment->ring.is_kept = (uint64_t)is_kept;
     own_pid = segment->pid;
     mc_gate_install(segment); /* without a gate the job is measured by others' pauses, but never paused itself */
+    mc_trap_guard();
     mc_lane_claim();
     pthread_atfork(NULL, NULL, forget_in_child);
     __atomic_store_n(&segment->state, MC_RANK_RUNNING, __ATOMIC_RELEASE);
@@ -201,6 +203,8 @@ void mc_stop(uint64_t state)
     mc_self.credit = 0;
     mc_tally_close();
     mc_pmu_stop(mc_the_segment);
+    /* MPI_Abort, and exit, may be called on the small stack of a signal handler. */
+    mc_usage_read(&mc_the_segment->used_at_finalize, state == MC_RANK_FINALIZING);
     mc_the_segment->t_finalize = mc_now_ns();
     mc_the_segment->t_last = mc_the_segment->t_finalize;
     __atomic_store_n(&mc_the_segment->state, state, __ATOMIC_RELEASE);

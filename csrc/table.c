@@ -52,8 +52,8 @@ static int holds(struct dl_phdr_info *info, size_t size, void *data)
     return 0;
 }
 
-/* Call sites are stored relative to their object, so that profiles of ranks and runs can be compared. Only new rows pay for
-   the loader's lock. dladdr would look for a function's name too: 100 us in a library of 60,000 symbols. */
+/* Call sites are stored relative to their object, so that profiles of ranks and runs can be compared. Only new rows pay
+   for the loader's lock. dladdr would look for a function's name too: 100 us in a library of 60,000 symbols. */
 static void locate(mc_segment *segment, mc_site_row *row, const void *site)
 {
     object found = {.address = (uint64_t)(uintptr_t)site};

@@ -34,7 +34,8 @@ uint32_t mc_part_find(mc_tables *tables, int peer);
 /* Well spread, never 0. */
 uint64_t mc_mix(uint64_t x);
 
-/* 0 for 0 bytes, else 2 log2(bytes) rounded down to half octaves, plus 2. A half octave begins at 1.5 times a power of 2. */
+/* 0 for 0 bytes, else 2 log2(bytes) rounded down to half octaves, plus 2.
+   A half octave begins at 1.5 times a power of 2. */
 uint32_t mc_half_octave(uint64_t bytes);
 
 /* 0 for 0 bytes, else 1 + floor(log2(bytes)). */
@@ -49,8 +50,8 @@ int mc_pending_add(mc_tables *tables, uint32_t i_row, uint64_t i_window, const m
 /* Move what has a verdict into the table; all != 0: forget the rest. */
 void mc_pending_settle(const mc_sampling *sampling, mc_tables *tables, int all);
 
-/* Of a copy made while the job ran: a row's numbers may have come into it after its key and name, which are written first,
-   were read. */
+/* Of a copy made while the job ran: a row's numbers may have come into it after its key and name, which are written
+   first, were read. */
 void mc_tables_drop_unborn(mc_tables *tables);
 
 /* Fill the counters that follow from the tables. */

@@ -7,8 +7,9 @@
 /* The lane belongs to the calling thread from here on. */
 void mc_tally_start(mc_tally *tally);
 
-/* An MPI call of the calling thread begins or ends, in a span of counting: it was inside MPI or not, and is from here on what
-   `state` says. Before the lane tells the same by its times: a reader that finds an old tally looked at these before. */
+/* An MPI call of the calling thread begins or ends, in a span of counting: it was inside MPI or not, and is from here
+   on what `state` says. Before the lane tells the same by its times:
+   a reader that finds an old tally looked at these before. */
 void mc_tally_note(mc_tally *tally, uint64_t span, int was_inside, uint64_t state) __attribute__((cold, noinline));
 
 /* The calling thread counts no more. */

@@ -35,8 +35,8 @@ typedef struct mc_trace_column {
     uint32_t width, n_exceptions;
 } mc_trace_column;
 
-/* Payload of a block of events, all of one rank; behind it the kinds (the last 8 bytes of mc_event, without the lap) and then
-   for each column its values, the exceptions (8 bytes each) and their places (4 bytes each). */
+/* Payload of a block of events, all of one rank; behind it the kinds (the last 8 bytes of mc_event, without the lap)
+   and then for each column its values, the exceptions (8 bytes each) and their places (4 bytes each). */
 typedef struct mc_trace_chunk {
     int32_t rank;
     uint32_t n, n_kinds, _pad;

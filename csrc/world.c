@@ -217,6 +217,9 @@ static void start(int is_wrapped)
     MC_REAL(MPI_Comm_free)(&local);
     if (mc_own_segment() && mc_pmu_is_wanted() && mc_proc_n_filters(0) <= keeper.n_filters)
         mc_pmu_start();
+    /* Ranks sleep thousands of times while they wait for each other in MPI_Init, by the launcher more or fewer. */
+    if (mc_own_segment())
+        mc_usage_read(&mc_own_segment()->used_at_init, 1);
 }
 
 int mc_is_ours(void)

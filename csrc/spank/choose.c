@@ -1,6 +1,6 @@
-/* libmpicoloc-auto.so: preloaded into every process of a job by the Slurm plugin, where nobody can know beforehand which
-   MPI its programs use. Before main of a program that has an MPI loaded, the program is started once more with the
-   library that fits it in front. In all other programs it does nothing. */
+/* libmpicoloc-auto.so: preloaded into every process of a job by the Slurm plugin, where nobody can know beforehand
+   which MPI its programs use. Before main of a program that has an MPI loaded, the program is started once more with
+   the library that fits it in front. In all other programs it does nothing. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <limits.h>

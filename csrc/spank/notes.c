@@ -10,10 +10,20 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { N_TEXT = 512, N_TIME = 40, LIMIT_MS = 1000 };
+/* Headers older than Linux 5.9 lack it, whatever kernel runs. It has another number on these three only. */
+#if !defined SYS_close_range && !defined __alpha__ && !defined __mips__ && !defined __ia64__
+#define SYS_close_range 436
+#endif
+
+#ifndef NOTE_LIMIT_MS
+#define NOTE_LIMIT_MS 1000
+#endif
+
+enum { N_TEXT = 512, N_TIME = 40, N_FDS_MAX = 4096 };
 
 static const char FOLDER[] = ".steps";
 
@@ -27,15 +37,14 @@ static void put_time(char text[N_TIME], const struct timespec *time)
 
 static int put_note(char text[N_TEXT], const struct mn_note *note)
 {
-    char begun[N_TIME], ended[N_TIME], named[sizeof note->step + 2];
+    char begun[N_TIME], ended[N_TIME];
     put_time(begun, &note->begun);
     put_time(ended, &note->ended);
-    snprintf(named, sizeof named, note->is_by_step ? "\"%s\"" : "null", note->step);
     return snprintf(text, N_TEXT,
-                    "{\"schema_version\": 1, \"job\": %" PRIu32 ", \"step\": \"%s\", \"profile_step\": %s, "
-                    "\"uid\": %" PRIu32 ", \"n_nodes\": %" PRIu32 ", \"n_cpus_here\": %" PRIu32
+                    "{\"schema_version\": 1, \"job\": %" PRIu32 ", \"step\": \"%s\", \"uid\": %" PRIu32
+                    ", \"n_nodes\": %" PRIu32 ", \"n_cpus_here\": %" PRIu32
                     ", \"begun_unix_s\": %s, \"ended_unix_s\": %s}\n",
-                    note->job, note->step, named, note->uid, note->n_nodes, note->n_cpus, begun, ended);
+                    note->job, note->step, note->uid, note->n_nodes, note->n_cpus, begun, ended);
 }
 
 static int open_new(const char *folder, const char *path)
@@ -47,6 +56,19 @@ static int open_new(const char *folder, const char *path)
     return file;
 }
 
+/* A writer that hung may be late: a note of a step's begin never takes the place of one that is there. */
+static int put_in_place(const char *new, const char *path, int has_ended)
+{
+    if (!has_ended) {
+        int failed = link(new, path) == 0 || errno == EEXIST ? 0 : errno;
+        if (failed != EPERM && failed != EOPNOTSUPP && failed != ENOSYS) { /* the file system has no links */
+            unlink(new);
+            return failed;
+        }
+    }
+    return rename(new, path) == 0 ? 0 : errno;
+}
+
 /* Returns 0 or an errno. */
 static int save(const char *spool, const struct mn_note *note)
 {
@@ -55,7 +77,7 @@ static int save(const char *spool, const struct mn_note *note)
     snprintf(name, sizeof name, "%" PRIu32 ".%lld.%s", note->job, (long long)note->begun.tv_sec, note->step);
     if (snprintf(folder, sizeof folder, "%s/%s", spool, FOLDER) >= (int)sizeof folder ||
         snprintf(path, sizeof path, "%s/%s.json", folder, name) >= (int)sizeof path ||
-        snprintf(new, sizeof new, "%s/.mpicoloc-%s.part", folder, name) >= (int)sizeof new)
+        snprintf(new, sizeof new, "%s/.mpicoloc-%s.%ld.part", folder, name, (long)getpid()) >= (int)sizeof new)
         return ENAMETOOLONG;
     int file = open_new(folder, new);
     if (file < 0)
@@ -64,17 +86,36 @@ static int save(const char *spool, const struct mn_note *note)
     int failed = write(file, text, (size_t)n) == n ? 0 : errno;
     if (close(file) != 0 && !failed)
         failed = errno;
-    if (!failed && rename(new, path) != 0)
-        failed = errno;
+    if (!failed)
+        failed = put_in_place(new, path, note->ended.tv_sec != 0);
     if (failed)
         unlink(new);
     return failed;
+}
+
+/* Moves `to` to 3, and closes all else. Whoever reads what the tasks write waits as long as anybody has their pipes.
+   Where there is no room for `to` this ends: at 3 may be a file of slurmstepd's, who would get our answer. */
+static int keep_only(int to)
+{
+    to = fcntl(to, F_DUPFD, 4); /* out of the way of 0 to 2, where those were closed */
+    if (to < 0)
+        _exit(1);
+    int nowhere = open("/dev/null", O_RDWR);
+    for (int fd = 0; nowhere >= 0 && fd < 3; fd++)
+        dup2(nowhere, fd);
+    dup2(to, 3);
+    /* close_range is younger than the oldest C library that we serve. */
+    if (syscall(SYS_close_range, 4, ~0u, 0) != 0)
+        for (int fd = 4; fd < N_FDS_MAX; fd++)
+            close(fd);
+    return 3;
 }
 
 /* In a process that nobody waits for: a child that hangs would be taken for a task of the step. */
 static void save_apart(const char *spool, const struct mn_note *note, int to)
 {
     if (fork() == 0) {
+        to = keep_only(to);
         unsigned char failed = (unsigned char)save(spool, note);
         _exit(write(to, &failed, 1) != 1);
     }
@@ -95,7 +136,7 @@ int mn_write(const char *spool, const struct mn_note *note)
         struct pollfd ready = {.fd = ends[0], .events = POLLIN};
         while (waitpid(pid, NULL, 0) < 0 && errno == EINTR)
             ;
-        if (poll(&ready, 1, LIMIT_MS) > 0 && read(ends[0], &failed, 1) != 1)
+        if (poll(&ready, 1, NOTE_LIMIT_MS) > 0 && read(ends[0], &failed, 1) != 1)
             failed = EAGAIN; /* it could not be started */
     }
     close(ends[0]);

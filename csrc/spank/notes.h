@@ -9,16 +9,16 @@
 struct mn_note {
     uint32_t job, uid;
     uint32_t n_nodes, n_cpus;     /* of the step; on this node */
-    int is_by_step;               /* its profile has the step in its name */
     char step[16];                /* number, batch or interactive */
     struct timespec begun, ended; /* tv_sec 0: not yet */
 };
 
-/* Write it whole, or not at all, in the place of the one before. Returns 0 or an errno, ETIMEDOUT after a second: a file
-   system that hangs does not hold the step for longer. */
+/* Write it whole, or not at all; one with an end in the place of the one before. Returns 0 or an errno, ETIMEDOUT after
+   a second: a file system that hangs does not hold the step for longer. Then it may still be written, however late. */
 int mn_write(const char *spool, const struct mn_note *note);
 
-/* Whether there is a note of any step of a job. */
+/* Whether there is a note of any step of a job, or the mark that `mpicoloc slurm close` left at the end of a step of
+   one without a script. The folder of notes is small; the spool has the files of all jobs. */
 int mn_has(const char *spool, uint32_t job);
 
 #endif

@@ -1,6 +1,6 @@
-/* The Slurm plugin, spank_mpicoloc.so. In the tasks of jobs that are to be measured it preloads libmpicoloc-auto.so; when
-   a job is over it has its files in memory removed and its profiles signed. Nothing here may end or fail a job: every
-   function but the check of the user's own words returns ESPANK_SUCCESS. */
+/* The Slurm plugin, spank_mpicoloc.so. In the tasks of jobs that are to be measured it preloads libmpicoloc-auto.so;
+   when a job is over it has its files in memory removed and its profiles signed. Nothing here may end or fail a job:
+   every function but the check of the user's own words returns ESPANK_SUCCESS. */
 #define _GNU_SOURCE
 #include "command.h"
 #include "notes.h"
@@ -71,12 +71,24 @@ static void find_python(void)
     fclose(file);
 }
 
+static int is_signing(void)
+{
+    return site.out[0] && site.key_file[0] && site.spool[0];
+}
+
 static void read_site(int n_words, char *words[], int is_quiet)
 {
     for (int i = 0; i < n_words; i++) {
         const char *wrong = ms_take_word(&site, words[i]);
         if (wrong && !is_quiet)
             slurm_error("mpicoloc: plugstack.conf: %s %s: left out", words[i], wrong);
+    }
+    if (is_signing() && !ms_names_steps(site.out)) {
+        site.key_file[0] = '\0';
+        if (!is_quiet)
+            slurm_error("mpicoloc: plugstack.conf: out=%s has no %%s, and one file cannot be the profile of each step: "
+                        "key_file= is left out",
+                        site.out);
     }
     if (!site.library[0])
         path_beside_plugin(site.library, "libmpicoloc-auto.so");
@@ -133,7 +145,7 @@ static void set_out(spank_t spank)
     if (ms_expand(path, sizeof path, site.out, job, name, uid))
         mt_set(spank, "OUT", path);
     else
-        slurm_error("mpicoloc: plugstack.conf: out=%s is no pattern of %%j, %%s, %%u and %%%%", site.out);
+        slurm_error("mpicoloc: job %u: plugstack.conf: out=%s is too long", job, site.out);
 }
 
 static int is_wanted(spank_t spank)
@@ -183,24 +195,12 @@ static void call_mpicoloc(spank_t spank, const char *verb, char *rest[], size_t 
         slurm_error("mpicoloc: job %u: `mpicoloc slurm %s` ended with %d", job, verb, code);
 }
 
-static int is_signing(void)
-{
-    return site.out[0] && site.key_file[0] && site.spool[0];
-}
-
 /* The first node of a step closes it. Daemons of mpirun are no step of their own. */
 static int is_closed_here(spank_t spank)
 {
     uint32_t node = 1;
     return is_signing() && is_wanted(spank) && spank_get_item(spank, S_JOB_NODEID, &node) == ESPANK_SUCCESS &&
            node == 0 && !is_daemon_of_mpirun(spank);
-}
-
-static int has_step_in_name(uint32_t job, uid_t uid)
-{
-    char one[PATH_MAX], other[PATH_MAX];
-    return ms_expand(one, sizeof one, site.out, job, "0", uid) &&
-           ms_expand(other, sizeof other, site.out, job, "1", uid) && strcmp(one, other) != 0;
 }
 
 static void write_note(void)
@@ -224,7 +224,6 @@ int slurm_spank_task_post_fork(spank_t spank, int n_words, char *words[])
         !name_of_step(note.step, sizeof note.step, step))
         return ESPANK_SUCCESS;
     note.uid = uid, note.n_nodes = n_nodes ? n_nodes : 1 /* of a script it says 0 */, note.n_cpus = n_cpus;
-    note.is_by_step = has_step_in_name(note.job, uid);
     clock_gettime(CLOCK_REALTIME, &note.begun);
     write_note();
     return ESPANK_SUCCESS;
@@ -266,7 +265,8 @@ static int is_first_node(void)
     return strcmp(own, first) == 0;
 }
 
-/* Profiles, or notes of steps. In a process of its own: its user may have filled the folder, and file systems hang. */
+/* Profiles, or notes of steps, or the mark of a job without a script. In a process of its own: its user may have
+   filled the folder, and file systems hang. */
 static int has_left(uint32_t job, uid_t uid)
 {
     char pattern[2 * PATH_MAX];
@@ -307,7 +307,8 @@ int slurm_spank_job_epilog(spank_t spank, int n_words, char *words[])
         return ESPANK_SUCCESS;
     /* In this order: what is in memory goes when the profile has been written. */
     int is_in_memory = has_files(uid);
-    /* Of steps that were killed before they could be closed, or ended while slurmctld was away. */
+    /* Of steps that were killed before they could be closed, or ended while slurmctld was away,
+       and of a job without a script. */
     if (is_signing() && is_first_node() && (is_in_memory || has_left(job, uid)))
         close_job(spank, NULL);
     if (is_in_memory)

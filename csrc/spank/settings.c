@@ -17,6 +17,15 @@ static const char *take_path(char to[PATH_MAX], const char *value)
     return value[0] == '/' ? copy(to, PATH_MAX, value) : "is no absolute path";
 }
 
+static const char *take_pattern(char to[PATH_MAX], const char *value)
+{
+    char given[PATH_MAX], path[PATH_MAX];
+    const char *wrong = take_path(given, value);
+    if (!wrong && !ms_expand(path, sizeof path, given, 0, "0", 0))
+        wrong = "is no pattern of %j, %s, %u and %%";
+    return wrong ? wrong : take_path(to, value);
+}
+
 static const char *take_partition(struct ms_site *site, const char *value)
 {
     if (site->n_partitions == MS_N_PARTITIONS)
@@ -41,12 +50,16 @@ const char *ms_take_word(struct ms_site *site, const char *word)
         const char *name;
         char *to;
     } paths[] = {
-        {"library=", site->library}, {"out=", site->out},       {"key_file=", site->key_file},
-        {"spool=", site->spool},     {"python=", site->python},
+        {"library=", site->library},
+        {"key_file=", site->key_file},
+        {"spool=", site->spool},
+        {"python=", site->python},
     };
     for (size_t i = 0; i < sizeof paths / sizeof *paths; i++)
         if (strncmp(word, paths[i].name, strlen(paths[i].name)) == 0)
             return take_path(paths[i].to, word + strlen(paths[i].name));
+    if (strncmp(word, "out=", 4) == 0)
+        return take_pattern(site->out, word + 4);
     if (strncmp(word, "partition=", 10) == 0)
         return take_partition(site, word + 10);
     if (strncmp(word, "default=", 8) == 0)
@@ -117,6 +130,13 @@ int ms_expand(char *text, size_t size, const char *out, uint32_t job, const char
             return 0;
     }
     return used > 0;
+}
+
+int ms_names_steps(const char *out)
+{
+    char one[PATH_MAX], other[PATH_MAX];
+    return ms_expand(one, sizeof one, out, 0, "0", 0) && ms_expand(other, sizeof other, out, 0, "1", 0) &&
+           strcmp(one, other) != 0;
 }
 
 int ms_strip_preload(char *preload)

@@ -40,6 +40,9 @@ int ms_is_wanted(const struct ms_site *site, const struct ms_user *user, const c
    unknown %. */
 int ms_expand(char *text, size_t size, const char *out, uint32_t job, const char *step, unsigned uid);
 
+/* Whether each step has a file of its own. */
+int ms_names_steps(const char *out);
+
 /* Take out of an LD_PRELOAD what the plugin, and then libmpicoloc-auto.so, have put there; all else stays. Returns
    whether there was any: without libmpicoloc-auto.so our libraries are the user's own. */
 int ms_strip_preload(char *preload);

@@ -1,7 +1,7 @@
 /* A known number of bytes between known ranks: traffic ring|pairs|alltoall|mixed|empty [BYTES [TIMES [REST_MS]]]
 
-   ring: each rank sends BYTES to the next. pairs: rank i of the lower half exchanges BYTES with rank i of the upper half.
-   alltoall: MPI_Alltoall with BYTES for each rank. mixed: one of each of MPI_Bcast, MPI_Allreduce, MPI_Allgather,
+   ring: each rank sends BYTES to the next. pairs: rank i of the lower half exchanges BYTES with rank i of the upper
+   half. alltoall: MPI_Alltoall with BYTES for each rank. mixed: one of each of MPI_Bcast, MPI_Allreduce, MPI_Allgather,
    MPI_Gather and MPI_Scatter, with BYTES for the whole buffer or for each rank. After each time all rest for REST_MS
    milliseconds, as if they computed, but without a processor. Rank 0 prints the seconds that it took. */
 #include <mpi.h>

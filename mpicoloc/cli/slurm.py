@@ -16,16 +16,19 @@ import shlex
 import sys
 import time
 from collections.abc import Iterable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from mpicoloc import config
 from mpicoloc.cli import helping, tell
 from mpicoloc.cli.verify import add_key_file, key_of
 from mpicoloc.errors import EnvironmentFault, MpicolocError, UsageError
 
+if TYPE_CHECKING:
+    from mpicoloc.run.slurm_close import Start
+
 _EXAMPLES = {
     "up": "--nodes 4 --cpus 8",
-    "close": "1234 --uid 1000 --out '%j.h5' --spool /var/spool",
+    "close": "1234 --uid 1000 --out '%j.%s.h5' --spool /var/spool",
     "settle": "--spool /var/spool/mpicoloc --key-file site.key",
     "clean": "1234 --uid 1000",
 }
@@ -40,6 +43,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     up.add_argument("--nodes", metavar="N", default="4", help="nodes n1 to nN, 16 at most (default 4)")
     up.add_argument(
         "--cpus", metavar="N", default="4", help="processors that each claims to have (default 4)"
+    )
+    up.add_argument(
+        "--memory-mib",
+        metavar="N",
+        help="memory that each claims to have, of which jobs get as much as they ask for (default: any)",
     )
     up.add_argument(
         "--plugstack",
@@ -64,7 +72,13 @@ def _add_closing(actions: Any) -> None:
     close = _action(
         actions, "close", _close, "sign a job's profiles and set its AdminComment; the plugin calls it"
     )
-    close.add_argument("--out", metavar="PATTERN", required=True, help="where the job's profiles are")
+    close.add_argument(
+        "--out",
+        metavar="PATTERN",
+        required=True,
+        help="where the job's profiles are: %%j is the job, %%s the step, without which nothing is signed "
+        "(exit code 2), %%u the user's number",
+    )
     close.add_argument("--spool", metavar="DIR", required=True, help="folder for the signed ones")
     close.add_argument(
         "--step", metavar="STEP", help="the one that ends now, of which Slurm's record is kept"
@@ -74,7 +88,10 @@ def _add_closing(actions: Any) -> None:
     )
     add_key_file(close)
     settle = _action(
-        actions, "settle", _settle, "make the records of steps whose node died or that slurmctld missed"
+        actions,
+        "settle",
+        _settle,
+        "make the records of steps and jobs whose node died or that slurmctld missed",
     )
     settle.add_argument("--spool", metavar="DIR", required=True, help="folder of the signed profiles")
     settle.add_argument(
@@ -117,6 +134,7 @@ def _up(args: argparse.Namespace) -> int:
         positive(args.cpus, "--cpus"),
         _plugstack(args.plugstack),
         is_guarded=args.guard,
+        memory_mib=None if args.memory_mib is None else positive(args.memory_mib, "--memory-mib"),
     )
     print(
         f"Slurm lab {plan.name}: nodes {plan.nodes[0]} to {plan.nodes[-1]} of {plan.n_cpus} CPUs, "
@@ -171,24 +189,27 @@ def _numbers(args: argparse.Namespace) -> tuple[int, int]:
 
 def _close(args: argparse.Namespace) -> int:
     """One profile that is not what it should be keeps none of the others from being signed."""
-    from mpicoloc.run import slurm_close, slurm_price, slurm_record, slurm_settle
-    from mpicoloc.store import signature
+    from mpicoloc.run import slurm_close, slurm_record, slurm_settle
+    from mpicoloc.store import signature, step_note
 
+    slurm_close.check_pattern(args.out)
     key, code = key_of(args), 0
     signature.key_id(key)  # what is wrong with it is said once
     start = slurm_close.start_of(*_numbers(args))
     if args.step is not None:
         ended_s = time.time() if args.ended is None else config.positive("--ended", args.ended)
         try:
-            slurm_record.keep(args.out, (start, args.step), key, args.spool, ended_s)
+            slurm_record.keep((start, args.step), key, args.spool, ended_s)
         except MpicolocError as error:
             tell.trouble(str(error))
             code = error.exit_code
-        folder = os.path.dirname(slurm_close.place(args.out, start, args.step)[0]) or "."
+        folder = os.path.dirname(slurm_close.place(args.out, start, args.step)) or "."
         if not os.path.isdir(folder):
             tell.trouble(f"no folder {folder}, so step {start.job}.{args.step} has no profile: make it")
     elif not start.is_running:
         code = _tell_all(slurm_settle.of_job(args.spool, start, key, time.time()))
+        if code == 0:
+            step_note.unmark(args.spool, start.job)
     slurm_close.sweep(args.spool, time.time())
     if not start.is_running and not slurm_close.await_keeper(start, str(config.get("shm_dir"))):
         tell.trouble(f"job {start.job}: its profile is still being written, so it may not be signed")
@@ -200,10 +221,22 @@ def _close(args: argparse.Namespace) -> int:
             code = error.exit_code
         else:
             print(to or f"{profile[0]} was signed before")
-    found = slurm_close.read_back(args.spool, start)
-    if found and not slurm_price.tell_slurm(start, slurm_price.price(found)):
-        tell.note(f"job {start.job} has ended: Slurm takes no price into its AdminComment any more")
+    _price(args.spool, start)
     return code
+
+
+def _price(spool: str, start: Start) -> None:
+    """Into AdminComment, while Slurm takes it."""
+    from mpicoloc.run import slurm_close, slurm_price
+
+    if start.is_running:
+        told = slurm_price.so_far(spool, start)
+        is_told = told is None or slurm_price.tell_slurm(start, told)
+    else:
+        slurm_price.forget(spool, start)
+        is_told = not slurm_close.signed(spool, start)
+    if not is_told:
+        tell.note(f"job {start.job} has ended: Slurm takes no price into its AdminComment any more")
 
 
 def _tell_all(results: Iterable[str | MpicolocError]) -> int:
@@ -220,13 +253,14 @@ def _tell_all(results: Iterable[str | MpicolocError]) -> int:
 
 def _settle(args: argparse.Namespace) -> int:
     from mpicoloc.run import slurm_close, slurm_settle
-    from mpicoloc.store import signature
+    from mpicoloc.store import signature, step_note
 
     if not os.path.isdir(args.spool):
         raise EnvironmentFault(f"there is no spool {args.spool}: name the folder of plugstack.conf")
     key = key_of(args)
     signature.key_id(key)  # what is wrong with it is said once
     slurm_close.sweep(args.spool, time.time())
+    step_note.sweep(args.spool, time.time())
     if args.job is None:
         return _tell_all(slurm_settle.left(args.spool, key))
     return _tell_all(slurm_settle.by_hand(args.spool, key, _told(args)))

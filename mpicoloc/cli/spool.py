@@ -12,7 +12,7 @@ from mpicoloc.store.ledger import Ledger
 from mpicoloc.store.step_record import SCRIPTS
 
 PROFILE, RECORD = ".h5", ".json"
-_OF_PLUGIN = re.compile(r"\d+\.\d+(\.(\d+|batch|interactive))?")
+_OF_PLUGIN = re.compile(rf"\d+\.\d+(\.(\d+|{'|'.join(SCRIPTS)}))?")
 """What the plugin calls a step; a record of any other name is one only beside a profile."""
 
 

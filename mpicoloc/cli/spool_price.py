@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
 from mpicoloc.cli import charges
 from mpicoloc.cli.spool import PROFILE, RECORD, Step
+from mpicoloc.cli.spool_job import JobBooks
 from mpicoloc.core import units
 from mpicoloc.core.estimate import Estimate
 from mpicoloc.core.tables import printable
@@ -19,11 +19,9 @@ from mpicoloc.report.bill import estimate_json
 from mpicoloc.store import ledger_spool, signature, step_record
 from mpicoloc.store.ledger import Charge, Ledger
 from mpicoloc.store.signature import KeyFile, Snapshot
-from mpicoloc.store.step_record import Sealed, StepRecord
+from mpicoloc.store.step_record import SKEW_S, Sealed, StepRecord
 
 BY_HAND = "charge it with `mpicoloc ledger charge`, and move its files out of the spool"
-_SKEW_S = 60.0
-"""By how much the clocks of a node and of slurmctld may differ."""
 
 
 @dataclass(frozen=True)
@@ -100,17 +98,15 @@ def is_young(step: Step, terms: Terms) -> bool:
         return False
 
 
-def charge(
-    step: Step, sealed: Sealed, others_cpu_s: Mapping[str, float], terms: Terms, ledger: Ledger
-) -> Charge | None:
+def charge(step: Step, sealed: Sealed, job: JobBooks, terms: Terms, ledger: Ledger) -> Charge | None:
     """The charge of a step; None: it may still get a good profile.
 
     Parameters
     ----------
     step, sealed : Step, Sealed
         The step and its record, checked.
-    others_cpu_s : mapping of str to float
-        CPU seconds that other steps of the job pay, by step.
+    job : JobBooks
+        What was charged of its job.
     terms, ledger : Terms, Ledger
         By what, and where.
 
@@ -122,9 +118,7 @@ def charge(
     profile, lacks = "none", "it left no profile"
     if os.path.lexists(step.profile):
         try:
-            return _charge(
-                _by_profile(step, sealed.record, terms, ledger), sealed.record, others_cpu_s, terms
-            )
+            return _charge(_by_profile(step, sealed.record, terms, ledger), sealed.record, job, terms)
         except (Refused, DataError) as error:
             # Nobody computes for nothing because of what stands in his profile.
             profile, lacks = "refused", f"its profile was refused: {error}"
@@ -133,7 +127,7 @@ def charge(
     digest = hashlib.sha256(sealed.covered).hexdigest()
     settles = step.stem + (RECORD if profile == "none" else PROFILE)
     told = _Told(step.record, digest, None, None, 0.0, profile, lacks, settles)
-    return _charge(told, sealed.record, others_cpu_s, terms)
+    return _charge(told, sealed.record, job, terms)
 
 
 def _by_profile(step: Step, record: StepRecord, terms: Terms, ledger: Ledger) -> _Told:
@@ -157,7 +151,7 @@ def _check_run(taken: Snapshot, record: StepRecord, ledger: Ledger) -> None:
     if job.id != str(record.job):
         raise Refused(f"it is the profile of job {printable(job.id)}, not of job {record.job}")
     late_s = job.start_unix_s - record.step_start_unix_s
-    if job.start_unix_s and not -_SKEW_S <= late_s <= record.ran_s + _SKEW_S:
+    if job.start_unix_s and not -SKEW_S <= late_s <= record.ran_s + SKEW_S:
         raise Refused(
             f"it began {late_s:+.0f} s from the start of step {record.name}, which ran {record.ran_s:.0f} s: "
             "it is of another run"
@@ -168,9 +162,10 @@ def _check_run(taken: Snapshot, record: StepRecord, ledger: Ledger) -> None:
             raise Refused(f"it was charged for run {run}, as transaction {number}: one is a copy")
 
 
-def _charge(told: _Told, record: StepRecord, others_cpu_s: Mapping[str, float], terms: Terms) -> Charge:
+def _charge(told: _Told, record: StepRecord, job: JobBooks, terms: Terms) -> Charge:
     """Slurm's CPUs and time, less what other steps of the job pay."""
-    charged_s = record.charged_s(sum(others_cpu_s.values()))
+    others = job.others(record)
+    charged_s = record.charged_s(others.cpu_s)
     whole = of_whole_run(told.slowdown, told.measured_s, charged_s)
     prices = bill(whole, n_cores=record.n_cpus, wall_s=charged_s, tariff=terms.tariff)
     facts: dict[str, Any] = {
@@ -185,11 +180,21 @@ def _charge(told: _Told, record: StepRecord, others_cpu_s: Mapping[str, float], 
         "profile": told.profile,
         "lacks": told.lacks,
         "slurm": asdict(record),
-        "others_cpu_s": others_cpu_s,
+        "others_cpu_s": others.by_step,
+        "overlap_cpu_s": others.overlap_cpu_s,
     }
     usu = units.usu_of_su(prices.charged_su)
     spooled = told.settles if _names_run(told.settles, record) else ""
-    return Charge(told.digest, record.name, record.job_start_unix_s, usu, facts, record.run, spooled)
+    return Charge(
+        told.digest,
+        record.name,
+        record.job_start_unix_s,
+        usu,
+        facts,
+        record.run,
+        spooled,
+        (record.run_of(""), job.n_turns),
+    )
 
 
 def _names_run(name: str, record: StepRecord) -> bool:

@@ -13,13 +13,14 @@ from typing import Any
 from mpicoloc import config
 from mpicoloc.cli import charges, spool_price, tell
 from mpicoloc.cli.spool import Step, look
+from mpicoloc.cli.spool_job import JobBooks
 from mpicoloc.cli.spool_price import BY_HAND, Terms
 from mpicoloc.core import units
 from mpicoloc.core.progress import steps
 from mpicoloc.core.tables import printable
 from mpicoloc.errors import EnvironmentFault, MpicolocError, Refused, UsageError
-from mpicoloc.store import ledger_spool, parcel, signature
-from mpicoloc.store.ledger import Charge, Ledger, Stamp
+from mpicoloc.store import ledger_spool, signature, step_record
+from mpicoloc.store.ledger import Charge, Ledger, Overtaken, Stamp
 from mpicoloc.store.ledger_spool import Standing
 from mpicoloc.store.signature import KeyFile
 from mpicoloc.store.step_record import SCRIPTS, StepRecord
@@ -32,14 +33,14 @@ _WAITS, _KNOWN = "waits", "known"
 class _Books:
     """Where it is charged, and what this call did so far.
 
-    `paid_cpu_s` are CPU seconds by run of a job and step, also those of a dry run; `held` are starts of jobs
-    of which a step is still to be charged, so that the script cannot know yet what is left for it.
+    `jobs` are those looked at, by their runs: in a dry run all, else the last; `held` are starts of jobs of
+    which a step is still to be charged, so that the script cannot know yet what is left for it.
     """
 
     ledger: Ledger
     stamp: Stamp
     is_dry: bool
-    paid_cpu_s: dict[str, dict[str, float]] = field(default_factory=dict)
+    jobs: dict[str, JobBooks] = field(default_factory=dict)
     held: set[str] = field(default_factory=set)
 
 
@@ -109,17 +110,27 @@ def _collect(step: Step, terms: Terms, books: _Books) -> tuple[Result | str, int
     if not step.has_profile and spool_price.is_young(step, terms):
         books.held.add(step.start)
         return _WAITS, 0
-    sealed = charge = None
+    while True:
+        try:
+            return _settled(step, terms, books)
+        except Overtaken:
+            # As often as another call charges steps of this job.
+            books.jobs.clear()
+
+
+def _settled(step: Step, terms: Terms, books: _Books) -> tuple[Result | str, int]:
+    """As of `_collect`, of a step that does not wait for others."""
+    sealed = None
     try:
         sealed = spool_price.record_of(step, terms)
+        job = _job(step, sealed.record, terms, books)
         script = _script_of(sealed.record, books.ledger)
         if script is not None:
             return _covered(step, script, books), 0
         account = _account(sealed.record, terms)
-        others_cpu_s = _others(step, sealed.record, terms, books)
-        charge = spool_price.charge(step, sealed, others_cpu_s, terms, books.ledger)
+        charge = spool_price.charge(step, sealed, job, terms, books.ledger)
     except MpicolocError as error:
-        result, code = charges.refused(step.file, charge, error)
+        result, code = charges.refused(step.file, None, error)
         if sealed or isinstance(error, EnvironmentFault):
             books.held.add(step.start)
     else:
@@ -143,7 +154,12 @@ def _post(step: Step, case: tuple[str, Charge], record: StepRecord, books: _Book
     if code:
         books.held.add(step.start)
         return result, code
-    books.paid_cpu_s.setdefault(record.run_of(""), {})[record.step] = round(record.cpu_s, 3)
+    if result["status"] == "already charged":  # by another call, meanwhile
+        books.jobs.clear()
+    else:
+        job = books.jobs[record.run_of("")]
+        job.pays(record, charge.facts["n_cores"] * charge.facts["wall_s"])
+        job.n_turns += 1
     return result | {"reason": charge.facts["lacks"]}, code
 
 
@@ -195,28 +211,36 @@ def _account(record: StepRecord, terms: Terms) -> str:
     return name
 
 
-def _others(step: Step, record: StepRecord, terms: Terms, books: _Books) -> dict[str, float]:
-    """CPU seconds that other steps of its job pay, by step: of a script those of all that were charged."""
-    if not record.is_script:
-        return {}
-    found = {
-        other.step: round(other.cpu_s, 3)
-        for other in _charged(step, record, terms, books.ledger)
-        if other.is_of_same_job(record) and not other.is_script
-    }
-    return found | books.paid_cpu_s.get(record.run_of(""), {})
+def _job(step: Step, record: StepRecord, terms: Terms, books: _Books) -> JobBooks:
+    """What was charged of the job of a step so far."""
+    run = record.run_of("")
+    if run not in books.jobs:
+        if not books.is_dry:
+            books.jobs.clear()
+        found = JobBooks(ledger_spool.n_turns(books.ledger, run))
+        for other, cpu_s in _charged(step, record, terms, books.ledger):
+            if other.run_of("") == run:
+                found.pays(other, cpu_s)
+        books.jobs[run] = found
+    return books.jobs[run]
 
 
-def _charged(step: Step, record: StepRecord, terms: Terms, ledger: Ledger) -> Iterator[StepRecord]:
-    """Slurm's records of what was charged of this start of a job, wherever their files are by now."""
+def _charged(
+    step: Step, record: StepRecord, terms: Terms, ledger: Ledger
+) -> Iterator[tuple[StepRecord, float | None]]:
+    """Slurm's records of what was charged of this start of a job, wherever they are; CPU s, None by hand.
+
+    Oldest charge first: one by hand is taken to pay for what no earlier one does.
+    """
     start = f"{record.job}.{int(record.job_submit_unix_s)}"
     for name, paid in ledger_spool.of_start(ledger, start).items():
         with contextlib.suppress(MpicolocError):
             if "slurm" in paid.facts:
-                yield parcel.facts(StepRecord, paid.facts["slurm"])
+                cpu_s = float(paid.facts["n_cores"]) * float(paid.facts["wall_s"])
+                yield step_record.of_facts(paid.facts["slurm"]), cpu_s
             else:  # charged by hand
                 other = Step(step.folder, os.path.splitext(name)[0], True, True, False)
-                yield spool_price.record_of(other, terms).record
+                yield spool_price.record_of(other, terms).record, None
 
 
 def _tell(result: Result, *, quiet: bool) -> None:

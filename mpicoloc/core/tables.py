@@ -75,12 +75,12 @@ COLUMNS: Mapping[str, tuple[Column, ...]] = {
         slowdown         f8   1      T_co / T_solo of this rank by itself, with co-runners; NaN unknown
         slowdown_low     f8   1      lower end of its 95 % interval; NaN unknown
         slowdown_high    f8   1      upper end of it; NaN unknown
-        cpu_s            f8   s      processor time of the process, all threads; NaN unknown
-        minor_faults     f8   1      page faults without a disk, since the process began; NaN unknown
-        major_faults     f8   1      page faults that read from a disk; NaN unknown
-        voluntary_switches f8 1      times its threads gave the processor away; NaN unknown
-        involuntary_switches f8 1    times it was taken from them; NaN unknown
-        migrations       f8   1      times they went to another processor; NaN unknown
+        cpu_s            f8   s      processor time, all threads, from MPI_Init to MPI_Finalize; NaN unknown
+        minor_faults     f8   1      page faults without a disk, meanwhile; NaN unknown
+        major_faults     f8   1      page faults that read from a disk, meanwhile; NaN unknown
+        voluntary_switches f8 1      times its threads gave the processor away, meanwhile; NaN unknown
+        involuntary_switches f8 1    times it was taken from them, meanwhile; NaN unknown
+        migrations       f8   1      times they went to another processor, meanwhile; NaN unknown
         peak_rss_bytes   f8   bytes  most memory that the process had at once; NaN unknown
     """),
     "nodes": _columns("""

@@ -43,6 +43,7 @@ def start(
     spank: str | None = None,
     *,
     is_guarded: bool = False,
+    memory_mib: int | None = None,
 ) -> slurm_files.Plan:
     """Make a Slurm cluster, which stays until `stop`, or until its first process is killed.
 
@@ -56,6 +57,8 @@ def start(
         A SPANK plugin's file with its arguments, for plugstack.conf.
     is_guarded : bool
         Whether users are kept from putting jobs into partition shared.
+    memory_mib : int, optional
+        Memory that each node claims to have, MiB; jobs then get as much of it as they ask for.
 
     Returns
     -------
@@ -74,8 +77,11 @@ def start(
         raise UsageError(f"{n_nodes} nodes: give 1 to {slurm_files.MAX_NODES}")
     if not 1 <= n_cpus <= 1024:
         raise UsageError(f"{n_cpus} processors per node: give 1 to 1024")
+    if memory_mib is not None and not 1 <= memory_mib <= 1 << 30:
+        raise UsageError(f"{memory_mib} MiB of memory per node: give 1 to {1 << 30}")
     check_machine()
-    plan = slurm_files.Plan(name, n_nodes, n_cpus, _free_ports(name, n_nodes + 1), spank, is_guarded)
+    port = _free_ports(name, n_nodes + 1)
+    plan = slurm_files.Plan(name, n_nodes, n_cpus, port, spank, is_guarded, memory_mib)
     begin.begin("Slurm lab", "mpicoloc.lab.slurm_server", json.dumps(dataclasses.asdict(plan)))
     return plan
 

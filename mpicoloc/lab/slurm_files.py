@@ -22,6 +22,7 @@ class Plan:
     """A cluster: its name, nodes, processors of each node, first of ``n_nodes + 1`` ports in a row.
 
     `is_guarded`: only root puts jobs into partition shared.
+    `memory_mib`: each node's, of which jobs get what they ask for; None: it is not counted.
     """
 
     name: str
@@ -30,6 +31,7 @@ class Plan:
     port: int
     spank: str | None = None
     is_guarded: bool = False
+    memory_mib: int | None = None
 
     @property
     def folder(self) -> str:
@@ -126,17 +128,9 @@ end
 said --exclusive is left alone, as it has a note of somebody else."""
 
 
-def _slurm_conf(plan: Plan) -> str:
-    folder, last = plan.folder, plan.n_nodes
-    ports = f"{plan.port + 1}-{plan.port + last}"
-    size = f"CPUs={plan.n_cpus} RealMemory=1000"
-    partitions = "".join(
-        f"PartitionName={name} Nodes=ALL {words} DefaultTime=10 MaxTime=60 State=UP\n"
-        for name, words in PARTITIONS.items()
-    )
-    return f"""ClusterName={plan.name}
+_SLURM_CONF = """ClusterName={name}
 SlurmctldHost=localhost(127.0.0.1)
-SlurmctldPort={plan.port}
+SlurmctldPort={port}
 CommunicationParameters=NoInAddrAny,NoCtldInAddrAny
 SlurmUser=root
 SlurmdUser=root
@@ -151,7 +145,7 @@ TaskProlog={folder}/task_prolog
 SwitchType=switch/none
 TopologyPlugin=topology/tree
 SelectType=select/cons_tres
-SelectTypeParameters=CR_Core
+SelectTypeParameters={select}
 SchedulerType=sched/backfill
 SchedulerParameters=bf_interval=1,batch_sched_delay=0
 SlurmdParameters=config_overrides
@@ -171,6 +165,27 @@ ReturnToService=2
 KillWait=5
 NodeName=n[1-{last}] NodeHostname=localhost NodeAddr=127.0.0.1 Port=[{ports}] {size}
 {partitions}"""
+
+
+def _slurm_conf(plan: Plan) -> str:
+    last = plan.n_nodes
+    select = "CR_Core"
+    if plan.memory_mib:
+        # Half a node's for who names none, else he would keep everybody out.
+        select = f"CR_Core_Memory\nDefMemPerCPU={max(plan.memory_mib // (2 * plan.n_cpus), 1)}"
+    return _SLURM_CONF.format(
+        name=plan.name,
+        folder=plan.folder,
+        port=plan.port,
+        ports=f"{plan.port + 1}-{plan.port + last}",
+        last=last,
+        size=f"CPUs={plan.n_cpus} RealMemory={plan.memory_mib or 1000}",
+        select=select,
+        partitions="".join(
+            f"PartitionName={name} Nodes=ALL {words} DefaultTime=10 MaxTime=60 State=UP\n"
+            for name, words in PARTITIONS.items()
+        ),
+    )
 
 
 def _topology_conf(n_nodes: int) -> str:

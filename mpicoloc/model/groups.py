@@ -58,6 +58,8 @@ def degradation_graph(
     threshold_frac : float or None
         Groups whose time together is more than this part of the time one after the other may not be together.
     """
+    if not groups:
+        return Graph(np.empty((0, 0)), np.empty(0))
     jobs = np.array([job for group in groups for job in group], np.int64)
     sizes = np.array([len(group) for group in groups], np.int64)
     starts = np.concatenate([[0], np.cumsum(sizes)[:-1]]).astype(np.int64)

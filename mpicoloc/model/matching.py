@@ -289,11 +289,13 @@ class _Graph:
         self.is_perfect = bool(np.isinf(alone).any())
         self.edges: Ints = np.empty((0, 2), np.int64)
         self._reduced = weights
+        self._mean = float(weights.max()) or 1.0
         self._library = _rustworkx()
 
     def price(self, y: Floats) -> None:
         """Take over dual variables: what is kept is near them."""
         self._reduced = self.weights - y[:, None] - y
+        self._mean = odd_sets.mean_cost(y, self.weights)
 
     def all_edges(self) -> Ints:
         return np.stack(np.triu_indices(self.n, 1), axis=1)
@@ -307,7 +309,7 @@ class _Graph:
     def nearest(self, k: int, outside: Ints | None = None) -> Ints:
         """At each vertex the k edges of least reduced cost; those that leave its part of the graph."""
         ids = np.arange(self.n)
-        near = self._reduced + spread(self.n) * _TIES_FRAC * (float(self.weights.max()) or 1.0)
+        near = self._reduced + spread(self.n) * _TIES_FRAC * self._mean
         near[ids, ids] = np.inf
         if outside is not None:
             near[outside[:, None] == outside] = np.inf

@@ -56,7 +56,7 @@ class Cuts:
             return Tightened(-np.inf, np.empty((0, 2), np.int64), True)
         x, y, z = solution
         reduced = self._priced(y, z)
-        missing = self._missing(reduced)
+        missing = self._missing(reduced, _ROUNDING * mean_cost(y, self._weights))
         slack = np.minimum(np.minimum(reduced.min(axis=1), 2 * (self._alone - y)), 0.0)
         sizes = np.array([(len(chosen) - 1) // 2 for chosen in self._sets])
         bound = float((y + slack / 2).sum() + z @ sizes)
@@ -99,12 +99,12 @@ class Cuts:
         np.fill_diagonal(reduced, np.inf)
         return reduced
 
-    def _missing(self, reduced: Floats) -> Ints:
+    def _missing(self, reduced: Floats, rounding: float) -> Ints:
         """Edges of negative reduced cost, the worst of each vertex; those in the program have none."""
         k = min(N_PRICED, len(reduced) - 1)
         ends = np.argpartition(reduced, k - 1, axis=1)[:, :k]
         edges = np.stack([np.repeat(np.arange(len(reduced)), k), ends.ravel()], axis=1)
-        return edges[reduced[edges[:, 0], edges[:, 1]] < -_ROUNDING * float(self._weights.max())]
+        return edges[reduced[edges[:, 0], edges[:, 1]] < -rounding]
 
     def _violated(self, x: Floats, edges: Ints, reduced: Floats) -> list[Ints]:
         """Odd sets with too much of x inside, among the parts of the graph of edges below some reduced cost.
@@ -130,6 +130,15 @@ class Cuts:
         odd = np.flatnonzero((sizes % 2 == 1) & (filled > (sizes - 1) / 2 + 1e-6))
         sets = [np.flatnonzero(parts == part) for part in odd]
         return {chosen.tobytes(): chosen for chosen in sets}
+
+
+def mean_cost(y: Floats, weights: Floats) -> float:
+    """Mean cost of a vertex by its dual variables: what is small beside it, does not count.
+
+    The largest weight may be many times that of all edges that matter.
+    """
+    mean = float(y.mean())
+    return mean if mean > 0 else float(weights.max()) or 1.0
 
 
 def components(n: int, edges: Ints) -> Ints:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -95,7 +95,8 @@ class Plan:
     groups : tuple of Group
         Every job once, in order of arrival of the groups' first jobs.
     lower_bound_s : float
-        No such plan has a smaller `cost_s`; NaN where nothing was proved.
+        No such plan has a smaller `cost_s`; NaN where nothing was proved. Of a queue in parts: no plan
+        without groups across them.
     policy : str
     notes : tuple of str
         What the reader should know.
@@ -160,20 +161,31 @@ def plan_parts(n_jobs: int, part_of: Callable[[slice], Queue], rules: Rules | No
             for group in made.groups
         )
         plans.append(Plan(shifted, made.lower_bound_s, made.policy))
-    if len(plans) == 1:
-        return plans[0]
     groups = tuple(group for made in plans for group in made.groups)
-    if not plans:
-        return Plan((), 0.0, rules.policy)
-    note = f"{n_jobs:,} jobs, planned in parts of {WINDOW:,} in order of arrival: no pair across parts"
-    return Plan(groups, float(sum(made.lower_bound_s for made in plans)), rules.policy, (note,))
+    bound_s = float(sum(made.lower_bound_s for made in plans))
+    found = Plan(groups, bound_s, rules.policy)
+    return replace(found, notes=tuple(_notes(found, n_jobs, rules)))
+
+
+def _notes(found: Plan, n_jobs: int, rules: Rules) -> Iterator[str]:
+    if n_jobs > WINDOW:
+        yield (
+            f"{n_jobs:,} jobs, planned in parts of {WINDOW:,} in order of arrival: no pair across parts, "
+            "and the least possible is that of such plans"
+        )
+    # Not where nothing was proved: NaN.
+    if found.gap_frac > rules.tolerance_frac:
+        yield (
+            f"the plan may take up to {100 * found.gap_frac:.2f} % more than the least possible: "
+            f"within {100 * rules.tolerance_frac:g} % nothing was proved"
+        )
 
 
 def _plan_once(queue: Queue, rules: Rules) -> Plan:
+    rules.room.check(queue)
     queue = queue.counted_on(is_cautious=rules.is_cautious, prior_slowdown=rules.prior_slowdown)
     singles = [(job,) for job in range(len(queue))]
     fits = rules.room.fits(queue, singles)
-    _check_sizes(fits, rules.room)
     threshold_frac = None if rules.policy in ("di", "fifo-shared") else rules.threshold_frac
     graph = degradation_graph(queue, singles, rules.room, 2, threshold_frac)
     bound_s = np.nan
@@ -258,12 +270,3 @@ def _told(group: Group, queue: Queue, graph: Graph, fits: Bools, rules: Rules) -
     else:
         why = group.why
     return Group(group.jobs, group.duration_s, why)
-
-
-def _check_sizes(fits: Bools, room: Room) -> None:
-    too_large = np.flatnonzero(~np.diag(fits))
-    if len(too_large):
-        raise DataError(
-            f"job {too_large[0]} does not fit a node of {room.n_cores:g} cores, {room.memory_bytes:g} bytes: "
-            "leave it out"
-        )

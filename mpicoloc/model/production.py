@@ -71,6 +71,20 @@ def _start(run: Run) -> float:
 
 def _company(run: Run, by_id: Mapping[str, Sequence[Run]]) -> Company | str:
     """Slowdown of a run beside one other job, and the runs of that one; or why it is of no use."""
+    found = beside(run)
+    if isinstance(found, str):
+        return found
+    name, slowdown = found
+    others = [other for other in by_id.get(name, ()) if _met(run, other)]
+    if not others:
+        return "no profile of the co-runner"
+    if len({other.kind for other in others}) > 1:
+        return "several steps of the co-runner"
+    return slowdown, others
+
+
+def beside(run: Run) -> tuple[str, Estimate] | str:
+    """Which one job a run met, by its name, and what it suffered meanwhile; or why neither is known."""
     if run.partial or not run.solo_s > 0:
         return "did not come to its end"
     if run.was_alone:
@@ -81,14 +95,7 @@ def _company(run: Run, by_id: Mapping[str, Sequence[Run]]) -> Company | str:
     if slowdown is None:
         return "most of the time alone"
     name = _main_co_runner(run.co_runners, run.shared_s)
-    if name is None:
-        return "several co-runners"
-    beside = [other for other in by_id.get(name, ()) if _met(run, other)]
-    if not beside:
-        return "no profile of the co-runner"
-    if len({other.kind for other in beside}) > 1:
-        return "several steps of the co-runner"
-    return slowdown, beside
+    return "several co-runners" if name is None else (name, slowdown)
 
 
 def _row(run: Run, company: Company, told: Mapping[int, JobFeatures | None]) -> Row | str:

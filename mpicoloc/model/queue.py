@@ -134,6 +134,16 @@ class Room:
             if not getattr(self, name) > 0:
                 raise DataError(f"node: {name} must be > 0, got {getattr(self, name)}")
 
+    def check(self, queue: Queue) -> None:
+        """Raise DataError if a job does not fit a node."""
+        singles = [(job,) for job in range(len(queue))]
+        too_large = np.flatnonzero(~np.diag(self.fits(queue, singles)))
+        if len(too_large):
+            raise DataError(
+                f"job {too_large[0]} does not fit a node of {self.n_cores:g} cores, "
+                f"{self.memory_bytes:g} bytes: leave it out"
+            )
+
     def fits(self, queue: Queue, groups: Sequence[Sequence[int]]) -> Bools:
         """Whether two groups fit a node together, shape (n_groups, n_groups), and each alone on the diagonal.
 

@@ -66,6 +66,11 @@ Planned = Callable[[Sequence[BatchJob], Sequence[BatchJob]], Sequence[Group]]
 """Groups of leaders and waiting jobs on as many nodes, by their indices in the former with the latter behind
 them."""
 
+Timed = tuple[list[BatchJob], float]
+"""Jobs that begin together, the leader first, and how long they take, s."""
+Lead = tuple[Share, list[BatchJob]]
+"""What a leader is to be told, and the jobs of its group."""
+
 Growth = Callable[[BatchJob, Sequence[BatchJob]], float]
 """Factor by which the time limit of a job must grow beside others."""
 
@@ -129,43 +134,103 @@ def decide(
     list of Action
         Releases, then partners, then leaders.
     """
+    look = _looked(now, partitions, runtime_s)
+    joins, leads = _next(look, _planned(look, plan))
+    return [*look.broken, *_commits(look, joins, leads, growth)]
+
+
+@dataclass(frozen=True)
+class _Look:
+    """One look at the batch system, and what of that is already said.
+
+    What is `broken` is taken back, what is `kept` stands, and leaders that are `moved` get other nodes.
+    `hosts` run and may have a partner, `waiting` jobs may share, all `queued` want nodes alone, and who is
+    next may have nodes that are `free`.
+    """
+
+    now: Snapshot
+    partitions: Partitions
+    runtime_s: Mapping[int, float]
+    nodes: Occupancy
+    broken: list[Release]
+    kept: list[Share]
+    moved: list[Share]
+    hosts: list[BatchJob]
+    waiting: list[BatchJob]
+    queued: list[BatchJob]
+    free: list[BatchNode]
+
+
+def _looked(now: Snapshot, partitions: Partitions, runtime_s: Mapping[int, float]) -> _Look:
     said = {job.id: told[0] for job in now.jobs if job.state == PENDING and (told := share_of(job))}
     nodes = occupancy(now, runtime_s)
     broken = _broken(now, partitions, said)
     broken += _late(now, partitions, _kept(said, broken), nodes)
     kept = _kept(said, broken)
-    by_id, by_name = {job.id: job for job in now.jobs}, {node.name: node for node in now.nodes}
-    hosts, waiting = _hosts(now, partitions, kept), candidates(now, partitions)
-    leaders = [*hosts, *(by_id[share.job] for share in kept if len(share.jobs) == 1)]
-    both = [*leaders, *waiting]
-    planned = [([both[i] for i in group.jobs], group.duration_s) for group in plan(leaders, waiting)]
     moved = _moved(now, partitions, kept, broken, nodes)
     gone = {name for share in moved for name in share.nodes}
-    free = [node for node in _free(now, partitions, kept) if node.name not in gone]
-    n_idle = sum(node.name not in nodes.owners for node in free)
-    able, hosting = ({job.id for job in jobs} for jobs in (waiting, hosts))
+    return _Look(
+        now,
+        partitions,
+        runtime_s,
+        nodes,
+        broken,
+        kept,
+        moved,
+        hosts=_hosts(now, partitions, kept),
+        waiting=candidates(now, partitions),
+        queued=_queued(now, partitions),
+        free=[node for node in _free(now, partitions, kept) if node.name not in gone],
+    )
+
+
+def _planned(look: _Look, plan: Planned) -> list[Timed]:
+    """The groups of a plan of all that may share."""
+    by_id = {job.id: job for job in look.now.jobs}
+    leaders = [*look.hosts, *(by_id[share.job] for share in look.kept if len(share.jobs) == 1)]
+    both = [*leaders, *look.waiting]
+    return [([both[i] for i in group.jobs], group.duration_s) for group in plan(leaders, look.waiting)]
+
+
+def _next(look: _Look, planned: Sequence[Timed]) -> tuple[list[list[BatchJob]], list[Lead]]:
+    """Pairs whose partner begins now, and the groups that are next on nodes, with their leaders."""
+    able = {job.id for job in look.waiting}
+    wishes = _wishes(look, planned, able)
+    begun = {job.id for group in wishes for job in group}
     # Leaders come before all others: who cannot share must have his turn among them.
-    others = [([job], 0.0) for job in _queued(now, partitions) if job.id not in able]
-    # What nobody has the batch system itself gives to the next job, alone.
-    wishes = [
+    others: list[Timed] = [([job], 0.0) for job in look.queued if job.id not in able]
+    others += [each for each in planned if each[0][0].id in able and not begun & {job.id for job in each[0]}]
+    found = turns.turns(others, look.free, look.nodes, look.runtime_s)
+    joins, put_off = turns.joins(wishes, found, look.nodes, look.runtime_s, look.now.now_s)
+    others += [([job], 0.0) for job in put_off]
+    found = turns.turns(others, look.free, look.nodes, look.runtime_s)
+    by_id = {job.id: job for job in look.now.jobs}
+    moved = [(share, [by_id[share.job]]) for share in look.moved]
+    return joins, [*moved, *turns.leads(found, look.nodes)]
+
+
+def _wishes(look: _Look, planned: Sequence[Timed], able: Container[int]) -> list[list[BatchJob]]:
+    """Leaders that run, each with the partner that the plan gives it."""
+    by_name = {node.name: node for node in look.now.nodes}
+    hosting = {job.id for job in look.hosts}
+    n_idle = sum(node.name not in look.nodes.owners for node in look.free)
+    return [
         group
         for group, _ in planned
         if len(group) == 2 and group[0].id in hosting and group[1].id in able
+        # What nobody has the batch system itself gives to the next job, alone.
         and n_idle < group[1].n_nodes and all(turns.fits(group[1], by_name[name]) for name in group[0].nodes)
     ]  # fmt: skip
-    begun = {job.id for group in wishes for job in group}
-    others += [each for each in planned if each[0][0].id in able and not begun & {job.id for job in each[0]}]
-    joins, put_off = turns.joins(
-        wishes, turns.turns(others, free, nodes, runtime_s), nodes, runtime_s, now.now_s
-    )
-    others += [([job], 0.0) for job in put_off]
-    leads = [(share, [by_id[share.job]]) for share in moved]
-    leads += turns.leads(turns.turns(others, free, nodes, runtime_s), nodes)
+
+
+def _commits(
+    look: _Look, joins: Sequence[Sequence[BatchJob]], leads: Sequence[Lead], growth: Growth
+) -> list[Commit]:
     joined = [_joined(leader, partner, growth) for leader, partner in joins]
-    shares = [*kept, *(action.share for action in joined)]
-    shared = {job.id for job in now.jobs if job.partition == partitions.shared}
-    led = (_led(share, group, shares, nodes, shared, growth) for share, group in leads)
-    return [*broken, *joined, *led]
+    told = [*look.kept, *(action.share for action in joined)]
+    shared = {job.id for job in look.now.jobs if job.partition == look.partitions.shared}
+    led = (_led(share, group, told, look.nodes, shared, growth) for share, group in leads)
+    return [*joined, *led]
 
 
 def _joined(leader: BatchJob, partner: BatchJob, growth: Growth) -> Commit:

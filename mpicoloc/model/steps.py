@@ -95,8 +95,13 @@ def jobs(found: Iterable[R]) -> list[list[R]]:
 
 def number(run: Ran) -> str:
     """The batch system's number of a run's job; the run's own name, where it has none."""
-    found = re.match(r"\d+(?=-|$)", run.id)
-    return found[0] if found else run.id
+    return number_of(run.id)
+
+
+def number_of(name: str) -> str:
+    """The batch system's number in the name of a run."""
+    found = re.match(r"\d+(?=-|$)", name)
+    return found[0] if found else name
 
 
 def _start(run: Ran) -> float:

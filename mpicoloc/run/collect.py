@@ -235,8 +235,24 @@ def _ranks_table(ranks: Sequence[_Rank], node: np.void | None) -> Table:
                 + sum(int(lane["head"]["counters"][counter.name]) for lane in contract.lanes(s))
                 for s in segments
             ]
-    used = [machine.usage(int(s["pid"]) if is_running(s) else 0) for s in segments]
+    used = [_used(s) for s in segments]
     return table("ranks", columns | {name: [row[name] for row in used] for name in used[0]})
+
+
+def _used(segment: np.void) -> dict[str, float]:
+    """What a rank used between MPI_Init and MPI_Finalize, or so far.
+
+    How long it waits in these two, asleep for the most part, is a matter of launcher and keeper.
+    """
+    pid = int(segment["pid"]) if is_running(segment) else 0
+    before = machine.told(segment["used_at_init"])
+    has_ended = bool(segment["used_at_finalize"]["is_known"])
+    now = machine.told(segment["used_at_finalize"]) if has_ended else machine.usage(pid)
+    used = {name: now[name] - before[name] for name in machine.USED}
+    used["cpu_s"] = float(np.maximum(used["cpu_s"], 0.0))  # others tell it in whole ticks
+    # Threads that have ended are not among those that others see: less than before says nothing.
+    used = {name: value if value >= 0 else np.nan for name, value in used.items()}
+    return used | {"peak_rss_bytes": machine.peak_rss_bytes(pid)}
 
 
 def _stack(name: str, pieces: Sequence[Mapping[str, Any]]) -> Table:

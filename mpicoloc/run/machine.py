@@ -10,6 +10,8 @@ from pathlib import Path
 import numpy as np
 
 _PROC = Path("/proc")
+USED = ("cpu_s", "minor_faults", "major_faults", "voluntary_switches", "involuntary_switches", "migrations")
+"""Columns of the table of ranks that grow while a process runs."""
 
 
 def node() -> dict[str, str | float]:
@@ -46,13 +48,11 @@ def usage(pid: int) -> dict[str, float]:
     """
     process = _PROC / str(pid)
     fields = _text(process / "stat").rpartition(")")[2].split()
-    columns = dict.fromkeys(("cpu_s", "minor_faults", "major_faults"), np.nan)
+    columns = dict.fromkeys(USED, np.nan)
     if len(fields) > 12:
         ticks = int(fields[11]) + int(fields[12])
-        columns = {"minor_faults": float(fields[7]), "major_faults": float(fields[9])}
+        columns |= {"minor_faults": float(fields[7]), "major_faults": float(fields[9])}
         columns["cpu_s"] = ticks / os.sysconf("SC_CLK_TCK")
-    peak = re.search(r"^VmHWM:\s*(\d+) kB", _text(process / "status"), re.M)
-    columns["peak_rss_bytes"] = float(peak[1]) * 1024 if peak else np.nan
     threads = sorted((process / "task").glob("*"))
     sums = {
         "voluntary_switches": ("status", r"^voluntary_ctxt_switches:\s*(\d+)"),
@@ -61,7 +61,25 @@ def usage(pid: int) -> dict[str, float]:
     }
     for column, (file, pattern) in sums.items():
         found = [re.search(pattern, _text(thread / file), re.M) for thread in threads]
-        columns[column] = sum(float(match[1]) for match in found if match) if any(found) else np.nan
+        if any(found):
+            columns[column] = sum(float(match[1]) for match in found if match)
+    return columns
+
+
+def peak_rss_bytes(pid: int) -> float:
+    """Most memory that a process had at once; NaN: not told."""
+    peak = re.search(r"^VmHWM:\s*(\d+) kB", _text(_PROC / str(pid) / "status"), re.M)
+    return float(peak[1]) * 1024 if peak else np.nan
+
+
+def told(used: np.void) -> dict[str, float]:
+    """The same columns from what a rank told of itself (`mc_usage`)."""
+    if not used["is_known"]:
+        return dict.fromkeys(USED, np.nan)
+    columns = {name: float(used[name]) for name in USED if name != "cpu_s"}
+    columns["cpu_s"] = int(used["cpu_ns"]) * 1e-9
+    if not used["n_migrating"]:
+        columns["migrations"] = np.nan
     return columns
 
 

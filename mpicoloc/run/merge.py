@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 
 import numpy as np
+from numpy.random import Generator, default_rng  # now: `recover` calls this where no module can be read
 
 from mpicoloc import config
 from mpicoloc.core.profile import Job, Profile
@@ -129,9 +130,9 @@ def _utc(time_s: float) -> str:
     return datetime.fromtimestamp(time_s, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
 
 
-def _rng(job: Job) -> np.random.Generator:
+def _rng(job: Job) -> Generator:
     """The same job gives the same interval whenever it is computed."""
-    return np.random.default_rng(int.from_bytes(hashlib.sha256(job.id.encode()).digest()[:8], "big"))
+    return default_rng(int.from_bytes(hashlib.sha256(job.id.encode()).digest()[:8], "big"))
 
 
 def _option(key: str, notes: list[str]) -> config.Value:

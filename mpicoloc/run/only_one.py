@@ -7,9 +7,21 @@ import fcntl
 import hashlib
 import os
 from collections.abc import Iterator
+from typing import TextIO
 
 from mpicoloc.errors import EnvironmentFault
 from mpicoloc.model.steering import Partitions
+
+_HELD: list[TextIO] = []
+
+
+def _let_go() -> None:
+    for file in _HELD:
+        file.close()
+
+
+# A process that reads a profile for the service may hang and outlive it, and keeps no new one out.
+os.register_at_fork(after_in_child=_let_go)
 
 
 @contextlib.contextmanager
@@ -38,4 +50,6 @@ def only_one(partitions: Partitions) -> Iterator[None]:
                     f"another `mpicoloc pair --watch` steers {partitions.alone} and {partitions.shared} "
                     f"({path} is locked): end it first, or look with --dry-run"
                 ) from None
+            _HELD.append(file)
+            stack.callback(_HELD.remove, file)
         yield

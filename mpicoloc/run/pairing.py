@@ -12,17 +12,23 @@ import math
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import TypeAlias
 
 import numpy as np
+from numpy.typing import NDArray
 
 from mpicoloc.core.batch import PENDING, BatchJob, Snapshot
+from mpicoloc.core.estimate import Estimate
 from mpicoloc.core.features import JobFeatures
-from mpicoloc.model import pairs, slowdown, steering
+from mpicoloc.model import met, pairs, slowdown, steering
 from mpicoloc.model.queue import Queue, Room
 from mpicoloc.model.share import own_limit_s
 from mpicoloc.run import orders, slurm
-from mpicoloc.run.kinds import Known
+from mpicoloc.run.kinds import Kind, Known
 
+Array = NDArray[np.float64]
+Met: TypeAlias = Mapping[tuple[Kind, Kind], Sequence[Estimate]]
+"""What kinds suffered when they met (`Known.met`)."""
 BARRED_S = 600.0
 """So long a job is left alone after Slurm has refused it."""
 NOT_TOGETHER = 1e9
@@ -76,16 +82,21 @@ def look(now: Snapshot, known: Known, how: Steering) -> list[steering.Action]:
         if (found := known.of(job, now.now_s)) is not None
     }
     runtime_s = {number: found.runtime_s for number, found in features.items()}
+    measured = known.met({job.kind for job in now.jobs if job.id in features})
 
     def plan(leaders: Sequence[BatchJob], waiting: Sequence[BatchJob]) -> Sequence[pairs.Group]:
-        return planned(leaders, waiting, features, how, now)
+        return planned(leaders, waiting, features, how, now, measured)
 
     def growth(job: BatchJob, others: Sequence[BatchJob]) -> float:
-        # With equal shares of the processors a job takes so much longer, whatever was predicted.
+        # With equal shares of the processors a job takes so much longer, whatever is expected.
         least = float(max(how.n_sharing, how.rules.prior_slowdown or 1.0))
-        if how.model is None or not all(each.id in features for each in (job, *others)):
+        both = [job, *others]
+        if not all(each.id in features for each in both):
             return least
-        return max(how.model.predict(features[job.id], [features[each.id] for each in others]).high, least)
+        value, high = _expected(both, features, how, measured)
+        # What is not known of a pair, `least` has to cover.
+        lost = np.nan_to_num(np.fmax(value, high)[0, 1:] - 1.0)
+        return max(1.0 + float(lost.sum()), least)
 
     return steering.decide(now, how.partitions, plan, runtime_s, growth)
 
@@ -101,6 +112,7 @@ def planned(
     features: Mapping[int, JobFeatures],
     how: Steering,
     now: Snapshot,
+    measured: Met,
 ) -> list[pairs.Group]:
     """Groups of leaders and waiting jobs that have as many nodes.
 
@@ -121,7 +133,7 @@ def planned(
         first = [i for i in may if both[i].n_nodes == n_nodes and i < len(leaders)]
         others = [i for i in may if both[i].n_nodes == n_nodes and i >= len(leaders)]
         mixed = [i for two in itertools.zip_longest(first, others) for i in two if i is not None]
-        queue = _queue([both[i] for i in mixed], {both[i].id for i in first}, features, how, now)
+        queue = _queue([both[i] for i in mixed], {both[i].id for i in first}, features, how, now, measured)
         rules = dataclasses.replace(how.rules, room=room)
         groups += [
             pairs.Group(tuple(sorted(mixed[i] for i in group.jobs)), group.duration_s, group.why)
@@ -137,17 +149,9 @@ def _queue(
     features: Mapping[int, JobFeatures],
     how: Steering,
     now: Snapshot,
+    measured: Met,
 ) -> Queue:
-    of_jobs = [features[job.id] for job in jobs]
-    n = len(jobs)
-    value = high = np.full((n, n), np.nan)
-    if how.model is not None and n:
-        # Jobs of one kind behave alike: a queue has many of few kinds.
-        kinds = list(dict.fromkeys(job.kind for job in jobs))
-        first = {job.kind: found for job, found in reversed(list(zip(jobs, of_jobs, strict=True)))}
-        among = slowdown.pair_slowdowns(how.model, [first[kind] for kind in kinds])
-        which = np.array([kinds.index(job.kind) for job in jobs])
-        value, high = (array[np.ix_(which, which)] for array in (among.value, among.high))
+    value, high = _expected(jobs, features, how, measured)
     leads = np.array([job.id in leaders for job in jobs], bool)
     value, high = (np.where(leads[:, None] & leads, NOT_TOGETHER, array) for array in (value, high))
     return Queue(
@@ -157,6 +161,21 @@ def _queue(
         n_cores=np.array([_n_cores(job) for job in jobs]),
         memory_bytes=np.array([_memory_bytes(job, features[job.id]) for job in jobs]),
     )
+
+
+def _expected(
+    jobs: Sequence[BatchJob], features: Mapping[int, JobFeatures], how: Steering, measured: Met
+) -> tuple[Array, Array]:
+    """What each job will suffer beside each other, and the upper end of that (`met.among`)."""
+    # Jobs of one kind behave alike: a queue has many of few kinds.
+    of_kind = {job.kind: features[job.id] for job in reversed(jobs)}
+    place = {kind: i for i, kind in enumerate(of_kind)}
+    which = np.array([place[job.kind] for job in jobs], int)
+    before: slowdown.PairSlowdowns | float | None = how.rules.prior_slowdown
+    if how.model is not None and jobs:
+        before = slowdown.pair_slowdowns(how.model, list(of_kind.values()))
+    value, high = (array[np.ix_(which, which)] for array in met.among(of_kind, measured, before))
+    return value, high
 
 
 def _left_s(job: BatchJob, found: JobFeatures, now: Snapshot) -> float:
@@ -220,8 +239,8 @@ def step(
     spoken = Spoken() if spoken is None else spoken
     now = slurm.snapshot(clock)
     known.look({str(job.id) for job in now.jobs if job.is_on_nodes})
-    for job in now.jobs:
-        known.of(job, now.now_s)
+    # What is new is read before the queue is asked again, so that this one is young when it is decided upon.
+    known.met({job.kind for job in now.jobs if known.of(job, now.now_s) is not None})
     if clock() - now.now_s > FRESH_S:
         now = slurm.snapshot(clock)
     actions = look(now, known, how)

@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 
 from mpicoloc.core.profile import Profile
 from mpicoloc.core.tables import printable
-from mpicoloc.errors import DataError, EnvironmentFault, MpicolocError
+from mpicoloc.errors import DataError, EnvironmentFault, MpicolocError, UsageError
 from mpicoloc.pmpi import contract
 from mpicoloc.run import leftovers, slurm_command
 from mpicoloc.store import hdf5, profiles, signature, step_note
@@ -35,14 +35,18 @@ MEMORY_BYTES = 3 << 29
 KEEPER_S = 10.0
 """Longest wait for what writes the profile of a job that was killed, s."""
 _NAP_S = 0.1
+PRICES = ".mpicoloc-prices-"
+"""Begin of the names of files in the spool that `slurm_price` keeps while a job runs."""
 _STALE_S = 3600.0
 """Nothing that is being written into the spool takes so long."""
+_FORGOTTEN_S = 30 * 86400.0
+"""Prices that no step has changed for so long are of a job whose epilog, which removes them, never came."""
 _ASK_S = 5.0
 """Longest wait for one answer of Slurm's, s: all of it has 20 s."""
 _WIDTH, COMMENT_WIDTH = 128, 8192
 _FIELDS = ("JobID", "UserID", "SubmitTime", "StartTime", "StateCompact", "ArrayJobID", "ArrayTaskID",
            "HetJobID", "HetJobOffset", "RestartCnt", "NumNodes", "NumCPUs", "TimeUsed", "EndTime", "Cluster",
-           "Partition")  # fmt: skip
+           "Partition", "BatchFlag")  # fmt: skip
 """Columns of `_WIDTH` bytes. AdminComment follows, which root writes; then Account, which is the user's text
 where Slurm does not check it."""
 _LEAD = len(_FIELDS) * _WIDTH
@@ -68,9 +72,9 @@ class Start:
     admin_comment: str | None = ""
     told: Mapping[str, str] = field(default_factory=dict)
 
-    def name(self, step: str | None) -> str:
-        """Name in the spool of the profile of a step, of the job's only one if that is None."""
-        return f"{self.stem}.h5" if step is None else f"{self.stem}.{step}.h5"
+    def name(self, step: str) -> str:
+        """Name in the spool of the profile of a step."""
+        return f"{self.stem}.{step}.h5"
 
     @property
     def stem(self) -> str:
@@ -133,8 +137,17 @@ def _start(row: Mapping[str, str], comment: str | None) -> Start:
     return Start(job, uid, submitted, int(since), is_running, address, comment, row)
 
 
-def place(pattern: str, start: Start, step: str) -> tuple[str, str]:
-    """Where a step's profile is or will be, and its name in the spool.
+def check_pattern(pattern: str) -> None:
+    """Raise a UsageError if the steps of a job would have one file together: it is the profile of none."""
+    if "%s" not in _split(pattern):
+        raise UsageError(
+            f"--out {pattern!r} has no %s, the step: nothing is signed, as one file cannot be the profile of "
+            "each step. Say %s in it, as '%j.%s.h5'"
+        )
+
+
+def place(pattern: str, start: Start, step: str) -> str:
+    """Where a step's profile is or will be.
 
     Parameters
     ----------
@@ -145,15 +158,17 @@ def place(pattern: str, start: Start, step: str) -> tuple[str, str]:
     step : str
         Its number, ``batch`` or ``interactive``.
     """
-    parts = _parts(pattern, start)
-    path = "".join(step if part == "%s" else part for part in parts)
-    return path, start.name(step if "%s" in parts else None)
+    return "".join(step if part == "%s" else part for part in _parts(pattern, start))
 
 
 def _parts(pattern: str, start: Start) -> list[str]:
     """What is to be joined; ``%s`` is there where the step belongs."""
     values = {"%j": str(start.job), "%u": str(start.uid), "%%": "%"}
-    return [values.get(part, part) for part in re.split("(%.)", pattern)]
+    return [values.get(part, part) for part in _split(pattern)]
+
+
+def _split(pattern: str) -> list[str]:
+    return re.split("(%.)", pattern)
 
 
 def files(pattern: str, start: Start) -> list[tuple[str, str]]:
@@ -162,7 +177,7 @@ def files(pattern: str, start: Start) -> list[tuple[str, str]]:
     Parameters
     ----------
     pattern : str
-        ``out=`` of plugstack.conf: %j the job, %s the step, %u the user's number, %% a percent sign.
+        ``out=`` of plugstack.conf, with %s: %j the job, %s the step, %u the user's number, %% a percent sign.
     start : Start
         The job.
 
@@ -176,7 +191,7 @@ def files(pattern: str, start: Start) -> list[tuple[str, str]]:
     steps = [f"(?P<step>{STEP.pattern})"] + ["(?P=step)"] * parts.count("%s")
     named = re.compile("".join(steps.pop(0) if part == "%s" else re.escape(part) for part in parts))
     matches = (named.fullmatch(path) for path in sorted(found) if _is_of(path, start))
-    return [(match[0], start.name(match.groupdict().get("step"))) for match in matches if match]
+    return [(match[0], start.name(match["step"])) for match in matches if match]
 
 
 def _is_of(path: str, start: Start) -> bool:
@@ -290,21 +305,26 @@ def _check_room(path: str, n_bytes: int, before: Iterable[str]) -> None:
 
 def signed(spool: str, start: Start) -> list[str]:
     """Signed profiles of this start of a job, in the order of their names."""
-    return sorted(glob.glob(os.path.join(glob.escape(spool), f"{start.stem}.*h5")))
+    return sorted(glob.glob(os.path.join(glob.escape(spool), f"{start.stem}.*.h5")))
 
 
 def sweep(spool: str, now_unix_s: float) -> None:
-    """Remove from the spool what was half written when its writer was killed."""
-    for folder in ("", step_note.FOLDER):
-        for path in glob.glob(os.path.join(glob.escape(spool), folder, ".mpicoloc-*.part")):
+    """Remove from the spool what a killed writer left half written, and prices of jobs long gone."""
+    oldest_s = {
+        ".mpicoloc-*.part": _STALE_S,
+        f"{step_note.FOLDER}/.mpicoloc-*.part": _STALE_S,
+        f"{PRICES}*.json": _FORGOTTEN_S,
+    }
+    for name, kept_s in oldest_s.items():
+        for path in glob.glob(os.path.join(glob.escape(spool), name)):
             with contextlib.suppress(OSError):
-                if os.lstat(path).st_mtime < now_unix_s - _STALE_S:
+                if os.lstat(path).st_mtime < now_unix_s - kept_s:
                     os.unlink(path)
 
 
-def read_back(spool: str, start: Start) -> list[Profile]:
-    """The facts of what is in the spool of this start of a job, parsed with its user's rights."""
-    return list(profiles.facts(signed(spool, start), start.uid, MEMORY_BYTES))
+def read_back(paths: Sequence[str], start: Start) -> list[Profile]:
+    """The facts of signed profiles of this start of a job, parsed with its user's rights."""
+    return list(profiles.facts(paths, start.uid, MEMORY_BYTES))
 
 
 def await_keeper(start: Start, folder: str, limit_s: float = KEEPER_S) -> bool:

@@ -18,27 +18,19 @@ from mpicoloc.run.slurm_close import STEP, Start
 from mpicoloc.run.slurm_command import Away
 from mpicoloc.store import signature, step_note, step_record
 from mpicoloc.store.step_note import StepNote
-from mpicoloc.store.step_record import SCRIPTS, StepRecord
+from mpicoloc.store.step_record import SCRIPTS, SKEW_S, StepRecord
 
-_FIRST_SPECIAL = 0xFFFFFFF0
-"""From here on Slurm's numbers of steps mean what no user starts: that of the prolog, say."""
 _STEP = re.compile(r"StepId=\S+ UserId=\d+ StartTime=(\d+) .*? Nodes=(\d+) CPUs=(\d+) ")
-_SKEW_S = 60.0
-"""By how much the clocks of a node and of slurmctld may differ."""
 
 
-def keep(
-    pattern: str, ended: tuple[Start, str], key: signature.Key, spool: str, ended_unix_s: float
-) -> str | None:
+def keep(ended: tuple[Start, str], key: signature.Key, spool: str, ended_unix_s: float) -> str | None:
     """Put the record of a step that ends now into the spool, beside where its profile is or will be.
 
     The profile of one that was killed comes later, when Slurm has forgotten the step. The note of the step is
-    removed.
+    removed. A job without a script is marked for its epilog, which makes the record of the job itself.
 
     Parameters
     ----------
-    pattern : str
-        As of `slurm_close.files`.
     ended : (Start, str)
         The job and the step: its number, ``batch`` or ``interactive``.
     key : bytes or KeyFile
@@ -51,7 +43,7 @@ def keep(
     Returns
     -------
     str or None
-        Where the record is; None: there is one of that name, or no user starts such a step.
+        Where the record is; None: there is one of that name.
 
     Raises
     ------
@@ -64,14 +56,14 @@ def keep(
     start, step = ended
     if not STEP.fullmatch(step):
         raise UsageError(f"step {step!r}: give its number, batch or interactive")
-    if step.isdecimal() and int(step) >= _FIRST_SPECIAL:
-        return None
     notes = {path: note for path, note in notes_of(spool, start).items() if note.step == step}
     note = next(iter(notes.values()), None)
-    name = slurm_close.place(pattern, start, step)[1]
+    name = start.name(step)
     kept = None
     if not os.path.lexists(_path(spool, name)):
         kept = put(spool, name, _ended(ended, note, ended_unix_s), key)
+    if start.told["BatchFlag"] == "0":
+        step_note.mark(spool, start.job)  # before the note goes, so that there is always one of them
     for path in notes:
         step_note.remove(path)
     return kept
@@ -114,7 +106,7 @@ def is_of(start: Start, note: StepNote) -> bool:
     if start.told.get("StateCompact") == "PD":
         return False
     # A job that was not requeued has no earlier start, so clocks may differ.
-    early_s = 1.0 if _restarts(start.told) else _SKEW_S
+    early_s = 1.0 if _restarts(start.told) else SKEW_S
     return note.uid == start.uid and note.begun_unix_s >= start.submitted_unix_s - early_s
 
 
@@ -218,6 +210,7 @@ def _made(
         job_start = float(row["StartTime"])
         step_start, n_nodes, n_cpus = own or (job_start, int(row["NumNodes"]), int(row["NumCPUs"]))
         is_array = row["ArrayTaskID"].isdecimal()
+        of_job = row.get("JobCPUs", row["NumCPUs"])
         return StepRecord(
             profile="",
             cluster=row["Cluster"],
@@ -236,6 +229,8 @@ def _made(
             job_start_unix_s=job_start,
             step_start_unix_s=step_start,
             ran_s=_ran_s(step_start, ended_unix_s, row["TimeUsed"]),
+            job_n_cpus=int(of_job) if of_job else None,
+            job_ran_s=_ran_s(job_start, ended_unix_s, row["TimeUsed"]),
         )
     except (ValueError, TypeError, LookupError, AttributeError) as error:
         raise _strange(start, step, error) from None

@@ -1,17 +1,20 @@
-"""Records of steps that ended while slurmctld was away, or unseen: from the plugin's notes of them."""
+"""Records of steps and jobs that ended while slurmctld was away, or unseen; those of steps from notes."""
 
 from __future__ import annotations
 
+import contextlib
+import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
-from mpicoloc.errors import EnvironmentFault, MpicolocError, Refused, UsageError
+from mpicoloc.errors import DataError, EnvironmentFault, MpicolocError, Refused, UsageError
 from mpicoloc.run import slurm_close, slurm_record
 from mpicoloc.run.slurm_close import Start
 from mpicoloc.run.slurm_command import Away
 from mpicoloc.store import signature, step_note, step_record
 from mpicoloc.store.step_note import StepNote
+from mpicoloc.store.step_record import ALLOCATION, SCRIPTS, StepRecord
 
 _OVER = ("CD", "F", "CA", "TO", "NF", "PR", "OOM", "BF", "DL")
 """States in which nothing of a job runs any more, and its epilogs have run, if they run at all."""
@@ -19,6 +22,8 @@ _OVER = ("CD", "F", "CA", "TO", "NF", "PR", "OOM", "BF", "DL")
 
 def of_job(spool: str, start: Start, key: signature.Key, now_unix_s: float) -> Iterator[str | MpicolocError]:
     """Make the records that are missing of a job that has ended, in its epilog, and remove its notes.
+
+    A job of which a step has a record and the script has none gets one of its own, which pays the rest.
 
     Parameters
     ----------
@@ -41,12 +46,35 @@ def of_job(spool: str, start: Start, key: signature.Key, now_unix_s: float) -> I
             yield from _settled(spool, (path, note), (start, now_unix_s), key)
         except MpicolocError as error:
             yield error
+    try:
+        yield from _allocated(spool, start, key)
+    except MpicolocError as error:
+        yield error
+
+
+def _allocated(spool: str, start: Start, key: signature.Key) -> Iterator[str]:
+    """Make the record of a job of `srun` or `salloc` alone, whose steps need not fill its time."""
+    if start.told["BatchFlag"] != "0":
+        return  # its script pays, unless its user had that not measured
+    names = (os.path.basename(path) for path in step_record.paths(spool, start.job))
+    known = {name.split(".")[-2] for name in names if name.startswith(f"{start.stem}.")}
+    noted = {note.step for note in slurm_record.notes_of(spool, start).values()}
+    # Slurm requeues scripts only, and tells the start of one that it requeues no more.
+    if not known or (known | noted).intersection(SCRIPTS) or start.told["RestartCnt"] != "0":
+        return
+    user, ended = slurm_close.user_name(start.uid), start.told["EndTime"]
+    if not ended.isdecimal():
+        raise DataError(f"Slurm does not tell the end of job {start.job} ({ended!r}): it has no record")
+    record = slurm_record.parsed(start, (ALLOCATION, ""), user, float(ended))
+    made = slurm_record.put(spool, start.name(ALLOCATION), record, key)
+    yield from [made] if made else []
 
 
 def left(spool: str, key: signature.Key) -> Iterator[str | MpicolocError]:
-    """Make the records that are missing of all jobs, where no epilog did it: their first node has died.
+    """Make the records that are missing of all jobs, where no epilog did it.
 
-    Notes of a job that runs, or whose epilog may yet come, are left alone.
+    Their first node has died, or slurmctld did not answer there. A job that runs, or whose epilog may yet
+    come, is left alone.
 
     Parameters
     ----------
@@ -63,16 +91,22 @@ def left(spool: str, key: signature.Key) -> Iterator[str | MpicolocError]:
     Raises
     ------
     EnvironmentFault
-        If slurmctld does not answer.
+        If slurmctld does not answer, or the spool cannot be read.
     """
+    yield from _notes_left(spool, key)
+    # After these, as a job of which a step has a record has one of its own.
+    yield from _allocations_left(spool, key)
+
+
+def _notes_left(spool: str, key: signature.Key) -> Iterator[str | MpicolocError]:
+    """Make the records of steps of which there is a note."""
     notes: list[tuple[str, StepNote]] = []
     for path in step_note.paths(spool):
         try:
             note = step_note.read(path)
+            notes += [(path, note)] if note and not _is_late(spool, (path, note), key) else []
         except MpicolocError as error:
             yield error
-        else:
-            notes += [(path, note)] if note else []
     jobs: dict[tuple[int, int], Start | None] = {}
     for path, note in notes:
         job = note.job, note.uid
@@ -84,6 +118,43 @@ def left(spool: str, key: signature.Key) -> Iterator[str | MpicolocError]:
             yield from _settled(spool, (path, note), ended, key) if ended else ()
         except MpicolocError as error:
             yield error
+
+
+def _allocations_left(spool: str, key: signature.Key) -> Iterator[str | MpicolocError]:
+    """Make the records of marked jobs that are over."""
+    marked = step_note.marked(spool)  # before Slurm is asked, so that it knows those that run
+    known = _without_script() if marked else {}
+    for job in marked:
+        uid, state = known.get(job, (0, ""))
+        try:
+            if job not in known:
+                raise Refused(_forgotten(spool, job))
+            start = _known(job, uid) if state in _OVER else None
+            if start is not None:
+                yield from _allocated(spool, start, key)
+                step_note.unmark(spool, job)
+        except Away:
+            raise
+        except MpicolocError as error:
+            yield error
+
+
+def _without_script() -> dict[int, tuple[int, str]]:
+    """User and state of all jobs without a script that Slurm knows, in one answer for thousands."""
+    # Nothing of it is a user's word, so none can look like another job's line.
+    fields = ("JobID", "UserID", "StateCompact", "BatchFlag")
+    wanted = ",".join(f"{name}:24" for name in fields)
+    told = slurm_close.ask(["squeue", "--noheader", "--all", "--states=all", "--Format", wanted])
+    rows = [row for row in map(str.split, told.splitlines()) if len(row) == len(fields)]
+    return {int(job): (int(uid), state) for job, uid, state, batch_flag in rows if batch_flag == "0"}
+
+
+def _forgotten(spool: str, job: int) -> str:
+    return (
+        f"no record of job {job} itself, which had no script, as Slurm knows it no more: only its steps are "
+        f"charged. See `sacct -D -j {job} -o JobID,Submit,Start,End,NCPUS,Account` for what it had, and "
+        f"remove {step_note.mark_of(spool, job)}"
+    )
 
 
 @dataclass(frozen=True)
@@ -115,6 +186,8 @@ def by_hand(spool: str, key: signature.Key, told: Told) -> Iterator[str | Mpicol
         note = step_note.read(path)
         if note is None or not slurm_record.is_of(replace(start, uid=note.uid), note):
             continue
+        if _is_late(spool, (path, note), key):
+            continue
         if told.ended_unix_s is None or note.begun_unix_s <= told.ended_unix_s:  # else of a later start
             found[path] = note
     if not found:
@@ -138,6 +211,7 @@ def _row(told: Told, notes: Sequence[StepNote]) -> dict[str, str]:
         "StartTime": int(min(note.begun_unix_s for note in notes)),
         "NumNodes": max(note.n_nodes for note in notes),
         "NumCPUs": max(note.n_cpus_here * note.n_nodes for note in notes),
+        "JobCPUs": "",  # it may have had more than each of these steps
         "Account": told.account or "",
         "Cluster": told.cluster,
         "RestartCnt": 0,
@@ -148,13 +222,34 @@ def _row(told: Told, notes: Sequence[StepNote]) -> dict[str, str]:
     return {name: str(value) for name, value in values.items()}
 
 
+def _is_late(spool: str, noted: tuple[str, StepNote], key: signature.Key) -> bool:
+    """Whether a writer that hung has put back the note of a step that has its record; it is removed then."""
+    path, note = noted
+    sealed = None
+    for other in step_record.paths(spool, note.job):
+        with contextlib.suppress(MpicolocError):
+            sealed = step_record.read(other)
+        if sealed and not sealed.reason(key) and _is_of(note, sealed.record):
+            step_note.remove(path)
+            return True
+    return False
+
+
+def _is_of(note: StepNote, record: StepRecord) -> bool:
+    """Steps of two starts of a job never run at one time. Slurm tells their begin in whole seconds."""
+    after_s = note.begun_unix_s - record.step_start_unix_s
+    return (record.uid, record.step) == (note.uid, note.step) and -1.0 <= after_s <= record.ran_s
+
+
 def _settled(
     spool: str, noted: tuple[str, StepNote], ended: tuple[Start, float], key: signature.Key
 ) -> Iterator[str]:
     """Make the record of a note of this start of a job, whose steps ended then at the latest, s."""
     (path, note), (start, ended_unix_s) = noted, ended
     record = slurm_record.noted(start, note, ended_unix_s)
-    made = slurm_record.put(spool, start.name(note.profile_step), record, key)
+    made = slurm_record.put(spool, start.name(note.step), record, key)
+    if start.told.get("BatchFlag") == "0":
+        step_note.mark(spool, start.job)  # as at the end of a step that was seen
     step_note.remove(path)
     yield from [made] if made else []
 

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from mpicoloc.errors import UsageError
 from mpicoloc.model.pairs import Rules
 from mpicoloc.model.queue import Queue
+from mpicoloc.sim.learning import Learning, Meetings
 from mpicoloc.sim.policies import Dispatcher, dispatcher
 
 Floats = NDArray[np.float64]
@@ -123,12 +124,23 @@ def deploy(programs: Programs, jobs: Ints, rules: Rules, n_servers: int = 1) -> 
     ------
     UsageError
         If there is no server.
+    DataError
+        If a job does not fit a server.
     """
-    if n_servers < 1:
-        raise UsageError(f"servers must be >= 1, got {n_servers}")
     true = programs.queue(jobs, is_true=True)
     chooses = dispatcher(programs.queue(jobs, is_true=False), rules)
     return _Run(true, chooses, n_servers).done()
+
+
+def deploy_learning(
+    programs: Programs, jobs: Ints, rules: Rules, meetings: Meetings, n_servers: int = 1
+) -> Deployment:
+    """Run a queue under a service that learns from pairs that met; `meetings` gets to know them.
+
+    Other parameters and errors as of `deploy`; nothing predicted is looked at.
+    """
+    true = programs.queue(jobs, is_true=True)
+    return _Run(true, Learning(true, jobs, rules, meetings), n_servers).done()
 
 
 def normalised(
@@ -147,9 +159,12 @@ class _Run:
     """The servers while time passes from one end of a job to the next."""
 
     def __init__(self, true: Queue, chooses: Dispatcher, n_servers: int) -> None:
+        if n_servers < 1:
+            raise UsageError(f"servers must be >= 1, got {n_servers}")
         self._lost = np.nan_to_num(true.slowdown, nan=1.0) - 1.0
         self._chooses = chooses
         self._running: list[tuple[int, ...]] = [()] * n_servers
+        self._since_empty: list[tuple[int, ...]] = [()] * n_servers
         self._left_s = true.runtime_s.copy()
         self._all_s = true.runtime_s
         n = len(true)
@@ -178,6 +193,9 @@ class _Run:
             over = [job for job in group if self._left_s[job] <= _DONE_FRAC * self._all_s[job]]
             self._end_s[over] = now_s
             self._running[server] = tuple(job for job in group if job not in over)
+            if group and not self._running[server]:
+                self._chooses.over(self._since_empty[server])
+                self._since_empty[server] = ()
 
     def _fill(self, now_s: float) -> None:
         """Servers with the fewest jobs first, until no server gets another one."""
@@ -185,8 +203,12 @@ class _Run:
         while asked:
             server = min(asked, key=lambda server: (len(self._running[server]), server))
             taken = self._chooses.take(self._running[server])
-            if not taken:
+            if taken:
+                # There may be room for who is next where there was none for these.
+                asked = set(range(len(self._running)))
+            else:
                 asked.remove(server)
             for job in taken:
                 self._start_s[job], self._server[job] = now_s, server
             self._running[server] += taken
+            self._since_empty[server] += taken

@@ -31,9 +31,13 @@ MEMORY_BYTES = min(12 << 30, os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_S
 """Most memory that it may take, three times the most that a profile has: the file's, a copy, the answer."""
 WAIT_S = 900.0
 """Longest wait for an answer, s: three times the processor time that it may take, as it could sleep."""
+END_S = 5.0
+"""Longest wait for the end of a process that was killed, s: one that sleeps in the kernel, as in a call to a
+server that is gone, ends only when that answers."""
 NOBODY = 65534
 """User and group who may do nothing."""
 
+_LEFT: list[int] = []
 _GOOD, _BAD, _END = b"+", b"-", b"."
 _PIPE_BYTES = 1 << 20
 _LIBC = ctypes.CDLL(None, use_errno=True)
@@ -95,9 +99,28 @@ def apart(
         answer = _received(reader, most_bytes + len(_GOOD + _END), WAIT_S)
     finally:
         # Whatever it does by now: its answer says whether it came to the end.
-        os.kill(child, signal.SIGKILL)
-        os.waitpid(child, 0)
+        end(child)
     return _read(path, answer, read)
+
+
+def end(child: int) -> None:
+    """Kill a process and wait for its end; one that does not end in `END_S` is left, and waited for later."""
+    os.kill(child, signal.SIGKILL)
+    _LEFT[:] = [pid for pid in _LEFT if not _has_ended(pid)]
+    deadline_s, nap_s = time.monotonic() + END_S, 1e-4
+    while not _has_ended(child):
+        if time.monotonic() > deadline_s:
+            _LEFT.append(child)
+            return
+        time.sleep(nap_s)
+        nap_s = min(2 * nap_s, 0.05)
+
+
+def _has_ended(child: int) -> bool:
+    try:
+        return os.waitpid(child, os.WNOHANG)[0] != 0
+    except ChildProcessError:  # somebody else has waited for it
+        return True
 
 
 def _read(path: str, answer: bytearray, read: Callable[[memoryview], T]) -> T:

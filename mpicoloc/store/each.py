@@ -6,7 +6,6 @@ import contextlib
 import json
 import os
 import selectors
-import signal
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -118,12 +117,11 @@ class _Worker:
         yield path, _silence(path) if self.is_late else apart.damage(path)
 
     def end(self) -> None:
-        """Nothing of the process is left after this."""
+        """Nothing of the process is left after this, unless it sleeps in the kernel."""
         if self.handle >= 0:
             os.close(self.handle)
             # Others that were started later have the pipe too, so this one may still wait for a reader.
-            os.kill(self.pid, signal.SIGKILL)
-            os.waitpid(self.pid, 0)
+            apart.end(self.pid)
             self.handle = -1
 
 

@@ -14,7 +14,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from mpicoloc.errors import Refused, UsageError
+from mpicoloc.errors import MpicolocError, Refused, UsageError
 from mpicoloc.store import ledger_posts as posts
 from mpicoloc.store.ledger_db import (
     CHARGES,
@@ -59,6 +59,9 @@ class Charge:
     spooled : str
         Name of the file in a spool that this charge settles, by which `ledger_spool.settled` finds it;
         empty: none.
+    turn : (str, int) or None
+        The run of its job by the batch system, and how many charges of it took a turn before
+        (`ledger_spool.n_turns`); None: those do not matter.
     """
 
     digest: str
@@ -68,6 +71,7 @@ class Charge:
     facts: Mapping[str, Any] = field(default_factory=dict)
     run: str = ""
     spooled: str = ""
+    turn: tuple[str, int] | None = None
 
     @property
     def claims(self) -> list[str]:
@@ -78,6 +82,10 @@ class Charge:
         elif self.start_unix_s > 0:
             found.append(posts.run_claim(json.dumps([self.job_id, self.start_unix_s])))
         return [*found, posts.spool_claim(self.spooled)] if self.spooled else found
+
+
+class Overtaken(MpicolocError):
+    """Another step of the job was charged after its charges were looked at: look again."""
 
 
 @dataclass(frozen=True)
@@ -186,6 +194,8 @@ class Ledger:
         ------
         UsageError
             If there is no such account, or it is the site's own.
+        Overtaken
+            If it is not the charge's turn any more.
         Refused
             If the account has too few units; if the profile was charged to another account or for another
             run, or was given back and not released; if another profile of the same job was charged.
@@ -196,6 +206,9 @@ class Ledger:
             done = posts.claimed(connection, charge.claims[:1])
             if done:
                 return _standing(connection, done[0], name, charge)
+            turn = posts.turn_claims(charge.turn[0], charge.turn[1:]) if charge.turn else []
+            if posts.claimed(connection, turn):
+                raise Overtaken(f"another step of job {charge.job_id} was charged meanwhile")
             done = posts.claimed(connection, charge.claims)
             if done:
                 raise Refused(
@@ -203,8 +216,9 @@ class Ledger:
                     f"{done[0]}: refund that first"
                 )
             facts = {**charge.facts, "run": charge.run} if charge.run else charge.facts
+            taken = [*charge.claims, *turn]
             number = posts.post(
-                connection, "charge", (name, CHARGES), charge.amount_usu, stamp, charge.claims, facts=facts
+                connection, "charge", (name, CHARGES), charge.amount_usu, stamp, taken, facts=facts
             )
             return posted(connection, number, is_new=True)
 

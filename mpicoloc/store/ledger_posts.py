@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import sqlalchemy as sa
@@ -45,6 +45,12 @@ def content_claim(digest: str) -> str:
 def run_claim(run: str) -> str:
     """The claim on a run, by its name."""
     return f"job:{hashed(run)}"
+
+
+def turn_claims(job: str, numbers: Iterable[int]) -> list[str]:
+    """The claims to be the charges of a job with these numbers, from 0; they stay, whatever is refunded."""
+    name = hashed(job)
+    return [f"turn:{name}:{number}" for number in numbers]
 
 
 def spool_claim(name: str) -> str:

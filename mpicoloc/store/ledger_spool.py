@@ -64,16 +64,34 @@ def standing(
 
 
 def of_start(ledger: Ledger, start: str) -> dict[str, Standing]:
-    """Charges that settle files whose names begin with this and a dot, by these names."""
+    """Charges that settle files whose names begin with this and a dot, by these names; oldest first."""
     first = f"{posts.SPOOLED}{start}."
     is_of_start = claims.c.claim.startswith(first, autoescape=True)
     if ledger.database.is_sqlite:  # whose LIKE uses no index; "/" follows "."
         is_of_start = sa.and_(claims.c.claim >= first, claims.c.claim < f"{first[:-1]}/")
     with ledger.database.reading() as connection:
-        rows = connection.execute(sa.select(claims).where(is_of_start)).all()
+        asked = sa.select(claims).where(is_of_start).order_by(claims.c.transaction_id, claims.c.claim)
+        rows = connection.execute(asked).all()
         return {
             row.claim.removeprefix(posts.SPOOLED): _standing(connection, row.transaction_id) for row in rows
         }
+
+
+def n_turns(ledger: Ledger, job: str) -> int:
+    """How many charges of a run of a job took a turn (`Charge.turn`), refunded ones too.
+
+    Asked for before those charges are looked at, it sees to it that a charge which rests on them is posted
+    only if they are still all: no two take the same turn.
+    """
+    n_before, n_asked = 0, 8
+    with ledger.database.reading() as connection:
+        while True:
+            asked = posts.turn_claims(job, range(n_before, n_before + n_asked))
+            here = sa.select(claims.c.claim).where(claims.c.claim.in_(asked))
+            n_found = len(connection.scalars(here).all())
+            if n_found < n_asked:
+                return n_before + n_found
+            n_before, n_asked = n_before + n_found, min(8 * n_asked, _N_ASKED)
 
 
 def cover(ledger: Ledger, run: str, name: str) -> None:

@@ -1,6 +1,7 @@
 """What the Slurm plugin notes of a step when it begins: a JSON file in the spool, until its record is there.
 
-Written by root in C (``csrc/spank/notes.c``), as nothing of Slurm needs to answer for it.
+Written by root in C (``csrc/spank/notes.c``), as nothing of Slurm needs to answer for it. Beside the notes a
+mark tells the epilog of a job of `srun` or `salloc` alone, and `settle`, that there are records of its steps.
 """
 
 from __future__ import annotations
@@ -21,6 +22,8 @@ FOLDER = ".steps"
 """In the spool; root's only."""
 VERSION = 1
 MAX_BYTES = 1 << 12
+_MARK_S = 400 * 86400.0
+"""No job goes on for so long after the last one of its steps, s."""
 
 
 @dataclass(frozen=True)
@@ -31,8 +34,6 @@ class StepNote:
     ----------
     job, step : int, str
         Slurm's number of the job; that of the step, or ``batch`` for the script and ``interactive``.
-    profile_step : str or None
-        The step as the name of its profile has it; None: that name is one for all steps.
     uid : int
         Who runs it.
     n_nodes, n_cpus_here : int
@@ -44,7 +45,6 @@ class StepNote:
 
     job: int
     step: str
-    profile_step: str | None
     uid: int
     n_nodes: int
     n_cpus_here: int
@@ -89,16 +89,55 @@ def read(path: str) -> StepNote | None:
         if version != VERSION:
             raise DataError(f"{path} has version {version!r}, this mpicoloc reads {VERSION}: use a newer one")
         found = parcel.facts(StepNote, values)
-        if not (found.step.isdecimal() or found.step in SCRIPTS) or found.profile_step not in (
-            None,
-            found.step,
-        ):
+        if not (found.step.isdecimal() or found.step in SCRIPTS):
             raise ValueError(found.step)
         return found
     except (AttributeError, *STRANGE) as error:
         raise DataError(
             f"{path} is no note of a step: it is damaged. Look its job up with `sacct`, and remove it"
         ) from error
+
+
+def mark(spool: str, job: int) -> None:
+    """Have the epilog of a job look at it (``mn_has`` in C), though none of its steps waits for a record.
+
+    Raises
+    ------
+    EnvironmentFault
+        If the folder refuses.
+    """
+    path = mark_of(spool, job)
+    try:
+        os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
+        handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+        with open(handle, "wb"):
+            os.utime(handle)
+    except OSError as error:
+        raise EnvironmentFault(f"{path} cannot be written: {error.strerror}") from error
+
+
+def unmark(spool: str, job: int) -> None:
+    """Remove the mark of a job that has its records, if there is one; errors as of `remove`."""
+    remove(mark_of(spool, job))
+
+
+def sweep(spool: str, now_unix_s: float) -> None:
+    """Remove marks of jobs that have had no epilog, as their first node died."""
+    for path in glob.glob(mark_of(glob.escape(spool), "*")):
+        with contextlib.suppress(OSError):
+            if os.lstat(path).st_mtime < now_unix_s - _MARK_S:
+                os.unlink(path)
+
+
+def marked(spool: str) -> list[int]:
+    """Jobs that have a mark."""
+    names = map(os.path.basename, glob.glob(mark_of(glob.escape(spool), "*")))
+    return sorted(int(job) for job in (name.partition(".")[0] for name in names) if job.isdecimal())
+
+
+def mark_of(spool: str, job: int | str) -> str:
+    """Where the mark of a job is. Not ending in ``.json``, it is passed by where notes are read."""
+    return os.path.join(spool, FOLDER, f"{job}.allocation")
 
 
 def remove(path: str) -> None:

@@ -12,6 +12,7 @@ import hmac
 import json
 import os
 import tempfile
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -23,8 +24,12 @@ from mpicoloc.store.signature import ALGORITHM, Key, key_id, mac
 
 VERSION = 1
 MAX_BYTES = 1 << 16
-SCRIPTS = ("batch", "interactive")
+ALLOCATION = "allocation"
+"""The job itself where it has no script (`srun` or `salloc` alone): it never has a profile."""
+SCRIPTS = ("batch", "interactive", ALLOCATION)
 """Steps that are the job itself."""
+SKEW_S = 60.0
+"""By how much the clocks of a node and of slurmctld may differ, s."""
 
 
 @dataclass(frozen=True)
@@ -38,7 +43,8 @@ class StepRecord:
     cluster : str
         ``ClusterName`` of slurm.conf.
     job, step : int, str
-        Slurm's number of the job; that of the step, or ``batch`` for the script and ``interactive``.
+        Slurm's number of the job; that of the step, or ``batch`` for the script, ``interactive``,
+        or `ALLOCATION`.
     restarts : int
         How often the job was requeued before this run of it.
     array_job, array_task : int or None
@@ -56,6 +62,10 @@ class StepRecord:
         When the job was submitted, or last requeued; when this run of it began, and the step, s.
     ran_s : float
         How long the step ran, s.
+    job_n_cpus : int or None
+        CPUs that Slurm gave to the job; None: nobody told it.
+    job_ran_s : float or None
+        How long the job had run when the step ended, less what it was suspended, s.
     """
 
     profile: str
@@ -75,6 +85,8 @@ class StepRecord:
     job_start_unix_s: float
     step_start_unix_s: float
     ran_s: float
+    job_n_cpus: int | None
+    job_ran_s: float | None
 
     @property
     def is_script(self) -> bool:
@@ -104,10 +116,11 @@ class StepRecord:
         """Name of this job's run of a step."""
         return json.dumps([self.cluster, f"{self.job}.{step}", self.restarts, self.job_submit_unix_s])
 
-    def is_of_same_job(self, other: StepRecord) -> bool:
-        """Whether both are of one run of one job, and not the same step."""
-        ids = [(a.cluster, a.job, a.restarts, a.job_submit_unix_s) for a in (self, other)]
-        return ids[0] == ids[1] and self.step != other.step
+
+def of_facts(values: Mapping[str, Any]) -> StepRecord:
+    """The record of plain values; errors as of `parcel.facts`."""
+    # Not in records that were made before these were asked for.
+    return parcel.facts(StepRecord, {"job_n_cpus": None, "job_ran_s": None, **values})
 
 
 @dataclass(frozen=True)
@@ -198,7 +211,7 @@ def read(path: str) -> Sealed | None:
         version = values.pop("schema_version")
         if version != VERSION:
             raise DataError(f"{path} has version {version!r}, this mpicoloc reads {VERSION}: use a newer one")
-        record = parcel.facts(StepRecord, values)
+        record = of_facts(values)
         covered = _covered({"schema_version": version, **values})
         return Sealed(record, covered, str(signature["key_id"]), str(signature["code"]))
     except (AttributeError, *STRANGE) as error:

@@ -1,5 +1,5 @@
-/* A program that counts itself, and says what it counted. Page faults stand for events of a PMU: the kernel counts, inherits
-   and multiplexes both in the same way. */
+/* A program that counts itself, and says what it counted. Page faults stand for events of a PMU: the kernel counts,
+   inherits and multiplexes both in the same way. */
 #ifndef MC_TEST_COUNTED_H
 #define MC_TEST_COUNTED_H
 

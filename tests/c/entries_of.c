@@ -1,5 +1,5 @@
-/* Prints for each offset read from stdin (hexadecimal, one a line) the entry of the function that holds it in the program
-   named as argument, or "-". */
+/* Prints for each offset read from stdin (hexadecimal, one a line) the entry of the function that holds it in the
+   program named as argument, or "-". */
 #include "entries.h"
 
 #include <inttypes.h>

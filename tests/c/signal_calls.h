@@ -484,7 +484,7 @@ static const sleeping_call sleeping_calls[] = {
     {"sigwait", call_sigwait, end_by_signal},
     {"sigwaitinfo", call_sigwaitinfo, end_by_signal},
     {"pause", call_pause, end_by_signal},
-    {"sigsuspend", call_sigsuspend, end_by_signal},
+    {"sigsuspend for a signal that is blocked otherwise", call_sigsuspend, end_by_signal},
     {"semop", call_semop, end_semop},
     {"semtimedop", call_semtimedop, NULL},
     {"msgrcv", call_msgrcv, end_msgrcv},

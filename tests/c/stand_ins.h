@@ -1,4 +1,5 @@
-/* What the accounting of calls is tested with: a clock that the test sets, no gate, and counters that only take time. */
+/* What the accounting of calls is tested with: a clock that the test sets, no gate, and counters that only take
+   time. */
 #ifndef MC_TEST_STAND_INS_H
 #define MC_TEST_STAND_INS_H
 

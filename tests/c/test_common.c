@@ -1,4 +1,5 @@
-/* Shutters of jobs on several nodes, seen from one of them; the test is their coordinator. Exit code: number of failed checks. */
+/* Shutters of jobs on several nodes, seen from one of them; the test is their coordinator. Exit code: number of failed
+   checks. */
 #include "node.h"
 
 /* The coordinator asks for a shutter so long from now, and has its answer. */

@@ -1,10 +1,11 @@
-/* What signals do to system calls: `calls plain|gate [threads]` prints a table, `race plain|gate` counts. */
+/* What signals do to system calls: `calls plain|gate [threads]` prints a table, `race plain|gate` counts;
+   the others say how a program fares that lives on signals. */
 #include "node.h"
 #include "signal_calls.h"
 
 #include <sys/mman.h>
 
-enum { GATE_RACE_CALLS = 3000, N_EXCHANGES = 20000, N_RACE_CALLS = 9 };
+enum { GATE_RACE_CALLS = 3000, N_EXCHANGES = 20000, N_RACE_CALLS = 9, N_MASK_CALLS = 4 };
 
 typedef struct common {
     mc_segment segment;
@@ -12,7 +13,7 @@ typedef struct common {
     volatile int result, is_ready, is_done;
 } common;
 
-static volatile sig_atomic_t n_plain;
+static volatile sig_atomic_t n_plain, gate_signal;
 
 static void on_plain(int signal)
 {
@@ -25,11 +26,12 @@ static void install(mc_segment *segment, const char *mode)
 {
     if (strcmp(mode, "gate") == 0) {
         CHECK(mc_gate_install(segment) == MC_OK);
-        return;
+    } else {
+        struct sigaction action = {.sa_handler = on_plain, .sa_flags = SA_RESTART};
+        sigaction(SIGRTMAX, &action, NULL);
+        segment->gate.signal = SIGRTMAX;
     }
-    struct sigaction action = {.sa_handler = on_plain, .sa_flags = SA_RESTART};
-    sigaction(SIGRTMAX, &action, NULL);
-    segment->gate.signal = SIGRTMAX;
+    gate_signal = segment->gate.signal;
 }
 
 static common *map_common(void)
@@ -113,7 +115,8 @@ static void signal_sleeper(pid_t pid, int signal)
     CHECK(syscall(SYS_rt_tgsigqueueinfo, pid, pid, signal, &info) == 0);
 }
 
-/* Sleeping threads are never signalled by the agent; here they are, so that what the race does rarely happens surely. */
+/* Sleeping threads are never signalled by the agent; here they are, so that what the race does rarely happens
+   surely. */
 static void try_call(const sleeping_call *call, const char *mode, int with_threads)
 {
     common *c = map_common();
@@ -284,6 +287,53 @@ static void run_suspend(const char *mode)
     printf("signals %d\nsent %d\nhandled %d\n", (int)c->segment.gate.n_acks, n, (int)n_own_signals);
 }
 
+/* The gate's signal comes as this handler returns: at the instruction behind the call that it has ended. */
+static void on_signal_then_gate(int signal)
+{
+    uint64_t gate = (uint64_t)1 << (gate_signal - 1);
+    (void)signal;
+    syscall(SYS_rt_sigprocmask, SIG_BLOCK, &gate, NULL, sizeof gate);
+    signal_sleeper(getpid(), gate_signal);
+}
+
+static int call_with_mask(int which, const sigset_t *mask)
+{
+    struct timespec time = {20, 0};
+    struct epoll_event event;
+    switch (which) {
+    case 0:
+        return sigsuspend(mask);
+    case 1:
+        return ppoll(NULL, 0, &time, mask);
+    case 2:
+        return pselect(0, NULL, NULL, NULL, &time, mask);
+    default:
+        return epoll_pwait(epoll_create1(0), &event, 1, 20000, mask);
+    }
+}
+
+/* Each call that lets signals in for its time: does the signal end it, or the alarm that comes long after? */
+static void run_woken(const char *mode)
+{
+    common *c = map_common();
+    sigset_t none;
+    sigemptyset(&none);
+    signal(SIGUSR1, on_signal_then_gate);
+    signal(SIGALRM, on_own_signal);
+    install(&c->segment, mode);
+    for (int which = 0; which < N_MASK_CALLS; which++) {
+        own_signals();
+        raise(SIGUSR1);
+        n_own_signals = 0;
+        alarm(10);
+        int result = call_with_mask(which, &none);
+        printf("%s by the %s\n", result < 0 && errno == EINTR ? "ended" : "not ended",
+               n_own_signals ? "alarm" : "signal");
+    }
+    printf("gate %d\n", (int)c->segment.gate.n_acks);
+    alarm(TEST_LIMIT_S);
+}
+
 int main(int argc, char **argv)
 {
     alarm(TEST_LIMIT_S);
@@ -297,6 +347,8 @@ int main(int argc, char **argv)
         run_cancel(mode);
     else if (argc > 2 && strcmp(argv[1], "suspend") == 0)
         run_suspend(mode);
+    else if (argc > 2 && strcmp(argv[1], "woken") == 0)
+        run_woken(mode);
     else
         return 98;
     return n_failed;

@@ -1,5 +1,5 @@
-/* The keeper, started as the shim starts it, with a make-believe profile writer. argv[1]: scenario. Exit code: number of
-   failed checks. The keeper lies beside this program, MPICOLOC_PYTHON is the writer. */
+/* The keeper, started as the shim starts it, with a make-believe profile writer. argv[1]: scenario. Exit code: number
+   of failed checks. The keeper lies beside this program, MPICOLOC_PYTHON is the writer. */
 #include "filters.h"
 #include "node.h"
 #include "proc.h"

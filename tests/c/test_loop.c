@@ -2,10 +2,12 @@
 #define RANK_WORK(x) x = step(x)
 static double step(double x);
 #include "node.h"
+#include "trap.h"
 
 enum { N_ROUNDS = 100000, N_LIMIT = 20 };
 
-/* Some tenths of a millisecond, in more than one line of code: a breakpoint at its entry slows nothing but the entry. */
+/* Some tenths of a millisecond, in more than one line of code: a breakpoint at its entry slows nothing but the
+   entry. */
 static MC_ONE_PLACE double step(double x)
 {
     __asm__ volatile(".skip 80, 0x90");
@@ -196,6 +198,7 @@ int main(int argc, char **argv)
                  {"shutters", test_shutters}, {"fallback", test_fallback}, {"refused", test_refused}};
     char reason[MC_TEXT_LEN];
     alarm(TEST_LIMIT_S + 20);
+    mc_trap_guard(); /* as ranks have it from MPI_Init on */
     if (argc > 1 && strcmp(argv[1], "available") == 0 && mc_probe_available(reason, sizeof reason) != MC_OK)
         fprintf(stderr, "unavailable: %s\n", reason);
     for (size_t i = 0; i < sizeof tests / sizeof *tests; i++)

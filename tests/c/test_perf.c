@@ -76,8 +76,8 @@ static void test_shutters(void)
     forget_job(&b);
 }
 
-/* Both events of a thread count from the opening on, and not only from when it is next given a processor: what a thread counts
-   by itself and what is counted from outside would drift apart by so much. */
+/* Both events of a thread count from the opening on, and not only from when it is next given a processor: what a thread
+   counts by itself and what is counted from outside would drift apart by so much. */
 static void test_counting_at_once(void)
 {
     for (int i = 0; i < 40; i++) {

@@ -179,7 +179,8 @@ static void test_default(void)
     CHECK((n_rows() > 0) == has_pmu);
 }
 
-/* Instructions of a loop are counted, in turns if they are many events, and a meter's window beside them has no turns. */
+/* Instructions of a loop are counted, in turns if they are many events, and a meter's window beside them has no
+   turns. */
 static void test_hardware(void)
 {
     mc_group window;

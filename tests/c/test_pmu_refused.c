@@ -1,5 +1,5 @@
-/* Where a rank may not count, or loses its descriptors, nothing happens but that its counts are absent. Exit code: number of
-   failed checks. */
+/* Where a rank may not count, or loses its descriptors, nothing happens but that its counts are absent. Exit code:
+   number of failed checks. */
 #define _GNU_SOURCE
 #include "counted.h"
 #include "filters.h"

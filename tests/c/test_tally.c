@@ -1,6 +1,6 @@
-/* Counts outside MPI: a worker thread does what the test says, step by step, and sleeps while its counts are looked at. The truth
-   is a third pair of counters, read where its steps begin and end. Compiled with software events where the machine has no
-   PMU. Exit code: number of failed checks. */
+/* Counts outside MPI: a worker thread does what the test says, step by step, and sleeps while its counts are looked at.
+   The truth is a third pair of counters, read where its steps begin and end. Compiled with software events where the
+   machine has no PMU. Exit code: number of failed checks. */
 #define _GNU_SOURCE
 #include "worker.h"
 
@@ -112,8 +112,8 @@ static void test_spans_apart(void)
     stop(&w);
 }
 
-/* A call begins or ends as the span does: its thread has seen that nobody counts, loses its processor, and shows what it did
-   only after the window has begun. */
+/* A call begins or ends as the span does: its thread has seen that nobody counts, loses its processor, and shows what
+   it did only after the window has begun. */
 static void test_late_times(void)
 {
     static const char *const windows[] = {"+(++)+", ")+(+", "++", "+)+"};
@@ -273,8 +273,8 @@ static void lose_counters(const worker *w)
     close(empty);
 }
 
-/* Where others have pinned all counters, a pinned group reads as an empty file: from then on it takes turns. Of the window in
-   which that is noticed, at either end, nothing is known. */
+/* Where others have pinned all counters, a pinned group reads as an empty file: from then on it takes turns. Of the
+   window in which that is noticed, at either end, nothing is known. */
 static void test_counters_pinned_by_others(void)
 {
     worker w;

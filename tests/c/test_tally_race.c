@@ -1,4 +1,5 @@
-/* A tally is written by one thread and read by another, under the thread sanitizer. Exit code: number of failed checks. */
+/* A tally is written by one thread and read by another, under the thread sanitizer. Exit code: number of failed
+   checks. */
 #define _GNU_SOURCE
 #include "perf.h"
 #include "tally.h"

@@ -1,5 +1,5 @@
-/* Threads of one rank make calls that the tracer writes to a file. What it must hold is printed for the test that reads it.
-   Exit code: number of failed checks. */
+/* Threads of one rank make calls that the tracer writes to a file. What it must hold is printed for the test that reads
+   it. Exit code: number of failed checks. */
 #define _GNU_SOURCE
 #include "check.h"
 #include "hooks.h"

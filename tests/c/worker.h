@@ -1,4 +1,5 @@
-/* A thread that takes steps when it is told to, in MPI calls and outside, and sleeps between; with a third pair of counters. */
+/* A thread that takes steps when it is told to, in MPI calls and outside, and sleeps between; with a third pair of
+   counters. */
 #ifndef MC_TEST_WORKER_H
 #define MC_TEST_WORKER_H
 

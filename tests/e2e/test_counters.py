@@ -3,6 +3,7 @@
 import subprocess
 
 import jobs
+import numpy as np
 import pytest
 
 from mpicoloc.core.tables import text
@@ -37,6 +38,24 @@ def test_each_ranks_faults_from_init_to_finalize(mpi, way, shm_dir, tmp_path, mo
         assert 0 < row["running_s"] == row["enabled_s"]
         # Only part of the run: ten times as much was touched before.
         assert row["cpu_s"] < profile.tables["ranks"]["cpu_s"][rank] + 0.02
+    jobs.assert_nothing_left(shm_dir)
+
+
+@pytest.mark.parametrize("way", ["wrap", "preload"])
+@pytest.mark.parametrize("mpi", sorted(jobs.FAMILIES), indirect=True)
+def test_what_a_rank_used_is_of_its_run_alone_whoever_started_it(mpi, way, shm_dir, tmp_path):
+    job = jobs.start(mpi, tmp_path, way, N_PAGES)
+    assert job.wait() == 0, job.log
+    ranks = job.profile().tables["ranks"]
+    n_pages = N_PAGES * np.array([1, 2])
+    assert (n_pages <= ranks["minor_faults"]).all()
+    assert (ranks["minor_faults"] <= n_pages + SLACK).all()
+    # A timer may fire before a busy processor lets the thread sleep. Waits for others in MPI_Init and
+    # MPI_Finalize are thousands.
+    assert (0.5 * n_pages / 10 <= ranks["voluntary_switches"]).all()
+    assert (ranks["voluntary_switches"] <= (n_pages + SLACK) / 10).all()
+    assert (ranks["cpu_s"] > 0).all()
+    assert (ranks["cpu_s"] <= 2 * ranks["wall_s"]).all()  # of two threads
     jobs.assert_nothing_left(shm_dir)
 
 

@@ -34,7 +34,7 @@ int main(void) { char reason[256]; mc_probe_available(reason, 256); puts(reason)
 def no_breakpoints():
     """Why there are none, empty where there are: asked of the kernel as the agent asks it."""
     csrc = Path(__file__).resolve().parents[2] / "csrc"
-    sources = [str(csrc / f"{name}.c") for name in ("probe", "perf", "proc")]
+    sources = [str(csrc / f"{name}.c") for name in ("probe", "perf", "proc", "trap")]
     with tempfile.TemporaryDirectory() as folder:
         command = ["cc", "-std=gnu11", f"-I{csrc}", "-x", "c", "-", *sources, "-o", f"{folder}/ask"]
         subprocess.run(command, input=ASK, text=True, check=True, timeout=60)
@@ -104,9 +104,11 @@ def node(profile):
 def is_measured(profile, log):
     """It chose a place in the program itself; what was measured, if so, is the sharing of the processor."""
     found, facts = profile.interference, node(profile)
+    wall_s, cpu_s = map(float, re.search(r"wall +([\d.]+) cpu +([\d.]+)", log).groups())
+    if facts["meter"] != "loop" and cpu_s < LEAST_FRAC * wall_s:
+        return False  # others had the processor: no place was passed often enough
     assert facts["meter"] == "loop", (facts, log)
     assert facts["entry"].startswith("rarely+0x")
-    assert re.search(r"wall +[\d.]+ cpu +[\d.]+", log), log
     assert profile.tables["nodes"]["n_hits"][0] > 0 and found.overhead_frac < 0.1
     if found.slowdown is None or found.slowdown.method != "loop":
         return False
@@ -122,7 +124,8 @@ SHAPES = {
     "no-unwind": {"flags": NO_UNWIND},
     "fortran": {"source": "rarely.f90", "strip": True},
 }
-N_ATTEMPTS = 2  # too few shutters may be valid where others want the processor as well
+LEAST_FRAC = 0.4  # two by turns have half of a processor each
+N_ATTEMPTS = 3  # too few shutters may be valid where others want the processor as well
 
 
 @dataclass(frozen=True)

@@ -1,5 +1,5 @@
-/* Files of programs and what /proc says of where they are loaded: every file that the code opens is the input, a real program
-   (this one) with pieces of it replaced. */
+/* Files of programs and what /proc says of where they are loaded: every file that the code opens is the input, a real
+   program (this one) with pieces of it replaced. */
 #define _GNU_SOURCE
 #include "fuzz.h"
 

@@ -42,10 +42,10 @@ SOURCES = {
         "pmu.c",
         "proc.c",
     ),
-    "text": (*_RANK, "regions.c"),
+    "text": (*_RANK, "regions.c", "trap.c", "usage.c"),
     "entries": (),
     "spank": (),
-    "regions": (*_RANK, "keeper_start.c", "options.c", "proc.c", "start.c"),
+    "regions": (*_RANK, "keeper_start.c", "options.c", "proc.c", "start.c", "trap.c", "usage.c"),
 }
 FLAGS = ("-std=gnu11", "-O1", "-g", "-fsanitize=fuzzer,address,undefined", "-fno-sanitize-recover=undefined",
          "-Wno-initializer-overrides")  # fmt: skip

@@ -30,6 +30,8 @@ RECORD = StepRecord(
     job_start_unix_s=float(BEGAN_S),
     step_start_unix_s=float(BEGAN_S),
     ran_s=1800.0,
+    job_n_cpus=8,
+    job_ran_s=1800.0,
 )
 OLD_S = 7200.0
 """Older than the grace."""
@@ -45,7 +47,8 @@ class Spool:
     def __call__(self, begins_s=0, facts=None, **changes):
         began_s = changes.get("job_submit_unix_s", float(BEGAN_S))
         times = {"job_start_unix_s": began_s, "step_start_unix_s": began_s + begins_s}
-        return self.put(replace(RECORD, **times, **changes), facts)
+        times["job_ran_s"] = begins_s + changes.get("ran_s", RECORD.ran_s)
+        return self.put(replace(RECORD, **times | changes), facts)
 
     def put(self, record, facts=None):
         """The step of this record."""

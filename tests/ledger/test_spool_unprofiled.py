@@ -131,11 +131,25 @@ def test_a_script_without_a_profile_pays_the_rest_too(books, spool):
     assert [entry["amount_usu"] for entry in found] == [pytest.approx(1600 / 3600 * SU, abs=1)]
 
 
+def test_a_job_without_a_script_pays_for_what_its_steps_did_not(books, spool):
+    """Its step ended on the first node long before the job: 14,400 CPU seconds of 16,000."""
+    spool()
+    spool.bare(step="allocation", n_nodes=2, n_cpus=16, job_n_cpus=16, ran_s=1000.0)
+    code, found = collected(books, spool.folder)
+    assert (code, found["n_waiting"], [entry["job"] for entry in found["charges"]]) == (0, 1, ["7.0"])
+    spool.age()
+    (rest,) = collected(books, spool.folder)[1]["charges"]
+    assert rest["job"] == "7.allocation" and rest["amount_usu"] == pytest.approx(1600 / 3600 * SU, abs=1)
+    spool.bare(step="1", begins_s=1800)
+    spool.age()
+    assert collected(books, spool.folder)[1]["charges"] == [], "it has paid for this one"
+
+
 def test_a_step_that_comes_after_its_script_was_charged_has_paid(books, spool):
     script(spool)
     collected(books, spool.folder)
     spool.bare()
-    late = spool(step="1", ran_s=100.0)
+    late = spool(step="1", begins_s=1800, ran_s=100.0)
     spool.age()
     for _ in range(2):
         code, found = collected(books, spool.folder)

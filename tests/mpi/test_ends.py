@@ -1,5 +1,6 @@
 """Whatever ends a program, and whatever it does to processes and threads, it behaves as without mpicoloc."""
 
+import signal
 from collections import Counter
 
 import pytest
@@ -70,6 +71,24 @@ def test_programs_that_end_without_finalize(mpi, way, end, shm_dir, tmp_path):
     assert profile.partial
     assert STATES[end] & set(profile.tables["ranks"]["state"].tolist())
     assert calls(profile, 1)["Allreduce"] == 10
+
+
+STACK_BYTES = {"openmpi": 8192, "mpich": 12288}  # the classic SIGSTKSZ; MPICH's own MPI_Abort takes more
+OVERRUN = {"openmpi": 128 + signal.SIGSEGV, "mpich": int(signal.SIGSEGV)}
+
+
+@pytest.mark.parametrize("way", reallab.WAYS)
+def test_an_abort_on_a_small_stack(mpi, way, shm_dir, tmp_path):
+    words = [mpi.compile("ends.c", tmp_path), "abort-small", STACK_BYTES[mpi.abi]]
+    bare = reallab.launch(mpi, None, 2, *words, folder=tmp_path)
+    if bare.code == OVERRUN[mpi.abi]:
+        pytest.skip("processor and MPI library leave no room on such a stack, also without mpicoloc")
+    done = reallab.launch(mpi, way, 2, *words, folder=tmp_path)
+    assert done.lines == bare.lines, done.stderr
+    assert done.code == bare.code or (mpi.abi == "mpich" and done.code not in (0, OVERRUN["mpich"]))
+    reallab.wait_until_empty(shm_dir)
+    states = reallab.profile(tmp_path / "out.h5").tables["ranks"]["state"].tolist()
+    assert b"aborted" in states
 
 
 @pytest.mark.parametrize("way", reallab.WAYS)

@@ -32,7 +32,7 @@ KINDS = (
 BLOCKING = ("blocked", "signal_thread", "signal_file")  # all signals, before MPI_Init
 # What tests/c needs of the ranks' side.
 RANK = ("agent_thread.c", "clock.c", "gate.c", "hooks.c", "keeper_start.c", "lanes.c", "pmu.c",
-        "restart.c", "start.c")  # fmt: skip
+        "restart.c", "start.c", "usage.c")  # fmt: skip
 
 
 FLAGS = ("-std=gnu11", "-O1", "-Wall", "-Wextra", "-Werror")
@@ -87,7 +87,8 @@ def published_table():
 @pytest.mark.skipif(os.uname().machine != "x86_64", reason="calls begin again on x86-64 only")
 @pytest.mark.parametrize("n_threads", ["1", "2"])
 def test_calls_go_on_as_published(gate_program, n_threads):
-    plain, gate = (calls(gate_program, mode, n_threads) for mode in ("plain", "gate"))
+    with ThreadPoolExecutor() as at_once:
+        plain, gate = at_once.map(lambda mode: calls(gate_program, mode, n_threads), ("plain", "gate"))
     assert {name: (plain[name], gate[name]) for name in plain} == published_table()
 
 
@@ -124,6 +125,10 @@ def test_programs_with_signals(family, shm_dir, pauser, kind):
 
 def test_a_cancelled_thread_leaves_the_gate_in_place(gate_program):
     assert run_gate(gate_program, "cancel", "gate", "2") == ["before 1", "after 1"]
+
+
+def test_a_call_that_a_signal_has_ended_does_not_begin_again(gate_program):
+    assert run_gate(gate_program, "woken", "gate") == ["ended by the signal"] * 4 + ["gate 4"]
 
 
 def test_signals_that_end_a_suspension_are_not_lost(gate_program):

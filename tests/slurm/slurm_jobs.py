@@ -105,6 +105,25 @@ def processes(name):
             continue
 
 
+def daemon(cluster, name, *words):
+    """Number of this cluster's daemon with these words in its command; None: none runs.
+
+    A fork has the name and the words of its parent until it takes its own.
+    """
+    wanted = [cluster.plan.folder, *words]
+    found = {pid for pid in processes(name) if all(word in command_of(pid) for word in wanted)}
+    return next((pid for pid in found if parent_of(pid) not in found), None)
+
+
+def parent_of(pid):
+    """Number of its parent; None: it has ended."""
+    try:
+        status = Path(f"/proc/{pid}/status").read_text()
+    except OSError:
+        return None
+    return int(status.partition("PPid:")[2].split()[0])
+
+
 def command_of(pid):
     """Its words, a zero byte behind each; empty: it has ended."""
     try:

@@ -4,13 +4,28 @@ import jobs
 import pytest
 
 from mpicoloc.cli.main import main
-from mpicoloc.store import signature, step_record
+from mpicoloc.store import signature, step_note, step_record
 from mpicoloc.store.ledger import Ledger
 
-pytestmark = [pytest.mark.e2e, pytest.mark.serial, pytest.mark.timeout(100)]
+pytestmark = [pytest.mark.e2e, pytest.mark.serial, pytest.mark.timeout(200)]
 SCRIPT = """
 srun --mpicoloc ./heat2d.openmpi 60 2000
 mpirun.openmpi -n 2 ./heat2d.openmpi 60 2000
+"""
+OVERLAP = """
+cat >meet.$SLURM_JOB_ID <<'end'
+touch here.$SLURM_JOB_ID.$SLURM_STEP_ID
+for i in $(seq 300); do test -e here.$SLURM_JOB_ID.$((1 - SLURM_STEP_ID)) && break; sleep 0.1; done
+sleep 2
+exec ./heat2d.openmpi 60 2000
+end
+for i in 1 2; do srun --overlap --mpicoloc sh meet.$SLURM_JOB_ID & done
+wait
+"""
+BARE = """
+test $SLURM_PROCID = 1 || exec sh -c 'echo $SLURM_JOB_ID >bare'
+for i in $(seq 300); do ls spool/$SLURM_JOB_ID.*.0.json && break; sleep 0.1; done
+sleep 4
 """
 LONG = """
 (until ls /dev/shm/mpicoloc.*.seg; do sleep 0.1; done; sleep 0.5; touch up.$SLURM_JOB_ID) &
@@ -56,3 +71,55 @@ def test_a_killed_step_has_a_record_of_its_end(cluster):
     sealed = step_record.read(str(path))
     assert sealed.reason(signature.read_key(cluster.key)) == ""
     assert (sealed.record.n_cpus, sealed.record.name) == (4, f"{job}.0") and sealed.record.ran_s > 0.5
+
+
+def test_steps_that_overlap_pay_together_what_the_job_had(cluster, tmp_path):
+    job = cluster.submit(OVERLAP, "-N1", "-n2", "-p", "shared", "-A", "chemistry", "--mpicoloc")
+    assert cluster.wait(job)["ExitCode"] == "0:0"
+    told = cluster.run("scontrol", "update", f"JobId={job}", "AdminComment=x", code=1)
+    assert told == "" and "fair_su" in cluster.facts(job)["AdminComment"], "it stays that of the profiles"
+    found = {
+        line.facts["job"]: line.facts for line in charged(cluster, job, tmp_path / "all", has_profile=True)
+    }
+    records = {name: facts["slurm"] for name, facts in found.items()}
+    script, *steps = (records[f"{job}.{step}"] for step in ("batch", 0, 1))
+    both_s = min(step["job_ran_s"] for step in steps) - max(
+        step["job_ran_s"] - step["ran_s"] for step in steps
+    )
+    assert both_s >= 1.0, "they overlap"
+    shared_cpu_s = sum(facts["overlap_cpu_s"] for facts in found.values())
+    assert shared_cpu_s == pytest.approx(2 * both_s, abs=0.01)
+    cpu_s = sum(facts["n_cores"] * facts["wall_s"] for facts in found.values())
+    assert cpu_s == pytest.approx(script["job_n_cpus"] * script["ran_s"], abs=0.01), "all of the job, once"
+
+
+def test_a_job_of_srun_alone_pays_for_all_of_its_nodes(cluster, tmp_path):
+    """Its step has ended on the first node, and has its record, long before it has on the second one."""
+    words = ("-N2", "-n2", "-A", "chemistry", "-J", "bare", "--mpicoloc")
+    cluster.run("srun", *words, "sh", "-c", BARE)
+    job = int((cluster.work / "bare").read_text())
+    jobs.wait_until(lambda: list(cluster.spool.glob(f"{job}.*.allocation.json")), "the record", 30)
+    found = {
+        line.facts["job"]: line.facts for line in charged(cluster, job, tmp_path / "all", has_profile=False)
+    }
+    step, whole = (found[f"{job}.{step}"]["slurm"] for step in ("0", "allocation"))
+    assert whole["ran_s"] >= step["ran_s"] + 2.0 and whole["n_cpus"] == whole["job_n_cpus"] >= 2
+    cpu_s = sum(facts["n_cores"] * facts["wall_s"] for facts in found.values())
+    assert cpu_s == pytest.approx(whole["n_cpus"] * whole["ran_s"], abs=0.01), "all of the job, once"
+
+
+def test_a_job_of_salloc_pays_for_the_time_between_its_steps(cluster, monkeypatch):
+    """Also where its epilog could not make the record."""
+    told = cluster.run(
+        "salloc", "-N1", "-n1", "sh", "-c", "echo $SLURM_JOB_ID; srun --mpicoloc true; sleep 3"
+    )
+    job = int(told.split()[0])
+    found = jobs.wait_until(lambda: list(cluster.spool.glob(f"{job}.*.allocation.json")), "the record", 30)
+    assert step_record.read(str(found[0])).record.ran_s >= 2.0
+    assert cluster.wait(job)["ExitCode"] == "0:0"
+    in_time = found[0].read_bytes()
+    found[0].unlink()
+    step_note.mark(str(cluster.spool), job)
+    monkeypatch.setenv("SLURM_CONF", cluster.env["SLURM_CONF"])
+    assert main(["slurm", "settle", "--spool", str(cluster.spool), "--key-file", str(cluster.key)]) == 0
+    assert found[0].read_bytes() == in_time

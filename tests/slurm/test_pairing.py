@@ -16,7 +16,7 @@ import pytest
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "unit"))
 
 import sample
-from slurm_jobs import LIMIT_S, command_of, processes
+from slurm_jobs import LIMIT_S, daemon
 
 from mpicoloc.lab import slurm_files
 from mpicoloc.model.pairs import Rules
@@ -121,6 +121,8 @@ def test_a_requeued_partner_whose_leader_is_gone_runs_alone(cluster, queue, step
     assert [(type(each), each.job) for each in step()] == [(Release, second)]
     left = queue()[second]
     assert (left.partition, left.wanted_nodes, left.limit_s, left.admin_comment) == ("whole", (), 600, "")
+    # In the second in which it was killed slurmd refuses to start it again, and slurmctld then ends the job.
+    time.sleep(1.1)
     cluster.run("scontrol", "update", f"JobId={second}", "StartTime=now")
     jobs.wait_until(lambda: queue()[second].state == "RUNNING", "it to start")
 
@@ -171,8 +173,7 @@ def test_each_job_ends_once_whoever_is_killed_between_the_two_halves_of_a_pair(c
     jobs.wait_until(lambda: saved.stat().st_mtime > submitted_s + 0.5, "slurmctld to save")
     with service(cluster, known):  # its first look says the first half, and there is no second look
         jobs.wait_until(lambda: queue()[pair[0]].partition == "shared", "the leader to be told", LIMIT_S)
-    (pid,) = [pid for pid in processes("slurmctld") if cluster.plan.folder in command_of(pid)]
-    os.kill(pid, signal.SIGKILL)
+    os.kill(daemon(cluster, "slurmctld"), signal.SIGKILL)
     for job in busy.values():
         jobs.wait_until(lambda job=job: is_told(cluster, "scancel", job), "slurmctld to be back")
     with service(cluster, known, "--interval-s", "0.3"):
@@ -256,8 +257,7 @@ def test_a_service_goes_on_by_itself_when_slurmctld_was_killed_meanwhile(
     watching = service(cluster, known, "--interval-s", "0.3", "--audit", log)
     with watching:
         jobs.wait_until(lambda: queue()[first].partition == "shared", "the leader to be told", 60)
-        (pid,) = [pid for pid in processes("slurmctld") if cluster.plan.folder in command_of(pid)]
-        os.kill(pid, signal.SIGKILL)
+        os.kill(daemon(cluster, "slurmctld"), signal.SIGKILL)
         killed_s = time.time()
         jobs.wait_until(lambda: is_told(cluster, "scontrol", "ping"), "slurmctld to be back")
         # Of nodes that have not answered it yet the service gives its jobs back, and says it again later.

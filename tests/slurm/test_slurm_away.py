@@ -9,7 +9,7 @@ from pathlib import Path
 
 import jobs
 import pytest
-from slurm_jobs import LIMIT_S, command_of, processes
+from slurm_jobs import LIMIT_S, command_of, daemon, processes
 
 from mpicoloc.cli.main import main
 from mpicoloc.store import signature, step_note, step_record
@@ -41,17 +41,17 @@ def time_of(cluster, what, job):
     return (cluster.work / f"{what}.{job}").stat().st_mtime
 
 
-def slurmctld(cluster):
-    return {pid for pid in processes("slurmctld") if cluster.plan.folder in command_of(pid)}
-
-
 @contextlib.contextmanager
 def without_slurmctld(cluster):
     """It is killed, and the one that is started in its place stands still."""
-    before = slurmctld(cluster)
-    for pid in before:
-        os.kill(pid, signal.SIGKILL)
-    (new,) = jobs.wait_until(lambda: slurmctld(cluster) - before, "the next slurmctld", LIMIT_S)
+    before = daemon(cluster, "slurmctld")
+    os.kill(before, signal.SIGKILL)
+
+    def next_one():
+        found = daemon(cluster, "slurmctld")
+        return found if found != before else None
+
+    new = jobs.wait_until(next_one, "the next slurmctld", LIMIT_S)
     os.kill(new, signal.SIGSTOP)
     try:
         yield
@@ -64,10 +64,13 @@ def test_a_step_that_ends_while_slurmctld_is_away_has_its_record_and_signature(c
     job = cluster.submit(script, "-N1", "-n1", "-w", "n1", "--mpicoloc")
     jobs.wait_until((cluster.work / f"begun.{job}").exists, "the step", LIMIT_S)
     assert set(notes(cluster, job)) == {"batch", "0"}
-    begun_s, before = time.time(), len(cluster.log("n1"))
-    # What slurmctld has not saved before it is killed (every 5 s) is gone.
+    before = len(cluster.log("n1"))
+    # What slurmctld has not saved before it is killed (every 5 s, if there is something new) is gone.
     saved = Path(cluster.plan.folder, "state/job_state")
-    jobs.wait_until(lambda: saved.stat().st_mtime > begun_s + 0.5, "slurmctld to save", LIMIT_S)
+    time.sleep(0.5)  # of a save that had begun before
+    changed_s = time.time()
+    cluster.run("scontrol", "update", f"JobId={job}", "Comment=new")
+    jobs.wait_until(lambda: saved.stat().st_mtime > changed_s, "slurmctld to save", LIMIT_S)
     with without_slurmctld(cluster):
         (cluster.work / f"go.{job}").touch()
         failed = f"job {job}: `mpicoloc slurm close` ended with"
@@ -119,6 +122,7 @@ srun sleep 1
     for (_, step), record in first.items():
         assert (record.restarts, record.n_cpus) == (0, 4)
         assert record.ran_s == pytest.approx(requeued_s - begun[step], abs=8.0) and record.ran_s > 1.5
+    time.sleep(1.1)  # in the second in which it killed the job slurmd starts no other of this number
     cluster.run("scontrol", "update", f"JobId={job}", "StartTime=now")
     assert cluster.wait(job)["ExitCode"] == "0:0"
     both = records(cluster, job)
@@ -143,7 +147,7 @@ def test_the_records_of_a_node_that_died_are_made_later(cluster, monkeypatch, ca
         assert len(capsys.readouterr().out.splitlines()) == 2 and not notes(cluster, job)
         assert main(settle) == 0 and not capsys.readouterr().out
     found = {step: record for (_, step), record in records(cluster, job).items()}
-    assert set(found) == {"0", "batch"} and found["0"].is_of_same_job(found["batch"])
+    assert set(found) == {"0", "batch"} and found["0"].run_of("") == found["batch"].run_of("")
     assert all((record.n_cpus, record.restarts) == (4, 0) for record in found.values())
     cluster.run("scancel", job)
 
@@ -151,11 +155,7 @@ def test_the_records_of_a_node_that_died_are_made_later(cluster, monkeypatch, ca
 @contextlib.contextmanager
 def died(cluster, node, job):
     """A node of which all of a job and what would clean up after it is gone; it comes back at the end."""
-    (slurmd,) = [
-        pid for pid in processes("slurmd")
-        if command_of(pid).startswith("slurmd") and cluster.plan.folder in command_of(pid)
-        and f"-N\0{node}\0" in command_of(pid)
-    ]  # fmt: skip
+    slurmd = daemon(cluster, "slurmd", f"-N\0{node}\0")
     os.kill(slurmd, signal.SIGSTOP)
     for pid in processes("slurmstepd"):
         if command_of(pid).startswith(f"slurmstepd: [{job}."):

@@ -55,6 +55,7 @@ def _space(folder):
     [
         ({"n_nodes": 17}, "1 to 16"),
         ({"n_nodes": 1, "n_cpus": 0}, "1 to 1024"),
+        ({"n_nodes": 1, "memory_mib": 0}, "0 MiB of memory"),
         ({"name": "../etc", "n_nodes": 1}, "small letters"),
     ],
 )

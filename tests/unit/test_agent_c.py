@@ -19,7 +19,7 @@ pytestmark = pytest.mark.serial
 ROOT = Path(__file__).resolve().parents[2]
 CSRC = ROOT / "csrc"
 IN_RANKS = ("clock.c", "gate.c", "hooks.c", "keeper_start.c", "lanes.c", "pmu.c", "regions.c",
-            "restart.c", "start.c")  # fmt: skip
+            "restart.c", "start.c", "usage.c")  # fmt: skip
 CORE = (*AGENT, "agent_thread.c", *IN_RANKS)
 FLAGS = ("-std=gnu11", "-O1", "-g", "-Wall", "-Wextra", "-Werror", "-fsanitize=address,undefined",
          "-fno-sanitize-recover=undefined")  # fmt: skip
@@ -171,6 +171,6 @@ def test_checkpoints_are_rarer_where_they_cost_or_fail(build: Build, tmp_path: P
 
 def test_cycles_are_split_at_shutters(build: Build, tmp_path: Path) -> None:
     names = ("clock.c", "hooks.c", "lanes.c", "options.c", "proc.c", "regions.c", "segment.c", "start.c",
-             "table.c")  # fmt: skip
+             "table.c", "trap.c", "usage.c")  # fmt: skip
     without_tsc = {Path(name).stem: ("-DMC_NO_TSC",) for name in (*names, "test_hooks.c")}
     _run(build("test_hooks", names, tmp_path, **without_tsc), tmp_path)

@@ -8,7 +8,7 @@ import pytest
 import sample
 
 from mpicoloc.cli import main
-from mpicoloc.model import pairs
+from mpicoloc.model import odd_sets, pairs
 from mpicoloc.model.fitted import FittedModel
 from mpicoloc.run import model_file, waiting
 from mpicoloc.store import hdf5, queue_files
@@ -107,6 +107,33 @@ def test_a_campaign_tells_of_jobs_by_their_profiles_whatever_it_called_them(fold
         assert [group["jobs"] for group in found["groups"]] == jobs
 
 
+def test_a_gap_above_what_is_promised_is_said(folder, capsys, monkeypatch):
+    """Of each three jobs of a program one is alone; without odd sets the bound is that of three halves."""
+    names = [f"p{i}" for i in range(101)]
+    (folder / "jobs.csv").write_text(
+        "id,program,runtime_s\n" + "".join(f"{n}{i},{n},100\n" for n in names for i in range(3))
+    )
+    (folder / "slowdowns.csv").write_text(
+        "target,co_runner,slowdown\n" + "".join(f"{n},{n},1\n" for n in names)
+    )
+    words = ["pair", "jobs.csv", "--slowdowns", "slowdowns.csv"]
+    assert main.main(words) == 0
+    answer = capsys.readouterr()
+    assert "at most 0.000 % above the least possible" in answer.out
+    assert answer.err == ""
+    monkeypatch.setattr(odd_sets, "MAX_ROUNDS", 1)
+    assert main.main(words) == 0
+    answer = capsys.readouterr()
+    assert "at most 33.333 % above the least possible" in answer.out
+    assert len(answer.err.splitlines()) == 1
+    assert "may take up to 33.33 % more than the least possible" in answer.err
+    assert main.main([*words, "--json"]) == 0
+    answer = capsys.readouterr()
+    found = json.loads(answer.out)
+    assert found["gap_frac"] == pytest.approx(found["cost_s"] / found["lower_bound_s"] - 1) == 1 / 3
+    assert len(found["notes"]) == len(answer.err.splitlines()) == 1
+
+
 def test_an_empty_queue_is_an_empty_plan(folder, capsys):
     (folder / "jobs.csv").write_text("id,runtime_s\n")
     assert planned(capsys)["groups"] == []
@@ -128,6 +155,13 @@ def test_an_empty_queue_is_an_empty_plan(folder, capsys):
         (JOBS, SLOWDOWNS, ["--nodes", "0"], 2, "--nodes must be a whole number >= 1, got '0'"),
         (JOBS, SLOWDOWNS, ["--node-cores", "4"], 3, "does not fit a node of 4 cores"),
         (JOBS, SLOWDOWNS, ["--policy", "di"], 3, "needs an intensity"),
+        (
+            JOBS,
+            SLOWDOWNS,
+            ["--policy", "fifo-shared", "--per-node", "3"],
+            2,
+            "need the policy blossom or greedy",
+        ),
     ],
 )
 def test_what_is_wrong_is_said_in_one_line(folder, capsys, jobs, slowdowns, words, code, message):
@@ -138,6 +172,16 @@ def test_what_is_wrong_is_said_in_one_line(folder, capsys, jobs, slowdowns, word
     assert message in answer.err
     assert len(answer.err.splitlines()) == 1
     assert not answer.out
+
+
+def test_larger_groups_are_planned_from_files_only(folder, capsys):
+    (folder / "slowdowns.csv").write_text("target,co_runner,slowdown\nlammps,lammps,1.1\n")
+    (folder / "jobs.csv").write_text("id,program,runtime_s\n" + "".join(f"{i},lammps,60\n" for i in range(3)))
+    (three,) = planned(capsys, "--per-node", "3")["groups"]
+    assert three["duration_s"] == pytest.approx(60 * 1.2)
+    watch = ["pair", "--watch", "--profiles", str(folder), "--prior-slowdown", "1.3"]
+    assert main.main([*watch, "--per-node", "3"]) == 2
+    assert "--watch makes pairs, and --per-node is 3: leave it out" in capsys.readouterr().err
 
 
 def test_files_that_are_none(folder, capsys):

@@ -319,3 +319,50 @@ def test_what_cannot_be_signed_costs_no_profile(monkeypatch, tmp_path):
     assert assemble.write([collect(KEY)]) == (str(tmp_path / "p.h5"), "")
     assert any("unsigned: more than" in note for note in hdf5.read(tmp_path / "p.h5").notes)
     assert signature.facts(tmp_path / "p.h5") is None
+
+
+USAGE = {"minor_faults": 100, "major_faults": 1, "voluntary_switches": 1000, "involuntary_switches": 20}
+
+
+def used(scale, migrations=0, n_migrating=0):
+    told = np.zeros((), contract.dtype("mc_usage"))
+    told["is_known"], told["cpu_ns"] = 1, scale * S // 2
+    told["n_migrating"], told["migrations"] = n_migrating, migrations
+    for name, value in USAGE.items():
+        told[name] = scale * value
+    return told
+
+
+def test_what_a_rank_used_is_without_what_came_before_the_end_of_init():
+    write_rank(0, used_at_init=used(1, 5, 3), used_at_finalize=used(4, 7, 3))
+    write_rank(1, used_at_init=used(1), used_at_finalize=used(4))
+    first, second = collect(KEY).tables["ranks"]
+    for row in (first, second):
+        assert {name: row[name] for name in USAGE} == {name: 3 * value for name, value in USAGE.items()}
+        assert row["cpu_s"] == pytest.approx(1.5)
+    assert first["migrations"] == 2
+    assert np.isnan(second["migrations"])
+
+
+def test_a_rank_that_runs_used_what_the_kernel_tells_since_init():
+    from mpicoloc.run import machine
+
+    def ticks(pid):
+        with open(f"/proc/{pid}/stat") as file:
+            return int(file.read().rpartition(")")[2].split()[19])
+
+    running = {"state": contract.MC_RANK_RUNNING, "t_finalize": 0}
+    own = {"pid": os.getpid(), "pid_start_ticks": ticks(os.getpid())}
+    before = used(0)
+    before["minor_faults"] = machine.usage(os.getpid())["minor_faults"] - 7
+    before["voluntary_switches"] = 1 << 40  # of threads that have ended
+    before["cpu_ns"] = machine.usage(os.getpid())["cpu_s"] * S + 100 * S
+    write_rank(0, **running, **own, used_at_init=before)
+    write_rank(1, **running, **own)  # not yet out of MPI_Init
+    write_rank(2, **running, used_at_init=before)  # gone
+    first, second, third = collect(KEY).tables["ranks"]
+    assert 7 <= first["minor_faults"] < 100000
+    assert np.isnan(first["voluntary_switches"])
+    assert first["cpu_s"] == 0
+    assert np.isnan([[row[name] for name in machine.USED] for row in (second, third)]).all()
+    assert first["peak_rss_bytes"] > 1e6

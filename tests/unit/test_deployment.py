@@ -5,15 +5,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mpicoloc.errors import UsageError
+from mpicoloc.errors import DataError, UsageError
 from mpicoloc.model.pairs import POLICIES, Rules, plan
-from mpicoloc.model.queue import Queue
+from mpicoloc.model.queue import Queue, Room
 from mpicoloc.sim.deployment import Programs, deploy, draw, normalised
 
 
-def programs(runtime_s, slowdown, predicted=None):
+def programs(runtime_s, slowdown, predicted=None, **sizes):
     true = Queue(runtime_s, slowdown)
-    seen = Queue(runtime_s, slowdown if predicted is None else predicted, intensity=np.arange(len(true)))
+    predicted = slowdown if predicted is None else predicted
+    seen = Queue(runtime_s, predicted, intensity=np.arange(len(true)), **sizes)
     return Programs(true, seen, np.diag(np.array(slowdown, float)).clip(1))
 
 
@@ -56,27 +57,74 @@ def test_servers_are_used_before_they_are_shared():
         deploy(three, np.arange(3), Rules("fifo"), n_servers=0)
 
 
-def test_an_empty_queue():
-    none = deploy(programs([1], [[1]]), np.array([], int), Rules())
+@pytest.mark.parametrize("policy", sorted(POLICIES))
+def test_an_empty_queue(policy):
+    none = deploy(programs([1], [[1]]), np.array([], int), Rules(policy))
     assert none.makespan_s == 0
 
 
-@settings(max_examples=60, deadline=None)
-@given(st.integers(1, 14), st.integers(0, 2**32), st.sampled_from(sorted(POLICIES)), st.integers(1, 3))
-def test_all_jobs_run_once_and_as_long_as_their_company_makes_them(n_jobs, seed, policy, n_servers):
+def test_greedy_fills_three_places():
+    """The pair over soonest, then who is over soonest beside both; the fourth has the place of the first."""
+    four = programs([30, 10, 20, 40], np.full((4, 4), 1.0))
+    done = deploy(four, np.arange(4), Rules("greedy", n_per_node=3))
+    assert done.start_s.tolist() == [0, 0, 0, 10]
+    assert done.makespan_s == 50
+    beside = np.full((3, 3), 1.25)
+    three = programs([100, 100, 100], beside)
+    assert deploy(three, np.arange(3), Rules("greedy", n_per_node=3)).end_s.tolist() == [150, 150, 150]
+    # Two take 125 of 200 s, three 150 of 125 + 100 s.
+    assert deploy(three, np.arange(3), Rules("greedy", 0.65, 3)).start_s.tolist() == [0, 0, 125]
+
+
+def test_greedy_lets_no_third_in_that_makes_both_late():
+    beside = np.array([[1, 1.1, 2.5], [1.1, 1, 2.5], [2.5, 2.5, 1]])
+    done = deploy(programs([10, 10, 10], beside), np.arange(3), Rules("greedy", n_per_node=3))
+    assert done.start_s.tolist() == [0, 0, 11]
+
+
+@pytest.mark.parametrize("policy", ["fifo-shared", "greedy", "blossom"])
+def test_nobody_shares_who_has_no_room(policy):
+    ones = Queue([10, 10, 10], np.ones((3, 3)), n_cores=[8, 2, 6], memory_bytes=[1, 1, 1])
+    jobs, wide = np.arange(3), Rules(policy, room=Room(n_cores=8))
+    done = deploy(Programs(ones, ones), jobs, wide)
+    assert done.start_s[0] != done.start_s[1] == done.start_s[2]
+    assert done.makespan_s == 20
+    one_by_one = deploy(Programs(ones, ones), jobs, Rules(policy, room=Room(memory_bytes=1)))
+    assert one_by_one.makespan_s == 30
+    with pytest.raises(DataError, match="job 0 does not fit a node of 4 cores"):
+        deploy(Programs(ones, ones), jobs, Rules(policy, room=Room(n_cores=4)))
+
+
+def test_in_order_nobody_overtakes_who_waits_for_room():
+    """Once the second job is on server 1, the third finds room on server 0, which had none for the second."""
+    sizes = Queue([10, 10, 10, 10, 10], np.ones((5, 5)), n_cores=[5, 2, 6, 3, 3])
+    done = deploy(Programs(sizes, sizes), np.arange(5), Rules("fifo-shared", room=Room(n_cores=8)), 2)
+    assert done.server.tolist() == [0, 1, 1, 0, 0]
+    assert done.start_s.tolist() == [0, 0, 0, 0, 10]
+
+
+RULES = [Rules(policy, room=Room(n_cores=8)) for policy in sorted(POLICIES)]
+RULES += [Rules(policy, n_per_node=3, room=Room(n_cores=8)) for policy in ("blossom", "greedy")]
+
+
+@settings(max_examples=80, deadline=None)
+@given(st.integers(1, 14), st.integers(0, 2**32), st.sampled_from(RULES), st.integers(1, 3))
+def test_all_jobs_run_once_and_as_long_as_their_company_makes_them(n_jobs, seed, rules, n_servers):
     rng = np.random.default_rng(seed)
+    policy, n_cores = rules.policy, rng.integers(1, 8, 6)
     runtime_s, slowdown = rng.uniform(1, 100, 6), rng.uniform(1, 3, (6, 6))
-    some = programs(runtime_s, slowdown)
+    some = programs(runtime_s, slowdown, n_cores=n_cores)
     jobs = draw(some, n_jobs, rng)
-    done = deploy(some, jobs, Rules(policy), n_servers)
-    length_s = done.end_s - done.start_s
+    done = deploy(some, jobs, rules, n_servers)
+    length_s, worst = done.end_s - done.start_s, 1 + (rules.n_per_node - 1) * (slowdown.max() - 1)
     assert (length_s >= runtime_s[jobs] * (1 - 1e-6)).all()
-    assert (length_s <= runtime_s[jobs] * slowdown.max() * (1 + 1e-6)).all()
+    assert (length_s <= runtime_s[jobs] * worst * (1 + 1e-6)).all()
     for i in range(n_jobs):
         middle_s = (done.start_s[i] + done.end_s[i]) / 2
         here = (done.server == done.server[i]) & (done.start_s < middle_s) & (middle_s < done.end_s)
-        assert here.sum() <= 2
-    again = deploy(some, jobs, Rules(policy), n_servers)
+        assert here.sum() <= rules.n_per_node
+        assert n_cores[jobs[here]].sum() <= 8
+    again = deploy(some, jobs, rules, n_servers)
     assert (again.end_s == done.end_s).all()
     if policy == "fifo" and n_servers == 1:
         assert done.makespan_s == pytest.approx(runtime_s[jobs].sum())

@@ -2,13 +2,16 @@
 
 import os
 import signal
+import time
 
 import pytest
 
 from mpicoloc.errors import DataError, EnvironmentFault
+from mpicoloc.store import apart
 from mpicoloc.store import each as module
 
-pytestmark = pytest.mark.timeout(60)
+LIMIT_S = 40
+pytestmark = pytest.mark.timeout(2 * LIMIT_S)
 
 
 @pytest.mark.parametrize("n_open", [1, 3, 100])
@@ -121,3 +124,42 @@ def test_the_time_of_whoever_asks_is_not_that_of_who_answers(files, monkeypatch)
     next(answers)
     signal.sigtimedwait([], 3.0)
     assert not any(isinstance(answer, Exception) for _, answer in answers)
+
+
+@pytest.fixture
+def immortal(monkeypatch):
+    """Processes that a kill does not reach, as it is while they sleep in the kernel; gone afterwards."""
+    kill = os.kill
+    monkeypatch.setattr(apart, "END_S", 0.5)
+    monkeypatch.setattr(apart.os, "kill", lambda pid, number: None)
+    yield
+    while apart._LEFT:  # nobody has waited for them, so these numbers are still theirs
+        kill(apart._LEFT[-1], signal.SIGKILL)
+        os.waitpid(apart._LEFT.pop(), 0)
+
+
+def asleep(path, raw):
+    if path.endswith(("/0.h5", "/9.h5", "/23.h5")):
+        signal.pause()
+    return {"said": path}
+
+
+def test_a_process_that_cannot_be_killed_is_left(files, monkeypatch, immortal):
+    monkeypatch.setattr(module, "ANSWER_S", 2.5)
+    found = dict(module.each(files, asleep))
+    assert sum(isinstance(answer, EnvironmentFault) for answer in found.values()) == 3
+    monkeypatch.setattr(apart, "WAIT_S", 0.5)
+    with pytest.raises(DataError):
+        apart.apart("hung", signal.pause, bytes)
+    left = list(apart._LEFT)
+    assert len(left) >= 4
+    monkeypatch.undo()
+    for pid in left:
+        os.kill(pid, signal.SIGKILL)
+    deadline_s = time.monotonic() + LIMIT_S
+    while apart._LEFT and time.monotonic() < deadline_s:
+        assert apart.apart("well", lambda: [b"x"], bytes) == b"x"
+    assert apart._LEFT == [], "they are waited for when they have ended"
+    for pid in left:
+        with pytest.raises(ChildProcessError):
+            os.waitpid(pid, os.WNOHANG)

@@ -39,8 +39,8 @@ def folder(tmp_path):
     return tmp_path / "profiles"
 
 
-def write(folder, name, file=None, ranks=None, nodes=None, **changes):
-    """A profile of a job of that name, with these facts, columns of its ranks, and nodes."""
+def write(folder, name, file=None, ranks=None, nodes=None, beside=None, **changes):
+    """A profile of a job of that name, with these facts, columns of its ranks, nodes, and job beside it."""
     profile = sample.profile()
     made = sample.job(**{"id": name, "user": "root", "batch_name": name, "n_ranks": 4, **changes})
     tables = dict(profile.tables)
@@ -49,6 +49,8 @@ def write(folder, name, file=None, ranks=None, nodes=None, **changes):
         tables["ranks"] = table("ranks", columns | ranks)
     if nodes:
         tables["nodes"] = table("nodes", nodes)
+    if beside:
+        tables["corunners"] = table("corunners", {"i_node": [0], "job_id": [beside], "overlap_s": [60.0]})
     hdf5.write(dataclasses.replace(profile, job=made, tables=tables), folder / f"{file or name}.h5")
 
 
@@ -179,3 +181,73 @@ def test_nobody_speaks_for_another_user(slurm, folder, capsys):
     assert known.of(theirs, 0.0) is not None
     assert look(folder) == 0
     assert f"forged.h5 tells of a job of root, and is a file of user {stranger}" in capsys.readouterr().err
+
+
+def met(folder, start_s=1.7e9):
+    """F and G ran beside each other, and took half as long again."""
+    write(folder, "F", file="met-F", id="142", beside="143", start_unix_s=start_s)
+    write(folder, "G", file="met-G", id="143-0", beside="142", start_unix_s=start_s + 10)
+
+
+def slowdowns(known, kinds):
+    return {
+        tuple(name for _, name, _ in pair): [round(each.value, 1) for each in found]
+        for pair, found in known.met(kinds).items()
+    }
+
+
+def test_what_jobs_suffered_beside_each_other_is_known_of_their_kinds(slurm, folder):
+    met(folder)
+    known = kinds.Known(str(folder))
+    known.look()
+    both = {("F", "G"): [1.5], ("G", "F"): [1.5]}
+    f, g = (job.kind for job in pairing.slurm.snapshot().jobs if job.name in "FG")
+    assert slowdowns(known, {f, g}) == slowdowns(known, [g, f]) == both
+    assert slowdowns(known, {f}) == {}
+    os.unlink(folder / "met-G.h5")  # it says who 143 was
+    known.look()
+    assert slowdowns(known, {f, g}) == {}
+    met(folder)
+    known.look()
+    assert slowdowns(known, {f, g}) == both
+    write(folder, "G", file="met-G", id="143", start_unix_s=1.7e9 + 70)  # another job of that number
+    known.look()
+    assert slowdowns(known, {f, g}) == {}
+
+
+def test_whom_a_job_met_is_not_known_where_two_say_it(slurm, folder):
+    """A stranger wrote a profile with the other job's number before that one had ended."""
+    met(folder)
+    write(folder, "evil", user="nobody", id="143", start_unix_s=1.7e9, wall_s=3e5)
+    known = kinds.Known(str(folder))
+    known.look()
+    f, g = (job.kind for job in pairing.slurm.snapshot().jobs if job.name in "FG")
+    of_g = {("G", "F"): [1.5]}
+    assert slowdowns(known, {f, g, ("nobody", "evil", 4)}) == of_g
+    (folder / "evil.h5").unlink()
+    known.look()
+    assert slowdowns(known, {f, g}) == of_g | {("F", "G"): [1.5]}
+
+
+@pytest.mark.parametrize("wall_s", [0.0, 1.7e308])
+def test_a_job_that_cannot_have_been_stops_nobody(slurm, folder, capsys, wall_s):
+    """It is older than those by which its kind is known."""
+    for i in range(kinds.N_RUNS + 1):
+        write(folder, "F", file=f"F{i}", id=str(900 + i), start_unix_s=1.76e9 + 1000 * i)
+    for i in range(2):
+        facts = {"id": f"142-{i}", "n_ranks": 2 if wall_s > 1 else 4, "start_unix_s": 1.5e9 + i}
+        write(folder, "F", file=f"bad{i}", beside="143", wall_s=wall_s, **facts)
+    assert look(folder) == 0
+    told = capsys.readouterr()
+    assert "to share" in told.out
+    assert "tells of times or slowdowns, which cannot be: such jobs met nobody" in told.err
+
+
+@pytest.mark.parametrize(("assumed", "is_before", "is_after"), [(2.5, False, True), (1.3, True, True)])
+def test_what_was_measured_of_a_pair_counts_more_than_what_is_assumed(
+    slurm, folder, capsys, assumed, is_before, is_after
+):
+    for is_paired in (is_before, is_after):
+        assert look(folder, "--prior-slowdown", str(assumed)) == 0
+        assert ("to share with" in capsys.readouterr().out) == is_paired
+        met(folder)

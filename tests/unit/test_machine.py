@@ -41,14 +41,15 @@ def test_what_a_process_used_is_counted():
         [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     ) as child:
         child.stdout.readline()
-        used = machine.usage(child.pid)
+        used, peak_bytes = machine.usage(child.pid), machine.peak_rss_bytes(child.pid)
         child.communicate("\n", timeout=60)
     assert used["cpu_s"] > 0.02
-    assert used["peak_rss_bytes"] > 1 << 26
+    assert peak_bytes > 1 << 26
     assert used["minor_faults"] > 100
     assert used["voluntary_switches"] >= 1
 
 
 def test_a_process_that_is_gone_tells_nothing():
     assert np.isnan([*machine.usage(0).values()]).all()
-    assert set(machine.usage(0)) == set(machine.usage(os.getpid()))
+    assert np.isnan(machine.peak_rss_bytes(0))
+    assert set(machine.usage(0)) == set(machine.usage(os.getpid())) == set(machine.USED)

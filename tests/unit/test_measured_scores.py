@@ -3,6 +3,7 @@
 import re
 from pathlib import Path
 
+import once
 import pytest
 
 pytest.importorskip("sklearn", reason="the extra schedule is not installed")
@@ -22,10 +23,13 @@ def campaign(request):
 
 
 @pytest.fixture(scope="module")
-def scores(campaign):
-    learnt = training.read(ROOT / "benchmarks" / "data" / f"campaign-{campaign}.npz")
-    card = fit_model(learnt, kinds=(FITTED[campaign],)).card
-    return {score["kind"]: score for score in card["scores"]}
+def scores(campaign, tmp_path_factory):
+    def fitted():
+        learnt = training.read(ROOT / "benchmarks" / "data" / f"campaign-{campaign}.npz")
+        return fit_model(learnt, kinds=(FITTED[campaign],)).card["scores"]
+
+    found = once.value(once.folder(tmp_path_factory) / "scores" / campaign, fitted)
+    return {score["kind"]: score for score in found}
 
 
 def rows(campaign):

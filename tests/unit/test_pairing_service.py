@@ -11,6 +11,7 @@ from slurm_programs import answering
 
 from mpicoloc.cli.main import main
 from mpicoloc.core.batch import PENDING, RUNNING, BatchJob, BatchNode, BatchQueue, Snapshot
+from mpicoloc.core.estimate import Estimate
 from mpicoloc.core.features import JobFeatures
 from mpicoloc.errors import UsageError
 from mpicoloc.lab import slurm_files
@@ -38,7 +39,7 @@ def planned(leaders, waiting, how=None, runtime_s=100.0, queues=QUEUES):
     both = (*leaders, *waiting)
     features = {each.id: JobFeatures(str(each.id), each.name, runtime_s, 4, 4, {}) for each in both}
     now = Snapshot(1e9, both, NODES, queues)
-    groups = pairing.planned(leaders, waiting, features, how or steering(), now)
+    groups = pairing.planned(leaders, waiting, features, how or steering(), now, {})
     return sorted(group.jobs for group in groups)
 
 
@@ -49,6 +50,37 @@ def test_a_pair_of_which_nothing_is_known_any_more_is_still_moved(tmp_path):
     how = pairing.Steering(Partitions("whole", "shared"), Rules("greedy"), MeasuredTable({}))
     found = pairing.look(Snapshot(1e9, (waiting, running), NODES), pairing.Known(str(tmp_path)), how)
     assert found == [Commit(Share((1,), ("n2",)), (), (2.0,), "another node is free")]
+
+
+class Measured(pairing.Known):
+    """Of each job how long it takes, and what kinds suffered when they met."""
+
+    def __init__(self, runtime_s, meetings):
+        super().__init__("")
+        self.runtime_s, self.meetings = runtime_s, meetings
+
+    def of(self, job, now_s):
+        runtime_s = self.runtime_s[job.id]
+        return JobFeatures(str(job.id), job.name, runtime_s, 4, 4, {"rss_bytes_mean": runtime_s})
+
+    def met(self, kinds):
+        return self.meetings
+
+
+def test_time_limits_grow_by_what_was_measured_of_a_pair():
+    short = job(1, partition="whole", priority=1)
+    told = Share((2,), ("n1",)).text(600.0)
+    long = job(2, RUNNING, start_s=1e9, limit_s=900.0, nodes=("n1",), admin_comment=told)
+    others = job(7, RUNNING, partition="whole", nodes=("n2",), start_s=1e9)
+    meetings = {
+        (short.kind, long.kind): [Estimate(4.0, 3.9, 4.1, 9, "1", "measured")],
+        (long.kind, short.kind): [Estimate(1.0, 0.99, 1.01, 9, "1", "measured")] * 9,
+    }
+    known = Measured({1: 120.0, 2: 600.0, 7: 600.0}, meetings)
+    now = Snapshot(1e9, (short, long, others), NODES, QUEUES)
+    (commit,) = pairing.look(now, known, steering("greedy"))
+    assert commit.share.jobs == (2, 1)
+    assert commit.slowdowns[0] == 2.0 and 3.9 < commit.slowdowns[1] < 6.0
 
 
 @pytest.mark.parametrize("policy", ["blossom", "greedy", "fifo-shared"])

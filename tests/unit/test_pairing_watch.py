@@ -3,6 +3,8 @@
 import contextlib
 import dataclasses
 import json
+import os
+import signal
 import time
 import types
 
@@ -14,6 +16,7 @@ from slurm_programs import UPDATE, answering
 from mpicoloc.cli import main, pair_watch
 from mpicoloc.core.machine import Machine
 from mpicoloc.core.tables import table
+from mpicoloc.errors import EnvironmentFault
 from mpicoloc.model.fitting import fit_kind
 from mpicoloc.model.pairs import Rules
 from mpicoloc.model.share import Share
@@ -139,3 +142,25 @@ def test_a_second_service_does_not_begin(watch, capsys, monkeypatch):
         with only_one.only_one(Partitions("others", "shared")):
             pass
     assert len(watch(n_looks=1)) == 4
+
+
+def test_a_reader_that_outlives_its_service_keeps_no_new_one_out(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    both = Partitions("whole", "shared")
+    with only_one.only_one(both):
+        begun, begins = os.pipe()
+        reader = os.fork()
+        if reader == 0:
+            os.write(begins, b"x")
+            signal.pause()
+        os.read(begun, 1)
+        with pytest.raises(EnvironmentFault), only_one.only_one(both):
+            pass
+    try:
+        with only_one.only_one(both):
+            assert os.waitpid(reader, os.WNOHANG) == (0, 0), "it lives"
+    finally:
+        os.kill(reader, signal.SIGKILL)
+        os.waitpid(reader, 0)
+        os.close(begun)
+        os.close(begins)

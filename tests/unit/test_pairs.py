@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mpicoloc.errors import DataError, UsageError
-from mpicoloc.model import nodes, pairs
+from mpicoloc.model import matching, nodes, odd_sets, pairs
 from mpicoloc.model.groups import degradation_graph, duration_s
 from mpicoloc.model.pairs import POLICIES, Rules, plan
 from mpicoloc.model.queue import Queue, Room
@@ -154,8 +154,31 @@ def test_an_empty_queue_and_a_long_one(monkeypatch):
     made = plan(waiting)
     assert sorted(itertools.chain(*jobs_of(made))) == list(range(25))
     assert all(len({job // 10 for job in jobs}) == 1 for jobs in jobs_of(made))
-    assert made.notes == ("25 jobs, planned in parts of 10 in order of arrival: no pair across parts",)
+    (note,) = made.notes
+    assert "25 jobs, planned in parts of 10 in order of arrival: no pair across parts" in note
     assert made.cost_s == pytest.approx(made.lower_bound_s, rel=1e-3)
+
+
+def threes(n):
+    """Jobs that only go well with two others: of three one is alone, which no fractional matching sees."""
+    part = np.arange(n) // 3
+    return Queue(np.full(n, 100.0), np.where(part[:, None] == part, 1.0, 3.0))
+
+
+def test_a_plan_that_is_not_proved_near_the_least_says_so(monkeypatch):
+    waiting = threes(303)
+    made = plan(waiting)
+    assert made.notes == ()
+    assert made.cost_s == pytest.approx(101 * 200)
+    assert made.gap_frac <= matching.TOLERANCE_FRAC
+    assert plan(waiting, Rules("greedy")).notes == plan(waiting, Rules(n_per_node=3)).notes == ()
+    monkeypatch.setattr(odd_sets, "MAX_ROUNDS", 1)
+    stopped = plan(waiting)
+    assert stopped.lower_bound_s == pytest.approx(101 * 150)
+    assert stopped.gap_frac == pytest.approx(1 / 3)
+    assert stopped.notes == (
+        "the plan may take up to 33.33 % more than the least possible: within 0.1 % nothing was proved",
+    )
 
 
 def test_a_hundred_thousand_jobs_need_no_matrix_of_them_all(monkeypatch):

@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sample import profile
 
+from mpicoloc.cli.main import main
 from mpicoloc.core import tables
 from mpicoloc.errors import DataError, EnvironmentFault
 from mpicoloc.run import slurm_close, slurm_price
@@ -60,9 +61,9 @@ def test_profiles_are_found_by_job_owner_and_step(job):
     found = slurm_close.files(pattern(job), START)
     assert names(found) == ["7.0.h5", "7.batch.h5"]
     assert slurm_close.files(pattern(job), replace(START, uid=UID + 1)) == []
-    assert slurm_close.files(f"{job}/out/%u%%%j*.h5", START) == []
-    (job / "out" / f"{UID}%7*.h5").touch()
-    assert len(slurm_close.files(f"{job}/out/%u%%%j*.h5", START)) == 1
+    assert slurm_close.files(f"{job}/out/%u%%%j*.%s.h5", START) == []
+    (job / "out" / f"{UID}%7*.0.h5").touch()
+    assert len(slurm_close.files(f"{job}/out/%u%%%j*.%s.h5", START)) == 1
 
 
 def test_what_is_older_than_this_start_is_of_another(job):
@@ -89,7 +90,7 @@ def test_each_profile_is_signed_once_and_told_together(job):
     assert [os.path.basename(path) for path in slurm_close.signed(spool, START)] == [
         f"7.{SUBMITTED_S}.{step}.h5" for step in ("0", "batch")
     ]
-    told = slurm_price.price(slurm_close.read_back(spool, START))
+    told = slurm_price.so_far(spool, START)
     assert told["n_profiles"] == 2
     assert told["runtime_su"] == pytest.approx(2 * profile().price.runtime_su)
     assert told["slowdown"][0] == profile().interference.slowdown.value
@@ -100,8 +101,8 @@ def test_a_job_that_starts_again_or_has_an_old_number_is_another(job):
     for start in (START, again, replace(START, submitted_unix_s=SUBMITTED_S * 10)):
         assert sign(job, start) is not None
         write_anew(job)
-        assert len(slurm_close.read_back(str(job / "spool"), start)) == 1
-    assert len(list((job / "spool").iterdir())) == 3
+        assert slurm_price.so_far(str(job / "spool"), start)["n_profiles"] == 1
+    assert len(list((job / "spool").glob("*.h5"))) == 3
 
 
 @pytest.mark.parametrize(
@@ -110,12 +111,10 @@ def test_a_job_that_starts_again_or_has_an_old_number_is_another(job):
         ("/%j.%s.h5", {"7.0.h5": "0", "7.batch.h5": "batch"}),
         ("/%s/%j.h5", {"0/7.h5": "0", "1/7.h5": "1"}),
         ("/%s/%j.%s", {"2/7.2": "2"}),
-        ("/%j.h5", {"7.h5": None}),
-        ("/%j", {"7": None}),
     ],
 )
 def test_names_in_the_spool_are_by_step_wherever_the_pattern_has_it(tmp_path, out, found):
-    for path in ("7.0.h5", "7.batch.h5", "0/7.h5", "1/7.h5", "2/7.2", "2/7.3", "7.h5", "7"):
+    for path in ("7.0.h5", "7.batch.h5", "0/7.h5", "1/7.h5", "2/7.2", "2/7.3", "7.h5"):
         (tmp_path / path).parent.mkdir(exist_ok=True)
         (tmp_path / path).touch()
     out = f"{tmp_path}{out}"
@@ -123,7 +122,15 @@ def test_names_in_the_spool_are_by_step_wherever_the_pattern_has_it(tmp_path, ou
     assert dict(slurm_close.files(out, START)) == wanted
     assert len(set(wanted.values())) == len(wanted)
     for path, step in found.items():
-        assert slurm_close.place(out, START, step or "0") == (f"{tmp_path}/{path}", START.name(step))
+        assert slurm_close.place(out, START, step) == f"{tmp_path}/{path}"
+
+
+@pytest.mark.parametrize("out", ["/x/%j.h5", "/x/%j", "/x/%j.%%s.h5", "/%u/%j.s"])
+def test_where_steps_would_share_a_file_nothing_is_signed(job, out, monkeypatch, capsys):
+    monkeypatch.setenv("PATH", str(job))  # Slurm is not asked
+    command = ["slurm", "close", "7", "--uid", str(UID), "--key-file", "none", "--spool", str(job / "spool")]
+    assert main([*command, "--out", out]) == 2
+    assert f"{out!r} has no %s" in capsys.readouterr().err and not list((job / "spool").iterdir())
 
 
 def test_a_profile_in_a_folder_of_its_users_is_found(tmp_path):
@@ -174,22 +181,72 @@ def test_what_unfolds_to_more_memory_than_there_is_is_not_signed(job, monkeypatc
     assert sign(job)
     monkeypatch.undo()
     assert sign(job, name="7.1.h5")
-    assert len(slurm_close.read_back(str(job / "spool"), START)) == 2
+    assert slurm_price.so_far(str(job / "spool"), START)["n_profiles"] == 2
+
+
+DAY_S = 86400.0
 
 
 def test_what_was_half_written_is_removed_later(job):
-    spool = job / "spool"
-    for name in (".mpicoloc-a.h5.part", ".mpicoloc-b.h5.part", "7.h5", ".else"):
+    spool, now_s = job / "spool", 100 * DAY_S
+    ages_s = {
+        ".mpicoloc-a.h5.part": 9000.0,
+        ".mpicoloc-b.h5.part": 1000.0,
+        ".mpicoloc-prices-7.1.json": 40 * DAY_S,
+        ".mpicoloc-prices-8.1.json": 20 * DAY_S,
+        "7.h5": 90 * DAY_S,
+        ".else": 90 * DAY_S,
+    }
+    for name, age_s in ages_s.items():
         (spool / name).touch()
-        os.utime(spool / name, (1000.0, 1000.0))
-    os.utime(spool / ".mpicoloc-b.h5.part", (9000.0, 9000.0))
-    slurm_close.sweep(str(spool), 10_000.0)
-    assert sorted(path.name for path in spool.iterdir()) == [".else", ".mpicoloc-b.h5.part", "7.h5"]
+        os.utime(spool / name, (now_s - age_s,) * 2)
+    slurm_close.sweep(str(spool), now_s)
+    gone = {".mpicoloc-a.h5.part", ".mpicoloc-prices-7.1.json"}
+    assert {path.name for path in spool.iterdir()} == ages_s.keys() - gone, "a step may run for weeks"
+
+
+def test_each_profile_is_read_once_however_many_steps_end(job, monkeypatch):
+    """The job's next step waits for it."""
+    spool, read, as_before = job / "spool", [], slurm_close.read_back
+
+    def counted(paths, start):
+        read.extend(map(os.path.basename, paths))
+        return as_before(paths, start)
+
+    def so_far():
+        read.clear()
+        return slurm_price.so_far(str(spool), START), list(read)
+
+    monkeypatch.setattr(slurm_close, "read_back", counted)
+    assert so_far() == (None, [])
+    sign(job)
+    first = os.path.basename(slurm_close.signed(str(spool), START)[0])
+    one = slurm_price.price([slurm_price.part_of(profile())])
+    assert so_far() == (one, [first])
+    assert so_far() == (one, []), "a step without a profile"
+    sign(job, name="7.batch.h5")
+    both = slurm_price.price([slurm_price.part_of(profile())] * 2)
+    second = os.path.basename(slurm_close.signed(str(spool), START)[1])
+    assert so_far() == (both, [second])
+    os.utime(spool / first, (4e9, 4e9))
+    assert so_far() == (both, [first]), "it may be another one"
+    for text in ("", "[]", '{"7.h5": {}}'):
+        next(spool.glob(".mpicoloc-prices-*")).write_text(text)
+        assert so_far() == (both, [first, second])
+    (spool / second).write_bytes(b"no profile")
+    assert so_far()[0] == one
+    slurm_price.forget(str(spool), START)
+    assert not list(spool.glob(".mpicoloc-prices-*"))
+
+
+def test_a_price_that_slurm_has_is_not_told_again(monkeypatch, tmp_path):
+    with pytest.raises(FileNotFoundError):
+        told(monkeypatch, tmp_path, '{"mpicoloc":{"n_profiles":2}} of ours')
 
 
 def test_what_was_not_measured_in_every_step_is_unknown(job):
     found = [profile(), replace(profile(), price=None)]
-    assert slurm_price.price(found)["fair_su"] is None
+    assert slurm_price.price(list(map(slurm_price.part_of, found)))["fair_su"] is None
 
 
 def test_the_profile_of_another_job_or_user_is_not_signed(job):

@@ -31,6 +31,7 @@ JOB = {
     "EndTime": "1795378128",
     "Cluster": "lab",
     "Partition": "shared",
+    "BatchFlag": "0",
     "Account": "(null)",
     "StateCompact": "R",
     "HetJobID": "0",
@@ -57,6 +58,15 @@ def squeue(**changes):
     return "".join(f"{text:{width}.{width}}" for text, width in cells) + "\n"
 
 
+def squeue_script(folder, script=None, **changes):
+    """Shell that answers about job 11, or does `script`; asked for all jobs, only what it is asked for."""
+    fields = ("JobID", "UserID", "StateCompact", "BatchFlag")
+    (folder / "told").write_text(squeue(**changes))
+    (folder / "all").write_text("".join(f"{(JOB | changes)[name]:24}" for name in fields) + "\n")
+    of_all = f"*{':24,'.join(fields)}:24*"
+    return f'echo >>{{0}}/asked; case "$*" in {of_all}) cat {{0}}/all;; *) {script or "cat {0}/told"};; esac'
+
+
 def record(told=None, step="0", now_s=1795377604.25):
     job, *of_step = told or [squeue(), STEP]
     start = slurm_close.started(job, 11, 1000)
@@ -67,6 +77,7 @@ def test_a_step_has_its_own_cpus_and_the_script_those_of_the_job():
     step, script = record(), record([squeue()], "batch")
     assert (step.n_nodes, step.n_cpus, step.ran_s) == (1, 2, 80.25)
     assert (script.n_nodes, script.n_cpus, script.ran_s) == (2, 8, 81.25)
+    assert {(each.job_n_cpus, each.job_ran_s) for each in (step, script)} == {(8, 81.25)}
     assert (step.user, step.account, step.array_task, step.cluster) == ("ada", None, None, "lab")
     assert step.run != script.run and step.name == "11.0"
 
@@ -99,11 +110,10 @@ def test_what_is_not_there_or_not_understood_is_told():
             record(told)
 
 
-def test_only_steps_that_a_user_can_start_have_a_record(tmp_path):
+def test_what_is_no_step_is_refused(tmp_path):
     start = Start(11, 1000, 1795377520, 1795377523, True, "11")
-    assert slurm_record.keep(f"{tmp_path}/%j.%s.h5", (start, "4294967292"), KEY, str(tmp_path), 1.0) is None
     with pytest.raises(UsageError, match="give its number"):
-        slurm_record.keep(f"{tmp_path}/%j.%s.h5", (start, "../0"), KEY, str(tmp_path), 1.0)
+        slurm_record.keep((start, "../0"), KEY, str(tmp_path), 1.0)
 
 
 def kept(tmp_path, monkeypatch, scontrol, row=None, *, is_noted=True):
@@ -111,15 +121,15 @@ def kept(tmp_path, monkeypatch, scontrol, row=None, *, is_noted=True):
     stand_in(tmp_path, monkeypatch, {"scontrol": scontrol})
     spool = tmp_path / "spool"
     (spool / ".steps").mkdir(parents=True, exist_ok=True)
-    note = StepNote(11, "0", "0", 1000, 1, 3, 1795377524.5, 1795377604.25)
+    note = StepNote(11, "0", 1000, 1, 3, 1795377524.5, 1795377604.25)
     if is_noted:
         write_note(spool, note)
-    write_note(spool, replace(note, step="1", profile_step="1"))
+    write_note(spool, replace(note, step="1"))
     start = slurm_close.started(row or squeue(), 11, 1000)
-    path = slurm_record.keep(f"{tmp_path}/%j.%s.h5", (start, "0"), KEY, str(spool), 1795377604.25)
+    path = slurm_record.keep((start, "0"), KEY, str(spool), 1795377604.25)
     assert path == f"{spool}/11.1795377520.0.json"
     assert [note.step for note in slurm_record.notes_of(str(spool), start).values()] == ["1"], "others stay"
-    assert slurm_record.keep(f"{tmp_path}/%j.%s.h5", (start, "0"), KEY, str(spool), 1.0) is None
+    assert slurm_record.keep((start, "0"), KEY, str(spool), 1.0) is None
     return step_record.read(path).record
 
 

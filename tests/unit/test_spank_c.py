@@ -21,18 +21,27 @@ pytestmark = pytest.mark.skipif(
 PARTS = ("settings.c", "task.c", "command.c", "notes.c")
 
 
-def test_names_and_waiting(tmp_path, tmp_path_factory):
-    sources = [ROOT / "tests/c/test_spank.c", *(CSRC / "spank" / name for name in PARTS)]
-    flags = (*SANITIZED, "-Wno-format-truncation", "-DCLOSING_LIMIT_S=1")
-    program = objects.program(
-        tmp_path / "test_spank", sources, flags, once.folder(tmp_path_factory) / "objects"
-    )
-    spool = tmp_path / "spool"
-    spool.mkdir()
-    before_s = time.time()
+@pytest.fixture
+def spool(tmp_path):
+    folder = tmp_path / "spool"
+    folder.mkdir()
+    return folder
+
+
+def run(name, parts, spool, factory, *flags):
+    sources = [ROOT / "tests/c" / f"{name}.c", *(CSRC / "spank" / part for part in parts)]
+    flags = (*SANITIZED, "-Wno-format-truncation", *flags)
+    program = objects.program(spool.parent / name, sources, flags, once.folder(factory) / "objects")
     done = subprocess.run([program, spool], capture_output=True, text=True, timeout=90, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stdout.endswith("ok\n")
+
+
+def test_names_and_waiting(spool, tmp_path_factory):
+    before_s = time.time()
+    step_note.mark(str(spool), 30)
+    run("test_spank", PARTS, spool, tmp_path_factory, "-DCLOSING_LIMIT_S=4", "-DNOTE_LIMIT_MS=30000")
+    step_note.unmark(str(spool), 30)
     the_notes_are_read_as_they_were_meant(spool, before_s)
 
 
@@ -41,10 +50,16 @@ def the_notes_are_read_as_they_were_meant(spool, before_s):
     assert sorted(os.listdir(spool / ".steps")) == [os.path.basename(path) for path in paths]
     assert [stat.S_IMODE(os.stat(path).st_mode) for path in (spool / ".steps", *paths)] == [
         0o700,
-        *[0o600] * 3,
+        *[0o600] * 2,
     ]
-    script, step, of_one_file = map(step_note.read, paths)
+    script, step = map(step_note.read, paths)
     assert (script.name, script.uid, script.n_nodes, script.n_cpus_here) == ("20.batch", 1000, 2, 4)
-    assert (script.profile_step, script.ended_unix_s) == ("batch", None)
-    assert (step.name, step.profile_step, of_one_file.profile_step) == ("21.3", "3", None)
+    assert script.ended_unix_s is None
+    assert step.name == "21.3"
     assert before_s - 0.001 <= script.begun_unix_s <= step.begun_unix_s <= step.ended_unix_s <= time.time()
+
+
+def test_a_spool_that_hangs_costs_no_step_its_end(spool, tmp_path_factory):
+    run("test_notes", ("notes.c",), spool, tmp_path_factory, "-DNOTE_LIMIT_MS=3000")
+    assert os.listdir(spool) == [".steps"]
+    assert not os.listdir(spool / ".steps")

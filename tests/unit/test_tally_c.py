@@ -13,7 +13,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 CSRC = ROOT / "csrc"
 SOURCES = ("clock.c", "hooks.c", "lanes.c", "options.c", "perf.c", "pmu.c", "proc.c", "regions.c",
-           "segment.c", "start.c", "table.c", "tally.c")  # fmt: skip
+           "segment.c", "start.c", "table.c", "tally.c", "trap.c", "usage.c")  # fmt: skip
 FLAGS = ("-std=gnu11", "-O1", "-g", "-Wall", "-Wextra", "-Werror")
 # Those of test_agent_c.py, whose objects are taken where they are there already.
 SANITIZED = (*FLAGS, "-fsanitize=address,undefined", "-fno-sanitize-recover=undefined")

@@ -18,7 +18,7 @@ ROOT = Path(__file__).resolve().parents[2]
 CSRC = ROOT / "csrc"
 SOURCES = ("clock.c", "hooks.c", "lanes.c", "messages.c", "options.c", "perf.c", "pmu.c", "proc.c",
            "regions.c", "segment.c", "start.c", "table.c", "tally.c", "trace.c", "trace_file.c",
-           "trace_ring.c")  # fmt: skip
+           "trace_ring.c", "trap.c", "usage.c")  # fmt: skip
 # As in test_tally_c.py, whose objects are taken. Not that of threads: rank and writer map the ring apart.
 FLAGS = ("-std=gnu11", "-O1", "-g", "-Wall", "-Wextra", "-Werror", "-fsanitize=address,undefined",
          "-fno-sanitize-recover=undefined")  # fmt: skip

@@ -1,5 +1,5 @@
-/* Rank r touches (r + 1) times argv[1] new pages, half of them in a thread, and memory before MPI_Init and after
-   MPI_Finalize. */
+/* Rank r touches (r + 1) times argv[1] new pages and sleeps once for every ten of them, half of it in a thread. It also
+   does so before MPI_Init and after MPI_Finalize. */
 #include <mpi.h>
 #include <pthread.h>
 #include <stdlib.h>
@@ -15,6 +15,8 @@ static void *touch(void *unused)
     madvise((void *)pages, n_pages * page, MADV_NOHUGEPAGE);
     for (size_t i = 0; i < n_pages; i++)
         pages[i * page] = 1;
+    for (size_t i = 0; i < n_pages / 10; i++)
+        usleep(50);
     return unused;
 }
 

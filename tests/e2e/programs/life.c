@@ -1,5 +1,5 @@
-/* A job that computes for argv[2] seconds, or until there is a file argv[4], with naps of argv[3] us, and then ends as argv[1]
-   says. */
+/* A job that computes for argv[2] seconds, or until there is a file argv[4], with naps of argv[3] us, and then ends as
+   argv[1] says. */
 #include <mpi.h>
 #include <stdio.h>
 #include <stdlib.h>

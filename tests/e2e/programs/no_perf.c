@@ -1,4 +1,5 @@
-/* Runs a command for which the kernel refuses perf_event_open, as it does in many containers, or does what ANSWER says. */
+/* Runs a command for which the kernel refuses perf_event_open, as it does in many containers, or does what ANSWER
+   says. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <linux/filter.h>

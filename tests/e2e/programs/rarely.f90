@@ -18,7 +18,7 @@ end module
 program rarely
   use mpi
   use parts
-  real(8) :: field(40000), t0, c0, t1, c1, seconds
+  real(8) :: field(100000), t0, c0, t1, c1, seconds
   character(32) :: text
   integer :: ierr
   integer(8) :: ticks, rate

@@ -1,5 +1,5 @@
-/* A hostile neighbour: writes anything into the file argv[1], which it may write, for argv[2] seconds. What it writes is
-   random, or near the truth: times of now, states and numbers as they stand elsewhere in the file. */
+/* A hostile neighbour: writes anything into the file argv[1], which it may write, for argv[2] seconds. What it writes
+   is random, or near the truth: times of now, states and numbers as they stand elsewhere in the file. */
 #define _POSIX_C_SOURCE 200809L
 #include <fcntl.h>
 #include <stdint.h>

@@ -5,7 +5,8 @@
 
 static int rank, n_ranks, next, previous;
 
-/* To the next rank of the world: 3 puts, 2 gets, 2 accumulates, and each way of both. The window's ranks are reversed. */
+/* To the next rank of the world: 3 puts, 2 gets, 2 accumulates, and each way of both. The window's ranks are
+   reversed. */
 static void one_sided(void)
 {
     MPI_Comm reversed;

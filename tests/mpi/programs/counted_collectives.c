@@ -1,8 +1,8 @@
-/* Runs the collectives that a file names, and writes what the library sent for each: a line "number src dst bytes messages"
-   per pair of ranks, into a file per rank; number -1: from MPI_Init to the end of the plan. Open MPI's own component
-   `monitoring` counts, or whoever asks UCX to send. Lines of the plan: "how name items root"; items have 8 bytes; with "v"
-   collectives rank i has (7 i + items) % 11 times as many. How: "blocking", "nonblocking", "persistent" (started twice), or
-   "between" even and odd ranks, the root being even. */
+/* Runs the collectives that a file names, and writes what the library sent for each: a line "number src dst bytes
+   messages" per pair of ranks, into a file per rank; number -1: from MPI_Init to the end of the plan. Open MPI's own
+   component `monitoring` counts, or whoever asks UCX to send. Lines of the plan: "how name items root"; items have 8
+   bytes; with "v" collectives rank i has (7 i + items) % 11 times as many. How: "blocking", "nonblocking", "persistent"
+   (started twice), or "between" even and odd ranks, the root being even. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <mpi.h>

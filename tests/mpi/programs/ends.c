@@ -1,9 +1,11 @@
 /* A program that ends, or begins, as argv[1] says; what it prints tells that nothing came between. */
+#define _GNU_SOURCE
 #include <mpi.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -64,8 +66,26 @@ static void children(void)
     fflush(stdout);
 }
 
+static void abort_all(int signal)
+{
+    (void)signal;
+    MPI_Abort(MPI_COMM_WORLD, 12);
+}
+
+/* As programs do that say where they failed; what does not fit on the stack meets a page that nobody may touch. */
+static void abort_on_stack(size_t size)
+{
+    size_t page = (size_t)sysconf(_SC_PAGESIZE);
+    char *room = mmap(NULL, page + size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    stack_t stack = {.ss_sp = room + page, .ss_size = size};
+    struct sigaction action = {.sa_handler = abort_all, .sa_flags = SA_ONSTACK};
+    if (room != MAP_FAILED && mprotect(room, page, PROT_NONE) == 0 && sigaltstack(&stack, NULL) == 0)
+        sigaction(SIGSEGV, &action, NULL); /* else the kernel wants more for itself */
+    *(volatile int *)8 = 0;
+}
+
 /* The way to end of one rank; the others wait for what their launcher does. */
-static void end_badly(const char *way)
+static void end_badly(const char *way, size_t stack_bytes)
 {
     signal(SIGALRM, SIG_DFL);
     alarm(30);
@@ -82,6 +102,8 @@ static void end_badly(const char *way)
         abort();
     if (is(way, "abort-self"))
         MPI_Abort(MPI_COMM_SELF, 11);
+    if (is(way, "abort-small"))
+        abort_on_stack(stack_bytes);
 }
 
 int main(int argc, char **argv)
@@ -108,7 +130,7 @@ int main(int argc, char **argv)
         return 99;
     }
     if (!is(way, "") && !is(way, "children") && !is(way, "twice"))
-        end_badly(way);
+        end_badly(way, argc > 2 ? strtoul(argv[2], NULL, 10) : 0);
     work("last sum");
     MPI_Finalize();
     if (is(way, "twice"))

@@ -1,4 +1,5 @@
-/* Neighbourhood collectives with types of their own per neighbour: a ring, 2 doubles to the left, 3 ints to the right. */
+/* Neighbourhood collectives with types of their own per neighbour: a ring, 2 doubles to the left, 3 ints to the
+   right. */
 #include <mpi.h>
 #include <stdio.h>
 

@@ -1,5 +1,5 @@
-/* A small profiler of another kind: counts some calls of a program by the names of MPI, and says at the end what it saw.
-   Into a program it is linked, or it is preloaded. */
+/* A small profiler of another kind: counts some calls of a program by the names of MPI, and says at the end what it
+   saw. Into a program it is linked, or it is preloaded. */
 #include <mpi.h>
 #include <stdio.h>
 

@@ -1,5 +1,5 @@
-/* Threads that complete what other threads began, while communicators come and go and time is named: 8 threads, any number
-   of ranks. Each begins receives and sends, and hands its requests to the next thread, which waits for them. */
+/* Threads that complete what other threads began, while communicators come and go and time is named: 8 threads, any
+   number of ranks. Each begins receives and sends, and hands its requests to the next thread, which waits for them. */
 #include <mpi.h>
 #include <pthread.h>
 #include <stdio.h>

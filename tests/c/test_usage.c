@@ -1,0 +1,44 @@
+/* What a process tells of itself is told to be there only when all of it is. Its threads are make-believe. */
+#include "check.h"
+#include "hooks.h"
+
+#include <errno.h>
+#include <string.h>
+
+static mc_usage used;
+static int n_looks;
+
+int mc_proc_threads(int pid, int *tids, int n_max)
+{
+    n_looks += pid > 0 && n_max >= 3;
+    CHECK(!used.is_known);
+    for (int i = 0; i < 3; i++)
+        tids[i] = i;
+    errno = ENOENT;
+    return 3;
+}
+
+/* One of them has ended meanwhile. */
+ssize_t mc_proc_read_text(const char *path, char *text, size_t size)
+{
+    static const char sched[] = "x (1, #threads: 3)\nse.nr_migrations                :                   14\n";
+    CHECK(!used.is_known && size >= sizeof sched);
+    text[0] = '\0';
+    if (strcmp(path, "/proc/self/task/1/sched") == 0)
+        return -1;
+    memcpy(text, sched, sizeof sched);
+    return (ssize_t)sizeof sched - 1;
+}
+
+int main(void)
+{
+    errno = 4321;
+    mc_usage_read(&used, 1);
+    CHECK(used.is_known && used.n_migrating == 2 && used.migrations == 28 && used.minor_faults > 0);
+    CHECK(n_looks == 1);
+    mc_usage_read(&used, 0);
+    CHECK(used.is_known && used.n_migrating == 0 && used.migrations == 0 && used.minor_faults > 0);
+    CHECK(n_looks == 1);
+    CHECK(errno == 4321);
+    return n_failed;
+}
