@@ -35,13 +35,15 @@ static int is_virtual(void)
 }
 #endif
 
-/* INT1 leaves the place behind it; a breakpoint its own, whose instruction was not executed yet. */
+/* A breakpoint leaves its own place, whose instruction was not executed yet; INT1 the place behind it, or under some
+   hypervisors (seen with an AMD EPYC) its own as well. */
 static int has_lost_its_reason(const siginfo_t *info, const ucontext_t *context)
 {
     uintptr_t place = (uintptr_t)context->uc_mcontext.gregs[REG_RIP];
-    if (info->si_code != TRAP_BRKPT || (uintptr_t)info->si_addr != place)
+    const unsigned char *next = (const unsigned char *)place;
+    if (info->si_code != TRAP_BRKPT || (uintptr_t)info->si_addr != place || next[0] == INT1)
         return 0;
-    return place % PAGE_BYTES == 0 || ((const unsigned char *)place)[-1] != INT1;
+    return place % PAGE_BYTES == 0 || next[-1] != INT1;
 }
 
 static void on_trap(int signal, siginfo_t *info, void *context)

@@ -1,10 +1,7 @@
-import contextlib
 import json
 import os
 import signal
-import threading
 from dataclasses import replace
-from pathlib import Path
 
 import h5py
 import numpy as np
@@ -80,26 +77,20 @@ def test_a_file_that_cannot_be_read_costs_its_own_row(folder, capsys):
 
 
 def test_a_file_that_was_not_answered_in_time_is_read_next_time(folder, monkeypatch):
-    """The reader of one of the files is stopped, whichever comes first."""
     for i in range(40):
         os.link(folder / "0.h5", folder / f"copy{i}.h5")
     monkeypatch.setattr(module_each, "ANSWER_S", 2.5)
     monkeypatch.setattr(module_each, "_MAX_OPEN", 1)
-    own = threading.get_native_id()
+    opened = module_each._opened
 
-    def stop():
-        while not stopped:
-            for pid in Path(f"/proc/self/task/{own}/children").read_text().split():
-                with contextlib.suppress(ProcessLookupError):
-                    os.kill(int(pid), signal.SIGSTOP)
-                    stopped.append(pid)
-                    return
+    def sleep_over_one(path, stack):
+        if path.endswith("copy7.h5"):
+            os.kill(os.getpid(), signal.SIGSTOP)
+        return opened(path, stack)
 
-    stopped = []
-    thread = threading.Thread(target=stop)
-    thread.start()
-    jobs = mpicoloc.history(folder)
-    thread.join()
+    with monkeypatch.context() as patch:
+        patch.setattr(module_each, "_opened", sleep_over_one)
+        jobs = mpicoloc.history(folder)
     assert jobs["trouble"].dropna().str.contains("no answer for 2.5 s").tolist() == [True]
     assert mpicoloc.history(folder)["trouble"].isna().all()
 
