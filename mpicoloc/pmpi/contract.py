@@ -244,7 +244,7 @@ def lanes(segment: np.void) -> list[np.void]:
 
 
 def latest_call_ns(segment: np.void) -> int:
-    """End of the last MPI call that any thread of a rank has finished, 0 for none."""
+    """End of the last MPI call that any thread of a rank has finished, or when it got its tables."""
     return max(int(lane["head"]["calls"]["t_last"]) for lane in lanes(segment))
 
 

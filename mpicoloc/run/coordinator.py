@@ -52,17 +52,17 @@ def main() -> int:
     if not key:
         print("mpicoloc: the coordinator is started by `python -m mpicoloc.wrap` only", file=sys.stderr)
         return 2
+    announcement = contract.shm_path(key, "init")
     try:
         mpi = _load_mpi()
     except (ImportError, RuntimeError, OSError) as error:
         print(
-            f"mpicoloc: mpi4py of {sys.executable} cannot load this job's MPI ({error}), so the job is ended "
-            "before MPI_Init: see `mpicoloc check`, or use LD_PRELOAD=$(mpicoloc preload APP) without wrap",
+            f"mpicoloc: mpi4py of {sys.executable} cannot load this job's MPI ({error}), so the job is "
+            "ended: see `mpicoloc check`, or use LD_PRELOAD=$(mpicoloc preload APP) without wrap",
             file=sys.stderr,
         )
-        siblings.end_all(key, _n_ranks())
+        siblings.end_all(key, _n_ranks(), announcement)
         return EnvironmentFault.exit_code
-    announcement = contract.shm_path(key, "init")
     if not siblings.wait_for_init(key, announcement, _n_ranks()):
         return 0
     _take_part(mpi, key, announcement)

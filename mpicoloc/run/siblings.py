@@ -17,7 +17,7 @@ START_WITHIN_S = 3.0
 """A rank that is not even at `mpicoloc.wrap` by then has ended, unless it still comes within `GONE_FOR_S`."""
 GONE_FOR_S = 2.0
 CONNECT_S = 1.0
-"""Open MPI 4's launcher hangs for good, once in 200 times, when a rank dies while it connects to it."""
+"""Time for ranks to load MPI and connect to the launcher: Open MPI 4's may hang when one dies meanwhile."""
 LEFT_POLL_S = 1e-3
 WORD_WITHIN_S = 1.0
 """Time between a rank's making the file of its announcement and writing it."""
@@ -132,12 +132,14 @@ def pids(key: str) -> list[int]:
     ]
 
 
-def end_all(key: str, n_ranks: int) -> None:
+def end_all(key: str, n_ranks: int, announcement: str) -> None:
     """End this node's ranks of the application, once they are there: they would wait in MPI_Init for good."""
     deadline_s = time.monotonic() + START_WITHIN_S
     while len(pids(key)) < n_ranks and time.monotonic() < deadline_s:
         time.sleep(POLL_S)
     time.sleep(CONNECT_S)
+    with contextlib.suppress(OSError):
+        os.unlink(announcement)  # the launcher may end this process with the first of them
     for pid in pids(key):
         with contextlib.suppress(OSError):
             os.kill(pid, signal.SIGTERM)

@@ -203,7 +203,7 @@ def test_a_damaged_board(start, openmpi, shm_dir):
     assert board.read_bytes() == b"not a board" * 1000
 
 
-def test_a_coordinator_without_mpi4py_ends_the_job(start, mpi, tmp_path, monkeypatch):
+def test_a_coordinator_without_mpi4py_ends_the_job(start, mpi, tmp_path, shm_dir, monkeypatch):
     """It cannot join the world, and the application would wait for it in MPI_Init for good."""
     broken = tmp_path / "broken" / "mpi4py"
     broken.mkdir(parents=True)
@@ -212,6 +212,7 @@ def test_a_coordinator_without_mpi4py_ends_the_job(start, mpi, tmp_path, monkeyp
     job = start(mpi, "wrap", "seven", 1)
     assert job.wait() != 0
     assert "cannot load this job's MPI (broken on purpose)" in job.log
+    jobs.assert_nothing_left(shm_dir)
 
 
 @pytest.mark.parametrize("family, other", [("openmpi", "mpich"), ("mpich", "openmpi"), ("openmpi", "abi")])

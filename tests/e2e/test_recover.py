@@ -125,11 +125,15 @@ def test_checkpoints_that_cannot_be_written_are_told_in_the_profile(start, openm
 def test_numbers_collected_while_the_job_runs_fit_together(start, openmpi, shm_dir):
     start(openmpi, "preload", "finalize", checkpoint_s=0)
     segment = jobs.wait_until(lambda: jobs.running_ranks(shm_dir, "job", 2), "both ranks to run")[0]
+
+    def look():
+        return merge([collect(contract.text(segment["key"]))], partial=True)
+
     # A rank runs before it leaves MPI_Init: nothing has been timed yet.
-    jobs.wait_until(lambda: contract.latest_call_ns(segment), "its first call")
+    jobs.wait_until(lambda: look().mpi.time_frac is not None, "the first call")
     n_before = 0
     for _ in range(30):
-        profile = merge([collect(contract.text(segment["key"]))], partial=True)
+        profile = look()
         sites = profile.tables["call_sites"]
         assert set(sites["call"][sites["i_site"] > 0]) <= {
             b"MPI_Allreduce",

@@ -1,6 +1,7 @@
 """When the coordinator may enter MPI_Init, and when it must not."""
 
 import itertools
+import os
 
 import pytest
 
@@ -90,3 +91,24 @@ def test_the_coordinator_waits_for_all_to_end_the_round_before(announcement, mon
     monkeypatch.setattr(siblings.time, "sleep", end_round)
     record.begin(1)
     assert siblings.announced(announcement) == [("session", 1), ("session", 1), ("wrap", 1)]
+
+
+def test_ranks_connect_before_they_are_ended(announcement, monkeypatch):
+    """One of them comes last, while the others connect to the launcher."""
+    ranks, ended = [11], []
+
+    def nap(seconds):
+        assert not ended
+        ranks.append(12 if seconds == siblings.CONNECT_S else 13)
+
+    def end(pid, number):
+        ended.append(pid)
+        ranks.remove(pid)
+
+    monkeypatch.setattr(siblings, "pids", lambda key: list(ranks))
+    monkeypatch.setattr(siblings.time, "sleep", nap)
+    monkeypatch.setattr(siblings.os, "kill", end)
+    open(announcement, "w").close()
+    siblings.end_all("k", 2, announcement)
+    assert ended == [11, 13, 12]
+    assert not os.path.exists(announcement)
