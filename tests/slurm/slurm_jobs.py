@@ -4,6 +4,7 @@ import os
 import shutil
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "e2e"))
@@ -75,6 +76,17 @@ class Cluster:
 
         jobs.wait_until(is_over, f"job {job} to end", LIMIT_S)
         return facts
+
+    def save(self, job):
+        """Wait until slurmctld has saved all jobs: when it is killed the others are gone.
+
+        It saves every 5 s, if anything has changed since: a change of `job` makes it do so once more.
+        """
+        time.sleep(0.5)  # what is being written may be of before
+        now_s = time.time()
+        self.run("scontrol", "update", f"JobId={job}", "Comment=saved")
+        state = Path(self.plan.folder, "state/job_state")
+        jobs.wait_until(lambda: state.stat().st_mtime > now_s, "slurmctld to save")
 
     def signed(self, job):
         """Signed profiles of a job: (start, step) -> path."""

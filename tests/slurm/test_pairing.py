@@ -166,11 +166,8 @@ def test_jobs_whose_time_cannot_grow_or_that_may_have_more_nodes_are_left_alone(
 
 def test_each_job_ends_once_whoever_is_killed_between_the_two_halves_of_a_pair(cluster, queue, known, full):
     busy = full("n1", "n2", "n3", "n4")
-    submitted_s = time.time()
     pair = [submit(cluster, name, seconds=1) for name in "ab"]
-    # What slurmctld has not saved before it is killed (every 5 s) is gone, jobs too.
-    saved = Path(cluster.plan.folder, "state/job_state")
-    jobs.wait_until(lambda: saved.stat().st_mtime > submitted_s + 0.5, "slurmctld to save")
+    cluster.save(pair[0])
     with service(cluster, known):  # its first look says the first half, and there is no second look
         jobs.wait_until(lambda: queue()[pair[0]].partition == "shared", "the leader to be told", LIMIT_S)
     os.kill(daemon(cluster, "slurmctld"), signal.SIGKILL)
@@ -249,10 +246,8 @@ def test_a_service_goes_on_by_itself_when_slurmctld_was_killed_meanwhile(
     cluster, queue, known, full, tmp_path
 ):
     busy = full("n1", "n2", "n3", "n4")
-    submitted_s = time.time()
     first, second = (submit(cluster, name, seconds=15) for name in "ab")
-    saved = Path(cluster.plan.folder, "state/job_state")
-    jobs.wait_until(lambda: saved.stat().st_mtime > submitted_s + 0.5, "slurmctld to save")
+    cluster.save(first)
     log = tmp_path / "pairs.jsonl"
     watching = service(cluster, known, "--interval-s", "0.3", "--audit", log)
     with watching:

@@ -65,12 +65,7 @@ def test_a_step_that_ends_while_slurmctld_is_away_has_its_record_and_signature(c
     jobs.wait_until((cluster.work / f"begun.{job}").exists, "the step", LIMIT_S)
     assert set(notes(cluster, job)) == {"batch", "0"}
     before = len(cluster.log("n1"))
-    # What slurmctld has not saved before it is killed (every 5 s, if there is something new) is gone.
-    saved = Path(cluster.plan.folder, "state/job_state")
-    time.sleep(0.5)  # of a save that had begun before
-    changed_s = time.time()
-    cluster.run("scontrol", "update", f"JobId={job}", "Comment=new")
-    jobs.wait_until(lambda: saved.stat().st_mtime > changed_s, "slurmctld to save", LIMIT_S)
+    cluster.save(job)
     with without_slurmctld(cluster):
         (cluster.work / f"go.{job}").touch()
         failed = f"job {job}: `mpicoloc slurm close` ended with"
