@@ -98,8 +98,12 @@ static int open_node(mc_agent *agent)
     return MC_OK;
 }
 
+/* Jobs of another version would not stand still, nor be seen: they have a board of their own. One that is left behind,
+   with nobody on it, is in nobody's way. */
 static int join_board(mc_agent *agent)
 {
+    if (mc_board_n_foreign() > 0)
+        return MC_E_VERSION;
     int status = mc_board_open(&agent->board);
     if (status != MC_OK)
         return status;
@@ -114,9 +118,10 @@ static int join_board(mc_agent *agent)
 /* The job goes on without shutters; its profile says why. */
 static void do_without_board(mc_agent *agent, int status)
 {
-    const char *why = status == MC_E_ABI    ? "the board in the shared-memory folder is of another version or damaged"
-                      : status == MC_E_FULL ? "the board has no free slot"
-                                            : "the board cannot be made or opened";
+    const char *why = status == MC_E_ABI       ? "the board in the shared-memory folder is damaged"
+                      : status == MC_E_VERSION ? "the board of another version of mpicoloc has jobs on it"
+                      : status == MC_E_FULL    ? "the board has no free slot"
+                                               : "the board cannot be made or opened";
     mc_loop_close(agent);
     agent->node->meter = MC_METER_NONE;
     snprintf(agent->node->meter_reason, sizeof agent->node->meter_reason, "%s (status %d)", why, status);

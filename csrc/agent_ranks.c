@@ -6,7 +6,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 static const uint64_t CHECK_EVERY_NS = 1000000000u;
@@ -21,10 +20,7 @@ static const mc_rank *known_rank(const mc_agent *agent, int world_rank)
 
 static mc_segment *map_segment(const char *path)
 {
-    struct stat status;
     void *map;
-    if (stat(path, &status) != 0 || status.st_uid != geteuid() || (size_t)status.st_size < sizeof(mc_segment))
-        return NULL;
     if (mc_shm_map(&map, path, sizeof(mc_segment), 0) != MC_OK)
         return NULL;
     mc_segment *segment = map;

@@ -1,18 +1,20 @@
 #define _GNU_SOURCE
 #include "board.h"
 
+#include "options.h"
 #include "proc.h"
 
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { N_READ_TRIES = 32 };
+enum { N_READ_TRIES = 32, N_FOREIGN_SLOTS = 4096 };
 
 static const uint64_t HEARTBEAT_GRACE_NS = 2000000000u;
 static const uint64_t STARTUP_NS = 5000000000u;
@@ -24,9 +26,17 @@ static mc_board *mapped;
 #define LOAD(field) __atomic_load_n(&(field), __ATOMIC_ACQUIRE)
 #define STORE(field, value) __atomic_store_n(&(field), value, __ATOMIC_RELEASE)
 
+/* Each version has a board of its own: one that was left behind is in no other's way. */
+int mc_board_path(char *path, size_t size)
+{
+    char key[32];
+    snprintf(key, sizeof key, "abi%d", MC_ABI_VERSION);
+    return mc_shm_path(path, size, key, "board");
+}
+
 static int board_path(char *path)
 {
-    return mc_shm_path(path, MC_PATH_LEN, "board", "");
+    return mc_board_path(path, MC_PATH_LEN);
 }
 
 /* A board complete under a name of its own, then linked: nobody ever sees half a board. */
@@ -36,9 +46,12 @@ static int make_board(const char *path)
     mc_board head = {.magic = MC_MAGIC,
                      .abi_version = MC_ABI_VERSION,
                      .size_bytes = sizeof(mc_board),
-                     .mark = mc_now_ns() ^ (uint64_t)getpid() << 48};
+                     .mark = mc_now_ns() ^ (uint64_t)getpid() << 48,
+                     .slots_at_bytes = offsetof(mc_board, slots),
+                     .slot_bytes = sizeof(mc_slot),
+                     .n_slots = MC_N_SLOTS};
     snprintf(temporary, sizeof temporary, "%s.%d.%llx", path, (int)getpid(), (unsigned long long)mc_now_ns());
-    int fd = open(temporary, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
+    int fd = mc_shm_open(temporary, O_RDWR | O_CREAT | O_EXCL, 1);
     if (fd < 0)
         return MC_E_SHM;
     /* Memory is taken here, so that a full /dev/shm is an error now and no SIGBUS later. */
@@ -52,10 +65,10 @@ static int make_board(const char *path)
 static int map_board(mc_board **out, const char *path)
 {
     struct stat status;
-    int fd = open(path, O_RDWR | O_CLOEXEC | O_NOFOLLOW);
+    int fd = mc_shm_open(path, O_RDWR, 0);
     if (fd < 0)
-        return errno == ENOENT ? MC_E_GONE : MC_E_SHM;
-    int ok = fstat(fd, &status) == 0 && S_ISREG(status.st_mode) && status.st_size == (off_t)sizeof(mc_board);
+        return errno == ENOENT ? MC_E_GONE : errno == EPERM ? MC_E_ABI : MC_E_SHM;
+    int ok = fstat(fd, &status) == 0 && status.st_size == (off_t)sizeof(mc_board);
     void *map = ok ? mmap(NULL, sizeof(mc_board), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0) : MAP_FAILED;
     close(fd);
     if (map == MAP_FAILED)
@@ -122,7 +135,7 @@ int mc_board_current(const mc_board *board)
     uint64_t mark = 0;
     if (board_path(path) != MC_OK)
         return 0;
-    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+    int fd = mc_shm_open(path, O_RDONLY, 0);
     if (fd < 0)
         return 0;
     int ok = fstat(fd, &status) == 0 && status.st_size == (off_t)sizeof *board &&
@@ -154,21 +167,66 @@ static int pid_used(int pid)
     return pid > 0 && (kill(pid, 0) == 0 || errno == EPERM);
 }
 
+static int count_alive(int fd, const mc_board *head, uint64_t quiet_ns)
+{
+    int n = 0;
+    uint64_t now = mc_now_ns();
+    for (uint64_t i = 0; i < head->n_slots && i < N_FOREIGN_SLOTS; i++) {
+        struct {
+            uint64_t owner, heartbeat;
+        } slot;
+        if (pread(fd, &slot, sizeof slot, (off_t)(head->slots_at_bytes + i * head->slot_bytes)) != sizeof slot)
+            break;
+        n += slot.owner != 0 && (owner_alive(slot.owner) || (quiet_ns && slot.heartbeat + quiet_ns > now));
+    }
+    return n;
+}
+
+int mc_board_n_alive(const char *path, uint64_t quiet_ns)
+{
+    mc_board head;
+    int fd = mc_shm_open(path, O_RDONLY, 0);
+    if (fd < 0)
+        return errno == ENOENT ? MC_E_GONE : errno == EPERM ? MC_E_ABI : MC_E_SHM;
+    int ok = pread(fd, &head, offsetof(mc_board, _pad), 0) == offsetof(mc_board, _pad) && head.magic == MC_MAGIC;
+    int n = ok ? count_alive(fd, &head, quiet_ns) : MC_E_ABI;
+    close(fd);
+    return n;
+}
+
+static void add_foreign(void *data, const char *version)
+{
+    char path[MC_PATH_LEN], key[MC_NAME_LEN];
+    snprintf(key, sizeof key, "abi%.32s", version);
+    int n = atoi(version) != MC_ABI_VERSION && mc_shm_path(path, sizeof path, key, "board") == MC_OK
+                ? mc_board_n_alive(path, 0)
+                : 0;
+    *(int *)data += n > 0 ? n : 0;
+}
+
+int mc_board_n_foreign(void)
+{
+    int n = 0;
+    mc_dir_scan(mc_option_text(MC_OPT_SHM_DIR), "mpicoloc.abi", ".board", add_foreign, &n);
+    return n;
+}
+
+/* What readers load one by one is stored so: they may be reading. */
 static void fill_slot(mc_slot *slot, const char *job_id)
 {
     uint64_t now = mc_now_ns();
     STORE(slot->heartbeat, 0); /* not live until all is filled */
-    slot->n_ranks = 0;
-    slot->uid = (uint32_t)geteuid();
-    slot->ack = (mc_ack){0, 0, 0, 0};
-    slot->want_duration_ns = slot->want_period_ns = 0;
-    memset(slot->cpu_mask, 0, sizeof slot->cpu_mask);
+    STORE(slot->n_ranks, 0);
+    STORE(slot->uid, (uint32_t)geteuid());
+    mc_slot_acknowledge(slot, &(mc_ack){0, 0, 0, 0});
+    STORE(slot->want_duration_ns, 0);
+    STORE(slot->want_period_ns, 0);
+    STORE(slot->books, 0);
+    for (size_t i = 0; i < sizeof slot->cpu_mask / sizeof *slot->cpu_mask; i++)
+        STORE(slot->cpu_mask[i], 0);
     snprintf(slot->job_id, sizeof slot->job_id, "%s", job_id);
-    if (slot->seq & 1) /* its last owner died while writing */
-        slot->seq++;
     mc_slot_reserve(slot, &(mc_reservation){0, 0, 0});
     mc_slot_book(slot, &(mc_booking){0, 0, 0});
-    slot->books = 0;
     STORE(slot->t_joined, now);
     STORE(slot->heartbeat, now);
 }
@@ -190,6 +248,8 @@ int mc_board_claim(mc_board *board, uint64_t owner, const char *job_id, mc_slot 
 
 void mc_board_release(mc_slot *slot, uint64_t owner)
 {
+    if (LOAD(slot->owner) == owner)
+        STORE(slot->heartbeat, 0); /* for whoever claims it next */
     __atomic_compare_exchange_n(&slot->owner, &owner, 0, 0, __ATOMIC_ACQ_REL, __ATOMIC_RELAXED);
 }
 
@@ -219,10 +279,10 @@ int mc_board_live(mc_board *board, uint64_t now, uint64_t period_ns, mc_neighbou
     int n = 0;
     for (int i = 0; i < MC_N_SLOTS; i++) {
         mc_slot *slot = &board->slots[i];
-        uint64_t owner = LOAD(slot->owner);
-        int is_silent = LOAD(slot->heartbeat) + HEARTBEAT_GRACE_NS + 2 * period_ns < now;
+        uint64_t owner = LOAD(slot->owner), heartbeat = LOAD(slot->heartbeat);
+        int is_silent = heartbeat + HEARTBEAT_GRACE_NS + 2 * period_ns < now;
         /* An agent that is stopped, or has another clock (a container), says nothing, but its job runs. */
-        if (owner == 0 || !(is_silent ? owner_alive(owner) : pid_used((int)(owner >> 32))))
+        if (owner == 0 || heartbeat == 0 || !(is_silent ? owner_alive(owner) : pid_used((int)(owner >> 32))))
             continue;
         mc_neighbour job = {i, owner, LOAD(slot->t_joined), LOAD(slot->n_ranks)};
         /* A job whose ranks are gone only writes its profile; one that has just come will have ranks soon. */
@@ -243,23 +303,26 @@ uint64_t mc_board_period(mc_board *board, const mc_neighbour *live, int n_live, 
     return period_ns;
 }
 
+/* The fields between the two numbers are stored with release and loaded with acquire: who sees one of them sees the odd
+   number before it too, on processors that reorder stores as well. */
 void mc_slot_reserve(mc_slot *slot, const mc_reservation *reservation)
 {
-    __atomic_fetch_add(&slot->seq, 1, __ATOMIC_ACQ_REL);
-    __atomic_store_n(&slot->epoch, reservation->epoch, __ATOMIC_RELAXED);
-    __atomic_store_n(&slot->t0, reservation->t0, __ATOMIC_RELAXED);
-    __atomic_store_n(&slot->t1, reservation->t1, __ATOMIC_RELAXED);
-    __atomic_fetch_add(&slot->seq, 1, __ATOMIC_ACQ_REL);
+    /* Odd already, where its last owner died while writing. */
+    uint64_t odd = __atomic_load_n(&slot->seq, __ATOMIC_RELAXED) | 1;
+    __atomic_store_n(&slot->seq, odd, __ATOMIC_RELAXED);
+    STORE(slot->epoch, reservation->epoch);
+    STORE(slot->t0, reservation->t0);
+    STORE(slot->t1, reservation->t1);
+    STORE(slot->seq, odd + 1);
 }
 
 int mc_slot_reservation(mc_slot *slot, mc_reservation *out)
 {
     for (int i = 0; i < N_READ_TRIES; i++) {
         uint64_t before = LOAD(slot->seq);
-        out->epoch = __atomic_load_n(&slot->epoch, __ATOMIC_RELAXED);
-        out->t0 = __atomic_load_n(&slot->t0, __ATOMIC_RELAXED);
-        out->t1 = __atomic_load_n(&slot->t1, __ATOMIC_RELAXED);
-        __atomic_thread_fence(__ATOMIC_ACQUIRE);
+        out->epoch = LOAD(slot->epoch);
+        out->t0 = LOAD(slot->t0);
+        out->t1 = LOAD(slot->t1);
         if (!(before & 1) && __atomic_load_n(&slot->seq, __ATOMIC_RELAXED) == before)
             return MC_OK;
     }

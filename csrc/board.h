@@ -15,12 +15,13 @@ typedef struct mc_neighbour {
     uint32_t n_ranks;
 } mc_neighbour;
 
+/* Path of the board of this version. */
+int mc_board_path(char *path, size_t size);
 /* Map the node's board, making it when there is none. MC_E_ABI: the file is not a board of this version. */
 int mc_board_open(mc_board **out);
+/* Jobs on the node's boards of other versions. */
+int mc_board_n_foreign(void);
 void mc_board_unmap(mc_board *board);
-
-/* From here on this process outlives a board that is shortened while mapped: its file may be written by everybody. */
-void mc_board_outlive(void);
 
 /* 1 while the mapped board is still the file that a newcomer would open. */
 int mc_board_current(const mc_board *board);

@@ -5,6 +5,7 @@
 
 #include <dlfcn.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <signal.h>
 #include <spawn.h>
 #include <stdio.h>
@@ -140,7 +141,8 @@ static int keeper_gone(const mc_node *node, uint64_t waited_ns)
 static void print_complaint(const char *key)
 {
     char path[MC_PATH_LEN], line[2 * MC_PATH_LEN], last[2 * MC_PATH_LEN] = "no reason given";
-    FILE *file = mc_shm_path(path, sizeof path, key, "log") == MC_OK ? fopen(path, "re") : NULL;
+    int fd = mc_shm_path(path, sizeof path, key, "log") == MC_OK ? mc_shm_open(path, O_RDONLY, 1) : -1;
+    FILE *file = fd >= 0 ? fdopen(fd, "r") : NULL;
     while (file && fgets(line, sizeof line, file))
         if (line[strspn(line, " \r\n")])
             memcpy(last, line, sizeof last);

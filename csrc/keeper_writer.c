@@ -63,8 +63,8 @@ pid_t mc_writer_start(const char *python, const char *module, const char *key, c
     if (pid != 0)
         return pid;
     /* Between fork and exec of a process with threads: only async-signal-safe calls. */
-    int fd = has_path && !is_idle ? open(path, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW, 0600) : -1;
-    if (fd >= 0)
+    int fd = has_path && !is_idle ? mc_shm_open(path, O_WRONLY | O_CREAT, 1) : -1;
+    if (fd >= 0 && ftruncate(fd, 0) == 0)
         dup2(fd, STDERR_FILENO);
     if (is_idle)
         be_idle();

@@ -146,7 +146,7 @@ static int open_announcement(int flags)
     char path[MC_PATH_LEN];
     if (key == NULL || mc_shm_path(path, sizeof path, key, "init") != MC_OK)
         return -1;
-    return open(path, flags | O_CLOEXEC | O_NOFOLLOW, 0600);
+    return mc_shm_open(path, flags, 1);
 }
 
 /* Each process has one record in the file, which it writes anew. */

@@ -12,7 +12,7 @@
 #endif
 
 enum {
-    MC_ABI_VERSION = 13,
+    MC_ABI_VERSION = 14,
     MC_MAGIC = 0x6d63346c, /* "l4cm" */
 
     MC_NAME_LEN = 64,
@@ -70,6 +70,7 @@ enum {
     MC_E_SIGNAL = -6, /* the kernel refuses the signal of the gate */
     MC_E_PERF = -7,   /* no hardware counters */
     MC_E_ARG = -8,    /* a bad argument or option */
+    MC_E_VERSION = -9 /* jobs of another version of mpicoloc are on the node */
 };
 
 /* Life of a rank. */
@@ -293,6 +294,7 @@ typedef struct mc_small_lane {
 } mc_small_lane;
 
 typedef struct mc_module {
+    uint64_t is_complete; /* stored last: the rest may be read */
     uint64_t base;
     char path[MC_TEXT_LEN];
 } mc_module;
@@ -380,8 +382,16 @@ const char *mc_counter_name(int i);
 const char *mc_counter_unit(int i);
 const char *mc_counter_meaning(int i);
 
-/* Map <shm dir>/mpicoloc.<key>.<what>; create makes it, private to the user. Size 0: as large as the file. */
+/* Path of <shm dir>/mpicoloc.<key>.<what>. */
 int mc_shm_path(char *path, size_t size, const char *key, const char *what);
+/* Jobs on a board of any version whose agents live, or gave a sign of life less than quiet_ns ago; MC_E_...: it cannot be
+   read, or is no board. */
+int mc_board_n_alive(const char *path, uint64_t quiet_ns);
+/* Open a file in a folder where other users make files too, with the flags of open(2). Never waits: a pipe, or a file
+   under a lease, may stand in its place. Refused (-1, errno) is what is no regular file, or a link, and with is_own what
+   another user made. A file that O_CREAT makes is private to the user. Async-signal-safe. */
+int mc_shm_open(const char *path, int flags, int is_own);
+/* Map a file of this user; create makes it. Size 0: as large as the file. */
 int mc_shm_map(void **out, const char *path, size_t size_bytes, int create);
 void mc_shm_unmap(void *map, size_t size_bytes);
 /* What lies beside the profile: <profile without .h5><suffix>. out_path: of a segment, perhaps without an end. */

@@ -92,10 +92,12 @@ typedef struct mc_ack {
     uint64_t moved_ns;      /* processor time it used inside the shutter */
 } mc_ack;
 
-/* One job on the board. Every field has one writer, the job's agent; owner is claimed by compare-and-swap. */
+/* One job on the board. Every field has one writer, the job's agent; owner is claimed by compare-and-swap. Owner and
+   heartbeat come first in every version. */
 typedef struct mc_slot {
-    uint64_t owner; /* pid << 32 | low half of the agent's start ticks; 0: free */
-    uint64_t heartbeat, t_joined;
+    uint64_t owner;     /* pid << 32 | low half of the agent's start ticks; 0: free */
+    uint64_t heartbeat; /* 0: the rest is not filled yet */
+    uint64_t t_joined;
     uint64_t seq; /* odd while the reservation below is being written */
     uint64_t epoch, t0, t1;
     mc_booking booking;
@@ -107,18 +109,23 @@ typedef struct mc_slot {
     uint64_t cpu_mask[16];
 } mc_slot;
 
-/* All jobs of a node: file <shm dir>/mpicoloc.board. */
+/* All jobs of a node that have the same version: file <shm dir>/mpicoloc.abi<version>.board. What stands before the
+   padding is the same in every version, so that each can see whether jobs of another are there. */
 typedef struct mc_board {
     uint32_t magic, abi_version;
     uint64_t size_bytes;
     uint64_t mark; /* tells this board from one made after somebody removed it */
-    uint64_t _pad[5];
+    uint32_t slots_at_bytes, slot_bytes, n_slots, _pad32;
+    uint64_t _pad[3];
     mc_slot slots[MC_N_SLOTS];
 } mc_board;
 
 /* The node agent of one job: POPPA Algorithms 1-3 without a daemon. Opens the board and the node file; finds the
    job's rank segments by key as they appear. */
 typedef struct mc_agent mc_agent;
+/* From here on this process outlives a board that is shortened while mapped: its file may be written by everybody. Of a
+   process that may have an agent. */
+void mc_board_outlive(void);
 /* MC_E_GONE: another process is the agent. */
 int mc_agent_open(mc_agent **out, const char *key, const char *job_id);
 /* Look on while another process (the keeper) is the agent, for which this waits. Steps then only sleep and look how the

@@ -64,9 +64,7 @@ static void leave_file(char *path, const char *what)
         return;
     name_group(launcher);
     snprintf(name, sizeof name, "%d.%s", (int)getpid(), what);
-    int fd = mc_shm_path(path, MC_PATH_LEN, group, name) == MC_OK
-                 ? open(path, O_WRONLY | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600)
-                 : -1;
+    int fd = mc_shm_path(path, MC_PATH_LEN, group, name) == MC_OK ? mc_shm_open(path, O_WRONLY | O_CREAT, 1) : -1;
     if (fd >= 0)
         close(fd);
     else

@@ -51,9 +51,22 @@ int mc_path_beside(char *path, size_t size, const char *out_path, const char *su
     return n > 0 && (size_t)n < size ? MC_OK : MC_E_ARG;
 }
 
+int mc_shm_open(const char *path, int flags, int is_own)
+{
+    struct stat status;
+    int fd = open(path, flags | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY, 0600);
+    if (fd < 0)
+        return -1;
+    if (fstat(fd, &status) == 0 && S_ISREG(status.st_mode) && (!is_own || status.st_uid == geteuid()))
+        return fd;
+    close(fd);
+    errno = EPERM;
+    return -1;
+}
+
 int mc_shm_reserve(const char *path, size_t offset_bytes, size_t size_bytes)
 {
-    int fd = open(path, O_RDWR | O_CLOEXEC | O_NOFOLLOW);
+    int fd = mc_shm_open(path, O_RDWR, 1);
     if (fd < 0)
         return MC_E_SHM;
     int error = posix_fallocate(fd, (off_t)offset_bytes, (off_t)size_bytes);
@@ -63,10 +76,10 @@ int mc_shm_reserve(const char *path, size_t offset_bytes, size_t size_bytes)
 
 int mc_shm_map(void **out, const char *path, size_t size_bytes, int create)
 {
-    int flags = O_RDWR | O_CLOEXEC | O_NOFOLLOW | (create ? O_CREAT | O_EXCL : 0);
-    int fd = open(path, flags, 0600);
+    int flags = O_RDWR | (create ? O_CREAT | O_EXCL : 0);
+    int fd = mc_shm_open(path, flags, 1);
     if (fd < 0 && create && errno == EEXIST && unlink(path) == 0) /* left by a dead process of the same name */
-        fd = open(path, flags, 0600);
+        fd = mc_shm_open(path, flags, 1);
     if (fd < 0)
         return errno == ENOENT ? MC_E_GONE : MC_E_SHM;
     struct stat status;

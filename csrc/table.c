@@ -62,9 +62,10 @@ static void locate(mc_segment *segment, mc_site_row *row, const void *site)
     if (!dl_iterate_phdr(holds, &found))
         return;
     uint64_t base = found.base;
-    uint64_t n = segment->n_modules;
+    uint64_t n = __atomic_load_n(&segment->n_modules, __ATOMIC_RELAXED);
     for (uint64_t i = 0; i < n && i < MC_N_MODULES; i++) {
-        if (segment->modules[i].base == base) {
+        const mc_module *module = &segment->modules[i];
+        if (__atomic_load_n(&module->is_complete, __ATOMIC_ACQUIRE) && module->base == base) {
             row->i_module = (uint32_t)i;
             row->offset -= base;
             return;
@@ -76,8 +77,10 @@ static void locate(mc_segment *segment, mc_site_row *row, const void *site)
         __atomic_store_n(&segment->n_modules, (uint64_t)MC_N_MODULES, __ATOMIC_RELAXED);
         return;
     }
-    segment->modules[n].base = base;
-    memcpy(segment->modules[n].path, found.path, sizeof found.path);
+    mc_module *module = &segment->modules[n];
+    module->base = base;
+    memcpy(module->path, found.path, sizeof found.path);
+    __atomic_store_n(&module->is_complete, 1, __ATOMIC_RELEASE);
     row->i_module = (uint32_t)n;
     row->offset -= base;
 }
@@ -98,6 +101,12 @@ static uint32_t probe(void *rows, size_t row_size, uint32_t n_rows, uint64_t key
     return 0;
 }
 
+/* A key is stored after what it stands for, which a reader of the running job then finds beside it. */
+static void publish(uint64_t *at, uint64_t key)
+{
+    __atomic_store_n(at, key, __ATOMIC_RELEASE);
+}
+
 uint32_t mc_site_find(mc_segment *segment, mc_tables *tables, uint32_t call, const void *site)
 {
     int is_new;
@@ -107,7 +116,7 @@ uint32_t mc_site_find(mc_segment *segment, mc_tables *tables, uint32_t call, con
         mc_site_row *row = &tables->sites[i];
         row->call = call;
         locate(segment, row, site);
-        row->key = key;
+        publish(&row->key, key);
     }
     return i;
 }
@@ -123,7 +132,7 @@ uint32_t mc_cycle_find(mc_tables *tables, uint32_t from, uint32_t to, uint64_t b
         row->from = from;
         row->to = to;
         row->size_class = size_class;
-        row->key = key;
+        publish(&row->key, key);
     }
     return i;
 }
@@ -137,7 +146,7 @@ uint32_t mc_peer_find(mc_tables *tables, int peer, uint32_t size_class)
         mc_peer_row *row = &tables->peers[i];
         row->peer = peer;
         row->size_class = size_class;
-        row->key = key;
+        publish(&row->key, key);
     }
     return i;
 }
@@ -157,7 +166,7 @@ uint32_t mc_collective_find(mc_tables *tables, uint64_t group, uint64_t to_group
         row->call = call;
         row->root = root;
         row->size_class = size_class;
-        row->key = key;
+        publish(&row->key, key);
     }
     return i;
 }
@@ -169,7 +178,7 @@ uint32_t mc_part_find(mc_tables *tables, int peer)
     uint32_t i = probe(tables->parts, sizeof *tables->parts, tables->n_parts, key, &is_new);
     if (is_new) {
         tables->parts[i].peer = peer;
-        tables->parts[i].key = key;
+        publish(&tables->parts[i].key, key);
     }
     return i;
 }

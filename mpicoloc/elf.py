@@ -5,8 +5,10 @@
 
 from __future__ import annotations
 
+import errno
 import mmap
 import os
+import stat
 import struct
 from collections import deque
 
@@ -15,7 +17,7 @@ from mpicoloc.errors import UsageError
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from typing import NamedTuple
+    from typing import BinaryIO, NamedTuple
 else:
     from mpicoloc.record import NamedTuple
 
@@ -55,6 +57,15 @@ class Linked(NamedTuple):
     through: str = ""
 
 
+def _open(path: str) -> BinaryIO:
+    """A program or library; it may lie in a folder of another user, whose pipe must keep nobody waiting."""
+    handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    if not stat.S_ISREG(os.fstat(handle).st_mode):
+        os.close(handle)
+        raise OSError(errno.EINVAL, "it is no regular file", path)
+    return open(handle, "rb")
+
+
 def read(path: str) -> Elf | None:
     """ELF facts of a file; None when it is no ELF file.
 
@@ -63,7 +74,7 @@ def read(path: str) -> Elf | None:
     UsageError
         If it is one but cut short or damaged.
     """
-    with open(path, "rb") as file:
+    with _open(path) as file:
         head = file.read(64)
         if head[:4] != b"\x7fELF":
             return None
@@ -82,7 +93,7 @@ def build_id(path: str) -> str:
     UsageError
         If it is one but cut short or damaged.
     """
-    with open(path, "rb") as file:
+    with _open(path) as file:
         if file.read(4) != b"\x7fELF":
             return ""
         try:
@@ -241,7 +252,7 @@ def _locate(soname: str, user: Elf, inherited: tuple[str, ...], library_path: tu
 
 
 def _fits(path: str, user: Elf) -> bool:
-    with open(path, "rb") as file:
+    with _open(path) as file:
         head = file.read(20)
     return (
         len(head) == 20
@@ -268,7 +279,7 @@ def _family_by_content(path: str) -> str | None:
     if os.path.basename(real) in MPI_SONAMES:
         return MPI_SONAMES[os.path.basename(real)]
     try:
-        with open(real, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as image:
+        with _open(real) as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as image:
             if image.find(b"ompi_mpi_comm_world") >= 0:
                 return "openmpi"
             return "mpich" if image.find(b"MPIR_") >= 0 else None

@@ -285,13 +285,20 @@ static int has_left(uint32_t job, uid_t uid)
     return code == 0;
 }
 
+/* It belongs to the node. */
+static int is_board(const char *name)
+{
+    const char *end = strrchr(name, '.');
+    return end && strcmp(end, ".board") == 0;
+}
+
 static int has_files(uid_t uid)
 {
     struct stat status;
     int found = 0;
     DIR *folder = opendir(SHARED_MEMORY);
     for (struct dirent *entry; !found && folder && (entry = readdir(folder));)
-        found = strncmp(entry->d_name, "mpicoloc.", 9) == 0 && strcmp(entry->d_name, "mpicoloc.board") != 0 &&
+        found = strncmp(entry->d_name, "mpicoloc.", 9) == 0 && !is_board(entry->d_name) &&
                 fstatat(dirfd(folder), entry->d_name, &status, AT_SYMLINK_NOFOLLOW) == 0 && status.st_uid == uid;
     if (folder)
         closedir(folder);

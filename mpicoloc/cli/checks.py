@@ -294,21 +294,30 @@ def paranoid() -> Finding:
 
 def board() -> Finding:
     """Jobs on this node now."""
+    path = ""
     try:
         contract = importlib.import_module("mpicoloc.pmpi.contract")
-        path = os.path.join(str(config.get("shm_dir")), "mpicoloc.board")
-        if not os.path.exists(path):
-            return Finding("board", "ok", "no job has used this node yet")
-        record = contract.map_file(path)
-    except PermissionError:
-        return Finding("board", "fail", f"{path} cannot be read", f"its owner or root: chmod 666 {path}")
-    except (ImportError, OSError, MpicolocError) as error:
-        return Finding("board", "fail", str(error), "no job running? then delete mpicoloc.board there")
+        printable = importlib.import_module("mpicoloc.core.tables").printable
+        path = contract.board_path()
+        record = contract.read_file(path)
+    except FileNotFoundError:
+        return Finding("board", "ok", "no job has used this node yet")
+    except OSError as error:
+        return Finding("board", "fail", f"{path}: {error.strerror}", _remove_board(path))
+    except (ImportError, MpicolocError) as error:
+        return Finding("board", "fail", str(error), _remove_board(path))
     taken = [slot for slot in record["slots"] if slot["owner"]]
     if not os.access(path, os.W_OK):
         return Finding("board", "fail", f"{path} cannot be written", f"its owner or root: chmod 666 {path}")
-    names = ", ".join(bytes(slot["job_id"]).decode(errors="replace") for slot in taken)
+    names = ", ".join(printable(contract.text(slot["job_id"])) for slot in taken)
     return Finding("board", "ok", f"{len(taken)} jobs on this node{': ' + names if names else ''}")
+
+
+def _remove_board(path: str) -> str:
+    try:
+        return f"user {os.lstat(path).st_uid} or root, when no job runs: rm {path}"
+    except OSError:
+        return "install mpicoloc again, all parts at once"
 
 
 def left_behind(remove: bool = False) -> Finding:
@@ -322,7 +331,8 @@ def left_behind(remove: bool = False) -> Finding:
     name = "left behind"
     try:
         leftovers = importlib.import_module("mpicoloc.run.leftovers")
-        found = leftovers.find(str(config.get("shm_dir")))
+        folder = str(config.get("shm_dir"))
+        found = [*leftovers.find(folder), *leftovers.boards(folder)]
         n_files = sum(one.remove() if remove else len(one.paths) for one in found)
     except (ImportError, OSError, MpicolocError) as error:
         return Finding(name, "note", f"cannot look for files of dead jobs: {error}")

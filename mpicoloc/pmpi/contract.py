@@ -17,7 +17,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from mpicoloc.errors import DataError, EnvironmentFault
-from mpicoloc.pmpi import sparse
+from mpicoloc.pmpi import shared_files
 
 try:
     from mpicoloc._contract import ffi, lib  # type: ignore[import-not-found, unused-ignore]
@@ -134,10 +134,33 @@ def shm_path(key: str, what: str) -> str:
     return path
 
 
+def board_path() -> str:
+    """Path of the board of this version on this node."""
+    return shm_path(f"abi{lib.MC_ABI_VERSION}", "board")
+
+
+def n_on_board(path: str, quiet_s: float = 0.0) -> int:
+    """Jobs on a board of any version whose agents live, or gave a sign of life less than `quiet_s` ago.
+
+    Raises
+    ------
+    DataError
+        If it is no board, or cannot be read.
+    """
+    n = int(lib.mc_board_n_alive(os.fsencode(path), int(quiet_s * 1e9)))
+    if n < 0:
+        raise DataError(f"{path} is no board of mpicoloc, or cannot be read")
+    return n
+
+
 def segment_paths(key: str) -> list[str]:
-    """Segment files of a job on this node, in rank order."""
-    paths = glob.glob(glob.escape(shm_path(key, "")) + ".*.seg")
-    return sorted(paths, key=lambda path: int(path.rsplit(".", 2)[1]))
+    """Segment files of a job of this user on this node, in rank order; others may put files beside them."""
+    found = {}
+    for path in glob.glob(glob.escape(shm_path(key, "")) + ".*.seg"):
+        rank = path.rsplit(".", 2)[1]
+        if rank.isdecimal() and shared_files.is_own_file(path):
+            found[path] = int(rank)
+    return sorted(found, key=found.__getitem__)
 
 
 def segment_heads(key: str) -> list[SegmentHead]:
@@ -188,7 +211,7 @@ def map_file(path: str | os.PathLike[str]) -> np.void:
     DataError
         If the file is not one of ours, or of another version.
     """
-    with open(path, "rb") as file:
+    with shared_files.open_shared(path, is_own=False) as file:
         mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
     return _record(path, mapped)
 
@@ -196,21 +219,24 @@ def map_file(path: str | os.PathLike[str]) -> np.void:
 def read_file(path: str | os.PathLike[str]) -> np.void:
     """A private copy of what `map_file` maps, for files that may have holes.
 
-    Reading, unlike mapping, leaves them unallocated, so it works in a folder without room (no SIGBUS).
+    Reading, unlike mapping, leaves them unallocated, so it works in a folder without room (no SIGBUS), and
+    for a board that somebody shortens meanwhile. Only a board may be another user's.
 
     Raises
     ------
     DataError
         If the file is not one of ours, or of another version.
+    OSError
+        If it cannot be read, or is another user's.
     """
-    with open(path, "rb") as file:
+    with shared_files.open_shared(path, is_own=not os.fspath(path).endswith(".board")) as file:
         return _record(path, file.read(max(ffi.sizeof(struct) for struct in _STRUCT_OF_SUFFIX.values())))
 
 
 def read_segment(
     path: str | os.PathLike[str], has_events: bool = True
 ) -> tuple[np.void, np.ndarray[Any, Any]]:
-    """A private copy of a segment, its pending cycles settled, and its trace in time order.
+    """A private copy of a segment of this user's, its pending cycles settled, and its trace in time order.
 
     The trace is empty where the node agent writes it to a file, or without `has_events`. Reading, unlike
     mapping, leaves the holes of the sparse file unallocated, and what is zero takes no memory here either.
@@ -222,7 +248,8 @@ def read_segment(
     """
     import numpy as np
 
-    content = sparse.copy(path, None if has_events else ffi.sizeof("mc_segment"))
+    with shared_files.open_shared(path) as file:
+        content = shared_files.copy_sparse(file, None if has_events else ffi.sizeof("mc_segment"))
     segment = _record(path, content)
     lib.mc_segment_settle(ffi.cast("mc_segment *", ffi.from_buffer(content)))
     ring = np.frombuffer(content, dtype=np.uint8, offset=ffi.sizeof("mc_segment"))
@@ -275,7 +302,7 @@ def set_profile_state(path: str | os.PathLike[str], state: int) -> None:
     """Tell in the node file what became of the profile (MC_PROFILE_...): rank 0 waits for it."""
     import numpy as np
 
-    with open(path, "r+b") as file, mmap.mmap(file.fileno(), 0) as mapped:
+    with shared_files.open_shared(path, os.O_RDWR) as file, mmap.mmap(file.fileno(), 0) as mapped:
         node = np.frombuffer(mapped, dtype=dtype("mc_node"), count=1)
         node["profile"] = state
         del node  # the mapping cannot close while a view of it lives
@@ -336,24 +363,6 @@ class Agent:
         lib.mc_common_confirm(self._handle, i, verdict)
 
 
-class Watcher:
-    """Stands in for an agent that cannot start: sees how the ranks are, and no more."""
-
-    def __init__(self, key: str) -> None:
-        self._key = key
-
-    def run(self, step_ns: int, n_steps: int) -> int:
-        """Sleep for one step, longer than an agent's because looking costs more."""
-        time.sleep(max(step_ns * 1e-9, min(step_ns * n_steps * 1e-9, 0.1)))
-        return int(lib.MC_OK)
-
-    def ranks(self) -> tuple[int, int, int]:
-        """Ranks of this job on this node: seen, alive, finalizing."""
-        heads = segment_heads(self._key)
-        alive = [head for head in heads if os.path.exists(f"/proc/{head.pid}")]
-        return len(heads), len(alive), sum(head.state == lib.MC_RANK_FINALIZING for head in alive)
-
-
 @contextmanager
 def open_agent(key: str, job_id: str) -> Iterator[Agent | None]:
     """The agent of job `key` for the time of a with block; None if the job is over and its files are gone.
@@ -377,6 +386,7 @@ def open_agent(key: str, job_id: str) -> Iterator[Agent | None]:
         if all(head.state == lib.MC_RANK_FINALIZING for head in heads):
             break
     if status != lib.MC_OK:
+        lib.mc_board_outlive()
         status = lib.mc_agent_open(out, key.encode(), job_id.encode())
         if status == lib.MC_E_GONE:  # the keeper's has just begun
             status = lib.mc_agent_watch(out, key.encode(), KEEPER_WITHIN_NS)

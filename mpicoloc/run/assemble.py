@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from mpicoloc import config
 from mpicoloc.core.profile import Profile
 from mpicoloc.errors import DataError, EnvironmentFault, MpicolocError
-from mpicoloc.pmpi import contract
+from mpicoloc.pmpi import contract, shared_files
 from mpicoloc.run.collect import collect
 from mpicoloc.run.merge import merge
 from mpicoloc.run.network import on_network
@@ -110,11 +110,10 @@ def tell_state(key: str, state: int) -> None:
 
 def leave_word(key: str, text: str) -> None:
     """Leave a line for the job's first rank to print, as the keeper does with this module's stderr."""
-    flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW
     try:
-        handle = os.open(contract.shm_path(key, "log"), flags, 0o600)
-        with open(handle, "w") as file:
-            file.write(f"mpicoloc: {text}\n")
+        with shared_files.open_shared(contract.shm_path(key, "log"), os.O_WRONLY | os.O_CREAT) as file:
+            file.truncate()
+            file.write(f"mpicoloc: {text}\n".encode(errors="replace"))
     except OSError:
         print(f"mpicoloc: {text}", file=sys.stderr, flush=True)
 

@@ -13,7 +13,7 @@ import time
 from dataclasses import replace
 
 from mpicoloc.errors import MpicolocError
-from mpicoloc.pmpi import contract
+from mpicoloc.pmpi import contract, shared_files
 from mpicoloc.run.collect import CHECKPOINT_TROUBLE, collect
 from mpicoloc.run.part import NodePart, pack
 from mpicoloc.store import parts
@@ -49,10 +49,12 @@ def main(key: str) -> int:
         # Of OSError: the file and what the system said, without a number.
         reason = ": ".join(filter(None, (getattr(error, name, "") for name in ("filename", "strerror"))))
         # Nobody reads what it says now: the profile will tell.
-        with contextlib.suppress(OSError):
-            handle = os.open(trouble, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600)
-            with open(handle, "w") as file:
-                file.write(reason or str(error))
+        with (
+            contextlib.suppress(OSError),
+            shared_files.open_shared(trouble, os.O_WRONLY | os.O_CREAT) as file,
+        ):
+            file.truncate()
+            file.write((reason or str(error)).encode(errors="replace"))
         return 4
     with contextlib.suppress(FileNotFoundError):
         os.unlink(trouble)

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from mpicoloc import elf
 from mpicoloc.core.tables import COLUMNS, Table, printable, table, text
 from mpicoloc.errors import DataError, UsageError
-from mpicoloc.pmpi import contract
+from mpicoloc.pmpi import contract, shared_files
 from mpicoloc.run import calls, machine, matrix, node_tables
 from mpicoloc.run.part import NodePart
 
@@ -106,12 +106,13 @@ def _read_rank(path: str, has_events: bool, modules: list[str], notes: list[str]
     except (DataError, OSError) as error:
         notes.append(f"a rank is missing: {error}")
         return None
-    paths = segment["modules"]["path"][: int(segment["n_modules"])]
+    found = segment["modules"][: int(segment["n_modules"])]
     rows = {}
-    for i, name in enumerate(map(contract.text, paths)):
+    for i in np.flatnonzero(found["is_complete"]):
+        name = contract.text(found["path"][i])
         if name not in modules:
             modules.append(name)
-        rows[i] = modules.index(name)
+        rows[int(i)] = modules.index(name)
     if segment["ring"]["error"]:
         reason = os.strerror(int(segment["ring"]["error"]) & 0xFFFF)
         notes.append(f"the trace of rank {int(segment['world_rank'])} could not be written: {reason}")
@@ -119,7 +120,8 @@ def _read_rank(path: str, has_events: bool, modules: list[str], notes: list[str]
 
 
 def _trouble(key: str) -> Iterator[str]:
-    with contextlib.suppress(OSError), open(contract.shm_path(key, CHECKPOINT_TROUBLE), "rb") as file:
+    path = contract.shm_path(key, CHECKPOINT_TROUBLE)
+    with contextlib.suppress(OSError), shared_files.open_shared(path) as file:
         reason = printable(text(file.read(_MAX_REASON_BYTES)))
         yield f"a checkpoint could not be written: {reason}"
 

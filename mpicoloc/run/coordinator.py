@@ -46,6 +46,24 @@ class _Stopped(BaseException):
     """SIGTERM: the launcher ends the job."""
 
 
+class Watcher:
+    """Stands in for an agent that cannot start: sees how the ranks are, and no more."""
+
+    def __init__(self, key: str) -> None:
+        self._key = key
+
+    def run(self, step_ns: int, n_steps: int) -> int:
+        """Sleep for one step, longer than an agent's because looking costs more."""
+        time.sleep(max(step_ns * 1e-9, min(step_ns * n_steps * 1e-9, 0.1)))
+        return contract.MC_OK
+
+    def ranks(self) -> tuple[int, int, int]:
+        """Ranks of this job on this node: seen, alive, finalizing."""
+        heads = contract.segment_heads(self._key)
+        alive = [head for head in heads if os.path.exists(f"/proc/{head.pid}")]
+        return len(heads), len(alive), sum(head.state == contract.MC_RANK_FINALIZING for head in alive)
+
+
 def main() -> int:
     """Entry of the command; returns its exit code."""
     key = os.environ.get(config.KEY_ENV)
@@ -174,16 +192,14 @@ def _watch(key: str, member: Membership) -> Ranks:
     return ranks
 
 
-def _rest(agent: contract.Agent | contract.Watcher | None) -> None:
+def _rest(agent: contract.Agent | Watcher | None) -> None:
     if agent is None:
         time.sleep(STEP_NS * 1e-9)
     else:
         agent.run(STEP_NS, 1)
 
 
-def _run_until_over(
-    agent: contract.Agent | contract.Watcher, member: Membership, agreement: Agreement
-) -> None:
+def _run_until_over(agent: contract.Agent | Watcher, member: Membership, agreement: Agreement) -> None:
     started_s = time.monotonic()
     while not _is_over(agent, time.monotonic() - started_s):
         member.look()
@@ -191,7 +207,7 @@ def _run_until_over(
         agent.run(STEP_NS, N_STEPS_IF_ASKED if member.may_grow or agreement.is_active else N_STEPS)
 
 
-def _open_agent(key: str, stack: contextlib.ExitStack) -> contract.Agent | contract.Watcher | None:
+def _open_agent(key: str, stack: contextlib.ExitStack) -> contract.Agent | Watcher | None:
     job_id = _wait_for_segments(key)
     if job_id is None:
         return None
@@ -199,7 +215,7 @@ def _open_agent(key: str, stack: contextlib.ExitStack) -> contract.Agent | contr
         return stack.enter_context(contract.open_agent(key, job_id))
     except EnvironmentFault as error:
         print(f"mpicoloc: {error}", file=sys.stderr, flush=True)
-        return contract.Watcher(key)
+        return Watcher(key)
 
 
 def _wait_for_segments(key: str) -> str | None:
@@ -212,7 +228,7 @@ def _wait_for_segments(key: str) -> str | None:
     return None
 
 
-def _is_over(agent: contract.Agent | contract.Watcher, age_s: float) -> bool:
+def _is_over(agent: contract.Agent | Watcher, age_s: float) -> bool:
     n_seen, n_alive, n_finalizing = agent.ranks()
     if n_seen < _n_ranks() and age_s < ALL_WITHIN_S:
         return False

@@ -8,18 +8,18 @@ from __future__ import annotations
 import contextlib
 import os
 import re
-import stat
 import time
 from collections.abc import Iterable
 from dataclasses import dataclass
 
 from mpicoloc import config
 from mpicoloc.errors import MpicolocError
-from mpicoloc.pmpi import contract
+from mpicoloc.pmpi import contract, shared_files
 from mpicoloc.run import siblings
 from mpicoloc.run.collect import is_running
 
 _NAME = re.compile(r"mpicoloc\.(.+)\.(?:\d+\.seg|\d+\.(?:here|in[012])|node|log|init|init-probe|checkpoint)")
+_BOARD = re.compile(r"mpicoloc\.abi\d+\.board")
 _MARK = re.compile(r"\.(\d+)\.(?:here|in[012])$")
 """What says of a process that it is there, as long as it is."""
 QUIET_S = 60.0
@@ -59,7 +59,7 @@ def find(folder: str, key: str | None = None, quiet_s: float = QUIET_S) -> list[
     -------
     list of Leftover
         In the order of their keys. Files that cannot be read, of another version of mpicoloc or of other
-        users are not among them, nor is the board, which belongs to the node.
+        users are not among them, nor are boards: see `boards`.
 
     Raises
     ------
@@ -74,6 +74,18 @@ def find(folder: str, key: str | None = None, quiet_s: float = QUIET_S) -> list[
     return [Leftover(k, tuple(paths)) for k, paths in gone.items()]
 
 
+def boards(folder: str) -> list[Leftover]:
+    """Boards of this user in `folder`, of any version of mpicoloc, with no living job on them."""
+    found = []
+    for name in sorted(os.listdir(folder)):
+        path = os.path.join(folder, name)
+        if _BOARD.fullmatch(name) and shared_files.is_own_file(path):
+            with contextlib.suppress(MpicolocError):
+                if contract.n_on_board(path, QUIET_S) == 0:
+                    found.append(Leftover(name, (path,)))
+    return found
+
+
 def in_use(folder: str) -> dict[str, list[str]]:
     """Files in `folder` of this user's jobs of which a process lives, by their keys."""
     gone = {left.key for left in find(folder, quiet_s=0.0)}
@@ -85,17 +97,9 @@ def _files(folder: str, key: str | None) -> dict[str, list[str]]:
     for name in sorted(os.listdir(folder)):
         match = _NAME.fullmatch(name)
         path = os.path.join(folder, name)
-        if match and key in (None, match[1]) and _is_own_file(path):
+        if match and key in (None, match[1]) and shared_files.is_own_file(path):
             files.setdefault(match[1], []).append(path)
     return files
-
-
-def _is_own_file(path: str) -> bool:
-    try:
-        status = os.lstat(path)
-    except OSError:
-        return False
-    return stat.S_ISREG(status.st_mode) and status.st_uid == os.geteuid()
 
 
 def _words_of_processes() -> set[bytes]:

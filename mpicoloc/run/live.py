@@ -38,15 +38,15 @@ def jobs(folder: str) -> list[LiveJob]:
         If the board cannot be read.
     """
     keys = dict(_own(folder))
-    found = [_job(slot, keys) for slot in _slots(os.path.join(folder, "mpicoloc.board"))]
+    found = [_job(slot, keys) for slot in _slots(contract.board_path())]
     return sorted(found, key=lambda job: -job.age_s)
 
 
 def _slots(path: str) -> Iterator[np.void]:
-    if not os.path.exists(path):
-        return
     try:
         board = contract.read_file(path)
+    except FileNotFoundError:
+        return
     except (OSError, MpicolocError) as error:
         raise EnvironmentFault(f"cannot read the board of this node: {error}") from error
     for slot in board["slots"]:
@@ -58,9 +58,9 @@ def _own(folder: str) -> Iterator[tuple[tuple[int, str], str]]:
     """Key of each of this user's jobs, by its agent's process and its name, which several may have."""
     for name in os.listdir(folder):
         match = re.fullmatch(r"mpicoloc\.(.+)\.node", name)
-        # It may end while it is looked at.
-        with contextlib.suppress(FileNotFoundError, MpicolocError):
-            if match and os.stat(os.path.join(folder, name)).st_uid == os.geteuid():
+        # It may end while it is looked at, or be another user's.
+        with contextlib.suppress(FileNotFoundError, PermissionError, MpicolocError):
+            if match and os.lstat(os.path.join(folder, name)).st_uid == os.geteuid():
                 heads = contract.segment_heads(match[1])
                 if heads:
                     agent_pid = contract.read_file(os.path.join(folder, name))["agent_pid"]

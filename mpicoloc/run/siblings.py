@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable
 
 from mpicoloc import config
-from mpicoloc.pmpi import contract
+from mpicoloc.pmpi import contract, shared_files
 
 POLL_S = 0.02
 SCAN_EVERY_S = 1.0
@@ -76,8 +76,8 @@ def announced(announcement: str) -> list[tuple[str, int]]:
     """
     deadline_s = time.monotonic() + WORD_WITHIN_S
     while os.path.exists(announcement):
-        with contextlib.suppress(OSError, ValueError), open(announcement) as file:
-            if words := [line.split() for line in file]:
+        with contextlib.suppress(OSError, ValueError), shared_files.open_shared(announcement) as file:
+            if words := [line.decode().split() for line in file]:
                 return [(how, int(i_round)) for how, i_round in words]
         if time.monotonic() >= deadline_s:
             return [("init", 0)]
@@ -103,19 +103,17 @@ class Record:
             time.sleep(LEFT_POLL_S)
 
     def _write(self, line: bytes) -> None:
-        fd = os.open(self._path, os.O_WRONLY | os.O_NOFOLLOW | (os.O_APPEND if self._place < 0 else 0))
-        try:
+        flags = os.O_WRONLY | (os.O_APPEND if self._place < 0 else 0)
+        with shared_files.open_shared(self._path, flags) as file:
             if self._place >= 0:
-                os.pwrite(fd, line, self._place)
-            elif os.write(fd, line) == len(line):
-                self._place = os.lseek(fd, 0, os.SEEK_CUR) - len(line)
-        finally:
-            os.close(fd)
+                os.pwrite(file.fileno(), line, self._place)
+            elif file.write(line) == len(line):
+                self._place = file.tell() - len(line)
 
 
 def _can_make(path: str) -> bool:
     try:
-        os.close(os.open(path + "-probe", os.O_CREAT | os.O_WRONLY | os.O_NOFOLLOW, 0o600))
+        shared_files.open_shared(path + "-probe", os.O_CREAT | os.O_WRONLY).close()
         os.unlink(path + "-probe")
     except OSError:
         return False

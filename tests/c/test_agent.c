@@ -60,7 +60,7 @@ static void test_alone(void)
     forget_job(&a);
     forget_job(&b);
     char path[MC_PATH_LEN];
-    mc_shm_path(path, sizeof path, "board", "");
+    mc_board_path(path, sizeof path);
     CHECK(access(path, F_OK) != 0); /* the last one took the board away */
 }
 
@@ -108,77 +108,6 @@ static void test_killed_rank(void)
     end_job(&b);
     forget_job(&a);
     forget_job(&b);
-}
-
-static void write_board(const void *bytes, size_t size)
-{
-    char path[MC_PATH_LEN];
-    mc_shm_path(path, sizeof path, "board", "");
-    int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC, 0666);
-    CHECK(fd >= 0 && write(fd, bytes, size) == (ssize_t)size);
-    close(fd);
-}
-
-static void expect_refusal(const void *bytes, size_t size)
-{
-    mc_board *board;
-    mc_agent *agent;
-    write_board(bytes, size);
-    CHECK(mc_board_open(&board) == MC_E_ABI);
-    CHECK(mc_agent_open(&agent, "g", "g") == MC_OK);
-    for (int i = 0; i < 10; i++)
-        CHECK(mc_agent_step(agent, 30000000) == MC_OK);
-    CHECK(mc_agent_node(agent)->meter == MC_METER_NONE);
-    CHECK(strstr(mc_agent_node(agent)->meter_reason, "another version") != NULL);
-    mc_agent_close(agent);
-}
-
-static void test_garbage_board(void)
-{
-    char path[MC_PATH_LEN];
-    mc_board *junk = malloc(sizeof *junk);
-    memset(junk, 0x5a, sizeof *junk);
-    expect_refusal("", 0);
-    expect_refusal("hello", 5);
-    expect_refusal(junk, sizeof *junk);
-    /* The right head and nonsense in every slot: survive it. */
-    junk->magic = MC_MAGIC;
-    junk->abi_version = MC_ABI_VERSION;
-    junk->size_bytes = sizeof *junk;
-    write_board(junk, sizeof *junk);
-    test_job a = start_job("a", 1);
-    nap_ms(700);
-    CHECK(kill(a.agent, 0) == 0);
-    write_board("", 0); /* cut off under a running agent */
-    nap_ms(700);
-    CHECK(waitpid(a.agent, NULL, WNOHANG) == 0);
-    end_job(&a);
-    forget_job(&a);
-    free(junk);
-    mc_shm_path(path, sizeof path, "board", "");
-    unlink(path);
-    mc_shm_path(path, sizeof path, "g", "node");
-    unlink(path);
-}
-
-/* Cut off between the look at the file and the use of what it holds, which no agent can rule out. */
-static void test_shortened_board(void)
-{
-    char path[MC_PATH_LEN];
-    mc_board *board;
-    mc_slot *slot = NULL;
-    mc_reservation next;
-    mc_neighbour live[MC_N_SLOTS];
-    mc_board_outlive();
-    CHECK(mc_board_open(&board) == MC_OK && mc_board_claim(board, 1, "short", &slot) == MC_OK);
-    CHECK(mc_board_current(board));
-    CHECK(mc_shm_path(path, sizeof path, "board", "") == MC_OK && truncate(path, 0) == 0);
-    CHECK(mc_slot_reservation(slot, &next) == MC_OK && next.epoch == 0);
-    mc_slot_reserve(slot, &(mc_reservation){1, 2, 3});
-    CHECK(mc_board_live(board, mc_now_ns(), 0, live) == 0);
-    CHECK(!mc_board_current(board));
-    mc_board_unmap(board);
-    unlink(path);
 }
 
 /* A job that asks for more than is right: too long a shutter, shutters all the time, times that are no times. */
@@ -317,8 +246,6 @@ static const struct {
     {"alone", test_alone},
     {"killed_agent", test_killed_agent},
     {"killed_rank", test_killed_rank},
-    {"garbage_board", test_garbage_board},
-    {"shortened_board", test_shortened_board},
     {"greedy_neighbour", test_greedy_neighbour},
     {"coming_and_going", test_coming_and_going},
     {"agent_cost", test_agent_cost},

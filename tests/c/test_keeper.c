@@ -24,7 +24,7 @@ static int all_gone(void)
     for (int i = 0; i < 4; i++)
         if (mc_shm_path(path, sizeof path, "k", whats[i]) == MC_OK && access(path, F_OK) == 0)
             return 0;
-    return mc_shm_path(path, sizeof path, "board", "") == MC_OK && access(path, F_OK) != 0;
+    return mc_board_path(path, sizeof path) == MC_OK && access(path, F_OK) != 0;
 }
 
 /* Behind a filter that kills who counts, a job that asks for another meter gets this one, and the reason. */

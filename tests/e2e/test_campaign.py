@@ -5,11 +5,13 @@ import os
 import signal
 import subprocess
 import sys
+from pathlib import Path
 
 import jobs
 import pytest
 
 from mpicoloc.errors import DataError
+from mpicoloc.pmpi import contract
 from mpicoloc.run import campaign as campaign_folder
 from mpicoloc.run import campaign_file, corun, siblings
 from mpicoloc.run.campaign_file import Experiment, Program
@@ -103,7 +105,7 @@ def test_company_spoils_an_experiment(openmpi, tmp_path, shm_dir):
     with open(tmp_path / "log", "w") as log:
         process = subprocess.Popen(company, cwd=tmp_path, stdout=log, stderr=log, env=env)
     try:
-        jobs.wait_until(lambda: (shm_dir / "mpicoloc.board").exists(), "the other job", 60)
+        jobs.wait_until(lambda: Path(contract.board_path()).exists(), "the other job", 60)
         plan = campaign_file.read(str(tmp_path / "programs.toml"))
         told = []
         made = campaign_folder.make(

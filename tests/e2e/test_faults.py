@@ -121,7 +121,7 @@ def test_a_board_from_before_a_reboot(start, shm_dir):
     """Its clock is ahead of ours, and its process numbers are others' by now."""
     first = start("finalize", 2, name="first")
     running(shm_dir, "first")
-    board = shm_dir / "mpicoloc.board"
+    board = Path(contract.board_path())
     jobs.wait_until(
         lambda: board.exists() and contract.map_file(board)["slots"]["heartbeat"].any(), "a heartbeat"
     )
@@ -159,5 +159,5 @@ def test_neighbours_whose_clocks_differ(start, shm_dir, monkeypatch):
         assert profile.interference.shared_s > 1
         assert_paused_within_limits(profile)
     with contextlib.suppress(FileNotFoundError):
-        Path(shm_dir / "mpicoloc.board").unlink()
+        Path(contract.board_path()).unlink()
     jobs.assert_nothing_left(shm_dir)

@@ -5,11 +5,13 @@ import shutil
 import signal
 import subprocess
 import time
+from pathlib import Path
 
 import jobs
 import pytest
 
 from mpicoloc import paths
+from mpicoloc.pmpi import contract
 from mpicoloc.run import live
 from mpicoloc.store import hdf5
 
@@ -191,7 +193,7 @@ def test_without_a_keeper_nothing_is_left(start, openmpi, shm_dir, tmp_path, mon
 
 
 def test_a_damaged_board(start, openmpi, shm_dir):
-    board = shm_dir / "mpicoloc.board"
+    board = Path(contract.board_path())
     board.write_bytes(b"not a board" * 1000)
     job = start(openmpi, "wrap", "seven", 0.5)
     assert job.wait() == 7, job.log

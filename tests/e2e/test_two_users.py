@@ -70,10 +70,10 @@ def test_users_share_the_board_and_nothing_else(start, places, shm_dir, way):
         *shm_dir.glob("*.seg"),
         *shm_dir.glob("*.node"),
         *shm_dir.glob("*.log"),
-        shm_dir / "mpicoloc.board",
+        Path(contract.board_path()),
     ):
         (other,) = (uid for uid in USERS.values() if uid != path.stat().st_uid)
-        is_board = path.name == "mpicoloc.board"
+        is_board = path.suffix == ".board"
         assert {access: may(other, access, path) for access in ACCESS} == dict.fromkeys(ACCESS, is_board), (
             path.name
         )
@@ -88,7 +88,7 @@ def test_users_share_the_board_and_nothing_else(start, places, shm_dir, way):
         assert profile.interference.n_taken > 0
     # only its owner may remove the board, and may have ended first
     jobs.wait_until(
-        lambda: {path.name for path in shm_dir.iterdir()} <= {"mpicoloc.board"}, "the jobs' files to go"
+        lambda: all(path.suffix == ".board" for path in shm_dir.iterdir()), "the jobs' files to go"
     )
 
 
@@ -99,7 +99,7 @@ def test_a_hostile_user_costs_samples_and_the_duty_limit_at_most(start, places, 
     subprocess.run(["cc", "-O1", str(source), "-o", str(hostile)], check=True, timeout=jobs.LIMIT_S)
     victim, other = start("first", way), start("second", way)
     wait_running(shm_dir, victim, other)
-    command = [*jobs.as_user(USERS["second"]), str(hostile), str(shm_dir / "mpicoloc.board"), "3"]
+    command = [*jobs.as_user(USERS["second"]), str(hostile), contract.board_path(), "3"]
     written = subprocess.run(command, capture_output=True, text=True, timeout=jobs.LIMIT_S, check=True).stdout
     assert int(written) > 1000
     (places[""] / "end").touch()

@@ -69,7 +69,7 @@ static void open_file(const mc_board *board, bytes *input)
     mc_board *map;
     mc_slot *slot;
     size_t size = sizeof *board - (take(input, 1) % 4 == 1 ? (size_t)take(input, 2) % sizeof *board : 0);
-    if (mc_shm_path(path, sizeof path, "board", "") != MC_OK)
+    if (mc_board_path(path, sizeof path) != MC_OK)
         abort();
     int fd = open(path, O_RDWR | O_CREAT | O_TRUNC, 0600);
     if (fd < 0 || write(fd, board, size) != (ssize_t)size)

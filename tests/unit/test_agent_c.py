@@ -30,8 +30,8 @@ SOFTWARE_EVENTS = "-DMC_PERF_EVENTS=" + ", ".join(
     f"{{PERF_TYPE_SOFTWARE, PERF_COUNT_SW_{clock}_CLOCK}}" for clock in ("CPU", "TASK")
 )
 CANNOT = 77
-SCENARIOS = ("sharing", "alone", "killed_agent", "killed_rank", "garbage_board", "shortened_board",
-             "greedy_neighbour", "coming_and_going", "agent_cost", "thread")  # fmt: skip
+SCENARIOS = ("sharing", "alone", "killed_agent", "killed_rank", "greedy_neighbour", "coming_and_going",
+             "agent_cost", "thread")  # fmt: skip
 
 
 Build = Callable[..., Path]
@@ -71,7 +71,16 @@ def agent_program(build: Build, tmp_path_factory: pytest.TempPathFactory) -> Pat
 @pytest.mark.parametrize("scenario", SCENARIOS)
 def test_jobs_on_one_board(agent_program: Path, tmp_path: Path, scenario: str) -> None:
     _run(agent_program, tmp_path, scenario)
-    assert not list(tmp_path.glob("mpicoloc.board.*"))
+    assert not list(tmp_path.glob("*.board.*"))
+
+
+@pytest.mark.parametrize("scenario", ["garbage", "shortened", "replaced", "other_versions"])
+def test_a_board_that_is_not_as_agents_left_it(build: Build, tmp_path: Path, scenario: str) -> None:
+    program = build("test_board", CORE, tmp_path)
+    shm = tmp_path / "shm"
+    shm.mkdir()
+    _run(program, shm, scenario)
+    assert not list(shm.iterdir())
 
 
 def test_an_agent_killed_at_each_step_of_a_shutter_harms_nobody(build: Build, tmp_path: Path) -> None:

@@ -58,7 +58,7 @@ def write_rank(rank, n_ranks=2, state=None, lanes=(), **fields):
     segment["t_init"], segment["t_finalize"] = 10 * S, 14 * S
     segment["job_id"], segment["command"] = b"job", b"app -x"
     segment["mpi_library"] = b"Open MPI v4"
-    segment["n_modules"] = 1
+    segment["n_modules"] = segment["modules"]["is_complete"][0] = 1
     segment["modules"]["path"][0] = b"/bin/app"
     segment["out_path"] = fields.pop("out_path", b"/nowhere/mpicoloc-job.h5")
     for name, value in fields.items():

@@ -7,6 +7,7 @@ import threading
 import time
 from dataclasses import replace
 
+import numpy as np
 import pytest
 from test_collect import KEY, write_node, write_rank
 
@@ -34,20 +35,46 @@ def dead_job(folder, **fields):
         os.utime(path, (long_ago, long_ago))
 
 
+def own_owner():
+    with open("/proc/self/stat") as file:
+        return os.getpid() << 32 | int(file.read().rpartition(")")[2].split()[19])
+
+
+def write_board(path, owner, heartbeat=1):
+    """A board of some version with one job on it."""
+    board = np.zeros(1, contract.dtype("mc_board"))
+    board["magic"], board["n_slots"], board["slot_bytes"] = contract.MC_MAGIC, 2, 64
+    board["slots_at_bytes"] = 4096
+    slots = np.zeros((2, 8), np.uint64)
+    slots[1, :2] = owner, heartbeat
+    path.write_bytes(board.tobytes()[:4096].ljust(4096, b"\0") + slots.tobytes())
+
+
+def test_a_board_stays_while_a_job_on_it_may_live(folder):
+    path = folder / "mpicoloc.abi3.board"
+    write_board(path, 1 << 32 | 1, heartbeat=time.monotonic_ns())  # perhaps out of sight, in a container
+    assert leftovers.boards(str(folder)) == []
+    path.write_bytes(b"whatever")  # of nobody knows what
+    assert leftovers.boards(str(folder)) == []
+    write_board(path, 0)
+    assert [one.paths for one in leftovers.boards(str(folder))] == [(str(path),)]
+
+
 def found(folder, **options):
     return [one.key for one in leftovers.find(str(folder), **options)]
 
 
 def test_a_dead_job_is_named_and_removed_when_asked(folder):
     dead_job(folder)
-    (folder / "mpicoloc.board").touch()
+    write_board(folder / "mpicoloc.abi1.board", 1 << 32 | 1)  # process 1 began at another time
+    write_board(folder / "mpicoloc.abi2.board", own_owner())
     (folder / "other").touch()
     finding = checks.left_behind()
-    assert finding.state == "note" and KEY in finding.text and "4 files" in finding.text
+    assert finding.state == "note" and KEY in finding.text and "5 files" in finding.text
     assert finding.remedy == "mpicoloc check --clean"
-    assert len(list(folder.iterdir())) == 6
-    assert checks.left_behind(remove=True).text == f"removed 4 files of dead jobs: {KEY}"
-    assert sorted(os.listdir(folder)) == ["mpicoloc.board", "other"]
+    assert len(list(folder.iterdir())) == 7
+    assert checks.left_behind(remove=True).text == f"removed 5 files of dead jobs: {KEY}, mpicoloc.abi1.board"
+    assert sorted(os.listdir(folder)) == ["mpicoloc.abi2.board", "other"]
     assert checks.left_behind().state == "ok"
 
 

@@ -1,11 +1,13 @@
 import json
 import os
+from pathlib import Path
 
 import pytest
 
 from mpicoloc.cli.main import main
 from mpicoloc.core.estimate import Estimate
 from mpicoloc.core.live import Counts, LiveJob
+from mpicoloc.pmpi import contract
 from mpicoloc.report import live
 
 
@@ -69,7 +71,7 @@ def test_a_node_without_jobs_and_wrong_calls(tmp_path, monkeypatch, capsys):
     assert main(["top"]) == 0 and "0 jobs on this node" in capsys.readouterr().out
     assert main(["top", "--json"]) == 0 and json.loads(capsys.readouterr().out) == []
     assert main(["top", "--interval-s", "0"]) == 2
-    (tmp_path / "mpicoloc.board").write_bytes(b"no board")
+    Path(contract.board_path()).write_bytes(b"no board")
     assert main(["top"]) == 4 and "cannot read the board" in capsys.readouterr().err
     monkeypatch.setenv("MPICOLOC_SHM_DIR", str(tmp_path / "nowhere"))
     assert main(["top"]) == 4 and "MPICOLOC_SHM_DIR" in capsys.readouterr().err
