@@ -224,8 +224,7 @@ static void note_corunner(mc_agent *agent, const mc_neighbour *other, uint64_t n
         return;
     row->owner = other->owner;
     row->t_first = now;
-    /* Up to its end only: a slot used before holds the rest of a longer name behind it. */
-    snprintf(row->job_id, sizeof row->job_id, "%.*s", MC_NAME_LEN - 1, agent->board->slots[other->i_slot].job_id);
+    mc_slot_name(&agent->board->slots[other->i_slot], row->job_id);
     __atomic_store_n(&node->n_corunners, i + 1, __ATOMIC_RELEASE);
 }
 

@@ -2,6 +2,8 @@
 #define _GNU_SOURCE
 #include "agent.h"
 
+#include "table.h"
+
 static const uint64_t ADAPT_EVERY_NS = 2000000000u;
 static const double CYCLES_PER_SHUTTER = 3.0; /* at least, to see where cycles end */
 /* What the edges of a shutter cut off is the same for a long one,
@@ -17,7 +19,7 @@ static const double WORTH_A_CHANGE = 1.5;
 static const uint64_t YOUNG_NS = 60000000000u;
 enum { TURNS_LATER = 3 }; /* of which such a job takes one */
 
-static mc_cell total(const mc_cycle_row *row)
+MC_READS_TORN static mc_cell total(const mc_cycle_row *row)
 {
     mc_cell sum = row->alone;
     for (int i = 0; i < MC_N_GROUPS; i++) {
@@ -30,12 +32,12 @@ static mc_cell total(const mc_cycle_row *row)
 
 /* Length of the cycle that a random instant falls into, with one that has lasted open_ns so far;
    0 when none is recorded. */
-static double mean_cycle_ns(const mc_lane *lane, uint64_t open_ns)
+MC_READS_TORN static double mean_cycle_ns(const mc_lane *lane, uint64_t open_ns)
 {
     double time_ns = (double)open_ns, weighted = time_ns * time_ns;
     for (int i = 1; i < MC_N_CYCLES; i++) {
         const mc_cycle_row *row = &lane->cycles[i];
-        if (row->key == 0 || row->from == MC_UNIT_SITE)
+        if (__atomic_load_n(&row->key, __ATOMIC_ACQUIRE) == 0 || row->from == MC_UNIT_SITE)
             continue;
         mc_cell sum = total(row);
         double t = (double)(sum.comp_ns + sum.mpi_ns);

@@ -211,6 +211,22 @@ int mc_board_n_foreign(void)
     return n;
 }
 
+/* Byte by byte, here and below: the slot may become another job's meanwhile. */
+static void store_name(mc_slot *slot, const char *name)
+{
+    size_t n = strnlen(name, sizeof slot->job_id - 1);
+    for (size_t i = 0; i < sizeof slot->job_id; i++)
+        __atomic_store_n(&slot->job_id[i], i < n ? name[i] : '\0', __ATOMIC_RELAXED);
+}
+
+void mc_slot_name(const mc_slot *slot, char name[MC_NAME_LEN])
+{
+    for (size_t i = 0; i < MC_NAME_LEN; i++)
+        name[i] = __atomic_load_n(&slot->job_id[i], __ATOMIC_RELAXED);
+    name[MC_NAME_LEN - 1] = '\0';
+    memset(name + strlen(name), 0, MC_NAME_LEN - strlen(name)); /* the rest of a longer name may stand behind its end */
+}
+
 /* What readers load one by one is stored so: they may be reading. */
 static void fill_slot(mc_slot *slot, const char *job_id)
 {
@@ -224,7 +240,7 @@ static void fill_slot(mc_slot *slot, const char *job_id)
     STORE(slot->books, 0);
     for (size_t i = 0; i < sizeof slot->cpu_mask / sizeof *slot->cpu_mask; i++)
         STORE(slot->cpu_mask[i], 0);
-    snprintf(slot->job_id, sizeof slot->job_id, "%s", job_id);
+    store_name(slot, job_id);
     mc_slot_reserve(slot, &(mc_reservation){0, 0, 0});
     mc_slot_book(slot, &(mc_booking){0, 0, 0});
     STORE(slot->t_joined, now);

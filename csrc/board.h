@@ -44,6 +44,9 @@ int mc_board_live(mc_board *board, uint64_t now, uint64_t period_ns, mc_neighbou
 /* Longest wish of all present, so that every reader of one board computes the same grid. */
 uint64_t mc_board_period(mc_board *board, const mc_neighbour *live, int n_live, uint64_t at_least_ns);
 
+/* Name of the job whose slot it is now. */
+void mc_slot_name(const mc_slot *slot, char name[MC_NAME_LEN]);
+
 void mc_slot_reserve(mc_slot *slot, const mc_reservation *reservation);
 /* MC_E_GONE if it was being written all the time. */
 int mc_slot_reservation(mc_slot *slot, mc_reservation *out);

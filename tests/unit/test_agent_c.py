@@ -83,6 +83,24 @@ def test_a_board_that_is_not_as_agents_left_it(build: Build, tmp_path: Path, sce
     assert not list(shm.iterdir())
 
 
+@pytest.mark.parametrize("trace", ["0", "all"])
+def test_no_race_between_agent_board_and_tables(tmp_path_factory: pytest.TempPathFactory, tmp_path: Path,
+                                                trace: str) -> None:  # fmt: skip
+    flags = (*FLAGS[: FLAGS.index("-Werror") + 1], "-fsanitize=thread")
+    files = [ROOT / "tests/c/test_races.c", *(CSRC / name for name in CORE)]
+    link = ("-Wl,--wrap=mmap,--wrap=munmap", "-lm", "-lpthread", "-ldl")
+    folder = once.folder(tmp_path_factory) / "objects"
+    program = objects.program(tmp_path / "test_races", files, flags, folder, link=link)
+    shm = tmp_path / "shm"
+    shm.mkdir()
+    # the thread sanitizer of older compilers needs addresses that are not random
+    said = _run(
+        Path("setarch"), shm, "-R", str(program), MPICOLOC_TRACE=trace, MPICOLOC_OUT=str(tmp_path / "x.h5")
+    )
+    assert "shutters" in said
+    assert not list(shm.iterdir())
+
+
 def test_an_agent_killed_at_each_step_of_a_shutter_harms_nobody(build: Build, tmp_path: Path) -> None:
     program = build("test_steps", CORE, tmp_path)
     shm = tmp_path / "shm"
