@@ -1,12 +1,17 @@
 """Jobs of different users share a node's board, and cannot harm each other with it."""
 
 import os
+import re
 import shutil
 import subprocess
+import sys
 import tempfile
+import time
 from pathlib import Path
 
 import jobs
+import objects
+import once
 import pytest
 
 from mpicoloc import config
@@ -113,3 +118,125 @@ def test_a_hostile_user_costs_samples_and_the_duty_limit_at_most(start, places, 
     # one pause may begin at the last moment at which the limit allows it
     assert node["paused_s"] <= duty_frac * profile.job.wall_s + max_s
     assert all(ranks["paused_ns"] <= 1.5e9 * (duty_frac * profile.job.wall_s + max_s))
+
+
+SECONDS = 20
+ASLEEP = re.compile(r"rank \d: ([0-9.]+) s asleep of ([0-9.]+) s, ([0-9.]+) s since its begin$", re.MULTILINE)
+
+
+@pytest.fixture
+def forge(places, tmp_path_factory):
+    """An agent of the second user that lies as well as one can."""
+    program = places[""] / "forge"
+    sources = [objects.CSRC / name for name in ("board.c", "options.c", "proc.c", "segment.c", "table.c")]
+    folder = once.folder(tmp_path_factory) / "objects"
+    objects.program(program, [jobs.PROGRAMS / "forge.c", *sources], ("-std=gnu11", "-O1", "-g"), folder)
+    return [*jobs.as_user(USERS["second"]), str(program)]
+
+
+@pytest.mark.parametrize("duty_frac", [None, 0.2])
+def test_forged_reservations_cost_no_more_than_the_duty_limit(
+    openmpi, places, started, forge, monkeypatch, duty_frac
+):
+    """By a clock inside the victim's program: it shows twice the usual with ten times the limit."""
+    if duty_frac:
+        monkeypatch.setenv("MPICOLOC_SHUTTER_DUTY_FRAC", str(duty_frac))
+    victim = jobs.find_mpi("openmpi", places[""], "asleep.c")
+    started.append(jobs.start(victim, places["first"], "preload", SECONDS, name="first", uid=USERS["first"]))
+    jobs.wait_until(lambda: Path(contract.board_path()).exists(), f"a board: {started[0].log}")
+    with subprocess.Popen([*forge, str(SECONDS + jobs.LIMIT_S)], stdout=subprocess.PIPE) as forger:
+        try:
+            assert int(forger.stdout.readline()) > 10
+            assert started[0].wait() == 0, started[0].log
+        finally:
+            forger.kill()
+    print(started[0].log)
+    found = [tuple(map(float, words)) for words in ASLEEP.findall(started[0].log)]
+    assert len(found) == 2, started[0].log
+    usual, allowance_s = (
+        config.BY_KEY["shutter.duty_frac"].default,
+        2 * config.BY_KEY["shutter.duration_s"].default,
+    )
+    for asleep_s, all_s, since_begin_s in found:
+        # what it may give grows from its begin on; a pause ends late by as much as a timer does
+        assert asleep_s <= 1.25 * ((duty_frac or usual) * since_begin_s + allowance_s), started[0].log
+        assert not duty_frac or asleep_s > 2 * usual * all_s, "the forger no longer gets what it asks for"
+
+
+def as_second(script, *words):
+    """Run a shell script of the second user."""
+    command = [*jobs.as_user(USERS["second"]), "sh", "-c", script, "sh", *map(str, words)]
+    return subprocess.run(command, capture_output=True, text=True, timeout=jobs.LIMIT_S, check=False)
+
+
+PLANT = """set -e; for name; do mkfifo -m 666 "$name.x"; mv -f "$name.x" "$name"; done"""
+
+
+@pytest.mark.parametrize("way", ["wrap", "preload"])
+def test_pipes_and_files_that_another_user_plants_cost_no_time(start, places, shm_dir, way):
+    other = start("second", way)
+    wait_running(shm_dir, other)  # so that the board is the other user's, who may remove it
+    victim = start("first", way)
+    wait_running(shm_dir, victim)
+    segment = next(path for path in shm_dir.glob("*.0.seg") if path.stat().st_uid == USERS["first"])
+    stem = str(segment).removesuffix(".0.seg")
+    board = contract.board_path()
+    planted = [board, *(f"{stem}.{what}" for what in ("log", "checkpoint", "init-probe", "9.seg"))]
+    done = as_second(PLANT, *planted)
+    assert done.returncode == 0, done.stderr
+    assert as_second('for i in 5 x; do echo not a segment > "$1.$i.seg"; done', stem).returncode == 0
+    (node,) = [contract.map_file(path) for path in shm_dir.glob("*.node") if str(path) == f"{stem}.node"]
+    jobs.wait_until(lambda: node["meter"] == contract.MC_METER_NONE, "the agent to leave the board")
+    began_s = time.monotonic()
+    (places[""] / "end").touch()
+    assert victim.wait() == 0, victim.log
+    assert time.monotonic() - began_s < PATIENCE_S, victim.log
+    profile = victim.profile()
+    assert not profile.partial
+    assert len(profile.tables["ranks"]) == 2
+    assert any("the board" in note for note in profile.notes), profile.notes
+    other.wait()
+    for verb in ("check", "top"):
+        done = subprocess.run(
+            [sys.executable, "-m", "mpicoloc", verb], capture_output=True, timeout=PATIENCE_S
+        )
+        assert done.returncode in (1, 4)
+    left = {path.name for path in shm_dir.iterdir() if path.lstat().st_uid != USERS["second"]}
+    assert not left
+
+
+PATIENCE_S = 25
+"""Ranks wait 30 s for a profile that does not come."""
+OF_A_PROCESS = ("environ", "maps", "mem", "auxv", "syscall")
+
+
+@pytest.mark.parametrize(("mask", "is_readable"), [(0o022, True), (0o077, False)])
+def test_what_another_user_can_read(start, places, shm_dir, mask, is_readable):
+    """Nothing in memory but the board, nothing in /proc but what ps shows; the profile as the umask says."""
+    before = os.umask(mask)
+    try:
+        victim = start("first", "preload")
+    finally:
+        os.umask(before)
+    ranks = jobs.wait_until(lambda: jobs.running_ranks(shm_dir, "first", 2), f"it to run: {victim.log}")
+    (node_path,) = jobs.wait_until(lambda: list(shm_dir.glob("*.node")), "the node file")
+    node = contract.map_file(node_path)
+    keeper_pid = int(jobs.wait_until(lambda: node["keeper_pid"], "the keeper"))
+    for path in shm_dir.iterdir():
+        is_board = str(path) == contract.board_path()
+        assert path.stat().st_mode & 0o777 == (0o666 if is_board else 0o600), path.name
+        assert may(USERS["second"], "read", path) == is_board, path.name
+    for pid in (keeper_pid, *(int(rank["pid"]) for rank in ranks)):
+        for what in OF_A_PROCESS:
+            assert not may(USERS["second"], "read", f"/proc/{pid}/{what}"), what
+        assert as_second('ls "$1"', f"/proc/{pid}/fd").returncode != 0
+    slots = contract.map_file(contract.board_path())["slots"]
+    told = bytes(slots[slots["owner"] != 0].tobytes())
+    assert (
+        b"first" in told and str(places["first"]).encode() not in told
+    )  # the job's name, and no path or command
+    (places[""] / "end").touch()
+    assert victim.wait() == 0, victim.log
+    victim.profile()
+    assert may(USERS["second"], "read", victim.out_path) == is_readable
+    assert not may(USERS["second"], "write", victim.out_path)
