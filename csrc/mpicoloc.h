@@ -12,7 +12,7 @@
 #endif
 
 enum {
-    MC_ABI_VERSION = 13,
+    MC_ABI_VERSION = 14,
     MC_MAGIC = 0x6d63346c, /* "l4cm" */
 
     MC_NAME_LEN = 64,

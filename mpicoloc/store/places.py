@@ -115,7 +115,7 @@ def _look_up(path: str, addresses: Sequence[int]) -> tuple[list[Place], str | No
 
 
 def _without_guesses(path: str, addresses: Sequence[int], found: Sequence[Place]) -> list[Place]:
-    """Without names of functions that are only the nearest: a line comes of debug information, which knows."""
+    """Without functions that are only the nearest. A line is from debug information, which knows better."""
     guesses = [row for row, place in enumerate(found) if place.function and place.line is None]
     known = list(found)
     named = symbols.are_named(path, [addresses[row] for row in guesses])

@@ -123,7 +123,7 @@ def test_what_was_not_measured_is_a_gap_with_a_reason():
     assert "--trace" in found["timeline"].reason and "MPICOLOC_TOPOLOGY" in found["network"].reason
     text = page.page(bare, profile_figures.figures(bare))
     assert "<svg" not in text and text.count("Not in this profile") == len(found)
-    assert "alone on its nodes" in made(sample.profile(shared_s=0.0))["slowdown"].reason
+    assert "no co-runner under mpicoloc" in made(sample.profile(shared_s=0.0))["slowdown"].reason
 
 
 class Reader(HTMLParser):
