@@ -200,9 +200,9 @@ def test_who_had_no_processor_is_told_so_though_nobody_measured_it(show):
     text = " ".join(show(starved(alone)).split())
     assert "slowdown 1 (no co-runner under mpicoloc)" in text
     assert (
-        "note: the ranks had no processor for 75% of the time that they were ready to run (processor time 25% "
-        "of wall time, taken away 1,837 times): processes without mpicoloc, or a limit on processor time, took "
-        "it; what that cost the job is not measured"
+        "note: the ranks had no processor for 75% of the time that they were ready to run (processor time "
+        "25% of wall time, taken away 1,837 times): processes without mpicoloc, or a limit on processor "
+        "time, took it; what that cost the job is not measured"
     ) in text
     assert "12 ranks share 2 processors of their node" in " ".join(show(starved(alone, n=12)).split())
     data = json.loads(show(starved(alone), "--json"))["interference"]["processor"]
