@@ -2,6 +2,7 @@ import os
 import random
 import re
 import subprocess
+from dataclasses import replace
 
 import pytest
 import sample
@@ -9,6 +10,7 @@ import sample
 from mpicoloc import elf
 from mpicoloc.core.tables import table
 from mpicoloc.errors import UsageError
+from mpicoloc.report import sites
 from mpicoloc.store import places, symbols
 from mpicoloc.store.frames import Frames
 from mpicoloc.store.places import Place, resolve
@@ -169,3 +171,28 @@ def test_places_of_a_profile(tmp_path):
     assert job.places()["place"].tolist() == ["inlined calls.c:3", "outer calls.c:8", ""]
     assert job.places(job.call_sites.head(1))["line"].tolist() == [3]
     assert job.places().attrs["reasons"] == []
+
+
+def test_calls_in_one_function_are_told_apart(tmp_path):
+    """By their lines; without debug information, or of one line, by their offsets."""
+    lines, bare = build(tmp_path, ["-g"], "lines"), build(tmp_path, ["-g0"], "bare")
+    modules = [str(path) for path, _ in (lines, bare)]
+    ids = [elf.build_id(path) for path in modules]
+    first, second = bare[1]
+    rows = {
+        "call": ["MPI_Send", "MPI_Send", "MPI_Send", "MPI_Recv", "MPI_Send", "MPI_Send", "MPI_Send"],
+        "i_site": [1, 2, 3, 4, 5, 6, 0],
+        "i_module": [1, 1, 0, 1, 0, -1, 1],
+        "offset": [first, second, lines[1][0], first, lines[1][1], 7, second],
+    }
+    tables = {"modules": table("modules", {"path": modules, "build_id": ids})}
+    profile = replace(sample.profile(), tables=tables)
+    found = sites.words(profile, table("call_sites", rows))
+    outer = [f"bare+{offset:#x}" for offset in (first, second)]
+    assert [name for name, _ in found] == [
+        f"outer {outer[0]}", f"outer {outer[1]}", "inlined calls.c:3", "outer", "outer calls.c:8", "", ""
+    ]  # fmt: skip
+    assert [offset for _, offset in found[3:]] == [
+        outer[0], f"lines+{lines[1][1]:#x}", "?+0x7", "(others)"
+    ]  # fmt: skip
+    assert sites.words(profile, table("call_sites", rows), n_looked_up=0) == [("", name) for _, name in found]
