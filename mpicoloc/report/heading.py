@@ -13,7 +13,7 @@ from mpicoloc.store.signature import Signature
 
 N_HOSTS = 8
 """Hosts that are named where there are more."""
-_VERSION = re.compile(r"(.+?)\s+version\s*:\s*(\S.*)", re.IGNORECASE)
+_VERSION = re.compile(r"(.+?)(?:\s+version\s*:\s*|\s+v(?=\d))([^\s,]+)(?:, package:.*)?(.*)", re.IGNORECASE)
 
 
 def facts(profile: Profile, n_hosts: int | None = N_HOSTS) -> list[tuple[str, str]]:
@@ -47,9 +47,9 @@ def _hosts(profile: Profile, n_hosts: int | None) -> str:
 
 
 def library(name: str) -> str:
-    """An MPI library by name and version, of which MPICH and its relatives make a table."""
+    """An MPI library by name and version, of which MPICH makes a table, and Open MPI tells its packager."""
     match = _VERSION.fullmatch(name.strip())
-    return " ".join(match.groups()) if match else " ".join(name.split())
+    return " ".join((f"{match[1]} {match[2]}{match[3]}" if match else name).split())
 
 
 def signed(signature: Signature) -> str:

@@ -144,7 +144,8 @@ def test_mpi_libraries_have_a_name_and_a_version():
         "MPICH Version:      5.0.2": "MPICH 5.0.2",
         "MPICH Version:      5.0.2, standard ABI": "MPICH 5.0.2, standard ABI",
         "MVAPICH2 Version      : 2.3.7": "MVAPICH2 2.3.7",
-        "Open MPI v4.1.4, package: Debian": "Open MPI v4.1.4, package: Debian",
+        "Open MPI v4.1.4, package: Debian OpenMPI, ident: 4.1.4, May 26, 2022": "Open MPI 4.1.4",
+        "Open MPI v5.0.8": "Open MPI 5.0.8",
         "Intel(R) MPI Library 2021.9 for Linux* OS": "Intel(R) MPI Library 2021.9 for Linux* OS",
         "": "",
     }
