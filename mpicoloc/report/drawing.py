@@ -129,8 +129,10 @@ class _ByteLocator(MaxNLocator):
 
 def byte_axis(axis: Axis, word: Callable[[float], str]) -> None:
     """Marks for bytes, or bytes per second: `word` writes one."""
-    is_log = axis.get_scale() == "log"
-    axis.set_major_locator(LogLocator(2, numticks=6) if is_log else _ByteLocator(5))
+    low, high = axis.get_view_interval()
+    # A logarithmic axis that does not reach far has few powers of 2, or none.
+    is_far = axis.get_scale() == "log" and high > 8 * low
+    axis.set_major_locator(LogLocator(2, numticks=6) if is_far else _ByteLocator(5))
     axis.set_major_formatter(FuncFormatter(lambda value, _: word(value).replace(" ", "\N{NO-BREAK SPACE}")))
     axis.set_minor_locator(NullLocator())
 
