@@ -92,10 +92,12 @@ def _without_processor(profile: Profile) -> Iterable[str]:
     frac = processor.unmeasured_frac(method, job.wall_s, job.n_ranks, found.cpu_s, found.run_delay_s)
     if frac is None:
         return
-    nodes = profile.tables["nodes"]
-    crowd = processor.crowded(profile.tables["ranks"], [len(numbers(text(row["cpus"]))) for row in nodes])
+    cpus = profile.tables["nodes"]["cpus"]
+    # A list that fills its cell may have been cut off.
+    n_cpus = [len(numbers(text(cell))) if len(cell) < cpus.dtype.itemsize else 0 for cell in cpus]
+    crowd = processor.crowded(profile.tables["ranks"], n_cpus)
     why = (
-        "processes without mpicoloc, or a limit on processor time, took it"
+        "processes without mpicoloc, the job's own threads, or a limit on processor time took it"
         if crowd is None
         else f"{crowd[0]} ranks share {counted(crowd[1], 'processor')} of their node"
     )

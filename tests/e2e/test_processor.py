@@ -75,7 +75,7 @@ def test_a_process_without_mpicoloc_beside_a_job(mpi, started, tmp_path, capsys,
     assert run_delay_frac(found.cpu_s, found.run_delay_s) > 0.25
     text = shown(path, capsys)
     assert "slowdown 1 (no co-runner under mpicoloc)" in text
-    assert "processes without mpicoloc, or a limit on processor time, took it" in text
+    assert "processes without mpicoloc, the job's own threads, or a limit on processor time took it" in text
 
 
 def test_more_ranks_than_processors(mpi, started, tmp_path, capsys, one_processor):

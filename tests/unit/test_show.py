@@ -186,13 +186,13 @@ def test_why_the_job_s_slowdown_is_not_among_those_of_its_ranks(show):
         assert (why in text) == is_told
 
 
-def starved(profile, run_delay_s=90.0, cpu_s=30.0, **ranks):
+def starved(profile, run_delay_s=90.0, cpu_s=30.0, n_ranks=2):
     """The profile of ranks that waited for a processor, each as long."""
     found = replace(profile.interference, cpu_s=cpu_s, run_delay_s=run_delay_s, involuntary_switches=1837)
-    table_ = np.resize(profile.tables["ranks"], ranks.get("n", 2))
+    ranks = np.resize(profile.tables["ranks"], n_ranks)
     nodes = profile.tables["nodes"].copy()
     nodes["cpus"] = "0-1"
-    tables = {**profile.tables, "ranks": table_, "nodes": nodes}
+    tables = {**profile.tables, "ranks": ranks, "nodes": nodes}
     return replace(profile, interference=found, tables=tables)
 
 
@@ -202,10 +202,10 @@ def test_who_had_no_processor_is_told_so_though_nobody_measured_it(show):
     assert "slowdown 1 (no co-runner under mpicoloc)" in text
     assert (
         "note: the ranks had no processor for 75% of the time that they were ready to run (processor time "
-        "25% of wall time, taken away 1,837 times): processes without mpicoloc, or a limit on processor "
-        "time, took it; what that cost the job is not measured"
+        "25% of wall time, taken away 1,837 times): processes without mpicoloc, the job's own threads, or a "
+        "limit on processor time took it; what that cost the job is not measured"
     ) in text
-    assert "12 ranks share 2 processors of their node" in " ".join(show(starved(alone, n=12)).split())
+    assert "12 ranks share 2 processors of their node" in " ".join(show(starved(alone, n_ranks=12)).split())
     data = json.loads(show(starved(alone), "--json"))["interference"]["processor"]
     assert data == {
         "cpu_s": 30.0, "run_delay_s": 90.0, "run_delay_frac": 0.75, "involuntary_switches": 1837
