@@ -238,8 +238,8 @@ int mc_start(const mc_identity *identity);
 /* Record no more: tables are final and the segment's state is `state`. */
 void mc_stop(uint64_t state);
 
-/* usage.c: what this process used so far. The migrations of its threads take some 12 KiB of stack. */
-void mc_usage_read(mc_usage *out, int with_migrations);
+/* usage.c: what this process used so far. Migrations and run delays, of each of its threads, take some 12 KiB of stack. */
+void mc_usage_read(mc_usage *out, int with_threads);
 
 /* Take back what mc_start made: nobody is left to read it, or to remove it later. */
 void mc_forget(void);

@@ -53,7 +53,8 @@ typedef struct mc_usage {
     uint64_t cpu_ns;
     uint64_t minor_faults, major_faults;
     uint64_t voluntary_switches, involuntary_switches;
-    uint64_t n_migrating, migrations; /* threads whose migrations the kernel tells, and theirs; these live */
+    uint64_t n_migrating, migrations;   /* threads whose migrations the kernel tells, and theirs; these live */
+    uint64_t n_scheduled, run_delay_ns; /* likewise: how long they were ready to run and had no processor */
 } mc_usage;
 
 #endif

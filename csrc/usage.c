@@ -10,7 +10,7 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
-enum { N_THREADS_MAX = 1024, SCHED_BYTES = 2048 };
+enum { N_THREADS_MAX = 1024, SCHED_BYTES = 2048, SCHEDSTAT_BYTES = 96 };
 
 static uint64_t ns(struct timeval time)
 {
@@ -30,21 +30,35 @@ static void add_migrations(mc_usage *out, int tid)
     out->migrations += strtoull(colon + 1, NULL, 10);
 }
 
-/* Apart, and never inlined: who does not want it does not pay for its stack either. */
-__attribute__((noinline)) static void add_all_migrations(mc_usage *out)
+/* The second number of schedstat (Documentation/scheduler/sched-stats.rst). */
+static void add_run_delay(mc_usage *out, int tid)
 {
-    int tids[N_THREADS_MAX], n = mc_proc_threads((int)getpid(), tids, N_THREADS_MAX);
-    for (int i = 0; i < n; i++)
-        add_migrations(out, tids[i]);
+    char path[64], text[SCHEDSTAT_BYTES];
+    snprintf(path, sizeof path, "/proc/self/task/%d/schedstat", tid);
+    const char *blank = mc_proc_read_text(path, text, sizeof text) > 0 ? strchr(text, ' ') : NULL;
+    if (!blank)
+        return;
+    out->n_scheduled++;
+    out->run_delay_ns += strtoull(blank + 1, NULL, 10);
 }
 
-void mc_usage_read(mc_usage *out, int with_migrations)
+/* Apart, and never inlined: who does not want it does not pay for its stack either. */
+__attribute__((noinline)) static void add_all_threads(mc_usage *out)
+{
+    int tids[N_THREADS_MAX], n = mc_proc_threads((int)getpid(), tids, N_THREADS_MAX);
+    for (int i = 0; i < n; i++) {
+        add_migrations(out, tids[i]);
+        add_run_delay(out, tids[i]);
+    }
+}
+
+void mc_usage_read(mc_usage *out, int with_threads)
 {
     int saved_errno = errno;
     struct rusage usage;
     memset(out, 0, sizeof *out);
-    if (with_migrations)
-        add_all_migrations(out);
+    if (with_threads)
+        add_all_threads(out);
     if (getrusage(RUSAGE_SELF, &usage) == 0) {
         out->cpu_ns = ns(usage.ru_utime) + ns(usage.ru_stime);
         out->minor_faults = (uint64_t)usage.ru_minflt;

@@ -50,7 +50,9 @@ class Interference:
     `slowdown` is None when it could not be measured; `reason` then says why in one line. `alternatives` are
     the results of the other estimators that ran. `overhead_frac` is the share of the job's time spent
     standing still for shutters of others, or held up by counting; `coverage_frac` the share of its time that
-    was measured, not supposed to be slowed like the rest.
+    was measured, not supposed to be slowed like the rest. `cpu_s`, `run_delay_s` and `involuntary_switches`
+    are those of the ranks together, whoever took the processor from them: processor time, time ready to run
+    without a processor, and how often it was taken.
     """
 
     slowdown: Estimate | None = None
@@ -62,6 +64,9 @@ class Interference:
     overhead_frac: float | None = None
     coverage_frac: float | None = None
     shared_s: float | None = None
+    cpu_s: float | None = None
+    run_delay_s: float | None = None
+    involuntary_switches: int | None = None
     alternatives: tuple[Estimate, ...] = ()
 
 

@@ -81,6 +81,7 @@ COLUMNS: Mapping[str, tuple[Column, ...]] = {
         voluntary_switches f8 1      times its threads gave the processor away, meanwhile; NaN unknown
         involuntary_switches f8 1    times it was taken from them, meanwhile; NaN unknown
         migrations       f8   1      times they went to another processor, meanwhile; NaN unknown
+        run_delay_s      f8   s      time its threads were ready to run without a processor; NaN unknown
         peak_rss_bytes   f8   bytes  most memory that the process had at once; NaN unknown
     """),
     "nodes": _columns("""

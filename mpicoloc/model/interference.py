@@ -12,7 +12,7 @@ import numpy as np
 from mpicoloc.core.estimate import Estimate
 from mpicoloc.core.profile import Interference, Job, MpiSummary, Profile
 from mpicoloc.core.tables import VERDICTS, Table, table, text
-from mpicoloc.model import ipc, loop, matched
+from mpicoloc.model import ipc, loop, matched, processor
 from mpicoloc.model import ranks as from_ranks
 from mpicoloc.model.price import price
 
@@ -104,9 +104,9 @@ def _interference(
 ) -> Interference:
     nodes, ranks, shutters = tables["nodes"], tables["ranks"], tables["shutters"]
     if not len(nodes):
-        return Interference(reason="no node agent watched the job")
+        return Interference(reason="no node agent watched the job", **processor.used(ranks))
     meter, meter_reason = _meter(nodes)
-    facts: dict[str, Any] = {
+    facts: dict[str, Any] = processor.used(ranks) | {
         "meter": meter,
         "meter_reason": meter_reason,
         "n_taken": int(nodes["n_taken"].sum()),
@@ -118,9 +118,8 @@ def _interference(
     if gap:
         return Interference(reason=gap, **facts)
     if facts["shared_s"] <= 0:
-        return Interference(
-            slowdown=Estimate(1.0, 1.0, 1.0, 0, "1", "alone"), reason="never shared its nodes", **facts
-        )
+        alone = Estimate(1.0, 1.0, 1.0, 0, "1", processor.ALONE)
+        return Interference(slowdown=alone, reason="never shared its nodes", **facts)
     if job.n_nodes > 1 and np.isnan(nodes["clock_offset_s"]).any():
         return Interference(
             reason="its nodes could not agree on shutters, as always with LD_PRELOAD alone", **facts

@@ -9,7 +9,7 @@ import numpy as np
 from mpicoloc.core.estimate import Estimate
 from mpicoloc.core.profile import Profile
 from mpicoloc.core.tables import VERDICTS, Table
-from mpicoloc.model import ipc, loop, matched
+from mpicoloc.model import ipc, loop, matched, processor
 from mpicoloc.model import ranks as from_ranks
 from mpicoloc.model.interference import UNIT_SITE, bursts, of_waited_for, over_job, parts_of_job, windows
 
@@ -37,7 +37,7 @@ def running(profile: Profile, *, rng: np.random.Generator) -> list[Estimate]:
     shutters from the whole run.
     """
     final = profile.interference.slowdown
-    if final is None or final.method == "alone":
+    if final is None or final.method == processor.ALONE:
         return []
     tables = profile.tables
     suffered = from_ranks.suffered(bursts(tables["cycles"]), *windows(tables["shutters"]))

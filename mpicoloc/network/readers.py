@@ -19,14 +19,15 @@ from mpicoloc.network.hostlist import expand
 from mpicoloc.network.xgft import shown
 
 _RATE = re.compile(
-    r"\s*([0-9]+(?:\.[0-9]*)?(?:[eE][+-]?[0-9]{1,2})?)\s*([kMGT]?)(bit|B)(?:/s|ps)?\s*", re.ASCII
+    r"\s*([0-9]+(?:\.[0-9]*)?(?:[eE][+-]?[0-9]{1,2})?)\s*((?:[KMGT]i|[kMGT])?)(bit|B)(?:/s|ps)?\s*", re.ASCII
 )
 _PREFIX = {"": 1.0, "k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12}
+_PREFIX |= {"Ki": 2.0**10, "Mi": 2.0**20, "Gi": 2.0**30, "Ti": 2.0**40}
 _YAML_KEYS = {"topology", "link_rate", "hosts"}
 
 
 def rate_bps(text: str) -> float:
-    """Bytes/s of a rate that a person wrote with its unit, like ``10 Gbit/s`` or ``1.25 GB/s``.
+    """Bytes/s of a rate that a person wrote with its unit, like ``10 Gbit/s`` or ``1.25 GiB/s``.
 
     Raises
     ------
@@ -37,7 +38,7 @@ def rate_bps(text: str) -> float:
     value = float(match.group(1)) * _PREFIX[match.group(2)] if match else 0.0
     if not match or not (math.isfinite(value) and value > 0):
         raise UsageError(
-            f"link rate {shown(text)} is no rate: write it with its unit, like 10Gbit/s or 1.25GB/s"
+            f"link rate {shown(text)} is no rate: write it with its unit, like 10Gbit/s or 1.25GiB/s"
         )
     return value / 8 if match.group(3) == "bit" else value
 

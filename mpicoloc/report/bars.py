@@ -12,7 +12,7 @@ from matplotlib.ticker import FuncFormatter
 
 from mpicoloc.report import drawing
 from mpicoloc.report.drawing import INK, PAPER, SERIES
-from mpicoloc.report.table import seconds
+from mpicoloc.report.units import seconds
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

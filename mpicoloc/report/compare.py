@@ -12,8 +12,8 @@ from mpicoloc.core.estimate import Estimate
 from mpicoloc.core.tables import printable
 from mpicoloc.model.compare import Comparison
 from mpicoloc.report.listing import Listing
-from mpicoloc.report.table import amount, seconds
 from mpicoloc.report.terminal import console
+from mpicoloc.report.units import amount, seconds
 from mpicoloc.store.frames import Frames
 
 UNITS = {

@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 import io
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import matplotlib
@@ -16,10 +16,13 @@ import numpy as np
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.figure import Figure as Picture
-from matplotlib.ticker import EngFormatter, FuncFormatter, LogLocator, MaxNLocator
+from matplotlib.ticker import EngFormatter, FuncFormatter, LogLocator, MaxNLocator, NullLocator
+
+from mpicoloc.report.units import amount, byte_unit, rate
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.axis import Axis
 
     from mpicoloc.report.figures import Figure
 
@@ -102,7 +105,7 @@ def colour(i: int) -> dict[str, Any]:
 
 
 def value_axis(axes: Axes, unit: str) -> None:
-    """Numbers with prefixes of thousands, or percent."""
+    """Numbers with their unit: bytes by 1024, seconds, percent, or counts with prefixes of thousands."""
     if not unit:
         axes.yaxis.set_major_locator(MaxNLocator(4, integer=True, min_n_ticks=1))
         axes.yaxis.set_major_formatter(EngFormatter(sep=""))
@@ -112,8 +115,26 @@ def value_axis(axes: Axes, unit: str) -> None:
         axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,g}"))
         axes.set_ylabel("s")
     else:
-        axes.yaxis.set_major_formatter(EngFormatter(unit, sep="\N{NO-BREAK SPACE}"))
+        byte_axis(axes.yaxis, amount if unit == "B" else rate)
     axes.yaxis.minorticks_off()
+
+
+class _ByteLocator(MaxNLocator):
+    """Marks at round numbers of the unit that suits the axis, which by 1024 are no round numbers of bytes."""
+
+    def tick_values(self, vmin: float, vmax: float) -> Any:
+        n_bytes, _ = byte_unit(max(abs(vmin), abs(vmax)))
+        return np.asarray(super().tick_values(vmin / n_bytes, vmax / n_bytes)) * n_bytes
+
+
+def byte_axis(axis: Axis, word: Callable[[float], str]) -> None:
+    """Marks for bytes, or bytes per second: `word` writes one."""
+    low, high = axis.get_view_interval()
+    # A logarithmic axis that does not reach far has few powers of 2, or none.
+    is_far = axis.get_scale() == "log" and high > 8 * low
+    axis.set_major_locator(LogLocator(2, numticks=6) if is_far else _ByteLocator(5))
+    axis.set_major_formatter(FuncFormatter(lambda value, _: word(value).replace(" ", "\N{NO-BREAK SPACE}")))
+    axis.set_minor_locator(NullLocator())
 
 
 def log_axis(axes: Axes, which: str, low: float, high: float) -> None:

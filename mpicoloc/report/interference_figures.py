@@ -28,7 +28,7 @@ def running_slowdown(profile: Profile) -> Figure | Gap:
     found = running(profile, rng=np.random.default_rng(0))
     if not found:
         final = profile.interference.slowdown
-        alone = "the job was alone on its nodes, so its slowdown is 1 without any shutter"
+        alone = "the job had no co-runner under mpicoloc, so its slowdown is 1 without any shutter"
         reason = profile.interference.reason or "nobody knows why"
         return Gap(name, title, alone if final is not None else f"the slowdown was not measured: {reason}")
     rows = tuple((one.n, one.value, one.low, one.high) for one in found)
@@ -92,7 +92,7 @@ def wall_time(profile: Profile) -> Figure | Gap:
         return Gap(name, title, "no node agent watched the job, so its company is not known")
     split = split_wall(profile.job.wall_s, nodes, profile.tables["shutters"])
     rows = (
-        ("alone on its nodes", split.alone_s),
+        ("without co-runners", split.alone_s),
         ("with co-runners", split.corun_s),
         ("in its own shutters", split.solo_s),
         ("paused for others", split.paused_s),

@@ -9,10 +9,11 @@ import numpy as np
 from matplotlib import colormaps
 from matplotlib.colors import ListedColormap, LogNorm
 from matplotlib.figure import Figure as Picture
-from matplotlib.ticker import EngFormatter, FuncFormatter, MaxNLocator
+from matplotlib.ticker import FuncFormatter, MaxNLocator
 
 from mpicoloc.report import drawing
 from mpicoloc.report.drawing import INK, SERIES
+from mpicoloc.report.units import amount
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -148,5 +149,5 @@ def heat(picture: Picture, values: Any, labels: Sequence[str], what: str) -> Non
         axes.tick_params(axis="x", rotation=45)
     bar = picture.colorbar(image, ax=axes, shrink=0.8)
     drawing.log_axis(bar.ax, "y", *norm_ends)
-    bar.ax.yaxis.set_major_formatter(EngFormatter("B", sep="\N{NO-BREAK SPACE}"))
+    drawing.byte_axis(bar.ax.yaxis, amount)
     bar.outline.set_visible(False)

@@ -12,7 +12,7 @@ from rich.markup import escape
 from mpicoloc.core.live import Counts, LiveJob
 from mpicoloc.core.tables import printable
 from mpicoloc.report.listing import Listing
-from mpicoloc.report.table import amount, counted, seconds
+from mpicoloc.report.units import amount, counted, seconds
 
 _TITLES = (
     *("job", "user", "ranks", "cores", "time", "slowdown", "95 %"),

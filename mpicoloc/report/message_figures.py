@@ -15,8 +15,7 @@ from mpicoloc.network.windows import windows
 from mpicoloc.report import times
 from mpicoloc.report.blocks import MOST, hosts, of_ranks, short
 from mpicoloc.report.figures import WIDTH, Figure, Gap
-from mpicoloc.report.network import scaled
-from mpicoloc.report.table import amount
+from mpicoloc.report.units import amount
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure as Picture
@@ -150,7 +149,7 @@ def timeline(profile: Profile, file: str | None = None) -> Figure | Gap:
 
     description = (
         f"Bytes per second that ranks send each other, and bytes on their way, in {len(rows)} windows of "
-        f"{found.window_s:.3g} s of the trace; the line is the mean, {scaled(mean, 'B')} (thesis, Eq. 2.1)."
+        f"{found.window_s:.3g} s of the trace; the line is the mean, {amount(mean)} (thesis, Eq. 2.1)."
     )
     header = ("start_s", "sent_bps", "in_transit_bytes")
     return Figure(name, title, description, header, rows, draw, (WIDTH, 4.0))

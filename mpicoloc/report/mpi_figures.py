@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -11,7 +10,7 @@ from mpicoloc.core.profile import Profile
 from mpicoloc.core.tables import printable, text
 from mpicoloc.report.blocks import of_ranks, short
 from mpicoloc.report.figures import WIDTH, Figure, Gap
-from mpicoloc.store.places import resolve
+from mpicoloc.report.sites import words as place_words
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure as Picture
@@ -61,17 +60,17 @@ def call_sites(profile: Profile) -> Figure | Gap:
     sites = profile.tables["call_sites"]
     if not len(sites):
         return Gap(name, title, NO_CALLS)
-    keys = np.empty(len(sites), [("other", "?"), ("i_module", "i8"), ("offset", "u8"), ("call", "S40")])
-    keys["other"] = sites["i_site"] == 0
-    for key in ("i_module", "offset", "call"):
+    keys = np.empty(len(sites), [("i_site", "?"), ("i_module", "i8"), ("offset", "u8"), ("call", "S40")])
+    for key in keys.dtype.names or ():
         keys[key] = sites[key]
     places, of = np.unique(keys, return_inverse=True)
     time_s, n = (np.bincount(of, sites[key].astype(float), len(places)) for key in ("time_ns", "n"))
     order = np.argsort(-time_s, kind="stable")
-    words = _place_words(profile, places[order])
+    words = place_words(profile, places[order], N_LOOKED_UP)
+    calls = [printable(text(call)) for call in places[order]["call"]]
     rows = tuple(
-        (*where, printable(text(places[i]["call"])), int(n[i]), time_s[i] * 1e-9)
-        for i, where in zip(order.tolist(), words, strict=True)
+        (printable(name) or None, printable(site), call, int(n[i]), time_s[i] * 1e-9)
+        for i, (name, site), call in zip(order.tolist(), words, calls, strict=True)
     )
     shown = rows[:N_BARS]
 
@@ -85,20 +84,6 @@ def call_sites(profile: Profile) -> Figure | Gap:
     description = f"Time inside MPI by the place in the program that calls, summed over ranks.{of_all}"
     header = ("place", "site", "call", "n_calls", "time_s")
     return Figure(name, title, description, header, rows, draw, (WIDTH, 1.0 + 0.24 * len(shown)))
-
-
-def _place_words(profile: Profile, places: np.ndarray) -> list[tuple[str | None, str]]:
-    """Function with file and line where they can be found out, and file with offset, of call sites."""
-    modules = [(text(row["path"]), text(row["build_id"])) for row in profile.tables["modules"]]
-    pairs = [(int(row["i_module"]), int(row["offset"])) for row in places]
-    found, _ = resolve(modules, pairs[:N_LOOKED_UP])
-    out: list[tuple[str | None, str]] = []
-    for i, (i_module, offset) in enumerate(pairs):
-        path = modules[i_module][0] if 0 <= i_module < len(modules) else "?"
-        site = "(others)" if places[i]["other"] else f"{os.path.basename(path)}+{offset:#x}"
-        place = str(found[i]) if i < len(found) and not places[i]["other"] else ""
-        out.append((printable(place) or None, printable(site)))
-    return out
 
 
 def calls_by_rank(profile: Profile) -> Figure | Gap:

@@ -19,6 +19,7 @@ from mpicoloc.network.windows import Windows
 from mpicoloc.report.listing import Listing
 from mpicoloc.report.summary import levels_json
 from mpicoloc.report.terminal import console
+from mpicoloc.report.units import amount, link_rate, rate
 
 
 @dataclass(frozen=True)
@@ -169,14 +170,14 @@ def _remarks(cases: Sequence[Case]) -> Iterator[str]:
         if case.partial:
             yield f"{name}: partial, so there may be more bytes than are told here."
         if case.dropped_bytes:
-            yield f"{name}: {scaled(case.dropped_bytes, 'B')} to or from unknown ranks are left out."
+            yield f"{name}: {amount(case.dropped_bytes)} to or from unknown ranks are left out."
     if cases[0].assumes_up_links:
         yield f"Assumed, nobody told it: one link up from each switch, {cases[0].topology} (--up-links)."
     assumed = cases[0].assumed_levels
     if assumed:
-        rates = sorted({cases[0].topology.capacity_bps[level] * 8 for level in assumed})
+        rates = sorted({cases[0].topology.capacity_bps[level] for level in assumed})
         levels = ", ".join(f"L{level}" for level in assumed)
-        yield f"Assumed, nobody told it: links of {scaled(rates[0], 'bit/s')} on {levels} (--link-rate)."
+        yield f"Assumed, nobody told it: links of {link_rate(rates[0])} on {levels} (--link-rate)."
 
 
 def _case_table(case: Case) -> Listing:
@@ -192,18 +193,18 @@ def _case_table(case: Case) -> Listing:
         loads = (case.loads.up[row.level].max(), case.loads.down[row.level].max())
         grid.add_row(
             f"L{row.level}",
-            scaled(row.sent_bytes, "B"),
-            scaled(row.injection_bps, "B/s"),
-            scaled(row.available_bps, "B/s"),
+            amount(row.sent_bytes),
+            rate(row.injection_bps),
+            rate(row.available_bps),
             "unknown" if row.utilisation_frac is None else f"{row.utilisation_frac:.2%}",
-            *(scaled(float(load), "B") for load in loads),
+            *(amount(float(load)) for load in loads),
             *([] if case.windows is None else [_peak(case.windows, row.level)]),
         )
     return grid
 
 
 def _peak(found: Windows, level: int) -> str:
-    return scaled(float(found.injection_bps[:, level].max()), "B/s")
+    return rate(float(found.injection_bps[:, level].max()))
 
 
 def _shared_table(cases: Sequence[Case], shared: Shared) -> Listing:
@@ -231,7 +232,7 @@ def _pairs_table(cases: Sequence[Case], shared: Shared) -> Listing:
             escape(printable(f"{cases[i].job.id}, {cases[j].job.id}")),
             *(str(n) for n in shared.sharing.n_links[:, i, j]),
             " to ".join(ends if links[0].way == "up" else ends[::-1]),
-            ", ".join(scaled(n_bytes, "B") for n_bytes in links[0].n_bytes),
+            ", ".join(amount(n_bytes) for n_bytes in links[0].n_bytes),
         )
     return grid
 
@@ -241,14 +242,3 @@ def _ends(tree: Topology, link: network_sharing.CommonLink) -> tuple[int, int]:
     below, above = tree.subtree_roots(link.level), tree.subtree_roots(link.level + 1)
     subtree, copy = divmod(link.link, above)
     return subtree * below + copy % below, subtree // tree.m[link.level] * above + copy
-
-
-def scaled(number: float | None, unit: str) -> str:
-    """A number with its unit and a prefix of thousands."""
-    if number is None:
-        return "unknown"
-    for prefix in ("", "k", "M", "G", "T"):
-        if abs(number) < 1000:
-            return f"{number:.4g} {prefix}{unit}"
-        number /= 1000
-    return f"{number:.4g} P{unit}"

@@ -14,7 +14,8 @@ from mpicoloc.network import sharing as network_sharing
 from mpicoloc.network import utilisation
 from mpicoloc.report.blocks import short
 from mpicoloc.report.figures import Figure, Row
-from mpicoloc.report.network import Case, Shared, scaled
+from mpicoloc.report.network import Case, Shared
+from mpicoloc.report.units import amount
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure as Picture
@@ -331,7 +332,7 @@ def _windows(one: Labelled, number: int | None) -> Figure:
     which = f"{one.job}, {one.placement}"
     text = (
         "Bytes per second that leave the subtrees of each level, and bytes on their way, in windows of "
-        f"{found.window_s:g} s from the first message on; {scaled(mean, 'B')} are on their way on the mean "
+        f"{found.window_s:g} s from the first message on; {amount(mean)} are on their way on the mean "
         f"of the job's {duration_s:.4g} s (thesis, Eq. 2.1); {which}."
     )
     header = ("start_s", *(f"L{level}_bps" for level in range(n_levels)), "in_transit_bytes")

@@ -16,10 +16,12 @@ import mpicoloc
 from mpicoloc.core.profile import Profile
 from mpicoloc.core.progress import count, part
 from mpicoloc.core.tables import printable
-from mpicoloc.report import drawing
+from mpicoloc.model import processor
+from mpicoloc.report import drawing, heading
 from mpicoloc.report.figures import Cell, Figure, Gap
 from mpicoloc.report.summary import co_runners
-from mpicoloc.report.table import amount, estimate, notes, seconds, signed
+from mpicoloc.report.table import estimate, notes
+from mpicoloc.report.units import amount, seconds
 from mpicoloc.store.signature import Signature
 
 N_ROWS = 200
@@ -92,10 +94,10 @@ def _template() -> jinja2.Template:
 def _cards(profile: Profile) -> list[tuple[str, str, str]]:
     """The numbers that matter most: name, number, and what is to be known of it."""
     slowdown, price, mpi = profile.interference.slowdown, profile.price, profile.mpi
-    known = slowdown is not None and slowdown.method != "alone"
+    known = slowdown is not None and slowdown.method != processor.ALONE
     of_slowdown = ("not measured", profile.interference.reason) if slowdown is None else (
         f"{slowdown.value:.3f}",
-        f"{slowdown.low:.3f} to {slowdown.high:.3f} (95 %)" if known else "alone on its nodes",
+        f"{slowdown.low:.3f} to {slowdown.high:.3f} (95 %)" if known else "no co-runner under mpicoloc",
     )  # fmt: skip
     of_price = ("not priced", "") if price is None else (
         f"{price.fair_su:.4g} SU", f"{price.discount_frac:.1%} off {price.runtime_su:.4g} SU by run time",
@@ -115,7 +117,8 @@ def _cards(profile: Profile) -> list[tuple[str, str, str]]:
 
 def _facts(profile: Profile, signature: Signature | None) -> list[tuple[str, str]]:
     job, mpi, found, price = profile.job, profile.mpi, profile.interference, profile.price
-    facts = [("Command", job.command), ("MPI library", job.mpi_library), ("Cores", f"{job.n_cores:,}")]
+    library = heading.library(job.mpi_library)
+    facts = [("Command", job.command), ("MPI library", library), ("Cores", f"{job.n_cores:,}")]
     if mpi.sent_bytes is not None:
         facts.append(("Moved", f"{amount(mpi.sent_bytes)} sent, {amount(mpi.recv_bytes)} received"))
     facts += [("Slowdown", estimate(found.slowdown))]
@@ -131,7 +134,7 @@ def _facts(profile: Profile, signature: Signature | None) -> list[tuple[str, str
         facts.append(
             ("Price", f"{interval}, pricing {price.pricing}, {price.rate_su:g} SU per core and hour")
         )
-    return [*facts, ("Signature", signed(signature))]
+    return facts if signature is None else [*facts, ("Signature", heading.signed(signature))]
 
 
 def _part(figure: Figure | Gap) -> Part:

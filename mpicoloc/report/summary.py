@@ -7,6 +7,7 @@ from typing import Any
 
 from mpicoloc.core.profile import Network, NetworkLevel, Profile
 from mpicoloc.core.tables import text
+from mpicoloc.model.processor import run_delay_frac
 
 
 def summary(profile: Profile) -> dict[str, Any]:
@@ -17,7 +18,9 @@ def summary(profile: Profile) -> dict[str, Any]:
         "schema_version": profile.schema_version,
         "partial": profile.partial,
         "job": {name: getattr(job, name)
-                for name in ("id", "command", "n_ranks", "n_nodes", "n_cores", "mpi_library", "wall_s")},
+                for name in ("id", "command", "n_ranks", "n_nodes", "n_cores", "mpi_library", "wall_s")}
+        | {"start_unix_s": job.start_unix_s or None, "user": job.user or None,
+           "hosts": [text(row["hostname"]) for row in profile.tables["nodes"]]},
         "mpi": {name: getattr(mpi, name) for name in ("n_calls", "sent_bytes", "recv_bytes", "time_frac")},
         "interference": {
             "slowdown": None if slowdown is None else {
@@ -25,6 +28,10 @@ def summary(profile: Profile) -> dict[str, Any]:
             "co_runners": [{"id": name, "overlap_s": overlap_s} for name, overlap_s in co_runners(profile)],
             "shutters": {
                 "n_taken": found.n_taken, "n_used": found.n_used, "overhead_frac": found.overhead_frac},
+            "processor": {
+                "cpu_s": found.cpu_s, "run_delay_s": found.run_delay_s,
+                "run_delay_frac": run_delay_frac(found.cpu_s, found.run_delay_s),
+                "involuntary_switches": found.involuntary_switches},
         },
         "price": {name: getattr(price, name, None)
                   for name in ("rate_su", "runtime_su", "fair_su", "discount_frac", "pricing")},

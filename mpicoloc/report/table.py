@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from datetime import UTC, datetime
 
 import numpy as np
 from rich.console import Console, Group, RenderableType
@@ -13,37 +12,44 @@ from rich.table import Table as RichTable
 from rich.text import Text
 
 from mpicoloc.core import sums
+from mpicoloc.core.cpu_list import numbers
 from mpicoloc.core.estimate import Estimate
 from mpicoloc.core.profile import Profile
 from mpicoloc.core.tables import Table, printable, text
+from mpicoloc.model import processor
 from mpicoloc.model.counted import LEAST_THREADS_FRAC
+from mpicoloc.report import heading, sites
+from mpicoloc.report.blocks import hosts
 from mpicoloc.report.listing import Listing
 from mpicoloc.report.summary import co_runners
-from mpicoloc.store import places
+from mpicoloc.report.units import amount, counted, seconds
 from mpicoloc.store.signature import Signature
 
 OVERFLOWS = ("n_site_overflow", "n_cycle_overflow", "n_peer_overflow", "n_lane_overflow")
 N_TOP = 8
-"""Rows of a table that may be long; the last line says how many were left out."""
+"""Rows of a table that may be long; the last line says how many were left out, and how to see them."""
 _LARGEST_CLASS = 64
 
 
-def show(profile: Profile, console: Console, signature: Signature | None = None) -> None:
-    """Print the profile."""
-    console.print(render(profile, signature))
+def show(
+    profile: Profile, console: Console, signature: Signature | None = None, n_top: int | None = N_TOP
+) -> None:
+    """Print the profile; long tables have `n_top` rows, None: all."""
+    console.print(render(profile, signature, n_top))
 
 
-def render(profile: Profile, signature: Signature | None = None) -> Group:
+def render(profile: Profile, signature: Signature | None = None, n_top: int | None = N_TOP) -> Group:
     """The profile as one renderable."""
-    parts: list[RenderableType] = [_job(profile, signature), "", _result(profile), ""]
+    parts: list[RenderableType] = [_job(profile, signature, n_top), "", _result(profile), ""]
     for part in (
         _network(profile),
-        _regions(profile),
-        _calls(profile),
-        _sites(profile),
+        _ranks(profile, n_top),
+        _regions(profile, n_top),
+        _calls(profile, n_top),
+        _sites(profile, n_top),
         _sizes(profile),
         _counted(profile),
-        _co_runners(profile),
+        _co_runners(profile, n_top),
     ):
         if part is not None:
             parts += [part, ""]
@@ -57,11 +63,12 @@ def notes(profile: Profile) -> Iterable[str]:
     if profile.partial:
         yield "partial: the job did not end by MPI_Finalize on every rank; totals cover what was seen of it"
     yield from profile.notes
+    yield from _without_processor(profile)
     if found.slowdown is None:
         yield f"slowdown not measured: {found.reason or 'reason unknown'}; priced like an unshared run"
     if found.coverage_frac is not None and found.coverage_frac < 0.8 and found.slowdown is not None:
         yield f"only {found.coverage_frac:.0%} of the time was measured; the rest counts as slowed alike"
-    if found.meter_reason and found.slowdown is not None and found.slowdown.method != "alone":
+    if found.meter_reason and found.slowdown is not None and found.slowdown.method != processor.ALONE:
         yield f"meter {found.meter}: {found.meter_reason}"
     lost = sum(_total(profile, name) for name in OVERFLOWS)
     if lost:
@@ -76,6 +83,31 @@ def notes(profile: Profile) -> Iterable[str]:
         if not len(profile.tables["events"]):
             which = "because they came too fast (see --trace-ring)"
         yield f"trace: {dropped:,} of {offered:,} events were dropped, {which}"
+
+
+def _without_processor(profile: Profile) -> Iterable[str]:
+    """What a job lost to processes that nobody measured it beside."""
+    job, found = profile.job, profile.interference
+    method = None if found.slowdown is None else found.slowdown.method
+    frac = processor.unmeasured_frac(method, job.wall_s, job.n_ranks, found.cpu_s, found.run_delay_s)
+    if frac is None:
+        return
+    cpus = profile.tables["nodes"]["cpus"]
+    # A list that fills its cell may have been cut off.
+    n_cpus = [len(numbers(text(cell))) if len(cell) < cpus.dtype.itemsize else 0 for cell in cpus]
+    crowd = processor.crowded(profile.tables["ranks"], n_cpus)
+    why = (
+        "processes without mpicoloc, the job's own threads, or a limit on processor time took it"
+        if crowd is None
+        else f"{crowd[0]} ranks share {counted(crowd[1], 'processor')} of their node"
+    )
+    of_wall = (found.cpu_s or 0.0) / (job.wall_s * job.n_ranks)
+    n_taken = found.involuntary_switches
+    taken = "" if n_taken is None else f", taken away {n_taken:,} times"
+    yield (
+        f"the ranks had no processor for {frac:.0%} of the time that they were ready to run (processor time "
+        f"{of_wall:.0%} of wall time{taken}): {why}; what that cost the job is not measured"
+    )
 
 
 def _total(profile: Profile, column: str) -> int:
@@ -98,7 +130,7 @@ def _grid(title: str, rows: Iterable[tuple[str, str]]) -> RichTable:
     return grid
 
 
-def _job(profile: Profile, signature: Signature | None) -> RichTable:
+def _job(profile: Profile, signature: Signature | None, n_top: int | None) -> RichTable:
     job, mpi = profile.job, profile.mpi
     share = "not measured" if mpi.time_frac is None else f"{mpi.time_frac:.1%} of the time in MPI"
     calls = "" if mpi.n_calls is None else f", {mpi.n_calls:,} calls"
@@ -107,22 +139,10 @@ def _job(profile: Profile, signature: Signature | None) -> RichTable:
         if mpi.sent_bytes is None
         else f", {amount(mpi.sent_bytes)} sent, {amount(mpi.recv_bytes)} received"
     )
-    return _grid(f"job {_word(job.id)}{' (partial)' if profile.partial else ''}", [
-        ("command", job.command),
-        ("size", f"{job.n_ranks} ranks on {job.n_nodes} node{'s'[: job.n_nodes != 1]}, {job.n_cores} cores"),
-        ("wall time", seconds(job.wall_s)),
-        ("MPI", share + calls + moved),
-        ("library", job.mpi_library),
-        ("signature", signed(signature)),
-    ])  # fmt: skip
-
-
-def signed(signature: Signature | None) -> str:
-    """What a profile says of its signature; only the holder of the key can check it."""
-    if signature is None:
-        return "unsigned"
-    when = datetime.fromtimestamp(signature.signed_unix_s, UTC).isoformat(" ", "seconds")
-    return f"signed with key {signature.key_id}, {when} (to check: mpicoloc verify)"
+    rows = heading.facts(profile, n_top)
+    rows += [("wall time", seconds(job.wall_s)), ("MPI", share + calls + moved)]
+    rows += [] if signature is None else [("signature", heading.signed(signature))]
+    return _grid(f"job {_word(job.id)}{' (partial)' if profile.partial else ''}", rows)
 
 
 def _network(profile: Profile) -> RichTable | None:
@@ -139,21 +159,23 @@ def _network(profile: Profile) -> RichTable | None:
     return _grid(f"network ({found.traffic})", rows)
 
 
-def _of_ranks(ranks: Table) -> list[tuple[str, str]]:
+def _of_ranks(ranks: Table, job: Estimate | None) -> list[tuple[str, str]]:
     """The ranks that suffered least and most by themselves, where they differ."""
     known = ranks[~np.isnan(ranks["slowdown"])]
     if len(known) < 2:
         return []
     ends = (known[int(np.argmin(known["slowdown"]))], known[int(np.argmax(known["slowdown"]))])
     shown = " to ".join(f"{row['slowdown']:.3f} (rank {row['rank']})" for row in ends)
-    return [("by rank", f"{shown}, with co-runners")]
+    is_outside = job is not None and not ends[0]["slowdown"] <= job.value <= ends[1]["slowdown"]
+    why = "; the job's is of all its time: also alone, paused, and in long waits" if is_outside else ""
+    return [("by rank", f"{shown}, of their time with co-runners{why}")]
 
 
 def _result(profile: Profile) -> RichTable:
     found, price = profile.interference, profile.price
     rows = [("slowdown", estimate(found.slowdown))]
     rows += [("", f"{estimate(other)}") for other in found.alternatives]
-    rows += _of_ranks(profile.tables["ranks"])
+    rows += _of_ranks(profile.tables["ranks"], found.slowdown)
     if found.n_taken:
         entries = {text(entry) for entry in profile.tables["nodes"]["entry"] if entry}
         counted = f" ({', '.join(sorted(entries))})" if found.meter == "loop" and entries else ""
@@ -181,25 +203,50 @@ def estimate(value: Estimate | None) -> str:
     """An estimate in words."""
     if value is None:
         return "not measured"
-    if value.method == "alone":
-        return "1 (alone on its nodes)"
+    if value.method == processor.ALONE:
+        return "1 (no co-runner under mpicoloc)"
     return (
         f"{value.value:.3f} ({value.low:.3f} to {value.high:.3f}, 95 %), {value.n} shutters, {value.method}"
     )
 
 
-def _regions(profile: Profile) -> RichTable | None:
+def _ranks(profile: Profile, n_top: int | None) -> RichTable | None:
+    """Time of each rank inside MPI and in all, and that of all ranks."""
+    ranks = profile.tables["ranks"]
+    if not len(ranks):
+        return None
+    names = hosts(profile)
+    host = ("host",) if len(names) > 1 else ()
+    titles = ("rank", *host, "application", "MPI", "share")
+    listing = Listing("time of the ranks", titles, names=titles[:-3], lesser=host)
+    is_cut = n_top is not None and len(ranks) > n_top
+    order = np.argsort(-ranks["mpi_ns"].astype(float) if is_cut else ranks["rank"], kind="stable")
+    for row in ranks[order][:n_top]:
+        where = [_word(names.get(int(row["i_node"]), "-"))] if host else []
+        listing.add_row(str(row["rank"]), *where, *_times(row["wall_s"], row["mpi_ns"], row["comp_ns"]))
+    sums = (float(ranks[name].sum()) for name in ("wall_s", "mpi_ns", "comp_ns"))
+    listing.add_row("all", *("" for _ in host), *_times(*sums))
+    return _left_out(listing, len(ranks), n_top, "with less time in MPI")
+
+
+def _times(wall_s: float, mpi_ns: float, comp_ns: float) -> tuple[str, str, str]:
+    """Time of a rank, that in MPI, and the share of it, which is of the time that it was not paused."""
+    total_ns = float(mpi_ns) + float(comp_ns)
+    return seconds(float(wall_s)), _time(mpi_ns), f"{float(mpi_ns) / total_ns:.1%}" if total_ns else "-"
+
+
+def _regions(profile: Profile, n_top: int | None) -> RichTable | None:
     regions = sums.by_region(profile.tables["regions"])
     if not len(regions):
         return None
     listing = Listing("regions of the application", ("region", "times", "time", "of it in MPI"))
-    for row in regions[:N_TOP]:
+    for row in regions[:n_top]:
         share = int(row["mpi_ns"]) / int(row["time_ns"]) if row["time_ns"] else 0.0
         listing.add_row(_word(text(row["name"])), f"{row['n']:,}", _time(row["time_ns"]), f"{share:.1%}")
-    return _left_out(listing, len(regions))
+    return _left_out(listing, len(regions), n_top)
 
 
-def _calls(profile: Profile) -> RichTable | None:
+def _calls(profile: Profile, n_top: int | None) -> RichTable | None:
     calls = sums.by_function(profile.tables["call_sites"])
     if not len(calls):
         return None
@@ -209,7 +256,7 @@ def _calls(profile: Profile) -> RichTable | None:
         ("function", "calls", "time", "share", "mean", "longest", "bytes"),
         lesser=("longest", "mean", "bytes", "calls"),
     )
-    for row in calls[:N_TOP]:
+    for row in calls[:n_top]:
         time_ns, n = int(row["time_ns"]), int(row["n"])
         share = time_ns / total_ns if total_ns else 0.0
         is_sampled = "~" if row["n_timed"] < n else ""
@@ -220,16 +267,16 @@ def _calls(profile: Profile) -> RichTable | None:
         )
     if (calls["n_timed"] < calls["n"]).any():
         listing.caption = "~ every call is counted, and some are timed at random"
-    return _left_out(listing, len(calls))
+    return _left_out(listing, len(calls), n_top)
 
 
 def _time(value_ns: float) -> str:
     return seconds(float(value_ns) * 1e-9)
 
 
-def _sites(profile: Profile) -> RichTable | None:
-    sites = sums.by_site(profile.tables["call_sites"])
-    if not len(sites):
+def _sites(profile: Profile, n_top: int | None) -> RichTable | None:
+    found = sums.by_site(profile.tables["call_sites"])
+    if not len(found):
         return None
     listing = Listing(
         "call sites",
@@ -237,26 +284,15 @@ def _sites(profile: Profile) -> RichTable | None:
         names=("site", "function"),
         lesser=("bytes", "calls"),
     )
-    top = sites[:N_TOP]
-    for row, place in zip(top, call_places(profile, top), strict=True):
+    top = found[:n_top]
+    for row, (name, offset) in zip(top, sites.words(profile, top), strict=True):
         numbers = [
             f"{row['n']:,}",
             _time(row["time_ns"]),
             amount(int(row["sent_bytes"]) + int(row["recv_bytes"])),
         ]
-        listing.add_row(_word(place), _word(text(row["call"])), *numbers)
-    return _left_out(listing, len(sites))
-
-
-def call_places(profile: Profile, sites: Table) -> list[str]:
-    """Where calls are made, as function, file and line if that is known, else as an offset in a file."""
-    modules = [(text(row["path"]), text(row["build_id"])) for row in profile.tables["modules"]]
-    keys = [(int(row["i_module"]), int(row["offset"])) for row in sites]
-    found, _ = places.resolve(modules, keys)
-    paths = [path for path, _ in modules]
-    offsets = [places.offset_in(paths, *key) for key in keys]
-    names = ["(others)" if row["i_site"] == 0 else offset for row, offset in zip(sites, offsets, strict=True)]
-    return [str(place) or name for place, name in zip(found, names, strict=True)]
+        listing.add_row(_word(name or offset), _word(text(row["call"])), *numbers)
+    return _left_out(listing, len(found), n_top)
 
 
 def _sizes(profile: Profile) -> RichTable | None:
@@ -298,44 +334,18 @@ def _number(value: float, form: str) -> str:
     return format(value, form) if math.isfinite(value) else "-"
 
 
-def _co_runners(profile: Profile) -> RichTable | None:
+def _co_runners(profile: Profile, n_top: int | None) -> RichTable | None:
     rows = co_runners(profile)
     if not rows:
         return None
     listing = Listing("co-runners", ("job", "together"))
-    for name, overlap_s in rows[:N_TOP]:
+    for name, overlap_s in rows[:n_top]:
         listing.add_row(_word(name), seconds(overlap_s))
-    return _left_out(listing, len(rows))
+    return _left_out(listing, len(rows), n_top)
 
 
-def _left_out(listing: RichTable, n_rows: int) -> RichTable:
-    if n_rows > N_TOP:
-        listing.caption = f"{n_rows - N_TOP} more"
+def _left_out(listing: RichTable, n_rows: int, n_top: int | None, what: str = "") -> RichTable:
+    if n_top is not None and n_rows > n_top:
+        more = f"{n_rows - n_top:,} more{f' {what}' if what else ''} (--all)"
+        listing.caption = f"{listing.caption}\n{more}" if listing.caption else more
     return listing
-
-
-def counted(n: int, what: str) -> str:
-    """So many of something: ``1 job``, ``2 jobs``."""
-    return f"{n:,} {what}{'s'[: n != 1]}"
-
-
-def seconds(value_s: float) -> str:
-    """A time in the unit that reads best."""
-    if not math.isfinite(value_s):
-        return "-"
-    for scale, unit in ((1.0, "s"), (1e-3, "ms"), (1e-6, "us")):
-        if value_s >= scale:
-            return f"{value_s / scale:.4g} {unit}" if value_s < 1e4 else f"{value_s:,.0f} s"
-    return f"{value_s * 1e9:.0f} ns" if value_s else "0 s"
-
-
-def amount(n_bytes: float | int | np.integer | None) -> str:
-    """Bytes in the binary unit that reads best."""
-    if n_bytes is None:
-        return "-"
-    value = float(n_bytes)
-    for unit in ("B", "KiB", "MiB", "GiB", "TiB"):
-        if value < 1024 or unit == "TiB":
-            break
-        value /= 1024
-    return f"{value:.4g} {unit}"

@@ -10,7 +10,15 @@ from pathlib import Path
 import numpy as np
 
 _PROC = Path("/proc")
-USED = ("cpu_s", "minor_faults", "major_faults", "voluntary_switches", "involuntary_switches", "migrations")
+USED = (
+    "cpu_s",
+    "minor_faults",
+    "major_faults",
+    "voluntary_switches",
+    "involuntary_switches",
+    "migrations",
+    "run_delay_s",
+)
 """Columns of the table of ranks that grow while a process runs."""
 
 
@@ -44,7 +52,7 @@ def cpu_model(cpuinfo: str) -> str:
 def usage(pid: int) -> dict[str, float]:
     """What a process used since it began, all its threads: columns of the table of ranks; NaN: not told.
 
-    Switches and migrations are those of threads that still live.
+    Switches, migrations and run delay are those of threads that still live.
     """
     process = _PROC / str(pid)
     fields = _text(process / "stat").rpartition(")")[2].split()
@@ -58,11 +66,13 @@ def usage(pid: int) -> dict[str, float]:
         "voluntary_switches": ("status", r"^voluntary_ctxt_switches:\s*(\d+)"),
         "involuntary_switches": ("status", r"^nonvoluntary_ctxt_switches:\s*(\d+)"),
         "migrations": ("sched", r"^se\.nr_migrations\s*:\s*(\d+)"),
+        "run_delay_s": ("schedstat", r"^\d+ (\d+)"),
     }
     for column, (file, pattern) in sums.items():
         found = [re.search(pattern, _text(thread / file), re.M) for thread in threads]
         if any(found):
             columns[column] = sum(float(match[1]) for match in found if match)
+    columns["run_delay_s"] *= 1e-9  # told in ns
     return columns
 
 
@@ -76,10 +86,11 @@ def told(used: np.void) -> dict[str, float]:
     """The same columns from what a rank told of itself (`mc_usage`)."""
     if not used["is_known"]:
         return dict.fromkeys(USED, np.nan)
-    columns = {name: float(used[name]) for name in USED if name != "cpu_s"}
-    columns["cpu_s"] = int(used["cpu_ns"]) * 1e-9
-    if not used["n_migrating"]:
-        columns["migrations"] = np.nan
+    columns = {name: float(used[name]) for name in USED if not name.endswith("_s")}
+    columns |= {f"{name}_s": int(used[f"{name}_ns"]) * 1e-9 for name in ("cpu", "run_delay")}
+    for name, n_threads in (("migrations", "n_migrating"), ("run_delay_s", "n_scheduled")):
+        if not used[n_threads]:
+            columns[name] = np.nan
     return columns
 
 

@@ -36,14 +36,25 @@ COLUMNS = {
         "batch_name",
     ),
     "mpi": ("n_calls", "sent_bytes", "recv_bytes", "time_frac"),
-    "interference": ("meter", "n_taken", "n_used", "overhead_frac", "coverage_frac", "shared_s", "reason"),
+    "interference": (
+        "meter",
+        "n_taken",
+        "n_used",
+        "overhead_frac",
+        "coverage_frac",
+        "shared_s",
+        "reason",
+        "cpu_s",
+        "run_delay_s",
+        "involuntary_switches",
+    ),
     "price": ("rate_su", "runtime_su", "fair_su", "discount_frac", "pricing"),
     "network": ("topology", "demand_class"),
 }
 """Facts of each part of a profile; those of `job` but its id, and those of `price`, keep their names."""
 SLOWDOWN = ("value", "low", "high", "n", "method")
 _NAMES = {"job_id": "job", "mpi_time_frac": "mpi_frac", "slowdown_value": "slowdown"}
-_VERSION = f"{SCHEMA_VERSION}.3"
+_VERSION = f"{SCHEMA_VERSION}.4"
 """Of the rows of the index: one of another version is made anew."""
 _N_AT_ONCE = 500
 _DAMAGE = (sqlite3.DatabaseError, ValueError, TypeError, KeyError)

@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 from mpicoloc import elf
 from mpicoloc.errors import MpicolocError
+from mpicoloc.store import symbols
 
 TIME_S = 30
 """Longest time for the sites of one file; those of a program with gigabytes of debug information take it."""
@@ -109,7 +110,18 @@ def _look_up(path: str, addresses: Sequence[int]) -> tuple[list[Place], str | No
     lines = done.stdout.decode("utf-8", "replace").splitlines()
     if len(lines) != 2 * len(addresses):
         return nothing, f"{program} does not understand {path}"
-    return [_place(*pair) for pair in zip(lines[::2], lines[1::2], strict=True)], None
+    found = [_place(*pair) for pair in zip(lines[::2], lines[1::2], strict=True)]
+    return _without_guesses(path, addresses, found), None
+
+
+def _without_guesses(path: str, addresses: Sequence[int], found: Sequence[Place]) -> list[Place]:
+    """Without functions that are only the nearest. A line is from debug information, which knows better."""
+    guesses = [row for row, place in enumerate(found) if place.function and place.line is None]
+    known = list(found)
+    named = symbols.are_named(path, [addresses[row] for row in guesses])
+    for row, is_named in zip(guesses, named, strict=True):
+        known[row] = known[row] if is_named else Place()
+    return known
 
 
 def _place(function: str, where: str) -> Place:

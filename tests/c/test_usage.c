@@ -22,12 +22,15 @@ int mc_proc_threads(int pid, int *tids, int n_max)
 ssize_t mc_proc_read_text(const char *path, char *text, size_t size)
 {
     static const char sched[] = "x (1, #threads: 3)\nse.nr_migrations                :                   14\n";
-    CHECK(!used.is_known && size >= sizeof sched);
+    static const char schedstat[] = "18446744073709551615 7000000000 33\n";
+    int is_stat = strstr(path, "/schedstat") != NULL;
+    size_t length = is_stat ? sizeof schedstat : sizeof sched;
+    CHECK(!used.is_known && size >= length);
     text[0] = '\0';
-    if (strcmp(path, "/proc/self/task/1/sched") == 0)
+    if (strncmp(path, "/proc/self/task/1/sched", 23) == 0)
         return -1;
-    memcpy(text, sched, sizeof sched);
-    return (ssize_t)sizeof sched - 1;
+    memcpy(text, is_stat ? schedstat : sched, length);
+    return (ssize_t)length - 1;
 }
 
 int main(void)
@@ -35,9 +38,11 @@ int main(void)
     errno = 4321;
     mc_usage_read(&used, 1);
     CHECK(used.is_known && used.n_migrating == 2 && used.migrations == 28 && used.minor_faults > 0);
+    CHECK(used.n_scheduled == 2 && used.run_delay_ns == 14000000000);
     CHECK(n_looks == 1);
     mc_usage_read(&used, 0);
     CHECK(used.is_known && used.n_migrating == 0 && used.migrations == 0 && used.minor_faults > 0);
+    CHECK(used.n_scheduled == 0 && used.run_delay_ns == 0);
     CHECK(n_looks == 1);
     CHECK(errno == 4321);
     return n_failed;

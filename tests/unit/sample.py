@@ -45,6 +45,9 @@ def tables(meter="burst", shared_s=60.0, n_shutters=300, seed=0) -> dict[str, Ta
                 "recv_bytes": [8192, 4096],
                 "n_sent": [10, 10],
                 "paused_ns": [600_000_000, 600_000_000],
+                "cpu_s": [59.0, 58.0],
+                "run_delay_s": [0.5, 0.5],
+                "involuntary_switches": [40, 40],
             },
         ),
         "nodes": table(

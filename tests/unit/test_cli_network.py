@@ -272,8 +272,8 @@ def test_tables(files, capsys):
     said = capsys.readouterr().out
     assert "s1-0 to s2-0" in said and "1, 2" in said
     assert "job 1: XGFT(2;4,2;1,1), run, demand low" in said
-    assert "links shared" in said and "1 kB" in said and "4 kB" in said
-    assert "500 B/s" in said and "2 kB/s" in said
+    assert "links shared" in said and "1000 B" in said and "3.906 KiB" in said
+    assert "500 B/s" in said and "1.953 KiB/s" in said
     assert "Slowdowns: if jobs wait for their most loaded link" in said
 
 

@@ -324,24 +324,28 @@ def test_what_cannot_be_signed_costs_no_profile(monkeypatch, tmp_path):
 USAGE = {"minor_faults": 100, "major_faults": 1, "voluntary_switches": 1000, "involuntary_switches": 20}
 
 
-def used(scale, migrations=0, n_migrating=0):
+def used(scale, migrations=0, n_migrating=0, run_delay_ns=0, n_scheduled=0):
     told = np.zeros((), contract.dtype("mc_usage"))
     told["is_known"], told["cpu_ns"] = 1, scale * S // 2
     told["n_migrating"], told["migrations"] = n_migrating, migrations
+    told["n_scheduled"], told["run_delay_ns"] = n_scheduled, run_delay_ns
     for name, value in USAGE.items():
         told[name] = scale * value
     return told
 
 
 def test_what_a_rank_used_is_without_what_came_before_the_end_of_init():
-    write_rank(0, used_at_init=used(1, 5, 3), used_at_finalize=used(4, 7, 3))
+    write_rank(0, used_at_init=used(1, 5, 3, S, 3), used_at_finalize=used(4, 7, 3, 3 * S, 3))
     write_rank(1, used_at_init=used(1), used_at_finalize=used(4))
     first, second = collect(KEY).tables["ranks"]
     for row in (first, second):
         assert {name: row[name] for name in USAGE} == {name: 3 * value for name, value in USAGE.items()}
         assert row["cpu_s"] == pytest.approx(1.5)
     assert first["migrations"] == 2
-    assert np.isnan(second["migrations"])
+    assert first["run_delay_s"] == pytest.approx(2.0)
+    assert np.isnan(second["migrations"]) and np.isnan(second["run_delay_s"])
+    found = merge([collect(KEY)]).interference
+    assert (found.cpu_s, found.run_delay_s) == (pytest.approx(1.5), pytest.approx(2.0)), "of the same rank"
 
 
 def test_a_rank_that_runs_used_what_the_kernel_tells_since_init():

@@ -134,6 +134,28 @@ def test_the_list_in_each_form(folder, capsys):
     assert main(["history", "--last", "x", str(folder)]) == 2
 
 
+def test_jobs_that_had_no_processor_are_told_in_the_list(folder, capsys):
+    assert main(["history", str(folder)]) == 0
+    shown = capsys.readouterr().out
+    [alone] = [line for line in shown.splitlines() if "no co-runner" in line]
+    assert alone.split()[2] == "2" and "%" not in alone and "run delay:" not in shown
+    profile = sample.profile(shared_s=0.0)
+    starved = replace(profile.interference, cpu_s=30.0, run_delay_s=90.0, involuntary_switches=9)
+    hdf5.write(replace(profile, job=replace(profile.job, id="9"), interference=starved), folder / "9.h5")
+    assert main(["history", str(folder)]) == 0
+    shown = capsys.readouterr().out
+    [line] = [line for line in shown.splitlines() if " 75% " in line]
+    assert "no co-runner" in line and "run delay: part of the time" in " ".join(shown.split())
+    assert main(["history", "--json", str(folder)]) == 0
+    rows = {row["job"]: row for row in json.loads(capsys.readouterr().out)}
+    assert (rows["9"]["cpu_s"], rows["9"]["run_delay_s"], rows["9"]["involuntary_switches"]) == (
+        30.0,
+        90.0,
+        9,
+    )
+    assert rows["9"]["slowdown_method"] == "alone"
+
+
 def test_an_empty_folder_is_an_empty_list(tmp_path, capsys):
     (tmp_path / "empty").mkdir()
     assert main(["history", str(tmp_path / "empty")]) == 0

@@ -47,6 +47,7 @@ def test_what_a_process_used_is_counted():
     assert peak_bytes > 1 << 26
     assert used["minor_faults"] > 100
     assert used["voluntary_switches"] >= 1
+    assert used["run_delay_s"] >= 0
 
 
 def test_a_process_that_is_gone_tells_nothing():

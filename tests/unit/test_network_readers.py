@@ -217,6 +217,11 @@ def test_wrong_yaml_is_told(text, words):
     assert words in str(caught.value) and str(caught.value).isprintable()
 
 
+def test_rates_in_bits_and_in_bytes():
+    rates = {"10 Gbit/s": 1.25e9, "2.5GB/s": 2.5e9, "1.25 GiB/s": 1.25 * 2**30, "8 Kibit/s": 1024.0}
+    assert {text: readers.rate_bps(text) for text in rates} == rates
+
+
 @pytest.mark.parametrize(
     "rate", ["", "10", "0Gbit/s", "-1Gbit/s", "1e99TB/s" * 9, "10 Gfoo/s", "nan bit/s", "1e999bit"]
 )

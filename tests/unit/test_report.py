@@ -15,7 +15,7 @@ from mpicoloc.cli.main import main
 from mpicoloc.core.profile import Network, NetworkLevel
 from mpicoloc.core.tables import COLUMNS, dtype, table
 from mpicoloc.errors import DataError
-from mpicoloc.report import blocks, figures, message_figures, page, profile_figures
+from mpicoloc.report import blocks, drawing, figures, message_figures, page, profile_figures
 from mpicoloc.store import hdf5, trace_file
 
 HOSTILE = "</title><script>alert(1)</script>&<img src=x onerror=alert(1)>\x1b[2J$x^$"
@@ -123,7 +123,7 @@ def test_what_was_not_measured_is_a_gap_with_a_reason():
     assert "--trace" in found["timeline"].reason and "MPICOLOC_TOPOLOGY" in found["network"].reason
     text = page.page(bare, profile_figures.figures(bare))
     assert "<svg" not in text and text.count("Not in this profile") == len(found)
-    assert "alone on its nodes" in made(sample.profile(shared_s=0.0))["slowdown"].reason
+    assert "no co-runner under mpicoloc" in made(sample.profile(shared_s=0.0))["slowdown"].reason
 
 
 class Reader(HTMLParser):
@@ -292,3 +292,21 @@ def test_what_is_wrong_is_told_in_one_line(here, capsys, argv, code, words):
     assert main(["report", *argv]) == code
     said = capsys.readouterr().err
     assert words in said and said.count("\n") == 1
+
+
+DECIMAL = re.compile(r"\d[\s\N{NO-BREAK SPACE}]*[kMGT]B\b")
+
+
+def test_bytes_are_counted_by_1024_on_the_page_and_in_its_figures(full, full_page):
+    assert DECIMAL.search("45 MB") and DECIMAL.search("1.2\N{NO-BREAK SPACE}kB/s")
+    assert not DECIMAL.search(full_page)
+    found = made(full)
+    # Few bytes, many, and of pairs that differ little or much: whatever marks the axis needs.
+    for n_bytes in ([60, 61], [10**6, 10**6], [10**6, 3 * 10**6], [1, 10**12]):
+        peers = {"src": [0, 1], "dst": [1, 0], "size_class": [4, 4], "n": [1, 1], "bytes": n_bytes}
+        profile = replace(full, tables={**full.tables, "peers": table("peers", peers)})
+        for make in (message_figures.matrix, message_figures.sizes):
+            picture = drawing.svg(make(profile))
+            assert not DECIMAL.search(picture)
+            assert len(re.findall(r"\d\N{NO-BREAK SPACE}[KMGT]?i?B\b", picture)) >= 2, "no marks"
+    assert re.search(r"\d\N{NO-BREAK SPACE}(KiB|B)/s", drawing.svg(found["timeline"]))

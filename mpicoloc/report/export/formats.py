@@ -101,7 +101,7 @@ def warning(job: Frames, wanted: Format, out: str) -> str:
     DataError
         If the trace is damaged.
     """
-    from mpicoloc.report.table import amount
+    from mpicoloc.report.units import amount
 
     n = _n_events(job, wanted) or len(job.profile.tables["events"])
     n_bytes = n * wanted.event_bytes

@@ -15,7 +15,7 @@ _MEMORY = "256M"
 def in_order(lines: Iterable[str], field: int, folder: str) -> Iterator[str]:
     """Lines in order of one of their fields, a whole number; those of one number stay in their order.
 
-    The system's ``sort`` does it, with 256 MB of memory; what is more lies in files in `folder` meanwhile.
+    The system's ``sort`` does it, with 256 MiB of memory; what is more lies in files in `folder` meanwhile.
 
     Parameters
     ----------

@@ -1,0 +1,86 @@
+"""Ranks whose processor somebody else had: the profile tells what they did not get."""
+
+import os
+import subprocess
+import sys
+
+import jobs
+import pytest
+
+from mpicoloc.cli.main import main
+from mpicoloc.model.processor import NOTEWORTHY_FRAC, run_delay_frac
+
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(jobs.LIMIT_S + 20), pytest.mark.usefixtures("shm_dir")]
+NAP_US = 50_000
+BUSY = "import time; end = time.monotonic() + 30\nwhile time.monotonic() < end: pass"
+
+
+@pytest.fixture
+def mpi(tmp_path):
+    """MPICH's ranks poll while they wait, so busy ones are ready to run all the time."""
+    found = jobs.find_mpi("mpich", tmp_path)
+    if found is None:
+        pytest.skip("no MPICH here, or no shim for it")
+    return found
+
+
+@pytest.fixture
+def one_processor():
+    """This process, and so what it starts, on one processor of its own choice."""
+    before = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, {min(before)})
+    yield
+    os.sched_setaffinity(0, before)
+
+
+def ran(mpi, started, tmp_path, *arguments, n_ranks):
+    job = jobs.start(mpi, tmp_path, "preload", *arguments, n_ranks=n_ranks)
+    started.append(job)
+    assert job.wait() == 0, job.log
+    return job.profile(), job.out_path
+
+
+def shown(path, capsys):
+    assert main(["show", str(path)]) == 0
+    return " ".join(capsys.readouterr().out.split())
+
+
+def test_what_a_busy_rank_did_not_have_it_waited_for(mpi, started, tmp_path):
+    """A quiet run has nothing to tell, and on a machine of any load the two times make the whole."""
+    profile, _ = ran(mpi, started, tmp_path, "finalize", 2, n_ranks=2)
+    ranks, found = profile.tables["ranks"], profile.interference
+    assert (ranks["run_delay_s"] >= 0).all()
+    together = (ranks["cpu_s"] + ranks["run_delay_s"]) / ranks["wall_s"]
+    assert together.min() > 0.9 and together.max() < 1.05, together
+    assert found.cpu_s == pytest.approx(ranks["cpu_s"].sum())
+    assert found.run_delay_s == pytest.approx(ranks["run_delay_s"].sum())
+
+
+def test_a_rank_that_sleeps_waits_for_no_processor(mpi, started, tmp_path, capsys):
+    profile, path = ran(mpi, started, tmp_path, "finalize", 3, NAP_US, n_ranks=1)
+    ranks = profile.tables["ranks"]
+    assert (ranks["cpu_s"] < 0.2 * ranks["wall_s"]).all(), "it did not sleep"
+    assert profile.interference.run_delay_s < NOTEWORTHY_FRAC * ranks["wall_s"].sum()
+    assert "had no processor" not in shown(path, capsys)
+
+
+def test_a_process_without_mpicoloc_beside_a_job(mpi, started, tmp_path, capsys, one_processor):
+    with subprocess.Popen([sys.executable, "-c", BUSY]) as other:
+        try:
+            profile, path = ran(mpi, started, tmp_path, "finalize", 3, n_ranks=1)
+        finally:
+            other.kill()
+    found = profile.interference
+    assert found.slowdown.method == "alone"
+    assert run_delay_frac(found.cpu_s, found.run_delay_s) > 0.25
+    text = shown(path, capsys)
+    assert "slowdown 1 (no co-runner under mpicoloc)" in text
+    assert "processes without mpicoloc, the job's own threads, or a limit on processor time took it" in text
+
+
+def test_more_ranks_than_processors(mpi, started, tmp_path, capsys, one_processor):
+    profile, path = ran(mpi, started, tmp_path, "finalize", 2, n_ranks=6)
+    found = profile.interference
+    assert run_delay_frac(found.cpu_s, found.run_delay_s) > 0.7  # 5/6, but for what they sleep
+    assert found.involuntary_switches > 0
+    assert "6 ranks share 1 processor of their node" in shown(path, capsys)
