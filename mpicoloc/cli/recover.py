@@ -4,7 +4,7 @@
   mpicoloc recover /scratch/a/1234.parts /scratch/b/1234.parts --out 1234.h5
 
 While a job runs, each of its nodes keeps a copy of its part of the profile on disk, in the folder
-mpicoloc-1234.parts beside it, and renews it every minute (--checkpoint). The parts stay where they are.
+mpicoloc-1234.parts beside it, and renews it every minute (--checkpoint-s). The parts stay where they are.
 Options of the price and of the network count as they are set now.
 """
 

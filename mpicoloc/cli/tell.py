@@ -95,7 +95,9 @@ def trouble(words: str) -> None:
 
         # A compiler's answer has lines.
         words = "\n".join(map(printable, words.expandtabs().split("\n")))
-    if _watch is None:
-        print(f"mpicoloc: {words}", file=sys.stderr)
-    else:
-        _watch.line(f"mpicoloc: {words}")
+    # The work goes on where nobody listens any more.
+    with contextlib.suppress(BrokenPipeError):
+        if _watch is None:
+            print(f"mpicoloc: {words}", file=sys.stderr)
+        else:
+            _watch.line(f"mpicoloc: {words}")
