@@ -5,6 +5,7 @@ Used by `wrap`, `run` and `preload`, so that the three ways of starting a job ag
 
 from __future__ import annotations
 
+import itertools
 import os
 
 from mpicoloc import elf, paths
@@ -101,9 +102,9 @@ def find(app: Sequence[str], env: Mapping[str, str], family: str | None = None) 
     program = script_interpreter(file) or file
     linked = elf.linked_mpi(program, env.get("LD_LIBRARY_PATH", ""))
     if linked is None and _base(program) in _PREFIXES:
-        linked = _linked_by_words(app[1:], env, looks_into_texts=family is None)
-    if linked is None and _base(program) in _SHELLS and family is None:
-        linked = _linked_by_words([file, *app[1:]], env, looks_into_texts=True)
+        linked = _linked_by_words(app[1:], env) or _linked_by_texts(app[1:], env, family)
+    if linked is None and _base(program) in _SHELLS:
+        linked = _linked_by_texts([file, *app[1:]], env, family)
     if linked is None and _base(program) not in _PYTHONS + _INTERPRETERS + _PREFIXES:
         _refuse(file, program)
     if linked is None:
@@ -144,38 +145,39 @@ def script_interpreter(file: str) -> str | None:
     return elf.resolve_application(words[0])
 
 
-def _linked_by_words(
-    words: Sequence[str], env: Mapping[str, str], looks_into_texts: bool = False
-) -> elf.Linked | None:
-    """MPI of the first of these words that is an MPI program.
-
-    Parameters
-    ----------
-    words : sequence of str
-        Arguments of a prefix such as `numactl`, or of a shell.
-    env : mapping
-        Environment of the program.
-    looks_into_texts : bool
-        Search the words of commands (``sh -c "cd run; ../app"``) and of shell scripts, too. This is a guess,
-        so it is made only where no launcher has chosen the MPI.
-    """
+def _linked_by_words(words: Sequence[str], env: Mapping[str, str]) -> elf.Linked | None:
+    """MPI of the first of these words that is an MPI program."""
     for word in words:
         path: str | None = word if "/" in word else elf.which(word, env.get("PATH"))
-        linked = None
         if path and os.path.isfile(path) and os.access(path, os.X_OK):
             linked = elf.linked_mpi(path, env.get("LD_LIBRARY_PATH", ""))
-        if linked is None and looks_into_texts:
-            linked = _linked_by_words(_words_of_text(word if " " in word else _script_text(word)), env)
-        if linked is not None:
+            if linked is not None:
+                return linked
+    return None
+
+
+def _linked_by_texts(words: Sequence[str], env: Mapping[str, str], family: str | None) -> elf.Linked | None:
+    """MPI of the first MPI program in shell commands (``sh -c "../app 3"``) and scripts among these words.
+
+    A guess, as nothing is run: a launcher's family counts more.
+    """
+    for word in words:
+        linked = _linked_by_words(_words_of_text(word if " " in word else _script_text(word) or word), env)
+        if linked is not None and family in (None, linked.abi):
             return linked
     return None
 
 
 def _words_of_text(text: str) -> list[str]:
-    """The different words of a shell's text, without comments and quotes, variables replaced."""
+    """The different words of a shell's text, without comments and quotes, variables replaced.
+
+    Relative paths stand there also as seen from the folders that the text goes to.
+    """
     lines = (line for line in text.splitlines() if not line.lstrip().startswith("#"))
     words = os.path.expandvars("\n".join(lines)).translate(_SEPARATORS).split()
-    return list(dict.fromkeys(words))
+    folders = [folder for before, folder in itertools.pairwise(words) if before == "cd"]
+    paths = [word for word in words if word.startswith(("./", "../"))]
+    return list(dict.fromkeys(words + [os.path.join(folder, path) for folder in folders for path in paths]))
 
 
 def _script_text(file: str) -> str:

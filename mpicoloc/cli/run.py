@@ -93,7 +93,7 @@ def run(args: argparse.Namespace) -> int:
         print(shlex.join([*command, *_option_words(args), "--", *app]))
         return 0
     command += ["--", *app]
-    env = job_environment(env, options)
+    env = job_environment(env)
     profile = profile_path(env)
     check_writable(profile)
     tell.detail(shlex.join(command))
@@ -131,7 +131,7 @@ def positive(text: str, flag: str) -> int:
     return number
 
 
-def job_environment(env: Mapping[str, str], options: Mapping[str, str]) -> dict[str, str]:
+def job_environment(env: Mapping[str, str]) -> dict[str, str]:
     """The job's environment: its key and its name, so that this process finds its files and its profile."""
     job = dict(env)
     for name in (config.WRAPPED_ENV, config.COORDINATOR_ENV, config.SIBLINGS_ENV):
@@ -140,9 +140,8 @@ def job_environment(env: Mapping[str, str], options: Mapping[str, str]) -> dict[
     if not job.get("MPICOLOC_JOB_ID"):
         batch = next((env[name].split(".")[0] for name in _BATCH_IDS if env.get(name)), None)
         job["MPICOLOC_JOB_ID"] = f"{batch}-{os.getpid()}" if batch else str(os.getpid())
-    out = job.get("MPICOLOC_OUT")
-    if "MPICOLOC_OUT" in options and out:
-        job["MPICOLOC_OUT"] = os.path.abspath(out)
+    # The program may change its folder before MPI_Init, a script for instance.
+    job["MPICOLOC_OUT"] = profile_path(job)
     return job
 
 

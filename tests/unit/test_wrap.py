@@ -226,6 +226,7 @@ test -d results && $FOLDER/app 3
         ["sh", "-c", "sleep 0; exec mine/app 3"],
         ["sh", "-c", "mine/app"],
         ["bash", "-c", "if test 1 = 1; then '{}/mine/app'; fi"],
+        ["sh", "-c", "cd mine && ./app"],
         ["sh", "job.sh"],
         ["./job.sh"],
         ["env", "X=1", "sh", "-c", "mine/app 3"],
@@ -241,8 +242,11 @@ def test_a_shell_has_the_mpi_of_the_program_that_it_starts(tmp_path, monkeypatch
     (tmp_path / "job.sh").chmod(0o700)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("FOLDER", str(tmp_path / "mine"))
-    found = target.find([word.replace("{}", str(tmp_path)) for word in argv], dict(os.environ))
-    assert found.libmpi == str(library)
+    argv, env = [word.replace("{}", str(tmp_path)) for word in argv], dict(os.environ)
+    assert target.find(argv, env).libmpi == str(library)
+    families = {"libmpi.so.12": "mpich", "libmpi.so.40": "openmpi"}
+    assert target.find(argv, env, families[soname]).libmpi == str(library)
+    assert target.find(argv, env, families[other]).abi == families[other]  # the launcher's
 
 
 def wrapped(argv, env=None, **kwargs):
