@@ -107,7 +107,7 @@ def run(args: argparse.Namespace) -> int:
     else:
         from mpicoloc.report import slowdowns
 
-        slowdowns.show_card(model_file.card(model))
+        slowdowns.show_card(model_file.card(model), tell.is_verbose())
     return 0
 
 

@@ -70,6 +70,11 @@ def flags() -> list[str]:
     return {QUIET: ["--quiet"], VERBOSE: ["--verbose"]}.get(_level, [])
 
 
+def is_verbose() -> bool:
+    """Whether -v was given: results, too, are told in full."""
+    return _level >= VERBOSE
+
+
 def is_asked() -> bool:
     """Whether somebody wants to know of more than troubles: asked for it, or looks on."""
     return _level >= VERBOSE or (_level > QUIET and sys.stderr.isatty())
@@ -77,7 +82,7 @@ def is_asked() -> bool:
 
 def detail(words: str) -> None:
     """One line of what is done."""
-    if _level >= VERBOSE:
+    if is_verbose():
         trouble(words)
 
 
