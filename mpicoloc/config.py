@@ -107,8 +107,8 @@ OPTIONS: tuple[Option, ...] = (
            "of --trace all: events of a rank that can wait in memory to be written; more are dropped and "
            "counted", 64, 1 << 28),
     Option("checkpoint_s", "MPICOLOC_CHECKPOINT_S", "--checkpoint-s", float, 60.0, "s",
-           "time between two copies on disk of what is known so far, for `mpicoloc recover` after a node has "
-           "died; longer where a copy costs more than a hundredth of it; 0: none", 0.0, 1e6,
+           "time between two checkpoints on disk, for `mpicoloc recover` after a node has "
+           "died; longer where a checkpoint costs more than a hundredth of it; 0: none", 0.0, 1e6,
            old=("--checkpoint",)),
     Option("shm_dir", "MPICOLOC_SHM_DIR", "--shm-dir", str, "/dev/shm", "",
            "folder in memory for the job's shared files; the same for all jobs of a node", shown="FOLDER"),
@@ -120,12 +120,12 @@ OPTIONS: tuple[Option, ...] = (
            "sign the profile with the key in this file, for the site's own programs: they can read it too",
            in_c=False, shown="KEYFILE", old=("--sign-key-file", "MPICOLOC_SIGN_KEY_FILE")),
     Option("network.topology", "MPICOLOC_TOPOLOGY", "--topology", str, None, "",
-           "file with the cluster's topology and its nodes' names (full path): the profile then tells "
-           "what the job did to the network", in_c=False, shown="FILE"),
+           "file with the cluster's topology and its nodes' names (full path): the profile then has "
+           "the job's load on the network", in_c=False, shown="FILE"),
     Option("network.up_links", "MPICOLOC_UP_LINKS", "--up-links", str, None, "",
-           "w1 to wh with commas, where that file does not tell them", in_c=False, shown="W1,..."),
+           "w1 to wh with commas, if that file lacks them", in_c=False, shown="W1,..."),
     Option("network.link_rate", "MPICOLOC_LINK_RATE", "--link-rate", str, "10Gbit/s", "",
-           "of links whose rate that file does not tell, for all or for each level with commas", in_c=False,
+           "rate of links that have none in that file, for all or for each level with commas", in_c=False,
            shown="RATE,..."),
 )  # fmt: skip
 """Options of a job."""

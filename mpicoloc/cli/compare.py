@@ -103,7 +103,7 @@ def _refuse_partial(file: str, limits: dict[str, float]) -> None:
     """What a job did until it was killed takes less time than all of it."""
     text = f"{file} is partial: the job did not come to its end"
     if limits:
-        raise DataError(f"{text}, so it tells of no regression; leave it out")
+        raise DataError(f"{text}, so it cannot show a regression; leave it out")
     tell.note(f"{text}, so its times and amounts are too small")
 
 
@@ -121,7 +121,7 @@ def _groups(args: argparse.Namespace) -> dict[str, Sequence[str]]:
         found = [args.files, *args.against]
     elif len(args.files) < 2:
         raise UsageError(
-            f"two profiles or more, or runs of several kinds parted by --against; got {len(args.files)} "
+            f"give two profiles or more, or groups of runs separated by --against; got {len(args.files)} "
             "without --against"
         )
     else:

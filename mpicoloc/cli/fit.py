@@ -51,7 +51,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--out", metavar="FILE", required=True, help="where the model goes")
     parser.add_argument(
-        "--save-training", metavar="FILE", help="keep what was learnt from, so that profiles may go"
+        "--save-training", metavar="FILE", help="save the training set, so that the profiles may be deleted"
     )
     parser.add_argument(
         "--machine", metavar="WORDS", default="", help="part of the machine's name, for profiles of several"

@@ -56,7 +56,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     counters.add_argument("--since", metavar="FILE", help="count from what --json printed into this file")
     counters.add_argument("--json", action="store_true", help="print JSON")
     _action(actions, "topology", _topology, "print the fat-tree for `mpicoloc network --topology`")
-    status = _action(actions, "status", _status, "tell which labs are up; exit code 1 if none is")
+    status = _action(actions, "status", _status, "list the labs that are up; exit code 1 if none is")
     status.set_defaults(name=None)
     status.add_argument("--json", action="store_true", help="print JSON")
     _action(actions, "down", _down, "end a lab and all that runs in it; needs root")

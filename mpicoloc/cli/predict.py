@@ -30,7 +30,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("files", metavar="PROFILE", nargs="*", help="profile of one job")
     parser.add_argument("--model", metavar="FILE", required=True, help="that `mpicoloc fit` wrote")
     parser.add_argument("--together", action="store_true", help="the first job beside all others at once")
-    parser.add_argument("--card", action="store_true", help="print what is known of the model")
+    parser.add_argument(
+        "--card", action="store_true", help="print what the model was trained on, and its scores"
+    )
     parser.add_argument("--json", action="store_true", help="print as JSON")
 
 

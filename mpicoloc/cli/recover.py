@@ -1,4 +1,4 @@
-"""Make a partial profile of what a job had told before its node died, or before all of it was killed.
+"""Make a partial profile from the checkpoints of a job whose node died, or that was killed as a whole.
 
   mpicoloc recover mpicoloc-1234.h5
   mpicoloc recover /scratch/a/1234.parts /scratch/b/1234.parts --out 1234.h5

@@ -63,7 +63,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--nodes",
         metavar="N",
-        help="nodes that mpirun is told to use; each has a coordinator beside its ranks (default 1)",
+        help="number of nodes that mpirun uses; each gets a coordinator beside its ranks (default 1)",
     )
     job_flags.add_advanced(group)
     parser.add_argument("app", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)

@@ -28,7 +28,9 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
     # Suppressed where it is not given, so that an action does not undo what stood before it.
     words: dict[str, Any] = {"action": "store_const", "dest": "level", "default": argparse.SUPPRESS}
     how.add_argument(*_QUIET_FLAGS, const=QUIET, help="errors and results only: no notes, no bars", **words)
-    how.add_argument(*_VERBOSE_FLAGS, const=VERBOSE, help="tell what is done and how long it takes", **words)
+    how.add_argument(
+        *_VERBOSE_FLAGS, const=VERBOSE, help="print each step, its time, and more results", **words
+    )
     for child in helping.actions_of(parser).values():
         add_flags(child)
 

@@ -167,16 +167,16 @@ def _remarks(cases: Sequence[Case]) -> Iterator[str]:
     for case in {case.file: case for case in cases}.values():
         name = escape(printable(f"job {case.job.id}"))
         if case.partial:
-            yield f"{name}: partial, so there may be more bytes than are told here."
+            yield f"{name}: partial, so these are lower bounds."
         if case.dropped_bytes:
             yield f"{name}: {scaled(case.dropped_bytes, 'B')} to or from unknown ranks are left out."
     if cases[0].assumes_up_links:
-        yield f"Assumed, nobody told it: one link up from each switch, {cases[0].topology} (--up-links)."
+        yield f"Assumed (set --up-links): one link up from each switch, {cases[0].topology}."
     assumed = cases[0].assumed_levels
     if assumed:
         rates = sorted({cases[0].topology.capacity_bps[level] * 8 for level in assumed})
         levels = ", ".join(f"L{level}" for level in assumed)
-        yield f"Assumed, nobody told it: links of {scaled(rates[0], 'bit/s')} on {levels} (--link-rate)."
+        yield f"Assumed (set --link-rate): links of {scaled(rates[0], 'bit/s')} on {levels}."
 
 
 def _case_table(case: Case) -> Listing:

@@ -46,7 +46,7 @@ def show_card(card: Mapping[str, Any], with_all: bool = False) -> None:
         If it is the card of no model: it may be a stranger's.
     """
     training, machine = card["training"], card["machine"]
-    where = "a machine that is not known"
+    where = "an unknown machine"
     if machine is not None:
         gib = float(machine["memory_bytes"]) / 2**30
         where = f"{machine['cpu_model']}, {int(machine['n_cpus'])} CPUs, {gib:.0f} GiB"
@@ -61,7 +61,7 @@ def show_card(card: Mapping[str, Any], with_all: bool = False) -> None:
     for name, words in {
         "model": card["kind"],
         "machine": where,
-        "learnt from": f"{int(training['n_rows'])} slowdowns ({sources}) of {len(programs)} programs"
+        "trained on": f"{int(training['n_rows'])} slowdowns ({sources}) of {len(programs)} programs"
         + layout.get(card.get("layout", ""), ""),
         "features": f"{len(features)}{names}",
         "made": f"{card.get('date', 'no date')}, seed {card['seed']}",

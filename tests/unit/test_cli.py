@@ -147,13 +147,13 @@ def test_every_verb_has_help(verb):
     assert result.returncode == 0 and result.stderr == "" and f"mpicoloc {verb}" in result.stdout
 
 
-def test_help_of_run_shows_every_option_with_its_unit_and_values(monkeypatch):
-    monkeypatch.setenv("COLUMNS", "200")
+def test_help_of_run_shows_every_option_with_its_unit_and_values():
     shown = cli.build_parser("run")[1].format_help()
     for option in config.OPTIONS:
-        assert f"{option.flag} {option.metavar} " in f"{shown} ".replace("\n", " ") and option.env in shown
-    assert "--meter auto|ipc|burst|loop|none " in shown and "--trace N|all " in shown
-    assert "--shutter-period-s SECONDS" in shown and "default 0.2 s;" in shown
+        assert re.search(rf"{option.flag} {re.escape(option.metavar)}\s", shown) and option.env in shown
+    for words in ("--meter auto|ipc|burst|loop|none", "--trace N|all", "--shutter-period-s SECONDS"):
+        assert words in shown
+    assert "default 0.2 s;" in shown
     first, advanced = shown.split("\nadvanced:\n")
     flags = re.findall(r"(?m)^  (--?[a-z-]+)", first)
     assert flags == ["-h", "-n", "--out", "--job-id", "--trace", "--meter", "-q", "-v"]
