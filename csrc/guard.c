@@ -1,6 +1,8 @@
 /* A shim preloaded into a program of another MPI family would cut that family's handles to the wrong size. Such a
    program is started again without us, before its main. */
 #define _GNU_SOURCE
+#include "hooks.h"
+#include "launch.h"
 #include "real.h"
 
 #include <dlfcn.h>
@@ -40,6 +42,22 @@ static int leave_preload(const char *own_path)
     return ok;
 }
 
+/* Under wrap the launcher is wrong as well, so that another library alone would not help. */
+static void advise(const char *own_path, const char *program)
+{
+    Dl_info mpi;
+    if (mc_is_wrapped() && dladdr(dlsym(RTLD_NEXT, "PMPI_Init"), &mpi) && mpi.dli_fname)
+        fprintf(stderr,
+                "mpicoloc: %s uses %s, but the job was started for another MPI (%s); it runs without mpicoloc: name "
+                "the mpirun that belongs to its MPI, `mpicoloc run --mpirun PATH ...`\n",
+                program, mpi.dli_fname, MC_IS_OPEN_MPI ? "Open MPI" : "MPICH");
+    else
+        fprintf(stderr,
+                "mpicoloc: %s is for another MPI than this program's, which runs without it: preload what "
+                "`mpicoloc preload %s` prints\n",
+                own_path, program);
+}
+
 __attribute__((constructor)) static void refuse_another_family(int n_arguments, char **arguments, char **environment)
 {
     Dl_info own;
@@ -48,10 +66,8 @@ __attribute__((constructor)) static void refuse_another_family(int n_arguments, 
         return;
     if (!leave_preload(own.dli_fname))
         return;
-    fprintf(stderr,
-            "mpicoloc: %s is for another MPI than this program's, which runs without it: preload what "
-            "`mpicoloc preload %s` prints\n",
-            own.dli_fname, arguments[0]);
+    if (mc_is_node_first())
+        advise(own.dli_fname, arguments[0]);
     unsetenv("MPICOLOC_KEY");
     execv("/proc/self/exe", arguments);
 }

@@ -7,7 +7,7 @@ mpicoloc.pricings.
 
 
 def at_least_half(rate_su, t_solo_s, t_corun_s):
-    """The fair price, but at least half of that by run time: bounds what a forged slowdown gains."""
+    """The fair price, but at least half of that by run time: bounds what a false slowdown gains."""
     fair = rate_su * t_solo_s / t_corun_s
     half_by_run_time = 0.5 * rate_su * t_corun_s / t_solo_s
     return max(fair, half_by_run_time)

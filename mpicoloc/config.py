@@ -28,7 +28,8 @@ class Option(NamedTuple):
     """One row of the table (no dataclass: importing that costs every rank 6 ms).
 
     `minimum` and `maximum` are inclusive; `choices` bounds a text. `in_c`: the C core knows it too.
-    `word` stands for the value -1.
+    `word` stands for the value -1. `shown`: what help pages write for the value, if no rule gives it. `old`:
+    former names, flags and variables.
     """
 
     key: str
@@ -43,6 +44,27 @@ class Option(NamedTuple):
     choices: Collection[str] = ()
     in_c: bool = True
     word: str = ""
+    shown: str = ""
+    old: tuple[str, ...] = ()
+
+    @property
+    def metavar(self) -> str:
+        """What help pages write for the value: its unit, its words, or what it is."""
+        if self.shown:
+            return self.shown
+        if self.type is bool:
+            return "0|1"
+        if isinstance(self.choices, tuple) and self.choices:
+            return "|".join(self.choices)
+        return {"s": "SECONDS"}.get(self.unit, "N" if self.type in (int, float) else "TEXT")
+
+    @property
+    def default_text(self) -> str:
+        """The default with its unit; empty if there is none."""
+        if self.default is None:
+            return ""
+        value = int(self.default) if isinstance(self.default, bool) else self.default
+        return f"{value}{f' {self.unit}' if self.unit not in ('', '1') else ''}"
 
     @property
     def c_name(self) -> str:
@@ -51,56 +73,67 @@ class Option(NamedTuple):
 
 
 OPTIONS: tuple[Option, ...] = (
-    Option("shutter.period_s", "MPICOLOC_SHUTTER_PERIOD_S", "--shutter-period", float, 0.2, "s",
-           "time between two shutters on a node; the meter in use may lengthen it", 0.005, 3600.0),
-    Option("shutter.duration_s", "MPICOLOC_SHUTTER_DURATION_S", "--shutter-duration", float, 0.0032, "s",
-           "length of one shutter; the meter in use may lengthen it", 0.0002, 1.0),
-    Option("shutter.max_s", "MPICOLOC_SHUTTER_MAX_S", "--shutter-max", float, 0.1, "s",
-           "this job never stands still for longer at a time, whatever other jobs ask for", 0.0, 1.0),
-    Option("shutter.duty_frac", "MPICOLOC_SHUTTER_DUTY_FRAC", "--shutter-duty", float, 0.02, "1",
-           "this job never stands still for a larger part of its time", 0.0, 0.5),
+    Option("shutter.period_s", "MPICOLOC_SHUTTER_PERIOD_S", "--shutter-period-s", float, 0.2, "s",
+           "time between two shutters on a node; the meter in use may lengthen it", 0.005, 3600.0,
+           old=("--shutter-period",)),
+    Option("shutter.duration_s", "MPICOLOC_SHUTTER_DURATION_S", "--shutter-duration-s", float, 0.0032, "s",
+           "length of one shutter; the meter in use may lengthen it", 0.0002, 1.0,
+           old=("--shutter-duration",)),
+    Option("shutter.max_s", "MPICOLOC_SHUTTER_MAX_S", "--shutter-max-s", float, 0.1, "s",
+           "this job never stands still for longer at a time, whatever other jobs ask for", 0.0, 1.0,
+           old=("--shutter-max",)),
+    Option("shutter.duty_frac", "MPICOLOC_SHUTTER_DUTY_FRAC", "--shutter-duty-frac", float, 0.02, "1",
+           "this job never stands still for a larger part of its time", 0.0, 0.5,
+           shown="FRACTION", old=("--shutter-duty",)),
     Option("shutter.adapt", "MPICOLOC_SHUTTER_ADAPT", "--shutter-adapt", bool, True, "",
-           "fit period and duration of the shutters to the meter in use (0 or 1)"),
+           "fit period and duration of the shutters to the meter in use"),
     Option("meter", "MPICOLOC_METER", "--meter", str, "auto", "",
-           "how progress is measured", choices=("auto", "ipc", "burst", "loop", "none")),
+           "how progress is measured; ipc: by instructions per cycle, burst: by times between MPI calls, "
+           "loop: by how often a place in the program is executed, auto: by the first of them that works",
+           choices=("auto", "ipc", "burst", "loop", "none")),
     Option("counters", "MPICOLOC_COUNTERS", "--counters", str, "on", "",
            "events that the processor counts for each rank from MPI_Init to MPI_Finalize; on: those that "
-           "need a PMU; several with commas", choices=counters.Names()),
+           "need a PMU; several with commas", choices=counters.Names(), shown="on|off|EVENT,..."),
     Option("out", "MPICOLOC_OUT", "--out", str, None, "",
-           "file for the profile, default mpicoloc-<job id>.h5 in the working directory of rank 0"),
+           "file for the profile, default mpicoloc-<job id>.h5 in the working directory of rank 0",
+           shown="FILE"),
     Option("job_id", "MPICOLOC_JOB_ID", "--job-id", str, None, "",
-           "name of the job in its profile and to co-runners, default the batch system's or a number"),
+           "name of the job in its profile and to co-runners, default the batch system's or a number",
+           shown="NAME"),
     Option("trace", "MPICOLOC_TRACE", "--trace", int, 0, "1",
-           "keep the last so many MPI calls of each rank as events in the profile; all: write each one "
-           "to a folder beside it", 0, 1 << 28, word="all"),
+           "keep the last N MPI calls of each rank as events in the profile; all: write each one to a folder "
+           "beside it", 0, 1 << 28, word="all", shown="N|all"),
     Option("trace_ring", "MPICOLOC_TRACE_RING", "--trace-ring", int, 1 << 16, "1",
            "of --trace all: events of a rank that can wait in memory to be written; more are dropped and "
            "counted", 64, 1 << 28),
-    Option("checkpoint_s", "MPICOLOC_CHECKPOINT_S", "--checkpoint", float, 60.0, "s",
-           "time between two copies on disk of what is known so far, for `mpicoloc recover` after a node has "
-           "died; longer where a copy costs more than a hundredth of it; 0: none", 0.0, 1e6),
+    Option("checkpoint_s", "MPICOLOC_CHECKPOINT_S", "--checkpoint-s", float, 60.0, "s",
+           "time between two checkpoints on disk, for `mpicoloc recover` after a node has "
+           "died; longer where a checkpoint costs more than a hundredth of it; 0: none", 0.0, 1e6,
+           old=("--checkpoint",)),
     Option("shm_dir", "MPICOLOC_SHM_DIR", "--shm-dir", str, "/dev/shm", "",
-           "folder in memory for the job's shared files; the same for all jobs of a node"),
+           "folder in memory for the job's shared files; the same for all jobs of a node", shown="FOLDER"),
     Option("price.rate_su", "MPICOLOC_RATE_SU", "--rate-su", float, 1.0, "SU per core and hour",
-           "price of one core for one hour", 0.0, 1e9),
+           "price of one core for one hour", 0.0, 1e9, shown="SU"),
     Option("price.pricing", "MPICOLOC_PRICING", "--pricing", str, "fair", "",
-           "price function: a name, module:function or file.py:function", choices=Names()),
-    Option("sign_key_file", "MPICOLOC_SIGN_KEY_FILE", "--sign-key-file", str, None, "",
+           "price function: a name, module:function or file.py:function", choices=Names(), shown="NAME"),
+    Option("sign_key_file", "MPICOLOC_KEY_FILE", "--key-file", str, None, "",
            "sign the profile with the key in this file, for the site's own programs: they can read it too",
-           in_c=False),
+           in_c=False, shown="KEYFILE", old=("--sign-key-file", "MPICOLOC_SIGN_KEY_FILE")),
     Option("network.topology", "MPICOLOC_TOPOLOGY", "--topology", str, None, "",
-           "file with the cluster's topology and its nodes' names (full path): the profile then tells "
-           "what the job did to the network", in_c=False),
+           "file with the cluster's topology and its nodes' names (full path): the profile then has "
+           "the job's load on the network", in_c=False, shown="FILE"),
     Option("network.up_links", "MPICOLOC_UP_LINKS", "--up-links", str, None, "",
-           "w1 to wh with commas, where that file does not tell them", in_c=False),
+           "w1 to wh with commas, if that file lacks them", in_c=False, shown="W1,..."),
     Option("network.link_rate", "MPICOLOC_LINK_RATE", "--link-rate", str, "10Gbit/s", "",
-           "of links whose rate that file does not tell, for all or for each level with commas", in_c=False),
+           "rate of links that have none in that file, for all or for each level with commas", in_c=False,
+           shown="RATE,..."),
 )  # fmt: skip
 """Options of a job."""
 
 SITE_OPTIONS: tuple[Option, ...] = (
     Option("ledger", "MPICOLOC_LEDGER", "--ledger", str, None, "",
-           "file or SQLAlchemy URL of the ledger, default mpicoloc/ledger.sqlite in XDG_DATA_HOME"),
+           "file or SQLAlchemy URL of the ledger, default mpicoloc/ledger.sqlite in XDG_DATA_HOME",
+           shown="FILE|URL"),
 )  # fmt: skip
 """Options of verbs that no job has."""
 
@@ -118,6 +151,9 @@ AFFINITY_ENV = "MPICOLOC_RUN_AFFINITY"
 SITE_ENVS = frozenset({"MPICOLOC_SITE_OUT", "MPICOLOC_SITE_TRACE"})
 """What the Slurm plugin has set of the options without SITE (csrc/spank/task.c)."""
 
+_PREFIX = "MPICOLOC_"
+_ALIKE = 0.65
+"""Likeness of two names, in [0, 1], from which one is taken for the other misspelt."""
 _TRUE = ("1", "true", "yes", "on")
 _FALSE = ("0", "false", "no", "off")
 
@@ -207,7 +243,8 @@ def get(key: str, env: Mapping[str, str] | None = None) -> Value:
         If no row has that key.
     """
     option = BY_KEY[key]
-    text = (os.environ if env is None else env).get(option.env, "")
+    env = os.environ if env is None else env
+    text = next((text for name in (option.env, *option.old) if (text := env.get(name, ""))), "")
     return option.default if text == "" else parse(option, text)
 
 
@@ -218,10 +255,47 @@ def validate(env: Mapping[str, str] | None = None) -> dict[str, Value]:
 
 def unknown_variables(env: Mapping[str, str] | None = None) -> list[str]:
     """Names of variables that look like ours but are none: most often a misspelt option."""
-    known = {option.env for option in BY_KEY.values()}
+    known = {name for option in BY_KEY.values() for name in (option.env, *option.old)}
     known |= {KEY_ENV, WRAPPED_ENV, PID_ENV, PYTHON_ENV, COORDINATOR_ENV, SIBLINGS_ENV, AFFINITY_ENV}
     known |= SITE_ENVS
-    return sorted(n for n in (env or os.environ) if n.startswith("MPICOLOC_") and n not in known)
+    return sorted(n for n in (env or os.environ) if n.startswith(_PREFIX) and n not in known)
+
+
+def nearest_variable(name: str) -> str | None:
+    """The variable of an option that was probably meant by `name`; None if none resembles it."""
+    # Imported only when something is wrong: each rank would pay for it.
+    import difflib
+
+    ends = [option.env.removeprefix(_PREFIX) for option in BY_KEY.values()]
+    close = difflib.get_close_matches(name.removeprefix(_PREFIX), ends, n=1, cutoff=_ALIKE)
+    return _PREFIX + close[0] if close else None
+
+
+def remarks(env: Mapping[str, str] | None = None) -> list[str]:
+    """A sentence for each variable that is misspelt or has a new name.
+
+    A name that resembles none of ours is passed over: modules of a site set such as MPICOLOC_ROOT.
+    """
+    env = os.environ if env is None else env
+    near = [(name, nearest_variable(name)) for name in unknown_variables(env)]
+    found = [f"{name} is no option and has no effect: did you mean {other}?" for name, other in near if other]
+    renamed = ((old, option.env) for option in BY_KEY.values() for old in option.old if env.get(old))
+    return found + [renaming(old, new) for old, new in renamed]
+
+
+def old_flags(option: Option) -> list[str]:
+    """Former flags of an option, which work but are in no help page."""
+    return [name for name in option.old if name.startswith("-")]
+
+
+def is_trace_value(word: str) -> bool:
+    """Whether the word after ``--trace`` is its value, and not the program."""
+    return word.isdigit() or word == BY_KEY["trace"].word
+
+
+def renaming(old: str, new: str) -> str:
+    """The sentence for a name that still works."""
+    return f"{old} is now called {new}"
 
 
 def flags_to_env(values: Mapping[str, str | None]) -> dict[str, str]:

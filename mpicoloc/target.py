@@ -5,6 +5,7 @@ Used by `wrap`, `run` and `preload`, so that the three ways of starting a job ag
 
 from __future__ import annotations
 
+import itertools
 import os
 
 from mpicoloc import elf, paths
@@ -18,14 +19,9 @@ else:
     from mpicoloc.record import NamedTuple
 
 _PYTHONS = ("python", "pypy", "ipython")
+_SHELLS = ("bash", "sh", "dash", "zsh", "ksh", "csh", "tcsh")
 _INTERPRETERS = (
-    "bash",
-    "sh",
-    "dash",
-    "zsh",
-    "ksh",
-    "csh",
-    "tcsh",
+    *_SHELLS,
     "perl",
     "ruby",
     "julia",
@@ -65,6 +61,8 @@ _LIBRARIES = {
     "openmpi": ("libmpi.so.40",),
     "abi": ("libmpi_abi.so.1", "libmpi_abi.so.0", "libmpi_abi.so"),
 }
+_SCRIPT_BYTES = 1 << 16
+_SEPARATORS = dict.fromkeys(map(ord, ";|&()<>`'\""), " ")
 NAMES = {"mpich": "MPICH", "openmpi": "Open MPI", "abi": "the MPI standard's ABI"}
 
 
@@ -103,8 +101,10 @@ def find(app: Sequence[str], env: Mapping[str, str], family: str | None = None) 
     file = elf.resolve_application(app[0], env.get("PATH"))
     program = script_interpreter(file) or file
     linked = elf.linked_mpi(program, env.get("LD_LIBRARY_PATH", ""))
-    if linked is None:
-        linked = _linked_by_argument(program, app[1:], env)
+    if linked is None and _base(program) in _PREFIXES:
+        linked = _linked_by_words(app[1:], env) or _linked_by_texts(app[1:], env, family)
+    if linked is None and _base(program) in _SHELLS:
+        linked = _linked_by_texts([file, *app[1:]], env, family)
     if linked is None and _base(program) not in _PYTHONS + _INTERPRETERS + _PREFIXES:
         _refuse(file, program)
     if linked is None:
@@ -145,17 +145,49 @@ def script_interpreter(file: str) -> str | None:
     return elf.resolve_application(words[0])
 
 
-def _linked_by_argument(program: str, arguments: Sequence[str], env: Mapping[str, str]) -> elf.Linked | None:
-    """MPI of the program that a prefix such as `numactl` or `env` starts in turn."""
-    if _base(program) not in _PREFIXES:
-        return None
-    for word in arguments:
+def _linked_by_words(words: Sequence[str], env: Mapping[str, str]) -> elf.Linked | None:
+    """MPI of the first of these words that is an MPI program."""
+    for word in words:
         path: str | None = word if "/" in word else elf.which(word, env.get("PATH"))
         if path and os.path.isfile(path) and os.access(path, os.X_OK):
             linked = elf.linked_mpi(path, env.get("LD_LIBRARY_PATH", ""))
             if linked is not None:
                 return linked
     return None
+
+
+def _linked_by_texts(words: Sequence[str], env: Mapping[str, str], family: str | None) -> elf.Linked | None:
+    """MPI of the first MPI program in shell commands (``sh -c "../app 3"``) and scripts among these words.
+
+    A guess, as nothing is run: a launcher's family counts more.
+    """
+    for word in words:
+        linked = _linked_by_words(_words_of_text(word if " " in word else _script_text(word) or word), env)
+        if linked is not None and family in (None, linked.abi):
+            return linked
+    return None
+
+
+def _words_of_text(text: str) -> list[str]:
+    """The different words of a shell's text, without comments and quotes, variables replaced.
+
+    Relative paths stand there also as seen from the folders that the text goes to.
+    """
+    lines = (line for line in text.splitlines() if not line.lstrip().startswith("#"))
+    words = os.path.expandvars("\n".join(lines)).translate(_SEPARATORS).split()
+    folders = [folder for before, folder in itertools.pairwise(words) if before == "cd"]
+    paths = [word for word in words if word.startswith(("./", "../"))]
+    return list(dict.fromkeys(words + [os.path.join(folder, path) for folder in folders for path in paths]))
+
+
+def _script_text(file: str) -> str:
+    """The begin of a shell script; empty if the file is none."""
+    try:
+        with open(file, "rb") as opened:
+            text = opened.read(_SCRIPT_BYTES).decode(errors="replace")
+    except OSError:
+        return ""
+    return "" if text.startswith("\x7fELF") or "\0" in text else text
 
 
 def _refuse(file: str, program: str) -> None:

@@ -46,10 +46,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     place = launch_env.Place(None, 0, 1)
     try:
         place = launch_env.place(os.environ)
-        options, app = parse(sys.argv[1:] if argv is None else argv)
+        words = list(sys.argv[1:] if argv is None else argv)
+        options, app = parse(words)
         if not app:
             print(usage(), end="")
             return 0
+        if place.local_rank == 0 and config.KEY_ENV not in os.environ:  # `mpicoloc run` has told it
+            tell_of_names(words[: len(words) - len(app)])
         become(plan(app, options, os.environ, place))
     except MpicolocError as error:
         # The ranks of a node fail alike: one of them says it.
@@ -60,8 +63,16 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def usage() -> str:
     """Help text, from the option table."""
-    rows = [f"  {option.flag:20} {option.help} ({option.env})" for option in config.OPTIONS]
-    return USAGE + "\n".join(rows) + "\n"
+    rows = (f"  {row.flag} {row.metavar}\n      {row.help} ({row.env})\n" for row in config.OPTIONS)
+    return USAGE + "".join(rows)
+
+
+def tell_of_names(own: Sequence[str]) -> None:
+    """One line for each variable and flag that is misspelt or has a new name."""
+    given = {word.partition("=")[0] for word in own}
+    renamed = ((old, option.flag) for option in config.OPTIONS for old in option.old if old in given)
+    for line in [*config.remarks(), *(config.renaming(old, new) for old, new in renamed)]:
+        print(f"mpicoloc: {line}", file=sys.stderr)
 
 
 def parse(argv: Sequence[str]) -> tuple[dict[str, str], list[str]]:
@@ -74,7 +85,7 @@ def parse(argv: Sequence[str]) -> tuple[dict[str, str], list[str]]:
     """
     words = list(argv)
     values: dict[str, str | None] = {}
-    flags = {option.flag: option for option in config.OPTIONS}
+    flags = {flag: row for row in config.OPTIONS for flag in (row.flag, *config.old_flags(row))}
     while words and words[0].startswith("-"):
         word = words.pop(0)
         if word == "--":
@@ -85,7 +96,8 @@ def parse(argv: Sequence[str]) -> tuple[dict[str, str], list[str]]:
         if flag not in flags:
             raise UsageError(f"unknown option {flag}; see `python -m mpicoloc.wrap --help`")
         if not equals and flag == "--trace":
-            text = str(config.TRACE_EVENTS)
+            has_value = bool(words) and config.is_trace_value(words[0])
+            text = words.pop(0) if has_value else str(config.TRACE_EVENTS)
         elif not equals:
             if not words:
                 raise UsageError(f"{flag} needs a value; see `python -m mpicoloc.wrap --help`")

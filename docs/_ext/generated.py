@@ -109,7 +109,8 @@ def exit_codes():
     """Exit codes, from the classes of ``mpicoloc/errors.py``."""
     kinds = (errors.UsageError, errors.DataError, errors.EnvironmentFault)
     rows = [("0", "done")]
-    rows += [("1", "a negative answer: nothing to instrument with, not enough units, a forged signature")]
+    negative = "nothing to instrument with, not enough units, a profile changed after signing"
+    rows += [("1", f"a negative answer: {negative}")]
     rows += [(str(kind.exit_code), kind.__doc__.splitlines()[0]) for kind in kinds]
     note = "`mpicoloc run` and `python -m mpicoloc.wrap` return the application's own exit code.\n"
     return table(["code", "meaning"], rows) + "\n" + note

@@ -24,10 +24,10 @@ mpicoloc run -n 2 --out first.h5 -- ./heat2d 600 8000 &
 mpicoloc run -n 2 --out second.h5 -- ./heat2d 600 8000
 wait $!
 
-mpicoloc export heat.h5 --to perfetto --out heat.json
+mpicoloc export heat.h5 --format perfetto --out heat.json
 python "$here/screenshots.py" perfetto heat.json perfetto.png
 
-mpicoloc export heat.h5 --to simgrid --out heat-simgrid
+mpicoloc export heat.h5 --format simgrid --out heat-simgrid
 (cd heat-simgrid && smpirun -np 4 -platform platform.xml -hostfile hosts.txt -trace -trace-file replay.trace \
     -replay trace.txt)
 export DISPLAY=:97 XDG_RUNTIME_DIR=$work
@@ -41,7 +41,7 @@ sleep 1
 import -window root simgrid.png
 
 mkdir texts
-for job in heat first second; do mpicoloc export $job.h5 --to prometheus --out texts/$job.prom; done
+for job in heat first second; do mpicoloc export $job.h5 --format prometheus --out texts/$job.prom; done
 background prometheus-node-exporter --collector.disable-defaults --collector.textfile \
     --collector.textfile.directory=texts --web.listen-address=127.0.0.1:19100
 cat >prometheus.yml <<END

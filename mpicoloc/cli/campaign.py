@@ -76,7 +76,7 @@ def run(args: argparse.Namespace) -> int:
     with _ended_in_order(), campaign.alone_in(args.out) as ended:
         if ended is None:
             tell.trouble(
-                f"the file system of {args.out} knows no locks: see to it that no other campaign is at work "
+                f"the file system of {args.out} has no file locks: make sure that no other campaign runs "
                 "there; what a killed one left running is not ended"
             )
         elif ended:

@@ -80,7 +80,7 @@ def _charge(file: str, taken: Snapshot, terms: Terms) -> Charge:
     n_cores = job.n_cores if terms.n_cores is None else terms.n_cores
     wall_s = job.wall_s if terms.wall_s is None else terms.wall_s
     if n_cores < 0 or wall_s < 0:
-        raise DataError(f"it says {n_cores} cores and {wall_s} s: no job has less than none")
+        raise DataError(f"{n_cores} cores and {wall_s} s cannot be charged: neither may be negative")
     prices = bill(taken.profile.interference.slowdown, n_cores=n_cores, wall_s=wall_s, tariff=terms.tariff)
     key_id = None if terms.key is None else signature.key_id(terms.key)
     facts = {

@@ -1,4 +1,4 @@
-"""Tell what works on this machine, why not, and the remedy.
+"""Check what works on this machine, and how to mend what does not.
 
 Exit code 0: a job can be measured here. 1: it cannot; the lines marked `no` say what is missing.
 

@@ -64,6 +64,8 @@ def options() -> Finding:
         config.validate()
     except MpicolocError as error:
         return Finding("options", "fail", str(error), "correct or unset that variable")
+    if remarks := config.remarks():
+        return Finding("options", "note", "; ".join(remarks), "see `mpicoloc run --help`")
     unknown = config.unknown_variables()
     if unknown:
         return Finding(

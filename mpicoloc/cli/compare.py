@@ -70,7 +70,7 @@ def run(args: argparse.Namespace) -> int:
     files = [file for of_group in groups.values() for file in of_group]
     opened = iter([open_profile(file) for file in steps(files, "reading", unit="profiles")])
     jobs = [[next(opened) for _ in of_group] for of_group in groups.values()]
-    _warn_of_sizes([job for group in jobs for job in group])
+    _warn_of_differences([job for group in jobs for job in group])
     for file, job in zip(files, [job for group in jobs for job in group], strict=True):
         if job.profile.partial:
             _refuse_partial(file, limits)
@@ -103,7 +103,7 @@ def _refuse_partial(file: str, limits: dict[str, float]) -> None:
     """What a job did until it was killed takes less time than all of it."""
     text = f"{file} is partial: the job did not come to its end"
     if limits:
-        raise DataError(f"{text}, so it tells of no regression; leave it out")
+        raise DataError(f"{text}, so it cannot show a regression; leave it out")
     tell.note(f"{text}, so its times and amounts are too small")
 
 
@@ -121,7 +121,7 @@ def _groups(args: argparse.Namespace) -> dict[str, Sequence[str]]:
         found = [args.files, *args.against]
     elif len(args.files) < 2:
         raise UsageError(
-            f"two profiles or more, or runs of several kinds parted by --against; got {len(args.files)} "
+            f"give two profiles or more, or groups of runs separated by --against; got {len(args.files)} "
             "without --against"
         )
     else:
@@ -187,7 +187,14 @@ def _check_measured(limits: dict[str, float], found: Sequence[Comparison]) -> No
             )
 
 
-def _warn_of_sizes(jobs: Sequence[Frames]) -> None:
+def _warn_of_differences(jobs: Sequence[Frames]) -> None:
+    """Runs of different programs or sizes can be compared, but rarely are on purpose."""
+    from mpicoloc.core.tables import printable
+    from mpicoloc.model.features import program_name
+
+    programs = dict.fromkeys(program_name(job.profile.job.command) for job in jobs)
+    if len(programs) > 1:
+        tell.note(f"runs of different programs: {', '.join(map(printable, programs))}")
     sizes = sorted({job.profile.job.n_ranks for job in jobs})
     if len(sizes) > 1:
         tell.note(f"runs of different sizes: {', '.join(map(str, sizes))} ranks")

@@ -66,7 +66,7 @@ def _complete(action: Any) -> None:
         action.choices = words
     elif _FOLDERS.fullmatch(what):
         action.complete = shtab.DIRECTORY
-    elif any(_FILES.fullmatch(word) for word in what.split("|")) or action.dest in ("out", "sign_key_file"):
+    elif any(_FILES.fullmatch(word) for word in what.split("|")):
         action.complete = shtab.FILE
 
 

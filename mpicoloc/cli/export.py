@@ -2,15 +2,16 @@
 
 Formats of traces need a profile of a job that was run with --trace; the others do not.
 
-  mpicoloc export job.h5 --to perfetto --out job.json
+  mpicoloc export job.h5 --format perfetto --out job.json
 """
 
 from __future__ import annotations
 
 import argparse
 
-from mpicoloc.cli import tell
+from mpicoloc.cli import helping, tell
 from mpicoloc.cli.memory import bounded
+from mpicoloc.errors import UsageError
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -18,7 +19,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     from mpicoloc.report.export import formats
 
     parser.add_argument("file", metavar="FILE", help="profile that a job wrote, mpicoloc-<job id>.h5")
-    parser.add_argument("--to", metavar="FORMAT", required=True, help=formats.HELP)
+    wanted = parser.add_argument("--format", metavar="FORMAT", help=formats.HELP)
+    helping.add_old_flag(parser, "--to", wanted)
     parser.add_argument("--out", metavar="PATH", required=True, help="file or folder to write")
 
 
@@ -28,7 +30,9 @@ def run(args: argparse.Namespace) -> int:
     from mpicoloc.report.export import formats, outputs
     from mpicoloc.store.frames import open_profile
 
-    wanted = formats.find(args.to)
+    if args.format is None:
+        raise UsageError(f"--format is missing: give one of {', '.join(formats.FORMATS)}")
+    wanted = formats.find(args.format)
     outputs.check(args.out, [args.file], is_folder=wanted.is_folder)
     job = open_profile(args.file)
     if warning := formats.warning(job, wanted, args.out):

@@ -51,7 +51,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--out", metavar="FILE", required=True, help="where the model goes")
     parser.add_argument(
-        "--save-training", metavar="FILE", help="keep what was learnt from, so that profiles may go"
+        "--save-training", metavar="FILE", help="save the training set, so that the profiles may be deleted"
     )
     parser.add_argument(
         "--machine", metavar="WORDS", default="", help="part of the machine's name, for profiles of several"
@@ -107,7 +107,7 @@ def run(args: argparse.Namespace) -> int:
     else:
         from mpicoloc.report import slowdowns
 
-        slowdowns.show_card(model_file.card(model))
+        slowdowns.show_card(model_file.card(model), tell.is_verbose())
     return 0
 
 

@@ -66,6 +66,48 @@ def action(actions: Any, command: str, words: str, arguments: str = "") -> argpa
     return parser
 
 
+class _OldFlag(argparse.Action):
+    """Does what the flag of today does, and names it."""
+
+    def __init__(self, *args: Any, new: str, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.new = new
+
+    def __call__(self, parser: Any, namespace: Any, values: Any, option_string: str | None = None) -> None:
+        from mpicoloc import config
+        from mpicoloc.cli import tell
+
+        tell.trouble(config.renaming(str(option_string), self.new))
+        setattr(namespace, self.dest, values)
+
+
+def add_old_flag(to: Any, old: str, new: argparse.Action) -> None:
+    """Let a former flag with a value work on, hidden from help; one line names the flag that took its place.
+
+    Parameters
+    ----------
+    to : ArgumentParser or argument group
+        That of the new flag.
+    old : str
+        The former name.
+    new : Action
+        What `add_argument` gave for the new flag, which must not be required.
+    """
+    flag = new.option_strings[0]
+    to.add_argument(
+        old, action=_OldFlag, new=flag, dest=new.dest, default=argparse.SUPPRESS, help=argparse.SUPPRESS
+    )
+
+
+def called_of(parser: argparse.ArgumentParser, args: argparse.Namespace) -> argparse.ArgumentParser:
+    """The parser of the word that followed the verb in a call, or the verb's where there is none."""
+    for found in parser._actions:
+        if isinstance(found, argparse._SubParsersAction):
+            word = getattr(args, found.dest, None)
+            return called_of(found.choices[word], args) if word in found.choices else parser
+    return parser
+
+
 def examples_of(parser: argparse.ArgumentParser) -> list[str]:
     """The examples of a parser, each a line of shell."""
     found = (parser.epilog or "").removeprefix(f"{EXAMPLES}\n").replace("\\\n", "")

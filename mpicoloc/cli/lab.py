@@ -17,7 +17,7 @@ import os
 from typing import Any
 
 from mpicoloc import config, target, wrap
-from mpicoloc.cli import helping, tell
+from mpicoloc.cli import helping, job_flags, tell
 from mpicoloc.cli import run as job
 from mpicoloc.core.progress import part
 from mpicoloc.errors import DataError, EnvironmentFault, UsageError
@@ -56,7 +56,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     counters.add_argument("--since", metavar="FILE", help="count from what --json printed into this file")
     counters.add_argument("--json", action="store_true", help="print JSON")
     _action(actions, "topology", _topology, "print the fat-tree for `mpicoloc network --topology`")
-    status = _action(actions, "status", _status, "tell which labs are up; exit code 1 if none is")
+    status = _action(actions, "status", _status, "list the labs that are up; exit code 1 if none is")
     status.set_defaults(name=None)
     status.add_argument("--json", action="store_true", help="print JSON")
     _action(actions, "down", _down, "end a lab and all that runs in it; needs root")
@@ -80,10 +80,15 @@ def _add_run(actions: Any) -> None:
         help="block: ranks fill host after host; cyclic: they go round; F2, F4 ...: so many hosts of each "
         "first-level switch, RF: random hosts, one rank on each (default block)",
     )
+    job_flags.add_first(run)
     run.add_argument("--plain", action="store_true", help="without mpicoloc in the job: no profile")
     run.add_argument("--mpirun", metavar="PATH", help="the mpirun to use; default: of the MPI that app links")
     run.add_argument("--mpirun-arg", action="append", default=[], metavar="ARG", help="one more for mpirun")
-    job.add_option_flags(run.add_argument_group("options (also as environment variables)"))
+    job_flags.add_advanced(
+        run.add_argument_group(
+            "advanced", "Each option whose variable is named may also be given by that, in the environment."
+        )
+    )
     run.add_argument("app", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
 
 
@@ -170,7 +175,7 @@ def _run(args: argparse.Namespace) -> int:
     if not app:
         raise UsageError("no application named; write: mpicoloc lab run [-n N] [--] app [arguments]")
     ranks = _ranks(args, lab)
-    options = config.flags_to_env({option.key: getattr(args, option.key) for option in config.OPTIONS})
+    options = config.flags_to_env(job_flags.given(args))
     env = {**placing.SETTINGS, **os.environ, **options}
     config.validate(env)
     # A folder of the machine is one for all hosts; each has a /dev/shm of its own.

@@ -99,7 +99,7 @@ def _add_charge(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("account", metavar="NAME", help="the account")
     parser.add_argument("files", metavar="PROFILE", nargs="+", help="profiles that jobs wrote")
     add_tariff(parser, "never that of the profile")
-    parser.add_argument("--cores", metavar="N", help="cores to charge for (default: what the profile says)")
+    parser.add_argument("--cores", metavar="N", help="cores to charge for (default: those of the profile)")
     parser.add_argument("--wall-s", metavar="S", help="run time to charge for, s (default: the profile's)")
     parser.add_argument("--job-id", metavar="ID", help="refuse profiles of other jobs")
     parser.add_argument(
@@ -123,7 +123,7 @@ def _add_collect(parser: argparse.ArgumentParser) -> None:
         default="3600",
         help="charge a step without a profile when its record is so old (default 3600; 0: at once)",
     )
-    parser.add_argument("--dry-run", action="store_true", help="tell what would be charged; charge nothing")
+    parser.add_argument("--dry-run", action="store_true", help="print what would be charged; charge nothing")
 
 
 def run(args: argparse.Namespace) -> int:

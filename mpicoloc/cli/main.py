@@ -12,7 +12,7 @@ import os
 import sys
 from collections.abc import Sequence
 from types import ModuleType
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TextIO
 
 import mpicoloc
 from mpicoloc.cli import helping, tell
@@ -21,9 +21,9 @@ from mpicoloc.errors import EnvironmentFault, MpicolocError, UsageError
 VERBS: dict[str, str] = {
     "run": "run an MPI program with its coordinators and write a profile",
     "preload": "print the library to put into LD_PRELOAD for a program",
-    "check": "tell what works on this machine, why not, and the remedy",
+    "check": "check what works on this machine, and how to mend what does not",
     "show": "show a profile",
-    "recover": "make a partial profile of what a job had told before its node died",
+    "recover": "make a partial profile from the checkpoints of a job whose node died",
     "export": "write a profile in the format of another program",
     "top": "show the jobs on this node while they run",
     "compare": "compare runs: solo against co-run, before against after",
@@ -34,10 +34,10 @@ VERBS: dict[str, str] = {
     "fit": "fit a model of how much jobs slow each other down",
     "predict": "predict how much jobs slow each other down",
     "ledger": "keep accounts of service units, and charge profiles to them",
-    "network": "tell what a job does to each level of a fat-tree",
+    "network": "show the load of a job on each level of a fat-tree",
     "pair": "plan which of the jobs that wait share a node",
     "sign": "sign a profile with a key that only the site has",
-    "verify": "tell whether a profile is as it was signed",
+    "verify": "check whether a profile was changed after signing",
     "lab": "make a fat-tree cluster on this machine, and run jobs in it",
     "slurm": "make a Slurm cluster on this machine, and build its plugin",
     "build": "build the preloaded library for an MPI of your own",
@@ -65,7 +65,8 @@ class Parser(argparse.ArgumentParser):
         if not message.startswith("unrecognized arguments: "):
             return ""
         wrong = message.split(": ", 1)[1].split()[0].split("=")[0]
-        known = [flag for action in self._actions for flag in action.option_strings]
+        shown = (action for action in self._actions if action.help != argparse.SUPPRESS)
+        known = [flag for action in shown for flag in action.option_strings]
         close = difflib.get_close_matches(wrong, known, n=1)
         return f" (did you mean {close[0]}?)" if close else ""
 
@@ -125,34 +126,69 @@ def dispatch(argv: Sequence[str]) -> int:
     prepare = getattr(load_verb(verb), "prepare_argv", None) if verb else None
     args, unknown = parser.parse_known_args([argv[0], *prepare(argv[1:])] if prepare else argv)
     if unknown:
-        called.error(f"unrecognized arguments: {' '.join(unknown)}")
+        helping.called_of(called, args).error(f"unrecognized arguments: {' '.join(unknown)}")
     if args.verb is None:
         parser.print_help()
         return 0
     with tell.at(getattr(args, "level", level), args.verb):
+        if args.verb != "check":  # which finds it itself
+            _tell_of_variables()
         return int(args.run(args))
+
+
+def _tell_of_variables() -> None:
+    """A misspelt variable of ours has no effect, and one that was renamed will have none some day."""
+    if any(name.startswith("MPICOLOC_") for name in os.environ):
+        from mpicoloc import config
+
+        for line in config.remarks():
+            tell.note(line)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command and return its exit code; the only place that turns an error into a message."""
+    _open_streams()
     try:
-        _open_streams()
-        code = dispatch(sys.argv[1:] if argv is None else argv)
-        sys.stdout.flush()
-        return code
+        code = _run(argv)
+    except BrokenPipeError:
+        code = 0  # the reader has seen enough
+    lost = [error for stream in (sys.stdout, sys.stderr) if (error := _finish(stream)) is not None]
+    return _refused(lost[0]) if lost and code == 0 else code
+
+
+def _run(argv: Sequence[str] | None) -> int:
+    try:
+        return dispatch(sys.argv[1:] if argv is None else argv)
+    except SystemExit as done:  # argparse after --help
+        return int(done.code or 0)
     except MpicolocError as error:
         tell.trouble(str(error))
         return error.exit_code
     except BrokenPipeError:
-        # The reader has gone; the interpreter would complain once more when it flushes at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
+        raise
     except KeyboardInterrupt:
         return 130
     except OSError as error:
-        where = f" {error.filename}" if error.filename else ""
-        tell.trouble(f"the system refused{where}: {error.strerror or error}")
-        return EnvironmentFault.exit_code
+        return _refused(error)
+
+
+def _refused(error: OSError) -> int:
+    where = f" {error.filename}" if error.filename else ""
+    tell.trouble(f"the system refused{where}: {error.strerror or error}")
+    return EnvironmentFault.exit_code
+
+
+def _finish(stream: TextIO) -> OSError | None:
+    """Write what is left, or why it cannot be written; None if it was, or if its reader is gone.
+
+    The interpreter tries once more when it exits, and would complain.
+    """
+    try:
+        stream.flush()
+    except OSError as error:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+        return None if isinstance(error, BrokenPipeError) else error
+    return None
 
 
 def _open_streams() -> None:

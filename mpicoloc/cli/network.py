@@ -56,12 +56,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "topology has names, else F with all hosts of a switch)",
     )
     add("--slimming", metavar="S", help="links up from each switch, not the topology's; several with commas")
-    add("--up-links", metavar="W1,W2,..", help="w1 to wh, where the topology's file does not tell them")
+    add("--up-links", metavar="W1,W2,..", help="w1 to wh, if the topology's file lacks them")
     add(
         "--link-rate",
         metavar="RATE",
-        help="of links whose rate the topology does not tell, for all or each level with commas "
-        f"({LINK_RATE})",
+        help=f"rate of links that have none in the topology, for all or each level with commas ({LINK_RATE})",
     )
     add("--ranks-per-host", metavar="N", default="1", help="for placements Fk and RF (1)")
     add("--routing", metavar="NAME", default="d-mod-k", help="d-mod-k, s-mod-k or random[:SEED] (d-mod-k)")

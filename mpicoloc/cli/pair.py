@@ -58,7 +58,9 @@ def add_rules(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--per-node", metavar="N", default="2", help="most jobs on a node (default 2)")
     parser.add_argument("--cautious", action="store_true", help="count on the upper ends of the intervals")
     parser.add_argument(
-        "--prior-slowdown", metavar="X", help="assumed where nothing is known (default: such jobs run alone)"
+        "--prior-slowdown",
+        metavar="X",
+        help="assumed for pairs without a prediction (default: such jobs run alone)",
     )
     parser.add_argument("--node-cores", metavar="N", help="cores that the jobs on a node may have together")
     parser.add_argument("--node-memory", metavar="BYTES", help="memory that they may have together")

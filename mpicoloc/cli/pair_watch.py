@@ -49,7 +49,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace, rules: Rules) -> int:
     """Look until it is ended; with --once, 0 or an error that `main` reports."""
     if args.profiles is None:
-        raise UsageError("--watch needs --profiles FOLDER: what is known of the jobs")
+        raise UsageError("--watch needs --profiles FOLDER with the profiles of earlier jobs")
     interval_s = config.positive("--interval-s", args.interval_s)
     from mpicoloc.run import only_one, orders
 
@@ -172,7 +172,7 @@ def _steering(args: argparse.Namespace, rules: Rules) -> Steering:
     if args.model is None and rules.prior_slowdown is None:
         raise UsageError("--watch needs --model FILE, or --prior-slowdown X until there is a model")
     if rules.policy == "di":
-        raise UsageError("--policy di needs an intensity of each job, and Slurm tells none: take another")
+        raise UsageError("--policy di needs an intensity of each job, which Slurm lacks: take another")
     if rules.n_per_node != 2:
         raise UsageError(f"--watch makes pairs, and --per-node is {rules.n_per_node}: leave it out")
     partitions = _partitions(args)

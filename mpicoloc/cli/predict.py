@@ -16,6 +16,7 @@ import json
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from mpicoloc.cli import tell
 from mpicoloc.errors import DataError, UsageError
 
 if TYPE_CHECKING:
@@ -29,7 +30,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("files", metavar="PROFILE", nargs="*", help="profile of one job")
     parser.add_argument("--model", metavar="FILE", required=True, help="that `mpicoloc fit` wrote")
     parser.add_argument("--together", action="store_true", help="the first job beside all others at once")
-    parser.add_argument("--card", action="store_true", help="print what is known of the model")
+    parser.add_argument(
+        "--card", action="store_true", help="print what the model was trained on, and its scores"
+    )
     parser.add_argument("--json", action="store_true", help="print as JSON")
 
 
@@ -62,7 +65,7 @@ def _card(args: argparse.Namespace, model: FittedModel) -> None:
         print(json.dumps(card, indent=2, allow_nan=False))
         return
     try:
-        slowdowns.show_card(card)
+        slowdowns.show_card(card, tell.is_verbose())
     except (LookupError, TypeError, ValueError, AttributeError) as error:
         raise DataError(f"{args.model} has a card that none of mpicoloc's models has: {error}") from error
 

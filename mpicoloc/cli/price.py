@@ -32,7 +32,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--true-slowdown",
         metavar="X",
         action="append",
-        help="T_co/T_solo as it is known, for the oracle's price; once, or once for each profile",
+        help="the true T_co/T_solo, for the oracle's price; once, or once for each profile",
     )
     parser.add_argument(
         "--solo",
@@ -58,7 +58,7 @@ def run(args: argparse.Namespace) -> int:
 
     config.flags_to_env({key: getattr(args, key) for key in ("price.rate_su", "price.pricing")})
     if args.true_slowdown and args.solo:
-        raise UsageError("--true-slowdown and --solo say the same: give one of them")
+        raise UsageError("--true-slowdown and --solo both set the true slowdown: give one of them")
     truths = _per_profile("--true-slowdown", args.true_slowdown, len(args.files))
     solos = _per_profile("--solo", args.solo, len(args.files))
     bills = []

@@ -1,10 +1,10 @@
-"""Make a partial profile of what a job had told before its node died, or before all of it was killed.
+"""Make a partial profile from the checkpoints of a job whose node died, or that was killed as a whole.
 
   mpicoloc recover mpicoloc-1234.h5
   mpicoloc recover /scratch/a/1234.parts /scratch/b/1234.parts --out 1234.h5
 
 While a job runs, each of its nodes keeps a copy of its part of the profile on disk, in the folder
-mpicoloc-1234.parts beside it, and renews it every minute (--checkpoint). The parts stay where they are.
+mpicoloc-1234.parts beside it, and renews it every minute (--checkpoint-s). The parts stay where they are.
 Options of the price and of the network count as they are set now.
 """
 

@@ -6,6 +6,7 @@ mpirun -n N+1 python -m mpicoloc.wrap app ..., with a rank more on each node.
 
   mpicoloc run -n 8 ./heat2d 400 2000
   mpicoloc run -n 8 --trace all --out heat2d.h5 -- ./heat2d 400 2000
+  mpicoloc run -n 8 --show-command ./heat2d 400 2000
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import os
+import shlex
 import signal
 import subprocess
 import tempfile
@@ -21,7 +23,7 @@ from collections.abc import Mapping, Sequence
 from types import FrameType
 
 from mpicoloc import config, target, wrap
-from mpicoloc.cli import tell
+from mpicoloc.cli import job_flags, tell
 from mpicoloc.core.progress import part
 from mpicoloc.errors import EnvironmentFault, MpicolocError, UsageError
 from mpicoloc.run import launcher
@@ -32,75 +34,44 @@ LOOK_EVERY_S = 0.5
 _BATCH_IDS = ("SLURM_JOB_ID", "PBS_JOBID", "LSB_JOBID", "FLUX_JOB_ID", "JOB_ID")
 
 
+_FLAGS_WITH_VALUE = ("-n", "-np", "--mpirun", "--mpirun-arg", "--nodes")
+
+
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Arguments of the verb."""
     parser.usage = "mpicoloc run -n N [options] [--] app [arguments]"
     parser.add_argument("-n", "-np", dest="n_ranks", metavar="N", help="ranks of the application")
-    parser.add_argument(
+    job_flags.add_first(parser)
+    group = parser.add_argument_group(
+        "advanced", "Each option whose variable is named may also be given by that, in the environment."
+    )
+    group.add_argument(
+        "--show-command",
+        action="store_true",
+        help="run nothing: print the mpirun command, to be used with flags of your own",
+    )
+    group.add_argument(
         "--mpirun", metavar="PATH", help="the mpirun to use; default: of the MPI that app links"
     )
-    parser.add_argument(
+    group.add_argument(
         "--mpirun-arg",
         action="append",
         default=[],
         metavar="ARG",
         help="one more argument for mpirun, as --mpirun-arg=ARG; may be given several times",
     )
-    parser.add_argument(
+    group.add_argument(
         "--nodes",
         metavar="N",
-        help="nodes that mpirun is told to use; each has a coordinator beside its ranks (default 1)",
+        help="number of nodes that mpirun uses; each gets a coordinator beside its ranks (default 1)",
     )
-    group = parser.add_argument_group("options (also as environment variables)")
-    add_option_flags(group)
+    job_flags.add_advanced(group)
     parser.add_argument("app", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
 
 
-def add_option_flags(group: argparse._ArgumentGroup) -> None:
-    """One flag for each row of the option table; `prepare_argv` has given ``--trace`` its value."""
-    for option in config.OPTIONS:
-        shown = f"{option.help} ({option.env}"
-        shown += f", default {option.default})" if option.default is not None else ")"
-        metavar = (
-            "N"
-            if option.key == "trace"
-            else option.key.rpartition(".")[2].rpartition("_")[0].upper() or "VALUE"
-        )
-        group.add_argument(option.flag, dest=option.key, metavar=metavar, help=shown.replace("%", "%%"))
-
-
 def prepare_argv(argv: Sequence[str]) -> list[str]:
-    """Give ``--trace`` its value: the next word if that is one, else the default; no program is named so."""
-    own = split_own(argv)
-    words = list(argv[:own])
-    for i, word in enumerate(words):
-        if word == "--trace":
-            has_value = i + 1 < own and _is_of_trace(words[i + 1])
-            words[i] = f"--trace={words.pop(i + 1) if has_value else config.TRACE_EVENTS}"
-            break
-    return words + list(argv[own:])
-
-
-def split_own(argv: Sequence[str]) -> int:
-    """Number of leading words that belong to the verb and not to the application."""
-    flags = {option.flag for option in config.OPTIONS if option.key != "trace"} | {
-        "-n",
-        "-np",
-        "--mpirun",
-        "--mpirun-arg",
-        "--nodes",
-    }
-    i = 0
-    while i < len(argv) and argv[i].startswith("-"):
-        if argv[i] == "--":
-            return i
-        has_value = argv[i] == "--trace" and i + 1 < len(argv) and _is_of_trace(argv[i + 1])
-        i += 2 if argv[i] in flags or has_value else 1
-    return min(i, len(argv))
-
-
-def _is_of_trace(word: str) -> bool:
-    return word.isdigit() or word == config.BY_KEY["trace"].word
+    """Give ``--trace`` its value."""
+    return job_flags.prepare_argv(argv, _FLAGS_WITH_VALUE)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -110,24 +81,34 @@ def run(args: argparse.Namespace) -> int:
     n_nodes = positive(args.nodes or "1", "--nodes")
     if not app:
         raise UsageError("no application named; write: mpicoloc run -n N [--] app [arguments]")
-    options = config.flags_to_env({option.key: getattr(args, option.key) for option in config.OPTIONS})
+    options = config.flags_to_env(job_flags.given(args))
     env = {**os.environ, **options}
     config.validate(env)
     chosen = launcher.given(args.mpirun) if args.mpirun else None
     found = target.find(app, env, chosen.family if chosen and chosen.family != "slurm" else None)
     chosen = chosen or launcher.find(found.abi, found.libmpi, found.file)
-    env = job_environment(env, options)
+    command = launcher.command(chosen, n_ranks, args.mpirun_arg, len(os.sched_getaffinity(0)), n_nodes)
+    command += wrap.python_module("mpicoloc.wrap")
+    if args.show_command:
+        print(shlex.join([*command, *_option_words(args), "--", *app]))
+        return 0
+    command += ["--", *app]
+    env = job_environment(env)
     profile = profile_path(env)
     check_writable(profile)
-    command = launcher.command(chosen, n_ranks, args.mpirun_arg, len(os.sched_getaffinity(0)), n_nodes)
-    command += [*wrap.python_module("mpicoloc.wrap"), "--", *app]
-    tell.detail(" ".join(command))
+    tell.detail(shlex.join(command))
     before = _stamp(profile)
     code = _execute(command, env)
     with part("waiting for the profile"):
         _await_profile(env)
     _summary(profile, before)
     return code
+
+
+def _option_words(args: argparse.Namespace) -> list[str]:
+    """The options of this call as flags of `mpicoloc.wrap`."""
+    given = job_flags.given(args)
+    return [f"{row.flag}={given[row.key]}" for row in config.OPTIONS if given[row.key] is not None]
 
 
 def _number_of_ranks(text: str | None) -> int:
@@ -150,7 +131,7 @@ def positive(text: str, flag: str) -> int:
     return number
 
 
-def job_environment(env: Mapping[str, str], options: Mapping[str, str]) -> dict[str, str]:
+def job_environment(env: Mapping[str, str]) -> dict[str, str]:
     """The job's environment: its key and its name, so that this process finds its files and its profile."""
     job = dict(env)
     for name in (config.WRAPPED_ENV, config.COORDINATOR_ENV, config.SIBLINGS_ENV):
@@ -159,9 +140,8 @@ def job_environment(env: Mapping[str, str], options: Mapping[str, str]) -> dict[
     if not job.get("MPICOLOC_JOB_ID"):
         batch = next((env[name].split(".")[0] for name in _BATCH_IDS if env.get(name)), None)
         job["MPICOLOC_JOB_ID"] = f"{batch}-{os.getpid()}" if batch else str(os.getpid())
-    out = job.get("MPICOLOC_OUT")
-    if "MPICOLOC_OUT" in options and out:
-        job["MPICOLOC_OUT"] = os.path.abspath(out)
+    # The program may change its folder before MPI_Init, a script for instance.
+    job["MPICOLOC_OUT"] = profile_path(job)
     return job
 
 
@@ -266,14 +246,13 @@ def _stamp(path: str) -> tuple[int, int] | None:
 
 
 def _summary(profile: str, before: tuple[int, int] | None) -> None:
-    """One line about the profile, where a person reads it."""
-    if not tell.is_asked():
-        return
+    """One line about the profile; where a person looks on, or asked for more, with its result."""
     after = _stamp(profile)
     if after is None or after == before:
         tell.trouble(f"no profile was written to {profile}: see `mpicoloc check`")
         return
-    tell.note(f"profile {profile}{_result(profile)}")
+    # Reading the profile takes longer than a short job; a script needs its name only.
+    tell.note(f"profile {profile}{_result(profile) if tell.is_asked() else ''}")
 
 
 def _result(profile: str) -> str:

@@ -6,44 +6,84 @@ measured the reason is told.
   mpicoloc show mpicoloc-1234.h5
   mpicoloc show --top 20 mpicoloc-1234.h5
   mpicoloc show --json mpicoloc-1234.h5
+  mpicoloc show before.h5 after.h5
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+from typing import Any
 
+from mpicoloc.cli import tell
 from mpicoloc.cli.memory import bounded
-from mpicoloc.errors import UsageError
+from mpicoloc.errors import MpicolocError, UsageError
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Arguments of the verb."""
-    parser.add_argument("file", metavar="FILE", help="profile that a job wrote, mpicoloc-<job id>.h5")
+    parser.add_argument(
+        "files", metavar="FILE", nargs="+", help="profile that a job wrote, mpicoloc-<job id>.h5"
+    )
     rows = parser.add_mutually_exclusive_group()
     rows.add_argument("--top", metavar="N", help="show N rows of each long table (default 8)")
     rows.add_argument("--all", action="store_true", help="show all rows")
-    parser.add_argument("--json", action="store_true", help="print the key numbers as JSON")
+    parser.add_argument(
+        "--json", action="store_true", help="print the key numbers as JSON; of several profiles, a list"
+    )
 
 
 @bounded
 def run(args: argparse.Namespace) -> int:
-    """Print the profile; 0, or an error that `main` reports."""
+    """Print the profiles; 0, or an error that `main` reports."""
     if args.top is not None and not (args.top.isdecimal() and int(args.top) > 0):
         raise UsageError(f"--top must be a whole number above 0, got {args.top!r}")
+    if len(args.files) > 1:
+        return _several(args)
+    if args.json:
+        print(json.dumps(_summary(args.files[0]), indent=2, allow_nan=False))
+    else:
+        _show(args.files[0], _n_top(args))
+    return 0
+
+
+def _several(args: argparse.Namespace) -> int:
+    """All that can be read; the exit code is that of the first one that cannot."""
+    from mpicoloc.core.tables import printable
+
+    code, summaries = 0, []
+    for file in args.files:
+        try:
+            if args.json:
+                summaries.append(_summary(file))
+                continue
+            print(f"==> {printable(file)} <==", flush=True)
+            _show(file, _n_top(args))
+        except MpicolocError as error:
+            tell.trouble(str(error))
+            code = code or error.exit_code
+    if args.json:
+        print(json.dumps(summaries, indent=2, allow_nan=False))
+    return code
+
+
+def _summary(file: str) -> dict[str, Any]:
     # Imported here: h5py and pandas take long, and `mpicoloc show --help` needs neither.
+    from mpicoloc.report.summary import summary
     from mpicoloc.store import profiles
 
-    profile = profiles.read(args.file)
-    if args.json:
-        from mpicoloc.report.summary import summary
+    return summary(profiles.read(file))
 
-        print(json.dumps(summary(profile), indent=2, allow_nan=False))
-        return 0
-    from mpicoloc.report.table import N_TOP, show
+
+def _n_top(args: argparse.Namespace) -> int | None:
+    from mpicoloc.report.table import N_TOP
+
+    return None if args.all else int(args.top or N_TOP)
+
+
+def _show(file: str, n_top: int | None) -> None:
+    from mpicoloc.report.table import show
     from mpicoloc.report.terminal import console
-    from mpicoloc.store import signature
+    from mpicoloc.store import profiles, signature
 
-    n_top = None if args.all else int(args.top or N_TOP)
-    show(profile, console(), signature.facts(args.file), n_top)
-    return 0
+    show(profiles.read(file), console(), signature.facts(file), n_top)

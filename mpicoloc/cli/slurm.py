@@ -52,7 +52,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     up.add_argument(
         "--plugstack",
         metavar="WORDS",
-        help="what plugstack.conf says to the plugin, as 'default=on out=/tmp/%%j.%%s.h5'",
+        help="options of the plugin in plugstack.conf, as 'default=on out=/tmp/%%j.%%s.h5'",
     )
     up.add_argument(
         "--guard",
@@ -95,10 +95,10 @@ def _add_closing(actions: Any) -> None:
     )
     settle.add_argument("--spool", metavar="DIR", required=True, help="folder of the signed profiles")
     settle.add_argument(
-        "--job", metavar="JOB", help="one that Slurm has forgotten, by what sacct tells of it:"
+        "--job", metavar="JOB", help="a job that Slurm no longer has, with these facts from sacct:"
     )
     settle.add_argument("--submitted", metavar="UNIX_S", help="its SubmitTime, in seconds since 1970")
-    settle.add_argument("--ended", metavar="UNIX_S", help="its end, where nobody saw that of a step")
+    settle.add_argument("--ended", metavar="UNIX_S", help="its end, for steps whose end is unknown")
     settle.add_argument("--account", metavar="NAME", help="its account, if it had one")
     add_key_file(settle)
     clean = _action(actions, "clean", _clean, "remove a job's files in memory; the plugin calls it")

@@ -28,7 +28,9 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
     # Suppressed where it is not given, so that an action does not undo what stood before it.
     words: dict[str, Any] = {"action": "store_const", "dest": "level", "default": argparse.SUPPRESS}
     how.add_argument(*_QUIET_FLAGS, const=QUIET, help="errors and results only: no notes, no bars", **words)
-    how.add_argument(*_VERBOSE_FLAGS, const=VERBOSE, help="tell what is done and how long it takes", **words)
+    how.add_argument(
+        *_VERBOSE_FLAGS, const=VERBOSE, help="print each step, its time, and more results", **words
+    )
     for child in helping.actions_of(parser).values():
         add_flags(child)
 
@@ -70,6 +72,11 @@ def flags() -> list[str]:
     return {QUIET: ["--quiet"], VERBOSE: ["--verbose"]}.get(_level, [])
 
 
+def is_verbose() -> bool:
+    """Whether -v was given: results, too, are told in full."""
+    return _level >= VERBOSE
+
+
 def is_asked() -> bool:
     """Whether somebody wants to know of more than troubles: asked for it, or looks on."""
     return _level >= VERBOSE or (_level > QUIET and sys.stderr.isatty())
@@ -77,7 +84,7 @@ def is_asked() -> bool:
 
 def detail(words: str) -> None:
     """One line of what is done."""
-    if _level >= VERBOSE:
+    if is_verbose():
         trouble(words)
 
 
@@ -95,7 +102,9 @@ def trouble(words: str) -> None:
 
         # A compiler's answer has lines.
         words = "\n".join(map(printable, words.expandtabs().split("\n")))
-    if _watch is None:
-        print(f"mpicoloc: {words}", file=sys.stderr)
-    else:
-        _watch.line(f"mpicoloc: {words}")
+    # The work goes on where nobody listens any more.
+    with contextlib.suppress(BrokenPipeError):
+        if _watch is None:
+            print(f"mpicoloc: {words}", file=sys.stderr)
+        else:
+            _watch.line(f"mpicoloc: {words}")

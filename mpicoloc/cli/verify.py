@@ -1,4 +1,4 @@
-"""Tell whether a profile is as it was signed.
+"""Check whether a profile was changed after signing.
 
 Exit code 0: it is, and with this key. 1: it is unsigned, was changed, or was signed with another key.
 

@@ -58,9 +58,9 @@ class Comparison:
 
     @property
     def verdict(self) -> str:
-        """``more``, ``less``, ``alike``, or ``not judged``."""
+        """``more``, ``less``, ``alike``, or ``no verdict``."""
         if self.low is None or self.high is None:
-            return "not judged"
+            return "no verdict"
         return "more" if self.low > 1 else "less" if self.high < 1 else "alike"
 
     def is_above(self, limit_frac: float) -> bool:

@@ -290,9 +290,9 @@ def _broken(now: Snapshot, partitions: Partitions, said: Mapping[int, Share]) ->
         if down := set(share.nodes) - up:
             why = f"node {min(down)} takes no jobs"
         elif job.partition != partitions.shared or set(job.wanted_nodes) != set(share.nodes):
-            why = "somebody changed it"
+            why = "it was changed by hand"
         elif not waits_as_told(job):
-            why = "somebody made it wait for other jobs"
+            why = "its dependencies were changed by hand"
         elif job.priority == 0 or job.reason not in _WAITS:
             why = f"{REFUSED} ({job.reason or 'held'})"
         elif len(share.jobs) == 2 and (leader is None or not _is_at(leader, share.nodes)):

@@ -123,8 +123,8 @@ def _missing(n_unknown: int, dropped_bytes: int) -> Iterator[str]:
         )
     if dropped_bytes:
         yield (
-            f"{dropped_bytes:,} bytes to or from ranks that are not known are not in the traffic, unless the "
-            "other side tells them: of spawned jobs, or beyond the tables"
+            f"{dropped_bytes:,} bytes to or from unknown ranks are not in the traffic, unless the "
+            "other side recorded them: of spawned jobs, or beyond the tables"
         )
 
 

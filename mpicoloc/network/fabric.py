@@ -264,15 +264,15 @@ def _check_counts(wiring: _Wiring, topology: Topology) -> None:
         found = len(wiring.nodes[level])
         if found != topology.n_nodes(level):
             raise DataError(
-                f"network: {found} switches on level {level}, where {topology}, told by neighbours, has "
+                f"network: {found} switches on level {level}, where {topology}, as its links say, has "
                 f"{topology.n_nodes(level)}: not wired as an XGFT, or not complete"
             )
 
 
 def _misfit(wiring: _Wiring, node: str, topology: Topology) -> DataError:
     return DataError(
-        f"network: the links of {wiring.graph.shown(node)} are not those of {topology}, which the numbers of "
-        "neighbours tell: not wired as an XGFT"
+        f"network: the links of {wiring.graph.shown(node)} are not those of {topology}, which follows from "
+        "the numbers of neighbours: not wired as an XGFT"
     )
 
 

@@ -37,7 +37,7 @@ def read(files: Iterable[tuple[str, str]], n_ranks: int) -> Traffic:
     last = max((max(row[:2]) for row in rows), default=0)
     if last > n_ranks:
         raise DataError(
-            f"the monitoring tells of rank {last}, the job has {n_ranks}: start it with LD_PRELOAD, "
+            f"the monitoring has rank {last}, the job has {n_ranks} ranks: start it with LD_PRELOAD, "
             "so that there are no ranks of mpicoloc's own"
         )
     inside = np.array([row for row in rows if max(row[:2]) < n_ranks], dtype=np.int64).reshape(-1, 4)

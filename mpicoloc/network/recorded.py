@@ -35,7 +35,7 @@ def hostnames(profile: Profile) -> list[str]:
     known = ranks[(ranks["i_node"] >= 0) & (ranks["i_node"] < len(names))]
     if known["rank"].tolist() != list(range(profile.job.n_ranks)):
         n_ranks = profile.job.n_ranks
-        raise DataError(f"the profile knows the nodes of {len(known)} of {n_ranks} ranks: give --placement")
+        raise DataError(f"the profile has nodes of only {len(known)} of {n_ranks} ranks: give --placement")
     return [names[i] for i in known["i_node"]]
 
 
@@ -51,9 +51,7 @@ def timed_messages(profile: Profile) -> TimedMessages:
     """
     events = profile.tables["events"]
     if not len(events):
-        raise DataError(
-            "the profile has no trace, so nothing is known of times: run the job with --trace all"
-        )
+        raise DataError("the profile has no trace, so no times of messages: run the job with --trace all")
     calls, kind = np.unique(events["call"], return_inverse=True)
     is_send, is_get = (
         np.array([pattern.fullmatch(text(call)) is not None for call in calls])[kind]

@@ -107,7 +107,9 @@ def show(found: Mapping[str, Sequence[Comparison]], first: str) -> None:
             output.print(_side_by_side({name: found[name] for name in names[i : i + N_SIDE_BY_SIDE]}, first))
     judged = [row for rows in found.values() for row in rows if row.is_judged]
     if not any(row.name != "slowdown" for row in judged):
-        output.print("not judged: one run tells nothing of how far runs scatter; give several of each.")
+        rows = [row for rows in found.values() for row in rows]
+        is_single = all(max(row.n_before, row.n_after) <= 1 for row in rows)
+        output.print(f"no verdict: {'one run each' if is_single else 'too few runs'}, give at least 3")
     elif len(found) > 1:
         output.print(
             f"verdicts by Holm, {len(found)} comparisons with {escape(first)}: if a quantity is alike in "
@@ -154,4 +156,4 @@ def _number(value: float | None, unit: str) -> str:
         return "-"
     if unit == "s":
         return seconds(value)
-    return amount(value) if unit == "bytes" else f"{value:,.4g}" if value < 1e6 else f"{value:,.0f}"
+    return amount(value) if unit == "bytes" else f"{value:.4g}" if value < 1e3 else f"{value:,.0f}"

@@ -16,8 +16,8 @@ from mpicoloc.report.figures import WIDTH, Figure, Gap
 if TYPE_CHECKING:
     from matplotlib.figure import Figure as Picture
 
-MEANINGS = ("unknown", "valid", "a co-runner moved", "told too late", "a co-runner kept silent",
-            "not valid on another node")  # fmt: skip
+MEANINGS = ("unknown", "valid", "a co-runner moved", "a co-runner was paused too late",
+            "a co-runner did not answer", "not valid on another node")  # fmt: skip
 """Of the verdicts, in their order."""
 MANY_DOTS = 2000
 
@@ -29,7 +29,7 @@ def running_slowdown(profile: Profile) -> Figure | Gap:
     if not found:
         final = profile.interference.slowdown
         alone = "the job had no co-runner under mpicoloc, so its slowdown is 1 without any shutter"
-        reason = profile.interference.reason or "nobody knows why"
+        reason = profile.interference.reason or "for an unknown reason"
         return Gap(name, title, alone if final is not None else f"the slowdown was not measured: {reason}")
     rows = tuple((one.n, one.value, one.low, one.high) for one in found)
 
@@ -89,7 +89,7 @@ def wall_time(profile: Profile) -> Figure | Gap:
     name, title = "wall-time", "Where the wall time went"
     nodes = profile.tables["nodes"]
     if not len(nodes) or profile.job.wall_s <= 0:
-        return Gap(name, title, "no node agent watched the job, so its company is not known")
+        return Gap(name, title, "no node agent watched the job, so its co-runners are unknown")
     split = split_wall(profile.job.wall_s, nodes, profile.tables["shutters"])
     rows = (
         ("without co-runners", split.alone_s),

@@ -24,7 +24,7 @@ N_WINDOWS = 240
 """Windows of the timeline."""
 MOST_TRACE_BYTES = 1 << 26
 """Four million events or so, which take some seconds."""
-NO_TRACE = "the profile has no trace, so nothing is known of times: run the job with --trace all"
+NO_TRACE = "the profile has no trace, so no times of messages: run the job with --trace all"
 NO_MESSAGES = "no messages were recorded: the job sent none by point-to-point or one-sided calls"
 
 
@@ -161,7 +161,7 @@ def levels(profile: Profile) -> Figure | Gap:
     found = profile.network
     if found is None:
         how = (
-            "the job was not told its network's topology: set MPICOLOC_TOPOLOGY for jobs to come, or see "
+            "no topology was given: set MPICOLOC_TOPOLOGY for jobs to come, or see "
             "mpicoloc network --topology ... --figures FOLDER for this one"
         )
         return Gap(name, title, how)

@@ -168,16 +168,16 @@ def _remarks(cases: Sequence[Case]) -> Iterator[str]:
     for case in {case.file: case for case in cases}.values():
         name = escape(printable(f"job {case.job.id}"))
         if case.partial:
-            yield f"{name}: partial, so there may be more bytes than are told here."
+            yield f"{name}: partial, so these are lower bounds."
         if case.dropped_bytes:
             yield f"{name}: {amount(case.dropped_bytes)} to or from unknown ranks are left out."
     if cases[0].assumes_up_links:
-        yield f"Assumed, nobody told it: one link up from each switch, {cases[0].topology} (--up-links)."
+        yield f"Assumed (set --up-links): one link up from each switch, {cases[0].topology}."
     assumed = cases[0].assumed_levels
     if assumed:
         rates = sorted({cases[0].topology.capacity_bps[level] for level in assumed})
         levels = ", ".join(f"L{level}" for level in assumed)
-        yield f"Assumed, nobody told it: links of {link_rate(rates[0])} on {levels} (--link-rate)."
+        yield f"Assumed (set --link-rate): links of {link_rate(rates[0])} on {levels}."
 
 
 def _case_table(case: Case) -> Listing:

@@ -128,7 +128,7 @@ def _facts(profile: Profile, signature: Signature | None) -> list[tuple[str, str
     if found.shared_s is not None:
         facts.append(("With a co-runner", seconds(found.shared_s)))
     if found.overhead_frac is not None:
-        facts.append(("Held up by measuring", f"{found.overhead_frac:.2%} of the time"))
+        facts.append(("Overhead of measuring", f"{found.overhead_frac:.2%} of the time"))
     if price is not None:
         interval = f"{price.fair_su:.4g} SU ({price.fair_low_su:.4g} to {price.fair_high_su:.4g})"
         facts.append(

@@ -14,7 +14,6 @@ from mpicoloc.model.intervals import COVERAGE
 from mpicoloc.report.listing import Listing
 from mpicoloc.report.terminal import console
 
-_SHOWN_FEATURES = 12
 _SCORES = {
     "R2": ("known", "r2"),
     "error": ("known", "mae"),
@@ -27,10 +26,19 @@ _SCORES = {
     "width new": ("new", "width"),
 }
 """Columns of the table: which rows, and a field of `model.scores.Marks`."""
+_SHORT = ("error new", "cost new")
+"""Those that decide whether a model is of use."""
 
 
-def show_card(card: Mapping[str, Any]) -> None:
+def show_card(card: Mapping[str, Any], with_all: bool = False) -> None:
     """Print what is known of a model.
+
+    Parameters
+    ----------
+    card : mapping
+        Of `fitted.FittedModel`.
+    with_all : bool
+        Also the names of all features, and all scores.
 
     Raises
     ------
@@ -38,7 +46,7 @@ def show_card(card: Mapping[str, Any]) -> None:
         If it is the card of no model: it may be a stranger's.
     """
     training, machine = card["training"], card["machine"]
-    where = "a machine that is not known"
+    where = "an unknown machine"
     if machine is not None:
         gib = float(machine["memory_bytes"]) / 2**30
         where = f"{machine['cpu_model']}, {int(machine['n_cpus'])} CPUs, {gib:.0f} GiB"
@@ -46,33 +54,37 @@ def show_card(card: Mapping[str, Any]) -> None:
     layout = {"apart": ", each job on processors of its own", "same": ", both jobs on the same processors"}
     sources = ", ".join(f"{int(n)} of {source}" for source, n in training["sources"].items())
     features = [str(feature["name"]) for feature in card["features"]]
-    more = f" and {len(features) - _SHOWN_FEATURES} more" if len(features) > _SHOWN_FEATURES else ""
+    names = f": {', '.join(features)}" if with_all else ""
     held = 1.0 if card.get("held") is None else float(card["held"])
     short = {"intervals": f"hold {100 * held:.1f} % of new programs, not 95 %"} if held < COVERAGE else {}
     out = console()
     for name, words in {
         "model": card["kind"],
         "machine": where,
-        "learnt from": f"{int(training['n_rows'])} slowdowns ({sources}) of {len(programs)} programs"
+        "trained on": f"{int(training['n_rows'])} slowdowns ({sources}) of {len(programs)} programs"
         + layout.get(card.get("layout", ""), ""),
-        "features": f"{len(features)}: {', '.join(features[:_SHOWN_FEATURES])}{more}",
+        "features": f"{len(features)}{names}",
         "made": f"{card.get('date', 'no date')}, seed {card['seed']}",
         **short,
     }.items():
         out.print(f"[bold]{name:12}[/bold] {escape(printable(str(words)))}", soft_wrap=True)
-    out.print(_scores(card["scores"], card["choice"]))
+    out.print(_scores(card["scores"], card["choice"], with_all))
 
 
-def _scores(scores: Sequence[Mapping[str, Any]], choice: Mapping[str, Any]) -> Listing:
+def _scores(scores: Sequence[Mapping[str, Any]], choice: Mapping[str, Any], with_all: bool) -> Listing:
+    shown = ("cost", *_SCORES) if with_all else _SHORT
     table = Listing(
         "Scores, least cost in the search first; new: on programs left out of the search too",
-        ("model", "cost", *_SCORES),
+        ("model", *shown),
         lesser=("width new", "error", "worst new"),
     )
     for score in [*scores, {"kind": "(chosen)", "known": {}, "new": choice}]:
-        numbers = [score.get("cost"), *(score[rows].get(field) for rows, field in _SCORES.values())]
-        cells = ["-" if number is None else f"{float(number):.3f}" for number in numbers]
+        numbers = {name: score[rows].get(field) for name, (rows, field) in _SCORES.items()}
+        numbers["cost"] = score.get("cost")
+        cells = ["-" if numbers[name] is None else f"{float(numbers[name]):.3f}" for name in shown]
         table.add_row(escape(printable(str(score["kind"]))), *cells)
+    if not with_all:
+        table.caption = "all scores: -v"
     return table
 
 

@@ -61,7 +61,7 @@ def notes(profile: Profile) -> Iterable[str]:
     """What a reader must know before using the numbers."""
     found = profile.interference
     if profile.partial:
-        yield "partial: the job did not end by MPI_Finalize on every rank; totals cover what was seen of it"
+        yield "partial: the job did not end by MPI_Finalize on every rank; totals are of what was recorded"
     yield from profile.notes
     yield from _without_processor(profile)
     if found.slowdown is None:
@@ -185,7 +185,7 @@ def _result(profile: Profile) -> RichTable:
         rows.append(("shared", f"{seconds(found.shared_s)} with a co-runner"))
     if found.overhead_frac:
         rows.append(
-            ("held up", f"{found.overhead_frac:.2%} of the time, by shutters of others and by counting")
+            ("overhead", f"{found.overhead_frac:.2%} of the time, by shutters of others and by counting")
         )
     if price is not None:
         interval = (
@@ -239,7 +239,7 @@ def _regions(profile: Profile, n_top: int | None) -> RichTable | None:
     regions = sums.by_region(profile.tables["regions"])
     if not len(regions):
         return None
-    listing = Listing("regions of the application", ("region", "times", "time", "of it in MPI"))
+    listing = Listing("regions of the application", ("region", "times", "time", "in MPI"))
     for row in regions[:n_top]:
         share = int(row["mpi_ns"]) / int(row["time_ns"]) if row["time_ns"] else 0.0
         listing.add_row(_word(text(row["name"])), f"{row['n']:,}", _time(row["time_ns"]), f"{share:.1%}")

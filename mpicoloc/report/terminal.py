@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 import sys
+from typing import IO, Any, TextIO, cast
 
 from rich.console import Console
 
@@ -20,9 +22,25 @@ class _Output(Console):
         raise BrokenPipeError
 
 
+class _Trimmed:
+    """A pipe or a file without the blanks with which rich fills its lines."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+
+    def write(self, text: str) -> int:
+        """Write whole lines."""
+        return self._stream.write(re.sub(r" +\n", "\n", text))
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+
 def console() -> Console:
     """Standard output."""
-    return _Output(width=None if sys.stdout.isatty() else WIDTH, highlight=False)
+    if sys.stdout.isatty():
+        return _Output(highlight=False)
+    return _Output(width=WIDTH, highlight=False, file=cast("IO[str]", _Trimmed(sys.stdout)))
 
 
 def write(text: str) -> None:

@@ -50,7 +50,9 @@ def write(found: Sequence[NodePart], partial: bool = False) -> tuple[str, str]:
     EnvironmentFault
         If it can be written nowhere.
     """
-    profile, sign = _signing(on_network(merge(found, partial)))
+    profile = on_network(merge(found, partial))
+    # With LD_PRELOAD alone nobody has seen the environment before.
+    profile, sign = _signing(dataclasses.replace(profile, notes=(*profile.notes, *config.remarks())))
     wanted = found[0].facts["out_path"]
     try:
         _write(profile, wanted, sign)

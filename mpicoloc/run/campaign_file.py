@@ -88,7 +88,7 @@ def read(path: str) -> Campaign:
     programs = {name: _program(path, base, name, table) for name, table in tables.items()}
     rounds = _checked(path, "rounds", told.get("rounds", 4), int)
     if rounds < 2:
-        raise DataError(f"{path}: rounds must be at least 2, for only that tells how far runs scatter")
+        raise DataError(f"{path}: rounds must be at least 2, to measure how far runs scatter")
     return Campaign(programs, rounds, _places(path, told.get("places")))
 
 

@@ -173,7 +173,7 @@ class Known:
                 try:
                     self._meetings[paths] = met.meeting([runs[path] for path in paths])
                 except (ArithmeticError, DataError):
-                    self._note_impossible(paths[-1], "times or slowdowns", "such jobs met nobody")
+                    self._note_impossible(paths[-1], "times or slowdowns", "such jobs count as alone")
 
     def _last(self, kind: Kind) -> tuple[str, ...]:
         """Profiles of the last runs of a kind."""
@@ -221,8 +221,8 @@ class Known:
                 self._numbers[user] = pwd.getpwnam(user).pw_uid
         if owner in (0, os.geteuid(), self._numbers.get(user, 0)):
             return True
-        told = f"{printable(path)} tells of a job of {user}, and is a file of user {owner}"
-        self.notes.setdefault("owner", f"{told}: such profiles are not believed")
+        told = f"{printable(path)} is of a job of {user}, but the file belongs to user {owner}"
+        self.notes.setdefault("owner", f"{told}: such profiles are not used")
         return False
 
     def _read(self, users: Mapping[str, str]) -> dict[str, Run]:
@@ -260,7 +260,7 @@ class Known:
         return None
 
     def _note_impossible(self, path: str, wrong: str, so: str) -> None:
-        self.notes.setdefault("impossible", f"{printable(path)} tells of {wrong}, which cannot be: {so}")
+        self.notes.setdefault("impossible", f"{printable(path)} has impossible {wrong}: {so}")
 
     def _note_machine(self, other: Machine | None) -> None:
         told = f"profiles in {self.folder} are of {other}, and the model is of {self.machine}"

@@ -115,14 +115,12 @@ def _gaps(parts: Sequence[NodePart], n_found: int) -> list[str]:
         notes.append(f"ranks that did not come to MPI_Finalize: {shown}")
     n_ranks, n_nodes = (parts[0].facts[name] for name in ("world_size", "n_nodes"))
     if n_found < n_ranks:
-        hint = f": {len(parts)} of {n_nodes} nodes told theirs" if n_nodes > 1 else ""
+        hint = f": {len(parts)} of {n_nodes} nodes sent theirs" if n_nodes > 1 else ""
         notes.append(f"{n_found} of {n_ranks} ranks are in this profile{hint}")
     if times := sorted(part.facts["until_unix_s"] for part in parts if part.facts["until_unix_s"]):
         begin, end = (_utc(time) for time in (times[0], times[-1]))
         until = begin + (f" to {end}" if end != begin else "")
-        notes.append(
-            f"of {len(times)} of {n_nodes} nodes the last checkpoint is here: what they had told by {until}"
-        )
+        notes.append(f"from the last checkpoints of {len(times)} of {n_nodes} nodes, of {until}")
     return notes
 
 

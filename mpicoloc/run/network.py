@@ -37,7 +37,7 @@ def _network(profile: Profile, fabric: Fabric) -> tuple[Network, list[str]]:
     rate = config.BY_KEY["network.link_rate"]
     notes = list(told.notes)
     if fabric.assumed_levels and rate.env not in os.environ:
-        notes.append(f"links of {rate.default} are assumed, the topology tells no rate: give {rate.flag}")
+        notes.append(f"links of {rate.default} are assumed, as the topology has no rate (set {rate.flag})")
     if fabric.assumes_up_links:
         notes.append(f"one link up from each switch is assumed, as in {fabric.topology}: give --up-links")
     return Network(str(fabric.topology), demand_class, TRAFFIC, len(levels), levels), notes

@@ -140,7 +140,7 @@ def planned(
             for group in pairs.plan(queue, rules).groups
         ]
     alone = set(range(len(both))) - set(may)
-    return [*groups, *(pairs.Group((i,), 0.0, "nothing is known, or it cannot share") for i in alone)]
+    return [*groups, *(pairs.Group((i,), 0.0, "no prediction, or it cannot share") for i in alone)]
 
 
 def _queue(

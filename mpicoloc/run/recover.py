@@ -138,6 +138,6 @@ def check_replaces(path: str, old: Profile, new: Profile) -> None:
     elif old.job.id != new.job.id:
         reason = f"is of another job, {old.job.id}"
     elif (old.mpi.n_calls or 0) > (new.mpi.n_calls or 0):
-        reason = f"knows more: {old.mpi.n_calls:,} calls, the parts {new.mpi.n_calls or 0:,}"
+        reason = f"has more: {old.mpi.n_calls:,} calls, the checkpoints {new.mpi.n_calls or 0:,}"
     if reason:
         raise Refused(f"the profile {path} {reason}; write the recovered one elsewhere with --out FILE")

@@ -119,7 +119,7 @@ def started(told: str, job: int, uid: int) -> Start:
         comment = rest[:COMMENT_WIDTH].strip().removeprefix(b"(null)")  # so squeue says that there is none
         with contextlib.suppress(ValueError):
             return _start(row, None if len(comment) == COMMENT_WIDTH else os.fsdecode(comment))
-    raise EnvironmentFault(f"slurmctld knows no job {job} of user {uid}: nothing is signed")
+    raise EnvironmentFault(f"slurmctld has no job {job} of user {uid}: nothing is signed")
 
 
 def _start(row: Mapping[str, str], comment: str | None) -> Start:
@@ -236,11 +236,9 @@ def sign(
 
     def check(job: str, user: str) -> None:
         if job != str(start.job):
-            raise DataError(f"{path} says that it is of job {_short(job)}, not {start.job}: it is not signed")
+            raise DataError(f"{path} is of job {_short(job)}, not {start.job}: it is not signed")
         if user not in names:
-            raise DataError(
-                f"{path} says that it is of user {_short(user)}, not {start.uid}: it is not signed"
-            )
+            raise DataError(f"{path} is of user {_short(user)}, not {start.uid}: it is not signed")
 
     content = signature.signed(
         path, content, key, now_unix_s, uid=start.uid, check=check, memory_bytes=MEMORY_BYTES

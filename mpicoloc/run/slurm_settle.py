@@ -64,7 +64,7 @@ def _allocated(spool: str, start: Start, key: signature.Key) -> Iterator[str]:
         return
     user, ended = slurm_close.user_name(start.uid), start.told["EndTime"]
     if not ended.isdecimal():
-        raise DataError(f"Slurm does not tell the end of job {start.job} ({ended!r}): it has no record")
+        raise DataError(f"Slurm has no end of job {start.job} ({ended!r}): it has no record")
     record = slurm_record.parsed(start, (ALLOCATION, ""), user, float(ended))
     made = slurm_record.put(spool, start.name(ALLOCATION), record, key)
     yield from [made] if made else []
@@ -151,7 +151,7 @@ def _without_script() -> dict[int, tuple[int, str]]:
 
 def _forgotten(spool: str, job: int) -> str:
     return (
-        f"no record of job {job} itself, which had no script, as Slurm knows it no more: only its steps are "
+        f"no record of job {job} itself, which had no script, as Slurm no longer has it: only its steps are "
         f"charged. See `sacct -D -j {job} -o JobID,Submit,Start,End,NCPUS,Account` for what it had, and "
         f"remove {step_note.mark_of(spool, job)}"
     )
@@ -198,7 +198,7 @@ def by_hand(spool: str, key: signature.Key, told: Told) -> Iterator[str | Mpicol
     for path, note in found.items():
         ended_s = note.ended_unix_s if told.ended_unix_s is None else told.ended_unix_s
         if ended_s is None:
-            yield UsageError(f"nobody saw the end of step {note.name}: give that of its job with --ended")
+            yield UsageError(f"the end of step {note.name} is unknown: give that of its job with --ended")
         else:
             of_note = replace(start, uid=note.uid, told=row)
             yield from _settled(spool, (path, note), (of_note, ended_s), key)
@@ -328,7 +328,7 @@ def _lost(path: str, note: StepNote) -> str:
     begun, ended = (_time(time_s) for time_s in (note.begun_unix_s, note.ended_unix_s))
     return (
         f"no record of step {note.name} of user {note.uid}, {note.n_cpus_here} CPUs on its first node of "
-        f"{note.n_nodes}, from {begun} to {ended}, as Slurm knows its job no more: look it up with "
+        f"{note.n_nodes}, from {begun} to {ended}, as Slurm no longer has its job: look it up with "
         f"`SLURM_TIME_FORMAT=%s sacct -D -j {note.job} -o JobID,Submit,End,Account`, and give "
         f"`mpicoloc slurm settle` that with --job, --submitted, --ended and --account; or remove {path}"
     )
@@ -336,7 +336,5 @@ def _lost(path: str, note: StepNote) -> str:
 
 def _time(time_s: float | None) -> str:
     return (
-        "an end that nobody saw"
-        if time_s is None
-        else f"{datetime.fromtimestamp(time_s, UTC):%Y-%m-%d %H:%M:%S UTC}"
+        "an unknown end" if time_s is None else f"{datetime.fromtimestamp(time_s, UTC):%Y-%m-%d %H:%M:%S UTC}"
     )

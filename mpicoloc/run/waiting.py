@@ -43,7 +43,7 @@ def features(paths: Iterable[str], model: FittedModel | None = None) -> dict[str
         if machine is not None and run.machine is not None and not run.machine.is_like(machine):
             raise DataError(
                 f"{path} was measured on {run.machine}, and the model is of {machine}: "
-                "a machine's slowdowns tell nothing of another one's; fit a model there"
+                "slowdowns do not carry over to another machine; fit a model there"
             )
     return {path: _features(path, run) for path, run in runs.items()}
 

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from mpicoloc.core import sums
 from mpicoloc.core.profile import NetworkLevel, Profile
-from mpicoloc.core.tables import COLUMNS, PHASES, VERDICTS, Table, text
+from mpicoloc.core.tables import COLUMNS, PHASES, VERDICTS, Table, printable, text
 from mpicoloc.errors import DataError
 from mpicoloc.store import profiles, trace, trace_clocks
 from mpicoloc.store.places import Place, offset_in, resolve
@@ -51,6 +51,25 @@ class Frames:
     def __init__(self, profile: Profile, path: str | os.PathLike[str] = "") -> None:
         self.profile = profile
         self._path = path
+
+    def __repr__(self) -> str:
+        """The job in a few words, and what to ask for."""
+        job, found = self.profile.job, self.profile.interference.slowdown
+        slowdown = "not measured"
+        if found is not None:
+            slowdown = f"{found.value:.3f} ({found.low:.3f} to {found.high:.3f})"
+        facts = [
+            f"job {job.id}: {job.command}",
+            f"{job.n_ranks} ranks on {job.n_nodes} nodes for {job.wall_s:.4g} s",
+            f"slowdown {slowdown}",
+            *(["partial"] if self.profile.partial else []),
+        ]
+        tables = [name for name, value in vars(Frames).items() if isinstance(value, property)]
+        where = f"{printable(os.fspath(self._path))}, " if self._path else ""
+        return (
+            f"<mpicoloc profile {where}{printable(', '.join(facts))}; tables: "
+            f"{', '.join(name for name in tables if name != 'is_traced')}; all else: .profile>"
+        )
 
     def table(self, name: str) -> pd.DataFrame:
         """Table `name` of the file, as it is.

@@ -77,7 +77,7 @@ def _balances(connection: sa.Connection) -> Iterator[str]:
     )
     for name, balance_usu, moved_usu in rows:
         if balance_usu != int(moved_usu):
-            yield f"account {name} has {su_text(balance_usu)} SU, its entries say {su_text(int(moved_usu))}"
+            yield f"account {name} has {su_text(balance_usu)} SU, its entries make {su_text(int(moved_usu))}"
 
 
 def _refunds(connection: sa.Connection) -> Iterator[str]:

@@ -94,7 +94,7 @@ def _job(path: str, i: int, row: Mapping[str, Any]) -> WaitingJob:
     numbers = {name: _number(path, i, name, row.get(name)) for name in ("runtime_s", *NUMBERS)}
     name, profile = str(row["id"]), str(row.get("profile") or "")
     if math.isnan(numbers["runtime_s"]) and not profile:
-        raise DataError(f"{path}: row {i} has no runtime_s and no profile that tells it")
+        raise DataError(f"{path}: row {i} has no runtime_s and no profile with it")
     return WaitingJob(name, str(row.get("program") or name), profile, "", **numbers)
 
 

@@ -367,4 +367,4 @@ def verify(taken: Snapshot, key: Key) -> Verdict:
         return Verdict(True, "", found)
     if found.key_id != key_id(key):
         return Verdict(False, f"signed with another key ({found.key_id}, given {key_id(key)})", found)
-    return Verdict(False, "forged: changed after it was signed, or never signed with this key", found)
+    return Verdict(False, "changed after signing, or not signed with this key", found)

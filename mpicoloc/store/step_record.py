@@ -63,7 +63,7 @@ class StepRecord:
     ran_s : float
         How long the step ran, s.
     job_n_cpus : int or None
-        CPUs that Slurm gave to the job; None: nobody told it.
+        CPUs that Slurm gave to the job; None: not given.
     job_ran_s : float or None
         How long the job had run when the step ended, less what it was suspended, s.
     """

@@ -260,7 +260,7 @@ def decode(payload: bytes) -> Events:
         columns.append(values)
     steps, duration_ns, n_bytes, kind = columns
     if int(kind.max()) >= n_kinds:
-        raise ValueError("a block has an event of a kind that it does not tell")
+        raise ValueError("a block has an event of a kind that it does not define")
     # Times are those of 64 bits, in which a step back is a large step.
     steps = steps + np.array(chunk["t_step"]).astype(np.uint64)
     t_ns = chunk["t_first"] + np.cumsum(steps, dtype=np.uint64)

@@ -45,5 +45,5 @@ def run(folder, source, trace, *arguments):
 
 
 def export(profile, kind, out):
-    assert main(["export", str(profile), "--to", kind, "--out", str(out)]) == 0
+    assert main(["export", str(profile), "--format", kind, "--out", str(out)]) == 0
     return Path(out)

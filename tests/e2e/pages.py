@@ -86,7 +86,8 @@ class Shell:
     def _command(self, block):
         if block["kind"] == "python":
             return [sys.executable, "-c", block["text"]]
-        lines = [line[2:] for line in block["text"].splitlines() if line.startswith("$ ")]
+        text = block["text"].replace("\\\n", " ")
+        lines = [line[2:] for line in text.splitlines() if line.startswith("$ ")]
         if os.geteuid() == 0:
             lines = [line.removeprefix("sudo ") for line in lines]
         lines = [re.sub(r"\bmpicoloc lab (\w+)", rf"\g<0> --name {LAB}", line) for line in lines]

@@ -65,9 +65,6 @@ def sandbox(tmp_path, shm_dir, monkeypatch):
     (tmp_path / "examples").symlink_to(ROOT / "examples")
     (tmp_path / "in.lj").write_text(LAMMPS_INPUT)
     hdf5.write(example_profile(), tmp_path / "mpicoloc-1234.h5")
-    # Two ranks and a coordinator on machines with fewer cores.
-    monkeypatch.setenv("OMPI_MCA_rmaps_base_oversubscribe", "1")
-    monkeypatch.setenv("PRTE_MCA_rmaps_default_mapping_policy", ":oversubscribe")
     monkeypatch.chdir(tmp_path)
     yield tmp_path
     with contextlib.suppress(MpicolocError):

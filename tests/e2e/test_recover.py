@@ -89,7 +89,7 @@ def test_all_of_a_job_is_killed_at_once(start, family, way, tmp_path, shm_dir, c
     assert profile.mpi.n_calls > 10 and 0 < profile.mpi.time_frac <= 1
     assert profile.tables["ranks"]["state"].tolist() == [b"running"] * 2
     assert 0.3 < profile.job.wall_s < LONG_S
-    assert any("last checkpoint is here" in note and "UTC" in note for note in profile.notes)
+    assert any("from the last checkpoint" in note and "UTC" in note for note in profile.notes)
     # Again, and not in the place of a whole one.
     assert main(["recover", str(tmp_path / "job.parts")]) == 0
 

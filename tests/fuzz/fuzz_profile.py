@@ -102,13 +102,14 @@ def commands(with_trace):
     """What is asked of a file."""
     out = ["--out", "out"]
     if with_trace:
-        return [["export", NAME, "--to", to, *out] for to in ("perfetto", "paraver", "simgrid", "parquet")]
+        kinds = ("perfetto", "paraver", "simgrid", "parquet")
+        return [["export", NAME, "--format", kind, *out] for kind in kinds]
     network = ["network", NAME, "--topology", "XGFT(2;4,2;1,2)"]
     return [
         ["show", NAME], ["show", "--json", NAME], ["report", NAME, *out], ["history", "."],
         ["compare", "sound.h5", NAME], ["price", NAME, "--rate-su", "1"], network, [*network, "--json"],
-        ["export", NAME, "--to", "json", *out], ["export", NAME, "--to", "prometheus", *out],
-        ["export", NAME, "--to", "perfetto", *out],
+        ["export", NAME, "--format", "json", *out], ["export", NAME, "--format", "prometheus", *out],
+        ["export", NAME, "--format", "perfetto", *out],
     ]  # fmt: skip
 
 

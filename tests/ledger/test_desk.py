@@ -26,7 +26,7 @@ def bad_files(folder):
             file[group].attrs[fact] = value
     return {
         "text.h5": "not an HDF5 file",
-        "cores.h5": "no job has less than none",
+        "cores.h5": "neither may be negative",
         "slowdown.h5": "above 0",
         "long.h5": "a price must be",
         "tiny.h5": "nan",

@@ -187,7 +187,7 @@ def test_only_signed_profiles_are_taken(books, tmp_path):
         key.write_text(name * 16)
         key.chmod(0o600)
     files = [
-        write(tmp_path, f"{name}.h5", job_id=name) for name in ("signed", "unsigned", "forged", "others")
+        write(tmp_path, f"{name}.h5", job_id=name) for name in ("signed", "unsigned", "changed", "others")
     ]
     for i, key in ((0, "good"), (2, "good"), (3, "other")):
         signature.sign(files[i], signature.read_key(f"{key}.key"), 1.0)
@@ -200,7 +200,7 @@ def test_only_signed_profiles_are_taken(books, tmp_path):
     found = json.loads(out)["charges"]
     assert [entry["status"] for entry in found] == ["charged", "refused", "refused", "refused"]
     reasons = [entry["reason"] for entry in found]
-    assert reasons[1] == "unsigned" and "forged" in reasons[2] and "another key" in reasons[3]
+    assert reasons[1] == "unsigned" and "changed after signing" in reasons[2] and "another key" in reasons[3]
     assert len(err.splitlines()) == 3 and all("not charged" in line for line in err.splitlines())
     (tmp_path / "good.key").chmod(0o644)
     code, out, err = books("charge", "lab", files[0], "--require-signature", "good.key")

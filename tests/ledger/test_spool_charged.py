@@ -62,7 +62,7 @@ def test_the_script_pays_for_what_its_steps_did_not(books, spool):
     spool()
     spool(
         step="1", begins_s=1800, ran_s=50.0, facts={"start_unix_s": BEGAN_S - 7200.0}
-    )  # forged: no discount
+    )  # changed after signing: no discount
     spool(step="2", begins_s=1850, ran_s=50.0).unlink()  # killed, say: no profile
     spool(job_submit_unix_s=float(BEGAN_S + 7200))  # another start of the job
     script(spool)

@@ -1,12 +1,13 @@
 """The command line: every wrong call is one clear line with remedy and exit code, no traceback."""
 
 import os
+import re
 import subprocess
 import sys
 
 import pytest
 
-from mpicoloc import config
+from mpicoloc import config, wrap
 from mpicoloc.cli import main as cli
 
 
@@ -53,7 +54,14 @@ WRONG = [
     (["run", "-n", "2", "--meter", "sundial", "lmp"], 2, "auto, ipc, burst, loop, none"),
     (["run", "-n", "2", "--rate-su", "-3", "lmp"], 2, "--rate-su must be"),
     (["run", "-n", "2", "--pricing", "barter", "lmp"], 2, "--pricing must be one of fair, runtime"),
-    (["run", "-n", "2", "--shutter-period", "x", "lmp"], 2, "--shutter-period must be a number"),
+    (["run", "-n", "2", "--shutter-period-s", "x", "lmp"], 2, "--shutter-period-s must be a number"),
+    (["run", "-n", "2", "--trace", "lots"], 2, "--trace must be a whole number or all, got 'lots'"),
+    (["run", "-n", "2", "--trace", "lots", "lmp"], 2, "--trace must be a whole number or all, got 'lots'"),
+    (["run", "-n", "2", "--trace=lots", "lmp"], 2, "--trace must be a whole number or all, got 'lots'"),
+    (["ledger", "open", "x", "--bogus"], 2, "see `mpicoloc ledger open --help`"),
+    (["ledger", "open", "x", "--grnt", "5"], 2, "did you mean --grant?"),
+    (["lab", "up", "--rat=1Gbit"], 2, "did you mean --rate?); see `mpicoloc lab up --help`"),
+    (["export", "p.h5", "--out", "x"], 2, "--format is missing"),
     (["preload", "/no/such/program"], 2, "no program"),
     (["preload", "/bin/ls"], 2, "links no MPI"),
     (["preload", "--bogus"], 2, "--bogus"),
@@ -139,9 +147,17 @@ def test_every_verb_has_help(verb):
     assert result.returncode == 0 and result.stderr == "" and f"mpicoloc {verb}" in result.stdout
 
 
-def test_help_of_run_shows_every_option():
-    shown = mpicoloc("run", "--help").stdout
-    assert all(option.flag in shown and option.env in shown for option in config.OPTIONS)
+def test_help_of_run_shows_every_option_with_its_unit_and_values():
+    shown = cli.build_parser("run")[1].format_help()
+    for option in config.OPTIONS:
+        assert re.search(rf"{option.flag} {re.escape(option.metavar)}\s", shown) and option.env in shown
+    for words in ("--meter auto|ipc|burst|loop|none", "--trace N|all", "--shutter-period-s SECONDS"):
+        assert words in shown
+    assert "default 0.2 s;" in shown
+    first, advanced = shown.split("\nadvanced:\n")
+    flags = re.findall(r"(?m)^  (--?[a-z-]+)", first)
+    assert flags == ["-h", "-n", "--out", "--job-id", "--trace", "--meter", "-q", "-v"]
+    assert "--mpirun-arg" in advanced and "--topology" in advanced
 
 
 def test_no_verb_shows_the_verbs():
@@ -149,10 +165,91 @@ def test_no_verb_shows_the_verbs():
     assert result.returncode == 0 and all(verb in result.stdout for verb in cli.VERBS)
 
 
-def test_a_closed_pipe_is_no_error():
-    command = f"{sys.executable} -m mpicoloc run --help | true; exit ${{PIPESTATUS[0]}}"
-    result = subprocess.run(["bash", "-c", command], capture_output=True, text=True, timeout=60, check=False)
+def into_closed_pipe(*argv, stderr=subprocess.PIPE):
+    """The command, with a standard output whose reader has gone before it begins."""
+    reader, writer = os.pipe()
+    os.close(reader)
+    try:
+        return mpicoloc(*argv, capture_output=False, stdout=writer, stderr=stderr or writer)
+    finally:
+        os.close(writer)
+
+
+@pytest.mark.parametrize("argv", [["--help"], ["--version"], [], *([verb, "--help"] for verb in cli.VERBS)],
+                         ids=" ".join)  # fmt: skip
+def test_a_closed_pipe_is_no_error(argv):
+    result = into_closed_pipe(*argv)
     assert result.stderr == "" and result.returncode == 0
+
+
+def test_a_closed_pipe_hides_no_error():
+    assert into_closed_pipe("show", "/no/such/profile.h5", stderr=None).returncode == 3
+    result = into_closed_pipe("show", "/no/such/profile.h5")
+    assert result.returncode == 3 and len(result.stderr.splitlines()) == 1
+
+
+def test_results_that_cannot_be_written_are_an_error():
+    env = {name: text for name, text in os.environ.items() if name != "PYTHONUNBUFFERED"}
+    with open("/dev/full", "w") as full:
+        result = mpicoloc("--version", env=env, capture_output=False, stdout=full, stderr=subprocess.PIPE)
+    assert result.returncode == 4
+    assert result.stderr == "mpicoloc: the system refused: No space left on device\n"
+
+
+RENAMED = [
+    ("run", "--shutter-period", "--shutter-period-s", "0.5"),
+    ("run", "--shutter-duration", "--shutter-duration-s", "0.002"),
+    ("run", "--shutter-max", "--shutter-max-s", "0.5"),
+    ("run", "--shutter-duty", "--shutter-duty-frac", "0.01"),
+    ("run", "--checkpoint", "--checkpoint-s", "9"),
+    ("run", "--sign-key-file", "--key-file", "k"),
+    ("export", "--to", "--format", "json"),
+]
+
+
+@pytest.mark.parametrize(("verb", "old", "new", "value"), RENAMED)
+def test_a_former_flag_works_and_names_the_new_one(verb, old, new, value, capsys):
+    parser = cli.build_parser(verb)[0]
+    rest = ["-n", "2", "lmp"] if verb == "run" else ["p.h5", "--out", "x"]
+    now = parser.parse_args([verb, new, value, *rest])
+    assert capsys.readouterr().err == ""
+    assert parser.parse_args([verb, f"{old}={value}", *rest]) == now
+    assert capsys.readouterr().err == f"mpicoloc: {old} is now called {new}\n"
+    parser = cli.build_parser(verb)[1]
+    assert f"{new} " in parser.format_help() and f"{old} " not in parser.format_help()
+    if verb == "run":
+        words, app = wrap.parse([old, value, "lmp"])
+        assert (words, app) == (wrap.parse([new, value, "lmp"])[0], ["lmp"])
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("MPICOLOC_TRCE", "MPICOLOC_TRCE is no option and has no effect: did you mean MPICOLOC_TRACE?"),
+        ("MPICOLOC_SHUTTER_DUTY", "did you mean MPICOLOC_SHUTTER_DUTY_FRAC?"),
+        ("MPICOLOC_LEDGR", "did you mean MPICOLOC_LEDGER?"),
+        ("MPICOLOC_SIGN_KEY_FILE", "MPICOLOC_SIGN_KEY_FILE is now called MPICOLOC_KEY_FILE"),
+    ],
+)
+def test_a_misspelt_or_former_variable_is_told(name, words, tmp_path):
+    env = {**os.environ, name: "1"}
+    shown = mpicoloc("preload", sys.executable, env=env)
+    assert shown.returncode == 0 and shown.stdout.endswith(".so\n")
+    assert shown.stderr.startswith("mpicoloc: ") and words in shown.stderr
+    assert len(shown.stderr.splitlines()) == 1
+    assert mpicoloc("-q", "preload", sys.executable, env=env).stderr == ""
+    assert words in mpicoloc("check", env=env).stdout
+    command = [sys.executable, "-m", "mpicoloc.wrap", sys.executable, "-c", "print('ran')"]
+    for rank, n in (("0", 1), ("1", 0)):
+        place = {"MPI_LOCALRANKID": rank, "MPI_LOCALNRANKS": "3"}
+        wrapped = subprocess.run(command, env={**env, **place}, capture_output=True, text=True, timeout=60)
+        assert wrapped.stdout == "ran\n" and wrapped.stderr.count(words) == n
+
+
+def test_a_sites_own_variable_is_not_told():
+    env = {**os.environ, "MPICOLOC_ROOT": "/opt/mpicoloc", "MPICOLOC_VERSION": "1"}
+    assert mpicoloc("preload", sys.executable, env=env).stderr == ""
+    assert "unknown variables: MPICOLOC_ROOT" in mpicoloc("check", env=env).stdout
 
 
 def test_version():
@@ -165,17 +262,17 @@ def test_options_end_where_the_application_begins():
     from mpicoloc.cli import run
 
     parser = cli.build_parser("run")[0]
-    argv = run.prepare_argv(["-n", "2", "--trace", "lmp", "-in", "x", "--trace", "-n", "9", "--bogus"])
+    argv = run.prepare_argv(["-n", "2", "--trace", "env", "-in", "x", "--trace", "-n", "9", "--bogus"])
     args = parser.parse_args(["run", *argv])
     assert args.n_ranks == "2" and args.trace == str(config.TRACE_EVENTS)
-    assert args.app == ["lmp", "-in", "x", "--trace", "-n", "9", "--bogus"]
+    assert args.app == ["env", "-in", "x", "--trace", "-n", "9", "--bogus"]
 
 
 def test_trace_takes_the_word_all():
-    from mpicoloc.cli import run
+    from mpicoloc.cli import job_flags, run
 
     for words in (["--trace", "all"], ["--trace=all"]):
-        assert run.split_own([*words, "-n", "2", "all", "all"]) == len(words) + 2
+        assert job_flags.split_own([*words, "-n", "2", "all", "all"], ["-n"]) == len(words) + 2
         assert run.prepare_argv([*words, "-n", "2", "all"]) == ["--trace=all", "-n", "2", "all"]
 
 

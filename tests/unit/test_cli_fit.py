@@ -119,7 +119,11 @@ def test_the_card_is_for_people(folder, fitted, capsys, monkeypatch):
     assert cli.main(["predict", "--model", "m", "--card"]) == 0
     text = capsys.readouterr().out
     assert "a simulated processor, 4 CPUs, 16 GiB" in text
-    assert all(name in text for name in ("intensity", "(DI)", "(chosen)", "cost new"))
+    assert all(name in text for name in ("intensity", "(DI)", "(chosen)", "error new", "cost new", "-v"))
+    assert "R2" not in text and "burst_s_mean" not in text and max(map(len, text.splitlines())) <= 80
+    assert cli.main(["predict", "--model", "m", "--card", "-v"]) == 0
+    text = capsys.readouterr().out
+    assert all(name in text for name in ("R2 new", "under new", "inside new", "error new", "burst_s_mean"))
 
 
 @pytest.mark.parametrize(

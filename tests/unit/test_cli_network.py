@@ -196,12 +196,13 @@ def test_what_is_missing_or_assumed_is_marked(files, capsys):
     out, err = capsys.readouterr()
     (case,) = json.loads(out)["cases"]
     assert (case["partial"], case["dropped_bytes"], case["assumed_levels"]) == (True, 999, [0, 1])
-    assert "999 bytes to or from ranks that are not known" in err
+    assert "999 bytes to or from unknown ranks" in err
     assert main(argv) == 0
     said = capsys.readouterr().out
     assert "job 4 (partial)" in said and "999 B to or from unknown ranks" in said
-    assert "links of 10 Gbit/s on L0, L1 (--link-rate)" in said
-    assert "one link up from each switch, XGFT(2;4,2;1,1) (--up-links)" in said and case["assumes_up_links"]
+    assert "Assumed (set --link-rate): links of 10 Gbit/s on L0, L1." in said
+    assert "Assumed (set --up-links): one link up from each switch, XGFT(2;4,2;1,1)." in said
+    assert case["assumes_up_links"]
     assert main([*argv, "--link-rate", "10Gbit/s", "--up-links", "1,2"]) == 0
     assert "Assumed" not in capsys.readouterr().out
 
@@ -254,7 +255,7 @@ def test_ranks_whose_node_is_not_known_have_no_place(files, capsys, i_node, n_no
     ranks["i_node"] = i_node
     hdf5.write(replace(made, tables={**made.tables, "ranks": ranks, "nodes": nodes}), "lost.h5")
     assert main(["network", "lost.h5", "--topology", "topology.conf"]) == 3
-    assert f"knows the nodes of {min(1, n_nodes)} of 2 ranks: give --placement" in capsys.readouterr().err
+    assert f"has nodes of only {min(1, n_nodes)} of 2 ranks: give --placement" in capsys.readouterr().err
 
 
 def test_bursts(network):

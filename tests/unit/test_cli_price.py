@@ -155,7 +155,7 @@ def test_sign_and_verify(files, capsys, monkeypatch):
     assert "unsigned" in capsys.readouterr().out
     assert main(["sign", "shared.h5", "--key-file", "site.key", "--out", "signed.h5"]) == 0
     assert capsys.readouterr().out == "signed.h5\n"
-    monkeypatch.setenv("MPICOLOC_SIGN_KEY_FILE", "site.key")
+    monkeypatch.setenv("MPICOLOC_KEY_FILE", "site.key")
     assert main(["verify", "signed.h5", "--json"]) == 0
     answer = json.loads(capsys.readouterr().out)
     assert answer["is_good"] and answer["reason"] is None and answer["job"] == "42"

@@ -295,7 +295,7 @@ def test_the_site_signs_what_it_writes_and_a_bad_key_costs_no_profile(monkeypatc
 
     key = tmp_path / "site.key"
     key.write_text("k" * 32)
-    monkeypatch.setenv("MPICOLOC_SIGN_KEY_FILE", str(key))
+    monkeypatch.setenv("MPICOLOC_KEY_FILE", str(key))
     for mode, is_good in ((0o600, True), (0o644, False)):
         key.chmod(mode)
         write_rank(0, n_ranks=1, out_path=str(tmp_path / "p.h5").encode())
@@ -306,6 +306,15 @@ def test_the_site_signs_what_it_writes_and_a_bad_key_costs_no_profile(monkeypatc
         assert any("unsigned: key file" in note for note in notes) != is_good
 
 
+def test_a_misspelt_variable_is_noted_in_the_profile(monkeypatch, tmp_path):
+    from mpicoloc.store import hdf5
+
+    monkeypatch.setenv("MPICOLOC_TRCE", "1")
+    write_rank(0, n_ranks=1, out_path=str(tmp_path / "p.h5").encode())
+    assemble.write([collect(KEY)])
+    assert any("did you mean MPICOLOC_TRACE?" in note for note in hdf5.read(tmp_path / "p.h5").notes)
+
+
 def test_what_cannot_be_signed_costs_no_profile(monkeypatch, tmp_path):
     """For example a trace that is larger than what is signed."""
     from mpicoloc.store import canonical, hdf5, signature
@@ -313,7 +322,7 @@ def test_what_cannot_be_signed_costs_no_profile(monkeypatch, tmp_path):
     key = tmp_path / "site.key"
     key.write_text("k" * 32)
     key.chmod(0o600)
-    monkeypatch.setenv("MPICOLOC_SIGN_KEY_FILE", str(key))
+    monkeypatch.setenv("MPICOLOC_KEY_FILE", str(key))
     monkeypatch.setattr(canonical, "MAX_BYTES", 100)
     write_rank(0, n_ranks=1, out_path=str(tmp_path / "p.h5").encode())
     assert assemble.write([collect(KEY)]) == (str(tmp_path / "p.h5"), "")

@@ -106,7 +106,7 @@ def test_what_is_the_same_in_every_run_is_certain():
 
 
 def test_one_run_of_each_is_judged_by_intervals_or_not_at_all():
-    assert one([10.0], [13.0]).verdict == "not judged"
+    assert one([10.0], [13.0]).verdict == "no verdict"
     assert one([10.0], [13.0]).is_above(0.2) and not one([10.0], [13.0]).is_above(0.3)
     slow, fast = (Estimate(x, x * 0.98, x * 1.02, 9, "1", "m") for x in (1.3, 1.0))
     assert one([fast], [slow]).verdict == "more" and one([slow], [fast]).verdict == "less"
@@ -117,7 +117,7 @@ def test_one_run_of_each_is_judged_by_intervals_or_not_at_all():
 @pytest.mark.parametrize(("before", "after"), [([], [1.0]), ([None], [None]), ([0.0, 0.0], [1.0, 2.0])])
 def test_what_has_no_ratio_has_none(before, after):
     assert one(before, after).ratio is None
-    assert one([1.0, 2.0], [0.0, 1.0]).verdict == "not judged"
+    assert one([1.0, 2.0], [0.0, 1.0]).verdict == "no verdict"
 
 
 def test_from_nothing_to_something_is_growth_unless_only_some_runs_have_it():
@@ -158,7 +158,7 @@ def test_the_command_tells_a_regression_by_its_exit_code(runs, capsys):
     assert main(["compare", old[0], new[0], "--json", "--regression", "wall_s=5%"]) == 1
     found = json.loads(capsys.readouterr().out)
     rows = {row["name"]: row for row in found["quantities"]}
-    assert found["regressions"] == ["wall_s"] and rows["wall_s"]["verdict"] == "not judged"
+    assert found["regressions"] == ["wall_s"] and rows["wall_s"]["verdict"] == "no verdict"
     assert rows["slowdown"]["verdict"] == "alike"
 
 
@@ -181,7 +181,25 @@ def test_several_kinds_of_runs_are_compared_with_the_first(runs, capsys, monkeyp
     assert "wall_s in 3: new0.h5 and 2 more is 1.300" in capsys.readouterr().err
     assert main(["compare", old[0], old[1], new[0], "--regression", "wall_s=20%"]) == 1
     out, err = capsys.readouterr()
-    assert "new0.h5" in out and "not judged" in out and "wall_s in new0.h5" in err
+    assert "new0.h5" in out and "no verdict" in out and "wall_s in new0.h5" in err
+
+
+def test_numbers_are_whole_and_different_programs_are_told(runs, capsys):
+    profile = sample.profile()
+    for name, command in (("a.h5", "/home/x/lmp -in in.lj"), ("b.h5", "python3 pagerank.py 5")):
+        mpi = replace(profile.mpi, n_calls=71410)
+        hdf5.write(replace(profile, mpi=mpi, job=replace(profile.job, command=command)), name)
+    assert main(["compare", "a.h5", "b.h5"]) == 0
+    out, err = capsys.readouterr()
+    assert out.count("71,410") == 2 and "e+0" not in out
+    assert out.splitlines()[-1] == "no verdict: one run each, give at least 3"
+    assert err == "mpicoloc: runs of different programs: lmp, pagerank.py\n"
+    assert main(["compare", "a.h5", "a.h5", "--against", "b.h5"]) == 0
+    assert "different programs" in capsys.readouterr().err
+    assert main(["compare", "-q", "a.h5", "b.h5"]) == 0
+    assert capsys.readouterr().err == ""
+    assert main(["compare", "a.h5", "a.h5"]) == 0
+    assert capsys.readouterr().err == ""
 
 
 def test_many_kinds_of_runs_are_several_tables(runs, capsys):

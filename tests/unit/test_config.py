@@ -16,7 +16,8 @@ def test_defaults_pass_their_own_check():
 @pytest.mark.parametrize("option", config.OPTIONS + config.SITE_OPTIONS, ids=lambda option: option.key)
 def test_a_row_is_complete(option):
     assert re.fullmatch(r"MPICOLOC_[A-Z_]+", option.env)
-    assert re.fullmatch(r"--[a-z-]+", option.flag)
+    assert option.flag == "--" + option.env.removeprefix("MPICOLOC_").lower().replace("_", "-")
+    assert re.fullmatch(r"[A-Za-z0-9|,.]+", option.metavar)
     assert option.help and not option.help.endswith(".")
     assert option.default is None or isinstance(option.default, option.type)
     if option.default is not None:
@@ -25,9 +26,10 @@ def test_a_row_is_complete(option):
 
 
 def test_keys_variables_and_flags_are_unique():
-    for attribute in ("key", "env", "flag"):
-        values = [getattr(option, attribute) for option in config.OPTIONS + config.SITE_OPTIONS]
-        assert len(set(values)) == len(values)
+    rows = config.OPTIONS + config.SITE_OPTIONS
+    keys = [option.key for option in rows]
+    names = [name for option in rows for name in (option.env, option.flag, *option.old)]
+    assert len(set(keys)) == len(keys) and len(set(names)) == len(names)
 
 
 @pytest.mark.parametrize(
@@ -75,6 +77,14 @@ def test_misspelt_variables_are_found():
     env = {"MPICOLOC_METRE": "ipc", "MPICOLOC_METER": "ipc", "HOME": "/"}
     env |= dict.fromkeys(config.SITE_ENVS, "/p/12.0.h5")
     assert config.unknown_variables(env) == ["MPICOLOC_METRE"]
+
+
+def test_a_former_name_of_a_variable_counts_where_the_new_one_is_not_set():
+    old, new = "MPICOLOC_SIGN_KEY_FILE", "MPICOLOC_KEY_FILE"
+    assert config.get("sign_key_file", {old: "a"}) == "a"
+    assert config.get("sign_key_file", {old: "a", new: ""}) == "a"
+    assert config.get("sign_key_file", {old: "a", new: "b"}) == "b"
+    assert not any(option.in_c and any(map(str.isupper, option.old)) for option in config.OPTIONS)
 
 
 def test_c_reads_the_same_table(tmp_path):

@@ -44,7 +44,7 @@ def untraced(tmp_path):
 
 
 def export(profile, kind, out):
-    assert main(["export", str(profile), "--to", kind, "--out", str(out)]) == 0
+    assert main(["export", str(profile), "--format", kind, "--out", str(out)]) == 0
     return out
 
 
@@ -119,30 +119,30 @@ def test_a_trace_is_asked_for_in_one_line(kind, untraced, tmp_path, capsys):
     if formats.FORMATS[kind].library:
         pytest.importorskip(formats.FORMATS[kind].library)
     out = tmp_path / "out"
-    assert main(["export", str(untraced), "--to", kind, "--out", str(out)]) == 3
+    assert main(["export", str(untraced), "--format", kind, "--out", str(out)]) == 3
     error = capsys.readouterr().err
     assert "--trace" in error and error.count("\n") == 1 and not out.exists()
 
 
 def test_a_wrong_format_is_told_with_those_that_there_are(hostile, tmp_path, capsys):
-    assert main(["export", str(hostile), "--to", "perfeto", "--out", str(tmp_path / "x")]) == 2
+    assert main(["export", str(hostile), "--format", "perfeto", "--out", str(tmp_path / "x")]) == 2
     assert "did you mean perfetto?" in capsys.readouterr().err
 
 
 def test_a_missing_library_is_told_with_its_name(hostile, tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(formats.importlib.util, "find_spec", lambda name: None)
-    assert main(["export", str(hostile), "--to", "parquet", "--out", str(tmp_path / "x")]) == 4
+    assert main(["export", str(hostile), "--format", "parquet", "--out", str(tmp_path / "x")]) == 4
     assert "pip install pyarrow" in capsys.readouterr().err
 
 
 def test_a_folder_with_something_in_it_is_left_alone(hostile, tmp_path, capsys):
     pytest.importorskip("pyarrow")
-    assert main(["export", str(hostile), "--to", "parquet", "--out", str(tmp_path)]) == 2
+    assert main(["export", str(hostile), "--format", "parquet", "--out", str(tmp_path)]) == 2
     assert "is there already" in capsys.readouterr().err
 
 
 def test_a_file_that_cannot_be_written_leaves_nothing(hostile, tmp_path, capsys):
-    assert main(["export", str(hostile), "--to", "json", "--out", str(tmp_path / "no" / "job.json")]) == 2
+    assert main(["export", str(hostile), "--format", "json", "--out", str(tmp_path / "no" / "job.json")]) == 2
     assert "there is no folder" in capsys.readouterr().err
     assert sorted(path.name for path in tmp_path.iterdir()) == ["job.h5"]
 

@@ -30,7 +30,7 @@ def job(tmp_path_factory):
 
 def exported(job, name, out):
     """What a process that may open few files told, and the memory that it took, bytes."""
-    command = [sys.executable, "-m", "mpicoloc", "export", job, "--to", name, "--out", out]
+    command = [sys.executable, "-m", "mpicoloc", "export", job, "--format", name, "--out", out]
     limit = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     with (out.parent / f"{name}.err").open("w+") as told:
         child = subprocess.Popen(
@@ -93,7 +93,7 @@ def small(tmp_path_factory):
 
 def test_a_large_trace_is_told_before_it_is_written(small, tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(formats, "_LARGE_BYTES", 1 << 20)
-    assert main(["export", str(small), "--to", "perfetto", "--out", str(tmp_path / "job.json")]) == 0
+    assert main(["export", str(small), "--format", "perfetto", "--out", str(tmp_path / "job.json")]) == 0
     told = capsys.readouterr().err
     assert "6,000 events take about 1.087 MiB, a sixth of it or less as" in told and "are free there" in told
     size = (tmp_path / "job.json").stat().st_size
@@ -104,7 +104,7 @@ def test_a_large_trace_is_told_before_it_is_written(small, tmp_path, capsys, mon
 def test_what_ends_with_gz_is_compressed(name, end, small, tmp_path):
     plain, packed = tmp_path / f"a.{end}", tmp_path / f"b.{end}.gz"
     for out in (plain, packed):
-        assert main(["export", str(small), "--to", name, "--out", str(out)]) == 0
+        assert main(["export", str(small), "--format", name, "--out", str(out)]) == 0
     assert gzip.decompress(packed.read_bytes()) == plain.read_bytes()
     assert packed.stat().st_size < plain.stat().st_size / 4
     assert not list(tmp_path.glob("*.part"))

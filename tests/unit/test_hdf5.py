@@ -205,6 +205,19 @@ def test_profiles_of_earlier_and_later_versions_are_read_and_say_what_they_lack(
     )
 
 
+def test_an_opened_profile_says_what_it_is(path):
+    profile = sample.profile()
+    hdf5.write(profile, path)
+    said = repr(mpicoloc.open(path))
+    for words in (path.name, "job 42", "lmp -in in.lj", "2 ranks", "slowdown 1.", "call_sites", ".profile"):
+        assert words in said
+    assert "\n" not in said and "partial" not in said and len(said) < 500
+    lost = replace(profile, partial=True, interference=replace(profile.interference, slowdown=None))
+    hdf5.write(replace(lost, job=replace(lost.job, command="a\x1b[31mb")), path)
+    said = repr(mpicoloc.open(path))
+    assert "partial" in said and "slowdown not measured" in said and "\x1b" not in said
+
+
 def test_a_profile_of_the_first_day_is_read_with_what_it_says(path):
     """Written by the code of that day, kept with the tests; there are many more columns since."""
     path.write_bytes(gzip.decompress((PROFILES / "2026-11-21.h5.gz").read_bytes()))

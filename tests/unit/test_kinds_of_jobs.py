@@ -86,7 +86,7 @@ def test_who_says_what_cannot_be_stops_pairing_for_himself_alone(slurm, folder, 
     assert look(folder) == 0
     told = capsys.readouterr()
     assert "4 on n1: to share with 5\n" in told.out
-    assert told.err.count("which cannot be: jobs with such profiles are not paired") == 1
+    assert told.err.count(": jobs with such profiles are not paired") == 1
     assert len(told.err.splitlines()) == 1
 
 
@@ -180,7 +180,9 @@ def test_nobody_speaks_for_another_user(slurm, folder, capsys):
     known.look()
     assert known.of(theirs, 0.0) is not None
     assert look(folder) == 0
-    assert f"forged.h5 tells of a job of root, and is a file of user {stranger}" in capsys.readouterr().err
+    assert (
+        f"forged.h5 is of a job of root, but the file belongs to user {stranger}" in capsys.readouterr().err
+    )
 
 
 def met(folder, start_s=1.7e9):
@@ -240,7 +242,7 @@ def test_a_job_that_cannot_have_been_stops_nobody(slurm, folder, capsys, wall_s)
     assert look(folder) == 0
     told = capsys.readouterr()
     assert "to share" in told.out
-    assert "tells of times or slowdowns, which cannot be: such jobs met nobody" in told.err
+    assert "has impossible times or slowdowns: such jobs count as alone" in told.err
 
 
 @pytest.mark.parametrize(("assumed", "is_before", "is_after"), [(2.5, False, True), (1.3, True, True)])

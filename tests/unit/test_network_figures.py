@@ -16,10 +16,8 @@ from mpicoloc.report.figures import Figure
 from mpicoloc.store import hdf5
 
 pytestmark = pytest.mark.usefixtures("here")
-UNKNOWN = (
-    "mpicoloc: 999 bytes to or from ranks that are not known are not in the traffic, unless the other side "
-)
-UNKNOWN += "tells them: of spawned jobs, or beyond the tables\n"
+UNKNOWN = "mpicoloc: 999 bytes to or from unknown ranks are not in the traffic, unless the other side "
+UNKNOWN += "recorded them: of spawned jobs, or beyond the tables\n"
 WAYS = ["--topology", "XGFT(3;2,2,2;1,4,4)", "--placement", "F1,F2,RF", "--slimming", "1,4"]
 
 

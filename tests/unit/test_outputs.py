@@ -19,7 +19,7 @@ def folder(tmp_path, monkeypatch):
     return tmp_path
 
 
-@pytest.mark.parametrize("words", [["report"], ["export", "--to", "json"]])
+@pytest.mark.parametrize("words", [["report"], ["export", "--format", "json"]])
 @pytest.mark.parametrize(
     ("out", "message"),
     [
@@ -92,7 +92,7 @@ def test_a_trace_of_something_else_beside_the_profile_costs_itself_only(folder, 
     (folder / "p.trace").mkdir()
     if content is not None:
         (folder / "p.trace" / "0.mct").write_bytes(content)
-    assert main(["export", "p.h5", "--to", "parquet", "--out", "tables"]) == 0
+    assert main(["export", "p.h5", "--format", "parquet", "--out", "tables"]) == 0
     assert "no trace.parquet" in capsys.readouterr().err
     assert "trace.parquet" not in os.listdir("tables") and "ranks.parquet" in os.listdir("tables")
     assert main(["report", "p.h5", "--out", "page.html"]) == 0

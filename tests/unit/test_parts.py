@@ -64,7 +64,7 @@ def test_two_nodes_make_one_partial_profile(out, capsys):
     assert profile.partial
     assert profile.tables["ranks"]["rank"].tolist() == [0, 1, 2, 3]
     assert profile.mpi.n_calls == 2 * sample.profile().mpi.n_calls
-    told = "of 2 of 2 nodes the last checkpoint is here: what they had told by "
+    told = "from the last checkpoints of 2 of 2 nodes, of "
     assert told + "2023-11-14 22:14:20 UTC to 2023-11-14 22:14:30 UTC" in profile.notes
 
 
@@ -72,8 +72,8 @@ def test_a_node_that_is_missing_is_told(out):
     save(part(0, out=out), START_S + 60)
     assert main(["recover", str(out)]) == 0
     notes = hdf5.read(out).notes
-    assert "2 of 4 ranks are in this profile: 1 of 2 nodes told theirs" in notes
-    assert any(note.startswith("of 1 of 2 nodes the last checkpoint") for note in notes)
+    assert "2 of 4 ranks are in this profile: 1 of 2 nodes sent theirs" in notes
+    assert any(note.startswith("from the last checkpoints of 1 of 2 nodes") for note in notes)
 
 
 def test_parts_of_several_disks(tmp_path, out):
@@ -106,7 +106,7 @@ def test_other_runs_are_left_out(out, capsys):
     [
         (sample.profile(), "is whole"),
         (merge([part(job_id="41")], partial=True), "is of another job, 41"),
-        (merge([part(0), part(2)], partial=True), "knows more"),
+        (merge([part(0), part(2)], partial=True), "has more"),
     ],
     ids=["whole", "other", "more"],
 )

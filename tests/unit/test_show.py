@@ -229,3 +229,23 @@ def test_numbers_read_well():
         ["0 s", "5 ns", "3 us", "12.5 ms", "2 s", "123,456 s"]  # fmt: skip
     assert [amount(n) for n in (0, 1023, 2048, 3 * 2**50)] == ["0 B", "1023 B", "2 KiB", "3 PiB"]
     assert [rate(x) for x in (None, 5e9)] == ["unknown", "4.657 GiB/s"] and link_rate(1.25e9) == "10 Gbit/s"
+
+
+def test_several_profiles_are_shown_and_a_bad_one_does_not_hide_the_others(tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    hdf5.write(sample.profile(), "a.h5")
+    hdf5.write(replace(sample.profile(), job=replace(sample.profile().job, id="other")), "b.h5")
+    assert main(["show", "a.h5", "b.h5"]) == 0
+    out = capsys.readouterr().out
+    places = [out.index(words) for words in ("==> a.h5 <==", "job 42", "==> b.h5 <==", "job other")]
+    assert places == sorted(places)
+    assert main(["show", "--json", "a.h5", "b.h5"]) == 0
+    assert [one["job"]["id"] for one in json.loads(capsys.readouterr().out)] == ["42", "other"]
+    assert main(["show", "--json", "a.h5", "none.h5", "b.h5"]) == 3
+    out, err = capsys.readouterr()
+    assert len(json.loads(out)) == 2 and err.startswith("mpicoloc: ") and "none.h5" in err
+
+
+def test_no_line_ends_with_blanks_in_a_pipe(show):
+    text = show(sample.profile())
+    assert [line for line in text.splitlines() if line != line.rstrip()] == []

@@ -149,7 +149,7 @@ def test_of_a_forgotten_job_the_site_tells(spool, key, tmp_path, monkeypatch, ca
     command = ["slurm", "settle", "--spool", str(spool), "--key-file", key.path, "--job", "11", "--submitted"]
     assert main([*command, "1795379999"]) == main([*command, "noon"]) == 2 and not records(spool)
     assert main([*command, "1795377520"]) == 2 and set(records(spool)) == {"batch"}
-    assert "nobody saw the end of step 11.0" in capsys.readouterr().err
+    assert "the end of step 11.0 is unknown" in capsys.readouterr().err
     assert main([*command, "1795377520", "--ended", "1795377600", "--account", "chem"]) == 0
     found = records(spool)
     assert (found["0"].n_cpus, found["0"].ran_s, found["0"].account) == (8, 70.0, "chem")
@@ -312,7 +312,7 @@ def test_a_record_that_nobody_can_make_any_more_is_told(spool, key, tmp_path, mo
     kept(spool)
     command = ["slurm", "settle", "--spool", str(spool), "--key-file", key.path]
     told(tmp_path, monkeypatch, StateCompact="CD", EndTime="Unknown")
-    assert main(command) == 3 and "does not tell the end of job 11" in capsys.readouterr().err
+    assert main(command) == 3 and "Slurm has no end of job 11" in capsys.readouterr().err
     told(tmp_path, monkeypatch, JobID="12")
     assert main(command) == 1
     err = capsys.readouterr().err

@@ -147,7 +147,7 @@ def test_a_partner_whose_leader_has_ended_runs_alone():
 
 def test_what_somebody_changed_is_taken_back():
     (found,) = decided([told(1, partition="whole")], [node("n1")])
-    assert found.why == "somebody changed it"
+    assert found.why == "it was changed by hand"
     (found,) = decided([told(1, wanted_nodes=())], [node("n1")])
     assert found.job == 1
 
@@ -206,7 +206,7 @@ def test_who_was_made_to_wait_for_other_jobs_is_given_back():
     for changes in ({"waits_for": (9,)}, {"waits_for": (7,), "is_chained": True}):
         changed = dataclasses.replace(sent, **changes)
         (found,) = decided([changed, *rest], nodes)
-        assert found == Release(1, 600.0, "somebody made it wait for other jobs")
+        assert found == Release(1, 600.0, "its dependencies were changed by hand")
 
 
 def test_a_job_that_runs_longer_than_its_profiles_say_may_run_until_its_limit():

@@ -192,19 +192,61 @@ def test_a_wrong_call_is_refused(argv):
 
 
 def test_the_wrong_launcher_is_named(tmp_path, monkeypatch):
-    program = tmp_path / "app"
-    library = tmp_path / "libmpi.so.40"
-    (tmp_path / "m.c").write_text("int MPI_Init(void) { return 0; }")
-    (tmp_path / "a.c").write_text("int MPI_Init(void); int main(void) { return MPI_Init(); }")
-    subprocess.run(
-        ["cc", "-shared", "-fPIC", "-Wl,-soname,libmpi.so.40", "-o", library, tmp_path / "m.c"], check=True
-    )
-    subprocess.run(["cc", "-o", program, tmp_path / "a.c", library, f"-Wl,-rpath,{tmp_path}"], check=True)
+    program = fake_program(tmp_path / "of", "libmpi.so.40")
     with pytest.raises(UsageError, match="start it with the mpirun of Open MPI"):
         target.find([str(program)], {}, "mpich")
     monkeypatch.setattr(target.paths, "find_shim", lambda abi: None)
     with pytest.raises(EnvironmentFault, match="mpicoloc build --mpicc"):
         target.find([str(program)], {}, "openmpi")
+
+
+def fake_program(folder, soname):
+    """A program that links a library of this name and nothing else of MPI."""
+    folder.mkdir()
+    program, library = folder / "app", folder / soname
+    (folder / "m.c").write_text("int MPI_Init(void) { return 0; }")
+    (folder / "a.c").write_text("int MPI_Init(void); int main(void) { return MPI_Init(); }")
+    made = ["cc", "-shared", "-fPIC", f"-Wl,-soname,{soname}", "-o", library, folder / "m.c"]
+    subprocess.run(made, check=True, timeout=60)
+    made = ["cc", "-o", program, folder / "a.c", library, f"-Wl,-rpath,{folder}"]
+    subprocess.run(made, check=True, timeout=60)
+    return program
+
+
+SCRIPT = """#!/bin/sh
+# not other/app
+test -d results && $FOLDER/app 3
+"""
+
+
+@pytest.mark.parametrize("soname", ["libmpi.so.12", "libmpi.so.40"])
+@pytest.mark.parametrize(
+    "argv",
+    [
+        ["sh", "-c", "sleep 0; exec mine/app 3"],
+        ["sh", "-c", "mine/app"],
+        ["bash", "-c", "if test 1 = 1; then '{}/mine/app'; fi"],
+        ["sh", "-c", "cd mine && ./app"],
+        ["sh", "job.sh"],
+        ["./job.sh"],
+        ["env", "X=1", "sh", "-c", "mine/app 3"],
+        ["timeout", "9", "./job.sh"],
+    ],
+    ids=" ".join,
+)
+def test_a_shell_has_the_mpi_of_the_program_that_it_starts(tmp_path, monkeypatch, soname, argv):
+    library = fake_program(tmp_path / "mine", soname).parent / soname
+    other = {"libmpi.so.12": "libmpi.so.40", "libmpi.so.40": "libmpi.so.12"}[soname]
+    fake_program(tmp_path / "other", other)
+    (tmp_path / "job.sh").write_text(SCRIPT)
+    (tmp_path / "job.sh").chmod(0o700)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("FOLDER", str(tmp_path / "mine"))
+    argv, env = [word.replace("{}", str(tmp_path)) for word in argv], dict(os.environ)
+    assert target.find(argv, env).libmpi == str(library)
+    families = {"libmpi.so.12": "mpich", "libmpi.so.40": "openmpi"}
+    assert target.find(argv, env, families[soname]).libmpi == str(library)
+    assert target.find(argv, env, families[other]).abi == families[other]  # the launcher's
 
 
 def wrapped(argv, env=None, **kwargs):

@@ -164,7 +164,7 @@ def recording(job: Frames) -> Recording:
         told = "the files of its trace, which lay beside the profile, are not there: copy them too"
         if not profile.tables["ranks"]["n_events"].any():
             told = "the profile has no trace: run the job with --trace all"
-        raise DataError(f"{told}, for this format is made of it, or export json, parquet or prometheus")
+        raise DataError(f"{told}; this format needs it, json, parquet and prometheus do not")
     # A folder that lies there may be of an earlier run.
     source: Source = Kept(profile) if len(profile.tables["events"]) else Whole(profile, job.trace)
     shutters = profile.tables["shutters"]

@@ -112,7 +112,7 @@ def _left_out(recording: Recording) -> list[str]:
     n_sent, n_both = recording.messages.n_sent, len(recording.messages)
     if n_both == n_sent:
         return []
-    return [f"{n_sent - n_both:,} of {n_sent:,} messages are left out: their receive is not known"]
+    return [f"{n_sent - n_both:,} of {n_sent:,} messages are left out: no receive was found for them"]
 
 
 def _write_platform(recording: Recording, out: str) -> None:

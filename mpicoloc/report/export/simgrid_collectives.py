@@ -97,7 +97,7 @@ _TROUBLE = (
     "the ranks do not call the same collectives in the same order: some are of parts of the ranks, which "
     "SimGrid's format does not know; export paraver or otf2"
 )
-_THREADS = "threads of rank {} call MPI at once, which SimGrid's format does not know; export paraver or otf2"
+_THREADS = "threads of rank {} call MPI at once, which SimGrid's format does not have; export paraver or otf2"
 
 
 def _of_parts(recording: Recording) -> set[str]:

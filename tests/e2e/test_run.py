@@ -1,0 +1,85 @@
+"""`mpicoloc run` as a user meets it: the right mpirun, where the profile is, the command to go on with."""
+
+import os
+import re
+import shlex
+import subprocess
+import sys
+
+import jobs
+import pytest
+
+from mpicoloc.store import hdf5
+
+MPICOLOC = [sys.executable, "-m", "mpicoloc"]
+
+
+@pytest.fixture(params=["openmpi", "mpich"])
+def mpi(request, tmp_path):
+    (tmp_path / "bin").mkdir()
+    found = jobs.find_mpi(request.param, tmp_path / "bin")
+    if found is None:
+        pytest.skip(f"no {request.param} here, or no shim for it")
+    return found
+
+
+def call(command, folder, **env):
+    env = {**os.environ, **env}
+    limits = {"timeout": jobs.LIMIT_S, "stdin": subprocess.DEVNULL}
+    return subprocess.run(command, cwd=folder, env=env, capture_output=True, text=True, check=False, **limits)
+
+
+def own_lines(done):
+    return [line for line in done.stderr.splitlines() if line.startswith("mpicoloc")]
+
+
+@pytest.mark.parametrize("words", ["sh -c bin/life seven 0.2", "job.sh", "sh -c cd bin && ./life seven 0.2"])
+def test_a_shell_is_started_by_the_mpirun_of_its_program(mpi, tmp_path, shm_dir, words):
+    script = tmp_path / "job.sh"
+    script.write_text("#!/bin/sh\n# runs the program\ncd bin || exit\nexec ./life seven 0.2\n")
+    script.chmod(0o755)
+    command = ["sh", "-c", words.removeprefix("sh -c ")] if " " in words else [f"./{words}"]
+    done = call([*MPICOLOC, "run", "-n", "2", *command], tmp_path)
+    assert done.returncode == 7, done.stderr
+    assert "computed with 2 ranks" in done.stdout
+    [line] = own_lines(done)
+    profile = re.fullmatch(r"mpicoloc: profile (.*\.h5)", line)[1]
+    assert os.path.dirname(profile) == str(tmp_path) and hdf5.read(profile).job.n_ranks == 2
+    jobs.assert_nothing_left(shm_dir)
+
+
+def test_where_the_profile_is_can_be_kept_back(mpi, tmp_path):
+    done = call([*MPICOLOC, "run", "-q", "-n", "2", mpi.program, "seven", "0.1"], tmp_path)
+    assert done.returncode == 7 and own_lines(done) == []
+    assert len(list(tmp_path.glob("mpicoloc-*.h5"))) == 1
+
+
+def test_the_wrong_mpirun_is_told_with_what_helps(mpi, tmp_path):
+    """No word of the shell's text names the program, so the mpirun that was given decides."""
+    other = next((jobs.commands(name) for name in ("mpich", "openmpi") if name != mpi.name), None)
+    if other is None:
+        pytest.skip("one MPI here")
+    text = "cd bin; a=life; ./$a seven 0.1"
+    done = call([*MPICOLOC, "run", "--mpirun", other[1], "-n", "2", "sh", "-c", text], tmp_path)
+    [advice] = [line for line in own_lines(done) if "another MPI" in line]
+    assert "`mpicoloc run --mpirun PATH ...`" in advice and "./life uses /" in advice
+    done = call([*MPICOLOC, "run", "--mpirun", mpi.mpirun, "-n", "2", "sh", "-c", text], tmp_path)
+    assert done.returncode == 7 and "computed with 2 ranks" in done.stdout
+
+
+def test_the_command_that_is_shown_works_as_it_stands(mpi, tmp_path, shm_dir):
+    """Also where all processors have a rank, which is why a command without its flags fails."""
+    cores = sorted(os.sched_getaffinity(0))[:2]
+    bound = ["taskset", "-c", ",".join(map(str, cores))]
+    options = ["--job-id", "a b", "--out", "shown.h5"]
+    asked = [*MPICOLOC, "run", "--show-command", *options, "-n", str(len(cores)), "--mpirun", mpi.mpirun]
+    shown = call([*asked, mpi.program, "seven", "0.2"], tmp_path)
+    assert shown.returncode == 0 and shown.stderr == "" and shown.stdout.count("\n") == 1
+    assert list(tmp_path.glob("*.h5")) == []
+    words = shlex.split(shown.stdout)
+    assert words[0] == mpi.mpirun and "mpicoloc.wrap" in words
+    done = call([*bound, "sh", "-c", shown.stdout], tmp_path)
+    assert done.returncode == 7, done.stderr
+    profile = hdf5.read(tmp_path / "shown.h5")
+    assert profile.job.n_ranks == len(cores) and profile.job.id == "a b"
+    jobs.assert_nothing_left(shm_dir)
