@@ -15,6 +15,7 @@ from types import ModuleType
 from typing import Any, NoReturn
 
 import mpicoloc
+from mpicoloc import extras
 from mpicoloc.cli import helping, tell
 from mpicoloc.errors import EnvironmentFault, MpicolocError, UsageError
 
@@ -130,7 +131,17 @@ def dispatch(argv: Sequence[str]) -> int:
         parser.print_help()
         return 0
     with tell.at(getattr(args, "level", level), args.verb):
+        return _run(args)
+
+
+def _run(args: argparse.Namespace) -> int:
+    try:
         return int(args.run(args))
+    except ModuleNotFoundError as error:
+        fault = extras.missing(error, args.verb)
+        if fault is None:
+            raise
+        raise fault from error
 
 
 def main(argv: Sequence[str] | None = None) -> int:
