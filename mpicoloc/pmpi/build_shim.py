@@ -241,7 +241,9 @@ def compile_parts(
             if kept is not None and (own := _without_mpi(path)):
                 return _kept_object(compiling, own, Path(kept))
             made = f"{folder}/{path.stem}.o"
-            words = [_OF_GENERATED.get(word, word) for word in compiling] if _is_generated(path) else compiling
+            words = (
+                [_OF_GENERATED.get(word, word) for word in compiling] if _is_generated(path) else compiling
+            )
             _compile([*words, str(path), "-o", made], out.name)
             return made
 
@@ -293,9 +295,7 @@ def _kept_object(compiling: Sequence[str], own: Sequence[Path], kept: Path) -> s
 def _compile(command: Sequence[str], name: str) -> None:
     try:
         with _COMPILERS:
-            done = subprocess.run(
-                command, capture_output=True, text=True, check=False, timeout=_TIME_LIMIT_S
-            )
+            done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=_TIME_LIMIT_S)
     except OSError as error:
         raise EnvironmentFault(f"cannot run the C compiler {command[0]}: {error.strerror}; set CC") from None
     if done.returncode != 0:
