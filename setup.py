@@ -92,7 +92,7 @@ def system_openmpi_include():
 
 
 def build_shims(lib, kept):
-    """One preloaded library for each ABI whose headers are found, at the same time; `kept`: see `build_shim`."""
+    """One preloaded library for each ABI whose headers are found, all at once; `kept`: see `build_shim`."""
     with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(3) as at_once:
         found = [at_once.submit(build_openmpi, folder, lib, kept)]
         mpich = mpich_include()

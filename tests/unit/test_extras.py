@@ -1,4 +1,4 @@
-"""A compute node has the core only: what that does without the libraries of the extras, and what the rest says."""
+"""A compute node has the core only: what works without the extras, and what the other verbs say there."""
 
 import importlib.metadata
 import re
@@ -65,6 +65,20 @@ def test_the_table_is_what_the_extras_install():
 def test_the_core_is_small():
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     assert {re.split(r"[>=]", line)[0] for line in project["dependencies"]} == CORE
+
+
+def test_the_package_for_spack_asks_for_the_same_versions():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    text = (ROOT / "packaging" / "spack" / "packages" / "py-mpicoloc" / "package.py").read_text()
+    compile(text, "package.py", "exec")
+    theirs = dict(re.findall(r'depends_on\("py-([\w-]+)@([\d.]+):', text))
+    optional = project["optional-dependencies"]
+    extras_there = re.findall(r'variant\("(\w+)"', text)
+    lines = [*project["dependencies"], *(line for extra in extras_there for line in optional[extra])]
+    ours = dict(line.split(">=") for line in lines)
+    lean = {name: version.removesuffix(".0") for name, version in ours.items()}
+    assert lean.items() <= theirs.items()
+    assert set(theirs) - set(lean) == {"setuptools", "pycparser"}
 
 
 @pytest.mark.parametrize(
