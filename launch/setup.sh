@@ -13,6 +13,10 @@ command -v "$python" >/dev/null || { say "no $python: install Python 3.11 or new
     { say "$("$python" --version) is too old: install 3.11 or newer, or name one with PYTHON="; exit 4; }
 command -v "${CC:-cc}" >/dev/null || { say "no C compiler: install gcc or clang, or name one with CC="; exit 4; }
 
+"$python" -c 'import os, sys, sysconfig
+sys.exit(not os.path.exists(sysconfig.get_path("include") + "/pyconfig.h"))' ||
+    { say "no headers of $("$python" --version): install them (Debian: python3-dev)"; exit 4; }
+
 if ! [ -x $venv/bin/python ]; then
     say "making $venv"
     "$python" -m venv $venv || { say "python cannot make it: install the package python3-venv"; exit 4; }

@@ -15,13 +15,23 @@ __version__ = "0.1.0"
 def open(path: str | os.PathLike[str]) -> Frames:
     """Read a profile: its tables as pandas frames, its facts as ``.profile``."""
     # `wrap` imports this package on every rank, where pandas has no place.
-    from mpicoloc.store.frames import open_profile
-
+    try:
+        from mpicoloc.store.frames import open_profile
+    except ModuleNotFoundError as error:
+        raise _missing(error, "mpicoloc.open") from error
     return open_profile(path)
 
 
 def history(folder: str | os.PathLike[str]) -> Jobs:
     """The facts of all profiles below a folder, a row for each; files read before come from an index."""
-    from mpicoloc.store import history
-
+    try:
+        from mpicoloc.store import history
+    except ModuleNotFoundError as error:
+        raise _missing(error, "mpicoloc.history") from error
     return history.history(folder)
+
+
+def _missing(error: ModuleNotFoundError, what: str) -> Exception:
+    from mpicoloc import extras
+
+    return extras.missing(error, what) or error

@@ -6,6 +6,7 @@ import sys
 import tempfile
 from pathlib import Path
 
+import hypothesis
 import pytest
 
 from mpicoloc import launch_env
@@ -13,6 +14,39 @@ from mpicoloc import launch_env
 # Run as MPI jobs by e2e/test_ranks.py; here they would make this process an MPI program.
 collect_ignore = [] if launch_env.place(os.environ).launcher else ["ranks"]
 ROOT = Path(__file__).resolve().parents[1]
+# Whether one example takes 200 ms tells how busy the machine is; each test has a limit of time.
+hypothesis.settings.register_profile("any machine", deadline=None)
+hypothesis.settings.load_profile("any machine")
+
+
+HERE = Path(__file__).resolve().parent
+SLOW = """
+conformance/test_suites.py fuzz/test_fuzz.py fuzz/test_fuzz_profile.py ledger/test_crash.py
+ledger/test_desk.py ledger/test_posts.py ledger/test_spool_charged.py ledger/test_spool_order.py
+ledger/test_spool_overlap.py ledger/test_spool_unprofiled.py mpi/conformance/test_cases.py
+mpi/conformance/test_sanitized.py mpi/test_ends.py mpi/test_endings.py mpi/test_sanitizers.py
+mpi/test_sessions.py mpi/test_signals.py unit/test_agent_c.py unit/test_cli_fit.py
+unit/test_collective_messages.py unit/test_deployed_campaigns.py unit/test_docs_build.py unit/test_each.py
+unit/test_entries_c.py unit/test_estimators.py unit/test_export_scale.py unit/test_fitting.py
+unit/test_foreign.py unit/test_kinds_of_jobs.py unit/test_loop_model.py unit/test_outputs.py
+unit/test_pairing_benchmark.py unit/test_parts.py unit/test_pmu_c.py unit/test_signature.py
+unit/test_slurm_close.py
+"""
+"""Files that take most of the time and tell what changed in mpicoloc, not whether an installation works:
+`launch/test` leaves them out, and `launch/test --all` runs them."""
+
+
+def pytest_configure():
+    """A file that was renamed must not come back into the short run unseen."""
+    missing = [name for name in SLOW.split() if not (HERE / name).exists()]
+    if missing:
+        raise pytest.UsageError(f"tests/conftest.py names files that are not there: {' '.join(missing)}")
+
+
+def pytest_itemcollected(item):
+    """Mark what is slow."""
+    if item.path.is_relative_to(HERE) and item.path.relative_to(HERE).as_posix() in SLOW.split():
+        item.add_marker("slow")
 
 
 def is_long(item):

@@ -15,6 +15,7 @@ from types import ModuleType
 from typing import Any, NoReturn, TextIO
 
 import mpicoloc
+from mpicoloc import extras
 from mpicoloc.cli import helping, tell
 from mpicoloc.errors import EnvironmentFault, MpicolocError, UsageError
 
@@ -133,7 +134,17 @@ def dispatch(argv: Sequence[str]) -> int:
     with tell.at(getattr(args, "level", level), args.verb):
         if args.verb != "check":  # which finds it itself
             _tell_of_variables()
+        return _run_verb(args)
+
+
+def _run_verb(args: argparse.Namespace) -> int:
+    try:
         return int(args.run(args))
+    except ModuleNotFoundError as error:
+        fault = extras.missing(error, args.verb)
+        if fault is None:
+            raise
+        raise fault from error
 
 
 def _tell_of_variables() -> None:

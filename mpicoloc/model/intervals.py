@@ -6,7 +6,6 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.optimize import nnls
 
 Array = NDArray[np.float64]
 COVERAGE = 0.95
@@ -43,6 +42,8 @@ def band(predicted: Array, measured: Array) -> Band:
     Split conformal prediction with residuals scaled by their expected size; the quantiles allow for the
     number of rows, (n + 1)/n.
     """
+    from scipy.optimize import nnls  # what is fitted, is predicted with on machines that have no scipy
+
     error = measured - predicted
     design = np.stack([np.ones_like(predicted), predicted - 1], axis=1)
     fixed, per_excess = nnls(design, np.abs(error))[0]

@@ -9,8 +9,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-import yaml
-
+from mpicoloc import extras
 from mpicoloc.core.topology import Topology
 from mpicoloc.errors import DataError, UsageError
 from mpicoloc.network import infiniband, slurm, xgft
@@ -154,28 +153,13 @@ def widened(fabric: Fabric, w: Sequence[int]) -> Fabric:
         raise UsageError(f"up-links {','.join(map(str, w))} do not fit {topology}: {error}") from None
 
 
-class _Loader(yaml.BaseLoader):
-    """Refuses a key that is there twice, of which YAML would take the last one without a word."""
-
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
-        """The mapping of a node."""
-        seen: set[str] = set()
-        for key, _ in node.value:
-            if key.value in seen:
-                raise yaml.MarkedYAMLError(problem=f"{key.value} twice", problem_mark=key.start_mark)
-            seen.add(str(key.value))
-        return super().construct_mapping(node, deep)
-
-
 def _of_yaml(text: str, source: str, capacity_bps: float | Sequence[float]) -> Fabric:
     try:
-        # BaseLoader: every scalar is text, so that no number, date or "no" is guessed.
-        data: Any = yaml.load(text, Loader=_Loader)
-    except yaml.MarkedYAMLError as error:
-        line = error.problem_mark.line + 1 if error.problem_mark else 1
-        raise DataError(f"{source}, line {line}: no YAML ({shown(error.problem or 'wrong')})") from None
-    except (yaml.YAMLError, ValueError, RecursionError) as error:
-        raise DataError(f"{source}: no YAML ({shown(type(error).__name__)})") from None
+        from mpicoloc.network import yaml_mapping
+    except ModuleNotFoundError as error:
+        fault = extras.missing(error, f"{source}, a topology in YAML,")
+        raise fault or error from error
+    data = yaml_mapping.load(text, source)
     if not isinstance(data, dict) or not isinstance(data.get("topology"), str):
         raise DataError(f"{source}: needs a line like topology: {xgft.EXAMPLE}")
     unknown = [key for key in data if key not in _YAML_KEYS]

@@ -15,6 +15,7 @@ import shlex
 import subprocess
 import sys
 import tempfile
+import threading
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -28,8 +29,13 @@ ABIS = ("mpich", "openmpi", "abi")
 
 _CFLAGS = ("-O2", "-g", "-fPIC", "-std=gnu11", "-Wall", "-Wextra", "-Werror", "-fvisibility=hidden",
            "-ftls-model=initial-exec", "-pthread")  # fmt: skip
+_OF_GENERATED = {"-O2": "-O1", "-g": "-g1"}
+"""For the thousand generated wrappers: half the compiler's time. What a call costs is the same as with -O2,
+within what `benchmarks/instructions.py` tells apart."""
 _MPI_HEADERS = {"calls_gen.h", "mpi.h", "mpi_abi.h"}
 _TIME_LIMIT_S = 600
+_COMPILERS = threading.BoundedSemaphore(len(os.sched_getaffinity(0)))
+"""As many at a time as there are processors, also where several libraries are built at once."""
 
 
 def csrc_dir() -> Path:
@@ -236,7 +242,10 @@ def compile_parts(
             if kept is not None and (own := _without_mpi(path)):
                 return _kept_object(compiling, own, Path(kept))
             made = f"{folder}/{path.stem}.o"
-            _compile([*compiling, str(path), "-o", made], out.name)
+            words = (
+                [_OF_GENERATED.get(word, word) for word in compiling] if _is_generated(path) else compiling
+            )
+            _compile([*words, str(path), "-o", made], out.name)
             return made
 
         # the generated ones take longest, so they begin
@@ -244,6 +253,10 @@ def compile_parts(
         objects = list(at_a_time.map(compiled, parts))
         _compile([*linking, *objects, "-o", str(new), *libraries], out.name)
     os.replace(new, out)
+
+
+def _is_generated(path: Path) -> bool:
+    return path.name.endswith("_gen.c")
 
 
 def _without_mpi(path: Path) -> list[Path]:
@@ -282,7 +295,8 @@ def _kept_object(compiling: Sequence[str], own: Sequence[Path], kept: Path) -> s
 
 def _compile(command: Sequence[str], name: str) -> None:
     try:
-        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=_TIME_LIMIT_S)
+        with _COMPILERS:
+            done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=_TIME_LIMIT_S)
     except OSError as error:
         raise EnvironmentFault(f"cannot run the C compiler {command[0]}: {error.strerror}; set CC") from None
     if done.returncode != 0:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import encodings.ascii  # noqa: F401 (h5py asks for it in the child, who may not be able to read its file)
 import faulthandler
 import fcntl
 import json

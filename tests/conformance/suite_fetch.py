@@ -125,13 +125,17 @@ def _download(source: Source, archive: Path) -> None:
     raise Unreachable("; ".join(problems))
 
 
+# Python 3.11.0 to 3.11.3, Debian's among them, know no filter.
+_SAFELY = {"filter": "data"} if hasattr(tarfile, "data_filter") else {}
+
+
 def _unpack(archive: Path, cache: Path, prefix: str) -> None:
     """Unpack what begins with `prefix`, with the times of the archive: make must not think it outdated."""
     folder = cache / f"unpacked-{os.getpid()}"
     with tarfile.open(archive, "r|*") as tar:  # once through: to go back is to begin again
         for member in tar:
             if member.name.startswith(prefix):
-                tar.extract(member, folder, filter="data")
+                tar.extract(member, folder, **_SAFELY)
     whole = cache / prefix
     whole.parent.mkdir(parents=True, exist_ok=True)
     (folder / prefix).replace(whole)

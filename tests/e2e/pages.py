@@ -47,7 +47,9 @@ def is_there(name):
         return nodes.can_be_made()
     if name == "slurm":
         return os.geteuid() == 0 and all(map(shutil.which, slurm_cluster.TOOLS))
-    return shutil.which(name) is not None or importlib.util.find_spec(name) is not None
+    # mpicc.openmpi is a program, and no module of a package mpicc
+    is_module = name.isidentifier() and importlib.util.find_spec(name) is not None
+    return is_module or shutil.which(name) is not None
 
 
 class Shell:

@@ -24,7 +24,7 @@ def postgres():
         pytest.skip("PostgreSQL's server is not installed")
     bin_dir = Path(found).parent
     # The server refuses to run as root.
-    as_user = ["runuser", "-u", "nobody", "--"] if os.getuid() == 0 else []
+    as_user = {"user": "nobody", "group": "nogroup", "extra_groups": []} if os.getuid() == 0 else {}
     with tempfile.TemporaryDirectory(prefix="mpicoloc-pg-") as folder:
         if as_user:
             shutil.chown(folder, "nobody")
@@ -32,10 +32,11 @@ def postgres():
             free.bind(("127.0.0.1", 0))
             port = free.getsockname()[1]
         quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.STDOUT, "check": True, "cwd": "/"}
+        quiet |= as_user
         data = f"{folder}/data"
-        initdb = [*as_user, bin_dir / "initdb", "-D", data, "-U", "site", "-A", "trust", "--no-sync"]
+        initdb = [bin_dir / "initdb", "-D", data, "-U", "site", "-A", "trust", "--no-sync"]
         subprocess.run(initdb, timeout=60, **quiet)
-        control = [*as_user, bin_dir / "pg_ctl", "-D", data, "-w"]
+        control = [bin_dir / "pg_ctl", "-D", data, "-w"]
         options = f"-p {port} -k {folder} -c listen_addresses=127.0.0.1 -c fsync=off"
         subprocess.run([*control, "-o", options, "-l", f"{folder}/log", "start"], timeout=60, **quiet)
         try:

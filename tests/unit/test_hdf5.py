@@ -3,6 +3,7 @@ import os
 import shutil
 import subprocess
 import sys
+import tempfile
 from dataclasses import replace
 from pathlib import Path
 
@@ -85,7 +86,15 @@ print(hdf5plugin.PLUGIN_PATH)
 """
 
 
-def test_a_file_repacked_with_a_plugin_names_it_and_the_remedy_which_works(path):
+@pytest.fixture
+def open_folder():
+    """A folder that every user may read: root's process reads a profile as nobody."""
+    with tempfile.TemporaryDirectory(prefix="mpicoloc-plugin-") as folder:
+        os.chmod(folder, 0o755)
+        yield Path(folder)
+
+
+def test_a_file_repacked_with_a_plugin_names_it_and_the_remedy_which_works(path, open_folder):
     """In other processes: a plugin that is imported here is there for all tests."""
     hdf5.write(sample.profile(), path)
     repack = [sys.executable, "-c", REPACK, path]
@@ -95,7 +104,8 @@ def test_a_file_repacked_with_a_plugin_names_it_and_the_remedy_which_works(path)
     assert (without.returncode, without.stdout, without.stderr.count("\n")) == (3, "", 1)
     assert "table call_sites is compressed by a plugin that is not here: 32015, HDF5 zstd" in without.stderr
     assert "HDF5_PLUGIN_PATH" in without.stderr and "h5repack -f NONE" in without.stderr
-    environment = {**os.environ, "HDF5_PLUGIN_PATH": done.stdout.strip()}
+    shutil.copy(Path(done.stdout.strip()) / "libh5zstd.so", open_folder)
+    environment = {**os.environ, "HDF5_PLUGIN_PATH": str(open_folder)}
     with_it = subprocess.run(show, capture_output=True, text=True, timeout=60, env=environment)
     assert with_it.returncode == 0 and "MPI_Allreduce" in with_it.stdout
 

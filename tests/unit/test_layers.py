@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 PACKAGE = Path(__file__).resolve().parents[2] / "mpicoloc"
-BASE = {"errors", "config", "record", "pricings", "counters"}
+BASE = {"errors", "config", "record", "pricings", "counters", "extras"}
 ALLOWED = {
     "errors": set(),
     "config": {"errors", "record", "pricings", "counters"},
@@ -15,6 +15,7 @@ ALLOWED = {
     "counters": {"record"},
     "regions": set(),
     "pricings": {"errors"},
+    "extras": {"errors"},
     "paths": BASE,
     "elf": BASE,
     "launch_env": BASE,

@@ -1,0 +1,41 @@
+"""YAML of a topology, read strictly. Imported only where there is some: a compute node may have no PyYAML."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import yaml
+
+from mpicoloc.errors import DataError
+from mpicoloc.network.xgft import shown
+
+
+class _Loader(yaml.BaseLoader):
+    """Refuses a key that is there twice, of which YAML would take the last one without a word."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        """The mapping of a node."""
+        seen: set[str] = set()
+        for key, _ in node.value:
+            if key.value in seen:
+                raise yaml.MarkedYAMLError(problem=f"{key.value} twice", problem_mark=key.start_mark)
+            seen.add(str(key.value))
+        return super().construct_mapping(node, deep)
+
+
+def load(text: str, source: str) -> Any:
+    """The data of a text; every scalar is text.
+
+    Raises
+    ------
+    DataError
+        If it is no YAML.
+    """
+    try:
+        # BaseLoader: every scalar is text, so that no number, date or "no" is guessed.
+        return yaml.load(text, Loader=_Loader)
+    except yaml.MarkedYAMLError as error:
+        line = error.problem_mark.line + 1 if error.problem_mark else 1
+        raise DataError(f"{source}, line {line}: no YAML ({shown(error.problem or 'wrong')})") from None
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        raise DataError(f"{source}: no YAML ({shown(type(error).__name__)})") from None
