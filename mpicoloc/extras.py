@@ -43,7 +43,7 @@ def missing(error: ModuleNotFoundError, what: str) -> EnvironmentFault | None:
         return None
     first = _FIRST_OF_VERB.get(what)
     extra = first if first in found else found[0]
+    more = "" if extra == "all" else ", or 'mpicoloc[all]' for every verb"
     return EnvironmentFault(
-        f"{what} needs {library}, which is not installed: pip install 'mpicoloc[{extra}]', "
-        "or 'mpicoloc[all]' for every verb"
+        f"{what} needs {library}, which is not installed: pip install 'mpicoloc[{extra}]'{more}"
     )
