@@ -15,7 +15,6 @@ import contextlib
 import os
 import signal
 import subprocess
-import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from types import FrameType
@@ -120,7 +119,7 @@ def run(args: argparse.Namespace) -> int:
     profile = profile_path(env)
     check_writable(profile)
     command = launcher.command(chosen, n_ranks, args.mpirun_arg, len(os.sched_getaffinity(0)), n_nodes)
-    command += [*wrap.python_module("mpicoloc.wrap"), "--", *app]
+    command += [*wrap.quick_module("mpicoloc.wrap"), "--", *app]
     tell.detail(" ".join(command))
     before = _stamp(profile)
     code = _execute(command, env)
@@ -187,11 +186,20 @@ def check_writable(profile: str) -> None:
         )
     try:
         # Only trying tells of read-only and remote file systems.
-        tempfile.TemporaryFile(dir=folder).close()
+        _try_to_write(folder)
     except OSError as error:
         raise EnvironmentFault(
             f"the profile's folder {folder} cannot be written ({error.strerror}): choose another with --out"
         ) from None
+
+
+def _try_to_write(folder: str) -> None:
+    try:
+        os.close(os.open(folder, os.O_TMPFILE | os.O_RDWR, 0o600))
+    except OSError:  # not every file system has files without a name
+        import tempfile
+
+        tempfile.TemporaryFile(dir=folder).close()
 
 
 def _execute(command: Sequence[str], env: Mapping[str, str]) -> int:
