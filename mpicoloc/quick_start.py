@@ -1,8 +1,8 @@
 """Run a module of mpicoloc, sooner: ``python -S -P quick_start.py MODULE [argument ...]``.
 
 A job waits until the writer of its profile, its coordinator and, under ``mpicoloc run``, each rank have
-started Python. So what they do not need is left out: `site` (-S; 5 ms, 10 ms after ``pip install -e``), garbage
-collection during imports (10 ms), and the interpreter's own end (15 ms).
+started Python. So what they do not need is left out: `site` (-S; 5 ms, 10 ms after ``pip install -e``),
+garbage collection during imports (10 ms), and the interpreter's own end (15 ms).
 """
 
 import gc

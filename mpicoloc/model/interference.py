@@ -123,9 +123,7 @@ def interference(job: Job, tables: Tables, *, rng: np.random.Generator) -> Inter
     return _interference(job, full, suffered, rng)
 
 
-def _interference(
-    job: Job, tables: Tables, suffered: from_ranks.Suffered, rng: Rng
-) -> Interference:
+def _interference(job: Job, tables: Tables, suffered: from_ranks.Suffered, rng: Rng) -> Interference:
     nodes, ranks, shutters = tables["nodes"], tables["ranks"], tables["shutters"]
     if not len(nodes):
         return Interference(reason="no node agent watched the job")
