@@ -253,7 +253,7 @@ def _await_profile(env: Mapping[str, str]) -> None:
         if now_s - looked_s >= LOOK_EVERY_S:
             looked_s = now_s
             _remove_ownerless(folder, key)
-        time.sleep(0.01)
+        time.sleep(min(0.01, max(0.001, (now_s - began_s) / 16)))
 
 
 def _remove_ownerless(folder: str, key: str) -> None:
