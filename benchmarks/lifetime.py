@@ -4,12 +4,16 @@
 
 Two ranks (`calls/lifetime.c`). The first table compares a program that does nothing but `MPI_Init` and
 `MPI_Finalize`: runs in random order, the median of what each way adds to the bare run of its round, with its
-95 % interval. *start* is from the launcher's command to the end of `MPI_Init`: the time that a user waits
-longer for the first line of the program. The second table has one run for each length.
+95 % interval. *start* is from the first command to the end of `MPI_Init`: the time that a user waits
+longer for the first line of the program. *processor* is the time of all processes of the run, those that
+outlive the launcher included. The second table has one run for each length.
 """
 
 import argparse
+import ctypes
+import os
 import random
+import resource
 import shutil
 import sys
 import tempfile
@@ -21,53 +25,84 @@ import programs
 from accuracy import progress
 from accuracy_tables import print_table
 
-WAYS = ("bare", "preload", "wrap")
+WAYS = ("bare", "preload", "wrap", "run")
+NAMES = ("start", "init", "finalize", "wall", "processor")
+PR_SET_CHILD_SUBREAPER = 36
+END_WITHIN_S = 20.0
 TRACE_EVENTS = 65536
 MIB = 1 << 20
 
 
-def one_run(launcher, binary, way, n_calls, args, folder, env=None):
-    """Times of one run, in seconds by name, and bytes of segments."""
-    extra = {"MPICOLOC_SHM_DIR": str(calls.shm_folder(folder)), **(env or {})}
-    n_ranks, prefix = programs.N_RANKS, ()
+def processor_s():
+    """Processor time of all processes that this one has waited for, and of those that they waited for."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
+
+
+def await_orphans():
+    """Wait for the processes that outlive the launcher: they become children of this one."""
+    deadline_s = time.monotonic() + END_WITHIN_S
+    while time.monotonic() < deadline_s:
+        try:
+            if os.waitpid(-1, os.WNOHANG)[0] == 0:
+                time.sleep(0.01)
+        except ChildProcessError:
+            return
+    raise RuntimeError(f"a process of the job is still there after {END_WITHIN_S} s")
+
+
+def command_of(launcher, binary, way, n_calls, folder):
+    """Command of one way, and what it has in the environment."""
+    n_ranks, prefix, extra = programs.N_RANKS, (), {}
+    profile = str(folder / "lifetime.h5")
     if way == "preload":
-        ours = programs.preload(binary, folder / "lifetime.h5")
-        prefix = ("env", *(f"{name}={value}" for name, value in ours.items()))
+        prefix = ("env", *(f"{name}={value}" for name, value in programs.preload(binary, profile).items()))
     elif way == "wrap":
         n_ranks, prefix = n_ranks + 1, (sys.executable, "-m", "mpicoloc.wrap")
-        extra["MPICOLOC_OUT"] = str(folder / "lifetime.h5")
+        extra["MPICOLOC_OUT"] = profile
+    elif way == "run":
+        words = ("run", "-n", str(n_ranks), "--mpirun", launcher.mpirun, "--out", profile)
+        return [sys.executable, "-m", "mpicoloc", *words, *launcher.before_rank, binary, str(n_calls)], extra
     argv = (*launcher.before_rank, *prefix, binary, str(n_calls))
-    command = [launcher.mpirun, *launcher.flags(n_ranks), "-n", str(n_ranks), *argv]
-    begin = time.monotonic()
-    wall_s = programs.run_command(command, launcher, programs.Program(way, argv), folder, extra)
+    return [launcher.mpirun, *launcher.flags(n_ranks), "-n", str(n_ranks), *argv], extra
+
+
+def one_run(launcher, binary, way, n_calls, folder, env=None):
+    """Times of one run, in seconds by name, and bytes of segments."""
+    command, extra = command_of(launcher, binary, way, n_calls, folder)
+    extra |= {"MPICOLOC_SHM_DIR": str(calls.shm_folder(folder)), **(env or {})}
+    await_orphans()
+    begin, begin_s = time.monotonic(), processor_s()
+    wall_s = programs.run_command(command, launcher, programs.Program(way, tuple(command)), folder, extra)
+    await_orphans()
     text = next(line for line in (folder / "output.txt").read_text().splitlines() if "init_end" in line)
     words = text[text.index("init_end") :].split()
     found = dict(zip(words[::2], map(float, words[1::2]), strict=True))
-    return found | {"start": found["init_end"] - begin, "wall": wall_s}
+    used = {"start": found["init_end"] - begin, "wall": wall_s, "processor": processor_s() - begin_s}
+    return found | used
 
 
 def print_start(launcher, binary, args, folder, rng):
-    names = ("start", "init", "finalize", "wall")
-    table = {way: {name: [] for name in names} for way in WAYS}
+    table = {way: {name: [] for name in NAMES} for way in WAYS}
     for i_round in range(args.rounds):
         for way in rng.sample(WAYS, len(WAYS)):
-            found = one_run(launcher, binary, way, 0, args, folder)
-            for name in names:
+            found = one_run(launcher, binary, way, 0, folder)
+            for name in NAMES:
                 table[way][name].append(1e3 * found[name])
         progress(f"{Path(launcher.mpirun).name}: round {i_round + 1} of {args.rounds}")
     lines = []
     for way in WAYS[1:]:
-        cells = [calls.cost_cell(table, way, name, rng) for name in names]
+        cells = [calls.cost_cell(table, way, name, rng) for name in NAMES]
         lines.append((way, *cells))
-    bare = [calls.number(calls.median_at(table["bare"][name], range(args.rounds))) for name in names]
-    print_table(("ms", "start", "MPI_Init", "MPI_Finalize", "whole"), [("bare", *bare), *lines])
+    bare = [calls.number(calls.median_at(table["bare"][name], range(args.rounds))) for name in NAMES]
+    print_table(("ms", "start", "MPI_Init", "MPI_Finalize", "whole", "processor"), [("bare", *bare), *lines])
 
 
 def print_lengths(launcher, binary, args, folder):
     lines = []
     for name, env in (("aggregate", {}), ("trace", {"MPICOLOC_TRACE": str(TRACE_EVENTS)})):
         for n_calls in map(int, args.calls.split(",")):
-            found = one_run(launcher, binary, "preload", n_calls, args, folder, env)
+            found = one_run(launcher, binary, "preload", n_calls, folder, env)
             per_rank = found["segments"] / programs.N_RANKS
             size = (folder / "lifetime.h5").stat().st_size
             lines.append((name, f"{n_calls:,}", f"{1e3 * found['finalize']:.0f} ms",
@@ -86,6 +121,9 @@ def main(argv=None):
     parser.add_argument("--cores", default="0,1", help="processors the job may use (default 0,1)")
     parser.add_argument("--first", action="store_true", help="take the processors from all others (root)")
     args = parser.parse_args(argv)
+    ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+    # Bytecode that is compiled in every process is no part of what a job costs: an installation has it.
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     for mpirun in args.mpirun.split(","):
         launcher = programs.Launcher.find(mpirun, args.cores, args.first)
         with tempfile.TemporaryDirectory(prefix="mpicoloc-life-", ignore_cleanup_errors=True) as folder:

@@ -32,6 +32,8 @@ static mc_agent *open_and_show(void)
     }
     if (!agent->board)
         fprintf(stderr, "mpicoloc: no interference is measured: %s\n", agent->node->meter_reason);
+    /* Before anybody can stop it: also of a job of a few milliseconds the profile tells who else was there. */
+    mc_agent_step(agent, 0);
     pthread_mutex_lock(&lock);
     running = agent;
     pthread_mutex_unlock(&lock);

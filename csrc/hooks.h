@@ -265,7 +265,8 @@ void mc_agent_thread_stop(void);
 int mc_keeper_start(const char *key, uint64_t *n_filters);
 enum { MC_KEEPER_ONLY = 5 }; /* exit code: the keeper is there, but whoever counts may die of it */
 
-/* keeper_start.c: after mc_stop in the first rank: wait until the profile is written or nobody is left to write it. */
-void mc_keeper_wait_profile(const char *key);
+/* keeper_start.c: after mc_stop: sleep until the profile is written, or this node's part of it, or nobody is left to write
+   it. is_node_first: tells the keeper that all ranks of the node wait; is_first: of the job, tells the user what failed. */
+void mc_keeper_wait_profile(const char *key, int is_node_first, int is_first);
 
 #endif

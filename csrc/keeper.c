@@ -32,7 +32,7 @@
 #endif
 #endif
 
-enum { POLL_MS = 500, BUSY_POLL_MS = 20, N_FDS_MAX = 65536 };
+enum { POLL_MS = 500, BUSY_POLL_MS = 20, AGENT_POLL_MS = 2, N_FDS_MAX = 65536 };
 
 /* How long to wait for a first segment, for the others, and for a coordinator to write what it can. */
 static const uint64_t FIRST_RANK_NS = 10000000000u, OTHER_RANKS_NS = 2000000000u, COORDINATOR_NS = 5000000000u;
@@ -161,7 +161,9 @@ static void rest(const keeper *k)
     nfds_t n = 0;
     /* Without the agent's file, a short job finds nobody to kick. */
     int is_soon = may_come(k, k->n_ranks < k->local_size || !k->node) || (k->n_finalizing && !k->tried);
-    long timeout_ms = is_soon ? BUSY_POLL_MS : POLL_MS;
+    /* The agent makes it within a millisecond, and a rank that ends at once waits for it. */
+    int is_awaited = k->has_agent && !k->node && may_come(k, 1);
+    long timeout_ms = is_awaited ? AGENT_POLL_MS : is_soon ? BUSY_POLL_MS : POLL_MS;
     struct timespec timeout = {0, timeout_ms * 1000000};
     sigset_t none;
     sigemptyset(&none);
@@ -258,11 +260,11 @@ static void watch(keeper *k)
             return;
         if (k->n_ranks && k->n_alive == 0)
             break;
+        keep_agent(k); /* also of a job that is at its end already: a look tells who else was there */
         if (all_wait(k)) {
             mc_checkpoint_stop(&k->checkpoint);
             mc_agent_thread_stop(); /* the last verdict belongs into the profile */
         } else {
-            keep_agent(k);
             mc_checkpoint_step(&k->checkpoint, k->python, k->key, mc_now_ns());
         }
         if (!k->tried && k->mode == MC_MODE_PRELOAD && all_wait(k) && profile_state(k) == MC_PROFILE_NONE)

@@ -17,9 +17,11 @@
 
 extern char **environ;
 
-static const uint64_t WAIT_PROFILE_NS = 30000000000u, WAIT_KEEPER_NS = 5000000000u, NAP_NS = 2000000u;
+static const uint64_t WAIT_PROFILE_NS = 30000000000u, WAIT_KEEPER_NS = 5000000000u;
 
-static int keeper_started;
+/* While a rank waits it sleeps this part of the time since, between these limits. */
+enum { NAP_PART = 32 };
+static const uint64_t NAP_MIN_NS = 1000000u, NAP_MAX_NS = 50000000u;
 
 static int own_folder(char *folder, size_t size)
 {
@@ -127,7 +129,6 @@ int mc_keeper_start(const char *key, uint64_t *n_filters)
         fprintf(stderr,
                 "mpicoloc: cannot start %s/mpicoloc-keeper, so no profile will be written: reinstall mpicoloc\n",
                 folder);
-    keeper_started = status == MC_OK;
     return status;
 }
 
@@ -175,14 +176,18 @@ static mc_node *map_node(const char *key)
     return NULL;
 }
 
-void mc_keeper_wait_profile(const char *key)
+static void nap(uint64_t waited_ns)
 {
-    if (!keeper_started)
-        return;
+    uint64_t nap_ns = waited_ns / NAP_PART;
+    nap_ns = nap_ns < NAP_MIN_NS ? NAP_MIN_NS : nap_ns > NAP_MAX_NS ? NAP_MAX_NS : nap_ns;
+    nanosleep(&(struct timespec){0, (long)nap_ns}, NULL);
+}
+
+void mc_keeper_wait_profile(const char *key, int is_node_first, int is_first)
+{
     mc_node *node = NULL;
-    int is_kicked = 0;
+    int is_kicked = !is_node_first;
     uint64_t t0 = mc_now_ns(), waited_ns = 0, profile = MC_PROFILE_NONE;
-    struct timespec nap = {0, (long)NAP_NS};
     while (waited_ns < WAIT_PROFILE_NS && profile == MC_PROFILE_NONE) {
         node = node ? node : map_node(key);
         is_kicked = is_kicked || (node && kick_keeper(node));
@@ -190,10 +195,10 @@ void mc_keeper_wait_profile(const char *key)
         if (profile == MC_PROFILE_NONE && (node ? keeper_gone(node, waited_ns) : waited_ns > WAIT_KEEPER_NS))
             break;
         if (profile == MC_PROFILE_NONE)
-            nanosleep(&nap, NULL);
+            nap(waited_ns);
         waited_ns = mc_now_ns() - t0;
     }
-    if (profile != MC_PROFILE_WRITTEN)
+    if (is_first && profile != MC_PROFILE_WRITTEN)
         print_complaint(key);
     mc_shm_unmap(node, sizeof(mc_node));
 }

@@ -30,7 +30,7 @@ MPI_Fint mc_f_world = -1, mc_f_app_world = -1;
 static enum { BEFORE_INIT, NOT_OURS, STARTED, STOPPED } phase;
 static int own_pid;
 static int is_world_open, is_spawned;
-static int world_rank;
+static int world_rank, is_node_first, is_kept;
 
 /* How the job is called. suffix: of the profile of a job that inherited another's name. */
 static char key[MC_NAME_LEN];
@@ -195,7 +195,7 @@ static void start(int is_wrapped)
     int is_nested = 0;
     identity.mode = is_wrapped && mc_has_coordinator() ? MC_MODE_WRAP : MC_MODE_PRELOAD;
     MPI_Comm local = look_around(&identity, &is_nested);
-    int is_first = identity.local_rank == 0;
+    is_node_first = identity.local_rank == 0;
     agree_on_key(local);
     agree_on_name(is_nested);
     read_library_version(library);
@@ -208,11 +208,12 @@ static void start(int is_wrapped)
     struct {
         uint64_t is_kept, n_filters;
     } keeper = {0, 0};
-    if (is_first && status == MC_OK)
+    if (is_node_first && status == MC_OK)
         keeper.is_kept = mc_keeper_start(key, &keeper.n_filters) == MC_OK;
     /* A rank that goes on and aborts at once would take the first one along before its keeper is there. */
     MC_REAL(MPI_Bcast)(&keeper, sizeof keeper, mc_known.type_char, 0, local);
-    if (!keeper.is_kept && identity.mode == MC_MODE_PRELOAD)
+    is_kept = (int)keeper.is_kept;
+    if (!is_kept && identity.mode == MC_MODE_PRELOAD)
         mc_forget(); /* with wrap, the coordinator can still write the profile */
     MC_REAL(MPI_Comm_free)(&local);
     if (mc_own_segment() && mc_pmu_is_wanted() && mc_proc_n_filters(0) <= keeper.n_filters)
@@ -263,10 +264,10 @@ int mc_end(void)
         return 0;
     phase = STOPPED;
     mc_stop(MC_RANK_FINALIZING);
-    /* The first rank will sleep below. What it still owes others (buffered sends) moves only inside MPI calls. */
+    /* The ranks will sleep below. What they still owe others (buffered sends) moves only inside MPI calls. */
     MC_REAL(MPI_Barrier)(mc_app_world);
-    if (world_rank == 0 && key[0] != '\0')
-        mc_keeper_wait_profile(key);
+    if (is_kept) /* all of them: who goes on into MPI_Finalize waits there for the first one, and many libraries spin */
+        mc_keeper_wait_profile(key, is_node_first, world_rank == 0);
     return 1;
 }
 

@@ -165,7 +165,7 @@ def coordinator_plan(
         if libmpi != linked:
             folders = [os.path.dirname(libmpi), env.get("LD_LIBRARY_PATH", "")]
             env["LD_LIBRARY_PATH"] = ":".join(folder for folder in folders if folder)
-    return Plan(sys.executable, python_module("mpicoloc.run.coordinator"), env, is_coordinator=True)
+    return Plan(sys.executable, quick_module("mpicoloc.run.coordinator"), env, is_coordinator=True)
 
 
 def python_module(name: str) -> list[str]:
@@ -173,6 +173,12 @@ def python_module(name: str) -> list[str]:
     source = os.path.dirname(os.path.dirname(os.path.abspath(config.__file__)))
     safe = [] if source == os.getcwd() else ["-P"]
     return [sys.executable, *safe, "-m", name]
+
+
+def quick_module(name: str) -> list[str]:
+    """Likewise for a module of a job's own processes, for which the job waits."""
+    script = os.path.join(os.path.dirname(os.path.abspath(config.__file__)), "quick_start.py")
+    return [sys.executable, "-S", "-P", script, name]
 
 
 def libmpi_alias(found: target.Target) -> str | None:

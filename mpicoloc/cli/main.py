@@ -6,7 +6,6 @@ A verb's file is imported only when it is the one called, or for the list of ver
 from __future__ import annotations
 
 import argparse
-import difflib
 import importlib
 import os
 import sys
@@ -66,6 +65,8 @@ class Parser(argparse.ArgumentParser):
         if not message.startswith("unrecognized arguments: "):
             return ""
         wrong = message.split(": ", 1)[1].split()[0].split("=")[0]
+        import difflib
+
         shown = (action for action in self._actions if action.help != argparse.SUPPRESS)
         known = [flag for action in shown for flag in action.option_strings]
         close = difflib.get_close_matches(wrong, known, n=1)
@@ -120,6 +121,8 @@ def dispatch(argv: Sequence[str]) -> int:
     level, argv = tell.leading(argv)
     verb = argv[0] if argv and not argv[0].startswith("-") else None
     if verb is not None and verb not in VERBS:
+        import difflib
+
         close = difflib.get_close_matches(verb, VERBS, n=1)
         hint = f" (did you mean {close[0]}?)" if close else ""
         raise UsageError(f"no verb {verb!r}{hint}; the verbs are {', '.join(VERBS)}")

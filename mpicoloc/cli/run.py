@@ -17,7 +17,6 @@ import os
 import shlex
 import signal
 import subprocess
-import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from types import FrameType
@@ -88,11 +87,10 @@ def run(args: argparse.Namespace) -> int:
     found = target.find(app, env, chosen.family if chosen and chosen.family != "slurm" else None)
     chosen = chosen or launcher.find(found.abi, found.libmpi, found.file)
     command = launcher.command(chosen, n_ranks, args.mpirun_arg, len(os.sched_getaffinity(0)), n_nodes)
-    command += wrap.python_module("mpicoloc.wrap")
     if args.show_command:
-        print(shlex.join([*command, *_option_words(args), "--", *app]))
+        print(shlex.join([*command, *wrap.python_module("mpicoloc.wrap"), *_option_words(args), "--", *app]))
         return 0
-    command += ["--", *app]
+    command += [*wrap.quick_module("mpicoloc.wrap"), "--", *app]
     env = job_environment(env)
     profile = profile_path(env)
     check_writable(profile)
@@ -167,11 +165,20 @@ def check_writable(profile: str) -> None:
         )
     try:
         # Only trying tells of read-only and remote file systems.
-        tempfile.TemporaryFile(dir=folder).close()
+        _try_to_write(folder)
     except OSError as error:
         raise EnvironmentFault(
             f"the profile's folder {folder} cannot be written ({error.strerror}): choose another with --out"
         ) from None
+
+
+def _try_to_write(folder: str) -> None:
+    try:
+        os.close(os.open(folder, os.O_TMPFILE | os.O_RDWR, 0o600))
+    except OSError:  # not every file system has files without a name
+        import tempfile
+
+        tempfile.TemporaryFile(dir=folder).close()
 
 
 def _execute(command: Sequence[str], env: Mapping[str, str]) -> int:
@@ -225,7 +232,7 @@ def _await_profile(env: Mapping[str, str]) -> None:
         if now_s - looked_s >= LOOK_EVERY_S:
             looked_s = now_s
             _remove_ownerless(folder, key)
-        time.sleep(0.01)
+        time.sleep(min(0.01, max(0.001, (now_s - began_s) / 16)))
 
 
 def _remove_ownerless(folder: str, key: str) -> None:

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from mpicoloc.core.estimate import Estimate
 from mpicoloc.core.profile import Interference, Job, MpiSummary, Profile
 from mpicoloc.core.tables import VERDICTS, Table, table, text
-from mpicoloc.model import ipc, loop, matched, processor
+from mpicoloc.model import matched, processor
 from mpicoloc.model import ranks as from_ranks
 from mpicoloc.model.price import price
+
+if TYPE_CHECKING:  # NumPy imports it when it is named, which takes 5 ms
+    Rng = np.random.Generator | Callable[[], np.random.Generator]
 
 Tables = Mapping[str, Table]
 UNIT_SITE = 0xFFF
@@ -45,13 +48,34 @@ def complete(
     job: Job,
     tables: Tables,
     *,
-    rng: np.random.Generator,
+    rng: Rng,
     rate_su: float = 1.0,
     pricing: str = "fair",
     partial: bool = False,
     notes: tuple[str, ...] = (),
 ) -> Profile:
     """The profile of a job from its raw tables: totals, interference and price.
+
+    Parameters
+    ----------
+    job : Job
+        Its `wall_s` is T_co.
+    tables : mapping of str to Table
+        Tables of a profile; those left out count as empty.
+    rng : numpy.random.Generator or callable
+        For the bootstrap; or what makes it, called only for a job that had co-runners.
+    rate_su : float
+        L, SU per core and hour.
+    pricing : str
+        Name of the price function F.
+    partial : bool
+        The job did not end as it should.
+    notes : tuple of str
+        What the reader of the profile should know.
+
+    Returns
+    -------
+    Profile
 
     Raises
     ------
@@ -99,9 +123,7 @@ def interference(job: Job, tables: Tables, *, rng: np.random.Generator) -> Inter
     return _interference(job, full, suffered, rng)
 
 
-def _interference(
-    job: Job, tables: Tables, suffered: from_ranks.Suffered, rng: np.random.Generator
-) -> Interference:
+def _interference(job: Job, tables: Tables, suffered: from_ranks.Suffered, rng: Rng) -> Interference:
     nodes, ranks, shutters = tables["nodes"], tables["ranks"], tables["shutters"]
     if not len(nodes):
         return Interference(reason="no node agent watched the job", **processor.used(ranks))
@@ -125,7 +147,9 @@ def _interference(
             reason="its nodes could not agree on shutters, as always with LD_PRELOAD alone", **facts
         )
     measured = of_waited_for(tables, suffered)
-    phase, others, reason, coverage = _corun_slowdown(meter, measured, suffered, rng)
+    phase, others, reason, coverage = _corun_slowdown(
+        meter, measured, suffered, rng() if callable(rng) else rng
+    )
     split, least_s = parts_of_job(job, tables, suffered)
     whole = None if phase is None else over_job(phase, split, least_s)
     kept = tuple(over_job(other, split, least_s) for other in others)
@@ -233,6 +257,9 @@ def _corun_slowdown(
     meter: str, tables: Tables, suffered: from_ranks.Suffered, rng: np.random.Generator
 ) -> tuple[Estimate | None, list[Estimate], str, float | None]:
     """Slowdown of the co-run phase, the other estimates, why there is none, and the coverage."""
+    # Here: the profiles of most jobs need neither.
+    from mpicoloc.model import ipc, loop
+
     cycles, shutters = tables["cycles"], tables["shutters"]
     burst = _burst(suffered.that_count(bursts(cycles), windows(shutters)[1]), shutters, rng)
     units_of_work = cycles[cycles["from_site"] == UNIT_SITE]

@@ -5,14 +5,11 @@ Run by the node's keeper when no coordinator did it; the coordinator calls `writ
 
 from __future__ import annotations
 
-import argparse
 import dataclasses
 import os
 import sys
-import tempfile
 import time
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from mpicoloc import config
 from mpicoloc.core.profile import Profile
@@ -20,12 +17,8 @@ from mpicoloc.errors import DataError, EnvironmentFault, MpicolocError
 from mpicoloc.pmpi import contract, shared_files
 from mpicoloc.run.collect import collect
 from mpicoloc.run.merge import merge
-from mpicoloc.run.network import on_network
 from mpicoloc.run.part import NodePart
-from mpicoloc.store import parts
-
-if TYPE_CHECKING:
-    from mpicoloc.store import hdf5
+from mpicoloc.store import hdf5, parts
 
 
 def write(found: Sequence[NodePart], partial: bool = False) -> tuple[str, str]:
@@ -50,7 +43,7 @@ def write(found: Sequence[NodePart], partial: bool = False) -> tuple[str, str]:
     EnvironmentFault
         If it can be written nowhere.
     """
-    profile = on_network(merge(found, partial))
+    profile = _on_network(merge(found, partial))
     # With LD_PRELOAD alone nobody has seen the environment before.
     profile, sign = _signing(dataclasses.replace(profile, notes=(*profile.notes, *config.remarks())))
     wanted = found[0].facts["out_path"]
@@ -66,12 +59,19 @@ def write(found: Sequence[NodePart], partial: bool = False) -> tuple[str, str]:
 
 def _write(profile: Profile, path: str, sign: hdf5.Finish | None) -> None:
     """Write it, signed if that can be done."""
-    from mpicoloc.store import hdf5
-
     try:
         hdf5.write(profile, path, sign)
     except DataError as error:  # of the signature: what writes the rest raises none
         hdf5.write(_unsigned(profile, error), path)
+
+
+def _on_network(profile: Profile) -> Profile:
+    """The profile with what the job did to the network, whose import takes 15 ms, if that is asked for."""
+    if config.get("network.topology") is None:
+        return profile
+    from mpicoloc.run.network import on_network
+
+    return on_network(profile)
 
 
 def _unsigned(profile: Profile, error: MpicolocError) -> Profile:
@@ -94,6 +94,8 @@ def _signing(profile: Profile) -> tuple[Profile, hdf5.Finish | None]:
 
 def fallback_path(wanted: str) -> str:
     """Where a profile goes whose own place cannot be written."""
+    import tempfile
+
     return os.path.join(tempfile.gettempdir(), os.path.basename(wanted) or "mpicoloc.h5")
 
 
@@ -122,9 +124,12 @@ def leave_word(key: str, text: str) -> None:
 
 def _write_own(key: str, partial: bool) -> str:
     """Write the profile, or leave that to another node; returns the trouble."""
+    own = collect(key)
+    if own.facts["n_nodes"] == 1:
+        return write([own], partial)[1]
     from mpicoloc.run import neighbours
 
-    found = neighbours.gather(collect(key))
+    found = neighbours.gather(own)
     path, trouble = write(found, partial) if found else ("", "")
     if len(found) > 1 and not trouble and neighbours.is_whole(found):
         parts.remove(path)
@@ -133,22 +138,19 @@ def _write_own(key: str, partial: bool) -> str:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Entry of the command; returns its exit code."""
-    parser = argparse.ArgumentParser(prog="python -m mpicoloc.run.assemble", description=__doc__)
-    parser.add_argument("key", help="names the job's files in shared memory (MPICOLOC_KEY)")
-    parser.add_argument("--partial", action="store_true", help="the job did not end as it should")
-    options = parser.parse_args(arguments)
+    key, *options = sys.argv[1:] if arguments is None else arguments
     try:
-        trouble = _write_own(options.key, options.partial)
+        trouble = _write_own(key, "--partial" in options)
     except MpicolocError as error:
-        tell_state(options.key, contract.MC_PROFILE_FAILED)
+        tell_state(key, contract.MC_PROFILE_FAILED)
         print(f"mpicoloc: {error}", file=sys.stderr)
         return error.exit_code
     except BaseException:
-        tell_state(options.key, contract.MC_PROFILE_FAILED)
+        tell_state(key, contract.MC_PROFILE_FAILED)
         raise
     if trouble:
         print(f"mpicoloc: {trouble}", file=sys.stderr)
-    tell_state(options.key, contract.MC_PROFILE_FAILED if trouble else contract.MC_PROFILE_WRITTEN)
+    tell_state(key, contract.MC_PROFILE_FAILED if trouble else contract.MC_PROFILE_WRITTEN)
     return EnvironmentFault.exit_code if trouble else 0
 
 

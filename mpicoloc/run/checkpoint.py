@@ -10,6 +10,7 @@ import contextlib
 import os
 import sys
 import time
+from collections.abc import Sequence
 from dataclasses import replace
 
 from mpicoloc.errors import MpicolocError
@@ -38,8 +39,9 @@ def save(part: NodePart, until_unix_s: float) -> str:
     return parts.write(part.facts["out_path"], part.facts["world_rank"], pack(told))
 
 
-def main(key: str) -> int:
+def main(arguments: Sequence[str] | None = None) -> int:
     """Entry of the command; returns its exit code."""
+    (key,) = sys.argv[1:] if arguments is None else arguments
     trouble = contract.shm_path(key, CHECKPOINT_TROUBLE)
     try:
         now_s = time.time()
@@ -62,4 +64,4 @@ def main(key: str) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1]))
+    sys.exit(main())

@@ -10,6 +10,7 @@ application would hang without it.
 from __future__ import annotations
 
 import contextlib
+import gc
 import os
 import signal
 import sys
@@ -29,6 +30,9 @@ if TYPE_CHECKING:
 
 STEP_NS = 25_000_000
 """Longest sleep of the agent: how late the end of the job may be noticed."""
+STEP_MIN_NS, STEP_PART = 2_000_000, 16
+"""While a job is young, sleep only this part of its age, but at least so long: a short job must not wait for
+this process."""
 TRACE_WITHIN_S = 5.0
 """Wait so long for an agent that writes no more of the trace."""
 N_STEPS = 20
@@ -204,7 +208,15 @@ def _run_until_over(agent: contract.Agent | Watcher, member: Membership, agreeme
     while not _is_over(agent, time.monotonic() - started_s):
         member.look()
         agreement.step(is_over=False)
-        agent.run(STEP_NS, N_STEPS_IF_ASKED if member.may_grow or agreement.is_active else N_STEPS)
+        step_ns = _step_ns(started_s)
+        is_asked = member.may_grow or agreement.is_active or step_ns < STEP_NS
+        agent.run(step_ns, N_STEPS_IF_ASKED if is_asked else N_STEPS)
+
+
+def _step_ns(started_s: float) -> int:
+    """How long to sleep at a time, so long after the start."""
+    age_ns = int((time.monotonic() - started_s) * 1e9)
+    return min(STEP_NS, max(STEP_MIN_NS, age_ns // STEP_PART))
 
 
 def _open_agent(key: str, stack: contextlib.ExitStack) -> contract.Agent | Watcher | None:
@@ -220,11 +232,11 @@ def _open_agent(key: str, stack: contextlib.ExitStack) -> contract.Agent | Watch
 
 def _wait_for_segments(key: str) -> str | None:
     """The job's id, from the first segment of this node. None: no rank left data, and has said why."""
-    deadline_s = time.monotonic() + SEGMENTS_WITHIN_S
-    while time.monotonic() < deadline_s:
+    started_s = time.monotonic()
+    while time.monotonic() < started_s + SEGMENTS_WITHIN_S:
         for head in contract.segment_heads(key):
             return head.job_id
-        time.sleep(0.02)
+        time.sleep(_step_ns(started_s) * 1e-9)
     return None
 
 
@@ -248,10 +260,12 @@ def _await_trace(key: str) -> None:
 
 def _write_profile(key: str, comm: MPI.Comm) -> None:
     """Gather all nodes' parts where rank 0 of the application runs, and write the profile there."""
+    gc.disable()  # imports take a tenth longer with it
     from mpicoloc.run import assemble
     from mpicoloc.run.collect import collect
     from mpicoloc.run.part import pack, unpack
 
+    gc.enable()
     part = _guarded(collect, key) if contract.segment_paths(key) else None
     root = membership.first_with(comm, part is not None and part.facts["world_rank"] == 0)
     packed = membership.gather(comm, b"".join(pack(part)) if part is not None else b"", root)

@@ -6,7 +6,7 @@ import os
 import re
 import subprocess
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from mpicoloc import elf
 from mpicoloc.errors import EnvironmentFault, UsageError
@@ -43,8 +43,7 @@ _PLACING = (
 )
 
 
-@dataclass(frozen=True)
-class Launcher:
+class Launcher(NamedTuple):
     """An mpirun: its file, its family ("openmpi", "mpich", "slurm"), and what it says about its version."""
 
     path: str

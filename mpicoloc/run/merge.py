@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 
 import numpy as np
-from numpy.random import Generator, default_rng  # now: `recover` calls this where no module can be read
 
 from mpicoloc import config
 from mpicoloc.core.profile import Job, Profile
@@ -68,7 +66,7 @@ def _complete(
     return complete(
         job,
         tables,
-        rng=_rng(job),
+        rng=lambda: _rng(job),
         rate_su=rate_su,
         pricing=pricing,
         partial=partial,
@@ -128,8 +126,12 @@ def _utc(time_s: float) -> str:
     return datetime.fromtimestamp(time_s, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
 
 
-def _rng(job: Job) -> Generator:
-    """The same job gives the same interval whenever it is computed."""
+def _rng(job: Job) -> np.random.Generator:
+    """The same job gives the same interval whenever it is computed; without co-runners it is not imported."""
+    import hashlib
+
+    from numpy.random import default_rng
+
     return default_rng(int.from_bytes(hashlib.sha256(job.id.encode()).digest()[:8], "big"))
 
 

@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+
+import numpy.random
 
 from mpicoloc.core.bundle import STRANGE
 from mpicoloc.core.profile import Profile
 from mpicoloc.core.tables import COLUMNS
 from mpicoloc.errors import MpicolocError, Refused
+from mpicoloc.model import ipc, loop
 from mpicoloc.run.merge import merge
 from mpicoloc.run.network import on_network
 from mpicoloc.run.part import NodePart, unpack
 from mpicoloc.store import parcel, parts, rows
 from mpicoloc.store.apart import Pieces, apart, grant_time
 
+_NEEDED = (hashlib, numpy.random, ipc, loop)
+"""What `merge` imports when it needs it, where no module can be read any more."""
 _SAME_START_S = 60.0
 """All nodes of a run begin within this time, by clocks that differ."""
 

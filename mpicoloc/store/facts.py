@@ -12,6 +12,7 @@ import numpy as np
 from mpicoloc.core.estimate import Estimate
 from mpicoloc.core.profile import Interference, Job, MpiSummary, Network, NetworkLevel, Price
 from mpicoloc.core.tables import text
+from mpicoloc.store.attributes import write_text
 
 _UNITS = {"_s": "s", "_su": "SU", "_frac": "1", "_bytes": "bytes", "_ns": "ns", "_bps": "bytes/s"}
 _KINDS: dict[str, tuple[type, ...]] = {"str": (str,), "int": (int,), "float": (float, int)}
@@ -26,11 +27,13 @@ def write(group: h5py.Group, facts: Any) -> None:
         value = getattr(facts, field.name)
         if value is None or isinstance(value, Estimate | tuple):
             continue
-        # Fixed-length text: h5dump and PyTables read it everywhere.
-        group.attrs[field.name] = np.bytes_(value.encode() or b"\0") if isinstance(value, str) else value
+        if isinstance(value, str):
+            write_text(group, field.name, value)
+        else:
+            group.attrs[field.name] = value
         unit = next((unit for end, unit in _UNITS.items() if field.name.endswith(end)), None)
         if unit:
-            group.attrs[f"{field.name}.unit"] = np.bytes_(unit.encode())
+            write_text(group, f"{field.name}.unit", unit)
 
 
 def read(group: h5py.Group, kind: type[Facts], **given: Any) -> Facts:

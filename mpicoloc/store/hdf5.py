@@ -10,7 +10,6 @@ import contextlib
 import dataclasses
 import os
 import stat
-import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from typing import BinaryIO
 
@@ -96,7 +95,7 @@ def _replacing(path: str) -> Iterator[tuple[int, str, str]]:
     """A new file, its name, and the folder of `path`; the file is gone at the end unless it was renamed."""
     folder = os.path.dirname(os.path.abspath(path))
     try:
-        handle, temporary = tempfile.mkstemp(prefix=".mpicoloc-", suffix=".h5.part", dir=folder)
+        handle, temporary = _new_file(folder)
     except OSError as error:
         raise EnvironmentFault(_refusal(path, error)) from error
     try:
@@ -106,6 +105,12 @@ def _replacing(path: str) -> Iterator[tuple[int, str, str]]:
     finally:
         with contextlib.suppress(FileNotFoundError):
             os.unlink(temporary)
+
+
+def _new_file(folder: str) -> tuple[int, str]:
+    """As of `tempfile.mkstemp`, whose import takes 3 ms at the end of every job."""
+    path = os.path.join(folder, f".mpicoloc-{os.urandom(8).hex()}.h5.part")
+    return os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600), path
 
 
 def _dress(handle: int, path: str) -> None:

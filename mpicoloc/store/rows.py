@@ -10,6 +10,7 @@ import numpy as np
 
 from mpicoloc.core.tables import COLUMNS, ROWS, Column, Table, dtype, frozen, printable, table, text
 from mpicoloc.store import earlier
+from mpicoloc.store.attributes import write_text
 
 MAX_BYTES = 1 << 32
 """Most bytes of a file's tables, all together; a file of a few kilobytes can unfold to any size."""
@@ -32,10 +33,10 @@ class MissingFilter(ValueError):
 def write(file: h5py.File, name: str, array: Table) -> None:
     """Write table `name`."""
     dataset = file.create_dataset(name, data=array, **stored(array))
-    dataset.attrs["description"] = np.bytes_(ROWS[name].encode())
+    write_text(dataset, "description", ROWS[name])
     for column in COLUMNS[name]:
-        dataset.attrs[f"{column.name}.unit"] = np.bytes_(column.unit.encode())
-        dataset.attrs[f"{column.name}.description"] = np.bytes_(column.meaning.encode())
+        write_text(dataset, f"{column.name}.unit", column.unit)
+        write_text(dataset, f"{column.name}.description", column.meaning)
 
 
 def stored(

@@ -48,12 +48,13 @@ static void be_first_rank(const char *scenario)
     node = map_when_there("k", "node", sizeof(mc_node));
     WAIT_FOR(node->keeper_pid && mc_own_segment()->sampling.alone, 5);
     CHECK(node->keeper_pid > 0 && node->agent_pid == node->keeper_pid);
+    WAIT_FOR(node->t_last > node->t_open, 5); /* the agent has chosen its meter, and had a look */
     check_meter();
     if (strcmp(scenario, "killed") == 0)
         raise(SIGKILL);
     mc_stop(MC_RANK_FINALIZING);
     uint64_t t = mc_now_ns();
-    mc_keeper_wait_profile("k");
+    mc_keeper_wait_profile("k", 1, 1);
     CHECK(mc_now_ns() - t < 5000000000u);
     CHECK(node->profile == (strcmp(scenario, "failed") == 0 ? MC_PROFILE_FAILED : MC_PROFILE_WRITTEN));
     _exit(n_failed);

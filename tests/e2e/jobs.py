@@ -94,10 +94,11 @@ class Job:
         return hdf5.read(self.out_path)
 
 
-def start(mpi, folder, way, *arguments, n_ranks=2, name="job", out=None, uid=None):
+def start(mpi, folder, way, *arguments, n_ranks=2, name="job", out=None, uid=None, env=None):
     """Start the test program with mpicoloc: `way` is "wrap" or "preload"; as root, also for another user."""
     out = out or folder / f"{name}.h5"
-    env = {**os.environ, "MPICOLOC_OUT": str(out), "MPICOLOC_JOB_ID": name, "MPICOLOC_PYTHON": sys.executable}
+    own = {"MPICOLOC_OUT": str(out), "MPICOLOC_JOB_ID": name, "MPICOLOC_PYTHON": sys.executable}
+    env = {**os.environ, **own, **(env or {})}
     command = [mpi.mpirun, *mpi.flags, "-n", str(n_ranks + (way == "wrap"))]
     if way == "wrap":
         command += [sys.executable, "-m", "mpicoloc.wrap"]

@@ -186,7 +186,7 @@ def test_keeper_has_the_profile_written_and_cleans_up(
     extra = {"MPICOLOC_PYTHON": writer, "WRITER_CODE": code, "WRITER_LOG": str(log), "PMI_RANK": "0",
              "MPICOLOC_METER": meter}  # fmt: skip
     said = _run(keeper_program, shm, scenario, **extra)
-    assert log.read_text() == f"-m mpicoloc.run.assemble {arguments} preload= pmi= n=1\n"
+    assert log.read_text() == f"-P -m mpicoloc.run.assemble {arguments} preload= pmi= n=1\n"
     assert complaint in said
     assert not list(shm.iterdir())
 

@@ -14,6 +14,7 @@ ALLOWED = {
     "record": set(),
     "counters": {"record"},
     "regions": set(),
+    "quick_start": set(),
     "pricings": {"errors"},
     "extras": {"errors"},
     "paths": BASE,

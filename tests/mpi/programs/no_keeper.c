@@ -7,9 +7,9 @@ int mc_keeper_start(const char *key, uint64_t *n_filters)
     return MC_OK;
 }
 
-void mc_keeper_wait_profile(const char *key)
+void mc_keeper_wait_profile(const char *key, int is_node_first, int is_first)
 {
-    (void)key;
+    (void)key, (void)is_node_first, (void)is_first;
 }
 
 int mc_agent_thread_start(const char *key, const char *job_id)

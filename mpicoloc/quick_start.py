@@ -1,0 +1,54 @@
+"""Run a module of mpicoloc, sooner: ``python -S -P quick_start.py MODULE [argument ...]``.
+
+A job waits until the writer of its profile, its coordinator and, under ``mpicoloc run``, each rank have
+started Python. So what they do not need is left out: `site` (-S; 5 ms, 10 ms after ``pip install -e``),
+garbage collection during imports (10 ms), and the interpreter's own end (15 ms).
+"""
+
+import gc
+import importlib
+import os
+import sys
+
+LIBRARIES = ("numpy", "h5py", "mpi4py", "cffi")
+"""What the modules that are run so need; where they do not lie together, `site` has to find them."""
+
+
+def add_packages() -> None:
+    """Complete the path of imports as `site` would, by one folder if that is enough."""
+    own = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+    prefix = os.path.dirname(os.path.dirname(sys.executable))
+    in_venv = os.path.join(
+        prefix, "lib", f"python{sys.version_info[0]}.{sys.version_info[1]}", "site-packages"
+    )
+    is_venv = os.path.exists(os.path.join(prefix, "pyvenv.cfg"))
+    sys.path.append(own)
+    for folder in (own, in_venv) if is_venv else (own,):
+        if all(os.path.isdir(os.path.join(folder, name)) for name in LIBRARIES):
+            if folder != own:
+                sys.path.append(folder)
+            if is_venv:
+                sys.prefix = sys.exec_prefix = prefix
+            return
+    import site
+
+    site.main()
+
+
+def main() -> None:
+    """Run the module's `main`, and end this process with its exit code."""
+    gc.disable()
+    add_packages()
+    del sys.argv[0]
+    module = importlib.import_module(sys.argv[0])
+    gc.freeze()
+    gc.enable()
+    code = module.main()
+    for stream in (sys.stdout, sys.stderr):
+        if stream is not None:
+            stream.flush()
+    os._exit(code)
+
+
+if __name__ == "__main__":
+    main()

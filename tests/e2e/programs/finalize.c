@@ -1,0 +1,22 @@
+/* Each rank tells how much processor time it used in MPI_Finalize. */
+#include <mpi.h>
+#include <stdio.h>
+#include <time.h>
+
+static double used_s(void)
+{
+    struct timespec used;
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &used);
+    return (double)used.tv_sec + (double)used.tv_nsec * 1e-9;
+}
+
+int main(int argc, char **argv)
+{
+    int rank;
+    MPI_Init(&argc, &argv);
+    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+    double before_s = used_s();
+    MPI_Finalize();
+    printf("rank %d used %.6f s\n", rank, used_s() - before_s);
+    return 0;
+}
