@@ -48,7 +48,7 @@ def run_claim(run: str) -> str:
 
 
 def turn_claims(job: str, numbers: Iterable[int]) -> list[str]:
-    """The claims to be the charges of a job with these numbers, from 0; they stay, whatever is refunded."""
+    """The claims to be these charges of a job, counted from 0; they stay, whatever is refunded."""
     name = hashed(job)
     return [f"turn:{name}:{number}" for number in numbers]
 
