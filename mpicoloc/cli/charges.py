@@ -17,8 +17,9 @@ from mpicoloc.core.tables import printable
 from mpicoloc.errors import DataError, MpicolocError, Refused, UsageError
 from mpicoloc.model.price import Bill, Tariff, bill, tariff
 from mpicoloc.report.bill import estimate_json
-from mpicoloc.store import signature
-from mpicoloc.store.ledger import Charge, Ledger, Posting, Stamp
+from mpicoloc.store import ledger_job, signature
+from mpicoloc.store.ledger import Charge, Ledger, Overtaken, Posting, Stamp
+from mpicoloc.store.ledger_job import JobCharge
 from mpicoloc.store.signature import Snapshot
 
 
@@ -89,6 +90,7 @@ def _charge(file: str, taken: Snapshot, terms: Terms) -> Charge:
         "key_id": key_id,
         "digest": taken.digest,
         "partial": taken.profile.partial,
+        "start_unix_s": job.start_unix_s or None,
         **facts_of(prices),
     }
     usu = units.usu_of_su(prices.charged_su)
@@ -157,7 +159,34 @@ def _post(
         _check(taken, terms)
     except MpicolocError as error:
         return refused(file, charge, error)
-    return post(ledger, account, (file, charge), stamp)
+    while True:
+        try:
+            return post(ledger, account, (file, _in_turn(ledger, charge)), stamp)
+        except Refused as error:
+            return refused(file, charge, error)
+        except Overtaken:  # as often as another call charges this job
+            continue
+
+
+def _in_turn(ledger: Ledger, charge: Charge) -> Charge:
+    """The charge by hand of a job, after all those that there are of it.
+
+    Raises
+    ------
+    Refused
+        If Slurm's record has been charged for the same run.
+    """
+    number = ledger_job.number_of(charge.job_id)
+    before = ledger_job.of_number(ledger, number)
+    new = JobCharge(0, charge.job_id, charge.start_unix_s, charge.digest, 0.0, None)
+    is_known = any(paid.digest == charge.digest for paid in before.charges)
+    for paid in () if is_known else before.charges:
+        if paid.record is not None and ledger_job.is_paid(new, paid):
+            raise Refused(
+                f"step {paid.record.name} was charged by Slurm's record as transaction {paid.transaction}, "
+                "which paid for this: refund that first"
+            )
+    return replace(charge, turn=(number, before.n_turns))
 
 
 def post(ledger: Ledger, account: str, case: tuple[str, Charge], stamp: Stamp) -> tuple[dict[str, Any], int]:

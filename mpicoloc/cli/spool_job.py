@@ -7,24 +7,27 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from mpicoloc.store import ledger_job
+from mpicoloc.store.ledger_job import JobCharge
 from mpicoloc.store.step_record import StepRecord
 
 
 @dataclass(frozen=True)
 class Others:
-    """CPU seconds of a step that other steps of its job pay.
+    """CPU seconds of a step that others of its job pay.
 
-    `by_step` are those of a script, `overlap_cpu_s` those in which the steps had more CPUs together than the
-    job.
+    Those of a script: `by_step`, by its steps, and `by_hand`, by numbers of transactions. `overlap_cpu_s` are
+    those in which the steps had more CPUs together than the job.
     """
 
     by_step: Mapping[str, float]
+    by_hand: Mapping[str, float]
     overlap_cpu_s: float
 
     @property
     def cpu_s(self) -> float:
         """All of them."""
-        return sum(self.by_step.values()) + self.overlap_cpu_s
+        return sum(self.by_step.values()) + sum(self.by_hand.values()) + self.overlap_cpu_s
 
 
 @dataclass
@@ -64,11 +67,13 @@ class Load:
 class JobBooks:
     """What was charged of one run of a job.
 
-    `n_turns` is of `ledger_spool.n_turns`; `paid_cpu_s` of each step but scripts; `open_cpu_s` were given to
-    those, and nobody pays them, as a charge was given back that others overlap.
+    `n_turns` is of `ledger_job.JobCharges`, `by_hand` are charges of the job's number by hand of which no
+    step is known; `paid_cpu_s` of each step but scripts; `open_cpu_s` were given to those, and nobody pays
+    them, as a charge was given back that others overlap.
     """
 
     n_turns: int
+    by_hand: list[JobCharge] = field(default_factory=list)
     paid_cpu_s: dict[str, float] = field(default_factory=dict)
     open_cpu_s: float = 0.0
     load: Load = field(default_factory=Load)
@@ -85,8 +90,20 @@ class JobBooks:
     def others(self, record: StepRecord) -> Others:
         """What is left out of the charge of a step."""
         if record.is_script:
-            return Others({step: round(cpu_s, 3) for step, cpu_s in self.paid_cpu_s.items()}, 0.0)
+            by_step = {step: round(cpu_s, 3) for step, cpu_s in self.paid_cpu_s.items()}
+            return Others(by_step, self._by_hand_cpu_s(record), 0.0)
         own_cpu_s = self.load.given_cpu_s(record, is_added=False)
         if record.job_ran_s is not None:
             own_cpu_s = min(max(own_cpu_s + self.open_cpu_s, 0.0), record.cpu_s)
-        return Others({}, round(record.cpu_s - own_cpu_s, 3))
+        return Others({}, {}, round(record.cpu_s - own_cpu_s, 3))
+
+    def _by_hand_cpu_s(self, script: StepRecord) -> dict[str, float]:
+        """CPU seconds of a script's job that were charged by hand, no more than it had from then on."""
+        end_s = script.step_start_unix_s + script.ran_s
+        return {
+            str(paid.transaction): round(
+                min(paid.cpu_s, script.n_cpus * max(end_s - paid.start_unix_s, 0.0)), 3
+            )
+            for paid in self.by_hand
+            if ledger_job.is_within(paid.start_unix_s, script)
+        }

@@ -16,8 +16,9 @@ from mpicoloc.core.tables import printable
 from mpicoloc.errors import DataError, MpicolocError, Refused
 from mpicoloc.model.price import Tariff, bill, of_whole_run
 from mpicoloc.report.bill import estimate_json
-from mpicoloc.store import ledger_spool, signature, step_record
+from mpicoloc.store import ledger_job, ledger_spool, signature, step_record
 from mpicoloc.store.ledger import Charge, Ledger
+from mpicoloc.store.ledger_job import JobCharge
 from mpicoloc.store.signature import KeyFile, Snapshot
 from mpicoloc.store.step_record import SKEW_S, Sealed, StepRecord
 
@@ -57,8 +58,8 @@ class Terms:
 class _Told:
     """What tells how much a step was slowed down; where no profile does, `lacks` says why.
 
-    `digest` and `partial` are of the profile or the record, `profile` is used, none or refused, and
-    `settles` is the file by which the step is known from now on.
+    `digest`, `partial` and `start_unix_s` are of the profile or the record, `profile` is used, none or
+    refused, and `settles` is the file by which the step is known from now on.
     """
 
     file: str
@@ -66,6 +67,7 @@ class _Told:
     partial: bool | None
     slowdown: Estimate | None
     measured_s: float
+    start_unix_s: float
     profile: str
     lacks: str | None
     settles: str
@@ -126,7 +128,7 @@ def charge(step: Step, sealed: Sealed, job: JobBooks, terms: Terms, ledger: Ledg
         return None
     digest = hashlib.sha256(sealed.covered).hexdigest()
     settles = step.stem + (RECORD if profile == "none" else PROFILE)
-    told = _Told(step.record, digest, None, None, 0.0, profile, lacks, settles)
+    told = _Told(step.record, digest, None, None, 0.0, 0.0, profile, lacks, settles)
     return _charge(told, sealed.record, job, terms)
 
 
@@ -141,7 +143,15 @@ def _by_profile(step: Step, record: StepRecord, terms: Terms, ledger: Ledger) ->
     profile = taken.profile
     slowdown, measured_s = profile.interference.slowdown, profile.job.wall_s
     return _Told(
-        step.profile, taken.digest, profile.partial, slowdown, measured_s, "used", None, step.stem + PROFILE
+        step.profile,
+        taken.digest,
+        profile.partial,
+        slowdown,
+        measured_s,
+        profile.job.start_unix_s,
+        "used",
+        None,
+        step.stem + PROFILE,
     )
 
 
@@ -175,12 +185,14 @@ def _charge(told: _Told, record: StepRecord, job: JobBooks, terms: Terms) -> Cha
         "digest": told.digest,
         "partial": told.partial,
         **charges.facts_of(prices),
+        "start_unix_s": told.start_unix_s or None,
         "measured_s": told.measured_s,
         "measured_slowdown": estimate_json(told.slowdown),
         "profile": told.profile,
         "lacks": told.lacks,
         "slurm": asdict(record),
         "others_cpu_s": others.by_step,
+        "by_hand_cpu_s": others.by_hand,
         "overlap_cpu_s": others.overlap_cpu_s,
     }
     usu = units.usu_of_su(prices.charged_su)
@@ -193,8 +205,29 @@ def _charge(told: _Told, record: StepRecord, job: JobBooks, terms: Terms) -> Cha
         facts,
         record.run,
         spooled,
-        (record.run_of(""), job.n_turns),
+        (str(record.job), job.n_turns),
     )
+
+
+def check_by_hand(charge: Charge, record: StepRecord, job: JobBooks) -> None:
+    """Refuse to charge a step that was charged by hand, from other content than that of `charge`.
+
+    A script pays for what was not.
+
+    Raises
+    ------
+    Refused
+        If it was.
+    """
+    start_s = charge.facts["start_unix_s"] or 0.0
+    step = JobCharge(0, str(record.job), start_s, charge.digest, record.cpu_s, record)
+    for paid in job.by_hand:
+        is_new = paid.start_unix_s and record.is_script and not ledger_job.is_same_run(paid, step)
+        if ledger_job.is_paid(paid, step) and not is_new:
+            raise Refused(
+                f"step {record.name} was charged by hand as transaction {paid.transaction}: refund that, or "
+                "move the step's files out of the spool"
+            )
 
 
 def _names_run(name: str, record: StepRecord) -> bool:

@@ -19,7 +19,7 @@ from mpicoloc.core import units
 from mpicoloc.core.progress import steps
 from mpicoloc.core.tables import printable
 from mpicoloc.errors import EnvironmentFault, MpicolocError, Refused, UsageError
-from mpicoloc.store import ledger_spool, signature, step_record
+from mpicoloc.store import ledger_job, ledger_spool, signature, step_record
 from mpicoloc.store.ledger import Charge, Ledger, Overtaken, Stamp
 from mpicoloc.store.ledger_spool import Standing
 from mpicoloc.store.signature import KeyFile
@@ -129,6 +129,8 @@ def _settled(step: Step, terms: Terms, books: _Books) -> tuple[Result | str, int
             return _covered(step, script, books), 0
         account = _account(sealed.record, terms)
         charge = spool_price.charge(step, sealed, job, terms, books.ledger)
+        if charge is not None:
+            spool_price.check_by_hand(charge, sealed.record, job)
     except MpicolocError as error:
         result, code = charges.refused(step.file, None, error)
         if sealed or isinstance(error, EnvironmentFault):
@@ -217,18 +219,21 @@ def _job(step: Step, record: StepRecord, terms: Terms, books: _Books) -> JobBook
     if run not in books.jobs:
         if not books.is_dry:
             books.jobs.clear()
-        found = JobBooks(ledger_spool.n_turns(books.ledger, run))
-        for other, cpu_s in _charged(step, record, terms, books.ledger):
+        paid = ledger_job.of_number(books.ledger, str(record.job))
+        known, found = set[int](), JobBooks(paid.n_turns)
+        for other, cpu_s, number in _charged(step, record, terms, books.ledger):
+            known.add(number)
             if other.run_of("") == run:
                 found.pays(other, cpu_s)
+        found.by_hand += [one for one in paid.charges if one.record is None and one.transaction not in known]
         books.jobs[run] = found
     return books.jobs[run]
 
 
 def _charged(
     step: Step, record: StepRecord, terms: Terms, ledger: Ledger
-) -> Iterator[tuple[StepRecord, float | None]]:
-    """Slurm's records of what was charged of this start of a job, wherever they are; CPU s, None by hand.
+) -> Iterator[tuple[StepRecord, float | None, int]]:
+    """Slurm's records of what was charged of this start of a job; CPU s, None by hand; the transactions.
 
     Oldest charge first: one by hand is taken to pay for what no earlier one does.
     """
@@ -237,10 +242,10 @@ def _charged(
         with contextlib.suppress(MpicolocError):
             if "slurm" in paid.facts:
                 cpu_s = float(paid.facts["n_cores"]) * float(paid.facts["wall_s"])
-                yield step_record.of_facts(paid.facts["slurm"]), cpu_s
+                yield step_record.of_facts(paid.facts["slurm"]), cpu_s, paid.posting.transaction
             else:  # charged by hand
                 other = Step(step.folder, os.path.splitext(name)[0], True, True, False)
-                yield spool_price.record_of(other, terms).record, None
+                yield spool_price.record_of(other, terms).record, None, paid.posting.transaction
 
 
 def _tell(result: Result, *, quiet: bool) -> None:

@@ -169,6 +169,7 @@ def _looked(now: Snapshot, partitions: Partitions, runtime_s: Mapping[int, float
     kept = _kept(said, broken)
     moved = _moved(now, partitions, kept, broken, nodes)
     gone = {name for share in moved for name in share.nodes}
+    up = usable(now, partitions)
     return _Look(
         now,
         partitions,
@@ -178,8 +179,8 @@ def _looked(now: Snapshot, partitions: Partitions, runtime_s: Mapping[int, float
         kept,
         moved,
         hosts=_hosts(now, partitions, kept),
-        waiting=candidates(now, partitions),
-        queued=_queued(now, partitions),
+        waiting=turns.placeable(candidates(now, partitions), up),
+        queued=turns.placeable(_queued(now, partitions), up),
         free=[node for node in _free(now, partitions, kept) if node.name not in gone],
     )
 
@@ -370,10 +371,9 @@ def _moved(
 ) -> list[Share]:
     """Leaders that wait for nodes while others are idle, and nobody before them in the queue wants those."""
     by_id = {job.id: job for job in now.jobs}
-    waiting = [*candidates(now, partitions)[:1], *_queued(now, partitions)]
-    first = min(
-        map(turns.order, [*waiting, *(by_id[each.job] for each in broken)]), default=(math.inf, 0.0, 0)
-    )
+    waiting = [*candidates(now, partitions), *_queued(now, partitions), *(by_id[each.job] for each in broken)]
+    waiting = turns.placeable(waiting, usable(now, partitions))
+    first = min(map(turns.order, waiting), default=(math.inf, 0.0, 0))
     idle = [node for node in _free(now, partitions, kept) if node.name not in nodes.owners]
     found = []
     for share in _leaders(kept, by_id):

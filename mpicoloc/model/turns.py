@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import heapq
 import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -41,6 +42,18 @@ def fits(job: BatchJob, node: BatchNode) -> bool:
 
 def _fit(group: Sequence[BatchJob], node: BatchNode) -> bool:
     return all(fits(job, node) for job in group)
+
+
+def placeable(jobs: Sequence[BatchJob], nodes: Sequence[BatchNode]) -> list[BatchJob]:
+    """Jobs that could begin if all of these nodes were idle; others keep none of them from anybody."""
+    n_of_size = Counter((node.n_cpus, node.memory_bytes) for node in nodes)
+    sizes = {(node.n_cpus, node.memory_bytes): node for node in nodes}
+    return [
+        job
+        for job in jobs
+        if job.wanted_nodes
+        or sum(n for size, n in n_of_size.items() if fits(job, sizes[size])) >= job.n_nodes
+    ]
 
 
 def _first(

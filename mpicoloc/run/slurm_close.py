@@ -23,6 +23,7 @@ from mpicoloc.errors import DataError, EnvironmentFault, MpicolocError, UsageErr
 from mpicoloc.pmpi import contract
 from mpicoloc.run import leftovers, slurm_command
 from mpicoloc.store import hdf5, profiles, signature, step_note
+from mpicoloc.store.apart import NOBODY
 
 MAX_PROFILES = 1000
 """Most profiles of one start of a job that are signed."""
@@ -363,15 +364,20 @@ def clean(job: int, uid: int, folder: str) -> int:
 
 @contextlib.contextmanager
 def _as_user(uid: int) -> Iterator[None]:
-    before = os.geteuid()
-    if before == uid:
+    """The block has the rights of that user, and those of no group."""
+    before, groups = (os.geteuid(), os.getegid()), os.getgroups()
+    if before[0] == uid:
         yield
         return
-    os.seteuid(uid)
     try:
+        os.setgroups([])  # while root's rights are there
+        os.setegid(NOBODY)
+        os.seteuid(uid)
         yield
     finally:
-        os.seteuid(before)
+        os.seteuid(before[0])
+        os.setegid(before[1])
+        os.setgroups(groups)
 
 
 def _is_job(key: str, paths: Iterable[str], job: int) -> bool:

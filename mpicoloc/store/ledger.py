@@ -60,8 +60,8 @@ class Charge:
         Name of the file in a spool that this charge settles, by which `ledger_spool.settled` finds it;
         empty: none.
     turn : (str, int) or None
-        The run of its job by the batch system, and how many charges of it took a turn before
-        (`ledger_spool.n_turns`); None: those do not matter.
+        The number of its job, and how many charges of jobs of that number took a turn before
+        (`ledger_job.of_number`); None: those do not matter.
     """
 
     digest: str
@@ -85,7 +85,7 @@ class Charge:
 
 
 class Overtaken(MpicolocError):
-    """Another step of the job was charged after its charges were looked at: look again."""
+    """The job was charged after its charges were looked at: look again."""
 
 
 @dataclass(frozen=True)
@@ -203,17 +203,17 @@ class Ledger:
 
         def work(connection: sa.Connection) -> Posting:
             posts.users_account(connection, name)
-            done = posts.claimed(connection, charge.claims[:1])
-            if done:
-                return _standing(connection, done[0], name, charge)
             turn = posts.turn_claims(charge.turn[0], charge.turn[1:]) if charge.turn else []
-            if posts.claimed(connection, turn):
-                raise Overtaken(f"another step of job {charge.job_id} was charged meanwhile")
-            done = posts.claimed(connection, charge.claims)
-            if done:
+            # All in one question: between two another call may post the same charge.
+            held = posts.holders(connection, [*charge.claims, *turn])
+            if charge.claims[0] in held:
+                return _standing(connection, held[charge.claims[0]], name, charge)
+            if held.keys() & set(turn):
+                raise Overtaken(f"job {charge.job_id} was charged meanwhile")
+            if held:
                 raise Refused(
                     f"job {charge.job_id} was charged from another profile or without one, as transaction "
-                    f"{done[0]}: refund that first"
+                    f"{min(held.values())}: refund that first"
                 )
             facts = {**charge.facts, "run": charge.run} if charge.run else charge.facts
             taken = [*charge.claims, *turn]

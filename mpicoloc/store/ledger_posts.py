@@ -48,7 +48,7 @@ def run_claim(run: str) -> str:
 
 
 def turn_claims(job: str, numbers: Iterable[int]) -> list[str]:
-    """The claims to be the charges of a job with these numbers, from 0; they stay, whatever is refunded."""
+    """The claims to be these charges of a job, counted from 0; they stay, whatever is refunded."""
     name = hashed(job)
     return [f"turn:{name}:{number}" for number in numbers]
 
@@ -88,8 +88,13 @@ def transaction(connection: sa.Connection, number: int, *, keep_others_off: bool
 
 def claimed(connection: sa.Connection, wanted: Sequence[str]) -> list[int]:
     """Transactions that hold one of the claims."""
-    found = connection.scalars(sa.select(claims.c.transaction_id).where(claims.c.claim.in_(wanted)))
-    return sorted(set(found))
+    return sorted(set(holders(connection, wanted).values()))
+
+
+def holders(connection: sa.Connection, wanted: Sequence[str]) -> dict[str, int]:
+    """Those of the claims that are held, with their transactions."""
+    rows = connection.execute(sa.select(claims).where(claims.c.claim.in_(wanted)))
+    return {row.claim: row.transaction_id for row in rows}
 
 
 def claim(connection: sa.Connection, number: int, wanted: Sequence[str]) -> None:

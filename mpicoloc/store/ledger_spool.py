@@ -77,23 +77,6 @@ def of_start(ledger: Ledger, start: str) -> dict[str, Standing]:
         }
 
 
-def n_turns(ledger: Ledger, job: str) -> int:
-    """How many charges of a run of a job took a turn (`Charge.turn`), refunded ones too.
-
-    Asked for before those charges are looked at, it sees to it that a charge which rests on them is posted
-    only if they are still all: no two take the same turn.
-    """
-    n_before, n_asked = 0, 8
-    with ledger.database.reading() as connection:
-        while True:
-            asked = posts.turn_claims(job, range(n_before, n_before + n_asked))
-            here = sa.select(claims.c.claim).where(claims.c.claim.in_(asked))
-            n_found = len(connection.scalars(here).all())
-            if n_found < n_asked:
-                return n_before + n_found
-            n_before, n_asked = n_before + n_found, min(8 * n_asked, _N_ASKED)
-
-
 def cover(ledger: Ledger, run: str, name: str) -> None:
     """Let the charge of a run settle one more file, as long as it holds the claim on the run."""
 

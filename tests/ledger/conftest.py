@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 import spool_lab
+from ledger_lab import empty
 
 from mpicoloc.cli.main import main
 from mpicoloc.store.ledger import Ledger
@@ -54,16 +55,6 @@ def where(request, tmp_path):
     url = request.getfixturevalue("postgres")
     yield url
     empty(url)
-
-
-def empty(url):
-    import sqlalchemy as sa
-
-    from mpicoloc.store.ledger_db import tables
-
-    engine = sa.create_engine(url)
-    tables.drop_all(engine)
-    engine.dispose()
 
 
 @pytest.fixture

@@ -58,6 +58,16 @@ def charged(call, *argv):
     return code, json.loads(out)["charges"]
 
 
+def empty(url):
+    import sqlalchemy as sa
+
+    from mpicoloc.store.ledger_db import tables
+
+    engine = sa.create_engine(url)
+    tables.drop_all(engine)
+    engine.dispose()
+
+
 def start(code, *argv, env=None):
     """A process that runs `code` with the arguments in `argv`, with this folder's modules."""
     preamble = (

@@ -1,10 +1,11 @@
 """What is no ledger is refused and left as it is; databases of any site's settings keep the books right."""
 
 import sqlite3
+from dataclasses import replace
 
 import pytest
 import sqlalchemy as sa
-from ledger_lab import STAMP, SU, assert_right, results, start
+from ledger_lab import STAMP, SU, assert_right, charge, empty, results, start
 
 from mpicoloc.errors import DataError, EnvironmentFault, UsageError
 from mpicoloc.store import ledger_db
@@ -151,3 +152,24 @@ def test_what_no_other_try_helps_is_not_tried_again(tmp_path, monkeypatch):
 
     with pytest.raises(EnvironmentFault):
         database.write(work)
+
+
+@pytest.mark.parametrize("n_questions", [1, 2, 3])
+def test_the_same_charge_posted_while_another_call_looks_is_known(postgres, n_questions):
+    """After any question of a post: the answer is never that the job was charged from another profile."""
+    Ledger(postgres, create=True).open_account("lab", 10 * SU, 0, STAMP)
+    mine, asked = replace(charge(1), turn=("job-1", 0)), []
+
+    def looked(connection, cursor, statement, *_):
+        if "FROM mpicoloc_claims" in statement:
+            asked.append(statement)
+            if len(asked) == n_questions:
+                Ledger(postgres).charge("lab", mine, STAMP)
+
+    sa.event.listen(sa.Engine, "after_cursor_execute", looked)
+    try:
+        assert Ledger(postgres).charge("lab", mine, STAMP).kind == "charge"
+        assert assert_right(postgres)["lab"] == 9 * SU
+    finally:
+        sa.event.remove(sa.Engine, "after_cursor_execute", looked)
+        empty(postgres)

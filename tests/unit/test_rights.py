@@ -16,7 +16,7 @@ import sample
 
 from mpicoloc.cli import charges
 from mpicoloc.errors import DataError
-from mpicoloc.run import training
+from mpicoloc.run import leftovers, slurm_close, training
 from mpicoloc.store import apart, hdf5, history, profiles, signature
 
 pytestmark = [
@@ -95,6 +95,26 @@ def test_the_child_is_the_user_and_nothing_else(owner, user, key_file, tmp_path)
     assert in_child(lambda: refusal(os.open, key_file.path, os.O_RDONLY)) == errno.EACCES, (
         "nobody, if not told"
     )
+
+
+def test_files_in_memory_are_looked_for_without_roots_groups(tmp_path, monkeypatch):
+    """By a process that has them, as slurmd has; afterwards it has them again."""
+
+    def ids():
+        return [os.geteuid(), os.getegid(), os.getgroups()]
+
+    def work():
+        os.setgroups([0, 42])
+        found = []
+        monkeypatch.setattr(leftovers, "in_use", lambda folder: found.append(ids()) or {})
+        monkeypatch.setattr(leftovers, "find", lambda folder, quiet_s: found.append(ids()) or [])
+        start = slurm_close.Start(7, UID, 0, 0, False, "7")
+        assert slurm_close.await_keeper(start, str(tmp_path))
+        assert slurm_close.clean(7, UID, str(tmp_path)) == 0
+        return [*found, ids()]
+
+    of_user = [UID, apart.NOBODY, []]
+    assert in_child(work, keeps_rights=True) == [of_user, of_user, [0, 0, [0, 42]]]
 
 
 def test_what_root_has_open_is_shut(tmp_path):

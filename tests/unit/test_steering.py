@@ -127,10 +127,10 @@ def test_jobs_on_two_nodes_pair_where_two_nodes_become_free_together():
     assert found.share == Share((1, 2), ("n1", "n2"))
 
 
-def test_a_job_that_needs_more_nodes_than_there_are_lets_nobody_pass():
+def test_a_job_that_needs_more_nodes_than_there_are_lets_others_pass():
     jobs = [job(1, n_nodes=3), job(2), job(3), job(7, RUNNING, ["n1"]), job(8, RUNNING, ["n2"])]
-    alone = lambda leaders, jobs: [Group((0,), 100.0), Group((1, 2), 100.0)]  # noqa: E731
-    assert decided(jobs, [node("n1"), node("n2")], alone) == []
+    (found,) = decided(jobs, [node("n1"), node("n2")])
+    assert found.share.jobs == (2,) and found.why == "to share with 3"
 
 
 def test_what_was_said_is_not_said_again():

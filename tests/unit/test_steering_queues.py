@@ -197,3 +197,26 @@ def as_told(each, actions):
             leader = action.share.jobs[0] if len(action.share.jobs) == 2 else None
             return told(each.id, action.share.nodes, leader, waits_for=action.after)
     return each
+
+
+def wide(number, n_nodes, **others):
+    """The first in the queue."""
+    return job(number, n_nodes=n_nodes, n_cpus=4 * n_nodes, priority=1000, reason="Resources", **others)
+
+
+@pytest.mark.parametrize("is_bound", [True, False])
+def test_a_job_wider_than_the_nodes_that_take_jobs_stops_nobody(is_bound):
+    """Of three nodes one is drained; the pair behind the wide job is as if the job were not there."""
+    nodes = [node("n1"), node("n2"), node("n3", is_up=False)]
+    pair = [job(1), job(2)]
+    alone = decided(pair, nodes, by_width)
+    assert [each.share.jobs for each in alone] == [(1,)]
+    assert decided([*pair, wide(9, 3, is_bound=is_bound)], nodes, by_width) == alone
+    blocked = decided([*pair, wide(9, 2, is_bound=is_bound), job(8, RUNNING, ["n1"])], nodes, by_width)
+    assert blocked == [], "who fits is next"
+
+
+def test_a_leader_moves_to_an_idle_node_past_a_job_that_is_too_wide():
+    jobs = [told(5, waits_for=(8,)), told(8, state=RUNNING), wide(9, 3, is_bound=True)]
+    (found,) = decided(jobs, [node("n1"), node("n2")], by_width)
+    assert (found.share.nodes, found.why) == (("n2",), "another node is free")
