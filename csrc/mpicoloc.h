@@ -87,7 +87,7 @@ enum {
     MC_VERDICT_UNKNOWN = 0,
     MC_VERDICT_VALID = 1,
     MC_VERDICT_MOVED = 2,     /* a co-runner used its processors inside the shutter */
-    MC_VERDICT_LATE = 3,      /* a co-runner was told too late */
+    MC_VERDICT_LATE = 3,      /* a co-runner was paused too late */
     MC_VERDICT_SILENT = 4,    /* a co-runner did not acknowledge (gone, new, or above its duty limit) */
     MC_VERDICT_ELSEWHERE = 5, /* the same instant was not a valid shutter on another node of the job */
 };

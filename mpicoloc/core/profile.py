@@ -49,7 +49,7 @@ class Interference:
 
     `slowdown` is None when it could not be measured; `reason` then says why in one line. `alternatives` are
     the results of the other estimators that ran. `overhead_frac` is the share of the job's time spent
-    standing still for shutters of others, or held up by counting; `coverage_frac` the share of its time that
+    standing still for shutters of others, or slowed by counting; `coverage_frac` the share of its time that
     was measured, not supposed to be slowed like the rest. `cpu_s`, `run_delay_s` and `involuntary_switches`
     are those of the ranks together, whoever took the processor from them: processor time, time ready to run
     without a processor, and how often it was taken.

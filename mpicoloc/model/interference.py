@@ -175,7 +175,7 @@ def parts_of_job(
 
 
 def _overhead(job: Job, nodes: Table, ranks: Table) -> float | None:
-    """The part of its time that the job stood still for others, or was held up by the counting."""
+    """The part of its time that the job stood still for others, or was slowed by the counting."""
     if not len(ranks) or job.wall_s <= 0:
         return None
     # Pauses are known of each rank's first thread, counting of all threads together.
