@@ -130,11 +130,11 @@ static void do_without_board(mc_agent *agent, int status)
 int mc_agent_open(mc_agent **out, const char *key, const char *job_id)
 {
     mc_proc_stat self;
-    mc_agent *agent = calloc(1, sizeof *agent);
-    if (!agent || strlen(key) >= sizeof agent->key) {
-        free(agent);
-        return agent ? MC_E_ARG : MC_E_FULL;
-    }
+    mc_agent *agent = NULL;
+    if (strlen(key) >= sizeof agent->key)
+        return MC_E_ARG;
+    if (!(agent = calloc(1, sizeof *agent)))
+        return MC_E_FULL;
     snprintf(agent->key, sizeof agent->key, "%s", key);
     snprintf(agent->job_id, sizeof agent->job_id, "%s", job_id ? job_id : key);
     read_options(agent);

@@ -81,7 +81,8 @@ static void give_up(mc_agent *agent, uint64_t now, const char *why)
 
 static void sample_rank(mc_loop *loop, const mc_rank *rank)
 {
-    int tids[N_TIDS], n = mc_proc_threads(rank->pid, tids, N_TIDS);
+    int n_left = 0; /* any few do */
+    int tids[N_TIDS], n = mc_proc_threads(rank->pid, tids, N_TIDS, &n_left);
     for (int i = 0; i < n && loop->search->n_sampled < MC_N_SAMPLED; i++) {
         mc_proc_thread thread;
         if (mc_proc_read_thread(&thread, rank->pid, tids[i], 0) == MC_OK && thread.state == 'R')
@@ -198,18 +199,21 @@ static uint64_t address_in(mc_agent *agent, int i_rank)
 static void open_probes(mc_agent *agent, int n_max)
 {
     mc_loop *loop = agent->loop;
-    int tids[N_TIDS];
+    int tids[N_TIDS], n_left = 0;
     for (int i = 0; i < agent->n_ranks; i++) {
         uint64_t address = agent->ranks[i].alive ? address_in(agent, i) : 0;
-        int n = address ? mc_proc_threads(agent->ranks[i].pid, tids, N_TIDS) : 0;
-        for (int j = 0; j < n && loop->n_probes < MC_N_PROBES; j++) {
+        int n = address ? mc_proc_threads(agent->ranks[i].pid, tids, N_TIDS, &n_left) : 0;
+        for (int j = 0; j < n; j++) {
             mc_probe *probe = &loop->probes[loop->n_probes];
-            if (mc_probe_hits(probe, tids[j], address, n_max) != MC_OK)
+            if (loop->n_probes == MC_N_PROBES || mc_probe_hits(probe, tids[j], address, n_max) != MC_OK) {
+                n_left += mc_proc_has_thread(agent->ranks[i].pid, tids[j]);
                 continue;
+            }
             loop->n_probes++;
             mc_probe_start(probe, n_max);
         }
     }
+    agent->node->n_uncounted = mc_max(agent->node->n_uncounted, (uint64_t)n_left);
 }
 
 static void add_hit(void *data, const uint64_t *words, size_t n)

@@ -94,8 +94,8 @@ static int look(mc_proc_thread *thread, const mc_rank *rank, int tid, int signal
 int mc_pause_each_running(const mc_rank *rank, int signal, int *n_untold)
 {
     int tids[N_TIDS], own_tid = (int)syscall(SYS_gettid), n_running = 0;
-    int n = mc_proc_threads(rank->pid, tids, N_TIDS);
     *n_untold = 0;
+    int n = mc_proc_threads(rank->pid, tids, N_TIDS, n_untold);
     for (int i = 0; i < n; i++) {
         mc_proc_thread thread;
         if (tids[i] == own_tid || look(&thread, rank, tids[i], signal) != MC_OK)

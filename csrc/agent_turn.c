@@ -99,15 +99,16 @@ static const mc_lane_head *lane_of(mc_segment *segment, int tid)
 static void follow_threads(mc_agent *agent)
 {
     mc_followed threads[N_TIDS];
-    int tids[N_TIDS], n = 0;
-    for (int i = 0; i < agent->n_ranks && n < N_TIDS; i++) {
+    int tids[N_TIDS], n = 0, n_left = 0;
+    for (int i = 0; i < agent->n_ranks; i++) {
         mc_segment *segment = agent->ranks[i].segment;
-        int n_tids = agent->ranks[i].alive ? mc_proc_threads(agent->ranks[i].pid, tids, N_TIDS - n) : 0;
+        int n_tids = agent->ranks[i].alive ? mc_proc_threads(agent->ranks[i].pid, tids, N_TIDS - n, &n_left) : 0;
         int has_untold = __atomic_load_n(&segment->counters.n_lane_overflow, __ATOMIC_RELAXED) != 0;
         for (int j = 0; j < n_tids; j++)
             threads[n++] = (mc_followed){tids[j], has_untold, lane_of(segment, tids[j])};
     }
-    mc_perf_follow(agent->perf, threads, n);
+    n_left += mc_perf_follow(agent->perf, threads, n);
+    agent->node->n_uncounted = mc_max(agent->node->n_uncounted, (uint64_t)n_left);
 }
 
 /* From now on, and up to `until` at most: nobody may be left to end it. What this process may do, ranks with the same

@@ -183,10 +183,11 @@ int mc_is_announced(const char *how)
     return is_said;
 }
 
-static int has_begun_everywhere(int fd)
+/* Of all records from number *i on, which is left at the first whose process has not: the others are not read again. */
+static int has_begun_everywhere(int fd, int *i)
 {
     char record[MC_RECORD_LEN];
-    for (int i = 0; read_record(fd, i, record); i++)
+    for (; read_record(fd, *i, record); ++*i)
         if (atoi(record + MC_HOW_LEN) < i_round)
             return 0;
     return 1;
@@ -196,12 +197,12 @@ static int has_begun_everywhere(int fd)
    them have left the round before: who comes too early waits for good. */
 void mc_await_others(void)
 {
-    int never = 0;
+    int never = 0, i = 0;
     uint64_t end = mc_now_ns() + MC_ROUND_WAIT_MS * 1000000ull;
     int fd = i_round > 0 ? open_announcement(O_RDONLY) : -1;
     if (fd < 0)
         return;
-    while (!has_begun_everywhere(fd) && mc_now_ns() < end)
+    while (!has_begun_everywhere(fd, &i) && mc_now_ns() < end)
         mc_sleep_until(mc_now_ns() + ROUND_POLL_NS, &never);
     close(fd);
 }

@@ -76,7 +76,8 @@ typedef struct mc_node {
     uint64_t profile;   /* MC_PROFILE_... */
     uint64_t shared_ns; /* time with at least one co-runner */
     uint64_t n_pauses, paused_ns;
-    uint64_t n_refused;                              /* shutters of others not obeyed because of the duty limit */
+    uint64_t n_refused;   /* shutters of others not obeyed because of the duty limit */
+    uint64_t n_uncounted; /* threads that the meter could not count, the most at a time: too many, or too many files */
     uint64_t shutter_duration_ns, shutter_period_ns; /* as adapted at the end */
     mc_common common;
     uint64_t n_corunners;

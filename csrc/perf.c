@@ -240,6 +240,7 @@ static watched *find(mc_perf *perf, int tid)
 static watched *add(mc_perf *perf, int tid)
 {
     watched *new = &perf->threads[perf->n];
+    errno = ENOSPC;
     if (perf->n == N_THREADS_MAX)
         return NULL;
     memset(new, 0, sizeof *new);
@@ -249,14 +250,16 @@ static watched *add(mc_perf *perf, int tid)
     return new;
 }
 
-void mc_perf_follow(mc_perf *perf, const mc_followed *threads, int n)
+int mc_perf_follow(mc_perf *perf, const mc_followed *threads, int n)
 {
+    int n_left = 0;
     for (int i = 0; i < perf->n; i++)
         perf->threads[i].kept = 0;
     for (int i = 0; i < n; i++) {
         watched *one = find(perf, threads[i].tid);
         if (!one)
             one = add(perf, threads[i].tid);
+        n_left += !one && errno != ESRCH; /* else it has ended */
         if (!one)
             continue;
         one->kept = 1;
@@ -265,6 +268,7 @@ void mc_perf_follow(mc_perf *perf, const mc_followed *threads, int n)
     for (int i = perf->n - 1; i >= 0; i--)
         if (!perf->threads[i].kept)
             drop(perf, i);
+    return n_left;
 }
 
 static uint64_t less(uint64_t a, uint64_t b)

@@ -51,8 +51,9 @@ typedef struct mc_followed {
 mc_perf *mc_perf_open(void); /* NULL: no memory */
 void mc_perf_close(mc_perf *perf);
 
-/* Watch exactly these threads from now on; counters of known ones run on. */
-void mc_perf_follow(mc_perf *perf, const mc_followed *threads, int n);
+/* Watch exactly these threads from now on; counters of known ones run on. Returns the number of those that are not
+   watched: there are too many, or too many files are open. */
+int mc_perf_follow(mc_perf *perf, const mc_followed *threads, int n);
 
 /* Note what all followed threads have counted by now: at the begin (0) or the end (1) of a window in this span. */
 void mc_perf_note(mc_perf *perf, int i_end, uint64_t span);

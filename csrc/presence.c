@@ -18,10 +18,11 @@
 
 enum { N_GROUP = 96, N_JOB = 48 };
 
-static const uint64_t STEP_NS = 2000000;
+static const uint64_t STEP_NS = 2000000, STEP_NS_MAX = 100000000;
 static const uint64_t WAIT_NS = 5000000000; /* some MPI libraries let a rank return a little early */
 
 static char group[N_GROUP], own_path[MC_PATH_LEN], session_path[MC_PATH_LEN];
+static int n_present; /* ranks of this node, once all of them have been seen */
 
 /* Of the sessions that a process has open, in turn: others may be one time ahead or behind. */
 static const char *const times[] = {"in0", "in1", "in2"};
@@ -55,14 +56,20 @@ static void name_group(int launcher)
             *at = '-';
 }
 
+/* Whether this node's ranks look for each other's files, and can. */
+static int is_looked_for(void)
+{
+    return n_started() >= 2 && mc_launcher_pid() != 0 && !mc_is_wrapped() && !mc_is_nested() &&
+           access(mc_option_text(MC_OPT_SHM_DIR), W_OK | X_OK) == 0;
+}
+
 static void leave_file(char *path, const char *what)
 {
     char name[32];
-    int launcher = mc_launcher_pid();
     path[0] = '\0';
-    if (n_started() < 2 || launcher == 0 || mc_is_wrapped() || mc_is_nested())
+    if (!is_looked_for())
         return;
-    name_group(launcher);
+    name_group(mc_launcher_pid());
     snprintf(name, sizeof name, "%d.%s", (int)getpid(), what);
     int fd = mc_shm_path(path, MC_PATH_LEN, group, name) == MC_OK ? mc_shm_open(path, O_WRONLY | O_CREAT, 1) : -1;
     if (fd >= 0)
@@ -107,24 +114,53 @@ static found_ranks look(const char *what)
     return found;
 }
 
-int mc_is_everywhere(void)
+/* Each look costs as much as the folder has files, and all ranks of the node look: the longer the wait, the rarer. */
+static void rest(uint64_t begin, uint64_t end)
 {
-    int never = 0, n_wanted = n_started();
-    uint64_t end = mc_now_ns() + WAIT_NS;
+    int never = 0;
+    uint64_t now = mc_now_ns(), step_ns = (now - begin) / 4;
+    step_ns = step_ns < STEP_NS ? STEP_NS : step_ns > STEP_NS_MAX ? STEP_NS_MAX : step_ns;
+    mc_sleep_until(now + step_ns < end ? now + step_ns : end, &never);
+}
+
+static int say_missing(const found_ranks *found, int n_wanted)
+{
     if (own_path[0] == '\0')
-        return 1;
-    found_ranks found = look("here");
-    while (found.n < n_wanted && mc_now_ns() < end) {
-        mc_sleep_until(mc_now_ns() + STEP_NS, &never);
-        found_ranks now = look("here");
-        found = now.n > found.n ? now : found; /* one that has given up takes its file along */
-    }
-    if (found.n < n_wanted && found.n_before == 0)
+        fprintf(stderr,
+                "mpicoloc: switched off, the application goes on without a profile: a rank cannot make its file in the "
+                "shared-memory folder, where those of %d other ranks are\n",
+                found->n);
+    else if (found->n_before == 0)
         fprintf(stderr,
                 "mpicoloc: switched off, the application goes on without a profile: it is preloaded in %d of the %d "
                 "ranks of this node; set LD_PRELOAD for all of them\n",
-                found.n, n_wanted);
-    return found.n >= n_wanted;
+                found->n, n_wanted);
+    return 0;
+}
+
+int mc_is_everywhere(void)
+{
+    int n_wanted = n_started();
+    uint64_t begin = mc_now_ns(), end = begin + WAIT_NS;
+    if (!is_looked_for())
+        return 1;
+    /* A rank without a file of its own is missed by the others, so it must not wait for them in MPI. */
+    int n_others = own_path[0] == '\0' ? 1 : n_wanted;
+    found_ranks found = look("here");
+    while (found.n < n_others && mc_now_ns() < end) {
+        rest(begin, end);
+        found_ranks now = look("here");
+        found = now.n > found.n ? now : found; /* one that has given up takes its file along */
+    }
+    if (own_path[0] == '\0' ? found.n > 0 : found.n < n_wanted)
+        return say_missing(&found, n_wanted);
+    n_present = found.n;
+    return 1;
+}
+
+int mc_is_whole_world(int n_ranks)
+{
+    return n_ranks == 1 || n_present >= n_ranks;
 }
 
 void mc_presence_end(void)
@@ -134,12 +170,11 @@ void mc_presence_end(void)
 
 void mc_presence_begin_sessions(void)
 {
-    int never = 0;
-    uint64_t end = mc_now_ns() + MC_ROUND_WAIT_MS * 1000000ull;
+    uint64_t begin = mc_now_ns(), end = begin + MC_ROUND_WAIT_MS * 1000000ull;
     session_pid = (int)getpid();
     leave_file(session_path, times[n_times % N_TIMES]);
     while (n_times > 0 && session_path[0] && look(times[(n_times - 1) % N_TIMES]).n > 0 && mc_now_ns() < end)
-        mc_sleep_until(mc_now_ns() + STEP_NS, &never);
+        rest(begin, end);
 }
 
 __attribute__((destructor)) void mc_presence_end_sessions(void)

@@ -197,7 +197,7 @@ static void each_name(int fd, void (*found)(void *, const char *), void *data)
 
 struct tid_list {
     int *tids;
-    int n, n_max;
+    int n, n_max, n_left;
 };
 
 static void add_tid(void *data, const char *name)
@@ -206,19 +206,27 @@ static void add_tid(void *data, const char *name)
     int tid = atoi(name);
     if (tid > 0 && list->n < list->n_max)
         list->tids[list->n++] = tid;
+    else if (tid > 0)
+        list->n_left++;
 }
 
-int mc_proc_threads(int pid, int *tids, int n_max)
+int mc_proc_threads(int pid, int *tids, int n_max, int *n_left)
 {
     char path[64];
-    struct tid_list list = {tids, 0, n_max};
+    struct tid_list list = {tids, 0, n_max, 0};
     snprintf(path, sizeof path, "/proc/%d/task", pid);
     int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (fd < 0)
-        return 0;
-    each_name(fd, add_tid, &list);
-    close(fd);
+    if (fd >= 0) {
+        each_name(fd, add_tid, &list);
+        close(fd);
+    }
+    *n_left += list.n_left;
     return list.n;
+}
+
+int mc_proc_has_thread(int pid, int tid)
+{
+    return syscall(SYS_tgkill, pid, tid, 0) == 0 || errno == EPERM;
 }
 
 struct dir_match {

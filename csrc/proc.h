@@ -51,8 +51,9 @@ typedef struct mc_proc_thread {
 /* Returns MC_OK or MC_E_GONE. */
 int mc_proc_read_thread(mc_proc_thread *out, int pid, int tid, int signal);
 
-/* Thread ids of a process; returns their number, at most n_max. */
-int mc_proc_threads(int pid, int *tids, int n_max);
+/* Thread ids of a process; returns their number, at most n_max. Those for which there was no room are added to n_left. */
+int mc_proc_threads(int pid, int *tids, int n_max, int *n_left);
+int mc_proc_has_thread(int pid, int tid);
 
 /* Names in a folder that begin with prefix and end with suffix: what lies between is handed to found(). */
 void mc_dir_scan(const char *dir, const char *prefix, const char *suffix, void (*found)(void *, const char *),

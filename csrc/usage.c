@@ -45,8 +45,9 @@ static void add_run_delay(mc_usage *out, int tid)
 /* Apart, and never inlined: who does not want it does not pay for its stack either. */
 __attribute__((noinline)) static void add_all_threads(mc_usage *out)
 {
-    int tids[N_THREADS_MAX], n = mc_proc_threads((int)getpid(), tids, N_THREADS_MAX);
-    for (int i = 0; i < n; i++) {
+    int n_left = 0;
+    int tids[N_THREADS_MAX], n = mc_proc_threads((int)getpid(), tids, N_THREADS_MAX, &n_left);
+    for (int i = 0; i < n && n_left == 0; i++) { /* those of some threads would say too little */
         add_migrations(out, tids[i]);
         add_run_delay(out, tids[i]);
     }

@@ -18,6 +18,8 @@
 #include "presence.h"
 #include "proc.h"
 
+enum { N_AT_ONCE = 256 };
+
 static const uint64_t PATIENCE_NS = 10000000000;
 
 int mc_is_swapped, mc_real_size, mc_app_size, *mc_app_ranks;
@@ -43,15 +45,35 @@ static void copy(char *to, const char *from)
     snprintf(to, MC_NAME_LEN, "%s", from);
 }
 
-static void note_real_ranks(MPI_Comm application, int real_rank)
+/* Without a message: no rank may wait here for another that lacks memory. */
+static int translate(MPI_Group application, MPI_Group real, int size)
+{
+    int ranks[N_AT_ONCE], status = MPI_SUCCESS;
+    for (int first = 0; status == MPI_SUCCESS && first < size; first += N_AT_ONCE) {
+        int n = size - first < N_AT_ONCE ? size - first : N_AT_ONCE;
+        for (int i = 0; i < n; i++)
+            ranks[i] = first + i;
+        status = MC_REAL(MPI_Group_translate_ranks)(application, n, ranks, real, mc_app_ranks + first);
+    }
+    return status == MPI_SUCCESS;
+}
+
+static void note_real_ranks(MPI_Comm application, MPI_Comm real)
 {
     int size = 0;
+    MPI_Group of_application, of_real;
     MC_REAL(MPI_Comm_size)(application, &size);
-    mc_app_ranks = realloc(mc_app_ranks, (size_t)size * sizeof *mc_app_ranks);
-    int status = MPI_ERR_NO_MEM, *ranks = mc_app_ranks;
-    if (ranks != NULL)
-        status = MC_REAL(MPI_Allgather)(&real_rank, 1, mc_known.type_int, ranks, 1, mc_known.type_int, application);
-    mc_app_size = status == MPI_SUCCESS ? size : 0;
+    int *ranks = realloc(mc_app_ranks, (size_t)size * sizeof *ranks);
+    mc_app_size = 0;
+    if (ranks == NULL)
+        return;
+    mc_app_ranks = ranks;
+    MC_REAL(MPI_Comm_group)(application, &of_application);
+    MC_REAL(MPI_Comm_group)(real, &of_real);
+    if (translate(of_application, of_real, size))
+        mc_app_size = size;
+    MC_REAL(MPI_Group_free)(&of_application);
+    MC_REAL(MPI_Group_free)(&of_real);
 }
 
 /* The coordinators make the same call with colour 1. Both worlds keep the order of the real ranks. */
@@ -65,7 +87,7 @@ MPI_Comm mc_split(MPI_Comm real)
         return mc_known.comm_null;
     }
     MC_REAL(MPI_Comm_size)(real, &mc_real_size);
-    note_real_ranks(application, real_rank);
+    note_real_ranks(application, real);
     return application;
 }
 
@@ -146,16 +168,22 @@ static int have_all(void)
            MC_HAVE(MPI_Comm_split_type) && MC_HAVE(MPI_Comm_set_name) && MC_HAVE(MPI_Comm_free) && MC_HAVE(MPI_Bcast) &&
            MC_HAVE(MPI_Allreduce) && MC_HAVE(MPI_Barrier) && MC_HAVE(MPI_Info_create) && MC_HAVE(MPI_Info_free) &&
            MC_HAVE(MPI_Get_library_version) && MC_HAVE(MPI_Comm_get_parent) && MC_HAVE(MPI_Ibarrier) &&
-           MC_HAVE(MPI_Allgather) && MC_HAVE(MPI_Wait) && MC_HAVE(MPI_Test);
+           MC_HAVE(MPI_Comm_group) && MC_HAVE(MPI_Group_translate_ranks) && MC_HAVE(MPI_Group_free) &&
+           MC_HAVE(MPI_Wait) && MC_HAVE(MPI_Test);
 }
 
 /* A rank without the library, on a node that the launcher did not hand LD_PRELOAD to, never comes. There is no way back
-   from a collective call, but whoever waits may say for what. */
+   from a collective call, but whoever waits may say for what. Not where one node has all ranks: the request that is made
+   here is the one that the library gives to the application first. MPICH 5.0.2 reads in MPI_Cancel of a send what a
+   request was used for before, and waits for good where it would crash with a new one. */
 static void wait_for_all_nodes(void)
 {
     MPI_Request request;
-    int is_done = 0;
+    int is_done = 0, size = 0;
     uint64_t patience_end = mc_now_ns() + PATIENCE_NS;
+    MC_REAL(MPI_Comm_size)(mc_app_world, &size);
+    if (mc_is_whole_world(size))
+        return;
     if (MC_REAL(MPI_Ibarrier)(mc_app_world, &request) != MPI_SUCCESS)
         return;
     while (!is_done && mc_now_ns() < patience_end)

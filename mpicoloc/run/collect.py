@@ -74,6 +74,8 @@ def collect(key: str, has_events: bool = True) -> NodePart:
         raise DataError(f"no data of job key {key!r} in {os.path.dirname(contract.shm_path(key, 'node'))}")
     notes += _trouble(key)
     node = _read_node(contract.shm_path(key, "node"), notes)
+    if len(ranks) > contract.MC_N_NODE_RANKS:
+        notes.append(f"the node agent watched {contract.MC_N_NODE_RANKS} of {len(ranks)} ranks of a node")
     first = ranks[0].segment
     names = calls.names(calls.shim_of(int(first["pid"]), contract.text(first["mpi_library"])), notes)
     lanes = [(rank.rank, lane) for rank, _, lane in _lanes(ranks)]
@@ -148,6 +150,8 @@ def _read_node(path: str, notes: list[str]) -> np.void | None:
     if node["meter"] == contract.MC_METER_NONE and reason.startswith("the board"):
         notes.append(f"the node agent was blind to other jobs: {reason}")
         return None
+    if n_uncounted := int(node["n_uncounted"]):
+        notes.append(f"the meter did not count {n_uncounted} threads of a node: too many, or see `ulimit -n`")
     n_kept, n_taken = contract.MC_N_SHUTTERS, int(node["n_shutters"])
     if n_taken > n_kept:
         notes.append(f"the last {n_kept} of {n_taken} shutters are kept, and n_used counts those")

@@ -176,11 +176,11 @@ def _only_idle_time() -> Iterator[None]:
         os.sched_setscheduler(0, os.SCHED_OTHER, os.sched_param(0))
 
 
-def _watch(key: str, member: Membership) -> Ranks:
+def _watch(key: str, member: Membership) -> Ranks | None:
     """Look on, or be the node's agent, until the ranks of every node are in MPI_Finalize."""
     with contextlib.ExitStack() as stack:
         agent = _guarded(_open_agent, key, stack)
-        ranks = Ranks(key)
+        ranks = _guarded(Ranks, key)
         agreement = Agreement(member.comm, agent if isinstance(agent, contract.Agent) else None)
         if agent is not None:
             _guarded(_run_until_over, agent, member, agreement)
@@ -193,7 +193,7 @@ def _watch(key: str, member: Membership) -> Ranks:
         while not everywhere.Test():
             member.look()
             _rest(agent)
-    return ranks
+    return ranks if isinstance(ranks, Ranks) else None
 
 
 def _rest(agent: contract.Agent | Watcher | None) -> None:
@@ -259,26 +259,50 @@ def _await_trace(key: str) -> None:
 
 
 def _write_profile(key: str, comm: MPI.Comm) -> None:
-    """Gather all nodes' parts where rank 0 of the application runs, and write the profile there."""
-    gc.disable()  # imports take a tenth longer with it
-    from mpicoloc.run import assemble
-    from mpicoloc.run.collect import collect
-    from mpicoloc.run.part import pack, unpack
+    """Gather all nodes' parts where rank 0 of the application runs, and write the profile there.
 
-    gc.enable()
-    part = _guarded(collect, key) if contract.segment_paths(key) else None
-    root = membership.first_with(comm, part is not None and part.facts["world_rank"] == 0)
-    packed = membership.gather(comm, b"".join(pack(part)) if part is not None else b"", root)
-    state = contract.MC_PROFILE_FAILED
-    if packed is not None:
-        packed.insert(0, packed.pop(root))
-        parts = [unpack(content) for content in packed if content]
-        result = _guarded(assemble.write, parts) if parts else None
-        if result and result[1]:
-            assemble.leave_word(key, result[1])
-        elif result:
-            state = contract.MC_PROFILE_WRITTEN
-    assemble.tell_state(key, membership.bcast(comm, state, root))
+    Every coordinator makes the three collective calls, whatever fails on its node: the others wait for it.
+    """
+    content, has_first = _guarded(_packed_part, key) or (b"", False)
+    root = membership.first_with(comm, has_first)
+    packed = membership.gather(comm, content, root)
+    is_written = packed is not None and _guarded(_merge, key, [packed.pop(root), *packed])
+    state = contract.MC_PROFILE_WRITTEN if is_written else contract.MC_PROFILE_FAILED
+    _guarded(_tell_state, key, membership.bcast(comm, state, root))
+
+
+def _packed_part(key: str) -> tuple[bytes, bool]:
+    """What this node knows of the job, and whether rank 0 of the application runs here."""
+    gc.disable()  # imports take a tenth longer with it
+    try:
+        from mpicoloc.run.collect import collect
+        from mpicoloc.run.part import pack
+    finally:
+        gc.enable()
+    if not contract.segment_paths(key):
+        return b"", False
+    part = collect(key)
+    return b"".join(pack(part)), part.facts["world_rank"] == 0
+
+
+def _merge(key: str, packed: list[bytes]) -> bool:
+    """Write the profile of all nodes; whether it is where the job wanted it."""
+    from mpicoloc.run import assemble
+    from mpicoloc.run.part import unpack
+
+    parts = [unpack(content) for content in packed if content]
+    if not parts:
+        return False
+    _, trouble = assemble.write(parts)
+    if trouble:
+        assemble.leave_word(key, trouble)
+    return not trouble
+
+
+def _tell_state(key: str, state: int) -> None:
+    from mpicoloc.run import assemble
+
+    assemble.tell_state(key, state)
 
 
 if __name__ == "__main__":

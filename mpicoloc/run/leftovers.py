@@ -9,7 +9,7 @@ import contextlib
 import os
 import re
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from mpicoloc import config
@@ -86,10 +86,30 @@ def boards(folder: str) -> list[Leftover]:
     return found
 
 
-def in_use(folder: str) -> dict[str, list[str]]:
-    """Files in `folder` of this user's jobs of which a process lives, by their keys."""
-    gone = {left.key for left in find(folder, quiet_s=0.0)}
-    return {key: paths for key, paths in _files(folder, None).items() if key not in gone}
+def files(folder: str) -> dict[str, list[str]]:
+    """Files in `folder` of this user's jobs, ended or not, by their keys."""
+    return _files(folder, None)
+
+
+def processes(jobs: Mapping[str, Iterable[str]]) -> set[int]:
+    """Processes that live of jobs whose keys and files are given: ranks, coordinators, keepers, writers.
+
+    All of /proc is read, which is not to be done again and again.
+    """
+    found = {_rank_of(path) for paths in jobs.values() for path in paths if path.endswith(".seg")}
+    for pid in _pids():
+        words = _words_of(pid)
+        if any(_is_named(key, words) for key in jobs):
+            found.add(int(pid))
+    return found - {0}
+
+
+def _rank_of(path: str) -> int:
+    """The process of a segment, 0 if it has ended: its environment may be out of reach."""
+    with contextlib.suppress(MpicolocError, OSError):
+        segment = contract.read_file(path)
+        return int(segment["pid"]) if is_running(segment) else 0
+    return 0
 
 
 def _files(folder: str, key: str | None) -> dict[str, list[str]]:
@@ -104,11 +124,15 @@ def _files(folder: str, key: str | None) -> dict[str, list[str]]:
 
 def _words_of_processes() -> set[bytes]:
     """All arguments and environment entries of the processes that this user may look into."""
-    words: set[bytes] = set()
-    for pid in filter(str.isdigit, os.listdir("/proc")):
-        for what in ("cmdline", "environ"):
-            words.update(siblings.entries(pid, what))
-    return words
+    return set().union(*map(_words_of, _pids()))
+
+
+def _pids() -> list[str]:
+    return list(filter(str.isdigit, os.listdir("/proc")))
+
+
+def _words_of(pid: str) -> set[bytes]:
+    return {word for what in ("cmdline", "environ") for word in siblings.entries(pid, what)}
 
 
 def _is_named(key: str, words: set[bytes]) -> bool:

@@ -21,7 +21,7 @@ from mpicoloc.core.profile import Profile
 from mpicoloc.core.tables import printable
 from mpicoloc.errors import DataError, EnvironmentFault, MpicolocError, UsageError
 from mpicoloc.pmpi import contract
-from mpicoloc.run import leftovers, slurm_command
+from mpicoloc.run import leftovers, siblings, slurm_command
 from mpicoloc.store import hdf5, profiles, signature, step_note
 from mpicoloc.store.apart import NOBODY
 
@@ -339,17 +339,23 @@ def await_keeper(start: Start, folder: str, limit_s: float = KEEPER_S) -> bool:
         Wait no longer, s.
     """
     deadline_s = time.monotonic() + limit_s
-    while _is_in_use(start, folder):
-        if time.monotonic() > deadline_s:
-            return False
-        time.sleep(_NAP_S)
+    with _as_user(start.uid):
+        files = leftovers.files(folder)
+        jobs = {key: paths for key, paths in files.items() if _is_job(key, paths, start.job)}
+    while pids := _processes(start, jobs):
+        # Those that were found are enough to look at; each may have started another one when it ended.
+        while any(any(siblings.entries(str(pid), "cmdline")) for pid in pids):
+            if time.monotonic() > deadline_s:
+                return False
+            time.sleep(_NAP_S)
     return True
 
 
-def _is_in_use(start: Start, folder: str) -> bool:
+def _processes(start: Start, jobs: Mapping[str, Iterable[str]]) -> set[int]:
+    if not jobs:
+        return set()
     with _as_user(start.uid):
-        used = leftovers.in_use(folder)
-        return any(_is_job(key, paths, start.job) for key, paths in used.items())
+        return leftovers.processes(jobs)
 
 
 def clean(job: int, uid: int, folder: str) -> int:

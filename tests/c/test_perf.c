@@ -14,6 +14,9 @@
 
 #include "node.h"
 
+#include <pthread.h>
+#include <sys/resource.h>
+
 enum { BEFORE = 1, DURING = 2, AFTER = 4, ALL = 7, ENOUGH_NS = 60000000 };
 
 /* Windows of which some shutter has counts. On a crowded machine a rank may be off its processor in any one window. */
@@ -126,6 +129,45 @@ static void test_following(void)
     mc_perf_close(perf);
 }
 
+static void *wait_for_stop(void *unused)
+{
+    while (!told_to_stop)
+        nap_ms(5);
+    return unused;
+}
+
+/* What cannot be watched, or listed, for want of room is told by its number. */
+static void test_limits(void)
+{
+    mc_perf *perf = mc_perf_open();
+    mc_followed followed[3];
+    pthread_t threads[3];
+    struct rlimit before, few;
+    int tids[8], n_left = 0;
+    for (int i = 0; i < 3; i++)
+        CHECK(pthread_create(&threads[i], NULL, wait_for_stop, NULL) == 0);
+    CHECK(mc_proc_threads(getpid(), tids, 8, &n_left) == 4 && n_left == 0);
+    for (int i = 0; i < 3; i++)
+        followed[i] = (mc_followed){tids[i + 1], 0, NULL};
+    CHECK(mc_proc_threads(getpid(), tids, 1, &n_left) == 1 && n_left == 3);
+    CHECK(mc_proc_threads(getpid(), tids, 0, &n_left) == 0 && n_left == 7);
+    int first_free = dup(0);
+    close(first_free);
+    CHECK(getrlimit(RLIMIT_NOFILE, &before) == 0);
+    few = (struct rlimit){(rlim_t)first_free + MC_N_EVENTS + 1, before.rlim_max};
+    CHECK(setrlimit(RLIMIT_NOFILE, &few) == 0);
+    CHECK(mc_perf_follow(perf, followed, 3) == 2);
+    CHECK(setrlimit(RLIMIT_NOFILE, &before) == 0);
+    CHECK(mc_perf_follow(perf, followed, 3) == 0);
+    told_to_stop = 1;
+    for (int i = 0; i < 3; i++)
+        pthread_join(threads[i], NULL);
+    mc_perf_follow(perf, followed, 0);
+    CHECK(mc_perf_follow(perf, followed, 3) == 0); /* they have ended */
+    told_to_stop = 0;
+    mc_perf_close(perf);
+}
+
 int main(int argc, char **argv)
 {
     char reason[MC_TEXT_LEN];
@@ -140,6 +182,7 @@ int main(int argc, char **argv)
     CHECK(status == MC_OK);
     test_counting_at_once();
     test_following();
+    test_limits();
     test_shutters();
     return n_failed;
 }

@@ -6,15 +6,16 @@
 #include <string.h>
 
 static mc_usage used;
-static int n_looks;
+static int n_looks, n_without_room;
 
-int mc_proc_threads(int pid, int *tids, int n_max)
+int mc_proc_threads(int pid, int *tids, int n_max, int *n_left)
 {
     n_looks += pid > 0 && n_max >= 3;
     CHECK(!used.is_known);
     for (int i = 0; i < 3; i++)
         tids[i] = i;
     errno = ENOENT;
+    *n_left += n_without_room;
     return 3;
 }
 
@@ -40,10 +41,13 @@ int main(void)
     CHECK(used.is_known && used.n_migrating == 2 && used.migrations == 28 && used.minor_faults > 0);
     CHECK(used.n_scheduled == 2 && used.run_delay_ns == 14000000000);
     CHECK(n_looks == 1);
+    n_without_room = 1; /* those of some threads would say too little */
+    mc_usage_read(&used, 1);
+    CHECK(used.is_known && used.n_migrating == 0 && used.migrations == 0 && used.n_scheduled == 0);
     mc_usage_read(&used, 0);
     CHECK(used.is_known && used.n_migrating == 0 && used.migrations == 0 && used.minor_faults > 0);
     CHECK(used.n_scheduled == 0 && used.run_delay_ns == 0);
-    CHECK(n_looks == 1);
+    CHECK(n_looks == 2);
     CHECK(errno == 4321);
     return n_failed;
 }

@@ -44,6 +44,15 @@ class Family:
                 self._compile(source, define, out)
         return str(out)
 
+    def compile_library(self, source):
+        """A library to be preloaded, compiled from a C file, once."""
+        out = self.folder / f"{Path(source).stem}.so"
+        with once.alone(out):
+            if not out.exists():
+                command = [self.mpicc, "-O1", "-shared", "-fPIC", str(PROGRAMS / source), "-o", str(out)]
+                subprocess.run(command, check=True, timeout=120)
+        return str(out)
+
     def _compile(self, source, define, out):
         compiler = {".c": self.mpicc, ".cpp": self.mpicxx, ".F90": self.mpif90}[Path(source).suffix]
         flags = [f"-I{paths.include_dir()}", *([f"-D{define}"] if define else [])]

@@ -1,10 +1,14 @@
 """Another compiler than that of all other tests has nothing to say about the C code: warnings are errors."""
 
 import shutil
+import subprocess
 
+import objects
 import pytest
+import shimlab
 
 from mpicoloc.pmpi import build_shim
+from mpicoloc.pmpi.sources import KEEPER
 
 
 @pytest.fixture
@@ -17,3 +21,22 @@ def clang():
 def test_clang_builds_the_keeper_without_a_warning(clang, tmp_path, monkeypatch):
     monkeypatch.setenv("CC", clang)
     assert build_shim.build_keeper(tmp_path, tmp_path / "kept").exists()
+
+
+@pytest.fixture
+def gcc():
+    """One that knows freed pointers (gcc 12): what it says of them it says of code that is not optimized."""
+    name = shutil.which("gcc") or pytest.skip("no gcc here")
+    word = ["-Wuse-after-free=3", "-E", "-x", "c", "/dev/null"]
+    if subprocess.run([name, *word], capture_output=True, timeout=60, check=False).returncode != 0:
+        pytest.skip("this gcc does not look for freed pointers")
+    return name
+
+
+def test_no_pointer_is_used_after_it_was_freed(gcc, family, tmp_path):
+    """Not even compared: what a freed pointer is worth is undefined."""
+    flags = (*shimlab.QUICKLY, "-Wuse-after-free=3")
+    include = build_shim.include_dirs_of(family.mpicc)
+    assert shimlab.build(tmp_path / "shim", family.name, include, flags, tmp_path / "kept").exists()
+    keeper = [objects.CSRC / name for name in KEEPER]
+    assert objects.program(tmp_path / "keeper", keeper, ("-std=gnu11", "-O0", *flags), tmp_path / "objects")

@@ -1,5 +1,6 @@
 """Jobs in which only some of the ranks have the library preloaded run as without it, and say so once."""
 
+import re
 import subprocess
 
 import pytest
@@ -19,6 +20,45 @@ def launch_in_parts(family, program, *parts):
         prefix = ["env", f"LD_PRELOAD={shim}"] if shim else []
         words += [":", "-n", n_ranks, *prefix, program, "seven", "0"]
     return shimlab.run([*family.mpirun, *words[1:]])
+
+
+def with_fault(family, fault, program):
+    """Words that run the program with `faults.c` behind the library."""
+    faults = family.compile_library("faults.c")
+    return ["sh", "-c", f"FAULT={fault} LD_PRELOAD=$LD_PRELOAD:{faults} exec {program} seven 0"]
+
+
+def test_a_rank_that_cannot_make_its_file_goes_on_with_the_others(family, shm_dir):
+    """The others miss it and go on without the library; it must not wait for them in a collective call."""
+    program = family.compile("../../e2e/programs/life.c")
+    bare = shimlab.launch(family, 3, program, "seven", "0")
+    done = shimlab.launch(family, 3, *with_fault(family, "file", program), preload=family.shim)
+    assert (done.lines, done.code) == (bare.lines, bare.code)
+    said = [line for line in done.stderr.splitlines() if "mpicoloc:" in line]
+    assert any("a rank cannot make its file in the shared-memory folder" in line for line in said)
+    assert any("preloaded in 2 of the 3 ranks" in line for line in said)
+    assert list(shm_dir.iterdir()) == []
+
+
+def test_who_waits_long_looks_rarely(family, shm_dir):
+    """A look costs as much as the folder has files, and every rank of the node looks."""
+    program = family.compile("../../e2e/programs/life.c")
+    words = ["-n", 1, program, "seven", "0", ":", "-n", 2, "env", f"LD_PRELOAD={family.shim}"]
+    done = shimlab.run([*family.mpirun, *words, *with_fault(family, "count", program)])
+    n_looks = len(re.findall(r"(?m)^look$", done.stderr))
+    assert 4 < n_looks < 2 * 120, "5,000 if both looked every 2 ms for 5 s"
+
+
+def test_a_cancelled_send_ends_as_without_the_library(make_mpi, shm_dir):
+    """MPICH 5.0.2 reads there what a request was used for before: by us, if we made one in MPI_Init.
+
+    It crashes, or aborts, whichever rank is first.
+    """
+    family = make_mpi("own")
+    program = family.compile("cancelled_send.c")
+    bare = shimlab.launch(family, 2, program)
+    done = shimlab.launch(family, 2, program, preload=family.shim)
+    assert (done.lines, done.code == 0) == (bare.lines, bare.code == 0)
 
 
 def test_a_job_with_the_library_in_some_ranks_only(family, shm_dir):

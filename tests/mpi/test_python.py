@@ -41,3 +41,13 @@ def test_standard_abi(make_mpi, shm_dir):
 def test_unknown_compiler_is_named():
     with pytest.raises(build_shim.EnvironmentFault, match="no-such-mpicc"):
         build_shim.include_dirs_of("no-such-mpicc")
+
+
+def test_a_coordinator_that_fails_keeps_no_other_waiting(make_mpi, shm_dir):
+    """Each takes part in what all of them do together: the application ends with them only."""
+    pytest.importorskip("mpi4py")
+    family = make_mpi("own")
+    done = shimlab.launch(family, 2, sys.executable, shimlab.PROGRAMS / "lame_coordinator.py")
+    assert done.lines == ["rank 0 goes on", "rank 1 goes on"], done.stderr
+    assert done.code == 0
+    assert "mpicoloc: coordinator: ModuleNotFoundError" in done.stderr

@@ -20,6 +20,14 @@ def test_everything_sees_the_applications_world(family, shm_dir, tmp_path):
     assert all(segment["world_size"] == N_RANKS for segment in shimlab.segments(shm_dir).values())
 
 
+def test_a_rank_without_memory_keeps_nobody_waiting(family, shm_dir, tmp_path):
+    program, faults = family.compile("world.c"), family.compile_library("faults.c")
+    bare = shimlab.launch(family, N_RANKS, program, tmp_path / "bare")
+    shell = f"FAULT=memory LD_PRELOAD=$LD_PRELOAD:{faults} exec {program} {tmp_path / 'wrapped'}"
+    wrapped = shimlab.launch_wrapped(family, N_RANKS, "sh", "-c", shell)
+    assert (wrapped.lines, wrapped.code) == (bare.lines, 0), wrapped.stderr
+
+
 @pytest.mark.parametrize("style", shimlab.FORTRAN_STYLES)
 def test_fortran_sees_the_applications_world(family, shm_dir, style):
     program = family.compile("calls.F90", shimlab.FORTRAN_STYLES[style])

@@ -1,5 +1,7 @@
 """A preloaded program does what it does without, and every call of it is counted once."""
 
+import re
+
 import pytest
 import shimlab
 
@@ -120,3 +122,15 @@ def test_unusable_shared_memory_leaves_the_program_alone(family, monkeypatch, tm
 def test_program_without_mpi(family, program):
     done = shimlab.run([program, "/"], LD_PRELOAD=str(family.shim))
     assert (done.code, done.stderr) == (0, "")
+
+
+@pytest.mark.parametrize("words", [("turns", 3000), ("alive", 7500)], ids=lambda words: words[0])
+def test_more_communicators_than_there_is_room_for(family, shm_dir, words):
+    """As many at a time as the library can make; each is known by a row, of which there are 7,168."""
+    program = family.compile("many_comms.c")
+    bare = shimlab.launch(family, 2, program, *words)
+    done = shimlab.launch(family, 2, program, *words, preload=family.shim)
+    assert (done.lines, done.code) == (bare.lines, 0)
+    kib = [int(re.search(r"measured 0 .* s (\d+) KiB", run.stderr)[1]) for run in (bare, done)]
+    assert kib[1] - kib[0] < 8192
+    assert sorted(shimlab.segments(shm_dir)) == [0, 1]

@@ -168,6 +168,15 @@ def test_a_missing_rank_and_node_file_are_noted():
     assert any("no node agent" in note for note in profile.notes)
 
 
+def test_what_was_not_watched_is_noted(monkeypatch):
+    write_node(n_uncounted=88)
+    write_rank(0)
+    write_rank(1)
+    assert any("did not count 88 threads" in note for note in collect(KEY).facts["notes"])
+    monkeypatch.setattr(contract, "MC_N_NODE_RANKS", 1)
+    assert any("watched 1 of 2 ranks" in note for note in collect(KEY).facts["notes"])
+
+
 def test_a_node_file_that_no_agent_wrote_claims_nothing():
     write_node(t_last=10 * S, shared_ns=0, n_shutters=0)  # t_open
     write_rank(0, n_ranks=1)

@@ -13,7 +13,7 @@ from test_collect import KEY, write_node, write_rank
 
 from mpicoloc.cli import checks
 from mpicoloc.pmpi import contract
-from mpicoloc.run import leftovers, slurm_close
+from mpicoloc.run import leftovers, siblings, slurm_close
 
 
 @pytest.fixture(autouse=True)
@@ -155,7 +155,7 @@ def test_run_does_not_wait_for_files_that_nobody_will_remove(folder, tmp_path, w
     assert time.monotonic() - started_s < 8.0
 
 
-def test_what_outlives_a_killed_job_is_waited_for(folder):
+def test_what_outlives_a_killed_job_is_waited_for(folder, monkeypatch):
     """It is another job's otherwise, or nobody's any more."""
     dead_job(folder, job_id=b"7")
     start = slurm_close.Start(7, os.getuid(), 1, 1, False, "7")
@@ -163,10 +163,13 @@ def test_what_outlives_a_killed_job_is_waited_for(folder):
     command = [sys.executable, "-c", "print(1, flush=True); input()", KEY]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
         process.stdout.readline()
-        assert list(leftovers.in_use(str(folder))) == [KEY]
+        assert leftovers.processes(leftovers.files(str(folder))) == {process.pid}
         assert not slurm_close.await_keeper(start, str(folder), 0.3)
         assert slurm_close.await_keeper(replace(start, job=8), str(folder), 60.0)
-        end = threading.Timer(0.3, process.communicate, [b"\n"])
+        end = threading.Timer(1.0, process.communicate, [b"\n"])
         end.start()
+        looks, entries = [], siblings.entries
+        monkeypatch.setattr(siblings, "entries", lambda *what: looks.append(what) or entries(*what))
         assert slurm_close.await_keeper(start, str(folder), 60.0)
         end.join()
+        assert looks.count((str(os.getpid()), "environ")) <= 2, "all of /proc: before the wait and after"

@@ -106,7 +106,8 @@ def test_files_in_memory_are_looked_for_without_roots_groups(tmp_path, monkeypat
     def work():
         os.setgroups([0, 42])
         found = []
-        monkeypatch.setattr(leftovers, "in_use", lambda folder: found.append(ids()) or {})
+        monkeypatch.setattr(leftovers, "files", lambda folder: found.append(ids()) or {"a.7.0": []})
+        monkeypatch.setattr(leftovers, "processes", lambda jobs: found.append(ids()) or set())
         monkeypatch.setattr(leftovers, "find", lambda folder, quiet_s: found.append(ids()) or [])
         start = slurm_close.Start(7, UID, 0, 0, False, "7")
         assert slurm_close.await_keeper(start, str(tmp_path))
@@ -114,7 +115,7 @@ def test_files_in_memory_are_looked_for_without_roots_groups(tmp_path, monkeypat
         return [*found, ids()]
 
     of_user = [UID, apart.NOBODY, []]
-    assert in_child(work, keeps_rights=True) == [of_user, of_user, [0, 0, [0, 42]]]
+    assert in_child(work, keeps_rights=True) == [of_user, of_user, of_user, [0, 0, [0, 42]]]
 
 
 def test_what_root_has_open_is_shut(tmp_path):

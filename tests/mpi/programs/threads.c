@@ -1,12 +1,14 @@
 /* Threads that complete what other threads began, while communicators come and go and time is named: 8 threads, any
-   number of ranks. Each begins receives and sends, and hands its requests to the next thread, which waits for them. */
+   number of ranks. Each begins receives and sends, and hands its requests to the next thread, which waits for them.
+   The argument: how often, 8 times without. */
 #include <mpi.h>
 #include <pthread.h>
 #include <stdio.h>
+#include <stdlib.h>
 
 #include "mpicoloc_app.h"
 
-enum { N_THREADS = 8, N_ROUNDS = 8, N_EACH = 4 };
+enum { N_THREADS = 8, N_EACH = 4 };
 
 typedef struct hand {
     MPI_Request requests[2 * N_EACH];
@@ -16,7 +18,7 @@ typedef struct hand {
 static hand hands[N_THREADS];
 static pthread_barrier_t barrier;
 static MPI_Comm comms[N_THREADS];
-static int rank, size;
+static int rank, size, n_rounds = 8;
 static long sums[N_THREADS];
 
 static void begin(int i_thread, int i_round)
@@ -65,7 +67,7 @@ static void come_and_go(int i_thread)
 static void *work(void *argument)
 {
     int i_thread = (int)(long)argument;
-    for (int i = 0; i < N_ROUNDS; i++) {
+    for (int i = 0; i < n_rounds; i++) {
         mpicoloc_begin(i % 2 ? "odd" : "even");
         begin(i_thread, i);
         pthread_barrier_wait(&barrier);
@@ -82,6 +84,8 @@ int main(int argc, char **argv)
     int provided;
     long total = 0;
     pthread_t threads[N_THREADS];
+    if (argc > 1)
+        n_rounds = atoi(argv[1]);
     MPI_Init_thread(&argc, &argv, MPI_THREAD_MULTIPLE, &provided);
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
     MPI_Comm_size(MPI_COMM_WORLD, &size);

@@ -1,0 +1,15 @@
+"""Coordinators of two nodes write a profile together; the second one cannot import what reads its files."""
+
+import os
+import sys
+
+from mpi4py import MPI
+
+from mpicoloc.run import coordinator
+
+os.environ["MPICOLOC_KEY"] = key = "lame"
+if MPI.COMM_WORLD.rank == 1:
+    sys.modules["mpicoloc.run.collect"] = None
+coordinator._guarded(coordinator._write_profile, key, MPI.COMM_WORLD)
+MPI.COMM_WORLD.Barrier()
+print(f"rank {MPI.COMM_WORLD.rank} goes on", flush=True)
