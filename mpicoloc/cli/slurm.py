@@ -128,6 +128,7 @@ def _up(args: argparse.Namespace) -> int:
     from mpicoloc.cli.run import positive
     from mpicoloc.lab import slurm_cluster
 
+    _check_reach()
     plan = slurm_cluster.start(
         args.name,
         positive(args.nodes, "--nodes"),
@@ -141,6 +142,21 @@ def _up(args: argparse.Namespace) -> int:
         f"files in {plan.folder}"
     )
     return 0
+
+
+def _check_reach(*files: str) -> None:
+    """Tell if other users than root cannot run this Python or load this package, as their jobs must."""
+    import numpy
+
+    from mpicoloc import paths
+
+    closed = paths.closed_to_others([*files, sys.executable, os.__file__, __file__, numpy.__file__])
+    if closed is not None:
+        path, barrier = closed
+        tell.trouble(
+            f"other users cannot reach {path}, as {barrier} is closed to them: their jobs are not measured "
+            "and pay in full. Install mpicoloc and its Python where all users may read, as below /opt"
+        )
 
 
 def _plugstack(words: str | None) -> str | None:
@@ -169,6 +185,7 @@ def _build(args: argparse.Namespace) -> int:
 
     folder = args.to or paths.writable_lib_dir()
     plugin, _ = build_spank.build(folder, sys.executable, args.include)
+    _check_reach(str(plugin))
     print(f"optional {plugin}")
     return 0
 
