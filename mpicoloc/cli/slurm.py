@@ -25,6 +25,7 @@ from mpicoloc.errors import EnvironmentFault, MpicolocError, UsageError
 
 if TYPE_CHECKING:
     from mpicoloc.run.slurm_close import Start
+    from mpicoloc.store.signature import KeyFile
 
 _EXAMPLES = {
     "up": "--nodes 4 --cpus 8",
@@ -230,15 +231,30 @@ def _close(args: argparse.Namespace) -> int:
     slurm_close.sweep(args.spool, time.time())
     if not start.is_running and not slurm_close.await_keeper(start, str(config.get("shm_dir"))):
         tell.trouble(f"job {start.job}: its profile is still being written, so it may not be signed")
-    for profile in slurm_close.files(args.out, start):
+    code = max(code, _sign(args, start, key))
+    _price(args.spool, start)
+    return code
+
+
+def _sign(args: argparse.Namespace, start: Start, key: KeyFile) -> int:
+    """Sign what the steps of a job left; returns the highest exit code."""
+    from mpicoloc.run import slurm_close, slurm_record
+
+    code = 0
+    found, strange = slurm_record.of_steps(slurm_close.files(args.out, start), args.spool, start)
+    if strange:
+        tell.trouble(
+            f"{strange[0][0]} is of no step of job {start.job} that was measured, so it is not signed"
+            + (f", nor are {len(strange) - 1} more" if strange[1:] else "")
+        )
+    for profile in found:
         try:
             to = slurm_close.sign(profile, start, key, args.spool, time.time())
         except MpicolocError as error:
-            tell.trouble(str(error))
-            code = error.exit_code
+            tell.trouble(str(error) if profile[0] in str(error) else f"{profile[0]}: {error}")
+            code = max(code, error.exit_code)
         else:
             print(to or f"{profile[0]} was signed before")
-    _price(args.spool, start)
     return code
 
 
