@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import stat
+from collections.abc import Iterable
 
 import mpicoloc
 
@@ -52,3 +54,29 @@ def find_shim(abi: str) -> str | None:
 def writable_lib_dir() -> str:
     """Folder to put a newly built part into."""
     return lib_dir() if os.access(lib_dir(), os.W_OK) else cache_dir()
+
+
+def closed_to_others(wanted: Iterable[str]) -> tuple[str, str] | None:
+    """A file or folder that users other than its owner cannot reach, and what keeps them from it.
+
+    Parameters
+    ----------
+    wanted : iterable of str
+        Files and folders; where one is a link, what it leads to is wanted as well.
+
+    Returns
+    -------
+    (str, str) or None
+        The first of them and the folder above it, or it itself, that is not open to others; None: all are.
+        Access lists are not looked at.
+    """
+    for path in wanted:
+        for way in (os.path.abspath(path), os.path.realpath(path)):
+            parts = way.split(os.sep)
+            for depth in range(1, len(parts) + 1):
+                here = os.sep.join(parts[:depth]) or os.sep
+                mode = os.lstat(here).st_mode  # that of a link is open to all
+                need = stat.S_IXOTH if stat.S_ISDIR(mode) else stat.S_IROTH
+                if mode & need != need:
+                    return path, here
+    return None

@@ -41,9 +41,9 @@ def post_all(args: argparse.Namespace, ledger: Ledger, stamp: Stamp) -> int:
     """
     terms = _terms(args)
     found = [read(file) for file in steps(args.files, "reading", unit="profiles")]
-    if args.require_signature is not None:
+    if args.key_file is not None:
         # Not before: the processes that parse the files have no key in their memory.
-        terms = replace(terms, key=signature.read_key(args.require_signature))
+        terms = replace(terms, key=signature.read_key(args.key_file))
     results: list[dict[str, Any]] = []
     worst = 0
     try:

@@ -167,10 +167,13 @@ def _partitions(args: argparse.Namespace) -> Partitions:
 
 
 def _steering(args: argparse.Namespace, rules: Rules) -> Steering:
+    from mpicoloc.model import matching
     from mpicoloc.run import model_file, pairing
 
     if args.model is None and rules.prior_slowdown is None:
         raise UsageError("--watch needs --model FILE, or --prior-slowdown X until there is a model")
+    if rules.policy == "blossom":
+        matching.library()  # what is missing is said now, not when two jobs wait
     if rules.policy == "di":
         raise UsageError("--policy di needs an intensity of each job, which Slurm lacks: take another")
     if rules.n_per_node != 2:

@@ -25,6 +25,7 @@ from mpicoloc.errors import EnvironmentFault, MpicolocError, UsageError
 
 if TYPE_CHECKING:
     from mpicoloc.run.slurm_close import Start
+    from mpicoloc.store.signature import KeyFile
 
 _EXAMPLES = {
     "up": "--nodes 4 --cpus 8",
@@ -128,6 +129,7 @@ def _up(args: argparse.Namespace) -> int:
     from mpicoloc.cli.run import positive
     from mpicoloc.lab import slurm_cluster
 
+    _check_reach()
     plan = slurm_cluster.start(
         args.name,
         positive(args.nodes, "--nodes"),
@@ -141,6 +143,21 @@ def _up(args: argparse.Namespace) -> int:
         f"files in {plan.folder}"
     )
     return 0
+
+
+def _check_reach(*files: str) -> None:
+    """Tell if other users than root cannot run this Python or load this package, as their jobs must."""
+    import numpy
+
+    from mpicoloc import paths
+
+    closed = paths.closed_to_others([*files, sys.executable, os.__file__, __file__, numpy.__file__])
+    if closed is not None:
+        path, barrier = closed
+        tell.trouble(
+            f"other users cannot reach {path}, as {barrier} is closed to them: their jobs are not measured "
+            "and pay in full. Install mpicoloc and its Python where all users may read, as below /opt"
+        )
 
 
 def _plugstack(words: str | None) -> str | None:
@@ -169,6 +186,7 @@ def _build(args: argparse.Namespace) -> int:
 
     folder = args.to or paths.writable_lib_dir()
     plugin, _ = build_spank.build(folder, sys.executable, args.include)
+    _check_reach(str(plugin))
     print(f"optional {plugin}")
     return 0
 
@@ -213,15 +231,30 @@ def _close(args: argparse.Namespace) -> int:
     slurm_close.sweep(args.spool, time.time())
     if not start.is_running and not slurm_close.await_keeper(start, str(config.get("shm_dir"))):
         tell.trouble(f"job {start.job}: its profile is still being written, so it may not be signed")
-    for profile in slurm_close.files(args.out, start):
+    code = max(code, _sign(args, start, key))
+    _price(args.spool, start)
+    return code
+
+
+def _sign(args: argparse.Namespace, start: Start, key: KeyFile) -> int:
+    """Sign what the steps of a job left; returns the highest exit code."""
+    from mpicoloc.run import slurm_close, slurm_record
+
+    code = 0
+    found, strange = slurm_record.of_steps(slurm_close.files(args.out, start), args.spool, start)
+    if strange:
+        tell.trouble(
+            f"{strange[0][0]} is of no step of job {start.job} that was measured, so it is not signed"
+            + (f", nor are {len(strange) - 1} more" if strange[1:] else "")
+        )
+    for profile in found:
         try:
             to = slurm_close.sign(profile, start, key, args.spool, time.time())
         except MpicolocError as error:
-            tell.trouble(str(error))
-            code = error.exit_code
+            tell.trouble(str(error) if profile[0] in str(error) else f"{profile[0]}: {error}")
+            code = max(code, error.exit_code)
         else:
             print(to or f"{profile[0]} was signed before")
-    _price(args.spool, start)
     return code
 
 

@@ -20,13 +20,15 @@ from mpicoloc.core.progress import steps
 from mpicoloc.core.tables import printable
 from mpicoloc.errors import EnvironmentFault, MpicolocError, Refused, UsageError
 from mpicoloc.store import ledger_job, ledger_spool, signature, step_record
-from mpicoloc.store.ledger import Charge, Ledger, Overtaken, Stamp
+from mpicoloc.store.ledger import Charge, Ledger, Overtaken, Stamp, is_name
 from mpicoloc.store.ledger_spool import Standing
 from mpicoloc.store.signature import KeyFile
 from mpicoloc.store.step_record import SCRIPTS, StepRecord
 
 Result = dict[str, Any]
 _WAITS, _KNOWN = "waits", "known"
+_NEW = ("charged", "would be charged")
+_STATUS = (*_NEW, "already charged", "late", "refused")
 
 
 @dataclass(frozen=True)
@@ -62,6 +64,21 @@ class _Answer:
             self.charges.append(became)
             _tell(became, quiet=quiet)
 
+    def sum(self, terms: Terms) -> str:
+        """All of it in a line."""
+        by_status = {name: [one for one in self.charges if one["status"] == name] for name in _STATUS}
+        told = []
+        for name, found in by_status.items():
+            amount = f", {units.su_text(sum(one['price_usu'] for one in found))} SU" if name in _NEW else ""
+            if found or name in ("charged", "refused"):
+                told.append(f"{len(found)} {name}{amount}")
+        waits = (
+            f" (a step without a good profile until its record is {terms.grace_s:g} s old, --grace-s; "
+            "a script until all steps of its job are charged)"
+        )
+        told += [f"{self.n_waiting} waiting{waits if self.n_waiting else ''}", f"{self.n_known} known before"]
+        return "; ".join(told)
+
 
 def collect(args: argparse.Namespace, ledger: Ledger, stamp: Stamp) -> int:
     """Charge every step of the spool that the ledger does not know, and print what became of each.
@@ -81,11 +98,8 @@ def collect(args: argparse.Namespace, ledger: Ledger, stamp: Stamp) -> int:
         if args.json:
             names = ("n_known", "n_waiting", "charges")
             print(json.dumps({name: getattr(answer, name) for name in names}, indent=2, allow_nan=False))
-    if answer.n_waiting and not args.json:
-        tell.note(
-            f"waiting: {answer.n_waiting}; a step without a good profile is charged in full when its record "
-            f"is {terms.grace_s:g} s old (--grace-s), a script when all steps of its job are charged"
-        )
+        else:
+            tell.note(answer.sum(terms))
     return answer.worst
 
 
@@ -206,10 +220,13 @@ def _account(record: StepRecord, terms: Terms) -> str:
     if name is None:
         raise Refused(f"job {record.job} had no account in Slurm: {BY_HAND}")
     if name not in terms.accounts:
-        name = printable(name)
-        raise Refused(
-            f"there is no account {name!r} for job {record.job}: `mpicoloc ledger open {name}` makes it"
+        # Where Slurm does not check accounts, a user may write what no shell should be given.
+        remedy = (
+            f"`mpicoloc ledger open {name}` makes it"
+            if is_name(name)
+            else f"no account has that name: {BY_HAND}"
         )
+        raise Refused(f"there is no account {printable(name)[:80]!r} for job {record.job}: {remedy}")
     return name
 
 

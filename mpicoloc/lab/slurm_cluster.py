@@ -123,7 +123,9 @@ def conf(name: str) -> str:
     """
     with _peer(name) as peer:
         if peer is None:
-            raise EnvironmentFault(f"no Slurm lab {name!r} is up: make one with `mpicoloc slurm up`")
+            raise EnvironmentFault(
+                f"no Slurm lab {name!r} is up: make one with `mpicoloc slurm up --name {name}`"
+            )
     return f"{slurm_files.ROOT}/{name}/slurm.conf"
 
 

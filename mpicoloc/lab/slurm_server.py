@@ -131,7 +131,10 @@ def main(text: str) -> int:
         try:
             door.bind(socket_name(plan.name))
         except OSError:
-            print(f"there is a Slurm lab {plan.name} already: end it with `mpicoloc slurm down`")
+            print(
+                f"there is a Slurm lab {plan.name} already: end it with `mpicoloc slurm down --name "
+                f"{plan.name}`, or make another one with --name"
+            )
             return 4
         door.listen()
         prepare(plan)

@@ -290,7 +290,7 @@ class _Graph:
         self.edges: Ints = np.empty((0, 2), np.int64)
         self._reduced = weights
         self._mean = float(weights.max()) or 1.0
-        self._library = _rustworkx()
+        self._library = library()
 
     def price(self, y: Floats) -> None:
         """Take over dual variables: what is kept is near them."""
@@ -356,12 +356,19 @@ class _Graph:
         return partner
 
 
-def _rustworkx() -> Any:
+def library() -> Any:
+    """What matches.
+
+    Raises
+    ------
+    EnvironmentFault
+        If it is not installed.
+    """
     try:
         import rustworkx
     except ImportError as error:
         raise EnvironmentFault(
-            "matching needs rustworkx, which is not installed: pip install 'mpicoloc[schedule]', "
-            "or take the policy greedy"
+            "planning pairs needs rustworkx, which is not installed: pip install 'mpicoloc[schedule]', "
+            "or take the policy greedy (--policy greedy)"
         ) from error
     return rustworkx

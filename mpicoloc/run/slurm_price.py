@@ -1,4 +1,7 @@
-"""The price of a job of Slurm, written where its user looks: AdminComment."""
+"""What a job's profiles say of its price, written where its user looks: AdminComment.
+
+It is not what `ledger collect` charges, by Slurm's CPUs and time, which are known when the job has ended.
+"""
 
 from __future__ import annotations
 
@@ -107,14 +110,14 @@ def price(parts: Sequence[Part]) -> dict[str, Any]:
     Returns
     -------
     dict
-        ``n_profiles``, ``slowdown`` [value, low, high], ``runtime_su``, ``fair_su``; None for what was not
-        measured in every step.
+        ``n_profiles``, ``slowdown`` [value, low, high], and by the profiles' own cores and time
+        ``profile_runtime_su``, ``profile_fair_su``; None for what was not measured in every step.
     """
     return {
         "n_profiles": len(parts),
         "slowdown": max(parts, key=lambda part: part.runtime_su or 0.0).slowdown,
-        "runtime_su": _sum([part.runtime_su for part in parts]),
-        "fair_su": _sum([part.fair_su for part in parts]),
+        "profile_runtime_su": _sum([part.runtime_su for part in parts]),
+        "profile_fair_su": _sum([part.fair_su for part in parts]),
     }
 
 

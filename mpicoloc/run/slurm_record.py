@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from mpicoloc.errors import DataError, EnvironmentFault, UsageError
@@ -99,6 +99,31 @@ def notes_of(spool: str, start: Start) -> dict[str, StepNote]:
             if note is not None and is_of(start, note):
                 found[path] = note
     return found
+
+
+def recorded(spool: str, start: Start) -> set[str]:
+    """Steps of this start of a job that have a record."""
+    names = (os.path.basename(path) for path in step_record.paths(spool, start.job))
+    return {name.split(".")[-2] for name in names if name.startswith(f"{start.stem}.")}
+
+
+def of_steps(
+    found: Sequence[tuple[str, str]], spool: str, start: Start
+) -> tuple[list[tuple[str, str]], list[tuple[str, str]]]:
+    """Profiles of steps that Slurm has begun, and all others, which a user may lay there.
+
+    Parameters
+    ----------
+    found : sequence of (str, str)
+        As of `slurm_close.files`.
+    spool : str
+        The folder: each measured step has a note there, and a record from its end on.
+    start : Start
+        The job.
+    """
+    steps = recorded(spool, start) | {note.step for note in notes_of(spool, start).values()}
+    known = {start.name(step) for step in steps}
+    return [one for one in found if one[1] in known], [one for one in found if one[1] not in known]
 
 
 def is_of(start: Start, note: StepNote) -> bool:

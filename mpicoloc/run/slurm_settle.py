@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -56,8 +55,7 @@ def _allocated(spool: str, start: Start, key: signature.Key) -> Iterator[str]:
     """Make the record of a job of `srun` or `salloc` alone, whose steps need not fill its time."""
     if start.told["BatchFlag"] != "0":
         return  # its script pays, unless its user had that not measured
-    names = (os.path.basename(path) for path in step_record.paths(spool, start.job))
-    known = {name.split(".")[-2] for name in names if name.startswith(f"{start.stem}.")}
+    known = slurm_record.recorded(spool, start)
     noted = {note.step for note in slurm_record.notes_of(spool, start).values()}
     # Slurm requeues scripts only, and tells the start of one that it requeues no more.
     if not known or (known | noted).intersection(SCRIPTS) or start.told["RestartCnt"] != "0":

@@ -111,7 +111,7 @@ def _members(walk: _Walk, group: h5py.Group, path: str) -> None:
         where = printable(below[name])
         kind = group.get(name, getclass=True, getlink=True)
         if kind is not h5py.HardLink:
-            raise DataError(f"{where} is a {kind.__name__}, which has no content of this file")
+            raise DataError(f"{where} is a link ({kind.__name__}), which has no content of its own")
         item = group[name]
         if not isinstance(item, h5py.Group | h5py.Dataset):
             raise DataError(f"{where} is a {type(item).__name__}, which no profile has")

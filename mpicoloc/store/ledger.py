@@ -125,6 +125,11 @@ class Line:
     facts: Mapping[str, Any]
 
 
+def is_name(name: str) -> bool:
+    """Whether an account can have that name."""
+    return _NAME.fullmatch(name) is not None
+
+
 def check_name(name: str) -> None:
     """Refuse what cannot name an account.
 
@@ -133,7 +138,7 @@ def check_name(name: str) -> None:
     UsageError
         If it is no name.
     """
-    if not _NAME.fullmatch(name):
+    if not is_name(name):
         raise UsageError(
             f"account name {name!r}: use up to 64 letters, digits, '.', '_', '-'; a letter or digit first"
         )

@@ -109,7 +109,7 @@ def test_all_files_are_read_before_the_key(books, tmp_path, monkeypatch):
     for name in ("snapshot", "read_key"):
         work = getattr(signature, name)
         monkeypatch.setattr(signature, name, lambda *args, n=name, w=work: (order.append(n), w(*args))[1])
-    assert books("charge", "lab", *files, "--require-signature", key)[0] == 1
+    assert books("charge", "lab", *files, "--key-file", key)[0] == 1
     assert order == ["snapshot", "snapshot", "read_key"]
 
 
@@ -121,7 +121,7 @@ def test_what_a_profile_says_of_its_signature_is_not_obeyed(books, tmp_path):
     signature.sign(file, b"o" * 32, 1.0)
     with h5py.File(file, "r+") as profile:
         profile["signature"].attrs["key_id"] = np.bytes_(b"\x1b]0;owned\x07")
-    code, out, err = books("charge", "lab", file, "--require-signature", key)
+    code, out, err = books("charge", "lab", file, "--key-file", key)
     assert (code, out) == (1, "") and "owned" in err and "\x1b" not in err
 
 

@@ -195,7 +195,7 @@ def test_only_signed_profiles_are_taken(books, tmp_path):
 
     with h5py.File(files[2], "r+") as file:
         file["job"].attrs["wall_s"] = 1.0
-    code, out, err = books("charge", "lab", *files, "--require-signature", "good.key", "--json")
+    code, out, err = books("charge", "lab", *files, "--key-file", "good.key", "--json")
     assert code == 1
     found = json.loads(out)["charges"]
     assert [entry["status"] for entry in found] == ["charged", "refused", "refused", "refused"]
@@ -203,7 +203,7 @@ def test_only_signed_profiles_are_taken(books, tmp_path):
     assert reasons[1] == "unsigned" and "changed after signing" in reasons[2] and "another key" in reasons[3]
     assert len(err.splitlines()) == 3 and all("not charged" in line for line in err.splitlines())
     (tmp_path / "good.key").chmod(0o644)
-    code, out, err = books("charge", "lab", files[0], "--require-signature", "good.key")
+    code, out, err = books("charge", "lab", files[0], "--key-file", "good.key")
     assert (code, out, len(err.splitlines())) == (4, "", 1)
 
 
@@ -263,7 +263,7 @@ WRONG = [
     (["charge", "lab", "p.h5", "--rate-su", "x"], 2, "--rate-su"),
     (["charge", "lab", "p.h5", "--cores", "0"], 2, "--cores"),
     (["charge", "lab", "p.h5", "--wall-s", "x"], 2, "--wall-s"),
-    (["charge", "lab", "p.h5", "--require-signature", "missing.key"], 2, "missing.key"),
+    (["charge", "lab", "p.h5", "--key-file", "missing.key"], 2, "missing.key"),
     (["charge", "nobody", "p.h5"], 2, "no account"),
     (["refund", "1"], 1, "no charge"),
     (["refund", "x"], 2, "TRANSACTION"),

@@ -19,9 +19,10 @@ def test_cores_and_time_are_slurms_and_the_slowdown_is_the_profiles(books, spool
     """8 CPUs for half an hour are 4 SU, and a quarter at a slowdown of 2; the profile says 2 for an hour."""
     spool(facts={"wall_s": 3600.0})
     code, out, err = books("collect", spool.folder, "--key-file", "site.key")
-    assert (code, err) == (0, "")
+    assert (code, err) == (0, "mpicoloc: 1 charged, 1 SU; 0 refused; 0 waiting; 0 known before\n")
     assert out.endswith("7.1700000000.0.h5: charged, 1 SU, transaction 2; account lab has 9 SU\n")
-    assert books("collect", spool.folder, "--key-file", "site.key") == (0, "", "")
+    told = "mpicoloc: 0 charged, 0 SU; 0 refused; 0 waiting; 1 known before\n"
+    assert books("collect", spool.folder, "--key-file", "site.key") == (0, "", told)
     assert assert_right("ledger.sqlite")["lab"] == 9 * SU
 
 
@@ -128,7 +129,9 @@ def test_what_cannot_be_charged_is_told_and_keeps_no_other_from_it(books, spool)
     books("open", "nobody", "--grant", "1")
     code, out, err = books("collect", spool.folder, "--key-file", "site.key")
     assert len(out.splitlines()) == 1 and f"9.{BEGAN_S}.0.h5: charged" in out
-    assert len(err.splitlines()) == len(words) - 1 and str(good) not in err
+    *said, total = err.splitlines()
+    assert len(said) == len(words) - 1 and str(good) not in err
+    assert total == "mpicoloc: 1 charged, 1 SU; 4 refused; 0 waiting; 1 known before"
 
 
 def test_the_profile_of_one_run_is_not_charged_for_another(books, spool):
@@ -178,7 +181,10 @@ def test_slurms_account_pays_if_the_site_says_so(books, spool):
 def test_a_dry_run_charges_nothing(books, spool):
     spool()
     code, out, err = books("collect", spool.folder, "--key-file", "site.key", "--dry-run")
-    assert (code, err) == (0, "")
+    assert (code, err) == (
+        0,
+        "mpicoloc: 0 charged, 0 SU; 1 would be charged, 1 SU; 0 refused; 0 waiting; 0 known before\n",
+    )
     assert out.endswith(".h5: would be charged, 1 SU to account lab\n")
     assert collected(books, spool.folder, "--dry-run")[1]["charges"][0]["status"] == "would be charged"
     assert assert_right("ledger.sqlite")["lab"] == 10 * SU

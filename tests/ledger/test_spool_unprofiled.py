@@ -36,11 +36,12 @@ def test_who_leaves_no_profile_pays_in_full_when_none_can_come_any_more(books, s
     """8 CPUs for half an hour are 4 SU; a profile would have made them 1."""
     record = step_record.path_of(spool.bare())
     code, out, err = books("collect", spool.folder, "--key-file", "site.key")
-    assert (code, out) == (0, "") and "waiting: 1; " in err and "3600 s old (--grace-s)" in err
+    assert (code, out) == (0, "")
+    assert "1 waiting (a step without a good profile until its record is 3600 s old, --grace-s;" in err
     assert collected(books, spool.folder) == (0, {"n_known": 0, "n_waiting": 1, "charges": []})
     spool.age()
     code, out, err = books("collect", spool.folder, "--key-file", "site.key")
-    assert (code, err) == (0, "")
+    assert (code, err) == (0, "mpicoloc: 1 charged, 4 SU; 0 refused; 0 waiting; 0 known before\n")
     assert out == (
         f"{record}: charged, 4 SU, transaction 2; account lab has 6 SU; no discount, as it left no profile\n"
     )
@@ -71,7 +72,8 @@ def test_a_profile_that_comes_late_is_told_until_the_site_has_decided(books, spo
     kept.rename(path)
     for _ in range(2):
         code, out, err = books("collect", spool.folder, "--key-file", "site.key")
-        assert (code, out) == (0, "") and len(err.splitlines()) == 1
+        assert (code, out) == (0, "") and len(err.splitlines()) == 2
+        assert err.endswith("mpicoloc: 0 charged, 0 SU; 1 late; 0 refused; 0 waiting; 0 known before\n")
         assert str(path) in err and "as transaction 2: after `mpicoloc ledger refund 2 --release`" in err
     code, found = collected(books, spool.folder)
     assert (code, found["n_known"], found["n_waiting"], len(found["charges"])) == (0, 0, 0, 1)

@@ -77,7 +77,8 @@ def test_steps_that_overlap_pay_together_what_the_job_had(cluster, tmp_path):
     job = cluster.submit(OVERLAP, "-N1", "-n2", "-p", "shared", "-A", "chemistry", "--mpicoloc")
     assert cluster.wait(job)["ExitCode"] == "0:0"
     told = cluster.run("scontrol", "update", f"JobId={job}", "AdminComment=x", code=1)
-    assert told == "" and "fair_su" in cluster.facts(job)["AdminComment"], "it stays that of the profiles"
+    comment = cluster.facts(job)["AdminComment"]
+    assert told == "" and "profile_fair_su" in comment, "it stays that of the profiles"
     found = {
         line.facts["job"]: line.facts for line in charged(cluster, job, tmp_path / "all", has_profile=True)
     }

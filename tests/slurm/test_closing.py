@@ -68,4 +68,4 @@ while ! [ -e done.$SLURM_ARRAY_JOB_ID.1 -a -e done.$SLURM_ARRAY_JOB_ID.2 ]; do s
     for task, number in numbers.items():
         told = comment(cluster, f"{job}_{task}")
         (path,) = cluster.signed(number).values()
-        assert told["fair_su"] == pytest.approx(hdf5.read(path).price.fair_su, abs=1e-9)
+        assert told["profile_fair_su"] == pytest.approx(hdf5.read(path).price.fair_su, abs=1e-9)

@@ -35,7 +35,7 @@ def test_a_step_that_asks_leaves_a_signed_profile_and_its_price(cluster, capsys)
     assert told["n_profiles"] == 1
     slowdown = profile.interference.slowdown  # None where so short a job was not seen to be alone
     assert told["slowdown"] == (slowdown and [slowdown.value, slowdown.low, slowdown.high])
-    assert told["fair_su"] == pytest.approx(profile.price.fair_su, abs=1e-9)
+    assert told["profile_fair_su"] == pytest.approx(profile.price.fair_su, abs=1e-9)
 
 
 def test_jobs_that_share_cores_name_each_other(cluster):

@@ -173,7 +173,7 @@ def test_every_job_has_its_price(day):
         for number in numbers:
             price = json.loads(day.comments[number][day.comments[number].index("{") :])["mpicoloc"]
             assert price["n_profiles"] == 1
-            assert price["fair_su"] == pytest.approx(day.profiles[number]["fair_su"], abs=1e-9)
+            assert price["profile_fair_su"] == pytest.approx(day.profiles[number]["fair_su"], abs=1e-9)
 
 
 def test_every_job_is_charged_once(day):

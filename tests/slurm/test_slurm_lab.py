@@ -38,6 +38,8 @@ def test_a_killed_cluster_leaves_no_process_and_the_next_one_begins_anew(name):
     with pytest.raises(EnvironmentFault, match="mpicoloc slurm up"):
         slurm_cluster.conf(name)
     slurm_cluster.start(name, 1)
+    with pytest.raises(EnvironmentFault, match=f"`mpicoloc slurm down --name {name}`"):
+        slurm_cluster.start(name, 1)
     done = subprocess.run(["srun", "hostname"], env=env, capture_output=True, text=True, timeout=60)
     assert done.stdout == "n1\n"
     assert slurm_cluster.stop(name)

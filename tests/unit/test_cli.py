@@ -8,6 +8,7 @@ import sys
 import pytest
 
 from mpicoloc import config, wrap
+from mpicoloc.cli import helping
 from mpicoloc.cli import main as cli
 
 
@@ -204,18 +205,22 @@ RENAMED = [
     ("run", "--checkpoint", "--checkpoint-s", "9"),
     ("run", "--sign-key-file", "--key-file", "k"),
     ("export", "--to", "--format", "json"),
+    ("ledger charge", "--require-signature", "--key-file", "k"),
 ]
 
 
 @pytest.mark.parametrize(("verb", "old", "new", "value"), RENAMED)
 def test_a_former_flag_works_and_names_the_new_one(verb, old, new, value, capsys):
+    verb, *action = verb.split()
     parser = cli.build_parser(verb)[0]
-    rest = ["-n", "2", "lmp"] if verb == "run" else ["p.h5", "--out", "x"]
-    now = parser.parse_args([verb, new, value, *rest])
+    rest = {"run": ["-n", "2", "lmp"], "export": ["p.h5", "--out", "x"], "ledger": ["account", "p.h5"]}[verb]
+    now = parser.parse_args([verb, *action, new, value, *rest])
     assert capsys.readouterr().err == ""
-    assert parser.parse_args([verb, f"{old}={value}", *rest]) == now
+    assert parser.parse_args([verb, *action, f"{old}={value}", *rest]) == now
     assert capsys.readouterr().err == f"mpicoloc: {old} is now called {new}\n"
     parser = cli.build_parser(verb)[1]
+    for word in action:
+        parser = helping.actions_of(parser)[word]
     assert f"{new} " in parser.format_help() and f"{old} " not in parser.format_help()
     if verb == "run":
         words, app = wrap.parse([old, value, "lmp"])

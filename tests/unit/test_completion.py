@@ -27,7 +27,7 @@ CASES = {
     "mpicoloc report profile.h5 --figures f": {"folder"},
     "mpicoloc report profile.h5 --out prof": {"profile.h5"},
     "mpicoloc ledger ch": {"charge"},
-    "mpicoloc ledger charge --req": {"--require-signature"},
+    "mpicoloc ledger charge --key": {"--key-file"},
     "mpicoloc export profile.h5 --format p": {name for name in formats.FORMATS if name.startswith("p")},
     "mpicoloc run -n 2 --shutter-pe": {"--shutter-period-s"},
     "mpicoloc run --meter b": {"burst"},

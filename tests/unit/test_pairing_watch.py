@@ -5,6 +5,7 @@ import dataclasses
 import json
 import os
 import signal
+import sys
 import time
 import types
 
@@ -70,6 +71,14 @@ def watch(tmp_path, monkeypatch):
 
 def whats(log):
     return [(line["what"], line.get("action")) for line in log]
+
+
+def test_a_missing_library_is_told_before_anything_waits(watch, capsys, monkeypatch):
+    monkeypatch.setitem(sys.modules, "rustworkx", None)
+    assert watch(n_looks=1) == []
+    err = capsys.readouterr().err
+    assert "pip install 'mpicoloc[schedule]'" in err and len(err.splitlines()) == 1
+    assert watch("--prior-slowdown", "1.3", "--policy", "greedy", n_looks=1)
 
 
 def test_slurm_that_goes_away_between_two_orders_is_told_the_rest_when_it_is_back(watch, capsys):

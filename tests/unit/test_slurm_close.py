@@ -92,7 +92,7 @@ def test_each_profile_is_signed_once_and_told_together(job):
     ]
     told = slurm_price.so_far(spool, START)
     assert told["n_profiles"] == 2
-    assert told["runtime_su"] == pytest.approx(2 * profile().price.runtime_su)
+    assert told["profile_runtime_su"] == pytest.approx(2 * profile().price.runtime_su)
     assert told["slowdown"][0] == profile().interference.slowdown.value
 
 
@@ -246,7 +246,7 @@ def test_a_price_that_slurm_has_is_not_told_again(monkeypatch, tmp_path):
 
 def test_what_was_not_measured_in_every_step_is_unknown(job):
     found = [profile(), replace(profile(), price=None)]
-    assert slurm_price.price(list(map(slurm_price.part_of, found)))["fair_su"] is None
+    assert slurm_price.price(list(map(slurm_price.part_of, found)))["profile_fair_su"] is None
 
 
 def test_the_profile_of_another_job_or_user_is_not_signed(job):

@@ -154,6 +154,18 @@ def test_while_a_requeued_job_leaves_slurm_tells_neither_its_start_nor_its_time(
     assert (found.restarts, found.ran_s, found.job_start_unix_s) == (2, 79.75, 1795377524.0)
 
 
+def test_only_steps_that_slurm_has_begun_have_profiles(tmp_path, monkeypatch):
+    """A user may lay as many files as there are names: one that runs has a note, later a record."""
+    kept(tmp_path, monkeypatch, f"echo '{STEP.strip()}'")
+    start = slurm_close.started(squeue(), 11, 1000)
+    found = [(f"{step}.h5", start.name(step)) for step in ("0", "1", "2", "batch")]
+    known, others = slurm_record.of_steps(found, str(tmp_path / "spool"), start)
+    assert (known, others) == (found[:2], found[2:])
+    later = slurm_close.started(squeue(SubmitTime="1795377620", StartTime="1795377621"), 11, 1000)
+    found = [("0.h5", later.name("0"))]
+    assert slurm_record.of_steps(found, str(tmp_path / "spool"), later) == ([], found), "of another start"
+
+
 def test_without_note_and_answer_there_is_no_record(tmp_path, monkeypatch):
     with pytest.raises(EnvironmentFault, match="not found"):
         kept(tmp_path, monkeypatch, "echo Job step 11.0 not found >&2; exit 1", is_noted=False)
