@@ -131,7 +131,7 @@ def rank_timeline(profile: Profile, file: str | None = None) -> Figure | Gap:
 
 
 def _longest_functions(found: CallRows) -> tuple[list[str], NDArray[np.integer]]:
-    """Names of the functions with most time, the last may be `OTHERS`; and the place of each call among them."""
+    """Names of the functions with most time, the last may be `OTHERS`; and the place of each call."""
     total_s = np.bincount(found.kind, found.end_s - found.start_s, len(found.names))
     order = np.argsort(-total_s, kind="stable")
     place = np.empty(len(order), np.int64)
