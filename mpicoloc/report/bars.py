@@ -154,7 +154,7 @@ def lying(picture: Picture, labels: Sequence[str], times_s: Sequence[float]) -> 
     axes.set_xlim(0, 1.25 * max([*times_s, 1e-9]))
     axes.grid(False, axis="y")
     axes.grid(True, axis="x")
-    axes.xaxis.set_major_locator(MaxNLocator(5))
+    axes.xaxis.set_major_locator(MaxNLocator(3))
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: seconds(value)))
 
 

@@ -26,7 +26,7 @@ N_LOOKED_UP = 200
 """Call sites whose function and line are looked up."""
 N_WINDOWS = 240
 """Windows of the timeline."""
-N_LETTERS = 40
+N_LETTERS = 36
 """Of the name of a call site."""
 NO_CALLS = "the profile has no call sites: the job made no MPI calls, or no rank left a record"
 OTHERS = "others"
