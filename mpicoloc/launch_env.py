@@ -133,7 +133,7 @@ def _starter() -> tuple[int, str]:
 
 def _stat(pid: int) -> tuple[str, int, str]:
     try:
-        with open(f"/proc/{pid}/stat") as file:
+        with open(f"/proc/{pid}/stat", errors="surrogateescape") as file:
             text = file.read()
     except OSError:
         return "", 0, "0"

@@ -151,9 +151,9 @@ def first_process(name: str) -> int:
 
 def _parent(pid: int) -> int:
     """The `unshare` that waits for it; 0 if there is none."""
-    with contextlib.suppress(OSError), open(f"/proc/{pid}/stat") as file:
+    with contextlib.suppress(OSError), open(f"/proc/{pid}/stat", errors="surrogateescape") as file:
         parent = int(file.read().rpartition(")")[2].split()[1])
-        with open(f"/proc/{parent}/comm") as comm:
+        with open(f"/proc/{parent}/comm", errors="surrogateescape") as comm:
             return parent if comm.read().strip() == "unshare" else 0
     return 0
 

@@ -140,8 +140,8 @@ def windows(
         raise DataError(f"windows: {last - first:g} s have more than {MAX_WINDOWS} windows of {window_s:g} s")
     n_windows = max(1, math.ceil((last - first) / window_s))
     start, end = (start_s - first) / window_s, (end_s - first) / window_s
-    rates = [_spread(start, end, amounts[:, i], n_windows) for i in range(topology.height)]
-    under_way = _spread(start, end, amounts[:, 0] * (end_s - start_s), n_windows)
+    rates = [spread(start, end, amounts[:, i], n_windows) for i in range(topology.height)]
+    under_way = spread(start, end, amounts[:, 0] * (end_s - start_s), n_windows)
     return Windows(first, window_s, np.stack(rates, axis=1) / window_s, under_way / window_s)
 
 
@@ -161,7 +161,7 @@ def _of_calls(topology: Topology, placement: Placement, calls: TimedCalls) -> Fl
     return sent[calls.rank] * calls.share[:, None]
 
 
-def _spread(start: Floats, end: Floats, amount: Floats, n_windows: int) -> Floats:
+def spread(start: Floats, end: Floats, amount: Floats, n_windows: int) -> Floats:
     """Sum in each window [i, i + 1) of amounts that are spread evenly from `start` to `end`."""
     first = np.minimum(start.astype(np.int64), n_windows - 1)
     last = np.clip(np.ceil(end).astype(np.int64) - 1, first, n_windows - 1)

@@ -130,8 +130,7 @@ def shm_path(key: str, what: str) -> str:
         raise EnvironmentFault(
             f"path of job key {key!r} in shared memory is too long: shorten MPICOLOC_SHM_DIR"
         )
-    path: str = ffi.string(buffer).decode()
-    return path
+    return os.fsdecode(ffi.string(buffer))
 
 
 def board_path() -> str:

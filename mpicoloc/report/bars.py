@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from matplotlib.figure import Figure as Picture
-from matplotlib.ticker import FuncFormatter
+from matplotlib.ticker import FuncFormatter, MaxNLocator
 
 from mpicoloc.report import drawing
 from mpicoloc.report.drawing import INK, PAPER, SERIES
@@ -154,8 +154,8 @@ def lying(picture: Picture, labels: Sequence[str], times_s: Sequence[float]) -> 
     axes.set_xlim(0, 1.25 * max([*times_s, 1e-9]))
     axes.grid(False, axis="y")
     axes.grid(True, axis="x")
-    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,g}"))
-    axes.set_xlabel("s")
+    axes.xaxis.set_major_locator(MaxNLocator(3))
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: seconds(value)))
 
 
 def histogram(

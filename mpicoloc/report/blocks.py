@@ -15,6 +15,7 @@ MOST = 512
 """Ranks, or nodes, that are shown one by one."""
 LONGEST = 24
 """Letters of a name beside an axis."""
+ELLIPSIS = "\N{HORIZONTAL ELLIPSIS}"
 
 Array = NDArray[Any]
 
@@ -64,4 +65,25 @@ def hosts(profile: Profile) -> dict[int, str]:
 def short(word: str, longest: int = LONGEST) -> str:
     """A word of a profile with as many letters as a picture has room for."""
     word = printable(word)
-    return word if len(word) <= longest else word[: longest - 1] + "\N{HORIZONTAL ELLIPSIS}"
+    return word if len(word) <= longest else word[: longest - 1] + ELLIPSIS
+
+
+def short_place(word: str, longest: int = LONGEST) -> str:
+    """A call site likewise: without the types of its function's arguments, and cut at the left.
+
+    Names of C++ begin with namespaces and classes, which many call sites have in common.
+    """
+    word = _without_arguments(printable(word))
+    return word if len(word) <= longest else ELLIPSIS + word[len(word) - longest + 1 :]
+
+
+def _without_arguments(word: str) -> str:
+    """``a::f(int) f.cpp:7`` as ``a::f f.cpp:7``."""
+    end = word.rfind(")")
+    depth = 0
+    for i in range(end, 0, -1):
+        depth += (word[i] == ")") - (word[i] == "(")
+        if not depth:
+            is_name = word[:i].endswith("operator") or word[i - 1] == ":"
+            return word if is_name or end < 0 else word[:i] + word[end + 1 :]
+    return word

@@ -18,7 +18,7 @@ from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.figure import Figure as Picture
 from matplotlib.ticker import EngFormatter, FuncFormatter, LogLocator, MaxNLocator, NullLocator
 
-from mpicoloc.report.units import amount, byte_unit, rate
+from mpicoloc.report.units import amount, byte_unit, rate, seconds
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -29,6 +29,10 @@ if TYPE_CHECKING:
 INK, FAINT, PAPER = "#1b1b1d", "#c9c9cc", "#ffffff"
 SERIES = ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00", "#8c8c44", "#7f7f86")
 """Okabe and Ito's colours, which people see apart who do not see all colours; yellow and black made mild."""
+ON_ANY_PAPER = (
+    "#1f88c7", "#ebaa18", "#11b083", "#d382b0", "#6bbeee", "#e16a17", "#9e9e52", "#8d8d95"
+)  # fmt: skip
+"""Likewise for pictures made of dots, whose colours cannot change with the page: seen on light and dark."""
 HATCHES = ("", "////", "....", "xxxx")
 """For the series after the last colour."""
 
@@ -112,8 +116,7 @@ def value_axis(axes: Axes, unit: str) -> None:
     elif unit == "%":
         axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value * 100:g} %"))
     elif unit == "s":
-        axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,g}"))
-        axes.set_ylabel("s")
+        axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: seconds(value)))
     else:
         byte_axis(axes.yaxis, amount if unit == "B" else rate)
     axes.yaxis.minorticks_off()

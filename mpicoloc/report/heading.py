@@ -30,6 +30,14 @@ def facts(profile: Profile, n_hosts: int | None = N_HOSTS) -> list[tuple[str, st
     ]  # fmt: skip
 
 
+def line(profile: Profile, n_hosts: int | None = 3) -> str:
+    """When the job began, for whom and where, as far as it is known."""
+    job = profile.job
+    known = [began(job) if job.start_unix_s > 0 else "", f"user {job.user}" if job.user else ""]
+    names = _hosts(profile, n_hosts)
+    return ", ".join(filter(None, [*known, f"on {names}" if hosts(profile) else ""]))
+
+
 def began(job: Job) -> str:
     """When the job began, in the time zone of the reader."""
     if job.start_unix_s <= 0:

@@ -8,6 +8,7 @@ import numpy as np
 
 from mpicoloc.core.profile import Profile
 from mpicoloc.core.tables import VERDICTS
+from mpicoloc.model import processor
 from mpicoloc.model.interference import split_wall
 from mpicoloc.model.running import running
 from mpicoloc.report.blocks import hosts, of_ranks
@@ -20,6 +21,7 @@ MEANINGS = ("unknown", "valid", "a co-runner moved", "a co-runner was paused too
             "a co-runner did not answer", "not valid on another node")  # fmt: skip
 """Of the verdicts, in their order."""
 MANY_DOTS = 2000
+ALONE = "the job had no co-runner under mpicoloc, so its slowdown is 1 without any shutter"
 
 
 def running_slowdown(profile: Profile) -> Figure | Gap:
@@ -27,10 +29,8 @@ def running_slowdown(profile: Profile) -> Figure | Gap:
     name, title = "slowdown", "Slowdown, as shutters came in"
     found = running(profile, rng=np.random.default_rng(0))
     if not found:
-        final = profile.interference.slowdown
-        alone = "the job had no co-runner under mpicoloc, so its slowdown is 1 without any shutter"
         reason = profile.interference.reason or "for an unknown reason"
-        return Gap(name, title, alone if final is not None else f"the slowdown was not measured: {reason}")
+        return Gap(name, title, _alone(profile) or f"the slowdown was not measured: {reason}")
     rows = tuple((one.n, one.value, one.low, one.high) for one in found)
 
     def draw(picture: Picture) -> None:
@@ -41,9 +41,16 @@ def running_slowdown(profile: Profile) -> Figure | Gap:
     final = found[-1]
     description = (
         f"T_co/T_solo estimated from more and more of the job's shutters, with the 95 % interval. With all "
-        f"{final.n} it is {final.value:.3f} ({final.low:.3f} to {final.high:.3f}), by {final.method}."
+        f"{final.n} it is {final.value:.3f} ({final.low:.3f} to {final.high:.3f}), by {final.method} "
+        f"(Breslow et al. 2013, Eq. 6 to 8)."
     )
     return Figure(name, title, description, ("n_shutters", "slowdown", "low", "high"), rows, draw)
+
+
+def _alone(profile: Profile) -> str | None:
+    """Why there is nothing to show of a job without co-runners."""
+    found = profile.interference.slowdown
+    return ALONE if found is not None and found.method == processor.ALONE else None
 
 
 def shutters(profile: Profile) -> Figure | Gap:
@@ -51,9 +58,8 @@ def shutters(profile: Profile) -> Figure | Gap:
     name, title = "shutters", "Shutters over time"
     table = profile.tables["shutters"]
     if not len(table):
-        return Gap(
-            name, title, "the job took no shutters: it had no co-runner, or no node agent, or was short"
-        )
+        none = "the job took no shutters: it had no co-runner, or no node agent, or was short"
+        return Gap(name, title, _alone(profile) or none)
     offset_s = np.nan_to_num(profile.tables["nodes"]["clock_offset_s"])
     known = (table["i_node"] >= 0) & (table["i_node"] < len(offset_s))
     start_s = table["t0_ns"] * 1e-9 - np.where(known, offset_s[table["i_node"] * known], 0.0)
@@ -78,7 +84,7 @@ def shutters(profile: Profile) -> Figure | Gap:
     n_valid = words.count("valid")
     description = (
         f"Each shutter of the job by its start since the first one, with what came of it; {n_valid:,} of "
-        f"{len(rows):,} are valid, which means that every co-runner stood still."
+        f"{len(rows):,} are valid, which means that every co-runner stood still (Breslow et al. 2013)."
     )
     header = ("hostname", "epoch", "start_s", "duration_s", "verdict", "n_corunners")
     return Figure(name, title, description, header, rows, draw, (WIDTH, 1.5 + 0.4 * len(present)))
@@ -115,9 +121,8 @@ def slowdown_by_rank(profile: Profile) -> Figure | Gap:
     ranks = profile.tables["ranks"]
     known = np.sort(ranks[~np.isnan(ranks["slowdown"])], order="rank")
     if not len(known):
-        return Gap(
-            name, title, "no rank has a slowdown of its own: that needs co-runners and shutters enough"
-        )
+        none = "no rank has a slowdown of its own: that needs co-runners and shutters enough"
+        return Gap(name, title, _alone(profile) or none)
     names = hosts(profile)
     rows = tuple(
         (int(row["rank"]), names.get(int(row["i_node"])), *(float(row[key]) for key in KEYS)) for row in known
@@ -129,7 +134,7 @@ def slowdown_by_rank(profile: Profile) -> Figure | Gap:
 
         ends = (blocks.means(known["slowdown"]), blocks.least(known["slowdown_low"]),
                 blocks.most(known["slowdown_high"]))  # fmt: skip
-        lines.band_by_rank(picture, blocks.first, *ends, "T_co / T_solo")
+        lines.interval_by_rank(picture, blocks.first, *ends, "T_co / T_solo")
 
     description = (
         f"T_co/T_solo of {len(known):,} of {len(ranks):,} ranks while they had co-runners, with 95 % "

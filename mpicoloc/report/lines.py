@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from matplotlib import colormaps
-from matplotlib.colors import ListedColormap, LogNorm
+from matplotlib.colors import ListedColormap, LogNorm, to_rgb
 from matplotlib.figure import Figure as Picture
+from matplotlib.patches import Patch
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
 from mpicoloc.report import drawing
@@ -19,6 +20,12 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 DASHES = (0, (4, 3))
+LEAST_SEEN = 0.005
+"""Part of a figure's height below which no colour is seen, so it needs no words."""
+MANY_POINTS = 32
+"""Ranks from which on intervals are a band and no bars."""
+MIN_RATIO = 2.0
+"""Least ratio between the ends of a scale of colours, so that what is almost equal looks so."""
 
 
 def windows(picture: Picture, window_s: float, rates: Any, in_transit: Any, mean: float, title: str) -> None:
@@ -82,32 +89,59 @@ def stacked_by_rank(
     axes = picture.subplots()
     edges = _edges(first)
     below = np.zeros(len(first))
+    height = max(float(sum(np.nan_to_num(values) for _, values in parts).max(initial=0)), 1e-9)
     for i, (name, values) in enumerate(parts):
         top = below + np.nan_to_num(values)
-        look = {"label": name, "linewidth": 0, **drawing.colour(i)}
+        is_seen = float((top - below).max(initial=0)) >= LEAST_SEEN * height
+        look = {"label": name if is_seen else "_hidden", "linewidth": 0, **drawing.colour(i)}
         axes.fill_between(_corners(edges), np.repeat(below, 2), np.repeat(top, 2), **look)
         below = top
     if mean is not None:
-        axes.axhline(mean, color=INK, linewidth=0.9, linestyle=DASHES)
+        axes.axhline(mean, color=INK, linewidth=0.9, linestyle=DASHES, label=f"mean {parts[0][0]}")
     _rank_axis(axes, edges)
-    axes.set_ylim(0, 1.05 * max(float(below.max(initial=0)), 1e-9))
+    axes.set_ylim(0, 1.05 * height)
     drawing.value_axis(axes, "s")
     handles, words = axes.get_legend_handles_labels()
     picture.legend(handles, words, loc="outside lower center", ncols=3 if len(words) > 4 else 4)
 
 
-def band_by_rank(picture: Picture, first: Any, value: Any, low: Any, high: Any, label: str) -> None:
-    """A number of each rank, or block of ranks, with its interval."""
+def interval_by_rank(picture: Picture, first: Any, value: Any, low: Any, high: Any, label: str) -> None:
+    """A number of each rank, or block of ranks, with its interval: a bar, or a band where ranks are many."""
     axes = picture.subplots()
     edges = _edges(first)
-    look: dict[str, Any] = {"color": SERIES[4], "alpha": 0.45, "linewidth": 0, "label": "95 % interval"}
-    axes.fill_between(_corners(edges), np.repeat(low, 2), np.repeat(high, 2), **look)
     middles = (edges[:-1] + edges[1:]) / 2
-    small = len(first) > 100
-    axes.plot(middles, value, "o", color=SERIES[0], markersize=1.5 if small else 4, label="estimate")
+    words = "95 % interval"
+    if len(first) <= MANY_POINTS:
+        axes.vlines(middles, low, high, color=SERIES[0], linewidth=1.4, label=words)
+        for ends in (low, high):
+            axes.plot(middles, ends, "_", color=SERIES[0], markersize=6)
+    else:
+        look: dict[str, Any] = {"color": SERIES[4], "alpha": 0.45, "linewidth": 0, "label": words}
+        axes.fill_between(_corners(edges), np.repeat(low, 2), np.repeat(high, 2), **look)
+    size = 1.5 if len(first) > 100 else 4
+    axes.plot(middles, value, "o", color=SERIES[0], markersize=size, label="estimate")
     _rank_axis(axes, edges)
     axes.set_ylabel(label)
     picture.legend(*axes.get_legend_handles_labels(), loc="outside lower center", ncols=2)
+
+
+def lanes(picture: Picture, first: Any, shares: Any, names: Sequence[str], window_s: float) -> None:
+    """A row for each rank, or block of ranks, in the colours of functions; `shares` are of `mpi_figures`."""
+    axes = picture.subplots()
+    edges = _edges(first)
+    colours = np.array([to_rgb(word) for word in drawing.ON_ANY_PAPER])
+    longest = shares.argmax(axis=2)
+    opacity = np.clip(shares.sum(axis=2), 0.0, 1.0)
+    image = np.concatenate([colours[longest], opacity[:, :, None]], axis=2)
+    ends = (0.0, shares.shape[1] * window_s, edges[-1], edges[0])
+    axes.imshow(image, extent=ends, aspect="auto", interpolation="none", origin="upper")
+    axes.set(xlabel="time since the first call, s", ylabel="rank")
+    axes.yaxis.set_major_locator(MaxNLocator(8, integer=True, min_n_ticks=1))
+    axes.grid(False)
+    seen = np.unique(longest[opacity >= 0.1])
+    handles = [Patch(color=drawing.ON_ANY_PAPER[i], label=names[i]) for i in seen.tolist()]
+    if handles:
+        picture.legend(handles=handles, loc="outside lower center", ncols=3)
 
 
 def _edges(first: Any) -> Any:
@@ -134,7 +168,10 @@ def heat(picture: Picture, values: Any, labels: Sequence[str], what: str) -> Non
     least, most = float(shown.min()), float(shown.max())
     # The darkest part of the map cannot be told from a dark page.
     colours = ListedColormap(colormaps["viridis"](np.linspace(0.15, 0.97, 200)))
-    norm_ends = (least * 0.95, most * 1.05)
+    if least == most:
+        colours = ListedColormap(drawing.ON_ANY_PAPER[:1])
+    wider = max(1.05, (MIN_RATIO * least / most) ** 0.5)
+    norm_ends = (least / wider, most * wider)
     image = axes.imshow(
         shown, colours, LogNorm(*norm_ends), interpolation="none", aspect="equal", origin="upper"
     )
@@ -147,6 +184,10 @@ def heat(picture: Picture, values: Any, labels: Sequence[str], what: str) -> Non
     axes.grid(False)
     if max(map(len, labels)) > 6:
         axes.tick_params(axis="x", rotation=45)
+    if least == most:
+        word = Patch(color=drawing.ON_ANY_PAPER[0], label=f"{amount(most)} each")
+        axes.legend(handles=[word], loc="lower left", bbox_to_anchor=(0.0, 1.0))
+        return
     bar = picture.colorbar(image, ax=axes, shrink=0.8)
     drawing.log_axis(bar.ax, "y", *norm_ends)
     drawing.byte_axis(bar.ax.yaxis, amount)

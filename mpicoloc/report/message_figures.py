@@ -9,8 +9,7 @@ import numpy as np
 from mpicoloc.core.profile import Profile
 from mpicoloc.core.tables import printable
 from mpicoloc.core.topology import Placement, Topology
-from mpicoloc.errors import DataError
-from mpicoloc.network import recorded, utilisation
+from mpicoloc.network import utilisation
 from mpicoloc.network.windows import windows
 from mpicoloc.report import times
 from mpicoloc.report.blocks import MOST, hosts, of_ranks, short
@@ -22,9 +21,6 @@ if TYPE_CHECKING:
 
 N_WINDOWS = 240
 """Windows of the timeline."""
-MOST_TRACE_BYTES = 1 << 26
-"""Four million events or so, which take some seconds."""
-NO_TRACE = "the profile has no trace, so no times of messages: run the job with --trace all"
 NO_MESSAGES = "no messages were recorded: the job sent none by point-to-point or one-sided calls"
 
 
@@ -50,9 +46,10 @@ def matrix(profile: Profile) -> Figure | Gap:
         dense[src, dst] = n_bytes
         lines.heat(picture, dense, [short(label) for label in labels], unit)
 
+    scale = " Colours are on a logarithmic scale." if n_bytes.min() < n_bytes.max() else ""
     description = (
         f"Bytes that each {unit} sent to each other one by point-to-point and one-sided calls, without "
-        f"collectives; {len(rows):,} pairs have any. Colours are on a logarithmic scale."
+        f"collectives; {len(rows):,} pairs have any.{scale}"
     )
     header = (f"src_{unit}", f"dst_{unit}", "n_messages", "sent_bytes")
     return Figure(name, title.replace("rank", unit), description, header, rows, draw, (WIDTH, 4.3))
@@ -117,19 +114,9 @@ def sizes(profile: Profile) -> Figure | Gap:
 def timeline(profile: Profile, file: str | None = None) -> Figure | Gap:
     """Messages over time; `file` is where the profile was read, beside which a trace may stand."""
     name, title = "timeline", "Messages over time"
-    if file is not None and times.has_all_calls(file) and not len(profile.tables["events"]):
-        n_bytes = times.trace_bytes(file)
-        if n_bytes > MOST_TRACE_BYTES:
-            size, most = amount(n_bytes), amount(MOST_TRACE_BYTES)
-            return Gap(name, title, f"its trace has {size}, {most} at most are drawn: see mpicoloc export")
-        try:
-            messages = times.timed_messages(file, profile)
-        except DataError as error:
-            return Gap(name, title, f"its trace cannot be read: {error}")
-    elif len(profile.tables["events"]):
-        messages = recorded.timed_messages(profile)
-    else:
-        return Gap(name, title, NO_TRACE)
+    messages = times.of_trace(times.timed_messages, file, profile)
+    if isinstance(messages, str):
+        return Gap(name, title, messages)
     if not len(messages.src):
         return Gap(name, title, "the trace has no call that sends to a known rank")
     n_ranks = profile.job.n_ranks
@@ -149,7 +136,8 @@ def timeline(profile: Profile, file: str | None = None) -> Figure | Gap:
 
     description = (
         f"Bytes per second that ranks send each other, and bytes on their way, in {len(rows)} windows of "
-        f"{found.window_s:.3g} s of the trace; the line is the mean, {amount(mean)} (thesis, Eq. 2.1)."
+        f"{found.window_s:.3g} s of the trace; the line is the mean, {amount(mean)} "
+        "(Jokanovic 2014, Eq. 2.1)."
     )
     header = ("start_s", "sent_bps", "in_transit_bytes")
     return Figure(name, title, description, header, rows, draw, (WIDTH, 4.0))
@@ -180,7 +168,8 @@ def levels(profile: Profile) -> Figure | Gap:
 
     description = (
         f"Share of the bandwidth available to the job's hosts that its messages used on each level, on a "
-        f"logarithmic axis; demand {found.demand_class or 'unknown'}. Counted: {found.traffic}."
+        f"logarithmic axis; demand {found.demand_class or 'unknown'} (Jokanovic 2014, Figures 3.6 and 3.7). "
+        f"Counted: {found.traffic}."
     )
     header = ("level", "sent_bytes", "injection_bps", "available_bps", "utilisation_frac")
     return Figure(name, title, description, header, rows, draw, (WIDTH, 2.8))

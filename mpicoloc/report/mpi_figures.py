@@ -5,10 +5,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
 from mpicoloc.core.profile import Profile
 from mpicoloc.core.tables import printable, text
-from mpicoloc.report.blocks import of_ranks, short
+from mpicoloc.network.recorded import CallRows
+from mpicoloc.network.windows import spread
+from mpicoloc.report import times
+from mpicoloc.report.blocks import Blocks, of_ranks, short, short_place
 from mpicoloc.report.figures import WIDTH, Figure, Gap
 from mpicoloc.report.sites import words as place_words
 
@@ -20,6 +24,10 @@ N_CALLS = 7
 N_BARS = 16
 N_LOOKED_UP = 200
 """Call sites whose function and line are looked up."""
+N_WINDOWS = 240
+"""Windows of the timeline."""
+N_LETTERS = 36
+"""Of the name of a call site."""
 NO_CALLS = "the profile has no call sites: the job made no MPI calls, or no rank left a record"
 OTHERS = "others"
 
@@ -77,13 +85,74 @@ def call_sites(profile: Profile) -> Figure | Gap:
     def draw(picture: Picture) -> None:
         from mpicoloc.report import bars
 
-        labels = [short(f"{row[2].removeprefix('MPI_')}: {row[0] or row[1]}", 30) for row in shown]
+        calls = [short(f"{row[2].removeprefix('MPI_')}: ") for row in shown]
+        room = [max(N_LETTERS - len(call), N_LETTERS // 2) for call in calls]
+        names = [short_place(row[0] or row[1], n) for row, n in zip(shown, room, strict=True)]
+        labels = [call + name for call, name in zip(calls, names, strict=True)]
         bars.lying(picture, labels, [row[4] for row in shown])
 
     of_all = "" if len(rows) <= N_BARS else f" The {N_BARS} longest of {len(rows):,} are drawn."
     description = f"Time inside MPI by the place in the program that calls, summed over ranks.{of_all}"
     header = ("place", "site", "call", "n_calls", "time_s")
     return Figure(name, title, description, header, rows, draw, (WIDTH, 1.0 + 0.24 * len(shown)))
+
+
+def rank_timeline(profile: Profile, file: str | None = None) -> Figure | Gap:
+    """What each rank was doing over time; `file` is where the profile was read."""
+    name, title = "rank-timeline", "What the ranks did over time"
+    found = times.of_trace(times.all_calls, file, profile)
+    if isinstance(found, str):
+        return Gap(name, title, found)
+    if not len(found.rank):
+        return Gap(name, title, "the trace has no call")
+    first_s = float(found.start_s.min())
+    window_s = max((float(found.end_s.max()) - first_s) / N_WINDOWS, 1e-9)
+    blocks = of_ranks(np.arange(profile.job.n_ranks))
+    names, kind = _longest_functions(found)
+    shares = _shares(found, kind, len(names), blocks, first_s, window_s)
+    lane, window, kinds = np.nonzero(shares)
+    columns = (blocks.first[lane], window * window_s, np.array(names)[kinds], shares[lane, window, kinds])
+    rows = tuple(zip(*(column.tolist() for column in columns), strict=True))
+
+    def draw(picture: Picture) -> None:
+        from mpicoloc.report import lines
+
+        lines.lanes(picture, blocks.first, shares, [short(word) for word in names], window_s)
+
+    which = "the last calls of each rank" if len(profile.tables["events"]) else "every call"
+    description = (
+        f"The function in which each rank spent most of its time in MPI, in {N_WINDOWS} windows of "
+        f"{window_s:.3g} s of the trace, which has {which}; paler where the rank was outside MPI for a part "
+        f"of the window, empty where for all of it{blocks.words('means')}."
+    )
+    height = 1.5 + min(4.0, max(0.6, 0.22 * len(blocks.first)))
+    header = ("rank", "start_s", "call", "time_frac")
+    return Figure(name, title, description, header, rows, draw, (WIDTH, height))
+
+
+def _longest_functions(found: CallRows) -> tuple[list[str], NDArray[np.integer]]:
+    """Names of the functions with most time, the last may be `OTHERS`; and the place of each call."""
+    total_s = np.bincount(found.kind, found.end_s - found.start_s, len(found.names))
+    order = np.argsort(-total_s, kind="stable")
+    place = np.empty(len(order), np.int64)
+    place[order] = np.minimum(np.arange(len(order)), N_CALLS)
+    names = [printable(found.names[i]) for i in order[:N_CALLS]]
+    return names + [OTHERS] * (len(order) > N_CALLS), place[found.kind]
+
+
+def _shares(
+    found: CallRows, kind: NDArray[np.integer], n_kinds: int, blocks: Blocks, first_s: float, window_s: float
+) -> NDArray[np.float64]:
+    """Share of each window that each block of ranks was in each function: block x window x function."""
+    n_lanes = len(blocks.first)
+    start, end = ((times_s - first_s) / window_s for times_s in (found.start_s, found.end_s))
+    start, end = np.clip(start, 0, N_WINDOWS), np.clip(end, 0, N_WINDOWS)
+    # All blocks and functions one after the other on one axis.
+    at = (blocks.of[found.rank] * n_kinds + kind) * float(N_WINDOWS)
+    sums = spread(at + start, at + end, end - start, n_lanes * n_kinds * N_WINDOWS)
+    sums = sums.reshape(n_lanes, n_kinds, N_WINDOWS).transpose(0, 2, 1)
+    n_ranks = np.bincount(blocks.of, minlength=n_lanes)
+    return np.where(sums > 1e-9, sums / n_ranks[:, None, None], 0.0)
 
 
 def calls_by_rank(profile: Profile) -> Figure | Gap:
@@ -141,7 +210,7 @@ def imbalance(profile: Profile) -> Figure | Gap:
     uneven = f" The longest is {most / mean - 1:.1%} above it." if mean else ""
     description = (
         f"Time of each rank outside and inside MPI{blocks.words('means')}. On the mean {mean:.4g} s are "
-        f"outside (the line).{uneven}"
+        f"outside.{uneven}"
     )
     header = ("rank", "outside_mpi_s", "mpi_s", "of_it_sampled_s")
     return Figure(name, title, description, header, rows, draw, (WIDTH, 3.4))

@@ -173,7 +173,7 @@ def _total(known: Sequence[Labelled]) -> Figure:
         "bandwidth",
         "Bandwidth of the whole network",
         "What all links of a level carry in one direction, for each slimming, on a logarithmic axis "
-        "(thesis, Figure 3.1).",
+        "(Jokanovic 2014, Figure 3.1).",
         "total_bps",
         trees,
         lambda one, level: float(utilisation.total_bps(one.case.topology)[level]),
@@ -188,7 +188,7 @@ def _available(known: Sequence[Labelled]) -> Figure:
         "available",
         "Bandwidth available to the job's hosts",
         "What the links carry that leave the job's own subtrees; 0 where all of it is in one subtree; "
-        "on a logarithmic axis (thesis, Figures 3.4 and 3.5).",
+        "on a logarithmic axis (Jokanovic 2014, Figures 3.4 and 3.5).",
         "available_bps",
         known,
         lambda one, level: one.case.levels[level].available_bps,
@@ -202,7 +202,8 @@ def _injection(known: Sequence[Labelled]) -> Figure:
     return _of_levels(
         "injection",
         "Injection rate",
-        "Bytes per second that leave the subtrees of each level, on a logarithmic axis (thesis, Figure 3.3).",
+        "Bytes per second that leave the subtrees of each level, on a logarithmic axis "
+        "(Jokanovic 2014, Figure 3.3).",
         "injection_bps",
         apart,
         lambda one, level: one.case.levels[level].injection_bps,
@@ -218,7 +219,7 @@ def _utilisation(known: Sequence[Labelled]) -> Figure:
         "utilisation",
         "Utilisation of each level",
         f"Injection rate over available bandwidth, on a logarithmic axis; lines at {low:.0%} and {high:.0%}, "
-        "where moderate and extreme demand begin (thesis, Figure 3.6).",
+        "where moderate and extreme demand begin (Jokanovic 2014, Figure 3.6).",
         "utilisation_frac",
         known,
         lambda one, level: one.case.levels[level].utilisation_frac,
@@ -244,7 +245,8 @@ def _classes(known: Sequence[Labelled]) -> Figure:
         bars.ranked(picture, labels, [rows[i][3] for i in order], utilisation.LIMITS, utilisation.CLASSES)
 
     text = (
-        f"Largest utilisation above L0, and the class of demand by it (thesis, Figure 3.7); {_words(known)}."
+        "Largest utilisation above L0, and the class of demand by it (Jokanovic 2014, Figure 3.7); "
+        f"{_words(known)}."
     )
     header = ("job_id", "topology", "placement", "max_utilisation_frac", "demand_class")
     size = (6.0, 1.2 + 0.24 * len(rows))
@@ -290,7 +292,8 @@ def _most_sharing(known: Sequence[Labelled]) -> Figure:
     return _of_levels(
         "sharing-most",
         "Jobs that could share links",
-        "Most jobs of one host each with which the job could share links of a level (thesis, Eq. 4.2).",
+        "Most jobs of one host each with which the job could share links of a level "
+        "(Jokanovic 2014, Eq. 4.2).",
         "n_jobs",
         apart,
         lambda one, level: int(most[id(one)][level]),
@@ -333,7 +336,7 @@ def _windows(one: Labelled, number: int | None) -> Figure:
     text = (
         "Bytes per second that leave the subtrees of each level, and bytes on their way, in windows of "
         f"{found.window_s:g} s from the first message on; {amount(mean)} are on their way on the mean "
-        f"of the job's {duration_s:.4g} s (thesis, Eq. 2.1); {which}."
+        f"of the job's {duration_s:.4g} s (Jokanovic 2014, Eq. 2.1); {which}."
     )
     header = ("start_s", *(f"L{level}_bps" for level in range(n_levels)), "in_transit_bytes")
     name = "windows" if number is None else f"windows-{number}"

@@ -35,15 +35,24 @@ _COLOURS = re.compile("|".join(VARIABLES))
 
 @dataclass(frozen=True)
 class Part:
-    """A figure or a gap, as the template needs it."""
+    """A figure, as the template needs it."""
 
     name: str
     title: str
     text: str
-    picture: Markup | None = None
-    header: tuple[str, ...] = ()
-    rows: tuple[tuple[str, ...], ...] = ()
-    n_rows: int = 0
+    picture: Markup
+    header: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+    n_rows: int
+
+
+@dataclass(frozen=True)
+class Section:
+    """Figures below one heading; and what is missing there, by reasons."""
+
+    heading: str
+    parts: tuple[Part, ...]
+    missing: tuple[tuple[str, str], ...]
 
 
 def page(
@@ -66,11 +75,12 @@ def page(
     str
         HTML. Whatever the profile says is text in it, never markup.
     """
-    with part("drawing", sum(len(parts) for _, parts in sections), "figures"):
-        drawn = [(heading, [_part(figure) for figure in parts]) for heading, parts in sections]
+    with part("drawing", sum(isinstance(one, Figure) for _, parts in sections for one in parts), "figures"):
+        drawn = [_section(name, parts) for name, parts in sections]
     return _template().render(
         job=profile.job,
         id=printable(profile.job.id),
+        line=printable(heading.line(profile)),
         partial=profile.partial,
         version=mpicoloc.__version__,
         cards=_cards(profile),
@@ -118,7 +128,9 @@ def _cards(profile: Profile) -> list[tuple[str, str, str]]:
 def _facts(profile: Profile, signature: Signature | None) -> list[tuple[str, str]]:
     job, mpi, found, price = profile.job, profile.mpi, profile.interference, profile.price
     library = heading.library(job.mpi_library)
-    facts = [("Command", job.command), ("MPI library", library), ("Cores", f"{job.n_cores:,}")]
+    facts = [("Command", job.command), ("Began", heading.began(job)), ("User", job.user or "not known")]
+    facts += [(name.capitalize(), word) for name, word in heading.facts(profile) if name == "hosts"]
+    facts += [("MPI library", library), ("Cores", f"{job.n_cores:,}")]
     if mpi.sent_bytes is not None:
         facts.append(("Moved", f"{amount(mpi.sent_bytes)} sent, {amount(mpi.recv_bytes)} received"))
     facts += [("Slowdown", estimate(found.slowdown))]
@@ -137,10 +149,17 @@ def _facts(profile: Profile, signature: Signature | None) -> list[tuple[str, str
     return facts if signature is None else [*facts, ("Signature", heading.signed(signature))]
 
 
-def _part(figure: Figure | Gap) -> Part:
+def _section(name: str, parts: Sequence[Figure | Gap]) -> Section:
+    missing: dict[str, list[str]] = {}
+    for one in parts:
+        if isinstance(one, Gap):
+            missing.setdefault(printable(one.reason), []).append(one.title)
+    drawn = tuple(_part(one) for one in parts if isinstance(one, Figure))
+    return Section(name, drawn, tuple(("; ".join(titles), reason) for reason, titles in missing.items()))
+
+
+def _part(figure: Figure) -> Part:
     count("figures", 1)
-    if isinstance(figure, Gap):
-        return Part(figure.name, figure.title, printable(figure.reason))
     rows = tuple(tuple(_cell(cell) for cell in row) for row in figure.rows[:N_ROWS])
     header = tuple(printable(name) for name in figure.header)
     return Part(figure.name, figure.title, printable(figure.description), inlined(figure), header, rows,

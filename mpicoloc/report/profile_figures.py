@@ -24,6 +24,7 @@ SECTIONS: tuple[tuple[str, tuple[Maker, ...]], ...] = (
     (
         "Time in MPI",
         (
+            mpi_figures.rank_timeline,
             mpi_figures.calls,
             mpi_figures.calls_by_rank,
             mpi_figures.call_sites,
@@ -34,6 +35,8 @@ SECTIONS: tuple[tuple[str, tuple[Maker, ...]], ...] = (
     ("Network", (message_figures.levels,)),
 )
 """Headings, and what makes the figures below them."""
+OF_TRACES = (message_figures.timeline, mpi_figures.rank_timeline)
+"""Those that also need to know where the profile was read."""
 MOST_RANKS = 10_000_000
 DAMAGE = (ArithmeticError, LookupError, ValueError)
 """What NumPy raises on numbers that no job has."""
@@ -65,7 +68,7 @@ def figures(profile: Profile, file: str | None = None) -> list[tuple[str, list[F
 
 def _made(make: Maker, profile: Profile, file: str | None) -> Figure | Gap:
     try:
-        made = make(profile, file) if make is message_figures.timeline else make(profile)
+        made = make(profile, file) if make in OF_TRACES else make(profile)
     except DAMAGE as error:
         raise DataError(
             f"the profile's tables contradict each other ({error}): the file is damaged"

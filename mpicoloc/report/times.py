@@ -3,20 +3,51 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from mpicoloc.core.profile import Profile
 from mpicoloc.core.traffic import Rounds
+from mpicoloc.errors import DataError
 from mpicoloc.network import recorded
 from mpicoloc.network.collectives import kind_of
 from mpicoloc.network.windows import TimedCalls, TimedMessages
+from mpicoloc.report.units import amount
 from mpicoloc.store.trace_file import folder_of
 
+MOST_TRACE_BYTES = 1 << 26
+"""Four million events or so, which take some seconds."""
+NO_TRACE = "the profile has no trace: run the job with --trace all"
+T = TypeVar("T")
 _CALL_COLUMNS = ("kind", "rank", "t_ns", "duration_ns", "bytes")
+
+
+def of_trace(read: Callable[[str, Profile], T], file: str | None, profile: Profile) -> T | str:
+    """What `read` finds in a profile's trace, or in words why there is nothing to draw.
+
+    Parameters
+    ----------
+    read : callable
+        `timed_messages` or `all_calls`.
+    file : str or None
+        Where the profile was read, beside which a trace of every call may stand.
+    profile : Profile
+    """
+    if len(profile.tables["events"]):
+        return read(file or "", profile)
+    if file is None or not has_all_calls(file):
+        return NO_TRACE
+    n_bytes = trace_bytes(file)
+    if n_bytes > MOST_TRACE_BYTES:
+        most = amount(MOST_TRACE_BYTES)
+        return f"its trace has {amount(n_bytes)}, {most} at most are drawn: see mpicoloc export"
+    try:
+        return read(file, profile)
+    except DataError as error:
+        return f"its trace cannot be read: {error}"
 
 
 def timed_messages(file: str, profile: Profile) -> TimedMessages:
@@ -49,18 +80,26 @@ def collective_calls(file: str, profile: Profile, by_call: Mapping[str, Rounds])
     DataError
         If the trace is damaged.
     """
-    if len(profile.tables["events"]) or not has_all_calls(file):
-        rows = recorded.call_rows(profile)
-    else:
-        rows = _rows_of_all_calls(file, profile, by_call)
+    rows = all_calls(file, profile, lambda name: kind_of(name) in by_call)
     return recorded.timed_calls(rows, by_call, profile.tables["call_sites"], profile.job.n_ranks)
 
 
-def _rows_of_all_calls(file: str, profile: Profile, by_call: Mapping[str, Rounds]) -> recorded.CallRows:
+def all_calls(
+    file: str, profile: Profile, is_wanted: Callable[[str], bool] = lambda name: True
+) -> recorded.CallRows:
+    """The calls of the same trace; of one of every call only those of functions that are wanted.
+
+    Raises
+    ------
+    DataError
+        If the trace is damaged.
+    """
+    if len(profile.tables["events"]) or not has_all_calls(file):
+        return recorded.call_rows(profile)
     from mpicoloc.store import trace, trace_clocks
 
     found = trace_clocks.aligned(trace.read(file, profile))
-    is_kept = np.array([kind_of(name) in by_call for name in found.names])
+    is_kept = np.array([is_wanted(name) for name in found.names])
     columns: dict[str, list[NDArray[Any]]] = {name: [np.zeros(0, np.int64)] for name in _CALL_COLUMNS}
     for frame in found.frames():
         kept = is_kept[frame["call"].cat.codes] & (frame["rank"] < profile.job.n_ranks).to_numpy()

@@ -21,7 +21,7 @@ def abi_of(mpi_library: str) -> str:
 def shim_of(pid: int, mpi_library: str) -> str:
     """The shim that a rank has loaded; once the rank is gone, the one that fits its MPI library."""
     try:
-        with open(f"/proc/{pid}/maps") as file:
+        with open(f"/proc/{pid}/maps", errors="surrogateescape") as file:
             loaded = _SHIM.search(file.read())
     except OSError:
         loaded = None

@@ -210,7 +210,7 @@ def _end_ns(segment: np.void, node: np.void | None) -> int:
 def is_running(segment: np.void) -> bool:
     """Whether the process of a segment's rank lives, and is not another one of the same number."""
     try:
-        with open(f"/proc/{int(segment['pid'])}/stat") as file:
+        with open(f"/proc/{int(segment['pid'])}/stat", errors="surrogateescape") as file:
             ticks = file.read().rpartition(")")[2].split()[19]
     except (OSError, IndexError):
         return False

@@ -37,7 +37,10 @@ onload = () => {
     found[frame.id] = {
       width: inner.documentElement.clientWidth, needs: inner.documentElement.scrollWidth,
       pictures: inner.querySelectorAll("svg[role=img]").length, ink: ink, paper: paper,
-      letters: getComputedStyle(plain).fill, high: inner.querySelector("figure svg").clientHeight,
+      letters: getComputedStyle(plain).fill,
+      plot: inner.querySelector("figure").getBoundingClientRect().top,
+      table: inner.querySelector("table.facts").getBoundingClientRect().top,
+      high: inner.querySelector("figure svg").clientHeight,
       cut: [...inner.querySelectorAll("figure svg")].filter(picture => {
         const box = picture.getBoundingClientRect();
         return [...picture.querySelectorAll("text")].some(word => {
@@ -66,7 +69,7 @@ def folder(tmp_path_factory):
     full = replace(made, tables=tables, job=sample.job(command=HOSTILE, id=HOSTILE), notes=(HOSTILE,),
                    network=Network("XGFT(3;4,4,4;1,2,2)", "low", "all", 3, levels))  # fmt: skip
     text = page.page(full, profile_figures.figures(full))
-    assert text.count("<svg") == 12
+    assert text.count("<svg") == 13
     (folder / "page.html").write_text(text)
     (folder / "look.html").write_text(LOOK)
     return folder
@@ -91,7 +94,8 @@ def test_the_page_in_a_browser(folder, dark):
     for name, width in (("phone", 390), ("desk", 1300)):
         seen = found[name]
         assert width - 20 <= seen["width"] <= width and seen["needs"] <= seen["width"]
-        assert seen["pictures"] == 12 and seen["high"] > 100 and seen["cut"] == []
+        assert seen["pictures"] == 13 and seen["high"] > 100 and seen["cut"] == []
+        assert seen["plot"] < seen["table"], "first the plots"
         assert (seen["ink"] > 150) == (seen["paper"] < 100) == dark
         red = int(re.search(r"\d+", seen["letters"])[0])
         assert (red > 150) == dark, "figures follow"

@@ -4,18 +4,31 @@ import contextlib
 import csv
 import re
 from dataclasses import replace
+from datetime import datetime
 from html.parser import HTMLParser
 
 import numpy as np
 import pytest
 import sample
 import traces
+from matplotlib.collections import FillBetweenPolyCollection
+from matplotlib.figure import Figure as Picture
 
 from mpicoloc.cli.main import main
 from mpicoloc.core.profile import Network, NetworkLevel
 from mpicoloc.core.tables import COLUMNS, dtype, table
 from mpicoloc.errors import DataError
-from mpicoloc.report import blocks, drawing, figures, message_figures, page, profile_figures
+from mpicoloc.report import (
+    blocks,
+    drawing,
+    figures,
+    lines,
+    message_figures,
+    mpi_figures,
+    page,
+    profile_figures,
+    times,
+)
 from mpicoloc.store import hdf5, trace_file
 
 HOSTILE = "</title><script>alert(1)</script>&<img src=x onerror=alert(1)>\x1b[2J$x^$"
@@ -94,6 +107,10 @@ def test_figures_are_of_the_profile_s_numbers(full):
     assert column(found["slowdown-by-rank"], "rank") == [0], "rank 1 has no cycles"
     sent = sum(column(found["timeline"], "sent_bps")) * found["timeline"].rows[1][0]
     assert sent == pytest.approx(5000)
+    window_s = 4 / mpi_figures.N_WINDOWS
+    assert sum(column(found["rank-timeline"], "time_frac")) * window_s == pytest.approx(1 + 2)
+    assert {row[0]: row[2] for row in found["rank-timeline"].rows} == {0: "MPI_Send", 1: "MPI_Isend"}
+    assert max(row[1] for row in found["rank-timeline"].rows if row[0] == 0) < 1
 
 
 def test_what_is_got_was_sent_by_the_other_rank():
@@ -122,8 +139,87 @@ def test_what_was_not_measured_is_a_gap_with_a_reason():
     assert "too few shutters" in found["slowdown"].reason
     assert "--trace" in found["timeline"].reason and "MPICOLOC_TOPOLOGY" in found["network"].reason
     text = page.page(bare, profile_figures.figures(bare))
-    assert "<svg" not in text and text.count("Not in this profile") == len(found)
-    assert "no co-runner under mpicoloc" in made(sample.profile(shared_s=0.0))["slowdown"].reason
+    assert "<svg" not in text
+    assert text.count("Not in this profile") == len({part.reason for part in found.values()}) + 1, (
+        "a line for each reason of a section; that there is no trace is said in two"
+    )
+
+
+def test_a_job_alone_has_one_line_instead_of_three_cards():
+    alone = sample.profile(shared_s=0.0, n_shutters=0)
+    text = page.page(alone, profile_figures.figures(alone))
+    section = text.split("<section")[1]
+    assert section.count("Not in this profile") == 1 and section.count("no co-runner under mpicoloc") == 1
+    assert "Shutters over time; Slowdown of each rank by itself (the job had no" in section
+    assert section.count("<figure>") == 1 and section.count('class="box"') == 0
+
+
+def test_the_title_tells_when_who_and_where(full):
+    job = sample.job(user="ada<b>", start_unix_s=1.7e9)
+    text = page.page(replace(full, job=job), profile_figures.figures(full))
+    when = datetime.fromtimestamp(1.7e9).astimezone().isoformat(" ", "seconds")
+    line = f"{when}, user ada&lt;b&gt;, on n1"
+    assert f"<title>Job 42, {line} - mpicoloc</title>" in text and f'<p class="soft">{line}</p>' in text
+    unknown = changed(replace(full, job=sample.job(start_unix_s=0.0)), nodes=table("nodes"))
+    assert "<title>Job 42 - mpicoloc</title>" in page.page(unknown, [])
+
+
+@pytest.mark.parametrize(
+    ("place", "short"),
+    [
+        ("main f.c:7", "main f.c:7"),
+        ("NS::Neighbor<double>::build(std::vector<double, std::allocator<double> >&, int) n.cpp:7",
+         "\N{HORIZONTAL ELLIPSIS}r<double>::build n.cpp:7"),
+        ("a::f(int (*)(int)) const f.cpp:7", "a::f const f.cpp:7"),
+        ("a::operator()(double) f.cpp:7", "a::operator() f.cpp:7"),
+        ("(anonymous namespace)::f", "(anonymous namespace)::f"),
+        ("a::(anonymous namespace)::f()", "\N{HORIZONTAL ELLIPSIS}(anonymous namespace)::f"),
+        (")(", ")("), ("a)b", "a)b"), ("", ""), ("x\x1b", "x?"),
+    ],
+)  # fmt: skip
+def test_call_sites_are_cut_at_the_left(place, short):
+    assert blocks.short_place(place, 25) == short and len(short) <= 25
+
+
+def test_a_matrix_of_equal_values_has_one_colour(full):
+    def colours(*n_bytes):
+        peers = {"src": [0, 1], "dst": [1, 0], "size_class": [4, 4], "n": [1, 1], "bytes": n_bytes}
+        figure = message_figures.matrix(replace(full, tables={**full.tables, "peers": table("peers", peers)}))
+        picture = Picture()
+        figure.draw(picture)
+        image = picture.axes[0].images[0]
+        seen = image.to_rgba(image.get_array())
+        return len(picture.axes), np.abs(seen[0, 1] - seen[1, 0]).max(), drawing.svg(figure)
+
+    n_axes, difference, svg = colours(10**6, 10**6)
+    assert n_axes == 1 and difference == 0 and "976.6 KiB each" in svg, "no scale beside it"
+    n_axes, difference, svg = colours(10**6, 1_010_000)
+    assert n_axes == 2 and difference < 0.1, "what is almost equal looks so"
+    assert colours(10**6, 10**8)[1] > 0.4
+
+
+@pytest.mark.parametrize(("n_ranks", "n_bands"), [(2, 0), (32, 0), (33, 1)])
+def test_intervals_of_few_ranks_are_bars(n_ranks, n_bands):
+    picture, one = Picture(), np.ones(n_ranks)
+    lines.interval_by_rank(picture, np.arange(n_ranks), one, one - 0.1, one + 0.1, "x")
+    filled = [found for found in picture.axes[0].collections if isinstance(found, FillBetweenPolyCollection)]
+    assert len(filled) == n_bands
+    assert [word.get_text() for word in picture.legends[0].get_texts()] == ["95 % interval", "estimate"]
+
+
+def test_a_legend_names_what_is_seen():
+    picture = Picture()
+    parts = [("MPI_Long", np.array([5.0, 4.0])), ("MPI_Short", np.array([0.001, 0.002]))]
+    lines.stacked_by_rank(picture, np.arange(2), parts, mean=4.5)
+    words = [word.get_text() for word in picture.legends[0].get_texts()]
+    assert words == ["MPI_Long", "mean MPI_Long"]
+
+
+def test_captions_name_their_paper(full):
+    found = made(full)
+    for name, words in (("slowdown", "Breslow et al. 2013"), ("shutters", "Breslow et al. 2013"),
+                        ("timeline", "Jokanovic 2014"), ("network", "Jokanovic 2014")):  # fmt: skip
+        assert words in found[name].description
 
 
 class Reader(HTMLParser):
@@ -254,7 +350,7 @@ def test_the_command(here, capsys, full_page):
     assert main(["report", "p.h5", "--figures", "f", "--format", "csv"]) == 0
     with open("f/message-sizes.csv", newline="") as file:
         assert sum(int(row["n_messages"]) for row in csv.DictReader(file)) == 8
-    assert len(list((here / "f").iterdir())) == 12
+    assert len(list((here / "f").iterdir())) == 13
 
 
 def test_a_trace_of_every_call_beside_the_profile_is_drawn(here, monkeypatch):
@@ -267,8 +363,11 @@ def test_a_trace_of_every_call_beside_the_profile_is_drawn(here, monkeypatch):
     found = {part.name: part for _, parts in profile_figures.figures(made_, "all.h5") for part in parts}
     sent = sum(column(found["timeline"], "sent_bps")) * found["timeline"].rows[1][0]
     assert sent == pytest.approx(1000)
-    monkeypatch.setattr(message_figures, "MOST_TRACE_BYTES", 100)
-    assert "100 B at most are drawn" in message_figures.timeline(made_, "all.h5").reason
+    all_the_time = pytest.approx(mpi_figures.N_WINDOWS)
+    assert sum(column(found["rank-timeline"], "time_frac")) == all_the_time
+    monkeypatch.setattr(times, "MOST_TRACE_BYTES", 100)
+    for make in profile_figures.OF_TRACES:
+        assert "100 B at most are drawn" in make(made_, "all.h5").reason
 
 
 def test_missing_figures_are_told(here, capsys):
@@ -308,5 +407,5 @@ def test_bytes_are_counted_by_1024_on_the_page_and_in_its_figures(full, full_pag
         for make in (message_figures.matrix, message_figures.sizes):
             picture = drawing.svg(make(profile))
             assert not DECIMAL.search(picture)
-            assert len(re.findall(r"\d\N{NO-BREAK SPACE}[KMGT]?i?B\b", picture)) >= 2, "no marks"
+            assert len(re.findall(r"\d\s[KMGT]?i?B\b", picture)) >= 1 + (len(set(n_bytes)) > 1), "no marks"
     assert re.search(r"\d\N{NO-BREAK SPACE}(KiB|B)/s", drawing.svg(found["timeline"]))
