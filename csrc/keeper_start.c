@@ -239,4 +239,3 @@ void mc_keeper_set(mc_keeper_id id)
     keeper_pid = (int)id.pid;
     keeper_ticks = id.start_ticks;
 }
-}
