@@ -11,7 +11,6 @@ from pathlib import Path
 
 import jobs
 import pytest
-
 from test_keeper_killed import keeper_of
 
 from mpicoloc import paths
