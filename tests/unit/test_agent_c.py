@@ -157,7 +157,8 @@ def keeper_program(build: Build, tmp_path_factory: pytest.TempPathFactory) -> Pa
                       'echo "$@ preload=$LD_PRELOAD pmi=$PMI_RANK n=$OPENBLAS_NUM_THREADS" >> "$WRITER_LOG"\n'
                       'ls "$MPICOLOC_SHM_DIR" > "$WRITER_LOG.files"\n'
                       'echo "cannot write it" >&2\n'
-                      'case " $* " in *"$WRITER_DIES "*) kill -9 $$;; esac\nexit "$WRITER_CODE"\n')  # fmt: skip
+                      'case " $* " in *"$WRITER_DIES "*) kill -9 $$;; esac\n'
+                      'exit "$WRITER_CODE"\n')  # fmt: skip
     writer.chmod(0o755)
     return build("test_keeper", CORE, folder)
 
