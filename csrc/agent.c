@@ -350,7 +350,8 @@ void mc_agent_close(mc_agent *agent)
     mc_tracer_stop(agent->tracer);
     if (agent->board && mc_board_current(agent->board)) {
         mc_turn_verdict(agent, mc_now_ns());
-        mc_turn_close(agent, MC_VERDICT_ELSEWHERE);
+        /* One that is still open ended with the job, or waits for the word of the other nodes. */
+        mc_turn_close(agent, agent->turn.i_common ? MC_VERDICT_ELSEWHERE : MC_VERDICT_UNKNOWN);
         mc_board_release(agent->slot, agent->owner);
         mc_board_remove_if_empty(agent->board);
     }

@@ -265,6 +265,13 @@ void mc_agent_thread_stop(void);
 int mc_keeper_start(const char *key, uint64_t *n_filters);
 enum { MC_KEEPER_ONLY = 5 }; /* exit code: the keeper is there, but whoever counts may die of it */
 
+/* keeper_start.c: who the keeper is, for ranks that have not started it themselves. */
+typedef struct mc_keeper_id {
+    uint64_t pid, start_ticks; /* pid 0: not known */
+} mc_keeper_id;
+mc_keeper_id mc_keeper_get(void);
+void mc_keeper_set(mc_keeper_id id);
+
 /* keeper_start.c: after mc_stop: sleep until the profile is written, or this node's part of it, or nobody is left to write
    it. is_node_first: tells the keeper that all ranks of the node wait; is_first: of the job, tells the user what failed. */
 void mc_keeper_wait_profile(const char *key, int is_node_first, int is_first);

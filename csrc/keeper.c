@@ -34,24 +34,11 @@
 
 enum { POLL_MS = 500, BUSY_POLL_MS = 20, AGENT_POLL_MS = 2, N_FDS_MAX = 65536 };
 
-/* How long to wait for a first segment, for the others, and for a coordinator to write what it can. */
-static const uint64_t FIRST_RANK_NS = 10000000000u, OTHER_RANKS_NS = 2000000000u, COORDINATOR_NS = 5000000000u;
+/* How long to wait for a first segment (none: the job is over, as all are made before the keeper is started), for the
+   others, and for a coordinator to write what it can. */
+static const uint64_t FIRST_RANK_NS = 1000000000u, OTHER_RANKS_NS = 2000000000u, COORDINATOR_NS = 5000000000u;
 
-typedef struct kept_rank {
-    mc_segment *segment;
-    int world_rank, pidfd, alive;
-} kept_rank;
-
-typedef struct keeper {
-    const char *key, *python;
-    mc_node *node;
-    int n_ranks, n_alive, n_finalizing, n_final, local_size, mode, tried, has_agent;
-    uint64_t t_start;
-    mc_checkpoint checkpoint;
-    kept_rank ranks[MC_N_NODE_RANKS];
-} keeper;
-
-static int path_of(char *path, const keeper *k, const char *what)
+static int path_of(char *path, const mc_keeper *k, const char *what)
 {
     return mc_shm_path(path, MC_PATH_LEN, k->key, what);
 }
@@ -71,7 +58,7 @@ static void *map_own(const char *path, size_t size_bytes)
 
 static void add_rank(void *data, const char *name)
 {
-    keeper *k = data;
+    mc_keeper *k = data;
     char path[MC_PATH_LEN], what[32], *end;
     long world_rank = strtol(name, &end, 10);
     if (*end || k->n_ranks == MC_N_NODE_RANKS)
@@ -83,15 +70,15 @@ static void add_rank(void *data, const char *name)
     mc_segment *segment = path_of(path, k, what) == MC_OK ? map_own(path, sizeof(mc_segment)) : NULL;
     if (!segment)
         return;
-    kept_rank *rank = &k->ranks[k->n_ranks++];
+    mc_kept_rank *rank = &k->ranks[k->n_ranks++];
     /* A pidfd of a pid that was reused meanwhile is refused by the start time. */
-    *rank = (kept_rank){segment, (int)world_rank, (int)syscall(SYS_pidfd_open, segment->pid, 0), 1};
+    *rank = (mc_kept_rank){segment, (int)world_rank, (int)syscall(SYS_pidfd_open, segment->pid, 0), 1};
     rank->alive = mc_proc_alive(segment->pid, segment->pid_start_ticks);
     k->local_size = segment->local_size;
     k->mode = segment->mode;
 }
 
-static void find_ranks(keeper *k)
+static void find_ranks(mc_keeper *k)
 {
     char dir[MC_PATH_LEN], prefix[MC_NAME_LEN + 16];
     if ((k->local_size && k->n_ranks >= k->local_size) || mc_shm_path(dir, sizeof dir, "", "") != MC_OK)
@@ -101,7 +88,7 @@ static void find_ranks(keeper *k)
     mc_dir_scan(dir, prefix, ".seg", add_rank, k);
 }
 
-static void find_node(keeper *k)
+static void find_node(mc_keeper *k)
 {
     char path[MC_PATH_LEN];
     if (!k->node && path_of(path, k, "node") == MC_OK)
@@ -110,7 +97,7 @@ static void find_node(keeper *k)
         k->node->keeper_pid = (int32_t)getpid();
 }
 
-static int still_alive(const kept_rank *rank)
+static int still_alive(const mc_kept_rank *rank)
 {
     struct pollfd event = {rank->pidfd, POLLIN, 0};
     if (rank->pidfd >= 0)
@@ -118,13 +105,13 @@ static int still_alive(const kept_rank *rank)
     return mc_proc_alive(rank->segment->pid, rank->segment->pid_start_ticks);
 }
 
-static void look(keeper *k)
+static void look(mc_keeper *k)
 {
     find_ranks(k);
     find_node(k);
     k->n_alive = k->n_finalizing = k->n_final = 0;
     for (int i = 0; i < k->n_ranks; i++) {
-        kept_rank *rank = &k->ranks[i];
+        mc_kept_rank *rank = &k->ranks[i];
         int final = __atomic_load_n(&rank->segment->state, __ATOMIC_ACQUIRE) == MC_RANK_FINALIZING;
         rank->alive = rank->alive && still_alive(rank);
         k->n_alive += rank->alive;
@@ -134,7 +121,7 @@ static void look(keeper *k)
 }
 
 /* All segments are made before the keeper is started; what is missing for long has failed. */
-static int may_come(const keeper *k, int is_missing)
+static int may_come(const mc_keeper *k, int is_missing)
 {
     return is_missing && mc_now_ns() < k->t_start + OTHER_RANKS_NS;
 }
@@ -155,7 +142,7 @@ static void expect_kicks(void)
     sigaction(SIGURG, &action, NULL);
 }
 
-static void rest(const keeper *k)
+static void rest(const mc_keeper *k)
 {
     struct pollfd events[MC_N_NODE_RANKS];
     nfds_t n = 0;
@@ -175,38 +162,20 @@ static void rest(const keeper *k)
 
 /* ---- the profile ---- */
 
-static uint64_t profile_state(const keeper *k)
+/* A coordinator tells it in the node file and in the segments. */
+static uint64_t profile_state(const mc_keeper *k)
 {
-    return k->node ? __atomic_load_n(&k->node->profile, __ATOMIC_ACQUIRE) : MC_PROFILE_NONE;
-}
-
-/* The first rank waits on the node file, also when the agent could not make one. */
-static void make_node(keeper *k)
-{
-    char path[MC_PATH_LEN];
-    void *map;
-    if (k->node || path_of(path, k, "node") != MC_OK || mc_shm_map(&map, path, sizeof(mc_node), 1) != MC_OK)
-        return;
-    /* Where there was no agent, memory may be what lacked: a SIGBUS here would leave all the job's files behind. There
-       are no shutters, so their room stays a hole. */
-    if (mc_shm_reserve(path, 0, offsetof(mc_node, shutters)) != MC_OK) {
-        mc_shm_unmap(map, sizeof(mc_node));
-        unlink(path);
-        return;
-    }
-    mc_node *node = map;
-    node->abi_version = MC_ABI_VERSION;
-    node->size_bytes = sizeof *node;
-    snprintf(node->key, sizeof node->key, "%s", k->key);
-    snprintf(node->meter_reason, sizeof node->meter_reason, "there was no node agent");
-    node->t_open = node->t_last = mc_now_ns();
-    __atomic_store_n(&node->magic, MC_MAGIC, __ATOMIC_RELEASE);
-    find_node(k);
+    uint64_t state = k->outcome;
+    if (state == MC_PROFILE_NONE && k->node)
+        state = __atomic_load_n(&k->node->profile, __ATOMIC_ACQUIRE);
+    if (state == MC_PROFILE_NONE && k->n_ranks && !k->is_owed)
+        state = __atomic_load_n(&k->ranks[0].segment->profile, __ATOMIC_ACQUIRE);
+    return state;
 }
 
 /* The agent lives here and not in a rank because this process has a session of its own: Linux shares processors first
    among sessions (autogroup), so on a full node it wakes within 0.05 ms, where a rank's thread needs 10 ms. */
-static void keep_agent(keeper *k)
+static void keep_agent(mc_keeper *k)
 {
     /* A node file before that is of a coordinator that did not wait; a second agent would take it away. */
     if (k->has_agent || k->n_ranks == 0 || k->n_alive == 0 || k->node)
@@ -215,28 +184,63 @@ static void keep_agent(keeper *k)
     mc_agent_thread_start(k->key, k->ranks[0].segment->job_id);
 }
 
-static void write_profile(keeper *k, int partial)
+/* The writer was killed, as a rule for want of memory: a part needs less of it than a profile. */
+static void keep_part(mc_keeper *k, int signal)
 {
-    k->tried = 1;
-    if (!k->has_agent && k->mode == MC_MODE_PRELOAD) /* of a job so short that there was none */
+    char out[MC_PATH_LEN];
+    int saved = mc_writer_run(k->python, "mpicoloc.run.checkpoint", k->key, "--last") == 0;
+    snprintf(out, sizeof out, "%.*s", MC_PATH_LEN - 1, k->ranks[0].segment->out_path);
+    int n =
+        snprintf(k->complaint, sizeof k->complaint, "no profile was written: its writer was killed twice (signal %d%s)",
+                 signal, signal == SIGKILL ? ", for want of memory?" : "");
+    snprintf(k->complaint + n, sizeof k->complaint - (size_t)n,
+             saved ? "; `mpicoloc recover %s` makes one of what it left"
+                   : "; %s is tried again when the ranks have ended",
+             out);
+    k->is_owed = !saved;
+}
+
+static void write_profile(mc_keeper *k, int partial)
+{
+    const char *module = "mpicoloc.run.assemble", *option = partial ? "--partial" : NULL;
+    int code = 0;
+    /* Of a job so short that there was no agent; the trace of one whose keeper was killed stays as it is. */
+    find_node(k);
+    if (!k->has_agent && !k->tried && !k->node && k->mode == MC_MODE_PRELOAD)
         mc_tracer_stop(mc_tracer_start(k->key));
-    find_node(k); /* the agent's, since our last look: the ranks look into it already */
-    make_node(k);
-    pid_t pid = mc_writer_start(k->python, "mpicoloc.run.assemble", k->key, partial ? "--partial" : NULL, 0);
-    int ok = pid > 0 && mc_writer_wait(pid);
-    uint64_t none = MC_PROFILE_NONE;
+    mc_files_make_node(k);
+    find_node(k);
+    k->tried = 1;
+    k->is_owed = 0;
+    for (int i = 0; i == 0 || (i == 1 && code < 0); i++)
+        code = mc_writer_run(k->python, module, k->key, option);
+    if (code < 0)
+        keep_part(k, -code);
+    else if (code == MC_WRITER_LATE)
+        snprintf(k->complaint, sizeof k->complaint, "no profile was written: it took longer than %d s", MC_WRITER_S);
+    else if (code)
+        mc_files_read_log(k, k->complaint, sizeof k->complaint);
+    if (!k->is_owed)
+        k->outcome = code ? MC_PROFILE_FAILED : MC_PROFILE_WRITTEN;
     if (k->node)
-        __atomic_compare_exchange_n(&k->node->profile, &none, ok ? MC_PROFILE_WRITTEN : MC_PROFILE_FAILED, 0,
-                                    __ATOMIC_ACQ_REL, __ATOMIC_RELAXED);
+        __atomic_store_n(&k->node->profile, k->outcome, __ATOMIC_RELEASE);
+}
+
+/* The first rank waits for it. Its node file may be gone, or out of its reach; its own segment is mapped for good. */
+static void tell_ranks(mc_keeper *k, uint64_t state)
+{
+    for (int i = 0; i < k->n_ranks; i++)
+        if (__atomic_load_n(&k->ranks[i].segment->profile, __ATOMIC_ACQUIRE) == MC_PROFILE_NONE)
+            mc_segment_tell(k->ranks[i].segment, state, k->complaint);
 }
 
 /* Every rank that still lives waits in MPI_Finalize, and all that were to come have come. */
-static int all_wait(const keeper *k)
+static int all_wait(const mc_keeper *k)
 {
     return k->n_alive && k->n_finalizing == k->n_alive && !may_come(k, k->n_ranks < k->local_size);
 }
 
-static int coordinator_alive(const keeper *k)
+static int coordinator_alive(const mc_keeper *k)
 {
     mc_proc_stat stat;
     int pid = k->node ? k->node->coordinator_pid : 0;
@@ -245,42 +249,26 @@ static int coordinator_alive(const keeper *k)
     return pid && mc_proc_read_stat(&stat, pid, 0) == MC_OK && stat.state != 'Z';
 }
 
-static void wait_coordinator(keeper *k)
+static void wait_coordinator(mc_keeper *k)
 {
     uint64_t end = mc_now_ns() + COORDINATOR_NS;
     while (k->mode == MC_MODE_WRAP && profile_state(k) == MC_PROFILE_NONE && mc_now_ns() < end && coordinator_alive(k))
         poll(NULL, 0, BUSY_POLL_MS);
 }
 
-static void watch(keeper *k)
+/* The ranks wait or are gone. */
+static void settle(mc_keeper *k)
 {
-    for (;;) {
-        look(k);
-        if (k->n_ranks == 0 && mc_now_ns() > k->t_start + FIRST_RANK_NS)
-            return;
-        if (k->n_ranks && k->n_alive == 0)
-            break;
-        keep_agent(k); /* also of a job that is at its end already: a look tells who else was there */
-        if (all_wait(k)) {
-            mc_checkpoint_stop(&k->checkpoint);
-            mc_agent_thread_stop(); /* the last verdict belongs into the profile */
-        } else {
-            mc_checkpoint_step(&k->checkpoint, k->python, k->key, mc_now_ns());
-        }
-        if (!k->tried && k->mode == MC_MODE_PRELOAD && all_wait(k) && profile_state(k) == MC_PROFILE_NONE)
-            write_profile(k, k->n_final < k->local_size);
-        rest(k);
-    }
     mc_checkpoint_stop(&k->checkpoint);
-    mc_agent_thread_stop();
+    mc_agent_thread_stop(); /* the last verdict belongs into the profile */
     find_node(k);
-    wait_coordinator(k);
-    if (!k->tried && profile_state(k) == MC_PROFILE_NONE)
-        write_profile(k, k->n_final < k->local_size);
+    if (!k->is_settled && profile_state(k) == MC_PROFILE_NONE)
+        mc_files_restore(k);
+    k->is_settled = 1;
 }
 
 /* What the profile has been made of is needed no more; of a job on several nodes the writer itself tells. */
-static void end_checkpoints(keeper *k)
+static void end_checkpoints(mc_keeper *k)
 {
     mc_checkpoint_end(&k->checkpoint);
     const mc_segment *first = k->n_ranks ? k->ranks[0].segment : NULL;
@@ -291,39 +279,46 @@ static void end_checkpoints(keeper *k)
         mc_checkpoint_remove(first);
 }
 
-/* ---- beginning and end ---- */
-
-static void remove_segment(void *data, const char *name)
+/* Nothing may stay where the end of the ranks is that of all processes, as in a container: so all is put away while
+   they still wait. */
+static void write_while_they_wait(mc_keeper *k)
 {
-    char path[MC_PATH_LEN], what[64];
-    snprintf(what, sizeof what, "%.32s.seg", name);
-    if (strspn(name, "0123456789") == strlen(name) && path_of(path, data, what) == MC_OK)
-        unlink(path);
-}
-
-static void remove_files(keeper *k)
-{
-    char path[MC_PATH_LEN], prefix[MC_NAME_LEN + 16];
-    static const char *const whats[] = {"node", "log", "init", "checkpoint"};
-    for (size_t i = 0; i < sizeof whats / sizeof *whats; i++)
-        if (path_of(path, k, whats[i]) == MC_OK)
-            unlink(path);
-    if (mc_shm_path(path, sizeof path, "", "") == MC_OK) {
-        *strrchr(path, '/') = '\0';
-        snprintf(prefix, sizeof prefix, "mpicoloc.%s.", k->key);
-        mc_dir_scan(path, prefix, ".seg", remove_segment, k);
+    write_profile(k, k->n_final < k->local_size);
+    if (!k->is_owed) {
+        end_checkpoints(k);
+        mc_files_remove(k, 0);
+        mc_files_leave_board();
+        k->is_put_away = 1;
     }
+    tell_ranks(k, k->is_owed ? MC_PROFILE_FAILED : profile_state(k));
 }
 
-static void leave_board(void)
+static void watch(mc_keeper *k)
 {
-    char path[MC_PATH_LEN];
-    mc_board *board;
-    if (mc_board_path(path, sizeof path) != MC_OK || access(path, F_OK) != 0 || mc_board_open(&board) != MC_OK)
-        return;
-    mc_board_remove_if_empty(board); /* reaps first */
-    mc_board_unmap(board);
+    for (;;) {
+        look(k);
+        if (k->n_ranks == 0 && mc_now_ns() > k->t_start + FIRST_RANK_NS)
+            return;
+        if (k->n_ranks && k->n_alive == 0)
+            break;
+        keep_agent(k); /* also of a job that is at its end already: a look tells who else was there */
+        if (all_wait(k))
+            settle(k);
+        else
+            mc_checkpoint_step(&k->checkpoint, k->python, k->key, mc_now_ns());
+        if (!k->tried && k->mode == MC_MODE_PRELOAD && all_wait(k) && profile_state(k) == MC_PROFILE_NONE)
+            write_while_they_wait(k);
+        else if (!k->tried && profile_state(k) != MC_PROFILE_NONE)
+            tell_ranks(k, profile_state(k));
+        rest(k);
+    }
+    settle(k);
+    wait_coordinator(k);
+    if ((!k->tried || k->is_owed) && profile_state(k) == MC_PROFILE_NONE)
+        write_profile(k, k->n_final < k->local_size);
 }
+
+/* ---- beginning and end ---- */
 
 static void close_all(void)
 {
@@ -338,23 +333,26 @@ static void close_all(void)
         close(fd);
 }
 
-/* The one who started us waits for the first process only; the second is nobody's child. */
+/* The one who started us waits for the first process only, which tells the number of the second, nobody's child. */
 static int detach(void)
 {
     setsid(); /* before the fork: whoever waits for this process may count on the keeper being out of reach */
     pid_t pid = fork();
+    if (pid > 0)
+        dprintf(STDOUT_FILENO, "%d\n", (int)pid);
     if (pid != 0)
         return pid < 0 ? 4 : 0;
     signal(SIGHUP, SIG_IGN);
     signal(SIGINT, SIG_IGN);
     signal(SIGPIPE, SIG_IGN);
+    signal(SIGXFSZ, SIG_IGN); /* the limits of the ranks are its own */
     close_all();
     return -1;
 }
 
 int main(int argc, char **argv)
 {
-    static keeper k;
+    static mc_keeper k;
     if (argc != 3) {
         fprintf(stderr, "usage: mpicoloc-keeper KEY PYTHON (started by mpicoloc's library, not by people)\n");
         return 2;
@@ -373,8 +371,9 @@ int main(int argc, char **argv)
     mc_board_outlive();
     mc_checkpoint_init(&k.checkpoint, k.t_start);
     watch(&k);
-    end_checkpoints(&k);
-    remove_files(&k);
-    leave_board();
+    if (!k.is_put_away)
+        end_checkpoints(&k);
+    mc_files_remove(&k, 1);
+    mc_files_leave_board();
     return 0;
 }

@@ -17,11 +17,14 @@
 
 extern char **environ;
 
-static const uint64_t WAIT_PROFILE_NS = 30000000000u, WAIT_KEEPER_NS = 5000000000u;
+static const uint64_t WAIT_PROFILE_NS = 30000000000u, WAIT_SECOND_NS = 10000000000u;
 
 /* While a rank waits it sleeps this part of the time since, between these limits. */
 enum { NAP_PART = 32 };
 static const uint64_t NAP_MIN_NS = 1000000u, NAP_MAX_NS = 50000000u;
+
+static int keeper_pid; /* 0: not known */
+static uint64_t keeper_ticks;
 
 static int own_folder(char *folder, size_t size)
 {
@@ -87,25 +90,55 @@ static char **plain_environment(void)
     return copy;
 }
 
-/* Run the keeper's program to its end, without our library. Its exit code; -1: there was none. */
-static int run_to_end(const char *program, char **arguments)
+/* The keeper's number comes through a pipe from the process that forked it. */
+static void read_pid(int fd)
+{
+    char text[32] = "";
+    mc_proc_stat stat;
+    ssize_t n;
+    do
+        n = read(fd, text, sizeof text - 1);
+    while (n < 0 && errno == EINTR);
+    keeper_pid = n > 0 ? atoi(text) : 0;
+    keeper_ticks = keeper_pid > 0 && mc_proc_read_stat(&stat, keeper_pid, 0) == MC_OK ? stat.start_ticks : 0;
+}
+
+static int spawn(pid_t *pid, const char *program, char **arguments, int fd_out)
 {
     char **environment = plain_environment();
     posix_spawnattr_t attributes;
     sigset_t all, none;
-    pid_t pid;
+    posix_spawn_file_actions_t actions;
+    posix_spawn_file_actions_init(&actions);
+    if (fd_out >= 0)
+        posix_spawn_file_actions_adddup2(&actions, fd_out, STDOUT_FILENO);
     sigfillset(&all);
     sigemptyset(&none);
     posix_spawnattr_init(&attributes);
     posix_spawnattr_setsigdefault(&attributes, &all);
     posix_spawnattr_setsigmask(&attributes, &none);
     posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGDEF | POSIX_SPAWN_SETSIGMASK);
-    int error = environment ? posix_spawn(&pid, program, NULL, &attributes, arguments, environment) : ENOMEM;
+    int error = environment ? posix_spawn(pid, program, &actions, &attributes, arguments, environment) : ENOMEM;
     posix_spawnattr_destroy(&attributes);
+    posix_spawn_file_actions_destroy(&actions);
     free(environment);
+    return error;
+}
+
+/* Run the keeper's program to its end, without our library. Its exit code; -1: there was none. */
+static int run_to_end(const char *program, char **arguments)
+{
+    pid_t pid;
+    int fds[2], status = 0, has_pipe = pipe2(fds, O_CLOEXEC) == 0;
+    int error = spawn(&pid, program, arguments, has_pipe ? fds[1] : -1);
+    if (has_pipe) {
+        close(fds[1]);
+        if (!error)
+            read_pid(fds[0]);
+        close(fds[0]);
+    }
     if (error)
         return -1;
-    int status = 0;
     while (waitpid(pid, &status, 0) < 0)
         if (errno != EINTR) /* the application reaped it, or asked that nothing be kept */
             return MC_KEEPER_ONLY;
@@ -132,48 +165,23 @@ int mc_keeper_start(const char *key, uint64_t *n_filters)
     return status;
 }
 
-static int keeper_gone(const mc_node *node, uint64_t waited_ns)
+/* A zombie is gone too: in a container there may be nobody to reap it. */
+static int keeper_gone(void)
 {
-    int pid = __atomic_load_n(&node->keeper_pid, __ATOMIC_ACQUIRE);
-    return pid ? kill(pid, 0) != 0 && errno == ESRCH : waited_ns > WAIT_KEEPER_NS;
+    mc_proc_stat now;
+    if (keeper_pid <= 0)
+        return 0;
+    if (kill(keeper_pid, 0) != 0)
+        return errno == ESRCH;
+    return mc_proc_read_stat(&now, keeper_pid, 0) == MC_OK &&
+           (now.state == 'Z' || now.state == 'X' || (keeper_ticks && now.start_ticks != keeper_ticks));
 }
 
-/* What the profile writer had to say, from the file that the keeper gave it as stderr. */
-static void print_complaint(const char *key)
+/* Where a filter of system calls, or somebody who deletes files, has come between us and the job's files, the mapping
+   of our own segment is still there. */
+static uint64_t profile_now(void)
 {
-    char path[MC_PATH_LEN], line[2 * MC_PATH_LEN], last[2 * MC_PATH_LEN] = "no reason given";
-    int fd = mc_shm_path(path, sizeof path, key, "log") == MC_OK ? mc_shm_open(path, O_RDONLY, 1) : -1;
-    FILE *file = fd >= 0 ? fdopen(fd, "r") : NULL;
-    while (file && fgets(line, sizeof line, file))
-        if (line[strspn(line, " \r\n")])
-            memcpy(last, line, sizeof last);
-    if (file)
-        fclose(file);
-    last[strcspn(last, "\r\n")] = '\0';
-    const char *own = "mpicoloc: "; /* a line of ours is a sentence already */
-    int is_own = strncmp(last, own, strlen(own)) == 0;
-    fprintf(stderr, "%s%s\n", is_own ? "" : "mpicoloc: no profile was written: ", last);
-}
-
-/* 0: it is not there yet. */
-static int kick_keeper(const mc_node *node)
-{
-    int pid = __atomic_load_n(&node->keeper_pid, __ATOMIC_ACQUIRE);
-    return pid > 0 && kill(pid, SIGURG) == 0;
-}
-
-static mc_node *map_node(const char *key)
-{
-    char path[MC_PATH_LEN];
-    void *map = NULL;
-    if (mc_shm_path(path, sizeof path, key, "node") != MC_OK || mc_shm_map(&map, path, sizeof(mc_node), 0) != MC_OK)
-        return NULL;
-    /* Seen by its maker's ftruncate already, before it has memory: on a full /dev/shm a look
-       into it would be SIGBUS. */
-    if (mc_shm_reserve(path, 0, offsetof(mc_node, shutters)) == MC_OK)
-        return map;
-    mc_shm_unmap(map, sizeof(mc_node));
-    return NULL;
+    return __atomic_load_n(&mc_the_segment->profile, __ATOMIC_ACQUIRE);
 }
 
 static void nap(uint64_t waited_ns)
@@ -183,22 +191,51 @@ static void nap(uint64_t waited_ns)
     nanosleep(&(struct timespec){0, (long)nap_ns}, NULL);
 }
 
+/* Where the keeper was killed the node's first rank starts another one, for which the others wait. */
+static uint64_t await_profile(const char *key, int is_node_first)
+{
+    int has_coordinator = mc_the_segment->mode == MC_MODE_WRAP, n_started = 0;
+    uint64_t t0 = mc_now_ns(), t = t0, t_gone = 0, n_filters;
+    while (profile_now() == MC_PROFILE_NONE && t < t0 + WAIT_PROFILE_NS) {
+        if (!has_coordinator && !t_gone && keeper_gone() && profile_now() == MC_PROFILE_NONE) {
+            if (!is_node_first || n_started++)
+                t_gone = t;
+            if (is_node_first && (t_gone || mc_keeper_start(key, &n_filters) != MC_OK))
+                break;
+        }
+        if (t_gone && t > t_gone + WAIT_SECOND_NS)
+            break;
+        nap(t - t0);
+        t = mc_now_ns();
+    }
+    return profile_now();
+}
+
 void mc_keeper_wait_profile(const char *key, int is_node_first, int is_first)
 {
-    mc_node *node = NULL;
-    int is_kicked = !is_node_first;
-    uint64_t t0 = mc_now_ns(), waited_ns = 0, profile = MC_PROFILE_NONE;
-    while (waited_ns < WAIT_PROFILE_NS && profile == MC_PROFILE_NONE) {
-        node = node ? node : map_node(key);
-        is_kicked = is_kicked || (node && kick_keeper(node));
-        profile = node ? __atomic_load_n(&node->profile, __ATOMIC_ACQUIRE) : MC_PROFILE_NONE;
-        if (profile == MC_PROFILE_NONE && (node ? keeper_gone(node, waited_ns) : waited_ns > WAIT_KEEPER_NS))
-            break;
-        if (profile == MC_PROFILE_NONE)
-            nap(waited_ns);
-        waited_ns = mc_now_ns() - t0;
-    }
-    if (is_first && profile != MC_PROFILE_WRITTEN)
-        print_complaint(key);
-    mc_shm_unmap(node, sizeof(mc_node));
+    if (!mc_the_segment)
+        return;
+    if (is_node_first && keeper_pid > 0)
+        kill(keeper_pid, SIGURG);
+    uint64_t profile = await_profile(key, is_node_first);
+    if (!is_first || profile == MC_PROFILE_WRITTEN)
+        return;
+    if (profile == MC_PROFILE_FAILED)
+        fprintf(stderr, "mpicoloc: %.*s\n", MC_COMPLAINT_LEN - 1, mc_the_segment->complaint);
+    else if (keeper_gone())
+        fprintf(stderr, "mpicoloc: no profile was written: its keeper was killed (process %d)\n", keeper_pid);
+    else
+        fprintf(stderr, "mpicoloc: the profile is not written after %d s, and the job waits no longer: %.*s\n",
+                (int)(WAIT_PROFILE_NS / 1000000000u), MC_PATH_LEN - 1, mc_the_segment->out_path);
+}
+
+mc_keeper_id mc_keeper_get(void)
+{
+    return (mc_keeper_id){(uint64_t)keeper_pid, keeper_ticks};
+}
+
+void mc_keeper_set(mc_keeper_id id)
+{
+    keeper_pid = (int)id.pid;
+    keeper_ticks = id.start_ticks;
 }

@@ -17,7 +17,7 @@ extern char **environ;
 
 enum { WAIT_POLL_MS = 5 };
 
-static const uint64_t WRITER_NS = 60000000000u;
+static const uint64_t WRITER_NS = MC_WRITER_S * 1000000000ull;
 
 static int is_of_mpi(const char *entry)
 {
@@ -92,19 +92,22 @@ pid_t mc_writer_start(const char *python, const char *module, const char *key, c
     _exit(127);
 }
 
-int mc_writer_wait(pid_t pid)
+int mc_writer_run(const char *python, const char *module, const char *key, const char *option)
 {
     int status;
+    pid_t pid = mc_writer_start(python, module, key, option, 0);
+    if (pid < 0)
+        return 127;
     uint64_t end = mc_now_ns() + WRITER_NS;
     while (mc_now_ns() < end) {
         pid_t ended = waitpid(pid, &status, WNOHANG);
         if (ended == pid)
-            return WIFEXITED(status) && WEXITSTATUS(status) == 0;
+            return WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status);
         if (ended < 0 && errno != EINTR)
-            return 0;
+            return 127;
         poll(NULL, 0, WAIT_POLL_MS);
     }
     kill(pid, SIGKILL);
     waitpid(pid, &status, 0);
-    return 0;
+    return MC_WRITER_LATE;
 }

@@ -10,7 +10,7 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { N_STEPS = 64, N_COMM = 64 };
+enum { N_STEPS = 64, N_COMM = 64, RECORDS_BYTES = (MC_N_NODE_RANKS + 1) * MC_RECORD_LEN };
 
 static const uint64_t ROUND_POLL_NS = 1000000;
 
@@ -140,13 +140,18 @@ void mc_next_round(void)
     i_round++;
 }
 
-static int open_announcement(int flags)
+static int open_beside(const char *what, int flags)
 {
     const char *key = mc_given_key();
     char path[MC_PATH_LEN];
-    if (key == NULL || mc_shm_path(path, sizeof path, key, "init") != MC_OK)
+    if (key == NULL || mc_shm_path(path, sizeof path, key, what) != MC_OK)
         return -1;
     return mc_shm_open(path, flags, 1);
+}
+
+static int open_announcement(int flags)
+{
+    return open_beside("init", flags);
 }
 
 /* Each process has one record in the file, which it writes anew. */
@@ -159,10 +164,19 @@ void mc_announce(const char *how)
         return;
     snprintf(record, sizeof record, "%-*.*s%*d\n", MC_HOW_LEN, MC_HOW_LEN, how, MC_RECORD_LEN - MC_HOW_LEN - 1,
              i_round);
-    ssize_t n = place < 0 ? write(fd, record, MC_RECORD_LEN) : pwrite(fd, record, MC_RECORD_LEN, place);
+    ssize_t n = 0;
+    if (mc_file_may_have(RECORDS_BYTES))
+        n = place < 0 ? write(fd, record, MC_RECORD_LEN) : pwrite(fd, record, MC_RECORD_LEN, place);
     if (place < 0 && n == MC_RECORD_LEN)
         place = lseek(fd, 0, SEEK_CUR) - MC_RECORD_LEN;
     close(fd); /* where there is no room for a record, an empty file means MPI_Init */
+}
+
+void mc_announce_off(void)
+{
+    int fd = open_beside("off", O_WRONLY | O_CREAT);
+    if (fd >= 0)
+        close(fd);
 }
 
 static int read_record(int fd, int i, char *record)

@@ -23,6 +23,7 @@ const char *mc_given_key(void);
    it what each rank begins, "init" or "session", and in which round: MPI may begin again after it has ended. */
 void mc_announce(const char *how);
 void mc_next_round(void);
+void mc_announce_off(void);           /* file <key>.off: a rank of this node has switched off */
 int mc_is_announced(const char *how); /* by a process of this node, for this round */
 
 /* Before MPI begins again: wait, but not for good, until every process of this node has ended the round before. */

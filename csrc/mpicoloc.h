@@ -12,7 +12,7 @@
 #endif
 
 enum {
-    MC_ABI_VERSION = 14,
+    MC_ABI_VERSION = 15,
     MC_MAGIC = 0x6d63346c, /* "l4cm" */
 
     MC_NAME_LEN = 64,
@@ -21,6 +21,7 @@ enum {
     MC_RECORD_LEN = 16,
     MC_ROUND_WAIT_MS = 10000, /* longest wait for processes that have not ended the round before */
     MC_TEXT_LEN = 256,
+    MC_COMPLAINT_LEN = 2048,
 
     /* Threads of a rank that may call MPI at once, each with tables of its own: the first ones large. Row 0 of every
        table takes what finds no room. */
@@ -62,15 +63,16 @@ enum {
 /* Status of every C function of the project: 0 or one of these. */
 enum {
     MC_OK = 0,
-    MC_E_SHM = -1,    /* shared memory cannot be made, opened or mapped */
-    MC_E_ABI = -2,    /* segment or board of another version, or not one of ours */
-    MC_E_FULL = -3,   /* no free slot or lane */
-    MC_E_GONE = -4,   /* the process or file is no longer there */
-    MC_E_MPI = -5,    /* the MPI library refused */
-    MC_E_SIGNAL = -6, /* the kernel refuses the signal of the gate */
-    MC_E_PERF = -7,   /* no hardware counters */
-    MC_E_ARG = -8,    /* a bad argument or option */
-    MC_E_VERSION = -9 /* jobs of another version of mpicoloc are on the node */
+    MC_E_SHM = -1,     /* shared memory cannot be made, opened or mapped */
+    MC_E_ABI = -2,     /* segment or board of another version, or not one of ours */
+    MC_E_FULL = -3,    /* no free slot or lane */
+    MC_E_GONE = -4,    /* the process or file is no longer there */
+    MC_E_MPI = -5,     /* the MPI library refused */
+    MC_E_SIGNAL = -6,  /* the kernel refuses the signal of the gate */
+    MC_E_PERF = -7,    /* no hardware counters */
+    MC_E_ARG = -8,     /* a bad argument or option */
+    MC_E_VERSION = -9, /* jobs of another version of mpicoloc are on the node */
+    MC_E_LIMIT = -10   /* the limit of file sizes (ulimit -f) is too low */
 };
 
 /* Life of a rank. */
@@ -352,7 +354,9 @@ typedef struct mc_segment {
     int32_t mode;
     uint64_t pid_start_ticks; /* field 22 of /proc/pid/stat: tells a reused pid */
     uint64_t state;
-    int64_t start_realtime_ns; /* wall clock at MPI_Init */
+    uint64_t profile;                 /* MC_PROFILE_...: for rank 0, which waits; its files may be gone by then */
+    char complaint[MC_COMPLAINT_LEN]; /* why there is none, or not where it was to be; before `profile` */
+    int64_t start_realtime_ns;        /* wall clock at MPI_Init */
     uint64_t t_init, t_finalize, t_last;
     uint64_t cpu_mask[16]; /* processors this rank may run on */
     mc_gate gate;
@@ -396,6 +400,10 @@ int mc_shm_map(void **out, const char *path, size_t size_bytes, int create);
 void mc_shm_unmap(void *map, size_t size_bytes);
 /* What lies beside the profile: <profile without .h5><suffix>. out_path: of a segment, perhaps without an end. */
 int mc_path_beside(char *path, size_t size, const char *out_path, const char *suffix);
+/* 1 if files may grow so large. A process that makes a larger one is killed (SIGXFSZ), with the application. */
+int mc_file_may_have(size_t size_bytes);
+/* What became of the profile, for the rank that waits for it. */
+void mc_segment_tell(mc_segment *segment, uint64_t profile, const char *complaint);
 /* Make sure that writing to these bytes of a mapped file can not fail for want of memory, which would be SIGBUS. */
 int mc_shm_reserve(const char *path, size_t offset_bytes, size_t size_bytes);
 

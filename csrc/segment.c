@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -51,6 +52,12 @@ int mc_path_beside(char *path, size_t size, const char *out_path, const char *su
     return n > 0 && (size_t)n < size ? MC_OK : MC_E_ARG;
 }
 
+int mc_file_may_have(size_t size_bytes)
+{
+    struct rlimit limit;
+    return getrlimit(RLIMIT_FSIZE, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY || limit.rlim_cur >= size_bytes;
+}
+
 int mc_shm_open(const char *path, int flags, int is_own)
 {
     struct stat status;
@@ -76,6 +83,8 @@ int mc_shm_reserve(const char *path, size_t offset_bytes, size_t size_bytes)
 
 int mc_shm_map(void **out, const char *path, size_t size_bytes, int create)
 {
+    if (create && !mc_file_may_have(size_bytes))
+        return MC_E_LIMIT;
     int flags = O_RDWR | (create ? O_CREAT | O_EXCL : 0);
     int fd = mc_shm_open(path, flags, 1);
     if (fd < 0 && create && errno == EEXIST && unlink(path) == 0) /* left by a dead process of the same name */
@@ -102,6 +111,12 @@ void mc_shm_unmap(void *map, size_t size_bytes)
 {
     if (map)
         munmap(map, size_bytes);
+}
+
+void mc_segment_tell(mc_segment *segment, uint64_t profile, const char *complaint)
+{
+    snprintf(segment->complaint, sizeof segment->complaint, "%s", complaint);
+    __atomic_store_n(&segment->profile, profile, __ATOMIC_RELEASE);
 }
 
 /* Refused events are counted by the lanes; those that nobody took from the ring are lost too. */

@@ -166,7 +166,9 @@ int mc_start(const mc_identity *identity)
         status = MC_E_SHM;
     }
     if (status != MC_OK) {
-        mc_disable("no room for a segment in the shared-memory folder", status);
+        mc_disable(status == MC_E_LIMIT ? "the limit of file sizes (ulimit -f) is lower than a rank's data need"
+                                        : "no room for a segment in the shared-memory folder",
+                   status);
         return status;
     }
     mc_segment *segment = mc_the_segment = map;

@@ -1,9 +1,11 @@
+#define _GNU_SOURCE
 #include "world.h"
 
 #ifdef MC_HAS_FORTRAN
 #include "fortran.h"
 #endif
 
+#include <dlfcn.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -230,17 +232,22 @@ static void start(int is_wrapped)
     world_rank = identity.world_rank;
     mc_learn_threads();
     int status = mc_start(&identity);
+    if (status != MC_OK && identity.mode == MC_MODE_WRAP)
+        mc_announce_off();
     if (status == MC_OK && name.suffix[0] != '\0' && mc_option_text(MC_OPT_OUT) != NULL)
         set_profile_apart(mc_own_segment()->out_path, MC_PATH_LEN);
     MC_REAL(MPI_Barrier)(local); /* the keeper must find every rank's segment */
     struct {
         uint64_t is_kept, n_filters;
-    } keeper = {0, 0};
+        mc_keeper_id id;
+    } keeper = {0};
     if (is_node_first && status == MC_OK)
         keeper.is_kept = mc_keeper_start(key, &keeper.n_filters) == MC_OK;
+    keeper.id = mc_keeper_get();
     /* A rank that goes on and aborts at once would take the first one along before its keeper is there. */
     MC_REAL(MPI_Bcast)(&keeper, sizeof keeper, mc_known.type_char, 0, local);
     is_kept = (int)keeper.is_kept;
+    mc_keeper_set(keeper.id);
     if (!is_kept && identity.mode == MC_MODE_PRELOAD)
         mc_forget(); /* with wrap, the coordinator can still write the profile */
     MC_REAL(MPI_Comm_free)(&local);
@@ -361,9 +368,27 @@ void mc_before_abort(void)
         phase = STOPPED;
 }
 
+static int loaded_pid;
+
+__attribute__((constructor)) static void note_pid(void)
+{
+    loaded_pid = (int)getpid();
+}
+
+/* Shells and the like carry the library too, but no MPI. With a coordinator, that says it. */
+static int is_silent_rank(void)
+{
+    const char *rank = getenv("OMPI_COMM_WORLD_RANK");
+    rank = rank ? rank : getenv("PMI_RANK");
+    return rank && strcmp(rank, "0") == 0 && phase == BEFORE_INIT && loaded_pid == (int)getpid() &&
+           !mc_has_coordinator() && !mc_has_session() && dlsym(RTLD_NEXT, "PMPI_Init");
+}
+
 /* A child of fork shares the segment and must not speak for its parent. */
 __attribute__((destructor)) static void leave_without_finalize(void)
 {
     if (phase == STARTED && own_pid == (int)getpid())
         mc_stop(MC_RANK_EXITED);
+    else if (is_silent_rank())
+        fputs("mpicoloc: no profile was written: this program did not call MPI_Init\n", stderr);
 }

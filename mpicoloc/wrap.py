@@ -8,6 +8,7 @@ Runs before any MPI call and on every rank, so it imports nothing that takes lon
 
 from __future__ import annotations
 
+import _signal  # `signal` takes milliseconds, for its enumerations
 import os
 import sys
 
@@ -242,12 +243,20 @@ def become(chosen: Plan) -> NoReturn:
         print(f"mpicoloc: {chosen.note}", file=sys.stderr)
     if chosen.is_coordinator:
         unbind()
+    else:
+        restore_signals()
     sys.stdout.flush()
     sys.stderr.flush()
     try:
         os.execve(chosen.file, chosen.argv, chosen.env)
     except OSError as error:
         raise EnvironmentFault(f"{chosen.file} cannot be executed: {error.strerror}") from None
+
+
+def restore_signals() -> None:
+    """Give the application the signals that Python ignores: it dies of them where it would without us."""
+    for number in (_signal.SIGPIPE, _signal.SIGXFSZ):
+        _signal.signal(number, _signal.SIG_DFL)
 
 
 def unbind() -> None:

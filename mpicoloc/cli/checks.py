@@ -303,7 +303,7 @@ def board() -> Finding:
         path = contract.board_path()
         record = contract.read_file(path)
     except FileNotFoundError:
-        return Finding("board", "ok", "no job has used this node yet")
+        return Finding("board", "ok", "no job runs under mpicoloc on this node now")
     except OSError as error:
         return Finding("board", "fail", f"{path}: {error.strerror}", _remove_board(path))
     except (ImportError, MpicolocError) as error:

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import glob
 import os
 import shlex
 import signal
@@ -96,7 +97,7 @@ def run(args: argparse.Namespace) -> int:
     check_writable(profile)
     tell.detail(shlex.join(command))
     before = _stamp(profile)
-    code = _execute(command, env)
+    code = _execute(command, env, n_nodes)
     with part("waiting for the profile"):
         _await_profile(env)
     _summary(profile, before)
@@ -181,7 +182,7 @@ def _try_to_write(folder: str) -> None:
         tempfile.TemporaryFile(dir=folder).close()
 
 
-def _execute(command: Sequence[str], env: Mapping[str, str]) -> int:
+def _execute(command: Sequence[str], env: Mapping[str, str], n_nodes: int) -> int:
     """Run mpirun; it reads and writes what this process does, and gets its signals."""
     try:
         child = subprocess.Popen(command, env=dict(env))
@@ -199,11 +200,19 @@ def _execute(command: Sequence[str], env: Mapping[str, str]) -> int:
         number: signal.signal(number, forward) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
     }
     try:
-        code = child.wait()
+        code, hung = launcher.await_end(child, lambda: n_nodes == 1 and _only_announced(env))
     finally:
         for number, handler in old.items():
             signal.signal(number, handler)
+    if hung:
+        tell.trouble(f"{command[0]} hung when its ranks had ended, and was killed (process {child.pid})")
     return code if code >= 0 else 128 - code
+
+
+def _only_announced(env: Mapping[str, str]) -> bool:
+    """Ranks have begun MPI_Init on this node, and none of them is there any more, or has come out of it."""
+    start = os.path.join(str(config.get("shm_dir", env)), f"mpicoloc.{env[config.KEY_ENV]}.")
+    return os.path.exists(start + "init") and not glob.glob(glob.escape(start) + "*.seg")
 
 
 def _in_foreground() -> bool:

@@ -13,7 +13,7 @@ import mmap
 import os
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from mpicoloc.errors import DataError, EnvironmentFault
@@ -297,14 +297,46 @@ def _record(path: str | os.PathLike[str], content: Any) -> np.void:
     return record
 
 
-def set_profile_state(path: str | os.PathLike[str], state: int) -> None:
-    """Tell in the node file what became of the profile (MC_PROFILE_...): rank 0 waits for it."""
-    import numpy as np
+def tell_profile(key: str, state: int, complaint: str = "") -> None:
+    """Tell the job's processes of this node what became of the profile, and remove what it was made of.
 
-    with shared_files.open_shared(path, os.O_RDWR) as file, mmap.mmap(file.fileno(), 0) as mapped:
-        node = np.frombuffer(mapped, dtype=dtype("mc_node"), count=1)
-        node["profile"] = state
-        del node  # the mapping cannot close while a view of it lives
+    In this order nothing stays where the end of the ranks is that of all processes, as in a container: those
+    who wait have mapped the files.
+
+    Parameters
+    ----------
+    key : str
+        Names the job's files.
+    state : int
+        MC_PROFILE_WRITTEN or MC_PROFILE_FAILED.
+    complaint : str
+        Why it is not where the job said; rank 0 prints it.
+    """
+    segments, nodes = segment_paths(key), [shm_path(key, "node")]
+    mapped = [(path, _mapped(path)) for path in (*nodes, *segments)]
+    for path in (*nodes, *segments, *(shm_path(key, what) for what in ("log", "checkpoint"))):
+        with suppress(OSError):
+            os.unlink(path)
+    text = complaint.encode()[: lib.MC_COMPLAINT_LEN - 1]
+    for path, file in mapped:
+        if file is None:
+            continue
+        struct = _STRUCT_OF_SUFFIX[os.path.splitext(path)[1]]
+        if len(file) >= ffi.sizeof(struct):
+            record = ffi.cast(f"{struct} *", ffi.from_buffer(file))
+            if struct == "mc_segment":
+                lib.mc_segment_tell(record, state, text)
+            else:
+                record.profile = state
+
+
+def _mapped(path: str) -> mmap.mmap | None:
+    """The file, to be written to; None: there is none, or an empty one."""
+    try:
+        with shared_files.open_shared(path, os.O_RDWR) as file:
+            return mmap.mmap(file.fileno(), 0)
+    except (OSError, ValueError):
+        return None
 
 
 KEEPER_WITHIN_NS, KEEPER_STEP_NS = 2_000_000_000, 50_000_000

@@ -8,4 +8,12 @@ AGENT = (
 )  # fmt: skip
 """The node agent with what it calls; none of them knows MPI."""
 
-KEEPER = ("keeper.c", "keeper_checkpoint.c", "keeper_writer.c", "agent_thread.c", "pmu.c", *AGENT)
+KEEPER = (
+    "keeper.c",
+    "keeper_checkpoint.c",
+    "keeper_files.c",
+    "keeper_writer.c",
+    "agent_thread.c",
+    "pmu.c",
+    *AGENT,
+)

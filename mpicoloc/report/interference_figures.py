@@ -17,7 +17,7 @@ from mpicoloc.report.figures import WIDTH, Figure, Gap
 if TYPE_CHECKING:
     from matplotlib.figure import Figure as Picture
 
-MEANINGS = ("unknown", "valid", "a co-runner moved", "a co-runner was paused too late",
+MEANINGS = ("cut short by the job's end", "valid", "a co-runner moved", "a co-runner was paused too late",
             "a co-runner did not answer", "not valid on another node")  # fmt: skip
 """Of the verdicts, in their order."""
 MANY_DOTS = 2000

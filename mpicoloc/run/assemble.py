@@ -14,7 +14,6 @@ from collections.abc import Sequence
 from mpicoloc import config
 from mpicoloc.core.profile import Profile
 from mpicoloc.errors import DataError, EnvironmentFault, MpicolocError
-from mpicoloc.pmpi import contract, shared_files
 from mpicoloc.run.collect import collect
 from mpicoloc.run.merge import merge
 from mpicoloc.run.part import NodePart
@@ -103,25 +102,6 @@ def _first_line(error: BaseException) -> str:
     return str(error).split("\n")[0]
 
 
-def tell_state(key: str, state: int) -> None:
-    """Tell the job's first rank, which waits for it, what became of the profile."""
-    # The job may have had no agent, and so no node file.
-    try:
-        contract.set_profile_state(contract.shm_path(key, "node"), state)
-    except (OSError, ValueError, EnvironmentFault):
-        return
-
-
-def leave_word(key: str, text: str) -> None:
-    """Leave a line for the job's first rank to print, as the keeper does with this module's stderr."""
-    try:
-        with shared_files.open_shared(contract.shm_path(key, "log"), os.O_WRONLY | os.O_CREAT) as file:
-            file.truncate()
-            file.write(f"mpicoloc: {text}\n".encode(errors="replace"))
-    except OSError:
-        print(f"mpicoloc: {text}", file=sys.stderr, flush=True)
-
-
 def _write_own(key: str, partial: bool) -> str:
     """Write the profile, or leave that to another node; returns the trouble."""
     own = collect(key)
@@ -137,20 +117,15 @@ def _write_own(key: str, partial: bool) -> str:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Entry of the command; returns its exit code."""
+    """Entry of the command; returns its exit code, by which the keeper knows how it went."""
     key, *options = sys.argv[1:] if arguments is None else arguments
     try:
         trouble = _write_own(key, "--partial" in options)
     except MpicolocError as error:
-        tell_state(key, contract.MC_PROFILE_FAILED)
         print(f"mpicoloc: {error}", file=sys.stderr)
         return error.exit_code
-    except BaseException:
-        tell_state(key, contract.MC_PROFILE_FAILED)
-        raise
     if trouble:
         print(f"mpicoloc: {trouble}", file=sys.stderr)
-    tell_state(key, contract.MC_PROFILE_FAILED if trouble else contract.MC_PROFILE_WRITTEN)
     return EnvironmentFault.exit_code if trouble else 0
 
 

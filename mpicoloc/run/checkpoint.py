@@ -40,13 +40,14 @@ def save(part: NodePart, until_unix_s: float) -> str:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Entry of the command; returns its exit code."""
-    (key,) = sys.argv[1:] if arguments is None else arguments
+    """Entry of the command; returns its exit code. ``--last``: the ranks have ended, and left no profile."""
+    key, *options = sys.argv[1:] if arguments is None else arguments
+    is_last = "--last" in options
     trouble = contract.shm_path(key, CHECKPOINT_TROUBLE)
     try:
         now_s = time.time()
         # The last calls may be as large as all of the job's memory, and cost no disk while it runs.
-        save(collect(key, has_events=False), now_s)
+        save(collect(key, has_events=is_last), 0.0 if is_last else now_s)
     except (MpicolocError, OSError) as error:
         # Of OSError: the file and what the system said, without a number.
         reason = ": ".join(filter(None, (getattr(error, name, "") for name in ("filename", "strerror"))))

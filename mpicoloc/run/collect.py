@@ -144,7 +144,7 @@ def _read_node(path: str, notes: list[str]) -> np.void | None:
         return None
     if node["t_last"] <= node["t_open"]:
         # The keeper makes the file itself when the agent could not: the first rank waits for it.
-        notes.append("no node agent watched this job: it could not start")
+        notes.append(f"no node agent watched this job: {contract.text(node['meter_reason'])}")
         return None
     reason = contract.text(node["meter_reason"])
     if node["meter"] == contract.MC_METER_NONE and reason.startswith("the board"):

@@ -42,6 +42,8 @@ N_STEPS_IF_ASKED = 2
 coordinators of other nodes."""
 SEGMENTS_WITHIN_S = 5.0
 """Ranks without a segment so long after MPI_Init have switched mpicoloc off."""
+RESTORED_WITHIN_S = 1.0
+"""Wait so long for segments that are not there."""
 ALL_WITHIN_S = 5.0
 """Time between the first and the last rank's segment."""
 
@@ -86,10 +88,12 @@ def main() -> int:
         siblings.end_all(key, _n_ranks(), announcement)
         return EnvironmentFault.exit_code
     if not siblings.wait_for_init(key, announcement, _n_ranks()):
+        print("mpicoloc: no profile was written: no rank on this node called MPI_Init", file=sys.stderr)
         return 0
     _take_part(mpi, key, announcement)
-    with contextlib.suppress(OSError):
-        os.unlink(announcement)  # where no keeper does
+    for path in (announcement, contract.shm_path(key, siblings.OFF)):
+        with contextlib.suppress(OSError):
+            os.unlink(path)  # where no keeper does
     return 0
 
 
@@ -183,7 +187,7 @@ def _watch(key: str, member: Membership) -> Ranks | None:
         ranks = _guarded(Ranks, key)
         agreement = Agreement(member.comm, agent if isinstance(agent, contract.Agent) else None)
         if agent is not None:
-            _guarded(_run_until_over, agent, member, agreement)
+            _guarded(_run_until_over, agent, key, member, agreement)
         while agreement.is_active:  # the other nodes wait for this one's word
             agreement.step(is_over=True)
             member.look()
@@ -203,9 +207,11 @@ def _rest(agent: contract.Agent | Watcher | None) -> None:
         agent.run(STEP_NS, 1)
 
 
-def _run_until_over(agent: contract.Agent | Watcher, member: Membership, agreement: Agreement) -> None:
+def _run_until_over(
+    agent: contract.Agent | Watcher, key: str, member: Membership, agreement: Agreement
+) -> None:
     started_s = time.monotonic()
-    while not _is_over(agent, time.monotonic() - started_s):
+    while not _is_over(agent, key, time.monotonic() - started_s):
         member.look()
         agreement.step(is_over=False)
         step_ns = _step_ns(started_s)
@@ -233,16 +239,16 @@ def _open_agent(key: str, stack: contextlib.ExitStack) -> contract.Agent | Watch
 def _wait_for_segments(key: str) -> str | None:
     """The job's id, from the first segment of this node. None: no rank left data, and has said why."""
     started_s = time.monotonic()
-    while time.monotonic() < started_s + SEGMENTS_WITHIN_S:
+    while time.monotonic() < started_s + SEGMENTS_WITHIN_S and not siblings.any_is_off(key):
         for head in contract.segment_heads(key):
             return head.job_id
         time.sleep(_step_ns(started_s) * 1e-9)
     return None
 
 
-def _is_over(agent: contract.Agent | Watcher, age_s: float) -> bool:
+def _is_over(agent: contract.Agent | Watcher, key: str, age_s: float) -> bool:
     n_seen, n_alive, n_finalizing = agent.ranks()
-    if n_seen < _n_ranks() and age_s < ALL_WITHIN_S:
+    if n_seen < _n_ranks() and age_s < ALL_WITHIN_S and not siblings.any_is_off(key):
         return False
     return n_seen > 0 and n_finalizing >= n_alive
 
@@ -263,12 +269,16 @@ def _write_profile(key: str, comm: MPI.Comm) -> None:
 
     Every coordinator makes the three collective calls, whatever fails on its node: the others wait for it.
     """
-    content, has_first = _guarded(_packed_part, key) or (b"", False)
-    root = membership.first_with(comm, has_first)
-    packed = membership.gather(comm, content, root)
-    is_written = packed is not None and _guarded(_merge, key, [packed.pop(root), *packed])
-    state = contract.MC_PROFILE_WRITTEN if is_written else contract.MC_PROFILE_FAILED
-    _guarded(_tell_state, key, membership.bcast(comm, state, root))
+    state, complaint = contract.MC_PROFILE_FAILED, "no profile was written: the coordinator failed"
+    try:
+        content, has_first = _guarded(_packed_part, key) or (b"", False)
+        root = membership.first_with(comm, has_first)
+        packed = membership.gather(comm, content, root)
+        complaint = "" if packed is None else _merge([packed.pop(root), *packed])
+        own = contract.MC_PROFILE_FAILED if complaint else contract.MC_PROFILE_WRITTEN
+        state = membership.bcast(comm, own, root)
+    finally:  # or the ranks would wait
+        _guarded(contract.tell_profile, key, state, complaint)
 
 
 def _packed_part(key: str) -> tuple[bytes, bool]:
@@ -279,30 +289,34 @@ def _packed_part(key: str) -> tuple[bytes, bool]:
         from mpicoloc.run.part import pack
     finally:
         gc.enable()
+    _await_segments(key)
     if not contract.segment_paths(key):
         return b"", False
     part = collect(key)
     return b"".join(pack(part)), part.facts["world_rank"] == 0
 
 
-def _merge(key: str, packed: list[bytes]) -> bool:
-    """Write the profile of all nodes; whether it is where the job wanted it."""
+def _await_segments(key: str) -> None:
+    """Until the keeper, which sees the ranks in MPI_Finalize, has made deleted ones again."""
+    deadline_s = time.monotonic() + RESTORED_WITHIN_S
+    while len(contract.segment_paths(key)) < _n_ranks() and time.monotonic() < deadline_s:
+        if siblings.any_is_off(key):
+            return
+        time.sleep(0.01)
+
+
+def _merge(packed: list[bytes]) -> str:
+    """Write the profile of all nodes; returns why it is not where the job wanted it, for rank 0 to tell."""
     from mpicoloc.run import assemble
     from mpicoloc.run.part import unpack
 
-    parts = [unpack(content) for content in packed if content]
-    if not parts:
-        return False
-    _, trouble = assemble.write(parts)
-    if trouble:
-        assemble.leave_word(key, trouble)
-    return not trouble
-
-
-def _tell_state(key: str, state: int) -> None:
-    from mpicoloc.run import assemble
-
-    assemble.tell_state(key, state)
+    try:
+        parts = [unpack(content) for content in packed if content]
+        return assemble.write(parts)[1] if parts else "no profile was written: no rank has left data"
+    except MpicolocError as error:
+        return str(error)
+    except Exception as error:
+        return f"no profile was written: {type(error).__name__}: {error}"
 
 
 if __name__ == "__main__":

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
+import select
 import subprocess
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
 from mpicoloc import elf
 from mpicoloc.errors import EnvironmentFault, UsageError
 
+LOOK_MS = 2500
+N_LOOKS = 3
+"""A launcher that so many looks on end find without a rank is taken to hang."""
 _NAMES = {
     "openmpi": ("mpirun.openmpi", "mpirun", "mpiexec.openmpi", "mpiexec"),
     "mpich": ("mpiexec.hydra", "mpiexec.mpich", "mpirun.mpich", "mpiexec", "mpirun"),
@@ -182,3 +187,51 @@ def open_mpi_placement(major: int, n_ranks: int, extra: Iterable[str], n_cores: 
         ":SPAN" if major >= 5 else "",
     )
     return ["--map-by", f"{unit}{span}:OVERSUBSCRIBE", "--bind-to", f"{unit}:overload-allowed"]
+
+
+def await_end(child: subprocess.Popen[bytes], may_hang: Callable[[], bool]) -> tuple[int, bool]:
+    """Wait for a launcher; one that hangs although its ranks have ended is killed.
+
+    Open MPI 4.1.4 hangs, and does not hear SIGTERM either, where ranks die inside MPI_Init, for want of room
+    or because of a limit of file sizes.
+
+    Parameters
+    ----------
+    child : subprocess.Popen
+        The launcher.
+    may_hang : callable
+        Tells whether its ranks were children of it, and none records any more.
+
+    Returns
+    -------
+    code : int
+        As of `subprocess.Popen.wait`.
+    hung : bool
+        It was killed.
+    """
+    try:
+        handle = os.pidfd_open(child.pid)
+    except OSError:
+        return child.wait(), False
+    end = select.poll()
+    end.register(handle, select.POLLIN)
+    n_looks = 0
+    try:
+        while not end.poll(LOOK_MS) and n_looks < N_LOOKS:
+            n_looks = n_looks + 1 if may_hang() and not _has_children(child.pid) else 0
+    finally:
+        os.close(handle)
+    hung = child.poll() is None and n_looks >= N_LOOKS
+    if hung:
+        child.kill()
+    return child.wait(), hung
+
+
+def _has_children(parent: int) -> bool:
+    """Whether a child of the process lives."""
+    for pid in filter(str.isdigit, os.listdir("/proc")):
+        with contextlib.suppress(OSError, IndexError), open(f"/proc/{pid}/stat") as file:
+            state, its_parent = file.read().rpartition(")")[2].split()[:2]
+            if int(its_parent) == parent and state not in "ZX":
+                return True
+    return False

@@ -18,7 +18,9 @@ from mpicoloc.pmpi import contract, shared_files
 from mpicoloc.run import siblings
 from mpicoloc.run.collect import is_running
 
-_NAME = re.compile(r"mpicoloc\.(.+)\.(?:\d+\.seg|\d+\.(?:here|in[012])|node|log|init|init-probe|checkpoint)")
+_NAME = re.compile(
+    r"mpicoloc\.(.+)\.(?:\d+\.seg|\d+\.(?:here|in[012])|node|log|init|off|init-probe|checkpoint)"
+)
 _BOARD = re.compile(r"mpicoloc\.abi\d+\.board")
 _MARK = re.compile(r"\.(\d+)\.(?:here|in[012])$")
 """What says of a process that it is there, as long as it is."""

@@ -11,6 +11,8 @@ from collections.abc import Callable
 from mpicoloc import config
 from mpicoloc.pmpi import contract, shared_files
 
+OFF = "off"
+"""The job's file that says so, empty (`mc_announce_off`)."""
 POLL_S = 0.02
 SCAN_EVERY_S = 1.0
 START_WITHIN_S = 3.0
@@ -67,6 +69,11 @@ def wait_for_init(
                 return False
         sleep(POLL_S)
     return True
+
+
+def any_is_off(key: str) -> bool:
+    """Whether a rank of this node has switched mpicoloc off, and so has no segment."""
+    return os.path.exists(contract.shm_path(key, OFF))
 
 
 def announced(announcement: str) -> list[tuple[str, int]]:

@@ -34,6 +34,8 @@ from mpicoloc.store.rows import own
 
 FORMAT = "mpicoloc profile"
 TABLES = tuple(COLUMNS)
+_GROWTH_BYTES = 1 << 20
+"""A file made in memory grows by so much at a time."""
 _MAGIC = b"\x89HDF\r\n\x1a\n"
 _DAMAGE = (OSError, LookupError, ValueError, TypeError, RuntimeError, ArithmeticError, AttributeError)
 """What h5py, NumPy and the lines below raise on a file that is not as it was written."""
@@ -61,14 +63,7 @@ def write(profile: Profile, path: str | os.PathLike[str], finish: Finish | None 
     EnvironmentFault
         If the folder or the disk refuses; nothing of a half file is left then.
     """
-    path = os.fspath(path)
-    with _replacing(path) as (handle, temporary, folder):
-        os.close(handle)
-        with h5py.File(temporary, "w", track_order=True) as file:
-            _write_all(file, profile)
-            if finish is not None:
-                finish(file)
-        _seal(temporary, path, folder)
+    _put(os.fspath(path), _encode(profile, finish), lambda handle: os.fchmod(handle, _usual_mode()))
 
 
 def replace(path: str, content: bytes) -> None:
@@ -79,15 +74,37 @@ def replace(path: str, content: bytes) -> None:
     EnvironmentFault
         As of `write`.
     """
+    _put(path, content, lambda handle: _dress(handle, path))
+
+
+def _encode(profile: Profile, finish: Finish | None) -> bytes:
+    """The bytes of the file.
+
+    Made in memory: when a disk refuses, the HDF5 library raises any kind of error, and crashes when the
+    process ends.
+    """
+    with h5py.File(
+        "profile", "w", driver="core", backing_store=False, block_size=_GROWTH_BYTES, track_order=True
+    ) as file:
+        _write_all(file, profile)
+        if finish is not None:
+            finish(file)
+        file.flush()
+        content: bytes = file.id.get_file_image()
+    return content
+
+
+def _put(path: str, content: bytes, dress: Callable[[int], None]) -> None:
+    """On disk first, then under its name: a crash in between leaves the old file or the new one."""
     with _replacing(path) as (handle, temporary, folder):
         # By its handle: in a folder of somebody else the name may lead elsewhere meanwhile.
         with open(handle, "wb") as file:
             file.write(content)
             file.flush()
-            _dress(handle, path)
+            dress(handle)
             os.fsync(handle)
         os.replace(temporary, path)
-        _sync(folder, os.O_RDONLY | os.O_DIRECTORY)
+        _sync(folder)
 
 
 @contextlib.contextmanager
@@ -131,20 +148,12 @@ def _usual_mode() -> int:
     return 0o666 & ~mask
 
 
-def _sync(name: str, flags: int) -> None:
-    handle = os.open(name, flags)
+def _sync(folder: str) -> None:
+    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(handle)
     finally:
         os.close(handle)
-
-
-def _seal(temporary: str, path: str, folder: str) -> None:
-    """On disk first, then under its name: a crash in between leaves the old file or the new one."""
-    os.chmod(temporary, _usual_mode())
-    _sync(temporary, os.O_RDWR)
-    os.replace(temporary, path)
-    _sync(folder, os.O_RDONLY | os.O_DIRECTORY)
 
 
 def _refusal(path: str, error: OSError) -> str:

@@ -27,6 +27,14 @@ static int all_gone(void)
     return mc_board_path(path, sizeof path) == MC_OK && access(path, F_OK) != 0;
 }
 
+static void delete_files(void)
+{
+    char path[MC_PATH_LEN];
+    static const char *const whats[] = {"node", "0.seg"};
+    for (int i = 0; i < 2; i++)
+        CHECK(mc_shm_path(path, sizeof path, "k", whats[i]) == MC_OK && unlink(path) == 0);
+}
+
 /* Behind a filter that kills who counts, a job that asks for another meter gets this one, and the reason. */
 static void check_meter(void)
 {
@@ -52,11 +60,17 @@ static void be_first_rank(const char *scenario)
     check_meter();
     if (strcmp(scenario, "killed") == 0)
         raise(SIGKILL);
+    if (strcmp(scenario, "orphaned") == 0)
+        CHECK(kill(node->keeper_pid, SIGKILL) == 0);
+    if (strcmp(scenario, "deleted") == 0)
+        delete_files();
     mc_stop(MC_RANK_FINALIZING);
     uint64_t t = mc_now_ns();
     mc_keeper_wait_profile("k", 1, 1);
     CHECK(mc_now_ns() - t < 5000000000u);
-    CHECK(node->profile == (strcmp(scenario, "failed") == 0 ? MC_PROFILE_FAILED : MC_PROFILE_WRITTEN));
+    int fails = strcmp(scenario, "failed") == 0 || strcmp(scenario, "dying") == 0 || strcmp(scenario, "dead") == 0;
+    CHECK(mc_the_segment->profile == (fails ? MC_PROFILE_FAILED : MC_PROFILE_WRITTEN));
+    CHECK(all_gone() || strcmp(scenario, "dead") == 0); /* while the rank is there: nobody may be, when it is not */
     _exit(n_failed);
 }
 

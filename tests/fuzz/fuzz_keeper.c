@@ -34,7 +34,7 @@ static void make_odd_name(char *path, bytes *input)
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-    static keeper k, empty;
+    static mc_keeper k, empty;
     char odd_path[MC_PATH_LEN];
     bytes input = {data, size};
     const mc_node node = {.magic = MC_MAGIC, .abi_version = MC_ABI_VERSION, .size_bytes = sizeof node};
@@ -51,14 +51,14 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         coordinator_alive(&k);
     }
     if (!k.node)
-        make_node(&k);
+        mc_files_make_node(&k);
     for (int i = 0; i < k.n_ranks; i++) {
         if (k.ranks[i].pidfd >= 0)
             close(k.ranks[i].pidfd);
         mc_shm_unmap(k.ranks[i].segment, sizeof(mc_segment));
     }
     mc_shm_unmap(k.node, sizeof(mc_node));
-    remove_files(&k);
+    mc_files_remove(&k, 1);
     unlink(odd_path); /* what is no rank's stays */
     return 0;
 }

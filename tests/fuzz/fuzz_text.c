@@ -37,6 +37,7 @@ static int say_nothing(FILE *file, const char *format, ...)
 #define open foreign_open
 #define fopen foreign_fopen
 #define fprintf say_nothing
+#include "keeper_files.c"
 #include "keeper_start.c"
 #include "launch.c"
 #include "options.c"
@@ -90,7 +91,7 @@ static void read_files(void)
     read_command(line);
     if (first_line(line, sizeof line, ""))
         prefix_python(line, sizeof line, line);
-    print_complaint("fuzz");
+    mc_files_read_log(&(mc_keeper){.key = "fuzz"}, line, sizeof line);
 }
 
 static const char *const valid[] = {

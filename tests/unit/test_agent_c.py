@@ -155,7 +155,10 @@ def keeper_program(build: Build, tmp_path_factory: pytest.TempPathFactory) -> Pa
     # Tells how it was called; fails when the environment says so, as a shell would be told to.
     writer.write_text('#!/bin/sh\n'
                       'echo "$@ preload=$LD_PRELOAD pmi=$PMI_RANK n=$OPENBLAS_NUM_THREADS" >> "$WRITER_LOG"\n'
-                      'echo "cannot write it" >&2\nexit "$WRITER_CODE"\n')  # fmt: skip
+                      'ls "$MPICOLOC_SHM_DIR" > "$WRITER_LOG.files"\n'
+                      'echo "cannot write it" >&2\n'
+                      'case " $* " in *"$WRITER_DIES "*) kill -9 $$;; esac\n'
+                      'exit "$WRITER_CODE"\n')  # fmt: skip
     writer.chmod(0o755)
     return build("test_keeper", CORE, folder)
 
@@ -167,7 +170,9 @@ def keeper_program(build: Build, tmp_path_factory: pytest.TempPathFactory) -> Pa
         ("filtered", "burst", "0", "k", ""),
         ("forbidden", "ipc", "0", "k", ""),
         ("forbidden", "loop", "0", "k", ""),
-        ("failed", "burst", "3", "k", "cannot write it"),
+        ("failed", "burst", "3", "k", "mpicoloc: no profile was written: cannot write it\n"),
+        ("orphaned", "burst", "0", "k", ""),
+        ("deleted", "burst", "0", "k", ""),
         ("killed", "burst", "0", "k --partial", ""),
     ],
 )
@@ -184,10 +189,38 @@ def test_keeper_has_the_profile_written_and_cleans_up(
     shm.mkdir()
     writer = str(keeper_program.parent / "writer")
     extra = {"MPICOLOC_PYTHON": writer, "WRITER_CODE": code, "WRITER_LOG": str(log), "PMI_RANK": "0",
-             "MPICOLOC_METER": meter}  # fmt: skip
+             "MPICOLOC_METER": meter, "WRITER_DIES": "nobody"}  # fmt: skip
     said = _run(keeper_program, shm, scenario, **extra)
     assert log.read_text() == f"-P -m mpicoloc.run.assemble {arguments} preload= pmi= n=1\n"
-    assert complaint in said
+    assert {"mpicoloc.k.0.seg", "mpicoloc.k.node"} <= set(Path(f"{log}.files").read_text().split())
+    assert said == complaint
+    assert not list(shm.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("scenario", "dies", "runs", "end"),
+    [
+        ("dying", "assemble", ["assemble k", "assemble k", "checkpoint k --last"],
+         "; `mpicoloc recover OUT` makes one of what it left"),
+        ("dead", "", 2 * ["assemble k", "assemble k", "checkpoint k --last"],
+         "; OUT is tried again when the ranks have ended"),
+    ],
+)  # fmt: skip
+def test_a_writer_that_is_killed_leaves_a_part_or_is_tried_again(
+    keeper_program: Path, tmp_path: Path, scenario: str, dies: str, runs: list[str], end: str
+) -> None:
+    shm, log = tmp_path / "shm", tmp_path / "log"
+    shm.mkdir()
+    writer = str(keeper_program.parent / "writer")
+    out = str(tmp_path / "job.h5")
+    said = _run(keeper_program, shm, scenario, MPICOLOC_PYTHON=writer, WRITER_CODE="0", WRITER_LOG=str(log),
+                WRITER_DIES=dies, MPICOLOC_METER="burst", MPICOLOC_OUT=out)  # fmt: skip
+    found = [line.partition(" preload=")[0] for line in log.read_text().splitlines()]
+    assert found == [f"-P -m mpicoloc.run.{run}" for run in runs]
+    assert said == (
+        "mpicoloc: no profile was written: its writer was killed twice (signal 9, for want of memory?)"
+        + end.replace("OUT", out) + "\n"
+    )  # fmt: skip
     assert not list(shm.iterdir())
 
 

@@ -102,14 +102,21 @@ def test_read_segment_settles_pending_cycles_on_its_copy(tmp_path):
     assert path.read_bytes() == before
 
 
-def test_set_profile_state(tmp_path):
+def test_whoever_waits_is_told_of_the_profile_when_the_files_are_gone(tmp_path, monkeypatch):
+    monkeypatch.setenv("MPICOLOC_SHM_DIR", str(tmp_path))
     node = np.zeros(1, contract.dtype("mc_node"))
     node["magic"], node["abi_version"] = contract.MC_MAGIC, contract.MC_ABI_VERSION
     node["size_bytes"] = node.nbytes
-    path = tmp_path / "mpicoloc.k.node"
-    path.write_bytes(node.tobytes())
-    contract.set_profile_state(path, contract.MC_PROFILE_WRITTEN)
-    assert contract.map_file(path)["profile"] == contract.MC_PROFILE_WRITTEN
+    (tmp_path / "mpicoloc.k.node").write_bytes(node.tobytes())
+    make_segment(tmp_path / "mpicoloc.k.0.seg")
+    (tmp_path / "mpicoloc.k.7.seg").touch()
+    mapped = {what: contract.map_file(contract.shm_path("k", what)) for what in ("node", "0.seg")}
+    contract.tell_profile("k", contract.MC_PROFILE_FAILED, "grün" + "." * 9999)
+    assert [record["profile"] for record in mapped.values()] == [contract.MC_PROFILE_FAILED] * 2
+    complaint = contract.text(mapped["0.seg"]["complaint"])
+    assert complaint.startswith("grün.") and len(complaint.encode()) == contract.MC_COMPLAINT_LEN - 1
+    assert not list(tmp_path.iterdir())
+    contract.tell_profile("k", contract.MC_PROFILE_WRITTEN)  # nobody is left
 
 
 def test_import_needs_no_numpy():

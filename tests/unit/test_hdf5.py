@@ -134,7 +134,7 @@ def test_a_failed_write_leaves_the_old_file_and_no_part(path, monkeypatch):
     def refuse(*_):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(rows, "write", refuse)
+    monkeypatch.setattr(os, "fsync", refuse)
     with pytest.raises(EnvironmentFault, match=r"No space left.*--out"):
         hdf5.write(sample.profile(partial=True), path)
     assert path.read_bytes() == before

@@ -14,7 +14,7 @@ from mpicoloc import elf
 from mpicoloc.cli import checks
 from mpicoloc.errors import EnvironmentFault
 from mpicoloc.pmpi import contract, shared_files
-from mpicoloc.run import assemble, checkpoint, live, siblings
+from mpicoloc.run import checkpoint, live, siblings
 from mpicoloc.run.collect import CHECKPOINT_TROUBLE, collect
 
 STRANGER = 54321
@@ -105,19 +105,21 @@ def test_a_segment_of_another_user_is_no_part_of_a_job(folder, name):
     assert [head.world_rank for head in contract.segment_heads(KEY)] == [0]
 
 
-def test_pipes_in_place_of_a_jobs_small_files_keep_nobody_waiting(folder, capsys):
+def test_pipes_in_place_of_a_jobs_small_files_keep_nobody_waiting(folder):
     write_node()
     write_rank(0, out_path=str(folder / "no" / "such" / "folder" / "job.h5").encode())
     for what in ("log", "init", "init-probe", CHECKPOINT_TROUBLE):
         fifo(contract.shm_path(KEY, what))
     announcement = contract.shm_path(KEY, "init")
-    assemble.leave_word(KEY, "a line")
-    assert "a line" in capsys.readouterr().err
     assert checkpoint.main(KEY) == 4
     assert siblings.announced(announcement) == [("init", 0)]
     siblings.Record(announcement).begin(0)
     assert siblings.wait_for_init(KEY, announcement, 1)
     assert len(collect(KEY).tables["ranks"]) == 1
+    fifo(contract.shm_path(KEY, "1.seg"))
+    segment = contract.map_file(contract.shm_path(KEY, "0.seg"))
+    contract.tell_profile(KEY, contract.MC_PROFILE_FAILED, "a line")
+    assert contract.text(segment["complaint"]) == "a line"
 
 
 def test_a_pipe_in_place_of_a_library_that_ran_keeps_nobody_waiting(folder):

@@ -39,8 +39,9 @@ def main(folder, what):
     write_node()
     if rank == 1 or what == "both":
         write_segment(1 - rank, f"{folder}/two.h5")
+    node = contract.map_file(contract.shm_path(KEY, "node"))  # it is removed before the ranks are told
     coordinator._write_profile(KEY, MPI.COMM_WORLD)
-    state = contract.map_file(contract.shm_path(KEY, "node"))["profile"]
+    state = node["profile"]
     print("written" if state == contract.MC_PROFILE_WRITTEN else f"state {state}", flush=True)
 
 
