@@ -113,7 +113,7 @@ def test_pipes_in_place_of_a_jobs_small_files_keep_nobody_waiting(folder, capsys
     announcement = contract.shm_path(KEY, "init")
     assemble.leave_word(KEY, "a line")
     assert "a line" in capsys.readouterr().err
-    assert checkpoint.main(KEY) == 4
+    assert checkpoint.main([KEY]) == 4
     assert siblings.announced(announcement) == [("init", 0)]
     siblings.Record(announcement).begin(0)
     assert siblings.wait_for_init(KEY, announcement, 1)
