@@ -57,7 +57,7 @@ class Linked(NamedTuple):
     through: str = ""
 
 
-def _open(path: str) -> BinaryIO:
+def open_file(path: str) -> BinaryIO:
     """A program or library; it may lie in a folder of another user, whose pipe must keep nobody waiting."""
     handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     if not stat.S_ISREG(os.fstat(handle).st_mode):
@@ -74,7 +74,7 @@ def read(path: str) -> Elf | None:
     UsageError
         If it is one but cut short or damaged.
     """
-    with _open(path) as file:
+    with open_file(path) as file:
         head = file.read(64)
         if head[:4] != b"\x7fELF":
             return None
@@ -93,7 +93,7 @@ def build_id(path: str) -> str:
     UsageError
         If it is one but cut short or damaged.
     """
-    with _open(path) as file:
+    with open_file(path) as file:
         if file.read(4) != b"\x7fELF":
             return ""
         try:
@@ -252,7 +252,7 @@ def _locate(soname: str, user: Elf, inherited: tuple[str, ...], library_path: tu
 
 
 def _fits(path: str, user: Elf) -> bool:
-    with _open(path) as file:
+    with open_file(path) as file:
         head = file.read(20)
     return (
         len(head) == 20
@@ -279,7 +279,7 @@ def _family_by_content(path: str) -> str | None:
     if os.path.basename(real) in MPI_SONAMES:
         return MPI_SONAMES[os.path.basename(real)]
     try:
-        with _open(real) as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as image:
+        with open_file(real) as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as image:
             if image.find(b"ompi_mpi_comm_world") >= 0:
                 return "openmpi"
             return "mpich" if image.find(b"MPIR_") >= 0 else None

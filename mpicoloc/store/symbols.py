@@ -9,6 +9,8 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from mpicoloc import elf
+
 _SYMBOL_TABLES = (2, 11)
 """SHT_SYMTAB, which `strip` removes, and SHT_DYNSYM, the names that other files may call: one each."""
 _FUNCTIONS = (2, 10)
@@ -34,7 +36,7 @@ def are_named(path: str, addresses: Sequence[int]) -> list[bool]:
         All False where the file has no symbols that can be read.
     """
     try:
-        with open(path, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as image:
+        with elf.open_file(path) as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as image:
             begin, size = _functions(image)
     except (OSError, ValueError, IndexError):
         return [False] * len(addresses)

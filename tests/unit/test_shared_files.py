@@ -111,7 +111,7 @@ def test_pipes_in_place_of_a_jobs_small_files_keep_nobody_waiting(folder):
     for what in ("log", "init", "init-probe", CHECKPOINT_TROUBLE):
         fifo(contract.shm_path(KEY, what))
     announcement = contract.shm_path(KEY, "init")
-    assert checkpoint.main(KEY) == 4
+    assert checkpoint.main([KEY]) == 4
     assert siblings.announced(announcement) == [("init", 0)]
     siblings.Record(announcement).begin(0)
     assert siblings.wait_for_init(KEY, announcement, 1)
