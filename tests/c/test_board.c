@@ -177,8 +177,10 @@ static const struct {
     const char *name;
     void (*run)(void);
 } tests[] = {
-    {"garbage", test_garbage},           {"shortened", test_shortened},
-    {"replaced", test_replaced},         {"other_versions", test_other_versions},
+    {"garbage", test_garbage},
+    {"shortened", test_shortened},
+    {"replaced", test_replaced},
+    {"other_versions", test_other_versions},
 };
 
 int main(int argc, char **argv)
