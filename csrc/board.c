@@ -19,6 +19,7 @@ enum { N_READ_TRIES = 32, N_FOREIGN_SLOTS = 4096 };
 static const uint64_t HEARTBEAT_GRACE_NS = 2000000000u;
 static const uint64_t STARTUP_NS = 5000000000u;
 static const uint64_t LONGEST_PERIOD_NS = 60000000000u;
+static const uint64_t FRESH_NS = 62000000000u; /* an agent gives a sign of life once a period at least */
 static const uint64_t LONGEST_SHUTTER_NS = 1000000000u;
 
 static mc_board *mapped;
@@ -167,31 +168,51 @@ static int pid_used(int pid)
     return pid > 0 && (kill(pid, 0) == 0 || errno == EPERM);
 }
 
-static int count_alive(int fd, const mc_board *head, uint64_t quiet_ns)
+/* How a slot begins in every version. */
+typedef struct slot_head {
+    uint64_t owner, heartbeat;
+} slot_head;
+
+/* Its process may be out of sight, in a container. */
+static int may_live(const slot_head *slot, uint64_t quiet_ns)
+{
+    return slot->owner != 0 && (owner_alive(slot->owner) || (quiet_ns && slot->heartbeat + quiet_ns > mc_now_ns()));
+}
+
+/* Both: a file that somebody planted may name any process. */
+static int lives(const slot_head *slot, uint64_t quiet_ns)
+{
+    uint64_t now = mc_now_ns();
+    return slot->heartbeat <= now && now - slot->heartbeat < quiet_ns && owner_alive(slot->owner);
+}
+
+static int count_slots(int fd, const mc_board *head, int (*counts)(const slot_head *, uint64_t), uint64_t quiet_ns)
 {
     int n = 0;
-    uint64_t now = mc_now_ns();
+    slot_head slot;
     for (uint64_t i = 0; i < head->n_slots && i < N_FOREIGN_SLOTS; i++) {
-        struct {
-            uint64_t owner, heartbeat;
-        } slot;
         if (pread(fd, &slot, sizeof slot, (off_t)(head->slots_at_bytes + i * head->slot_bytes)) != sizeof slot)
             break;
-        n += slot.owner != 0 && (owner_alive(slot.owner) || (quiet_ns && slot.heartbeat + quiet_ns > now));
+        n += counts(&slot, quiet_ns);
     }
     return n;
 }
 
-int mc_board_n_alive(const char *path, uint64_t quiet_ns)
+static int count_on(const char *path, int (*counts)(const slot_head *, uint64_t), uint64_t quiet_ns)
 {
     mc_board head;
     int fd = mc_shm_open(path, O_RDONLY, 0);
     if (fd < 0)
         return errno == ENOENT ? MC_E_GONE : errno == EPERM ? MC_E_ABI : MC_E_SHM;
     int ok = pread(fd, &head, offsetof(mc_board, _pad), 0) == offsetof(mc_board, _pad) && head.magic == MC_MAGIC;
-    int n = ok ? count_alive(fd, &head, quiet_ns) : MC_E_ABI;
+    int n = ok ? count_slots(fd, &head, counts, quiet_ns) : MC_E_ABI;
     close(fd);
     return n;
+}
+
+int mc_board_n_alive(const char *path, uint64_t quiet_ns)
+{
+    return count_on(path, may_live, quiet_ns);
 }
 
 static void add_foreign(void *data, const char *version)
@@ -199,7 +220,7 @@ static void add_foreign(void *data, const char *version)
     char path[MC_PATH_LEN], key[MC_NAME_LEN];
     snprintf(key, sizeof key, "abi%.32s", version);
     int n = atoi(version) != MC_ABI_VERSION && mc_shm_path(path, sizeof path, key, "board") == MC_OK
-                ? mc_board_n_alive(path, 0)
+                ? count_on(path, lives, FRESH_NS)
                 : 0;
     *(int *)data += n > 0 ? n : 0;
 }
@@ -264,8 +285,12 @@ int mc_board_claim(mc_board *board, uint64_t owner, const char *job_id, mc_slot 
 
 void mc_board_release(mc_slot *slot, uint64_t owner)
 {
-    if (LOAD(slot->owner) == owner)
-        STORE(slot->heartbeat, 0); /* for whoever claims it next */
+    /* For whoever claims it next. Two may free the slot of a dead job at once: the later one finds the heartbeat of the
+       job that claimed it meanwhile, and leaves it alone. */
+    uint64_t heartbeat = LOAD(slot->heartbeat);
+    if (LOAD(slot->owner) != owner ||
+        !__atomic_compare_exchange_n(&slot->heartbeat, &heartbeat, 0, 0, __ATOMIC_ACQ_REL, __ATOMIC_RELAXED))
+        return;
     __atomic_compare_exchange_n(&slot->owner, &owner, 0, 0, __ATOMIC_ACQ_REL, __ATOMIC_RELAXED);
 }
 

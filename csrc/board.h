@@ -19,8 +19,6 @@ typedef struct mc_neighbour {
 int mc_board_path(char *path, size_t size);
 /* Map the node's board, making it when there is none. MC_E_ABI: the file is not a board of this version. */
 int mc_board_open(mc_board **out);
-/* Jobs on the node's boards of other versions. */
-int mc_board_n_foreign(void);
 void mc_board_unmap(mc_board *board);
 
 /* 1 while the mapped board is still the file that a newcomer would open. */

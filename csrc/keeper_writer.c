@@ -54,7 +54,8 @@ static void be_idle(void)
     sched_setscheduler(0, SCHED_IDLE, &param);
 }
 
-/* mpicoloc/quick_start.py, beside the folder of the keeper's program; not beside one that `mpicoloc build` made. */
+/* mpicoloc/quick_start.py, beside the folder of the keeper's program. A keeper made by `mpicoloc build` has none beside
+   it. */
 static int find_quick_start(char *path, size_t size)
 {
     char program[MC_PATH_LEN];
@@ -74,9 +75,9 @@ pid_t mc_writer_start(const char *python, const char *module, const char *key, c
 {
     char path[MC_PATH_LEN], quick[MC_PATH_LEN];
     /* -P: no file of the job's folder takes the place of a library's. */
-    char *usual[] = {(char *)python, "-P", "-m", (char *)module, (char *)key, (char *)option, NULL};
-    char *sooner[] = {(char *)python, "-S", "-P", quick, (char *)module, (char *)key, (char *)option, NULL};
-    char **arguments = find_quick_start(quick, sizeof quick) ? sooner : usual;
+    char *by_module[] = {(char *)python, "-P", "-m", (char *)module, (char *)key, (char *)option, NULL};
+    char *by_quick_start[] = {(char *)python, "-S", "-P", quick, (char *)module, (char *)key, (char *)option, NULL};
+    char **arguments = find_quick_start(quick, sizeof quick) ? by_quick_start : by_module;
     int has_path = mc_shm_path(path, sizeof path, key, "log") == MC_OK;
     pid_t pid = fork();
     if (pid != 0)

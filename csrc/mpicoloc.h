@@ -391,6 +391,8 @@ int mc_shm_path(char *path, size_t size, const char *key, const char *what);
 /* Jobs on a board of any version whose agents live, or gave a sign of life less than quiet_ns ago; MC_E_...: it cannot be
    read, or is no board. */
 int mc_board_n_alive(const char *path, uint64_t quiet_ns);
+/* Jobs on the node's boards of other versions whose agents live and gave a sign of life lately. */
+int mc_board_n_foreign(void);
 /* Open a file in a folder where other users make files too, with the flags of open(2). Never waits: a pipe, or a file
    under a lease, may stand in its place. Refused (-1, errno) is what is no regular file, or a link, and with is_own what
    another user made. A file that O_CREAT makes is private to the user. Async-signal-safe. */

@@ -15,7 +15,8 @@ typedef struct mc_tables {
     uint32_t n_sites, n_peers, n_cycles, n_collectives, n_parts;
 } mc_tables;
 
-/* Of a reader of tables while their thread writes, who bears numbers of a row that are a call apart: no race to report. */
+/* For a reader of a table that its thread is writing: the numbers of one row may be a call apart, and TSan must not report
+   that. */
 #define MC_READS_TORN __attribute__((no_sanitize("thread")))
 
 enum { MC_N_ALL_LANES = MC_N_LANES + MC_N_SMALL_LANES };

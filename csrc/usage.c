@@ -30,13 +30,14 @@ static void add_migrations(mc_usage *out, int tid)
     out->migrations += strtoull(colon + 1, NULL, 10);
 }
 
-/* The second number of schedstat (Documentation/scheduler/sched-stats.rst). */
+/* The second number of schedstat (Documentation/scheduler/sched-stats.rst). The first, time on a processor, is 0 where
+   the kernel does not count: no thread that is told of has had none. */
 static void add_run_delay(mc_usage *out, int tid)
 {
     char path[64], text[SCHEDSTAT_BYTES];
     snprintf(path, sizeof path, "/proc/self/task/%d/schedstat", tid);
-    const char *blank = mc_proc_read_text(path, text, sizeof text) > 0 ? strchr(text, ' ') : NULL;
-    if (!blank)
+    char *blank = NULL;
+    if (mc_proc_read_text(path, text, sizeof text) <= 0 || strtoull(text, &blank, 10) == 0 || *blank != ' ')
         return;
     out->n_scheduled++;
     out->run_delay_ns += strtoull(blank + 1, NULL, 10);

@@ -49,10 +49,16 @@ static int put_note(char text[N_TEXT], const struct mn_note *note)
 
 static int open_new(const char *folder, const char *path)
 {
-    static const int how = O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW;
+    static const int how = O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK;
+    struct stat status;
     int file = open(path, how, 0600);
     if (file < 0 && errno == ENOENT && (mkdir(folder, 0700) == 0 || errno == EEXIST))
         file = open(path, how, 0600);
+    if (file >= 0 && (fstat(file, &status) != 0 || !S_ISREG(status.st_mode))) {
+        close(file);
+        errno = EINVAL;
+        return -1;
+    }
     return file;
 }
 

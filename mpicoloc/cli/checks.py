@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import errno
 import importlib
@@ -54,6 +55,7 @@ def all_findings(clean: bool = False) -> list[Finding]:
         counters(),
         paranoid(),
         board(),
+        *foreign_boards(),
         left_behind(clean),
     ]
 
@@ -313,6 +315,24 @@ def board() -> Finding:
         return Finding("board", "fail", f"{path} cannot be written", f"its owner or root: chmod 666 {path}")
     names = ", ".join(printable(contract.text(slot["job_id"])) for slot in taken)
     return Finding("board", "ok", f"{len(taken)} jobs on this node{': ' + names if names else ''}")
+
+
+def foreign_boards() -> list[Finding]:
+    """Boards of other versions of mpicoloc, which may have been left behind or planted."""
+    try:
+        leftovers = importlib.import_module("mpicoloc.run.leftovers")
+        paths = leftovers.foreign_boards(str(config.get("shm_dir")))
+    except (ImportError, OSError, MpicolocError):
+        return []  # told of by other findings
+    found = []
+    for path in paths:
+        with contextlib.suppress(OSError):  # it has gone meanwhile
+            found.append(f"{path} of user {os.lstat(path).st_uid}")
+    if not found:
+        return []
+    text = "while jobs run on them, new jobs of this version measure no slowdown here"
+    remedy = "one version on a node; where none runs, their users: mpicoloc check --clean, or root: rm"
+    return [Finding("boards of other versions", "note", f"{', '.join(found)}: {text}", remedy)]
 
 
 def _remove_board(path: str) -> str:

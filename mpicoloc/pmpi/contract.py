@@ -152,6 +152,11 @@ def n_on_board(path: str, quiet_s: float = 0.0) -> int:
     return n
 
 
+def n_foreign() -> int:
+    """Jobs of other versions of mpicoloc that run on this node now."""
+    return int(lib.mc_board_n_foreign())
+
+
 def segment_paths(key: str) -> list[str]:
     """Segment files of a job of this user on this node, in rank order; others may put files beside them."""
     found = {}

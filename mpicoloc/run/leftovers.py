@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import os
 import re
+import sys
 import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -22,6 +23,9 @@ _NAME = re.compile(
     r"mpicoloc\.(.+)\.(?:\d+\.seg|\d+\.(?:here|in[012])|node|log|init|off|init-probe|checkpoint)"
 )
 _BOARD = re.compile(r"mpicoloc\.abi\d+\.board")
+_OLD_BOARD = "mpicoloc.board"
+"""Of all versions before the 14th of the layout."""
+_BOARD_BYTES_MAX = 1 << 20
 _MARK = re.compile(r"\.(\d+)\.(?:here|in[012])$")
 """What says of a process that it is there, as long as it is."""
 QUIET_S = 60.0
@@ -85,7 +89,40 @@ def boards(folder: str) -> list[Leftover]:
             with contextlib.suppress(MpicolocError):
                 if contract.n_on_board(path, QUIET_S) == 0:
                     found.append(Leftover(name, (path,)))
+        elif name == _OLD_BOARD and shared_files.is_own_file(path):
+            with contextlib.suppress(OSError):
+                if _is_old_board_over(path):
+                    found.append(Leftover(name, (path,)))
     return found
+
+
+def foreign_boards(folder: str) -> list[str]:
+    """Paths of boards in `folder` of other versions of mpicoloc, whoever made them."""
+    own = os.path.basename(contract.board_path())
+    names = (name for name in sorted(os.listdir(folder)) if _BOARD.fullmatch(name) or name == _OLD_BOARD)
+    return [os.path.join(folder, name) for name in names if name != own]
+
+
+def _is_old_board_over(path: str) -> bool:
+    """Whether nothing on it can be a job that lives, wherever the slots begin in its version.
+
+    A slot holds its agent's process, as `mc_board_owner` says, and when it gave its last sign of life.
+    """
+    with shared_files.open_shared(path) as file:
+        content = file.read(_BOARD_BYTES_MAX)
+        if len(content) == _BOARD_BYTES_MAX or content[:4] != contract.MC_MAGIC.to_bytes(4, sys.byteorder):
+            return False
+    words = set(memoryview(content)[: len(content) // 8 * 8].cast("Q"))
+    now_ns = time.monotonic_ns()
+    if any(now_ns - QUIET_S * 1e9 < word <= now_ns for word in words):
+        return False
+    return words.isdisjoint(map(_owner, _pids()))
+
+
+def _owner(pid: str) -> int:
+    with contextlib.suppress(OSError, IndexError), open(f"/proc/{pid}/stat") as file:
+        return int(pid) << 32 | int(file.read().rpartition(")")[2].split()[19]) & 0xFFFFFFFF
+    return -1
 
 
 def files(folder: str) -> dict[str, list[str]]:

@@ -52,7 +52,8 @@ def cpu_model(cpuinfo: str) -> str:
 def usage(pid: int) -> dict[str, float]:
     """What a process used since it began, all its threads: columns of the table of ranks; NaN: not told.
 
-    Switches, migrations and run delay are those of threads that still live.
+    Switches, migrations and run delay are those of threads that still live. Kernels that do not count the run
+    delay print zeros.
     """
     process = _PROC / str(pid)
     fields = _text(process / "stat").rpartition(")")[2].split()
@@ -66,7 +67,7 @@ def usage(pid: int) -> dict[str, float]:
         "voluntary_switches": ("status", r"^voluntary_ctxt_switches:\s*(\d+)"),
         "involuntary_switches": ("status", r"^nonvoluntary_ctxt_switches:\s*(\d+)"),
         "migrations": ("sched", r"^se\.nr_migrations\s*:\s*(\d+)"),
-        "run_delay_s": ("schedstat", r"^\d+ (\d+)"),
+        "run_delay_s": ("schedstat", r"^[1-9]\d* (\d+)"),
     }
     for column, (file, pattern) in sums.items():
         found = [re.search(pattern, _text(thread / file), re.M) for thread in threads]

@@ -7,8 +7,10 @@ is believed before it is checked.
 
 from __future__ import annotations
 
+import errno
 import json
 import os
+import stat
 import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -150,11 +152,20 @@ def read(path: str) -> TraceFile:
 
 def _opened(path: str) -> Any:
     try:
-        return open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK))
+        return open(path, "rb", opener=_open_regular)
     except FileNotFoundError as error:
         raise DataError(f"no such file: {path}") from error
     except OSError as error:
         raise EnvironmentFault(f"cannot open {path}: {error.strerror}") from error
+
+
+def _open_regular(path: str, flags: int) -> int:
+    """A pipe in its place keeps nobody waiting."""
+    handle = os.open(path, flags | os.O_NONBLOCK)
+    if stat.S_ISREG(os.fstat(handle).st_mode):
+        return handle
+    os.close(handle)
+    raise PermissionError(errno.EPERM, "it is no regular file", path)
 
 
 def _next_block(file: Any) -> np.void | None:

@@ -102,15 +102,15 @@ static void put_leased(const char *path)
 /* No agent waits for it, and each says in the end that it was blind. */
 static void test_replaced(void)
 {
-    static void (*const puts[])(const char *) = {put_fifo, put_folder, put_link, put_leased};
+    static void (*const replacements[])(const char *) = {put_fifo, put_folder, put_link, put_leased};
     char path[MC_PATH_LEN];
     CHECK(mc_board_path(path, sizeof path) == MC_OK);
     signal(SIGIO, SIG_IGN); /* somebody wants the file under our lease */
-    for (size_t i = 0; i < sizeof puts / sizeof *puts; i++) {
+    for (size_t i = 0; i < sizeof replacements / sizeof *replacements; i++) {
         test_job a = start_job("a", 1);
         WAIT_FOR(a.node->t_last > a.node->t_open && access(path, F_OK) == 0, 10);
         CHECK(a.node->meter == MC_METER_BURST && unlink(path) == 0);
-        puts[i](path);
+        replacements[i](path);
         WAIT_FOR(a.node->meter == MC_METER_NONE, 10);
         CHECK(a.node->meter == MC_METER_NONE && strncmp(a.node->meter_reason, "the board", 9) == 0);
         uint64_t t_last = a.node->t_last, t_end = mc_now_ns();
@@ -125,11 +125,11 @@ static void test_replaced(void)
 }
 
 /* A board of a version to come, with one job on it. */
-static void write_foreign_board(const char *path, uint64_t owner)
+static void write_foreign_board(const char *path, uint64_t owner, uint64_t heartbeat)
 {
     mc_board head = {.magic = MC_MAGIC, .abi_version = 9999, .slots_at_bytes = 4096, .slot_bytes = 1000, .n_slots = 3};
     int fd = open(path, O_RDWR | O_CREAT | O_TRUNC, 0666);
-    uint64_t slot[2] = {owner, mc_now_ns()};
+    uint64_t slot[2] = {owner, heartbeat};
     CHECK(fd >= 0 && pwrite(fd, &head, offsetof(mc_board, slots), 0) > 0 && ftruncate(fd, 4096 + 3000) == 0);
     CHECK(pwrite(fd, slot, sizeof slot, 4096 + 2000) == sizeof slot);
     close(fd);
@@ -152,11 +152,18 @@ static void test_other_versions(void)
     setenv("MPICOLOC_METER", "burst", 1);
     CHECK(mc_shm_path(path, sizeof path, "abi9999", "board") == MC_OK);
     CHECK(mc_proc_read_stat(&self, getpid(), 0) == MC_OK);
-    write_foreign_board(path, mc_board_owner(getpid(), self.start_ticks + 1)); /* whose number is another's now */
+    uint64_t owner = mc_board_owner(getpid(), self.start_ticks);
+    const uint64_t planted[] = {0, mc_now_ns() - 70000000000u, mc_now_ns() + 3600000000000u, UINT64_MAX};
+    write_foreign_board(path, owner + 1, mc_now_ns()); /* whose number is another's now */
     CHECK(mc_board_n_foreign() == 0 && mc_board_n_alive(path, 0) == 0);
     CHECK(mc_board_n_alive(path, 60000000000u) == 1); /* its process may be out of sight */
     open_beside(NULL);
-    write_foreign_board(path, mc_board_owner(getpid(), self.start_ticks));
+    for (size_t i = 0; i < sizeof planted / sizeof *planted; i++) { /* any process of the node may be named */
+        write_foreign_board(path, owner, planted[i]);
+        CHECK(mc_board_n_foreign() == 0);
+        open_beside(NULL);
+    }
+    write_foreign_board(path, owner, mc_now_ns());
     CHECK(mc_board_n_foreign() == 1);
     open_beside("another version");
     CHECK(truncate(path, 100) == 0 && mc_board_n_foreign() == 0);

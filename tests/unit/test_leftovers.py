@@ -60,6 +60,31 @@ def test_a_board_stays_while_a_job_on_it_may_live(folder):
     assert [one.paths for one in leftovers.boards(str(folder))] == [(str(path),)]
 
 
+def test_a_board_of_versions_that_gave_it_no_number(folder):
+    """Wherever its slots begin: a word that names a living process, or a moment just past, may be a job's."""
+    path = folder / "mpicoloc.board"
+    for owner, heartbeat in ((own_owner(), 1), (1 << 32 | 1, time.monotonic_ns())):
+        write_board(path, owner, heartbeat)
+        assert leftovers.boards(str(folder)) == []
+    path.write_bytes(b"whatever")
+    assert leftovers.boards(str(folder)) == []
+    write_board(path, 1 << 32 | 1)
+    assert checks.left_behind(remove=True).text == "removed 1 files of dead jobs: mpicoloc.board"
+    assert not path.exists()
+
+
+def test_boards_of_other_versions_are_named_with_their_owners(folder):
+    write_board(folder / os.path.basename(contract.board_path()), 0)
+    assert checks.foreign_boards() == []
+    path = folder / "mpicoloc.abi9999.board"
+    write_board(path, own_owner(), time.monotonic_ns())
+    (finding,) = checks.foreign_boards()
+    assert finding.state == "note" and f"{path} of user {os.geteuid()}" in finding.text
+    assert contract.n_foreign() == 1
+    write_board(path, own_owner())  # any process may be named: without a sign of life it is nobody's board
+    assert contract.n_foreign() == 0
+
+
 def found(folder, **options):
     return [one.key for one in leftovers.find(str(folder), **options)]
 

@@ -54,3 +54,15 @@ def test_a_process_that_is_gone_tells_nothing():
     assert np.isnan([*machine.usage(0).values()]).all()
     assert np.isnan(machine.peak_rss_bytes(0))
     assert set(machine.usage(0)) == set(machine.usage(os.getpid())) == set(machine.USED)
+
+
+@pytest.mark.parametrize(
+    ("schedstat", "run_delay_s"), [("5000 2000000000 3", 4.0), ("0 0 0", np.nan), ("", np.nan)]
+)
+def test_a_kernel_that_does_not_count_run_delay_tells_none(monkeypatch, tmp_path, schedstat, run_delay_s):
+    monkeypatch.setattr(machine, "_PROC", tmp_path)
+    for thread in ("7", "8"):
+        folder = tmp_path / "7" / "task" / thread
+        folder.mkdir(parents=True)
+        (folder / "schedstat").write_text(schedstat)
+    assert machine.usage(7)["run_delay_s"] == pytest.approx(run_delay_s, nan_ok=True)
