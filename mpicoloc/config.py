@@ -95,7 +95,8 @@ OPTIONS: tuple[Option, ...] = (
            "events that the processor counts for each rank from MPI_Init to MPI_Finalize; on: those that "
            "need a PMU; several with commas", choices=counters.Names(), shown="on|off|EVENT,..."),
     Option("out", "MPICOLOC_OUT", "--out", str, None, "",
-           "file for the profile, default mpicoloc-<job id>.h5 in the working directory of rank 0",
+           "file for the profile, default mpicoloc-<job id>.h5 where `mpicoloc run` was called, else in rank "
+           "0's working directory",
            shown="FILE"),
     Option("job_id", "MPICOLOC_JOB_ID", "--job-id", str, None, "",
            "name of the job in its profile and to co-runners, default the batch system's or a number",

@@ -99,12 +99,12 @@ def add_old_flag(to: Any, old: str, new: argparse.Action) -> None:
     )
 
 
-def called_of(parser: argparse.ArgumentParser, args: argparse.Namespace) -> argparse.ArgumentParser:
+def innermost_parser(parser: argparse.ArgumentParser, args: argparse.Namespace) -> argparse.ArgumentParser:
     """The parser of the word that followed the verb in a call, or the verb's where there is none."""
     for found in parser._actions:
         if isinstance(found, argparse._SubParsersAction):
             word = getattr(args, found.dest, None)
-            return called_of(found.choices[word], args) if word in found.choices else parser
+            return innermost_parser(found.choices[word], args) if word in found.choices else parser
     return parser
 
 

@@ -68,7 +68,7 @@ def _several(args: argparse.Namespace) -> int:
 
 
 def _summary(file: str) -> dict[str, Any]:
-    # Imported here: h5py and pandas take long, and `mpicoloc show --help` needs neither.
+    # Imported here: h5py takes long, and `mpicoloc show --help` does not need it.
     from mpicoloc.report.summary import summary
     from mpicoloc.store import profiles
 

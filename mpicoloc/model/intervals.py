@@ -42,7 +42,7 @@ def band(predicted: Array, measured: Array) -> Band:
     Split conformal prediction with residuals scaled by their expected size; the quantiles allow for the
     number of rows, (n + 1)/n.
     """
-    from scipy.optimize import nnls  # what is fitted, is predicted with on machines that have no scipy
+    from scipy.optimize import nnls  # imported here because only fitting needs SciPy
 
     error = measured - predicted
     design = np.stack([np.ones_like(predicted), predicted - 1], axis=1)

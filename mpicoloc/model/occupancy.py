@@ -39,7 +39,7 @@ def occupancy(now: Snapshot, runtime_s: Mapping[int, float]) -> Occupancy:
     now : Snapshot
     runtime_s : mapping of int to float
         How long jobs take alone, s, by number, where it is known; else their time limit counts. It may be
-        that of another input, or false: who is overdue has until his limit.
+        that of another input, or false; an overdue job counts until its limit.
     """
     free_s = dict.fromkeys((node.name for node in now.nodes), now.now_s)
     owners: dict[str, frozenset[int]] = {}

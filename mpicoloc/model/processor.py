@@ -11,9 +11,9 @@ from mpicoloc.core.tables import Table
 ALONE = "alone"
 """Method of the slowdown of a job without co-runners."""
 NOTEWORTHY_FRAC = 0.05
-"""A smaller part is not told: kernel threads and daemons take the processor from every job now and then, and
-runs of one program on one machine differ by some per cent anyway. Who shares a processor with one other
-process loses half of the time."""
+"""Below this part no note is made, because kernel threads and daemons take the processor from every job now
+and then, and runs of one program on one machine differ by some per cent anyway. Who shares a processor with
+one other process loses half of the time."""
 
 
 def used(ranks: Table) -> dict[str, Any]:
@@ -35,8 +35,7 @@ def _sum(column: np.ndarray) -> float | None:
 def run_delay_frac(cpu_s: float | None, run_delay_s: float | None) -> float | None:
     """Run delay over the time that the ranks' threads were ready to run; None: not known.
 
-    Whatever number of threads a rank has, and however long it sleeps, this is the part of what it asked for
-    that it did not get.
+    The part of the processor time asked for that was not given; independent of threads and of sleep.
     """
     if cpu_s is None or run_delay_s is None:
         return None
@@ -44,7 +43,7 @@ def run_delay_frac(cpu_s: float | None, run_delay_s: float | None) -> float | No
     return run_delay_s / ready_s if ready_s > 0 else 0.0
 
 
-def unmeasured_frac(
+def noteworthy_run_delay_frac(
     method: str | None, wall_s: float, n_ranks: float, cpu_s: float | None, run_delay_s: float | None
 ) -> float | None:
     """`run_delay_frac` of a job that had no co-runner under mpicoloc, if it is worth a word; else None.

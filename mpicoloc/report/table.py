@@ -89,7 +89,9 @@ def _without_processor(profile: Profile) -> Iterable[str]:
     """What a job lost to processes that nobody measured it beside."""
     job, found = profile.job, profile.interference
     method = None if found.slowdown is None else found.slowdown.method
-    frac = processor.unmeasured_frac(method, job.wall_s, job.n_ranks, found.cpu_s, found.run_delay_s)
+    frac = processor.noteworthy_run_delay_frac(
+        method, job.wall_s, job.n_ranks, found.cpu_s, found.run_delay_s
+    )
     if frac is None:
         return
     cpus = profile.tables["nodes"]["cpus"]

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
-import encodings.ascii  # noqa: F401 (h5py asks for it in the child, who may not be able to read its file)
+import encodings.ascii  # noqa: F401 (imported now: the child that needs it may not be allowed to read the file)
 import faulthandler
 import fcntl
 import json
