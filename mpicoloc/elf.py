@@ -57,8 +57,17 @@ class Linked(NamedTuple):
     through: str = ""
 
 
-def open_file(path: str) -> BinaryIO:
-    """A program or library; it may lie in a folder of another user, whose pipe must keep nobody waiting."""
+def open_regular(path: str) -> BinaryIO:
+    """A file that others have named, opened to be read; a pipe must keep nobody waiting, or lose its content.
+
+    Raises
+    ------
+    OSError
+        If it cannot be opened, or is no regular file.
+    """
+    # Looked at first, as opening a pipe wakes up who writes into it; and again, as it may have been replaced.
+    if not stat.S_ISREG(os.stat(path).st_mode):
+        raise OSError(errno.EINVAL, "it is no regular file", path)
     handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     if not stat.S_ISREG(os.fstat(handle).st_mode):
         os.close(handle)
@@ -74,7 +83,7 @@ def read(path: str) -> Elf | None:
     UsageError
         If it is one but cut short or damaged.
     """
-    with open_file(path) as file:
+    with open_regular(path) as file:
         head = file.read(64)
         if head[:4] != b"\x7fELF":
             return None
@@ -93,7 +102,7 @@ def build_id(path: str) -> str:
     UsageError
         If it is one but cut short or damaged.
     """
-    with open_file(path) as file:
+    with open_regular(path) as file:
         if file.read(4) != b"\x7fELF":
             return ""
         try:
@@ -252,7 +261,7 @@ def _locate(soname: str, user: Elf, inherited: tuple[str, ...], library_path: tu
 
 
 def _fits(path: str, user: Elf) -> bool:
-    with open_file(path) as file:
+    with open_regular(path) as file:
         head = file.read(20)
     return (
         len(head) == 20
@@ -279,7 +288,7 @@ def _family_by_content(path: str) -> str | None:
     if os.path.basename(real) in MPI_SONAMES:
         return MPI_SONAMES[os.path.basename(real)]
     try:
-        with open_file(real) as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as image:
+        with open_regular(real) as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as image:
             if image.find(b"ompi_mpi_comm_world") >= 0:
                 return "openmpi"
             return "mpich" if image.find(b"MPIR_") >= 0 else None

@@ -33,6 +33,8 @@ _INTERPRETERS = (
     "tclsh",
     "node",
 )
+_FLAGS_WITH_FILE = ("--rcfile", "--init-file")
+"""Of shells: the next word is theirs."""
 _PREFIXES = (
     "env",
     "numactl",
@@ -127,7 +129,7 @@ def script_interpreter(file: str) -> str | None:
         If that interpreter does not exist, or the file is neither program nor script.
     """
     try:
-        with open(file, "rb") as opened:
+        with elf.open_regular(file) as opened:
             head = opened.read(256)
     except OSError as error:
         raise UsageError(f"{file} cannot be read: {error.strerror}") from None
@@ -157,12 +159,12 @@ def _linked_by_words(words: Sequence[str], env: Mapping[str, str]) -> elf.Linked
 
 
 def _linked_by_texts(words: Sequence[str], env: Mapping[str, str], family: str | None) -> elf.Linked | None:
-    """MPI of the first MPI program in shell commands (``sh -c "../app 3"``) and scripts among these words.
+    """MPI of the first MPI program in the script that these words run, or in them (``sh -c "../app 3"``).
 
     A guess, as nothing is run: a launcher's family counts more.
     """
-    for word in words:
-        linked = _linked_by_words(_words_of_text(word if " " in word else _script_text(word) or word), env)
+    for text in (_script_text(words, env), *words):
+        linked = _linked_by_words(_words_of_text(text), env)
         if linked is not None and family in (None, linked.abi):
             return linked
     return None
@@ -180,10 +182,38 @@ def _words_of_text(text: str) -> list[str]:
     return list(dict.fromkeys(words + [os.path.join(folder, path) for folder in folders for path in paths]))
 
 
-def _script_text(file: str) -> str:
+def _script_text(words: Sequence[str], env: Mapping[str, str]) -> str:
+    """The begin of the script that the first program among these words runs or is; empty if there is none.
+
+    No other word is opened: it may be what the application will read.
+    """
+    for i, word in enumerate(words):
+        path: str | None = word if "/" in word else elf.which(word, env.get("PATH"))
+        if path and os.path.isfile(path) and os.access(path, os.X_OK):
+            if _base(path) in _SHELLS:
+                return _text_of(_script_of_shell(words[i + 1 :]))
+            if text := _text_of(path):
+                return text
+    return ""
+
+
+def _script_of_shell(words: Sequence[str]) -> str:
+    """The script that a shell with these arguments runs; empty if its commands are not in a file (-c, -s)."""
+    rest = iter(words)
+    for word in rest:
+        if not word.startswith(("-", "+")):
+            return word
+        if not word.startswith("--") and ("c" in word or "s" in word):
+            return ""
+        if word in _FLAGS_WITH_FILE or (not word.startswith("--") and word.endswith(("o", "O"))):
+            next(rest, "")
+    return ""
+
+
+def _text_of(script: str) -> str:
     """The begin of a shell script; empty if the file is none."""
     try:
-        with open(file, "rb") as opened:
+        with elf.open_regular(script) as opened:
             text = opened.read(_SCRIPT_BYTES).decode(errors="replace")
     except OSError:
         return ""

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import io
 import os
 from dataclasses import replace
 
-from mpicoloc import config
+from mpicoloc import config, elf
 from mpicoloc.core.profile import Network, Profile
 from mpicoloc.errors import MpicolocError, UsageError
 from mpicoloc.network import recorded, utilisation
@@ -47,7 +48,7 @@ def _fabric(path: str) -> Fabric:
     from mpicoloc.network import readers
 
     try:
-        with open(path, encoding="utf-8-sig", errors="replace") as file:
+        with io.TextIOWrapper(elf.open_regular(path), encoding="utf-8-sig", errors="replace") as file:
             contents = file.read()
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or error

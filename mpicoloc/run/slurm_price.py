@@ -13,6 +13,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from mpicoloc import elf
 from mpicoloc.core.bundle import STRANGE
 from mpicoloc.core.profile import Profile
 from mpicoloc.errors import DataError, EnvironmentFault
@@ -78,7 +79,8 @@ def _kept_in(spool: str, start: Start) -> str:
 
 def _kept(spool: str, start: Start) -> dict[str, Part]:
     """What was read at the ends of earlier steps: none of it is needed."""
-    with contextlib.suppress(OSError, AttributeError, *STRANGE), open(_kept_in(spool, start), "rb") as file:
+    path = _kept_in(spool, start)
+    with contextlib.suppress(OSError, AttributeError, *STRANGE), elf.open_regular(path) as file:
         return {name: Part(**values) for name, values in json.load(file).items()}
     return {}
 

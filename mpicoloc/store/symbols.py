@@ -21,7 +21,7 @@ def are_named(path: str, addresses: Sequence[int]) -> list[bool]:
     """Whether each address lies in a function that the file's symbols name.
 
     A stripped library keeps the symbols that it exports. Tools such as ``addr2line`` give any other address
-    the name of the function before it, however far that is; its size tells.
+    the name of the function before it, however far that is; so the symbol's size is compared.
 
     Parameters
     ----------
@@ -36,7 +36,7 @@ def are_named(path: str, addresses: Sequence[int]) -> list[bool]:
         All False where the file has no symbols that can be read.
     """
     try:
-        with elf.open_file(path) as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as image:
+        with elf.open_regular(path) as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as image:
             begin, size = _functions(image)
     except (OSError, ValueError, IndexError):
         return [False] * len(addresses)

@@ -7,18 +7,17 @@ is believed before it is checked.
 
 from __future__ import annotations
 
-import errno
 import json
 import os
-import stat
 import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, BinaryIO, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from mpicoloc import elf
 from mpicoloc.core import progress
 from mpicoloc.core.tables import text
 from mpicoloc.errors import DataError, EnvironmentFault
@@ -150,22 +149,13 @@ def read(path: str) -> TraceFile:
     )
 
 
-def _opened(path: str) -> Any:
+def _opened(path: str) -> BinaryIO:
     try:
-        return open(path, "rb", opener=_open_regular)
+        return elf.open_regular(path)
     except FileNotFoundError as error:
         raise DataError(f"no such file: {path}") from error
     except OSError as error:
         raise EnvironmentFault(f"cannot open {path}: {error.strerror}") from error
-
-
-def _open_regular(path: str, flags: int) -> int:
-    """A pipe in its place keeps nobody waiting."""
-    handle = os.open(path, flags | os.O_NONBLOCK)
-    if stat.S_ISREG(os.fstat(handle).st_mode):
-        return handle
-    os.close(handle)
-    raise PermissionError(errno.EPERM, "it is no regular file", path)
 
 
 def _next_block(file: Any) -> np.void | None:

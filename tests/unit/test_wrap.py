@@ -249,10 +249,71 @@ def test_a_shell_has_the_mpi_of_the_program_that_it_starts(tmp_path, monkeypatch
     assert target.find(argv, env, families[other]).abi == families[other]  # the launcher's
 
 
-def wrapped(argv, env=None, **kwargs):
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize("argv", ["./job.sh", "sh job.sh", "sh -e job.sh", "env sh job.sh"])
+def test_an_argument_that_is_a_pipe_keeps_nobody_waiting_and_its_content(tmp_path, monkeypatch, argv):
+    library = fake_program(tmp_path / "mine", "libmpi.so.12").parent / "libmpi.so.12"
+    (tmp_path / "job.sh").write_text(SCRIPT)
+    (tmp_path / "job.sh").chmod(0o700)
+    os.mkfifo(tmp_path / "fifo")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("FOLDER", "mine")
+    # Whoever writes into a pipe must go on waiting for the application.
+    writer = subprocess.Popen(["sh", "-c", "echo data > fifo"])
+    try:
+        assert target.find([*argv.split(), "fifo"], dict(os.environ)).libmpi == str(library)
+        assert writer.poll() is None
+        assert subprocess.run(["cat", "fifo"], capture_output=True, timeout=30).stdout == b"data\n"
+        assert writer.wait(30) == 0
+    finally:
+        writer.kill()
+
+
+FIND = """
+import os, sys
+from mpicoloc import target
+target.find(sys.argv[1:], dict(os.environ), "mpich")
+print(sys.stdin.read())
+"""
+
+
+def test_the_standard_input_is_left_to_the_application(tmp_path):
+    fake_program(tmp_path / "mine", "libmpi.so.12")
+    (tmp_path / "job.sh").write_text("mine/app\n")
+    for argv in (["bash", "/dev/stdin"], ["bash", "job.sh", "/dev/stdin"], ["env", "bash", "/dev/fd/0"]):
+        command = [sys.executable, "-c", FIND, *argv]
+        found = subprocess.run(
+            command, cwd=tmp_path, input="data", capture_output=True, text=True, timeout=60, check=False
+        )
+        assert (found.stdout, found.stderr) == ("data\n", "")
+
+
+def test_of_a_shell_only_the_script_is_read(tmp_path, monkeypatch):
+    fake_program(tmp_path / "mine", "libmpi.so.12")
+    library = fake_program(tmp_path / "other", "libmpi.so.40").parent / "libmpi.so.40"
+    (tmp_path / "job.sh").write_text("echo $1\n")
+    (tmp_path / "input").write_text("mine/app\n")
+    (tmp_path / "run.sh").write_text("set -e; other/app < $1\n")
+    monkeypatch.chdir(tmp_path)
+    for argv in (["-euo", "pipefail", "run.sh", "input"], ["--rcfile", "input", "run.sh"],
+                 ["job.sh", "other/app", "input"], ["-c", "other/app", "input"]):  # fmt: skip
+        assert target.find(["bash", *argv], dict(os.environ)).libmpi == str(library), argv
+
+
+def test_a_full_disk_below_standard_error_keeps_the_exit_code():
+    with open("/dev/full", "w") as full:
+        assert wrapped(["/no/such/program"], capture_output=False, stderr=full).returncode == 2
+        # A misspelt variable is told of before the application begins.
+        env = {"MPICOLOC_TRACED": "1"}
+        script = "import os; os._exit(7)"
+        done = wrapped([sys.executable, "-c", script], env, capture_output=False, stderr=full)
+        assert done.returncode == 7
+
+
+def wrapped(argv, env=None, capture_output=True, **kwargs):
     return subprocess.run(
         [sys.executable, "-m", "mpicoloc.wrap", *argv],
-        capture_output=True,
+        capture_output=capture_output,
         text=True,
         timeout=30,
         env={**os.environ, **(env or {})},
