@@ -12,6 +12,9 @@ Raised where the cause is known, caught only in the two entries, ``mpicoloc/cli/
 
 from __future__ import annotations
 
+import os
+import sys
+
 
 class MpicolocError(Exception):
     """Base class of every error that mpicoloc raises on purpose."""
@@ -41,3 +44,12 @@ class EnvironmentFault(MpicolocError):
     """The machine does not give what is needed: a folder, an MPI library, shared memory."""
 
     exit_code = 4
+
+
+def tell(words: str) -> None:
+    """One line on standard error of a job's process, whose exit code counts more than the line."""
+    try:
+        print(f"mpicoloc: {words}", file=sys.stderr, flush=True)
+    except OSError:
+        # The interpreter would try again at its end, and then exit with its own code.
+        sys.stderr = open(os.devnull, "w")  # noqa: SIM115 (until the end)

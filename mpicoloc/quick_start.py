@@ -45,8 +45,11 @@ def main() -> None:
     gc.enable()
     code = module.main()
     for stream in (sys.stdout, sys.stderr):
-        if stream is not None:
-            stream.flush()
+        try:
+            if stream is not None:
+                stream.flush()
+        except OSError:
+            pass
     os._exit(code)
 
 

@@ -13,7 +13,7 @@ import os
 import sys
 
 from mpicoloc import config, launch_env, paths, target
-from mpicoloc.errors import EnvironmentFault, MpicolocError, UsageError
+from mpicoloc.errors import EnvironmentFault, MpicolocError, UsageError, tell
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except MpicolocError as error:
         # The ranks of a node fail alike: one of them says it.
         if place.local_rank == 0:
-            print(f"mpicoloc: {error}", file=sys.stderr)
+            tell(str(error))
         return error.exit_code
 
 
@@ -73,7 +73,7 @@ def tell_of_names(own: Sequence[str]) -> None:
     given = {word.partition("=")[0] for word in own}
     renamed = ((old, option.flag) for option in config.OPTIONS for old in option.old if old in given)
     for line in [*config.remarks(), *(config.renaming(old, new) for old, new in renamed)]:
-        print(f"mpicoloc: {line}", file=sys.stderr)
+        tell(line)
 
 
 def parse(argv: Sequence[str]) -> tuple[dict[str, str], list[str]]:
@@ -240,7 +240,7 @@ def hide_coordinator(env: dict[str, str], place: launch_env.Place, app: Sequence
 def become(chosen: Plan) -> NoReturn:
     """Execute the plan."""
     if chosen.note:
-        print(f"mpicoloc: {chosen.note}", file=sys.stderr)
+        tell(chosen.note)
     if chosen.is_coordinator:
         unbind()
     else:

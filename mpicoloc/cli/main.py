@@ -130,7 +130,7 @@ def dispatch(argv: Sequence[str]) -> int:
     prepare = getattr(load_verb(verb), "prepare_argv", None) if verb else None
     args, unknown = parser.parse_known_args([argv[0], *prepare(argv[1:])] if prepare else argv)
     if unknown:
-        helping.called_of(called, args).error(f"unrecognized arguments: {' '.join(unknown)}")
+        helping.innermost_parser(called, args).error(f"unrecognized arguments: {' '.join(unknown)}")
     if args.verb is None:
         parser.print_help()
         return 0
@@ -166,8 +166,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         code = _run(argv)
     except BrokenPipeError:
         code = 0  # the reader has seen enough
-    lost = [error for stream in (sys.stdout, sys.stderr) if (error := _finish(stream)) is not None]
-    return _refused(lost[0]) if lost and code == 0 else code
+    lost = _finish(sys.stdout)
+    if lost is not None and code == 0:
+        code = _refused(lost)
+    _finish(sys.stderr)
+    return code
 
 
 def _run(argv: Sequence[str] | None) -> int:

@@ -102,8 +102,8 @@ def trouble(words: str) -> None:
 
         # A compiler's answer has lines.
         words = "\n".join(map(printable, words.expandtabs().split("\n")))
-    # The work goes on where nobody listens any more.
-    with contextlib.suppress(BrokenPipeError):
+    # The work goes on, with its own exit code, where nobody listens any more or the disk is full.
+    with contextlib.suppress(OSError):
         if _watch is None:
             print(f"mpicoloc: {words}", file=sys.stderr)
         else:

@@ -12,11 +12,11 @@ others would wait for it in MPI_Finalize, and the application with them.
 from __future__ import annotations
 
 import array
-import sys
 from collections.abc import Callable, Generator, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from mpicoloc import config
+from mpicoloc.errors import tell
 from mpicoloc.pmpi import contract
 from mpicoloc.run import clocks
 
@@ -162,7 +162,7 @@ class Agreement:
                 raise
             self._has_resigned = True
             self._steps = self._resign()
-            print(f"mpicoloc: no more shutters: {type(error).__name__}: {error}", file=sys.stderr, flush=True)
+            tell(f"no more shutters: {type(error).__name__}: {error}")
 
     def _agree(self) -> Steps:
         can = yield from self._told([self._agent is not None])

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 
 from mpicoloc import config
 from mpicoloc.core.profile import Profile
-from mpicoloc.errors import DataError, EnvironmentFault, MpicolocError
+from mpicoloc.errors import DataError, EnvironmentFault, MpicolocError, tell
 from mpicoloc.run.collect import collect
 from mpicoloc.run.merge import merge
 from mpicoloc.run.part import NodePart
@@ -122,10 +122,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         trouble = _write_own(key, "--partial" in options)
     except MpicolocError as error:
-        print(f"mpicoloc: {error}", file=sys.stderr)
+        tell(str(error))
         return error.exit_code
     if trouble:
-        print(f"mpicoloc: {trouble}", file=sys.stderr)
+        tell(trouble)
     return EnvironmentFault.exit_code if trouble else 0
 
 

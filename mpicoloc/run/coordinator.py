@@ -19,7 +19,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from mpicoloc import config
-from mpicoloc.errors import EnvironmentFault, MpicolocError
+from mpicoloc.errors import EnvironmentFault, MpicolocError, tell
 from mpicoloc.pmpi import contract
 from mpicoloc.run import membership, siblings
 from mpicoloc.run.agreement import Agreement
@@ -74,16 +74,15 @@ def main() -> int:
     """Entry of the command; returns its exit code."""
     key = os.environ.get(config.KEY_ENV)
     if not key:
-        print("mpicoloc: the coordinator is started by `python -m mpicoloc.wrap` only", file=sys.stderr)
+        tell("the coordinator is started by `python -m mpicoloc.wrap` only")
         return 2
     announcement = contract.shm_path(key, "init")
     try:
         mpi = _load_mpi()
     except (ImportError, RuntimeError, OSError) as error:
-        print(
-            f"mpicoloc: mpi4py of {sys.executable} cannot load this job's MPI ({error}), so the job is "
-            "ended: see `mpicoloc check`, or use LD_PRELOAD=$(mpicoloc preload APP) without wrap",
-            file=sys.stderr,
+        tell(
+            f"mpi4py of {sys.executable} cannot load this job's MPI ({error}), so the job is "
+            "ended: see `mpicoloc check`, or use LD_PRELOAD=$(mpicoloc preload APP) without wrap"
         )
         siblings.end_all(key, _n_ranks(), announcement)
         return EnvironmentFault.exit_code
@@ -164,9 +163,9 @@ def _guarded(function: Any, *arguments: Any) -> Any:
     try:
         return function(*arguments)
     except MpicolocError as error:
-        print(f"mpicoloc: {error}", file=sys.stderr, flush=True)
+        tell(str(error))
     except Exception as error:
-        print(f"mpicoloc: coordinator: {type(error).__name__}: {error}", file=sys.stderr, flush=True)
+        tell(f"coordinator: {type(error).__name__}: {error}")
     return None
 
 
@@ -232,7 +231,7 @@ def _open_agent(key: str, stack: contextlib.ExitStack) -> contract.Agent | Watch
     try:
         return stack.enter_context(contract.open_agent(key, job_id))
     except EnvironmentFault as error:
-        print(f"mpicoloc: {error}", file=sys.stderr, flush=True)
+        tell(str(error))
         return Watcher(key)
 
 

@@ -197,6 +197,14 @@ def test_results_that_cannot_be_written_are_an_error():
     assert result.stderr == "mpicoloc: the system refused: No space left on device\n"
 
 
+def test_notes_that_cannot_be_written_cost_no_exit_code():
+    env = {**os.environ, "MPICOLOC_TRACED": "1"}  # told in a note
+    with open("/dev/full", "w") as full:
+        for argv, code in ((("show", "/no/such/profile.h5"), 3), (("show",), 2), (("network", "--help"), 0)):
+            result = mpicoloc(*argv, env=env, capture_output=False, stdout=subprocess.DEVNULL, stderr=full)
+            assert result.returncode == code, argv
+
+
 RENAMED = [
     ("run", "--shutter-period", "--shutter-period-s", "0.5"),
     ("run", "--shutter-duration", "--shutter-duration-s", "0.002"),
