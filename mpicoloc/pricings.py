@@ -8,6 +8,7 @@ A name is one of `PRICINGS`, an entry point that an installed package declares i
 from __future__ import annotations
 
 import math
+import sys
 
 from mpicoloc.errors import UsageError
 
@@ -35,6 +36,7 @@ def runtime_rate(rate_su: float, t_solo_s: float, t_corun_s: float) -> float:
 
 PRICINGS: dict[str, RateFunction] = {"fair": fair_rate, "runtime": runtime_rate}
 """The functions that every installation has."""
+_is_complete = False
 
 
 class Names:
@@ -61,6 +63,7 @@ def entry_points() -> dict[str, Any]:
     """Entry points of installed packages that are pricings, by name."""
     import importlib.metadata
 
+    _complete_path()
     return {point.name: point for point in importlib.metadata.entry_points(group=ENTRY_POINTS)}
 
 
@@ -109,7 +112,18 @@ def _load(name: str) -> Any:
 def _from_name(name: str) -> ModuleType:
     import importlib
 
+    _complete_path()
     return importlib.import_module(name)
+
+
+def _complete_path() -> None:
+    """Find what `site` finds, where `quick_start` has left it out: .pth files, the user's own packages."""
+    global _is_complete
+    if sys.flags.no_site and not _is_complete:
+        import site
+
+        site.main()
+    _is_complete = True
 
 
 def _from_file(path: str) -> ModuleType:

@@ -1,6 +1,7 @@
 """A compute node has the core only: what works without the extras, and what the other verbs say there."""
 
 import importlib.metadata
+import os
 import re
 import subprocess
 import sys
@@ -9,13 +10,14 @@ from pathlib import Path
 
 import pytest
 import sample
+import test_quick_start
 
 from mpicoloc import extras
 from mpicoloc.store import hdf5
 
 ROOT = Path(__file__).resolve().parents[2]
 CORE = {"numpy", "h5py", "cffi", "mpi4py", "rich"}
-WITHOUT = """
+ABSENT = """
 import importlib.abc, sys
 
 absent = set(sys.argv[1].split(","))
@@ -26,10 +28,15 @@ class Absent(importlib.abc.MetaPathFinder):
             raise ModuleNotFoundError(f"No module named {name!r}", name=name)
 
 sys.meta_path.insert(0, Absent())
+"""
+WITHOUT = f"""{ABSENT}
 sys.argv = ["mpicoloc", *sys.argv[2:]]
 from mpicoloc.cli.main import main
 sys.exit(main())
 """
+WRITE = f"""{ABSENT}
+del sys.argv[1]
+{test_quick_start.WRITE}"""
 ALL = {library for libraries in extras.LIBRARIES.values() for library in libraries}
 
 
@@ -128,6 +135,33 @@ def test_a_verb_without_its_library_names_the_extra_in_one_line(extra, library, 
     *notes, said = done.stderr.splitlines()
     assert f"pip install 'mpicoloc[{extra}]'" in said
     assert all(line.startswith("mpicoloc: ") for line in notes)
+
+
+TOPOLOGIES = {
+    "none": (None, ""),
+    "notation": (b"XGFT(2; 2,2; 1,1)", "network not derived: "),
+    "YAML": (b"topology: XGFT(2; 2,2; 1,1)\n", "yaml, which is not installed: pip install"),
+    "binary": (bytes(range(256)) * 9, "describes no topology"),
+    "empty": (b"", "describes no topology"),
+    "cut off": (b'SwitchName=s Nodes=n[1-\nSwitch 3 "x"\n', "network not derived: "),
+    "folder": (os.mkdir, "no regular file"),
+    "pipe": (os.mkfifo, "no regular file"),
+}
+
+
+@pytest.mark.parametrize("topology", TOPOLOGIES)
+def test_the_core_writes_the_profile_of_a_job_whatever_its_topology_is(topology, tmp_path):
+    content, words = TOPOLOGIES[topology]
+    env = {**os.environ}
+    if content is not None:
+        path = tmp_path / "tree"
+        path.write_bytes(content) if isinstance(content, bytes) else content(path)
+        env["MPICOLOC_TOPOLOGY"] = str(path)
+    command = [sys.executable, "-c", WRITE, ",".join(ALL), test_quick_start.packed(tmp_path)]
+    said = subprocess.run(command, env=env, capture_output=True, text=True, timeout=100, check=False)
+    assert (said.returncode, said.stderr) == (0, "")
+    notes = hdf5.read(tmp_path / "job.h5").notes
+    assert (words in "\n".join(notes)) and (content is None) == ("network not derived" not in str(notes))
 
 
 def test_a_library_that_is_in_no_extra_is_a_fault_of_ours(folder):

@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+import venv
 from pathlib import Path
 
 import pytest
@@ -72,6 +73,36 @@ def test_an_error_of_the_module_is_told(folder):
     assert "ValueError: broken" in said.stderr and said.returncode == 1
 
 
+SITE_PRICING = """
+import sys
+from mpicoloc import pricings
+
+def main():
+    assert sys.flags.no_site
+    print(pricings.find(sys.argv[1])(1.0, 1.0, 2.0))
+    return 0
+"""
+
+
+@pytest.mark.parametrize("name", ["dear", "dear_prices:rate"])
+def test_prices_of_a_package_that_only_site_finds(folder, name):
+    """As one that `pip install -e` or `pip install --user` has installed."""
+    (folder / "path" / "priced.py").write_text(SITE_PRICING)
+    prices = folder / "elsewhere"
+    (prices / "dear_prices-1.dist-info").mkdir(parents=True)
+    (prices / "dear_prices.py").write_text("def rate(rate_su, t_solo_s, t_corun_s):\n    return 77.0\n")
+    (prices / "dear_prices-1.dist-info" / "METADATA").write_text("Name: dear_prices\nVersion: 1\n")
+    points = "[mpicoloc.pricings]\ndear = dear_prices:rate\n"
+    (prices / "dear_prices-1.dist-info" / "entry_points.txt").write_text(points)
+    venv.create(folder / "venv", symlinks=True)
+    (packages,) = (folder / "venv").glob("lib/python*/site-packages")
+    for library in quick_start.LIBRARIES:  # none is imported here
+        (packages / library).mkdir()
+    (packages / "prices.pth").write_text(f"{prices}\n")
+    said = run([folder / "venv" / "bin" / "python", *wrap.quick_module("priced")[1:], name], folder)
+    assert (said.stderr, said.stdout) == ("", "77.0\n")
+
+
 WRITE = """
 import sys
 from mpicoloc.run import assemble
@@ -81,14 +112,20 @@ print(*sys.modules)
 """
 
 
+def packed(folder):
+    """What the writer of a profile gets, for `job.h5` in this folder."""
+    found = {**sample.tables(shared_s=0.0), "cycles": table("cycles")}
+    part = test_parts.part(n_ranks=2, n_nodes=1, out=folder / "job.h5", not_finalized=[])
+    path = folder / "packed"
+    path.write_bytes(b"".join(pack(NodePart({**part.tables, **found}, part.facts))))
+    return str(path)
+
+
 def test_the_end_of_a_job_imports_only_what_it_needs(tmp_path):
     """A job waits in MPI_Finalize for these imports."""
-    found, out = {**sample.tables(shared_s=0.0), "cycles": table("cycles")}, tmp_path / "job.h5"
-    part = test_parts.part(n_ranks=2, n_nodes=1, out=out, not_finalized=[])
-    packed = tmp_path / "packed"
-    packed.write_bytes(b"".join(pack(NodePart({**part.tables, **found}, part.facts))))
+    out = tmp_path / "job.h5"
     said = subprocess.run(
-        [sys.executable, "-c", WRITE, str(packed)], capture_output=True, text=True, timeout=LIMIT_S
+        [sys.executable, "-c", WRITE, packed(tmp_path)], capture_output=True, text=True, timeout=LIMIT_S
     )
     assert said.stderr == "" and hdf5.read(out).interference.slowdown.value == 1.0
     slow = {"scipy", "pandas", "sqlalchemy", "numpy.ma", "numpy.random", "mpicoloc.network", "argparse"}
