@@ -48,15 +48,15 @@ def run(args: argparse.Namespace) -> int:
     from mpicoloc.run.live import jobs
 
     if args.json:
-        print(json.dumps(live.as_json(jobs(folder), {}), indent=2, allow_nan=False))
+        print(json.dumps(live.as_json(jobs(), {}), indent=2, allow_nan=False))
     elif args.once or not sys.stdout.isatty():
-        console().print(live.table(jobs(folder), {}))
+        console().print(live.table(jobs(), {}))
     else:
-        _watch(folder, console(), interval_s)
+        _watch(console(), interval_s)
     return 0
 
 
-def _watch(folder: str, console: Console, interval_s: float) -> None:
+def _watch(console: Console, interval_s: float) -> None:
     from rich.live import Live
 
     from mpicoloc.report import live
@@ -66,7 +66,7 @@ def _watch(folder: str, console: Console, interval_s: float) -> None:
     with Live(console=console, screen=True, auto_refresh=False) as screen:
         while True:
             started = time.monotonic()
-            found = jobs(folder)
+            found = jobs()
             screen.update(live.table(found, before), refresh=True)
             before = {job.owner: job.counts for job in found if job.counts is not None}
             time.sleep(max(interval_s, (time.monotonic() - started) / _MOST_FRAC))

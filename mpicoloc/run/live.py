@@ -24,21 +24,17 @@ SILENT_S = 10.0
 """A job whose agent gave no sign of life for so long has ended without saying so."""
 
 
-def jobs(folder: str) -> list[LiveJob]:
-    """The jobs on this node, oldest first.
-
-    Parameters
-    ----------
-    folder : str
-        The folder in memory, option `shm_dir`.
+def jobs() -> list[LiveJob]:
+    """The jobs on this node, oldest first, by the files in the folder of option `shm_dir`.
 
     Raises
     ------
     EnvironmentFault
         If the board cannot be read.
     """
-    keys = dict(_own(folder))
-    found = [_job(slot, keys) for slot in _slots(contract.board_path())]
+    board = contract.board_path()
+    keys = dict(_own(os.path.dirname(board)))
+    found = [_job(slot, keys) for slot in _slots(board)]
     return sorted(found, key=lambda job: -job.age_s)
 
 

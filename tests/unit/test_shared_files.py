@@ -80,7 +80,7 @@ def test_check_and_top_say_so_of_a_board(folder, put):
     assert contract.board_path() in finding.text
     assert finding.remedy.startswith(f"user {os.geteuid()} or root")
     with pytest.raises(EnvironmentFault, match="cannot read the board"):
-        live.jobs(str(folder))
+        live.jobs()
 
 
 def test_names_on_the_board_do_not_reach_the_terminal_as_they_are(folder):
