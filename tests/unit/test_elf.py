@@ -9,6 +9,7 @@ import pytest
 
 from mpicoloc import elf
 from mpicoloc.errors import UsageError
+from mpicoloc.store import symbols
 
 
 def compiled(tmp_path, name, source, *flags):
@@ -139,3 +140,11 @@ def test_a_name_is_found_in_path_only(tmp_path, monkeypatch):
     (tmp_path / "app").write_text("#!/bin/sh\n")
     with pytest.raises(UsageError, match=r"write \./app"):
         elf.resolve_application("app")
+
+
+@pytest.mark.timeout(60)
+def test_a_pipe_in_the_place_of_a_file_keeps_nobody_waiting(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(OSError, match="no regular file"):
+        elf.open_regular(str(tmp_path / "pipe"))
+    assert symbols.are_named(str(tmp_path / "pipe"), [1, 2]) == [False, False]
