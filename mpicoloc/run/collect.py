@@ -152,11 +152,7 @@ def _read_node(path: str, notes: list[str]) -> np.void | None:
         return None
     if n_uncounted := int(node["n_uncounted"]):
         notes.append(f"the meter did not count {n_uncounted} threads of a node: too many, or see `ulimit -n`")
-    if node["meter"] != contract.MC_METER_NONE and contract.n_foreign():
-        notes.append(
-            "jobs of another version of mpicoloc ran on a node at the end: they do not pause for this job, "
-            "and what they cost it is not in its slowdown"
-        )
+    notes += node_tables.foreign_jobs(node)
     n_kept, n_taken = contract.MC_N_SHUTTERS, int(node["n_shutters"])
     if n_taken > n_kept:
         notes.append(f"the last {n_kept} of {n_taken} shutters are kept, and n_used counts those")

@@ -21,6 +21,16 @@ _METERS = {
 _MAX_LIST_BYTES = dtype("nodes")["cpus"].itemsize
 
 
+def foreign_jobs(node: np.void) -> list[str]:
+    """A note on jobs of other versions that run on this node as the job ends."""
+    if node["meter"] == contract.MC_METER_NONE or not contract.n_foreign():
+        return []
+    return [
+        "jobs of another version of mpicoloc ran on a node at the end: they do not pause for this job, "
+        "and what they cost it is not in its slowdown"
+    ]
+
+
 def nodes(hostname: str, node: np.void | None, cpus: Iterable[int]) -> Table:
     """One row, or none if nobody watched: an empty row would say that the job never had company."""
     if node is None:

@@ -14,6 +14,7 @@ from test_collect import KEY, write_node, write_rank
 from mpicoloc.cli import checks
 from mpicoloc.pmpi import contract
 from mpicoloc.run import leftovers, siblings, slurm_close
+from mpicoloc.run.collect import collect
 
 
 @pytest.fixture(autouse=True)
@@ -83,6 +84,15 @@ def test_boards_of_other_versions_are_named_with_their_owners(folder):
     assert contract.n_foreign() == 1
     write_board(path, own_owner())  # any process may be named: without a sign of life it is nobody's board
     assert contract.n_foreign() == 0
+
+
+def test_a_job_tells_at_its_end_of_another_version_that_came(folder):
+    write_node()
+    write_rank(0)
+    path = folder / "mpicoloc.abi9999.board"
+    for owner, is_told in ((0, False), (own_owner(), True)):
+        write_board(path, owner, time.monotonic_ns())
+        assert any("another version" in note for note in collect(KEY).facts["notes"]) == is_told
 
 
 def found(folder, **options):
