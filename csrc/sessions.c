@@ -106,6 +106,7 @@ static void open_or_join(void)
 
 void mc_before_session_init(void)
 {
+    __atomic_store_n(&mc_has_begun, 1, __ATOMIC_RELAXED);
     mc_ops_share(); /* the threads of a program of sessions ask for no thread level */
     pthread_mutex_lock(&lock);
     int begins = n_open + n_opening++ == 0 && !mc_is_world_open();

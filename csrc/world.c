@@ -316,6 +316,7 @@ void mc_say_goodbye(void)
 /* The coordinator must not enter MPI_Init for an application that never does. */
 void mc_before_init(void)
 {
+    mc_has_begun = 1;
     mc_presence_tell();
     if (mc_has_coordinator())
         mc_announce("init");
@@ -368,6 +369,7 @@ void mc_before_abort(void)
         phase = STOPPED;
 }
 
+int mc_has_begun;
 static int loaded_pid;
 
 __attribute__((constructor)) static void note_pid(void)
@@ -380,8 +382,8 @@ static int is_silent_rank(void)
 {
     const char *rank = getenv("OMPI_COMM_WORLD_RANK");
     rank = rank ? rank : getenv("PMI_RANK");
-    return rank && strcmp(rank, "0") == 0 && phase == BEFORE_INIT && loaded_pid == (int)getpid() &&
-           !mc_has_coordinator() && !mc_has_session() && dlsym(RTLD_NEXT, "PMPI_Init");
+    return rank && strcmp(rank, "0") == 0 && !mc_has_begun && loaded_pid == (int)getpid() && !mc_has_coordinator() &&
+           dlsym(RTLD_NEXT, "PMPI_Init");
 }
 
 /* A child of fork shares the segment and must not speak for its parent. */

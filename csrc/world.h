@@ -7,6 +7,7 @@
 
 /* Under wrap the real world holds coordinators too; the application must never see them. */
 extern int mc_is_swapped;
+extern int mc_has_begun; /* MPI_Init or MPI_Session_init was called */
 extern MPI_Comm mc_app_world;
 
 static inline int mc_is_world(MPI_Comm comm)
