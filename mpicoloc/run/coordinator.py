@@ -87,7 +87,7 @@ def main() -> int:
         siblings.end_all(key, _n_ranks(), announcement)
         return EnvironmentFault.exit_code
     if not siblings.wait_for_init(key, announcement, _n_ranks()):
-        print("mpicoloc: no profile was written: no rank on this node called MPI_Init", file=sys.stderr)
+        tell("no profile was written: no rank on this node called MPI_Init")
         return 0
     _take_part(mpi, key, announcement)
     for path in (announcement, contract.shm_path(key, siblings.OFF)):
