@@ -37,7 +37,7 @@ def test_the_profile_tells_what_the_job_did_where_it_ran(topology, monkeypatch):
 
 def test_what_the_traffic_lacks_and_what_is_assumed_are_notes(topology, monkeypatch):
     told = on_network(profile("1", 1000)).notes
-    assert any("999 bytes to or from ranks that are not known" in note for note in told)
+    assert any("999 bytes to or from unknown ranks" in note for note in told)
     assert not any("links of" in note for note in told)
     assert any("one link up from each switch is assumed" in note for note in told)
     monkeypatch.delenv("MPICOLOC_LINK_RATE")
