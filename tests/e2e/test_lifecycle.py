@@ -130,7 +130,7 @@ def test_a_co_runner_survives_its_neighbour(start, openmpi, way, shm_dir):
     ranks = jobs.wait_until(lambda: jobs.running_ranks(shm_dir, "victim", 2), "the victim to run")
     time.sleep(1.0)
     # Whoever looks at jobs while they run sees both, and neither notices.
-    seen = {job.id: job for job in live.jobs(str(shm_dir))}
+    seen = {job.id: job for job in live.jobs()}
     assert set(seen) == {"survivor", "victim"} and seen["victim"].counts.n_ranks == 2
     for rank in ranks:
         os.kill(int(rank["pid"]), signal.SIGKILL)
@@ -150,14 +150,14 @@ def test_two_jobs_of_one_id_are_told_apart(start, openmpi, shm_dir, tmp_path):
     jobs.wait_until(lambda: jobs.running_ranks(shm_dir, "twin", 3), "both to run")
 
     def seen():
-        found = live.jobs(str(shm_dir))
+        found = live.jobs()
         return found if len(found) == 2 and all(job.counts for job in found) else None
 
     found = jobs.wait_until(seen, "both on the board")
     assert {job.id for job in found} == {"twin"} and len({job.owner for job in found}) == 2
     assert sorted((job.n_ranks, job.counts.n_ranks) for job in found) == [(1, 1), (2, 2)]
     twins[0].kill()
-    left = jobs.wait_until(lambda: len(now := live.jobs(str(shm_dir))) == 1 and now, "one to be left")
+    left = jobs.wait_until(lambda: len(now := live.jobs()) == 1 and now, "one to be left")
     assert left[0].owner in {job.owner for job in found}
 
 

@@ -95,7 +95,10 @@ def test_an_abort_on_a_small_stack(mpi, way, shm_dir, tmp_path):
 def test_a_program_of_mpi_that_never_begins_it(mpi, way, shm_dir, tmp_path):
     done = both(mpi, way, mpi.compile("ends.c", tmp_path), "never", folder=tmp_path)
     assert done.code == 3
-    assert "mpicoloc" not in done.stderr
+    said = [line for line in done.stderr.splitlines() if line.startswith("mpicoloc:")]
+    # With a program that fails, Open MPI may end the coordinator before it says so.
+    assert len(said) == 1 or (not said and way == "wrap"), done.stderr
+    assert all("no profile was written" in line and "MPI_Init" in line for line in said)
     assert not list(tmp_path.glob("*.h5")) and not list(shm_dir.iterdir())
 
 

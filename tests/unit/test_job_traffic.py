@@ -165,7 +165,7 @@ def test_bytes_of_unknown_ranks_are_told():
     peers = {"src": [0] * 3, "dst": [1, -1, N], "bytes": [5, 70, 800], "recv_bytes": [0, 1, 0], "n": [1] * 3}
     found = traffic_of(peers=peers, parts={"src": [0], "dst": [-1], "n": [1], "bytes": [4000]})
     assert found.dropped_bytes == 4871 and found.traffic.traffic().n_bytes.sum() == 5
-    assert found.notes[0].startswith("4,871 bytes to or from ranks that are not known")
+    assert found.notes[0].startswith("4,871 bytes to or from unknown ranks")
     assert traffic_of().dropped_bytes == 0
 
 
