@@ -21,6 +21,7 @@ from matplotlib.ticker import EngFormatter, FuncFormatter, LogLocator, MaxNLocat
 from mpicoloc.report.units import amount, byte_unit, rate, seconds
 
 if TYPE_CHECKING:
+    from matplotlib.artist import Artist
     from matplotlib.axes import Axes
     from matplotlib.axis import Axis
 
@@ -106,6 +107,14 @@ def colour(i: int) -> dict[str, Any]:
     """Colour and hatch of the i-th series."""
     turn, place = divmod(i, len(SERIES))
     return {"color": SERIES[place], "hatch": HATCHES[turn % len(HATCHES)]}
+
+
+def legend_below(picture: Picture, handles: Sequence[Artist], words: Sequence[str]) -> None:
+    """A legend below the plots, in as many columns as the longest word leaves room for."""
+    letter_in, handle_in = 0.62 * 9 / 72, 0.6  # 9 points high; the mark before a word and the gaps around it
+    longest_in = letter_in * max((len(word) for word in words), default=0) + handle_in
+    n_columns = max(1, min(len(words), int(picture.get_figwidth() / longest_in)))
+    picture.legend(handles, words, loc="outside lower center", ncols=n_columns)
 
 
 def value_axis(axes: Axes, unit: str) -> None:

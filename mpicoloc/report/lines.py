@@ -102,7 +102,7 @@ def stacked_by_rank(
     axes.set_ylim(0, 1.05 * height)
     drawing.value_axis(axes, "s")
     handles, words = axes.get_legend_handles_labels()
-    picture.legend(handles, words, loc="outside lower center", ncols=3 if len(words) > 4 else 4)
+    drawing.legend_below(picture, handles, words)
 
 
 def interval_by_rank(picture: Picture, first: Any, value: Any, low: Any, high: Any, label: str) -> None:
