@@ -264,20 +264,27 @@ def _await_trace(key: str) -> None:
 
 
 def _write_profile(key: str, comm: MPI.Comm) -> None:
+    """Have the profile written and tell the ranks, which wait for that in MPI_Finalize.
+
+    A coordinator that is ended here tells nothing: then the keeper writes what there is.
+    """
+    failed = (contract.MC_PROFILE_FAILED, "no profile was written: the coordinator failed")
+    state, complaint = _guarded(_gather_profile, key, comm) or failed
+    _guarded(contract.tell_profile, key, state, complaint)
+
+
+def _gather_profile(key: str, comm: MPI.Comm) -> tuple[int, str]:
     """Gather all nodes' parts where rank 0 of the application runs, and write the profile there.
 
     Every coordinator makes the three collective calls, whatever fails on its node: the others wait for it.
+    Returns the profile's state and why it is not where the job wanted it.
     """
-    state, complaint = contract.MC_PROFILE_FAILED, "no profile was written: the coordinator failed"
-    try:
-        content, has_first = _guarded(_packed_part, key) or (b"", False)
-        root = membership.first_with(comm, has_first)
-        packed = membership.gather(comm, content, root)
-        complaint = "" if packed is None else _merge([packed.pop(root), *packed])
-        own = contract.MC_PROFILE_FAILED if complaint else contract.MC_PROFILE_WRITTEN
-        state = membership.bcast(comm, own, root)
-    finally:  # or the ranks would wait
-        _guarded(contract.tell_profile, key, state, complaint)
+    content, has_first = _guarded(_packed_part, key) or (b"", False)
+    root = membership.first_with(comm, has_first)
+    packed = membership.gather(comm, content, root)
+    complaint = "" if packed is None else _merge([packed.pop(root), *packed])
+    own = contract.MC_PROFILE_FAILED if complaint else contract.MC_PROFILE_WRITTEN
+    return membership.bcast(comm, own, root), complaint
 
 
 def _packed_part(key: str) -> tuple[bytes, bool]:
