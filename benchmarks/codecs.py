@@ -28,7 +28,7 @@ from accuracy import progress
 from accuracy_tables import print_table
 
 from mpicoloc.core.tables import PHASES, table
-from mpicoloc.store import hdf5, rows
+from mpicoloc.profile import hdf5, rows
 
 try:
     import hdf5plugin
@@ -66,7 +66,7 @@ def plugins():
 
 
 def ways():
-    """For each way to store a table the arguments of `mpicoloc.store.rows.stored`."""
+    """For each way to store a table the arguments of `mpicoloc.profile.rows.stored`."""
     filters = {PRESENT: rows.STORED}
     for level in (1, 4, 9):
         filters |= {f"gzip {level}": gzip(level, False), f"gzip {level} shuffle": gzip(level, True)}

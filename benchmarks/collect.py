@@ -23,11 +23,12 @@ import numpy as np
 
 from mpicoloc.core.profile import Job
 from mpicoloc.core.tables import table
-from mpicoloc.model.interference import complete
-from mpicoloc.store import hdf5, signature, step_record
-from mpicoloc.store.ledger import Charge, Ledger, Stamp
-from mpicoloc.store.ledger_db import claims
-from mpicoloc.store.step_record import StepRecord
+from mpicoloc.ledger.ledger import Charge, Ledger, Stamp
+from mpicoloc.ledger.ledger_db import claims
+from mpicoloc.measure.estimate import complete
+from mpicoloc.profile import hdf5, signature
+from mpicoloc.slurm import step_record
+from mpicoloc.slurm.step_record import StepRecord
 
 KEY = b"c2l0ZSBrZXkgb2YgYSBiZW5jaG1hcmsgb25seS4uLi4="
 BEGAN_S = 1_700_000_000

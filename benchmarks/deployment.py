@@ -20,17 +20,17 @@ from pathlib import Path
 import numpy as np
 from threadpoolctl import threadpool_limits
 
+from mpicoloc.campaign import training_file as files
+from mpicoloc.campaign.training_sets import from_campaign
 from mpicoloc.core.progress import steps
-from mpicoloc.model.fitting import MAX_PROGRAM_FOLDS
-from mpicoloc.model.learning import BASELINES, KINDS
-from mpicoloc.model.pairs import Rules
-from mpicoloc.model.problem import parted, predicted, problem
-from mpicoloc.model.queue import Queue
-from mpicoloc.model.search import tuned
-from mpicoloc.run.training import from_campaign
-from mpicoloc.sim.deployment import Programs, deploy, deploy_learning, draw, normalised
-from mpicoloc.sim.learning import Meetings
-from mpicoloc.store import training as files
+from mpicoloc.schedule.deployment import Programs, deploy, deploy_learning, draw, normalised
+from mpicoloc.schedule.policies import Rules
+from mpicoloc.schedule.queue import Queue
+from mpicoloc.schedule.sim_learning import Meetings
+from mpicoloc.slowdown.training.fitting import MAX_PROGRAM_FOLDS
+from mpicoloc.slowdown.training.problem import parted, predicted, problem
+from mpicoloc.slowdown.training.regressors import BASELINES, KINDS
+from mpicoloc.slowdown.training.search import tuned
 
 SHARED, *CHOOSING = (Rules(name) for name in ("fifo-shared", "greedy", "blossom"))
 PRIOR = 1.3

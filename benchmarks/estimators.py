@@ -14,7 +14,7 @@ from pathlib import Path
 
 import numpy as np
 
-from mpicoloc.model import loop
+from mpicoloc.measure import loop
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests" / "unit"))
 import passes

@@ -19,9 +19,9 @@ import numpy as np
 
 from mpicoloc.core.profile import Job
 from mpicoloc.core.tables import table
-from mpicoloc.model.interference import complete
-from mpicoloc.store import hdf5
-from mpicoloc.store.history import history
+from mpicoloc.measure.estimate import complete
+from mpicoloc.profile import hdf5
+from mpicoloc.profile.history import history
 
 SITES, PEERS = 40, 32
 

@@ -15,10 +15,11 @@ from pathlib import Path
 
 import numpy as np
 
+from mpicoloc.campaign import training_file
+from mpicoloc.campaign import training_sets as campaigns
 from mpicoloc.core.tables import text
 from mpicoloc.core.training import TrainingSet, merged
-from mpicoloc.run import training as campaigns
-from mpicoloc.store import hdf5, training
+from mpicoloc.profile import hdf5
 
 
 def keep(spool, folder):
@@ -64,8 +65,8 @@ def main():
     args = parser.parse_args()
     args.out.mkdir(parents=True, exist_ok=True)
     others, own = parted(campaigns.from_campaign(args.campaign), args.without)
-    training.write(others, args.out / "campaign.npz")
-    training.write(own, args.out / f"{args.without}.npz")
+    training_file.write(others, args.out / "campaign.npz")
+    training_file.write(own, args.out / f"{args.without}.npz")
     for name, profile in last_of_names(args.spool).items():
         hdf5.write(plain(profile), args.out / f"{name}.h5")
 

@@ -32,8 +32,10 @@ import programs
 
 from mpicoloc.core.topology import Placement
 from mpicoloc.lab import control
-from mpicoloc.network import collectives, recorded, utilisation, xgft
-from mpicoloc.store import hdf5
+from mpicoloc.network.load import utilisation
+from mpicoloc.network.topology import xgft
+from mpicoloc.network.traffic import job_traffic, recorded
+from mpicoloc.profile import hdf5
 
 PROGRAMS = "heat2d,lmp,hpcc,alltoall,mixed"
 HEADER_BYTES = 14 + 20 + 32
@@ -129,10 +131,10 @@ class Bench:
         """Bytes on each link by the profile: all messages, and those of point-to-point calls alone."""
         hosts = [int(name.removeprefix("h")) for name in recorded.hostnames(profile)]
         placement, tables = Placement(hosts), profile.tables
-        told = collectives.job_traffic(tables, len(hosts), profile.job.mpi_library)
+        told = job_traffic.job_traffic(tables, len(hosts), profile.job.mpi_library)
         for note in told.notes:
             print(f"{profile.job.id}: {note}", file=sys.stderr)
-        messages = collectives.point_to_point(tables["peers"], len(hosts))
+        messages = job_traffic.point_to_point(tables["peers"], len(hosts))
         return [utilisation.job_link_loads(self.tree, placement, part) for part in (told.traffic, messages)]
 
     def rows(self, name, placement, launcher):

@@ -32,8 +32,9 @@ import programs
 from mpicoloc.core.estimate import Estimate
 from mpicoloc.core.topology import Placement
 from mpicoloc.lab import control, plan
-from mpicoloc.network import collectives, recorded, sharing, utilisation
-from mpicoloc.store import hdf5
+from mpicoloc.network.load import sharing, utilisation
+from mpicoloc.network.traffic import job_traffic, recorded
+from mpicoloc.profile import hdf5
 
 sys.path.append(str(Path(__file__).resolve().parents[1] / "tests" / "e2e"))
 import jobs
@@ -168,7 +169,7 @@ class Bench:
         loads, senders = [], []
         for profile in profiles:
             place = Placement([int(name.removeprefix("h")) for name in recorded.hostnames(profile)])
-            told = collectives.job_traffic(profile.tables, place.n_ranks, profile.job.mpi_library)
+            told = job_traffic.job_traffic(profile.tables, place.n_ranks, profile.job.mpi_library)
             loads.append(utilisation.job_link_loads(self.tree, place, told.traffic))
             senders.append(sharing.sending_hosts(self.tree, place, told.traffic))
         return sharing.mutual_slowdown(self.tree, loads, durations_s, senders)

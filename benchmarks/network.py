@@ -14,7 +14,8 @@ import time
 import numpy as np
 
 from mpicoloc.core.traffic import Traffic
-from mpicoloc.network import placements, utilisation, xgft
+from mpicoloc.network.load import utilisation
+from mpicoloc.network.topology import placements, xgft
 
 N_RANKS = 2048
 TREE = xgft.parse("XGFT(3;16,16,8;1,16,16)", 1.25e9)

@@ -20,18 +20,19 @@ import time
 
 import numpy as np
 
+from mpicoloc.campaign import model_file
 from mpicoloc.core.features import JobFeatures
-from mpicoloc.model import intervals, learning
-from mpicoloc.model.fitted import FittedModel, matrix
-from mpicoloc.model.preparation import prepare
-from mpicoloc.model.slowdown import pair_slowdowns
-from mpicoloc.run import model_file
+from mpicoloc.slowdown import intervals
+from mpicoloc.slowdown.fitted import FittedModel, matrix
+from mpicoloc.slowdown.preparation import prepare
+from mpicoloc.slowdown.slowdown import pair_slowdowns
+from mpicoloc.slowdown.training import regressors
 
 
 def main():
     args = arguments()
     os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
-    rows = [row for name in learning.KINDS for row in rows_of(name, args)]
+    rows = [row for name in regressors.KINDS for row in rows_of(name, args)]
     if args.json:
         json.dump(rows, sys.stdout, indent=1)
         print()
@@ -63,14 +64,14 @@ def jobs_like(n, n_features, rng):
 
 def rows_of(name, args):
     rng = np.random.default_rng(0)
-    kind, names = learning.KINDS[name], tuple(f"f{k}" for k in range(args.features))
+    kind, names = regressors.KINDS[name], tuple(f"f{k}" for k in range(args.features))
     known = matrix(jobs_like(20, args.features, rng), names)
     i, j = rng.integers(0, 20, (2, args.rows))
     slowdown = 1 + np.maximum(0, np.log1p(known[i, 0] * known[j, 1])) * rng.lognormal(0, 0.05, args.rows)
     preparation = prepare(known) if kind.is_prepared else None
     x = known if preparation is None else preparation.apply(known)
     usual = dict(kind.usual) | ({"n_estimators": 50} if "n_estimators" in kind.usual else {})
-    estimator = learning.fit(kind, usual, 0, np.hstack([x[i], x[j]]), slowdown, np.ones(args.rows))
+    estimator = regressors.fit(kind, usual, 0, np.hstack([x[i], x[j]]), slowdown, np.ones(args.rows))
     band = intervals.Band(0.01, 0.1, -2.0, 2.0)
     model = FittedModel(
         name, names, kind.arrays(estimator), preparation, band, (1.5, 1.0, 3.0), slowdown.max(), args.rows

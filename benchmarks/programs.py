@@ -16,7 +16,7 @@ from pathlib import Path
 
 import inputs
 
-from mpicoloc.run import siblings
+from mpicoloc.coordinator import init_barrier
 
 CALLS = Path(__file__).resolve().parent / "calls"
 EXAMPLES = Path(__file__).resolve().parent.parent / "examples"
@@ -190,7 +190,7 @@ def processes_of(job):
     """Process ids of what was started by a job and still runs, wherever in the tree it is by now."""
     entry = f"{MARK}={job.mark}".encode()
     return [pid for pid in filter(str.isdigit, os.listdir("/proc"))
-            if entry in siblings.entries(pid, "environ")]  # fmt: skip
+            if entry in init_barrier.entries(pid, "environ")]  # fmt: skip
 
 
 def run(launcher, program, folder):

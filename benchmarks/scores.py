@@ -21,13 +21,13 @@ from pathlib import Path
 
 import numpy as np
 
-from mpicoloc.model.fitting import MAX_PROGRAM_FOLDS, fit_model
-from mpicoloc.model.intervals import Band
-from mpicoloc.model.learning import BASELINES, KINDS
-from mpicoloc.model.problem import parted, predicted, problem
-from mpicoloc.model.scores import answers, marks, together
-from mpicoloc.run.training import from_campaign
-from mpicoloc.store import training as files
+from mpicoloc.campaign import training_file as files
+from mpicoloc.campaign.training_sets import from_campaign
+from mpicoloc.slowdown.intervals import Band
+from mpicoloc.slowdown.scores import answers, marks, together
+from mpicoloc.slowdown.training.fitting import MAX_PROGRAM_FOLDS, fit_model
+from mpicoloc.slowdown.training.problem import parted, predicted, problem
+from mpicoloc.slowdown.training.regressors import BASELINES, KINDS
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests" / "unit"))
 NEW = {

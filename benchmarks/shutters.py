@@ -17,7 +17,7 @@ import programs
 from accuracy import progress, show
 from accuracy_tables import print_table
 
-from mpicoloc.model.shutters import paused_frac, stretch
+from mpicoloc.measure.shutter_cost import paused_frac, stretch
 
 COLUMNS = ("duration, ms", "T / T without", "Eq. 10", "stood still", "Eq. 9", "used/taken")
 DURATIONS_S = [0.0008 * 2**k for k in range(7)]

@@ -44,7 +44,7 @@ sys.path.insert(0, str(programs.EXAMPLES / "slurm-day"))
 import makespans
 
 from mpicoloc.lab import slurm_cluster
-from mpicoloc.run import slurm
+from mpicoloc.slurm import client
 
 LAB = f"queue-{os.getpid()}"
 PROGRAMS = "heat2d,nbody,ranks,updates"
@@ -107,7 +107,7 @@ class Site:
         """The jobs when all have ended; they stay known for some minutes."""
         seen, deadline_s = {}, time.monotonic() + limit_s
         while time.monotonic() < deadline_s:
-            now = {job.id: job for job in slurm.snapshot().jobs if job.id in numbers}
+            now = {job.id: job for job in client.snapshot().jobs if job.id in numbers}
             seen |= now
             if all(job.state not in ("PENDING", "RUNNING", "COMPLETING") for job in now.values()):
                 return seen

@@ -14,9 +14,9 @@ import sys
 import time
 
 from mpicoloc.core.batch import PENDING, RUNNING
-from mpicoloc.model.pairs import Group
-from mpicoloc.model.steering import Partitions, decide
-from mpicoloc.run import slurm
+from mpicoloc.schedule.policies import Group
+from mpicoloc.schedule.sharing_plan import Partitions, decide
+from mpicoloc.slurm import client
 
 NOW_S = 1.8e9
 
@@ -51,7 +51,7 @@ def row(n_jobs, n_nodes, n_runs):
     read_s, decide_s = [], []
     for _ in range(n_runs):
         started_s = time.process_time()
-        now = slurm.parsed(json.loads(jobs), json.loads(nodes), NOW_S)
+        now = client.parsed(json.loads(jobs), json.loads(nodes), NOW_S)
         read_s.append(time.process_time() - started_s)
         started_s = time.process_time()
         actions = decide(now, Partitions("whole", "shared"), two_by_two, {}, lambda job, others: 2.0)

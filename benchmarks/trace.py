@@ -27,7 +27,7 @@ from accuracy import progress
 from accuracy_tables import print_table
 
 from mpicoloc import config
-from mpicoloc.store import trace
+from mpicoloc.trace import trace
 
 CSRC = Path(__file__).resolve().parents[1] / "csrc"
 SOURCES = (

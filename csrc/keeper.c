@@ -188,7 +188,7 @@ static void keep_agent(mc_keeper *k)
 static void keep_part(mc_keeper *k, int signal)
 {
     char out[MC_PATH_LEN];
-    int saved = mc_writer_run(k->python, "mpicoloc.run.checkpoint", k->key, "--last") == 0;
+    int saved = mc_writer_run(k->python, "mpicoloc.profile.assembly.checkpoint", k->key, "--last") == 0;
     snprintf(out, sizeof out, "%.*s", MC_PATH_LEN - 1, k->ranks[0].segment->out_path);
     int n =
         snprintf(k->complaint, sizeof k->complaint, "no profile was written: its writer was killed twice (signal %d%s)",
@@ -202,7 +202,7 @@ static void keep_part(mc_keeper *k, int signal)
 
 static void write_profile(mc_keeper *k, int partial)
 {
-    const char *module = "mpicoloc.run.assemble", *option = partial ? "--partial" : NULL;
+    const char *module = "mpicoloc.profile.assembly.assemble", *option = partial ? "--partial" : NULL;
     int code = 0;
     /* Of a job so short that there was no agent; the trace of one whose keeper was killed stays as it is. */
     find_node(k);

@@ -14,7 +14,7 @@ import numpy as np
 from mpicoloc.core.estimate import Estimate
 from mpicoloc.core.profile import Interference, Job, MpiSummary, Profile
 from mpicoloc.core.tables import PHASES, table
-from mpicoloc.store import hdf5
+from mpicoloc.profile import hdf5
 
 CAPACITY = 1.0
 SCATTER = 0.02

@@ -6,8 +6,8 @@ TYPE_CHECKING = False  # as type checkers know it; importing it from typing cost
 if TYPE_CHECKING:
     import os
 
-    from mpicoloc.store.frames import Frames
-    from mpicoloc.store.history import Jobs
+    from mpicoloc.profile.frames import Frames
+    from mpicoloc.profile.history import Jobs
 
 __version__ = "0.1.0"
 
@@ -16,7 +16,7 @@ def open(path: str | os.PathLike[str]) -> Frames:
     """Read a profile: its tables as pandas frames, its facts as ``.profile``."""
     # `wrap` imports this package on every rank, where pandas has no place.
     try:
-        from mpicoloc.store.frames import open_profile
+        from mpicoloc.profile.frames import open_profile
     except ModuleNotFoundError as error:
         raise _missing(error, "mpicoloc.open") from error
     return open_profile(path)
@@ -25,7 +25,7 @@ def open(path: str | os.PathLike[str]) -> Frames:
 def history(folder: str | os.PathLike[str]) -> Jobs:
     """The facts of all profiles below a folder, a row for each; files read before come from an index."""
     try:
-        from mpicoloc.store import history
+        from mpicoloc.profile import history
     except ModuleNotFoundError as error:
         raise _missing(error, "mpicoloc.history") from error
     return history.history(folder)

@@ -7,7 +7,7 @@
     └── EnvironmentFault   exit code 4   the machine, the MPI library or a folder refuses
 
 Raised where the cause is known, caught only in the two entries, ``mpicoloc/cli/main.py`` and
-``mpicoloc/wrap.py``.
+``mpicoloc/launch/wrap.py``.
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ from pathlib import Path
 import hypothesis
 import pytest
 
-from mpicoloc import launch_env
+from mpicoloc.launch import launch_env
 
 # Run as MPI jobs by e2e/test_ranks.py; here they would make this process an MPI program.
 collect_ignore = [] if launch_env.place(os.environ).launcher else ["ranks"]

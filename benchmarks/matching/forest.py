@@ -3,10 +3,11 @@
 import numpy as np
 
 from mpicoloc.core.features import JobFeatures
-from mpicoloc.model import intervals, learning
-from mpicoloc.model.features import FEATURES
-from mpicoloc.model.fitted import FittedModel
-from mpicoloc.model.slowdown import pair_slowdowns
+from mpicoloc.slowdown import intervals
+from mpicoloc.slowdown.features import FEATURES
+from mpicoloc.slowdown.fitted import FittedModel
+from mpicoloc.slowdown.slowdown import pair_slowdowns
+from mpicoloc.slowdown.training import regressors
 
 N_PROGRAMS, N_FEATURES = 32, 24
 NAMES = tuple(FEATURES)[:N_FEATURES]
@@ -29,10 +30,10 @@ def fitted(n_trees, rng):
     slowdown = 1 + np.outer(nature[:, 0], nature[:, 1]).ravel()
     values = features(nature, rng)
     x = np.hstack([np.repeat(values, N_PROGRAMS, axis=0), np.tile(values, (N_PROGRAMS, 1))])
-    kind = learning.KINDS["random forest"]
+    kind = regressors.KINDS["random forest"]
     usual = {name: value for name, value in kind.usual.items() if name in kind.space}
     usual = {name: value for name, value in usual.items() if name != "statistics"}
-    model = learning.fit(kind, {**usual, "n_estimators": n_trees}, 0, x, slowdown, np.ones(len(slowdown)))
+    model = regressors.fit(kind, {**usual, "n_estimators": n_trees}, 0, x, slowdown, np.ones(len(slowdown)))
     band = intervals.band(model.predict(x), slowdown)
     usual_slowdown = (slowdown.mean(), *np.quantile(slowdown, (0.025, 0.975)))
     return FittedModel(

@@ -1,5 +1,5 @@
 /* A note in the spool of each step that is to have a record, from its begin until the record is there: what is known
-   without asking anybody. `mpicoloc slurm close` and `settle` read it (mpicoloc/store/step_note.py). */
+   without asking anybody. `mpicoloc slurm close` and `settle` read it (mpicoloc/slurm/step_note.py). */
 #ifndef MPICOLOC_SPANK_NOTES_H
 #define MPICOLOC_SPANK_NOTES_H
 

@@ -11,7 +11,7 @@ from mpicoloc import config, errors
 from mpicoloc.cli import helping
 from mpicoloc.cli import main as cli
 from mpicoloc.core import profile, tables
-from mpicoloc.model import quantities
+from mpicoloc.slowdown import quantities
 
 FOLDER = Path(__file__).resolve().parent.parent / "reference" / "generated"
 WIDTH_COLUMNS = 70
@@ -193,7 +193,7 @@ def features_page():
 
 
 FEATURES_INTRO = """\
-What slowdown models may look at, in `mpicoloc/model/quantities.py`. Each has four statistics: `NAME_mean`,
+What slowdown models may look at, in `mpicoloc/slowdown/quantities.py`. Each has four statistics: `NAME_mean`,
 `NAME_min`, `NAME_max` and `NAME_sd`. One that was not measured is absent.
 
 """

@@ -17,7 +17,7 @@ from pathlib import Path
 from statistics import mean
 
 import mpicoloc
-from mpicoloc.store import history
+from mpicoloc.profile import history
 
 COLUMNS = {
     "jobs": ("n_jobs", "d"),

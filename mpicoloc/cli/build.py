@@ -10,9 +10,9 @@ from __future__ import annotations
 import argparse
 import os
 
-from mpicoloc import elf, paths
 from mpicoloc.core.progress import part
 from mpicoloc.errors import EnvironmentFault
+from mpicoloc.launch import elf, paths
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

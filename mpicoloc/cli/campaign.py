@@ -33,8 +33,8 @@ from mpicoloc.cli import tell
 from mpicoloc.errors import MpicolocError, UsageError
 
 if TYPE_CHECKING:
-    from mpicoloc.run.campaign import Done
-    from mpicoloc.run.campaign_file import Campaign, Experiment
+    from mpicoloc.campaign.campaign import Done
+    from mpicoloc.campaign.campaign_file import Campaign, Experiment
 
 _WHY_UNKNOWN = (
     "needs runs alone that ended, one program run twice, and runs that last long beside their start and end"
@@ -62,7 +62,7 @@ def run(args: argparse.Namespace) -> int:
     import numpy as np
 
     from mpicoloc import config
-    from mpicoloc.run import campaign, campaign_file
+    from mpicoloc.campaign import campaign, campaign_file
 
     env = config.flags_to_env({"meter": args.meter})
     seed, n_pairs = _number("--seed", args.seed, 0), args.pairs and _number("--pairs", args.pairs, 1)
@@ -113,7 +113,7 @@ def _ended_in_order() -> Iterator[None]:
 
 
 def _show_plan(todo: Sequence[Experiment], done: Sequence[Done], *, is_json: bool) -> None:
-    from mpicoloc.run import campaign
+    from mpicoloc.campaign import campaign
 
     if not is_json:
         for each in todo:
@@ -128,7 +128,7 @@ def _show_plan(todo: Sequence[Experiment], done: Sequence[Done], *, is_json: boo
 
 def _show(done: Sequence[Done], names: Sequence[str], kinds: Mapping[str, str] | None) -> None:
     """Print the slowdowns; with the kinds of the programs as JSON."""
-    from mpicoloc.report import campaign as report
+    from mpicoloc.report.terminal import campaign as report
 
     found = report.slowdowns(done, names)
     for text in report.unknown(done, found, names):
@@ -173,7 +173,7 @@ class _Watch:
         tell.note(f"{what}: {times}; {len(self.left)} left{self._time()}")
 
     def _time(self) -> str:
-        from mpicoloc.run import campaign
+        from mpicoloc.campaign import campaign
 
         left_s = campaign.expected_s(self.left, self.done) if self.left else None
         return "" if left_s is None else f", about {_about(left_s)}"

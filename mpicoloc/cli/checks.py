@@ -16,9 +16,10 @@ import tempfile
 import time
 from typing import NamedTuple
 
-from mpicoloc import config, paths, target
+from mpicoloc import config
+from mpicoloc.coordinator import launcher
 from mpicoloc.errors import MpicolocError
-from mpicoloc.run import launcher
+from mpicoloc.launch import paths, target
 
 MIN_SHM_BYTES = 64 << 20
 KILLED = -1
@@ -320,7 +321,7 @@ def board() -> Finding:
 def foreign_boards() -> list[Finding]:
     """Boards of other versions of mpicoloc, which may have been left behind or planted."""
     try:
-        leftovers = importlib.import_module("mpicoloc.run.leftovers")
+        leftovers = importlib.import_module("mpicoloc.coordinator.leftovers")
         paths = leftovers.foreign_boards(str(config.get("shm_dir")))
     except (ImportError, OSError, MpicolocError):
         return []  # told of by other findings
@@ -352,7 +353,7 @@ def left_behind(remove: bool = False) -> Finding:
     """
     name = "left behind"
     try:
-        leftovers = importlib.import_module("mpicoloc.run.leftovers")
+        leftovers = importlib.import_module("mpicoloc.coordinator.leftovers")
         folder = str(config.get("shm_dir"))
         found = [*leftovers.find(folder), *leftovers.boards(folder)]
         n_files = sum(one.remove() if remove else len(one.paths) for one in found)

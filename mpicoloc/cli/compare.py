@@ -27,8 +27,8 @@ from mpicoloc.core.progress import steps
 from mpicoloc.errors import DataError, UsageError
 
 if TYPE_CHECKING:
-    from mpicoloc.model.compare import Comparison
-    from mpicoloc.store.frames import Frames
+    from mpicoloc.profile.frames import Frames
+    from mpicoloc.slowdown.statistics import Comparison
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -63,9 +63,9 @@ def run(args: argparse.Namespace) -> int:
     """Print the comparison; 1 if there is a regression that was asked for."""
     limits = dict(_limit(text) for text in args.regression)
     groups = _groups(args)
-    from mpicoloc.model.compare import compare_all
-    from mpicoloc.report import compare as report
-    from mpicoloc.store.frames import open_profile
+    from mpicoloc.profile.frames import open_profile
+    from mpicoloc.report.terminal import compare as report
+    from mpicoloc.slowdown.statistics import compare_all
 
     files = [file for of_group in groups.values() for file in of_group]
     opened = iter([open_profile(file) for file in steps(files, "reading", unit="profiles")])
@@ -190,7 +190,7 @@ def _check_measured(limits: dict[str, float], found: Sequence[Comparison]) -> No
 def _warn_of_differences(jobs: Sequence[Frames]) -> None:
     """Runs of different programs or sizes can be compared, but rarely are on purpose."""
     from mpicoloc.core.tables import printable
-    from mpicoloc.model.features import program_name
+    from mpicoloc.slowdown.features import program_name
 
     programs = dict.fromkeys(program_name(job.profile.job.command) for job in jobs)
     if len(programs) > 1:

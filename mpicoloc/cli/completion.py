@@ -79,7 +79,7 @@ def _words(dest: str, what: str) -> list[str]:
 
         return list(FORMATS)
     if what == "F":
-        from mpicoloc.report.figures import FORMATS as PICTURES
+        from mpicoloc.report.figures.figures import FORMATS as PICTURES
 
         return list(PICTURES)
     return []

@@ -27,8 +27,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 @bounded
 def run(args: argparse.Namespace) -> int:
     """Write it; 0, or an error that `main` reports."""
+    from mpicoloc.profile.frames import open_profile
     from mpicoloc.report.export import formats, outputs
-    from mpicoloc.store.frames import open_profile
 
     if args.format is None:
         raise UsageError(f"--format is missing: give one of {', '.join(formats.FORMATS)}")

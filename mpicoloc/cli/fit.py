@@ -25,7 +25,7 @@ from mpicoloc.errors import EnvironmentFault, UsageError
 
 if TYPE_CHECKING:
     from mpicoloc.core.training import TrainingSet
-    from mpicoloc.model.fitted import FittedModel
+    from mpicoloc.slowdown.fitted import FittedModel
 
 BASELINES = ("mean", "quantile", "intensity (DI)")
 
@@ -86,9 +86,9 @@ def run(args: argparse.Namespace) -> int:
     if args.layout not in ("", "apart", "same"):
         raise UsageError(f"--layout must be apart or same, got {args.layout!r}")
     seed, n_trials = _number("--seed", args.seed), _number("--trials", args.trials)
+    from mpicoloc.campaign import model_file
+    from mpicoloc.campaign import training_file as files
     from mpicoloc.core.training import merged
-    from mpicoloc.run import model_file
-    from mpicoloc.store import training as files
 
     sets = _sets(args)
     learnt = merged(sets)
@@ -105,7 +105,7 @@ def run(args: argparse.Namespace) -> int:
     if args.json:
         print(json.dumps(model_file.card(model), indent=2, allow_nan=False))
     else:
-        from mpicoloc.report import slowdowns
+        from mpicoloc.report.terminal import slowdowns
 
         slowdowns.show_card(model_file.card(model), tell.is_verbose())
     return 0
@@ -128,16 +128,16 @@ def _number(flag: str, text: str) -> int:
 
 
 def _sets(args: argparse.Namespace) -> list[TrainingSet]:
-    from mpicoloc.run import training
-    from mpicoloc.store import training as files
+    from mpicoloc.campaign import training_file as files
+    from mpicoloc.campaign import training_sets
 
     sets = [files.read(path) for path in args.training]
-    sets += [training.from_campaign(folder) for folder in args.campaign]
+    sets += [training_sets.from_campaign(folder) for folder in args.campaign]
     if args.profiles:
-        runs, troubles = training.read_runs(_paths(args.profiles, args.campaign))
+        runs, troubles = training_sets.read_runs(_paths(args.profiles, args.campaign))
         for words in troubles:
             tell.trouble(words)
-        found, others = training.from_production([*runs.values()], args.machine, args.layout)
+        found, others = training_sets.from_production([*runs.values()], args.machine, args.layout)
         reasons = "".join(f", {n} {reason}" for reason, n in sorted(others.items()))
         tell.note(f"{len(runs)} profiles: {len(found.rows)} slowdowns beside one other job{reasons}")
         sets.append(found)
@@ -146,7 +146,7 @@ def _sets(args: argparse.Namespace) -> list[TrainingSet]:
 
 def _paths(folders: Sequence[str], campaigns: Sequence[str]) -> list[str]:
     """Profiles below the folders but those of the campaigns, which tell of the same runs."""
-    from mpicoloc.store.history import files_below
+    from mpicoloc.profile.history import files_below
 
     told = tuple(os.path.join(os.path.realpath(folder), "") for folder in campaigns)
     found = dict.fromkeys(path for folder in folders for path in files_below(folder))
@@ -155,7 +155,7 @@ def _paths(folders: Sequence[str], campaigns: Sequence[str]) -> list[str]:
 
 def _fitted(learnt: TrainingSet, seed: int, n_trials: int, kinds: Sequence[str]) -> FittedModel:
     try:
-        from mpicoloc.model.fitting import KINDS, fit_model
+        from mpicoloc.slowdown.training.fitting import KINDS, fit_model
     except ImportError as missing:
         raise EnvironmentFault(
             f"fitting needs scikit-learn and optuna ({missing}): pip install 'mpicoloc[schedule]'"

@@ -32,20 +32,20 @@ def run(args: argparse.Namespace) -> int:
     """Print the list; 0, or 1 if a file among them could not be read."""
     if args.last is not None and not (args.last.isdecimal() and int(args.last) > 0):
         raise UsageError(f"--last must be a whole number above 0, got {args.last!r}")
-    from mpicoloc.store.history import history, records
+    from mpicoloc.profile.history import history, records
 
     jobs = history(args.folder)
     if jobs.attrs["note"]:
         tell.note(jobs.attrs["note"])
     jobs = jobs if args.last is None else jobs.tail(int(args.last))
     if args.csv:
-        from mpicoloc.report.terminal import write
+        from mpicoloc.report.terminal.output import write
 
         write(jobs.to_csv(index=False))
     elif args.json:
         print(json.dumps(records(jobs), indent=2, allow_nan=False))
     else:
-        from mpicoloc.report.history import show
+        from mpicoloc.report.terminal.history import show
 
         show(records(jobs))
     unread = jobs[jobs["trouble"].notna()]

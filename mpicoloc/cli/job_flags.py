@@ -6,9 +6,10 @@ import argparse
 import os
 from collections.abc import Sequence
 
-from mpicoloc import config, elf
+from mpicoloc import config
 from mpicoloc.cli import helping
 from mpicoloc.errors import UsageError
+from mpicoloc.launch import elf
 
 FIRST = ("out", "job_id", "trace", "meter")
 """Options that people use first, besides ``-n``."""

@@ -16,11 +16,12 @@ import json
 import os
 from typing import Any
 
-from mpicoloc import config, target, wrap
+from mpicoloc import config
 from mpicoloc.cli import helping, job_flags, tell
 from mpicoloc.cli import run as job
 from mpicoloc.core.progress import part
 from mpicoloc.errors import DataError, EnvironmentFault, UsageError
+from mpicoloc.launch import target, wrap
 
 _TOPOLOGY = "XGFT(2;4,2;1,2)"
 _EXAMPLES = {
@@ -146,7 +147,7 @@ def _status(args: argparse.Namespace) -> int:
 
 def _topology(args: argparse.Namespace) -> int:
     from mpicoloc.lab import control, plan
-    from mpicoloc.network import xgft
+    from mpicoloc.network.topology import xgft
 
     lab = control.ask(args.name, "describe")
     print(plan.yaml(xgft.parse(lab["topology"], lab["capacity_bps"])), end="")
@@ -167,8 +168,8 @@ def _exec(args: argparse.Namespace) -> int:
 
 def _run(args: argparse.Namespace) -> int:
     """Have `mpicoloc run` start the job on its first host; mpirun reaches the others by the lab's agent."""
+    from mpicoloc.coordinator import launcher
     from mpicoloc.lab import agent, control, placing
-    from mpicoloc.run import launcher
 
     lab = control.ask(args.name, "describe")
     app = args.app[1:] if args.app[:1] == ["--"] else args.app
@@ -205,7 +206,7 @@ def _run(args: argparse.Namespace) -> int:
 def _ranks(args: argparse.Namespace, lab: dict[str, Any]) -> list[int]:
     """Host of each rank."""
     from mpicoloc.lab import placing
-    from mpicoloc.network import xgft
+    from mpicoloc.network.topology import xgft
 
     tree = xgft.parse(lab["topology"], lab["capacity_bps"])
     if args.placement not in placing.PLACEMENTS and args.hosts:
@@ -231,8 +232,8 @@ def _counters(args: argparse.Namespace) -> int:
 
 
 def _show_counters(counted: dict[str, Any]) -> None:
-    from mpicoloc.report.listing import Listing
-    from mpicoloc.report.terminal import console
+    from mpicoloc.report.terminal.listing import Listing
+    from mpicoloc.report.terminal.output import console
 
     counts = [f"{way} {what}" for way in ("up", "down") for what in ("bytes", "packets")]
     listing = Listing(None, ("link", "level", *counts), lesser=("up packets", "down packets"))

@@ -26,7 +26,7 @@ from mpicoloc.core import units
 from mpicoloc.errors import EnvironmentFault, UsageError
 
 if TYPE_CHECKING:
-    from mpicoloc.store.ledger import Ledger, Stamp
+    from mpicoloc.ledger.ledger import Ledger, Stamp
 
 _EXAMPLES = {
     "open": "chemistry --grant 1000",
@@ -142,7 +142,7 @@ def _check_text(name: str, text: str) -> None:
 
 
 def _ledger(args: argparse.Namespace, *, create: bool = False) -> Ledger:
-    from mpicoloc.store.ledger import Ledger
+    from mpicoloc.ledger.ledger import Ledger
 
     where = args.ledger or config.get("ledger")
     if where is None:
@@ -168,7 +168,7 @@ def _make_folder(folder: str) -> None:
 
 
 def _stamp() -> Stamp:
-    from mpicoloc.store.ledger import Stamp
+    from mpicoloc.ledger.ledger import Stamp
 
     try:
         user = getpass.getuser()
@@ -180,8 +180,8 @@ def _stamp() -> Stamp:
 
 
 def _open(args: argparse.Namespace) -> int:
-    from mpicoloc.report import ledger as report
-    from mpicoloc.store.ledger import check_name
+    from mpicoloc.ledger.ledger import check_name
+    from mpicoloc.report.terminal import ledger as report
 
     check_name(args.account)
     grant_usu, overdraft_usu = (
@@ -194,7 +194,7 @@ def _open(args: argparse.Namespace) -> int:
 
 
 def _grant(args: argparse.Namespace) -> int:
-    from mpicoloc.report import ledger as report
+    from mpicoloc.report.terminal import ledger as report
 
     amount_usu = units.usu_of_text(args.su, "SU")
     posting = _ledger(args).grant(args.account, amount_usu, _stamp(), args.reference, args.note)
@@ -203,19 +203,19 @@ def _grant(args: argparse.Namespace) -> int:
 
 
 def _charge(args: argparse.Namespace) -> int:
-    from mpicoloc.cli.charges import post_all
+    from mpicoloc.ledger.charges import post_all
 
     return post_all(args, _ledger(args), _stamp())
 
 
 def _collect(args: argparse.Namespace) -> int:
-    from mpicoloc.cli.spooled import collect
+    from mpicoloc.slurm.collect_charges import collect
 
     return collect(args, _ledger(args), _stamp())
 
 
 def _refund(args: argparse.Namespace) -> int:
-    from mpicoloc.report import ledger as report
+    from mpicoloc.report.terminal import ledger as report
 
     if not (args.transaction.isascii() and args.transaction.isdigit() and len(args.transaction) < 19):
         raise UsageError(f"TRANSACTION must be a number, got {args.transaction!r}")
@@ -230,22 +230,22 @@ def _refund(args: argparse.Namespace) -> int:
 
 
 def _statement(args: argparse.Namespace) -> int:
-    from mpicoloc.report import ledger as report
+    from mpicoloc.report.terminal import ledger as report
 
     report.show_statement(args.account, _ledger(args).statement(args.account), args.json)
     return 0
 
 
 def _list(args: argparse.Namespace) -> int:
-    from mpicoloc.report import ledger as report
+    from mpicoloc.report.terminal import ledger as report
 
     report.show_accounts(_ledger(args).accounts(), args.json)
     return 0
 
 
 def _audit(args: argparse.Namespace) -> int:
-    from mpicoloc.report import ledger as report
-    from mpicoloc.store.ledger_audit import audit
+    from mpicoloc.ledger.ledger_audit import audit
+    from mpicoloc.report.terminal import ledger as report
 
     wrong = audit(_ledger(args))
     report.show_audit(wrong, args.json)

@@ -29,9 +29,9 @@ from mpicoloc.errors import DataError, MpicolocError, UsageError
 if TYPE_CHECKING:
     from mpicoloc.core.profile import Profile
     from mpicoloc.core.topology import Hosts, Placement, Topology
-    from mpicoloc.network.collectives import JobTraffic
-    from mpicoloc.network.fabric import Fabric
-    from mpicoloc.report.network import Case
+    from mpicoloc.network.topology.fabric import Fabric
+    from mpicoloc.network.traffic.job_traffic import JobTraffic
+    from mpicoloc.report.terminal.network import Case
 
 RUN = "run"
 LINK_RATE = str(config.BY_KEY["network.link_rate"].default)
@@ -79,8 +79,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 @bounded
 def run(args: argparse.Namespace) -> int:
     """Print the levels of each case."""
-    from mpicoloc.report import network as report
-    from mpicoloc.store import profiles
+    from mpicoloc.profile import profiles
+    from mpicoloc.report.terminal import network as report
 
     formats = drawn.formats_of(args)
     fabric = fabric_of(args)
@@ -104,9 +104,9 @@ def run(args: argparse.Namespace) -> int:
         report.show(cases, shared)
     sys.stdout.flush()
     if args.figures is not None:
-        from mpicoloc.report import network_figures
+        from mpicoloc.report.figures import network
 
-        drawn.write(network_figures.figures(cases, shared), args.figures, formats)
+        drawn.write(network.figures(cases, shared), args.figures, formats)
     return 0
 
 
@@ -134,7 +134,7 @@ def _check_apart(fabric: Fabric, others: list[Case], case: Case) -> None:
 
 def fabric_of(args: argparse.Namespace) -> Fabric:
     """The topology that the flags name, with the number of up-links and the rates that they tell."""
-    from mpicoloc.network import readers, xgft
+    from mpicoloc.network.topology import readers, xgft
 
     text, source = args.topology, "--topology"
     if not xgft.is_notation(text):
@@ -144,7 +144,8 @@ def fabric_of(args: argparse.Namespace) -> Fabric:
 
 def _trees(args: argparse.Namespace, fabric: Fabric) -> list[Topology]:
     """The topology under each slimming, none of them too large."""
-    from mpicoloc.network import readers, routing, xgft
+    from mpicoloc.network.load import routing
+    from mpicoloc.network.topology import readers, xgft
 
     slimmings = readers.whole_numbers("--slimming", args.slimming) if args.slimming else []
     try:
@@ -189,9 +190,9 @@ def _cases(
     free: Hosts,
 ) -> list[Case]:
     """Every placement of a job on every slimming of the topology."""
-    from mpicoloc.network import routing, sharing, utilisation, windows
-    from mpicoloc.report import times
-    from mpicoloc.report.network import Case
+    from mpicoloc.network.load import routing, sharing, utilisation, windows
+    from mpicoloc.report.terminal.network import Case
+    from mpicoloc.trace import times
 
     file, profile = job
     timed = times.timed_messages(file, profile) if args.window_s else None
@@ -241,8 +242,8 @@ def _cases(
 def _traffic(args: argparse.Namespace, profile: Profile, placement: Placement) -> JobTraffic:
     """What the job sends where its ranks run so; libraries let the ranks of a host act as one."""
     from mpicoloc.core.traffic import TrafficSum
-    from mpicoloc.network import monitoring
-    from mpicoloc.network.collectives import JobTraffic, job_traffic
+    from mpicoloc.network.traffic import monitoring
+    from mpicoloc.network.traffic.job_traffic import JobTraffic, job_traffic
 
     job = profile.job
     if args.monitoring:
@@ -265,8 +266,9 @@ def _placement(
 ) -> Placement:
     import numpy as np
 
-    from mpicoloc.network import placements, readers, recorded
-    from mpicoloc.network.fabric import placement_of
+    from mpicoloc.network.topology import placements, readers
+    from mpicoloc.network.topology.fabric import placement_of
+    from mpicoloc.network.traffic import recorded
 
     n_ranks = profile.job.n_ranks
     if name == RUN:

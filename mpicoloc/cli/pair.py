@@ -26,8 +26,8 @@ from mpicoloc.cli import pair_watch, tell
 from mpicoloc.errors import UsageError
 
 if TYPE_CHECKING:
-    from mpicoloc.model.pairs import Rules
-    from mpicoloc.model.queue import Queue
+    from mpicoloc.schedule.policies import Rules
+    from mpicoloc.schedule.queue import Queue
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -75,11 +75,12 @@ def run(args: argparse.Namespace) -> int:
     rules = rules_of(args)
     if args.watch:
         return pair_watch.run(args, rules)
-    from mpicoloc.model import nodes
-    from mpicoloc.model.pairs import plan_parts
-    from mpicoloc.report import plan as report
-    from mpicoloc.run import model_file, waiting
-    from mpicoloc.store import queue_files
+    from mpicoloc.campaign import model_file
+    from mpicoloc.profile import queue_files
+    from mpicoloc.report.terminal import plan as report
+    from mpicoloc.schedule import nodes
+    from mpicoloc.schedule.policies import plan_parts
+    from mpicoloc.slurm import waiting
 
     n_nodes = _whole("--nodes", args.nodes)
     model = model_file.read(args.model) if args.model else None
@@ -108,8 +109,8 @@ def run(args: argparse.Namespace) -> int:
 
 def rules_of(args: argparse.Namespace) -> Rules:
     """The rules that the flags of `add_rules` ask for."""
-    from mpicoloc.model.pairs import Rules
-    from mpicoloc.model.queue import Room
+    from mpicoloc.schedule.policies import Rules
+    from mpicoloc.schedule.queue import Room
 
     n_cores = _positive("--node-cores", args.node_cores)
     memory_bytes = _positive("--node-memory", args.node_memory)

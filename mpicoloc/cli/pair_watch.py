@@ -15,10 +15,10 @@ from mpicoloc.cli import tell
 from mpicoloc.errors import MpicolocError, UsageError
 
 if TYPE_CHECKING:
-    from mpicoloc.model.pairs import Rules
-    from mpicoloc.model.steering import Action, Partitions
-    from mpicoloc.run.orders import Audit
-    from mpicoloc.run.pairing import Steering
+    from mpicoloc.schedule.policies import Rules
+    from mpicoloc.schedule.sharing_plan import Action, Partitions
+    from mpicoloc.slurm.apply import Audit
+    from mpicoloc.slurm.service import Steering
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -51,12 +51,12 @@ def run(args: argparse.Namespace, rules: Rules) -> int:
     if args.profiles is None:
         raise UsageError("--watch needs --profiles FOLDER with the profiles of earlier jobs")
     interval_s = config.positive("--interval-s", args.interval_s)
-    from mpicoloc.run import only_one, orders
+    from mpicoloc.slurm import apply, service_lock
 
     how = _steering(args, rules)
     _tell_layout(args, how)
-    service = _Service(args, how, orders.Audit(args.audit, tell.trouble))
-    with contextlib.nullcontext() if args.dry_run else only_one.only_one(how.partitions):
+    service = _Service(args, how, apply.Audit(args.audit, tell.trouble))
+    with contextlib.nullcontext() if args.dry_run else service_lock.only_one(how.partitions):
         while True:
             try:
                 service.look()
@@ -73,10 +73,11 @@ class _Service:
     """What it has told, and looked at, so far."""
 
     def __init__(self, args: argparse.Namespace, how: Steering, audit: Audit) -> None:
-        from mpicoloc.run import kinds, pairing
+        from mpicoloc.slurm import job_history
+        from mpicoloc.slurm import service as pairing
 
         self.args, self.how, self.audit = args, how, audit
-        self.known = kinds.Known(args.profiles, getattr(how.model, "machine", None))
+        self.known = job_history.Known(args.profiles, getattr(how.model, "machine", None))
         self.spoken = pairing.Spoken()
         self.told: set[str] = set()
         self.is_advised = False
@@ -85,11 +86,12 @@ class _Service:
 
     def look(self) -> None:
         """Once."""
-        from mpicoloc.run import orders, pairing, slurm
+        from mpicoloc.slurm import apply, client
+        from mpicoloc.slurm import service as pairing
 
         if not self.is_advised:
-            now = slurm.snapshot()
-            found = orders.advice(now, self.how.partitions, slurm.settings())
+            now = client.snapshot()
+            found = apply.advice(now, self.how.partitions, client.settings())
             for line in found + pairing.advice(now, self.how):
                 tell.trouble(line)
             self.is_advised = True
@@ -104,7 +106,7 @@ class _Service:
 
     def renew_model(self) -> None:
         """Take the model that has been fitted since, if it is one."""
-        from mpicoloc.run import model_file
+        from mpicoloc.campaign import model_file
 
         stamp = _stamp(self.args.model)
         if stamp == self.model_stamp:
@@ -146,18 +148,18 @@ def _tell_layout(args: argparse.Namespace, how: Steering) -> None:
 
 def release(args: argparse.Namespace) -> int:
     """Give back what waits as the service told it."""
-    from mpicoloc.network.hostlist import expand
-    from mpicoloc.run import orders
+    from mpicoloc.network.topology.hostlist import expand
+    from mpicoloc.slurm import apply
 
     names = expand(args.release, "--release") if args.release else ()
-    audit = orders.Audit(args.audit, tell.trouble)
-    for action in orders.release(_partitions(args), audit, names):
+    audit = apply.Audit(args.audit, tell.trouble)
+    for action in apply.release(_partitions(args), audit, names):
         _print(action)
     return 0
 
 
 def _partitions(args: argparse.Namespace) -> Partitions:
-    from mpicoloc.model.steering import Partitions
+    from mpicoloc.schedule.sharing_plan import Partitions
 
     if args.alone == args.shared:
         raise UsageError(
@@ -167,13 +169,14 @@ def _partitions(args: argparse.Namespace) -> Partitions:
 
 
 def _steering(args: argparse.Namespace, rules: Rules) -> Steering:
-    from mpicoloc.model import matching
-    from mpicoloc.run import model_file, pairing
+    from mpicoloc.campaign import model_file
+    from mpicoloc.schedule import blossom
+    from mpicoloc.slurm import service as pairing
 
     if args.model is None and rules.prior_slowdown is None:
         raise UsageError("--watch needs --model FILE, or --prior-slowdown X until there is a model")
     if rules.policy == "blossom":
-        matching.library()  # what is missing is said now, not when two jobs wait
+        blossom.library()  # what is missing is said now, not when two jobs wait
     if rules.policy == "di":
         raise UsageError("--policy di needs an intensity of each job, which Slurm lacks: take another")
     if rules.n_per_node != 2:
@@ -184,7 +187,7 @@ def _steering(args: argparse.Namespace, rules: Rules) -> Steering:
 
 
 def _print(action: Action) -> None:
-    from mpicoloc.model.steering import Commit
+    from mpicoloc.schedule.sharing_plan import Commit
 
     if isinstance(action, Commit):
         *leader, job = action.share.jobs

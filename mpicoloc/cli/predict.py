@@ -21,8 +21,8 @@ from mpicoloc.errors import DataError, UsageError
 
 if TYPE_CHECKING:
     from mpicoloc.core.features import JobFeatures
-    from mpicoloc.model.fitted import FittedModel
-    from mpicoloc.report.slowdowns import Pair
+    from mpicoloc.report.terminal.slowdowns import Pair
+    from mpicoloc.slowdown.fitted import FittedModel
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -40,8 +40,8 @@ def run(args: argparse.Namespace) -> int:
     """Print predictions, or the card."""
     if bool(args.files) == args.card:
         raise UsageError("give profiles to predict, or --card")
-    from mpicoloc.report import slowdowns
-    from mpicoloc.run import model_file
+    from mpicoloc.campaign import model_file
+    from mpicoloc.report.terminal import slowdowns
 
     model = model_file.read(args.model)
     if args.card:
@@ -57,8 +57,8 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _card(args: argparse.Namespace, model: FittedModel) -> None:
-    from mpicoloc.report import slowdowns
-    from mpicoloc.run import model_file
+    from mpicoloc.campaign import model_file
+    from mpicoloc.report.terminal import slowdowns
 
     card = model_file.card(model)
     if args.json:
@@ -71,7 +71,7 @@ def _card(args: argparse.Namespace, model: FittedModel) -> None:
 
 
 def _jobs(files: Sequence[str], model: FittedModel) -> list[JobFeatures]:
-    from mpicoloc.run import waiting
+    from mpicoloc.slurm import waiting
 
     known = waiting.features(files, model)
     return [known[file] for file in files]

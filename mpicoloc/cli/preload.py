@@ -13,8 +13,9 @@ import os
 import shutil
 import sys
 
-from mpicoloc import config, paths, target
+from mpicoloc import config
 from mpicoloc.errors import EnvironmentFault
+from mpicoloc.launch import paths, target
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -21,7 +21,7 @@ from mpicoloc.errors import DataError, MpicolocError, UsageError
 
 if TYPE_CHECKING:
     from mpicoloc.core.profile import Profile
-    from mpicoloc.model.price import Bill, Tariff
+    from mpicoloc.pricing.price import Bill, Tariff
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -53,8 +53,8 @@ def add_tariff(parser: argparse.ArgumentParser, default: str) -> None:
 @bounded
 def run(args: argparse.Namespace) -> int:
     """Print the prices."""
-    from mpicoloc.report import bill as report
-    from mpicoloc.store import profiles
+    from mpicoloc.profile import profiles
+    from mpicoloc.report.terminal import bill as report
 
     config.flags_to_env({key: getattr(args, key) for key in ("price.rate_su", "price.pricing")})
     if args.true_slowdown and args.solo:
@@ -95,7 +95,7 @@ def solo_s(text: str, profile: Profile) -> float:
     DataError
         If the run was none of this job alone.
     """
-    from mpicoloc.store import profiles
+    from mpicoloc.profile import profiles
 
     try:
         float(text)
@@ -120,7 +120,7 @@ def solo_s(text: str, profile: Profile) -> float:
 
 
 def _bill(file: str, profile: Profile, args: argparse.Namespace, true_slowdown: float | None) -> Bill:
-    from mpicoloc.model.price import bill
+    from mpicoloc.pricing.price import bill
 
     try:
         return bill(
@@ -136,7 +136,7 @@ def _bill(file: str, profile: Profile, args: argparse.Namespace, true_slowdown: 
 
 def _tariff(profile: Profile, args: argparse.Namespace) -> Tariff:
     """The tariff asked for, else the profile's."""
-    from mpicoloc.model.price import tariff
+    from mpicoloc.pricing.price import tariff
 
     priced = profile.price
     rate, name = getattr(args, "price.rate_su"), getattr(args, "price.pricing")

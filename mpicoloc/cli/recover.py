@@ -34,10 +34,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 @bounded
 def run(args: argparse.Namespace) -> int:
     """Write the profile, and print where it is."""
-    from mpicoloc.run.recover import check_replaces, recover
-    from mpicoloc.store import hdf5, parts, profiles
+    from mpicoloc.profile import hdf5, profiles
+    from mpicoloc.profile.assembly import checkpoint_files
+    from mpicoloc.profile.assembly.recover import check_replaces, recover
 
-    out = args.out or parts.profile_of(args.places[0])
+    out = args.out or checkpoint_files.profile_of(args.places[0])
     if out.endswith((".part", ".parts")) or os.path.isdir(out):
         raise UsageError(f"which profile is {args.places[0]} of? Give --out FILE")
     profile, left_out = recover(args.places)

@@ -34,9 +34,9 @@ def run(args: argparse.Namespace) -> int:
         out = os.path.splitext(os.path.basename(args.file))[0] + ".html"
     if out is not None:
         outputs.check(out, [args.file])
-    from mpicoloc.report import profile_figures
-    from mpicoloc.report.figures import Figure
-    from mpicoloc.store import profiles
+    from mpicoloc.profile import profiles
+    from mpicoloc.report.figures import profile as profile_figures
+    from mpicoloc.report.figures.figures import Figure
 
     profile = profiles.read(args.file)
     sections = profile_figures.figures(profile, args.file)
@@ -47,8 +47,8 @@ def run(args: argparse.Namespace) -> int:
             if not isinstance(part, Figure):
                 tell.note(f"no figure {part.name}: {part.reason}")
     if out is not None:
+        from mpicoloc.profile import signature
         from mpicoloc.report.page import page
-        from mpicoloc.store import signature
 
         with outputs.text_file(out) as file:
             file.write(page(profile, sections, signature.facts(args.file)))

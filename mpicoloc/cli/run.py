@@ -22,11 +22,12 @@ import time
 from collections.abc import Mapping, Sequence
 from types import FrameType
 
-from mpicoloc import config, target, wrap
+from mpicoloc import config
 from mpicoloc.cli import job_flags, tell
+from mpicoloc.coordinator import launcher
 from mpicoloc.core.progress import part
 from mpicoloc.errors import EnvironmentFault, MpicolocError, UsageError
-from mpicoloc.run import launcher
+from mpicoloc.launch import target, wrap
 
 WAIT_PROFILE_S = 15.0
 LOOK_EVERY_S = 0.5
@@ -246,7 +247,7 @@ def _await_profile(env: Mapping[str, str]) -> None:
 
 def _remove_ownerless(folder: str, key: str) -> None:
     """Remove the job's files if none of its processes lives."""
-    from mpicoloc.run import leftovers
+    from mpicoloc.coordinator import leftovers
 
     with contextlib.suppress(OSError):
         for leftover in leftovers.find(folder, key, quiet_s=0.0):
@@ -273,8 +274,8 @@ def _summary(profile: str, before: tuple[int, int] | None) -> None:
 
 def _result(profile: str) -> str:
     """Slowdown and price in a few words; nothing when the profile cannot be read."""
+    from mpicoloc.profile import profiles
     from mpicoloc.report.summary import summary
-    from mpicoloc.store import profiles
 
     try:
         numbers = summary(profiles.read(profile))

@@ -69,21 +69,21 @@ def _several(args: argparse.Namespace) -> int:
 
 def _summary(file: str) -> dict[str, Any]:
     # Imported here: h5py takes long, and `mpicoloc show --help` does not need it.
+    from mpicoloc.profile import profiles
     from mpicoloc.report.summary import summary
-    from mpicoloc.store import profiles
 
     return summary(profiles.read(file))
 
 
 def _n_top(args: argparse.Namespace) -> int | None:
-    from mpicoloc.report.table import N_TOP
+    from mpicoloc.report.terminal.profile_tables import N_TOP
 
     return None if args.all else int(args.top or N_TOP)
 
 
 def _show(file: str, n_top: int | None) -> None:
-    from mpicoloc.report.table import show
-    from mpicoloc.report.terminal import console
-    from mpicoloc.store import profiles, signature
+    from mpicoloc.profile import profiles, signature
+    from mpicoloc.report.terminal.output import console
+    from mpicoloc.report.terminal.profile_tables import show
 
     show(profiles.read(file), console(), signature.facts(file), n_top)

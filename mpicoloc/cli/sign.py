@@ -25,7 +25,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Sign, and print where the signed profile is."""
-    from mpicoloc.store import signature
+    from mpicoloc.profile import signature
 
     signature.sign(args.file, key_of(args), time.time(), args.out)
     print(args.out or args.file)

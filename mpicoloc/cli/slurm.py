@@ -24,8 +24,8 @@ from mpicoloc.cli.verify import add_key_file, key_of
 from mpicoloc.errors import EnvironmentFault, MpicolocError, UsageError
 
 if TYPE_CHECKING:
-    from mpicoloc.run.slurm_close import Start
-    from mpicoloc.store.signature import KeyFile
+    from mpicoloc.profile.signature import KeyFile
+    from mpicoloc.slurm.slurm_close import Start
 
 _EXAMPLES = {
     "up": "--nodes 4 --cpus 8",
@@ -149,7 +149,7 @@ def _check_reach(*files: str) -> None:
     """Tell if other users than root cannot run this Python or load this package, as their jobs must."""
     import numpy
 
-    from mpicoloc import paths
+    from mpicoloc.launch import paths
 
     closed = paths.closed_to_others([*files, sys.executable, os.__file__, __file__, numpy.__file__])
     if closed is not None:
@@ -181,7 +181,7 @@ def _env(args: argparse.Namespace) -> int:
 
 
 def _build(args: argparse.Namespace) -> int:
-    from mpicoloc import paths
+    from mpicoloc.launch import paths
     from mpicoloc.pmpi import build_spank
 
     folder = args.to or paths.writable_lib_dir()
@@ -207,8 +207,8 @@ def _numbers(args: argparse.Namespace) -> tuple[int, int]:
 
 def _close(args: argparse.Namespace) -> int:
     """One profile that is not what it should be keeps none of the others from being signed."""
-    from mpicoloc.run import slurm_close, slurm_record, slurm_settle
-    from mpicoloc.store import signature, step_note
+    from mpicoloc.profile import signature
+    from mpicoloc.slurm import slurm_close, slurm_record, slurm_settle, step_note
 
     slurm_close.check_pattern(args.out)
     key, code = key_of(args), 0
@@ -238,7 +238,7 @@ def _close(args: argparse.Namespace) -> int:
 
 def _sign(args: argparse.Namespace, start: Start, key: KeyFile) -> int:
     """Sign what the steps of a job left; returns the highest exit code."""
-    from mpicoloc.run import slurm_close, slurm_record
+    from mpicoloc.slurm import slurm_close, slurm_record
 
     code = 0
     found, strange = slurm_record.of_steps(slurm_close.files(args.out, start), args.spool, start)
@@ -260,7 +260,7 @@ def _sign(args: argparse.Namespace, start: Start, key: KeyFile) -> int:
 
 def _price(spool: str, start: Start) -> None:
     """Into AdminComment, while Slurm takes it."""
-    from mpicoloc.run import slurm_close, slurm_price
+    from mpicoloc.slurm import slurm_close, slurm_price
 
     if start.is_running:
         told = slurm_price.so_far(spool, start)
@@ -285,8 +285,8 @@ def _tell_all(results: Iterable[str | MpicolocError]) -> int:
 
 
 def _settle(args: argparse.Namespace) -> int:
-    from mpicoloc.run import slurm_close, slurm_settle
-    from mpicoloc.store import signature, step_note
+    from mpicoloc.profile import signature
+    from mpicoloc.slurm import slurm_close, slurm_settle, step_note
 
     if not os.path.isdir(args.spool):
         raise EnvironmentFault(f"there is no spool {args.spool}: name the folder of plugstack.conf")
@@ -300,17 +300,17 @@ def _settle(args: argparse.Namespace) -> int:
 
 
 def _told(args: argparse.Namespace) -> Any:
-    from mpicoloc.run import slurm
-    from mpicoloc.run.slurm_settle import Told
+    from mpicoloc.slurm import client
+    from mpicoloc.slurm.slurm_settle import Told
 
     if not (args.job.isdecimal() and (args.submitted or "").isdecimal()):
         raise UsageError(f"job {args.job!r}, --submitted {args.submitted!r}: give their numbers")
     ended_s = None if args.ended is None else config.positive("--ended", args.ended)
-    return Told(int(args.job), int(args.submitted), ended_s, args.account, slurm.settings()["ClusterName"])
+    return Told(int(args.job), int(args.submitted), ended_s, args.account, client.settings()["ClusterName"])
 
 
 def _clean(args: argparse.Namespace) -> int:
-    from mpicoloc.run import slurm_close
+    from mpicoloc.slurm import slurm_close
 
     n = slurm_close.clean(*_numbers(args), str(config.get("shm_dir")))
     if n:

@@ -14,7 +14,7 @@ from mpicoloc.cli import helping
 from mpicoloc.core import progress
 
 if TYPE_CHECKING:
-    from mpicoloc.report.progress import Watch
+    from mpicoloc.report.terminal.progress import Watch
 
 QUIET, NORMAL, VERBOSE = -1, 0, 1
 _level = NORMAL
@@ -62,7 +62,7 @@ def _new_watch(level: int) -> Watch | None:
     has_bars = level > QUIET and sys.stderr.isatty() and os.environ.get("TERM") not in ("dumb", "unknown")
     if not has_bars and level < VERBOSE:
         return None
-    from mpicoloc.report.progress import Watch
+    from mpicoloc.report.terminal.progress import Watch
 
     return Watch(has_bars=has_bars, tell=detail if level >= VERBOSE else None)
 

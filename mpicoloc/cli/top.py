@@ -43,9 +43,9 @@ def run(args: argparse.Namespace) -> int:
     folder = str(config.get("shm_dir"))
     if not os.path.isdir(folder):
         raise EnvironmentFault(f"no folder {folder} for memory that jobs share: set MPICOLOC_SHM_DIR")
-    from mpicoloc.report import live
-    from mpicoloc.report.terminal import console
-    from mpicoloc.run.live import jobs
+    from mpicoloc.coordinator.live import jobs
+    from mpicoloc.report.terminal import live
+    from mpicoloc.report.terminal.output import console
 
     if args.json:
         print(json.dumps(live.as_json(jobs(), {}), indent=2, allow_nan=False))
@@ -59,8 +59,8 @@ def run(args: argparse.Namespace) -> int:
 def _watch(console: Console, interval_s: float) -> None:
     from rich.live import Live
 
-    from mpicoloc.report import live
-    from mpicoloc.run.live import jobs
+    from mpicoloc.coordinator.live import jobs
+    from mpicoloc.report.terminal import live
 
     before: dict[int, Counts] = {}
     with Live(console=console, screen=True, auto_refresh=False) as screen:

@@ -17,7 +17,7 @@ from mpicoloc import config
 from mpicoloc.errors import UsageError
 
 if TYPE_CHECKING:
-    from mpicoloc.store import signature
+    from mpicoloc.profile import signature
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -39,7 +39,7 @@ def add_key_file(parser: argparse.ArgumentParser) -> None:
 
 def key_of(args: argparse.Namespace) -> signature.KeyFile:
     """The key that the call or the environment names; it is first read when it is used."""
-    from mpicoloc.store import signature
+    from mpicoloc.profile import signature
 
     path = args.key_file or config.get("sign_key_file")
     if path is None:
@@ -50,7 +50,7 @@ def key_of(args: argparse.Namespace) -> signature.KeyFile:
 def run(args: argparse.Namespace) -> int:
     """Print the answer; 1 when it is no."""
     from mpicoloc.core.tables import printable
-    from mpicoloc.store import signature
+    from mpicoloc.profile import signature
 
     key = key_of(args)
     named = signature.key_id(key)

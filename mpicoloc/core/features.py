@@ -30,7 +30,7 @@ class JobFeatures:
     n_cores, n_ranks : int
         Its size, at least 1.
     values : mapping of str to float
-        Features by name (`mpicoloc.model.features.FEATURES`), finite. One that was not measured is absent,
+        Features by name (`mpicoloc.slowdown.features.FEATURES`), finite. One that was not measured is absent,
         and never 0; empty: there is no profile of the job.
 
     Raises

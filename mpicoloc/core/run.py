@@ -56,8 +56,8 @@ class Run:
     """One run of a job.
 
     `co_runners` has the id of each other job on its nodes and how long both were there, s. `seen` are its
-    quantities (`model.quantities`), those that were measured. `was_alone`: nearly all of the time, and it is
-    known. `owner` is the user whose file the profile is. `cpus` has for each node that is known the
+    quantities (`slowdown.quantities`), those that were measured. `was_alone`: nearly all of the time, and
+    it is known. `owner` is the user whose file the profile is. `cpus` has for each node that is known the
     processors that it could run on there (`core.cpu_list`).
     """
 

@@ -46,7 +46,7 @@ class Topology:
 
     Notes
     -----
-    Numbers are those of `mpicoloc.network.xgft`. Öhring et al. 1995; Jokanovic 2014, section 1.2.
+    Numbers are those of `mpicoloc.network.topology.xgft`. Öhring et al. 1995; Jokanovic 2014, section 1.2.
     """
 
     m: tuple[int, ...]
@@ -72,7 +72,7 @@ class Topology:
                 )
 
     def __str__(self) -> str:
-        """The notation, which `mpicoloc.network.xgft.parse` reads."""
+        """The notation, which `mpicoloc.network.topology.xgft.parse` reads."""
         return f"XGFT({self.height};{','.join(map(str, self.m))};{','.join(map(str, self.w))})"
 
     @property

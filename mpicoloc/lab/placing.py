@@ -10,7 +10,7 @@ import numpy as np
 from mpicoloc.core.topology import Topology
 from mpicoloc.errors import UsageError
 from mpicoloc.lab import plan, server
-from mpicoloc.network import placements, xgft
+from mpicoloc.network.topology import placements, xgft
 
 PLACEMENTS = ("block", "cyclic")
 SETTINGS = {
@@ -60,7 +60,7 @@ def hosts(text: str | None, n_hosts: int) -> list[int]:
 def place(n_ranks: int, on: Sequence[int], placement: str, tree: Topology) -> list[int]:
     """Host of each rank: ``block`` fills host after host, ``cyclic`` goes round; evenly.
 
-    Also those of `mpicoloc.network.placements`, ``F2`` and the like and ``RF``: one rank on each host.
+    Also those of `mpicoloc.network.topology.placements` (``F2``, ``RF``): one rank on each host.
 
     Raises
     ------

@@ -1,8 +1,8 @@
 """What a lab consists of: nodes, cables, addresses, and the words for ``ip`` and ``tc`` that make them.
 
-Nodes are named as in `mpicoloc.network.xgft`: hosts ``h0``, ``h1`` and on, switches ``s1-0`` and on. An
-interface is called ``up0`` or ``down3`` after the port. Both ends of a cable have one MAC address and no ARP,
-so that nothing is on a link but what the hosts send.
+Nodes are named as in `mpicoloc.network.topology.xgft`: hosts ``h0``, ``h1`` and on, switches ``s1-0`` and on.
+An interface is called ``up0`` or ``down3`` after the port. Both ends of a cable have one MAC address and no
+ARP, so that nothing is on a link but what the hosts send.
 """
 
 from __future__ import annotations
@@ -12,7 +12,8 @@ from dataclasses import dataclass
 
 from mpicoloc.core.topology import Topology
 from mpicoloc.errors import UsageError
-from mpicoloc.network import readers, routing, xgft
+from mpicoloc.network.load import routing
+from mpicoloc.network.topology import readers, xgft
 
 NETWORK = "10.77.0.0/16"
 """Where the hosts' addresses are."""
@@ -30,7 +31,7 @@ _MIN_QUEUE_BYTES = 4 * 1024 * 1024
 
 @dataclass(frozen=True)
 class Cable:
-    """One link: level and number of `mpicoloc.network.xgft`, nodes at both ends, and the interfaces there."""
+    """One link: level and number as in `topology.xgft`, nodes at both ends, and the interfaces there."""
 
     level: int
     link: int

@@ -25,7 +25,7 @@ from typing import Any, NoReturn
 from mpicoloc.core.topology import Topology
 from mpicoloc.errors import EnvironmentFault, MpicolocError
 from mpicoloc.lab import agent, plan
-from mpicoloc.network import xgft
+from mpicoloc.network.topology import xgft
 
 AGENT = "/dev/shm/.lab/agent"
 """On every host: what a launcher takes in place of ``ssh``."""

@@ -7,7 +7,7 @@ from typing import Any
 import yaml
 
 from mpicoloc.errors import DataError
-from mpicoloc.network.xgft import shown
+from mpicoloc.network.topology.xgft import shown
 
 
 class _Loader(yaml.BaseLoader):

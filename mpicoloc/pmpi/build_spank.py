@@ -10,8 +10,8 @@ import shlex
 from collections.abc import Sequence
 from pathlib import Path
 
-from mpicoloc import paths
 from mpicoloc.errors import EnvironmentFault
+from mpicoloc.launch import paths
 from mpicoloc.pmpi import build_shim
 
 PLUGIN, CHOOSER = "spank_mpicoloc.so", "libmpicoloc-auto.so"

@@ -7,9 +7,9 @@ from datetime import UTC, datetime
 
 from mpicoloc.core.profile import Job, Profile
 from mpicoloc.core.tables import printable
-from mpicoloc.report.blocks import hosts
+from mpicoloc.profile.signature import Signature
+from mpicoloc.report.figures.blocks import hosts
 from mpicoloc.report.units import counted
-from mpicoloc.store.signature import Signature
 
 N_HOSTS = 8
 """Hosts that are named where there are more."""

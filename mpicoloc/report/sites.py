@@ -6,7 +6,7 @@ from collections import Counter
 
 from mpicoloc.core.profile import Profile
 from mpicoloc.core.tables import Table, text
-from mpicoloc.store import places
+from mpicoloc.profile.assembly import symbolize
 
 
 def words(profile: Profile, sites: Table, n_looked_up: int | None = None) -> list[tuple[str, str]]:
@@ -32,11 +32,11 @@ def words(profile: Profile, sites: Table, n_looked_up: int | None = None) -> lis
     is_site = (sites["i_site"] != 0).tolist()
     paths = [path for path, _ in modules]
     offsets = [
-        places.offset_in(paths, *key) if known else "(others)"
+        symbolize.offset_in(paths, *key) if known else "(others)"
         for key, known in zip(keys, is_site, strict=True)
     ]
-    found, _ = places.resolve(modules, keys[:n_looked_up])
-    found += [places.Place()] * (len(keys) - len(found))
+    found, _ = symbolize.resolve(modules, keys[:n_looked_up])
+    found += [symbolize.Place()] * (len(keys) - len(found))
     names = [str(place) if known else "" for place, known in zip(found, is_site, strict=True)]
     alike = Counter(zip(names, sites["call"].tolist(), strict=True))
     return [

@@ -7,7 +7,7 @@ from typing import Any
 
 from mpicoloc.core.profile import Network, NetworkLevel, Profile
 from mpicoloc.core.tables import text
-from mpicoloc.model.processor import run_delay_frac
+from mpicoloc.measure.processor import run_delay_frac
 
 
 def summary(profile: Profile) -> dict[str, Any]:

@@ -11,10 +11,10 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from mpicoloc import elf, paths
 from mpicoloc.errors import DataError
+from mpicoloc.launch import elf, paths
 from mpicoloc.pmpi import build_shim, contract
-from mpicoloc.store import hdf5
+from mpicoloc.profile import hdf5
 
 PROGRAMS = Path(__file__).resolve().parent / "programs"
 LIMIT_S = 60
@@ -165,7 +165,7 @@ def coordinator_of(segment):
     key = b"MPICOLOC_KEY=" + segment["key"]
     for folder in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):
-            is_coordinator = b"mpicoloc.run.coordinator" in (folder / "cmdline").read_bytes()
+            is_coordinator = b"mpicoloc.coordinator.coordinator" in (folder / "cmdline").read_bytes()
             if is_coordinator and key in (folder / "environ").read_bytes().split(b"\0"):
                 return int(folder.name)
     raise AssertionError("the job has no coordinator")

@@ -12,9 +12,9 @@ from pathlib import Path
 
 import jobs
 
-from mpicoloc import paths
 from mpicoloc.errors import DataError
 from mpicoloc.lab import agent, control, server
+from mpicoloc.launch import paths
 from mpicoloc.pmpi import contract
 
 CLOCK_STEP_S = 5000
@@ -91,7 +91,7 @@ class Cluster:
         def find():
             for pid in self.processes_on(name):
                 with contextlib.suppress(OSError):
-                    is_one = b"mpicoloc.run.coordinator" in Path(f"/proc/{pid}/cmdline").read_bytes()
+                    is_one = b"mpicoloc.coordinator.coordinator" in Path(f"/proc/{pid}/cmdline").read_bytes()
                     environ = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
                     if is_one and f"MPICOLOC_JOB_ID={job_id}".encode() in environ:
                         return pid

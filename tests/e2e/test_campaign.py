@@ -10,11 +10,12 @@ from pathlib import Path
 import jobs
 import pytest
 
+from mpicoloc.campaign import campaign as campaign_folder
+from mpicoloc.campaign import campaign_file, pair_runner
+from mpicoloc.campaign.campaign_file import Experiment, Program
+from mpicoloc.coordinator import init_barrier
 from mpicoloc.errors import DataError
 from mpicoloc.pmpi import contract
-from mpicoloc.run import campaign as campaign_folder
-from mpicoloc.run import campaign_file, corun, siblings
-from mpicoloc.run.campaign_file import Experiment, Program
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(180)]
 PROGRAMS = """
@@ -123,7 +124,7 @@ def test_each_run_has_its_own_limit(tmp_path):
     slow, short = (Program(name, ("sleep", length), limit_s=limit_s)
                    for name, length, limit_s in (("slow", "600", 1.5), ("short", "0.1", 1.0)))  # fmt: skip
     places = dict.fromkeys(range(2), tuple(os.sched_getaffinity(0)))
-    made = corun.Corun([slow, short], places, str(tmp_path / "profile"), {})
+    made = pair_runner.Corun([slow, short], places, str(tmp_path / "profile"), {})
     with pytest.raises(
         DataError, match=r"slow beside short still runs after 1\.5 s, its limit_s, and was ended"
     ):
@@ -164,4 +165,4 @@ def left(folder):
     """Processes of runs of the campaign in a folder."""
     entry = f"MPICOLOC_OUT={folder}/found/profiles/".encode()
     return [pid for pid in filter(str.isdigit, os.listdir("/proc"))
-            if any(each.startswith(entry) for each in siblings.entries(pid, "environ"))]  # fmt: skip
+            if any(each.startswith(entry) for each in init_barrier.entries(pid, "environ"))]  # fmt: skip

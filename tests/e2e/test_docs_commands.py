@@ -15,9 +15,9 @@ from mpicoloc.core.profile import Job
 from mpicoloc.core.tables import table
 from mpicoloc.errors import MpicolocError
 from mpicoloc.lab import control, slurm_cluster
-from mpicoloc.model.interference import complete
+from mpicoloc.measure.estimate import complete
+from mpicoloc.profile import hdf5
 from mpicoloc.report.summary import summary
-from mpicoloc.store import hdf5
 
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 PAGES = [page for page in PAGES if not {"generated", "_build"} & set(page.parts)]

@@ -10,7 +10,7 @@ from pathlib import Path
 import jobs
 import pytest
 
-from mpicoloc.store import hdf5
+from mpicoloc.profile import hdf5
 
 pytestmark = [
     pytest.mark.e2e,
@@ -24,7 +24,7 @@ import os, sys
 sys.path.insert(0, sys.argv[1])
 import sample
 from mpicoloc.errors import EnvironmentFault
-from mpicoloc.store import hdf5
+from mpicoloc.profile import hdf5
 
 profile = sample.profile(n_shutters=300)
 for size in sys.argv[3:]:

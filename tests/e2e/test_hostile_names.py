@@ -20,10 +20,10 @@ import test_report_browser as browser
 sys.path.append(str(Path(__file__).resolve().parents[1] / "unit"))
 import terminal
 
-from mpicoloc import launch_env, paths
 from mpicoloc.cli.main import main
-from mpicoloc.run import calls, collect
-from mpicoloc.store import profiles
+from mpicoloc.launch import launch_env, paths
+from mpicoloc.profile import profiles
+from mpicoloc.profile.assembly import calls, collect
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
 NAME = b"</title><script>top.hacked=1</script>'\";DROP TABLE x;--\x1b[2J\x1b]0;t\x07\r\n\xe2\x80\xae\xff\xfe"

@@ -7,8 +7,8 @@ import sys
 import jobs
 import pytest
 
-from mpicoloc import paths
 from mpicoloc.cli import checks
+from mpicoloc.launch import paths
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.serial]
 

@@ -12,7 +12,7 @@ import pytest
 
 from mpicoloc.errors import DataError
 from mpicoloc.pmpi import contract
-from mpicoloc.store import hdf5
+from mpicoloc.profile import hdf5
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(jobs.LIMIT_S + 20)]
 

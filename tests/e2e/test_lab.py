@@ -18,8 +18,10 @@ import pytest
 from mpicoloc.cli.main import main
 from mpicoloc.core.topology import Placement
 from mpicoloc.lab import agent, control, placing
-from mpicoloc.network import collectives, routing, utilisation, xgft
-from mpicoloc.store import hdf5
+from mpicoloc.network.load import routing, utilisation
+from mpicoloc.network.topology import xgft
+from mpicoloc.network.traffic import job_traffic
+from mpicoloc.profile import hdf5
 
 pytestmark = [
     pytest.mark.e2e,
@@ -173,7 +175,7 @@ def test_links_count_the_bytes_of_messages(shared, traffic, tmp_path):
         profile = hdf5.read(tmp_path / "job.h5")
         if sent_bytes:
             assert [level.sent_bytes for level in profile.network.levels] == sent_bytes
-        told = collectives.job_traffic(profile.tables, 3, profile.job.mpi_library).traffic
+        told = job_traffic.job_traffic(profile.tables, 3, profile.job.mpi_library).traffic
         loads = utilisation.job_link_loads(tree, placement, told)
         assert_agree(links, empty, loads)
 

@@ -10,10 +10,10 @@ from pathlib import Path
 import jobs
 import pytest
 
-from mpicoloc import paths
+from mpicoloc.coordinator import live
+from mpicoloc.launch import paths
 from mpicoloc.pmpi import contract
-from mpicoloc.run import live
-from mpicoloc.store import hdf5
+from mpicoloc.profile import hdf5
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(jobs.LIMIT_S + 20)]
 WAYS = ["wrap", "preload"]

@@ -14,7 +14,7 @@ from pathlib import Path
 import jobs
 import pytest
 
-from mpicoloc import paths
+from mpicoloc.launch import paths
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.serial]
 

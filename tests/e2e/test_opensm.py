@@ -11,7 +11,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from mpicoloc.network import infiniband, readers, routing, xgft
+from mpicoloc.network.load import routing
+from mpicoloc.network.topology import infiniband, readers, xgft
 
 SIMULATED = next(Path("/usr/lib").glob("*/umad2sim/libumad2sim.so"), None)
 PROGRAMS = {

@@ -8,7 +8,7 @@ import jobs
 import pytest
 
 from mpicoloc.cli.main import main
-from mpicoloc.model.processor import run_delay_frac
+from mpicoloc.measure.processor import run_delay_frac
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(jobs.LIMIT_S + 20), pytest.mark.usefixtures("shm_dir")]
 NAP_US = 50_000

@@ -12,9 +12,9 @@ import pytest
 
 from mpicoloc.cli.main import main
 from mpicoloc.pmpi import contract
-from mpicoloc.run.collect import collect
-from mpicoloc.run.merge import merge
-from mpicoloc.store import hdf5
+from mpicoloc.profile import hdf5
+from mpicoloc.profile.assembly.collect import collect
+from mpicoloc.profile.assembly.merge import merge
 
 # A checkpoint gets only time that nobody wants.
 pytestmark = [pytest.mark.e2e, pytest.mark.serial, pytest.mark.timeout(jobs.LIMIT_S + 60)]
@@ -53,7 +53,9 @@ def hurry(tmp_path):
     for folder in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):
             words = (folder / "cmdline").read_bytes().split(b"\0")
-            if b"mpicoloc.run.checkpoint" in words and out in (folder / "environ").read_bytes().split(b"\0"):
+            if b"mpicoloc.profile.assembly.checkpoint" in words and out in (
+                folder / "environ"
+            ).read_bytes().split(b"\0"):
                 (folder / "autogroup").write_text("0")
                 os.sched_setscheduler(int(folder.name), os.SCHED_OTHER, os.sched_param(0))
 

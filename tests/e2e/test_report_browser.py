@@ -15,7 +15,8 @@ import sample
 
 from mpicoloc.core.profile import Network, NetworkLevel
 from mpicoloc.core.tables import table
-from mpicoloc.report import page, profile_figures
+from mpicoloc.report import page
+from mpicoloc.report.figures import profile
 
 CHROMIUM = shutil.which("chromium")
 pytestmark = [
@@ -68,7 +69,7 @@ def folder(tmp_path_factory):
     tables = {**made.tables, "events": table("events", events), "nodes": nodes, "corunners": corunners}
     full = replace(made, tables=tables, job=sample.job(command=HOSTILE, id=HOSTILE), notes=(HOSTILE,),
                    network=Network("XGFT(3;4,4,4;1,2,2)", "low", "all", 3, levels))  # fmt: skip
-    text = page.page(full, profile_figures.figures(full))
+    text = page.page(full, profile.figures(full))
     assert text.count("<svg") == 13
     (folder / "page.html").write_text(text)
     (folder / "look.html").write_text(LOOK)

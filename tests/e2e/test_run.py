@@ -9,7 +9,7 @@ import sys
 import jobs
 import pytest
 
-from mpicoloc.store import hdf5
+from mpicoloc.profile import hdf5
 
 MPICOLOC = [sys.executable, "-m", "mpicoloc"]
 

@@ -10,7 +10,7 @@ import pytest
 
 import mpicoloc
 from mpicoloc.pmpi import contract
-from mpicoloc.store import trace
+from mpicoloc.trace import trace
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(jobs.LIMIT_S + 20)]
 _made = {}

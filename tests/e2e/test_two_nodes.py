@@ -6,7 +6,7 @@ import sys
 import jobs
 import pytest
 
-from mpicoloc.store import hdf5
+from mpicoloc.profile import hdf5
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(jobs.LIMIT_S + 20)]
 

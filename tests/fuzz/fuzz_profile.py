@@ -33,11 +33,12 @@ import traces  # noqa: E402
 from mpicoloc.cli.main import main as mpicoloc  # noqa: E402
 from mpicoloc.core.profile import Network, NetworkLevel  # noqa: E402
 from mpicoloc.core.tables import table  # noqa: E402
-from mpicoloc.store import apart, hdf5, trace_file  # noqa: E402
+from mpicoloc.profile import hdf5, sandbox  # noqa: E402
+from mpicoloc.trace import trace_file  # noqa: E402
 
 LIMIT_S = 100
 MEMORY_BYTES = 1 << 30
-"""Bound that is held here, in place of the 12 GiB of `store.apart`, for the command and for each reader."""
+"""Bound that is held here, in place of the 12 GiB of `sandbox`, for the command and for each reader."""
 NAME = "job.h5"
 CODES = {"history": {0, 1, 3}, "network": {0, 2, 3}}
 """Exit codes besides 0 and 3: one unread file of a folder; a placement for which the tree is too small."""
@@ -124,14 +125,14 @@ def limited():
     def late(*_):
         raise TooLong
 
-    before = signal.signal(signal.SIGALRM, late), apart.MEMORY_BYTES
-    apart.MEMORY_BYTES = MEMORY_BYTES
+    before = signal.signal(signal.SIGALRM, late), sandbox.MEMORY_BYTES
+    sandbox.MEMORY_BYTES = MEMORY_BYTES
     try:
         yield
     finally:
         signal.alarm(0)
         signal.signal(signal.SIGALRM, before[0])
-        apart.MEMORY_BYTES = before[1]
+        sandbox.MEMORY_BYTES = before[1]
 
 
 def trouble(argv, codes=None):

@@ -310,7 +310,7 @@ def mutate_trace(rng, path):
 
 def _split(content):
     """The blocks of a file: head and payload of each."""
-    from mpicoloc.store import trace_file
+    from mpicoloc.trace import trace_file
 
     at, found = 0, []
     while at + trace_file.BLOCK.itemsize <= len(content):

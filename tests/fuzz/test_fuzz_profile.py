@@ -17,7 +17,8 @@ import mutations
 import traces
 
 from mpicoloc.errors import DataError
-from mpicoloc.store import apart, each, frames, hdf5, profiles, rows, trace, trace_clocks, trace_file
+from mpicoloc.profile import frames, hdf5, parallel, profiles, rows, sandbox
+from mpicoloc.trace import trace, trace_clocks, trace_file
 
 N_FILES = 40
 
@@ -97,7 +98,7 @@ def test_rows_that_are_only_claimed_are_not_made(folder):
 
 def test_a_bomb_takes_no_more_memory_than_is_stated(folder, monkeypatch):
     """A chunk of 40 rows that unfolds to 256 MiB: what reads it ends, not the machine."""
-    monkeypatch.setattr(apart, "MEMORY_BYTES", 1 << 27)
+    monkeypatch.setattr(sandbox, "MEMORY_BYTES", 1 << 27)
     with h5py.File("sound.h5", "r+") as file:
         kind = file["peers"].dtype
         del file["peers"]
@@ -194,13 +195,13 @@ def test_a_profile_that_changes_while_it_is_read_is_read_as_one_or_refused(folde
 
 def test_a_file_in_which_hdf5_turns_in_circles_ends(folder, monkeypatch):
     """As a swap of two pieces of a file has made it do, which the fuzzer found."""
-    monkeypatch.setattr(apart, "CPU_S", (0, 0))
+    monkeypatch.setattr(sandbox, "CPU_S", (0, 0))
 
     def circle():
         while True:
             pass
 
     with pytest.raises(DataError, match="does not end"):
-        apart.apart("sound.h5", circle, bytes)
-    answers = dict(each.each(["sound.h5"], lambda path: circle()))
+        sandbox.apart("sound.h5", circle, bytes)
+    answers = dict(parallel.each(["sound.h5"], lambda path: circle()))
     assert "does not end" in str(answers["sound.h5"])

@@ -12,7 +12,7 @@ import spool_lab
 from ledger_lab import empty
 
 from mpicoloc.cli.main import main
-from mpicoloc.store.ledger import Ledger
+from mpicoloc.ledger.ledger import Ledger
 
 
 @pytest.fixture(scope="session")

@@ -11,10 +11,10 @@ import numpy as np
 from mpicoloc.core.estimate import Estimate
 from mpicoloc.core.profile import Job, Profile
 from mpicoloc.core.tables import table
-from mpicoloc.model.interference import complete
-from mpicoloc.store import hdf5
-from mpicoloc.store.ledger import Charge, Ledger, Stamp
-from mpicoloc.store.ledger_audit import audit
+from mpicoloc.ledger.ledger import Charge, Ledger, Stamp
+from mpicoloc.ledger.ledger_audit import audit
+from mpicoloc.measure.estimate import complete
+from mpicoloc.profile import hdf5
 
 HERE = Path(__file__).resolve().parent
 STAMP = Stamp(1.7e9, "tester@here")
@@ -61,7 +61,7 @@ def charged(call, *argv):
 def empty(url):
     import sqlalchemy as sa
 
-    from mpicoloc.store.ledger_db import tables
+    from mpicoloc.ledger.ledger_db import tables
 
     engine = sa.create_engine(url)
     tables.drop_all(engine)

@@ -12,10 +12,10 @@ from ledger_lab import STAMP, SU, assert_right, balances, charge
 
 from mpicoloc.core.units import MAX_USU, su_text, usu_of_su, usu_of_text
 from mpicoloc.errors import DataError, Refused, UsageError
-from mpicoloc.store import ledger_posts, ledger_spool
-from mpicoloc.store.ledger import Ledger
-from mpicoloc.store.ledger_audit import audit
-from mpicoloc.store.ledger_db import CHARGES, GRANTS
+from mpicoloc.ledger import ledger_posts, ledger_spool
+from mpicoloc.ledger.ledger import Ledger
+from mpicoloc.ledger.ledger_audit import audit
+from mpicoloc.ledger.ledger_db import CHARGES, GRANTS
 
 
 def test_units_move_between_accounts(ledger, where):

@@ -8,7 +8,7 @@ from ledger_lab import SU, assert_right, results, start
 from spool_lab import BEGAN_S, RECORD, collected, script
 
 from mpicoloc.cli.main import main
-from mpicoloc.store.ledger import Ledger
+from mpicoloc.ledger.ledger import Ledger
 
 LIMIT_S = 240
 

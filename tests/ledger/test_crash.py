@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 from ledger_lab import STAMP, SU, assert_right, charge, results, start
 
-from mpicoloc.store.ledger import Ledger
-from mpicoloc.store.ledger_db import CHARGES
+from mpicoloc.ledger.ledger import Ledger
+from mpicoloc.ledger.ledger_db import CHARGES
 
 MOST_CALLS = 200
 """A post changes files in far fewer calls than these."""

@@ -8,8 +8,8 @@ import sqlalchemy as sa
 from ledger_lab import STAMP, SU, assert_right, charge, empty, results, start
 
 from mpicoloc.errors import DataError, EnvironmentFault, UsageError
-from mpicoloc.store import ledger_db
-from mpicoloc.store.ledger import Ledger
+from mpicoloc.ledger import ledger_db
+from mpicoloc.ledger.ledger import Ledger
 
 
 @pytest.mark.parametrize(

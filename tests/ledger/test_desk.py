@@ -10,7 +10,8 @@ import pytest
 from ledger_lab import SU, assert_right, charged, write
 
 from mpicoloc.cli.main import main
-from mpicoloc.store import ledger, signature
+from mpicoloc.ledger import ledger
+from mpicoloc.profile import signature
 
 
 def bad_files(folder):

@@ -7,7 +7,7 @@ import spool_lab
 from ledger_lab import SU, assert_right, write
 
 from mpicoloc.cli.main import main
-from mpicoloc.store import ledger_job
+from mpicoloc.ledger import ledger_job
 
 NAMES = [
     "1'; DROP TABLE mpicoloc_accounts; --",

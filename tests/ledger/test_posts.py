@@ -11,9 +11,9 @@ import pytest
 from ledger_lab import STAMP, SU, assert_right, charged, profile, results, start, write
 
 from mpicoloc.cli.main import main
-from mpicoloc.store import hdf5, signature
-from mpicoloc.store.ledger import Ledger
-from mpicoloc.store.ledger_db import CHARGES
+from mpicoloc.ledger.ledger import Ledger
+from mpicoloc.ledger.ledger_db import CHARGES
+from mpicoloc.profile import hdf5, signature
 
 COMMAND = """
 import contextlib, io

@@ -6,7 +6,7 @@ import pytest
 from ledger_lab import STAMP, SU, assert_right, charge, charged, write
 
 from mpicoloc.errors import Refused, UsageError
-from mpicoloc.store import ledger_posts
+from mpicoloc.ledger import ledger_posts
 
 
 @pytest.fixture

@@ -11,8 +11,9 @@ import pytest
 from ledger_lab import SU, assert_right, balances, results, start, write
 from spool_lab import BEGAN_S, KEY, RECORD, collected, script
 
-from mpicoloc.store import signature, step_record
-from mpicoloc.store.ledger import Ledger
+from mpicoloc.ledger.ledger import Ledger
+from mpicoloc.profile import signature
+from mpicoloc.slurm import step_record
 
 
 def test_cores_and_time_are_slurms_and_the_slowdown_is_the_profiles(books, spool):

@@ -16,8 +16,8 @@ from ledger_lab import SU, assert_right
 from spool_lab import RECORD
 
 from mpicoloc.cli.main import main
-from mpicoloc.store import step_record
-from mpicoloc.store.ledger import Ledger
+from mpicoloc.ledger.ledger import Ledger
+from mpicoloc.slurm import step_record
 
 JOB_CPU_S = 8 * 3600.0
 STEPS = [

@@ -13,9 +13,10 @@ import spool_lab
 from ledger_lab import SU, assert_right
 from spool_lab import RECORD, collected
 
-from mpicoloc.cli import charges, spool_job
 from mpicoloc.cli.main import main
-from mpicoloc.store.ledger import Ledger
+from mpicoloc.ledger import charges
+from mpicoloc.ledger.ledger import Ledger
+from mpicoloc.slurm import job_books
 
 LIMIT_S = 120
 
@@ -123,7 +124,7 @@ def test_at_no_time_do_steps_have_more_cpus_than_their_job(steps, cpu_s):
         for i, (n_cpus, at_s, ran_s) in enumerate(steps)
     ]
     for order in (records, records[::-1]):
-        load = spool_job.Load()
+        load = job_books.Load()
         each = [load.given_cpu_s(record, is_added=False) for record in order[:1]]
         each += [load.given_cpu_s(record, is_added=True) for record in order]
         assert sum(each[1:]) == pytest.approx(cpu_s)

@@ -10,8 +10,9 @@ import pytest
 from ledger_lab import SU, assert_right
 from spool_lab import BEGAN_S, collected, script
 
-from mpicoloc.store import signature, step_record
-from mpicoloc.store.ledger import Ledger
+from mpicoloc.ledger.ledger import Ledger
+from mpicoloc.profile import signature
+from mpicoloc.slurm import step_record
 
 NOTHING = {"n_waiting": 0, "charges": []}
 REFUSED = {

@@ -8,9 +8,9 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from mpicoloc import paths
+from mpicoloc.launch import paths
 from mpicoloc.pmpi import build_shim
-from mpicoloc.store import hdf5
+from mpicoloc.profile import hdf5
 
 PROGRAMS = Path(__file__).resolve().parent / "programs"
 LIMIT_S = 90

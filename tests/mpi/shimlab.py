@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import once
 
-from mpicoloc import paths
+from mpicoloc.launch import paths
 from mpicoloc.pmpi import build_shim, contract
 
 HERE = Path(__file__).resolve().parent

@@ -15,14 +15,14 @@ import shimlab
 
 from mpicoloc.lab import agent, control, server
 from mpicoloc.lab import plan as plan_of_lab
-from mpicoloc.network import inter
-from mpicoloc.network.collectives import job_traffic
-from mpicoloc.network.messages import Collective
-from mpicoloc.network.mpich import MPICH
-from mpicoloc.network.openmpi import OpenMPI, OpenMPI5
-from mpicoloc.run import calls as call_names
-from mpicoloc.run.collect import collect
-from mpicoloc.run.merge import merge
+from mpicoloc.network.traffic import intercomm
+from mpicoloc.network.traffic.job_traffic import job_traffic
+from mpicoloc.network.traffic.mpich import MPICH
+from mpicoloc.network.traffic.openmpi import OpenMPI, OpenMPI5
+from mpicoloc.network.traffic.schedule import Collective
+from mpicoloc.profile.assembly import calls as call_names
+from mpicoloc.profile.assembly.collect import collect
+from mpicoloc.profile.assembly.merge import merge
 
 pytestmark = pytest.mark.timeout(240)
 SIZES = (1, 3, 20, 100, 700, 3000, 9000)
@@ -142,8 +142,8 @@ def halves(call, library, algorithms):
             continue
         counts = None if call.counts is None else uneven(len(own), call.n_items)
         mine = replace(call, n_ranks=len(own), counts=counts)
-        half = inter.Half(mine, own, other, call.n_ranks, np.arange(call.n_ranks))
-        for pair, numbers in pairs(inter.traffic(half, library, algorithms)).items():
+        half = intercomm.Half(mine, own, other, call.n_ranks, np.arange(call.n_ranks))
+        for pair, numbers in pairs(intercomm.traffic(half, library, algorithms)).items():
             found[pair] = tuple(np.add(numbers, found.get(pair, (0, 0))).tolist())
     return found
 
@@ -151,7 +151,7 @@ def halves(call, library, algorithms):
 def expected(name, how, call):
     library = LIBRARIES[name]()
     if how == "between":
-        return halves(call, library, {"openmpi": inter.OPEN_MPI, "mpich": inter.MPICH}[name])
+        return halves(call, library, {"openmpi": intercomm.OPEN_MPI, "mpich": intercomm.MPICH}[name])
     return pairs(library.messages(call).traffic() * (2 if how == "persistent" else 1))
 
 

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from mpicoloc.core.topology import Placement
-from mpicoloc.network import placements, sharing, utilisation, windows, xgft
+from mpicoloc.network.load import sharing, utilisation, windows
+from mpicoloc.network.topology import placements, xgft
 
 GBIT_BPS = 1e9 / 8
 LINK_BPS = 10 * GBIT_BPS  # Table 3.1

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from mpicoloc.errors import UsageError
-from mpicoloc.model.pairs import Rules
-from mpicoloc.model.queue import Queue
-from mpicoloc.sim.deployment import LEVELS, Programs, draw, draw_level, normalised
+from mpicoloc.schedule.deployment import LEVELS, Programs, draw, draw_level, normalised
+from mpicoloc.schedule.policies import Rules
+from mpicoloc.schedule.queue import Queue
 
 SHARED, DI, GREEDY, BLOSSOM = (Rules(name) for name in ("fifo-shared", "di", "greedy", "blossom"))
 N_PROGRAMS = 32

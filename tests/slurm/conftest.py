@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 from slurm_jobs import Cluster, is_possible, jobs
 
-from mpicoloc import paths
 from mpicoloc.lab import slurm_cluster, slurm_files
+from mpicoloc.launch import paths
 from mpicoloc.pmpi import build_spank
-from mpicoloc.run import slurm
+from mpicoloc.slurm import client
 
 HERE = Path(__file__).resolve().parent
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
@@ -57,6 +57,6 @@ def cluster(lab):
 def queue(cluster, monkeypatch):
     """The queue of the cluster, by job; it is empty at the end."""
     monkeypatch.setenv("SLURM_CONF", cluster.env["SLURM_CONF"])
-    yield lambda: {job.id: job for job in slurm.snapshot().jobs}
+    yield lambda: {job.id: job for job in client.snapshot().jobs}
     cluster.run("scancel", "--full", "-u", "root")
     jobs.wait_until(lambda: not cluster.run("squeue", "-h"), "an empty queue")

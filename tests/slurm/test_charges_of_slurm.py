@@ -4,8 +4,9 @@ import jobs
 import pytest
 
 from mpicoloc.cli.main import main
-from mpicoloc.store import signature, step_note, step_record
-from mpicoloc.store.ledger import Ledger
+from mpicoloc.ledger.ledger import Ledger
+from mpicoloc.profile import signature
+from mpicoloc.slurm import step_note, step_record
 
 pytestmark = [pytest.mark.e2e, pytest.mark.serial, pytest.mark.timeout(200)]
 SCRIPT = """

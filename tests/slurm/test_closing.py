@@ -5,7 +5,7 @@ import json
 import jobs
 import pytest
 
-from mpicoloc.store import hdf5
+from mpicoloc.profile import hdf5
 
 pytestmark = [pytest.mark.e2e, pytest.mark.serial, pytest.mark.timeout(100)]
 LONG = """

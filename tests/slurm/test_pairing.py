@@ -19,10 +19,11 @@ import sample
 from slurm_jobs import LIMIT_S, daemon
 
 from mpicoloc.lab import slurm_files
-from mpicoloc.model.pairs import Rules
-from mpicoloc.model.steering import Commit, Partitions, Release
-from mpicoloc.run import orders, pairing, slurm
-from mpicoloc.store import hdf5
+from mpicoloc.profile import hdf5
+from mpicoloc.schedule.policies import Rules
+from mpicoloc.schedule.sharing_plan import Commit, Partitions, Release
+from mpicoloc.slurm import apply, client
+from mpicoloc.slurm import service as pairing
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
 HOW = pairing.Steering(Partitions("whole", "shared"), Rules("greedy", prior_slowdown=1.5), None)
@@ -41,7 +42,7 @@ def known(tmp_path):
 
 @pytest.fixture
 def step(known, tmp_path):
-    audit = orders.Audit(str(tmp_path / "audit.jsonl"), lambda text: None)
+    audit = apply.Audit(str(tmp_path / "audit.jsonl"), lambda text: None)
 
     def step(*, is_dry=False):
         return pairing.step(known, HOW, audit, is_dry=is_dry)
@@ -153,7 +154,7 @@ def test_nodes_that_are_reserved_are_not_used(cluster, queue):
 
 
 def is_up(name):
-    return next(node.is_up for node in slurm.snapshot().nodes if node.name == name)
+    return next(node.is_up for node in client.snapshot().nodes if node.name == name)
 
 
 def test_jobs_whose_time_cannot_grow_or_that_may_have_more_nodes_are_left_alone(cluster, queue, step, full):
@@ -256,7 +257,7 @@ def test_a_service_goes_on_by_itself_when_slurmctld_was_killed_meanwhile(
         killed_s = time.time()
         jobs.wait_until(lambda: is_told(cluster, "scontrol", "ping"), "slurmctld to be back")
         # Of nodes that have not answered it yet the service gives its jobs back, and says it again later.
-        jobs.wait_until(lambda: all(node.is_up for node in slurm.snapshot().nodes), "all nodes", 60)
+        jobs.wait_until(lambda: all(node.is_up for node in client.snapshot().nodes), "all nodes", 60)
         jobs.wait_until(lambda: queue()[first].partition == "shared", "the leader to be told", 60)
         (node,) = queue()[first].wanted_nodes
         cluster.run("scancel", busy[node])

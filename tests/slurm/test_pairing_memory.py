@@ -15,13 +15,13 @@ import sample
 from slurm_jobs import Cluster, is_possible
 
 from mpicoloc.lab import slurm_cluster
-from mpicoloc.model.pairs import Rules
-from mpicoloc.model.steering import Partitions
-from mpicoloc.run import orders, pairing, slurm
-from mpicoloc.store import hdf5
+from mpicoloc.profile import hdf5
+from mpicoloc.schedule.policies import Rules
+from mpicoloc.schedule.sharing_plan import Partitions
+from mpicoloc.slurm import apply, client, service
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(200)]
-HOW = pairing.Steering(Partitions("whole", "shared"), Rules("greedy", prior_slowdown=1.5), None)
+HOW = service.Steering(Partitions("whole", "shared"), Rules("greedy", prior_slowdown=1.5), None)
 
 
 @pytest.fixture
@@ -44,9 +44,9 @@ def step(tmp_path):
     for name in "ab":
         job = sample.job(id=name, user="root", batch_name=name, n_ranks=4)
         hdf5.write(dataclasses.replace(sample.profile(), job=job), tmp_path / f"{name}.h5")
-    known = pairing.Known(str(tmp_path))
-    audit = orders.Audit(str(tmp_path / "audit.jsonl"), lambda text: None)
-    return lambda: pairing.step(known, HOW, audit, is_dry=False)
+    known = service.Known(str(tmp_path))
+    audit = apply.Audit(str(tmp_path / "audit.jsonl"), lambda text: None)
+    return lambda: service.step(known, HOW, audit, is_dry=False)
 
 
 def submit(cluster, name, *words):
@@ -75,7 +75,7 @@ def test_two_that_fit_are_paired_and_run_together(cluster, queue, step, words):
 
 @pytest.mark.parametrize("words", [["--mem=501"], ["--mem-per-cpu=126"], ["--mem=0"]])
 def test_two_that_do_not_fit_are_not_paired_nor_would_slurm_start_both(cluster, queue, step, words):
-    assert slurm.shares_out_memory(slurm.settings())
+    assert client.shares_out_memory(client.settings())
     busy, first, second = fill(cluster, queue, *words)
     assert step() == []
     for job in (first, second):  # as if they were paired

@@ -12,10 +12,10 @@ import pytest
 
 from mpicoloc.cli.main import main
 from mpicoloc.core.batch import PENDING, BatchJob
-from mpicoloc.model.features import run_of
+from mpicoloc.profile import hdf5
 from mpicoloc.report.summary import summary
-from mpicoloc.run import pairing
-from mpicoloc.store import hdf5
+from mpicoloc.slowdown.features import run_of
+from mpicoloc.slurm import service
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
 
@@ -71,7 +71,7 @@ srun --mpi={mpi} sh -c 'exec ./heat2d.{family} 60 100'
     assert all(len(profile.tables["events"]) == 200 for profile in steps.values())
     assert comment(cluster, job)["n_profiles"] == 2
     # The next job of this name is expected to take as long as both steps.
-    known = pairing.Known(str(cluster.spool))
+    known = service.Known(str(cluster.spool))
     known.look()
     (user,) = {profile.job.user for profile in steps.values()}
     expected_s = known.of(BatchJob(0, user, name, PENDING, "whole", 1, 2, 2), 0.0).runtime_s

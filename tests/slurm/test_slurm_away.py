@@ -12,7 +12,8 @@ import pytest
 from slurm_jobs import LIMIT_S, command_of, daemon, processes
 
 from mpicoloc.cli.main import main
-from mpicoloc.store import signature, step_note, step_record
+from mpicoloc.profile import signature
+from mpicoloc.slurm import step_note, step_record
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
 WAITS = """

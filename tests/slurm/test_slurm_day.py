@@ -11,10 +11,11 @@ import pytest
 import slurm_jobs  # noqa: F401 it makes the next ones importable
 from pages import LAB, ROOT, of_cluster
 
+from mpicoloc.campaign import model_file, training_sets
 from mpicoloc.lab import slurm_cluster
-from mpicoloc.model import steps
-from mpicoloc.model.problem import MIN_PROGRAMS, MIN_ROWS
-from mpicoloc.run import model_file, slurm, training
+from mpicoloc.slowdown import steps
+from mpicoloc.slowdown.training.problem import MIN_PROGRAMS, MIN_ROWS
+from mpicoloc.slurm import client
 
 sys.path.insert(0, str(ROOT / "examples" / "slurm-day"))
 
@@ -64,7 +65,7 @@ def seen(folder, shell, blocks, patch):
         said.append(shell.run(block, BLOCK_LIMIT_S))
         if "SLURM_CONF" in shell.exported:  # slurmctld forgets a job after five minutes
             patch.setenv("SLURM_CONF", shell.exported["SLURM_CONF"])
-            comments |= {job.id: job.admin_comment for job in slurm.snapshot().jobs}
+            comments |= {job.id: job.admin_comment for job in client.snapshot().jobs}
     env = {**os.environ, **shell.exported}
     patch.setenv("XDG_CACHE_HOME", env["XDG_CACHE_HOME"])
 
@@ -91,12 +92,12 @@ def modelled(folder):
     """What the model was made of and is, if there is one, and what the last jobs leave, those beside it."""
     file, audit = folder / "slowdowns.model", folder / "model.jsonl"
     numbers = [int(word) for word in (folder / "model.txt").read_text().split()]
-    runs, troubles = training.read_runs(sorted(map(str, (folder / "spool").glob("*.h5"))))
+    runs, troubles = training_sets.read_runs(sorted(map(str, (folder / "spool").glob("*.h5"))))
     assert not troubles
     before = [run for run in runs.values() if int(steps.number(run)) < min(numbers)]
     lines = audit.read_text().splitlines() if audit.exists() else []
     return {
-        "given": training.from_production(before)[0],
+        "given": training_sets.from_production(before)[0],
         "card": model_file.card(model_file.read(file)) if file.exists() else None,
         "numbers": numbers,
         "audit": [json.loads(line) for line in lines],

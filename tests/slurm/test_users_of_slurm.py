@@ -15,9 +15,9 @@ from slurm_jobs import LIMIT_S, is_possible
 
 from mpicoloc.cli.main import main
 from mpicoloc.lab import slurm_cluster, slurm_files
+from mpicoloc.ledger.ledger import Ledger
 from mpicoloc.pmpi import build_spank
-from mpicoloc.store import hdf5, signature
-from mpicoloc.store.ledger import Ledger
+from mpicoloc.profile import hdf5, signature
 
 pytestmark = [
     pytest.mark.e2e,

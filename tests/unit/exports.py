@@ -5,9 +5,10 @@ import traces
 
 from mpicoloc.core.profile import Job
 from mpicoloc.core.tables import table
-from mpicoloc.model.interference import complete
-from mpicoloc.store import hdf5, trace_file
-from mpicoloc.store.frames import Frames
+from mpicoloc.measure.estimate import complete
+from mpicoloc.profile import hdf5
+from mpicoloc.profile.frames import Frames
+from mpicoloc.trace import trace_file
 
 HOSTILE = "a\"b'c\\d\n<script>alert(1)</script>\t{}:,;%s\u2028é"
 

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from mpicoloc.coordinator import clocks
+from mpicoloc.coordinator.agreement import Agreement, Offer, apart_ns, plan, verdict_of_all
 from mpicoloc.pmpi import contract
-from mpicoloc.run import clocks
-from mpicoloc.run.agreement import Agreement, Offer, apart_ns, plan, verdict_of_all
 
 MS = 1_000_000
 VALID = contract.MC_VERDICT_VALID

@@ -10,10 +10,10 @@ from collections import Counter
 import numpy as np
 import pytest
 
+from mpicoloc.campaign import campaign, campaign_digest, campaign_file
+from mpicoloc.campaign.campaign_file import Experiment
 from mpicoloc.errors import DataError, EnvironmentFault, UsageError
-from mpicoloc.model.corun import TimedRun
-from mpicoloc.run import campaign, campaign_digest, campaign_file
-from mpicoloc.run.campaign_file import Experiment
+from mpicoloc.slowdown.corun import TimedRun
 
 THREE = """
 rounds = 2

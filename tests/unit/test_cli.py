@@ -7,9 +7,10 @@ import sys
 
 import pytest
 
-from mpicoloc import config, wrap
+from mpicoloc import config
 from mpicoloc.cli import helping
 from mpicoloc.cli import main as cli
+from mpicoloc.launch import wrap
 
 
 def mpicoloc(*argv, **kwargs):
@@ -92,7 +93,9 @@ def test_unknown_mpi_names_the_remedy(linked, tmp_path):
     app = linked("libmpi.so.40")
     env = {**os.environ, "PYTHONPATH": str(tmp_path)}
     # An installation whose library for that MPI is missing.
-    (tmp_path / "sitecustomize.py").write_text("import mpicoloc.paths as p\np.find_shim = lambda abi: None\n")
+    (tmp_path / "sitecustomize.py").write_text(
+        "import mpicoloc.launch.paths as p\np.find_shim = lambda abi: None\n"
+    )
     for argv in (["preload", app], ["run", "-n", "1", app]):
         assert_one_line(mpicoloc(*argv, env=env), 4, "mpicoloc build --mpicc")
 

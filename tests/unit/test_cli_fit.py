@@ -13,18 +13,17 @@ import pytest
 
 pytest.importorskip("sklearn", reason="the extra schedule is not installed")
 
+from mpicoloc.campaign import model_file, training_file, training_sets
 from mpicoloc.cli import fit
 from mpicoloc.cli import main as cli
 from mpicoloc.core.estimate import Estimate
 from mpicoloc.core.machine import Machine
 from mpicoloc.core.training import merged
-from mpicoloc.model.corun import Slowdown
-from mpicoloc.model.features import run_of
-from mpicoloc.report import campaign as report
-from mpicoloc.report import slowdowns as report_model
-from mpicoloc.run import model_file, training
-from mpicoloc.store import hdf5
-from mpicoloc.store import training as training_file
+from mpicoloc.profile import hdf5
+from mpicoloc.report.terminal import campaign as report
+from mpicoloc.report.terminal import slowdowns as report_model
+from mpicoloc.slowdown.corun import Slowdown
+from mpicoloc.slowdown.features import run_of
 
 ROOT = Path(__file__).resolve().parents[2]
 N_PROGRAMS = 6
@@ -257,7 +256,7 @@ def test_too_few_slowdowns_are_told(folder, capsys, monkeypatch, tmp_path):
 def test_without_scikit_learn_the_remedy_is_told(folder, fitted, capsys, monkeypatch):
     monkeypatch.chdir(folder)
     monkeypatch.setitem(sys.modules, "sklearn", None)
-    monkeypatch.delitem(sys.modules, "mpicoloc.model.fitting", raising=False)
+    monkeypatch.delitem(sys.modules, "mpicoloc.slowdown.training.fitting", raising=False)
     code, text = complaint(capsys, "fit", "--training", "t.npz", "--out", "m2")
     assert code == 4
     assert "pip install 'mpicoloc[schedule]'" in text
@@ -289,7 +288,7 @@ def test_a_campaign_is_learnt_from(tmp_path):
         walls = [140.0 * scatter, 140.0]
         noted(["ab", "ba"][i_round], i_round, [walls, walls[::-1]][i_round])
     (tmp_path / "runs.jsonl").write_text("\n".join(lines) + "\n")
-    found = training.from_campaign(str(tmp_path))
+    found = training_sets.from_campaign(str(tmp_path))
     pairs = {(found.jobs[row["target"]].id, found.jobs[row["co_runner"]].id): row for row in found.rows}
     assert set(pairs) == {("a", "b"), ("b", "a")}
     assert pairs["a", "b"]["slowdown"] == pytest.approx(1.4, rel=0.01)
@@ -305,7 +304,7 @@ def test_a_campaign_is_learnt_from(tmp_path):
         jobs.profile("2", 1, use, need, 100.0, estimate, "1"),
         *(jobs.profile(f"alone-{i}", i, use, need, 100.0) for i in range(2)),
     ]
-    production, _ = training.from_production(list(map(run_of, shared)))
+    production, _ = training_sets.from_production(list(map(run_of, shared)))
     both = merged([found, production, found])
     assert len(both.rows) == 4
     assert (found.layout, production.layout, both.layout) == ("apart", "", "apart")

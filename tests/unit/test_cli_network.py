@@ -12,7 +12,8 @@ from test_cli_price import documented, keys
 
 from mpicoloc.cli.main import main
 from mpicoloc.core.tables import table
-from mpicoloc.store import hdf5, trace_file
+from mpicoloc.profile import hdf5
+from mpicoloc.trace import trace_file
 
 SLURM = "SwitchName=a Nodes=n[0-3]\nSwitchName=b Nodes=n[4-7]\nSwitchName=top Switches=a,b\n"
 

@@ -7,11 +7,12 @@ import contention
 import pytest
 import sample
 
+from mpicoloc.campaign import model_file
 from mpicoloc.cli import main
-from mpicoloc.model import odd_sets, pairs
-from mpicoloc.model.fitted import FittedModel
-from mpicoloc.run import model_file, waiting
-from mpicoloc.store import hdf5, queue_files
+from mpicoloc.profile import hdf5, queue_files
+from mpicoloc.schedule import odd_sets, policies
+from mpicoloc.slowdown.fitted import FittedModel
+from mpicoloc.slurm import waiting
 
 JOBS = """\
 id,program,runtime_s,n_cores
@@ -197,7 +198,7 @@ def test_files_that_are_none(folder, capsys):
 
 def test_profiles_and_a_model_tell_what_no_pair_was_measured_for(folder, capsys):
     pytest.importorskip("sklearn", reason="the extra schedule is not installed")
-    from mpicoloc.model.fitting import fit_kind
+    from mpicoloc.slowdown.training.fitting import fit_kind
 
     model = fit_kind(contention.World(8).training(), "elastic net")
     model_file.write(model, "slowdowns.model")
@@ -219,7 +220,7 @@ def test_profiles_and_a_model_tell_what_no_pair_was_measured_for(folder, capsys)
 
 def test_pairs_are_predicted_within_a_part_of_the_queue_only(folder, capsys, monkeypatch):
     pytest.importorskip("sklearn", reason="the extra schedule is not installed")
-    from mpicoloc.model.fitting import fit_kind
+    from mpicoloc.slowdown.training.fitting import fit_kind
 
     model_file.write(fit_kind(contention.World(8).training(), "elastic net"), "slowdowns.model")
     hdf5.write(sample.profile(), "0.h5")
@@ -230,7 +231,7 @@ def test_pairs_are_predicted_within_a_part_of_the_queue_only(folder, capsys, mon
     monkeypatch.setattr(
         FittedModel, "predict_pairs", lambda self, jobs: predicted.append(len(jobs)) or predict(self, jobs)
     )
-    monkeypatch.setattr(pairs, "WINDOW", 2)
+    monkeypatch.setattr(policies, "WINDOW", 2)
     assert main.main(["pair", "jobs.csv", "--model", "slowdowns.model", "--threshold", "none", "--json"]) == 0
     assert predicted == [2, 2, 1]
     groups = [group["jobs"] for group in json.loads(capsys.readouterr().out)["groups"]]

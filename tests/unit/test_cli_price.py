@@ -11,8 +11,8 @@ import pytest
 import sample
 
 from mpicoloc.cli.main import main
-from mpicoloc.report.bill import SCHEMES
-from mpicoloc.store import hdf5
+from mpicoloc.profile import hdf5
+from mpicoloc.report.terminal.bill import SCHEMES
 
 
 @pytest.fixture

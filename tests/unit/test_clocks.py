@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from mpicoloc.core.clocks import Clock, align, in_order
+from mpicoloc.trace.clocks import Clock, align, in_order
 
 S = 10**9
 LATENCY_NS = 2000

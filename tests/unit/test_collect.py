@@ -7,10 +7,10 @@ import pytest
 
 from mpicoloc.errors import DataError
 from mpicoloc.pmpi import contract
-from mpicoloc.run import assemble, calls
-from mpicoloc.run.collect import collect
-from mpicoloc.run.merge import merge
-from mpicoloc.run.part import pack, unpack
+from mpicoloc.profile.assembly import assemble, calls
+from mpicoloc.profile.assembly.collect import collect
+from mpicoloc.profile.assembly.merge import merge
+from mpicoloc.profile.assembly.node_part import pack, unpack
 
 S = 1_000_000_000
 KEY = "testkey"
@@ -298,7 +298,7 @@ def test_a_price_function_that_fails_costs_no_profile(monkeypatch, text, words):
 
 
 def test_the_site_signs_what_it_writes_and_a_bad_key_costs_no_profile(monkeypatch, tmp_path):
-    from mpicoloc.store import hdf5, signature
+    from mpicoloc.profile import hdf5, signature
 
     key = tmp_path / "site.key"
     key.write_text("k" * 32)
@@ -314,7 +314,7 @@ def test_the_site_signs_what_it_writes_and_a_bad_key_costs_no_profile(monkeypatc
 
 
 def test_a_misspelt_variable_is_noted_in_the_profile(monkeypatch, tmp_path):
-    from mpicoloc.store import hdf5
+    from mpicoloc.profile import hdf5
 
     monkeypatch.setenv("MPICOLOC_TRCE", "1")
     write_rank(0, n_ranks=1, out_path=str(tmp_path / "p.h5").encode())
@@ -324,7 +324,7 @@ def test_a_misspelt_variable_is_noted_in_the_profile(monkeypatch, tmp_path):
 
 def test_what_cannot_be_signed_costs_no_profile(monkeypatch, tmp_path):
     """For example a trace that is larger than what is signed."""
-    from mpicoloc.store import canonical, hdf5, signature
+    from mpicoloc.profile import canonical, hdf5, signature
 
     key = tmp_path / "site.key"
     key.write_text("k" * 32)
@@ -365,7 +365,7 @@ def test_what_a_rank_used_is_without_what_came_before_the_end_of_init():
 
 
 def test_a_rank_that_runs_used_what_the_kernel_tells_since_init():
-    from mpicoloc.run import machine
+    from mpicoloc.profile.assembly import machine
 
     def ticks(pid):
         with open(f"/proc/{pid}/stat") as file:

@@ -6,9 +6,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mpicoloc.errors import DataError
-from mpicoloc.network import openmpi, trees
-from mpicoloc.network.messages import Collective
-from mpicoloc.network.openmpi import OpenMPI, OpenMPI5
+from mpicoloc.network.traffic import openmpi, trees
+from mpicoloc.network.traffic.openmpi import OpenMPI, OpenMPI5
+from mpicoloc.network.traffic.schedule import Collective
 
 RANKS = st.integers(2, 70)
 ITEMS = st.integers(1, 300_000)

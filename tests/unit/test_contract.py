@@ -9,7 +9,7 @@ import pytest
 
 from mpicoloc.errors import DataError
 from mpicoloc.pmpi import contract
-from mpicoloc.store import trace_file
+from mpicoloc.trace import trace_file
 
 ffi = contract.ffi
 STRUCTS = [name for name in ffi.list_types()[0] if name != "mc_agent"]  # which is opaque

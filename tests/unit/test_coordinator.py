@@ -2,7 +2,7 @@
 
 import pytest
 
-from mpicoloc.run import coordinator
+from mpicoloc.coordinator import coordinator
 
 
 def test_a_coordinator_that_is_ended_while_it_gathers_does_not_call_the_profile_failed(monkeypatch):

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mpicoloc.model.corun import TimedRun, of_time, overlap_s, slowdowns
+from mpicoloc.slowdown.corun import TimedRun, of_time, overlap_s, slowdowns
 
 
 def alone(program, wall_s, place=0):

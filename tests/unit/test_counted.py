@@ -15,11 +15,11 @@ from mpicoloc.cli.main import main
 from mpicoloc.core.tables import table
 from mpicoloc.counters import EVENTS
 from mpicoloc.errors import UsageError
-from mpicoloc.model import counted
-from mpicoloc.model.features import FEATURES, job_features
 from mpicoloc.pmpi import contract
-from mpicoloc.run.collect import collect
-from mpicoloc.store import hdf5
+from mpicoloc.profile import hdf5
+from mpicoloc.profile.assembly.collect import collect
+from mpicoloc.slowdown import pmu_quantities
+from mpicoloc.slowdown.features import FEATURES, job_features
 
 HARDWARE = [event.name for event in EVENTS if event.is_hardware]
 
@@ -61,8 +61,10 @@ def test_rates_are_per_second_and_core_and_per_thousand_instructions():
 def test_every_event_of_hardware_is_a_feature_that_the_list_knows():
     values = values_of(counters(dict.fromkeys(HARDWARE, 1e9)))
     assert set(values) <= set(FEATURES)
-    for event in counted.RATED:
-        assert {f"{counted.word(event)}_per_s_mean", f"{counted.word(event)}_per_ki_sd"} <= set(values)
+    for event in pmu_quantities.RATED:
+        assert {f"{pmu_quantities.word(event)}_per_s_mean", f"{pmu_quantities.word(event)}_per_ki_sd"} <= set(
+            values
+        )
     assert not {name for name in values if name.startswith("page_faults")}
 
 
@@ -117,7 +119,9 @@ def test_windows_alone_come_before_the_whole_run():
 @given(st.lists(st.floats(1.0, 1e15), min_size=3, max_size=3), st.integers(1, 5), st.floats(0.5, 1e5))
 def test_rates_times_what_they_are_per_are_the_counts(amounts, n_ranks, core_s):
     names = ("instructions", "cycles", "cache-misses")
-    found = counted.of_ranks(counters(dict(zip(names, amounts, strict=True)), n_ranks), n_ranks, core_s)
+    found = pmu_quantities.of_ranks(
+        counters(dict(zip(names, amounts, strict=True)), n_ranks), n_ranks, core_s
+    )
     misses = amounts[2] * np.arange(1, n_ranks + 1)
     assert found["cache_misses_per_s"] * core_s == pytest.approx(misses)
     instructions = found["ipc"] * found["clock_hz"] * core_s * n_ranks

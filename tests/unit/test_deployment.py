@@ -6,9 +6,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mpicoloc.errors import DataError, UsageError
-from mpicoloc.model.pairs import POLICIES, Rules, plan
-from mpicoloc.model.queue import Queue, Room
-from mpicoloc.sim.deployment import Programs, deploy, draw, normalised
+from mpicoloc.schedule.deployment import Programs, deploy, draw, normalised
+from mpicoloc.schedule.policies import POLICIES, Rules, plan
+from mpicoloc.schedule.queue import Queue, Room
 
 
 def programs(runtime_s, slowdown, predicted=None, **sizes):

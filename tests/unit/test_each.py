@@ -7,8 +7,8 @@ import time
 import pytest
 
 from mpicoloc.errors import DataError, EnvironmentFault
-from mpicoloc.store import apart
-from mpicoloc.store import each as module
+from mpicoloc.profile import parallel as module
+from mpicoloc.profile import sandbox
 
 LIMIT_S = 40
 pytestmark = pytest.mark.timeout(2 * LIMIT_S)
@@ -130,12 +130,12 @@ def test_the_time_of_whoever_asks_is_not_that_of_who_answers(files, monkeypatch)
 def immortal(monkeypatch):
     """Processes that a kill does not reach, as it is while they sleep in the kernel; gone afterwards."""
     kill = os.kill
-    monkeypatch.setattr(apart, "END_S", 0.5)
-    monkeypatch.setattr(apart.os, "kill", lambda pid, number: None)
+    monkeypatch.setattr(sandbox, "END_S", 0.5)
+    monkeypatch.setattr(sandbox.os, "kill", lambda pid, number: None)
     yield
-    while apart._LEFT:  # nobody has waited for them, so these numbers are still theirs
-        kill(apart._LEFT[-1], signal.SIGKILL)
-        os.waitpid(apart._LEFT.pop(), 0)
+    while sandbox._LEFT:  # nobody has waited for them, so these numbers are still theirs
+        kill(sandbox._LEFT[-1], signal.SIGKILL)
+        os.waitpid(sandbox._LEFT.pop(), 0)
 
 
 def asleep(path, raw):
@@ -148,18 +148,18 @@ def test_a_process_that_cannot_be_killed_is_left(files, monkeypatch, immortal):
     monkeypatch.setattr(module, "ANSWER_S", 2.5)
     found = dict(module.each(files, asleep))
     assert sum(isinstance(answer, EnvironmentFault) for answer in found.values()) == 3
-    monkeypatch.setattr(apart, "WAIT_S", 0.5)
+    monkeypatch.setattr(sandbox, "WAIT_S", 0.5)
     with pytest.raises(DataError):
-        apart.apart("hung", signal.pause, bytes)
-    left = list(apart._LEFT)
+        sandbox.apart("hung", signal.pause, bytes)
+    left = list(sandbox._LEFT)
     assert len(left) >= 4
     monkeypatch.undo()
     for pid in left:
         os.kill(pid, signal.SIGKILL)
     deadline_s = time.monotonic() + LIMIT_S
-    while apart._LEFT and time.monotonic() < deadline_s:
-        assert apart.apart("well", lambda: [b"x"], bytes) == b"x"
-    assert apart._LEFT == [], "they are waited for when they have ended"
+    while sandbox._LEFT and time.monotonic() < deadline_s:
+        assert sandbox.apart("well", lambda: [b"x"], bytes) == b"x"
+    assert sandbox._LEFT == [], "they are waited for when they have ended"
     for pid in left:
         with pytest.raises(ChildProcessError):
             os.waitpid(pid, os.WNOHANG)

@@ -7,9 +7,9 @@ import sys
 
 import pytest
 
-from mpicoloc import elf
 from mpicoloc.errors import UsageError
-from mpicoloc.store import symbols
+from mpicoloc.launch import elf
+from mpicoloc.profile.assembly import symbols
 
 
 def compiled(tmp_path, name, source, *flags):

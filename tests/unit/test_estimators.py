@@ -6,9 +6,9 @@ from hypothesis import strategies as st
 from renewal import simulate
 
 from mpicoloc.core.tables import table
-from mpicoloc.model import ipc
-from mpicoloc.model.interference import complete, interference
-from mpicoloc.model.matched import MIN_CYCLES, MIN_SHUTTERS, Matched, matched
+from mpicoloc.measure import ipc
+from mpicoloc.measure.burst import MIN_CYCLES, MIN_SHUTTERS, Matched, matched
+from mpicoloc.measure.estimate import complete, interference
 from mpicoloc.pmpi import contract
 
 

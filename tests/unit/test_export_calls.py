@@ -8,10 +8,10 @@ import traces
 from exports import job_of
 
 from mpicoloc.errors import DataError
-from mpicoloc.report.export import calls, kept, perfetto, simgrid
+from mpicoloc.profile.frames import Frames
+from mpicoloc.report.export import calls, event_ring, perfetto, simgrid
 from mpicoloc.report.export.messages import Side, matched
-from mpicoloc.store import trace_file
-from mpicoloc.store.frames import Frames
+from mpicoloc.trace import trace_file
 
 
 def side(*rows):
@@ -22,7 +22,7 @@ def side(*rows):
 
 def test_calls_that_overlap_lie_on_tracks_of_their_own():
     begin, end = np.array([[0, 10], [5, 7], [6, 12], [8, 9], [10, 11], [20, 21]]).T
-    assert kept.tracks_of(begin, end).tolist() == [0, 1, 2, 1, 0, 0]
+    assert event_ring.tracks_of(begin, end).tolist() == [0, 1, 2, 1, 0, 0]
 
 
 def test_calls_of_nodes_are_on_one_clock():

@@ -11,11 +11,11 @@ from exports import HOSTILE, job_of
 
 from mpicoloc.cli.main import main
 from mpicoloc.core.tables import COLUMNS
+from mpicoloc.profile import hdf5
+from mpicoloc.profile.frames import open_profile
 from mpicoloc.report.export import formats
 from mpicoloc.report.export.facts import facts
 from mpicoloc.report.summary import summary
-from mpicoloc.store import hdf5
-from mpicoloc.store.frames import open_profile
 
 N_RANKS = 3
 TRACED = {

@@ -13,8 +13,8 @@ import pytest
 from exports import ring_of
 
 from mpicoloc.cli.main import main
+from mpicoloc.profile.frames import open_profile
 from mpicoloc.report.export import calls, formats, sorting
-from mpicoloc.store.frames import open_profile
 
 N_RANKS, N_ROUNDS, N_FILES = 1100, 2, 256
 MAX_BYTES = {"otf2": 1 << 30}

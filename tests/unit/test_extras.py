@@ -13,7 +13,7 @@ import sample
 import test_quick_start
 
 from mpicoloc import extras
-from mpicoloc.store import hdf5
+from mpicoloc.profile import hdf5
 
 ROOT = Path(__file__).resolve().parents[2]
 CORE = {"numpy", "h5py", "cffi", "mpi4py", "rich"}

@@ -11,7 +11,7 @@ from mpicoloc.core.machine import Machine, machine_of
 from mpicoloc.core.profile import Interference, MpiSummary, Network, NetworkLevel, Profile
 from mpicoloc.core.tables import table
 from mpicoloc.errors import DataError
-from mpicoloc.model.features import FEATURES, job_features, program_name
+from mpicoloc.slowdown.features import FEATURES, job_features, program_name
 
 S = 10**9
 

@@ -16,15 +16,15 @@ from mpicoloc.core.estimate import Estimate
 from mpicoloc.core.machine import Machine
 from mpicoloc.core.training import Row, TrainingSet, merged, training_set
 from mpicoloc.errors import DataError
-from mpicoloc.model.costs import cheapest, cost
-from mpicoloc.model.features import FEATURES
-from mpicoloc.model.fitting import SAME_FOR_ALL, fit_kind, fit_model
-from mpicoloc.model.intervals import band, covering
-from mpicoloc.model.learning import BASELINES
-from mpicoloc.model.learning import KINDS as KINDS_OF
-from mpicoloc.model.problem import FEW, MISSES, parted, predicted, problem
-from mpicoloc.model.search import tuned
-from mpicoloc.model.slowdown import pair_slowdowns
+from mpicoloc.slowdown.costs import cheapest, cost
+from mpicoloc.slowdown.features import FEATURES
+from mpicoloc.slowdown.intervals import band, covering
+from mpicoloc.slowdown.slowdown import pair_slowdowns
+from mpicoloc.slowdown.training.fitting import SAME_FOR_ALL, fit_kind, fit_model
+from mpicoloc.slowdown.training.problem import FEW, MISSES, parted, predicted, problem
+from mpicoloc.slowdown.training.regressors import BASELINES
+from mpicoloc.slowdown.training.regressors import KINDS as KINDS_OF
+from mpicoloc.slowdown.training.search import tuned
 
 KINDS = ("elastic net", "extra trees")
 

@@ -14,10 +14,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mpicoloc.cli.main import main
-from mpicoloc.core import bundle
 from mpicoloc.core.tables import table
 from mpicoloc.errors import DataError, Refused
-from mpicoloc.store import apart, canonical, hdf5, parcel, signature
+from mpicoloc.profile import canonical, hdf5, profile_ipc, sandbox, signature
+from mpicoloc.trace import bundle
 
 ESCAPE = "\x1b]0;owned\x07"
 
@@ -147,10 +147,10 @@ def test_no_file_takes_more_memory_than_it_may(path, monkeypatch):
     path.write_bytes(content[:at] + first[0] * n_cells + content[at + 16 * n_cells :])
     with h5py.File(path) as file:
         assert file["job"].attrs["new"][n_cells - 1] == "x" * 100000  # 300 MB in all
-    monkeypatch.setattr(apart, "MEMORY_BYTES", 100 << 20)
+    monkeypatch.setattr(sandbox, "MEMORY_BYTES", 100 << 20)
     with pytest.raises(DataError, match=r"p\.h5"):
         signature.snapshot(path)
-    monkeypatch.setattr(apart, "MEMORY_BYTES", 2 << 30)
+    monkeypatch.setattr(sandbox, "MEMORY_BYTES", 2 << 30)
     signature.snapshot(path)
 
 
@@ -175,9 +175,9 @@ def test_an_answer_that_is_none_is_damage_and_never_code(path, monkeypatch, tmp_
 
 @pytest.mark.parametrize("said", [b"-", b"-[", b'-["SystemExit", "x"]', b"?", b"-3"])
 def test_an_error_that_is_none_is_damage(path, monkeypatch, said):
-    monkeypatch.setattr(apart, "_GOOD", b"")
+    monkeypatch.setattr(sandbox, "_GOOD", b"")
     with pytest.raises(DataError, match="is damaged"):
-        apart.apart(str(path), lambda: [said], bytes)
+        sandbox.apart(str(path), lambda: [said], bytes)
 
 
 def test_errors_come_back_as_they_were(path):
@@ -185,15 +185,15 @@ def test_errors_come_back_as_they_were(path):
         raise Refused("it is 1 o'clock")
 
     with pytest.raises(Refused, match="it is 1 o'clock"):
-        apart.apart(str(path), work, bytes)
+        sandbox.apart(str(path), work, bytes)
 
 
-PARCEL = b"".join(parcel.pack(sample.profile(n_shutters=2), {"a": [1]}))
+PARCEL = b"".join(profile_ipc.pack(sample.profile(n_shutters=2), {"a": [1]}))
 
 
 def test_what_is_packed_is_unpacked():
     before = sample.profile(n_shutters=2, notes=("ä",))
-    after, more = parcel.unpack(memoryview(b"".join(parcel.pack(before, {"a": [1]}))))
+    after, more = profile_ipc.unpack(memoryview(b"".join(profile_ipc.pack(before, {"a": [1]}))))
     assert more == {"a": [1]}
     for name in ("job", "mpi", "interference", "price", "partial", "notes"):
         assert getattr(after, name) == getattr(before, name)
@@ -205,7 +205,7 @@ def test_what_is_packed_is_unpacked():
 def test_a_changed_parcel_is_a_profile_or_none(at, bytes_, cut):
     changed = PARCEL[:at] + bytes_ + (b"" if cut else PARCEL[at + len(bytes_) :])
     try:
-        profile, _ = parcel.unpack(memoryview(changed))
+        profile, _ = profile_ipc.unpack(memoryview(changed))
     except (DataError, *bundle.STRANGE):
         return
     assert isinstance(profile.job.n_cores, int) and isinstance(profile.job.id, str)

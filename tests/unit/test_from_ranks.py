@@ -6,7 +6,7 @@ import sample
 from renewal import simulate
 
 from mpicoloc.core.tables import table
-from mpicoloc.model.interference import complete, interference
+from mpicoloc.measure.estimate import complete, interference
 
 JOB_S = 60.0
 

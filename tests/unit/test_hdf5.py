@@ -17,7 +17,7 @@ import mpicoloc
 from mpicoloc.cli.main import main
 from mpicoloc.core.tables import COLUMNS, ROWS, table
 from mpicoloc.errors import DataError, EnvironmentFault
-from mpicoloc.store import frames, hdf5, profiles, rows
+from mpicoloc.profile import frames, hdf5, profiles, rows
 
 PROFILES = Path(__file__).parent / "profiles"
 

@@ -10,9 +10,9 @@ import sample
 
 import mpicoloc
 from mpicoloc.cli.main import main
-from mpicoloc.store import each as module_each
-from mpicoloc.store import hdf5, history
-from mpicoloc.store.each import each
+from mpicoloc.profile import hdf5, history
+from mpicoloc.profile import parallel as module_each
+from mpicoloc.profile.parallel import each
 
 
 @pytest.fixture(autouse=True)

@@ -10,18 +10,19 @@ import pytest
 import sample
 from slurm_programs import answering
 
+from mpicoloc.campaign import model_file
 from mpicoloc.cli.main import main
 from mpicoloc.core.estimate import Estimate
 from mpicoloc.core.machine import Machine
 from mpicoloc.core.tables import table
-from mpicoloc.model.fitting import fit_kind
-from mpicoloc.model.pairs import Rules
-from mpicoloc.model.slowdown import MeasuredTable
-from mpicoloc.model.steering import Partitions
-from mpicoloc.run import kinds, model_file, pairing
-from mpicoloc.store import hdf5, history
+from mpicoloc.profile import hdf5, history
+from mpicoloc.schedule.policies import Rules
+from mpicoloc.schedule.sharing_plan import Partitions
+from mpicoloc.slowdown.slowdown import MeasuredTable
+from mpicoloc.slowdown.training.fitting import fit_kind
+from mpicoloc.slurm import job_history, service
 
-HOW = pairing.Steering(Partitions("whole", "shared"), Rules("blossom", prior_slowdown=1.3), None)
+HOW = service.Steering(Partitions("whole", "shared"), Rules("blossom", prior_slowdown=1.3), None)
 
 
 @pytest.fixture
@@ -93,9 +94,9 @@ def test_who_says_what_cannot_be_stops_pairing_for_himself_alone(slurm, folder, 
 def test_a_job_does_not_run_longer_than_its_time_limit_whatever_its_profiles_say(slurm, folder):
     for name in "FG":
         write(folder, name, wall_s=3e6)
-    known = kinds.Known(str(folder))
+    known = job_history.Known(str(folder))
     known.look()
-    now = pairing.slurm.snapshot()
+    now = service.slurm.snapshot()
     seen = []
 
     class Told(MeasuredTable):
@@ -105,7 +106,7 @@ def test_a_job_does_not_run_longer_than_its_time_limit_whatever_its_profiles_say
             seen.append(target.runtime_s)
             return Estimate(1.3, 1.2, 1.4, 9, "1", "measured")
 
-    pairing.look(now, known, dataclasses.replace(HOW, model=Told({})))
+    service.look(now, known, dataclasses.replace(HOW, model=Told({})))
     assert set(seen) == {600.0}
 
 
@@ -122,25 +123,25 @@ def test_profiles_and_nodes_of_another_machine_than_the_models_are_named(slurm, 
     ours, theirs = "Epyc, 8 CPUs, 16 GiB", "Epyc, 4 CPUs, 16 GiB"
     assert f"profiles in {folder} are of {theirs}, and the model is of {ours}" in told.err
     assert f"node n1 has 4 CPUs, and the model is of {ours}" in told.err
-    known = kinds.Known(str(folder), Machine("Epyc", 8, 2.0**34))
+    known = job_history.Known(str(folder), Machine("Epyc", 8, 2.0**34))
     known.look()
-    jobs = {job.name: job for job in pairing.slurm.snapshot().jobs}
+    jobs = {job.name: job for job in service.slurm.snapshot().jobs}
     assert [known.of(jobs[name], 0.0) is not None for name in "FG"] == [True, False]
 
 
 def test_jobs_of_one_name_that_run_different_programs_are_not_known(slurm, folder):
-    wait = {job.name: job for job in pairing.slurm.snapshot().jobs}["F"]
+    wait = {job.name: job for job in service.slurm.snapshot().jobs}["F"]
     commands = ("/opt/lmp -in a", "/usr/bin/lmp -in b", "other")
     for i, (command, is_known) in enumerate(zip(commands, (True, True, False), strict=True)):
         write(folder, "F", file=f"F{i}", id=str(i), command=command)
-        known = kinds.Known(str(folder))
+        known = job_history.Known(str(folder))
         known.look()
         assert (known.of(wait, 0.0) is not None) == is_known, command
 
 
 def test_a_look_asks_for_what_has_changed_only(slurm, folder, monkeypatch):
-    wait = {job.name: job for job in pairing.slurm.snapshot().jobs}["F"]
-    known = kinds.Known(str(folder))
+    wait = {job.name: job for job in service.slurm.snapshot().jobs}["F"]
+    known = job_history.Known(str(folder))
 
     def runtime_s():
         known.look()
@@ -168,9 +169,9 @@ def test_nobody_speaks_for_another_user(slurm, folder, capsys):
     os.chown(folder / "G.h5", stranger, -1)
     write(folder, "F", file="forged", id="9", wall_s=5.0, start_unix_s=1.79e9)
     os.chown(folder / "forged.h5", stranger, -1)
-    known = kinds.Known(str(folder))
+    known = job_history.Known(str(folder))
     known.look()
-    jobs = {job.name: job for job in pairing.slurm.snapshot().jobs}
+    jobs = {job.name: job for job in service.slurm.snapshot().jobs}
     assert known.of(jobs["G"], 0.0) is None
     assert known.of(jobs["F"], 0.0).runtime_s > 5
     theirs = dataclasses.replace(jobs["G"], user="nobody")
@@ -200,10 +201,10 @@ def slowdowns(known, kinds):
 
 def test_what_jobs_suffered_beside_each_other_is_known_of_their_kinds(slurm, folder):
     met(folder)
-    known = kinds.Known(str(folder))
+    known = job_history.Known(str(folder))
     known.look()
     both = {("F", "G"): [1.5], ("G", "F"): [1.5]}
-    f, g = (job.kind for job in pairing.slurm.snapshot().jobs if job.name in "FG")
+    f, g = (job.kind for job in service.slurm.snapshot().jobs if job.name in "FG")
     assert slowdowns(known, {f, g}) == slowdowns(known, [g, f]) == both
     assert slowdowns(known, {f}) == {}
     os.unlink(folder / "met-G.h5")  # it says who 143 was
@@ -221,9 +222,9 @@ def test_whom_a_job_met_is_not_known_where_two_say_it(slurm, folder):
     """A stranger wrote a profile with the other job's number before that one had ended."""
     met(folder)
     write(folder, "evil", user="nobody", id="143", start_unix_s=1.7e9, wall_s=3e5)
-    known = kinds.Known(str(folder))
+    known = job_history.Known(str(folder))
     known.look()
-    f, g = (job.kind for job in pairing.slurm.snapshot().jobs if job.name in "FG")
+    f, g = (job.kind for job in service.slurm.snapshot().jobs if job.name in "FG")
     of_g = {("G", "F"): [1.5]}
     assert slowdowns(known, {f, g, ("nobody", "evil", 4)}) == of_g
     (folder / "evil.h5").unlink()
@@ -234,7 +235,7 @@ def test_whom_a_job_met_is_not_known_where_two_say_it(slurm, folder):
 @pytest.mark.parametrize("wall_s", [0.0, 1.7e308])
 def test_a_job_that_cannot_have_been_stops_nobody(slurm, folder, capsys, wall_s):
     """It is older than those by which its kind is known."""
-    for i in range(kinds.N_RUNS + 1):
+    for i in range(job_history.N_RUNS + 1):
         write(folder, "F", file=f"F{i}", id=str(900 + i), start_unix_s=1.76e9 + 1000 * i)
     for i in range(2):
         facts = {"id": f"142-{i}", "n_ranks": 2 if wall_s > 1 else 4, "start_unix_s": 1.5e9 + i}

@@ -13,7 +13,8 @@ import pytest
 from mpicoloc.cli.main import main
 from mpicoloc.errors import DataError, EnvironmentFault, UsageError
 from mpicoloc.lab import agent, control, placing, plan, server
-from mpicoloc.network import readers, routing, xgft
+from mpicoloc.network.load import routing
+from mpicoloc.network.topology import readers, xgft
 
 TREE = plan.topology("XGFT(2;4,2;1,2)", "1Gbit")
 TREES = ["XGFT(1;3;1)", "XGFT(2;4,2;1,2)", "XGFT(2;2,3;2,2)", "XGFT(3;2,2,2;1,2,1)"]

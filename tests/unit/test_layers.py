@@ -1,74 +1,93 @@
-"""The arrows of the design: imports point down only."""
+"""The rooms of docs/explain/architecture.md: what each may import, what it alone imports, which are pure."""
 
 import ast
+import subprocess
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
 PACKAGE = Path(__file__).resolve().parents[2] / "mpicoloc"
-BASE = {"errors", "config", "record", "pricings", "counters", "extras"}
-ALLOWED = {
-    "errors": set(),
-    "config": {"errors", "record", "pricings", "counters"},
-    "record": set(),
-    "counters": {"record"},
-    "regions": set(),
-    "quick_start": set(),
-    "pricings": {"errors"},
-    "extras": {"errors"},
-    "paths": BASE,
-    "elf": BASE,
-    "launch_env": BASE,
-    "target": BASE | {"elf", "paths"},
-    "wrap": BASE | {"elf", "paths", "launch_env", "target"},
-    "core": BASE,
-    "network": BASE | {"core"},
-    "lab": BASE | {"core", "network"},
-    "model": BASE | {"core", "network"},
-    "sim": BASE | {"core", "network", "model"},
-    "store": BASE | {"core", "elf"},
-    "pmpi": BASE | {"core", "paths"},
-    "run": BASE | {"core", "network", "model", "store", "pmpi", "elf", "paths", "target", "launch_env"},
-    "report": BASE | {"core", "network", "model", "store"},
-}
-LIBRARIES = {
-    "core": {"numpy"},
-    "network": {"numpy", "yaml"},
-    "model": {"numpy", "scipy", "sklearn", "optuna", "threadpoolctl", "rustworkx"},
-    "sim": {"numpy"},
-    "store": {"numpy", "h5py", "pandas", "sqlite3", "sqlalchemy"},
-    "pmpi": {"numpy", "cffi", "pycparser"},
-    "lab": {"numpy"},
-    "run": {"numpy", "mpi4py"},
-    "report": {"numpy", "rich", "matplotlib", "jinja2", "markupsafe"},
-}
-ONE_HOME = {
-    "h5py": "store",
-    "pandas": "store",
-    "sqlite3": "store",
-    "sqlalchemy": "store",
-    "cffi": "pmpi",
-    "mpi4py": "run",
-    "sklearn": "model",
-    "optuna": "model",
-    "matplotlib": "report",
-    "pyarrow": "report",
-    "otf2": "report",
-}
-TOP = {path.stem for path in PACKAGE.glob("*.py")} | {
-    path.name for path in PACKAGE.iterdir() if path.is_dir()
-}
-FILES = sorted(path for path in PACKAGE.rglob("*.py") if path.name != "__main__.py")
+N_FILES_MAX = 20
+BASE = "errors config record pricings counters extras"
+"""Files at the top of the package, which every room may import."""
 
 
-def layer_of(path):
-    parts = path.relative_to(PACKAGE).with_suffix("").parts
-    return parts[0] if parts != ("__init__",) else None
+@dataclass(frozen=True)
+class Room:
+    """One row of the picture.
+
+    `imports` are rooms of the package, `libraries` what it may import besides the standard library, `owns` those of
+    them that no other room imports, `is_pure` whether it touches no file, process, clock or global random state.
+    """
+
+    imports: str = ""
+    libraries: str = ""
+    owns: str = ""
+    is_pure: bool = False
+
+
+_DATA = "core pmpi measure pricing network launch"
+_FILES = f"{_DATA} profile trace ledger slowdown schedule"
+ROOMS = {
+    "errors": Room(),
+    "record": Room(),
+    "quick_start": Room(),
+    "regions": Room(),
+    "counters": Room("record"),
+    "extras": Room("errors"),
+    "pricings": Room("errors"),
+    "config": Room("errors record pricings counters"),
+    "core": Room(BASE, libraries="numpy"),
+    "launch": Room(BASE),
+    "pmpi": Room(f"{BASE} core launch", libraries="numpy", owns="cffi pycparser"),
+    "measure": Room(f"{BASE} core", libraries="numpy scipy", is_pure=True),
+    "pricing": Room(f"{BASE} core", libraries="numpy scipy", is_pure=True),
+    "network": Room(f"{BASE} core", libraries="numpy", owns="yaml", is_pure=True),
+    "slowdown": Room(f"{BASE} core network", libraries="numpy scipy", is_pure=True),
+    "slowdown/training": Room(
+        f"{BASE} core network slowdown",
+        libraries="numpy scipy",
+        owns="sklearn optuna threadpoolctl",
+        is_pure=True,
+    ),
+    "schedule": Room(
+        f"{BASE} core network slowdown", libraries="numpy scipy", owns="rustworkx", is_pure=True
+    ),
+    "profile": Room(f"{BASE} {_DATA} trace", libraries="numpy", owns="h5py pandas"),
+    "trace": Room(f"{BASE} {_DATA}", libraries="numpy"),
+    "ledger": Room(f"{BASE} {_DATA} profile", owns="sqlite3 sqlalchemy"),
+    "coordinator": Room(f"{BASE} {_DATA} profile trace", owns="mpi4py"),
+    "campaign": Room(f"{BASE} {_FILES} slowdown/training coordinator", libraries="numpy"),
+    "slurm": Room(f"{BASE} {_FILES} campaign coordinator", libraries="numpy"),
+    "lab": Room(f"{BASE} {_FILES}", libraries="numpy"),
+    "report": Room(
+        f"{BASE} {_FILES}", libraries="numpy", owns="matplotlib jinja2 markupsafe rich pyarrow otf2"
+    ),
+}
+DOORS = {"cli", "wrap", "__init__", "__main__"}
+"""What people and programs call: they may import anything."""
+OWNERS = {library: room for room, row in ROOMS.items() for library in row.owns.split()}
+FILES = sorted(PACKAGE.rglob("*.py"))
+IMPURE = {"os", "time", "random", "subprocess", "socket", "pathlib", "tempfile"}
+
+
+def room_of(words):
+    """The room of a module, which is given by its words below the package."""
+    for n in (2, 1):
+        name = "/".join(words[:n])
+        if name in ROOMS or name in DOORS:
+            return name
+    return None
+
+
+def home(path):
+    return room_of(path.relative_to(PACKAGE).with_suffix("").parts)
 
 
 def imported(path):
-    """Every module that a file names in an import statement, and in importlib.import_module("...")."""
+    """Every module that a file names in an import statement."""
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
@@ -77,61 +96,61 @@ def imported(path):
             yield from (f"{node.module}.{alias.name}" for alias in node.names)
 
 
+def test_every_folder_is_a_room():
+    """A new folder gets a row in the table, where everybody sees what it may import."""
+    folders = {path.name for path in PACKAGE.iterdir() if (path / "__init__.py").exists()}
+    files = {path.stem for path in PACKAGE.glob("*.py")}
+    assert folders | files == {name for name in ROOMS if "/" not in name} | DOORS
+
+
+def test_no_folder_is_too_full_to_be_read():
+    """The verbs of the command line aside."""
+    full = {
+        str(folder.relative_to(PACKAGE)): n
+        for folder in {path.parent for path in FILES}
+        if (n := len(list(folder.glob("*.py")))) > N_FILES_MAX and folder.name != "cli"
+    }
+    assert not full
+
+
 @pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(PACKAGE)))
 def test_imports_point_down(path):
-    layer = layer_of(path)
+    room = home(path)
+    if room in DOORS:
+        return
     for name in imported(path):
         words = name.split(".")
-        if words[0] == "mpicoloc" and len(words) > 1 and words[1] in TOP and layer not in ("cli", None):
-            below = words[1]
-            assert below == layer or below in ALLOWED[layer], f"{layer} must not import {name}"
+        if words[0] != "mpicoloc":
+            continue
+        below = room_of(words[1:])
+        if below is not None and below != room:
+            assert below in ROOMS[room].imports.split(), f"{room} must not import {name}"
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(PACKAGE)))
 def test_libraries_have_one_home(path):
-    layer = layer_of(path)
+    room = home(path)
     for name in imported(path):
         library = name.split(".")[0]
-        if library in ONE_HOME:
-            assert layer == ONE_HOME[library], f"{library} belongs to {ONE_HOME[library]}, not to {layer}"
-        elif layer in ALLOWED and library != "mpicoloc" and library != "__future__":
-            allowed = library in sys.stdlib_module_names or library in LIBRARIES.get(layer, set())
-            assert allowed, f"{layer} must not import {library}"
+        if library in OWNERS:
+            assert room == OWNERS[library], f"{library} belongs to {OWNERS[library]}, not to {room}"
+        elif room in ROOMS and library not in ("mpicoloc", "__future__"):
+            allowed = library in sys.stdlib_module_names or library in ROOMS[room].libraries.split()
+            assert allowed, f"{room} must not import {library}"
 
 
-@pytest.mark.parametrize("layer", ["core", "network", "model", "sim"])
-def test_calculating_layers_are_pure(layer):
-    forbidden = {"os", "time", "random", "subprocess", "socket", "pathlib", "tempfile"}
-    if layer == "core":
-        forbidden = {"subprocess", "socket", "random"}
-    for path in (PACKAGE / layer).rglob("*.py"):
-        found = {name.split(".")[0] for name in imported(path)} & forbidden
-        assert not found, f"{path} uses {found}: no file, clock or global random state here"
+@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(PACKAGE)))
+def test_pure_rooms_touch_nothing(path):
+    """No file, process, clock or global random state."""
+    room = home(path)
+    if room in ROOMS and ROOMS[room].is_pure:
+        assert not {name.split(".")[0] for name in imported(path)} & IMPURE
 
 
 def test_wrap_starts_quickly():
     """No import of wrap's is one that every rank would wait for."""
-    import subprocess
-
     code = "import sys; import mpicoloc.wrap; print(*sys.modules)"
-    result = subprocess.run(
-        [sys.executable, "-S", "-c", code],
-        capture_output=True,
-        text=True,
-        check=True,
-        timeout=30,
-        cwd=PACKAGE.parent,
-    )
-    slow = {
-        "numpy",
-        "h5py",
-        "pandas",
-        "mpi4py",
-        "cffi",
-        "dataclasses",
-        "inspect",
-        "subprocess",
-        "argparse",
-        "shutil",
-    }
-    assert not slow & set(result.stdout.split())
+    command = [sys.executable, "-S", "-c", code]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=30, cwd=PACKAGE.parent)
+    slow = "numpy h5py pandas mpi4py cffi dataclasses inspect subprocess argparse shutil"
+    assert not set(slow.split()) & set(done.stdout.split())

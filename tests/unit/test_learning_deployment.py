@@ -8,12 +8,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from mpicoloc.campaign import training_file
 from mpicoloc.errors import DataError, UsageError
-from mpicoloc.model.pairs import Rules
-from mpicoloc.model.queue import Queue, Room
-from mpicoloc.sim.deployment import Programs, deploy, deploy_learning, draw
-from mpicoloc.sim.learning import Meetings
-from mpicoloc.store import training
+from mpicoloc.schedule.deployment import Programs, deploy, deploy_learning, draw
+from mpicoloc.schedule.policies import Rules
+from mpicoloc.schedule.queue import Queue, Room
+from mpicoloc.schedule.sim_learning import Meetings
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -92,7 +92,7 @@ def test_the_second_queue_of_a_campaign_that_hurts_is_as_short_as_fifo():
     spec = importlib.util.spec_from_file_location("deploying", ROOT / "benchmarks" / "deployment.py")
     deploying = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(deploying)
-    learnt = training.read(ROOT / "benchmarks" / "data" / "campaign-same.npz")
+    learnt = training_file.read(ROOT / "benchmarks" / "data" / "campaign-same.npz")
     runtime_s = np.array([job.runtime_s for job in learnt.jobs])
     measured = deploying.problem(learnt)
     true = deploying.matrix(measured, measured.slowdown)

@@ -12,9 +12,10 @@ import pytest
 from test_collect import KEY, write_node, write_rank
 
 from mpicoloc.cli import checks
+from mpicoloc.coordinator import init_barrier, leftovers
 from mpicoloc.pmpi import contract
-from mpicoloc.run import leftovers, siblings, slurm_close
-from mpicoloc.run.collect import collect
+from mpicoloc.profile.assembly.collect import collect
+from mpicoloc.slurm import slurm_close
 
 
 @pytest.fixture(autouse=True)
@@ -203,8 +204,8 @@ def test_what_outlives_a_killed_job_is_waited_for(folder, monkeypatch):
         assert slurm_close.await_keeper(replace(start, job=8), str(folder), 60.0)
         end = threading.Timer(1.0, process.communicate, [b"\n"])
         end.start()
-        looks, entries = [], siblings.entries
-        monkeypatch.setattr(siblings, "entries", lambda *what: looks.append(what) or entries(*what))
+        looks, entries = [], init_barrier.entries
+        monkeypatch.setattr(init_barrier, "entries", lambda *what: looks.append(what) or entries(*what))
         assert slurm_close.await_keeper(start, str(folder), 60.0)
         end.join()
         assert looks.count((str(os.getpid()), "environ")) <= 2, "all of /proc: before the wait and after"

@@ -8,7 +8,7 @@ from mpicoloc.cli.main import main
 from mpicoloc.core.estimate import Estimate
 from mpicoloc.core.live import Counts, LiveJob
 from mpicoloc.pmpi import contract
-from mpicoloc.report import live
+from mpicoloc.report.terminal import live
 
 
 def job(counts=None, **changes):

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 from mpicoloc.core.tables import table
-from mpicoloc.model import loop
-from mpicoloc.model.interference import complete, interference
-from mpicoloc.report.table import show
+from mpicoloc.measure import loop
+from mpicoloc.measure.estimate import complete, interference
+from mpicoloc.report.terminal.profile_tables import show
 
 
 def counted(rng, *, slowdown, rate=1000.0, n=60, solo_s=0.0024, around_s=0.019, entry=0x1440, i_node=0):

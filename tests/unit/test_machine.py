@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from mpicoloc.core.tables import table
-from mpicoloc.run import machine
+from mpicoloc.profile.assembly import machine
 
 
 @pytest.mark.parametrize(

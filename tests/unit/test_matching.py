@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mpicoloc.errors import DataError, EnvironmentFault
-from mpicoloc.model import matching, odd_sets
+from mpicoloc.schedule import blossom, odd_sets
 
 
 def symmetric(weights):
@@ -55,13 +55,13 @@ def test_is_a_matching_near_the_optimum_and_bounded_by_it(problem, n_neighbours)
     """Also on graphs that are far from complete: what is missing is found."""
     weights, alone, must_pair = problem
     best = brute_force(weights, alone, must_pair)
-    found = matching.match(
+    found = blossom.match(
         weights, alone, must_pair=must_pair, n_neighbours=n_neighbours, tolerance_frac=0.0, complete_up_to=0
     )
     assert (found.partner[found.partner] == np.arange(len(alone))).all()
     n_alone = np.count_nonzero(found.partner == np.arange(len(alone)))
     assert not must_pair or n_alone == len(alone) % 2
-    assert found.cost == pytest.approx(matching.cost_of(found.partner, weights, alone))
+    assert found.cost == pytest.approx(blossom.cost_of(found.partner, weights, alone))
     assert found.lower_bound <= best * (1 + 1e-9) + 1e-12
     assert found.cost >= best * (1 - 1e-9)
     if found.gap_frac == 0 or n_neighbours >= len(alone):
@@ -72,8 +72,8 @@ def test_is_a_matching_near_the_optimum_and_bounded_by_it(problem, n_neighbours)
 @given(problems())
 def test_costs_no_more_than_greedy(problem):
     weights, alone, must_pair = problem
-    found = matching.match(weights, alone, must_pair=must_pair)
-    simple = matching.greedy(weights, alone, must_pair=must_pair)
+    found = blossom.match(weights, alone, must_pair=must_pair)
+    simple = blossom.greedy(weights, alone, must_pair=must_pair)
     assert found.cost <= simple.cost * (1 + 1e-9)
     assert np.isnan(simple.lower_bound)
     assert np.isnan(simple.gap_frac)
@@ -134,14 +134,14 @@ def test_few_edges_are_enough(structure, must_pair):
     """Within the tolerance of the complete graph's optimum, and proved to be."""
     weights, alone = structure(101, np.random.default_rng(7))
     weights = symmetric(weights)
-    found = matching.match(weights, alone, must_pair=must_pair, complete_up_to=0)
-    assert matching.match(weights, alone, must_pair=must_pair).gap_frac <= matching.TOLERANCE_FRAC
-    exact = matching.match(weights, alone, must_pair=must_pair, n_neighbours=101)
+    found = blossom.match(weights, alone, must_pair=must_pair, complete_up_to=0)
+    assert blossom.match(weights, alone, must_pair=must_pair).gap_frac <= blossom.TOLERANCE_FRAC
+    exact = blossom.match(weights, alone, must_pair=must_pair, n_neighbours=101)
     assert exact.gap_frac == 0
-    assert found.gap_frac <= matching.TOLERANCE_FRAC
+    assert found.gap_frac <= blossom.TOLERANCE_FRAC
     assert found.lower_bound <= exact.cost * (1 + 1e-9)
     assert exact.cost <= found.cost * (1 + 1e-9)
-    assert found.cost <= exact.cost * (1 + matching.TOLERANCE_FRAC)
+    assert found.cost <= exact.cost * (1 + blossom.TOLERANCE_FRAC)
 
 
 def test_agrees_with_networkx():
@@ -150,7 +150,7 @@ def test_agrees_with_networkx():
     graph = networkx.Graph()
     graph.add_weighted_edges_from((i, j, weights[i, j]) for i, j in itertools.combinations(range(30), 2))
     pairs = networkx.min_weight_matching(graph)
-    found = matching.match(weights, np.zeros(30), must_pair=True, n_neighbours=5)
+    found = blossom.match(weights, np.zeros(30), must_pair=True, n_neighbours=5)
     assert found.cost == pytest.approx(sum(weights[i, j] for i, j in pairs), rel=1e-3)
     assert len(found.pairs) == len(pairs) == 15
 
@@ -159,7 +159,7 @@ def test_agrees_with_networkx():
 @given(problems(most=8))
 def test_dual_variables_are_below_every_weight(problem):
     weights, alone, _ = problem
-    y = matching.duals(weights, alone)
+    y = blossom.duals(weights, alone)
     slack = weights - y[:, None] - y
     np.fill_diagonal(slack, 0)
     assert slack.min() >= -1e-9
@@ -190,25 +190,25 @@ def test_odd_sets_raise_the_bound_of_a_triangle():
     ],
 )
 def test_bad_input_is_named(weights, alone, words):
-    for solve in (matching.match, matching.greedy):
+    for solve in (blossom.match, blossom.greedy):
         with pytest.raises(DataError) as raised:
             solve(weights, alone)
         assert words in str(raised.value)
 
 
 def test_nothing_and_one():
-    assert matching.match(np.empty((0, 0)), []).cost == 0
-    one = matching.match([[0]], [3])
+    assert blossom.match(np.empty((0, 0)), []).cost == 0
+    one = blossom.match([[0]], [3])
     assert (one.cost, one.lower_bound, one.partner.tolist()) == (3, 3, [0])
 
 
 def test_too_many_are_refused():
-    n = matching.MAX_VERTICES + 1
+    n = blossom.MAX_VERTICES + 1
     with pytest.raises(DataError, match="match parts"):
-        matching.match(np.broadcast_to(1.0, (n, n)), np.ones(n))
+        blossom.match(np.broadcast_to(1.0, (n, n)), np.ones(n))
 
 
 def test_missing_library_is_named_with_the_remedy(monkeypatch):
     monkeypatch.setitem(sys.modules, "rustworkx", None)
     with pytest.raises(EnvironmentFault, match=r"pip install 'mpicoloc\[schedule\]'.*greedy"):
-        matching.match([[0, 1], [1, 0]], [1, 1])
+        blossom.match([[0, 1], [1, 0]], [1, 1])

@@ -6,7 +6,7 @@ import rustworkx
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mpicoloc.model import matching
+from mpicoloc.schedule import blossom
 
 
 def exact(weights, alone, must_pair):
@@ -62,13 +62,13 @@ def problems(draw):
     problems(),
     st.booleans(),
     st.sampled_from([None, 1, 2, 10]),
-    st.sampled_from([0, matching.TOLERANCE_FRAC]),
+    st.sampled_from([0, blossom.TOLERANCE_FRAC]),
 )
 def test_as_the_exact_matching(problem, must_pair, n_neighbours, tolerance_frac):
     weights, alone = problem
     least = exact(weights, alone, must_pair)
-    for complete_up_to in (0, matching.COMPLETE_RATHER_UP_TO):
-        found = matching.match(
+    for complete_up_to in (0, blossom.COMPLETE_RATHER_UP_TO):
+        found = blossom.match(
             weights,
             alone,
             must_pair=must_pair,
@@ -92,5 +92,5 @@ def test_costs_of_many_sizes_are_all_seen(must_pair):
     weights = sizes(401, 0, rng)
     weights = np.maximum(weights, weights.T)
     np.fill_diagonal(weights, 0)
-    found = matching.match(weights, np.floor(10 ** rng.uniform(0, 12, 401)), must_pair=must_pair)
-    assert found.gap_frac <= matching.TOLERANCE_FRAC
+    found = blossom.match(weights, np.floor(10 ** rng.uniform(0, 12, 401)), must_pair=must_pair)
+    assert found.gap_frac <= blossom.TOLERANCE_FRAC

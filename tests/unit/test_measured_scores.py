@@ -8,8 +8,8 @@ import pytest
 
 pytest.importorskip("sklearn", reason="the extra schedule is not installed")
 
-from mpicoloc.model.fitting import fit_model
-from mpicoloc.store import training
+from mpicoloc.campaign import training_file
+from mpicoloc.slowdown.training.fitting import fit_model
 
 ROOT = Path(__file__).resolve().parents[2]
 CAMPAIGNS = ["apart", "same"]
@@ -25,7 +25,7 @@ def campaign(request):
 @pytest.fixture(scope="module")
 def scores(campaign, tmp_path_factory):
     def fitted():
-        learnt = training.read(ROOT / "benchmarks" / "data" / f"campaign-{campaign}.npz")
+        learnt = training_file.read(ROOT / "benchmarks" / "data" / f"campaign-{campaign}.npz")
         return fit_model(learnt, kinds=(FITTED[campaign],)).card["scores"]
 
     found = once.value(once.folder(tmp_path_factory) / "scores" / campaign, fitted)

@@ -13,12 +13,12 @@ import pytest
 
 pytest.importorskip("sklearn", reason="the extra schedule is not installed")
 
+from mpicoloc.campaign import model_file, training_file
 from mpicoloc.errors import DataError, EnvironmentFault
-from mpicoloc.model.fitting import fit_kind
-from mpicoloc.model.parts import to_parts
-from mpicoloc.model.slowdown import pair_slowdowns
-from mpicoloc.run import model_file
-from mpicoloc.store import arrays_file, training
+from mpicoloc.profile import arrays_file
+from mpicoloc.slowdown.serialize import to_parts
+from mpicoloc.slowdown.slowdown import pair_slowdowns
+from mpicoloc.slowdown.training.fitting import fit_kind
 
 KINDS = (
     *("elastic net", "support vectors", "extra trees", "gradient boosting", "network"),
@@ -57,7 +57,8 @@ def test_reading_a_model_needs_no_scikit_learn(trees, tmp_path):
 
     model_file.write(trees, tmp_path / "m")
     code = (
-        "import sys; from mpicoloc.run import model_file; model_file.read(sys.argv[1]); print(*sys.modules)"
+        "import sys; from mpicoloc.campaign import model_file; "
+        "model_file.read(sys.argv[1]); print(*sys.modules)"
     )
     command = [sys.executable, "-c", code, str(tmp_path / "m")]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
@@ -66,8 +67,8 @@ def test_reading_a_model_needs_no_scikit_learn(trees, tmp_path):
 
 def test_a_training_set_that_was_written_is_the_same(learnt, tmp_path):
     path = tmp_path / "set.npz"
-    training.write(learnt, path)
-    again = training.read(path)
+    training_file.write(learnt, path)
+    again = training_file.read(path)
     assert again.jobs == learnt.jobs
     assert again.machine == learnt.machine
     assert np.array_equal(again.rows, learnt.rows)
@@ -194,7 +195,7 @@ def test_what_is_no_file_is_told(tmp_path):
         with pytest.raises(DataError, match=words):
             model_file.read(tmp_path / name)
     with pytest.raises(DataError, match="damaged"):
-        training.read(__file__)
+        training_file.read(__file__)
 
 
 def test_a_place_that_cannot_be_written_is_told(trees, tmp_path):

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mpicoloc.errors import DataError
-from mpicoloc.network import monitoring
+from mpicoloc.network.traffic import monitoring
 
 HEAD = "# POINT TO POINT\n"
 ONE = HEAD + "E\t0\t1\t80 bytes\t2 msgs sent\t0,0,2\nI\t0\t1\t8 bytes\t1 msgs sent\n# OSC\n"

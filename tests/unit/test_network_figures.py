@@ -10,10 +10,10 @@ import pytest
 from test_cli_network import folder, profile  # noqa: F401
 
 from mpicoloc.cli.main import main
-from mpicoloc.report import drawing
-from mpicoloc.report.bars import Bars, panels_of_bars
-from mpicoloc.report.figures import Figure
-from mpicoloc.store import hdf5
+from mpicoloc.profile import hdf5
+from mpicoloc.report.figures import drawing
+from mpicoloc.report.figures.bars import Bars, panels_of_bars
+from mpicoloc.report.figures.figures import Figure
 
 pytestmark = pytest.mark.usefixtures("here")
 UNKNOWN = "mpicoloc: 999 bytes to or from unknown ranks are not in the traffic, unless the other side "

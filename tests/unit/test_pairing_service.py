@@ -15,12 +15,12 @@ from mpicoloc.core.estimate import Estimate
 from mpicoloc.core.features import JobFeatures
 from mpicoloc.errors import UsageError
 from mpicoloc.lab import slurm_files
-from mpicoloc.model.pairs import Rules
-from mpicoloc.model.share import Share
-from mpicoloc.model.slowdown import MeasuredTable
-from mpicoloc.model.steering import Commit, Partitions, Release
-from mpicoloc.run import orders, pairing, slurm_command
-from mpicoloc.store import hdf5
+from mpicoloc.profile import hdf5
+from mpicoloc.schedule.assignment import Share
+from mpicoloc.schedule.policies import Rules
+from mpicoloc.schedule.sharing_plan import Commit, Partitions, Release
+from mpicoloc.slowdown.slowdown import MeasuredTable
+from mpicoloc.slurm import apply, service, slurm_command
 
 NODES = tuple(BatchNode(name, 4, 2.0**30, True, ("whole", "shared")) for name in ("n1", "n2"))
 QUEUES = (BatchQueue("whole", 1, 3600.0), BatchQueue("shared", 10, 3600.0))
@@ -32,14 +32,14 @@ def job(number, state=PENDING, **more):
 
 
 def steering(policy="blossom", model=None):
-    return pairing.Steering(Partitions("whole", "shared"), Rules(policy, prior_slowdown=1.3), model)
+    return service.Steering(Partitions("whole", "shared"), Rules(policy, prior_slowdown=1.3), model)
 
 
 def planned(leaders, waiting, how=None, runtime_s=100.0, queues=QUEUES):
     both = (*leaders, *waiting)
     features = {each.id: JobFeatures(str(each.id), each.name, runtime_s, 4, 4, {}) for each in both}
     now = Snapshot(1e9, both, NODES, queues)
-    groups = pairing.planned(leaders, waiting, features, how or steering(), now, {})
+    groups = service.planned(leaders, waiting, features, how or steering(), now, {})
     return sorted(group.jobs for group in groups)
 
 
@@ -47,12 +47,12 @@ def test_a_pair_of_which_nothing_is_known_any_more_is_still_moved(tmp_path):
     said = Share((1,), ("n1",))
     waiting = job(1, wanted_nodes=("n1",), is_bound=True, admin_comment=said.text(600.0))
     running = job(7, RUNNING, partition="whole", nodes=("n1",))
-    how = pairing.Steering(Partitions("whole", "shared"), Rules("greedy"), MeasuredTable({}))
-    found = pairing.look(Snapshot(1e9, (waiting, running), NODES), pairing.Known(str(tmp_path)), how)
+    how = service.Steering(Partitions("whole", "shared"), Rules("greedy"), MeasuredTable({}))
+    found = service.look(Snapshot(1e9, (waiting, running), NODES), service.Known(str(tmp_path)), how)
     assert found == [Commit(Share((1,), ("n2",)), (), (2.0,), "another node is free")]
 
 
-class Measured(pairing.Known):
+class Measured(service.Known):
     """Of each job how long it takes, and what kinds suffered when they met."""
 
     def __init__(self, runtime_s, meetings):
@@ -78,7 +78,7 @@ def test_time_limits_grow_by_what_was_measured_of_a_pair():
     }
     known = Measured({1: 120.0, 2: 600.0, 7: 600.0}, meetings)
     now = Snapshot(1e9, (short, long, others), NODES, QUEUES)
-    (commit,) = pairing.look(now, known, steering("greedy"))
+    (commit,) = service.look(now, known, steering("greedy"))
     assert commit.share.jobs == (2, 1)
     assert commit.slowdowns[0] == 2.0 and 3.9 < commit.slowdowns[1] < 6.0
 
@@ -121,7 +121,7 @@ def test_a_job_whose_time_limit_cannot_grow_runs_alone():
 
 def test_partitions_that_keep_pairs_apart_are_told():
     def told(*queues, **settings):
-        return orders.advice(Snapshot(1e9, (), NODES, queues), Partitions("whole", "shared"), settings)
+        return apply.advice(Snapshot(1e9, (), NODES, queues), Partitions("whole", "shared"), settings)
 
     assert told(*QUEUES) == []
     (line,) = told(BatchQueue("whole", 1), BatchQueue("shared", 1))
@@ -142,7 +142,7 @@ def test_comments_of_others_at_most_jobs_are_told():
     def told(*comments):
         jobs = [job(i, partition="whole", admin_comment=text) for i, text in enumerate(comments, 1)]
         now = Snapshot(1e9, tuple(jobs), NODES, QUEUES)
-        return orders.advice(now, Partitions("whole", "shared"), {})
+        return apply.advice(now, Partitions("whole", "shared"), {})
 
     assert told() == told("", "site") == told("", '{"mpicoloc":{}}', "site") == []
     (line,) = told("", "site", "site", "other")
@@ -174,9 +174,7 @@ def refuse(folder, number, words):
 def test_a_leader_has_its_time_back_when_its_partner_is_refused(slurm):
     refuse(slurm, 1, "slurm_update error: Access/permission denied")
     warned = []
-    refused = orders.say(
-        BESIDE, pair_to_be(), Partitions("whole", "shared"), orders.Audit(None, warned.append)
-    )
+    refused = apply.say(BESIDE, pair_to_be(), Partitions("whole", "shared"), apply.Audit(None, warned.append))
     assert refused == 1
     assert updates(slurm) == [("JobId=7", "TimeLimit=20"), ("JobId=7", "TimeLimit=10")]
     (line,) = warned
@@ -185,8 +183,8 @@ def test_a_leader_has_its_time_back_when_its_partner_is_refused(slurm):
 
 def test_a_partner_is_not_to_blame_when_its_leader_has_ended(slurm):
     refuse(slurm, 7, "slurm_update error: Job/step already completing or completed")
-    audit = orders.Audit(None, lambda text: None)
-    assert orders.say(BESIDE, pair_to_be(), Partitions("whole", "shared"), audit) == 7
+    audit = apply.Audit(None, lambda text: None)
+    assert apply.say(BESIDE, pair_to_be(), Partitions("whole", "shared"), audit) == 7
     assert not (slurm / "said").exists(), "the partner is where it was"
 
 
@@ -196,11 +194,11 @@ def test_nothing_more_is_said_of_a_queue_that_may_be_another_one(slurm):
     words = "echo 'Unable to contact slurm controller' >&2; exit 1"
     away = f"[ -e {slurm}/was ] || {{ touch {slurm}/was; {words}; }}"
     scontrol.write_text(scontrol.read_text().replace("update)", f"update) {away};"))
-    audit = orders.Audit(None, pytest.fail)
+    audit = apply.Audit(None, pytest.fail)
     with pytest.raises(slurm_command.Away):
-        orders.say(BESIDE, pair_to_be(), Partitions("whole", "shared"), audit)
+        apply.say(BESIDE, pair_to_be(), Partitions("whole", "shared"), audit)
     assert not (slurm / "said").exists()
-    assert orders.say(BESIDE, pair_to_be(), Partitions("whole", "shared"), audit) is None
+    assert apply.say(BESIDE, pair_to_be(), Partitions("whole", "shared"), audit) is None
 
 
 SHARE = Share((1,), ("n1",))
@@ -231,7 +229,7 @@ GIVEN_BACK = {
 )
 def test_who_is_given_back_keeps_what_others_have_said(slurm, changes, left):
     now = Snapshot(1e9, (job(1, **{**SENT, **changes}),), NODES, QUEUES)
-    orders.apply(Release(1, 600.0, "asked for"), now, Partitions("whole", "shared"))
+    apply.apply(Release(1, 600.0, "asked for"), now, Partitions("whole", "shared"))
     said = dict(word.split("=", 1) for word in (slurm / "said").read_text().split()[1:])
     assert said.pop("JobId") == "1"
     assert said == {name: text for name, text in GIVEN_BACK.items() if name not in left}
@@ -239,13 +237,13 @@ def test_who_is_given_back_keeps_what_others_have_said(slurm, changes, left):
 
 def test_it_says_at_the_job_what_the_job_waits_for(slurm):
     now = Snapshot(1e9, (job(1, partition="whole", limit_s=600.0),), NODES, QUEUES)
-    orders.apply(Commit(SHARE, (7, 8), (2.0,), ""), now, Partitions("whole", "shared"))
+    apply.apply(Commit(SHARE, (7, 8), (2.0,), ""), now, Partitions("whole", "shared"))
     assert "AdminComment=mpicoloc share 1 on n1 limit 10 after 7:8 " in (slurm / "said").read_text()
 
 
 def test_nothing_is_given_back_in_partitions_that_slurm_does_not_have(slurm):
     with pytest.raises(UsageError, match="no partition common"):
-        orders.release(Partitions("whole", "common"), orders.Audit(None, pytest.fail))
+        apply.release(Partitions("whole", "common"), apply.Audit(None, pytest.fail))
 
 
 @pytest.fixture
@@ -271,7 +269,7 @@ def test_what_is_decided_is_of_the_queue_after_the_profiles_were_read(slurm, rea
         made = sample.job(id=name, user="root", batch_name=name, n_ranks=4)
         hdf5.write(dataclasses.replace(sample.profile(), job=made), folder / f"{name}.h5")
 
-    class Slow(pairing.Known):
+    class Slow(service.Known):
         """Whoever reads long finds that one of two jobs has left."""
 
         def look(self, running=()):
@@ -281,15 +279,15 @@ def test_what_is_decided_is_of_the_queue_after_the_profiles_were_read(slurm, rea
             (slurm / "squeue.json").write_text(json.dumps(answer))
 
     times_s = itertools.chain([1.8e9], itertools.repeat(1.8e9 + reading_s))
-    audit = orders.Audit(None, pytest.fail)
-    found = pairing.step(Slow(str(folder)), steering(), audit, is_dry=True, clock=lambda: next(times_s))
-    assert len([each for each in found if isinstance(each, Commit)]) == (reading_s < pairing.FRESH_S)
+    audit = apply.Audit(None, pytest.fail)
+    found = service.step(Slow(str(folder)), steering(), audit, is_dry=True, clock=lambda: next(times_s))
+    assert len([each for each in found if isinstance(each, Commit)]) == (reading_s < service.FRESH_S)
 
 
 def test_nodes_that_take_no_jobs_have_no_room():
     now = Snapshot(1e9, (), (NODES[0], BatchNode("tiny", 1, 1.0, True, ("debug",))))
-    how = pairing.Steering(Partitions("whole", "shared"), Rules("greedy"), None)
-    assert pairing._room(now, how).n_cores == 8
+    how = service.Steering(Partitions("whole", "shared"), Rules("greedy"), None)
+    assert service._room(now, how).n_cores == 8
 
 
 def test_the_rule_for_slurm_that_the_docs_give_is_the_one_that_is_tested():

@@ -14,16 +14,17 @@ import pytest
 import sample
 from slurm_programs import UPDATE, answering
 
+from mpicoloc.campaign import model_file
 from mpicoloc.cli import main, pair_watch
 from mpicoloc.core.machine import Machine
 from mpicoloc.core.tables import table
 from mpicoloc.errors import EnvironmentFault
-from mpicoloc.model.fitting import fit_kind
-from mpicoloc.model.pairs import Rules
-from mpicoloc.model.share import Share
-from mpicoloc.model.steering import Commit, Partitions, Release
-from mpicoloc.run import kinds, model_file, only_one, orders, pairing, slurm_command
-from mpicoloc.store import hdf5
+from mpicoloc.profile import hdf5
+from mpicoloc.schedule.assignment import Share
+from mpicoloc.schedule.policies import Rules
+from mpicoloc.schedule.sharing_plan import Commit, Partitions, Release
+from mpicoloc.slowdown.training.fitting import fit_kind
+from mpicoloc.slurm import apply, job_history, service, service_lock, slurm_command
 
 FAILS = 'echo "$@" >> {{0}}/said; {} || {{{{ echo "slurm_update error: {}" >&2; exit 1; }}}}'
 AWAY = FAILS.format("test $(wc -l < {0}/said) -ne 2", "Unable to contact slurm controller")
@@ -99,12 +100,12 @@ def test_nobody_is_sent_to_wait_for_a_job_that_slurm_did_not_move(tmp_path, monk
     answering(tmp_path, monkeypatch, REFUSED)
     (tmp_path / "profiles").mkdir()
     two = [Release(6, 600.0, ""), Commit(Share((4,), ("n2",)), (2, 6), (2.0,), "")]
-    monkeypatch.setattr(pairing, "look", lambda *_: two)
-    how = pairing.Steering(Partitions("whole", "shared"), Rules("greedy", prior_slowdown=1.3), None)
-    known, spoken = kinds.Known(str(tmp_path / "profiles")), pairing.Spoken()
-    audit = orders.Audit(None, lambda text: None)
+    monkeypatch.setattr(service, "look", lambda *_: two)
+    how = service.Steering(Partitions("whole", "shared"), Rules("greedy", prior_slowdown=1.3), None)
+    known, spoken = job_history.Known(str(tmp_path / "profiles")), service.Spoken()
+    audit = apply.Audit(None, lambda text: None)
     for tried in ([two[0]], []):
-        assert pairing.step(known, how, audit, is_dry=False, spoken=spoken) == tried
+        assert service.step(known, how, audit, is_dry=False, spoken=spoken) == tried
     assert "JobId=4" not in (tmp_path / "said").read_text()
 
 
@@ -144,11 +145,11 @@ def test_a_model_that_is_fitted_anew_is_read_and_a_damaged_one_is_not(watch, cap
 
 def test_a_second_service_does_not_begin(watch, capsys, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(watch.folder / "cache"))
-    with only_one.only_one(Partitions("whole", "shared")):
+    with service_lock.only_one(Partitions("whole", "shared")):
         assert watch(n_looks=1) == []
         assert "another `mpicoloc pair --watch` steers whole and shared" in capsys.readouterr().err
         assert watch("--prior-slowdown", "1.3", "--dry-run", n_looks=1)
-        with only_one.only_one(Partitions("others", "shared")):
+        with service_lock.only_one(Partitions("others", "shared")):
             pass
     assert len(watch(n_looks=1)) == 4
 
@@ -156,17 +157,17 @@ def test_a_second_service_does_not_begin(watch, capsys, monkeypatch):
 def test_a_reader_that_outlives_its_service_keeps_no_new_one_out(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     both = Partitions("whole", "shared")
-    with only_one.only_one(both):
+    with service_lock.only_one(both):
         begun, begins = os.pipe()
         reader = os.fork()
         if reader == 0:
             os.write(begins, b"x")
             signal.pause()
         os.read(begun, 1)
-        with pytest.raises(EnvironmentFault), only_one.only_one(both):
+        with pytest.raises(EnvironmentFault), service_lock.only_one(both):
             pass
     try:
-        with only_one.only_one(both):
+        with service_lock.only_one(both):
             assert os.waitpid(reader, os.WNOHANG) == (0, 0), "it lives"
     finally:
         os.kill(reader, signal.SIGKILL)

@@ -9,10 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mpicoloc.errors import DataError, UsageError
-from mpicoloc.model import matching, nodes, odd_sets, pairs
-from mpicoloc.model.groups import degradation_graph, duration_s
-from mpicoloc.model.pairs import POLICIES, Rules, plan
-from mpicoloc.model.queue import Queue, Room
+from mpicoloc.schedule import blossom, nodes, odd_sets, policies
+from mpicoloc.schedule.groups import degradation_graph, duration_s
+from mpicoloc.schedule.policies import POLICIES, Rules, plan
+from mpicoloc.schedule.queue import Queue, Room
 
 
 def queue(n, seed=0, worst=3.0, **sizes):
@@ -149,7 +149,7 @@ def test_caution_counts_on_the_upper_ends():
 def test_an_empty_queue_and_a_long_one(monkeypatch):
     empty = plan(Queue([], np.empty((0, 0))))
     assert (empty.groups, empty.cost_s, empty.gap_frac) == ((), 0, 0)
-    monkeypatch.setattr(pairs, "WINDOW", 10)
+    monkeypatch.setattr(policies, "WINDOW", 10)
     waiting = queue(25, worst=1.3)
     made = plan(waiting)
     assert sorted(itertools.chain(*jobs_of(made))) == list(range(25))
@@ -170,7 +170,7 @@ def test_a_plan_that_is_not_proved_near_the_least_says_so(monkeypatch):
     made = plan(waiting)
     assert made.notes == ()
     assert made.cost_s == pytest.approx(101 * 200)
-    assert made.gap_frac <= matching.TOLERANCE_FRAC
+    assert made.gap_frac <= blossom.TOLERANCE_FRAC
     assert plan(waiting, Rules("greedy")).notes == plan(waiting, Rules(n_per_node=3)).notes == ()
     monkeypatch.setattr(odd_sets, "MAX_ROUNDS", 1)
     stopped = plan(waiting)
@@ -183,7 +183,7 @@ def test_a_plan_that_is_not_proved_near_the_least_says_so(monkeypatch):
 
 def test_a_hundred_thousand_jobs_need_no_matrix_of_them_all(monkeypatch):
     """Slowdowns are asked for part by part; the whole would have 80 GB."""
-    monkeypatch.setattr(pairs, "WINDOW", 200)
+    monkeypatch.setattr(policies, "WINDOW", 200)
     asked = []
 
     def part_of(chosen):
@@ -191,9 +191,9 @@ def test_a_hundred_thousand_jobs_need_no_matrix_of_them_all(monkeypatch):
         n = chosen.stop - chosen.start
         return Queue(np.full(n, 60.0), np.full((n, n), 1.5))
 
-    made = pairs.plan_parts(100_000, part_of, Rules("fifo-shared"))
+    made = policies.plan_parts(100_000, part_of, Rules("fifo-shared"))
     assert len(made.groups) == 50_000
-    assert len(asked) == 100_000 // pairs.WINDOW
+    assert len(asked) == 100_000 // policies.WINDOW
     assert "100,000 jobs" in made.notes[0]
 
 

@@ -11,14 +11,15 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from mpicoloc.cli.main import main
-from mpicoloc.core import bundle
 from mpicoloc.core.tables import COLUMNS, table
 from mpicoloc.errors import DataError, MpicolocError
-from mpicoloc.run import neighbours, recover
-from mpicoloc.run.checkpoint import save
-from mpicoloc.run.merge import merge
-from mpicoloc.run.part import NodePart, pack
-from mpicoloc.store import hdf5, parts
+from mpicoloc.profile import hdf5
+from mpicoloc.profile.assembly import checkpoint_files, peer_nodes, recover
+from mpicoloc.profile.assembly.checkpoint import save
+from mpicoloc.profile.assembly.checkpoint_files import MAGIC
+from mpicoloc.profile.assembly.merge import merge
+from mpicoloc.profile.assembly.node_part import NodePart, pack
+from mpicoloc.trace import bundle
 
 START_S = 1.7e9
 
@@ -141,7 +142,7 @@ def test_a_copy_that_fails_leaves_the_one_before(out):
         raise OSError(28, "No space left on device")
 
     with pytest.raises(OSError, match="No space"):
-        parts.write(str(out), 0, broken())
+        checkpoint_files.write(str(out), 0, broken())
     assert os.listdir(out.with_suffix(".parts")) == ["0.part"]
     assert Path(path).read_bytes() == before
 
@@ -161,15 +162,15 @@ def test_a_link_in_the_way_is_not_followed(out, tmp_path):
     [
         b"",
         b"\x89HDF\r\n\x1a\n",
-        parts.MAGIC,
-        parts.MAGIC + b"no zlib",
-        parts.MAGIC + zlib.compress(b"".join(pack(part())))[:-5],
-        parts.MAGIC + zlib.compress(b"".join(pack(part()))) + b"more",
-        parts.MAGIC + zlib.compress(b"".join(pack(part()))[:-1]),
-        parts.MAGIC + zlib.compress(b"".join(pack(part(n_ranks="four")))),
-        parts.MAGIC + zlib.compress(b"".join(pack(part(notes=[1])))),
-        *(parts.MAGIC + zlib.compress(b"".join(bundle.pack(facts, part().tables))) for facts in ([], None)),
-        parts.MAGIC + zlib.compress(b"".join(pack(NodePart({n: table(n) for n in COLUMNS}, part().facts)))),
+        MAGIC,
+        MAGIC + b"no zlib",
+        MAGIC + zlib.compress(b"".join(pack(part())))[:-5],
+        MAGIC + zlib.compress(b"".join(pack(part()))) + b"more",
+        MAGIC + zlib.compress(b"".join(pack(part()))[:-1]),
+        MAGIC + zlib.compress(b"".join(pack(part(n_ranks="four")))),
+        MAGIC + zlib.compress(b"".join(pack(part(notes=[1])))),
+        *(MAGIC + zlib.compress(b"".join(bundle.pack(facts, part().tables))) for facts in ([], None)),
+        MAGIC + zlib.compress(b"".join(pack(NodePart({n: table(n) for n in COLUMNS}, part().facts)))),
     ],
 )  # fmt: skip
 def test_a_damaged_part_is_one_line(out, content, capsys):
@@ -186,12 +187,12 @@ def test_a_damaged_part_is_one_line(out, content, capsys):
 
 
 def test_a_part_that_unfolds_is_refused(out, monkeypatch):
-    monkeypatch.setattr(parts, "MAX_BYTES", 1 << 20)
+    monkeypatch.setattr(checkpoint_files, "MAX_BYTES", 1 << 20)
     path = save(part(0, out=out), START_S)
     with open(path, "wb") as file:
-        file.write(parts.MAGIC + zlib.compress(bytes(1 << 24)))
+        file.write(MAGIC + zlib.compress(bytes(1 << 24)))
     with pytest.raises(DataError, match="damaged"):
-        parts.read(path)
+        checkpoint_files.read(path)
 
 
 def test_a_number_that_is_none_is_refused(out):
@@ -211,7 +212,7 @@ PLAIN = b"".join(pack(part(n_ranks=2, n_nodes=1)))
 def test_whatever_is_in_a_part_there_is_a_profile_or_one_error(tmp_path, at, new, cut):
     path = tmp_path / "0.part"
     changed = PLAIN[:at] + new + (b"" if cut else PLAIN[at + len(new) :])
-    path.write_bytes(parts.MAGIC + zlib.compress(changed, 1))
+    path.write_bytes(MAGIC + zlib.compress(changed, 1))
     try:
         profile, _ = recover.recover([str(path)])
     except MpicolocError:
@@ -226,24 +227,24 @@ def test_nodes_without_coordinators_come_together(out):
     def sleep(duration_s):
         now_s[0] += duration_s
         if now_s[0] > 1.0:
-            assert neighbours.gather(part(2, out=out)) == []
+            assert peer_nodes.gather(part(2, out=out)) == []
 
     save(part(2, out=out), START_S + 60)
-    found = neighbours.gather(part(0, out=out), lambda: now_s[0], sleep)
+    found = peer_nodes.gather(part(0, out=out), lambda: now_s[0], sleep)
     assert [p.facts["world_rank"] for p in found] == [0, 2]
-    assert neighbours.is_whole(found)
-    assert now_s[0] < neighbours.WITHIN_S
+    assert peer_nodes.is_whole(found)
+    assert now_s[0] < peer_nodes.WITHIN_S
     # The other one has died.
     save(part(2, out=out), START_S + 60)
-    found = neighbours.gather(
+    found = peer_nodes.gather(
         part(0, out=out), lambda: now_s[0], lambda s: now_s.__setitem__(0, now_s[0] + s)
     )
     assert [p.facts["until_unix_s"] for p in found] == [0.0, START_S + 60]
-    assert not neighbours.is_whole(found)
+    assert not peer_nodes.is_whole(found)
 
 
 def test_nodes_that_cannot_write_are_alone(tmp_path):
     (tmp_path / "job.parts").write_text("a file")
     for first in (0, 2):
         own = part(first, out=tmp_path / "job.h5")
-        assert neighbours.gather(own) == [own]
+        assert peer_nodes.gather(own) == [own]

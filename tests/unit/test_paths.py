@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from mpicoloc import paths
+from mpicoloc.launch import paths
 
 
 @pytest.fixture

@@ -7,13 +7,13 @@ from dataclasses import replace
 import pytest
 import sample
 
-from mpicoloc import elf
 from mpicoloc.core.tables import table
 from mpicoloc.errors import UsageError
+from mpicoloc.launch import elf
+from mpicoloc.profile.assembly import symbolize, symbols
+from mpicoloc.profile.assembly.symbolize import Place, resolve
+from mpicoloc.profile.frames import Frames
 from mpicoloc.report import sites
-from mpicoloc.store import places, symbols
-from mpicoloc.store.frames import Frames
-from mpicoloc.store.places import Place, resolve
 
 PROGRAM = """\
 static inline __attribute__((always_inline)) int inlined(int x)
@@ -145,10 +145,10 @@ def test_no_addr2line_and_one_that_takes_too_long(tmp_path, monkeypatch):
     slow = tmp_path / "slow"
     slow.write_text("#!/bin/sh\nexec sleep 60\n")
     slow.chmod(0o755)
-    monkeypatch.setattr(places, "TIME_S", 0.2)
-    monkeypatch.setattr(places, "_program", lambda: str(slow))
+    monkeypatch.setattr(symbolize, "TIME_S", 0.2)
+    monkeypatch.setattr(symbolize, "_program", lambda: str(slow))
     assert "more debug information than" in resolve([module], [(0, first)])[1][0]
-    monkeypatch.setattr(places, "_program", lambda: None)
+    monkeypatch.setattr(symbolize, "_program", lambda: None)
     assert "install binutils" in resolve([module], [(0, first)])[1][0]
 
 

@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 from mpicoloc import config
 from mpicoloc.core.estimate import Estimate
 from mpicoloc.errors import DataError, UsageError
-from mpicoloc.model.price import Tariff, bill, of_whole_run, price, tariff
+from mpicoloc.pricing.price import Tariff, bill, of_whole_run, price, tariff
 from mpicoloc.pricings import PRICINGS, fair_rate, register, runtime_rate
 
 

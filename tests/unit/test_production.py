@@ -8,14 +8,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from mpicoloc.campaign.training_sets import from_production
 from mpicoloc.core.estimate import Estimate
 from mpicoloc.core.machine import Machine
 from mpicoloc.core.run import Run, as_json, from_json, moments
 from mpicoloc.core.training import key_of
 from mpicoloc.errors import DataError
-from mpicoloc.model.interference import Split, over_job
-from mpicoloc.model.production import layout, rows_of
-from mpicoloc.run.training import from_production
+from mpicoloc.measure.estimate import Split, over_job
+from mpicoloc.slowdown.production import layout, rows_of
 
 MACHINE = Machine("EPYC", 64, 2.0**38)
 

@@ -5,11 +5,11 @@ import pytest
 
 pytest.importorskip("sklearn", reason="the extra schedule is not installed")
 
+from mpicoloc.campaign.training_sets import from_production
 from mpicoloc.core.estimate import Estimate
 from mpicoloc.core.machine import Machine
 from mpicoloc.core.run import Run, moments
-from mpicoloc.model.fitting import fit_model
-from mpicoloc.run.training import from_production
+from mpicoloc.slowdown.training.fitting import fit_model
 
 N_PROGRAMS = 24
 MACHINE = Machine("EPYC", 64, 2.0**38)

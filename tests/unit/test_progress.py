@@ -12,8 +12,8 @@ import terminal
 from mpicoloc.cli import main as cli
 from mpicoloc.cli import run, tell
 from mpicoloc.core import progress
-from mpicoloc.report.progress import DELAY_S, Watch
-from mpicoloc.store import hdf5
+from mpicoloc.profile import hdf5
+from mpicoloc.report.terminal.progress import DELAY_S, Watch
 
 SLOW = """
 import sys, time
@@ -202,7 +202,8 @@ def test_history_shows_how_many_are_read(tmp_path, profile):
         Path(tmp_path / "many" / f"{i}.h5").write_bytes(content)
     words = ["history", str(tmp_path / "many"), "--last", "1"]
     at_once = (
-        "from mpicoloc.report import progress; progress.DELAY_S = 0.0; from mpicoloc.cli.main import main"
+        "from mpicoloc.report.terminal import progress; progress.DELAY_S = 0.0; "
+        "from mpicoloc.cli.main import main"
     )
     shown = terminal.show(
         *(sys.executable, "-c", f"{at_once}; raise SystemExit(main({words}))"),

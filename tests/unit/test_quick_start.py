@@ -10,10 +10,11 @@ import pytest
 import sample
 import test_parts
 
-from mpicoloc import quick_start, wrap
+from mpicoloc import quick_start
 from mpicoloc.core.tables import table
-from mpicoloc.run.part import NodePart, pack
-from mpicoloc.store import hdf5
+from mpicoloc.launch import wrap
+from mpicoloc.profile import hdf5
+from mpicoloc.profile.assembly.node_part import NodePart, pack
 
 LIMIT_S = 60
 ROOT = str(Path(quick_start.__file__).parents[1])
@@ -105,8 +106,8 @@ def test_prices_of_a_package_that_only_site_finds(folder, name):
 
 WRITE = """
 import sys
-from mpicoloc.run import assemble
-from mpicoloc.run.part import unpack
+from mpicoloc.profile.assembly import assemble
+from mpicoloc.profile.assembly.node_part import unpack
 assemble.write([unpack(open(sys.argv[1], "rb").read())])
 print(*sys.modules)
 """

@@ -13,7 +13,8 @@ from traces import BARRIER, RECV, SEND, WAITALL
 
 from mpicoloc.core.tables import table
 from mpicoloc.errors import DataError
-from mpicoloc.store import frames, hdf5, trace, trace_clocks, trace_file
+from mpicoloc.profile import frames, hdf5
+from mpicoloc.trace import trace, trace_clocks, trace_file
 
 SENT, RECEIVED, MESSAGE = trace_file.SENT, trace_file.RECEIVED, trace_file.MESSAGE
 LANE = 1 << trace_file.LANE_SHIFT

@@ -6,8 +6,8 @@ from hypothesis import strategies as st
 from trees import QUICK, topologies
 
 from mpicoloc.errors import DataError, MpicolocError
-from mpicoloc.network import infiniband, readers, xgft
-from mpicoloc.network.fabric import Graph, recognise
+from mpicoloc.network.topology import infiniband, readers, xgft
+from mpicoloc.network.topology.fabric import Graph, recognise
 
 
 def names(topology, level):

@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 
 pytest.importorskip("sklearn", reason="the extra schedule is not installed")
 
-from mpicoloc.model.forest import LEAF, Trees
-from mpicoloc.model.learning import BASELINES, KINDS, fit
-from mpicoloc.model.preparation import prepare
-from mpicoloc.model.simple import Similar
+from mpicoloc.slowdown.forest import LEAF, Trees
+from mpicoloc.slowdown.preparation import prepare
+from mpicoloc.slowdown.training.regressors import BASELINES, KINDS, fit
+from mpicoloc.slowdown.training.simple import Similar
 
 N_FEATURES = 5
 ALL = {**KINDS, **BASELINES}

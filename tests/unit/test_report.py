@@ -18,18 +18,11 @@ from mpicoloc.cli.main import main
 from mpicoloc.core.profile import Network, NetworkLevel
 from mpicoloc.core.tables import COLUMNS, dtype, table
 from mpicoloc.errors import DataError
-from mpicoloc.report import (
-    blocks,
-    drawing,
-    figures,
-    lines,
-    message_figures,
-    mpi_figures,
-    page,
-    profile_figures,
-    times,
-)
-from mpicoloc.store import hdf5, trace_file
+from mpicoloc.profile import hdf5
+from mpicoloc.report import page
+from mpicoloc.report.figures import blocks, drawing, figures, lines, messages, mpi
+from mpicoloc.report.figures import profile as profile_figures
+from mpicoloc.trace import times, trace_file
 
 HOSTILE = "</title><script>alert(1)</script>&<img src=x onerror=alert(1)>\x1b[2J$x^$"
 NETWORK = Network("XGFT(2;4,2;1,2)", "moderate", "all", 2, (
@@ -107,7 +100,7 @@ def test_figures_are_of_the_profile_s_numbers(full):
     assert column(found["slowdown-by-rank"], "rank") == [0], "rank 1 has no cycles"
     sent = sum(column(found["timeline"], "sent_bps")) * found["timeline"].rows[1][0]
     assert sent == pytest.approx(5000)
-    window_s = 4 / mpi_figures.N_WINDOWS
+    window_s = 4 / mpi.N_WINDOWS
     assert sum(column(found["rank-timeline"], "time_frac")) * window_s == pytest.approx(1 + 2)
     assert {row[0]: row[2] for row in found["rank-timeline"].rows} == {0: "MPI_Send", 1: "MPI_Isend"}
     assert max(row[1] for row in found["rank-timeline"].rows if row[0] == 0) < 1
@@ -184,7 +177,7 @@ def test_call_sites_are_cut_at_the_left(place, short):
 def test_a_matrix_of_equal_values_has_one_colour(full):
     def colours(*n_bytes):
         peers = {"src": [0, 1], "dst": [1, 0], "size_class": [4, 4], "n": [1, 1], "bytes": n_bytes}
-        figure = message_figures.matrix(replace(full, tables={**full.tables, "peers": table("peers", peers)}))
+        figure = messages.matrix(replace(full, tables={**full.tables, "peers": table("peers", peers)}))
         picture = Picture()
         figure.draw(picture)
         image = picture.axes[0].images[0]
@@ -363,7 +356,7 @@ def test_a_trace_of_every_call_beside_the_profile_is_drawn(here, monkeypatch):
     found = {part.name: part for _, parts in profile_figures.figures(made_, "all.h5") for part in parts}
     sent = sum(column(found["timeline"], "sent_bps")) * found["timeline"].rows[1][0]
     assert sent == pytest.approx(1000)
-    all_the_time = pytest.approx(mpi_figures.N_WINDOWS)
+    all_the_time = pytest.approx(mpi.N_WINDOWS)
     assert sum(column(found["rank-timeline"], "time_frac")) == all_the_time
     monkeypatch.setattr(times, "MOST_TRACE_BYTES", 100)
     for make in profile_figures.OF_TRACES:
@@ -404,7 +397,7 @@ def test_bytes_are_counted_by_1024_on_the_page_and_in_its_figures(full, full_pag
     for n_bytes in ([60, 61], [10**6, 10**6], [10**6, 3 * 10**6], [1, 10**12]):
         peers = {"src": [0, 1], "dst": [1, 0], "size_class": [4, 4], "n": [1, 1], "bytes": n_bytes}
         profile = replace(full, tables={**full.tables, "peers": table("peers", peers)})
-        for make in (message_figures.matrix, message_figures.sizes):
+        for make in (messages.matrix, messages.sizes):
             picture = drawing.svg(make(profile))
             assert not DECIMAL.search(picture)
             assert len(re.findall(r"\d\s[KMGT]?i?B\b", picture)) >= 1 + (len(set(n_bytes)) > 1), "no marks"

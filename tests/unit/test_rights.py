@@ -14,10 +14,12 @@ from pathlib import Path
 import pytest
 import sample
 
-from mpicoloc.cli import charges
+from mpicoloc.campaign import training_sets
+from mpicoloc.coordinator import leftovers
 from mpicoloc.errors import DataError
-from mpicoloc.run import leftovers, slurm_close, training
-from mpicoloc.store import apart, hdf5, history, profiles, signature
+from mpicoloc.ledger import charges
+from mpicoloc.profile import hdf5, history, profiles, sandbox, signature
+from mpicoloc.slurm import slurm_close
 
 pytestmark = [
     pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to give rights up"),
@@ -45,7 +47,7 @@ def key_file(tmp_path):
 
 def in_child(work, **more):
     """What `work` answers in the process that a user's file is read in."""
-    return apart.apart(
+    return sandbox.apart(
         "p.h5", lambda: [json.dumps(work()).encode()], lambda said: json.loads(bytes(said)), **more
     )
 
@@ -60,12 +62,12 @@ def refusal(call, *words):
 
 def test_memory_is_bounded_for_one_work_alone():
     def more_bytes():
-        return resource.getrlimit(resource.RLIMIT_AS)[0] - apart.address_space_bytes()
+        return resource.getrlimit(resource.RLIMIT_AS)[0] - sandbox.address_space_bytes()
 
     assert in_child(more_bytes, memory_bytes=1 << 30) <= 1 << 30 < in_child(more_bytes)
 
 
-@pytest.mark.parametrize(("owner", "user"), [(UID, UID), (0, apart.NOBODY)])
+@pytest.mark.parametrize(("owner", "user"), [(UID, UID), (0, sandbox.NOBODY)])
 def test_the_child_is_the_user_and_nothing_else(owner, user, key_file, tmp_path):
     (tmp_path / "open").mkdir(mode=0o777)
 
@@ -84,7 +86,7 @@ def test_the_child_is_the_user_and_nothing_else(owner, user, key_file, tmp_path)
         }
 
     found = in_child(work, uid=owner)
-    assert found["uids"] == [user] * 3 and found["gids"] == [apart.NOBODY] * 3 and found["groups"] == []
+    assert found["uids"] == [user] * 3 and found["gids"] == [sandbox.NOBODY] * 3 and found["groups"] == []
     assert found["caps"] == [0] * 4 and found["new_privs"] == "1"
     assert [found[name] for name in ("back", "key", "own_memory")] == [
         errno.EPERM,
@@ -114,7 +116,7 @@ def test_files_in_memory_are_looked_for_without_roots_groups(tmp_path, monkeypat
         assert slurm_close.clean(7, UID, str(tmp_path)) == 0
         return [*found, ids()]
 
-    of_user = [UID, apart.NOBODY, []]
+    of_user = [UID, sandbox.NOBODY, []]
     assert in_child(work, keeps_rights=True) == [of_user, of_user, of_user, [0, 0, [0, 42]]]
 
 
@@ -140,7 +142,7 @@ def test_all_that_is_needed_is_loaded_before(path):
         with open(given, "rb", closefd=False) as raw:
             b"".join(profiles._at_once("p", raw))
             profiles._bytes(hdf5.read_table("p", "ranks", raw))
-            json.dumps([history._read("p", raw), training._read("p", raw)])
+            json.dumps([history._read("p", raw), training_sets._read("p", raw)])
             list(signature._looked_at("p", content))
         return sorted(set(sys.modules) - before)
 
@@ -150,7 +152,7 @@ def test_all_that_is_needed_is_loaded_before(path):
 
 def readings(path):
     """All ways by which root comes to read a profile."""
-    runs, troubles = training.read_runs([path])
+    runs, troubles = training_sets.read_runs([path])
     yield from troubles or runs.values()
     yield from history.records(history.history(os.path.dirname(path)))
     for read in (charges.read, signature.snapshot, signature.facts, profiles.read):
@@ -169,7 +171,7 @@ def test_root_parses_nothing_with_its_own_rights(path, monkeypatch, tmp_path):
     monkeypatch.setattr(hdf5, "opened", opened)
     found = [str(said) for said in readings(str(path))]
     assert len(found) == 6
-    assert all(f"as ({apart.NOBODY}, {apart.NOBODY}, {apart.NOBODY})" in said for said in found), found
+    assert all(f"as ({sandbox.NOBODY}, {sandbox.NOBODY}, {sandbox.NOBODY})" in said for said in found), found
 
 
 def test_root_reads_what_only_root_may_open(path, monkeypatch, tmp_path):
@@ -230,7 +232,7 @@ def test_what_is_damaged_is_left_out_of_many(path, tmp_path, monkeypatch):
 STOPPED = """
 import os, signal, sys
 from mpicoloc.cli.main import main
-from mpicoloc.store import signature
+from mpicoloc.profile import signature
 
 def stopping(work):
     def stopped(*words):
@@ -310,12 +312,12 @@ def test_neither_child_nor_parent_has_the_key_in_its_memory(path, key_file, tmp_
 
 def test_an_answer_that_is_too_long_or_never_comes_is_damage(monkeypatch):
     with pytest.raises(DataError, match="is damaged"):
-        apart.apart("p.h5", lambda: [b"x" * 101], bytes, uid=UID, most_bytes=100)
-    assert apart.apart("p.h5", lambda: [b"x" * 100], bytes, uid=UID, most_bytes=100) == b"x" * 100
+        sandbox.apart("p.h5", lambda: [b"x" * 101], bytes, uid=UID, most_bytes=100)
+    assert sandbox.apart("p.h5", lambda: [b"x" * 100], bytes, uid=UID, most_bytes=100) == b"x" * 100
     before = set(children(os.getpid()))
-    monkeypatch.setattr(apart, "WAIT_S", 0.3)
+    monkeypatch.setattr(sandbox, "WAIT_S", 0.3)
     with pytest.raises(DataError, match="is damaged"):
-        apart.apart("p.h5", lambda: time.sleep(1000), bytes, uid=UID)
+        sandbox.apart("p.h5", lambda: time.sleep(1000), bytes, uid=UID)
     assert set(children(os.getpid())) <= before
 
 

@@ -7,9 +7,9 @@ import pytest
 import sample
 
 from mpicoloc.core.tables import table
-from mpicoloc.model import matched
-from mpicoloc.model.interference import bursts, complete, windows
-from mpicoloc.model.running import running
+from mpicoloc.measure import burst
+from mpicoloc.measure.convergence import running
+from mpicoloc.measure.estimate import bursts, complete, windows
 
 
 def test_all_groups_give_what_the_profile_has():
@@ -17,8 +17,8 @@ def test_all_groups_give_what_the_profile_has():
     n_windows, window_s = windows(tables["shutters"])
     cycles = bursts(tables["cycles"])
     rng = np.random.default_rng(0)
-    whole = matched.matched(cycles, n_windows=n_windows, window_s=window_s, rng=rng).slowdown
-    last = matched.growing(cycles, n_windows=n_windows, window_s=window_s)[-1]
+    whole = burst.matched(cycles, n_windows=n_windows, window_s=window_s, rng=rng).slowdown
+    last = burst.growing(cycles, n_windows=n_windows, window_s=window_s)[-1]
     assert (last.value, last.n) == (pytest.approx(whole.value), whole.n)
 
 

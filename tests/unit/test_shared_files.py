@@ -10,12 +10,13 @@ import numpy as np
 import pytest
 from test_collect import KEY, write_node, write_rank
 
-from mpicoloc import elf
 from mpicoloc.cli import checks
+from mpicoloc.coordinator import init_barrier, live
 from mpicoloc.errors import EnvironmentFault
+from mpicoloc.launch import elf
 from mpicoloc.pmpi import contract, shared_files
-from mpicoloc.run import checkpoint, live, siblings
-from mpicoloc.run.collect import CHECKPOINT_TROUBLE, collect
+from mpicoloc.profile.assembly import checkpoint
+from mpicoloc.profile.assembly.collect import CHECKPOINT_TROUBLE, collect
 
 STRANGER = 54321
 """A number that no account has."""
@@ -112,9 +113,9 @@ def test_pipes_in_place_of_a_jobs_small_files_keep_nobody_waiting(folder):
         fifo(contract.shm_path(KEY, what))
     announcement = contract.shm_path(KEY, "init")
     assert checkpoint.main([KEY]) == 4
-    assert siblings.announced(announcement) == [("init", 0)]
-    siblings.Record(announcement).begin(0)
-    assert siblings.wait_for_init(KEY, announcement, 1)
+    assert init_barrier.announced(announcement) == [("init", 0)]
+    init_barrier.Record(announcement).begin(0)
+    assert init_barrier.wait_for_init(KEY, announcement, 1)
     assert len(collect(KEY).tables["ranks"]) == 1
     fifo(contract.shm_path(KEY, "1.seg"))
     segment = contract.map_file(contract.shm_path(KEY, "0.seg"))

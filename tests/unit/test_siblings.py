@@ -5,7 +5,7 @@ import os
 
 import pytest
 
-from mpicoloc.run import siblings
+from mpicoloc.coordinator import init_barrier
 
 
 @pytest.fixture
@@ -27,9 +27,9 @@ def wait(announcement, clock, counts, at_wrap, monkeypatch, sleep=lambda s: None
         last[0] = next(counts, last[0])
         return list(range(last[0]))
 
-    monkeypatch.setattr(siblings, "pids", pids)
-    monkeypatch.setattr(siblings, "any_at_wrap", lambda: at_wrap)
-    return siblings.wait_for_init("k", announcement, 2, clock, sleep)
+    monkeypatch.setattr(init_barrier, "pids", pids)
+    monkeypatch.setattr(init_barrier, "any_at_wrap", lambda: at_wrap)
+    return init_barrier.wait_for_init("k", announcement, 2, clock, sleep)
 
 
 def test_an_announcement_ends_the_wait(announcement, clock, monkeypatch):
@@ -63,20 +63,20 @@ def test_where_nothing_can_be_announced(clock, monkeypatch):
 
 
 def test_no_such_processes():
-    assert siblings.pids("no-such-key") == []
+    assert init_barrier.pids("no-such-key") == []
 
 
 def test_what_is_announced(announcement):
-    assert siblings.announced(announcement) == []
+    assert init_barrier.announced(announcement) == []
     with open(announcement, "w") as file:
         file.write(f"{'session':7}{0:8}\n{'init':7}{12:8}\n")
-    assert siblings.announced(announcement) == [("session", 0), ("init", 12)]
+    assert init_barrier.announced(announcement) == [("session", 0), ("init", 12)]
 
 
 def test_an_empty_announcement_means_init(announcement, monkeypatch):
-    monkeypatch.setattr(siblings, "WORD_WITHIN_S", 0.0)
+    monkeypatch.setattr(init_barrier, "WORD_WITHIN_S", 0.0)
     open(announcement, "w").close()
-    assert siblings.announced(announcement) == [("init", 0)]
+    assert init_barrier.announced(announcement) == [("init", 0)]
 
 
 def test_the_coordinator_waits_for_all_to_end_the_round_before(announcement, monkeypatch):
@@ -86,11 +86,11 @@ def test_the_coordinator_waits_for_all_to_end_the_round_before(announcement, mon
 
     with open(announcement, "w") as file:
         file.write(f"{'session':7}{0:8}\n{'session':7}{1:8}\n")
-    record = siblings.Record(announcement)
+    record = init_barrier.Record(announcement)
     record.begin(0)
-    monkeypatch.setattr(siblings.time, "sleep", end_round)
+    monkeypatch.setattr(init_barrier.time, "sleep", end_round)
     record.begin(1)
-    assert siblings.announced(announcement) == [("session", 1), ("session", 1), ("wrap", 1)]
+    assert init_barrier.announced(announcement) == [("session", 1), ("session", 1), ("wrap", 1)]
 
 
 def test_ranks_connect_before_they_are_ended(announcement, monkeypatch):
@@ -99,16 +99,16 @@ def test_ranks_connect_before_they_are_ended(announcement, monkeypatch):
 
     def nap(seconds):
         assert not ended
-        ranks.append(12 if seconds == siblings.CONNECT_S else 13)
+        ranks.append(12 if seconds == init_barrier.CONNECT_S else 13)
 
     def end(pid, number):
         ended.append(pid)
         ranks.remove(pid)
 
-    monkeypatch.setattr(siblings, "pids", lambda key: list(ranks))
-    monkeypatch.setattr(siblings.time, "sleep", nap)
-    monkeypatch.setattr(siblings.os, "kill", end)
+    monkeypatch.setattr(init_barrier, "pids", lambda key: list(ranks))
+    monkeypatch.setattr(init_barrier.time, "sleep", nap)
+    monkeypatch.setattr(init_barrier.os, "kill", end)
     open(announcement, "w").close()
-    siblings.end_all("k", 2, announcement)
+    init_barrier.end_all("k", 2, announcement)
     assert ended == [11, 13, 12]
     assert not os.path.exists(announcement)

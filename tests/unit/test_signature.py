@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from mpicoloc.errors import DataError, EnvironmentFault, UsageError
-from mpicoloc.store import apart, canonical, hdf5, signature
+from mpicoloc.profile import canonical, hdf5, sandbox, signature
 
 KEY = b"k" * 32
 NOW_S = 1.7e9
@@ -181,7 +181,7 @@ def test_a_pipe_does_not_keep_a_script_waiting(tmp_path):
 
 def test_a_signature_that_holds_stands_for_the_same_content(signed, tmp_path, monkeypatch):
     """Bytes are changed anywhere in the file: it is damaged, or does not verify, or says just the same."""
-    monkeypatch.setattr(apart, "CPU_S", (2, 2))  # some changes send the HDF5 library round in a circle
+    monkeypatch.setattr(sandbox, "CPU_S", (2, 2))  # some changes send the HDF5 library round in a circle
     content, before = signed.read_bytes(), signature.snapshot(signed)
     rng = np.random.default_rng(7)
     path, seen = tmp_path / "changed.h5", set()

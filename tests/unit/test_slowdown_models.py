@@ -10,7 +10,7 @@ import pytest
 from mpicoloc.core.estimate import Estimate
 from mpicoloc.core.features import JobFeatures
 from mpicoloc.errors import DataError
-from mpicoloc.model.slowdown import MeasuredTable, PairSlowdowns, pair_slowdowns
+from mpicoloc.slowdown.slowdown import MeasuredTable, PairSlowdowns, pair_slowdowns
 
 
 def job(i, **values):
@@ -48,7 +48,7 @@ def model(request):
     if request.param == "measured":
         return measured()
     pytest.importorskip("sklearn", reason="the extra schedule is not installed")
-    from mpicoloc.model.fitting import fit_kind
+    from mpicoloc.slowdown.training.fitting import fit_kind
 
     return fit_kind(training(), request.param, seed=1)
 

@@ -11,13 +11,13 @@ from slurm_programs import stand_in
 
 from mpicoloc.core.batch import BatchQueue
 from mpicoloc.errors import DataError, EnvironmentFault
-from mpicoloc.run import slurm, slurm_command
+from mpicoloc.slurm import client, slurm_command
 
 ANSWERS = json.loads((Path(__file__).parent / "slurm_answers.json").read_text())
 
 
 def test_jobs_and_nodes_are_as_slurm_says():
-    found = slurm.parsed(ANSWERS["squeue"], ANSWERS["sinfo"], 1795366100.0)
+    found = client.parsed(ANSWERS["squeue"], ANSWERS["sinfo"], 1795366100.0)
     jobs = {job.name: job for job in found.jobs}
     waiting, pinned, running = jobs["F"], jobs["H"], jobs["r1"]
     assert (waiting.state, waiting.partition, waiting.n_tasks, waiting.limit_s) == (
@@ -43,9 +43,9 @@ def test_the_memory_that_a_job_asks_for_where_jobs_get_no_more():
     forms = [lambda n: n, number]
     for form in forms:
         rows = [{**row, "memory_per_node": form(a), "memory_per_cpu": form(b)} for a, b in asked]
-        found = slurm.parsed({"jobs": rows}, ANSWERS["sinfo"], 0.0, has_memory=True).jobs
+        found = client.parsed({"jobs": rows}, ANSWERS["sinfo"], 0.0, has_memory=True).jobs
         assert [job.memory_bytes / 2**20 for job in found] == [math.inf, 700, 600, 600, math.inf]
-        found = slurm.parsed({"jobs": rows}, ANSWERS["sinfo"], 0.0).jobs
+        found = client.parsed({"jobs": rows}, ANSWERS["sinfo"], 0.0).jobs
         assert {job.memory_bytes for job in found} == {0}
 
 
@@ -55,19 +55,19 @@ def test_the_memory_that_a_job_asks_for_where_jobs_get_no_more():
 def test_a_node_that_takes_no_jobs_is_not_up(state, flags):
     answer = copy.deepcopy(ANSWERS["sinfo"])
     answer["nodes"][0] |= {"state": state, "state_flags": flags}
-    assert not slurm.parsed(ANSWERS["squeue"], answer, 0.0).nodes[0].is_up
+    assert not client.parsed(ANSWERS["squeue"], answer, 0.0).nodes[0].is_up
 
 
 def test_a_node_in_a_reservation_is_for_its_jobs():
     answer = copy.deepcopy(ANSWERS["sinfo"])
     answer["nodes"][0] |= {"state": "idle", "state_flags": ["RESERVED"]}
-    assert not slurm.parsed(ANSWERS["squeue"], answer, 0.0).nodes[0].is_up
+    assert not client.parsed(ANSWERS["squeue"], answer, 0.0).nodes[0].is_up
 
 
 def test_a_job_that_takes_more_nodes_than_it_needs_is_not_placed():
     rows = [{**ANSWERS["squeue"]["jobs"][3], "node_count": 1, "max_nodes": n} for n in (0, 1, 4, 0xFFFFFFFE)]
     rows += [{**rows[0], "max_nodes": number(n)} for n in (None, 1, 4, math.inf)]
-    found = slurm.parsed({"jobs": rows}, ANSWERS["sinfo"], 0.0).jobs
+    found = client.parsed({"jobs": rows}, ANSWERS["sinfo"], 0.0).jobs
     assert [job.is_bound for job in found] == 2 * [False, False, True, False]
 
 
@@ -80,7 +80,7 @@ def test_a_job_that_waits_for_more_than_the_end_of_others():
         "singleton(unfulfilled)": True,
     }
     rows = [{**ANSWERS["squeue"]["jobs"][3], "dependency": text} for text in said]
-    found = slurm.parsed({"jobs": rows}, ANSWERS["sinfo"], 0.0).jobs
+    found = client.parsed({"jobs": rows}, ANSWERS["sinfo"], 0.0).jobs
     assert [job.is_chained for job in found] == list(said.values())
 
 
@@ -113,10 +113,10 @@ def newer_node(row):
 
 @pytest.mark.parametrize("version", [39, 41])
 def test_newer_versions_of_slurm_say_the_same_in_another_form(version):
-    old = slurm.parsed(ANSWERS["squeue"], ANSWERS["sinfo"], 0.0)
+    old = client.parsed(ANSWERS["squeue"], ANSWERS["sinfo"], 0.0)
     jobs = {"jobs": [newer_job(row, version) for row in ANSWERS["squeue"]["jobs"]], "errors": []}
     nodes = {"nodes": [newer_node(row) for row in ANSWERS["sinfo"]["nodes"]], "errors": []}
-    assert slurm.parsed(jobs, nodes, 0.0) == old
+    assert client.parsed(jobs, nodes, 0.0) == old
 
 
 def test_words_of_newer_versions():
@@ -129,7 +129,7 @@ def test_words_of_newer_versions():
     ]
     node = newer_node(ANSWERS["sinfo"]["nodes"][0])
     states = [["IDLE"], ["DOWN", "NOT_RESPONDING"], ["IDLE", "DRAIN"], ["ALLOCATED", "PLANNED"]]
-    found = slurm.parsed({"jobs": rows}, {"nodes": [{**node, "state": state} for state in states]}, 0.0)
+    found = client.parsed({"jobs": rows}, {"nodes": [{**node, "state": state} for state in states]}, 0.0)
     assert [job.state for job in found.jobs] == ["COMPLETING", "RUNNING", "PENDING", "PENDING"]
     assert [job.limit_s for job in found.jobs[:2]] == [math.inf, math.inf]
     assert [job.is_bound for job in found.jobs] == [False, False, True, True]
@@ -150,8 +150,8 @@ def test_nodes_come_from_scontrol_where_sinfo_adds_them_up(monkeypatch, tmp_path
     scontrol = 'case "$*" in *nodes) cat {0}/nodes.json;; *) cat {0}/partitions;; esac'
     scripts = {"squeue": "cat {0}/squeue.json", "sinfo": "cat {0}/sinfo.json", "scontrol": scontrol}
     stand_in(tmp_path, monkeypatch, scripts)
-    found = slurm.snapshot(lambda: 5.0)
-    old = slurm.parsed(ANSWERS["squeue"], ANSWERS["sinfo"], 5.0)
+    found = client.snapshot(lambda: 5.0)
+    old = client.parsed(ANSWERS["squeue"], ANSWERS["sinfo"], 5.0)
     assert (found.jobs, found.nodes) == (old.jobs, old.nodes)
     assert found.queue("shared") == BatchQueue("shared", 10, 3600.0)
 
@@ -164,11 +164,11 @@ PartitionName=long MaxTime=2-12:00:30 PriorityTier=1
 
 
 def test_partitions_tell_their_order_and_their_longest_time():
-    whole, shared, long = slurm.partitions(PARTITIONS)
+    whole, shared, long = client.partitions(PARTITIONS)
     assert (whole.name, whole.tier, whole.max_s) == ("whole", 1, math.inf)
     assert (shared.name, shared.tier, shared.max_s) == ("shared", 10, 3600.0)
     assert long.max_s == (60 * 60 + 0) * 60 + 30
-    assert slurm.partitions("") == ()
+    assert client.partitions("") == ()
 
 
 @pytest.mark.parametrize(
@@ -177,13 +177,13 @@ def test_partitions_tell_their_order_and_their_longest_time():
 )
 def test_an_answer_of_another_kind_is_told(answer):
     with pytest.raises(DataError, match="Slurm's answer is not understood"):
-        slurm.parsed(answer, ANSWERS["sinfo"], 0.0)
+        client.parsed(answer, ANSWERS["sinfo"], 0.0)
 
 
 def test_without_slurm_one_line_says_so(monkeypatch, tmp_path):
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(EnvironmentFault, match="no squeue here"):
-        slurm.snapshot()
+        client.snapshot()
 
 
 def test_a_controller_that_does_not_answer(monkeypatch, tmp_path):
@@ -194,7 +194,7 @@ def test_a_controller_that_does_not_answer(monkeypatch, tmp_path):
     squeue.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:/bin:/usr/bin")
     with pytest.raises(EnvironmentFault, match="Unable to contact slurm controller"):
-        slurm.snapshot(pauses_s=())
+        client.snapshot(pauses_s=())
 
 
 AWAY = "import sys; sys.exit('slurm_load_jobs error: Unable to contact slurm controller (connect failure)')"

@@ -14,8 +14,8 @@ from sample import profile
 from mpicoloc.cli.main import main
 from mpicoloc.core import tables
 from mpicoloc.errors import DataError, EnvironmentFault
-from mpicoloc.run import slurm_close, slurm_price
-from mpicoloc.store import hdf5, signature
+from mpicoloc.profile import hdf5, signature
+from mpicoloc.slurm import slurm_close, slurm_price
 
 KEY = b"0123456789abcdef0123456789abcdef"
 UID = os.getuid()

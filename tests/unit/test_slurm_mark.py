@@ -10,8 +10,8 @@ from test_slurm_record import STEP, squeue_script, write_note
 
 from mpicoloc.cli.main import main
 from mpicoloc.errors import EnvironmentFault
-from mpicoloc.store import step_note
-from mpicoloc.store.step_note import StepNote
+from mpicoloc.slurm import step_note
+from mpicoloc.slurm.step_note import StepNote
 
 NOTE = StepNote(11, "0", os.getuid(), 1, 2, 1795377524.5, None)
 

@@ -11,10 +11,9 @@ from hypothesis import strategies as st
 from slurm_programs import stand_in
 
 from mpicoloc.errors import DataError, EnvironmentFault, UsageError
-from mpicoloc.run import slurm_close, slurm_record
-from mpicoloc.run.slurm_close import Start
-from mpicoloc.store import step_record
-from mpicoloc.store.step_note import StepNote
+from mpicoloc.slurm import slurm_close, slurm_record, step_record
+from mpicoloc.slurm.slurm_close import Start
+from mpicoloc.slurm.step_note import StepNote
 
 KEY = b"0123456789abcdef0123456789abcdef"
 JOB = {

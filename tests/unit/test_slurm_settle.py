@@ -9,9 +9,9 @@ from test_slurm_record import KEY, record, squeue, squeue_script, write_note
 
 from mpicoloc.cli.main import main
 from mpicoloc.errors import Refused
-from mpicoloc.run import slurm_close, slurm_settle
-from mpicoloc.store import signature, step_note, step_record
-from mpicoloc.store.step_note import StepNote
+from mpicoloc.profile import signature
+from mpicoloc.slurm import slurm_close, slurm_settle, step_note, step_record
+from mpicoloc.slurm.step_note import StepNote
 
 STEP = StepNote(11, "0", 1000, 2, 4, 1795377530.0, None)
 SCRIPT = replace(STEP, step="batch", n_nodes=1, begun_unix_s=1795377523.5)

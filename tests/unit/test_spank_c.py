@@ -11,7 +11,7 @@ import once
 import pytest
 from test_tally_c import CSRC, ROOT, SANITIZED
 
-from mpicoloc.store import step_note
+from mpicoloc.slurm import step_note
 
 pytestmark = pytest.mark.skipif(
     not Path("/usr/include/slurm/spank.h").exists(), reason="no headers of Slurm here"

@@ -6,9 +6,9 @@ import math
 from waiting_jobs import NOW_S, QUEUES, decided, job, node, told
 
 from mpicoloc.core.batch import RUNNING, Snapshot
-from mpicoloc.model.pairs import Group
-from mpicoloc.model.share import Share, share_of, told_s
-from mpicoloc.model.steering import Commit, Release, candidates, released
+from mpicoloc.schedule.assignment import Share, share_of, told_s
+from mpicoloc.schedule.policies import Group
+from mpicoloc.schedule.sharing_plan import Commit, Release, candidates, released
 
 
 def test_the_first_of_a_pair_leads():

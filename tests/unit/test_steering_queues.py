@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 from waiting_jobs import NOW_S, QUEUES, decided, job, node, told, two_by_two
 
 from mpicoloc.core.batch import PENDING, RUNNING, BatchJob, Snapshot
-from mpicoloc.model.pairs import Group, plan
-from mpicoloc.model.queue import Queue
-from mpicoloc.model.share import share_of
-from mpicoloc.model.steering import Commit, Release, decide
+from mpicoloc.schedule.assignment import share_of
+from mpicoloc.schedule.policies import Group, plan
+from mpicoloc.schedule.queue import Queue
+from mpicoloc.schedule.sharing_plan import Commit, Release, decide
 
 
 def by_width(leaders, waiting):

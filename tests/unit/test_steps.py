@@ -13,9 +13,9 @@ from mpicoloc.core.machine import Machine
 from mpicoloc.core.profile import Interference, MpiSummary, Profile
 from mpicoloc.core.run import Run, moments
 from mpicoloc.core.tables import table
-from mpicoloc.model import steps
-from mpicoloc.run import pairing
-from mpicoloc.store import hdf5
+from mpicoloc.profile import hdf5
+from mpicoloc.slowdown import steps
+from mpicoloc.slurm import service
 
 MACHINE = Machine("EPYC", 64, 2.0**38)
 
@@ -147,7 +147,7 @@ def test_a_job_of_several_steps_is_known_as_one(tmp_path, monkeypatch):
     }
     for name, each in profiles.items():
         hdf5.write(each, tmp_path / f"{name}.h5")
-    known = pairing.Known(str(tmp_path))
+    known = service.Known(str(tmp_path))
     known.look()
     found = known.of(waiting(), 3e9)
     assert found.runtime_s == pytest.approx(240)

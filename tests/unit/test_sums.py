@@ -8,9 +8,9 @@ import sample
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mpicoloc.core import sums
 from mpicoloc.core.tables import table
-from mpicoloc.store import hdf5
+from mpicoloc.profile import hdf5
+from mpicoloc.trace import sums
 
 NAMES = st.sampled_from(["MPI_Send", "MPI_Sendrecv", "MPI_Sendrecv_replace", "MPI_Allreduce", ""])
 NUMBERS = st.integers(0, 1 << 62)

@@ -9,10 +9,10 @@ from contention import MACHINE, World
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from mpicoloc.campaign import training_file
 from mpicoloc.core.estimate import Estimate
 from mpicoloc.core.training import LAYOUTS, ROW_COLUMNS, Row, TrainingSet, key_of, merged, training_set
 from mpicoloc.errors import DataError
-from mpicoloc.store import training as training_file
 
 WORLD = World(5)
 

@@ -7,7 +7,9 @@ from mpicoloc.core.tables import table
 from mpicoloc.core.topology import Placement
 from mpicoloc.core.traffic import Exchange, Traffic
 from mpicoloc.errors import DataError
-from mpicoloc.network import recorded, utilisation, windows, xgft
+from mpicoloc.network.load import utilisation, windows
+from mpicoloc.network.topology import xgft
+from mpicoloc.network.traffic import recorded
 
 TREE = xgft.parse("XGFT(2;2,2;1,1)", 1e9)
 PLACEMENT = Placement([0, 1, 2, 3, 0])

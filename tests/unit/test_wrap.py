@@ -6,8 +6,9 @@ import sys
 
 import pytest
 
-from mpicoloc import config, launch_env, target, wrap
+from mpicoloc import config
 from mpicoloc.errors import EnvironmentFault, UsageError
+from mpicoloc.launch import launch_env, target, wrap
 
 OPEN_MPI_4 = {
     "OMPI_COMM_WORLD_LOCAL_RANK": "1",
@@ -121,7 +122,7 @@ def test_the_last_rank_of_a_node_coordinates(app, env):
         assert plan.note is None
     last = plan_of(app, env, 2, LD_PRELOAD="/lib/other.so")
     assert last.is_coordinator and last.file == sys.executable
-    assert last.argv[-1] == "mpicoloc.run.coordinator"
+    assert last.argv[-1] == "mpicoloc.coordinator.coordinator"
     assert "LD_PRELOAD" not in last.env
     assert last.env["MPI4PY_LIBMPI"] == "/opt/mpi/lib/libmpi.so.40"
     assert "MPI4PY_MPIABI" not in last.env, "mpi4py would then not load the library named by its path"
@@ -271,7 +272,7 @@ def test_an_argument_that_is_a_pipe_keeps_nobody_waiting_and_its_content(tmp_pat
 
 FIND = """
 import os, sys
-from mpicoloc import target
+from mpicoloc.launch import target
 target.find(sys.argv[1:], dict(os.environ), "mpich")
 print(sys.stdin.read())
 """

@@ -12,7 +12,7 @@ import once
 import pytest
 
 from mpicoloc.pmpi import contract
-from mpicoloc.store import trace, trace_file
+from mpicoloc.trace import trace, trace_file
 
 ROOT = Path(__file__).resolve().parents[2]
 CSRC = ROOT / "csrc"

@@ -7,7 +7,7 @@ import zlib
 
 import numpy as np
 
-from mpicoloc.store import trace_file
+from mpicoloc.trace import trace_file
 
 NAMES = ["", "MPI_Send", "MPI_Recv", "MPI_Waitall", "MPI_Barrier"]
 SEND, RECV, WAITALL, BARRIER = range(1, 5)

@@ -1,9 +1,9 @@
 """Queues for tests of steering."""
 
 from mpicoloc.core.batch import PENDING, RUNNING, BatchJob, BatchNode, Snapshot
-from mpicoloc.model.pairs import Group
-from mpicoloc.model.share import Share
-from mpicoloc.model.steering import Partitions, decide
+from mpicoloc.schedule.assignment import Share
+from mpicoloc.schedule.policies import Group
+from mpicoloc.schedule.sharing_plan import Partitions, decide
 
 QUEUES = Partitions("whole", "shared")
 NOW_S = 1e9

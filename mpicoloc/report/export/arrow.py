@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pyarrow as pa
 
+from mpicoloc.profile.frames import Frames
 from mpicoloc.report.export import columnar
-from mpicoloc.store.frames import Frames
 
 
 def write(job: Frames, out: str) -> list[str]:

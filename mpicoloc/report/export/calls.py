@@ -13,12 +13,12 @@ from numpy.typing import NDArray
 
 from mpicoloc.core.profile import Profile
 from mpicoloc.errors import DataError
-from mpicoloc.report.export.kept import Kept
+from mpicoloc.profile.frames import Frames
+from mpicoloc.report.export.call_chunks import Calls, common, node_offsets_ns
+from mpicoloc.report.export.event_ring import Kept
+from mpicoloc.report.export.full_trace import Whole
 from mpicoloc.report.export.messages import Messages, Side, matched
-from mpicoloc.report.export.pieces import Calls, common, node_offsets_ns
-from mpicoloc.report.export.whole import Whole
-from mpicoloc.store.frames import Frames
-from mpicoloc.store.trace import MAX_RANKS
+from mpicoloc.trace.trace import MAX_RANKS
 
 Ints = NDArray[np.int64]
 

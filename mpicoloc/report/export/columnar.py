@@ -14,9 +14,9 @@ import pyarrow as pa
 from mpicoloc.core.progress import part
 from mpicoloc.core.tables import COLUMNS, Column, Table, text
 from mpicoloc.errors import DataError
+from mpicoloc.profile.frames import Frames
 from mpicoloc.report.export import facts, outputs
-from mpicoloc.store.frames import Frames
-from mpicoloc.store.trace import Trace
+from mpicoloc.trace.trace import Trace
 
 _N_AT_ONCE = 1 << 20
 

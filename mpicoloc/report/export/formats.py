@@ -15,7 +15,7 @@ from mpicoloc.core.progress import part
 from mpicoloc.errors import DataError, EnvironmentFault, UsageError
 
 if TYPE_CHECKING:
-    from mpicoloc.store.frames import Frames
+    from mpicoloc.profile.frames import Frames
 
 
 @dataclass(frozen=True)

@@ -6,8 +6,8 @@ import json
 from typing import TextIO
 
 from mpicoloc.core.tables import COLUMNS, Table
+from mpicoloc.profile.frames import Frames
 from mpicoloc.report.export import facts, outputs
-from mpicoloc.store.frames import Frames
 
 
 def write(job: Frames, out: str) -> None:

@@ -9,11 +9,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from mpicoloc.core.tables import VERDICTS, printable, text
+from mpicoloc.profile.frames import Frames
 from mpicoloc.report.export import calls, outputs
 from mpicoloc.report.export.calls import Recording
 from mpicoloc.report.export.paraver_values import COLOURS, RUNNING, STATES, TYPES, Functions
 from mpicoloc.report.export.sorting import in_order
-from mpicoloc.store.frames import Frames
 
 BYTES_TYPE, PEER_TYPE, SHUTTER_TYPE = 99800001, 99800002, 99800003
 _TIME_FIELD = 6

@@ -12,11 +12,11 @@ from collections.abc import Iterator, Mapping
 import numpy as np
 
 from mpicoloc.core.tables import VERDICTS, text
+from mpicoloc.profile.frames import Frames
 from mpicoloc.report.export import calls, outputs
 from mpicoloc.report.export.calls import Recording
 from mpicoloc.report.export.messages import Ints, Messages
 from mpicoloc.report.summary import summary
-from mpicoloc.store.frames import Frames
 
 _JOB_PID = 1
 _SHUTTERS_TID = 1

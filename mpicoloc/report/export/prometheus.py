@@ -7,9 +7,9 @@ from collections.abc import Iterator, Mapping
 from typing import TypeAlias
 
 from mpicoloc.core.profile import Profile
+from mpicoloc.profile.frames import Frames
 from mpicoloc.report.export import outputs
 from mpicoloc.report.summary import co_runners
-from mpicoloc.store.frames import Frames
 
 Sample: TypeAlias = tuple[str, str, Mapping[str, object], float | None]
 """Name without prefix, help, labels beside the job's, value."""

@@ -12,12 +12,12 @@ import heapq
 import os
 from collections.abc import Iterator, Mapping, Sequence
 
+from mpicoloc.profile.frames import Frames
 from mpicoloc.report.export import calls, outputs
 from mpicoloc.report.export.calls import Recording
 from mpicoloc.report.export.messages import Ints, Messages
 from mpicoloc.report.export.paraver_values import is_communication
 from mpicoloc.report.export.simgrid_collectives import BYTE, Collectives
-from mpicoloc.store.frames import Frames
 
 FLOPS_PER_NS = 1
 _N_TAGS = 1 << 15

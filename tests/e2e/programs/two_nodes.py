@@ -6,8 +6,8 @@ import sys
 import numpy as np
 from mpi4py import MPI
 
+from mpicoloc.coordinator import coordinator
 from mpicoloc.pmpi import contract
-from mpicoloc.run import coordinator
 
 KEY = "two"
 

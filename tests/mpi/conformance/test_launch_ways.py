@@ -9,8 +9,8 @@ import conf_runs
 import pytest
 import shimlab
 
-from mpicoloc import paths
-from mpicoloc.store import hdf5
+from mpicoloc.launch import paths
+from mpicoloc.profile import hdf5
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
 ALL = os.environ.get("MPI_CONFORMANCE") == "all"

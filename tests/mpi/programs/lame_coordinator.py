@@ -5,11 +5,11 @@ import sys
 
 from mpi4py import MPI
 
-from mpicoloc.run import coordinator
+from mpicoloc.coordinator import coordinator
 
 os.environ["MPICOLOC_KEY"] = key = "lame"
 if MPI.COMM_WORLD.rank == 1:
-    sys.modules["mpicoloc.run.collect"] = None
+    sys.modules["mpicoloc.profile.assembly.collect"] = None
 coordinator._guarded(coordinator._write_profile, key, MPI.COMM_WORLD)
 MPI.COMM_WORLD.Barrier()
 # One write: a launcher may put what others write between a line and its end.

@@ -1,0 +1,43 @@
+"""Fitted models in files: arrays and a card, and no code: a stranger's file can do nothing but predict."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+from mpicoloc.errors import DataError
+from mpicoloc.profile import arrays_file
+from mpicoloc.slowdown.fitted import FittedModel
+from mpicoloc.slowdown.serialize import from_parts, to_parts
+
+FORMAT = "mpicoloc slowdown model"
+VERSION = 1
+
+
+def write(model: FittedModel, path: str | os.PathLike[str]) -> None:
+    """Write a model; errors as of `profile.arrays_file.write`."""
+    told, arrays = to_parts(model)
+    arrays_file.write(path, FORMAT, VERSION, told, arrays)
+
+
+def read(path: str | os.PathLike[str]) -> FittedModel:
+    """Read a model.
+
+    Raises
+    ------
+    DataError
+        If there is no such file, it is damaged, no model, or of another version.
+    EnvironmentFault
+        If the system refuses to open it.
+    """
+    told, arrays = arrays_file.read(path, FORMAT, VERSION)
+    try:
+        return from_parts(told, arrays)
+    except DataError as error:
+        raise arrays_file.damaged(os.fspath(path), FORMAT, error) from error
+
+
+def card(model: FittedModel) -> dict[str, Any]:
+    """What people want to know of a model, as plain values."""
+    told, _ = to_parts(model)
+    return {name: told[name] for name in ("kind", "machine", "n_rows", "band")} | told["card"]

@@ -1,0 +1,271 @@
+"""Shutters of a job on several nodes: one instant for all of its nodes, or none.
+
+While co-runners stand still on one node only, the ranks there wait for those on the others, and nothing is
+learnt. So the coordinators, one per node, agree over MPI: all say what their nodes wish, each asks its own
+node agent whether the board there is free at the instant that follows from the wishes, and the shutter is
+taken if all are. Afterwards they tell each other how it went, because it counts for all or for none.
+
+Every coordinator goes through the same collective calls in the same order, whatever fails on its node: the
+others would wait for it in MPI_Finalize, and the application with them.
+"""
+
+from __future__ import annotations
+
+import array
+from collections.abc import Callable, Generator, Iterable, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from mpicoloc import config
+from mpicoloc.coordinator import clocks
+from mpicoloc.errors import tell
+from mpicoloc.pmpi import contract
+
+if TYPE_CHECKING:
+    from mpi4py import MPI
+
+REST_NS = 500_000_000
+"""Between two looks whether anybody has company by now."""
+ANSWER_WITHIN_NS = 2_000_000_000
+"""For an agent, which looks every 50 ms."""
+DEAF_NS = 10_000_000_000
+"""Before the next question, when an agent did not answer: it is stopped, or has no board."""
+CLOCKS_EVERY_NS = 4_000_000_000
+CLOCKS_PART = 50
+"""And no more than this part of the time."""
+CLOCKS_AHEAD_NS = 5_000_000_000
+"""How far ahead shutters are agreed on, mostly."""
+SLACK_NS = 300_000_000
+"""For one agreement, at first; twice as much each time that it was too little."""
+MOST_SLACK_NS = 10_000_000_000
+BOUNDS_IN_SHUTTER = 8
+"""A shutter is longer than clocks may be apart, by this factor."""
+MOST_LENGTHENING = 4
+"""And no shutter is made longer for that than by this factor: better none, until the clocks are known."""
+
+Steps = Generator[None, None, Any]
+
+
+class Offer(NamedTuple):
+    """What a coordinator tells the others before each shutter; times on the first node's clock."""
+
+    is_over: int = 0
+    """Its ranks are in MPI_Finalize, or gone."""
+    n_jobs: int = 0
+    period_ns: int = 0
+    duration_ns: int = 0
+    now_ns: int = 0
+    bound_ns: int = 0
+    max_ns: int = 0
+    """The longest shutter that is ever obeyed."""
+    verdict: int = 0
+    """On the last shutter, on its node; `elsewhere`: there was none, because the agreement came too late."""
+    is_clock_old: int = 0
+    """Of the first coordinator only, which measures the others'."""
+
+
+class Plan(NamedTuple):
+    """A shutter for all nodes; begin on the first node's clock. `i` counts from 1."""
+
+    i: int
+    t0_ns: int
+    duration_ns: int
+
+
+def is_shared(offers: Sequence[Offer]) -> bool:
+    """Whether the job has company on any node."""
+    return any(offer.n_jobs > 1 for offer in offers)
+
+
+def apart_ns(offers: Sequence[Offer]) -> int:
+    """How far the same instant may be apart on two nodes."""
+    return sum(sorted(offer.bound_ns for offer in offers)[-2:])
+
+
+def plan(offers: Sequence[Offer], i: int, last_ns: int, slack_ns: int) -> Plan | None:
+    """The next shutter, the same from the same offers; None: nobody has company, or the clocks are too bad.
+
+    Also None as long as an agent has not looked around or cannot measure.
+
+    Parameters
+    ----------
+    offers : sequence of Offer
+        Of all coordinators.
+    i : int
+        Its number.
+    last_ns : int
+        Begin of the one before, 0 for none.
+    slack_ns : int
+        Time that the agreement needs.
+    """
+    if not is_shared(offers) or any(offer.n_jobs == 0 for offer in offers):
+        return None
+    wanted_ns = max(offer.duration_ns for offer in offers)
+    duration_ns = max(wanted_ns, BOUNDS_IN_SHUTTER * apart_ns(offers))
+    if duration_ns > min(MOST_LENGTHENING * wanted_ns, *(offer.max_ns for offer in offers)):
+        return None
+    period_ns = max(offer.period_ns for offer in offers)
+    # As often as the job's turn would come on the fullest node, less often if the shutter has to be longer
+    # than it would be there.
+    turn_ns = max(
+        offer.n_jobs * offer.period_ns * duration_ns // max(offer.duration_ns, 1) for offer in offers
+    )
+    # Agents want notice of one and a half periods.
+    soonest_ns = max(offer.now_ns for offer in offers) + slack_ns + 2 * period_ns
+    # Shaken like the instants of one node: a job has rhythms, too.
+    shake_ns = (i * 0x9E3779B97F4A7C15 % (1 << 64) >> 11) * 3 * period_ns // (10 << 53)
+    return Plan(i, max(last_ns + turn_ns, soonest_ns) + shake_ns, duration_ns)
+
+
+def what_follows(offers: Sequence[Offer], taken: Plan | None) -> str:
+    """What all coordinators do together next: end, clocks, vote, or offers."""
+    if any(offer.is_over for offer in offers):
+        return "end"
+    if offers[0].is_clock_old:
+        return "clocks"
+    return "vote" if taken else "offers"
+
+
+def verdict_of_all(own: int, offers: Sequence[Offer]) -> int:
+    """On a shutter that was valid on this node, or not, and on the others."""
+    if own != contract.MC_VERDICT_VALID:
+        return own
+    is_valid = all(offer.verdict == own for offer in offers)
+    return own if is_valid else int(contract.MC_VERDICT_ELSEWHERE)
+
+
+class Agreement:
+    """One coordinator's part; `step` is called again and again, and does not block."""
+
+    def __init__(self, comm: MPI.Comm, agent: contract.Agent | None) -> None:
+        self._comm = comm
+        self._agent = agent
+        self._is_over = False
+        self._verdict = 0
+        self._clock_until_ns = 0
+        self._clock = clocks.Offset(0, clocks.UNKNOWN_NS, 0)
+        self._max_ns = int(float(config.get("shutter.max_s") or 0) * 1e9)
+        self._slack_ns = SLACK_NS
+        self._steps = self._agree()
+        self._next = "offers"
+        self._has_resigned = False
+        self.is_active = comm.Get_size() > 1
+
+    def step(self, is_over: bool) -> None:
+        """Go on as far as possible now; `is_over`: this node's ranks want no more shutters."""
+        self._is_over = is_over
+        if not self.is_active:
+            return
+        try:
+            self.is_active = next(self._steps, "ended") != "ended"
+        except Exception as error:
+            if self._has_resigned:
+                raise
+            self._has_resigned = True
+            self._steps = self._resign()
+            tell(f"no more shutters: {type(error).__name__}: {error}")
+
+    def _agree(self) -> Steps:
+        can = yield from self._told([self._agent is not None])
+        agent = self._agent
+        if agent is None or not all(flag for (flag,) in can):
+            if agent is not None:
+                agent.agree(False)
+            return
+        agent.agree(True)
+        i, last_ns = 1, 0
+        while True:
+            self._next = "offers"
+            own = self._offer(agent)
+            offers = [Offer(*row) for row in (yield from self._told(own))]
+            self._learn(offers)
+            taken = plan(offers, i, last_ns, self._slack_ns)
+            self._next = what_follows(offers, taken)
+            if own.verdict:
+                agent.confirm(i - 1, verdict_of_all(own.verdict, offers))
+            self._verdict = contract.MC_VERDICT_UNKNOWN
+            if self._next == "end":
+                return
+            if self._next == "clocks":
+                yield from self._set_clock()
+                continue
+            agent.share(is_shared(offers))
+            if taken is None:
+                yield from self._wait(lambda: False, REST_NS)
+                continue
+            agent.set_clock(self._clock.offset_ns, apart_ns(offers))
+            if (yield from self._take(agent, taken)):
+                last_ns = taken.t0_ns
+            i += 1
+
+    def _resign(self) -> Steps:
+        """Take part in what the others wait for, and tell them that it is over."""
+        if self._next == "clocks":
+            yield from clocks.offset(self._comm)
+        if self._next == "vote":
+            yield from self._told([False, False])
+        if self._next != "end":
+            yield from self._told(Offer(is_over=1))
+
+    def _offer(self, agent: contract.Agent) -> Offer:
+        common, now_ns = agent.common, clocks.now_ns()
+        return Offer(
+            is_over=self._is_over,
+            n_jobs=common.n_jobs,
+            period_ns=common.period_ns,
+            duration_ns=common.duration_ns,
+            now_ns=now_ns - self._clock.offset_ns,
+            bound_ns=self._clock.bound_ns(now_ns + CLOCKS_AHEAD_NS),
+            max_ns=self._max_ns,
+            verdict=self._verdict,
+            is_clock_old=self._comm.Get_rank() == 0 and now_ns > self._clock_until_ns,
+        )
+
+    def _set_clock(self) -> Steps:
+        began_ns = clocks.now_ns()
+        found = yield from clocks.offset(self._comm)
+        now_ns = clocks.now_ns()
+        self._clock_until_ns = now_ns + max(CLOCKS_EVERY_NS, CLOCKS_PART * (now_ns - began_ns))
+        self._clock = self._clock.better(found, now_ns + CLOCKS_AHEAD_NS)
+
+    def _learn(self, offers: Sequence[Offer]) -> None:
+        """Whether the last agreement came in time."""
+        verdicts = {offer.verdict for offer in offers}
+        if contract.MC_VERDICT_ELSEWHERE in verdicts:
+            self._slack_ns = min(2 * self._slack_ns, MOST_SLACK_NS)
+        elif contract.MC_VERDICT_VALID in verdicts:
+            self._slack_ns = max(self._slack_ns * 9 // 10, SLACK_NS)
+
+    def _take(self, agent: contract.Agent, taken: Plan) -> Steps:
+        """Agree on it, and wait for what becomes of it; whether it was agreed on."""
+        t0_ns = taken.t0_ns + self._clock.offset_ns
+        t1_ns = t0_ns + taken.duration_ns
+        agent.ask(taken.i, t0_ns, t1_ns)
+        yield from self._wait(lambda: agent.common.i_answered == taken.i, ANSWER_WITHIN_NS)
+        answer = agent.common
+        is_heard = answer.i_answered == taken.i
+        rows = yield from self._told([is_heard, is_heard and answer.is_free])
+        self._next = "offers"
+        are_free = all(is_free for _, is_free in rows)
+        agent.decide(taken.i, are_free)
+        if not are_free:
+            yield from self._wait(lambda: all(heard for heard, _ in rows), DEAF_NS)
+            return False
+        limit_ns = max(0, t1_ns - clocks.now_ns()) + ANSWER_WITHIN_NS
+        yield from self._wait(lambda: agent.common.i_judged == taken.i, limit_ns)
+        said = agent.common
+        self._verdict = said.verdict if said.i_judged == taken.i else int(contract.MC_VERDICT_SILENT)
+        return True
+
+    def _wait(self, condition: Callable[[], bool], limit_ns: int) -> Steps:
+        end_ns = clocks.now_ns() + limit_ns
+        while not condition() and clocks.now_ns() < end_ns and not self._is_over:
+            yield
+
+    def _told(self, numbers: Iterable[int]) -> Steps:
+        """The numbers of all coordinators, a row each."""
+        mine = array.array("q", numbers)
+        everybody = array.array("q", bytes(8 * len(mine) * self._comm.Get_size()))
+        request = self._comm.Iallgather(mine, everybody)
+        while not request.Test():
+            yield
+        return [tuple(everybody[k : k + len(mine)]) for k in range(0, len(everybody), len(mine))]

@@ -1,0 +1,1 @@
+"""Accounts: service units of projects and users, charges and refunds, in any SQL database."""

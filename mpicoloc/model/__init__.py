@@ -1,1 +1,0 @@
-"""Estimators, interference and price: pure functions, no file, MPI, clock or global random state."""

@@ -1,0 +1,266 @@
+"""Routes through an XGFT, and what they put on each link. One number, the path, is a route (see `xgft`)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mpicoloc.core.topology import Hosts, Topology
+from mpicoloc.errors import DataError, UsageError
+from mpicoloc.network.topology.xgft import child, parent
+
+Paths = NDArray[np.int64]
+Route = Callable[[Topology, Hosts, Hosts], Paths]
+"""``route(topology, src, dst)``: the path of each message, in 0 .. W_h - 1, from arrays of hosts."""
+
+Messages = tuple[Hosts, Hosts, NDArray[np.number]]
+"""Hosts at both ends, and bytes, of some messages."""
+
+CHUNK = 1 << 16
+"""Messages at a time: their arrays stay in the processor's cache, and memory does not grow with the job."""
+
+MAX_LINKS = 1 << 22
+"""Most links of a tree whose loads are told: 64 MiB of them for each job."""
+
+
+def d_mod_k(topology: Topology, src: Hosts, dst: Hosts) -> Paths:
+    """The destination chooses: up-port of level l is ``dst // W_l mod w_(l+1)``.
+
+    Notes
+    -----
+    Zahavi 2012, "Fat-tree routing and node ordering providing contention free traffic for MPI global
+    collectives". Equal to ``dst // M_(l-1) mod w_(l+1)`` in trees that are not slimmed.
+    """
+    return np.broadcast_to(dst % topology.subtree_roots(topology.height), np.broadcast(src, dst).shape)
+
+
+def s_mod_k(topology: Topology, src: Hosts, dst: Hosts) -> Paths:
+    """The source chooses: up-port of level l is ``src // W_l mod w_(l+1)``."""
+    return np.broadcast_to(src % topology.subtree_roots(topology.height), np.broadcast(src, dst).shape)
+
+
+def random_route(seed: int) -> Route:
+    """A route that draws one path for each pair of hosts: the same for the same seed and pair."""
+
+    def route(topology: Topology, src: Hosts, dst: Hosts) -> Paths:
+        pair = _mixed(np.asarray(src).astype(np.uint64) + np.uint64(seed % 2**63))
+        number = _mixed(pair ^ _mixed(np.asarray(dst).astype(np.uint64)))
+        return (number % np.uint64(topology.subtree_roots(topology.height))).astype(np.int64)
+
+    return route
+
+
+def _mixed(number: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    """The output function of splitmix64, which makes neighbouring numbers independent."""
+    number = number + np.uint64(0x9E3779B97F4A7C15)
+    number = (number ^ (number >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    number = (number ^ (number >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return number ^ (number >> np.uint64(31))
+
+
+def by_name(name: str) -> Route:
+    """The route function that a user names: d-mod-k, s-mod-k or random[:SEED].
+
+    Raises
+    ------
+    UsageError
+        If there is none of that name.
+    """
+    plain = {"d-mod-k": d_mod_k, "s-mod-k": s_mod_k, "random": random_route(0)}
+    if name in plain:
+        return plain[name]
+    word, _, seed = name.partition(":")
+    if word == "random" and seed.isascii() and seed.isdigit() and len(seed) < 19:
+        return random_route(int(seed))
+    raise UsageError(f"routing must be d-mod-k, s-mod-k or random[:SEED], got {name!r}")
+
+
+def up_ports(topology: Topology, route: Route, src: Hosts, dst: Hosts) -> NDArray[np.int64]:
+    """Up-port that each message takes on each level; -1 where it does not climb so far.
+
+    Returns
+    -------
+    ndarray of int, shape (height, n_messages)
+        Row l is the port at the node of level l: row 0 at the host.
+    """
+    src, dst = np.atleast_1d(src), np.atleast_1d(dst)
+    paths = route(topology, src, dst)
+    ports = np.empty((topology.height, len(paths)), dtype=np.int64)
+    for level in range(topology.height):
+        port = paths // topology.subtree_roots(level) % topology.w[level]
+        hosts_below = topology.subtree_hosts(level)
+        ports[level] = np.where(src // hosts_below != dst // hosts_below, port, -1)
+    return ports
+
+
+@dataclass(frozen=True)
+class LinkLoads:
+    """Bytes on every link, read-only: ``up[l][k]`` on link k of level l to the roots, `down` to the hosts."""
+
+    up: tuple[NDArray[np.float64], ...]
+    down: tuple[NDArray[np.float64], ...]
+
+
+def link_loads(
+    topology: Topology, src: Hosts, dst: Hosts, n_bytes: NDArray[np.number], route: Route = d_mod_k
+) -> LinkLoads:
+    """What messages put on each link, both directions apart; time linear in messages and links.
+
+    Parameters
+    ----------
+    src, dst : ndarray of int, shape (n_messages,)
+        Hosts at both ends; what stays in a host loads no link.
+    n_bytes : ndarray, shape (n_messages,)
+        Bytes of each.
+    route : callable
+        One of this module's.
+    """
+    return sum_loads(topology, [(src, dst, n_bytes)], route)
+
+
+def sum_loads(topology: Topology, batches: Iterable[Messages], route: Route = d_mod_k) -> LinkLoads:
+    """`link_loads` of messages that come in batches.
+
+    Raises
+    ------
+    DataError
+        If the tree has more than `MAX_LINKS` links.
+    """
+    sizes = check_links(topology)
+    up, down = ([np.zeros(size) for size in sizes] for _ in range(2))
+    step = max(CHUNK, *sizes)
+    for src, dst, n_bytes in batches:
+        for start in range(0, len(src), step):
+            part = slice(start, start + step)
+            _add_loads(topology, route, (src[part], dst[part], n_bytes[part]), up, down)
+    return _frozen(up, down)
+
+
+def check_links(topology: Topology) -> list[int]:
+    """Links of each level, if there are not too many to tell the load of each.
+
+    Raises
+    ------
+    DataError
+        If there are more than `MAX_LINKS`.
+    """
+    sizes = [topology.n_links(level) for level in range(topology.height)]
+    if sum(sizes) > MAX_LINKS:
+        raise DataError(
+            f"{topology} has {sum(sizes)} links, more than {MAX_LINKS}: too many to load each; are its "
+            "numbers right?"
+        )
+    return sizes
+
+
+def exchange_loads(topology: Topology, hosts: Hosts, n_bytes: float, route: Route) -> LinkLoads:
+    """Loads of an exchange in which each of `hosts` sends as much to each other; a host may come twice.
+
+    Under d-mod-k a message takes copy ``dst % roots`` of each level. So a subtree with c of p members sends
+    through that copy c times the members outside it with this remainder, and gets through it, for each of its
+    own members with this remainder, p - c messages. Under s-mod-k it is the other way round. Time is linear
+    in members and links, not in pairs.
+
+    Parameters
+    ----------
+    hosts : ndarray of int, shape (n_members,)
+    n_bytes : float
+        From each to each other.
+    route : callable
+        `d_mod_k` or `s_mod_k`.
+    """
+    check_links(topology)
+    by_choosers, by_others = [], []
+    for level in range(topology.height):
+        roots, n_links = topology.subtree_roots(level + 1), topology.n_links(level)
+        tree, copy = hosts // topology.subtree_hosts(level), hosts % roots
+        inside = np.bincount(tree * roots + copy, minlength=n_links).reshape(-1, roots).astype(np.float64)
+        members = inside.sum(axis=1, keepdims=True)
+        by_choosers.append((n_bytes * inside * (len(hosts) - members)).ravel())
+        by_others.append((n_bytes * members * (inside.sum(axis=0) - inside)).ravel())
+    up, down = (by_others, by_choosers) if route is d_mod_k else (by_choosers, by_others)
+    return _frozen(up, down)
+
+
+def added(loads: Sequence[LinkLoads]) -> LinkLoads:
+    """Sum of loads of one topology."""
+    up = [np.sum(column, axis=0) for column in zip(*(load.up for load in loads), strict=True)]
+    down = [np.sum(column, axis=0) for column in zip(*(load.down for load in loads), strict=True)]
+    return _frozen(up, down)
+
+
+def _frozen(up: list[NDArray[np.float64]], down: list[NDArray[np.float64]]) -> LinkLoads:
+    for array in (*up, *down):
+        array.flags.writeable = False
+    return LinkLoads(tuple(up), tuple(down))
+
+
+def _add_loads(
+    topology: Topology,
+    route: Route,
+    messages: Messages,
+    up: list[NDArray[np.float64]],
+    down: list[NDArray[np.float64]],
+) -> None:
+    # All numbers of nodes and links fit 32 bits (`MAX_NODES`), in which arithmetic is twice as fast.
+    src, dst, paths = (_short(array) for array in (*messages[:2], route(topology, *messages[:2])))
+    n_bytes = messages[2].astype(np.float64)
+    for level in range(topology.height):
+        leaves = src != dst  # by now numbers of subtrees of this level
+        if not leaves.any():
+            return
+        weights = np.where(leaves, n_bytes, 0.0)
+        roots = np.int32(topology.subtree_roots(level + 1))
+        copy = paths - paths // roots * roots  # faster than the remainder
+        up[level] += np.bincount(src * roots + copy, weights, len(up[level]))
+        down[level] += np.bincount(dst * roots + copy, weights, len(down[level]))
+        width = np.int32(topology.m[level])
+        src, dst = src // width, dst // width
+
+
+def _short(array: NDArray[np.int64]) -> NDArray[np.int32]:
+    return array.astype(np.int32)
+
+
+def forwarding_table(topology: Topology, level: int, switch: int) -> NDArray[np.int64]:
+    """Port of a switch for every destination host, under d-mod-k: what a static route or an LFT holds.
+
+    Parameters
+    ----------
+    level, switch : int
+        Level in 1 .. h, and number on that level.
+
+    Returns
+    -------
+    ndarray of int, shape (n_hosts,)
+        Ports 0 .. m_l - 1 go down, to child c by port c; m_l .. m_l + w_(l+1) - 1 go up.
+
+    Notes
+    -----
+    `next_hop` tells the node at the other end. InfiniBand's port numbers are larger by one.
+    """
+    hosts = np.arange(topology.n_hosts)
+    tree = switch // topology.subtree_roots(level)
+    down = hosts // topology.subtree_hosts(level - 1) % topology.m[level - 1]
+    below = hosts // topology.subtree_hosts(level) == tree
+    if level == topology.height:
+        return down
+    up = topology.m[level - 1] + hosts // topology.subtree_roots(level) % topology.w[level]
+    return np.where(below, down, up)
+
+
+def next_hop(topology: Topology, level: int, node: int, dst: int) -> tuple[int, int]:
+    """Level and number of the node that comes after this one on the way to host `dst`, under d-mod-k.
+
+    Hosts have level 0. A host is its own next hop.
+    """
+    if level == 0:
+        return (0, node) if node == dst else (1, parent(topology, 0, node, dst % topology.w[0]))
+    port = int(forwarding_table(topology, level, node)[dst])
+    n_down = topology.m[level - 1]
+    if port < n_down:
+        return level - 1, child(topology, level, node, port)
+    return level + 1, parent(topology, level, node, port - n_down)

@@ -1,0 +1,348 @@
+"""A network as it was found, and whether it is an XGFT."""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+from collections import Counter, deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from mpicoloc.core.topology import MAX_HEIGHT, Hosts, Placement, Topology, prefix_products
+from mpicoloc.errors import DataError, UsageError
+from mpicoloc.network.topology.xgft import shown
+
+Port = tuple[str, float | None]
+"""Node at the other end of a link, and the link's bytes/s in each direction where it is known."""
+
+
+@dataclass(frozen=True)
+class Graph:
+    """Nodes and links as a reader found them.
+
+    Parameters
+    ----------
+    hosts : tuple of str
+        Identities of the hosts; every other node is a switch.
+    ports : mapping of str to tuple of Port
+        For each node what its links lead to, in the order of its ports; several links to one node count.
+    labels : mapping of str to str
+        Names that people know nodes by; a node without one is known by its identity.
+    """
+
+    hosts: tuple[str, ...]
+    ports: Mapping[str, tuple[Port, ...]]
+    labels: Mapping[str, str]
+
+    def label(self, node: str) -> str:
+        """Name of a node for people."""
+        return self.labels.get(node, node)
+
+    def shown(self, node: str) -> str:
+        """Name of a node for a message of one line."""
+        return shown(self.label(node))
+
+
+@dataclass(frozen=True)
+class Fabric:
+    """An XGFT whose nodes have names.
+
+    Parameters
+    ----------
+    topology : Topology
+    host_names : tuple of str
+        Name of host 0, 1, ...; "" where a first-level switch has a free port instead. Empty: no names.
+    switch_names : tuple of tuple of str
+        Names of the switches of level 1, 2, ...; empty: no names.
+    assumed_levels : tuple of int
+        Levels of which nothing but the caller told the links' capacity.
+    assumes_up_links : bool
+        The file does not tell the number of links up, and one from each switch is assumed.
+    """
+
+    topology: Topology
+    host_names: tuple[str, ...] = ()
+    switch_names: tuple[tuple[str, ...], ...] = ()
+    assumed_levels: tuple[int, ...] = ()
+    assumes_up_links: bool = False
+
+    def hosts(self) -> Hosts:
+        """Numbers of the hosts that there are: all, but for free ports."""
+        if not self.host_names:
+            return np.arange(self.topology.n_hosts)
+        return np.flatnonzero([bool(name) for name in self.host_names])
+
+
+def placement_of(fabric: Fabric, hostnames: Iterable[str]) -> Placement:
+    """Placement of ranks that run on hosts with these names, found as by `finder`.
+
+    Raises
+    ------
+    DataError
+        If a name is unknown to the fabric, or the fabric knows no names.
+    """
+    host = finder(fabric)
+    return Placement(np.array([host(name, rank) for rank, name in enumerate(hostnames)], dtype=np.int64))
+
+
+def finder(fabric: Fabric) -> Callable[..., int]:
+    """A function that tells the host of a rank by its name: ``host(name, rank, where="placement")``.
+
+    Names are compared as a whole, and if that finds nothing without what follows the first dot, if only one
+    host has that. Addresses are compared as a whole only.
+
+    Raises
+    ------
+    DataError
+        If the fabric knows no names; from the function, if it does not know this one.
+    """
+    if not fabric.host_names:
+        raise DataError(f"{fabric.topology}: its hosts have no names: give a placement, or a file with names")
+    number = {name: i for i, name in enumerate(fabric.host_names) if name}
+    times = Counter(_short(name) for name in number)
+    short = {_short(name): i for name, i in number.items() if times[_short(name)] == 1}
+
+    def host(name: str, rank: int, where: str = "placement") -> int:
+        found = number.get(name, short.get(_short(name)))
+        if found is not None:
+            return found
+        why = "the name of several hosts there" if times[_short(name)] > 1 else "unknown to the topology"
+        raise DataError(
+            f"{where}: rank {rank} is on host {shown(name)}, {why}; its hosts "
+            f"begin with {shown(', '.join(list(number)[:4]))}: give the file of the job's cluster"
+        )
+
+    return host
+
+
+def _short(name: str) -> str:
+    """A host's name without its domain."""
+    try:
+        ipaddress.ip_address(name)
+    except ValueError:
+        return name.split(".")[0]
+    return name
+
+
+def natural(name: str) -> tuple[tuple[int, int, str], ...]:
+    """Sorting key that puts n9 before n10."""
+    words = re.findall(r"[0-9]+|[^0-9]+", name)
+    return tuple((0, int(word[:18]), word) if word[0] in "0123456789" else (1, 0, word) for word in words)
+
+
+def recognise(graph: Graph, capacity_bps: float | Sequence[float]) -> Fabric:
+    """The XGFT that a network is.
+
+    First-level switches may have fewer hosts than others; all else must be complete. Several links between
+    two nodes count as one that carries their sum, if it is so everywhere on the level.
+
+    Parameters
+    ----------
+    graph : Graph
+    capacity_bps : float or sequence of float
+        For links of which the graph does not tell it: one number, or one for each level, hosts' links first.
+
+    Raises
+    ------
+    UsageError
+        If there are not as many capacities as levels.
+    DataError
+        If it is none, with the first link, node or level that does not fit.
+    """
+    level_of = _levels(graph)
+    wiring = _Wiring(graph, level_of)
+    rates = (capacity_bps,) * wiring.height if isinstance(capacity_bps, int | float) else tuple(capacity_bps)
+    if len(rates) != wiring.height:
+        raise UsageError(
+            f"{len(rates)} link rates for a network of {wiring.height} levels of links: give one per level, "
+            "hosts' links first, or one for all"
+        )
+    topology = Topology(wiring.m, wiring.w, tuple(map(wiring.capacity, wiring.below, rates)))
+    _check_counts(wiring, topology)
+    copies = _copies(wiring, topology)
+    trees = _trees(wiring, topology, copies)
+    names = _numbered(wiring, topology, copies, trees)
+    return Fabric(topology, names[0], names[1:], wiring.assumed_levels())
+
+
+def _levels(graph: Graph) -> dict[str, int]:
+    """Level of each node: its distance from the nearest host."""
+    if not graph.hosts:
+        raise DataError("network: no host in it: give the output for the whole network")
+    level_of = dict.fromkeys(graph.hosts, 0)
+    queue = deque(graph.hosts)
+    while queue:
+        node = queue.popleft()
+        for other, _ in graph.ports[node]:
+            if other not in level_of:
+                level_of[other] = level_of[node] + 1
+                queue.append(other)
+    for node, ports in graph.ports.items():
+        if node not in level_of:
+            raise DataError(
+                f"network: no path leads from switch {graph.shown(node)} to a host: not one fat-tree"
+            )
+        for other, _ in ports:
+            if level_of[other] == level_of[node]:
+                raise DataError(
+                    f"network: a link joins {graph.shown(node)} and {graph.shown(other)}, both of level "
+                    f"{level_of[node]}, which closes a cycle that no fat-tree has"
+                )
+    return level_of
+
+
+class _Wiring:
+    """Neighbours above and below each node in port order, and what all nodes of a level have in common."""
+
+    def __init__(self, graph: Graph, level_of: dict[str, int]) -> None:
+        self.graph = graph
+        self.height = max(level_of.values())
+        if not 1 <= self.height <= MAX_HEIGHT:
+            raise DataError(f"network: {self.height} levels of switches: not in [1, {MAX_HEIGHT}]")
+        self.below = range(self.height)
+        self.nodes: list[list[str]] = [[] for _ in range(self.height + 1)]
+        for node in graph.ports:
+            self.nodes[level_of[node]].append(node)
+        self.up = {node: self._neighbours(node, level_of, +1) for node in graph.ports}
+        self.down = {node: self._neighbours(node, level_of, -1) for node in graph.ports}
+        self.w = tuple(self._degree(self.up, level, "up") for level in self.below)
+        most_hosts = max(len(self.down[node]) for node in self.nodes[1])
+        upper = range(2, self.height + 1)
+        self.m = (most_hosts, *(self._degree(self.down, level, "down") for level in upper))
+
+    def _neighbours(self, node: str, level_of: dict[str, int], step: int) -> list[str]:
+        level = level_of[node] + step
+        return list(dict.fromkeys(other for other, _ in self.graph.ports[node] if level_of[other] == level))
+
+    def _degree(self, neighbours: dict[str, list[str]], level: int, way: str) -> int:
+        """The number of neighbours that all nodes of a level have."""
+        number, first = len(neighbours[self.nodes[level][0]]), self.nodes[level][0]
+        for node in self.nodes[level]:
+            if len(neighbours[node]) != number:
+                raise DataError(
+                    f"network: {self.graph.shown(first)} of level {level} has {number} neighbours {way}, "
+                    f"{self.graph.shown(node)} has {len(neighbours[node])}: an XGFT has as many at each"
+                )
+        return number
+
+    def capacity(self, level: int, default_bps: float) -> float:
+        """Bytes/s between two neighbours, alike on the whole level."""
+        first: tuple[float, str, str] | None = None
+        for node in self.nodes[level]:
+            above, total = set(self.up[node]), Counter[str]()
+            for other, capacity_bps in self.graph.ports[node]:
+                if other in above:
+                    total[other] += capacity_bps or default_bps  # type: ignore[assignment]
+            for other, capacity in total.items():
+                first = first or (capacity, node, other)
+                if capacity != first[0]:
+                    ends = (first[1], first[2], node, other)
+                    a, b, c, d = (self.graph.shown(end) for end in ends)
+                    raise DataError(
+                        f"network: links of level {level} differ: {a} to {b} carries {first[0]:g} bytes/s, "
+                        f"{c} to {d} {capacity:g}: an XGFT has one capacity per level"
+                    )
+        assert first is not None
+        return first[0]
+
+    def assumed_levels(self) -> tuple[int, ...]:
+        """Levels with a link of which the graph does not tell the capacity."""
+        found = {
+            level
+            for level in self.below
+            for node in self.nodes[level]
+            for other, capacity_bps in self.graph.ports[node]
+            if capacity_bps is None and other in self.up[node]
+        }
+        return tuple(sorted(found))
+
+
+def _check_counts(wiring: _Wiring, topology: Topology) -> None:
+    for level in range(1, topology.height + 1):
+        found = len(wiring.nodes[level])
+        if found != topology.n_nodes(level):
+            raise DataError(
+                f"network: {found} switches on level {level}, where {topology}, as its links say, has "
+                f"{topology.n_nodes(level)}: not wired as an XGFT, or not complete"
+            )
+
+
+def _misfit(wiring: _Wiring, node: str, topology: Topology) -> DataError:
+    return DataError(
+        f"network: the links of {wiring.graph.shown(node)} are not those of {topology}, which follows from "
+        "the numbers of neighbours: not wired as an XGFT"
+    )
+
+
+def _copies(wiring: _Wiring, topology: Topology) -> dict[str, int]:
+    """Copy number of each node: given upwards from one host, then downwards from the roots."""
+    graph, roots = wiring.graph, prefix_products(topology.w)
+    layer = {min(graph.hosts, key=lambda host: natural(graph.label(host))): 0}
+    for level in wiring.below:
+        above: dict[str, int] = {}
+        for node, copy in layer.items():
+            for port, other in enumerate(wiring.up[node]):
+                if other in above:
+                    raise _misfit(wiring, other, topology)
+                above[other] = copy + roots[level] * port
+        layer = above
+    copies = dict(layer)
+    for level in range(topology.height, 0, -1):
+        for node in wiring.nodes[level]:
+            if node not in copies:
+                raise _misfit(wiring, node, topology)
+            for child in wiring.down[node]:
+                if (
+                    copies.setdefault(child, copies[node] % roots[level - 1])
+                    != copies[node] % roots[level - 1]
+                ):
+                    raise _misfit(wiring, child, topology)
+    return copies
+
+
+def _trees(wiring: _Wiring, topology: Topology, copies: dict[str, int]) -> dict[str, int]:
+    """Subtree number of each node: given downwards from the first root, then upwards to the other copies."""
+    trees = {node: 0 for node in wiring.nodes[topology.height] if copies[node] == 0}
+    for level in range(topology.height, 0, -1):
+        for node in wiring.nodes[level]:
+            if copies[node] == 0:
+                if node not in trees:
+                    raise _misfit(wiring, node, topology)
+                for digit, child in enumerate(wiring.down[node]):
+                    number = trees[node] * topology.m[level - 1] + digit
+                    if trees.setdefault(child, number) != number:
+                        raise _misfit(wiring, child, topology)
+    for level, nodes in enumerate(wiring.nodes):
+        for node in nodes:
+            if node not in trees:
+                # A host is below a switch of copy 0, and any other switch above what one of these is above.
+                below = wiring.down[node][:1] if level else []
+                if not below or below[0] not in trees:
+                    raise _misfit(wiring, node, topology)
+                trees[node] = trees[below[0]] // topology.m[level - 1]
+    return trees
+
+
+def _numbered(
+    wiring: _Wiring, topology: Topology, copies: dict[str, int], trees: dict[str, int]
+) -> tuple[tuple[str, ...], ...]:
+    """Names of the nodes of each level in the order of their numbers, after every link has been checked."""
+    for level in wiring.below:
+        roots = topology.subtree_roots(level)
+        for node in wiring.nodes[level]:
+            for other in wiring.up[node]:
+                same_tree = trees[node] // topology.m[level] == trees[other]
+                if not (same_tree and copies[other] % roots == copies[node]):
+                    raise _misfit(wiring, node, topology)
+    names = []
+    for level, nodes in enumerate(wiring.nodes):
+        row = [""] * topology.n_nodes(level)
+        for node in nodes:
+            number = trees[node] * topology.subtree_roots(level) + copies[node]
+            if row[number]:
+                raise _misfit(wiring, node, topology)
+            row[number] = wiring.graph.label(node)
+        names.append(tuple(row))
+    return tuple(names)

@@ -1,0 +1,80 @@
+"""Hostlists of Slurm, as in ``n[0-3,08-10]r1,login``."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from itertools import product
+
+from mpicoloc.errors import DataError
+from mpicoloc.network.topology.xgft import shown
+
+# python-hostlist has another licence, ClusterShell reads the site's configuration and knows no limit.
+
+MAX_NAMES = 1_000_000
+"""Most names of one list: what is longer is a slip of the pen and would fill the memory."""
+
+_PART = re.compile(r"\[([^\[\]]*)\]|([^\[\],]+)")
+_RANGE = re.compile(r"([0-9]{1,18})(?:-([0-9]{1,18}))?", re.ASCII)
+
+
+def expand(text: str, where: str) -> list[str]:
+    """Names of a hostlist, in its order.
+
+    Parameters
+    ----------
+    text : str
+        Names with commas between; ``[..]`` holds numbers and ranges, whose leading zeros stay.
+    where : str
+        For messages: the file and line.
+
+    Raises
+    ------
+    DataError
+        If a bracket or range is wrong, or there are more than `MAX_NAMES` names.
+    """
+    names: list[str] = []
+    for item in _items(text, where):
+        parts = [_choices(match, text, where) for match in _PART.finditer(item)]
+        if not parts or sum(len(match.group()) for match in _PART.finditer(item)) != len(item):
+            raise DataError(f"{where}: {shown(text)} is no hostlist: write it like n[0-15],m[01-04]")
+        number = 1
+        for part in parts:
+            number *= len(part)
+        if len(names) + number > MAX_NAMES:
+            raise DataError(f"{where}: {shown(text)} has more than {MAX_NAMES} names")
+        names.extend("".join(words) for words in product(*parts))
+    return names
+
+
+def _items(text: str, where: str) -> Iterator[str]:
+    """The list cut at its commas outside brackets."""
+    depth, start = 0, 0
+    for i, letter in enumerate(text):
+        depth += (letter == "[") - (letter == "]")
+        if depth not in (0, 1):
+            break
+        if letter == "," and depth == 0:
+            yield text[start:i].strip()
+            start = i + 1
+    if depth:
+        raise DataError(f"{where}: {shown(text)} has a bracket too many or too few: write it like n[0-15]")
+    yield text[start:].strip()
+
+
+def _choices(match: re.Match[str], text: str, where: str) -> list[str]:
+    if match.group(1) is None:
+        return [match.group(2)]
+    words: list[str] = []
+    for part in match.group(1).split(","):
+        limits = _RANGE.fullmatch(part.strip())
+        if not limits:
+            raise DataError(f"{where}: {shown(part)} in {shown(text)} is no range: write it like n[0-15]")
+        low, high = limits.group(1), limits.group(2) or limits.group(1)
+        first, last = int(low), int(high)
+        if last < first or last - first >= MAX_NAMES - len(words):
+            raise DataError(
+                f"{where}: range {part} in {shown(text)} must go up, to {MAX_NAMES} names at most"
+            )
+        words.extend(str(number).zfill(len(low)) for number in range(first, last + 1))
+    return words

@@ -1,0 +1,168 @@
+"""Placements of a job to try: the fragmentations of Jokanovic 2014, section 3.1."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from mpicoloc.core.topology import Hosts, Placement, Topology
+from mpicoloc.errors import DataError, UsageError
+from mpicoloc.network.topology.fabric import Fabric, finder
+from mpicoloc.network.topology.hostlist import expand
+from mpicoloc.network.topology.xgft import shown
+
+_FEWER = "take fewer ranks, or more on each host (--ranks-per-host)"
+
+
+def regular(
+    topology: Topology, n_ranks: int, per_switch: int, ranks_per_host: int = 1, free: Hosts | None = None
+) -> Placement:
+    """Fragmentation Fk: k of the job's hosts on each first-level switch, switches one after the other.
+
+    Switches that do not have so many are passed over.
+
+    Parameters
+    ----------
+    topology : Topology
+    n_ranks : int
+        Ranks of the job; they fill one host after the other.
+    per_switch : int
+        The k of Fk.
+    ranks_per_host : int
+        Ranks on each host.
+    free : ndarray of int, optional
+        The hosts that can be taken, in ascending order; default: all.
+
+    Raises
+    ------
+    UsageError
+        If k is 0 or above the hosts of a switch.
+    DataError
+        If the job does not fit.
+    """
+    if not 1 <= per_switch <= topology.m[0]:
+        raise UsageError(
+            f"placement F{per_switch}: {topology} has {topology.m[0]} hosts on a first-level switch: give F1 "
+            f"to F{topology.m[0]}"
+        )
+    n_hosts = _hosts_needed(n_ranks, ranks_per_host)
+    switch, place = np.divmod(np.arange(n_ranks) // ranks_per_host, per_switch)
+    first = None if free is None else _switches_with(topology, free, per_switch)
+    n_switches = topology.n_hosts // topology.m[0] if first is None else len(first)
+    if n_hosts > n_switches * per_switch:
+        raise DataError(
+            f"placement F{per_switch}: {n_ranks} ranks need {n_hosts} hosts, {topology} has "
+            f"{n_switches * per_switch} so: {_FEWER}"
+        )
+    if free is None or first is None:
+        return Placement(switch * topology.m[0] + place)
+    return Placement(free[first[switch] + place])
+
+
+def _switches_with(topology: Topology, free: Hosts, n: int) -> Hosts:
+    """Where in `free` the hosts of each first-level switch begin that has `n` of them."""
+    _, first, count = np.unique(free // topology.m[0], return_index=True, return_counts=True)
+    return first[count >= n]
+
+
+def scattered(
+    topology: Topology,
+    n_ranks: int,
+    rng: np.random.Generator,
+    ranks_per_host: int = 1,
+    free: Hosts | None = None,
+) -> Placement:
+    """Random fragmentation RF: hosts drawn evenly from those that are free, in random order.
+
+    Raises
+    ------
+    DataError
+        If the job does not fit.
+    """
+    n_hosts = _hosts_needed(n_ranks, ranks_per_host)
+    n_free = topology.n_hosts if free is None else len(free)
+    if n_hosts > n_free:
+        raise DataError(
+            f"placement RF: {n_ranks} ranks need {n_hosts} hosts, {topology} has {n_free} free: {_FEWER}"
+        )
+    hosts = rng.choice(topology.n_hosts if free is None else free, n_hosts, replace=False, shuffle=True)
+    return Placement(hosts[np.arange(n_ranks) // ranks_per_host])
+
+
+def by_name(
+    name: str,
+    topology: Topology,
+    n_ranks: int,
+    rng: np.random.Generator,
+    ranks_per_host: int = 1,
+    free: Hosts | None = None,
+) -> Placement:
+    """The placement that F8 or RF names, on hosts of `free`, which are in ascending order (default: all).
+
+    Raises
+    ------
+    UsageError
+        If it is no such name.
+    DataError
+        If the job does not fit.
+    """
+    word = name.strip().upper()
+    if word == "RF":
+        return scattered(topology, n_ranks, rng, ranks_per_host, free)
+    if word[:1] == "F" and word[1:].isascii() and word[1:].isdigit() and len(word) < 12:
+        return regular(topology, n_ranks, int(word[1:]), ranks_per_host, free)
+    raise UsageError(f"placement {shown(name)} is neither Fk (like F8) nor RF, nor a file")
+
+
+def _hosts_needed(n_ranks: int, ranks_per_host: int) -> int:
+    if ranks_per_host < 1:
+        raise DataError(f"placement: ranks per host must be >= 1, got {ranks_per_host}")
+    return -(-n_ranks // ranks_per_host)
+
+
+def of_text(text: str, source: str, fabric: Fabric, n_ranks: int) -> Placement:
+    """A placement that a file tells: one host for each rank, by number or name, in the order of ranks.
+
+    Parameters
+    ----------
+    text : str
+        Hosts between blanks, commas or line ends; brackets as in Slurm's hostlists; ``#`` begins a comment.
+    source : str
+        Name of the file, for messages.
+    fabric : Fabric
+    n_ranks : int
+        Ranks of the job.
+
+    Raises
+    ------
+    DataError
+        If there are not as many hosts as ranks, or the topology does not have one.
+    """
+    lines = (line.split("#", 1)[0] for line in text.split("\n"))
+    rows = [(i, word.strip(",")) for i, line in enumerate(lines, 1) for word in line.split()]
+    lines_of: list[str] = []
+    words: list[str] = []
+    for i, word in rows:
+        words += expand(word, f"{source}, line {i}") if word else []
+        lines_of += [f"{source}, line {i}"] * (len(words) - len(lines_of))
+    if len(words) != n_ranks:
+        raise DataError(
+            f"{source}: {len(words)} hosts for {n_ranks} ranks: name the host of each rank, in order"
+        )
+    are_numbers = all(word.isascii() and word.isdigit() and len(word) <= 10 for word in words)
+    # Hosts may be named by numbers, too, which are not those of their places.
+    if are_numbers and set(words).isdisjoint(fabric.host_names):
+        return Placement(_numbered(words, lines_of, fabric))
+    host = finder(fabric)
+    return Placement(np.array([host(word, i, lines_of[i]) for i, word in enumerate(words)]))
+
+
+def _numbered(words: Sequence[str], places: Sequence[str], fabric: Fabric) -> Hosts:
+    hosts = np.array([int(word) for word in words])
+    wrong = np.flatnonzero(~np.isin(hosts, fabric.hosts()))
+    if len(wrong):
+        rank, last = int(wrong[0]), fabric.topology.n_hosts - 1
+        why = f"{fabric.topology} has hosts 0 to {last}" if hosts[rank] > last else "there is a free port"
+        raise DataError(f"{places[rank]}: rank {rank} is on host {hosts[rank]}, but {why}: name another host")
+    return hosts

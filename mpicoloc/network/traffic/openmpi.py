@@ -1,0 +1,318 @@
+"""Which algorithm Open MPI takes: the fixed decisions of its component ``coll/tuned``, releases 4.1 and 5.0.
+
+A line of a table holds for numbers of ranks below its first word (``-``: all others). Then come pairs
+``bytes:algorithm``, for sizes below these bytes, and the algorithm for all larger ones, by the numbers that
+the parameters ``coll_tuned_<collective>_algorithm`` take. No message is cut into segments by default. Sizes
+are those of the whole buffer (``bcast``, ``reduce``, ``allreduce``, ``reduce_scatter``), or of one part
+(all others; ``allgatherv``: the mean part).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cache
+
+from mpicoloc.errors import DataError
+from mpicoloc.network.traffic import han, libnbc, reductions, rooted, trees, unrooted
+from mpicoloc.network.traffic.rooted import Algorithm, down, up
+from mpicoloc.network.traffic.schedule import MANY, Collective, Messages
+
+_TABLES = {
+    "allreduce/ordered": """
+        4 131072:3 1
+        8 3
+        16 1048576:3 2
+        128 3
+        256 131072:2 524288:3 2
+        512 4096:2 524288:3 2
+        - 2048:2 3
+    """,
+    "allreduce": """
+        4 8:4 4096:3 8192:4 16384:3 65536:4 262144:5 6
+        8 16:4 8192:3 6
+        16 8192:3 6
+        32 64:5 4096:3 6
+        64 128:5 6
+        128 262144:3 6
+        256 131072:2 262144:3 6
+        512 4096:2 6
+        2048 2048:2 16384:3 6
+        4096 2048:2 4096:5 16384:3 6
+        - 2048:2 16384:5 32768:3 6
+    """,
+    "alltoall": """
+        3 2:2 4:5 16:2 64:5 256:2 4096:5 32768:2 262144:4 1048576:5 2
+        8 8192:4 16384:1 65536:4 524288:1 1048576:2 1
+        16 262144:4 1
+        32 4:4 512:3 8192:4 32768:1 262144:4 524288:1 4
+        64 512:3 524288:1 4
+        128 1024:3 2048:1 4096:4 262144:1 2
+        256 1024:3 2048:4 262144:1 2
+        512 1024:3 8192:4 32768:1 2
+        1024 512:3 8192:4 16384:1 131072:4 262144:1 2
+        2048 512:3 1024:4 2048:1 16384:4 262144:1 4
+        4096 1024:3 4096:4 8192:1 131072:4 1
+        - 2048:3 8192:4 16384:1 32768:4 65536:1 4
+    """,
+    "alltoallv": """
+        4 2
+        64 1
+        128 2
+        256 1
+        1024 2
+        - 1
+    """,
+    "barrier": """
+        4 3
+        8 1
+        64 3
+        256 4
+        512 6
+        1024 4
+        4096 6
+        - 4
+    """,
+    "bcast": """
+        4 32:3 256:5 512:3 1024:7 32768:1 131072:5 262144:2 524288:1 1048576:6 5
+        8 64:5 128:6 2048:5 8192:6 1048576:1 2
+        16 8:7 64:5 4096:7 16384:5 32768:6 1
+        32 4096:7 1048576:6 8
+        64 2048:6 7
+        128 7
+        256 2:6 16384:5 32768:1 65536:5 7
+        1024 16384:7 32768:4 7
+        2048 524288:7 8
+        4096 262144:7 8
+        - 8192:7 16384:5 262144:7 8
+    """,
+    "reduce/ordered": """
+        4 8:6 1
+        8 1
+        16 1024:6 8192:1 16384:6 262144:1 6
+        128 6
+        256 512:6 1024:1 6
+        - 6
+    """,
+    "reduce": """
+        4 8:7 16:4 32:3 262144:1 524288:3 1048576:2 3
+        8 4096:4 65536:2 262144:5 524288:1 1048576:5 1
+        16 8192:4 5
+        32 4096:4 5
+        256 5
+        512 8192:5 16384:6 5
+        2048 5
+        4096 512:5 1024:6 8192:5 16384:6 5
+        - 16:5 32:6 1024:5 2048:6 8192:5 16384:6 5
+    """,
+    "reduce_scatter/ordered": """
+        - 1
+    """,
+    "reduce_scatter": """
+        4 65536:3 131072:4 3
+        8 8:1 262144:2 3
+        32 262144:2 3
+        64 64:1 2048:2 524288:4 3
+        128 256:1 512:2 2048:4 4096:2 4
+        256 256:1 512:2 4
+        512 256:1 1024:2 4
+        1024 512:1 2048:2 8192:4 16384:2 4
+        2048 512:1 4096:2 16384:4 32768:2 4
+        4096 512:1 4096:2 4
+        - 1024:1 8192:2 4
+    """,
+    "reduce_scatter_block/ordered": """
+        - 1
+    """,
+    "reduce_scatter_block": """
+        4 4:2 8:4 16:3 128:4 256:3 4096:4 8192:3 131072:4 1
+        8 8:3 32:2 256:4 8192:3 16384:4 1048576:3 1
+        16 4:1 32:3 128:4 524288:3 4194304:1 4
+        32 32:1 524288:3 2097152:1 4194304:3 4
+        - 4:3 16:1 65536:4 262144:1 4
+    """,
+    "allgather": """
+        3 6
+        32 3
+        64 1024:3 65536:5 4
+        128 512:3 65536:5 4
+        256 512:3 131072:5 524288:4 1048576:5 4
+        512 32:3 128:2 1024:3 131072:5 524288:4 1048576:5 4
+        1024 64:3 256:2 2048:3 5
+        2048 4:3 8:2 16:3 32:2 256:3 512:2 4096:3 5
+        4096 32:2 128:3 512:2 4096:3 5
+        - 2:3 8:2 16:3 512:2 4096:3 5
+    """,
+    "allgatherv": """
+        3 2048:3 4096:5 8192:3 5
+        8 256:1 4096:4 8192:3 16384:4 262144:2 4
+        16 1024:1 2
+        32 128:1 262144:2 3
+        64 256:1 8192:2 3
+        128 256:1 4096:2 3
+        256 1024:2 65536:4 3
+        512 1024:2 3
+        1024 512:2 1024:1 4096:2 1048576:4 3
+        - 4096:2 4
+    """,
+    "gather": """
+        4 2:3 4:1 32768:2 65536:1 131072:2 3
+        8 1024:2 8192:1 32768:2 262144:1 3
+        256 2
+        512 2048:2 8192:1 2
+        - 2
+    """,
+    "scatter": """
+        4 2:3 131072:1 262144:3 1
+        8 2048:2 4096:1 8192:2 32768:1 1048576:3 1
+        16 16384:2 1048576:3 1
+        32 16384:2 32768:1 3
+        64 512:2 8192:3 16384:2 3
+        - 512:2 3
+    """,
+}
+
+_ALGORITHMS: Mapping[str, Mapping[int, Algorithm]] = {
+    "bcast": {
+        1: down(trees.flat),
+        2: down(trees.chain),
+        3: down(trees.chain),
+        4: rooted.bcast_split_binary,
+        5: down(trees.binary),
+        6: down(trees.binomial),
+        7: rooted.bcast_k_nomial(4),
+        8: rooted.unless_short(rooted.bcast_scatter_doubling),
+        9: rooted.unless_short(rooted.bcast_scatter_ring),
+    },
+    "reduce": {
+        1: up(trees.flat),
+        2: up(trees.chain),
+        3: up(trees.chain),
+        4: up(trees.binary),
+        5: up(trees.in_order_binomial),
+        6: rooted.reduce_in_order_binary,
+        7: reductions.reduce_rabenseifner,
+    },
+    "gather": {1: rooted.gather_linear, 2: rooted.gather_binomial, 3: rooted.gather_linear_sync},
+    "scatter": {1: rooted.scatter_linear, 2: rooted.scatter_binomial, 3: rooted.scatter_linear},
+    "allreduce": {
+        1: reductions.allreduce_linear,
+        2: reductions.allreduce_reduce_bcast,
+        3: reductions.allreduce_doubling,
+        4: reductions.allreduce_ring,
+        5: reductions.allreduce_ring,
+        6: reductions.allreduce_rabenseifner,
+    },
+    "reduce_scatter": {
+        1: reductions.reduce_scatter_by_reduce,
+        2: reductions.reduce_scatter_halving,
+        3: reductions.reduce_scatter_ring,
+        4: reductions.reduce_scatter_butterfly,
+    },
+    "reduce_scatter_block": {
+        1: reductions.reduce_scatter_by_reduce,
+        2: reductions.reduce_scatter_block_doubling,
+        3: reductions.reduce_scatter_halving,
+        4: reductions.reduce_scatter_block_butterfly,
+    },
+    "allgather": {
+        1: unrooted.allgather_gather_bcast,
+        2: unrooted.allgather_bruck,
+        3: unrooted.allgather_doubling,
+        4: unrooted.allgather_ring,
+        5: unrooted.allgather_neighbours,
+        6: unrooted.allgather_ring,
+    },
+    "allgatherv": {
+        1: unrooted.allgatherv_gather_bcast,
+        2: unrooted.allgather_bruck,
+        3: unrooted.allgather_ring,
+        4: unrooted.allgather_neighbours,
+        5: unrooted.allgather_ring,
+    },
+    "alltoall": {
+        1: unrooted.alltoall_pairs,
+        2: unrooted.alltoall_pairs,
+        3: unrooted.alltoall_bruck,
+        4: unrooted.alltoall_pairs,
+        5: unrooted.alltoall_pairs,
+    },
+    "barrier": {
+        1: unrooted.barrier_linear,
+        3: unrooted.barrier_doubling,
+        4: unrooted.barrier_dissemination,
+        6: unrooted.barrier_tree,
+    },
+    # not in `tuned`: of `coll/basic`
+    "gatherv": {1: rooted.gather_without_empty},
+    "scatterv": {1: rooted.scatter_without_empty},
+    "scan": {1: unrooted.scan_linear},
+    "exscan": {1: unrooted.scan_linear},
+}
+
+
+@cache
+def _lines(table: str) -> tuple[tuple[float, tuple[tuple[float, int], ...]], ...]:
+    lines = []
+    for words in map(str.split, _TABLES[table].strip().splitlines()):
+        pairs = [word.split(":") if ":" in word else ("inf", word) for word in words[1:]]
+        limit = float("inf") if words[0] == "-" else float(words[0])
+        lines.append((limit, tuple((float(size), int(number)) for size, number in pairs)))
+    return tuple(lines)
+
+
+def _size_bytes(call: Collective) -> int:
+    """The size that the decision is made by."""
+    whole = int(call.parts.sum()) * call.item_bytes
+    if call.name == "reduce_scatter":
+        return whole
+    return whole // call.n_ranks if call.name == "allgatherv" else call.n_bytes
+
+
+class OpenMPI:
+    """Messages of Open MPI 4.1, and of 5.0 on one node or where each rank has a node of its own."""
+
+    def algorithm(self, call: Collective) -> int:
+        """Number of the algorithm that the library takes.
+
+        Raises
+        ------
+        DataError
+            If the collective is not known.
+        """
+        if call.name not in _ALGORITHMS:
+            raise DataError(
+                f"no algorithms of {call.name!r} are known; known are {', '.join(sorted(_ALGORITHMS))}"
+            )
+        table = call.name if call.commutes else f"{call.name}/ordered"
+        table = table if table in _TABLES else call.name
+        if table not in _TABLES:
+            return 1
+        sizes = next(sizes for limit, sizes in _lines(table) if call.n_ranks < limit)
+        return next(number for limit, number in sizes if _size_bytes(call) < limit)
+
+    def is_exchange(self, call: Collective) -> bool:
+        """Whether each rank sends each other one a message, and all as many bytes."""
+        if not call.blocks:
+            return call.name in ("alltoall", "allgather") or (
+                call.name == "allgatherv" and call.n_ranks > MANY
+            )
+        return call.name == "alltoall" and self.algorithm(call) != 3
+
+    def messages(self, call: Collective) -> Messages:
+        """Messages of the call; none if there is nothing to move."""
+        if call.n_ranks < 2 or (call.name != "barrier" and call.parts.sum() * call.item_bytes == 0):
+            return Messages.of(call)
+        number = self.algorithm(call)
+        if not call.blocks:
+            return libnbc.ALGORITHMS[call.name](call, self)
+        return _ALGORITHMS[call.name][number](call, self)
+
+
+class OpenMPI5(OpenMPI):
+    """Messages of Open MPI 5.0."""
+
+    def messages(self, call: Collective) -> Messages:
+        """Messages of the call, by ``coll/han`` where that takes it; none if there is nothing to move."""
+        has_bytes = call.name == "barrier" or call.parts.sum() * call.item_bytes > 0
+        found = han.messages(call, self) if call.n_ranks > 1 and has_bytes else None
+        return super().messages(call) if found is None else found

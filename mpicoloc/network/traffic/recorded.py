@@ -1,0 +1,143 @@
+"""What a profile recorded: where its ranks ran, and messages with their times."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mpicoloc.core.profile import Profile
+from mpicoloc.core.tables import Table, text
+from mpicoloc.core.traffic import Rounds
+from mpicoloc.errors import DataError
+from mpicoloc.network.load.windows import Floats, TimedCalls, TimedMessages
+from mpicoloc.network.traffic.job_traffic import kind_of
+
+_SENDS = re.compile(r"MPI_(I?[bsr]?send|I?sendrecv(_replace)?|R?put)(_c)?", re.IGNORECASE)
+
+
+_GETS = re.compile(r"MPI_R?get(_c)?", re.IGNORECASE)
+
+
+def hostnames(profile: Profile) -> list[str]:
+    """Name of the node of each rank.
+
+    Raises
+    ------
+    DataError
+        If it is not known of every rank.
+    """
+    ranks = np.sort(profile.tables["ranks"], order="rank")
+    names = [text(row["hostname"]) for row in profile.tables["nodes"]]
+    known = ranks[(ranks["i_node"] >= 0) & (ranks["i_node"] < len(names))]
+    if known["rank"].tolist() != list(range(profile.job.n_ranks)):
+        n_ranks = profile.job.n_ranks
+        raise DataError(f"the profile has nodes of only {len(known)} of {n_ranks} ranks: give --placement")
+    return [names[i] for i in known["i_node"]]
+
+
+def timed_messages(profile: Profile) -> TimedMessages:
+    """The messages of a profile's trace, each on its way while the call that sends it lasts.
+
+    Times are those of the first node's clock.
+
+    Raises
+    ------
+    DataError
+        If the profile has no trace.
+    """
+    events = profile.tables["events"]
+    if not len(events):
+        raise DataError("the profile has no trace, so no times of messages: run the job with --trace all")
+    calls, kind = np.unique(events["call"], return_inverse=True)
+    is_send, is_get = (
+        np.array([pattern.fullmatch(text(call)) is not None for call in calls])[kind]
+        for pattern in (_SENDS, _GETS)
+    )
+    is_one = (is_send | is_get) & (events["peer"] >= 0)
+    rows, is_got = events[is_one], is_get[is_one]
+    if len(rows) and not 0 <= rows["rank"].min() <= rows["rank"].max() < profile.job.n_ranks:
+        raise DataError(
+            f"the trace names ranks that a job of {profile.job.n_ranks} does not have: the file is damaged"
+        )
+    start_s = rows["t_ns"] * 1e-9 - _offsets_s(profile)[rows["rank"]]
+    own, peer = rows["rank"].astype(np.int64), rows["peer"].astype(np.int64)
+    return TimedMessages(
+        np.where(is_got, peer, own),
+        np.where(is_got, own, peer),
+        start_s,
+        start_s + rows["duration_ns"] * 1e-9,
+        rows["bytes"].astype(np.float64),
+    )
+
+
+@dataclass(frozen=True)
+class CallRows:
+    """MPI calls with their times, one row each: `names[kind[i]]` is the function of call i."""
+
+    names: Sequence[str]
+    kind: NDArray[np.integer]
+    rank: NDArray[np.integer]
+    start_s: Floats
+    end_s: Floats
+    n_bytes: NDArray[np.number]
+
+
+def call_rows(profile: Profile) -> CallRows:
+    """The calls of a profile's trace, by the first node's clock; they have a rank of the job."""
+    events = profile.tables["events"]
+    events = events[(events["rank"] >= 0) & (events["rank"] < profile.job.n_ranks)]
+    calls, kind = np.unique(events["call"], return_inverse=True)
+    start_s = events["t_ns"] * 1e-9 - _offsets_s(profile)[events["rank"]]
+    end_s = start_s + events["duration_ns"] * 1e-9
+    return CallRows([text(call) for call in calls], kind, events["rank"], start_s, end_s, events["bytes"])
+
+
+def timed_calls(
+    rows: CallRows, by_call: Mapping[str, Rounds], call_sites: Table, n_ranks: int
+) -> list[TimedCalls]:
+    """The collective calls among some, with what each of them moved.
+
+    The bytes that a rank sends in calls of one function are spread over these calls by the bytes that they
+    were given. Of calls that the trace has lost their part is left out.
+
+    Parameters
+    ----------
+    rows : CallRows
+    by_call : mapping of str to Rounds
+        As of `collectives.JobTraffic`.
+    call_sites : ndarray
+        Table of the profile, which counts all calls.
+    n_ranks : int
+        Ranks of the job.
+    """
+    kinds = np.array([kind_of(name) for name in rows.names], dtype=object)[rows.kind]
+    made = {name: np.zeros(n_ranks) for name in by_call}
+    for row in call_sites:
+        name = kind_of(text(row["call"]))
+        if name in made and 0 <= row["rank"] < n_ranks:
+            made[name][row["rank"]] += row["n"]
+    found = []
+    for name, traffic in by_call.items():
+        mine = kinds == name
+        rank, n_bytes = rows.rank[mine].astype(np.int64), rows.n_bytes[mine].astype(np.float64)
+        n_calls, sums = np.bincount(rank, minlength=n_ranks), np.bincount(rank, n_bytes, n_ranks)
+        share = np.where(
+            sums[rank] > 0, n_bytes / np.maximum(sums[rank], 1), 1 / np.maximum(n_calls[rank], 1)
+        )
+        kept = np.minimum(n_calls / np.maximum(made[name], 1), 1.0)
+        found.append(TimedCalls(traffic, rank, rows.start_s[mine], rows.end_s[mine], share * kept[rank]))
+    return found
+
+
+def _offsets_s(profile: Profile) -> np.ndarray:
+    """Clock of each rank's node against the first's; 0 where it is not known."""
+    offsets_s = np.zeros(profile.job.n_ranks)
+    of_node = np.nan_to_num(profile.tables["nodes"]["clock_offset_s"])
+    for row in profile.tables["ranks"]:
+        if 0 <= row["rank"] < len(offsets_s) and 0 <= row["i_node"] < len(of_node):
+            offsets_s[row["rank"]] = of_node[row["i_node"]]
+    return offsets_s

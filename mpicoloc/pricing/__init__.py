@@ -1,0 +1,1 @@
+"""From a slowdown to the price of a job. Pure functions."""

@@ -1,0 +1,225 @@
+"""The tables of a profile as pandas frames, text decoded."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import os
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from mpicoloc.core.profile import NetworkLevel, Profile
+from mpicoloc.core.tables import COLUMNS, PHASES, VERDICTS, Table, printable, text
+from mpicoloc.errors import DataError
+from mpicoloc.profile import profiles
+from mpicoloc.profile.assembly.symbolize import Place, offset_in, resolve
+from mpicoloc.trace import sums, trace, trace_clocks
+from mpicoloc.trace.trace import Trace
+
+
+def frame(array: Table) -> pd.DataFrame:
+    """One table as a frame."""
+    names = array.dtype.names or ()
+    columns = {
+        name: _texts(array[name]) if array.dtype[name].kind == "S" else array[name].copy() for name in names
+    }
+    return pd.DataFrame(columns, columns=list(names), copy=False)
+
+
+def _texts(cells: NDArray[np.bytes_]) -> NDArray[np.object_]:
+    """Texts of a column, each different one decoded once: there are few in long tables."""
+    row, found = pd.factorize(cells.astype(object))
+    return np.array([*map(text, found), ""], dtype=object)[row]
+
+
+class Frames:
+    """The tables of a profile; each attribute is a new frame.
+
+    Attributes
+    ----------
+    profile : Profile
+        Everything that is no table: ``job``, ``mpi``, ``interference``, ``price``.
+
+    Examples
+    --------
+    >>> job = mpicoloc.open("mpicoloc-1234.h5")  # doctest: +SKIP
+    >>> job.calls.sort_values("time_s").tail(3)  # doctest: +SKIP
+    """
+
+    def __init__(self, profile: Profile, path: str | os.PathLike[str] = "") -> None:
+        self.profile = profile
+        self._path = path
+
+    def __repr__(self) -> str:
+        """The job in a few words, and what to ask for."""
+        job, found = self.profile.job, self.profile.interference.slowdown
+        slowdown = "not measured"
+        if found is not None:
+            slowdown = f"{found.value:.3f} ({found.low:.3f} to {found.high:.3f})"
+        facts = [
+            f"job {job.id}: {job.command}",
+            f"{job.n_ranks} ranks on {job.n_nodes} nodes for {job.wall_s:.4g} s",
+            f"slowdown {slowdown}",
+            *(["partial"] if self.profile.partial else []),
+        ]
+        tables = [name for name, value in vars(Frames).items() if isinstance(value, property)]
+        where = f"{printable(os.fspath(self._path))}, " if self._path else ""
+        return (
+            f"<mpicoloc profile {where}{printable(', '.join(facts))}; tables: "
+            f"{', '.join(name for name in tables if name != 'is_traced')}; all else: .profile>"
+        )
+
+    def table(self, name: str) -> pd.DataFrame:
+        """Table `name` of the file, as it is.
+
+        Raises
+        ------
+        DataError
+            If there is no such table.
+        """
+        if name not in COLUMNS:
+            raise DataError(f"no table {name!r} in a profile; there are {', '.join(COLUMNS)}")
+        return frame(self.profile.tables[name])
+
+    @property
+    def ranks(self) -> pd.DataFrame:
+        """One row per rank, with its hostname."""
+        ranks, nodes = self.table("ranks"), self.table("nodes")
+        ranks.insert(2, "hostname", ranks["i_node"].map(nodes["hostname"]))
+        return ranks
+
+    @property
+    def nodes(self) -> pd.DataFrame:
+        """One row per node."""
+        return self.table("nodes")
+
+    @property
+    def calls(self) -> pd.DataFrame:
+        """One row per MPI function: n, n_timed, bytes, time_s over all ranks, max_s, and mean_s."""
+        total = frame(sums.by_function(self.profile.tables["call_sites"]))
+        total["bytes"] = total["sent_bytes"] + total["recv_bytes"]
+        for name in ("time", "max"):
+            total[f"{name}_s"] = total[f"{name}_ns"].astype(float) * 1e-9
+        total["mean_s"] = total["time_s"] / total["n"].where(total["n"] > 0)
+        return total[["call", "n", "n_timed", "bytes", "time_s", "max_s", "mean_s"]]
+
+    @property
+    def call_sites(self) -> pd.DataFrame:
+        """One row per rank, thread, call site and function; ``site`` is module+0xoffset."""
+        sites = self.table("call_sites")
+        sites["bytes"] = sites["sent_bytes"] + sites["recv_bytes"]
+        paths = self.table("modules")["path"].tolist()
+        place = ["i_module", "offset"]
+        row = sites.groupby(place, sort=False).ngroup()
+        different = sites[place].drop_duplicates().itertuples(index=False)
+        names = [offset_in(paths, i_module, offset) for i_module, offset in different]
+        sites["site"] = np.where(sites["i_site"] == 0, "(others)", np.array([*names, ""], dtype=object)[row])
+        return sites
+
+    def places(self, sites: pd.DataFrame | None = None) -> pd.DataFrame:
+        """Where calls are made: i_module, offset, function, file, line, and all in `place`, of call sites.
+
+        Missing, and `place` empty, where the program file is not here, is another one than ran, or has no
+        debug information; ``attrs["reasons"]`` has a line for each file that says why. ``addr2line`` of
+        binutils is asked.
+
+        Parameters
+        ----------
+        sites : DataFrame, optional
+            Those to look up, with columns i_module and offset; default: all of `call_sites`.
+        """
+        sites = self.table("call_sites") if sites is None else sites
+        found = sites[["i_module", "offset"]].drop_duplicates().reset_index(drop=True)
+        modules = [(text(row["path"]), text(row["build_id"])) for row in self.profile.tables["modules"]]
+        where, reasons = resolve(modules, list(found.itertuples(index=False, name=None)))
+        found[list(Place._fields)] = pd.DataFrame(where, columns=list(Place._fields), dtype=object)
+        found["place"] = list(map(str, where))
+        found.attrs["reasons"] = reasons
+        return found
+
+    @property
+    def peers(self) -> pd.DataFrame:
+        """Messages that each rank sent to and received from each peer, by size class with its bounds."""
+        peers = self.table("peers")
+        # Numbers of 64 bits have no other classes, but a damaged file may.
+        size_class = peers["size_class"].clip(0, 63).astype(float)
+        peers["from_bytes"] = np.where(size_class > 0, 2 ** (size_class - 1), 0).astype(np.uint64)
+        peers["below_bytes"] = np.where(size_class > 0, 2**size_class, 1).astype(np.uint64)
+        return peers
+
+    @property
+    def regions(self) -> pd.DataFrame:
+        """One row per named region of the application: n, time_s and mpi_s over all ranks and threads."""
+        total = frame(sums.by_region(self.profile.tables["regions"]))
+        for name in ("time", "mpi"):
+            total[f"{name}_s"] = total[f"{name}_ns"].astype(float) * 1e-9
+        return total[["name", "n", "time_s", "mpi_s"]]
+
+    @property
+    def counters(self) -> pd.DataFrame:
+        """What the processor counted for each rank, a row for each event; empty where nothing could be."""
+        return self.table("counters")
+
+    @property
+    def bursts(self) -> pd.DataFrame:
+        """Cycles by rank, thread, call sites and phase: n, comp_s, mpi_s, mean_s."""
+        cycles = self.table("cycles")
+        cycles["phase"] = cycles["phase"].map(dict(enumerate(PHASES)))
+        keys = ["rank", "lane", "from_site", "to_site", "size_class", "phase"]
+        total = (
+            cycles.groupby(keys)
+            .agg(n=("n", "sum"), comp_s=("comp_ns", "sum"), mpi_s=("mpi_ns", "sum"))
+            .reset_index()
+        )
+        total[["comp_s", "mpi_s"]] = total[["comp_s", "mpi_s"]].astype(float) * 1e-9
+        total["mean_s"] = (total["comp_s"] + total["mpi_s"]) / total["n"].where(total["n"] > 0)
+        return total
+
+    @property
+    def shutters(self) -> pd.DataFrame:
+        """One row per shutter, verdict in words."""
+        shutters = self.table("shutters")
+        shutters["verdict"] = shutters["verdict"].map(dict(enumerate(VERDICTS)))
+        return shutters
+
+    @property
+    def network(self) -> pd.DataFrame:
+        """One row per level of the network, empty where the job knew no topology; columns of NetworkLevel."""
+        found = self.profile.network
+        rows = [] if found is None else [dataclasses.asdict(level) for level in found.levels]
+        return pd.DataFrame(rows, columns=[field.name for field in dataclasses.fields(NetworkLevel)])
+
+    @property
+    def corunners(self) -> pd.DataFrame:
+        """One row per co-runner and node."""
+        return self.table("corunners")
+
+    @property
+    def events(self) -> pd.DataFrame:
+        """The last calls of each rank, empty unless the job was run with ``--trace`` or ``--trace N``."""
+        return self.table("events")
+
+    @property
+    def is_traced(self) -> bool:
+        """Whether there is a `trace`."""
+        return bool(self._path) and os.path.isdir(trace.folder_of(self._path))
+
+    @functools.cached_property
+    def trace(self) -> Trace:
+        """Every call, of a job that was run with ``--trace all``; only what is asked for is read.
+
+        For a job on several nodes all messages between them are read once, to correct the nodes' clocks.
+
+        Raises
+        ------
+        DataError
+            If the profile has no such trace beside it.
+        """
+        return trace_clocks.aligned(trace.read(self._path, self.profile))
+
+
+def open_profile(path: str | os.PathLike[str]) -> Frames:
+    """Read `path` and hand out its tables; errors as of `hdf5.read`."""
+    return Frames(profiles.read(path), path)

@@ -1,0 +1,335 @@
+"""One profile, one HDF5 file. Columns: mpicoloc/core/tables.py.
+
+Facts are attributes of groups, tables are compound datasets, and every number says its unit beside it, so
+that the file reads without mpicoloc: h5dump, h5py, ``pandas.DataFrame(file["call_sites"][()])``.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import os
+import stat
+from collections.abc import Callable, Iterator, Sequence
+from typing import BinaryIO
+
+import h5py
+import numpy as np
+
+from mpicoloc.core.estimate import Estimate
+from mpicoloc.core.profile import (
+    SCHEMA_VERSION,
+    Interference,
+    Job,
+    MpiSummary,
+    Network,
+    NetworkLevel,
+    Price,
+    Profile,
+)
+from mpicoloc.core.tables import COLUMNS, Table, text
+from mpicoloc.errors import DataError, EnvironmentFault
+from mpicoloc.profile import facts, rows
+from mpicoloc.profile.assembly import checkpoint_files
+from mpicoloc.profile.rows import own
+
+FORMAT = "mpicoloc profile"
+TABLES = tuple(COLUMNS)
+_GROWTH_BYTES = 1 << 20
+"""A file made in memory grows by so much at a time."""
+_MAGIC = b"\x89HDF\r\n\x1a\n"
+_DAMAGE = (OSError, LookupError, ValueError, TypeError, RuntimeError, ArithmeticError, AttributeError)
+"""What h5py, NumPy and the lines below raise on a file that is not as it was written."""
+
+Content = bytes | BinaryIO
+"""A file in memory, or one that is open."""
+Finish = Callable[[h5py.File], None]
+"""What is done last with a file that is written."""
+
+
+def write(profile: Profile, path: str | os.PathLike[str], finish: Finish | None = None) -> None:
+    """Write `profile` to `path`; the file has this name only when it is whole.
+
+    Parameters
+    ----------
+    profile : Profile
+        What to write.
+    path : path
+        Where to.
+    finish : callable, optional
+        Called with the open file when all is in it, to add a signature.
+
+    Raises
+    ------
+    EnvironmentFault
+        If the folder or the disk refuses; nothing of a half file is left then.
+    """
+    _put(os.fspath(path), _encode(profile, finish), lambda handle: os.fchmod(handle, _usual_mode()))
+
+
+def replace(path: str, content: bytes) -> None:
+    """Put a file of that content in the place of `path`, with the owner and mode of what is there.
+
+    Raises
+    ------
+    EnvironmentFault
+        As of `write`.
+    """
+    _put(path, content, lambda handle: _dress(handle, path))
+
+
+def _encode(profile: Profile, finish: Finish | None) -> bytes:
+    """The bytes of the file.
+
+    Made in memory: when a disk refuses, the HDF5 library raises any kind of error, and crashes when the
+    process ends.
+    """
+    with h5py.File(
+        "profile", "w", driver="core", backing_store=False, block_size=_GROWTH_BYTES, track_order=True
+    ) as file:
+        _write_all(file, profile)
+        if finish is not None:
+            finish(file)
+        file.flush()
+        content: bytes = file.id.get_file_image()
+    return content
+
+
+def _put(path: str, content: bytes, dress: Callable[[int], None]) -> None:
+    """On disk first, then under its name: a crash in between leaves the old file or the new one."""
+    with _replacing(path) as (handle, temporary, folder):
+        # By its handle: in a folder of somebody else the name may lead elsewhere meanwhile.
+        with open(handle, "wb") as file:
+            file.write(content)
+            file.flush()
+            dress(handle)
+            os.fsync(handle)
+        os.replace(temporary, path)
+        _sync(folder)
+
+
+@contextlib.contextmanager
+def _replacing(path: str) -> Iterator[tuple[int, str, str]]:
+    """A new file, its name, and the folder of `path`; the file is gone at the end unless it was renamed."""
+    folder = os.path.dirname(os.path.abspath(path))
+    try:
+        handle, temporary = _new_file(folder)
+    except OSError as error:
+        raise EnvironmentFault(_refusal(path, error)) from error
+    try:
+        yield handle, temporary, folder
+    except OSError as error:
+        raise EnvironmentFault(_refusal(path, error)) from error
+    finally:
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(temporary)
+
+
+def _new_file(folder: str) -> tuple[int, str]:
+    """As of `tempfile.mkstemp`, whose import takes 3 ms at the end of every job."""
+    path = os.path.join(folder, f".mpicoloc-{os.urandom(8).hex()}.h5.part")
+    return os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600), path
+
+
+def _dress(handle: int, path: str) -> None:
+    """Owner and mode as of the file at `path`; for a new one, mode as any program would give it."""
+    try:
+        old = os.lstat(path)
+    except FileNotFoundError:
+        os.fchmod(handle, _usual_mode())
+        return
+    with contextlib.suppress(PermissionError):
+        os.fchown(handle, old.st_uid, old.st_gid)
+    os.fchmod(handle, old.st_mode & 0o666 if stat.S_ISREG(old.st_mode) else _usual_mode())
+
+
+def _usual_mode() -> int:
+    mask = os.umask(0)
+    os.umask(mask)
+    return 0o666 & ~mask
+
+
+def _sync(folder: str) -> None:
+    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def _refusal(path: str, error: OSError) -> str:
+    reason = error.strerror or str(error).splitlines()[0]
+    return f"cannot write profile {path}: {reason}; choose another place with --out FILE or MPICOLOC_OUT"
+
+
+def _write_all(file: h5py.File, profile: Profile) -> None:
+    file.attrs["format"] = FORMAT
+    file.attrs["schema_version"] = profile.schema_version
+    file.attrs["partial"] = int(profile.partial)
+    file.attrs["notes"] = np.array([note.encode() for note in profile.notes] or [b""])
+    facts.write(file.create_group("job"), profile.job)
+    facts.write(file.create_group("mpi"), profile.mpi)
+    interference = file.create_group("interference")
+    facts.write(interference, profile.interference)
+    if profile.interference.slowdown is not None:
+        facts.write(interference.create_group("slowdown"), profile.interference.slowdown)
+    for estimate in profile.interference.alternatives:
+        facts.write(interference.require_group("alternatives").create_group(estimate.method), estimate)
+    if profile.price is not None:
+        facts.write(file.create_group("price"), profile.price)
+    if profile.network is not None:
+        network = file.create_group("network")
+        facts.write(network, profile.network)
+        for row in profile.network.levels:
+            facts.write(network.create_group(f"L{row.level}"), row)
+    for name, array in profile.tables.items():
+        rows.write(file, name, array)
+
+
+def read(
+    path: str | os.PathLike[str], content: Content | None = None, tables: Sequence[str] = TABLES
+) -> Profile:
+    """Read the profile in `path`, in this process.
+
+    What crashes the HDF5 library crashes it: files of others are for `profile.profiles.read`.
+
+    Parameters
+    ----------
+    path : path
+        Where it lies; for messages only when `content` is given.
+    content : bytes or file, optional
+        The file in memory, or opened before.
+    tables : sequence of str
+        Those to read; the others are empty. The notes say what these lack.
+
+    Raises
+    ------
+    DataError
+        If there is no such file, it is damaged or foreign, or of another schema version.
+    EnvironmentFault
+        If the system refuses to open it.
+    """
+    path = os.fspath(path)
+    with opened(path, content) as profile:
+        if text(profile.attrs.get("format", "")) != FORMAT:
+            raise DataError(
+                f"{path} is an HDF5 file but not a profile of mpicoloc; give the file a job wrote at its end"
+            )
+        version = profile.attrs.get("schema_version")
+        if version is None or int(version) != SCHEMA_VERSION:
+            raise DataError(
+                f"{path} has schema version {version}, this mpicoloc reads {SCHEMA_VERSION}: "
+                "read it with the mpicoloc that wrote it, or upgrade"
+            )
+        return _read_all(profile, tables)
+
+
+@contextlib.contextmanager
+def readable(path: str) -> Iterator[BinaryIO]:
+    """The file as bytes; errors as of `read`."""
+    if os.path.isdir(path):
+        if path.rstrip("/").endswith(".parts"):
+            raise DataError(
+                f"{path} is a folder of checkpoints: `mpicoloc recover {path}` makes a profile of them"
+            )
+        raise DataError(
+            f"{path} is a folder; give a profile, for example {os.path.join(path, 'mpicoloc-<job>.h5')}"
+        )
+    try:
+        # A pipe in a user's folder must not keep a site's script waiting.
+        file = open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK))  # noqa: SIM115
+    except FileNotFoundError as error:
+        what = checkpoint_files.remedy(path) or "a job writes its profile at MPI_Finalize"
+        raise DataError(f"no such file: {path}; {what}") from error
+    except OSError as error:
+        raise EnvironmentFault(f"cannot open {path}: {error.strerror}") from error
+    with file:
+        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+            raise DataError(f"{path} is no file; give the profile that a job wrote, mpicoloc-<job id>.h5")
+        yield file
+
+
+@contextlib.contextmanager
+def opened(path: str, content: Content | None = None, *, is_changed: bool = False) -> Iterator[h5py.File]:
+    """The file as HDF5; whatever breaks inside the block is the file's damage.
+
+    Parameters
+    ----------
+    path : str
+        Where it lies; for messages only when `content` is given.
+    content : bytes or file, optional
+        The file in memory, or opened before.
+    is_changed : bool
+        The copy in memory may be written to.
+    """
+    if not _is_hdf5(path, content):
+        raise DataError(
+            f"{path} is not an HDF5 file; give the profile that a job wrote, mpicoloc-<job id>.h5"
+        )
+    try:
+        with _file(path if content is None else content, is_changed) as profile:
+            yield profile
+    except rows.MissingFilter as error:
+        raise DataError(
+            f"{path}: {error}; set HDF5_PLUGIN_PATH to where it is (hdf5plugin.PLUGIN_PATH of that package), "
+            "or unpack the file there: `h5repack -f NONE OLD NEW`"
+        ) from error
+    except _DAMAGE as error:
+        reason = (str(error) or type(error).__name__).splitlines()[0][:200]
+        raise DataError(f"{path} is damaged: {reason}; copy it again, or run the job again") from error
+
+
+def _is_hdf5(path: str, content: Content | None) -> bool:
+    if isinstance(content, bytes):
+        return content.startswith(_MAGIC)
+    if content is None:
+        with readable(path) as file:
+            return _is_hdf5(path, file)
+    at, n_bytes = 0, os.fstat(content.fileno()).st_size
+    while at < n_bytes:
+        content.seek(at)
+        if content.read(len(_MAGIC)) == _MAGIC:
+            return True
+        # Another program's file may begin with something else; HDF5 looks there.
+        at = max(512, 2 * at)
+    return False
+
+
+def _file(source: str | Content, is_changed: bool) -> h5py.File:
+    if not isinstance(source, bytes):
+        return h5py.File(source, "r")
+    flags = h5py.h5f.FILE_IMAGE_OPEN_RW if is_changed else 0
+    return h5py.File(h5py.h5f.open_file_image(source, flags))
+
+
+def _read_all(file: h5py.File, tables: Sequence[str]) -> Profile:
+    if tables:
+        # A history reads none of them, of thousands of files.
+        rows.check_total(file)
+    group = own(file, "interference")
+    slowdown = facts.read(own(group, "slowdown"), Estimate) if "slowdown" in group else None
+    beside = own(group, "alternatives") if "alternatives" in group else {}
+    others = tuple(facts.read(own(beside, name), Estimate) for name in beside)
+    interference = facts.read(group, Interference, slowdown=slowdown, alternatives=others)
+    return Profile(
+        job=facts.read(own(file, "job"), Job),
+        tables={name: rows.read(file, name) for name in tables},
+        mpi=facts.read(own(file, "mpi"), MpiSummary),
+        interference=interference,
+        price=facts.read(own(file, "price"), Price) if "price" in file else None,
+        partial=bool(file.attrs["partial"]),
+        notes=(*(note for note in map(text, file.attrs["notes"]) if note), *rows.gaps(file, tables)),
+        network=_read_network(own(file, "network")) if "network" in file else None,
+    )
+
+
+def read_table(path: str, name: str, content: Content | None = None) -> Table:
+    """One table of the profile in `path`; the rest as of `read`."""
+    with opened(path, content) as file:
+        return rows.read(file, name)
+
+
+def _read_network(group: h5py.Group) -> Network:
+    found = facts.read(group, Network, levels=())
+    levels = tuple(facts.read(own(group, f"L{i}"), NetworkLevel) for i in range(found.n_levels))
+    return dataclasses.replace(found, levels=levels)

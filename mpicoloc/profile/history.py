@@ -1,0 +1,323 @@
+"""The facts of all profiles below a folder as one table, from an index that reads only files that are new."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import itertools
+import json
+import operator
+import os
+import sqlite3
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import Any, BinaryIO, TypeAlias
+
+import pandas as pd
+
+from mpicoloc.core.profile import SCHEMA_VERSION, Profile
+from mpicoloc.core.progress import steps
+from mpicoloc.errors import DataError, EnvironmentFault, MpicolocError
+from mpicoloc.profile import hdf5
+from mpicoloc.profile.parallel import Answer, each
+
+Jobs: TypeAlias = pd.DataFrame
+COLUMNS = {
+    "job": (
+        "id",
+        "command",
+        "n_ranks",
+        "n_nodes",
+        "n_cores",
+        "mpi_library",
+        "wall_s",
+        "start_unix_s",
+        "mode",
+        "user",
+        "batch_name",
+    ),
+    "mpi": ("n_calls", "sent_bytes", "recv_bytes", "time_frac"),
+    "interference": (
+        "meter",
+        "n_taken",
+        "n_used",
+        "overhead_frac",
+        "coverage_frac",
+        "shared_s",
+        "reason",
+        "cpu_s",
+        "run_delay_s",
+        "involuntary_switches",
+    ),
+    "price": ("rate_su", "runtime_su", "fair_su", "discount_frac", "pricing"),
+    "network": ("topology", "demand_class"),
+}
+"""Facts of each part of a profile; those of `job` but its id, and those of `price`, keep their names."""
+SLOWDOWN = ("value", "low", "high", "n", "method")
+_NAMES = {"job_id": "job", "mpi_time_frac": "mpi_frac", "slowdown_value": "slowdown"}
+_VERSION = f"{SCHEMA_VERSION}.4"
+"""Of the rows of the index: one of another version is made anew."""
+_N_AT_ONCE = 500
+_DAMAGE = (sqlite3.DatabaseError, ValueError, TypeError, KeyError)
+"""What a damaged index raises, here and there."""
+_STAMP = operator.attrgetter("st_dev", "st_ino", "st_size", "st_mtime_ns", "st_ctime_ns", "st_uid")
+_SCHEMA = """
+    CREATE TABLE IF NOT EXISTS profiles
+        (path BLOB PRIMARY KEY, stamp TEXT NOT NULL, facts TEXT, trouble TEXT);
+    CREATE TABLE IF NOT EXISTS version (number TEXT NOT NULL)
+"""
+
+
+def history(folder: str | os.PathLike[str]) -> Jobs:
+    """The profiles below a folder, a row for each, in the order in which the jobs began.
+
+    What was read once is kept in an index in the user's folder for caches, so that the next call reads only
+    profiles that are new or have changed.
+
+    Parameters
+    ----------
+    folder : path
+        Where profiles lie, in folders below it too.
+
+    Returns
+    -------
+    DataFrame
+        Columns `path` (from the folder), `job`, `command`, ... as in a profile; what was not measured is
+        missing (None or NaN). `trouble` says why a file could not be read, and is None for the others.
+        ``attrs["note"]`` says if the index was damaged, or cannot be kept, else None.
+
+    Raises
+    ------
+    DataError
+        If there is no such folder.
+    EnvironmentFault
+        If the system refuses to list it.
+    """
+    root = _root(folder)
+    rows, note = _asked(root, dict(_files(root)), {})
+    for row in rows:
+        # A name may have bytes that are no text.
+        row["path"] = os.fsencode(row["path"]).decode("utf-8", "backslashreplace")
+    frame = pd.DataFrame(rows, columns=["path", *_columns(), "trouble"])
+    frame = frame.sort_values("start_unix_s", kind="stable", ignore_index=True)
+    frame.attrs["note"] = note
+    return frame
+
+
+def changes(
+    folder: str | os.PathLike[str], seen: dict[str, str], names: Collection[str]
+) -> tuple[list[dict[str, Any]], set[str], str | None]:
+    """What has changed below a folder since the last call with the same `seen`.
+
+    Parameters
+    ----------
+    folder : path
+    seen : dict of str to str
+        At first empty; what the folder was like, made as it is now.
+    names : collection of str
+        Columns that are wanted.
+
+    Returns
+    -------
+    rows : list of dict
+        Of profiles that are new or others now and can be read; `names`, and `path`, which here opens the file
+        whatever bytes are in its name, and `owner`, the number of the file's user.
+    changed : set of str
+        Paths that are new, others, or no longer there.
+    note : str or None
+        As of `history`.
+
+    Raises
+    ------
+    DataError, EnvironmentFault
+        As of `history`.
+    """
+    root = _root(folder)
+    there = dict(_files(root))
+    if seen and there == seen:
+        return [], set(), None
+    changed = {path for path, _ in there.items() ^ seen.items()}
+    rows, note = _asked(root, there, seen, {*names, "path", "owner"})
+    # What could not be read may be there next time.
+    read = {row["path"] for row in rows}
+    seen.clear()
+    seen.update((path, stamp) for path, stamp in there.items() if path in read or path not in changed)
+    return rows, changed, note
+
+
+def _asked(
+    root: str, there: Mapping[str, str], seen: Mapping[str, str], names: Collection[str] = ()
+) -> tuple[list[dict[str, Any]], str | None]:
+    """Rows of what is `there` and not in `seen`, and what is wrong with the index.
+
+    With `names` these columns alone, of profiles that can be read.
+    """
+    try:
+        index = _index(root)
+        note = None if _is_kept(index) else _not_kept(root)
+        return _read_through(index, root, there, seen, names), note
+    except sqlite3.OperationalError:
+        # No room, or in use for a long time.
+        return _read_through(_opened(":memory:"), root, there, seen, names), _not_kept(root)
+    except _DAMAGE:
+        with contextlib.suppress(OSError):
+            os.unlink(_index_path(root))
+        note = "the index of what was read before was damaged, and is made anew"
+        return _read_through(_index(root), root, there, seen, names), note
+
+
+def files_below(folder: str | os.PathLike[str]) -> list[str]:
+    """Paths of the profiles below a folder, sorted; errors as of `history`."""
+    root = _root(folder)
+    return sorted(os.path.join(root, path) for path, _ in _files(root))
+
+
+def _root(folder: str | os.PathLike[str]) -> str:
+    root = os.path.realpath(folder)
+    if not os.path.isdir(root):
+        raise DataError(f"no such folder: {os.fspath(folder)}; give one that profiles lie in")
+    return root
+
+
+def records(jobs: Jobs) -> list[dict[str, Any]]:
+    """The rows of such a frame as plain values, None where something is missing."""
+    rows = jobs.astype(object).where(jobs.notna(), None).to_dict("records")
+    return [{str(name): value for name, value in row.items()} for row in rows]
+
+
+def _columns() -> list[str]:
+    slowdown = [_name("slowdown", name) for name in SLOWDOWN]
+    facts = [_name(part, name) for part, names in COLUMNS.items() for name in names]
+    return [*facts, *slowdown, "partial"]
+
+
+def _name(part: str, name: str) -> str:
+    own = part in ("job", "price", "network") and (part, name) != ("job", "id")
+    full = name if own or part == "interference" else f"{part}_{name}"
+    return _NAMES.get(full, full)
+
+
+def facts(profile: Profile) -> dict[str, Any]:
+    """One row: what `COLUMNS` and `SLOWDOWN` name, None where it was not measured."""
+    row = {
+        _name(part, name): getattr(getattr(profile, part), name, None)
+        for part, names in COLUMNS.items()
+        for name in names
+    }
+    row |= {_name("slowdown", name): getattr(profile.interference.slowdown, name, None) for name in SLOWDOWN}
+    return row | {"partial": profile.partial}
+
+
+def _index_path(root: str) -> str:
+    cache = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
+    return os.path.join(cache, "mpicoloc", f"history-{hashlib.sha256(root.encode()).hexdigest()[:16]}.sqlite")
+
+
+def _index(root: str) -> sqlite3.Connection:
+    """The index of a folder; in memory where the user has no place for it."""
+    path = _index_path(root)
+    try:
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        return _opened(path)
+    except (OSError, sqlite3.OperationalError):
+        return _opened(":memory:")
+
+
+def _is_kept(index: sqlite3.Connection) -> bool:
+    return bool(index.execute("PRAGMA database_list").fetchone()[2])
+
+
+def _not_kept(root: str) -> str:
+    folder = os.path.dirname(_index_path(root))
+    return f"no index can be kept in {folder}: all profiles are read each time; set XDG_CACHE_HOME"
+
+
+def _read_through(
+    index: sqlite3.Connection,
+    root: str,
+    there: Mapping[str, str],
+    seen: Mapping[str, str],
+    names: Collection[str],
+) -> list[dict[str, Any]]:
+    """Rows as of `_asked`, when the index has been made as the folder is."""
+    with contextlib.closing(index):
+        _update(index, root, there, seen)
+        new = sorted(path for path, stamp in there.items() if seen.get(path) != stamp)
+        parts = (new[i : i + _N_AT_ONCE] for i in range(0, len(new), _N_AT_ONCE))
+        rows = (row for part in parts for row in _rows_of(index, part, there))
+        if not names:
+            return list(rows)
+        return [{name: row[name] for name in names} for row in rows if row["trouble"] is None]
+
+
+def _rows_of(
+    index: sqlite3.Connection, paths: Sequence[str], stamps: Mapping[str, str]
+) -> Iterator[dict[str, Any]]:
+    marks = ", ".join("?" * len(paths))
+    query = f"SELECT path, facts, trouble FROM profiles WHERE path IN ({marks}) ORDER BY path"
+    for key, facts, trouble in index.execute(query, [os.fsencode(path) for path in paths]):
+        path = _text(key)
+        owner = int(stamps[path].rpartition(".")[2])
+        yield {"path": path, "owner": owner} | dict(json.loads(facts or "{}")) | {"trouble": trouble}
+
+
+def _opened(path: str) -> sqlite3.Connection:
+    index = sqlite3.connect(path, timeout=60)
+    index.executescript(_SCHEMA)
+    if index.execute("SELECT number FROM version").fetchall() != [(_VERSION,)]:
+        with index:
+            index.execute("DELETE FROM profiles")
+            index.execute("DELETE FROM version")
+            index.execute("INSERT INTO version VALUES (?)", (_VERSION,))
+    return index
+
+
+def _update(index: sqlite3.Connection, root: str, there: Mapping[str, str], seen: Mapping[str, str]) -> None:
+    """Make the index as the folder is, but for what is in `seen`."""
+    known = {_text(path): stamp for path, stamp in index.execute("SELECT path, stamp FROM profiles")}
+    new = sorted(path for path, stamp in there.items() if stamp not in (known.get(path), seen.get(path)))
+    with index:
+        gone = [(os.fsencode(path),) for path in known.keys() - there.keys()]
+        index.executemany("DELETE FROM profiles WHERE path = ?", gone)
+    answers = steps(
+        each([os.path.join(root, path) for path in new], _read), "reading", total=len(new), unit="profiles"
+    )
+    # What was read stays when the user loses patience; one transaction for each takes longer than reading it.
+    while rows := [_row(root, there, *answer) for answer in itertools.islice(answers, _N_AT_ONCE)]:
+        with index:
+            index.executemany("INSERT OR REPLACE INTO profiles VALUES (?, ?, ?, ?)", rows)
+
+
+def _row(root: str, stamps: Mapping[str, str], path: str, answer: Answer) -> tuple[bytes | str | None, ...]:
+    name = os.path.relpath(path, root)
+    key, stamp = os.fsencode(name), stamps[name]
+    if isinstance(answer, MpicolocError):
+        # What the system refused, or did not answer, may be there next time, though the file is the same.
+        stamp = "" if isinstance(answer, EnvironmentFault) else stamp
+        return key, stamp, None, str(answer).encode("utf-8", "backslashreplace").decode()
+    return key, stamp, json.dumps(answer), None
+
+
+def _text(path: bytes) -> str:
+    return os.fsdecode(path)
+
+
+def _read(path: str, raw: BinaryIO) -> dict[str, Any]:
+    return facts(hdf5.read(path, raw, ()))
+
+
+def _files(root: str) -> Iterator[tuple[str, str]]:
+    """Profiles below a folder, by the end of their names, and what changes when one is written anew."""
+
+    def refused(error: OSError) -> None:
+        if error.filename == root:
+            raise EnvironmentFault(f"cannot list {root}: {error.strerror}") from error
+
+    for folder, folders, names in os.walk(root, onerror=refused):
+        folders[:] = [name for name in folders if not name.startswith(".")]
+        for name in names:
+            if name.endswith(".h5") and not name.startswith("."):
+                path = os.path.join(folder, name)
+                # A link may lead nowhere, or in a circle.
+                with contextlib.suppress(OSError):
+                    found = os.stat(path)
+                    yield path[len(root) :].lstrip("/"), ".".join(map(str, _STAMP(found)))

@@ -1,0 +1,145 @@
+"""Profiles of anybody, read when and as far as they are asked for, in processes that may crash."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, BinaryIO
+
+import numpy as np
+
+from mpicoloc.core.profile import Profile
+from mpicoloc.core.progress import part
+from mpicoloc.core.tables import OnDemand, Table, dtype
+from mpicoloc.errors import DataError, MpicolocError
+from mpicoloc.profile import hdf5, profile_ipc, rows
+from mpicoloc.profile.sandbox import Pieces, apart
+
+AT_ONCE_BYTES = 1 << 20
+"""Tables up to this size are read with the facts."""
+_BATCH_BYTES, _MAX_BATCH = 64 << 20, 100
+_ANSWER_BYTES = 8 << 20
+"""Most that the facts of a batch are, as JSON: a hundred times what they are."""
+_SIZE_BYTES = 8
+
+
+def read(path: str | os.PathLike[str]) -> Profile:
+    """Read the profile in `path`: its facts and small tables now, each large one when it is first used.
+
+    Parameters
+    ----------
+    path : path
+        A file that a job wrote.
+
+    Returns
+    -------
+    Profile
+
+    Raises
+    ------
+    DataError
+        If there is no such file, it is damaged or foreign, or of another schema version. Of a table that
+        is damaged, or of a file that is another one by then: when the table is used.
+    EnvironmentFault
+        If the system refuses to open it.
+    """
+    named = os.fspath(path)
+    # The process may have gone elsewhere when a table is asked for.
+    file = os.path.abspath(named)
+    first = _stamp(file)
+    with part(f"reading {named}"), hdf5.readable(named) as raw:
+        profile, more = apart(named, lambda: _at_once(named, raw), profile_ipc.unpack, files=[raw])
+
+    def load(name: str) -> Table:
+        if _stamp(file) != first:
+            raise DataError(f"{named} has changed since it was opened; open it again")
+        with part(f"reading table {name}"), hdf5.readable(file) as raw:
+            return apart(
+                named,
+                lambda: [_bytes(hdf5.read_table(file, name, raw))],
+                lambda found: _table(name, found),
+                files=[raw],
+            )
+
+    tables = OnDemand(load, {name: profile.tables[name] for name in more["tables"]})
+    return replace(profile, tables=tables, notes=(*profile.notes, *map(str, more["gaps"])))
+
+
+def facts(paths: Iterable[str], uid: int, memory_bytes: int | None = None) -> Iterator[Profile]:
+    """Profiles without their tables, parsed with the rights of user `uid` (`sandbox`), many at a time.
+
+    Parameters
+    ----------
+    paths : iterable of str
+        Those that are no profiles are left out.
+    uid : int
+        The user.
+    memory_bytes : int, optional
+        As of `apart`.
+
+    Yields
+    ------
+    Profile
+    """
+    for batch in _batches(paths):
+        try:
+            yield from _facts_of(batch, uid, memory_bytes)
+        except DataError:  # one of them keeps none of the others from being read
+            for one in batch:
+                with contextlib.suppress(DataError):
+                    yield from _facts_of([one], uid, memory_bytes)
+
+
+def _batches(paths: Iterable[str]) -> Iterator[list[tuple[str, bytes]]]:
+    batch: list[tuple[str, bytes]] = []
+    for path in paths:
+        with contextlib.suppress(MpicolocError), hdf5.readable(path) as file:
+            batch.append((path, file.read()))
+        if sum(len(content) for _, content in batch) > _BATCH_BYTES or len(batch) == _MAX_BATCH:
+            yield batch
+            batch = []
+    if batch:
+        yield batch
+
+
+def _facts_of(batch: Sequence[tuple[str, bytes]], uid: int, memory_bytes: int | None) -> list[Profile]:
+    def work() -> Iterator[bytes]:
+        for path, content in batch:
+            piece = b"".join(profile_ipc.pack(hdf5.read(path, content, ()), {}))
+            yield len(piece).to_bytes(_SIZE_BYTES, "little") + piece
+
+    def read(answer: memoryview) -> list[Profile]:
+        found = []
+        while answer:
+            end = _SIZE_BYTES + int.from_bytes(answer[:_SIZE_BYTES], "little")
+            found.append(profile_ipc.unpack(answer[_SIZE_BYTES:end])[0])
+            answer = answer[end:]
+        return found
+
+    return apart(batch[0][0], work, read, uid=uid, most_bytes=_ANSWER_BYTES, memory_bytes=memory_bytes)
+
+
+def _at_once(path: str, raw: BinaryIO) -> Pieces:
+    """In a process of its own: the facts, and the tables that cost less than another process would."""
+    with hdf5.opened(path, raw) as file:
+        small = [name for name in hdf5.TABLES if rows.n_bytes(file, name) <= AT_ONCE_BYTES]
+        gaps = list(rows.gaps(file, [name for name in hdf5.TABLES if name not in small]))
+    return profile_ipc.pack(hdf5.read(path, raw, small), {"tables": small, "gaps": gaps})
+
+
+def _stamp(path: str) -> Mapping[str, Any] | None:
+    try:
+        found = os.stat(path)
+    except OSError:
+        return None
+    return {name: getattr(found, name) for name in ("st_dev", "st_ino", "st_size", "st_mtime_ns")}
+
+
+def _bytes(table: Table) -> memoryview:
+    return np.ascontiguousarray(table).view(np.uint8).data
+
+
+def _table(name: str, content: memoryview) -> Table:
+    return np.frombuffer(content, dtype(name))

@@ -1,0 +1,201 @@
+"""Tables of a profile as compound datasets, each column's unit and meaning beside it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import h5py
+import numpy as np
+
+from mpicoloc.core.tables import COLUMNS, ROWS, Column, Table, dtype, frozen, printable, table, text
+from mpicoloc.profile import migrations
+from mpicoloc.profile.attributes import write_text
+
+MAX_BYTES = 1 << 32
+"""Most bytes of a file's tables, all together; a file of a few kilobytes can unfold to any size."""
+_MAX_RATIO = 1100
+"""What gzip packs best of all, 1032, and a little more: a larger table has parts that were never written."""
+_MAX_CHUNK_BYTES = 1 << 26
+# Measured by benchmarks/codecs.py: higher levels save 1 to 4 % of the size for 1.4 to 9 times the time, which
+# the job spends at its end; codecs of hdf5plugin save time, but a reader without them cannot read the file.
+STORED: Mapping[str, Any] = {"compression": "gzip", "compression_opts": 1, "shuffle": True}
+"""How HDF5 stores tables of at least `SMALL_BYTES`; shorter ones are one piece, as they are."""
+SMALL_BYTES = 1 << 13
+CHUNK_BYTES = 1 << 18
+_N_NAMED = 4
+
+
+class MissingFilter(ValueError):
+    """A table is compressed in a way that the HDF5 library here does not know."""
+
+
+def write(file: h5py.File, name: str, array: Table) -> None:
+    """Write table `name`."""
+    dataset = file.create_dataset(name, data=array, **stored(array))
+    write_text(dataset, "description", ROWS[name])
+    for column in COLUMNS[name]:
+        write_text(dataset, f"{column.name}.unit", column.unit)
+        write_text(dataset, f"{column.name}.description", column.meaning)
+
+
+def stored(
+    array: Table,
+    how: Mapping[str, Any] = STORED,
+    chunk_bytes: int = CHUNK_BYTES,
+    small_bytes: int = SMALL_BYTES,
+) -> dict[str, Any]:
+    """Arguments of ``h5py.Group.create_dataset`` for a table."""
+    if array.nbytes < small_bytes:
+        return {}
+    return {"chunks": (min(len(array), chunk_bytes // array.itemsize),), **how}
+
+
+def read(file: h5py.File, name: str) -> Table:
+    """Table `name`, its columns as `core.tables` says; those that the file does not have are empty.
+
+    A number that may be NaN is NaN then, others are 0: `gaps` tells which columns they are. What an earlier
+    version had under another name is taken from there.
+
+    Raises
+    ------
+    ValueError, TypeError
+        If it is no table, too large, or has a number that is none.
+    """
+    if name not in file:
+        return table(name)
+    dataset = _dataset(file, name)
+    found = set(dataset.dtype.names or ())
+    array = dataset[()]
+    result = np.zeros(array.shape, dtype(name))
+    moved = migrations.moved(name, found)
+    for column in COLUMNS[name]:
+        source = moved[column.name].source if column.name in moved else column.name
+        if source in found:
+            result[column.name] = known(name, column, array[source])
+        elif column.has_gaps:
+            result[column.name] = np.nan
+    return frozen(result)
+
+
+def known(name: str, column: Column, values: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """The values of a column, if a profile may have them.
+
+    Raises
+    ------
+    ValueError
+        If they are of another type, or one of them is no number.
+    """
+    if not np.can_cast(values.dtype, column.type, "same_kind"):
+        raise ValueError(f"table {name} has a {column.name} of type {values.dtype}")
+    numbers = values if values.dtype.kind == "f" else np.zeros(0)
+    if np.isinf(numbers).any() or (np.isnan(numbers).any() and not column.has_gaps):
+        raise ValueError(f"table {name} has a {column.name} that is no number")
+    return values
+
+
+def own(group: h5py.Group, name: str) -> Any:
+    """A member of a group, if the file itself has it.
+
+    Raises
+    ------
+    ValueError
+        If it is a link, which may lead to another file: one that only the reader may read, or a pipe.
+    LookupError
+        If there is none.
+    """
+    if name in group and group.id.links.get_info(name.encode()).type != h5py.h5l.TYPE_HARD:
+        raise ValueError(f"{printable(group.name.rstrip('/'))}/{name} is a link, which no profile has")
+    return group[name]
+
+
+def _dataset(file: h5py.File, name: str) -> h5py.Dataset:
+    dataset = own(file, name)
+    # h5py makes the type anew whenever it is asked for it.
+    kind = dataset.dtype if isinstance(dataset, h5py.Dataset) else np.dtype("V")
+    if not kind.names or len(dataset.shape or ()) != 1:
+        raise ValueError(f"{name} is no table")
+    if not {kind[column].kind for column in kind.names} <= set("iufS"):
+        raise ValueError(f"table {name} has columns that no profile has")
+    whole = dataset.size * kind.itemsize
+    chunk = int(np.prod(dataset.chunks or (0,))) * kind.itemsize
+    if whole > MAX_BYTES or chunk > _MAX_CHUNK_BYTES:
+        raise ValueError(f"table {name} has {max(whole, chunk):,} bytes, more than any profile")
+    _check_storage(dataset, name)
+    return dataset
+
+
+def _check_storage(dataset: h5py.Dataset, name: str) -> None:
+    if dataset.is_virtual or dataset.external:
+        raise ValueError(f"table {name} has its rows in another file")
+    _check_filters(dataset, name)
+    if dataset.size * dataset.dtype.itemsize > _MAX_RATIO * dataset.id.get_storage_size() + _MAX_CHUNK_BYTES:
+        raise ValueError(f"table {name} has rows that were never written")
+
+
+def _check_filters(dataset: h5py.Dataset, name: str) -> None:
+    stored_how = dataset.id.get_create_plist()
+    for i in range(stored_how.get_nfilters()):
+        number, _, _, about = stored_how.get_filter(i)
+        if not h5py.h5z.filter_avail(number):
+            words = printable(text(about).split(";")[0])[:40]
+            raise MissingFilter(f"table {name} is compressed by a plugin that is not here: {number}, {words}")
+
+
+def n_bytes(file: h5py.File, name: str) -> int:
+    """Size of table `name` in memory, as the file has it; 0: it has none.
+
+    Raises
+    ------
+    ValueError
+        As of `read`.
+    """
+    if name not in file:
+        return 0
+    dataset = _dataset(file, name)
+    return int(dataset.size) * int(dataset.dtype.itemsize)
+
+
+def check_total(file: h5py.File) -> None:
+    """See to it that all tables together are no more than `MAX_BYTES`.
+
+    Raises
+    ------
+    ValueError
+        If they are; also as of `read`.
+    """
+    total = sum(n_bytes(file, name) for name in COLUMNS)
+    if total > MAX_BYTES:
+        raise ValueError(f"its tables have {total:,} bytes, more than any profile")
+
+
+def gaps(file: h5py.File, names: Sequence[str]) -> Iterator[str]:
+    """In words: tables and columns that the file should have and does not, or has beyond those known here.
+
+    Raises
+    ------
+    ValueError
+        If one of the names is the table of ranks, and it is missing: no profile is without.
+    """
+    missing = [name for name in names if name not in file]
+    if "ranks" in missing:
+        raise ValueError("table ranks is missing")
+    if missing:
+        yield f"of an earlier version, which had no tables {_some(missing)}"
+    for name in names:
+        if name in missing:
+            continue
+        found, wanted = set(_dataset(file, name).dtype.names or ()), [c.name for c in COLUMNS[name]]
+        moved = migrations.moved(name, found)
+        absent = [column for column in wanted if column not in found and column not in moved]
+        if absent:
+            yield f"of an earlier version, in which {name} had no columns {_some(absent)}"
+        yield from (f"of an earlier version: {rule.note}" for rule in moved.values() if rule.note)
+        strange = found - set(wanted) - {rule.source for rule in moved.values()}
+        if strange:
+            yield f"columns of {name} that this version does not know: {_some(sorted(strange))}"
+
+
+def _some(names: Sequence[str]) -> str:
+    shown = [printable(name) for name in names[:_N_NAMED]]
+    return ", ".join(shown) + (f" and {len(names) - _N_NAMED} more" if len(names) > _N_NAMED else "")

@@ -1,0 +1,275 @@
+"""Work on a file of somebody else in its own process: what crashes the HDF5 library crashes only that one.
+
+Its answer comes back as bytes, which the caller reads as data and never as code. Root's process gives up all
+rights first, so that a file that takes it over has won nothing; what it reads was opened before. Anybody
+else's is one of the same user: this protects from damage, and is no wall against what takes the process over.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import encodings.ascii  # noqa: F401 (imported now: the child that needs it may not be allowed to read the file)
+import faulthandler
+import fcntl
+import json
+import os
+import resource
+import select
+import signal
+import time
+from collections.abc import Callable, Collection, Iterable
+from typing import BinaryIO, NoReturn, TypeVar
+
+from mpicoloc.errors import DataError, EnvironmentFault, MpicolocError, Refused, UsageError
+from mpicoloc.trace.bundle import STRANGE
+
+T = TypeVar("T")
+Pieces = Iterable[bytes | memoryview]
+CPU_S = (30, 300)
+"""Longest processor time for reading a file, s, to which each of its MiB adds one; and the longest of all."""
+MEMORY_BYTES = min(12 << 30, os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
+"""Most memory that it may take, three times the most that a profile has: the file's, a copy, the answer."""
+WAIT_S = 900.0
+"""Longest wait for an answer, s: three times the processor time that it may take, as it could sleep."""
+END_S = 5.0
+"""Longest wait for the end of a process that was killed, s: one that sleeps in the kernel, as in a call to a
+server that is gone, ends only when that answers."""
+NOBODY = 65534
+"""User and group who may do nothing."""
+
+_LEFT: list[int] = []
+_GOOD, _BAD, _END = b"+", b"-", b"."
+_PIPE_BYTES = 1 << 20
+_LIBC = ctypes.CDLL(None, use_errno=True)
+_PRCTL = ((38, 1), (4, 0))
+"""PR_SET_NO_NEW_PRIVS, and PR_SET_DUMPABLE: no other process of that user can look into this one."""
+_ERRORS = {kind.__name__: kind for kind in (Refused, UsageError, DataError, EnvironmentFault)}
+
+
+def apart(
+    path: str,
+    work: Callable[[], Pieces],
+    read: Callable[[memoryview], T],
+    *,
+    files: Iterable[BinaryIO] = (),
+    uid: int = NOBODY,
+    keeps_rights: bool = False,
+    most_bytes: int = MEMORY_BYTES,
+    memory_bytes: int | None = None,
+) -> T:
+    """What `work` answers, as `read` reads it; or what it raises, if that is an error of ours.
+
+    Parameters
+    ----------
+    path : str
+        The file, for messages.
+    work : callable
+        Done in the process of its own; its answer, in pieces.
+    read : callable
+        Done here with all of the answer, which it must not trust.
+    files : iterable of file
+        What `work` reads beside memory: nothing else stays open.
+    uid : int
+        Where this process is root's, the other becomes that user, in no group, before it begins (nobody in
+        the place of root); it can neither write files nor start processes. Others have no rights to give up.
+    keeps_rights : bool
+        For what parses nothing of anybody else.
+    most_bytes : int
+        Longest answer.
+    memory_bytes : int, optional
+        Most memory that the process may take beside what it has at its begin; default: `MEMORY_BYTES`.
+
+    Raises
+    ------
+    DataError
+        If the process did not live to the end of it, or its answer is none.
+    EnvironmentFault
+        If it cannot give up its rights.
+    """
+    reader, writer = os.pipe()
+    with contextlib.suppress(OSError):  # a user may have too many of them
+        fcntl.fcntl(writer, fcntl.F_SETPIPE_SZ, _PIPE_BYTES)
+    child = os.fork()
+    if child == 0:
+        os.close(reader)
+        most_memory_bytes = MEMORY_BYTES if memory_bytes is None else memory_bytes
+        _work(path, work, writer, None if keeps_rights else (uid, files), most_memory_bytes)
+    os.close(writer)
+    try:
+        answer = _received(reader, most_bytes + len(_GOOD + _END), WAIT_S)
+    finally:
+        # Whatever it does by now: its answer says whether it came to the end.
+        end(child)
+    return _read(path, answer, read)
+
+
+def end(child: int) -> None:
+    """Kill a process and wait for its end; one that does not end in `END_S` is left, and waited for later."""
+    os.kill(child, signal.SIGKILL)
+    _LEFT[:] = [pid for pid in _LEFT if not _has_ended(pid)]
+    deadline_s, nap_s = time.monotonic() + END_S, 1e-4
+    while not _has_ended(child):
+        if time.monotonic() > deadline_s:
+            _LEFT.append(child)
+            return
+        time.sleep(nap_s)
+        nap_s = min(2 * nap_s, 0.05)
+
+
+def _has_ended(child: int) -> bool:
+    try:
+        return os.waitpid(child, os.WNOHANG)[0] != 0
+    except ChildProcessError:  # somebody else has waited for it
+        return True
+
+
+def _read(path: str, answer: bytearray, read: Callable[[memoryview], T]) -> T:
+    if not answer.endswith(_END):
+        raise damage(path)
+    content = memoryview(answer)[1:-1]
+    if answer[:1] == _BAD:
+        raise error(path, bytes(content))
+    if answer[:1] != _GOOD:
+        raise damage(path)
+    try:
+        return read(content)
+    except (MpicolocError, *STRANGE) as fault:
+        raise damage(path) from fault
+
+
+def _received(reader: int, most_bytes: int, limit_s: float) -> bytearray:
+    """All that comes, as long as it is no more and comes in time; else nothing."""
+    answer, began_s = bytearray(), time.monotonic()
+    poll = select.poll()
+    poll.register(reader)
+
+    def left_ms() -> float:
+        return 1e3 * max(0.0, began_s + limit_s - time.monotonic())
+
+    with open(reader, "rb", buffering=0) as pipe:
+        while len(answer) <= most_bytes and poll.poll(left_ms()):
+            piece = pipe.read(1 << 20)
+            if not piece:
+                return answer
+            answer += piece
+    return bytearray()
+
+
+def damage(path: str) -> DataError:
+    """The error of a file that a process did not survive."""
+    return DataError(
+        f"{path} is damaged: what reads it crashes or does not end; copy it again, or run the job again"
+    )
+
+
+def error(path: str, answer: bytes | bytearray) -> MpicolocError:
+    """The error that `told` made bytes of."""
+    try:
+        kind, words = json.loads(answer)
+        return _ERRORS[kind](str(words))
+    except STRANGE:
+        return damage(path)
+
+
+def _work(
+    path: str,
+    work: Callable[[], Pieces],
+    writer: int,
+    rights: tuple[int, Iterable[BinaryIO]] | None,
+    memory_bytes: int,
+) -> NoReturn:
+    """In the child: answer through the pipe, and leave without the parent's goodbyes."""
+    try:
+        try:
+            confine(memory_bytes)
+            grant_time(_size_bytes(path))
+            if rights is not None:
+                uid, files = rights
+                renounce(uid, [writer, *(file.fileno() for file in files)])
+            answer = [_GOOD, *work()]
+        except MemoryError:
+            most = f"{memory_bytes >> 20} MiB"
+            answer = [_BAD, told(DataError(f"{path} takes more than {most} of memory: it is not read"))]
+        except MpicolocError as fault:
+            answer = [_BAD, told(fault)]
+        with open(writer, "wb") as pipe:
+            for piece in answer:
+                pipe.write(piece)
+            pipe.write(_END)
+    finally:
+        os._exit(0)
+
+
+def renounce(uid: int, kept: Collection[int]) -> None:
+    """Become that user for good, with nothing open but `kept`, after `confine`; errors as of `apart`."""
+    uid = uid or NOBODY
+    try:
+        for name in os.listdir("/proc/self/fd"):
+            if int(name) not in (0, 1, 2, *kept):
+                with contextlib.suppress(OSError):
+                    os.close(int(name))
+        for std in {0, 1}.difference(kept):
+            os.dup2(2, std)  # /dev/null by now
+        if os.geteuid() == 0 and _is_user_here(uid):
+            for kind in (resource.RLIMIT_NPROC, resource.RLIMIT_FSIZE):
+                resource.setrlimit(kind, (0, 0))
+            os.setgroups([])
+            os.setresgid(NOBODY, NOBODY, NOBODY)
+            os.setresuid(uid, uid, uid)
+        for option, value in _PRCTL:
+            if _LIBC.prctl(option, value, 0, 0, 0) != 0:
+                raise OSError(ctypes.get_errno(), "prctl")
+    except OSError as fault:
+        raise EnvironmentFault(
+            f"the rights of user {uid} cannot be taken on ({fault}), so nothing is read: "
+            "call this as another user than root, or with CAP_SETUID and CAP_SETGID"
+        ) from None
+
+
+def _is_user_here(uid: int) -> bool:
+    """In a container that has no user but root, root is the user who made it, with no other's rights."""
+    with open("/proc/self/uid_map") as file:
+        ranges = [tuple(map(int, line.split())) for line in file]
+    return any(first <= uid < first + n for first, _, n in ranges)
+
+
+def told(fault: MpicolocError) -> bytes:
+    """An error as JSON."""
+    return json.dumps([type(fault).__name__, str(fault)]).encode()
+
+
+def address_space_bytes() -> int:
+    """What this process has of it now, as ``RLIMIT_AS`` counts."""
+    with open("/proc/self/statm") as file:
+        return int(file.read().split()[0]) * resource.getpagesize()
+
+
+def _size_bytes(path: str) -> int:
+    with contextlib.suppress(OSError):
+        return os.stat(path).st_size
+    return 0
+
+
+def confine(memory_bytes: int | None = None) -> None:
+    """Limit this process, whose crash nobody else shall write about between the lines of ours."""
+    faulthandler.disable()
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
+    wanted = {
+        resource.RLIMIT_CORE: 0,
+        resource.RLIMIT_AS: address_space_bytes() + (MEMORY_BYTES if memory_bytes is None else memory_bytes),
+    }
+    for kind, most in wanted.items():
+        hard = resource.getrlimit(kind)[1]
+        most = most if hard == resource.RLIM_INFINITY else min(most, hard)
+        resource.setrlimit(kind, (most, most))
+
+
+def grant_time(n_bytes: int) -> None:
+    """Limit processor time from now on to what so much may take: damage can make HDF5 turn in circles."""
+    used = resource.getrusage(resource.RUSAGE_SELF)
+    most = int(used.ru_utime + used.ru_stime) + 1 + min(CPU_S[0] + (n_bytes >> 20), CPU_S[1])
+    hard = resource.getrlimit(resource.RLIMIT_CPU)[1]
+    resource.setrlimit(
+        resource.RLIMIT_CPU, (most if hard == resource.RLIM_INFINITY else min(most, hard), hard)
+    )

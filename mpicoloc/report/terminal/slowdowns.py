@@ -1,0 +1,135 @@
+"""Slowdown models for people: scores of those that competed, and what the best one predicts."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from rich.markup import escape
+
+from mpicoloc.core.estimate import Estimate
+from mpicoloc.core.features import JobFeatures
+from mpicoloc.core.tables import printable
+from mpicoloc.report.terminal.listing import Listing
+from mpicoloc.report.terminal.output import console
+from mpicoloc.slowdown.intervals import COVERAGE
+
+_SCORES = {
+    "R2": ("known", "r2"),
+    "error": ("known", "mae"),
+    "R2 new": ("new", "r2"),
+    "error new": ("new", "mae"),
+    "cost new": ("new", "cost"),
+    "under new": ("new", "under_frac"),
+    "worst new": ("new", "worst_under"),
+    "inside new": ("new", "coverage"),
+    "width new": ("new", "width"),
+}
+"""Columns of the table: which rows, and a field of `slowdown.scores.Marks`."""
+_SHORT = ("error new", "cost new")
+"""Those that decide whether a model is of use."""
+
+
+def show_card(card: Mapping[str, Any], with_all: bool = False) -> None:
+    """Print what is known of a model.
+
+    Parameters
+    ----------
+    card : mapping
+        Of `fitted.FittedModel`.
+    with_all : bool
+        Also the names of all features, and all scores.
+
+    Raises
+    ------
+    LookupError, TypeError, ValueError, AttributeError
+        If it is the card of no model: it may be a stranger's.
+    """
+    training, machine = card["training"], card["machine"]
+    where = "an unknown machine"
+    if machine is not None:
+        gib = float(machine["memory_bytes"]) / 2**30
+        where = f"{machine['cpu_model']}, {int(machine['n_cpus'])} CPUs, {gib:.0f} GiB"
+    programs = [str(name) for name in training["programs"]]
+    layout = {"apart": ", each job on processors of its own", "same": ", both jobs on the same processors"}
+    sources = ", ".join(f"{int(n)} of {source}" for source, n in training["sources"].items())
+    features = [str(feature["name"]) for feature in card["features"]]
+    names = f": {', '.join(features)}" if with_all else ""
+    held = 1.0 if card.get("held") is None else float(card["held"])
+    short = {"intervals": f"hold {100 * held:.1f} % of new programs, not 95 %"} if held < COVERAGE else {}
+    out = console()
+    for name, words in {
+        "model": card["kind"],
+        "machine": where,
+        "trained on": f"{int(training['n_rows'])} slowdowns ({sources}) of {len(programs)} programs"
+        + layout.get(card.get("layout", ""), ""),
+        "features": f"{len(features)}{names}",
+        "made": f"{card.get('date', 'no date')}, seed {card['seed']}",
+        **short,
+    }.items():
+        out.print(f"[bold]{name:12}[/bold] {escape(printable(str(words)))}", soft_wrap=True)
+    out.print(_scores(card["scores"], card["choice"], with_all))
+
+
+def _scores(scores: Sequence[Mapping[str, Any]], choice: Mapping[str, Any], with_all: bool) -> Listing:
+    shown = ("cost", *_SCORES) if with_all else _SHORT
+    table = Listing(
+        "Scores, least cost in the search first; new: on programs left out of the search too",
+        ("model", *shown),
+        lesser=("width new", "error", "worst new"),
+    )
+    for score in [*scores, {"kind": "(chosen)", "known": {}, "new": choice}]:
+        numbers = {name: score[rows].get(field) for name, (rows, field) in _SCORES.items()}
+        numbers["cost"] = score.get("cost")
+        cells = ["-" if numbers[name] is None else f"{float(numbers[name]):.3f}" for name in shown]
+        table.add_row(escape(printable(str(score["kind"]))), *cells)
+    if not with_all:
+        table.caption = "all scores: -v"
+    return table
+
+
+Pair = tuple[JobFeatures, Sequence[JobFeatures], Estimate]
+
+
+def as_json(kind: str, jobs: Sequence[JobFeatures], pairs: Sequence[Pair]) -> dict[str, Any]:
+    """Jobs, and predictions beside one other job, as `mpicoloc pair` reads them; or one beside several."""
+    told: dict[str, Any] = {"model": kind}
+    told["jobs"] = [
+        {"id": job.id, "program": job.program, "runtime_s": job.runtime_s, "n_cores": job.n_cores}
+        for job in jobs
+    ]
+    told["slowdowns"] = [
+        as_row((target.id, target.kind), [(job.id, job.kind) for job in co_runners], found)
+        for target, co_runners, found in pairs
+    ]
+    return told
+
+
+Named = tuple[str, str | None]
+"""A job or program, and its kind (`JobFeatures.kind`); None: not known."""
+
+
+def as_row(target: Named, co_runners: Sequence[Named], slowdown: Estimate) -> dict[str, Any]:
+    """One slowdown, measured or predicted, beside one other job or program, or beside several."""
+    row: dict[str, Any] = {"target": target[0], "target_kind": target[1]}
+    if len(co_runners) == 1:
+        row |= {"co_runner": co_runners[0][0], "co_runner_kind": co_runners[0][1]}
+    else:
+        row |= {"co_runners": [name for name, _ in co_runners]}
+        row |= {"co_runner_kinds": [kind for _, kind in co_runners]}
+    numbers = {name: getattr(slowdown, name) for name in ("value", "low", "high", "n", "method")}
+    return row | {"slowdown": numbers}
+
+
+def show(pairs: Sequence[Pair]) -> None:
+    """Print a row for each prediction."""
+    table = Listing("Predicted slowdown", ("job", "beside", "slowdown", "95 %"), names=("job", "beside"))
+    for target, co_runners, found in pairs:
+        beside = ", ".join(map(_name, co_runners)) or "nobody"
+        interval = f"{found.low:.3f} to {found.high:.3f}"
+        table.add_row(escape(_name(target)), escape(beside), f"{found.value:.3f}", interval)
+    console().print(table)
+
+
+def _name(job: JobFeatures) -> str:
+    return printable(f"{job.id} {job.program}")

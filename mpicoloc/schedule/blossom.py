@@ -1,0 +1,374 @@
+"""Minimum-weight matching of a complete graph, near the optimum and with a proof of how near.
+
+Edmonds' blossom algorithm on a complete graph of 1,000 vertices takes longer than a scheduler can wait. Few
+of its edges matter. Which ones, the assignment problem tells, a relaxation that is solved in a fraction of a
+second: its dual variables give every edge a *reduced cost*, and their sum is a *lower bound* on all
+matchings. The blossom algorithm then runs on the edges of small reduced cost only. Where cost and bound are
+too far apart, `odd_sets` raises the bound and finds the edges that are missing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from mpicoloc.errors import DataError, EnvironmentFault
+from mpicoloc.schedule import odd_sets
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+MAX_VERTICES = 4096
+"""More would take minutes and gigabytes: the matrices have that number squared of cells."""
+COMPLETE_UP_TO = 64
+"""So many vertices are matched on the complete graph, which is quicker than to choose edges."""
+COMPLETE_RATHER_UP_TO = 300
+"""Where few edges were not enough, so many vertices are matched on the complete graph, not by odd sets."""
+N_NEIGHBOURS = 10
+"""Edges of least reduced cost kept at each vertex."""
+MAX_NEIGHBOURS = 40
+"""Edges at each vertex, on average, at which no more are added."""
+N_ASCENTS = 12
+"""Cheap rounds of raising the dual variables before the assignment problem, which is then faster."""
+TOLERANCE_FRAC = 1e-3
+_TIES_FRAC = 1e-7
+_WEIGHT_BITS = 44
+
+
+@dataclass(frozen=True)
+class Matching:
+    """Who goes with whom.
+
+    Parameters
+    ----------
+    partner : ndarray of int, shape (n,)
+        The vertex that each is matched to; itself: it stays alone.
+    cost : float
+        Sum of the weights of the matched edges and of the costs of staying alone.
+    lower_bound : float
+        No matching costs less; NaN where nothing was proved.
+    """
+
+    partner: Ints
+    cost: float
+    lower_bound: float
+
+    @property
+    def gap_frac(self) -> float:
+        """How far above the optimum the cost can be, as a part of the bound; NaN: nothing is proved."""
+        if self.lower_bound == 0:
+            return 0.0 if self.cost == 0 else np.inf
+        return float(np.maximum(self.cost / self.lower_bound - 1, 0.0))
+
+    @property
+    def pairs(self) -> list[tuple[int, int]]:
+        """The matched edges (i, j), i < j."""
+        return [(i, int(j)) for i, j in enumerate(self.partner) if i < j]
+
+
+def match(
+    weights: ArrayLike,
+    alone: ArrayLike,
+    *,
+    must_pair: bool = False,
+    tolerance_frac: float = TOLERANCE_FRAC,
+    n_neighbours: int | None = None,
+    complete_up_to: int = COMPLETE_RATHER_UP_TO,
+) -> Matching:
+    """Matching of least cost, where each vertex may also stay alone.
+
+    Parameters
+    ----------
+    weights : array_like, shape (n, n)
+        Cost of each edge, symmetric, >= 0; the diagonal is not read.
+    alone : array_like, shape (n,)
+        Cost of staying alone, >= 0.
+    must_pair : bool
+        Every vertex is matched (a perfect matching); of an odd number one stays alone.
+    tolerance_frac : float
+        A gap between cost and bound that needs no more work.
+    n_neighbours : int, optional
+        Edges kept at each vertex; from n - 1 on the graph is complete and the result the optimum itself.
+        Default: `N_NEIGHBOURS`, and all of them up to `COMPLETE_UP_TO` vertices.
+    complete_up_to : int
+        So many vertices are matched on the complete graph if few edges were not enough, more by odd sets.
+
+    Raises
+    ------
+    DataError
+        If sizes differ, a number is negative or none, or there are more than `MAX_VERTICES`.
+    EnvironmentFault
+        If rustworkx is not installed.
+
+    Notes
+    -----
+    Edmonds 1965 for the matching, and his odd sets for the bound. Keeping few edges and adding those that
+    the dual variables miss is how Applegate and Cook (1993), and Cook and Rohe (1999), match large complete
+    graphs.
+    """
+    weights, alone = checked(weights, alone)
+    n = len(alone)
+    if n < 2:
+        return _result(np.arange(n), weights, alone, float(alone.sum()))
+    weights, allowed = _extended(weights, alone) if must_pair else (weights, alone)
+    graph = _Graph(weights, allowed)
+    if n_neighbours is None:
+        n_neighbours = n if n <= COMPLETE_UP_TO else N_NEIGHBOURS
+    if n_neighbours >= len(weights) - 1:
+        graph.add(graph.all_edges())
+        partner, bound = graph.solved(), np.inf
+    else:
+        partner, bound = _priced(graph, tolerance_frac, n_neighbours, complete_up_to)
+    partner = partner[:n]
+    return _result(np.where(partner < n, partner, np.arange(n)), weights, alone, bound)
+
+
+def greedy(weights: ArrayLike, alone: ArrayLike, *, must_pair: bool = False) -> Matching:
+    """Take the edge of least cost between free vertices, again and again; no bound.
+
+    Edges that cost more than both ends alone are not taken unless `must_pair`. Parameters and errors as of
+    `match`.
+
+    Notes
+    -----
+    Zacarias et al. 2021, section 3.5: of the pairs that are left, the one that is over soonest.
+    """
+    weights, alone = checked(weights, alone)
+    i, j = np.triu_indices(len(alone), 1)
+    costs = weights[i, j]
+    if not must_pair:
+        gains = np.flatnonzero(costs < alone[i] + alone[j])
+        i, j, costs = i[gains], j[gains], costs[gains]
+    order = np.argsort(costs, kind="stable")
+    partner = list(range(len(alone)))
+    for a, b in zip(i[order].tolist(), j[order].tolist(), strict=True):
+        if partner[a] == a and partner[b] == b:
+            partner[a], partner[b] = b, a
+    return _result(np.array(partner, np.int64), weights, alone, np.nan)
+
+
+def cost_of(partner: Ints, weights: Floats, alone: Floats) -> float:
+    """Cost of a matching."""
+    ids = np.arange(len(partner))
+    single = partner == ids
+    return float(alone[single].sum() + weights[ids, partner][~single].sum() / 2)
+
+
+def checked(weights: ArrayLike, alone: ArrayLike) -> tuple[Floats, Floats]:
+    """Weights and costs as arrays of numbers, if they are what `match` says."""
+    if np.size(alone) > MAX_VERTICES:
+        raise DataError(f"matching of {np.size(alone):,}, at most {MAX_VERTICES:,} fit: match parts of them")
+    weights = np.array(weights, np.float64, ndmin=2)
+    alone = np.array(alone, np.float64, ndmin=1)
+    n = len(alone)
+    if alone.shape != (n,) or (weights.shape != (n, n) and weights.size + n):
+        raise DataError(f"matching: weights of shape {weights.shape} for {alone.shape} vertices; need (n, n)")
+    weights = weights.reshape(n, n)
+    np.fill_diagonal(weights, 0.0)
+    for name, numbers in (("weight", weights), ("cost of staying alone", alone)):
+        wrong = ~(np.isfinite(numbers) & (numbers >= 0))
+        if wrong.any():
+            where = tuple(int(i) for i in np.argwhere(wrong)[0])
+            raise DataError(f"matching: the {name} at {where} is {numbers[where]}; need a number >= 0")
+    if not np.array_equal(weights, weights.T):
+        raise DataError("matching: weights are not symmetric; take the larger of both directions")
+    return weights, alone
+
+
+def _result(partner: Ints, weights: Floats, alone: Floats, bound: float) -> Matching:
+    cost = cost_of(partner, weights, alone)
+    partner = np.array(partner, np.int64)
+    partner.flags.writeable = False
+    return Matching(partner, cost, bound if np.isnan(bound) else min(bound, cost))
+
+
+def _extended(weights: Floats, alone: Floats) -> tuple[Floats, Floats]:
+    """Nobody may stay alone; of an odd number one may, by an edge to a vertex that is none."""
+    n = len(alone)
+    if n % 2:
+        weights = np.pad(weights, (0, 1))
+        weights[n, :n] = weights[:n, n] = alone
+    return weights, np.full(len(weights), np.inf)
+
+
+def _priced(
+    graph: _Graph, tolerance_frac: float, n_neighbours: int, complete_up_to: int
+) -> tuple[Ints, float]:
+    """The best matching found, and the bound, when they are near enough or no better bound is found."""
+    y = duals(graph.weights, graph.alone)
+    bound = float(y.sum())
+    graph.price(y)
+    graph.add(graph.nearest(n_neighbours))
+    partner = graph.solved()
+    if graph.cost(partner) - bound > tolerance_frac * bound and graph.n <= complete_up_to:
+        graph.add(graph.all_edges())
+        return graph.solved(), np.inf
+    cuts = odd_sets.Cuts(graph.weights, graph.alone)
+    while graph.cost(partner) - bound > tolerance_frac * bound:
+        found = cuts.tightened(graph.edges)
+        bound = max(bound, found.bound)
+        if len(found.missing):
+            graph.add(found.missing)
+            partner = min(partner, graph.solved(), key=graph.cost)
+        if found.is_last or len(graph.edges) > MAX_NEIGHBOURS * graph.n:
+            break
+    return partner, bound
+
+
+def duals(weights: Floats, alone: Floats) -> Floats:
+    """Dual variables of the fractional matching: y_i + y_j <= weight of (i, j), and y_i <= cost of i alone.
+
+    Parameters
+    ----------
+    weights : ndarray, shape (n, n)
+        Symmetric, finite off the diagonal.
+    alone : ndarray, shape (n,)
+        Cost of staying alone; infinite: not allowed.
+
+    Returns
+    -------
+    ndarray, shape (n,)
+        Their sum is at most the cost of any matching.
+
+    Notes
+    -----
+    A matching is an assignment of the vertices to themselves in which i goes to j and j to i; an assignment
+    may cost less, as a cycle may be longer. Its dual variables come from its shortest paths (Bellman-Ford).
+    """
+    from scipy.optimize import linear_sum_assignment
+
+    costs = weights.copy()
+    np.fill_diagonal(costs, 2 * alone)
+    y = np.asarray(costs.min(axis=1) / 2)
+    for _ in range(N_ASCENTS):
+        y = (y + (costs - y).min(axis=1)) / 2
+    reduced = costs - y[:, None] - y
+    _, to = linear_sum_assignment(reduced)
+    steps = reduced[:, to].T
+    taken = np.diag(steps).copy()
+    u = _shortest(np.ascontiguousarray(steps - taken[:, None]))
+    v = np.empty_like(u)
+    v[to] = taken - u
+    y = y + (u + v) / 2
+    # What rounding, or a path that was cut short, left above a weight.
+    slack = (costs - y[:, None] - y).min(axis=1)
+    return y + np.minimum(slack, 0.0) / 2
+
+
+def _shortest(steps: Floats) -> Floats:
+    """Lengths of the shortest paths to each vertex from anywhere; `steps` [i, j] leads from i to j."""
+    lengths = np.zeros(len(steps))
+    finite = steps[np.isfinite(steps)]
+    rounding = 1e-12 * float(np.abs(finite).max(initial=0.0))
+    moved = np.arange(len(steps))
+    for _ in range(len(steps)):
+        shorter = np.minimum(lengths, (lengths[moved, None] + steps[moved]).min(axis=0))
+        moved = np.flatnonzero(lengths - shorter > rounding)
+        lengths = shorter
+        if not len(moved):
+            break
+    return lengths
+
+
+def spread(n: int) -> Floats:
+    """Numbers in [0, 1), shape (n, n), for ties: jobs of one program tie, and must not want one partner."""
+    ids = np.arange(n)
+    return (ids[:, None] * np.sqrt(2) + ids * (np.sqrt(5) - 1) / 2) % 1
+
+
+class _Graph:
+    """The sparse graph: the edges kept of the complete one."""
+
+    def __init__(self, weights: Floats, alone: Floats) -> None:
+        self.weights, self.alone = weights, alone
+        self.n = len(alone)
+        self.is_perfect = bool(np.isinf(alone).any())
+        self.edges: Ints = np.empty((0, 2), np.int64)
+        self._reduced = weights
+        self._mean = float(weights.max()) or 1.0
+        self._library = library()
+
+    def price(self, y: Floats) -> None:
+        """Take over dual variables: what is kept is near them."""
+        self._reduced = self.weights - y[:, None] - y
+        self._mean = odd_sets.mean_cost(y, self.weights)
+
+    def all_edges(self) -> Ints:
+        return np.stack(np.triu_indices(self.n, 1), axis=1)
+
+    def add(self, edges: Ints) -> None:
+        """Keep these edges too."""
+        both = np.sort(np.concatenate([self.edges, edges]), axis=1)
+        codes = np.unique(both[:, 0] * self.n + both[:, 1])
+        self.edges = np.stack([codes // self.n, codes % self.n], axis=1)
+
+    def nearest(self, k: int, outside: Ints | None = None) -> Ints:
+        """At each vertex the k edges of least reduced cost; those that leave its part of the graph."""
+        ids = np.arange(self.n)
+        near = self._reduced + spread(self.n) * _TIES_FRAC * self._mean
+        near[ids, ids] = np.inf
+        if outside is not None:
+            near[outside[:, None] == outside] = np.inf
+        ends = np.argpartition(near, k, axis=1)[:, :k]
+        edges = np.stack([np.repeat(ids, k), ends.ravel()], axis=1)
+        return edges[np.isfinite(near[edges[:, 0], edges[:, 1]])]
+
+    def solved(self) -> Ints:
+        """The matching of least cost on the edges kept; edges are added where it must be perfect."""
+        partner = self._blossom()
+        left = np.flatnonzero(partner == np.arange(self.n))
+        if self.is_perfect and len(left):
+            parts = odd_sets.components(self.n, self.edges)
+            self.add(self.nearest(min(N_NEIGHBOURS, self.n - 1), parts))
+            i, j = np.triu_indices(len(left), 1)
+            self.add(np.stack([left[i], left[j]], axis=1))
+            partner = self._blossom()
+        return partner
+
+    def cost(self, partner: Ints) -> float:
+        return cost_of(partner, self.weights, self.alone)
+
+    def _blossom(self) -> Ints:
+        i, j = self.edges.T
+        if self.is_perfect:
+            # The reduced cost differs from the weight by the same sum in each perfect matching, and is
+            # quicker.
+            numbers = self._reduced[i, j]
+            gains = numbers.max(initial=0.0) - numbers
+        else:
+            gains = self.alone[i] + self.alone[j] - self.weights[i, j]
+            i, j, gains = i[gains > 0], j[gains > 0], gains[gains > 0]
+        most = float(gains.max(initial=0.0)) or 1.0
+        integers = 1 + np.rint(gains / most * 2.0**_WEIGHT_BITS).astype(np.int64)
+        graph = self._library.PyGraph(multigraph=False)
+        graph.add_nodes_from(range(self.n))
+        graph.add_edges_from(list(zip(i.tolist(), j.tolist(), integers.tolist(), strict=True)))
+        found: Iterable[tuple[int, int]] = self._library.max_weight_matching(
+            graph, max_cardinality=self.is_perfect, weight_fn=int
+        )
+        partner = np.arange(self.n)
+        for a, b in found:
+            partner[a], partner[b] = b, a
+        return partner
+
+
+def library() -> Any:
+    """What matches.
+
+    Raises
+    ------
+    EnvironmentFault
+        If it is not installed.
+    """
+    try:
+        import rustworkx
+    except ImportError as error:
+        raise EnvironmentFault(
+            "planning pairs needs rustworkx, which is not installed: pip install 'mpicoloc[schedule]', "
+            "or take the policy greedy (--policy greedy)"
+        ) from error
+    return rustworkx

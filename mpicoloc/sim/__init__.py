@@ -1,1 +1,0 @@
-"""Simulation: pure functions, no file, MPI, clock or global random state."""

@@ -1,0 +1,76 @@
+"""How good predictions of slowdowns were: the numbers on a model's card."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mpicoloc.slowdown.costs import cost
+from mpicoloc.slowdown.intervals import Band
+
+Array = NDArray[np.float64]
+UNDER = 0.05
+"""A slowdown larger by this than predicted counts as underestimated."""
+
+
+@dataclass(frozen=True)
+class Marks:
+    """Of n predictions for rows that a model had not learnt from.
+
+    `r2`: 1 - squared errors over those of the mean (Zacarias et al. 2021, Eq. 2), None where that has none.
+    `mae`: mean absolute error of the slowdown. `cost`: mean error with underestimates counted
+    `slowdown.costs.UNDER_COST` times. `under_frac`: part of the rows underestimated by more than `UNDER`.
+    `worst_under`: largest underestimate, 0 if there is none. `coverage`: part of the rows that the 95 %
+    interval holds. `width`: its mean width.
+    """
+
+    r2: float | None
+    mae: float
+    cost: float
+    under_frac: float
+    worst_under: float
+    coverage: float
+    width: float
+
+
+@dataclass(frozen=True)
+class Answers:
+    """Predictions (n,) with their intervals, beside what was measured.
+
+    `usual` is what whoever knows nothing of the pair would say, and `weight` what the row counts for.
+    """
+
+    measured: Array
+    weight: Array
+    usual: Array
+    value: Array
+    low: Array
+    high: Array
+
+
+def answers(measured: Array, weight: Array, usual: float | Array, value: Array, width: Band) -> Answers:
+    """Predictions with an interval of this width."""
+    return Answers(measured, weight, np.broadcast_to(usual, value.shape), value, *width.ends(value))
+
+
+def together(parts: list[Answers]) -> Answers:
+    """All answers of several parts."""
+    fields = ("measured", "weight", "usual", "value", "low", "high")
+    return Answers(*(np.concatenate([getattr(part, name) for part in parts]) for name in fields))
+
+
+def marks(of: Answers) -> Marks:
+    """Marks of answers."""
+    error = of.measured - of.value
+    total = float(((of.measured - of.usual) ** 2).sum())
+    return Marks(
+        r2=1 - float((error**2).sum()) / total if total > 0 else None,
+        mae=float(np.abs(error).mean()),
+        cost=cost(of.value, of.measured, of.weight),
+        under_frac=float((error > UNDER).mean()),
+        worst_under=float(max(error.max(), 0.0)),
+        coverage=float(((of.low <= of.measured) & (of.measured <= of.high)).mean()),
+        width=float((of.high - of.low).mean()),
+    )

@@ -1,0 +1,206 @@
+"""Fit slowdown models to measured pairs, compare them on programs they do not know, and keep the best.
+
+Zacarias et al. 2021, section 3.3.1: 30 % of the rows held back, five-fold cross-validation on the others,
+sequential model-based search. What is believed is another score: each program is left out in turn, as target
+and as co-runner, of everything: search, choice, fit, and width of the interval. A scheduler asks about
+programs that nobody has paired yet.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import optuna
+import sklearn
+from threadpoolctl import threadpool_limits
+
+from mpicoloc.core.progress import steps
+from mpicoloc.core.training import TrainingSet
+from mpicoloc.errors import DataError
+from mpicoloc.slowdown.features import FEATURES
+from mpicoloc.slowdown.fitted import FittedModel
+from mpicoloc.slowdown.scores import Answers, Marks, answers, marks, together
+from mpicoloc.slowdown.training.problem import Ints, Problem, fitted, parted, predicted, problem
+from mpicoloc.slowdown.training.regressors import BASELINES, KINDS, Kind
+from mpicoloc.slowdown.training.search import Tuned, tuned
+
+HELD_BACK_FRAC = 0.3
+MAX_PROGRAM_FOLDS = 10
+"""Of more programs several are left out together."""
+TRIALS = 12
+SAME_FOR_ALL = ("mean", "quantile")
+"""The kinds that look at nothing."""
+NESTED_FRAC = 1 / 3
+"""Part of the trials that the search has with a program left out, since it is made for each of them."""
+
+
+@dataclass(frozen=True)
+class _Rival:
+    """One kind: what it becomes on all rows, its answers about rows held back and programs left out."""
+
+    name: str
+    whole: Tuned
+    known: Answers
+    new: list[tuple[float, Answers]]
+    """For each part: the cost by which a search inside the rest would choose, and the answers."""
+
+    @property
+    def score(self) -> dict[str, Any]:
+        """For the card."""
+        new = marks(together([part for _, part in self.new]))
+        told = {"known": dataclasses.asdict(marks(self.known)), "new": dataclasses.asdict(new)}
+        found = {"cost": self.whole.cost, "parameters": dict(self.whole.parameters)}
+        return {"kind": self.name, **found, **told}
+
+
+def fit_model(
+    training: TrainingSet, *, seed: int = 0, n_trials: int = TRIALS, kinds: Sequence[str] = tuple(KINDS)
+) -> FittedModel:
+    """The best of several kinds of models for a training set.
+
+    Parameters
+    ----------
+    training : TrainingSet
+        At least `problem.MIN_ROWS` rows of `problem.MIN_PROGRAMS` programs; slowdowns below 1 count as 1.
+    seed : int
+        The same seed gives the same model.
+    n_trials : int
+        Points of the search for each kind; 0: the usual ones.
+    kinds : sequence of str
+        Of `slowdown.training.regressors.KINDS`; baselines are always there.
+
+    Returns
+    -------
+    FittedModel
+        The kind of the least cost in its own search; but the cheaper one of `SAME_FOR_ALL`, where choosing so
+        costs no less. Its card has ``scores``, in the order of that ``cost``: for each kind
+        `scores.Marks` of ``known`` rows (30 % at random) and of ``new`` programs; ``choice``: the marks
+        of choosing by the same rule without each program left out; ``held``: `search.Tuned`;
+        ``features`` and ``training``.
+
+    Raises
+    ------
+    DataError
+        If there are too few rows or programs, or the jobs have no features.
+    """
+    given = problem(training)
+    # Baselines first: of equals, nothing learnt is the better one.
+    rivals = dict(BASELINES) | {name: KINDS[name] for name in kinds}
+    # More threads only make small problems slower, and results differ with their number.
+    with threadpool_limits(1):
+        found = [
+            _contest(given, name, kind, n_trials, seed)
+            for name, kind in steps(rivals.items(), "fitting", unit="models")
+        ]
+        choice = _choice(found)
+        found.sort(key=lambda rival: rival.whole.cost)
+        scores = {rival.name: rival.score for rival in found}
+        best = found[0]
+        least = min(SAME_FOR_ALL, key=lambda name: scores[name]["new"]["cost"])
+        if choice.cost >= scores[least]["new"]["cost"]:  # its place is luck
+            best = next(rival for rival in found if rival.name == least)
+        model = _final(training, given, best.name, best.whole, seed)
+    card = {
+        "scores": [*scores.values()],
+        "choice": dataclasses.asdict(choice),
+        "n_trials": n_trials,
+    }
+    return dataclasses.replace(model, card={**card, **model.card})
+
+
+def fit_kind(training: TrainingSet, name: str, *, seed: int = 0) -> FittedModel:
+    """A model of one kind, baselines among them, with its usual parameters: no search, no rivals, no scores.
+
+    Raises
+    ------
+    DataError
+        As of `fit_model`.
+    """
+    given = problem(training)
+    with threadpool_limits(1):
+        whole = tuned(given, {**KINDS, **BASELINES}[name], _all(given), 0, seed)
+        return _final(training, given, name, whole, seed)
+
+
+def _contest(given: Problem, name: str, kind: Kind, n_trials: int, seed: int) -> _Rival:
+    """Fit one kind to all rows, to 70 % of them, and to what is left without each program."""
+    order = np.random.default_rng(seed).permutation(len(given.slowdown))
+    n_held = max(1, round(HELD_BACK_FRAC * len(order)))
+    held, rest = np.sort(order[:n_held]), np.sort(order[n_held:])
+    usual = float(given.slowdown[held].mean())  # as Eq. 2 has it
+    _, known = _asked(given, kind, rest, held, n_trials, seed, usual)
+    nested = max(1, round(NESTED_FRAC * n_trials))
+    parts = list(parted(given, _all(given), MAX_PROGRAM_FOLDS, seed))
+    if not parts:
+        raise DataError("each program was paired with the others of one only; measure more pairs")
+    new = [_asked(given, kind, train, test, nested, seed, given.mean(train)) for train, test in parts]
+    return _Rival(name, tuned(given, kind, _all(given), n_trials, seed), known, new)
+
+
+def _asked(
+    given: Problem, kind: Kind, train: Ints, test: Ints, n_trials: int, seed: int, usual: float
+) -> tuple[float, Answers]:
+    """Cost inside `train`, and answers about `test` by a model that was made of `train` alone."""
+    found = tuned(given, kind, train, n_trials, seed)
+    value = predicted(given, kind, found.parameters, train, test, seed)
+    return found.cost, answers(given.slowdown[test], given.weight[test], usual, value, found.band)
+
+
+def _choice(rivals: Sequence[_Rival]) -> Marks:
+    """Marks where the kind, too, is chosen without the program left out; of equals the first one."""
+    parts = zip(*(rival.new for rival in rivals), strict=True)
+    best = [min(part, key=lambda found: found[0])[1] for part in parts]
+    return marks(together(best))
+
+
+def _all(given: Problem) -> Ints:
+    return np.arange(len(given.slowdown))
+
+
+def _final(training: TrainingSet, given: Problem, name: str, whole: Tuned, seed: int) -> FittedModel:
+    """One kind, fitted to all rows."""
+    kind = {**KINDS, **BASELINES}[name]
+    estimator, columns, preparation = fitted(given, kind, whole.parameters, _all(given), seed)
+    names = tuple(given.names[i] for i in columns)
+    slowdown = given.slowdown
+    ends = (slowdown.mean(), np.quantile(slowdown, 0.025), np.quantile(slowdown, 0.975))
+    value, low, high = map(float, ends)
+    return FittedModel(
+        kind=name,
+        features=names,
+        regressor=kind.arrays(estimator),
+        preparation=preparation,
+        band=whole.band,
+        usual=(value, min(low, value), max(high, value)),
+        most=float(slowdown.max()),
+        n_rows=len(slowdown),
+        machine=training.machine,
+        card={
+            "features": [_told(name) for name in names],
+            "training": _summary(training),
+            "held": whole.held,
+            "seed": seed,
+            "versions": {library.__name__: library.__version__ for library in (sklearn, np, optuna)},
+        },
+    )
+
+
+def _told(name: str) -> dict[str, str]:
+    feature = FEATURES.get(name)
+    return {"name": name, "unit": feature.unit, "meaning": feature.meaning} if feature else {"name": name}
+
+
+def _summary(training: TrainingSet) -> dict[str, Any]:
+    rows = training.rows
+    sources, counts = np.unique(rows["source"], return_counts=True)
+    return {
+        "n_rows": len(rows),
+        "n_jobs": len(training.jobs),
+        "programs": training.programs,
+        "sources": {name.decode(): int(n) for name, n in zip(sources, counts, strict=True)},
+        "slowdown_quantiles": np.quantile(rows["slowdown"], [0, 0.25, 0.5, 0.75, 1]).tolist(),
+    }

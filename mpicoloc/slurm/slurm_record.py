@@ -1,0 +1,279 @@
+"""What Slurm knows of a step at its end, asked by root on the step's first node before slurmctld forgets it.
+
+Nothing of it is the user's word: texts that he chooses, which could look like other fields, are not read, or
+stand last. What slurmctld does not know any more is taken from the plugin's note of the step.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from mpicoloc.errors import DataError, EnvironmentFault, UsageError
+from mpicoloc.profile import signature
+from mpicoloc.slurm import slurm_close, slurm_command, step_note, step_record
+from mpicoloc.slurm.slurm_close import STEP, Start
+from mpicoloc.slurm.slurm_command import Away
+from mpicoloc.slurm.step_note import StepNote
+from mpicoloc.slurm.step_record import SCRIPTS, SKEW_S, StepRecord
+
+_STEP = re.compile(r"StepId=\S+ UserId=\d+ StartTime=(\d+) .*? Nodes=(\d+) CPUs=(\d+) ")
+
+
+def keep(ended: tuple[Start, str], key: signature.Key, spool: str, ended_unix_s: float) -> str | None:
+    """Put the record of a step that ends now into the spool, beside where its profile is or will be.
+
+    The profile of one that was killed comes later, when Slurm has forgotten the step. The note of the step is
+    removed. A job without a script is marked for its epilog, which makes the record of the job itself.
+
+    Parameters
+    ----------
+    ended : (Start, str)
+        The job and the step: its number, ``batch`` or ``interactive``.
+    key : bytes or KeyFile
+        The site's.
+    spool : str
+        The folder.
+    ended_unix_s : float
+        When its last task here ended, s.
+
+    Returns
+    -------
+    str or None
+        Where the record is; None: there is one of that name.
+
+    Raises
+    ------
+    EnvironmentFault
+        If slurmctld does not answer, or knows the step no more and there is no note of it, or the spool
+        cannot be written.
+    DataError
+        If its answer is not understood: another version of Slurm.
+    """
+    start, step = ended
+    if not STEP.fullmatch(step):
+        raise UsageError(f"step {step!r}: give its number, batch or interactive")
+    notes = {path: note for path, note in notes_of(spool, start).items() if note.step == step}
+    note = next(iter(notes.values()), None)
+    name = start.name(step)
+    kept = None
+    if not os.path.lexists(_path(spool, name)):
+        kept = put(spool, name, _ended(ended, note, ended_unix_s), key)
+    if start.told["BatchFlag"] == "0":
+        step_note.mark(spool, start.job)  # before the note goes, so that there is always one of them
+    for path in notes:
+        step_note.remove(path)
+    return kept
+
+
+def _path(spool: str, name: str) -> str:
+    return step_record.path_of(os.path.join(spool, name))
+
+
+def put(spool: str, name: str, record: StepRecord, key: signature.Key) -> str | None:
+    """Write a record beside where the profile of this name is or will be.
+
+    Returns
+    -------
+    str or None
+        Its path; None: there is one, which stays.
+
+    Raises
+    ------
+    EnvironmentFault
+        If the spool cannot be written.
+    """
+    path = _path(spool, name)
+    return path if step_record.write(path, replace(record, profile=name), key) else None
+
+
+def notes_of(spool: str, start: Start) -> dict[str, StepNote]:
+    """Notes of the steps of this start of a job, by their files; those that cannot be read are left out."""
+    found = {}
+    for path in step_note.paths(spool, start.job):
+        with contextlib.suppress(DataError, EnvironmentFault):
+            note = step_note.read(path)
+            if note is not None and is_of(start, note):
+                found[path] = note
+    return found
+
+
+def recorded(spool: str, start: Start) -> set[str]:
+    """Steps of this start of a job that have a record."""
+    names = (os.path.basename(path) for path in step_record.paths(spool, start.job))
+    return {name.split(".")[-2] for name in names if name.startswith(f"{start.stem}.")}
+
+
+def of_steps(
+    found: Sequence[tuple[str, str]], spool: str, start: Start
+) -> tuple[list[tuple[str, str]], list[tuple[str, str]]]:
+    """Profiles of steps that Slurm has begun, and all others, which a user may lay there.
+
+    Parameters
+    ----------
+    found : sequence of (str, str)
+        As of `slurm_close.files`.
+    spool : str
+        The folder: each measured step has a note there, and a record from its end on.
+    start : Start
+        The job.
+    """
+    steps = recorded(spool, start) | {note.step for note in notes_of(spool, start).values()}
+    known = {start.name(step) for step in steps}
+    return [one for one in found if one[1] in known], [one for one in found if one[1] not in known]
+
+
+def is_of(start: Start, note: StepNote) -> bool:
+    """Whether a note is of this start of its job, not of an earlier one or of another job of that number."""
+    if start.told.get("StateCompact") == "PD":
+        return False
+    # A job that was not requeued has no earlier start, so clocks may differ.
+    early_s = 1.0 if _restarts(start.told) else SKEW_S
+    return note.uid == start.uid and note.begun_unix_s >= start.submitted_unix_s - early_s
+
+
+def _restarts(row: Mapping[str, str]) -> int:
+    text = row.get("RestartCnt", "")
+    return int(text) if text.isdecimal() else 0
+
+
+def _ended(ended: tuple[Start, str], note: StepNote | None, ended_unix_s: float) -> StepRecord:
+    """The record of a step that ends now, from Slurm as long as it knows it."""
+    start, step = ended
+    if note is None:
+        return ask(start, step, ended_unix_s)
+    if not is_leaving(start, note):
+        try:
+            return ask(start, step, ended_unix_s)
+        except Away:
+            raise
+        except (EnvironmentFault, DataError):
+            pass
+    return noted(start, note, ended_unix_s)
+
+
+def is_leaving(start: Start, note: StepNote) -> bool:
+    """Whether a requeued job leaves its nodes: Slurm then tells neither its start nor its time any more."""
+    begun = start.told.get("StartTime", "")
+    is_later = begun.isdecimal() and int(begun) > note.begun_unix_s + 1.0
+    return not start.is_running and is_later and _restarts(start.told) > 0
+
+
+def ask(start: Start, step: str, ended_unix_s: float) -> StepRecord:
+    """What Slurm knows of a step that ends now; errors as of `keep`."""
+    told = ""
+    if step not in SCRIPTS:  # of those scontrol shows nothing, or all steps, with names that look like others
+        told = slurm_close.ask(["scontrol", "--oneliner", "show", "step", f"{start.job}.{step}"])
+    return parsed(start, (step, told), slurm_close.user_name(start.uid), ended_unix_s)
+
+
+def parsed(start: Start, ended: tuple[str, str], user: str, ended_unix_s: float) -> StepRecord:
+    """The record that these answers make; errors as of `keep`.
+
+    Parameters
+    ----------
+    start : Start
+        The job.
+    ended : (str, str)
+        The step, and what ``scontrol show step`` printed of it, times in s since 1970; of a script nothing.
+    user : str
+        Name of the user.
+    ended_unix_s : float
+        When its last task here ended, s.
+    """
+    step, told = ended
+    found = _STEP.match(told)
+    if step in SCRIPTS:
+        return _made(start, step, None, user, ended_unix_s)
+    if found is None:
+        raise _strange(start, step, ValueError(f"no step: {told[:80]!r}"))
+    begun, n_nodes, n_cpus = map(int, found.groups())
+    return _made(start, step, (float(begun), n_nodes, n_cpus), user, ended_unix_s)
+
+
+def noted(start: Start, note: StepNote, ended_unix_s: float) -> StepRecord:
+    """The record of a step that Slurm knows no more, from its note; that of its job from Slurm.
+
+    Parameters
+    ----------
+    start : Start
+        The job.
+    note : StepNote
+        The step.
+    ended_unix_s : float
+        When it ended, where the note does not tell it, s.
+
+    Raises
+    ------
+    DataError
+        If Slurm's answer about the job is not understood.
+    """
+    row = dict(start.told)
+    if is_leaving(start, note):
+        row |= {
+            "StartTime": str(int(note.begun_unix_s)),
+            "RestartCnt": str(_restarts(row) - 1),
+            "TimeUsed": "",
+        }
+    ended_s = ended_unix_s if note.ended_unix_s is None else note.ended_unix_s
+    own = None
+    if note.step not in SCRIPTS:
+        most = int(row["NumCPUs"]) if row.get("NumCPUs", "").isdecimal() else 0
+        own = note.begun_unix_s, note.n_nodes, min(note.n_cpus_here * note.n_nodes, most)
+    return _made(replace(start, told=row), note.step, own, slurm_close.user_name(start.uid), ended_s)
+
+
+def _made(
+    start: Start, step: str, own: tuple[float, int, int] | None, user: str, ended_unix_s: float
+) -> StepRecord:
+    """The record; `own`: start, nodes and CPUs of the step, None: those of its job."""
+    row = start.told
+    try:
+        job_start = float(row["StartTime"])
+        step_start, n_nodes, n_cpus = own or (job_start, int(row["NumNodes"]), int(row["NumCPUs"]))
+        is_array = row["ArrayTaskID"].isdecimal()
+        of_job = row.get("JobCPUs", row["NumCPUs"])
+        return StepRecord(
+            profile="",
+            cluster=row["Cluster"],
+            job=start.job,
+            step=step,
+            restarts=int(row["RestartCnt"]),
+            array_job=int(row["ArrayJobID"]) if is_array else None,
+            array_task=int(row["ArrayTaskID"]) if is_array else None,
+            uid=start.uid,
+            user=user,
+            account=None if row["Account"] in ("", "(null)") else row["Account"],
+            partition=row["Partition"],
+            n_nodes=n_nodes,
+            n_cpus=n_cpus,
+            job_submit_unix_s=float(row["SubmitTime"]),
+            job_start_unix_s=job_start,
+            step_start_unix_s=step_start,
+            ran_s=_ran_s(step_start, ended_unix_s, row["TimeUsed"]),
+            job_n_cpus=int(of_job) if of_job else None,
+            job_ran_s=_ran_s(job_start, ended_unix_s, row["TimeUsed"]),
+        )
+    except (ValueError, TypeError, LookupError, AttributeError) as error:
+        raise _strange(start, step, error) from None
+
+
+def _ran_s(step_start_unix_s: float, ended_unix_s: float, used: str) -> float:
+    """At most the job's own time, which stands still while it is suspended; empty: Slurm does not tell it."""
+    ran_s = max(0.0, ended_unix_s - step_start_unix_s)
+    if used:
+        used_s = slurm_command.seconds(used)
+        if used_s is None:
+            raise ValueError(f"no time: {used!r}")
+        ran_s = min(ran_s, used_s + 1.0)  # it is told in whole seconds, cut off
+    return round(ran_s, 3)
+
+
+def _strange(start: Start, step: str, error: Exception) -> DataError:
+    return DataError(
+        f"Slurm's answer about step {start.job}.{step} is not understood "
+        f"({type(error).__name__}: {error}): tried are squeue and scontrol of Slurm 22.05"
+    )

@@ -1,0 +1,223 @@
+"""What Slurm said of a step when it ended: a JSON file beside its signed profile, with the site's code on it.
+
+The profile tells how much the step was slowed down, as its user's programs measured it; the record tells who
+ran it, on how many cores and for how long, as Slurm gave them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import glob
+import hmac
+import json
+import os
+import tempfile
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from mpicoloc.core.tables import printable
+from mpicoloc.errors import DataError, EnvironmentFault
+from mpicoloc.profile import profile_ipc
+from mpicoloc.profile.signature import ALGORITHM, Key, key_id, mac
+from mpicoloc.trace.bundle import STRANGE
+
+VERSION = 1
+MAX_BYTES = 1 << 16
+ALLOCATION = "allocation"
+"""The job itself where it has no script (`srun` or `salloc` alone): it never has a profile."""
+SCRIPTS = ("batch", "interactive", ALLOCATION)
+"""Steps that are the job itself."""
+SKEW_S = 60.0
+"""By how much the clocks of a node and of slurmctld may differ, s."""
+
+
+@dataclass(frozen=True)
+class StepRecord:
+    """One step of a job as Slurm knew it; None: it has none.
+
+    Attributes
+    ----------
+    profile : str
+        Name of the signed profile beside the record.
+    cluster : str
+        ``ClusterName`` of slurm.conf.
+    job, step : int, str
+        Slurm's number of the job; that of the step, or ``batch`` for the script, ``interactive``,
+        or `ALLOCATION`.
+    restarts : int
+        How often the job was requeued before this run of it.
+    array_job, array_task : int or None
+        Where the job is one task of an array.
+    uid, user : int, str
+        Who ran it.
+    account : str or None
+        Slurm's account of the job.
+    partition : str
+        Where it ran.
+    n_nodes, n_cpus : int
+        That Slurm gave to the step; to the script itself, all of the job's. A CPU that another job may use
+        as well counts whole.
+    job_submit_unix_s, job_start_unix_s, step_start_unix_s : float
+        When the job was submitted, or last requeued; when this run of it began, and the step, s.
+    ran_s : float
+        How long the step ran, s.
+    job_n_cpus : int or None
+        CPUs that Slurm gave to the job; None: not given.
+    job_ran_s : float or None
+        How long the job had run when the step ended, less what it was suspended, s.
+    """
+
+    profile: str
+    cluster: str
+    job: int
+    step: str
+    restarts: int
+    array_job: int | None
+    array_task: int | None
+    uid: int
+    user: str
+    account: str | None
+    partition: str
+    n_nodes: int
+    n_cpus: int
+    job_submit_unix_s: float
+    job_start_unix_s: float
+    step_start_unix_s: float
+    ran_s: float
+    job_n_cpus: int | None
+    job_ran_s: float | None
+
+    @property
+    def is_script(self) -> bool:
+        """Whether it is the job itself: all other steps run within its time."""
+        return self.step in SCRIPTS
+
+    @property
+    def cpu_s(self) -> float:
+        """CPU seconds that the step had."""
+        return self.n_cpus * self.ran_s
+
+    def charged_s(self, others_cpu_s: float) -> float:
+        """Seconds to charge for all CPUs of the step, less the CPU seconds that others of its job pay."""
+        return max(self.cpu_s - others_cpu_s, 0.0) / self.n_cpus if self.n_cpus else 0.0
+
+    @property
+    def name(self) -> str:
+        """Job and step, as Slurm writes them."""
+        return f"{self.job}.{self.step}"
+
+    @property
+    def run(self) -> str:
+        """Name of this run of the step, unlike that of any other, also after Slurm counts jobs anew."""
+        return self.run_of(self.step)
+
+    def run_of(self, step: str) -> str:
+        """Name of this job's run of a step."""
+        return json.dumps([self.cluster, f"{self.job}.{step}", self.restarts, self.job_submit_unix_s])
+
+
+def of_facts(values: Mapping[str, Any]) -> StepRecord:
+    """The record of plain values; errors as of `parcel.facts`."""
+    # Not in records that were made before these were asked for.
+    return profile_ipc.facts(StepRecord, {"job_n_cpus": None, "job_ran_s": None, **values})
+
+
+@dataclass(frozen=True)
+class Sealed:
+    """A record as its file has it; nothing of it is checked before `reason`."""
+
+    record: StepRecord
+    covered: bytes
+    key_id: str
+    code: str
+
+    def reason(self, key: Key) -> str:
+        """Why this is not as the holder of `key` wrote it; empty: it is."""
+        # In constant time, so that no caller can find the code byte by byte.
+        if hmac.compare_digest(mac(key, self.covered).encode(), self.code.encode("utf-8", "replace")):
+            return ""
+        if self.key_id != key_id(key):
+            return f"Slurm's record has the code of another key ({printable(self.key_id)[:32]})"
+        return "Slurm's record was changed after it was written"
+
+
+def path_of(profile: str) -> str:
+    """Where the record of a profile in a spool is."""
+    return os.path.splitext(profile)[0] + ".json"
+
+
+def paths(spool: str, job: int) -> list[str]:
+    """Records of a job's steps in a spool, of all of its starts, in the order of their names."""
+    return sorted(glob.glob(os.path.join(glob.escape(spool), f"{job}.*.json")))
+
+
+def write(path: str, record: StepRecord, key: Key) -> bool:
+    """Write a record whole or not at all, readable by its owner only; False: there is one, which stays.
+
+    Raises
+    ------
+    EnvironmentFault
+        If the folder or disk refuses.
+    """
+    text = json.dumps(sealed(record, key), indent=1, allow_nan=False) + "\n"
+    try:
+        handle, new = tempfile.mkstemp(
+            prefix=".mpicoloc-", suffix=".part", dir=os.path.dirname(os.path.abspath(path))
+        )
+        try:
+            with open(handle, "wb") as file:
+                file.write(text.encode())
+                file.flush()
+                os.fsync(handle)
+            os.link(new, path)
+        except FileExistsError:
+            return False
+        finally:
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(new)
+    except OSError as error:
+        raise EnvironmentFault(f"{path} cannot be written: {error.strerror}") from error
+    return True
+
+
+def sealed(record: StepRecord, key: Key) -> dict[str, Any]:
+    """The record as plain values, with its code."""
+    values = {"schema_version": VERSION, **asdict(record)}
+    code = mac(key, _covered(values))
+    return {**values, "signature": {"algorithm": ALGORITHM, "key_id": key_id(key), "code": code}}
+
+
+def read(path: str) -> Sealed | None:
+    """The record in a file; None: there is no such file.
+
+    Raises
+    ------
+    DataError
+        If it is no record, or one of another version.
+    EnvironmentFault
+        If it cannot be read.
+    """
+    try:
+        with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
+            content = file.read(MAX_BYTES + 1)
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise EnvironmentFault(f"{path} cannot be read: {error.strerror}") from error
+    try:
+        values = json.loads(content) if len(content) <= MAX_BYTES else {}
+        signature = values.pop("signature")
+        version = values.pop("schema_version")
+        if version != VERSION:
+            raise DataError(f"{path} has version {version!r}, this mpicoloc reads {VERSION}: use a newer one")
+        record = of_facts(values)
+        covered = _covered({"schema_version": version, **values})
+        return Sealed(record, covered, str(signature["key_id"]), str(signature["code"]))
+    except (AttributeError, *STRANGE) as error:
+        raise DataError(f"{path} is no record of Slurm's: it is damaged") from error
+
+
+def _covered(values: dict[str, Any]) -> bytes:
+    """One text for the same values, however the file is laid out."""
+    return json.dumps(values, sort_keys=True, separators=(",", ":")).encode()

@@ -1,0 +1,120 @@
+"""What is known of the jobs that a file names: from profiles, a fitted model and measured pairs."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from mpicoloc.campaign.training_sets import read_runs
+from mpicoloc.core.features import JobFeatures
+from mpicoloc.core.run import Run
+from mpicoloc.errors import DataError
+from mpicoloc.profile.queue_files import NUMBERS, Ends, WaitingJob
+from mpicoloc.schedule.queue import Queue
+from mpicoloc.slowdown.features import job_features
+from mpicoloc.slowdown.fitted import FittedModel
+from mpicoloc.slowdown.slowdown import PairSlowdowns
+
+
+@dataclass(frozen=True)
+class Predicted:
+    """Slowdowns of all pairs of profiles, and the row of each profile."""
+
+    slowdowns: PairSlowdowns
+    rows: Mapping[str, int]
+
+
+def features(paths: Iterable[str], model: FittedModel | None = None) -> dict[str, JobFeatures]:
+    """Features of the jobs of these profiles, by their paths.
+
+    Raises
+    ------
+    DataError
+        If a profile cannot be read, tells of no whole run, or is of another machine than the model.
+    """
+    runs, troubles = read_runs(list(dict.fromkeys(paths)))
+    if troubles:
+        raise DataError(troubles[0])
+    for path, run in runs.items():
+        machine = model.machine if model else None
+        if machine is not None and run.machine is not None and not run.machine.is_like(machine):
+            raise DataError(
+                f"{path} was measured on {run.machine}, and the model is of {machine}: "
+                "slowdowns do not carry over to another machine; fit a model there"
+            )
+    return {path: _features(path, run) for path, run in runs.items()}
+
+
+def _features(path: str, run: Run) -> JobFeatures:
+    try:
+        return job_features([run])
+    except DataError as error:
+        raise DataError(f"{path}: {error}") from error
+
+
+def told(waiting: Sequence[WaitingJob], known: Mapping[str, JobFeatures]) -> list[WaitingJob]:
+    """The jobs with what the file leaves out and their profiles tell."""
+    found = []
+    for job in waiting:
+        profile = known.get(job.profile)
+        if profile is not None:
+            n_cores = profile.n_cores if math.isnan(job.n_cores) else job.n_cores
+            runtime_s = profile.runtime_s if math.isnan(job.runtime_s) else job.runtime_s
+            program = profile.program if job.program == job.id else job.program
+            job = replace(job, n_cores=n_cores, runtime_s=runtime_s, program=program, kind=profile.kind)
+        found.append(job)
+    return found
+
+
+def predicted(
+    model: FittedModel, known: Mapping[str, JobFeatures], waiting: Sequence[WaitingJob]
+) -> Predicted:
+    """What the model says of all pairs of the profiles of these jobs."""
+    paths = [path for path in dict.fromkeys(job.profile for job in waiting) if path in known]
+    found = model.predict_pairs([known[path] for path in paths])
+    return Predicted(found, {path: i for i, path in enumerate(paths)})
+
+
+def queue(
+    waiting: Sequence[WaitingJob],
+    measured: Mapping[tuple[str, str], Ends],
+    model_says: Predicted | None = None,
+) -> Queue:
+    """The queue as arrays.
+
+    A slowdown that was measured for two jobs counts before that for their programs, this before that for
+    programs and sizes of their profiles, and this before what the model says.
+    """
+    n = len(waiting)
+    slowdown = np.full((2, n, n), np.nan)
+    if model_says is not None:
+        rows = np.array([model_says.rows.get(job.profile, -1) for job in waiting], np.int64)
+        has = np.flatnonzero(rows >= 0)
+        for matrix, ends in zip(
+            slowdown, (model_says.slowdowns.value, model_says.slowdowns.high), strict=True
+        ):
+            matrix[np.ix_(has, has)] = ends[np.ix_(rows[has], rows[has])]
+    names = ([job.kind for job in waiting], [job.program for job in waiting], [job.id for job in waiting])
+    for places in map(_places, names):
+        for (target, co_runner), (value, _, high) in measured.items():
+            cells = np.ix_(places.get(target, []), places.get(co_runner, []))
+            slowdown[0][cells], slowdown[1][cells] = value, high
+    columns = {name: np.array([getattr(job, name) for job in waiting], float) for name in NUMBERS}
+    # What one job does not tell is taken to fit, like what none tells.
+    least = {"n_cores": 1.0, "memory_bytes": 0.0, "intensity": np.nan}
+    given = {
+        name: np.where(np.isnan(column), least[name], column)
+        for name, column in columns.items()
+        if not np.isnan(column).all()
+    }
+    return Queue(np.array([job.runtime_s for job in waiting], float), *slowdown, **given)
+
+
+def _places(names: Iterable[str]) -> dict[str, list[int]]:
+    places: dict[str, list[int]] = {}
+    for i, name in enumerate(names):
+        places.setdefault(name, []).append(i)
+    return places

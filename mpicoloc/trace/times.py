@@ -1,0 +1,121 @@
+"""Messages with their times, from whatever trace a profile has."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mpicoloc.core.profile import Profile
+from mpicoloc.core.traffic import Rounds
+from mpicoloc.errors import DataError
+from mpicoloc.network.load.windows import TimedCalls, TimedMessages
+from mpicoloc.network.traffic import recorded
+from mpicoloc.network.traffic.job_traffic import kind_of
+from mpicoloc.report.units import amount
+from mpicoloc.trace.trace_file import folder_of
+
+MOST_TRACE_BYTES = 1 << 26
+"""Four million events or so, which take some seconds."""
+NO_TRACE = "the profile has no trace: run the job with --trace all"
+T = TypeVar("T")
+_CALL_COLUMNS = ("kind", "rank", "t_ns", "duration_ns", "bytes")
+
+
+def of_trace(read: Callable[[str, Profile], T], file: str | None, profile: Profile) -> T | str:
+    """What `read` finds in a profile's trace, or in words why there is nothing to draw.
+
+    Parameters
+    ----------
+    read : callable
+        `timed_messages` or `all_calls`.
+    file : str or None
+        Where the profile was read, beside which a trace of every call may stand.
+    profile : Profile
+    """
+    if len(profile.tables["events"]):
+        return read(file or "", profile)
+    if file is None or not has_all_calls(file):
+        return NO_TRACE
+    n_bytes = trace_bytes(file)
+    if n_bytes > MOST_TRACE_BYTES:
+        most = amount(MOST_TRACE_BYTES)
+        return f"its trace has {amount(n_bytes)}, {most} at most are drawn: see mpicoloc export"
+    try:
+        return read(file, profile)
+    except DataError as error:
+        return f"its trace cannot be read: {error}"
+
+
+def timed_messages(file: str, profile: Profile) -> TimedMessages:
+    """The messages of a profile's trace, or of the trace of every call beside it.
+
+    Raises
+    ------
+    DataError
+        If there is neither, or it is damaged.
+    """
+    if len(profile.tables["events"]) or not has_all_calls(file):
+        return recorded.timed_messages(profile)
+    # Imported here: pandas takes long, and most profiles have no such trace.
+    from mpicoloc.trace import trace, trace_clocks
+
+    messages = trace_clocks.aligned(trace.read(file, profile)).messages()
+    rows = messages[messages["message"].isin(["sent", "put", "got"]) & (messages["peer"] >= 0)]
+    is_got = (rows["message"] == "got").to_numpy()
+    own, peer, n_bytes = (rows[name].to_numpy("int64") for name in ("rank", "peer", "bytes"))
+    src, dst = np.where(is_got, peer, own), np.where(is_got, own, peer)
+    start_s, end_s = (rows[name].to_numpy("float64") * 1e-9 for name in ("begin_ns", "end_ns"))
+    return TimedMessages(src, dst, start_s, end_s, n_bytes)
+
+
+def collective_calls(file: str, profile: Profile, by_call: Mapping[str, Rounds]) -> list[TimedCalls]:
+    """Collective calls of the same trace, with what each moved; `by_call` as of `JobTraffic`.
+
+    Raises
+    ------
+    DataError
+        If the trace is damaged.
+    """
+    rows = all_calls(file, profile, lambda name: kind_of(name) in by_call)
+    return recorded.timed_calls(rows, by_call, profile.tables["call_sites"], profile.job.n_ranks)
+
+
+def all_calls(
+    file: str, profile: Profile, is_wanted: Callable[[str], bool] = lambda name: True
+) -> recorded.CallRows:
+    """The calls of the same trace; of one of every call only those of functions that are wanted.
+
+    Raises
+    ------
+    DataError
+        If the trace is damaged.
+    """
+    if len(profile.tables["events"]) or not has_all_calls(file):
+        return recorded.call_rows(profile)
+    from mpicoloc.trace import trace, trace_clocks
+
+    found = trace_clocks.aligned(trace.read(file, profile))
+    is_kept = np.array([is_wanted(name) for name in found.names])
+    columns: dict[str, list[NDArray[Any]]] = {name: [np.zeros(0, np.int64)] for name in _CALL_COLUMNS}
+    for frame in found.frames():
+        kept = is_kept[frame["call"].cat.codes] & (frame["rank"] < profile.job.n_ranks).to_numpy()
+        columns["kind"].append(frame["call"].cat.codes[kept].to_numpy("int64"))
+        for name in _CALL_COLUMNS[1:]:
+            columns[name].append(frame[name][kept].to_numpy("int64"))
+    kind, rank, t_ns, duration_ns, n_bytes = (np.concatenate(columns[name]) for name in _CALL_COLUMNS)
+    return recorded.CallRows(found.names, kind, rank, t_ns * 1e-9, (t_ns + duration_ns) * 1e-9, n_bytes)
+
+
+def has_all_calls(file: str) -> bool:
+    """Whether a trace of every call stands beside a profile."""
+    return os.path.isdir(folder_of(file))
+
+
+def trace_bytes(file: str) -> int:
+    """Length of the files of that trace."""
+    with os.scandir(folder_of(file)) as entries:
+        return sum(entry.stat().st_size for entry in entries if entry.is_file())

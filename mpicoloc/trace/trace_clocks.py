@@ -1,0 +1,131 @@
+"""Clocks of a trace's nodes, corrected by its own messages."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mpicoloc.core.progress import part
+from mpicoloc.trace import clock_cache
+from mpicoloc.trace.clocks import Clock, align, in_order
+from mpicoloc.trace.trace import Trace
+from mpicoloc.trace.trace_messages import MESSAGES
+
+_SENT, _RECEIVED = MESSAGES.index("sent"), MESSAGES.index("received")
+Array = NDArray[Any]
+Ends = Mapping[tuple[int, int], Array]
+"""By sender and receiver."""
+MAX_MESSAGES = 1 << 29
+"""Sends and receives between nodes that are looked at to correct clocks: 4 GiB of their times."""
+
+
+class _TooManyError(Exception):
+    """There are more than `MAX_MESSAGES`."""
+
+
+def aligned(trace: Trace) -> Trace:
+    """The same trace by clocks by which no message is received before it is sent.
+
+    All messages between nodes are read for it, 16 bytes of memory each; of a large trace the first time only.
+    A trace of one node, or of more than `MAX_MESSAGES`, stays as it is.
+
+    Parameters
+    ----------
+    trace : Trace
+        Its clocks are where the search begins.
+
+    Returns
+    -------
+    Trace
+        Its `alignment` tells what was corrected; a note says if some messages are early even so.
+
+    Raises
+    ------
+    DataError
+        If a file is damaged.
+    """
+    if len(trace.files) < 2:
+        return trace
+    found = clock_cache.find(trace)
+    if found is None:
+        try:
+            messages = _between_nodes(trace)
+        except _TooManyError:
+            note = f"more than {MAX_MESSAGES:,} messages between nodes: the clocks are not corrected by them"
+            return replace(trace, notes=(*trace.notes, note))
+        with part("aligning the nodes' clocks"):
+            found = align(trace.clocks, messages)
+        clock_cache.keep(trace, found)
+    notes = trace.notes
+    if found.n_after:
+        early = f"{found.n_after:,} of {found.n_messages:,} messages between nodes"
+        notes += (f"{early} are received up to {found.worst_after_ns * 1e-9:.2g} s before they are sent",)
+    return replace(trace, clocks=found.clocks, alignment=found, notes=notes)
+
+
+def _between_nodes(trace: Trace) -> dict[tuple[int, int], tuple[Array, Array]]:
+    nodes_of = _Nodes(trace)
+    with part("reading messages between nodes", trace.n_events, "events"):
+        sends, receives = _ends(trace, nodes_of)
+    found: dict[tuple[int, int], list[tuple[Array, Array]]] = {}
+    for (src, dst), begins in sends.items():
+        # Of a rank whose sends are not all known, nobody knows which one a receive can be.
+        if (src, dst) in receives and src not in trace.incomplete:
+            i_src, i_dst = nodes_of.of(np.array([src, dst])).tolist()
+            found.setdefault((i_src, i_dst), []).append(in_order(begins, receives[src, dst]))
+    return {
+        nodes: (np.concatenate([pair[0] for pair in pairs]), np.concatenate([pair[1] for pair in pairs]))
+        for nodes, pairs in found.items()
+    }
+
+
+class _Nodes:
+    """File of each rank; -1 of those that have none."""
+
+    def __init__(self, trace: Trace) -> None:
+        # No array as long as the highest number: that is what the file says.
+        ranks = [np.unique(file.index["rank"]) for file in trace.files]
+        found, first = np.unique(np.concatenate(ranks), return_index=True)
+        self._ranks = found
+        self._nodes = np.repeat(np.arange(len(ranks)), [len(of_file) for of_file in ranks])[first]
+
+    def of(self, ranks: Array) -> NDArray[np.int64]:
+        """The files of these ranks."""
+        if not len(self._ranks):
+            return np.full(len(ranks), -1)
+        place = np.minimum(np.searchsorted(self._ranks, ranks), len(self._ranks) - 1)
+        return np.where(self._ranks[place] == ranks, self._nodes[place], -1)
+
+
+def _ends(trace: Trace, nodes_of: _Nodes) -> tuple[Ends, Ends]:
+    """Begins of sends and ends of receives of the messages between nodes, by the nodes' own clocks."""
+    sends: dict[tuple[int, int], list[Array]] = {}
+    receives: dict[tuple[int, int], list[Array]] = {}
+    n_ends = 0
+    for i in range(len(trace.files)):
+        for arrays in trace.messages_of(i, Clock.same()):
+            node = nodes_of.of(arrays["peer"])
+            is_between = (node >= 0) & (node != i)
+            if not is_between.any():
+                continue
+            n_ends += int(is_between.sum())
+            if n_ends > MAX_MESSAGES:
+                raise _TooManyError
+            rank = int(arrays["rank"][0])
+            for peer, begins in _by_peer(arrays, is_between & (arrays["message"] == _SENT), "begin_ns"):
+                sends.setdefault((rank, peer), []).append(begins)
+            for peer, ends in _by_peer(arrays, is_between & (arrays["message"] == _RECEIVED), "end_ns"):
+                receives.setdefault((peer, rank), []).append(ends)
+    joined = ({pair: np.concatenate(parts) for pair, parts in side.items()} for side in (sends, receives))
+    return next(joined), next(joined)
+
+
+def _by_peer(arrays: Mapping[str, Array], chosen: Array, column: str) -> Iterator[tuple[int, Array]]:
+    peers, which = np.unique(arrays["peer"][chosen], return_inverse=True)
+    values = arrays[column][chosen]
+    for j, peer in enumerate(peers.tolist()):
+        yield peer, values[which == j]
