@@ -22,13 +22,13 @@ from pathlib import Path
 import numpy as np
 
 from mpicoloc.core.profile import Job
+from mpicoloc.core.step_record import StepRecord
 from mpicoloc.core.tables import table
 from mpicoloc.ledger.ledger import Charge, Ledger, Stamp
 from mpicoloc.ledger.ledger_db import claims
-from mpicoloc.measure.estimate import complete
 from mpicoloc.profile import hdf5, signature
+from mpicoloc.profile.assembly.complete import complete
 from mpicoloc.slurm import step_record
-from mpicoloc.slurm.step_record import StepRecord
 
 KEY = b"c2l0ZSBrZXkgb2YgYSBiZW5jaG1hcmsgb25seS4uLi4="
 BEGAN_S = 1_700_000_000

@@ -19,8 +19,8 @@ import numpy as np
 
 from mpicoloc.core.profile import Job
 from mpicoloc.core.tables import table
-from mpicoloc.measure.estimate import complete
 from mpicoloc.profile import hdf5
+from mpicoloc.profile.assembly.complete import complete
 from mpicoloc.profile.history import history
 
 SITES, PEERS = 40, 32

@@ -29,7 +29,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from types import FrameType
 from typing import TYPE_CHECKING, NoReturn
 
-from mpicoloc.cli import tell
+from mpicoloc.core import messages
 from mpicoloc.errors import MpicolocError, UsageError
 
 if TYPE_CHECKING:
@@ -75,12 +75,12 @@ def run(args: argparse.Namespace) -> int:
         return 0
     with _ended_in_order(), campaign.alone_in(args.out) as ended:
         if ended is None:
-            tell.trouble(
+            messages.trouble(
                 f"the file system of {args.out} has no file locks: make sure that no other campaign runs "
                 "there; what a killed one left running is not ended"
             )
         elif ended:
-            tell.trouble(
+            messages.trouble(
                 f"a campaign was killed here; what it had left running was ended ({len(ended)} processes)"
             )
         done = campaign.read(args.out)
@@ -132,7 +132,7 @@ def _show(done: Sequence[Done], names: Sequence[str], kinds: Mapping[str, str] |
 
     found = report.slowdowns(done, names)
     for text in report.unknown(done, found, names):
-        tell.note(f"{text}: {_WHY_UNKNOWN}")
+        messages.note(f"{text}: {_WHY_UNKNOWN}")
     if kinds is not None:
         print(json.dumps(report.as_json(found, kinds), indent=2, allow_nan=False))
     else:
@@ -154,9 +154,11 @@ class _Watch:
     def tell_plan(self, plan: Campaign, n_wanted: int, supposed: Sequence[str]) -> None:
         """What is to be done."""
         places = " and ".join(",".join(map(str, place)) for place in plan.places)
-        tell.note(f"{len(self.left)} of {n_wanted} experiments to make, on processors {places}{self._time()}")
+        messages.note(
+            f"{len(self.left)} of {n_wanted} experiments to make, on processors {places}{self._time()}"
+        )
         if supposed:
-            tell.note(
+            messages.note(
                 f"runs of {', '.join(supposed)} were noted by an earlier version, which did not look at the "
                 "programs' files: they are supposed to be the same ones"
             )
@@ -166,11 +168,11 @@ class _Watch:
         what = f"round {experiment.i_round}, {' + '.join(experiment.names)}"
         self.left.remove(experiment)
         if isinstance(found, MpicolocError):
-            tell.trouble(f"{what}: {found}")
+            messages.trouble(f"{what}: {found}")
             return
         self.done.append(found)
         times = ", ".join(f"{run.program} {run.wall_s:.2f} s" for run in found.runs if run.is_whole)
-        tell.note(f"{what}: {times}; {len(self.left)} left{self._time()}")
+        messages.note(f"{what}: {times}; {len(self.left)} left{self._time()}")
 
     def _time(self) -> str:
         from mpicoloc.campaign import campaign

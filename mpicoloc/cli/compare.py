@@ -21,8 +21,8 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from mpicoloc.cli import tell
 from mpicoloc.cli.memory import bounded
+from mpicoloc.core import messages
 from mpicoloc.core.progress import steps
 from mpicoloc.errors import DataError, UsageError
 
@@ -95,7 +95,7 @@ def run(args: argparse.Namespace) -> int:
         report.show(found, next(iter(groups)))
     for name, row in grown:
         where = f" in {name}" if len(found) > 1 else ""
-        tell.trouble(f"regression: {row.name}{where} is {_growth(row)}")
+        messages.trouble(f"regression: {row.name}{where} is {_growth(row)}")
     return 1 if grown else 0
 
 
@@ -104,7 +104,7 @@ def _refuse_partial(file: str, limits: dict[str, float]) -> None:
     text = f"{file} is partial: the job did not come to its end"
     if limits:
         raise DataError(f"{text}, so it cannot show a regression; leave it out")
-    tell.note(f"{text}, so its times and amounts are too small")
+    messages.note(f"{text}, so its times and amounts are too small")
 
 
 def _growth(row: Comparison) -> str:
@@ -175,7 +175,7 @@ def _check_names(limits: dict[str, float], names: Sequence[str]) -> None:
                 f"--regression {name!r} is not compared{hint}; there are {known}, and MPI functions"
             )
         # A program may have stopped to call it.
-        tell.note(f"no run calls {name}{hint}")
+        messages.note(f"no run calls {name}{hint}")
 
 
 def _check_measured(limits: dict[str, float], found: Sequence[Comparison]) -> None:
@@ -194,10 +194,10 @@ def _warn_of_differences(jobs: Sequence[Frames]) -> None:
 
     programs = dict.fromkeys(program_name(job.profile.job.command) for job in jobs)
     if len(programs) > 1:
-        tell.note(f"runs of different programs: {', '.join(map(printable, programs))}")
+        messages.note(f"runs of different programs: {', '.join(map(printable, programs))}")
     sizes = sorted({job.profile.job.n_ranks for job in jobs})
     if len(sizes) > 1:
-        tell.note(f"runs of different sizes: {', '.join(map(str, sizes))} ranks")
+        messages.note(f"runs of different sizes: {', '.join(map(str, sizes))} ranks")
 
 
 def _title(files: Sequence[str]) -> str:

@@ -6,7 +6,7 @@ import argparse
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from mpicoloc.cli import tell
+from mpicoloc.core import messages
 from mpicoloc.errors import UsageError
 
 if TYPE_CHECKING:
@@ -37,4 +37,4 @@ def write(made: Sequence[Figure], folder: str, formats: Sequence[str]) -> None:
     from mpicoloc.report.figures import figures
 
     written = figures.save(made, folder, formats)
-    tell.note(f"{len(made)} figures, {len(written)} files in {folder}")
+    messages.note(f"{len(made)} figures, {len(written)} files in {folder}")

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import argparse
 
-from mpicoloc.cli import helping, tell
+from mpicoloc.cli import helping
 from mpicoloc.cli.memory import bounded
+from mpicoloc.core import messages
 from mpicoloc.errors import UsageError
 
 
@@ -36,7 +37,7 @@ def run(args: argparse.Namespace) -> int:
     outputs.check(args.out, [args.file], is_folder=wanted.is_folder)
     job = open_profile(args.file)
     if warning := formats.warning(job, wanted, args.out):
-        tell.note(warning)
+        messages.note(warning)
     for note in formats.write(job, wanted, args.out):
-        tell.note(note)
+        messages.note(note)
     return 0

@@ -19,7 +19,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import mpicoloc
-from mpicoloc.cli import tell
+from mpicoloc.core import messages
 from mpicoloc.core.progress import part
 from mpicoloc.errors import EnvironmentFault, UsageError
 
@@ -94,20 +94,20 @@ def run(args: argparse.Namespace) -> int:
     learnt = merged(sets)
     n_twice = sum(len(found.rows) for found in sets) - len(learnt.rows)
     if n_twice:
-        tell.note(f"{n_twice} slowdowns were given more than once, and count once")
+        messages.note(f"{n_twice} slowdowns were given more than once, and count once")
     if args.save_training:
         files.write(learnt, args.save_training)
     with part("fitting"):
         model = _fitted(learnt, seed, n_trials, args.kind)
     model_file.write(model, args.out)
     if model.kind in BASELINES:
-        tell.note(_why_baseline(model))
+        messages.note(_why_baseline(model))
     if args.json:
         print(json.dumps(model_file.card(model), indent=2, allow_nan=False))
     else:
         from mpicoloc.report.terminal import slowdowns
 
-        slowdowns.show_card(model_file.card(model), tell.is_verbose())
+        slowdowns.show_card(model_file.card(model), messages.is_verbose())
     return 0
 
 
@@ -136,10 +136,10 @@ def _sets(args: argparse.Namespace) -> list[TrainingSet]:
     if args.profiles:
         runs, troubles = training_sets.read_runs(_paths(args.profiles, args.campaign))
         for words in troubles:
-            tell.trouble(words)
+            messages.trouble(words)
         found, others = training_sets.from_production([*runs.values()], args.machine, args.layout)
         reasons = "".join(f", {n} {reason}" for reason, n in sorted(others.items()))
-        tell.note(f"{len(runs)} profiles: {len(found.rows)} slowdowns beside one other job{reasons}")
+        messages.note(f"{len(runs)} profiles: {len(found.rows)} slowdowns beside one other job{reasons}")
         sets.append(found)
     return sets
 

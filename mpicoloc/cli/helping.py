@@ -75,9 +75,9 @@ class _OldFlag(argparse.Action):
 
     def __call__(self, parser: Any, namespace: Any, values: Any, option_string: str | None = None) -> None:
         from mpicoloc import config
-        from mpicoloc.cli import tell
+        from mpicoloc.core import messages
 
-        tell.trouble(config.renaming(str(option_string), self.new))
+        messages.trouble(config.renaming(str(option_string), self.new))
         setattr(namespace, self.dest, values)
 
 

@@ -11,8 +11,8 @@ from __future__ import annotations
 import argparse
 import json
 
-from mpicoloc.cli import tell
 from mpicoloc.cli.memory import bounded
+from mpicoloc.core import messages
 from mpicoloc.errors import UsageError
 
 
@@ -36,7 +36,7 @@ def run(args: argparse.Namespace) -> int:
 
     jobs = history(args.folder)
     if jobs.attrs["note"]:
-        tell.note(jobs.attrs["note"])
+        messages.note(jobs.attrs["note"])
     jobs = jobs if args.last is None else jobs.tail(int(args.last))
     if args.csv:
         from mpicoloc.report.terminal.output import write
@@ -50,5 +50,5 @@ def run(args: argparse.Namespace) -> int:
         show(records(jobs))
     unread = jobs[jobs["trouble"].notna()]
     for trouble in unread["trouble"]:
-        tell.trouble(trouble)
+        messages.trouble(trouble)
     return 1 if len(unread) else 0

@@ -17,8 +17,9 @@ import os
 from typing import Any
 
 from mpicoloc import config
-from mpicoloc.cli import helping, job_flags, tell
+from mpicoloc.cli import helping, job_flags, verbosity
 from mpicoloc.cli import run as job
+from mpicoloc.core import messages
 from mpicoloc.core.progress import part
 from mpicoloc.errors import DataError, EnvironmentFault, UsageError
 from mpicoloc.launch import target, wrap
@@ -119,7 +120,7 @@ def _down(args: argparse.Namespace) -> int:
     from mpicoloc.lab import control
 
     if not control.stop(args.name):
-        tell.note(f"no lab {args.name!r} is up, so there is nothing to end")
+        messages.note(f"no lab {args.name!r} is up, so there is nothing to end")
     return 0
 
 
@@ -132,9 +133,9 @@ def _status(args: argparse.Namespace) -> int:
         try:
             labs.append(control.ask(name, "describe"))
         except EnvironmentFault as error:
-            tell.trouble(str(error))
+            messages.trouble(str(error))
         except UsageError:
-            tell.trouble(f"{name!r} is no lab of mpicoloc")
+            messages.trouble(f"{name!r} is no lab of mpicoloc")
     if args.json:
         print(json.dumps(labs))
         return 0
@@ -199,7 +200,7 @@ def _run(args: argparse.Namespace) -> int:
             str(len(set(ranks))),
         ]
         command += ["--mpirun", chosen.path, *(f"--mpirun-arg={word}" for word in words)]
-        command += [*tell.flags(), "--", *app]
+        command += [*verbosity.flags(), "--", *app]
     return agent.execute(args.name, f"h{ranks[0]}", command, env)
 
 

@@ -22,7 +22,7 @@ from mpicoloc import config
 from mpicoloc.cli import helping
 from mpicoloc.cli.price import add_tariff
 from mpicoloc.cli.verify import add_key_file
-from mpicoloc.core import units
+from mpicoloc.core import service_units
 from mpicoloc.errors import EnvironmentFault, UsageError
 
 if TYPE_CHECKING:
@@ -185,7 +185,7 @@ def _open(args: argparse.Namespace) -> int:
 
     check_name(args.account)
     grant_usu, overdraft_usu = (
-        units.usu_of_text(text, flag)
+        service_units.usu_of_text(text, flag)
         for text, flag in ((args.grant, "--grant"), (args.overdraft, "--overdraft"))
     )
     posting = _ledger(args, create=True).open_account(args.account, grant_usu, overdraft_usu, _stamp())
@@ -196,9 +196,11 @@ def _open(args: argparse.Namespace) -> int:
 def _grant(args: argparse.Namespace) -> int:
     from mpicoloc.report.terminal import ledger as report
 
-    amount_usu = units.usu_of_text(args.su, "SU")
+    amount_usu = service_units.usu_of_text(args.su, "SU")
     posting = _ledger(args).grant(args.account, amount_usu, _stamp(), args.reference, args.note)
-    report.tell(posting, f"{units.su_text(posting.amount_usu)} SU granted to {args.account}", args.json)
+    report.tell(
+        posting, f"{service_units.su_text(posting.amount_usu)} SU granted to {args.account}", args.json
+    )
     return 0
 
 
@@ -219,11 +221,11 @@ def _refund(args: argparse.Namespace) -> int:
 
     if not (args.transaction.isascii() and args.transaction.isdigit() and len(args.transaction) < 19):
         raise UsageError(f"TRANSACTION must be a number, got {args.transaction!r}")
-    amount_usu = None if args.su is None else units.usu_of_text(args.su, "--su")
+    amount_usu = None if args.su is None else service_units.usu_of_text(args.su, "--su")
     posting = _ledger(args).refund(
         int(args.transaction), amount_usu, _stamp(), args.reference, args.note, release=args.release
     )
-    text = f"{units.su_text(posting.amount_usu)} SU of transaction {args.transaction} given back"
+    text = f"{service_units.su_text(posting.amount_usu)} SU of transaction {args.transaction} given back"
     after = ", its profile may be charged again" if args.release else ""
     report.tell(posting, f"{text} to {posting.account}{after}", args.json)
     return 0

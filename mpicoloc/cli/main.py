@@ -15,7 +15,8 @@ from typing import Any, NoReturn, TextIO
 
 import mpicoloc
 from mpicoloc import extras
-from mpicoloc.cli import helping, tell
+from mpicoloc.cli import helping, verbosity
+from mpicoloc.core import messages
 from mpicoloc.errors import EnvironmentFault, MpicolocError, UsageError
 
 VERBS: dict[str, str] = {
@@ -97,7 +98,7 @@ def _command() -> tuple[Parser, Any]:
     parser = Parser(prog="mpicoloc")
     helping.describe(parser, f"{mpicoloc.__doc__}\n\n{EXAMPLES}")
     parser.add_argument("--version", action="version", version=f"mpicoloc {mpicoloc.__version__}")
-    tell.add_flags(parser)
+    verbosity.add_flags(parser)
     return parser, parser.add_subparsers(dest="verb", metavar="VERB", parser_class=Parser)
 
 
@@ -106,7 +107,7 @@ def _add_verb(verbs: Any, name: str) -> Parser:
     parser: Parser = verbs.add_parser(name, help=VERBS[name])
     helping.describe(parser, module.__doc__ or "")
     module.add_arguments(parser)
-    tell.add_flags(parser)
+    verbosity.add_flags(parser)
     parser.set_defaults(run=module.run)
     return parser
 
@@ -118,7 +119,7 @@ def load_verb(name: str) -> ModuleType:
 
 def dispatch(argv: Sequence[str]) -> int:
     """Run the verb that `argv` names."""
-    level, argv = tell.leading(argv)
+    level, argv = verbosity.leading(argv)
     verb = argv[0] if argv and not argv[0].startswith("-") else None
     if verb is not None and verb not in VERBS:
         import difflib
@@ -134,7 +135,7 @@ def dispatch(argv: Sequence[str]) -> int:
     if args.verb is None:
         parser.print_help()
         return 0
-    with tell.at(getattr(args, "level", level), args.verb):
+    with verbosity.at(getattr(args, "level", level), args.verb):
         if args.verb != "check":  # which finds it itself
             _tell_of_variables()
         return _run_verb(args)
@@ -156,7 +157,7 @@ def _tell_of_variables() -> None:
         from mpicoloc import config
 
         for line in config.remarks():
-            tell.note(line)
+            messages.note(line)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -179,7 +180,7 @@ def _run(argv: Sequence[str] | None) -> int:
     except SystemExit as done:  # argparse after --help
         return int(done.code or 0)
     except MpicolocError as error:
-        tell.trouble(str(error))
+        messages.trouble(str(error))
         return error.exit_code
     except BrokenPipeError:
         raise
@@ -191,7 +192,7 @@ def _run(argv: Sequence[str] | None) -> int:
 
 def _refused(error: OSError) -> int:
     where = f" {error.filename}" if error.filename else ""
-    tell.trouble(f"the system refused{where}: {error.strerror or error}")
+    messages.trouble(f"the system refused{where}: {error.strerror or error}")
     return EnvironmentFault.exit_code
 
 

@@ -21,9 +21,9 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from mpicoloc import config
-from mpicoloc.cli import drawn, tell
+from mpicoloc.cli import drawn
 from mpicoloc.cli.memory import bounded
-from mpicoloc.core import progress
+from mpicoloc.core import messages, progress
 from mpicoloc.errors import DataError, MpicolocError, UsageError
 
 if TYPE_CHECKING:
@@ -90,7 +90,7 @@ def run(args: argparse.Namespace) -> int:
     n_ways = max(map(len, names)) * len(trees)
     together = len(jobs) > 1 and n_ways == 1
     if len(jobs) > 1 and not together:
-        tell.note(f"each job has {n_ways} placements and slimmings: give one, to see what jobs share")
+        messages.note(f"each job has {n_ways} placements and slimmings: give one, to see what jobs share")
     cases: list[Case] = []
     for (file, profile), own in zip(jobs, names, strict=True):
         found = _cases(args, fabric, trees, (file, profile), own, _free(fabric, cases if together else []))
@@ -235,7 +235,7 @@ def _cases(
                 case = replace(case, windows=found)
             cases.append(case)
     for note in notes:
-        tell.note(note)
+        messages.note(note)
     return cases
 
 

@@ -22,7 +22,8 @@ import sys
 from typing import TYPE_CHECKING
 
 from mpicoloc import config
-from mpicoloc.cli import pair_watch, tell
+from mpicoloc.cli import pair_watch
+from mpicoloc.core import messages
 from mpicoloc.errors import UsageError
 
 if TYPE_CHECKING:
@@ -96,7 +97,7 @@ def run(args: argparse.Namespace) -> int:
 
     made = plan_parts(len(jobs), part_of, rules)
     for note in made.notes:
-        tell.note(note)
+        messages.note(note)
     slots = nodes.spread([group.duration_s for group in made.groups], n_nodes)
     ids, runtime_s = [job.id for job in jobs], [job.runtime_s for job in jobs]
     if args.json:

@@ -11,7 +11,7 @@ import time
 from typing import TYPE_CHECKING
 
 from mpicoloc import config
-from mpicoloc.cli import tell
+from mpicoloc.core import messages
 from mpicoloc.errors import MpicolocError, UsageError
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ def run(args: argparse.Namespace, rules: Rules) -> int:
 
     how = _steering(args, rules)
     _tell_layout(args, how)
-    service = _Service(args, how, apply.Audit(args.audit, tell.trouble))
+    service = _Service(args, how, apply.Audit(args.audit, messages.trouble))
     with contextlib.nullcontext() if args.dry_run else service_lock.only_one(how.partitions):
         while True:
             try:
@@ -93,14 +93,14 @@ class _Service:
             now = client.snapshot()
             found = apply.advice(now, self.how.partitions, client.settings())
             for line in found + pairing.advice(now, self.how):
-                tell.trouble(line)
+                messages.trouble(line)
             self.is_advised = True
         self.renew_model()
         is_dry = self.args.dry_run
         for action in pairing.step(self.known, self.how, self.audit, is_dry=is_dry, spoken=self.spoken):
             _print(action)
         for sort in self.known.notes.keys() - self.told:
-            tell.trouble(self.known.notes[sort])
+            messages.trouble(self.known.notes[sort])
         self.trouble = ""
         self.told |= self.known.notes.keys()
 
@@ -115,7 +115,7 @@ class _Service:
         try:
             model = model_file.read(self.args.model)
         except MpicolocError as error:
-            tell.trouble(f"{error}; the model that was read before is kept")
+            messages.trouble(f"{error}; the model that was read before is kept")
             return
         self.how = dataclasses.replace(self.how, model=model)
         self.known.compare_with(model.machine)
@@ -124,7 +124,7 @@ class _Service:
     def tell_trouble(self, error: MpicolocError) -> None:
         """Once: Slurm restarts, file systems go and come."""
         if str(error) != self.trouble:
-            tell.trouble(str(error))
+            messages.trouble(str(error))
             self.audit.note(time.time(), "trouble", error=str(error))
         self.trouble = str(error)
 
@@ -140,7 +140,7 @@ def _stamp(path: str | None) -> tuple[int, ...]:
 
 def _tell_layout(args: argparse.Namespace, how: Steering) -> None:
     if getattr(how.model, "card", {}).get("layout") == "apart":
-        tell.trouble(
+        messages.trouble(
             f"{args.model} learnt from jobs on processors of their own, and pairs here share them: they will "
             "suffer more; measure a campaign whose two `places` are the same"
         )
@@ -152,7 +152,7 @@ def release(args: argparse.Namespace) -> int:
     from mpicoloc.slurm import apply
 
     names = expand(args.release, "--release") if args.release else ()
-    audit = apply.Audit(args.audit, tell.trouble)
+    audit = apply.Audit(args.audit, messages.trouble)
     for action in apply.release(_partitions(args), audit, names):
         _print(action)
     return 0

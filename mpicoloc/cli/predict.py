@@ -16,7 +16,7 @@ import json
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from mpicoloc.cli import tell
+from mpicoloc.core import messages
 from mpicoloc.errors import DataError, UsageError
 
 if TYPE_CHECKING:
@@ -65,7 +65,7 @@ def _card(args: argparse.Namespace, model: FittedModel) -> None:
         print(json.dumps(card, indent=2, allow_nan=False))
         return
     try:
-        slowdowns.show_card(card, tell.is_verbose())
+        slowdowns.show_card(card, messages.is_verbose())
     except (LookupError, TypeError, ValueError, AttributeError) as error:
         raise DataError(f"{args.model} has a card that none of mpicoloc's models has: {error}") from error
 

@@ -13,8 +13,8 @@ from __future__ import annotations
 import argparse
 import os
 
-from mpicoloc.cli import tell
 from mpicoloc.cli.memory import bounded
+from mpicoloc.core import messages
 from mpicoloc.errors import DataError, UsageError
 
 
@@ -43,7 +43,7 @@ def run(args: argparse.Namespace) -> int:
         raise UsageError(f"which profile is {args.places[0]} of? Give --out FILE")
     profile, left_out = recover(args.places)
     for line in left_out:
-        tell.trouble(f"left out: {line}")
+        messages.trouble(f"left out: {line}")
     if os.path.lexists(out):
         try:
             there = profiles.read(out)

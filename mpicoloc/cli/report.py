@@ -12,8 +12,9 @@ from __future__ import annotations
 import argparse
 import os
 
-from mpicoloc.cli import drawn, tell
+from mpicoloc.cli import drawn
 from mpicoloc.cli.memory import bounded
+from mpicoloc.core import messages
 from mpicoloc.report.export import outputs
 
 
@@ -45,7 +46,7 @@ def run(args: argparse.Namespace) -> int:
         drawn.write([part for part in parts if isinstance(part, Figure)], args.figures, formats)
         for part in parts:
             if not isinstance(part, Figure):
-                tell.note(f"no figure {part.name}: {part.reason}")
+                messages.note(f"no figure {part.name}: {part.reason}")
     if out is not None:
         from mpicoloc.profile import signature
         from mpicoloc.report.page import page

@@ -23,8 +23,9 @@ from collections.abc import Mapping, Sequence
 from types import FrameType
 
 from mpicoloc import config
-from mpicoloc.cli import job_flags, tell
+from mpicoloc.cli import job_flags
 from mpicoloc.coordinator import launcher
+from mpicoloc.core import messages
 from mpicoloc.core.progress import part
 from mpicoloc.errors import EnvironmentFault, MpicolocError, UsageError
 from mpicoloc.launch import target, wrap
@@ -96,7 +97,7 @@ def run(args: argparse.Namespace) -> int:
     env = job_environment(env)
     profile = profile_path(env)
     check_writable(profile)
-    tell.detail(shlex.join(command))
+    messages.detail(shlex.join(command))
     before = _stamp(profile)
     code = _execute(command, env, n_nodes)
     with part("waiting for the profile"):
@@ -206,7 +207,7 @@ def _execute(command: Sequence[str], env: Mapping[str, str], n_nodes: int) -> in
         for number, handler in old.items():
             signal.signal(number, handler)
     if hung:
-        tell.trouble(f"{command[0]} hung when its ranks had ended, and was killed (process {child.pid})")
+        messages.trouble(f"{command[0]} hung when its ranks had ended, and was killed (process {child.pid})")
     return code if code >= 0 else 128 - code
 
 
@@ -266,10 +267,10 @@ def _summary(profile: str, before: tuple[int, int] | None) -> None:
     """One line about the profile; where a person looks on, or asked for more, with its result."""
     after = _stamp(profile)
     if after is None or after == before:
-        tell.trouble(f"no profile was written to {profile}: see `mpicoloc check`")
+        messages.trouble(f"no profile was written to {profile}: see `mpicoloc check`")
         return
     # Reading the profile takes longer than a short job; a script needs its name only.
-    tell.note(f"profile {profile}{_result(profile) if tell.is_asked() else ''}")
+    messages.note(f"profile {profile}{_result(profile) if messages.is_wanted() else ''}")
 
 
 def _result(profile: str) -> str:

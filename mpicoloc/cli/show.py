@@ -15,8 +15,8 @@ import argparse
 import json
 from typing import Any
 
-from mpicoloc.cli import tell
 from mpicoloc.cli.memory import bounded
+from mpicoloc.core import messages
 from mpicoloc.errors import MpicolocError, UsageError
 
 
@@ -60,7 +60,7 @@ def _several(args: argparse.Namespace) -> int:
             print(f"==> {printable(file)} <==", flush=True)
             _show(file, _n_top(args))
         except MpicolocError as error:
-            tell.trouble(str(error))
+            messages.trouble(str(error))
             code = code or error.exit_code
     if args.json:
         print(json.dumps(summaries, indent=2, allow_nan=False))

@@ -19,8 +19,9 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from mpicoloc import config
-from mpicoloc.cli import helping, tell
+from mpicoloc.cli import helping
 from mpicoloc.cli.verify import add_key_file, key_of
+from mpicoloc.core import messages
 from mpicoloc.errors import EnvironmentFault, MpicolocError, UsageError
 
 if TYPE_CHECKING:
@@ -154,7 +155,7 @@ def _check_reach(*files: str) -> None:
     closed = paths.closed_to_others([*files, sys.executable, os.__file__, __file__, numpy.__file__])
     if closed is not None:
         path, barrier = closed
-        tell.trouble(
+        messages.trouble(
             f"other users cannot reach {path}, as {barrier} is closed to them: their jobs are not measured "
             "and pay in full. Install mpicoloc and its Python where all users may read, as below /opt"
         )
@@ -168,7 +169,7 @@ def _plugstack(words: str | None) -> str | None:
     if plugin is None and words is not None:
         raise EnvironmentFault("the plugin was not built: run `mpicoloc slurm build`")
     if plugin is None:
-        tell.note("without the plugin: `mpicoloc slurm build` makes it")
+        messages.note("without the plugin: `mpicoloc slurm build` makes it")
         return None
     return " ".join([plugin, *(words or "").split()])
 
@@ -195,7 +196,7 @@ def _down(args: argparse.Namespace) -> int:
     from mpicoloc.lab import slurm_cluster
 
     if not slurm_cluster.stop(args.name):
-        tell.note(f"no Slurm lab {args.name!r} is up, so there is nothing to end")
+        messages.note(f"no Slurm lab {args.name!r} is up, so there is nothing to end")
     return 0
 
 
@@ -219,18 +220,18 @@ def _close(args: argparse.Namespace) -> int:
         try:
             slurm_record.keep((start, args.step), key, args.spool, ended_s)
         except MpicolocError as error:
-            tell.trouble(str(error))
+            messages.trouble(str(error))
             code = error.exit_code
         folder = os.path.dirname(slurm_close.place(args.out, start, args.step)) or "."
         if not os.path.isdir(folder):
-            tell.trouble(f"no folder {folder}, so step {start.job}.{args.step} has no profile: make it")
+            messages.trouble(f"no folder {folder}, so step {start.job}.{args.step} has no profile: make it")
     elif not start.is_running:
         code = _tell_all(slurm_settle.of_job(args.spool, start, key, time.time()))
         if code == 0:
             step_note.unmark(args.spool, start.job)
     slurm_close.sweep(args.spool, time.time())
     if not start.is_running and not slurm_close.await_keeper(start, str(config.get("shm_dir"))):
-        tell.trouble(f"job {start.job}: its profile is still being written, so it may not be signed")
+        messages.trouble(f"job {start.job}: its profile is still being written, so it may not be signed")
     code = max(code, _sign(args, start, key))
     _price(args.spool, start)
     return code
@@ -243,7 +244,7 @@ def _sign(args: argparse.Namespace, start: Start, key: KeyFile) -> int:
     code = 0
     found, strange = slurm_record.of_steps(slurm_close.files(args.out, start), args.spool, start)
     if strange:
-        tell.trouble(
+        messages.trouble(
             f"{strange[0][0]} is of no step of job {start.job} that was measured, so it is not signed"
             + (f", nor are {len(strange) - 1} more" if strange[1:] else "")
         )
@@ -251,7 +252,7 @@ def _sign(args: argparse.Namespace, start: Start, key: KeyFile) -> int:
         try:
             to = slurm_close.sign(profile, start, key, args.spool, time.time())
         except MpicolocError as error:
-            tell.trouble(str(error) if profile[0] in str(error) else f"{profile[0]}: {error}")
+            messages.trouble(str(error) if profile[0] in str(error) else f"{profile[0]}: {error}")
             code = max(code, error.exit_code)
         else:
             print(to or f"{profile[0]} was signed before")
@@ -269,7 +270,7 @@ def _price(spool: str, start: Start) -> None:
         slurm_price.forget(spool, start)
         is_told = not slurm_close.signed(spool, start)
     if not is_told:
-        tell.note(f"job {start.job} has ended: Slurm takes no price into its AdminComment any more")
+        messages.note(f"job {start.job} has ended: Slurm takes no price into its AdminComment any more")
 
 
 def _tell_all(results: Iterable[str | MpicolocError]) -> int:
@@ -277,7 +278,7 @@ def _tell_all(results: Iterable[str | MpicolocError]) -> int:
     code = 0
     for result in results:
         if isinstance(result, MpicolocError):
-            tell.trouble(str(result))
+            messages.trouble(str(result))
             code = max(code, result.exit_code)
         else:
             print(result)

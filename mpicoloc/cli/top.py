@@ -13,16 +13,13 @@ import argparse
 import json
 import os
 import sys
-import time
 from typing import TYPE_CHECKING
 
 from mpicoloc import config
 from mpicoloc.errors import EnvironmentFault
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
-    from mpicoloc.core.live import Counts
+    pass
 
 _MOST_FRAC = 0.05
 """Part of a processor that looking may take from the jobs."""
@@ -52,21 +49,5 @@ def run(args: argparse.Namespace) -> int:
     elif args.once or not sys.stdout.isatty():
         console().print(live.table(jobs(), {}))
     else:
-        _watch(console(), interval_s)
+        live.watch(jobs, interval_s, _MOST_FRAC)
     return 0
-
-
-def _watch(console: Console, interval_s: float) -> None:
-    from rich.live import Live
-
-    from mpicoloc.coordinator.live import jobs
-    from mpicoloc.report.terminal import live
-
-    before: dict[int, Counts] = {}
-    with Live(console=console, screen=True, auto_refresh=False) as screen:
-        while True:
-            started = time.monotonic()
-            found = jobs()
-            screen.update(live.table(found, before), refresh=True)
-            before = {job.owner: job.counts for job in found if job.counts is not None}
-            time.sleep(max(interval_s, (time.monotonic() - started) / _MOST_FRAC))

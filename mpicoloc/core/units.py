@@ -1,53 +1,58 @@
-"""Amounts of service units (SU) as whole numbers of micro-SU (uSU), so that sums are exact."""
+"""Numbers with their units, as people read them: bytes by 1024 (KiB, MiB), bits by 1000 as links are sold."""
 
 from __future__ import annotations
 
 import math
-from decimal import ROUND_HALF_EVEN, Decimal
 
-from mpicoloc.errors import DataError, UsageError
+import numpy as np
 
-PLACES = 6
-MAX_USU = 10**18
-"""Largest amount of one transaction: a million million SU."""
+_BYTES = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
+_PREFIXES = ("", "k", "M", "G", "T", "P")
 
 
-def usu_of_text(text: str, source: str) -> int:
-    """Amount that a person wrote in SU, exactly.
-
-    Raises
-    ------
-    UsageError
-        If it is no number, below 0, too large, or finer than a micro-SU.
-    """
-    try:
-        amount = Decimal(text)
-    except ArithmeticError:
-        raise UsageError(f"{source} must be a number of service units, got {text!r}") from None
-    # Comparing is exact at any size; scaling rounds, and fails far from 1.
-    if not amount.is_finite() or not 0 <= amount <= MAX_USU // 10**PLACES:
-        raise UsageError(f"{source} must be in [0, {MAX_USU // 10**PLACES}] SU, got {text}")
-    rounded = amount.quantize(Decimal(1).scaleb(-PLACES))
-    if amount != rounded:
-        raise UsageError(f"{source} must have at most {PLACES} decimal places, got {text}")
-    return int(rounded.scaleb(PLACES))
+def counted(n: int, what: str) -> str:
+    """So many of something: ``1 job``, ``2 jobs``."""
+    return f"{n:,} {what}{'s'[: n != 1]}"
 
 
-def usu_of_su(amount_su: float) -> int:
-    """A price, rounded to the nearest micro-SU, halves to the even one.
-
-    Raises
-    ------
-    DataError
-        If it is no number, below 0 or too large.
-    """
-    if not (math.isfinite(amount_su) and 0 <= amount_su <= MAX_USU / 10**PLACES):
-        raise DataError(f"a price must be in [0, {MAX_USU // 10**PLACES}] SU, got {amount_su}")
-    return int(Decimal(amount_su).scaleb(PLACES).to_integral_value(ROUND_HALF_EVEN))
+def seconds(value_s: float) -> str:
+    """A time in the unit that reads best."""
+    if not math.isfinite(value_s):
+        return "-"
+    for scale, unit in ((1.0, "s"), (1e-3, "ms"), (1e-6, "us")):
+        if value_s >= scale:
+            return f"{value_s / scale:.4g} {unit}" if value_s < 1e4 else f"{value_s:,.0f} s"
+    return f"{value_s * 1e9:.0f} ns" if value_s else "0 s"
 
 
-def su_text(amount_usu: int) -> str:
-    """An amount in SU, exact and without needless zeros."""
-    whole, rest = divmod(abs(amount_usu), 10**PLACES)
-    text = f"{whole}.{rest:0{PLACES}}".rstrip("0").rstrip(".")
-    return f"-{text}" if amount_usu < 0 else text
+def amount(n_bytes: float | int | np.integer | None) -> str:
+    """Bytes in the binary unit that reads best."""
+    if n_bytes is None:
+        return "-"
+    value, i_unit = _scaled(float(n_bytes), 1024, len(_BYTES))
+    return f"{value:.4g} {_BYTES[i_unit]}"
+
+
+def rate(value_bps: float | None) -> str:
+    """Bytes per second likewise."""
+    return "unknown" if value_bps is None else f"{amount(value_bps)}/s"
+
+
+def link_rate(capacity_bps: float) -> str:
+    """Rate of a link of so many bytes/s, in bits."""
+    value, i_prefix = _scaled(capacity_bps * 8, 1000, len(_PREFIXES))
+    return f"{value:.4g} {_PREFIXES[i_prefix]}bit/s"
+
+
+def byte_unit(most: float) -> tuple[float, str]:
+    """The unit that suits numbers of bytes up to `most`, as a number of bytes and by its name."""
+    _, i_unit = _scaled(most, 1024, len(_BYTES))
+    return 1024.0**i_unit, _BYTES[i_unit]
+
+
+def _scaled(value: float, step: int, n_units: int) -> tuple[float, int]:
+    i_unit = 0
+    while abs(value) >= step and i_unit + 1 < n_units:
+        value /= step
+        i_unit += 1
+    return value, i_unit

@@ -10,8 +10,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from mpicoloc import config
-from mpicoloc.cli import tell
-from mpicoloc.core import units
+from mpicoloc.core import messages, service_units
+from mpicoloc.core.estimate import estimate_json
 from mpicoloc.core.progress import steps
 from mpicoloc.core.tables import printable
 from mpicoloc.errors import DataError, MpicolocError, Refused, UsageError
@@ -21,7 +21,6 @@ from mpicoloc.ledger.ledger_job import JobCharge
 from mpicoloc.pricing.price import Bill, Tariff, bill, tariff
 from mpicoloc.profile import signature
 from mpicoloc.profile.signature import Snapshot
-from mpicoloc.report.terminal.bill import estimate_json
 
 
 @dataclass(frozen=True)
@@ -94,7 +93,7 @@ def _charge(file: str, taken: Snapshot, terms: Terms) -> Charge:
         "start_unix_s": job.start_unix_s or None,
         **facts_of(prices),
     }
-    usu = units.usu_of_su(prices.charged_su)
+    usu = service_units.usu_of_su(prices.charged_su)
     return Charge(taken.digest, printable(job.id), job.start_unix_s, usu, facts)
 
 
@@ -216,9 +215,9 @@ def entry(file: str, charge: Charge | None, status: str, posting: Posting | None
         "reason": None,
         "transaction": None if posting is None else posting.transaction,
         "price_usu": None if charge is None else charge.amount_usu,
-        "amount_su": None if amount_usu is None else amount_usu / 10**units.PLACES,
+        "amount_su": None if amount_usu is None else amount_usu / 10**service_units.PLACES,
         "amount_usu": amount_usu,
-        "balance_su": None if balance_usu is None else balance_usu / 10**units.PLACES,
+        "balance_su": None if balance_usu is None else balance_usu / 10**service_units.PLACES,
         "balance_usu": balance_usu,
     }
 
@@ -228,9 +227,9 @@ def tell_one(account: str, result: dict[str, Any], *, quiet: bool) -> None:
     file = printable(result["file"])
     try:
         if result["status"] == "refused":
-            tell.trouble(f"{file} not charged: {result['reason']}")
+            messages.trouble(f"{file} not charged: {result['reason']}")
         elif not quiet:
-            amount, balance = (units.su_text(result[name]) for name in ("amount_usu", "balance_usu"))
+            amount, balance = (service_units.su_text(result[name]) for name in ("amount_usu", "balance_usu"))
             why = f"; no discount, as {printable(result['reason'])}" if result["reason"] else ""
             print(
                 f"{file}: {result['status']}, {amount} SU, transaction {result['transaction']}; "

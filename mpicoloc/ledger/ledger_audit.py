@@ -9,7 +9,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from mpicoloc.core.units import su_text
+from mpicoloc.core.service_units import su_text
 from mpicoloc.ledger.ledger import Ledger
 from mpicoloc.ledger.ledger_db import CHARGES, GRANTS, accounts, claims, entries, transactions
 from mpicoloc.ledger.ledger_posts import RELEASED

@@ -9,11 +9,10 @@ from typing import Any
 
 import sqlalchemy as sa
 
+from mpicoloc.core.step_record import StepRecord, of_facts
 from mpicoloc.ledger import ledger_posts as posts
 from mpicoloc.ledger.ledger import Ledger
 from mpicoloc.ledger.ledger_db import claims, transactions
-from mpicoloc.slurm import step_record
-from mpicoloc.slurm.step_record import StepRecord
 
 _INNER = re.compile(r"-(nested|spawn)-\d+")
 _EARLY_S = 1.0
@@ -85,7 +84,7 @@ def _stands(connection: sa.Connection, row: Any) -> bool:
 
 def _charge(row: Any) -> JobCharge:
     facts = json.loads(row.facts)
-    record = step_record.of_facts(facts["slurm"]) if "slurm" in facts else None
+    record = of_facts(facts["slurm"]) if "slurm" in facts else None
     return JobCharge(
         row.id,
         facts["job"] if record is None else str(record.job),

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import sqlalchemy as sa
 
-from mpicoloc.core.units import su_text
+from mpicoloc.core.service_units import su_text
 from mpicoloc.errors import Refused, UsageError
 from mpicoloc.ledger.ledger_db import (
     CHARGES,

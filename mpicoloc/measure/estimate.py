@@ -10,12 +10,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from mpicoloc.core.estimate import Estimate
-from mpicoloc.core.profile import Interference, Job, MpiSummary, Profile
+from mpicoloc.core.profile import Interference, Job
 from mpicoloc.core.tables import VERDICTS, Table, table, text
 from mpicoloc.measure import burst as matched
 from mpicoloc.measure import critical_ranks as from_ranks
 from mpicoloc.measure import processor
-from mpicoloc.pricing.price import price
 
 if TYPE_CHECKING:  # NumPy imports it when it is named, which takes 5 ms
     Rng = np.random.Generator | Callable[[], np.random.Generator]
@@ -45,67 +44,6 @@ class Split:
         return self.corun_s + self.solo_s + self.paused_s
 
 
-def complete(
-    job: Job,
-    tables: Tables,
-    *,
-    rng: Rng,
-    rate_su: float = 1.0,
-    pricing: str = "fair",
-    partial: bool = False,
-    notes: tuple[str, ...] = (),
-) -> Profile:
-    """The profile of a job from its raw tables: totals, interference and price.
-
-    Parameters
-    ----------
-    job : Job
-        Its `wall_s` is T_co.
-    tables : mapping of str to Table
-        Tables of a profile; those left out count as empty.
-    rng : numpy.random.Generator or callable
-        For the bootstrap; or what makes it, called only for a job that had co-runners.
-    rate_su : float
-        L, SU per core and hour.
-    pricing : str
-        Name of the price function F.
-    partial : bool
-        The job did not end as it should.
-    notes : tuple of str
-        What the reader of the profile should know.
-
-    Returns
-    -------
-    Profile
-
-    Raises
-    ------
-    UsageError
-        If `pricing` is unknown.
-    """
-    names = {*tables, "ranks", "nodes", "cycles", "shutters"}
-    full = {name: tables[name] if name in tables else table(name) for name in names}
-    suffered = from_ranks.suffered(bursts(full["cycles"]), *windows(full["shutters"]))
-    full["ranks"] = suffered.written_into(full["ranks"])
-    found = _interference(job, full, suffered, rng)
-    bill = price(found.slowdown, n_cores=job.n_cores, wall_s=job.wall_s, rate_su=rate_su, pricing=pricing)
-    return Profile(job, full, mpi_summary(full["ranks"]), found, bill, partial, notes)
-
-
-def mpi_summary(ranks: Table) -> MpiSummary:
-    """Totals over ranks; all None when no rank left a record."""
-    if not len(ranks):
-        return MpiSummary()
-    mpi_ns, comp_ns = (float(ranks[name].sum()) for name in ("mpi_ns", "comp_ns"))
-    total_ns = mpi_ns + comp_ns
-    return MpiSummary(
-        n_calls=int(ranks["n_calls"].sum()),
-        sent_bytes=int(ranks["sent_bytes"].sum()),
-        recv_bytes=int(ranks["recv_bytes"].sum()),
-        time_frac=mpi_ns / total_ns if total_ns > 0 else None,
-    )
-
-
 def interference(job: Job, tables: Tables, *, rng: np.random.Generator) -> Interference:
     """Slowdown of the whole job and how it was found.
 
@@ -121,10 +59,11 @@ def interference(job: Job, tables: Tables, *, rng: np.random.Generator) -> Inter
     names = ("ranks", "nodes", "cycles", "shutters")
     full = {name: tables[name] if name in tables else table(name) for name in names}
     suffered = from_ranks.suffered(bursts(full["cycles"]), *windows(full["shutters"]))
-    return _interference(job, full, suffered, rng)
+    return interference_of_ranks(job, full, suffered, rng)
 
 
-def _interference(job: Job, tables: Tables, suffered: from_ranks.Suffered, rng: Rng) -> Interference:
+def interference_of_ranks(job: Job, tables: Tables, suffered: from_ranks.Suffered, rng: Rng) -> Interference:
+    """Slowdown of the job; `suffered` is what its ranks suffered (`critical_ranks.suffered`)."""
     nodes, ranks, shutters = tables["nodes"], tables["ranks"], tables["shutters"]
     if not len(nodes):
         return Interference(reason="no node agent watched the job", **processor.used(ranks))

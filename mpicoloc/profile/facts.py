@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import MISSING, Field, fields
 from typing import Any, TypeVar
 
@@ -10,12 +9,12 @@ import h5py
 import numpy as np
 
 from mpicoloc.core.estimate import Estimate
+from mpicoloc.core.plain_values import checked_value
 from mpicoloc.core.profile import Interference, Job, MpiSummary, Network, NetworkLevel, Price
 from mpicoloc.core.tables import text
 from mpicoloc.profile.attributes import write_text
 
 _UNITS = {"_s": "s", "_su": "SU", "_frac": "1", "_bytes": "bytes", "_ns": "ns", "_bps": "bytes/s"}
-_KINDS: dict[str, tuple[type, ...]] = {"str": (str,), "int": (int,), "float": (float, int)}
 _MAX_BYTES = 1 << 20
 
 Facts = TypeVar("Facts", Job, MpiSummary, Price, Interference, Estimate, Network, NetworkLevel)
@@ -56,7 +55,7 @@ def _attribute(group: h5py.Group, field: Field[Any]) -> Any:
         if field.default is MISSING:
             raise KeyError(f"{group.name} has no attribute {field.name}")
         return MISSING
-    return checked(field, _scalar(h5py.h5a.open(group.id, name)), group)
+    return checked_value(field, _scalar(h5py.h5a.open(group.id, name)), group)
 
 
 def _scalar(attribute: h5py.h5a.AttrID) -> Any:
@@ -69,17 +68,3 @@ def _scalar(attribute: h5py.h5a.AttrID) -> Any:
     if isinstance(value, bytes | str):
         return text(value).rstrip("\0")
     return value.item() if isinstance(value, np.generic) else value
-
-
-def checked(field: Field[Any], value: Any, where: Any) -> Any:
-    """The value, if it is of the field's type; `where` it stands is for the message.
-
-    Raises
-    ------
-    ValueError, OverflowError
-        If it is not, or it is no finite number.
-    """
-    kind = str(field.type).removesuffix(" | None")
-    if not isinstance(value, _KINDS[kind]) or (isinstance(value, int | float) and not math.isfinite(value)):
-        raise ValueError(f"{getattr(where, 'name', where)} has {field.name} {value!r}, which is no {kind}")
-    return value

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterator, Mapping
-from typing import Any, TypeVar
+from typing import Any
 
 from mpicoloc.core.estimate import Estimate
+from mpicoloc.core.plain_values import dataclass_from
 from mpicoloc.core.profile import Interference, Job, MpiSummary, Network, NetworkLevel, Price, Profile
-from mpicoloc.profile.facts import checked
 from mpicoloc.trace import bundle
 
-T = TypeVar("T")
 FACTS = ("job", "mpi", "interference", "price", "network")
 
 
@@ -36,14 +35,14 @@ def unpack(content: memoryview) -> tuple[Profile, Mapping[str, Any]]:
     """
     head, tables = bundle.unpack(content)
     found = head["interference"]
-    slowdown = None if found["slowdown"] is None else facts(Estimate, found["slowdown"])
-    others = tuple(facts(Estimate, other) for other in found["alternatives"])
+    slowdown = None if found["slowdown"] is None else dataclass_from(Estimate, found["slowdown"])
+    others = tuple(dataclass_from(Estimate, other) for other in found["alternatives"])
     profile = Profile(
-        job=facts(Job, head["job"]),
+        job=dataclass_from(Job, head["job"]),
         tables=tables,
-        mpi=facts(MpiSummary, head["mpi"]),
-        interference=facts(Interference, found, slowdown=slowdown, alternatives=others),
-        price=None if head["price"] is None else facts(Price, head["price"]),
+        mpi=dataclass_from(MpiSummary, head["mpi"]),
+        interference=dataclass_from(Interference, found, slowdown=slowdown, alternatives=others),
+        price=None if head["price"] is None else dataclass_from(Price, head["price"]),
         partial=bool(head["partial"]),
         notes=tuple(map(str, head["notes"])),
         network=None if head["network"] is None else _network(head["network"]),
@@ -52,17 +51,5 @@ def unpack(content: memoryview) -> tuple[Profile, Mapping[str, Any]]:
 
 
 def _network(values: Mapping[str, Any]) -> Network:
-    levels = tuple(facts(NetworkLevel, row) for row in values["levels"])
-    return facts(Network, values, levels=levels)
-
-
-def facts(kind: type[T], values: Mapping[str, Any], **given: Any) -> T:
-    """A dataclass of plain values, each of the type that it must have."""
-    for field in dataclasses.fields(kind):  # type: ignore[arg-type]
-        if field.name in given:
-            continue
-        value = values[field.name]
-        if value is not None or not str(field.type).endswith("| None"):
-            checked(field, value, kind.__name__)
-        given[field.name] = value
-    return kind(**given)
+    levels = tuple(dataclass_from(NetworkLevel, row) for row in values["levels"])
+    return dataclass_from(Network, values, levels=levels)

@@ -20,6 +20,7 @@ from dataclasses import asdict, dataclass
 import h5py
 import numpy as np
 
+from mpicoloc.core.plain_values import dataclass_from
 from mpicoloc.core.profile import Profile
 from mpicoloc.core.tables import printable, text
 from mpicoloc.errors import DataError, EnvironmentFault, UsageError
@@ -185,7 +186,7 @@ def _seen(path: str, content: bytes, answer: memoryview) -> Snapshot:
     for name in ("digest", "sealed"):
         if not re.fullmatch(_DIGEST, more[name]):
             raise ValueError(f"{name} is {more[name]!r}, which is no SHA-256")
-    found = None if more["signature"] is None else profile_ipc.facts(Signature, more["signature"])
+    found = None if more["signature"] is None else dataclass_from(Signature, more["signature"])
     return Snapshot(path, content, profile, more["digest"], found, more["sealed"])
 
 
@@ -217,7 +218,7 @@ def facts(path: str | os.PathLike[str]) -> Signature | None:
 
     def read(answer: memoryview) -> Signature | None:
         found = json.loads(bytes(answer))
-        return None if found is None else profile_ipc.facts(Signature, found)
+        return None if found is None else dataclass_from(Signature, found)
 
     with hdf5.readable(named) as raw:
         return apart(named, work, read, files=[raw])

@@ -7,9 +7,9 @@ from datetime import UTC, datetime
 
 from mpicoloc.core.profile import Job, Profile
 from mpicoloc.core.tables import printable
+from mpicoloc.core.units import counted
 from mpicoloc.profile.signature import Signature
 from mpicoloc.report.figures.blocks import hosts
-from mpicoloc.report.units import counted
 
 N_HOSTS = 8
 """Hosts that are named where there are more."""

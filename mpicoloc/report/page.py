@@ -16,6 +16,7 @@ import mpicoloc
 from mpicoloc.core.profile import Profile
 from mpicoloc.core.progress import count, part
 from mpicoloc.core.tables import printable
+from mpicoloc.core.units import amount, seconds
 from mpicoloc.measure import processor
 from mpicoloc.profile.signature import Signature
 from mpicoloc.report import heading
@@ -23,7 +24,6 @@ from mpicoloc.report.figures import drawing
 from mpicoloc.report.figures.figures import Cell, Figure, Gap
 from mpicoloc.report.summary import co_runners
 from mpicoloc.report.terminal.profile_tables import estimate, notes
-from mpicoloc.report.units import amount, seconds
 
 N_ROWS = 200
 """Rows of a figure's data on the page."""

@@ -10,12 +10,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mpicoloc.errors import DataError
+from mpicoloc.slowdown.slowdown import LEAST_SLOWDOWN
 
 Floats = NDArray[np.float64]
 Bools = NDArray[np.bool_]
-
-LEAST_SLOWDOWN = 0.5
-"""What is below is no slowdown but another quantity, such as a degradation."""
 
 
 @dataclass(frozen=True)

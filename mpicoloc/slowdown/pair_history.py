@@ -13,10 +13,9 @@ from numpy.typing import NDArray
 
 from mpicoloc.core.estimate import Estimate
 from mpicoloc.core.run import Run
-from mpicoloc.schedule.queue import LEAST_SLOWDOWN
 from mpicoloc.slowdown import steps
 from mpicoloc.slowdown.production import beside
-from mpicoloc.slowdown.slowdown import PairSlowdowns
+from mpicoloc.slowdown.slowdown import LEAST_SLOWDOWN, PairSlowdowns
 
 Array = NDArray[np.float64]
 K = TypeVar("K", bound=Hashable)

@@ -15,6 +15,9 @@ from mpicoloc.errors import DataError
 
 Matrix = NDArray[np.float64]
 
+LEAST_SLOWDOWN = 0.5
+"""A smaller number is no slowdown but another quantity, such as a degradation."""
+
 
 class SlowdownModel(Protocol):
     """Tells the slowdown T_co / T_solo (not the degradation in percent, 100 (slowdown - 1))."""

@@ -11,9 +11,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from mpicoloc import config
-from mpicoloc.cli import tell
-from mpicoloc.core import units
+from mpicoloc.core import messages, service_units
 from mpicoloc.core.progress import steps
+from mpicoloc.core.step_record import SCRIPTS, StepRecord, of_facts
 from mpicoloc.core.tables import printable
 from mpicoloc.errors import EnvironmentFault, MpicolocError, Refused, UsageError
 from mpicoloc.ledger import charges, ledger_job, ledger_spool
@@ -21,11 +21,10 @@ from mpicoloc.ledger.ledger import Charge, Ledger, Overtaken, Stamp, is_name
 from mpicoloc.ledger.ledger_spool import Standing
 from mpicoloc.profile import signature
 from mpicoloc.profile.signature import KeyFile
-from mpicoloc.slurm import step_price, step_record
+from mpicoloc.slurm import step_price
 from mpicoloc.slurm.job_books import JobBooks
 from mpicoloc.slurm.spool import Step, look
 from mpicoloc.slurm.step_price import BY_HAND, Terms
-from mpicoloc.slurm.step_record import SCRIPTS, StepRecord
 
 Result = dict[str, Any]
 _WAITS, _KNOWN = "waits", "known"
@@ -71,7 +70,11 @@ class _Answer:
         by_status = {name: [one for one in self.charges if one["status"] == name] for name in _STATUS}
         told = []
         for name, found in by_status.items():
-            amount = f", {units.su_text(sum(one['price_usu'] for one in found))} SU" if name in _NEW else ""
+            amount = (
+                f", {service_units.su_text(sum(one['price_usu'] for one in found))} SU"
+                if name in _NEW
+                else ""
+            )
             if found or name in ("charged", "refused"):
                 told.append(f"{len(found)} {name}{amount}")
         waits = (
@@ -101,7 +104,7 @@ def collect(args: argparse.Namespace, ledger: Ledger, stamp: Stamp) -> int:
             names = ("n_known", "n_waiting", "charges")
             print(json.dumps({name: getattr(answer, name) for name in names}, indent=2, allow_nan=False))
         else:
-            tell.note(answer.sum(terms))
+            messages.note(answer.sum(terms))
     return answer.worst
 
 
@@ -261,7 +264,7 @@ def _charged(
         with contextlib.suppress(MpicolocError):
             if "slurm" in paid.facts:
                 cpu_s = float(paid.facts["n_cores"]) * float(paid.facts["wall_s"])
-                yield step_record.of_facts(paid.facts["slurm"]), cpu_s, paid.posting.transaction
+                yield of_facts(paid.facts["slurm"]), cpu_s, paid.posting.transaction
             else:  # charged by hand
                 other = Step(step.folder, os.path.splitext(name)[0], True, True, False)
                 yield step_price.record_of(other, terms).record, None, paid.posting.transaction
@@ -275,8 +278,8 @@ def _tell(result: Result, *, quiet: bool) -> None:
     elif quiet:
         return
     elif result["status"] == "late":
-        tell.note(f"{file}: {reason}")
+        messages.note(f"{file}: {reason}")
     else:
-        amount = units.su_text(result["price_usu"])
+        amount = service_units.su_text(result["price_usu"])
         why = f"; no discount, as {reason}" if reason else ""
         print(f"{file}: would be charged, {amount} SU to account {result['account']}{why}")

@@ -7,9 +7,9 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from mpicoloc.core.step_record import StepRecord
 from mpicoloc.ledger import ledger_job
 from mpicoloc.ledger.ledger_job import JobCharge
-from mpicoloc.slurm.step_record import StepRecord
 
 
 @dataclass(frozen=True)

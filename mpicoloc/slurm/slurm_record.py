@@ -12,13 +12,14 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
+from mpicoloc.core.step_record import SCRIPTS, StepRecord
 from mpicoloc.errors import DataError, EnvironmentFault, UsageError
 from mpicoloc.profile import signature
 from mpicoloc.slurm import slurm_close, slurm_command, step_note, step_record
 from mpicoloc.slurm.slurm_close import STEP, Start
 from mpicoloc.slurm.slurm_command import Away
 from mpicoloc.slurm.step_note import StepNote
-from mpicoloc.slurm.step_record import SCRIPTS, SKEW_S, StepRecord
+from mpicoloc.slurm.step_record import SKEW_S
 
 _STEP = re.compile(r"StepId=\S+ UserId=\d+ StartTime=(\d+) .*? Nodes=(\d+) CPUs=(\d+) ")
 

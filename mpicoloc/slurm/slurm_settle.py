@@ -7,13 +7,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
+from mpicoloc.core.step_record import ALLOCATION, SCRIPTS, StepRecord
 from mpicoloc.errors import DataError, EnvironmentFault, MpicolocError, Refused, UsageError
 from mpicoloc.profile import signature
 from mpicoloc.slurm import slurm_close, slurm_record, step_note, step_record
 from mpicoloc.slurm.slurm_close import Start
 from mpicoloc.slurm.slurm_command import Away
 from mpicoloc.slurm.step_note import StepNote
-from mpicoloc.slurm.step_record import ALLOCATION, SCRIPTS, StepRecord
 
 _OVER = ("CD", "F", "CA", "TO", "NF", "PR", "OOM", "BF", "DL")
 """States in which nothing of a job runs any more, and its epilogs have run, if they run at all."""

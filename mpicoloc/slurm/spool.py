@@ -6,10 +6,10 @@ import os
 import re
 from dataclasses import dataclass
 
+from mpicoloc.core.step_record import SCRIPTS
 from mpicoloc.errors import EnvironmentFault
 from mpicoloc.ledger import ledger_spool
 from mpicoloc.ledger.ledger import Ledger
-from mpicoloc.slurm.step_record import SCRIPTS
 
 PROFILE, RECORD = ".h5", ".json"
 _OF_PLUGIN = re.compile(rf"\d+\.\d+(\.(\d+|{'|'.join(SCRIPTS)}))?")

@@ -13,9 +13,9 @@ import os
 import stat
 from dataclasses import dataclass
 
+from mpicoloc.core.plain_values import dataclass_from
+from mpicoloc.core.step_record import SCRIPTS
 from mpicoloc.errors import DataError, EnvironmentFault
-from mpicoloc.profile import profile_ipc
-from mpicoloc.slurm.step_record import SCRIPTS
 from mpicoloc.trace.bundle import STRANGE
 
 FOLDER = ".steps"
@@ -88,7 +88,7 @@ def read(path: str) -> StepNote | None:
         version = values["schema_version"]
         if version != VERSION:
             raise DataError(f"{path} has version {version!r}, this mpicoloc reads {VERSION}: use a newer one")
-        found = profile_ipc.facts(StepNote, values)
+        found = dataclass_from(StepNote, values)
         if not (found.step.isdecimal() or found.step in SCRIPTS):
             raise ValueError(found.step)
         return found

@@ -7,8 +7,9 @@ import os
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from mpicoloc.core import units
-from mpicoloc.core.estimate import Estimate
+from mpicoloc.core import service_units
+from mpicoloc.core.estimate import Estimate, estimate_json
+from mpicoloc.core.step_record import StepRecord
 from mpicoloc.core.tables import printable
 from mpicoloc.errors import DataError, MpicolocError, Refused
 from mpicoloc.ledger import charges, ledger_job, ledger_spool
@@ -17,11 +18,10 @@ from mpicoloc.ledger.ledger_job import JobCharge
 from mpicoloc.pricing.price import Tariff, bill, of_whole_run
 from mpicoloc.profile import signature
 from mpicoloc.profile.signature import KeyFile, Snapshot
-from mpicoloc.report.terminal.bill import estimate_json
 from mpicoloc.slurm import step_record
 from mpicoloc.slurm.job_books import JobBooks
 from mpicoloc.slurm.spool import PROFILE, RECORD, Step
-from mpicoloc.slurm.step_record import SKEW_S, Sealed, StepRecord
+from mpicoloc.slurm.step_record import SKEW_S, Sealed
 
 BY_HAND = "charge it with `mpicoloc ledger charge`, and move its files out of the spool"
 
@@ -196,7 +196,7 @@ def _charge(told: _Told, record: StepRecord, job: JobBooks, terms: Terms) -> Cha
         "by_hand_cpu_s": others.by_hand,
         "overlap_cpu_s": others.overlap_cpu_s,
     }
-    usu = units.usu_of_su(prices.charged_su)
+    usu = service_units.usu_of_su(prices.charged_su)
     spooled = told.settles if _names_run(told.settles, record) else ""
     return Charge(
         told.digest,

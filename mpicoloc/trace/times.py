@@ -10,12 +10,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mpicoloc.core.profile import Profile
+from mpicoloc.core.timed_messages import TimedCalls, TimedMessages
 from mpicoloc.core.traffic import Rounds
+from mpicoloc.core.units import amount
 from mpicoloc.errors import DataError
-from mpicoloc.network.load.windows import TimedCalls, TimedMessages
 from mpicoloc.network.traffic import recorded
 from mpicoloc.network.traffic.job_traffic import kind_of
-from mpicoloc.report.units import amount
 from mpicoloc.trace.trace_file import folder_of
 
 MOST_TRACE_BYTES = 1 << 26

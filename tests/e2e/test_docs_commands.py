@@ -15,8 +15,8 @@ from mpicoloc.core.profile import Job
 from mpicoloc.core.tables import table
 from mpicoloc.errors import MpicolocError
 from mpicoloc.lab import control, slurm_cluster
-from mpicoloc.measure.estimate import complete
 from mpicoloc.profile import hdf5
+from mpicoloc.profile.assembly.complete import complete
 from mpicoloc.report.summary import summary
 
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]

@@ -91,19 +91,18 @@ def test_a_checker_of_paraver_traces_has_nothing_to_say(traced, events, tmp_path
     assert counted["State", "Synchronization"] == calls["MPI_Barrier"]
 
 
-@pytest.mark.parametrize("kind", ["parquet", "arrow"])
-def test_polars_reads_all_tables(kind, traced, whole, tmp_path):
-    """Its readers of both formats are its own."""
+def test_polars_reads_all_tables(traced, whole, tmp_path):
+    """Its reader is its own."""
     polars = pytest.importorskip("polars")
-    read = polars.read_parquet if kind == "parquet" else polars.read_ipc
-    job, out = mpicoloc.open(traced), export(traced, kind, tmp_path / "tables")
+    read = polars.read_parquet
+    job, out = mpicoloc.open(traced), export(traced, "parquet", tmp_path / "tables")
     for name, columns in COLUMNS.items():
-        found, expected = read(out / f"{name}.{kind}"), job.table(name)
+        found, expected = read(out / f"{name}.parquet"), job.table(name)
         assert found.columns == [column.name for column in columns] and len(found) == len(expected)
         for column in columns:
             if expected[column.name].dtype.kind in "iuO":
                 assert found[column.name].to_list() == expected[column.name].tolist()
-    found = read(export(whole, kind, tmp_path / "all") / f"trace.{kind}")
+    found = read(export(whole, "parquet", tmp_path / "all") / "trace.parquet")
     expected = mpicoloc.open(whole).trace.frame()
     assert found["duration_ns"].sum() == expected["duration_ns"].sum()
     assert dict(found.group_by("call").len().rows()) == dict(Counter(expected["call"]))

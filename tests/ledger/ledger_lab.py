@@ -13,8 +13,8 @@ from mpicoloc.core.profile import Job, Profile
 from mpicoloc.core.tables import table
 from mpicoloc.ledger.ledger import Charge, Ledger, Stamp
 from mpicoloc.ledger.ledger_audit import audit
-from mpicoloc.measure.estimate import complete
 from mpicoloc.profile import hdf5
+from mpicoloc.profile.assembly.complete import complete
 
 HERE = Path(__file__).resolve().parent
 STAMP = Stamp(1.7e9, "tester@here")

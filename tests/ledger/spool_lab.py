@@ -7,9 +7,9 @@ from pathlib import Path
 
 from ledger_lab import write
 
+from mpicoloc.core.step_record import StepRecord
 from mpicoloc.profile import signature
 from mpicoloc.slurm import step_record
-from mpicoloc.slurm.step_record import StepRecord
 
 KEY = b"0123456789abcdef0123456789abcdef"
 BEGAN_S = 1_700_000_000

@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from ledger_lab import STAMP, SU, assert_right, balances, charge
 
-from mpicoloc.core.units import MAX_USU, su_text, usu_of_su, usu_of_text
+from mpicoloc.core.service_units import MAX_USU, su_text, usu_of_su, usu_of_text
 from mpicoloc.errors import DataError, Refused, UsageError
 from mpicoloc.ledger import ledger_posts, ledger_spool
 from mpicoloc.ledger.ledger import Ledger

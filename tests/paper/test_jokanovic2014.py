@@ -5,6 +5,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
+from mpicoloc.core.timed_messages import TimedMessages
 from mpicoloc.core.topology import Placement
 from mpicoloc.network.load import sharing, utilisation, windows
 from mpicoloc.network.topology import placements, xgft
@@ -22,7 +23,7 @@ def test_equation_2_1_mean_of_the_bytes_in_transit():
     """The integral over time, added up in windows, is the sum of bytes times time over all messages."""
     rng = np.random.default_rng(1)
     n, start_s = 500, 3 * np.random.default_rng(2).random(500)
-    made = windows.TimedMessages(
+    made = TimedMessages(
         np.zeros(n, int), np.ones(n, int), start_s, start_s + rng.random(n) ** 4, rng.integers(1, 10**6, n)
     )
     end_s = made.end_s.max()

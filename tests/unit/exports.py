@@ -5,8 +5,8 @@ import traces
 
 from mpicoloc.core.profile import Job
 from mpicoloc.core.tables import table
-from mpicoloc.measure.estimate import complete
 from mpicoloc.profile import hdf5
+from mpicoloc.profile.assembly.complete import complete
 from mpicoloc.profile.frames import Frames
 from mpicoloc.trace import trace_file
 

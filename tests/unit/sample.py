@@ -7,7 +7,7 @@ from renewal import simulate
 
 from mpicoloc.core.profile import Job, Profile
 from mpicoloc.core.tables import Table, table
-from mpicoloc.measure.estimate import complete
+from mpicoloc.profile.assembly.complete import complete
 
 
 def job(**changes) -> Job:

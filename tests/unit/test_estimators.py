@@ -8,8 +8,9 @@ from renewal import simulate
 from mpicoloc.core.tables import table
 from mpicoloc.measure import ipc
 from mpicoloc.measure.burst import MIN_CYCLES, MIN_SHUTTERS, Matched, matched
-from mpicoloc.measure.estimate import complete, interference
+from mpicoloc.measure.estimate import interference
 from mpicoloc.pmpi import contract
+from mpicoloc.profile.assembly.complete import complete
 
 
 def rng(seed=0):

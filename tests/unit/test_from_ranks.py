@@ -6,7 +6,8 @@ import sample
 from renewal import simulate
 
 from mpicoloc.core.tables import table
-from mpicoloc.measure.estimate import complete, interference
+from mpicoloc.measure.estimate import interference
+from mpicoloc.profile.assembly.complete import complete
 
 JOB_S = 60.0
 

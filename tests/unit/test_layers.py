@@ -18,8 +18,8 @@ BASE = "errors config record pricings counters extras"
 class Room:
     """One row of the picture.
 
-    `imports` are rooms of the package, `libraries` what it may import besides the standard library, `owns` those of
-    them that no other room imports, `is_pure` whether it touches no file, process, clock or global random state.
+    `imports` are rooms of the package, `libraries` what it may import besides the standard library, `owns`
+    those that no other room imports. `is_pure`: it touches no file, process, clock or global random state.
     """
 
     imports: str = ""
@@ -55,10 +55,10 @@ ROOMS = {
     "schedule": Room(
         f"{BASE} core network slowdown", libraries="numpy scipy", owns="rustworkx", is_pure=True
     ),
-    "profile": Room(f"{BASE} {_DATA} trace", libraries="numpy", owns="h5py pandas"),
-    "trace": Room(f"{BASE} {_DATA}", libraries="numpy"),
-    "ledger": Room(f"{BASE} {_DATA} profile", owns="sqlite3 sqlalchemy"),
-    "coordinator": Room(f"{BASE} {_DATA} profile trace", owns="mpi4py"),
+    "profile": Room(f"{BASE} {_DATA} trace", libraries="numpy pandas", owns="h5py"),
+    "trace": Room(f"{BASE} {_DATA}", libraries="numpy pandas"),
+    "ledger": Room(f"{BASE} {_DATA} profile", owns="sqlalchemy"),
+    "coordinator": Room(f"{BASE} {_DATA} profile trace", libraries="numpy", owns="mpi4py"),
     "campaign": Room(f"{BASE} {_FILES} slowdown/training coordinator", libraries="numpy"),
     "slurm": Room(f"{BASE} {_FILES} campaign coordinator", libraries="numpy"),
     "lab": Room(f"{BASE} {_FILES}", libraries="numpy"),

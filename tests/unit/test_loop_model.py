@@ -12,7 +12,8 @@ from rich.console import Console
 
 from mpicoloc.core.tables import table
 from mpicoloc.measure import loop
-from mpicoloc.measure.estimate import complete, interference
+from mpicoloc.measure.estimate import interference
+from mpicoloc.profile.assembly.complete import complete
 from mpicoloc.report.terminal.profile_tables import show
 
 

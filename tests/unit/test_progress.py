@@ -10,20 +10,21 @@ import sample
 import terminal
 
 from mpicoloc.cli import main as cli
-from mpicoloc.cli import run, tell
-from mpicoloc.core import progress
+from mpicoloc.cli import run
+from mpicoloc.core import messages, progress
 from mpicoloc.profile import hdf5
 from mpicoloc.report.terminal.progress import DELAY_S, Watch
 
 SLOW = """
 import sys, time
-from mpicoloc.cli import tell
+from mpicoloc.cli import verbosity
+from mpicoloc.core import messages
 from mpicoloc.core.progress import count, part, steps
-with tell.at(int(sys.argv[1]), "slow"):
+with verbosity.at(int(sys.argv[1]), "slow"):
     for i in steps(range(20), "reading", unit="profiles"):
         time.sleep(float(sys.argv[2]))
-    tell.note("a note\\x1b[31m")
-    tell.trouble("a trouble")
+    messages.note("a note\\x1b[31m")
+    messages.trouble("a trouble")
 print("the result")
 """
 
@@ -82,7 +83,7 @@ def slow(level, step_s, **more):
 
 
 def test_a_bar_for_what_lasts_and_nothing_of_it_at_the_end():
-    shown = slow(tell.NORMAL, DELAY_S / 8)
+    shown = slow(messages.NORMAL, DELAY_S / 8)
     assert shown.ever("of 20 profiles")
     assert shown.screen == ["mpicoloc: a note?[31m", "mpicoloc: a trouble", "the result"]
 
@@ -90,16 +91,16 @@ def test_a_bar_for_what_lasts_and_nothing_of_it_at_the_end():
 @pytest.mark.parametrize(
     ("level", "step_s", "env"),
     [
-        (tell.NORMAL, 0.0, {}),
-        (tell.QUIET, DELAY_S / 8, {}),
-        (tell.NORMAL, DELAY_S / 8, {"TERM": "dumb"}),
+        (messages.NORMAL, 0.0, {}),
+        (messages.QUIET, DELAY_S / 8, {}),
+        (messages.NORMAL, DELAY_S / 8, {"TERM": "dumb"}),
     ],
     ids=["quick", "quiet", "dumb"],
 )
 def test_no_bar(level, step_s, env):
     shown = slow(level, step_s, env=env)
     assert "of 20" not in shown.output and "\x1b" not in shown.output
-    assert ("a note" in shown.output) == (level == tell.NORMAL)
+    assert ("a note" in shown.output) == (level == messages.NORMAL)
     assert "a trouble" in shown.output and "the result" in shown.output
 
 
@@ -111,18 +112,18 @@ def test_no_bar_in_a_pipe_whatever_colours_are_forced():
 
 
 def test_the_bar_has_no_colour_if_none_is_wanted_and_fits():
-    shown = slow(tell.NORMAL, DELAY_S / 8, env={"NO_COLOR": "1"}, columns=40)
+    shown = slow(messages.NORMAL, DELAY_S / 8, env={"NO_COLOR": "1"}, columns=40)
     assert shown.ever("of 20 profiles") and "\x1b[3" not in shown.output
     assert all(len(screen) == 1 for screen in shown.seen if "of 20" in "".join(screen))
 
 
 def test_results_of_a_pipe_have_nothing_of_the_bar(tmp_path):
-    shown = slow(tell.NORMAL, DELAY_S / 8, stdout=tmp_path / "out")
+    shown = slow(messages.NORMAL, DELAY_S / 8, stdout=tmp_path / "out")
     assert shown.ever("of 20 profiles") and (tmp_path / "out").read_text() == "the result\n"
 
 
 def test_ctrl_c_leaves_the_terminal_as_it_was():
-    shown = slow(tell.NORMAL, 1.0, stop_s=2.5)
+    shown = slow(messages.NORMAL, 1.0, stop_s=2.5)
     assert shown.code != 0 and shown.ever("of 20 profiles")
     assert shown.output.count("\x1b[?25l") == shown.output.count("\x1b[?25h")
 
@@ -150,7 +151,7 @@ def test_quiet_keeps_notes_to_itself_but_no_errors(profile, words, capsys, tmp_p
 def test_every_verb_takes_both(verb):
     for parser in all_parsers(cli.build_parser(verb)[1]):
         flags = parser._option_string_actions
-        assert flags["-q"].const == tell.QUIET and flags["--verbose"].const == tell.VERBOSE
+        assert flags["-q"].const == messages.QUIET and flags["--verbose"].const == messages.VERBOSE
 
 
 def all_parsers(parser):
@@ -164,10 +165,10 @@ def all_parsers(parser):
 def test_the_applications_own_flags_stay_its_own():
     parser = cli.build_parser("run")[0]
     args = parser.parse_args(["run", *run.prepare_argv(["-q", "-n", "2", "lmp", "-v", "-q"])])
-    assert args.level == tell.QUIET and args.app == ["lmp", "-v", "-q"]
+    assert args.level == messages.QUIET and args.app == ["lmp", "-v", "-q"]
     args = cli.build_parser("lab")[0].parse_args(["lab", "exec", "-v", "h0", "ls", "-q"])
-    assert args.level == tell.VERBOSE and args.app == ["ls", "-q"]
-    assert cli.build_parser("ledger")[0].parse_args(["ledger", "-q", "list"]).level == tell.QUIET
+    assert args.level == messages.VERBOSE and args.app == ["ls", "-q"]
+    assert cli.build_parser("ledger")[0].parse_args(["ledger", "-q", "list"]).level == messages.QUIET
 
 
 def test_both_are_none():

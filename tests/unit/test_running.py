@@ -9,7 +9,8 @@ import sample
 from mpicoloc.core.tables import table
 from mpicoloc.measure import burst
 from mpicoloc.measure.convergence import running
-from mpicoloc.measure.estimate import bursts, complete, windows
+from mpicoloc.measure.estimate import bursts, windows
+from mpicoloc.profile.assembly.complete import complete
 
 
 def test_all_groups_give_what_the_profile_has():

@@ -9,10 +9,10 @@ import sample
 
 from mpicoloc.cli.main import main
 from mpicoloc.core.tables import table
-from mpicoloc.measure.estimate import complete
+from mpicoloc.core.units import amount, link_rate, rate, seconds
 from mpicoloc.profile import hdf5
+from mpicoloc.profile.assembly.complete import complete
 from mpicoloc.report import heading
-from mpicoloc.report.units import amount, link_rate, rate, seconds
 
 KEYS = {
     "job": {"id", "command", "n_ranks", "n_nodes", "n_cores", "mpi_library", "wall_s", "start_unix_s", "user",

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from mpicoloc.core.tables import table
+from mpicoloc.core.timed_messages import TimedMessages
 from mpicoloc.core.topology import Placement
 from mpicoloc.core.traffic import Exchange, Traffic
 from mpicoloc.errors import DataError
@@ -17,7 +18,7 @@ PLACEMENT = Placement([0, 1, 2, 3, 0])
 
 def messages(rows):
     src, dst, start_s, end_s, n_bytes = (np.array(column) for column in zip(*rows, strict=True))
-    return windows.TimedMessages(src, dst, start_s, end_s, n_bytes)
+    return TimedMessages(src, dst, start_s, end_s, n_bytes)
 
 
 def by_hand(made, window_s, n_windows):
@@ -46,7 +47,7 @@ def test_windows_are_what_adding_up_gives(longest_s):
     n = 60
     start_s = 100 + 4 * rng.random(n)
     ranks = rng.integers(0, 5, (2, n))
-    made = windows.TimedMessages(*ranks, start_s, start_s + longest_s * rng.random(n), rng.integers(0, 9, n))
+    made = TimedMessages(*ranks, start_s, start_s + longest_s * rng.random(n), rng.integers(0, 9, n))
     found = windows.windows(TREE, PLACEMENT, made, 0.7)
     rates, transit = by_hand(made, 0.7, len(found.in_transit_bytes))
     assert np.allclose(found.injection_bps, rates, atol=1e-6)
@@ -64,7 +65,7 @@ def test_a_burst_shows():
 
 def test_no_message_at_all():
     none = np.array([], dtype=int)
-    made = windows.TimedMessages(none, none, none.astype(float), none.astype(float), none)
+    made = TimedMessages(none, none, none.astype(float), none.astype(float), none)
     assert windows.windows(TREE, PLACEMENT, made, 1.0).injection_bps.tolist() == [[0, 0]]
 
 

@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 
 from mpicoloc.core.profile import Profile
 from mpicoloc.core.tables import Table, text
+from mpicoloc.core.timed_messages import Floats, TimedCalls, TimedMessages
 from mpicoloc.core.traffic import Rounds
 from mpicoloc.errors import DataError
-from mpicoloc.network.load.windows import Floats, TimedCalls, TimedMessages
 from mpicoloc.network.traffic.job_traffic import kind_of
 
 _SENDS = re.compile(r"MPI_(I?[bsr]?send|I?sendrecv(_replace)?|R?put)(_c)?", re.IGNORECASE)

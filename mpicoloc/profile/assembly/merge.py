@@ -11,7 +11,7 @@ from mpicoloc import config
 from mpicoloc.core.profile import Job, Profile
 from mpicoloc.core.tables import COLUMNS, VERDICTS, Table, table
 from mpicoloc.errors import UsageError
-from mpicoloc.measure.estimate import complete
+from mpicoloc.profile.assembly.complete import complete
 from mpicoloc.profile.assembly.node_part import NodePart
 
 

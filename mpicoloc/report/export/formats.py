@@ -58,7 +58,6 @@ FORMATS: Mapping[str, Format] = {
         ),
         Format("json", "one file of all facts and tables", "json_file"),
         Format("parquet", "folder with a file for each table", "parquet", "pyarrow", 11, is_folder=True),
-        Format("arrow", "the same as Arrow IPC (Feather) files", "arrow", "pyarrow", 37, is_folder=True),
         Format("prometheus", "text file of the facts, for a node exporter", "prometheus"),
     )
 }
@@ -67,6 +66,8 @@ PACKED = ("perfetto", "paraver", "json")
 """Those that are compressed if PATH ends with .gz."""
 _LARGE_BYTES = 100 << 20
 ALIASES = {"chrome": "perfetto"}
+_GONE = {"arrow": "parquet"}
+"""Formats of former releases, and what does the same now."""
 
 
 def find(name: str) -> Format:
@@ -80,6 +81,8 @@ def find(name: str) -> Format:
         If the library that writes it is not installed.
     """
     known = ALIASES.get(name, name)
+    if name in _GONE:
+        raise UsageError(f"format {name} is no longer written: use {_GONE[name]}")
     if known not in FORMATS:
         close = difflib.get_close_matches(name, FORMATS, n=1)
         hint = f" (did you mean {close[0]}?)" if close else ""
@@ -101,7 +104,7 @@ def warning(job: Frames, wanted: Format, out: str) -> str:
     DataError
         If the trace is damaged.
     """
-    from mpicoloc.report.units import amount
+    from mpicoloc.core.units import amount
 
     n = _n_events(job, wanted) or len(job.profile.tables["events"])
     n_bytes = n * wanted.event_bytes

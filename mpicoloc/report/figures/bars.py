@@ -10,9 +10,9 @@ import numpy as np
 from matplotlib.figure import Figure as Picture
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
+from mpicoloc.core.units import seconds
 from mpicoloc.report.figures import drawing
 from mpicoloc.report.figures.drawing import INK, PAPER, SERIES
-from mpicoloc.report.units import seconds
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -18,7 +18,7 @@ from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.figure import Figure as Picture
 from matplotlib.ticker import EngFormatter, FuncFormatter, LogLocator, MaxNLocator, NullLocator
 
-from mpicoloc.report.units import amount, byte_unit, rate, seconds
+from mpicoloc.core.units import amount, byte_unit, rate, seconds
 
 if TYPE_CHECKING:
     from matplotlib.artist import Artist

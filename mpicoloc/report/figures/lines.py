@@ -12,9 +12,9 @@ from matplotlib.figure import Figure as Picture
 from matplotlib.patches import Patch
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
+from mpicoloc.core.units import amount
 from mpicoloc.report.figures import drawing
 from mpicoloc.report.figures.drawing import INK, SERIES
-from mpicoloc.report.units import amount
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -9,11 +9,11 @@ import numpy as np
 from mpicoloc.core.profile import Profile
 from mpicoloc.core.tables import printable
 from mpicoloc.core.topology import Placement, Topology
+from mpicoloc.core.units import amount
 from mpicoloc.network.load import utilisation
 from mpicoloc.network.load.windows import windows
 from mpicoloc.report.figures.blocks import MOST, hosts, of_ranks, short
 from mpicoloc.report.figures.figures import WIDTH, Figure, Gap
-from mpicoloc.report.units import amount
 from mpicoloc.trace import times
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from typing import Any
 from rich.console import Console
 from rich.markup import escape
 
-from mpicoloc.core.estimate import Estimate
+from mpicoloc.core.estimate import Estimate, estimate_json
 from mpicoloc.core.profile import Job
 from mpicoloc.core.tables import printable
 from mpicoloc.pricing.price import Bill
@@ -42,13 +42,6 @@ def _entry(file: str, job: Job, bill: Bill) -> dict[str, Any]:
         "discount_frac": {name: discount_frac(bill, prices[name]) for name in ("fair", "oracle")},
         "charged_su": bill.charged_su,
     }
-
-
-def estimate_json(value: Estimate | None) -> dict[str, Any] | None:
-    """An estimate with its interval; None stays None."""
-    if value is None:
-        return None
-    return {name: getattr(value, name) for name in ("value", "low", "high", "n", "method")}
 
 
 def discount_frac(bill: Bill, price: Estimate | None) -> float | None:

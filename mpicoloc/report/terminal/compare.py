@@ -10,10 +10,10 @@ from rich.markup import escape
 
 from mpicoloc.core.estimate import Estimate
 from mpicoloc.core.tables import printable
+from mpicoloc.core.units import amount, seconds
 from mpicoloc.profile.frames import Frames
 from mpicoloc.report.terminal.listing import Listing
 from mpicoloc.report.terminal.output import console
-from mpicoloc.report.units import amount, seconds
 from mpicoloc.slowdown.statistics import Comparison
 
 UNITS = {

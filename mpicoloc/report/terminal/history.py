@@ -9,10 +9,10 @@ from typing import Any
 from rich.markup import escape
 
 from mpicoloc.core.tables import printable
+from mpicoloc.core.units import counted, seconds
 from mpicoloc.measure import processor
 from mpicoloc.report.terminal.listing import Listing
 from mpicoloc.report.terminal.output import console
-from mpicoloc.report.units import counted, seconds
 
 _COMMAND_LETTERS = 40
 _TITLES = ("began", "job", "command", "ranks", "nodes", "time", "slowdown", "95 %", "run delay", "fair SU")

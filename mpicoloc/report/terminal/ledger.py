@@ -11,8 +11,8 @@ from typing import Any
 
 from rich.markup import escape
 
+from mpicoloc.core.service_units import PLACES, su_text
 from mpicoloc.core.tables import printable
-from mpicoloc.core.units import PLACES, su_text
 from mpicoloc.ledger.ledger import Account, Line, Posting
 from mpicoloc.report.terminal.listing import Listing
 from mpicoloc.report.terminal.output import console, write

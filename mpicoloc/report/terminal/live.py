@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import pwd
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NoReturn
 
+from rich.live import Live
 from rich.markup import escape
 
 from mpicoloc.core.live import Counts, LiveJob
 from mpicoloc.core.tables import printable
+from mpicoloc.core.units import amount, counted, seconds
 from mpicoloc.report.terminal.listing import Listing
-from mpicoloc.report.units import amount, counted, seconds
+from mpicoloc.report.terminal.output import console
 
 _TITLES = (
     *("job", "user", "ranks", "cores", "time", "slowdown", "95 %"),
@@ -111,3 +114,25 @@ def as_json(jobs: Sequence[LiveJob], before: Mapping[int, Counts]) -> list[dict[
             }
         )
     return rows
+
+
+def watch(look: Callable[[], Sequence[LiveJob]], interval_s: float, most_frac: float) -> NoReturn:
+    """Show the jobs of the node on the whole screen, again and again.
+
+    Parameters
+    ----------
+    look : callable
+        Finds the jobs.
+    interval_s : float
+        Time between two looks.
+    most_frac : float
+        Part of a processor that looking may take: a slow look makes the next one later.
+    """
+    before: dict[int, Counts] = {}
+    with Live(console=console(), screen=True, auto_refresh=False) as screen:
+        while True:
+            started_s = time.monotonic()
+            found = look()
+            screen.update(table(found, before), refresh=True)
+            before = {job.owner: job.counts for job in found if job.counts is not None}
+            time.sleep(max(interval_s, (time.monotonic() - started_s) / most_frac))

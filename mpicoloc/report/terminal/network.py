@@ -8,10 +8,11 @@ from typing import Any
 
 from rich.markup import escape
 
-from mpicoloc.core.estimate import Estimate
+from mpicoloc.core.estimate import Estimate, estimate_json
 from mpicoloc.core.profile import Job, NetworkLevel
 from mpicoloc.core.tables import printable
 from mpicoloc.core.topology import Placement, Topology
+from mpicoloc.core.units import amount, link_rate, rate
 from mpicoloc.network.load import sharing as network_sharing
 from mpicoloc.network.load import utilisation
 from mpicoloc.network.load.routing import LinkLoads
@@ -20,7 +21,6 @@ from mpicoloc.network.topology import xgft
 from mpicoloc.report.summary import levels_json
 from mpicoloc.report.terminal.listing import Listing
 from mpicoloc.report.terminal.output import console
-from mpicoloc.report.units import amount, link_rate, rate
 
 
 @dataclass(frozen=True)
@@ -79,7 +79,7 @@ def as_json(cases: Sequence[Case], shared: Shared | None) -> dict[str, Any]:
             {
                 "file": case.file,
                 "n_sharing_jobs": n_jobs[:, i].tolist(),
-                "slowdown": shared.slowdowns and _estimate_json(shared.slowdowns[i]),
+                "slowdown": shared.slowdowns and estimate_json(shared.slowdowns[i]),
                 "with": [_pair_json(cases, shared, i, pair) for pair in shared.links if i in pair],
             }
             for i, case in enumerate(cases)
@@ -135,10 +135,6 @@ def _windows_json(found: Windows | None) -> dict[str, Any] | None:
         "injection_bps": found.injection_bps.tolist(),
         "in_transit_bytes": found.in_transit_bytes.tolist(),
     }
-
-
-def _estimate_json(found: Estimate) -> dict[str, Any]:
-    return {name: getattr(found, name) for name in ("value", "low", "high", "n", "method")}
 
 
 def show(cases: Sequence[Case], shared: Shared | None) -> None:

@@ -15,13 +15,13 @@ from mpicoloc.core.cpu_list import numbers
 from mpicoloc.core.estimate import Estimate
 from mpicoloc.core.profile import Profile
 from mpicoloc.core.tables import Table, printable, text
+from mpicoloc.core.units import amount, counted, seconds
 from mpicoloc.measure import processor
 from mpicoloc.profile.signature import Signature
 from mpicoloc.report import heading, sites
 from mpicoloc.report.figures.blocks import hosts
 from mpicoloc.report.summary import co_runners
 from mpicoloc.report.terminal.listing import Listing
-from mpicoloc.report.units import amount, counted, seconds
 from mpicoloc.slowdown.pmu_quantities import LEAST_THREADS_FRAC
 from mpicoloc.trace import sums
 

@@ -1,4 +1,4 @@
-"""What goes to standard error: notes, troubles, with -v what is done, and bars. With -q only troubles."""
+"""Flags -q and -v: how much goes to standard error, and whether bars do."""
 
 from __future__ import annotations
 
@@ -11,14 +11,12 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from mpicoloc.cli import helping
-from mpicoloc.core import progress
+from mpicoloc.core import messages, progress
+from mpicoloc.core.messages import NORMAL, QUIET, VERBOSE
 
 if TYPE_CHECKING:
     from mpicoloc.report.terminal.progress import Watch
 
-QUIET, NORMAL, VERBOSE = -1, 0, 1
-_level = NORMAL
-_watch: Watch | None = None
 _QUIET_FLAGS, _VERBOSE_FLAGS = ("-q", "--quiet"), ("-v", "--verbose")
 
 
@@ -46,16 +44,12 @@ def leading(argv: Sequence[str]) -> tuple[int, list[str]]:
 @contextlib.contextmanager
 def at(level: int, what: str) -> Iterator[None]:
     """Tell as much as this level says of the work in the block, which is `what`."""
-    global _level, _watch
-    before = _level, _watch
     began_s = time.monotonic()
-    _level, _watch = level, _new_watch(level)
-    try:
-        with progress.watched(_watch):
+    watch = _new_watch(level)
+    with messages.at_level(level, watch.line if watch else None):
+        with progress.watched(watch):
             yield
-        detail(f"{what}: {time.monotonic() - began_s:.2f} s in all")
-    finally:
-        _level, _watch = before
+        messages.detail(f"{what}: {time.monotonic() - began_s:.2f} s in all")
 
 
 def _new_watch(level: int) -> Watch | None:
@@ -64,47 +58,9 @@ def _new_watch(level: int) -> Watch | None:
         return None
     from mpicoloc.report.terminal.progress import Watch
 
-    return Watch(has_bars=has_bars, tell=detail if level >= VERBOSE else None)
+    return Watch(has_bars=has_bars, tell=messages.detail if level >= VERBOSE else None)
 
 
 def flags() -> list[str]:
     """The flag by which another call of the command tells as much."""
-    return {QUIET: ["--quiet"], VERBOSE: ["--verbose"]}.get(_level, [])
-
-
-def is_verbose() -> bool:
-    """Whether -v was given: results, too, are told in full."""
-    return _level >= VERBOSE
-
-
-def is_asked() -> bool:
-    """Whether somebody wants to know of more than troubles: asked for it, or looks on."""
-    return _level >= VERBOSE or (_level > QUIET and sys.stderr.isatty())
-
-
-def detail(words: str) -> None:
-    """One line of what is done."""
-    if is_verbose():
-        trouble(words)
-
-
-def note(words: str) -> None:
-    """One line that a reader of the results should know."""
-    if _level > QUIET:
-        trouble(words)
-
-
-def trouble(words: str) -> None:
-    """One line of what went wrong. The last net for what a foreign file says, which no terminal must obey."""
-    if not words.isprintable():
-        # NumPy comes with it, and most messages need not wait for that.
-        from mpicoloc.core.tables import printable
-
-        # A compiler's answer has lines.
-        words = "\n".join(map(printable, words.expandtabs().split("\n")))
-    # The work goes on, with its own exit code, where nobody listens any more or the disk is full.
-    with contextlib.suppress(OSError):
-        if _watch is None:
-            print(f"mpicoloc: {words}", file=sys.stderr)
-        else:
-            _watch.line(f"mpicoloc: {words}")
+    return {QUIET: ["--quiet"], VERBOSE: ["--verbose"]}.get(messages.level(), [])

@@ -1,0 +1,37 @@
+"""Dataclasses from plain values of a file or another process, each of which must have its field's type."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Mapping
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+_KINDS: dict[str, tuple[type, ...]] = {"str": (str,), "int": (int,), "float": (float, int)}
+
+
+def dataclass_from(kind: type[T], values: Mapping[str, Any], **given: Any) -> T:
+    """A dataclass from plain values; fields in `given` are not looked for. Errors as of `checked_value`."""
+    for field in dataclasses.fields(kind):  # type: ignore[arg-type]
+        if field.name in given:
+            continue
+        value = values[field.name]
+        if value is not None or not str(field.type).endswith("| None"):
+            checked_value(field, value, kind.__name__)
+        given[field.name] = value
+    return kind(**given)
+
+
+def checked_value(field: dataclasses.Field[Any], value: Any, where: Any) -> Any:
+    """The value, if it is of the field's type; `where` it stands is for the message.
+
+    Raises
+    ------
+    ValueError, OverflowError
+        If it is not, or it is no finite number.
+    """
+    kind = str(field.type).removesuffix(" | None")
+    if not isinstance(value, _KINDS[kind]) or (isinstance(value, int | float) and not math.isfinite(value)):
+        raise ValueError(f"{getattr(where, 'name', where)} has {field.name} {value!r}, which is no {kind}")
+    return value
