@@ -8,7 +8,7 @@ from collections.abc import Iterable
 
 import mpicoloc
 
-_PACKAGE = os.path.dirname(os.path.abspath(__file__))
+_PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 ABIS = ("mpich", "openmpi", "abi")
 """MPICH's ABI, Open MPI's, and the MPI standard's (``libmpi_abi.so``)."""
 KEEPER = "mpicoloc-keeper"

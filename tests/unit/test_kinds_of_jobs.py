@@ -20,7 +20,7 @@ from mpicoloc.schedule.policies import Rules
 from mpicoloc.schedule.sharing_plan import Partitions
 from mpicoloc.slowdown.slowdown import MeasuredTable
 from mpicoloc.slowdown.training.fitting import fit_kind
-from mpicoloc.slurm import job_history, service
+from mpicoloc.slurm import client, job_history, service
 
 HOW = service.Steering(Partitions("whole", "shared"), Rules("blossom", prior_slowdown=1.3), None)
 
@@ -96,7 +96,7 @@ def test_a_job_does_not_run_longer_than_its_time_limit_whatever_its_profiles_say
         write(folder, name, wall_s=3e6)
     known = job_history.Known(str(folder))
     known.look()
-    now = service.slurm.snapshot()
+    now = client.snapshot()
     seen = []
 
     class Told(MeasuredTable):
@@ -125,12 +125,12 @@ def test_profiles_and_nodes_of_another_machine_than_the_models_are_named(slurm, 
     assert f"node n1 has 4 CPUs, and the model is of {ours}" in told.err
     known = job_history.Known(str(folder), Machine("Epyc", 8, 2.0**34))
     known.look()
-    jobs = {job.name: job for job in service.slurm.snapshot().jobs}
+    jobs = {job.name: job for job in client.snapshot().jobs}
     assert [known.of(jobs[name], 0.0) is not None for name in "FG"] == [True, False]
 
 
 def test_jobs_of_one_name_that_run_different_programs_are_not_known(slurm, folder):
-    wait = {job.name: job for job in service.slurm.snapshot().jobs}["F"]
+    wait = {job.name: job for job in client.snapshot().jobs}["F"]
     commands = ("/opt/lmp -in a", "/usr/bin/lmp -in b", "other")
     for i, (command, is_known) in enumerate(zip(commands, (True, True, False), strict=True)):
         write(folder, "F", file=f"F{i}", id=str(i), command=command)
@@ -140,7 +140,7 @@ def test_jobs_of_one_name_that_run_different_programs_are_not_known(slurm, folde
 
 
 def test_a_look_asks_for_what_has_changed_only(slurm, folder, monkeypatch):
-    wait = {job.name: job for job in service.slurm.snapshot().jobs}["F"]
+    wait = {job.name: job for job in client.snapshot().jobs}["F"]
     known = job_history.Known(str(folder))
 
     def runtime_s():
@@ -171,7 +171,7 @@ def test_nobody_speaks_for_another_user(slurm, folder, capsys):
     os.chown(folder / "forged.h5", stranger, -1)
     known = job_history.Known(str(folder))
     known.look()
-    jobs = {job.name: job for job in service.slurm.snapshot().jobs}
+    jobs = {job.name: job for job in client.snapshot().jobs}
     assert known.of(jobs["G"], 0.0) is None
     assert known.of(jobs["F"], 0.0).runtime_s > 5
     theirs = dataclasses.replace(jobs["G"], user="nobody")
@@ -204,7 +204,7 @@ def test_what_jobs_suffered_beside_each_other_is_known_of_their_kinds(slurm, fol
     known = job_history.Known(str(folder))
     known.look()
     both = {("F", "G"): [1.5], ("G", "F"): [1.5]}
-    f, g = (job.kind for job in service.slurm.snapshot().jobs if job.name in "FG")
+    f, g = (job.kind for job in client.snapshot().jobs if job.name in "FG")
     assert slowdowns(known, {f, g}) == slowdowns(known, [g, f]) == both
     assert slowdowns(known, {f}) == {}
     os.unlink(folder / "met-G.h5")  # it says who 143 was
@@ -224,7 +224,7 @@ def test_whom_a_job_met_is_not_known_where_two_say_it(slurm, folder):
     write(folder, "evil", user="nobody", id="143", start_unix_s=1.7e9, wall_s=3e5)
     known = job_history.Known(str(folder))
     known.look()
-    f, g = (job.kind for job in service.slurm.snapshot().jobs if job.name in "FG")
+    f, g = (job.kind for job in client.snapshot().jobs if job.name in "FG")
     of_g = {("G", "F"): [1.5]}
     assert slowdowns(known, {f, g, ("nobody", "evil", 4)}) == of_g
     (folder / "evil.h5").unlink()
