@@ -2,9 +2,9 @@
 
     python benchmarks/estimators.py [--runs 60] [--meter loop]
 
-Meter burst: the jobs are those of `tests/unit/test_estimators.py`: 60 s, shutters of 3.2 ms every 200 ms.
+Meter burst: the jobs of `tests/unit/measure/test_estimators.py`: 60 s, shutters of 3.2 ms every 200 ms.
 Prints, over the runs of each job: mean error of the estimate, its spread, mean half-width of the 95 %
-interval, and how often that holds the truth. Meter loop: jobs of `tests/unit/passes.py`; root mean square
+interval, and how often that holds the truth. Meter loop: jobs of `tests/support/passes.py`; root mean square
 error, half-width and how often it holds, of whole passes alone and of the parts that windows cut off too.
 """
 
@@ -16,7 +16,7 @@ import numpy as np
 
 from mpicoloc.measure import loop
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests" / "unit"))
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests" / "support"))
 import passes
 from renewal import simulate
 from test_estimators import CASES, estimate

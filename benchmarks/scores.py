@@ -29,7 +29,7 @@ from mpicoloc.slowdown.training.fitting import MAX_PROGRAM_FOLDS, fit_model
 from mpicoloc.slowdown.training.problem import parted, predicted, problem
 from mpicoloc.slowdown.training.regressors import BASELINES, KINDS
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests" / "unit"))
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests" / "support"))
 NEW = {
     "R2 new": "r2",
     "searched with them": "flattered",

@@ -25,12 +25,14 @@ conformance/test_suites.py fuzz/test_fuzz.py fuzz/test_fuzz_profile.py ledger/te
 ledger/test_desk.py ledger/test_posts.py ledger/test_spool_charged.py ledger/test_spool_order.py
 ledger/test_spool_overlap.py ledger/test_spool_unprofiled.py mpi/conformance/test_cases.py
 mpi/conformance/test_coverage.py mpi/conformance/test_sanitized.py mpi/test_endings.py mpi/test_ends.py
-mpi/test_sanitizers.py mpi/test_sessions.py mpi/test_signals.py unit/test_agent_c.py unit/test_cli_fit.py
-unit/test_collective_messages.py unit/test_deployed_campaigns.py unit/test_docs_build.py unit/test_each.py
-unit/test_entries_c.py unit/test_estimators.py unit/test_export_scale.py unit/test_fitting.py
-unit/test_foreign.py unit/test_kinds_of_jobs.py unit/test_loop_model.py unit/test_measured_scores.py
-unit/test_outputs.py unit/test_pairing_benchmark.py unit/test_parts.py unit/test_pmu_c.py
-unit/test_regressors.py unit/test_signature.py unit/test_slurm_close.py unit/test_tally_c.py
+mpi/test_sanitizers.py mpi/test_sessions.py mpi/test_signals.py unit/benchmarks/test_deployed_campaigns.py
+unit/benchmarks/test_pairing_benchmark.py unit/c/test_agent_c.py unit/c/test_entries_c.py
+unit/c/test_pmu_c.py unit/c/test_tally_c.py unit/cli/test_cli_fit.py unit/cli/test_outputs.py
+unit/docs/test_docs_build.py unit/measure/test_estimators.py unit/measure/test_loop_model.py
+unit/network/test_collective_messages.py unit/profile/test_checkpoint_files.py unit/profile/test_foreign.py
+unit/profile/test_parallel.py unit/profile/test_signature.py unit/report/test_export_scale.py
+unit/slowdown/test_fitting.py unit/slowdown/test_measured_scores.py unit/slowdown/test_regressors.py
+unit/slurm/test_job_history.py unit/slurm/test_slurm_close.py
 """
 """Files that take most of the time and tell what changed in mpicoloc, not whether an installation works:
 `launch/test` leaves them out, and `launch/test --all` runs them."""

@@ -17,7 +17,7 @@ import jobs
 import pytest
 import test_report_browser as browser
 
-sys.path.append(str(Path(__file__).resolve().parents[1] / "unit"))
+sys.path.append(str(Path(__file__).resolve().parents[1] / "support"))
 import terminal
 
 from mpicoloc.cli.main import main

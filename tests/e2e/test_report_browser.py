@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-sys.path.append(str(Path(__file__).resolve().parents[1] / "unit"))
+sys.path.append(str(Path(__file__).resolve().parents[1] / "support"))
 import sample
 
 from mpicoloc.core.profile import Network, NetworkLevel

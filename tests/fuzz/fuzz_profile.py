@@ -24,7 +24,7 @@ from pathlib import Path
 import numpy as np
 
 HERE = Path(__file__).resolve().parent
-sys.path += [str(HERE), str(HERE.parent / "unit")]
+sys.path += [str(HERE), str(HERE.parent / "support")]
 
 import mutations  # noqa: E402
 import sample  # noqa: E402

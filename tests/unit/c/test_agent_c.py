@@ -1,0 +1,236 @@
+"""The C half without MPI: make-believe jobs share a board in a folder of their own, under the sanitizers."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import objects
+import once
+import pytest
+
+from mpicoloc.pmpi.sources import AGENT, KEEPER
+
+# Ranks that only compute, and what is said of their time: nothing else may want the processors.
+pytestmark = pytest.mark.serial
+
+ROOT = Path(__file__).resolve().parents[3]
+CSRC = ROOT / "csrc"
+IN_RANKS = ("clock.c", "gate.c", "hooks.c", "keeper_start.c", "lanes.c", "pmu.c", "regions.c",
+            "restart.c", "start.c", "usage.c")  # fmt: skip
+CORE = (*AGENT, "agent_thread.c", *IN_RANKS)
+FLAGS = ("-std=gnu11", "-O1", "-g", "-Wall", "-Wextra", "-Werror", "-fsanitize=address,undefined",
+         "-fno-sanitize-recover=undefined")  # fmt: skip
+# Software events stand for instructions and cycles where there is no PMU. The task clock is looked at, of
+# which two counters agree as those of a PMU do; two of the CPU clock drift apart, by a millisecond in two
+# seconds: the kernel reads the time for each whenever a thread gets or loses its processor.
+SOFTWARE_EVENTS = "-DMC_PERF_EVENTS=" + ", ".join(
+    f"{{PERF_TYPE_SOFTWARE, PERF_COUNT_SW_{clock}_CLOCK}}" for clock in ("CPU", "TASK")
+)
+CANNOT = 77
+SCENARIOS = ("sharing", "alone", "killed_agent", "killed_rank", "greedy_neighbour", "coming_and_going",
+             "agent_cost", "thread")  # fmt: skip
+
+
+Build = Callable[..., Path]
+
+
+@pytest.fixture(scope="module")
+def build(tmp_path_factory: pytest.TempPathFactory) -> Build:
+    shared = once.folder(tmp_path_factory) / "objects"
+
+    def build_one(name: str, sources: tuple[str, ...], folder: Path, **flags_of: tuple[str, ...]) -> Path:
+        """A program of tests/c, or the keeper; `flags_of` are more flags of the file of that name."""
+        files = [CSRC / source for source in sources]
+        if (ROOT / f"tests/c/{name}.c").exists():
+            files.append(ROOT / f"tests/c/{name}.c")
+        extra = {f"{stem}.c": flags for stem, flags in flags_of.items()}
+        return objects.program(folder / name, files, FLAGS, shared, extra)
+
+    return build_one
+
+
+def _run(program: Path, shm: Path, *arguments: str, **extra: str) -> str:
+    environment = {name: text for name, text in os.environ.items() if not name.startswith("MPICOLOC_")}
+    environment |= {"MPICOLOC_SHM_DIR": str(shm), **extra}
+    command = [program, *arguments]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=90, check=False)
+    if done.returncode == CANNOT:
+        pytest.skip("this machine lets no process trace another")
+    assert done.returncode == 0, done.stderr
+    return done.stderr
+
+
+@pytest.fixture(scope="module")
+def agent_program(build: Build, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return build("test_agent", CORE, tmp_path_factory.mktemp("agent"))
+
+
+@pytest.mark.parametrize("scenario", SCENARIOS)
+def test_jobs_on_one_board(agent_program: Path, tmp_path: Path, scenario: str) -> None:
+    _run(agent_program, tmp_path, scenario)
+    assert not list(tmp_path.glob("*.board.*"))
+
+
+@pytest.mark.parametrize("scenario", ["garbage", "shortened", "replaced", "other_versions"])
+def test_a_board_that_is_not_as_agents_left_it(build: Build, tmp_path: Path, scenario: str) -> None:
+    program = build("test_board", CORE, tmp_path)
+    shm = tmp_path / "shm"
+    shm.mkdir()
+    _run(program, shm, scenario)
+    assert not list(shm.iterdir())
+
+
+@pytest.mark.parametrize("trace", ["0", "all"])
+def test_no_race_between_agent_board_and_tables(tmp_path_factory: pytest.TempPathFactory, tmp_path: Path,
+                                                trace: str) -> None:  # fmt: skip
+    flags = (*FLAGS[: FLAGS.index("-Werror") + 1], "-fsanitize=thread")
+    files = [ROOT / "tests/c/test_races.c", *(CSRC / name for name in CORE)]
+    link = ("-Wl,--wrap=mmap,--wrap=munmap", "-lm", "-lpthread", "-ldl")
+    folder = once.folder(tmp_path_factory) / "objects"
+    program = objects.program(tmp_path / "test_races", files, flags, folder, link=link)
+    shm = tmp_path / "shm"
+    shm.mkdir()
+    # the thread sanitizer of older compilers needs addresses that are not random
+    said = _run(
+        Path("setarch"), shm, "-R", str(program), MPICOLOC_TRACE=trace, MPICOLOC_OUT=str(tmp_path / "x.h5")
+    )
+    assert "shutters" in said
+    assert not list(shm.iterdir())
+
+
+def test_an_agent_killed_at_each_step_of_a_shutter_harms_nobody(build: Build, tmp_path: Path) -> None:
+    program = build("test_steps", CORE, tmp_path)
+    shm = tmp_path / "shm"
+    shm.mkdir()
+    _run(program, shm)
+    assert not list(shm.iterdir())
+
+
+def test_shutters_that_several_nodes_have_in_common(build: Build, tmp_path: Path) -> None:
+    program = build("test_common", CORE, tmp_path)
+    shm = tmp_path / "shm"
+    shm.mkdir()
+    _run(program, shm)
+    assert not list(shm.iterdir())
+
+
+def test_hardware_counters_of_a_shutter(build: Build, tmp_path: Path) -> None:
+    program = build("test_perf", CORE, tmp_path, perf=(SOFTWARE_EVENTS,))
+    shm = tmp_path / "shm"
+    shm.mkdir()
+    _run(program, shm)
+
+
+def test_no_counters_are_explained(build: Build, tmp_path: Path) -> None:
+    program = build("test_perf", CORE, tmp_path, perf=("-DMC_PERF_EVENTS={~0u, 0}, {~0u, 0}",))
+    assert "reason: " in _run(program, tmp_path, "unavailable")
+
+
+@pytest.fixture(scope="module")
+def loop_program(build: Build, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return build("test_loop", CORE, tmp_path_factory.mktemp("loop"))
+
+
+@pytest.mark.parametrize("scenario", ["limit", "times", "search", "shutters", "fallback"])
+def test_function_entries_are_counted(loop_program: Path, tmp_path: Path, scenario: str) -> None:
+    if scenario != "fallback" and "unavailable" in _run(loop_program, tmp_path, "available"):
+        pytest.skip("no hardware breakpoints here")
+    _run(loop_program, tmp_path, scenario)
+
+
+def test_no_breakpoints_are_explained(build: Build, tmp_path: Path) -> None:
+    program = build("test_loop", CORE, tmp_path, probe=("-DMC_PROBE_TYPE=~0u",))
+    assert "unavailable: no hardware breakpoints" in _run(program, tmp_path, "available")
+    _run(program, tmp_path, "refused")
+
+
+@pytest.fixture(scope="module")
+def keeper_program(build: Build, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("keeper")
+    build("mpicoloc-keeper", KEEPER, folder)
+    writer = folder / "writer"
+    # Tells how it was called; fails when the environment says so, as a shell would be told to.
+    writer.write_text('#!/bin/sh\n'
+                      'echo "$@ preload=$LD_PRELOAD pmi=$PMI_RANK n=$OPENBLAS_NUM_THREADS" >> "$WRITER_LOG"\n'
+                      'ls "$MPICOLOC_SHM_DIR" > "$WRITER_LOG.files"\n'
+                      'echo "cannot write it" >&2\n'
+                      'case " $* " in *"$WRITER_DIES "*) kill -9 $$;; esac\n'
+                      'exit "$WRITER_CODE"\n')  # fmt: skip
+    writer.chmod(0o755)
+    return build("test_keeper", CORE, folder)
+
+
+@pytest.mark.parametrize(
+    ("scenario", "meter", "code", "arguments", "complaint"),
+    [
+        ("finished", "burst", "0", "k", ""),
+        ("filtered", "burst", "0", "k", ""),
+        ("forbidden", "ipc", "0", "k", ""),
+        ("forbidden", "loop", "0", "k", ""),
+        ("failed", "burst", "3", "k", "mpicoloc: no profile was written: cannot write it\n"),
+        ("orphaned", "burst", "0", "k", ""),
+        ("deleted", "burst", "0", "k", ""),
+        ("killed", "burst", "0", "k --partial", ""),
+    ],
+)
+def test_keeper_has_the_profile_written_and_cleans_up(
+    keeper_program: Path,
+    tmp_path: Path,
+    scenario: str,
+    meter: str,
+    code: str,
+    arguments: str,
+    complaint: str,
+) -> None:
+    shm, log = tmp_path / "shm", tmp_path / "log"
+    shm.mkdir()
+    writer = str(keeper_program.parent / "writer")
+    extra = {"MPICOLOC_PYTHON": writer, "WRITER_CODE": code, "WRITER_LOG": str(log), "PMI_RANK": "0",
+             "MPICOLOC_METER": meter, "WRITER_DIES": "nobody"}  # fmt: skip
+    said = _run(keeper_program, shm, scenario, **extra)
+    assert log.read_text() == f"-P -m mpicoloc.profile.assembly.assemble {arguments} preload= pmi= n=1\n"
+    assert {"mpicoloc.k.0.seg", "mpicoloc.k.node"} <= set(Path(f"{log}.files").read_text().split())
+    assert said == complaint
+    assert not list(shm.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("scenario", "dies", "runs", "end"),
+    [
+        ("dying", "assemble", ["assemble k", "assemble k", "checkpoint k --last"],
+         "; `mpicoloc recover OUT` makes one of what it left"),
+        ("dead", "", 2 * ["assemble k", "assemble k", "checkpoint k --last"],
+         "; OUT is tried again when the ranks have ended"),
+    ],
+)  # fmt: skip
+def test_a_writer_that_is_killed_leaves_a_part_or_is_tried_again(
+    keeper_program: Path, tmp_path: Path, scenario: str, dies: str, runs: list[str], end: str
+) -> None:
+    shm, log = tmp_path / "shm", tmp_path / "log"
+    shm.mkdir()
+    writer = str(keeper_program.parent / "writer")
+    out = str(tmp_path / "job.h5")
+    said = _run(keeper_program, shm, scenario, MPICOLOC_PYTHON=writer, WRITER_CODE="0", WRITER_LOG=str(log),
+                WRITER_DIES=dies, MPICOLOC_METER="burst", MPICOLOC_OUT=out)  # fmt: skip
+    found = [line.partition(" preload=")[0] for line in log.read_text().splitlines()]
+    assert found == [f"-P -m mpicoloc.profile.assembly.{run}" for run in runs]
+    assert said == (
+        "mpicoloc: no profile was written: its writer was killed twice (signal 9, for want of memory?)"
+        + end.replace("OUT", out) + "\n"
+    )  # fmt: skip
+    assert not list(shm.iterdir())
+
+
+def test_checkpoints_are_rarer_where_they_cost_or_fail(build: Build, tmp_path: Path) -> None:
+    names = ("keeper_checkpoint.c", "keeper_writer.c", "options.c", "proc.c", "segment.c", "table.c")
+    _run(build("test_checkpoint", names, tmp_path), tmp_path, "/bin/false", "/bin/true")
+
+
+def test_cycles_are_split_at_shutters(build: Build, tmp_path: Path) -> None:
+    names = ("clock.c", "hooks.c", "lanes.c", "options.c", "proc.c", "regions.c", "segment.c", "start.c",
+             "table.c", "trap.c", "usage.c")  # fmt: skip
+    without_tsc = {Path(name).stem: ("-DMC_NO_TSC",) for name in (*names, "test_hooks.c")}
+    _run(build("test_hooks", names, tmp_path, **without_tsc), tmp_path)

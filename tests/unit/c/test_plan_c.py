@@ -1,0 +1,113 @@
+"""How long a job asks the others to stand still: what its cycles want, and what the duty limit leaves."""
+
+import os
+import shlex
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+CSRC = Path(__file__).resolve().parents[3] / "csrc"
+MS, S = 10**6, 10**9
+MAX_MS, DUTY = 100, 0.02
+PROGRAM = """
+#include "agent.h"
+#include <inttypes.h>
+#include <stdio.h>
+static mc_agent agent;
+int main(void)
+{
+    uint64_t now, joined, wish;
+    agent.duty_frac = 0.02;
+    agent.max_ns = 100000000u;
+    agent.t_open = 1000000000u;
+    agent.stretch = 1.0;
+    while (scanf("%d %d %" SCNu64 " %" SCNu64 " %" SCNu64 " %" SCNu64, &agent.adapts, &agent.n_others,
+                 &agent.period_ns, &wish, &joined, &now) == 6) {
+        agent.duration_ns = wish;
+        agent.n_live = agent.n_others + 1;
+        agent.live[agent.n_others].t_joined = joined;
+        uint64_t planned_ns = mc_planned_ns(&agent, now);
+        int n_taken = 0;
+        for (int i = 0; i < 30; i++)
+            n_taken += mc_wants_turn(&agent, now);
+        agent.turn.reservation.t1 = planned_ns;
+        mc_stretch_less(&agent);
+        printf("%" PRIu64 " %d %" PRIu64 "\\n", planned_ns, n_taken, mc_planned_ns(&agent, now));
+        agent.stretch = 1.0;
+    }
+    return 0;
+}
+"""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Length of the next shutter, turns taken of 30, and length after a refusal."""
+
+    planned_ms: float
+    n_taken: int
+    after_refusal_ms: float
+
+
+@pytest.fixture(scope="module")
+def plan(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("plan")
+    (folder / "main.c").write_text(PROGRAM)
+    cc = shlex.split(os.environ.get("CC", "cc"))
+    flags = ["-std=gnu11", "-Wall", "-Wextra", "-Werror", "-fsanitize=undefined", f"-I{CSRC}"]
+    program = folder / "plan"
+    sources = [folder / "main.c", CSRC / "agent_adapt.c"]
+    subprocess.run([*cc, *flags, *sources, "-lm", "-o", program], check=True, timeout=120)
+
+    def run(*, n_others=1, period_ms=2000, wish_ms=10, joined_s=1, now_s=60, adapts=1):
+        numbers = adapts, n_others, period_ms * MS, wish_ms * MS, joined_s * S, now_s * S
+        text = " ".join(str(int(number)) for number in numbers)
+        done = subprocess.run([program], input=text, capture_output=True, text=True, check=True, timeout=60)
+        planned_ns, n_taken, after_refusal_ns = map(int, done.stdout.split())
+        return Plan(planned_ns / MS, n_taken, after_refusal_ns / MS)
+
+    return run
+
+
+def test_who_needs_little_takes_what_the_limit_leaves_in_the_period_of_others(plan):
+    # Two jobs: each of the other's turns comes every second period.
+    assert plan().planned_ms == pytest.approx(0.95 * DUTY * 2 * 2000)
+    assert plan(n_others=3).planned_ms == pytest.approx(0.95 * DUTY * 4 / 3 * 2000)
+
+
+def test_an_old_job_takes_one_turn_in_three(plan):
+    assert plan(now_s=50).n_taken == 30
+    assert plan(now_s=90).n_taken == 10
+    assert plan(now_s=90, adapts=0).n_taken == 30
+
+
+def test_longer_shutters_that_are_refused_become_shorter_but_not_than_the_wish(plan):
+    assert plan().after_refusal_ms == pytest.approx(plan().planned_ms / 2)
+    assert plan(wish_ms=70).after_refusal_ms == 70
+    assert plan(wish_ms=90).after_refusal_ms == 90
+
+
+def test_its_own_wish_is_kept(plan):
+    assert plan(wish_ms=90).planned_ms == 90
+    assert plan(adapts=0).planned_ms == 10
+    assert plan(n_others=0).planned_ms == 10
+    # A neighbour that has just come has no budget yet.
+    assert plan(joined_s=60).planned_ms == 10
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    n_others=st.integers(1, 40), period_ms=st.integers(5, 10**6), wish_ms=st.integers(1, 80),
+    joined_s=st.integers(1, 100), now_s=st.integers(1, 10**5),
+)  # fmt: skip
+def test_never_beyond_the_limits(plan, n_others, period_ms, wish_ms, joined_s, now_s):
+    sizes = {"n_others": n_others, "period_ms": period_ms, "wish_ms": wish_ms}
+    found = plan(**sizes, joined_s=joined_s, now_s=now_s).planned_ms
+    assert wish_ms <= found <= 0.8 * MAX_MS
+    if found > wish_ms:
+        assert found * n_others <= DUTY * (n_others + 1) * period_ms
+        assert found <= DUTY * 1000 * (now_s - joined_s) / 2

@@ -1,0 +1,86 @@
+"""The documentation builds without a warning, and what it says about the code is written from the code."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from mpicoloc import config
+from mpicoloc.core import tables
+
+ROOT = Path(__file__).resolve().parents[3]
+
+
+@pytest.fixture(scope="module")
+def generated():
+    sys.path.insert(0, str(ROOT / "docs" / "_ext"))
+    import generated
+
+    yield generated.pages()
+    sys.path.remove(str(ROOT / "docs" / "_ext"))
+
+
+def test_docs_build_without_warnings(tmp_path):
+    pytest.importorskip("sphinx", reason="the extra docs is not installed")
+    command = [
+        sys.executable,
+        "-m",
+        "sphinx",
+        "-W",
+        "--keep-going",
+        "-q",
+        "-b",
+        "html",
+        "-d",
+        str(tmp_path / "tree"),
+    ]
+    done = subprocess.run(
+        [*command, str(ROOT / "docs"), str(tmp_path / "html")], capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert (tmp_path / "html" / "index.html").exists()
+    command[command.index("html")] = "man"
+    subprocess.run([*command, str(ROOT / "docs"), str(tmp_path / "man")], check=True, timeout=100)
+    page = (tmp_path / "man" / "mpicoloc-ledger.1").read_text()
+    assert "MPICOLOC LEDGER CHARGE" in page and "examples:" in page
+
+
+def test_every_option_is_in_the_reference(generated):
+    for option in config.OPTIONS:
+        assert f"`{option.flag}`" in generated["options"]
+        assert f"`{option.env}`" in generated["options"]
+
+
+def test_every_verb_has_its_help(generated):
+    from mpicoloc.cli import main
+
+    for verb in main.VERBS:
+        assert f"(cli/{verb}.md)" in generated["cli"]
+        assert f"usage: mpicoloc {verb}" in generated[f"cli/{verb}"]
+    assert "## mpicoloc ledger charge\n" in generated["cli/ledger"]
+
+
+def test_every_column_is_in_the_reference(generated):
+    for name, columns in tables.COLUMNS.items():
+        assert f"### /{name}\n" in generated["profile"]
+        for column in columns:
+            assert column.meaning.replace("|", "\\|") in generated["profile"]
+
+
+def test_readme_and_docs_name_only_pages_that_exist():
+    import re
+
+    for page in [ROOT / "README.md", *(ROOT / "docs").rglob("*.md")]:
+        if "generated" in page.parts or "_build" in page.parts:
+            continue
+        for link in re.findall(r"\]\(([^)#:]+?)(?:#[^)]*)?\)", page.read_text()):
+            if "generated/" not in link:
+                assert (page.parent / link).exists(), f"{page.name} links to {link}"
+
+
+def test_every_feature_is_in_the_reference(generated):
+    from mpicoloc.slowdown import quantities
+
+    for quantity in quantities.QUANTITIES:
+        assert f"`{quantity.name}`" in generated["features"]
