@@ -4,6 +4,7 @@
 
 #define _GNU_SOURCE
 #include "agent/agent.h"
+#include "agent/thread.h"
 #include "check.h"
 #include "guest/hooks.h"
 

@@ -5,6 +5,7 @@
 #include "one_map.h"
 
 #include "agent/agent.h"
+#include "agent/thread.h"
 #include "guest/hooks.h"
 
 #include <dlfcn.h>
