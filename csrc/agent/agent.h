@@ -1,4 +1,4 @@
-/* The node agent's inside, shared by the agent_*.c files. One thread uses an agent at a time. */
+/* The node agent's inside, shared by the files of this folder. One thread uses an agent at a time. */
 #ifndef MPICOLOC_AGENT_H
 #define MPICOLOC_AGENT_H
 
@@ -112,27 +112,27 @@ struct mc_agent {
     int was_shared;
 };
 
-/* agent_ranks.c */
+/* ranks.c */
 void mc_ranks_find(mc_agent *agent);
 void mc_ranks_check(mc_agent *agent, uint64_t now); /* who is still alive */
 void mc_ranks_close(mc_agent *agent);
 
-/* agent_pause.c: a shutter of another job */
+/* pause.c: a shutter of another job */
 void mc_pause_prepare(mc_agent *agent, uint64_t i_target);
 void mc_pause_do(mc_agent *agent);
 /* Signals every thread that runs (signal 0: none) and returns their number; *n_untold are the others. */
 int mc_pause_each_running(const mc_rank *rank, int signal, int *n_untold);
 
-/* agent_schedule.c: which instant is next, and whose it is */
+/* schedule.c: which instant is next, and whose it is */
 uint64_t mc_lead_ns(const mc_agent *agent); /* between waking and the instant, when the turn is this job's */
 void mc_schedule(mc_agent *agent, uint64_t now);
 void mc_schedule_turn(mc_agent *agent, uint64_t now);
 
-/* agent_common.c: shutters of a job on several nodes */
+/* multi_node.c: shutters of a job on several nodes */
 void mc_common_step(mc_agent *agent, uint64_t now);
 uint64_t mc_booking_gap_ns(uint64_t period_ns); /* no two shutters closer than this when one of them is booked */
 
-/* agent_turn.c: a shutter of this job; i_common 0: on this node alone */
+/* own_shutter.c: a shutter of this job; i_common 0: on this node alone */
 void mc_turn_begin(mc_agent *agent, uint64_t duration_ns, uint64_t i_common);
 void mc_turn_measure(mc_agent *agent);
 void mc_turn_verdict(mc_agent *agent, uint64_t now);
@@ -143,16 +143,16 @@ int mc_turn_counts(const mc_agent *agent);
 /* Length of such a window. */
 uint64_t mc_turn_around_ns(const mc_agent *agent);
 
-/* agent_loop.c: the meter loop */
+/* loop_meter.c: the meter loop */
 void mc_loop_open(mc_agent *agent, int is_forced);
 void mc_loop_step(mc_agent *agent, uint64_t now);
 void mc_loop_measure(mc_agent *agent);
 void mc_loop_close(mc_agent *agent);
 
-/* agent_adapt.c: how long the bursts between MPI calls are, that around now included; 1 if too long for any shutter */
+/* adapt.c: how long the bursts between MPI calls are, that around now included; 1 if too long for any shutter */
 int mc_bursts_too_long(const mc_agent *agent, uint64_t now, double *mean_ns);
 
-/* agent_adapt.c: duration and period that suit the job */
+/* adapt.c: duration and period that suit the job */
 void mc_agent_adapt(mc_agent *agent, uint64_t now);
 /* Whether this job takes the turn that has come, how long the next shutter as target is to be, and that one of the last
    length was refused. */
