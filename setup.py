@@ -124,12 +124,8 @@ def install_sources(lib):
     """The C sources, for `mpicoloc build` after the installation."""
     target = lib / "csrc"
     shutil.rmtree(target, ignore_errors=True)
-    target.mkdir(parents=True)
-    for path in sorted(CSRC.iterdir()):
-        # Each build writes that one anew, elsewhere.
-        if path.suffix in (".c", ".h", ".toml") and path.name != "options_gen.h":
-            shutil.copy(path, target)
-    shutil.copytree(CSRC / "spank", target / "spank")
+    # Each build writes options_gen.h anew, elsewhere.
+    shutil.copytree(CSRC, target, ignore=shutil.ignore_patterns("options_gen.h", "build", "*.o", "*.so"))
 
 
 class BuildNative(build_ext):

@@ -26,10 +26,9 @@ from pathlib import Path
 from accuracy_tables import print_table
 
 from mpicoloc import config, counters
+from mpicoloc.pmpi import sources
 
 ROOT = Path(__file__).resolve().parents[1]
-SOURCES = ("clock.c", "hooks.c", "lanes.c", "options.c", "perf.c", "pmu.c", "proc.c", "regions.c",
-           "segment.c", "start.c", "table.c", "tally.c", "usage.c")  # fmt: skip
 FAULTS = ",".join(event.name for event in counters.EVENTS if not event.is_hardware)
 KERNEL_S = 2
 """The kernel goes on as if somebody counted for a second."""
@@ -56,7 +55,8 @@ def build(kind, folder):
     csrc = folder / kind
     shutil.copytree(ROOT / "csrc", csrc)
     (csrc / "options_gen.h").write_text(table_of(kind))
-    files = [*(csrc / name for name in SOURCES), ROOT / "benchmarks/calls/counters.c"]
+    guest = [path for path in (csrc / "guest").glob("*.c") if path.name != "gate.c"]
+    files = [*sources.c_files(csrc, ("common",)), *guest, ROOT / "benchmarks/calls/counters.c"]
     flags = ["-O2", "-std=gnu11", f"-I{csrc}"]
     program = csrc / "counters"
     subprocess.run(["cc", *flags, *map(str, files), "-o", program, "-lm", "-lpthread", "-ldl"], check=True)

@@ -27,20 +27,10 @@ from accuracy import progress
 from accuracy_tables import print_table
 
 from mpicoloc import config
+from mpicoloc.pmpi import sources
 from mpicoloc.trace import trace
 
 CSRC = Path(__file__).resolve().parents[1] / "csrc"
-SOURCES = (
-    "trace.c",
-    "trace_file.c",
-    "trace_ring.c",
-    "segment.c",
-    "table.c",
-    "tally.c",
-    "perf.c",
-    "proc.c",
-    "options.c",
-)
 RING = 65536
 TARGET_PER_S, TARGET_BYTES = 5e6, 16
 H5_WAYS = {"h5py": {}, "h5py lzf": {"compression": "lzf", "shuffle": True},
@@ -155,7 +145,7 @@ def otf2_row(program, folder, args):
 def measure(args, folder):
     """Rows by way; the trace's own reading apart."""
     (folder / "options_gen.h").write_text(config.c_table())
-    files = [CSRC / name for name in SOURCES]
+    files = sources.c_files(CSRC, ("common", "trace"))
     rings = compiled("rings.c", folder / "rings", f"-I{folder}", f"-I{CSRC}", *files, "-lm", "-lpthread")
     if rings is None:
         raise SystemExit("the program that writes cannot be compiled: see `cc`")

@@ -1,7 +1,7 @@
 """The one option table: key, environment variable, flag, type, default, unit, range, help.
 
-The C core reads the same options through ``csrc/options.c``, whose table ``options_gen.h`` is written from
-this one at build time (`c_table`). Flags of the command line become environment variables of the job
+The C core reads the same options through ``csrc/common/options.c``, whose table ``options_gen.h`` is written
+from this one at build time (`c_table`). Flags of the command line become environment variables of the job
 (`flags_to_env`), so that every process of a job reads its options in one way.
 """
 

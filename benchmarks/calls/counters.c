@@ -1,8 +1,8 @@
 /* What it costs to count events over a whole run, without an MPI: prints name and microseconds, a pair for each. */
 #define _GNU_SOURCE
-#include "hooks.h"
-#include "pmu.h"
-#include "proc.h"
+#include "common/counters/pmu.h"
+#include "common/proc.h"
+#include "guest/hooks.h"
 
 #include <pthread.h>
 #include <stdio.h>

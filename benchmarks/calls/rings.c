@@ -1,9 +1,9 @@
 /* rings KEY RANKS RING EVENTS OUT: make-believe ranks, whose calls fill their rings as fast as the agent's thread writes them to
    the folder OUT.trace. Prints events, seconds, and seconds of processor of the writing thread. */
 #define _GNU_SOURCE
+#include "common/proc.h"
 #include "draw.h"
-#include "proc.h"
-#include "trace.h"
+#include "trace/trace.h"
 
 #include <stdio.h>
 #include <stdlib.h>

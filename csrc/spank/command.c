@@ -1,5 +1,5 @@
 #define _GNU_SOURCE
-#include "command.h"
+#include "spank/command.h"
 
 #include <fcntl.h>
 #include <limits.h>

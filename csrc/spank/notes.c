@@ -1,5 +1,5 @@
 #define _GNU_SOURCE
-#include "notes.h"
+#include "spank/notes.h"
 
 #include <dirent.h>
 #include <errno.h>

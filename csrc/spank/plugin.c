@@ -2,10 +2,10 @@
    when a job is over it has its files in memory removed and its profiles signed. Nothing here may end or fail a job:
    every function but the check of the user's own words returns ESPANK_SUCCESS. */
 #define _GNU_SOURCE
-#include "command.h"
-#include "notes.h"
-#include "settings.h"
-#include "task.h"
+#include "spank/command.h"
+#include "spank/notes.h"
+#include "spank/settings.h"
+#include "spank/task.h"
 
 #include <dirent.h>
 #include <dlfcn.h>

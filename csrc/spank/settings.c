@@ -1,4 +1,4 @@
-#include "settings.h"
+#include "spank/settings.h"
 
 #include <stdio.h>
 #include <string.h>

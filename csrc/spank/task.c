@@ -1,5 +1,5 @@
-#include "task.h"
-#include "settings.h"
+#include "spank/settings.h"
+#include "spank/task.h"
 
 #include <stdio.h>
 #include <string.h>

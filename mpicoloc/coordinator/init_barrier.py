@@ -93,7 +93,7 @@ def announced(announcement: str) -> list[tuple[str, int]]:
 
 
 class Record:
-    """The coordinator's own record among those of the ranks, which `csrc/launch.c` writes."""
+    """The coordinator's own record among those of the ranks, which `csrc/guest/world/launch.c` writes."""
 
     def __init__(self, announcement: str) -> None:
         self._path = announcement

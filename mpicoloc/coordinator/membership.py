@@ -1,8 +1,8 @@
 """The coordinator's part in the job's MPI: what the application opens, MPI_Init or a session, it opens too.
 
 The library's start and end are collective over all processes of the launcher, coordinators included, and the
-shim splits each world that it finds: every call here has its counterpart in ``csrc/world.c`` or
-``csrc/sessions.c``.
+shim splits each world that it finds: every call here has its counterpart in ``csrc/guest/world/world.c`` or
+``csrc/guest/world/sessions.c``.
 """
 
 from __future__ import annotations

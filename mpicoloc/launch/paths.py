@@ -31,12 +31,6 @@ def cache_dir() -> str:
     return os.path.join(base, "mpicoloc", mpicoloc.__version__)
 
 
-def csrc_dir() -> str:
-    """Folder of the C sources: in the source tree beside the package, else in the package."""
-    beside = os.path.join(os.path.dirname(_PACKAGE), "csrc")
-    return beside if os.path.exists(os.path.join(beside, "mpicoloc.h")) else os.path.join(lib_dir(), "csrc")
-
-
 def shim_name(abi: str) -> str:
     """File name of the preloaded library for an ABI."""
     return f"libmpicoloc-{abi}.so"

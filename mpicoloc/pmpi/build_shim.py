@@ -23,7 +23,7 @@ from pathlib import Path
 from mpicoloc import config
 from mpicoloc.errors import EnvironmentFault
 from mpicoloc.pmpi import declarations, generate, generate_fortran
-from mpicoloc.pmpi.sources import KEEPER
+from mpicoloc.pmpi.sources import CALLS, KEEPER, SHIM, c_files
 
 ABIS = ("mpich", "openmpi", "abi")
 
@@ -42,7 +42,7 @@ def csrc_dir() -> Path:
     """The C sources: beside the package in a checkout, inside it once installed."""
     package = Path(__file__).resolve().parents[1]
     for folder in (package / "_lib" / "csrc", package.parent / "csrc"):
-        if (folder / "calls.toml").exists():
+        if (folder / CALLS).exists():
             return folder
     raise EnvironmentFault(f"the C sources of mpicoloc are not beside {package}: install the package again")
 
@@ -113,7 +113,7 @@ def build_shim(
     with tempfile.TemporaryDirectory() as temporary:
         generated = Path(temporary)
         names = _generate(cc, include_dirs, abi, sources, generated)
-        files = [path for path in shim_sources(sources) if path.name != "fortran.c" or abi != "abi"]
+        files = [path for path in c_files(sources, SHIM) if path.name != "fortran.c" or abi != "abi"]
         files += sorted(generated.glob("*.c"))
         flags = [
             *_CFLAGS,
@@ -127,11 +127,6 @@ def build_shim(
     names_file = library.with_suffix(".calls.json")
     names_file.write_text(json.dumps(["", *names], indent=0) + "\n", encoding="utf-8")
     return library
-
-
-def shim_sources(csrc: Path) -> list[Path]:
-    """All C files but those of programs."""
-    return [path for path in sorted(csrc.glob("*.c")) if not _is_program(path)]
 
 
 def build(abi: str, include_dir: str | Path, out_dir: str | Path, kept: str | Path) -> Path:
@@ -172,17 +167,13 @@ def build_keeper(out_dir: str | Path, kept: str | Path) -> Path:
     sources, folder = csrc_dir(), Path(out_dir)
     folder.mkdir(parents=True, exist_ok=True)
     program = folder / "mpicoloc-keeper"
-    files = [sources / name for name in KEEPER]
-    compile_parts(_default_cc(), _CFLAGS, files, program, ["-lm", "-lpthread"], kept)
+    flags = [*_CFLAGS, f"-I{sources}"]
+    compile_parts(_default_cc(), flags, c_files(sources, KEEPER), program, ["-lm", "-lpthread"], kept)
     return program
 
 
 def _default_cc() -> list[str]:
     return shlex.split(os.environ.get("CC", "cc"))
-
-
-def _is_program(path: Path) -> bool:
-    return re.search(r"^int main\(", path.read_text(encoding="utf-8"), re.MULTILINE) is not None
 
 
 def _write_options(folder: Path) -> None:
@@ -194,7 +185,7 @@ def _generate(
 ) -> list[str]:
     """Write the generated C files into ``folder``; returns the names of the calls in their order."""
     header = "mpi_abi.h" if abi == "abi" else "mpi.h"
-    calls = generate.load_calls(csrc / "calls.toml")
+    calls = generate.load_calls(csrc / CALLS)
     try:
         text = declarations.preprocess(cc, [str(path) for path in include_dirs], header)
     except (RuntimeError, OSError) as error:
@@ -233,15 +224,16 @@ def compile_parts(
     # clang complains of what it does not need
     compiling = [*cc, *(flag for flag in flags if flag != "-shared"), "-c"]
     linking = [*cc, *(flag for flag in flags if not flag.startswith("-I"))]
+    folders = [Path(flag[2:]) for flag in flags if flag.startswith("-I")]
     with (
         tempfile.TemporaryDirectory() as folder,
         ThreadPoolExecutor(len(os.sched_getaffinity(0))) as at_a_time,
     ):
 
         def compiled(path: Path) -> str:
-            if kept is not None and (own := _without_mpi(path)):
+            if kept is not None and (own := _without_mpi(path, folders)):
                 return _kept_object(compiling, own, Path(kept))
-            made = f"{folder}/{path.stem}.o"
+            made = f"{folder}/{path.parent.name}-{path.stem}.o"
             words = (
                 [_OF_GENERATED.get(word, word) for word in compiling] if _is_generated(path) else compiling
             )
@@ -259,17 +251,22 @@ def _is_generated(path: Path) -> bool:
     return path.name.endswith("_gen.c")
 
 
-def _without_mpi(path: Path) -> list[Path]:
-    """A C file and the headers that it includes; empty where one is an MPI's, or lies elsewhere."""
+def _without_mpi(path: Path, folders: Sequence[Path]) -> list[Path]:
+    """A C file and the headers that it includes, in its own folder or `folders`; empty if one is an MPI's."""
     found, i = [path], 0
     while i < len(found):
-        if not found[i].exists():
-            return []
         text = found[i].read_text(encoding="utf-8")
         if not _MPI_HEADERS.isdisjoint(re.findall(r'^#include ["<](.+)[">]', text, re.MULTILINE)):
             return []
-        own = [path.parent / name for name in re.findall(r'^#include "(.+)"', text, re.MULTILINE)]
-        found += [file for file in own if file not in found and file.name != "options_gen.h"]
+        for name in re.findall(r'^#include "(.+)"', text, re.MULTILINE):
+            if name == "options_gen.h":
+                continue
+            places = (folder / name for folder in (found[i].parent, *folders))
+            file = next((place for place in places if place.exists()), None)
+            if file is None:
+                return []
+            if file not in found:
+                found.append(file)
         i += 1
     return found
 
@@ -277,6 +274,7 @@ def _without_mpi(path: Path) -> list[Path]:
 def _kept_object(compiling: Sequence[str], own: Sequence[Path], kept: Path) -> str:
     """What the folder has of a file for this compiler and these flags, else compiled into it."""
     path, command = own[0], [word for word in compiling if not word.startswith("-I")]
+    searched = [word for word in compiling if word.startswith("-I")]
     content = b"".join(
         [shlex.join(command).encode(), config.c_table().encode(), *(f.read_bytes() for f in own)]
     )
@@ -288,7 +286,7 @@ def _kept_object(compiling: Sequence[str], own: Sequence[Path], kept: Path) -> s
             with tempfile.TemporaryDirectory(dir=kept) as folder:
                 _write_options(Path(folder))
                 new = f"{folder}/{path.stem}.o"
-                _compile([*command, f"-I{folder}", f"-I{path.parent}", str(path), "-o", new], path.name)
+                _compile([*command, f"-I{folder}", *searched, str(path), "-o", new], path.name)
                 os.replace(new, made)
     return str(made)
 

@@ -45,14 +45,15 @@ def build(
     EnvironmentFault
         If Slurm's headers are missing or the compiler fails.
     """
-    sources = build_shim.csrc_dir() / "spank"
+    csrc = build_shim.csrc_dir()
+    sources = csrc / "spank"
     header = Path(include or "/usr/include") / "slurm" / "spank.h"
     if not header.exists():
         raise EnvironmentFault(
             f"{header} is not there: install libslurm-dev (slurm-devel), or name its folder with --include"
         )
     compiler = shlex.split(os.environ.get("CC", "cc"))
-    flags = [*_FLAGS, *cflags, *([f"-I{include}"] if include else [])]
+    flags = [*_FLAGS, *cflags, f"-I{csrc}", *([f"-I{include}"] if include else [])]
     to = Path(folder)
     to.mkdir(parents=True, exist_ok=True)
     plugin, chooser = to / PLUGIN, to / CHOOSER

@@ -1,4 +1,4 @@
-"""csrc/mpicoloc.h seen from Python: layouts, constants, shared-memory files and the node agent.
+"""csrc/common/mpicoloc.h seen from Python: layouts, constants, shared-memory files and the node agent.
 
 The only module that imports the compiled contract. NumPy is imported where it is needed, so that the
 coordinator, beside a running application, starts without it. Constants of the header are attributes of this
@@ -349,7 +349,7 @@ KEEPER_WITHIN_NS, KEEPER_STEP_NS = 2_000_000_000, 50_000_000
 
 
 class Agent:
-    """A view of the keeper's node agent, or that agent itself (csrc/agent.c), driven by the coordinator."""
+    """A view of the keeper's node agent, or that agent itself (csrc/agent/), driven by the coordinator."""
 
     def __init__(self, handle: Any) -> None:
         self._handle = handle

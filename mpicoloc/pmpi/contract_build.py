@@ -1,4 +1,4 @@
-"""Builder of `mpicoloc._contract`, the cffi view of csrc/mpicoloc.h.
+"""Builder of `mpicoloc._contract`, the cffi view of csrc/common/mpicoloc.h.
 
 Run by the build backend. While developing, `python -m mpicoloc.pmpi.contract_build` compiles the extension
 into the source tree.
@@ -17,16 +17,16 @@ from pathlib import Path
 import cffi
 
 from mpicoloc import config
-from mpicoloc.pmpi.sources import AGENT
+from mpicoloc.pmpi.sources import AGENT, CONTRACT, c_files
 
 ROOT = Path(__file__).resolve().parents[2]
 CSRC = ROOT / "csrc"
-HEADER = CSRC / "mpicoloc.h"
+HEADER = CSRC / CONTRACT
 
 # The coordinator's inner loop: in Python a wake-up costs 90 us, which would be felt on a full node.
 DECLARATION_OF_RUN = "int mc_agent_run(mc_agent *agent, uint64_t step_ns, int n_steps);"
 DEFINITION_OF_RUN = """
-#include "mpicoloc.h"
+#include "common/mpicoloc.h"
 
 static int mc_agent_run(mc_agent *agent, uint64_t step_ns, int n_steps)
 {
@@ -45,7 +45,7 @@ static int mc_agent_run(mc_agent *agent, uint64_t step_ns, int n_steps)
 def declarations(header: Path = HEADER) -> str:
     """The contract as the preprocessor leaves it: plain declarations that cffi reads."""
     compiler = shlex.split(os.environ.get("CC", "cc"))
-    command = [*compiler, "-E", "-P", "-DMC_CDEF", str(header)]
+    command = [*compiler, "-E", "-P", "-DMC_CDEF", f"-I{CSRC}", str(header)]
     return subprocess.run(command, check=True, capture_output=True, text=True).stdout
 
 
@@ -65,7 +65,7 @@ def builder(include_dirs: tuple[str, ...] = (), sources: tuple[str, ...] | None 
     cffi.FFI
     """
     if sources is None:
-        sources = tuple(f"csrc/{name}" for name in AGENT)
+        sources = tuple(str(path.relative_to(ROOT)) for path in c_files(CSRC, AGENT))
     ffi = cffi.FFI()
     ffi.cdef(declarations())
     ffi.cdef(DECLARATION_OF_RUN)
@@ -76,7 +76,7 @@ def builder(include_dirs: tuple[str, ...] = (), sources: tuple[str, ...] | None 
         include_dirs=[*include_dirs, str(CSRC)],
         extra_compile_args=["-std=gnu11", "-O2", "-fvisibility=hidden"],
         libraries=["m"],
-        depends=[str(path) for path in sorted(CSRC.glob("*.h"))],
+        depends=[str(path) for path in sorted(CSRC.rglob("*.h"))],
     )
     return ffi
 
@@ -93,7 +93,7 @@ def compile_in_place(include_dirs: tuple[str, ...] = ()) -> Path:
     new = place.with_suffix(".new")
     with tempfile.TemporaryDirectory() as folder:
         (Path(folder) / "options_gen.h").write_text(config.c_table(), encoding="utf-8")
-        ffi = builder((*include_dirs, folder), tuple(str(CSRC / name) for name in AGENT))
+        ffi = builder((*include_dirs, folder), tuple(map(str, c_files(CSRC, AGENT))))
         shutil.copy(ffi.compile(tmpdir=folder, target="_contract.*"), new)
     os.replace(new, place)  # a running process keeps the old file; writing into that would crash it
     return place

@@ -1,4 +1,4 @@
-"""The shim's wrappers, generated from an installed ``mpi.h`` and ``csrc/calls.toml``.
+"""The shim's wrappers, generated from an installed ``mpi.h`` and ``csrc/guest/calls/calls.toml``.
 
 Prototypes come from the header that the wrappers will be compiled with, so no prototype is written by hand
 and every function of that MPI is wrapped. What a function *means* (which argument is a count, which a
@@ -204,8 +204,8 @@ def emit_header(
 
 def emit_c(prototypes: Sequence[Prototype], calls: Calls) -> str:
     """``wrappers_gen.c``: one wrapper for each function."""
-    includes = ("completion.h", "regions.h", "volume.h", "world.h")
-    head = [*(f'#include "{name}"' for name in includes), ""]
+    headers = ("calls/completion.h", "calls/volume.h", "regions.h", "world/world.h")
+    head = [*(f'#include "guest/{header}"' for header in headers), ""]
     head += ['#define MC_EXPORT __attribute__((visibility("default")))', ""]
     # programs may call what headers deprecate
     head += ['#pragma GCC diagnostic ignored "-Wdeprecated-declarations"', ""]

@@ -27,11 +27,11 @@ from mpicoloc.pmpi.generate_volume import (
     volume_lines,
 )
 
-_HEAD = """#include "completion.h"
-#include "fortran.h"
-#include "regions.h"
-#include "volume.h"
-#include "world.h"
+_HEAD = """#include "guest/calls/completion.h"
+#include "guest/calls/volume.h"
+#include "guest/mpi/fortran.h"
+#include "guest/regions.h"
+#include "guest/world/world.h"
 
 #define MC_EXPORT __attribute__((visibility("default")))
 """

@@ -1,19 +1,30 @@
-"""Files of csrc/ that belong together."""
+"""What of csrc/ each program is made of: a folder stands for all C files below it."""
 
-AGENT = (
-    "agent.c", "agent_adapt.c", "agent_common.c", "agent_loop.c", "agent_pause.c", "agent_ranks.c",
-    "agent_schedule.c", "agent_turn.c", "board.c", "entries.c", "hits.c", "loop.c", "maps.c", "options.c",
-    "perf.c", "probe.c", "proc.c", "segment.c", "table.c", "tally.c", "trace.c",
-    "trace_file.c", "trace_ring.c", "trap.c",
-)  # fmt: skip
-"""The node agent with what it calls; none of them knows MPI."""
+from __future__ import annotations
 
-KEEPER = (
-    "keeper.c",
-    "keeper_checkpoint.c",
-    "keeper_files.c",
-    "keeper_writer.c",
-    "agent_thread.c",
-    "pmu.c",
-    *AGENT,
-)
+from collections.abc import Sequence
+from pathlib import Path
+
+SHIM = ("common", "guest")
+AGENT = ("agent", "common", "trace")
+"""The node agent with what it calls; knows no MPI."""
+KEEPER = (*AGENT, "keeper")
+CONTRACT = "common/mpicoloc.h"
+CALLS = "guest/calls/calls.toml"
+
+
+def c_files(csrc: str | Path, folders: Sequence[str]) -> list[Path]:
+    """C files of these folders of csrc/, sorted.
+
+    Parameters
+    ----------
+    csrc : path
+        The C sources.
+    folders : sequence of str
+        Names of folders in it; those below them count as well.
+
+    Returns
+    -------
+    list of Path
+    """
+    return sorted(path for folder in folders for path in (Path(csrc) / folder).rglob("*.c"))

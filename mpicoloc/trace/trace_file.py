@@ -1,4 +1,4 @@
-"""One node's file of a trace (csrc/trace.h, docs/explain/trace.md): blocks, of which each has its checksum.
+"""One node's file of a trace (csrc/trace/, docs/explain/trace.md): blocks, of which each has its checksum.
 
 A file is written by another program and may have been cut short or damaged. Nothing larger than a block is
 ever held in memory but the list of blocks, `INDEX` of each, `MAX_BLOCKS` at most; and no length in the file

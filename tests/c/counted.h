@@ -4,9 +4,9 @@
 #define MC_TEST_COUNTED_H
 
 #include "check.h"
-#include "hooks.h"
-#include "perf.h"
-#include "pmu.h"
+#include "common/counters/perf.h"
+#include "common/counters/pmu.h"
+#include "guest/hooks.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -4,8 +4,8 @@
 
 #include "stand_ins.h"
 
-#include "hooks.h"
-#include "table.h"
+#include "common/table.h"
+#include "guest/hooks.h"
 
 enum { LEAD = 20, TAIL = 10 }; /* of a shutter before and after its window, ns */
 

@@ -1,6 +1,6 @@
 /* Prints for each offset read from stdin (hexadecimal, one a line) the entry of the function that holds it in the
    program named as argument, or "-". */
-#include "entries.h"
+#include "agent/loop/entries.h"
 
 #include <inttypes.h>
 #include <stdio.h>

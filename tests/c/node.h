@@ -3,9 +3,10 @@
 #define MC_TEST_NODE_H
 
 #define _GNU_SOURCE
+#include "agent/agent.h"
+#include "agent/thread.h"
 #include "check.h"
-#include "agent.h"
-#include "hooks.h"
+#include "guest/hooks.h"
 
 #include <errno.h>
 #include <fcntl.h>

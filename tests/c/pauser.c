@@ -1,7 +1,7 @@
 /* Pauses all ranks it finds in the shared-memory folder, for short times at random instants, until it is told to stop:
    what co-runners do five times a second, it does hundreds of times. */
-#include "agent.h"
-#include "options.h"
+#include "agent/agent.h"
+#include "common/options.h"
 
 #include <signal.h>
 #include <stdio.h>

@@ -3,9 +3,9 @@
 #ifndef MC_TEST_STAND_INS_H
 #define MC_TEST_STAND_INS_H
 
-#include "hooks.h"
-#include "pmu.h"
-#include "tally.h"
+#include "common/counters/pmu.h"
+#include "common/counters/tally.h"
+#include "guest/hooks.h"
 
 #include <stdio.h>
 #include <time.h>

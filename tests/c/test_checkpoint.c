@@ -1,7 +1,7 @@
 /* How often a keeper has a copy made, by a clock of our own. argv[1]: a program that fails, argv[2]: one that does not.
    Exit code: number of failed checks. */
 #include "check.h"
-#include "keeper.h"
+#include "keeper/keeper.h"
 
 #include <poll.h>
 #include <stdlib.h>

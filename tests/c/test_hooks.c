@@ -2,7 +2,7 @@
 #define _GNU_SOURCE
 #include "cycles.h"
 
-#include "regions.h"
+#include "guest/regions.h"
 
 #include <pthread.h>
 #include <string.h>

@@ -1,8 +1,8 @@
 /* The meter loop. Exit code: number of failed checks. */
 #define RANK_WORK(x) x = step(x)
 static double step(double x);
+#include "common/trap.h"
 #include "node.h"
-#include "trap.h"
 
 enum { N_ROUNDS = 100000, N_LIMIT = 20 };
 

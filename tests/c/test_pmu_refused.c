@@ -1,9 +1,9 @@
 /* Where a rank may not count, or loses its descriptors, nothing happens but that its counts are absent. Exit code:
    number of failed checks. */
 #define _GNU_SOURCE
+#include "common/proc.h"
 #include "counted.h"
 #include "filters.h"
-#include "proc.h"
 
 #include <pthread.h>
 #include <signal.h>

@@ -4,8 +4,9 @@
 #include "check.h"
 #include "one_map.h"
 
-#include "agent.h"
-#include "hooks.h"
+#include "agent/agent.h"
+#include "agent/thread.h"
+#include "guest/hooks.h"
 
 #include <dlfcn.h>
 #include <signal.h>

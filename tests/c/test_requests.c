@@ -1,6 +1,6 @@
 /* The table of requests: what is added is found once, whoever completes it and whenever handles come back. Exit code:
    number of failed checks. */
-#include "requests.h"
+#include "guest/calls/requests.h"
 
 #include <pthread.h>
 #include <stdio.h>

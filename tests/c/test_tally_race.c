@@ -1,8 +1,8 @@
 /* A tally is written by one thread and read by another, under the thread sanitizer. Exit code: number of failed
    checks. */
 #define _GNU_SOURCE
-#include "perf.h"
-#include "tally.h"
+#include "common/counters/perf.h"
+#include "common/counters/tally.h"
 
 #include <errno.h>
 #include <pthread.h>

@@ -2,9 +2,9 @@
    it. Exit code: number of failed checks. */
 #define _GNU_SOURCE
 #include "check.h"
-#include "hooks.h"
-#include "table.h"
-#include "trace.h"
+#include "common/table.h"
+#include "guest/hooks.h"
+#include "trace/trace.h"
 
 #include <pthread.h>
 #include <signal.h>

@@ -2,7 +2,7 @@
    exception is made up: its SIGTRAP is sent by the program to itself, as the kernel would. */
 #define _GNU_SOURCE
 #include "check.h"
-#include "trap.h"
+#include "common/trap.h"
 
 #include <signal.h>
 #include <string.h>

@@ -1,6 +1,6 @@
 /* What a process tells of itself is told to be there only when all of it is. Its threads are make-believe. */
 #include "check.h"
-#include "hooks.h"
+#include "guest/hooks.h"
 
 #include <errno.h>
 #include <string.h>

@@ -4,10 +4,10 @@
 #define MC_TEST_WORKER_H
 
 #include "check.h"
-#include "hooks.h"
-#include "perf.h"
-#include "table.h"
-#include "tally.h"
+#include "common/counters/perf.h"
+#include "common/counters/tally.h"
+#include "common/table.h"
+#include "guest/hooks.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -128,8 +128,8 @@ def _built(file: Path) -> shimlab.Family | None:
 def _sources_stamp() -> str:
     """Changes with whatever the shim is made from."""
     files = [
-        *(ROOT / "csrc").glob("*.[ch]"),
-        *(ROOT / "csrc").glob("*.toml"),
+        *(ROOT / "csrc").rglob("*.[ch]"),
+        *(ROOT / "csrc").rglob("*.toml"),
         ROOT / "mpicoloc" / "config.py",
     ]
     files += [*(ROOT / "mpicoloc" / "pmpi").glob("*.py"), *shimlab.PROGRAMS.glob("*.c")]

@@ -25,7 +25,7 @@ not give the job all of it, so that it is slowed less; and a few shutters have t
 
 
 ASK = """
-#include "probe.h"
+#include "agent/loop/probe.h"
 #include <stdio.h>
 int main(void) { char reason[256]; mc_probe_available(reason, 256); puts(reason); }
 """
@@ -34,7 +34,10 @@ int main(void) { char reason[256]; mc_probe_available(reason, 256); puts(reason)
 def no_breakpoints():
     """Why there are none, empty where there are: asked of the kernel as the agent asks it."""
     csrc = Path(__file__).resolve().parents[2] / "csrc"
-    sources = [str(csrc / f"{name}.c") for name in ("probe", "perf", "proc", "trap")]
+    sources = [
+        str(csrc / f"{name}.c")
+        for name in ("agent/loop/probe", "common/counters/perf", "common/proc", "common/trap")
+    ]
     with tempfile.TemporaryDirectory() as folder:
         command = ["cc", "-std=gnu11", f"-I{csrc}", "-x", "c", "-", *sources, "-o", f"{folder}/ask"]
         subprocess.run(command, input=ASK, text=True, check=True, timeout=60)

@@ -128,7 +128,9 @@ ASLEEP = re.compile(r"rank \d: ([0-9.]+) s asleep of ([0-9.]+) s, ([0-9.]+) s si
 def forge(places, tmp_path_factory):
     """An agent of the second user that lies as well as one can."""
     program = places[""] / "forge"
-    sources = [objects.CSRC / name for name in ("board.c", "options.c", "proc.c", "segment.c", "table.c")]
+    sources = objects.of_csrc(
+        "common/board.c", "common/options.c", "common/proc.c", "common/segment.c", "common/table.c"
+    )
     folder = once.folder(tmp_path_factory) / "objects"
     objects.program(program, [jobs.PROGRAMS / "forge.c", *sources], ("-std=gnu11", "-O1", "-g"), folder)
     return [*jobs.as_user(USERS["second"]), str(program)]

@@ -1,6 +1,6 @@
 /* The board, which processes of other users write: everything that an agent reads there. */
-#include "agent.c"
-#include "agent_schedule.c"
+#include "agent/agent.c"
+#include "agent/schedule.c"
 #include "fuzz.h"
 
 #include <fcntl.h>

@@ -29,8 +29,8 @@ static FILE *foreign_fopen(const char *path, const char *mode)
 
 #define open foreign_open
 #define fopen foreign_fopen
-#include "entries.c"
-#include "maps.c"
+#include "agent/loop/entries.c"
+#include "agent/loop/maps.c"
 #undef open
 #undef fopen
 

@@ -1,6 +1,6 @@
 /* A job's files as its keeper finds them: names, sizes and contents. */
 #define main keeper_main
-#include "keeper.c"
+#include "keeper/keeper.c"
 #undef main
 #include "fuzz.h"
 

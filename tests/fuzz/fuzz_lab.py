@@ -7,46 +7,32 @@ import sys
 import tempfile
 from pathlib import Path
 
-from mpicoloc.pmpi.sources import AGENT
-
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent))
 
 import objects  # noqa: E402
 
-CSRC = HERE.parents[1] / "csrc"
+from mpicoloc.pmpi import sources  # noqa: E402
+
 # What each fuzzer is linked with, besides the files that it includes to reach their inner functions.
-_AGENT = tuple(name for name in AGENT if name not in ("agent.c", "options.c", "proc.c"))
-_RANK = (
-    "clock.c",
-    "gate.c",
-    "hooks.c",
-    "lanes.c",
-    "perf.c",
-    "restart.c",
-    "pmu.c",
-    "segment.c",
-    "table.c",
-    "tally.c",
-)
-SOURCES = {
-    "board": (*(name for name in _AGENT if name != "agent_schedule.c"), "options.c", "proc.c"),
-    "segment": (*_AGENT, "options.c", "proc.c"),
-    "keeper": (
-        *_AGENT,
-        "agent.c",
-        "agent_thread.c",
-        "keeper_checkpoint.c",
-        "keeper_files.c",
-        "keeper_writer.c",
-        "options.c",
-        "pmu.c",
-        "proc.c",
-    ),
-    "text": (*_RANK, "board.c", "regions.c", "trap.c", "usage.c"),
+INCLUDED = {
+    "board": ("agent/agent.c", "agent/schedule.c"),
+    "segment": ("agent/agent.c",),
+    "keeper": ("keeper/keeper.c",),
+    "text": ("common/options.c", "common/proc.c", "guest/rank_segment.c", "guest/start_keeper.c"),
     "entries": (),
     "spank": (),
-    "regions": (*_RANK, "keeper_start.c", "options.c", "proc.c", "start.c", "trap.c", "usage.c"),
+    "regions": ("guest/regions.c",),
+}
+_COMMON = tuple(sources.c_files(objects.CSRC, ("common",)))
+LINKED = {
+    "board": objects.AGENT,
+    "segment": objects.AGENT,
+    "keeper": objects.KEEPER,
+    "text": (*_COMMON, *objects.RECORDER),
+    "entries": (),
+    "spank": (),
+    "regions": (*_COMMON, *objects.RECORDER),
 }
 FLAGS = ("-std=gnu11", "-O1", "-g", "-fsanitize=fuzzer,address,undefined", "-fno-sanitize-recover=undefined",
          "-Wno-initializer-overrides")  # fmt: skip
@@ -65,8 +51,9 @@ def find_compiler():
 
 def build(clang, name, folder, shared):
     """The fuzzer of this name, compiled into a folder; objects of others' as well lie in `shared`."""
-    sources = [HERE / f"fuzz_{name}.c", *(CSRC / source for source in SOURCES[name])]
-    return objects.program(folder / f"fuzz_{name}", sources, FLAGS, shared, cc=[clang])
+    included = objects.of_csrc(*INCLUDED[name])
+    files = [HERE / f"fuzz_{name}.c", *(file for file in LINKED[name] if file not in included)]
+    return objects.program(folder / f"fuzz_{name}", files, FLAGS, shared, cc=[clang])
 
 
 def main(name, *options):

@@ -1,5 +1,5 @@
 /* Names that an application gives to its regions, in any order of begins and ends. */
-#include "regions.c"
+#include "guest/regions.c"
 
 #include "fuzz.h"
 

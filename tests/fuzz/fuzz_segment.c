@@ -1,7 +1,7 @@
 /* Segments and node files of one's own job, damaged: what the agent and the readers of profiles make of them. */
-#include "agent.c"
+#include "agent/agent.c"
 #include "fuzz.h"
-#include "table.h"
+#include "common/table.h"
 
 #include <fcntl.h>
 

@@ -37,12 +37,12 @@ static int say_nothing(FILE *file, const char *format, ...)
 #define open foreign_open
 #define fopen foreign_fopen
 #define fprintf say_nothing
-#include "keeper_files.c"
-#include "keeper_start.c"
-#include "launch.c"
-#include "options.c"
-#include "proc.c"
-#include "start.c"
+#include "keeper/files.c"
+#include "guest/start_keeper.c"
+#include "guest/world/launch.c"
+#include "common/options.c"
+#include "common/proc.c"
+#include "guest/rank_segment.c"
 #undef open
 #undef fopen
 #undef fprintf

@@ -17,7 +17,7 @@ N_RUNS = {"board": 5000, "segment": 5000, "keeper": 2000, "text": 10000, "entrie
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", sorted(fuzz_lab.SOURCES))
+@pytest.mark.parametrize("name", sorted(fuzz_lab.LINKED))
 def test_damaged_input_harms_nothing(name, tmp_path, tmp_path_factory, shm_dir):
     clang = fuzz_lab.find_compiler()
     if clang is None:

@@ -124,8 +124,8 @@ class Result:
 
 def sources_without_keeper(folder):
     """A copy of csrc/ in which no process outlives the ranks, so that their segments can be read."""
-    shutil.copytree(CSRC, folder, ignore=shutil.ignore_patterns("keeper*", "agent_thread*", "options_gen.h"))
-    shutil.copy(PROGRAMS / "no_keeper.c", folder)
+    shutil.copytree(CSRC, folder, ignore=shutil.ignore_patterns("start_keeper.c", "options_gen.h"))
+    shutil.copy(PROGRAMS / "no_keeper.c", folder / "guest")
     return folder
 
 

@@ -8,7 +8,6 @@ import pytest
 import shimlab
 
 from mpicoloc.pmpi import build_shim
-from mpicoloc.pmpi.sources import KEEPER
 
 
 @pytest.fixture
@@ -40,5 +39,6 @@ def test_no_pointer_is_used_after_it_was_freed(gcc, make_mpi, tmp_path):
     flags = (*shimlab.QUICKLY, "-Wuse-after-free=3")
     include = build_shim.include_dirs_of(family.mpicc)
     assert shimlab.build(tmp_path / "shim", family.name, include, flags, tmp_path / "kept").exists()
-    keeper = [objects.CSRC / name for name in KEEPER]
-    assert objects.program(tmp_path / "keeper", keeper, ("-std=gnu11", "-O0", *flags), tmp_path / "objects")
+    assert objects.program(
+        tmp_path / "keeper", objects.KEEPER, ("-std=gnu11", "-O0", *flags), tmp_path / "objects"
+    )

@@ -11,8 +11,6 @@ import once
 import pytest
 import shimlab
 
-from mpicoloc.pmpi.sources import AGENT
-
 pytestmark = [pytest.mark.timeout(240), pytest.mark.serial]
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -30,27 +28,22 @@ KINDS = (
     "sleeping",
 )
 BLOCKING = ("blocked", "signal_thread", "signal_file")  # all signals, before MPI_Init
-# What tests/c needs of the ranks' side.
-RANK = ("agent_thread.c", "clock.c", "gate.c", "hooks.c", "keeper_start.c", "lanes.c", "pmu.c",
-        "restart.c", "start.c", "usage.c")  # fmt: skip
-
-
 FLAGS = ("-std=gnu11", "-O1", "-Wall", "-Wextra", "-Werror")
 
 
 def compile_c(name, sources, factory):
-    files = [ROOT / "csrc" / source for source in sources] + [ROOT / "tests" / "c" / f"{name}.c"]
+    files = [*sources, ROOT / "tests" / "c" / f"{name}.c"]
     return objects.program(factory.mktemp(name) / name, files, FLAGS, once.folder(factory) / "objects")
 
 
 @pytest.fixture(scope="module")
 def gate_program(tmp_path_factory):
-    return compile_c("test_gate", (*AGENT, *RANK), tmp_path_factory)
+    return compile_c("test_gate", (*objects.AGENT, *objects.RECORDER), tmp_path_factory)
 
 
 @pytest.fixture(scope="module")
 def pauser(tmp_path_factory):
-    return compile_c("pauser", AGENT, tmp_path_factory)
+    return compile_c("pauser", objects.AGENT, tmp_path_factory)
 
 
 @contextmanager

@@ -13,9 +13,22 @@ from pathlib import Path
 import once
 
 from mpicoloc import config
+from mpicoloc.pmpi import sources
 
-CSRC = Path(__file__).resolve().parents[1] / "csrc"
+CSRC = Path(__file__).resolve().parents[2] / "csrc"
 LIMIT_S = 300
+AGENT = tuple(sources.c_files(CSRC, sources.AGENT))
+KEEPER = tuple(sources.c_files(CSRC, sources.KEEPER))
+RECORDER = tuple(sorted((CSRC / "guest").glob("*.c")))
+"""What records in a rank, without what knows MPI; to be linked with `COMMON`."""
+GATELESS = tuple(path for path in RECORDER if path.name != "gate.c")
+"""For programs that bring a gate of their own, which does nothing."""
+COMMON = tuple(sources.c_files(CSRC, ("common",)))
+
+
+def of_csrc(*names: str) -> list[Path]:
+    """Files by their path in csrc/."""
+    return [CSRC / name for name in names]
 
 
 def compiler() -> list[str]:
@@ -25,7 +38,7 @@ def compiler() -> list[str]:
 
 def program(
     out: Path,
-    sources: Sequence[Path],
+    files: Sequence[Path],
     flags: Sequence[str],
     folder: Path,
     extra: Mapping[str, Sequence[str]] | None = None,
@@ -38,7 +51,7 @@ def program(
     ----------
     out : Path
         The program.
-    sources : sequence of Path
+    files : sequence of Path
         Its C files.
     flags : sequence of str
         For the compiler and the linker.
@@ -59,7 +72,7 @@ def program(
         return _object(command, [*(extra or {}).get(source.name, ())], source, folder)
 
     with ThreadPoolExecutor(os.cpu_count()) as at_a_time:
-        objects = list(at_a_time.map(compiled, sources))
+        objects = list(at_a_time.map(compiled, files))
     _call([*command, *map(str, objects), "-o", str(out), *link])
     return out
 

@@ -1,4 +1,4 @@
-"""A simulated job passes a place: its shutters as csrc/agent_loop.c records them, with known slowdown."""
+"""A simulated job passes a place: its shutters as csrc/agent/ records them, with known slowdown."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A simulated job: cycles one after another, windows on a grid, cells filled as csrc/hooks.c does."""
+"""A simulated job: cycles one after another, windows on a grid, cells filled as csrc/guest/hooks.c does."""
 
 from __future__ import annotations
 

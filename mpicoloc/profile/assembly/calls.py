@@ -12,7 +12,7 @@ _SHIM = re.compile(r"(/\S*/libmpicoloc-\w+\.so)$", re.MULTILINE)
 
 
 def abi_of(mpi_library: str) -> str:
-    """The shim's ABI from the segment's library text: MPICH's unless that names another (csrc/world.c)."""
+    """The shim's ABI from the segment's library text: MPICH's unless that names another (csrc/guest/)."""
     if mpi_library.endswith("standard ABI"):
         return "abi"
     return "openmpi" if mpi_library.lower().startswith("open mpi") else "mpich"

@@ -8,7 +8,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "mpicoloc.h"
+#include "common/mpicoloc.h"
 
 void conf_mark(const char *name, int tries);
 int conf_wants(const char *name);

@@ -4,23 +4,18 @@ from __future__ import annotations
 
 import os
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import objects
 import once
 import pytest
 
-from mpicoloc.pmpi.sources import AGENT, KEEPER
-
 # Ranks that only compute, and what is said of their time: nothing else may want the processors.
 pytestmark = pytest.mark.serial
 
 ROOT = Path(__file__).resolve().parents[3]
-CSRC = ROOT / "csrc"
-IN_RANKS = ("clock.c", "gate.c", "hooks.c", "keeper_start.c", "lanes.c", "pmu.c", "regions.c",
-            "restart.c", "start.c", "usage.c")  # fmt: skip
-CORE = (*AGENT, "agent_thread.c", *IN_RANKS)
+CORE = (*objects.AGENT, *objects.RECORDER)
 FLAGS = ("-std=gnu11", "-O1", "-g", "-Wall", "-Wextra", "-Werror", "-fsanitize=address,undefined",
          "-fno-sanitize-recover=undefined")  # fmt: skip
 # Software events stand for instructions and cycles where there is no PMU. The task clock is looked at, of
@@ -41,9 +36,9 @@ Build = Callable[..., Path]
 def build(tmp_path_factory: pytest.TempPathFactory) -> Build:
     shared = once.folder(tmp_path_factory) / "objects"
 
-    def build_one(name: str, sources: tuple[str, ...], folder: Path, **flags_of: tuple[str, ...]) -> Path:
+    def build_one(name: str, sources: Sequence[Path], folder: Path, **flags_of: tuple[str, ...]) -> Path:
         """A program of tests/c, or the keeper; `flags_of` are more flags of the file of that name."""
-        files = [CSRC / source for source in sources]
+        files = [*sources]
         if (ROOT / f"tests/c/{name}.c").exists():
             files.append(ROOT / f"tests/c/{name}.c")
         extra = {f"{stem}.c": flags for stem, flags in flags_of.items()}
@@ -87,7 +82,7 @@ def test_a_board_that_is_not_as_agents_left_it(build: Build, tmp_path: Path, sce
 def test_no_race_between_agent_board_and_tables(tmp_path_factory: pytest.TempPathFactory, tmp_path: Path,
                                                 trace: str) -> None:  # fmt: skip
     flags = (*FLAGS[: FLAGS.index("-Werror") + 1], "-fsanitize=thread")
-    files = [ROOT / "tests/c/test_races.c", *(CSRC / name for name in CORE)]
+    files = [ROOT / "tests/c/test_races.c", *CORE]
     link = ("-Wl,--wrap=mmap,--wrap=munmap", "-lm", "-lpthread", "-ldl")
     folder = once.folder(tmp_path_factory) / "objects"
     program = objects.program(tmp_path / "test_races", files, flags, folder, link=link)
@@ -150,7 +145,7 @@ def test_no_breakpoints_are_explained(build: Build, tmp_path: Path) -> None:
 @pytest.fixture(scope="module")
 def keeper_program(build: Build, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("keeper")
-    build("mpicoloc-keeper", KEEPER, folder)
+    build("mpicoloc-keeper", objects.KEEPER, folder)
     writer = folder / "writer"
     # Tells how it was called; fails when the environment says so, as a shell would be told to.
     writer.write_text('#!/bin/sh\n'
@@ -225,12 +220,14 @@ def test_a_writer_that_is_killed_leaves_a_part_or_is_tried_again(
 
 
 def test_checkpoints_are_rarer_where_they_cost_or_fail(build: Build, tmp_path: Path) -> None:
-    names = ("keeper_checkpoint.c", "keeper_writer.c", "options.c", "proc.c", "segment.c", "table.c")
-    _run(build("test_checkpoint", names, tmp_path), tmp_path, "/bin/false", "/bin/true")
+    files = objects.of_csrc("keeper/checkpoint.c", "keeper/writer.c", "common/options.c", "common/proc.c",
+                            "common/segment.c", "common/table.c")  # fmt: skip
+    _run(build("test_checkpoint", files, tmp_path), tmp_path, "/bin/false", "/bin/true")
 
 
 def test_cycles_are_split_at_shutters(build: Build, tmp_path: Path) -> None:
-    names = ("clock.c", "hooks.c", "lanes.c", "options.c", "proc.c", "regions.c", "segment.c", "start.c",
-             "table.c", "trap.c", "usage.c")  # fmt: skip
-    without_tsc = {Path(name).stem: ("-DMC_NO_TSC",) for name in (*names, "test_hooks.c")}
-    _run(build("test_hooks", names, tmp_path, **without_tsc), tmp_path)
+    files = objects.of_csrc("common/options.c", "common/proc.c", "common/segment.c", "common/table.c",
+                            "common/trap.c", "guest/clock.c", "guest/hooks.c", "guest/lanes.c",
+                            "guest/rank_segment.c", "guest/regions.c", "guest/usage.c")  # fmt: skip
+    without_tsc = {file.stem: ("-DMC_NO_TSC",) for file in (*files, Path("test_hooks.c"))}
+    _run(build("test_hooks", files, tmp_path, **without_tsc), tmp_path)

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 CSRC = Path(__file__).resolve().parents[3] / "csrc"
 MS = 10**6
 PROGRAM = """
-#include "hits.h"
+#include "agent/loop/hits.h"
 #include <inttypes.h>
 #include <stdio.h>
 static void show(const char *name, const mc_edge *edge)
@@ -51,7 +51,7 @@ def program(tmp_path_factory):
     out = tmp_path_factory.mktemp("hits") / "hits"
     command = [*shlex.split(os.environ.get("CC", "cc")), "-std=gnu11", "-g", "-Wall", "-Wextra", "-Werror",
                "-fsanitize=address,undefined", "-fno-sanitize-recover=undefined", f"-I{CSRC}", "-x", "c", "-",
-               str(CSRC / "hits.c"), "-o", str(out), "-lm"]  # fmt: skip
+               str(CSRC / "agent/loop/hits.c"), "-o", str(out), "-lm"]  # fmt: skip
     subprocess.run(command, input=PROGRAM, text=True, check=True, timeout=120)
     return out
 

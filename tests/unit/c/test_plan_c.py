@@ -14,7 +14,7 @@ CSRC = Path(__file__).resolve().parents[3] / "csrc"
 MS, S = 10**6, 10**9
 MAX_MS, DUTY = 100, 0.02
 PROGRAM = """
-#include "agent.h"
+#include "agent/agent.h"
 #include <inttypes.h>
 #include <stdio.h>
 static mc_agent agent;
@@ -60,7 +60,7 @@ def plan(tmp_path_factory):
     cc = shlex.split(os.environ.get("CC", "cc"))
     flags = ["-std=gnu11", "-Wall", "-Wextra", "-Werror", "-fsanitize=undefined", f"-I{CSRC}"]
     program = folder / "plan"
-    sources = [folder / "main.c", CSRC / "agent_adapt.c"]
+    sources = [folder / "main.c", CSRC / "agent/adapt.c"]
     subprocess.run([*cc, *flags, *sources, "-lm", "-o", program], check=True, timeout=120)
 
     def run(*, n_others=1, period_ms=2000, wish_ms=10, joined_s=1, now_s=60, adapts=1):

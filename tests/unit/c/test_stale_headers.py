@@ -14,8 +14,8 @@ def test_the_c_half_is_built_with_todays_option_table(tmp_path):
     csrc, out = tmp_path / "csrc", tmp_path / "options.so"
     shutil.copytree(CSRC, csrc)
     (csrc / "options_gen.h").write_text(STALE)
-    flags = ["-fPIC", "-shared"]
-    build_shim.compile_parts(["cc"], flags, [csrc / "options.c"], out, ["-lm"], tmp_path / "kept")
+    flags = ["-fPIC", "-shared", f"-I{csrc}"]
+    build_shim.compile_parts(["cc"], flags, [csrc / "common/options.c"], out, ["-lm"], tmp_path / "kept")
     assert out.exists()
     assert (csrc / "options_gen.h").read_text() == STALE
 
@@ -27,6 +27,6 @@ def test_python_s_half_is_built_with_the_option_table_that_it_is_given(tmp_path,
     fresh.mkdir()
     (fresh / "options_gen.h").write_text(config.c_table())
     monkeypatch.setattr(contract_build, "CSRC", csrc)
-    ffi = contract_build.builder((str(fresh),), (str(csrc / "options.c"),))
+    ffi = contract_build.builder((str(fresh),), (str(csrc / "common/options.c"),))
     # Of the sources only the one that includes the table: enough to compile, though not to be loaded.
     assert Path(ffi.compile(tmpdir=str(tmp_path), target="_contract.*")).exists()

@@ -12,8 +12,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[3]
 CSRC = ROOT / "csrc"
-SOURCES = ("clock.c", "hooks.c", "lanes.c", "options.c", "perf.c", "pmu.c", "proc.c", "regions.c",
-           "segment.c", "start.c", "table.c", "tally.c", "trap.c", "usage.c")  # fmt: skip
+SOURCES = (*objects.COMMON, *objects.GATELESS)
 FLAGS = ("-std=gnu11", "-O1", "-g", "-Wall", "-Wextra", "-Werror")
 # Those of test_agent_c.py, whose objects are taken where they are there already.
 SANITIZED = (*FLAGS, "-fsanitize=address,undefined", "-fno-sanitize-recover=undefined")
@@ -25,7 +24,7 @@ N_LOOKS = 3
 
 def build(tmp_path_factory, name, sources, flags, perf=()):
     folder = once.folder(tmp_path_factory) / "objects"
-    files = [ROOT / f"tests/c/{name}.c", *(CSRC / source for source in sources)]
+    files = [ROOT / f"tests/c/{name}.c", *sources]
     out = tmp_path_factory.mktemp(name) / name
     return objects.program(out, files, flags, folder, {"perf.c": perf})
 
@@ -64,7 +63,5 @@ def test_instructions_outside_mpi(tmp_path_factory, tmp_path):
 
 def test_a_tally_is_never_seen_half_written(tmp_path_factory, tmp_path):
     flags = (*FLAGS, "-fsanitize=thread")
-    run(
-        build(tmp_path_factory, "test_tally_race", ("perf.c", "proc.c", "tally.c"), flags, TASK_CLOCK),
-        tmp_path,
-    )
+    files = objects.of_csrc("common/counters/perf.c", "common/counters/tally.c", "common/proc.c")
+    run(build(tmp_path_factory, "test_tally_race", files, flags, TASK_CLOCK), tmp_path)

@@ -3,6 +3,7 @@
 import platform
 import subprocess
 
+import objects
 import pytest
 from test_tally_c import SANITIZED, build
 
@@ -11,6 +12,6 @@ from test_tally_c import SANITIZED, build
 @pytest.mark.parametrize("is_virtual", [0, 1], ids=["real", "virtual"])
 def test_a_lost_reason_harms_nobody_and_other_signals_do_what_they_did(tmp_path_factory, is_virtual):
     flags = (*SANITIZED, f"-DMC_TRAP_VIRTUAL={is_virtual}")
-    program = build(tmp_path_factory, "test_trap", ("trap.c", "proc.c"), flags)
+    program = build(tmp_path_factory, "test_trap", objects.of_csrc("common/proc.c", "common/trap.c"), flags)
     done = subprocess.run([program], capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 0, done.stderr

@@ -17,7 +17,7 @@ from mpicoloc.profile import hdf5
 from mpicoloc.profile.assembly.node_part import NodePart, pack
 
 LIMIT_S = 60
-ROOT = str(Path(quick_start.__file__).parents[2])
+ROOT = str(Path(__file__).resolve().parents[3])
 MODULE = """
 import sys
 import numpy, h5py

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from mpicoloc.pmpi import declarations, generate, generate_fortran
+from mpicoloc.pmpi import declarations, generate, generate_fortran, sources
 
-CALLS = generate.load_calls(Path(__file__).resolve().parents[3] / "csrc" / "calls.toml")
+CALLS = generate.load_calls(Path(__file__).resolve().parents[3] / "csrc" / sources.CALLS)
 
 HEADER = """
 typedef int MPI_Comm;

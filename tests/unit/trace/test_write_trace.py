@@ -11,14 +11,11 @@ import objects
 import once
 import pytest
 
-from mpicoloc.pmpi import contract
+from mpicoloc.pmpi import contract, sources
 from mpicoloc.trace import trace, trace_file
 
 ROOT = Path(__file__).resolve().parents[3]
-CSRC = ROOT / "csrc"
-SOURCES = ("clock.c", "hooks.c", "lanes.c", "messages.c", "options.c", "perf.c", "pmu.c", "proc.c",
-           "regions.c", "segment.c", "start.c", "table.c", "tally.c", "trace.c", "trace_file.c",
-           "trace_ring.c", "trap.c", "usage.c")  # fmt: skip
+SOURCES = (*objects.COMMON, *objects.GATELESS, *sources.c_files(objects.CSRC, ("trace",)))
 # As in test_tally_c.py, whose objects are taken. Not that of threads: rank and writer map the ring apart.
 FLAGS = ("-std=gnu11", "-O1", "-g", "-Wall", "-Wextra", "-Werror", "-fsanitize=address,undefined",
          "-fno-sanitize-recover=undefined")  # fmt: skip
@@ -27,7 +24,7 @@ N_THREADS, EVERY, CALL = 4, 10, 7
 
 @pytest.fixture(scope="module")
 def program(tmp_path_factory):
-    files = [ROOT / "tests/c/test_trace.c", *(CSRC / source for source in SOURCES)]
+    files = [ROOT / "tests/c/test_trace.c", *SOURCES]
     out = tmp_path_factory.mktemp("trace") / "test_trace"
     return objects.program(out, files, FLAGS, once.folder(tmp_path_factory) / "objects")
 

@@ -1,0 +1,84 @@
+#define _GNU_SOURCE
+#include "agent/loop/maps.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+static const char *const passed_over[] = {
+    "ld-",       "libc.so",  "libc-",    "libpthread", "libdl",      "librt.so", "libmpi",     "libopen-", "libopal",
+    "libprrte",  "libpmi",   "libucp",   "libucs",     "libuct",     "libucm",   "libuct_",    "libucx",   "libfabric",
+    "libpsm",    "libhwloc", "libevent", "libibverbs", "librdmacm",  "libmlx",   "libefa",     "mca_",     "libmca",
+    "libhcoll",  "libsharp", "libxpmem", "libcxi",     "libportals", "libnl-",   "libnuma",    "libgomp",  "libiomp",
+    "libomp.so", "libmunge", "libslurm", "libpals",    "libz.so",    "libudev",  "libsci_mpi", "libvcoll",
+};
+
+static int counts(const char *path)
+{
+    const char *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path;
+    if (path[0] != '/' || strstr(path, " (deleted)"))
+        return 0;
+    for (size_t i = 0; i < sizeof passed_over / sizeof *passed_over; i++)
+        if (strncmp(name, passed_over[i], strlen(passed_over[i])) == 0)
+            return 0;
+    return 1;
+}
+
+static int path_index(mc_maps *maps, const char *path)
+{
+    for (int i = 0; i < maps->n_paths; i++)
+        if (strcmp(maps->paths[i], path) == 0)
+            return i;
+    if (maps->n_paths == MC_N_MAP_PATHS || strlen(path) >= MC_PATH_LEN)
+        return -1;
+    strcpy(maps->paths[maps->n_paths], path);
+    return maps->n_paths++;
+}
+
+static void add_line(mc_maps *maps, char *line)
+{
+    mc_map map;
+    char rights[5];
+    int at = 0;
+    line[strcspn(line, "\n")] = '\0';
+    if (sscanf(line, "%" SCNx64 "-%" SCNx64 " %4s %" SCNx64 " %*s %*s %n", &map.start, &map.end, rights, &map.offset,
+               &at) != 4 ||
+        at == 0 || strlen(rights) != 4 || rights[2] != 'x' || map.end <= map.start || !counts(line + at))
+        return;
+    map.i_path = path_index(maps, line + at);
+    if (map.i_path >= 0 && maps->n < MC_N_MAPS)
+        maps->rows[maps->n++] = map;
+}
+
+int mc_maps_read(mc_maps *maps, int pid)
+{
+    char name[64], line[MC_PATH_LEN + 128];
+    snprintf(name, sizeof name, "/proc/%d/maps", pid);
+    maps->n = maps->n_paths = 0;
+    FILE *file = fopen(name, "re");
+    if (!file)
+        return MC_E_GONE;
+    while (fgets(line, sizeof line, file))
+        add_line(maps, line);
+    fclose(file);
+    return maps->n ? MC_OK : MC_E_GONE;
+}
+
+const mc_map *mc_maps_find(const mc_maps *maps, uint64_t address)
+{
+    for (int i = 0; i < maps->n; i++)
+        if (address >= maps->rows[i].start && address < maps->rows[i].end)
+            return &maps->rows[i];
+    return NULL;
+}
+
+uint64_t mc_maps_address(const mc_maps *maps, const char *path, uint64_t offset)
+{
+    for (int i = 0; i < maps->n; i++) {
+        const mc_map *map = &maps->rows[i];
+        if (strcmp(maps->paths[map->i_path], path) == 0 && offset >= map->offset &&
+            offset - map->offset < map->end - map->start)
+            return map->start + (offset - map->offset);
+    }
+    return 0;
+}

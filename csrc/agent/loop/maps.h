@@ -1,0 +1,30 @@
+/* Where a process has loaded program code that may count its progress. */
+#ifndef MPICOLOC_MAPS_H
+#define MPICOLOC_MAPS_H
+
+#include "common/mpicoloc.h"
+
+enum { MC_N_MAPS = 256, MC_N_MAP_PATHS = 64 };
+
+typedef struct mc_map {
+    uint64_t start, end, offset; /* offset in the file */
+    int i_path;
+} mc_map;
+
+typedef struct mc_maps {
+    int n, n_paths;
+    mc_map rows[MC_N_MAPS];
+    char paths[MC_N_MAP_PATHS][MC_PATH_LEN];
+} mc_maps;
+
+/* Executable mappings of files, without those of the C library, of MPI and of what MPI is built on: what runs there may
+   be waiting. */
+int mc_maps_read(mc_maps *maps, int pid);
+
+/* The mapping that holds this address; NULL: none of them. */
+const mc_map *mc_maps_find(const mc_maps *maps, uint64_t address);
+
+/* Address of a place in a file; 0: not loaded. */
+uint64_t mc_maps_address(const mc_maps *maps, const char *path, uint64_t offset);
+
+#endif

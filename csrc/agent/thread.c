@@ -1,0 +1,90 @@
+/* The node agent as a thread of the keeper. */
+#define _GNU_SOURCE
+#include "agent/agent.h"
+#include "agent/thread.h"
+
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <unistd.h>
+
+enum { STACK_BYTES = 256 * 1024 };
+
+static const uint64_t STEP_NS = 1000000000u;
+
+static pthread_t thread;
+static int started, owner_pid, stopping;
+static char thread_key[MC_NAME_LEN], thread_job_id[MC_NAME_LEN];
+static mc_agent *running;
+
+/* Stopping may come before the agent is open, and a closed agent must not be woken. */
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+
+static mc_agent *open_and_show(void)
+{
+    mc_agent *agent = NULL;
+    int status = mc_agent_open(&agent, thread_key, thread_job_id);
+    if (status == MC_E_GONE) /* the coordinator was quicker */
+        return NULL;
+    if (status != MC_OK) {
+        fprintf(stderr, "mpicoloc: no node agent, so no interference is measured (%d): see `mpicoloc check`\n", status);
+        return NULL;
+    }
+    if (!agent->board)
+        fprintf(stderr, "mpicoloc: no interference is measured: %s\n", agent->node->meter_reason);
+    /* Before anybody can stop it: also of a job of a few milliseconds the profile tells who else was there. */
+    mc_agent_step(agent, 0);
+    pthread_mutex_lock(&lock);
+    running = agent;
+    pthread_mutex_unlock(&lock);
+    return agent;
+}
+
+static void *be_agent(void *unused)
+{
+    (void)unused;
+    pthread_setname_np(pthread_self(), "mpicoloc");
+    mc_agent *agent = open_and_show();
+    while (agent && !__atomic_load_n(&stopping, __ATOMIC_ACQUIRE))
+        mc_agent_step(agent, STEP_NS);
+    pthread_mutex_lock(&lock);
+    running = NULL;
+    pthread_mutex_unlock(&lock);
+    mc_agent_close(agent);
+    return NULL;
+}
+
+int mc_agent_thread_start(const char *key, const char *job_id)
+{
+    pthread_attr_t attributes;
+    sigset_t all, before;
+    if (started)
+        return MC_OK;
+    snprintf(thread_key, sizeof thread_key, "%s", key);
+    /* Of a segment, which may be damaged: perhaps without an end. */
+    snprintf(thread_job_id, sizeof thread_job_id, "%.*s", MC_NAME_LEN - 1, job_id ? job_id : key);
+    pthread_attr_init(&attributes);
+    pthread_attr_setstacksize(&attributes, STACK_BYTES);
+    /* The application's signals are for the application's threads. */
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    started = pthread_create(&thread, &attributes, be_agent, NULL) == 0;
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    pthread_attr_destroy(&attributes);
+    owner_pid = (int)getpid();
+    return started ? MC_OK : MC_E_FULL;
+}
+
+void mc_agent_thread_stop(void)
+{
+    if (!started || owner_pid != (int)getpid()) /* a forked child has no such thread */
+        return;
+    __atomic_store_n(&stopping, 1, __ATOMIC_RELEASE);
+    pthread_mutex_lock(&lock);
+    if (running)
+        mc_wake(&running->wake);
+    pthread_mutex_unlock(&lock);
+    pthread_join(thread, NULL);
+    started = 0;
+    stopping = 0;
+}

@@ -1,0 +1,419 @@
+/* The one contract between the C core and Python: layouts of shared memory, limits, states, error codes.
+
+   `cc -E -P` on this file feeds cffi (mpicoloc/pmpi/), and numpy dtypes are derived from the result, so no size,
+   offset or number of it is written a second time anywhere. Only declarations: no inline code, no initialisers.
+   All times are CLOCK_MONOTONIC nanoseconds unless the name says otherwise. */
+#ifndef MPICOLOC_H
+#define MPICOLOC_H
+
+#ifndef MC_CDEF /* cffi knows these types without a header */
+#include <stddef.h>
+#include <stdint.h>
+#endif
+
+enum {
+    MC_ABI_VERSION = 15,
+    MC_MAGIC = 0x6d63346c, /* "l4cm" */
+
+    MC_NAME_LEN = 64,
+    MC_PATH_LEN = 1024,
+    MC_HOW_LEN = 7, /* of a process's record in <key>.init: what it begins; the round and a line end follow */
+    MC_RECORD_LEN = 16,
+    MC_ROUND_WAIT_MS = 10000, /* longest wait for processes that have not ended the round before */
+    MC_TEXT_LEN = 256,
+    MC_COMPLAINT_LEN = 2048,
+
+    /* Threads of a rank that may call MPI at once, each with tables of its own: the first ones large. Row 0 of every
+       table takes what finds no room. */
+    MC_N_LANES = 2,
+    MC_N_SITES = 2048,
+    MC_N_CYCLES = 1024,
+    MC_N_PEERS = 4096,
+    MC_N_COLLECTIVES = 512,
+    MC_N_PARTS = 4096,
+    MC_N_SMALL_LANES = 22,
+    MC_N_SMALL_SITES = 256,
+    MC_N_SMALL_CYCLES = 128,
+    MC_N_SMALL_PEERS = 512,
+    MC_N_SMALL_COLLECTIVES = 64,
+    MC_N_SMALL_PARTS = 256,
+
+    MC_N_MEMBERS = 256, /* groups of ranks that collectives ran on, */
+    MC_N_RUNS = 2048,   /* and the runs of ranks that they consist of */
+
+    MC_ONE_SIDED = 128, /* more than any size class */
+
+    MC_N_REGIONS = 32,      /* named regions of a thread; row 0 takes what finds no room */
+    MC_N_OPEN_REGIONS = 16, /* in one another */
+    MC_REGION_LEN = 48,
+    MC_UNIT_SITE = 0xfff, /* stands for a call site where units of work are marked */
+
+    MC_N_GROUPS = 16,   /* shutters are dealt into groups, whose spread gives the interval */
+    MC_N_PENDING = 256, /* cycles seen in a shutter that waits for its verdict */
+    MC_N_WINDOWS = 64,  /* shutters a segment remembers */
+    MC_N_PMU = 16,      /* events that a rank counts over its whole run */
+    MC_N_MODULES = 128, /* loaded objects that call sites are relative to */
+
+    MC_N_SLOTS = 64,        /* jobs on a node */
+    MC_N_NODE_RANKS = 1024, /* ranks of one job on one node */
+    MC_N_SHUTTERS = 8192,   /* shutters a node file remembers */
+    MC_N_CORUNNERS = 64,    /* co-runners a node file remembers */
+};
+
+/* Status of every C function of the project: 0 or one of these. */
+enum {
+    MC_OK = 0,
+    MC_E_SHM = -1,     /* shared memory cannot be made, opened or mapped */
+    MC_E_ABI = -2,     /* segment or board of another version, or not one of ours */
+    MC_E_FULL = -3,    /* no free slot or lane */
+    MC_E_GONE = -4,    /* the process or file is no longer there */
+    MC_E_MPI = -5,     /* the MPI library refused */
+    MC_E_SIGNAL = -6,  /* the kernel refuses the signal of the gate */
+    MC_E_PERF = -7,    /* no hardware counters */
+    MC_E_ARG = -8,     /* a bad argument or option */
+    MC_E_VERSION = -9, /* jobs of another version of mpicoloc are on the node */
+    MC_E_LIMIT = -10   /* the limit of file sizes (ulimit -f) is too low */
+};
+
+enum { MC_KEEPER_ONLY = 5 }; /* exit code: the keeper is there, but whoever counts may die of it */
+
+/* Life of a rank. */
+enum {
+    MC_RANK_INIT = 1, /* inside MPI_Init */
+    MC_RANK_RUNNING = 2,
+    MC_RANK_FINALIZING = 3, /* tables are final; the rank waits in MPI_Finalize */
+    MC_RANK_ABORTED = 4,    /* the rank called MPI_Abort */
+    MC_RANK_EXITED = 5,     /* the rank left without MPI_Finalize */
+};
+
+/* Verdict on a shutter. */
+enum {
+    MC_VERDICT_UNKNOWN = 0,
+    MC_VERDICT_VALID = 1,
+    MC_VERDICT_MOVED = 2,     /* a co-runner used its processors inside the shutter */
+    MC_VERDICT_LATE = 3,      /* a co-runner was paused too late */
+    MC_VERDICT_SILENT = 4,    /* a co-runner did not acknowledge (gone, new, or above its duty limit) */
+    MC_VERDICT_ELSEWHERE = 5, /* the same instant was not a valid shutter on another node of the job */
+};
+
+/* What has become of the coordinators' agreement on common shutters. */
+enum { MC_COMMON_NONE = 0, MC_COMMON_ON = 1, MC_COMMON_OFF = 2 };
+
+/* Life of a job's profile; meters, in order of preference; ways to instrument. */
+enum { MC_PROFILE_NONE = 0, MC_PROFILE_WRITTEN = 1, MC_PROFILE_FAILED = 2 };
+enum { MC_METER_NONE = 0, MC_METER_IPC = 1, MC_METER_BURST = 2, MC_METER_LOOP = 3 };
+enum { MC_MODE_PRELOAD = 1, MC_MODE_WRAP = 2 };
+
+/* Levels of MPI_Pcontrol that mean something here; those of mpicoloc_app.h. */
+enum { MC_PCONTROL_UNIT = 0x6d630001, MC_PCONTROL_UNITS, MC_PCONTROL_BEGIN, MC_PCONTROL_END };
+
+enum { MC_PHASE_CORUN = 0, MC_PHASE_SOLO = 1, MC_PHASE_ALONE = 2 }; /* what a cycle's time counts as */
+
+/* The counter table: name, unit, meaning. One 64-bit counter each; a rank's value is the segment's own, which several
+   threads write, plus those of its lanes. What the tables of a lane tell too is added up by mc_segment_settle. */
+#define MC_COUNTERS(X) \
+    X(n_calls, "1", "MPI calls made by the application") \
+    X(mpi_ns, "ns", "time inside those calls, in part estimated by sampling") \
+    X(sampled_ns, "ns", "the estimated part of it, of calls that were only counted") \
+    X(comp_ns, "ns", "time outside them, pauses excluded, since MPI_Init") \
+    X(sent_bytes, "bytes", "bytes given to sends and collectives") \
+    X(recv_bytes, "bytes", "bytes taken from receives (as they came) and collectives") \
+    X(read_bytes, "bytes", "bytes read from files by MPI-IO") \
+    X(written_bytes, "bytes", "bytes written to files by MPI-IO") \
+    X(n_sent, "1", "messages sent: point-to-point and one-sided") \
+    X(n_recv, "1", "messages received: point-to-point and one-sided") \
+    X(n_pauses, "1", "pauses of a thread of this rank by the gate") \
+    X(paused_ns, "ns", "time the rank's first thread stood still in the gate") \
+    X(n_site_overflow, "1", "calls counted in the call-site overflow row") \
+    X(n_cycle_overflow, "1", "cycles counted in the cycle overflow row") \
+    X(n_peer_overflow, "1", "messages counted in the message overflow row") \
+    X(n_collective_overflow, "1", "collectives without a row: no room, or with ranks outside the job") \
+    X(n_request_overflow, "1", "requests that found no room and count as posted or not at all") \
+    X(n_pending_overflow, "1", "cycles inside a shutter that found no room and void it") \
+    X(n_lane_overflow, "1", "calls by threads that found no lane, not recorded") \
+    X(n_events, "1", "events offered to the trace") \
+    X(n_events_dropped, "1", "events overwritten in the ring, refused or not written") \
+    X(n_units, "1", "units of work that the application marked")
+
+#define MC_COUNTER_FIELD(name, unit, meaning) uint64_t name;
+typedef struct mc_counters {
+    MC_COUNTERS(MC_COUNTER_FIELD)
+} mc_counters;
+
+/* One call site and function. key 0: free row. */
+typedef struct mc_site_row {
+    uint64_t key;
+    uint32_t call;     /* index into the shim's table of calls */
+    uint32_t i_module; /* loaded object that holds the call site */
+    uint64_t offset;   /* of the return address in that object */
+    uint64_t n;
+    uint64_t n_timed; /* calls that were timed; fewer than n where the function is timed by sampling */
+    uint64_t sent_bytes, recv_bytes;
+    uint64_t time_ns; /* of all n: each timed call stands for those that were only counted since the one before */
+    uint64_t max_ns;  /* of the timed ones */
+} mc_site_row;
+
+/* Messages sent to and received from one peer in one size class (class c > 0: 2^(c-1) <= bytes < 2^c; class 0: empty).
+   Puts and gets, which the peer does not count, have rows of their own: MC_ONE_SIDED is added to the class. */
+typedef struct mc_peer_row {
+    uint64_t key;
+    int32_t peer; /* rank in the application's world, -1 unknown */
+    uint32_t size_class;
+    uint64_t n, bytes; /* sent */
+    uint64_t n_recv, recv_bytes;
+} mc_peer_row;
+
+/* Collectives of one function, group, root and size class. All ranks of the group make the same call, so that only its
+   first one counts, but where each rank's part is its own (own_bytes): there all do. */
+typedef struct mc_collective_row {
+    uint64_t key;
+    uint64_t group;    /* hash of its members' world ranks, in their order */
+    uint64_t to_group; /* between two groups: the other one, that `root` is of; else 0 */
+    uint32_t call;     /* index into the shim's table of calls */
+    int32_t root;      /* rank in the group, -1 none */
+    int32_t own_rank;
+    uint32_t size_class;
+    uint64_t item_bytes; /* of the datatype, as last seen */
+    uint64_t n, bytes;   /* calls; the buffer, or one rank's part of it, or all parts where they differ */
+    uint64_t own_bytes;
+} mc_collective_row;
+
+/* What this rank gave to one other in collectives in which it tells each rank's part. */
+typedef struct mc_part_row {
+    uint64_t key;
+    int64_t peer; /* as above */
+    uint64_t n, bytes;
+} mc_part_row;
+
+/* A group of ranks, told by its first one: runs of world ranks first, first + stride, ... n_runs 0: no room. */
+typedef struct mc_members {
+    uint64_t group;
+    uint32_t first_run, n_runs;
+} mc_members;
+
+typedef struct mc_run {
+    int32_t first, stride, n;
+} mc_run;
+
+/* What was seen of one kind of cycle in one phase and group. A cycle is a computation burst together with the
+   MPI call that ends it: from the end of one call to the end of the next. */
+typedef struct mc_cell {
+    uint64_t comp_ns; /* time in the burst, prorated at the edges of the phase */
+    uint64_t mpi_ns;  /* time in the call, likewise */
+    uint64_t n;       /* cycles that ended in the phase */
+} mc_cell;
+
+/* The same of shutters. */
+typedef struct mc_sample {
+    mc_cell cell;
+    uint64_t cut_ns;  /* time of the cycles that ended outside shutters of the job, */
+    uint64_t done_ns; /* and inside, from the begin of the pause on */
+} mc_sample;
+
+typedef struct mc_cycle_row {
+    uint64_t key;
+    uint32_t from; /* site row of the call before, of the call that ends the cycle */
+    uint32_t to;
+    uint32_t size_class; /* of the call that ends the cycle: half octaves of its bytes */
+    uint32_t i_pending;  /* hint: where this row stands in the lane's pending list */
+    mc_cell corun[MC_N_GROUPS];
+    mc_sample solo[MC_N_GROUPS];
+    mc_cell alone;
+    uint64_t n_cut,
+        cut_ns; /* of co-run: cycles that a shutter of the job had cut, and time of such, wherever they ended */
+} mc_cycle_row;
+
+typedef struct mc_pending {
+    uint64_t i_window;
+    uint64_t i_row;
+    mc_sample sample;
+} mc_pending;
+
+/* A named region of the application, time including regions inside it. name "": free row. */
+typedef struct mc_region_row {
+    char name[MC_REGION_LEN];
+    uint64_t n;
+    uint64_t time_ns; /* pauses excluded */
+    uint64_t mpi_ns;  /* of it inside MPI calls */
+} mc_region_row;
+
+/* Where a thread stands in a sequence of marks: ends of its MPI calls, or of its units of work. */
+typedef struct mc_stream {
+    uint64_t t_last;    /* the last mark; of calls: end of the last timed one */
+    uint64_t paused_ns; /* time this thread had stood still by then, ever */
+    uint64_t i_site;    /* its site row */
+    uint64_t i_window;  /* next shutter this stream has not passed */
+} mc_stream;
+
+/* Hardware counts of user code. */
+typedef struct mc_ipc {
+    uint64_t instructions, cycles;
+} mc_ipc;
+
+enum { MC_TALLY_OUTSIDE = 0, MC_TALLY_INSIDE = 1, MC_TALLY_NONE = 2 /* the thread cannot count itself */ };
+
+/* A thread's own counters at the begin or end of its last MPI call, while its agent counts
+   (mc_sampling.counts_until). */
+typedef struct mc_tally {
+    uint64_t seq;   /* odd while the rest is written */
+    uint64_t span;  /* counts_until, as it was then */
+    uint64_t began; /* MC_TALLY_INSIDE or _OUTSIDE, when the span began */
+    uint64_t state; /* MC_TALLY_..., from the begin or end of that call on */
+    mc_ipc outside; /* of its time outside MPI in this span, with what was counted before it where it began outside */
+    mc_ipc total;
+} mc_tally;
+
+/* One thread's tables: one writer, no lock. Readers accept a torn row while the job runs. A thread that ends leaves its
+   lane, with what is in it, to the next. */
+typedef struct mc_lane_head {
+    uint64_t owner_tid; /* 0: free */
+    uint64_t n_owners;  /* threads that have had it */
+    mc_stream calls, units;
+    uint64_t t_enter; /* begin of the last timed call, which goes on if that is later than calls.t_last */
+    mc_tally tally;
+    uint64_t gap_ns;      /* time between timed calls, pauses excluded */
+    uint64_t void_window; /* 1 + the window whose pending list overflowed */
+    uint64_t n_pending;
+    mc_counters counters; /* of this thread */
+    mc_region_row regions[MC_N_REGIONS];
+    mc_pending pending[MC_N_PENDING];
+} mc_lane_head;
+
+typedef struct mc_lane {
+    mc_lane_head head;
+    mc_site_row sites[MC_N_SITES];
+    mc_peer_row peers[MC_N_PEERS];
+    mc_collective_row collectives[MC_N_COLLECTIVES];
+    mc_part_row parts[MC_N_PARTS];
+    mc_cycle_row cycles[MC_N_CYCLES];
+} mc_lane;
+
+typedef struct mc_small_lane {
+    mc_lane_head head;
+    mc_site_row sites[MC_N_SMALL_SITES];
+    mc_peer_row peers[MC_N_SMALL_PEERS];
+    mc_collective_row collectives[MC_N_SMALL_COLLECTIVES];
+    mc_part_row parts[MC_N_SMALL_PARTS];
+    mc_cycle_row cycles[MC_N_SMALL_CYCLES];
+} mc_small_lane;
+
+typedef struct mc_module {
+    uint64_t is_complete; /* stored last: the rest may be read */
+    uint64_t base;
+    char path[MC_TEXT_LEN];
+} mc_module;
+
+/* The value that comes with the gate's signal: a mark, to tell it from the same signal of others, and how often the
+   thread had gone to sleep when the agent saw it run. */
+#define MC_GATE_VALUE(n_sleeps) ((uint64_t)MC_MAGIC << 32 | (uint32_t)(n_sleeps))
+
+/* How a rank stands still. Written by the node agent of the rank's own job, but for the acknowledgements. */
+typedef struct mc_gate {
+    int32_t signal; /* the signal whose handler is the gate; 0: no gate */
+    int32_t _pad;
+    uint64_t max_ns;      /* no pause is longer, whatever deadline_ns says */
+    uint64_t deadline_ns; /* pauses end here */
+    uint64_t epoch;       /* which shutter the pause is for */
+    uint64_t n_acks;      /* threads that entered the handler for this epoch */
+    uint64_t t_first_enter, t_last_enter;
+    uint64_t t_first_resume, t_last_resume;
+} mc_gate;
+
+/* A shutter in which this rank's job is the target: [begin, end), of which [t0, t1) is sampled. Before t0 co-runners
+   come to rest, caches refill and ranks that others had delayed catch up; what lies outside
+   [t0, t1) counts for no phase. */
+typedef struct mc_window {
+    uint64_t begin, t0, t1, end;
+    uint64_t epoch;
+    uint64_t verdict;
+} mc_window;
+
+/* Written by the agent: window number i lies in windows[i % MC_N_WINDOWS]; n_windows is stored last. */
+typedef struct mc_sampling {
+    uint64_t alone; /* 1: no other job on the node */
+    uint64_t n_windows;
+    uint64_t counts_until; /* the meter ipc counts before this instant, so threads keep their tallies; 0: it does not */
+    mc_window windows[MC_N_WINDOWS];
+} mc_sampling;
+
+#include "common/events.h"
+
+/* One rank: file <shm dir>/mpicoloc.<key>.<world rank>.seg, sparse, so only touched pages cost memory.
+   With --trace the ring of n_events_max events follows the struct. */
+typedef struct mc_segment {
+    uint32_t magic, abi_version;
+    uint64_t size_bytes;
+    char key[MC_NAME_LEN];    /* names the job's files on this node */
+    char job_id[MC_NAME_LEN]; /* what people call the job */
+    char hostname[MC_NAME_LEN];
+    char mpi_library[MC_TEXT_LEN];
+    char command[MC_PATH_LEN];      /* arguments joined by blanks */
+    char out_path[MC_PATH_LEN];     /* where the profile goes, absolute; as rank 0 sees it */
+    int32_t world_rank, world_size; /* the application's world */
+    int32_t local_rank, local_size;
+    int32_t n_nodes, n_cores; /* of the job; cores this rank may run on */
+    int32_t pid;
+    int32_t mode;
+    uint64_t pid_start_ticks; /* field 22 of /proc/pid/stat: tells a reused pid */
+    uint64_t state;
+    uint64_t profile;                 /* MC_PROFILE_...: for rank 0, which waits; its files may be gone by then */
+    char complaint[MC_COMPLAINT_LEN]; /* why there is none, or not where it was to be; before `profile` */
+    int64_t start_realtime_ns;        /* wall clock at MPI_Init */
+    uint64_t t_init, t_finalize, t_last;
+    uint64_t cpu_mask[16]; /* processors this rank may run on */
+    mc_gate gate;
+    mc_sampling sampling;
+    mc_counters counters;
+    uint64_t pmu_cpu_ns; /* processor time of process and children while the events of `pmu` were counted */
+    mc_pmu_row pmu[MC_N_PMU];
+    mc_usage used_at_init, used_at_finalize; /* at the end of MPI_Init, at the begin of MPI_Finalize or the like */
+    uint64_t n_modules;
+    mc_module modules[MC_N_MODULES];
+    uint64_t n_members, n_runs;
+    mc_members members[MC_N_MEMBERS];
+    mc_run runs[MC_N_RUNS];
+    uint64_t n_events_max;
+    mc_ring ring;
+    uint64_t n_lanes; /* the first ones, that have room in the file; the others must not even be read */
+    mc_lane lanes[MC_N_LANES];
+    mc_small_lane small_lanes[MC_N_SMALL_LANES];
+} mc_segment;
+
+#include "common/node.h"
+
+/* ---- functions for Python (linked into _contract) and for the shim; no function here knows MPI ---- */
+
+/* Name, unit and meaning of counter i; NULL past the end. */
+const char *mc_counter_name(int i);
+const char *mc_counter_unit(int i);
+const char *mc_counter_meaning(int i);
+
+/* Path of <shm dir>/mpicoloc.<key>.<what>. */
+int mc_shm_path(char *path, size_t size, const char *key, const char *what);
+/* Jobs on a board of any version whose agents live, or gave a sign of life less than quiet_ns ago; MC_E_...: it cannot be
+   read, or is no board. */
+int mc_board_n_alive(const char *path, uint64_t quiet_ns);
+/* Jobs on the node's boards of other versions whose agents live and gave a sign of life lately. */
+int mc_board_n_foreign(void);
+/* Open a file in a folder where other users make files too, with the flags of open(2). Never waits: a pipe, or a file
+   under a lease, may stand in its place. Refused (-1, errno) is what is no regular file, or a link, and with is_own what
+   another user made. A file that O_CREAT makes is private to the user. Async-signal-safe. */
+int mc_shm_open(const char *path, int flags, int is_own);
+/* Map a file of this user; create makes it. Size 0: as large as the file. */
+int mc_shm_map(void **out, const char *path, size_t size_bytes, int create);
+void mc_shm_unmap(void *map, size_t size_bytes);
+/* What lies beside the profile: <profile without .h5><suffix>. out_path: of a segment, perhaps without an end. */
+int mc_path_beside(char *path, size_t size, const char *out_path, const char *suffix);
+/* 1 if files may grow so large. A process that makes a larger one is killed (SIGXFSZ), with the application. */
+int mc_file_may_have(size_t size_bytes);
+/* What became of the profile, for the rank that waits for it. */
+void mc_segment_tell(mc_segment *segment, uint64_t profile, const char *complaint);
+/* Make sure that writing to these bytes of a mapped file can not fail for want of memory, which would be SIGBUS. */
+int mc_shm_reserve(const char *path, size_t offset_bytes, size_t size_bytes);
+
+/* Cycles still pending go where their shutters' verdicts say; those without a verdict are dropped, and so are rows that
+   were being made while they were copied. Counters that follow from the tables are filled. For a copy of a segment that
+   is to be read. */
+void mc_segment_settle(mc_segment *segment);
+
+#endif

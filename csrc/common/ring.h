@@ -1,0 +1,20 @@
+/* Places in a rank's ring of events: the rank's hooks fill them, the tracer empties them. */
+#ifndef MPICOLOC_RING_H
+#define MPICOLOC_RING_H
+
+#include "common/mpicoloc.h"
+
+typedef uint64_t __attribute__((may_alias)) mc_word;
+
+static inline mc_word *mc_event_tail(mc_event *event)
+{
+    return (mc_word *)&event->peer;
+}
+
+/* n_events_max: a power of 2. Never that of a place that nothing was written to. */
+static inline uint16_t mc_event_lap(uint64_t i, uint64_t n_events_max)
+{
+    return i & n_events_max ? 0 : MC_EVENT_LAP;
+}
+
+#endif

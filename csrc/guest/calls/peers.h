@@ -1,0 +1,84 @@
+/* How the ranks of communicators and windows number the application's world. Read without a lock. */
+#ifndef MPICOLOC_PEERS_H
+#define MPICOLOC_PEERS_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "guest/calls/requests.h"
+#include "guest/mpi/real.h"
+
+typedef struct mc_ranks {
+    uint64_t n_users;      /* the table of communicators, receives under way, ... */
+    int n_ranks;           /* on the other side: of the remote group, if there is one */
+    int n_local, own_rank; /* in the own group */
+    int is_inter;
+    int is_world;                     /* the ranks are those of the world */
+    int *world_ranks;                 /* else: by rank, -1 outside the world; NULL: not known */
+    struct mc_neighbours *neighbours; /* of a communicator with a topology, once asked for */
+    uint64_t group;                   /* hash of the members, once asked for (matrix.c) */
+    struct mc_ranks *own_side;        /* of an intercommunicator: the own group */
+} mc_ranks;
+
+/* Ranks to receive from and to send to, in the order of the buffers; MPI_PROC_NULL at an open edge. */
+typedef struct mc_neighbours {
+    int n_in, n_out;
+    const int *in, *out;
+} mc_neighbours;
+
+/* What is known of a communicator or window. Valid until the program frees that; kept longer by mc_ranks_keep, which
+   returns what to keep. */
+static inline mc_ranks *mc_ranks_of_comm(MPI_Comm comm);
+static inline mc_ranks *mc_ranks_of_win(MPI_Win win);
+mc_ranks *mc_ranks_keep(mc_ranks *ranks);
+void mc_ranks_release(mc_ranks *ranks);
+
+/* Programs use few communicators in a row. Every free starts a new generation, as the handle may come back. */
+typedef struct mc_last_ranks {
+    uint64_t key, generation;
+    mc_ranks *ranks;
+    mc_ranks *homeless; /* found no room in the table */
+} mc_last_ranks;
+
+extern uint64_t mc_ranks_generation;
+extern __thread mc_last_ranks mc_last_comm, mc_last_win;
+mc_ranks *mc_find_ranks_of_comm(MPI_Comm comm);
+mc_ranks *mc_find_ranks_of_win(MPI_Win win);
+
+static inline int mc_is_last(const mc_last_ranks *last, uint64_t key)
+{
+    return __builtin_expect(last->key == key, 1) &&
+           last->generation == __atomic_load_n(&mc_ranks_generation, __ATOMIC_ACQUIRE);
+}
+
+static inline mc_ranks *mc_ranks_of_comm(MPI_Comm comm)
+{
+    return mc_is_last(&mc_last_comm, MC_KEY_OF(comm)) ? mc_last_comm.ranks : mc_find_ranks_of_comm(comm);
+}
+
+static inline mc_ranks *mc_ranks_of_win(MPI_Win win)
+{
+    return mc_is_last(&mc_last_win, MC_KEY_OF(win)) ? mc_last_win.ranks : mc_find_ranks_of_win(win);
+}
+
+/* Neighbours in the communicator's topology; none if it has none. */
+const mc_neighbours *mc_neighbours_of(MPI_Comm comm);
+
+/* The world rank of a rank, -1: not known. */
+static inline int mc_world_rank(const mc_ranks *ranks, int rank)
+{
+    if (rank < 0 || ranks == NULL || rank >= ranks->n_ranks)
+        return -1;
+    if (ranks->is_world)
+        return rank;
+    return ranks->world_ranks != NULL ? ranks->world_ranks[rank] : -1;
+}
+
+/* Once MPI is initialized: do threads have to take turns in the tables? */
+void mc_learn_threads(void);
+
+/* Called before the program frees the handle, which may come back for another one. */
+void mc_comm_gone(MPI_Comm comm);
+void mc_win_gone(MPI_Win win);
+
+#endif

@@ -1,0 +1,105 @@
+#define _GNU_SOURCE
+#include "guest/clock.h"
+
+#include <fcntl.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <unistd.h>
+
+enum { RENEW_NS = 250000000 };
+
+#ifdef MC_HAS_TSC
+
+enum {
+    LONGEST_READ_TICKS = 20000, /* a pair of readings that took longer was interrupted */
+    SHORTEST_BASE_NS = 5000000, /* a rate from less is too inexact */
+    N_READS = 3,
+};
+
+/* Process-wide: whether the counter may be used, the pair of the library's load, and the latest rate of any thread. */
+static int is_usable;
+static mc_clock first;
+static uint64_t latest_rate;
+
+/* Both clocks at one instant: the best of some readings. 0 if every one was interrupted. */
+static int read_pair(uint64_t *ticks, uint64_t *ns)
+{
+    uint64_t best = LONGEST_READ_TICKS;
+    for (int i = 0; i < N_READS; i++) {
+        uint64_t before = __rdtsc(), now = mc_now_ns(), took = __rdtsc() - before;
+        if (took < best) {
+            best = took;
+            *ticks = before + took / 2;
+            *ns = now;
+        }
+    }
+    return best < LONGEST_READ_TICKS;
+}
+
+/* Only where the kernel itself trusts the counter as its clock on all processors, and lets programs read it. */
+static int kernel_trusts_it(void)
+{
+    char name[16] = "";
+    int mode = 0;
+    int fd = open("/sys/devices/system/clocksource/clocksource0/current_clocksource", O_RDONLY | O_CLOEXEC);
+    if (fd < 0)
+        return 0;
+    ssize_t n = read(fd, name, sizeof name - 1);
+    close(fd);
+    return n >= 4 && strncmp(name, "tsc\n", 4) == 0 && prctl(PR_GET_TSC, &mode) == 0 && mode == PR_TSC_ENABLE;
+}
+
+__attribute__((constructor)) static void read_first(void)
+{
+    is_usable = kernel_trusts_it() && read_pair(&first.ticks, &first.ns);
+}
+
+static uint64_t rate_since(const mc_clock *clock, uint64_t ticks, uint64_t ns)
+{
+    if (ns - clock->ns < SHORTEST_BASE_NS || ticks <= clock->ticks)
+        return 0;
+    return (uint64_t)(((unsigned __int128)(ns - clock->ns) << 32) / (ticks - clock->ticks));
+}
+
+static void renew_rate(mc_clock *clock)
+{
+    uint64_t ticks = 0, ns = 0, known = __atomic_load_n(&latest_rate, __ATOMIC_RELAXED);
+    if (!read_pair(&ticks, &ns))
+        return;
+    uint64_t rate = rate_since(clock->ticks ? clock : &first, ticks, ns);
+    if (rate && known && (rate > known + known / 256 || rate < known - known / 256)) {
+        /* Suspended, moved to another machine, or stepped: not to be relied on. */
+        __atomic_store_n(&is_usable, 0, __ATOMIC_RELAXED);
+        return;
+    }
+    clock->ticks = ticks;
+    clock->ns = ns;
+    clock->ns_per_tick_q32 = rate ? rate : known;
+    if (rate)
+        __atomic_store_n(&latest_rate, rate, __ATOMIC_RELAXED);
+}
+
+void mc_clock_renew(mc_clock *clock)
+{
+    clock->due_ns = clock->latest_ns + RENEW_NS;
+    if (__atomic_load_n(&is_usable, __ATOMIC_RELAXED))
+        renew_rate(clock);
+    if (!__atomic_load_n(&is_usable, __ATOMIC_RELAXED))
+        clock->ns_per_tick_q32 = 0;
+}
+
+#else
+
+void mc_clock_renew(mc_clock *clock)
+{
+    clock->due_ns = clock->latest_ns + RENEW_NS;
+}
+
+#endif
+
+void mc_clock_start(mc_clock *clock)
+{
+    memset(clock, 0, sizeof *clock);
+    clock->latest_ns = mc_now_ns();
+    mc_clock_renew(clock);
+}

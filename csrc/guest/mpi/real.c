@@ -1,0 +1,194 @@
+#define _GNU_SOURCE
+#include "guest/mpi/real.h"
+
+#include "guest/hooks.h"
+
+#include <dlfcn.h>
+#include <link.h>
+#include <stdlib.h>
+#include <string.h>
+
+mc_real_table mc_real, mc_next;
+mc_constants mc_known;
+
+enum { MAX_OBJECTS = 1024 };
+
+typedef struct object_list {
+    char *names[MAX_OBJECTS];
+    int n;
+} object_list;
+
+static int note_object(struct dl_phdr_info *info, size_t size, void *data)
+{
+    (void)size;
+    object_list *list = data;
+    if (info->dlpi_name == NULL || info->dlpi_name[0] == '\0' || list->n == MAX_OBJECTS)
+        return 0;
+    char *name = strdup(info->dlpi_name);
+    if (name != NULL)
+        list->names[list->n++] = name;
+    return 0;
+}
+
+static int is_own(void *address)
+{
+    Dl_info found, self;
+    return dladdr(address, &found) && dladdr(&mc_real, &self) && found.dli_fbase == self.dli_fbase;
+}
+
+/* Python loads its MPI with RTLD_LOCAL, where no plain dlsym finds it: ask every loaded object by name. The names are
+   gathered first, because the loader's lock is held inside dl_iterate_phdr. */
+static void *find_local(const char *symbol)
+{
+    object_list *list = calloc(1, sizeof *list);
+    if (list == NULL)
+        return NULL;
+    dl_iterate_phdr(note_object, list);
+    void *found = NULL;
+    for (int i = 0; i < list->n; i++) {
+        void *handle = found ? NULL : dlopen(list->names[i], RTLD_NOLOAD | RTLD_LAZY);
+        if (handle != NULL) {
+            found = dlsym(handle, symbol);
+            if (found != NULL && is_own(found))
+                found = NULL;
+            dlclose(handle);
+        }
+        free(list->names[i]);
+    }
+    free(list);
+    return found;
+}
+
+void *mc_find(const char *name)
+{
+    void *found = dlsym(RTLD_NEXT, name);
+    return found != NULL ? found : find_local(name);
+}
+
+#ifdef OPEN_MPI
+/* Data, unlike functions, may have been copied into the executable: its own address counts. */
+static void *find_data(const char *name)
+{
+    void *found = dlsym(RTLD_DEFAULT, name);
+    return found != NULL ? found : find_local(name);
+}
+
+static void learn_constants(void)
+{
+    if (MC_POINTER(mc_known.world) != NULL)
+        return;
+    mc_known.self = find_data("ompi_mpi_comm_self");
+    mc_known.comm_null = find_data("ompi_mpi_comm_null");
+    mc_known.type_null = find_data("ompi_mpi_datatype_null");
+    mc_known.type_byte = find_data("ompi_mpi_byte");
+    mc_known.type_int = find_data("ompi_mpi_int");
+    mc_known.type_char = find_data("ompi_mpi_char");
+    mc_known.group_null = find_data("ompi_mpi_group_null");
+    mc_known.sum = find_data("ompi_mpi_op_sum");
+    mc_known.no_op = find_data("ompi_mpi_op_no_op");
+    mc_known.message_no_proc = find_data("ompi_message_no_proc");
+    mc_known.info_null = find_data("ompi_mpi_info_null");
+    mc_known.errors_return = find_data("ompi_mpi_errors_return");
+    mc_set_pointer(&mc_known.world, find_data("ompi_mpi_comm_world"));
+}
+
+int mc_library_fits(void)
+{
+    return mc_known.world != NULL;
+}
+#else
+static void learn_constants(void)
+{
+    static int is_known;
+    if (__atomic_load_n(&is_known, __ATOMIC_ACQUIRE))
+        return;
+    mc_known.self = MPI_COMM_SELF;
+    mc_known.comm_null = MPI_COMM_NULL;
+    mc_known.type_null = MPI_DATATYPE_NULL;
+    mc_known.type_byte = MPI_BYTE;
+    mc_known.type_int = MPI_INT;
+    mc_known.type_char = MPI_CHAR;
+    mc_known.group_null = MPI_GROUP_NULL;
+    mc_known.sum = MPI_SUM;
+    mc_known.no_op = MPI_NO_OP;
+    mc_known.message_no_proc = MPI_MESSAGE_NO_PROC;
+    mc_known.info_null = MPI_INFO_NULL;
+    mc_known.errors_return = MPI_ERRORS_RETURN;
+    mc_known.world = MPI_COMM_WORLD;
+    __atomic_store_n(&is_known, 1, __ATOMIC_RELEASE);
+}
+
+int mc_library_fits(void)
+{
+    return dlsym(RTLD_DEFAULT, "ompi_mpi_comm_world") == NULL;
+}
+#endif
+
+int mc_resolve(void *slot, const char *name)
+{
+    learn_constants();
+    void *found = mc_find(name);
+    if (found == NULL)
+        return 0;
+    mc_set_pointer(slot, found);
+    return 1;
+}
+
+/* A tool in between has the name without P. Where MPI was loaded for itself, none can be. */
+int mc_resolve_next(void *slot, const char *name)
+{
+    void *real = NULL;
+    if (!mc_resolve(&real, name))
+        return 0;
+    void *next = dlsym(RTLD_NEXT, name + 1);
+    if (next == NULL)
+        next = real;
+    if (next != real)
+        __atomic_store_n(&mc_is_chained, 1, __ATOMIC_RELAXED);
+    mc_set_pointer(slot, next);
+    return 1;
+}
+
+enum { N_LIBRARIES = 16 };
+
+static struct {
+    uintptr_t begin, end;
+} libraries[N_LIBRARIES];
+static int n_libraries;
+
+static int note_library(struct dl_phdr_info *info, size_t size, void *data)
+{
+    (void)size, (void)data;
+    const char *name = info->dlpi_name != NULL ? strrchr(info->dlpi_name, '/') : NULL;
+    if (name == NULL || n_libraries == N_LIBRARIES ||
+        (strncmp(name, "/libmpi", 7) != 0 && strncmp(name, "/libpmpi", 8) != 0) || strstr(name, "mpicoloc") != NULL)
+        return 0;
+    for (int i = 0; i < info->dlpi_phnum && n_libraries < N_LIBRARIES; i++) {
+        const ElfW(Phdr) *part = &info->dlpi_phdr[i];
+        if (part->p_type != PT_LOAD || !(part->p_flags & PF_X))
+            continue;
+        libraries[n_libraries].begin = info->dlpi_addr + part->p_vaddr;
+        libraries[n_libraries].end = info->dlpi_addr + part->p_vaddr + part->p_memsz;
+        n_libraries++;
+    }
+    return 0;
+}
+
+void mc_find_libraries(void)
+{
+    if (n_libraries == 0)
+        dl_iterate_phdr(note_library, NULL);
+}
+
+int mc_is_library(const void *address)
+{
+    for (int i = 0; i < n_libraries; i++)
+        if ((uintptr_t)address >= libraries[i].begin && (uintptr_t)address < libraries[i].end)
+            return 1;
+    return 0;
+}
+
+int mc_missing(void)
+{
+    return MPI_ERR_INTERN;
+}

@@ -1,0 +1,98 @@
+/* MPI_Pcontrol: units of work and named regions of the application. Its side of it: mpicoloc/include/mpicoloc_app.h. */
+#include "guest/regions.h"
+
+#include <string.h>
+
+typedef struct open_region {
+    uint32_t i_row;
+    uint32_t hash; /* of its name, which may have found no row */
+    uint64_t t_begin, paused_ns, comp_ns;
+} open_region;
+
+static __thread open_region open_regions[MC_N_OPEN_REGIONS];
+static __thread uint32_t n_open; /* more than there is room for: those are not measured */
+
+static uint32_t hash_of(const char *name)
+{
+    uint32_t hash = 2166136261u;
+    for (; *name; name++)
+        hash = (hash ^ (unsigned char)*name) * 16777619u;
+    return hash;
+}
+
+/* Row of a name; row 0 takes what finds no room, and what has no name: an empty one marks a free row. */
+static uint32_t find_region(mc_lane_head *head, const char *name)
+{
+    if (name[0] == '\0')
+        return 0;
+    for (uint32_t i = 1; i < MC_N_REGIONS; i++) {
+        mc_region_row *row = &head->regions[i];
+        if (row->name[0] == '\0')
+            strncpy(row->name, name, sizeof row->name - 1);
+        if (strncmp(row->name, name, sizeof row->name - 1) == 0)
+            return i;
+    }
+    return 0;
+}
+
+/* Time of this thread outside MPI calls, as far as it was timed, until the call of `frame`. */
+static uint64_t comp_until(const mc_lane_head *head, const mc_frame *frame)
+{
+    uint64_t gap_ns = frame->t_enter - head->calls.t_last, paused_ns = frame->paused_ns - head->calls.paused_ns;
+    return head->gap_ns + (gap_ns > paused_ns ? gap_ns - paused_ns : 0) - head->counters.sampled_ns;
+}
+
+static void begin(mc_lane_head *head, const mc_frame *frame, const char *name)
+{
+    uint32_t i = n_open++;
+    if (i < MC_N_OPEN_REGIONS)
+        open_regions[i] = (open_region){find_region(head, name), hash_of(name), frame->t_enter, frame->paused_ns,
+                                        comp_until(head, frame)};
+}
+
+static void close_innermost(mc_lane_head *head, const mc_frame *frame)
+{
+    if (--n_open >= MC_N_OPEN_REGIONS)
+        return;
+    const open_region *region = &open_regions[n_open];
+    mc_region_row *row = &head->regions[region->i_row];
+    int64_t time_ns = (int64_t)(frame->t_enter - region->t_begin - (frame->paused_ns - region->paused_ns));
+    /* an estimate in part, so it may come out below 0 */
+    int64_t comp_ns = (int64_t)(comp_until(head, frame) - region->comp_ns);
+    time_ns = time_ns > 0 ? time_ns : 0;
+    comp_ns = comp_ns > 0 ? comp_ns : 0;
+    row->n++;
+    row->time_ns += (uint64_t)time_ns;
+    row->mpi_ns += (uint64_t)(time_ns > comp_ns ? time_ns - comp_ns : 0);
+}
+
+/* Ends the innermost open region of that name, and those inside it that were left open; nothing if there is none. */
+static void end(mc_lane_head *head, const mc_frame *frame, const char *name)
+{
+    uint32_t hash = hash_of(name), n_kept = n_open < MC_N_OPEN_REGIONS ? n_open : MC_N_OPEN_REGIONS;
+    while (n_kept && open_regions[n_kept - 1].hash != hash)
+        n_kept--;
+    while (n_kept && n_open >= n_kept)
+        close_innermost(head, frame);
+}
+
+void mc_pcontrol(mc_frame *frame, int level, va_list arguments)
+{
+    mc_lane_head *head = mc_self.tables.head;
+    if (!frame->is_recorded)
+        return;
+    if (level == MC_PCONTROL_UNITS)
+        mc_units(frame, va_arg(arguments, unsigned long));
+    else if (level == MC_PCONTROL_BEGIN)
+        begin(head, frame, va_arg(arguments, const char *));
+    else if (level == MC_PCONTROL_END)
+        end(head, frame, va_arg(arguments, const char *));
+    else
+        mc_pcontrol_level(frame, level);
+}
+
+void mc_pcontrol_level(mc_frame *frame, int level)
+{
+    if (frame->is_recorded && level == MC_PCONTROL_UNIT)
+        mc_units(frame, 1);
+}

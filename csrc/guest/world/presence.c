@@ -1,0 +1,186 @@
+#define _GNU_SOURCE
+#include "guest/world/presence.h"
+
+#include "common/mpicoloc.h"
+#include "common/options.h"
+#include "common/proc.h"
+#include "guest/world/launch.h"
+
+#include <ctype.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <mpi.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { N_GROUP = 96, N_JOB = 48 };
+
+static const uint64_t STEP_NS = 2000000, STEP_NS_MAX = 100000000;
+static const uint64_t WAIT_NS = 5000000000; /* some MPI libraries let a rank return a little early */
+
+static char group[N_GROUP], own_path[MC_PATH_LEN], session_path[MC_PATH_LEN];
+static int n_present; /* ranks of this node, once all of them have been seen */
+
+/* Of the sessions that a process has open, in turn: others may be one time ahead or behind. */
+static const char *const times[] = {"in0", "in1", "in2"};
+enum { N_TIMES = sizeof times / sizeof *times };
+static int n_times, session_pid;
+
+/* Ranks that the launcher started on this node, 0: it does not tell. */
+static int n_started(void)
+{
+#ifdef OPEN_MPI /* a job of the other family may have started this one, and its variables be inherited */
+    static const char *const names[] = {"OMPI_COMM_WORLD_LOCAL_SIZE"};
+#else
+    static const char *const names[] = {"MPI_LOCALNRANKS", "MV2_COMM_WORLD_LOCAL_SIZE"};
+#endif
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        const char *text = getenv(names[i]);
+        if (text)
+            return atoi(text);
+    }
+    return 0;
+}
+
+/* The same in all ranks of this job on this node, and in no other's: one daemon may serve several jobs. */
+static void name_group(int launcher)
+{
+    const char *job = getenv("PMIX_NAMESPACE");
+    size_t n = job ? strlen(job) : 0; /* what tells jobs apart stands at its end */
+    snprintf(group, sizeof group, "%d-%d-%s", (int)geteuid(), launcher, n ? job + (n > N_JOB ? n - N_JOB : 0) : "");
+    for (char *at = group; *at; at++)
+        if (!isalnum((unsigned char)*at))
+            *at = '-';
+}
+
+/* Whether this node's ranks look for each other's files, and can. */
+static int is_looked_for(void)
+{
+    return n_started() >= 2 && mc_launcher_pid() != 0 && !mc_is_wrapped() && !mc_is_nested() &&
+           access(mc_option_text(MC_OPT_SHM_DIR), W_OK | X_OK) == 0;
+}
+
+static void leave_file(char *path, const char *what)
+{
+    char name[32];
+    path[0] = '\0';
+    if (!is_looked_for())
+        return;
+    name_group(mc_launcher_pid());
+    snprintf(name, sizeof name, "%d.%s", (int)getpid(), what);
+    int fd = mc_shm_path(path, MC_PATH_LEN, group, name) == MC_OK ? mc_shm_open(path, O_WRONLY | O_CREAT, 1) : -1;
+    if (fd >= 0)
+        close(fd);
+    else
+        path[0] = '\0';
+}
+
+static void take_file(char *path)
+{
+    if (path[0] != '\0')
+        unlink(path);
+    path[0] = '\0';
+}
+
+void mc_presence_tell(void)
+{
+    leave_file(own_path, "here");
+}
+
+typedef struct found_ranks {
+    int n, n_before; /* those with a lower process number */
+} found_ranks;
+
+static void count(void *data, const char *middle)
+{
+    found_ranks *found = data;
+    int pid = atoi(middle);
+    if (pid <= 0 || (kill(pid, 0) != 0 && errno == ESRCH)) /* killed in its MPI_Init */
+        return;
+    found->n++;
+    found->n_before += pid < (int)getpid();
+}
+
+static found_ranks look(const char *what)
+{
+    char prefix[N_GROUP + 16], suffix[16];
+    found_ranks found = {0, 0};
+    snprintf(prefix, sizeof prefix, "mpicoloc.%s.", group);
+    snprintf(suffix, sizeof suffix, ".%s", what);
+    mc_dir_scan(mc_option_text(MC_OPT_SHM_DIR), prefix, suffix, count, &found);
+    return found;
+}
+
+/* Each look costs as much as the folder has files, and all ranks of the node look: the longer the wait, the rarer. */
+static void rest(uint64_t begin, uint64_t end)
+{
+    int never = 0;
+    uint64_t now = mc_now_ns(), step_ns = (now - begin) / 4;
+    step_ns = step_ns < STEP_NS ? STEP_NS : step_ns > STEP_NS_MAX ? STEP_NS_MAX : step_ns;
+    mc_sleep_until(now + step_ns < end ? now + step_ns : end, &never);
+}
+
+static int say_missing(const found_ranks *found, int n_wanted)
+{
+    if (own_path[0] == '\0')
+        fprintf(stderr,
+                "mpicoloc: switched off, the application goes on without a profile: a rank cannot make its file in the "
+                "shared-memory folder, where those of %d other ranks are\n",
+                found->n);
+    else if (found->n_before == 0)
+        fprintf(stderr,
+                "mpicoloc: switched off, the application goes on without a profile: it is preloaded in %d of the %d "
+                "ranks of this node; set LD_PRELOAD for all of them\n",
+                found->n, n_wanted);
+    return 0;
+}
+
+int mc_is_everywhere(void)
+{
+    int n_wanted = n_started();
+    uint64_t begin = mc_now_ns(), end = begin + WAIT_NS;
+    if (!is_looked_for())
+        return 1;
+    /* A rank without a file of its own is missed by the others, so it must not wait for them in MPI. */
+    int n_others = own_path[0] == '\0' ? 1 : n_wanted;
+    found_ranks found = look("here");
+    while (found.n < n_others && mc_now_ns() < end) {
+        rest(begin, end);
+        found_ranks now = look("here");
+        found = now.n > found.n ? now : found; /* one that has given up takes its file along */
+    }
+    if (own_path[0] == '\0' ? found.n > 0 : found.n < n_wanted)
+        return say_missing(&found, n_wanted);
+    n_present = found.n;
+    return 1;
+}
+
+int mc_is_whole_world(int n_ranks)
+{
+    return n_ranks == 1 || n_present >= n_ranks;
+}
+
+void mc_presence_end(void)
+{
+    take_file(own_path);
+}
+
+void mc_presence_begin_sessions(void)
+{
+    uint64_t begin = mc_now_ns(), end = begin + MC_ROUND_WAIT_MS * 1000000ull;
+    session_pid = (int)getpid();
+    leave_file(session_path, times[n_times % N_TIMES]);
+    while (n_times > 0 && session_path[0] && look(times[(n_times - 1) % N_TIMES]).n > 0 && mc_now_ns() < end)
+        rest(begin, end);
+}
+
+__attribute__((destructor)) void mc_presence_end_sessions(void)
+{
+    if (session_path[0] == '\0' || session_pid != (int)getpid()) /* a forked child's file is the parent's */
+        return;
+    n_times++;
+    take_file(session_path);
+}

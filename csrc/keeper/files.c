@@ -1,0 +1,150 @@
+/* The job's files in memory, as its keeper treats them. */
+#define _GNU_SOURCE
+#include "common/board.h"
+#include "common/proc.h"
+#include "common/table.h"
+#include "keeper/keeper.h"
+
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { PAGE_BYTES = 4096 };
+
+static int path_of(char *path, const mc_keeper *k, const char *what)
+{
+    return mc_shm_path(path, MC_PATH_LEN, k->key, what);
+}
+
+/* What is zero stays a hole. */
+static int write_pages(int fd, const char *map, size_t n_bytes)
+{
+    static const char zeros[PAGE_BYTES];
+    for (size_t at = 0; at < n_bytes; at += PAGE_BYTES) {
+        size_t n = n_bytes - at < PAGE_BYTES ? n_bytes - at : PAGE_BYTES;
+        if (memcmp(map + at, zeros, n) != 0 && pwrite(fd, map + at, n, (off_t)at) != (ssize_t)n)
+            return 0;
+    }
+    return 1;
+}
+
+/* Only the first n_known bytes may have memory, and so be read. 1: the file was missing and is there again. */
+static int restore(const mc_keeper *k, const char *what, const void *map, size_t n_known, size_t size_bytes)
+{
+    char path[MC_PATH_LEN];
+    if (path_of(path, k, what) != MC_OK)
+        return 0;
+    int fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
+    if (fd < 0) /* as a rule it is there */
+        return 0;
+    int ok = ftruncate(fd, (off_t)size_bytes) == 0 && write_pages(fd, map, n_known);
+    close(fd);
+    if (!ok)
+        unlink(path);
+    return ok;
+}
+
+void mc_files_restore(mc_keeper *k)
+{
+    char what[32];
+    for (int i = 0; i < k->n_ranks; i++) {
+        const mc_segment *segment = k->ranks[i].segment;
+        uint64_t n_lanes = __atomic_load_n(&segment->n_lanes, __ATOMIC_ACQUIRE);
+        uint64_t n_events = segment->size_bytes > sizeof *segment ? segment->size_bytes - sizeof *segment : 0;
+        int n = n_lanes < 1 ? 1 : n_lanes > MC_N_ALL_LANES ? MC_N_ALL_LANES : (int)n_lanes;
+        size_t n_known = n < MC_N_ALL_LANES ? mc_lane_offset(n) : sizeof *segment;
+        snprintf(what, sizeof what, "%d.seg", k->ranks[i].world_rank);
+        restore(k, what, segment, n_known, sizeof *segment + (n_events < UINT32_MAX ? n_events : 0));
+    }
+    if (!k->node)
+        return;
+    uint64_t n_shutters = k->node->n_shutters < MC_N_SHUTTERS ? k->node->n_shutters : MC_N_SHUTTERS;
+    size_t n_known = offsetof(mc_node, shutters) + n_shutters * sizeof *k->node->shutters;
+    if (restore(k, "node", k->node, n_known, sizeof *k->node)) {
+        mc_shm_unmap(k->node, sizeof *k->node); /* whoever tells us something writes to the new one */
+        k->node = NULL;
+    }
+}
+
+/* ---- making ---- */
+
+void mc_files_make_node(const mc_keeper *k)
+{
+    char path[MC_PATH_LEN];
+    void *map;
+    if (k->node || path_of(path, k, "node") != MC_OK || mc_shm_map(&map, path, sizeof(mc_node), 1) != MC_OK)
+        return;
+    /* Where there was no agent, memory may be what lacked: a SIGBUS here would leave all the job's files behind. There
+       are no shutters, so their room stays a hole. */
+    if (mc_shm_reserve(path, 0, offsetof(mc_node, shutters)) != MC_OK) {
+        mc_shm_unmap(map, sizeof(mc_node));
+        unlink(path);
+        return;
+    }
+    mc_node *node = map;
+    node->abi_version = MC_ABI_VERSION;
+    node->size_bytes = sizeof *node;
+    snprintf(node->key, sizeof node->key, "%s", k->key);
+    snprintf(node->meter_reason, sizeof node->meter_reason, "%s",
+             k->has_agent ? "it could not start" : "the job ended before it had started");
+    node->t_open = node->t_last = mc_now_ns();
+    __atomic_store_n(&node->magic, MC_MAGIC, __ATOMIC_RELEASE);
+}
+
+/* ---- removing ---- */
+
+static void remove_segment(void *data, const char *name)
+{
+    char path[MC_PATH_LEN], what[64];
+    snprintf(what, sizeof what, "%.32s.seg", name);
+    if (strspn(name, "0123456789") == strlen(name) && path_of(path, data, what) == MC_OK)
+        unlink(path);
+}
+
+void mc_files_remove(mc_keeper *k, int is_end)
+{
+    char path[MC_PATH_LEN], prefix[MC_NAME_LEN + 16];
+    /* Ranks that are still there may begin MPI again, and announce it to the coordinator, in the last two. */
+    static const char *const whats[] = {"node", "log", "checkpoint", "init", "off"};
+    for (size_t i = 0; i < (is_end ? 5 : 3); i++)
+        if (path_of(path, k, whats[i]) == MC_OK)
+            unlink(path);
+    if (mc_shm_path(path, sizeof path, "", "") == MC_OK) {
+        *strrchr(path, '/') = '\0';
+        snprintf(prefix, sizeof prefix, "mpicoloc.%s.", k->key);
+        mc_dir_scan(path, prefix, ".seg", remove_segment, k);
+    }
+}
+
+void mc_files_leave_board(void)
+{
+    char path[MC_PATH_LEN];
+    mc_board *board;
+    if (mc_board_path(path, sizeof path) != MC_OK || access(path, F_OK) != 0 || mc_board_open(&board) != MC_OK)
+        return;
+    mc_board_remove_if_empty(board); /* reaps first */
+    mc_board_unmap(board);
+}
+
+/* ---- the log ---- */
+
+/* A line of ours is a sentence already. */
+void mc_files_read_log(const mc_keeper *k, char *complaint, size_t size)
+{
+    static const char own[] = "mpicoloc: ";
+    char path[MC_PATH_LEN], line[MC_COMPLAINT_LEN], last[MC_COMPLAINT_LEN] = "no reason given";
+    int fd = path_of(path, k, "log") == MC_OK ? mc_shm_open(path, O_RDONLY, 1) : -1;
+    FILE *file = fd >= 0 ? fdopen(fd, "r") : NULL;
+    while (file && fgets(line, sizeof line, file))
+        if (line[strspn(line, " \r\n")])
+            memcpy(last, line, sizeof last);
+    if (file)
+        fclose(file);
+    last[strcspn(last, "\r\n")] = '\0';
+    if (strncmp(last, own, strlen(own)) == 0)
+        snprintf(complaint, size, "%s", last + strlen(own));
+    else
+        snprintf(complaint, size, "no profile was written: %.*s", MC_COMPLAINT_LEN - 64, last);
+}

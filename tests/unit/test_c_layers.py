@@ -1,0 +1,66 @@
+"""The arrows of csrc/: which folder may include which, and how large a folder is."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from mpicoloc.pmpi import sources
+
+CSRC = Path(__file__).resolve().parents[2] / "csrc"
+N_FILES_MAX = 20
+# What a folder includes beside itself and the system's headers: processes share only common/ and memory.
+ALLOWED = {
+    "common": set(),
+    "common/counters": {"common"},
+    "guest": {"common", "common/counters"},
+    "guest/mpi": {"common", "guest"},
+    "guest/calls": {"common", "guest", "guest/mpi"},
+    "guest/world": {"common", "common/counters", "guest", "guest/mpi", "guest/calls"},
+    "trace": {"common"},
+    "agent/loop": {"common", "common/counters"},
+    "agent": {"common", "common/counters", "agent/loop", "trace"},
+    "keeper": {"common", "common/counters", "agent", "trace"},
+    "spank": set(),
+}
+GENERATED = {"options_gen.h": "common", "calls_gen.h": "guest/mpi"}
+FILES = sorted(path for path in CSRC.rglob("*.[ch]") if path.name not in GENERATED)
+
+
+def includes(text):
+    return re.findall(r'^\s*#\s*include\s+"(.+)"', text, re.MULTILINE)
+
+
+def wrong_includes(folder, text):
+    """Headers that a file of this folder may not include."""
+    return [
+        name
+        for name in includes(text)
+        if (GENERATED.get(name) or str(Path(name).parent)) not in {folder, *ALLOWED[folder]}
+    ]
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(CSRC)))
+def test_includes_name_their_folder_and_follow_the_arrows(path):
+    folder, text = str(path.relative_to(CSRC).parent), path.read_text()
+    assert folder in ALLOWED, f"{folder} has no row"
+    assert wrong_includes(folder, text) == []
+    assert [name for name in includes(text) if name not in GENERATED and not (CSRC / name).is_file()] == []
+
+
+def test_what_a_guest_must_not_see_is_found():
+    assert wrong_includes("guest", '#include "common/proc.h"\n# include "agent/agent.h"\n') == [
+        "agent/agent.h"
+    ]
+    assert wrong_includes("common", '#include "guest/hooks.h"\n') == ["guest/hooks.h"]
+    assert wrong_includes("guest/calls", '#include "guest/world/world.h"\n') == ["guest/world/world.h"]
+
+
+def test_no_folder_is_too_large():
+    counts = {folder: sum(path.parent == CSRC / folder for path in FILES) for folder in ALLOWED}
+    assert {folder: n for folder, n in counts.items() if not 0 < n <= N_FILES_MAX} == {}
+
+
+def test_the_preloaded_library_holds_no_code_of_another_process():
+    folders = {path.relative_to(CSRC).parts[0] for path in sources.c_files(CSRC, sources.SHIM)}
+    assert folders == {"common", "guest"}
