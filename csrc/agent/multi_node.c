@@ -1,55 +1,36 @@
-/* Shutters of a job on several nodes: the coordinator asks whether this node is free at an instant, and books it when
-   all nodes are. Half of them would tell nothing: ranks that run alone wait for those that do not. */
 #define _GNU_SOURCE
-#include "agent/agent.h"
+#include "agent/multi_node.h"
 
 #define LOAD(field) __atomic_load_n(&(field), __ATOMIC_ACQUIRE)
 #define STORE(field, value) __atomic_store_n(&(field), value, __ATOMIC_RELEASE)
 
-/* Windows before and after a shutter reach no further than this. */
-uint64_t mc_booking_gap_ns(uint64_t period_ns)
-{
-    return period_ns * 3 / 4;
-}
+static const mc_booking NO_BOOKING = {0, 0, 0};
 
-/* Every agent of the node wakes within this, and so reads what was booked. */
-static uint64_t notice_ns(const mc_agent *agent)
+/* Call it when the own booking is on the board already: of two that meet, at least one sees the other. */
+static int is_free(const mc_board_view *view, uint64_t period_ns, uint64_t t_earliest, uint64_t t0)
 {
-    return agent->period_ns * 3 / 2 + mc_lead_ns(agent);
-}
-
-/* One's own booking is on the board already: of two that meet, one sees the other at least. */
-static int is_free(const mc_agent *agent, uint64_t now, uint64_t t0)
-{
-    uint64_t gap_ns = mc_booking_gap_ns(agent->period_ns);
-    if (t0 < now + notice_ns(agent))
+    uint64_t gap_ns = mc_booking_gap_ns(period_ns);
+    if (t0 < t_earliest)
         return 0;
-    for (int i = 0; i < agent->n_live; i++) {
+    for (int i = 0; i < view->n_live; i++) {
         mc_booking other;
-        if (agent->live[i].owner != agent->owner &&
-            mc_slot_booking(&agent->board->slots[agent->live[i].i_slot], &other) == MC_OK && other.t0 < t0 + gap_ns &&
-            t0 < other.t0 + gap_ns)
+        if (!mc_view_is_own(view, i) && mc_slot_booking(mc_view_slot(view, i), &other) == MC_OK &&
+            other.t0 < t0 + gap_ns && t0 < other.t0 + gap_ns)
             return 0;
     }
     return 1;
 }
 
-static void book(mc_agent *agent, mc_booking booking)
+void mc_multi_node_answer(mc_node *node, mc_board_view *view, uint64_t period_ns, uint64_t notice_ns, uint64_t now)
 {
-    agent->own = booking;
-    mc_slot_book(agent->slot, &booking);
-}
-
-static void answer(mc_agent *agent, uint64_t now)
-{
-    mc_common *common = &agent->node->common;
+    mc_common *common = &node->common;
     uint64_t i = LOAD(common->i_asked);
     if (i == common->i_answered)
         return;
-    book(agent, (mc_booking){common->t0, common->t1, 0});
-    common->is_free = (uint64_t)is_free(agent, now, common->t0);
+    mc_view_book(view, (mc_booking){common->t0, common->t1, 0});
+    common->is_free = (uint64_t)is_free(view, period_ns, now + notice_ns, common->t0);
     if (!common->is_free)
-        book(agent, (mc_booking){0, 0, 0});
+        mc_view_book(view, NO_BOOKING);
     STORE(common->i_answered, i);
 }
 
@@ -59,99 +40,53 @@ static void judge(mc_common *common, uint64_t i, uint64_t verdict)
     STORE(common->i_judged, i);
 }
 
-static void decide(mc_agent *agent, uint64_t now)
+static void follow_decision(mc_common *common, mc_board_view *view, uint64_t notice_ns, uint64_t now)
 {
-    mc_common *common = &agent->node->common;
-    mc_booking own = agent->own;
+    mc_booking booking = view->booking;
     uint64_t i = LOAD(common->i_decided);
-    if (i == 0 || i != common->i_answered || i == common->i_judged || own.t0 == 0 || own.is_firm)
+    if (i == 0 || i != common->i_answered || i == common->i_judged || booking.t0 == 0 || booking.is_firm)
         return;
-    int in_time = now + notice_ns(agent) <= own.t0;
-    own.is_firm = common->is_firm && in_time;
-    book(agent, own.is_firm ? own : (mc_booking){0, 0, 0});
+    int in_time = now + notice_ns <= booking.t0;
+    booking.is_firm = common->is_firm && in_time;
+    mc_view_book(view, booking.is_firm ? booking : NO_BOOKING);
     if (common->is_firm && !in_time)
         judge(common, i, MC_VERDICT_ELSEWHERE);
 }
 
-/* What became of the shutter here. One that was never begun, because the agent woke too late, is judged too. */
-static void report(mc_agent *agent, uint64_t now)
+/* A shutter that never began, because the agent woke too late, is judged too. */
+static void report(mc_common *common, const mc_own_shutter *own, uint64_t now)
 {
-    mc_common *common = &agent->node->common;
-    const mc_turn *turn = &agent->turn;
     uint64_t i = common->i_decided;
     if (i == 0 || i == common->i_judged || !common->is_firm)
         return;
-    if (turn->open && turn->i_common == i && turn->is_judged)
-        judge(common, i, turn->shutter.verdict);
-    else if (now > common->t1 && !(turn->open && turn->i_common == i))
+    int is_open = own->is_open && own->i_common == i;
+    if (is_open && own->is_judged)
+        judge(common, i, own->record.verdict);
+    else if (now > common->t1 && !is_open)
         judge(common, i, MC_VERDICT_ELSEWHERE);
 }
 
-void mc_common_step(mc_agent *agent, uint64_t now)
+void mc_multi_node_decide(mc_node *node, mc_board_view *view, const mc_own_shutter *own, uint64_t notice_ns,
+                          uint64_t now)
 {
-    mc_common *common = &agent->node->common;
-    if (!agent->is_common)
-        return;
-    uint64_t n_jobs = agent->n_alive > 0;
-    for (int i = 0; i < agent->n_live && agent->node->meter != MC_METER_NONE; i++)
-        n_jobs += agent->live[i].owner != agent->owner && agent->live[i].n_ranks > 0;
+    follow_decision(&node->common, view, notice_ns, now);
+    report(&node->common, own, now);
+}
+
+int mc_multi_node_is_confirmed(const mc_node *node, const mc_own_shutter *own, uint64_t *verdict)
+{
+    int is_confirmed = own->is_open && own->is_judged && LOAD(node->common.i_confirmed) == own->i_common;
+    *verdict = node->common.all_verdict;
+    return is_confirmed;
+}
+
+void mc_multi_node_tell(mc_node *node, const mc_board_view *view, const mc_lengths *lengths, int has_ranks)
+{
+    mc_common *common = &node->common;
+    uint64_t n_jobs = (uint64_t)has_ranks;
+    for (int i = 0; i < view->n_live && node->meter != MC_METER_NONE; i++)
+        n_jobs += !mc_view_is_own(view, i) && view->live[i].n_ranks > 0;
     STORE(common->n_jobs, n_jobs);
-    STORE(common->period_ns, agent->period_ns);
-    STORE(common->duration_ns, agent->duration_ns);
-    decide(agent, now);
-    report(agent, now);
-    if (agent->turn.open && agent->turn.is_judged && LOAD(common->i_confirmed) == agent->turn.i_common)
-        mc_turn_close(agent, common->all_verdict);
-    answer(agent, now);
-}
-
-/* ---- the coordinator's side, of an agent of its own or of the one that it watches ---- */
-
-void mc_common_state(mc_agent *agent, uint64_t state)
-{
-    STORE(agent->node->common.state, state);
-}
-
-void mc_common_clock(mc_agent *agent, int64_t offset_ns, uint64_t bound_ns)
-{
-    mc_common *common = &agent->node->common;
-    STORE(common->clock_offset_ns, offset_ns);
-    STORE(common->clock_bound_ns, bound_ns);
-    STORE(common->clock_worst_ns, mc_max(common->clock_worst_ns, bound_ns));
-}
-
-void mc_common_share(mc_agent *agent, int is_shared)
-{
-    STORE(agent->node->common.is_shared, (uint64_t)is_shared);
-}
-
-void mc_common_ask(mc_agent *agent, uint64_t i, uint64_t t0, uint64_t t1)
-{
-    mc_common *common = &agent->node->common;
-    common->t0 = t0;
-    common->t1 = t1;
-    STORE(common->i_asked, i);
-}
-
-void mc_common_decide(mc_agent *agent, uint64_t i, int is_firm)
-{
-    mc_common *common = &agent->node->common;
-    STORE(common->is_firm, (uint64_t)is_firm);
-    STORE(common->i_decided, i);
-}
-
-void mc_common_confirm(mc_agent *agent, uint64_t i, uint64_t verdict)
-{
-    mc_common *common = &agent->node->common;
-    common->all_verdict = verdict;
-    STORE(common->i_confirmed, i);
-}
-
-void mc_common_read(mc_agent *agent, mc_common *out)
-{
-    const mc_common *common = &agent->node->common;
-    uint64_t i_answered = LOAD(common->i_answered), i_judged = LOAD(common->i_judged);
-    *out = *common; /* what the numbers stand for was stored before them */
-    out->i_answered = i_answered;
-    out->i_judged = i_judged;
+    STORE(common->period_ns, lengths->period_ns);
+    STORE(common->duration_ns, lengths->duration_ns);
 }

@@ -2,6 +2,7 @@
 #define _GNU_SOURCE
 #include "agent/agent.h"
 #include "agent/thread.h"
+#include "common/proc.h"
 
 #include <pthread.h>
 #include <signal.h>
@@ -30,7 +31,7 @@ static mc_agent *open_and_show(void)
         fprintf(stderr, "mpicoloc: no node agent, so no interference is measured (%d): see `mpicoloc check`\n", status);
         return NULL;
     }
-    if (!agent->board)
+    if (!agent->view.board)
         fprintf(stderr, "mpicoloc: no interference is measured: %s\n", agent->node->meter_reason);
     /* Before anybody can stop it: also of a job of a few milliseconds the profile tells who else was there. */
     mc_agent_step(agent, 0);

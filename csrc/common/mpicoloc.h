@@ -402,6 +402,8 @@ int mc_shm_open(const char *path, int flags, int is_own);
 /* Map a file of this user; create makes it. Size 0: as large as the file. */
 int mc_shm_map(void **out, const char *path, size_t size_bytes, int create);
 void mc_shm_unmap(void *map, size_t size_bytes);
+/* Map a rank's segment; NULL: it is not complete yet, or none of this version. Unmap it with mc_shm_unmap. */
+mc_segment *mc_segment_map(const char *path);
 /* What lies beside the profile: <profile without .h5><suffix>. out_path: of a segment, perhaps without an end. */
 int mc_path_beside(char *path, size_t size, const char *out_path, const char *suffix);
 /* 1 if files may grow so large. A process that makes a larger one is killed (SIGXFSZ), with the application. */

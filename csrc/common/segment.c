@@ -113,6 +113,18 @@ void mc_shm_unmap(void *map, size_t size_bytes)
         munmap(map, size_bytes);
 }
 
+mc_segment *mc_segment_map(const char *path)
+{
+    void *map;
+    if (mc_shm_map(&map, path, sizeof(mc_segment), 0) != MC_OK)
+        return NULL;
+    mc_segment *segment = map;
+    if (__atomic_load_n(&segment->magic, __ATOMIC_ACQUIRE) == MC_MAGIC && segment->abi_version == MC_ABI_VERSION)
+        return segment;
+    mc_shm_unmap(map, sizeof *segment);
+    return NULL;
+}
+
 void mc_segment_tell(mc_segment *segment, uint64_t profile, const char *complaint)
 {
     snprintf(segment->complaint, sizeof segment->complaint, "%s", complaint);

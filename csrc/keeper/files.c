@@ -2,6 +2,7 @@
 #define _GNU_SOURCE
 #include "common/board.h"
 #include "common/proc.h"
+#include "common/rank_files.h"
 #include "common/table.h"
 #include "keeper/keeper.h"
 
@@ -95,27 +96,21 @@ void mc_files_make_node(const mc_keeper *k)
 
 /* ---- removing ---- */
 
-static void remove_segment(void *data, const char *name)
+static void remove_segment(void *unused, int world_rank, const char *path)
 {
-    char path[MC_PATH_LEN], what[64];
-    snprintf(what, sizeof what, "%.32s.seg", name);
-    if (strspn(name, "0123456789") == strlen(name) && path_of(path, data, what) == MC_OK)
-        unlink(path);
+    (void)unused, (void)world_rank;
+    unlink(path);
 }
 
 void mc_files_remove(mc_keeper *k, int is_end)
 {
-    char path[MC_PATH_LEN], prefix[MC_NAME_LEN + 16];
+    char path[MC_PATH_LEN];
     /* Ranks that are still there may begin MPI again, and announce it to the coordinator, in the last two. */
     static const char *const whats[] = {"node", "log", "checkpoint", "init", "off"};
     for (size_t i = 0; i < (is_end ? 5 : 3); i++)
         if (path_of(path, k, whats[i]) == MC_OK)
             unlink(path);
-    if (mc_shm_path(path, sizeof path, "", "") == MC_OK) {
-        *strrchr(path, '/') = '\0';
-        snprintf(prefix, sizeof prefix, "mpicoloc.%s.", k->key);
-        mc_dir_scan(path, prefix, ".seg", remove_segment, k);
-    }
+    mc_rank_files_scan(k->key, remove_segment, NULL);
 }
 
 void mc_files_leave_board(void)

@@ -6,6 +6,7 @@
 #include "common/board.h"
 #include "common/counters/pmu.h"
 #include "common/proc.h"
+#include "common/rank_files.h"
 #include "keeper/keeper.h"
 #include "trace/trace.h"
 
@@ -45,34 +46,32 @@ static int path_of(char *path, const mc_keeper *k, const char *what)
 
 /* ---- looking ---- */
 
-static void *map_own(const char *path, size_t size_bytes)
+static mc_node *map_node(const char *path)
 {
     void *map;
-    if (mc_shm_map(&map, path, size_bytes, 0) != MC_OK)
+    if (mc_shm_map(&map, path, sizeof(mc_node), 0) != MC_OK)
         return NULL;
-    if (__atomic_load_n((uint32_t *)map, __ATOMIC_ACQUIRE) == MC_MAGIC && ((uint32_t *)map)[1] == MC_ABI_VERSION)
-        return map;
-    mc_shm_unmap(map, size_bytes);
+    mc_node *node = map;
+    if (__atomic_load_n(&node->magic, __ATOMIC_ACQUIRE) == MC_MAGIC && node->abi_version == MC_ABI_VERSION)
+        return node;
+    mc_shm_unmap(map, sizeof *node);
     return NULL;
 }
 
-static void add_rank(void *data, const char *name)
+static void add_rank(void *data, int world_rank, const char *path)
 {
     mc_keeper *k = data;
-    char path[MC_PATH_LEN], what[32], *end;
-    long world_rank = strtol(name, &end, 10);
-    if (*end || k->n_ranks == MC_N_NODE_RANKS)
+    if (k->n_ranks == MC_N_NODE_RANKS)
         return;
     for (int i = 0; i < k->n_ranks; i++)
         if (k->ranks[i].world_rank == world_rank)
             return;
-    snprintf(what, sizeof what, "%ld.seg", world_rank);
-    mc_segment *segment = path_of(path, k, what) == MC_OK ? map_own(path, sizeof(mc_segment)) : NULL;
+    mc_segment *segment = mc_segment_map(path);
     if (!segment)
         return;
     mc_kept_rank *rank = &k->ranks[k->n_ranks++];
     /* A pidfd of a pid that was reused meanwhile is refused by the start time. */
-    *rank = (mc_kept_rank){segment, (int)world_rank, (int)syscall(SYS_pidfd_open, segment->pid, 0), 1};
+    *rank = (mc_kept_rank){segment, world_rank, (int)syscall(SYS_pidfd_open, segment->pid, 0), 1};
     rank->alive = mc_proc_alive(segment->pid, segment->pid_start_ticks);
     k->local_size = segment->local_size;
     k->mode = segment->mode;
@@ -80,19 +79,15 @@ static void add_rank(void *data, const char *name)
 
 static void find_ranks(mc_keeper *k)
 {
-    char dir[MC_PATH_LEN], prefix[MC_NAME_LEN + 16];
-    if ((k->local_size && k->n_ranks >= k->local_size) || mc_shm_path(dir, sizeof dir, "", "") != MC_OK)
-        return;
-    *strrchr(dir, '/') = '\0';
-    snprintf(prefix, sizeof prefix, "mpicoloc.%s.", k->key);
-    mc_dir_scan(dir, prefix, ".seg", add_rank, k);
+    if (!k->local_size || k->n_ranks < k->local_size)
+        mc_rank_files_scan(k->key, add_rank, k);
 }
 
 static void find_node(mc_keeper *k)
 {
     char path[MC_PATH_LEN];
     if (!k->node && path_of(path, k, "node") == MC_OK)
-        k->node = map_own(path, sizeof(mc_node));
+        k->node = map_node(path);
     if (k->node)
         k->node->keeper_pid = (int32_t)getpid();
 }

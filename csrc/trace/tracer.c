@@ -2,6 +2,7 @@
 #define _GNU_SOURCE
 #include "common/options.h"
 #include "common/proc.h"
+#include "common/rank_files.h"
 #include "common/ring.h"
 #include "trace/trace.h"
 
@@ -67,21 +68,18 @@ static int map_rank(traced_rank *rank, const char *path)
     return MC_OK;
 }
 
-static void add_rank(void *data, const char *name)
+static void add_rank(void *data, int world_rank, const char *path)
 {
     mc_tracer *tracer = data;
-    char path[MC_PATH_LEN], what[32], *end;
-    long world_rank = strtol(name, &end, 10);
     traced_rank *rank = &tracer->ranks[tracer->n_ranks];
-    if (*end || world_rank < 0 || tracer->n_ranks == MC_N_NODE_RANKS)
+    if (tracer->n_ranks == MC_N_NODE_RANKS)
         return;
     for (int i = 0; i < tracer->n_ranks; i++)
-        if (tracer->ranks[i].world_rank == (int)world_rank)
+        if (tracer->ranks[i].world_rank == world_rank)
             return;
-    snprintf(what, sizeof what, "%ld.seg", world_rank);
-    if (mc_shm_path(path, sizeof path, tracer->key, what) != MC_OK || map_rank(rank, path) != MC_OK)
+    if (map_rank(rank, path) != MC_OK)
         return;
-    rank->world_rank = (int)world_rank;
+    rank->world_rank = world_rank;
     rank->t_taken = mc_now_ns();
     tracer->local_size = rank->segment->local_size;
     tracer->t_first = tracer->n_ranks ? tracer->t_first : rank->t_taken;
@@ -90,14 +88,10 @@ static void add_rank(void *data, const char *name)
 
 static void find_ranks(mc_tracer *tracer, uint64_t now)
 {
-    char dir[MC_PATH_LEN], prefix[MC_NAME_LEN + 16];
-    if ((tracer->n_ranks && tracer->n_ranks >= tracer->local_size) || now < tracer->t_found + FIND_EVERY_NS ||
-        mc_shm_path(dir, sizeof dir, "", "") != MC_OK)
+    if ((tracer->n_ranks && tracer->n_ranks >= tracer->local_size) || now < tracer->t_found + FIND_EVERY_NS)
         return;
     tracer->t_found = now;
-    *strrchr(dir, '/') = '\0';
-    snprintf(prefix, sizeof prefix, "mpicoloc.%s.", tracer->key);
-    mc_dir_scan(dir, prefix, ".seg", add_rank, tracer);
+    mc_rank_files_scan(tracer->key, add_rank, tracer);
 }
 
 /* Rings fill up from here on, and count what they refuse. */

@@ -170,16 +170,12 @@ def segment_paths(key: str) -> list[str]:
 def segment_heads(key: str) -> list[SegmentHead]:
     """What the job's segments on this node say of their ranks now; those not yet complete are left out."""
     heads = []
-    size_bytes = ffi.sizeof("mc_segment")
     for path in segment_paths(key):
-        out = ffi.new("void **")
-        if lib.mc_shm_map(out, path.encode(), size_bytes, 0) != lib.MC_OK:
-            continue
-        segment = ffi.cast("mc_segment *", out[0])
-        if (segment.magic, segment.abi_version) == (lib.MC_MAGIC, lib.MC_ABI_VERSION):
+        segment = lib.mc_segment_map(path.encode())
+        if segment:
             job_id = ffi.string(segment.job_id).decode("utf-8", "replace")
             heads.append(SegmentHead(segment.world_rank, segment.pid, segment.state, job_id))
-        lib.mc_shm_unmap(out[0], size_bytes)
+            lib.mc_shm_unmap(segment, ffi.sizeof("mc_segment"))
     return heads
 
 
@@ -187,13 +183,12 @@ def n_untraced(key: str) -> int:
     """Events of the job on this node that its agent has still to write to the trace's file."""
     n = 0
     for path in segment_paths(key):
-        out = ffi.new("void **")
-        size_bytes = ffi.sizeof("mc_segment")
-        if lib.mc_shm_map(out, path.encode(), size_bytes, 0) == lib.MC_OK:
-            ring = ffi.cast("mc_segment *", out[0]).ring
+        segment = lib.mc_segment_map(path.encode())
+        if segment:
+            ring = segment.ring
             if ring.is_kept and not ring.error:
                 n += ring.n_put - min(ring.n_taken, ring.n_put)
-            lib.mc_shm_unmap(out[0], size_bytes)
+            lib.mc_shm_unmap(segment, ffi.sizeof("mc_segment"))
     return n
 
 

@@ -1,7 +1,8 @@
 /* Pauses all ranks it finds in the shared-memory folder, for short times at random instants, until it is told to stop:
    what co-runners do five times a second, it does hundreds of times. */
-#include "agent/agent.h"
+#include "agent/shutter/pause.h"
 #include "common/options.h"
+#include "common/proc.h"
 
 #include <signal.h>
 #include <stdio.h>
@@ -45,12 +46,12 @@ static void add(void *data, const char *name)
 static void pause_rank(mc_rank *rank, uint64_t length_ns)
 {
     mc_gate *gate = &rank->segment->gate;
-    int n_untold;
+    int n_skipped;
     if (!gate->signal || !mc_proc_alive(rank->pid, rank->start_ticks))
         return;
     __atomic_store_n(&gate->deadline_ns, mc_now_ns() + length_ns, __ATOMIC_RELAXED);
     __atomic_fetch_add(&gate->epoch, 1, __ATOMIC_RELEASE);
-    mc_pause_each_running(rank, gate->signal, &n_untold);
+    mc_signal_running_threads(rank, gate->signal, &n_skipped);
 }
 
 int main(void)

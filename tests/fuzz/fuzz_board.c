@@ -1,6 +1,5 @@
 /* The board, which processes of other users write: everything that an agent reads there. */
-#include "agent/agent.c"
-#include "agent/schedule.c"
+#include "agent/step.c"
 #include "fuzz.h"
 
 #include <fcntl.h>
@@ -29,37 +28,36 @@ static void fill_slot(mc_slot *slot, uint64_t owner, uint64_t t_instant)
 
 static void start_agent(mc_agent *agent, mc_segment *segment)
 {
-    read_options(agent);
     agent->t_open = 1;
-    agent->owner = own;
+    mc_lengths_open(&agent->lengths, agent->t_open);
+    agent->view.owner = own;
     agent->node->meter = MC_METER_BURST;
-    agent->n_ranks = 1;
+    agent->ranks.n = 1;
     /* no process: nothing may be signalled here */
-    agent->ranks[0] = (mc_rank){.segment = segment, .pid = -1, .alive = 1};
-    agent->is_common = 1;
-    mc_schedule(agent, NOW_NS);
+    agent->ranks.rows[0] = (mc_rank){.segment = segment, .pid = -1, .alive = 1};
+    agent->ranks.is_multi_node = 1;
+    mc_agent_plan(agent, NOW_NS);
 }
 
 static void live_through_a_shutter(mc_agent *agent, bytes *input)
 {
     mc_common *common = &agent->node->common;
-    agent->i_instant += take(input, 1) & 1;
-    look_around(agent, NOW_NS);
+    agent->schedule.i_instant += take(input, 1) & 1;
+    read_board(agent, NOW_NS);
     mc_common_ask(agent, common->i_asked + 1, NOW_NS + (uint64_t)take(input, 4), NOW_NS + 1000000000u);
-    mc_common_step(agent, NOW_NS);
+    agree_with_nodes(agent, NOW_NS);
     mc_common_decide(agent, common->i_asked, 1);
-    mc_common_step(agent, NOW_NS);
+    agree_with_nodes(agent, NOW_NS);
     if (take(input, 1) & 1)
-        mc_schedule(agent, NOW_NS);
-    take_turn(agent, NOW_NS);
+        mc_agent_plan(agent, NOW_NS);
+    decide(agent, NOW_NS);
     if (agent->duty == MC_DUTY_PAUSE) {
         agent->wake = 1; /* no sleep */
-        mc_pause_prepare(agent, (uint64_t)agent->i_target);
-        mc_pause_do(agent);
+        pause_ranks(agent);
     }
-    mc_turn_verdict(agent, agent->turn.reservation.t1);
-    mc_agent_adapt(agent, NOW_NS);
-    mc_board_reap(agent->board);
+    mc_agent_judge(agent, agent->own.reservation.t1);
+    adapt(agent, NOW_NS);
+    mc_board_reap(agent->view.board);
 }
 
 /* The file as a newcomer finds it. */
@@ -94,26 +92,26 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     own = own ? own : owner_of((int)getpid());
     other = other ? other : owner_of((int)getppid());
     *agent = empty;
-    agent->board = calloc(1, sizeof *agent->board);
-    agent->slot = &agent->board->slots[0];
+    agent->view.board = calloc(1, sizeof *agent->view.board);
+    agent->view.slot = &agent->view.board->slots[0];
     agent->node = &node;
     memset(&node, 0, offsetof(mc_node, shutters)); /* a megabyte behind it */
-    agent->ranks = calloc(1, sizeof *agent->ranks);
+    agent->ranks.rows = calloc(1, sizeof *agent->ranks.rows);
     start_agent(agent, &segment);
-    agent->board->magic = MC_MAGIC;
-    agent->board->abi_version = MC_ABI_VERSION;
-    agent->board->size_bytes = sizeof *agent->board;
-    fill_slot(agent->slot, own, agent->t_instant);
-    fill_slot(&agent->board->slots[1], other, agent->t_instant);
-    damage(agent->board, sizeof *agent->board, &input, 16);
+    agent->view.board->magic = MC_MAGIC;
+    agent->view.board->abi_version = MC_ABI_VERSION;
+    agent->view.board->size_bytes = sizeof *agent->view.board;
+    fill_slot(agent->view.slot, own, agent->schedule.t_instant);
+    fill_slot(&agent->view.board->slots[1], other, agent->schedule.t_instant);
+    damage(agent->view.board, sizeof *agent->view.board, &input, 16);
     if (take(&input, 1) % 8 == 1)
-        open_file(agent->board, &input);
+        open_file(agent->view.board, &input);
     for (int i = 0; i < 3; i++) {
-        damage(agent->board->slots, 3 * sizeof(mc_slot), &input, 4);
+        damage(agent->view.board->slots, 3 * sizeof(mc_slot), &input, 4);
         live_through_a_shutter(agent, &input);
     }
-    free(agent->ranks);
-    free(agent->board);
+    free(agent->ranks.rows);
+    free(agent->view.board);
     free(agent);
     return 0;
 }

@@ -16,8 +16,8 @@ from mpicoloc.pmpi import sources  # noqa: E402
 
 # What each fuzzer is linked with, besides the files that it includes to reach their inner functions.
 INCLUDED = {
-    "board": ("agent/agent.c", "agent/schedule.c"),
-    "segment": ("agent/agent.c",),
+    "board": ("agent/step.c",),
+    "segment": ("agent/step.c",),
     "keeper": ("keeper/keeper.c",),
     "text": ("common/options.c", "common/proc.c", "guest/rank_segment.c", "guest/start_keeper.c"),
     "entries": (),

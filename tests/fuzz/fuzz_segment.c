@@ -1,5 +1,5 @@
 /* Segments and node files of one's own job, damaged: what the agent and the readers of profiles make of them. */
-#include "agent/agent.c"
+#include "agent/step.c"
 #include "fuzz.h"
 #include "common/table.h"
 
@@ -50,21 +50,22 @@ static void write_file(const mc_segment *segment, const char *path, bytes *input
 
 static void serve(mc_agent *agent)
 {
-    mc_ranks_check(agent, 1);
-    write_slot(agent, 1);
-    for (int i = 0; i < agent->n_ranks; i++) {
-        mc_rank *rank = &agent->ranks[i];
+    mc_job_ranks *ranks = &agent->ranks;
+    mc_job_ranks_check(ranks, 1);
+    mc_view_tell(&agent->view, ranks, 1);
+    for (int i = 0; i < ranks->n; i++) {
+        mc_rank *rank = &ranks->rows[i];
         mc_proc_thread thread;
-        rank->may_signal = mc_proc_catches((int)getpid(), rank->segment->gate.signal);
+        rank->has_handler = mc_proc_catches((int)getpid(), rank->segment->gate.signal);
         mc_proc_read_thread(&thread, (int)getpid(), (int)getpid(), rank->segment->gate.signal);
         rank->alive = 1;
     }
-    mc_turn_begin(agent, agent->duration_ns, 0);
-    mc_turn_verdict(agent, agent->turn.reservation.t1);
+    begin_own(agent, 1);
+    mc_agent_judge(agent, agent->own.reservation.t1);
     note_corunner(agent, &(mc_neighbour){.i_slot = 1, .owner = 9}, 1);
-    agent->n_others = 1;
+    agent->view.n_others = 1;
     agent->node->meter = MC_METER_BURST;
-    mc_agent_adapt(agent, 1000000000000u);
+    adapt(agent, 1000000000000u);
 }
 
 static void be_agent(mc_segment *segment, bytes *input)
@@ -73,27 +74,28 @@ static void be_agent(mc_segment *segment, bytes *input)
     static mc_node node;
     char path[MC_PATH_LEN];
     mc_agent *agent = calloc(1, sizeof *agent);
+    mc_job_ranks *ranks = &agent->ranks;
     int is_file = take(input, 1) % 8 == 1;
     agent->node = &node;
     memset(&node, 0, offsetof(mc_node, shutters)); /* a megabyte behind it */
     damage(agent->node, offsetof(mc_node, shutters), input, (int)take(input, 1) % 4);
-    agent->ranks = calloc(MC_N_NODE_RANKS, sizeof *agent->ranks);
-    agent->board = &board;
-    agent->slot = &board.slots[0];
-    snprintf(agent->key, sizeof agent->key, "fuzz");
-    read_options(agent);
-    mc_schedule(agent, 1000000000u);
+    if (mc_job_ranks_open(ranks, "fuzz") != MC_OK)
+        abort();
+    agent->view.board = &board;
+    agent->view.slot = &board.slots[0];
+    mc_lengths_open(&agent->lengths, 0);
+    mc_agent_plan(agent, 1000000000u);
     if (is_file && mc_shm_path(path, sizeof path, "fuzz", "0.seg") == MC_OK) {
         write_file(segment, path, input);
-        mc_ranks_find(agent);
+        mc_job_ranks_find(ranks);
         unlink(path);
     }
-    if (agent->n_ranks == 0)
-        agent->ranks[agent->n_ranks++] = (mc_rank){.segment = segment, .pid = segment->pid, .alive = 1};
+    if (ranks->n == 0)
+        ranks->rows[ranks->n++] = (mc_rank){.segment = segment, .pid = segment->pid, .alive = 1};
     serve(agent);
-    if (agent->ranks[0].segment == segment)
-        agent->n_ranks = 0;
-    mc_ranks_close(agent);
+    if (ranks->rows[0].segment == segment)
+        ranks->n = 0;
+    mc_job_ranks_close(ranks);
     free(agent);
 }
 

@@ -19,7 +19,9 @@ ALLOWED = {
     "guest/world": {"common", "common/counters", "guest", "guest/mpi", "guest/calls"},
     "trace": {"common"},
     "agent/loop": {"common", "common/counters"},
-    "agent": {"common", "common/counters", "agent/loop", "trace"},
+    "agent/shutter": {"common"},
+    "agent/meters": {"common", "common/counters", "agent/loop", "agent/shutter"},
+    "agent": {"common", "agent/meters", "agent/shutter", "trace"},
     "keeper": {"common", "common/counters", "agent", "trace"},
     "spank": set(),
 }

@@ -1,43 +1,41 @@
 """How long a job asks the others to stand still: what its cycles want, and what the duty limit leaves."""
 
-import os
-import shlex
 import subprocess
 from dataclasses import dataclass
-from pathlib import Path
 
+import objects
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-CSRC = Path(__file__).resolve().parents[3] / "csrc"
 MS, S = 10**6, 10**9
 MAX_MS, DUTY = 100, 0.02
 PROGRAM = """
-#include "agent/agent.h"
+#include "agent/lengths.h"
 #include <inttypes.h>
 #include <stdio.h>
-static mc_agent agent;
+static mc_lengths lengths;
+static mc_board_view view;
 int main(void)
 {
     uint64_t now, joined, wish;
-    agent.duty_frac = 0.02;
-    agent.max_ns = 100000000u;
-    agent.t_open = 1000000000u;
-    agent.stretch = 1.0;
-    while (scanf("%d %d %" SCNu64 " %" SCNu64 " %" SCNu64 " %" SCNu64, &agent.adapts, &agent.n_others,
-                 &agent.period_ns, &wish, &joined, &now) == 6) {
-        agent.duration_ns = wish;
-        agent.n_live = agent.n_others + 1;
-        agent.live[agent.n_others].t_joined = joined;
-        uint64_t planned_ns = mc_planned_ns(&agent, now);
+    lengths.options.duty_frac = 0.02;
+    lengths.options.max_ns = 100000000u;
+    lengths.t_open = 1000000000u;
+    lengths.stretch = 1.0;
+    while (scanf("%d %d %" SCNu64 " %" SCNu64 " %" SCNu64 " %" SCNu64, &lengths.options.adapts,
+                 &view.n_others, &lengths.period_ns, &wish, &joined, &now) == 6) {
+        lengths.duration_ns = wish;
+        view.n_live = view.n_others + 1;
+        view.live[view.n_others].t_joined = joined;
+        uint64_t planned_ns = mc_lengths_planned_ns(&lengths, &view, now);
         int n_taken = 0;
         for (int i = 0; i < 30; i++)
-            n_taken += mc_wants_turn(&agent, now);
-        agent.turn.reservation.t1 = planned_ns;
-        mc_stretch_less(&agent);
-        printf("%" PRIu64 " %d %" PRIu64 "\\n", planned_ns, n_taken, mc_planned_ns(&agent, now));
-        agent.stretch = 1.0;
+            n_taken += mc_lengths_takes(&lengths, now);
+        mc_lengths_refused(&lengths, planned_ns);
+        uint64_t after_ns = mc_lengths_planned_ns(&lengths, &view, now);
+        printf("%" PRIu64 " %d %" PRIu64 "\\n", planned_ns, n_taken, after_ns);
+        lengths.stretch = 1.0;
     }
     return 0;
 }
@@ -57,11 +55,9 @@ class Plan:
 def plan(tmp_path_factory):
     folder = tmp_path_factory.mktemp("plan")
     (folder / "main.c").write_text(PROGRAM)
-    cc = shlex.split(os.environ.get("CC", "cc"))
-    flags = ["-std=gnu11", "-Wall", "-Wextra", "-Werror", "-fsanitize=undefined", f"-I{CSRC}"]
-    program = folder / "plan"
-    sources = [folder / "main.c", CSRC / "agent/adapt.c"]
-    subprocess.run([*cc, *flags, *sources, "-lm", "-o", program], check=True, timeout=120)
+    flags = ["-std=gnu11", "-Wall", "-Wextra", "-Werror", "-fsanitize=undefined"]
+    files = [folder / "main.c", *objects.of_csrc("agent/lengths.c", "common/options.c")]
+    program = objects.program(folder / "plan", files, flags, folder)
 
     def run(*, n_others=1, period_ms=2000, wish_ms=10, joined_s=1, now_s=60, adapts=1):
         numbers = adapts, n_others, period_ms * MS, wish_ms * MS, joined_s * S, now_s * S

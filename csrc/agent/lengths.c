@@ -1,0 +1,109 @@
+#define _GNU_SOURCE
+#include "agent/lengths.h"
+
+#include "agent/shutter/intervals.h"
+#include "common/options.h"
+
+static const uint64_t ADAPT_EVERY_NS = 2000000000u;
+/* Cycles that a shutter should hold. Its edges cost the same whatever its length, so few long shutters tell more than
+   many short ones. */
+static const double CYCLES_WISHED = 6.0;
+/* An interval needs several shutters. So a young job takes short ones, whatever its cycles, and asks for longer ones
+   later. */
+static const double SHUTTERS_AT_LEAST = 5.0;
+static const double SHUTTERS_SOON = 2.0; /* so many must fit into the duty limit of a young job */
+static const double MOST_OF_MAX = 0.8, MOST_OF_DUTY = 0.95;
+static const double WORTH_A_CHANGE = 1.5;
+/* A short job needs every shutter that the duty limit allows. A long one has a good number with fewer, and takes one of
+   three, to cost its neighbours less. */
+static const uint64_t YOUNG_NS = 60000000000u;
+enum { TAKES_ONE_OF = 3 };
+
+static uint64_t option_ns(int i_option, double low_s, double high_s)
+{
+    double s = mc_option_number(i_option);
+    return (uint64_t)((s < low_s ? low_s : s > high_s ? high_s : s) * 1e9);
+}
+
+void mc_lengths_open(mc_lengths *lengths, uint64_t t_open)
+{
+    mc_shutter_options *options = &lengths->options;
+    options->max_ns = option_ns(MC_OPT_SHUTTER_MAX_S, 0.0, 1.0);
+    options->period_ns = option_ns(MC_OPT_SHUTTER_PERIOD_S, 0.02, 60.0);
+    options->duration_ns = option_ns(MC_OPT_SHUTTER_DURATION_S, 0.0002, 1.0);
+    options->duration_ns = mc_min(options->duration_ns, mc_max(options->max_ns, 200000));
+    options->duty_frac = mc_option_number(MC_OPT_SHUTTER_DUTY_FRAC);
+    options->duty_frac = options->duty_frac < 1e-4 ? 1e-4 : options->duty_frac > 1.0 ? 1.0 : options->duty_frac;
+    options->adapts = mc_option_number(MC_OPT_SHUTTER_ADAPT) != 0.0;
+    lengths->t_open = t_open;
+    lengths->duration_ns = options->duration_ns;
+    lengths->stretch = 1.0;
+    lengths->period_ns = options->period_ns;
+}
+
+int mc_lengths_takes(mc_lengths *lengths, uint64_t now)
+{
+    return !lengths->options.adapts || now < lengths->t_open + YOUNG_NS || ++lengths->n_offered % TAKES_ONE_OF == 0;
+}
+
+/* A neighbour may allow less than this job does: it refuses shutters longer than a modest wish. */
+void mc_lengths_refused(mc_lengths *lengths, uint64_t duration_ns)
+{
+    if (duration_ns > lengths->duration_ns)
+        lengths->stretch /= 2;
+}
+
+uint64_t mc_lengths_planned_ns(const mc_lengths *lengths, const mc_board_view *view, uint64_t now)
+{
+    const mc_shutter_options *options = &lengths->options;
+    double n = view->n_others + 1, most = MOST_OF_MAX * (double)options->max_ns;
+    uint64_t t_joined = lengths->t_open;
+    if (!options->adapts || view->n_others == 0)
+        return lengths->duration_ns;
+    for (int i = 0; i < view->n_live; i++)
+        t_joined = mc_max(t_joined, view->live[i].t_joined);
+    double of_period = MOST_OF_DUTY * options->duty_frac * (double)lengths->period_ns * n / (n - 1);
+    double of_time = now > t_joined ? options->duty_frac * (double)(now - t_joined) / SHUTTERS_SOON : 0.0;
+    most = of_period < most ? of_period : most;
+    return mc_max(lengths->duration_ns, (uint64_t)(lengths->stretch * (of_time < most ? of_time : most)));
+}
+
+int mc_lengths_is_due(const mc_lengths *lengths, const mc_board_view *view, uint64_t now)
+{
+    return lengths->options.adapts && view->n_others && now >= lengths->t_adapted + ADAPT_EVERY_NS;
+}
+
+void mc_lengths_adapt(mc_lengths *lengths, double cycle_ns, uint64_t now)
+{
+    const mc_shutter_options *options = &lengths->options;
+    double low = (double)options->duration_ns, high = MOST_OF_MAX * (double)options->max_ns;
+    double budget = options->duty_frac * (double)(now - lengths->t_open), present = (double)lengths->duration_ns;
+    lengths->t_adapted = now;
+    if (cycle_ns < 0.0)
+        return;
+    high = high < budget / SHUTTERS_AT_LEAST ? high : budget / SHUTTERS_AT_LEAST;
+    high = high > low ? high : low;
+    double wish = CYCLES_WISHED * cycle_ns;
+    wish = wish < low ? low : wish > high ? high : wish;
+    if (wish > present * WORTH_A_CHANGE || wish * WORTH_A_CHANGE < present)
+        lengths->duration_ns = (uint64_t)wish;
+}
+
+/* Every reader of the board takes the longest wish, so wishes are multiples of the job's own option. */
+static uint64_t period_for(const mc_lengths *lengths, const mc_board_view *view)
+{
+    const mc_shutter_options *options = &lengths->options;
+    double n = view->n_others + 1, unit = (double)options->period_ns, duration = (double)lengths->duration_ns;
+    double needed = duration * (n - 1) / (n * options->duty_frac);
+    needed = needed < 4.0 * duration ? 4.0 * duration : needed;
+    uint64_t n_units = (uint64_t)(needed / unit);
+    if ((double)n_units * unit < needed)
+        n_units++;
+    return mc_max(1, n_units) * options->period_ns;
+}
+
+void mc_lengths_tell(const mc_lengths *lengths, const mc_board_view *view)
+{
+    __atomic_store_n(&view->slot->want_duration_ns, lengths->duration_ns, __ATOMIC_RELEASE);
+    __atomic_store_n(&view->slot->want_period_ns, period_for(lengths, view), __ATOMIC_RELEASE);
+}

@@ -1,0 +1,98 @@
+#define _GNU_SOURCE
+#include "agent/meters/ipc.h"
+
+#include "agent/shutter/intervals.h"
+#include "common/proc.h"
+#include "common/table.h"
+
+#include <unistd.h>
+
+enum { N_TIDS = 512 };
+
+/* One window: its counters, the end of the counting in all windows, and what ends the waiting. */
+typedef struct window {
+    mc_perf *perf;
+    uint64_t t0, t1, span;
+    int *wake;
+} window;
+
+static const mc_lane_head *lane_of(mc_segment *segment, int tid)
+{
+    uint64_t n_lanes = mc_min(__atomic_load_n(&segment->n_lanes, __ATOMIC_ACQUIRE), MC_N_ALL_LANES);
+    for (int i = 0; i < (int)n_lanes; i++) {
+        const mc_lane_head *head = mc_lane_tables(segment, i).head;
+        if (__atomic_load_n(&head->owner_tid, __ATOMIC_ACQUIRE) == (uint64_t)tid)
+            return head;
+    }
+    return NULL;
+}
+
+static void follow_threads(mc_perf *perf, const mc_job_ranks *ranks, mc_node *node)
+{
+    mc_followed threads[N_TIDS];
+    int tids[N_TIDS], n = 0, n_left = 0;
+    for (int i = 0; i < ranks->n; i++) {
+        const mc_rank *rank = &ranks->rows[i];
+        int n_tids = rank->alive ? mc_proc_threads(rank->pid, tids, N_TIDS - n, &n_left) : 0;
+        int has_laneless = __atomic_load_n(&rank->segment->counters.n_lane_overflow, __ATOMIC_RELAXED) != 0;
+        for (int j = 0; j < n_tids; j++)
+            threads[n++] = (mc_followed){tids[j], has_laneless, lane_of(rank->segment, tids[j])};
+    }
+    n_left += mc_perf_follow(perf, threads, n);
+    node->n_uncounted = mc_max(node->n_uncounted, (uint64_t)n_left);
+}
+
+/* Threads count themselves from now until `until`, even if this agent dies before it ends that (until 0). A rank with
+   more system-call filters than this process might be killed for counting, so it does not. */
+static void let_threads_count(const mc_job_ranks *ranks, uint64_t until)
+{
+    uint64_t n_filters = until ? mc_proc_n_filters(getpid()) : 0;
+    for (int i = 0; i < ranks->n; i++) {
+        int may = !until || mc_proc_n_filters(ranks->rows[i].pid) <= n_filters;
+        __atomic_store_n(&ranks->rows[i].segment->sampling.counts_until, may ? until : 0, __ATOMIC_RELEASE);
+    }
+}
+
+/* Read the counters at instant t; 0: they are not from that instant, as the agent slept longer or lost its processor
+   while it read. */
+static int read_at(const window *w, int i_end, uint64_t t)
+{
+    uint64_t late_ns = (w->t1 - w->t0) / 16;
+    mc_sleep_until(t, w->wake);
+    int in_time = mc_now_ns() >= t;
+    mc_perf_note(w->perf, i_end, w->span);
+    return in_time && mc_now_ns() <= t + late_ns;
+}
+
+/* POPPA's Algorithm 1 with K = 1. *window_ns stays 0 where an end of the window was missed or the counters of a thread
+   could not be read. 1: the counts outside MPI are known too. */
+static int measure(const window *w, mc_ipc *all, mc_ipc *outside, uint64_t *window_ns)
+{
+    *all = *outside = (mc_ipc){0, 0};
+    if (!read_at(w, 0, w->t0) || !read_at(w, 1, w->t1))
+        return 0;
+    int is_known = mc_perf_between(w->perf, all, outside);
+    if (is_known < 0)
+        return 0;
+    *window_ns = w->t1 - w->t0;
+    return is_known;
+}
+
+/* POPPA's Algorithm 3, lines 3 to 9, for one target. */
+void mc_ipc_measure(mc_perf *perf, mc_own_shutter *own, const mc_job_ranks *ranks, mc_node *node, int *wake)
+{
+    mc_shutter *record = &own->record;
+    uint64_t duration_ns = record->t1 - record->t0, t_before = own->reservation.t0 - MC_APART_NS;
+    uint64_t t_after = own->reservation.t1 + MC_APART_NS, span = t_after + 2 * duration_ns;
+    window before = {perf, t_before - duration_ns, t_before, span, wake};
+    window during = {perf, record->t0, record->t1, span, wake};
+    window after = {perf, t_after, t_after + duration_ns, span, wake};
+    follow_threads(perf, ranks, node);
+    let_threads_count(ranks, span);
+    int is_known = measure(&before, &record->before, &record->outside_before, &record->hits_before.window_ns);
+    is_known &= measure(&during, &record->during, &record->outside_during, &record->hits_during.window_ns);
+    is_known &= measure(&after, &record->after, &record->outside_after, &record->hits_after.window_ns);
+    let_threads_count(ranks, 0);
+    if (!is_known)
+        record->outside_before = record->outside_during = record->outside_after = (mc_ipc){0, 0};
+}

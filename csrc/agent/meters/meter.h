@@ -1,0 +1,33 @@
+/* How the progress of this job is measured in its shutters: by ipc, by loop, or by the bursts that its ranks record
+   themselves. */
+#ifndef MPICOLOC_METER_H
+#define MPICOLOC_METER_H
+
+#include "agent/meters/ipc.h"
+#include "agent/meters/loop.h"
+
+typedef struct mc_meter {
+    mc_perf *perf; /* NULL: the meter is not ipc */
+    mc_loop *loop; /* NULL: it is not loop, and cannot become that */
+} mc_meter;
+
+/* The best one that works here, or the one that the option names; the node file says which and why. */
+void mc_meter_choose(mc_meter *meter, mc_node *node, const mc_job_ranks *ranks, uint64_t t_open);
+void mc_meter_close(mc_meter *meter);
+/* Without a board nothing is counted, and nothing is searched for. */
+void mc_meter_lose_loop(mc_meter *meter);
+
+/* 1: it counts in windows beside the shutter too. */
+int mc_meter_counts(const mc_meter *meter);
+/* Length of such a window; planned_ns: of the shutter. */
+uint64_t mc_meter_around_ns(const mc_meter *meter, uint64_t planned_ns, uint64_t period_ns);
+/* 1: it still searches for what it counts. */
+int mc_meter_is_searching(const mc_meter *meter);
+/* Length of what the meter counts one of, a cycle or a pass of the loop; -1: not known. */
+double mc_meter_cycle_ns(const mc_meter *meter, const mc_job_ranks *ranks);
+
+/* Waits until the windows are over, or *wake is not 0. */
+void mc_meter_measure(mc_meter *meter, mc_own_shutter *own, const mc_job_ranks *ranks, mc_node *node,
+                      uint64_t around_ns, int *wake);
+
+#endif

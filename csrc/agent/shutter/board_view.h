@@ -1,0 +1,49 @@
+/* The node's board as this job sees it: who is there now, and this job's own slot. */
+#ifndef MPICOLOC_BOARD_VIEW_H
+#define MPICOLOC_BOARD_VIEW_H
+
+#include "agent/shutter/ranks.h"
+#include "common/board.h"
+
+typedef struct mc_board_view {
+    mc_board *board; /* NULL: none, so no shutters */
+    mc_slot *slot;   /* this job's */
+    uint64_t owner;
+    int n_live, n_others; /* jobs there now, this one included; without it */
+    mc_neighbour live[MC_N_SLOTS];
+    mc_booking booking; /* this job's own: what stands in its slot may have been written by anybody */
+} mc_board_view;
+
+/* MC_OK, or why there is no board. */
+int mc_view_join(mc_board_view *view, const char *job_id);
+void mc_view_leave(mc_board_view *view);
+/* Somebody has removed the board or put another in its place: move to the one that stands there now. */
+int mc_view_follow(mc_board_view *view, const char *job_id);
+
+/* Read who is there now; 1 if their number has changed. */
+int mc_view_read(mc_board_view *view, uint64_t now, uint64_t period_ns);
+/* Say in the own slot that this job is there, and with which ranks. */
+void mc_view_tell(mc_board_view *view, const mc_job_ranks *ranks, uint64_t now);
+
+void mc_view_book(mc_board_view *view, mc_booking booking);
+/* The booked shutter of job i_live; 0: it has none. */
+int mc_view_booking(const mc_board_view *view, int i_live, mc_booking *out);
+
+static inline int mc_view_is_own(const mc_board_view *view, int i_live)
+{
+    return view->live[i_live].owner == view->owner;
+}
+
+static inline mc_slot *mc_view_slot(const mc_board_view *view, int i_live)
+{
+    return &view->board->slots[view->live[i_live].i_slot];
+}
+
+/* Two shutters, of which one is booked, are at least so far apart: the windows that a job counts before and after its
+   own reach no further. */
+static inline uint64_t mc_booking_gap_ns(uint64_t period_ns)
+{
+    return period_ns * 3 / 4;
+}
+
+#endif

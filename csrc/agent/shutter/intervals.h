@@ -1,0 +1,38 @@
+/* How a shutter's time is divided. */
+#ifndef MPICOLOC_INTERVALS_H
+#define MPICOLOC_INTERVALS_H
+
+#include <stdint.h>
+
+enum { MC_APART_NS = 1500000 /* between the pauses and the windows that the meters ipc and loop count beside them */ };
+
+static inline uint64_t mc_min(uint64_t a, uint64_t b)
+{
+    return a < b ? a : b;
+}
+
+static inline uint64_t mc_max(uint64_t a, uint64_t b)
+{
+    return a > b ? a : b;
+}
+
+/* Co-runners must stand still within this time of the shutter's begin. */
+static inline uint64_t mc_guard_ns(uint64_t duration_ns)
+{
+    return mc_min(500000, duration_ns / 8);
+}
+
+/* The sampling window begins so long after the pauses. Caches refill meanwhile. Ranks that co-runners had delayed catch
+   up, and the first of them waits for the last. Only then does the job run as it would alone. */
+static inline uint64_t mc_settle_ns(uint64_t duration_ns)
+{
+    return mc_min(10000000, duration_ns / 4);
+}
+
+/* The sampling window ends so long before the pauses do, so that no co-runner is back before its end. */
+static inline uint64_t mc_margin_ns(uint64_t duration_ns)
+{
+    return mc_min(200000, duration_ns / 16);
+}
+
+#endif

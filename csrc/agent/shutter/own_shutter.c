@@ -1,0 +1,132 @@
+#define _GNU_SOURCE
+#include "agent/shutter/own_shutter.h"
+
+#include "agent/shutter/intervals.h"
+
+#include <string.h>
+
+/* Entering and leaving the gate takes processor time. A co-runner may use so much of it in a shutter, per rank. */
+static const uint64_t REST_NS = 150000;
+static const double REST_FRAC = 0.03;
+
+static void publish_window(mc_rank *rank, const mc_own_shutter *own)
+{
+    mc_sampling *sampling = &rank->segment->sampling;
+    uint64_t i = sampling->n_windows;
+    mc_window *window = &sampling->windows[i % MC_N_WINDOWS];
+    window->begin = own->reservation.t0;
+    window->t0 = own->record.t0;
+    window->t1 = own->record.t1;
+    window->end = own->reservation.t1;
+    window->epoch = own->reservation.epoch;
+    __atomic_store_n(&window->verdict, MC_VERDICT_UNKNOWN, __ATOMIC_RELAXED);
+    rank->i_window = i;
+    rank->has_window = 1;
+    __atomic_store_n(&sampling->n_windows, i + 1, __ATOMIC_RELEASE);
+}
+
+static uint64_t worse(uint64_t a, uint64_t b)
+{
+    return a == MC_VERDICT_VALID ? b : a;
+}
+
+void mc_own_shutter_close(mc_own_shutter *own, mc_job_ranks *ranks, mc_node *node, uint64_t verdict)
+{
+    if (!own->is_open)
+        return;
+    own->is_open = 0;
+    if (own->is_judged)
+        verdict = worse(own->record.verdict, verdict);
+    own->record.verdict = verdict;
+    for (int i = 0; i < ranks->n; i++) {
+        mc_rank *rank = &ranks->rows[i];
+        mc_window *window = &rank->segment->sampling.windows[rank->i_window % MC_N_WINDOWS];
+        if (rank->has_window)
+            __atomic_store_n(&window->verdict, verdict, __ATOMIC_RELEASE);
+        rank->has_window = 0;
+    }
+    uint64_t i = node->n_shutters;
+    node->shutters[i % MC_N_SHUTTERS] = own->record;
+    __atomic_store_n(&node->n_shutters, i + 1, __ATOMIC_RELEASE);
+}
+
+void mc_own_shutter_begin(mc_own_shutter *own, const mc_board_view *view, mc_job_ranks *ranks, uint64_t t0,
+                          uint64_t duration_ns, uint64_t i_common, uint64_t bound_ns)
+{
+    uint64_t t1 = t0 + duration_ns;
+    /* The clocks of nodes differ, so on other nodes the pauses begin and end by bound_ns earlier or later. */
+    if (mc_settle_ns(duration_ns) + mc_margin_ns(duration_ns) + 2 * bound_ns >= duration_ns)
+        return;
+    own->is_open = 1;
+    own->is_judged = 0;
+    own->i_common = i_common;
+    own->bound_ns = bound_ns;
+    own->reservation = (mc_reservation){t0, t0, t1};
+    own->guard_ns = mc_guard_ns(duration_ns);
+    own->t_window_end = t1 - mc_margin_ns(duration_ns);
+    own->n_others = 0;
+    for (int i = 0; i < view->n_live; i++)
+        if (!mc_view_is_own(view, i))
+            own->others[own->n_others++] = view->live[i];
+    memset(&own->record, 0, sizeof own->record);
+    own->record.epoch = t0;
+    own->record.i_common = i_common;
+    own->record.t0 = t0 + mc_settle_ns(duration_ns) + bound_ns;
+    own->record.t1 = own->t_window_end - bound_ns;
+    mc_slot_reserve(view->slot, &own->reservation);
+    for (int i = 0; i < ranks->n; i++)
+        if (ranks->rows[i].alive)
+            publish_window(&ranks->rows[i], own);
+}
+
+static uint64_t judge_one(const mc_own_shutter *own, mc_slot *slot, uint64_t *moved_ns)
+{
+    const mc_reservation *shutter = &own->reservation;
+    uint64_t n_ranks = mc_min(__atomic_load_n(&slot->n_ranks, __ATOMIC_RELAXED), MC_N_NODE_RANKS);
+    uint64_t rest_ns = mc_max(REST_NS, (uint64_t)(REST_FRAC * (double)(shutter->t1 - shutter->t0)));
+    mc_ack ack;
+    if (mc_slot_ack(slot, shutter->epoch, &ack) != MC_OK)
+        return MC_VERDICT_SILENT;
+    *moved_ns += ack.moved_ns;
+    if (ack.t_told > shutter->t0 + own->guard_ns)
+        return MC_VERDICT_LATE;
+    if (ack.moved_ns > rest_ns * n_ranks || ack.t_resume < own->t_window_end)
+        return MC_VERDICT_MOVED;
+    return MC_VERDICT_VALID;
+}
+
+static int was_there(const mc_own_shutter *own, uint64_t owner)
+{
+    for (int i = 0; i < own->n_others; i++)
+        if (own->others[i].owner == owner)
+            return 1;
+    return 0;
+}
+
+/* Every job that was on the board when the shutter began has a say, and every one that has come since. */
+static uint64_t judge_all(mc_own_shutter *own, const mc_board_view *view, uint64_t period_ns, uint64_t now)
+{
+    mc_neighbour present[MC_N_SLOTS];
+    int n = mc_board_live(view->board, now, period_ns, present);
+    uint64_t verdict = MC_VERDICT_VALID;
+    for (int i = 0; i < own->n_others; i++) {
+        mc_slot *slot = &view->board->slots[own->others[i].i_slot];
+        int is_there = __atomic_load_n(&slot->owner, __ATOMIC_ACQUIRE) == own->others[i].owner;
+        verdict = worse(verdict, is_there ? judge_one(own, slot, &own->record.moved_ns) : MC_VERDICT_SILENT);
+    }
+    for (int i = 0; i < n; i++)
+        if (present[i].owner != view->owner && present[i].t_joined < own->reservation.t1 &&
+            !was_there(own, present[i].owner))
+            verdict = worse(verdict, MC_VERDICT_SILENT);
+    return verdict;
+}
+
+int mc_own_shutter_judge(mc_own_shutter *own, const mc_board_view *view, uint64_t period_ns, uint64_t now)
+{
+    if (!own->is_open || own->is_judged || now < own->reservation.t1)
+        return 0;
+    own->record.n_corunners = (uint64_t)own->n_others;
+    own->record.verdict = judge_all(own, view, period_ns, now);
+    own->is_judged = 1;
+    return 1;
+}

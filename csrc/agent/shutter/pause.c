@@ -1,0 +1,186 @@
+#define _GNU_SOURCE
+#include "agent/shutter/pause.h"
+
+#include "agent/shutter/intervals.h"
+#include "common/proc.h"
+
+#include <signal.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+enum { N_TIDS = 1024, N_READS_MAX = 4 };
+
+static const uint64_t FRESH_NS = 100000;
+
+static uint64_t cpu_ns(const mc_board_view *view, const mc_rank *rank)
+{
+    struct timespec t;
+    if (clock_gettime(rank->cpu_clock, &t) != 0)
+        return 0;
+    uint64_t ns = (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+    /* In tests the agent is a thread of a rank. */
+    if ((uint32_t)rank->pid == (uint32_t)(view->owner >> 32) && clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t) == 0)
+        ns -= mc_min(ns, (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec);
+    return ns;
+}
+
+static int is_allowed(const mc_pause *pause, const mc_pause_limits *limits, uint64_t duration_ns, uint64_t now)
+{
+    double budget_ns = limits->duty_frac * (double)(now - limits->t_open) + (double)limits->allowance_ns;
+    return duration_ns <= limits->max_ns && (double)(pause->total_ns + duration_ns) <= budget_ns;
+}
+
+void mc_pause_prepare(mc_pause *pause, const mc_board_view *view, mc_job_ranks *ranks, mc_node *node, int i_live,
+                      uint64_t t_instant, const mc_pause_limits *limits)
+{
+    mc_reservation *next = &pause->shutter;
+    int is_reserved = mc_slot_reservation(mc_view_slot(view, i_live), next) == MC_OK && next->epoch == t_instant &&
+                      next->t0 == t_instant && next->t1 > next->t0;
+    if (!is_reserved) {
+        next->epoch = 0;
+        return;
+    }
+    if (!is_allowed(pause, limits, next->t1 - next->t0, mc_now_ns())) {
+        node->n_refused++;
+        next->epoch = 0;
+        return;
+    }
+    for (int i = 0; i < ranks->n; i++) {
+        mc_rank *rank = &ranks->rows[i];
+        int signal = rank->segment->gate.signal;
+        rank->has_handler = rank->alive && signal && mc_proc_catches(rank->pid, signal);
+    }
+}
+
+static void set_gate(mc_gate *gate, const mc_reservation *shutter)
+{
+    __atomic_store_n(&gate->n_acks, 0, __ATOMIC_RELAXED);
+    __atomic_store_n(&gate->t_first_enter, 0, __ATOMIC_RELAXED);
+    __atomic_store_n(&gate->t_last_enter, 0, __ATOMIC_RELAXED);
+    __atomic_store_n(&gate->t_first_resume, 0, __ATOMIC_RELAXED);
+    __atomic_store_n(&gate->t_last_resume, 0, __ATOMIC_RELAXED);
+    __atomic_store_n(&gate->deadline_ns, shutter->t1, __ATOMIC_RELAXED);
+    __atomic_store_n(&gate->epoch, shutter->epoch, __ATOMIC_RELEASE);
+}
+
+static int send_signal(const mc_rank *rank, int tid, int signal, uint64_t n_sleeps)
+{
+    siginfo_t info;
+    memset(&info, 0, sizeof info);
+    info.si_signo = signal;
+    info.si_code = SI_QUEUE;
+    info.si_pid = getpid();
+    info.si_uid = getuid();
+    info.si_value.sival_ptr = (void *)(uintptr_t)MC_GATE_VALUE(n_sleeps);
+    return syscall(SYS_rt_tgsigqueueinfo, rank->pid, tid, signal, &info) == 0;
+}
+
+/* Re-read until the sample is less than 100 us old: a thread seen running earlier may sleep in a system call by now. */
+static int read_fresh(mc_proc_thread *thread, const mc_rank *rank, int tid, int signal)
+{
+    uint64_t now = mc_now_ns(), before;
+    int status, n_reads = 0;
+    do {
+        before = now;
+        status = mc_proc_read_thread(thread, rank->pid, tid, signal);
+        now = mc_now_ns();
+    } while (status == MC_OK && now - before > FRESH_NS && ++n_reads < N_READS_MAX);
+    return status;
+}
+
+/* A running thread that blocks the signal is left alone too: signals would queue up and pause it too late. */
+int mc_signal_running_threads(const mc_rank *rank, int signal, int *n_skipped)
+{
+    int tids[N_TIDS], own_tid = (int)syscall(SYS_gettid), n_running = 0;
+    *n_skipped = 0;
+    int n = mc_proc_threads(rank->pid, tids, N_TIDS, n_skipped);
+    for (int i = 0; i < n; i++) {
+        mc_proc_thread thread;
+        if (tids[i] == own_tid || read_fresh(&thread, rank, tids[i], signal) != MC_OK)
+            continue;
+        int counts = thread.state == 'R' &&
+                     (signal == 0 || (thread.handles && send_signal(rank, tids[i], signal, thread.n_sleeps)));
+        n_running += counts;
+        *n_skipped += !counts;
+    }
+    return n_running;
+}
+
+/* Threads that sleep are not signalled: that would interrupt their system calls. 0: a rank cannot be signalled. */
+static int signal_ranks(const mc_pause *pause, mc_job_ranks *ranks)
+{
+    int all_signalled = 1;
+    for (int i = 0; i < ranks->n; i++) {
+        mc_rank *rank = &ranks->rows[i];
+        rank->n_signalled = 0;
+        if (!rank->alive)
+            continue;
+        if (!rank->has_handler) {
+            all_signalled = 0;
+            continue;
+        }
+        set_gate(&rank->segment->gate, &pause->shutter);
+        rank->n_signalled = mc_signal_running_threads(rank, rank->segment->gate.signal, &rank->n_skipped);
+    }
+    return all_signalled;
+}
+
+/* Processor time that the rank has used inside the shutter. */
+static uint64_t moved_ns(const mc_reservation *shutter, const mc_board_view *view, const mc_rank *rank, mc_ack *ack)
+{
+    const mc_gate *gate = &rank->segment->gate;
+    uint64_t used = cpu_ns(view, rank), resumed = __atomic_load_n(&gate->t_first_resume, __ATOMIC_RELAXED);
+    uint64_t now = mc_now_ns(), n_signalled = (uint64_t)rank->n_signalled;
+    if (resumed)
+        ack->t_resume = mc_min(ack->t_resume, resumed);
+    used -= mc_min(used, rank->cpu_ns);
+    if (now >= shutter->t1) /* the agent woke late: the ranks run again, rightly */
+        return used - mc_min(used, (now - shutter->t1) * n_signalled);
+    if (rank->n_skipped == 0)
+        return used;
+    /* A thread that slept at t0 and has woken since runs unpaused, but the kernel books its processor time only at the
+       next tick. So compare counts: threads that were signalled and are not yet in the handler are runnable too, but
+       they rest, waiting for a processor. */
+    int n_skipped;
+    uint64_t n_running = (uint64_t)mc_signal_running_threads(rank, 0, &n_skipped);
+    uint64_t n_acks = __atomic_load_n(&gate->n_acks, __ATOMIC_RELAXED);
+    return n_running + n_acks > n_signalled ? shutter->t1 - shutter->t0 : used;
+}
+
+static int pause_ranks(mc_pause *pause, const mc_board_view *view, mc_job_ranks *ranks, mc_node *node, int *wake,
+                       mc_ack *ack)
+{
+    mc_reservation shutter = pause->shutter;
+    uint64_t duration_ns = shutter.t1 - shutter.t0, now = mc_now_ns();
+    int all_signalled = signal_ranks(pause, ranks);
+    ack->t_told = mc_now_ns();
+    node->n_pauses++;
+    pause->total_ns += shutter.t1 - mc_min(now, shutter.t1);
+    node->paused_ns = pause->total_ns;
+    /* The kernel books a thread's processor time when the thread comes off its processor, so wait for that. */
+    mc_sleep_until(mc_min(mc_max(ack->t_told, shutter.t0 + mc_guard_ns(duration_ns)), shutter.t1), wake);
+    for (int i = 0; i < ranks->n; i++)
+        ranks->rows[i].cpu_ns = cpu_ns(view, &ranks->rows[i]);
+    mc_sleep_until(shutter.t1 - mc_margin_ns(duration_ns), wake);
+    for (int i = 0; i < ranks->n; i++)
+        if (ranks->rows[i].alive)
+            ack->moved_ns += moved_ns(&shutter, view, &ranks->rows[i], ack);
+    return all_signalled;
+}
+
+void mc_pause_take(mc_pause *pause, const mc_board_view *view, mc_job_ranks *ranks, mc_node *node, int *wake)
+{
+    mc_reservation shutter = pause->shutter;
+    if (shutter.epoch == 0)
+        return;
+    mc_sleep_until(shutter.t0, wake);
+    uint64_t now = mc_now_ns();
+    if (now < shutter.t0) /* woken by *wake */
+        return;
+    mc_ack ack = {.epoch = shutter.epoch, .t_told = now, .t_resume = shutter.t1};
+    /* Too late to be of use to the target: acknowledge that, and spare the ranks the pause. */
+    int is_late = now > shutter.t0 + mc_guard_ns(shutter.t1 - shutter.t0);
+    if (is_late || pause_ranks(pause, view, ranks, node, wake, &ack))
+        mc_slot_acknowledge(view->slot, &ack);
+}

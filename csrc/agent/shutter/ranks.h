@@ -1,0 +1,40 @@
+/* The ranks of the agent's own job on this node. */
+#ifndef MPICOLOC_AGENT_RANKS_H
+#define MPICOLOC_AGENT_RANKS_H
+
+#include "common/mpicoloc.h"
+
+#include <time.h>
+
+typedef struct mc_rank {
+    mc_segment *segment;
+    int world_rank, pid, alive;
+    uint64_t start_ticks;
+    clockid_t cpu_clock;
+    uint64_t cpu_ns;   /* processor time when the pause had begun */
+    int has_handler;   /* of the gate's signal, as seen just before the shutter */
+    int n_signalled;   /* threads signalled in this shutter */
+    int n_skipped;     /* threads not signalled: they sleep, or block the signal */
+    int has_window;    /* its segment has the window of the shutter that waits for its verdict, */
+    uint64_t i_window; /* under this number */
+} mc_rank;
+
+typedef struct mc_job_ranks {
+    char key[MC_NAME_LEN];
+    mc_rank *rows;
+    int n, n_alive, local_size; /* found so far, alive, and of the node (0: not known) */
+    int is_multi_node;          /* the job has ranks on other nodes */
+    uint64_t t_checked;
+} mc_job_ranks;
+
+/* MC_OK, MC_E_ARG (the key is too long) or MC_E_FULL. */
+int mc_job_ranks_open(mc_job_ranks *ranks, const char *key);
+void mc_job_ranks_close(mc_job_ranks *ranks);
+
+/* Add the ranks that have come since; returns the index of the first new one. */
+int mc_job_ranks_find(mc_job_ranks *ranks);
+/* See which ranks are still alive. */
+void mc_job_ranks_check(mc_job_ranks *ranks, uint64_t now);
+int mc_job_ranks_n_finalizing(const mc_job_ranks *ranks);
+
+#endif

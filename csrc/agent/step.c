@@ -1,0 +1,269 @@
+/* What an agent does: it sleeps until its next duty and does it. */
+#define _GNU_SOURCE
+#include "agent/agent.h"
+#include "agent/multi_node.h"
+#include "agent/shutter/intervals.h"
+#include "common/proc.h"
+
+#include <sched.h>
+
+static const uint64_t RANKS_POLL_NS = 20000000;         /* while ranks are still to come, */
+static const uint64_t RANKS_POLL_FOR_NS = 10000000000u; /* for so long; and while the meter searches */
+static const uint64_t ASKED_POLL_NS = 50000000;         /* while a coordinator may ask */
+
+static uint64_t around_ns(const mc_agent *agent)
+{
+    if (!mc_meter_counts(&agent->meter))
+        return 0;
+    return mc_meter_around_ns(&agent->meter, agent->planned_ns, agent->lengths.period_ns);
+}
+
+static uint64_t lead_ns(const mc_agent *agent)
+{
+    return mc_schedule_lead_ns(agent->lengths.period_ns, around_ns(agent));
+}
+
+void mc_agent_plan(mc_agent *agent, uint64_t now)
+{
+    const mc_job_ranks *ranks = &agent->ranks;
+    agent->planned_ns = mc_lengths_planned_ns(&agent->lengths, &agent->view, now);
+    uint64_t lead = lead_ns(agent);
+    mc_schedule_next(&agent->schedule, &agent->view, agent->lengths.period_ns, lead, now);
+    agent->duty = MC_DUTY_DECIDE;
+    agent->t_duty = agent->schedule.t_instant - lead;
+    int is_missing = ranks->local_size == 0 || ranks->n < ranks->local_size;
+    if ((is_missing && now < agent->t_open + RANKS_POLL_FOR_NS) || mc_meter_is_searching(&agent->meter))
+        agent->t_duty = mc_min(agent->t_duty, now + RANKS_POLL_NS);
+    if (ranks->is_multi_node)
+        agent->t_duty = mc_min(agent->t_duty, now + ASKED_POLL_NS);
+}
+
+/* ---- who is there ---- */
+
+/* The agent may run wherever its job may: bound to the first rank's core, it would always be in that rank's way. */
+static void widen_affinity(const mc_segment *segment)
+{
+    cpu_set_t set;
+    CPU_ZERO(&set);
+    if (sched_getaffinity(0, sizeof set, &set) != 0)
+        return;
+    for (int i = 0; i < CPU_SETSIZE && i < 1024; i++)
+        if (segment->cpu_mask[i / 64] >> (i % 64) & 1)
+            CPU_SET(i, &set);
+    sched_setaffinity(0, sizeof set, &set);
+}
+
+static void find_ranks(mc_agent *agent, uint64_t now)
+{
+    for (int i = mc_job_ranks_find(&agent->ranks); i < agent->ranks.n; i++) {
+        mc_segment *segment = agent->ranks.rows[i].segment;
+        widen_affinity(segment);
+        if (agent->t_refreshed) /* the board was read before, so the new rank can be told at once */
+            __atomic_store_n(&segment->sampling.alone, !agent->was_shared && agent->view.board, __ATOMIC_RELAXED);
+    }
+    mc_job_ranks_check(&agent->ranks, now);
+}
+
+static void note_corunner(mc_agent *agent, const mc_neighbour *other, uint64_t now)
+{
+    mc_node *node = agent->node;
+    uint64_t i = 0, n = mc_min(node->n_corunners, MC_N_CORUNNERS);
+    while (i < n && node->corunners[i].owner != other->owner)
+        i++;
+    if (i == MC_N_CORUNNERS)
+        return;
+    mc_corunner *row = &node->corunners[i];
+    row->t_last = now;
+    if (i < n)
+        return;
+    row->owner = other->owner;
+    row->t_first = now;
+    mc_slot_name(&agent->view.board->slots[other->i_slot], row->job_id);
+    __atomic_store_n(&node->n_corunners, i + 1, __ATOMIC_RELEASE);
+}
+
+/* Ranks wait for each other, so company on one node slows the job on all of its nodes. */
+static int is_shared_elsewhere(const mc_agent *agent)
+{
+    return agent->ranks.is_multi_node && __atomic_load_n(&agent->node->common.is_shared, __ATOMIC_ACQUIRE);
+}
+
+static void read_board(mc_agent *agent, uint64_t now)
+{
+    const mc_board_view *view = &agent->view;
+    int n_sharing = is_shared_elsewhere(agent);
+    if (mc_view_read(&agent->view, now, agent->lengths.period_ns))
+        agent->lengths.stretch = 1.0;
+    for (int i = 0; i < view->n_live; i++) {
+        if (mc_view_is_own(view, i) || view->live[i].n_ranks == 0)
+            continue;
+        n_sharing++;
+        note_corunner(agent, &view->live[i], now);
+    }
+    if (agent->was_shared && n_sharing)
+        agent->node->shared_ns += now - agent->t_refreshed;
+    agent->was_shared = n_sharing > 0;
+}
+
+static void tell_alone(mc_agent *agent)
+{
+    uint64_t alone = agent->view.board && agent->view.n_others == 0 && !is_shared_elsewhere(agent);
+    for (int i = 0; i < agent->ranks.n; i++)
+        __atomic_store_n(&agent->ranks.rows[i].segment->sampling.alone, alone, __ATOMIC_RELAXED);
+}
+
+/* ---- shutters of this job ---- */
+
+static void close_own(mc_agent *agent, uint64_t verdict)
+{
+    mc_own_shutter_close(&agent->own, &agent->ranks, agent->node, verdict);
+}
+
+void mc_agent_judge(mc_agent *agent, uint64_t now)
+{
+    mc_own_shutter *own = &agent->own;
+    if (!mc_own_shutter_judge(own, &agent->view, agent->lengths.period_ns, now))
+        return;
+    if (own->record.verdict == MC_VERDICT_SILENT)
+        mc_lengths_refused(&agent->lengths, own->reservation.t1 - own->reservation.t0);
+    if (own->i_common == 0)
+        close_own(agent, own->record.verdict);
+}
+
+/* Bursts are measured beside ipc, so lengths suit them with every meter. What a search finds tells another length. */
+static void adapt(mc_agent *agent, uint64_t now)
+{
+    mc_lengths *lengths = &agent->lengths;
+    int fits = agent->node->meter != MC_METER_NONE && !mc_meter_is_searching(&agent->meter);
+    if (fits && mc_lengths_is_due(lengths, &agent->view, now))
+        mc_lengths_adapt(lengths, mc_meter_cycle_ns(&agent->meter, &agent->ranks), now);
+    mc_lengths_tell(lengths, &agent->view);
+}
+
+static void search_loop(mc_agent *agent, uint64_t now)
+{
+    mc_loop *loop = agent->meter.loop;
+    if (loop && mc_loop_step(loop, agent->view.n_others > 0, agent->lengths.options.max_ns, now))
+        agent->lengths.t_adapted = 0;
+}
+
+static void agree_with_nodes(mc_agent *agent, uint64_t now)
+{
+    mc_node *node = agent->node;
+    uint64_t verdict, period_ns = agent->lengths.period_ns;
+    uint64_t notice_ns = mc_multi_node_notice_ns(period_ns, lead_ns(agent));
+    if (!agent->ranks.is_multi_node)
+        return;
+    mc_multi_node_tell(node, &agent->view, &agent->lengths, agent->ranks.n_alive > 0);
+    mc_multi_node_decide(node, &agent->view, &agent->own, notice_ns, now);
+    if (mc_multi_node_is_confirmed(node, &agent->own, &verdict))
+        close_own(agent, verdict);
+    mc_multi_node_answer(node, &agent->view, period_ns, notice_ns, now);
+}
+
+static void begin_own(mc_agent *agent, uint64_t now)
+{
+    const mc_schedule *schedule = &agent->schedule;
+    const mc_common *common = &agent->node->common;
+    int is_booked = schedule->booked_owner != 0;
+    uint64_t duration_ns = is_booked ? schedule->booking.t1 - schedule->booking.t0 : agent->planned_ns;
+    uint64_t i_common = is_booked ? common->i_answered : 0;
+    close_own(agent, MC_VERDICT_ELSEWHERE);
+    mc_own_shutter_begin(&agent->own, &agent->view, &agent->ranks, schedule->t_instant, duration_ns, i_common,
+                         i_common ? common->clock_bound_ns : 0);
+    agent->duty = MC_DUTY_MEASURE;
+    agent->t_duty = schedule->t_instant - lead_ns(agent) + mc_schedule_notice_ns();
+    if (!mc_meter_counts(&agent->meter))
+        mc_agent_plan(agent, now);
+}
+
+/* ---- duties ---- */
+
+static void refresh(mc_agent *agent, uint64_t now)
+{
+    find_ranks(agent, now);
+    int status = mc_view_follow(&agent->view, agent->job_id);
+    if (status != MC_OK)
+        mc_agent_lose_board(agent, status);
+    if (agent->view.board) {
+        mc_view_tell(&agent->view, &agent->ranks, now);
+        mc_agent_judge(agent, now);
+        read_board(agent, now);
+        search_loop(agent, now);
+        adapt(agent, now);
+        agree_with_nodes(agent, now);
+    }
+    tell_alone(agent);
+    agent->t_refreshed = now;
+    agent->node->t_last = now;
+    agent->node->shutter_duration_ns = agent->lengths.duration_ns;
+    agent->node->shutter_period_ns = agent->lengths.period_ns;
+}
+
+static void decide(mc_agent *agent, uint64_t now)
+{
+    mc_lengths *lengths = &agent->lengths;
+    const mc_board_view *view = &agent->view;
+    uint64_t period_ns = lengths->period_ns;
+    int target = mc_schedule_decide(&agent->schedule, view, period_ns);
+    int is_offered = agent->node->meter != MC_METER_NONE && target == MC_TARGET_OWN;
+    /* From the next instant on: this one was computed by all jobs with the period before. */
+    lengths->period_ns = mc_board_period(view->board, view->live, view->n_live, lengths->options.period_ns);
+    if (target == MC_TARGET_OTHER) {
+        agent->duty = MC_DUTY_PAUSE;
+        agent->t_duty = agent->schedule.t_instant - mc_schedule_signal_ns(period_ns);
+    } else if (is_offered && (agent->schedule.booked_owner || mc_lengths_takes(lengths, now))) {
+        begin_own(agent, now);
+    } else {
+        mc_agent_plan(agent, now);
+    }
+}
+
+static void refresh_and_decide(mc_agent *agent, uint64_t now)
+{
+    refresh(agent, now);
+    if (agent->view.board && mc_schedule_is_time(&agent->schedule, lead_ns(agent), now))
+        decide(agent, now);
+    else
+        mc_agent_plan(agent, now);
+}
+
+static void pause_ranks(mc_agent *agent)
+{
+    const mc_shutter_options *options = &agent->lengths.options;
+    mc_pause_limits limits = {agent->t_open, 2 * options->duration_ns, options->max_ns, options->duty_frac};
+    mc_pause_prepare(&agent->pause, &agent->view, &agent->ranks, agent->node, agent->schedule.i_target,
+                     agent->schedule.t_instant, &limits);
+    mc_pause_take(&agent->pause, &agent->view, &agent->ranks, agent->node, &agent->wake);
+}
+
+static int watch(mc_agent *agent, uint64_t max_wait_ns)
+{
+    mc_nap_until(mc_now_ns() + max_wait_ns, &agent->wake);
+    mc_job_ranks_find(&agent->ranks);
+    mc_job_ranks_check(&agent->ranks, mc_now_ns());
+    return MC_OK;
+}
+
+int mc_agent_step(mc_agent *agent, uint64_t max_wait_ns)
+{
+    uint64_t now = mc_now_ns();
+    if (agent->watches)
+        return watch(agent, max_wait_ns);
+    if (now < agent->t_duty) {
+        mc_nap_until(mc_min(agent->t_duty, now + max_wait_ns), &agent->wake);
+        now = mc_now_ns();
+    }
+    if (now < agent->t_duty || __atomic_load_n(&agent->wake, __ATOMIC_ACQUIRE))
+        return MC_OK;
+    if (agent->duty == MC_DUTY_DECIDE) {
+        refresh_and_decide(agent, now);
+        return MC_OK;
+    }
+    if (agent->duty == MC_DUTY_PAUSE)
+        pause_ranks(agent);
+    else
+        mc_meter_measure(&agent->meter, &agent->own, &agent->ranks, agent->node, around_ns(agent), &agent->wake);
+    mc_agent_plan(agent, mc_now_ns());
+    return MC_OK;
+}
