@@ -125,7 +125,7 @@ mc_segment *mc_segment_map(const char *path)
     return NULL;
 }
 
-void mc_segment_tell(mc_segment *segment, uint64_t profile, const char *complaint)
+void mc_segment_set_outcome(mc_segment *segment, uint64_t profile, const char *complaint)
 {
     snprintf(segment->complaint, sizeof segment->complaint, "%s", complaint);
     __atomic_store_n(&segment->profile, profile, __ATOMIC_RELEASE);

@@ -102,7 +102,7 @@ static mc_site_row *find_site(mc_thread *self, uint32_t call, void *site)
     return hit->row;
 }
 
-static uint32_t next_credit(mc_thread *self)
+static uint32_t draw_calls_until_timed(mc_thread *self)
 {
     self->random ^= self->random << 13;
     self->random ^= self->random >> 17;
@@ -136,14 +136,14 @@ int mc_enter_sampled(mc_frame *frame, uint32_t call, void *site, const char *sta
         return begin_call(self, frame);
     if (!__atomic_load_n(&mc_is_chained, __ATOMIC_RELAXED))
         self->hits[mc_hit_index(site)].call = call | MC_COUNTABLE;
-    if (self->credit == 0) {
+    if (self->calls_until_timed == 0) {
         frame->weight = self->interval;
         choose_every(self, frame->t_enter);
-        self->credit = next_credit(self);
-        self->interval = self->credit + 1;
+        self->calls_until_timed = draw_calls_until_timed(self);
+        self->interval = self->calls_until_timed + 1;
         return begin_call(self, frame);
     }
-    self->credit--;
+    self->calls_until_timed--;
     row->n++;
     frame->row = row;
     frame->weight = 0;

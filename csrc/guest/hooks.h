@@ -30,16 +30,16 @@ enum {
 };
 
 typedef struct mc_thread {
-    const char *outer; /* stack frame of the outermost MPI call that this thread is in */
-    uint32_t credit;   /* calls of sampled functions to be counted before one is timed */
-    uint32_t interval; /* calls that the timed one stands for, itself included */
+    const char *outer;          /* stack frame of the outermost MPI call that this thread is in */
+    uint32_t calls_until_timed; /* calls of sampled functions to be counted before one is timed */
+    uint32_t interval;          /* calls that the timed one stands for, itself included */
     uint32_t random;
-    uint32_t every;    /* at least so many are counted for one that is timed, a power of 2 */
-    uint32_t n_timed;  /* since `every` was chosen last, */
-    uint64_t t_choice; /* then */
-    int32_t is_ended;  /* its lane is given back */
-    int32_t has_key;   /* its lane is given back when it ends */
-    int32_t n_patient; /* calls before it asks for a lane again */
+    uint32_t every;        /* at least so many are counted for one that is timed, a power of 2 */
+    uint32_t n_timed;      /* since `every` was chosen last, */
+    uint64_t t_choice;     /* then */
+    int32_t is_ended;      /* its lane is given back */
+    int32_t has_key;       /* its lane is given back when it ends */
+    int32_t claim_backoff; /* calls before it asks for a lane again */
     int32_t i_lane;
     mc_tables tables;
     mc_clock clock;
@@ -103,10 +103,10 @@ static inline __attribute__((always_inline)) int mc_count(uint32_t call, void *s
 {
     mc_thread *self = &mc_self;
     const mc_site_hit *hit = mc_hit(site);
-    if (__builtin_expect(self->credit == 0 || self->outer || hit->site != site || hit->call != (call | MC_COUNTABLE),
-                         0))
+    if (__builtin_expect(
+            self->calls_until_timed == 0 || self->outer || hit->site != site || hit->call != (call | MC_COUNTABLE), 0))
         return 0;
-    self->credit--;
+    self->calls_until_timed--;
     hit->row->n++;
     return 1;
 }

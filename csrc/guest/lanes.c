@@ -18,7 +18,7 @@ static void let_go(void)
 {
     memset(&mc_self.tables, 0, sizeof mc_self.tables);
     memset(mc_self.hits, 0, sizeof mc_self.hits);
-    mc_self.credit = 0;
+    mc_self.calls_until_timed = 0;
     mc_self.is_ended = 1;
 }
 
@@ -82,7 +82,7 @@ static int claim(int i_lane)
     head->units = (mc_stream){0, 0, 0, 0};
     mc_tally_start(&head->tally);
     mc_self.random = (uint32_t)head->calls.t_last | 1;
-    mc_self.every = mc_self.credit = MC_SAMPLE_EVERY;
+    mc_self.every = mc_self.calls_until_timed = MC_SAMPLE_EVERY;
     mc_self.interval = MC_SAMPLE_EVERY + 1;
     mc_self.n_timed = 0;
     mc_self.t_choice = head->calls.t_last;
@@ -92,8 +92,8 @@ static int claim(int i_lane)
 int mc_lane_claim(void)
 {
     mc_self.tables.head = NULL;
-    if (mc_self.is_ended || mc_self.n_patient > 0) {
-        mc_self.n_patient -= mc_self.n_patient > 0;
+    if (mc_self.is_ended || mc_self.claim_backoff > 0) {
+        mc_self.claim_backoff -= mc_self.claim_backoff > 0;
         return 0;
     }
     pthread_once(&key_once, make_key);
@@ -103,6 +103,6 @@ int mc_lane_claim(void)
         mc_self.has_key = lane_key != (pthread_key_t)-1 && pthread_setspecific(lane_key, mc_self.tables.head) == 0;
         return 1;
     }
-    mc_self.n_patient = CALLS_BETWEEN_CLAIMS;
+    mc_self.claim_backoff = CALLS_BETWEEN_CLAIMS;
     return 0;
 }

@@ -202,7 +202,7 @@ void mc_stop(uint64_t state)
     if (!mc_own_segment() || getpid() != own_pid) /* a forked child is not the rank */
         return;
     __atomic_store_n(&mc_recording, 0, __ATOMIC_RELEASE);
-    mc_self.credit = 0;
+    mc_self.calls_until_timed = 0;
     mc_tally_close();
     mc_pmu_stop(mc_the_segment);
     /* MPI_Abort, and exit, may be called on the small stack of a signal handler. */

@@ -180,7 +180,7 @@ static void keep_agent(mc_keeper *k)
 }
 
 /* The writer was killed, as a rule for want of memory: a part needs less of it than a profile. */
-static void keep_part(mc_keeper *k, int signal)
+static void save_checkpoint(mc_keeper *k, int signal)
 {
     char out[MC_PATH_LEN];
     int saved = mc_writer_run(k->python, "mpicoloc.profile.assembly.checkpoint", k->key, "--last") == 0;
@@ -210,7 +210,7 @@ static void write_profile(mc_keeper *k, int partial)
     for (int i = 0; i == 0 || (i == 1 && code < 0); i++)
         code = mc_writer_run(k->python, module, k->key, option);
     if (code < 0)
-        keep_part(k, -code);
+        save_checkpoint(k, -code);
     else if (code == MC_WRITER_LATE)
         snprintf(k->complaint, sizeof k->complaint, "no profile was written: it took longer than %d s", MC_WRITER_S);
     else if (code)
@@ -222,11 +222,11 @@ static void write_profile(mc_keeper *k, int partial)
 }
 
 /* The first rank waits for it. Its node file may be gone, or out of its reach; its own segment is mapped for good. */
-static void tell_ranks(mc_keeper *k, uint64_t state)
+static void report_outcome(mc_keeper *k, uint64_t state)
 {
     for (int i = 0; i < k->n_ranks; i++)
         if (__atomic_load_n(&k->ranks[i].segment->profile, __ATOMIC_ACQUIRE) == MC_PROFILE_NONE)
-            mc_segment_tell(k->ranks[i].segment, state, k->complaint);
+            mc_segment_set_outcome(k->ranks[i].segment, state, k->complaint);
 }
 
 /* Every rank that still lives waits in MPI_Finalize, and all that were to come have come. */
@@ -285,7 +285,7 @@ static void write_while_they_wait(mc_keeper *k)
         mc_files_leave_board();
         k->is_put_away = 1;
     }
-    tell_ranks(k, k->is_owed ? MC_PROFILE_FAILED : profile_state(k));
+    report_outcome(k, k->is_owed ? MC_PROFILE_FAILED : profile_state(k));
 }
 
 static void watch(mc_keeper *k)
@@ -304,7 +304,7 @@ static void watch(mc_keeper *k)
         if (!k->tried && k->mode == MC_MODE_PRELOAD && all_wait(k) && profile_state(k) == MC_PROFILE_NONE)
             write_while_they_wait(k);
         else if (!k->tried && profile_state(k) != MC_PROFILE_NONE)
-            tell_ranks(k, profile_state(k));
+            report_outcome(k, profile_state(k));
         rest(k);
     }
     settle(k);

@@ -325,7 +325,7 @@ def tell_profile(key: str, state: int, complaint: str = "") -> None:
         if len(file) >= ffi.sizeof(struct):
             record = ffi.cast(f"{struct} *", ffi.from_buffer(file))
             if struct == "mc_segment":
-                lib.mc_segment_tell(record, state, text)
+                lib.mc_segment_set_outcome(record, state, text)
             else:
                 record.profile = state
 

@@ -135,7 +135,7 @@ static void write_foreign_board(const char *path, uint64_t owner, uint64_t heart
     close(fd);
 }
 
-static void open_beside(const char *why)
+static void start_agent_beside(const char *why)
 {
     mc_agent *agent;
     CHECK(mc_agent_open(&agent, "v", "v") == MC_OK);
@@ -157,18 +157,18 @@ static void test_other_versions(void)
     write_foreign_board(path, owner + 1, mc_now_ns()); /* whose number is another's now */
     CHECK(mc_board_n_foreign() == 0 && mc_board_n_alive(path, 0) == 0);
     CHECK(mc_board_n_alive(path, 60000000000u) == 1); /* its process may be out of sight */
-    open_beside(NULL);
+    start_agent_beside(NULL);
     for (size_t i = 0; i < sizeof planted / sizeof *planted; i++) { /* any process of the node may be named */
         write_foreign_board(path, owner, planted[i]);
         CHECK(mc_board_n_foreign() == 0);
-        open_beside(NULL);
+        start_agent_beside(NULL);
     }
     write_foreign_board(path, owner, mc_now_ns());
     CHECK(mc_board_n_foreign() == 1);
-    open_beside("another version");
+    start_agent_beside("another version");
     CHECK(truncate(path, 100) == 0 && mc_board_n_foreign() == 0);
     CHECK(truncate(path, 10) == 0 && mc_board_n_alive(path, 0) == MC_E_ABI);
-    open_beside(NULL);
+    start_agent_beside(NULL);
     CHECK(unlink(path) == 0 && mc_shm_path(path, sizeof path, "v", "node") == MC_OK);
     unlink(path);
 }

@@ -129,7 +129,12 @@ def forge(places, tmp_path_factory):
     """An agent of the second user that lies as well as one can."""
     program = places[""] / "forge"
     sources = objects.of_csrc(
-        "common/board.c", "common/options.c", "common/proc.c", "common/segment.c", "common/table.c"
+        "common/board.c",
+        "common/board_versions.c",
+        "common/options.c",
+        "common/proc.c",
+        "common/segment.c",
+        "common/table.c",
     )
     folder = once.folder(tmp_path_factory) / "objects"
     objects.program(program, [jobs.PROGRAMS / "forge.c", *sources], ("-std=gnu11", "-O1", "-g"), folder)

@@ -136,7 +136,7 @@ static void count_part(int peer, uint64_t bytes)
     row->bytes += bytes;
 }
 
-static void keep_part(mc_volume *v, int peer, uint64_t bytes)
+static void remember_part(mc_volume *v, int peer, uint64_t bytes)
 {
     if (v->kept == NULL && (v->kept = calloc(1, sizeof *v->kept)) == NULL)
         return;
@@ -157,7 +157,7 @@ void mc_record_part(mc_volume *v, const mc_ranks *ranks, int i, uint64_t bytes)
     if (bytes == 0 || !v->frame->is_recorded || ranks == NULL || (i == ranks->own_rank && !ranks->is_inter))
         return;
     if (v->is_kept)
-        keep_part(v, mc_world_rank(ranks, i), bytes);
+        remember_part(v, mc_world_rank(ranks, i), bytes);
     else
         count_part(mc_world_rank(ranks, i), bytes);
 }

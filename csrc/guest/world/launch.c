@@ -140,7 +140,7 @@ void mc_next_round(void)
     i_round++;
 }
 
-static int open_beside(const char *what, int flags)
+static int open_job_file(const char *what, int flags)
 {
     const char *key = mc_given_key();
     char path[MC_PATH_LEN];
@@ -151,7 +151,7 @@ static int open_beside(const char *what, int flags)
 
 static int open_announcement(int flags)
 {
-    return open_beside("init", flags);
+    return open_job_file("init", flags);
 }
 
 /* Each process has one record in the file, which it writes anew. */
@@ -174,7 +174,7 @@ void mc_announce(const char *how)
 
 void mc_announce_off(void)
 {
-    int fd = open_beside("off", O_WRONLY | O_CREAT);
+    int fd = open_job_file("off", O_WRONLY | O_CREAT);
     if (fd >= 0)
         close(fd);
 }

@@ -57,7 +57,7 @@ static void name_group(int launcher)
 }
 
 /* Whether this node's ranks look for each other's files, and can. */
-static int is_looked_for(void)
+static int uses_presence_files(void)
 {
     return n_started() >= 2 && mc_launcher_pid() != 0 && !mc_is_wrapped() && !mc_is_nested() &&
            access(mc_option_text(MC_OPT_SHM_DIR), W_OK | X_OK) == 0;
@@ -67,7 +67,7 @@ static void leave_file(char *path, const char *what)
 {
     char name[32];
     path[0] = '\0';
-    if (!is_looked_for())
+    if (!uses_presence_files())
         return;
     name_group(mc_launcher_pid());
     snprintf(name, sizeof name, "%d.%s", (int)getpid(), what);
@@ -142,7 +142,7 @@ int mc_is_everywhere(void)
 {
     int n_wanted = n_started();
     uint64_t begin = mc_now_ns(), end = begin + WAIT_NS;
-    if (!is_looked_for())
+    if (!uses_presence_files())
         return 1;
     /* A rank without a file of its own is missed by the others, so it must not wait for them in MPI. */
     int n_others = own_path[0] == '\0' ? 1 : n_wanted;
@@ -158,7 +158,7 @@ int mc_is_everywhere(void)
     return 1;
 }
 
-int mc_is_whole_world(int n_ranks)
+int mc_is_launchers_world(int n_ranks)
 {
     return n_ranks == 1 || n_present >= n_ranks;
 }

@@ -11,7 +11,7 @@ void mc_presence_tell(void);
 int mc_is_everywhere(void);
 
 /* Then: 1 if the ranks of this node that were seen are all of a world of so many. */
-int mc_is_whole_world(int n_ranks);
+int mc_is_launchers_world(int n_ranks);
 
 /* When no rank looks any more: remove the file. */
 void mc_presence_end(void);

@@ -184,7 +184,7 @@ static void wait_for_all_nodes(void)
     int is_done = 0, size = 0;
     uint64_t patience_end = mc_now_ns() + PATIENCE_NS;
     MC_REAL(MPI_Comm_size)(mc_app_world, &size);
-    if (mc_is_whole_world(size))
+    if (mc_is_launchers_world(size))
         return;
     if (MC_REAL(MPI_Ibarrier)(mc_app_world, &request) != MPI_SUCCESS)
         return;
