@@ -18,14 +18,14 @@ static int started, owner_pid, stopping;
 static char thread_key[MC_NAME_LEN], thread_job_id[MC_NAME_LEN];
 static mc_agent *running;
 
-/* Stopping may come before the agent is open, and a closed agent must not be woken. */
+/* The agent may be stopped before it is open, and a closed agent must not be woken. */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 
 static mc_agent *open_and_show(void)
 {
     mc_agent *agent = NULL;
     int status = mc_agent_open(&agent, thread_key, thread_job_id);
-    if (status == MC_E_GONE) /* the coordinator was quicker */
+    if (status == MC_E_GONE) /* a coordinator is the agent already */
         return NULL;
     if (status != MC_OK) {
         fprintf(stderr, "mpicoloc: no node agent, so no interference is measured (%d): see `mpicoloc check`\n", status);
@@ -33,7 +33,8 @@ static mc_agent *open_and_show(void)
     }
     if (!agent->view.board)
         fprintf(stderr, "mpicoloc: no interference is measured: %s\n", agent->node->meter_reason);
-    /* Before anybody can stop it: also of a job of a few milliseconds the profile tells who else was there. */
+    /* One step before anybody can stop the agent: so the profile of a job of a few milliseconds says who else was
+       there. */
     mc_agent_step(agent, 0);
     pthread_mutex_lock(&lock);
     running = agent;
@@ -62,11 +63,11 @@ int mc_agent_thread_start(const char *key, const char *job_id)
     if (started)
         return MC_OK;
     snprintf(thread_key, sizeof thread_key, "%s", key);
-    /* Of a segment, which may be damaged: perhaps without an end. */
+    /* It is from a segment, which may be damaged and lack the terminating 0. */
     snprintf(thread_job_id, sizeof thread_job_id, "%.*s", MC_NAME_LEN - 1, job_id ? job_id : key);
     pthread_attr_init(&attributes);
     pthread_attr_setstacksize(&attributes, STACK_BYTES);
-    /* The application's signals are for the application's threads. */
+    /* Signals are for the process's other threads. */
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);
     started = pthread_create(&thread, &attributes, be_agent, NULL) == 0;

@@ -24,7 +24,7 @@ static mc_board *mapped;
 #define LOAD(field) __atomic_load_n(&(field), __ATOMIC_ACQUIRE)
 #define STORE(field, value) __atomic_store_n(&(field), value, __ATOMIC_RELEASE)
 
-/* Each version has a board of its own: one that was left behind is in no other's way. */
+/* Each version has a board of its own, so a board that is left behind disturbs no other version. */
 int mc_board_path(char *path, size_t size)
 {
     char key[32];
@@ -37,7 +37,7 @@ static int board_path(char *path)
     return mc_board_path(path, MC_PATH_LEN);
 }
 
-/* A board complete under a name of its own, then linked: nobody ever sees half a board. */
+/* Make a complete board under a temporary name, then link it: nobody ever sees half a board. */
 static int make_board(const char *path)
 {
     char temporary[MC_PATH_LEN + 64];
@@ -52,7 +52,7 @@ static int make_board(const char *path)
     int fd = mc_shm_open(temporary, O_RDWR | O_CREAT | O_EXCL, 1);
     if (fd < 0)
         return MC_E_SHM;
-    /* Memory is taken here, so that a full /dev/shm is an error now and no SIGBUS later. */
+    /* Allocate the memory now, so that a full /dev/shm is an error here and not a SIGBUS later. */
     int ok = posix_fallocate(fd, 0, sizeof head) == 0 && write(fd, &head, sizeof head) == (ssize_t)sizeof head &&
              fchmod(fd, 0666) == 0 && (link(temporary, path) == 0 || errno == EEXIST);
     unlink(temporary);
@@ -104,8 +104,8 @@ void mc_board_unmap(mc_board *board)
     munmap(board, sizeof *board);
 }
 
-/* What is behind the end of a file shortened by somebody cannot be read. An empty board takes its place, which is
-   no longer the node's, so the agent leaves it at its next waking. */
+/* Somebody has shortened the board's file, so what is behind its end cannot be read. Put an empty board in its
+   place. That is not the node's board any more, so the agent leaves it when it wakes next. */
 static void on_bus_error(int signal, siginfo_t *info, void *context)
 {
     const char *at = info->si_addr, *begin = (const char *)LOAD(mapped);
@@ -127,7 +127,7 @@ void mc_board_outlive(void)
 
 int mc_board_current(const mc_board *board)
 {
-    /* A descriptor kept open in the application could be closed or reused by it, so the file is looked up again. */
+    /* Look the file up each time: the application could close a descriptor that we keep open, and reuse its number. */
     char path[MC_PATH_LEN];
     struct stat status;
     uint64_t mark = 0;
@@ -153,19 +153,19 @@ int mc_board_owner_alive(uint64_t owner)
     int pid = (int)(owner >> 32);
     if (pid <= 0)
         return 0;
-    /* Where /proc hides other users' processes (hidepid), existence is all that can be known. */
+    /* Where /proc hides processes of other users (hidepid), we only know whether the process exists. */
     if (mc_proc_read_stat(&stat, pid, 0) != MC_OK)
         return kill(pid, 0) != 0 && errno == EPERM;
     return stat.state != 'Z' && stat.state != 'X' && (uint32_t)stat.start_ticks == (uint32_t)owner;
 }
 
-/* Much cheaper than a look into /proc; a reused pid is found out by its missing heartbeat. */
+/* Much cheaper than reading /proc. A reused pid is noticed because the heartbeat is missing. */
 static int pid_used(int pid)
 {
     return pid > 0 && (kill(pid, 0) == 0 || errno == EPERM);
 }
 
-/* Byte by byte, here and below: the slot may become another job's meanwhile. */
+/* Byte by byte: the slot may become another job's meanwhile. */
 static void store_name(mc_slot *slot, const char *name)
 {
     size_t n = strnlen(name, sizeof slot->job_id - 1);
@@ -178,14 +178,14 @@ void mc_slot_name(const mc_slot *slot, char name[MC_NAME_LEN])
     for (size_t i = 0; i < MC_NAME_LEN; i++)
         name[i] = __atomic_load_n(&slot->job_id[i], __ATOMIC_RELAXED);
     name[MC_NAME_LEN - 1] = '\0';
-    memset(name + strlen(name), 0, MC_NAME_LEN - strlen(name)); /* the rest of a longer name may stand behind its end */
+    memset(name + strlen(name), 0, MC_NAME_LEN - strlen(name)); /* a longer name may have stood there before */
 }
 
-/* What readers load one by one is stored so: they may be reading. */
+/* Store atomically what readers load atomically, as they may be reading now. */
 static void fill_slot(mc_slot *slot, const char *job_id)
 {
     uint64_t now = mc_now_ns();
-    STORE(slot->heartbeat, 0); /* not live until all is filled */
+    STORE(slot->heartbeat, 0); /* not live until the slot is filled */
     STORE(slot->n_ranks, 0);
     STORE(slot->uid, (uint32_t)geteuid());
     mc_slot_acknowledge(slot, &(mc_ack){0, 0, 0, 0});
@@ -218,8 +218,8 @@ int mc_board_claim(mc_board *board, uint64_t owner, const char *job_id, mc_slot 
 
 void mc_board_release(mc_slot *slot, uint64_t owner)
 {
-    /* For whoever claims it next. Two may free the slot of a dead job at once: the later one finds the heartbeat of the
-       job that claimed it meanwhile, and leaves it alone. */
+    /* A heartbeat of 0 is for the next owner. Two processes may free the slot of a dead job at once: the later one
+       finds the heartbeat of the job that has claimed the slot meanwhile, and does nothing. */
     uint64_t heartbeat = LOAD(slot->heartbeat);
     if (LOAD(slot->owner) != owner ||
         !__atomic_compare_exchange_n(&slot->heartbeat, &heartbeat, 0, 0, __ATOMIC_ACQ_REL, __ATOMIC_RELAXED))
@@ -243,7 +243,7 @@ void mc_board_remove_if_empty(mc_board *board)
     for (int i = 0; i < MC_N_SLOTS; i++)
         if (LOAD(board->slots[i].owner))
             return;
-    /* A job that claims a slot just now finds its board gone at its next waking and moves to a new one. */
+    /* A job that claims a slot just now finds its board gone when it wakes next, and moves to a new one. */
     if (mc_board_current(board) && board_path(path) == MC_OK)
         unlink(path);
 }
@@ -255,11 +255,11 @@ int mc_board_live(mc_board *board, uint64_t now, uint64_t period_ns, mc_neighbou
         mc_slot *slot = &board->slots[i];
         uint64_t owner = LOAD(slot->owner), heartbeat = LOAD(slot->heartbeat);
         int is_silent = heartbeat + HEARTBEAT_GRACE_NS + 2 * period_ns < now;
-        /* An agent that is stopped, or has another clock (a container), says nothing, but its job runs. */
+        /* An agent that is stopped, or has another clock (in a container), renews no heartbeat, but its job runs. */
         if (owner == 0 || heartbeat == 0 || !(is_silent ? mc_board_owner_alive(owner) : pid_used((int)(owner >> 32))))
             continue;
         mc_neighbour job = {i, owner, LOAD(slot->t_joined), LOAD(slot->n_ranks)};
-        /* A job whose ranks are gone only writes its profile; one that has just come will have ranks soon. */
+        /* A job without ranks only writes its profile, unless it has just come: then it will have ranks soon. */
         if (job.n_ranks || job.t_joined + STARTUP_NS > now)
             out[n++] = job;
     }
@@ -277,11 +277,11 @@ uint64_t mc_board_period(mc_board *board, const mc_neighbour *live, int n_live, 
     return period_ns;
 }
 
-/* The fields between the two numbers are stored with release and loaded with acquire: who sees one of them sees the odd
-   number before it too, on processors that reorder stores as well. */
+/* The fields between the two numbers are stored with release and loaded with acquire: a reader that sees one of them
+   also sees the odd number, even on processors that reorder stores. */
 void mc_slot_reserve(mc_slot *slot, const mc_reservation *reservation)
 {
-    /* Odd already, where its last owner died while writing. */
+    /* It is odd already if the last owner died while writing. */
     uint64_t odd = __atomic_load_n(&slot->seq, __ATOMIC_RELAXED) | 1;
     __atomic_store_n(&slot->seq, odd, __ATOMIC_RELAXED);
     STORE(slot->epoch, reservation->epoch);
@@ -306,7 +306,8 @@ int mc_slot_reservation(mc_slot *slot, mc_reservation *out)
 void mc_slot_book(mc_slot *slot, const mc_booking *booking)
 {
     if (LOAD(slot->booking.t0) == booking->t0 && LOAD(slot->booking.t1) == booking->t1) {
-        STORE(slot->booking.is_firm, booking->is_firm); /* never away for a moment, in which another might book */
+        /* Without removing the booking first: another job might book in that moment. */
+        STORE(slot->booking.is_firm, booking->is_firm);
         return;
     }
     STORE(slot->booking.t0, 0);
@@ -346,7 +347,7 @@ int mc_slot_ack(mc_slot *slot, uint64_t epoch, mc_ack *out)
 
 uint64_t mc_instant_ns(uint64_t i_instant, uint64_t period_ns)
 {
-    uint64_t x = i_instant * 0x9e3779b97f4a7c15ULL; /* splitmix64: neighbours land far apart */
+    uint64_t x = i_instant * 0x9e3779b97f4a7c15ULL; /* splitmix64: neighbouring numbers land far apart */
     x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9ULL;
     x = (x ^ (x >> 27)) * 0x94d049bb133111ebULL;
     x ^= x >> 31;

@@ -1,4 +1,4 @@
-/* The board on which the jobs of a node agree. Whatever stands in another job's slot is data to be doubted. */
+/* The board on which the jobs of a node agree. What stands in another job's slot is never trusted. */
 #ifndef MPICOLOC_BOARD_H
 #define MPICOLOC_BOARD_H
 
@@ -8,7 +8,7 @@ typedef struct mc_reservation {
     uint64_t epoch, t0, t1;
 } mc_reservation;
 
-/* One job as seen at one moment. */
+/* A job as it was read at one moment. */
 typedef struct mc_neighbour {
     int i_slot;
     uint64_t owner, t_joined;
@@ -17,17 +17,17 @@ typedef struct mc_neighbour {
 
 /* Path of the board of this version. */
 int mc_board_path(char *path, size_t size);
-/* Map the node's board, making it when there is none. MC_E_ABI: the file is not a board of this version. */
+/* Map the node's board, or make one. MC_E_ABI: the file is not a board of this version. */
 int mc_board_open(mc_board **out);
 void mc_board_unmap(mc_board *board);
 
-/* 1 while the mapped board is still the file that a newcomer would open. */
+/* 1 while the mapped board is the file that a newcomer would open. */
 int mc_board_current(const mc_board *board);
 
 uint64_t mc_board_owner(int pid, uint64_t start_ticks);
 int mc_board_owner_alive(uint64_t owner);
 
-/* Claim a free slot (reaping those of dead jobs when there is none) for a job that joins now. */
+/* Claim a free slot for a job that joins now; slots of dead jobs are freed first. */
 int mc_board_claim(mc_board *board, uint64_t owner, const char *job_id, mc_slot **out);
 void mc_board_release(mc_slot *slot, uint64_t owner);
 
@@ -40,7 +40,7 @@ void mc_board_remove_if_empty(mc_board *board);
 /* Jobs that are there now, in slot order; returns their number. */
 int mc_board_live(mc_board *board, uint64_t now, uint64_t period_ns, mc_neighbour *out);
 
-/* Longest wish of all present, so that every reader of one board computes the same grid. */
+/* The longest wish of all jobs, so that all readers of one board compute the same grid. */
 uint64_t mc_board_period(mc_board *board, const mc_neighbour *live, int n_live, uint64_t at_least_ns);
 
 /* Name of the job whose slot it is now. */
@@ -50,17 +50,17 @@ void mc_slot_reserve(mc_slot *slot, const mc_reservation *reservation);
 /* MC_E_GONE if it was being written all the time. */
 int mc_slot_reservation(mc_slot *slot, mc_reservation *out);
 
-/* t0 0: none any more. */
+/* t0 0: remove the booking. */
 void mc_slot_book(mc_slot *slot, const mc_booking *booking);
-/* MC_E_GONE if there is none, or nothing that can be one. */
+/* MC_E_GONE: there is none, or it is not plausible. */
 int mc_slot_booking(mc_slot *slot, mc_booking *out);
 
 void mc_slot_acknowledge(mc_slot *slot, const mc_ack *ack);
-/* MC_E_GONE if the job said nothing about that epoch. */
+/* MC_E_GONE: the job has not acknowledged that epoch. */
 int mc_slot_ack(mc_slot *slot, uint64_t epoch, mc_ack *out);
 
-/* Instant i of the grid that all jobs share. It is shaken by up to 0.3 periods, the same for everybody, because a job
-   whose rhythm divides the period would meet every shutter at the same place of its cycle. */
+/* Instant i of the grid that all jobs share. It is shifted by up to 0.3 periods, for all jobs alike: a job whose
+   rhythm divides the period would otherwise meet every shutter at the same place of its cycle. */
 uint64_t mc_instant_ns(uint64_t i_instant, uint64_t period_ns);
 
 #endif

@@ -13,22 +13,21 @@
 
 enum { N_FOREIGN_SLOTS = 4096 };
 
-static const uint64_t FRESH_NS =
-    62000000000u; /* the longest period, in which an agent renews its heartbeat, and more */
+static const uint64_t FRESH_NS = 62000000000u; /* longer than any period: an agent renews its heartbeat once a period */
 
-/* How a slot begins in every version. */
+/* Every version's slot begins so. */
 typedef struct slot_head {
     uint64_t owner, heartbeat;
 } slot_head;
 
-/* Its process may be out of sight, in a container. */
+/* Count the owner if it is alive, or if its heartbeat is recent: it may be invisible here, in a container. */
 static int may_live(const slot_head *slot, uint64_t quiet_ns)
 {
     return slot->owner != 0 &&
            (mc_board_owner_alive(slot->owner) || (quiet_ns && slot->heartbeat + quiet_ns > mc_now_ns()));
 }
 
-/* Both: a file that somebody planted may name any process. */
+/* Both must hold: anybody can write a file that names some process. */
 static int lives(const slot_head *slot, uint64_t quiet_ns)
 {
     uint64_t now = mc_now_ns();

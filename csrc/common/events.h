@@ -1,11 +1,11 @@
-/* The trace ring of a rank, what its processor counted, and what it used.
-   Part of the contract: only mpicoloc.h includes it. */
+/* The trace ring of a rank, its hardware counts, and the resources it used. Part of the contract: only mpicoloc.h
+   includes it. */
 #ifndef MPICOLOC_EVENTS_H
 #define MPICOLOC_EVENTS_H
 
-/* One event of the trace ring. Where the agent writes all of them (mc_ring), the upper bits of call and i_site tell
-   more: the lap of the ring, what `peer` is, that this is no call but one more message of the call that comes next in
-   this lane, and the lane. */
+/* One event of the trace ring. If the agent writes all events (mc_ring), the upper bits of `call` and `i_site` say
+   more: the ring's lap, what `peer` is, the lane, and whether this is only one more message of the next call in this
+   lane. */
 typedef struct mc_event {
     uint64_t t_ns;
     uint64_t duration_ns;
@@ -20,26 +20,27 @@ enum {
     MC_EVENT_SENT = 0x4000,     /* peer was sent a message, */
     MC_EVENT_RECEIVED = 0x2000, /* or one came from it */
     MC_EVENT_MESSAGE = 0x1000,
-    MC_EVENT_ONE_SIDED = 0x0800, /* the peer makes no call for this message */
+    MC_EVENT_ONE_SIDED = 0x0800, /* the peer makes no call to receive this message */
     MC_EVENT_CALL = 0x07ff,
     MC_EVENT_SITE = MC_N_SITES - 1,
-    MC_EVENT_LANE_SHIFT = 11, /* of i_site */
+    MC_EVENT_LANE_SHIFT = 11, /* in i_site */
 };
 
-/* Event number i of a rank lies in place i % n_events_max. What different processes write lies on lines of its own. */
+/* Event number i of a rank is in place i % n_events_max. Fields that different processes write are on different
+   cache lines. */
 typedef struct mc_ring {
-    uint64_t is_kept; /* 1: the agent writes every event to a file, and a full ring refuses new ones */
-    uint64_t error;   /* errno that ended this; by the agent */
+    uint64_t is_kept; /* 1: the agent writes every event to a file, so a full ring refuses new events */
+    uint64_t error;   /* the errno that ended this; written by the agent */
     uint64_t _pad[6];
     uint64_t n_put;
     uint64_t _pad_put[7];
-    uint64_t n_taken; /* by the agent: these are in the file */
+    uint64_t n_taken; /* events that are in the file; written by the agent */
     uint64_t _pad_taken[7];
 } mc_ring;
 
-/* An event that was counted from the end of MPI_Init to MPI_Finalize, in user code: of the thread that called MPI_Init,
-   and of all threads and processes that have come from it since. Where events are more than the processor has counters
-   for, they have them by turns: `value` was counted in running_ns out of enabled_ns. */
+/* An event counted from the end of MPI_Init to MPI_Finalize, in user code: in the thread that called MPI_Init, and
+   in all threads and processes that it has started since. If there are more events than hardware counters, they take
+   turns: `value` was counted during running_ns of enabled_ns. */
 typedef struct mc_pmu_row {
     char name[MC_NAME_LEN]; /* "": free row */
     uint64_t value;
@@ -47,14 +48,14 @@ typedef struct mc_pmu_row {
     uint64_t running_ns;
 } mc_pmu_row;
 
-/* What a process used up to an instant: all its threads, also those that have ended. */
+/* What a process has used up to an instant: all its threads, also those that have ended. */
 typedef struct mc_usage {
     uint64_t is_known;
     uint64_t cpu_ns;
     uint64_t minor_faults, major_faults;
     uint64_t voluntary_switches, involuntary_switches;
-    uint64_t n_migrating, migrations;   /* threads whose migrations the kernel tells, and theirs; these live */
-    uint64_t n_scheduled, run_delay_ns; /* likewise: how long they were ready to run and had no processor */
+    uint64_t n_migrating, migrations;   /* live threads whose migrations the kernel reports, and their migrations */
+    uint64_t n_scheduled, run_delay_ns; /* the same for the time that they were ready to run without a processor */
 } mc_usage;
 
 #endif

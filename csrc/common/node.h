@@ -1,33 +1,34 @@
-/* What node agents write in shared memory: a job's node file, and the board on which the jobs of a node agree; and the
-   agent's functions. Part of the contract: only mpicoloc.h includes it. */
+/* What node agents write into shared memory: a job's node file, and the board on which the jobs of a node agree.
+   Also the agent's functions. Part of the contract: only mpicoloc.h includes it. */
 #ifndef MPICOLOC_NODE_H
 #define MPICOLOC_NODE_H
 
-/* Passes of one place in the program, by all threads of the target, in one window of a shutter. */
+/* How often all threads of the target passed one place in the program, in one window of a shutter. */
 typedef struct mc_hits {
     uint64_t n, window_ns; /* 0 ns: not measured */
 } mc_hits;
 
-/* The same beside the window of a shutter: between the pause's begin and sampling, and just after the pause. Distances
-   go outwards to the next hit; sums over the threads, each in hits at its rate in co-run. */
+/* The same beside the window of a shutter: between the pause's begin and the window, and just after the pause.
+   Distances point away from the window, to the next hit. All are sums over the threads, in hits at the thread's rate
+   in co-run. */
 typedef struct mc_edge {
     uint64_t n, window_ns;
-    double far;             /* from the far end of this time, */
+    double far;             /* distance from the far end of this time */
     double mean;            /* and from random co-run instants */
-    double inside, outside; /* from the window: in this time, and beyond */
+    double inside, outside; /* distance from the window's end: the part in this time, and the part beyond */
 } mc_edge;
 
 /* One shutter in which this job was the target. */
 typedef struct mc_shutter {
     uint64_t epoch, t0, t1, verdict, n_corunners;
-    uint64_t i_common;                                    /* the same on all nodes of the job; 0: of this node alone */
-    uint64_t moved_ns;                                    /* processor time that co-runners used inside it */
-    mc_ipc before, during, after;                         /* meter ipc: counts of all threads */
-    mc_ipc outside_before, outside_during, outside_after; /* of these outside MPI; all 0: not known */
+    uint64_t i_common;            /* its number on all nodes of the job; 0: it is of this node alone */
+    uint64_t moved_ns;            /* processor time that co-runners used inside it */
+    mc_ipc before, during, after; /* meter ipc: counts of all threads */
+    mc_ipc outside_before, outside_during, outside_after; /* the part outside MPI; all 0: not known */
     uint64_t entry;                               /* meter loop: the entry counted, as an offset in its file; 0: none */
-    mc_hits hits_before, hits_during, hits_after; /* window_ns: of the meter ipc too */
+    mc_hits hits_before, hits_during, hits_after; /* window_ns is used by the meter ipc too */
     mc_edge edge_begin, edge_end;
-    double busy_frac; /* processor time of the threads that were counted, per time */
+    double busy_frac; /* processor time of the counted threads per elapsed time */
 } mc_shutter;
 
 typedef struct mc_corunner {
@@ -35,29 +36,29 @@ typedef struct mc_corunner {
     uint64_t owner, t_first, t_last;
 } mc_corunner;
 
-/* A shutter announced on the board well before, by a job on several nodes, for which it is at one instant on all of
-   them. t0 0: none. */
+/* A shutter that a job on several nodes announces on the board in advance: it takes place at one instant on all of
+   its nodes. t0 0: none. */
 typedef struct mc_booking {
     uint64_t t0, t1;
-    uint64_t is_firm; /* all its nodes are free then; before, it only holds the place */
+    uint64_t is_firm; /* 1: all nodes are free then; 0: the booking only holds the place */
 } mc_booking;
 
-/* What the coordinators of a job on several nodes, which agree over MPI, ask this node's agent, and what it says.
-   One shutter at a time; its number i is stored last. */
+/* Coordinators of a job on several nodes agree over MPI. This is what they ask this node's agent, and what it
+   answers. One shutter at a time; its number i is stored last. */
 typedef struct mc_common {
-    /* by the coordinator */
+    /* written by the coordinator */
     uint64_t state;                    /* MC_COMMON_... */
-    uint64_t i_asked, t0, t1;          /* is the node free then, by its own clock? */
-    uint64_t i_decided, is_firm;       /* all nodes are */
-    uint64_t i_confirmed, all_verdict; /* on it, of all nodes */
-    uint64_t is_shared;                /* the job has company on some node */
-    int64_t clock_offset_ns;           /* of this node's clock against that of the first coordinator's node */
-    uint64_t clock_bound_ns;           /* the same instant is so far apart on two nodes at most */
-    uint64_t clock_worst_ns;           /* the largest of these so far */
-    /* by the agent */
+    uint64_t i_asked, t0, t1;          /* is the node free from t0 to t1, by its own clock? */
+    uint64_t i_decided, is_firm;       /* the decision for shutter i_decided; 1: all nodes are free */
+    uint64_t i_confirmed, all_verdict; /* the verdict of all nodes on it */
+    uint64_t is_shared;                /* the job has co-runners on some node */
+    int64_t clock_offset_ns;           /* this node's clock minus that of the first coordinator's node */
+    uint64_t clock_bound_ns;           /* two nodes' clocks differ by at most this much after correction */
+    uint64_t clock_worst_ns;           /* the largest bound so far */
+    /* written by the agent */
     uint64_t i_answered, is_free;
     uint64_t i_judged, verdict;
-    uint64_t n_jobs; /* with ranks, this one included */
+    uint64_t n_jobs; /* jobs with ranks, this one included */
     uint64_t period_ns, duration_ns;
 } mc_common;
 
@@ -67,78 +68,78 @@ typedef struct mc_node {
     uint64_t size_bytes;
     char key[MC_NAME_LEN];
     int32_t agent_pid, keeper_pid;
-    int32_t coordinator_pid, _pad; /* 0: none has come */
+    int32_t coordinator_pid, _pad; /* 0: no coordinator has come yet */
     uint64_t meter;
-    char meter_reason[MC_TEXT_LEN]; /* why not a better one */
+    char meter_reason[MC_TEXT_LEN]; /* why it is not a better one */
     char entry[MC_TEXT_LEN];        /* what the meter loop counts: FILE+0xOFFSET; "": nothing */
-    uint64_t n_hits, hits_ns;       /* counted so far, in trials too; time that this took the job's threads */
+    uint64_t n_hits, hits_ns;       /* counted so far, also in trials; how much time this took the job's threads */
     uint64_t t_open, t_last;
     uint64_t profile;   /* MC_PROFILE_... */
     uint64_t shared_ns; /* time with at least one co-runner */
     uint64_t n_pauses, paused_ns;
-    uint64_t n_refused;   /* shutters of others not obeyed because of the duty limit */
-    uint64_t n_uncounted; /* threads that the meter could not count, the most at a time: too many, or too many files */
-    uint64_t shutter_duration_ns, shutter_period_ns; /* as adapted at the end */
+    uint64_t n_refused;   /* shutters of others that were refused because of the duty limit */
+    uint64_t n_uncounted; /* most threads at a time that the meter could not count: too many, or too many files */
+    uint64_t shutter_duration_ns, shutter_period_ns; /* as adapted last */
     mc_common common;
     uint64_t n_corunners;
     mc_corunner corunners[MC_N_CORUNNERS];
-    uint64_t n_shutters; /* taken; the last MC_N_SHUTTERS are kept */
+    uint64_t n_shutters; /* shutters taken; the last MC_N_SHUTTERS are stored */
     mc_shutter shutters[MC_N_SHUTTERS];
 } mc_node;
 
-/* What a job says about a shutter of another. */
+/* A job's acknowledgement of another job's shutter. */
 typedef struct mc_ack {
-    uint64_t epoch, t_told; /* its threads had been signalled by then */
-    uint64_t t_resume;      /* the first of them went on */
-    uint64_t moved_ns;      /* processor time it used inside the shutter */
+    uint64_t epoch, t_told; /* its threads had been signalled at t_told */
+    uint64_t t_resume;      /* the first of them went on at this time */
+    uint64_t moved_ns;      /* processor time that it used inside the shutter */
 } mc_ack;
 
-/* One job on the board. Every field has one writer, the job's agent; owner is claimed by compare-and-swap. Owner and
-   heartbeat come first in every version. */
+/* One job on the board. The job's agent is the only writer of every field; the owner field is claimed by
+   compare-and-swap. Owner and heartbeat stand first in every version. */
 typedef struct mc_slot {
     uint64_t owner;     /* pid << 32 | low half of the agent's start ticks; 0: free */
-    uint64_t heartbeat; /* 0: the rest is not filled yet */
+    uint64_t heartbeat; /* 0: the rest is not filled in yet */
     uint64_t t_joined;
     uint64_t seq; /* odd while the reservation below is being written */
     uint64_t epoch, t0, t1;
     mc_booking booking;
-    uint64_t books; /* 1: on several nodes, so its turns on this one stay unused */
+    uint64_t books; /* 1: the job is on several nodes and books its shutters, so it takes no instant of the grid */
     mc_ack ack;
     uint32_t uid, n_ranks;
-    uint64_t want_duration_ns, want_period_ns; /* of the shutters that this job would like as target */
+    uint64_t want_duration_ns, want_period_ns; /* of the shutters that this job wishes for itself */
     char job_id[MC_NAME_LEN];
     uint64_t cpu_mask[16];
 } mc_slot;
 
-/* All jobs of a node that have the same version: file <shm dir>/mpicoloc.abi<version>.board. What stands before the
-   padding is the same in every version, so that each can see whether jobs of another are there. */
+/* All jobs of a node with the same version: file <shm dir>/mpicoloc.abi<version>.board. What stands before the
+   padding is the same in every version, so that jobs of other versions can be counted. */
 typedef struct mc_board {
     uint32_t magic, abi_version;
     uint64_t size_bytes;
-    uint64_t mark; /* tells this board from one made after somebody removed it */
+    uint64_t mark; /* differs from the mark of a board that is made after somebody has removed this one */
     uint32_t slots_at_bytes, slot_bytes, n_slots, _pad32;
     uint64_t _pad[3];
     mc_slot slots[MC_N_SLOTS];
 } mc_board;
 
-/* The node agent of one job: POPPA Algorithms 1-3 without a daemon. Opens the board and the node file; finds the
-   job's rank segments by key as they appear. */
+/* The node agent of one job: POPPA's Algorithms 1-3 without a daemon. It opens the board and the node file, and
+   finds the segments of the job's ranks by the key as they appear. */
 typedef struct mc_agent mc_agent;
-/* From here on this process outlives a board that is shortened while mapped: its file may be written by everybody. Of a
-   process that may have an agent. */
+/* From now on this process survives when somebody shortens the board's file, which everybody may write, while it is
+   mapped. For processes that may run an agent. */
 void mc_board_outlive(void);
 /* MC_E_GONE: another process is the agent. */
 int mc_agent_open(mc_agent **out, const char *key, const char *job_id);
-/* Look on while another process (the keeper) is the agent, for which this waits. Steps then only sleep and look how the
-   ranks are. MC_E_GONE: there is no agent within wait_ns. */
+/* Watch the agent of another process (the keeper); wait for it at most wait_ns. Steps then only sleep and look for
+   ranks. MC_E_GONE: there is no agent. */
 int mc_agent_watch(mc_agent **out, const char *key, uint64_t wait_ns);
 /* Sleep until the next duty (at most max_wait_ns) and do it. Returns MC_OK or a status; never blocks longer than
    max_wait_ns plus the longest shutter. */
 int mc_agent_step(mc_agent *agent, uint64_t max_wait_ns);
-/* Ranks of this job on this node now: seen ever, alive, finalizing. */
+/* Ranks of this job on this node: all that were ever seen, those alive, those in MPI_Finalize. */
 void mc_agent_ranks(const mc_agent *agent, int *n_seen, int *n_alive, int *n_finalizing);
 mc_node *mc_agent_node(mc_agent *agent);
-/* Shutters of a job on several nodes, for its coordinator. The answers stand in the node file soon after. */
+/* Shutters of a job on several nodes, for its coordinator. The agent's answers appear in the node file soon after. */
 void mc_common_state(mc_agent *agent, uint64_t state);
 void mc_common_clock(mc_agent *agent, int64_t offset_ns, uint64_t bound_ns);
 void mc_common_share(mc_agent *agent, int is_shared);

@@ -2,7 +2,7 @@
 #ifndef MPICOLOC_OPTIONS_H
 #define MPICOLOC_OPTIONS_H
 
-/* Not in quotes: an older one may lie beside this file, and would come before those of the folders given with -I. */
+/* Not in quotes: an older one may lie beside this file and would be found first. */
 #include <options_gen.h>
 
 /* A bad value counts as not set: wrap and run refuse it before the job starts. */

@@ -16,12 +16,13 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { STATUS_BYTES = 32768 }; /* of /proc/PID/status: a user's groups, thousands perhaps, come before the signals */
+/* Of /proc/PID/status: a user may have thousands of groups, which come before the signals. */
+enum { STATUS_BYTES = 32768 };
 
 static const unsigned long TIMER_SLACK_NS = 1000;
 static const uint64_t SLICE_NS = 100000;
 
-/* As the kernel hands them out; glibc's readdir would take 32 KiB of the application's heap. */
+/* As the kernel writes them. glibc's readdir would allocate 32 KiB on the application's heap. */
 struct dirent64_raw {
     uint64_t ino;
     int64_t off;
@@ -40,7 +41,7 @@ uint64_t mc_now_ns(void)
 void mc_nap_until(uint64_t t_ns, int *wake)
 {
     struct timespec until = {(time_t)(t_ns / 1000000000u), (long)(t_ns % 1000000000u)};
-    /* With FUTEX_WAIT_BITSET the time is absolute, so a late start of the sleep does not lengthen it. */
+    /* FUTEX_WAIT_BITSET takes an absolute time: if the sleep starts late, it does not end later. */
     syscall(SYS_futex, wake, FUTEX_WAIT_BITSET | FUTEX_PRIVATE_FLAG, 0, &until, NULL, FUTEX_BITSET_MATCH_ANY);
 }
 
@@ -56,7 +57,7 @@ void mc_wake(int *wake)
     syscall(SYS_futex, wake, FUTEX_WAKE | FUTEX_PRIVATE_FLAG, 1, NULL, NULL, 0);
 }
 
-/* As the kernel defines it; glibc has it since 2.41 only. */
+/* As the kernel defines it; glibc has it only since 2.41. */
 struct sched_attr_raw {
     uint32_t size, policy;
     uint64_t flags;
@@ -71,8 +72,8 @@ void mc_wake_promptly(void)
     prctl(PR_SET_TIMERSLACK, TIMER_SLACK_NS, 0, 0, 0);
     if (syscall(SYS_sched_getattr, 0, &attr, sizeof attr, 0) != 0 || attr.policy != SCHED_OTHER)
         return;
-    /* From Linux 6.12 on: a short slice, so an early virtual deadline. With two busy threads per core the median
-       wake-up falls from 3.9 ms to 0.05 ms. Older kernels ignore it, and preempt on wake-up by themselves. */
+    /* From Linux 6.12 on, a short slice gives an early virtual deadline. With two busy threads per core the median
+       wake-up falls from 3.9 ms to 0.05 ms. Older kernels ignore it, and preempt on wake-up anyway. */
     attr.runtime_ns = SLICE_NS;
     syscall(SYS_sched_setattr, 0, &attr, 0);
 }
@@ -98,7 +99,7 @@ int mc_proc_read_stat(mc_proc_stat *out, int pid, int tid)
         snprintf(path, sizeof path, "/proc/%d/stat", pid);
     if (mc_proc_read_text(path, text, sizeof text) <= 0)
         return MC_E_GONE;
-    char *field = strrchr(text, ')'); /* the name may hold blanks and brackets */
+    char *field = strrchr(text, ')'); /* the name may contain blanks and brackets */
     if (!field || field[1] != ' ')
         return MC_E_GONE;
     out->state = field[2];
@@ -116,7 +117,7 @@ int mc_proc_alive(int pid, uint64_t start_ticks)
     return stat.state != 'Z' && stat.state != 'X' && (uint32_t)stat.start_ticks == (uint32_t)start_ticks;
 }
 
-/* It comes from shared memory, which may be damaged. */
+/* The value is from shared memory, which may be damaged. */
 static int is_signal(int signal)
 {
     return signal > 0 && signal <= 64;
@@ -144,7 +145,7 @@ uint64_t mc_proc_n_filters(int pid)
     snprintf(path, sizeof path, pid ? "/proc/%d/status" : "/proc/thread-self/status", pid);
     if (mc_proc_read_text(path, text, sizeof text) <= 0)
         return UINT64_MAX;
-    /* Linux before 5.9 tells only whether there are any. */
+    /* Before 5.9, Linux only says whether there are any. */
     return number_after(text, "\nSeccomp:", 10) + number_after(text, "\nSeccomp_filters:", 10);
 }
 
@@ -155,7 +156,7 @@ int mc_proc_survives(void (*what)(void))
         return 1;
     pid_t pid = fork(), ended;
     if (pid == 0) {
-        prctl(PR_SET_DUMPABLE, 0, 0, 0, 0); /* no core file in the user's folder, nor for a collector */
+        prctl(PR_SET_DUMPABLE, 0, 0, 0, 0); /* write no core file */
         what();
         _exit(0);
     }
@@ -171,7 +172,7 @@ int mc_proc_read_thread(mc_proc_thread *out, int pid, int tid, int signal)
     snprintf(path, sizeof path, "/proc/%d/task/%d/status", pid, tid);
     if (mc_proc_read_text(path, text, sizeof text) <= 0)
         return MC_E_GONE;
-    /* The name in front of it has its line ends escaped. */
+    /* Line ends in the name before it are escaped, so this is the right line. */
     const char *state = strstr(text, "\nState:\t");
     out->state = state ? state[8] : '?';
     uint64_t off = number_after(text, "\nSigPnd:", 16) | number_after(text, "\nSigBlk:", 16);

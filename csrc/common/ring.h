@@ -11,7 +11,7 @@ static inline mc_word *mc_event_tail(mc_event *event)
     return (mc_word *)&event->peer;
 }
 
-/* n_events_max: a power of 2. Never that of a place that nothing was written to. */
+/* Lap number of event i; never that of a place nothing was written to. n_events_max: a power of 2. */
 static inline uint16_t mc_event_lap(uint64_t i, uint64_t n_events_max)
 {
     return i & n_events_max ? 0 : MC_EVENT_LAP;

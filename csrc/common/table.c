@@ -6,7 +6,7 @@
 #include <string.h>
 #include <unistd.h>
 
-/* Beyond this many probes a table counts as full: the hot path stays bounded. */
+/* After so many probes a table counts as full, so that the hot path stays bounded. */
 enum { MAX_PROBES = 64 };
 
 uint64_t mc_mix(uint64_t x)
@@ -27,7 +27,7 @@ uint32_t mc_half_octave(uint64_t bytes)
     return 2 * octave + (uint32_t)((bytes >> (octave - 2)) & 1);
 }
 
-/* An object that the loader has mapped, looked for by an address in it. */
+/* A loaded object, found by an address in it. */
 typedef struct object {
     uint64_t address, base;
     char path[MC_TEXT_LEN];
@@ -42,7 +42,7 @@ static int holds(struct dl_phdr_info *info, size_t size, void *data)
         if (header->p_type != PT_LOAD || found->address - info->dlpi_addr - header->p_vaddr >= header->p_memsz)
             continue;
         found->base = info->dlpi_addr;
-        /* The loader knows no name of the program itself, whose addresses may be absolute. */
+        /* The loader has no name for the program itself, whose addresses may be absolute. */
         if (info->dlpi_name && info->dlpi_name[0])
             memcpy(found->path, info->dlpi_name, strnlen(info->dlpi_name, MC_TEXT_LEN - 1));
         else if (readlink("/proc/self/exe", found->path, MC_TEXT_LEN - 1) < 0)
@@ -52,8 +52,9 @@ static int holds(struct dl_phdr_info *info, size_t size, void *data)
     return 0;
 }
 
-/* Call sites are stored relative to their object, so that profiles of ranks and runs can be compared. Only new rows pay
-   for the loader's lock. dladdr would look for a function's name too: 100 us in a library of 60,000 symbols. */
+/* Call sites are stored relative to their object, so that profiles of different ranks and runs can be compared. Only
+   new rows take the loader's lock. Not by dladdr, which also searches for the function's name: 100 us in a library
+   with 60,000 symbols. */
 static void locate(mc_segment *segment, mc_site_row *row, const void *site)
 {
     object found = {.address = (uint64_t)(uintptr_t)site};
@@ -71,7 +72,7 @@ static void locate(mc_segment *segment, mc_site_row *row, const void *site)
             return;
         }
     }
-    /* A reserved index is never shared, so two threads may add at once (the same object twice, at worst). */
+    /* Each thread gets an index of its own, so two may add at once; at worst the same object is there twice. */
     n = __atomic_fetch_add(&segment->n_modules, 1, __ATOMIC_RELAXED);
     if (n >= MC_N_MODULES) {
         __atomic_store_n(&segment->n_modules, (uint64_t)MC_N_MODULES, __ATOMIC_RELAXED);
@@ -85,7 +86,7 @@ static void locate(mc_segment *segment, mc_site_row *row, const void *site)
     row->offset -= base;
 }
 
-/* Rows of every table begin with their key. The row that has `key`, or a free one (then *is_new), or 0. */
+/* Rows of every table begin with their key. Returns the row with this key, or a free one (*is_new), or 0. */
 static uint32_t probe(void *rows, size_t row_size, uint32_t n_rows, uint64_t key, int *is_new)
 {
     uint32_t i = (uint32_t)(((key >> 32) * (n_rows - 1)) >> 32) + 1;
@@ -101,7 +102,7 @@ static uint32_t probe(void *rows, size_t row_size, uint32_t n_rows, uint64_t key
     return 0;
 }
 
-/* A key is stored after what it stands for, which a reader of the running job then finds beside it. */
+/* Store the key after the fields that belong to it: a reader of the running job that sees the key sees them too. */
 static void publish(uint64_t *at, uint64_t key)
 {
     __atomic_store_n(at, key, __ATOMIC_RELEASE);
@@ -227,7 +228,7 @@ void mc_pending_settle(const mc_sampling *sampling, mc_tables *tables, int all)
     head->n_pending = n_kept;
 }
 
-/* Writes only where it must: pages of zeros take no memory. */
+/* Write only where it is not zero: pages of zeros take no memory. */
 static void clear(char *row, size_t size)
 {
     uint64_t *words = (uint64_t *)row;
@@ -273,7 +274,7 @@ void mc_tables_add_up(mc_tables *tables)
         counters->sent_bytes += tables->sites[i].sent_bytes;
         counters->recv_bytes += tables->sites[i].recv_bytes;
     }
-    counters->sent_bytes -= counters->written_bytes; /* a site's bytes are those of files as well */
+    counters->sent_bytes -= counters->written_bytes; /* a site's bytes include those of files */
     counters->recv_bytes -= counters->read_bytes;
     for (uint32_t i = 0; i < tables->n_peers; i++) {
         counters->n_sent += tables->peers[i].n;

@@ -1,4 +1,4 @@
-/* The bounded tables of a lane: open addressing, row 0 takes what finds no room. */
+/* The bounded tables of a lane: open addressing. Row 0 counts what finds no room. */
 #ifndef MPICOLOC_TABLE_H
 #define MPICOLOC_TABLE_H
 
@@ -15,8 +15,8 @@ typedef struct mc_tables {
     uint32_t n_sites, n_peers, n_cycles, n_collectives, n_parts;
 } mc_tables;
 
-/* For a reader of a table that its thread is writing: the numbers of one row may be a call apart, and TSan must not report
-   that. */
+/* For readers of a table that its thread is writing: the numbers of one row may be from different calls. TSan must
+   not report that. */
 #define MC_READS_TORN __attribute__((no_sanitize("thread")))
 
 enum { MC_N_ALL_LANES = MC_N_LANES + MC_N_SMALL_LANES };
@@ -35,11 +35,11 @@ uint32_t mc_collective_find(mc_tables *tables, uint64_t group, uint64_t to_group
                             uint64_t bytes);
 uint32_t mc_part_find(mc_tables *tables, int peer);
 
-/* Well spread, never 0. */
+/* A well-mixed hash, never 0. */
 uint64_t mc_mix(uint64_t x);
 
-/* 0 for 0 bytes, else 2 log2(bytes) rounded down to half octaves, plus 2.
-   A half octave begins at 1.5 times a power of 2. */
+/* Size class: 0 for 0 bytes, else 2 log2(bytes) rounded down to half octaves, plus 2. A half octave begins at 1.5
+   times a power of 2. */
 uint32_t mc_half_octave(uint64_t bytes);
 
 /* 0 for 0 bytes, else 1 + floor(log2(bytes)). */
@@ -48,17 +48,17 @@ static inline uint32_t mc_octave(uint64_t bytes)
     return bytes ? 64 - (uint32_t)__builtin_clzll(bytes) : 0;
 }
 
-/* Add to the row's cell of window i_window, kept until the verdict; 0 when there is no room. */
+/* Add to the row's cell of window i_window; it waits for the verdict. 0: there is no room. */
 int mc_pending_add(mc_tables *tables, uint32_t i_row, uint64_t i_window, const mc_sample *add);
 
-/* Move what has a verdict into the table; all != 0: forget the rest. */
+/* Move cells whose shutters have a verdict into the table; all != 0: drop the rest. */
 void mc_pending_settle(const mc_sampling *sampling, mc_tables *tables, int all);
 
-/* Of a copy made while the job ran: a row's numbers may have come into it after its key and name, which are written
-   first, were read. */
+/* For a copy made while the job ran: drop rows whose numbers may have been written after their key and name were
+   copied. */
 void mc_tables_drop_unborn(mc_tables *tables);
 
-/* Fill the counters that follow from the tables. */
+/* Fill in the counters that follow from the tables. */
 void mc_tables_add_up(mc_tables *tables);
 
 static inline void mc_cell_add(mc_cell *cell, const mc_cell *add)

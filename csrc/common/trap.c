@@ -1,6 +1,7 @@
-/* Some hypervisors deliver, once in thousands, the debug exception of a breakpoint with an empty DR6. Linux takes that
-   for the instruction INT1 and sends SIGTRAP, of which the program dies: it hit a breakpoint of the agent's and knows
-   nothing of it. Seen on a virtual machine with an Intel Xeon; of machines that are not virtual nothing is known. */
+/* Some hypervisors deliver the debug exception of a breakpoint with an empty DR6, once in thousands of times. Linux
+   then believes that the instruction INT1 was executed and sends SIGTRAP. The program would die of it: it hit a
+   breakpoint of the agent's, which it knows nothing about. Seen on a virtual machine with an Intel Xeon. Nothing is
+   known of real machines. */
 #define _GNU_SOURCE
 #include "common/trap.h"
 
@@ -19,9 +20,9 @@
 
 enum { INT1 = 0xf1, PAGE_BYTES = 4096, HYPERVISOR_BIT = 31 };
 
-static struct sigaction previous; /* of SIGTRAP, before ours */
+static struct sigaction previous; /* the handler of SIGTRAP before ours */
 
-/* A test says what it is. */
+/* A test may say whether the machine is virtual. */
 #ifdef MC_TRAP_VIRTUAL
 static int is_virtual(void)
 {
@@ -35,8 +36,8 @@ static int is_virtual(void)
 }
 #endif
 
-/* A breakpoint leaves its own place, whose instruction was not executed yet; INT1 the place behind it, or under some
-   hypervisors (seen with an AMD EPYC) its own as well. */
+/* A breakpoint reports its own address, as that instruction was not executed yet. INT1 reports the address behind
+   it; under some hypervisors (seen with an AMD EPYC) also its own. */
 static int has_lost_its_reason(const siginfo_t *info, const ucontext_t *context)
 {
     uintptr_t place = (uintptr_t)context->uc_mcontext.gregs[REG_RIP];
@@ -49,7 +50,7 @@ static int has_lost_its_reason(const siginfo_t *info, const ucontext_t *context)
 static void on_trap(int signal, siginfo_t *info, void *context)
 {
     if (has_lost_its_reason(info, context))
-        return; /* the instruction is tried again, and now the breakpoint counts it */
+        return; /* the instruction runs again, and now the breakpoint counts it */
     struct sigaction before = previous;
     if (before.sa_flags & (int)SA_RESETHAND)
         previous = (struct sigaction){.sa_handler = SIG_DFL};
@@ -57,7 +58,7 @@ static void on_trap(int signal, siginfo_t *info, void *context)
         before.sa_sigaction(signal, info, context);
     else if (before.sa_handler != SIG_DFL && before.sa_handler != SIG_IGN)
         before.sa_handler(signal);
-    else if (before.sa_handler == SIG_DFL || info->si_code > 0) { /* nobody ignores what the processor says */
+    else if (before.sa_handler == SIG_DFL || info->si_code > 0) { /* an exception of the processor cannot be ignored */
         struct sigaction fatal = {.sa_handler = SIG_DFL};
         sigaction(signal, &fatal, NULL);
         raise(signal);

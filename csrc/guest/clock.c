@@ -11,17 +11,18 @@ enum { RENEW_NS = 250000000 };
 #ifdef MC_HAS_TSC
 
 enum {
-    LONGEST_READ_TICKS = 20000, /* a pair of readings that took longer was interrupted */
-    SHORTEST_BASE_NS = 5000000, /* a rate from less is too inexact */
+    LONGEST_READ_TICKS = 20000, /* if reading both clocks took longer, the thread was interrupted meanwhile */
+    SHORTEST_BASE_NS = 5000000, /* a rate measured over less time is too inexact */
     N_READS = 3,
 };
 
-/* Process-wide: whether the counter may be used, the pair of the library's load, and the latest rate of any thread. */
+/* Shared by all threads: whether the counter may be used, both clocks when the library was loaded, and the latest
+   rate that a thread has measured. */
 static int is_usable;
 static mc_clock first;
 static uint64_t latest_rate;
 
-/* Both clocks at one instant: the best of some readings. 0 if every one was interrupted. */
+/* Read both clocks at one instant: the best of some tries. 0 if each try was interrupted. */
 static int read_pair(uint64_t *ticks, uint64_t *ns)
 {
     uint64_t best = LONGEST_READ_TICKS;
@@ -36,7 +37,7 @@ static int read_pair(uint64_t *ticks, uint64_t *ns)
     return best < LONGEST_READ_TICKS;
 }
 
-/* Only where the kernel itself trusts the counter as its clock on all processors, and lets programs read it. */
+/* Use the counter only if the kernel itself trusts it as the clock of all processors, and lets programs read it. */
 static int kernel_trusts_it(void)
 {
     char name[16] = "";
@@ -68,7 +69,7 @@ static void renew_rate(mc_clock *clock)
         return;
     uint64_t rate = rate_since(clock->ticks ? clock : &first, ticks, ns);
     if (rate && known && (rate > known + known / 256 || rate < known - known / 256)) {
-        /* Suspended, moved to another machine, or stepped: not to be relied on. */
+        /* The machine was suspended or migrated, or the clock was stepped: the counter is not reliable. */
         __atomic_store_n(&is_usable, 0, __ATOMIC_RELAXED);
         return;
     }

@@ -1,4 +1,5 @@
-/* CLOCK_MONOTONIC read by the processor's own counter where that is safe: half the price, twice in every timed call. */
+/* CLOCK_MONOTONIC, read from the processor's own counter where that is safe. This halves the price, and every timed
+   call reads the clock twice. */
 #ifndef MPICOLOC_CLOCK_H
 #define MPICOLOC_CLOCK_H
 
@@ -9,11 +10,11 @@
 #define MC_HAS_TSC 1
 #endif
 
-/* One per thread, so that no thread sees another's half-written one. */
+/* One per thread, so that no thread reads one that another is writing. */
 typedef struct mc_clock {
     uint64_t ticks, ns;       /* both read at one instant */
     uint64_t ns_per_tick_q32; /* times 2^32; 0: ask the kernel */
-    uint64_t latest_ns;       /* time never runs backwards, also where the rate was corrected */
+    uint64_t latest_ns;       /* time never goes back, even when the rate is corrected */
     uint64_t due_ns;          /* when to correct it next */
 } mc_clock;
 

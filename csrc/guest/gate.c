@@ -14,8 +14,8 @@
 #include <time.h>
 #include <unistd.h>
 
-/* The signal with which the C library cancels threads. An application can neither handle, block nor wait for it, as
-   the library hides it; and the library's own handler passes over what another process has queued. */
+/* The C library cancels threads with this signal. An application can neither handle, block nor wait for it, because
+   the library hides it. The library's own handler ignores it when another process has sent it. */
 enum { GATE_SIGNAL = 32, MASK_BYTES = 8 };
 
 /* As the kernel defines it: the C library's sigaction refuses its own signals. */
@@ -32,8 +32,8 @@ static const double LONGEST_MAX_S = 1.0;
 
 static mc_segment *segment;
 static int own_pid;
-static __thread volatile unsigned n_entries; /* of this thread into the gate */
-static kernel_sigaction previous;            /* of the signal, before ours */
+static __thread volatile unsigned n_entries; /* how often this thread has entered the gate */
+static kernel_sigaction previous;            /* the handler before ours */
 
 static void keep_lowest(uint64_t *field, uint64_t value)
 {
@@ -50,8 +50,8 @@ static void keep_highest(uint64_t *field, uint64_t value)
         ;
 }
 
-/* Stand still until deadline_ns. Returns early never, late by the scheduler's latency. The application's signals are
-   handled meanwhile; *n_handled tells whether any was. */
+/* Stand still until deadline_ns. Returns early never, late by the scheduler's latency. Signals of the application
+   are handled meanwhile; *n_handled tells whether there were any. */
 static uint64_t stand_still(uint64_t now, uint64_t deadline_ns, const sigset_t *mask, int *n_handled)
 {
     uint64_t t = now;
@@ -62,7 +62,7 @@ static uint64_t stand_still(uint64_t now, uint64_t deadline_ns, const sigset_t *
         if (syscall(SYS_ppoll, NULL, 0ul, &rest, mask, (size_t)MASK_BYTES) < 0) {
             if (errno != EINTR)
                 break;
-            *n_handled += n_entries == n_before; /* a second pause that began within this one is no signal of theirs */
+            *n_handled += n_entries == n_before; /* do not count a second pause that began within this one */
         }
         t = mc_now_ns();
     }
@@ -99,7 +99,7 @@ static int pass_gate(const ucontext_t *context)
     return n_handled;
 }
 
-/* The C library cancels threads with this signal. */
+/* Not ours: the C library cancels threads with this signal. */
 static void hand_on(int signal, siginfo_t *info, ucontext_t *context)
 {
     void (*handler)(int, siginfo_t *, void *) = previous.handler;
@@ -126,7 +126,8 @@ static void on_gate(int signal, siginfo_t *info, void *context)
     if (info->si_code != SI_QUEUE || value != MC_GATE_VALUE(value)) {
         hand_on(signal, info, context);
     } else {
-        /* Before we sleep ourselves. One that has gone to sleep once since it was seen running did so in this call. */
+        /* Read this before the thread sleeps here. If it has slept once since the agent saw it running, it did so in
+           the call that we interrupted. */
         uint32_t n_sleeps = n_sleeps_of_thread();
         /* A forked child inherits handler and mapping, but is not the rank. */
         int n_handled = segment && (int)syscall(SYS_getpid) == own_pid ? pass_gate(context) : 0;
@@ -137,8 +138,8 @@ static void on_gate(int signal, siginfo_t *info, void *context)
 }
 
 #ifdef __x86_64__
-/* The kernel wants the way back from a handler told. These very bytes, after one that is no call, are what debuggers
-   and unwinders (thread cancellation) know it by. */
+/* The kernel must be told how a handler returns. Debuggers and unwinders (thread cancellation) recognise exactly
+   these bytes, behind an instruction that is no call. */
 void mc_gate_return(void);
 __asm__(".text\n\tnop\n\t.balign 16\n\t.hidden mc_gate_return\n\t.globl mc_gate_return\n"
         "\t.type mc_gate_return,@function\nmc_gate_return:\n\tmovq $15, %rax\n\tsyscall\n"
@@ -154,16 +155,17 @@ static long kernel_action(const kernel_sigaction *action, kernel_sigaction *old)
     return syscall(SYS_rt_sigaction, GATE_SIGNAL, action, old, (size_t)MASK_BYTES);
 }
 
-/* Puts our handler in front of the one that is there. */
+/* Put our handler in front of the present one. */
 static int take_signal(void)
 {
     kernel_sigaction present, action = {.handler = on_gate,
-                                        /* SA_ONSTACK: runtimes with tiny or moving stacks (Go) ask for it */
+                                        /* SA_ONSTACK: runtimes with tiny or moving stacks (Go) require it */
                                         .flags = SA_RESTART | SA_SIGINFO | SA_ONSTACK | RETURN_FLAG,
 #ifndef __riscv
                                         .restorer = mc_gate_return,
 #endif
-                                        /* The application's signals wait until we have seen which call ours broke. */
+                                        /* Block the application's signals until we know which system call ours has
+                                           interrupted. */
                                         .mask = ~(uint64_t)0};
     if (kernel_action(NULL, &present) != 0)
         return MC_E_SIGNAL;
@@ -173,7 +175,7 @@ static int take_signal(void)
     return kernel_action(&action, NULL) == 0 ? MC_OK : MC_E_SIGNAL;
 }
 
-/* The C library takes the signal back when a program cancels its first thread. */
+/* When a program cancels its first thread, the C library installs its own handler again. */
 __attribute__((visibility("default"))) int pthread_cancel(pthread_t thread)
 {
     static int (*real)(pthread_t);
@@ -196,7 +198,7 @@ int mc_gate_install(mc_segment *own_segment)
     if (take_signal() != MC_OK)
         return MC_E_SIGNAL;
     uint64_t only = (uint64_t)1 << (GATE_SIGNAL - 1);
-    /* whoever started us may have left it blocked */
+    /* the signal may be blocked: a process inherits its mask */
     syscall(SYS_rt_sigprocmask, SIG_UNBLOCK, &only, NULL, (size_t)MASK_BYTES);
     own_segment->gate.signal = GATE_SIGNAL;
     return MC_OK;

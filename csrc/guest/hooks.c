@@ -7,10 +7,10 @@
 #include <string.h>
 
 enum {
-    N_ALWAYS_TIMED = 16,         /* first calls of a site, which differ from the later ones */
-    SAMPLE_EVERY_MOST = 512,     /* up to this of calls that come so fast that */
-    TIMED_TOO_SOON_NS = 25000,   /* timed ones follow each other sooner, */
-    TIMED_TOO_LATE_NS = 2000000, /* and less again when they come later. Far apart, as a co-runner must not change it */
+    N_ALWAYS_TIMED = 16,         /* time the first calls of a site, which differ from later ones */
+    SAMPLE_EVERY_MOST = 512,     /* time one call of at most so many */
+    TIMED_TOO_SOON_NS = 25000,   /* time fewer calls if timed ones come sooner than this after each other, */
+    TIMED_TOO_LATE_NS = 2000000, /* and more if later. Far apart, so that a co-runner does not change the choice */
     TIMED_BETWEEN_CHOICES = 256,
 };
 
@@ -22,8 +22,8 @@ __thread mc_thread mc_self;
 static inline __attribute__((always_inline)) int enter(mc_thread *self, mc_frame *frame, uint32_t call, void *site,
                                                        const char *stack)
 {
-    /* The stack grows downwards: a call inside MPI has its frame below. One that an error handler left by longjmp or a
-       C++ exception is gone, and the next call's frame lies above. */
+    /* The stack grows downwards: a call that MPI makes itself has its frame below ours. If the next frame lies
+       above, an error handler has left MPI by longjmp or a C++ exception. */
     if (self->outer && stack < self->outer)
         return 0;
     self->outer = stack;
@@ -45,7 +45,7 @@ static inline __attribute__((always_inline)) int enter(mc_thread *self, mc_frame
     return 1;
 }
 
-/* Not below 0, also where the clock had to be given up for the kernel's. */
+/* Saturates at 0: the clock source may have stepped back. */
 static uint64_t since(uint64_t begin, uint64_t end)
 {
     return end > begin ? end - begin : 0;
@@ -56,7 +56,7 @@ static int is_counting(uint64_t t)
     return __builtin_expect(t < __atomic_load_n(&mc_the_segment->sampling.counts_until, __ATOMIC_RELAXED), 0);
 }
 
-/* At t a call begins or ends. Returns how long this took, which is no time of the program. */
+/* A call begins or ends at t. Returns how long the counting took, as that is our time, not the program's. */
 static __attribute__((cold, noinline)) uint64_t count(mc_thread *self, uint64_t t, int was_inside, uint64_t state)
 {
     uint64_t span = __atomic_load_n(&mc_the_segment->sampling.counts_until, __ATOMIC_RELAXED);
@@ -65,14 +65,14 @@ static __attribute__((cold, noinline)) uint64_t count(mc_thread *self, uint64_t 
     return since(mc_thread_paused_ns - paused_ns, since(t, mc_clock_read(&self->clock)));
 }
 
-/* Nothing happened for so long, which windows count for no kind of cycle: the last marks were so much later. */
+/* Exclude our own overhead by shifting both marks. */
 static void pass_over(mc_lane_head *head, uint64_t lost_ns)
 {
     head->calls.t_last += lost_ns;
     head->units.t_last += head->units.t_last ? lost_ns : 0;
 }
 
-/* From here on the thread is inside MPI, until calls.t_last comes after t_enter. */
+/* From here on the thread is inside MPI, until calls.t_last is later than t_enter. */
 static inline __attribute__((always_inline)) int begin_call(mc_thread *self, mc_frame *frame)
 {
     mc_lane_head *head = self->tables.head;
@@ -110,7 +110,7 @@ static uint32_t draw_calls_until_timed(mc_thread *self)
     return self->every + (self->random & (2 * self->every - 1));
 }
 
-/* Timing a call costs a program that waits for memory up to a microsecond. */
+/* Timing a call costs up to a microsecond in a program that waits for memory. */
 static void choose_every(mc_thread *self, uint64_t now)
 {
     uint64_t took = now > self->t_choice ? now - self->t_choice : 0;
@@ -183,8 +183,8 @@ static void add_sample(mc_tables *tables, uint32_t i_row, uint64_t i_window, con
     }
 }
 
-/* The part of a cycle that is sampled in shutters goes to the pending list; *rest keeps what lies outside them. Returns
-   its time inside. */
+/* Put the part of a cycle that lies in sampled shutters on the pending list. *rest gets what lies outside them.
+   Returns the cycle's time inside. */
 static uint64_t split_at_windows(mc_tables *tables, mc_stream *stream, uint32_t i_row, const mc_frame *frame,
                                  uint64_t t_leave, mc_cell *rest)
 {
@@ -211,8 +211,8 @@ static uint64_t split_at_windows(mc_tables *tables, mc_stream *stream, uint32_t 
     return inside_ns;
 }
 
-/* A stretch of a stream ended at t_leave, in the site `to`: n cycles of that kind.
-   Returns its time outside the call. */
+/* A stretch of a stream ended at t_leave, at the site `to`: n cycles of that kind. Returns its time outside the
+   call. */
 static uint64_t record_cycle(mc_tables *tables, mc_stream *stream, const mc_frame *frame, uint64_t t_leave, uint32_t to,
                              uint64_t bytes, uint64_t n)
 {
@@ -249,13 +249,14 @@ void mc_units(const mc_frame *frame, uint64_t n)
     mc_tables *tables = &mc_self.tables;
     mc_stream *units = &tables->head->units;
     tables->head->counters.n_units += n;
-    if (units->t_last == 0) /* what came before the first mark is no unit */
+    if (units->t_last == 0) /* work before the first mark is no unit */
         *units = (mc_stream){frame->t_enter, frame->paused_ns, MC_UNIT_SITE, tables->head->calls.i_window};
     else if (n)
         record_cycle(tables, units, frame, frame->t_enter, MC_UNIT_SITE, 0, n);
 }
 
-/* For the agent to write: the last 8 bytes go in last, and tell by their lap that the event is whole. */
+/* Put an event into the ring, for the agent to write. The last 8 bytes are stored last: their lap number says that
+   the event is complete. */
 static void keep_event(mc_lane_head *head, const mc_event *event)
 {
     mc_segment *segment = mc_the_segment;
@@ -290,7 +291,8 @@ void mc_trace_message(const mc_frame *frame, int peer, uint64_t bytes, uint16_t 
 static void record_event(mc_thread *self, const mc_frame *frame, uint64_t t_leave, uint64_t time_ns, uint32_t i_site,
                          uint64_t bytes)
 {
-    /* The ring follows the struct; the index is the rank's, so that the order of threads is kept. */
+    /* The ring lies behind the struct. Its index is the rank's, not the thread's, so that events of threads stay in
+       order. */
     mc_segment *segment = mc_the_segment;
     mc_lane_head *head = self->tables.head;
     mc_event event = {.t_ns = frame->t_enter,
@@ -300,7 +302,7 @@ static void record_event(mc_thread *self, const mc_frame *frame, uint64_t t_leav
                       .call = (uint16_t)frame->call,
                       .i_site = (uint16_t)i_site};
     if (segment->ring.is_kept) {
-        /* Pauses included: what ends the call came after them. */
+        /* Including pauses: the call ended after them. */
         event.duration_ns = since(frame->t_enter, t_leave);
         event.call = (uint16_t)(frame->call | frame->message);
         event.i_site = (uint16_t)(i_site | (uint32_t)self->i_lane << MC_EVENT_LANE_SHIFT);
@@ -316,7 +318,7 @@ static void record_event(mc_thread *self, const mc_frame *frame, uint64_t t_leav
 static inline __attribute__((always_inline)) void end_call(mc_thread *self, const mc_frame *frame, uint64_t t_leave,
                                                            uint64_t sent_bytes, uint64_t recv_bytes)
 {
-    /* a pause stands for itself only, however many calls this one stands for */
+    /* count a pause once, however many calls this one stands for */
     uint64_t time_ns = since(mc_thread_paused_ns - frame->paused_ns, since(frame->t_enter, t_leave));
     mc_site_row *row = find_site(self, frame->call, frame->site);
     uint32_t i_site = (uint32_t)(row - self->tables.sites);

@@ -1,4 +1,4 @@
-/* Who writes in which lane: a thread claims one with its first call, and leaves it to the next when it ends. */
+/* Which thread writes into which lane: a thread claims a lane with its first call and releases it when it ends. */
 #define _GNU_SOURCE
 #include "common/counters/tally.h"
 #include "guest/hooks.h"
@@ -13,7 +13,7 @@ enum { CALLS_BETWEEN_CLAIMS = 1000 /* of a thread that found no lane */ };
 static pthread_once_t key_once = PTHREAD_ONCE_INIT;
 static pthread_key_t lane_key;
 
-/* Destructors of other libraries, and a forked child, may still call MPI: nothing of the lane must be at hand then. */
+/* Destructors of other libraries, and a forked child, may still call MPI: keep no pointer into the lane. */
 static void let_go(void)
 {
     memset(&mc_self.tables, 0, sizeof mc_self.tables);
@@ -43,7 +43,8 @@ static void make_key(void)
         lane_key = (pthread_key_t)-1;
 }
 
-/* Lanes get room in their order. One without must not even be read: on a full file system that is SIGBUS. */
+/* Lanes get room in the file in their order. One without room must not even be read: on a full file system that is
+   SIGBUS. */
 static int has_room(int i_lane)
 {
     static int is_full;

@@ -1,4 +1,4 @@
-/* What a call moved and with whom, into the tables of its thread: the rare part. */
+/* What a call moved and with whom, into the tables of its thread: the slow path. */
 #include "guest/hooks.h"
 
 __thread mc_last_message mc_message_used;

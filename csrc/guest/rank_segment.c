@@ -17,7 +17,7 @@
 #include <time.h>
 #include <unistd.h>
 
-/* Tells programs that look for it (mpicoloc/regions.py) that this library is there. */
+/* For programs that ask whether this library is there (mpicoloc/regions.py). */
 __attribute__((visibility("default"))) const int mc_is_mpicoloc = MC_ABI_VERSION;
 
 int mc_recording;
@@ -95,7 +95,7 @@ static void set_out_path(mc_segment *s)
 
 static void set_processors(mc_segment *s)
 {
-    cpu_set_t set[8]; /* the kernel refuses a set smaller than its own, whatever it holds */
+    cpu_set_t set[8]; /* the kernel refuses a set that is smaller than its own */
     memset(set, 0, sizeof set);
     sched_getaffinity(0, sizeof set, set);
     s->n_cores = CPU_COUNT_S(sizeof set, set);
@@ -140,7 +140,7 @@ static void forget_in_child(void)
     __atomic_store_n(&mc_recording, 0, __ATOMIC_RELEASE);
 }
 
-/* Places in the ring: of a trace of everything a power of 2. */
+/* Places in the ring; for a trace of everything a power of 2. */
 static uint64_t ring_size(int is_kept)
 {
     double n = mc_option_number(is_kept ? MC_OPT_TRACE_RING : MC_OPT_TRACE);
@@ -177,7 +177,8 @@ int mc_start(const mc_identity *identity)
     segment->n_events_max = n_events_max;
     segment->ring.is_kept = (uint64_t)is_kept;
     own_pid = segment->pid;
-    mc_gate_install(segment); /* without a gate the job is measured by others' pauses, but never paused itself */
+    /* Without a gate the job is still measured while others pause, but is never paused itself. */
+    mc_gate_install(segment);
     mc_trap_guard();
     mc_lane_claim();
     pthread_atfork(NULL, NULL, forget_in_child);

@@ -1,16 +1,17 @@
-/* MPI_Pcontrol: units of work and named regions of the application. Its side of it: mpicoloc/include/mpicoloc_app.h. */
+/* MPI_Pcontrol: units of work and named regions of the application. The application's side is
+   mpicoloc/include/mpicoloc_app.h. */
 #include "guest/regions.h"
 
 #include <string.h>
 
 typedef struct open_region {
     uint32_t i_row;
-    uint32_t hash; /* of its name, which may have found no row */
+    uint32_t hash; /* of its name; the region may have no row */
     uint64_t t_begin, paused_ns, comp_ns;
 } open_region;
 
 static __thread open_region open_regions[MC_N_OPEN_REGIONS];
-static __thread uint32_t n_open; /* more than there is room for: those are not measured */
+static __thread uint32_t n_open; /* may be larger than the array: those beyond it are not measured */
 
 static uint32_t hash_of(const char *name)
 {
@@ -20,7 +21,7 @@ static uint32_t hash_of(const char *name)
     return hash;
 }
 
-/* Row of a name; row 0 takes what finds no room, and what has no name: an empty one marks a free row. */
+/* Row of a name. Row 0 is for regions that find no room and for empty names, as an empty name marks a free row. */
 static uint32_t find_region(mc_lane_head *head, const char *name)
 {
     if (name[0] == '\0')
@@ -35,7 +36,7 @@ static uint32_t find_region(mc_lane_head *head, const char *name)
     return 0;
 }
 
-/* Time of this thread outside MPI calls, as far as it was timed, until the call of `frame`. */
+/* Time of this thread outside MPI calls until the call of `frame`, as far as it was timed. */
 static uint64_t comp_until(const mc_lane_head *head, const mc_frame *frame)
 {
     uint64_t gap_ns = frame->t_enter - head->calls.t_last, paused_ns = frame->paused_ns - head->calls.paused_ns;
@@ -57,7 +58,7 @@ static void close_innermost(mc_lane_head *head, const mc_frame *frame)
     const open_region *region = &open_regions[n_open];
     mc_region_row *row = &head->regions[region->i_row];
     int64_t time_ns = (int64_t)(frame->t_enter - region->t_begin - (frame->paused_ns - region->paused_ns));
-    /* an estimate in part, so it may come out below 0 */
+    /* partly an estimate, so it may be negative */
     int64_t comp_ns = (int64_t)(comp_until(head, frame) - region->comp_ns);
     time_ns = time_ns > 0 ? time_ns : 0;
     comp_ns = comp_ns > 0 ? comp_ns : 0;
@@ -66,7 +67,8 @@ static void close_innermost(mc_lane_head *head, const mc_frame *frame)
     row->mpi_ns += (uint64_t)(time_ns > comp_ns ? time_ns - comp_ns : 0);
 }
 
-/* Ends the innermost open region of that name, and those inside it that were left open; nothing if there is none. */
+/* End the innermost open region of that name, and regions inside it that were left open. If there is none, do
+   nothing. */
 static void end(mc_lane_head *head, const mc_frame *frame, const char *name)
 {
     uint32_t hash = hash_of(name), n_kept = n_open < MC_N_OPEN_REGIONS ? n_open : MC_N_OPEN_REGIONS;

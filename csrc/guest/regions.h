@@ -5,7 +5,7 @@
 
 #include <stdarg.h>
 
-/* Inside MPI_Pcontrol, between mc_enter and mc_leave. Levels that are not ours mean nothing. */
+/* Call it inside MPI_Pcontrol, between mc_enter and mc_leave. Other levels than ours are ignored. */
 void mc_pcontrol(mc_frame *frame, int level, va_list arguments);
 
 /* The same in Fortran, where there is only a level. */

@@ -16,8 +16,8 @@
 
 enum { N_BEFORE = 32, N_SYSCALL = 2, N_NUMBER = 5, N_LOAD = 5 };
 
-/* An instruction `mov disp(%rsp),reg`, as compilers put between number and call when a function has had to save its
-   arguments. Returns its length, 0 if it is another one. */
+/* Length of the instruction `mov disp(%rsp),reg` at code; 0 if it is another one. Compilers put it between the
+   call's number and the call when a function has had to save its arguments. */
 static size_t stack_load(const unsigned char *code, size_t n)
 {
     size_t rex = n && (code[0] & 0xf0) == 0x40;
@@ -27,8 +27,8 @@ static size_t stack_load(const unsigned char *code, size_t n)
     return is_load && !into_rax ? rex + N_LOAD - 1 : 0;
 }
 
-/* `code` ends with the `syscall`. The number of the call, if it is written in front of that; else -1: the register
-   that held it is overwritten. */
+/* `code` ends with the instruction `syscall`. Returns the call's number if it is loaded just before; else -1, as the
+   register that held it is overwritten. */
 static long number_of(const unsigned char code[N_BEFORE])
 {
     const unsigned char *end = code + N_BEFORE - N_SYSCALL;
@@ -51,7 +51,7 @@ static long number_of(const unsigned char code[N_BEFORE])
     return -1;
 }
 
-/* Nothing has happened yet when one of these returns EINTR, so it may begin again. */
+/* These calls have done nothing yet when they return EINTR, so they may begin again. */
 static const short restartable[] = {
     SYS_poll,     SYS_select, SYS_epoll_wait,  SYS_nanosleep,    SYS_clock_nanosleep, SYS_futex,
     SYS_semop,    SYS_msgrcv, SYS_msgsnd,      SYS_semtimedop,   SYS_rt_sigtimedwait, SYS_io_getevents,
@@ -60,14 +60,14 @@ static const short restartable[] = {
     SYS_pselect6, SYS_ppoll,  SYS_epoll_pwait, SYS_epoll_pwait2, SYS_pause,           SYS_rt_sigsuspend,
 };
 
-/* By the kernel: what is there may be unmapped. */
+/* Copy through the kernel, as the memory may be unmapped. */
 static int read_there(void *copy, const void *there, size_t n)
 {
     struct iovec from = {(void *)(uintptr_t)there, n}, to = {copy, n};
     return syscall(SYS_process_vm_readv, getpid(), &to, 1ul, &from, 1ul, 0ul) == (long)n;
 }
 
-/* Where the call has the mask that holds while it lasts; NULL: in none. */
+/* Address of the signal mask that this call sets while it lasts; NULL: it sets none. */
 static const void *mask_of_call(long number, const greg_t *registers)
 {
     const void *mask = NULL;
@@ -86,11 +86,11 @@ static const void *mask_of_call(long number, const greg_t *registers)
     }
 }
 
-/* What a call has to do with signals that come while it lasts. */
+/* What a call does about signals that come while it lasts. */
 typedef enum signal_wait {
-    NO_WAIT,  /* for them */
-    MAY_WAIT, /* for one that could as well have come before the call */
-    WAITS,    /* for one that its caller lets in for that time alone */
+    NO_WAIT,  /* it does not wait for signals */
+    MAY_WAIT, /* it may wait for a signal that could also have come before the call */
+    WAITS,    /* it waits for a signal that its caller lets in only during the call */
 } signal_wait;
 
 static signal_wait waits_for_signals(long number, const ucontext_t *context)
@@ -103,9 +103,9 @@ static signal_wait waits_for_signals(long number, const ucontext_t *context)
     return number == SYS_pause ? MAY_WAIT : NO_WAIT;
 }
 
-/* Seen from here, a call that we broke off is the same as one that a signal has ended whose handler just returned. To
-   begin the latter again would be to wait for a signal that has come. So those that wait for one do not: their callers
-   expect to be woken for nothing. */
+/* A call that our signal interrupted looks the same as one that a signal of the application has ended, whose handler
+   has just returned. Beginning the latter again would wait for a signal that has already come. So calls that wait
+   for signals do not begin again: their callers expect to wake for nothing. */
 static int may_begin_again(long number, const ucontext_t *context, int just_begun)
 {
     signal_wait wait = waits_for_signals(number, context);
@@ -117,7 +117,8 @@ static int may_begin_again(long number, const ucontext_t *context, int just_begu
     return 0;
 }
 
-/* A signal of the application's that came with ours and waits behind our handler: the call is its to end. */
+/* A signal of the application came together with ours and waits behind our handler: it is the one that ends the
+   call. */
 static int others_wait(const ucontext_t *context)
 {
     uint64_t waiting = 0, blocked;
@@ -139,7 +140,7 @@ int mc_restart_call(ucontext_t *context, int just_begun)
     unsigned char code[N_BEFORE];
     if (registers[REG_RAX] != -EINTR)
         return 0;
-    /* The page in front may be none, and code need not be readable. */
+    /* The page before may not be mapped, and code need not be readable. */
     if (!read_there(code, (const char *)registers[REG_RIP] - N_BEFORE, N_BEFORE))
         return 0;
     long number = number_of(code);

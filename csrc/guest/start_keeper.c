@@ -1,4 +1,4 @@
-/* Start the keeper from the node's first rank, and wait for the profile that it has written. */
+/* Start the keeper from the node's first rank, and wait for the profile that it writes. */
 #define _GNU_SOURCE
 #include "common/proc.h"
 #include "guest/hooks.h"
@@ -19,7 +19,7 @@ extern char **environ;
 
 static const uint64_t WAIT_PROFILE_NS = 30000000000u, WAIT_SECOND_NS = 10000000000u;
 
-/* While a rank waits it sleeps this part of the time since, between these limits. */
+/* A waiting rank naps for this part of the time that it has waited, between these limits. */
 enum { NAP_PART = 32 };
 static const uint64_t NAP_MIN_NS = 1000000u, NAP_MAX_NS = 50000000u;
 
@@ -90,7 +90,7 @@ static char **plain_environment(void)
     return copy;
 }
 
-/* The keeper's number comes through a pipe from the process that forked it. */
+/* Read the keeper's process number from a pipe: the process that forked it has written it. */
 static void read_pid(int fd)
 {
     char text[32] = "";
@@ -125,7 +125,7 @@ static int spawn(pid_t *pid, const char *program, char **arguments, int fd_out)
     return error;
 }
 
-/* Run the keeper's program to its end, without our library. Its exit code; -1: there was none. */
+/* Run the keeper's program to its end, without our library. Returns its exit code, or -1 if there was none. */
 static int run_to_end(const char *program, char **arguments)
 {
     pid_t pid;
@@ -140,7 +140,7 @@ static int run_to_end(const char *program, char **arguments)
     if (error)
         return -1;
     while (waitpid(pid, &status, 0) < 0)
-        if (errno != EINTR) /* the application reaped it, or asked that nothing be kept */
+        if (errno != EINTR) /* the application has reaped it, or ignores SIGCHLD */
             return MC_KEEPER_ONLY;
     return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
 }
@@ -153,7 +153,7 @@ int mc_keeper_start(const char *key, uint64_t *n_filters)
         snprintf(program, sizeof program, "%s/mpicoloc-keeper", folder);
         find_python(python, sizeof python, folder);
         char *arguments[] = {program, (char *)key, python, NULL};
-        /* What is run here forks the keeper and ends soon, so the application never sees a child of ours in wait(). */
+        /* This program forks the keeper and ends soon, so the application never sees a child of ours in wait(). */
         int code = run_to_end(program, arguments);
         status = code == 0 || code == MC_KEEPER_ONLY ? MC_OK : MC_E_GONE;
         *n_filters = code == 0 ? mc_proc_n_filters(0) : 0;
@@ -165,7 +165,7 @@ int mc_keeper_start(const char *key, uint64_t *n_filters)
     return status;
 }
 
-/* A zombie is gone too: in a container there may be nobody to reap it. */
+/* A zombie counts as gone: in a container there may be nobody to reap it. */
 static int keeper_gone(void)
 {
     mc_proc_stat now;
@@ -177,8 +177,8 @@ static int keeper_gone(void)
            (now.state == 'Z' || now.state == 'X' || (keeper_ticks && now.start_ticks != keeper_ticks));
 }
 
-/* Where a filter of system calls, or somebody who deletes files, has come between us and the job's files, the mapping
-   of our own segment is still there. */
+/* The mapping of our own segment remains when a system-call filter, or somebody who deletes files, keeps us from the
+   job's files. */
 static uint64_t profile_now(void)
 {
     return __atomic_load_n(&mc_the_segment->profile, __ATOMIC_ACQUIRE);
@@ -191,7 +191,7 @@ static void nap(uint64_t waited_ns)
     nanosleep(&(struct timespec){0, (long)nap_ns}, NULL);
 }
 
-/* Where the keeper was killed the node's first rank starts another one, for which the others wait. */
+/* If the keeper was killed, the node's first rank starts another one, and the others wait for that. */
 static uint64_t await_profile(const char *key, int is_node_first)
 {
     int has_coordinator = mc_the_segment->mode == MC_MODE_WRAP, n_started = 0;

@@ -1,4 +1,4 @@
-/* What a rank's process used, told by itself: it waits in MPI_Finalize when others could ask. */
+/* What a rank's process has used. The rank reads it itself: it would wait in MPI_Finalize when others could read it. */
 #define _GNU_SOURCE
 #include "common/proc.h"
 #include "guest/hooks.h"
@@ -30,8 +30,8 @@ static void add_migrations(mc_usage *out, int tid)
     out->migrations += strtoull(colon + 1, NULL, 10);
 }
 
-/* The second number of schedstat (Documentation/scheduler/sched-stats.rst). The first, time on a processor, is 0 where
-   the kernel does not count: no thread that is told of has had none. */
+/* The second number of schedstat (Documentation/scheduler/sched-stats.rst). The first is time on a processor: 0
+   where the kernel does not count, as a thread that can be read has run. */
 static void add_run_delay(mc_usage *out, int tid)
 {
     char path[64], text[SCHEDSTAT_BYTES];
@@ -43,12 +43,12 @@ static void add_run_delay(mc_usage *out, int tid)
     out->run_delay_ns += strtoull(blank + 1, NULL, 10);
 }
 
-/* Apart, and never inlined: who does not want it does not pay for its stack either. */
+/* A function of its own, never inlined, so that callers without threads do not pay for its stack. */
 __attribute__((noinline)) static void add_all_threads(mc_usage *out)
 {
     int n_left = 0;
     int tids[N_THREADS_MAX], n = mc_proc_threads((int)getpid(), tids, N_THREADS_MAX, &n_left);
-    for (int i = 0; i < n && n_left == 0; i++) { /* those of some threads would say too little */
+    for (int i = 0; i < n && n_left == 0; i++) { /* all threads or none: a part of them would say too little */
         add_migrations(out, tids[i]);
         add_run_delay(out, tids[i]);
     }
@@ -67,7 +67,7 @@ void mc_usage_read(mc_usage *out, int with_threads)
         out->major_faults = (uint64_t)usage.ru_majflt;
         out->voluntary_switches = (uint64_t)usage.ru_nvcsw;
         out->involuntary_switches = (uint64_t)usage.ru_nivcsw;
-        __atomic_store_n(&out->is_known, 1, __ATOMIC_RELEASE); /* last: others may look at any time */
+        __atomic_store_n(&out->is_known, 1, __ATOMIC_RELEASE); /* stored last, as others may read at any time */
     }
     errno = saved_errno;
 }

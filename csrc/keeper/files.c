@@ -1,4 +1,4 @@
-/* The job's files in memory, as its keeper treats them. */
+/* The job's files in shared memory, as the keeper makes, restores and removes them. */
 #define _GNU_SOURCE
 #include "common/board.h"
 #include "common/proc.h"
@@ -19,7 +19,7 @@ static int path_of(char *path, const mc_keeper *k, const char *what)
     return mc_shm_path(path, MC_PATH_LEN, k->key, what);
 }
 
-/* What is zero stays a hole. */
+/* Pages of zeros stay holes. */
 static int write_pages(int fd, const char *map, size_t n_bytes)
 {
     static const char zeros[PAGE_BYTES];
@@ -31,14 +31,15 @@ static int write_pages(int fd, const char *map, size_t n_bytes)
     return 1;
 }
 
-/* Only the first n_known bytes may have memory, and so be read. 1: the file was missing and is there again. */
+/* Make a deleted file again. Only the first n_known bytes may be read: the rest may have no memory. 1: the file was
+   missing and is there again. */
 static int restore(const mc_keeper *k, const char *what, const void *map, size_t n_known, size_t size_bytes)
 {
     char path[MC_PATH_LEN];
     if (path_of(path, k, what) != MC_OK)
         return 0;
     int fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
-    if (fd < 0) /* as a rule it is there */
+    if (fd < 0) /* normally it exists */
         return 0;
     int ok = ftruncate(fd, (off_t)size_bytes) == 0 && write_pages(fd, map, n_known);
     close(fd);
@@ -64,7 +65,7 @@ void mc_files_restore(mc_keeper *k)
     uint64_t n_shutters = k->node->n_shutters < MC_N_SHUTTERS ? k->node->n_shutters : MC_N_SHUTTERS;
     size_t n_known = offsetof(mc_node, shutters) + n_shutters * sizeof *k->node->shutters;
     if (restore(k, "node", k->node, n_known, sizeof *k->node)) {
-        mc_shm_unmap(k->node, sizeof *k->node); /* whoever tells us something writes to the new one */
+        mc_shm_unmap(k->node, sizeof *k->node); /* map the new one, as others write to that */
         k->node = NULL;
     }
 }
@@ -77,8 +78,8 @@ void mc_files_make_node(const mc_keeper *k)
     void *map;
     if (k->node || path_of(path, k, "node") != MC_OK || mc_shm_map(&map, path, sizeof(mc_node), 1) != MC_OK)
         return;
-    /* Where there was no agent, memory may be what lacked: a SIGBUS here would leave all the job's files behind. There
-       are no shutters, so their room stays a hole. */
+    /* Memory may have been the reason that there is no agent: a SIGBUS here would leave all the job's files behind.
+       There are no shutters, so their part stays a hole. */
     if (mc_shm_reserve(path, 0, offsetof(mc_node, shutters)) != MC_OK) {
         mc_shm_unmap(map, sizeof(mc_node));
         unlink(path);
@@ -105,7 +106,8 @@ static void remove_segment(void *unused, int world_rank, const char *path)
 void mc_files_remove(mc_keeper *k, int is_end)
 {
     char path[MC_PATH_LEN];
-    /* Ranks that are still there may begin MPI again, and announce it to the coordinator, in the last two. */
+    /* The last two are for ranks that are still there: they may begin MPI again and announce that to the
+       coordinator. */
     static const char *const whats[] = {"node", "log", "checkpoint", "init", "off"};
     for (size_t i = 0; i < (is_end ? 5 : 3); i++)
         if (path_of(path, k, whats[i]) == MC_OK)
@@ -119,13 +121,13 @@ void mc_files_leave_board(void)
     mc_board *board;
     if (mc_board_path(path, sizeof path) != MC_OK || access(path, F_OK) != 0 || mc_board_open(&board) != MC_OK)
         return;
-    mc_board_remove_if_empty(board); /* reaps first */
+    mc_board_remove_if_empty(board); /* frees slots of dead jobs first */
     mc_board_unmap(board);
 }
 
 /* ---- the log ---- */
 
-/* A line of ours is a sentence already. */
+/* A line that begins with our name is a complete sentence already. */
 void mc_files_read_log(const mc_keeper *k, char *complaint, size_t size)
 {
     static const char own[] = "mpicoloc: ";

@@ -1,6 +1,6 @@
-/* mpicoloc-keeper KEY PYTHON: outlives the ranks of one job on one node. Is the job's node agent, has the profile
-   written when all ranks wait for it, has a partial one written when they vanish,
-   and removes the job's shared memory. */
+/* mpicoloc-keeper KEY PYTHON: outlives the ranks of one job on one node. It runs the job's node agent. When all
+   ranks wait for the profile it has it written; when they vanish it has a partial one written. Then it removes the
+   job's shared memory. */
 #define _GNU_SOURCE
 #include "agent/thread.h"
 #include "common/board.h"
@@ -22,8 +22,8 @@
 #include <time.h>
 #include <unistd.h>
 
-/* C libraries, and headers of the kernel, may be older than these, whatever kernel runs. They have other numbers on these
-   three only. */
+/* Older C libraries and kernel headers lack these, whatever kernel runs. The numbers differ on these three
+   processors only. */
 #if !defined __alpha__ && !defined __mips__ && !defined __ia64__
 #ifndef SYS_pidfd_open
 #define SYS_pidfd_open 434
@@ -35,8 +35,8 @@
 
 enum { POLL_MS = 500, BUSY_POLL_MS = 20, AGENT_POLL_MS = 2, N_FDS_MAX = 65536 };
 
-/* How long to wait for a first segment (none: the job is over, as all are made before the keeper is started), for the
-   others, and for a coordinator to write what it can. */
+/* How long to wait for a first segment (there is none: the job is over, as all are made before the keeper starts),
+   for the other segments, and for a coordinator to write what it can. */
 static const uint64_t FIRST_RANK_NS = 1000000000u, OTHER_RANKS_NS = 2000000000u, COORDINATOR_NS = 5000000000u;
 
 static int path_of(char *path, const mc_keeper *k, const char *what)
@@ -70,7 +70,7 @@ static void add_rank(void *data, int world_rank, const char *path)
     if (!segment)
         return;
     mc_kept_rank *rank = &k->ranks[k->n_ranks++];
-    /* A pidfd of a pid that was reused meanwhile is refused by the start time. */
+    /* If the pid was reused meanwhile, the start time differs, and the rank is not alive. */
     *rank = (mc_kept_rank){segment, world_rank, (int)syscall(SYS_pidfd_open, segment->pid, 0), 1};
     rank->alive = mc_proc_alive(segment->pid, segment->pid_start_ticks);
     k->local_size = segment->local_size;
@@ -115,7 +115,7 @@ static void look(mc_keeper *k)
     }
 }
 
-/* All segments are made before the keeper is started; what is missing for long has failed. */
+/* All segments are made before the keeper starts. One that is missing for long has failed. */
 static int may_come(const mc_keeper *k, int is_missing)
 {
     return is_missing && mc_now_ns() < k->t_start + OTHER_RANKS_NS;
@@ -125,8 +125,8 @@ static void on_kick(__attribute__((unused)) int signal)
 {
 }
 
-/* The first rank kicks when all ranks are in MPI_Finalize. SIGURG, because a process that does not expect it is not
-   harmed; blocked but in rest(), so that no kick is lost. */
+/* The first rank sends SIGURG when all ranks are in MPI_Finalize: that signal harms no process that does not expect
+   it. It is blocked except in rest(), so that none is lost. */
 static void expect_kicks(void)
 {
     struct sigaction action = {.sa_handler = on_kick};
@@ -141,9 +141,9 @@ static void rest(const mc_keeper *k)
 {
     struct pollfd events[MC_N_NODE_RANKS];
     nfds_t n = 0;
-    /* Without the agent's file, a short job finds nobody to kick. */
+    /* As long as the agent's file is missing, a rank that ends does not know whom to signal, so look again soon. */
     int is_soon = may_come(k, k->n_ranks < k->local_size || !k->node) || (k->n_finalizing && !k->tried);
-    /* The agent makes it within a millisecond, and a rank that ends at once waits for it. */
+    /* The agent makes the file within a millisecond, and a rank that ends at once waits for it. */
     int is_awaited = k->has_agent && !k->node && may_come(k, 1);
     long timeout_ms = is_awaited ? AGENT_POLL_MS : is_soon ? BUSY_POLL_MS : POLL_MS;
     struct timespec timeout = {0, timeout_ms * 1000000};
@@ -157,7 +157,7 @@ static void rest(const mc_keeper *k)
 
 /* ---- the profile ---- */
 
-/* A coordinator tells it in the node file and in the segments. */
+/* The coordinator writes the state into the node file and into the segments. */
 static uint64_t profile_state(const mc_keeper *k)
 {
     uint64_t state = k->outcome;
@@ -168,18 +168,20 @@ static uint64_t profile_state(const mc_keeper *k)
     return state;
 }
 
-/* The agent lives here and not in a rank because this process has a session of its own: Linux shares processors first
-   among sessions (autogroup), so on a full node it wakes within 0.05 ms, where a rank's thread needs 10 ms. */
+/* The agent runs here and not in a rank because this process has a session of its own. Linux shares processors among
+   sessions first (autogroup): on a full node the agent wakes within 0.05 ms, where a thread of a rank would need 10
+   ms. */
 static void keep_agent(mc_keeper *k)
 {
-    /* A node file before that is of a coordinator that did not wait; a second agent would take it away. */
+    /* If there is a node file already, a coordinator that did not wait is the agent; a second agent would replace
+       its file. */
     if (k->has_agent || k->n_ranks == 0 || k->n_alive == 0 || k->node)
         return;
     k->has_agent = 1;
     mc_agent_thread_start(k->key, k->ranks[0].segment->job_id);
 }
 
-/* The writer was killed, as a rule for want of memory: a part needs less of it than a profile. */
+/* The writer was killed, probably for want of memory. A checkpoint needs less of it than a profile. */
 static void save_checkpoint(mc_keeper *k, int signal)
 {
     char out[MC_PATH_LEN];
@@ -199,7 +201,7 @@ static void write_profile(mc_keeper *k, int partial)
 {
     const char *module = "mpicoloc.profile.assembly.assemble", *option = partial ? "--partial" : NULL;
     int code = 0;
-    /* Of a job so short that there was no agent; the trace of one whose keeper was killed stays as it is. */
+    /* For a job so short that no agent ran. The trace of a job whose keeper was killed stays as it is. */
     find_node(k);
     if (!k->has_agent && !k->tried && !k->node && k->mode == MC_MODE_PRELOAD)
         mc_tracer_stop(mc_tracer_start(k->key));
@@ -221,7 +223,7 @@ static void write_profile(mc_keeper *k, int partial)
         __atomic_store_n(&k->node->profile, k->outcome, __ATOMIC_RELEASE);
 }
 
-/* The first rank waits for it. Its node file may be gone, or out of its reach; its own segment is mapped for good. */
+/* The first rank waits for it. The node file may be gone or out of its reach, but its own segment stays mapped. */
 static void report_outcome(mc_keeper *k, uint64_t state)
 {
     for (int i = 0; i < k->n_ranks; i++)
@@ -229,7 +231,7 @@ static void report_outcome(mc_keeper *k, uint64_t state)
             mc_segment_set_outcome(k->ranks[i].segment, state, k->complaint);
 }
 
-/* Every rank that still lives waits in MPI_Finalize, and all that were to come have come. */
+/* 1: every living rank waits in MPI_Finalize, and all ranks have come. */
 static int all_wait(const mc_keeper *k)
 {
     return k->n_alive && k->n_finalizing == k->n_alive && !may_come(k, k->n_ranks < k->local_size);
@@ -240,7 +242,7 @@ static int coordinator_alive(const mc_keeper *k)
     mc_proc_stat stat;
     int pid = k->node ? k->node->coordinator_pid : 0;
     if (!pid && k->node && k->node->agent_pid != (int)getpid())
-        pid = k->node->agent_pid; /* it did not wait for us */
+        pid = k->node->agent_pid; /* the coordinator is the agent; it did not wait for us */
     return pid && mc_proc_read_stat(&stat, pid, 0) == MC_OK && stat.state != 'Z';
 }
 
@@ -251,18 +253,18 @@ static void wait_coordinator(mc_keeper *k)
         poll(NULL, 0, BUSY_POLL_MS);
 }
 
-/* The ranks wait or are gone. */
+/* All ranks wait or are gone, so nothing changes any more. */
 static void settle(mc_keeper *k)
 {
     mc_checkpoint_stop(&k->checkpoint);
-    mc_agent_thread_stop(); /* the last verdict belongs into the profile */
+    mc_agent_thread_stop(); /* before the profile is written, as the last verdict belongs into it */
     find_node(k);
     if (!k->is_settled && profile_state(k) == MC_PROFILE_NONE)
         mc_files_restore(k);
     k->is_settled = 1;
 }
 
-/* What the profile has been made of is needed no more; of a job on several nodes the writer itself tells. */
+/* The checkpoints are not needed any more. For a job on several nodes the writer says when. */
 static void end_checkpoints(mc_keeper *k)
 {
     mc_checkpoint_end(&k->checkpoint);
@@ -274,8 +276,8 @@ static void end_checkpoints(mc_keeper *k)
         mc_checkpoint_remove(first);
 }
 
-/* Nothing may stay where the end of the ranks is that of all processes, as in a container: so all is put away while
-   they still wait. */
+/* In a container all processes may end together with the ranks, and leave files behind. So remove all files while
+   the ranks still wait. */
 static void write_while_they_wait(mc_keeper *k)
 {
     write_profile(k, k->n_final < k->local_size);
@@ -296,7 +298,7 @@ static void watch(mc_keeper *k)
             return;
         if (k->n_ranks && k->n_alive == 0)
             break;
-        keep_agent(k); /* also of a job that is at its end already: a look tells who else was there */
+        keep_agent(k); /* even if the job is at its end already: one step notes who else was there */
         if (all_wait(k))
             settle(k);
         else
@@ -317,7 +319,7 @@ static void watch(mc_keeper *k)
 
 static void close_all(void)
 {
-    /* close_range is younger than the oldest C library that we serve. */
+    /* close_range is younger than the oldest supported C library. */
     if (syscall(SYS_close_range, 3, ~0u, 0) != 0)
         for (int fd = 3; fd < N_FDS_MAX; fd++)
             close(fd);
@@ -328,10 +330,10 @@ static void close_all(void)
         close(fd);
 }
 
-/* The one who started us waits for the first process only, which tells the number of the second, nobody's child. */
+/* The process that started us waits only for the first child, which prints the number of the second and ends. */
 static int detach(void)
 {
-    setsid(); /* before the fork: whoever waits for this process may count on the keeper being out of reach */
+    setsid(); /* before the fork: when the first child has ended, the keeper is out of reach */
     pid_t pid = fork();
     if (pid > 0)
         dprintf(STDOUT_FILENO, "%d\n", (int)pid);
@@ -340,7 +342,7 @@ static int detach(void)
     signal(SIGHUP, SIG_IGN);
     signal(SIGINT, SIG_IGN);
     signal(SIGPIPE, SIG_IGN);
-    signal(SIGXFSZ, SIG_IGN); /* the limits of the ranks are its own */
+    signal(SIGXFSZ, SIG_IGN); /* the limits are meant for the ranks */
     close_all();
     return -1;
 }
@@ -353,7 +355,7 @@ int main(int argc, char **argv)
         return 2;
     }
     int status = detach();
-    /* On behalf of the ranks, whose filters it has. */
+    /* Check for the ranks: this process has the same filters. */
     if (status == 0 && mc_pmu_is_wanted() && !mc_pmu_is_safe())
         return MC_KEEPER_ONLY;
     if (status >= 0)

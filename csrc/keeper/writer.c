@@ -36,14 +36,15 @@ void mc_writer_clean_environment(void)
         if (!is_of_mpi(environ[i]))
             environ[n_kept++] = environ[i];
     environ[n_kept] = NULL;
-    setenv("OPENBLAS_NUM_THREADS", "1", 1); /* NumPy's would start a thread for each processor of the application */
+    /* NumPy's library would start a thread for each processor of the application. */
+    setenv("OPENBLAS_NUM_THREADS", "1", 1);
 }
 
 static void be_idle(void)
 {
     const struct sched_param param = {0};
-    /* Linux shares processors among sessions first (autogroup), so that in the keeper's it would get as much as all
-       ranks, and beside its agent. */
+    /* Linux shares processors among sessions first (autogroup). In the keeper's session it would get as much time as
+       all ranks together, and compete with the agent. */
     setsid();
     int fd = open("/proc/self/autogroup", O_WRONLY);
     if (fd >= 0) {
@@ -54,8 +55,8 @@ static void be_idle(void)
     sched_setscheduler(0, SCHED_IDLE, &param);
 }
 
-/* mpicoloc/quick_start.py, beside the folder of the keeper's program. A keeper made by `mpicoloc build` has none beside
-   it. */
+/* mpicoloc/launch/quick_start.py, found from the folder of the keeper's program. A keeper made by `mpicoloc build`
+   has none. */
 static int find_quick_start(char *path, size_t size)
 {
     char program[MC_PATH_LEN];
@@ -74,7 +75,7 @@ static int find_quick_start(char *path, size_t size)
 pid_t mc_writer_start(const char *python, const char *module, const char *key, const char *option, int is_idle)
 {
     char path[MC_PATH_LEN], quick[MC_PATH_LEN];
-    /* -P: no file of the job's folder takes the place of a library's. */
+    /* -P: no file in the job's folder may replace a library's. */
     char *by_module[] = {(char *)python, "-P", "-m", (char *)module, (char *)key, (char *)option, NULL};
     char *by_quick_start[] = {(char *)python, "-S", "-P", quick, (char *)module, (char *)key, (char *)option, NULL};
     char **arguments = find_quick_start(quick, sizeof quick) ? by_quick_start : by_module;
@@ -82,7 +83,7 @@ pid_t mc_writer_start(const char *python, const char *module, const char *key, c
     pid_t pid = fork();
     if (pid != 0)
         return pid;
-    /* Between fork and exec of a process with threads: only async-signal-safe calls. */
+    /* Between fork and exec in a process with threads: only async-signal-safe calls. */
     int fd = has_path && !is_idle ? mc_shm_open(path, O_WRONLY | O_CREAT, 1) : -1;
     if (fd >= 0 && ftruncate(fd, 0) == 0)
         dup2(fd, STDERR_FILENO);

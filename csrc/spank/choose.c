@@ -1,6 +1,6 @@
-/* libmpicoloc-auto.so: preloaded into every process of a job by the Slurm plugin, where nobody can know beforehand
-   which MPI its programs use. Before main of a program that has an MPI loaded, the program is started once more with
-   the library that fits it in front. In all other programs it does nothing. */
+/* libmpicoloc-auto.so. The Slurm plugin preloads it into every process of a job, as nobody can know beforehand which
+   MPI its programs use. Before main of a program that has an MPI loaded, it starts the program once more with the
+   right library preloaded in front. In other programs it does nothing. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <limits.h>
@@ -30,7 +30,7 @@ static int is_standard_abi(struct dl_phdr_info *info, size_t size, void *unused)
     return info->dlpi_name && begins(base_of(info->dlpi_name), "libmpi_abi.so");
 }
 
-/* An interpreter loads its MPI later: then it is that of the launcher. */
+/* An interpreter loads its MPI later: assume that it is the launcher's. */
 static const char *family_of_launcher(const char *program)
 {
     if (!begins(base_of(program), "python"))
@@ -49,7 +49,7 @@ static const char *family_of(const char *program)
     return dlsym(RTLD_DEFAULT, "ompi_mpi_comm_world") ? "openmpi" : "mpich";
 }
 
-/* `wrap`, `run` and a user's own LD_PRELOAD have decided already. */
+/* 1: `wrap`, `run` or the user's own LD_PRELOAD has chosen already. */
 static int is_decided(char **arguments)
 {
     const char *preload = getenv("LD_PRELOAD"), *at = preload;
@@ -66,7 +66,7 @@ static int is_decided(char **arguments)
     return 0;
 }
 
-/* The library of the family beside this one, in front of all that is preloaded now. */
+/* Put the library of this family, from our own folder, in front of LD_PRELOAD. */
 static int preload_for(char text[N_PRELOAD], const char *own, const char *family)
 {
     int n_folder = (int)(base_of(own) - own);
@@ -86,7 +86,7 @@ __attribute__((constructor)) static void choose(int n_arguments, char **argument
     if (n_arguments < 1 || getauxval(AT_SECURE) || is_decided(arguments))
         return;
     ssize_t n = readlink("/proc/self/exe", program, sizeof program - 1);
-    /* Started through the loader, it would be the loader that is started again. */
+    /* If the program was started through the loader, /proc/self/exe is the loader. */
     if (n <= 0 || n >= (ssize_t)sizeof program - 1 || begins(base_of(program), "ld-"))
         return;
     const char *family = family_of(program);

@@ -17,7 +17,7 @@
 
 enum { NAP_MS = 10, N_SAID = 4096, N_READS = 16 };
 
-/* What a command says, as far as there is room; the rest is taken from it and dropped. */
+/* A command's output as far as there is room; the rest is read and dropped. */
 struct said {
     int pipe;
     size_t n;
@@ -32,7 +32,7 @@ static void listen_to(struct said *said, int limit_ms)
         size_t room = sizeof said->text - 1 - said->n;
         ssize_t n = read(said->pipe, room ? said->text + said->n : spare, room ? room : sizeof spare);
         if (n <= 0) {
-            /* Its own end comes a moment later. */
+            /* Its end follows a moment later. */
             nanosleep(&(struct timespec){0, limit_ms * 1000000L}, NULL);
             return;
         }
@@ -64,7 +64,7 @@ static int wait_for(pid_t pid, struct said *said)
     if (is_over(pid, CLOSING_LIMIT_S, said, &status))
         return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
     kill(-pid, SIGKILL);
-    /* One that a file system holds does not even die now. */
+    /* A process that hangs in a file system does not even die now. */
     is_over(pid, 1, said, &status);
     return -1;
 }
@@ -106,7 +106,7 @@ int mr_wait(pid_t pid)
 
 int mr_run(char *const arguments[])
 {
-    /* A thread for each processor, that NumPy starts, would count against the bounds of what opens a profile. */
+    /* NumPy's threads, one for each processor, would count against the limits of the process that opens a profile. */
     static char *const environment[] = {"PATH=/usr/sbin:/usr/bin:/sbin:/bin", "LC_ALL=C.UTF-8",
                                         "OPENBLAS_NUM_THREADS=1", NULL};
     char conf[PATH_MAX + 16];

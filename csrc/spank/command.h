@@ -4,16 +4,16 @@
 
 #include <sys/types.h>
 
-/* A test has less time. */
+/* A test waits less. */
 #ifndef CLOSING_LIMIT_S
 #define CLOSING_LIMIT_S 20
 #endif
 
-/* Waits CLOSING_LIMIT_S at most, then kills the process group of `pid`. Returns its exit code, -1 if it had none. */
+/* Wait for `pid`, but CLOSING_LIMIT_S at most: then kill its process group. Returns its exit code; -1: it had none. */
 int mr_wait(pid_t pid);
 
-/* Run a program with arguments in a bare environment, no longer than that. What it says on its standard error goes into
-   the log of Slurm, line by line. Returns as mr_wait does. */
+/* Run a program with these arguments in a minimal environment, with the same limit. Its standard error goes to
+   Slurm's log, line by line. Returns as mr_wait does. */
 int mr_run(char *const arguments[]);
 
 #endif

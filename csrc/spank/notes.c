@@ -14,7 +14,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-/* Headers older than Linux 5.9 lack it, whatever kernel runs. It has another number on these three only. */
+/* Headers before Linux 5.9 lack it, whatever kernel runs. The number differs on these three processors only. */
 #if !defined SYS_close_range && !defined __alpha__ && !defined __mips__ && !defined __ia64__
 #define SYS_close_range 436
 #endif
@@ -62,7 +62,7 @@ static int open_new(const char *folder, const char *path)
     return file;
 }
 
-/* A writer that hung may be late: a note of a step's begin never takes the place of one that is there. */
+/* A writer that hung may come late: a note of a step's begin never replaces an existing one. */
 static int put_in_place(const char *new, const char *path, int has_ended)
 {
     if (!has_ended) {
@@ -88,7 +88,7 @@ static int save(const char *spool, const struct mn_note *note)
     int file = open_new(folder, new);
     if (file < 0)
         return errno;
-    errno = EIO; /* of a write that is cut short */
+    errno = EIO; /* after a short write */
     int failed = write(file, text, (size_t)n) == n ? 0 : errno;
     if (close(file) != 0 && !failed)
         failed = errno;
@@ -99,25 +99,25 @@ static int save(const char *spool, const struct mn_note *note)
     return failed;
 }
 
-/* Moves `to` to 3, and closes all else. Whoever reads what the tasks write waits as long as anybody has their pipes.
-   Where there is no room for `to` this ends: at 3 may be a file of slurmstepd's, who would get our answer. */
+/* Move `to` to 3 and close everything else: whoever reads the output of the tasks waits as long as any process holds
+   their pipes. If `to` cannot be moved, end: 3 may be a file of slurmstepd, which would get our answer. */
 static int keep_only(int to)
 {
-    to = fcntl(to, F_DUPFD, 4); /* out of the way of 0 to 2, where those were closed */
+    to = fcntl(to, F_DUPFD, 4); /* first out of the way of 0 to 2, which may be closed */
     if (to < 0)
         _exit(1);
     int nowhere = open("/dev/null", O_RDWR);
     for (int fd = 0; nowhere >= 0 && fd < 3; fd++)
         dup2(nowhere, fd);
     dup2(to, 3);
-    /* close_range is younger than the oldest C library that we serve. */
+    /* close_range is younger than the oldest supported C library. */
     if (syscall(SYS_close_range, 4, ~0u, 0) != 0)
         for (int fd = 4; fd < N_FDS_MAX; fd++)
             close(fd);
     return 3;
 }
 
-/* In a process that nobody waits for: a child that hangs would be taken for a task of the step. */
+/* In a process that nobody waits for: slurmstepd would take a child that hangs for a task of the step. */
 static void save_apart(const char *spool, const struct mn_note *note, int to)
 {
     if (fork() == 0) {

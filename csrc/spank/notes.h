@@ -1,5 +1,5 @@
-/* A note in the spool of each step that is to have a record, from its begin until the record is there: what is known
-   without asking anybody. `mpicoloc slurm close` and `settle` read it (mpicoloc/slurm/step_note.py). */
+/* A note in the spool for each step that will get a record, from the step's begin until the record exists. It holds
+   what is known without asking anybody. `mpicoloc slurm close` and `settle` read it (mpicoloc/slurm/step_note.py). */
 #ifndef MPICOLOC_SPANK_NOTES_H
 #define MPICOLOC_SPANK_NOTES_H
 
@@ -13,12 +13,12 @@ struct mn_note {
     struct timespec begun, ended; /* tv_sec 0: not yet */
 };
 
-/* Write it whole, or not at all; one with an end in the place of the one before. Returns 0 or an errno, ETIMEDOUT after
-   a second: a file system that hangs does not hold the step for longer. Then it may still be written, however late. */
+/* Write a note completely or not at all; one with an end replaces the one before. Returns 0 or an errno; ETIMEDOUT
+   after a second, as a file system that hangs must not hold up the step. The note may then still be written later. */
 int mn_write(const char *spool, const struct mn_note *note);
 
-/* Whether there is a note of any step of a job, or the mark that `mpicoloc slurm close` left at the end of a step of
-   one without a script. The folder of notes is small; the spool has the files of all jobs. */
+/* 1 if there is a note of any step of the job, or the mark that `mpicoloc slurm close` leaves when a step of a job
+   without a script ends. The folder of notes is small; the spool has the files of all jobs. */
 int mn_has(const char *spool, uint32_t job);
 
 #endif

@@ -1,6 +1,6 @@
-/* The Slurm plugin, spank_mpicoloc.so. In the tasks of jobs that are to be measured it preloads libmpicoloc-auto.so;
-   when a job is over it has its files in memory removed and its profiles signed. Nothing here may end or fail a job:
-   every function but the check of the user's own words returns ESPANK_SUCCESS. */
+/* The Slurm plugin, spank_mpicoloc.so. In the tasks of jobs to be measured it preloads libmpicoloc-auto.so. When a
+   job is over it has the job's files in shared memory removed and its profiles signed. Nothing here may end or fail
+   a job: every function but the check of the user's own option returns ESPANK_SUCCESS. */
 #define _GNU_SOURCE
 #include "spank/command.h"
 #include "spank/notes.h"
@@ -25,7 +25,7 @@ static const char SHARED_MEMORY[] = "/dev/shm";
 
 static struct ms_site site;
 static struct ms_user user;
-/* Of the step that runs in this process, where it is this node that closes it. */
+/* Note of the step in this process, if this node closes it. */
 static struct mn_note note;
 
 static int option_given(int value, const char *text, int is_remote)
@@ -58,7 +58,7 @@ static void path_beside_plugin(char path[PATH_MAX], const char *name)
         path[0] = '\0';
 }
 
-/* The interpreter that `mpicoloc slurm build` wrote down. */
+/* Find the interpreter that `mpicoloc slurm build` noted. */
 static void find_python(void)
 {
     char path[PATH_MAX] = "";
@@ -106,7 +106,7 @@ int slurm_spank_init(spank_t spank, int n_words, char *words[])
     return ESPANK_SUCCESS;
 }
 
-/* Returns whether it is one that a user starts. */
+/* Returns 1 if a user started the step. */
 static int name_of_step(char *text, size_t size, uint32_t step)
 {
     static const uint32_t batch = 0xfffffffb, interactive = 0xfffffffa, first_special = 0xfffffff0;
@@ -118,7 +118,7 @@ static int name_of_step(char *text, size_t size, uint32_t step)
     return is_script || step < first_special;
 }
 
-/* The step in which mpirun starts its daemons on other nodes: its ranks belong to the script's job. */
+/* 1: the step in which mpirun starts its daemons on other nodes. Its ranks belong to the script's job. */
 static int is_daemon_of_mpirun(spank_t spank)
 {
     static const char *const names[] = {"orted", "prted", "hydra_pmi_proxy", "hydra_bstrap_proxy"};
@@ -163,7 +163,7 @@ int slurm_spank_task_init(spank_t spank, int n_words, char *words[])
         mt_forget(spank);
     if (!is_wanted(spank))
         return ESPANK_SUCCESS;
-    /* What cannot be loaded makes the loader complain in every program of the job. */
+    /* If the library cannot be loaded, the loader complains in every program of the job. */
     if (access(site.library, R_OK) != 0) {
         slurm_error("mpicoloc: %s cannot be read: the job runs unmeasured; run `mpicoloc slurm build`", site.library);
         return ESPANK_SUCCESS;
@@ -176,7 +176,7 @@ int slurm_spank_task_init(spank_t spank, int n_words, char *words[])
     return ESPANK_SUCCESS;
 }
 
-/* `mpicoloc slurm VERB JOB --uid UID` and what else it takes. */
+/* Run `mpicoloc slurm VERB JOB --uid UID` and the rest. */
 static void call_mpicoloc(spank_t spank, const char *verb, char *rest[], size_t n_rest)
 {
     uint32_t job = 0;
@@ -211,7 +211,7 @@ static void write_note(void)
                     strerror(failed));
 }
 
-/* As root, when the tasks of a step are about to begin. */
+/* Called as root when the tasks of a step are about to begin. */
 int slurm_spank_task_post_fork(spank_t spank, int n_words, char *words[])
 {
     uint32_t step = 0, n_nodes = 0;
@@ -223,13 +223,13 @@ int slurm_spank_task_post_fork(spank_t spank, int n_words, char *words[])
         spank_get_item(spank, S_JOB_NNODES, &n_nodes) || spank_get_item(spank, S_JOB_NCPUS, &n_cpus) ||
         !name_of_step(note.step, sizeof note.step, step))
         return ESPANK_SUCCESS;
-    note.uid = uid, note.n_nodes = n_nodes ? n_nodes : 1 /* of a script it says 0 */, note.n_cpus = n_cpus;
+    note.uid = uid, note.n_nodes = n_nodes ? n_nodes : 1 /* Slurm says 0 for a script */, note.n_cpus = n_cpus;
     clock_gettime(CLOCK_REALTIME, &note.begun);
     write_note();
     return ESPANK_SUCCESS;
 }
 
-/* `step` is the one that ends now, NULL: the job has ended. */
+/* step: the one that ends now; NULL: the job has ended. */
 static void close_job(spank_t spank, char *step)
 {
     char ended[32];
@@ -239,7 +239,7 @@ static void close_job(spank_t spank, char *step)
     call_mpicoloc(spank, "close", rest, sizeof rest / sizeof *rest - (step ? 0 : 4));
 }
 
-/* Only while the job still runs does Slurm take an AdminComment, so this is not left to the epilog alone. */
+/* Slurm accepts an AdminComment only while the job runs, so this is not left to the epilog. */
 int slurm_spank_task_exit(spank_t spank, int n_words, char *words[])
 {
     static uint32_t n_ended;
@@ -254,7 +254,7 @@ int slurm_spank_task_exit(spank_t spank, int n_words, char *words[])
     return ESPANK_SUCCESS;
 }
 
-/* One node does it for all; where Slurm does not say which, each of them, which does no harm. */
+/* One node does it for all. If Slurm does not say which is first, each node does it, which is harmless. */
 static int is_first_node(void)
 {
     char first[MS_N_NAME];
@@ -265,8 +265,8 @@ static int is_first_node(void)
     return strcmp(own, first) == 0;
 }
 
-/* Profiles, or notes of steps, or the mark of a job without a script. In a process of its own: its user may have
-   filled the folder, and file systems hang. */
+/* 1: there are profiles, notes of steps, or the mark of a job without a script. Look in a process of its own: the
+   user may have filled the folder, and file systems hang. */
 static int has_left(uint32_t job, uid_t uid)
 {
     char pattern[2 * PATH_MAX];
@@ -285,7 +285,7 @@ static int has_left(uint32_t job, uid_t uid)
     return code == 0;
 }
 
-/* It belongs to the node. */
+/* The board belongs to the node. */
 static int is_board(const char *name)
 {
     const char *end = strrchr(name, '.');
@@ -309,13 +309,13 @@ int slurm_spank_job_epilog(spank_t spank, int n_words, char *words[])
 {
     uint32_t job = 0;
     uid_t uid = 0;
-    read_site(n_words, words, 1); /* slurm_spank_init is not called for scripts of a job */
+    read_site(n_words, words, 1); /* Slurm does not call slurm_spank_init for scripts of a job */
     if (spank_get_item(spank, S_JOB_UID, &uid) || spank_get_item(spank, S_JOB_ID, &job))
         return ESPANK_SUCCESS;
-    /* In this order: what is in memory goes when the profile has been written. */
+    /* In this order: files in memory are removed when the profile has been written. */
     int is_in_memory = has_files(uid);
-    /* Of steps that were killed before they could be closed, or ended while slurmctld was away,
-       and of a job without a script. */
+    /* For steps that were killed before they could be closed, or that ended while slurmctld was away, and for jobs
+       without a script. */
     if (is_signing() && is_first_node() && (is_in_memory || has_left(job, uid)))
         close_job(spank, NULL);
     if (is_in_memory)

@@ -84,7 +84,7 @@ const char *ms_take_option(struct ms_user *user, const char *value)
             return "trace= takes a number of events, or all";
         snprintf(user->trace, sizeof user->trace, "%.15s", value + 6);
     } else if (value && *value && strcmp(value, "on") != 0 && strcmp(value, "(null)") != 0) {
-        /* (null) is what Slurm hands on to the steps of a batch job when no value was given */
+        /* Slurm passes (null) on to the steps of a batch job that gave no value */
         return "give on, off, trace=N or trace=all";
     }
     user->wish = MS_ON;
@@ -101,7 +101,7 @@ int ms_is_wanted(const struct ms_site *site, const struct ms_user *user, const c
     return site->is_default;
 }
 
-/* Without a step: a pattern for all of them. */
+/* Without a step: a pattern for all steps. */
 static int put(char *text, size_t size, const char *out, uint32_t job, const char *step, unsigned uid)
 {
     const char *escape = !step && strchr("*?[\\", *out) ? "\\" : "";
@@ -161,7 +161,7 @@ int ms_strip_preload(char *preload)
 void ms_first_node(char *name, size_t size, const char *list)
 {
     size_t n = 0;
-    int is_inside = 0, is_over = 0; /* brackets; the first number in them */
+    int is_inside = 0, is_over = 0; /* of brackets; of the first number in them */
     for (; *list && (is_inside || *list != ','); list++) {
         if (*list == '[' || *list == ']')
             is_inside = *list == '[', is_over = 0;

@@ -6,7 +6,7 @@
 
 enum { N_PRELOAD = 16384, N_VARIABLE = 64 };
 
-/* A second variable of the same value tells what the plugin has set from what the user has. */
+/* A second variable with the same value marks what the plugin has set. */
 static const char OWN[] = "MPICOLOC_", COPY[] = "MPICOLOC_SITE_";
 
 static void name_variable(char text[N_VARIABLE], const char *start, const char *name)

@@ -1,4 +1,4 @@
-/* Events become columns of as few bytes as most of them need. */
+/* Turns events into columns whose values take as few bytes as most of them need. */
 #define _GNU_SOURCE
 #include "trace/trace.h"
 
@@ -17,7 +17,7 @@ typedef struct slot {
 } slot;
 
 struct mc_trace_encoder {
-    uint32_t round, n_kinds; /* slots of earlier rounds are free */
+    uint32_t round, n_kinds; /* entries of earlier rounds count as free */
     slot slots[N_SLOTS];
     uint64_t kinds[MC_TRACE_CHUNK];
     uint64_t values[MC_TRACE_N_COLUMNS][MC_TRACE_CHUNK];
@@ -110,7 +110,7 @@ static uint8_t *put_column(mc_trace_encoder *e, mc_trace_column *column, const u
             e->places[n_exceptions++] = i;
             value = 0;
         }
-        memcpy(out, &value, sizeof value); /* what is too much is overwritten by the next */
+        memcpy(out, &value, sizeof value); /* the next value overwrites the bytes too many */
         out += width;
     }
     *column = (mc_trace_column){width, n_exceptions};

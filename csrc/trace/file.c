@@ -1,4 +1,4 @@
-/* The file of a trace: blocks with checksums, so that what a dead node has left can be read. */
+/* The file of a trace: blocks with checksums, so that the file of a node that died can be read. */
 #define _GNU_SOURCE
 #include "trace/trace.h"
 
@@ -72,7 +72,7 @@ static int put_head(mc_trace_file *file, const mc_segment *first)
     return mc_trace_file_put(file, MC_TRACE_HEAD, &head, sizeof head);
 }
 
-/* The list that lies beside the library that this rank has loaded. */
+/* The list of names lies beside the library that this rank has loaded. */
 static FILE *open_names(const mc_segment *first)
 {
     char line[MC_PATH_LEN + 128], path[MC_PATH_LEN + 144], name[64];
@@ -91,7 +91,7 @@ static FILE *open_names(const mc_segment *first)
     return found;
 }
 
-/* Without them calls have numbers for names. */
+/* Without the list, calls are named by numbers. */
 static int put_names(mc_trace_file *file, const mc_segment *first)
 {
     int error = 0;
@@ -115,7 +115,7 @@ int mc_trace_file_open(mc_trace_file *file, const mc_segment *first)
     int error = path_of(path, sizeof path, first);
     if (error)
         return error;
-    /* Not written into: somebody may be reading the one that lies there. */
+    /* Never overwrite the old file: somebody may be reading it. */
     if (unlink(path) != 0 && errno != ENOENT)
         return errno;
     file->fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0666);
@@ -154,7 +154,7 @@ int mc_trace_file_put(mc_trace_file *file, uint16_t type, const void *payload, u
     if (!error)
         file->size_bytes += sizeof block + size_bytes;
     else if (ftruncate(file->fd, (off_t)file->size_bytes) != 0)
-        return error; /* a reader tells a half block by its checksum */
+        return error; /* a reader recognises half a block by its checksum */
     return error;
 }
 

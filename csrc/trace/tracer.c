@@ -1,4 +1,4 @@
-/* The thread of a node's agent that writes all events of the job's ranks. */
+/* A thread of the node agent's process that writes all events of the job's ranks. */
 #define _GNU_SOURCE
 #include "common/options.h"
 #include "common/proc.h"
@@ -20,9 +20,9 @@
 enum { STACK_BYTES = 256 * 1024, NICE = 5 };
 
 static const uint64_t NAP_MIN_NS = 1000000, NAP_MAX_NS = 10000000;
-static const uint64_t FIND_EVERY_NS = 50000000;   /* until all ranks are there, */
-static const uint64_t ALL_WITHIN_NS = 2000000000; /* or some of them so long */
-static const uint64_t OLDEST_NS = 1000000000;     /* events wait no longer for company */
+static const uint64_t FIND_EVERY_NS = 50000000;   /* search until all ranks are there, */
+static const uint64_t ALL_WITHIN_NS = 2000000000; /* but open the file after so long even if some are missing */
+static const uint64_t OLDEST_NS = 1000000000;     /* write events at the latest when they are so old */
 
 typedef struct traced_rank {
     mc_segment *segment;
@@ -94,7 +94,7 @@ static void find_ranks(mc_tracer *tracer, uint64_t now)
     mc_rank_files_scan(tracer->key, add_rank, tracer);
 }
 
-/* Rings fill up from here on, and count what they refuse. */
+/* From here on nothing is taken: rings fill up, and count the events that they refuse. */
 static void give_up(mc_tracer *tracer, int error)
 {
     tracer->error = error;
@@ -125,7 +125,7 @@ static int is_ready(mc_tracer *tracer, uint64_t now, int is_last)
     return open_file(tracer);
 }
 
-/* Whole events from place i on that lie side by side, at most n. */
+/* Number of complete, adjacent events from place i on, at most n. */
 static uint32_t n_whole(const traced_rank *rank, uint64_t i, uint64_t n)
 {
     uint64_t at = i & (rank->n_events_max - 1), n_side = rank->n_events_max - at, found = 0;
@@ -152,7 +152,7 @@ static int put_chunk(mc_tracer *tracer, traced_rank *rank, uint32_t n)
     return 1;
 }
 
-/* A thread that ended between taking a place and filling it leaves a hole. */
+/* A thread that ended between reserving a place and filling it leaves a hole. */
 static void pass_hole(traced_rank *rank)
 {
     rank->n_taken++;
@@ -165,7 +165,7 @@ static int take(mc_tracer *tracer, traced_rank *rank, uint64_t now, int is_last)
 {
     uint64_t n = __atomic_load_n(&rank->segment->ring.n_put, __ATOMIC_ACQUIRE) - rank->n_taken;
     int is_running = __atomic_load_n(&rank->segment->state, __ATOMIC_ACQUIRE) == MC_RANK_RUNNING;
-    if (n == 0 || n > rank->n_events_max) { /* else damaged */
+    if (n == 0 || n > rank->n_events_max) { /* else the ring is damaged */
         rank->t_taken = now;
         return 0;
     }
@@ -208,7 +208,7 @@ static void *be_tracer(void *data)
 {
     mc_tracer *tracer = data;
     pthread_setname_np(pthread_self(), "mpicoloc-trace");
-    /* The agent, which must be in time, is another thread of this process. */
+    /* Low priority: the agent is another thread of this process, and must be in time. */
     setpriority(PRIO_PROCESS, (id_t)syscall(SYS_gettid), NICE);
     while (!__atomic_load_n(&tracer->wake, __ATOMIC_ACQUIRE)) {
         turn(tracer, 0);

@@ -16,13 +16,13 @@ typedef ElfW(Phdr) elf_segment;
 typedef ElfW(Shdr) elf_section;
 typedef ElfW(Sym) elf_symbol;
 
-/* .eh_frame_hdr as every linker writes it: a sorted table of pairs of 4 bytes, relative to its own beginning. */
+/* .eh_frame_hdr as all linkers write it: a sorted table of pairs of 4-byte offsets, relative to its own begin. */
 enum { HDR_VERSION = 1, ENC_UDATA4 = 0x03, ENC_DATAREL_SDATA4 = 0x3b, ENC_SIZE_MASK = 0x07, N_TABLE_AT = 8 };
 
 enum {
     N_SECTIONS_MAX = 4096,
     SYMBOLS_PER_READ = 128,
-    N_SYMBOLS_MAX = 200000 /* reading more would take too long, whatever the file says */
+    N_SYMBOLS_MAX = 200000 /* reading more would take too long */
 };
 
 typedef struct unwind_head {
@@ -37,7 +37,7 @@ typedef struct unwind_row {
 
 typedef struct frame_description {
     uint32_t length, i_common;
-    int32_t function; /* relative to this field, in all but exotic files */
+    int32_t function; /* relative to this field, but for exotic files */
     uint32_t size;
 } frame_description;
 
@@ -74,7 +74,7 @@ static void read_segments(mc_object *object, const elf_header *head)
     }
 }
 
-/* The full table of symbols, else that of the dynamic linker. */
+/* Use the full symbol table, or else the dynamic linker's. */
 static void read_sections(mc_object *object, const elf_header *head)
 {
     if (head->e_shentsize != sizeof(elf_section))
@@ -149,7 +149,7 @@ static uint64_t from_base(const mc_object *object, int32_t relative)
     return object->unwind.address + (uint64_t)(int64_t)relative;
 }
 
-/* The last row that begins at the address or before. */
+/* The last row whose function begins at or before the address. */
 static int search_row(const mc_object *object, uint32_t n, uint64_t address, unwind_row *found)
 {
     uint32_t low = 0, high = n;
@@ -170,7 +170,7 @@ static int search_row(const mc_object *object, uint32_t n, uint64_t address, unw
     return any;
 }
 
-/* 1 unless the function is known to end before the address. */
+/* 0: the function is known to end before the address. */
 static int reaches(const mc_object *object, const unwind_row *row, uint64_t address)
 {
     frame_description description;

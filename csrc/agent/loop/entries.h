@@ -1,5 +1,5 @@
-/* Function entries of program files: which functions there are is read from the unwinding table, which stripped files
-   have too, and from the symbols. */
+/* Function entries of program files. They are read from the unwinding table, which stripped files have too, and from
+   the symbols. */
 #ifndef MPICOLOC_ENTRIES_H
 #define MPICOLOC_ENTRIES_H
 
@@ -12,24 +12,23 @@ typedef struct mc_span {
     uint64_t address, offset, size;
 } mc_span;
 
-/* A program or library, open for reading. Places in it are offsets in the file, which do not depend on where it is
-   loaded. */
+/* A program or library, open for reading. Places in it are file offsets, which do not depend on where it is loaded. */
 typedef struct mc_object {
     int fd;
     int n_loads;
     mc_span loads[MC_N_LOADS];
     mc_span unwind;  /* .eh_frame_hdr; size 0: none */
-    mc_span symbols; /* address is not used */
+    mc_span symbols; /* its address is not used */
 } mc_object;
 
-/* MC_OK, or MC_E_GONE: no such file, or none that we read. */
+/* MC_OK, or MC_E_GONE: there is no such file, or its format is not supported. */
 int mc_object_open(mc_object *object, const char *path);
 void mc_object_close(mc_object *object);
 
 /* The entry of the function that holds the instruction at this offset; MC_E_GONE: unknown. */
 int mc_object_entry(const mc_object *object, uint64_t offset, uint64_t *entry);
 
-/* Bytes of the file from this offset on; returns their number. */
+/* Read bytes of the file from this offset on; returns their number. */
 size_t mc_object_read(const mc_object *object, uint64_t offset, void *to, size_t size);
 
 #endif

@@ -12,7 +12,7 @@ static double length(const mc_passes *all, int i)
     return (double)(int64_t)(all->t1[i] - all->t0[i]);
 }
 
-/* Distances are known up to here from every instant of the other half of the window. */
+/* Limit of the distances that are known at every instant of the other half of the window. */
 static double most(const mc_passes *all, int i)
 {
     return length(all, i) / 2;
@@ -24,7 +24,8 @@ static double integral(double d, double most_ns)
     return d < most_ns ? d * d / 2 : most_ns * (d - most_ns / 2);
 }
 
-/* Over the instants from low to high, of the distance, at most most_ns, to a hit that is far from the first by d. */
+/* Sum over the instants from low to high of the distance to a hit at distance d from the first instant, each
+   distance cut at most_ns. */
 static double between(double low, double high, double d, double most_ns)
 {
     if (high <= low)
@@ -32,14 +33,14 @@ static double between(double low, double high, double d, double most_ns)
     return isinf(d) ? most_ns * (high - low) : integral(d + high - low, most_ns) - integral(d, most_ns);
 }
 
-/* Instants since the last hit, until t. */
+/* Sum of the times since the last hit, until t. */
 static double aged(const mc_track *track, double t)
 {
     double far = most(track->all, MC_SPAN_BEFORE), low = fmax(track->last_before, far);
     return between(low, t, low - track->last_before, far);
 }
 
-/* Instants since the last hit from which that at t is the next. */
+/* Sum of the times until the next hit, which is at t. */
 static double led(const mc_track *track, double t)
 {
     const mc_passes *all = track->all;
@@ -84,7 +85,8 @@ void mc_track_hit(mc_track *track, uint64_t t)
     }
 }
 
-/* Both distances outwards: far from the far end of the edge, near from the window. */
+/* Add both distances, which point away from the window: `far` is from the far end of the edge, `near` from the
+   window. */
 static void add_edge(mc_edge *edge, double far, double near, double width, double most_ns, double mean, double rate)
 {
     edge->far += rate * fmin(far, most_ns);

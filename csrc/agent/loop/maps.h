@@ -1,4 +1,4 @@
-/* Where a process has loaded program code that may count its progress. */
+/* Where a process has loaded program code whose executions may count its progress. */
 #ifndef MPICOLOC_MAPS_H
 #define MPICOLOC_MAPS_H
 
@@ -17,11 +17,11 @@ typedef struct mc_maps {
     char paths[MC_N_MAP_PATHS][MC_PATH_LEN];
 } mc_maps;
 
-/* Executable mappings of files, without those of the C library, of MPI and of what MPI is built on: what runs there may
-   be waiting. */
+/* Read the executable mappings of files. The C library, MPI, and the libraries that MPI uses are left out: code that
+   runs there may only be waiting. */
 int mc_maps_read(mc_maps *maps, int pid);
 
-/* The mapping that holds this address; NULL: none of them. */
+/* The mapping that holds this address; NULL: none. */
 const mc_map *mc_maps_find(const mc_maps *maps, uint64_t address);
 
 /* Address of a place in a file; 0: not loaded. */

@@ -17,7 +17,7 @@
 #include <time.h>
 #include <unistd.h>
 
-/* A test puts a type that no kernel knows here. */
+/* A test uses a type that no kernel knows. */
 #ifndef MC_PROBE_TYPE
 #define MC_PROBE_TYPE PERF_TYPE_BREAKPOINT
 #endif
@@ -31,7 +31,7 @@ enum {
     PLACE_RECORD_BYTES = 16,
     PLACE_EVERY_NS = 250000,
     HIT_BYTES = 16,  /* in the ring */
-    N_OWN_HITS = 24, /* to learn what one costs */
+    N_OWN_HITS = 24, /* hits to measure what one costs */
     N_OWN_ROUNDS = 3,
     N_SPINS = 20000,
     N_SPIN_ROUNDS = 5,
@@ -73,7 +73,7 @@ int mc_probe_sample(mc_probe *probe, int tid, int with_stack)
     *probe = (mc_probe){.fd = open_event(&attr, tid)};
     if (probe->fd < 0 || map_ring(probe, with_stack ? STACK_PAGES : PLACE_PAGES) != MC_OK)
         return MC_E_PERF;
-    /* The kernel ends it when the ring is full, whenever the agent comes to look. */
+    /* If the agent does not look in time, the kernel stops the event when the ring is full. */
     size_t n_records = probe->ring_bytes / (with_stack ? STACK_RECORD_BYTES : PLACE_RECORD_BYTES);
     return mc_probe_start(probe, (int)n_records);
 }
@@ -90,7 +90,7 @@ int mc_probe_hits(mc_probe *probe, int tid, uint64_t address, int n_times)
     attr.exclude_kernel = 1;
     attr.exclude_hv = 1;
     attr.disabled = 1;
-    attr.sample_period = 1; /* the kernel limits the number of samples, not of counts */
+    attr.sample_period = 1; /* the kernel limits the rate of samples, not of counts */
     attr.read_format = PERF_FORMAT_TOTAL_TIME_ENABLED | PERF_FORMAT_TOTAL_TIME_RUNNING;
     if (n_times) {
         attr.sample_type = PERF_SAMPLE_TIME;
@@ -131,7 +131,7 @@ void mc_probe_each(const mc_probe *probe, void (*found)(void *data, const uint64
     size_t page = (size_t)sysconf(_SC_PAGESIZE);
     if (!probe->ring)
         return;
-    /* Nothing is taken out, so the kernel stops at the end, and no record goes around it. */
+    /* Nothing is ever taken out, so the kernel stops at the ring's end and no record wraps around. */
     const struct perf_event_mmap_page *head = (const void *)probe->ring;
     uint64_t n_written = __atomic_load_n(&head->data_head, __ATOMIC_ACQUIRE), at = 0;
     n_written = n_written < probe->ring_bytes - page ? n_written : probe->ring_bytes - page;
@@ -165,12 +165,12 @@ MC_ONE_PLACE static void place(void)
     __asm__ volatile("" ::: "memory");
 }
 
-/* Hits of one's own, and how long they took together. */
+/* Hit a breakpoint in this thread; *took_ns: how long all hits took. */
 static int try_oneself(uint64_t *n, uint64_t *took_ns)
 {
     mc_probe probe;
     uint64_t ran_ns;
-    mc_trap_guard_thread(); /* an agent's blocks all signals */
+    mc_trap_guard_thread(); /* the agent's threads block all signals */
     int status = mc_probe_hits(&probe, 0, (uint64_t)(uintptr_t)place, 0);
     if (status == MC_OK && (status = mc_probe_start(&probe, N_OWN_HITS + 1)) == MC_OK) {
         uint64_t t = mc_now_ns();
@@ -201,7 +201,7 @@ __asm__(".text\n\t.balign 64\n\t.hidden mc_probe_spin\n\t.globl mc_probe_spin\n\
         "mc_probe_spin:\n1:\tdec %rdi\n\tjnz 1b\n\tret\n\t.hidden mc_probe_spin_end\n\t.globl mc_probe_spin_end\n"
         "mc_probe_spin_end:\n\tnop\n\t.size mc_probe_spin,.-mc_probe_spin\n\t.balign 64");
 
-/* The shortest of some rounds: others run too. */
+/* The shortest of some rounds, as other processes run too. */
 static uint64_t spin_ns(void)
 {
     uint64_t best = UINT64_MAX;
@@ -232,7 +232,7 @@ double mc_probe_line_cost(void)
 }
 #endif
 
-/* Every kind of system call that the meter makes. */
+/* Make every kind of system call that the meter makes. */
 static void try_all(void)
 {
     mc_probe probe;

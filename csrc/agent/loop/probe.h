@@ -1,12 +1,13 @@
-/* What the kernel tells of a running thread without hardware counters: where it is,
-   and how often it comes to an address. */
+/* What the kernel can say about a running thread without hardware counters: where it is, and how often it comes to
+   an address. */
 #ifndef MPICOLOC_PROBE_H
 #define MPICOLOC_PROBE_H
 
 #include <stddef.h>
 #include <stdint.h>
 
-/* Of a function whose address stands for all its calls. clang makes no copies, and does not know the word. */
+/* For a function whose address must stand for all its calls. clang makes no copies of functions, and does not know
+   `noclone`. */
 #ifdef __clang__
 #define MC_ONE_PLACE __attribute__((noinline))
 #else
@@ -19,35 +20,35 @@ typedef struct mc_probe {
     size_t ring_bytes;
 } mc_probe;
 
-/* MC_OK, or MC_E_PERF with the reason in words. Harmless where a filter of system calls ends who tries. */
+/* MC_OK, or MC_E_PERF with the reason in words. Safe even where a system-call filter kills who tries. */
 int mc_probe_available(char *reason, size_t size);
 
-/* What one hit of a breakpoint takes, measured on this thread. */
+/* How long one hit of a breakpoint takes, measured on this thread. */
 uint64_t mc_probe_hit_ns(void);
 
-/* How many times as long a loop takes while a breakpoint stands in its 64 bytes of code, though it is never hit:
-   14 times with AMD's processors of 2024, 1 with others. */
+/* Factor by which a loop is slower while a breakpoint, never hit, is in its 64 bytes of code: 14 on AMD's processors
+   of 2024, 1 on others. */
 double mc_probe_line_cost(void);
 
-/* From now on, by a thread's processor time: every 4 ms its place and the top of its stack,
-   or every 0.25 ms its place. */
+/* Sample from now on, by the thread's processor time: its place and the top of its stack every 4 ms, or only its
+   place every 0.25 ms. */
 int mc_probe_sample(mc_probe *probe, int tid, int with_stack);
 
-/* Count how often a thread executes the instruction at an address, from mc_probe_start on. No signal comes of it.
-   The ring gets the instants of the first n_times. */
+/* From mc_probe_start on, count how often a thread executes the instruction at this address. It causes no signal.
+   The ring gets the instants of the first n_times hits. */
 int mc_probe_hits(mc_probe *probe, int tid, uint64_t address, int n_times);
 
-/* After n_max hits the kernel takes the breakpoint away by itself, so that one on a busy place costs little. */
+/* After n_max hits the kernel removes the breakpoint, so that one on a busy place costs little. */
 int mc_probe_start(const mc_probe *probe, int n_max);
 
-/* Hits, and the processor time that the thread used meanwhile. */
+/* Number of hits, and the processor time that the thread used meanwhile. */
 int mc_probe_read(const mc_probe *probe, uint64_t *n, uint64_t *ran_ns);
 
-/* Each record of the ring: of samples the place, then the bytes of stack and the stack itself; of hits
-   the time. */
+/* Call found() for each record of the ring. Samples: the place, the number of stack bytes, the stack. Hits: the
+   time. */
 void mc_probe_each(const mc_probe *probe, void (*found)(void *data, const uint64_t *words, size_t n), void *data);
 
-/* What the ring has stays. */
+/* Stop; the ring keeps its records. */
 void mc_probe_stop(const mc_probe *probe);
 
 void mc_probe_close(mc_probe *probe);

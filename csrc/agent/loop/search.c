@@ -12,19 +12,20 @@ enum {
     N_TRIAL_HITS = 64,
     N_HITS_AT_LEAST = 8,
     LINE_BYTES = 64,
-    N_FROM_SAMPLES = 64, /* candidates */
+    N_FROM_SAMPLES = 64, /* candidates from samples */
     N_TRIED = 128,
-    N_TRIED_SINCE = 24, /* the best so far: most of what is left is never executed again */
-    CODE_BYTES = 16384  /* of a function, that are searched for calls */
+    N_TRIED_SINCE = 24, /* candidates tried since the best one: most of the rest is never executed again */
+    CODE_BYTES = 16384  /* bytes of a function that are searched for calls */
 };
 
-/* Meanwhile the job does not stand still for others. A lookup takes 20 us, without an unwinding table up to 2 ms. */
+/* The job does not obey others' shutters during lookups. One takes 20 us, or up to 2 ms without an unwinding table. */
 static const uint64_t LOOKUPS_NS = 100000000u, RAN_AT_LEAST_NS = 100000000u;
 
-/* Hits per second of processor time. One costs some 10 us, so beyond the highest rate a window would be slowed by more
-   than a twentieth; below the lowest, shutters see next to none. */
+/* Hits per second of processor time. A hit costs some 10 us: above the highest rate a window would be slowed by more
+   than a twentieth. Below the lowest, a shutter sees almost none. */
 static const double RATE_MIN = 20.0, RATE_WANTED = 2000.0, RATE_MAX = 5000.0;
-/* What a window of some 50 ms leaves unknown: of passes at even distances little, of others as much as they vary. */
+/* How uncertain the count in a window of some 50 ms is: little if hits come at even distances, else as much as the
+   distances vary. */
 static const double WINDOW_NS = 5e7, CUT_FRAC = 0.2, GOOD_NS = 2e6;
 static const double DRAG_MAX = 0.03;
 
@@ -94,7 +95,7 @@ static mc_candidate *find(mc_search *search, mc_sampled *thread, int i_path, uin
     return candidate;
 }
 
-/* Once a sample, however often it is on the stack. */
+/* Count a place once per sample, however often it is on the stack. */
 static void propose(mc_search *search, mc_sampled *thread, int i_path, uint64_t offset)
 {
     mc_candidate *candidate = find(search, thread, i_path, offset);
@@ -116,11 +117,11 @@ static mc_object *object_of(mc_sampled *thread, int i_path)
 typedef struct place {
     mc_search *search;
     mc_sampled *thread;
-    uint64_t t_end; /* no more lookups then */
+    uint64_t t_end; /* no more lookups after that */
 } place;
 
-/* The function that holds this address, and the address if a call returns to it. A word of a stack that is an address
-   in the program most often is one; where it is none, the trial will tell. */
+/* Note the function that holds this address, and the address itself if a call returns to it. Most words of a stack
+   that look like an address in the program are one; for others the trial will tell. */
 static void note(place *in, uint64_t address, int returns)
 {
     mc_sampled *thread = in->thread;
@@ -144,7 +145,7 @@ static void take_sample(void *data, const uint64_t *words, size_t n)
     if (n < 2)
         return;
     uint64_t n_stack = words[1] / sizeof *words;
-    /* After the stack the kernel writes how much of it there was. */
+    /* Behind the stack the kernel writes how many bytes of it are valid. */
     uint64_t n_real = n_stack && n_stack + 2 < n ? words[2 + n_stack] / sizeof *words : 0;
     in->search->i_sample++;
     note(in, words[0], 0);
@@ -152,7 +153,7 @@ static void take_sample(void *data, const uint64_t *words, size_t n)
         note(in, words[2 + i], 1);
 }
 
-/* Bytes that look like a direct call, and how far it is to where it goes; 0: they do not. */
+/* Does this look like a direct call? *distance: to its target. 0: no. */
 static int is_call(const uint8_t *code, int64_t *distance)
 {
 #ifdef __x86_64__
@@ -173,7 +174,8 @@ static int is_call(const uint8_t *code, int64_t *distance)
 #endif
 }
 
-/* Where the calls in a function return to. What a loop calls may be too short to be seen in any sample. */
+/* Propose the places where calls in this function return. A function that a loop calls may be too short to appear in
+   any sample. */
 static void propose_calls(mc_search *search, const mc_candidate *function, uint64_t t_end)
 {
     _Alignas(8) uint8_t code[CODE_BYTES];
@@ -223,7 +225,7 @@ int mc_search_candidates(mc_search *search)
         place in = {search, &search->sampled[i], t + LOOKUPS_NS};
         mc_probe_each(&in.thread->stacks, take_sample, &in);
         mc_probe_close(&in.thread->stacks);
-        /* A clock that is due while a breakpoint is handled would find the program there. */
+        /* A timer that expires during a hit would sample the breakpoint's place. */
         mc_probe_stop(&in.thread->places);
     }
     qsort(search->candidates, (size_t)search->n_candidates, sizeof *search->candidates, more_seen);
@@ -252,7 +254,7 @@ static uint64_t address_of(const mc_candidate *candidate)
     return mc_maps_address(&candidate->thread->maps, mc_candidate_path(candidate), candidate->offset);
 }
 
-/* By how much the program would be slowed while a breakpoint stands there, beside the hits. */
+/* How much a breakpoint there slows the program, apart from its hits. */
 static double drag(const mc_search *search, const mc_candidate *candidate)
 {
     heat all = {address_of(candidate) / LINE_BYTES, 0, 0};
@@ -280,7 +282,7 @@ int mc_search_try(mc_search *search)
 {
     while (search->i_next < search->n_candidates && search->n_trials < MC_N_AT_ONCE) {
         errno = 0;
-        /* No more breakpoints at a time than the processor has left. */
+        /* The processor may have no breakpoint left for more trials. */
         search->has_room = begin_trial(search, search->i_next) || errno != ENOSPC;
         if (!search->has_room)
             break;
@@ -312,7 +314,7 @@ static void add_gap(void *data, const uint64_t *words, size_t n)
     all->last_ns = words[0];
 }
 
-/* A place that has been silent for longer than usual may stay so. */
+/* A place that has been silent for longer than usual may stay silent. */
 static void add_silence(gaps *all, uint64_t from, uint64_t to)
 {
     uint64_t mean_ns = all->n > 0.0 ? (uint64_t)(all->sum_ns / all->n) : 0;
@@ -325,7 +327,7 @@ static void add_silence(gaps *all, uint64_t from, uint64_t to)
     all->squares += silent.squares;
 }
 
-/* Of counting passes in a window, in time; 0: not known. */
+/* Uncertainty of the count in a window, as time; 0: not known. */
 static double unsure_ns(const gaps *all)
 {
     if (all->n < 2.0 || all->sum_ns <= 0.0)
@@ -360,7 +362,7 @@ int mc_search_judge(mc_search *search, int is_last)
     return 1;
 }
 
-/* 0: it will not do. Else the more, the worse. */
+/* 0: unusable. Else smaller is better. */
 static double badness(const mc_candidate *candidate)
 {
     if (candidate->n_hits < N_HITS_AT_LEAST || candidate->unsure_ns <= 0.0)

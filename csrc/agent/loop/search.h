@@ -1,5 +1,5 @@
 /* The search for a place in the program whose executions can stand for a job's progress: the entry of a function, or
-   where a call returns to. Found by samples of where the program is, and by trials. */
+   the place where a call returns. Places are found by sampling and chosen by trials. */
 #ifndef MPICOLOC_LOOP_H
 #define MPICOLOC_LOOP_H
 
@@ -9,7 +9,7 @@
 
 enum { MC_N_SAMPLED = 3, MC_N_CANDIDATES = 512, MC_N_AT_ONCE = 3 };
 
-/* A running thread that is looked at. */
+/* A running thread that is sampled. */
 typedef struct mc_sampled {
     int tid;
     mc_probe stacks, places;
@@ -25,7 +25,7 @@ typedef struct mc_candidate {
     uint64_t n_seen, i_seen;
     uint64_t n_hits, ran_ns;
     double gap_ns;    /* time between two hits around a random instant */
-    double unsure_ns; /* what counting them in a window leaves unknown, as time */
+    double unsure_ns; /* uncertainty of its count in a window, as time */
 } mc_candidate;
 
 typedef struct mc_search {
@@ -37,31 +37,32 @@ typedef struct mc_search {
     int i_next, n_trials;
     int has_room; /* the processor had a breakpoint left */
     int i_tried[MC_N_AT_ONCE];
-    uint64_t t_trial; /* the present trials began */
+    uint64_t t_trial; /* begin of the present trials */
     mc_probe trials[MC_N_AT_ONCE];
 } mc_search;
 
 mc_search *mc_search_new(double line_cost); /* NULL: no memory */
 void mc_search_free(mc_search *search);
 
-/* Look at a thread from now on; MC_E_PERF with errno set. */
+/* Sample a thread from now on; MC_E_PERF with errno set. */
 int mc_search_sample(mc_search *search, int pid, int tid);
 
-/* Instants at which the threads' places are known by now. */
+/* Number of instants sampled so far. */
 uint64_t mc_search_n_places(const mc_search *search);
 
-/* The samples become candidates, the most seen first, with the calls in their functions; returns their number. */
+/* Turn the samples into candidates, the most frequent first, and add the calls in their functions; returns their
+   number. */
 int mc_search_candidates(mc_search *search);
 
-/* Breakpoints on the next candidates; 0: all have been tried. Each is taken away after few hits. */
+/* Put breakpoints on the next candidates; 0: all have been tried. The kernel removes each after a few hits. */
 int mc_search_try(mc_search *search);
 
-/* Read the trials begun. 0: a rare candidate wants more time. */
+/* Read the trials. 0: a rare candidate needs more time. */
 int mc_search_judge(mc_search *search, int is_last);
 
-/* The best so far, NULL: none will do. */
+/* The best so far; NULL: none is usable. */
 const mc_candidate *mc_search_best(const mc_search *search);
-/* 0: the best is good, or none of many tried since was better. */
+/* 0: the best is good, or the last many were no better. */
 int mc_search_goes_on(const mc_search *search);
 const char *mc_candidate_path(const mc_candidate *candidate);
 

@@ -14,7 +14,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-/* A test puts software events here, to run this code where there is no PMU. */
+/* A test counts software events instead, to run this code without a PMU. */
 #ifndef MC_PERF_EVENTS
 #define MC_PERF_EVENTS \
     {PERF_TYPE_HARDWARE, PERF_COUNT_HW_INSTRUCTIONS}, \
@@ -25,7 +25,7 @@
 
 enum {
     N_THREADS_MAX = 512,
-    LEAST_FD = 256, /* applications know the small ones by heart, and may have closed them to open them anew */
+    LEAST_FD = 256, /* applications use small numbers without asking, and may have closed and opened them again */
 };
 
 static const struct {
@@ -38,15 +38,15 @@ typedef struct seen {
     mc_ipc total;
     mc_tally tally;
     int is_read;
-    int is_known; /* its part outside MPI may be told */
+    int is_known; /* its part outside MPI is known */
 } seen;
 
 typedef struct watched {
     mc_followed thread;
     mc_group group;
-    int kept;      /* still wanted, while the list is renewed */
-    int has_ahead; /* once it has counted itself: */
-    mc_ipc ahead;  /* our group has counted this more than its own, at most */
+    int kept;      /* it stays while the list is renewed */
+    int has_ahead; /* the thread has counted itself: */
+    mc_ipc ahead;  /* our group has counted at most so much more than its own */
     seen at[2];
 } watched;
 
@@ -70,7 +70,7 @@ static int open_event(int i_event, int tid, int group, int is_pinned)
 {
     struct perf_event_attr attr;
     mc_perf_in_user_code(&attr, events[i_event].type, events[i_event].config);
-    /* Of the leader: the others follow it. */
+    /* For the leader of the group; the other events follow it. */
     attr.disabled = group < 0;
     attr.pinned = is_pinned && group < 0;
     attr.read_format |= PERF_FORMAT_GROUP;
@@ -102,7 +102,7 @@ int mc_group_open(mc_group *group, int tid, int is_pinned)
         if (group->fds[i] < 0)
             return close_again(group);
     }
-    /* All at once: one that joins a group that counts already may wait until its thread is given a processor anew. */
+    /* Enable all at once: an event that joins a counting group may wait until its thread gets a processor again. */
     return ioctl(group->fds[0], PERF_EVENT_IOC_ENABLE, 0) == 0 ? MC_OK : close_again(group);
 }
 
@@ -117,7 +117,7 @@ int mc_group_read(const mc_group *group, mc_ipc *out, int *is_shared)
     *out = (mc_ipc){counts.values[0], counts.values[1]};
     if (!*is_shared)
         return MC_OK;
-    /* The kernel shares too few counters among too many events by turns. */
+    /* The kernel lets too many events share too few counters by turns. */
     double scale = counts.running_ns ? (double)counts.enabled_ns / (double)counts.running_ns : 0.0;
     out->instructions = (uint64_t)((double)out->instructions * scale);
     out->cycles = (uint64_t)((double)out->cycles * scale);
@@ -189,7 +189,7 @@ static int count_oneself(char *reason, size_t size)
             return MC_E_PERF;
         }
         status = mc_group_read(&self, &counts, &is_shared);
-        /* The job's threads will do this, and no filter of system calls may end them for it. */
+        /* The job's threads will make this call: no system-call filter may kill them for it. */
         self.fds[0] = mc_perf_keep(self.fds[0], &id);
         mc_group_close(&self);
     }
@@ -259,7 +259,7 @@ int mc_perf_follow(mc_perf *perf, const mc_followed *threads, int n)
         watched *one = find(perf, threads[i].tid);
         if (!one)
             one = add(perf, threads[i].tid);
-        n_left += !one && errno != ESRCH; /* else it has ended */
+        n_left += !one && errno != ESRCH; /* else the thread has ended */
         if (!one)
             continue;
         one->kept = 1;
@@ -276,14 +276,14 @@ static uint64_t less(uint64_t a, uint64_t b)
     return a < b ? a : b;
 }
 
-/* Of two differences, which may be below 0: its own pair may have begun with more. */
+/* Take the smaller signed difference. */
 static uint64_t nearer(uint64_t a, uint64_t b)
 {
     return (int64_t)a < (int64_t)b ? a : b;
 }
 
-/* The tally, or, of a thread whose calls neither began nor ended in this span yet, what it will begin with. Its own
-   times are read first: they change after its tally. */
+/* Read the thread's tally. If no call has begun or ended in this span yet, return the tally that the span will begin
+   with. Read the thread's own times first: they change after its tally. */
 static int find_tally(const mc_followed *thread, uint64_t span, mc_tally *tally)
 {
     const mc_lane_head *lane = thread->lane;
@@ -293,7 +293,7 @@ static int find_tally(const mc_followed *thread, uint64_t span, mc_tally *tally)
     uint64_t t_enter = __atomic_load_n(&lane->t_enter, __ATOMIC_ACQUIRE);
     uint64_t t_last = __atomic_load_n(&lane->calls.t_last, __ATOMIC_ACQUIRE);
     int status = mc_tally_read(&lane->tally, tally);
-    /* one that has ended left its lane */
+    /* a thread that has ended has given back its lane */
     if (status != MC_OK || __atomic_load_n(&lane->owner_tid, __ATOMIC_ACQUIRE) != (uint64_t)thread->tid)
         return 0;
     if (tally->state == MC_TALLY_NONE)
@@ -303,7 +303,7 @@ static int find_tally(const mc_followed *thread, uint64_t span, mc_tally *tally)
     return 1;
 }
 
-/* Others have so many counters pinned that none are left: from now on by turns. */
+/* Other programs have pinned so many counters that none is left: from now on take turns. */
 static void give_way(watched *one)
 {
     mc_group_close(&one->group);
@@ -323,7 +323,7 @@ static void note(watched *one, seen *now, uint64_t span)
         give_way(one);
     if (!now->is_known || !now->tally.span)
         return;
-    /* What it has counted since its tally is counted here too, so the least difference ever is nearest. */
+    /* What the thread has counted since its tally is in our count too, so the least difference ever is the best. */
     mc_ipc ahead = {now->total.instructions - now->tally.total.instructions,
                     now->total.cycles - now->tally.total.cycles};
     if (one->has_ahead)
@@ -343,14 +343,14 @@ static uint64_t outside_at(const seen *at, uint64_t outside, uint64_t own, uint6
     return at->tally.state == MC_TALLY_OUTSIDE ? outside + (total - ahead - own) : outside;
 }
 
-/* Modulo 2^64, as a thread that began to count itself after a window's begin had counted less than nothing by then. */
+/* Modulo 2^64: a thread that began to count itself after the window's begin has a negative count there. */
 static uint64_t outside_between(uint64_t begin, uint64_t end, uint64_t all)
 {
     return (int64_t)(end - begin) < 0 ? 0 : less(end - begin, all);
 }
 
-/* A call that began or ended as the span did was not told, and its thread may have shown it after the window's begin
-   only. The first tally of the span knows better. */
+/* A call that began or ended together with the span was not published, or only after the window's begin. The first
+   tally of the span is more accurate. */
 static seen at_begin(const watched *one)
 {
     seen begin = one->at[0];

@@ -31,7 +31,7 @@ static struct {
 } counters[N_EVENTS];
 static uint64_t begin_cpu_ns;
 
-/* With that of children, whose events are counted too. */
+/* Processor time with that of children, whose events are counted too. */
 static uint64_t cpu_ns(void)
 {
     struct timespec own = {0, 0};
@@ -59,7 +59,7 @@ static int is_wanted(const char *list, int i)
     return strcmp(list, "on") == 0 ? events[i].is_usual : is_listed(list, events[i].name);
 }
 
-/* Not pinned: the meter's counters are, and come first. */
+/* Not pinned: the meter's counters are, and go first. */
 static int open_event(int i)
 {
     struct perf_event_attr attr;
@@ -68,7 +68,7 @@ static int open_event(int i)
     return (int)syscall(SYS_perf_event_open, &attr, 0, -1, -1, PERF_FLAG_FD_CLOEXEC);
 }
 
-/* 0: the kernel will not open any other one either. */
+/* 0: the kernel will not open any other event either. */
 static int count(int i)
 {
     int fd = open_event(i);
@@ -108,7 +108,8 @@ void mc_pmu_start(void)
     errno = saved_errno;
 }
 
-/* An application may close what it did not open, and the number is another file's then. */
+/* Close it only if it is still ours: an application may close descriptors that it did not open, and their numbers
+   are used again. */
 static void end(int i)
 {
     if (counters[i].fd && mc_perf_is_kept(counters[i].fd, counters[i].id))
@@ -150,8 +151,8 @@ void mc_pmu_forget(void)
     errno = saved_errno;
 }
 
-/* With every event, those of the kernel among them: a machine may refuse others today and not tomorrow, and what is
-   done with a counter differs for none. */
+/* Try every event, also those that are refused today: whether the kernel refuses may change, and a filter's answer
+   does not depend on the event. */
 static void try_all(void)
 {
     mc_pmu_row row;

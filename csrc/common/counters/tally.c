@@ -15,7 +15,7 @@
 
 enum {
     UNTRIED,
-    BY_PAGE,   /* read by the program itself; the mappings keep the events, no descriptor is held */
+    BY_PAGE,   /* the program reads it from memory; mappings keep the events open, no descriptor is needed */
     BY_KERNEL, /* read by a system call */
     CANNOT,
 };
@@ -44,7 +44,7 @@ static void unmap_pages(void)
 }
 
 #ifdef MC_HAS_RDPMC
-/* As linux/perf_event.h describes it. 0: the event is not on the processor, or shares it with others by turns. */
+/* As described in linux/perf_event.h. 0: the event is not on the processor, or shares it by turns. */
 static int read_page(const volatile struct perf_event_mmap_page *page, uint64_t *count)
 {
     uint32_t lock, index;
@@ -148,7 +148,7 @@ static int read_own(mc_ipc *out)
         open_own();
     if ((own.how == BY_PAGE && read_pages(out)) || (own.how == BY_KERNEL && read_by_kernel(out)))
         return 1;
-    own.how = CANNOT; /* for good: opened anew they would begin at 0 */
+    own.how = CANNOT; /* for good: opened again, the counters would begin at 0 */
     return 0;
 }
 
@@ -158,10 +158,10 @@ static void store_ipc(mc_ipc *field, const mc_ipc *value)
     __atomic_store_n(&field->cycles, value->cycles, __ATOMIC_RELEASE);
 }
 
-/* Every field is stored after the odd number, and what the caller stores comes after the even one. */
+/* Fields are stored after the odd number; what the caller stores next comes after the even one. */
 static void publish(mc_tally *tally, const mc_tally *next)
 {
-    /* Odd already, where a signal handler of the application left by a jump while this went on. */
+    /* It is odd already if a signal handler of the application jumped out of this function. */
     uint64_t odd = next->seq | 1;
     __atomic_store_n(&tally->seq, odd, __ATOMIC_RELAXED);
     __atomic_store_n(&tally->span, next->span, __ATOMIC_RELEASE);
@@ -201,7 +201,7 @@ void mc_tally_note(mc_tally *tally, uint64_t span, int was_inside, uint64_t stat
 
 void mc_tally_forget(void)
 {
-    /* A forked child has no mapping of these, and perhaps others at their addresses by now. */
+    /* A forked child does not have these mappings, and may have others at their addresses. */
     for (int i = 0; i < MC_N_EVENTS; i++)
         own.pages[i] = NULL;
     mc_tally_close();

@@ -1,7 +1,8 @@
 /* Bytes that a collective moves for this rank. */
 #include "guest/calls/volume.h"
 
-/* In a rooted collective. On an intercommunicator the root's own group passes MPI_ROOT or MPI_PROC_NULL. */
+/* This rank's role in a rooted collective. On an intercommunicator the root's own group passes MPI_ROOT or
+   MPI_PROC_NULL. */
 enum role { ROLE_ROOT_AND_LEAF, ROLE_ROOT, ROLE_LEAF, ROLE_NONE };
 
 static int is_inter(MPI_Comm comm)
@@ -71,7 +72,7 @@ static uint64_t sum_typed(const void *counts, int wide, mc_handles types, int n)
     return total;
 }
 
-/* For the traffic between ranks: the buffer, or one rank's part of it. */
+/* Note for the traffic between ranks: the whole buffer, or one rank's part of it. */
 static void note(mc_volume *v, MPI_Comm comm, int root, uint64_t whole_bytes, MPI_Datatype type)
 {
     v->collective = mc_ranks_of_comm(comm);
@@ -80,14 +81,14 @@ static void note(mc_volume *v, MPI_Comm comm, int root, uint64_t whole_bytes, MP
     v->item_bytes = mc_bytes(1, type);
 }
 
-/* The same with a root. Between two groups those tell who are not the root's. */
+/* The same with a root. On an intercommunicator the ranks outside the root's group note it. */
 static void note_rooted(mc_volume *v, MPI_Comm comm, int root, enum role role, uint64_t whole_bytes, MPI_Datatype type)
 {
     if (role == ROLE_LEAF || !is_inter(comm))
         note(v, comm, root, whole_bytes, type);
 }
 
-/* The same where each rank's part is its own. */
+/* The same where each rank's part has its own size. */
 static void note_uneven(mc_volume *v, MPI_Comm comm, uint64_t whole_bytes, uint64_t own_bytes, MPI_Datatype type)
 {
     note(v, comm, -1, whole_bytes, type);
@@ -259,11 +260,13 @@ void mc_volume_reduce_scatter(mc_volume *v, const void *counts, int wide, MPI_Da
 void mc_volume_reduce_scatter_block(mc_volume *v, long long count, MPI_Datatype type, MPI_Comm comm)
 {
     v->recv_bytes = mc_bytes(count, type);
-    v->sent_bytes = v->recv_bytes * (uint64_t)n_local(comm); /* also between groups, where the other one takes it */
+    /* On an intercommunicator too, where the other group receives it. */
+    v->sent_bytes = v->recv_bytes * (uint64_t)n_local(comm);
     note(v, comm, -1, v->recv_bytes, type);
 }
 
-/* Neighbours of a list that are there: at the open edge of a grid the buffers keep a place that nothing moves to. */
+/* How many neighbours of a list exist. At the open edge of a grid there is none, but the buffers have a place for
+   one. */
 static uint64_t n_present(const int *neighbours, int n)
 {
     uint64_t n_there = 0;

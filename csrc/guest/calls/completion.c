@@ -14,9 +14,9 @@ MC_OP_TABLE(, mc_under_way, N_PENDING_BUCKETS);
 MC_OP_TABLE(static, persistent, N_PERSISTENT_BUCKETS);
 MC_OP_TABLE(static, matched, N_MATCHED_BUCKETS);
 
-/* ---- what begins ---- */
+/* ---- begin ---- */
 
-/* What ends unseen counts as what was asked for. */
+/* An operation whose end is not seen counts with the bytes that it asked for. */
 static void count_as_posted(mc_volume *v, const mc_op *op)
 {
     if (op->kind == MC_OP_RECV)
@@ -78,7 +78,7 @@ void mc_persistent_keep(MPI_Request request, mc_volume *v)
         op = (mc_op){.kept = mc_keep_collective(v), .kind = MC_OP_OTHER};
     v->sent_bytes = v->recv_bytes = 0; /* nothing moves before MPI_Start */
     if (op.kind == MC_OP_OTHER && op.kept == NULL)
-        return; /* to or from MPI_PROC_NULL: requests of these may share a handle */
+        return; /* to or from MPI_PROC_NULL; such requests may share one handle */
     op.ranks = mc_ranks_keep(op.ranks);
     if (!mc_op_add(&persistent, MC_KEY_OF(request), &op)) {
         drop_persistent(&op);
@@ -100,7 +100,7 @@ void mc_volume_start(mc_volume *v, MPI_Request request)
     }
     mc_op left;
     if (mc_ops_any(&mc_under_way) && mc_op_take(&mc_under_way, key, UINT64_MAX, &left))
-        mc_ranks_release(left.ranks); /* it failed, and its handle stayed */
+        mc_ranks_release(left.ranks); /* the earlier operation failed, and its handle remained in the table */
     add_pending(v, key, op);
 }
 
@@ -169,7 +169,7 @@ void mc_volume_imrecv(mc_volume *v, long long count, MPI_Datatype type)
     v->pending_bytes = mc_bytes(count, type);
 }
 
-/* ---- what ends ---- */
+/* ---- completion ---- */
 
 static uint64_t key_at(mc_handles requests, int i)
 {
@@ -244,7 +244,7 @@ static int class_of(int error)
 
 static void count_ended(mc_volume *v, const mc_op *op, const MPI_Status *status)
 {
-    /* Open MPI leaves this field of the status as it was when a file is read or written */
+    /* Open MPI does not write this field of the status for reads and writes of files */
     if (op->kind == MC_OP_RECV && mc_status_is_cancelled(status))
         return;
     uint64_t bytes = mc_status_bytes(status);
@@ -256,7 +256,7 @@ static void count_ended(mc_volume *v, const mc_op *op, const MPI_Status *status)
         v->written_bytes += bytes;
 }
 
-/* Request i ended well, its status is number i_status. */
+/* Request i completed without error; its status is number i_status. */
 static void end_one(mc_completion *c, mc_volume *v, uint64_t i, uint64_t i_status)
 {
     mc_op op;
@@ -280,7 +280,7 @@ static void drop(mc_completion *c, uint64_t i)
         mc_ranks_release(op.ranks);
 }
 
-/* The call failed as a whole: what the library took from the program's hands is gone. */
+/* The call failed. Forget the requests whose handles the library has replaced. */
 static void drop_replaced(mc_completion *c)
 {
     for (uint64_t i = 0; i < c->n; i++)
@@ -320,8 +320,8 @@ static int is_replaced(const mc_completion *c, int64_t i)
     return i >= 0 && (uint64_t)i < c->n && key_at(c->requests, (int)i) != c->keys[i];
 }
 
-/* MPICH 4.0's mpi_f08 gives indices from 0, others from 1 as MPI says. Which it is shows by the handles that were
-   replaced; those of persistent requests never are. */
+/* MPI counts indices from 1 in Fortran; MPICH 4.0's mpi_f08 counts from 0. The handles that were replaced show which
+   it is. Handles of persistent requests are never replaced. */
 static int index_base(const mc_completion *c, int n_done, const int *indices)
 {
     static int known = -1;
@@ -354,7 +354,7 @@ void mc_completion_some(mc_completion *c, mc_volume *v, int status, int n_done, 
     if (base == 1)
         base = index_base(c, n_done, indices);
 #endif
-    for (int k = 0; k < n_done; k++) { /* MPI_UNDEFINED is negative */
+    for (int k = 0; k < n_done; k++) { /* n_done may be MPI_UNDEFINED, which is negative */
         int64_t i = (int64_t)indices[k] - base;
         if (i < 0 || (uint64_t)i >= c->n)
             continue;

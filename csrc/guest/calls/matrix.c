@@ -1,9 +1,9 @@
-/* Who takes part in collectives, and how often: what the traffic between ranks is reckoned from. */
+/* Who takes part in collectives, and how often: from this the traffic between ranks is computed. */
 #include <stdlib.h>
 
 #include "guest/calls/volume.h"
 
-/* Members in their order as runs of equal steps; runs == NULL only counts them. */
+/* The members' world ranks as runs of equal steps; runs NULL: only count them. */
 static uint32_t split(const mc_ranks *ranks, mc_run *runs)
 {
     uint32_t n_runs = 0;
@@ -19,7 +19,7 @@ static uint32_t split(const mc_ranks *ranks, mc_run *runs)
     return n_runs;
 }
 
-/* Two threads may tell the same group at once; it then stands there twice. */
+/* If two threads add the same group at once, it is there twice. */
 static void tell_members(mc_segment *segment, const mc_ranks *ranks, uint64_t group)
 {
     uint64_t n_known = __atomic_load_n(&segment->n_members, __ATOMIC_RELAXED);
@@ -44,9 +44,9 @@ static void tell_members(mc_segment *segment, const mc_ranks *ranks, uint64_t gr
     __atomic_store_n(&segment->members[i].group, group, __ATOMIC_RELEASE);
 }
 
-enum { NO_GROUP = 1 }; /* not all members are known ranks of this job */
+enum { NO_GROUP = 1 }; /* some member is not a known rank of this job */
 
-/* The same on every member. */
+/* Every member of the group computes the same hash. */
 static uint64_t hash_of(const mc_ranks *ranks)
 {
     uint64_t hash = mc_mix((uint64_t)ranks->n_ranks);
@@ -59,7 +59,7 @@ static uint64_t hash_of(const mc_ranks *ranks)
     return hash;
 }
 
-/* Threads that ask at once find the same. */
+/* Threads that compute it at the same time find the same hash. */
 static uint64_t group_of(mc_ranks *ranks)
 {
     uint64_t group = __atomic_load_n(&ranks->group, __ATOMIC_RELAXED);
@@ -73,14 +73,14 @@ static uint64_t group_of(mc_ranks *ranks)
     return group;
 }
 
-/* What a row of the table is about, and what one call adds to it. */
+/* The key of a row, and what one call adds to it. */
 typedef struct kind {
     uint64_t group, to_group, whole_bytes, own_bytes, item_bytes;
     uint32_t call;
     int root, own_rank;
 } kind;
 
-/* What is known of a persistent collective until it is freed. */
+/* What a persistent collective will count when it is started; kept until it is freed. */
 typedef struct mc_kept {
     uint64_t sent_bytes, recv_bytes;
     int is_counted; /* by this rank */
@@ -92,7 +92,7 @@ typedef struct mc_kept {
     } * parts;
 } mc_kept;
 
-/* 0: others count it. */
+/* 0: other ranks count it. */
 static int kind_of(const mc_volume *v, kind *out)
 {
     mc_ranks *ranks = v->collective, *own = ranks != NULL && ranks->is_inter ? ranks->own_side : ranks;

@@ -1,4 +1,4 @@
-/* Ranks of any communicator as ranks of the application's world. */
+/* Translates ranks of any communicator to ranks of the application's world. */
 #include "guest/calls/peers.h"
 
 #include <limits.h>
@@ -15,7 +15,7 @@ MC_OP_TABLE(static, wins, N_WIN_BUCKETS);
 uint64_t mc_ranks_generation = 1;
 __thread mc_last_ranks mc_last_comm, mc_last_win;
 
-/* Stands for all communicators whose ranks are the world's, so that nobody has to count its users. */
+/* Stands for every communicator whose ranks are the world's; it is never freed, so its users are not counted. */
 static mc_ranks whole_world = {.n_users = 1, .n_ranks = INT_MAX, .is_world = 1};
 
 static MPI_Group group_of(MPI_Comm comm, int is_remote)
@@ -55,7 +55,7 @@ static int is_identity(const int *world_ranks, int n)
     return 1;
 }
 
-/* A program of sessions only has no world, and asking for its group is fatal. */
+/* A program with sessions only has no world: asking for its group is fatal. */
 static void learn_world_ranks(mc_ranks *ranks, MPI_Group group)
 {
     MPI_Group world = mc_app_world ? group_of(mc_app_world, 0) : mc_known.group_null;
@@ -156,12 +156,12 @@ void mc_ranks_release(mc_ranks *ranks)
     free(ranks);
 }
 
-/* Before the first entry of any table: do threads have to take turns? */
+/* Before anything enters the tables: must threads lock them? */
 void mc_learn_threads(void)
 {
     static int is_known;
     int provided = MPI_THREAD_MULTIPLE;
-    /* a program of sessions has said so already, and must not be asked */
+    /* a program with sessions has decided already, and must not call MPI_Query_thread */
     if (__atomic_load_n(&is_known, __ATOMIC_ACQUIRE) || __atomic_load_n(&mc_ops_shared, __ATOMIC_ACQUIRE))
         return;
     if (!MC_HAVE(MPI_Query_thread) || MC_REAL(MPI_Query_thread)(&provided) != MPI_SUCCESS ||
@@ -170,7 +170,7 @@ void mc_learn_threads(void)
     __atomic_store_n(&is_known, 1, __ATOMIC_RELEASE);
 }
 
-/* What is known of the key; NULL: nothing yet. */
+/* The entry of this key; NULL: there is none yet. */
 static mc_ranks *known(mc_op_table *table, mc_last_ranks *last, uint64_t key)
 {
     mc_op op;
@@ -183,8 +183,8 @@ static mc_ranks *known(mc_op_table *table, mc_last_ranks *last, uint64_t key)
     return last->ranks = op.ranks;
 }
 
-/* Two threads may learn the same communicator at once: it then has two rows, which go together. What finds no room is
-   learnt again whenever the thread comes back to it. */
+/* If two threads learn the same communicator at once, it has two rows, which are removed together. If there is no
+   room, the thread learns it again each time. */
 static void keep_new(mc_op_table *table, mc_last_ranks *last, uint64_t key, mc_ranks *ranks)
 {
     mc_op op = {.ranks = ranks};
@@ -237,7 +237,7 @@ void mc_win_gone(MPI_Win win)
     forget(&wins, MC_KEY_OF(win));
 }
 
-/* One block, so that it is freed as one. */
+/* One block, so that one free() frees all. */
 static mc_neighbours *new_neighbours(int n_in, int n_out, int **in, int **out)
 {
     size_t n = (size_t)(n_in > 0 ? n_in : 0) + (size_t)(n_out > 0 ? n_out : 0);

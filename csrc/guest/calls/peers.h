@@ -9,35 +9,36 @@
 #include "guest/mpi/real.h"
 
 typedef struct mc_ranks {
-    uint64_t n_users;      /* the table of communicators, receives under way, ... */
-    int n_ranks;           /* on the other side: of the remote group, if there is one */
+    uint64_t n_users;      /* the communicators' table, receives under way, ... */
+    int n_ranks;           /* of the remote group, if there is one */
     int n_local, own_rank; /* in the own group */
     int is_inter;
     int is_world;                     /* the ranks are those of the world */
-    int *world_ranks;                 /* else: by rank, -1 outside the world; NULL: not known */
-    struct mc_neighbours *neighbours; /* of a communicator with a topology, once asked for */
-    uint64_t group;                   /* hash of the members, once asked for (matrix.c) */
+    int *world_ranks;                 /* if not: by rank, -1 outside the world; NULL: not known */
+    struct mc_neighbours *neighbours; /* of a communicator with a topology; NULL until they are asked for */
+    uint64_t group;                   /* hash of the members; 0 until it is asked for (matrix.c) */
     struct mc_ranks *own_side;        /* of an intercommunicator: the own group */
 } mc_ranks;
 
-/* Ranks to receive from and to send to, in the order of the buffers; MPI_PROC_NULL at an open edge. */
+/* Ranks to receive from and to send to, in the order of the buffers. MPI_PROC_NULL at an open edge of a grid. */
 typedef struct mc_neighbours {
     int n_in, n_out;
     const int *in, *out;
 } mc_neighbours;
 
-/* What is known of a communicator or window. Valid until the program frees that; kept longer by mc_ranks_keep, which
-   returns what to keep. */
+/* The ranks of a communicator or window. Valid until the program frees it; mc_ranks_keep makes a reference that
+   stays valid. */
 static inline mc_ranks *mc_ranks_of_comm(MPI_Comm comm);
 static inline mc_ranks *mc_ranks_of_win(MPI_Win win);
 mc_ranks *mc_ranks_keep(mc_ranks *ranks);
 void mc_ranks_release(mc_ranks *ranks);
 
-/* Programs use few communicators in a row. Every free starts a new generation, as the handle may come back. */
+/* Programs use few communicators in a row, so each thread remembers the last one. Every free starts a new
+   generation, because the handle may be used again. */
 typedef struct mc_last_ranks {
     uint64_t key, generation;
     mc_ranks *ranks;
-    mc_ranks *homeless; /* found no room in the table */
+    mc_ranks *homeless; /* not in the table, which was full */
 } mc_last_ranks;
 
 extern uint64_t mc_ranks_generation;
@@ -74,10 +75,10 @@ static inline int mc_world_rank(const mc_ranks *ranks, int rank)
     return ranks->world_ranks != NULL ? ranks->world_ranks[rank] : -1;
 }
 
-/* Once MPI is initialized: do threads have to take turns in the tables? */
+/* Call it once MPI is initialized: finds out whether threads must share the tables. */
 void mc_learn_threads(void);
 
-/* Called before the program frees the handle, which may come back for another one. */
+/* Call these before the program frees the handle, which may be used again. */
 void mc_comm_gone(MPI_Comm comm);
 void mc_win_gone(MPI_Win win);
 

@@ -16,8 +16,8 @@ void mc_ops_share(void)
     __atomic_store_n(&mc_ops_shared, 1, __ATOMIC_RELEASE);
 }
 
-/* Handles are small numbers in a row, or addresses that differ by the size of a request. Both keep together what
-   is used together, so that a window of receives stays within a few pages. */
+/* Handles are consecutive small numbers, or addresses that differ by the size of a request. Both stay together here,
+   so that a window of receives touches few pages. */
 static uint64_t home_of(const mc_op_table *table, uint64_t key)
 {
     return (key ^ (key >> 6) ^ (key >> 13) ^ (key >> 24)) & table->mask;
@@ -55,7 +55,7 @@ typedef struct place {
     mc_op_row *row;
 } place;
 
-/* A free place for the key. Goes past a full bucket only after saying so there. */
+/* A free place for the key. It marks each full bucket that it passes. */
 static place reserve_near(mc_op_table *table, uint64_t home)
 {
     for (uint64_t tried = 0; tried < MC_OP_BUCKETS_TRIED; tried++) {
@@ -70,7 +70,8 @@ static place reserve_near(mc_op_table *table, uint64_t home)
     return (place){NULL, NULL};
 }
 
-/* One bit for each key of the bucket that is this one: most handles asked for are not there, so no branch for each. */
+/* One bit for each key of the bucket that is equal. No branch per key, as most handles that are looked up are not
+   there. */
 static inline unsigned where(const mc_op_bucket *bucket, uint64_t key)
 {
     unsigned bits = 0;
@@ -86,7 +87,7 @@ static inline unsigned where(const mc_op_bucket *bucket, uint64_t key)
     return bits;
 }
 
-/* The newest row of the key older than `before`. */
+/* The newest row of the key that is older than `before`. */
 static place newest(const mc_op_table *table, uint64_t key, uint64_t before)
 {
     uint64_t home = home_of(table, key), newest_stamp = 0;

@@ -1,5 +1,6 @@
 /* What is remembered of a handle until it is completed or freed: receives under way, persistent requests, matched
-   messages, communicators. Bounded tables in the process's own memory, without a lock. Knows no MPI. */
+   messages, communicators. The tables are bounded, without locks, in the process's own memory. No MPI is needed
+   here. */
 #ifndef MPICOLOC_REQUESTS_H
 #define MPICOLOC_REQUESTS_H
 
@@ -7,11 +8,11 @@
 #include <string.h>
 
 enum {
-    MC_OPS_PER_BUCKET = 7, /* with the word that says whether some lie further on: one cache line */
+    MC_OPS_PER_BUCKET = 7, /* together with is_passed they fill one cache line */
     MC_OP_BUCKETS_TRIED = 4,
 };
 
-/* A handle, whatever MPI makes it of, as a key. */
+/* Any MPI handle as a key. */
 #define MC_KEY_OF(handle) mc_key_of(&(handle), sizeof(handle))
 
 static inline uint64_t mc_key_of(const void *handle, size_t size)
@@ -27,7 +28,7 @@ typedef struct mc_op {
         struct mc_kept *kept; /* of a persistent collective */
     };
     uint64_t recv_bytes;
-    struct mc_ranks *ranks; /* of the communicator; whoever keeps an mc_op keeps a reference */
+    struct mc_ranks *ranks; /* of the communicator; each mc_op holds a reference */
     int32_t peer;
     uint32_t kind;
 } mc_op;
@@ -39,13 +40,13 @@ typedef struct mc_op_row {
 
 typedef struct mc_op_bucket {
     uint64_t keys[MC_OPS_PER_BUCKET]; /* 0: free, 1: being filled */
-    uint64_t is_passed;               /* 1: some that belong here may lie in the next bucket */
+    uint64_t is_passed;               /* 1: rows that belong here may be in the next bucket */
 } __attribute__((aligned(64))) mc_op_bucket;
 
 typedef struct mc_op_table {
     mc_op_bucket *buckets;
     mc_op_row *rows;
-    uint64_t mask; /* buckets, a power of 2, less 1 */
+    uint64_t mask; /* number of buckets, a power of 2, minus 1 */
     uint64_t n_added, n_taken;
 } mc_op_table;
 
@@ -54,15 +55,15 @@ typedef struct mc_op_table {
     static mc_op_row name##_rows[(n_buckets)*MC_OPS_PER_BUCKET]; \
     storage mc_op_table name = {name##_buckets, name##_rows, (n_buckets)-1, 0, 0}
 
-/* From here on threads may use the tables at the same time; before, no instruction waits for another processor. */
+/* From here on threads may use the tables at the same time. Before, they need no atomic instructions. */
 void mc_ops_share(void);
 extern int mc_ops_shared;
 
-/* Remember; 0 if there is no room. */
+/* Add it to the table; 0: there is no room. */
 int mc_op_add(mc_op_table *table, uint64_t key, const mc_op *op);
 
-/* Number of additions so far. A thread that is about to complete a handle asks before: when the library has freed it,
-   another thread may get and add the same handle, and only rows older than this are the completer's. */
+/* Number of additions so far. A thread that is about to complete a handle reads it first. Once the library has freed
+   the handle, another thread may get the same handle and add it: only older rows belong to this completion. */
 static inline uint64_t mc_ops_now(const mc_op_table *table)
 {
     return __atomic_load_n(&table->n_added, __ATOMIC_ACQUIRE);
@@ -73,13 +74,13 @@ static inline int mc_ops_any(const mc_op_table *table)
     return __atomic_load_n(&table->n_added, __ATOMIC_ACQUIRE) != __atomic_load_n(&table->n_taken, __ATOMIC_RELAXED);
 }
 
-/* Copy what is remembered of the key (the newest row older than `before`), and forget it; 0 if nothing is. */
+/* Take the newest row of the key that is older than `before` out of the table; 0: there is none. */
 int mc_op_take(mc_op_table *table, uint64_t key, uint64_t before, mc_op *op);
 
-/* Copy without forgetting. */
+/* The same without removing it. */
 int mc_op_find(const mc_op_table *table, uint64_t key, mc_op *op);
 
-/* Or these bits into the kind. */
+/* Set these bits of the row's kind. */
 void mc_op_mark(mc_op_table *table, uint64_t key, uint32_t bits);
 
 #endif

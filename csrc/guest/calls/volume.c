@@ -16,7 +16,7 @@ void mc_type_gone(void)
     __atomic_add_fetch(&mc_type_generation, 1, __ATOMIC_RELAXED);
 }
 
-/* A type may be larger than an int can tell. */
+/* A type's size may not fit an int. */
 static MPI_Count size_of(MPI_Datatype type)
 {
     MPI_Count size_bytes = 0;
@@ -112,7 +112,7 @@ void mc_volume_isendrecv(mc_volume *v, long long scount, MPI_Datatype stype, int
 {
     mc_volume_irecv(v, rcount, rtype, source, comm);
     if (!MC_IS_OPEN_MPI)
-        receive_whole(v, source); /* MPICH up to 5.0 leaves the status of these as it was */
+        receive_whole(v, source); /* MPICH up to 5.0 does not write this status */
     mc_volume_send(v, scount, stype, dest, comm);
 }
 

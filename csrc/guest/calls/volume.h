@@ -1,5 +1,6 @@
-/* How many bytes a call moved for this rank, from its own arguments: the buffers it gave and took, not what the
-   library's algorithm made of them. Arguments that MPI calls not significant are never read. */
+/* How many bytes a call moves for this rank. They are computed from its arguments: from the buffers it gives and
+   takes, not from what the library's algorithm makes of them. Arguments that are not significant in MPI's sense are
+   never read. */
 #ifndef MPICOLOC_VOLUME_H
 #define MPICOLOC_VOLUME_H
 
@@ -11,28 +12,28 @@
 
 typedef struct mc_volume {
     uint64_t sent_bytes, recv_bytes;
-    uint64_t read_bytes, written_bytes; /* of files */
+    uint64_t read_bytes, written_bytes; /* from files, to files */
     uint64_t message_bytes;             /* of the one message to `peer` */
     int is_message;
-    uint32_t one_sided; /* MC_ONE_SIDED: its peer does not count it, nor what is received in this call */
+    uint32_t one_sided; /* MC_ONE_SIDED: the peer counts neither this message nor what this call receives */
     int peer;
-    uint32_t pending_kind; /* what completes later (MC_OP_...): its size is not known before */
+    uint32_t pending_kind; /* what completes later (MC_OP_...); its size is known only then */
     int pending_peer;
-    uint64_t pending_bytes; /* at most */
+    uint64_t pending_bytes; /* upper limit */
     mc_ranks *pending_ranks;
     mc_frame *frame;
-    mc_ranks *collective;            /* of a collective: its ranks */
-    int root;                        /* in them (between two groups: in the other one), -1 none */
-    uint64_t whole_bytes, own_bytes; /* the buffer, or a part of it; the rank's own of parts that differ */
+    mc_ranks *collective; /* ranks of a collective; NULL: it is none */
+    int root;             /* rank of the root in them (on an intercommunicator: in the remote group), -1: none */
+    uint64_t whole_bytes, own_bytes; /* the buffer or one rank's part; this rank's own bytes where parts differ */
     uint64_t item_bytes;             /* of the datatype */
-    int is_kept;                     /* the call moves nothing before it is started */
-    struct mc_kept *kept;            /* what it then gives to each rank, if it is a collective that tells */
+    int is_kept;                     /* a persistent operation: it moves nothing before it is started */
+    struct mc_kept *kept; /* what it gives to each rank once it is started, for collectives with parts that differ */
 } mc_volume;
 
 enum { /* kinds of mc_op */
        MC_OP_NONE,
        MC_OP_RECV,
-       MC_OP_WHOLE_RECV, /* counts as posted, from the peer that was named: its status tells nothing */
+       MC_OP_WHOLE_RECV, /* counts as posted, from the named peer: its status says nothing */
        MC_OP_READ,
        MC_OP_WRITE,
        MC_OP_SEND,  /* persistent */
@@ -40,8 +41,8 @@ enum { /* kinds of mc_op */
        MC_OP_CANCELLED = 16,
 };
 
-/* Programs use few types in a row, and asking the library costs more than this. A freed type may come back under
-   the same handle with another size, so every free starts a new generation. */
+/* Programs use few types in a row, and asking the library costs more than this lookup. A freed type may come back
+   under the same handle with another size, so every free starts a new generation. */
 typedef struct mc_last_type {
     MPI_Datatype type;
     uint64_t generation;
@@ -65,23 +66,23 @@ static inline uint64_t mc_bytes(long long count, MPI_Datatype type)
 
 void mc_record_moved(mc_frame *frame, mc_volume *v);
 
-/* matrix.c: what the traffic between ranks is reckoned from. A collective, as its volume tells it, before mc_leave; */
+/* matrix.c: the traffic between ranks is computed from these. Record a collective, before mc_leave: */
 void mc_record_collective(const mc_volume *v);
-/* and bytes that this rank gives to rank i of a communicator in a collective where it tells each rank's part. */
+/* and the bytes that this rank gives to rank i of a communicator, where parts differ. */
 void mc_record_part(mc_volume *v, const mc_ranks *ranks, int i, uint64_t bytes);
-/* The same of a persistent collective, to be counted whenever it is started; NULL if it moves nothing. */
+/* The same for a persistent collective, to be counted whenever it is started; NULL: it moves nothing. */
 struct mc_kept *mc_keep_collective(mc_volume *v);
 void mc_kept_start(const struct mc_kept *kept, mc_volume *v);
 void mc_kept_free(struct mc_kept *kept);
 
-/* A receive of this call ended: bytes, from a rank of a communicator. */
+/* A receive completed in this call: so many bytes from this rank of a communicator. */
 void mc_volume_received(mc_volume *v, const mc_ranks *ranks, int source, uint64_t bytes);
 
 /* Item i of an array argument as a C handle. */
 MPI_Datatype mc_type_at(mc_handles types, int i);
 MPI_Request mc_request_at(mc_handles requests, int i);
 
-/* Point to point. What is received later is only noted, for mc_request_began or mc_persistent_keep. */
+/* Point to point. Receives that complete later are only noted, for mc_request_began or mc_persistent_keep. */
 void mc_volume_send(mc_volume *v, long long count, MPI_Datatype type, int dest, MPI_Comm comm);
 void mc_volume_psend(mc_volume *v, long long n_parts, long long count, MPI_Datatype type, int dest, MPI_Comm comm);
 void mc_volume_precv(mc_volume *v, long long n_parts, long long count, MPI_Datatype type, int source, MPI_Comm comm);
@@ -92,7 +93,7 @@ void mc_volume_sendrecv(mc_volume *v, long long scount, MPI_Datatype stype, int 
 void mc_volume_isendrecv(mc_volume *v, long long scount, MPI_Datatype stype, int dest, MPI_Comm comm, long long rcount,
                          MPI_Datatype rtype, int source);
 
-/* Matched probes: the message remembers where it came from. mc_message_taken before it is received. */
+/* Matched probes: remember where the message came from. Call mc_message_taken before the message is received. */
 void mc_volume_mprobe(mc_volume *v, MPI_Message message, MPI_Comm comm);
 void mc_volume_improbe(mc_volume *v, int found, MPI_Message message, MPI_Comm comm);
 void mc_message_taken(mc_volume *v, MPI_Message message);
@@ -100,12 +101,13 @@ void mc_volume_done(mc_volume *v);
 void mc_volume_mrecv(mc_volume *v, const MPI_Status *status);
 void mc_volume_imrecv(mc_volume *v, long long count, MPI_Datatype type);
 
-/* Persistent requests: remembered when made, counted when started (sends, collectives) or completed (receives). */
+/* Persistent requests: remembered when they are made. Sends and collectives count when they are started, receives
+   when they complete. */
 void mc_persistent_keep(MPI_Request request, mc_volume *v);
 void mc_volume_start(mc_volume *v, MPI_Request request);
 void mc_volume_startall(mc_volume *v, long long n, mc_handles requests);
 
-/* The call posted a receive or file access that `request` completes. */
+/* The call posted a receive or file access; `request` completes it. */
 void mc_request_began(mc_volume *v, MPI_Request request);
 void mc_request_cancelled(MPI_Request request);
 void mc_request_freed(mc_volume *v, MPI_Request request);

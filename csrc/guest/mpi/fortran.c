@@ -15,7 +15,8 @@ int mc_f_resolve(void *slot, const char *profiling_name, const char *name)
     return 1;
 }
 
-/* Named constants of Fortran are variables whose addresses count; the program may hold copies, which come first. */
+/* Fortran's named constants are variables that are known by their addresses. The program may hold copies, which come
+   first. */
 static const void *constant(const void **cache, const char *name)
 {
     const void *found = MC_POINTER(*cache);
@@ -46,7 +47,8 @@ void *mc_f_own_status(void *status, MPI_Fint *own)
     return mc_f_is_ignored(status) ? own : status;
 }
 
-/* Where an INTEGER is an int both languages have one layout; the program's array may be aligned for INTEGERs only. */
+/* The two languages have the same layout where an INTEGER is an int. The program's array may be aligned for INTEGERs
+   only. */
 const MPI_Status *mc_f_status(MPI_Status *out, const void *status)
 {
     if (sizeof(MPI_Fint) == sizeof(int))

@@ -18,7 +18,7 @@ static inline void *mc_f_swap(void *comm)
     return mc_f_is_world(comm) ? &mc_f_app_world : comm;
 }
 
-/* Find a real Fortran function: by its profiling name, else behind the wrapper of the same name. */
+/* Find a real Fortran function by its profiling name, else the next one of the same name behind our wrapper. */
 int mc_f_resolve(void *slot, const char *profiling_name, const char *name);
 
 MPI_Datatype mc_f_type(const void *type);
@@ -30,10 +30,10 @@ MPI_Win mc_f_win(const void *win);
 MPI_Message mc_f_message(const void *message);
 int mc_f_is_in_place(const void *buffer);
 
-/* Whether the program passed MPI_STATUS_IGNORE or MPI_STATUSES_IGNORE. */
+/* 1 if the program passed MPI_STATUS_IGNORE or MPI_STATUSES_IGNORE. */
 int mc_f_is_ignored(const void *status);
 
-/* A status that can be read afterwards: `own` where the program passed MPI_STATUS_IGNORE. */
+/* A status that can be read after the call: `own` if the program passed MPI_STATUS_IGNORE. */
 void *mc_f_own_status(void *status, MPI_Fint *own);
 const MPI_Status *mc_f_status(MPI_Status *out, const void *status);
 

@@ -1,7 +1,7 @@
 #ifndef MPICOLOC_HANDLES_H
 #define MPICOLOC_HANDLES_H
 
-/* An array argument, in C or in Fortran, where handles are integers. */
+/* An array argument with handles of C, or of Fortran, which are integers. */
 typedef struct mc_handles {
     const void *items;
     int is_fortran;

@@ -36,8 +36,8 @@ static int is_own(void *address)
     return dladdr(address, &found) && dladdr(&mc_real, &self) && found.dli_fbase == self.dli_fbase;
 }
 
-/* Python loads its MPI with RTLD_LOCAL, where no plain dlsym finds it: ask every loaded object by name. The names are
-   gathered first, because the loader's lock is held inside dl_iterate_phdr. */
+/* Python loads its MPI with RTLD_LOCAL, where a plain dlsym does not find it: ask each loaded object by its name.
+   The names are collected first, because dl_iterate_phdr holds the loader's lock. */
 static void *find_local(const char *symbol)
 {
     object_list *list = calloc(1, sizeof *list);
@@ -66,7 +66,7 @@ void *mc_find(const char *name)
 }
 
 #ifdef OPEN_MPI
-/* Data, unlike functions, may have been copied into the executable: its own address counts. */
+/* Data may have been copied into the executable, functions are not: the address in the executable counts. */
 static void *find_data(const char *name)
 {
     void *found = dlsym(RTLD_DEFAULT, name);
@@ -134,7 +134,8 @@ int mc_resolve(void *slot, const char *name)
     return 1;
 }
 
-/* A tool in between has the name without P. Where MPI was loaded for itself, none can be. */
+/* A tool between us and MPI has the function's name without P. If MPI was loaded with RTLD_LOCAL, there is no such
+   tool. */
 int mc_resolve_next(void *slot, const char *name)
 {
     void *real = NULL;

@@ -1,11 +1,11 @@
 /* The MPI library underneath: pointers to its PMPI functions, found at first use. The shim is not linked with any
-   MPI, so it loads with every program, and a function that the running library lacks is an error of the call only. */
+   MPI, so it loads with every program. If the running library lacks a function, only calls of that function fail. */
 #ifndef MPICOLOC_REAL_H
 #define MPICOLOC_REAL_H
 
 #include "calls_gen.h"
 
-/* Handles that are addresses of data in Open MPI and numbers elsewhere. */
+/* Handles that are addresses of data in Open MPI, and numbers in other libraries. */
 typedef struct mc_constants {
     MPI_Comm world, self, comm_null;
     MPI_Datatype type_null, type_byte, type_int, type_char;
@@ -18,28 +18,28 @@ typedef struct mc_constants {
 
 extern mc_constants mc_known;
 extern mc_real_table mc_real;
-extern mc_real_table mc_next; /* the same, or of the next tool that stands between this library and MPI */
+extern mc_real_table mc_next; /* the same functions, or those of the next tool between this library and MPI */
 
-/* Fill one pointer of a table; 0 if no loaded library has the function. Safe in any thread: all write the same. */
+/* Fill one pointer of a table; 0: no loaded library has the function. Any thread may call it: all write the same. */
 int mc_resolve(void *slot, const char *name);
 
-/* The same for a pointer of mc_next; name: with P. */
+/* The same for a pointer of mc_next. name: with the P. */
 int mc_resolve_next(void *slot, const char *name);
 
-/* The address of a symbol of the MPI library, wherever the program loaded that from; NULL if nowhere. */
+/* Address of a symbol of the MPI library, however the program has loaded that; NULL: it has none. */
 void *mc_find(const char *name);
 
-/* 1 if the address lies in a library of MPI itself, as far as they are loaded when MPI is initialized. */
+/* 1 if the address is in a library of MPI itself. Knows those that are loaded when MPI is initialized. */
 int mc_is_library(const void *address);
 void mc_find_libraries(void);
 
 /* 1 if the MPI library in this process is of the family that this shim was built for. */
 int mc_library_fits(void);
 
-/* What a call of a function that the running library lacks returns. */
+/* Return value of a call of a function that the running library lacks. */
 int mc_missing(void);
 
-/* Pointers are found by whichever thread comes first, while others look. */
+/* The first thread that needs a pointer stores it, while others may read it. */
 #define MC_POINTER(slot) __atomic_load_n(&(slot), __ATOMIC_RELAXED)
 
 static inline void mc_set_pointer(void *slot, void *found)

@@ -1,5 +1,5 @@
-/* Attributes of the application's world under wrap: they end in MPI_Finalize like those of MPI_COMM_WORLD, and MPICH's
-   Fortran finds them. */
+/* Attributes of the application's world under wrap. They are deleted in MPI_Finalize like those of MPI_COMM_WORLD,
+   and MPICH's Fortran finds them. */
 #include "guest/hooks.h"
 #include "guest/world/world.h"
 
@@ -10,8 +10,8 @@ static int copy_nothing(MPI_Comm comm, int keyval, void *extra, void *value, voi
     return MPI_SUCCESS;
 }
 
-/* Attributes of a communicator go in the reverse order of their coming, so the application's functions, which may still
-   use its world, have been called by now. */
+/* MPI deletes attributes of a communicator in the reverse order of their setting. So the application's delete
+   functions, which may still use its world, have run before this one. */
 static int end_world(MPI_Comm comm, int keyval, void *value, void *extra)
 {
     (void)comm, (void)keyval, (void)value, (void)extra;
@@ -26,8 +26,8 @@ static int end_world(MPI_Comm comm, int keyval, void *value, void *extra)
     return MPI_SUCCESS;
 }
 
-/* The first thing that MPI_Finalize does is to delete the attributes of MPI_COMM_SELF; those of MPI_COMM_WORLD follow,
-   among which the application's would be missing. */
+/* MPI_Finalize first deletes the attributes of MPI_COMM_SELF, then those of MPI_COMM_WORLD. The application's
+   attributes are on another communicator, so free that first. */
 void mc_end_world_with_self(void)
 {
     int keyval;
@@ -39,7 +39,7 @@ void mc_end_world_with_self(void)
 }
 
 #if defined(MC_HAS_FORTRAN) && !defined(OPEN_MPI)
-/* What mpif.h and `use mpi` of MPICH call instead of MPI_Comm_set_attr and MPI_Comm_get_attr. type: of the value. */
+/* In MPICH, mpif.h and `use mpi` call these instead of MPI_Comm_set_attr and MPI_Comm_get_attr. type: of the value. */
 #define MC_EXPORT __attribute__((visibility("default")))
 
 MC_EXPORT int MPII_Comm_set_attr(MPI_Comm comm, int keyval, void *value, int type)

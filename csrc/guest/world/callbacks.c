@@ -1,6 +1,5 @@
-/* MPI hands the application's world to an error handler by the handle of the swapped communicator; the handler knows it
-   as MPI_COMM_WORLD. MPI gives a handler no argument of its own,
-   so each function gets one of a fixed set of callers. */
+/* MPI calls an error handler with the handle of the swapped communicator; the application knows that world as
+   MPI_COMM_WORLD. A handler gets no argument of its own, so each function gets one of a fixed set of callers. */
 #include <stdarg.h>
 #include <stdatomic.h>
 #include <string.h>
@@ -15,7 +14,7 @@ static _Atomic(handler) functions[N_HANDLERS];
 
 static void show_world(int i, MPI_Comm *comm, int *code, va_list rest)
 {
-    /* what follows is the library's own affair; Open MPI passes two pointers, MPICH one */
+    /* what follows is the library's own; Open MPI passes two pointers, MPICH one */
     void *first = va_arg(rest, void *), *second = va_arg(rest, void *);
     MPI_Comm shown = *comm == mc_app_world ? mc_known.world : *comm;
     functions[i](&shown, code, first, second);
@@ -62,7 +61,7 @@ void mc_errhandler_given(void *function)
         return;
     for (int i = 0; i < N_HANDLERS; i++) {
         handler there = NULL;
-        /* a function that comes again keeps its caller; when all are taken, it sees the other handle */
+        /* the same function keeps its caller; when all callers are taken, the function sees the other handle */
         if (atomic_compare_exchange_strong(&functions[i], &there, given) || there == given) {
             memcpy(function, &callers[i], sizeof given);
             return;

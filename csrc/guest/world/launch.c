@@ -31,7 +31,7 @@ static int begins_with(const char *text, const char *const *prefixes)
     return 0;
 }
 
-/* Distributions rename launchers by a suffix (mpirun.openmpi), and the kernel cuts names to 15 characters. */
+/* Distributions add a suffix to launchers' names (mpirun.openmpi), and the kernel cuts names to 15 characters. */
 static int is_launcher(const char *name)
 {
     static const char *const names[] = {"mpirun", "mpiexec",    "orterun", "orted", "prte",  "hydra_", "pmi_proxy",
@@ -39,7 +39,7 @@ static int is_launcher(const char *name)
     return begins_with(name, names);
 }
 
-/* Name and parent of a process; the parent is 0 if it is out of sight. */
+/* Name and parent of a process; 0: the parent is not visible from here. */
 static int parent_of(int pid, char *name)
 {
     char path[32], text[512];
@@ -54,7 +54,7 @@ static int parent_of(int pid, char *name)
     return parent;
 }
 
-/* A process that a launcher started as a rank, with this library preloaded. */
+/* 1: a launcher started this process as a rank, with this library preloaded. */
 static int is_rank_of_ours(int pid)
 {
     static const char *const ranks[] = {"PMI_RANK=", "PMIX_RANK=", "OMPI_COMM_WORLD_RANK=", NULL};
@@ -73,9 +73,9 @@ static int is_rank_of_ours(int pid)
     return is_rank && is_ours;
 }
 
-/* From this process upwards. A launcher below the process that wrap noted (exec keeps the number) began another job;
-   shells between are the application's way to start. Where the chain ends without that process, in a container for
-   instance, the environment is believed. */
+/* Walk up the ancestors. A launcher below the process that wrap noted (exec keeps the process number) began another
+   job; shells between them are only how the application starts things. If the walk ends before that process, in a
+   container for instance, believe the environment. */
 static void look_up(void)
 {
     static const char *const proxies[] = {"hydra_pmi", "pmi_proxy", NULL};
@@ -87,7 +87,7 @@ static void look_up(void)
         if (proxy_pid == 0 && begins_with(name, proxies))
             proxy_pid = pid;
         if (is_launcher(name)) {
-            /* The topmost: each rank may be, or be started by, something that is called like one. */
+            /* The topmost one: a rank itself, or its parent, may have a launcher's name. */
             launcher_pid = pid != (int)getpid() ? pid : 0;
             is_between |= wrap_pid > 0 && is_below;
         } else if (launcher_pid) {
@@ -154,7 +154,7 @@ static int open_announcement(int flags)
     return open_job_file("init", flags);
 }
 
-/* Each process has one record in the file, which it writes anew. */
+/* Each process has one record in the file, and writes it anew each time. */
 void mc_announce(const char *how)
 {
     static off_t place = -1;
@@ -169,7 +169,7 @@ void mc_announce(const char *how)
         n = place < 0 ? write(fd, record, MC_RECORD_LEN) : pwrite(fd, record, MC_RECORD_LEN, place);
     if (place < 0 && n == MC_RECORD_LEN)
         place = lseek(fd, 0, SEEK_CUR) - MC_RECORD_LEN;
-    close(fd); /* where there is no room for a record, an empty file means MPI_Init */
+    close(fd); /* if there is no room for a record, an empty file means MPI_Init */
 }
 
 void mc_announce_off(void)
@@ -197,7 +197,8 @@ int mc_is_announced(const char *how)
     return is_said;
 }
 
-/* Of all records from number *i on, which is left at the first whose process has not: the others are not read again. */
+/* Check records from number *i on. *i stays at the first process that has not begun, so earlier records are read
+   once. */
 static int has_begun_everywhere(int fd, int *i)
 {
     char record[MC_RECORD_LEN];
@@ -207,8 +208,8 @@ static int has_begun_everywhere(int fd, int *i)
     return 1;
 }
 
-/* MPICH 5 finds the processes of its node by a name that is the same in every round, and does not look whether all of
-   them have left the round before: who comes too early waits for good. */
+/* MPICH 5 finds the processes of its node by a name that is the same in every round, and does not check whether all
+   have left the round before. A process that comes too early waits forever. */
 void mc_await_others(void)
 {
     int never = 0, i = 0;

@@ -19,20 +19,20 @@
 enum { N_GROUP = 96, N_JOB = 48 };
 
 static const uint64_t STEP_NS = 2000000, STEP_NS_MAX = 100000000;
-static const uint64_t WAIT_NS = 5000000000; /* some MPI libraries let a rank return a little early */
+static const uint64_t WAIT_NS = 5000000000; /* some MPI libraries let a rank return from MPI_Init a little early */
 
 static char group[N_GROUP], own_path[MC_PATH_LEN], session_path[MC_PATH_LEN];
-static int n_present; /* ranks of this node, once all of them have been seen */
+static int n_present; /* ranks of this node, once all have been seen */
 
-/* Of the sessions that a process has open, in turn: others may be one time ahead or behind. */
+/* Files of a process's open sessions, used in turn: other processes may be one round ahead or behind. */
 static const char *const times[] = {"in0", "in1", "in2"};
 enum { N_TIMES = sizeof times / sizeof *times };
 static int n_times, session_pid;
 
-/* Ranks that the launcher started on this node, 0: it does not tell. */
+/* Number of ranks that the launcher started on this node; 0: it does not say. */
 static int n_started(void)
 {
-#ifdef OPEN_MPI /* a job of the other family may have started this one, and its variables be inherited */
+#ifdef OPEN_MPI /* a job of the other family may have started this one, so its variables may be inherited */
     static const char *const names[] = {"OMPI_COMM_WORLD_LOCAL_SIZE"};
 #else
     static const char *const names[] = {"MPI_LOCALNRANKS", "MV2_COMM_WORLD_LOCAL_SIZE"};
@@ -45,18 +45,18 @@ static int n_started(void)
     return 0;
 }
 
-/* The same in all ranks of this job on this node, and in no other's: one daemon may serve several jobs. */
+/* A name that all ranks of this job on this node find, and no other job: one daemon may serve several jobs. */
 static void name_group(int launcher)
 {
     const char *job = getenv("PMIX_NAMESPACE");
-    size_t n = job ? strlen(job) : 0; /* what tells jobs apart stands at its end */
+    size_t n = job ? strlen(job) : 0; /* the part that differs between jobs is at its end */
     snprintf(group, sizeof group, "%d-%d-%s", (int)geteuid(), launcher, n ? job + (n > N_JOB ? n - N_JOB : 0) : "");
     for (char *at = group; *at; at++)
         if (!isalnum((unsigned char)*at))
             *at = '-';
 }
 
-/* Whether this node's ranks look for each other's files, and can. */
+/* 1: ranks of this node look for each other's files, and can. */
 static int uses_presence_files(void)
 {
     return n_started() >= 2 && mc_launcher_pid() != 0 && !mc_is_wrapped() && !mc_is_nested() &&
@@ -98,7 +98,7 @@ static void count(void *data, const char *middle)
 {
     found_ranks *found = data;
     int pid = atoi(middle);
-    if (pid <= 0 || (kill(pid, 0) != 0 && errno == ESRCH)) /* killed in its MPI_Init */
+    if (pid <= 0 || (kill(pid, 0) != 0 && errno == ESRCH)) /* it was killed in its MPI_Init */
         return;
     found->n++;
     found->n_before += pid < (int)getpid();
@@ -114,7 +114,7 @@ static found_ranks look(const char *what)
     return found;
 }
 
-/* Each look costs as much as the folder has files, and all ranks of the node look: the longer the wait, the rarer. */
+/* Every rank of the node polls, and each poll reads the whole folder. So poll less often the longer the wait is. */
 static void rest(uint64_t begin, uint64_t end)
 {
     int never = 0;
@@ -144,13 +144,13 @@ int mc_is_everywhere(void)
     uint64_t begin = mc_now_ns(), end = begin + WAIT_NS;
     if (!uses_presence_files())
         return 1;
-    /* A rank without a file of its own is missed by the others, so it must not wait for them in MPI. */
+    /* If this rank has no file, the others report it as missing, so it must not wait for them in MPI. */
     int n_others = own_path[0] == '\0' ? 1 : n_wanted;
     found_ranks found = look("here");
     while (found.n < n_others && mc_now_ns() < end) {
         rest(begin, end);
         found_ranks now = look("here");
-        found = now.n > found.n ? now : found; /* one that has given up takes its file along */
+        found = now.n > found.n ? now : found; /* a rank that gives up removes its file */
     }
     if (own_path[0] == '\0' ? found.n > 0 : found.n < n_wanted)
         return say_missing(&found, n_wanted);
@@ -179,7 +179,7 @@ void mc_presence_begin_sessions(void)
 
 __attribute__((destructor)) void mc_presence_end_sessions(void)
 {
-    if (session_path[0] == '\0' || session_pid != (int)getpid()) /* a forked child's file is the parent's */
+    if (session_path[0] == '\0' || session_pid != (int)getpid()) /* in a forked child the file is the parent's */
         return;
     n_times++;
     take_file(session_path);

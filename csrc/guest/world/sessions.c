@@ -1,5 +1,6 @@
-/* Programs that live in sessions. They have no MPI_COMM_WORLD, so the first session brings one of ours with it, with a
-   communicator of all processes; it goes before the application's last one, so that the library can be torn down. */
+/* Programs with sessions. They have no MPI_COMM_WORLD, so the application's first session opens one of ours as well,
+   with a communicator of all processes. Ours closes before the application's last one, so that the library can shut
+   down. */
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -16,7 +17,7 @@
 
 #ifdef MC_HAS_SESSIONS
 
-/* Threads may open sessions at the same time: whoever comes first joins the job, the others wait for it. */
+/* Threads may open sessions at the same time: the first one joins the job, the others wait for it. */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static int n_open, n_opening;
 
@@ -93,8 +94,9 @@ static void join(void)
     mc_begin(own.app);
 }
 
-/* Joining waits for all processes, and some may open no session but call MPI_Init. With coordinators all of this node
-   have said which by now; without, a process joins only where it makes a communicator with all others. */
+/* Joining waits for all processes, and some may call MPI_Init instead of opening a session. With coordinators, all
+   processes of this node have said by now which they do. Without, a process joins only when it makes a communicator
+   with all others. */
 static void open_or_join(void)
 {
     if (!mc_is_ours() || (mc_is_over() && !mc_is_wrapped()) || mc_is_announced("init"))
@@ -108,7 +110,7 @@ static void open_or_join(void)
 void mc_before_session_init(void)
 {
     __atomic_store_n(&mc_has_begun, 1, __ATOMIC_RELAXED);
-    mc_ops_share(); /* the threads of a program of sessions ask for no thread level */
+    mc_ops_share(); /* a program with sessions does not ask for a thread level */
     pthread_mutex_lock(&lock);
     int begins = n_open + n_opening++ == 0 && !mc_is_world_open();
     if (begins && mc_has_coordinator())
@@ -148,7 +150,7 @@ void mc_after_session_finalize(void)
     pthread_mutex_unlock(&lock);
 }
 
-/* The handle that a call of either language left at a place. */
+/* The handle that a call of C or Fortran has written at this address. */
 #if defined(MC_HAS_FORTRAN) && defined(OPEN_MPI)
 #define F_HANDLE_AT(kind, none, at) \
     (MC_HAVE(MPI_##kind##_f2c) ? MC_REAL(MPI_##kind##_f2c)(*(const MPI_Fint *)(at).items) : (none))
@@ -179,8 +181,8 @@ static void put_group(mc_handles at, MPI_Group group)
     *(MPI_Group *)(uintptr_t)at.items = group;
 }
 
-/* Only the process set of all processes has coordinators in it on one node; it is known by its size. The ranks are
-   counted out, because MPICH aborts where groups of two sessions meet in one call. */
+/* On one node, only the process set of all processes contains coordinators; its size identifies it. The coordinators
+   are excluded by rank, because MPICH aborts when groups of two sessions meet in one call. */
 void mc_hide_in_group(mc_handles at)
 {
     MPI_Group group = HANDLE_AT(Group, mc_known.group_null, at), kept;

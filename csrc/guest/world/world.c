@@ -30,13 +30,13 @@ MPI_Comm mc_app_world;
 MPI_Fint mc_f_world = -1, mc_f_app_world = -1;
 #endif
 
-/* Where this process stands. */
+/* How far this process is. */
 static enum { BEFORE_INIT, NOT_OURS, STARTED, STOPPED } phase;
 static int own_pid;
 static int is_world_open, is_spawned;
 static int world_rank, is_node_first, is_kept;
 
-/* How the job is called. suffix: of the profile of a job that inherited another's name. */
+/* What the job is called. suffix: for the profile of a job that has inherited another job's name. */
 static char key[MC_NAME_LEN];
 static struct {
     char job_id[MC_NAME_LEN], suffix[MC_NAME_LEN];
@@ -47,7 +47,7 @@ static void copy(char *to, const char *from)
     snprintf(to, MC_NAME_LEN, "%s", from);
 }
 
-/* Without a message: no rank may wait here for another that lacks memory. */
+/* No error message: a rank that lacks memory must not keep others waiting here. */
 static int translate(MPI_Group application, MPI_Group real, int size)
 {
     int ranks[N_AT_ONCE], status = MPI_SUCCESS;
@@ -109,7 +109,7 @@ static int swap_world(void)
     return 1;
 }
 
-/* A job that a recorded one spawned has its launcher's environment, but another world. */
+/* The key from the launcher, unless this job was spawned: it then has its parent's environment, but another world. */
 static const char *given_key(void)
 {
     return is_spawned ? NULL : mc_given_key();
@@ -125,7 +125,8 @@ static void agree_on_key(MPI_Comm local)
     MC_REAL(MPI_Bcast)(key, MC_NAME_LEN, mc_known.type_char, 0, local);
 }
 
-/* What a job inherited from another one's environment would give both the same name and profile. */
+/* A job that inherited another job's environment would use the other's name and profile. All ranks take another
+   name. */
 static void agree_on_name(int is_nested)
 {
     const char *text = mc_option_text(MC_OPT_JOB_ID), *slurm = getenv("SLURM_JOB_ID");
@@ -158,7 +159,7 @@ static void read_library_version(char *text)
     for (char *at = text; (at = strchr(at, '\t')) != NULL;)
         *at = ' ';
 #if !defined(OPEN_MPI) && !defined(MPICH_VERSION)
-    /* the calls of this shim are numbered by another header than the library's own */
+    /* the calls of this shim have the numbers of another header than the library's own */
     size_t n = strlen(text);
     snprintf(text + n, MPI_MAX_LIBRARY_VERSION_STRING - n, ", standard ABI");
 #endif
@@ -174,10 +175,10 @@ static int have_all(void)
            MC_HAVE(MPI_Wait) && MC_HAVE(MPI_Test);
 }
 
-/* A rank without the library, on a node that the launcher did not hand LD_PRELOAD to, never comes. There is no way back
-   from a collective call, but whoever waits may say for what. Not where one node has all ranks: the request that is made
-   here is the one that the library gives to the application first. MPICH 5.0.2 reads in MPI_Cancel of a send what a
-   request was used for before, and waits for good where it would crash with a new one. */
+/* A rank without the library, on a node to which the launcher did not pass LD_PRELOAD, never comes. A collective
+   call cannot be taken back, but a waiting rank can say what it waits for. Skip this when one node has all ranks:
+   the library gives the application the same request object first. MPICH 5.0.2 reads in MPI_Cancel of a send what
+   the request was used for before, and then waits forever where it would crash with a new one. */
 static void wait_for_all_nodes(void)
 {
     MPI_Request request;
@@ -198,7 +199,7 @@ static void wait_for_all_nodes(void)
     MC_REAL(MPI_Wait)(&request, MPI_STATUS_IGNORE);
 }
 
-/* The ranks of this node, and their number over all nodes that are first on theirs. */
+/* Find the ranks of this node, and the number of nodes. */
 static MPI_Comm look_around(mc_identity *identity, int *is_nested)
 {
     MPI_Comm local = mc_known.comm_null;
@@ -217,7 +218,7 @@ static MPI_Comm look_around(mc_identity *identity, int *is_nested)
     return local;
 }
 
-/* Every rank makes every collective call here, whatever failed before: another rank may wait in it. */
+/* Every rank makes every collective call here, even after an error: another rank may wait in it. */
 static void start(int is_wrapped)
 {
     char library[MPI_MAX_LIBRARY_VERSION_STRING];
@@ -244,16 +245,17 @@ static void start(int is_wrapped)
     if (is_node_first && status == MC_OK)
         keeper.is_kept = mc_keeper_start(key, &keeper.n_filters) == MC_OK;
     keeper.id = mc_keeper_get();
-    /* A rank that goes on and aborts at once would take the first one along before its keeper is there. */
+    /* Without this, a rank that aborts at once would kill the first one before its keeper exists. */
     MC_REAL(MPI_Bcast)(&keeper, sizeof keeper, mc_known.type_char, 0, local);
     is_kept = (int)keeper.is_kept;
     mc_keeper_set(keeper.id);
     if (!is_kept && identity.mode == MC_MODE_PRELOAD)
-        mc_forget(); /* with wrap, the coordinator can still write the profile */
+        mc_forget(); /* under wrap the coordinator can still write the profile */
     MC_REAL(MPI_Comm_free)(&local);
     if (mc_own_segment() && mc_pmu_is_wanted() && mc_proc_n_filters(0) <= keeper.n_filters)
         mc_pmu_start();
-    /* Ranks sleep thousands of times while they wait for each other in MPI_Init, by the launcher more or fewer. */
+    /* Read what the process has used only here: ranks sleep thousands of times while they wait for each other in
+       MPI_Init. */
     if (mc_own_segment())
         mc_usage_read(&mc_own_segment()->used_at_init, 1);
 }
@@ -299,9 +301,10 @@ int mc_end(void)
         return 0;
     phase = STOPPED;
     mc_stop(MC_RANK_FINALIZING);
-    /* The ranks will sleep below. What they still owe others (buffered sends) moves only inside MPI calls. */
+    /* The ranks sleep below. Messages that they still owe others (buffered sends) move only inside MPI calls. */
     MC_REAL(MPI_Barrier)(mc_app_world);
-    if (is_kept) /* all of them: who goes on into MPI_Finalize waits there for the first one, and many libraries spin */
+    /* A rank that went on would wait in MPI_Finalize for the first one, and many libraries spin there. */
+    if (is_kept)
         mc_keeper_wait_profile(key, is_node_first, world_rank == 0);
     return 1;
 }
@@ -328,7 +331,7 @@ void mc_after_init(void)
 {
     MPI_Comm parent;
     if (is_world_open)
-        return; /* a tool after this one has called PMPI_Init */
+        return; /* a tool after this one has called PMPI_Init already */
     is_world_open = 1;
     mc_find_libraries();
     if (!mc_is_ours()) {
@@ -345,7 +348,7 @@ void mc_after_init(void)
         mc_app_world = mc_known.world;
         if (phase == BEFORE_INIT && !is_spawned && !mc_is_everywhere())
             phase = NOT_OURS;
-        if (phase == BEFORE_INIT) /* not while a session is recorded, or was: nothing waits for anybody then */
+        if (phase == BEFORE_INIT) /* not while a session is recorded, or was: then nobody waits */
             wait_for_all_nodes();
     }
     mc_begin(mc_app_world);
@@ -377,7 +380,7 @@ __attribute__((constructor)) static void note_pid(void)
     loaded_pid = (int)getpid();
 }
 
-/* Shells and the like carry the library too, but no MPI. With a coordinator, that says it. */
+/* Shells and the like carry the library too, but call no MPI. Under wrap the announcement tells them apart. */
 static int is_silent_rank(void)
 {
     const char *rank = getenv("OMPI_COMM_WORLD_RANK");
@@ -386,7 +389,7 @@ static int is_silent_rank(void)
            dlsym(RTLD_NEXT, "PMPI_Init");
 }
 
-/* A child of fork shares the segment and must not speak for its parent. */
+/* A forked child shares the segment and must not write its parent's end. */
 __attribute__((destructor)) static void leave_without_finalize(void)
 {
     if (phase == STARTED && own_pid == (int)getpid())
