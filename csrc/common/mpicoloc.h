@@ -1,8 +1,7 @@
-/* The one contract between the C core and Python: layouts of shared memory, limits, states, error codes.
-
-   `cc -E -P` on this file feeds cffi (mpicoloc/pmpi/), and numpy dtypes are derived from the result, so no size,
-   offset or number of it is written a second time anywhere. Only declarations: no inline code, no initialisers.
-   All times are CLOCK_MONOTONIC nanoseconds unless the name says otherwise. */
+/* The one contract between the C core and Python: layouts of shared memory, limits, states, error codes. `cc -E -P`
+   on this file feeds cffi (mpicoloc/pmpi/), and numpy dtypes are derived from the result. So no size, offset or
+   number of it is written a second time anywhere. Only declarations: no inline code, no initialisers. All times are
+   CLOCK_MONOTONIC nanoseconds unless the name says otherwise. */
 #ifndef MPICOLOC_H
 #define MPICOLOC_H
 
@@ -17,14 +16,14 @@ enum {
 
     MC_NAME_LEN = 64,
     MC_PATH_LEN = 1024,
-    MC_HOW_LEN = 7, /* of a process's record in <key>.init: what it begins; the round and a line end follow */
+    MC_HOW_LEN = 7, /* what a process begins, in its record in <key>.init; the round and a line end follow */
     MC_RECORD_LEN = 16,
-    MC_ROUND_WAIT_MS = 10000, /* longest wait for processes that have not ended the round before */
+    MC_ROUND_WAIT_MS = 10000, /* longest wait for processes that have not ended the last round */
     MC_TEXT_LEN = 256,
     MC_COMPLAINT_LEN = 2048,
 
-    /* Threads of a rank that may call MPI at once, each with tables of its own: the first ones large. Row 0 of every
-       table takes what finds no room. */
+    /* Each thread of a rank that calls MPI has tables of its own, a lane. The first lanes are large. Row 0 of every
+       table counts what finds no room. */
     MC_N_LANES = 2,
     MC_N_SITES = 2048,
     MC_N_CYCLES = 1024,
@@ -38,26 +37,26 @@ enum {
     MC_N_SMALL_COLLECTIVES = 64,
     MC_N_SMALL_PARTS = 256,
 
-    MC_N_MEMBERS = 256, /* groups of ranks that collectives ran on, */
+    MC_N_MEMBERS = 256, /* groups of ranks that have made collectives, */
     MC_N_RUNS = 2048,   /* and the runs of ranks that they consist of */
 
     MC_ONE_SIDED = 128, /* more than any size class */
 
     MC_N_REGIONS = 32,      /* named regions of a thread; row 0 takes what finds no room */
-    MC_N_OPEN_REGIONS = 16, /* in one another */
+    MC_N_OPEN_REGIONS = 16, /* open at a time, one inside another */
     MC_REGION_LEN = 48,
-    MC_UNIT_SITE = 0xfff, /* stands for a call site where units of work are marked */
+    MC_UNIT_SITE = 0xfff, /* stands for a call site in units of work */
 
-    MC_N_GROUPS = 16,   /* shutters are dealt into groups, whose spread gives the interval */
-    MC_N_PENDING = 256, /* cycles seen in a shutter that waits for its verdict */
-    MC_N_WINDOWS = 64,  /* shutters a segment remembers */
+    MC_N_GROUPS = 16,   /* shutters are divided into groups, whose spread gives the interval */
+    MC_N_PENDING = 256, /* cycles in a shutter that waits for its verdict */
+    MC_N_WINDOWS = 64,  /* shutters that a segment holds */
     MC_N_PMU = 16,      /* events that a rank counts over its whole run */
     MC_N_MODULES = 128, /* loaded objects that call sites are relative to */
 
     MC_N_SLOTS = 64,        /* jobs on a node */
     MC_N_NODE_RANKS = 1024, /* ranks of one job on one node */
-    MC_N_SHUTTERS = 8192,   /* shutters a node file remembers */
-    MC_N_CORUNNERS = 64,    /* co-runners a node file remembers */
+    MC_N_SHUTTERS = 8192,   /* shutters that a node file holds */
+    MC_N_CORUNNERS = 64,    /* co-runners that a node file holds */
 };
 
 /* Status of every C function of the project: 0 or one of these. */
@@ -75,7 +74,7 @@ enum {
     MC_E_LIMIT = -10   /* the limit of file sizes (ulimit -f) is too low */
 };
 
-enum { MC_KEEPER_ONLY = 5 }; /* exit code: the keeper is there, but whoever counts may die of it */
+enum { MC_KEEPER_ONLY = 5 }; /* exit code: the keeper runs, but hardware counters could kill a rank */
 
 /* Life of a rank. */
 enum {
@@ -99,18 +98,18 @@ enum {
 /* What has become of the coordinators' agreement on common shutters. */
 enum { MC_COMMON_NONE = 0, MC_COMMON_ON = 1, MC_COMMON_OFF = 2 };
 
-/* Life of a job's profile; meters, in order of preference; ways to instrument. */
+/* The profile's state; the meters, in order of preference; the ways to instrument. */
 enum { MC_PROFILE_NONE = 0, MC_PROFILE_WRITTEN = 1, MC_PROFILE_FAILED = 2 };
 enum { MC_METER_NONE = 0, MC_METER_IPC = 1, MC_METER_BURST = 2, MC_METER_LOOP = 3 };
 enum { MC_MODE_PRELOAD = 1, MC_MODE_WRAP = 2 };
 
-/* Levels of MPI_Pcontrol that mean something here; those of mpicoloc_app.h. */
+/* Levels of MPI_Pcontrol with a meaning here; mpicoloc_app.h has the same. */
 enum { MC_PCONTROL_UNIT = 0x6d630001, MC_PCONTROL_UNITS, MC_PCONTROL_BEGIN, MC_PCONTROL_END };
 
 enum { MC_PHASE_CORUN = 0, MC_PHASE_SOLO = 1, MC_PHASE_ALONE = 2 }; /* what a cycle's time counts as */
 
-/* The counter table: name, unit, meaning. One 64-bit counter each; a rank's value is the segment's own, which several
-   threads write, plus those of its lanes. What the tables of a lane tell too is added up by mc_segment_settle. */
+/* The counter table: name, unit, meaning. One 64-bit counter each. A rank's value is the segment's own, which
+   several threads write, plus those of its lanes. mc_segment_settle adds what follows from the lanes' tables. */
 #define MC_COUNTERS(X) \
     X(n_calls, "1", "MPI calls made by the application") \
     X(mpi_ns, "ns", "time inside those calls, in part estimated by sampling") \
@@ -140,16 +139,16 @@ typedef struct mc_counters {
     MC_COUNTERS(MC_COUNTER_FIELD)
 } mc_counters;
 
-/* One call site and function. key 0: free row. */
+/* One call site and function. key 0: a free row. */
 typedef struct mc_site_row {
     uint64_t key;
     uint32_t call;     /* index into the shim's table of calls */
     uint32_t i_module; /* loaded object that holds the call site */
     uint64_t offset;   /* of the return address in that object */
     uint64_t n;
-    uint64_t n_timed; /* calls that were timed; fewer than n where the function is timed by sampling */
+    uint64_t n_timed; /* calls that were timed; fewer than n if the function is timed by sampling */
     uint64_t sent_bytes, recv_bytes;
-    uint64_t time_ns; /* of all n: each timed call stands for those that were only counted since the one before */
+    uint64_t time_ns; /* of all n: a timed call stands for all calls since the last timed one */
     uint64_t max_ns;  /* of the timed ones */
 } mc_site_row;
 
@@ -157,35 +156,36 @@ typedef struct mc_site_row {
    Puts and gets, which the peer does not count, have rows of their own: MC_ONE_SIDED is added to the class. */
 typedef struct mc_peer_row {
     uint64_t key;
-    int32_t peer; /* rank in the application's world, -1 unknown */
+    int32_t peer; /* rank in the application's world, -1: unknown */
     uint32_t size_class;
     uint64_t n, bytes; /* sent */
     uint64_t n_recv, recv_bytes;
 } mc_peer_row;
 
-/* Collectives of one function, group, root and size class. All ranks of the group make the same call, so that only its
-   first one counts, but where each rank's part is its own (own_bytes): there all do. */
+/* Collectives of one function, group, root and size class. All ranks of the group make the same call, so only the
+   group's first rank counts it. Where parts differ (own_bytes), every rank counts. */
 typedef struct mc_collective_row {
     uint64_t key;
     uint64_t group;    /* hash of its members' world ranks, in their order */
-    uint64_t to_group; /* between two groups: the other one, that `root` is of; else 0 */
+    uint64_t to_group; /* on an intercommunicator: the other group, which has the root; else 0 */
     uint32_t call;     /* index into the shim's table of calls */
-    int32_t root;      /* rank in the group, -1 none */
+    int32_t root;      /* rank in the group, -1: none */
     int32_t own_rank;
     uint32_t size_class;
-    uint64_t item_bytes; /* of the datatype, as last seen */
-    uint64_t n, bytes;   /* calls; the buffer, or one rank's part of it, or all parts where they differ */
+    uint64_t item_bytes; /* of the datatype in the last call */
+    uint64_t n, bytes;   /* calls; bytes of the buffer, or of one rank's part, or of all parts where they differ */
     uint64_t own_bytes;
 } mc_collective_row;
 
-/* What this rank gave to one other in collectives in which it tells each rank's part. */
+/* What this rank gave to one other rank in collectives with parts that differ. */
 typedef struct mc_part_row {
     uint64_t key;
-    int64_t peer; /* as above */
+    int64_t peer; /* rank in the application's world */
     uint64_t n, bytes;
 } mc_part_row;
 
-/* A group of ranks, told by its first one: runs of world ranks first, first + stride, ... n_runs 0: no room. */
+/* A group of ranks, written by its first rank: runs of world ranks first, first + stride, ... n_runs 0: there was no
+   room. */
 typedef struct mc_members {
     uint64_t group;
     uint32_t first_run, n_runs;
@@ -195,19 +195,19 @@ typedef struct mc_run {
     int32_t first, stride, n;
 } mc_run;
 
-/* What was seen of one kind of cycle in one phase and group. A cycle is a computation burst together with the
-   MPI call that ends it: from the end of one call to the end of the next. */
+/* Cycles of one kind in one phase and group. A cycle is a computation burst and the MPI call that ends it: from the
+   end of one call to the end of the next. */
 typedef struct mc_cell {
     uint64_t comp_ns; /* time in the burst, prorated at the edges of the phase */
     uint64_t mpi_ns;  /* time in the call, likewise */
     uint64_t n;       /* cycles that ended in the phase */
 } mc_cell;
 
-/* The same of shutters. */
+/* The same inside shutters. */
 typedef struct mc_sample {
     mc_cell cell;
-    uint64_t cut_ns;  /* time of the cycles that ended outside shutters of the job, */
-    uint64_t done_ns; /* and inside, from the begin of the pause on */
+    uint64_t cut_ns;  /* time of cycles that ended outside the job's shutters, */
+    uint64_t done_ns; /* and of those that ended inside, from the pause's begin on */
 } mc_sample;
 
 typedef struct mc_cycle_row {
@@ -215,12 +215,11 @@ typedef struct mc_cycle_row {
     uint32_t from; /* site row of the call before, of the call that ends the cycle */
     uint32_t to;
     uint32_t size_class; /* of the call that ends the cycle: half octaves of its bytes */
-    uint32_t i_pending;  /* hint: where this row stands in the lane's pending list */
+    uint32_t i_pending;  /* hint: index of this row in the lane's pending list */
     mc_cell corun[MC_N_GROUPS];
     mc_sample solo[MC_N_GROUPS];
     mc_cell alone;
-    uint64_t n_cut,
-        cut_ns; /* of co-run: cycles that a shutter of the job had cut, and time of such, wherever they ended */
+    uint64_t n_cut, cut_ns; /* in co-run: cycles cut by a shutter of the job; their time, wherever they ended */
 } mc_cycle_row;
 
 typedef struct mc_pending {
@@ -229,20 +228,20 @@ typedef struct mc_pending {
     mc_sample sample;
 } mc_pending;
 
-/* A named region of the application, time including regions inside it. name "": free row. */
+/* A named region of the application; its time includes regions inside it. name "": a free row. */
 typedef struct mc_region_row {
     char name[MC_REGION_LEN];
     uint64_t n;
     uint64_t time_ns; /* pauses excluded */
-    uint64_t mpi_ns;  /* of it inside MPI calls */
+    uint64_t mpi_ns;  /* the part of it inside MPI calls */
 } mc_region_row;
 
-/* Where a thread stands in a sequence of marks: ends of its MPI calls, or of its units of work. */
+/* How far a thread is in a sequence of marks: ends of its MPI calls, or of its units of work. */
 typedef struct mc_stream {
-    uint64_t t_last;    /* the last mark; of calls: end of the last timed one */
-    uint64_t paused_ns; /* time this thread had stood still by then, ever */
+    uint64_t t_last;    /* the last mark; for calls: end of the last timed call */
+    uint64_t paused_ns; /* how long this thread had stood still by then */
     uint64_t i_site;    /* its site row */
-    uint64_t i_window;  /* next shutter this stream has not passed */
+    uint64_t i_window;  /* the next shutter that is not yet behind this stream */
 } mc_stream;
 
 /* Hardware counts of user code. */
@@ -256,20 +255,20 @@ enum { MC_TALLY_OUTSIDE = 0, MC_TALLY_INSIDE = 1, MC_TALLY_NONE = 2 /* the threa
    (mc_sampling.counts_until). */
 typedef struct mc_tally {
     uint64_t seq;   /* odd while the rest is written */
-    uint64_t span;  /* counts_until, as it was then */
-    uint64_t began; /* MC_TALLY_INSIDE or _OUTSIDE, when the span began */
-    uint64_t state; /* MC_TALLY_..., from the begin or end of that call on */
-    mc_ipc outside; /* of its time outside MPI in this span, with what was counted before it where it began outside */
+    uint64_t span;  /* counts_until at that time */
+    uint64_t began; /* MC_TALLY_INSIDE or _OUTSIDE when the span began */
+    uint64_t state; /* MC_TALLY_..., since the begin or end of that call */
+    mc_ipc outside; /* outside MPI in this span, plus what was counted before it if it began outside */
     mc_ipc total;
 } mc_tally;
 
-/* One thread's tables: one writer, no lock. Readers accept a torn row while the job runs. A thread that ends leaves its
-   lane, with what is in it, to the next. */
+/* One thread's tables: one writer, no lock. While the job runs, readers may see a half-written row. A thread that
+   ends leaves its lane, with the contents, to the next thread. */
 typedef struct mc_lane_head {
     uint64_t owner_tid; /* 0: free */
     uint64_t n_owners;  /* threads that have had it */
     mc_stream calls, units;
-    uint64_t t_enter; /* begin of the last timed call, which goes on if that is later than calls.t_last */
+    uint64_t t_enter; /* begin of the last timed call, which has not ended if this is later than calls.t_last */
     mc_tally tally;
     uint64_t gap_ns;      /* time between timed calls, pauses excluded */
     uint64_t void_window; /* 1 + the window whose pending list overflowed */
@@ -298,16 +297,16 @@ typedef struct mc_small_lane {
 } mc_small_lane;
 
 typedef struct mc_module {
-    uint64_t is_complete; /* stored last: the rest may be read */
+    uint64_t is_complete; /* stored last: the rest may be read then */
     uint64_t base;
     char path[MC_TEXT_LEN];
 } mc_module;
 
-/* The value that comes with the gate's signal: a mark, to tell it from the same signal of others, and how often the
-   thread had gone to sleep when the agent saw it run. */
+/* The value sent with the gate's signal: a mark, as others may use the same signal; and how often the thread had
+   gone to sleep when the agent saw it running. */
 #define MC_GATE_VALUE(n_sleeps) ((uint64_t)MC_MAGIC << 32 | (uint32_t)(n_sleeps))
 
-/* How a rank stands still. Written by the node agent of the rank's own job, but for the acknowledgements. */
+/* How a rank stands still. The agent of the rank's own job writes it; the rank writes the acknowledgements. */
 typedef struct mc_gate {
     int32_t signal; /* the signal whose handler is the gate; 0: no gate */
     int32_t _pad;
@@ -320,8 +319,8 @@ typedef struct mc_gate {
 } mc_gate;
 
 /* A shutter in which this rank's job is the target: [begin, end), of which [t0, t1) is sampled. Before t0 co-runners
-   come to rest, caches refill and ranks that others had delayed catch up; what lies outside
-   [t0, t1) counts for no phase. */
+   come to rest, caches refill, and ranks that others had delayed catch up. What lies outside [t0, t1) counts for no
+   phase. */
 typedef struct mc_window {
     uint64_t begin, t0, t1, end;
     uint64_t epoch;
@@ -332,7 +331,7 @@ typedef struct mc_window {
 typedef struct mc_sampling {
     uint64_t alone; /* 1: no other job on the node */
     uint64_t n_windows;
-    uint64_t counts_until; /* the meter ipc counts before this instant, so threads keep their tallies; 0: it does not */
+    uint64_t counts_until; /* the meter ipc counts until then, so threads keep tallies; 0: it does not count */
     mc_window windows[MC_N_WINDOWS];
 } mc_sampling;
 
@@ -344,20 +343,20 @@ typedef struct mc_segment {
     uint32_t magic, abi_version;
     uint64_t size_bytes;
     char key[MC_NAME_LEN];    /* names the job's files on this node */
-    char job_id[MC_NAME_LEN]; /* what people call the job */
+    char job_id[MC_NAME_LEN]; /* the job's name for users */
     char hostname[MC_NAME_LEN];
     char mpi_library[MC_TEXT_LEN];
     char command[MC_PATH_LEN];      /* arguments joined by blanks */
-    char out_path[MC_PATH_LEN];     /* where the profile goes, absolute; as rank 0 sees it */
+    char out_path[MC_PATH_LEN];     /* path of the profile, absolute, as rank 0 sees it */
     int32_t world_rank, world_size; /* the application's world */
     int32_t local_rank, local_size;
     int32_t n_nodes, n_cores; /* of the job; cores this rank may run on */
     int32_t pid;
     int32_t mode;
-    uint64_t pid_start_ticks; /* field 22 of /proc/pid/stat: tells a reused pid */
+    uint64_t pid_start_ticks; /* field 22 of /proc/pid/stat: recognises a reused pid */
     uint64_t state;
-    uint64_t profile;                 /* MC_PROFILE_...: for rank 0, which waits; its files may be gone by then */
-    char complaint[MC_COMPLAINT_LEN]; /* why there is none, or not where it was to be; before `profile` */
+    uint64_t profile;                 /* MC_PROFILE_...: for rank 0, which waits; the node file may be gone by then */
+    char complaint[MC_COMPLAINT_LEN]; /* why there is no profile, or not at out_path; written before `profile` */
     int64_t start_realtime_ns;        /* wall clock at MPI_Init */
     uint64_t t_init, t_finalize, t_last;
     uint64_t cpu_mask[16]; /* processors this rank may run on */
@@ -366,7 +365,7 @@ typedef struct mc_segment {
     mc_counters counters;
     uint64_t pmu_cpu_ns; /* processor time of process and children while the events of `pmu` were counted */
     mc_pmu_row pmu[MC_N_PMU];
-    mc_usage used_at_init, used_at_finalize; /* at the end of MPI_Init, at the begin of MPI_Finalize or the like */
+    mc_usage used_at_init, used_at_finalize; /* at the end of MPI_Init; at the begin of MPI_Finalize or another end */
     uint64_t n_modules;
     mc_module modules[MC_N_MODULES];
     uint64_t n_members, n_runs;
@@ -374,7 +373,7 @@ typedef struct mc_segment {
     mc_run runs[MC_N_RUNS];
     uint64_t n_events_max;
     mc_ring ring;
-    uint64_t n_lanes; /* the first ones, that have room in the file; the others must not even be read */
+    uint64_t n_lanes; /* the first ones, which have room in the file; the others must not even be read */
     mc_lane lanes[MC_N_LANES];
     mc_small_lane small_lanes[MC_N_SMALL_LANES];
 } mc_segment;
