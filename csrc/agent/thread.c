@@ -6,6 +6,7 @@
 
 #include <pthread.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <unistd.h>
 
@@ -14,7 +15,8 @@ enum { STACK_BYTES = 256 * 1024 };
 static const uint64_t STEP_NS = 1000000000u;
 
 static pthread_t thread;
-static int started, owner_pid, stopping;
+static int started, owner_pid;
+static atomic_int stopping;
 static char thread_key[MC_NAME_LEN], thread_job_id[MC_NAME_LEN];
 static mc_agent *running;
 
@@ -47,7 +49,7 @@ static void *be_agent(void *unused)
     (void)unused;
     pthread_setname_np(pthread_self(), "mpicoloc");
     mc_agent *agent = open_and_show();
-    while (agent && !__atomic_load_n(&stopping, __ATOMIC_ACQUIRE))
+    while (agent && !atomic_load_explicit(&stopping, memory_order_acquire))
         mc_agent_step(agent, STEP_NS);
     pthread_mutex_lock(&lock);
     running = NULL;
@@ -81,7 +83,7 @@ void mc_agent_thread_stop(void)
 {
     if (!started || owner_pid != (int)getpid()) /* a forked child has no such thread */
         return;
-    __atomic_store_n(&stopping, 1, __ATOMIC_RELEASE);
+    atomic_store_explicit(&stopping, 1, memory_order_release);
     pthread_mutex_lock(&lock);
     if (running)
         mc_wake(&running->wake);

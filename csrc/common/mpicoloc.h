@@ -1,7 +1,9 @@
 /* The one contract between the C core and Python: layouts of shared memory, limits, states, error codes. `cc -E -P`
    on this file feeds cffi (mpicoloc/pmpi/), and numpy dtypes are derived from the result. So no size, offset or
    number of it is written a second time anywhere. Only declarations: no inline code, no initialisers. All times are
-   CLOCK_MONOTONIC nanoseconds unless the name says otherwise. */
+   CLOCK_MONOTONIC nanoseconds unless the name says otherwise. Fields that several processes use are plain integers,
+   for which C code calls the compiler's __atomic functions: cffi reads no _Atomic, and <stdatomic.h> takes nothing
+   else. */
 #ifndef MPICOLOC_H
 #define MPICOLOC_H
 

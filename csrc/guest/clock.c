@@ -2,6 +2,7 @@
 #include "guest/clock.h"
 
 #include <fcntl.h>
+#include <stdatomic.h>
 #include <string.h>
 #include <sys/prctl.h>
 #include <unistd.h>
@@ -18,9 +19,9 @@ enum {
 
 /* Shared by all threads: whether the counter may be used, both clocks when the library was loaded, and the latest
    rate that a thread has measured. */
-static int is_usable;
+static atomic_int is_usable;
 static mc_clock first;
-static uint64_t latest_rate;
+static _Atomic uint64_t latest_rate;
 
 /* Read both clocks at one instant: the best of some tries. 0 if each try was interrupted. */
 static int read_pair(uint64_t *ticks, uint64_t *ns)
@@ -64,28 +65,28 @@ static uint64_t rate_since(const mc_clock *clock, uint64_t ticks, uint64_t ns)
 
 static void renew_rate(mc_clock *clock)
 {
-    uint64_t ticks = 0, ns = 0, known = __atomic_load_n(&latest_rate, __ATOMIC_RELAXED);
+    uint64_t ticks = 0, ns = 0, known = atomic_load_explicit(&latest_rate, memory_order_relaxed);
     if (!read_pair(&ticks, &ns))
         return;
     uint64_t rate = rate_since(clock->ticks ? clock : &first, ticks, ns);
     if (rate && known && (rate > known + known / 256 || rate < known - known / 256)) {
         /* The machine was suspended or migrated, or the clock was stepped: the counter is not reliable. */
-        __atomic_store_n(&is_usable, 0, __ATOMIC_RELAXED);
+        atomic_store_explicit(&is_usable, 0, memory_order_relaxed);
         return;
     }
     clock->ticks = ticks;
     clock->ns = ns;
     clock->ns_per_tick_q32 = rate ? rate : known;
     if (rate)
-        __atomic_store_n(&latest_rate, rate, __ATOMIC_RELAXED);
+        atomic_store_explicit(&latest_rate, rate, memory_order_relaxed);
 }
 
 void mc_clock_renew(mc_clock *clock)
 {
     clock->due_ns = clock->latest_ns + RENEW_NS;
-    if (__atomic_load_n(&is_usable, __ATOMIC_RELAXED))
+    if (atomic_load_explicit(&is_usable, memory_order_relaxed))
         renew_rate(clock);
-    if (!__atomic_load_n(&is_usable, __ATOMIC_RELAXED))
+    if (!atomic_load_explicit(&is_usable, memory_order_relaxed))
         clock->ns_per_tick_q32 = 0;
 }
 

@@ -2,6 +2,7 @@
 #include "guest/calls/peers.h"
 
 #include <limits.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -12,7 +13,7 @@ enum { N_COMM_BUCKETS = 1024, N_WIN_BUCKETS = 128 };
 MC_OP_TABLE(static, comms, N_COMM_BUCKETS);
 MC_OP_TABLE(static, wins, N_WIN_BUCKETS);
 
-uint64_t mc_ranks_generation = 1;
+_Atomic uint64_t mc_ranks_generation = 1;
 __thread mc_last_ranks mc_last_comm, mc_last_win;
 
 /* Stands for every communicator whose ranks are the world's; it is never freed, so its users are not counted. */
@@ -159,22 +160,22 @@ void mc_ranks_release(mc_ranks *ranks)
 /* Before anything enters the tables: must threads lock them? */
 void mc_learn_threads(void)
 {
-    static int is_known;
+    static atomic_int is_known;
     int provided = MPI_THREAD_MULTIPLE;
     /* a program with sessions has decided already, and must not call MPI_Query_thread */
-    if (__atomic_load_n(&is_known, __ATOMIC_ACQUIRE) || __atomic_load_n(&mc_ops_shared, __ATOMIC_ACQUIRE))
+    if (atomic_load_explicit(&is_known, memory_order_acquire) || __atomic_load_n(&mc_ops_shared, __ATOMIC_ACQUIRE))
         return;
     if (!MC_HAVE(MPI_Query_thread) || MC_REAL(MPI_Query_thread)(&provided) != MPI_SUCCESS ||
         provided == MPI_THREAD_MULTIPLE)
         mc_ops_share();
-    __atomic_store_n(&is_known, 1, __ATOMIC_RELEASE);
+    atomic_store_explicit(&is_known, 1, memory_order_release);
 }
 
 /* The entry of this key; NULL: there is none yet. */
 static mc_ranks *known(mc_op_table *table, mc_last_ranks *last, uint64_t key)
 {
     mc_op op;
-    uint64_t now = __atomic_load_n(&mc_ranks_generation, __ATOMIC_ACQUIRE);
+    uint64_t now = atomic_load_explicit(&mc_ranks_generation, memory_order_acquire);
     mc_learn_threads();
     if (!mc_op_find(table, key, &op))
         return NULL;
@@ -188,7 +189,7 @@ static mc_ranks *known(mc_op_table *table, mc_last_ranks *last, uint64_t key)
 static void keep_new(mc_op_table *table, mc_last_ranks *last, uint64_t key, mc_ranks *ranks)
 {
     mc_op op = {.ranks = ranks};
-    last->generation = __atomic_load_n(&mc_ranks_generation, __ATOMIC_ACQUIRE);
+    last->generation = atomic_load_explicit(&mc_ranks_generation, memory_order_acquire);
     last->key = key;
     last->ranks = ranks;
     if (!mc_op_add(table, key, &op)) {
@@ -222,7 +223,7 @@ mc_ranks *mc_find_ranks_of_win(MPI_Win win)
 static void forget(mc_op_table *table, uint64_t key)
 {
     mc_op op;
-    __atomic_add_fetch(&mc_ranks_generation, 1, __ATOMIC_ACQ_REL);
+    atomic_fetch_add_explicit(&mc_ranks_generation, 1, memory_order_acq_rel);
     while (mc_op_take(table, key, UINT64_MAX, &op))
         mc_ranks_release(op.ranks);
 }

@@ -2,6 +2,7 @@
 #ifndef MPICOLOC_PEERS_H
 #define MPICOLOC_PEERS_H
 
+#include <stdatomic.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -41,7 +42,7 @@ typedef struct mc_last_ranks {
     mc_ranks *homeless; /* not in the table, which was full */
 } mc_last_ranks;
 
-extern uint64_t mc_ranks_generation;
+extern _Atomic uint64_t mc_ranks_generation;
 extern __thread mc_last_ranks mc_last_comm, mc_last_win;
 mc_ranks *mc_find_ranks_of_comm(MPI_Comm comm);
 mc_ranks *mc_find_ranks_of_win(MPI_Win win);
@@ -49,7 +50,7 @@ mc_ranks *mc_find_ranks_of_win(MPI_Win win);
 static inline int mc_is_last(const mc_last_ranks *last, uint64_t key)
 {
     return __builtin_expect(last->key == key, 1) &&
-           last->generation == __atomic_load_n(&mc_ranks_generation, __ATOMIC_ACQUIRE);
+           last->generation == atomic_load_explicit(&mc_ranks_generation, memory_order_acquire);
 }
 
 static inline mc_ranks *mc_ranks_of_comm(MPI_Comm comm)

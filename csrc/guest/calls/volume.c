@@ -8,12 +8,12 @@
 #include "guest/mpi/app_world.h"
 #include "guest/mpi/status.h"
 
-uint64_t mc_type_generation = 1;
+_Atomic uint64_t mc_type_generation = 1;
 __thread mc_last_type mc_type_used;
 
 void mc_type_gone(void)
 {
-    __atomic_add_fetch(&mc_type_generation, 1, __ATOMIC_RELAXED);
+    atomic_fetch_add_explicit(&mc_type_generation, 1, memory_order_relaxed);
 }
 
 /* A type's size may not fit an int. */
@@ -30,7 +30,7 @@ static MPI_Count size_of(MPI_Datatype type)
 
 uint64_t mc_find_bytes(long long count, MPI_Datatype type)
 {
-    uint64_t generation = __atomic_load_n(&mc_type_generation, __ATOMIC_RELAXED);
+    uint64_t generation = atomic_load_explicit(&mc_type_generation, memory_order_relaxed);
     MPI_Count size_bytes = type == mc_known.type_null ? -1 : size_of(type);
     if (size_bytes < 0)
         return 0;

@@ -10,6 +10,8 @@
 #include "guest/mpi/handles.h"
 #include "guest/mpi/real.h"
 
+#include <stdatomic.h>
+
 typedef struct mc_volume {
     uint64_t sent_bytes, recv_bytes;
     uint64_t read_bytes, written_bytes; /* from files, to files */
@@ -49,7 +51,7 @@ typedef struct mc_last_type {
     uint64_t size_bytes;
 } mc_last_type;
 
-extern uint64_t mc_type_generation;
+extern _Atomic uint64_t mc_type_generation;
 extern __thread mc_last_type mc_type_used;
 uint64_t mc_find_bytes(long long count, MPI_Datatype type);
 void mc_type_gone(void);
@@ -59,7 +61,7 @@ static inline uint64_t mc_bytes(long long count, MPI_Datatype type)
     const mc_last_type *last = &mc_type_used;
     if (count <= 0)
         return 0;
-    if (last->type == type && last->generation == __atomic_load_n(&mc_type_generation, __ATOMIC_RELAXED))
+    if (last->type == type && last->generation == atomic_load_explicit(&mc_type_generation, memory_order_relaxed))
         return (uint64_t)count * last->size_bytes;
     return mc_find_bytes(count, type);
 }

@@ -5,6 +5,7 @@
 
 #include <dlfcn.h>
 #include <link.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -99,8 +100,8 @@ int mc_library_fits(void)
 #else
 static void learn_constants(void)
 {
-    static int is_known;
-    if (__atomic_load_n(&is_known, __ATOMIC_ACQUIRE))
+    static atomic_int is_known;
+    if (atomic_load_explicit(&is_known, memory_order_acquire))
         return;
     mc_known.self = MPI_COMM_SELF;
     mc_known.comm_null = MPI_COMM_NULL;
@@ -115,7 +116,7 @@ static void learn_constants(void)
     mc_known.info_null = MPI_INFO_NULL;
     mc_known.errors_return = MPI_ERRORS_RETURN;
     mc_known.world = MPI_COMM_WORLD;
-    __atomic_store_n(&is_known, 1, __ATOMIC_RELEASE);
+    atomic_store_explicit(&is_known, 1, memory_order_release);
 }
 
 int mc_library_fits(void)
