@@ -98,7 +98,7 @@ static void test_counting_at_once(void)
 /* Threads come and go, and one that goes takes its counts with it. */
 static void test_following(void)
 {
-    mc_perf *perf = mc_perf_open();
+    mc_thread_counts *counts = mc_thread_counts_open();
     mc_followed followed[2];
     mc_ipc all, outside;
     int n_naps = 300;
@@ -109,24 +109,24 @@ static void test_following(void)
                 told_to_stop = told_to_stop;
     }
     for (int i = 0; i < 6; i++) {
-        mc_perf_follow(perf, followed + i % 2, i < 4 ? 2 - i % 2 : 0);
-        mc_perf_note(perf, 0, 1);
+        mc_thread_counts_follow(perf, followed + i % 2, i < 4 ? 2 - i % 2 : 0);
+        mc_thread_counts_note(perf, 0, 1);
         do {
             nap_ms(30);
-            mc_perf_note(perf, 1, 1);
-            CHECK(mc_perf_between(perf, &all, &outside) == 1);
+            mc_thread_counts_note(perf, 1, 1);
+            CHECK(mc_thread_counts_between(perf, &all, &outside) == 1);
         } while (i < 4 && all.cycles == 0 && n_naps-- > 0); /* on a crowded machine they wait for a processor */
         CHECK((all.cycles > 0) == (i < 4));
         CHECK(all.cycles == outside.cycles && all.instructions == outside.instructions);
     }
-    followed[0].is_untold = 1;
-    mc_perf_follow(perf, followed, 1);
-    mc_perf_note(perf, 0, 1);
-    mc_perf_note(perf, 1, 1);
-    CHECK(mc_perf_between(perf, &all, &outside) == 0);
+    followed[0].is_unpublished = 1;
+    mc_thread_counts_follow(perf, followed, 1);
+    mc_thread_counts_note(perf, 0, 1);
+    mc_thread_counts_note(perf, 1, 1);
+    CHECK(mc_thread_counts_between(perf, &all, &outside) == 0);
     end_process(followed[0].tid, SIGKILL);
     end_process(followed[1].tid, SIGKILL);
-    mc_perf_close(perf);
+    mc_thread_counts_close(perf);
 }
 
 static void *wait_for_stop(void *unused)
@@ -139,7 +139,7 @@ static void *wait_for_stop(void *unused)
 /* What cannot be watched, or listed, for want of room is told by its number. */
 static void test_limits(void)
 {
-    mc_perf *perf = mc_perf_open();
+    mc_thread_counts *counts = mc_thread_counts_open();
     mc_followed followed[3];
     pthread_t threads[3];
     struct rlimit before, few;
@@ -156,16 +156,16 @@ static void test_limits(void)
     CHECK(getrlimit(RLIMIT_NOFILE, &before) == 0);
     few = (struct rlimit){(rlim_t)first_free + MC_N_EVENTS + 1, before.rlim_max};
     CHECK(setrlimit(RLIMIT_NOFILE, &few) == 0);
-    CHECK(mc_perf_follow(perf, followed, 3) == 2);
+    CHECK(mc_thread_counts_follow(perf, followed, 3) == 2);
     CHECK(setrlimit(RLIMIT_NOFILE, &before) == 0);
-    CHECK(mc_perf_follow(perf, followed, 3) == 0);
+    CHECK(mc_thread_counts_follow(perf, followed, 3) == 0);
     told_to_stop = 1;
     for (int i = 0; i < 3; i++)
         pthread_join(threads[i], NULL);
-    mc_perf_follow(perf, followed, 0);
-    CHECK(mc_perf_follow(perf, followed, 3) == 0); /* they have ended */
+    mc_thread_counts_follow(perf, followed, 0);
+    CHECK(mc_thread_counts_follow(perf, followed, 3) == 0); /* they have ended */
     told_to_stop = 0;
-    mc_perf_close(perf);
+    mc_thread_counts_close(perf);
 }
 
 int main(int argc, char **argv)

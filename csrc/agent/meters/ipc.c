@@ -11,7 +11,7 @@ enum { N_TIDS = 512 };
 
 /* One window: its counters, the end of the counting in all windows, and what ends the waiting. */
 typedef struct window {
-    mc_perf *perf;
+    mc_thread_counts *counts;
     uint64_t t0, t1, span;
     int *wake;
 } window;
@@ -27,7 +27,7 @@ static const mc_lane_head *lane_of(mc_segment *segment, int tid)
     return NULL;
 }
 
-static void follow_threads(mc_perf *perf, const mc_job_ranks *ranks, mc_node *node)
+static void follow_threads(mc_thread_counts *counts, const mc_job_ranks *ranks, mc_node *node)
 {
     mc_followed threads[N_TIDS];
     int tids[N_TIDS], n = 0, n_left = 0;
@@ -38,7 +38,7 @@ static void follow_threads(mc_perf *perf, const mc_job_ranks *ranks, mc_node *no
         for (int j = 0; j < n_tids; j++)
             threads[n++] = (mc_followed){tids[j], has_laneless, lane_of(rank->segment, tids[j])};
     }
-    n_left += mc_perf_follow(perf, threads, n);
+    n_left += mc_thread_counts_follow(counts, threads, n);
     node->n_uncounted = mc_max(node->n_uncounted, (uint64_t)n_left);
 }
 
@@ -60,7 +60,7 @@ static int read_at(const window *w, int i_end, uint64_t t)
     uint64_t late_ns = (w->t1 - w->t0) / 16;
     mc_sleep_until(t, w->wake);
     int in_time = mc_now_ns() >= t;
-    mc_perf_note(w->perf, i_end, w->span);
+    mc_thread_counts_note(w->counts, i_end, w->span);
     return in_time && mc_now_ns() <= t + late_ns;
 }
 
@@ -71,7 +71,7 @@ static int measure(const window *w, mc_ipc *all, mc_ipc *outside, uint64_t *wind
     *all = *outside = (mc_ipc){0, 0};
     if (!read_at(w, 0, w->t0) || !read_at(w, 1, w->t1))
         return 0;
-    int is_known = mc_perf_between(w->perf, all, outside);
+    int is_known = mc_thread_counts_between(w->counts, all, outside);
     if (is_known < 0)
         return 0;
     *window_ns = w->t1 - w->t0;
@@ -79,15 +79,15 @@ static int measure(const window *w, mc_ipc *all, mc_ipc *outside, uint64_t *wind
 }
 
 /* POPPA's Algorithm 3, lines 3 to 9, for one target. */
-void mc_ipc_measure(mc_perf *perf, mc_own_shutter *own, const mc_job_ranks *ranks, mc_node *node, int *wake)
+void mc_ipc_measure(mc_thread_counts *counts, mc_own_shutter *own, const mc_job_ranks *ranks, mc_node *node, int *wake)
 {
     mc_shutter *record = &own->record;
     uint64_t duration_ns = record->t1 - record->t0, t_before = own->reservation.t0 - MC_APART_NS;
     uint64_t t_after = own->reservation.t1 + MC_APART_NS, span = t_after + 2 * duration_ns;
-    window before = {perf, t_before - duration_ns, t_before, span, wake};
-    window during = {perf, record->t0, record->t1, span, wake};
-    window after = {perf, t_after, t_after + duration_ns, span, wake};
-    follow_threads(perf, ranks, node);
+    window before = {counts, t_before - duration_ns, t_before, span, wake};
+    window during = {counts, record->t0, record->t1, span, wake};
+    window after = {counts, t_after, t_after + duration_ns, span, wake};
+    follow_threads(counts, ranks, node);
     let_threads_count(ranks, span);
     int is_known = measure(&before, &record->before, &record->outside_before, &record->hits_before.window_ns);
     is_known &= measure(&during, &record->during, &record->outside_during, &record->hits_during.window_ns);

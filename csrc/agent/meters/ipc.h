@@ -3,9 +3,9 @@
 #define MPICOLOC_IPC_METER_H
 
 #include "agent/shutter/own_shutter.h"
-#include "common/counters/perf.h"
+#include "agent/meters/thread_counts.h"
 
 /* Waits until all three windows are over, or *wake is not 0. */
-void mc_ipc_measure(mc_perf *perf, mc_own_shutter *own, const mc_job_ranks *ranks, mc_node *node, int *wake);
+void mc_ipc_measure(mc_thread_counts *counts, mc_own_shutter *own, const mc_job_ranks *ranks, mc_node *node, int *wake);
 
 #endif

@@ -7,8 +7,8 @@
 #include "agent/meters/loop.h"
 
 typedef struct mc_meter {
-    mc_perf *perf; /* NULL: the meter is not ipc */
-    mc_loop *loop; /* NULL: it is not loop, and cannot become that */
+    mc_thread_counts *counts; /* NULL: the meter is not ipc */
+    mc_loop *loop;            /* NULL: it is not loop, and cannot become that */
 } mc_meter;
 
 /* The best one that works here, or the one that the option names; the node file says which and why. */

@@ -1,4 +1,4 @@
-/* Instructions and cycles of threads, in user space. The meter ipc is made of them. */
+/* Hardware counters of one thread: a group of instructions and cycles, in user space. */
 #ifndef MPICOLOC_PERF_H
 #define MPICOLOC_PERF_H
 
@@ -38,28 +38,5 @@ int mc_perf_available(char *reason, size_t size);
 /* Explain an error number of perf_event_open to the user. what: what is not possible. */
 void mc_perf_why(const char *what, int error, char *reason, size_t size);
 void mc_perf_why_not_tried(char *reason, size_t size);
-
-typedef struct mc_perf mc_perf;
-
-/* A thread to watch, and where it publishes its MPI calls. */
-typedef struct mc_followed {
-    int tid;
-    int is_untold;            /* it may call MPI without publishing that */
-    const mc_lane_head *lane; /* NULL: it calls no MPI */
-} mc_followed;
-
-mc_perf *mc_perf_open(void); /* NULL: no memory */
-void mc_perf_close(mc_perf *perf);
-
-/* From now on watch exactly these threads; counters of known ones run on. Returns the number of threads that cannot
-   be watched: too many threads, or too many open files. */
-int mc_perf_follow(mc_perf *perf, const mc_followed *threads, int n);
-
-/* Note what all watched threads have counted at the begin (0) or end (1) of a window in this span. */
-void mc_perf_note(mc_perf *perf, int i_end, uint64_t span);
-
-/* What they counted between the two. 1: `outside`, the part outside MPI calls, is known for all of them; 0: it is
-   not. MC_E_PERF: the counters of a thread could not be read, and there are no counts. */
-int mc_perf_between(const mc_perf *perf, mc_ipc *all, mc_ipc *outside);
 
 #endif

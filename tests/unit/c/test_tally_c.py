@@ -13,6 +13,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[3]
 CSRC = ROOT / "csrc"
 SOURCES = (*objects.COMMON, *objects.GATELESS)
+TALLY = (*SOURCES, *objects.of_csrc("agent/meters/thread_counts.c"))
 FLAGS = ("-std=gnu11", "-O1", "-g", "-Wall", "-Wextra", "-Werror")
 # Those of test_agent_c.py, whose objects are taken where they are there already.
 SANITIZED = (*FLAGS, "-fsanitize=address,undefined", "-fno-sanitize-recover=undefined")
@@ -47,7 +48,7 @@ def run(program, shm, *arguments):
 
 @pytest.fixture(scope="module")
 def program(tmp_path_factory):
-    return build(tmp_path_factory, "test_tally", SOURCES, SANITIZED, TASK_CLOCK)
+    return build(tmp_path_factory, "test_tally", TALLY, SANITIZED, TASK_CLOCK)
 
 
 @pytest.mark.parametrize(
@@ -58,7 +59,7 @@ def test_what_a_thread_counts_outside_mpi(program, tmp_path, scenario):
 
 
 def test_instructions_outside_mpi(tmp_path_factory, tmp_path):
-    run(build(tmp_path_factory, "test_tally", SOURCES, SANITIZED), tmp_path, "hardware")
+    run(build(tmp_path_factory, "test_tally", TALLY, SANITIZED), tmp_path, "hardware")
 
 
 def test_a_tally_is_never_seen_half_written(tmp_path_factory, tmp_path):
