@@ -12,6 +12,7 @@
         mc_leave(&frame, 8, 0); \
     } while (0)
 
+#include "common/counters/perf.h"
 #include "node.h"
 
 #include <pthread.h>
@@ -109,24 +110,24 @@ static void test_following(void)
                 told_to_stop = told_to_stop;
     }
     for (int i = 0; i < 6; i++) {
-        mc_thread_counts_follow(perf, followed + i % 2, i < 4 ? 2 - i % 2 : 0);
-        mc_thread_counts_note(perf, 0, 1);
+        mc_thread_counts_follow(counts, followed + i % 2, i < 4 ? 2 - i % 2 : 0);
+        mc_thread_counts_note(counts, 0, 1);
         do {
             nap_ms(30);
-            mc_thread_counts_note(perf, 1, 1);
-            CHECK(mc_thread_counts_between(perf, &all, &outside) == 1);
+            mc_thread_counts_note(counts, 1, 1);
+            CHECK(mc_thread_counts_between(counts, &all, &outside) == 1);
         } while (i < 4 && all.cycles == 0 && n_naps-- > 0); /* on a crowded machine they wait for a processor */
         CHECK((all.cycles > 0) == (i < 4));
         CHECK(all.cycles == outside.cycles && all.instructions == outside.instructions);
     }
     followed[0].is_unpublished = 1;
-    mc_thread_counts_follow(perf, followed, 1);
-    mc_thread_counts_note(perf, 0, 1);
-    mc_thread_counts_note(perf, 1, 1);
-    CHECK(mc_thread_counts_between(perf, &all, &outside) == 0);
+    mc_thread_counts_follow(counts, followed, 1);
+    mc_thread_counts_note(counts, 0, 1);
+    mc_thread_counts_note(counts, 1, 1);
+    CHECK(mc_thread_counts_between(counts, &all, &outside) == 0);
     end_process(followed[0].tid, SIGKILL);
     end_process(followed[1].tid, SIGKILL);
-    mc_thread_counts_close(perf);
+    mc_thread_counts_close(counts);
 }
 
 static void *wait_for_stop(void *unused)
@@ -156,16 +157,16 @@ static void test_limits(void)
     CHECK(getrlimit(RLIMIT_NOFILE, &before) == 0);
     few = (struct rlimit){(rlim_t)first_free + MC_N_EVENTS + 1, before.rlim_max};
     CHECK(setrlimit(RLIMIT_NOFILE, &few) == 0);
-    CHECK(mc_thread_counts_follow(perf, followed, 3) == 2);
+    CHECK(mc_thread_counts_follow(counts, followed, 3) == 2);
     CHECK(setrlimit(RLIMIT_NOFILE, &before) == 0);
-    CHECK(mc_thread_counts_follow(perf, followed, 3) == 0);
+    CHECK(mc_thread_counts_follow(counts, followed, 3) == 0);
     told_to_stop = 1;
     for (int i = 0; i < 3; i++)
         pthread_join(threads[i], NULL);
-    mc_thread_counts_follow(perf, followed, 0);
-    CHECK(mc_thread_counts_follow(perf, followed, 3) == 0); /* they have ended */
+    mc_thread_counts_follow(counts, followed, 0);
+    CHECK(mc_thread_counts_follow(counts, followed, 3) == 0); /* they have ended */
     told_to_stop = 0;
-    mc_thread_counts_close(perf);
+    mc_thread_counts_close(counts);
 }
 
 int main(int argc, char **argv)

@@ -20,7 +20,7 @@ static mc_lane_head *lane_of(const worker *w)
 static void follow(const worker *w)
 {
     mc_followed thread = {w->tid, 0, lane_of(w)};
-    mc_thread_counts_follow(perf, &thread, 1);
+    mc_thread_counts_follow(counts, &thread, 1);
 }
 
 static void begin_span(void)
@@ -54,9 +54,9 @@ static void check_rest(worker *w, const char *steps)
     window before = truth(w);
     for (; *steps; steps++)
         tell(w, *steps == '(' ? BEGIN : *steps == ')' ? END : BUSY, STEP);
-    mc_thread_counts_note(perf, 1, span);
+    mc_thread_counts_note(counts, 1, span);
     window after = truth(w);
-    CHECK(mc_thread_counts_between(perf, &all, &outside) == 1);
+    CHECK(mc_thread_counts_between(counts, &all, &outside) == 1);
     CHECK(near(all.instructions, after.all - before.all));
     CHECK(near(outside.instructions, after.outside - before.outside));
     CHECK(outside.cycles <= all.cycles && (outside.cycles > 0) == (outside.instructions > 0));
@@ -64,7 +64,7 @@ static void check_rest(worker *w, const char *steps)
 
 static void check_window(worker *w, const char *steps)
 {
-    mc_thread_counts_note(perf, 0, span);
+    mc_thread_counts_note(counts, 0, span);
     check_rest(w, steps);
 }
 
@@ -96,7 +96,7 @@ static void test_spans_apart(void)
     check_window(&w, "+++");
     tell(&w, BEGIN, 0);
     tell(&w, END, 0);
-    mc_thread_counts_note(perf, 0,
+    mc_thread_counts_note(counts, 0,
                           span); /* so soon after a call that both pairs of counters are known to a few instructions */
     segment->sampling.counts_until = 0;
     tell(&w, BEGIN, 0);
@@ -133,7 +133,7 @@ static void test_late_times(void)
         CHECK(late > before);
         *shown = before;
         begin_span();
-        mc_thread_counts_note(perf, 0, span);
+        mc_thread_counts_note(counts, 0, span);
         *shown = late;
         check_rest(&w, windows[i]);
     }
@@ -188,12 +188,12 @@ static void test_fork(void)
 static void check_unknown(worker *w)
 {
     mc_ipc all, outside;
-    mc_thread_counts_note(perf, 0, span);
+    mc_thread_counts_note(counts, 0, span);
     tell(w, BUSY, STEP);
     tell(w, BEGIN, 0);
     tell(w, END, 0);
-    mc_thread_counts_note(perf, 1, span);
-    CHECK(mc_thread_counts_between(perf, &all, &outside) == 0);
+    mc_thread_counts_note(counts, 1, span);
+    CHECK(mc_thread_counts_between(counts, &all, &outside) == 0);
     CHECK(all.cycles > 0);
 }
 
@@ -250,10 +250,10 @@ static void test_ended_thread(void)
     follow(&w);
     begin_span();
     check_window(&w, "+(+)");
-    mc_thread_counts_note(perf, 0, span);
+    mc_thread_counts_note(counts, 0, span);
     stop(&w);
-    mc_thread_counts_note(perf, 1, span);
-    CHECK(mc_thread_counts_between(perf, &all, &outside) == 0);
+    mc_thread_counts_note(counts, 1, span);
+    CHECK(mc_thread_counts_between(counts, &all, &outside) == 0);
     for (int fd = 256; fd < 300; fd++)
         CHECK(fcntl(fd, F_GETFD) < 0);
 }
@@ -289,10 +289,10 @@ static void test_counters_pinned_by_others(void)
         for (int i = 0; i < 2; i++) {
             if (i == i_end)
                 lose_counters(&w);
-            mc_thread_counts_note(perf, i, span);
+            mc_thread_counts_note(counts, i, span);
             tell(&w, BUSY, STEP);
         }
-        CHECK(mc_thread_counts_between(perf, &all, &outside) < 0);
+        CHECK(mc_thread_counts_between(counts, &all, &outside) < 0);
         CHECK(all.instructions == 0 && all.cycles == 0 && outside.cycles == 0);
         check_window(&w, "++");
     }
@@ -307,19 +307,19 @@ static void test_hardware(void)
     start(&w, 1);
     follow(&w);
     begin_span();
-    mc_thread_counts_note(perf, 0, span);
+    mc_thread_counts_note(counts, 0, span);
     tell(&w, BEGIN, 0);
     tell(&w, END, 0);
     tell(&w, LOOP, N_LOOPS);
-    mc_thread_counts_note(perf, 1, span);
-    CHECK(mc_thread_counts_between(perf, &all, &once) == 1);
-    mc_thread_counts_note(perf, 0, span);
+    mc_thread_counts_note(counts, 1, span);
+    CHECK(mc_thread_counts_between(counts, &all, &once) == 1);
+    mc_thread_counts_note(counts, 0, span);
     tell(&w, BEGIN, 0);
     tell(&w, LOOP, 3 * N_LOOPS);
     tell(&w, END, 0);
     tell(&w, LOOP, N_LOOPS);
-    mc_thread_counts_note(perf, 1, span);
-    CHECK(mc_thread_counts_between(perf, &all, &outside) == 1);
+    mc_thread_counts_note(counts, 1, span);
+    CHECK(mc_thread_counts_between(counts, &all, &outside) == 1);
     fprintf(stderr, "%llu, %llu of %llu\n", (unsigned long long)once.instructions,
             (unsigned long long)outside.instructions, (unsigned long long)all.instructions);
     CHECK(once.instructions > N_LOOPS);
@@ -355,11 +355,11 @@ int main(int argc, char **argv)
     if (mc_start(&identity) != MC_OK)
         return 1;
     segment = mc_own_segment();
-    perf = mc_thread_counts_open();
+    counts = mc_thread_counts_open();
     for (size_t i = 0; i < sizeof tests / sizeof *tests; i++)
         if (argc > 1 && strcmp(argv[1], tests[i].name) == 0)
             tests[i].run();
-    mc_thread_counts_close(perf);
+    mc_thread_counts_close(counts);
     mc_forget();
     return n_failed;
 }

@@ -22,8 +22,8 @@ void mc_pause_prepare(mc_pause *pause, const mc_board_view *view, mc_job_ranks *
 /* Pause the ranks until shortly before the shutter's end; *wake ends the waiting. */
 void mc_pause_take(mc_pause *pause, const mc_board_view *view, mc_job_ranks *ranks, mc_node *node, int *wake);
 
-/* Signal every thread of the rank that runs (signal 0: only count them); returns their number. *n_skipped are those that
-   sleep or block the signal. */
+/* Signal every thread of the rank that runs (signal 0: only count them); returns their number. *n_skipped: threads
+   that sleep or block the signal. */
 int mc_signal_running_threads(const mc_rank *rank, int signal, int *n_skipped);
 
 #endif
