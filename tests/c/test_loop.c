@@ -2,6 +2,7 @@
 #define RANK_WORK(x) x = step(x)
 static double step(double x);
 #include "common/trap.h"
+#include "common/counters/perf.h"
 #include "node.h"
 
 enum { N_ROUNDS = 100000, N_LIMIT = 20 };
