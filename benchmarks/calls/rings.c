@@ -2,6 +2,7 @@
    the folder OUT.trace. Prints events, seconds, and seconds of processor of the writing thread. */
 #define _GNU_SOURCE
 #include "common/proc.h"
+#include "common/ring.h"
 #include "draw.h"
 #include "trace/trace.h"
 

@@ -208,7 +208,7 @@ static void be_teller(common *c, pid_t pid)
     int n_untold;
     while (!told_to_stop) {
         c->segment.gate.deadline_ns = mc_now_ns() + (uint64_t)(random() % 400000);
-        mc_pause_each_running(&rank, c->segment.gate.signal, &n_untold);
+        mc_signal_running_threads(&rank, c->segment.gate.signal, &n_untold);
         usleep(30);
     }
     _exit(0);
