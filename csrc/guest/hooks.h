@@ -246,6 +246,8 @@ void mc_forget(void);
 
 /* One line on stderr, once per process, then pass-through from there on. */
 void mc_disable(const char *reason, int status);
+/* To `mpicoloc run`, which then gives no reason of its own for a missing profile. */
+void mc_reason_given(void);
 int mc_is_node_first(void); /* of all ranks of the node, by what the launcher says */
 
 mc_segment *mc_own_segment(void); /* NULL before mc_start and after mc_disable */
