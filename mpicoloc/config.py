@@ -149,6 +149,8 @@ PYTHON_ENV = "MPICOLOC_PYTHON"
 COORDINATOR_ENV = "MPICOLOC_COORDINATOR"
 SIBLINGS_ENV = "MPICOLOC_COORDINATOR_SIBLINGS"
 AFFINITY_ENV = "MPICOLOC_RUN_AFFINITY"
+REASON_ENV = "MPICOLOC_REASON_MARK"
+"""File of `mpicoloc run`; who prints why there is no profile removes it (also csrc/guest/rank_segment.c)."""
 SITE_ENVS = frozenset({"MPICOLOC_SITE_OUT", "MPICOLOC_SITE_TRACE"})
 """What the Slurm plugin has set of the options without SITE (csrc/spank/task.c)."""
 
@@ -258,7 +260,7 @@ def unknown_variables(env: Mapping[str, str] | None = None) -> list[str]:
     """Names of variables that look like ours but are none: most often a misspelt option."""
     known = {name for option in BY_KEY.values() for name in (option.env, *option.old)}
     known |= {KEY_ENV, WRAPPED_ENV, PID_ENV, PYTHON_ENV, COORDINATOR_ENV, SIBLINGS_ENV, AFFINITY_ENV}
-    known |= SITE_ENVS
+    known |= {REASON_ENV} | SITE_ENVS
     return sorted(n for n in (env or os.environ) if n.startswith(_PREFIX) and n not in known)
 
 

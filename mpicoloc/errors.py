@@ -46,10 +46,15 @@ class EnvironmentFault(MpicolocError):
     exit_code = 4
 
 
+def printable(words: str) -> str:
+    """A text of a file, a name for instance, as part of one line for a terminal, which must not obey it."""
+    return "".join(letter if letter.isprintable() else "?" for letter in words)
+
+
 def tell(words: str) -> None:
     """One line on standard error of a job's process, whose exit code counts more than the line."""
     try:
-        print(f"mpicoloc: {words}", file=sys.stderr, flush=True)
+        print(f"mpicoloc: {printable(words)}", file=sys.stderr, flush=True)
     except OSError:
         # The interpreter would try again at its end, and then exit with its own code.
         sys.stderr = open(os.devnull, "w")  # noqa: SIM115 (until the end)

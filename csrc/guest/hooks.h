@@ -250,6 +250,8 @@ void mc_forget(void);
 
 /* Print one line on stderr, once per process; from then on calls pass through unrecorded. */
 void mc_disable(const char *reason, int status);
+/* Tell `mpicoloc run` that a reason was given, so that it adds none for a missing profile. */
+void mc_reason_given(void);
 int mc_is_node_first(void); /* by the launcher's environment */
 
 mc_segment *mc_own_segment(void); /* NULL before mc_start and after mc_disable */

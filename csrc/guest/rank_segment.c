@@ -45,8 +45,17 @@ void mc_disable(const char *reason, int status)
 {
     static int said;
     __atomic_store_n(&mc_recording, 0, __ATOMIC_RELEASE);
-    if (!__atomic_exchange_n(&said, 1, __ATOMIC_ACQ_REL) && mc_is_node_first())
-        fprintf(stderr, "mpicoloc: switched off, the application goes on without a profile: %s (%d)\n", reason, status);
+    if (__atomic_exchange_n(&said, 1, __ATOMIC_ACQ_REL) || !mc_is_node_first())
+        return;
+    fprintf(stderr, "mpicoloc: switched off, the application goes on without a profile: %s (%d)\n", reason, status);
+    mc_reason_given();
+}
+
+void mc_reason_given(void)
+{
+    const char *mark = getenv("MPICOLOC_REASON_MARK");
+    if (mark)
+        unlink(mark);
 }
 
 static void segment_path(char *path, const char *key, int world_rank)

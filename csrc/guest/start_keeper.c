@@ -220,6 +220,7 @@ void mc_keeper_wait_profile(const char *key, int is_node_first, int is_first)
     uint64_t profile = await_profile(key, is_node_first);
     if (!is_first || profile == MC_PROFILE_WRITTEN)
         return;
+    mc_reason_given();
     if (profile == MC_PROFILE_FAILED)
         fprintf(stderr, "mpicoloc: %.*s\n", MC_COMPLAINT_LEN - 1, mc_the_segment->complaint);
     else if (keeper_gone())

@@ -180,7 +180,8 @@ def _run(argv: Sequence[str] | None) -> int:
     except SystemExit as done:  # argparse after --help
         return int(done.code or 0)
     except MpicolocError as error:
-        messages.trouble(str(error))
+        for line in (str(error), *getattr(error, "__notes__", ())):
+            messages.trouble(line.expandtabs())
         return error.exit_code
     except BrokenPipeError:
         raise

@@ -19,7 +19,7 @@ import shlex
 import signal
 import subprocess
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import FrameType
 
 from mpicoloc import config
@@ -99,10 +99,11 @@ def run(args: argparse.Namespace) -> int:
     check_writable(profile)
     messages.detail(shlex.join(command))
     before = _stamp(profile)
-    code = _execute(command, env, n_nodes)
-    with part("waiting for the profile"):
-        _await_profile(env)
-    _summary(profile, before)
+    with _reason_mark(env) as has_reason:
+        code = _execute(command, env, n_nodes)
+        with part("waiting for the profile"):
+            _await_profile(env)
+        _summary(profile, before, has_reason())
     return code
 
 
@@ -255,6 +256,23 @@ def _remove_ownerless(folder: str, key: str) -> None:
             leftover.remove()
 
 
+@contextlib.contextmanager
+def _reason_mark(env: dict[str, str]) -> Iterator[Callable[[], bool]]:
+    """Whether a process of the job has printed why there is no profile: then it has removed the file."""
+    mark = os.path.join(os.environ.get("TMPDIR") or "/tmp", f".mpicoloc-run-{os.urandom(8).hex()}")
+    try:
+        os.close(os.open(mark, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
+    except OSError:  # two lines are better than none
+        yield lambda: False
+        return
+    env[config.REASON_ENV] = mark
+    try:
+        yield lambda: not os.path.exists(mark)
+    finally:
+        with contextlib.suppress(OSError):
+            os.unlink(mark)
+
+
 def _stamp(path: str) -> tuple[int, int] | None:
     try:
         stat = os.stat(path)
@@ -263,10 +281,12 @@ def _stamp(path: str) -> tuple[int, int] | None:
     return stat.st_mtime_ns, stat.st_ino
 
 
-def _summary(profile: str, before: tuple[int, int] | None) -> None:
+def _summary(profile: str, before: tuple[int, int] | None, has_reason: bool) -> None:
     """One line about the profile; where a person looks on, or asked for more, with its result."""
     after = _stamp(profile)
     if after is None or after == before:
+        if has_reason:
+            return
         messages.trouble(f"no profile was written to {profile}: see `mpicoloc check`")
         return
     # Reading the profile takes longer than a short job; a script needs its name only.

@@ -88,6 +88,8 @@ def main() -> int:
         return EnvironmentFault.exit_code
     if not init_barrier.wait_for_init(key, announcement, _n_ranks()):
         tell("no profile was written: no rank on this node called MPI_Init")
+        with contextlib.suppress(OSError):
+            os.unlink(os.environ.get(config.REASON_ENV, ""))
         return 0
     _take_part(mpi, key, announcement)
     for path in (announcement, contract.shm_path(key, init_barrier.OFF)):

@@ -6,6 +6,8 @@ import contextlib
 import sys
 from collections.abc import Callable, Iterator
 
+from mpicoloc.errors import printable
+
 QUIET, NORMAL, VERBOSE = -1, 0, 1
 _level = NORMAL
 _print: Callable[[str], None] | None = None
@@ -63,12 +65,7 @@ def trouble(words: str) -> None:
 
     Control characters are escaped: the words may come from a foreign file, which no terminal must obey.
     """
-    if not words.isprintable():
-        # NumPy comes with it, and most messages need not wait for that.
-        from mpicoloc.core.tables import printable
-
-        # A compiler's answer has lines.
-        words = "\n".join(map(printable, words.expandtabs().split("\n")))
+    words = printable(words)
     # The work goes on, with its own exit code, where nobody listens any more or the disk is full.
     with contextlib.suppress(OSError):
         if _print is None:

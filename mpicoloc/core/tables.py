@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from mpicoloc.errors import DataError
+from mpicoloc.errors import printable as printable
 
 Table = NDArray[np.void]
 
@@ -339,11 +340,6 @@ def frozen(array: Table) -> Table:
     """The same array, read-only."""
     array.flags.writeable = False
     return array
-
-
-def printable(word: str) -> str:
-    """A text of a profile for a terminal, which must not obey it."""
-    return "".join(letter if letter.isprintable() else "?" for letter in word)
 
 
 def text(value: Any) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import stat
+import struct
 from collections.abc import Iterable
 
 import mpicoloc
@@ -13,6 +14,8 @@ ABIS = ("mpich", "openmpi", "abi")
 """MPICH's ABI, Open MPI's, and the MPI standard's (``libmpi_abi.so``)."""
 KEEPER = "mpicoloc-keeper"
 SIDECAR = "python"
+_ACL_MASK, _ACL_NAMED = 0x10, (0x02, 0x08)
+"""Tags of the kernel's posix_acl_xattr.h: the mask; a named user, a named group."""
 
 
 def lib_dir() -> str:
@@ -61,8 +64,8 @@ def closed_to_others(wanted: Iterable[str]) -> tuple[str, str] | None:
     Returns
     -------
     (str, str) or None
-        The first of them and the folder above it, or it itself, that is not open to others; None: all are.
-        Access lists are not looked at.
+        The first of them and the folder above it, or it itself, that is open neither to others nor, by its
+        access list, to some user or group; None: there is none.
     """
     for path in wanted:
         for way in (os.path.abspath(path), os.path.realpath(path)):
@@ -71,6 +74,17 @@ def closed_to_others(wanted: Iterable[str]) -> tuple[str, str] | None:
                 here = os.sep.join(parts[:depth]) or os.sep
                 mode = os.lstat(here).st_mode  # that of a link is open to all
                 need = stat.S_IXOTH if stat.S_ISDIR(mode) else stat.S_IROTH
-                if mode & need != need:
+                if mode & need != need and not _is_open_by_list(here, need):
                     return path, here
     return None
+
+
+def _is_open_by_list(path: str, need: int) -> bool:
+    """Whether the access list of a file lets a named user or group do what `need` (S_IROTH, S_IXOTH) is."""
+    try:
+        content = os.getxattr(path, "system.posix_acl_access", follow_symlinks=False)
+    except OSError:  # there is none
+        return False
+    entries = [(tag, allowed) for tag, allowed, _ in struct.iter_unpack("<HHI", content[4:])]
+    mask = next((allowed for tag, allowed in entries if tag == _ACL_MASK), 0)
+    return any(allowed & mask & need for tag, allowed in entries if tag in _ACL_NAMED)

@@ -106,27 +106,24 @@ def build_shim(
         If the header cannot be read or the compiler fails.
     """
     sources = Path(csrc) if csrc is not None else csrc_dir()
-    folder = Path(out_dir)
-    folder.mkdir(parents=True, exist_ok=True)
     abi = abi or abi_of(cc, include_dirs)
-    library = folder / f"libmpicoloc-{abi}.so"
+    library = Path(out_dir) / f"libmpicoloc-{abi}.so"
+    library.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as temporary:
         generated = Path(temporary)
         names = _generate(cc, include_dirs, abi, sources, generated)
-        files = [path for path in c_files(sources, SHIM) if path.name != "fortran.c" or abi != "abi"]
-        files += sorted(generated.glob("*.c"))
-        flags = [
-            *_CFLAGS,
-            "-shared",
-            *cflags,
-            f"-I{generated}",
-            f"-I{sources}",
-            *(f"-I{path}" for path in include_dirs),
-        ]
+        flags = [*_CFLAGS, "-shared", *cflags]
+        flags += [f"-I{path}" for path in (generated, sources, *include_dirs)]
+        files = [*_shim_files(sources, abi), *sorted(generated.glob("*.c"))]
         compile_parts(cc, flags, files, library, ["-ldl", "-lm", "-lrt"], kept)
     names_file = library.with_suffix(".calls.json")
     names_file.write_text(json.dumps(["", *names], indent=0) + "\n", encoding="utf-8")
     return library
+
+
+def _shim_files(csrc: Path, abi: str) -> list[Path]:
+    """The library's C files; the standard ABI has none for Fortran."""
+    return [path for path in c_files(csrc, SHIM) if path.name != "fortran.c" or abi != "abi"]
 
 
 def build(abi: str, include_dir: str | Path, out_dir: str | Path, kept: str | Path) -> Path:
@@ -298,7 +295,10 @@ def _compile(command: Sequence[str], name: str) -> None:
     except OSError as error:
         raise EnvironmentFault(f"cannot run the C compiler {command[0]}: {error.strerror}; set CC") from None
     if done.returncode != 0:
-        raise EnvironmentFault(f"the C compiler failed on {name}:\n{done.stderr.strip()[-4000:]}")
+        fault = EnvironmentFault(f"the C compiler failed on {name}:")
+        for line in done.stderr.strip()[-4000:].splitlines():
+            fault.add_note(line)
+        raise fault
 
 
 def _last_line(text: str) -> str:

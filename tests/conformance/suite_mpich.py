@@ -96,7 +96,7 @@ def _pair(word: str) -> tuple[str, str]:
 
 
 def commands_of(mpi: str) -> dict[str, str]:
-    """Compilers and launcher of "openmpi" or "mpich": Debian's, by their suffix, else those without."""
+    """Compilers and launcher: Debian's, by suffix, else those without; "wheel": those beside this Python."""
     names = {
         "MPICC": "mpicc",
         "MPICXX": "mpicxx",
@@ -104,6 +104,8 @@ def commands_of(mpi: str) -> dict[str, str]:
         "MPIFC": "mpif90",
         "MPIEXEC": "mpirun",
     }
+    if mpi == "wheel":
+        return {key: str(Path(sys.prefix, "bin", name)) for key, name in names.items()}
     return {key: shutil.which(f"{name}.{mpi}") or shutil.which(name) or name for key, name in names.items()}
 
 
@@ -113,7 +115,7 @@ class Suite:
     Parameters
     ----------
     mpi : str
-        "openmpi" or "mpich": Debian's, by the suffix of their commands.
+        "openmpi" or "mpich": Debian's, by the suffix of their commands; "wheel": the one beside this Python.
     cache : Path
         Where sources and builds are kept between calls.
     fortran : bool

@@ -142,6 +142,7 @@ def test_lines_of_exports_stay_lines(here):
     sample = re.compile(r'mpicoloc_\w+\{(\w+="([^"\\\n]|\\["\\n])*",?)*\} [-+.e\w]+|# (HELP|TYPE) .*')
     lines = Path("m.prom").read_bytes().decode().removesuffix("\n").split("\n")
     assert len(lines) > 10 and all(map(sample.fullmatch, lines))
+    assert not any(map(OBEYED.search, lines))
     assert main(["export", "hostile.h5", "--format", "paraver", "--out", "p"]) == 0
     for line in Path("p.row").read_bytes().decode().split("\n"):
         assert not OBEYED.search(line)

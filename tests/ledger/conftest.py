@@ -63,19 +63,32 @@ def ledger(where):
 
 
 @pytest.fixture
-def books(tmp_path, monkeypatch, capsys):
-    """A folder to work in, with an account of 10 SU, and a call of the command: exit code, output, errors."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("MPICOLOC_LEDGER", "ledger.sqlite")
-    assert main(["ledger", "open", "lab", "--grant", "10"]) == 0
-    capsys.readouterr()
+def books_at(tmp_path, monkeypatch, capsys):
+    """For the URL of a new ledger with an account: a call of the command, which is exit code, output, errors.
 
-    def call(*argv):
-        code = main(["ledger", *map(str, argv)])
-        out = capsys.readouterr()
-        return code, out.out, out.err
+    The tests work in a folder of their own.
+    """
 
-    return call
+    def opened(url, grant_su=10):
+        monkeypatch.chdir(tmp_path)
+        monkeypatch.setenv("MPICOLOC_LEDGER", url)
+        assert main(["ledger", "open", "lab", "--grant", str(grant_su)]) == 0
+        capsys.readouterr()
+
+        def call(*argv):
+            code = main(["ledger", *map(str, argv)])
+            out = capsys.readouterr()
+            return code, out.out, out.err
+
+        return call
+
+    return opened
+
+
+@pytest.fixture
+def books(books_at):
+    """A call of the command with a ledger in an SQLite file."""
+    return books_at("ledger.sqlite")
 
 
 @pytest.fixture

@@ -7,26 +7,15 @@ import pytest
 from ledger_lab import SU, assert_right, results, start
 from spool_lab import BEGAN_S, RECORD, collected, script
 
-from mpicoloc.cli.main import main
 from mpicoloc.ledger.ledger import Ledger
 
 LIMIT_S = 240
 
 
 @pytest.fixture
-def books(where, tmp_path, monkeypatch, capsys):
+def books(books_at, where):
     """As of conftest, on each database."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("MPICOLOC_LEDGER", where)
-    assert main(["ledger", "open", "lab", "--grant", "10"]) == 0
-    capsys.readouterr()
-
-    def call(*argv):
-        code = main(["ledger", *map(str, argv)])
-        out = capsys.readouterr()
-        return code, out.out, out.err
-
-    return call
+    return books_at(where)
 
 
 def edited(spool, folder, name="edited", **facts):

@@ -6,7 +6,6 @@ import pytest
 import spool_lab
 from ledger_lab import SU, assert_right, write
 
-from mpicoloc.cli.main import main
 from mpicoloc.ledger import ledger_job
 
 NAMES = [
@@ -26,15 +25,11 @@ NAMES = [
 
 
 @pytest.fixture
-def call(where, tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("MPICOLOC_LEDGER", where)
-    assert main(["ledger", "open", "lab", "--grant", "100"]) == 0
-    capsys.readouterr()
+def call(books_at, where):
+    books = books_at(where, grant_su=100)
 
     def call(*argv):
-        code = main(["ledger", *map(str, argv)])
-        out, err = capsys.readouterr()
+        code, out, err = books(*argv)
         for line in (out + err).split("\n"):
             assert line.isprintable(), "no terminal is given an order"
         return code, out, err

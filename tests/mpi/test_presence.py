@@ -1,5 +1,6 @@
 """Jobs in which only some of the ranks have the library preloaded run as without it, and say so once."""
 
+import os
 import re
 import subprocess
 
@@ -38,6 +39,42 @@ def test_a_rank_that_cannot_make_its_file_goes_on_with_the_others(family, shm_di
     assert any("a rank cannot make its file in the shared-memory folder" in line for line in said)
     assert any("preloaded in 2 of the 3 ranks" in line for line in said)
     assert list(shm_dir.iterdir()) == []
+
+
+FORGES = """
+until there=$(ls {folder}/*.here 2>/dev/null | head -n 1) && [ -n "$there" ]; do sleep 0.02; done
+: >{folder}/other && chown {other} {folder}/other && mv {folder}/other "${{there%.*.here}}.$$.here"
+exec {program} seven 0
+"""
+"""Of a rank without the library, in whose name another user leaves a file."""
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root: a file of another user")
+def test_a_file_of_another_user_is_no_rank(family, shm_dir, other_uid=54321):
+    """Ranks that believed it would wait in MPI_Init for one that is not there."""
+    program = family.compile("../../e2e/programs/life.c")
+    forges = FORGES.format(folder=shm_dir, other=other_uid, program=program)
+    words = [
+        "-n",
+        1,
+        "sh",
+        "-c",
+        forges,
+        ":",
+        "-n",
+        2,
+        "env",
+        f"LD_PRELOAD={family.shim}",
+        program,
+        "seven",
+        "0",
+    ]
+    done = shimlab.run([*family.mpirun, *words])
+    bare = shimlab.launch(family, 3, program, "seven", "0")
+    assert (done.lines, done.code) == (bare.lines, bare.code)
+    assert "preloaded in 2 of the 3 ranks of this node" in done.stderr
+    (forged,) = shm_dir.iterdir()
+    assert forged.stat().st_uid == other_uid
 
 
 def test_who_waits_long_looks_rarely(family, shm_dir):

@@ -14,6 +14,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 enum { N_GROUP = 96, N_JOB = 48 };
@@ -91,14 +92,27 @@ void mc_presence_tell(void)
 }
 
 typedef struct found_ranks {
+    const char *what;
     int n, n_before; /* those with a lower process number */
 } found_ranks;
+
+/* Any user may make files in the folder. */
+static int is_own_file(const char *middle, const char *what)
+{
+    char path[MC_PATH_LEN], name[32];
+    struct stat file;
+    snprintf(name, sizeof name, "%.16s.%s", middle, what);
+    return mc_shm_path(path, sizeof path, group, name) == MC_OK && lstat(path, &file) == 0 && S_ISREG(file.st_mode) &&
+           file.st_uid == geteuid();
+}
 
 static void count(void *data, const char *middle)
 {
     found_ranks *found = data;
     int pid = atoi(middle);
     if (pid <= 0 || (kill(pid, 0) != 0 && errno == ESRCH)) /* it was killed in its MPI_Init */
+        return;
+    if (!is_own_file(middle, found->what))
         return;
     found->n++;
     found->n_before += pid < (int)getpid();
@@ -107,7 +121,7 @@ static void count(void *data, const char *middle)
 static found_ranks look(const char *what)
 {
     char prefix[N_GROUP + 16], suffix[16];
-    found_ranks found = {0, 0};
+    found_ranks found = {what, 0, 0};
     snprintf(prefix, sizeof prefix, "mpicoloc.%s.", group);
     snprintf(suffix, sizeof suffix, ".%s", what);
     mc_dir_scan(mc_option_text(MC_OPT_SHM_DIR), prefix, suffix, count, &found);

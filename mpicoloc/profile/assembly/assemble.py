@@ -36,7 +36,8 @@ def write(found: Sequence[NodePart], partial: bool = False) -> tuple[str, str]:
     Returns
     -------
     path : str
-        Where it lies: where the job said, else in the folder for temporary files under the same name.
+        Where it lies: where the job said, else in the folder for temporary files, under the same name if
+        that is free.
     trouble : str
         Empty, or why it does not lie where the job said.
 
@@ -53,10 +54,9 @@ def write(found: Sequence[NodePart], partial: bool = False) -> tuple[str, str]:
         _write(profile, wanted, sign)
         return wanted, ""
     except (MpicolocError, OSError) as error:
-        fallback = fallback_path(wanted)
-        trouble = f"profile cannot be written to {wanted} ({_first_line(error)}), so it is in {fallback}"
-    _write(profile, fallback, sign)
-    return fallback, trouble
+        reason = _first_line(error)
+    fallback = _write_elsewhere(profile, wanted, sign)
+    return fallback, f"profile cannot be written to {wanted} ({reason}), so it is in {fallback}"
 
 
 def _write(profile: Profile, path: str, sign: hdf5.Finish | None) -> None:
@@ -94,11 +94,18 @@ def _signing(profile: Profile) -> tuple[Profile, hdf5.Finish | None]:
     return profile, lambda file: signature.add(file, key, time.time())
 
 
-def fallback_path(wanted: str) -> str:
-    """Where a profile goes whose own place cannot be written."""
+def _write_elsewhere(profile: Profile, wanted: str, sign: hdf5.Finish | None) -> str:
+    """Write it into the folder for temporary files; where another user holds its name, under a new one."""
     import tempfile
 
-    return os.path.join(tempfile.gettempdir(), os.path.basename(wanted) or "mpicoloc.h5")
+    folder, name = tempfile.gettempdir(), os.path.basename(wanted) or "mpicoloc.h5"
+    path = os.path.join(folder, name)
+    try:
+        _write(profile, path, sign)
+    except EnvironmentFault:
+        path = os.path.join(folder, f"{os.urandom(8).hex()}-{name}")
+        _write(profile, path, sign)
+    return path
 
 
 def _first_line(error: BaseException) -> str:

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from typing import TypeAlias
 
 from mpicoloc.core.profile import Profile
+from mpicoloc.errors import printable
 from mpicoloc.profile.frames import Frames
 from mpicoloc.report.export import outputs
 from mpicoloc.report.summary import co_runners
@@ -33,6 +34,7 @@ def write(job: Frames, out: str) -> None:
 
 
 def _escaped(word: str, quotes: bool = True) -> str:
+    word = "\n".join(map(printable, word.split("\n")))  # people look at the file in a terminal
     word = word.replace("\\", "\\\\").replace("\n", "\\n")
     return word.replace('"', '\\"') if quotes else word
 

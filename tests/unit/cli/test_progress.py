@@ -12,6 +12,8 @@ import terminal
 from mpicoloc.cli import main as cli
 from mpicoloc.cli import run
 from mpicoloc.core import messages, progress
+from mpicoloc.errors import EnvironmentFault
+from mpicoloc.pmpi import build_shim
 from mpicoloc.profile import hdf5
 from mpicoloc.report.terminal.progress import DELAY_S, Watch
 
@@ -212,3 +214,19 @@ def test_history_shows_how_many_are_read(tmp_path, profile):
     )
     assert shown.ever("of 400 profiles")
     assert "1 job" in shown.screen[0] and shown.code == 0
+
+
+def test_a_name_with_a_newline_makes_no_line_of_its_own(tmp_path, capsys):
+    assert cli.main(["show", str(tmp_path / "a\nmpicoloc: forged.h5")]) == 3
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "a?mpicoloc: forged.h5" in line
+
+
+def test_an_answer_of_the_compiler_keeps_its_lines(tmp_path):
+    compiler = tmp_path / "cc"
+    compiler.write_text('#!/bin/sh\nprintf "x.c:1: bad\\n  here\\n" >&2\nexit 1\n')
+    compiler.chmod(0o755)
+    (tmp_path / "x.c").write_text("int x;\n")
+    with pytest.raises(EnvironmentFault, match=r"the C compiler failed on x\.so:") as fault:
+        build_shim.compile_parts([str(compiler)], [], [tmp_path / "x.c"], tmp_path / "x.so", [])
+    assert fault.value.__notes__ == ["x.c:1: bad", "  here"]

@@ -1,6 +1,7 @@
 """Where the parts lie, and who can reach them."""
 
 import os
+import struct
 import subprocess
 import sys
 import tempfile
@@ -45,6 +46,24 @@ def test_what_it_says_is_so_for_another_user(opened):
         (opened / name).chmod(mode)
         assert can_read() == (paths.closed_to_others([str(opened / "link")]) is None), (name, oct(mode))
         (opened / name).chmod(0o755)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to become another user")
+@pytest.mark.timeout(120)
+@pytest.mark.parametrize(("listed", "mask"), [(5, 7), (4, 7), (5, 0), (0, 7)])
+def test_an_access_list_may_open_what_the_mode_closes(opened, listed, mask, user=65534):
+    def entry(tag, allowed, uid=0xFFFFFFFF):
+        return struct.pack("<HHI", tag, allowed, uid)
+
+    folder = opened / "a"
+    entries = [entry(0x01, 7), entry(0x02, listed, user), entry(0x04, 0), entry(0x10, mask), entry(0x20, 0)]
+    try:
+        os.setxattr(folder, "system.posix_acl_access", struct.pack("<I", 2) + b"".join(entries))
+    except OSError:
+        pytest.skip("this file system has no access lists")
+    command = ["setpriv", f"--reuid={user}", f"--regid={user}", "--clear-groups", "cat", opened / "link"]
+    done = subprocess.run(command, stderr=subprocess.DEVNULL, timeout=60)
+    assert (done.returncode == 0) == (paths.closed_to_others([str(opened / "link")]) is None)
 
 
 @pytest.mark.timeout(120)

@@ -281,6 +281,16 @@ def test_assemble_falls_back_to_the_temporary_folder(tmp_path, monkeypatch, caps
     assert str(tmp_path / "p.h5") in capsys.readouterr().err
 
 
+def test_assemble_falls_back_to_a_new_name_where_somebody_holds_its_own(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    (tmp_path / "p.h5").mkdir()  # refuses to be replaced, as another user's file in a sticky folder does
+    write_node()
+    write_rank(0, n_ranks=1, out_path=b"/proc/nowhere/p.h5")
+    assert assemble.main([KEY]) == 4
+    (written,) = tmp_path.glob("*-p.h5")
+    assert capsys.readouterr().err.endswith(f"so it is in {written}\n")
+
+
 def test_assemble_without_data_says_so(capsys):
     assert assemble.main(["nokey"]) == 3
     assert "nokey" in capsys.readouterr().err

@@ -11,6 +11,7 @@ from exports import HOSTILE, job_of
 
 from mpicoloc.cli.main import main
 from mpicoloc.core.tables import COLUMNS
+from mpicoloc.errors import printable
 from mpicoloc.profile import hdf5
 from mpicoloc.profile.frames import open_profile
 from mpicoloc.report.export import formats
@@ -75,6 +76,10 @@ def test_parquet_has_all_tables(hostile, tmp_path):
     assert json.loads((out / "facts.json").read_text()) == json.loads(table.schema.metadata[b"mpicoloc"])
 
 
+def _lines(text):
+    return "\n".join(map(printable, text.split("\n")))
+
+
 def test_prometheus_is_read_by_its_own_parser(hostile, tmp_path):
     parser = pytest.importorskip("prometheus_client.parser")
     page = export(hostile, "prometheus", tmp_path / "job.prom").read_text()
@@ -82,9 +87,9 @@ def test_prometheus_is_read_by_its_own_parser(hostile, tmp_path):
     assert len({family.name for family in families}) == len(families)
     samples = {family.name.removeprefix("mpicoloc_job_"): family.samples for family in families}
     profile = open_profile(hostile).profile
-    assert samples["info"][0].labels["command"] == profile.job.command
+    assert samples["info"][0].labels["command"] == _lines(profile.job.command)
     assert samples["ranks"][0].value == N_RANKS
-    assert {one.labels["job"] for family in families for one in family.samples} == {profile.job.id}
+    assert {one.labels["job"] for family in families for one in family.samples} == {_lines(profile.job.id)}
     shared = {one.labels["corunner"]: one.value for one in samples["corunner_overlap_seconds"]}
     assert sorted(shared.values()) == [0.25, 0.5] and "other" in shared
     for name, value in (("slowdown", profile.interference.slowdown), ("price_fair_su", profile.price)):
