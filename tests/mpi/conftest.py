@@ -1,13 +1,7 @@
 """Each MPI that is installed, with a shim built for the tests."""
 
-import sys
-from pathlib import Path
-
-import pytest
-
-sys.path.insert(0, str(Path(__file__).resolve().parent))
-
 import once
+import pytest
 import reallab
 import shimlab
 

@@ -1,7 +1,5 @@
 """What the shim records of every function, with known counts, bytes and peers, in each language and world."""
 
-import os
-
 import conf_lab
 import conf_runs
 import conf_spec
@@ -11,8 +9,6 @@ import shimlab
 LIMIT_S = 240
 pytestmark = pytest.mark.timeout(2 * LIMIT_S)
 
-# All sizes in all languages take some minutes, so they run only where MPI_CONFORMANCE=all.
-ALL = os.environ.get("MPI_CONFORMANCE") == "all"
 SIZES = {"c": (1, 2, 3, 4), "mpif_h": (2,), "use_mpi": (1,), "use_mpi_f08": (2, 3)}
 # Four ranks of MPICH, which wait without a pause, take long on few processors; those of Open MPI do not.
 SIZES_OF = {"openmpi5": (2, 3), "abi": (2, 3), "own": (2, 3)}
@@ -22,7 +18,9 @@ RUNS = [
     for mpi in ("openmpi", "mpich", "abi", "own", "openmpi5")
     for language in conf_spec.LANGUAGES
     for size in (1, 2, 3, 4)
-    if (ALL or (size in SIZES_OF.get(mpi, SIZES[language]) and (mpi, language, size) not in TOO_LONG))
+    if (
+        conf_lab.ALL or (size in SIZES_OF.get(mpi, SIZES[language]) and (mpi, language, size) not in TOO_LONG)
+    )
     and (language == "c" or mpi in ("openmpi", "mpich"))
 ]
 

@@ -16,8 +16,6 @@ pytestmark = pytest.mark.serial
 
 ROOT = Path(__file__).resolve().parents[3]
 CORE = (*objects.AGENT, *objects.RECORDER)
-FLAGS = ("-std=gnu11", "-O1", "-g", "-Wall", "-Wextra", "-Werror", "-fsanitize=address,undefined",
-         "-fno-sanitize-recover=undefined")  # fmt: skip
 # Software events stand for instructions and cycles where there is no PMU. The task clock is looked at, of
 # which two counters agree as those of a PMU do; two of the CPU clock drift apart, by a millisecond in two
 # seconds: the kernel reads the time for each whenever a thread gets or loses its processor.
@@ -42,7 +40,7 @@ def build(tmp_path_factory: pytest.TempPathFactory) -> Build:
         if (ROOT / f"tests/c/{name}.c").exists():
             files.append(ROOT / f"tests/c/{name}.c")
         extra = {f"{stem}.c": flags for stem, flags in flags_of.items()}
-        return objects.program(folder / name, files, FLAGS, shared, extra)
+        return objects.program(folder / name, files, objects.SANITIZED, shared, extra)
 
     return build_one
 
@@ -81,7 +79,7 @@ def test_a_board_that_is_not_as_agents_left_it(build: Build, tmp_path: Path, sce
 @pytest.mark.parametrize("trace", ["0", "all"])
 def test_no_race_between_agent_board_and_tables(tmp_path_factory: pytest.TempPathFactory, tmp_path: Path,
                                                 trace: str) -> None:  # fmt: skip
-    flags = (*FLAGS[: FLAGS.index("-Werror") + 1], "-fsanitize=thread")
+    flags = (*objects.FLAGS, "-fsanitize=thread")
     files = [ROOT / "tests/c/test_races.c", *CORE]
     link = ("-Wl,--wrap=mmap,--wrap=munmap", "-lm", "-lpthread", "-ldl")
     folder = once.folder(tmp_path_factory) / "objects"

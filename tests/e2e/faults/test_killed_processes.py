@@ -11,7 +11,6 @@ from pathlib import Path
 
 import jobs
 import pytest
-from test_keeper_killed import keeper_of
 
 from mpicoloc.core.tables import VERDICTS
 from mpicoloc.launch import paths
@@ -170,9 +169,9 @@ def test_the_keeper_is_killed(end, shm_dir, way, family):
 
     def kill():
         jobs.wait_until(lambda: len(list(shm_dir.glob("*.seg"))) == 2, "the segments")
-        jobs.wait_until(lambda: keeper_of(shm_dir), "the keeper")
+        jobs.wait_until(lambda: jobs.keeper_of(shm_dir), "the keeper")
         time.sleep(0.5)
-        os.kill(keeper_of(shm_dir), signal.SIGKILL)
+        os.kill(jobs.keeper_of(shm_dir), signal.SIGKILL)
 
     job = end(way, family, 6, during=kill)
     assert (job.code, job.own) == (0, []), job.log

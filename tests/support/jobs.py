@@ -16,7 +16,7 @@ from mpicoloc.launch import elf, paths
 from mpicoloc.pmpi import build_shim, contract
 from mpicoloc.profile import hdf5
 
-PROGRAMS = Path(__file__).resolve().parent / "programs"
+PROGRAMS = Path(__file__).resolve().parents[1] / "e2e" / "programs"
 LIMIT_S = 60
 FAMILIES = {"openmpi": ["--oversubscribe"], "mpich": []}
 """Flags of mpirun by MPI family."""
@@ -174,3 +174,13 @@ def coordinator_of(segment):
 def assert_nothing_left(shm_dir):
     """Neither files in shared memory nor processes that use them."""
     wait_until(lambda: not list(shm_dir.iterdir()), f"{shm_dir} to be empty: {list(shm_dir.iterdir())}")
+
+
+def keeper_of(shm_dir):
+    """Process id of the keeper, once it is the agent of the one job there."""
+    for path in shm_dir.glob("*.node"):
+        with contextlib.suppress(DataError, OSError):  # not there or not complete yet
+            node = contract.map_file(path)
+            if node["keeper_pid"] and node["agent_pid"]:
+                return int(node["keeper_pid"])
+    return 0

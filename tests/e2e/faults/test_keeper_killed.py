@@ -1,6 +1,5 @@
 """A job whose keeper is killed: nothing is claimed that nobody saw, and nothing stays in memory."""
 
-import contextlib
 import os
 import signal
 import subprocess
@@ -10,21 +9,9 @@ import time
 import jobs
 import pytest
 
-from mpicoloc.errors import DataError
-from mpicoloc.pmpi import contract
 from mpicoloc.profile import hdf5
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(jobs.LIMIT_S + 20)]
-
-
-def keeper_of(shm_dir):
-    """Process id of the keeper, once it is the agent of the one job there."""
-    for path in shm_dir.glob("*.node"):
-        with contextlib.suppress(DataError, OSError):  # not there or not complete yet
-            node = contract.map_file(path)
-            if node["keeper_pid"] and node["agent_pid"]:
-                return int(node["keeper_pid"])
-    return 0
 
 
 @pytest.mark.parametrize("name", sorted(jobs.FAMILIES))
@@ -37,7 +24,7 @@ def test_the_keeper_is_killed(name, tmp_path, shm_dir):
     process = subprocess.Popen([*command, mpi.program, "seven", "5"], cwd=tmp_path)
     try:
         jobs.wait_until(lambda: jobs.running_ranks(shm_dir, str(process.pid), 2), "both ranks to run")
-        keeper = jobs.wait_until(lambda: keeper_of(shm_dir), "the keeper")
+        keeper = jobs.wait_until(lambda: jobs.keeper_of(shm_dir), "the keeper")
         time.sleep(0.5)
         os.kill(keeper, signal.SIGKILL)
         assert process.wait(jobs.LIMIT_S) == 7
