@@ -27,9 +27,9 @@ def family(request, make_mpi):
 
 
 @pytest.fixture(params=["openmpi", "mpich"])
-def mpi(request):
+def mpi(request, tmp_path_factory):
     """An MPI for which mpicoloc is installed."""
-    found = reallab.find(request.param)
+    found = reallab.find(request.param, once.folder(tmp_path_factory) / "programs")
     if found is None:
         pytest.skip(f"no {request.param} here")
     return found

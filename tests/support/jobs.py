@@ -1,6 +1,8 @@
 """Starts real MPI jobs with mpicoloc, looks into their shared memory, and ends them for sure."""
 
+import atexit
 import contextlib
+import functools
 import os
 import shutil
 import signal
@@ -38,8 +40,18 @@ def find_mpi(name, folder, source="life.c"):
     if found is None or paths.find_shim(name) is None:
         return None
     program = str(folder / Path(source).stem)
-    subprocess.run([found[0], "-O1", str(PROGRAMS / source), "-o", program], check=True, timeout=LIMIT_S)
+    shutil.copy(_compiled(found[0], source), program)
     return Mpi(name, found[1], FAMILIES[name], program)
+
+
+@functools.cache
+def _compiled(mpicc, source):
+    """A test program, compiled once by each process of the run."""
+    folder = tempfile.TemporaryDirectory(prefix="mpicoloc-programs-")
+    atexit.register(folder.cleanup)
+    program = f"{folder.name}/{Path(source).stem}"
+    subprocess.run([mpicc, "-O1", str(PROGRAMS / source), "-o", program], check=True, timeout=LIMIT_S)
+    return program
 
 
 def commands(name):

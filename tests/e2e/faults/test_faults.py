@@ -15,7 +15,7 @@ from mpicoloc import config
 from mpicoloc.errors import DataError
 from mpicoloc.pmpi import contract
 
-pytestmark = [pytest.mark.e2e, pytest.mark.serial, pytest.mark.timeout(jobs.LIMIT_S + 60)]
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(jobs.LIMIT_S + 60)]
 DUTY_FRAC, MAX_S = (config.BY_KEY[key].default for key in ("shutter.duty_frac", "shutter.max_s"))
 
 

@@ -121,7 +121,7 @@ def test_two_jobs_share_a_node(start, openmpi, way, shm_dir):
     jobs.assert_nothing_left(shm_dir)
 
 
-@pytest.mark.serial
+@pytest.mark.slow
 @pytest.mark.parametrize("way", WAYS)
 def test_a_co_runner_survives_its_neighbour(start, openmpi, way, shm_dir):
     survivor = start(openmpi, way, "finalize", 5, name="survivor")

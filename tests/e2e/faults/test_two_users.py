@@ -19,7 +19,6 @@ from mpicoloc.pmpi import contract
 
 pytestmark = [
     pytest.mark.e2e,
-    pytest.mark.serial,
     pytest.mark.timeout(jobs.LIMIT_S + 40),
     pytest.mark.skipif(os.geteuid() != 0, reason="only root starts jobs of two users"),
 ]
@@ -120,7 +119,7 @@ def test_a_hostile_user_costs_samples_and_the_duty_limit_at_most(start, places, 
     assert all(ranks["paused_ns"] <= 1.5e9 * (duty_frac * profile.job.wall_s + max_s))
 
 
-SECONDS = 20
+SECONDS = 10
 ASLEEP = re.compile(r"rank \d: ([0-9.]+) s asleep of ([0-9.]+) s, ([0-9.]+) s since its begin$", re.MULTILINE)
 
 

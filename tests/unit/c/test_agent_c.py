@@ -12,7 +12,7 @@ import once
 import pytest
 
 # Ranks that only compute, and what is said of their time: nothing else may want the processors.
-pytestmark = pytest.mark.serial
+measures_time = pytest.mark.serial
 
 ROOT = Path(__file__).resolve().parents[3]
 CORE = (*objects.AGENT, *objects.RECORDER)
@@ -61,6 +61,7 @@ def agent_program(build: Build, tmp_path_factory: pytest.TempPathFactory) -> Pat
     return build("test_agent", CORE, tmp_path_factory.mktemp("agent"))
 
 
+@measures_time
 @pytest.mark.parametrize("scenario", SCENARIOS)
 def test_jobs_on_one_board(agent_program: Path, tmp_path: Path, scenario: str) -> None:
     _run(agent_program, tmp_path, scenario)
@@ -110,6 +111,7 @@ def test_shutters_that_several_nodes_have_in_common(build: Build, tmp_path: Path
     assert not list(shm.iterdir())
 
 
+@measures_time
 def test_hardware_counters_of_a_shutter(build: Build, tmp_path: Path) -> None:
     program = build("test_perf", CORE, tmp_path, perf=(SOFTWARE_EVENTS,))
     shm = tmp_path / "shm"
@@ -127,6 +129,7 @@ def loop_program(build: Build, tmp_path_factory: pytest.TempPathFactory) -> Path
     return build("test_loop", CORE, tmp_path_factory.mktemp("loop"))
 
 
+@measures_time
 @pytest.mark.parametrize("scenario", ["limit", "times", "search", "shutters", "fallback"])
 def test_function_entries_are_counted(loop_program: Path, tmp_path: Path, scenario: str) -> None:
     if scenario != "fallback" and "unavailable" in _run(loop_program, tmp_path, "available"):
