@@ -20,6 +20,7 @@ hypothesis.settings.load_profile("any machine")
 
 
 HERE = Path(__file__).resolve().parent
+LONG_S = 360
 SLOW = """
 conformance/test_suites.py e2e/faults/test_faults.py e2e/faults/test_recover.py
 e2e/faults/test_two_users.py e2e/test_demo.py e2e/test_lab.py fuzz/test_fuzz.py fuzz/test_fuzz_profile.py
@@ -55,7 +56,7 @@ def pytest_itemcollected(item):
 def is_long(item):
     """Whether a test is allowed far more time than others."""
     mark = item.get_closest_marker("timeout")
-    return mark is not None and mark.args[0] > 3 * float(item.config.getini("timeout"))
+    return mark is not None and mark.args[0] > LONG_S
 
 
 @pytest.hookimpl(trylast=True)
