@@ -196,3 +196,14 @@ def keeper_of(shm_dir):
             if node["keeper_pid"] and node["agent_pid"]:
                 return int(node["keeper_pid"])
     return 0
+
+
+def node_files(shm_dir, n):
+    """What the agents of so many jobs tell there, as it changes."""
+
+    def complete():
+        with contextlib.suppress(DataError, OSError):  # not there or not complete yet
+            found = [contract.map_file(path) for path in shm_dir.glob("*.node")]
+            return found if len(found) == n else None
+
+    return wait_until(complete, f"{n} node files")

@@ -22,6 +22,7 @@ pytestmark = [
     pytest.mark.timeout(jobs.LIMIT_S + 40),
     pytest.mark.skipif(os.geteuid() != 0, reason="only root starts jobs of two users"),
 ]
+NAP_US = 2000
 USERS = {"first": 54321, "second": 54322}
 """Numbers that no account has."""
 ACCESS = {"read": '< "$1"', "write": '>> "$1"'}
@@ -47,7 +48,7 @@ def start(openmpi, started, places):
 
     def start_one(name, way):
         options = {"name": name, "uid": USERS[name]}
-        words = ["finalize", jobs.LIMIT_S, 0, places[""] / "end"]
+        words = ["finalize", jobs.LIMIT_S, NAP_US, places[""] / "end"]
         started.append(jobs.start(openmpi, places[name], way, *words, **options))
         return started[-1]
 
