@@ -136,6 +136,7 @@ def forge(places, tmp_path_factory):
     return [*jobs.as_user(USERS["second"]), str(program)]
 
 
+@pytest.mark.serial
 @pytest.mark.parametrize("duty_frac", [None, 0.2])
 def test_forged_reservations_cost_no_more_than_the_duty_limit(
     openmpi, places, started, forge, monkeypatch, duty_frac
