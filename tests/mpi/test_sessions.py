@@ -26,7 +26,7 @@ def same_as_bare(mpi, way, style, n_ranks, folder, source="session_ways.c"):
 
 
 @pytest.mark.parametrize("way", reallab.WAYS)
-@pytest.mark.parametrize("n_ranks", [1, 2, 3])
+@pytest.mark.parametrize("n_ranks", [1, 3])
 def test_a_program_with_one_session(mpi, way, n_ranks, shm_dir, tmp_path):
     lines = same_as_bare(mpi, way, "one", n_ranks, tmp_path)
     assert all(f"group {n_ranks} " in line for line in lines)
