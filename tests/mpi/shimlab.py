@@ -19,7 +19,7 @@ from mpicoloc.pmpi import build_shim, contract
 HERE = Path(__file__).resolve().parent
 PROGRAMS = HERE / "programs"
 CSRC = HERE.parents[1] / "csrc"
-TIME_LIMIT_S = 60
+TIME_LIMIT_S = 150
 FREED = "-Wuse-after-free=3"
 """Gcc 12 looks for uses of pointers to freed memory, even their comparison, where it does not optimize."""
 FORTRAN_STYLES = {"mpif_h": "MPIF_H", "use_mpi": "USE_MPI", "use_mpi_f08": "USE_F08"}

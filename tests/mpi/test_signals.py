@@ -11,7 +11,7 @@ import once
 import pytest
 import shimlab
 
-pytestmark = pytest.mark.timeout(240)
+pytestmark = pytest.mark.timeout(2 * shimlab.TIME_LIMIT_S)
 measures_time = pytest.mark.serial
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -4,7 +4,7 @@ import pytest
 import reallab
 import shimlab
 
-pytestmark = pytest.mark.timeout(240)
+pytestmark = pytest.mark.timeout(2 * shimlab.TIME_LIMIT_S)
 
 N_RANKS = 3
 
