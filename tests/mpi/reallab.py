@@ -55,9 +55,9 @@ def _digest(*words):
 def find(name, folder):
     """An MPI of the system (openmpi, mpich) or of this Python's environment (own, abi), or None."""
     if name in ("own", "abi"):
-        folder = str(Path(sys.executable).parent)
-        mpicc = shutil.which("mpicc_abi" if name == "abi" else "mpicc", path=folder)
-        mpirun = shutil.which("mpirun", path=folder)
+        commands = str(Path(sys.executable).parent)
+        mpicc = shutil.which("mpicc_abi" if name == "abi" else "mpicc", path=commands)
+        mpirun = shutil.which("mpirun", path=commands)
     else:
         mpicc, mpirun = shutil.which(f"mpicc.{name}"), shutil.which(f"mpirun.{name}")
     if not (mpicc and mpirun):
