@@ -36,7 +36,7 @@ from mpicoloc.network.load import sharing, utilisation
 from mpicoloc.network.traffic import job_traffic, recorded
 from mpicoloc.profile import hdf5
 
-sys.path.append(str(Path(__file__).resolve().parents[1] / "tests" / "e2e"))
+sys.path.append(str(Path(__file__).resolve().parents[1] / "tests" / "support"))
 import jobs
 
 TRAFFIC = programs.EXAMPLES / "fattree-lab" / "traffic.c"

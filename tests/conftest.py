@@ -20,12 +20,14 @@ hypothesis.settings.load_profile("any machine")
 
 
 HERE = Path(__file__).resolve().parent
+LONG_S = 360
 SLOW = """
-conformance/test_suites.py fuzz/test_fuzz.py fuzz/test_fuzz_profile.py ledger/test_crash.py
-ledger/test_desk.py ledger/test_posts.py ledger/test_spool_charged.py ledger/test_spool_order.py
-ledger/test_spool_overlap.py ledger/test_spool_unprofiled.py mpi/conformance/test_cases.py
-mpi/conformance/test_coverage.py mpi/conformance/test_sanitized.py mpi/test_endings.py mpi/test_ends.py
-mpi/test_sanitizers.py mpi/test_sessions.py mpi/test_signals.py unit/benchmarks/test_deployed_campaigns.py
+conformance/test_suites.py e2e/faults/test_faults.py e2e/faults/test_recover.py
+e2e/faults/test_two_users.py e2e/test_demo.py e2e/test_lab.py fuzz/test_fuzz.py fuzz/test_fuzz_profile.py
+ledger/test_crash.py ledger/test_desk.py ledger/test_posts.py ledger/test_spool_charged.py
+ledger/test_spool_order.py ledger/test_spool_overlap.py ledger/test_spool_unprofiled.py
+mpi/conformance/test_cases.py mpi/conformance/test_coverage.py mpi/conformance/test_sanitized.py
+mpi/test_endings.py mpi/test_ends.py mpi/test_sanitizers.py mpi/test_sessions.py mpi/test_signals.py
 unit/benchmarks/test_pairing_benchmark.py unit/c/test_agent_c.py unit/c/test_entries_c.py
 unit/c/test_pmu_c.py unit/c/test_tally_c.py unit/cli/test_cli_fit.py unit/cli/test_outputs.py
 unit/docs/test_docs_build.py unit/measure/test_estimators.py unit/measure/test_loop_model.py
@@ -54,7 +56,7 @@ def pytest_itemcollected(item):
 def is_long(item):
     """Whether a test is allowed far more time than others."""
     mark = item.get_closest_marker("timeout")
-    return mark is not None and mark.args[0] > 3 * float(item.config.getini("timeout"))
+    return mark is not None and mark.args[0] > LONG_S
 
 
 @pytest.hookimpl(trylast=True)

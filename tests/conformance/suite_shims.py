@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-sys.path[:0] = [str(ROOT / "tests" / "mpi"), str(ROOT / "tests")]
+sys.path[:0] = [str(ROOT / "tests" / "mpi"), str(ROOT / "tests" / "support")]
 
 import shimlab  # noqa: E402
 

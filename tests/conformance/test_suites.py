@@ -1,15 +1,11 @@
 """A short part of the suites of MPICH and of mpi4py: with the shim all comes out as without it."""
 
 import os
-import sys
 import time
 from pathlib import Path
 
-import pytest
-
-sys.path.insert(0, str(Path(__file__).resolve().parent))
-
 import once
+import pytest
 import suite_fetch
 import suite_jobs
 import suite_mpich

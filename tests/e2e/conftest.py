@@ -1,15 +1,11 @@
-"""Jobs of one test, with Open MPI: they end with the test, whatever happens in it. And profiles to export."""
+"""Jobs of one test, with Open MPI: they end with the test, whatever happens in it."""
 
 import os
 import tempfile
-from collections import Counter
 from pathlib import Path
 
-import exported
 import jobs
 import pytest
-
-import mpicoloc
 
 
 @pytest.fixture
@@ -30,28 +26,3 @@ def started():
     yield found
     for job in found:
         job.kill()
-
-
-@pytest.fixture(scope="session")
-def traced(tmp_path_factory):
-    """The profile of a run of four ranks with its last calls, which are all."""
-    return exported.run(
-        tmp_path_factory.mktemp("export"), jobs.PROGRAMS / "exported.c", 10000, exported.N_ROUNDS
-    )
-
-
-@pytest.fixture(scope="session")
-def events(traced):
-    """Its calls, as the profile tells them."""
-    found = mpicoloc.open(traced).events
-    counted = Counter(found["call"])
-    n_times = exported.N_RANKS * exported.N_ROUNDS
-    assert all(counted[name] == n_times * n for name, n in exported.ROUND.items())
-    return found
-
-
-@pytest.fixture(scope="session")
-def whole(tmp_path_factory):
-    """The profile of a run of four ranks with a trace of every call."""
-    source = jobs.PROGRAMS.parents[2] / "examples" / "heat2d.c"
-    return exported.run(tmp_path_factory.mktemp("whole"), source, "all", 64, exported.N_STEPS)

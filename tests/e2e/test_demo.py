@@ -10,7 +10,6 @@ DEMO = Path(__file__).resolve().parents[2] / "examples" / "demo.py"
 
 
 @pytest.mark.e2e
-@pytest.mark.serial
 @pytest.mark.timeout(110)
 def test_demo_tells_both_jobs(tmp_path, shm_dir):
     command = [sys.executable, str(DEMO), "--seconds", "6", "--dir", str(tmp_path)]

@@ -26,7 +26,6 @@ from mpicoloc.profile import hdf5
 pytestmark = [
     pytest.mark.e2e,
     pytest.mark.timeout(150),
-    pytest.mark.serial,
     pytest.mark.skipif(not nodes.can_be_made(), reason="this machine allows no namespaces"),
 ]
 EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "fattree-lab"
@@ -235,6 +234,7 @@ def test_a_killed_caller_ends_its_job_and_the_lab_stays(shared, openmpi, tmp_pat
     assert lab("exec", "--name", shared, "h3", "cat", "/proc/sys/kernel/hostname") == "h3\n"
 
 
+@pytest.mark.serial
 def test_who_shares_an_up_link_suffers_in_the_predicted_order(name, traffic):
     """Jobs of two users: three hosts against one over a slow up-link; a third job shares no link."""
     # in a view in which other users reach the interpreter

@@ -14,7 +14,7 @@ from mpicoloc.core.tables import VERDICTS
 pytestmark = [
     pytest.mark.e2e,
     pytest.mark.timeout(150),
-    pytest.mark.serial,
+    pytest.mark.slow,
     pytest.mark.skipif(not nodes.can_be_made(), reason="this machine allows no namespaces"),
 ]
 STEADY = {"MPICOLOC_SHUTTER_ADAPT": 0, "MPICOLOC_METER": "burst"}

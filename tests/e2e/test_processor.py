@@ -56,7 +56,6 @@ def test_what_a_busy_rank_did_not_have_it_waited_for(mpi, started, tmp_path):
     assert found.run_delay_s == pytest.approx(ranks["run_delay_s"].sum())
 
 
-@pytest.mark.serial
 def test_a_rank_that_sleeps_waits_for_no_processor(mpi, started, tmp_path):
     """Its sleep is no run delay; others on the machine cause some at each of its wakings."""
     profile, _ = ran(mpi, started, tmp_path, "finalize", 3, NAP_US, n_ranks=1)

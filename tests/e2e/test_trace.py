@@ -109,7 +109,7 @@ def test_what_was_written_when_a_node_dies_can_be_read(start, mpi, tmp_path, shm
     assert len(frame) > 10_000
 
 
-@pytest.mark.serial
+@pytest.mark.slow
 @pytest.mark.timeout(150)
 @pytest.mark.skipif(not nodes.can_be_made(), reason="this machine allows no namespaces")
 @pytest.mark.parametrize("mpi", ["openmpi"], indirect=True)

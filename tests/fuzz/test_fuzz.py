@@ -2,15 +2,11 @@
 
 import os
 import subprocess
-import sys
 from pathlib import Path
-
-import pytest
-
-sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 import fuzz_lab
 import once
+import pytest
 
 N_RUNS = {"board": 5000, "segment": 5000, "keeper": 2000, "text": 10000, "entries": 30000, "regions": 20000,
           "spank": 20000}  # fmt: skip

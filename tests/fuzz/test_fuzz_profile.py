@@ -2,18 +2,14 @@
 
 import shutil
 import sqlite3
-import sys
 import threading
 from pathlib import Path
 
+import fuzz_profile
 import h5py
+import mutations
 import numpy as np
 import pytest
-
-sys.path.insert(0, str(Path(__file__).resolve().parent))
-
-import fuzz_profile
-import mutations
 import traces
 
 from mpicoloc.errors import DataError

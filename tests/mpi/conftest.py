@@ -1,13 +1,7 @@
 """Each MPI that is installed, with a shim built for the tests."""
 
-import sys
-from pathlib import Path
-
-import pytest
-
-sys.path.insert(0, str(Path(__file__).resolve().parent))
-
 import once
+import pytest
 import reallab
 import shimlab
 
@@ -33,9 +27,9 @@ def family(request, make_mpi):
 
 
 @pytest.fixture(params=["openmpi", "mpich"])
-def mpi(request):
+def mpi(request, tmp_path_factory):
     """An MPI for which mpicoloc is installed."""
-    found = reallab.find(request.param)
+    found = reallab.find(request.param, once.folder(tmp_path_factory) / "programs")
     if found is None:
         pytest.skip(f"no {request.param} here")
     return found

@@ -1,5 +1,6 @@
 """Runs programs with the installed mpicoloc, as users do: preloaded, or wrapped with a real coordinator."""
 
+import hashlib
 import os
 import shutil
 import subprocess
@@ -7,6 +8,8 @@ import sys
 import time
 from dataclasses import dataclass
 from pathlib import Path
+
+import once
 
 from mpicoloc.launch import paths
 from mpicoloc.pmpi import build_shim
@@ -26,24 +29,35 @@ class Mpi:
     abi: str
     mpicc: str
     mpirun: tuple[str, ...]
+    folder: Path
+    """For what all tests of a run share."""
 
-    def compile(self, source, folder, *flags):
-        """The program, or None if this MPI lacks what it uses."""
-        out = folder / Path(source).stem
+    def compile(self, source, *flags):
+        """The program, compiled once in a run, or None if this MPI lacks what it uses."""
+        stem = Path(source).stem
+        out = self.folder / f"{stem}-{_digest(self.mpicc, source, *flags)}" / stem
+        return once.value(out.with_suffix(".made"), lambda: self._compile(source, out, flags))
+
+    def _compile(self, source, out, flags):
         compiler = self.mpicc
         if source.endswith(".F90"):
-            compiler, flags = self.mpicc.replace("mpicc", "mpif90"), (*flags, *_FORTRAN_FLAGS, f"-J{folder}")
+            compiler = self.mpicc.replace("mpicc", "mpif90")
+            flags = (*flags, *_FORTRAN_FLAGS, f"-J{out.parent}")
         command = [compiler, "-O1", str(PROGRAMS / source), "-o", str(out), *flags]
         done = subprocess.run(command, capture_output=True, check=False, timeout=LIMIT_S)
         return str(out) if done.returncode == 0 else None
 
 
-def find(name):
+def _digest(*words):
+    return hashlib.sha256("\0".join(map(str, words)).encode()).hexdigest()[:16]
+
+
+def find(name, folder):
     """An MPI of the system (openmpi, mpich) or of this Python's environment (own, abi), or None."""
     if name in ("own", "abi"):
-        folder = str(Path(sys.executable).parent)
-        mpicc = shutil.which("mpicc_abi" if name == "abi" else "mpicc", path=folder)
-        mpirun = shutil.which("mpirun", path=folder)
+        commands = str(Path(sys.executable).parent)
+        mpicc = shutil.which("mpicc_abi" if name == "abi" else "mpicc", path=commands)
+        mpirun = shutil.which("mpirun", path=commands)
     else:
         mpicc, mpirun = shutil.which(f"mpicc.{name}"), shutil.which(f"mpirun.{name}")
     if not (mpicc and mpirun):
@@ -51,7 +65,7 @@ def find(name):
     abi = "abi" if name == "abi" else build_shim.abi_of(["cc"], build_shim.include_dirs_of(mpicc))
     if paths.find_shim(abi) is None:
         return None
-    return Mpi(abi, mpicc, (mpirun, "--oversubscribe") if abi == "openmpi" else (mpirun,))
+    return Mpi(abi, mpicc, (mpirun, "--oversubscribe") if abi == "openmpi" else (mpirun,), folder)
 
 
 @dataclass(frozen=True)
@@ -87,6 +101,16 @@ def launch(mpi, way, n_ranks, *words, folder, limit_s=LIMIT_S):
     )
     lines = sorted(line for line in done.stdout.splitlines() if line.startswith("rank"))
     return Result(lines, done.returncode, done.stderr)
+
+
+def bare(mpi, n_ranks, *words, folder, limit_s=LIMIT_S):
+    """What a program does without mpicoloc, run once for all tests that compare with it.
+
+    Only for programs whose words name no file of the test's own.
+    """
+    assert not any(str(folder) in str(word) for word in words)
+    path = mpi.folder / f"bare-{_digest(*mpi.mpirun, n_ranks, *words)}"
+    return once.value(path, lambda: launch(mpi, None, n_ranks, *words, folder=folder, limit_s=limit_s))
 
 
 def wait_until_empty(folder):

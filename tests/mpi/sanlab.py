@@ -30,7 +30,7 @@ def runtimes(kind):
 def build(family, kind, folder):
     """The shim of `family` with a sanitizer in it."""
     # warnings of a sanitizer's own making are not looked at
-    flags = (*shimlab.QUICKLY, *FLAGS[kind], "-Wno-error")
+    flags = (*shimlab.quickly(), *FLAGS[kind], "-Wno-error")
     include = build_shim.include_dirs_of(family.mpicc)
     return shimlab.build(folder, family.name, include, flags, family.folder.parent / "kept")
 

@@ -12,7 +12,7 @@ pytestmark = pytest.mark.timeout(3 * reallab.LIMIT_S)
 def both(mpi, way, program, *words, n_ranks=2, folder):
     """Run it bare and with mpicoloc; the same lines and exit code."""
     assert program is not None
-    bare = reallab.launch(mpi, None, n_ranks, program, *words, folder=folder)
+    bare = reallab.bare(mpi, n_ranks, program, *words, folder=folder)
     done = reallab.launch(mpi, way, n_ranks, program, *words, folder=folder)
     assert (done.lines, done.code) == (bare.lines, bare.code), done.stderr
     return done
@@ -30,7 +30,7 @@ def calls(profile, rank):
 @pytest.mark.parametrize("way", reallab.WAYS)
 @pytest.mark.parametrize("end", ["", "children", "twice"])
 def test_programs_that_come_to_their_end(mpi, way, end, shm_dir, tmp_path):
-    done = both(mpi, way, mpi.compile("ends.c", tmp_path), end, folder=tmp_path)
+    done = both(mpi, way, mpi.compile("ends.c"), end, folder=tmp_path)
     profile = reallab.profile(tmp_path / "out.h5")
     assert not profile.partial
     assert [calls(profile, rank)["Allreduce"] for rank in (0, 1)] == [20, 20]
@@ -57,8 +57,8 @@ STATES = {
 @pytest.mark.parametrize("way", reallab.WAYS)
 @pytest.mark.parametrize("end", STATES)
 def test_programs_that_end_without_finalize(mpi, way, end, shm_dir, tmp_path):
-    program = mpi.compile("ends.c", tmp_path)
-    bare = reallab.launch(mpi, None, 2, program, end, folder=tmp_path)
+    program = mpi.compile("ends.c")
+    bare = reallab.bare(mpi, 2, program, end, folder=tmp_path)
     done = reallab.launch(mpi, way, 2, program, end, folder=tmp_path)
     assert done.lines == bare.lines, done.stderr
     if mpi.abi == "openmpi":
@@ -79,8 +79,8 @@ OVERRUN = {"openmpi": 128 + signal.SIGSEGV, "mpich": int(signal.SIGSEGV)}
 
 @pytest.mark.parametrize("way", reallab.WAYS)
 def test_an_abort_on_a_small_stack(mpi, way, shm_dir, tmp_path):
-    words = [mpi.compile("ends.c", tmp_path), "abort-small", STACK_BYTES[mpi.abi]]
-    bare = reallab.launch(mpi, None, 2, *words, folder=tmp_path)
+    words = [mpi.compile("ends.c"), "abort-small", STACK_BYTES[mpi.abi]]
+    bare = reallab.bare(mpi, 2, *words, folder=tmp_path)
     if bare.code == OVERRUN[mpi.abi]:
         pytest.skip("processor and MPI library leave no room on such a stack, also without mpicoloc")
     done = reallab.launch(mpi, way, 2, *words, folder=tmp_path)
@@ -93,7 +93,7 @@ def test_an_abort_on_a_small_stack(mpi, way, shm_dir, tmp_path):
 
 @pytest.mark.parametrize("way", reallab.WAYS)
 def test_a_program_of_mpi_that_never_begins_it(mpi, way, shm_dir, tmp_path):
-    done = both(mpi, way, mpi.compile("ends.c", tmp_path), "never", folder=tmp_path)
+    done = both(mpi, way, mpi.compile("ends.c"), "never", folder=tmp_path)
     assert done.code == 3
     said = [line for line in done.stderr.splitlines() if line.startswith("mpicoloc:")]
     # With a program that fails, Open MPI may end the coordinator before it says so.
@@ -110,7 +110,7 @@ def test_symbols_that_are_all_bound_at_the_start(mpi, way, early, shm_dir, tmp_p
         monkeypatch.setenv("LD_BIND_NOW", "1")
     else:
         flags = ["-Wl,-z,now"]
-    both(mpi, way, mpi.compile("ends.c", tmp_path, *flags), "children", folder=tmp_path)
+    both(mpi, way, mpi.compile("ends.c", *flags), "children", folder=tmp_path)
     profile = reallab.profile(tmp_path / "out.h5")
     assert not profile.partial
     assert calls(profile, 1)["Allreduce"] == 20
@@ -120,7 +120,7 @@ def test_symbols_that_are_all_bound_at_the_start(mpi, way, early, shm_dir, tmp_p
 @pytest.mark.parametrize("escape", ["throw", "longjmp"])
 def test_error_handlers_that_do_not_come_back(mpi, way, escape, shm_dir, tmp_path):
     """What comes after such a call is recorded all the same."""
-    program = mpi.compile("escapes.cpp", tmp_path, "-lstdc++")
+    program = mpi.compile("escapes.cpp", "-lstdc++")
     done = both(mpi, way, program, escape, folder=tmp_path)
     assert "rank 0: left 20 times, sum 1" in done.lines
     profile = reallab.profile(tmp_path / "out.h5")
@@ -131,7 +131,7 @@ def test_error_handlers_that_do_not_come_back(mpi, way, escape, shm_dir, tmp_pat
 
 @pytest.mark.parametrize("way", reallab.WAYS)
 def test_receives_that_end_in_sampled_tests(mpi, way, shm_dir, tmp_path):
-    both(mpi, way, mpi.compile("polls.c", tmp_path), "completions", folder=tmp_path)
+    both(mpi, way, mpi.compile("polls.c"), "completions", folder=tmp_path)
     ranks = reallab.profile(tmp_path / "out.h5").tables["ranks"]
     assert ranks["n_recv"].tolist() == [2400] * 2
     assert ranks["recv_bytes"].tolist() == [2400 * 5] * 2
@@ -140,7 +140,7 @@ def test_receives_that_end_in_sampled_tests(mpi, way, shm_dir, tmp_path):
 @pytest.mark.parametrize("way", reallab.WAYS)
 def test_a_sampled_test_that_an_error_handler_leaves(mpi, way, shm_dir, tmp_path):
     """The tests after it, of the same depth, are recorded, and the receive that ends in one."""
-    both(mpi, way, mpi.compile("polls.c", tmp_path), "jump", folder=tmp_path)
+    both(mpi, way, mpi.compile("polls.c"), "jump", folder=tmp_path)
     profile = reallab.profile(tmp_path / "out.h5")
     for rank in (0, 1):
         # The one that the handler leaves is not counted if it happens to be timed.
@@ -152,7 +152,7 @@ def test_a_sampled_test_that_an_error_handler_leaves(mpi, way, shm_dir, tmp_path
 @pytest.mark.parametrize("way", reallab.WAYS)
 def test_short_threads_follow_each_other(mpi, way, shm_dir, tmp_path):
     """More threads than there is room for at a time: the place of one that ended goes to the next."""
-    program = mpi.compile("short_threads.c", tmp_path, "-pthread")
+    program = mpi.compile("short_threads.c", "-pthread")
     done = both(mpi, way, program, 50, 23, n_ranks=1, folder=tmp_path)
     assert f"rank 0: multiple 1, total {(50 + 23) * 5}" in done.lines
     profile = reallab.profile(tmp_path / "out.h5")

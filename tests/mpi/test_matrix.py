@@ -8,7 +8,7 @@ import shimlab
 from mpicoloc.pmpi import contract
 from mpicoloc.profile.assembly import calls, collective_tables
 
-pytestmark = pytest.mark.timeout(120)
+pytestmark = pytest.mark.timeout(2 * shimlab.TIME_LIMIT_S)
 D = 8
 
 

@@ -24,7 +24,7 @@ from mpicoloc.profile.assembly import calls as call_names
 from mpicoloc.profile.assembly.collect import collect
 from mpicoloc.profile.assembly.merge import merge
 
-pytestmark = pytest.mark.timeout(240)
+pytestmark = pytest.mark.timeout(2 * shimlab.TIME_LIMIT_S)
 SIZES = (1, 3, 20, 100, 700, 3000, 9000)
 ROOTED = ("bcast", "reduce", "gather", "scatter", "gatherv", "scatterv")
 UNEVEN = ("gatherv", "scatterv", "allgatherv", "reduce_scatter")

@@ -11,15 +11,15 @@ pytestmark = pytest.mark.timeout(3 * reallab.LIMIT_S)
 @pytest.mark.parametrize("way", reallab.WAYS)
 @pytest.mark.parametrize("place", ["linked", "before", "after"])
 def test_a_tool_and_mpicoloc_see_every_call(mpi, way, place, shm_dir, tmp_path, monkeypatch):
-    tool = mpi.compile("other_tool.c", tmp_path, "-shared", "-fPIC")
-    program = mpi.compile("tooled.c", tmp_path, *(["-DWITH_TOOL"] if place == "linked" else []))
+    tool = mpi.compile("other_tool.c", "-shared", "-fPIC")
+    program = mpi.compile("tooled.c", *(["-DWITH_TOOL"] if place == "linked" else []))
     words = [program]
     if place == "before":
         # the loader puts first what is named first
         words = ["sh", "-c", f"LD_PRELOAD={tool}:$LD_PRELOAD exec {program}"]
     elif place == "after":
         words = ["sh", "-c", f"LD_PRELOAD=$LD_PRELOAD:{tool} exec {program}"]
-    bare = reallab.launch(mpi, None, 2, *words, folder=tmp_path)
+    bare = reallab.bare(mpi, 2, *words, folder=tmp_path)
     assert "rank 0: tool of 2 saw 30 allreduce, 7 send, 0 recv, 1000 rank, 7" in bare.lines
     done = reallab.launch(mpi, way, 2, *words, folder=tmp_path)
     assert (done.lines, done.code) == (bare.lines, bare.code) and done.code == 0, done.stderr

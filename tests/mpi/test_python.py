@@ -7,7 +7,7 @@ import shimlab
 
 from mpicoloc.pmpi import build_shim
 
-pytestmark = pytest.mark.timeout(240)
+pytestmark = pytest.mark.timeout(2 * shimlab.TIME_LIMIT_S)
 
 
 def test_mpi4py_program(make_mpi, shm_dir):

@@ -9,7 +9,7 @@ import shimlab
 from mpicoloc import regions
 from mpicoloc.pmpi import contract
 
-pytestmark = pytest.mark.timeout(240)
+pytestmark = pytest.mark.timeout(2 * shimlab.TIME_LIMIT_S)
 
 
 def _regions(segment):

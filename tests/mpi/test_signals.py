@@ -11,7 +11,8 @@ import once
 import pytest
 import shimlab
 
-pytestmark = [pytest.mark.timeout(240), pytest.mark.serial]
+pytestmark = pytest.mark.timeout(2 * shimlab.TIME_LIMIT_S)
+measures_time = pytest.mark.serial
 
 ROOT = Path(__file__).resolve().parents[2]
 KINDS = (
@@ -77,6 +78,7 @@ def published_table():
     return {row[0]: (row[1], row[2]) for row in rows if len(row) == 3 and row[1] in ("goes on", "EINTR")}
 
 
+@measures_time
 @pytest.mark.skipif(os.uname().machine != "x86_64", reason="calls begin again on x86-64 only")
 @pytest.mark.parametrize("n_threads", ["1", "2"])
 def test_calls_go_on_as_published(gate_program, n_threads):
@@ -85,6 +87,7 @@ def test_calls_go_on_as_published(gate_program, n_threads):
     assert {name: (plain[name], gate[name]) for name in plain} == published_table()
 
 
+@measures_time
 @pytest.mark.skipif(os.uname().machine != "x86_64", reason="calls begin again on x86-64 only")
 @pytest.mark.parametrize("n_threads", ["1", "2"])
 def test_threads_that_fall_asleep_as_they_are_told(gate_program, n_threads):
@@ -116,14 +119,17 @@ def test_programs_with_signals(family, shm_dir, pauser, kind):
     assert all(shimlab.counter(segment, "n_pauses") > 0 for segment in found.values())
 
 
+@measures_time
 def test_a_cancelled_thread_leaves_the_gate_in_place(gate_program):
     assert run_gate(gate_program, "cancel", "gate", "2") == ["before 1", "after 1"]
 
 
+@measures_time
 def test_a_call_that_a_signal_has_ended_does_not_begin_again(gate_program):
     assert run_gate(gate_program, "woken", "gate") == ["ended by the signal"] * 4 + ["gate 4"]
 
 
+@measures_time
 def test_signals_that_end_a_suspension_are_not_lost(gate_program):
     lines = dict(line.split() for line in run_gate(gate_program, "suspend", "gate", "1"))
     assert int(lines["signals"]) > 0

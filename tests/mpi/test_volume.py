@@ -3,7 +3,7 @@
 import pytest
 import shimlab
 
-pytestmark = pytest.mark.timeout(240)
+pytestmark = pytest.mark.timeout(2 * shimlab.TIME_LIMIT_S)
 
 
 def add(found, peer, n_bytes, n=1):

@@ -4,7 +4,7 @@ import pytest
 import reallab
 import shimlab
 
-pytestmark = pytest.mark.timeout(240)
+pytestmark = pytest.mark.timeout(2 * shimlab.TIME_LIMIT_S)
 
 N_RANKS = 3
 
@@ -43,7 +43,7 @@ def test_fortran_sees_the_applications_world(family, shm_dir, style):
 def test_abort_ends_coordinators_too(mpi, shm_dir, tmp_path):
     # A real one, which sleeps: Open MPI 4.1's mpirun crashes now and then, without us too, if one rank aborts
     # while another is in MPI_Finalize, where the stand-in would be.
-    program = mpi.compile("world.c", tmp_path)
+    program = mpi.compile("world.c")
     done = reallab.launch(mpi, "wrap", 2, program, tmp_path / "file", "abort", folder=tmp_path)
     assert done.code == 9
 
@@ -69,7 +69,7 @@ def said(folder):
 
 @pytest.mark.parametrize("n_ranks", [1, 2, 3])
 def test_no_question_of_c_shows_a_coordinator(mpi, n_ranks, shm_dir, tmp_path):
-    program = mpi.compile("seen.c", tmp_path)
+    program = mpi.compile("seen.c")
     # MPICH 4.0 with threads fails where an error handler calls MPI
     threads = "threads" if mpi.abi == "openmpi" and n_ranks > 1 else ""
     lines = same_under_wrap(mpi, program, tmp_path / "file", threads, n_ranks=n_ranks, folder=tmp_path)
@@ -81,18 +81,19 @@ def test_no_question_of_c_shows_a_coordinator(mpi, n_ranks, shm_dir, tmp_path):
 @pytest.mark.parametrize("n_ranks", [1, 3])
 @pytest.mark.parametrize("style", ["USE_MPI", "USE_F08"])
 def test_no_question_of_fortran_shows_a_coordinator(mpi, style, n_ranks, shm_dir, tmp_path):
-    program = mpi.compile("seen.F90", tmp_path, f"-D{style}")
+    program = mpi.compile("seen.F90", f"-D{style}")
     lines = same_under_wrap(mpi, program, n_ranks=n_ranks, folder=tmp_path)
     assert f"rank 0: world: size {n_ranks}" in lines
     assert "rank 0: of the dup 5" in lines
 
 
-def test_variables_of_the_launcher_tell_no_coordinator(shm_dir, tmp_path):
-    """Programs that find their place by them, as many in Python do, need the application's."""
-    mpi = reallab.find("openmpi")  # those of MPICH are read by its MPI_Init
-    if mpi is None:
-        pytest.skip("no openmpi here")
-    program = mpi.compile("ends.c", tmp_path)
+@pytest.mark.parametrize("mpi", ["openmpi"], indirect=True)
+def test_variables_of_the_launcher_tell_no_coordinator(mpi, shm_dir, tmp_path):
+    """Programs that find their place by them, as many in Python do, need the application's.
+
+    Those of MPICH are read by its MPI_Init.
+    """
+    program = mpi.compile("ends.c")
     sizes = "$OMPI_COMM_WORLD_SIZE $OMPI_COMM_WORLD_LOCAL_SIZE $OMPI_APP_CTX_NUM_PROCS"
     script = f': {program}; echo "rank $OMPI_COMM_WORLD_RANK of {sizes}: $OMPI_COMMAND $OMPI_ARGV"'
     lines = same_under_wrap(mpi, "sh", "-c", script, n_ranks=2, folder=tmp_path)

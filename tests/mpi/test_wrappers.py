@@ -5,7 +5,7 @@ import re
 import pytest
 import shimlab
 
-pytestmark = pytest.mark.timeout(240)
+pytestmark = pytest.mark.timeout(2 * shimlab.TIME_LIMIT_S)
 
 N_RANKS = 3
 

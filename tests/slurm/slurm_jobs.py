@@ -3,11 +3,8 @@
 import os
 import shutil
 import subprocess
-import sys
 import time
 from pathlib import Path
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "e2e"))
 
 import jobs
 

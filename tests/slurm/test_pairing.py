@@ -12,9 +12,6 @@ from pathlib import Path
 
 import jobs
 import pytest
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "support"))
-
 import sample
 from slurm_jobs import LIMIT_S, daemon
 

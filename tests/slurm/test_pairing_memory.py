@@ -2,15 +2,11 @@
 
 import dataclasses
 import os
-import sys
 import tempfile
 from pathlib import Path
 
 import jobs
 import pytest
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "support"))
-
 import sample
 from slurm_jobs import Cluster, is_possible
 

@@ -24,6 +24,9 @@ RECORDER = tuple(sorted((CSRC / "guest").glob("*.c")))
 GATELESS = tuple(path for path in RECORDER if path.name != "gate.c")
 """For programs that bring a gate of their own, which does nothing."""
 COMMON = tuple(sources.c_files(CSRC, ("common",)))
+FLAGS = ("-std=gnu11", "-O1", "-g", "-Wall", "-Wextra", "-Werror")
+SANITIZED = (*FLAGS, "-fsanitize=address,undefined", "-fno-sanitize-recover=undefined")
+"""Objects are shared only by programs with the same flags."""
 
 
 def of_csrc(*names: str) -> list[Path]:

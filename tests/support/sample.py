@@ -5,9 +5,12 @@ from __future__ import annotations
 import numpy as np
 from renewal import simulate
 
-from mpicoloc.core.profile import Job, Profile
+from mpicoloc.core.estimate import Estimate
+from mpicoloc.core.profile import Interference, Job, MpiSummary, Profile
 from mpicoloc.core.tables import Table, table
 from mpicoloc.profile.assembly.complete import complete
+
+S = 10**9
 
 
 def job(**changes) -> Job:
@@ -107,3 +110,33 @@ def tables(meter="burst", shared_s=60.0, n_shutters=300, seed=0) -> dict[str, Ta
 
 def profile(partial=False, notes=(), **changes) -> Profile:
     return complete(job(), tables(**changes), rng=np.random.default_rng(1), partial=partial, notes=notes)
+
+
+def timed_profile(wall_s=10.0, slowdown=None, shared_s=0.0, phase=2, partial=False, **tables) -> Profile:
+    """Two ranks on a core each: 6 and 8 of 10 s outside MPI, the rest in MPI_Allreduce and MPI_Wait."""
+    estimate = None if slowdown is None else Estimate(slowdown, slowdown, slowdown, 9, "1", "burst-matched")
+    ranks = {
+        "rank": [0, 1],
+        "n_calls": [1000, 3000],
+        "sent_bytes": [5000, 5000],
+        "n_sent": [10, 10],
+        "cpu_s": [9.0, 10.0],
+        "minor_faults": [100.0, 300.0],
+        "voluntary_switches": [50.0, 70.0],
+        "migrations": [np.nan] * 2,
+        "peak_rss_bytes": [2e8, np.nan],
+    }
+    cycles = {
+        "rank": [0, 1, 0],
+        "from_site": [1, 1, 2],
+        "to_site": [2, 2, 1],
+        "phase": [phase] * 3,
+        "n": [60, 80, 40],
+        "comp_ns": [4 * S, 8 * S, 2 * S],
+        "mpi_ns": [3 * S, 2 * S, 1 * S],
+    }
+    sites = {"rank": [0, 0, 1], "i_site": [1, 2, 2], "call": ["MPI_Wait", "MPI_Allreduce", "MPI_Allreduce"]}
+    full = {"ranks": table("ranks", ranks), "cycles": table("cycles", cycles)}
+    full |= {"call_sites": table("call_sites", sites)} | tables
+    found = Interference(slowdown=estimate, shared_s=shared_s)
+    return Profile(job(wall_s=wall_s), full, MpiSummary(), found, None, partial)

@@ -1,6 +1,7 @@
 """The rooms of docs/explain/architecture.md: what each may import, what it alone imports, which are pure."""
 
 import ast
+import functools
 import subprocess
 import sys
 from dataclasses import dataclass
@@ -86,14 +87,54 @@ def home(path):
     return room_of(path.relative_to(PACKAGE).with_suffix("").parts)
 
 
+@functools.cache
 def imported(path):
     """Every module that a file names in an import statement."""
+    found = []
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names)
+            found += [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom):
             assert node.level == 0, f"{path}: relative import"
-            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+            found += [f"{node.module}.{alias.name}" for alias in node.names]
+    return found
+
+
+def wrong_arrow(room, name):
+    """What is wrong with a room's import of another, or None."""
+    words = name.split(".")
+    if room in DOORS or words[0] != "mpicoloc":
+        return None
+    below = room_of(words[1:])
+    is_allowed = below in (None, room) or below in ROOMS[room].imports.split()
+    return None if is_allowed else f"{room} must not import {name}"
+
+
+def wrong_library(room, name):
+    """What is wrong with a room's import of a library, or None."""
+    library = name.split(".")[0]
+    if library in OWNERS:
+        return None if room == OWNERS[library] else f"{library} belongs to {OWNERS[library]}, not to {room}"
+    if room not in ROOMS or library in ("mpicoloc", "__future__"):
+        return None
+    is_allowed = library in sys.stdlib_module_names or library in ROOMS[room].libraries.split()
+    return None if is_allowed else f"{room} must not import {library}"
+
+
+def impurity(room, name):
+    """What is wrong with a pure room's import, or None: no file, process, clock or global random state."""
+    is_pure = room in ROOMS and ROOMS[room].is_pure
+    return f"{room} is pure: no {name}" if is_pure and name.split(".")[0] in IMPURE else None
+
+
+def mistakes(rule):
+    """What a rule has against the imports of all files."""
+    return [
+        f"{path.relative_to(PACKAGE)}: {wrong}"
+        for path in FILES
+        for name in imported(path)
+        if (wrong := rule(home(path), name)) is not None
+    ]
 
 
 def test_every_folder_is_a_room():
@@ -113,38 +154,17 @@ def test_no_folder_is_too_full_to_be_read():
     assert not full
 
 
-@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(PACKAGE)))
-def test_imports_point_down(path):
-    room = home(path)
-    if room in DOORS:
-        return
-    for name in imported(path):
-        words = name.split(".")
-        if words[0] != "mpicoloc":
-            continue
-        below = room_of(words[1:])
-        if below is not None and below != room:
-            assert below in ROOMS[room].imports.split(), f"{room} must not import {name}"
+@pytest.mark.parametrize("rule", [wrong_arrow, wrong_library, impurity], ids=lambda rule: rule.__name__)
+def test_imports_follow_the_table(rule):
+    """They point down, a library has one home, and pure rooms touch nothing."""
+    assert mistakes(rule) == []
 
 
-@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(PACKAGE)))
-def test_libraries_have_one_home(path):
-    room = home(path)
-    for name in imported(path):
-        library = name.split(".")[0]
-        if library in OWNERS:
-            assert room == OWNERS[library], f"{library} belongs to {OWNERS[library]}, not to {room}"
-        elif room in ROOMS and library not in ("mpicoloc", "__future__"):
-            allowed = library in sys.stdlib_module_names or library in ROOMS[room].libraries.split()
-            assert allowed, f"{room} must not import {library}"
-
-
-@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(PACKAGE)))
-def test_pure_rooms_touch_nothing(path):
-    """No file, process, clock or global random state."""
-    room = home(path)
-    if room in ROOMS and ROOMS[room].is_pure:
-        assert not {name.split(".")[0] for name in imported(path)} & IMPURE
+def test_what_the_table_forbids_is_found():
+    assert wrong_arrow("core", "mpicoloc.report.page") and not wrong_arrow("report", "mpicoloc.core.tables")
+    assert wrong_library("core", "h5py") and wrong_library("core", "scipy.stats")
+    assert not wrong_library("core", "numpy")
+    assert impurity("schedule", "time") and not impurity("slurm", "time")
 
 
 def test_wrap_starts_quickly():

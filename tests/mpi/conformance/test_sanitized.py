@@ -4,11 +4,10 @@ import conf_lab
 import pytest
 import sanlab
 import shimlab
-from test_cases import ALL
 
 pytestmark = [
     pytest.mark.timeout(900),
-    pytest.mark.skipif(not ALL, reason="MPI_CONFORMANCE=all runs it"),
+    pytest.mark.skipif(not conf_lab.ALL, reason="MPI_CONFORMANCE=all runs it"),
     pytest.mark.skipif(sanlab.runtimes("address") is None, reason="the compiler has no sanitizer"),
 ]
 

@@ -12,12 +12,10 @@ import once
 import pytest
 
 # Ranks that only compute, and what is said of their time: nothing else may want the processors.
-pytestmark = pytest.mark.serial
+measures_time = pytest.mark.serial
 
 ROOT = Path(__file__).resolve().parents[3]
 CORE = (*objects.AGENT, *objects.RECORDER)
-FLAGS = ("-std=gnu11", "-O1", "-g", "-Wall", "-Wextra", "-Werror", "-fsanitize=address,undefined",
-         "-fno-sanitize-recover=undefined")  # fmt: skip
 # Software events stand for instructions and cycles where there is no PMU. The task clock is looked at, of
 # which two counters agree as those of a PMU do; two of the CPU clock drift apart, by a millisecond in two
 # seconds: the kernel reads the time for each whenever a thread gets or loses its processor.
@@ -42,7 +40,7 @@ def build(tmp_path_factory: pytest.TempPathFactory) -> Build:
         if (ROOT / f"tests/c/{name}.c").exists():
             files.append(ROOT / f"tests/c/{name}.c")
         extra = {f"{stem}.c": flags for stem, flags in flags_of.items()}
-        return objects.program(folder / name, files, FLAGS, shared, extra)
+        return objects.program(folder / name, files, objects.SANITIZED, shared, extra)
 
     return build_one
 
@@ -63,6 +61,7 @@ def agent_program(build: Build, tmp_path_factory: pytest.TempPathFactory) -> Pat
     return build("test_agent", CORE, tmp_path_factory.mktemp("agent"))
 
 
+@measures_time
 @pytest.mark.parametrize("scenario", SCENARIOS)
 def test_jobs_on_one_board(agent_program: Path, tmp_path: Path, scenario: str) -> None:
     _run(agent_program, tmp_path, scenario)
@@ -81,7 +80,7 @@ def test_a_board_that_is_not_as_agents_left_it(build: Build, tmp_path: Path, sce
 @pytest.mark.parametrize("trace", ["0", "all"])
 def test_no_race_between_agent_board_and_tables(tmp_path_factory: pytest.TempPathFactory, tmp_path: Path,
                                                 trace: str) -> None:  # fmt: skip
-    flags = (*FLAGS[: FLAGS.index("-Werror") + 1], "-fsanitize=thread")
+    flags = (*objects.FLAGS, "-fsanitize=thread")
     files = [ROOT / "tests/c/test_races.c", *CORE]
     link = ("-Wl,--wrap=mmap,--wrap=munmap", "-lm", "-lpthread", "-ldl")
     folder = once.folder(tmp_path_factory) / "objects"
@@ -112,6 +111,7 @@ def test_shutters_that_several_nodes_have_in_common(build: Build, tmp_path: Path
     assert not list(shm.iterdir())
 
 
+@measures_time
 def test_hardware_counters_of_a_shutter(build: Build, tmp_path: Path) -> None:
     program = build("test_perf", CORE, tmp_path, perf=(SOFTWARE_EVENTS,))
     shm = tmp_path / "shm"
@@ -129,6 +129,7 @@ def loop_program(build: Build, tmp_path_factory: pytest.TempPathFactory) -> Path
     return build("test_loop", CORE, tmp_path_factory.mktemp("loop"))
 
 
+@measures_time
 @pytest.mark.parametrize("scenario", ["limit", "times", "search", "shutters", "fallback"])
 def test_function_entries_are_counted(loop_program: Path, tmp_path: Path, scenario: str) -> None:
     if scenario != "fallback" and "unavailable" in _run(loop_program, tmp_path, "available"):

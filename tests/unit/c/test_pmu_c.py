@@ -4,7 +4,8 @@ import subprocess
 
 import objects
 import pytest
-from test_tally_c import SANITIZED, SOURCES, TASK_CLOCK, build, run
+from c_tests import SOURCES, TASK_CLOCK, build, run
+from objects import SANITIZED
 
 COUNTED = ("own", "kernel", "threads", "earlier", "fork", "exec", "lists", "default",
            "hardware")  # fmt: skip

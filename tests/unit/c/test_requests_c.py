@@ -8,9 +8,9 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from objects import FLAGS
 
 ROOT = Path(__file__).resolve().parents[3]
-FLAGS = ("-std=gnu11", "-O1", "-g", "-Wall", "-Wextra", "-Werror")
 
 
 @pytest.mark.parametrize("sanitizer", ["address,undefined", "thread"])

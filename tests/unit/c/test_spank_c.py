@@ -9,7 +9,8 @@ from pathlib import Path
 import objects
 import once
 import pytest
-from test_tally_c import CSRC, ROOT, SANITIZED
+from c_tests import ROOT
+from objects import CSRC, SANITIZED
 
 from mpicoloc.slurm import step_note
 

@@ -5,7 +5,8 @@ import subprocess
 
 import objects
 import pytest
-from test_tally_c import SANITIZED, build
+from c_tests import build
+from objects import SANITIZED
 
 
 @pytest.mark.skipif(platform.machine() != "x86_64", reason="only x86 has such exceptions")

@@ -3,7 +3,8 @@
 import subprocess
 
 import objects
-from test_tally_c import SANITIZED, build
+from c_tests import build
+from objects import SANITIZED
 
 
 def test_usage_is_known_when_all_of_it_is_there(tmp_path_factory):

@@ -4,11 +4,13 @@ import dataclasses
 import importlib.util
 import json
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import contention
+import once
 import pytest
 
 pytest.importorskip("sklearn", reason="the extra schedule is not installed")
@@ -27,6 +29,7 @@ from mpicoloc.slowdown.features import run_of
 
 ROOT = Path(__file__).resolve().parents[3]
 N_PROGRAMS = 6
+LIMIT_S = 250
 QUICK = ("--trials", "0", "--kind", "two factors", "--kind", "elastic net")
 
 
@@ -37,25 +40,36 @@ def simulated_jobs():
     return module
 
 
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory):
-    """A folder of profiles, the model fitted to them, and what was said."""
-    folder = tmp_path_factory.mktemp("profiles")
+def make(folder):
+    """Profiles, the model fitted to them, and what was said."""
+    folder.mkdir()
     for name, profile in simulated_jobs().simulated(N_PROGRAMS):
         hdf5.write(profile, folder / f"{name}.h5")
     (folder / "broken.h5").write_bytes(b"no profile")
-    return folder
+    return call(folder, "fit", "--profiles", ".", "--out", "m", "--save-training", "t.npz", "--json", *QUICK)
 
 
 @pytest.fixture(scope="module")
-def fitted(folder):
-    command = ["fit", "--profiles", ".", "--out", "m", "--save-training", "t.npz", "--json", *QUICK]
-    return call(folder, *command)
+def made(tmp_path_factory):
+    """A folder of its own with what is made once in a run, and what was said."""
+    first = once.folder(tmp_path_factory) / "fitted"
+    said = once.value(first.with_suffix(".said"), lambda: make(first))
+    return shutil.copytree(first, tmp_path_factory.mktemp("profiles") / "own"), said
+
+
+@pytest.fixture(scope="module")
+def folder(made):
+    return made[0]
+
+
+@pytest.fixture(scope="module")
+def fitted(made):
+    return made[1]
 
 
 def call(folder, *words):
     command = [sys.executable, "-m", "mpicoloc", *words]
-    return subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=100, check=False)
+    return subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=LIMIT_S, check=False)
 
 
 def complaint(capsys, *words):

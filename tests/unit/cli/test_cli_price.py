@@ -1,14 +1,13 @@
 """`mpicoloc price`, `sign` and `verify` as a user calls them."""
 
 import json
-import re
 import subprocess
 import sys
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 import sample
+from pages import documented, keys
 
 from mpicoloc.cli.main import main
 from mpicoloc.profile import hdf5
@@ -47,17 +46,6 @@ def test_a_price_is_that_of_the_profile(prices, files):
         assert entry["price_su"]["fair"][end] == pytest.approx(getattr(profile.price, name))
     assert entry["price_su"]["oracle"] is None and entry["true_slowdown"] is None
     assert entry["discount_frac"]["fair"] == pytest.approx(profile.price.discount_frac)
-
-
-def documented(title):
-    page = (Path(__file__).resolve().parents[3] / "docs" / "reference" / "json.md").read_text()
-    return json.loads(re.search(rf"keys of {title} -->\n```json\n(.*?)```", page, re.S)[1])
-
-
-def keys(value):
-    if isinstance(value, dict):
-        return {key: keys(child) for key, child in value.items()}
-    return [keys(child) for child in value] if isinstance(value, list) else None
 
 
 def test_the_documented_keys_are_those_of_the_command(prices):

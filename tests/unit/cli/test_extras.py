@@ -8,9 +8,9 @@ import sys
 import tomllib
 from pathlib import Path
 
+import node_parts
 import pytest
 import sample
-import test_quick_start
 
 from mpicoloc import extras
 from mpicoloc.profile import hdf5
@@ -36,7 +36,7 @@ sys.exit(main())
 """
 WRITE = f"""{ABSENT}
 del sys.argv[1]
-{test_quick_start.WRITE}"""
+{node_parts.WRITE}"""
 ALL = {library for libraries in extras.LIBRARIES.values() for library in libraries}
 
 
@@ -157,7 +157,7 @@ def test_the_core_writes_the_profile_of_a_job_whatever_its_topology_is(topology,
         path = tmp_path / "tree"
         path.write_bytes(content) if isinstance(content, bytes) else content(path)
         env["MPICOLOC_TOPOLOGY"] = str(path)
-    command = [sys.executable, "-c", WRITE, ",".join(ALL), test_quick_start.packed(tmp_path)]
+    command = [sys.executable, "-c", WRITE, ",".join(ALL), node_parts.packed(tmp_path)]
     said = subprocess.run(command, env=env, capture_output=True, text=True, timeout=100, check=False)
     assert (said.returncode, said.stderr) == (0, "")
     notes = hdf5.read(tmp_path / "job.h5").notes

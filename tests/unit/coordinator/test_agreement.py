@@ -1,7 +1,5 @@
 """What the coordinators of several nodes agree on follows from what they all know."""
 
-import time
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -69,10 +67,24 @@ def test_a_clock_is_known_less_and_less_well():
     assert found.bound_ns(10**9) == 1000 + 50_000
 
 
+class Clock:
+    """Tells a later time at each look: no test depends on how busy the machine is."""
+
+    LOOK_NS = 20_000
+
+    def __init__(self):
+        self.at_ns = 10**15
+
+    def __call__(self):
+        self.at_ns += self.LOOK_NS
+        return self.at_ns
+
+
 @pytest.fixture(autouse=True)
-def one_look_each(monkeypatch):
+def one_process(monkeypatch):
     """Coordinators of one process take turns: who waits for another waits in vain until its next turn."""
     monkeypatch.setattr(clocks, "_LOOKS", 1)
+    monkeypatch.setattr(clocks, "now_ns", Clock())
 
 
 class Agent:
@@ -169,7 +181,7 @@ def live(agents, seconds=1.2):
     while any(one.is_active for one in all_of_them) and clocks.now_ns() < limit_ns:
         for k, one in enumerate(all_of_them):
             one.step(is_over=k == 0 and clocks.now_ns() > end_ns)
-        time.sleep(0.001)
+        clocks.now_ns.at_ns += MS
     assert not any(one.is_active for one in all_of_them)
 
 

@@ -10,6 +10,7 @@ from mpicoloc import config
 from mpicoloc.core import tables
 
 ROOT = Path(__file__).resolve().parents[3]
+LIMIT_S = 600
 
 
 @pytest.fixture(scope="module")
@@ -21,6 +22,7 @@ def generated():
     sys.path.remove(str(ROOT / "docs" / "_ext"))
 
 
+@pytest.mark.timeout(LIMIT_S)
 def test_docs_build_without_warnings(tmp_path):
     pytest.importorskip("sphinx", reason="the extra docs is not installed")
     command = [
@@ -41,7 +43,7 @@ def test_docs_build_without_warnings(tmp_path):
     assert done.returncode == 0, done.stdout + done.stderr
     assert (tmp_path / "html" / "index.html").exists()
     command[command.index("html")] = "man"
-    subprocess.run([*command, str(ROOT / "docs"), str(tmp_path / "man")], check=True, timeout=100)
+    subprocess.run([*command, str(ROOT / "docs"), str(tmp_path / "man")], check=True)
     page = (tmp_path / "man" / "mpicoloc-ledger.1").read_text()
     assert "MPICOLOC LEDGER CHARGE" in page and "examples:" in page
 

@@ -7,14 +7,11 @@ import venv
 from pathlib import Path
 
 import pytest
-import sample
-import test_checkpoint_files
+from node_parts import WRITE, packed
 
 from mpicoloc import quick_start
-from mpicoloc.core.tables import table
 from mpicoloc.launch import wrap
 from mpicoloc.profile import hdf5
-from mpicoloc.profile.assembly.node_part import NodePart, pack
 
 LIMIT_S = 60
 ROOT = str(Path(__file__).resolve().parents[3])
@@ -102,24 +99,6 @@ def test_prices_of_a_package_that_only_site_finds(folder, name):
     (packages / "prices.pth").write_text(f"{prices}\n")
     said = run([folder / "venv" / "bin" / "python", *wrap.quick_module("priced")[1:], name], folder)
     assert (said.stderr, said.stdout) == ("", "77.0\n")
-
-
-WRITE = """
-import sys
-from mpicoloc.profile.assembly import assemble
-from mpicoloc.profile.assembly.node_part import unpack
-assemble.write([unpack(open(sys.argv[1], "rb").read())])
-print(*sys.modules)
-"""
-
-
-def packed(folder):
-    """What the writer of a profile gets, for `job.h5` in this folder."""
-    found = {**sample.tables(shared_s=0.0), "cycles": table("cycles")}
-    part = test_checkpoint_files.part(n_ranks=2, n_nodes=1, out=folder / "job.h5", not_finalized=[])
-    path = folder / "packed"
-    path.write_bytes(b"".join(pack(NodePart({**part.tables, **found}, part.facts))))
-    return str(path)
 
 
 def test_the_end_of_a_job_imports_only_what_it_needs(tmp_path):

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from test_collect import KEY, write_node, write_rank
+from rank_files import KEY, write_node, write_rank
 
 from mpicoloc.cli import checks
 from mpicoloc.coordinator import init_barrier, live

@@ -9,6 +9,7 @@ import pytest
 import sample
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from node_parts import START_S, part
 
 from mpicoloc.cli.main import main
 from mpicoloc.core.tables import COLUMNS, table
@@ -20,34 +21,6 @@ from mpicoloc.profile.assembly.checkpoint_files import MAGIC
 from mpicoloc.profile.assembly.merge import merge
 from mpicoloc.profile.assembly.node_part import NodePart, pack
 from mpicoloc.trace import bundle
-
-START_S = 1.7e9
-
-
-def part(first=0, n_ranks=4, n_nodes=2, out="job.h5", **facts):
-    """A node with two ranks, of a job of two such nodes."""
-    found = {name: table(name) for name in COLUMNS} | sample.tables(n_shutters=3)
-    ranks = found["ranks"].copy()
-    ranks["rank"] += first
-    found["ranks"] = ranks
-    common = {
-        "job_id": "42",
-        "command": "app",
-        "mpi_library": "Open MPI v4",
-        "out_path": str(out),
-        "world_rank": first,
-        "world_size": n_ranks,
-        "n_nodes": n_nodes,
-        "n_cores": 2,
-        "mode": "wrap",
-        "user": "someone",
-        "batch_name": "",
-        "start_unix_s": START_S,
-        "until_unix_s": 0.0,
-        "not_finalized": [first, first + 1],
-        "notes": [f"of {first}"],
-    }
-    return NodePart(found, {**common, **facts})
 
 
 @pytest.fixture

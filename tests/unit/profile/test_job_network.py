@@ -4,7 +4,7 @@ import json
 from dataclasses import replace
 
 import pytest
-from test_cli_network import SLURM, profile
+from network_files import SLURM, profile
 
 import mpicoloc
 from mpicoloc.cli.main import main

@@ -6,8 +6,9 @@ import xml.etree.ElementTree as ET
 from dataclasses import replace
 from functools import partial
 
+import network_files
 import pytest
-from test_cli_network import folder, profile  # noqa: F401
+from network_files import profile
 
 from mpicoloc.cli.main import main
 from mpicoloc.profile import hdf5
@@ -22,9 +23,8 @@ WAYS = ["--topology", "XGFT(3;2,2,2;1,4,4)", "--placement", "F1,F2,RF", "--slimm
 
 
 @pytest.fixture
-def here(folder, tmp_path, monkeypatch):  # noqa: F811
-    for name in ("one.h5", "two.h5"):
-        (tmp_path / name).write_bytes((folder / name).read_bytes())
+def here(tmp_path, monkeypatch):
+    network_files.write(tmp_path)
     monkeypatch.chdir(tmp_path)
 
 

@@ -5,8 +5,8 @@ import dataclasses
 import numpy as np
 import pytest
 import sample
+from sample import timed_profile
 
-from mpicoloc.core.estimate import Estimate
 from mpicoloc.core.machine import Machine, machine_of
 from mpicoloc.core.profile import Interference, MpiSummary, Network, NetworkLevel, Profile
 from mpicoloc.core.tables import table
@@ -16,38 +16,8 @@ from mpicoloc.slowdown.features import FEATURES, job_features, program_name
 S = 10**9
 
 
-def profile(wall_s=10.0, slowdown=None, shared_s=0.0, phase=2, partial=False, **tables) -> Profile:
-    """Two ranks on a core each: 6 and 8 of 10 s outside MPI, the rest in MPI_Allreduce and MPI_Wait."""
-    estimate = None if slowdown is None else Estimate(slowdown, slowdown, slowdown, 9, "1", "burst-matched")
-    ranks = {
-        "rank": [0, 1],
-        "n_calls": [1000, 3000],
-        "sent_bytes": [5000, 5000],
-        "n_sent": [10, 10],
-        "cpu_s": [9.0, 10.0],
-        "minor_faults": [100.0, 300.0],
-        "voluntary_switches": [50.0, 70.0],
-        "migrations": [np.nan] * 2,
-        "peak_rss_bytes": [2e8, np.nan],
-    }
-    cycles = {
-        "rank": [0, 1, 0],
-        "from_site": [1, 1, 2],
-        "to_site": [2, 2, 1],
-        "phase": [phase] * 3,
-        "n": [60, 80, 40],
-        "comp_ns": [4 * S, 8 * S, 2 * S],
-        "mpi_ns": [3 * S, 2 * S, 1 * S],
-    }
-    sites = {"rank": [0, 0, 1], "i_site": [1, 2, 2], "call": ["MPI_Wait", "MPI_Allreduce", "MPI_Allreduce"]}
-    full = {"ranks": table("ranks", ranks), "cycles": table("cycles", cycles)}
-    full |= {"call_sites": table("call_sites", sites)} | tables
-    found = Interference(slowdown=estimate, shared_s=shared_s)
-    return Profile(sample.job(wall_s=wall_s), full, MpiSummary(), found, None, partial)
-
-
 def test_rates_are_per_second_and_core_with_statistics_over_ranks_and_runs():
-    job = job_features([profile(), profile(wall_s=20.0)])
+    job = job_features([timed_profile(), timed_profile(wall_s=20.0)])
     assert job.runtime_s == 15
     # 1000 and 3000 calls, in 10 s and in 20 s.
     rates = np.array([100, 300, 50, 150])
@@ -56,7 +26,7 @@ def test_rates_are_per_second_and_core_with_statistics_over_ranks_and_runs():
 
 
 def test_times_come_from_the_cycles():
-    values = job_features([profile()]).values
+    values = job_features([timed_profile()]).values
     assert values["mpi_frac_min"] == pytest.approx(0.2)
     assert values["mpi_frac_max"] == pytest.approx(0.4)
     assert values["burst_s_max"] == pytest.approx(0.1)
@@ -68,7 +38,7 @@ def test_times_come_from_the_cycles():
 def test_what_was_not_measured_is_absent_and_never_zero():
     empty = Profile(sample.job(), {}, MpiSummary(), Interference(), None)
     assert not {name for name in job_features([empty]).values if name.startswith(("mpi_frac", "ipc", "cpu"))}
-    values = job_features([profile()]).values
+    values = job_features([timed_profile()]).values
     assert not {name for name in values if name.startswith(("ipc", "migrations", "injection"))}
     assert values["rss_bytes_mean"] == 2e8  # of the one rank that told
     assert "rss_bytes_sd" not in values
@@ -78,7 +48,7 @@ def test_every_feature_is_in_the_list():
     levels = (NetworkLevel(0, 1e6, 1e5, 1e9, 1e-4),)
     network = Network("XGFT(1;4;1)", "low", "all messages", 1, levels)
     shutters = {"verdict": [1], "t1_ns": [S], "during_cycles": [2 * S], "during_instructions": [3 * S]}
-    full = dataclasses.replace(profile(shutters=table("shutters", shutters)), network=network)
+    full = dataclasses.replace(timed_profile(shutters=table("shutters", shutters)), network=network)
     values = job_features([full, full]).values
     assert set(values) <= set(FEATURES)
     assert values["ipc_mean"] == 1.5
@@ -87,7 +57,7 @@ def test_every_feature_is_in_the_list():
 
 
 def test_of_a_shared_run_only_what_it_would_be_alone():
-    shared = profile(wall_s=20.0, slowdown=2.0, shared_s=20.0, phase=1)
+    shared = timed_profile(wall_s=20.0, slowdown=2.0, shared_s=20.0, phase=1)
     job = job_features([shared])
     assert job.runtime_s == 10
     assert job.values["calls_per_s_mean"] == 200
@@ -96,14 +66,14 @@ def test_of_a_shared_run_only_what_it_would_be_alone():
 
 
 def test_runs_alone_count_before_those_that_were_not():
-    alone, shared = profile(), profile(wall_s=90.0, slowdown=3.0, shared_s=90.0)
+    alone, shared = timed_profile(), timed_profile(wall_s=90.0, slowdown=3.0, shared_s=90.0)
     assert job_features([alone, shared]).runtime_s == 10
-    assert job_features([shared, profile(wall_s=7.0, shared_s=7.0)]).runtime_s == 30
+    assert job_features([shared, timed_profile(wall_s=7.0, shared_s=7.0)]).runtime_s == 30
 
 
 def test_a_run_that_did_not_end_tells_nothing():
     with pytest.raises(DataError, match="came to its end"):
-        job_features([profile(partial=True)])
+        job_features([timed_profile(partial=True)])
 
 
 @pytest.mark.parametrize(
@@ -121,10 +91,10 @@ def test_a_program_has_a_name(command, name):
 
 def test_a_machine_is_told_apart_by_processor_number_and_memory():
     row = {"hostname": ["n1"], "cpu_model": ["EPYC"], "n_cpus": [64.0], "memory_bytes": [2.0**38]}
-    found = machine_of(profile(nodes=table("nodes", row)))
+    found = machine_of(timed_profile(nodes=table("nodes", row)))
     assert found == Machine("EPYC", 64, 2.0**38)
     assert found.is_like(dataclasses.replace(found, memory_bytes=2.0**38 * 1.01))
     assert not found.is_like(dataclasses.replace(found, n_cpus=32))
     assert not found.is_like(dataclasses.replace(found, memory_bytes=2.0**39))
-    assert machine_of(profile()) is None
-    assert machine_of(profile(nodes=table("nodes", row | {"n_cpus": [np.nan]}))) is None
+    assert machine_of(timed_profile()) is None
+    assert machine_of(timed_profile(nodes=table("nodes", row | {"n_cpus": [np.nan]}))) is None

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from test_production import run
+from production_runs import run
 
 from mpicoloc.core.estimate import Estimate
 from mpicoloc.slowdown import pair_history

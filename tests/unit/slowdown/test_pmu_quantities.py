@@ -7,8 +7,8 @@ import pytest
 import sample
 from hypothesis import given
 from hypothesis import strategies as st
-from test_collect import KEY, S, write_rank
-from test_features import profile
+from rank_files import KEY, S, write_rank
+from sample import timed_profile
 
 from mpicoloc import config
 from mpicoloc.cli.main import main
@@ -40,7 +40,7 @@ def counters(values, n_ranks=2, running=0.5, threads=1.0, **changes):
 
 
 def values_of(rows, **changes):
-    return job_features([profile(counters=rows, **changes)]).values
+    return job_features([timed_profile(counters=rows, **changes)]).values
 
 
 VALUES = {"instructions": 4e9, "cycles": 8e9, "cache-misses": 2e7, "cache-references": 1e8, "branches": 1e9}

@@ -7,42 +7,16 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from production_runs import MACHINE, run
 
 from mpicoloc.campaign.training_sets import from_production
 from mpicoloc.core.estimate import Estimate
 from mpicoloc.core.machine import Machine
-from mpicoloc.core.run import Run, as_json, from_json, moments
+from mpicoloc.core.run import as_json, from_json, moments
 from mpicoloc.core.training import key_of
 from mpicoloc.errors import DataError
 from mpicoloc.measure.estimate import Split, over_job
 from mpicoloc.slowdown.production import layout, rows_of
-
-MACHINE = Machine("EPYC", 64, 2.0**38)
-
-
-def run(name, command="a", start=0.0, beside=(), wall_s=100.0, slowdown=None, shared_s=None, **changes):
-    shared = sum(s for _, s in beside) if shared_s is None else shared_s
-    estimate = (
-        None if slowdown is None else Estimate(slowdown, slowdown - 0.1, slowdown + 0.1, 40, "1", "burst")
-    )
-    facts = {
-        "id": name,
-        "command": command,
-        "n_ranks": 2,
-        "n_nodes": 1,
-        "n_cores": 2,
-        "start_unix_s": start,
-        "wall_s": wall_s,
-        "solo_s": wall_s / (slowdown or 1),
-        "shared_s": shared,
-        "was_alone": not shared,
-        "partial": False,
-        "slowdown": estimate,
-        "co_runners": tuple(beside),
-        "machine": MACHINE,
-        "seen": {"ipc": moments([1.0 if command == "a" else 2.0])},
-    }
-    return Run(**{**facts, **changes})
 
 
 def met():

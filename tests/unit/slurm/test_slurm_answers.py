@@ -13,7 +13,7 @@ from mpicoloc.core.batch import BatchQueue
 from mpicoloc.errors import DataError, EnvironmentFault
 from mpicoloc.slurm import client, slurm_command
 
-ANSWERS = json.loads((Path(__file__).parents[2] / "support" / "slurm_answers.json").read_text())
+ANSWERS = json.loads((Path(__file__).parent / "slurm_answers.json").read_text())
 
 
 def test_jobs_and_nodes_are_as_slurm_says():

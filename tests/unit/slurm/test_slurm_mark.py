@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 from slurm_programs import stand_in
-from test_slurm_record import STEP, squeue_script, write_note
+from slurm_step import STEP, squeue_script, write_note
 
 from mpicoloc.cli.main import main
 from mpicoloc.errors import EnvironmentFault

@@ -3,73 +3,18 @@
 import json
 import os
 import stat
-from dataclasses import asdict, replace
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from slurm_programs import stand_in
+from slurm_step import JOB, KEY, STEP, record, squeue, write_note
 
 from mpicoloc.errors import DataError, EnvironmentFault, UsageError
 from mpicoloc.slurm import slurm_close, slurm_record, step_record
 from mpicoloc.slurm.slurm_close import Start
 from mpicoloc.slurm.step_note import StepNote
-
-KEY = b"0123456789abcdef0123456789abcdef"
-JOB = {
-    "JobID": "11",
-    "UserID": "1000",
-    "ArrayJobID": "11",
-    "ArrayTaskID": "N/A",
-    "RestartCnt": "0",
-    "NumNodes": "2",
-    "NumCPUs": "8",
-    "SubmitTime": "1795377520",
-    "StartTime": "1795377523",
-    "TimeUsed": "10:05",
-    "EndTime": "1795378128",
-    "Cluster": "lab",
-    "Partition": "shared",
-    "BatchFlag": "0",
-    "Account": "(null)",
-    "StateCompact": "R",
-    "HetJobID": "0",
-    "HetJobOffset": "0",
-    "admin_comment": "",
-}
-STEP = (
-    "StepId=11.0 UserId=1000 StartTime=1795377524 TimeLimit=UNLIMITED State=RUNNING Partition=shared "
-    "NodeList=n2 Nodes=1 CPUs=2 Tasks=2 Name=sh Network=(null) TRES=cpu=2,mem=0,node=1 ResvPorts=(null)\n"
-)
-
-
-def write_note(spool, note):
-    """As the plugin does."""
-    path = spool / ".steps" / f"{note.job}.{int(note.begun_unix_s)}.{note.step}.json"
-    path.write_text(json.dumps({"schema_version": 1, **asdict(note)}))
-    return path
-
-
-def squeue(**changes):
-    row = JOB | changes
-    cells = [(row[name], slurm_close._WIDTH) for name in slurm_close._FIELDS]
-    cells += [(row["admin_comment"], slurm_close.COMMENT_WIDTH), (row["Account"], slurm_close._WIDTH)]
-    return "".join(f"{text:{width}.{width}}" for text, width in cells) + "\n"
-
-
-def squeue_script(folder, script=None, **changes):
-    """Shell that answers about job 11, or does `script`; asked for all jobs, only what it is asked for."""
-    fields = ("JobID", "UserID", "StateCompact", "BatchFlag")
-    (folder / "told").write_text(squeue(**changes))
-    (folder / "all").write_text("".join(f"{(JOB | changes)[name]:24}" for name in fields) + "\n")
-    of_all = f"*{':24,'.join(fields)}:24*"
-    return f'echo >>{{0}}/asked; case "$*" in {of_all}) cat {{0}}/all;; *) {script or "cat {0}/told"};; esac'
-
-
-def record(told=None, step="0", now_s=1795377604.25):
-    job, *of_step = told or [squeue(), STEP]
-    start = slurm_close.started(job, 11, 1000)
-    return slurm_record.parsed(start, (step, *(of_step or [""])), "ada", now_s)
 
 
 def test_a_step_has_its_own_cpus_and_the_script_those_of_the_job():

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 from slurm_programs import stand_in
-from test_slurm_record import KEY, record, squeue, squeue_script, write_note
+from slurm_step import KEY, record, squeue, squeue_script, write_note
 
 from mpicoloc.cli.main import main
 from mpicoloc.errors import Refused

@@ -16,9 +16,7 @@ from mpicoloc.trace import trace, trace_file
 
 ROOT = Path(__file__).resolve().parents[3]
 SOURCES = (*objects.COMMON, *objects.GATELESS, *sources.c_files(objects.CSRC, ("trace",)))
-# As in test_tally_c.py, whose objects are taken. Not that of threads: rank and writer map the ring apart.
-FLAGS = ("-std=gnu11", "-O1", "-g", "-Wall", "-Wextra", "-Werror", "-fsanitize=address,undefined",
-         "-fno-sanitize-recover=undefined")  # fmt: skip
+# Not the sanitizer of threads: rank and writer map the ring apart.
 N_THREADS, EVERY, CALL = 4, 10, 7
 
 
@@ -26,7 +24,7 @@ N_THREADS, EVERY, CALL = 4, 10, 7
 def program(tmp_path_factory):
     files = [ROOT / "tests/c/test_trace.c", *SOURCES]
     out = tmp_path_factory.mktemp("trace") / "test_trace"
-    return objects.program(out, files, FLAGS, once.folder(tmp_path_factory) / "objects")
+    return objects.program(out, files, objects.SANITIZED, once.folder(tmp_path_factory) / "objects")
 
 
 def run(program, tmp_path, *arguments, ring=1 << 16):

@@ -19,10 +19,10 @@ from mpicoloc.pmpi import contract
 
 pytestmark = [
     pytest.mark.e2e,
-    pytest.mark.serial,
     pytest.mark.timeout(jobs.LIMIT_S + 40),
     pytest.mark.skipif(os.geteuid() != 0, reason="only root starts jobs of two users"),
 ]
+NAP_US = 2000
 USERS = {"first": 54321, "second": 54322}
 """Numbers that no account has."""
 ACCESS = {"read": '< "$1"', "write": '>> "$1"'}
@@ -48,7 +48,7 @@ def start(openmpi, started, places):
 
     def start_one(name, way):
         options = {"name": name, "uid": USERS[name]}
-        words = ["finalize", jobs.LIMIT_S, 0, places[""] / "end"]
+        words = ["finalize", jobs.LIMIT_S, NAP_US, places[""] / "end"]
         started.append(jobs.start(openmpi, places[name], way, *words, **options))
         return started[-1]
 
@@ -120,7 +120,7 @@ def test_a_hostile_user_costs_samples_and_the_duty_limit_at_most(start, places, 
     assert all(ranks["paused_ns"] <= 1.5e9 * (duty_frac * profile.job.wall_s + max_s))
 
 
-SECONDS = 20
+SECONDS, N_ATTEMPTS = 10, 3
 ASLEEP = re.compile(r"rank \d: ([0-9.]+) s asleep of ([0-9.]+) s, ([0-9.]+) s since its begin$", re.MULTILINE)
 
 
@@ -141,35 +141,47 @@ def forge(places, tmp_path_factory):
     return [*jobs.as_user(USERS["second"]), str(program)]
 
 
+@pytest.fixture
+def asleep_beside_forger(openmpi, places, started, forge):
+    """Run the victim beside the forger; of each rank: seconds asleep, of so many, and since its begin."""
+
+    def run():
+        victim = jobs.find_mpi("openmpi", places[""], "asleep.c")
+        job = jobs.start(victim, places["first"], "preload", SECONDS, name="first", uid=USERS["first"])
+        started.append(job)
+        jobs.wait_until(lambda: Path(contract.board_path()).exists(), f"a board: {job.log}")
+        with subprocess.Popen([*forge, str(SECONDS + jobs.LIMIT_S)], stdout=subprocess.PIPE) as forger:
+            try:
+                assert int(forger.stdout.readline()) > 10
+                assert job.wait() == 0, job.log
+            finally:
+                forger.kill()
+        print(job.log)
+        found = [tuple(map(float, words)) for words in ASLEEP.findall(job.log)]
+        assert len(found) == 2, job.log
+        return found
+
+    return run
+
+
+@pytest.mark.serial
+@pytest.mark.timeout(N_ATTEMPTS * (jobs.LIMIT_S + 40))
 @pytest.mark.parametrize("duty_frac", [None, 0.2])
-def test_forged_reservations_cost_no_more_than_the_duty_limit(
-    openmpi, places, started, forge, monkeypatch, duty_frac
-):
+def test_forged_reservations_cost_no_more_than_the_duty_limit(asleep_beside_forger, monkeypatch, duty_frac):
     """By a clock inside the victim's program: it shows twice the usual with ten times the limit."""
     if duty_frac:
         monkeypatch.setenv("MPICOLOC_SHUTTER_DUTY_FRAC", str(duty_frac))
-    victim = jobs.find_mpi("openmpi", places[""], "asleep.c")
-    started.append(jobs.start(victim, places["first"], "preload", SECONDS, name="first", uid=USERS["first"]))
-    jobs.wait_until(lambda: Path(contract.board_path()).exists(), f"a board: {started[0].log}")
-    with subprocess.Popen([*forge, str(SECONDS + jobs.LIMIT_S)], stdout=subprocess.PIPE) as forger:
-        try:
-            assert int(forger.stdout.readline()) > 10
-            assert started[0].wait() == 0, started[0].log
-        finally:
-            forger.kill()
-    print(started[0].log)
-    found = [tuple(map(float, words)) for words in ASLEEP.findall(started[0].log)]
-    assert len(found) == 2, started[0].log
-    usual, allowance_s = (
-        config.BY_KEY["shutter.duty_frac"].default,
-        2 * config.BY_KEY["shutter.duration_s"].default,
-    )
-    for asleep_s, all_s, since_begin_s in found:
-        # what it may give grows from its begin on; a pause ends late by as much as a timer does
-        assert asleep_s <= 1.25 * ((duty_frac or usual) * since_begin_s + allowance_s), started[0].log
-        assert asleep_s > (2 if duty_frac else 0.3) * usual * all_s, (
-            "the forger no longer gets what it asks for"
-        )
+    usual = config.BY_KEY["shutter.duty_frac"].default
+    allowance_s = 2 * config.BY_KEY["shutter.duration_s"].default
+    for _ in range(N_ATTEMPTS):
+        found = asleep_beside_forger()
+        for asleep_s, _, since_begin_s in found:
+            # what it may give grows from its begin on; a pause ends late by as much as a timer does
+            assert asleep_s <= 1.25 * ((duty_frac or usual) * since_begin_s + allowance_s)
+        # On a busy machine the forger does not always get what it asks for.
+        if all(asleep_s > (2 if duty_frac else 0.3) * usual * all_s for asleep_s, all_s, _ in found):
+            return
+    pytest.fail("the forger no longer gets what it asks for")
 
 
 def as_second(script, *words):

@@ -16,8 +16,7 @@ from mpicoloc.profile import hdf5
 from mpicoloc.profile.assembly.collect import collect
 from mpicoloc.profile.assembly.merge import merge
 
-# A checkpoint gets only time that nobody wants.
-pytestmark = [pytest.mark.e2e, pytest.mark.serial, pytest.mark.timeout(jobs.LIMIT_S + 60)]
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(jobs.LIMIT_S + 60)]
 LONG_S = 100
 NAP_US = 2000
 """These jobs leave some."""

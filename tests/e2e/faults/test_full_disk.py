@@ -61,7 +61,7 @@ def mounted():
 
 
 def write_to_all(folder, names, before=()):
-    command = [*before, sys.executable, "-c", WRITE, Path(__file__).parents[1] / "support", folder, *names]
+    command = [*before, sys.executable, "-c", WRITE, Path(__file__).parents[2] / "support", folder, *names]
     done = subprocess.run(command, capture_output=True, text=True, timeout=jobs.LIMIT_S)
     assert done.returncode == 0, done.stderr
     codes = {name: int(code) for name, code in (line.split() for line in done.stdout.splitlines())}

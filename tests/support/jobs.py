@@ -1,6 +1,8 @@
 """Starts real MPI jobs with mpicoloc, looks into their shared memory, and ends them for sure."""
 
+import atexit
 import contextlib
+import functools
 import os
 import shutil
 import signal
@@ -16,7 +18,7 @@ from mpicoloc.launch import elf, paths
 from mpicoloc.pmpi import build_shim, contract
 from mpicoloc.profile import hdf5
 
-PROGRAMS = Path(__file__).resolve().parent / "programs"
+PROGRAMS = Path(__file__).resolve().parents[1] / "e2e" / "programs"
 LIMIT_S = 60
 FAMILIES = {"openmpi": ["--oversubscribe"], "mpich": []}
 """Flags of mpirun by MPI family."""
@@ -38,8 +40,18 @@ def find_mpi(name, folder, source="life.c"):
     if found is None or paths.find_shim(name) is None:
         return None
     program = str(folder / Path(source).stem)
-    subprocess.run([found[0], "-O1", str(PROGRAMS / source), "-o", program], check=True, timeout=LIMIT_S)
+    shutil.copy(_compiled(found[0], source), program)
     return Mpi(name, found[1], FAMILIES[name], program)
+
+
+@functools.cache
+def _compiled(mpicc, source):
+    """A test program, compiled once by each process of the run."""
+    folder = tempfile.TemporaryDirectory(prefix="mpicoloc-programs-")
+    atexit.register(folder.cleanup)
+    program = f"{folder.name}/{Path(source).stem}"
+    subprocess.run([mpicc, "-O1", str(PROGRAMS / source), "-o", program], check=True, timeout=LIMIT_S)
+    return program
 
 
 def commands(name):
@@ -174,3 +186,24 @@ def coordinator_of(segment):
 def assert_nothing_left(shm_dir):
     """Neither files in shared memory nor processes that use them."""
     wait_until(lambda: not list(shm_dir.iterdir()), f"{shm_dir} to be empty: {list(shm_dir.iterdir())}")
+
+
+def keeper_of(shm_dir):
+    """Process id of the keeper, once it is the agent of the one job there."""
+    for path in shm_dir.glob("*.node"):
+        with contextlib.suppress(DataError, OSError):  # not there or not complete yet
+            node = contract.map_file(path)
+            if node["keeper_pid"] and node["agent_pid"]:
+                return int(node["keeper_pid"])
+    return 0
+
+
+def node_files(shm_dir, n):
+    """What the agents of so many jobs tell there, as it changes."""
+
+    def complete():
+        with contextlib.suppress(DataError, OSError):  # not there or not complete yet
+            found = [contract.map_file(path) for path in shm_dir.glob("*.node")]
+            return found if len(found) == n else None
+
+    return wait_until(complete, f"{n} node files")

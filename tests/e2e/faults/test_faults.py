@@ -15,7 +15,9 @@ from mpicoloc import config
 from mpicoloc.errors import DataError
 from mpicoloc.pmpi import contract
 
-pytestmark = [pytest.mark.e2e, pytest.mark.serial, pytest.mark.timeout(jobs.LIMIT_S + 60)]
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(jobs.LIMIT_S + 60)]
+NAP_US = 2000
+"""Jobs that leave some processor time to others; who shares and pauses does so all the same."""
 DUTY_FRAC, MAX_S = (config.BY_KEY[key].default for key in ("shutter.duty_frac", "shutter.max_s"))
 
 
@@ -57,7 +59,7 @@ def helper_of(shm_dir, segment, which):
     ("way", "which"), [("wrap", "coordinator"), ("wrap", "keeper"), ("preload", "keeper")]
 )
 def test_a_helper_that_is_stopped_for_a_while(start, tmp_path, shm_dir, way, which):
-    until_end = ["seven", jobs.LIMIT_S, 0, tmp_path / "end"]
+    until_end = ["seven", jobs.LIMIT_S, NAP_US, tmp_path / "end"]
     stopped = start(*until_end, way=way, name="stopped")
     other = start(*until_end, way=way, name="other")
     (rank, _), _ = running(shm_dir, "stopped"), running(shm_dir, "other")
@@ -80,7 +82,7 @@ def test_a_helper_that_is_stopped_for_a_while(start, tmp_path, shm_dir, way, whi
 def test_a_crowd_of_short_jobs_some_of_them_killed(start, tmp_path, shm_dir, monkeypatch):
     """They begin, end and die at every step of a shutter: those of the job that stays come every 50 ms."""
     monkeypatch.setenv("MPICOLOC_SHUTTER_PERIOD_S", "0.05")
-    stays = start("seven", jobs.LIMIT_S, 0, tmp_path / "end", name="stays")
+    stays = start("seven", jobs.LIMIT_S, NAP_US, tmp_path / "end", name="stays")
     running(shm_dir, "stays")
     rng, n_killed, n_ended = random.Random(4), 0, 0
     end_s = time.monotonic() + 10
@@ -146,11 +148,15 @@ def test_a_board_from_before_a_reboot(start, shm_dir):
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root makes a time namespace")
-def test_neighbours_whose_clocks_differ(start, shm_dir, monkeypatch):
+def test_neighbours_whose_clocks_differ(start, tmp_path, shm_dir, monkeypatch):
     """A container may have a monotonic clock of its own, and share the memory of its node."""
-    here = start("seven", 5, name="here")
+    until_end = ["seven", jobs.LIMIT_S, NAP_US, tmp_path / "end"]
+    here = start(*until_end, name="here")
     monkeypatch.setattr(jobs, "as_user", lambda uid: ["unshare", "-T", "--monotonic", "100000", "--fork"])
-    there = start("seven", 5, name="there")
+    there = start(*until_end, name="there")
+    nodes = jobs.node_files(shm_dir, 2)
+    jobs.wait_until(lambda: all(node["shared_ns"] > 1.5e9 for node in nodes), "time that is shared")
+    (tmp_path / "end").touch()
     for job in (here, there):
         assert job.wait() == 7, job.log
         profile = job.profile()

@@ -17,6 +17,7 @@ from mpicoloc.profile import hdf5
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(jobs.LIMIT_S + 20)]
 WAYS = ["wrap", "preload"]
+NAP_US = 2000
 _made = {}
 
 
@@ -108,9 +109,13 @@ def test_an_application_that_never_uses_mpi(start, mpi, shm_dir, tmp_path):
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_two_jobs_share_a_node(start, openmpi, way, shm_dir):
-    first = start(openmpi, way, "finalize", 4, name="first")
-    second = start(openmpi, way, "finalize", 4, name="second")
+def test_two_jobs_share_a_node(start, openmpi, way, shm_dir, tmp_path):
+    until_end = ["finalize", jobs.LIMIT_S, NAP_US, tmp_path / "end"]
+    first = start(openmpi, way, *until_end, name="first")
+    second = start(openmpi, way, *until_end, name="second")
+    nodes = jobs.node_files(shm_dir, 2)
+    jobs.wait_until(lambda: all(node["n_shutters"] for node in nodes), "a shutter of each")
+    (tmp_path / "end").touch()
     for job, other in ((first, b"second"), (second, b"first")):
         assert job.wait() == 0, job.log
         profile = job.profile()
@@ -121,11 +126,12 @@ def test_two_jobs_share_a_node(start, openmpi, way, shm_dir):
     jobs.assert_nothing_left(shm_dir)
 
 
-@pytest.mark.serial
+@pytest.mark.slow
 @pytest.mark.parametrize("way", WAYS)
-def test_a_co_runner_survives_its_neighbour(start, openmpi, way, shm_dir):
-    survivor = start(openmpi, way, "finalize", 5, name="survivor")
-    victim = start(openmpi, way, "finalize", 30, name="victim")
+def test_a_co_runner_survives_its_neighbour(start, openmpi, way, shm_dir, tmp_path):
+    until_end = ["finalize", jobs.LIMIT_S, NAP_US, tmp_path / "end"]
+    survivor = start(openmpi, way, *until_end, name="survivor")
+    victim = start(openmpi, way, "finalize", 30, NAP_US, name="victim")
     jobs.wait_until(lambda: jobs.running_ranks(shm_dir, "survivor", 2), "the survivor to run")
     ranks = jobs.wait_until(lambda: jobs.running_ranks(shm_dir, "victim", 2), "the victim to run")
     time.sleep(1.0)
@@ -135,6 +141,7 @@ def test_a_co_runner_survives_its_neighbour(start, openmpi, way, shm_dir):
     for rank in ranks:
         os.kill(int(rank["pid"]), signal.SIGKILL)
     assert victim.wait() != 0
+    (tmp_path / "end").touch()
     assert survivor.wait() == 0, survivor.log
     assert victim.profile().partial
     assert not survivor.profile().partial

@@ -13,11 +13,9 @@ import subprocess
 import sys
 from pathlib import Path
 
+import browser
 import jobs
 import pytest
-import test_report_browser as browser
-
-sys.path.append(str(Path(__file__).resolve().parents[1] / "support"))
 import terminal
 
 from mpicoloc.cli.main import main

@@ -11,13 +11,13 @@ from pathlib import Path
 
 import jobs
 import pytest
-from test_keeper_killed import keeper_of
 
 from mpicoloc.core.tables import VERDICTS
 from mpicoloc.launch import paths
 from mpicoloc.profile import hdf5
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(2 * jobs.LIMIT_S + 20)]
+AFTER_S = 2.0
 IGNORED = 1 << (signal.SIGPIPE - 1) | 1 << (signal.SIGXFSZ - 1)
 WAYS = [("preload", "openmpi"), ("preload", "mpich"), ("run", "openmpi"), ("run", "mpich")]
 
@@ -50,13 +50,18 @@ def programs(tmp_path_factory):
 
 @pytest.fixture
 def end(programs, tmp_path, shm_dir):
-    """Run a job of two ranks to its end: ``end(way, family, arguments ..., before=commands)``."""
+    """Run a job of two ranks to its end: ``end(way, family, arguments ..., before=commands)``.
+
+    Where something is done `during` the job, it ends some time after that.
+    """
 
     def run(way, family, *arguments, before=(), during=None):
         mpi = programs[family]
         if mpi is None:
             pytest.skip(f"no {family} here, or no shim for it")
-        out = tmp_path / "job.h5"
+        out, over = tmp_path / "job.h5", tmp_path / "over"
+        if during is not None:
+            arguments = [over]
         command = [
             *before,
             mpi.mpirun,
@@ -82,6 +87,8 @@ def end(programs, tmp_path, shm_dir):
             try:
                 if during is not None:
                     during()
+                    time.sleep(AFTER_S)
+                    over.touch()
                 code = process.wait(jobs.LIMIT_S)
             finally:
                 jobs.Job(process, out, tmp_path / "log").kill()
@@ -158,7 +165,7 @@ def test_files_in_memory_that_somebody_deletes(end, shm_dir, way, family):
         for path in shm_dir.iterdir():
             path.unlink(missing_ok=True)
 
-    job = end(way, family, 6, during=delete)
+    job = end(way, family, during=delete)
     assert (job.code, job.own) == (0, []), job.log
     profile = job.profile()
     assert not profile.partial
@@ -172,15 +179,17 @@ def test_the_keeper_is_killed(end, shm_dir, way, family):
 
     def kill():
         jobs.wait_until(lambda: len(list(shm_dir.glob("*.seg"))) == 2, "the segments")
-        jobs.wait_until(lambda: keeper_of(shm_dir), "the keeper")
+        jobs.wait_until(lambda: jobs.keeper_of(shm_dir), "the keeper")
         time.sleep(0.5)
-        os.kill(keeper_of(shm_dir), signal.SIGKILL)
+        os.kill(jobs.keeper_of(shm_dir), signal.SIGKILL)
 
-    job = end(way, family, 6, during=kill)
+    job = end(way, family, during=kill)
     assert (job.code, job.own) == (0, []), job.log
     profile = job.profile()
     assert not profile.partial
     assert "keeper" in profile.interference.reason
+    assert profile.interference.slowdown is None
+    assert profile.price.discount_frac == 0.0
     jobs.wait_until(lambda: not list(shm_dir.glob("*.seg")) and not list(shm_dir.glob("*.node")), "the end")
 
 
