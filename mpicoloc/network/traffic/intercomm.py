@@ -223,6 +223,6 @@ def traffic(half: Half, library: Library, algorithms: Mapping[str, Algorithm]) -
     """Messages of what one group tells; `algorithms`: those of the library, by name."""
     call = half.call
     if call.name != "barrier" and call.parts.sum() * call.item_bytes == 0:
-        return Traffic.none(half.n_ranks)
+        return Traffic.empty(half.n_ranks)
     parts = [messages.traffic() for messages in algorithms[call.name](half, library)]
     return total(half.n_ranks, parts)

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from mpicoloc.core.tables import Table, text
+from mpicoloc.core.tables import N_SIZE_CLASSES, Table, text
 from mpicoloc.core.traffic import Exchange, Traffic, TrafficSum, total
 from mpicoloc.errors import DataError
 from mpicoloc.network.traffic import intercomm, libnbc
@@ -213,7 +213,9 @@ def _of_both(column: Mapping[str, Array], sent: Numbers, received: Numbers, n_ra
     """Messages by the larger number of both sides, for each pair of ranks and size class."""
     sides = []
     for one, other, numbers in (("src", "dst", sent), ("dst", "src", received)):
-        sides.append(((column[one] * n_ranks + column[other]) * 128 + column["size_class"], numbers))
+        sides.append(
+            ((column[one] * n_ranks + column[other]) * N_SIZE_CLASSES + column["size_class"], numbers)
+        )
     keys = np.unique(np.concatenate([side[0] for side in sides]))
     larger = np.zeros((2, len(keys)), dtype=np.int64)
     for side, numbers in sides:
@@ -221,7 +223,7 @@ def _of_both(column: Mapping[str, Array], sent: Numbers, received: Numbers, n_ra
         for i, number in enumerate(numbers):
             np.add.at(sums[i], np.searchsorted(keys, side), number)
         larger = np.maximum(larger, sums)
-    rows, columns = np.divmod(keys // 128, max(n_ranks, 1))
+    rows, columns = np.divmod(keys // N_SIZE_CLASSES, max(n_ranks, 1))
     return Traffic.of(n_ranks, rows, columns, larger[1], larger[0])
 
 

@@ -120,7 +120,7 @@ class Messages:
     def traffic(self) -> Traffic:
         """All together, by pair of ranks."""
         if not self.rows:
-            return Traffic.none(self.n_ranks)
+            return Traffic.empty(self.n_ranks)
         src, dst, n_bytes, n_messages = (np.concatenate(column) for column in zip(*self.rows, strict=True))
         return Traffic.of(self.n_ranks, src, dst, n_bytes, n_messages)
 
