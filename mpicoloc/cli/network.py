@@ -131,7 +131,7 @@ def _fabric(args: argparse.Namespace) -> Fabric:
     text, source = args.topology, "--topology"
     if not xgft.is_notation(text):
         text, source = _contents(args.topology), args.topology
-    return readers.described(text, source, args.link_rate or LINK_RATE, args.up_links)
+    return readers.fabric_of_text(text, source, args.link_rate or LINK_RATE, args.up_links)
 
 
 def _trees(args: argparse.Namespace, fabric: Fabric) -> list[Topology]:
@@ -210,4 +210,4 @@ def _monitored(args: argparse.Namespace, profile: Profile) -> Traffic | None:
 
 
 def _positive(flag: str, text: str | None) -> float | None:
-    return None if text is None else config.positive(flag, text)
+    return None if text is None else config.parse_positive(flag, text)

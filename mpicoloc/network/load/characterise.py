@@ -294,4 +294,4 @@ def _place(choice: PlacementChoice, profile: Profile, network: NetworkInput, fre
     except UsageError:
         if choice.contents is None:
             raise
-    return placements.of_text(choice.contents, choice.name, fabric, n_ranks)
+    return placements.from_text(choice.contents, choice.name, fabric, n_ranks)
