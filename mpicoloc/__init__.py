@@ -14,7 +14,7 @@ __version__ = "0.1.0"
 
 def open(path: str | os.PathLike[str]) -> Frames:
     """Read a profile: its tables as pandas frames, its facts as ``.profile``."""
-    # `wrap` imports this package on every rank, where pandas has no place.
+    # Imported here, because `wrap` imports this package on every rank, and pandas takes long.
     try:
         from mpicoloc.profile.frames import open_profile
     except ModuleNotFoundError as error:
@@ -23,7 +23,7 @@ def open(path: str | os.PathLike[str]) -> Frames:
 
 
 def history(folder: str | os.PathLike[str]) -> Jobs:
-    """The facts of all profiles below a folder, a row for each; files read before come from an index."""
+    """The facts of all profiles below a folder, a row for each; an index keeps those of files read before."""
     try:
         from mpicoloc.profile import history
     except ModuleNotFoundError as error:
@@ -34,4 +34,4 @@ def history(folder: str | os.PathLike[str]) -> Jobs:
 def _missing(error: ModuleNotFoundError, what: str) -> Exception:
     from mpicoloc import extras
 
-    return extras.missing(error, what) or error
+    return extras.missing_extra(error, what) or error

@@ -2,7 +2,7 @@
 
 The C core reads the same options through ``csrc/common/options.c``, whose table ``options_gen.h`` is written
 from this one at build time (`c_table`). Flags of the command line become environment variables of the job
-(`flags_to_env`), so that every process of a job reads its options in one way.
+(`flags_to_env`), so that all processes of a job read their options in the same way.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import os
 
 from mpicoloc import counters
 from mpicoloc.errors import UsageError
-from mpicoloc.pricings import Names
+from mpicoloc.pricings import PricingNames
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -27,9 +27,9 @@ Value = float | int | bool | str | None
 class Option(NamedTuple):
     """One row of the table (no dataclass: importing that costs every rank 6 ms).
 
-    `minimum` and `maximum` are inclusive; `choices` bounds a text. `in_c`: the C core knows it too.
-    `word` stands for the value -1. `shown`: what help pages write for the value, if no rule gives it. `old`:
-    former names, flags and variables.
+    `minimum` and `maximum` are inclusive; `choices` are the texts that are allowed. `in_c`: the C core reads
+    the option, too. `minus_one_word` stands for the value -1. `placeholder` is what help pages write for the
+    value, if it does not follow from the type. `former_names` are former flags and variables.
     """
 
     key: str
@@ -43,15 +43,15 @@ class Option(NamedTuple):
     maximum: float = math.inf
     choices: Collection[str] = ()
     in_c: bool = True
-    word: str = ""
-    shown: str = ""
-    old: tuple[str, ...] = ()
+    minus_one_word: str = ""
+    placeholder: str = ""
+    former_names: tuple[str, ...] = ()
 
     @property
     def metavar(self) -> str:
         """What help pages write for the value: its unit, its words, or what it is."""
-        if self.shown:
-            return self.shown
+        if self.placeholder:
+            return self.placeholder
         if self.type is bool:
             return "0|1"
         if isinstance(self.choices, tuple) and self.choices:
@@ -75,16 +75,16 @@ class Option(NamedTuple):
 OPTIONS: tuple[Option, ...] = (
     Option("shutter.period_s", "MPICOLOC_SHUTTER_PERIOD_S", "--shutter-period-s", float, 0.2, "s",
            "time between two shutters on a node; the meter in use may lengthen it", 0.005, 3600.0,
-           old=("--shutter-period",)),
+           former_names=("--shutter-period",)),
     Option("shutter.duration_s", "MPICOLOC_SHUTTER_DURATION_S", "--shutter-duration-s", float, 0.0032, "s",
            "length of one shutter; the meter in use may lengthen it", 0.0002, 1.0,
-           old=("--shutter-duration",)),
+           former_names=("--shutter-duration",)),
     Option("shutter.max_s", "MPICOLOC_SHUTTER_MAX_S", "--shutter-max-s", float, 0.1, "s",
            "this job never stands still for longer at a time, whatever other jobs ask for", 0.0, 1.0,
-           old=("--shutter-max",)),
+           former_names=("--shutter-max",)),
     Option("shutter.duty_frac", "MPICOLOC_SHUTTER_DUTY_FRAC", "--shutter-duty-frac", float, 0.02, "1",
            "this job never stands still for a larger part of its time", 0.0, 0.5,
-           shown="FRACTION", old=("--shutter-duty",)),
+           placeholder="FRACTION", former_names=("--shutter-duty",)),
     Option("shutter.adapt", "MPICOLOC_SHUTTER_ADAPT", "--shutter-adapt", bool, True, "",
            "fit period and duration of the shutters to the meter in use"),
     Option("meter", "MPICOLOC_METER", "--meter", str, "auto", "",
@@ -93,50 +93,53 @@ OPTIONS: tuple[Option, ...] = (
            choices=("auto", "ipc", "burst", "loop", "none")),
     Option("counters", "MPICOLOC_COUNTERS", "--counters", str, "on", "",
            "events that the processor counts for each rank from MPI_Init to MPI_Finalize; on: those that "
-           "need a PMU; several with commas", choices=counters.Names(), shown="on|off|EVENT,..."),
+           "need a PMU; several with commas", choices=counters.EventNames(),
+           placeholder="on|off|EVENT,..."),
     Option("out", "MPICOLOC_OUT", "--out", str, None, "",
            "file for the profile, default mpicoloc-<job id>.h5 where `mpicoloc run` was called, else in rank "
            "0's working directory",
-           shown="FILE"),
+           placeholder="FILE"),
     Option("job_id", "MPICOLOC_JOB_ID", "--job-id", str, None, "",
            "name of the job in its profile and to co-runners, default the batch system's or a number",
-           shown="NAME"),
+           placeholder="NAME"),
     Option("trace", "MPICOLOC_TRACE", "--trace", int, 0, "1",
            "keep the last N MPI calls of each rank as events in the profile; all: write each one to a folder "
-           "beside it", 0, 1 << 28, word="all", shown="N|all"),
+           "beside it", 0, 1 << 28, minus_one_word="all", placeholder="N|all"),
     Option("trace_ring", "MPICOLOC_TRACE_RING", "--trace-ring", int, 1 << 16, "1",
            "of --trace all: events of a rank that can wait in memory to be written; more are dropped and "
            "counted", 64, 1 << 28),
     Option("checkpoint_s", "MPICOLOC_CHECKPOINT_S", "--checkpoint-s", float, 60.0, "s",
            "time between two checkpoints on disk, for `mpicoloc recover` after a node has "
            "died; longer where a checkpoint costs more than a hundredth of it; 0: none", 0.0, 1e6,
-           old=("--checkpoint",)),
+           former_names=("--checkpoint",)),
     Option("shm_dir", "MPICOLOC_SHM_DIR", "--shm-dir", str, "/dev/shm", "",
-           "folder in memory for the job's shared files; the same for all jobs of a node", shown="FOLDER"),
+           "folder in memory for the job's shared files; the same for all jobs of a node",
+           placeholder="FOLDER"),
     Option("price.rate_su", "MPICOLOC_RATE_SU", "--rate-su", float, 1.0, "SU per core and hour",
-           "price of one core for one hour", 0.0, 1e9, shown="SU"),
+           "price of one core for one hour", 0.0, 1e9, placeholder="SU"),
     Option("price.pricing", "MPICOLOC_PRICING", "--pricing", str, "fair", "",
-           "price function: a name, module:function or file.py:function", choices=Names(), shown="NAME"),
+           "price function: a name, module:function or file.py:function", choices=PricingNames(),
+           placeholder="NAME"),
     Option("sign_key_file", "MPICOLOC_KEY_FILE", "--key-file", str, None, "",
            "sign the profile with the key in this file, for the site's own programs: they can read it too",
-           in_c=False, shown="KEYFILE", old=("--sign-key-file", "MPICOLOC_SIGN_KEY_FILE")),
+           in_c=False, placeholder="KEYFILE", former_names=("--sign-key-file", "MPICOLOC_SIGN_KEY_FILE")),
     Option("network.topology", "MPICOLOC_TOPOLOGY", "--topology", str, None, "",
            "file with the cluster's topology and its nodes' names (full path): the profile then has "
-           "the job's load on the network", in_c=False, shown="FILE"),
+           "the job's load on the network", in_c=False, placeholder="FILE"),
     Option("network.up_links", "MPICOLOC_UP_LINKS", "--up-links", str, None, "",
-           "w1 to wh with commas, if that file lacks them", in_c=False, shown="W1,..."),
+           "w1 to wh with commas, if that file lacks them", in_c=False, placeholder="W1,..."),
     Option("network.link_rate", "MPICOLOC_LINK_RATE", "--link-rate", str, "10Gbit/s", "",
            "rate of links that have none in that file, for all or for each level with commas", in_c=False,
-           shown="RATE,..."),
+           placeholder="RATE,..."),
 )  # fmt: skip
 """Options of a job."""
 
 SITE_OPTIONS: tuple[Option, ...] = (
     Option("ledger", "MPICOLOC_LEDGER", "--ledger", str, None, "",
            "file or SQLAlchemy URL of the ledger, default mpicoloc/ledger.sqlite in XDG_DATA_HOME",
-           shown="FILE|URL"),
+           placeholder="FILE|URL"),
 )  # fmt: skip
-"""Options of verbs that no job has."""
+"""Options of verbs, which are no options of jobs."""
 
 BY_KEY: dict[str, Option] = {option.key: option for option in OPTIONS + SITE_OPTIONS}
 TRACE_EVENTS = 65536
@@ -152,22 +155,22 @@ AFFINITY_ENV = "MPICOLOC_RUN_AFFINITY"
 REASON_ENV = "MPICOLOC_REASON_MARK"
 """File of `mpicoloc run`; who prints why there is no profile removes it (also csrc/guest/rank_segment.c)."""
 SITE_ENVS = frozenset({"MPICOLOC_SITE_OUT", "MPICOLOC_SITE_TRACE"})
-"""What the Slurm plugin has set of the options without SITE (csrc/spank/task.c)."""
+"""Marks of the Slurm plugin (csrc/spank/task.c) that it set the option of the same name without SITE."""
 
 _PREFIX = "MPICOLOC_"
-_ALIKE = 0.65
-"""Likeness of two names, in [0, 1], from which one is taken for the other misspelt."""
+_MIN_SIMILARITY = 0.65
+"""Similarity of two names, in [0, 1], from which one counts as a misspelling of the other."""
 _TRUE = ("1", "true", "yes", "on")
 _FALSE = ("0", "false", "no", "off")
 
 
-def positive(flag: str, text: str) -> float:
-    """The number above 0 that a flag of a verb was given.
+def parse_positive(flag: str, text: str) -> float:
+    """The value of a verb's flag, which must be a number above 0.
 
     Raises
     ------
     UsageError
-        If it is none.
+        If it is no such number.
     """
     try:
         value = float(text)
@@ -184,7 +187,7 @@ def parse(option: Option, text: str, source: str | None = None) -> Value:
     Parameters
     ----------
     option : Option
-        The row.
+        Its row of the table.
     text : str
         What the user wrote.
     source : str, optional
@@ -197,20 +200,20 @@ def parse(option: Option, text: str, source: str | None = None) -> Value:
     Raises
     ------
     UsageError
-        If the text is no such value or out of range.
+        If the text is no value of the option's type, or out of range.
     """
     source = source or option.env
     if option.type is bool:
         return _parse_bool(option, text, source)
     if option.type is str:
         return _parse_text(option, text, source)
-    if option.word and text == option.word:
+    if option.minus_one_word and text == option.minus_one_word:
         return -1
     try:
         value = option.type(text)
     except ValueError:
         kind = "a whole number" if option.type is int else "a number"
-        kind += f" or {option.word}" if option.word else ""
+        kind += f" or {option.minus_one_word}" if option.minus_one_word else ""
         raise UsageError(f"{source} must be {kind}{_unit(option)}, got {text!r}") from None
     if not option.minimum <= value <= option.maximum:
         bounds = f"in [{option.minimum:g}, {option.maximum:g}]"
@@ -236,7 +239,7 @@ def _parse_text(option: Option, text: str, source: str) -> str:
 
 
 def get(key: str, env: Mapping[str, str] | None = None) -> Value:
-    """Value of the option `key`: of its environment variable when that is not empty, else the default.
+    """Value of the option `key`, from its environment variable; the default if that is empty or not set.
 
     Raises
     ------
@@ -247,7 +250,7 @@ def get(key: str, env: Mapping[str, str] | None = None) -> Value:
     """
     option = BY_KEY[key]
     env = os.environ if env is None else env
-    text = next((text for name in (option.env, *option.old) if (text := env.get(name, ""))), "")
+    text = next((text for name in (option.env, *option.former_names) if (text := env.get(name, ""))), "")
     return option.default if text == "" else parse(option, text)
 
 
@@ -257,55 +260,54 @@ def validate(env: Mapping[str, str] | None = None) -> dict[str, Value]:
 
 
 def unknown_variables(env: Mapping[str, str] | None = None) -> list[str]:
-    """Names of variables that look like ours but are none: most often a misspelt option."""
-    known = {name for option in BY_KEY.values() for name in (option.env, *option.old)}
+    """Names of environment variables with our prefix that are no option, and therefore likely misspelt."""
+    known = {name for option in BY_KEY.values() for name in (option.env, *option.former_names)}
     known |= {KEY_ENV, WRAPPED_ENV, PID_ENV, PYTHON_ENV, COORDINATOR_ENV, SIBLINGS_ENV, AFFINITY_ENV}
     known |= {REASON_ENV} | SITE_ENVS
     return sorted(n for n in (env or os.environ) if n.startswith(_PREFIX) and n not in known)
 
 
 def nearest_variable(name: str) -> str | None:
-    """The variable of an option that was probably meant by `name`; None if none resembles it."""
-    # Imported only when something is wrong: each rank would pay for it.
+    """The option's variable that was probably meant by `name`; None if none is similar."""
+    # Imported only for a misspelt variable, because the import would delay each rank.
     import difflib
 
     ends = [option.env.removeprefix(_PREFIX) for option in BY_KEY.values()]
-    close = difflib.get_close_matches(name.removeprefix(_PREFIX), ends, n=1, cutoff=_ALIKE)
+    close = difflib.get_close_matches(name.removeprefix(_PREFIX), ends, n=1, cutoff=_MIN_SIMILARITY)
     return _PREFIX + close[0] if close else None
 
 
-def remarks(env: Mapping[str, str] | None = None) -> list[str]:
+def variable_warnings(env: Mapping[str, str] | None = None) -> list[str]:
     """A sentence for each variable that is misspelt or has a new name.
 
-    A name that resembles none of ours is passed over: modules of a site set such as MPICOLOC_ROOT.
+    Names that are similar to none of ours are ignored, because modules of a site set some, as MPICOLOC_ROOT.
     """
     env = os.environ if env is None else env
     near = [(name, nearest_variable(name)) for name in unknown_variables(env)]
     found = [f"{name} is no option and has no effect: did you mean {other}?" for name, other in near if other]
-    renamed = ((old, option.env) for option in BY_KEY.values() for old in option.old if env.get(old))
-    return found + [renaming(old, new) for old, new in renamed]
+    renamed = ((old, option.env) for option in BY_KEY.values() for old in option.former_names if env.get(old))
+    return found + [renamed_note(old, new) for old, new in renamed]
 
 
-def old_flags(option: Option) -> list[str]:
-    """Former flags of an option, which work but are in no help page."""
-    return [name for name in option.old if name.startswith("-")]
+def former_flags(option: Option) -> list[str]:
+    """Former flags of an option, which still work but are not in help pages."""
+    return [name for name in option.former_names if name.startswith("-")]
 
 
 def is_trace_value(word: str) -> bool:
     """Whether the word after ``--trace`` is its value, and not the program."""
-    return word.isdigit() or word == BY_KEY["trace"].word
+    return word.isdigit() or word == BY_KEY["trace"].minus_one_word
 
 
-def renaming(old: str, new: str) -> str:
-    """The sentence for a name that still works."""
+def renamed_note(old: str, new: str) -> str:
+    """The sentence for a former name that still works."""
     return f"{old} is now called {new}"
 
 
 def flags_to_env(values: Mapping[str, str | None]) -> dict[str, str]:
     """Environment variables for the flags given, by option key; every value is checked.
 
-    Relative paths stay as they are: rank 0 resolves them, because only there the working directory is the
-    job's.
+    Relative paths are not resolved here, but by rank 0, whose working directory is the job's.
     """
     env: dict[str, str] = {}
     for key, text in values.items():
@@ -318,7 +320,7 @@ def flags_to_env(values: Mapping[str, str | None]) -> dict[str, str]:
 
 
 def c_table(options: Iterable[Option] = OPTIONS) -> str:
-    """Text of ``options_gen.h``: options as an enumeration and ``MC_OPTION_ROWS(X)``; ``MC_PMU_EVENTS``."""
+    """Text of ``options_gen.h``: enumeration of options, ``MC_OPTION_ROWS(X)``, ``MC_PMU_EVENTS(X)``."""
     rows = [option for option in options if option.in_c]
     lines = ["/* Written from mpicoloc/config.py at build time. Do not edit. */",
              "#ifndef MPICOLOC_OPTIONS_GEN_H", "#define MPICOLOC_OPTIONS_GEN_H", "", "enum {"]  # fmt: skip

@@ -1,7 +1,7 @@
-"""The events that a rank counts over its whole run: names of Linux perf, and what they are to the kernel.
+"""The events that a rank counts over its whole run: their names in Linux perf, and the kernel's numbers.
 
-The C core has the same table from here (`config.c_table`). Imports next to nothing, because `config` refuses
-an unknown name on every rank of a job, before the job starts.
+The C core's table is generated from this one (`config.c_table`). This module imports next to nothing, because
+`config` checks names of events on every rank of a job, before the job starts.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ else:
 
 
 class Event(NamedTuple):
-    """One event: name, type and number as C expressions of linux/perf_event.h, and what it counts.
+    """One event: its name, its type and number as C expressions of linux/perf_event.h, and what it counts.
 
-    `is_hardware`: it needs a PMU, is counted by default, and is a feature of the job.
+    `is_hardware`: the event needs a PMU, is counted by default, and is a feature for slowdown models.
     """
 
     name: str
@@ -40,14 +40,14 @@ def _software(name: str, number: str, meaning: str) -> Event:
     return Event(name, "PERF_TYPE_SOFTWARE", f"PERF_COUNT_SW_{number}", meaning, is_hardware=False)
 
 
-# In the order of their worth: opened first, first on the processor.
+# The most useful events come first, because the first ones that are opened get the processor's counters.
 EVENTS: tuple[Event, ...] = (
     _hardware("instructions", "INSTRUCTIONS", "instructions that were retired"),
     _hardware("cycles", "CPU_CYCLES", "processor cycles"),
     _hardware("cache-misses", "CACHE_MISSES", "accesses that missed the last cache (AMD: the second)"),
     _hardware("cache-references", "CACHE_REFERENCES", "accesses that came to that cache"),
     _hardware("branches", "BRANCH_INSTRUCTIONS", "branches that were retired"),
-    _hardware("branch-misses", "BRANCH_MISSES", "branches that were foretold wrongly"),
+    _hardware("branch-misses", "BRANCH_MISSES", "branches that were predicted wrongly"),
     _read_misses("LLC-load-misses", "LL", "loads that missed the last cache"),
     _read_misses("L1-dcache-load-misses", "L1D", "loads that missed the first data cache"),
     _read_misses("dTLB-load-misses", "DTLB", "loads whose page was not in the TLB"),
@@ -56,11 +56,11 @@ EVENTS: tuple[Event, ...] = (
     _software("minor-faults", "PAGE_FAULTS_MIN", "page faults without a disk"),
     _software("major-faults", "PAGE_FAULTS_MAJ", "page faults that read from a disk"),
 )  # fmt: skip
-"""All of them. Those of software work without a PMU; the table of ranks has them anyway."""
+"""All events. Software events work without a PMU; the table of ranks has them in any case."""
 
 
-class Names:
-    """What ``--counters`` takes, as a collection: ``on``, ``off``, an event, or several with commas."""
+class EventNames:
+    """The values of ``--counters`` as a collection: ``on``, ``off``, or events separated by commas."""
 
     def __contains__(self, text: object) -> bool:
         known = {event.name for event in EVENTS}

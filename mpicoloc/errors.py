@@ -1,4 +1,4 @@
-"""Errors that a user sees: one line that says what is wrong, the value, and what to do.
+"""Errors for users: one line that says what is wrong, the value, and what to do.
 
     MpicolocError
     ├── Refused            exit code 1   the answer is no: too few units, a signature that does not hold
@@ -6,7 +6,7 @@
     ├── DataError          exit code 3   a file that is damaged, foreign or of another version
     └── EnvironmentFault   exit code 4   the machine, the MPI library or a folder refuses
 
-Raised where the cause is known, caught only in the two entries, ``mpicoloc/cli/main.py`` and
+They are raised where the cause is known, and caught only in the two entries, ``mpicoloc/cli/main.py`` and
 ``mpicoloc/launch/wrap.py``.
 """
 
@@ -29,7 +29,7 @@ class Refused(MpicolocError):
 
 
 class UsageError(MpicolocError):
-    """The call was wrong: an unknown option, a value out of range, a file that is no MPI program."""
+    """The call is wrong: an unknown option, a value out of range, a file that is no MPI program."""
 
     exit_code = 2
 
@@ -41,20 +41,20 @@ class DataError(MpicolocError):
 
 
 class EnvironmentFault(MpicolocError):
-    """The machine does not give what is needed: a folder, an MPI library, shared memory."""
+    """The machine lacks what is needed: a folder, an MPI library, shared memory."""
 
     exit_code = 4
 
 
 def printable(words: str) -> str:
-    """A text of a file, a name for instance, as part of one line for a terminal, which must not obey it."""
+    """A text without control characters: names in files must not control the terminal, nor begin a line."""
     return "".join(letter if letter.isprintable() else "?" for letter in words)
 
 
-def tell(words: str) -> None:
-    """One line on standard error of a job's process, whose exit code counts more than the line."""
+def print_to_stderr(words: str) -> None:
+    """Print one line on standard error; a failure must not change the exit code of a job's process."""
     try:
         print(f"mpicoloc: {printable(words)}", file=sys.stderr, flush=True)
     except OSError:
-        # The interpreter would try again at its end, and then exit with its own code.
+        # Otherwise the interpreter would write again at its end, and exit with its own code.
         sys.stderr = open(os.devnull, "w")  # noqa: SIM115 (until the end)

@@ -1,8 +1,8 @@
-"""F of Breslow et al. 2013, Eq. 2, by name: F(rate_su, T_solo, T_co) in SU per core-hour.
+"""Price functions by name: F(rate_su, T_solo, T_co) of Breslow et al. 2013, Eq. 2, in SU per core-hour.
 
 A name is one of `PRICINGS`, an entry point that an installed package declares in the group
-``mpicoloc.pricings``, ``module:function``, or ``path/file.py:function``. Imports next to nothing, because
-`config` refuses an unknown name on every rank of a job, before the job starts.
+``mpicoloc.pricings``, ``module:function``, or ``path/file.py:function``. This module imports next to nothing,
+because `config` checks the name on every rank of a job, before the job starts.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     RateFunction = Callable[[float, float, float], float]
 
 ENTRY_POINTS = "mpicoloc.pricings"
-"""Group of entry points under which a site's package offers its own."""
+"""Group of entry points in which a site's package declares its price functions."""
 
 
 def fair_rate(rate_su: float, t_solo_s: float, t_corun_s: float) -> float:
@@ -35,16 +35,18 @@ def runtime_rate(rate_su: float, t_solo_s: float, t_corun_s: float) -> float:
 
 
 PRICINGS: dict[str, RateFunction] = {"fair": fair_rate, "runtime": runtime_rate}
-"""The functions that every installation has."""
-_is_complete = False
+"""The price functions of every installation."""
+_is_import_path_complete = False
 
 
-class Names:
-    """What ``--pricing`` takes, as a collection; it lists the functions that every installation has."""
+class PricingNames:
+    """The values of ``--pricing`` as a collection; it lists the functions of every installation."""
 
     def __contains__(self, name: object) -> bool:
-        # A function in a module is not imported here: only the process that computes the price needs it.
-        return isinstance(name, str) and (name in PRICINGS or is_path(name) or name in entry_points())
+        # Without importing a function's module, which only the process that computes the price needs.
+        return isinstance(name, str) and (
+            name in PRICINGS or is_code_location(name) or name in entry_points()
+        )
 
     def __iter__(self) -> Iterator[str]:
         return iter(PRICINGS)
@@ -53,27 +55,27 @@ class Names:
         return len(PRICINGS)
 
 
-def is_path(name: str) -> bool:
-    """Whether `name` says where the function's code lies, as ``module:function`` does."""
+def is_code_location(name: str) -> bool:
+    """Whether `name` has the form ``module:function`` or ``file.py:function``."""
     module, colon, function = name.rpartition(":")
     return bool(colon and module and function.isidentifier())
 
 
 def entry_points() -> dict[str, Any]:
-    """Entry points of installed packages that are pricings, by name."""
+    """Price functions of installed packages, as entry points by name."""
     import importlib.metadata
 
-    _complete_path()
+    _complete_import_path()
     return {point.name: point for point in importlib.metadata.entry_points(group=ENTRY_POINTS)}
 
 
 def register(name: str, function: RateFunction) -> None:
-    """Add a pricing in this process, or replace one. A package declares an entry point instead.
+    """Add a pricing to this process, or replace one. An installed package declares an entry point instead.
 
     Parameters
     ----------
     name : str
-        What ``--pricing`` calls it.
+        Its name for ``--pricing``.
     function : callable
         F(rate_su, t_solo_s, t_corun_s) in SU per core-hour.
     """
@@ -86,18 +88,18 @@ def find(name: str) -> RateFunction:
     Raises
     ------
     UsageError
-        If there is none, its code cannot be loaded, or it is no function.
+        If the name is unknown, the code cannot be loaded, or it is no function.
     """
     if name in PRICINGS:
         return PRICINGS[name]
-    points = {} if is_path(name) else entry_points()
-    if not is_path(name) and name not in points:
+    points = {} if is_code_location(name) else entry_points()
+    if not is_code_location(name) and name not in points:
         known = ", ".join(sorted({*PRICINGS, *points}))
         raise UsageError(f"unknown pricing {name!r}: choose one of {known}, or module:function")
     try:
         function = points[name].load() if name in points else _load(name)
     except Exception as error:
-        raise UsageError(f"pricing {name!r} cannot be loaded ({_reason(error)})") from error
+        raise UsageError(f"pricing {name!r} cannot be loaded ({_error_text(error)})") from error
     if not callable(function):
         raise UsageError(f"pricing {name!r} is no function but {type(function).__name__}")
     checked: RateFunction = function
@@ -106,27 +108,27 @@ def find(name: str) -> RateFunction:
 
 def _load(name: str) -> Any:
     module, _, function = name.rpartition(":")
-    return getattr(_from_file(module) if module.endswith(".py") else _from_name(module), function)
+    return getattr(_module_of_file(module) if module.endswith(".py") else _module_of_name(module), function)
 
 
-def _from_name(name: str) -> ModuleType:
+def _module_of_name(name: str) -> ModuleType:
     import importlib
 
-    _complete_path()
+    _complete_import_path()
     return importlib.import_module(name)
 
 
-def _complete_path() -> None:
-    """Find what `site` finds, where `quick_start` has left it out: .pth files, the user's own packages."""
-    global _is_complete
-    if sys.flags.no_site and not _is_complete:
+def _complete_import_path() -> None:
+    """Add what `site` adds to the path of imports, if `quick_start` left it out: .pth and user packages."""
+    global _is_import_path_complete
+    if sys.flags.no_site and not _is_import_path_complete:
         import site
 
         site.main()
-    _is_complete = True
+    _is_import_path_complete = True
 
 
-def _from_file(path: str) -> ModuleType:
+def _module_of_file(path: str) -> ModuleType:
     import importlib.util
 
     spec = importlib.util.spec_from_file_location("mpicoloc_site_pricing", path)
@@ -138,23 +140,23 @@ def _from_file(path: str) -> ModuleType:
 
 
 def rate(name: str, function: RateFunction, rate_su: float, t_solo_s: float, t_corun_s: float) -> float:
-    """The function's answer, checked.
+    """The rate that the function returns, checked, in SU per core-hour.
 
     Raises
     ------
     UsageError
-        If it fails, or answers with something that is no rate.
+        If the function fails, or returns no number >= 0.
     """
     try:
         answer = float(function(rate_su, t_solo_s, t_corun_s))
     except Exception as error:
-        raise UsageError(f"pricing {name!r} failed ({_reason(error)})") from error
+        raise UsageError(f"pricing {name!r} failed ({_error_text(error)})") from error
     if not (math.isfinite(answer) and answer >= 0):
         given = f"rate_su={rate_su:g}, t_solo_s={t_solo_s:g}, t_corun_s={t_corun_s:g}"
         raise UsageError(f"pricing {name!r} must answer with a number >= 0, got {answer} for {given}")
     return answer
 
 
-def _reason(error: Exception) -> str:
+def _error_text(error: Exception) -> str:
     first = (str(error).splitlines() or [""])[0]
     return f"{type(error).__name__}: {first}" if first else type(error).__name__

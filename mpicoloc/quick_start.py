@@ -1,8 +1,8 @@
-"""Run a module of mpicoloc, sooner: ``python -S -P quick_start.py MODULE [argument ...]``.
+"""Run a module of mpicoloc with a fast start: ``python -S -P quick_start.py MODULE [argument ...]``.
 
 A job waits until the writer of its profile, its coordinator and, under ``mpicoloc run``, each rank have
-started Python. So what they do not need is left out: `site` (-S; 5 ms, 10 ms after ``pip install -e``),
-garbage collection during imports (10 ms), and the interpreter's own end (15 ms).
+started Python. So a quick start leaves out what they do not need: `site` (-S; 5 ms, 10 ms after
+``pip install -e``), garbage collection during imports (10 ms), and the interpreter's shutdown (15 ms).
 """
 
 import gc
@@ -11,11 +11,11 @@ import os
 import sys
 
 LIBRARIES = ("numpy", "h5py", "mpi4py", "cffi")
-"""What the modules that are run so need; where they do not lie together, `site` has to find them."""
+"""Libraries of the modules that are run with a quick start. If one folder does not have all, `site` runs."""
 
 
 def add_packages() -> None:
-    """Complete the path of imports as `site` would, by one folder if that is enough."""
+    """Complete the path of imports as `site` does, with a single folder if that has all `LIBRARIES`."""
     own = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
     prefix = os.path.dirname(os.path.dirname(sys.executable))
     in_venv = os.path.join(
@@ -36,7 +36,7 @@ def add_packages() -> None:
 
 
 def main() -> None:
-    """Run the module's `main`, and end this process with its exit code."""
+    """Run the module's `main`, and exit with its exit code."""
     gc.disable()
     add_packages()
     del sys.argv[0]

@@ -1,6 +1,6 @@
-"""What `typing.NamedTuple` is for, without importing `typing`, which would cost every rank of a job 10 ms.
+"""A replacement of `typing.NamedTuple` without the import of `typing`, which would cost every rank 10 ms.
 
-Type checkers are shown the original:
+Type checkers see the original:
 
     TYPE_CHECKING = False
     if TYPE_CHECKING:
@@ -15,14 +15,14 @@ from operator import itemgetter
 
 
 class NamedTuple(tuple):
-    """Base of immutable records; the annotations of a subclass are its fields, in order."""
+    """Base class of immutable records, whose fields are the annotations of the subclass, in order."""
 
     __slots__ = ()
     _fields: tuple[str, ...] = ()
     _defaults: dict[str, object]
 
     def __init_subclass__(cls) -> None:
-        """Turn the annotations into fields."""
+        """Make a field of each annotation."""
         cls._fields = tuple(cls.__annotations__)
         cls._defaults = {name: cls.__dict__[name] for name in cls._fields if name in cls.__dict__}
         for i, name in enumerate(cls._fields):

@@ -1,7 +1,8 @@
 """Named regions and units of work of a Python application, for the profile of its job.
 
-Without mpicoloc in the job the functions do nothing, so they may stay in a program. MPI must be initialized,
-as by ``from mpi4py import MPI``. In C: ``mpicoloc/include/mpicoloc_app.h``. Standard library only.
+In a job without mpicoloc the functions do nothing, so they may stay in a program. MPI must be initialized, as
+by ``from mpi4py import MPI``. The C functions are in ``mpicoloc/include/mpicoloc_app.h``. Standard library
+only.
 """
 
 from __future__ import annotations
@@ -12,21 +13,22 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-# Levels of MPI_Pcontrol in mpicoloc_app.h; a test holds them together.
+# Levels of MPI_Pcontrol in mpicoloc_app.h; a test compares them.
 UNITS, BEGIN, END = 0x6D630002, 0x6D630003, 0x6D630004
 
 
 def units(n: int = 1) -> None:
-    """Say that `n` units of work are done: steps, samples, anything that takes the same work each time.
+    """Mark that `n` units of work are done: steps, samples, or anything else of which each is the same work.
 
-    The rate of units is the job's meter of progress (``pcontrol``), in place of the time between MPI calls.
+    The rate of units then is the job's meter of progress (``pcontrol``), in place of the time between MPI
+    calls.
     """
     _pcontrol(UNITS, ctypes.c_ulong(n))
 
 
 @contextmanager
 def region(name: str) -> Iterator[None]:
-    """Time the with block under `name` in the profile's table ``regions``; blocks may lie in one another."""
+    """Time the ``with`` block as region `name` in the profile's table ``regions``; regions may be nested."""
     text = ctypes.c_char_p(name.encode())
     _pcontrol(BEGIN, text)
     try:

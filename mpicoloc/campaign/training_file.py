@@ -12,7 +12,7 @@ from dataclasses import asdict
 import numpy as np
 
 from mpicoloc.core.features import JobFeatures
-from mpicoloc.core.machine import machine_from
+from mpicoloc.core.machine import machine_from_values
 from mpicoloc.core.training import ROW_COLUMNS, ROW_DTYPE, TrainingSet
 from mpicoloc.errors import DataError
 from mpicoloc.profile import arrays_file
@@ -66,6 +66,6 @@ def read(path: str | os.PathLike[str]) -> TrainingSet:
             if column.name != "key" or "rows.key" in arrays:  # which files of earlier versions have not
                 rows[column.name] = arrays_file.cast(arrays[f"rows.{column.name}"], column.type)
         # Files of earlier versions have no layout.
-        return TrainingSet(jobs, rows, machine_from(told["machine"]), told.get("layout", ""))
+        return TrainingSet(jobs, rows, machine_from_values(told["machine"]), told.get("layout", ""))
     except (LookupError, ValueError, TypeError, AttributeError, ArithmeticError, DataError) as error:
         raise arrays_file.damaged(os.fspath(path), FORMAT, error) from error

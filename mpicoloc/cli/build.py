@@ -10,7 +10,7 @@ from __future__ import annotations
 import argparse
 import os
 
-from mpicoloc.core.progress import part
+from mpicoloc.core.progress import stage
 from mpicoloc.errors import EnvironmentFault
 from mpicoloc.launch import elf, paths
 
@@ -42,5 +42,5 @@ def build(mpicc: str, folder: str) -> str:
         ) from None
     if not os.access(folder, os.W_OK):
         raise EnvironmentFault(f"{folder} cannot be written: choose another with --to")
-    with part(f"compiling the library for {mpicc}"):
+    with stage(f"compiling the library for {mpicc}"):
         return str(build_shim.from_mpicc(mpicc, folder))

@@ -67,7 +67,7 @@ def options() -> Finding:
         config.validate()
     except MpicolocError as error:
         return Finding("options", "fail", str(error), "correct or unset that variable")
-    if remarks := config.remarks():
+    if remarks := config.variable_warnings():
         return Finding("options", "note", "; ".join(remarks), "see `mpicoloc run --help`")
     unknown = config.unknown_variables()
     if unknown:

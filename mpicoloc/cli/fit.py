@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 
 import mpicoloc
 from mpicoloc.core import messages
-from mpicoloc.core.progress import part
+from mpicoloc.core.progress import stage
 from mpicoloc.errors import EnvironmentFault, UsageError
 
 if TYPE_CHECKING:
@@ -97,7 +97,7 @@ def run(args: argparse.Namespace) -> int:
         messages.note(f"{n_twice} slowdowns were given more than once, and count once")
     if args.save_training:
         files.write(learnt, args.save_training)
-    with part("fitting"):
+    with stage("fitting"):
         model = _fitted(learnt, seed, n_trials, args.kind)
     model_file.write(model, args.out)
     if model.kind in BASELINES:

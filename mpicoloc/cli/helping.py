@@ -77,7 +77,7 @@ class _OldFlag(argparse.Action):
         from mpicoloc import config
         from mpicoloc.core import messages
 
-        messages.trouble(config.renaming(str(option_string), self.new))
+        messages.trouble(config.renamed_note(str(option_string), self.new))
         setattr(namespace, self.dest, values)
 
 

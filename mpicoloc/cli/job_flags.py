@@ -32,7 +32,7 @@ def _add(to: argparse.ArgumentParser | argparse._ArgumentGroup, option: config.O
     default = f"default {option.default_text}; " if option.default_text else ""
     shown = f"{option.help} ({default}{option.env})".replace("%", "%%")
     new = to.add_argument(option.flag, dest=option.key, metavar=option.metavar, help=shown)
-    for old in config.old_flags(option):
+    for old in config.former_flags(option):
         helping.add_old_flag(to, old, new)
 
 
@@ -65,14 +65,14 @@ def _check_program(word: str) -> None:
     """What follows ``--trace`` may be meant as its value."""
     if word != "--" and "/" not in word and not os.path.exists(word) and elf.which(word) is None:
         raise UsageError(
-            f"--trace must be a whole number or {config.BY_KEY['trace'].word}, got {word!r} "
+            f"--trace must be a whole number or {config.BY_KEY['trace'].minus_one_word}, got {word!r} "
             "(which is no program in PATH either)"
         )
 
 
 def split_own(argv: Sequence[str], flags_with_value: Sequence[str]) -> int:
     """Number of leading words that belong to the verb and not to the application."""
-    flags = {flag for row in config.OPTIONS for flag in (row.flag, *config.old_flags(row))}
+    flags = {flag for row in config.OPTIONS for flag in (row.flag, *config.former_flags(row))}
     flags = flags.union(flags_with_value) - {config.BY_KEY["trace"].flag}
     i = 0
     while i < len(argv) and argv[i].startswith("-"):

@@ -20,7 +20,7 @@ from mpicoloc import config
 from mpicoloc.cli import helping, job_flags, verbosity
 from mpicoloc.cli import run as job
 from mpicoloc.core import messages
-from mpicoloc.core.progress import part
+from mpicoloc.core.progress import stage
 from mpicoloc.errors import DataError, EnvironmentFault, UsageError
 from mpicoloc.launch import target, wrap
 
@@ -102,7 +102,7 @@ def run(args: argparse.Namespace) -> int:
 def _up(args: argparse.Namespace) -> int:
     from mpicoloc.lab import control
 
-    with part(f"making lab {args.name}"):
+    with stage(f"making lab {args.name}"):
         control.start(args.name, args.topology, args.rate)
     print(_line(control.ask(args.name, "describe")))
     return 0

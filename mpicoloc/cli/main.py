@@ -145,7 +145,7 @@ def _run_verb(args: argparse.Namespace) -> int:
     try:
         return int(args.run(args))
     except ModuleNotFoundError as error:
-        fault = extras.missing(error, args.verb)
+        fault = extras.missing_extra(error, args.verb)
         if fault is None:
             raise
         raise fault from error
@@ -156,7 +156,7 @@ def _tell_of_variables() -> None:
     if any(name.startswith("MPICOLOC_") for name in os.environ):
         from mpicoloc import config
 
-        for line in config.remarks():
+        for line in config.variable_warnings():
             messages.note(line)
 
 

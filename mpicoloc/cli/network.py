@@ -17,23 +17,21 @@ import argparse
 import glob
 import json
 import sys
-from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from mpicoloc import config
 from mpicoloc.cli import drawn
 from mpicoloc.cli.memory import bounded
 from mpicoloc.core import messages, progress
-from mpicoloc.errors import DataError, MpicolocError, UsageError
+from mpicoloc.errors import DataError, UsageError
 
 if TYPE_CHECKING:
     from mpicoloc.core.profile import Profile
-    from mpicoloc.core.topology import Hosts, Placement, Topology
+    from mpicoloc.core.topology import Topology
+    from mpicoloc.core.traffic import Traffic
+    from mpicoloc.network.load.characterise import JobInput, NetworkInput, PlacementChoice
     from mpicoloc.network.topology.fabric import Fabric
-    from mpicoloc.network.traffic.job_traffic import JobTraffic
-    from mpicoloc.report.terminal.network import Case
 
-RUN = "run"
 LINK_RATE = str(config.BY_KEY["network.link_rate"].default)
 
 
@@ -79,77 +77,72 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 @bounded
 def run(args: argparse.Namespace) -> int:
     """Print the levels of each case."""
+    from mpicoloc.network.load.characterise import characterise
     from mpicoloc.profile import profiles
     from mpicoloc.report.terminal import network as report
 
     formats = drawn.formats_of(args)
-    fabric = fabric_of(args)
-    trees = _trees(args, fabric)
-    jobs = [(file, profiles.read(file)) for file in progress.steps(args.files, "reading", unit="profiles")]
-    names = [_placements_of(args, fabric, i) for i in range(len(jobs))]
-    n_ways = max(map(len, names)) * len(trees)
-    together = len(jobs) > 1 and n_ways == 1
-    if len(jobs) > 1 and not together:
-        messages.note(f"each job has {n_ways} placements and slimmings: give one, to see what jobs share")
-    cases: list[Case] = []
-    for (file, profile), own in zip(jobs, names, strict=True):
-        found = _cases(args, fabric, trees, (file, profile), own, _free(fabric, cases if together else []))
-        if together:
-            _check_apart(fabric, cases, found[0])
-        cases += found
-    shared = report.sharing(cases) if together else None
+    network = _network(args)
+    files = progress.steps(args.files, "reading", unit="profiles")
+    read = [(file, profiles.read(file)) for file in files]
+    jobs = [_job(args, network.fabric, i, *job) for i, job in enumerate(read)]
+    results = characterise(jobs, network)
+    for note in results.notes:
+        messages.note(note)
     if args.json:
-        print(json.dumps(report.as_json(cases, shared), indent=2, allow_nan=False))
+        print(json.dumps(report.as_json(results.cases, results.shared), indent=2, allow_nan=False))
     else:
-        report.show(cases, shared)
+        report.show(results.cases, results.shared)
     sys.stdout.flush()
     if args.figures is not None:
-        from mpicoloc.report.figures import network
+        from mpicoloc.report.figures import network as pictures
 
-        drawn.write(network.figures(cases, shared), args.figures, formats)
+        drawn.write(pictures.figures(results.cases, results.shared), args.figures, formats)
     return 0
 
 
-def _free(fabric: Fabric, cases: list[Case]) -> Hosts:
-    """Hosts on which none of these jobs runs."""
-    import numpy as np
+def _network(args: argparse.Namespace) -> NetworkInput:
+    """The network as the flags describe it."""
+    from mpicoloc.network.load.characterise import NetworkInput
+    from mpicoloc.network.topology import readers
 
-    taken = [case.placement.hosts for case in cases]
-    return np.setdiff1d(fabric.hosts(), np.concatenate(taken)) if taken else fabric.hosts()
+    fabric = _fabric(args)
+    per_host, *more = readers.whole_numbers("--ranks-per-host", args.ranks_per_host)
+    if more:
+        raise UsageError(f"--ranks-per-host must be one whole number above 0, got {args.ranks_per_host!r}")
+    if not (args.seed.isascii() and args.seed.isdigit() and len(args.seed) < 19):
+        raise UsageError(f"--seed must be a whole number >= 0, got {args.seed!r}")
+    return NetworkInput(
+        fabric,
+        _trees(args, fabric),
+        args.routing,
+        per_host,
+        int(args.seed),
+        _positive("--window-s", args.window_s),
+        () if args.link_rate else fabric.assumed_levels,
+        fabric.assumes_up_links and not args.slimming,
+    )
 
 
-def _check_apart(fabric: Fabric, others: list[Case], case: Case) -> None:
-    """See to it that jobs that run together have hosts of their own, as estimates of sharing assume."""
-    import numpy as np
-
-    for other in others:
-        both = np.intersect1d(case.placement.hosts, other.placement.hosts)
-        if len(both):
-            name = fabric.host_names[both[0]] if fabric.host_names else str(both[0])
-            raise UsageError(
-                f"jobs {other.job.id} and {case.job.id} both have ranks on host {name}: links are shared by "
-                "jobs on hosts of their own; give --placement for each profile, like F1 or RF on free hosts"
-            )
-
-
-def fabric_of(args: argparse.Namespace) -> Fabric:
+def _fabric(args: argparse.Namespace) -> Fabric:
     """The topology that the flags name, with the number of up-links and the rates that they tell."""
     from mpicoloc.network.topology import readers, xgft
 
     text, source = args.topology, "--topology"
     if not xgft.is_notation(text):
         text, source = _contents(args.topology), args.topology
-    return readers.described(text, source, args.link_rate or LINK_RATE, args.up_links)
+    return readers.fabric_of_text(text, source, args.link_rate or LINK_RATE, args.up_links)
 
 
 def _trees(args: argparse.Namespace, fabric: Fabric) -> list[Topology]:
     """The topology under each slimming, none of them too large."""
     from mpicoloc.network.load import routing
-    from mpicoloc.network.topology import readers, xgft
+    from mpicoloc.network.load.characterise import slimmed_trees
+    from mpicoloc.network.topology import readers
 
     slimmings = readers.whole_numbers("--slimming", args.slimming) if args.slimming else []
     try:
-        trees = [xgft.slimmed(fabric.topology, s) for s in slimmings] or [fabric.topology]
+        trees = slimmed_trees(fabric.topology, slimmings)
     except DataError as error:
         raise UsageError(f"--slimming {args.slimming}: {error}") from None
     for tree in trees:
@@ -168,122 +161,53 @@ def _contents(path: str) -> str:
         ) from None
 
 
-def _placements_of(args: argparse.Namespace, fabric: Fabric, i: int) -> list[str]:
-    """Names of the placements for profile `i`."""
+def _job(args: argparse.Namespace, fabric: Fabric, i: int, file: str, profile: Profile) -> JobInput:
+    """Profile `i` with what the flags say of it."""
+    from mpicoloc.network.load.characterise import JobInput, TimedTrace
+    from mpicoloc.trace import times
+
+    duration_s = _positive("--duration-s", args.duration_s) or profile.job.wall_s or None
+    trace = TimedTrace(
+        lambda: times.timed_messages(file, profile),
+        lambda by_call: times.collective_calls(file, profile, by_call),
+    )
+    choices = _placements_of(args, fabric, i)
+    return JobInput(file, profile, choices, duration_s, _monitored(args, profile), trace)
+
+
+def _placements_of(args: argparse.Namespace, fabric: Fabric, i: int) -> list[PlacementChoice]:
+    """The placements for profile `i`."""
+    from mpicoloc.network.load.characterise import AS_RUN, PlacementChoice
+
     given, n = args.placement, len(args.files)
     if not given:
-        return [RUN if fabric.host_names else f"F{fabric.topology.m[0]}"]
+        return [PlacementChoice(AS_RUN if fabric.host_names else f"F{fabric.topology.m[0]}")]
     if n > 1 and len(given) not in (1, n):
         raise UsageError(
             f"--placement must be given once, or once for each of the {n} profiles, got {len(given)}"
         )
-    words: list[str] = (given[i] if len(given) == n > 1 else ",".join(given)).split(",")
-    return words
+    names = (given[i] if len(given) == n > 1 else ",".join(given)).split(",")
+    return [PlacementChoice(name, _contents_if_any(name)) for name in names]
 
 
-def _cases(
-    args: argparse.Namespace,
-    fabric: Fabric,
-    trees: list[Topology],
-    job: tuple[str, Profile],
-    names: list[str],
-    free: Hosts,
-) -> list[Case]:
-    """Every placement of a job on every slimming of the topology."""
-    from mpicoloc.network.load import routing, sharing, utilisation, windows
-    from mpicoloc.report.terminal.network import Case
-    from mpicoloc.trace import times
-
-    file, profile = job
-    timed = times.timed_messages(file, profile) if args.window_s else None
-    duration_s = _given("--duration-s", args.duration_s) or profile.job.wall_s or None
-    route = routing.by_name(args.routing)
-    window_s = _given("--window-s", args.window_s)
-    facts: dict[str, Any] = {
-        "file": file,
-        "job": profile.job,
-        "routing": args.routing,
-        "duration_s": duration_s,
-        "assumed_levels": () if args.link_rate else fabric.assumed_levels,
-        "assumes_up_links": fabric.assumes_up_links and not args.slimming,
-        "partial": profile.partial,
-    }
-    cases: list[Case] = []
-    notes: tuple[str, ...] = ()
-    for name in names:
-        placement = _placement(args, fabric, profile, name, free)
-        with progress.part(f"messages of job {profile.job.id}, {name}"):
-            told = _traffic(args, profile, placement)
-        notes = notes or told.notes
-        for topology in progress.steps(trees, f"routing job {profile.job.id}, {name}", unit="trees"):
-            levels = utilisation.utilisation(topology, placement, told.traffic, duration_s)
-            where = (topology, placement, told.traffic, route)
-            loads = utilisation.job_link_loads(*where)
-            case = Case(
-                **facts,
-                topology=topology,
-                placement_name=name,
-                placement=placement,
-                levels=levels,
-                loads=loads,
-                dropped_bytes=told.dropped_bytes,
-                senders=sharing.sending_hosts(*where) if len(args.files) > 1 else None,
-            )
-            if timed is not None and window_s is not None:
-                calls = times.collective_calls(file, profile, told.by_call)
-                found = windows.windows(topology, placement, timed, window_s, calls)
-                case = replace(case, windows=found)
-            cases.append(case)
-    for note in notes:
-        messages.note(note)
-    return cases
-
-
-def _traffic(args: argparse.Namespace, profile: Profile, placement: Placement) -> JobTraffic:
-    """What the job sends where its ranks run so; libraries let the ranks of a host act as one."""
-    from mpicoloc.core.traffic import TrafficSum
-    from mpicoloc.network.traffic import monitoring
-    from mpicoloc.network.traffic.job_traffic import JobTraffic, job_traffic
-
-    job = profile.job
-    if args.monitoring:
-        names = sorted(glob.glob(f"{glob.escape(args.monitoring)}.*.prof"))
-        if not names or len(args.files) > 1:
-            raise UsageError(
-                f"--monitoring {args.monitoring!r} needs files PREFIX.<rank>.prof, and one profile"
-            )
-        read = monitoring.read(((name, _contents(name)) for name in names), job.n_ranks)
-        return JobTraffic(TrafficSum(job.n_ranks, (read,)), 0, ())
-    return job_traffic(profile.tables, job.n_ranks, job.mpi_library, placement.hosts)
-
-
-def _given(flag: str, text: str | None) -> float | None:
-    return None if text is None else config.positive(flag, text)
-
-
-def _placement(
-    args: argparse.Namespace, fabric: Fabric, profile: Profile, name: str, free: Hosts
-) -> Placement:
-    import numpy as np
-
-    from mpicoloc.network.topology import placements, readers
-    from mpicoloc.network.topology.fabric import placement_of
-    from mpicoloc.network.traffic import recorded
-
-    n_ranks = profile.job.n_ranks
-    if name == RUN:
-        return placement_of(fabric, recorded.hostnames(profile))
-    per_host, *more = readers.whole_numbers("--ranks-per-host", args.ranks_per_host)
-    if more:
-        raise UsageError(f"--ranks-per-host must be one whole number above 0, got {args.ranks_per_host!r}")
-    if not (args.seed.isascii() and args.seed.isdigit() and len(args.seed) < 19):
-        raise UsageError(f"--seed must be a whole number >= 0, got {args.seed!r}")
-    rng = np.random.default_rng(int(args.seed))
+def _contents_if_any(path: str) -> str | None:
     try:
-        return placements.by_name(name, fabric.topology, n_ranks, rng, per_host, free)
-    except UsageError as error:
-        try:
-            contents = _contents(name)
-        except MpicolocError:
-            raise error from None
-    return placements.of_text(contents, name, fabric, n_ranks)
+        return _contents(path)
+    except UsageError:
+        return None
+
+
+def _monitored(args: argparse.Namespace, profile: Profile) -> Traffic | None:
+    """The messages that Open MPI's monitoring wrote, if the flag names its files."""
+    if not args.monitoring:
+        return None
+    from mpicoloc.network.traffic import monitoring
+
+    names = sorted(glob.glob(f"{glob.escape(args.monitoring)}.*.prof"))
+    if not names or len(args.files) > 1:
+        raise UsageError(f"--monitoring {args.monitoring!r} needs files PREFIX.<rank>.prof, and one profile")
+    return monitoring.read(((name, _contents(name)) for name in names), profile.job.n_ranks)
+
+
+def _positive(flag: str, text: str | None) -> float | None:
+    return None if text is None else config.parse_positive(flag, text)

@@ -127,7 +127,7 @@ def rules_of(args: argparse.Namespace) -> Rules:
 
 
 def _positive(flag: str, text: str | None) -> float | None:
-    return None if text is None else config.positive(flag, text)
+    return None if text is None else config.parse_positive(flag, text)
 
 
 def _whole(flag: str, text: str) -> int:

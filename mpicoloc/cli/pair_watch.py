@@ -50,7 +50,7 @@ def run(args: argparse.Namespace, rules: Rules) -> int:
     """Look until it is ended; with --once, 0 or an error that `main` reports."""
     if args.profiles is None:
         raise UsageError("--watch needs --profiles FOLDER with the profiles of earlier jobs")
-    interval_s = config.positive("--interval-s", args.interval_s)
+    interval_s = config.parse_positive("--interval-s", args.interval_s)
     from mpicoloc.slurm import apply, service_lock
 
     how = _steering(args, rules)

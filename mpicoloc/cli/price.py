@@ -65,7 +65,7 @@ def run(args: argparse.Namespace) -> int:
     cases = list(zip(args.files, truths, solos, strict=True))
     for file, truth, solo in steps(cases, "reading", unit="profiles"):
         profile = profiles.read(file)
-        slowdown = None if truth is None else config.positive("--true-slowdown", truth)
+        slowdown = None if truth is None else config.parse_positive("--true-slowdown", truth)
         if solo is not None:
             slowdown = profile.job.wall_s / solo_s(solo, profile)
         bills.append((file, profile.job, _bill(file, profile, args, slowdown)))
@@ -102,7 +102,7 @@ def solo_s(text: str, profile: Profile) -> float:
     except ValueError:
         solo = profiles.read(text)
     else:
-        return config.positive("--solo", text)
+        return config.parse_positive("--solo", text)
     if solo.interference.shared_s:
         raise DataError(
             f"{text} is no run alone: it shared its nodes for {solo.interference.shared_s:.4g} s; "
@@ -143,7 +143,7 @@ def _tariff(profile: Profile, args: argparse.Namespace) -> Tariff:
     rate_su = config.get("price.rate_su") if priced is None else priced.rate_su
     if rate is not None:
         rate_su = float(rate)
-    if name is None and priced is not None and pricings.is_path(priced.pricing):
+    if name is None and priced is not None and pricings.is_code_location(priced.pricing):
         from mpicoloc.core.tables import printable
 
         # A profile may come from anybody: its word must not make this process run code.

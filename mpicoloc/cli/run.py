@@ -26,7 +26,7 @@ from mpicoloc import config
 from mpicoloc.cli import job_flags
 from mpicoloc.coordinator import launcher
 from mpicoloc.core import messages
-from mpicoloc.core.progress import part
+from mpicoloc.core.progress import stage
 from mpicoloc.errors import EnvironmentFault, MpicolocError, UsageError
 from mpicoloc.launch import target, wrap
 
@@ -101,7 +101,7 @@ def run(args: argparse.Namespace) -> int:
     before = _stamp(profile)
     with _reason_mark(env) as has_reason:
         code = _execute(command, env, n_nodes)
-        with part("waiting for the profile"):
+        with stage("waiting for the profile"):
             _await_profile(env)
         _summary(profile, before, has_reason())
     return code

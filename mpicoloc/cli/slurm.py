@@ -216,7 +216,7 @@ def _close(args: argparse.Namespace) -> int:
     signature.key_id(key)  # what is wrong with it is said once
     start = slurm_close.start_of(*_numbers(args))
     if args.step is not None:
-        ended_s = time.time() if args.ended is None else config.positive("--ended", args.ended)
+        ended_s = time.time() if args.ended is None else config.parse_positive("--ended", args.ended)
         try:
             slurm_record.keep((start, args.step), key, args.spool, ended_s)
         except MpicolocError as error:
@@ -306,7 +306,7 @@ def _told(args: argparse.Namespace) -> Any:
 
     if not (args.job.isdecimal() and (args.submitted or "").isdecimal()):
         raise UsageError(f"job {args.job!r}, --submitted {args.submitted!r}: give their numbers")
-    ended_s = None if args.ended is None else config.positive("--ended", args.ended)
+    ended_s = None if args.ended is None else config.parse_positive("--ended", args.ended)
     return Told(int(args.job), int(args.submitted), ended_s, args.account, client.settings()["ClusterName"])
 
 

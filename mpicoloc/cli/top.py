@@ -36,7 +36,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Print the list, again and again on a terminal."""
-    interval_s = config.positive("--interval-s", args.interval_s)
+    interval_s = config.parse_positive("--interval-s", args.interval_s)
     folder = str(config.get("shm_dir"))
     if not os.path.isdir(folder):
         raise EnvironmentFault(f"no folder {folder} for memory that jobs share: set MPICOLOC_SHM_DIR")

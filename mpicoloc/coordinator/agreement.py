@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from mpicoloc import config
 from mpicoloc.coordinator import clocks
-from mpicoloc.errors import tell
+from mpicoloc.errors import print_to_stderr
 from mpicoloc.pmpi import contract
 
 if TYPE_CHECKING:
@@ -162,7 +162,7 @@ class Agreement:
                 raise
             self._has_resigned = True
             self._steps = self._resign()
-            tell(f"no more shutters: {type(error).__name__}: {error}")
+            print_to_stderr(f"no more shutters: {type(error).__name__}: {error}")
 
     def _agree(self) -> Steps:
         can = yield from self._told([self._agent is not None])

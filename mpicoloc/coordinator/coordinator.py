@@ -22,7 +22,7 @@ from mpicoloc import config
 from mpicoloc.coordinator import init_barrier, membership
 from mpicoloc.coordinator.agreement import Agreement
 from mpicoloc.coordinator.membership import Membership, Ranks
-from mpicoloc.errors import EnvironmentFault, MpicolocError, tell
+from mpicoloc.errors import EnvironmentFault, MpicolocError, print_to_stderr
 from mpicoloc.pmpi import contract
 
 if TYPE_CHECKING:
@@ -74,20 +74,20 @@ def main() -> int:
     """Entry of the command; returns its exit code."""
     key = os.environ.get(config.KEY_ENV)
     if not key:
-        tell("the coordinator is started by `python -m mpicoloc.wrap` only")
+        print_to_stderr("the coordinator is started by `python -m mpicoloc.wrap` only")
         return 2
     announcement = contract.shm_path(key, "init")
     try:
         mpi = _load_mpi()
     except (ImportError, RuntimeError, OSError) as error:
-        tell(
+        print_to_stderr(
             f"mpi4py of {sys.executable} cannot load this job's MPI ({error}), so the job is "
             "ended: see `mpicoloc check`, or use LD_PRELOAD=$(mpicoloc preload APP) without wrap"
         )
         init_barrier.end_all(key, _n_ranks(), announcement)
         return EnvironmentFault.exit_code
     if not init_barrier.wait_for_init(key, announcement, _n_ranks()):
-        tell("no profile was written: no rank on this node called MPI_Init")
+        print_to_stderr("no profile was written: no rank on this node called MPI_Init")
         with contextlib.suppress(OSError):
             os.unlink(os.environ.get(config.REASON_ENV, ""))
         return 0
@@ -165,9 +165,9 @@ def _guarded(function: Any, *arguments: Any) -> Any:
     try:
         return function(*arguments)
     except MpicolocError as error:
-        tell(str(error))
+        print_to_stderr(str(error))
     except Exception as error:
-        tell(f"coordinator: {type(error).__name__}: {error}")
+        print_to_stderr(f"coordinator: {type(error).__name__}: {error}")
     return None
 
 
@@ -233,7 +233,7 @@ def _open_agent(key: str, stack: contextlib.ExitStack) -> contract.Agent | Watch
     try:
         return stack.enter_context(contract.open_agent(key, job_id))
     except EnvironmentFault as error:
-        tell(str(error))
+        print_to_stderr(str(error))
         return Watcher(key)
 
 

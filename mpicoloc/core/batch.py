@@ -1,13 +1,13 @@
-"""What a batch system says of its jobs and nodes."""
+"""Jobs, nodes and queues as a batch system describes them."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
 PENDING, RUNNING = "PENDING", "RUNNING"
-FOR_ROOM = ("", "None", "Resources", "Priority")
-"""Reasons of jobs that wait for nothing but nodes."""
-_ON_NODES = {
+REASONS_FOR_NODES = ("", "None", "Resources", "Priority")
+"""Reasons of jobs that wait only for nodes."""
+_STATES_ON_NODES = {
     RUNNING,
     "CONFIGURING",
     "COMPLETING",
@@ -28,37 +28,37 @@ class BatchJob:
     id : int
         Number in the batch system.
     user, name : str
-        Who submitted it, and what he called it: by default the name of its script.
+        Who submitted it, and its name, which is by default that of its script.
     state : str
         `PENDING`, `RUNNING`, or another word of the batch system.
     partition : str
-        Queue that it waits in.
+        Queue in which it waits.
     n_nodes, n_tasks, n_cpus : int
-        What it asks for; processors of all nodes together.
+        Nodes, tasks and processors (of all nodes together) that it asks for.
     memory_bytes : float
-        What it asks for on each node, where jobs get no more than that; infinite: all of the node, 0: that
-        does not matter.
+        Memory that it asks for on each node; infinite: all of the node; 0: jobs are not limited to what they
+        ask for.
     nodes : tuple of str
         Where it runs or ran.
     wanted_nodes : tuple of str
-        Where alone it may run; empty: anywhere.
+        The only nodes on which it may run; empty: any.
     waits_for : tuple of int
         Jobs that must end before it begins.
     is_chained : bool
-        Whether it waits for jobs in another way: until they have ended well, or begun.
+        Whether it waits for jobs in another way: until they have succeeded, or begun.
     submit_s, start_s : float
         Unix time, s; 0: not yet.
     limit_s : float
         Longest time that it may run, s; infinite: none.
     priority : int
-        The larger, the sooner; 0: held.
+        Jobs of larger priority run sooner; 0: held.
     reason : str
         Why it waits.
     admin_comment : str
-        What operators have written at it.
+        Slurm's AdminComment of the job.
     is_bound : bool
-        Whether it has conditions of its own that keep others from placing it: a dependency, nodes that it
-        asks for or excludes, a range of nodes, a reservation, features, more than one task of an array.
+        Whether it has conditions that restrict its placement: a dependency, nodes that it asks for or
+        excludes, a range of nodes, a reservation, features, more than one task of an array.
     """
 
     id: int
@@ -84,8 +84,8 @@ class BatchJob:
 
     @property
     def is_on_nodes(self) -> bool:
-        """Whether it has nodes, and they are not free for others: it runs, begins or ends."""
-        return self.state in _ON_NODES
+        """Whether it occupies nodes: it runs, begins or ends."""
+        return self.state in _STATES_ON_NODES
 
     @property
     def kind(self) -> tuple[str, str, int]:
@@ -95,7 +95,7 @@ class BatchJob:
 
 @dataclass(frozen=True)
 class BatchNode:
-    """One node; `is_up`: it takes jobs now or when those on it have ended."""
+    """One node; `is_up`: it takes jobs now, or when the jobs on it have ended."""
 
     name: str
     n_cpus: int
@@ -123,5 +123,5 @@ class Snapshot:
     queues: tuple[BatchQueue, ...] = ()
 
     def queue(self, name: str) -> BatchQueue:
-        """The queue of that name; one without limits where it is not known."""
+        """The queue of that name; a queue without limits if there is none."""
         return next((queue for queue in self.queues if queue.name == name), BatchQueue(name))

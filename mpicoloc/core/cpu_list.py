@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 MAX_CPUS = 1 << 14
-"""More than any node has."""
+"""No node has so many processors."""
 
 
-def written(numbers: Iterable[int]) -> str:
-    """The list of these processors.
+def format_cpus(numbers: Iterable[int]) -> str:
+    """The list of these processors as text.
 
-    >>> written([8, 0, 1, 2, 3])
+    >>> format_cpus([8, 0, 1, 2, 3])
     '0-3,8'
     """
     runs: list[list[int]] = []
@@ -23,20 +23,20 @@ def written(numbers: Iterable[int]) -> str:
     return ",".join("-".join(map(str, run)) for run in runs)
 
 
-def numbers(text: str) -> frozenset[int]:
-    """The processors of a list; none if it is no such list: it may be a stranger's.
+def parse_cpus(text: str) -> frozenset[int]:
+    """The processors of a list; none if the text is no such list, as it may be from an untrusted file.
 
-    >>> sorted(numbers("0-2,8"))
+    >>> sorted(parse_cpus("0-2,8"))
     [0, 1, 2, 8]
     """
-    found: set[int] = set()
-    for part in text.split(","):
-        first, dash, last = part.partition("-")
+    cpus: set[int] = set()
+    for cpu_range in text.split(","):
+        first, dash, last = cpu_range.partition("-")
         last = last if dash else first
         if not (_is_number(first) and _is_number(last)):
             return frozenset()
-        found.update(range(int(first), int(last) + 1))
-    return frozenset(found)
+        cpus.update(range(int(first), int(last) + 1))
+    return frozenset(cpus)
 
 
 def _is_number(text: str) -> bool:

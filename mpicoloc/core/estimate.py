@@ -18,7 +18,7 @@ class Estimate:
     value, low, high : float
         The number and the ends of its interval, ``low <= value <= high``, all finite.
     n : int
-        Observations behind it (shutters, cycles); 0 when it follows without any.
+        Observations behind it (shutters, cycles); 0 if it needs none.
     unit : str
         "1" for a dimensionless number.
     method : str
@@ -51,7 +51,7 @@ class Estimate:
 
 
 def estimate_json(value: Estimate | None) -> dict[str, Any] | None:
-    """An estimate with its interval; None stays None."""
+    """An estimate as an object for JSON; None stays None."""
     if value is None:
         return None
     return {name: getattr(value, name) for name in ("value", "low", "high", "n", "method")}

@@ -11,27 +11,27 @@ from mpicoloc.errors import DataError
 
 
 def kind_of(program: str, n_ranks: int) -> str:
-    """Program and size in words: what is the same wherever and by whomever a job was run."""
+    """Program and size as text, which is the same for all users and machines."""
     return f"{program} x{n_ranks}"
 
 
 @dataclass(frozen=True)
 class JobFeatures:
-    """One job, as its runs alone showed it.
+    """One job, as measured in runs without co-runners.
 
     Parameters
     ----------
     id : str
-        How the user knows the job: number in the queue, or name.
+        Number of the job in the queue, or its name.
     program : str
-        Name of what it runs. Jobs of one program count as one application when a model is judged.
+        Name of what it runs. Jobs of one program count as one application when a model is evaluated.
     runtime_s : float
-        Its time alone, above 0, s.
+        Its run time without co-runners, above 0, s.
     n_cores, n_ranks : int
         Its size, at least 1.
     values : mapping of str to float
-        Features by name (`mpicoloc.slowdown.features.FEATURES`), finite. One that was not measured is absent,
-        and never 0; empty: there is no profile of the job.
+        Features by name (`mpicoloc.slowdown.features.FEATURES`), finite. A feature that was not measured is
+        absent, never 0. Empty: the job has no profile.
 
     Raises
     ------

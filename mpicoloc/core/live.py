@@ -1,4 +1,4 @@
-"""A job that runs, as it is seen from outside."""
+"""A running job as another process sees it."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from mpicoloc.core.estimate import Estimate
 
 @dataclass(frozen=True)
 class Counts:
-    """What the ranks of a job on this node have done since they began, at one instant.
+    """What the `n_ranks` ranks of a job on this node have done since they began, at the instant `t_s`.
 
-    `t_s` is CLOCK_MONOTONIC; `mpi_s` is of all ranks together, `n_ranks` of them.
+    `t_s` is CLOCK_MONOTONIC. `n_calls`, `mpi_s` and `sent_bytes` are sums over the ranks.
     """
 
     t_s: float
@@ -25,9 +25,9 @@ class Counts:
 class LiveJob:
     """One job on this node.
 
-    `counts`, `command`, `slowdown`, `n_shutters` and `paused_frac` are known of this user's jobs only.
-    `owner` tells jobs of one id apart: who has the slot on the node's board, as a number.
-    `reason` says why there is no slowdown.
+    `counts`, `command`, `slowdown`, `n_shutters` and `paused_frac` are known only of jobs of the caller's
+    user. `owner` is the number of the process that has the job's slot on the node's board; it tells jobs
+    of one id apart. `reason` says why there is no slowdown.
     """
 
     id: str

@@ -1,4 +1,4 @@
-"""What machine a profile is of: slowdowns of one tell nothing of another."""
+"""The machine that a profile is of: slowdowns measured on one machine do not hold for another."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from mpicoloc.core.profile import Profile
 from mpicoloc.core.tables import printable, text
 
 _MEMORY_MARGIN = 0.05
-"""What the kernel keeps for itself differs among nodes of one make."""
+"""Relative difference of memory among nodes of one make, as the kernel reserves a part for itself."""
 
 
 @dataclass(frozen=True)
@@ -24,15 +24,15 @@ class Machine:
         return f"{printable(self.cpu_model)}, {self.n_cpus} CPUs, {self.memory_bytes / 2**30:.0f} GiB"
 
     def is_like(self, other: Machine) -> bool:
-        """The same make."""
+        """Whether both are of the same make."""
         same = (self.cpu_model, self.n_cpus) == (other.cpu_model, other.n_cpus)
         return same and math.isclose(self.memory_bytes, other.memory_bytes, rel_tol=_MEMORY_MARGIN)
 
 
 def machine_of(profile: Profile) -> Machine | None:
-    """The machine of a profile: of its first node, and the names of all kinds of processors.
+    """The machine of a profile's first node, with the processor models of all nodes.
 
-    None where the profile does not tell, as those of earlier versions do not.
+    None if the profile does not have it, as those of earlier versions.
     """
     nodes = profile.tables["nodes"]
     if not len(nodes) or not nodes["cpu_model"][0]:
@@ -44,16 +44,16 @@ def machine_of(profile: Profile) -> Machine | None:
     return Machine(" + ".join(models), int(first["n_cpus"]), float(first["memory_bytes"]))
 
 
-def machine_from(told: object) -> Machine | None:
+def machine_from_values(values: object) -> Machine | None:
     """A machine from plain values, as `dataclasses.asdict` makes them; None: not known.
 
     Raises
     ------
     TypeError, ValueError, KeyError
-        If they are of none.
+        If they describe no machine.
     """
-    if told is None:
+    if values is None:
         return None
-    if not isinstance(told, dict):
-        raise TypeError("a machine that is none")
-    return Machine(str(told["cpu_model"]), int(told["n_cpus"]), float(told["memory_bytes"]))
+    if not isinstance(values, dict):
+        raise TypeError(f"a machine must be a mapping, got {type(values).__name__}")
+    return Machine(str(values["cpu_model"]), int(values["n_cpus"]), float(values["memory_bytes"]))

@@ -1,4 +1,4 @@
-"""Lines on standard error: troubles, notes unless -q was given, details with -v."""
+"""Lines on standard error: troubles always, notes unless -q was given, details with -v."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def at_level(level: int, print_line: Callable[[str], None] | None = None) -> Ite
     level : int
         `QUIET`, `NORMAL` or `VERBOSE`.
     print_line : callable, optional
-        Prints a line where progress bars stand on the terminal.
+        Prints a line while progress bars are on the terminal.
     """
     global _level, _print
     before = _level, _print
@@ -44,29 +44,30 @@ def is_verbose() -> bool:
 
 
 def is_wanted() -> bool:
-    """Whether notes are read: -v was given, or standard error is a terminal and -q was not given."""
+    """Whether somebody reads notes: -v was given, or standard error is a terminal and -q was not given."""
     return _level >= VERBOSE or (_level > QUIET and sys.stderr.isatty())
 
 
 def detail(words: str) -> None:
-    """One line of what is done, with -v."""
+    """Print one line on the work in progress, with -v."""
     if is_verbose():
         trouble(words)
 
 
 def note(words: str) -> None:
-    """One line that a reader of the results should know."""
+    """Print one line that a reader of the results should know, unless -q was given."""
     if _level > QUIET:
         trouble(words)
 
 
 def trouble(words: str) -> None:
-    """One line of what went wrong.
+    """Print what went wrong.
 
-    Control characters are escaped: the words may come from a foreign file, which no terminal must obey.
+    Control characters are replaced: the words may come from an untrusted file, and must not control the
+    terminal.
     """
     words = printable(words)
-    # The work goes on, with its own exit code, where nobody listens any more or the disk is full.
+    # A closed pipe or a full disk must not end the work, nor change its exit code.
     with contextlib.suppress(OSError):
         if _print is None:
             print(f"mpicoloc: {words}", file=sys.stderr)

@@ -1,4 +1,4 @@
-"""Dataclasses from plain values of a file or another process, each of which must have its field's type."""
+"""Dataclasses from plain values of a file or another process, with a check of each value's type."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _KINDS: dict[str, tuple[type, ...]] = {"str": (str,), "int": (int,), "float": (f
 
 
 def dataclass_from(kind: type[T], values: Mapping[str, Any], **given: Any) -> T:
-    """A dataclass from plain values; fields in `given` are not looked for. Errors as of `checked_value`."""
+    """A dataclass from plain values, and from `given` for the other fields; errors as of `checked_value`."""
     for field in dataclasses.fields(kind):  # type: ignore[arg-type]
         if field.name in given:
             continue
@@ -24,12 +24,12 @@ def dataclass_from(kind: type[T], values: Mapping[str, Any], **given: Any) -> T:
 
 
 def checked_value(field: dataclasses.Field[Any], value: Any, where: Any) -> Any:
-    """The value, if it is of the field's type; `where` it stands is for the message.
+    """The value, if it has the field's type; `where` names its place in the message.
 
     Raises
     ------
     ValueError, OverflowError
-        If it is not, or it is no finite number.
+        If it has another type, or is a number that is not finite.
     """
     kind = str(field.type).removesuffix(" | None")
     if not isinstance(value, _KINDS[kind]) or (isinstance(value, int | float) and not math.isfinite(value)):

@@ -1,4 +1,4 @@
-"""What is known of one job at its end."""
+"""The profile of one job: facts, interference, price and load on the network."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ SCHEMA_VERSION = 1
 
 @dataclass(frozen=True)
 class Job:
-    """Facts of the job. `n_cores` counts the cores it was given, all nodes together.
+    """Facts of the job. `n_cores` counts the cores that it was given on all nodes together.
 
-    `user` is who ran it, and `batch_name` what he called it when he gave it to the batch system: what a
-    scheduler knows of a job that waits.
+    `user` is who ran it, and `batch_name` its name in the batch system. A scheduler knows both before a job
+    starts.
     """
 
     id: str
@@ -35,7 +35,7 @@ class Job:
 
 @dataclass(frozen=True)
 class MpiSummary:
-    """Totals over all ranks; None: not measured."""
+    """Totals over all ranks; `time_frac` is the part of their time in MPI calls; None: not measured."""
 
     n_calls: int | None = None
     sent_bytes: int | None = None
@@ -47,12 +47,12 @@ class MpiSummary:
 class Interference:
     """What the co-runners cost the job.
 
-    `slowdown` is None when it could not be measured; `reason` then says why in one line. `alternatives` are
-    the results of the other estimators that ran. `overhead_frac` is the share of the job's time spent
-    standing still for shutters of others, or slowed by counting; `coverage_frac` the share of its time that
-    was measured, not supposed to be slowed like the rest. `cpu_s`, `run_delay_s` and `involuntary_switches`
-    are those of the ranks together, whoever took the processor from them: processor time, time ready to run
-    without a processor, and how often it was taken.
+    `slowdown` is None if it could not be measured; `reason` then says why in one line. `alternatives` are the
+    results of the other estimators that ran. `overhead_frac` is the part of the job's time in pauses for
+    shutters of others, or taken by counting. `coverage_frac` is the part of its time that was measured; the
+    rest is assumed to be slowed alike. `cpu_s` (processor time), `run_delay_s` (time ready to run without a
+    processor) and `involuntary_switches` (times that the processor was taken) are sums over the ranks,
+    whatever process took the processor.
     """
 
     slowdown: Estimate | None = None
@@ -100,9 +100,9 @@ class NetworkLevel:
 
 @dataclass(frozen=True)
 class Network:
-    """What the job did to the network where it ran, if the network's topology was known.
+    """What the job did to the network on which it ran, if the network's topology was known.
 
-    `traffic` says which of its messages the numbers are of; `n_levels` levels follow in `levels`.
+    `traffic` says which messages the numbers include. `levels` has `n_levels` rows.
     """
 
     topology: str
@@ -114,7 +114,7 @@ class Network:
 
 @dataclass(frozen=True)
 class Profile:
-    """One job. `tables` has every table of `core.tables.COLUMNS`, read-only; missing ones become empty.
+    """One job. `tables` has every table of `core.tables.COLUMNS`, read-only; a missing one becomes empty.
 
     Raises
     ------

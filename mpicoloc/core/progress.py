@@ -1,7 +1,8 @@
-"""How far long work has come, told to whoever watches: bars on a terminal, or nobody.
+"""Progress of long work, reported to a watcher such as bars on a terminal.
 
-Whoever works says so with `part` or `steps`; layers below say with `count` what they have done, and need not
-know of what. None of them knows what is shown, and without a watcher nothing costs anything.
+A function that works long reports with `stage` or `steps`. Functions below it report with `count` what they
+have done, and need not know which stage that belongs to. None of them knows how it is shown. Without a
+watcher a report costs next to nothing.
 """
 
 from __future__ import annotations
@@ -15,19 +16,19 @@ T = TypeVar("T")
 
 
 class Watcher(Protocol):
-    """Who is told. Parts may lie in each other; each has the number that `begin` gave it."""
+    """Receiver of progress. Stages may be nested; each has the number that `begin` returned."""
 
     def begin(self, what: str, total: float | None, unit: str) -> int:
-        """A part begins, of `total` units if that is known."""
+        """A stage begins, of `total` units if that is known; returns its number."""
 
-    def advance(self, part: int, n: float) -> None:
-        """So many units more of a part are done."""
+    def advance(self, stage: int, n: float) -> None:
+        """`n` more units of a stage are done."""
 
     def count(self, unit: str, n: float) -> None:
-        """The same of the innermost part of this unit, if there is one."""
+        """`n` more units of the innermost stage with this unit are done, if there is one."""
 
-    def end(self, part: int) -> None:
-        """A part has ended, well or not."""
+    def end(self, stage: int) -> None:
+        """A stage has ended, successfully or not."""
 
 
 _watcher: ContextVar[Watcher | None] = ContextVar("watcher", default=None)
@@ -35,7 +36,7 @@ _watcher: ContextVar[Watcher | None] = ContextVar("watcher", default=None)
 
 @contextlib.contextmanager
 def watched(watcher: Watcher | None) -> Iterator[None]:
-    """Tell `watcher` of the work inside the block; None: nobody."""
+    """Report the work inside the block to `watcher`; None: to nobody."""
     before = _watcher.set(watcher)
     try:
         yield
@@ -44,22 +45,22 @@ def watched(watcher: Watcher | None) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def part(what: str, total: float | None = None, unit: str = "") -> Iterator[Callable[[float], None]]:
-    """One part of long work.
+def stage(what: str, total: float | None = None, unit: str = "") -> Iterator[Callable[[float], None]]:
+    """One stage of long work.
 
     Parameters
     ----------
     what : str
-        In words: "reading profiles".
+        What is done, in words: "reading profiles".
     total : float, optional
         How many units it has, if that is known.
     unit : str
-        What they are: "profiles".
+        Name of the units: "profiles".
 
     Yields
     ------
     callable
-        To be called with the number of units that were done since the call before.
+        Call it with the number of units that were done since the last call.
     """
     watcher = _watcher.get()
     if watcher is None:
@@ -73,17 +74,17 @@ def part(what: str, total: float | None = None, unit: str = "") -> Iterator[Call
 
 
 def steps(items: Iterable[T], what: str, total: float | None = None, unit: str = "") -> Iterator[T]:
-    """The items, each a unit of a part; parameters as of `part`, `total` for items without a length."""
+    """Yield items, each a unit of a stage; parameters as of `stage`; `total` is for items without length."""
     if total is None and isinstance(items, Sized):
         total = len(items)
-    with part(what, total, unit) as advance:
+    with stage(what, total, unit) as advance:
         for item in items:
             yield item
             advance(1)
 
 
 def count(unit: str, n: float) -> None:
-    """So many units more were done, of whatever part counts them."""
+    """Report `n` more units to the innermost stage with this unit."""
     watcher = _watcher.get()
     if watcher is not None:
         watcher.count(unit, n)

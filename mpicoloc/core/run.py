@@ -1,4 +1,4 @@
-"""One run of a job as a slowdown model needs it: a few numbers of its profile, small enough for thousands."""
+"""One run of a job as a slowdown model needs it: a few numbers of its profile."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from mpicoloc.core.estimate import Estimate
-from mpicoloc.core.machine import Machine, machine_from
+from mpicoloc.core.machine import Machine, machine_from_values
 
 
 @dataclass(frozen=True)
 class Moments:
-    """Number, mean, least and largest of some values, and the sum of their squared deviations."""
+    """Number, mean, least and largest of some values, and the sum of their squared deviations (`squares`)."""
 
     n: int
     mean: float
@@ -42,7 +42,7 @@ class Moments:
 
 
 def moments(values: ArrayLike) -> Moments | None:
-    """Of the finite ones of some values; None: there is none."""
+    """Moments of the finite values; None if there is none."""
     known = np.atleast_1d(np.asarray(values, float))
     known = known[np.isfinite(known)]
     if not len(known):
@@ -55,10 +55,10 @@ def moments(values: ArrayLike) -> Moments | None:
 class Run:
     """One run of a job.
 
-    `co_runners` has the id of each other job on its nodes and how long both were there, s. `seen` are its
-    quantities (`slowdown.quantities`), those that were measured. `was_alone`: nearly all of the time, and
-    it is known. `owner` is the user whose file the profile is. `cpus` has for each node that is known the
-    processors that it could run on there (`core.cpu_list`).
+    `co_runners` has the id of each other job on its nodes and how long both were there, s. `seen` has the
+    quantities (`slowdown.quantities`) that were measured. `was_alone`: it is known that it had no co-runner
+    nearly all of the time. `owner` is the user id of the profile's file. `cpus` has for each known node the
+    processors on which the job could run there (`core.cpu_list`).
     """
 
     id: str
@@ -81,7 +81,7 @@ class Run:
 
     @property
     def kind(self) -> tuple[str, int, int]:
-        """Runs of one command at one size are taken to behave alike."""
+        """Command and size; runs that have both in common are assumed to behave alike."""
         return self.command, self.n_ranks, self.n_nodes
 
 
@@ -90,18 +90,18 @@ def as_json(run: Run) -> dict[str, Any]:
     return asdict(run)
 
 
-def from_json(told: Mapping[str, Any]) -> Run:
-    """The run that `as_json` made plain values of.
+def from_json(values: Mapping[str, Any]) -> Run:
+    """The run from the plain values that `as_json` returns.
 
     Raises
     ------
     TypeError, KeyError, DataError
-        If it is none.
+        If they describe no run.
     """
-    given = dict(told)
-    given["slowdown"] = Estimate(**given["slowdown"]) if given["slowdown"] else None
-    given["machine"] = machine_from(given["machine"])
-    given["co_runners"] = tuple((str(name), float(s)) for name, s in given["co_runners"])
-    given["seen"] = {name: Moments(**values) for name, values in given["seen"].items()}
-    given["cpus"] = {str(name): str(cpus) for name, cpus in given["cpus"].items()}
-    return Run(**given)
+    fields = dict(values)
+    fields["slowdown"] = Estimate(**fields["slowdown"]) if fields["slowdown"] else None
+    fields["machine"] = machine_from_values(fields["machine"])
+    fields["co_runners"] = tuple((str(name), float(s)) for name, s in fields["co_runners"])
+    fields["seen"] = {name: Moments(**values) for name, values in fields["seen"].items()}
+    fields["cpus"] = {str(name): str(cpus) for name, cpus in fields["cpus"].items()}
+    return Run(**fields)

@@ -13,7 +13,7 @@ MAX_USU = 10**18
 
 
 def usu_of_text(text: str, source: str) -> int:
-    """Amount that a person wrote in SU, exactly.
+    """Micro-SU of an amount that a user wrote in SU, exactly.
 
     Raises
     ------
@@ -24,7 +24,7 @@ def usu_of_text(text: str, source: str) -> int:
         amount = Decimal(text)
     except ArithmeticError:
         raise UsageError(f"{source} must be a number of service units, got {text!r}") from None
-    # Comparing is exact at any size; scaling rounds, and fails far from 1.
+    # Comparing is exact at any size. Scaling rounds, and fails for huge or tiny exponents.
     if not amount.is_finite() or not 0 <= amount <= MAX_USU // 10**PLACES:
         raise UsageError(f"{source} must be in [0, {MAX_USU // 10**PLACES}] SU, got {text}")
     rounded = amount.quantize(Decimal(1).scaleb(-PLACES))
@@ -34,7 +34,7 @@ def usu_of_text(text: str, source: str) -> int:
 
 
 def usu_of_su(amount_su: float) -> int:
-    """A price, rounded to the nearest micro-SU, halves to the even one.
+    """Micro-SU of a price in SU, rounded to the nearest one, halves to the even one.
 
     Raises
     ------
@@ -47,7 +47,7 @@ def usu_of_su(amount_su: float) -> int:
 
 
 def su_text(amount_usu: int) -> str:
-    """An amount in SU, exact and without needless zeros."""
+    """An amount of micro-SU as text in SU, exact and without trailing zeros."""
     whole, rest = divmod(abs(amount_usu), 10**PLACES)
     text = f"{whole}.{rest:0{PLACES}}".rstrip("0").rstrip(".")
     return f"-{text}" if amount_usu < 0 else text

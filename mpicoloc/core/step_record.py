@@ -1,4 +1,4 @@
-"""One step of a job as Slurm knew it when it ended."""
+"""One step of a job as Slurm knew it at its end."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from typing import Any
 from mpicoloc.core.plain_values import dataclass_from
 
 ALLOCATION = "allocation"
-"""The job itself where it has no script (`srun` or `salloc` alone): it never has a profile."""
+"""The job itself if it has no script (`srun` or `salloc` alone): it never has a profile."""
 SCRIPTS = ("batch", "interactive", ALLOCATION)
-"""Steps that are the job itself."""
+"""Steps that stand for the whole job."""
 
 
 @dataclass(frozen=True)
 class StepRecord:
-    """One step of a job as Slurm knew it; None: it has none.
+    """One step of a job as Slurm knew it; a field that is None does not apply.
 
     Attributes
     ----------
@@ -31,7 +31,7 @@ class StepRecord:
     restarts : int
         How often the job was requeued before this run of it.
     array_job, array_task : int or None
-        Where the job is one task of an array.
+        The array, if the job is one of its tasks.
     uid, user : int, str
         Who ran it.
     account : str or None
@@ -39,8 +39,8 @@ class StepRecord:
     partition : str
         Where it ran.
     n_nodes, n_cpus : int
-        That Slurm gave to the step; to the script itself, all of the job's. A CPU that another job may use
-        as well counts whole.
+        What Slurm gave to the step; to the script, all that the job has. A CPU that another job may use, too,
+        counts as a whole.
     job_submit_unix_s, job_start_unix_s, step_start_unix_s : float
         When the job was submitted, or last requeued; when this run of it began, and the step, s.
     ran_s : float
@@ -73,7 +73,7 @@ class StepRecord:
 
     @property
     def is_script(self) -> bool:
-        """Whether it is the job itself: all other steps run within its time."""
+        """Whether the step stands for the whole job: all other steps run within its time."""
         return self.step in SCRIPTS
 
     @property
@@ -82,25 +82,25 @@ class StepRecord:
         return self.n_cpus * self.ran_s
 
     def charged_s(self, others_cpu_s: float) -> float:
-        """Seconds to charge for all CPUs of the step, less the CPU seconds that others of its job pay."""
+        """Seconds to charge for all CPUs of the step, less the CPU seconds charged for other steps."""
         return max(self.cpu_s - others_cpu_s, 0.0) / self.n_cpus if self.n_cpus else 0.0
 
     @property
     def name(self) -> str:
-        """Job and step, as Slurm writes them."""
+        """Job and step as Slurm writes them, like ``12.batch``."""
         return f"{self.job}.{self.step}"
 
     @property
     def run(self) -> str:
-        """Name of this run of the step, unlike that of any other, also after Slurm counts jobs anew."""
+        """Unique name of this run of the step, even if Slurm restarts its job numbers."""
         return self.run_of(self.step)
 
     def run_of(self, step: str) -> str:
-        """Name of this job's run of a step."""
+        """Unique name of this job's run of a step."""
         return json.dumps([self.cluster, f"{self.job}.{step}", self.restarts, self.job_submit_unix_s])
 
 
-def of_facts(values: Mapping[str, Any]) -> StepRecord:
-    """The record of plain values; errors as of `dataclass_from`."""
-    # Not in records that were made before these were asked for.
+def step_record_of(values: Mapping[str, Any]) -> StepRecord:
+    """The record from plain values; errors as of `dataclass_from`."""
+    # Records of earlier versions lack these two.
     return dataclass_from(StepRecord, {"job_n_cpus": None, "job_ran_s": None, **values})

@@ -15,9 +15,18 @@ from mpicoloc.errors import printable as printable
 
 Table = NDArray[np.void]
 
-# Phases of mpicoloc.h (MC_PHASE_*) and verdicts (MC_VERDICT_*), in their order.
+# Numbers of csrc/common/mpicoloc.h, which this room cannot import; tests/unit/core/test_contract_numbers.py
+# compares them.
 PHASES = ("corun", "solo", "alone")
+"""Names of MC_PHASE_*, in the order of their numbers."""
 VERDICTS = ("unknown", "valid", "moved", "late", "silent", "elsewhere")
+"""Names of MC_VERDICT_*, in the order of their numbers."""
+UNIT_SITE = 0xFFF
+"""Call site of cycles that are units of work of the application (MC_UNIT_SITE)."""
+N_SHUTTER_GROUPS = 16
+"""Groups that shutters are dealt into (MC_N_GROUPS)."""
+N_SIZE_CLASSES = 128
+"""All size classes are below it (MC_ONE_SIDED)."""
 
 
 @dataclass(frozen=True)
@@ -31,7 +40,7 @@ class Column:
 
     @property
     def has_gaps(self) -> bool:
-        """Cells may be NaN: not measured."""
+        """Whether cells may be NaN, which means not measured."""
         return "NaN" in self.meaning
 
 
@@ -279,7 +288,7 @@ def dtype(name: str) -> np.dtype[np.void]:
 
 
 def table(name: str, columns: Mapping[str, ArrayLike] | None = None) -> Table:
-    """Build table `name` from its columns; one left out is filled with zeros; none: empty table.
+    """Build table `name` from its columns. Missing columns are filled with zeros; without any it is empty.
 
     Raises
     ------
@@ -300,15 +309,20 @@ def table(name: str, columns: Mapping[str, ArrayLike] | None = None) -> Table:
     return frozen(out)
 
 
+def valid_shutters(shutters: Table) -> Table:
+    """The rows of table "shutters" in which every co-runner really stood still."""
+    return shutters[shutters["verdict"] == VERDICTS.index("valid")]
+
+
 class OnDemand(Mapping[str, Table]):
-    """The tables of a profile, each made when it is first asked for.
+    """The tables of a profile, each loaded at its first use.
 
     Parameters
     ----------
     load : callable
-        Gives the table of a name of `COLUMNS`.
+        Returns the table of a name of `COLUMNS`.
     loaded : mapping
-        Those that are there already.
+        Tables that are loaded already.
     """
 
     def __init__(self, load: Callable[[str], Table], loaded: Mapping[str, Table]) -> None:

@@ -22,7 +22,7 @@ class TimedMessages:
     src, dst : ndarray of int
         Ranks.
     start_s, end_s : ndarray of float
-        Time in which the message is on its way, on one clock.
+        When the message is on its way, by one clock for all.
     n_bytes : ndarray
 
     Raises
@@ -47,17 +47,17 @@ class TimedMessages:
 
 @dataclass(frozen=True)
 class TimedCalls:
-    """Collective calls of a job, one row for each rank that made one.
+    """Collective calls of a job, one row for each call of each rank.
 
     Parameters
     ----------
     traffic : Rounds
-        What all calls together moved.
+        What all calls together sent.
     rank : ndarray of int
     start_s, end_s : ndarray of float
         As of `TimedMessages`.
     share : ndarray of float
-        Part of what its rank sends in `traffic` that the call sent.
+        Part of its rank's bytes in `traffic` that the call sent.
     """
 
     traffic: Rounds

@@ -1,4 +1,4 @@
-"""A fat-tree and where a job's ranks stand in it."""
+"""A fat-tree, and the placement of a job's ranks on its hosts."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ MAX_NODES = 2**31 - 1
 """Most hosts, switches or links of one level: their numbers fit 32 bits."""
 
 MAX_HEIGHT = 31
-"""Levels of switches; more would have a level that does nothing in every tree within `MAX_NODES`."""
+"""Most levels of switches: a higher tree within `MAX_NODES` has a level with one child and one parent."""
 
 Hosts = NDArray[np.int64]
 
@@ -103,7 +103,7 @@ class Topology:
         return math.prod(self.m[:level])
 
     def subtree_roots(self, level: int) -> int:
-        """Nodes of a level that stand above the same hosts."""
+        """Nodes of a level above the same hosts."""
         return math.prod(self.w[:level])
 
     def contention_ratio(self, level: int) -> float:

@@ -1,4 +1,4 @@
-"""Who sends how much to whom: the traffic of a job, sparse, and lazily where even that is too much."""
+"""The traffic of a job: who sends how much to whom; sparse, and lazy where even that is too large."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ Round = tuple[Array, Array, Array]
 
 
 class Rounds(Protocol):
-    """What can tell a job's traffic piece by piece: `Traffic`, `Exchange` and `TrafficSum`."""
+    """A job's traffic that can be read piece by piece: `Traffic`, `Exchange` and `TrafficSum`."""
 
     @property
     def n_ranks(self) -> int:
         """Ranks of the job."""
 
     def rounds(self) -> Iterator[Round]:
-        """Yield the traffic in pieces that add up to it. A pair of ranks may be in several of them."""
+        """Yield pieces that add up to the traffic. A pair of ranks may be in several of them."""
 
 
 @dataclass(frozen=True)
@@ -36,13 +36,13 @@ class Traffic:
     n_ranks : int
         Ranks of the job; sources and destinations are below it.
     src, dst : ndarray of int64
-        The pair. Never the same rank: what a rank sends itself uses no network.
+        The pair; never the same rank, because what a rank sends to itself uses no network.
     n_bytes, n_messages : ndarray of int64 or float64
         What `src` sends to `dst`.
 
     Notes
     -----
-    Build it with `Traffic.of`, which sorts, and adds up what is given several times.
+    Build it with `Traffic.of`, which sorts pairs and adds up those that occur several times.
     """
 
     n_ranks: int
@@ -52,7 +52,7 @@ class Traffic:
     n_messages: Array
 
     def __post_init__(self) -> None:
-        """Make the arrays read-only after a look at them."""
+        """Check the arrays and make them read-only."""
         columns = (self.src, self.dst, self.n_bytes, self.n_messages)
         shapes = {column.shape for column in columns}
         if len(shapes) != 1 or self.src.ndim != 1:
@@ -64,14 +64,14 @@ class Traffic:
     def of(
         cls, n_ranks: int, src: ArrayLike, dst: ArrayLike, n_bytes: ArrayLike, n_messages: ArrayLike = 1
     ) -> Traffic:
-        """Add up messages.
+        """The sum of messages.
 
         Parameters
         ----------
         n_ranks : int
             Ranks of the job.
         src, dst, n_bytes, n_messages : array_like
-            Broadcast against each other. Rows of a rank with itself, and those of neither bytes nor
+            Broadcast against each other. Messages of a rank to itself, and rows with neither bytes nor
             messages, are left out.
 
         Returns
@@ -97,16 +97,16 @@ class Traffic:
         return _summed(n_ranks, ranks[0][keep] * n_ranks + ranks[1][keep], numbers[0][keep], numbers[1][keep])
 
     @classmethod
-    def none(cls, n_ranks: int) -> Traffic:
+    def empty(cls, n_ranks: int) -> Traffic:
         """No traffic."""
         return cls.of(n_ranks, [], [], [])
 
     def __add__(self, other: Traffic) -> Traffic:
-        """Both together, of the same job."""
+        """The sum of both, which must be of the same job."""
         return total(self.n_ranks, [self, other])
 
     def __mul__(self, times: float) -> Traffic:
-        """This, so many times."""
+        """The same traffic, `times` over."""
         return Traffic(self.n_ranks, self.src, self.dst, self.n_bytes * times, self.n_messages * times)
 
     __rmul__ = __mul__
@@ -124,13 +124,13 @@ class Traffic:
         return np.bincount(self.dst, weights=self.n_bytes, minlength=self.n_ranks)
 
     def matrix(self) -> Array:
-        """Bytes as an array of shape (n_ranks, n_ranks), by source and destination; for small jobs."""
+        """Bytes by source and destination, shape (n_ranks, n_ranks); for small jobs."""
         dense = np.zeros((self.n_ranks, self.n_ranks), dtype=self.n_bytes.dtype)
         dense[self.src, self.dst] = self.n_bytes
         return dense
 
     def renumbered(self, ranks: ArrayLike, n_ranks: int) -> Traffic:
-        """The same traffic where rank i is called `ranks[i]` in a job of `n_ranks`."""
+        """The same traffic with rank i as rank `ranks[i]` of a job of `n_ranks`."""
         names = np.asarray(ranks, dtype=np.int64)
         return Traffic.of(n_ranks, names[self.src], names[self.dst], self.n_bytes, self.n_messages)
 
@@ -141,7 +141,7 @@ class Traffic:
 
 @dataclass(frozen=True)
 class Exchange:
-    """Every member sends as many bytes to every other one: p(p-1) pairs that need not be in memory.
+    """Every member sends the same number of bytes to every other one: p(p-1) pairs that need no memory.
 
     Parameters
     ----------
@@ -163,13 +163,13 @@ class Exchange:
         self.members.flags.writeable = False
 
     def rounds(self) -> Iterator[Round]:
-        """Yield p-1 permutations: in the i-th, each member sends to the i-th after it."""
+        """Yield p-1 permutations: in the i-th, each member sends to the i-th member after it."""
         n_bytes = np.full(len(self.members), self.n_bytes)
         for i in range(1, len(self.members)):
             yield self.members, np.roll(self.members, -i), n_bytes
 
     def traffic(self) -> Traffic:
-        """All pairs, of which there are p(p-1)."""
+        """All p(p-1) pairs, in memory."""
         p = len(self.members)
         src, step = np.divmod(np.arange(p * (p - 1), dtype=np.int64), max(p - 1, 1))
         dst = self.members[(src + step + 1) % max(p, 1)]
@@ -206,7 +206,7 @@ def total(n_ranks: int, parts: list[Traffic]) -> Traffic:
         if part.n_ranks != n_ranks:
             raise DataError(f"traffic of {part.n_ranks} and of {n_ranks} ranks cannot be added up")
     if not parts:
-        return Traffic.none(n_ranks)
+        return Traffic.empty(n_ranks)
     keys = np.concatenate([part.src * n_ranks + part.dst for part in parts])
     n_bytes = np.concatenate([part.n_bytes for part in parts])
     return _summed(n_ranks, keys, n_bytes, np.concatenate([part.n_messages for part in parts]))

@@ -1,4 +1,4 @@
-"""What slowdown models learn from: jobs, and what each suffered beside another one."""
+"""Training data of slowdown models: jobs, and the slowdown of each beside another job."""
 
 from __future__ import annotations
 
@@ -30,16 +30,16 @@ ROW_COLUMNS = (
 ROW_DTYPE = np.dtype([(column.name, column.type) for column in ROW_COLUMNS])
 SOURCES = ("campaign", "production")
 LAYOUTS = ("", "apart", "same")
-"""Processors of the two jobs: not known, each its own, the same ones."""
-CERTAIN = 0.05
-"""Standard error of a slowdown at which its row counts half."""
+"""Processors of the two jobs: unknown, each its own, or the same ones."""
+HALF_WEIGHT_ERROR = 0.05
+"""Standard error of a slowdown with which its row has half the weight."""
 
 
 @dataclass(frozen=True)
 class Row:
     """One measured slowdown of job `target` beside job `co_runner`.
 
-    `key` is `key_of` what was measured; `layout` one of `LAYOUTS`.
+    `key` is `key_of` the measurement; `layout` is one of `LAYOUTS`.
     """
 
     target: JobFeatures
@@ -63,12 +63,12 @@ class TrainingSet:
     machine : Machine or None
         Where all of it was measured; None: not known.
     layout : str
-        One of `LAYOUTS`. No feature tells, and slowdowns of about 1 become slowdowns of 2.
+        One of `LAYOUTS`. No feature has it, although a slowdown of 1 becomes 2 on the same processors.
 
     Raises
     ------
     DataError
-        If a row names no job, a number is not finite or out of range, or the layout is none.
+        If a row names no job, a number is not finite or out of range, or the layout is unknown.
     """
 
     jobs: tuple[JobFeatures, ...]
@@ -97,38 +97,38 @@ class TrainingSet:
         return sorted({job.program for job in self.jobs})
 
 
-def key_of(*told: str | float) -> str:
-    """Short text that differs for different measurements: of what stays the same when files are copied."""
-    return hashlib.sha256(json.dumps(told).encode()).hexdigest()[:16]
+def key_of(*facts: str | float) -> str:
+    """Short text that identifies a measurement by facts that stay the same when files are copied."""
+    return hashlib.sha256(json.dumps(facts).encode()).hexdigest()[:16]
 
 
 def weight_of(slowdown: Estimate) -> float:
-    """What a row counts for: less, the wider the interval of its slowdown."""
+    """Weight of a row, at most 1: the wider the interval of its slowdown, the smaller."""
     standard_error = (slowdown.high - slowdown.low) / (2 * 1.96)
-    return CERTAIN**2 / (CERTAIN**2 + standard_error**2)
+    return HALF_WEIGHT_ERROR**2 / (HALF_WEIGHT_ERROR**2 + standard_error**2)
 
 
 def training_set(rows: Sequence[Row], machine: Machine | None = None, layout: str = "") -> TrainingSet:
-    """The set of these rows; a job that is in several of them is kept once."""
+    """The training set of these rows, in which each job occurs once."""
     jobs: dict[tuple[object, ...], int] = {}
-    found: list[JobFeatures] = []
+    kept_jobs: list[JobFeatures] = []
     numbers = np.zeros(len(rows), ROW_DTYPE)
     for i, row in enumerate(rows):
         for name, job in (("target", row.target), ("co_runner", row.co_runner)):
-            facts = _facts(job)
+            facts = _identity(job)
             if facts not in jobs:
-                jobs[facts] = len(found)
-                found.append(job)
+                jobs[facts] = len(kept_jobs)
+                kept_jobs.append(job)
             numbers[name][i] = jobs[facts]
         slowdown = row.slowdown
         numbers["slowdown"][i], numbers["n"][i] = slowdown.value, min(slowdown.n, np.iinfo(np.int32).max)
         numbers["low"][i], numbers["high"][i] = max(slowdown.low, 1e-3), slowdown.high
         numbers["weight"][i], numbers["source"][i] = weight_of(slowdown), row.source.encode()
         numbers["key"][i] = row.key.encode()
-    return TrainingSet(tuple(found), numbers, machine, layout)
+    return TrainingSet(tuple(kept_jobs), numbers, machine, layout)
 
 
-def _facts(job: JobFeatures) -> tuple[str | float, ...]:
+def _identity(job: JobFeatures) -> tuple[str | float, ...]:
     flat = [fact for pair in sorted(job.values.items()) for fact in pair]
     return (job.id, job.program, job.runtime_s, job.n_cores, job.n_ranks, *flat)
 
@@ -136,64 +136,64 @@ def _facts(job: JobFeatures) -> tuple[str | float, ...]:
 def merged(sets: Iterable[TrainingSet]) -> TrainingSet:
     """All rows of several sets, each measurement once, and the jobs that they name.
 
-    Of one that is there several times, as a campaign that went on, the row with most observations counts;
-    where they are equal the last one, whose jobs may be known better by then.
+    A campaign that was continued has several rows of one measurement. The row with most observations counts,
+    and among equal ones the last, whose jobs may be known better.
 
     Raises
     ------
     DataError
-        If they are of different machines or layouts; one that is not known goes with each.
+        If the sets are of different machines or layouts; unknown ones fit to all.
     """
     sets = list(sets)
-    machines = [found.machine for found in sets if found.machine is not None]
+    machines = [member.machine for member in sets if member.machine is not None]
     other = next((machine for machine in machines if not machine.is_like(machines[0])), None)
     if other is not None:
         raise DataError(f"slowdowns of {machines[0]} and of {other}: fit a model for each machine")
-    layouts = sorted({found.layout for found in sets} - {""})
+    layouts = sorted({member.layout for member in sets} - {""})
     if len(layouts) > 1:
         raise DataError(
             "slowdowns of jobs on processors of their own and of jobs on the same ones: fit a model for each"
         )
     jobs: list[JobFeatures] = []
     parts = [np.zeros(0, ROW_DTYPE)]
-    for found in sets:
-        rows = found.rows.copy()
-        rows["key"] = _keys(found)
+    for member in sets:
+        rows = member.rows.copy()
+        rows["key"] = _keys(member)
         rows["target"] += len(jobs)
         rows["co_runner"] += len(jobs)
         parts.append(rows)
-        jobs.extend(found.jobs)
+        jobs.extend(member.jobs)
     rows = np.concatenate(parts)
     best: dict[bytes, int] = {}
     for i, (key, n) in enumerate(zip(rows["key"].tolist(), rows["n"].tolist(), strict=True)):
         if key not in best or n >= rows["n"][best[key]]:
             best[key] = i
-    used, kept = _without_idle(jobs, rows[sorted(best.values())])
+    used, kept = _drop_unused_jobs(jobs, rows[sorted(best.values())])
     return TrainingSet(used, kept, machines[0] if machines else None, "".join(layouts))
 
 
-def _keys(found: TrainingSet) -> list[bytes]:
-    """Those of the rows; a file of an earlier version has none, and there all numbers must be the same."""
-    keys: list[bytes] = found.rows["key"].tolist()
+def _keys(training: TrainingSet) -> list[bytes]:
+    """Keys of the rows. Files of earlier versions have none; then rows are the same if all numbers are."""
+    keys: list[bytes] = training.rows["key"].tolist()
     if all(keys):
         return keys
     names = [
         column.name for column in ROW_COLUMNS if column.name not in ("target", "co_runner", "key", "source")
     ]
-    facts = [_facts(job) for job in found.jobs]
+    facts = [_identity(job) for job in training.jobs]
     return [
         key
         or key_of(
             *facts[row["target"]], *facts[row["co_runner"]], *(float(row[name]) for name in names)
         ).encode()
-        for key, row in zip(keys, found.rows, strict=True)
+        for key, row in zip(keys, training.rows, strict=True)
     ]
 
 
-def _without_idle(
+def _drop_unused_jobs(
     jobs: Sequence[JobFeatures], rows: NDArray[np.void]
 ) -> tuple[tuple[JobFeatures, ...], NDArray[np.void]]:
-    """Jobs that these rows name, and the rows, which name them by their new places."""
+    """The jobs that these rows name, and the rows with the jobs' new indices."""
     ends = np.stack([rows["target"], rows["co_runner"]])
     used, places = np.unique(ends, return_inverse=True)
     rows["target"], rows["co_runner"] = places.reshape(ends.shape)

@@ -1,4 +1,4 @@
-"""Numbers with their units, as people read them: bytes by 1024 (KiB, MiB), bits by 1000 as links are sold."""
+"""Numbers with their units as text: bytes by 1024 (KiB, MiB), bits by 1000 as vendors of links do."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ _PREFIXES = ("", "k", "M", "G", "T", "P")
 
 
 def counted(n: int, what: str) -> str:
-    """So many of something: ``1 job``, ``2 jobs``."""
+    """A number of things as text: ``1 job``, ``2 jobs``."""
     return f"{n:,} {what}{'s'[: n != 1]}"
 
 
 def seconds(value_s: float) -> str:
-    """A time in the unit that reads best."""
+    """A time as text, in the unit that reads best."""
     if not math.isfinite(value_s):
         return "-"
     for scale, unit in ((1.0, "s"), (1e-3, "ms"), (1e-6, "us")):
@@ -26,7 +26,7 @@ def seconds(value_s: float) -> str:
 
 
 def amount(n_bytes: float | int | np.integer | None) -> str:
-    """Bytes in the binary unit that reads best."""
+    """Bytes as text, in the binary unit that reads best."""
     if n_bytes is None:
         return "-"
     value, i_unit = _scaled(float(n_bytes), 1024, len(_BYTES))
@@ -34,18 +34,18 @@ def amount(n_bytes: float | int | np.integer | None) -> str:
 
 
 def rate(value_bps: float | None) -> str:
-    """Bytes per second likewise."""
+    """Bytes per second as text, in the binary unit that reads best."""
     return "unknown" if value_bps is None else f"{amount(value_bps)}/s"
 
 
 def link_rate(capacity_bps: float) -> str:
-    """Rate of a link of so many bytes/s, in bits."""
+    """The rate of a link, given in bytes/s, as text in bits/s."""
     value, i_prefix = _scaled(capacity_bps * 8, 1000, len(_PREFIXES))
     return f"{value:.4g} {_PREFIXES[i_prefix]}bit/s"
 
 
 def byte_unit(most: float) -> tuple[float, str]:
-    """The unit that suits numbers of bytes up to `most`, as a number of bytes and by its name."""
+    """The unit for numbers of bytes up to `most`: its size in bytes, and its name."""
     _, i_unit = _scaled(most, 1024, len(_BYTES))
     return 1024.0**i_unit, _BYTES[i_unit]
 

@@ -13,7 +13,7 @@ import os
 import sys
 
 from mpicoloc import config
-from mpicoloc.errors import EnvironmentFault, MpicolocError, UsageError, tell
+from mpicoloc.errors import EnvironmentFault, MpicolocError, UsageError, print_to_stderr
 from mpicoloc.launch import launch_env, paths, target
 
 TYPE_CHECKING = False
@@ -59,7 +59,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except MpicolocError as error:
         # The ranks of a node fail alike: one of them says it.
         if place.local_rank == 0:
-            tell(str(error))
+            print_to_stderr(str(error))
         return error.exit_code
 
 
@@ -72,9 +72,9 @@ def usage() -> str:
 def tell_of_names(own: Sequence[str]) -> None:
     """One line for each variable and flag that is misspelt or has a new name."""
     given = {word.partition("=")[0] for word in own}
-    renamed = ((old, option.flag) for option in config.OPTIONS for old in option.old if old in given)
-    for line in [*config.remarks(), *(config.renaming(old, new) for old, new in renamed)]:
-        tell(line)
+    renamed = ((old, option.flag) for option in config.OPTIONS for old in option.former_names if old in given)
+    for line in [*config.variable_warnings(), *(config.renamed_note(old, new) for old, new in renamed)]:
+        print_to_stderr(line)
 
 
 def parse(argv: Sequence[str]) -> tuple[dict[str, str], list[str]]:
@@ -87,7 +87,7 @@ def parse(argv: Sequence[str]) -> tuple[dict[str, str], list[str]]:
     """
     words = list(argv)
     values: dict[str, str | None] = {}
-    flags = {flag: row for row in config.OPTIONS for flag in (row.flag, *config.old_flags(row))}
+    flags = {flag: row for row in config.OPTIONS for flag in (row.flag, *config.former_flags(row))}
     while words and words[0].startswith("-"):
         word = words.pop(0)
         if word == "--":
@@ -241,7 +241,7 @@ def hide_coordinator(env: dict[str, str], place: launch_env.Place, app: Sequence
 def become(chosen: Plan) -> NoReturn:
     """Execute the plan."""
     if chosen.note:
-        tell(chosen.note)
+        print_to_stderr(chosen.note)
     if chosen.is_coordinator:
         unbind()
     else:

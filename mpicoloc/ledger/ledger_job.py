@@ -9,7 +9,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from mpicoloc.core.step_record import StepRecord, of_facts
+from mpicoloc.core.step_record import StepRecord, step_record_of
 from mpicoloc.ledger import ledger_posts as posts
 from mpicoloc.ledger.ledger import Ledger
 from mpicoloc.ledger.ledger_db import claims, transactions
@@ -84,7 +84,7 @@ def _stands(connection: sa.Connection, row: Any) -> bool:
 
 def _charge(row: Any) -> JobCharge:
     facts = json.loads(row.facts)
-    record = of_facts(facts["slurm"]) if "slurm" in facts else None
+    record = step_record_of(facts["slurm"]) if "slurm" in facts else None
     return JobCharge(
         row.id,
         facts["job"] if record is None else str(record.job),

@@ -1,1 +1,1 @@
-"""From what shutters recorded to a slowdown with its interval: one module for each meter. Pure functions."""
+"""From the records of shutters to a slowdown with its interval: one module for each meter. Pure functions."""

@@ -1,9 +1,9 @@
-"""From the ranks to the job: which threads' time is the time of the job.
+"""From the ranks to the job: the time of the critical ranks, which the others wait for, is the job's.
 
-Interference in a few ranks does not slow a job in proportion (Han et al. 2016, section 3.2). A thread that
-waits often and shortly for another is slowed like that one, and shutters show it. One that waits longer than
-a shutter lasts, or has ended, tells nothing of the time that the job would have taken alone: that is the time
-of those it waits for. Derivation and validation: docs/explain/estimators.md.
+Interference in a few ranks does not slow a job in proportion (Han et al. 2016, section 3.2). A thread with
+many short waits for another thread is slowed like that one, and shutters show it. A thread that waits longer
+than a shutter lasts, or has ended, does not show how long the job would have taken alone: the threads that it
+waits for do. Derivation and validation: docs/explain/estimators.md.
 """
 
 from __future__ import annotations
@@ -15,23 +15,23 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mpicoloc.core.tables import PHASES, Table, frozen
-from mpicoloc.measure.burst import Parts, by_thread
+from mpicoloc.measure.burst import ThreadSlowdowns, by_thread
 from mpicoloc.measure.cycles import MIN_SEEN, kind_keys, threads_of
 
-MARGIN = 0.02
-"""Threads whose part of long waits is within this of the smallest are those that the others wait for."""
-MUCH = 0.1
-"""A larger part of long waits cannot be neglected where ranks are measured together."""
+CRITICAL_MARGIN = 0.02
+"""A thread is critical if its part of long waits is within this of the smallest."""
+MAX_WAIT_SPREAD = 0.1
+"""Largest difference of long waits, as part of the job's time, with which ranks are measured together."""
 
 Array = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
-class Threads:
-    """The threads of a job (rows) that were seen in any phase.
+class ThreadWaits:
+    """How long the threads of a job (rows) waited; those that were seen in any phase.
 
     `wait_frac` is the part of the job's time that a thread spent in waits too long for shutters, or after its
-    end; `spent_s` all its time and `busy_s` that outside MPI, by phase (columns).
+    end. `spent_s` is all its time, and `busy_s` its time outside MPI, by phase (columns).
     """
 
     thread: NDArray[np.int64]
@@ -41,26 +41,26 @@ class Threads:
     busy_s: Array
 
     @property
-    def shared(self) -> NDArray[np.bool_]:
-        """Had a co-runner."""
+    def had_co_runner(self) -> NDArray[np.bool_]:
+        """Whether each thread ever had a co-runner."""
         result: NDArray[np.bool_] = self.spent_s[:, PHASES.index("corun")] > 0
         return result
 
     @property
-    def waited_for(self) -> NDArray[np.bool_]:
-        """Those of the threads with a co-runner that wait least."""
-        least = self.wait_frac[self.shared].min(initial=np.inf)
-        return self.shared & (self.wait_frac <= least + MARGIN)
+    def is_critical(self) -> NDArray[np.bool_]:
+        """Whether each thread is one of those that wait least, among the threads with a co-runner."""
+        least = self.wait_frac[self.had_co_runner].min(initial=np.inf)
+        return self.had_co_runner & (self.wait_frac <= least + CRITICAL_MARGIN)
 
     @property
-    def wait_for_others(self) -> bool:
-        """Even these wait long, for threads that never had a co-runner."""
-        least = self.wait_frac[self.waited_for].min(initial=np.inf)
-        return bool((self.wait_frac < least - MARGIN).any())
+    def wait_long_for_others(self) -> bool:
+        """Whether even the critical threads wait long, for threads that never had a co-runner."""
+        least = self.wait_frac[self.is_critical].min(initial=np.inf)
+        return bool((self.wait_frac < least - CRITICAL_MARGIN).any())
 
 
-def threads(cycles: Table, window_s: float) -> Threads:
-    """What the cycles of a job tell of its threads.
+def thread_waits(cycles: Table, window_s: float) -> ThreadWaits:
+    """The waits of a job's threads, from its cycles.
 
     Parameters
     ----------
@@ -80,11 +80,11 @@ def threads(cycles: Table, window_s: float) -> Threads:
     wait_frac = (long_s + job_s - total_s) / job_s if job_s > 0 else np.zeros(len(thread))
     rank = np.zeros(len(thread), np.int64)
     rank[row] = cycles["rank"]
-    return Threads(thread, rank, wait_frac, spent_s, busy_s)
+    return ThreadWaits(thread, rank, wait_frac, spent_s, busy_s)
 
 
 def is_long_wait(cycles: Table, window_s: float) -> NDArray[np.bool_]:
-    """Rows of kinds that mostly wait, longer than shutters last, and hardly ever ended in one."""
+    """Whether each row is of a kind that mostly waits, longer than a shutter, and seldom ended in one."""
     _, kind = np.unique(kind_keys(cycles), return_inverse=True)
     is_solo = cycles["phase"] == PHASES.index("solo")
     n, n_solo, mpi_ns, comp_ns = (
@@ -98,69 +98,78 @@ def is_long_wait(cycles: Table, window_s: float) -> NDArray[np.bool_]:
 
 
 @dataclass(frozen=True)
-class Suffered:
-    """What each thread suffered in the co-run phase; rows of `parts` are some of those of `threads`."""
+class RankSlowdowns:
+    """Slowdown of each thread in the co-run phase; `slowdowns` may lack threads that `waits` has."""
 
-    threads: Threads
-    parts: Parts
+    waits: ThreadWaits
+    slowdowns: ThreadSlowdowns
 
     @property
-    def waited_for(self) -> NDArray[np.int64]:
-        """Ranks whose time is the job's."""
+    def critical_ranks(self) -> NDArray[np.int64]:
+        """Ranks with a critical thread: their time is the job's."""
         # Without an index NumPy would import numpy.ma, for 10 ms at the end of every job.
-        return np.unique(self.threads.rank[self.threads.waited_for], return_index=True)[0]
+        return np.unique(self.waits.rank[self.waits.is_critical], return_index=True)[0]
 
     @property
-    def are_alike(self) -> bool:
-        """All ranks with a co-runner work about as long, so that they may be measured together."""
-        found = self.threads
-        best = {int(rank): 1.0 for rank in found.rank[found.shared]}
-        for rank, wait in zip(found.rank[found.shared], found.wait_frac[found.shared], strict=True):
+    def ranks_wait_alike(self) -> bool:
+        """Whether all ranks with a co-runner wait about as long, so that they may be measured together."""
+        waits = self.waits
+        best = {int(rank): 1.0 for rank in waits.rank[waits.had_co_runner]}
+        for rank, wait in zip(
+            waits.rank[waits.had_co_runner], waits.wait_frac[waits.had_co_runner], strict=True
+        ):
             best[int(rank)] = min(best[int(rank)], float(wait))
-        return not best or max(best.values()) - min(best.values()) <= MUCH
+        return not best or max(best.values()) - min(best.values()) <= MAX_WAIT_SPREAD
 
-    def least_s(self, alone_s: Mapping[int, float]) -> tuple[float, float, float]:
-        """Time that the job would have taken at least, s: the most work of a rank that nobody waits for.
+    def min_solo_s(self, alone_s_of_rank: Mapping[int, float]) -> tuple[float, float, float]:
+        """Least time that the job needs without co-runners, s: the most work of a rank that is not critical.
 
-        Work is the time outside MPI, with a co-runner as much less as the slowdown of the rank says, or none
-        where that was not measured. For the slowdown, the lower and the upper end of its interval.
+        Work is the time outside MPI, divided by the rank's slowdown while it had a co-runner. Co-run time
+        without a measured slowdown counts as no work.
 
         Parameters
         ----------
-        alone_s : mapping of int to float
-            Time without a co-runner on the node of each rank, s. Cycles that say more were not seen whole.
+        alone_s_of_rank : mapping of int to float
+            Time without a co-runner on the node of each rank, s: the cycles cannot have taken longer.
+
+        Returns
+        -------
+        tuple of float
+            The time at the value, at the lower and at the upper end of the slowdown.
         """
-        found, parts = self.threads, self.parts
-        corun_s = found.busy_s[:, PHASES.index("corun")]
-        slowdown = np.stack([self._spread_out(values) for values in (parts.value, parts.low, parts.high)])
-        kept = np.nan_to_num(1 / slowdown)
-        most_s = np.array([alone_s.get(int(rank), 0.0) for rank in found.rank])
-        busy_alone_s = np.minimum(found.busy_s[:, PHASES.index("alone")], most_s)
-        work_s = busy_alone_s + found.busy_s[:, PHASES.index("solo")] + corun_s * kept
-        work_s[:, np.isin(found.rank, self.waited_for)] = 0.0
+        waits, slowdowns = self.waits, self.slowdowns
+        corun_s = waits.busy_s[:, PHASES.index("corun")]
+        slowdown = np.stack(
+            [self._of_all_threads(values) for values in (slowdowns.value, slowdowns.low, slowdowns.high)]
+        )
+        speed = np.nan_to_num(1 / slowdown)
+        most_s = np.array([alone_s_of_rank.get(int(rank), 0.0) for rank in waits.rank])
+        busy_alone_s = np.minimum(waits.busy_s[:, PHASES.index("alone")], most_s)
+        work_s = busy_alone_s + waits.busy_s[:, PHASES.index("solo")] + corun_s * speed
+        work_s[:, np.isin(waits.rank, self.critical_ranks)] = 0.0
         if not work_s.size:
             return 0.0, 0.0, 0.0
         value, low, high = work_s[:, int(np.argmax(work_s[0]))]
         return float(value), float(low), float(high)
 
-    def that_count(self, cycles: Table, window_s: float) -> Table:
-        """The cycles whose slowdown is the job's; without long waits where it is known what they are for."""
-        rows = cycles[np.isin(threads_of(cycles), self.threads.thread[self.threads.waited_for])]
-        return rows[~is_long_wait(rows, window_s)] if self.threads.wait_for_others else rows
+    def critical_cycles(self, cycles: Table, window_s: float) -> Table:
+        """The cycles of critical threads, without long waits if these are for threads without co-runners."""
+        rows = cycles[np.isin(threads_of(cycles), self.waits.thread[self.waits.is_critical])]
+        return rows[~is_long_wait(rows, window_s)] if self.waits.wait_long_for_others else rows
 
-    def written_into(self, ranks: Table) -> Table:
-        """Table "ranks" with the columns that tell of this; NaN for what is not known."""
+    def with_rank_slowdowns(self, ranks: Table) -> Table:
+        """Table "ranks" with waits and slowdowns of ranks filled in; NaN for what is not known."""
         result = ranks.copy()
         columns = {
-            "wait_frac": self.threads.wait_frac,
-            "slowdown": self._spread_out(self.parts.value),
-            "slowdown_low": self._spread_out(self.parts.low),
-            "slowdown_high": self._spread_out(self.parts.high),
+            "wait_frac": self.waits.wait_frac,
+            "slowdown": self._of_all_threads(self.slowdowns.value),
+            "slowdown_low": self._of_all_threads(self.slowdowns.low),
+            "slowdown_high": self._of_all_threads(self.slowdowns.high),
         }
-        result["counts"] = np.isin(ranks["rank"], self.waited_for)
-        # Of the threads of a rank the one that waits least speaks for it.
-        order = np.lexsort((self.threads.wait_frac, self.threads.rank))
-        rank, first = np.unique(self.threads.rank[order], return_index=True)
+        result["counts"] = np.isin(ranks["rank"], self.critical_ranks)
+        # The thread that waits least stands for its rank.
+        order = np.lexsort((self.waits.wait_frac, self.waits.rank))
+        rank, first = np.unique(self.waits.rank[order], return_index=True)
         place = np.searchsorted(rank, ranks["rank"]).clip(max=max(len(rank) - 1, 0))
         for name, values in columns.items():
             result[name] = np.nan
@@ -168,15 +177,15 @@ class Suffered:
                 result[name] = np.where(rank[place] == ranks["rank"], values[order][first][place], np.nan)
         return frozen(result)
 
-    def _spread_out(self, values: Array) -> Array:
-        """A column of `parts` for every thread; NaN where it has none."""
-        result = np.full(len(self.threads.thread), np.nan)
-        result[np.searchsorted(self.threads.thread, self.parts.thread)] = values
+    def _of_all_threads(self, values: Array) -> Array:
+        """A column of `slowdowns` for every thread; NaN for a thread without slowdown."""
+        result = np.full(len(self.waits.thread), np.nan)
+        result[np.searchsorted(self.waits.thread, self.slowdowns.thread)] = values
         return result
 
 
-def suffered(cycles: Table, n_windows: int, window_s: float) -> Suffered:
-    """What each thread suffered.
+def rank_slowdowns(cycles: Table, n_windows: int, window_s: float) -> RankSlowdowns:
+    """Waits and slowdowns of the threads of a job.
 
     Parameters
     ----------
@@ -188,4 +197,6 @@ def suffered(cycles: Table, n_windows: int, window_s: float) -> Suffered:
         Their mean length, s.
     """
     short = cycles[~is_long_wait(cycles, window_s)]
-    return Suffered(threads(cycles, window_s), by_thread(short, n_windows=n_windows, window_s=window_s))
+    return RankSlowdowns(
+        thread_waits(cycles, window_s), by_thread(short, n_windows=n_windows, window_s=window_s)
+    )

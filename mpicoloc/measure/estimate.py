@@ -11,26 +11,25 @@ import numpy as np
 
 from mpicoloc.core.estimate import Estimate
 from mpicoloc.core.profile import Interference, Job
-from mpicoloc.core.tables import VERDICTS, Table, table, text
-from mpicoloc.measure import burst as matched
-from mpicoloc.measure import critical_ranks as from_ranks
-from mpicoloc.measure import processor
+from mpicoloc.core.tables import UNIT_SITE, VERDICTS, Table, table, text, valid_shutters
+from mpicoloc.measure import burst, critical_ranks, processor
+from mpicoloc.measure.critical_ranks import RankSlowdowns
 
 if TYPE_CHECKING:  # NumPy imports it when it is named, which takes 5 ms
     Rng = np.random.Generator | Callable[[], np.random.Generator]
 
 Tables = Mapping[str, Table]
-UNIT_SITE = 0xFFF
-"""Call site of cycles that are units of work of the application (MC_UNIT_SITE)."""
-NOT_ALIKE = "some of its ranks wait long for others, and the counted place is passed by all together"
+RANKS_WAIT_DIFFERENTLY = (
+    "some of its ranks wait long for others, and the counted place is passed by all together"
+)
 UNWATCHED_FRAC = 0.1
-"""A larger part of a node's time without its agent's eyes: nothing is known of the job's company."""
+"""Part of a node's time that its agent may miss; above it the job's co-runners are unknown."""
 UNWATCHED_S = 1.0
-"""And longer than this and two periods: the agent starts after the ranks and looks once a period."""
+"""Time that may be missed besides two periods, s: an agent starts after the ranks and looks once a period."""
 
 
 @dataclass(frozen=True)
-class Split:
+class WallTimeSplit:
     """Where the wall time went, s, mean over nodes: alone, co-run, solo in shutters, paused for others."""
 
     alone_s: float
@@ -58,27 +57,27 @@ def interference(job: Job, tables: Tables, *, rng: np.random.Generator) -> Inter
     """
     names = ("ranks", "nodes", "cycles", "shutters")
     full = {name: tables[name] if name in tables else table(name) for name in names}
-    suffered = from_ranks.suffered(bursts(full["cycles"]), *windows(full["shutters"]))
-    return interference_of_ranks(job, full, suffered, rng)
+    slowdowns = critical_ranks.rank_slowdowns(burst_cycles(full["cycles"]), *valid_windows(full["shutters"]))
+    return interference_of_ranks(job, full, slowdowns, rng)
 
 
-def interference_of_ranks(job: Job, tables: Tables, suffered: from_ranks.Suffered, rng: Rng) -> Interference:
-    """Slowdown of the job; `suffered` is what its ranks suffered (`critical_ranks.suffered`)."""
+def interference_of_ranks(job: Job, tables: Tables, slowdowns: RankSlowdowns, rng: Rng) -> Interference:
+    """Slowdown of the job; `slowdowns` are those of its ranks (`critical_ranks.rank_slowdowns`)."""
     nodes, ranks, shutters = tables["nodes"], tables["ranks"], tables["shutters"]
     if not len(nodes):
-        return Interference(reason="no node agent watched the job", **processor.used(ranks))
+        return Interference(reason="no node agent watched the job", **processor.processor_use(ranks))
     meter, meter_reason = _meter(nodes)
-    facts: dict[str, Any] = processor.used(ranks) | {
+    facts: dict[str, Any] = processor.processor_use(ranks) | {
         "meter": meter,
         "meter_reason": meter_reason,
         "n_taken": int(nodes["n_taken"].sum()),
-        "n_used": int((shutters["verdict"] == VERDICTS.index("valid")).sum()),
+        "n_used": len(valid_shutters(shutters)),
         "overhead_frac": _overhead(job, nodes, ranks),
         "shared_s": split_wall(job.wall_s, nodes, shutters).shared_s,
     }
-    gap = unwatched(nodes, ranks)
-    if gap:
-        return Interference(reason=gap, **facts)
+    reason = unwatched_reason(nodes, ranks)
+    if reason:
+        return Interference(reason=reason, **facts)
     if facts["shared_s"] <= 0:
         alone = Estimate(1.0, 1.0, 1.0, 0, "1", processor.ALONE)
         return Interference(slowdown=alone, reason="never shared its nodes", **facts)
@@ -86,46 +85,53 @@ def interference_of_ranks(job: Job, tables: Tables, suffered: from_ranks.Suffere
         return Interference(
             reason="its nodes could not agree on shutters, as always with LD_PRELOAD alone", **facts
         )
-    measured = of_waited_for(tables, suffered)
-    phase, others, reason, coverage = _corun_slowdown(
-        meter, measured, suffered, rng() if callable(rng) else rng
+    measured = of_critical_ranks(tables, slowdowns)
+    corun = _corun_slowdown(meter, measured, slowdowns, rng() if callable(rng) else rng)
+    split, min_solo_s = job_split(job, tables, slowdowns)
+    of_job = None if corun.slowdown is None else job_slowdown(corun.slowdown, split, min_solo_s)
+    alternatives = tuple(job_slowdown(other, split, min_solo_s) for other in corun.alternatives)
+    return Interference(
+        slowdown=of_job,
+        reason=corun.reason,
+        coverage_frac=corun.coverage_frac,
+        alternatives=alternatives,
+        **facts,
     )
-    split, least_s = parts_of_job(job, tables, suffered)
-    whole = None if phase is None else over_job(phase, split, least_s)
-    kept = tuple(over_job(other, split, least_s) for other in others)
-    return Interference(slowdown=whole, reason=reason, coverage_frac=coverage, alternatives=kept, **facts)
 
 
-def of_waited_for(tables: Tables, suffered: from_ranks.Suffered) -> dict[str, Table]:
-    """The tables without nodes and shutters of ranks that nobody waits for: their time is not the job's."""
+def of_critical_ranks(tables: Tables, slowdowns: RankSlowdowns) -> dict[str, Table]:
+    """The tables without the nodes and shutters on which only ranks run that no other rank waits for.
+
+    The time of such ranks is not the job's.
+    """
     nodes, ranks, shutters = tables["nodes"], tables["ranks"], tables["shutters"]
-    i_nodes = np.unique(ranks["i_node"][np.isin(ranks["rank"], suffered.waited_for)])
+    i_nodes = np.unique(ranks["i_node"][np.isin(ranks["rank"], slowdowns.critical_ranks)])
     if len(i_nodes):
         nodes, shutters = nodes[i_nodes], shutters[np.isin(shutters["i_node"], i_nodes)]
     return {**tables, "nodes": nodes, "shutters": shutters}
 
 
-def parts_of_job(
-    job: Job, tables: Tables, suffered: from_ranks.Suffered
-) -> tuple[Split, tuple[float, float, float]]:
-    """What `over_job` needs beside the slowdown of the co-run phase."""
-    measured, shared_s = of_waited_for(tables, suffered), tables["nodes"]["shared_s"]
+def job_split(
+    job: Job, tables: Tables, slowdowns: RankSlowdowns
+) -> tuple[WallTimeSplit, tuple[float, float, float]]:
+    """How the wall time is split, and the least solo time of the job, s: arguments of `job_slowdown`."""
+    measured, shared_s = of_critical_ranks(tables, slowdowns), tables["nodes"]["shared_s"]
     alone_s = {int(r["rank"]): max(0.0, job.wall_s - float(shared_s[r["i_node"]])) for r in tables["ranks"]}
-    return split_wall(job.wall_s, measured["nodes"], measured["shutters"]), suffered.least_s(alone_s)
+    return split_wall(job.wall_s, measured["nodes"], measured["shutters"]), slowdowns.min_solo_s(alone_s)
 
 
 def _overhead(job: Job, nodes: Table, ranks: Table) -> float | None:
-    """The part of its time that the job stood still for others, or was slowed by the counting."""
+    """Part of its time that the job stood still for others, or that counting took from it."""
     if not len(ranks) or job.wall_s <= 0:
         return None
-    # Pauses are known of each rank's first thread, counting of all threads together.
+    # Pauses are recorded for the first thread of each rank, counting for all threads together.
     paused_s = float(ranks["paused_ns"].sum()) * 1e-9 / len(ranks)
     counting_s = float(nodes["counting_s"].sum()) / max(job.n_cores, len(ranks))
     return (paused_s + counting_s) / job.wall_s
 
 
-def unwatched(nodes: Table, ranks: Table) -> str:
-    """Why the agents did not see enough of the job to say anything of its company; empty when they did."""
+def unwatched_reason(nodes: Table, ranks: Table) -> str:
+    """Why the agents saw too little of the job to know its co-runners; empty if they saw enough."""
     if (ranks["i_node"] < 0).any():
         return "on some of its nodes no node agent watched the job"
     for i_node, node in enumerate(nodes):
@@ -138,29 +144,34 @@ def unwatched(nodes: Table, ranks: Table) -> str:
     return ""
 
 
-def split_wall(wall_s: float, nodes: Table, shutters: Table) -> Split:
-    """Share out the wall time as the node agents saw it."""
-    valid = shutters[shutters["verdict"] == VERDICTS.index("valid")]
+def split_wall(wall_s: float, nodes: Table, shutters: Table) -> WallTimeSplit:
+    """Where the wall time of `wall_s` seconds went, as the node agents saw it."""
+    valid = valid_shutters(shutters)
     solo_s = float((valid["t1_ns"] - valid["t0_ns"]).sum()) * 1e-9 / len(nodes)
     shared_s = min(wall_s, float(nodes["shared_s"].mean()))
     solo_s = min(solo_s, shared_s)
     paused_s = min(float(nodes["paused_s"].mean()), shared_s - solo_s)
-    return Split(wall_s - shared_s, shared_s - solo_s - paused_s, solo_s, paused_s)
+    return WallTimeSplit(wall_s - shared_s, shared_s - solo_s - paused_s, solo_s, paused_s)
 
 
-def over_job(phase: Estimate, split: Split, least_s: tuple[float, float, float] = (0, 0, 0)) -> Estimate:
+def job_slowdown(
+    phase: Estimate, split: WallTimeSplit, min_solo_s: tuple[float, float, float] = (0, 0, 0)
+) -> Estimate:
     """Slowdown of the job from that of its co-run phase: T_co / (T_alone + T_solo + T_corun / s).
 
-    Time alone and time in its own shutters ran at full speed; time paused for others is lost entirely. The
-    job undisturbed would have taken `least_s` at least (value, at the lower and at the upper end), which
-    counts where it surely is more: the largest of many uncertain times is too large.
+    The job ran at full speed while it was alone and in its own shutters, and not at all in pauses for others.
+    `min_solo_s` is the least time that the job needs without co-runners: its value, and that at the lower and
+    at the upper end of the slowdown. It counts only if its whole interval is above the time that follows from
+    `phase`, because the largest of many uncertain times is biased upwards.
     """
     total_s = split.alone_s + split.shared_s
     full_speed_s = split.alone_s + split.solo_s
     slowdowns = (phase.value, phase.low, phase.high)
     times_s = [full_speed_s + split.corun_s / s for s in slowdowns]
-    if least_s[2] > times_s[0]:
-        times_s = [max(time_s, min(least, total_s)) for time_s, least in zip(times_s, least_s, strict=True)]
+    if min_solo_s[2] > times_s[0]:
+        times_s = [
+            max(time_s, min(least, total_s)) for time_s, least in zip(times_s, min_solo_s, strict=True)
+        ]
     value, low, high = (
         total_s / time_s if time_s > 0 else s for time_s, s in zip(times_s, slowdowns, strict=True)
     )
@@ -168,79 +179,108 @@ def over_job(phase: Estimate, split: Split, least_s: tuple[float, float, float] 
 
 
 def _meter(nodes: Table) -> tuple[str, str]:
-    """The meter all nodes have in common; a mixed job falls back to the weaker one."""
+    """The weakest meter of all nodes, and why that node has no better one."""
     order = ("none", "loop", "burst", "ipc")
     rank = [order.index(name) if (name := text(meter)) in order else 0 for meter in nodes["meter"]]
     i_weakest = int(np.argmin(rank))
     return order[rank[i_weakest]], text(nodes["meter_reason"][i_weakest])
 
 
-def _is_asked_for(node: np.void) -> bool:
-    """Whether the meter is what the user wanted, not what is there."""
+def _meter_was_chosen(node: np.void) -> bool:
+    """Whether the user chose the meter; otherwise it is the best that works on the node."""
     return text(node["meter_reason"]).startswith("option meter is")
 
 
-def bursts(cycles: Table) -> Table:
-    """Cycles that are no units of work."""
+def burst_cycles(cycles: Table) -> Table:
+    """The cycles that are bursts, and not units of work that the application marks."""
     return cycles[cycles["from_site"] != UNIT_SITE]
 
 
-def windows(shutters: Table) -> tuple[int, float]:
-    """Valid shutters of the node that has most, and their mean length, s."""
-    valid = shutters[shutters["verdict"] == VERDICTS.index("valid")]
+def valid_windows(shutters: Table) -> tuple[int, float]:
+    """Number of valid shutters of the node that has most, and the mean length of all valid ones, s."""
+    valid = valid_shutters(shutters)
     if not len(valid):
         return 0, 0.0
     return int(np.bincount(valid["i_node"]).max()), float((valid["t1_ns"] - valid["t0_ns"]).mean()) * 1e-9
 
 
+@dataclass(frozen=True)
+class _CorunSlowdown:
+    """Slowdown of the co-run phase, or why there is none; and the results of the other estimators."""
+
+    slowdown: Estimate | None
+    alternatives: tuple[Estimate, ...] = ()
+    reason: str = ""
+    coverage_frac: float | None = None
+
+
 def _corun_slowdown(
-    meter: str, tables: Tables, suffered: from_ranks.Suffered, rng: np.random.Generator
-) -> tuple[Estimate | None, list[Estimate], str, float | None]:
-    """Slowdown of the co-run phase, the other estimates, why there is none, and the coverage."""
-    # Here: the profiles of most jobs need neither.
-    from mpicoloc.measure import ipc, loop
-
+    meter: str, tables: Tables, slowdowns: RankSlowdowns, rng: np.random.Generator
+) -> _CorunSlowdown:
     cycles, shutters = tables["cycles"], tables["shutters"]
-    burst = _burst(suffered.that_count(bursts(cycles), windows(shutters)[1]), shutters, rng)
-    units_of_work = cycles[cycles["from_site"] == UNIT_SITE]
-    if len(units_of_work):
-        units = _burst(units_of_work[np.isin(units_of_work["rank"], suffered.waited_for)], shutters, rng)
-        if units.slowdown is not None:
-            marked = dataclasses.replace(units.slowdown, method="pcontrol")
-            return marked, [burst.slowdown] if burst.slowdown else [], "", units.coverage_frac
+    window_s = valid_windows(shutters)[1]
+    by_burst = _matched(slowdowns.critical_cycles(burst_cycles(cycles), window_s), shutters, rng)
+    alternatives = (by_burst.slowdown,) if by_burst.slowdown else ()
+    units = cycles[cycles["from_site"] == UNIT_SITE]
+    if len(units):
+        by_units = _matched(units[np.isin(units["rank"], slowdowns.critical_ranks)], shutters, rng)
+        if by_units.slowdown is not None:
+            slowdown = dataclasses.replace(by_units.slowdown, method="pcontrol")
+            return _CorunSlowdown(slowdown, alternatives, coverage_frac=by_units.coverage_frac)
     if meter == "ipc":
-        counted = ipc.estimates(shutters, rng=rng)
-        # Instructions are progress unless a program waits in loops of its own, which bursts see through.
-        if burst.slowdown is not None and not any(map(_is_asked_for, tables["nodes"])):
-            return burst.slowdown, counted, "", burst.coverage_frac
-        beside = [burst.slowdown] if burst.slowdown else []
-        # Eq. 6 of all counts is only for comparison: a rank that polls would be thought to work.
-        if counted and counted[0].method != ipc.UNMODIFIED:
-            return counted[0], counted[1:] + beside, "", burst.coverage_frac
-        n_known = len(ipc.work(shutters))
-        reason = f"{n_known} shutters have counts outside MPI that agree, {ipc.MIN_SHUTTERS} needed"
-        return None, counted + beside, reason, burst.coverage_frac
+        was_chosen = any(map(_meter_was_chosen, tables["nodes"]))
+        return _by_instructions(shutters, by_burst, was_chosen, rng)
     if meter == "loop":
-        rates = loop.rates(shutters, rng=rng) if suffered.are_alike else loop.Rates(None, NOT_ALIKE)
-        if rates.slowdown is None:  # in a job that calls MPI often enough, bursts may tell all the same
-            return burst.slowdown, [], rates.reason if burst.slowdown is None else "", burst.coverage_frac
-        return rates.slowdown, [burst.slowdown] if burst.slowdown else [], "", None
+        return _by_loop(shutters, by_burst, slowdowns.ranks_wait_alike, rng)
     if meter == "burst":
-        return burst.slowdown, [], burst.reason, burst.coverage_frac
-    return None, [], "no meter: " + _because(tables["nodes"]), None
+        return _CorunSlowdown(by_burst.slowdown, (), by_burst.reason, by_burst.coverage_frac)
+    return _CorunSlowdown(None, (), f"no meter: {_no_meter_reason(tables['nodes'])}")
 
 
-def _burst(cycles: Table, shutters: Table, rng: np.random.Generator) -> matched.Matched:
-    n_windows, window_s = windows(shutters)
-    result = matched.matched(cycles, n_windows=n_windows, window_s=window_s, rng=rng)
-    if result.reason and n_windows < matched.MIN_SHUTTERS:
+def _by_instructions(
+    shutters: Table, by_burst: burst.Matched, was_chosen: bool, rng: np.random.Generator
+) -> _CorunSlowdown:
+    """From counts of instructions; from bursts if these have an estimate and the user chose no meter."""
+    from mpicoloc.measure import ipc  # the profiles of most jobs do not need it
+
+    counted, coverage_frac = tuple(ipc.estimates(shutters, rng=rng)), by_burst.coverage_frac
+    # A program that waits in loops of its own counts instructions without progress; bursts see through that.
+    if by_burst.slowdown is not None and not was_chosen:
+        return _CorunSlowdown(by_burst.slowdown, counted, "", coverage_frac)
+    alternatives = (by_burst.slowdown,) if by_burst.slowdown else ()
+    # Eq. 6 of all counts is only for comparison: a rank that polls would count as working.
+    if counted and counted[0].method != ipc.UNMODIFIED:
+        return _CorunSlowdown(counted[0], counted[1:] + alternatives, "", coverage_frac)
+    n_known = len(ipc.work(shutters))
+    reason = f"{n_known} shutters have counts outside MPI that agree, {ipc.MIN_SHUTTERS} needed"
+    return _CorunSlowdown(None, counted + alternatives, reason, coverage_frac)
+
+
+def _by_loop(
+    shutters: Table, by_burst: burst.Matched, ranks_wait_alike: bool, rng: np.random.Generator
+) -> _CorunSlowdown:
+    """From the rate at which the counted place is passed; from bursts if that has no estimate."""
+    from mpicoloc.measure import loop  # the profiles of most jobs do not need it
+
+    rates = loop.rates(shutters, rng=rng) if ranks_wait_alike else loop.Rates(None, RANKS_WAIT_DIFFERENTLY)
+    if rates.slowdown is None:
+        reason = rates.reason if by_burst.slowdown is None else ""
+        return _CorunSlowdown(by_burst.slowdown, (), reason, by_burst.coverage_frac)
+    return _CorunSlowdown(rates.slowdown, (by_burst.slowdown,) if by_burst.slowdown else ())
+
+
+def _matched(cycles: Table, shutters: Table, rng: np.random.Generator) -> burst.Matched:
+    """The matched estimate; if valid shutters are too few, its reason names the verdicts of the others."""
+    n_windows, window_s = valid_windows(shutters)
+    result = burst.matched(cycles, n_windows=n_windows, window_s=window_s, rng=rng)
+    if result.reason and n_windows < burst.MIN_SHUTTERS:
         counts = np.bincount(shutters["verdict"], minlength=len(VERDICTS))
         refused = ", ".join(
             f"{n} {name}" for n, name in zip(counts, VERDICTS, strict=False) if n and name != "valid"
         )
-        return matched.Matched(None, result.reason + (f" (not valid: {refused})" if refused else ""))
+        return burst.Matched(None, result.reason + (f" (not valid: {refused})" if refused else ""))
     return result
 
 
-def _because(nodes: Table) -> str:
+def _no_meter_reason(nodes: Table) -> str:
     return next((text(reason) for reason in nodes["meter_reason"] if text(reason)), "switched off")

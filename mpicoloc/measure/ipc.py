@@ -1,4 +1,4 @@
-"""Estimators from hardware counts: POPPA's of instructions per cycle, and what polling does not deceive."""
+"""Estimators from hardware counts: POPPA's of instructions per cycle, and two that polling cannot distort."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mpicoloc.core.estimate import Estimate
-from mpicoloc.core.tables import VERDICTS, Table
+from mpicoloc.core.tables import Table, valid_shutters
 
 MIN_SHUTTERS = 8
 """Blocks below which there is no estimate."""
 DELTA = 0.05
 """Algorithm 4: largest difference of IPC before and after a shutter."""
 N_REPLICATES = 1000
-WIDEST = 2.7
-"""An interval whose ends differ by a larger factor says nothing."""
+MAX_END_RATIO = 2.7
+"""Ratio of the ends of an interval above which there is no estimate."""
 UNMODIFIED = "ipc-unfiltered"
 EVENTS = ("instructions", "cycles")
 
@@ -25,11 +25,11 @@ WINDOWS = ("before", "during", "after")
 
 
 def blocks(shutters: Table, *, outside: bool = False) -> Array:
-    """IPC before, during and after each valid shutter, (n_blocks, 3); those without cycles are left out.
+    """IPC before, during and after each valid shutter with cycles, shape (n_blocks, 3).
 
-    With `outside` only what was counted outside MPI calls.
+    With `outside`, the IPC outside MPI calls.
     """
-    valid = shutters[shutters["verdict"] == VERDICTS.index("valid")]
+    valid = valid_shutters(shutters)
     instructions, cycles = (_counts(valid, f"outside_{what}" if outside else what) for what in EVENTS)
     ipc = np.divide(instructions, cycles, out=np.zeros_like(cycles), where=cycles > 0)
     kept: Array = ipc[(ipc > 0).all(axis=1)]
@@ -37,10 +37,10 @@ def blocks(shutters: Table, *, outside: bool = False) -> Array:
 
 
 def work(shutters: Table) -> Array:
-    """Instructions outside MPI before, during and after each valid shutter in which they are known."""
-    valid = shutters[shutters["verdict"] == VERDICTS.index("valid")]
+    """Instructions outside MPI before, during and after each valid shutter with known counts."""
+    valid = valid_shutters(shutters)
     outside = _counts(valid, "outside_instructions")
-    # A window without length was missed; one without counts was spent inside MPI, or without a processor.
+    # A window of length 0 was missed. One without counts was spent inside MPI, or without a processor.
     kept: Array = outside[(_counts(valid, "window_ns") > 0).all(axis=1) & outside.any(axis=1)]
     return kept
 
@@ -50,7 +50,7 @@ def _counts(shutters: Table, what: str) -> Array:
 
 
 def estimates(shutters: Table, *, rng: np.random.Generator) -> list[Estimate]:
-    """All that the counts of a job tell, those first that can be believed most.
+    """All estimates from the counts of a job, the most trustworthy first.
 
     Parameters
     ----------
@@ -62,17 +62,17 @@ def estimates(shutters: Table, *, rng: np.random.Generator) -> list[Estimate]:
     Returns
     -------
     list of Estimate
-        ``ipc-progress``, ``ipc-outside``, ``ipc-filtered`` and ``ipc-unfiltered``; without those for which
-        there are too few shutters.
+        ``ipc-progress``, ``ipc-outside``, ``ipc-filtered`` and ``ipc-unfiltered``; estimates with too few
+        shutters are left out.
     """
-    every = blocks(shutters)
-    found = (
+    all_blocks = blocks(shutters)
+    results = (
         progress(work(shutters), rng=rng),
         unfiltered(blocks(shutters, outside=True), method="ipc-outside", rng=rng),
-        filtered(every, rng=rng),
-        unfiltered(every, rng=rng),
+        filtered(all_blocks, rng=rng),
+        unfiltered(all_blocks, rng=rng),
     )
-    return [estimate for estimate in found if estimate is not None]
+    return [estimate for estimate in results if estimate is not None]
 
 
 def progress(instructions: Array, *, rng: np.random.Generator) -> Estimate | None:
@@ -92,9 +92,9 @@ def progress(instructions: Array, *, rng: np.random.Generator) -> Estimate | Non
 
     Notes
     -----
-    Eq. 6-8 of Breslow et al. 2013 with instructions per time in place of IPC: what a job computes in a
-    second falls likewise when its instructions get slower, when it has no processor, and when it waits in
-    MPI for a rank with which that is so. IPC sees only the first of these.
+    Eq. 6-8 of Breslow et al. 2013 with instructions per time in place of IPC. A job computes less per second
+    when its instructions get slower, when it has no processor, and when it waits in MPI for a rank that
+    suffers either. IPC sees only the first of these.
     """
     return _ratio(instructions, "ipc-progress", rng)
 
@@ -109,7 +109,7 @@ def unfiltered(ipc: Array, *, rng: np.random.Generator, method: str = UNMODIFIED
     rng : numpy.random.Generator
         For the bootstrap over shutters.
     method : str
-        What the estimate is called: another name where the counts are not all of the job.
+        Name of the estimate; it differs if the counts are only a part of the job's.
 
     Returns
     -------
@@ -130,15 +130,14 @@ def filtered(ipc: Array, *, delta: float = DELTA, rng: np.random.Generator) -> E
 
     Notes
     -----
-    Breslow et al. 2013, Algorithm 4. It keeps only blocks whose IPC rose in the shutter, so that a job
-    without interference is estimated above 1 by its noise; the unfiltered estimate stands beside it in the
-    profile.
+    Breslow et al. 2013, Algorithm 4. It keeps only blocks whose IPC rose in the shutter, so noise makes the
+    estimate of a job without interference exceed 1. Therefore the profile has the unfiltered estimate, too.
     """
     return _ratio(ipc[passes(ipc, delta)], "ipc-filtered", rng)
 
 
 def passes(ipc: Array, delta: float = DELTA) -> NDArray[np.bool_]:
-    """Line 3 of Algorithm 4, per block."""
+    """Whether each block passes the filter of Algorithm 4, line 3."""
     before, during, after = ipc[:, 0], ipc[:, 1], ipc[:, 2]
     result: NDArray[np.bool_] = (np.abs(before - after) < delta) & (before < during) & (after < during)
     return result
@@ -154,6 +153,6 @@ def _ratio(ipc: Array, method: str, rng: np.random.Generator) -> Estimate | None
     above, below = solo[picks].sum(axis=1), corun[picks].sum(axis=1)
     replicates = above[below > 0] / below[below > 0]
     low, high = (float(end) for end in np.quantile(replicates, [0.025, 0.975]))
-    if not 0 < high <= WIDEST * low:
+    if not 0 < high <= MAX_END_RATIO * low:
         return None
     return Estimate(value, min(low, value), max(high, value), n, "1", method)

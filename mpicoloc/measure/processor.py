@@ -1,4 +1,4 @@
-"""What part of the time that a job's ranks were ready to run they had no processor."""
+"""Processor time of a job's ranks, and the time that they were ready to run without a processor."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ from mpicoloc.core.tables import Table
 
 ALONE = "alone"
 """Method of the slowdown of a job without co-runners."""
-NOTEWORTHY_FRAC = 0.05
-"""Below this part no note is made, because kernel threads and daemons take the processor from every job now
-and then, and runs of one program on one machine differ by some per cent anyway. Who shares a processor with
-one other process loses half of the time."""
+NOTABLE_FRAC = 0.05
+"""Run delay, as part of the time ready to run, from which a note is made. Kernel threads and daemons take the
+processor from every job now and then, and runs of one program differ by some per cent anyway. A process that
+shares its processor with one other loses half of the time."""
 
 
-def used(ranks: Table) -> dict[str, Any]:
+def processor_use(ranks: Table) -> dict[str, Any]:
     """`cpu_s`, `run_delay_s` and `involuntary_switches` of an `Interference`, from the table of ranks.
 
-    They are of the same ranks: of those that told their run delay, else of all.
+    All three are sums over the ranks whose run delay is known; if there is none, over all ranks.
     """
-    told = ranks[~np.isnan(ranks["run_delay_s"])]
-    known = told if len(told) else ranks
-    sums = {name: _sum(known[name]) for name in ("cpu_s", "run_delay_s", "involuntary_switches")}
+    with_run_delay = ranks[~np.isnan(ranks["run_delay_s"])]
+    rows = with_run_delay if len(with_run_delay) else ranks
+    sums = {name: _sum(rows[name]) for name in ("cpu_s", "run_delay_s", "involuntary_switches")}
     switches = sums["involuntary_switches"]
     return sums | {"involuntary_switches": None if switches is None else int(switches)}
 
@@ -33,9 +33,9 @@ def _sum(column: np.ndarray) -> float | None:
 
 
 def run_delay_frac(cpu_s: float | None, run_delay_s: float | None) -> float | None:
-    """Run delay over the time that the ranks' threads were ready to run; None: not known.
+    """Run delay over the time that the ranks' threads were ready to run or ran; None: not known.
 
-    The part of the processor time asked for that was not given; independent of threads and of sleep.
+    It does not depend on the number of threads, nor on the time that they sleep.
     """
     if cpu_s is None or run_delay_s is None:
         return None
@@ -43,23 +43,24 @@ def run_delay_frac(cpu_s: float | None, run_delay_s: float | None) -> float | No
     return run_delay_s / ready_s if ready_s > 0 else 0.0
 
 
-def noteworthy_run_delay_frac(
+def notable_run_delay_frac(
     method: str | None, wall_s: float, n_ranks: float, cpu_s: float | None, run_delay_s: float | None
 ) -> float | None:
-    """`run_delay_frac` of a job that had no co-runner under mpicoloc, if it is worth a word; else None.
+    """`run_delay_frac` of a job without co-runner under mpicoloc, if it deserves a note; else None.
 
-    Of jobs with co-runners the slowdown, which is by `method`, has it. A job that slept nearly all the time
-    may have lost a large part of very little: it must be `NOTEWORTHY_FRAC` of its wall time too.
+    The slowdown of a job with co-runners (`method` is not `ALONE`) includes the run delay. A job that slept
+    nearly all the time may have lost a large part of very little, so the run delay must also be
+    `NOTABLE_FRAC` of the wall time.
     """
     frac = run_delay_frac(cpu_s, run_delay_s)
     if method != ALONE or frac is None or run_delay_s is None:
         return None
     of_wall = run_delay_s / (wall_s * n_ranks) if wall_s * n_ranks > 0 else 0.0
-    return frac if min(frac, of_wall) >= NOTEWORTHY_FRAC else None
+    return frac if min(frac, of_wall) >= NOTABLE_FRAC else None
 
 
-def crowded(ranks: Table, cpus_of_nodes: list[int]) -> tuple[int, int] | None:
-    """Ranks and processors of the node where most ranks share each processor, if it has fewer than ranks.
+def most_crowded_node(ranks: Table, cpus_of_nodes: list[int]) -> tuple[int, int] | None:
+    """Ranks and processors of the node with most ranks per processor; None if no node has more than one.
 
     Parameters
     ----------

@@ -25,7 +25,7 @@ def paused_frac(duration_s: float, period_s: float, n_jobs: int) -> float:
     Raises
     ------
     UsageError
-        If shutters would overlap, or there is no job.
+        If shutters overlap, or there is no job.
     """
     if n_jobs < 1 or not 0 <= duration_s <= period_s or period_s <= 0:
         raise UsageError(
@@ -36,9 +36,9 @@ def paused_frac(duration_s: float, period_s: float, n_jobs: int) -> float:
 
 
 def stretch(duration_s: float, period_s: float, n_jobs: int) -> float:
-    """How many times as long a job takes with shutters that change nothing but that it stands still.
+    """Run time of a job with shutters over that without, if the job only loses the pauses.
 
     Parameters are those of `paused_frac`. Returns 1 / (1 - Z), Eq. 10 over T_i. Co-runners that slow each
-    other get some of it back: each has its own shutters to itself.
+    other lose less, because each has its own shutters to itself.
     """
     return 1.0 / (1.0 - paused_frac(duration_s, period_s, n_jobs))

@@ -1,1 +1,1 @@
-"""The fat-tree: its numbers, routes, readers, and what a job does to each level. Pure functions."""
+"""The network: topologies, the messages of jobs, and what these load on each level. Pure functions."""

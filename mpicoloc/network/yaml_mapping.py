@@ -1,4 +1,4 @@
-"""YAML of a topology, read strictly. Imported only where there is some: a compute node may have no PyYAML."""
+"""Strict reader of YAML. Imported only to read YAML, because a compute node may have no PyYAML."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from mpicoloc.network.topology.xgft import shown
 
 
 class _Loader(yaml.BaseLoader):
-    """Refuses a key that is there twice, of which YAML would take the last one without a word."""
+    """Refuses duplicate keys, of which PyYAML silently takes the last."""
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
         """The mapping of a node."""
@@ -24,15 +24,15 @@ class _Loader(yaml.BaseLoader):
 
 
 def load(text: str, source: str) -> Any:
-    """The data of a text; every scalar is text.
+    """The data of a text, in which every scalar is a str.
 
     Raises
     ------
     DataError
-        If it is no YAML.
+        If the text is no valid YAML.
     """
     try:
-        # BaseLoader: every scalar is text, so that no number, date or "no" is guessed.
+        # BaseLoader leaves every scalar as text, and guesses no number, date or "no".
         return yaml.load(text, Loader=_Loader)
     except yaml.MarkedYAMLError as error:
         line = error.problem_mark.line + 1 if error.problem_mark else 1

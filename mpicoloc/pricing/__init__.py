@@ -1,1 +1,1 @@
-"""From a slowdown to the price of a job. Pure functions."""
+"""The price of a job from its slowdown. Pure functions."""

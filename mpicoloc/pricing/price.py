@@ -12,18 +12,18 @@ from mpicoloc.core.estimate import Estimate
 from mpicoloc.core.profile import Price
 from mpicoloc.errors import DataError, UsageError
 
-N_STEPS = 256
-"""Points between the ends of the slowdown's interval at which a price function is tried."""
+N_PROPAGATION_STEPS = 256
+"""Steps in the interval of a slowdown at which a price function is evaluated, to get the price's interval."""
 
 
 @dataclass(frozen=True)
 class Tariff:
-    """What turns a run into a price: F, its name, and L in SU per core-hour.
+    """The rate L in SU per core-hour, and the price function F with its name.
 
     Raises
     ------
     UsageError
-        If the rate is no number >= 0.
+        If the rate is not a number >= 0.
     """
 
     rate_su: float
@@ -48,7 +48,7 @@ class Tariff:
 
 
 def tariff(rate_su: float, pricing: str = "fair") -> Tariff:
-    """The tariff of rate L and the pricing of that name.
+    """The tariff with this rate L and the price function of this name.
 
     Raises
     ------
@@ -66,15 +66,15 @@ def price(
     Parameters
     ----------
     slowdown : Estimate or None
-        T_co/T_solo of the whole job; None is priced like an unshared run.
+        T_co/T_solo of the whole job; None is priced as a run without co-runners.
     n_cores : int
         Cores used (C).
     wall_s : float
-        Run time as it was (T, T_co), s.
+        Measured run time (T, T_co), s.
     rate_su : float
         L, SU per core-hour.
     pricing : str
-        Name as `pricings.find` takes it.
+        Name of the price function, as `pricings.find` takes it.
 
     Raises
     ------
@@ -89,31 +89,31 @@ def price(
     chosen = tariff(rate_su, pricing)
     runtime_su = chosen.runtime_su(n_cores, wall_s)
     unshared = Estimate(1.0, 1.0, 1.0, 0, "1", "none")
-    fair = _spread(slowdown or unshared, "SU", lambda factor: chosen.shared_su(n_cores, wall_s, factor))
+    fair = _propagate(slowdown or unshared, "SU", lambda factor: chosen.shared_su(n_cores, wall_s, factor))
     discount = 1.0 - fair.value / runtime_su if runtime_su > 0 else 0.0
-    # Rounding must not show as a discount of -1e-16.
+    # Rounding must not produce a discount of -1e-16.
     discount = 0.0 if abs(discount) < 1e-12 else discount
     return Price(rate_su, runtime_su, fair.value, discount, pricing, fair.low, fair.high)
 
 
 @dataclass(frozen=True)
 class Bill:
-    """The prices of one job beside each other, as in Figure 12 of the paper; None: not known.
+    """The prices of one job beside each other, as in Figure 12 of the paper; None: unknown.
 
     Attributes
     ----------
     runtime : Estimate
-        State of practice: what a centre charges that looks at the run time only (Eq. 1), SU.
+        State of practice: the price by run time only (Eq. 1), SU.
     fair : Estimate or None
         By the measured slowdown (Eq. 2), SU.
     oracle : Estimate or None
-        By the true slowdown, where that is known, SU.
+        By the true slowdown, if that is known, SU.
     solo : Estimate or None
-        What the run would have cost alone: by the true slowdown, else by the measured one, SU.
+        Price of the run without co-runners: by the true slowdown, else by the measured one, SU.
     relative : mapping of str to Estimate or None
-        The three prices over that of the run alone, by the names of their fields.
+        The three prices over `solo`, by the names of their fields.
     charged_su : float
-        The price to ask for: the fair one; where no slowdown was measured, that of an unshared run.
+        The price to charge: the fair one; without a measured slowdown, that of a run without co-runners.
     """
 
     tariff: Tariff
@@ -137,7 +137,7 @@ def bill(
     tariff: Tariff,
     true_slowdown: float | None = None,
 ) -> Bill:
-    """All prices of one job of `n_cores` that ran `wall_s` (T_co), by its measured and its true T_co/T_solo.
+    """All prices of a job on `n_cores` that ran for `wall_s` (T_co), by its measured and true T_co/T_solo.
 
     Raises
     ------
@@ -146,31 +146,31 @@ def bill(
     DataError
         If the measured slowdown is not above 0.
     """
-    _check(slowdown, true_slowdown)
-    truth = None if true_slowdown is None else _exact(true_slowdown, "1", "given")
+    _check_slowdowns(slowdown, true_slowdown)
+    exact_slowdown = None if true_slowdown is None else _exact_estimate(true_slowdown, "1", "given")
     runtime_su = tariff.runtime_su(n_cores, wall_s)
 
     def shared_su(factor: float) -> float:
         return tariff.shared_su(n_cores, wall_s, factor)
 
-    runtime = _exact(runtime_su, "SU", "run time")
-    fair, oracle = (_through(known, "SU", shared_su) for known in (slowdown, truth))
-    solo = _through(truth or slowdown, "SU", lambda factor: runtime_su / factor)
-    relative = _relative(slowdown, truth, runtime_su, shared_su)
+    runtime = _exact_estimate(runtime_su, "SU", "run time")
+    fair, oracle = (_propagate_if_known(known, "SU", shared_su) for known in (slowdown, exact_slowdown))
+    solo = _propagate_if_known(exact_slowdown or slowdown, "SU", lambda factor: runtime_su / factor)
+    relative = _relative_prices(slowdown, exact_slowdown, runtime_su, shared_su)
     charged_su = shared_su(1.0 if slowdown is None else slowdown.value)
     run = (tariff, n_cores, wall_s, slowdown, true_slowdown)
     return Bill(*run, runtime, fair, oracle, solo, relative, charged_su)
 
 
-def of_whole_run(slowdown: Estimate | None, measured_s: float, wall_s: float) -> Estimate | None:
-    """T_co/T_solo of a run of which only a part was measured; the rest counts as not slowed down.
+def slowdown_of_run(slowdown: Estimate | None, measured_s: float, wall_s: float) -> Estimate | None:
+    """T_co/T_solo of a run of which only a part was measured; the rest counts as not slowed.
 
     Parameters
     ----------
     slowdown : Estimate or None
         T_co/T_solo of the measured part.
     measured_s : float
-        How long that part took, s; no more of it counts than `wall_s`.
+        How long that part took, s; at most `wall_s` of it counts.
     wall_s : float
         T_co of the whole run, s.
 
@@ -188,62 +188,67 @@ def of_whole_run(slowdown: Estimate | None, measured_s: float, wall_s: float) ->
     -----
     T_solo = wall_s - measured_s + measured_s / slowdown, which Breslow et al. 2013, Eq. 2, then takes.
     """
-    _check(slowdown, None)
-    part = min(max(measured_s, 0.0) / wall_s, 1.0) if wall_s > 0 else 1.0
-    if slowdown is None or part == 1.0:
+    _check_slowdowns(slowdown, None)
+    measured_frac = min(max(measured_s, 0.0) / wall_s, 1.0) if wall_s > 0 else 1.0
+    if slowdown is None or measured_frac == 1.0:
         return slowdown
     value, low, high = (
-        1.0 / (1.0 - part + part / end) for end in (slowdown.value, slowdown.low, slowdown.high)
+        1.0 / (1.0 - measured_frac + measured_frac / end)
+        for end in (slowdown.value, slowdown.low, slowdown.high)
     )
     return Estimate(value, low, high, slowdown.n, slowdown.unit, slowdown.method)
 
 
-def _check(slowdown: Estimate | None, true_slowdown: float | None) -> None:
+def _check_slowdowns(slowdown: Estimate | None, true_slowdown: float | None) -> None:
     if slowdown is not None and slowdown.low <= 0:
         raise DataError(f"a slowdown must be above 0, got {slowdown.value} (from {slowdown.low})")
     if true_slowdown is not None and not (np.isfinite(true_slowdown) and true_slowdown > 0):
         raise UsageError(f"the true slowdown T_co/T_solo must be above 0, got {true_slowdown}")
 
 
-def _relative(
+def _relative_prices(
     slowdown: Estimate | None,
-    truth: Estimate | None,
+    exact_slowdown: Estimate | None,
     runtime_su: float,
     shared_su: Callable[[float], float],
 ) -> dict[str, Estimate | None]:
-    """Prices over that of the run alone. Without the truth, T_solo of the denominator is the measured one."""
+    """Prices over that of the run without co-runners; its T_solo is the true one if known, else measured."""
     if runtime_su <= 0:
         return {"runtime": None, "fair": None, "oracle": None}
 
     def over_solo(factor: float) -> float:
-        # Never over the price of the run alone itself, which may be too small for a float.
-        return shared_su(factor) / runtime_su * (factor if truth is None else truth.value)
+        # Not divided by the price of the run without co-runners, which may be too small for a float.
+        return shared_su(factor) / runtime_su * (factor if exact_slowdown is None else exact_slowdown.value)
 
     return {
-        "runtime": _through(truth or slowdown, "1", lambda factor: factor),
-        "fair": _through(slowdown, "1", over_solo),
-        "oracle": _through(truth, "1", over_solo),
+        "runtime": _propagate_if_known(exact_slowdown or slowdown, "1", lambda factor: factor),
+        "fair": _propagate_if_known(slowdown, "1", over_solo),
+        "oracle": _propagate_if_known(exact_slowdown, "1", over_solo),
     }
 
 
-def _exact(value: float, unit: str, method: str) -> Estimate:
+def _exact_estimate(value: float, unit: str, method: str) -> Estimate:
     return Estimate(value, value, value, 0, unit, method)
 
 
-def _through(slowdown: Estimate | None, unit: str, function: Callable[[float], float]) -> Estimate | None:
-    return None if slowdown is None else _spread(slowdown, unit, function)
+def _propagate_if_known(
+    slowdown: Estimate | None, unit: str, function: Callable[[float], float]
+) -> Estimate | None:
+    return None if slowdown is None else _propagate(slowdown, unit, function)
 
 
-def _spread(slowdown: Estimate, unit: str, function: Callable[[float], float]) -> Estimate:
-    """What follows from a slowdown, with the smallest and largest value over its interval.
+def _propagate(slowdown: Estimate, unit: str, function: Callable[[float], float]) -> Estimate:
+    """A function of a slowdown, with its smallest and largest value over the slowdown's interval.
 
-    Exact for functions that only rise or only fall on each side of 1; others are tried at `N_STEPS` points,
-    as a centre's F may have steps.
+    Exact for functions that are monotonic on each side of 1. Others are evaluated in `N_PROPAGATION_STEPS`
+    steps, because a centre's F may have steps.
     """
     value = function(slowdown.value)
-    tried = {slowdown.low, slowdown.high}
+    slowdowns = {slowdown.low, slowdown.high}
     if slowdown.high > slowdown.low:
-        tried |= {float(factor) for factor in np.linspace(slowdown.low, slowdown.high, N_STEPS + 1)}
-        tried |= {1.0} if slowdown.low < 1.0 < slowdown.high else set()
-    found = [value, *(function(factor) for factor in tried)]
-    return Estimate(value, min(found), max(found), slowdown.n, unit, slowdown.method)
+        slowdowns |= {
+            float(factor) for factor in np.linspace(slowdown.low, slowdown.high, N_PROPAGATION_STEPS + 1)
+        }
+        slowdowns |= {1.0} if slowdown.low < 1.0 < slowdown.high else set()
+    values = [value, *(function(factor) for factor in slowdowns)]
+    return Estimate(value, min(values), max(values), slowdown.n, unit, slowdown.method)

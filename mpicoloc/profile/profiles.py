@@ -11,7 +11,7 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from mpicoloc.core.profile import Profile
-from mpicoloc.core.progress import part
+from mpicoloc.core.progress import stage
 from mpicoloc.core.tables import OnDemand, Table, dtype
 from mpicoloc.errors import DataError, MpicolocError
 from mpicoloc.profile import hdf5, profile_ipc, rows
@@ -49,13 +49,13 @@ def read(path: str | os.PathLike[str]) -> Profile:
     # The process may have gone elsewhere when a table is asked for.
     file = os.path.abspath(named)
     first = _stamp(file)
-    with part(f"reading {named}"), hdf5.readable(named) as raw:
+    with stage(f"reading {named}"), hdf5.readable(named) as raw:
         profile, more = apart(named, lambda: _at_once(named, raw), profile_ipc.unpack, files=[raw])
 
     def load(name: str) -> Table:
         if _stamp(file) != first:
             raise DataError(f"{named} has changed since it was opened; open it again")
-        with part(f"reading table {name}"), hdf5.readable(file) as raw:
+        with stage(f"reading table {name}"), hdf5.readable(file) as raw:
             return apart(
                 named,
                 lambda: [_bytes(hdf5.read_table(file, name, raw))],

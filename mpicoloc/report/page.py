@@ -14,7 +14,7 @@ from markupsafe import Markup
 
 import mpicoloc
 from mpicoloc.core.profile import Profile
-from mpicoloc.core.progress import count, part
+from mpicoloc.core.progress import count, stage
 from mpicoloc.core.tables import printable
 from mpicoloc.core.units import amount, seconds
 from mpicoloc.measure import processor
@@ -76,7 +76,7 @@ def page(
     str
         HTML. Whatever the profile says is text in it, never markup.
     """
-    with part("drawing", sum(isinstance(one, Figure) for _, parts in sections for one in parts), "figures"):
+    with stage("drawing", sum(isinstance(one, Figure) for _, parts in sections for one in parts), "figures"):
         drawn = [_section(name, parts) for name, parts in sections]
     return _template().render(
         job=profile.job,

@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Container, Mapping, Sequence
 from dataclasses import dataclass
 
-from mpicoloc.core.batch import FOR_ROOM, PENDING, RUNNING, BatchJob, BatchNode, Snapshot
+from mpicoloc.core.batch import PENDING, REASONS_FOR_NODES, RUNNING, BatchJob, BatchNode, Snapshot
 from mpicoloc.schedule import node_order
 from mpicoloc.schedule.assignment import Share, own_limit_s, share_of, told_s, waits_as_told
 from mpicoloc.schedule.occupancy import Occupancy, occupancy
@@ -25,7 +25,7 @@ PATIENCE_S = 120.0
 """A partner whose leader runs starts at once; one that has not in this time never will: it lacks memory, or
 something else that Slurm wants."""
 REFUSED = "the batch system does not start it there"
-_WAITS = (*FOR_ROOM, "Dependency")
+_WAITS = (*REASONS_FOR_NODES, "Dependency")
 """Reasons for which jobs wait that were told to; who waits for anything else may do so for ever."""
 _PRICE = '{"mpicoloc":'
 """So begins what the plugin writes when a job ends; it stays with a job that is queued again."""
@@ -98,7 +98,7 @@ def _queued(now: Snapshot, partitions: Partitions) -> list[BatchJob]:
         job
         for job in now.jobs
         if job.state == PENDING and job.partition == partitions.alone
-        and job.priority > 0 and job.reason in FOR_ROOM
+        and job.priority > 0 and job.reason in REASONS_FOR_NODES
     ]  # fmt: skip
 
 

@@ -170,7 +170,7 @@ def layout(run: Run, beside: Sequence[Run]) -> str:
 
 
 def _on_node(one: Run, other: Run, name: str) -> str:
-    mine, others = (cpu_list.numbers(run.cpus[name]) for run in (one, other))
+    mine, others = (cpu_list.parse_cpus(run.cpus[name]) for run in (one, other))
     if not mine or not others:
         return ""
     if not mine & others:

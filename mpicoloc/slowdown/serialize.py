@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from mpicoloc.core.machine import machine_from
+from mpicoloc.core.machine import machine_from_values
 from mpicoloc.errors import DataError
 from mpicoloc.slowdown.fitted import FittedModel, Regressor
 from mpicoloc.slowdown.forest import Trees
@@ -79,7 +79,7 @@ def _model(told: Mapping[str, Any], arrays: Mapping[str, Array]) -> FittedModel:
         usual=(value, low, high),
         most=float(told["most"]),
         n_rows=int(told["n_rows"]),
-        machine=machine_from(told["machine"]),
+        machine=machine_from_values(told["machine"]),
         card=dict(told["card"]),
     )
 

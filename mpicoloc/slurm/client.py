@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from mpicoloc.core.batch import FOR_ROOM, BatchJob, BatchNode, BatchQueue, Snapshot
+from mpicoloc.core.batch import REASONS_FOR_NODES, BatchJob, BatchNode, BatchQueue, Snapshot
 from mpicoloc.errors import DataError
 from mpicoloc.network.topology.hostlist import expand
 from mpicoloc.slurm import slurm_command
@@ -192,7 +192,7 @@ def _job(row: Mapping[str, Any], has_memory: bool) -> BatchJob:
         is_bound=any(_is_given(row[name]) for name in _CONDITIONS)
         or bool(row["required_nodes"])
         or n_nodes < _number(row["max_nodes"]) < _NO_VALUE
-        or (row["state_reason"] or "") not in FOR_ROOM,
+        or (row["state_reason"] or "") not in REASONS_FOR_NODES,
         memory_bytes=_memory_bytes(row, n_nodes) if has_memory else 0.0,
     )
 

@@ -13,7 +13,7 @@ from typing import Any
 from mpicoloc import config
 from mpicoloc.core import messages, service_units
 from mpicoloc.core.progress import steps
-from mpicoloc.core.step_record import SCRIPTS, StepRecord, of_facts
+from mpicoloc.core.step_record import SCRIPTS, StepRecord, step_record_of
 from mpicoloc.core.tables import printable
 from mpicoloc.errors import EnvironmentFault, MpicolocError, Refused, UsageError
 from mpicoloc.ledger import charges, ledger_job, ledger_spool
@@ -264,7 +264,7 @@ def _charged(
         with contextlib.suppress(MpicolocError):
             if "slurm" in paid.facts:
                 cpu_s = float(paid.facts["n_cores"]) * float(paid.facts["wall_s"])
-                yield of_facts(paid.facts["slurm"]), cpu_s, paid.posting.transaction
+                yield step_record_of(paid.facts["slurm"]), cpu_s, paid.posting.transaction
             else:  # charged by hand
                 other = Step(step.folder, os.path.splitext(name)[0], True, True, False)
                 yield step_price.record_of(other, terms).record, None, paid.posting.transaction

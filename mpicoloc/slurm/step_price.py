@@ -15,7 +15,7 @@ from mpicoloc.errors import DataError, MpicolocError, Refused
 from mpicoloc.ledger import charges, ledger_job, ledger_spool
 from mpicoloc.ledger.ledger import Charge, Ledger
 from mpicoloc.ledger.ledger_job import JobCharge
-from mpicoloc.pricing.price import Tariff, bill, of_whole_run
+from mpicoloc.pricing.price import Tariff, bill, slowdown_of_run
 from mpicoloc.profile import signature
 from mpicoloc.profile.signature import KeyFile, Snapshot
 from mpicoloc.slurm import step_record
@@ -177,7 +177,7 @@ def _charge(told: _Told, record: StepRecord, job: JobBooks, terms: Terms) -> Cha
     """Slurm's CPUs and time, less what other steps of the job pay."""
     others = job.others(record)
     charged_s = record.charged_s(others.cpu_s)
-    whole = of_whole_run(told.slowdown, told.measured_s, charged_s)
+    whole = slowdown_of_run(told.slowdown, told.measured_s, charged_s)
     prices = bill(whole, n_cores=record.n_cpus, wall_s=charged_s, tariff=terms.tariff)
     facts: dict[str, Any] = {
         "file": told.file,

@@ -15,7 +15,7 @@ import tempfile
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from mpicoloc.core.step_record import StepRecord, of_facts
+from mpicoloc.core.step_record import StepRecord, step_record_of
 from mpicoloc.core.tables import printable
 from mpicoloc.errors import DataError, EnvironmentFault
 from mpicoloc.profile.signature import ALGORITHM, Key, key_id, mac
@@ -115,7 +115,7 @@ def read(path: str) -> Sealed | None:
         version = values.pop("schema_version")
         if version != VERSION:
             raise DataError(f"{path} has version {version!r}, this mpicoloc reads {VERSION}: use a newer one")
-        record = of_facts(values)
+        record = step_record_of(values)
         covered = _covered({"schema_version": version, **values})
         return Sealed(record, covered, str(signature["key_id"]), str(signature["code"]))
     except (AttributeError, *STRANGE) as error:

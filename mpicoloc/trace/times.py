@@ -15,7 +15,7 @@ from mpicoloc.core.traffic import Rounds
 from mpicoloc.core.units import amount
 from mpicoloc.errors import DataError
 from mpicoloc.network.traffic import recorded
-from mpicoloc.network.traffic.job_traffic import kind_of
+from mpicoloc.network.traffic.job_traffic import collective_of
 from mpicoloc.trace.trace_file import folder_of
 
 MOST_TRACE_BYTES = 1 << 26
@@ -80,7 +80,7 @@ def collective_calls(file: str, profile: Profile, by_call: Mapping[str, Rounds])
     DataError
         If the trace is damaged.
     """
-    rows = all_calls(file, profile, lambda name: kind_of(name) in by_call)
+    rows = all_calls(file, profile, lambda name: collective_of(name) in by_call)
     return recorded.timed_calls(rows, by_call, profile.tables["call_sites"], profile.job.n_ranks)
 
 

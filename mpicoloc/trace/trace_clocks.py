@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mpicoloc.core.progress import part
+from mpicoloc.core.progress import stage
 from mpicoloc.trace import clock_cache
 from mpicoloc.trace.clocks import Clock, align, in_order
 from mpicoloc.trace.trace import Trace
@@ -57,7 +57,7 @@ def aligned(trace: Trace) -> Trace:
         except _TooManyError:
             note = f"more than {MAX_MESSAGES:,} messages between nodes: the clocks are not corrected by them"
             return replace(trace, notes=(*trace.notes, note))
-        with part("aligning the nodes' clocks"):
+        with stage("aligning the nodes' clocks"):
             found = align(trace.clocks, messages)
         clock_cache.keep(trace, found)
     notes = trace.notes
@@ -69,7 +69,7 @@ def aligned(trace: Trace) -> Trace:
 
 def _between_nodes(trace: Trace) -> dict[tuple[int, int], tuple[Array, Array]]:
     nodes_of = _Nodes(trace)
-    with part("reading messages between nodes", trace.n_events, "events"):
+    with stage("reading messages between nodes", trace.n_events, "events"):
         sends, receives = _ends(trace, nodes_of)
     found: dict[tuple[int, int], list[tuple[Array, Array]]] = {}
     for (src, dst), begins in sends.items():

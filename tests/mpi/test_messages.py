@@ -15,11 +15,11 @@ import shimlab
 
 from mpicoloc.lab import agent, control, server
 from mpicoloc.lab import plan as plan_of_lab
-from mpicoloc.network.traffic import intercomm
+from mpicoloc.network.traffic import intercommunicator
+from mpicoloc.network.traffic.collective import Collective
 from mpicoloc.network.traffic.job_traffic import job_traffic
 from mpicoloc.network.traffic.mpich import MPICH
 from mpicoloc.network.traffic.openmpi import OpenMPI, OpenMPI5
-from mpicoloc.network.traffic.schedule import Collective
 from mpicoloc.profile.assembly import calls as call_names
 from mpicoloc.profile.assembly.collect import collect
 from mpicoloc.profile.assembly.merge import merge
@@ -121,7 +121,7 @@ def cases(name, n_ranks):
     found = [("blocking", call) for call in plan(n_ranks, once, sizes)]
     for call in plan(n_ranks, later, sizes):
         is_persistent = call.n_items == 20 and not (is_slow and call.name in STARTED_ONCE)
-        found.append(("persistent" if is_persistent else "nonblocking", replace(call, blocks=False)))
+        found.append(("persistent" if is_persistent else "nonblocking", replace(call, is_blocking=False)))
     if n_ranks in (4, 6):
         found += [("between", call) for call in between(n_ranks, (20, 3000))]
     return [(how, call) for how, call in found if is_counted(name, how, call)]
@@ -142,8 +142,8 @@ def halves(call, library, algorithms):
             continue
         counts = None if call.counts is None else uneven(len(own), call.n_items)
         mine = replace(call, n_ranks=len(own), counts=counts)
-        half = intercomm.Half(mine, own, other, call.n_ranks, np.arange(call.n_ranks))
-        for pair, numbers in pairs(intercomm.traffic(half, library, algorithms)).items():
+        side = intercommunicator.IntercommSide(mine, own, other, call.n_ranks, np.arange(call.n_ranks))
+        for pair, numbers in pairs(intercommunicator.traffic(side, library, algorithms)).items():
             found[pair] = tuple(np.add(numbers, found.get(pair, (0, 0))).tolist())
     return found
 
@@ -151,7 +151,9 @@ def halves(call, library, algorithms):
 def expected(name, how, call):
     library = LIBRARIES[name]()
     if how == "between":
-        return halves(call, library, {"openmpi": intercomm.OPEN_MPI, "mpich": intercomm.MPICH}[name])
+        return halves(
+            call, library, {"openmpi": intercommunicator.OPEN_MPI, "mpich": intercommunicator.MPICH}[name]
+        )
     return pairs(library.messages(call).traffic() * (2 if how == "persistent" else 1))
 
 

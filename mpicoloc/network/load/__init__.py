@@ -1,1 +1,1 @@
-"""Routes on a fabric, and what a job's messages load on each level. Pure functions."""
+"""Routes on a fat-tree, and what the messages of jobs load on its levels and links. Pure functions."""

@@ -1,4 +1,4 @@
-"""Routes through an XGFT, and what they put on each link. One number, the path, is a route (see `xgft`)."""
+"""Routes through an XGFT, each of which is one number, its path (see `xgft`), and the loads of links."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ Messages = tuple[Hosts, Hosts, NDArray[np.number]]
 """Hosts at both ends, and bytes, of some messages."""
 
 CHUNK = 1 << 16
-"""Messages at a time: their arrays stay in the processor's cache, and memory does not grow with the job."""
+"""Messages routed at once, so that their arrays fit the processor's cache, and memory is bounded."""
 
 MAX_LINKS = 1 << 22
-"""Most links of a tree whose loads are told: 64 MiB of them for each job."""
+"""Most links of a tree whose loads are computed; they take 64 MiB for each job."""
 
 
 def d_mod_k(topology: Topology, src: Hosts, dst: Hosts) -> Paths:
-    """The destination chooses: up-port of level l is ``dst // W_l mod w_(l+1)``.
+    """The destination chooses the path: the up-port of level l is ``dst // W_l mod w_(l+1)``.
 
     Notes
     -----
@@ -38,22 +38,22 @@ def d_mod_k(topology: Topology, src: Hosts, dst: Hosts) -> Paths:
 
 
 def s_mod_k(topology: Topology, src: Hosts, dst: Hosts) -> Paths:
-    """The source chooses: up-port of level l is ``src // W_l mod w_(l+1)``."""
+    """The source chooses the path: the up-port of level l is ``src // W_l mod w_(l+1)``."""
     return np.broadcast_to(src % topology.subtree_roots(topology.height), np.broadcast(src, dst).shape)
 
 
 def random_route(seed: int) -> Route:
-    """A route that draws one path for each pair of hosts: the same for the same seed and pair."""
+    """A route function that draws a path for each pair of hosts, the same whenever seed and pair are."""
 
     def route(topology: Topology, src: Hosts, dst: Hosts) -> Paths:
-        pair = _mixed(np.asarray(src).astype(np.uint64) + np.uint64(seed % 2**63))
-        number = _mixed(pair ^ _mixed(np.asarray(dst).astype(np.uint64)))
+        pair = _splitmix64(np.asarray(src).astype(np.uint64) + np.uint64(seed % 2**63))
+        number = _splitmix64(pair ^ _splitmix64(np.asarray(dst).astype(np.uint64)))
         return (number % np.uint64(topology.subtree_roots(topology.height))).astype(np.int64)
 
     return route
 
 
-def _mixed(number: NDArray[np.uint64]) -> NDArray[np.uint64]:
+def _splitmix64(number: NDArray[np.uint64]) -> NDArray[np.uint64]:
     """The output function of splitmix64, which makes neighbouring numbers independent."""
     number = number + np.uint64(0x9E3779B97F4A7C15)
     number = (number ^ (number >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
@@ -79,7 +79,7 @@ def by_name(name: str) -> Route:
 
 
 def up_ports(topology: Topology, route: Route, src: Hosts, dst: Hosts) -> NDArray[np.int64]:
-    """Up-port that each message takes on each level; -1 where it does not climb so far.
+    """Up-port that each message takes on each level; -1 on levels that it does not reach.
 
     Returns
     -------
@@ -107,14 +107,14 @@ class LinkLoads:
 def link_loads(
     topology: Topology, src: Hosts, dst: Hosts, n_bytes: NDArray[np.number], route: Route = d_mod_k
 ) -> LinkLoads:
-    """What messages put on each link, both directions apart; time linear in messages and links.
+    """Bytes that messages put on each link, in each direction; time is linear in messages and links.
 
     Parameters
     ----------
     src, dst : ndarray of int, shape (n_messages,)
-        Hosts at both ends; what stays in a host loads no link.
+        Hosts at both ends; a message within a host loads no link.
     n_bytes : ndarray, shape (n_messages,)
-        Bytes of each.
+        Bytes of each message.
     route : callable
         One of this module's.
     """
@@ -140,7 +140,7 @@ def sum_loads(topology: Topology, batches: Iterable[Messages], route: Route = d_
 
 
 def check_links(topology: Topology) -> list[int]:
-    """Links of each level, if there are not too many to tell the load of each.
+    """Number of links of each level, if there are not too many to compute the load of each.
 
     Raises
     ------
@@ -157,12 +157,12 @@ def check_links(topology: Topology) -> list[int]:
 
 
 def exchange_loads(topology: Topology, hosts: Hosts, n_bytes: float, route: Route) -> LinkLoads:
-    """Loads of an exchange in which each of `hosts` sends as much to each other; a host may come twice.
+    """Loads of an exchange in which each member sends the same bytes to each other; hosts may repeat.
 
-    Under d-mod-k a message takes copy ``dst % roots`` of each level. So a subtree with c of p members sends
-    through that copy c times the members outside it with this remainder, and gets through it, for each of its
-    own members with this remainder, p - c messages. Under s-mod-k it is the other way round. Time is linear
-    in members and links, not in pairs.
+    Under d-mod-k a message takes copy ``dst % roots`` of each level. Let c of the p members be in a subtree.
+    Up through one copy the subtree sends c messages to each member outside it with this remainder. Down
+    through the copy it gets p - c messages for each of its members with this remainder. Under s-mod-k up and
+    down change places. Time is linear in members and links, not in pairs.
 
     Parameters
     ----------
@@ -205,11 +205,11 @@ def _add_loads(
     up: list[NDArray[np.float64]],
     down: list[NDArray[np.float64]],
 ) -> None:
-    # All numbers of nodes and links fit 32 bits (`MAX_NODES`), in which arithmetic is twice as fast.
-    src, dst, paths = (_short(array) for array in (*messages[:2], route(topology, *messages[:2])))
+    # Numbers of nodes and links fit 32 bits (`MAX_NODES`), and arithmetic with these is twice as fast.
+    src, dst, paths = (_as_int32(array) for array in (*messages[:2], route(topology, *messages[:2])))
     n_bytes = messages[2].astype(np.float64)
     for level in range(topology.height):
-        leaves = src != dst  # by now numbers of subtrees of this level
+        leaves = src != dst  # numbers of subtrees of this level, not of hosts
         if not leaves.any():
             return
         weights = np.where(leaves, n_bytes, 0.0)
@@ -221,12 +221,12 @@ def _add_loads(
         src, dst = src // width, dst // width
 
 
-def _short(array: NDArray[np.int64]) -> NDArray[np.int32]:
+def _as_int32(array: NDArray[np.int64]) -> NDArray[np.int32]:
     return array.astype(np.int32)
 
 
 def forwarding_table(topology: Topology, level: int, switch: int) -> NDArray[np.int64]:
-    """Port of a switch for every destination host, under d-mod-k: what a static route or an LFT holds.
+    """Port of a switch for every destination host under d-mod-k, as static routes or an LFT have it.
 
     Parameters
     ----------
@@ -240,7 +240,7 @@ def forwarding_table(topology: Topology, level: int, switch: int) -> NDArray[np.
 
     Notes
     -----
-    `next_hop` tells the node at the other end. InfiniBand's port numbers are larger by one.
+    `next_hop` returns the node at the other end. InfiniBand's port numbers are larger by one.
     """
     hosts = np.arange(topology.n_hosts)
     tree = switch // topology.subtree_roots(level)
@@ -253,7 +253,7 @@ def forwarding_table(topology: Topology, level: int, switch: int) -> NDArray[np.
 
 
 def next_hop(topology: Topology, level: int, node: int, dst: int) -> tuple[int, int]:
-    """Level and number of the node that comes after this one on the way to host `dst`, under d-mod-k.
+    """Level and number of the next node on the way to host `dst`, under d-mod-k.
 
     Hosts have level 0. A host is its own next hop.
     """

@@ -1,4 +1,4 @@
-"""Jobs that share links: how many at most, how many in truth, and a first estimate of what it costs them."""
+"""Jobs that share links: how many can at most, how many do, and an estimate of the slowdown."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ from mpicoloc.network.load.routing import LinkLoads, Route
 from mpicoloc.network.load.utilisation import job_link_loads, populated
 from mpicoloc.network.topology.xgft import check_placement
 
-_ROUNDS, _NEAR = 100, 1e-5
+_MAX_ITERATIONS, _TOLERANCE = 100, 1e-5
 
 
 def most_sharing_jobs(topology: Topology, placement: Placement) -> NDArray[np.int64]:
-    """Most jobs with which a job can share the links of each level.
+    """Largest number of jobs with which a job can share the links of each level.
 
-    That many if every other host below the job's populated subtrees runs a job of its own that leaves them.
-    On level 0 there is none: a host's link is its job's own; nor on levels that the job never uses, because
-    all of it is in one subtree.
+    It is reached if every other host below the job's populated subtrees runs a job of its own that sends
+    out of them. It is 0 on level 0, because a host's link belongs to its job. It is also 0 on levels that the
+    job never uses, because all of it is in one subtree.
 
     Returns
     -------
@@ -44,7 +44,7 @@ def most_sharing_jobs(topology: Topology, placement: Placement) -> NDArray[np.in
 
 
 def most_sharing_jobs_of_fragments(n_hosts: int, fragment: int, m: Sequence[int]) -> float:
-    """The same for a job in equal fragments: ``N / n * (m_1 ... m_(k-1) - n)``.
+    """`most_sharing_jobs` of a job in equal fragments: ``N / n * (m_1 ... m_(k-1) - n)``.
 
     Parameters
     ----------
@@ -66,36 +66,36 @@ def most_sharing_jobs_of_fragments(n_hosts: int, fragment: int, m: Sequence[int]
 
 
 def most_sharing_jobs_per_link(topology: Topology, placement: Placement) -> NDArray[np.float64]:
-    """The same for one populated subtree: those that can meet at one of its links (section 4.1)."""
+    """`most_sharing_jobs` for one populated subtree: jobs that can meet at one of its links (section 4.1)."""
     return most_sharing_jobs(topology, placement) / populated(topology, placement)
 
 
 @dataclass(frozen=True)
 class Sharing:
-    """Which jobs meet on which level.
+    """Which jobs share links of which level.
 
     Parameters
     ----------
     n_links : ndarray of int, shape (height, n_jobs, n_jobs)
-        Links, each direction for itself, that two jobs both load; on the diagonal those that a job loads.
+        Links that two jobs both load, each direction counted by itself; on the diagonal, links of one job.
     """
 
     n_links: NDArray[np.int64]
 
     def pairs(self) -> list[tuple[int, int]]:
-        """Jobs that share a link on any level, each pair once."""
-        met = np.triu((self.n_links > 0).any(axis=0), 1)
-        return [(int(i), int(j)) for i, j in np.argwhere(met)]
+        """Pairs of jobs that share a link on any level, each pair once."""
+        has_common_link = np.triu((self.n_links > 0).any(axis=0), 1)
+        return [(int(i), int(j)) for i, j in np.argwhere(has_common_link)]
 
     def n_jobs(self) -> NDArray[np.int64]:
-        """Other jobs with which each job shares links of each level, shape (height, n_jobs)."""
+        """Number of other jobs with which each job shares links of each level, shape (height, n_jobs)."""
         others = self.n_links > 0
         diagonal = np.einsum("lii->li", self.n_links) > 0
         return others.sum(axis=2) - diagonal
 
 
 def shared_links(jobs: Sequence[LinkLoads]) -> Sharing:
-    """Links that jobs of one topology share, from what each puts on them."""
+    """Links that jobs of one topology share, from the load of each job."""
     levels = []
     for level in range(len(jobs[0].up)):
         loaded = np.array([np.concatenate((job.up[level], job.down[level])) > 0 for job in jobs])
@@ -105,7 +105,7 @@ def shared_links(jobs: Sequence[LinkLoads]) -> Sharing:
 
 @dataclass(frozen=True)
 class CommonLink:
-    """A link that two jobs both load, in one direction, and the bytes of each; numbers as in `xgft`."""
+    """A link that two jobs both load in one direction, and the bytes of each job; numbers as in `xgft`."""
 
     level: int
     link: int
@@ -113,43 +113,43 @@ class CommonLink:
     n_bytes: tuple[float, float]
 
 
-def common_links(one: LinkLoads, two: LinkLoads) -> list[CommonLink]:
-    """Links that both jobs load, those with most bytes of both together first."""
-    found = []
+def common_links(first: LinkLoads, second: LinkLoads) -> list[CommonLink]:
+    """Links that both jobs load; those with most bytes of both together come first."""
+    common = []
     for way in ("up", "down"):
-        for level, sides in enumerate(zip(getattr(one, way), getattr(two, way), strict=True)):
+        for level, sides in enumerate(zip(getattr(first, way), getattr(second, way), strict=True)):
             for link in np.flatnonzero((sides[0] > 0) & (sides[1] > 0)).tolist():
-                found.append(CommonLink(level, link, way, (float(sides[0][link]), float(sides[1][link]))))
-    return sorted(found, key=lambda link: -sum(link.n_bytes))
+                common.append(CommonLink(level, link, way, (float(sides[0][link]), float(sides[1][link]))))
+    return sorted(common, key=lambda link: -sum(link.n_bytes))
 
 
 def sending_hosts(
     topology: Topology, placement: Placement, traffic: Rounds, route: Route = routing.d_mod_k
 ) -> LinkLoads:
-    """How many hosts of a job send over each link; those that send little count little.
+    """Effective number of a job's hosts that send over each link; hosts that send little count little.
 
-    Of a job's messages it is the square of the sum of the hosts' bytes over the sum of their squares; of an
-    exchange all of its hosts; together the mean of both, weighted with their bytes.
+    For messages it is the square of the sum of the hosts' bytes over the sum of their squares. For an
+    exchange it is the number of its hosts. For both together it is the mean, weighted by bytes.
 
     Returns
     -------
     LinkLoads
-        Hosts in place of bytes, 0 where there are none.
+        Hosts in place of bytes; 0 on links without load.
     """
     n_bytes = weighted = np.zeros(2 * sum(routing.check_links(topology)))
     for part in traffic.parts if isinstance(traffic, TrafficSum) else (traffic,):
-        loads = _flat(job_link_loads(topology, placement, part, route))
+        loads = _flatten(job_link_loads(topology, placement, part, route))
         if isinstance(part, Exchange) and route in (routing.d_mod_k, routing.s_mod_k):
-            hosts = _exchanging(topology, np.unique(placement.hosts[part.members]), route)
+            hosts = _exchange_senders(topology, np.unique(placement.hosts[part.members]), route)
         else:
-            squares = _squares(topology, placement, part, route)
+            squares = _squared_host_bytes(topology, placement, part, route)
             hosts = np.divide(loads**2, squares, out=np.zeros(len(loads)), where=squares > 0)
         n_bytes, weighted = n_bytes + loads, weighted + loads * hosts
     return _by_level(topology, np.divide(weighted, n_bytes, out=np.zeros_like(n_bytes), where=n_bytes > 0))
 
 
-def _exchanging(topology: Topology, hosts: Hosts, route: Route) -> NDArray[np.float64]:
-    """Hosts that send over each link when each of these sends to each other."""
+def _exchange_senders(topology: Topology, hosts: Hosts, route: Route) -> NDArray[np.float64]:
+    """Number of hosts that send over each link when each host sends to each other."""
     rows = []
     for level in range(topology.height):
         roots, n_links = topology.subtree_roots(level + 1), topology.n_links(level)
@@ -163,7 +163,9 @@ def _exchanging(topology: Topology, hosts: Hosts, route: Route) -> NDArray[np.fl
     return np.concatenate([row.ravel() for row in rows]).astype(np.float64)
 
 
-def _squares(topology: Topology, placement: Placement, traffic: Rounds, route: Route) -> NDArray[np.float64]:
+def _squared_host_bytes(
+    topology: Topology, placement: Placement, traffic: Rounds, route: Route
+) -> NDArray[np.float64]:
     """Sum of the squares of each host's bytes on each link."""
     src, dst, n_bytes = (np.concatenate(column) for column in zip(*traffic.rounds(), strict=True))
     src, dst = placement.hosts[src], placement.hosts[dst]
@@ -185,23 +187,23 @@ def mutual_slowdown(
     durations_s: Sequence[float],
     senders: Sequence[LinkLoads] | None = None,
 ) -> tuple[Estimate, ...]:
-    """A first estimate of the slowdown that each job suffers by all others on its links.
+    """A first estimate of the slowdown of each job by all others on its links.
 
     Parameters
     ----------
     topology : Topology
     jobs : sequence of LinkLoads
-        What each job puts on the links, level 0 included.
+        Load of each job on the links, level 0 included.
     durations_s : sequence of float
-        Time in which each job does so, alone.
+        Time that each job takes without the others.
     senders : sequence of LinkLoads, optional
-        How many hosts of each job send over each link (`sending_hosts`); None: of each job one.
+        How many hosts of each job send over each link (`sending_hosts`); None: one of each job.
 
     Returns
     -------
     tuple of Estimate
-        T_co / T_solo of each job. `low` is 1: they never send at the same time. `high`: they always do, as
-        far as their bytes last. `value`: they send independently of each other.
+        T_co / T_solo of each job. `low` is 1, as if jobs never sent at the same time. `high` is as if they
+        always did, until their bytes are sent. `value` is as if they sent independently of each other.
 
     Raises
     ------
@@ -218,10 +220,10 @@ def mutual_slowdown(
     if not all(duration_s > 0 for duration_s in durations_s):
         raise DataError(f"sharing: durations must be above 0 s, got {min(durations_s)}")
     capacities = np.repeat(topology.capacity_bps, [2 * topology.n_links(i) for i in range(topology.height)])
-    busy = np.array([_flat(job) / capacities / s for job, s in zip(jobs, durations_s, strict=True)])
+    busy = np.array([_flatten(job) / capacities / s for job, s in zip(jobs, durations_s, strict=True)])
     busy = np.minimum(busy, 1.0)
     alone, shared = busy.max(axis=1, initial=0.0), (busy > 0).sum(axis=0) > 1
-    hosts = np.ones_like(busy) if senders is None else np.array([_flat(job) for job in senders])
+    hosts = np.ones_like(busy) if senders is None else np.array([_flatten(job) for job in senders])
     values, highs = (_slowdowns(busy[:, shared], hosts[:, shared], alone, always) for always in (False, True))
     return tuple(
         Estimate(float(value), 1.0, float(max(value, high)), 0, "1", "summed link loads")
@@ -232,19 +234,19 @@ def mutual_slowdown(
 def _slowdowns(
     busy: NDArray[np.float64], hosts: NDArray[np.float64], alone: NDArray[np.float64], always: bool
 ) -> NDArray[np.float64]:
-    """Slowdown of each job that keeps links busy for these shares of its time.
+    """Slowdown of each job, which keeps each link busy for a part `busy` of its time.
 
-    `alone`: the share of its most loaded link, shared or not. `always`: jobs send at the same time where they
-    can, else independently of each other.
+    `alone` is that part for the most loaded link, shared or not. With `always`, jobs send at the same time
+    wherever they can; otherwise independently of each other.
     """
     slowdowns, sending, longer = np.ones(len(busy)), busy, np.zeros_like(busy)
-    for _ in steps(range(_ROUNDS), "estimating slowdowns", unit="rounds at most"):
+    for _ in steps(range(_MAX_ITERATIONS), "estimating slowdowns", unit="rounds at most"):
         for i, own in enumerate(busy):
             used = own > 0
             longer[i, used] = own[used] / _rates(i, sending[:, used], hosts[:, used], always)
         before, slowdowns = slowdowns, 1 + np.maximum(longer.max(axis=1, initial=0.0) - alone, 0.0)
         sending = longer / slowdowns[:, None]
-        if np.abs(slowdowns - before).max() < _NEAR:
+        if np.abs(slowdowns - before).max() < _TOLERANCE:
             break
     return slowdowns
 
@@ -252,11 +254,11 @@ def _slowdowns(
 def _rates(
     i: int, sending: NDArray[np.float64], hosts: NDArray[np.float64], always: bool
 ) -> NDArray[np.float64]:
-    """Part of each link that job i gets while it sends.
+    """Part of each link's capacity that job i gets while it sends.
 
-    Another job j, which sends for a share p_j of that time, leaves it 1 - p_j n_j / (n_i + n_j) of the link,
-    or 1 / (1 + o_j); all together leave 1 / (1 + sum of o_j). That is exact for one other job, and for any
-    number that never rest.
+    Another job j, which sends for a part p_j of that time, leaves 1 - p_j n_j / (n_i + n_j) of the link to
+    job i. Written as 1 / (1 + o_j), all other jobs together leave 1 / (1 + sum of o_j). That is exact for one
+    other job, and for any number of jobs that always send.
     """
     part = np.minimum(sending / sending[i], 1.0) if always else sending
     lost = part * hosts / (hosts + hosts[i])
@@ -265,14 +267,14 @@ def _rates(
     return rates
 
 
-def _flat(job: LinkLoads) -> NDArray[np.float64]:
-    """Loads of all levels in one row, up before down on each."""
+def _flatten(job: LinkLoads) -> NDArray[np.float64]:
+    """Loads of all levels in one array; on each level up comes before down."""
     pairs = zip(job.up, job.down, strict=True)
     return np.concatenate([side for pair in pairs for side in pair])
 
 
 def _by_level(topology: Topology, flat: NDArray[np.float64]) -> LinkLoads:
-    """The inverse of `_flat`."""
+    """Loads by level from an array that `_flatten` returned."""
     ends = np.cumsum(np.repeat([topology.n_links(i) for i in range(topology.height)], 2))
     rows = np.split(flat, ends[:-1])
     return LinkLoads(tuple(rows[::2]), tuple(rows[1::2]))

@@ -1,4 +1,4 @@
-"""What a job does to each level of a fat-tree, as Jokanovic 2014, section 3.2, characterises it.
+"""The load of a job on each level of a fat-tree, as characterised in Jokanovic 2014, section 3.2.
 
 Level L counts the bytes that leave a subtree of level L: L0 what leaves a host, L1 what leaves a first-level
 switch. A tree of height h has L0 to L(h-1).
@@ -22,7 +22,7 @@ from mpicoloc.network.topology.xgft import check_placement, subtree
 
 CLASSES = ("low", "moderate", "extreme")
 LIMITS = (0.1, 0.5)
-"""Utilisation from which a job is moderate, and extreme; the thesis tells no numbers for its classes."""
+"""Utilisation from which a job is moderate, and extreme; the thesis has no numbers for its classes."""
 
 
 def level_bytes(topology: Topology, placement: Placement, traffic: Rounds) -> NDArray[np.float64]:
@@ -33,7 +33,7 @@ def level_bytes(topology: Topology, placement: Placement, traffic: Rounds) -> ND
     topology : Topology
     placement : Placement
     traffic : Rounds
-        `Traffic`, or what can tell it in pieces.
+        `Traffic`, or an object that yields it in pieces.
 
     Returns
     -------
@@ -44,9 +44,9 @@ def level_bytes(topology: Topology, placement: Placement, traffic: Rounds) -> ND
     DataError
         If the traffic has other ranks than the placement, or a host does not exist.
     """
-    _check(topology, placement, traffic)
+    _check_sizes(topology, placement, traffic)
     total = np.zeros(topology.height)
-    for part in _parts(traffic):
+    for part in _traffic_parts(traffic):
         if isinstance(part, Exchange):
             total += _exchange_bytes(topology, placement, part)
             continue
@@ -58,12 +58,12 @@ def level_bytes(topology: Topology, placement: Placement, traffic: Rounds) -> ND
     return total
 
 
-def _parts(traffic: Rounds) -> tuple[Rounds, ...]:
+def _traffic_parts(traffic: Rounds) -> tuple[Rounds, ...]:
     return traffic.parts if isinstance(traffic, TrafficSum) else (traffic,)
 
 
 def _exchange_bytes(topology: Topology, placement: Placement, part: Exchange) -> NDArray[np.float64]:
-    """Of p members, c_s in subtree s, p^2 - sum of c_s^2 ordered pairs are in different subtrees."""
+    """Bytes of an exchange: of p members, c_s in subtree s, p^2 - sum of c_s^2 pairs leave their subtrees."""
     hosts = placement.hosts[part.members]
     together = [
         (np.unique(subtree(topology, level, hosts), return_counts=True)[1].astype(float) ** 2).sum()
@@ -73,16 +73,16 @@ def _exchange_bytes(topology: Topology, placement: Placement, part: Exchange) ->
 
 
 def populated(topology: Topology, placement: Placement) -> NDArray[np.int64]:
-    """Subtrees of each level 0 to h - 1 that hold ranks of the job: hosts, first-level switches, ..."""
+    """Number of subtrees of each level 0 to h - 1 with ranks of the job: hosts, first-level switches, ..."""
     hosts = placement.distinct_hosts()
     counts = [len(np.unique(subtree(topology, level, hosts))) for level in range(topology.height)]
     return np.array(counts, dtype=np.int64)
 
 
 def available_links(topology: Topology, placement: Placement) -> NDArray[np.int64]:
-    """Links of each level that the job's allocation sees: those that leave its populated subtrees.
+    """Number of links of each level that leave the job's populated subtrees.
 
-    A level that the job never uses, because all of it is in one subtree, has none.
+    It is 0 on a level that the job never uses, because all of it is in one subtree.
     """
     trees = populated(topology, placement)
     leaving = [topology.subtree_roots(level + 1) for level in range(topology.height)]
@@ -109,31 +109,31 @@ def utilisation(
     Parameters
     ----------
     duration_s : float or None
-        Time in which the job sent it; None: unknown, no rates.
+        Time in which the job sent its bytes; None: unknown, so there are no rates.
 
     Raises
     ------
     DataError
-        If the traffic does not fit the placement, the placement not the topology, or the duration is not > 0,
-        or so short that there is no rate.
+        If the traffic does not fit the placement, the placement does not fit the topology, or the duration is
+        not above 0 or too short for a finite rate.
     """
     if duration_s is not None and not duration_s > 0:
         raise DataError(f"utilisation: the duration must be above 0 s, got {duration_s}")
-    sent, seen = level_bytes(topology, placement, traffic), available_bps(topology, placement)
+    sent, available = level_bytes(topology, placement, traffic), available_bps(topology, placement)
     rows = []
     for level in range(topology.height):
         rate = None if duration_s is None else float(sent[level]) / duration_s
         if rate is not None and not math.isfinite(rate):
             raise DataError(f"utilisation: {sent[level]:g} bytes in {duration_s} s are no rate: is it right?")
-        fraction = None if rate is None else (rate / float(seen[level]) if seen[level] else 0.0)
-        rows.append(NetworkLevel(level, float(sent[level]), rate, float(seen[level]), fraction))
+        fraction = None if rate is None else (rate / float(available[level]) if available[level] else 0.0)
+        rows.append(NetworkLevel(level, float(sent[level]), rate, float(available[level]), fraction))
     return tuple(rows)
 
 
 def demand_class(levels: Sequence[NetworkLevel], limits: tuple[float, float] = LIMITS) -> str | None:
-    """Low, moderate or extreme by the largest utilisation of a level (Figure 3.7); None if it is unknown.
+    """Class of a job's demand by its largest utilisation of a level (Figure 3.7); None if that is unknown.
 
-    L0 does not count, because a host's link is its job's own.
+    L0 does not count, because a host's link belongs to its job.
     """
     fractions = [row.utilisation_frac for row in levels]
     if None in fractions:
@@ -150,10 +150,10 @@ def job_link_loads(
     Raises
     ------
     DataError
-        If the traffic does not fit the placement, or the placement not the topology.
+        If the traffic does not fit the placement, or the placement does not fit the topology.
     """
-    _check(topology, placement, traffic)
-    parts = _parts(traffic)
+    _check_sizes(topology, placement, traffic)
+    parts = _traffic_parts(traffic)
     closed = route in (routing.d_mod_k, routing.s_mod_k)
     exchanges = [part for part in parts if isinstance(part, Exchange) and closed]
     others = [part for part in parts if not (isinstance(part, Exchange) and closed)]
@@ -171,7 +171,7 @@ def job_link_loads(
 
 
 def _batches(traffic: Rounds, size: int) -> Iterator[routing.Messages]:
-    """The rounds in pieces of at least `size` messages, but for the last."""
+    """The rounds in batches of at least `size` messages; the last may be smaller."""
     waiting: list[routing.Messages] = []
     n = 0
     for piece in traffic.rounds():
@@ -184,7 +184,7 @@ def _batches(traffic: Rounds, size: int) -> Iterator[routing.Messages]:
         yield tuple(np.concatenate(column) for column in zip(*waiting, strict=True))  # type: ignore[misc]
 
 
-def _check(topology: Topology, placement: Placement, traffic: Rounds) -> None:
+def _check_sizes(topology: Topology, placement: Placement, traffic: Rounds) -> None:
     check_placement(topology, placement)
     if traffic.n_ranks != placement.n_ranks:
         raise DataError(

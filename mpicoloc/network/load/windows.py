@@ -1,4 +1,4 @@
-"""What a job does to the network over time, from messages with their times, so that bursts show."""
+"""The load of a job on the network over time, from messages with their times."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ MAX_WINDOWS = 1_000_000
 
 @dataclass(frozen=True)
 class Windows:
-    """A job in windows of equal length, the first beginning with the first message.
+    """The load of a job in windows of equal length, the first of which begins with the first message.
 
-    `injection_bps[i, L]` are the bytes/s of window i that leave subtrees of level L,
-    `in_transit_bytes[i]` the mean of the bytes that are on their way.
+    `injection_bps[i, L]` are the bytes/s that leave subtrees of level L in window i. `in_transit_bytes[i]` is
+    the mean of the bytes that are on their way.
     """
 
     start_s: float
@@ -51,8 +51,8 @@ def windows(
 ) -> Windows:
     """Injection rates per level and bytes in transit of each window.
 
-    The bytes of each message, and those that a rank sends in a collective call, are spread evenly over its
-    time. What stays in a host counts for neither.
+    The bytes of each message, and those that a rank sends in a collective call, are spread evenly over the
+    time of the message or call. Messages within a host do not count.
 
     Parameters
     ----------
@@ -64,7 +64,7 @@ def windows(
     Raises
     ------
     DataError
-        If a window is not above 0 s, there would be more than `MAX_WINDOWS`, or the placement does not fit.
+        If the length is not above 0 s, there are more than `MAX_WINDOWS`, or the placement does not fit.
     """
     check_placement(topology, placement)
     if not (window_s > 0 and math.isfinite(window_s)):
@@ -72,10 +72,11 @@ def windows(
     if len(messages.src) and int(max(messages.src.max(), messages.dst.max())) >= placement.n_ranks:
         raise DataError(f"windows: a message names a rank that the placement, of {placement.n_ranks}, lacks")
     amounts = np.concatenate(
-        [_of_messages(topology, placement, messages)] + [_of_calls(topology, placement, one) for one in calls]
+        [_message_bytes_by_level(topology, placement, messages)]
+        + [_call_bytes_by_level(topology, placement, timed) for timed in calls]
     )
     start_s, end_s = (
-        np.concatenate([getattr(messages, name), *(getattr(one, name) for one in calls)])
+        np.concatenate([getattr(messages, name), *(getattr(timed, name) for timed in calls)])
         for name in ("start_s", "end_s")
     )
     first = float(start_s.min()) if len(amounts) else 0.0
@@ -85,18 +86,18 @@ def windows(
     n_windows = max(1, math.ceil((last - first) / window_s))
     start, end = (start_s - first) / window_s, (end_s - first) / window_s
     rates = [spread(start, end, amounts[:, i], n_windows) for i in range(topology.height)]
-    under_way = spread(start, end, amounts[:, 0] * (end_s - start_s), n_windows)
-    return Windows(first, window_s, np.stack(rates, axis=1) / window_s, under_way / window_s)
+    in_transit = spread(start, end, amounts[:, 0] * (end_s - start_s), n_windows)
+    return Windows(first, window_s, np.stack(rates, axis=1) / window_s, in_transit / window_s)
 
 
-def _of_messages(topology: Topology, placement: Placement, messages: TimedMessages) -> Floats:
-    """Bytes of each message that leave subtrees of each level."""
+def _message_bytes_by_level(topology: Topology, placement: Placement, messages: TimedMessages) -> Floats:
+    """Bytes of each message (row) that leave subtrees of each level (column)."""
     levels = climb(topology, placement.hosts[messages.src], placement.hosts[messages.dst])
     return messages.n_bytes.astype(np.float64)[:, None] * (levels[:, None] > np.arange(topology.height))
 
 
-def _of_calls(topology: Topology, placement: Placement, calls: TimedCalls) -> Floats:
-    """The same of what each call sent."""
+def _call_bytes_by_level(topology: Topology, placement: Placement, calls: TimedCalls) -> Floats:
+    """Bytes of each call (row) that leave subtrees of each level (column)."""
     sent = np.zeros((placement.n_ranks, topology.height))
     for src, dst, n_bytes in calls.traffic.rounds():
         levels = climb(topology, placement.hosts[src], placement.hosts[dst])
@@ -106,7 +107,7 @@ def _of_calls(topology: Topology, placement: Placement, calls: TimedCalls) -> Fl
 
 
 def spread(start: Floats, end: Floats, amount: Floats, n_windows: int) -> Floats:
-    """Sum in each window [i, i + 1) of amounts that are spread evenly from `start` to `end`."""
+    """Sum in each window [i, i + 1) of amounts that are each spread evenly from `start` to `end`."""
     first = np.minimum(start.astype(np.int64), n_windows - 1)
     last = np.clip(np.ceil(end).astype(np.int64) - 1, first, n_windows - 1)
     inside = first == last
@@ -115,6 +116,6 @@ def spread(start: Floats, end: Floats, amount: Floats, n_windows: int) -> Floats
     rate = amount[~inside] / (end - start)
     total += np.bincount(first, rate * (first + 1 - start), n_windows)
     total += np.bincount(last, rate * (end - last), n_windows)
-    # Whole windows between both: the rate begins after the first and stops at the last.
+    # Windows between the first and the last have the full rate.
     change = np.bincount(first + 1, rate, n_windows + 1) - np.bincount(last, rate, n_windows + 1)
     return total + np.maximum(np.cumsum(change)[:n_windows], 0.0)

@@ -1,1 +1,1 @@
-"""Fat-trees and other fabrics, their readers, and where ranks lie on them."""
+"""Fat-trees and other fabrics, their readers, and placements of ranks on them."""

@@ -1,4 +1,4 @@
-"""A network as it was found, and whether it is an XGFT."""
+"""A network as a graph, and the XGFT that it is."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ Port = tuple[str, float | None]
 
 @dataclass(frozen=True)
 class Graph:
-    """Nodes and links as a reader found them.
+    """Nodes and links of a network as a reader returns them.
 
     Parameters
     ----------
     hosts : tuple of str
         Identities of the hosts; every other node is a switch.
     ports : mapping of str to tuple of Port
-        For each node what its links lead to, in the order of its ports; several links to one node count.
+        For each node the other ends of its links, in the order of its ports; parallel links are repeated.
     labels : mapping of str to str
-        Names that people know nodes by; a node without one is known by its identity.
+        Names of nodes for users; a node without one is called by its identity.
     """
 
     hosts: tuple[str, ...]
@@ -37,7 +37,7 @@ class Graph:
     labels: Mapping[str, str]
 
     def label(self, node: str) -> str:
-        """Name of a node for people."""
+        """Name of a node for users."""
         return self.labels.get(node, node)
 
     def shown(self, node: str) -> str:
@@ -57,9 +57,9 @@ class Fabric:
     switch_names : tuple of tuple of str
         Names of the switches of level 1, 2, ...; empty: no names.
     assumed_levels : tuple of int
-        Levels of which nothing but the caller told the links' capacity.
+        Levels whose link capacity is in no file, but from the caller.
     assumes_up_links : bool
-        The file does not tell the number of links up, and one from each switch is assumed.
+        The file lacks the number of up-links, and one from each switch is assumed.
     """
 
     topology: Topology
@@ -69,34 +69,34 @@ class Fabric:
     assumes_up_links: bool = False
 
     def hosts(self) -> Hosts:
-        """Numbers of the hosts that there are: all, but for free ports."""
+        """Numbers of the hosts that exist: all without free ports."""
         if not self.host_names:
             return np.arange(self.topology.n_hosts)
         return np.flatnonzero([bool(name) for name in self.host_names])
 
 
 def placement_of(fabric: Fabric, hostnames: Iterable[str]) -> Placement:
-    """Placement of ranks that run on hosts with these names, found as by `finder`.
+    """Placement of ranks on hosts with these names, which are looked up as by `host_finder`.
 
     Raises
     ------
     DataError
         If a name is unknown to the fabric, or the fabric knows no names.
     """
-    host = finder(fabric)
+    host = host_finder(fabric)
     return Placement(np.array([host(name, rank) for rank, name in enumerate(hostnames)], dtype=np.int64))
 
 
-def finder(fabric: Fabric) -> Callable[..., int]:
-    """A function that tells the host of a rank by its name: ``host(name, rank, where="placement")``.
+def host_finder(fabric: Fabric) -> Callable[..., int]:
+    """A function that returns a host's number by its name: ``host(name, rank, where="placement")``.
 
-    Names are compared as a whole, and if that finds nothing without what follows the first dot, if only one
-    host has that. Addresses are compared as a whole only.
+    A host has the whole name; if there is none, it is the only one with the same name up to the first dot.
+    Addresses are compared as a whole only.
 
     Raises
     ------
     DataError
-        If the fabric knows no names; from the function, if it does not know this one.
+        If the fabric has no names; the function raises it for a name that the fabric lacks.
     """
     if not fabric.host_names:
         raise DataError(f"{fabric.topology}: its hosts have no names: give a placement, or a file with names")
@@ -105,9 +105,9 @@ def finder(fabric: Fabric) -> Callable[..., int]:
     short = {_short(name): i for name, i in number.items() if times[_short(name)] == 1}
 
     def host(name: str, rank: int, where: str = "placement") -> int:
-        found = number.get(name, short.get(_short(name)))
-        if found is not None:
-            return found
+        i_host = number.get(name, short.get(_short(name)))
+        if i_host is not None:
+            return i_host
         why = "the name of several hosts there" if times[_short(name)] > 1 else "unknown to the topology"
         raise DataError(
             f"{where}: rank {rank} is on host {shown(name)}, {why}; its hosts "
@@ -126,7 +126,7 @@ def _short(name: str) -> str:
     return name
 
 
-def natural(name: str) -> tuple[tuple[int, int, str], ...]:
+def natural_key(name: str) -> tuple[tuple[int, int, str], ...]:
     """Sorting key that puts n9 before n10."""
     words = re.findall(r"[0-9]+|[^0-9]+", name)
     return tuple((0, int(word[:18]), word) if word[0] in "0123456789" else (1, 0, word) for word in words)
@@ -135,21 +135,21 @@ def natural(name: str) -> tuple[tuple[int, int, str], ...]:
 def recognise(graph: Graph, capacity_bps: float | Sequence[float]) -> Fabric:
     """The XGFT that a network is.
 
-    First-level switches may have fewer hosts than others; all else must be complete. Several links between
-    two nodes count as one that carries their sum, if it is so everywhere on the level.
+    First-level switches may have fewer hosts than others; everything else must be complete. Parallel links
+    between two nodes count as one with the sum of their capacities, which must be equal on the whole level.
 
     Parameters
     ----------
     graph : Graph
     capacity_bps : float or sequence of float
-        For links of which the graph does not tell it: one number, or one for each level, hosts' links first.
+        Of links without capacity in the graph: one number, or one for each level, hosts' links first.
 
     Raises
     ------
     UsageError
         If there are not as many capacities as levels.
     DataError
-        If it is none, with the first link, node or level that does not fit.
+        If it is no XGFT, with the first link, node or level that does not fit.
     """
     level_of = _levels(graph)
     wiring = _Wiring(graph, level_of)
@@ -161,9 +161,9 @@ def recognise(graph: Graph, capacity_bps: float | Sequence[float]) -> Fabric:
         )
     topology = Topology(wiring.m, wiring.w, tuple(map(wiring.capacity, wiring.below, rates)))
     _check_counts(wiring, topology)
-    copies = _copies(wiring, topology)
-    trees = _trees(wiring, topology, copies)
-    names = _numbered(wiring, topology, copies, trees)
+    copies = _copy_numbers(wiring, topology)
+    trees = _subtree_numbers(wiring, topology, copies)
+    names = _names_by_number(wiring, topology, copies, trees)
     return Fabric(topology, names[0], names[1:], wiring.assumed_levels())
 
 
@@ -194,7 +194,7 @@ def _levels(graph: Graph) -> dict[str, int]:
 
 
 class _Wiring:
-    """Neighbours above and below each node in port order, and what all nodes of a level have in common."""
+    """Neighbours above and below each node in port order, and the degrees of each level's nodes."""
 
     def __init__(self, graph: Graph, level_of: dict[str, int]) -> None:
         self.graph = graph
@@ -228,7 +228,7 @@ class _Wiring:
         return number
 
     def capacity(self, level: int, default_bps: float) -> float:
-        """Bytes/s between two neighbours, alike on the whole level."""
+        """Bytes/s between two neighbours, which must be equal on the whole level."""
         first: tuple[float, str, str] | None = None
         for node in self.nodes[level]:
             above, total = set(self.up[node]), Counter[str]()
@@ -248,84 +248,84 @@ class _Wiring:
         return first[0]
 
     def assumed_levels(self) -> tuple[int, ...]:
-        """Levels with a link of which the graph does not tell the capacity."""
-        found = {
+        """Levels with a link whose capacity is not in the graph."""
+        levels = {
             level
             for level in self.below
             for node in self.nodes[level]
             for other, capacity_bps in self.graph.ports[node]
             if capacity_bps is None and other in self.up[node]
         }
-        return tuple(sorted(found))
+        return tuple(sorted(levels))
 
 
 def _check_counts(wiring: _Wiring, topology: Topology) -> None:
     for level in range(1, topology.height + 1):
-        found = len(wiring.nodes[level])
-        if found != topology.n_nodes(level):
+        n_switches = len(wiring.nodes[level])
+        if n_switches != topology.n_nodes(level):
             raise DataError(
-                f"network: {found} switches on level {level}, where {topology}, as its links say, has "
+                f"network: {n_switches} switches on level {level}, where {topology}, as its links say, has "
                 f"{topology.n_nodes(level)}: not wired as an XGFT, or not complete"
             )
 
 
-def _misfit(wiring: _Wiring, node: str, topology: Topology) -> DataError:
+def _wiring_error(wiring: _Wiring, node: str, topology: Topology) -> DataError:
     return DataError(
         f"network: the links of {wiring.graph.shown(node)} are not those of {topology}, which follows from "
         "the numbers of neighbours: not wired as an XGFT"
     )
 
 
-def _copies(wiring: _Wiring, topology: Topology) -> dict[str, int]:
-    """Copy number of each node: given upwards from one host, then downwards from the roots."""
+def _copy_numbers(wiring: _Wiring, topology: Topology) -> dict[str, int]:
+    """Copy number of each node: assigned upwards from one host, then downwards from the roots."""
     graph, roots = wiring.graph, prefix_products(topology.w)
-    layer = {min(graph.hosts, key=lambda host: natural(graph.label(host))): 0}
+    layer = {min(graph.hosts, key=lambda host: natural_key(graph.label(host))): 0}
     for level in wiring.below:
         above: dict[str, int] = {}
         for node, copy in layer.items():
             for port, other in enumerate(wiring.up[node]):
                 if other in above:
-                    raise _misfit(wiring, other, topology)
+                    raise _wiring_error(wiring, other, topology)
                 above[other] = copy + roots[level] * port
         layer = above
     copies = dict(layer)
     for level in range(topology.height, 0, -1):
         for node in wiring.nodes[level]:
             if node not in copies:
-                raise _misfit(wiring, node, topology)
+                raise _wiring_error(wiring, node, topology)
             for child in wiring.down[node]:
                 if (
                     copies.setdefault(child, copies[node] % roots[level - 1])
                     != copies[node] % roots[level - 1]
                 ):
-                    raise _misfit(wiring, child, topology)
+                    raise _wiring_error(wiring, child, topology)
     return copies
 
 
-def _trees(wiring: _Wiring, topology: Topology, copies: dict[str, int]) -> dict[str, int]:
-    """Subtree number of each node: given downwards from the first root, then upwards to the other copies."""
+def _subtree_numbers(wiring: _Wiring, topology: Topology, copies: dict[str, int]) -> dict[str, int]:
+    """Subtree number of each node: assigned downwards from the first root, then upwards to other copies."""
     trees = {node: 0 for node in wiring.nodes[topology.height] if copies[node] == 0}
     for level in range(topology.height, 0, -1):
         for node in wiring.nodes[level]:
             if copies[node] == 0:
                 if node not in trees:
-                    raise _misfit(wiring, node, topology)
+                    raise _wiring_error(wiring, node, topology)
                 for digit, child in enumerate(wiring.down[node]):
                     number = trees[node] * topology.m[level - 1] + digit
                     if trees.setdefault(child, number) != number:
-                        raise _misfit(wiring, child, topology)
+                        raise _wiring_error(wiring, child, topology)
     for level, nodes in enumerate(wiring.nodes):
         for node in nodes:
             if node not in trees:
-                # A host is below a switch of copy 0, and any other switch above what one of these is above.
+                # Every host is below a switch of copy 0; another copy is above the same nodes as copy 0.
                 below = wiring.down[node][:1] if level else []
                 if not below or below[0] not in trees:
-                    raise _misfit(wiring, node, topology)
+                    raise _wiring_error(wiring, node, topology)
                 trees[node] = trees[below[0]] // topology.m[level - 1]
     return trees
 
 
-def _numbered(
+def _names_by_number(
     wiring: _Wiring, topology: Topology, copies: dict[str, int], trees: dict[str, int]
 ) -> tuple[tuple[str, ...], ...]:
     """Names of the nodes of each level in the order of their numbers, after every link has been checked."""
@@ -335,14 +335,14 @@ def _numbered(
             for other in wiring.up[node]:
                 same_tree = trees[node] // topology.m[level] == trees[other]
                 if not (same_tree and copies[other] % roots == copies[node]):
-                    raise _misfit(wiring, node, topology)
+                    raise _wiring_error(wiring, node, topology)
     names = []
     for level, nodes in enumerate(wiring.nodes):
         row = [""] * topology.n_nodes(level)
         for node in nodes:
             number = trees[node] * topology.subtree_roots(level) + copies[node]
             if row[number]:
-                raise _misfit(wiring, node, topology)
+                raise _wiring_error(wiring, node, topology)
             row[number] = wiring.graph.label(node)
         names.append(tuple(row))
     return tuple(names)

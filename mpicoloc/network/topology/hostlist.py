@@ -9,24 +9,25 @@ from itertools import product
 from mpicoloc.errors import DataError
 from mpicoloc.network.topology.xgft import shown
 
-# python-hostlist has another licence, ClusterShell reads the site's configuration and knows no limit.
+# Why no library: python-hostlist has another licence; ClusterShell reads the site's configuration, and has no
+# limit of names.
 
 MAX_NAMES = 1_000_000
-"""Most names of one list: what is longer is a slip of the pen and would fill the memory."""
+"""Most names of one list: a longer one is a typing mistake, and would fill the memory."""
 
 _PART = re.compile(r"\[([^\[\]]*)\]|([^\[\],]+)")
 _RANGE = re.compile(r"([0-9]{1,18})(?:-([0-9]{1,18}))?", re.ASCII)
 
 
 def expand(text: str, where: str) -> list[str]:
-    """Names of a hostlist, in its order.
+    """Names in a hostlist, in its order.
 
     Parameters
     ----------
     text : str
         Names with commas between; ``[..]`` holds numbers and ranges, whose leading zeros stay.
     where : str
-        For messages: the file and line.
+        File and line, for messages.
 
     Raises
     ------
@@ -48,7 +49,7 @@ def expand(text: str, where: str) -> list[str]:
 
 
 def _items(text: str, where: str) -> Iterator[str]:
-    """The list cut at its commas outside brackets."""
+    """The items of a list, between commas outside brackets."""
     depth, start = 0, 0
     for i, letter in enumerate(text):
         depth += (letter == "[") - (letter == "]")

@@ -23,7 +23,7 @@ LANE_GBIT = {
     "NDR": 100.0,
     "XDR": 200.0,
 }
-"""Data rate of one lane, Gbit/s, after the line's encoding."""
+"""Data rate of one lane, Gbit/s, without the overhead of the line's encoding."""
 
 _NODE = re.compile(r'(Switch|Ca|Hca|Rt)\s+[0-9]{1,4}\s+"([^"]+)"\s*(?:#\s*(.*))?')
 _LINK = re.compile(
@@ -47,20 +47,20 @@ class _Node:
 def parse(text: str, source: str) -> Graph:
     """Switches and hosts (channel adapters) of a fabric.
 
-    A host's name is the first word of its description where no other has the same, else the whole of it, else
-    its GUID. The reduction units inside switches are left out.
+    A host's name is the first word of its description if no other host has it, else the whole description if
+    that is unique, else its GUID. Reduction units inside switches are left out.
 
     Parameters
     ----------
     text : str
-        What ``ibnetdiscover`` printed.
+        The output of ``ibnetdiscover``.
     source : str
         Name of the file, for messages.
 
     Raises
     ------
     DataError
-        With the line, if it cannot be read, is cut off or contradicts itself.
+        With the line, if the text cannot be read, is cut off or contradicts itself.
     """
     nodes = _nodes(text, source)
     for name in [name for name, node in nodes.items() if node.kind != "Switch" and _IN_SWITCH in node.title]:
@@ -114,7 +114,7 @@ def _rate_bps(comment: str, where: str) -> float | None:
 
 
 def _check_both_ends(nodes: dict[str, _Node], name: str, source: str) -> None:
-    """Each link stands at both of its ends, unless the output was cut off."""
+    """Check that each link is listed at both of its ends, which it is unless the output was cut off."""
     for port, (other, other_port, _) in nodes[name].links.items():
         back = nodes[other].links.get(other_port) if other in nodes else None
         if back is None or back[:2] != (name, port):

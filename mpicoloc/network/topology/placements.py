@@ -8,7 +8,7 @@ import numpy as np
 
 from mpicoloc.core.topology import Hosts, Placement, Topology
 from mpicoloc.errors import DataError, UsageError
-from mpicoloc.network.topology.fabric import Fabric, finder
+from mpicoloc.network.topology.fabric import Fabric, host_finder
 from mpicoloc.network.topology.hostlist import expand
 from mpicoloc.network.topology.xgft import shown
 
@@ -18,9 +18,9 @@ _FEWER = "take fewer ranks, or more on each host (--ranks-per-host)"
 def regular(
     topology: Topology, n_ranks: int, per_switch: int, ranks_per_host: int = 1, free: Hosts | None = None
 ) -> Placement:
-    """Fragmentation Fk: k of the job's hosts on each first-level switch, switches one after the other.
+    """Fragmentation Fk: k of the job's hosts on each first-level switch, one switch after the other.
 
-    Switches that do not have so many are passed over.
+    Switches with fewer than k hosts are skipped.
 
     Parameters
     ----------
@@ -32,7 +32,7 @@ def regular(
     ranks_per_host : int
         Ranks on each host.
     free : ndarray of int, optional
-        The hosts that can be taken, in ascending order; default: all.
+        The hosts to choose from, in ascending order; default: all.
 
     Raises
     ------
@@ -61,7 +61,7 @@ def regular(
 
 
 def _switches_with(topology: Topology, free: Hosts, n: int) -> Hosts:
-    """Where in `free` the hosts of each first-level switch begin that has `n` of them."""
+    """Index in `free` of the first host of each first-level switch with at least `n` free hosts."""
     _, first, count = np.unique(free // topology.m[0], return_index=True, return_counts=True)
     return first[count >= n]
 
@@ -98,12 +98,12 @@ def by_name(
     ranks_per_host: int = 1,
     free: Hosts | None = None,
 ) -> Placement:
-    """The placement that F8 or RF names, on hosts of `free`, which are in ascending order (default: all).
+    """The placement with a name like F8 or RF, on hosts of `free`, in ascending order (default: all).
 
     Raises
     ------
     UsageError
-        If it is no such name.
+        If the name is unknown.
     DataError
         If the job does not fit.
     """
@@ -121,8 +121,8 @@ def _hosts_needed(n_ranks: int, ranks_per_host: int) -> int:
     return -(-n_ranks // ranks_per_host)
 
 
-def of_text(text: str, source: str, fabric: Fabric, n_ranks: int) -> Placement:
-    """A placement that a file tells: one host for each rank, by number or name, in the order of ranks.
+def from_text(text: str, source: str, fabric: Fabric, n_ranks: int) -> Placement:
+    """The placement in a file: one host for each rank, by number or name, in the order of ranks.
 
     Parameters
     ----------
@@ -137,7 +137,7 @@ def of_text(text: str, source: str, fabric: Fabric, n_ranks: int) -> Placement:
     Raises
     ------
     DataError
-        If there are not as many hosts as ranks, or the topology does not have one.
+        If there are not as many hosts as ranks, or the topology lacks one.
     """
     lines = (line.split("#", 1)[0] for line in text.split("\n"))
     rows = [(i, word.strip(",")) for i, line in enumerate(lines, 1) for word in line.split()]
@@ -151,14 +151,14 @@ def of_text(text: str, source: str, fabric: Fabric, n_ranks: int) -> Placement:
             f"{source}: {len(words)} hosts for {n_ranks} ranks: name the host of each rank, in order"
         )
     are_numbers = all(word.isascii() and word.isdigit() and len(word) <= 10 for word in words)
-    # Hosts may be named by numbers, too, which are not those of their places.
+    # Hosts may have names that are numbers, but not their own numbers in the topology.
     if are_numbers and set(words).isdisjoint(fabric.host_names):
-        return Placement(_numbered(words, lines_of, fabric))
-    host = finder(fabric)
+        return Placement(_numbered_hosts(words, lines_of, fabric))
+    host = host_finder(fabric)
     return Placement(np.array([host(word, i, lines_of[i]) for i, word in enumerate(words)]))
 
 
-def _numbered(words: Sequence[str], places: Sequence[str], fabric: Fabric) -> Hosts:
+def _numbered_hosts(words: Sequence[str], places: Sequence[str], fabric: Fabric) -> Hosts:
     hosts = np.array([int(word) for word in words])
     wrong = np.flatnonzero(~np.isin(hosts, fabric.hosts()))
     if len(wrong):

@@ -1,4 +1,4 @@
-"""A topology from whatever describes it: the notation, YAML, Slurm's ``topology.conf``, ``ibnetdiscover``."""
+"""A topology from any known description: the notation, YAML, Slurm's ``topology.conf``, ``ibnetdiscover``."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _YAML_KEYS = {"topology", "link_rate", "hosts"}
 
 
 def rate_bps(text: str) -> float:
-    """Bytes/s of a rate that a person wrote with its unit, like ``10 Gbit/s`` or ``1.25 GiB/s``.
+    """Bytes/s of a rate that a user wrote with its unit, like ``10 Gbit/s`` or ``1.25 GiB/s``.
 
     Raises
     ------
@@ -43,7 +43,7 @@ def rate_bps(text: str) -> float:
 
 
 def read(text: str, source: str, capacity_bps: float | Sequence[float]) -> Fabric:
-    """The topology that a text describes, whichever of the known forms it has.
+    """The topology that a text describes in any known form.
 
     Parameters
     ----------
@@ -52,20 +52,19 @@ def read(text: str, source: str, capacity_bps: float | Sequence[float]) -> Fabri
     source : str
         Where it is from, for messages.
     capacity_bps : float or sequence of float
-        Bytes/s of a link where the text does not tell it: one number, or one for each level, hosts' links
-        first.
+        Bytes/s of links that have no rate in the text: one number, or one for each level, hosts' links first.
 
     Returns
     -------
     Fabric
-        With the hosts' names, where the text has them.
+        With the hosts' names, if the text has them.
 
     Raises
     ------
     UsageError
         If a notation is wrong, or there are not as many capacities as levels.
     DataError
-        If the text is of no known form, is damaged, or describes a network that is no XGFT.
+        If the text has no known form, is damaged, or describes a network that is no XGFT.
     """
     lines = [line.split("#", 1)[0].strip() for line in text.split("\n")]
     lines = [line for line in lines if line]
@@ -94,22 +93,22 @@ def _recognised(graph: Graph, source: str, capacity_bps: float | Sequence[float]
         ) from None
 
 
-def described(text: str, source: str, link_rate: str, up_links: str | None) -> Fabric:
-    """`read`, with link rates and up-links as a person writes them.
+def fabric_of_text(text: str, source: str, link_rate: str, up_links: str | None) -> Fabric:
+    """`read`, with link rates and up-links as a user writes them.
 
     Parameters
     ----------
     text, source : str
         As of `read`.
     link_rate : str
-        One rate, or one for each level with commas between.
+        One rate, or one for each level, separated by commas.
     up_links : str or None
-        w1 to wh with commas between, instead of those that the text tells.
+        w1 to wh separated by commas, instead of those in the text.
 
     Raises
     ------
     UsageError, DataError
-        As of `read`, `rate_bps` and `widened`.
+        As of `read`, `rate_bps` and `with_up_links`.
     """
     rates = [rate_bps(word) for word in link_rate.split(",")]
     fabric = read(text, source, rates[0] if len(rates) == 1 else rates)
@@ -118,16 +117,16 @@ def described(text: str, source: str, link_rate: str, up_links: str | None) -> F
             f"link rate {shown(link_rate)} has {len(rates)} rates, {fabric.topology} has "
             f"{fabric.topology.height} levels: give one for all, or one per level"
         )
-    return fabric if up_links is None else widened(fabric, whole_numbers("up-links", up_links))
+    return fabric if up_links is None else with_up_links(fabric, whole_numbers("up-links", up_links))
 
 
 def whole_numbers(name: str, text: str) -> list[int]:
-    """Whole numbers above 0 with commas between.
+    """Whole numbers above 0, separated by commas.
 
     Raises
     ------
     UsageError
-        If one is none.
+        If a word is no such number.
     """
     words = text.split(",")
     for word in words:
@@ -136,13 +135,13 @@ def whole_numbers(name: str, text: str) -> list[int]:
     return [int(word) for word in words]
 
 
-def widened(fabric: Fabric, w: Sequence[int]) -> Fabric:
-    """The same tree with other numbers of up-links, for Slurm's files, which do not tell them.
+def with_up_links(fabric: Fabric, w: Sequence[int]) -> Fabric:
+    """The same tree with other numbers of up-links, which Slurm's files lack.
 
     Raises
     ------
     UsageError
-        If there are not `height` numbers, or one is none.
+        If there are not `height` numbers, or one is out of range.
     """
     topology = fabric.topology
     try:
@@ -157,7 +156,7 @@ def _of_yaml(text: str, source: str, capacity_bps: float | Sequence[float]) -> F
     try:
         from mpicoloc.network import yaml_mapping
     except ModuleNotFoundError as error:
-        fault = extras.missing(error, f"{source}, a topology in YAML,")
+        fault = extras.missing_extra(error, f"{source}, a topology in YAML,")
         raise fault or error from error
     data = yaml_mapping.load(text, source)
     if not isinstance(data, dict) or not isinstance(data.get("topology"), str):
@@ -177,7 +176,7 @@ def _of_yaml(text: str, source: str, capacity_bps: float | Sequence[float]) -> F
 
 
 def _words(data: dict[str, Any], key: str, source: str) -> list[str]:
-    """A value that is one text or a list of them."""
+    """The texts of a key whose value is a text or a list of texts."""
     value = data.get(key, [])
     words = [value] if isinstance(value, str) else value
     if not isinstance(words, list) or not all(isinstance(word, str) for word in words):

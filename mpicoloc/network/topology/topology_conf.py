@@ -17,8 +17,8 @@ _KEYS = {"switchname", "switches", "nodes", "linkspeed"}
 def parse(text: str, source: str) -> Graph:
     """Switches and hosts of a ``topology.conf``.
 
-    Slurm wants one path between two switches, so most files name one switch for all the roots: then the
-    number of up-links is not in it. ``LinkSpeed`` has no unit and is not used.
+    Slurm requires a single path between two switches, so most files have one switch for all roots, and lack
+    the number of up-links. ``LinkSpeed`` has no unit and is not used.
 
     Parameters
     ----------
@@ -30,7 +30,7 @@ def parse(text: str, source: str) -> Graph:
     Raises
     ------
     DataError
-        With the line, if it cannot be read or contradicts itself.
+        With the line, if the file cannot be read or contradicts itself.
     """
     children: dict[str, list[str]] = {}
     places: dict[str, str] = {}
@@ -64,7 +64,7 @@ def _check_names(
 
 
 def _lines(text: str) -> list[tuple[int, str]]:
-    """Numbered lines without comments and empty ones; those that end in a backslash are joined."""
+    """Lines with their numbers, without comments and empty lines; a final backslash continues a line."""
     lines: list[tuple[int, str]] = []
     start, joined = 1, ""
     for number, line in enumerate(text.split("\n"), 1):
@@ -81,7 +81,7 @@ def _lines(text: str) -> list[tuple[int, str]]:
 
 
 def _row(line: str, where: str) -> tuple[str, list[str], list[str]]:
-    """Name of a line's switch, the switches below it, and its hosts."""
+    """The switch of a line, the switches below it, and its hosts."""
     values: dict[str, str] = {}
     for match in _PAIR.finditer(line):
         key = match.group(1).lower()
@@ -105,7 +105,7 @@ def _row(line: str, where: str) -> tuple[str, list[str], list[str]]:
 
 
 def _graph(children: dict[str, list[str]], hosts: dict[str, None]) -> Graph:
-    """Links in both directions; towards parents in the order of the lines."""
+    """The graph with links in both directions; those to parents are in the order of the lines."""
     ports: dict[str, list[tuple[str, None]]] = {node: [] for node in (*children, *hosts)}
     for switch, below in children.items():
         ports[switch].extend((child, None) for child in dict.fromkeys(below))

@@ -1,4 +1,4 @@
-"""The numbers of an XGFT: nodes, links, ports and names, and its notation.
+"""Numbers and names of the nodes, links and ports of an XGFT, and its notation.
 
 Let ``M_l = m1 ... ml`` and ``W_l = w1 ... wl``. Below one node of level l are ``M_l`` hosts, a *subtree*;
 above the same hosts stand ``W_l`` nodes of level l, its *copies*.
@@ -12,8 +12,8 @@ above the same hosts stand ``W_l`` nodes of level l, its *copies*.
 * In one row, a switch of level l has its down-ports first, 0 .. m_l - 1, then m_l .. m_l + w_(l+1) - 1 up.
   InfiniBand counts them from 1.
 
-Once a message has chosen its copy on the highest level, every switch below is fixed: on level l it passes
-copy ``path % W_l``, up and down. So one number, its *path* in 0 .. W_h - 1, tells the whole route.
+The copy that a message takes on the highest level fixes every switch below: on level l it passes copy
+``path % W_l``, up and down. So one number, its *path* in 0 .. W_h - 1, is the whole route.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def parse(notation: str, capacity_bps: float | Sequence[float]) -> Topology:
     Parameters
     ----------
     notation : str
-        Height, children m1..mh and parents w1..wh; capitals and blanks do not matter.
+        Height, children m1..mh and parents w1..wh; case and blanks do not matter.
     capacity_bps : float or sequence of float
         Bytes/s of one link in each direction: one number for all levels, or one for each, hosts' links first.
 
@@ -50,7 +50,7 @@ def parse(notation: str, capacity_bps: float | Sequence[float]) -> Topology:
     Raises
     ------
     UsageError
-        If it is no such notation, or no tree has these numbers.
+        If the notation is wrong, or no tree has these numbers.
     """
     match = _FORM.fullmatch(notation)
     if not match:
@@ -69,7 +69,7 @@ def parse(notation: str, capacity_bps: float | Sequence[float]) -> Topology:
 
 
 def is_notation(text: str) -> bool:
-    """Whether a text means to be a notation, right or wrong, and no name of a file."""
+    """Whether a text is meant as a notation, right or wrong, and not as the name of a file."""
     return re.match(r"\s*XGFT\s*\(", text, re.IGNORECASE) is not None
 
 
@@ -99,7 +99,7 @@ def subtree(topology: Topology, level: int, hosts: Hosts) -> Hosts:
 
 
 def climb(topology: Topology, src: Hosts, dst: Hosts) -> NDArray[np.int64]:
-    """Levels that a message climbs: 0 within a host, 1 below one first-level switch, at most `height`."""
+    """Levels that each message climbs: 0 within a host, 1 below one first-level switch, at most `height`."""
     levels = np.zeros(np.broadcast(src, dst).shape, dtype=np.int64)
     for level in range(topology.height):
         levels += subtree(topology, level, src) != subtree(topology, level, dst)
@@ -140,7 +140,7 @@ def name(level: int, node: int) -> str:
 
 
 def check_placement(topology: Topology, placement: Placement) -> None:
-    """See to it that all hosts of a placement exist.
+    """Check that all hosts of a placement exist.
 
     Raises
     ------

@@ -1,1 +1,1 @@
-"""Which messages a job sends: recorded ones, and those that MPI libraries send for a collective call."""
+"""The messages of a job: recorded ones, and those that MPI libraries send for a collective call."""

@@ -1,7 +1,7 @@
 """Collectives of Open MPI 5 on several nodes: its component ``coll/han`` over ``tuned`` and ``libnbc``.
 
-Each works within nodes (*low*: all ranks of a node) and among nodes (*up*: ranks with the same place in their
-nodes). Long buffers go in segments, the first of which may take another way than the others.
+Each consists of collectives within nodes (*low*: all ranks of a node) and among nodes (*up*: the ranks with
+the same local number). Long buffers are sent in segments, of which the first may use another algorithm.
 """
 
 from __future__ import annotations
@@ -12,21 +12,21 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mpicoloc.network.traffic.schedule import Collective, Library, Messages
+from mpicoloc.network.traffic.collective import Collective, Library, Messages
 
 Array = NDArray[Any]
 _SEGMENT_BYTES = 65536
 
 
 class Levels:
-    """The ranks of a communicator as nodes and places in them.
+    """The ranks of a communicator by node and local number, and the messages of a call so far.
 
     Parameters
     ----------
     call : Collective
         With the node of each rank.
     library : Library
-        What makes messages of the collectives on each level.
+        Determines the messages of the collectives on each level.
     """
 
     def __init__(self, call: Collective, library: Library) -> None:
@@ -41,21 +41,23 @@ class Levels:
 
     @property
     def is_even(self) -> bool:
-        """Whether all nodes have as many ranks."""
+        """Whether all nodes have the same number of ranks."""
         return bool(np.all(self.sizes == self.sizes[0]))
 
-    def low(self, name: str, n_items: int, place: int = 0) -> None:
-        """A collective in each node, its root at this place."""
+    def low(self, name: str, n_items: int, i_local: int = 0) -> None:
+        """Add a collective in each node, whose root has this local number."""
         for node in self.nodes:
-            self._on(node, name, n_items, place, True)
+            self._add(node, name, n_items, i_local, True)
 
-    def up(self, name: str, n_items: int, place: int = 0, root: int = 0, blocks: bool = True) -> None:
-        """A collective among the ranks at this place of each node."""
-        self._on(np.array([node[place] for node in self.nodes]), name, n_items, root, blocks)
+    def up(self, name: str, n_items: int, i_local: int = 0, root: int = 0, is_blocking: bool = True) -> None:
+        """Add a collective among the ranks with this local number."""
+        self._add(np.array([node[i_local] for node in self.nodes]), name, n_items, root, is_blocking)
 
-    def _on(self, ranks: Array, name: str, n_items: int, root: int, blocks: bool) -> None:
-        call = self.call.but(name, n_ranks=len(ranks), n_items=n_items, root=root, blocks=blocks, nodes=None)
-        self.messages.include(self.library.messages(call).among(ranks, self.call.n_ranks))
+    def _add(self, ranks: Array, name: str, n_items: int, root: int, is_blocking: bool) -> None:
+        call = self.call.with_(
+            name, n_ranks=len(ranks), n_items=n_items, root=root, is_blocking=is_blocking, nodes=None
+        )
+        self.messages.include(self.library.messages(call).renumbered(ranks, self.call.n_ranks))
 
     def segments(self) -> list[int]:
         """Items of each segment of the buffer."""
@@ -68,21 +70,21 @@ class Levels:
 
 def _bcast(levels: Levels) -> None:
     for i, n_items in enumerate(levels.segments()):
-        levels.up("bcast", n_items, levels.low_root, levels.up_root, blocks=i == 0)
+        levels.up("bcast", n_items, levels.low_root, levels.up_root, is_blocking=i == 0)
         levels.low("bcast", n_items, levels.low_root)
 
 
 def _reduce(levels: Levels) -> None:
     for n_items in levels.segments():
         levels.low("reduce", n_items, levels.low_root)
-        levels.up("reduce", n_items, levels.low_root, levels.up_root, blocks=False)
+        levels.up("reduce", n_items, levels.low_root, levels.up_root, is_blocking=False)
 
 
 def _allreduce(levels: Levels) -> None:
     for n_items in levels.segments():
         levels.low("reduce", n_items)
-        levels.up("reduce", n_items, blocks=False)
-        levels.up("bcast", n_items, blocks=False)
+        levels.up("reduce", n_items, is_blocking=False)
+        levels.up("bcast", n_items, is_blocking=False)
         levels.low("bcast", n_items)
 
 
@@ -124,8 +126,8 @@ _ON_UNEVEN_NODES = ("allreduce", "barrier")
 
 
 def messages(call: Collective, library: Library) -> Messages | None:
-    """Messages of a call; None where the component leaves it to others."""
-    if call.nodes is None or not call.blocks or call.name not in _ALGORITHMS or not call.commutes:
+    """Messages of a call; None if the component leaves it to others."""
+    if call.nodes is None or not call.is_blocking or call.name not in _ALGORITHMS or not call.commutes:
         return None
     levels = Levels(call, library)
     if len(levels.nodes) < 2 or levels.sizes.max() < 2:

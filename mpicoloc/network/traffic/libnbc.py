@@ -1,4 +1,4 @@
-"""Nonblocking collectives of Open MPI: its component ``coll/libnbc``, releases 4.1 and 5.0, by default."""
+"""Nonblocking collectives of Open MPI: its component ``coll/libnbc``, releases 4.1 and 5.0."""
 
 from __future__ import annotations
 
@@ -7,45 +7,47 @@ from collections.abc import Mapping
 import numpy as np
 
 from mpicoloc.network.traffic import reductions, rooted, trees, unrooted
+from mpicoloc.network.traffic.collective import Collective, Library, Messages, power_of_two_within, ranks_of
 from mpicoloc.network.traffic.rooted import Algorithm, down, up
-from mpicoloc.network.traffic.schedule import Collective, Library, Messages, power_within, ranks_of
 
-LONG = 65536
-_SEGMENT = 8192
+LONG_BYTES = 65536
+_SEGMENT_BYTES = 8192
 
 
-def _swapped(algorithm: Algorithm) -> Algorithm:
-    """The algorithm for root 0, where the root and rank 0 change places, and no other rank."""
+def _with_swapped_root(algorithm: Algorithm) -> Algorithm:
+    """The algorithm for root 0 with the root and rank 0 exchanged."""
 
     def other(call: Collective, library: Library) -> Messages:
-        names = ranks_of(call)
-        names[[0, call.root]] = call.root, 0
-        return algorithm(call.but(call.name, root=0), library).among(names, call.n_ranks)
+        ranks = ranks_of(call)
+        ranks[[0, call.root]] = call.root, 0
+        return algorithm(call.with_(call.name, root=0), library).renumbered(ranks, call.n_ranks)
 
     return other
 
 
 def _bcast(call: Collective, library: Library) -> Messages:
-    return (down(trees.flat) if call.n_ranks <= 4 else _swapped(down(trees.binomial)))(call, library)
+    return (down(trees.flat) if call.n_ranks <= 4 else _with_swapped_root(down(trees.binomial)))(
+        call, library
+    )
 
 
 def _reduce(call: Collective, library: Library) -> Messages:
     p = call.n_ranks
-    if call.commutes and p > 2 and call.n_items >= power_within(p):
+    if call.commutes and p > 2 and call.n_items >= power_of_two_within(p):
         return reductions.reduce_rabenseifner(call, library)
-    if p > 4 or call.n_bytes < LONG or not call.commutes:
-        return _swapped(up(trees.in_order_binomial))(call, library)
-    messages = _swapped(up(trees.chain))(call, library)
-    n_segments = -(-call.n_bytes // _SEGMENT)
+    if p > 4 or call.n_bytes < LONG_BYTES or not call.commutes:
+        return _with_swapped_root(up(trees.in_order_binomial))(call, library)
+    messages = _with_swapped_root(up(trees.chain))(call, library)
+    n_segments = -(-call.n_bytes // _SEGMENT_BYTES)
     messages.rows = [(src, dst, n_bytes, n * n_segments) for src, dst, n_bytes, n in messages.rows]
     return messages
 
 
 def _allreduce(call: Collective, library: Library) -> Messages:
-    if call.n_ranks < 4 or call.n_bytes < LONG or not call.commutes:
-        messages = up(trees.in_order_binomial)(call.but("reduce", root=0), library)
-        return messages.include(down(trees.binomial)(call.but("bcast", root=0), library))
-    if call.n_items >= power_within(call.n_ranks):
+    if call.n_ranks < 4 or call.n_bytes < LONG_BYTES or not call.commutes:
+        messages = up(trees.in_order_binomial)(call.with_("reduce", root=0), library)
+        return messages.include(down(trees.binomial)(call.with_("bcast", root=0), library))
+    if call.n_items >= power_of_two_within(call.n_ranks):
         return reductions.allreduce_rabenseifner(call, library)
     return reductions.allreduce_ring(call, library)
 
@@ -58,8 +60,8 @@ def _own_part_to_all(call: Collective, library: Library) -> Messages:
 
 
 def _reduce_scatter(call: Collective, library: Library) -> Messages:
-    """Binomial reduction to rank 0, which sends every part."""
-    whole = call.but("reduce", n_items=int(call.parts.sum()), root=0)
+    """Binomial reduction to rank 0, which sends each rank its part."""
+    whole = call.with_("reduce", n_items=int(call.parts.sum()), root=0)
     messages = up(trees.in_order_binomial)(whole, library)
     v = np.arange(1, call.n_ranks)
     messages.add(0, v, call.parts[v])

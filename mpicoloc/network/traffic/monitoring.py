@@ -1,4 +1,4 @@
-"""What Open MPI's own ``monitoring`` has written: every message of a job, those of collectives too."""
+"""Reader of the files of Open MPI's ``monitoring``, which have every message of a job."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from mpicoloc.core.traffic import Traffic
 from mpicoloc.errors import DataError
 
 _LINE = re.compile(r"([EISR])\t(\d{1,9})\t(\d{1,9})\t(\d{1,18}) bytes\t(\d{1,18}) msgs")
-"""E, I: messages of the program, and of the library; S, R: one-sided, given to and taken from the other."""
+"""E, I: messages of the program, and of the library; S, R: one-sided, put into and got from the other."""
 
 
 def read(files: Iterable[tuple[str, str]], n_ranks: int) -> Traffic:
@@ -22,7 +22,7 @@ def read(files: Iterable[tuple[str, str]], n_ranks: int) -> Traffic:
     files : iterable of (str, str)
         Name and content of each.
     n_ranks : int
-        Ranks of the job. On one node the rank after them may be mpicoloc's own, which is left out.
+        Ranks of the job. On one node the next rank may be mpicoloc's own, which is left out.
 
     Returns
     -------
@@ -31,7 +31,7 @@ def read(files: Iterable[tuple[str, str]], n_ranks: int) -> Traffic:
     Raises
     ------
     DataError
-        If a file holds something else, or ranks that the job has not.
+        If a file has another format, or ranks that the job lacks.
     """
     rows = [row for name, content in files for row in _rows(name, content)]
     last = max((max(row[:2]) for row in rows), default=0)
@@ -50,10 +50,10 @@ def _rows(name: str, content: str) -> Iterable[tuple[int, int, int, int]]:
     for i, line in enumerate(content.splitlines(), 1):
         if line[:2] not in ("E\t", "I\t", "S\t", "R\t"):
             continue
-        found = _LINE.match(line)
-        if found is None:
+        match = _LINE.match(line)
+        if match is None:
             raise DataError(
                 f"{name}, line {i}: expected 'E <rank> <rank> <n> bytes <n> msgs', got {line[:60]!r}"
             )
-        one, other, n_bytes, n = (int(word) for word in found.groups()[1:])
-        yield (other, one, n_bytes, n) if found.group(1) == "R" else (one, other, n_bytes, n)
+        src, dst, n_bytes, n = (int(word) for word in match.groups()[1:])
+        yield (dst, src, n_bytes, n) if match.group(1) == "R" else (src, dst, n_bytes, n)

@@ -1,4 +1,4 @@
-"""Which algorithm MPICH 4 takes, and how the ranks of a node act as one: device ch4, default settings."""
+"""Algorithms that MPICH 4 chooses, and its collectives by node: device ch4, default settings."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from numpy.typing import NDArray
 
 from mpicoloc.errors import DataError
 from mpicoloc.network.traffic import reductions, rooted, trees, unrooted
+from mpicoloc.network.traffic.collective import DENSE_PAIRS_MAX, Collective, Messages, power_of_two_within
 from mpicoloc.network.traffic.rooted import Algorithm, down, up
-from mpicoloc.network.traffic.schedule import MANY, Collective, Messages, power_within
 
 Array = NDArray[Any]
-SHORT, LONG = 12288, 524288
-"""Bytes up to which a broadcast is short, and from which one is long; the latter of others too."""
+SHORT_BCAST_BYTES, LONG_BYTES = 12288, 524288
+"""Bytes up to which a broadcast is short, and from which it and other collectives are long."""
 
 _ALGORITHMS: Mapping[str, Algorithm] = {
     "bcast binomial": down(trees.in_order_binomial),
@@ -42,31 +42,31 @@ _ALGORITHMS: Mapping[str, Algorithm] = {
 }
 
 
-def _of_bcast(call: Collective) -> str:
-    size_bytes = call.n_bytes if call.blocks else call.n_bytes + 1
-    if call.n_ranks < 8 or size_bytes <= SHORT:
+def _bcast_algorithm(call: Collective) -> str:
+    size_bytes = call.n_bytes if call.is_blocking else call.n_bytes + 1
+    if call.n_ranks < 8 or size_bytes <= SHORT_BCAST_BYTES:
         return "bcast binomial"
-    is_power = call.n_ranks == power_within(call.n_ranks)
-    return "bcast scatter, doubling" if is_power and size_bytes <= LONG else "bcast scatter, ring"
+    is_power = call.n_ranks == power_of_two_within(call.n_ranks)
+    return "bcast scatter, doubling" if is_power and size_bytes <= LONG_BYTES else "bcast scatter, ring"
 
 
-def _of_reduction(call: Collective) -> str:
-    is_short = call.n_bytes <= (8 if call.name == "allreduce" and call.blocks else 2048)
-    if is_short or call.n_items < power_within(call.n_ranks):
+def _reduction_algorithm(call: Collective) -> str:
+    is_short = call.n_bytes <= (8 if call.name == "allreduce" and call.is_blocking else 2048)
+    if is_short or call.n_items < power_of_two_within(call.n_ranks):
         return "reduce binomial" if call.name == "reduce" else "allreduce doubling"
     return f"{call.name} halving"
 
 
-def _of_allgather(call: Collective) -> str:
+def _allgather_algorithm(call: Collective) -> str:
     whole_bytes = int(call.parts.sum()) * call.item_bytes
-    if call.n_ranks == power_within(call.n_ranks):
-        return "allgather doubling" if whole_bytes < LONG else "allgather ring"
+    if call.n_ranks == power_of_two_within(call.n_ranks):
+        return "allgather doubling" if whole_bytes < LONG_BYTES else "allgather ring"
     return "allgather bruck" if whole_bytes < 81920 else "allgather ring"
 
 
-def _of_alltoall(call: Collective) -> str:
-    """The rule says "fewer than 8", but release 4.0 compares wrongly where it depends on buffers as well."""
-    is_short = call.n_bytes <= (256 if call.blocks else 2048)
+def _alltoall_algorithm(call: Collective) -> str:
+    """MPICH's rule says "fewer than 8", but release 4.0 compares wrongly if buffers matter, too."""
+    is_short = call.n_bytes <= (256 if call.is_blocking else 2048)
     return "alltoall bruck" if call.n_ranks > 8 and is_short else "alltoall pairs"
 
 
@@ -75,56 +75,56 @@ class MPICH:
 
     Notes
     -----
-    In ``bcast``, ``reduce`` and ``scan``, and in ``allreduce`` and ``barrier`` that block, the first rank of
-    a node acts for all of it. What the ranks of a node tell each other in shared memory is here told as
-    messages with that rank.
+    In ``bcast``, ``reduce`` and ``scan``, and in blocking ``allreduce`` and ``barrier``, the first rank of a
+    node acts for the node. The ranks of a node use shared memory, which is represented as messages with the
+    first rank.
     """
 
     def algorithm(self, call: Collective) -> str:
-        """Name of the algorithm that the library takes among ranks on different nodes.
+        """Name of the algorithm that the library chooses among ranks on different nodes.
 
         Raises
         ------
         DataError
-            If the collective is not known.
+            If the collective is unknown.
         """
         if call.name == "bcast":
-            return _of_bcast(call)
+            return _bcast_algorithm(call)
         if call.name in ("reduce", "allreduce"):
-            return _of_reduction(call)
+            return _reduction_algorithm(call)
         if call.name in ("allgather", "allgatherv"):
-            return _of_allgather(call)
+            return _allgather_algorithm(call)
         if call.name == "alltoall":
-            return _of_alltoall(call)
+            return _alltoall_algorithm(call)
         if call.name in ("reduce_scatter", "reduce_scatter_block"):
-            is_long = call.parts.sum() * call.item_bytes >= LONG
+            is_long = call.parts.sum() * call.item_bytes >= LONG_BYTES
             return "reduce_scatter pairs" if is_long else "reduce_scatter halving"
         if call.name not in _ALGORITHMS:
             raise DataError(f"no algorithms of {call.name!r} in MPICH are known")
         return call.name
 
     def is_exchange(self, call: Collective) -> bool:
-        """Whether each rank sends each other one a message, and all as many bytes."""
-        has_equal_parts = call.counts is None or call.n_ranks > MANY
+        """Whether each rank sends a message of the same size to each other rank."""
+        has_equal_parts = call.counts is None or call.n_ranks > DENSE_PAIRS_MAX
         return has_equal_parts and self.algorithm(call).endswith("pairs")
 
     def messages(self, call: Collective) -> Messages:
-        """Messages of the call; none if there is nothing to move."""
+        """Messages of the call; empty if there are no bytes to send."""
         if call.n_ranks < 2 or (call.name != "barrier" and call.parts.sum() * call.item_bytes == 0):
             return Messages.of(call)
-        by_node = _BY_NODE[call.blocks].get(call.name)
+        by_node = _BY_NODE[call.is_blocking].get(call.name)
         if by_node and call.nodes is not None and len(set(call.nodes.tolist())) < call.n_ranks:
             messages = by_node(self, call, _Nodes(call.nodes))
             if messages is not None:
                 return messages
         algorithm = self.algorithm(call)
         if "scatter," in algorithm:  # cuts bytes, not items
-            call = call.but(call.name, n_items=call.n_bytes, item_bytes=1)
+            call = call.with_(call.name, n_items=call.n_bytes, item_bytes=1)
         return _ALGORITHMS[algorithm](call, self)
 
 
 class _Nodes:
-    """Ranks by node, nodes numbered as their first ranks come."""
+    """Ranks by node; nodes are numbered in the order of their first ranks."""
 
     def __init__(self, nodes: Array) -> None:
         _, first, number = np.unique(nodes, return_index=True, return_inverse=True)
@@ -137,27 +137,27 @@ class _Nodes:
 
     @property
     def is_consecutive(self) -> bool:
-        """Whether the ranks of each node follow each other."""
+        """Whether the ranks of each node are consecutive."""
         return bool(np.all(np.diff(self.node) >= 0))
 
     def up(self, messages: Messages, n_items: int) -> None:
-        """Every rank tells the first of its node."""
+        """Add messages of every rank to the first one of its node."""
         messages.add(self.others, self.leaders[self.node[self.others]], n_items)
 
     def down(self, messages: Messages, n_items: int) -> None:
-        """The first of each node tells the others."""
+        """Add messages of the first rank of each node to its other ranks."""
         messages.add(self.leaders[self.node[self.others]], self.others, n_items)
 
     def between(self, library: MPICH, call: Collective, name: str, root: int = 0) -> Messages:
-        """The collective among the first ranks of all nodes."""
-        inner = call.but(name, n_ranks=len(self.leaders), root=root, nodes=None)
-        return library.messages(inner).among(self.leaders, call.n_ranks)
+        """Messages of a collective among the first ranks of all nodes."""
+        inner = call.with_(name, n_ranks=len(self.leaders), root=root, nodes=None)
+        return library.messages(inner).renumbered(self.leaders, call.n_ranks)
 
 
 def _bcast(library: MPICH, call: Collective, nodes: _Nodes) -> Messages | None:
     p = call.n_ranks
-    limit = LONG if p == power_within(p) else SHORT
-    if call.blocks and p >= 8 and call.n_bytes >= limit:
+    limit = LONG_BYTES if p == power_of_two_within(p) else SHORT_BCAST_BYTES
+    if call.is_blocking and p >= 8 and call.n_bytes >= limit:
         return None
     i_node = int(nodes.node[call.root])
     messages = Messages.of(call)
@@ -178,10 +178,10 @@ def _allreduce(library: MPICH, call: Collective, nodes: _Nodes) -> Messages | No
 
 
 def _reduce(library: MPICH, call: Collective, nodes: _Nodes) -> Messages | None:
-    """To the first rank of the root's node; of a long buffer, if it blocks, to that of the first node."""
+    """To the first rank of the root's node; a blocking call with a long buffer: to that of the first node."""
     if not call.commutes:
         return None
-    i_node = int(nodes.node[call.root]) if call.n_bytes <= 2048 or not call.blocks else 0
+    i_node = int(nodes.node[call.root]) if call.n_bytes <= 2048 or not call.is_blocking else 0
     messages = Messages.of(call)
     nodes.up(messages, call.n_items)
     messages.include(nodes.between(library, call, "reduce", i_node))
@@ -198,7 +198,7 @@ def _barrier(library: MPICH, call: Collective, nodes: _Nodes) -> Messages | None
 
 
 def _scan(library: MPICH, call: Collective, nodes: _Nodes) -> Messages | None:
-    """Within nodes, among them, and each node's sum to the next."""
+    """Within nodes, among nodes, and the sum of each node to the next."""
     if not nodes.is_consecutive:
         return None
     messages = Messages.of(call)
@@ -209,9 +209,9 @@ def _scan(library: MPICH, call: Collective, nodes: _Nodes) -> Messages | None:
     return messages
 
 
-_BY_NODE_TOO = {"bcast": _bcast, "reduce": _reduce, "scan": _scan}
+_ALWAYS_BY_NODE = {"bcast": _bcast, "reduce": _reduce, "scan": _scan}
 _BY_NODE = {
-    True: {**_BY_NODE_TOO, "allreduce": _allreduce, "barrier": _barrier},
-    False: _BY_NODE_TOO,
+    True: {**_ALWAYS_BY_NODE, "allreduce": _allreduce, "barrier": _barrier},
+    False: _ALWAYS_BY_NODE,
 }
-"""By whether the call blocks."""
+"""Collectives in which the first rank of a node acts for the node, by whether the call blocks."""

@@ -1,10 +1,10 @@
-"""Which algorithm Open MPI takes: the fixed decisions of its component ``coll/tuned``, releases 4.1 and 5.0.
+"""Algorithms that Open MPI chooses: the fixed decisions of ``coll/tuned``, releases 4.1 and 5.0.
 
-A line of a table holds for numbers of ranks below its first word (``-``: all others). Then come pairs
-``bytes:algorithm``, for sizes below these bytes, and the algorithm for all larger ones, by the numbers that
-the parameters ``coll_tuned_<collective>_algorithm`` take. No message is cut into segments by default. Sizes
-are those of the whole buffer (``bcast``, ``reduce``, ``allreduce``, ``reduce_scatter``), or of one part
-(all others; ``allgatherv``: the mean part).
+A line of a table is for numbers of ranks below its first word (``-``: all others). Pairs ``bytes:algorithm``
+follow, for sizes below these bytes, and then the algorithm for all larger sizes. Algorithms have the numbers
+of the parameters ``coll_tuned_<collective>_algorithm``. By default, messages are not segmented. The size is
+that of the whole buffer (``bcast``, ``reduce``, ``allreduce``, ``reduce_scatter``), or of one part (others;
+``allgatherv``: the mean part).
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from functools import cache
 
 from mpicoloc.errors import DataError
 from mpicoloc.network.traffic import han, libnbc, reductions, rooted, trees, unrooted
+from mpicoloc.network.traffic.collective import DENSE_PAIRS_MAX, Collective, Messages
 from mpicoloc.network.traffic.rooted import Algorithm, down, up
-from mpicoloc.network.traffic.schedule import MANY, Collective, Messages
 
 _TABLES = {
     "allreduce/ordered": """
@@ -261,7 +261,7 @@ def _lines(table: str) -> tuple[tuple[float, tuple[tuple[float, int], ...]], ...
 
 
 def _size_bytes(call: Collective) -> int:
-    """The size that the decision is made by."""
+    """The size on which the decision depends."""
     whole = int(call.parts.sum()) * call.item_bytes
     if call.name == "reduce_scatter":
         return whole
@@ -269,15 +269,15 @@ def _size_bytes(call: Collective) -> int:
 
 
 class OpenMPI:
-    """Messages of Open MPI 4.1, and of 5.0 on one node or where each rank has a node of its own."""
+    """Messages of Open MPI 4.1, and of 5.0 on one node or with one rank on each node."""
 
     def algorithm(self, call: Collective) -> int:
-        """Number of the algorithm that the library takes.
+        """Number of the algorithm that the library chooses.
 
         Raises
         ------
         DataError
-            If the collective is not known.
+            If the collective is unknown.
         """
         if call.name not in _ALGORITHMS:
             raise DataError(
@@ -291,19 +291,19 @@ class OpenMPI:
         return next(number for limit, number in sizes if _size_bytes(call) < limit)
 
     def is_exchange(self, call: Collective) -> bool:
-        """Whether each rank sends each other one a message, and all as many bytes."""
-        if not call.blocks:
+        """Whether each rank sends a message of the same size to each other rank."""
+        if not call.is_blocking:
             return call.name in ("alltoall", "allgather") or (
-                call.name == "allgatherv" and call.n_ranks > MANY
+                call.name == "allgatherv" and call.n_ranks > DENSE_PAIRS_MAX
             )
         return call.name == "alltoall" and self.algorithm(call) != 3
 
     def messages(self, call: Collective) -> Messages:
-        """Messages of the call; none if there is nothing to move."""
+        """Messages of the call; empty if there are no bytes to send."""
         if call.n_ranks < 2 or (call.name != "barrier" and call.parts.sum() * call.item_bytes == 0):
             return Messages.of(call)
         number = self.algorithm(call)
-        if not call.blocks:
+        if not call.is_blocking:
             return libnbc.ALGORITHMS[call.name](call, self)
         return _ALGORITHMS[call.name][number](call, self)
 
@@ -312,7 +312,7 @@ class OpenMPI5(OpenMPI):
     """Messages of Open MPI 5.0."""
 
     def messages(self, call: Collective) -> Messages:
-        """Messages of the call, by ``coll/han`` where that takes it; none if there is nothing to move."""
+        """Messages of the call, by ``coll/han`` if it applies; empty if there are no bytes to send."""
         has_bytes = call.name == "barrier" or call.parts.sum() * call.item_bytes > 0
-        found = han.messages(call, self) if call.n_ranks > 1 and has_bytes else None
-        return super().messages(call) if found is None else found
+        by_node = han.messages(call, self) if call.n_ranks > 1 and has_bytes else None
+        return super().messages(call) if by_node is None else by_node

@@ -1,4 +1,4 @@
-"""What a profile recorded: where its ranks ran, and messages with their times."""
+"""Records of a profile: where its ranks ran, and messages and collective calls with their times."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from mpicoloc.core.tables import Table, text
 from mpicoloc.core.timed_messages import Floats, TimedCalls, TimedMessages
 from mpicoloc.core.traffic import Rounds
 from mpicoloc.errors import DataError
-from mpicoloc.network.traffic.job_traffic import kind_of
+from mpicoloc.network.traffic.job_traffic import collective_of
 
 _SENDS = re.compile(r"MPI_(I?[bsr]?send|I?sendrecv(_replace)?|R?put)(_c)?", re.IGNORECASE)
 
@@ -28,7 +28,7 @@ def hostnames(profile: Profile) -> list[str]:
     Raises
     ------
     DataError
-        If it is not known of every rank.
+        If the node of a rank is unknown.
     """
     ranks = np.sort(profile.tables["ranks"], order="rank")
     names = [text(row["hostname"]) for row in profile.tables["nodes"]]
@@ -40,7 +40,7 @@ def hostnames(profile: Profile) -> list[str]:
 
 
 def timed_messages(profile: Profile) -> TimedMessages:
-    """The messages of a profile's trace, each on its way while the call that sends it lasts.
+    """The messages of a profile's trace, each of which is on its way while the call that sends it lasts.
 
     Times are those of the first node's clock.
 
@@ -57,8 +57,8 @@ def timed_messages(profile: Profile) -> TimedMessages:
         np.array([pattern.fullmatch(text(call)) is not None for call in calls])[kind]
         for pattern in (_SENDS, _GETS)
     )
-    is_one = (is_send | is_get) & (events["peer"] >= 0)
-    rows, is_got = events[is_one], is_get[is_one]
+    is_message = (is_send | is_get) & (events["peer"] >= 0)
+    rows, is_got = events[is_message], is_get[is_message]
     if len(rows) and not 0 <= rows["rank"].min() <= rows["rank"].max() < profile.job.n_ranks:
         raise DataError(
             f"the trace names ranks that a job of {profile.job.n_ranks} does not have: the file is damaged"
@@ -76,7 +76,7 @@ def timed_messages(profile: Profile) -> TimedMessages:
 
 @dataclass(frozen=True)
 class CallRows:
-    """MPI calls with their times, one row each: `names[kind[i]]` is the function of call i."""
+    """MPI calls with their times, one row each; `names[kind[i]]` is the function of call i."""
 
     names: Sequence[str]
     kind: NDArray[np.integer]
@@ -87,7 +87,7 @@ class CallRows:
 
 
 def call_rows(profile: Profile) -> CallRows:
-    """The calls of a profile's trace, by the first node's clock; they have a rank of the job."""
+    """The calls of the job's ranks in a profile's trace, by the first node's clock."""
     events = profile.tables["events"]
     events = events[(events["rank"] >= 0) & (events["rank"] < profile.job.n_ranks)]
     calls, kind = np.unique(events["call"], return_inverse=True)
@@ -99,42 +99,44 @@ def call_rows(profile: Profile) -> CallRows:
 def timed_calls(
     rows: CallRows, by_call: Mapping[str, Rounds], call_sites: Table, n_ranks: int
 ) -> list[TimedCalls]:
-    """The collective calls among some, with what each of them moved.
+    """The collective calls among `rows`, with what each of them sent.
 
-    The bytes that a rank sends in calls of one function are spread over these calls by the bytes that they
-    were given. Of calls that the trace has lost their part is left out.
+    The bytes that a rank sends in calls of one function are divided among these calls in proportion to their
+    buffers. The part of calls that the trace lost is left out.
 
     Parameters
     ----------
     rows : CallRows
     by_call : mapping of str to Rounds
-        As of `collectives.JobTraffic`.
+        As in `JobTraffic`.
     call_sites : ndarray
         Table of the profile, which counts all calls.
     n_ranks : int
         Ranks of the job.
     """
-    kinds = np.array([kind_of(name) for name in rows.names], dtype=object)[rows.kind]
-    made = {name: np.zeros(n_ranks) for name in by_call}
+    kinds = np.array([collective_of(name) for name in rows.names], dtype=object)[rows.kind]
+    n_counted = {name: np.zeros(n_ranks) for name in by_call}
     for row in call_sites:
-        name = kind_of(text(row["call"]))
-        if name in made and 0 <= row["rank"] < n_ranks:
-            made[name][row["rank"]] += row["n"]
-    found = []
+        name = collective_of(text(row["call"]))
+        if name in n_counted and 0 <= row["rank"] < n_ranks:
+            n_counted[name][row["rank"]] += row["n"]
+    timed = []
     for name, traffic in by_call.items():
-        mine = kinds == name
-        rank, n_bytes = rows.rank[mine].astype(np.int64), rows.n_bytes[mine].astype(np.float64)
+        selected = kinds == name
+        rank, n_bytes = rows.rank[selected].astype(np.int64), rows.n_bytes[selected].astype(np.float64)
         n_calls, sums = np.bincount(rank, minlength=n_ranks), np.bincount(rank, n_bytes, n_ranks)
         share = np.where(
             sums[rank] > 0, n_bytes / np.maximum(sums[rank], 1), 1 / np.maximum(n_calls[rank], 1)
         )
-        kept = np.minimum(n_calls / np.maximum(made[name], 1), 1.0)
-        found.append(TimedCalls(traffic, rank, rows.start_s[mine], rows.end_s[mine], share * kept[rank]))
-    return found
+        traced_frac = np.minimum(n_calls / np.maximum(n_counted[name], 1), 1.0)
+        timed.append(
+            TimedCalls(traffic, rank, rows.start_s[selected], rows.end_s[selected], share * traced_frac[rank])
+        )
+    return timed
 
 
 def _offsets_s(profile: Profile) -> np.ndarray:
-    """Clock of each rank's node against the first's; 0 where it is not known."""
+    """Clock of each rank's node minus that of the first node, s; 0 if unknown."""
     offsets_s = np.zeros(profile.job.n_ranks)
     of_node = np.nan_to_num(profile.tables["nodes"]["clock_offset_s"])
     for row in profile.tables["ranks"]:

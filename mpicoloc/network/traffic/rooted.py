@@ -9,13 +9,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mpicoloc.network.traffic import trees
-from mpicoloc.network.traffic.schedule import (
+from mpicoloc.network.traffic.collective import (
     Collective,
     Library,
     Messages,
     circular_sums,
     low_bit,
-    powers_below,
+    powers_of_two_below,
     ranks_of,
 )
 
@@ -51,7 +51,7 @@ def bcast_k_nomial(radix: int) -> Algorithm:
 
 
 def bcast_split_binary(call: Collective, library: Library) -> Messages:
-    """Half of the buffer down each branch of a binary tree, then pairs of ranks exchange their halves."""
+    """Half of the buffer goes down each branch of a binary tree, then pairs of ranks exchange halves."""
     p, halves = call.n_ranks, np.array([call.n_items - call.n_items // 2, call.n_items // 2])
     if halves[1] == 0:
         return down(trees.chain)(call, library)
@@ -66,13 +66,13 @@ def bcast_split_binary(call: Collective, library: Library) -> Messages:
 
 
 def part_sizes(call: Collective) -> Array:
-    """Items of each rank where a buffer is scattered in equal parts, the last of which may lack some."""
+    """Items of each rank if a buffer is scattered in equal parts, of which the last may be shorter."""
     part = -(-call.n_items // call.n_ranks)
     return np.clip(call.n_items - ranks_of(call) * part, 0, part)
 
 
 def unless_short(algorithm: Algorithm) -> Algorithm:
-    """The same, but by a flat tree where there are fewer items than ranks."""
+    """The same algorithm, but a flat tree if there are fewer items than ranks."""
 
     def other(call: Collective, library: Library) -> Messages:
         return (algorithm if call.n_items >= call.n_ranks else down(trees.flat))(call, library)
@@ -87,16 +87,16 @@ def scatter_of_bcast(call: Collective) -> Messages:
     span = np.minimum(low_bit(v), call.n_ranks - v)
     parts = part_sizes(call)
     n_items = circular_sums(parts, v, span)
-    if not call.blocks:  # MPICH then lets a rank's first child have all up to the buffer's end
+    if not call.is_blocking:  # in MPICH a rank's first child then gets all up to the buffer's end
         first = 2 * low_bit(v) == low_bit(v - low_bit(v))
         n_items = np.where(first, np.maximum(call.n_items - v * parts[0], 0), n_items)
-    some = n_items > 0
-    messages.add((v - low_bit(v))[some], v[some], n_items[some])
+    nonempty = n_items > 0
+    messages.add((v - low_bit(v))[nonempty], v[nonempty], n_items[nonempty])
     return messages
 
 
 def bcast_scatter_ring(call: Collective, library: Library) -> Messages:
-    """Binomial scatter, then allgather by a ring."""
+    """Binomial scatter, then allgather on a ring."""
     messages = scatter_of_bcast(call)
     v, p = ranks_of(call), call.n_ranks
     messages.add(v, (v + 1) % p, call.n_items - part_sizes(call)[(v + 1) % p], p - 1)
@@ -109,18 +109,18 @@ def bcast_scatter_doubling(call: Collective, library: Library) -> Messages:
     v, p = ranks_of(call), call.n_ranks
     held = part_sizes(call)
     got = np.zeros(p, dtype=np.int64)
-    for mask in powers_below(p):
+    for mask in powers_of_two_below(p):
         other = v ^ mask
-        there = other < p
-        messages.add(v[there], other[there], held[there])
-        got[there] = held[other[there]]
-        held = held + np.where(there, got, 0)
-        _tell_partnerless(messages, mask, got, held)
+        has_partner = other < p
+        messages.add(v[has_partner], other[has_partner], held[has_partner])
+        got[has_partner] = held[other[has_partner]]
+        held = held + np.where(has_partner, got, 0)
+        _send_to_ranks_without_partner(messages, mask, got, held)
     return messages
 
 
-def _tell_partnerless(messages: Messages, mask: int, got: Array, held: Array) -> None:
-    """Ranks without a partner in this round get what was received, by halving the distance."""
+def _send_to_ranks_without_partner(messages: Messages, mask: int, got: Array, held: Array) -> None:
+    """Send what was received in this round to ranks without a partner, by halving the distance."""
     p = len(got)
     v = np.arange(p)
     own_tree, other_tree = v & ~(mask - 1), (v ^ mask) & ~(mask - 1)
@@ -137,7 +137,7 @@ def _tell_partnerless(messages: Messages, mask: int, got: Array, held: Array) ->
 
 
 def reduce_in_order_binary(call: Collective, library: Library) -> Messages:
-    """Reduction to the last rank in the order of the ranks, which sends it to the root."""
+    """Reduction in rank order to the last rank, which sends the result to the root."""
     messages = Messages.of(call)
     last = call.n_ranks - 1
     parent = trees.in_order_binary(call.n_ranks)
@@ -165,7 +165,7 @@ def gather_without_empty(call: Collective, library: Library) -> Messages:
 
 
 def gather_linear_sync(call: Collective, library: Library) -> Messages:
-    """The root asks each rank with an empty message; the part comes in two messages, the second empty."""
+    """The root asks each rank with an empty message; the rank sends its part and an empty message."""
     messages = Messages.of(call, from_root=True)
     v = ranks_of(call)[1:]
     messages.add(0, v, 0)
@@ -182,7 +182,7 @@ def gather_binomial(call: Collective, library: Library) -> Messages:
 
 
 def reversed_messages(algorithm: Algorithm) -> Algorithm:
-    """The same messages the other way round: a scatter of a gather."""
+    """The same messages in the other direction, which makes a scatter of a gather."""
 
     def other(call: Collective, library: Library) -> Messages:
         messages = algorithm(call, library)

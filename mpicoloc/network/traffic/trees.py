@@ -1,4 +1,4 @@
-"""Trees that collectives run along: parent of each rank, ranks numbered from the root; the root's is -1."""
+"""Trees of collectives, as the parent of each rank. Ranks are numbered from the root, whose parent is -1."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mpicoloc.network.traffic.schedule import low_bit
+from mpicoloc.network.traffic.collective import low_bit
 
 Array = NDArray[Any]
 
@@ -32,20 +32,20 @@ def chain(p: int) -> Array:
 
 
 def binomial(p: int) -> Array:
-    """Binomial tree; a parent is its child without the highest bit (Open MPI's ``bmtree``)."""
+    """Binomial tree; the parent's number is the child's without its highest bit (Open MPI's ``bmtree``)."""
     v = _ranks(p)
     high = np.int64(1) << (np.frexp(np.maximum(v, 1).astype(np.float64))[1].astype(np.int64) - 1)
     return _with_root(v - high)
 
 
 def in_order_binomial(p: int) -> Array:
-    """Binomial tree of neighbouring ranks; a parent is its child without the lowest bit."""
+    """Binomial tree of neighbouring ranks; the parent's number is the child's without its lowest bit."""
     v = _ranks(p)
     return _with_root(v - low_bit(v))
 
 
 def k_nomial(p: int, radix: int) -> Array:
-    """As the in-order binomial tree, with digits of base `radix` for bits."""
+    """The in-order binomial tree with digits of base `radix` in place of bits."""
     v = _ranks(p)
     parent = np.full(p, -1, dtype=np.int64)
     base = radix
@@ -57,7 +57,7 @@ def k_nomial(p: int, radix: int) -> Array:
 
 
 def binary(p: int) -> Array:
-    """Binary tree, level by level; even and odd ranks are in different halves."""
+    """Binary tree, numbered level by level; even and odd ranks are in different halves."""
     v = _ranks(p)
     level = np.frexp((v + 1).astype(np.float64))[1].astype(np.int64) - 1
     width = np.int64(1) << np.maximum(level - 1, 0)  # of the level above
@@ -73,8 +73,8 @@ def in_order_binary(p: int) -> Array:
         top = first + size - 1
         right = np.where(size > 2, size >> 1, 0)
         left = size - right - 1
-        for child, there in ((top - 1, left > 0), (first + right - 1, right > 0)):
-            parent[child[there]] = top[there]
+        for child, exists in ((top - 1, left > 0), (first + right - 1, right > 0)):
+            parent[child[exists]] = top[exists]
         first = np.concatenate([first + right, first])
         size = np.concatenate([left, right])
         first, size = first[size > 1], size[size > 1]

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 
 from mpicoloc import config
 from mpicoloc.core.profile import Profile
-from mpicoloc.errors import DataError, EnvironmentFault, MpicolocError, tell
+from mpicoloc.errors import DataError, EnvironmentFault, MpicolocError, print_to_stderr
 from mpicoloc.profile import hdf5
 from mpicoloc.profile.assembly import checkpoint_files
 from mpicoloc.profile.assembly.collect import collect
@@ -48,7 +48,9 @@ def write(found: Sequence[NodePart], partial: bool = False) -> tuple[str, str]:
     """
     profile = _on_network(merge(found, partial))
     # With LD_PRELOAD alone nobody has seen the environment before.
-    profile, sign = _signing(dataclasses.replace(profile, notes=(*profile.notes, *config.remarks())))
+    profile, sign = _signing(
+        dataclasses.replace(profile, notes=(*profile.notes, *config.variable_warnings()))
+    )
     wanted = found[0].facts["out_path"]
     try:
         _write(profile, wanted, sign)
@@ -132,10 +134,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         trouble = _write_own(key, "--partial" in options)
     except MpicolocError as error:
-        tell(str(error))
+        print_to_stderr(str(error))
         return error.exit_code
     if trouble:
-        tell(trouble)
+        print_to_stderr(trouble)
     return EnvironmentFault.exit_code if trouble else 0
 
 

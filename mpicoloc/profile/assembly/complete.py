@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from mpicoloc.core.profile import Job, MpiSummary, Profile
 from mpicoloc.core.tables import Table, table
 from mpicoloc.measure import critical_ranks
-from mpicoloc.measure.estimate import bursts, interference_of_ranks, windows
+from mpicoloc.measure.estimate import burst_cycles, interference_of_ranks, valid_windows
 from mpicoloc.pricing.price import price
 
 if TYPE_CHECKING:  # NumPy imports it when it is named, which takes 5 ms
@@ -59,9 +59,9 @@ def complete(
     """
     names = {*tables, "ranks", "nodes", "cycles", "shutters"}
     full = {name: tables[name] if name in tables else table(name) for name in names}
-    suffered = critical_ranks.suffered(bursts(full["cycles"]), *windows(full["shutters"]))
-    full["ranks"] = suffered.written_into(full["ranks"])
-    found = interference_of_ranks(job, full, suffered, rng)
+    slowdowns = critical_ranks.rank_slowdowns(burst_cycles(full["cycles"]), *valid_windows(full["shutters"]))
+    full["ranks"] = slowdowns.with_rank_slowdowns(full["ranks"])
+    found = interference_of_ranks(job, full, slowdowns, rng)
     bill = price(found.slowdown, n_cores=job.n_cores, wall_s=job.wall_s, rate_su=rate_su, pricing=pricing)
     return Profile(job, full, mpi_summary(full["ranks"]), found, bill, partial, notes)
 

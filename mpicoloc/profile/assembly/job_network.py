@@ -56,6 +56,6 @@ def _fabric(path: str) -> Fabric:
         reason = getattr(error, "strerror", None) or error
         raise UsageError(f"topology {path!r} cannot be read: {reason}") from None
     up_links = config.get("network.up_links")
-    return readers.described(
+    return readers.fabric_of_text(
         contents, path, str(config.get("network.link_rate")), None if up_links is None else str(up_links)
     )

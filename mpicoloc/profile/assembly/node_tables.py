@@ -35,7 +35,7 @@ def nodes(hostname: str, node: np.void | None, cpus: Iterable[int]) -> Table:
     """One row, or none if nobody watched: an empty row would say that the job never had company."""
     if node is None:
         return table("nodes")
-    listed = cpu_list.written(cpus)
+    listed = cpu_list.format_cpus(cpus)
     columns: dict[str, list[Any]] = {
         "hostname": [hostname],
         "meter": [_METERS.get(int(node["meter"]), "none").encode()],

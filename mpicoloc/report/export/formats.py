@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from mpicoloc.core.progress import part
+from mpicoloc.core.progress import stage
 from mpicoloc.errors import DataError, EnvironmentFault, UsageError
 
 if TYPE_CHECKING:
@@ -135,5 +135,5 @@ def _n_events(job: Frames, wanted: Format) -> int | None:
 def write(job: Frames, wanted: Format, out: str | os.PathLike[str]) -> list[str]:
     """Write `job` to `out` in this format and tell what is left out; what it raises is that format's."""
     module = importlib.import_module(f"mpicoloc.report.export.{wanted.module}")
-    with part(f"writing {wanted.name}", _n_events(job, wanted) if wanted.is_trace else None, "events"):
+    with stage(f"writing {wanted.name}", _n_events(job, wanted) if wanted.is_trace else None, "events"):
         return list(module.write(job, os.fspath(out)) or ())

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mpicoloc.core.profile import Profile
-from mpicoloc.core.progress import part
+from mpicoloc.core.progress import stage
 from mpicoloc.errors import DataError
 from mpicoloc.report.export.call_chunks import Calls
 from mpicoloc.report.export.messages import Side
@@ -74,7 +74,7 @@ class Whole:
         """Every message has its own peer and bytes."""
         parts = {kind: {name: list[Array]() for name in _COLUMNS} for kind in (_SENT, _RECEIVED)}
         is_apart = np.array([is_one_sided(name) for name in self._trace.names])
-        with part("reading the messages", self._trace.n_events, "events"):
+        with stage("reading the messages", self._trace.n_events, "events"):
             for found in self._messages():
                 peer, kind = found["peer"], found["message"]
                 is_known = (peer >= 0) & (peer < self._n_ranks) & ~is_apart[found["call"]]
@@ -112,5 +112,5 @@ class Whole:
 
 def _all(trace: Trace) -> Iterator[dict[str, Array]]:
     """Pieces of the whole trace that have calls."""
-    with part("looking at the calls", trace.n_events, "events"):
+    with stage("looking at the calls", trace.n_events, "events"):
         yield from (piece for piece in trace.pieces() if len(piece["rank"]))

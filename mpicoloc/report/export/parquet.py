@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from mpicoloc.core.progress import part
+from mpicoloc.core.progress import stage
 from mpicoloc.core.tables import COLUMNS, Column, Table, text
 from mpicoloc.errors import DataError
 from mpicoloc.profile.frames import Frames
@@ -52,7 +52,7 @@ def write(job: Frames, out: str) -> list[str]:
             notes.append(f"no trace.parquet: {error}")
         else:
             if trace is not None:
-                with part("writing the trace", trace.n_events, "events"):
+                with stage("writing the trace", trace.n_events, "events"):
                     _write_trace(trace, os.path.join(folder, "trace.parquet"))
     return notes
 

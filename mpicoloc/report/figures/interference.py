@@ -9,7 +9,7 @@ import numpy as np
 from mpicoloc.core.profile import Profile
 from mpicoloc.core.tables import VERDICTS
 from mpicoloc.measure import processor
-from mpicoloc.measure.convergence import running
+from mpicoloc.measure.convergence import running_slowdowns
 from mpicoloc.measure.estimate import split_wall
 from mpicoloc.report.figures.blocks import hosts, of_ranks
 from mpicoloc.report.figures.figures import WIDTH, Figure, Gap
@@ -27,7 +27,7 @@ ALONE = "the job had no co-runner under mpicoloc, so its slowdown is 1 without a
 def running_slowdown(profile: Profile) -> Figure | Gap:
     """The estimate as it settles with more shutters."""
     name, title = "slowdown", "Slowdown, as shutters came in"
-    found = running(profile, rng=np.random.default_rng(0))
+    found = running_slowdowns(profile, rng=np.random.default_rng(0))
     if not found:
         reason = profile.interference.reason or "for an unknown reason"
         return Gap(name, title, _alone(profile) or f"the slowdown was not measured: {reason}")

@@ -13,9 +13,9 @@ from mpicoloc.core.topology import Topology
 from mpicoloc.core.units import amount
 from mpicoloc.network.load import sharing as network_sharing
 from mpicoloc.network.load import utilisation
+from mpicoloc.network.load.characterise import Case, Shared
 from mpicoloc.report.figures.blocks import short
 from mpicoloc.report.figures.figures import Figure, Row
-from mpicoloc.report.terminal.network import Case, Shared
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure as Picture

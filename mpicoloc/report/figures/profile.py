@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from mpicoloc.core.profile import Profile
-from mpicoloc.core.progress import count, part
+from mpicoloc.core.progress import count, stage
 from mpicoloc.errors import DataError
 from mpicoloc.report.figures import interference, messages, mpi
 from mpicoloc.report.figures.figures import Figure, Gap
@@ -62,7 +62,7 @@ def figures(profile: Profile, file: str | None = None) -> list[tuple[str, list[F
         If the job has no ranks, or more than `MOST_RANKS`.
     """
     _check_ranks(profile)
-    with part("computing", sum(len(makers) for _, makers in SECTIONS), "figures"):
+    with stage("computing", sum(len(makers) for _, makers in SECTIONS), "figures"):
         return [(heading, [_made(make, profile, file) for make in makers]) for heading, makers in SECTIONS]
 
 

@@ -44,7 +44,7 @@ def _when(unix_s: float) -> str:
 def _run_delay(job: Mapping[str, Any]) -> str:
     """The part of its time that a job lost, where no slowdown tells of it."""
     names = ("slowdown_method", "wall_s", "n_ranks", "cpu_s", "run_delay_s")
-    frac = processor.noteworthy_run_delay_frac(*(job[name] for name in names))
+    frac = processor.notable_run_delay_frac(*(job[name] for name in names))
     return "" if frac is None else f"{frac:.0%}"
 
 

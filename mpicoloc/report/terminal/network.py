@@ -2,72 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from rich.markup import escape
 
-from mpicoloc.core.estimate import Estimate, estimate_json
-from mpicoloc.core.profile import Job, NetworkLevel
+from mpicoloc.core.estimate import estimate_json
 from mpicoloc.core.tables import printable
-from mpicoloc.core.topology import Placement, Topology
+from mpicoloc.core.topology import Topology
 from mpicoloc.core.units import amount, link_rate, rate
 from mpicoloc.network.load import sharing as network_sharing
 from mpicoloc.network.load import utilisation
-from mpicoloc.network.load.routing import LinkLoads
+from mpicoloc.network.load.characterise import Case, Shared
 from mpicoloc.network.load.windows import Windows
 from mpicoloc.network.topology import xgft
 from mpicoloc.report.summary import levels_json
 from mpicoloc.report.terminal.listing import Listing
 from mpicoloc.report.terminal.output import console
-
-
-@dataclass(frozen=True)
-class Case:
-    """One job on one topology under one placement."""
-
-    file: str
-    job: Job
-    topology: Topology
-    placement_name: str
-    routing: str
-    duration_s: float | None
-    levels: tuple[NetworkLevel, ...]
-    loads: LinkLoads
-    placement: Placement
-    windows: Windows | None = None
-    assumed_levels: tuple[int, ...] = ()
-    assumes_up_links: bool = False
-    dropped_bytes: int = 0
-    partial: bool = False
-    senders: LinkLoads | None = None
-
-
-@dataclass(frozen=True)
-class Shared:
-    """Links that the jobs of several cases share, those of each pair of jobs, and what that costs each."""
-
-    sharing: network_sharing.Sharing
-    links: Mapping[tuple[int, int], Sequence[network_sharing.CommonLink]]
-    slowdowns: tuple[Estimate, ...] | None
-
-
-def sharing(cases: Sequence[Case]) -> Shared:
-    """Cases of different jobs as jobs that run at the same time."""
-    loads = [case.loads for case in cases]
-    durations = [case.duration_s for case in cases if case.duration_s is not None]
-    senders = [case.senders for case in cases if case.senders is not None]
-    slowdowns = (
-        network_sharing.mutual_slowdown(
-            cases[0].topology, loads, durations, senders if len(senders) == len(cases) else None
-        )
-        if len(durations) == len(cases)
-        else None
-    )
-    found = network_sharing.shared_links(loads)
-    links = {(i, j): network_sharing.common_links(loads[i], loads[j]) for i, j in found.pairs()}
-    return Shared(found, links, slowdowns)
 
 
 def as_json(cases: Sequence[Case], shared: Shared | None) -> dict[str, Any]:

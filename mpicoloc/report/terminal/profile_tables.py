@@ -11,7 +11,7 @@ from rich.markup import escape
 from rich.table import Table as RichTable
 from rich.text import Text
 
-from mpicoloc.core.cpu_list import numbers
+from mpicoloc.core.cpu_list import parse_cpus
 from mpicoloc.core.estimate import Estimate
 from mpicoloc.core.profile import Profile
 from mpicoloc.core.tables import Table, printable, text
@@ -89,15 +89,13 @@ def _without_processor(profile: Profile) -> Iterable[str]:
     """What a job lost to processes that nobody measured it beside."""
     job, found = profile.job, profile.interference
     method = None if found.slowdown is None else found.slowdown.method
-    frac = processor.noteworthy_run_delay_frac(
-        method, job.wall_s, job.n_ranks, found.cpu_s, found.run_delay_s
-    )
+    frac = processor.notable_run_delay_frac(method, job.wall_s, job.n_ranks, found.cpu_s, found.run_delay_s)
     if frac is None:
         return
     cpus = profile.tables["nodes"]["cpus"]
     # A list that fills its cell may have been cut off.
-    n_cpus = [len(numbers(text(cell))) if len(cell) < cpus.dtype.itemsize else 0 for cell in cpus]
-    crowd = processor.crowded(profile.tables["ranks"], n_cpus)
+    n_cpus = [len(parse_cpus(text(cell))) if len(cell) < cpus.dtype.itemsize else 0 for cell in cpus]
+    crowd = processor.most_crowded_node(profile.tables["ranks"], n_cpus)
     why = (
         "processes without mpicoloc, the job's own threads, or a limit on processor time took it"
         if crowd is None

@@ -21,7 +21,7 @@ SLOW = """
 import sys, time
 from mpicoloc.cli import verbosity
 from mpicoloc.core import messages
-from mpicoloc.core.progress import count, part, steps
+from mpicoloc.core.progress import count, stage, steps
 with verbosity.at(int(sys.argv[1]), "slow"):
     for i in steps(range(20), "reading", unit="profiles"):
         time.sleep(float(sys.argv[2]))
@@ -58,7 +58,7 @@ def test_work_tells_whoever_watches():
     log = Log()
     with progress.watched(log):
         assert list(progress.steps("ab", "spelling", unit="letters")) == ["a", "b"]
-        with pytest.raises(ValueError), progress.part("failing") as advance:
+        with pytest.raises(ValueError), progress.stage("failing") as advance:
             advance(3)
             progress.count("events", 5)
             raise ValueError
@@ -71,9 +71,9 @@ def test_work_tells_whoever_watches():
 def test_units_count_in_the_innermost_part_of_theirs():
     lines, now = [], iter(range(100))
     watch = Watch(has_bars=False, tell=lines.append, clock=lambda: next(now))
-    with progress.watched(watch), progress.part("outer", 10, "events"):
+    with progress.watched(watch), progress.stage("outer", 10, "events"):
         progress.count("events", 4)
-        with progress.part("inner", 3, "events"), progress.part("other", None, "files"):
+        with progress.stage("inner", 3, "events"), progress.stage("other", None, "files"):
             progress.count("events", 3)
         progress.count("events", 6)
         progress.count("apples", 1)

@@ -8,24 +8,24 @@ import sample
 
 from mpicoloc.core.tables import table
 from mpicoloc.measure import burst
-from mpicoloc.measure.convergence import running
-from mpicoloc.measure.estimate import bursts, windows
+from mpicoloc.measure.convergence import running_slowdowns
+from mpicoloc.measure.estimate import burst_cycles, valid_windows
 from mpicoloc.profile.assembly.complete import complete
 
 
 def test_all_groups_give_what_the_profile_has():
     tables = sample.profile().tables
-    n_windows, window_s = windows(tables["shutters"])
-    cycles = bursts(tables["cycles"])
+    n_windows, window_s = valid_windows(tables["shutters"])
+    cycles = burst_cycles(tables["cycles"])
     rng = np.random.default_rng(0)
     whole = burst.matched(cycles, n_windows=n_windows, window_s=window_s, rng=rng).slowdown
-    last = burst.growing(cycles, n_windows=n_windows, window_s=window_s)[-1]
+    last = burst.running_slowdowns(cycles, n_windows=n_windows, window_s=window_s)[-1]
     assert (last.value, last.n) == (pytest.approx(whole.value), whole.n)
 
 
 def test_it_settles():
     profile = sample.profile()
-    found = running(profile, rng=np.random.default_rng(0))
+    found = running_slowdowns(profile, rng=np.random.default_rng(0))
     assert found[-1] == profile.interference.slowdown and len(found) > 8
     assert [one.n for one in found] == sorted({one.n for one in found})
     widths = [one.high / one.low for one in found]
@@ -51,13 +51,13 @@ def test_counts_come_one_by_one():
     profile = complete(sample.job(), tables, rng=np.random.default_rng(2))
     final = profile.interference.slowdown
     assert final.method == "loop"
-    found = running(profile, rng=np.random.default_rng(3))
+    found = running_slowdowns(profile, rng=np.random.default_rng(3))
     assert found[-1] == final and 10 < len(found) <= 41
     assert found[-2].value == pytest.approx(final.value, rel=0.05) and found[-2].n < final.n
 
 
 def test_without_a_slowdown_there_is_nothing():
-    assert running(sample.profile(n_shutters=2), rng=np.random.default_rng(0)) == []
-    assert running(sample.profile(shared_s=0.0), rng=np.random.default_rng(0)) == []
+    assert running_slowdowns(sample.profile(n_shutters=2), rng=np.random.default_rng(0)) == []
+    assert running_slowdowns(sample.profile(shared_s=0.0), rng=np.random.default_rng(0)) == []
     none = replace(sample.profile(), interference=replace(sample.profile().interference, slowdown=None))
-    assert running(none, rng=np.random.default_rng(0)) == []
+    assert running_slowdowns(none, rng=np.random.default_rng(0)) == []

@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 
 from mpicoloc.errors import DataError
 from mpicoloc.network.traffic import openmpi, trees
+from mpicoloc.network.traffic.collective import Collective
 from mpicoloc.network.traffic.openmpi import OpenMPI, OpenMPI5
-from mpicoloc.network.traffic.schedule import Collective
 
 RANKS = st.integers(2, 70)
 ITEMS = st.integers(1, 300_000)

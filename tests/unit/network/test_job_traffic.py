@@ -5,10 +5,10 @@ import pytest
 
 from mpicoloc.core.tables import COLUMNS, table
 from mpicoloc.core.traffic import Exchange
+from mpicoloc.network.traffic.collective import Collective
 from mpicoloc.network.traffic.job_traffic import job_traffic, library_of, members_of, point_to_point
 from mpicoloc.network.traffic.mpich import MPICH
 from mpicoloc.network.traffic.openmpi import OpenMPI, OpenMPI5
-from mpicoloc.network.traffic.schedule import Collective
 
 N = 6
 WORLD, ODD = 7, 2**63 + 5

@@ -6,8 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mpicoloc.errors import DataError
+from mpicoloc.network.traffic.collective import Collective
 from mpicoloc.network.traffic.mpich import MPICH
-from mpicoloc.network.traffic.schedule import Collective
 
 NODES = st.lists(st.integers(0, 5), min_size=2, max_size=40)
 ITEMS = st.sampled_from([1, 5, 300, 2000, 200_000])

@@ -27,10 +27,10 @@ def test_slurm_tells_the_tree_and_the_user_the_up_links():
     assert str(fabric.topology) == "XGFT(2;4,2;1,1)"
     assert fabric.host_names == tuple(f"n{i}" for i in range(8))
     assert fabric.topology.capacity_bps == (1.25e9, 1.25e9)
-    assert str(readers.widened(fabric, (1, 2)).topology) == "XGFT(2;4,2;1,2)"
+    assert str(readers.with_up_links(fabric, (1, 2)).topology) == "XGFT(2;4,2;1,2)"
     for wrong in ((1,), (1, 0)):
         with pytest.raises(UsageError, match="up-links"):
-            readers.widened(fabric, wrong)
+            readers.with_up_links(fabric, wrong)
     assert placement_of(fabric, ["n5", "n0.cluster.org"]).hosts.tolist() == [5, 0]
     with pytest.raises(DataError, match="rank 1 is on host 'x9', unknown"):
         placement_of(fabric, ["n5", "x9"])
@@ -50,9 +50,9 @@ def test_short_names_are_taken_where_they_tell_one_host():
 def test_hosts_of_a_file_are_told_with_its_line():
     fabric = readers.read(SLURM, "topology.conf", 1.0)
     with pytest.raises(DataError, match=r"jobs, line 3: rank 2 is on host 'x9', unknown"):
-        placements.of_text("# where\nn[0-1]\nx9 n2\n", "jobs", fabric, 4)
+        placements.from_text("# where\nn[0-1]\nx9 n2\n", "jobs", fabric, 4)
     with pytest.raises(DataError, match=r"jobs, line 2: rank 1 is on host 8, but XGFT.* has hosts 0 to 7"):
-        placements.of_text("0\n8\n", "jobs", fabric, 2)
+        placements.from_text("0\n8\n", "jobs", fabric, 2)
 
 
 @pytest.mark.parametrize("rates", [[1.0], [1.0, 2.0, 3.0]])
@@ -63,7 +63,7 @@ def test_as_many_rates_as_levels(rates):
     assert recognise(graph, [1.0, 2.0]).topology.capacity_bps == (1.0, 2.0)
     two = "8bit/s,16bit/s,24bit/s"
     with pytest.raises(UsageError, match="has 3 rates"):
-        readers.described(YAML, "f", two, None)
+        readers.fabric_of_text(YAML, "f", two, None)
 
 
 def test_levels_that_nobody_told_the_rate_of():
@@ -302,7 +302,7 @@ def test_what_is_given_twice_is_refused(text, words):
 def test_comments_above_a_notation_and_what_a_tree_of_slurm_does_not_tell():
     assert str(readers.read("# ours\nXGFT(2;4,2;1,2)  # two roots\n", "f", 1.0).topology) == "XGFT(2;4,2;1,2)"
     assert readers.read(SLURM, "f", 1.0).assumes_up_links
-    assert not readers.described(SLURM, "f", "1Gbit/s", "1,2").assumes_up_links
+    assert not readers.fabric_of_text(SLURM, "f", "1Gbit/s", "1,2").assumes_up_links
     assert not readers.read(REAL, "f", 1.0).assumes_up_links
 
 

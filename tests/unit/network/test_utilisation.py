@@ -125,7 +125,7 @@ def test_class_is_that_of_the_most_used_level_above_the_hosts(most, name):
 )
 def test_what_does_not_fit_is_told(placement, n_ranks, duration_s, words):
     with pytest.raises(DataError, match=words):
-        utilisation.utilisation(TREE, placement, Traffic.none(n_ranks), duration_s)
+        utilisation.utilisation(TREE, placement, Traffic.empty(n_ranks), duration_s)
 
 
 @QUICK

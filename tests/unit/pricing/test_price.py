@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 from mpicoloc import config
 from mpicoloc.core.estimate import Estimate
 from mpicoloc.errors import DataError, UsageError
-from mpicoloc.pricing.price import Tariff, bill, of_whole_run, price, tariff
+from mpicoloc.pricing.price import Tariff, bill, price, slowdown_of_run, tariff
 from mpicoloc.pricings import PRICINGS, fair_rate, register, runtime_rate
 
 
@@ -63,7 +63,7 @@ def test_interference_never_costs_the_user_more(value, n_cores, wall_s, rate_su)
 def test_the_rest_of_a_run_counts_as_not_slowed_down(ends, measured_s, wall_s):
     low, value, high = ends
     measured = slowdown(value, low, high)
-    found = of_whole_run(measured, measured_s, wall_s)
+    found = slowdown_of_run(measured, measured_s, wall_s)
     assert found.low <= found.value <= found.high
     for part, end in ((found.low, low), (found.value, value), (found.high, high)):
         assert min(1.0, end) * (1 - 1e-9) <= part <= max(1.0, end) * (1 + 1e-9)
@@ -72,14 +72,14 @@ def test_the_rest_of_a_run_counts_as_not_slowed_down(ends, measured_s, wall_s):
     else:
         alone_s = wall_s - measured_s + measured_s / value
         assert wall_s / found.value == pytest.approx(alone_s)
-    assert of_whole_run(None, measured_s, wall_s) is None
+    assert slowdown_of_run(None, measured_s, wall_s) is None
 
 
 def test_a_run_without_a_measured_part_costs_what_it_costs_alone():
-    found = bill(of_whole_run(slowdown(3.0), 0.0, 60.0), n_cores=60, wall_s=60.0, tariff=tariff(1.0))
+    found = bill(slowdown_of_run(slowdown(3.0), 0.0, 60.0), n_cores=60, wall_s=60.0, tariff=tariff(1.0))
     assert found.charged_su == pytest.approx(1.0)
     with pytest.raises(DataError, match="above 0"):
-        of_whole_run(slowdown(1.0, -1.0), 1.0, 2.0)
+        slowdown_of_run(slowdown(1.0, -1.0), 1.0, 2.0)
 
 
 def whole(found):

@@ -15,7 +15,7 @@ from mpicoloc.core.machine import Machine
 from mpicoloc.core.run import as_json, from_json, moments
 from mpicoloc.core.training import key_of
 from mpicoloc.errors import DataError
-from mpicoloc.measure.estimate import Split, over_job
+from mpicoloc.measure.estimate import WallTimeSplit, job_slowdown
 from mpicoloc.slowdown.production import layout, rows_of
 
 
@@ -136,7 +136,7 @@ def test_a_job_that_was_alone_half_of_the_time_suffered_more_in_the_other_half()
 def test_of_a_part_of_a_run_is_learnt_what_shutters_measured_in_it(shared_frac, slowdown, half):
     shared_s = 100 * shared_frac
     phase = Estimate(slowdown, slowdown * (1 - half), slowdown * (1 + half), 40, "1", "burst")
-    whole = over_job(phase, Split(100 - shared_s, shared_s, 0.0, 0.0))
+    whole = job_slowdown(phase, WallTimeSplit(100 - shared_s, shared_s, 0.0, 0.0))
     first, second = met()
     beside = {"shared_s": shared_s, "co_runners": (("2", shared_s),)}
     rows, _ = rows_of([dataclasses.replace(first, slowdown=whole, **beside), second, *alone()])

@@ -1,4 +1,4 @@
-"""What one collective operation is, and the messages that an algorithm makes of it."""
+"""One collective operation, and the messages that an algorithm sends for it."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from numpy.typing import ArrayLike, NDArray
 from mpicoloc.core.traffic import Traffic
 
 Array = NDArray[Any]
-MANY = 4096
-"""Ranks above which messages between all pairs are taken as equal: the pairs are then not in memory."""
+DENSE_PAIRS_MAX = 4096
+"""Ranks up to which messages between all pairs are kept pair by pair; above, all are taken as equal."""
 
 
 @dataclass(frozen=True)
@@ -29,17 +29,17 @@ class Collective:
         Items of the buffer in ``bcast``, ``reduce``, ``allreduce``, ``scan`` and ``exscan``; of one rank's
         part in ``gather``, ``scatter``, ``allgather``, ``alltoall`` and ``reduce_scatter_block``.
     item_bytes : int
-        Size of an item of the datatype: algorithms split a buffer between items.
+        Size of an item of the datatype: algorithms split buffers between items.
     root : int
         Rank of the root in the communicator.
     counts : ndarray of int64, shape (n_ranks,)
         Items of each rank's part in ``gatherv``, ``scatterv``, ``allgatherv`` and ``reduce_scatter``.
     commutes : bool
-        Whether the reduction commutes, as all that MPI defines do.
-    blocks : bool
-        False for the nonblocking function, for which libraries may have other algorithms.
+        Whether the reduction commutes, as all predefined ones of MPI do.
+    is_blocking : bool
+        False for the nonblocking function, for which libraries may use other algorithms.
     nodes : ndarray of int, shape (n_ranks,)
-        Node of each rank, for libraries that let the ranks of a node act as one; None: each has its own.
+        Node of each rank, for algorithms that depend on it; None: each rank has a node of its own.
     """
 
     name: str
@@ -49,37 +49,37 @@ class Collective:
     root: int = 0
     counts: Array | None = None
     commutes: bool = True
-    blocks: bool = True
+    is_blocking: bool = True
     nodes: Array | None = None
 
     @property
     def parts(self) -> Array:
-        """Items of each rank's part, also where all are equal."""
+        """Items of each rank's part, even if all are equal."""
         return self.counts if self.counts is not None else np.full(self.n_ranks, self.n_items, dtype=np.int64)
 
     @property
     def n_bytes(self) -> int:
-        """The buffer, or one rank's part of it."""
+        """Bytes of the buffer, or of one rank's part of it."""
         return self.n_items * self.item_bytes
 
-    def but(self, name: str, **changes: Any) -> Collective:
-        """Another operation on the same communicator."""
+    def with_(self, name: str, **changes: Any) -> Collective:
+        """Another operation on the same communicator, with these changes and without `counts`."""
         return replace(self, name=name, **{"counts": None, **changes})
 
 
 class Library(Protocol):
-    """An MPI library: which messages it makes of a collective."""
+    """An MPI library: the messages that it sends for a collective."""
 
     def messages(self, call: Collective) -> Messages:
         """Messages of the call."""
 
     def is_exchange(self, call: Collective) -> bool:
-        """Whether each rank sends each other one a message, and all as many bytes."""
+        """Whether each rank sends a message of the same size to each other rank."""
 
 
 @dataclass
 class Messages:
-    """Messages of one operation, gathered round by round.
+    """Messages of one operation, collected round by round.
 
     Parameters
     ----------
@@ -96,11 +96,11 @@ class Messages:
 
     @classmethod
     def of(cls, call: Collective, from_root: bool = False) -> Messages:
-        """No message yet of this operation; `from_root`: ranks will be numbered from its root."""
+        """Messages of this operation, none yet; `from_root`: ranks will be numbered from its root."""
         return cls(call.n_ranks, call.item_bytes, call.root if from_root else 0)
 
     def add(self, src: ArrayLike, dst: ArrayLike, n_items: ArrayLike, n_messages: ArrayLike = 1) -> None:
-        """Add messages of `n_items` in all; arguments are broadcast."""
+        """Add `n_messages` with `n_items` in all for each pair; arguments are broadcast."""
         rows = np.broadcast_arrays(*(np.asarray(x, dtype=np.int64) for x in (src, dst, n_items, n_messages)))
         ranks = [np.atleast_1d(rows[i] + self.root) % self.n_ranks for i in (0, 1)]
         self.rows.append(
@@ -112,15 +112,15 @@ class Messages:
         self.rows += other.rows
         return self
 
-    def among(self, ranks: Array, n_ranks: int) -> Messages:
-        """The same messages where rank i is rank `ranks[i]` of a larger communicator."""
+    def renumbered(self, ranks: Array, n_ranks: int) -> Messages:
+        """The same messages with rank i as rank `ranks[i]` of a communicator of `n_ranks`."""
         rows = [(ranks[src], ranks[dst], n_bytes, n) for src, dst, n_bytes, n in self.rows]
         return Messages(n_ranks, self.item_bytes, rows=rows)
 
     def traffic(self) -> Traffic:
-        """All together, by pair of ranks."""
+        """All messages together, by pair of ranks."""
         if not self.rows:
-            return Traffic.none(self.n_ranks)
+            return Traffic.empty(self.n_ranks)
         src, dst, n_bytes, n_messages = (np.concatenate(column) for column in zip(*self.rows, strict=True))
         return Traffic.of(self.n_ranks, src, dst, n_bytes, n_messages)
 
@@ -130,12 +130,12 @@ def ranks_of(call: Collective) -> Array:
     return np.arange(call.n_ranks, dtype=np.int64)
 
 
-def powers_below(n: int) -> list[int]:
+def powers_of_two_below(n: int) -> list[int]:
     """1, 2, 4 ... below n."""
     return [1 << i for i in range(max(n - 1, 0).bit_length())]
 
 
-def power_within(n: int) -> int:
+def power_of_two_within(n: int) -> int:
     """The largest power of two that is not above n."""
     return 1 << (n.bit_length() - 1)
 
@@ -145,15 +145,15 @@ def low_bit(v: Array) -> Array:
     return v & -v
 
 
-def blocks(n_items: int, n_blocks: int) -> Array:
-    """Sizes of blocks that differ by one at most, the larger ones first."""
+def block_sizes(n_items: int, n_blocks: int) -> Array:
+    """Sizes of blocks that differ by one item at most; larger blocks come first."""
     sizes = np.full(n_blocks, n_items // n_blocks, dtype=np.int64)
     sizes[: n_items % n_blocks] += 1
     return sizes
 
 
 def circular_sums(counts: Array, first: Array, n: ArrayLike) -> Array:
-    """Sum of `n` (not more than all) neighbouring counts from index `first` on, around the end."""
+    """Sum of `n` (at most all) consecutive counts from index `first` on, wrapping around the end."""
     p = len(counts)
     sums = np.concatenate([[0], np.cumsum(np.concatenate([counts, counts]))])
     start = np.asarray(first) % p
