@@ -68,12 +68,12 @@ def apply_action(
 
     Raises
     ------
-    slurm_command.Away
+    slurm_command.ControllerAway
         If it does not answer.
     """
     try:
         change_jobs(action, now, partitions, pauses_s)
-    except slurm_command.Away as error:
+    except slurm_command.ControllerAway as error:
         audit.add(now.now_s, "not said", **action_fields(action), error=str(error))
         raise
     except UpdateRefused as error:
@@ -104,7 +104,7 @@ def change_jobs(
     ------
     UpdateRefused
         If Slurm refuses.
-    slurm_command.Away
+    slurm_command.ControllerAway
         If it does not answer.
     """
     jobs = {job.id: job for job in now.jobs}
@@ -139,7 +139,7 @@ def _minutes(limit_s: float) -> str:
 def _update(job: int, changes: Mapping[str, str], pauses_s: Sequence[float]) -> None:
     try:
         client.update(job, changes, pauses_s)
-    except slurm_command.Away:
+    except slurm_command.ControllerAway:
         raise
     except EnvironmentFault as error:
         raise UpdateRefused(job, error) from None

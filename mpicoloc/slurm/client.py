@@ -58,7 +58,7 @@ def snapshot(
     if isinstance(nodes, dict) and "nodes" not in nodes:
         # From 23.02 on sinfo adds nodes up, and scontrol tells of each.
         nodes = _read_json("scontrol", "nodes", pauses_s, "show", "nodes")
-    queues = partitions(slurm_command.ask(["scontrol", "--oneliner", "show", "partitions"], pauses_s))
+    queues = partitions(slurm_command.run(["scontrol", "--oneliner", "show", "partitions"], pauses_s))
     return parsed(jobs, nodes, clock(), queues, has_memory=shares_out_memory(settings(pauses_s)))
 
 
@@ -93,7 +93,7 @@ def settings(pauses_s: Sequence[float] = slurm_command.PAUSES_S) -> dict[str, st
     EnvironmentFault
         If there is no Slurm, or its controller does not answer.
     """
-    lines = slurm_command.ask(["scontrol", "show", "config"], pauses_s).splitlines()
+    lines = slurm_command.run(["scontrol", "show", "config"], pauses_s).splitlines()
     words = (line.partition("=") for line in lines if "=" in line)
     return {name.strip(): value.strip() for name, _, value in words}
 
@@ -139,12 +139,12 @@ def update(job: int, changes: Mapping[str, str], pauses_s: Sequence[float] = ())
 
     Raises
     ------
-    slurm_command.Away
+    slurm_command.ControllerAway
         If the controller does not answer.
     EnvironmentFault
         If Slurm refuses: the job has ended or begun, or the caller is no operator.
     """
-    slurm_command.ask(
+    slurm_command.run(
         ["scontrol", "update", f"JobId={job}", *(f"{name}={text}" for name, text in changes.items())],
         pauses_s,
     )
@@ -152,7 +152,7 @@ def update(job: int, changes: Mapping[str, str], pauses_s: Sequence[float] = ())
 
 def _read_json(command: str, what: str, pauses_s: Sequence[float], *words: str) -> object:
     more = ["--states=all"] if command == "squeue" else words
-    text = slurm_command.ask([command, "--json", *more], pauses_s)
+    text = slurm_command.run([command, "--json", *more], pauses_s)
     try:
         return json.loads(text)
     except ValueError:

@@ -201,7 +201,7 @@ def test_nothing_more_is_said_of_a_queue_that_may_be_another_one(slurm):
     away = f"[ -e {slurm}/was ] || {{ touch {slurm}/was; {words}; }}"
     scontrol.write_text(scontrol.read_text().replace("update)", f"update) {away};"))
     audit = apply.AuditLog(None, pytest.fail)
-    with pytest.raises(slurm_command.Away):
+    with pytest.raises(slurm_command.ControllerAway):
         apply.apply_action(BESIDE, pair_to_be(), Partitions("whole", "shared"), audit)
     assert not (slurm / "said").exists()
     assert apply.apply_action(BESIDE, pair_to_be(), Partitions("whole", "shared"), audit) is None
