@@ -81,19 +81,21 @@ def run(args: argparse.Namespace) -> int:
     from mpicoloc.report.terminal import plan as report
     from mpicoloc.schedule import nodes
     from mpicoloc.schedule.policies import plan_parts
-    from mpicoloc.slurm import waiting
+    from mpicoloc.slurm import queue_file_jobs
 
     n_nodes = _whole("--nodes", args.nodes)
     model = model_file.read(args.model) if args.model else None
     listed = queue_files.jobs(args.jobs)
     measured = queue_files.slowdowns(args.slowdowns) if args.slowdowns else {}
-    known = waiting.features((job.profile for job in listed if job.profile), model)
-    jobs = waiting.told(listed, known)
+    known = queue_file_jobs.features((job.profile for job in listed if job.profile), model)
+    jobs = queue_file_jobs.fill_from_profiles(listed, known)
 
     def part_of(chosen: slice) -> Queue:
         # Many jobs have as many profiles: all pairs of them would not fit into memory.
         part = jobs[chosen]
-        return waiting.queue(part, measured, waiting.predicted(model, known, part) if model else None)
+        return queue_file_jobs.as_queue(
+            part, measured, queue_file_jobs.predict_pairs(model, known, part) if model else None
+        )
 
     made = plan_parts(len(jobs), part_of, rules)
     for note in made.notes:

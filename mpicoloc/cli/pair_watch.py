@@ -17,8 +17,8 @@ from mpicoloc.errors import MpicolocError, UsageError
 if TYPE_CHECKING:
     from mpicoloc.schedule.policies import Rules
     from mpicoloc.schedule.sharing_plan import Action, Partitions
-    from mpicoloc.slurm.apply import Audit
-    from mpicoloc.slurm.service import Steering
+    from mpicoloc.slurm.apply import AuditLog
+    from mpicoloc.slurm.service import ServiceSettings
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -55,8 +55,8 @@ def run(args: argparse.Namespace, rules: Rules) -> int:
 
     how = _steering(args, rules)
     _tell_layout(args, how)
-    service = _Service(args, how, apply.Audit(args.audit, messages.trouble))
-    with contextlib.nullcontext() if args.dry_run else service_lock.only_one(how.partitions):
+    service = _Service(args, how, apply.AuditLog(args.audit, messages.trouble))
+    with contextlib.nullcontext() if args.dry_run else service_lock.hold_lock(how.partitions):
         while True:
             try:
                 service.look()
@@ -72,13 +72,13 @@ def run(args: argparse.Namespace, rules: Rules) -> int:
 class _Service:
     """What it has told, and looked at, so far."""
 
-    def __init__(self, args: argparse.Namespace, how: Steering, audit: Audit) -> None:
+    def __init__(self, args: argparse.Namespace, how: ServiceSettings, audit: AuditLog) -> None:
         from mpicoloc.slurm import job_history
         from mpicoloc.slurm import service as pairing
 
         self.args, self.how, self.audit = args, how, audit
-        self.known = job_history.Known(args.profiles, getattr(how.model, "machine", None))
-        self.spoken = pairing.Spoken()
+        self.known = job_history.ProfileHistory(args.profiles, getattr(how.model, "machine", None))
+        self.state = pairing.LoopState()
         self.told: set[str] = set()
         self.is_advised = False
         self.trouble = ""
@@ -91,13 +91,13 @@ class _Service:
 
         if not self.is_advised:
             now = client.snapshot()
-            found = apply.advice(now, self.how.partitions, client.settings())
-            for line in found + pairing.advice(now, self.how):
+            found = apply.configuration_advice(now, self.how.partitions, client.settings())
+            for line in found + pairing.machine_advice(now, self.how):
                 messages.trouble(line)
             self.is_advised = True
         self.renew_model()
         is_dry = self.args.dry_run
-        for action in pairing.step(self.known, self.how, self.audit, is_dry=is_dry, spoken=self.spoken):
+        for action in pairing.run_once(self.known, self.how, self.audit, is_dry=is_dry, state=self.state):
             _print(action)
         for sort in self.known.notes.keys() - self.told:
             messages.trouble(self.known.notes[sort])
@@ -118,14 +118,14 @@ class _Service:
             messages.trouble(f"{error}; the model that was read before is kept")
             return
         self.how = dataclasses.replace(self.how, model=model)
-        self.known.compare_with(model.machine)
+        self.known.set_machine(model.machine)
         _tell_layout(self.args, self.how)
 
     def tell_trouble(self, error: MpicolocError) -> None:
         """Once: Slurm restarts, file systems go and come."""
         if str(error) != self.trouble:
             messages.trouble(str(error))
-            self.audit.note(time.time(), "trouble", error=str(error))
+            self.audit.add(time.time(), "trouble", error=str(error))
         self.trouble = str(error)
 
 
@@ -138,7 +138,7 @@ def _stamp(path: str | None) -> tuple[int, ...]:
     return () if found is None else (found.st_ino, found.st_size, found.st_mtime_ns)
 
 
-def _tell_layout(args: argparse.Namespace, how: Steering) -> None:
+def _tell_layout(args: argparse.Namespace, how: ServiceSettings) -> None:
     if getattr(how.model, "card", {}).get("layout") == "apart":
         messages.trouble(
             f"{args.model} learnt from jobs on processors of their own, and pairs here share them: they will "
@@ -152,8 +152,8 @@ def release(args: argparse.Namespace) -> int:
     from mpicoloc.slurm import apply
 
     names = expand(args.release, "--release") if args.release else ()
-    audit = apply.Audit(args.audit, messages.trouble)
-    for action in apply.release(_partitions(args), audit, names):
+    audit = apply.AuditLog(args.audit, messages.trouble)
+    for action in apply.release_jobs(_partitions(args), audit, names):
         _print(action)
     return 0
 
@@ -168,7 +168,7 @@ def _partitions(args: argparse.Namespace) -> Partitions:
     return Partitions(args.alone, args.shared)
 
 
-def _steering(args: argparse.Namespace, rules: Rules) -> Steering:
+def _steering(args: argparse.Namespace, rules: Rules) -> ServiceSettings:
     from mpicoloc.campaign import model_file
     from mpicoloc.schedule import blossom
     from mpicoloc.slurm import service as pairing
@@ -183,7 +183,7 @@ def _steering(args: argparse.Namespace, rules: Rules) -> Steering:
         raise UsageError(f"--watch makes pairs, and --per-node is {rules.n_per_node}: leave it out")
     partitions = _partitions(args)
     model = None if args.model is None else model_file.read(args.model)
-    return pairing.Steering(partitions, rules, model)
+    return pairing.ServiceSettings(partitions, rules, model)
 
 
 def _print(action: Action) -> None:

@@ -71,9 +71,9 @@ def _card(args: argparse.Namespace, model: FittedModel) -> None:
 
 
 def _jobs(files: Sequence[str], model: FittedModel) -> list[JobFeatures]:
-    from mpicoloc.slurm import waiting
+    from mpicoloc.slurm import queue_file_jobs
 
-    known = waiting.features(files, model)
+    known = queue_file_jobs.features(files, model)
     return [known[file] for file in files]
 
 

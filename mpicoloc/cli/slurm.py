@@ -214,23 +214,23 @@ def _close(args: argparse.Namespace) -> int:
     slurm_close.check_pattern(args.out)
     key, code = key_of(args), 0
     signature.key_id(key)  # what is wrong with it is said once
-    start = slurm_close.start_of(*_numbers(args))
+    start = slurm_close.query_start(*_numbers(args))
     if args.step is not None:
         ended_s = time.time() if args.ended is None else config.parse_positive("--ended", args.ended)
         try:
-            slurm_record.keep((start, args.step), key, args.spool, ended_s)
+            slurm_record.record_ended_step((start, args.step), key, args.spool, ended_s)
         except MpicolocError as error:
             messages.trouble(str(error))
             code = error.exit_code
-        folder = os.path.dirname(slurm_close.place(args.out, start, args.step)) or "."
+        folder = os.path.dirname(slurm_close.profile_path(args.out, start, args.step)) or "."
         if not os.path.isdir(folder):
             messages.trouble(f"no folder {folder}, so step {start.job}.{args.step} has no profile: make it")
     elif not start.is_running:
-        code = _tell_all(slurm_settle.of_job(args.spool, start, key, time.time()))
+        code = _tell_all(slurm_settle.settle_job(args.spool, start, key, time.time()))
         if code == 0:
             step_note.unmark(args.spool, start.job)
     slurm_close.sweep(args.spool, time.time())
-    if not start.is_running and not slurm_close.await_keeper(start, str(config.get("shm_dir"))):
+    if not start.is_running and not slurm_close.wait_for_writers(start, str(config.get("shm_dir"))):
         messages.trouble(f"job {start.job}: its profile is still being written, so it may not be signed")
     code = max(code, _sign(args, start, key))
     _price(args.spool, start)
@@ -242,7 +242,9 @@ def _sign(args: argparse.Namespace, start: Start, key: KeyFile) -> int:
     from mpicoloc.slurm import slurm_close, slurm_record
 
     code = 0
-    found, strange = slurm_record.of_steps(slurm_close.files(args.out, start), args.spool, start)
+    found, strange = slurm_record.split_by_known_steps(
+        slurm_close.find_profiles(args.out, start), args.spool, start
+    )
     if strange:
         messages.trouble(
             f"{strange[0][0]} is of no step of job {start.job} that was measured, so it is not signed"
@@ -264,11 +266,11 @@ def _price(spool: str, start: Start) -> None:
     from mpicoloc.slurm import slurm_close, slurm_price
 
     if start.is_running:
-        told = slurm_price.so_far(spool, start)
-        is_told = told is None or slurm_price.tell_slurm(start, told)
+        told = slurm_price.price_so_far(spool, start)
+        is_told = told is None or slurm_price.write_admin_comment(start, told)
     else:
-        slurm_price.forget(spool, start)
-        is_told = not slurm_close.signed(spool, start)
+        slurm_price.remove_cache(spool, start)
+        is_told = not slurm_close.signed_profiles(spool, start)
     if not is_told:
         messages.note(f"job {start.job} has ended: Slurm takes no price into its AdminComment any more")
 
@@ -296,24 +298,26 @@ def _settle(args: argparse.Namespace) -> int:
     slurm_close.sweep(args.spool, time.time())
     step_note.sweep(args.spool, time.time())
     if args.job is None:
-        return _tell_all(slurm_settle.left(args.spool, key))
-    return _tell_all(slurm_settle.by_hand(args.spool, key, _told(args)))
+        return _tell_all(slurm_settle.settle_all(args.spool, key))
+    return _tell_all(slurm_settle.settle_stated_job(args.spool, key, _told(args)))
 
 
 def _told(args: argparse.Namespace) -> Any:
     from mpicoloc.slurm import client
-    from mpicoloc.slurm.slurm_settle import Told
+    from mpicoloc.slurm.slurm_settle import OperatorStatement
 
     if not (args.job.isdecimal() and (args.submitted or "").isdecimal()):
         raise UsageError(f"job {args.job!r}, --submitted {args.submitted!r}: give their numbers")
     ended_s = None if args.ended is None else config.parse_positive("--ended", args.ended)
-    return Told(int(args.job), int(args.submitted), ended_s, args.account, client.settings()["ClusterName"])
+    return OperatorStatement(
+        int(args.job), int(args.submitted), ended_s, args.account, client.settings()["ClusterName"]
+    )
 
 
 def _clean(args: argparse.Namespace) -> int:
     from mpicoloc.slurm import slurm_close
 
-    n = slurm_close.clean(*_numbers(args), str(config.get("shm_dir")))
+    n = slurm_close.remove_shared_files(*_numbers(args), str(config.get("shm_dir")))
     if n:
         print(f"{n} files of job {args.job} removed")
     return 0

@@ -1,4 +1,4 @@
-"""What the pairing service says to Slurm, and its log."""
+"""Carries out what the pairing service decides: changes of jobs in Slurm, and the log of them."""
 
 from __future__ import annotations
 
@@ -18,27 +18,27 @@ from mpicoloc.slurm import client, slurm_command
 
 
 @dataclass
-class Audit:
-    """Lines of JSON: what was decided, said, refused, and when. A full disk stops no job."""
+class AuditLog:
+    """Log in lines of JSON: what was decided, changed and refused, and when. A full disk stops no job."""
 
     path: str | None
     warn: Callable[[str], None]
-    _is_told: bool = False
+    _has_warned: bool = False
 
-    def note(self, now_s: float, what: str, **told: Any) -> None:
-        """Add a line; trouble is told once."""
+    def add(self, now_s: float, event: str, **fields: Any) -> None:
+        """Add a line; warn once if that fails."""
         if self.path is None:
             return
         try:
             with open(self.path, "a", encoding="utf-8") as file:
-                file.write(json.dumps({"unix_s": round(now_s, 3), "what": what, **told}) + "\n")
+                file.write(json.dumps({"unix_s": round(now_s, 3), "what": event, **fields}) + "\n")
         except OSError as error:
-            if not self._is_told:
+            if not self._has_warned:
                 self.warn(f"audit log {self.path} cannot be written: {error.strerror}")
-            self._is_told = True
+            self._has_warned = True
 
 
-class Refused(EnvironmentFault):
+class UpdateRefused(EnvironmentFault):
     """Slurm has refused to change the job `job`."""
 
     def __init__(self, job: int, error: EnvironmentFault) -> None:
@@ -46,80 +46,88 @@ class Refused(EnvironmentFault):
         self.job = job
 
 
-def say(
+def apply_action(
     action: sharing_plan.Action,
     now: Snapshot,
     partitions: sharing_plan.Partitions,
-    audit: Audit,
+    audit: AuditLog,
     pauses_s: Sequence[float] = (),
 ) -> int | None:
-    """Say it and note it; returns the job that Slurm refused to change; None: it did as it was told.
+    """Change the jobs of an action in Slurm and log it.
 
-    A controller that does not answer is asked again after each of `pauses_s`, s. By then the queue may be
-    another one: who has more to say looks at it again instead.
+    Parameters
+    ----------
+    pauses_s : sequence of float
+        A controller that does not answer is asked again after each of these, s. The queue may have changed by
+        then, so a caller with more actions takes a new snapshot instead.
+
+    Returns
+    -------
+    int or None
+        Number of the job that Slurm refused to change; None if it made all changes.
 
     Raises
     ------
-    slurm_command.Away
+    slurm_command.ControllerAway
         If it does not answer.
     """
     try:
-        apply(action, now, partitions, pauses_s)
-    except slurm_command.Away as error:
-        audit.note(now.now_s, "not said", **told(action), error=str(error))
+        change_jobs(action, now, partitions, pauses_s)
+    except slurm_command.ControllerAway as error:
+        audit.add(now.now_s, "not said", **action_fields(action), error=str(error))
         raise
-    except Refused as error:
-        audit.note(now.now_s, "refused", **told(action), error=str(error), refused=error.job)
+    except UpdateRefused as error:
+        audit.add(now.now_s, "refused", **action_fields(action), error=str(error), refused=error.job)
         audit.warn(str(error))
         return error.job
-    audit.note(now.now_s, "said", **told(action))
+    audit.add(now.now_s, "said", **action_fields(action))
     return None
 
 
-def told(action: sharing_plan.Action) -> dict[str, Any]:
-    """What the log says of it."""
+def action_fields(action: sharing_plan.Action) -> dict[str, Any]:
+    """Fields of an action in the log."""
     return {"action": type(action).__name__.lower(), **dataclasses.asdict(action)}
 
 
-def apply(
+def change_jobs(
     action: sharing_plan.Action,
     now: Snapshot,
     partitions: sharing_plan.Partitions,
     pauses_s: Sequence[float] = (),
 ) -> None:
-    """Say it to Slurm: one change of one job, but for a leader that runs and needs more time than it has.
+    """Make the changes of an action: as a rule one change of one job.
 
-    That leader is told first, so that whoever is killed in between has cost it nothing; it has its time back
-    if its partner is refused.
+    A leader that already runs may need a longer time limit as well. It gets that first, so that a service
+    which is killed in between harms nobody, and loses it again if Slurm refuses its partner.
 
     Raises
     ------
-    Refused
+    UpdateRefused
         If Slurm refuses.
-    slurm_command.Away
+    slurm_command.ControllerAway
         If it does not answer.
     """
     jobs = {job.id: job for job in now.jobs}
     if isinstance(action, sharing_plan.Release):
-        _update(action.job, _released(action, jobs[action.job], partitions), pauses_s)
+        _update(action.job, _release_changes(action, jobs[action.job], partitions), pauses_s)
         return
     max_s = now.queue(partitions.shared).max_s
-    grown: list[BatchJob] = []
+    extended: list[BatchJob] = []
     for number, factor in zip(action.share.jobs, action.slowdowns, strict=True):
         job = jobs[number]
-        # Sharing must not cost a job its end: who is slowed down has so much longer.
+        # A job that is slowed down must not hit its time limit, so the limit grows by the same factor.
         limit_s = min(assignment.own_limit_s(job) * factor, max_s)
         changes = {"TimeLimit": _minutes(limit_s)} if limit_s > job.limit_s else {}
         if number == action.share.job:
-            changes |= _committed(action, job, partitions, now.now_s)
+            changes |= _commit_changes(action, job, partitions, now.now_s)
         try:
             if changes:
                 _update(number, changes, pauses_s)
-                grown.append(job)
-        except Refused:
-            for leader in grown:
-                # One that has ended in the meantime needs it no more.
-                with contextlib.suppress(Refused):
+                extended.append(job)
+        except UpdateRefused:
+            for leader in extended:
+                # A leader that has ended meanwhile cannot be changed, and needs no change.
+                with contextlib.suppress(UpdateRefused):
                     _update(leader.id, {"TimeLimit": _minutes(leader.limit_s)}, pauses_s)
             raise
 
@@ -131,13 +139,13 @@ def _minutes(limit_s: float) -> str:
 def _update(job: int, changes: Mapping[str, str], pauses_s: Sequence[float]) -> None:
     try:
         client.update(job, changes, pauses_s)
-    except slurm_command.Away:
+    except slurm_command.ControllerAway:
         raise
     except EnvironmentFault as error:
-        raise Refused(job, error) from None
+        raise UpdateRefused(job, error) from None
 
 
-def _committed(
+def _commit_changes(
     action: sharing_plan.Commit, job: BatchJob, partitions: sharing_plan.Partitions, now_s: float
 ) -> dict[str, str]:
     return {
@@ -148,10 +156,10 @@ def _committed(
     }
 
 
-def _released(
+def _release_changes(
     action: sharing_plan.Release, job: BatchJob, partitions: sharing_plan.Partitions
 ) -> dict[str, str]:
-    """Takes back what the service said, and nothing that somebody else has said since."""
+    """Undo what the service changed, but nothing that somebody else has changed since."""
     changes = {"AdminComment": ""}
     if job.partition != partitions.shared:
         return changes
@@ -166,23 +174,28 @@ def _released(
     return changes
 
 
-def release(
-    partitions: sharing_plan.Partitions, audit: Audit, names: Collection[str] = ()
+def release_jobs(
+    partitions: sharing_plan.Partitions, audit: AuditLog, names: Collection[str] = ()
 ) -> list[sharing_plan.Release]:
-    """Give back all that waits as it was told, or what waits for nodes `names`; what was given back.
+    """Undo the changes of all waiting jobs, or of those that wait for the nodes `names`.
+
+    Returns
+    -------
+    list of Release
+        What was undone.
 
     Raises
     ------
     EnvironmentFault
-        If Slurm does not answer, or refuses one of them; the others are given back.
+        If Slurm does not answer, or refuses to change a job; the others are changed.
     UsageError
         If it has no partitions of these names.
     """
     now = client.snapshot()
-    if missing := _missing(now, partitions):
+    if missing := _missing_partitions(now, partitions):
         raise UsageError(missing[0])
     given = [
-        (action, say(action, now, partitions, audit, slurm_command.PAUSES_S))
+        (action, apply_action(action, now, partitions, audit, slurm_command.PAUSES_S))
         for action in sharing_plan.released(now, names)
     ]
     if refused := [str(job) for _, job in given if job is not None]:
@@ -192,9 +205,11 @@ def release(
     return [action for action, _ in given]
 
 
-def advice(now: Snapshot, partitions: sharing_plan.Partitions, settings: Mapping[str, str]) -> list[str]:
-    """What of the partitions and of Slurm's settings keeps pairs apart, in words."""
-    found = _missing(now, partitions)
+def configuration_advice(
+    now: Snapshot, partitions: sharing_plan.Partitions, settings: Mapping[str, str]
+) -> list[str]:
+    """Settings of Slurm and its partitions that keep pairs from forming, a sentence each."""
+    found = _missing_partitions(now, partitions)
     alone, shared = now.queue(partitions.alone), now.queue(partitions.shared)
     if not found and shared.tier <= alone.tier:
         found.append(
@@ -218,11 +233,11 @@ def advice(now: Snapshot, partitions: sharing_plan.Partitions, settings: Mapping
             f"SelectTypeParameters={selected} without DefMemPerCPU: a job that names no memory takes all "
             "of its node, and no partner starts beside it; set DefMemPerCPU, if the partitions have none"
         )
-    return [*found, *_noted(now, partitions)]
+    return [*found, *_foreign_comment_advice(now, partitions)]
 
 
-def _noted(now: Snapshot, partitions: sharing_plan.Partitions) -> list[str]:
-    """Whether most jobs are left alone for what somebody else has written at them, in words."""
+def _foreign_comment_advice(now: Snapshot, partitions: sharing_plan.Partitions) -> list[str]:
+    """A sentence if most waiting jobs have an AdminComment of somebody else and are left alone."""
     waiting = [job for job in now.jobs if job.state == PENDING and job.partition == partitions.alone]
     texts = Counter(job.admin_comment for job in waiting if not sharing_plan.is_free(job))
     if 2 * texts.total() <= len(waiting):
@@ -234,7 +249,7 @@ def _noted(now: Snapshot, partitions: sharing_plan.Partitions) -> list[str]:
     ]
 
 
-def _missing(now: Snapshot, partitions: sharing_plan.Partitions) -> list[str]:
+def _missing_partitions(now: Snapshot, partitions: sharing_plan.Partitions) -> list[str]:
     names = {queue.name for queue in now.queues}
     return [
         f"Slurm has no partition {name}: see --alone and --shared"

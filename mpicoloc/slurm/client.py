@@ -1,4 +1,4 @@
-"""Slurm as its own commands show it: the queue and the nodes read, jobs changed."""
+"""Slurm through its own commands: reads the queue and the nodes, changes jobs."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _CONDITIONS = (
     *("dependency", "excluded_nodes", "resv_name", "features", "licenses", "tres_per_node", "tres_per_job"),
     *("tres_per_task", "tres_per_socket", "het_job_id", "array_job_id", "array_task_string"),
 )
-"""What a job wants beyond nodes and processors. Slurm's number of one task of an array means all of them."""
+"""Fields with conditions beyond nodes and processors. A change of one array task changes all tasks."""
 _NO_VALUE = 0xFFFFFFFE
 _UNLIMITED = (0, 0xFFFFFFFF, _NO_VALUE, math.inf)
 
@@ -53,19 +53,19 @@ def snapshot(
     DataError
         If the answer is not understood.
     """
-    jobs = _asked("squeue", "jobs", pauses_s)
-    nodes = _asked("sinfo", "nodes", pauses_s)
+    jobs = _read_json("squeue", "jobs", pauses_s)
+    nodes = _read_json("sinfo", "nodes", pauses_s)
     if isinstance(nodes, dict) and "nodes" not in nodes:
         # From 23.02 on sinfo adds nodes up, and scontrol tells of each.
-        nodes = _asked("scontrol", "nodes", pauses_s, "show", "nodes")
-    queues = partitions(slurm_command.ask(["scontrol", "--oneliner", "show", "partitions"], pauses_s))
+        nodes = _read_json("scontrol", "nodes", pauses_s, "show", "nodes")
+    queues = partitions(slurm_command.run(["scontrol", "--oneliner", "show", "partitions"], pauses_s))
     return parsed(jobs, nodes, clock(), queues, has_memory=shares_out_memory(settings(pauses_s)))
 
 
-def partitions(told: str) -> tuple[BatchQueue, ...]:
+def partitions(settings_text: str) -> tuple[BatchQueue, ...]:
     """What ``scontrol --oneliner show partitions`` says of them."""
     found = []
-    for line in told.splitlines():
+    for line in settings_text.splitlines():
         words = dict(word.split("=", 1) for word in line.split() if "=" in word)
         if "PartitionName" in words:
             tier = words.get("PriorityTier", "")
@@ -80,9 +80,9 @@ def partitions(told: str) -> tuple[BatchQueue, ...]:
     return tuple(found)
 
 
-def shares_out_memory(told: Mapping[str, str]) -> bool:
+def shares_out_memory(settings_text: Mapping[str, str]) -> bool:
     """Whether jobs get only as much memory as they ask for, by Slurm's settings."""
-    return "MEMORY" in told.get("SelectTypeParameters", "").upper()
+    return "MEMORY" in settings_text.get("SelectTypeParameters", "").upper()
 
 
 def settings(pauses_s: Sequence[float] = slurm_command.PAUSES_S) -> dict[str, str]:
@@ -93,7 +93,7 @@ def settings(pauses_s: Sequence[float] = slurm_command.PAUSES_S) -> dict[str, st
     EnvironmentFault
         If there is no Slurm, or its controller does not answer.
     """
-    lines = slurm_command.ask(["scontrol", "show", "config"], pauses_s).splitlines()
+    lines = slurm_command.run(["scontrol", "show", "config"], pauses_s).splitlines()
     words = (line.partition("=") for line in lines if "=" in line)
     return {name.strip(): value.strip() for name, _, value in words}
 
@@ -139,20 +139,20 @@ def update(job: int, changes: Mapping[str, str], pauses_s: Sequence[float] = ())
 
     Raises
     ------
-    slurm_command.Away
+    slurm_command.ControllerAway
         If the controller does not answer.
     EnvironmentFault
         If Slurm refuses: the job has ended or begun, or the caller is no operator.
     """
-    slurm_command.ask(
+    slurm_command.run(
         ["scontrol", "update", f"JobId={job}", *(f"{name}={text}" for name, text in changes.items())],
         pauses_s,
     )
 
 
-def _asked(command: str, what: str, pauses_s: Sequence[float], *words: str) -> object:
+def _read_json(command: str, what: str, pauses_s: Sequence[float], *words: str) -> object:
     more = ["--states=all"] if command == "squeue" else words
-    text = slurm_command.ask([command, "--json", *more], pauses_s)
+    text = slurm_command.run([command, "--json", *more], pauses_s)
     try:
         return json.loads(text)
     except ValueError:
@@ -198,7 +198,7 @@ def _job(row: Mapping[str, Any], has_memory: bool) -> BatchJob:
 
 
 def _memory_bytes(row: Mapping[str, Any], n_nodes: int) -> float:
-    """What a job asks for on each node; who asks for nothing gets all of it."""
+    """Memory that a job asks for on each node, bytes; infinite if it asks for none, because it gets all."""
     n_cpus = math.ceil(_number(row["cpus"]) / max(n_nodes, 1))
     asked_mib = max(_number(row["memory_per_node"]), _number(row["memory_per_cpu"]) * n_cpus)
     return asked_mib * 2**20 or math.inf
@@ -214,7 +214,7 @@ def _node(row: Mapping[str, Any]) -> BatchNode:
 
 
 def _number(value: Any) -> float:
-    """A number; Slurm says null of one that is not set, or wraps it."""
+    """A number of Slurm's JSON, which may be null or wrapped; 0 if it is not set."""
     if isinstance(value, Mapping):
         value = math.inf if value["infinite"] else value["number"] if value["set"] else None
     return 0 if value is None else float(value)

@@ -1,4 +1,4 @@
-"""`mpicoloc ledger collect`: charge the steps of a spool by Slurm's records, at what their profiles tell."""
+"""`mpicoloc ledger collect`: charges steps by Slurm's records and the slowdowns of their profiles."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ from mpicoloc.ledger.ledger_spool import Standing
 from mpicoloc.profile import signature
 from mpicoloc.profile.signature import KeyFile
 from mpicoloc.slurm import step_price
-from mpicoloc.slurm.job_books import JobBooks
-from mpicoloc.slurm.spool import Step, look
+from mpicoloc.slurm.charged_job import ChargedJob
+from mpicoloc.slurm.spool import Step, scan
 from mpicoloc.slurm.step_price import BY_HAND, Terms
 
 Result = dict[str, Any]
@@ -34,41 +34,41 @@ _STATUS = (*_NEW, "already charged", "late", "refused")
 
 @dataclass(frozen=True)
 class _Books:
-    """Where it is charged, and what this call did so far.
+    """Where charges go, and what this call did so far.
 
-    `jobs` are those looked at, by their runs: in a dry run all, else the last; `held` are starts of jobs of
-    which a step is still to be charged, so that the script cannot know yet what is left for it.
+    `jobs` has the charges of jobs by their runs: of all jobs in a dry run, else of the last one. `held` has
+    starts of jobs with a step that is not charged yet, so the script's share is not known.
     """
 
     ledger: Ledger
     stamp: Stamp
     is_dry: bool
-    jobs: dict[str, JobBooks] = field(default_factory=dict)
+    jobs: dict[str, ChargedJob] = field(default_factory=dict)
     held: set[str] = field(default_factory=set)
 
 
 @dataclass
-class _Answer:
-    """What is told in the end."""
+class _Summary:
+    """Counts for the end of the call."""
 
     n_known: int
     n_waiting: int = 0
     worst: int = 0
     charges: list[Result] = field(default_factory=list)
 
-    def add(self, became: Result | str, code: int, *, quiet: bool) -> None:
-        """What became of one more step."""
+    def add(self, outcome: Result | str, code: int, *, quiet: bool) -> None:
+        """Count the outcome of one more step."""
         self.worst = max(self.worst, code)
-        self.n_known += became == _KNOWN
-        self.n_waiting += became == _WAITS
-        if not isinstance(became, str):
-            self.charges.append(became)
-            _tell(became, quiet=quiet)
+        self.n_known += outcome == _KNOWN
+        self.n_waiting += outcome == _WAITS
+        if not isinstance(outcome, str):
+            self.charges.append(outcome)
+            _print_outcome(outcome, quiet=quiet)
 
-    def sum(self, terms: Terms) -> str:
-        """All of it in a line."""
+    def text(self, terms: Terms) -> str:
+        """One line of all counts."""
         by_status = {name: [one for one in self.charges if one["status"] == name] for name in _STATUS}
-        told = []
+        counts = []
         for name, found in by_status.items():
             amount = (
                 f", {service_units.su_text(sum(one['price_usu'] for one in found))} SU"
@@ -76,36 +76,39 @@ class _Answer:
                 else ""
             )
             if found or name in ("charged", "refused"):
-                told.append(f"{len(found)} {name}{amount}")
+                counts.append(f"{len(found)} {name}{amount}")
         waits = (
             f" (a step without a good profile until its record is {terms.grace_s:g} s old, --grace-s; "
             "a script until all steps of its job are charged)"
         )
-        told += [f"{self.n_waiting} waiting{waits if self.n_waiting else ''}", f"{self.n_known} known before"]
-        return "; ".join(told)
+        counts += [
+            f"{self.n_waiting} waiting{waits if self.n_waiting else ''}",
+            f"{self.n_known} known before",
+        ]
+        return "; ".join(counts)
 
 
 def collect(args: argparse.Namespace, ledger: Ledger, stamp: Stamp) -> int:
-    """Charge every step of the spool that the ledger does not know, and print what became of each.
+    """Charge every step of the spool that the ledger does not have, and print the outcome of each.
 
-    One that cannot be charged keeps none of another job from it; the answer is the highest exit code of all.
+    One step's error does not stop the steps of other jobs. Returns the highest exit code of all steps.
     """
     terms = _terms(args, ledger, stamp)
-    found = look(args.spool, ledger)
+    found = scan(args.spool, ledger)
     books = _Books(ledger, stamp, args.dry_run)
-    answer = _Answer(found.n_known)
+    summary = _Summary(found.n_settled)
     try:
-        # Else the lines printed are the progress.
+        # Without --json the printed lines show the progress.
         for step in steps(found.steps, "charging", unit="steps") if args.json else found.steps:
-            answer.add(*_collect(step, terms, books), quiet=args.json)
+            summary.add(*_collect_step(step, terms, books), quiet=args.json)
     finally:
-        # Also when the ledger fails half way.
+        # The summary is printed also if the ledger fails half way.
         if args.json:
             names = ("n_known", "n_waiting", "charges")
-            print(json.dumps({name: getattr(answer, name) for name in names}, indent=2, allow_nan=False))
+            print(json.dumps({name: getattr(summary, name) for name in names}, indent=2, allow_nan=False))
         else:
-            messages.note(answer.sum(terms))
-    return answer.worst
+            messages.note(summary.text(terms))
+    return summary.worst
 
 
 def _terms(args: argparse.Namespace, ledger: Ledger, stamp: Stamp) -> Terms:
@@ -120,10 +123,12 @@ def _terms(args: argparse.Namespace, ledger: Ledger, stamp: Stamp) -> Terms:
     return Terms(key, signature.key_id(key), tariff, args.by, accounts, grace_s, stamp.at_unix_s)
 
 
-def _collect(step: Step, terms: Terms, books: _Books) -> tuple[Result | str, int]:
-    """What became of one step, or would where nothing is posted, and its exit code."""
+def _collect_step(step: Step, terms: Terms, books: _Books) -> tuple[Result | str, int]:
+    """Outcome of one step and its exit code; a dry run posts nothing."""
     if step.is_charged:
-        return _late(step, ledger_spool.standing(books.ledger, files=[os.path.basename(step.record)])), 0
+        return _late_profile(
+            step, ledger_spool.standing(books.ledger, files=[os.path.basename(step.record)])
+        ), 0
     if step.is_script and step.start in books.held:
         return _WAITS, 0
     if not step.has_profile and step_price.is_young(step, terms):
@@ -131,21 +136,21 @@ def _collect(step: Step, terms: Terms, books: _Books) -> tuple[Result | str, int
         return _WAITS, 0
     while True:
         try:
-            return _settled(step, terms, books)
+            return _charge_step(step, terms, books)
         except Overtaken:
-            # As often as another call charges steps of this job.
+            # Another call has charged a step of this job meanwhile: look again.
             books.jobs.clear()
 
 
-def _settled(step: Step, terms: Terms, books: _Books) -> tuple[Result | str, int]:
-    """As of `_collect`, of a step that does not wait for others."""
+def _charge_step(step: Step, terms: Terms, books: _Books) -> tuple[Result | str, int]:
+    """As `_collect_step`, for a step that does not wait for others."""
     sealed = None
     try:
         sealed = step_price.record_of(step, terms)
-        job = _job(step, sealed.record, terms, books)
+        job = _charges_of_job(step, sealed.record, terms, books)
         script = _script_of(sealed.record, books.ledger)
         if script is not None:
-            return _covered(step, script, books), 0
+            return _covered_by_script(step, script, books), 0
         account = _account(sealed.record, terms)
         charge = step_price.charge(step, sealed, job, terms, books.ledger)
         if charge is not None:
@@ -159,13 +164,13 @@ def _settled(step: Step, terms: Terms, books: _Books) -> tuple[Result | str, int
             books.held.add(step.start)
             return _WAITS, 0
         result, code = _post(step, (account, charge), sealed.record, books)
-    # Not before the record was checked does it tell anything.
+    # Nothing of an unchecked record is shown.
     known = (sealed.record.name, _payer(sealed.record, terms)) if sealed else (None, None)
     return result | dict(zip(("job", "account"), known, strict=True)), code
 
 
 def _post(step: Step, case: tuple[str, Charge], record: StepRecord, books: _Books) -> tuple[Result, int]:
-    """Charge a step to an account, or only tell what it would pay."""
+    """Charge a step to an account; a dry run only returns the price."""
     account, charge = case
     file = str(charge.facts["file"])
     if books.is_dry:
@@ -179,13 +184,13 @@ def _post(step: Step, case: tuple[str, Charge], record: StepRecord, books: _Book
         books.jobs.clear()
     else:
         job = books.jobs[record.run_of("")]
-        job.pays(record, charge.facts["n_cores"] * charge.facts["wall_s"])
+        job.add_charge(record, charge.facts["n_cores"] * charge.facts["wall_s"])
         job.n_turns += 1
     return result | {"reason": charge.facts["lacks"]}, code
 
 
-def _late(step: Step, found: list[Standing]) -> Result | str:
-    """A profile that came after its step was charged; no news where the site has given some of that back."""
+def _late_profile(step: Step, found: list[Standing]) -> Result | str:
+    """Result for a profile that came after its step was charged; none if the site has refunded some of it."""
     for paid in found:
         number, file = paid.posting.transaction, str(paid.facts.get("file"))
         is_own = os.path.basename(file) == os.path.basename(step.record)
@@ -194,8 +199,8 @@ def _late(step: Step, found: list[Standing]) -> Result | str:
                 f"it came after its step was charged {'without it' if is_own else 'with the script'}, as "
                 f"transaction {number}: after `mpicoloc ledger refund {number} --release` it is charged by it"
             )
-            told = {"reason": reason, "job": step.job, "account": paid.posting.account}
-            return charges.entry(step.profile, None, "late", paid.posting) | told
+            late = {"reason": reason, "job": step.job, "account": paid.posting.account}
+            return charges.entry(step.profile, None, "late", paid.posting) | late
     return _KNOWN
 
 
@@ -208,11 +213,11 @@ def _script_of(record: StepRecord, ledger: Ledger) -> Standing | None:
     return next(paid, None)
 
 
-def _covered(step: Step, script: Standing, books: _Books) -> Result | str:
-    """A step that its job's script has paid for, as it was charged before; from now on its name tells so."""
+def _covered_by_script(step: Step, script: Standing, books: _Books) -> Result | str:
+    """Result for a step that its job's script has paid for; the ledger then lists the step as covered."""
     if not books.is_dry:
         ledger_spool.cover(books.ledger, script.facts["run"], os.path.basename(step.record))
-    return _late(step, [script]) if step.has_profile else _KNOWN
+    return _late_profile(step, [script]) if step.has_profile else _KNOWN
 
 
 def _payer(record: StepRecord, terms: Terms) -> str | None:
@@ -220,12 +225,13 @@ def _payer(record: StepRecord, terms: Terms) -> str | None:
 
 
 def _account(record: StepRecord, terms: Terms) -> str:
-    """The account that pays; looked up before the profile is read, as that takes longer."""
+    """The account that pays; it is checked before the profile is read, which takes longer."""
     name = _payer(record, terms)
     if name is None:
         raise Refused(f"job {record.job} had no account in Slurm: {BY_HAND}")
     if name not in terms.accounts:
-        # Where Slurm does not check accounts, a user may write what no shell should be given.
+        # Without Slurm's check of accounts a user may write anything, so only a plain name goes into the
+        # command.
         remedy = (
             f"`mpicoloc ledger open {name}` makes it"
             if is_name(name)
@@ -235,29 +241,29 @@ def _account(record: StepRecord, terms: Terms) -> str:
     return name
 
 
-def _job(step: Step, record: StepRecord, terms: Terms, books: _Books) -> JobBooks:
-    """What was charged of the job of a step so far."""
+def _charges_of_job(step: Step, record: StepRecord, terms: Terms, books: _Books) -> ChargedJob:
+    """Charges of a step's job so far."""
     run = record.run_of("")
     if run not in books.jobs:
         if not books.is_dry:
             books.jobs.clear()
         paid = ledger_job.of_number(books.ledger, str(record.job))
-        known, found = set[int](), JobBooks(paid.n_turns)
-        for other, cpu_s, number in _charged(step, record, terms, books.ledger):
+        known, found = set[int](), ChargedJob(paid.n_turns)
+        for other, cpu_s, number in _earlier_charges(step, record, terms, books.ledger):
             known.add(number)
             if other.run_of("") == run:
-                found.pays(other, cpu_s)
+                found.add_charge(other, cpu_s)
         found.by_hand += [one for one in paid.charges if one.record is None and one.transaction not in known]
         books.jobs[run] = found
     return books.jobs[run]
 
 
-def _charged(
+def _earlier_charges(
     step: Step, record: StepRecord, terms: Terms, ledger: Ledger
 ) -> Iterator[tuple[StepRecord, float | None, int]]:
-    """Slurm's records of what was charged of this start of a job; CPU s, None by hand; the transactions.
+    """Earlier charges of this start of a job: Slurm's record, CPU s (None by hand), transaction.
 
-    Oldest charge first: one by hand is taken to pay for what no earlier one does.
+    The oldest comes first: a charge by hand pays for what no earlier charge does.
     """
     start = f"{record.job}.{int(record.job_submit_unix_s)}"
     for name, paid in ledger_spool.of_start(ledger, start).items():
@@ -270,8 +276,8 @@ def _charged(
                 yield step_price.record_of(other, terms).record, None, paid.posting.transaction
 
 
-def _tell(result: Result, *, quiet: bool) -> None:
-    """One line of what became of a step."""
+def _print_outcome(result: Result, *, quiet: bool) -> None:
+    """Print one line for a step."""
     file, reason = printable(result["file"]), printable(result["reason"] or "")
     if result["status"] not in ("late", "would be charged"):
         charges.tell_one(result["account"], result, quiet=quiet)

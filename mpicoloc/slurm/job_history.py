@@ -1,6 +1,7 @@
-"""What the profiles of a folder tell of the jobs in Slurm's queue.
+"""What the profiles of a folder say about the jobs in Slurm's queue.
 
-Users write the profiles, and the plugin signs what they wrote: each is a stranger's word on his own jobs.
+Users write the profiles, and the plugin signs what they wrote. So a profile is trusted for its owner's own
+jobs only, and implausible numbers are left out.
 """
 
 from __future__ import annotations
@@ -27,27 +28,27 @@ from mpicoloc.slowdown import pair_history, steps
 from mpicoloc.slowdown.features import job_features, program_name
 
 N_RUNS = 5
-"""Jobs of one kind that count: the last ones."""
-N_MET = 20
-"""Of those that were measured beside others."""
-LONGEST_S = 366 * 86400.0
-"""A job that says that it ran longer is not believed."""
-MOST_CORES = 10**8
-"""One that says that it had more is not believed."""
-MOST = 1e21
-"""Nor is a feature beyond this, whatever its unit: its square must still be a number."""
+"""The last jobs of a kind that count."""
+N_MEASURED_JOBS = 20
+"""The last jobs of a kind that count, of those with a measured slowdown."""
+RUNTIME_MAX_S = 366 * 86400.0
+"""A longer run time is implausible, s."""
+N_CORES_MAX = 10**8
+"""More cores are implausible."""
+FEATURE_MAX = 1e21
+"""A larger feature is implausible, whatever its unit; its square must still be a finite number."""
 COLUMNS = ("user", "batch_name", "job", "n_ranks", "start_unix_s", "wall_s", "partial", "slowdown")
-"""Of the history."""
+"""Columns of the history that are read."""
 Name = tuple[str, str]
-"""Of a user's jobs: his name, and theirs."""
+"""User and name of jobs."""
 Kind = tuple[str, str, int]
 Meeting = tuple[str, Estimate]
-"""Number of the other job, and the slowdown beside it."""
+"""Number of the co-runner, and the slowdown beside it."""
 
 
 @dataclass(frozen=True, slots=True)
-class _Ran:
-    """What the history tells of a profile (`steps.Ran`), and who owns its file."""
+class _ProfileRow:
+    """One profile as the history has it (`steps.Ran`), and the uid of its file's owner."""
 
     path: str
     owner: int
@@ -60,19 +61,19 @@ class _Ran:
 
 
 @dataclass(frozen=True)
-class _Jobs:
-    """Jobs of one name, each by its steps: in the order in which they began, and by number."""
+class _JobsOfName:
+    """Jobs of one name, each a list of its steps: in order of their start, and by job number."""
 
-    in_order: list[list[_Ran]]
-    of_number: dict[str, list[list[_Ran]]]
+    in_order: list[list[_ProfileRow]]
+    of_number: dict[str, list[list[_ProfileRow]]]
 
 
 @dataclass
-class Known:
-    """What the profiles below a folder say of kinds of jobs: user, name and number of ranks.
+class ProfileHistory:
+    """What the profiles below a folder say about kinds of jobs (user, name, number of ranks).
 
-    `machine` is that of the model: profiles of another one tell nothing here. `notes` says what is wrong with
-    the index of the folder or with profiles, a line for each sort of trouble.
+    `machine` is the model's: profiles of other machines are left out. `notes` has a line for each sort of
+    trouble with the folder's index or with profiles.
     """
 
     folder: str
@@ -80,18 +81,18 @@ class Known:
     notes: dict[str, str] = field(default_factory=dict)
     _seen: dict[str, str] = field(default_factory=dict)
     _name_of: dict[str, Name] = field(default_factory=dict)
-    _ran: dict[Name, dict[str, _Ran]] = field(default_factory=dict)
-    _jobs: dict[Name, _Jobs] = field(default_factory=dict)
+    _rows: dict[Name, dict[str, _ProfileRow]] = field(default_factory=dict)
+    _jobs: dict[Name, _JobsOfName] = field(default_factory=dict)
     _names: dict[str, Counter[Name]] = field(default_factory=lambda: defaultdict(Counter))
     _running: Container[str] = ()
     _paths: dict[Kind, tuple[str, ...]] = field(default_factory=dict)
-    _made: dict[tuple[str, ...], JobFeatures | None] = field(default_factory=dict)
+    _features_of_paths: dict[tuple[str, ...], JobFeatures | None] = field(default_factory=dict)
     _meetings: dict[tuple[str, ...], Meeting | None] = field(default_factory=dict)
-    _numbers: dict[str, int] = field(default_factory=dict)
-    _barred: dict[int, float] = field(default_factory=dict)
+    _uids: dict[str, int] = field(default_factory=dict)
+    _excluded_until_s: dict[int, float] = field(default_factory=dict)
 
-    def look(self, running: Container[str] = ()) -> None:
-        """Learn of new profiles, but not of the jobs `running`: more of their steps may follow.
+    def update(self, running: Container[str] = ()) -> None:
+        """Read new profiles, except those of the jobs `running`, whose steps are not complete.
 
         Raises
         ------
@@ -106,8 +107,10 @@ class Known:
             if row["batch_name"]:
                 self._add((str(row["user"]), str(row["batch_name"])), row)
         used = set(self._paths.values())
-        self._made = {
-            paths: made for paths, made in self._made.items() if paths in used and not changed & set(paths)
+        self._features_of_paths = {
+            paths: made
+            for paths, made in self._features_of_paths.items()
+            if paths in used and not changed & set(paths)
         }
         self._meetings = {paths: made for paths, made in self._meetings.items() if not changed & set(paths)}
         self._running, self._paths = running, {}
@@ -116,54 +119,57 @@ class Known:
         times_s = float(row["start_unix_s"] or 0), float(row["wall_s"] or 0)
         path, id = str(row["path"]), str(row["job"])
         of_end = bool(row["partial"]), row["slowdown"] is not None
-        ran = _Ran(path, row["owner"], id, int(row["n_ranks"]), *times_s, *of_end)
-        self._ran.setdefault(name, {})[path] = ran
+        ran = _ProfileRow(path, row["owner"], id, int(row["n_ranks"]), *times_s, *of_end)
+        self._rows.setdefault(name, {})[path] = ran
         self._name_of[path] = name
         self._names[steps.number(ran)][name] += 1
         self._jobs.pop(name, None)
 
     def _forget(self, path: str) -> None:
         name = self._name_of.pop(path)
-        number = steps.number(self._ran[name].pop(path))
+        number = steps.number(self._rows[name].pop(path))
         self._names[number] -= Counter([name])
         if not self._names[number]:
             del self._names[number]
         self._jobs.pop(name, None)
 
-    def compare_with(self, machine: Machine | None) -> None:
-        """Take the profiles of another machine from now on: the model is another one."""
-        self.machine, self._made, self._meetings = machine, {}, {}
+    def set_machine(self, machine: Machine | None) -> None:
+        """Use the profiles of another machine from now on, because the model was replaced."""
+        self.machine, self._features_of_paths, self._meetings = machine, {}, {}
 
-    def bar(self, job: int, until_s: float) -> None:
-        """Leave a job alone for a while: Slurm has refused it."""
-        self._barred[job] = until_s
+    def exclude_until(self, job: int, until_s: float) -> None:
+        """Return no features for a job until this time, because Slurm refused to change it."""
+        self._excluded_until_s[job] = until_s
 
-    def of(self, job: BatchJob, now_s: float) -> JobFeatures | None:
-        """Features of a job by the last runs of its kind; None: there is no profile that tells."""
-        if self._barred.get(job.id, 0.0) > now_s:
+    def features_of(self, job: BatchJob, now_s: float) -> JobFeatures | None:
+        """Features of a job from the last runs of its kind; None if there is no usable profile."""
+        if self._excluded_until_s.get(job.id, 0.0) > now_s:
             return None
         if job.kind not in self._paths:
-            self._paths[job.kind] = self._last(job.kind)
+            self._paths[job.kind] = self._last_profiles(job.kind)
         paths = self._paths[job.kind]
-        if paths not in self._made:
-            self._made[paths] = self._features(job.user, paths) if paths else None
-        return self._made[paths]
+        if paths not in self._features_of_paths:
+            self._features_of_paths[paths] = self._features(job.user, paths) if paths else None
+        return self._features_of_paths[paths]
 
-    def met(self, kinds: Collection[Kind]) -> dict[tuple[Kind, Kind], list[Estimate]]:
-        """What jobs of these kinds suffered beside jobs of each of them, the last times that they met."""
-        jobs = {kind: list(itertools.islice(self._jobs_of(kind, is_measured=True), N_MET)) for kind in kinds}
+    def measured_pairs(self, kinds: Collection[Kind]) -> dict[tuple[Kind, Kind], list[Estimate]]:
+        """Measured slowdowns of jobs of these kinds beside jobs of these kinds, the last ones of each."""
+        jobs = {
+            kind: list(itertools.islice(self._jobs_of(kind, is_measured=True), N_MEASURED_JOBS))
+            for kind in kinds
+        }
         self._read_meetings({_paths(job): kind[0] for kind, of_kind in jobs.items() for job in of_kind})
         found: dict[tuple[Kind, Kind], list[Estimate]] = defaultdict(list)
         for kind, of_kind in jobs.items():
             for job in of_kind:
                 meeting = self._meetings[_paths(job)]
-                other = None if meeting is None else self._who(meeting[0], job)
+                other = None if meeting is None else self._kind_of_number(meeting[0], job)
                 if meeting is not None and other is not None and other in kinds:
                     found[kind, other].append(meeting[1])
         return found
 
     def _read_meetings(self, jobs: Mapping[tuple[str, ...], str]) -> None:
-        """Those of jobs, given by their profiles, and the users of these."""
+        """Read the meetings of jobs; `jobs` has the profiles of each job, and their user."""
         new = {paths: user for paths, user in jobs.items() if paths not in self._meetings}
         runs = self._read({path: user for paths, user in new.items() for path in paths})
         self._meetings = {paths: made for paths, made in self._meetings.items() if paths in jobs}
@@ -173,15 +179,15 @@ class Known:
                 try:
                     self._meetings[paths] = pair_history.meeting([runs[path] for path in paths])
                 except (ArithmeticError, DataError):
-                    self._note_impossible(paths[-1], "times or slowdowns", "such jobs count as alone")
+                    self._note_implausible(paths[-1], "times or slowdowns", "such jobs count as alone")
 
-    def _last(self, kind: Kind) -> tuple[str, ...]:
-        """Profiles of the last runs of a kind."""
+    def _last_profiles(self, kind: Kind) -> tuple[str, ...]:
+        """Paths of the profiles of a kind's last runs."""
         found = itertools.islice(self._jobs_of(kind), N_RUNS)
         return tuple(step.path for job in reversed(list(found)) for step in job)
 
-    def _jobs_of(self, kind: Kind, *, is_measured: bool = False) -> Iterator[list[_Ran]]:
-        """Those that have ended, the last one first; all, or those beside others that were measured."""
+    def _jobs_of(self, kind: Kind, *, is_measured: bool = False) -> Iterator[list[_ProfileRow]]:
+        """Ended jobs of a kind, the last one first; `is_measured`: only those with a measured slowdown."""
         user, name, n_ranks = kind
         return (
             job
@@ -192,18 +198,18 @@ class Known:
             and steps.n_ranks(job) == n_ranks
         )
 
-    def _of_name(self, name: Name) -> _Jobs:
+    def _of_name(self, name: Name) -> _JobsOfName:
         if name not in self._jobs:
-            told = self._ran.get(name, {}).values()
-            own = steps.jobs([ran for ran in told if self._is_of(name[0], ran.owner, ran.path)])
-            of_number: dict[str, list[list[_Ran]]] = defaultdict(list)
+            message = self._rows.get(name, {}).values()
+            own = steps.jobs([ran for ran in message if self._is_trusted(name[0], ran.owner, ran.path)])
+            of_number: dict[str, list[list[_ProfileRow]]] = defaultdict(list)
             for job in own:
                 of_number[steps.number(job[0])].append(job)
-            self._jobs[name] = _Jobs(own, of_number)
+            self._jobs[name] = _JobsOfName(own, of_number)
         return self._jobs[name]
 
-    def _who(self, number: str, beside: Sequence[_Ran]) -> Kind | None:
-        """The kind of the job of this number that ran at the time of another one; None: several say so."""
+    def _kind_of_number(self, number: str, beside: Sequence[_ProfileRow]) -> Kind | None:
+        """Kind of the job with this number that overlapped `beside`; None if several jobs match."""
         begin_s, end_s = beside[0].start_unix_s, _end_s(beside)
         found = {
             (*name, steps.n_ranks(job))
@@ -211,27 +217,29 @@ class Known:
             for job in self._of_name(name).of_number.get(number, ())
             if job[0].start_unix_s < end_s and begin_s < _end_s(job)
         }
-        # A stranger may have written one of them, or two clusters have jobs of one number.
+        # Another user may have forged one of them, or two clusters use the same number.
         return found.pop() if len(found) == 1 else None
 
-    def _is_of(self, user: str, owner: int | None, path: str) -> bool:
-        """Whether a file is the user's own, or of somebody who may speak for him."""
-        if user not in self._numbers:
+    def _is_trusted(self, user: str, owner: int | None, path: str) -> bool:
+        """Whether a profile's file belongs to the user, to root or to this process's user."""
+        if user not in self._uids:
             with contextlib.suppress(KeyError):
-                self._numbers[user] = pwd.getpwnam(user).pw_uid
-        if owner in (0, os.geteuid(), self._numbers.get(user, 0)):
+                self._uids[user] = pwd.getpwnam(user).pw_uid
+        if owner in (0, os.geteuid(), self._uids.get(user, 0)):
             return True
-        told = f"{printable(path)} is of a job of {user}, but the file belongs to user {owner}"
-        self.notes.setdefault("owner", f"{told}: such profiles are not used")
+        message = f"{printable(path)} is of a job of {user}, but the file belongs to user {owner}"
+        self.notes.setdefault("owner", f"{message}: such profiles are not used")
         return False
 
     def _read(self, users: Mapping[str, str]) -> dict[str, Run]:
-        """Runs by path: on machines like the model's, and of files that may speak for the path's user."""
+        """Runs by path: those on machines like the model's, from trusted files."""
         full = {os.path.join(self.folder, path): path for path in users}
         read, _ = read_runs(list(full))
-        # Between the list and the reading somebody may have put another file there.
+        # The file may have been replaced between the listing and the reading.
         runs = {
-            full[path]: run for path, run in read.items() if self._is_of(users[full[path]], run.owner, path)
+            full[path]: run
+            for path, run in read.items()
+            if self._is_trusted(users[full[path]], run.owner, path)
         }
         here = {
             path: run
@@ -244,44 +252,46 @@ class Known:
 
     def _features(self, user: str, paths: Sequence[str]) -> JobFeatures | None:
         jobs = steps.jobs(self._read(dict.fromkeys(paths, user)).values())
-        # By default all jobs of `sbatch --wrap` are called wrap.
+        # All jobs of `sbatch --wrap` have the name wrap, whatever program they run.
         if len({frozenset(program_name(step.command) for step in job) for job in jobs}) > 1:
             return None
         try:
             found = job_features([steps.whole(job) for job in jobs])
-            wrong = _impossible(found)
+            wrong = _implausible(found)
         except DataError:
             return None
         except ArithmeticError:
             wrong = "numbers that are too large"
         if not wrong:
             return found
-        self._note_impossible(paths[-1], wrong, "jobs with such profiles are not paired")
+        self._note_implausible(paths[-1], wrong, "jobs with such profiles are not paired")
         return None
 
-    def _note_impossible(self, path: str, wrong: str, so: str) -> None:
+    def _note_implausible(self, path: str, wrong: str, so: str) -> None:
         self.notes.setdefault("impossible", f"{printable(path)} has impossible {wrong}: {so}")
 
     def _note_machine(self, other: Machine | None) -> None:
-        told = f"profiles in {self.folder} are of {other}, and the model is of {self.machine}"
-        self.notes.setdefault("machine", f"{told}: jobs with such profiles are not paired; fit a model here")
+        message = f"profiles in {self.folder} are of {other}, and the model is of {self.machine}"
+        self.notes.setdefault(
+            "machine", f"{message}: jobs with such profiles are not paired; fit a model here"
+        )
 
 
-def _paths(job: Sequence[_Ran]) -> tuple[str, ...]:
+def _paths(job: Sequence[_ProfileRow]) -> tuple[str, ...]:
     return tuple(step.path for step in job)
 
 
-def _end_s(job: Sequence[_Ran]) -> float:
+def _end_s(job: Sequence[_ProfileRow]) -> float:
     return max(step.start_unix_s + step.wall_s for step in job)
 
 
-def _impossible(found: JobFeatures) -> str:
-    """What no job can have been like, in words; empty: it may all be true."""
-    if found.runtime_s > LONGEST_S:
+def _implausible(found: JobFeatures) -> str:
+    """The first implausible number, in words; empty if there is none."""
+    if found.runtime_s > RUNTIME_MAX_S:
         return f"a run of {found.runtime_s:.3g} s"
-    if found.n_cores > MOST_CORES:
+    if found.n_cores > N_CORES_MAX:
         return f"{found.n_cores:.3g} processors"
     if (memory_bytes := found.values.get("rss_bytes_mean", 0.0)) < 0:
         return f"{memory_bytes:.3g} bytes of memory"
-    wrong = next((name for name, value in found.values.items() if abs(value) > MOST), None)
+    wrong = next((name for name, value in found.values.items() if abs(value) > FEATURE_MAX), None)
     return "" if wrong is None else f"{wrong} = {found.values[wrong]:.3g}"

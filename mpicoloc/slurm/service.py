@@ -1,7 +1,7 @@
-"""The pairing service: looks at Slurm's queue again and again, and says which waiting jobs share a node next.
+"""The pairing service: reads Slurm's queue again and again, and decides which waiting jobs share a node next.
 
-It keeps nothing in memory that the queue and the profiles do not tell: it may die at any time and be started
-again, or not. Jobs that it never came to run as the batch system has them.
+All of its state can be read from the queue and the profiles, so it may die at any time. Jobs that it has not
+changed run as the batch system wants them.
 """
 
 from __future__ import annotations
@@ -25,33 +25,33 @@ from mpicoloc.schedule.assignment import own_limit_s
 from mpicoloc.schedule.queue import Queue, Room
 from mpicoloc.slowdown import pair_history, slowdown
 from mpicoloc.slurm import apply, client
-from mpicoloc.slurm.job_history import Kind, Known
+from mpicoloc.slurm.job_history import Kind, ProfileHistory
 
 Array = NDArray[np.float64]
-Met: TypeAlias = Mapping[tuple[Kind, Kind], Sequence[Estimate]]
-"""What kinds suffered when they met (`Known.met`)."""
-BARRED_S = 600.0
-"""So long a job is left alone after Slurm has refused it."""
-NOT_TOGETHER = 1e9
-"""As a slowdown, worse than any: leaders have nodes of their own."""
-FRESH_S = 1.0
-"""A queue that is older is asked for again: profiles had to be read meanwhile, at first thousands."""
-LEAST_S = 1.0
-"""What a job still runs, at least, that should have ended by what its profiles say."""
+MeasuredPairs: TypeAlias = Mapping[tuple[Kind, Kind], Sequence[Estimate]]
+"""Slowdowns of each kind of job beside each other kind (`ProfileHistory.measured_pairs`)."""
+EXCLUDED_S = 600.0
+"""A job that Slurm refused to change is left alone for this time, s."""
+FORBIDDEN_SLOWDOWN = 1e9
+"""Slowdown of two leaders: larger than any, because each has nodes of its own."""
+SNAPSHOT_AGE_MAX_S = 1.0
+"""An older snapshot is taken again: reading thousands of profiles for the first time takes longer, s."""
+MIN_REMAINING_S = 1.0
+"""Remaining run time of a job that has run longer than its profiles say, s."""
 
 
 @dataclass(frozen=True)
-class Steering:
-    """How it is steered.
+class ServiceSettings:
+    """Settings of the service.
 
     Parameters
     ----------
-    partitions : steering.Partitions
+    partitions : sharing_plan.Partitions
         Names of the two queues.
-    rules : pairs.Rules
+    rules : policies.Rules
         How pairs are chosen.
     model : SlowdownModel or None
-        None: only `rules.prior_slowdown` is known.
+        Without one, each pair is expected to have `rules.prior_slowdown`.
     n_sharing : int
         Jobs that the queue for sharing puts on one processor (Slurm's OverSubscribe=FORCE:2).
     """
@@ -62,8 +62,8 @@ class Steering:
     n_sharing: int = 2
 
 
-def advice(now: Snapshot, how: Steering) -> list[str]:
-    """What of the nodes is not as the model has it, in words."""
+def machine_advice(now: Snapshot, how: ServiceSettings) -> list[str]:
+    """A sentence if nodes differ from the machine on which the model was measured."""
     machine = getattr(how.model, "machine", None)
     nodes = sharing_plan.usable(now, how.partitions)
     other = None if machine is None else next((each for each in nodes if each.n_cpus != machine.n_cpus), None)
@@ -75,27 +75,27 @@ def advice(now: Snapshot, how: Steering) -> list[str]:
     ]
 
 
-def look(now: Snapshot, known: Known, how: Steering) -> list[sharing_plan.Action]:
-    """What to say at this time: `steering.decide` with what is known of the jobs."""
+def decide_actions(now: Snapshot, known: ProfileHistory, how: ServiceSettings) -> list[sharing_plan.Action]:
+    """Actions for this snapshot: `sharing_plan.decide` with what the profiles tell of the jobs."""
     features = {
         job.id: _within_limit(job, found)
         for job in now.jobs
-        if (found := known.of(job, now.now_s)) is not None
+        if (found := known.features_of(job, now.now_s)) is not None
     }
     runtime_s = {number: found.runtime_s for number, found in features.items()}
-    measured = known.met({job.kind for job in now.jobs if job.id in features})
+    measured = known.measured_pairs({job.kind for job in now.jobs if job.id in features})
 
     def plan(leaders: Sequence[BatchJob], waiting: Sequence[BatchJob]) -> Sequence[policies.Group]:
-        return planned(leaders, waiting, features, how, now, measured)
+        return plan_groups(leaders, waiting, features, how, now, measured)
 
     def growth(job: BatchJob, others: Sequence[BatchJob]) -> float:
-        # With equal shares of the processors a job takes so much longer, whatever is expected.
+        # Jobs that take turns on a processor take this much longer, whatever the model expects.
         least = float(max(how.n_sharing, how.rules.prior_slowdown or 1.0))
         both = [job, *others]
         if not all(each.id in features for each in both):
             return least
-        value, high = _expected(both, features, how, measured)
-        # What is not known of a pair, `least` has to cover.
+        value, high = _expected_slowdowns(both, features, how, measured)
+        # An unknown pair counts as 1 here; `least` covers it.
         lost = np.nan_to_num(np.fmax(value, high)[0, 1:] - 1.0)
         return max(1.0 + float(lost.sum()), least)
 
@@ -104,35 +104,35 @@ def look(now: Snapshot, known: Known, how: Steering) -> list[sharing_plan.Action
 
 def _within_limit(job: BatchJob, found: JobFeatures) -> JobFeatures:
     """No job runs longer than its time limit, whatever its profiles say."""
-    return dataclasses.replace(found, runtime_s=min(found.runtime_s, max(own_limit_s(job), LEAST_S)))
+    return dataclasses.replace(found, runtime_s=min(found.runtime_s, max(own_limit_s(job), MIN_REMAINING_S)))
 
 
-def planned(
+def plan_groups(
     leaders: Sequence[BatchJob],
     waiting: Sequence[BatchJob],
     features: Mapping[int, JobFeatures],
-    how: Steering,
+    how: ServiceSettings,
     now: Snapshot,
-    measured: Met,
+    measured: MeasuredPairs,
 ) -> list[policies.Group]:
     """Groups of leaders and waiting jobs that have as many nodes.
 
-    A job of which nothing is known runs alone, so that its profile tells next time; so does one whose time
-    limit cannot grow as sharing needs it.
+    A job without profiles runs alone, so that there is one next time. So does a job whose time limit cannot
+    grow as much as sharing needs.
     """
     both = [*leaders, *waiting]
-    room, max_s = _room(now, how), now.queue(how.partitions.shared).max_s
-    may = [
+    room, max_s = _smallest_room(now, how), now.queue(how.partitions.shared).max_s
+    sharable = [
         i
         for i, job in enumerate(both)
-        if job.id in features and _fits(job, features[job.id], room)
+        if job.id in features and _fits_in(job, features[job.id], room)
         and (i < len(leaders) or math.isinf(job.limit_s) or job.limit_s * how.n_sharing <= max_s)
     ]  # fmt: skip
     groups = []
-    for n_nodes in sorted({both[i].n_nodes for i in may}):
-        # Policies that take jobs two by two must come upon a leader and a job for it.
-        first = [i for i in may if both[i].n_nodes == n_nodes and i < len(leaders)]
-        others = [i for i in may if both[i].n_nodes == n_nodes and i >= len(leaders)]
+    for n_nodes in sorted({both[i].n_nodes for i in sharable}):
+        # Policies that pair neighbours of the queue need leaders and others in turn.
+        first = [i for i in sharable if both[i].n_nodes == n_nodes and i < len(leaders)]
+        others = [i for i in sharable if both[i].n_nodes == n_nodes and i >= len(leaders)]
         mixed = [i for two in itertools.zip_longest(first, others) for i in two if i is not None]
         queue = _queue([both[i] for i in mixed], {both[i].id for i in first}, features, how, now, measured)
         rules = dataclasses.replace(how.rules, room=room)
@@ -140,7 +140,7 @@ def planned(
             policies.Group(tuple(sorted(mixed[i] for i in group.jobs)), group.duration_s, group.why)
             for group in policies.plan(queue, rules).groups
         ]
-    alone = set(range(len(both))) - set(may)
+    alone = set(range(len(both))) - set(sharable)
     return [*groups, *(policies.Group((i,), 0.0, "no prediction, or it cannot share") for i in alone)]
 
 
@@ -148,15 +148,15 @@ def _queue(
     jobs: Sequence[BatchJob],
     leaders: Collection[int],
     features: Mapping[int, JobFeatures],
-    how: Steering,
+    how: ServiceSettings,
     now: Snapshot,
-    measured: Met,
+    measured: MeasuredPairs,
 ) -> Queue:
-    value, high = _expected(jobs, features, how, measured)
+    value, high = _expected_slowdowns(jobs, features, how, measured)
     leads = np.array([job.id in leaders for job in jobs], bool)
-    value, high = (np.where(leads[:, None] & leads, NOT_TOGETHER, array) for array in (value, high))
+    value, high = (np.where(leads[:, None] & leads, FORBIDDEN_SLOWDOWN, array) for array in (value, high))
     return Queue(
-        np.array([_left_s(job, features[job.id], now) for job in jobs]),
+        np.array([_remaining_s(job, features[job.id], now) for job in jobs]),
         value,
         high,
         n_cores=np.array([_n_cores(job) for job in jobs]),
@@ -164,11 +164,14 @@ def _queue(
     )
 
 
-def _expected(
-    jobs: Sequence[BatchJob], features: Mapping[int, JobFeatures], how: Steering, measured: Met
+def _expected_slowdowns(
+    jobs: Sequence[BatchJob],
+    features: Mapping[int, JobFeatures],
+    how: ServiceSettings,
+    measured: MeasuredPairs,
 ) -> tuple[Array, Array]:
-    """What each job will suffer beside each other, and the upper end of that (`met.among`)."""
-    # Jobs of one kind behave alike: a queue has many of few kinds.
+    """Expected slowdown of each job beside each other, and its upper end (`pair_history.among`)."""
+    # Jobs of one kind have the same features, and a queue has many jobs of few kinds.
     of_kind = {job.kind: features[job.id] for job in reversed(jobs)}
     place = {kind: i for i, kind in enumerate(of_kind)}
     which = np.array([place[job.kind] for job in jobs], int)
@@ -179,31 +182,31 @@ def _expected(
     return value, high
 
 
-def _left_s(job: BatchJob, found: JobFeatures, now: Snapshot) -> float:
-    """How long a job alone would still run, s."""
+def _remaining_s(job: BatchJob, found: JobFeatures, now: Snapshot) -> float:
+    """Remaining run time of a job without co-runners, s."""
     gone_s = now.now_s - job.start_s if job.is_on_nodes else 0.0
-    return max(found.runtime_s - gone_s, LEAST_S)
+    return max(found.runtime_s - gone_s, MIN_REMAINING_S)
 
 
-def _fits(job: BatchJob, found: JobFeatures, room: Room) -> bool:
+def _fits_in(job: BatchJob, found: JobFeatures, room: Room) -> bool:
     return _n_cores(job) <= room.n_cores and _memory_bytes(job, found) <= room.memory_bytes
 
 
 def _n_cores(job: BatchJob) -> float:
-    """Processors that it wants of each of its nodes."""
-    # One that runs has all of them, whatever it wants.
+    """Processors that a job needs on each of its nodes."""
+    # A running job has all processors of its nodes, so its tasks tell what it uses.
     n_cores = max(job.n_tasks, job.n_cpus) if job.state == PENDING else job.n_tasks
     return max(n_cores / max(job.n_nodes, 1), 1.0)
 
 
 def _memory_bytes(job: BatchJob, found: JobFeatures) -> float:
-    """Most memory that its ranks had together on a node, or what it asks for, if that is more."""
+    """Memory on a node: the larger of what its ranks used and what it asked for, bytes."""
     measured_bytes = found.values.get("rss_bytes_mean", 0.0) * found.n_cores / max(job.n_nodes, 1)
     return max(measured_bytes, job.memory_bytes)
 
 
-def _room(now: Snapshot, how: Steering) -> Room:
-    """That of the smallest node, and no more than the rules say: any pair must fit wherever it comes to."""
+def _smallest_room(now: Snapshot, how: ServiceSettings) -> Room:
+    """Room of the smallest node, within the rules' limits: a pair may be placed on any node."""
     nodes = sharing_plan.usable(now, how.partitions)
     n_cores = min((node.n_cpus * how.n_sharing for node in nodes), default=1)
     memory_bytes = min((node.memory_bytes for node in nodes), default=1.0)
@@ -212,82 +215,90 @@ def _room(now: Snapshot, how: Steering) -> Room:
 
 
 @dataclass
-class Spoken:
-    """What was said at earlier looks, so that it is neither said nor noted at each of them."""
+class LoopState:
+    """What earlier rounds did, so that it is not repeated: announced actions, and jobs to leave alone."""
 
-    would: set[tuple[str, int, tuple[str, ...]]] = field(default_factory=set)
-    refused: dict[int, float] = field(default_factory=dict)
+    announced: set[tuple[str, int, tuple[str, ...]]] = field(default_factory=set)
+    excluded_until_s: dict[int, float] = field(default_factory=dict)
 
 
-def step(
-    known: Known,
-    how: Steering,
-    audit: apply.Audit,
+def run_once(
+    known: ProfileHistory,
+    how: ServiceSettings,
+    audit: apply.AuditLog,
     *,
     is_dry: bool,
-    spoken: Spoken | None = None,
+    state: LoopState | None = None,
     clock: Callable[[], float] = time.time,
 ) -> list[sharing_plan.Action]:
-    """One look: decide, say it unless `is_dry`, note it; returns what is new of what was decided.
+    """One round: take a snapshot, decide, change the jobs unless `is_dry`, and log.
+
+    Returns
+    -------
+    list of Action
+        Actions that earlier rounds did not have.
 
     Raises
     ------
     EnvironmentFault
-        If Slurm does not answer. What it refuses for one job is noted, and looked at again after `BARRED_S`.
+        If Slurm does not answer. A refused change of one job is logged; that job is tried again after
+        `EXCLUDED_S`.
     DataError
-        If its answer or the profiles' folder is not what it should be.
+        If its answer or the folder of profiles is not understood.
     """
-    spoken = Spoken() if spoken is None else spoken
+    state = LoopState() if state is None else state
     now = client.snapshot(clock)
-    known.look({str(job.id) for job in now.jobs if job.is_on_nodes})
-    # What is new is read before the queue is asked again, so that this one is young when it is decided upon.
-    known.met({job.kind for job in now.jobs if known.of(job, now.now_s) is not None})
-    if clock() - now.now_s > FRESH_S:
+    known.update({str(job.id) for job in now.jobs if job.is_on_nodes})
+    # Reading new profiles may take long. The snapshot for the decision must be young, so they are read first.
+    known.measured_pairs({job.kind for job in now.jobs if known.features_of(job, now.now_s) is not None})
+    if clock() - now.now_s > SNAPSHOT_AGE_MAX_S:
         now = client.snapshot(clock)
-    actions = look(now, known, how)
+    actions = decide_actions(now, known, how)
     if not is_dry:
-        return _said(actions, now, known, how, audit, spoken)
-    new = [action for action in actions if _key(action) not in spoken.would]
+        return _apply_actions(actions, now, known, how, audit, state)
+    new = [action for action in actions if _action_key(action) not in state.announced]
     for action in new:
-        audit.note(now.now_s, "would say", **apply.told(action))
-    spoken.would = set(map(_key, actions))
+        audit.add(now.now_s, "would say", **apply.action_fields(action))
+    state.announced = set(map(_action_key, actions))
     return new
 
 
-def _said(
+def _apply_actions(
     actions: Sequence[sharing_plan.Action],
     now: Snapshot,
-    known: Known,
-    how: Steering,
-    audit: apply.Audit,
-    spoken: Spoken,
+    known: ProfileHistory,
+    how: ServiceSettings,
+    audit: apply.AuditLog,
+    state: LoopState,
 ) -> list[sharing_plan.Action]:
-    spoken.refused = {job: until_s for job, until_s in spoken.refused.items() if until_s > now.now_s}
-    unsaid: set[int] = set(spoken.refused)
+    state.excluded_until_s = {
+        job: until_s for job, until_s in state.excluded_until_s.items() if until_s > now.now_s
+    }
+    unchanged: set[int] = set(state.excluded_until_s)
     new = []
     for action in actions:
-        if isinstance(action, sharing_plan.Commit) and unsaid & set(action.after):
-            continue  # it would wait for a job that is not where it was to be
-        if spoken.refused.keys() & set(_jobs(action)):
+        if isinstance(action, sharing_plan.Commit) and unchanged & set(action.after):
+            continue  # it would wait for a job that could not be moved
+        if state.excluded_until_s.keys() & set(_jobs_of(action)):
             continue
         new.append(action)
-        if (refused := apply.say(action, now, how.partitions, audit)) is not None:
-            unsaid.add(_job(action))
-            spoken.refused[refused] = now.now_s + BARRED_S
-            known.bar(refused, now.now_s + BARRED_S)
+        if (refused := apply.apply_action(action, now, how.partitions, audit)) is not None:
+            unchanged.add(_moved_job(action))
+            state.excluded_until_s[refused] = now.now_s + EXCLUDED_S
+            known.exclude_until(refused, now.now_s + EXCLUDED_S)
         elif isinstance(action, sharing_plan.Release) and action.why.startswith(sharing_plan.REFUSED):
-            known.bar(action.job, now.now_s + BARRED_S)
+            known.exclude_until(action.job, now.now_s + EXCLUDED_S)
     return new
 
 
-def _key(action: sharing_plan.Action) -> tuple[str, int, tuple[str, ...]]:
+def _action_key(action: sharing_plan.Action) -> tuple[str, int, tuple[str, ...]]:
     nodes = action.share.nodes if isinstance(action, sharing_plan.Commit) else ()
-    return type(action).__name__, _job(action), nodes
+    return type(action).__name__, _moved_job(action), nodes
 
 
-def _jobs(action: sharing_plan.Action) -> tuple[int, ...]:
+def _jobs_of(action: sharing_plan.Action) -> tuple[int, ...]:
     return action.share.jobs if isinstance(action, sharing_plan.Commit) else (action.job,)
 
 
-def _job(action: sharing_plan.Action) -> int:
+def _moved_job(action: sharing_plan.Action) -> int:
     return action.share.job if isinstance(action, sharing_plan.Commit) else action.job

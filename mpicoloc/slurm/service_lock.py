@@ -1,4 +1,4 @@
-"""One pairing service at a time: two would send each other's jobs about."""
+"""A lock for the pairing service: two services would move each other's jobs."""
 
 from __future__ import annotations
 
@@ -15,25 +15,25 @@ from mpicoloc.schedule.sharing_plan import Partitions
 _HELD: list[TextIO] = []
 
 
-def _let_go() -> None:
+def _close_locks() -> None:
     for file in _HELD:
         file.close()
 
 
-# A process that reads a profile for the service may hang and outlive it, and keeps no new one out.
-os.register_at_fork(after_in_child=_let_go)
+# A child that reads a profile may hang and outlive the service; it must not keep the lock.
+os.register_at_fork(after_in_child=_close_locks)
 
 
 @contextlib.contextmanager
-def only_one(partitions: Partitions) -> Iterator[None]:
-    """While this user's only service of these partitions of this Slurm works; it ends with the process.
+def hold_lock(partitions: Partitions) -> Iterator[None]:
+    """Hold the lock of these partitions; the system lets go of it when the process ends.
 
-    Without a place for the lock, or where the file system knows none, nobody is kept out.
+    Without a place for the lock, or on a file system without locks, there is none.
 
     Raises
     ------
     EnvironmentFault
-        If another one is at work.
+        If another service holds it.
     """
     cache = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
     words = "\0".join((os.environ.get("SLURM_CONF", ""), partitions.alone, partitions.shared))

@@ -1,13 +1,14 @@
-"""When a job of Slurm is over: its profiles are signed, its price is told, its files in memory are removed.
+"""The end of a job of Slurm: signs its profiles and removes its files from shared memory.
 
-Called as root by slurmstepd and slurmd (``mpicoloc slurm close``, ``mpicoloc slurm clean``). All of it may be
-done again: what is in the spool tells what has been done. No process that opens a user's profile has root's
-rights or the site's key in its memory.
+slurmstepd and slurmd call it as root (``mpicoloc slurm close``, ``mpicoloc slurm clean``). It may run again:
+the spool shows what is done. A process that opens a user's profile has neither root's rights nor the site's
+key in its memory.
 """
 
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import glob
 import os
 import pwd
@@ -15,7 +16,7 @@ import re
 import stat
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from mpicoloc.coordinator import init_barrier, leftovers
 from mpicoloc.core.profile import Profile
@@ -29,22 +30,22 @@ from mpicoloc.slurm import slurm_command, step_note
 MAX_PROFILES = 1000
 """Most profiles of one start of a job that are signed."""
 MAX_BYTES = 4 << 30
-"""Most bytes that they have together."""
+"""Most bytes of all signed profiles of one start of a job."""
 MAX_FILE_BYTES = 256 << 20
-"""Largest one."""
+"""Most bytes of one profile."""
 MEMORY_BYTES = 3 << 29
-"""Most memory of a process that opens one: an epilog is in no job's bounds, and other jobs run beside it."""
+"""Memory of a process that opens a profile, bytes: an epilog runs beside other jobs, in no job's limits."""
 KEEPER_S = 10.0
 """Longest wait for what writes the profile of a job that was killed, s."""
 _NAP_S = 0.1
 PRICES = ".mpicoloc-prices-"
 """Begin of the names of files in the spool that `slurm_price` keeps while a job runs."""
 _STALE_S = 3600.0
-"""Nothing that is being written into the spool takes so long."""
-_FORGOTTEN_S = 30 * 86400.0
-"""Prices that no step has changed for so long are of a job whose epilog, which removes them, never came."""
+"""A file that is being written for longer was left by a killed writer, s."""
+_PRICES_KEPT_S = 30 * 86400.0
+"""Prices that no step changed for so long were left by a job without an epilog, s."""
 _ASK_S = 5.0
-"""Longest wait for one answer of Slurm's, s: all of it has 20 s."""
+"""Longest wait for one answer of Slurm, s; slurmd allows 20 s for all of them."""
 _WIDTH, COMMENT_WIDTH = 128, 8192
 _FIELDS = ("JobID", "UserID", "SubmitTime", "StartTime", "StateCompact", "ArrayJobID", "ArrayTaskID",
            "HetJobID", "HetJobOffset", "RestartCnt", "NumNodes", "NumCPUs", "TimeUsed", "EndTime", "Cluster",
@@ -59,10 +60,10 @@ STEP = re.compile(r"\d{1,10}|batch|interactive")
 class Start:
     """One start of a job, as slurmctld knows it.
 
-    `submitted_unix_s` tells it from all others of that number: a job that is requeued gets a new one when it
-    has left its nodes. Its files are not older than `since_unix_s`. `address` names this job alone, where the
-    number may mean all tasks of an array. `admin_comment` is None where it is longer than can be asked for,
-    and `told` is what else slurmctld said, by the names of squeue.
+    `submitted_unix_s` differs between the starts of one number: a requeued job gets a new one when it has
+    left its nodes. Files of this start are not older than `since_unix_s`. `address` names this job alone,
+    where the number may mean all tasks of an array. `admin_comment` is None if it is too long to be read.
+    `fields` has all that slurmctld said, by squeue's names.
     """
 
     job: int
@@ -72,7 +73,7 @@ class Start:
     is_running: bool
     address: str
     admin_comment: str | None = ""
-    told: Mapping[str, str] = field(default_factory=dict)
+    fields: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
     def name(self, step: str) -> str:
         """Name in the spool of the profile of a step."""
@@ -84,7 +85,7 @@ class Start:
         return f"{self.job}.{self.submitted_unix_s}"
 
 
-def start_of(job: int, uid: int) -> Start:
+def query_start(job: int, uid: int) -> Start:
     """Ask slurmctld about a job that runs or has just ended.
 
     Raises
@@ -94,22 +95,22 @@ def start_of(job: int, uid: int) -> Start:
     """
     fields = ",".join(f"{name}:{_WIDTH}" for name in _FIELDS)
     wanted = f"{fields},admin_comment:{COMMENT_WIDTH},Account:{_WIDTH}"
-    return started(
-        ask(["squeue", "--noheader", "--states=all", "--jobs", str(job), "--Format", wanted]), job, uid
+    return parse_start(
+        run_slurm(["squeue", "--noheader", "--states=all", "--jobs", str(job), "--Format", wanted]), job, uid
     )
 
 
-def ask(command: Sequence[str]) -> str:
-    """What a program of Slurm prints, times in s since 1970; errors as of `slurm_command.ask`."""
-    return slurm_command.ask(
+def run_slurm(command: Sequence[str]) -> str:
+    """Output of a program of Slurm, with times in s since 1970; errors as of `slurm_command.run`."""
+    return slurm_command.run(
         command, more={"SLURM_TIME_FORMAT": "%s"}, limit_s=_ASK_S, errors="surrogateescape"
     )
 
 
-def started(told: str, job: int, uid: int) -> Start:
-    """The job in the answer of squeue; errors as of `start_of`."""
-    # Slurm counts bytes. A text with a line break in it is too short to look like another job's columns.
-    raw = os.fsencode(told)
+def parse_start(answer: str, job: int, uid: int) -> Start:
+    """The job in the answer of squeue; errors as of `query_start`."""
+    # Columns have fixed widths in bytes, so a comment with line breaks cannot look like another job's row.
+    raw = os.fsencode(answer)
     for begin in (0, *(found.end() for found in re.finditer(b"\n", raw))):
         lead, rest = raw[begin : begin + _LEAD], raw[begin + _LEAD :]
         row = {
@@ -133,14 +134,14 @@ def _start(row: Mapping[str, str], comment: str | None) -> Start:
     elif row["HetJobID"].isdecimal() and int(row["HetJobID"]):
         address = f"{row['HetJobID']}+{row['HetJobOffset']}"
     is_running = row["StateCompact"] in ("R", "S")
-    # Of a job that was requeued the begin is one to come.
+    # A requeued job's StartTime lies in the future.
     since = row["StartTime"] if is_running and row["StartTime"].isdecimal() else row["SubmitTime"]
     job, uid, submitted = (int(row[name]) for name in ("JobID", "UserID", "SubmitTime"))
     return Start(job, uid, submitted, int(since), is_running, address, comment, row)
 
 
 def check_pattern(pattern: str) -> None:
-    """Raise a UsageError if the steps of a job would have one file together: it is the profile of none."""
+    """Raise a UsageError for a pattern without the step, which all steps of a job would share."""
     if "%s" not in _split(pattern):
         raise UsageError(
             f"--out {pattern!r} has no %s, the step: nothing is signed, as one file cannot be the profile of "
@@ -148,23 +149,23 @@ def check_pattern(pattern: str) -> None:
         )
 
 
-def place(pattern: str, start: Start, step: str) -> str:
-    """Where a step's profile is or will be.
+def profile_path(pattern: str, start: Start, step: str) -> str:
+    """Path of a step's profile, whether it exists or not.
 
     Parameters
     ----------
     pattern : str
-        As of `files`.
+        As of `find_profiles`.
     start : Start
         The job.
     step : str
         Its number, ``batch`` or ``interactive``.
     """
-    return "".join(step if part == "%s" else part for part in _parts(pattern, start))
+    return "".join(step if part == "%s" else part for part in _fill_pattern(pattern, start))
 
 
-def _parts(pattern: str, start: Start) -> list[str]:
-    """What is to be joined; ``%s`` is there where the step belongs."""
+def _fill_pattern(pattern: str, start: Start) -> list[str]:
+    """Pieces of the path; ``%s`` stays for the step."""
     values = {"%j": str(start.job), "%u": str(start.uid), "%%": "%"}
     return [values.get(part, part) for part in _split(pattern)]
 
@@ -173,7 +174,7 @@ def _split(pattern: str) -> list[str]:
     return re.split("(%.)", pattern)
 
 
-def files(pattern: str, start: Start) -> list[tuple[str, str]]:
+def find_profiles(pattern: str, start: Start) -> list[tuple[str, str]]:
     """Profiles that a user's job left.
 
     Parameters
@@ -188,15 +189,15 @@ def files(pattern: str, start: Start) -> list[tuple[str, str]]:
     list of (str, str)
         Regular files of that user only, of this start of the job, each with its name in the spool.
     """
-    parts = _parts(pattern, start)
+    parts = _fill_pattern(pattern, start)
     found = glob.glob("".join("*" if part == "%s" else glob.escape(part) for part in parts))
     steps = [f"(?P<step>{STEP.pattern})"] + ["(?P=step)"] * parts.count("%s")
     named = re.compile("".join(steps.pop(0) if part == "%s" else re.escape(part) for part in parts))
-    matches = (named.fullmatch(path) for path in sorted(found) if _is_of(path, start))
+    matches = (named.fullmatch(path) for path in sorted(found) if _is_recent_file_of(path, start))
     return [(match[0], start.name(match["step"])) for match in matches if match]
 
 
-def _is_of(path: str, start: Start) -> bool:
+def _is_recent_file_of(path: str, start: Start) -> bool:
     with contextlib.suppress(OSError):
         status = os.lstat(path)
         is_own = stat.S_ISREG(status.st_mode) and status.st_uid == start.uid
@@ -212,7 +213,7 @@ def sign(
     Parameters
     ----------
     found : (str, str)
-        One of `files`.
+        One of `find_profiles`.
     start : Start
         The job.
     key : bytes or KeyFile
@@ -230,10 +231,10 @@ def sign(
         If the spool cannot be written.
     """
     path, to = found[0], os.path.join(spool, found[1])
-    # However the user may have changed his own since.
-    if os.path.lexists(to) or _is_of_earlier(path, found[1], spool, start):
+    # The user's file may have changed since; the signed one stays.
+    if os.path.lexists(to) or _was_signed_for_earlier_start(path, found[1], spool, start):
         return None
-    content = _taken(path, start.uid, signed(spool, start))
+    content = _read_user_file(path, start.uid, signed_profiles(spool, start))
     names = (str(start.uid), user_name(start.uid), "")
 
     def check(job: str, user: str) -> None:
@@ -249,8 +250,8 @@ def sign(
     return to
 
 
-def _is_of_earlier(path: str, name: str, spool: str, start: Start) -> bool:
-    """Whether it was signed for an earlier start: Slurm tells its times in whole seconds, files do not."""
+def _was_signed_for_earlier_start(path: str, name: str, spool: str, start: Start) -> bool:
+    """Whether an earlier start has signed it. Slurm's times, whole seconds, cannot tell."""
     of_step = name.removeprefix(start.stem)
     same = re.compile(rf"{start.job}\.\d+{re.escape(of_step)}")
     with contextlib.suppress(OSError):
@@ -272,8 +273,8 @@ def user_name(uid: int) -> str:
         return str(uid)
 
 
-def _taken(path: str, uid: int, before: Iterable[str]) -> bytes:
-    """A user's file, who may put another one or a link in its place at any moment; one too many is left."""
+def _read_user_file(path: str, uid: int, before: Iterable[str]) -> bytes:
+    """Content of a file that its user may replace by another file or a link at any moment."""
     try:
         fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError as error:
@@ -303,17 +304,17 @@ def _check_room(path: str, n_bytes: int, before: Iterable[str]) -> None:
         raise DataError(f"{path} is not signed: it would make more than {most} of signed profiles of its job")
 
 
-def signed(spool: str, start: Start) -> list[str]:
+def signed_profiles(spool: str, start: Start) -> list[str]:
     """Signed profiles of this start of a job, in the order of their names."""
     return sorted(glob.glob(os.path.join(glob.escape(spool), f"{start.stem}.*.h5")))
 
 
 def sweep(spool: str, now_unix_s: float) -> None:
-    """Remove from the spool what a killed writer left half written, and prices of jobs long gone."""
+    """Remove half-written files of killed writers, and prices of jobs that ended long ago, from the spool."""
     oldest_s = {
         ".mpicoloc-*.part": _STALE_S,
         f"{step_note.FOLDER}/.mpicoloc-*.part": _STALE_S,
-        f"{PRICES}*.json": _FORGOTTEN_S,
+        f"{PRICES}*.json": _PRICES_KEPT_S,
     }
     for name, kept_s in oldest_s.items():
         for path in glob.glob(os.path.join(glob.escape(spool), name)):
@@ -322,13 +323,13 @@ def sweep(spool: str, now_unix_s: float) -> None:
                     os.unlink(path)
 
 
-def read_back(paths: Sequence[str], start: Start) -> list[Profile]:
+def read_signed(paths: Sequence[str], start: Start) -> list[Profile]:
     """The facts of signed profiles of this start of a job, parsed with its user's rights."""
     return list(profiles.facts(paths, start.uid, MEMORY_BYTES))
 
 
-def await_keeper(start: Start, folder: str, limit_s: float = KEEPER_S) -> bool:
-    """Wait until what outlives a killed job's ranks has written their profile; returns whether it has ended.
+def wait_for_writers(start: Start, folder: str, limit_s: float = KEEPER_S) -> bool:
+    """Wait for the keepers of a killed job, which write its profile; returns whether they have ended.
 
     Parameters
     ----------
@@ -342,9 +343,9 @@ def await_keeper(start: Start, folder: str, limit_s: float = KEEPER_S) -> bool:
     deadline_s = time.monotonic() + limit_s
     with _as_user(start.uid):
         files = leftovers.files(folder)
-        jobs = {key: paths for key, paths in files.items() if _is_job(key, paths, start.job)}
+        jobs = {key: paths for key, paths in files.items() if _belongs_to(key, paths, start.job)}
     while pids := _processes(start, jobs):
-        # Those that were found are enough to look at; each may have started another one when it ended.
+        # Poll only the processes that were found; when they end, search again for ones that they started.
         while any(any(init_barrier.entries(str(pid), "cmdline")) for pid in pids):
             if time.monotonic() > deadline_s:
                 return False
@@ -359,19 +360,19 @@ def _processes(start: Start, jobs: Mapping[str, Iterable[str]]) -> set[int]:
         return leftovers.processes(jobs)
 
 
-def clean(job: int, uid: int, folder: str) -> int:
+def remove_shared_files(job: int, uid: int, folder: str) -> int:
     """Remove what a user's job left in the node's shared memory; returns how many files.
 
     Files are looked for and removed with that user's rights.
     """
     with _as_user(uid):
         found = leftovers.find(folder, quiet_s=0.0)
-        return sum(left.remove() for left in found if _is_job(left.key, left.paths, job))
+        return sum(left.remove() for left in found if _belongs_to(left.key, left.paths, job))
 
 
 @contextlib.contextmanager
 def _as_user(uid: int) -> Iterator[None]:
-    """The block has the rights of that user, and those of no group."""
+    """Run the block with the rights of that user and of no group."""
     before, groups = (os.geteuid(), os.getegid()), os.getgroups()
     if before[0] == uid:
         yield
@@ -387,8 +388,8 @@ def _as_user(uid: int) -> Iterator[None]:
         os.setgroups(groups)
 
 
-def _is_job(key: str, paths: Iterable[str], job: int) -> bool:
-    """Slurm's number is in the segments, or in the key that PMIx gave."""
+def _belongs_to(key: str, paths: Iterable[str], job: int) -> bool:
+    """Whether files are of this job: its number is in the key that PMIx gave, or in the segments."""
     if re.search(rf"\.{job}[.-]\d+$", key):
         return True
     for path in paths:

@@ -1,4 +1,4 @@
-"""Programs of Slurm, asked again while its controller is away: ``squeue``, ``scontrol``."""
+"""Runs programs of Slurm (``squeue``, ``scontrol``), again while its controller does not answer."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from collections.abc import Callable, Mapping, Sequence
 from mpicoloc.errors import EnvironmentFault
 
 LIMIT_S = 20.0
-"""A command that takes longer has met a controller that is down."""
+"""Limit of one command, s; one that takes longer waits for a controller that is down."""
 PAUSES_S = (0.5, 1.0, 2.0, 4.0)
-"""Between two attempts: a restart of slurmctld takes a second or two."""
+"""Pauses between attempts, s: a restart of slurmctld takes a second or two."""
 _TIME = re.compile(r"(?:(\d+)-)?(?:(\d+):)?(\d+):(\d+)")
-_AWAY = (
+_AWAY_MESSAGES = (
     "Unable to contact slurm controller",
     "Connection refused",
     "Socket timed out",
@@ -25,11 +25,11 @@ _AWAY = (
 )
 
 
-class Away(EnvironmentFault):
-    """The controller does not answer: it may later."""
+class ControllerAway(EnvironmentFault):
+    """The controller does not answer now; it may later."""
 
 
-def ask(
+def run(
     command: Sequence[str],
     pauses_s: Sequence[float] = PAUSES_S,
     sleep: Callable[[float], None] = time.sleep,
@@ -65,18 +65,18 @@ def ask(
     EnvironmentFault
         If there is no such program, the controller stays away, or refuses.
     """
-    # Users' defaults would leave jobs out.
+    # SQUEUE_ variables of the user may leave jobs out.
     env = {name: text for name, text in os.environ.items() if not name.startswith("SQUEUE_")} | dict(
         more or {}
     )
     for pause_s in pauses_s:
-        with contextlib.suppress(Away):
-            return _answer(command, env, limit_s, errors)
+        with contextlib.suppress(ControllerAway):
+            return _run_once(command, env, limit_s, errors)
         sleep(pause_s)
-    return _answer(command, env, limit_s, errors)
+    return _run_once(command, env, limit_s, errors)
 
 
-def _answer(command: Sequence[str], env: Mapping[str, str], limit_s: float, errors: str) -> str:
+def _run_once(command: Sequence[str], env: Mapping[str, str], limit_s: float, errors: str) -> str:
     try:
         done = subprocess.run(
             command, capture_output=True, text=True, errors=errors, check=False, timeout=limit_s,
@@ -85,21 +85,21 @@ def _answer(command: Sequence[str], env: Mapping[str, str], limit_s: float, erro
     except FileNotFoundError:
         raise EnvironmentFault(f"no {command[0]} here: run this where Slurm's programs are") from None
     except subprocess.TimeoutExpired:
-        raise _away(f"no answer in {limit_s:g} s") from None
+        raise _controller_away(f"no answer in {limit_s:g} s") from None
     if done.returncode == 0:
         return done.stdout
     words = (done.stderr or done.stdout).strip() or f"exit code {done.returncode}"
-    if any(word in words for word in _AWAY):
-        raise _away(words)
+    if any(word in words for word in _AWAY_MESSAGES):
+        raise _controller_away(words)
     raise EnvironmentFault(f"{' '.join(command[:3])}: {words.splitlines()[-1]}")
 
 
-def _away(words: str) -> Away:
-    return Away(f"slurmctld does not answer ({words.splitlines()[-1]}): see `scontrol ping`")
+def _controller_away(words: str) -> ControllerAway:
+    return ControllerAway(f"slurmctld does not answer ({words.splitlines()[-1]}): see `scontrol ping`")
 
 
 def seconds(text: str) -> float | None:
-    """A time as Slurm writes it, ``2-12:00:00``, s; None: it is none, as ``UNLIMITED``."""
+    """Seconds of a time as Slurm writes it (``2-12:00:00``); None if it is no time (``UNLIMITED``)."""
     found = _TIME.fullmatch(text)
     if found is None:
         return None

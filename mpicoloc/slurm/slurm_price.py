@@ -1,6 +1,7 @@
-"""What a job's profiles say of its price, written where its user looks: AdminComment.
+"""The price of a job by its profiles, written into its AdminComment, where its user sees it.
 
-It is not what `ledger collect` charges, by Slurm's CPUs and time, which are known when the job has ended.
+`ledger collect` charges another amount: by Slurm's CPUs and time, which are known only when the job has
+ended.
 """
 
 from __future__ import annotations
@@ -25,37 +26,37 @@ _PRICE = '{"mpicoloc":'
 
 
 @dataclass(frozen=True)
-class Part:
-    """What one profile says of its job's price; None: not measured. `slowdown` has value, low and high."""
+class ProfilePrice:
+    """Price by one profile; None if not measured. `slowdown` has value, low and high."""
 
     runtime_su: float | None
     fair_su: float | None
     slowdown: list[float] | None
 
 
-def so_far(spool: str, start: Start) -> dict[str, Any] | None:
-    """The price of a job by all of its profiles that are signed by now; None: there is none.
+def price_so_far(spool: str, start: Start) -> dict[str, Any] | None:
+    """Price of a job by its profiles that are signed so far; None if there are none.
 
-    Each profile is read once, however many steps of its job end after: the next one waits for this.
+    Each profile is read once; a cache in the spool has the prices for the steps that end later.
     """
-    paths = slurm_close.signed(spool, start)
-    before = _kept(spool, start)
-    parts = {name: before[name] for name in map(_version, paths) if name in before}
-    new = [path for path in paths if _version(path) not in parts]
-    parts |= {_version(path): part for path, part in _read(new, start)}
-    if parts.keys() - before.keys():
-        _keep(spool, start, parts)
-    return price(list(parts.values())) if parts else None
+    paths = slurm_close.signed_profiles(spool, start)
+    before = _read_cache(spool, start)
+    prices = {name: before[name] for name in map(_version, paths) if name in before}
+    new = [path for path in paths if _version(path) not in prices]
+    prices |= {_version(path): price for path, price in _read(new, start)}
+    if prices.keys() - before.keys():
+        _write_cache(spool, start, prices)
+    return sum_prices(list(prices.values())) if prices else None
 
 
-def forget(spool: str, start: Start) -> None:
-    """Remove what is kept of a job that has ended."""
+def remove_cache(spool: str, start: Start) -> None:
+    """Remove the cache of a job that has ended."""
     with contextlib.suppress(OSError):
-        os.unlink(_kept_in(spool, start))
+        os.unlink(_cache_path(spool, start))
 
 
 def _version(path: str) -> str:
-    """Its name, and what tells it from another one that the site puts in its place."""
+    """Name, size and time of a profile: they change when the site replaces it."""
     try:
         status = os.stat(path)
     except OSError:
@@ -63,50 +64,50 @@ def _version(path: str) -> str:
     return f"{os.path.basename(path)} {status.st_size} {status.st_mtime_ns}"
 
 
-def _read(paths: Sequence[str], start: Start) -> Iterator[tuple[str, Part]]:
-    """Those that are profiles, many in one process; which ones they are is known where all of them are."""
-    found = slurm_close.read_back(paths, start)
+def _read(paths: Sequence[str], start: Start) -> Iterator[tuple[str, ProfilePrice]]:
+    """Prices of the files that are profiles: read in one process, or one by one if some are none."""
+    found = slurm_close.read_signed(paths, start)
     if len(found) == len(paths):
-        yield from zip(paths, map(part_of, found), strict=True)
+        yield from zip(paths, map(price_of_profile, found), strict=True)
         return
     for path in paths:
-        yield from ((path, part_of(profile)) for profile in slurm_close.read_back([path], start))
+        yield from ((path, price_of_profile(profile)) for profile in slurm_close.read_signed([path], start))
 
 
-def _kept_in(spool: str, start: Start) -> str:
+def _cache_path(spool: str, start: Start) -> str:
     return os.path.join(spool, f"{slurm_close.PRICES}{start.stem}.json")
 
 
-def _kept(spool: str, start: Start) -> dict[str, Part]:
-    """What was read at the ends of earlier steps: none of it is needed."""
-    path = _kept_in(spool, start)
+def _read_cache(spool: str, start: Start) -> dict[str, ProfilePrice]:
+    """Prices that earlier steps have read; empty if the cache is missing or damaged."""
+    path = _cache_path(spool, start)
     with contextlib.suppress(OSError, AttributeError, *STRANGE), elf.open_regular(path) as file:
-        return {name: Part(**values) for name, values in json.load(file).items()}
+        return {name: ProfilePrice(**values) for name, values in json.load(file).items()}
     return {}
 
 
-def _keep(spool: str, start: Start, parts: dict[str, Part]) -> None:
-    text = json.dumps({name: asdict(part) for name, part in parts.items()})
+def _write_cache(spool: str, start: Start, prices: dict[str, ProfilePrice]) -> None:
+    text = json.dumps({name: asdict(price) for name, price in prices.items()})
     with contextlib.suppress(EnvironmentFault):
-        hdf5.replace(_kept_in(spool, start), text.encode())
+        hdf5.replace(_cache_path(spool, start), text.encode())
 
 
-def part_of(profile: Profile) -> Part:
-    """What a profile says of its job's price."""
+def price_of_profile(profile: Profile) -> ProfilePrice:
+    """Price by a profile."""
     price, slowdown = profile.price, profile.interference.slowdown
-    return Part(
+    return ProfilePrice(
         None if price is None else price.runtime_su,
         None if price is None else price.fair_su,
         None if slowdown is None else [slowdown.value, slowdown.low, slowdown.high],
     )
 
 
-def price(parts: Sequence[Part]) -> dict[str, Any]:
-    """What a job's steps cost together, and the slowdown of that which cost most.
+def sum_prices(prices: Sequence[ProfilePrice]) -> dict[str, Any]:
+    """Price of all steps of a job, and the slowdown of the most expensive one.
 
     Parameters
     ----------
-    parts : sequence of Part
+    prices : sequence of ProfilePrice
         At least one.
 
     Returns
@@ -116,25 +117,25 @@ def price(parts: Sequence[Part]) -> dict[str, Any]:
         ``profile_runtime_su``, ``profile_fair_su``; None for what was not measured in every step.
     """
     return {
-        "n_profiles": len(parts),
-        "slowdown": max(parts, key=lambda part: part.runtime_su or 0.0).slowdown,
-        "profile_runtime_su": _sum([part.runtime_su for part in parts]),
-        "profile_fair_su": _sum([part.fair_su for part in parts]),
+        "n_profiles": len(prices),
+        "slowdown": max(prices, key=lambda price: price.runtime_su or 0.0).slowdown,
+        "profile_runtime_su": _sum_if_all_known([price.runtime_su for price in prices]),
+        "profile_fair_su": _sum_if_all_known([price.fair_su for price in prices]),
     }
 
 
-def _sum(parts: list[float | None]) -> float | None:
-    known = [part for part in parts if part is not None]
-    return round(sum(known), 9) if known and len(known) == len(parts) else None
+def _sum_if_all_known(prices: list[float | None]) -> float | None:
+    known = [price for price in prices if price is not None]
+    return round(sum(known), 9) if known and len(known) == len(prices) else None
 
 
-def tell_slurm(start: Start, told: dict[str, Any]) -> bool:
-    """Write it into the job's AdminComment, beside what others have written there.
+def write_admin_comment(start: Start, price: dict[str, Any]) -> bool:
+    """Write the price into the job's AdminComment, beside what others have written there.
 
     Returns
     -------
     bool
-        False where Slurm takes no comment any more, as the job has ended.
+        False if the job has ended, because then Slurm takes no comment.
 
     Raises
     ------
@@ -150,11 +151,11 @@ def tell_slurm(start: Start, told: dict[str, Any]) -> bool:
             f"the AdminComment of job {start.job} has {slurm_close.COMMENT_WIDTH} bytes or more: "
             "it stays as it is, without the price"
         )
-    comment = with_price(start.admin_comment, json.dumps({"mpicoloc": told}, separators=(",", ":")))
+    comment = with_price(start.admin_comment, json.dumps({"mpicoloc": price}, separators=(",", ":")))
     if comment == start.admin_comment:
         return True
     try:
-        slurm_close.ask(["scontrol", "update", f"JobId={start.address}", f"AdminComment={comment}"])
+        slurm_close.run_slurm(["scontrol", "update", f"JobId={start.address}", f"AdminComment={comment}"])
     except EnvironmentFault as refusal:
         if not re.search("already (finished|complet)", str(refusal)):
             raise
@@ -163,7 +164,7 @@ def tell_slurm(start: Start, told: dict[str, Any]) -> bool:
 
 
 def with_price(comment: str, price_text: str) -> str:
-    """A comment with this price in the place of the one before, or behind all that others wrote."""
+    """A comment with this price in the place of an earlier one, else at its end."""
     before, after = comment, ""
     at = comment.find(_PRICE)
     if at >= 0:

@@ -1,7 +1,7 @@
-"""What Slurm knows of a step at its end, asked by root on the step's first node before slurmctld forgets it.
+"""Slurm's record of a step that ends: root queries it on the step's first node before slurmctld forgets it.
 
-Nothing of it is the user's word: texts that he chooses, which could look like other fields, are not read, or
-stand last. What slurmctld does not know any more is taken from the plugin's note of the step.
+Users cannot forge it: texts that a user chooses could look like other fields, so they are not read or stand
+last. Fields that slurmctld has forgotten are taken from the plugin's note of the step.
 """
 
 from __future__ import annotations
@@ -17,18 +17,20 @@ from mpicoloc.errors import DataError, EnvironmentFault, UsageError
 from mpicoloc.profile import signature
 from mpicoloc.slurm import slurm_close, slurm_command, step_note, step_record
 from mpicoloc.slurm.slurm_close import STEP, Start
-from mpicoloc.slurm.slurm_command import Away
+from mpicoloc.slurm.slurm_command import ControllerAway
 from mpicoloc.slurm.step_note import StepNote
 from mpicoloc.slurm.step_record import SKEW_S
 
 _STEP = re.compile(r"StepId=\S+ UserId=\d+ StartTime=(\d+) .*? Nodes=(\d+) CPUs=(\d+) ")
 
 
-def keep(ended: tuple[Start, str], key: signature.Key, spool: str, ended_unix_s: float) -> str | None:
-    """Put the record of a step that ends now into the spool, beside where its profile is or will be.
+def record_ended_step(
+    ended: tuple[Start, str], key: signature.Key, spool: str, ended_unix_s: float
+) -> str | None:
+    """Write the record of a step that ends now into the spool, beside the place of its profile.
 
-    The profile of one that was killed comes later, when Slurm has forgotten the step. The note of the step is
-    removed. A job without a script is marked for its epilog, which makes the record of the job itself.
+    The profile of a killed step comes later, when Slurm has forgotten the step. The step's note is removed. A
+    job without a script gets a mark: its epilog then writes the record of the job itself.
 
     Parameters
     ----------
@@ -57,24 +59,24 @@ def keep(ended: tuple[Start, str], key: signature.Key, spool: str, ended_unix_s:
     start, step = ended
     if not STEP.fullmatch(step):
         raise UsageError(f"step {step!r}: give its number, batch or interactive")
-    notes = {path: note for path, note in notes_of(spool, start).items() if note.step == step}
+    notes = {path: note for path, note in read_notes(spool, start).items() if note.step == step}
     note = next(iter(notes.values()), None)
     name = start.name(step)
-    kept = None
+    written = None
     if not os.path.lexists(_path(spool, name)):
-        kept = put(spool, name, _ended(ended, note, ended_unix_s), key)
-    if start.told["BatchFlag"] == "0":
+        written = write_record(spool, name, _record_of_ended(ended, note, ended_unix_s), key)
+    if start.fields["BatchFlag"] == "0":
         step_note.mark(spool, start.job)  # before the note goes, so that there is always one of them
     for path in notes:
         step_note.remove(path)
-    return kept
+    return written
 
 
 def _path(spool: str, name: str) -> str:
     return step_record.path_of(os.path.join(spool, name))
 
 
-def put(spool: str, name: str, record: StepRecord, key: signature.Key) -> str | None:
+def write_record(spool: str, name: str, record: StepRecord, key: signature.Key) -> str | None:
     """Write a record beside where the profile of this name is or will be.
 
     Returns
@@ -91,24 +93,24 @@ def put(spool: str, name: str, record: StepRecord, key: signature.Key) -> str | 
     return path if step_record.write(path, replace(record, profile=name), key) else None
 
 
-def notes_of(spool: str, start: Start) -> dict[str, StepNote]:
+def read_notes(spool: str, start: Start) -> dict[str, StepNote]:
     """Notes of the steps of this start of a job, by their files; those that cannot be read are left out."""
     found = {}
     for path in step_note.paths(spool, start.job):
         with contextlib.suppress(DataError, EnvironmentFault):
             note = step_note.read(path)
-            if note is not None and is_of(start, note):
+            if note is not None and is_note_of(start, note):
                 found[path] = note
     return found
 
 
-def recorded(spool: str, start: Start) -> set[str]:
+def recorded_steps(spool: str, start: Start) -> set[str]:
     """Steps of this start of a job that have a record."""
     names = (os.path.basename(path) for path in step_record.paths(spool, start.job))
     return {name.split(".")[-2] for name in names if name.startswith(f"{start.stem}.")}
 
 
-def of_steps(
+def split_by_known_steps(
     found: Sequence[tuple[str, str]], spool: str, start: Start
 ) -> tuple[list[tuple[str, str]], list[tuple[str, str]]]:
     """Profiles of steps that Slurm has begun, and all others, which a user may lay there.
@@ -116,23 +118,23 @@ def of_steps(
     Parameters
     ----------
     found : sequence of (str, str)
-        As of `slurm_close.files`.
+        As of `slurm_close.find_profiles`.
     spool : str
         The folder: each measured step has a note there, and a record from its end on.
     start : Start
         The job.
     """
-    steps = recorded(spool, start) | {note.step for note in notes_of(spool, start).values()}
+    steps = recorded_steps(spool, start) | {note.step for note in read_notes(spool, start).values()}
     known = {start.name(step) for step in steps}
     return [one for one in found if one[1] in known], [one for one in found if one[1] not in known]
 
 
-def is_of(start: Start, note: StepNote) -> bool:
-    """Whether a note is of this start of its job, not of an earlier one or of another job of that number."""
-    if start.told.get("StateCompact") == "PD":
+def is_note_of(start: Start, note: StepNote) -> bool:
+    """Whether a note belongs to this start of the job, not to an earlier one or a job of the same number."""
+    if start.fields.get("StateCompact") == "PD":
         return False
     # A job that was not requeued has no earlier start, so clocks may differ.
-    early_s = 1.0 if _restarts(start.told) else SKEW_S
+    early_s = 1.0 if _restarts(start.fields) else SKEW_S
     return note.uid == start.uid and note.begun_unix_s >= start.submitted_unix_s - early_s
 
 
@@ -141,38 +143,38 @@ def _restarts(row: Mapping[str, str]) -> int:
     return int(text) if text.isdecimal() else 0
 
 
-def _ended(ended: tuple[Start, str], note: StepNote | None, ended_unix_s: float) -> StepRecord:
-    """The record of a step that ends now, from Slurm as long as it knows it."""
+def _record_of_ended(ended: tuple[Start, str], note: StepNote | None, ended_unix_s: float) -> StepRecord:
+    """Record of a step that ends now: from Slurm if it still knows the step, else from the note."""
     start, step = ended
     if note is None:
-        return ask(start, step, ended_unix_s)
+        return query_step(start, step, ended_unix_s)
     if not is_leaving(start, note):
         try:
-            return ask(start, step, ended_unix_s)
-        except Away:
+            return query_step(start, step, ended_unix_s)
+        except ControllerAway:
             raise
         except (EnvironmentFault, DataError):
             pass
-    return noted(start, note, ended_unix_s)
+    return record_from_note(start, note, ended_unix_s)
 
 
 def is_leaving(start: Start, note: StepNote) -> bool:
-    """Whether a requeued job leaves its nodes: Slurm then tells neither its start nor its time any more."""
-    begun = start.told.get("StartTime", "")
+    """Whether a requeued job is leaving its nodes; Slurm then no longer has its start and run time."""
+    begun = start.fields.get("StartTime", "")
     is_later = begun.isdecimal() and int(begun) > note.begun_unix_s + 1.0
-    return not start.is_running and is_later and _restarts(start.told) > 0
+    return not start.is_running and is_later and _restarts(start.fields) > 0
 
 
-def ask(start: Start, step: str, ended_unix_s: float) -> StepRecord:
-    """What Slurm knows of a step that ends now; errors as of `keep`."""
-    told = ""
+def query_step(start: Start, step: str, ended_unix_s: float) -> StepRecord:
+    """Record of a step that ends now, from Slurm; errors as of `record_ended_step`."""
+    text = ""
     if step not in SCRIPTS:  # of those scontrol shows nothing, or all steps, with names that look like others
-        told = slurm_close.ask(["scontrol", "--oneliner", "show", "step", f"{start.job}.{step}"])
-    return parsed(start, (step, told), slurm_close.user_name(start.uid), ended_unix_s)
+        text = slurm_close.run_slurm(["scontrol", "--oneliner", "show", "step", f"{start.job}.{step}"])
+    return parse_step(start, (step, text), slurm_close.user_name(start.uid), ended_unix_s)
 
 
-def parsed(start: Start, ended: tuple[str, str], user: str, ended_unix_s: float) -> StepRecord:
-    """The record that these answers make; errors as of `keep`.
+def parse_step(start: Start, ended: tuple[str, str], user: str, ended_unix_s: float) -> StepRecord:
+    """Record from Slurm's answers; errors as of `record_ended_step`.
 
     Parameters
     ----------
@@ -185,18 +187,18 @@ def parsed(start: Start, ended: tuple[str, str], user: str, ended_unix_s: float)
     ended_unix_s : float
         When its last task here ended, s.
     """
-    step, told = ended
-    found = _STEP.match(told)
+    step, text = ended
+    found = _STEP.match(text)
     if step in SCRIPTS:
-        return _made(start, step, None, user, ended_unix_s)
+        return _make_record(start, step, None, user, ended_unix_s)
     if found is None:
-        raise _strange(start, step, ValueError(f"no step: {told[:80]!r}"))
+        raise _not_understood(start, step, ValueError(f"no step: {text[:80]!r}"))
     begun, n_nodes, n_cpus = map(int, found.groups())
-    return _made(start, step, (float(begun), n_nodes, n_cpus), user, ended_unix_s)
+    return _make_record(start, step, (float(begun), n_nodes, n_cpus), user, ended_unix_s)
 
 
-def noted(start: Start, note: StepNote, ended_unix_s: float) -> StepRecord:
-    """The record of a step that Slurm knows no more, from its note; that of its job from Slurm.
+def record_from_note(start: Start, note: StepNote, ended_unix_s: float) -> StepRecord:
+    """Record of a step that Slurm has forgotten: the step's fields from its note, the job's from Slurm.
 
     Parameters
     ----------
@@ -212,7 +214,7 @@ def noted(start: Start, note: StepNote, ended_unix_s: float) -> StepRecord:
     DataError
         If Slurm's answer about the job is not understood.
     """
-    row = dict(start.told)
+    row = dict(start.fields)
     if is_leaving(start, note):
         row |= {
             "StartTime": str(int(note.begun_unix_s)),
@@ -224,14 +226,14 @@ def noted(start: Start, note: StepNote, ended_unix_s: float) -> StepRecord:
     if note.step not in SCRIPTS:
         most = int(row["NumCPUs"]) if row.get("NumCPUs", "").isdecimal() else 0
         own = note.begun_unix_s, note.n_nodes, min(note.n_cpus_here * note.n_nodes, most)
-    return _made(replace(start, told=row), note.step, own, slurm_close.user_name(start.uid), ended_s)
+    return _make_record(replace(start, fields=row), note.step, own, slurm_close.user_name(start.uid), ended_s)
 
 
-def _made(
+def _make_record(
     start: Start, step: str, own: tuple[float, int, int] | None, user: str, ended_unix_s: float
 ) -> StepRecord:
-    """The record; `own`: start, nodes and CPUs of the step, None: those of its job."""
-    row = start.told
+    """The record; `own` has start, nodes and CPUs of the step, None: they are the job's."""
+    row = start.fields
     try:
         job_start = float(row["StartTime"])
         step_start, n_nodes, n_cpus = own or (job_start, int(row["NumNodes"]), int(row["NumCPUs"]))
@@ -259,21 +261,21 @@ def _made(
             job_ran_s=_ran_s(job_start, ended_unix_s, row["TimeUsed"]),
         )
     except (ValueError, TypeError, LookupError, AttributeError) as error:
-        raise _strange(start, step, error) from None
+        raise _not_understood(start, step, error) from None
 
 
 def _ran_s(step_start_unix_s: float, ended_unix_s: float, used: str) -> float:
-    """At most the job's own time, which stands still while it is suspended; empty: Slurm does not tell it."""
+    """Run time of the step, s; at most the job's own (`used`), which stops while the job is suspended."""
     ran_s = max(0.0, ended_unix_s - step_start_unix_s)
     if used:
         used_s = slurm_command.seconds(used)
         if used_s is None:
             raise ValueError(f"no time: {used!r}")
-        ran_s = min(ran_s, used_s + 1.0)  # it is told in whole seconds, cut off
+        ran_s = min(ran_s, used_s + 1.0)  # whole seconds, rounded down
     return round(ran_s, 3)
 
 
-def _strange(start: Start, step: str, error: Exception) -> DataError:
+def _not_understood(start: Start, step: str, error: Exception) -> DataError:
     return DataError(
         f"Slurm's answer about step {start.job}.{step} is not understood "
         f"({type(error).__name__}: {error}): tried are squeue and scontrol of Slurm 22.05"

@@ -1,4 +1,4 @@
-"""The steps of a spool that a ledger has not settled, told by the names of their files: none is opened."""
+"""Steps of a spool that a ledger has not settled, by the names of their files; no file is opened."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from mpicoloc.ledger.ledger import Ledger
 
 PROFILE, RECORD = ".h5", ".json"
 _OF_PLUGIN = re.compile(rf"\d+\.\d+(\.(\d+|{'|'.join(SCRIPTS)}))?")
-"""What the plugin calls a step; a record of any other name is one only beside a profile."""
+"""Names that the plugin gives; a record of another name counts only beside a profile."""
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ class Step:
 
     @property
     def file(self) -> str:
-        """The file by which it is told of."""
+        """The file that stands for the step in messages."""
         return self.profile if self.has_profile else self.record
 
     @property
@@ -60,14 +60,14 @@ class Step:
 
 @dataclass(frozen=True)
 class Spool:
-    """How many steps are settled, and all others, scripts last: they pay for what their steps do not."""
+    """Number of settled steps, and all others: scripts last, because they pay for what their steps do not."""
 
-    n_known: int
+    n_settled: int
     steps: list[Step]
 
 
-def look(folder: str, ledger: Ledger) -> Spool:
-    """What lies in a spool.
+def scan(folder: str, ledger: Ledger) -> Spool:
+    """List the steps in a spool.
 
     Raises
     ------

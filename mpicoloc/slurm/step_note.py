@@ -1,7 +1,8 @@
-"""What the Slurm plugin notes of a step when it begins: a JSON file in the spool, until its record is there.
+"""The Slurm plugin's note of a step that has begun: a JSON file in the spool until the step has its record.
 
-Written by root in C (``csrc/spank/notes.c``), as nothing of Slurm needs to answer for it. Beside the notes a
-mark tells the epilog of a job of `srun` or `salloc` alone, and `settle`, that there are records of its steps.
+The plugin writes it as root in C (``csrc/spank/notes.c``), without a query to Slurm. Beside the notes lie
+marks: a mark says that steps of a job of `srun` or `salloc` alone have records, so the job itself needs one
+too.
 """
 
 from __future__ import annotations
@@ -22,8 +23,8 @@ FOLDER = ".steps"
 """In the spool; root's only."""
 VERSION = 1
 MAX_BYTES = 1 << 12
-_MARK_S = 400 * 86400.0
-"""No job goes on for so long after the last one of its steps, s."""
+_MARK_KEPT_S = 400 * 86400.0
+"""Age at which a mark is removed, s: no job lasts so long after its last step."""
 
 
 @dataclass(frozen=True)
@@ -99,14 +100,14 @@ def read(path: str) -> StepNote | None:
 
 
 def mark(spool: str, job: int) -> None:
-    """Have the epilog of a job look at it (``mn_has`` in C), though none of its steps waits for a record.
+    """Mark a job for its epilog (``mn_has`` in C), which writes the record of the job itself.
 
     Raises
     ------
     EnvironmentFault
         If the folder refuses.
     """
-    path = mark_of(spool, job)
+    path = mark_path(spool, job)
     try:
         os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
         handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
@@ -118,25 +119,25 @@ def mark(spool: str, job: int) -> None:
 
 def unmark(spool: str, job: int) -> None:
     """Remove the mark of a job that has its records, if there is one; errors as of `remove`."""
-    remove(mark_of(spool, job))
+    remove(mark_path(spool, job))
 
 
 def sweep(spool: str, now_unix_s: float) -> None:
     """Remove marks of jobs that have had no epilog, as their first node died."""
-    for path in glob.glob(mark_of(glob.escape(spool), "*")):
+    for path in glob.glob(mark_path(glob.escape(spool), "*")):
         with contextlib.suppress(OSError):
-            if os.lstat(path).st_mtime < now_unix_s - _MARK_S:
+            if os.lstat(path).st_mtime < now_unix_s - _MARK_KEPT_S:
                 os.unlink(path)
 
 
-def marked(spool: str) -> list[int]:
+def marked_jobs(spool: str) -> list[int]:
     """Jobs that have a mark."""
-    names = map(os.path.basename, glob.glob(mark_of(glob.escape(spool), "*")))
+    names = map(os.path.basename, glob.glob(mark_path(glob.escape(spool), "*")))
     return sorted(int(job) for job in (name.partition(".")[0] for name in names) if job.isdecimal())
 
 
-def mark_of(spool: str, job: int | str) -> str:
-    """Where the mark of a job is. Not ending in ``.json``, it is passed by where notes are read."""
+def mark_path(spool: str, job: int | str) -> str:
+    """Path of a job's mark; its ending is not ``.json``, so it is not read as a note."""
     return os.path.join(spool, FOLDER, f"{job}.allocation")
 
 

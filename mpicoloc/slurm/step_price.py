@@ -1,4 +1,4 @@
-"""What a step of a spool is charged: Slurm's CPUs and time, at the slowdown that its profile tells."""
+"""The charge of a step in a spool: Slurm's CPUs and time, at the slowdown of its profile."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from mpicoloc.pricing.price import Tariff, bill, slowdown_of_run
 from mpicoloc.profile import signature
 from mpicoloc.profile.signature import KeyFile, Snapshot
 from mpicoloc.slurm import step_record
-from mpicoloc.slurm.job_books import JobBooks
+from mpicoloc.slurm.charged_job import ChargedJob
 from mpicoloc.slurm.spool import PROFILE, RECORD, Step
 from mpicoloc.slurm.step_record import SKEW_S, Sealed
 
@@ -28,22 +28,22 @@ BY_HAND = "charge it with `mpicoloc ledger charge`, and move its files out of th
 
 @dataclass(frozen=True)
 class Terms:
-    """What the keeper of the ledger says.
+    """Settings of the ledger's keeper.
 
     Attributes
     ----------
     key, key_id : KeyFile, str
         The site's.
     tariff : Tariff
-        What a CPU and second cost.
+        Price of CPU time.
     by : str
-        Whose account pays, that of Slurm's user or account.
+        Whose account pays: ``user`` or ``account`` of Slurm.
     accounts : frozenset of str
-        All that there are.
+        Names of all accounts.
     grace_s : float
-        So old, s, is the record of a step that is charged without a profile.
+        Age of a record, s, at which its step is charged without a profile.
     now_unix_s : float
-        When this is, s.
+        Time of the call, s.
     """
 
     key: KeyFile
@@ -56,11 +56,11 @@ class Terms:
 
 
 @dataclass(frozen=True)
-class _Told:
-    """What tells how much a step was slowed down; where no profile does, `lacks` says why.
+class _Evidence:
+    """Evidence of a step's slowdown; without a usable profile `lacks` says why.
 
-    `digest`, `partial` and `start_unix_s` are of the profile or the record, `profile` is used, none or
-    refused, and `settles` is the file by which the step is known from now on.
+    `digest`, `partial` and `start_unix_s` are of the profile or the record. `profile` is ``used``, ``none``
+    or ``refused``. `settles` is the file whose name marks the step as charged.
     """
 
     file: str
@@ -101,14 +101,14 @@ def is_young(step: Step, terms: Terms) -> bool:
         return False
 
 
-def charge(step: Step, sealed: Sealed, job: JobBooks, terms: Terms, ledger: Ledger) -> Charge | None:
+def charge(step: Step, sealed: Sealed, job: ChargedJob, terms: Terms, ledger: Ledger) -> Charge | None:
     """The charge of a step; None: it may still get a good profile.
 
     Parameters
     ----------
     step, sealed : Step, Sealed
         The step and its record, checked.
-    job : JobBooks
+    job : ChargedJob
         What was charged of its job.
     terms, ledger : Terms, Ledger
         By what, and where.
@@ -123,17 +123,17 @@ def charge(step: Step, sealed: Sealed, job: JobBooks, terms: Terms, ledger: Ledg
         try:
             return _charge(_by_profile(step, sealed.record, terms, ledger), sealed.record, job, terms)
         except (Refused, DataError) as error:
-            # Nobody computes for nothing because of what stands in his profile.
+            # A bad profile must not make the job free of charge.
             profile, lacks = "refused", f"its profile was refused: {error}"
     if is_young(step, terms):
         return None
     digest = hashlib.sha256(sealed.covered).hexdigest()
     settles = step.stem + (RECORD if profile == "none" else PROFILE)
-    told = _Told(step.record, digest, None, None, 0.0, 0.0, profile, lacks, settles)
-    return _charge(told, sealed.record, job, terms)
+    evidence = _Evidence(step.record, digest, None, None, 0.0, 0.0, profile, lacks, settles)
+    return _charge(evidence, sealed.record, job, terms)
 
 
-def _by_profile(step: Step, record: StepRecord, terms: Terms, ledger: Ledger) -> _Told:
+def _by_profile(step: Step, record: StepRecord, terms: Terms, ledger: Ledger) -> _Evidence:
     taken = charges.read(step.profile)
     if isinstance(taken, MpicolocError):
         raise taken
@@ -143,7 +143,7 @@ def _by_profile(step: Step, record: StepRecord, terms: Terms, ledger: Ledger) ->
     _check_run(taken, record, ledger)
     profile = taken.profile
     slowdown, measured_s = profile.interference.slowdown, profile.job.wall_s
-    return _Told(
+    return _Evidence(
         step.profile,
         taken.digest,
         profile.partial,
@@ -157,7 +157,7 @@ def _by_profile(step: Step, record: StepRecord, terms: Terms, ledger: Ledger) ->
 
 
 def _check_run(taken: Snapshot, record: StepRecord, ledger: Ledger) -> None:
-    """Refuse a profile of another job, and one of another run that stands in the place of this one's."""
+    """Refuse the profile of another job or of another run."""
     job = taken.profile.job
     if job.id != str(record.job):
         raise Refused(f"it is the profile of job {printable(job.id)}, not of job {record.job}")
@@ -173,33 +173,33 @@ def _check_run(taken: Snapshot, record: StepRecord, ledger: Ledger) -> None:
             raise Refused(f"it was charged for run {run}, as transaction {number}: one is a copy")
 
 
-def _charge(told: _Told, record: StepRecord, job: JobBooks, terms: Terms) -> Charge:
-    """Slurm's CPUs and time, less what other steps of the job pay."""
-    others = job.others(record)
+def _charge(evidence: _Evidence, record: StepRecord, job: ChargedJob, terms: Terms) -> Charge:
+    """The charge for Slurm's CPUs and time, less what other steps of the job pay."""
+    others = job.paid_by_others(record)
     charged_s = record.charged_s(others.cpu_s)
-    whole = slowdown_of_run(told.slowdown, told.measured_s, charged_s)
+    whole = slowdown_of_run(evidence.slowdown, evidence.measured_s, charged_s)
     prices = bill(whole, n_cores=record.n_cpus, wall_s=charged_s, tariff=terms.tariff)
     facts: dict[str, Any] = {
-        "file": told.file,
+        "file": evidence.file,
         "job": record.name,
         "key_id": terms.key_id,
-        "digest": told.digest,
-        "partial": told.partial,
+        "digest": evidence.digest,
+        "partial": evidence.partial,
         **charges.facts_of(prices),
-        "start_unix_s": told.start_unix_s or None,
-        "measured_s": told.measured_s,
-        "measured_slowdown": estimate_json(told.slowdown),
-        "profile": told.profile,
-        "lacks": told.lacks,
+        "start_unix_s": evidence.start_unix_s or None,
+        "measured_s": evidence.measured_s,
+        "measured_slowdown": estimate_json(evidence.slowdown),
+        "profile": evidence.profile,
+        "lacks": evidence.lacks,
         "slurm": asdict(record),
         "others_cpu_s": others.by_step,
         "by_hand_cpu_s": others.by_hand,
         "overlap_cpu_s": others.overlap_cpu_s,
     }
     usu = service_units.usu_of_su(prices.charged_su)
-    spooled = told.settles if _names_run(told.settles, record) else ""
+    spooled = evidence.settles if _names_run(evidence.settles, record) else ""
     return Charge(
-        told.digest,
+        evidence.digest,
         record.name,
         record.job_start_unix_s,
         usu,
@@ -210,7 +210,7 @@ def _charge(told: _Told, record: StepRecord, job: JobBooks, terms: Terms) -> Cha
     )
 
 
-def check_by_hand(charge: Charge, record: StepRecord, job: JobBooks) -> None:
+def check_by_hand(charge: Charge, record: StepRecord, job: ChargedJob) -> None:
     """Refuse to charge a step that was charged by hand, from other content than that of `charge`.
 
     A script pays for what was not.
@@ -232,5 +232,5 @@ def check_by_hand(charge: Charge, record: StepRecord, job: JobBooks) -> None:
 
 
 def _names_run(name: str, record: StepRecord) -> bool:
-    """Whether no later run, after Slurm counts jobs anew, can have a file of this name."""
+    """Whether the name is unique to this run, also after Slurm's job numbers have started again."""
     return str(int(record.job_submit_unix_s)) in name.split(".")

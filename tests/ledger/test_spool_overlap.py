@@ -16,7 +16,7 @@ from spool_lab import RECORD, collected
 from mpicoloc.cli.main import main
 from mpicoloc.ledger import charges
 from mpicoloc.ledger.ledger import Ledger
-from mpicoloc.slurm import job_books
+from mpicoloc.slurm import charged_job
 
 LIMIT_S = 120
 
@@ -124,7 +124,7 @@ def test_at_no_time_do_steps_have_more_cpus_than_their_job(steps, cpu_s):
         for i, (n_cpus, at_s, ran_s) in enumerate(steps)
     ]
     for order in (records, records[::-1]):
-        load = job_books.Load()
+        load = charged_job.CpuTimeline()
         each = [load.given_cpu_s(record, is_added=False) for record in order[:1]]
         each += [load.given_cpu_s(record, is_added=True) for record in order]
         assert sum(each[1:]) == pytest.approx(cpu_s)

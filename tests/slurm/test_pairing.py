@@ -23,7 +23,7 @@ from mpicoloc.slurm import apply, client
 from mpicoloc.slurm import service as pairing
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
-HOW = pairing.Steering(Partitions("whole", "shared"), Rules("greedy", prior_slowdown=1.5), None)
+HOW = pairing.ServiceSettings(Partitions("whole", "shared"), Rules("greedy", prior_slowdown=1.5), None)
 
 
 @pytest.fixture
@@ -34,15 +34,15 @@ def known(tmp_path):
     for name in "ab":
         job = sample.job(id=name, user="root", batch_name=name, n_ranks=4)
         hdf5.write(dataclasses.replace(sample.profile(), job=job), folder / f"{name}.h5")
-    return pairing.Known(str(folder))
+    return pairing.ProfileHistory(str(folder))
 
 
 @pytest.fixture
 def step(known, tmp_path):
-    audit = apply.Audit(str(tmp_path / "audit.jsonl"), lambda text: None)
+    audit = apply.AuditLog(str(tmp_path / "audit.jsonl"), lambda text: None)
 
     def step(*, is_dry=False):
-        return pairing.step(known, HOW, audit, is_dry=is_dry)
+        return pairing.run_once(known, HOW, audit, is_dry=is_dry)
 
     step.log = lambda: [json.loads(line) for line in (tmp_path / "audit.jsonl").read_text().splitlines()]
     return step

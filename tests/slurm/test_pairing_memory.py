@@ -17,7 +17,7 @@ from mpicoloc.schedule.sharing_plan import Partitions
 from mpicoloc.slurm import apply, client, service
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(200)]
-HOW = service.Steering(Partitions("whole", "shared"), Rules("greedy", prior_slowdown=1.5), None)
+HOW = service.ServiceSettings(Partitions("whole", "shared"), Rules("greedy", prior_slowdown=1.5), None)
 
 
 @pytest.fixture
@@ -40,9 +40,9 @@ def step(tmp_path):
     for name in "ab":
         job = sample.job(id=name, user="root", batch_name=name, n_ranks=4)
         hdf5.write(dataclasses.replace(sample.profile(), job=job), tmp_path / f"{name}.h5")
-    known = service.Known(str(tmp_path))
-    audit = apply.Audit(str(tmp_path / "audit.jsonl"), lambda text: None)
-    return lambda: service.step(known, HOW, audit, is_dry=False)
+    known = service.ProfileHistory(str(tmp_path))
+    audit = apply.AuditLog(str(tmp_path / "audit.jsonl"), lambda text: None)
+    return lambda: service.run_once(known, HOW, audit, is_dry=False)
 
 
 def submit(cluster, name, *words):

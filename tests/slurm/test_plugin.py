@@ -71,10 +71,10 @@ srun --mpi={mpi} sh -c 'exec ./heat2d.{family} 60 100'
     assert all(len(profile.tables["events"]) == 200 for profile in steps.values())
     assert comment(cluster, job)["n_profiles"] == 2
     # The next job of this name is expected to take as long as both steps.
-    known = service.Known(str(cluster.spool))
-    known.look()
+    known = service.ProfileHistory(str(cluster.spool))
+    known.update()
     (user,) = {profile.job.user for profile in steps.values()}
-    expected_s = known.of(BatchJob(0, user, name, PENDING, "whole", 1, 2, 2), 0.0).runtime_s
+    expected_s = known.features_of(BatchJob(0, user, name, PENDING, "whole", 1, 2, 2), 0.0).runtime_s
     solo_s = sum(run_of(profile).solo_s for profile in steps.values())
     assert expected_s == pytest.approx(solo_s, abs=1e-5)  # as fine as seconds since 1970 are in a double
 

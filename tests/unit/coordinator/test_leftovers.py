@@ -195,17 +195,17 @@ def test_what_outlives_a_killed_job_is_waited_for(folder, monkeypatch):
     """It is another job's otherwise, or nobody's any more."""
     dead_job(folder, job_id=b"7")
     start = slurm_close.Start(7, os.getuid(), 1, 1, False, "7")
-    assert slurm_close.await_keeper(start, str(folder), 60.0), "it is gone"
+    assert slurm_close.wait_for_writers(start, str(folder), 60.0), "it is gone"
     command = [sys.executable, "-c", "print(1, flush=True); input()", KEY]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
         process.stdout.readline()
         assert leftovers.processes(leftovers.files(str(folder))) == {process.pid}
-        assert not slurm_close.await_keeper(start, str(folder), 0.3)
-        assert slurm_close.await_keeper(replace(start, job=8), str(folder), 60.0)
+        assert not slurm_close.wait_for_writers(start, str(folder), 0.3)
+        assert slurm_close.wait_for_writers(replace(start, job=8), str(folder), 60.0)
         end = threading.Timer(1.0, process.communicate, [b"\n"])
         end.start()
         looks, entries = [], init_barrier.entries
         monkeypatch.setattr(init_barrier, "entries", lambda *what: looks.append(what) or entries(*what))
-        assert slurm_close.await_keeper(start, str(folder), 60.0)
+        assert slurm_close.wait_for_writers(start, str(folder), 60.0)
         end.join()
         assert looks.count((str(os.getpid()), "environ")) <= 2, "all of /proc: before the wait and after"

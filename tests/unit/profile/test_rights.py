@@ -112,8 +112,8 @@ def test_files_in_memory_are_looked_for_without_roots_groups(tmp_path, monkeypat
         monkeypatch.setattr(leftovers, "processes", lambda jobs: found.append(ids()) or set())
         monkeypatch.setattr(leftovers, "find", lambda folder, quiet_s: found.append(ids()) or [])
         start = slurm_close.Start(7, UID, 0, 0, False, "7")
-        assert slurm_close.await_keeper(start, str(tmp_path))
-        assert slurm_close.clean(7, UID, str(tmp_path)) == 0
+        assert slurm_close.wait_for_writers(start, str(tmp_path))
+        assert slurm_close.remove_shared_files(7, UID, str(tmp_path)) == 0
         return [*found, ids()]
 
     of_user = [UID, sandbox.NOBODY, []]

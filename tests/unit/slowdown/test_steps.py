@@ -147,12 +147,12 @@ def test_a_job_of_several_steps_is_known_as_one(tmp_path, monkeypatch):
     }
     for name, each in profiles.items():
         hdf5.write(each, tmp_path / f"{name}.h5")
-    known = service.Known(str(tmp_path))
-    known.look()
-    found = known.of(waiting(), 3e9)
+    known = service.ProfileHistory(str(tmp_path))
+    known.update()
+    found = known.features_of(waiting(), 3e9)
     assert found.runtime_s == pytest.approx(240)
     assert found.values["calls_per_s_mean"] == pytest.approx(6000 / 240)
     # A job that did not come to its end tells no time, and more steps of a running one may follow.
-    assert known.of(waiting("cut"), 3e9) is None
-    known.look({"5"})
-    assert known.of(waiting(), 3e9) is None
+    assert known.features_of(waiting("cut"), 3e9) is None
+    known.update({"5"})
+    assert known.features_of(waiting(), 3e9) is None

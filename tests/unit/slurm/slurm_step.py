@@ -58,5 +58,5 @@ def squeue_script(folder, script=None, **changes):
 
 def record(told=None, step="0", now_s=1795377604.25):
     job, *of_step = told or [squeue(), STEP]
-    start = slurm_close.started(job, 11, 1000)
-    return slurm_record.parsed(start, (step, *(of_step or [""])), "ada", now_s)
+    start = slurm_close.parse_start(job, 11, 1000)
+    return slurm_record.parse_step(start, (step, *(of_step or [""])), "ada", now_s)

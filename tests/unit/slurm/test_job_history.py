@@ -22,7 +22,7 @@ from mpicoloc.slowdown.slowdown import MeasuredTable
 from mpicoloc.slowdown.training.fitting import fit_kind
 from mpicoloc.slurm import client, job_history, service
 
-HOW = service.Steering(Partitions("whole", "shared"), Rules("blossom", prior_slowdown=1.3), None)
+HOW = service.ServiceSettings(Partitions("whole", "shared"), Rules("blossom", prior_slowdown=1.3), None)
 
 
 @pytest.fixture
@@ -94,8 +94,8 @@ def test_who_says_what_cannot_be_stops_pairing_for_himself_alone(slurm, folder, 
 def test_a_job_does_not_run_longer_than_its_time_limit_whatever_its_profiles_say(slurm, folder):
     for name in "FG":
         write(folder, name, wall_s=3e6)
-    known = job_history.Known(str(folder))
-    known.look()
+    known = job_history.ProfileHistory(str(folder))
+    known.update()
     now = client.snapshot()
     seen = []
 
@@ -106,7 +106,7 @@ def test_a_job_does_not_run_longer_than_its_time_limit_whatever_its_profiles_say
             seen.append(target.runtime_s)
             return Estimate(1.3, 1.2, 1.4, 9, "1", "measured")
 
-    service.look(now, known, dataclasses.replace(HOW, model=Told({})))
+    service.decide_actions(now, known, dataclasses.replace(HOW, model=Told({})))
     assert set(seen) == {600.0}
 
 
@@ -123,10 +123,10 @@ def test_profiles_and_nodes_of_another_machine_than_the_models_are_named(slurm, 
     ours, theirs = "Epyc, 8 CPUs, 16 GiB", "Epyc, 4 CPUs, 16 GiB"
     assert f"profiles in {folder} are of {theirs}, and the model is of {ours}" in told.err
     assert f"node n1 has 4 CPUs, and the model is of {ours}" in told.err
-    known = job_history.Known(str(folder), Machine("Epyc", 8, 2.0**34))
-    known.look()
+    known = job_history.ProfileHistory(str(folder), Machine("Epyc", 8, 2.0**34))
+    known.update()
     jobs = {job.name: job for job in client.snapshot().jobs}
-    assert [known.of(jobs[name], 0.0) is not None for name in "FG"] == [True, False]
+    assert [known.features_of(jobs[name], 0.0) is not None for name in "FG"] == [True, False]
 
 
 def test_jobs_of_one_name_that_run_different_programs_are_not_known(slurm, folder):
@@ -134,18 +134,18 @@ def test_jobs_of_one_name_that_run_different_programs_are_not_known(slurm, folde
     commands = ("/opt/lmp -in a", "/usr/bin/lmp -in b", "other")
     for i, (command, is_known) in enumerate(zip(commands, (True, True, False), strict=True)):
         write(folder, "F", file=f"F{i}", id=str(i), command=command)
-        known = job_history.Known(str(folder))
-        known.look()
-        assert (known.of(wait, 0.0) is not None) == is_known, command
+        known = job_history.ProfileHistory(str(folder))
+        known.update()
+        assert (known.features_of(wait, 0.0) is not None) == is_known, command
 
 
 def test_a_look_asks_for_what_has_changed_only(slurm, folder, monkeypatch):
     wait = {job.name: job for job in client.snapshot().jobs}["F"]
-    known = job_history.Known(str(folder))
+    known = job_history.ProfileHistory(str(folder))
 
     def runtime_s():
-        known.look()
-        found = known.of(wait, 0.0)
+        known.update()
+        found = known.features_of(wait, 0.0)
         return found and found.runtime_s
 
     asked, ask = [], history._asked
@@ -169,17 +169,17 @@ def test_nobody_speaks_for_another_user(slurm, folder, capsys):
     os.chown(folder / "G.h5", stranger, -1)
     write(folder, "F", file="forged", id="9", wall_s=5.0, start_unix_s=1.79e9)
     os.chown(folder / "forged.h5", stranger, -1)
-    known = job_history.Known(str(folder))
-    known.look()
+    known = job_history.ProfileHistory(str(folder))
+    known.update()
     jobs = {job.name: job for job in client.snapshot().jobs}
-    assert known.of(jobs["G"], 0.0) is None
-    assert known.of(jobs["F"], 0.0).runtime_s > 5
+    assert known.features_of(jobs["G"], 0.0) is None
+    assert known.features_of(jobs["F"], 0.0).runtime_s > 5
     theirs = dataclasses.replace(jobs["G"], user="nobody")
-    assert known.of(theirs, 0.0) is None, "the file tells of another user"
+    assert known.features_of(theirs, 0.0) is None, "the file tells of another user"
     write(folder, "G", user="nobody")
     os.chown(folder / "G.h5", stranger, -1)
-    known.look()
-    assert known.of(theirs, 0.0) is not None
+    known.update()
+    assert known.features_of(theirs, 0.0) is not None
     assert look(folder) == 0
     assert (
         f"forged.h5 is of a job of root, but the file belongs to user {stranger}" in capsys.readouterr().err
@@ -195,26 +195,26 @@ def met(folder, start_s=1.7e9):
 def slowdowns(known, kinds):
     return {
         tuple(name for _, name, _ in pair): [round(each.value, 1) for each in found]
-        for pair, found in known.met(kinds).items()
+        for pair, found in known.measured_pairs(kinds).items()
     }
 
 
 def test_what_jobs_suffered_beside_each_other_is_known_of_their_kinds(slurm, folder):
     met(folder)
-    known = job_history.Known(str(folder))
-    known.look()
+    known = job_history.ProfileHistory(str(folder))
+    known.update()
     both = {("F", "G"): [1.5], ("G", "F"): [1.5]}
     f, g = (job.kind for job in client.snapshot().jobs if job.name in "FG")
     assert slowdowns(known, {f, g}) == slowdowns(known, [g, f]) == both
     assert slowdowns(known, {f}) == {}
     os.unlink(folder / "met-G.h5")  # it says who 143 was
-    known.look()
+    known.update()
     assert slowdowns(known, {f, g}) == {}
     met(folder)
-    known.look()
+    known.update()
     assert slowdowns(known, {f, g}) == both
     write(folder, "G", file="met-G", id="143", start_unix_s=1.7e9 + 70)  # another job of that number
-    known.look()
+    known.update()
     assert slowdowns(known, {f, g}) == {}
 
 
@@ -222,13 +222,13 @@ def test_whom_a_job_met_is_not_known_where_two_say_it(slurm, folder):
     """A stranger wrote a profile with the other job's number before that one had ended."""
     met(folder)
     write(folder, "evil", user="nobody", id="143", start_unix_s=1.7e9, wall_s=3e5)
-    known = job_history.Known(str(folder))
-    known.look()
+    known = job_history.ProfileHistory(str(folder))
+    known.update()
     f, g = (job.kind for job in client.snapshot().jobs if job.name in "FG")
     of_g = {("G", "F"): [1.5]}
     assert slowdowns(known, {f, g, ("nobody", "evil", 4)}) == of_g
     (folder / "evil.h5").unlink()
-    known.look()
+    known.update()
     assert slowdowns(known, {f, g}) == of_g | {("F", "G"): [1.5]}
 
 

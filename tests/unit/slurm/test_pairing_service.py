@@ -32,14 +32,14 @@ def job(number, state=PENDING, **more):
 
 
 def steering(policy="blossom", model=None):
-    return service.Steering(Partitions("whole", "shared"), Rules(policy, prior_slowdown=1.3), model)
+    return service.ServiceSettings(Partitions("whole", "shared"), Rules(policy, prior_slowdown=1.3), model)
 
 
 def planned(leaders, waiting, how=None, runtime_s=100.0, queues=QUEUES):
     both = (*leaders, *waiting)
     features = {each.id: JobFeatures(str(each.id), each.name, runtime_s, 4, 4, {}) for each in both}
     now = Snapshot(1e9, both, NODES, queues)
-    groups = service.planned(leaders, waiting, features, how or steering(), now, {})
+    groups = service.plan_groups(leaders, waiting, features, how or steering(), now, {})
     return sorted(group.jobs for group in groups)
 
 
@@ -47,23 +47,25 @@ def test_a_pair_of_which_nothing_is_known_any_more_is_still_moved(tmp_path):
     said = Share((1,), ("n1",))
     waiting = job(1, wanted_nodes=("n1",), is_bound=True, admin_comment=said.text(600.0))
     running = job(7, RUNNING, partition="whole", nodes=("n1",))
-    how = service.Steering(Partitions("whole", "shared"), Rules("greedy"), MeasuredTable({}))
-    found = service.look(Snapshot(1e9, (waiting, running), NODES), service.Known(str(tmp_path)), how)
+    how = service.ServiceSettings(Partitions("whole", "shared"), Rules("greedy"), MeasuredTable({}))
+    found = service.decide_actions(
+        Snapshot(1e9, (waiting, running), NODES), service.ProfileHistory(str(tmp_path)), how
+    )
     assert found == [Commit(Share((1,), ("n2",)), (), (2.0,), "another node is free")]
 
 
-class Measured(service.Known):
+class Measured(service.ProfileHistory):
     """Of each job how long it takes, and what kinds suffered when they met."""
 
     def __init__(self, runtime_s, meetings):
         super().__init__("")
         self.runtime_s, self.meetings = runtime_s, meetings
 
-    def of(self, job, now_s):
+    def features_of(self, job, now_s):
         runtime_s = self.runtime_s[job.id]
         return JobFeatures(str(job.id), job.name, runtime_s, 4, 4, {"rss_bytes_mean": runtime_s})
 
-    def met(self, kinds):
+    def measured_pairs(self, kinds):
         return self.meetings
 
 
@@ -78,7 +80,7 @@ def test_time_limits_grow_by_what_was_measured_of_a_pair():
     }
     known = Measured({1: 120.0, 2: 600.0, 7: 600.0}, meetings)
     now = Snapshot(1e9, (short, long, others), NODES, QUEUES)
-    (commit,) = service.look(now, known, steering("greedy"))
+    (commit,) = service.decide_actions(now, known, steering("greedy"))
     assert commit.share.jobs == (2, 1)
     assert commit.slowdowns[0] == 2.0 and 3.9 < commit.slowdowns[1] < 6.0
 
@@ -121,7 +123,9 @@ def test_a_job_whose_time_limit_cannot_grow_runs_alone():
 
 def test_partitions_that_keep_pairs_apart_are_told():
     def told(*queues, **settings):
-        return apply.advice(Snapshot(1e9, (), NODES, queues), Partitions("whole", "shared"), settings)
+        return apply.configuration_advice(
+            Snapshot(1e9, (), NODES, queues), Partitions("whole", "shared"), settings
+        )
 
     assert told(*QUEUES) == []
     (line,) = told(BatchQueue("whole", 1), BatchQueue("shared", 1))
@@ -142,7 +146,7 @@ def test_comments_of_others_at_most_jobs_are_told():
     def told(*comments):
         jobs = [job(i, partition="whole", admin_comment=text) for i, text in enumerate(comments, 1)]
         now = Snapshot(1e9, tuple(jobs), NODES, QUEUES)
-        return apply.advice(now, Partitions("whole", "shared"), {})
+        return apply.configuration_advice(now, Partitions("whole", "shared"), {})
 
     assert told() == told("", "site") == told("", '{"mpicoloc":{}}', "site") == []
     (line,) = told("", "site", "site", "other")
@@ -174,7 +178,9 @@ def refuse(folder, number, words):
 def test_a_leader_has_its_time_back_when_its_partner_is_refused(slurm):
     refuse(slurm, 1, "slurm_update error: Access/permission denied")
     warned = []
-    refused = apply.say(BESIDE, pair_to_be(), Partitions("whole", "shared"), apply.Audit(None, warned.append))
+    refused = apply.apply_action(
+        BESIDE, pair_to_be(), Partitions("whole", "shared"), apply.AuditLog(None, warned.append)
+    )
     assert refused == 1
     assert updates(slurm) == [("JobId=7", "TimeLimit=20"), ("JobId=7", "TimeLimit=10")]
     (line,) = warned
@@ -183,8 +189,8 @@ def test_a_leader_has_its_time_back_when_its_partner_is_refused(slurm):
 
 def test_a_partner_is_not_to_blame_when_its_leader_has_ended(slurm):
     refuse(slurm, 7, "slurm_update error: Job/step already completing or completed")
-    audit = apply.Audit(None, lambda text: None)
-    assert apply.say(BESIDE, pair_to_be(), Partitions("whole", "shared"), audit) == 7
+    audit = apply.AuditLog(None, lambda text: None)
+    assert apply.apply_action(BESIDE, pair_to_be(), Partitions("whole", "shared"), audit) == 7
     assert not (slurm / "said").exists(), "the partner is where it was"
 
 
@@ -194,11 +200,11 @@ def test_nothing_more_is_said_of_a_queue_that_may_be_another_one(slurm):
     words = "echo 'Unable to contact slurm controller' >&2; exit 1"
     away = f"[ -e {slurm}/was ] || {{ touch {slurm}/was; {words}; }}"
     scontrol.write_text(scontrol.read_text().replace("update)", f"update) {away};"))
-    audit = apply.Audit(None, pytest.fail)
-    with pytest.raises(slurm_command.Away):
-        apply.say(BESIDE, pair_to_be(), Partitions("whole", "shared"), audit)
+    audit = apply.AuditLog(None, pytest.fail)
+    with pytest.raises(slurm_command.ControllerAway):
+        apply.apply_action(BESIDE, pair_to_be(), Partitions("whole", "shared"), audit)
     assert not (slurm / "said").exists()
-    assert apply.say(BESIDE, pair_to_be(), Partitions("whole", "shared"), audit) is None
+    assert apply.apply_action(BESIDE, pair_to_be(), Partitions("whole", "shared"), audit) is None
 
 
 SHARE = Share((1,), ("n1",))
@@ -229,7 +235,7 @@ GIVEN_BACK = {
 )
 def test_who_is_given_back_keeps_what_others_have_said(slurm, changes, left):
     now = Snapshot(1e9, (job(1, **{**SENT, **changes}),), NODES, QUEUES)
-    apply.apply(Release(1, 600.0, "asked for"), now, Partitions("whole", "shared"))
+    apply.change_jobs(Release(1, 600.0, "asked for"), now, Partitions("whole", "shared"))
     said = dict(word.split("=", 1) for word in (slurm / "said").read_text().split()[1:])
     assert said.pop("JobId") == "1"
     assert said == {name: text for name, text in GIVEN_BACK.items() if name not in left}
@@ -237,13 +243,13 @@ def test_who_is_given_back_keeps_what_others_have_said(slurm, changes, left):
 
 def test_it_says_at_the_job_what_the_job_waits_for(slurm):
     now = Snapshot(1e9, (job(1, partition="whole", limit_s=600.0),), NODES, QUEUES)
-    apply.apply(Commit(SHARE, (7, 8), (2.0,), ""), now, Partitions("whole", "shared"))
+    apply.change_jobs(Commit(SHARE, (7, 8), (2.0,), ""), now, Partitions("whole", "shared"))
     assert "AdminComment=mpicoloc share 1 on n1 limit 10 after 7:8 " in (slurm / "said").read_text()
 
 
 def test_nothing_is_given_back_in_partitions_that_slurm_does_not_have(slurm):
     with pytest.raises(UsageError, match="no partition common"):
-        apply.release(Partitions("whole", "common"), apply.Audit(None, pytest.fail))
+        apply.release_jobs(Partitions("whole", "common"), apply.AuditLog(None, pytest.fail))
 
 
 @pytest.fixture
@@ -269,25 +275,27 @@ def test_what_is_decided_is_of_the_queue_after_the_profiles_were_read(slurm, rea
         made = sample.job(id=name, user="root", batch_name=name, n_ranks=4)
         hdf5.write(dataclasses.replace(sample.profile(), job=made), folder / f"{name}.h5")
 
-    class Slow(service.Known):
+    class Slow(service.ProfileHistory):
         """Whoever reads long finds that one of two jobs has left."""
 
-        def look(self, running=()):
-            super().look(running)
+        def update(self, running=()):
+            super().update(running)
             answer = json.loads((slurm / "squeue.json").read_text())
             answer["jobs"] = [row for row in answer["jobs"] if row["name"] != "G"]
             (slurm / "squeue.json").write_text(json.dumps(answer))
 
     times_s = itertools.chain([1.8e9], itertools.repeat(1.8e9 + reading_s))
-    audit = apply.Audit(None, pytest.fail)
-    found = service.step(Slow(str(folder)), steering(), audit, is_dry=True, clock=lambda: next(times_s))
-    assert len([each for each in found if isinstance(each, Commit)]) == (reading_s < service.FRESH_S)
+    audit = apply.AuditLog(None, pytest.fail)
+    found = service.run_once(Slow(str(folder)), steering(), audit, is_dry=True, clock=lambda: next(times_s))
+    assert len([each for each in found if isinstance(each, Commit)]) == (
+        reading_s < service.SNAPSHOT_AGE_MAX_S
+    )
 
 
 def test_nodes_that_take_no_jobs_have_no_room():
     now = Snapshot(1e9, (), (NODES[0], BatchNode("tiny", 1, 1.0, True, ("debug",))))
-    how = service.Steering(Partitions("whole", "shared"), Rules("greedy"), None)
-    assert service._room(now, how).n_cores == 8
+    how = service.ServiceSettings(Partitions("whole", "shared"), Rules("greedy"), None)
+    assert service._smallest_room(now, how).n_cores == 8
 
 
 def test_the_rule_for_slurm_that_the_docs_give_is_the_one_that_is_tested():

@@ -46,7 +46,7 @@ def watch(tmp_path, monkeypatch):
         job = sample.job(id=name, user="root", batch_name=name, n_ranks=4)
         tables = dict(profile.tables) | {"nodes": table("nodes", nodes)}
         hdf5.write(dataclasses.replace(profile, job=job, tables=tables), folder / f"{name}.h5")
-    ask = slurm_command.ask
+    ask = slurm_command.run
     monkeypatch.setattr(slurm_command, "ask", lambda command, pauses_s=(): ask(command, ()))
 
     def watch(*words, update=UPDATE, n_looks=3, between=lambda i: None):
@@ -100,12 +100,12 @@ def test_nobody_is_sent_to_wait_for_a_job_that_slurm_did_not_move(tmp_path, monk
     answering(tmp_path, monkeypatch, REFUSED)
     (tmp_path / "profiles").mkdir()
     two = [Release(6, 600.0, ""), Commit(Share((4,), ("n2",)), (2, 6), (2.0,), "")]
-    monkeypatch.setattr(service, "look", lambda *_: two)
-    how = service.Steering(Partitions("whole", "shared"), Rules("greedy", prior_slowdown=1.3), None)
-    known, spoken = job_history.Known(str(tmp_path / "profiles")), service.Spoken()
-    audit = apply.Audit(None, lambda text: None)
+    monkeypatch.setattr(service, "decide_actions", lambda *_: two)
+    how = service.ServiceSettings(Partitions("whole", "shared"), Rules("greedy", prior_slowdown=1.3), None)
+    known, state = job_history.ProfileHistory(str(tmp_path / "profiles")), service.LoopState()
+    audit = apply.AuditLog(None, lambda text: None)
     for tried in ([two[0]], []):
-        assert service.step(known, how, audit, is_dry=False, spoken=spoken) == tried
+        assert service.run_once(known, how, audit, is_dry=False, state=state) == tried
     assert "JobId=4" not in (tmp_path / "said").read_text()
 
 
@@ -145,11 +145,11 @@ def test_a_model_that_is_fitted_anew_is_read_and_a_damaged_one_is_not(watch, cap
 
 def test_a_second_service_does_not_begin(watch, capsys, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(watch.folder / "cache"))
-    with service_lock.only_one(Partitions("whole", "shared")):
+    with service_lock.hold_lock(Partitions("whole", "shared")):
         assert watch(n_looks=1) == []
         assert "another `mpicoloc pair --watch` steers whole and shared" in capsys.readouterr().err
         assert watch("--prior-slowdown", "1.3", "--dry-run", n_looks=1)
-        with service_lock.only_one(Partitions("others", "shared")):
+        with service_lock.hold_lock(Partitions("others", "shared")):
             pass
     assert len(watch(n_looks=1)) == 4
 
@@ -157,17 +157,17 @@ def test_a_second_service_does_not_begin(watch, capsys, monkeypatch):
 def test_a_reader_that_outlives_its_service_keeps_no_new_one_out(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     both = Partitions("whole", "shared")
-    with service_lock.only_one(both):
+    with service_lock.hold_lock(both):
         begun, begins = os.pipe()
         reader = os.fork()
         if reader == 0:
             os.write(begins, b"x")
             signal.pause()
         os.read(begun, 1)
-        with pytest.raises(EnvironmentFault), service_lock.only_one(both):
+        with pytest.raises(EnvironmentFault), service_lock.hold_lock(both):
             pass
     try:
-        with service_lock.only_one(both):
+        with service_lock.hold_lock(both):
             assert os.waitpid(reader, os.WNOHANG) == (0, 0), "it lives"
     finally:
         os.kill(reader, signal.SIGKILL)

@@ -57,7 +57,7 @@ def test_what_is_not_there_or_not_understood_is_told():
 def test_what_is_no_step_is_refused(tmp_path):
     start = Start(11, 1000, 1795377520, 1795377523, True, "11")
     with pytest.raises(UsageError, match="give its number"):
-        slurm_record.keep((start, "../0"), KEY, str(tmp_path), 1.0)
+        slurm_record.record_ended_step((start, "../0"), KEY, str(tmp_path), 1.0)
 
 
 def kept(tmp_path, monkeypatch, scontrol, row=None, *, is_noted=True):
@@ -69,11 +69,11 @@ def kept(tmp_path, monkeypatch, scontrol, row=None, *, is_noted=True):
     if is_noted:
         write_note(spool, note)
     write_note(spool, replace(note, step="1"))
-    start = slurm_close.started(row or squeue(), 11, 1000)
-    path = slurm_record.keep((start, "0"), KEY, str(spool), 1795377604.25)
+    start = slurm_close.parse_start(row or squeue(), 11, 1000)
+    path = slurm_record.record_ended_step((start, "0"), KEY, str(spool), 1795377604.25)
     assert path == f"{spool}/11.1795377520.0.json"
-    assert [note.step for note in slurm_record.notes_of(str(spool), start).values()] == ["1"], "others stay"
-    assert slurm_record.keep((start, "0"), KEY, str(spool), 1.0) is None
+    assert [note.step for note in slurm_record.read_notes(str(spool), start).values()] == ["1"], "others stay"
+    assert slurm_record.record_ended_step((start, "0"), KEY, str(spool), 1.0) is None
     return step_record.read(path).record
 
 
@@ -101,13 +101,15 @@ def test_while_a_requeued_job_leaves_slurm_tells_neither_its_start_nor_its_time(
 def test_only_steps_that_slurm_has_begun_have_profiles(tmp_path, monkeypatch):
     """A user may lay as many files as there are names: one that runs has a note, later a record."""
     kept(tmp_path, monkeypatch, f"echo '{STEP.strip()}'")
-    start = slurm_close.started(squeue(), 11, 1000)
+    start = slurm_close.parse_start(squeue(), 11, 1000)
     found = [(f"{step}.h5", start.name(step)) for step in ("0", "1", "2", "batch")]
-    known, others = slurm_record.of_steps(found, str(tmp_path / "spool"), start)
+    known, others = slurm_record.split_by_known_steps(found, str(tmp_path / "spool"), start)
     assert (known, others) == (found[:2], found[2:])
-    later = slurm_close.started(squeue(SubmitTime="1795377620", StartTime="1795377621"), 11, 1000)
+    later = slurm_close.parse_start(squeue(SubmitTime="1795377620", StartTime="1795377621"), 11, 1000)
     found = [("0.h5", later.name("0"))]
-    assert slurm_record.of_steps(found, str(tmp_path / "spool"), later) == ([], found), "of another start"
+    assert slurm_record.split_by_known_steps(found, str(tmp_path / "spool"), later) == ([], found), (
+        "of another start"
+    )
 
 
 def test_without_note_and_answer_there_is_no_record(tmp_path, monkeypatch):

@@ -37,7 +37,7 @@ def told(tmp_path, monkeypatch, script=None, **changes):
 
 
 def left(spool, key):
-    return list(slurm_settle.left(str(spool), key))
+    return list(slurm_settle.settle_all(str(spool), key))
 
 
 def records(spool):
@@ -221,8 +221,8 @@ def test_the_epilog_makes_what_is_missing_of_its_own_start_only(spool, key):
     )
     for note in (STEP, *others):
         write_note(spool, note)
-    start = slurm_close.started(squeue(StateCompact="CG", TimeUsed="1:00"), 11, 1000)
-    assert list(slurm_settle.of_job(str(spool), start, key, 1795377585.0)) == [
+    start = slurm_close.parse_start(squeue(StateCompact="CG", TimeUsed="1:00"), 11, 1000)
+    assert list(slurm_settle.settle_job(str(spool), start, key, 1795377585.0)) == [
         f"{spool}/11.1795377520.{step}.json" for step in ("0", "allocation")
     ]
     assert (records(spool)["0"].ran_s, records(spool)["allocation"].ran_s) == (55.0, 61.0)
@@ -231,8 +231,10 @@ def test_the_epilog_makes_what_is_missing_of_its_own_start_only(spool, key):
 
 def closed(spool, key):
     """What the epilog of job 11 makes."""
-    start = slurm_close.start_of(11, 1000)
-    return [os.path.basename(str(one)) for one in slurm_settle.of_job(str(spool), start, key, 1795378200.0)]
+    start = slurm_close.query_start(11, 1000)
+    return [
+        os.path.basename(str(one)) for one in slurm_settle.settle_job(str(spool), start, key, 1795378200.0)
+    ]
 
 
 def test_a_job_without_a_script_has_a_record_of_its_own(spool, key, tmp_path, monkeypatch):
@@ -283,10 +285,10 @@ def test_a_job_whose_epilog_got_no_answer_has_its_own_record_later(spool, key, t
     kept(spool)
     for state in ("R", "CG"):
         told(tmp_path, monkeypatch, StateCompact=state)
-        assert left(spool, key) == [] and step_note.marked(str(spool)) == [11], "its epilog may yet come"
+        assert left(spool, key) == [] and step_note.marked_jobs(str(spool)) == [11], "its epilog may yet come"
     told(tmp_path, monkeypatch, StateCompact="CD")
     path = spool / "11.1795377520.allocation.json"
-    assert left(spool, key) == [str(path)] and step_note.marked(str(spool)) == []
+    assert left(spool, key) == [str(path)] and step_note.marked_jobs(str(spool)) == []
     late = path.read_bytes()
     path.unlink()
     assert closed(spool, key) == [path.name] and path.read_bytes() == late, "as the epilog makes it"
@@ -296,7 +298,7 @@ def test_so_has_one_whose_first_node_died(spool, key, tmp_path, monkeypatch):
     told(tmp_path, monkeypatch, StateCompact="NF")
     write_note(spool, STEP)
     assert left(spool, key) == [f"{spool}/11.1795377520.{step}.json" for step in ("0", "allocation")]
-    assert left(spool, key) == [] and step_note.marked(str(spool)) == []
+    assert left(spool, key) == [] and step_note.marked_jobs(str(spool)) == []
 
 
 def test_slurm_is_asked_once_for_all_jobs(spool, key, tmp_path, monkeypatch):
@@ -317,11 +319,11 @@ def test_a_record_that_nobody_can_make_any_more_is_told(spool, key, tmp_path, mo
     assert main(command) == 1
     err = capsys.readouterr().err
     assert "no record of job 11 itself" in err and "sacct -D -j 11 " in err
-    os.unlink(step_note.mark_of(str(spool), 11))
+    os.unlink(step_note.mark_path(str(spool), 11))
     assert f"remove {spool}/.steps/11.allocation" in err and main(command) == 0
 
 
 def test_a_job_that_slurm_forgets_meanwhile_is_told_next_time(spool, key, tmp_path, monkeypatch):
     kept(spool)
     told(tmp_path, monkeypatch, GONE, StateCompact="CD")
-    assert left(spool, key) == [] and step_note.marked(str(spool)) == [11]
+    assert left(spool, key) == [] and step_note.marked_jobs(str(spool)) == [11]

@@ -1,4 +1,4 @@
-"""What the steps of one job pay together: no CPU second of it twice."""
+"""Charges of the steps of one job: no CPU second is charged twice."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from mpicoloc.ledger.ledger_job import JobCharge
 
 
 @dataclass(frozen=True)
-class Others:
+class PaidByOthers:
     """CPU seconds of a step that others of its job pay.
 
-    Those of a script: `by_step`, by its steps, and `by_hand`, by numbers of transactions. `overlap_cpu_s` are
-    those in which the steps had more CPUs together than the job.
+    For a script: `by_step` for each of its steps, `by_hand` for each transaction. `overlap_cpu_s`: times at
+    which the steps together had more CPUs than the job.
     """
 
     by_step: Mapping[str, float]
@@ -26,26 +26,26 @@ class Others:
 
     @property
     def cpu_s(self) -> float:
-        """All of them."""
+        """Sum of all."""
         return sum(self.by_step.values()) + sum(self.by_hand.values()) + self.overlap_cpu_s
 
 
 @dataclass
-class Load:
-    """How many CPUs the steps of a job had together, over the job's own time, which stands still with it.
+class CpuTimeline:
+    """Number of CPUs of all steps of a job over the job's own time, which stops while the job is suspended.
 
-    ``n_cpus[i]`` of them from ``at_s[i]`` on.
+    ``n_cpus[i]`` CPUs from ``at_s[i]`` on.
     """
 
     at_s: list[float] = field(default_factory=list)
     n_cpus: list[int] = field(default_factory=list)
 
     def given_cpu_s(self, record: StepRecord, *, is_added: bool) -> float:
-        """CPU seconds that a step had besides those here: at no time are they more CPUs than the job's."""
+        """CPU seconds that a step adds to these; at no time do all steps have more CPUs than the job."""
         if record.job_ran_s is None:
             return record.cpu_s
         most = math.inf if record.job_n_cpus is None else max(record.job_n_cpus, record.n_cpus)
-        first, end = self._cut(record.job_ran_s - record.ran_s), self._cut(record.job_ran_s)
+        first, end = self._split_at(record.job_ran_s - record.ran_s), self._split_at(record.job_ran_s)
         given_cpu_s = 0.0
         for i in range(first, end):
             more = min(self.n_cpus[i] + record.n_cpus, most) - min(self.n_cpus[i], most)
@@ -54,8 +54,8 @@ class Load:
                 self.n_cpus[i] += record.n_cpus
         return given_cpu_s
 
-    def _cut(self, at_s: float) -> int:
-        """Index of the piece that begins then."""
+    def _split_at(self, at_s: float) -> int:
+        """Index of the interval that begins at this time; it is made if there is none."""
         i = bisect.bisect_left(self.at_s, at_s)
         if i == len(self.at_s) or self.at_s[i] != at_s:
             self.at_s.insert(i, at_s)
@@ -64,41 +64,41 @@ class Load:
 
 
 @dataclass
-class JobBooks:
-    """What was charged of one run of a job.
+class ChargedJob:
+    """Charges of one run of a job.
 
-    `n_turns` is of `ledger_job.JobCharges`, `by_hand` are charges of the job's number by hand of which no
-    step is known; `paid_cpu_s` of each step but scripts; `open_cpu_s` were given to those, and nobody pays
-    them, as a charge was given back that others overlap.
+    `n_turns` is of `ledger_job.JobCharges`. `by_hand` has charges by hand of the job's number without a known
+    step. `paid_cpu_s` is for each step but scripts. `unpaid_cpu_s` were used by those steps and nobody has
+    paid them, because a charge that overlaps others was refunded.
     """
 
     n_turns: int
     by_hand: list[JobCharge] = field(default_factory=list)
     paid_cpu_s: dict[str, float] = field(default_factory=dict)
-    open_cpu_s: float = 0.0
-    load: Load = field(default_factory=Load)
+    unpaid_cpu_s: float = 0.0
+    load: CpuTimeline = field(default_factory=CpuTimeline)
 
-    def pays(self, record: StepRecord, cpu_s: float | None) -> None:
-        """Take in the charge of a step; None: by hand, for all that it had."""
+    def add_charge(self, record: StepRecord, cpu_s: float | None) -> None:
+        """Add the charge of a step; `cpu_s` None: a charge by hand for all of its CPU seconds."""
         if record.is_script or record.step in self.paid_cpu_s:
             return
         self.paid_cpu_s[record.step] = record.cpu_s if cpu_s is None else cpu_s
         given_cpu_s = self.load.given_cpu_s(record, is_added=True)
         if cpu_s is not None and record.job_ran_s is not None:
-            self.open_cpu_s += given_cpu_s - cpu_s
+            self.unpaid_cpu_s += given_cpu_s - cpu_s
 
-    def others(self, record: StepRecord) -> Others:
-        """What is left out of the charge of a step."""
+    def paid_by_others(self, record: StepRecord) -> PaidByOthers:
+        """CPU seconds that the charge of a step leaves out."""
         if record.is_script:
             by_step = {step: round(cpu_s, 3) for step, cpu_s in self.paid_cpu_s.items()}
-            return Others(by_step, self._by_hand_cpu_s(record), 0.0)
+            return PaidByOthers(by_step, self._by_hand_cpu_s(record), 0.0)
         own_cpu_s = self.load.given_cpu_s(record, is_added=False)
         if record.job_ran_s is not None:
-            own_cpu_s = min(max(own_cpu_s + self.open_cpu_s, 0.0), record.cpu_s)
-        return Others({}, {}, round(record.cpu_s - own_cpu_s, 3))
+            own_cpu_s = min(max(own_cpu_s + self.unpaid_cpu_s, 0.0), record.cpu_s)
+        return PaidByOthers({}, {}, round(record.cpu_s - own_cpu_s, 3))
 
     def _by_hand_cpu_s(self, script: StepRecord) -> dict[str, float]:
-        """CPU seconds of a script's job that were charged by hand, no more than it had from then on."""
+        """CPU seconds of a script's job charged by hand, each at most what the job had from that run on."""
         end_s = script.step_start_unix_s + script.ran_s
         return {
             str(paid.transaction): round(

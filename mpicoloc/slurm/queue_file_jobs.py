@@ -1,4 +1,4 @@
-"""What is known of the jobs that a file names: from profiles, a fitted model and measured pairs."""
+"""Jobs of a queue file: completed from profiles, a fitted model and measured pairs."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from mpicoloc.slowdown.slowdown import PairSlowdowns
 
 
 @dataclass(frozen=True)
-class Predicted:
+class PredictedPairs:
     """Slowdowns of all pairs of profiles, and the row of each profile."""
 
     slowdowns: PairSlowdowns
@@ -55,8 +55,8 @@ def _features(path: str, run: Run) -> JobFeatures:
         raise DataError(f"{path}: {error}") from error
 
 
-def told(waiting: Sequence[WaitingJob], known: Mapping[str, JobFeatures]) -> list[WaitingJob]:
-    """The jobs with what the file leaves out and their profiles tell."""
+def fill_from_profiles(waiting: Sequence[WaitingJob], known: Mapping[str, JobFeatures]) -> list[WaitingJob]:
+    """The jobs, with fields that the file leaves out taken from their profiles."""
     found = []
     for job in waiting:
         profile = known.get(job.profile)
@@ -69,41 +69,39 @@ def told(waiting: Sequence[WaitingJob], known: Mapping[str, JobFeatures]) -> lis
     return found
 
 
-def predicted(
+def predict_pairs(
     model: FittedModel, known: Mapping[str, JobFeatures], waiting: Sequence[WaitingJob]
-) -> Predicted:
-    """What the model says of all pairs of the profiles of these jobs."""
+) -> PredictedPairs:
+    """Slowdowns that the model predicts for all pairs of the jobs' profiles."""
     paths = [path for path in dict.fromkeys(job.profile for job in waiting) if path in known]
     found = model.predict_pairs([known[path] for path in paths])
-    return Predicted(found, {path: i for i, path in enumerate(paths)})
+    return PredictedPairs(found, {path: i for i, path in enumerate(paths)})
 
 
-def queue(
+def as_queue(
     waiting: Sequence[WaitingJob],
     measured: Mapping[tuple[str, str], Ends],
-    model_says: Predicted | None = None,
+    predicted: PredictedPairs | None = None,
 ) -> Queue:
     """The queue as arrays.
 
-    A slowdown that was measured for two jobs counts before that for their programs, this before that for
-    programs and sizes of their profiles, and this before what the model says.
+    Of several slowdowns of a pair the first of these counts: measured for the two jobs, for their programs,
+    for programs and sizes of their profiles, predicted by the model.
     """
     n = len(waiting)
     slowdown = np.full((2, n, n), np.nan)
-    if model_says is not None:
-        rows = np.array([model_says.rows.get(job.profile, -1) for job in waiting], np.int64)
+    if predicted is not None:
+        rows = np.array([predicted.rows.get(job.profile, -1) for job in waiting], np.int64)
         has = np.flatnonzero(rows >= 0)
-        for matrix, ends in zip(
-            slowdown, (model_says.slowdowns.value, model_says.slowdowns.high), strict=True
-        ):
+        for matrix, ends in zip(slowdown, (predicted.slowdowns.value, predicted.slowdowns.high), strict=True):
             matrix[np.ix_(has, has)] = ends[np.ix_(rows[has], rows[has])]
     names = ([job.kind for job in waiting], [job.program for job in waiting], [job.id for job in waiting])
-    for places in map(_places, names):
+    for indexes in map(_indexes_by_name, names):
         for (target, co_runner), (value, _, high) in measured.items():
-            cells = np.ix_(places.get(target, []), places.get(co_runner, []))
+            cells = np.ix_(indexes.get(target, []), indexes.get(co_runner, []))
             slowdown[0][cells], slowdown[1][cells] = value, high
     columns = {name: np.array([getattr(job, name) for job in waiting], float) for name in NUMBERS}
-    # What one job does not tell is taken to fit, like what none tells.
+    # A missing value is one that always fits.
     least = {"n_cores": 1.0, "memory_bytes": 0.0, "intensity": np.nan}
     given = {
         name: np.where(np.isnan(column), least[name], column)
@@ -113,8 +111,8 @@ def queue(
     return Queue(np.array([job.runtime_s for job in waiting], float), *slowdown, **given)
 
 
-def _places(names: Iterable[str]) -> dict[str, list[int]]:
-    places: dict[str, list[int]] = {}
+def _indexes_by_name(names: Iterable[str]) -> dict[str, list[int]]:
+    indexes: dict[str, list[int]] = {}
     for i, name in enumerate(names):
-        places.setdefault(name, []).append(i)
-    return places
+        indexes.setdefault(name, []).append(i)
+    return indexes
