@@ -10,7 +10,7 @@ from trees import QUICK
 from mpicoloc.core.topology import Topology
 from mpicoloc.errors import DataError, MpicolocError, UsageError
 from mpicoloc.network.topology import infiniband, placements, readers, topology_conf, xgft
-from mpicoloc.network.topology.fabric import natural, placement_of, recognise
+from mpicoloc.network.topology.fabric import natural_key, placement_of, recognise
 from mpicoloc.network.topology.hostlist import expand
 
 SLURM = """\
@@ -234,7 +234,7 @@ def test_hostlists():
     assert expand("n[0-2,5],m[08-10]c[1-2],login", "f") == [
         "n0", "n1", "n2", "n5", "m08c1", "m08c2", "m09c1", "m09c2", "m10c1", "m10c2", "login"
     ]  # fmt: skip
-    assert sorted(["n10", "n9", "a", "n"], key=natural) == ["a", "n", "n9", "n10"]
+    assert sorted(["n10", "n9", "a", "n"], key=natural_key) == ["a", "n", "n9", "n10"]
 
 
 WORDS = st.sampled_from(

@@ -217,7 +217,7 @@ def test_each_profile_is_read_once_however_many_steps_end(job, monkeypatch):
         read.clear()
         return slurm_price.price_so_far(str(spool), START), list(read)
 
-    monkeypatch.setattr(slurm_close, "read_back", counted)
+    monkeypatch.setattr(slurm_close, "read_signed", counted)
     assert so_far() == (None, [])
     sign(job)
     first = os.path.basename(slurm_close.signed_profiles(str(spool), START)[0])
@@ -292,13 +292,13 @@ def test_a_long_comment_is_read_whole():
     """Names of nodes can be long; the limit behind them must not lose a digit."""
     share = f"mpicoloc share 7 on {','.join(f'node{i:04}' for i in range(64))} limit 1440"
     found = started(squeue(share, "chem"))
-    assert (found.admin_comment, found.told["Account"], found.since_unix_s) == (share, "chem", 1763000005)
+    assert (found.admin_comment, found.fields["Account"], found.since_unix_s) == (share, "chem", 1763000005)
 
 
 @pytest.mark.parametrize("note", ["two\nlines", "Gr\u00fc\u00dfe \u2615", "", "x" * 5000])
 def test_bytes_and_line_breaks_of_a_note_do_not_move_what_follows(note):
     found = started(squeue("other", JobID="6"), squeue(note, "chem"))
-    assert (found.admin_comment, found.told["Account"]) == (note, "chem")
+    assert (found.admin_comment, found.fields["Account"]) == (note, "chem")
 
 
 def test_an_account_cannot_look_like_another_job():
