@@ -2,8 +2,6 @@
 
 import gzip
 import json
-import os
-import resource
 import subprocess
 import sys
 import tracemalloc
@@ -17,6 +15,7 @@ from mpicoloc.profile.frames import open_profile
 from mpicoloc.report.export import calls, formats, sorting
 
 N_RANKS, N_ROUNDS, N_FILES = 1100, 2, 256
+LIMIT_S = 200
 MAX_BYTES = {"otf2": 1 << 30}
 """OTF2's library has half a megabyte for each rank."""
 
@@ -28,23 +27,24 @@ def job(tmp_path_factory):
     return path
 
 
+# A child's peak counts the memory of the process that forked it until it runs its own program, and workers of
+# pytest are large: so a small process starts and measures it.
+MEASURED = f"""
+import os, resource, sys
+resource.setrlimit(resource.RLIMIT_NOFILE, ({N_FILES}, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
+child = os.spawnv(os.P_NOWAIT, sys.executable, [sys.executable, "-m", "mpicoloc", *sys.argv[1:]])
+_, status, usage = os.wait4(child, 0)
+print(usage.ru_maxrss)
+sys.exit(os.waitstatus_to_exitcode(status))
+"""
+
+
 def exported(job, name, out):
     """What a process that may open few files told, and the memory that it took, bytes."""
-    command = [sys.executable, "-m", "mpicoloc", "export", job, "--format", name, "--out", out]
-    limit = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
-    with (out.parent / f"{name}.err").open("w+") as told:
-        child = subprocess.Popen(
-            [*map(str, command)], stderr=told, process_group=0,
-            preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (N_FILES, limit)),
-        )  # fmt: skip
-        try:
-            _, status, usage = os.wait4(child.pid, 0)
-            child.returncode = os.waitstatus_to_exitcode(status)
-        finally:
-            child.kill()
-        told.seek(0)
-        assert child.returncode == 0, told.read()
-        return told.read(), usage.ru_maxrss * 1024
+    command = [sys.executable, "-c", MEASURED, "export", job, "--format", name, "--out", out]
+    done = subprocess.run([*map(str, command)], capture_output=True, text=True, check=False, timeout=LIMIT_S)
+    assert done.returncode == 0, done.stderr
+    return done.stderr, int(done.stdout.splitlines()[-1]) * 1024
 
 
 def has_all(name, out):
