@@ -72,8 +72,8 @@ def test_a_process_without_mpicoloc_beside_a_job(mpi, started, tmp_path, capsys,
             other.kill()
     found = profile.interference
     assert found.slowdown.method == "alone"
-    # Half, if both are alone there. Linux shares processors first among sessions, and a session with busy processes on
-    # other processors, such as that of a test run, gets less of this one.
+    # Half, if both are alone there. Linux shares processors first among sessions, and a session that is busy
+    # on other processors too, such as that of a test run, gets less of this one.
     assert run_delay_frac(found.cpu_s, found.run_delay_s) > 0.05
     text = shown(path, capsys)
     assert "slowdown 1 (no co-runner under mpicoloc)" in text
