@@ -71,6 +71,7 @@ int mc_agent_thread_start(const char *key, const char *job_id)
     pthread_attr_setstacksize(&attributes, STACK_BYTES);
     /* Signals are for the process's other threads. */
     sigfillset(&all);
+    sigdelset(&all, SIGBUS); /* of a board that somebody shortens: mc_board_outlive handles it */
     pthread_sigmask(SIG_SETMASK, &all, &before);
     started = pthread_create(&thread, &attributes, be_agent, NULL) == 0;
     pthread_sigmask(SIG_SETMASK, &before, NULL);
