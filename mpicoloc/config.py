@@ -89,8 +89,12 @@ OPTIONS: tuple[Option, ...] = (
            "fit period and duration of the shutters to the meter in use"),
     Option("meter", "MPICOLOC_METER", "--meter", str, "auto", "",
            "how progress is measured; ipc: by instructions per cycle, burst: by times between MPI calls, "
-           "loop: by how often a place in the program is executed, auto: by the first of them that works",
-           choices=("auto", "ipc", "burst", "loop", "none")),
+           "count: by how often the program executes its hot places, loop: the same for one place without "
+           "changing code, auto: ipc where it works, else burst or count, by the narrower interval",
+           choices=("auto", "ipc", "burst", "count", "loop", "none")),
+    Option("patching", "MPICOLOC_PATCHING", "--patching", bool, True, "",
+           "allow the meter count to replace instructions of the running program by jumps to counters, for "
+           "some hundredths of a second around each shutter; 0 or --no-patching: never"),
     Option("counters", "MPICOLOC_COUNTERS", "--counters", str, "on", "",
            "events that the processor counts for each rank from MPI_Init to MPI_Finalize; on: those that "
            "need a PMU; several with commas", choices=counters.EventNames(),

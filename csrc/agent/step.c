@@ -140,10 +140,11 @@ static void adapt(mc_agent *agent, uint64_t now)
     mc_lengths_tell(lengths, &agent->view);
 }
 
-static void search_loop(mc_agent *agent, uint64_t now)
+static void search(mc_agent *agent, uint64_t now)
 {
-    mc_loop *loop = agent->meter.loop;
-    if (loop && mc_loop_step(loop, agent->view.n_others > 0, agent->lengths.options.max_ns, now))
+    uint64_t t_free = agent->schedule.t_instant - lead_ns(agent);
+    if (mc_meter_step(&agent->meter, agent->view.n_others > 0, agent->lengths.options.max_ns, t_free, now,
+                      &agent->wake))
         agent->lengths.t_adapted = 0;
 }
 
@@ -189,7 +190,7 @@ static void refresh(mc_agent *agent, uint64_t now)
         mc_view_tell(&agent->view, &agent->ranks, now);
         mc_agent_judge(agent, now);
         read_board(agent, now);
-        search_loop(agent, now);
+        search(agent, now);
         adapt(agent, now);
         agree_with_nodes(agent, now);
     }

@@ -13,7 +13,7 @@
 #endif
 
 enum {
-    MC_ABI_VERSION = 15,
+    MC_ABI_VERSION = 16,
     MC_MAGIC = 0x6d63346c, /* "l4cm" */
 
     MC_NAME_LEN = 64,
@@ -102,7 +102,7 @@ enum { MC_COMMON_NONE = 0, MC_COMMON_ON = 1, MC_COMMON_OFF = 2 };
 
 /* The profile's state; the meters, in order of preference; the ways to instrument. */
 enum { MC_PROFILE_NONE = 0, MC_PROFILE_WRITTEN = 1, MC_PROFILE_FAILED = 2 };
-enum { MC_METER_NONE = 0, MC_METER_IPC = 1, MC_METER_BURST = 2, MC_METER_LOOP = 3 };
+enum { MC_METER_NONE = 0, MC_METER_IPC = 1, MC_METER_BURST = 2, MC_METER_LOOP = 3, MC_METER_COUNT = 4 };
 enum { MC_MODE_PRELOAD = 1, MC_MODE_WRAP = 2 };
 
 /* Levels of MPI_Pcontrol with a meaning here; mpicoloc_app.h has the same. */
@@ -337,6 +337,7 @@ typedef struct mc_sampling {
     mc_window windows[MC_N_WINDOWS];
 } mc_sampling;
 
+#include "common/counting.h"
 #include "common/events.h"
 
 /* One rank: file <shm dir>/mpicoloc.<key>.<world rank>.seg, sparse, so only touched pages cost memory.
@@ -364,6 +365,7 @@ typedef struct mc_segment {
     uint64_t cpu_mask[16]; /* processors this rank may run on */
     mc_gate gate;
     mc_sampling sampling;
+    mc_counting counting;
     mc_counters counters;
     uint64_t pmu_cpu_ns; /* processor time of process and children while the events of `pmu` were counted */
     mc_pmu_row pmu[MC_N_PMU];

@@ -139,6 +139,13 @@ static uint64_t number_after(const char *text, const char *label, int base)
     return line ? strtoull(line + strlen(label), NULL, base) : 0;
 }
 
+int mc_proc_is_traced(int pid)
+{
+    char path[64], text[STATUS_BYTES];
+    snprintf(path, sizeof path, "/proc/%d/status", pid);
+    return mc_proc_read_text(path, text, sizeof text) > 0 && number_after(text, "\nTracerPid:", 10) != 0;
+}
+
 uint64_t mc_proc_n_filters(int pid)
 {
     char path[64], text[STATUS_BYTES];

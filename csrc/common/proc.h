@@ -35,6 +35,8 @@ int mc_proc_alive(int pid, uint64_t start_ticks);
 
 /* 1 if the process has a handler for the signal: then the signal does not kill it. */
 int mc_proc_catches(int pid, int signal);
+/* 1 if a debugger is attached. */
+int mc_proc_is_traced(int pid);
 /* Number of the process's system-call filters (seccomp). A filter may kill a process for a call that it does not
    make itself. pid 0: the filters of this thread. */
 uint64_t mc_proc_n_filters(int pid);

@@ -2,6 +2,7 @@
 #define _GNU_SOURCE
 #include "common/options.h"
 #include "guest/hooks.h"
+#include "guest/patch.h"
 #include "guest/restart.h"
 
 #include <dlfcn.h>
@@ -87,7 +88,11 @@ static int pass_gate(const ucontext_t *context)
     __atomic_fetch_add(&gate->n_acks, 1, __ATOMIC_RELAXED);
     keep_lowest(&gate->t_first_enter, now);
     keep_highest(&gate->t_last_enter, now);
-    if (deadline > now) {
+    mc_patch_register_thread();
+    if (mc_patch_is_asked()) {
+        mc_patch_take_part(gate);
+        account(mc_now_ns() - now);
+    } else if (deadline > now) {
         uint64_t until = deadline - now > max_ns ? now + max_ns : deadline;
         uint64_t t = stand_still(now, until, &context->uc_sigmask, &n_handled);
         account(t - now);

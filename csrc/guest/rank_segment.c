@@ -1,6 +1,7 @@
 /* A rank's segment: made in MPI_Init, closed when the rank ends. */
 #define _GNU_SOURCE
 #include "guest/hooks.h"
+#include "guest/patch.h"
 
 #include "common/counters/pmu.h"
 #include "common/counters/tally.h"
@@ -146,6 +147,7 @@ static void forget_in_child(void)
 {
     mc_lane_forget();
     mc_pmu_forget();
+    mc_patch_forget();
     __atomic_store_n(&mc_recording, 0, __ATOMIC_RELEASE);
 }
 
@@ -187,7 +189,8 @@ int mc_start(const mc_identity *identity)
     segment->ring.is_kept = (uint64_t)is_kept;
     own_pid = segment->pid;
     /* Without a gate the job is still measured while others pause, but is never paused itself. */
-    mc_gate_install(segment);
+    if (mc_gate_install(segment) == MC_OK)
+        mc_patch_open(segment);
     mc_trap_guard();
     mc_lane_claim();
     pthread_atfork(NULL, NULL, forget_in_child);
@@ -213,6 +216,7 @@ void mc_stop(uint64_t state)
         return;
     __atomic_store_n(&mc_recording, 0, __ATOMIC_RELEASE);
     mc_self.calls_until_timed = 0;
+    mc_patch_close();
     mc_tally_close();
     mc_pmu_stop(mc_the_segment);
     /* MPI_Abort, and exit, may be called on the small stack of a signal handler. */

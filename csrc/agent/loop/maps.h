@@ -4,7 +4,7 @@
 
 #include "common/mpicoloc.h"
 
-enum { MC_N_MAPS = 256, MC_N_MAP_PATHS = 64 };
+enum { MC_N_MAPS = 512, MC_N_MAP_PATHS = 256 };
 
 typedef struct mc_map {
     uint64_t start, end, offset; /* offset in the file */

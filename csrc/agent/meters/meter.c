@@ -11,44 +11,88 @@
 
 enum { LOOP_WINDOWS = 6 };
 
-void mc_meter_choose(mc_meter *meter, mc_node *node, const mc_job_ranks *ranks, uint64_t t_open)
+/* Shutters of some 20 ms: the pauses for changing the code, and the time in which caches refill, cost the same for
+   shorter ones. */
+static const double COUNTED_CYCLE_NS = 3.5e6;
+
+static int is_word(const char *wanted, const char *word)
+{
+    return wanted && strcmp(wanted, word) == 0;
+}
+
+static void say_chosen(mc_node *node, const char *word)
+{
+    snprintf(node->meter_reason, sizeof node->meter_reason, "option meter is %s", word);
+}
+
+static void choose_by_option(mc_meter *meter, mc_node *node, mc_job_ranks *ranks, uint64_t t_open, const char *word)
+{
+    say_chosen(node, word);
+    if (strcmp(word, "none") == 0)
+        node->meter = MC_METER_NONE;
+    else if (strcmp(word, "count") == 0)
+        meter->count = mc_count_open(node, ranks, t_open, 1);
+    else if (strcmp(word, "loop") == 0)
+        meter->loop = mc_loop_open(node, ranks, t_open, 1);
+}
+
+void mc_meter_choose(mc_meter *meter, mc_node *node, mc_job_ranks *ranks, uint64_t t_open)
 {
     const char *wanted = mc_option_text(MC_OPT_METER);
     node->meter = MC_METER_BURST;
-    if (wanted && strcmp(wanted, "none") == 0) {
-        node->meter = MC_METER_NONE;
-        snprintf(node->meter_reason, sizeof node->meter_reason, "option meter is none");
-    } else if (wanted && strcmp(wanted, "burst") == 0) {
-        snprintf(node->meter_reason, sizeof node->meter_reason, "option meter is burst");
-    } else if (wanted && strcmp(wanted, "loop") == 0) {
-        snprintf(node->meter_reason, sizeof node->meter_reason, "option meter is loop");
-        meter->loop = mc_loop_open(node, ranks, t_open, 1);
+    if (is_word(wanted, "none") || is_word(wanted, "burst") || is_word(wanted, "count") || is_word(wanted, "loop")) {
+        choose_by_option(meter, node, ranks, t_open, wanted);
     } else if (mc_perf_available(node->meter_reason, sizeof node->meter_reason) == MC_OK) {
         meter->counts = mc_thread_counts_open();
         node->meter = meter->counts ? MC_METER_IPC : MC_METER_BURST;
-        if (meter->counts && wanted && strcmp(wanted, "ipc") == 0)
-            snprintf(node->meter_reason, sizeof node->meter_reason, "option meter is ipc");
+        if (meter->counts && is_word(wanted, "ipc"))
+            say_chosen(node, wanted);
     } else {
-        meter->loop = mc_loop_open(node, ranks, t_open, 0);
+        meter->count = mc_count_open(node, ranks, t_open, 0);
+        if (!meter->count || meter->count->is_impossible)
+            meter->loop = mc_loop_open(node, ranks, t_open, 0);
+        meter->node = node;
+        meter->ranks = ranks;
     }
 }
 
-void mc_meter_lose_loop(mc_meter *meter)
+void mc_meter_lose_places(mc_meter *meter)
 {
+    mc_count_close(meter->count);
     mc_loop_close(meter->loop);
+    meter->count = NULL;
     meter->loop = NULL;
+    meter->node = NULL;
 }
 
 void mc_meter_close(mc_meter *meter)
 {
     mc_thread_counts_close(meter->counts);
-    mc_loop_close(meter->loop);
-    *meter = (mc_meter){NULL, NULL};
+    mc_meter_lose_places(meter);
+    meter->counts = NULL;
+}
+
+int mc_meter_step(mc_meter *meter, int has_corunners, uint64_t max_ns, uint64_t t_free, uint64_t now, int *wake)
+{
+    int was_ready = meter->count && mc_count_is_ready(meter->count);
+    if (meter->count && !meter->count->is_impossible) {
+        mc_count_step(meter->count, has_corunners, t_free, now, wake);
+        return !was_ready && mc_count_is_ready(meter->count);
+    }
+    if (!meter->loop && meter->node) /* code cannot be changed here */
+        meter->loop = mc_loop_open(meter->node, meter->ranks, now, 0);
+    meter->node = NULL;
+    return meter->loop && mc_loop_step(meter->loop, has_corunners, max_ns, now);
+}
+
+static int is_counting_places(const mc_meter *meter)
+{
+    return meter->count && mc_count_is_ready(meter->count);
 }
 
 int mc_meter_counts(const mc_meter *meter)
 {
-    return meter->counts || (meter->loop && meter->loop->stage == MC_LOOP_COUNTING);
+    return meter->counts || is_counting_places(meter) || (meter->loop && meter->loop->stage == MC_LOOP_COUNTING);
 }
 
 /* Where the operating system lets co-runners and this job take turns on a processor, each has it for milliseconds at a
@@ -62,13 +106,14 @@ uint64_t mc_meter_around_ns(const mc_meter *meter, uint64_t planned_ns, uint64_t
 
 int mc_meter_is_searching(const mc_meter *meter)
 {
-    return meter->loop && meter->loop->search;
+    return (meter->loop && meter->loop->search) || (meter->count && meter->count->stage != MC_COUNT_IDLE);
 }
 
 double mc_meter_cycle_ns(const mc_meter *meter, const mc_job_ranks *ranks)
 {
     int is_loop = meter->loop && meter->loop->n_found;
-    return is_loop && ranks->n_alive ? meter->loop->gap_ns : mc_mean_cycle_ns(ranks);
+    double cycle_ns = is_loop && ranks->n_alive ? meter->loop->gap_ns : mc_mean_cycle_ns(ranks);
+    return is_counting_places(meter) && cycle_ns < COUNTED_CYCLE_NS ? COUNTED_CYCLE_NS : cycle_ns;
 }
 
 void mc_meter_measure(mc_meter *meter, mc_own_shutter *own, const mc_job_ranks *ranks, mc_node *node,
@@ -78,6 +123,8 @@ void mc_meter_measure(mc_meter *meter, mc_own_shutter *own, const mc_job_ranks *
         return;
     if (meter->counts)
         mc_ipc_measure(meter->counts, own, ranks, node, wake);
+    else if (is_counting_places(meter))
+        mc_count_measure(meter->count, own, around_ns, wake);
     else if (mc_meter_counts(meter))
         mc_loop_measure(meter->loop, own, around_ns, wake);
 }

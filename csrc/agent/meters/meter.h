@@ -3,19 +3,27 @@
 #ifndef MPICOLOC_METER_H
 #define MPICOLOC_METER_H
 
+#include "agent/meters/count.h"
 #include "agent/meters/ipc.h"
 #include "agent/meters/loop.h"
 
 typedef struct mc_meter {
     mc_thread_counts *counts; /* NULL: the meter is not ipc */
-    mc_loop *loop;            /* NULL: it is not loop, and cannot become that */
+    mc_count *count;          /* NULL: it is not count, and cannot become that */
+    mc_loop *loop;            /* likewise; used only if count is impossible */
+    mc_node *node;            /* NULL: what happens then is decided */
+    mc_job_ranks *ranks;
 } mc_meter;
 
 /* The best one that works here, or the one that the option names; the node file says which and why. */
-void mc_meter_choose(mc_meter *meter, mc_node *node, const mc_job_ranks *ranks, uint64_t t_open);
+void mc_meter_choose(mc_meter *meter, mc_node *node, mc_job_ranks *ranks, uint64_t t_open);
 void mc_meter_close(mc_meter *meter);
 /* Without a board nothing is counted, and nothing is searched for. */
-void mc_meter_lose_loop(mc_meter *meter);
+void mc_meter_lose_places(mc_meter *meter);
+
+/* Go on with the search for what is counted. max_ns: of a shutter; t_free: the agent has nothing else to do until then.
+   1: something was found just now. */
+int mc_meter_step(mc_meter *meter, int has_corunners, uint64_t max_ns, uint64_t t_free, uint64_t now, int *wake);
 
 /* 1: it counts in windows beside the shutter too. */
 int mc_meter_counts(const mc_meter *meter);

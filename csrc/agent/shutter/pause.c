@@ -53,15 +53,15 @@ void mc_pause_prepare(mc_pause *pause, const mc_board_view *view, mc_job_ranks *
     }
 }
 
-static void set_gate(mc_gate *gate, const mc_reservation *shutter)
+void mc_gate_set(mc_gate *gate, uint64_t deadline_ns, uint64_t epoch)
 {
     __atomic_store_n(&gate->n_acks, 0, __ATOMIC_RELAXED);
     __atomic_store_n(&gate->t_first_enter, 0, __ATOMIC_RELAXED);
     __atomic_store_n(&gate->t_last_enter, 0, __ATOMIC_RELAXED);
     __atomic_store_n(&gate->t_first_resume, 0, __ATOMIC_RELAXED);
     __atomic_store_n(&gate->t_last_resume, 0, __ATOMIC_RELAXED);
-    __atomic_store_n(&gate->deadline_ns, shutter->t1, __ATOMIC_RELAXED);
-    __atomic_store_n(&gate->epoch, shutter->epoch, __ATOMIC_RELEASE);
+    __atomic_store_n(&gate->deadline_ns, deadline_ns, __ATOMIC_RELAXED);
+    __atomic_store_n(&gate->epoch, epoch, __ATOMIC_RELEASE);
 }
 
 static int send_signal(const mc_rank *rank, int tid, int signal, uint64_t n_sleeps)
@@ -120,7 +120,7 @@ static int signal_ranks(const mc_pause *pause, mc_job_ranks *ranks)
             all_signalled = 0;
             continue;
         }
-        set_gate(&rank->segment->gate, &pause->shutter);
+        mc_gate_set(&rank->segment->gate, pause->shutter.t1, pause->shutter.epoch);
         rank->n_signalled = mc_signal_running_threads(rank, rank->segment->gate.signal, &rank->n_skipped);
     }
     return all_signalled;

@@ -22,6 +22,9 @@ void mc_pause_prepare(mc_pause *pause, const mc_board_view *view, mc_job_ranks *
 /* Pause the ranks until shortly before the shutter's end; *wake ends the waiting. */
 void mc_pause_take(mc_pause *pause, const mc_board_view *view, mc_job_ranks *ranks, mc_node *node, int *wake);
 
+/* Threads that come to this gate from now on stand still until deadline_ns; 0: they do not wait. */
+void mc_gate_set(mc_gate *gate, uint64_t deadline_ns, uint64_t epoch);
+
 /* Signal every thread of the rank that runs (signal 0: only count them); returns their number. *n_skipped: threads
    that sleep or block the signal. */
 int mc_signal_running_threads(const mc_rank *rank, int signal, int *n_skipped);

@@ -15,6 +15,7 @@ typedef struct mc_rank {
     int has_handler;   /* of the gate's signal, as seen just before the shutter */
     int n_signalled;   /* threads signalled in this shutter */
     int n_skipped;     /* threads not signalled: they sleep, or block the signal */
+    int is_asked;      /* to change its code, just now */
     int has_window;    /* its segment has the window of the shutter that waits for its verdict, */
     uint64_t i_window; /* under this number */
 } mc_rank;

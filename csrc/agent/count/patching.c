@@ -1,0 +1,112 @@
+#define _GNU_SOURCE
+#include "agent/count/patching.h"
+
+#include "agent/shutter/pause.h"
+#include "common/proc.h"
+
+#include <linux/futex.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+static const uint64_t POLL_NS = 50000;
+
+static void wake_all(mc_counting *counting)
+{
+    syscall(SYS_futex, &counting->request, FUTEX_WAKE, MC_N_COUNTED_THREADS, NULL, NULL, 0);
+}
+
+static void set_request(mc_counting *counting, uint32_t request)
+{
+    __atomic_store_n(&counting->request, request, __ATOMIC_RELEASE);
+}
+
+static uint32_t get_request(const mc_counting *counting)
+{
+    return __atomic_load_n(&counting->request, __ATOMIC_ACQUIRE);
+}
+
+int mc_patching_may(const mc_rank *rank)
+{
+    const mc_segment *segment = rank->segment;
+    int signal = segment->gate.signal;
+    return rank->alive && segment->counting.counters_offset && signal &&
+           __atomic_load_n(&segment->state, __ATOMIC_ACQUIRE) == MC_RANK_RUNNING &&
+           mc_proc_catches(rank->pid, signal) && !mc_proc_is_traced(rank->pid);
+}
+
+/* 0: no thread of it runs just now. */
+static int ask(mc_rank *rank, uint32_t request)
+{
+    mc_counting *counting = &rank->segment->counting;
+    mc_gate_set(&rank->segment->gate, 0, mc_now_ns());
+    set_request(counting, MC_PATCH_ASSEMBLE);
+    int n = mc_signal_running_threads(rank, rank->segment->gate.signal, &rank->n_skipped);
+    counting->n_awaited = (uint32_t)n;
+    set_request(counting, n ? request : MC_PATCH_NONE);
+    wake_all(counting);
+    return n > 0;
+}
+
+/* Who has not begun by now does not begin; a thread that is at it finishes. */
+static int conclude(mc_rank *rank, uint32_t request)
+{
+    mc_counting *counting = &rank->segment->counting;
+    uint32_t asked = request;
+    if (__atomic_compare_exchange_n(&counting->request, &asked, MC_PATCH_NONE, 0, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE))
+        wake_all(counting);
+    return get_request(counting) == MC_PATCH_DONE;
+}
+
+static int is_over(const mc_rank *rank)
+{
+    uint32_t request = get_request(&rank->segment->counting);
+    return request == MC_PATCH_NONE || request == MC_PATCH_DONE || request == MC_PATCH_FAILED;
+}
+
+static void wait_for(const mc_rank *rank, uint64_t t_limit, int *wake)
+{
+    while (!is_over(rank) && mc_now_ns() < t_limit && !__atomic_load_n(wake, __ATOMIC_ACQUIRE))
+        mc_sleep_until(mc_now_ns() + POLL_NS, wake);
+}
+
+static uint64_t stood_ns(const mc_gate *gate, uint64_t now)
+{
+    uint64_t first = __atomic_load_n(&gate->t_first_enter, __ATOMIC_RELAXED);
+    return first && first < now ? now - first : 0;
+}
+
+static int is_wanted(const mc_rank *rank, uint32_t request)
+{
+    uint64_t n = __atomic_load_n(&rank->segment->counting.is_patched, __ATOMIC_RELAXED);
+    return rank->alive && (request == MC_PATCH_INSTALL || n > 0) && mc_patching_may(rank);
+}
+
+int mc_patching_change(mc_job_ranks *ranks, uint32_t request, uint64_t t_limit, uint64_t *stopped_ns, int *wake)
+{
+    int n_asked = 0, n_done = 0;
+    uint64_t longest_ns = 0;
+    for (int i = 0; i < ranks->n; i++) {
+        mc_rank *rank = &ranks->rows[i];
+        rank->is_asked = is_wanted(rank, request) && ask(rank, request);
+        n_asked += rank->is_asked;
+    }
+    for (int i = 0; i < ranks->n; i++) {
+        mc_rank *rank = &ranks->rows[i];
+        if (!rank->is_asked)
+            continue;
+        wait_for(rank, t_limit, wake);
+        uint64_t ns = stood_ns(&rank->segment->gate, mc_now_ns());
+        longest_ns = ns > longest_ns ? ns : longest_ns;
+        n_done += conclude(rank, request);
+    }
+    *stopped_ns += longest_ns;
+    return n_done == n_asked && (n_asked || request == MC_PATCH_REMOVE) ? MC_OK : MC_E_GONE;
+}
+
+int mc_patching_is_patched(const mc_job_ranks *ranks)
+{
+    for (int i = 0; i < ranks->n; i++)
+        if (ranks->rows[i].alive && __atomic_load_n(&ranks->rows[i].segment->counting.is_patched, __ATOMIC_RELAXED))
+            return 1;
+    return 0;
+}

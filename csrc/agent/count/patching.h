@@ -1,0 +1,16 @@
+/* The agent's half of a change of code: the ranks stand still for it by themselves (csrc/guest/patch.c). */
+#ifndef MPICOLOC_PATCHING_H
+#define MPICOLOC_PATCHING_H
+
+#include "agent/shutter/ranks.h"
+
+/* Ask all ranks for MC_PATCH_INSTALL or MC_PATCH_REMOVE, and wait for it until t_limit at most, or until *wake is not 0.
+   A rank none of whose threads runs just now is left as it is. MC_OK; MC_E_GONE: a rank could not do it, or none has.
+   *stopped_ns grows by the time for which they stood still. */
+int mc_patching_change(mc_job_ranks *ranks, uint32_t request, uint64_t t_limit, uint64_t *stopped_ns, int *wake);
+/* How many places are patched in some rank. */
+int mc_patching_is_patched(const mc_job_ranks *ranks);
+/* 1 if this rank's code may be changed now: it has a gate, can count, and no debugger is attached. */
+int mc_patching_may(const mc_rank *rank);
+
+#endif

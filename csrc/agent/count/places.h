@@ -1,0 +1,44 @@
+/* Which places of the program are counted: near where its threads are most of the time, passed neither too rarely nor
+   so often that counting would slow the program down. */
+#ifndef MPICOLOC_PLACES_H
+#define MPICOLOC_PLACES_H
+
+#include "agent/count/decoder.h"
+#include "agent/count/spots.h"
+#include "agent/loop/entries.h"
+
+enum { MC_N_CANDIDATE_PLACES = 256 };
+
+typedef struct mc_candidate_place {
+    mc_place place;
+    uint64_t n_samples;  /* taken just before it */
+    double rate;         /* passes per second of a thread; -1: not tried yet */
+} mc_candidate_place;
+
+/* Program files, opened when they are needed. */
+typedef struct mc_program_files {
+    mc_object objects[MC_N_PLACE_PATHS];
+    int is_open[MC_N_PLACE_PATHS];
+} mc_program_files;
+
+const mc_object *mc_program_file(mc_program_files *files, const mc_counts *counts, uint64_t i_path);
+void mc_program_files_close(mc_program_files *files);
+
+typedef struct mc_places {
+    int n;
+    mc_candidate_place rows[MC_N_CANDIDATE_PLACES]; /* the best first */
+} mc_places;
+
+/* Places that may be replaced, from samples. */
+void mc_places_find(mc_places *places, mc_decoder *decoder, mc_program_files *files, const mc_counts *counts,
+                    const mc_spots *spots);
+/* The next ones to be tried; returns their number. */
+int mc_places_untried(const mc_places *places, mc_place_set *set);
+/* What a trial of this set found, in passes per second of a thread. */
+void mc_places_tried(mc_places *places, const mc_place_set *set, const double rates[MC_N_PLACES]);
+/* The best of those tried, within what counting may cost. pass_ns: what one pass costs. */
+void mc_places_choose(const mc_places *places, double pass_ns, mc_place_set *set);
+/* Part of the samples in the program that are near a place of this set. */
+double mc_places_coverage(const mc_place_set *set, const mc_spots *spots);
+
+#endif

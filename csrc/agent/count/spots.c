@@ -1,0 +1,176 @@
+#define _GNU_SOURCE
+#include "agent/count/spots.h"
+
+#include "common/proc.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { N_TIDS = 256, N_PER_RANK = 4, N_SAMPLES_MAX = 65536 };
+
+typedef struct sample {
+    uint64_t offset;
+    int i_path;
+} sample;
+
+typedef struct samples {
+    sample *rows;
+    size_t n;
+    uint64_t n_all;
+    const mc_maps *maps;
+    mc_counts *counts;
+} samples;
+
+mc_spots *mc_spots_new(void)
+{
+    mc_spots *spots = calloc(1, sizeof *spots);
+    if (spots && !(spots->samplers = calloc(MC_N_SAMPLERS, sizeof *spots->samplers))) {
+        free(spots);
+        return NULL;
+    }
+    return spots;
+}
+
+static void close_samplers(mc_spots *spots)
+{
+    for (int i = 0; i < spots->n_samplers; i++)
+        mc_probe_close(&spots->samplers[i].probe);
+    spots->n_samplers = 0;
+}
+
+void mc_spots_free(mc_spots *spots)
+{
+    if (!spots)
+        return;
+    close_samplers(spots);
+    free(spots->samplers);
+    free(spots);
+}
+
+static int begin_thread(mc_spots *spots, const mc_maps *maps, int tid)
+{
+    mc_sampler *sampler = &spots->samplers[spots->n_samplers];
+    sampler->probe = (mc_probe){.fd = -1};
+    if (mc_probe_sample(&sampler->probe, tid, 0) != MC_OK) {
+        int error = errno;
+        mc_probe_close(&sampler->probe);
+        errno = error;
+        return 0;
+    }
+    sampler->maps = *maps;
+    spots->n_samplers++;
+    return 1;
+}
+
+static void begin_rank(mc_spots *spots, const mc_rank *rank)
+{
+    int n_left = 0, n_here = 0; /* not needed: a few threads of any rank are enough */
+    int tids[N_TIDS], n = mc_proc_threads(rank->pid, tids, N_TIDS, &n_left);
+    mc_maps *maps = malloc(sizeof *maps);
+    for (int i = 0; maps && i < n && n_here < N_PER_RANK && spots->n_samplers < MC_N_SAMPLERS; i++) {
+        mc_proc_thread thread;
+        if (mc_proc_read_thread(&thread, rank->pid, tids[i], 0) != MC_OK || thread.state != 'R')
+            continue;
+        if (n_here == 0 && mc_maps_read(maps, rank->pid) != MC_OK)
+            break;
+        n_here += begin_thread(spots, maps, tids[i]);
+    }
+    free(maps);
+}
+
+int mc_spots_begin(mc_spots *spots, const mc_job_ranks *ranks, int i_first)
+{
+    close_samplers(spots);
+    errno = 0;
+    for (int i = 0; i < ranks->n && spots->n_samplers < MC_N_SAMPLERS; i++) {
+        const mc_rank *rank = &ranks->rows[(i + i_first) % ranks->n];
+        if (rank->alive)
+            begin_rank(spots, rank);
+    }
+    if (spots->n_samplers)
+        return MC_OK;
+    return errno == 0 || errno == ESRCH ? MC_E_GONE : MC_E_PERF;
+}
+
+static void add_one(void *data, const uint64_t *words, size_t n)
+{
+    (void)words, (void)n;
+    ++*(uint64_t *)data;
+}
+
+uint64_t mc_spots_n_taken(const mc_spots *spots)
+{
+    uint64_t n = 0;
+    for (int i = 0; i < spots->n_samplers; i++)
+        mc_probe_each(&spots->samplers[i].probe, add_one, &n);
+    return n;
+}
+
+/* -1: there is no room for the file's name. */
+static int path_index(mc_counts *counts, const char *path)
+{
+    for (uint64_t i = 0; i < counts->n_paths; i++)
+        if (strcmp(counts->paths[i], path) == 0)
+            return (int)i;
+    if (counts->n_paths == MC_N_PLACE_PATHS || strlen(path) >= MC_TEXT_LEN)
+        return -1;
+    strcpy(counts->paths[counts->n_paths], path);
+    return (int)counts->n_paths++;
+}
+
+static void add_sample(void *data, const uint64_t *words, size_t n)
+{
+    samples *all = data;
+    if (n < 1 || all->n == N_SAMPLES_MAX)
+        return;
+    all->n_all++;
+    const mc_map *map = mc_maps_find(all->maps, words[0]);
+    int i_path = map ? path_index(all->counts, all->maps->paths[map->i_path]) : -1;
+    if (i_path >= 0)
+        all->rows[all->n++] = (sample){words[0] - map->start + map->offset, i_path};
+}
+
+static int by_place(const void *a, const void *b)
+{
+    const sample *x = a, *y = b;
+    if (x->i_path != y->i_path)
+        return x->i_path - y->i_path;
+    return (x->offset > y->offset) - (x->offset < y->offset);
+}
+
+static int by_number(const void *a, const void *b)
+{
+    uint64_t n_a = ((const mc_spot *)a)->n, n_b = ((const mc_spot *)b)->n;
+    return (n_a < n_b) - (n_a > n_b);
+}
+
+static void count_equal(mc_spots *spots, const samples *all)
+{
+    spots->n = 0;
+    for (size_t i = 0; i < all->n; i++) {
+        const sample *next = &all->rows[i];
+        mc_spot *last = spots->n ? &spots->rows[spots->n - 1] : NULL;
+        if (last && last->i_path == next->i_path && last->offset == next->offset)
+            last->n++;
+        else if (spots->n < MC_N_SPOTS)
+            spots->rows[spots->n++] = (mc_spot){next->offset, 1, next->i_path};
+    }
+    qsort(spots->rows, (size_t)spots->n, sizeof *spots->rows, by_number);
+}
+
+void mc_spots_end(mc_spots *spots, mc_counts *counts)
+{
+    samples all = {.rows = malloc(N_SAMPLES_MAX * sizeof(sample)), .counts = counts};
+    for (int i = 0; all.rows && i < spots->n_samplers; i++) {
+        all.maps = &spots->samplers[i].maps;
+        mc_probe_stop(&spots->samplers[i].probe);
+        mc_probe_each(&spots->samplers[i].probe, add_sample, &all);
+    }
+    if (all.n)
+        qsort(all.rows, all.n, sizeof *all.rows, by_place);
+    spots->n_samples = all.n_all;
+    count_equal(spots, &all);
+    free(all.rows);
+    close_samplers(spots);
+}

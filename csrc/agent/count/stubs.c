@@ -1,0 +1,135 @@
+#define _GNU_SOURCE
+#include "agent/count/stubs.h"
+
+#include "agent/count/gaps.h"
+#include "agent/count/relocate.h"
+#include "agent/loop/maps.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum { CODE_BYTES = 256, N_SLOTS = MC_STUB_PAGE_BYTES / MC_STUB_BYTES };
+
+static const uint64_t REACH_BYTES = 1u << 30;
+
+/* What one rank gets. */
+typedef struct stubs {
+    mc_counting *counting;
+    mc_maps maps;
+    mc_gaps gaps;
+    int n_used[MC_N_STUB_PAGES];
+} stubs;
+
+static int is_in_reach(uint64_t a, uint64_t b)
+{
+    return (a > b ? a - b : b - a) < REACH_BYTES;
+}
+
+/* Address of a free stub in reach of the code at `address`; 0: none. */
+static uint64_t new_stub(stubs *all, uint64_t address)
+{
+    for (int i = 0; i < MC_N_STUB_PAGES; i++) {
+        mc_stub_page *page = &all->counting->pages[i];
+        if (page->address == 0)
+            page->address = mc_gap_take(&all->gaps, address, REACH_BYTES);
+        if (page->address == 0)
+            return 0;
+        if (all->n_used[i] < N_SLOTS && is_in_reach(page->address, address))
+            return page->address + (uint64_t)all->n_used[i]++ * MC_STUB_BYTES;
+    }
+    return 0;
+}
+
+static int make_one(stubs *all, const mc_place *place, mc_decoder *decoder, const mc_object *object, const char *path,
+                    int64_t counter_offset, mc_patch *patch)
+{
+    uint8_t code[CODE_BYTES] = {0};
+    mc_patch_code made;
+    uint64_t word = place->offset & ~(uint64_t)7, address = mc_maps_address(&all->maps, path, place->offset);
+    size_t n = object && address ? mc_object_read(object, word, code, sizeof code) : 0;
+    uint64_t stub = n ? new_stub(all, address) : 0, base = address - (place->offset - word);
+    if (!stub ||
+        mc_relocate(decoder, code, n, base, address, stub, (int32_t)counter_offset, &made) != MC_OK)
+        return 0;
+    *patch = (mc_patch){.word_address = made.word_address, .stub_address = stub};
+    memcpy(&patch->before, made.before, sizeof made.before);
+    memcpy(&patch->after, made.after, sizeof made.after);
+    memcpy(patch->stub, made.stub, made.n_stub);
+    return 1;
+}
+
+/* Place i of the set counts in counter i of each thread. */
+static void make_all(stubs *all, const mc_place_set *set, mc_decoder *decoder, mc_program_files *files,
+                     const mc_counts *counts, int is_refused[])
+{
+    mc_counting *counting = all->counting;
+    memset(counting->pages, 0, sizeof counting->pages);
+    memset(all->n_used, 0, sizeof all->n_used);
+    for (uint64_t i = 0; i < set->n; i++) {
+        const mc_place *place = &set->places[i];
+        int64_t offset = counting->counters_offset + (int64_t)(i * sizeof(uint64_t));
+        is_refused[i] |= !make_one(all, place, decoder, mc_program_file(files, counts, place->i_path),
+                                   counts->paths[place->i_path], offset, &counting->patches[i]);
+    }
+    counting->n_patches = set->n;
+}
+
+/* Two places in one word cannot both be replaced. */
+static void refuse_neighbours(const mc_place_set *set, int is_refused[])
+{
+    for (uint64_t i = 0; i < set->n; i++)
+        for (uint64_t j = 0; j < i; j++)
+            is_refused[i] |= set->places[i].i_path == set->places[j].i_path &&
+                             set->places[i].offset / 8 == set->places[j].offset / 8;
+}
+
+static int remove_refused(mc_place_set *set, const int is_refused[])
+{
+    uint64_t n = 0, n_before = set->n;
+    for (uint64_t i = 0; i < set->n; i++)
+        if (!is_refused[i])
+            set->places[n++] = set->places[i];
+    set->n = n;
+    return n < n_before;
+}
+
+static int prepare_rank(stubs *all, mc_rank *rank)
+{
+    all->counting = &rank->segment->counting;
+    if (__atomic_load_n(&all->counting->is_patched, __ATOMIC_ACQUIRE) != 0)
+        return MC_E_FULL;
+    return mc_maps_read(&all->maps, rank->pid) == MC_OK ? mc_gaps_read(&all->gaps, rank->pid) : MC_E_GONE;
+}
+
+static int make_round(stubs *all, mc_place_set *set, mc_decoder *decoder, mc_program_files *files,
+                      const mc_counts *counts, mc_job_ranks *ranks, int *has_refused)
+{
+    int is_refused[MC_N_PLACES] = {0}, n_made = 0;
+    refuse_neighbours(set, is_refused);
+    for (int i = 0; i < ranks->n && set->n; i++) {
+        mc_rank *rank = &ranks->rows[i];
+        if (!rank->alive || !rank->segment->counting.counters_offset)
+            continue;
+        int status = prepare_rank(all, rank);
+        if (status == MC_E_FULL)
+            return status;
+        if (status != MC_OK)
+            continue;
+        make_all(all, set, decoder, files, counts, is_refused);
+        n_made++;
+    }
+    *has_refused = remove_refused(set, is_refused);
+    return n_made && set->n ? MC_OK : MC_E_GONE;
+}
+
+int mc_stubs_make(mc_place_set *set, mc_decoder *decoder, mc_program_files *files, const mc_counts *counts,
+                  mc_job_ranks *ranks)
+{
+    stubs *all = calloc(1, sizeof *all);
+    int status = all ? MC_OK : MC_E_GONE, has_refused = 1;
+    /* Without the refused ones the others move up to other counters, so all are made again. */
+    while (status == MC_OK && has_refused)
+        status = make_round(all, set, decoder, files, counts, ranks, &has_refused);
+    free(all);
+    return status;
+}

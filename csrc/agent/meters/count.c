@@ -1,0 +1,339 @@
+#define _GNU_SOURCE
+#include "agent/meters/count.h"
+
+#include "agent/count/cost.h"
+#include "agent/count/patching.h"
+#include "agent/count/stubs.h"
+#include "agent/shutter/intervals.h"
+#include "common/options.h"
+#include "common/proc.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { N_SAMPLES_WANTED = 1500, N_TRIALS_MAX = 10, N_VAIN_MAX = 6, N_SEARCHES_MAX = 40 };
+
+static const uint64_t PATIENCE_NS = 1000000000u, SAMPLE_NS_MAX = 3000000000u, TRIAL_NS = 8000000, CHANGE_NS = 8000000,
+                      RETRY_NS = 5000000000u, LOOK_AGAIN_NS = 4000000000u;
+static const double COVERAGE_MIN = 0.6;
+
+static void explain(mc_count *count, const char *what)
+{
+    snprintf(count->node->meter_reason, sizeof count->node->meter_reason, "%.*s%s%.*s", MC_TEXT_LEN / 2,
+             count->why_not_ipc, count->why_not_ipc[0] ? "; " : "", MC_TEXT_LEN / 2 - 8, what);
+}
+
+static void make_impossible(mc_count *count, const char *why)
+{
+    char text[MC_TEXT_LEN];
+    snprintf(text, sizeof text, "no meter count: %.*s", MC_TEXT_LEN / 2, why);
+    explain(count, text);
+    count->is_impossible = 1;
+    count->stage = MC_COUNT_IDLE;
+}
+
+mc_count *mc_count_open(mc_node *node, mc_job_ranks *ranks, uint64_t t_open, int is_forced)
+{
+    mc_count *count = calloc(1, sizeof *count);
+    if (!count)
+        return NULL;
+    count->node = node;
+    count->ranks = ranks;
+    count->i_set = -1;
+    count->t_next = t_open + (is_forced ? PATIENCE_NS / 4 : PATIENCE_NS);
+    snprintf(count->why_not_ipc, sizeof count->why_not_ipc, "%s", node->meter_reason);
+    node->counts.pass_ns = mc_pass_ns();
+    if (mc_option_number(MC_OPT_PATCHING) == 0.0)
+        make_impossible(count, "option patching is 0");
+    return count;
+}
+
+void mc_count_close(mc_count *count)
+{
+    if (!count)
+        return;
+    for (int i = 0; i < 2 * MC_N_COUNT_WINDOWS; i++)
+        mc_snapshot_free(&count->edges[i]);
+    mc_program_files_close(&count->files);
+    mc_spots_free(count->spots);
+    mc_decoder_free(count->decoder);
+    free(count->places);
+    free(count);
+}
+
+/* ---- the search for places ---- */
+
+static void enter_stage(mc_count *count, int stage, uint64_t now)
+{
+    count->stage = stage;
+    count->t_stage = now;
+}
+
+/* The job changes, so it is tried again, more and more rarely. */
+static void end_search(mc_count *count, int has_found, uint64_t now)
+{
+    count->n_failed = has_found ? 0 : count->n_failed + 1;
+    count->t_next = now + (has_found ? LOOK_AGAIN_NS : RETRY_NS << (count->n_failed < 4 ? count->n_failed : 4));
+    if (has_found)
+        count->n_vain = 0;
+    enter_stage(count, MC_COUNT_IDLE, now);
+}
+
+/* Not before it is needed: a short job may be over by then. */
+static int prepare(mc_count *count)
+{
+    const char *reason = "no disassembler (libcapstone) beside the keeper, or another processor than x86-64";
+    if (!count->decoder)
+        count->decoder = mc_decoder_new();
+    if (count->decoder && !count->spots)
+        count->spots = mc_spots_new();
+    if (count->decoder && !count->places)
+        count->places = calloc(1, sizeof *count->places);
+    if (count->decoder && count->spots && count->places)
+        return 1;
+    make_impossible(count, reason);
+    return 0;
+}
+
+static int may_count(const mc_count *count)
+{
+    for (int i = 0; i < count->ranks->n; i++)
+        if (mc_patching_may(&count->ranks->rows[i]))
+            return 1;
+    return 0;
+}
+
+static void begin_search(mc_count *count, uint64_t now)
+{
+    char why[MC_TEXT_LEN / 2];
+    if (!prepare(count))
+        return;
+    if (!may_count(count)) {
+        explain(count, "no meter count: the ranks' code may not be changed (a debugger, or --no-patching there)");
+        end_search(count, 0, now);
+        return;
+    }
+    int status = mc_spots_begin(count->spots, count->ranks, count->n_searches++);
+    if (status == MC_E_PERF) {
+        snprintf(why, sizeof why, "perf_event_open refused for the ranks (error %d)", errno);
+        make_impossible(count, why);
+    } else if (status == MC_OK) {
+        enter_stage(count, MC_COUNT_SAMPLING, now);
+    } else {
+        count->t_next = now + PATIENCE_NS / 4; /* none of them runs just now */
+    }
+}
+
+static void use_set(mc_count *count, int i_set)
+{
+    char text[96];
+    count->i_set = i_set;
+    count->node->meter = MC_METER_COUNT;
+    snprintf(text, sizeof text, "%d places are counted", (int)count->node->counts.sets[i_set].n);
+    explain(count, text);
+}
+
+/* A phase of the program that was there before. */
+static int known_set(const mc_count *count)
+{
+    const mc_counts *counts = &count->node->counts;
+    int i_best = -1;
+    double best = COVERAGE_MIN;
+    for (int i = 0; i < (int)counts->n_sets; i++) {
+        double coverage = mc_places_coverage(&counts->sets[i], count->spots);
+        if (coverage >= best + (i == count->i_set ? 0.0 : 0.05)) {
+            best = coverage;
+            i_best = i;
+        }
+    }
+    return i_best;
+}
+
+static int make_stubs(mc_count *count, mc_place_set *set)
+{
+    return mc_stubs_make(set, count->decoder, &count->files, &count->node->counts, count->ranks) == MC_OK;
+}
+
+/* Rows of counts have its places by their index, so it must not lose one. */
+static int make_known_stubs(mc_count *count, int i_set)
+{
+    mc_place_set set = count->node->counts.sets[i_set];
+    uint64_t n = set.n;
+    return make_stubs(count, &set) && set.n == n;
+}
+
+static void look_at_samples(mc_count *count, uint64_t now)
+{
+    mc_counts *counts = &count->node->counts;
+    mc_spots_end(count->spots, counts);
+    int i_known = known_set(count);
+    if (i_known == count->i_set && i_known >= 0) {
+        end_search(count, 1, now);
+    } else if (i_known >= 0 && make_known_stubs(count, i_known)) {
+        use_set(count, i_known);
+        end_search(count, 1, now);
+    } else if (counts->n_sets == MC_N_PLACE_SETS) {
+        end_search(count, 0, now);
+    } else {
+        mc_places_find(count->places, count->decoder, &count->files, counts, count->spots);
+        count->n_trials = 0;
+        enter_stage(count, MC_COUNT_TRYING, now);
+    }
+}
+
+static int change(mc_count *count, uint32_t request, uint64_t limit_ns, int *wake)
+{
+    uint64_t *stopped_ns = &count->node->counts.stopped_ns;
+    return mc_patching_change(count->ranks, request, mc_now_ns() + limit_ns, stopped_ns, wake) == MC_OK;
+}
+
+static size_t n_active(const mc_snapshot *begin, const mc_snapshot *end)
+{
+    size_t n = 0;
+    for (size_t i = 0; i < end->n && i < begin->n; i++)
+        n += memcmp(&begin->rows[i], &end->rows[i], sizeof *begin->rows) != 0;
+    return n ? n : 1;
+}
+
+/* Count all places in the ranks' segments for some milliseconds. 0: the ranks did not come in time. */
+static int try_set(mc_count *count, double rates[MC_N_PLACES], int *wake)
+{
+    mc_snapshot *begin = &count->edges[0], *end = &count->edges[1];
+    uint64_t sums[MC_N_PLACES];
+    int is_known = change(count, MC_PATCH_INSTALL, CHANGE_NS, wake) &&
+                   mc_snapshot_take(begin, count->ranks) == MC_OK;
+    if (is_known) {
+        mc_sleep_until(begin->t + TRIAL_NS, wake);
+        is_known = mc_snapshot_take(end, count->ranks) == MC_OK;
+    }
+    change(count, MC_PATCH_REMOVE, CHANGE_NS, wake);
+    if (!is_known)
+        return 0;
+    mc_snapshot_between(begin, end, sums);
+    double thread_s = (double)(end->t - begin->t) * 1e-9 * (double)n_active(begin, end);
+    for (int i = 0; i < MC_N_PLACES; i++) {
+        rates[i] = (double)sums[i] / thread_s;
+        count->node->counts.n_passes += sums[i];
+    }
+    return 1;
+}
+
+static void choose(mc_count *count, uint64_t now)
+{
+    mc_counts *counts = &count->node->counts;
+    mc_place_set *set = &counts->sets[counts->n_sets];
+    mc_places_choose(count->places, counts->pass_ns, set);
+    if (set->n && make_stubs(count, set)) {
+        counts->n_sets++;
+        use_set(count, (int)counts->n_sets - 1);
+        end_search(count, 1, now);
+        return;
+    }
+    if (count->i_set < 0)
+        explain(count, "no meter count: the program's hot code has no instruction that can be counted");
+    else if (!make_known_stubs(count, count->i_set))
+        count->i_set = -1;
+    end_search(count, 0, now);
+}
+
+static void try_next(mc_count *count, uint64_t now, int *wake)
+{
+    mc_place_set set = {0};
+    double rates[MC_N_PLACES] = {0};
+    if (count->n_trials++ == N_TRIALS_MAX || !mc_places_untried(count->places, &set)) {
+        choose(count, now);
+        return;
+    }
+    mc_place_set wanted = set;
+    if (!make_stubs(count, &set)) {
+        mc_places_tried(count->places, &wanted, rates); /* they cannot be replaced */
+    } else if (try_set(count, rates, wake)) {
+        double never[MC_N_PLACES] = {0};
+        mc_places_tried(count->places, &wanted, never);
+        mc_places_tried(count->places, &set, rates);
+    }
+}
+
+void mc_count_step(mc_count *count, int has_corunners, uint64_t t_free, uint64_t now, int *wake)
+{
+    uint64_t trial_ns = TRIAL_NS + 2 * CHANGE_NS;
+    if (count->is_impossible)
+        return;
+    if (mc_patching_is_patched(count->ranks)) /* a rank slept when it was asked to take them back */
+        change(count, MC_PATCH_REMOVE, CHANGE_NS, wake);
+    if (count->stage == MC_COUNT_IDLE) {
+        if (has_corunners && now >= count->t_next && count->n_searches < N_SEARCHES_MAX)
+            begin_search(count, now);
+    } else if (count->stage == MC_COUNT_SAMPLING) {
+        if (mc_spots_n_taken(count->spots) >= N_SAMPLES_WANTED || now >= count->t_stage + SAMPLE_NS_MAX)
+            look_at_samples(count, now);
+    } else if (now + trial_ns < t_free) {
+        try_next(count, now, wake);
+    }
+}
+
+int mc_count_is_ready(const mc_count *count)
+{
+    return !count->is_impossible && count->i_set >= 0 && count->stage != MC_COUNT_TRYING;
+}
+
+/* ---- counting around a shutter ---- */
+
+static int take_at(mc_count *count, int i_edge, uint64_t t, uint64_t late_ns, int *wake)
+{
+    mc_snapshot *edge = &count->edges[i_edge];
+    mc_sleep_until(t, wake);
+    return mc_now_ns() >= t && mc_snapshot_take(edge, count->ranks) == MC_OK && edge->t <= t + late_ns;
+}
+
+/* Windows with an edge that was missed keep length 0. */
+static void take_all(mc_count *count, const mc_own_shutter *own, uint64_t around_ns, mc_hits windows[], int *wake)
+{
+    const mc_reservation *pause = &own->reservation;
+    uint64_t before = pause->t0 - MC_APART_NS, after = pause->t1 + MC_APART_NS, now = mc_now_ns();
+    uint64_t t[] = {mc_max(before - around_ns, now), before, own->record.t0, own->record.t1, after, after + around_ns};
+    for (int i = 0; i < MC_N_COUNT_WINDOWS; i++) {
+        uint64_t length_ns = t[2 * i + 1] > t[2 * i] ? t[2 * i + 1] - t[2 * i] : 0;
+        int is_taken = take_at(count, 2 * i, t[2 * i], length_ns / 16, wake);
+        is_taken &= take_at(count, 2 * i + 1, t[2 * i + 1], length_ns / 16, wake);
+        windows[i].window_ns = is_taken && length_ns ? count->edges[2 * i + 1].t - count->edges[2 * i].t : 0;
+    }
+}
+
+static uint64_t note_row(mc_count *count, const mc_own_shutter *own, const mc_hits windows[])
+{
+    mc_counts *counts = &count->node->counts;
+    mc_count_row *row = &counts->rows[counts->n_rows % MC_N_COUNT_ROWS];
+    uint64_t n_all = 0;
+    memset(row, 0, sizeof *row);
+    row->epoch = own->record.epoch;
+    row->i_set = (uint64_t)count->i_set;
+    for (int i = 0; i < MC_N_COUNT_WINDOWS; i++) {
+        if (windows[i].window_ns)
+            mc_snapshot_between(&count->edges[2 * i], &count->edges[2 * i + 1], row->n[i]);
+        for (int j = 0; j < MC_N_PLACES; j++)
+            n_all += row->n[i][j];
+    }
+    counts->n_passes += n_all;
+    __atomic_store_n(&counts->n_rows, counts->n_rows + 1, __ATOMIC_RELEASE);
+    return n_all;
+}
+
+void mc_count_measure(mc_count *count, mc_own_shutter *own, uint64_t around_ns, int *wake)
+{
+    mc_hits windows[MC_N_COUNT_WINDOWS] = {{0, 0}};
+    int is_installed = change(count, MC_PATCH_INSTALL, mc_max(CHANGE_NS, around_ns / 8), wake);
+    if (is_installed)
+        take_all(count, own, around_ns, windows, wake);
+    change(count, MC_PATCH_REMOVE, CHANGE_NS, wake);
+    if (!is_installed || !windows[1].window_ns)
+        return;
+    count->n_vain = note_row(count, own, windows) ? 0 : count->n_vain + 1;
+    if (count->n_vain == N_VAIN_MAX)
+        count->t_next = 0;
+    own->record.hits_before.window_ns = windows[0].window_ns;
+    own->record.hits_during.window_ns = windows[1].window_ns;
+    own->record.hits_after.window_ns = windows[2].window_ns;
+}

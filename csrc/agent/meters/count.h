@@ -1,0 +1,42 @@
+/* The meter count: how often the program passes some of its hot places, in windows before, in and after each shutter of
+   this job. Instructions there are replaced by jumps to counters, for as long as the windows last. */
+#ifndef MPICOLOC_COUNT_METER_H
+#define MPICOLOC_COUNT_METER_H
+
+#include "agent/count/counters.h"
+#include "agent/count/places.h"
+#include "agent/shutter/own_shutter.h"
+
+/* How the search for places goes. */
+enum { MC_COUNT_IDLE, MC_COUNT_SAMPLING, MC_COUNT_TRYING };
+
+typedef struct mc_count {
+    mc_node *node;
+    mc_job_ranks *ranks;
+    int is_impossible; /* for good; the node file says why */
+    int stage;
+    uint64_t t_stage, t_next; /* this stage began; no search before */
+    int n_searches, n_failed, n_trials;
+    int i_set;                /* set that is counted now; -1: none */
+    int n_vain;               /* shutters one after another that counted nothing */
+    mc_decoder *decoder;
+    mc_spots *spots;
+    mc_places *places;
+    mc_program_files files;
+    mc_snapshot edges[2 * MC_N_COUNT_WINDOWS];
+    char why_not_ipc[MC_TEXT_LEN];
+} mc_count;
+
+/* NULL, and the node file says why: this meter cannot be. It keeps the pointers. */
+mc_count *mc_count_open(mc_node *node, mc_job_ranks *ranks, uint64_t t_open, int is_forced);
+void mc_count_close(mc_count *count);
+
+/* Go on with the search. t_free: the agent has nothing else to do until then. */
+void mc_count_step(mc_count *count, int has_corunners, uint64_t t_free, uint64_t now, int *wake);
+/* 1: it has places to count. */
+int mc_count_is_ready(const mc_count *count);
+
+/* Count around this shutter, in windows of around_ns beside it. Waits until they are over, or *wake is not 0. */
+void mc_count_measure(mc_count *count, mc_own_shutter *own, uint64_t around_ns, int *wake);
+
+#endif

@@ -1,0 +1,91 @@
+/* Places of the program that are counted while it runs (meter count). Part of the contract: only mpicoloc.h includes
+   it. */
+#ifndef MPICOLOC_COUNTING_H
+#define MPICOLOC_COUNTING_H
+
+enum {
+    MC_N_PLACES = 64, /* counted at a time */
+    MC_STUB_BYTES = 64,
+    MC_N_STUB_PAGES = 4,      /* of one set of places: one near each loaded object */
+    MC_STUB_PAGE_BYTES = 4096,
+    MC_N_COUNTED_THREADS = 256, /* of a rank */
+    MC_N_PLACE_SETS = 64,
+    MC_N_PLACE_PATHS = 16,
+    MC_N_COUNT_ROWS = 2048, /* shutters whose counts a node file holds */
+    MC_N_COUNT_WINDOWS = 3,
+};
+
+/* What the agent asks a rank to do with its code: the values of a futex. */
+enum {
+    MC_PATCH_NONE = 0,
+    MC_PATCH_ASSEMBLE = 1, /* the agent still signals threads; those that come wait */
+    MC_PATCH_INSTALL = 2,  /* who comes last writes the jumps, */
+    MC_PATCH_REMOVE = 3,   /* or takes them back, */
+    MC_PATCH_BUSY = 4,     /* and stores this, */
+    MC_PATCH_DONE = 5,     /* then one of these */
+    MC_PATCH_FAILED = 6,
+};
+
+/* One place: the aligned 8 bytes of code that hold the jump to its stub, without and with the jump. */
+typedef struct mc_patch {
+    uint64_t word_address, before, after;
+    uint64_t stub_address;
+    uint8_t stub[MC_STUB_BYTES];
+} mc_patch;
+
+/* Memory for stubs, in reach of a jump. The rank maps it at this address before it uses it for the first time, and
+   never changes it again: a thread may be in there. */
+typedef struct mc_stub_page {
+    uint64_t address; /* 0: not used */
+    uint64_t is_mapped;
+} mc_stub_page;
+
+/* A thread whose counters the agent may read, in the rank's own memory. They are preceded by the thread's id, which
+   tells whether it is still that thread. */
+typedef struct mc_counted_thread {
+    uint64_t address; /* 0: a free row */
+    uint64_t tid;     /* 0: the row is being filled in */
+} mc_counted_thread;
+
+/* In a rank's segment. The agent changes the places only while none is patched. */
+typedef struct mc_counting {
+    int64_t counters_offset; /* of the counters from a thread's own pointer; 0: this rank cannot count */
+    uint32_t request;        /* MC_PATCH_... */
+    uint32_t n_awaited;      /* threads that must stand still first; stored before INSTALL and REMOVE */
+    uint64_t is_patched;     /* how many places are */
+    uint64_t n_patches;
+    mc_stub_page pages[MC_N_STUB_PAGES];
+    mc_patch patches[MC_N_PLACES];
+    mc_counted_thread threads[MC_N_COUNTED_THREADS];
+} mc_counting;
+
+/* Places that are counted together: offsets in files. */
+typedef struct mc_place {
+    uint64_t offset;
+    uint64_t i_path;
+} mc_place;
+
+typedef struct mc_place_set {
+    uint64_t n;
+    mc_place places[MC_N_PLACES];
+} mc_place_set;
+
+/* Passes in the windows before, in and after one shutter, of all threads of the node. */
+typedef struct mc_count_row {
+    uint64_t epoch, i_set;
+    uint64_t n[MC_N_COUNT_WINDOWS][MC_N_PLACES];
+} mc_count_row;
+
+/* In the node file. */
+typedef struct mc_counts {
+    char paths[MC_N_PLACE_PATHS][MC_TEXT_LEN];
+    uint64_t n_paths, n_sets;
+    mc_place_set sets[MC_N_PLACE_SETS];
+    double pass_ns;      /* what one pass costs */
+    uint64_t n_passes;   /* counted so far, also in trials */
+    uint64_t stopped_ns; /* for how long the ranks stood still for it */
+    uint64_t n_rows;     /* the last MC_N_COUNT_ROWS are stored */
+    mc_count_row rows[MC_N_COUNT_ROWS];
+} mc_counts;
+
+#endif

@@ -1,0 +1,284 @@
+#define _GNU_SOURCE
+#include "guest/patch.h"
+
+#include "common/options.h"
+#include "common/proc.h"
+
+#ifdef __x86_64__
+
+#include <errno.h>
+#include <linux/futex.h>
+#include <linux/membarrier.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { PAGE_BYTES = MC_STUB_PAGE_BYTES, CODE = PROT_READ | PROT_EXEC, ALL_RIGHTS = CODE | PROT_WRITE };
+
+static const uint64_t STAND_MAX_NS = 5000000, SPIN_NS = 30000;
+
+/* Stubs add to these. They are in each thread's own memory, at one distance from its thread pointer: so a stub needs no
+   register, and no cache line is shared. */
+static __thread struct {
+    uint64_t tid;
+    uint64_t n[MC_N_PLACES];
+} own __attribute__((aligned(64)));
+
+typedef struct jump {
+    uint64_t address, before, after;
+} jump;
+
+/* A copy that a forked child has too. */
+static jump jumps[MC_N_PLACES];
+static int n_jumps;
+static int is_locked; /* somebody changes code */
+static mc_counting *counting;
+
+static uint64_t thread_pointer(void)
+{
+    uint64_t pointer;
+    __asm__("movq %%fs:0, %0" : "=r"(pointer));
+    return pointer;
+}
+
+static uint64_t page_of(uint64_t address)
+{
+    return address & ~(uint64_t)(PAGE_BYTES - 1);
+}
+
+static int lock(void)
+{
+    int is_free = 0;
+    return __atomic_compare_exchange_n(&is_locked, &is_free, 1, 0, __ATOMIC_ACQUIRE, __ATOMIC_RELAXED);
+}
+
+static void unlock(void)
+{
+    __atomic_store_n(&is_locked, 0, __ATOMIC_RELEASE);
+}
+
+/* The processors that execute this process now must not go on with what they have decoded before. */
+static void synchronise_cores(void)
+{
+    syscall(SYS_membarrier, MEMBARRIER_CMD_PRIVATE_EXPEDITED_SYNC_CORE, 0, 0);
+}
+
+/* One aligned store: a thread that wakes up meanwhile executes the old instruction or the new one. */
+static int exchange_word(uint64_t address, uint64_t expected, uint64_t wanted)
+{
+    uint64_t *word = (uint64_t *)address;
+    if (__atomic_load_n(word, __ATOMIC_RELAXED) != expected)
+        return 0;
+    __atomic_store_n(word, wanted, __ATOMIC_RELEASE);
+    return 1;
+}
+
+static int give_rights(uint64_t page, int rights)
+{
+    return mprotect((void *)page, PAGE_BYTES, rights) == 0;
+}
+
+/* The object may have been unloaded since: then its pages are gone, or hold something else. */
+static void take_back(void)
+{
+    uint64_t page = 0;
+    int is_open = 0;
+    for (int i = 0; i < n_jumps; i++) {
+        if (page_of(jumps[i].address) != page) {
+            if (is_open)
+                give_rights(page, CODE);
+            page = page_of(jumps[i].address);
+            is_open = give_rights(page, ALL_RIGHTS);
+        }
+        if (is_open)
+            exchange_word(jumps[i].address, jumps[i].after, jumps[i].before);
+    }
+    if (is_open)
+        give_rights(page, CODE);
+    n_jumps = 0;
+    synchronise_cores();
+}
+
+static int write_jumps(void)
+{
+    uint64_t page = 0, n = counting->n_patches < MC_N_PLACES ? counting->n_patches : MC_N_PLACES;
+    for (n_jumps = 0; (uint64_t)n_jumps < n; n_jumps++) {
+        const mc_patch *patch = &counting->patches[n_jumps];
+        jump *next = &jumps[n_jumps];
+        *next = (jump){patch->word_address, patch->before, patch->after};
+        if (page_of(next->address) != page && !give_rights(page_of(next->address), ALL_RIGHTS))
+            return 0;
+        page = page_of(next->address);
+        if (!exchange_word(next->address, next->before, next->after))
+            return 0;
+    }
+    synchronise_cores();
+    return 1;
+}
+
+static int map_stubs(mc_stub_page *page)
+{
+    void *map = mmap((void *)page->address, PAGE_BYTES, PROT_READ | PROT_WRITE,
+                     MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0);
+    if ((uint64_t)map != page->address) {
+        if (map != MAP_FAILED) /* a kernel that does not know this flag */
+            munmap(map, PAGE_BYTES);
+        return 0;
+    }
+    for (int i = 0; i < MC_N_PLACES; i++) {
+        const mc_patch *patch = &counting->patches[i];
+        if ((uint64_t)i >= counting->n_patches || page_of(patch->stub_address) != page->address ||
+            patch->stub_address + MC_STUB_BYTES > page->address + PAGE_BYTES)
+            continue;
+        for (int j = 0; j < MC_STUB_BYTES; j++)
+            ((uint8_t *)patch->stub_address)[j] = patch->stub[j];
+    }
+    page->is_mapped = 1;
+    return give_rights(page->address, CODE);
+}
+
+static int install(void)
+{
+    int is_done = 1;
+    for (int i = 0; i < MC_N_STUB_PAGES && is_done; i++)
+        if (counting->pages[i].address && !counting->pages[i].is_mapped)
+            is_done = map_stubs(&counting->pages[i]);
+    if (is_done)
+        is_done = write_jumps();
+    if (!is_done)
+        take_back();
+    return is_done;
+}
+
+static void make_change(uint32_t request)
+{
+    int is_done = lock();
+    if (is_done) {
+        if (request == MC_PATCH_INSTALL)
+            is_done = install();
+        else
+            take_back();
+        __atomic_store_n(&counting->is_patched, (uint64_t)n_jumps, __ATOMIC_RELAXED);
+        unlock();
+    }
+    __atomic_store_n(&counting->request, is_done ? MC_PATCH_DONE : MC_PATCH_FAILED, __ATOMIC_RELEASE);
+    syscall(SYS_futex, &counting->request, FUTEX_WAKE, MC_N_COUNTED_THREADS, NULL, NULL, 0);
+}
+
+static uint32_t present_request(void)
+{
+    return counting ? __atomic_load_n(&counting->request, __ATOMIC_ACQUIRE) : MC_PATCH_NONE;
+}
+
+static int is_under_way(uint32_t request)
+{
+    return request == MC_PATCH_ASSEMBLE || request == MC_PATCH_INSTALL || request == MC_PATCH_REMOVE ||
+           request == MC_PATCH_BUSY;
+}
+
+int mc_patch_is_asked(void)
+{
+    return is_under_way(present_request());
+}
+
+static int is_complete(const mc_gate *gate)
+{
+    return __atomic_load_n(&gate->n_acks, __ATOMIC_ACQUIRE) >= counting->n_awaited;
+}
+
+void mc_patch_take_part(const mc_gate *gate)
+{
+    uint64_t begin = mc_now_ns(), now = begin;
+    uint32_t request = present_request();
+    while (is_under_way(request) && now < begin + STAND_MAX_NS) {
+        if ((request == MC_PATCH_INSTALL || request == MC_PATCH_REMOVE) && is_complete(gate)) {
+            uint32_t taken = request;
+            if (__atomic_compare_exchange_n(&counting->request, &taken, MC_PATCH_BUSY, 0, __ATOMIC_ACQUIRE,
+                                            __ATOMIC_RELAXED))
+                make_change(request);
+        } else if (now > begin + SPIN_NS) {
+            struct timespec rest = {0, (long)(begin + STAND_MAX_NS - now)};
+            syscall(SYS_futex, &counting->request, FUTEX_WAIT, request, &rest, NULL, 0);
+        }
+        request = present_request();
+        now = mc_now_ns();
+    }
+}
+
+/* A thread that has ended leaves its row: the agent sees that and frees it. */
+void mc_patch_register_thread(void)
+{
+    if (!counting || own.tid)
+        return;
+    uint64_t tid = (uint64_t)syscall(SYS_gettid);
+    for (int i = 0; i < MC_N_COUNTED_THREADS; i++) {
+        mc_counted_thread *row = &counting->threads[i];
+        uint64_t is_free = 0;
+        if (__atomic_load_n(&row->address, __ATOMIC_RELAXED) ||
+            !__atomic_compare_exchange_n(&row->address, &is_free, (uint64_t)&own, 0, __ATOMIC_ACQ_REL,
+                                         __ATOMIC_RELAXED))
+            continue;
+        own.tid = tid;
+        __atomic_store_n(&row->tid, tid, __ATOMIC_RELEASE);
+        return;
+    }
+}
+
+void mc_patch_open(mc_segment *segment)
+{
+    if (mc_option_number(MC_OPT_PATCHING) == 0.0)
+        return;
+    syscall(SYS_membarrier, MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED_SYNC_CORE, 0, 0);
+    segment->counting.counters_offset = (int64_t)((uint64_t)own.n - thread_pointer());
+    counting = &segment->counting;
+}
+
+void mc_patch_close(void)
+{
+    if (!counting)
+        return;
+    while (!lock()) /* another thread is at it, for some microseconds */
+        ;
+    take_back();
+    counting->counters_offset = 0;
+    /* stays locked: nothing is changed any more */
+}
+
+void mc_patch_forget(void)
+{
+    if (counting)
+        take_back();
+    counting = NULL;
+}
+
+#else
+
+void mc_patch_open(mc_segment *segment)
+{
+    segment->counting.counters_offset = 0;
+}
+
+void mc_patch_close(void)
+{
+}
+
+void mc_patch_forget(void)
+{
+}
+
+int mc_patch_is_asked(void)
+{
+    return 0;
+}
+
+void mc_patch_take_part(const mc_gate *gate)
+{
+    (void)gate;
+}
+
+void mc_patch_register_thread(void)
+{
+}
+
+#endif
