@@ -143,6 +143,8 @@ class BuildNative(build_ext):
         lib.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory() as kept:
             build_shims(lib, kept)
+            if build_shim.find_capstone() is None:
+                warn("no wheel `capstone` 5, so the keeper cannot count loops: install it and build again")
             build_shim.build_keeper(lib, kept)
         if not in_place:
             install_sources(lib)

@@ -8,16 +8,19 @@ from __future__ import annotations
 
 import fcntl
 import hashlib
+import importlib.metadata
 import json
 import os
 import re
 import shlex
+import shutil
 import subprocess
 import sys
 import tempfile
 import threading
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from pathlib import Path
 
 from mpicoloc import config
@@ -160,13 +163,60 @@ def include_dirs_of(mpicc: str) -> list[str]:
 
 
 def build_keeper(out_dir: str | Path, kept: str | Path) -> Path:
-    """Compile the keeper, the small program that outlives the ranks of a job; for `kept` see `build_shim`."""
+    """Compile the keeper, the small program that outlives the ranks of a job; for `kept` see `build_shim`.
+
+    Capstone's library goes beside it, where the keeper looks for it. Without the wheel `capstone` the keeper
+    decodes no instructions, so it cannot count loops.
+    """
     sources, folder = csrc_dir(), Path(out_dir)
     folder.mkdir(parents=True, exist_ok=True)
     program = folder / "mpicoloc-keeper"
     flags = [*_CFLAGS, f"-I{sources}"]
-    compile_parts(_default_cc(), flags, c_files(sources, KEEPER), program, ["-lm", "-lpthread"], kept)
+    capstone = find_capstone()
+    if capstone is not None:
+        flags += capstone.flags
+        _replace(capstone.library, folder / "libcapstone.so")
+        _replace(capstone.license, folder / "libcapstone.LICENSE")
+    compile_parts(
+        _default_cc(), flags, c_files(sources, KEEPER), program, ["-ldl", "-lm", "-lpthread"], kept
+    )
     return program
+
+
+@dataclass(frozen=True)
+class Capstone:
+    """What the wheel `capstone` has for a C program."""
+
+    include: Path
+    library: Path
+    license: Path
+
+    @property
+    def flags(self) -> list[str]:
+        """For the compiler; our macro says that the headers are there."""
+        return ["-DMC_CAPSTONE", f"-I{self.include}"]
+
+
+def find_capstone() -> Capstone | None:
+    """Headers and library of Capstone 5 from its wheel; None: it is not installed, or it is another version."""
+    try:
+        wheel = importlib.metadata.distribution("capstone")
+    except importlib.metadata.PackageNotFoundError:
+        return None
+    found = {file.name: Path(str(file.locate())).resolve() for file in wheel.files or []}
+    header, library, license_ = (
+        found.get(name) for name in ("capstone.h", "libcapstone.so", "LICENSE.TXT")
+    )
+    if header is None or library is None or license_ is None or wheel.version.split(".")[0] != "5":
+        return None
+    return Capstone(header.parents[1], library, license_)
+
+
+def _replace(source: Path, target: Path) -> None:
+    """Copy a file; the old one is replaced at once, as a running keeper may have it mapped."""
+    new = target.with_name(target.name + ".new")
+    shutil.copyfile(source, new)
+    os.replace(new, target)
 
 
 def _default_cc() -> list[str]:

@@ -16,6 +16,7 @@ ALLOWED = {
     "guest/calls": {"common", "guest", "guest/mpi"},
     "guest/world": {"common", "common/counters", "guest", "guest/mpi", "guest/calls"},
     "trace": {"common"},
+    "agent/count": {"common"},
     "agent/loop": {"common", "common/counters"},
     "agent/shutter": {"common"},
     "agent/meters": {"common", "common/counters", "agent/loop", "agent/shutter"},

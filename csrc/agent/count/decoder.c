@@ -1,0 +1,283 @@
+#define _GNU_SOURCE
+#include "agent/count/decoder.h"
+
+#include "common/mpicoloc.h"
+
+#if defined(MC_CAPSTONE) && defined(__x86_64__)
+
+#include "agent/count/encoding.h"
+
+#include <capstone/capstone.h>
+#include <dlfcn.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+#include <unistd.h>
+
+#if CS_API_MAJOR != 5
+#error "the headers of Capstone 5 are needed"
+#endif
+
+typedef struct capstone {
+    void *library;
+    unsigned (*version)(int *, int *);
+    const char *(*name)(csh, unsigned);
+    cs_err (*open)(cs_arch, cs_mode, csh *);
+    cs_err (*close)(csh *);
+    cs_err (*option)(csh, cs_opt_type, size_t);
+    cs_insn *(*malloc)(csh);
+    void (*free)(cs_insn *, size_t);
+    bool (*decode)(csh, const uint8_t **, size_t *, uint64_t *, cs_insn *);
+} capstone;
+
+struct mc_decoder {
+    capstone cs;
+    csh handle;
+    cs_insn *insn;
+};
+
+enum {
+    IS_INTEGER = 64, /* no prefix F2 or F3 is part of its opcode */
+    MOVES = MC_GOES_ON | MC_SPARES_FLAGS | MC_MOVES
+};
+
+#define KILLER(id) INSTRUCTION(id, MOVES | MC_SETS_FLAGS | IS_INTEGER)
+#define VECTOR_KILLER(id) INSTRUCTION(id, MOVES | MC_SETS_FLAGS)
+#define INTEGER(id) INSTRUCTION(id, MOVES | IS_INTEGER)
+#define PREFIXED(id) INSTRUCTION(id, MOVES)
+#define VECTOR(id) INSTRUCTION(id, MOVES)
+#define SILENT(id) INSTRUCTION(id, MC_GOES_ON | MC_SPARES_FLAGS)
+#define PASSED(id) INSTRUCTION(id, MC_GOES_ON)
+#define FORK(id) INSTRUCTION(id, MC_GOES_ON | MC_FORKS)
+
+static const uint8_t traits_of[X86_INS_ENDING] = {
+#define INSTRUCTION(id, traits) [X86_INS_##id] = (traits),
+#include "agent/count/instructions.h"
+#undef INSTRUCTION
+};
+
+static const struct {
+    uint16_t id;
+    const char *name;
+} known[] = {
+#define INSTRUCTION(id, traits) {X86_INS_##id, #id},
+#include "agent/count/instructions.h"
+#undef INSTRUCTION
+};
+
+static void *load_library(void)
+{
+    char path[PATH_MAX];
+    static const char name[] = "libcapstone.so";
+    ssize_t n = readlink("/proc/self/exe", path, sizeof path - sizeof name);
+    void *library = NULL;
+    if (n > 0) {
+        path[n] = '\0';
+        char *slash = strrchr(path, '/');
+        memcpy(slash ? slash + 1 : path, name, sizeof name);
+        library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+    }
+    return library ? library : dlopen("libcapstone.so.5", RTLD_NOW | RTLD_LOCAL);
+}
+
+/* ISO C has no conversion from what dlsym returns. */
+#define FIND(function, name) \
+    do { \
+        void *found = dlsym(cs->library, name); \
+        if (!found) \
+            return MC_E_ABI; \
+        memcpy(&(function), &found, sizeof found); \
+    } while (0)
+
+static int find_functions(capstone *cs)
+{
+    FIND(cs->version, "cs_version");
+    FIND(cs->name, "cs_insn_name");
+    FIND(cs->open, "cs_open");
+    FIND(cs->close, "cs_close");
+    FIND(cs->option, "cs_option");
+    FIND(cs->malloc, "cs_malloc");
+    FIND(cs->free, "cs_free");
+    FIND(cs->decode, "cs_disasm_iter");
+    return MC_OK;
+}
+
+/* A library with other numbers of instructions than its headers have would turn the rules into nonsense. */
+static int has_our_numbers(const mc_decoder *decoder)
+{
+    for (size_t i = 0; i < sizeof known / sizeof *known; i++) {
+        const char *name = decoder->cs.name(decoder->handle, known[i].id);
+        if (!name || strcasecmp(name, known[i].name) != 0)
+            return 0;
+    }
+    return 1;
+}
+
+static int open_decoder(mc_decoder *decoder)
+{
+    capstone *cs = &decoder->cs;
+    int major = 0, minor = 0;
+    cs->library = load_library();
+    if (!cs->library || find_functions(cs) != MC_OK)
+        return MC_E_GONE;
+    cs->version(&major, &minor);
+    if (major != CS_API_MAJOR || minor != CS_API_MINOR || cs->open(CS_ARCH_X86, CS_MODE_64, &decoder->handle))
+        return MC_E_ABI;
+    if (cs->option(decoder->handle, CS_OPT_DETAIL, CS_OPT_ON) || !has_our_numbers(decoder))
+        return MC_E_ABI;
+    decoder->insn = cs->malloc(decoder->handle);
+    return decoder->insn ? MC_OK : MC_E_FULL;
+}
+
+mc_decoder *mc_decoder_new(void)
+{
+    mc_decoder *decoder = calloc(1, sizeof *decoder);
+    if (!decoder || open_decoder(decoder) == MC_OK)
+        return decoder;
+    mc_decoder_free(decoder);
+    return NULL;
+}
+
+void mc_decoder_free(mc_decoder *decoder)
+{
+    if (!decoder)
+        return;
+    if (decoder->insn)
+        decoder->cs.free(decoder->insn, 1);
+    if (decoder->handle)
+        decoder->cs.close(&decoder->handle);
+    if (decoder->cs.library)
+        dlclose(decoder->cs.library);
+    free(decoder);
+}
+
+/* General, vector and mask registers. Not the stack pointer, which signal handlers and unwinding look at, nor MMX
+   registers, segments or those of the kernel. */
+static int is_plain(x86_reg reg)
+{
+    switch ((int)reg) {
+    case X86_REG_AH ... X86_REG_CL:
+    case X86_REG_CX ... X86_REG_DL:
+    case X86_REG_DX ... X86_REG_EDX:
+    case X86_REG_ESI:
+    case X86_REG_RAX ... X86_REG_RDX:
+    case X86_REG_RSI:
+    case X86_REG_SI ... X86_REG_SIL:
+    case X86_REG_K0 ... X86_REG_K7:
+    case X86_REG_R8 ... X86_REG_R15:
+    case X86_REG_XMM0 ... X86_REG_ZMM31:
+    case X86_REG_R8B ... X86_REG_R15W:
+        return 1;
+    default:
+        return 0;
+    }
+}
+
+static int has_plain_operands(const cs_x86 *x86, const mc_encoding *encoding)
+{
+    int n_rip = 0;
+    for (int i = 0; i < x86->op_count; i++) {
+        const cs_x86_op *operand = &x86->operands[i];
+        if (operand->type == X86_OP_REG && !is_plain(operand->reg))
+            return 0;
+        if (operand->type != X86_OP_MEM)
+            continue;
+        if (operand->mem.segment != X86_REG_INVALID || operand->mem.base == X86_REG_EIP)
+            return 0;
+        n_rip += operand->mem.base == X86_REG_RIP;
+    }
+    return n_rip == (encoding->rip_at != 0);
+}
+
+/* Prefixes that do nothing today may mean something to another processor: lock elision was made so. */
+static int has_plain_prefixes(uint8_t traits, const mc_encoding *encoding)
+{
+    uint8_t n_repeat = encoding->prefixes & (MC_PREFIX_F2 | MC_PREFIX_F3);
+    if (encoding->prefixes & (MC_PREFIX_LOCK | MC_PREFIX_OTHER | MC_PREFIX_TWICE))
+        return 0;
+    return traits & IS_INTEGER ? !n_repeat : n_repeat != (MC_PREFIX_F2 | MC_PREFIX_F3);
+}
+
+/* String instructions share names with those of SSE, which have no opcode of one byte. */
+static int is_of_its_class(uint8_t traits, const mc_encoding *encoding)
+{
+    return traits & IS_INTEGER || encoding->is_vex || encoding->map != MC_MAP_ONE_BYTE;
+}
+
+static int may_move(uint8_t traits, const cs_insn *insn, mc_encoding *encoding)
+{
+    const cs_x86 *x86 = &insn->detail->x86;
+    const cs_x86_encoding *theirs = &x86->encoding;
+    if (mc_encoding_read(insn->bytes, insn->size, encoding) != MC_OK || encoding->n_bytes != insn->size)
+        return 0;
+    if (encoding->rip_at && (theirs->disp_offset != encoding->rip_at || theirs->disp_size != MC_DISPLACEMENT_BYTES))
+        return 0;
+    return is_of_its_class(traits, encoding) && has_plain_prefixes(traits, encoding) &&
+           has_plain_operands(x86, encoding);
+}
+
+static int reads_flags(const cs_x86 *x86)
+{
+    return (x86->eflags & (X86_EFLAGS_TEST_OF | X86_EFLAGS_TEST_SF | X86_EFLAGS_TEST_ZF | X86_EFLAGS_TEST_PF)) != 0;
+}
+
+/* Intel's and AMD's processors disagree on the length of a near jump with prefix 66. */
+static int is_plain_jump(const cs_insn *insn)
+{
+    uint8_t prefixes;
+    mc_encoding_prefixes(insn->bytes, insn->size, &prefixes);
+    return !(prefixes & MC_PREFIX_66);
+}
+
+static void tell(const cs_insn *insn, mc_instruction *out)
+{
+    const cs_x86 *x86 = &insn->detail->x86;
+    uint8_t traits = insn->id < X86_INS_ENDING ? traits_of[insn->id] : 0;
+    mc_encoding encoding;
+    *out = (mc_instruction){.n_bytes = (uint8_t)insn->size};
+    if (insn->id == X86_INS_JMP && x86->op_count == 1 && x86->operands[0].type == X86_OP_IMM && is_plain_jump(insn)) {
+        out->target = (uint64_t)x86->operands[0].imm;
+        out->traits = MC_JUMPS;
+        return;
+    }
+    if (traits & MC_FORKS && !is_plain_jump(insn))
+        return;
+    if (traits & MC_SPARES_FLAGS && reads_flags(x86))
+        traits = MC_GOES_ON;
+    if (traits & MC_MOVES && may_move(traits, insn, &encoding))
+        out->rip_at = encoding.rip_at;
+    else
+        traits &= (uint8_t)~MC_MOVES;
+    out->traits = traits & (uint8_t)~IS_INTEGER;
+}
+
+int mc_decode(mc_decoder *decoder, const uint8_t *code, size_t n, uint64_t address, mc_instruction *out)
+{
+    size_t n_left = n < MC_INSTRUCTION_MAX ? n : MC_INSTRUCTION_MAX;
+    if (!decoder || !decoder->cs.decode(decoder->handle, &code, &n_left, &address, decoder->insn))
+        return MC_E_ARG;
+    tell(decoder->insn, out);
+    return MC_OK;
+}
+
+#else
+
+mc_decoder *mc_decoder_new(void)
+{
+    return NULL;
+}
+
+void mc_decoder_free(mc_decoder *decoder)
+{
+    (void)decoder;
+}
+
+int mc_decode(mc_decoder *decoder, const uint8_t *code, size_t n, uint64_t address, mc_instruction *out)
+{
+    (void)decoder, (void)code, (void)n, (void)address, (void)out;
+    return MC_E_ARG;
+}
+
+#endif

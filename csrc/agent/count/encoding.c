@@ -1,0 +1,212 @@
+#include "agent/count/encoding.h"
+
+#include "common/mpicoloc.h"
+
+enum { REX_MASK = 0xf0, REX = 0x40, REX_W = 8, TWO_BYTES = 0x0f, VEX2 = 0xc5, VEX3 = 0xc4, EVEX = 0x62 };
+
+static uint8_t prefix_of(uint8_t byte)
+{
+    switch (byte) {
+    case 0x66:
+        return MC_PREFIX_66;
+    case 0xf2:
+        return MC_PREFIX_F2;
+    case 0xf3:
+        return MC_PREFIX_F3;
+    case 0xf0:
+        return MC_PREFIX_LOCK;
+    case 0x26:
+    case 0x2e:
+    case 0x36:
+    case 0x3e:
+    case 0x64:
+    case 0x65:
+    case 0x67:
+        return MC_PREFIX_OTHER;
+    default:
+        return 0;
+    }
+}
+
+size_t mc_encoding_prefixes(const uint8_t *bytes, size_t n, uint8_t *prefixes)
+{
+    size_t i = 0;
+    *prefixes = 0;
+    for (uint8_t prefix; i < n && (prefix = prefix_of(bytes[i])) != 0; i++)
+        *prefixes |= (uint8_t)(*prefixes & prefix ? MC_PREFIX_TWICE : prefix);
+    if (i < n && (bytes[i] & REX_MASK) == REX)
+        *prefixes |= (uint8_t)(MC_PREFIX_REX | (bytes[i++] & REX_W ? MC_PREFIX_REX_W : 0));
+    return i;
+}
+
+/* AVX10 and APX give meaning to bits of EVEX that were fixed: refused unless as AVX-512 has them. */
+static size_t read_evex(const uint8_t *bytes, size_t n, mc_encoding *out)
+{
+    enum { MAP_MASK = 0x0f, FIXED_MASK = 0x04, N_BYTES = 5 };
+    if (n < N_BYTES || !(bytes[2] & FIXED_MASK))
+        return 0;
+    out->map = bytes[1] & MAP_MASK;
+    out->opcode = bytes[4];
+    return N_BYTES;
+}
+
+static size_t read_vex(const uint8_t *bytes, size_t n, mc_encoding *out)
+{
+    enum { MAP_MASK = 0x1f, N_BYTES_2 = 3, N_BYTES_3 = 4 };
+    size_t n_bytes = bytes[0] == VEX2 ? N_BYTES_2 : N_BYTES_3;
+    if (n < n_bytes)
+        return 0;
+    out->map = bytes[0] == VEX2 ? (uint8_t)MC_MAP_0F : bytes[1] & MAP_MASK;
+    out->opcode = bytes[n_bytes - 1];
+    return n_bytes;
+}
+
+static size_t read_legacy(const uint8_t *bytes, size_t n, mc_encoding *out)
+{
+    size_t n_bytes = 1;
+    out->map = MC_MAP_ONE_BYTE;
+    if (bytes[0] == TWO_BYTES && n > 1) {
+        out->map = bytes[1] == 0x38 ? MC_MAP_0F38 : bytes[1] == 0x3a ? MC_MAP_0F3A : MC_MAP_0F;
+        n_bytes = out->map == MC_MAP_0F ? 2 : 3;
+    }
+    if (n < n_bytes)
+        return 0;
+    out->opcode = bytes[n_bytes - 1];
+    return n_bytes;
+}
+
+/* Bytes of the opcode, with VEX; 0: refused. */
+static size_t read_opcode(const uint8_t *bytes, size_t n, mc_encoding *out)
+{
+    if (n == 0)
+        return 0;
+    out->is_vex = bytes[0] == VEX2 || bytes[0] == VEX3 || bytes[0] == EVEX;
+    size_t n_bytes = bytes[0] == EVEX ? read_evex(bytes, n, out)
+                     : out->is_vex    ? read_vex(bytes, n, out)
+                                      : read_legacy(bytes, n, out);
+    if (out->is_vex && (out->prefixes || out->map < MC_MAP_0F || out->map > MC_MAP_0F3A))
+        return 0;
+    return n_bytes;
+}
+
+/* Operands in the opcode: bytes that follow it; -1: it has a ModRM byte. */
+static int without_modrm(const mc_encoding *out)
+{
+    int is_wide = out->prefixes & MC_PREFIX_REX_W, operand = out->prefixes & MC_PREFIX_66 && !is_wide ? 2 : 4;
+    if (out->is_vex || out->map != MC_MAP_ONE_BYTE)
+        return -1;
+    if ((out->opcode & 0xf8) == 0xb0) /* mov to a byte */
+        return 1;
+    if ((out->opcode & 0xf8) == 0xb8) /* mov */
+        return is_wide ? 8 : operand;
+    if ((out->opcode & 0xfc) == 0xa0) /* mov at an absolute address */
+        return 8;
+    if (out->opcode == 0xa8 || ((out->opcode & 0xc7) == 0x04)) /* test, add ... cmp with al */
+        return 1;
+    if (out->opcode == 0xa9 || ((out->opcode & 0xc7) == 0x05)) /* with eax */
+        return operand;
+    return -1;
+}
+
+static int one_byte_immediate(const mc_encoding *out, uint8_t modrm)
+{
+    int operand = out->prefixes & MC_PREFIX_66 && !(out->prefixes & MC_PREFIX_REX_W) ? 2 : 4;
+    switch (out->opcode) {
+    case 0x6b: /* imul */
+    case 0x80: /* add ... cmp */
+    case 0x83:
+    case 0xc0: /* shifts */
+    case 0xc1:
+    case 0xc6: /* mov */
+        return 1;
+    case 0x69:
+    case 0x81:
+    case 0xc7:
+        return operand;
+    case 0xf6: /* test, else not, neg, mul ... */
+        return modrm & 0x30 ? 0 : 1;
+    case 0xf7:
+        return modrm & 0x30 ? 0 : operand;
+    default:
+        return 0;
+    }
+}
+
+static int two_byte_immediate(const mc_encoding *out)
+{
+    switch (out->opcode) {
+    case 0x70: /* pshuf, shifts of vectors */
+    case 0x71:
+    case 0x72:
+    case 0x73:
+    case 0xc2: /* cmpps */
+    case 0xc4: /* pinsrw, pextrw, shufps */
+    case 0xc5:
+    case 0xc6:
+        return 1;
+    case 0xa4: /* shld, shrd, bt */
+    case 0xac:
+    case 0xba:
+        return !out->is_vex;
+    default:
+        return 0;
+    }
+}
+
+static int immediate_of(const mc_encoding *out, uint8_t modrm)
+{
+    switch (out->map) {
+    case MC_MAP_ONE_BYTE:
+        return one_byte_immediate(out, modrm);
+    case MC_MAP_0F:
+        return two_byte_immediate(out);
+    default:
+        return out->map == MC_MAP_0F3A;
+    }
+}
+
+/* Bytes of ModRM, SIB and displacement; 0: they end too early. */
+static size_t read_memory(const uint8_t *bytes, size_t n, mc_encoding *out)
+{
+    if (n == 0)
+        return 0;
+    unsigned mode = bytes[0] >> 6, base = bytes[0] & 7u;
+    size_t n_bytes = 1;
+    if (mode != 3 && base == 4) {
+        if (n < 2)
+            return 0;
+        base = bytes[1] & 7u;
+        n_bytes = 2;
+    } else if (mode == 0 && base == 5) {
+        out->rip_at = out->modrm_at + 1;
+    }
+    if (mode == 1)
+        n_bytes += 1;
+    else if (mode == 2 || (mode == 0 && base == 5))
+        n_bytes += MC_DISPLACEMENT_BYTES;
+    return n_bytes;
+}
+
+int mc_encoding_read(const uint8_t *bytes, size_t n, mc_encoding *out)
+{
+    *out = (mc_encoding){0};
+    size_t at = mc_encoding_prefixes(bytes, n, &out->prefixes);
+    size_t n_opcode = read_opcode(bytes + at, n - at, out);
+    if (!n_opcode)
+        return MC_E_ARG;
+    at += n_opcode;
+    int n_more = without_modrm(out);
+    if (n_more < 0) {
+        out->modrm_at = (uint8_t)at;
+        size_t n_memory = read_memory(bytes + at, n - at, out);
+        if (!n_memory)
+            return MC_E_ARG;
+        n_more = immediate_of(out, bytes[at]);
+        at += n_memory;
+    }
+    at += (size_t)n_more;
+    if (at > n || at > MC_INSTRUCTION_MAX)
+        return MC_E_ARG;
+    out->n_bytes = (uint8_t)at;
+    return MC_OK;
+}

@@ -1,0 +1,39 @@
+/* Which instruction of a running program may be replaced by a jump, and the stub that the jump leads to: it counts, does
+   what the instruction does, and jumps back. Only x86-64; elsewhere nothing may be replaced.
+
+   A place is one instruction of 5 bytes or more, the first 5 of which lie in one aligned word of 8: one store switches
+   it, and the bytes behind stay. The stub uses no register and no stack, so a signal may come anywhere in it. It
+   changes the flags OF, SF, ZF, AF and PF, so the code behind the place must write all of them before anything reads
+   one.
+
+   What no look at instructions can tell is left to the caller: files with restartable sequences (section
+   __rseq_cs), code that is changed while it runs, handlers of SIGSEGV that look for their own instructions. */
+#ifndef MPICOLOC_RELOCATE_H
+#define MPICOLOC_RELOCATE_H
+
+#include "agent/count/decoder.h"
+
+enum { MC_STUB_MAX = 64, MC_JUMP_BYTES = 5, MC_WORD_BYTES = 8 };
+
+typedef struct mc_patch_code {
+    uint64_t address;                                    /* of the replaced instruction, in the process that runs it */
+    uint64_t word_address;                               /* of the aligned word that holds the whole jump */
+    uint8_t before[MC_WORD_BYTES], after[MC_WORD_BYTES]; /* that word without and with the jump */
+    uint8_t stub[MC_STUB_MAX];
+    uint32_t n_stub;
+    uint32_t n_bytes; /* of the replaced instruction */
+} mc_patch_code;
+
+/* Find replaceable instructions: straight on from an address that is known to be an instruction's begin, such as a
+   sampled program counter, past conditional jumps, along direct jumps inside `code`, up to anything else (a call, a
+   return, what is not known). `code` are the n bytes at `base` of the process, as they are without our jumps. Every
+   address is proved to be an instruction's begin. Returns their number, at most n_max, in the order of the walk. */
+int mc_replaceable(mc_decoder *decoder, const uint8_t *code, size_t n, uint64_t base, uint64_t from, int n_max,
+                   uint64_t *addresses);
+
+/* Make the jump and the stub of an instruction, whose begin the caller has from mc_replaceable. The counter is the 8
+   bytes at %fs:fs_offset of each thread. MC_E_ARG: it may not be replaced, or is out of reach. */
+int mc_relocate(mc_decoder *decoder, const uint8_t *code, size_t n, uint64_t base, uint64_t address,
+                uint64_t stub_address, int32_t fs_offset, mc_patch_code *out);
+
+#endif
