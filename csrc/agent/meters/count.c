@@ -19,13 +19,13 @@ static const uint64_t PATIENCE_NS = 1000000000u, SAMPLE_NS_MAX = 3000000000u, TR
                       RETRY_NS = 5000000000u, LOOK_AGAIN_NS = 4000000000u;
 static const double COVERAGE_MIN = 0.6;
 
-static void explain(mc_count *count, const char *what)
+static void explain(mc_count_meter *count, const char *what)
 {
     snprintf(count->node->meter_reason, sizeof count->node->meter_reason, "%.*s%s%.*s", MC_TEXT_LEN / 2,
              count->why_not_ipc, count->why_not_ipc[0] ? "; " : "", MC_TEXT_LEN / 2 - 8, what);
 }
 
-static void make_impossible(mc_count *count, const char *why)
+static void make_impossible(mc_count_meter *count, const char *why)
 {
     char text[MC_TEXT_LEN];
     snprintf(text, sizeof text, "no meter count: %.*s", MC_TEXT_LEN / 2, why);
@@ -34,9 +34,9 @@ static void make_impossible(mc_count *count, const char *why)
     count->stage = MC_COUNT_IDLE;
 }
 
-mc_count *mc_count_open(mc_node *node, mc_job_ranks *ranks, uint64_t t_open, int is_forced)
+mc_count_meter *mc_count_open(mc_node *node, mc_job_ranks *ranks, uint64_t t_open, int is_forced)
 {
-    mc_count *count = calloc(1, sizeof *count);
+    mc_count_meter *count = calloc(1, sizeof *count);
     if (!count)
         return NULL;
     count->node = node;
@@ -50,7 +50,7 @@ mc_count *mc_count_open(mc_node *node, mc_job_ranks *ranks, uint64_t t_open, int
     return count;
 }
 
-void mc_count_close(mc_count *count)
+void mc_count_close(mc_count_meter *count)
 {
     if (!count)
         return;
@@ -65,14 +65,14 @@ void mc_count_close(mc_count *count)
 
 /* ---- the search for places ---- */
 
-static void enter_stage(mc_count *count, int stage, uint64_t now)
+static void enter_stage(mc_count_meter *count, int stage, uint64_t now)
 {
     count->stage = stage;
     count->t_stage = now;
 }
 
 /* The job changes, so it is tried again, more and more rarely. */
-static void end_search(mc_count *count, int has_found, uint64_t now)
+static void end_search(mc_count_meter *count, int has_found, uint64_t now)
 {
     count->n_failed = has_found ? 0 : count->n_failed + 1;
     count->t_next = now + (has_found ? LOOK_AGAIN_NS : RETRY_NS << (count->n_failed < 4 ? count->n_failed : 4));
@@ -82,7 +82,7 @@ static void end_search(mc_count *count, int has_found, uint64_t now)
 }
 
 /* Not before it is needed: a short job may be over by then. */
-static int prepare(mc_count *count)
+static int prepare(mc_count_meter *count)
 {
     const char *reason = "no disassembler (libcapstone) beside the keeper, or another processor than x86-64";
     if (!count->decoder)
@@ -97,7 +97,7 @@ static int prepare(mc_count *count)
     return 0;
 }
 
-static int may_count(const mc_count *count)
+static int may_count(const mc_count_meter *count)
 {
     for (int i = 0; i < count->ranks->n; i++)
         if (mc_patching_may(&count->ranks->rows[i]))
@@ -105,7 +105,7 @@ static int may_count(const mc_count *count)
     return 0;
 }
 
-static void begin_search(mc_count *count, uint64_t now)
+static void begin_search(mc_count_meter *count, uint64_t now)
 {
     char why[MC_TEXT_LEN / 2];
     if (!prepare(count))
@@ -126,7 +126,7 @@ static void begin_search(mc_count *count, uint64_t now)
     }
 }
 
-static void use_set(mc_count *count, int i_set)
+static void use_set(mc_count_meter *count, int i_set)
 {
     char text[96];
     count->i_set = i_set;
@@ -136,7 +136,7 @@ static void use_set(mc_count *count, int i_set)
 }
 
 /* A phase of the program that was there before. */
-static int known_set(const mc_count *count)
+static int known_set(const mc_count_meter *count)
 {
     const mc_counts *counts = &count->node->counts;
     int i_best = -1;
@@ -151,20 +151,20 @@ static int known_set(const mc_count *count)
     return i_best;
 }
 
-static int make_stubs(mc_count *count, mc_place_set *set)
+static int make_stubs(mc_count_meter *count, mc_place_set *set)
 {
     return mc_stubs_make(set, count->decoder, &count->files, &count->node->counts, count->ranks) == MC_OK;
 }
 
 /* Rows of counts have its places by their index, so it must not lose one. */
-static int make_known_stubs(mc_count *count, int i_set)
+static int make_known_stubs(mc_count_meter *count, int i_set)
 {
     mc_place_set set = count->node->counts.sets[i_set];
     uint64_t n = set.n;
     return make_stubs(count, &set) && set.n == n;
 }
 
-static void look_at_samples(mc_count *count, uint64_t now)
+static void look_at_samples(mc_count_meter *count, uint64_t now)
 {
     mc_counts *counts = &count->node->counts;
     mc_spots_end(count->spots, counts);
@@ -183,7 +183,7 @@ static void look_at_samples(mc_count *count, uint64_t now)
     }
 }
 
-static int change(mc_count *count, uint32_t request, uint64_t limit_ns, int *wake)
+static int change(mc_count_meter *count, uint32_t request, uint64_t limit_ns, int *wake)
 {
     uint64_t *stopped_ns = &count->node->counts.stopped_ns;
     return mc_patching_change(count->ranks, request, mc_now_ns() + limit_ns, stopped_ns, wake) == MC_OK;
@@ -198,7 +198,7 @@ static size_t n_active(const mc_snapshot *begin, const mc_snapshot *end)
 }
 
 /* Count all places in the ranks' segments for some milliseconds. 0: the ranks did not come in time. */
-static int try_set(mc_count *count, double rates[MC_N_PLACES], int *wake)
+static int try_set(mc_count_meter *count, double rates[MC_N_PLACES], int *wake)
 {
     mc_snapshot *begin = &count->edges[0], *end = &count->edges[1];
     uint64_t sums[MC_N_PLACES];
@@ -220,7 +220,7 @@ static int try_set(mc_count *count, double rates[MC_N_PLACES], int *wake)
     return 1;
 }
 
-static void choose(mc_count *count, uint64_t now)
+static void choose(mc_count_meter *count, uint64_t now)
 {
     mc_counts *counts = &count->node->counts;
     mc_place_set *set = &counts->sets[counts->n_sets];
@@ -238,7 +238,7 @@ static void choose(mc_count *count, uint64_t now)
     end_search(count, 0, now);
 }
 
-static void try_next(mc_count *count, uint64_t now, int *wake)
+static void try_next(mc_count_meter *count, uint64_t now, int *wake)
 {
     mc_place_set set = {0};
     double rates[MC_N_PLACES] = {0};
@@ -256,7 +256,7 @@ static void try_next(mc_count *count, uint64_t now, int *wake)
     }
 }
 
-void mc_count_step(mc_count *count, int has_corunners, uint64_t t_free, uint64_t now, int *wake)
+void mc_count_step(mc_count_meter *count, int has_corunners, uint64_t t_free, uint64_t now, int *wake)
 {
     uint64_t trial_ns = TRIAL_NS + 2 * CHANGE_NS;
     if (count->is_impossible)
@@ -274,14 +274,14 @@ void mc_count_step(mc_count *count, int has_corunners, uint64_t t_free, uint64_t
     }
 }
 
-int mc_count_is_ready(const mc_count *count)
+int mc_count_is_ready(const mc_count_meter *count)
 {
     return !count->is_impossible && count->i_set >= 0 && count->stage != MC_COUNT_TRYING;
 }
 
 /* ---- counting around a shutter ---- */
 
-static int take_at(mc_count *count, int i_edge, uint64_t t, uint64_t late_ns, int *wake)
+static int take_at(mc_count_meter *count, int i_edge, uint64_t t, uint64_t late_ns, int *wake)
 {
     mc_snapshot *edge = &count->edges[i_edge];
     mc_sleep_until(t, wake);
@@ -289,7 +289,7 @@ static int take_at(mc_count *count, int i_edge, uint64_t t, uint64_t late_ns, in
 }
 
 /* Windows with an edge that was missed keep length 0. */
-static void take_all(mc_count *count, const mc_own_shutter *own, uint64_t around_ns, mc_hits windows[], int *wake)
+static void take_all(mc_count_meter *count, const mc_own_shutter *own, uint64_t around_ns, mc_hits windows[], int *wake)
 {
     const mc_reservation *pause = &own->reservation;
     uint64_t before = pause->t0 - MC_APART_NS, after = pause->t1 + MC_APART_NS, now = mc_now_ns();
@@ -302,7 +302,7 @@ static void take_all(mc_count *count, const mc_own_shutter *own, uint64_t around
     }
 }
 
-static uint64_t note_row(mc_count *count, const mc_own_shutter *own, const mc_hits windows[])
+static uint64_t note_row(mc_count_meter *count, const mc_own_shutter *own, const mc_hits windows[])
 {
     mc_counts *counts = &count->node->counts;
     mc_count_row *row = &counts->rows[counts->n_rows % MC_N_COUNT_ROWS];
@@ -321,7 +321,7 @@ static uint64_t note_row(mc_count *count, const mc_own_shutter *own, const mc_hi
     return n_all;
 }
 
-void mc_count_measure(mc_count *count, mc_own_shutter *own, uint64_t around_ns, int *wake)
+void mc_count_measure(mc_count_meter *count, mc_own_shutter *own, uint64_t around_ns, int *wake)
 {
     mc_hits windows[MC_N_COUNT_WINDOWS] = {{0, 0}};
     int is_installed = change(count, MC_PATCH_INSTALL, mc_max(CHANGE_NS, around_ns / 8), wake);

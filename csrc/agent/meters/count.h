@@ -10,7 +10,7 @@
 /* How the search for places goes. */
 enum { MC_COUNT_IDLE, MC_COUNT_SAMPLING, MC_COUNT_TRYING };
 
-typedef struct mc_count {
+typedef struct mc_count_meter {
     mc_node *node;
     mc_job_ranks *ranks;
     int is_impossible; /* for good; the node file says why */
@@ -25,18 +25,18 @@ typedef struct mc_count {
     mc_program_files files;
     mc_snapshot edges[2 * MC_N_COUNT_WINDOWS];
     char why_not_ipc[MC_TEXT_LEN];
-} mc_count;
+} mc_count_meter;
 
 /* NULL, and the node file says why: this meter cannot be. It keeps the pointers. */
-mc_count *mc_count_open(mc_node *node, mc_job_ranks *ranks, uint64_t t_open, int is_forced);
-void mc_count_close(mc_count *count);
+mc_count_meter *mc_count_open(mc_node *node, mc_job_ranks *ranks, uint64_t t_open, int is_forced);
+void mc_count_close(mc_count_meter *count);
 
 /* Go on with the search. t_free: the agent has nothing else to do until then. */
-void mc_count_step(mc_count *count, int has_corunners, uint64_t t_free, uint64_t now, int *wake);
+void mc_count_step(mc_count_meter *count, int has_corunners, uint64_t t_free, uint64_t now, int *wake);
 /* 1: it has places to count. */
-int mc_count_is_ready(const mc_count *count);
+int mc_count_is_ready(const mc_count_meter *count);
 
 /* Count around this shutter, in windows of around_ns beside it. Waits until they are over, or *wake is not 0. */
-void mc_count_measure(mc_count *count, mc_own_shutter *own, uint64_t around_ns, int *wake);
+void mc_count_measure(mc_count_meter *count, mc_own_shutter *own, uint64_t around_ns, int *wake);
 
 #endif
