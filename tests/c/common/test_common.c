@@ -1,6 +1,6 @@
 /* Shutters of jobs on several nodes, seen from one of them; the test is their coordinator. Exit code: number of failed
    checks. */
-#include "node.h"
+#include "../support/node.h"
 
 /* The coordinator asks for a shutter so long from now, and has its answer. */
 static int ask(mc_agent *coordinator, uint64_t i, uint64_t from_now_ns)

@@ -1,8 +1,8 @@
 /* A rank's threads, its node agent and two neighbours on the board, all in one process for the thread sanitizer. Nobody
    pauses this rank: the sanitizer bears no handler that comes at any instruction. Exit code: number of failed checks. */
 #define _GNU_SOURCE
-#include "check.h"
-#include "one_map.h"
+#include "../support/check.h"
+#include "../support/one_map.h"
 
 #include "agent/agent.h"
 #include "agent/thread.h"

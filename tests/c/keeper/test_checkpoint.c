@@ -1,6 +1,6 @@
 /* How often a keeper has a copy made, by a clock of our own. argv[1]: a program that fails, argv[2]: one that does not.
    Exit code: number of failed checks. */
-#include "check.h"
+#include "../support/check.h"
 #include "keeper/keeper.h"
 
 #include <poll.h>

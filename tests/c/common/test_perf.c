@@ -13,7 +13,7 @@
     } while (0)
 
 #include "common/counters/perf.h"
-#include "node.h"
+#include "../support/node.h"
 
 #include <pthread.h>
 #include <sys/resource.h>

@@ -1,5 +1,5 @@
 /* Two and more make-believe jobs on one board. Exit code: number of failed checks. */
-#include "node.h"
+#include "../support/node.h"
 
 static const double DUTY_FRAC = 0.02;
 /* Slack: a thread whose pause is over still waits for a processor, on a crowded machine long. */

@@ -1,5 +1,5 @@
 /* What a process tells of itself is told to be there only when all of it is. Its threads are make-believe. */
-#include "check.h"
+#include "../support/check.h"
 #include "guest/hooks.h"
 
 #include <errno.h>

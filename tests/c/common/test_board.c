@@ -1,6 +1,6 @@
 /* A board that is not as agents left it: damaged, shortened, replaced, of another version. Exit code: number of failed
    checks. */
-#include "node.h"
+#include "../support/node.h"
 
 #include <sys/stat.h>
 

@@ -1,7 +1,7 @@
 /* After a debug exception without a reason a program goes on; whatever else sends SIGTRAP does what it did before. The
    exception is made up: its SIGTRAP is sent by the program to itself, as the kernel would. */
 #define _GNU_SOURCE
-#include "check.h"
+#include "../support/check.h"
 #include "common/trap.h"
 
 #include <signal.h>

@@ -1,8 +1,8 @@
 /* The keeper, started as the shim starts it, with a make-believe profile writer. argv[1]: scenario. Exit code: number
    of failed checks. The keeper lies beside this program, MPICOLOC_PYTHON is the writer. */
 #include "common/proc.h"
-#include "filters.h"
-#include "node.h"
+#include "../support/filters.h"
+#include "../support/node.h"
 
 static mc_node *node;
 static int is_filtered;

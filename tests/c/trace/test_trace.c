@@ -1,7 +1,7 @@
 /* Threads of one rank make calls that the tracer writes to a file. What it must hold is printed for the test that reads
    it. Exit code: number of failed checks. */
 #define _GNU_SOURCE
-#include "check.h"
+#include "../support/check.h"
 #include "common/table.h"
 #include "guest/hooks.h"
 #include "trace/trace.h"

@@ -1,6 +1,6 @@
 /* The accounting of cycles, on a clock that the test sets. Exit code: number of failed checks. */
 #define _GNU_SOURCE
-#include "cycles.h"
+#include "../support/cycles.h"
 
 #include "guest/regions.h"
 

@@ -1,6 +1,6 @@
 /* What a rank's processor counts over its whole run, and for whom. Exit code: number of failed checks. */
 #define _GNU_SOURCE
-#include "counted.h"
+#include "../support/counted.h"
 
 #include <dlfcn.h>
 #include <pthread.h>

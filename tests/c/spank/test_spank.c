@@ -1,6 +1,6 @@
 /* The Slurm plugin's own parts: names of nodes and files, and how it waits for what it starts. */
 #define _GNU_SOURCE
-#include "check.h"
+#include "../support/check.h"
 
 #include <glob.h>
 #include <stdarg.h>

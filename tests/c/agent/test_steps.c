@@ -1,6 +1,6 @@
 /* An agent is killed at each step of a shutter, its own and another's: at system calls spread over both. Exit code:
    number of failed checks. */
-#include "node.h"
+#include "../support/node.h"
 
 #include <sys/ptrace.h>
 

@@ -1,7 +1,7 @@
 /* What signals do to system calls: `calls plain|gate [threads]` prints a table, `race plain|gate` counts;
    the others say how a program fares that lives on signals. */
-#include "node.h"
-#include "signal_calls.h"
+#include "../support/node.h"
+#include "../support/signal_calls.h"
 
 #include <sys/mman.h>
 

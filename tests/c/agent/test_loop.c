@@ -3,7 +3,7 @@
 static double step(double x);
 #include "common/trap.h"
 #include "common/counters/perf.h"
-#include "node.h"
+#include "../support/node.h"
 
 enum { N_ROUNDS = 100000, N_LIMIT = 20 };
 

@@ -2,8 +2,8 @@
    number of failed checks. */
 #define _GNU_SOURCE
 #include "common/proc.h"
-#include "counted.h"
-#include "filters.h"
+#include "../support/counted.h"
+#include "../support/filters.h"
 
 #include <pthread.h>
 #include <signal.h>

@@ -1,6 +1,6 @@
 /* Notes of steps in a spool that hangs. argv[1]: an empty folder. */
 #define _GNU_SOURCE
-#include "check.h"
+#include "../support/check.h"
 #include "spank/notes.h"
 
 #include <errno.h>

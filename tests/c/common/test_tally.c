@@ -3,7 +3,7 @@
    machine has no PMU. Exit code: number of failed checks. */
 #define _GNU_SOURCE
 #include "agent/meters/thread_counts.h"
-#include "worker.h"
+#include "../support/worker.h"
 
 static mc_segment *segment;
 static mc_thread_counts *counts;
