@@ -28,7 +28,7 @@ from mpicoloc.schedule.policies import Rules
 from mpicoloc.schedule.queue import Queue
 from mpicoloc.schedule.sim_learning import Meetings
 from mpicoloc.slowdown.training.fitting import MAX_PROGRAM_FOLDS
-from mpicoloc.slowdown.training.problem import parted, predicted, problem
+from mpicoloc.slowdown.training.problem import leave_program_out, predicted, problem
 from mpicoloc.slowdown.training.regressors import BASELINES, KINDS
 from mpicoloc.slowdown.training.search import tuned
 
@@ -108,7 +108,7 @@ def learnt(programs, before, jobs, rules, args):
 def left_out(given, kind, n_trials, seed):
     """What a kind says of each row: the mean of its answers as each of both programs was left out."""
     total, n = np.zeros(len(given.slowdown)), np.zeros(len(given.slowdown))
-    for train, test in parted(given, np.arange(len(total)), MAX_PROGRAM_FOLDS, seed):
+    for train, test in leave_program_out(given, np.arange(len(total)), MAX_PROGRAM_FOLDS, seed):
         found = tuned(given, kind, train, n_trials, seed)
         total[test] += predicted(given, kind, found.parameters, train, test, seed)
         n[test] += 1

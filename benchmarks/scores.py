@@ -24,9 +24,9 @@ import numpy as np
 from mpicoloc.campaign import training_file as files
 from mpicoloc.campaign.training_sets import from_campaign
 from mpicoloc.slowdown.intervals import Band
-from mpicoloc.slowdown.scores import answers, marks, together
+from mpicoloc.slowdown.scores import concatenated, scores_of, with_intervals
 from mpicoloc.slowdown.training.fitting import MAX_PROGRAM_FOLDS, fit_model
-from mpicoloc.slowdown.training.problem import parted, predicted, problem
+from mpicoloc.slowdown.training.problem import leave_program_out, predicted, problem
 from mpicoloc.slowdown.training.regressors import BASELINES, KINDS
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests" / "support"))
@@ -96,11 +96,11 @@ def flattered(training, score, seed):
     """R2 on programs left out of the fit, with parameters that were searched with them."""
     given, kind = problem(training), {**KINDS, **BASELINES}[score["kind"]]
     parts = []
-    for train, test in parted(given, np.arange(len(given.slowdown)), MAX_PROGRAM_FOLDS, seed):
+    for train, test in leave_program_out(given, np.arange(len(given.slowdown)), MAX_PROGRAM_FOLDS, seed):
         value = predicted(given, kind, score["parameters"], train, test, seed)
         known = given.slowdown[test], given.weight[test], given.mean(train)
-        parts.append(answers(*known, value, Band(0, 0, 0, 0)))
-    return marks(together(parts)).r2
+        parts.append(with_intervals(*known, value, Band(0, 0, 0, 0)))
+    return scores_of(concatenated(parts)).r2
 
 
 def show(told, took_s):

@@ -47,7 +47,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--out", metavar="FOLDER", required=True, help="for profiles and what was measured")
     parser.add_argument("--only", metavar="NAME", nargs="+", help="these programs only")
     parser.add_argument("--pairs", metavar="N", help="so many pairs only, chosen at random")
-    parser.add_argument("--seed", metavar="N", default="0", help="of the random order (default 0)")
+    parser.add_argument("--seed", metavar="N", default="0", help="seed of the random order (default 0)")
     parser.add_argument(
         "--meter", default="none", help="meter of the jobs; none, the default, pauses no job for shutters"
     )

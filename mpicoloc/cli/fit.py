@@ -44,10 +44,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="FOLDER",
         action="append",
         default=[],
-        help="of `mpicoloc campaign --out FOLDER`",
+        help="folder that `mpicoloc campaign --out` wrote",
     )
     parser.add_argument(
-        "--training", metavar="FILE", action="append", default=[], help="that --save-training wrote"
+        "--training",
+        metavar="FILE",
+        action="append",
+        default=[],
+        help="training set that --save-training wrote",
     )
     parser.add_argument("--out", metavar="FILE", required=True, help="where the model goes")
     parser.add_argument(
@@ -75,7 +79,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default=[],
         help='a kind of model that competes, like "random forest"; default all',
     )
-    parser.add_argument("--seed", metavar="N", default="0", help="of everything random (default 0)")
+    parser.add_argument("--seed", metavar="N", default="0", help="seed of all random numbers (default 0)")
     parser.add_argument("--json", action="store_true", help="print the model's card as JSON")
 
 

@@ -37,7 +37,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "jobs", metavar="JOBS", nargs="?", help="the jobs that wait, in order of arrival: .csv or .json"
     )
     parser.add_argument("--slowdowns", metavar="FILE", help="what pairs suffer: .csv or .json")
-    parser.add_argument("--model", metavar="FILE", help="of slowdowns, that `mpicoloc fit` wrote")
+    parser.add_argument("--model", metavar="FILE", help="slowdown model written by `mpicoloc fit`")
     add_rules(parser)
     parser.add_argument("--nodes", metavar="N", default="1", help="nodes to plan for (default 1)")
     parser.add_argument("--json", action="store_true", help="print the plan as JSON")

@@ -207,7 +207,7 @@ def _numbers(args: argparse.Namespace) -> tuple[int, int]:
 
 
 def _close(args: argparse.Namespace) -> int:
-    """One profile that is not what it should be keeps none of the others from being signed."""
+    """Sign and settle what a job left; one bad profile does not stop the signing of the others."""
     from mpicoloc.profile import signature
     from mpicoloc.slurm import slurm_close, slurm_record, slurm_settle, step_note
 
@@ -299,10 +299,10 @@ def _settle(args: argparse.Namespace) -> int:
     step_note.sweep(args.spool, time.time())
     if args.job is None:
         return _tell_all(slurm_settle.settle_all(args.spool, key))
-    return _tell_all(slurm_settle.settle_stated_job(args.spool, key, _told(args)))
+    return _tell_all(slurm_settle.settle_stated_job(args.spool, key, _statement(args)))
 
 
-def _told(args: argparse.Namespace) -> Any:
+def _statement(args: argparse.Namespace) -> Any:
     from mpicoloc.slurm import client
     from mpicoloc.slurm.slurm_settle import OperatorStatement
 

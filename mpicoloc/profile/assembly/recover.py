@@ -17,7 +17,7 @@ from mpicoloc.profile.assembly import checkpoint_files
 from mpicoloc.profile.assembly.job_network import on_network
 from mpicoloc.profile.assembly.merge import merge
 from mpicoloc.profile.assembly.node_part import NodePart, unpack
-from mpicoloc.profile.sandbox import Pieces, apart, grant_time
+from mpicoloc.profile.sandbox import Pieces, grant_time, run_in_child
 from mpicoloc.trace.bundle import STRANGE
 
 _NEEDED = (hashlib, numpy.random, ipc, loop)
@@ -79,7 +79,7 @@ def recover(places: Sequence[str]) -> tuple[Profile, list[str]]:
         profile, more = profile_ipc.unpack(content)
         return profile, [str(line) for line in more["left_out"]]
 
-    return apart(next(iter(found)) if len(found) == 1 else places[0], lambda: _recovered(found), read)
+    return run_in_child(next(iter(found)) if len(found) == 1 else places[0], lambda: _recovered(found), read)
 
 
 def _recovered(content: Mapping[str, bytes]) -> Pieces:

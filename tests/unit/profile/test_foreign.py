@@ -177,7 +177,7 @@ def test_an_answer_that_is_none_is_damage_and_never_code(path, monkeypatch, tmp_
 def test_an_error_that_is_none_is_damage(path, monkeypatch, said):
     monkeypatch.setattr(sandbox, "_GOOD", b"")
     with pytest.raises(DataError, match="is damaged"):
-        sandbox.apart(str(path), lambda: [said], bytes)
+        sandbox.run_in_child(str(path), lambda: [said], bytes)
 
 
 def test_errors_come_back_as_they_were(path):
@@ -185,7 +185,7 @@ def test_errors_come_back_as_they_were(path):
         raise Refused("it is 1 o'clock")
 
     with pytest.raises(Refused, match="it is 1 o'clock"):
-        sandbox.apart(str(path), work, bytes)
+        sandbox.run_in_child(str(path), work, bytes)
 
 
 PARCEL = b"".join(profile_ipc.pack(sample.profile(n_shutters=2), {"a": [1]}))

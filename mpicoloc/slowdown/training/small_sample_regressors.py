@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 from scipy.linalg import solve
 from sklearn.linear_model import PoissonRegressor
 
+from mpicoloc.slowdown.array_regressors import MOST_EXPONENT, squares
 from mpicoloc.slowdown.costs import cheapest
-from mpicoloc.slowdown.smooth import MOST_EXPONENT, squares
 
 Array = NDArray[np.float64]
 

@@ -55,7 +55,7 @@ class Product:
 
 @dataclass(frozen=True)
 class Similar:
-    """Effects of similar programs: see `slowdown.training.simple.Similar`.
+    """Effects of similar programs: see `slowdown.training.small_sample_regressors.Similar`.
 
     `base` () + the sum over pairs r of the training set of `dual` (R,) times `of_target` () k_t + `of_other`
     () k_c + `joint` () k_t k_c, k = exp(-`gamma` () |x - v|^2) between a job and its half of `vectors`
