@@ -106,8 +106,8 @@ def match(
 
     Notes
     -----
-    Edmonds 1965 for the matching, with Edmonds' odd sets for the bound. Keeping few edges and adding those
-    that the dual variables miss is how Applegate and Cook (1993), and Cook and Rohe (1999), match large complete
+    Edmonds 1965, for the matching and for the odd sets of the bound. Keeping few edges and adding those that
+    the dual variables miss is how Applegate and Cook (1993), and Cook and Rohe (1999), match large complete
     graphs.
     """
     weights, alone = checked(weights, alone)
