@@ -301,5 +301,5 @@ def test_nodes_that_take_no_jobs_have_no_room():
 
 
 def test_the_rule_for_slurm_that_the_docs_give_is_the_one_that_is_tested():
-    page = Path(__file__).parents[3] / "docs/howto/slurm-pairing.md"
+    page = Path(__file__).parents[3] / "docs/howto/decide/slurm-pairing.md"
     assert f"```lua\n{slurm_files.JOB_SUBMIT}```" in page.read_text()
