@@ -1,6 +1,6 @@
 """How long it takes to predict all ordered pairs of many jobs, by each kind of model, beside scikit-learn.
 
-  python benchmarks/predict.py [--json] [--jobs 50 250 1000] [--rows 400] [--features 168]
+  python benchmarks/schedule/predict.py [--json] [--jobs 50 250 1000] [--rows 400] [--features 168]
 
 Models are fitted to `--rows` slowdowns of made-up programs with `--features` features each (as many as a
 profile has) and their usual parameters, forests with 50 trees. predict_s is `pair_slowdowns`, with intervals;

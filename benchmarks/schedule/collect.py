@@ -1,6 +1,6 @@
 """A look at a large spool in which little is new: `mpicoloc ledger collect`, as cron calls it.
 
-    python benchmarks/collect.py [--known 100000] [--without 0] [--new 10] [--waiting 100] [--json]
+    python benchmarks/schedule/collect.py [--known 100000] [--without 0] [--new 10] [--waiting 100] [--json]
 
 Makes a ledger that knows so many steps of a spool, some of them without a profile, with the three claims that
 a charge leaves of each. Puts new signed profiles with their records among them, as many new records that are

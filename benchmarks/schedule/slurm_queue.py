@@ -1,7 +1,8 @@
 """A queue of real programs in a real Slurm: exclusive, shared blindly, and in pairs that mpicoloc chose.
 
-    python benchmarks/slurm_queue.py [--jobs 20] [--seconds 8] [--json]
-    python benchmarks/slurm_queue.py --programs lmp:2,nbody:1,heat2d:2 --ways pairs,shared --keep FOLDER
+    python benchmarks/schedule/slurm_queue.py [--jobs 20] [--seconds 8] [--json]
+    python benchmarks/schedule/slurm_queue.py --programs lmp:2,nbody:1,heat2d:2 --ways pairs,shared \\
+        --keep FOLDER
 
 Makes a Slurm cluster of one node on this machine (`mpicoloc slurm up`; root, Debian's slurm-wlm), which takes
 two jobs at a time, and gives it the same jobs in several ways. They have one rank each, and a processor of
@@ -37,6 +38,9 @@ from pathlib import Path
 
 import kept
 import numpy as np
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
 import programs
 
 sys.path.insert(0, str(programs.EXAMPLES / "slurm-day"))

@@ -1,6 +1,6 @@
 """A campaign of real programs: how much each one suffers beside each other one on this machine.
 
-    python benchmarks/campaign.py --out FOLDER [--layout apart|shared] [--seconds 8] [--rounds 4]
+    python benchmarks/schedule/campaign.py --out FOLDER [--layout apart|shared] [--seconds 8] [--rounds 4]
 
 Sizes each program so that it takes about --seconds alone, writes them into FOLDER/programs.toml, and runs
 `mpicoloc campaign` on it: each program alone and beside each other one, and itself. With --layout apart every
@@ -9,7 +9,7 @@ in common. With --layout shared every job has two ranks on the same two processo
 with OverSubscribe=FORCE:2. A second call goes on where the first one stopped. Programs that are not installed
 are left out, and told.
 
-The last line names the training set: `python benchmarks/scores.py` tells what models learn from it.
+The last line names the training set: `python benchmarks/schedule/scores.py` tells what models learn from it.
 """
 
 import argparse
@@ -17,6 +17,8 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import programs
 

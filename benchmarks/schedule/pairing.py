@@ -1,6 +1,6 @@
 """How long it takes to plan a queue, and how near the plan is to the exact matching, beside other programs.
 
-  python benchmarks/pairing.py [--json] [--jobs 50 250 1000] [--runs 5] [--peers few|all|none]
+  python benchmarks/schedule/pairing.py [--json] [--jobs 50 250 1000] [--runs 5] [--peers few|all|none]
 
 Planning is: predict the slowdowns of all ordered pairs of jobs by a random forest in one batch (6 and 100
 trees), make the degradation graph, match it. Limits: 0.1 s, 0.5 s and 5 s for 50, 250 and 1,000 jobs on one

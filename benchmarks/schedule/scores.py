@@ -1,7 +1,7 @@
 """Which kind of model predicts slowdowns best, for pairs of known programs and for new programs.
 
-    python benchmarks/scores.py TRAINING_SET [--trials 12] [--seed 0] [--kinds NAME ...] [--json]
-    python benchmarks/scores.py --simulated 10
+    python benchmarks/schedule/scores.py TRAINING_SET [--trials 12] [--seed 0] [--kinds NAME ...] [--json]
+    python benchmarks/schedule/scores.py --simulated 10
 
 TRAINING_SET is what `mpicoloc fit --save-training FILE` wrote, or the folder of a campaign; --simulated N
 makes one of N programs whose truth is known. Columns named `new` are of programs left out, each in turn as
@@ -29,7 +29,7 @@ from mpicoloc.slowdown.training.fitting import MAX_PROGRAM_FOLDS, fit_model
 from mpicoloc.slowdown.training.problem import leave_program_out, predicted, problem
 from mpicoloc.slowdown.training.regressors import BASELINES, KINDS
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests" / "support"))
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tests" / "support"))
 NEW = {
     "R2 new": "r2",
     "searched with them": "flattered",

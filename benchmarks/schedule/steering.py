@@ -1,9 +1,10 @@
 """How long one look at a queue takes, by its length: to read Slurm's answer, and to decide.
 
-  python benchmarks/steering.py [--json] [--jobs 2000 10000 50000] [--nodes 100] [--runs 3]
+  python benchmarks/schedule/steering.py [--json] [--jobs 2000 10000 50000] [--nodes 100] [--runs 3]
 
 Every node has a job that runs, a tenth of the waiting jobs wants a certain node, and nothing is known of
-half of them. Pairs are taken in the order of the queue: planning is measured by benchmarks/pairing.py.
+half of them. Pairs are taken in the order of the queue: planning is measured by
+benchmarks/schedule/pairing.py.
 Times are of processor, medians, without squeue itself.
 """
 

@@ -1,6 +1,7 @@
 """What each kind of model is worth to a queue: simulated deployment of a measured campaign.
 
-    python benchmarks/deployment.py TRAINING_SET [--trials 4] [--queues 20] [--jobs 50] [--kinds NAME ...]
+    python benchmarks/schedule/deployment.py TRAINING_SET [--trials 4] [--queues 20] [--jobs 50]
+        [--kinds NAME ...]
 
 Queues are drawn at random from the jobs of the training set. Pairs are chosen by what a model says of
 programs that were left out of its search and fit (the mean of what it says without the one and without the

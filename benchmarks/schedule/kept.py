@@ -1,8 +1,9 @@
 """What examples/slurm-model has of this machine, out of a campaign and a spool.
 
-    python benchmarks/campaign.py --layout shared --out CAMPAIGN --seconds 4 --programs ...
-    python benchmarks/slurm_queue.py --programs lmp:2,... --ways pairs --seconds 5 --first --keep SPOOL
-    python benchmarks/kept.py CAMPAIGN/runs SPOOL --without heat2d --out measured
+    python benchmarks/schedule/campaign.py --layout shared --out CAMPAIGN --seconds 4 --programs ...
+    python benchmarks/schedule/slurm_queue.py --programs lmp:2,... --ways pairs --seconds 5 --first \\
+        --keep SPOOL
+    python benchmarks/schedule/kept.py CAMPAIGN/runs SPOOL --without heat2d --out measured
 
 Makes OUT/campaign.npz of the campaign's slowdowns without one program, OUT/PROGRAM.npz of that program's, and
 OUT/NAME.h5 of the last profile of each name in the queue.
