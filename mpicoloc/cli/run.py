@@ -68,7 +68,7 @@ def run(args: argparse.Namespace) -> int:
     """Start the job, wait for it and for its profile; returns the application's exit code."""
     app = args.app[1:] if args.app[:1] == ["--"] else args.app
     n_ranks = _number_of_ranks(args.n_ranks)
-    n_nodes = positive(args.nodes or "1", "--nodes")
+    n_nodes = config.parse_whole("--nodes", args.nodes or "1")
     if not app:
         raise UsageError("no application named; write: mpicoloc run -n N [--] app [arguments]")
     options = config.flags_to_env(job_flags.given(args))
@@ -104,21 +104,7 @@ def _option_words(args: argparse.Namespace) -> list[str]:
 def _number_of_ranks(text: str | None) -> int:
     if text is None:
         raise UsageError("-n N is missing: how many ranks shall the application have?")
-    return positive(text, "-n")
-
-
-def positive(text: str, flag: str) -> int:
-    """The number that a flag has.
-
-    Raises
-    ------
-    UsageError
-        If it is not a whole one of at least 1.
-    """
-    number = int(text) if text.isascii() and text.isdigit() else 0
-    if number < 1:
-        raise UsageError(f"{flag} must be a whole number of at least 1, got {text!r}")
-    return number
+    return config.parse_whole("-n", text)
 
 
 def _stamp(path: str) -> tuple[int, int] | None:

@@ -122,17 +122,16 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _up(args: argparse.Namespace) -> int:
-    from mpicoloc.cli.run import positive
     from mpicoloc.lab import slurm_cluster
 
     _check_reach()
     plan = slurm_cluster.start(
         args.name,
-        positive(args.nodes, "--nodes"),
-        positive(args.cpus, "--cpus"),
+        config.parse_whole("--nodes", args.nodes),
+        config.parse_whole("--cpus", args.cpus),
         _plugstack(args.plugstack),
         is_guarded=args.guard,
-        memory_mib=None if args.memory_mib is None else positive(args.memory_mib, "--memory-mib"),
+        memory_mib=None if args.memory_mib is None else config.parse_whole("--memory-mib", args.memory_mib),
     )
     print(
         f"Slurm lab {plan.name}: nodes {plan.nodes[0]} to {plan.nodes[-1]} of {plan.n_cpus} CPUs, "
