@@ -21,8 +21,7 @@ import time
 from collections.abc import Callable, Collection, Iterable
 from typing import BinaryIO, NoReturn, TypeVar
 
-from mpicoloc.errors import DataError, EnvironmentFault, MpicolocError, Refused, UsageError
-from mpicoloc.trace.bundle import STRANGE
+from mpicoloc.errors import MALFORMED, DataError, EnvironmentFault, MpicolocError, Refused, UsageError
 
 T = TypeVar("T")
 Pieces = Iterable[bytes | memoryview]
@@ -134,7 +133,7 @@ def _read(path: str, answer: bytearray, read: Callable[[memoryview], T]) -> T:
         raise damage(path)
     try:
         return read(content)
-    except (MpicolocError, *STRANGE) as fault:
+    except (MpicolocError, *MALFORMED) as fault:
         raise damage(path) from fault
 
 
@@ -168,7 +167,7 @@ def error(path: str, answer: bytes | bytearray) -> MpicolocError:
     try:
         kind, words = json.loads(answer)
         return _ERRORS[kind](str(words))
-    except STRANGE:
+    except MALFORMED:
         return damage(path)
 
 

@@ -15,9 +15,8 @@ from hypothesis import strategies as st
 
 from mpicoloc.cli.main import main
 from mpicoloc.core.tables import table
-from mpicoloc.errors import DataError, Refused
+from mpicoloc.errors import MALFORMED, DataError, Refused
 from mpicoloc.profile import canonical, hdf5, profile_ipc, sandbox, signature
-from mpicoloc.trace import bundle
 
 ESCAPE = "\x1b]0;owned\x07"
 
@@ -206,7 +205,7 @@ def test_a_changed_parcel_is_a_profile_or_none(at, bytes_, cut):
     changed = PARCEL[:at] + bytes_ + (b"" if cut else PARCEL[at + len(bytes_) :])
     try:
         profile, _ = profile_ipc.unpack(memoryview(changed))
-    except (DataError, *bundle.STRANGE):
+    except (DataError, *MALFORMED):
         return
     assert isinstance(profile.job.n_cores, int) and isinstance(profile.job.id, str)
 
