@@ -73,8 +73,13 @@ Where nothing else is said they ran on a virtual machine without a PMU, with Ope
 """
 
 
+def result_file(name):
+    """The file of a result, in the folder of its subject if it has one."""
+    return next(RESULTS.rglob(f"{name}.json"))
+
+
 def read(name):
-    return json.loads((RESULTS / f"{name}.json").read_text())
+    return json.loads(result_file(name).read_text())
 
 
 def cell(value, form, with_interval=True):
@@ -174,7 +179,7 @@ def write(name, result):
     text = json.dumps({**result, "tables": tables}, indent=1, ensure_ascii=False)
     for mark, line in lines.items():
         text = text.replace(f'"{mark}"', line, 1)
-    (RESULTS / f"{name}.json").write_text(text + "\n")
+    result_file(name).write_text(text + "\n")
 
 
 def main():

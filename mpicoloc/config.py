@@ -185,6 +185,21 @@ def parse_positive(flag: str, text: str) -> float:
     return value
 
 
+def parse_whole(flag: str, text: str, least: int = 1, most: int = 10**18) -> int:
+    """The value of a verb's flag, which must be a whole number in [least, most].
+
+    Raises
+    ------
+    UsageError
+        If it is no such number.
+    """
+    number = int(text) if text.isascii() and text.isdigit() and len(text) < 1000 else least - 1
+    if not least <= number <= most:
+        bound = f"least {least}" if number < least else f"most {most}"
+        raise UsageError(f"{flag} must be a whole number of at {bound}, got {text!r}")
+    return number
+
+
 def parse(option: Option, text: str, source: str | None = None) -> Value:
     """Value of an option from its text.
 

@@ -58,3 +58,7 @@ def print_to_stderr(words: str) -> None:
     except OSError:
         # Otherwise the interpreter would write again at its end, and exit with its own code.
         sys.stderr = open(os.devnull, "w")  # noqa: SIM115 (until the end)
+
+
+MALFORMED = (ValueError, TypeError, LookupError, ArithmeticError, RecursionError)
+"""What Python raises while it reads foreign data that are not as they were written."""

@@ -68,10 +68,14 @@ also take `--rate-su` and `--pricing`.
 
 def cli_page():
     """What all verbs have in common, and their list."""
-    rows = [(f"[mpicoloc {verb}](cli/{verb}.md)", words) for verb, words in cli.VERBS.items()]
+    rows = [
+        (group, f"[mpicoloc {verb}](cli/{verb}.md)", words)
+        for group, verbs in cli.GROUPS.items()
+        for verb, words in verbs.items()
+    ]
     toc = "\n".join(f"cli/{verb}" for verb in cli.VERBS)
     toc = f"```{{toctree}}\n:hidden:\n:maxdepth: 1\n\n{toc}\n```\n"
-    return "\n".join(["# Command line\n", CLI_INTRO, table(["command", "what it does"], rows), toc,
+    return "\n".join(["# Command line\n", CLI_INTRO, table(["group", "command", "what it does"], rows), toc,
                       "## Flags of every command\n", FLAGS, "## Exit codes\n", exit_codes()])  # fmt: skip
 
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Makes the pictures of docs/howto/export/ anew: each shows an export in the program that it is for.
+# Makes the pictures of docs/howto/read/export/ anew: each shows an export in the program that it is for.
 # Needs, beside an installed mpicoloc with its extras export and test, Debian's packages chromium chromium-driver
 # libsimgrid-dev vite xvfb xdotool imagemagick prometheus prometheus-node-exporter pngquant.
 set -euo pipefail

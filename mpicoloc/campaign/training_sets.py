@@ -14,7 +14,7 @@ from mpicoloc.core.run import Run
 from mpicoloc.core.training import Row, TrainingSet, key_of, training_set
 from mpicoloc.errors import DataError, MpicolocError
 from mpicoloc.profile import hdf5
-from mpicoloc.profile.parallel import each
+from mpicoloc.profile.parallel import parallel_map
 from mpicoloc.slowdown.corun import slowdowns
 from mpicoloc.slowdown.features import job_features, run_of
 from mpicoloc.slowdown.production import rows_of
@@ -31,7 +31,7 @@ def read_runs(paths: Sequence[str]) -> tuple[dict[str, Run], list[str]]:
         Why others could not be read.
     """
     runs, troubles = {}, []
-    for path, answer in each(paths, _read):
+    for path, answer in parallel_map(paths, _read):
         try:
             if isinstance(answer, MpicolocError):
                 raise answer

@@ -30,7 +30,7 @@ from types import FrameType
 from typing import TYPE_CHECKING, NoReturn
 
 from mpicoloc.core import messages
-from mpicoloc.errors import MpicolocError, UsageError
+from mpicoloc.errors import MpicolocError
 
 if TYPE_CHECKING:
     from mpicoloc.campaign.campaign import Done
@@ -47,7 +47,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--out", metavar="FOLDER", required=True, help="for profiles and what was measured")
     parser.add_argument("--only", metavar="NAME", nargs="+", help="these programs only")
     parser.add_argument("--pairs", metavar="N", help="so many pairs only, chosen at random")
-    parser.add_argument("--seed", metavar="N", default="0", help="of the random order (default 0)")
+    parser.add_argument("--seed", metavar="N", default="0", help="seed of the random order (default 0)")
     parser.add_argument(
         "--meter", default="none", help="meter of the jobs; none, the default, pauses no job for shutters"
     )
@@ -65,7 +65,10 @@ def run(args: argparse.Namespace) -> int:
     from mpicoloc.campaign import campaign, campaign_file
 
     env = config.flags_to_env({"meter": args.meter})
-    seed, n_pairs = _number("--seed", args.seed, 0), args.pairs and _number("--pairs", args.pairs, 1)
+    seed, n_pairs = (
+        config.parse_whole("--seed", args.seed, 0),
+        args.pairs and config.parse_whole("--pairs", args.pairs),
+    )
     plan = campaign_file.read(args.file)
     names = args.only or list(plan.programs)
     wanted = campaign_file.experiments(plan, names, n_pairs or None, np.random.default_rng(seed))
@@ -137,12 +140,6 @@ def _show(done: Sequence[Done], names: Sequence[str], kinds: Mapping[str, str] |
         print(json.dumps(report.as_json(found, kinds), indent=2, allow_nan=False))
     else:
         report.show(found, names)
-
-
-def _number(flag: str, text: str, least: int) -> int:
-    if not (text.isascii() and text.isdigit() and int(text) >= least):
-        raise UsageError(f"{flag} must be a whole number of at least {least}, got {text!r}")
-    return int(text)
 
 
 class _Watch:

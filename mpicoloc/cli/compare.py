@@ -75,7 +75,7 @@ def run(args: argparse.Namespace) -> int:
         if job.profile.partial:
             _refuse_partial(file, limits)
     runs = [[report.quantities(job) for job in group] for group in jobs]
-    names = [*report.UNITS, *report.functions([run for group in runs for run in group])]
+    names = [*report.UNITS, *report.functions_by_time([run for group in runs for run in group])]
     _check_names(limits, names)
     units = {name: report.UNITS.get(name, "s") for name in names}
     first, *others = (report.columns(group, names) for group in runs)

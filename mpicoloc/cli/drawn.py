@@ -19,7 +19,7 @@ def add_arguments(parser: argparse.ArgumentParser, what: str) -> None:
     parser.add_argument(
         "--format",
         metavar="F",
-        help="of the figures: svg, png and csv (their data); several with commas (all)",
+        help="format of the figures: svg, png or csv (their data); several with commas (default: all)",
     )
 
 

@@ -19,6 +19,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import mpicoloc
+from mpicoloc import config
 from mpicoloc.core import messages
 from mpicoloc.core.progress import stage
 from mpicoloc.errors import EnvironmentFault, UsageError
@@ -44,10 +45,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="FOLDER",
         action="append",
         default=[],
-        help="of `mpicoloc campaign --out FOLDER`",
+        help="folder that `mpicoloc campaign --out` wrote",
     )
     parser.add_argument(
-        "--training", metavar="FILE", action="append", default=[], help="that --save-training wrote"
+        "--training",
+        metavar="FILE",
+        action="append",
+        default=[],
+        help="training set that --save-training wrote",
     )
     parser.add_argument("--out", metavar="FILE", required=True, help="where the model goes")
     parser.add_argument(
@@ -75,7 +80,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default=[],
         help='a kind of model that competes, like "random forest"; default all',
     )
-    parser.add_argument("--seed", metavar="N", default="0", help="of everything random (default 0)")
+    parser.add_argument("--seed", metavar="N", default="0", help="seed of all random numbers (default 0)")
     parser.add_argument("--json", action="store_true", help="print the model's card as JSON")
 
 
@@ -85,7 +90,10 @@ def run(args: argparse.Namespace) -> int:
         raise UsageError("nothing to learn from: give --profiles, --campaign or --training")
     if args.layout not in ("", "apart", "same"):
         raise UsageError(f"--layout must be apart or same, got {args.layout!r}")
-    seed, n_trials = _number("--seed", args.seed), _number("--trials", args.trials)
+    seed, n_trials = (
+        config.parse_whole(flag, text, 0, 2**31 - 1)
+        for flag, text in (("--seed", args.seed), ("--trials", args.trials))
+    )
     from mpicoloc.campaign import model_file
     from mpicoloc.campaign import training_file as files
     from mpicoloc.core.training import merged
@@ -119,12 +127,6 @@ def _why_baseline(model: FittedModel) -> str:
         f"{first!r} came first by luck: chosen without the programs left out, models cost no less than "
         f"{model.kind!r}, which is kept: {remedy}"
     )
-
-
-def _number(flag: str, text: str) -> int:
-    if not (text.isascii() and text.isdigit() and int(text) < 2**31):
-        raise UsageError(f"{flag} must be a whole number of at least 0, got {text!r}")
-    return int(text)
 
 
 def _sets(args: argparse.Namespace) -> list[TrainingSet]:

@@ -4,11 +4,18 @@ from __future__ import annotations
 
 import argparse
 import re
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 WIDEST_COLUMNS = 100
 EXAMPLES = "examples:"
 _COMMAND = re.compile(r"  \S*(sudo |\$\(|\b)mpicoloc ")
+
+
+class GroupedWords(argparse._SubParsersAction):  # type: ignore[type-arg]
+    """Verbs of which the help makes groups."""
+
+    groups: Mapping[str, Iterable[str]]
 
 
 class Formatter(argparse.HelpFormatter):
@@ -19,6 +26,18 @@ class Formatter(argparse.HelpFormatter):
 
         columns = min(shutil.get_terminal_size().columns - 2, WIDEST_COLUMNS)
         super().__init__(prog, width=columns if width is None else width, **kwargs)
+
+    def _format_action(self, action: argparse.Action) -> str:
+        if not isinstance(action, GroupedWords):
+            return super()._format_action(action)
+        lines = {entry.dest: entry for entry in action._get_subactions()}
+        parts = []
+        for title, words in action.groups.items():
+            parts.append(f"{'':{self._current_indent}}{title}:\n")
+            self._indent()
+            parts += [super(Formatter, self)._format_action(lines[word]) for word in words]
+            self._dedent()
+        return "".join(parts)
 
     def _fill_text(self, text: str, width: int, indent: str) -> str:
         import textwrap

@@ -11,9 +11,9 @@ from __future__ import annotations
 import argparse
 import json
 
+from mpicoloc import config
 from mpicoloc.cli.memory import bounded
 from mpicoloc.core import messages
-from mpicoloc.errors import UsageError
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -30,8 +30,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 @bounded
 def run(args: argparse.Namespace) -> int:
     """Print the list; 0, or 1 if a file among them could not be read."""
-    if args.last is not None and not (args.last.isdecimal() and int(args.last) > 0):
-        raise UsageError(f"--last must be a whole number above 0, got {args.last!r}")
+    if args.last is not None:
+        config.parse_whole("--last", args.last)
     from mpicoloc.profile.history import history, records
 
     jobs = history(args.folder)

@@ -18,7 +18,6 @@ from typing import Any
 
 from mpicoloc import config
 from mpicoloc.cli import helping, job_flags, verbosity
-from mpicoloc.cli import run as job
 from mpicoloc.core import messages
 from mpicoloc.core.progress import stage
 from mpicoloc.errors import DataError, EnvironmentFault, UsageError
@@ -213,7 +212,7 @@ def _ranks(args: argparse.Namespace, lab: dict[str, Any]) -> list[int]:
     if args.placement not in placing.PLACEMENTS and args.hosts:
         raise UsageError(f"--placement {args.placement} chooses the hosts itself: leave out --hosts")
     hosts = placing.hosts(args.hosts, tree.n_hosts)
-    n_ranks = job.positive(args.n_ranks or str(len(hosts)), "-n")
+    n_ranks = config.parse_whole("-n", args.n_ranks or str(len(hosts)))
     return placing.place(n_ranks, hosts[:n_ranks], args.placement, tree)
 
 

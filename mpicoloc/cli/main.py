@@ -19,32 +19,44 @@ from mpicoloc.cli import helping, verbosity
 from mpicoloc.core import messages
 from mpicoloc.errors import EnvironmentFault, MpicolocError, UsageError
 
-VERBS: dict[str, str] = {
-    "run": "run an MPI program with its coordinators and write a profile",
-    "preload": "print the library to put into LD_PRELOAD for a program",
-    "check": "check what works on this machine, and how to mend what does not",
-    "show": "show a profile",
-    "recover": "make a partial profile from the checkpoints of a job whose node died",
-    "export": "write a profile in the format of another program",
-    "top": "show the jobs on this node while they run",
-    "compare": "compare runs: solo against co-run, before against after",
-    "history": "list the profiles below a folder",
-    "report": "make a page of a profile, and pictures",
-    "price": "price a profile: by run time, fair, and by the true slowdown",
-    "campaign": "run programs alone and in pairs, and measure their slowdowns",
-    "fit": "fit a model of how much jobs slow each other down",
-    "predict": "predict how much jobs slow each other down",
-    "ledger": "keep accounts of service units, and charge profiles to them",
-    "network": "show the load of a job on each level of a fat-tree",
-    "pair": "plan which of the jobs that wait share a node",
-    "sign": "sign a profile with a key that only the site has",
-    "verify": "check whether a profile was changed after signing",
-    "lab": "make a fat-tree cluster on this machine, and run jobs in it",
-    "slurm": "make a Slurm cluster on this machine, and build its plugin",
-    "build": "build the preloaded library for an MPI of your own",
-    "completion": "print what completes commands and flags in a shell",
+GROUPS: dict[str, dict[str, str]] = {
+    "measure": {
+        "run": "run an MPI program with its coordinators and write a profile",
+        "preload": "print the library to put into LD_PRELOAD for a program",
+        "check": "check what works on this machine, and how to mend what does not",
+        "recover": "make a partial profile from the checkpoints of a job whose node died",
+    },
+    "read": {
+        "show": "show a profile",
+        "report": "make a page of a profile, and pictures",
+        "compare": "compare runs: solo against co-run, before against after",
+        "history": "list the profiles below a folder",
+        "top": "show the jobs on this node while they run",
+        "network": "show the load of a job on each level of a fat-tree",
+        "export": "write a profile in the format of another program",
+    },
+    "decide": {
+        "campaign": "run programs alone and in pairs, and measure their slowdowns",
+        "fit": "fit a model of how much jobs slow each other down",
+        "predict": "predict how much jobs slow each other down",
+        "pair": "plan which of the jobs that wait share a node",
+    },
+    "bill": {
+        "price": "price a profile: by run time, fair, and by the true slowdown",
+        "ledger": "keep accounts of service units, and charge profiles to them",
+        "sign": "sign a profile with a key that only the site has",
+        "verify": "check whether a profile was changed after signing",
+    },
+    "site": {
+        "slurm": "make a Slurm cluster on this machine, and build its plugin",
+        "lab": "make a fat-tree cluster on this machine, and run jobs in it",
+        "build": "build the preloaded library for an MPI of your own",
+        "completion": "print what completes commands and flags in a shell",
+    },
 }
-"""Verbs in the order of the help; the file is ``mpicoloc/cli/<verb>.py``."""
+"""Verbs in the order of the help, by what they are for."""
+VERBS: dict[str, str] = {verb: words for group in GROUPS.values() for verb, words in group.items()}
+"""What each verb does; its file is ``mpicoloc/cli/<verb>.py``."""
 EXAMPLES = """\
   mpicoloc run -n 8 ./app           # run a job and write its profile
   mpicoloc show mpicoloc-1234.h5    # look at it
@@ -99,7 +111,11 @@ def _command() -> tuple[Parser, Any]:
     helping.describe(parser, f"{mpicoloc.__doc__}\n\n{EXAMPLES}")
     parser.add_argument("--version", action="version", version=f"mpicoloc {mpicoloc.__version__}")
     verbosity.add_flags(parser)
-    return parser, parser.add_subparsers(dest="verb", metavar="VERB", parser_class=Parser)
+    verbs: Any = parser.add_subparsers(
+        dest="verb", metavar="VERB", parser_class=Parser, title="verbs", action=helping.GroupedWords
+    )
+    verbs.groups = GROUPS
+    return parser, verbs
 
 
 def _add_verb(verbs: Any, name: str) -> Parser:

@@ -110,8 +110,7 @@ def _network(args: argparse.Namespace) -> NetworkInput:
     per_host, *more = readers.whole_numbers("--ranks-per-host", args.ranks_per_host)
     if more:
         raise UsageError(f"--ranks-per-host must be one whole number above 0, got {args.ranks_per_host!r}")
-    if not (args.seed.isascii() and args.seed.isdigit() and len(args.seed) < 19):
-        raise UsageError(f"--seed must be a whole number >= 0, got {args.seed!r}")
+    config.parse_whole("--seed", args.seed, 0)
     return NetworkInput(
         fabric,
         _trees(args, fabric),

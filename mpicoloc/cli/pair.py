@@ -37,7 +37,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "jobs", metavar="JOBS", nargs="?", help="the jobs that wait, in order of arrival: .csv or .json"
     )
     parser.add_argument("--slowdowns", metavar="FILE", help="what pairs suffer: .csv or .json")
-    parser.add_argument("--model", metavar="FILE", help="of slowdowns, that `mpicoloc fit` wrote")
+    parser.add_argument("--model", metavar="FILE", help="slowdown model written by `mpicoloc fit`")
     add_rules(parser)
     parser.add_argument("--nodes", metavar="N", default="1", help="nodes to plan for (default 1)")
     parser.add_argument("--json", action="store_true", help="print the plan as JSON")
@@ -83,7 +83,7 @@ def run(args: argparse.Namespace) -> int:
     from mpicoloc.schedule.policies import plan_parts
     from mpicoloc.slurm import queue_file_jobs
 
-    n_nodes = _whole("--nodes", args.nodes)
+    n_nodes = config.parse_whole("--nodes", args.nodes)
     model = model_file.read(args.model) if args.model else None
     listed = queue_files.jobs(args.jobs)
     measured = queue_files.slowdowns(args.slowdowns) if args.slowdowns else {}
@@ -121,7 +121,7 @@ def rules_of(args: argparse.Namespace) -> Rules:
     return Rules(
         policy=args.policy,
         threshold_frac=None if args.threshold == "none" else _positive("--threshold", args.threshold),
-        n_per_node=_whole("--per-node", args.per_node),
+        n_per_node=config.parse_whole("--per-node", args.per_node),
         is_cautious=args.cautious,
         prior_slowdown=_positive("--prior-slowdown", args.prior_slowdown),
         room=room,
@@ -130,9 +130,3 @@ def rules_of(args: argparse.Namespace) -> Rules:
 
 def _positive(flag: str, text: str | None) -> float | None:
     return None if text is None else config.parse_positive(flag, text)
-
-
-def _whole(flag: str, text: str) -> int:
-    if not (text.isascii() and text.isdigit() and int(text) >= 1):
-        raise UsageError(f"{flag} must be a whole number >= 1, got {text!r}")
-    return int(text)

@@ -70,7 +70,7 @@ def run(args: argparse.Namespace, rules: Rules) -> int:
 
 
 class _Service:
-    """What it has told, and looked at, so far."""
+    """The pairing service between two looks at the queue: what it knows, and what it has already said."""
 
     def __init__(self, args: argparse.Namespace, how: ServiceSettings, audit: AuditLog) -> None:
         from mpicoloc.slurm import job_history

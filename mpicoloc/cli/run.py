@@ -12,29 +12,17 @@ mpirun -n N+1 python -m mpicoloc.wrap app ..., with a rank more on each node.
 from __future__ import annotations
 
 import argparse
-import contextlib
-import glob
 import os
 import shlex
-import signal
-import subprocess
-import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from types import FrameType
+from collections.abc import Sequence
 
 from mpicoloc import config
 from mpicoloc.cli import job_flags
-from mpicoloc.coordinator import launcher
+from mpicoloc.coordinator import launcher, mpirun_job
 from mpicoloc.core import messages
 from mpicoloc.core.progress import stage
-from mpicoloc.errors import EnvironmentFault, MpicolocError, UsageError
+from mpicoloc.errors import MpicolocError, UsageError
 from mpicoloc.launch import target, wrap
-
-WAIT_PROFILE_S = 15.0
-LOOK_EVERY_S = 0.5
-"""Between two looks whether a process is left that will remove the job's files."""
-_BATCH_IDS = ("SLURM_JOB_ID", "PBS_JOBID", "LSB_JOBID", "FLUX_JOB_ID", "JOB_ID")
-
 
 _FLAGS_WITH_VALUE = ("-n", "-np", "--mpirun", "--mpirun-arg", "--nodes")
 
@@ -80,7 +68,7 @@ def run(args: argparse.Namespace) -> int:
     """Start the job, wait for it and for its profile; returns the application's exit code."""
     app = args.app[1:] if args.app[:1] == ["--"] else args.app
     n_ranks = _number_of_ranks(args.n_ranks)
-    n_nodes = positive(args.nodes or "1", "--nodes")
+    n_nodes = config.parse_whole("--nodes", args.nodes or "1")
     if not app:
         raise UsageError("no application named; write: mpicoloc run -n N [--] app [arguments]")
     options = config.flags_to_env(job_flags.given(args))
@@ -94,15 +82,15 @@ def run(args: argparse.Namespace) -> int:
         print(shlex.join([*command, *wrap.python_module("mpicoloc.wrap"), *_option_words(args), "--", *app]))
         return 0
     command += [*wrap.quick_module("mpicoloc.wrap"), "--", *app]
-    env = job_environment(env)
-    profile = profile_path(env)
-    check_writable(profile)
+    env = mpirun_job.job_environment(env)
+    profile = mpirun_job.profile_path(env)
+    mpirun_job.check_writable(profile)
     messages.detail(shlex.join(command))
     before = _stamp(profile)
-    with _reason_mark(env) as has_reason:
-        code = _execute(command, env, n_nodes)
+    with mpirun_job.reason_mark(env) as has_reason:
+        code = mpirun_job.execute(command, env, n_nodes)
         with stage("waiting for the profile"):
-            _await_profile(env)
+            mpirun_job.await_profile(env)
         _summary(profile, before, has_reason())
     return code
 
@@ -116,161 +104,7 @@ def _option_words(args: argparse.Namespace) -> list[str]:
 def _number_of_ranks(text: str | None) -> int:
     if text is None:
         raise UsageError("-n N is missing: how many ranks shall the application have?")
-    return positive(text, "-n")
-
-
-def positive(text: str, flag: str) -> int:
-    """The number that a flag has.
-
-    Raises
-    ------
-    UsageError
-        If it is not a whole one of at least 1.
-    """
-    number = int(text) if text.isascii() and text.isdigit() else 0
-    if number < 1:
-        raise UsageError(f"{flag} must be a whole number of at least 1, got {text!r}")
-    return number
-
-
-def job_environment(env: Mapping[str, str]) -> dict[str, str]:
-    """The job's environment: its key and its name, so that this process finds its files and its profile."""
-    job = dict(env)
-    for name in (config.WRAPPED_ENV, config.COORDINATOR_ENV, config.SIBLINGS_ENV):
-        job.pop(name, None)
-    job[config.KEY_ENV] = f"{os.getuid()}.run.{os.getpid()}.{time.monotonic_ns() // 1_000_000 % 10**9}"
-    if not job.get("MPICOLOC_JOB_ID"):
-        batch = next((env[name].split(".")[0] for name in _BATCH_IDS if env.get(name)), None)
-        job["MPICOLOC_JOB_ID"] = f"{batch}-{os.getpid()}" if batch else str(os.getpid())
-    # The program may change its folder before MPI_Init, a script for instance.
-    job["MPICOLOC_OUT"] = profile_path(job)
-    return job
-
-
-def profile_path(env: Mapping[str, str]) -> str:
-    """Where the profile will be."""
-    return os.path.abspath(env.get("MPICOLOC_OUT") or f"mpicoloc-{env['MPICOLOC_JOB_ID']}.h5")
-
-
-def check_writable(profile: str) -> None:
-    """Refuse before the job starts what would lose its profile at the end.
-
-    Raises
-    ------
-    EnvironmentFault
-        If the folder does not exist or cannot be written, or the name is that of a folder.
-    """
-    folder = os.path.dirname(profile)
-    if os.path.isdir(profile):
-        raise EnvironmentFault(f"the profile {profile} would replace a folder: name a file with --out")
-    if not os.path.isdir(folder):
-        raise EnvironmentFault(
-            f"the profile's folder {folder} does not exist: create it, or choose another with --out"
-        )
-    try:
-        # Only trying tells of read-only and remote file systems.
-        _try_to_write(folder)
-    except OSError as error:
-        raise EnvironmentFault(
-            f"the profile's folder {folder} cannot be written ({error.strerror}): choose another with --out"
-        ) from None
-
-
-def _try_to_write(folder: str) -> None:
-    try:
-        os.close(os.open(folder, os.O_TMPFILE | os.O_RDWR, 0o600))
-    except OSError:  # not every file system has files without a name
-        import tempfile
-
-        tempfile.TemporaryFile(dir=folder).close()
-
-
-def _execute(command: Sequence[str], env: Mapping[str, str], n_nodes: int) -> int:
-    """Run mpirun; it reads and writes what this process does, and gets its signals."""
-    try:
-        child = subprocess.Popen(command, env=dict(env))
-    except OSError as error:
-        raise EnvironmentFault(
-            f"{command[0]} cannot be started: {error.strerror}; name another with --mpirun"
-        ) from None
-
-    def forward(number: int, _frame: FrameType | None) -> None:
-        # A terminal sends its interrupt to the launcher as well; twice means "kill at once" to Open MPI.
-        if number != signal.SIGINT or not _in_foreground():
-            child.send_signal(number)
-
-    old = {
-        number: signal.signal(number, forward) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-    }
-    try:
-        code, hung = launcher.await_end(child, lambda: n_nodes == 1 and _only_announced(env))
-    finally:
-        for number, handler in old.items():
-            signal.signal(number, handler)
-    if hung:
-        messages.trouble(f"{command[0]} hung when its ranks had ended, and was killed (process {child.pid})")
-    return code if code >= 0 else 128 - code
-
-
-def _only_announced(env: Mapping[str, str]) -> bool:
-    """Ranks have begun MPI_Init on this node, and none of them is there any more, or has come out of it."""
-    start = os.path.join(str(config.get("shm_dir", env)), f"mpicoloc.{env[config.KEY_ENV]}.")
-    return os.path.exists(start + "init") and not glob.glob(glob.escape(start) + "*.seg")
-
-
-def _in_foreground() -> bool:
-    try:
-        with open("/dev/tty") as terminal:
-            return os.tcgetpgrp(terminal.fileno()) == os.getpgrp()
-    except OSError:
-        return False
-
-
-def _await_profile(env: Mapping[str, str]) -> None:
-    """Wait until the job's files in memory are gone: the profile is written, or nobody is left to do it."""
-    folder = str(config.get("shm_dir", env))
-    key = env[config.KEY_ENV]
-    start = f"mpicoloc.{key}."
-    with contextlib.suppress(OSError):
-        # Still there only if the coordinator, which removes it, was killed; the keeper knows nothing of it.
-        os.unlink(os.path.join(folder, start + "init"))
-    began_s = looked_s = time.monotonic()
-    while (now_s := time.monotonic()) < began_s + WAIT_PROFILE_S:
-        try:
-            if not any(name.startswith(start) for name in os.listdir(folder)):
-                return
-        except OSError:
-            return
-        if now_s - looked_s >= LOOK_EVERY_S:
-            looked_s = now_s
-            _remove_ownerless(folder, key)
-        time.sleep(min(0.01, max(0.001, (now_s - began_s) / 16)))
-
-
-def _remove_ownerless(folder: str, key: str) -> None:
-    """Remove the job's files if none of its processes lives."""
-    from mpicoloc.coordinator import leftovers
-
-    with contextlib.suppress(OSError):
-        for leftover in leftovers.find(folder, key, quiet_s=0.0):
-            leftover.remove()
-
-
-@contextlib.contextmanager
-def _reason_mark(env: dict[str, str]) -> Iterator[Callable[[], bool]]:
-    """Whether a process of the job has printed why there is no profile: then it has removed the file."""
-    mark = os.path.join(os.environ.get("TMPDIR") or "/tmp", f".mpicoloc-run-{os.urandom(8).hex()}")
-    try:
-        os.close(os.open(mark, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
-    except OSError:  # two lines are better than none
-        yield lambda: False
-        return
-    env[config.REASON_ENV] = mark
-    try:
-        yield lambda: not os.path.exists(mark)
-    finally:
-        with contextlib.suppress(OSError):
-            os.unlink(mark)
+    return config.parse_whole("-n", text)
 
 
 def _stamp(path: str) -> tuple[int, int] | None:

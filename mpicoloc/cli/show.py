@@ -15,9 +15,10 @@ import argparse
 import json
 from typing import Any
 
+from mpicoloc import config
 from mpicoloc.cli.memory import bounded
 from mpicoloc.core import messages
-from mpicoloc.errors import MpicolocError, UsageError
+from mpicoloc.errors import MpicolocError
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -36,8 +37,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 @bounded
 def run(args: argparse.Namespace) -> int:
     """Print the profiles; 0, or an error that `main` reports."""
-    if args.top is not None and not (args.top.isdecimal() and int(args.top) > 0):
-        raise UsageError(f"--top must be a whole number above 0, got {args.top!r}")
+    if args.top is not None:
+        config.parse_whole("--top", args.top)
     if len(args.files) > 1:
         return _several(args)
     if args.json:

@@ -15,18 +15,13 @@ import os
 import shlex
 import sys
 import time
-from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from mpicoloc import config
 from mpicoloc.cli import helping
 from mpicoloc.cli.verify import add_key_file, key_of
 from mpicoloc.core import messages
-from mpicoloc.errors import EnvironmentFault, MpicolocError, UsageError
-
-if TYPE_CHECKING:
-    from mpicoloc.profile.signature import KeyFile
-    from mpicoloc.slurm.slurm_close import Start
+from mpicoloc.errors import EnvironmentFault, UsageError
 
 _EXAMPLES = {
     "up": "--nodes 4 --cpus 8",
@@ -127,17 +122,16 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _up(args: argparse.Namespace) -> int:
-    from mpicoloc.cli.run import positive
     from mpicoloc.lab import slurm_cluster
 
     _check_reach()
     plan = slurm_cluster.start(
         args.name,
-        positive(args.nodes, "--nodes"),
-        positive(args.cpus, "--cpus"),
+        config.parse_whole("--nodes", args.nodes),
+        config.parse_whole("--cpus", args.cpus),
         _plugstack(args.plugstack),
         is_guarded=args.guard,
-        memory_mib=None if args.memory_mib is None else positive(args.memory_mib, "--memory-mib"),
+        memory_mib=None if args.memory_mib is None else config.parse_whole("--memory-mib", args.memory_mib),
     )
     print(
         f"Slurm lab {plan.name}: nodes {plan.nodes[0]} to {plan.nodes[-1]} of {plan.n_cpus} CPUs, "
@@ -207,89 +201,22 @@ def _numbers(args: argparse.Namespace) -> tuple[int, int]:
 
 
 def _close(args: argparse.Namespace) -> int:
-    """One profile that is not what it should be keeps none of the others from being signed."""
     from mpicoloc.profile import signature
-    from mpicoloc.slurm import slurm_close, slurm_record, slurm_settle, step_note
+    from mpicoloc.slurm import close_job, slurm_close
 
     slurm_close.check_pattern(args.out)
-    key, code = key_of(args), 0
+    key = key_of(args)
     signature.key_id(key)  # what is wrong with it is said once
     start = slurm_close.query_start(*_numbers(args))
-    if args.step is not None:
-        ended_s = time.time() if args.ended is None else config.parse_positive("--ended", args.ended)
-        try:
-            slurm_record.record_ended_step((start, args.step), key, args.spool, ended_s)
-        except MpicolocError as error:
-            messages.trouble(str(error))
-            code = error.exit_code
-        folder = os.path.dirname(slurm_close.profile_path(args.out, start, args.step)) or "."
-        if not os.path.isdir(folder):
-            messages.trouble(f"no folder {folder}, so step {start.job}.{args.step} has no profile: make it")
-    elif not start.is_running:
-        code = _tell_all(slurm_settle.settle_job(args.spool, start, key, time.time()))
-        if code == 0:
-            step_note.unmark(args.spool, start.job)
-    slurm_close.sweep(args.spool, time.time())
-    if not start.is_running and not slurm_close.wait_for_writers(start, str(config.get("shm_dir"))):
-        messages.trouble(f"job {start.job}: its profile is still being written, so it may not be signed")
-    code = max(code, _sign(args, start, key))
-    _price(args.spool, start)
-    return code
-
-
-def _sign(args: argparse.Namespace, start: Start, key: KeyFile) -> int:
-    """Sign what the steps of a job left; returns the highest exit code."""
-    from mpicoloc.slurm import slurm_close, slurm_record
-
-    code = 0
-    found, strange = slurm_record.split_by_known_steps(
-        slurm_close.find_profiles(args.out, start), args.spool, start
-    )
-    if strange:
-        messages.trouble(
-            f"{strange[0][0]} is of no step of job {start.job} that was measured, so it is not signed"
-            + (f", nor are {len(strange) - 1} more" if strange[1:] else "")
-        )
-    for profile in found:
-        try:
-            to = slurm_close.sign(profile, start, key, args.spool, time.time())
-        except MpicolocError as error:
-            messages.trouble(str(error) if profile[0] in str(error) else f"{profile[0]}: {error}")
-            code = max(code, error.exit_code)
-        else:
-            print(to or f"{profile[0]} was signed before")
-    return code
-
-
-def _price(spool: str, start: Start) -> None:
-    """Into AdminComment, while Slurm takes it."""
-    from mpicoloc.slurm import slurm_close, slurm_price
-
-    if start.is_running:
-        told = slurm_price.price_so_far(spool, start)
-        is_told = told is None or slurm_price.write_admin_comment(start, told)
-    else:
-        slurm_price.remove_cache(spool, start)
-        is_told = not slurm_close.signed_profiles(spool, start)
-    if not is_told:
-        messages.note(f"job {start.job} has ended: Slurm takes no price into its AdminComment any more")
-
-
-def _tell_all(results: Iterable[str | MpicolocError]) -> int:
-    """Tell what was made, and what keeps the rest from it; returns the highest exit code."""
-    code = 0
-    for result in results:
-        if isinstance(result, MpicolocError):
-            messages.trouble(str(result))
-            code = max(code, result.exit_code)
-        else:
-            print(result)
-    return code
+    is_now = args.step is None or args.ended is None
+    ended_s = time.time() if is_now else config.parse_positive("--ended", args.ended)
+    shm_dir = str(config.get("shm_dir"))
+    return close_job.close(start, key, args.out, args.spool, shm_dir=shm_dir, step=args.step, ended_s=ended_s)
 
 
 def _settle(args: argparse.Namespace) -> int:
     from mpicoloc.profile import signature
-    from mpicoloc.slurm import slurm_close, slurm_settle, step_note
+    from mpicoloc.slurm import close_job, slurm_close, slurm_settle, step_note
 
     if not os.path.isdir(args.spool):
         raise EnvironmentFault(f"there is no spool {args.spool}: name the folder of plugstack.conf")
@@ -298,11 +225,11 @@ def _settle(args: argparse.Namespace) -> int:
     slurm_close.sweep(args.spool, time.time())
     step_note.sweep(args.spool, time.time())
     if args.job is None:
-        return _tell_all(slurm_settle.settle_all(args.spool, key))
-    return _tell_all(slurm_settle.settle_stated_job(args.spool, key, _told(args)))
+        return close_job.tell_all(slurm_settle.settle_all(args.spool, key))
+    return close_job.tell_all(slurm_settle.settle_stated_job(args.spool, key, _statement(args)))
 
 
-def _told(args: argparse.Namespace) -> Any:
+def _statement(args: argparse.Namespace) -> Any:
     from mpicoloc.slurm import client
     from mpicoloc.slurm.slurm_settle import OperatorStatement
 

@@ -29,7 +29,8 @@ _BOARD_BYTES_MAX = 1 << 20
 _MARK = re.compile(r"\.(\d+)\.(?:here|in[012])$")
 """What says of a process that it is there, as long as it is."""
 QUIET_S = 60.0
-"""What gave a sign of life since is left alone: its processes may be out of sight, in a container."""
+"""Grace period: a file whose owner gave a sign of life since then stays. Its processes may be
+in another PID namespace, as in a container."""
 
 
 @dataclass(frozen=True)

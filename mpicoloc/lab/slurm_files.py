@@ -171,7 +171,7 @@ def _slurm_conf(plan: Plan) -> str:
     last = plan.n_nodes
     select = "CR_Core"
     if plan.memory_mib:
-        # Half a node's for who names none, else he would keep everybody out.
+        # Half a node's for who names none, else such a job would keep everybody out.
         select = f"CR_Core_Memory\nDefMemPerCPU={max(plan.memory_mib // (2 * plan.n_cpus), 1)}"
     return _SLURM_CONF.format(
         name=plan.name,

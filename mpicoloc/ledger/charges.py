@@ -62,7 +62,7 @@ def post_all(args: argparse.Namespace, ledger: Ledger, stamp: Stamp) -> int:
 
 
 def _terms(args: argparse.Namespace) -> Terms:
-    n_cores = None if args.cores is None else _whole("--cores", args.cores)
+    n_cores = None if args.cores is None else config.parse_whole("--cores", args.cores, most=2**31 - 1)
     wall_s = None if args.wall_s is None else seconds("--wall-s", args.wall_s)
     return Terms(tariff_of(args), n_cores, wall_s, args.job_id, None)
 
@@ -127,12 +127,6 @@ def tariff_of(args: argparse.Namespace) -> Tariff:
     config.flags_to_env(given)
     rate_su, pricing = (config.get(key) if text is None else text for key, text in given.items())
     return tariff(float(rate_su or 0.0), str(pricing))
-
-
-def _whole(flag: str, text: str) -> int:
-    if not (text.isascii() and text.isdigit() and len(text) < 11 and 0 < int(text) < 1 << 31):
-        raise UsageError(f"{flag} must be a whole number above 0, got {text!r}")
-    return int(text)
 
 
 def seconds(flag: str, text: str) -> float:

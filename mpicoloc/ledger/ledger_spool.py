@@ -63,7 +63,7 @@ def standing(
         return [_standing(connection, number) for number in posts.claimed(connection, wanted)]
 
 
-def of_start(ledger: Ledger, start: str) -> dict[str, Standing]:
+def charges_of_start(ledger: Ledger, start: str) -> dict[str, Standing]:
     """Charges that settle files whose names begin with this and a dot, by these names; oldest first."""
     first = f"{posts.SPOOLED}{start}."
     is_of_start = claims.c.claim.startswith(first, autoescape=True)

@@ -18,7 +18,7 @@ from mpicoloc.core.profile import SCHEMA_VERSION, Profile
 from mpicoloc.core.progress import steps
 from mpicoloc.errors import DataError, EnvironmentFault, MpicolocError
 from mpicoloc.profile import hdf5
-from mpicoloc.profile.parallel import Answer, each
+from mpicoloc.profile.parallel import Answer, parallel_map
 
 Jobs: TypeAlias = pd.DataFrame
 COLUMNS = {
@@ -93,7 +93,7 @@ def history(folder: str | os.PathLike[str]) -> Jobs:
         If the system refuses to list it.
     """
     root = _root(folder)
-    rows, note = _asked(root, dict(_files(root)), {})
+    rows, note = _changed_rows(root, dict(_files(root)), {})
     for row in rows:
         # A name may have bytes that are no text.
         row["path"] = os.fsencode(row["path"]).decode("utf-8", "backslashreplace")
@@ -136,7 +136,7 @@ def changes(
     if seen and there == seen:
         return [], set(), None
     changed = {path for path, _ in there.items() ^ seen.items()}
-    rows, note = _asked(root, there, seen, {*names, "path", "owner"})
+    rows, note = _changed_rows(root, there, seen, {*names, "path", "owner"})
     # What could not be read may be there next time.
     read = {row["path"] for row in rows}
     seen.clear()
@@ -144,7 +144,7 @@ def changes(
     return rows, changed, note
 
 
-def _asked(
+def _changed_rows(
     root: str, there: Mapping[str, str], seen: Mapping[str, str], names: Collection[str] = ()
 ) -> tuple[list[dict[str, Any]], str | None]:
     """Rows of what is `there` and not in `seen`, and what is wrong with the index.
@@ -238,7 +238,7 @@ def _read_through(
     seen: Mapping[str, str],
     names: Collection[str],
 ) -> list[dict[str, Any]]:
-    """Rows as of `_asked`, when the index has been made as the folder is."""
+    """Rows as of `_changed_rows`, when the index has been made as the folder is."""
     with contextlib.closing(index):
         _update(index, root, there, seen)
         new = sorted(path for path, stamp in there.items() if seen.get(path) != stamp)
@@ -279,7 +279,10 @@ def _update(index: sqlite3.Connection, root: str, there: Mapping[str, str], seen
         gone = [(os.fsencode(path),) for path in known.keys() - there.keys()]
         index.executemany("DELETE FROM profiles WHERE path = ?", gone)
     answers = steps(
-        each([os.path.join(root, path) for path in new], _read), "reading", total=len(new), unit="profiles"
+        parallel_map([os.path.join(root, path) for path in new], _read),
+        "reading",
+        total=len(new),
+        unit="profiles",
     )
     # What was read stays when the user loses patience; one transaction for each takes longer than reading it.
     while rows := [_row(root, there, *answer) for answer in itertools.islice(answers, _N_AT_ONCE)]:

@@ -24,7 +24,7 @@ ANSWER_S = sandbox.WAIT_S
 was made to sleep, which takes no processor time."""
 
 
-def each(paths: Sequence[str], work: Work) -> Iterator[tuple[str, Answer]]:
+def parallel_map(paths: Sequence[str], work: Work) -> Iterator[tuple[str, Answer]]:
     """What `work` answers for each of the files, as they come.
 
     Parameters
@@ -168,7 +168,7 @@ def _work(paths: Sequence[str], work: Work, writer: int) -> NoReturn:
                     sandbox.grant_time(os.fstat(file.fileno()).st_size)
                     line = json.dumps(work(path, file), allow_nan=False).encode()
                 except MpicolocError as error:
-                    line = b"-" + sandbox.told(error)
+                    line = b"-" + sandbox.error_as_json(error)
                 pipe.write(line + b"\n")
                 pipe.flush()
         code = 0

@@ -15,7 +15,7 @@ from mpicoloc.core.progress import stage
 from mpicoloc.core.tables import OnDemand, Table, dtype
 from mpicoloc.errors import DataError, MpicolocError
 from mpicoloc.profile import hdf5, profile_ipc, rows
-from mpicoloc.profile.sandbox import Pieces, apart
+from mpicoloc.profile.sandbox import Pieces, run_in_child
 
 AT_ONCE_BYTES = 1 << 20
 """Tables up to this size are read with the facts."""
@@ -50,13 +50,13 @@ def read(path: str | os.PathLike[str]) -> Profile:
     file = os.path.abspath(named)
     first = _stamp(file)
     with stage(f"reading {named}"), hdf5.readable(named) as raw:
-        profile, more = apart(named, lambda: _at_once(named, raw), profile_ipc.unpack, files=[raw])
+        profile, more = run_in_child(named, lambda: _at_once(named, raw), profile_ipc.unpack, files=[raw])
 
     def load(name: str) -> Table:
         if _stamp(file) != first:
             raise DataError(f"{named} has changed since it was opened; open it again")
         with stage(f"reading table {name}"), hdf5.readable(file) as raw:
-            return apart(
+            return run_in_child(
                 named,
                 lambda: [_bytes(hdf5.read_table(file, name, raw))],
                 lambda found: _table(name, found),
@@ -67,7 +67,7 @@ def read(path: str | os.PathLike[str]) -> Profile:
     return replace(profile, tables=tables, notes=(*profile.notes, *map(str, more["gaps"])))
 
 
-def facts(paths: Iterable[str], uid: int, memory_bytes: int | None = None) -> Iterator[Profile]:
+def read_facts(paths: Iterable[str], uid: int, memory_bytes: int | None = None) -> Iterator[Profile]:
     """Profiles without their tables, parsed with the rights of user `uid` (`sandbox`), many at a time.
 
     Parameters
@@ -77,7 +77,7 @@ def facts(paths: Iterable[str], uid: int, memory_bytes: int | None = None) -> It
     uid : int
         The user.
     memory_bytes : int, optional
-        As of `apart`.
+        As of `run_in_child`.
 
     Yields
     ------
@@ -86,7 +86,7 @@ def facts(paths: Iterable[str], uid: int, memory_bytes: int | None = None) -> It
     for batch in _batches(paths):
         try:
             yield from _facts_of(batch, uid, memory_bytes)
-        except DataError:  # one of them keeps none of the others from being read
+        except DataError:  # one bad profile does not stop the reading of the others
             for one in batch:
                 with contextlib.suppress(DataError):
                     yield from _facts_of([one], uid, memory_bytes)
@@ -118,7 +118,7 @@ def _facts_of(batch: Sequence[tuple[str, bytes]], uid: int, memory_bytes: int | 
             answer = answer[end:]
         return found
 
-    return apart(batch[0][0], work, read, uid=uid, most_bytes=_ANSWER_BYTES, memory_bytes=memory_bytes)
+    return run_in_child(batch[0][0], work, read, uid=uid, most_bytes=_ANSWER_BYTES, memory_bytes=memory_bytes)
 
 
 def _at_once(path: str, raw: BinaryIO) -> Pieces:

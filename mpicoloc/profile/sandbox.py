@@ -21,8 +21,7 @@ import time
 from collections.abc import Callable, Collection, Iterable
 from typing import BinaryIO, NoReturn, TypeVar
 
-from mpicoloc.errors import DataError, EnvironmentFault, MpicolocError, Refused, UsageError
-from mpicoloc.trace.bundle import STRANGE
+from mpicoloc.errors import MALFORMED, DataError, EnvironmentFault, MpicolocError, Refused, UsageError
 
 T = TypeVar("T")
 Pieces = Iterable[bytes | memoryview]
@@ -47,7 +46,7 @@ _PRCTL = ((38, 1), (4, 0))
 _ERRORS = {kind.__name__: kind for kind in (Refused, UsageError, DataError, EnvironmentFault)}
 
 
-def apart(
+def run_in_child(
     path: str,
     work: Callable[[], Pieces],
     read: Callable[[memoryview], T],
@@ -134,7 +133,7 @@ def _read(path: str, answer: bytearray, read: Callable[[memoryview], T]) -> T:
         raise damage(path)
     try:
         return read(content)
-    except (MpicolocError, *STRANGE) as fault:
+    except (MpicolocError, *MALFORMED) as fault:
         raise damage(path) from fault
 
 
@@ -164,11 +163,11 @@ def damage(path: str) -> DataError:
 
 
 def error(path: str, answer: bytes | bytearray) -> MpicolocError:
-    """The error that `told` made bytes of."""
+    """The error that `error_as_json` made bytes of."""
     try:
         kind, words = json.loads(answer)
         return _ERRORS[kind](str(words))
-    except STRANGE:
+    except MALFORMED:
         return damage(path)
 
 
@@ -190,9 +189,12 @@ def _work(
             answer = [_GOOD, *work()]
         except MemoryError:
             most = f"{memory_bytes >> 20} MiB"
-            answer = [_BAD, told(DataError(f"{path} takes more than {most} of memory: it is not read"))]
+            answer = [
+                _BAD,
+                error_as_json(DataError(f"{path} takes more than {most} of memory: it is not read")),
+            ]
         except MpicolocError as fault:
-            answer = [_BAD, told(fault)]
+            answer = [_BAD, error_as_json(fault)]
         with open(writer, "wb") as pipe:
             for piece in answer:
                 pipe.write(piece)
@@ -202,7 +204,9 @@ def _work(
 
 
 def renounce(uid: int, kept: Collection[int]) -> None:
-    """Become that user for good, with nothing open but `kept`, after `confine`; errors as of `apart`."""
+    """Become that user for good, with nothing open but `kept`, after `confine`; errors as of
+    `run_in_child`.
+    """
     uid = uid or NOBODY
     try:
         for name in os.listdir("/proc/self/fd"):
@@ -234,7 +238,7 @@ def _is_user_here(uid: int) -> bool:
     return any(first <= uid < first + n for first, _, n in ranges)
 
 
-def told(fault: MpicolocError) -> bytes:
+def error_as_json(fault: MpicolocError) -> bytes:
     """An error as JSON."""
     return json.dumps([type(fault).__name__, str(fault)]).encode()
 

@@ -25,7 +25,7 @@ from mpicoloc.core.profile import Profile
 from mpicoloc.core.tables import printable, text
 from mpicoloc.errors import DataError, EnvironmentFault, UsageError
 from mpicoloc.profile import canonical, hdf5, profile_ipc, rows
-from mpicoloc.profile.sandbox import apart
+from mpicoloc.profile.sandbox import run_in_child
 
 GROUP = "signature"
 ALGORITHM = "HMAC-SHA256"
@@ -146,7 +146,7 @@ def mac(key: Key, words: bytes) -> str:
     if isinstance(key, bytes):
         return hmac.new(key, words, hashlib.sha256).hexdigest()
     named = key.path
-    return apart(
+    return run_in_child(
         named,
         lambda: [mac(read_key(named), words).encode()],
         lambda code: str(code, "ascii"),
@@ -169,7 +169,7 @@ def snapshot(path: str | os.PathLike[str]) -> Snapshot:
     """
     path = os.fspath(path)
     content, _ = _bytes(path)
-    return apart(path, lambda: _looked_at(path, content), lambda answer: _seen(path, content, answer))
+    return run_in_child(path, lambda: _looked_at(path, content), lambda answer: _seen(path, content, answer))
 
 
 def _looked_at(path: str, content: bytes) -> Iterator[bytes | memoryview]:
@@ -221,7 +221,7 @@ def facts(path: str | os.PathLike[str]) -> Signature | None:
         return None if found is None else dataclass_from(Signature, found)
 
     with hdf5.readable(named) as raw:
-        return apart(named, work, read, files=[raw])
+        return run_in_child(named, work, read, files=[raw])
 
 
 def _facts(file: h5py.File) -> Signature | None:
@@ -297,11 +297,11 @@ def signed(
     signed_unix_s : float
         When, s.
     uid : int
-        Whose file it is; root's process opens it with that user's rights (`apart`).
+        Whose file it is; root's process opens it with that user's rights (`run_in_child`).
     check : callable
         Raises an error if the profile of this job's number and user shall not be signed.
     memory_bytes : int, optional
-        As of `apart`.
+        As of `run_in_child`.
 
     Raises
     ------
@@ -309,7 +309,7 @@ def signed(
         If it is no whole profile.
     """
     named = key_id(key)
-    sealed, job, user = apart(
+    sealed, job, user = run_in_child(
         path,
         lambda: _sealed(path, content, named, signed_unix_s),
         _read_sealed,
@@ -320,7 +320,7 @@ def signed(
     check(job, user)
     code = _code(sealed, key)
     most = len(content) + _GROWTH_BYTES
-    return apart(
+    return run_in_child(
         path,
         lambda: _coded(path, content, named, signed_unix_s, code),
         bytes,

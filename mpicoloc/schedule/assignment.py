@@ -16,7 +16,7 @@ _TEXT = re.compile(
 
 
 @dataclass(frozen=True)
-class Share:
+class Assignment:
     """A leader that is to have its nodes in the queue for sharing; or a leader, and the job that joins it."""
 
     jobs: tuple[int, ...]
@@ -35,7 +35,7 @@ class Share:
         return said if since_s is None else f"{said} since {round(since_s)}"
 
 
-def share_of(job: BatchJob) -> tuple[Share, float] | None:
+def assignment_of(job: BatchJob) -> tuple[Assignment, float] | None:
     """What was decided for a job, and its own time limit, s; None: nothing."""
     found = _TEXT.fullmatch(job.admin_comment)
     if found is None:
@@ -44,10 +44,10 @@ def share_of(job: BatchJob) -> tuple[Share, float] | None:
     jobs = tuple(int(word) for word in found[1].split("+"))
     if jobs[-1] != job.id:
         return None
-    return Share(jobs, tuple(found[2].split(","))), 60.0 * minutes if minutes else math.inf
+    return Assignment(jobs, tuple(found[2].split(","))), 60.0 * minutes if minutes else math.inf
 
 
-def told_s(job: BatchJob) -> float:
+def assigned_at_s(job: BatchJob) -> float:
     """When it was decided for a job, s since 1970; infinite: nothing tells."""
     found = _TEXT.fullmatch(job.admin_comment)
     return float(found[5]) if found and found[5] else math.inf
@@ -55,12 +55,12 @@ def told_s(job: BatchJob) -> float:
 
 def own_limit_s(job: BatchJob) -> float:
     """Its time limit without what it was given for sharing, s; never more than it has."""
-    told = share_of(job)
+    told = assignment_of(job)
     # What stands at a job may be somebody else's doing.
     return job.limit_s if told is None else min(told[1], job.limit_s)
 
 
-def waits_as_told(job: BatchJob) -> bool:
+def waits_as_assigned(job: BatchJob) -> bool:
     """Whether it waits for no other jobs than those that it was told to wait for."""
     found = _TEXT.fullmatch(job.admin_comment)
     after = found[4] if found else None

@@ -106,7 +106,7 @@ def match(
 
     Notes
     -----
-    Edmonds 1965 for the matching, and his odd sets for the bound. Keeping few edges and adding those that
+    Edmonds 1965, for the matching and for the odd sets of the bound. Keeping few edges and adding those that
     the dual variables miss is how Applegate and Cook (1993), and Cook and Rohe (1999), match large complete
     graphs.
     """
@@ -187,7 +187,7 @@ def _result(partner: Ints, weights: Floats, alone: Floats, bound: float) -> Matc
 
 
 def _extended(weights: Floats, alone: Floats) -> tuple[Floats, Floats]:
-    """Nobody may stay alone; of an odd number one may, by an edge to a vertex that is none."""
+    """Every vertex must be paired; if n is odd, add a dummy vertex, whose partner stays alone."""
     n = len(alone)
     if n % 2:
         weights = np.pad(weights, (0, 1))

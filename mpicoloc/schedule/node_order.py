@@ -1,4 +1,4 @@
-"""Whose turn it is on which nodes, by the order of the queue: who leads there, and who may join."""
+"""Which group of jobs gets which nodes next, in queue order: who leads there, and who may join."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from mpicoloc.core.batch import BatchJob, BatchNode
-from mpicoloc.schedule.assignment import Share
+from mpicoloc.schedule.assignment import Assignment
 from mpicoloc.schedule.occupancy import LATE, Occupancy
 
 SAME = 1.1
@@ -17,8 +17,8 @@ SAME = 1.1
 
 
 @dataclass(frozen=True)
-class Turn:
-    """Nodes that jobs which begin together get by the order of the queue; `is_next`: before all others."""
+class NextNodes:
+    """Nodes that a group of jobs gets, in queue order; `is_next`: no other group gets them before."""
 
     group: list[BatchJob]
     nodes: tuple[str, ...]
@@ -70,15 +70,15 @@ def _first(
     return found
 
 
-def turns(
+def next_nodes(
     groups: Sequence[tuple[list[BatchJob], float]],
     free: Sequence[BatchNode],
     nodes: Occupancy,
     runtime_s: Mapping[int, float],
-) -> list[Turn]:
-    """Whose turn it is on which nodes, until each node has its next: each takes those that are free first.
+) -> list[NextNodes]:
+    """Assign the waiting groups to nodes in queue order, each to the nodes that become free first.
 
-    Who fits none of these nodes takes none of them from others.
+    Ends when each node has a next group. A group that fits none of these nodes takes none from others.
     """
     heap = [(nodes.free_s[node.name], node.name) for node in free]
     heapq.heapify(heap)
@@ -102,15 +102,15 @@ def turns(
             names = tuple(sorted(name for _, name in first))
             for _, name in first:
                 heapq.heappush(heap, (max(first)[0] + longest_s, name))
-        found.append(Turn(group, names, not has_next & set(names)))
+        found.append(NextNodes(group, names, not has_next & set(names)))
         has_next.update(names)
     return found
 
 
-def leads(found: Sequence[Turn], nodes: Occupancy) -> list[tuple[Share, list[BatchJob]]]:
+def leader_groups(found: Sequence[NextNodes], nodes: Occupancy) -> list[tuple[Assignment, list[BatchJob]]]:
     """Groups of several jobs that are next on all of their nodes."""
     return [
-        (Share((turn.group[0].id,), turn.nodes), turn.group)
+        (Assignment((turn.group[0].id,), turn.nodes), turn.group)
         for turn in found
         if len(turn.group) > 1 and turn.is_next
         # Nodes that are not free together would stand still, one for the other.
@@ -120,15 +120,15 @@ def leads(found: Sequence[Turn], nodes: Occupancy) -> list[tuple[Share, list[Bat
     ]  # fmt: skip
 
 
-def joins(
+def split_joins(
     wishes: Sequence[list[BatchJob]],
-    found: Sequence[Turn],
+    found: Sequence[NextNodes],
     nodes: Occupancy,
     runtime_s: Mapping[int, float],
     now_s: float,
 ) -> tuple[list[list[BatchJob]], list[BatchJob]]:
-    """Pairs that keep nobody waiting who comes before the partner; and the partners of the others."""
-    next_on: dict[str, Turn] = {}
+    """Split the wishes: pairs that delay no job before the partner in the queue; partners of the others."""
+    next_on: dict[str, NextNodes] = {}
     for turn in found:
         for name in turn.nodes:
             next_on.setdefault(name, turn)
@@ -137,7 +137,7 @@ def joins(
         left_s = max(nodes.free_s[name] for name in leader.nodes) - now_s
         before = [next_on[name].group for name in leader.nodes if name in next_on]
         before = [group for group in before if min(map(order, group)) < order(partner)]
-        # Who shares may himself take so many times as long, and waits as long for others.
+        # A group that shares may itself take that much longer, so it waits that much longer for others.
         bounds_s = (left_s * (LATE if len(group) > 1 else SAME) for group in before)
         if _alone_s(partner, runtime_s) > min(bounds_s, default=math.inf):
             put_off.append(partner)

@@ -205,7 +205,7 @@ def _plan_once(queue: Queue, rules: Rules) -> Plan:
         Group(tuple(sorted(group)), duration_s(queue, group), "" if len(group) > 1 else "left over")
         for group in groups
     ]
-    made = [_told(group, queue, graph, fits, rules) for group in made]
+    made = [_with_reason(group, queue, graph, fits, rules) for group in made]
     made.sort(key=lambda group: group.jobs)
     return Plan(tuple(made), bound_s, rules.policy)
 
@@ -251,7 +251,7 @@ def _is_known(queue: Queue) -> Bools:
     return np.asarray(known.any(axis=0) & known.any(axis=1))
 
 
-def _told(group: Group, queue: Queue, graph: Graph, fits: Bools, rules: Rules) -> Group:
+def _with_reason(group: Group, queue: Queue, graph: Graph, fits: Bools, rules: Rules) -> Group:
     """The group, a job alone with the reason."""
     if len(group.jobs) > 1:
         return group

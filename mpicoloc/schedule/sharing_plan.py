@@ -3,7 +3,7 @@
 A pair is said in two steps, each one change of one job. Its first job, the *leader*, is sent to the queue for
 sharing, where it waits for the node that is free next; its partner stays where it is, and joins when the
 leader runs: at once, so that it waits for nothing. Everything that was decided stands at the jobs themselves
-(`Share.text`), so whoever comes next, also after a crash, knows it from the queue alone.
+(`Assignment.text`), so whoever comes next, also after a crash, knows it from the queue alone.
 """
 
 from __future__ import annotations
@@ -15,7 +15,13 @@ from dataclasses import dataclass
 
 from mpicoloc.core.batch import PENDING, REASONS_FOR_NODES, RUNNING, BatchJob, BatchNode, Snapshot
 from mpicoloc.schedule import node_order
-from mpicoloc.schedule.assignment import Share, own_limit_s, share_of, told_s, waits_as_told
+from mpicoloc.schedule.assignment import (
+    Assignment,
+    assigned_at_s,
+    assignment_of,
+    own_limit_s,
+    waits_as_assigned,
+)
 from mpicoloc.schedule.occupancy import Occupancy, occupancy
 from mpicoloc.schedule.policies import Group
 
@@ -46,7 +52,7 @@ class Commit:
     `slowdowns` are the factors by which the time limit of each job of `share` must have grown.
     """
 
-    share: Share
+    share: Assignment
     after: tuple[int, ...]
     slowdowns: tuple[float, ...]
     why: str
@@ -68,7 +74,7 @@ them."""
 
 Timed = tuple[list[BatchJob], float]
 """Jobs that begin together, the leader first, and how long they take, s."""
-Lead = tuple[Share, list[BatchJob]]
+LeaderGroup = tuple[Assignment, list[BatchJob]]
 """What a leader is to be told, and the jobs of its group."""
 
 Growth = Callable[[BatchJob, Sequence[BatchJob]], float]
@@ -134,13 +140,13 @@ def decide(
     list of Action
         Releases, then partners, then leaders.
     """
-    look = _looked(now, partitions, runtime_s)
-    joins, leads = _next(look, _planned(look, plan))
-    return [*look.broken, *_commits(look, joins, leads, growth)]
+    state = _read_state(now, partitions, runtime_s)
+    joins, leads = _next(state, _planned(state, plan))
+    return [*state.broken, *_commits(state, joins, leads, growth)]
 
 
 @dataclass(frozen=True)
-class _Look:
+class _State:
     """One look at the batch system, and what of that is already said.
 
     What is `broken` is taken back, what is `kept` stands, and leaders that are `moved` get other nodes.
@@ -153,16 +159,16 @@ class _Look:
     runtime_s: Mapping[int, float]
     nodes: Occupancy
     broken: list[Release]
-    kept: list[Share]
-    moved: list[Share]
+    kept: list[Assignment]
+    moved: list[Assignment]
     hosts: list[BatchJob]
     waiting: list[BatchJob]
     queued: list[BatchJob]
     free: list[BatchNode]
 
 
-def _looked(now: Snapshot, partitions: Partitions, runtime_s: Mapping[int, float]) -> _Look:
-    said = {job.id: told[0] for job in now.jobs if job.state == PENDING and (told := share_of(job))}
+def _read_state(now: Snapshot, partitions: Partitions, runtime_s: Mapping[int, float]) -> _State:
+    said = {job.id: told[0] for job in now.jobs if job.state == PENDING and (told := assignment_of(job))}
     nodes = occupancy(now, runtime_s)
     broken = _broken(now, partitions, said)
     broken += _late(now, partitions, _kept(said, broken), nodes)
@@ -170,7 +176,7 @@ def _looked(now: Snapshot, partitions: Partitions, runtime_s: Mapping[int, float
     moved = _moved(now, partitions, kept, broken, nodes)
     gone = {name for share in moved for name in share.nodes}
     up = usable(now, partitions)
-    return _Look(
+    return _State(
         now,
         partitions,
         runtime_s,
@@ -185,36 +191,36 @@ def _looked(now: Snapshot, partitions: Partitions, runtime_s: Mapping[int, float
     )
 
 
-def _planned(look: _Look, plan: Planned) -> list[Timed]:
+def _planned(state: _State, plan: Planned) -> list[Timed]:
     """The groups of a plan of all that may share."""
-    by_id = {job.id: job for job in look.now.jobs}
-    leaders = [*look.hosts, *(by_id[share.job] for share in look.kept if len(share.jobs) == 1)]
-    both = [*leaders, *look.waiting]
-    return [([both[i] for i in group.jobs], group.duration_s) for group in plan(leaders, look.waiting)]
+    by_id = {job.id: job for job in state.now.jobs}
+    leaders = [*state.hosts, *(by_id[share.job] for share in state.kept if len(share.jobs) == 1)]
+    both = [*leaders, *state.waiting]
+    return [([both[i] for i in group.jobs], group.duration_s) for group in plan(leaders, state.waiting)]
 
 
-def _next(look: _Look, planned: Sequence[Timed]) -> tuple[list[list[BatchJob]], list[Lead]]:
+def _next(state: _State, planned: Sequence[Timed]) -> tuple[list[list[BatchJob]], list[LeaderGroup]]:
     """Pairs whose partner begins now, and the groups that are next on nodes, with their leaders."""
-    able = {job.id for job in look.waiting}
-    wishes = _wishes(look, planned, able)
+    able = {job.id for job in state.waiting}
+    wishes = _wishes(state, planned, able)
     begun = {job.id for group in wishes for job in group}
-    # Leaders come before all others: who cannot share must have his turn among them.
-    others: list[Timed] = [([job], 0.0) for job in look.queued if job.id not in able]
+    # Leaders come before all others, so a job that cannot share takes its place among them.
+    others: list[Timed] = [([job], 0.0) for job in state.queued if job.id not in able]
     others += [each for each in planned if each[0][0].id in able and not begun & {job.id for job in each[0]}]
-    found = node_order.turns(others, look.free, look.nodes, look.runtime_s)
-    joins, put_off = node_order.joins(wishes, found, look.nodes, look.runtime_s, look.now.now_s)
+    found = node_order.next_nodes(others, state.free, state.nodes, state.runtime_s)
+    joins, put_off = node_order.split_joins(wishes, found, state.nodes, state.runtime_s, state.now.now_s)
     others += [([job], 0.0) for job in put_off]
-    found = node_order.turns(others, look.free, look.nodes, look.runtime_s)
-    by_id = {job.id: job for job in look.now.jobs}
-    moved = [(share, [by_id[share.job]]) for share in look.moved]
-    return joins, [*moved, *node_order.leads(found, look.nodes)]
+    found = node_order.next_nodes(others, state.free, state.nodes, state.runtime_s)
+    by_id = {job.id: job for job in state.now.jobs}
+    moved = [(share, [by_id[share.job]]) for share in state.moved]
+    return joins, [*moved, *node_order.leader_groups(found, state.nodes)]
 
 
-def _wishes(look: _Look, planned: Sequence[Timed], able: Container[int]) -> list[list[BatchJob]]:
+def _wishes(state: _State, planned: Sequence[Timed], able: Container[int]) -> list[list[BatchJob]]:
     """Leaders that run, each with the partner that the plan gives it."""
-    by_name = {node.name: node for node in look.now.nodes}
-    hosting = {job.id for job in look.hosts}
-    n_idle = sum(node.name not in look.nodes.owners for node in look.free)
+    by_name = {node.name: node for node in state.now.nodes}
+    hosting = {job.id for job in state.hosts}
+    n_idle = sum(node.name not in state.nodes.owners for node in state.free)
     return [
         group
         for group, _ in planned
@@ -226,24 +232,24 @@ def _wishes(look: _Look, planned: Sequence[Timed], able: Container[int]) -> list
 
 
 def _commits(
-    look: _Look, joins: Sequence[Sequence[BatchJob]], leads: Sequence[Lead], growth: Growth
+    state: _State, joins: Sequence[Sequence[BatchJob]], leads: Sequence[LeaderGroup], growth: Growth
 ) -> list[Commit]:
     joined = [_joined(leader, partner, growth) for leader, partner in joins]
-    told = [*look.kept, *(action.share for action in joined)]
-    shared = {job.id for job in look.now.jobs if job.partition == look.partitions.shared}
-    led = (_led(share, group, told, look.nodes, shared, growth) for share, group in leads)
+    told = [*state.kept, *(action.share for action in joined)]
+    shared = {job.id for job in state.now.jobs if job.partition == state.partitions.shared}
+    led = (_led(share, group, told, state.nodes, shared, growth) for share, group in leads)
     return [*joined, *led]
 
 
 def _joined(leader: BatchJob, partner: BatchJob, growth: Growth) -> Commit:
     factors = (growth(leader, [partner]), growth(partner, [leader]))
-    return Commit(Share((leader.id, partner.id), leader.nodes), (), factors, "its partner runs there")
+    return Commit(Assignment((leader.id, partner.id), leader.nodes), (), factors, "its partner runs there")
 
 
 def _led(
-    share: Share,
+    share: Assignment,
     group: Sequence[BatchJob],
-    told: Sequence[Share],
+    told: Sequence[Assignment],
     nodes: Occupancy,
     shared: Container[int],
     growth: Growth,
@@ -265,15 +271,15 @@ def usable(now: Snapshot, partitions: Partitions) -> list[BatchNode]:
     )
 
 
-def _free(now: Snapshot, partitions: Partitions, kept: Sequence[Share]) -> list[BatchNode]:
+def _free(now: Snapshot, partitions: Partitions, kept: Sequence[Assignment]) -> list[BatchNode]:
     """Nodes that no leader waits for."""
     taken = {name for share in kept if len(share.jobs) == 1 for name in share.nodes}
     return [node for node in usable(now, partitions) if node.name not in taken]
 
 
 def released(now: Snapshot, names: Collection[str] = ()) -> list[Release]:
-    """Give back all that waits as it was told: that waits for nodes `names`, if there are any."""
-    told = [(job, said[0]) for job in now.jobs if job.state == PENDING and (said := share_of(job))]
+    """Give back waiting jobs that have an assignment; with `names`, only those of these nodes."""
+    told = [(job, said[0]) for job in now.jobs if job.state == PENDING and (said := assignment_of(job))]
     return [_release(job, "asked for") for job, share in told if not names or set(names) & set(share.nodes)]
 
 
@@ -281,7 +287,7 @@ def _release(job: BatchJob, why: str) -> Release:
     return Release(job.id, own_limit_s(job), why)
 
 
-def _broken(now: Snapshot, partitions: Partitions, said: Mapping[int, Share]) -> list[Release]:
+def _broken(now: Snapshot, partitions: Partitions, said: Mapping[int, Assignment]) -> list[Release]:
     """What must be taken back: a node or the leader is gone, or it never begins."""
     by_id = {job.id: job for job in now.jobs}
     up = {node.name for node in now.nodes if node.is_up}
@@ -293,13 +299,13 @@ def _broken(now: Snapshot, partitions: Partitions, said: Mapping[int, Share]) ->
             why = f"node {min(down)} takes no jobs"
         elif job.partition != partitions.shared or set(job.wanted_nodes) != set(share.nodes):
             why = "it was changed by hand"
-        elif not waits_as_told(job):
+        elif not waits_as_assigned(job):
             why = "its dependencies were changed by hand"
         elif job.priority == 0 or job.reason not in _WAITS:
             why = f"{REFUSED} ({job.reason or 'held'})"
         elif len(share.jobs) == 2 and (leader is None or not _is_at(leader, share.nodes)):
             why = "its partner is gone"
-        elif len(share.jobs) == 2 and now.now_s - told_s(job) > PATIENCE_S:
+        elif len(share.jobs) == 2 and now.now_s - assigned_at_s(job) > PATIENCE_S:
             why = f"{REFUSED} ({job.reason or 'it did not start'})"
         elif any(_is_elsewhere(by_id[i], share.nodes) for i in job.waits_for if i in by_id):
             why = "what it waits for has left"
@@ -308,12 +314,14 @@ def _broken(now: Snapshot, partitions: Partitions, said: Mapping[int, Share]) ->
     return found
 
 
-def _kept(said: Mapping[int, Share], broken: Sequence[Release]) -> list[Share]:
+def _kept(said: Mapping[int, Assignment], broken: Sequence[Release]) -> list[Assignment]:
     gone = {action.job for action in broken}
     return [share for number, share in said.items() if number not in gone]
 
 
-def _late(now: Snapshot, partitions: Partitions, kept: Sequence[Share], nodes: Occupancy) -> list[Release]:
+def _late(
+    now: Snapshot, partitions: Partitions, kept: Sequence[Assignment], nodes: Occupancy
+) -> list[Release]:
     """Leaders that wait for jobs that are overdue, while other nodes will be free before."""
     by_id = {job.id: job for job in now.jobs}
     others = [node for node in _free(now, partitions, kept) if node.name not in nodes.overdue]
@@ -335,14 +343,14 @@ def _is_at(job: BatchJob, nodes: tuple[str, ...]) -> bool:
 
 def _is_elsewhere(job: BatchJob, nodes: tuple[str, ...]) -> bool:
     """Whether a job that has not ended neither is on one of the nodes nor is to begin there."""
-    told = share_of(job)
+    told = assignment_of(job)
     here = job.nodes if job.is_on_nodes else told[0].nodes if told else ()
     return (job.is_on_nodes or job.state == PENDING) and not set(nodes) & set(here)
 
 
-def _hosts(now: Snapshot, partitions: Partitions, kept: Sequence[Share]) -> list[BatchJob]:
+def _hosts(now: Snapshot, partitions: Partitions, kept: Sequence[Assignment]) -> list[BatchJob]:
     """Leaders that run and have had no partner, where nobody else waits to be the next."""
-    paired = {told[0].jobs[0] for job in now.jobs if (told := share_of(job)) and len(told[0].jobs) == 2}
+    paired = {told[0].jobs[0] for job in now.jobs if (told := assignment_of(job)) and len(told[0].jobs) == 2}
     next_there = {name for share in kept for name in share.nodes}
     on_node = Counter(name for job in now.jobs if job.is_on_nodes for name in job.nodes)
     up = {node.name for node in usable(now, partitions)}
@@ -350,13 +358,13 @@ def _hosts(now: Snapshot, partitions: Partitions, kept: Sequence[Share]) -> list
         job
         for job in now.jobs
         if job.state == RUNNING and job.partition == partitions.shared
-        and (told := share_of(job)) and told[0].jobs == (job.id,) and job.id not in paired
+        and (told := assignment_of(job)) and told[0].jobs == (job.id,) and job.id not in paired
         and not next_there & set(job.nodes)
         and all(on_node[name] == 1 and name in up for name in job.nodes)
     ]  # fmt: skip
 
 
-def _leaders(kept: Sequence[Share], by_id: Mapping[int, BatchJob]) -> list[Share]:
+def _leaders(kept: Sequence[Assignment], by_id: Mapping[int, BatchJob]) -> list[Assignment]:
     """What was said to leaders, the first in the queue first."""
     return sorted(
         (each for each in kept if len(each.jobs) == 1), key=lambda each: node_order.order(by_id[each.job])
@@ -366,10 +374,10 @@ def _leaders(kept: Sequence[Share], by_id: Mapping[int, BatchJob]) -> list[Share
 def _moved(
     now: Snapshot,
     partitions: Partitions,
-    kept: Sequence[Share],
+    kept: Sequence[Assignment],
     broken: Sequence[Release],
     nodes: Occupancy,
-) -> list[Share]:
+) -> list[Assignment]:
     """Leaders that wait for nodes while others are idle, and nobody before them in the queue wants those."""
     by_id = {job.id: job for job in now.jobs}
     waiting = [*candidates(now, partitions), *_queued(now, partitions), *(by_id[each.job] for each in broken)]
@@ -383,6 +391,6 @@ def _moved(
         if node_order.order(job) > first:
             break
         if n == len(fit) and any(name in nodes.owners for name in share.nodes):
-            found.append(Share(share.jobs, tuple(node.name for node in fit)))
+            found.append(Assignment(share.jobs, tuple(node.name for node in fit)))
             idle = [node for node in idle if node not in fit]
     return found

@@ -44,7 +44,9 @@ class Meetings:
         """A job of kind `target` suffered `slowdown` beside one of kind `co_runner`."""
         value = slowdown * math.exp(self._rng.normal(0, NOISE_SD))
         self._measured[target, co_runner].append(pair_history.scattered(value, NOISE_SD, 1, "measured"))
-        self.slowdown, _ = pair_history.among(range(self._n_kinds), self._measured, self._assumed)
+        self.slowdown, _ = pair_history.expected_pair_slowdowns(
+            range(self._n_kinds), self._measured, self._assumed
+        )
 
 
 class Learning(Dispatcher):

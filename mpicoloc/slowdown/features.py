@@ -109,8 +109,8 @@ def job_features(runs: Sequence[Profile | Run], job_id: str | None = None) -> Jo
     whole = [run for run in found if not run.partial and run.solo_s > 0]
     if not whole:
         raise DataError(f"none of {len(runs)} profiles is of a run that came to its end; run the job once")
-    best = max(map(_worth, whole))
-    counted = [run for run in whole if _worth(run) == best]
+    best = max(map(_run_weight, whole))
+    counted = [run for run in whole if _run_weight(run) == best]
     last = counted[-1]
     return JobFeatures(
         id=last.id if job_id is None else job_id,
@@ -128,7 +128,7 @@ def _solo_s(profile: Profile) -> float:
     return profile.job.wall_s / (max(slowdown.value, 1.0) if slowdown is not None else 1.0)
 
 
-def _worth(run: Run) -> int:
+def _run_weight(run: Run) -> int:
     return 2 if run.was_alone else int(run.slowdown is not None)
 
 

@@ -44,7 +44,7 @@ def meeting(job: Sequence[Run]) -> tuple[str, Estimate] | None:
         Number of the other job, and the slowdown beside it. None: there was none, or several, or the
         slowdown was not measured.
     """
-    whole = steps.whole(job)
+    whole = steps.run_of_steps(job)
     overlap_s: dict[str, float] = defaultdict(float)
     for name, both_s in whole.co_runners:
         overlap_s[steps.number_of(name)] += both_s
@@ -57,7 +57,7 @@ def meeting(job: Sequence[Run]) -> tuple[str, Estimate] | None:
     return found if is_believed else None
 
 
-def among(
+def expected_pair_slowdowns(
     kinds: Collection[K],
     measured: Mapping[tuple[K, K], Sequence[Estimate]],
     before: PairSlowdowns | float | None,
@@ -169,7 +169,7 @@ def _point(meeting: Estimate) -> tuple[float, float]:
 
 
 def _mean(points: Iterable[tuple[float, float]]) -> tuple[float, float]:
-    """Of values with variances, and its variance."""
+    """Inverse-variance weighted mean of (value, variance) points, and its variance."""
     weighted = [(value / variance, 1 / variance) for value, variance in points]
     total, weight = map(sum, zip(*weighted, strict=True))
     return total / weight, 1 / weight

@@ -75,7 +75,7 @@ def _company(run: Run, by_id: Mapping[str, Sequence[Run]]) -> Company | str:
     if isinstance(found, str):
         return found
     name, slowdown = found
-    others = [other for other in by_id.get(name, ()) if _met(run, other)]
+    others = [other for other in by_id.get(name, ()) if _overlap(run, other)]
     if not others:
         return "no profile of the co-runner"
     if len({other.kind for other in others}) > 1:
@@ -198,7 +198,7 @@ def _main_co_runner(co_runners: Iterable[tuple[str, float]], shared_s: float) ->
     return ordered[0][0] if rest_s <= (1 - MAIN_FRAC) * shared_s else None
 
 
-def _met(one: Run, other: Run) -> bool:
+def _overlap(one: Run, other: Run) -> bool:
     """Both ran at some instant, for numbers of jobs begin anew one day."""
     ends = (run.start_unix_s + run.wall_s for run in (one, other))
     return other is not one and max(one.start_unix_s, other.start_unix_s) < min(ends)

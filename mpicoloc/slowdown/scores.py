@@ -16,7 +16,7 @@ UNDER = 0.05
 
 
 @dataclass(frozen=True)
-class Marks:
+class Scores:
     """Of n predictions for rows that a model had not learnt from.
 
     `r2`: 1 - squared errors over those of the mean (Zacarias et al. 2021, Eq. 2), None where that has none.
@@ -36,7 +36,7 @@ class Marks:
 
 
 @dataclass(frozen=True)
-class Answers:
+class Predictions:
     """Predictions (n,) with their intervals, beside what was measured.
 
     `usual` is what whoever knows nothing of the pair would say, and `weight` what the row counts for.
@@ -50,22 +50,24 @@ class Answers:
     high: Array
 
 
-def answers(measured: Array, weight: Array, usual: float | Array, value: Array, width: Band) -> Answers:
+def with_intervals(
+    measured: Array, weight: Array, usual: float | Array, value: Array, width: Band
+) -> Predictions:
     """Predictions with an interval of this width."""
-    return Answers(measured, weight, np.broadcast_to(usual, value.shape), value, *width.ends(value))
+    return Predictions(measured, weight, np.broadcast_to(usual, value.shape), value, *width.ends(value))
 
 
-def together(parts: list[Answers]) -> Answers:
-    """All answers of several parts."""
+def concatenated(parts: list[Predictions]) -> Predictions:
+    """The predictions of several parts, one after the other."""
     fields = ("measured", "weight", "usual", "value", "low", "high")
-    return Answers(*(np.concatenate([getattr(part, name) for part in parts]) for name in fields))
+    return Predictions(*(np.concatenate([getattr(part, name) for part in parts]) for name in fields))
 
 
-def marks(of: Answers) -> Marks:
-    """Marks of answers."""
+def scores_of(of: Predictions) -> Scores:
+    """Scores of predictions."""
     error = of.measured - of.value
     total = float(((of.measured - of.usual) ** 2).sum())
-    return Marks(
+    return Scores(
         r2=1 - float((error**2).sum()) / total if total > 0 else None,
         mae=float(np.abs(error).mean()),
         cost=cost(of.value, of.measured, of.weight),

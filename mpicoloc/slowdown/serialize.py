@@ -11,11 +11,11 @@ import numpy as np
 
 from mpicoloc.core.machine import machine_from_values
 from mpicoloc.errors import DataError
+from mpicoloc.slowdown.array_regressors import Kernel, Layers, Linear, Product, Similar
 from mpicoloc.slowdown.fitted import FittedModel, Regressor
 from mpicoloc.slowdown.forest import Trees
 from mpicoloc.slowdown.intervals import Band
 from mpicoloc.slowdown.preparation import Preparation
-from mpicoloc.slowdown.smooth import Kernel, Layers, Linear, Product, Similar
 
 Array = np.ndarray[Any, Any]
 _REGRESSORS: Mapping[str, type] = {
@@ -95,7 +95,7 @@ def _fields(prefix: str, arrays: Mapping[str, Array]) -> dict[str, Array]:
 
 
 def _trouble(model: FittedModel) -> str:
-    """Why it is no model; empty: it is one."""
+    """Why the parts make no valid model; empty if they do."""
     band = model.band
     numbers = (*model.usual, model.most, *dataclasses.astuple(band))
     value, low, high = model.usual

@@ -17,7 +17,7 @@ _PEAKS = ("rss_bytes",)
 """What the job needs at once is that of the step that needs most, however short it is."""
 
 
-class Ran(Protocol):
+class RunLike(Protocol):
     """What is asked of anything that tells of a run."""
 
     @property
@@ -41,7 +41,7 @@ class Ran(Protocol):
         """Whether it is not known to its end."""
 
 
-R = TypeVar("R", bound=Ran)
+R = TypeVar("R", bound=RunLike)
 
 
 def distinct(found: Iterable[R]) -> list[R]:
@@ -49,11 +49,11 @@ def distinct(found: Iterable[R]) -> list[R]:
 
     Parameters
     ----------
-    found : iterable of Ran
+    found : iterable of RunLike
 
     Returns
     -------
-    list of Ran
+    list of RunLike
         In the same order. Of several with the job's id and the same start, one that knows its end.
     """
     kept: dict[Hashable, R] = {}
@@ -73,11 +73,11 @@ def jobs(found: Iterable[R]) -> list[list[R]]:
 
     Parameters
     ----------
-    found : iterable of Ran
+    found : iterable of RunLike
 
     Returns
     -------
-    list of list of Ran
+    list of list of RunLike
         Jobs in the order in which they began, the steps of each too.
     """
     open_jobs: dict[str, tuple[list[R], float]] = {}
@@ -93,7 +93,7 @@ def jobs(found: Iterable[R]) -> list[list[R]]:
     return result
 
 
-def number(run: Ran) -> str:
+def number(run: RunLike) -> str:
     """The batch system's number of a run's job; the run's own name, where it has none."""
     return number_of(run.id)
 
@@ -104,11 +104,11 @@ def number_of(name: str) -> str:
     return found[0] if found else name
 
 
-def _start(run: Ran) -> float:
+def _start(run: RunLike) -> float:
     return run.start_unix_s
 
 
-def n_ranks(steps: Sequence[Ran]) -> int:
+def n_ranks(steps: Sequence[RunLike]) -> int:
     """Most ranks of a job's steps at one instant."""
     return _at_once(steps, lambda step: step.n_ranks)
 
@@ -120,11 +120,11 @@ def _at_once(steps: Sequence[R], of: Callable[[R], int]) -> int:
     )
 
 
-def _lasts_at(step: Ran, unix_s: float) -> bool:
+def _lasts_at(step: RunLike, unix_s: float) -> bool:
     return step.start_unix_s <= unix_s < step.start_unix_s + step.wall_s
 
 
-def whole(steps: Sequence[Run]) -> Run:
+def run_of_steps(steps: Sequence[Run]) -> Run:
     """The run of a job with these steps.
 
     Parameters
@@ -163,7 +163,7 @@ def whole(steps: Sequence[Run]) -> Run:
     )
 
 
-def _union_s(steps: Sequence[Ran]) -> float:
+def _union_s(steps: Sequence[RunLike]) -> float:
     """Time in which at least one of the steps ran, s."""
     total_s, until_s = 0.0, 0.0
     for step in steps:

@@ -164,10 +164,10 @@ def _release_changes(
     if job.partition != partitions.shared:
         return changes
     changes |= {"Partition": partitions.alone}
-    told = assignment.share_of(job)
+    told = assignment.assignment_of(job)
     if told and set(job.wanted_nodes) == set(told[0].nodes):
         changes |= {"ReqNodeList": ""}
-    if assignment.waits_as_told(job):
+    if assignment.waits_as_assigned(job):
         changes |= {"Dependency": ""}
     if math.isfinite(action.limit_s):
         changes |= {"TimeLimit": _minutes(action.limit_s)}

@@ -266,7 +266,7 @@ def _earlier_charges(
     The oldest comes first: a charge by hand pays for what no earlier charge does.
     """
     start = f"{record.job}.{int(record.job_submit_unix_s)}"
-    for name, paid in ledger_spool.of_start(ledger, start).items():
+    for name, paid in ledger_spool.charges_of_start(ledger, start).items():
         with contextlib.suppress(MpicolocError):
             if "slurm" in paid.facts:
                 cpu_s = float(paid.facts["n_cores"]) * float(paid.facts["wall_s"])

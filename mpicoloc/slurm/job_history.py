@@ -256,7 +256,7 @@ class ProfileHistory:
         if len({frozenset(program_name(step.command) for step in job) for job in jobs}) > 1:
             return None
         try:
-            found = job_features([steps.whole(job) for job in jobs])
+            found = job_features([steps.run_of_steps(job) for job in jobs])
             wrong = _implausible(found)
         except DataError:
             return None

@@ -170,7 +170,7 @@ def _expected_slowdowns(
     how: ServiceSettings,
     measured: MeasuredPairs,
 ) -> tuple[Array, Array]:
-    """Expected slowdown of each job beside each other, and its upper end (`pair_history.among`)."""
+    """Expected slowdown of each job beside each other, and its upper end; see `pair_history`."""
     # Jobs of one kind have the same features, and a queue has many jobs of few kinds.
     of_kind = {job.kind: features[job.id] for job in reversed(jobs)}
     place = {kind: i for i, kind in enumerate(of_kind)}
@@ -178,7 +178,10 @@ def _expected_slowdowns(
     before: slowdown.PairSlowdowns | float | None = how.rules.prior_slowdown
     if how.model is not None and jobs:
         before = slowdown.pair_slowdowns(how.model, list(of_kind.values()))
-    value, high = (array[np.ix_(which, which)] for array in pair_history.among(of_kind, measured, before))
+    value, high = (
+        array[np.ix_(which, which)]
+        for array in pair_history.expected_pair_slowdowns(of_kind, measured, before)
+    )
     return value, high
 
 

@@ -325,7 +325,7 @@ def sweep(spool: str, now_unix_s: float) -> None:
 
 def read_signed(paths: Sequence[str], start: Start) -> list[Profile]:
     """The facts of signed profiles of this start of a job, parsed with its user's rights."""
-    return list(profiles.facts(paths, start.uid, MEMORY_BYTES))
+    return list(profiles.read_facts(paths, start.uid, MEMORY_BYTES))
 
 
 def wait_for_writers(start: Start, folder: str, limit_s: float = KEEPER_S) -> bool:

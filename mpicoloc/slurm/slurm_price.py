@@ -15,12 +15,11 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from mpicoloc.core.profile import Profile
-from mpicoloc.errors import DataError, EnvironmentFault
+from mpicoloc.errors import MALFORMED, DataError, EnvironmentFault
 from mpicoloc.launch import elf
 from mpicoloc.profile import hdf5
 from mpicoloc.slurm import slurm_close
 from mpicoloc.slurm.slurm_close import Start
-from mpicoloc.trace.bundle import STRANGE
 
 _PRICE = '{"mpicoloc":'
 
@@ -81,7 +80,7 @@ def _cache_path(spool: str, start: Start) -> str:
 def _read_cache(spool: str, start: Start) -> dict[str, ProfilePrice]:
     """Prices that earlier steps have read; empty if the cache is missing or damaged."""
     path = _cache_path(spool, start)
-    with contextlib.suppress(OSError, AttributeError, *STRANGE), elf.open_regular(path) as file:
+    with contextlib.suppress(OSError, AttributeError, *MALFORMED), elf.open_regular(path) as file:
         return {name: ProfilePrice(**values) for name, values in json.load(file).items()}
     return {}
 

@@ -16,8 +16,7 @@ from dataclasses import dataclass
 
 from mpicoloc.core.plain_values import dataclass_from
 from mpicoloc.core.step_record import SCRIPTS
-from mpicoloc.errors import DataError, EnvironmentFault
-from mpicoloc.trace.bundle import STRANGE
+from mpicoloc.errors import MALFORMED, DataError, EnvironmentFault
 
 FOLDER = ".steps"
 """In the spool; root's only."""
@@ -93,7 +92,7 @@ def read(path: str) -> StepNote | None:
         if not (found.step.isdecimal() or found.step in SCRIPTS):
             raise ValueError(found.step)
         return found
-    except (AttributeError, *STRANGE) as error:
+    except (AttributeError, *MALFORMED) as error:
         raise DataError(
             f"{path} is no note of a step: it is damaged. Look its job up with `sacct`, and remove it"
         ) from error

@@ -17,9 +17,8 @@ from typing import Any
 
 from mpicoloc.core.step_record import StepRecord, step_record_of
 from mpicoloc.core.tables import printable
-from mpicoloc.errors import DataError, EnvironmentFault
+from mpicoloc.errors import MALFORMED, DataError, EnvironmentFault
 from mpicoloc.profile.signature import ALGORITHM, Key, key_id, mac
-from mpicoloc.trace.bundle import STRANGE
 
 VERSION = 1
 MAX_BYTES = 1 << 16
@@ -118,7 +117,7 @@ def read(path: str) -> Sealed | None:
         record = step_record_of(values)
         covered = _covered({"schema_version": version, **values})
         return Sealed(record, covered, str(signature["key_id"]), str(signature["code"]))
-    except (AttributeError, *STRANGE) as error:
+    except (AttributeError, *MALFORMED) as error:
         raise DataError(f"{path} is no record of Slurm's: it is damaged") from error
 
 

@@ -16,8 +16,6 @@ import numpy as np
 from mpicoloc.core.tables import COLUMNS, Table, dtype
 
 _SIZE_BYTES = 8
-STRANGE = (ValueError, TypeError, LookupError, ArithmeticError, RecursionError)
-"""What `unpack` raises, and whoever looks into its facts, where they are not as they were packed."""
 
 
 def pack(facts: Mapping[str, Any], tables: Mapping[str, Table]) -> Iterator[bytes | memoryview]:

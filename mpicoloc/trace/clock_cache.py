@@ -18,8 +18,8 @@ _VERSION = 1
 """Of how clocks are corrected."""
 
 
-def find(trace: Trace) -> Alignment | None:
-    """What `keep` kept of the same trace, by the same clocks to begin with; None if there is nothing."""
+def load(trace: Trace) -> Alignment | None:
+    """What `save` kept of the same trace, by the same clocks to begin with; None if there is nothing."""
     if trace.n_events < MIN_EVENTS:
         return None
     try:
@@ -34,7 +34,7 @@ def find(trace: Trace) -> Alignment | None:
         return None
 
 
-def keep(trace: Trace, found: Alignment) -> None:
+def save(trace: Trace, found: Alignment) -> None:
     """Keep what was found of a trace if it is large; where the user has no place for it, nothing happens."""
     if trace.n_events < MIN_EVENTS:
         return

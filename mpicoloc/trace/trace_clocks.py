@@ -50,7 +50,7 @@ def aligned(trace: Trace) -> Trace:
     """
     if len(trace.files) < 2:
         return trace
-    found = clock_cache.find(trace)
+    found = clock_cache.load(trace)
     if found is None:
         try:
             messages = _between_nodes(trace)
@@ -59,7 +59,7 @@ def aligned(trace: Trace) -> Trace:
             return replace(trace, notes=(*trace.notes, note))
         with stage("aligning the nodes' clocks"):
             found = align(trace.clocks, messages)
-        clock_cache.keep(trace, found)
+        clock_cache.save(trace, found)
     notes = trace.notes
     if found.n_after:
         early = f"{found.n_after:,} of {found.n_messages:,} messages between nodes"

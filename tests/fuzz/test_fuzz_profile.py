@@ -198,6 +198,6 @@ def test_a_file_in_which_hdf5_turns_in_circles_ends(folder, monkeypatch):
             pass
 
     with pytest.raises(DataError, match="does not end"):
-        sandbox.apart("sound.h5", circle, bytes)
-    answers = dict(parallel.each(["sound.h5"], lambda path: circle()))
+        sandbox.run_in_child("sound.h5", circle, bytes)
+    answers = dict(parallel.parallel_map(["sound.h5"], lambda path: circle()))
     assert "does not end" in str(answers["sound.h5"])

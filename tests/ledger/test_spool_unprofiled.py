@@ -266,7 +266,8 @@ def test_a_name_of_strange_bytes_keeps_no_other_from_being_charged(books, spool)
 def test_the_benchmark_counts_what_it_made():
     root = Path(__file__).resolve().parents[2]
     argv = ["--known", "20", "--without", "5", "--new", "1", "--waiting", "2", "--json"]
-    done = subprocess.run([sys.executable, root / "benchmarks" / "collect.py", *argv], capture_output=True,
+    program = root / "benchmarks" / "schedule" / "collect.py"
+    done = subprocess.run([sys.executable, program, *argv], capture_output=True,
                           text=True, timeout=110)  # fmt: skip
     assert done.returncode == 0, done.stderr
     rows = [(row["n_known"], row["n_charged"], row["n_waiting"]) for row in json.loads(done.stdout)]

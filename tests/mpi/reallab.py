@@ -10,12 +10,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import once
+from shimlab import source_file
 
 from mpicoloc.launch import paths
 from mpicoloc.pmpi import build_shim
 from mpicoloc.profile import hdf5
 
-PROGRAMS = Path(__file__).resolve().parent / "programs"
 LIMIT_S = 90
 WAYS = ["preload", "wrap"]
 # One name with buffers of several types, and long lines.
@@ -43,7 +43,7 @@ class Mpi:
         if source.endswith(".F90"):
             compiler = self.mpicc.replace("mpicc", "mpif90")
             flags = (*flags, *_FORTRAN_FLAGS, f"-J{out.parent}")
-        command = [compiler, "-O1", str(PROGRAMS / source), "-o", str(out), *flags]
+        command = [compiler, "-O1", str(source_file(source)), "-o", str(out), *flags]
         done = subprocess.run(command, capture_output=True, check=False, timeout=LIMIT_S)
         return str(out) if done.returncode == 0 else None
 

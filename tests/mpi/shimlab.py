@@ -25,6 +25,12 @@ FREED = "-Wuse-after-free=3"
 FORTRAN_STYLES = {"mpif_h": "MPIF_H", "use_mpi": "USE_MPI", "use_mpi_f08": "USE_F08"}
 
 
+def source_file(name):
+    """A program of this folder by its name, or by its path seen from here."""
+    path = PROGRAMS / name
+    return path if path.exists() else next(PROGRAMS.glob(f"*/{name}"))
+
+
 @dataclass(frozen=True)
 class Family:
     """One installed MPI: its commands and, built for it, the shim without keeper and agent."""
@@ -50,7 +56,7 @@ class Family:
         out = self.folder / f"{Path(source).stem}.so"
         with once.alone(out):
             if not out.exists():
-                command = [self.mpicc, "-O1", "-shared", "-fPIC", str(PROGRAMS / source), "-o", str(out)]
+                command = [self.mpicc, "-O1", "-shared", "-fPIC", str(source_file(source)), "-o", str(out)]
                 subprocess.run(command, check=True, timeout=120)
         return str(out)
 
@@ -60,7 +66,7 @@ class Family:
         if compiler == self.mpif90:
             # one name with buffers of several types, and mpif.h's lines, are what old programs have
             flags += ["-fallow-argument-mismatch", "-ffree-line-length-none"]
-        command = [compiler, "-O1", *flags, str(PROGRAMS / source), "-o", str(out)]
+        command = [compiler, "-O1", *flags, str(source_file(source)), "-o", str(out)]
         subprocess.run(command, check=True, timeout=120)
 
 
@@ -126,7 +132,7 @@ class Result:
 def sources_without_keeper(folder):
     """A copy of csrc/ in which no process outlives the ranks, so that their segments can be read."""
     shutil.copytree(CSRC, folder, ignore=shutil.ignore_patterns("start_keeper.c", "options_gen.h"))
-    shutil.copy(PROGRAMS / "no_keeper.c", folder / "guest")
+    shutil.copy(source_file("no_keeper.c"), folder / "guest")
     return folder
 
 

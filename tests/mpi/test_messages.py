@@ -49,7 +49,7 @@ SETTINGS = {
 def compiled(family):
     """The program, compiled so that the libraries find its functions in place of their own."""
     out = family.folder / "counted_collectives"
-    source = Path(__file__).parent / "programs" / "counted_collectives.c"
+    source = Path(__file__).parent / "programs" / "calls" / "counted_collectives.c"
     with once.alone(out):
         if not out.exists():
             command = [family.mpicc, "-O1", "-rdynamic", str(source), "-o", str(out)]

@@ -13,7 +13,7 @@ pytestmark = pytest.mark.timeout(2 * shimlab.TIME_LIMIT_S)
 def test_mpi4py_program(make_mpi, shm_dir):
     pytest.importorskip("mpi4py")
     family = make_mpi("own")
-    command = (sys.executable, shimlab.PROGRAMS / "calls.py")
+    command = (sys.executable, shimlab.source_file("calls.py"))
     bare = shimlab.launch(family, 2, *command)
     shimmed = shimlab.launch(family, 2, *command, preload=family.shim)
     assert shimmed.lines == bare.lines
@@ -47,7 +47,7 @@ def test_a_coordinator_that_fails_keeps_no_other_waiting(make_mpi, shm_dir):
     """Each takes part in what all of them do together: the application ends with them only."""
     pytest.importorskip("mpi4py")
     family = make_mpi("own")
-    done = shimlab.launch(family, 2, sys.executable, shimlab.PROGRAMS / "lame_coordinator.py")
+    done = shimlab.launch(family, 2, sys.executable, shimlab.source_file("lame_coordinator.py"))
     assert done.lines == ["rank 0 goes on", "rank 1 goes on"], done.stderr
     assert done.code == 0
     assert "mpicoloc: coordinator: ModuleNotFoundError" in done.stderr

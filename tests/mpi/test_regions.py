@@ -42,7 +42,7 @@ def test_fortran_has_units(family, shm_dir, style):
 
 def test_python(make_mpi, shm_dir):
     family = make_mpi("own")
-    command = (sys.executable, shimlab.PROGRAMS / "regions.py")
+    command = (sys.executable, shimlab.source_file("regions.py"))
     assert shimlab.launch(family, 2, *command).code == 0
     assert shimlab.launch(family, 2, *command, preload=family.shim).code == 0
     found = shimlab.segments(shm_dir)

@@ -33,7 +33,7 @@ FLAGS = ("-std=gnu11", "-O1", "-Wall", "-Wextra", "-Werror")
 
 
 def compile_c(name, sources, factory):
-    files = [*sources, ROOT / "tests" / "c" / f"{name}.c"]
+    files = [*sources, objects.of_tests(name)]
     return objects.program(factory.mktemp(name) / name, files, FLAGS, once.folder(factory) / "objects")
 
 

@@ -29,6 +29,12 @@ SANITIZED = (*FLAGS, "-fsanitize=address,undefined", "-fno-sanitize-recover=unde
 """Objects are shared only by programs with the same flags."""
 
 
+def of_tests(name: str) -> Path:
+    """The C file of that name below tests/c, where each room has a folder."""
+    (found,) = (CSRC.parent / "tests" / "c").glob(f"*/{name}.c")
+    return found
+
+
 def of_csrc(*names: str) -> list[Path]:
     """Files by their path in csrc/."""
     return [CSRC / name for name in names]

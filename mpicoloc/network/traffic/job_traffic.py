@@ -99,7 +99,7 @@ def job_traffic(
             n_unknown += calls.n
         elif calls.to_group and not calls.call.is_blocking and _NONBLOCKING not in notes:
             notes.append(_NONBLOCKING)
-    dropped_bytes = _dropped_bytes(tables, n_ranks)
+    dropped_bytes = _bytes_outside_job(tables, n_ranks)
     by_call = {name: TrafficSum(n_ranks, (sparse[name].total(), *exchanges[name])) for name in sparse}
     by_call[PARTS] = TrafficSum(n_ranks, (parts,))
     pairs = [
@@ -132,7 +132,7 @@ def _missing_notes(n_unknown: int, dropped_bytes: int) -> Iterator[str]:
         )
 
 
-def _dropped_bytes(tables: Mapping[str, Table], n_ranks: int) -> int:
+def _bytes_outside_job(tables: Mapping[str, Table], n_ranks: int) -> int:
     total_bytes = 0
     for name, columns in (("peers", ("bytes", "recv_bytes")), ("parts", ("bytes",))):
         unknown = tables[name][~_is_between_ranks(tables[name], n_ranks)]

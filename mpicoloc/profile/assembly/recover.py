@@ -10,15 +10,14 @@ import numpy.random
 
 from mpicoloc.core.profile import Profile
 from mpicoloc.core.tables import COLUMNS
-from mpicoloc.errors import MpicolocError, Refused
+from mpicoloc.errors import MALFORMED, MpicolocError, Refused
 from mpicoloc.measure import ipc, loop
 from mpicoloc.profile import profile_ipc, rows
 from mpicoloc.profile.assembly import checkpoint_files
 from mpicoloc.profile.assembly.job_network import on_network
 from mpicoloc.profile.assembly.merge import merge
 from mpicoloc.profile.assembly.node_part import NodePart, unpack
-from mpicoloc.profile.sandbox import Pieces, apart, grant_time
-from mpicoloc.trace.bundle import STRANGE
+from mpicoloc.profile.sandbox import Pieces, grant_time, run_in_child
 
 _NEEDED = (hashlib, numpy.random, ipc, loop)
 """What `merge` imports when it needs it, where no module can be read any more."""
@@ -79,7 +78,7 @@ def recover(places: Sequence[str]) -> tuple[Profile, list[str]]:
         profile, more = profile_ipc.unpack(content)
         return profile, [str(line) for line in more["left_out"]]
 
-    return apart(next(iter(found)) if len(found) == 1 else places[0], lambda: _recovered(found), read)
+    return run_in_child(next(iter(found)) if len(found) == 1 else places[0], lambda: _recovered(found), read)
 
 
 def _recovered(content: Mapping[str, bytes]) -> Pieces:
@@ -88,7 +87,7 @@ def _recovered(content: Mapping[str, bytes]) -> Pieces:
     kept, left_out = of_one_run(found, max(found, key=lambda file: file.start_s))
     try:
         profile = on_network(merge([file.part for file in kept], partial=True))
-    except STRANGE as error:
+    except MALFORMED as error:
         raise checkpoint_files.damage(kept[0].path, error) from error
     return profile_ipc.pack(replace(profile, tables=dict(profile.tables)), {"left_out": left_out})
 
@@ -112,7 +111,7 @@ def read_part(path: str, packed: bytes | None = None) -> NodePart:
             raise ValueError("it has no ranks")
     except MpicolocError:
         raise
-    except STRANGE as error:
+    except MALFORMED as error:
         raise checkpoint_files.damage(path, error) from error
     return part
 

@@ -15,8 +15,8 @@ from mpicoloc.core.profile import Profile
 from mpicoloc.errors import DataError
 from mpicoloc.profile.frames import Frames
 from mpicoloc.report.export.call_chunks import Calls, common, node_offsets_ns
-from mpicoloc.report.export.event_ring import Kept
-from mpicoloc.report.export.full_trace import Whole
+from mpicoloc.report.export.event_ring import EventRing
+from mpicoloc.report.export.full_trace import FullTrace
 from mpicoloc.report.export.messages import Messages, Side, matched
 from mpicoloc.trace.trace import MAX_RANKS
 
@@ -166,7 +166,7 @@ def recording(job: Frames) -> Recording:
             told = "the profile has no trace: run the job with --trace all"
         raise DataError(f"{told}; this format needs it, json, parquet and prometheus do not")
     # A folder that lies there may be of an earlier run.
-    source: Source = Kept(profile) if len(profile.tables["events"]) else Whole(profile, job.trace)
+    source: Source = EventRing(profile) if len(profile.tables["events"]) else FullTrace(profile, job.trace)
     shutters = profile.tables["shutters"]
     shutter_ns = common(shutters["t0_ns"], node_offsets_ns(profile, shutters)).tolist()
     return Recording(profile, source, min([source.span_ns[0], *shutter_ns]))

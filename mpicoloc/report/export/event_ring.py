@@ -22,7 +22,7 @@ _SENDS = re.compile(r"MPI_(I?[bsr]?send|Start)(_c)?", re.IGNORECASE)
 _RECEIVES = re.compile(r"MPI_(M?recv|(Wait|Test)(all|any|some)?)(_c)?", re.IGNORECASE)
 
 
-class Kept:
+class EventRing:
     """The table `events`, whose calls that overlap are put on tracks of their own.
 
     Raises

@@ -24,7 +24,7 @@ _COLUMNS = ("rank", "peer", "bytes", "begin_ns", "end_ns")
 _NO_ROWS = np.zeros(0, np.int64)
 
 
-class Whole:
+class FullTrace:
     """A trace of every call; a track is a thread of a rank.
 
     Raises

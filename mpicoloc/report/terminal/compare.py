@@ -61,7 +61,7 @@ def columns(runs: Sequence[Mapping[str, _Value]], names: Sequence[str]) -> dict[
     return {name: [run.get(name, None if name in UNITS else 0.0) for run in runs] for name in names}
 
 
-def functions(runs: Sequence[Mapping[str, _Value]]) -> list[str]:
+def functions_by_time(runs: Sequence[Mapping[str, _Value]]) -> list[str]:
     """The MPI functions of the runs, those that took most time first."""
     names = sorted({name for run in runs for name in run if name not in UNITS})
     return sorted(names, key=lambda name: -sum(_time_s(run, name) for run in runs))

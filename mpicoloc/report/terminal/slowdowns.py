@@ -25,7 +25,7 @@ _SCORES = {
     "inside new": ("new", "coverage"),
     "width new": ("new", "width"),
 }
-"""Columns of the table: which rows, and a field of `slowdown.scores.Marks`."""
+"""Columns of the table: which rows, and a field of `slowdown.scores.Scores`."""
 _SHORT = ("error new", "cost new")
 """Those that decide whether a model is of use."""
 

@@ -23,8 +23,8 @@ from mpicoloc.core.training import TrainingSet
 from mpicoloc.errors import DataError
 from mpicoloc.slowdown.features import FEATURES
 from mpicoloc.slowdown.fitted import FittedModel
-from mpicoloc.slowdown.scores import Answers, Marks, answers, marks, together
-from mpicoloc.slowdown.training.problem import Ints, Problem, fitted, parted, predicted, problem
+from mpicoloc.slowdown.scores import Predictions, Scores, concatenated, scores_of, with_intervals
+from mpicoloc.slowdown.training.problem import Ints, Problem, fitted, leave_program_out, predicted, problem
 from mpicoloc.slowdown.training.regressors import BASELINES, KINDS, Kind
 from mpicoloc.slowdown.training.search import Tuned, tuned
 
@@ -44,15 +44,15 @@ class _Rival:
 
     name: str
     whole: Tuned
-    known: Answers
-    new: list[tuple[float, Answers]]
+    known: Predictions
+    new: list[tuple[float, Predictions]]
     """For each part: the cost by which a search inside the rest would choose, and the answers."""
 
     @property
     def score(self) -> dict[str, Any]:
         """For the card."""
-        new = marks(together([part for _, part in self.new]))
-        told = {"known": dataclasses.asdict(marks(self.known)), "new": dataclasses.asdict(new)}
+        new = scores_of(concatenated([part for _, part in self.new]))
+        told = {"known": dataclasses.asdict(scores_of(self.known)), "new": dataclasses.asdict(new)}
         found = {"cost": self.whole.cost, "parameters": dict(self.whole.parameters)}
         return {"kind": self.name, **found, **told}
 
@@ -78,7 +78,7 @@ def fit_model(
     FittedModel
         The kind of the least cost in its own search; but the cheaper one of `SAME_FOR_ALL`, where choosing so
         costs no less. Its card has ``scores``, in the order of that ``cost``: for each kind
-        `scores.Marks` of ``known`` rows (30 % at random) and of ``new`` programs; ``choice``: the marks
+        `scores.Scores` of ``known`` rows (30 % at random) and of ``new`` programs; ``choice``: the scores
         of choosing by the same rule without each program left out; ``held``: `search.Tuned`;
         ``features`` and ``training``.
 
@@ -132,29 +132,29 @@ def _contest(given: Problem, name: str, kind: Kind, n_trials: int, seed: int) ->
     n_held = max(1, round(HELD_BACK_FRAC * len(order)))
     held, rest = np.sort(order[:n_held]), np.sort(order[n_held:])
     usual = float(given.slowdown[held].mean())  # as Eq. 2 has it
-    _, known = _asked(given, kind, rest, held, n_trials, seed, usual)
+    _, known = _evaluate(given, kind, rest, held, n_trials, seed, usual)
     nested = max(1, round(NESTED_FRAC * n_trials))
-    parts = list(parted(given, _all(given), MAX_PROGRAM_FOLDS, seed))
+    parts = list(leave_program_out(given, _all(given), MAX_PROGRAM_FOLDS, seed))
     if not parts:
         raise DataError("each program was paired with the others of one only; measure more pairs")
-    new = [_asked(given, kind, train, test, nested, seed, given.mean(train)) for train, test in parts]
+    new = [_evaluate(given, kind, train, test, nested, seed, given.mean(train)) for train, test in parts]
     return _Rival(name, tuned(given, kind, _all(given), n_trials, seed), known, new)
 
 
-def _asked(
+def _evaluate(
     given: Problem, kind: Kind, train: Ints, test: Ints, n_trials: int, seed: int, usual: float
-) -> tuple[float, Answers]:
+) -> tuple[float, Predictions]:
     """Cost inside `train`, and answers about `test` by a model that was made of `train` alone."""
     found = tuned(given, kind, train, n_trials, seed)
     value = predicted(given, kind, found.parameters, train, test, seed)
-    return found.cost, answers(given.slowdown[test], given.weight[test], usual, value, found.band)
+    return found.cost, with_intervals(given.slowdown[test], given.weight[test], usual, value, found.band)
 
 
-def _choice(rivals: Sequence[_Rival]) -> Marks:
-    """Marks where the kind, too, is chosen without the program left out; of equals the first one."""
+def _choice(rivals: Sequence[_Rival]) -> Scores:
+    """Scores where the kind, too, is chosen without the program left out; of equals the first one."""
     parts = zip(*(rival.new for rival in rivals), strict=True)
     best = [min(part, key=lambda found: found[0])[1] for part in parts]
-    return marks(together(best))
+    return scores_of(concatenated(best))
 
 
 def _all(given: Problem) -> Ints:
@@ -180,7 +180,7 @@ def _final(training: TrainingSet, given: Problem, name: str, whole: Tuned, seed:
         n_rows=len(slowdown),
         machine=training.machine,
         card={
-            "features": [_told(name) for name in names],
+            "features": [_feature_card(name) for name in names],
             "training": _summary(training),
             "held": whole.held,
             "seed": seed,
@@ -189,7 +189,7 @@ def _final(training: TrainingSet, given: Problem, name: str, whole: Tuned, seed:
     )
 
 
-def _told(name: str) -> dict[str, str]:
+def _feature_card(name: str) -> dict[str, str]:
     feature = FEATURES.get(name)
     return {"name": name, "unit": feature.unit, "meaning": feature.meaning} if feature else {"name": name}
 

@@ -105,7 +105,7 @@ def _differ(features: Array) -> NDArray[np.bool_]:
     return np.array([len(np.unique(column[~np.isnan(column)])) > 1 for column in features.T], bool)
 
 
-def parted(given: Problem, rows: Ints, n_folds: int, seed: int) -> Iterator[tuple[Ints, Ints]]:
+def leave_program_out(given: Problem, rows: Ints, n_folds: int, seed: int) -> Iterator[tuple[Ints, Ints]]:
     """Rows to learn from and rows to be asked about: with programs at either end that the first do not know.
 
     Parameters

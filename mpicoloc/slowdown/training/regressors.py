@@ -17,10 +17,10 @@ from sklearn.linear_model import ElasticNet
 from sklearn.neural_network import MLPRegressor
 from sklearn.svm import SVR
 
+from mpicoloc.slowdown.array_regressors import ACTIVATIONS, Kernel, Layers, Linear, Product, Similar
 from mpicoloc.slowdown.fitted import Regressor
 from mpicoloc.slowdown.forest import LEAF, Trees
-from mpicoloc.slowdown.smooth import ACTIVATIONS, Kernel, Layers, Linear, Product, Similar
-from mpicoloc.slowdown.training import simple
+from mpicoloc.slowdown.training import small_sample_regressors
 
 Array = NDArray[np.float64]
 Parameters = Mapping[str, Any]
@@ -195,7 +195,7 @@ KINDS: Mapping[str, Kind] = {
     "two factors": Kind(
         {"alpha": Real(1e-3, 10.0, log=True)},
         {"alpha": 0.1},
-        lambda parameters, seed: simple.Product(**parameters),
+        lambda parameters, seed: small_sample_regressors.Product(**parameters),
         _product_arrays,
         True,
     ),
@@ -207,7 +207,7 @@ KINDS: Mapping[str, Kind] = {
             "of_target": Real(0.0, 1.0),
         },
         {"length": 0.7, "noise": 0.1, "joint": 0.3, "of_target": 0.5},
-        lambda parameters, seed: simple.Similar(**parameters),
+        lambda parameters, seed: small_sample_regressors.Similar(**parameters),
         _similar_arrays,
         True,
     ),
@@ -290,10 +290,16 @@ KINDS: Mapping[str, Kind] = {
 """Those of the paper, two more kinds of trees, and two of few parameters. The network is fitted by Adam,
 which has no schedule for its learning rate, so Table 2's `learning_rate` is not searched."""
 BASELINES: Mapping[str, Kind] = {
-    "mean": Kind({}, {}, lambda parameters, seed: simple.Mean(), _linear_arrays, True),
-    "quantile": Kind({}, {}, lambda parameters, seed: simple.Quantile(), _linear_arrays, True),
+    "mean": Kind({}, {}, lambda parameters, seed: small_sample_regressors.Mean(), _linear_arrays, True),
+    "quantile": Kind(
+        {}, {}, lambda parameters, seed: small_sample_regressors.Quantile(), _linear_arrays, True
+    ),
     "intensity (DI)": Kind(
-        {}, {"features": "misses"}, lambda parameters, seed: simple.Intensity(), _linear_arrays, True
+        {},
+        {"features": "misses"},
+        lambda parameters, seed: small_sample_regressors.Intensity(),
+        _linear_arrays,
+        True,
     ),
 }
 """What a model must be better than."""

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from mpicoloc.slowdown.costs import cost
 from mpicoloc.slowdown.intervals import Band, band, covering
-from mpicoloc.slowdown.training.problem import FEATURE_SETS, LOOKED_AT, Problem, parted, predicted
+from mpicoloc.slowdown.training.problem import FEATURE_SETS, LOOKED_AT, Problem, leave_program_out, predicted
 from mpicoloc.slowdown.training.regressors import Choice, Kind, Parameters
 
 Array = NDArray[np.float64]
@@ -67,7 +67,7 @@ def tuned(given: Problem, kind: Kind, rows: Ints, n_trials: int, seed: int) -> T
     tree-structured Parzen estimator. The interval comes from what the best trial predicted for
     programs left out.
     """
-    parts = list(parted(given, rows, N_FOLDS, seed))
+    parts = list(leave_program_out(given, rows, N_FOLDS, seed))
     usual = {LOOKED_AT: "mean", **kind.usual} if kind.space else dict(kind.usual)
     if not parts:
         # Too few programs to leave one out: no more certain than their mean.

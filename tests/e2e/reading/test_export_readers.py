@@ -20,7 +20,7 @@ import mpicoloc
 from mpicoloc.core.tables import COLUMNS
 
 pytestmark = pytest.mark.e2e
-PAGE = Path(__file__).resolve().parents[3] / "docs" / "howto" / "export" / "perfetto.md"
+PAGE = Path(__file__).resolve().parents[3] / "docs" / "howto" / "read" / "export" / "perfetto.md"
 N_MESSAGES = N_RANKS * N_ROUNDS * 2
 
 

@@ -32,7 +32,7 @@ def test_the_page_is_what_the_result_files_give(tables):
 
 
 def test_every_result_is_on_the_page_with_machine_and_date(tables):
-    assert {file.stem for file in tables.RESULTS.glob("*.json")} == set(tables.ORDER)
+    assert {file.stem for file in tables.RESULTS.rglob("*.json")} == set(tables.ORDER)
     for name in tables.ORDER:
         result = tables.read(name)
         assert result["machine"] and result["date"] and result["title"]
@@ -42,10 +42,10 @@ def test_every_result_is_on_the_page_with_machine_and_date(tables):
 
 
 def test_files_stay_as_they_are_when_nothing_changes(tables, results):
-    before = {file: file.read_text() for file in results.glob("*.json")}
+    before = {file: file.read_text() for file in results.rglob("*.json")}
     for name in tables.ORDER:
         tables.write(name, tables.read(name))
-    assert before == {file: file.read_text() for file in results.glob("*.json")}
+    assert before == {file: file.read_text() for file in results.rglob("*.json")}
 
 
 def test_a_printed_table_takes_the_place_of_the_one_with_its_columns(tables, results):

@@ -18,7 +18,15 @@ MOST_CPU_S = 10
 
 @pytest.fixture(scope="module")
 def rows():
-    command = [sys.executable, ROOT / "benchmarks" / "pairing.py", "--json", "--jobs", "1000", "--runs", "1"]
+    command = [
+        sys.executable,
+        ROOT / "benchmarks" / "schedule" / "pairing.py",
+        "--json",
+        "--jobs",
+        "1000",
+        "--runs",
+        "1",
+    ]
     out = subprocess.run(
         [*command, "--peers", "none"], capture_output=True, text=True, check=True, timeout=250
     ).stdout

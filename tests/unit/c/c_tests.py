@@ -20,7 +20,7 @@ N_LOOKS = 3
 
 def build(tmp_path_factory, name, sources, flags, perf=()):
     folder = once.folder(tmp_path_factory) / "objects"
-    files = [ROOT / f"tests/c/{name}.c", *sources]
+    files = [objects.of_tests(name), *sources]
     out = tmp_path_factory.mktemp(name) / name
     return objects.program(out, files, flags, folder, {"perf.c": perf})
 

@@ -37,8 +37,8 @@ def build(tmp_path_factory: pytest.TempPathFactory) -> Build:
     def build_one(name: str, sources: Sequence[Path], folder: Path, **flags_of: tuple[str, ...]) -> Path:
         """A program of tests/c, or the keeper; `flags_of` are more flags of the file of that name."""
         files = [*sources]
-        if (ROOT / f"tests/c/{name}.c").exists():
-            files.append(ROOT / f"tests/c/{name}.c")
+        if name != "mpicoloc-keeper":
+            files.append(objects.of_tests(name))
         extra = {f"{stem}.c": flags for stem, flags in flags_of.items()}
         return objects.program(folder / name, files, objects.SANITIZED, shared, extra)
 
@@ -81,7 +81,7 @@ def test_a_board_that_is_not_as_agents_left_it(build: Build, tmp_path: Path, sce
 def test_no_race_between_agent_board_and_tables(tmp_path_factory: pytest.TempPathFactory, tmp_path: Path,
                                                 trace: str) -> None:  # fmt: skip
     flags = (*objects.FLAGS, "-fsanitize=thread")
-    files = [ROOT / "tests/c/test_races.c", *CORE]
+    files = [ROOT / "tests/c/agent/test_races.c", *CORE]
     link = ("-Wl,--wrap=mmap,--wrap=munmap", "-lm", "-lpthread", "-ldl")
     folder = once.folder(tmp_path_factory) / "objects"
     program = objects.program(tmp_path / "test_races", files, flags, folder, link=link)

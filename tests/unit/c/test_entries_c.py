@@ -58,7 +58,7 @@ def run(*command: str | Path, text: str = "") -> str:
 @pytest.fixture(scope="module")
 def entries_of(tmp_path_factory: pytest.TempPathFactory) -> Path:
     program = tmp_path_factory.mktemp("entries") / "entries_of"
-    sources = [ROOT / "tests/c/entries_of.c", CSRC / "agent/loop/entries.c"]
+    sources = [ROOT / "tests/c/agent/entries_of.c", CSRC / "agent/loop/entries.c"]
     run(
         *CC,
         "-std=gnu11",

@@ -9,7 +9,6 @@ from pathlib import Path
 import objects
 import once
 import pytest
-from c_tests import ROOT
 from objects import CSRC, SANITIZED
 
 from mpicoloc.slurm import step_note
@@ -30,7 +29,7 @@ def spool(tmp_path):
 
 
 def run(name, parts, spool, factory, *flags):
-    sources = [ROOT / "tests/c" / f"{name}.c", *(CSRC / "spank" / part for part in parts)]
+    sources = [objects.of_tests(name), *(CSRC / "spank" / part for part in parts)]
     flags = (*SANITIZED, "-Wno-format-truncation", *flags)
     program = objects.program(spool.parent / name, sources, flags, once.folder(factory) / "objects")
     done = subprocess.run([program, spool], capture_output=True, text=True, timeout=90, check=False)

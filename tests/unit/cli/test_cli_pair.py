@@ -153,7 +153,7 @@ def test_an_empty_queue_is_an_empty_plan(folder, capsys):
         (JOBS, SLOWDOWNS + "lammps,lammps,2\n", [], 3, "lammps beside lammps is there twice"),
         (JOBS, SLOWDOWNS, ["--policy", "best"], 2, "no policy 'best'"),
         (JOBS, SLOWDOWNS, ["--threshold", "1.5"], 2, "threshold must be in (0, 1]"),
-        (JOBS, SLOWDOWNS, ["--nodes", "0"], 2, "--nodes must be a whole number >= 1, got '0'"),
+        (JOBS, SLOWDOWNS, ["--nodes", "0"], 2, "--nodes must be a whole number of at least 1, got '0'"),
         (JOBS, SLOWDOWNS, ["--node-cores", "4"], 3, "does not fit a node of 4 cores"),
         (JOBS, SLOWDOWNS, ["--policy", "di"], 3, "needs an intensity"),
         (

@@ -75,4 +75,7 @@ def test_prose_is_wrapped_and_what_is_indented_stays(monkeypatch):
 def test_the_commands_own_help():
     parser = cli.build_parser(None)[0]
     assert [own_words(example)[0] for example in helping.examples_of(parser)] == ["run", "show", "show"]
-    assert all(f"    {verb} " in parser.format_help() for verb in cli.VERBS)
+    text = parser.format_help()
+    order = [text.index(f"\n    {verb} ") for verb in cli.VERBS]
+    titles = [text.index(f"\n  {group}:\n    {next(iter(verbs))} ") for group, verbs in cli.GROUPS.items()]
+    assert order == sorted(order) and titles == sorted(titles)

@@ -119,7 +119,7 @@ def test_long_lists_are_cut_and_say_so(show):
 @pytest.mark.parametrize("n", ["0", "-1", "x", "1.5"])
 def test_top_must_be_positive(n, capsys):
     assert main(["show", f"--top={n}", "p.h5"]) == 2
-    assert f"--top must be a whole number above 0, got '{n}'" in capsys.readouterr().err
+    assert f"--top must be a whole number of at least 1, got '{n}'" in capsys.readouterr().err
 
 
 def test_who_ran_it_where_and_when(show):

@@ -15,9 +15,8 @@ from hypothesis import strategies as st
 
 from mpicoloc.cli.main import main
 from mpicoloc.core.tables import table
-from mpicoloc.errors import DataError, Refused
+from mpicoloc.errors import MALFORMED, DataError, Refused
 from mpicoloc.profile import canonical, hdf5, profile_ipc, sandbox, signature
-from mpicoloc.trace import bundle
 
 ESCAPE = "\x1b]0;owned\x07"
 
@@ -177,7 +176,7 @@ def test_an_answer_that_is_none_is_damage_and_never_code(path, monkeypatch, tmp_
 def test_an_error_that_is_none_is_damage(path, monkeypatch, said):
     monkeypatch.setattr(sandbox, "_GOOD", b"")
     with pytest.raises(DataError, match="is damaged"):
-        sandbox.apart(str(path), lambda: [said], bytes)
+        sandbox.run_in_child(str(path), lambda: [said], bytes)
 
 
 def test_errors_come_back_as_they_were(path):
@@ -185,7 +184,7 @@ def test_errors_come_back_as_they_were(path):
         raise Refused("it is 1 o'clock")
 
     with pytest.raises(Refused, match="it is 1 o'clock"):
-        sandbox.apart(str(path), work, bytes)
+        sandbox.run_in_child(str(path), work, bytes)
 
 
 PARCEL = b"".join(profile_ipc.pack(sample.profile(n_shutters=2), {"a": [1]}))
@@ -206,7 +205,7 @@ def test_a_changed_parcel_is_a_profile_or_none(at, bytes_, cut):
     changed = PARCEL[:at] + bytes_ + (b"" if cut else PARCEL[at + len(bytes_) :])
     try:
         profile, _ = profile_ipc.unpack(memoryview(changed))
-    except (DataError, *bundle.STRANGE):
+    except (DataError, *MALFORMED):
         return
     assert isinstance(profile.job.n_cores, int) and isinstance(profile.job.id, str)
 

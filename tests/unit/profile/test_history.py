@@ -12,7 +12,7 @@ import mpicoloc
 from mpicoloc.cli.main import main
 from mpicoloc.profile import hdf5, history
 from mpicoloc.profile import parallel as module_each
-from mpicoloc.profile.parallel import each
+from mpicoloc.profile.parallel import parallel_map
 
 
 @pytest.fixture(autouse=True)
@@ -55,7 +55,7 @@ def test_only_files_that_are_new_are_read(folder, monkeypatch):
     def here(paths, _):
         return ((path, work(path)) for path in paths)
 
-    monkeypatch.setattr(history, "each", here)
+    monkeypatch.setattr(history, "parallel_map", here)
     assert mpicoloc.history(folder).equals(first)
     assert reads == []
     (folder / "0.h5").unlink()
@@ -98,7 +98,7 @@ def test_a_file_that_was_not_answered_in_time_is_read_next_time(folder, monkeypa
 
 def test_nobody_waits_for_readers_that_are_not_needed(tmp_path):
     (tmp_path / "p.h5").touch()
-    answers = each([str(tmp_path / "p.h5")] * 1000, lambda path, raw: {"x": "x" * 100_000})
+    answers = parallel_map([str(tmp_path / "p.h5")] * 1000, lambda path, raw: {"x": "x" * 100_000})
     assert next(answers)[1]["x"][0] == "x"
     answers.close()
     with pytest.raises(ChildProcessError):

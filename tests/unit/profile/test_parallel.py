@@ -29,7 +29,7 @@ def test_each_file_has_its_own_answer_however_many_are_open(tmp_path, monkeypatc
             raise DataError(f"{path} is thirty")
         return {"said": raw.read().decode()}
 
-    found = dict(module.each(paths, work))
+    found = dict(module.parallel_map(paths, work))
     assert set(found) == set(paths)
     for path, answer in found.items():
         if path.endswith(("7.h5", "30.h5")) or path == paths[-1]:
@@ -55,7 +55,7 @@ def test_a_process_answers_for_its_own_files_only(tmp_path, monkeypatch):
             os._exit(0)
         return {"said": path}
 
-    found = dict(module.each(paths, work))
+    found = dict(module.parallel_map(paths, work))
     assert [found[path]["said"] for path in paths] == ["forged"] * 2 + paths[2:]
 
 
@@ -93,7 +93,7 @@ def is_pipe(handle):
 @pytest.mark.parametrize("hang", [stopped, babbling])
 def test_a_file_that_is_never_answered_costs_its_own_answer(files, monkeypatch, hang):
     monkeypatch.setattr(module, "ANSWER_S", 2.5)
-    found = dict(module.each(files, hang))
+    found = dict(module.parallel_map(files, hang))
     assert set(found) == set(files)
     for path, answer in found.items():
         if path in (files[0], files[9], files[23]):
@@ -114,13 +114,13 @@ def test_of_files_that_are_opened_together_the_one_that_hangs_is_blamed(files, m
         return opened(path, stack)
 
     monkeypatch.setattr(module, "_opened", opened_at_last)
-    found = dict(module.each(files, lambda path, raw: {"said": path}))
+    found = dict(module.parallel_map(files, lambda path, raw: {"said": path}))
     assert {path for path, answer in found.items() if answer != {"said": path}} == {files[17]}
 
 
 def test_the_time_of_whoever_asks_is_not_that_of_who_answers(files, monkeypatch):
     monkeypatch.setattr(module, "ANSWER_S", 2.5)
-    answers = module.each(files, lambda path, raw: {"said": "x" * 200_000})
+    answers = module.parallel_map(files, lambda path, raw: {"said": "x" * 200_000})
     next(answers)
     signal.sigtimedwait([], 3.0)
     assert not any(isinstance(answer, Exception) for _, answer in answers)
@@ -146,11 +146,11 @@ def asleep(path, raw):
 
 def test_a_process_that_cannot_be_killed_is_left(files, monkeypatch, immortal):
     monkeypatch.setattr(module, "ANSWER_S", 2.5)
-    found = dict(module.each(files, asleep))
+    found = dict(module.parallel_map(files, asleep))
     assert sum(isinstance(answer, EnvironmentFault) for answer in found.values()) == 3
     monkeypatch.setattr(sandbox, "WAIT_S", 0.5)
     with pytest.raises(DataError):
-        sandbox.apart("hung", signal.pause, bytes)
+        sandbox.run_in_child("hung", signal.pause, bytes)
     left = list(sandbox._LEFT)
     assert len(left) >= 4
     monkeypatch.undo()
@@ -158,7 +158,7 @@ def test_a_process_that_cannot_be_killed_is_left(files, monkeypatch, immortal):
         os.kill(pid, signal.SIGKILL)
     deadline_s = time.monotonic() + LIMIT_S
     while sandbox._LEFT and time.monotonic() < deadline_s:
-        assert sandbox.apart("well", lambda: [b"x"], bytes) == b"x"
+        assert sandbox.run_in_child("well", lambda: [b"x"], bytes) == b"x"
     assert sandbox._LEFT == [], "they are waited for when they have ended"
     for pid in left:
         with pytest.raises(ChildProcessError):

@@ -47,7 +47,7 @@ def key_file(tmp_path):
 
 def in_child(work, **more):
     """What `work` answers in the process that a user's file is read in."""
-    return sandbox.apart(
+    return sandbox.run_in_child(
         "p.h5", lambda: [json.dumps(work()).encode()], lambda said: json.loads(bytes(said)), **more
     )
 
@@ -203,7 +203,7 @@ def test_it_signs_as_before(path, key_file, tmp_path):
     signature.sign(path, key_file, 1.0, str(out))
     taken = signature.snapshot(out)
     assert signature.verify(taken, KEY).is_good and signature.verify(taken, key_file).is_good
-    assert [found.price for found in profiles.facts([str(out)], UID)] == [sample.profile().price]
+    assert [found.price for found in profiles.read_facts([str(out)], UID)] == [sample.profile().price]
     by_bytes = signature.signed(str(path), path.read_bytes(), KEY, 1.0, uid=UID)
     assert by_bytes == out.read_bytes()
 
@@ -226,7 +226,7 @@ def test_what_is_damaged_is_left_out_of_many(path, tmp_path, monkeypatch):
         path,
         path,
     ]
-    assert [found.job.id for found in profiles.facts(map(str, given), UID)] == ["42"] * 5
+    assert [found.job.id for found in profiles.read_facts(map(str, given), UID)] == ["42"] * 5
 
 
 STOPPED = """
@@ -312,12 +312,12 @@ def test_neither_child_nor_parent_has_the_key_in_its_memory(path, key_file, tmp_
 
 def test_an_answer_that_is_too_long_or_never_comes_is_damage(monkeypatch):
     with pytest.raises(DataError, match="is damaged"):
-        sandbox.apart("p.h5", lambda: [b"x" * 101], bytes, uid=UID, most_bytes=100)
-    assert sandbox.apart("p.h5", lambda: [b"x" * 100], bytes, uid=UID, most_bytes=100) == b"x" * 100
+        sandbox.run_in_child("p.h5", lambda: [b"x" * 101], bytes, uid=UID, most_bytes=100)
+    assert sandbox.run_in_child("p.h5", lambda: [b"x" * 100], bytes, uid=UID, most_bytes=100) == b"x" * 100
     before = set(children(os.getpid()))
     monkeypatch.setattr(sandbox, "WAIT_S", 0.3)
     with pytest.raises(DataError, match="is damaged"):
-        sandbox.apart("p.h5", lambda: time.sleep(1000), bytes, uid=UID)
+        sandbox.run_in_child("p.h5", lambda: time.sleep(1000), bytes, uid=UID)
     assert set(children(os.getpid())) <= before
 
 

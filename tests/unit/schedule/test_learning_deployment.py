@@ -89,7 +89,9 @@ def test_all_jobs_run_once_and_two_at_most(n_jobs, seed, policy, n_servers):
 def test_the_second_queue_of_a_campaign_that_hurts_is_as_short_as_fifo():
     """As the page says; whoever learns nothing needs 1.6 times as long each time."""
     pytest.importorskip("sklearn", reason="the extra schedule is not installed")
-    spec = importlib.util.spec_from_file_location("deploying", ROOT / "benchmarks" / "deployment.py")
+    spec = importlib.util.spec_from_file_location(
+        "deploying", ROOT / "benchmarks" / "schedule" / "deployment.py"
+    )
     deploying = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(deploying)
     learnt = training_file.read(ROOT / "benchmarks" / "data" / "campaign-same.npz")

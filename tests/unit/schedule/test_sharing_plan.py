@@ -6,19 +6,19 @@ import math
 from waiting_jobs import NOW_S, QUEUES, decided, job, node, told
 
 from mpicoloc.core.batch import RUNNING, Snapshot
-from mpicoloc.schedule.assignment import Share, share_of, told_s
+from mpicoloc.schedule.assignment import Assignment, assigned_at_s, assignment_of
 from mpicoloc.schedule.policies import Group
 from mpicoloc.schedule.sharing_plan import Commit, Release, candidates, released
 
 
 def test_the_first_of_a_pair_leads():
     (found,) = decided([job(1), job(2)], [node("n1")])
-    assert found == Commit(Share((1,), ("n1",)), (), (1.5,), "to share with 2")
+    assert found == Commit(Assignment((1,), ("n1",)), (), (1.5,), "to share with 2")
 
 
 def test_its_partner_joins_where_it_runs():
     (found,) = decided([told(1, state=RUNNING), job(2)], [node("n1")])
-    assert found == Commit(Share((1, 2), ("n1",)), (), (1.5, 1.5), "its partner runs there")
+    assert found == Commit(Assignment((1, 2), ("n1",)), (), (1.5, 1.5), "its partner runs there")
 
 
 def test_no_job_joins_while_a_node_is_idle():
@@ -96,7 +96,7 @@ def test_a_job_alone_that_comes_first_has_the_first_node():
     plan = lambda leaders, jobs: [Group((0,), 100.0, "no profile"), Group((1, 2), 100.0)]  # noqa: E731
     assert decided([job(1), job(2), job(3)], [node("n1")], plan) == []
     (found,) = decided([job(1), job(2), job(3)], [node("n1"), node("n2")], plan)
-    assert found.share == Share((2,), ("n2",))
+    assert found.share == Assignment((2,), ("n2",))
 
 
 def test_who_cannot_share_has_his_turn_before_leaders():
@@ -121,10 +121,10 @@ def test_jobs_on_two_nodes_pair_where_two_nodes_become_free_together():
     assert decided([*wide, *apart, job(9, RUNNING, ["n3"])], nodes) == []
     both = job(7, RUNNING, ["n1", "n2"], n_nodes=2)
     (found,) = decided([*wide, both, job(9, RUNNING, ["n3"])], nodes)
-    assert found.share == Share((1,), ("n1", "n2"))
+    assert found.share == Assignment((1,), ("n1", "n2"))
     leader = told(1, ["n1", "n2"], state=RUNNING)
     (found,) = decided([leader, wide[1], job(9, RUNNING, ["n3"])], nodes)
-    assert found.share == Share((1, 2), ("n1", "n2"))
+    assert found.share == Assignment((1, 2), ("n1", "n2"))
 
 
 def test_a_job_that_needs_more_nodes_than_there_are_lets_others_pass():
@@ -170,7 +170,7 @@ def test_a_node_that_goes_down_gives_its_jobs_back():
 
 
 def test_a_partner_that_does_not_start_beside_its_leader_is_given_back():
-    leader, share = told(1, state=RUNNING), Share((1, 2), ("n1",))
+    leader, share = told(1, state=RUNNING), Assignment((1, 2), ("n1",))
     for gone_s, limit_s, is_given_back in ((60, 600.0, False), (121, 600.0, True), (121, math.inf, True)):
         text = share.text(limit_s, (), NOW_S - gone_s)
         partner = dataclasses.replace(
@@ -179,7 +179,7 @@ def test_a_partner_that_does_not_start_beside_its_leader_is_given_back():
         found = decided([leader, partner, job(7, RUNNING, ["n2"])], [node("n1"), node("n2")])
         why = "the batch system does not start it there (Resources)"
         assert found == ([Release(2, limit_s, why)] if is_given_back else [])
-    leads = dataclasses.replace(told(3), admin_comment=Share((3,), ("n1",)).text(600.0, (), NOW_S - 999))
+    leads = dataclasses.replace(told(3), admin_comment=Assignment((3,), ("n1",)).text(600.0, (), NOW_S - 999))
     assert decided([leader, leads], [node("n1")]) == [], "a leader waits as long as others run"
 
 
@@ -214,7 +214,7 @@ def test_a_job_that_runs_longer_than_its_profiles_say_may_run_until_its_limit():
     runs = [job(7, RUNNING, ["n1"], limit_s=3600.0), job(8, RUNNING, ["n2"], limit_s=7200.0)]
     nodes, runtime_s = [node("n1"), node("n2")], {7: 1.0, 8: 300.0}
     (found,) = decided([job(1), job(2), *runs], nodes, runtime_s=runtime_s)
-    assert found.share == Share((1,), ("n2",))
+    assert found.share == Assignment((1,), ("n2",))
     (found,) = decided([told(1), job(2), *runs], nodes, runtime_s=runtime_s)
     assert found == Release(1, 600.0, "what it waits for is overdue")
     # A node that it does not fit is no help.
@@ -235,7 +235,7 @@ def test_one_free_node_is_reason_to_give_back_one_leader():
 def test_a_leader_goes_to_another_node_that_is_idle():
     jobs = [told(1), job(7, RUNNING, ["n1"])]
     (found,) = decided(jobs, [node("n1"), node("n2")])
-    assert (found.share, found.after) == (Share((1,), ("n2",)), ())
+    assert (found.share, found.after) == (Assignment((1,), ("n2",)), ())
     # Not while others want that node who come before it.
     assert decided([*jobs, job(3, priority=2)], [node("n1"), node("n2")]) == []
 
@@ -243,10 +243,10 @@ def test_a_leader_goes_to_another_node_that_is_idle():
 def test_the_first_in_the_queue_goes_to_an_idle_node_before_all_others():
     jobs = [told(1), job(7, RUNNING, ["n1"]), told(2, ["n2"]), job(8, RUNNING, ["n2"]), job(3), job(4)]
     first, *rest = decided(jobs, [node(f"n{k}") for k in (1, 2, 3)])
-    assert first == Commit(Share((1,), ("n3",)), (), (1.5,), "another node is free")
+    assert first == Commit(Assignment((1,), ("n3",)), (), (1.5,), "another node is free")
     assert rest == [], "the node that it leaves is taken at the next look, and nobody else goes to n3"
     both = decided(jobs, [node(f"n{k}") for k in (1, 2, 3, 4)])
-    assert [each.share for each in both] == [Share((1,), ("n3",)), Share((2,), ("n4",))]
+    assert [each.share for each in both] == [Assignment((1,), ("n3",)), Assignment((2,), ("n4",))]
 
 
 def test_jobs_are_sent_to_nodes_that_they_fit():
@@ -261,7 +261,7 @@ def test_jobs_are_sent_to_nodes_that_they_fit():
     # Who fits nowhere here waits for other nodes, and keeps nobody from these.
     bound = job(1, n_cpus=9, is_bound=True, reason="Resources")
     (found,) = decided([bound, job(2, n_cpus=2), job(3, n_cpus=2), *busy], [small, large])
-    assert found.share == Share((2,), ("n1",))
+    assert found.share == Assignment((2,), ("n1",))
 
 
 def test_nobody_joins_or_moves_where_it_does_not_fit():
@@ -272,7 +272,7 @@ def test_nobody_joins_or_moves_where_it_does_not_fit():
     assert decided([leader, job(1, n_cpus=3)], [small]) == []
     sent, nodes = told(2, ["n2"]), [small, node("n2"), node("n3")]
     (found,) = decided([sent, job(8, RUNNING, ["n2"])], nodes)
-    assert found.share == Share((2,), ("n3",))
+    assert found.share == Assignment((2,), ("n3",))
     assert decided([sent, job(8, RUNNING, ["n2"])], nodes[:2]) == []
 
 
@@ -296,14 +296,14 @@ def test_all_that_waits_is_given_back_at_once():
 
 
 def test_the_own_time_limit_is_kept():
-    share = Share((2, 3), ("n1", "n2"))
+    share = Assignment((2, 3), ("n1", "n2"))
     for limit_s in (600.0, math.inf):
         made = dataclasses.replace(job(3), admin_comment=share.text(limit_s))
-        assert share_of(made) == (share, limit_s)
+        assert assignment_of(made) == (share, limit_s)
         after = dataclasses.replace(made, admin_comment=share.text(limit_s, (4, 5)) + ' {"mpicoloc":{}}')
-        assert share_of(after) == (share, limit_s)
-        assert told_s(after) == math.inf
+        assert assignment_of(after) == (share, limit_s)
+        assert assigned_at_s(after) == math.inf
         since = dataclasses.replace(made, admin_comment=share.text(limit_s, (4, 5), 1e9) + ' {"mpicoloc":{}}')
-        assert (share_of(since), told_s(since)) == ((share, limit_s), 1e9)
-        assert share_of(dataclasses.replace(made, id=2)) is None, "not its own"
-    assert share_of(job(3, admin_comment="mpicoloc: 0.01 SU")) is None
+        assert (assignment_of(since), assigned_at_s(since)) == ((share, limit_s), 1e9)
+        assert assignment_of(dataclasses.replace(made, id=2)) is None, "not its own"
+    assert assignment_of(job(3, admin_comment="mpicoloc: 0.01 SU")) is None

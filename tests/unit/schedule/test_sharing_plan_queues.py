@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from waiting_jobs import NOW_S, QUEUES, decided, job, node, told, two_by_two
 
 from mpicoloc.core.batch import PENDING, RUNNING, BatchJob, Snapshot
-from mpicoloc.schedule.assignment import share_of
+from mpicoloc.schedule.assignment import assignment_of
 from mpicoloc.schedule.policies import Group, plan
 from mpicoloc.schedule.queue import Queue
 from mpicoloc.schedule.sharing_plan import Commit, Release, decide
@@ -170,7 +170,7 @@ def test_no_job_is_ever_told_two_things_or_sent_where_it_cannot_go(cluster, seed
         mine = by_id[each.share.job]
         assert set(each.share.nodes) <= up
         assert len(each.share.nodes) == mine.n_nodes
-        assert not mine.is_bound or share_of(mine)
+        assert not mine.is_bound or assignment_of(mine)
         there = {j.id for j in jobs if j.is_on_nodes and set(j.nodes) & set(each.share.nodes)}
         if len(each.share.jobs) == 2:
             assert there == {each.share.jobs[0]}, "two at a time"

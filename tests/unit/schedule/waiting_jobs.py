@@ -1,7 +1,7 @@
 """Queues for tests of steering."""
 
 from mpicoloc.core.batch import PENDING, RUNNING, BatchJob, BatchNode, Snapshot
-from mpicoloc.schedule.assignment import Share
+from mpicoloc.schedule.assignment import Assignment
 from mpicoloc.schedule.policies import Group
 from mpicoloc.schedule.sharing_plan import Partitions, decide
 
@@ -30,7 +30,7 @@ def job(number, state=PENDING, nodes=(), **others):
 
 def told(number, nodes=("n1",), leader=None, **others):
     """A job as it is once it was told to lead, or to join its leader."""
-    share = Share((number,) if leader is None else (leader, number), tuple(nodes))
+    share = Assignment((number,) if leader is None else (leader, number), tuple(nodes))
     if others.get("state") == RUNNING:
         others.setdefault("nodes", nodes)
     given = {"partition": "shared", "wanted_nodes": share.nodes, "is_bound": True, "n_nodes": len(nodes)}

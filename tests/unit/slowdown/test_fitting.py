@@ -21,7 +21,7 @@ from mpicoloc.slowdown.features import FEATURES
 from mpicoloc.slowdown.intervals import band, covering
 from mpicoloc.slowdown.slowdown import pair_slowdowns
 from mpicoloc.slowdown.training.fitting import SAME_FOR_ALL, fit_kind, fit_model
-from mpicoloc.slowdown.training.problem import FEW, MISSES, parted, predicted, problem
+from mpicoloc.slowdown.training.problem import FEW, MISSES, leave_program_out, predicted, problem
 from mpicoloc.slowdown.training.regressors import BASELINES
 from mpicoloc.slowdown.training.regressors import KINDS as KINDS_OF
 from mpicoloc.slowdown.training.search import tuned
@@ -77,7 +77,7 @@ def test_what_is_kept_is_chosen_by_the_rule_whose_marks_are_told(seed):
     with threadpool_limits(1):
         assert model.card["scores"][0]["kind"] == first_by_search(given, np.arange(64), kinds)
         said = []
-        for train, test in parted(given, np.arange(64), 10, 0):
+        for train, test in leave_program_out(given, np.arange(64), 10, 0):
             name = first_by_search(given, train, kinds)
             kind = {**KINDS_OF, **BASELINES}[name]
             value = predicted(given, kind, tuned(given, kind, train, 0, 0).parameters, train, test, 0)
@@ -128,7 +128,7 @@ def test_intervals_hold_programs_that_were_left_out(model):
 def test_a_program_left_out_is_in_nothing_that_was_learnt(training):
     given = problem(training)
     seen = set()
-    for train, test in parted(given, np.arange(len(given.slowdown)), 12, 0):
+    for train, test in leave_program_out(given, np.arange(len(given.slowdown)), 12, 0):
         ends = [
             set(given.program[np.stack([given.target, given.co_runner])[:, rows]].ravel())
             for rows in (train, test)
@@ -144,7 +144,7 @@ def test_a_program_left_out_is_in_nothing_that_was_learnt(training):
 def test_what_a_program_left_out_suffered_changes_nothing_that_is_said_of_it(training, kind):
     """Search, fit and interval: the slowdowns of the rows asked about are read by none of them."""
     given = problem(training)
-    train, test = next(parted(given, np.arange(len(given.slowdown)), 12, 0))
+    train, test = next(leave_program_out(given, np.arange(len(given.slowdown)), 12, 0))
     other = given.slowdown.copy()
     other[test] = 9.0
     changed = dataclasses.replace(given, slowdown=other)
@@ -162,7 +162,7 @@ def test_of_a_new_program_its_known_companion_still_tells():
     given = problem(world.training())
     whole = np.arange(len(given.slowdown))
     parts = []
-    for train, test in parted(given, whole, 8, 0):
+    for train, test in leave_program_out(given, whole, 8, 0):
         known = test[np.isin(given.target[test], given.target[train])]
         value = predicted(
             given, KINDS_OF["similar programs"], KINDS_OF["similar programs"].usual, train, known, 0

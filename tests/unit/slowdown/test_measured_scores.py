@@ -34,7 +34,9 @@ def scores(campaign, tmp_path_factory):
 
 def rows(campaign):
     """The published table of a campaign, in its order, without `(chosen)`."""
-    result = json.loads((ROOT / "benchmarks" / "results" / f"scores-{campaign}.json").read_text())
+    result = json.loads(
+        (ROOT / "benchmarks" / "results" / "schedule" / f"scores-{campaign}.json").read_text()
+    )
     return {kind: cells for kind, *cells in result["tables"][0]["rows"] if cells[0] is not None}
 
 

@@ -117,7 +117,7 @@ def test_what_is_assumed_of_strangers_follows_whom_they_met():
     """a suffers, b hurts, c and d are well; nobody met d."""
     three, one = [measured(3.0)], [measured(1.0)]
     met_before = {("a", "b"): three, ("a", "c"): three, ("c", "b"): three, ("c", "c"): one, ("x", "d"): three}
-    value, high = pair_history.among("abcd", met_before, 1.3)
+    value, high = pair_history.expected_pair_slowdowns("abcd", met_before, 1.3)
     of = {(i, j): value["abcd".index(i), "abcd".index(j)] for i in "abcd" for j in "abcd"}
     assert of["d", "d"] == of["b", "a"] == pytest.approx(1.3)  # nobody knows
     assert of["a", "d"] == pytest.approx((1.3 * 3 * 3) ** (1 / 3), rel=0.02)
@@ -127,7 +127,7 @@ def test_what_is_assumed_of_strangers_follows_whom_they_met():
 
 
 def test_what_was_measured_badly_says_less_of_others_than_of_those_who_met():
-    value, _ = pair_history.among("abcd", {("a", "b"): [measured(3.0, error=10)]}, 1.3)
+    value, _ = pair_history.expected_pair_slowdowns("abcd", {("a", "b"): [measured(3.0, error=10)]}, 1.3)
     assert 1.3 < value[0, 2] == value[2, 1] < value[0, 1] < 1.6
 
 
@@ -137,13 +137,15 @@ def test_one_user_does_not_decide_what_is_assumed_of_others(honest, forged):
     names, told = ("alice", "bob", "carol", "dora", "mallory"), [measured(honest)] * 20
     true = {("carol", "alice"): told, ("dora", "alice"): told}
     lie = {("mallory", "alice"): [measured(forged)] * 20}
-    without, with_it = (pair_history.among(names, each, 1.3)[0][1, 0] for each in (true, true | lie))
+    without, with_it = (
+        pair_history.expected_pair_slowdowns(names, each, 1.3)[0][1, 0] for each in (true, true | lie)
+    )
     assert 1 / 1.5 < with_it / without < 1.5
 
 
 def test_a_model_is_believed_of_strangers_and_corrected_where_they_met():
     model = PairSlowdowns(*(np.full((2, 2), each) for each in (1.5, 1.0, 18.0)))
-    value, high = pair_history.among("ab", {("a", "b"): [measured(3.0)]}, model)
+    value, high = pair_history.expected_pair_slowdowns("ab", {("a", "b"): [measured(3.0)]}, model)
     assert value[1, 0] == 1.5
     assert high[1, 0] == 18.0
     assert value[0, 1] == pytest.approx(2.98, abs=0.02)
@@ -157,6 +159,6 @@ def test_of_a_prediction_whose_lower_end_is_cut_the_upper_one_counts():
 
 
 def test_nothing_is_expected_where_nothing_is_said():
-    value, high = pair_history.among("ab", {("a", "b"): [measured(3.0)]}, None)
+    value, high = pair_history.expected_pair_slowdowns("ab", {("a", "b"): [measured(3.0)]}, None)
     assert np.isnan(value).sum() == np.isnan(high).sum() == 3
-    assert pair_history.among("", {}, 1.3)[0].shape == (0, 0)
+    assert pair_history.expected_pair_slowdowns("", {}, 1.3)[0].shape == (0, 0)

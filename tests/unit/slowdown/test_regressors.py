@@ -12,7 +12,7 @@ pytest.importorskip("sklearn", reason="the extra schedule is not installed")
 from mpicoloc.slowdown.forest import LEAF, Trees
 from mpicoloc.slowdown.preparation import prepare
 from mpicoloc.slowdown.training.regressors import BASELINES, KINDS, fit
-from mpicoloc.slowdown.training.simple import Similar
+from mpicoloc.slowdown.training.small_sample_regressors import Similar
 
 N_FEATURES = 5
 ALL = {**KINDS, **BASELINES}

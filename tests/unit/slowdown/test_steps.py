@@ -72,7 +72,7 @@ def test_a_job_takes_as_long_as_its_steps_and_does_what_they_did(parts):
         shared = {"shared_s": solo_s, "was_alone": False, "slowdown": estimate, "solo_s": solo_s}
         made.append(run(begin_s, solo_s * slowdown, **shared, seen={"calls_per_s": moments([rate] * 2)}))
         begin_s += solo_s * slowdown + 5.0
-    whole = steps.whole(made)
+    whole = steps.run_of_steps(made)
     solo_s = sum(part for part, _, _ in parts)
     assert whole.wall_s == pytest.approx(sum(step.wall_s for step in made))
     assert whole.solo_s == pytest.approx(solo_s)
@@ -89,7 +89,7 @@ def test_steps_at_the_same_time_are_a_larger_job():
         run(1020.0, 100.0, n_ranks=3, n_cores=3),
         run(1150.0, 10.0, n_ranks=4),
     ]
-    whole = steps.whole(side_by_side)
+    whole = steps.run_of_steps(side_by_side)
     assert (whole.n_ranks, whole.n_cores) == (5, 5)
     assert whole.wall_s == pytest.approx(130)
     assert whole.solo_s == pytest.approx(130)
@@ -97,18 +97,18 @@ def test_steps_at_the_same_time_are_a_larger_job():
 
 def test_a_job_needs_the_memory_of_its_largest_step():
     small, large = ({"rss_bytes": moments([n_bytes])} for n_bytes in (1e6, 9e9))
-    whole = steps.whole([run(1000.0, 100.0, seen=small), run(1100.0, 1.0, seen=large)])
+    whole = steps.run_of_steps([run(1000.0, 100.0, seen=small), run(1100.0, 1.0, seen=large)])
     assert whole.seen["rss_bytes"].mean == 9e9
 
 
 def test_of_a_job_is_known_what_is_known_of_all_its_steps():
     unknown = run(1100.0, was_alone=False, shared_s=None)
-    whole = steps.whole([run(), unknown])
+    whole = steps.run_of_steps([run(), unknown])
     assert (whole.was_alone, whole.shared_s, whole.slowdown) == (False, None, None)
     beside = run(1100.0, was_alone=False, shared_s=50.0, co_runners=(("7", 9.0), ("8", 40.0)))
-    assert steps.whole([run(), beside, dataclasses.replace(beside, start_unix_s=1200.0)]).co_runners == (
-        ("8", 80.0),
-    )
+    assert steps.run_of_steps(
+        [run(), beside, dataclasses.replace(beside, start_unix_s=1200.0)]
+    ).co_runners == (("8", 80.0),)
 
 
 @given(st.lists(st.lists(st.floats(-1e3, 1e3), min_size=1, max_size=4), min_size=1, max_size=4), st.data())

@@ -148,8 +148,8 @@ def test_a_look_asks_for_what_has_changed_only(slurm, folder, monkeypatch):
         found = known.features_of(wait, 0.0)
         return found and found.runtime_s
 
-    asked, ask = [], history._asked
-    monkeypatch.setattr(history, "_asked", lambda *words: asked.append(ask(*words)) or asked[-1])
+    asked, ask = [], history._changed_rows
+    monkeypatch.setattr(history, "_changed_rows", lambda *words: asked.append(ask(*words)) or asked[-1])
     alone = runtime_s()
     assert runtime_s() == alone and [len(rows) for rows, _ in asked] == [2]
     write(folder, "F", wall_s=600.0)

@@ -16,7 +16,7 @@ from mpicoloc.core.features import JobFeatures
 from mpicoloc.errors import UsageError
 from mpicoloc.lab import slurm_files
 from mpicoloc.profile import hdf5
-from mpicoloc.schedule.assignment import Share
+from mpicoloc.schedule.assignment import Assignment
 from mpicoloc.schedule.policies import Rules
 from mpicoloc.schedule.sharing_plan import Commit, Partitions, Release
 from mpicoloc.slowdown.slowdown import MeasuredTable
@@ -44,14 +44,14 @@ def planned(leaders, waiting, how=None, runtime_s=100.0, queues=QUEUES):
 
 
 def test_a_pair_of_which_nothing_is_known_any_more_is_still_moved(tmp_path):
-    said = Share((1,), ("n1",))
+    said = Assignment((1,), ("n1",))
     waiting = job(1, wanted_nodes=("n1",), is_bound=True, admin_comment=said.text(600.0))
     running = job(7, RUNNING, partition="whole", nodes=("n1",))
     how = service.ServiceSettings(Partitions("whole", "shared"), Rules("greedy"), MeasuredTable({}))
     found = service.decide_actions(
         Snapshot(1e9, (waiting, running), NODES), service.ProfileHistory(str(tmp_path)), how
     )
-    assert found == [Commit(Share((1,), ("n2",)), (), (2.0,), "another node is free")]
+    assert found == [Commit(Assignment((1,), ("n2",)), (), (2.0,), "another node is free")]
 
 
 class Measured(service.ProfileHistory):
@@ -71,7 +71,7 @@ class Measured(service.ProfileHistory):
 
 def test_time_limits_grow_by_what_was_measured_of_a_pair():
     short = job(1, partition="whole", priority=1)
-    told = Share((2,), ("n1",)).text(600.0)
+    told = Assignment((2,), ("n1",)).text(600.0)
     long = job(2, RUNNING, start_s=1e9, limit_s=900.0, nodes=("n1",), admin_comment=told)
     others = job(7, RUNNING, partition="whole", nodes=("n2",), start_s=1e9)
     meetings = {
@@ -153,11 +153,13 @@ def test_comments_of_others_at_most_jobs_are_told():
     assert line.startswith("3 of 4 jobs that wait in whole have an AdminComment of somebody else's ('site')")
 
 
-BESIDE = Commit(Share((7, 1), ("n1",)), (), (2.0, 2.0), "")
+BESIDE = Commit(Assignment((7, 1), ("n1",)), (), (2.0, 2.0), "")
 
 
 def pair_to_be():
-    leader = job(7, RUNNING, nodes=("n1",), limit_s=600.0, admin_comment=Share((7,), ("n1",)).text(600.0))
+    leader = job(
+        7, RUNNING, nodes=("n1",), limit_s=600.0, admin_comment=Assignment((7,), ("n1",)).text(600.0)
+    )
     return Snapshot(1e9, (leader, job(1, partition="whole", limit_s=600.0)), NODES, QUEUES)
 
 
@@ -207,7 +209,7 @@ def test_nothing_more_is_said_of_a_queue_that_may_be_another_one(slurm):
     assert apply.apply_action(BESIDE, pair_to_be(), Partitions("whole", "shared"), audit) is None
 
 
-SHARE = Share((1,), ("n1",))
+SHARE = Assignment((1,), ("n1",))
 SENT = {
     "wanted_nodes": ("n1",),
     "waits_for": (7,),
@@ -299,5 +301,5 @@ def test_nodes_that_take_no_jobs_have_no_room():
 
 
 def test_the_rule_for_slurm_that_the_docs_give_is_the_one_that_is_tested():
-    page = Path(__file__).parents[3] / "docs/howto/slurm-pairing.md"
+    page = Path(__file__).parents[3] / "docs/howto/decide/slurm-pairing.md"
     assert f"```lua\n{slurm_files.JOB_SUBMIT}```" in page.read_text()

@@ -20,7 +20,7 @@ from mpicoloc.core.machine import Machine
 from mpicoloc.core.tables import table
 from mpicoloc.errors import EnvironmentFault
 from mpicoloc.profile import hdf5
-from mpicoloc.schedule.assignment import Share
+from mpicoloc.schedule.assignment import Assignment
 from mpicoloc.schedule.policies import Rules
 from mpicoloc.schedule.sharing_plan import Commit, Partitions, Release
 from mpicoloc.slowdown.training.fitting import fit_kind
@@ -99,7 +99,7 @@ def test_what_slurm_refuses_is_not_said_at_each_look(watch, capsys):
 def test_nobody_is_sent_to_wait_for_a_job_that_slurm_did_not_move(tmp_path, monkeypatch):
     answering(tmp_path, monkeypatch, REFUSED)
     (tmp_path / "profiles").mkdir()
-    two = [Release(6, 600.0, ""), Commit(Share((4,), ("n2",)), (2, 6), (2.0,), "")]
+    two = [Release(6, 600.0, ""), Commit(Assignment((4,), ("n2",)), (2, 6), (2.0,), "")]
     monkeypatch.setattr(service, "decide_actions", lambda *_: two)
     how = service.ServiceSettings(Partitions("whole", "shared"), Rules("greedy", prior_slowdown=1.3), None)
     known, state = job_history.ProfileHistory(str(tmp_path / "profiles")), service.LoopState()

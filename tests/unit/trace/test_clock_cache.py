@@ -37,7 +37,7 @@ def test_another_trace_has_clocks_of_its_own(path, tmp_path):
     (tmp_path / "other").mkdir()
     ring_of(tmp_path / "other" / "ring.h5", 4, 50, n_nodes=2, ahead_ns=5_000_000)
     assert open_profile(tmp_path / "other" / "ring.h5").trace.clocks != first.clocks and len(kept()) == 2
-    assert clock_cache.find(dataclasses.replace(first, clocks=first.clocks[::-1])) is None
+    assert clock_cache.load(dataclasses.replace(first, clocks=first.clocks[::-1])) is None
 
 
 @pytest.mark.parametrize("content", ["", "[]", "{}", '{"clocks": 1}', '{"clocks": [{"x": [1]}]}', "{" * 9999])

@@ -22,7 +22,7 @@ N_THREADS, EVERY, CALL = 4, 10, 7
 
 @pytest.fixture(scope="module")
 def program(tmp_path_factory):
-    files = [ROOT / "tests/c/test_trace.c", *SOURCES]
+    files = [ROOT / "tests/c/trace/test_trace.c", *SOURCES]
     out = tmp_path_factory.mktemp("trace") / "test_trace"
     return objects.program(out, files, objects.SANITIZED, once.folder(tmp_path_factory) / "objects")
 
