@@ -141,6 +141,8 @@ static int map_stubs(mc_stub_page *page)
 static int install(void)
 {
     int is_done = 1;
+    if (n_jumps) /* the agent has not heard of it */
+        return 1;
     for (int i = 0; i < MC_N_STUB_PAGES && is_done; i++)
         if (counting->pages[i].address && !counting->pages[i].is_mapped)
             is_done = map_stubs(&counting->pages[i]);

@@ -8,7 +8,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-static const uint64_t POLL_NS = 50000;
+static const uint64_t POLL_NS = 50000, BUSY_NS = 20000000;
 
 static void wake_all(mc_counting *counting)
 {
@@ -47,16 +47,6 @@ static int ask(mc_rank *rank, uint32_t request)
     return n > 0;
 }
 
-/* Who has not begun by now does not begin; a thread that is at it finishes. */
-static int conclude(mc_rank *rank, uint32_t request)
-{
-    mc_counting *counting = &rank->segment->counting;
-    uint32_t asked = request;
-    if (__atomic_compare_exchange_n(&counting->request, &asked, MC_PATCH_NONE, 0, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE))
-        wake_all(counting);
-    return get_request(counting) == MC_PATCH_DONE;
-}
-
 static int is_over(const mc_rank *rank)
 {
     uint32_t request = get_request(&rank->segment->counting);
@@ -69,16 +59,35 @@ static void wait_for(const mc_rank *rank, uint64_t t_limit, int *wake)
         mc_sleep_until(mc_now_ns() + POLL_NS, wake);
 }
 
+/* Who has not begun by now does not begin. A thread that is at it gets some more time. */
+static int conclude(mc_rank *rank, uint32_t request, int *wake)
+{
+    mc_counting *counting = &rank->segment->counting;
+    uint32_t asked = request;
+    if (__atomic_compare_exchange_n(&counting->request, &asked, MC_PATCH_NONE, 0, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE))
+        wake_all(counting);
+    else
+        wait_for(rank, mc_now_ns() + BUSY_NS, wake);
+    return get_request(counting) == MC_PATCH_DONE;
+}
+
 static uint64_t stood_ns(const mc_gate *gate, uint64_t now)
 {
     uint64_t first = __atomic_load_n(&gate->t_first_enter, __ATOMIC_RELAXED);
     return first && first < now ? now - first : 0;
 }
 
+/* A thread that lost its processor while it was at it may write the jumps at any time. */
+int mc_patching_is_clean(const mc_rank *rank)
+{
+    const mc_counting *counting = &rank->segment->counting;
+    return get_request(counting) != MC_PATCH_BUSY && !__atomic_load_n(&counting->is_patched, __ATOMIC_ACQUIRE);
+}
+
 static int is_wanted(const mc_rank *rank, uint32_t request)
 {
-    uint64_t n = __atomic_load_n(&rank->segment->counting.is_patched, __ATOMIC_RELAXED);
-    return rank->alive && (request == MC_PATCH_INSTALL || n > 0) && mc_patching_may(rank);
+    return rank->alive && get_request(&rank->segment->counting) != MC_PATCH_BUSY &&
+           (request == MC_PATCH_INSTALL || !mc_patching_is_clean(rank)) && mc_patching_may(rank);
 }
 
 int mc_patching_change(mc_job_ranks *ranks, uint32_t request, uint64_t t_limit, uint64_t *stopped_ns, int *wake)
@@ -97,7 +106,7 @@ int mc_patching_change(mc_job_ranks *ranks, uint32_t request, uint64_t t_limit, 
         wait_for(rank, t_limit, wake);
         uint64_t ns = stood_ns(&rank->segment->gate, mc_now_ns());
         longest_ns = ns > longest_ns ? ns : longest_ns;
-        n_done += conclude(rank, request);
+        n_done += conclude(rank, request, wake);
     }
     *stopped_ns += longest_ns;
     return n_done == n_asked && (n_asked || request == MC_PATCH_REMOVE) ? MC_OK : MC_E_GONE;
@@ -106,7 +115,7 @@ int mc_patching_change(mc_job_ranks *ranks, uint32_t request, uint64_t t_limit, 
 int mc_patching_is_patched(const mc_job_ranks *ranks)
 {
     for (int i = 0; i < ranks->n; i++)
-        if (ranks->rows[i].alive && __atomic_load_n(&ranks->rows[i].segment->counting.is_patched, __ATOMIC_RELAXED))
+        if (ranks->rows[i].alive && !mc_patching_is_clean(&ranks->rows[i]))
             return 1;
     return 0;
 }

@@ -8,7 +8,9 @@
    A rank none of whose threads runs just now is left as it is. MC_OK; MC_E_GONE: a rank could not do it, or none has.
    *stopped_ns grows by the time for which they stood still. */
 int mc_patching_change(mc_job_ranks *ranks, uint32_t request, uint64_t t_limit, uint64_t *stopped_ns, int *wake);
-/* How many places are patched in some rank. */
+/* 1: nothing is patched, and nobody is at it, in this rank. */
+int mc_patching_is_clean(const mc_rank *rank);
+/* 1: some rank is not clean. */
 int mc_patching_is_patched(const mc_job_ranks *ranks);
 /* 1 if this rank's code may be changed now: it has a gate, can count, and no debugger is attached. */
 int mc_patching_may(const mc_rank *rank);

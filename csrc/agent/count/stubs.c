@@ -2,6 +2,7 @@
 #include "agent/count/stubs.h"
 
 #include "agent/count/gaps.h"
+#include "agent/count/patching.h"
 #include "agent/count/relocate.h"
 #include "agent/loop/maps.h"
 
@@ -96,7 +97,7 @@ static int remove_refused(mc_place_set *set, const int is_refused[])
 static int prepare_rank(stubs *all, mc_rank *rank)
 {
     all->counting = &rank->segment->counting;
-    if (__atomic_load_n(&all->counting->is_patched, __ATOMIC_ACQUIRE) != 0)
+    if (!mc_patching_is_clean(rank))
         return MC_E_FULL;
     return mc_maps_read(&all->maps, rank->pid) == MC_OK ? mc_gaps_read(&all->gaps, rank->pid) : MC_E_GONE;
 }

@@ -3,7 +3,7 @@
 static unsigned pass_many(unsigned n);
 #include "agent/count/patching.h"
 #include "agent/count/stubs.h"
-#include "node.h"
+#include "../support/node.h"
 
 #include <pthread.h>
 #include <sys/mman.h>
@@ -157,6 +157,8 @@ static void close_lab(lab *a)
     char path[MC_PATH_LEN];
     told->stops = 1;
     waitpid(a->pid, &status, 0);
+    if (status || told->is_wrong)
+        fprintf(stderr, "status %d, wrong %d\n", status, told->is_wrong);
     CHECK(status == 0 && !told->is_wrong);
     CHECK(mc_shm_path(path, sizeof path, "one", "0.seg") == MC_OK && unlink(path) == 0);
     mc_program_files_close(&a->files);
