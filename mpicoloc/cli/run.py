@@ -129,6 +129,7 @@ def _summary(profile: str, before: tuple[int, int] | None, has_reason: bool) -> 
 
 def _result(profile: str) -> str:
     """Slowdown and price in a few words; nothing when the profile cannot be read."""
+    from mpicoloc.measure import processor
     from mpicoloc.profile import profiles
     from mpicoloc.report.summary import summary
 
@@ -137,8 +138,8 @@ def _result(profile: str) -> str:
     except MpicolocError as error:
         return f", but {error}"
     slowdown, price = numbers["interference"]["slowdown"], numbers["price"]
-    text = "slowdown not measured"
-    if slowdown is not None:
+    text = f"slowdown {'not measured' if slowdown is None else processor.ALONE_WORDS}"
+    if slowdown is not None and slowdown["method"] != processor.ALONE:
         text = f"slowdown {slowdown['value']:.3f} ({slowdown['low']:.3f} to {slowdown['high']:.3f})"
     if price.get("fair_su") is not None:
         text += f", price {price['fair_su']:.4g} SU"

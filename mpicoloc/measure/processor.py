@@ -10,6 +10,8 @@ from mpicoloc.core.tables import Table
 
 ALONE = "alone"
 """Method of the slowdown of a job without co-runners."""
+ALONE_WORDS = "1 (no co-runner under mpicoloc)"
+"""That slowdown in words: it was not measured, and processes without mpicoloc may have been there."""
 NOTABLE_FRAC = 0.05
 """Run delay, as part of the time ready to run, from which a note is made. Kernel threads and daemons take the
 processor from every job now and then, and runs of one program differ by some per cent anyway. A process that

@@ -12,7 +12,9 @@ from numpy.typing import NDArray
 
 from mpicoloc.core.profile import NetworkLevel, Profile
 from mpicoloc.core.tables import COLUMNS, PHASES, VERDICTS, Table, printable, text
+from mpicoloc.core.units import counted
 from mpicoloc.errors import DataError
+from mpicoloc.measure import processor
 from mpicoloc.profile import profiles
 from mpicoloc.profile.assembly.symbolize import Place, offset_in, resolve
 from mpicoloc.trace import sums, trace, trace_clocks
@@ -55,12 +57,12 @@ class Frames:
     def __repr__(self) -> str:
         """The job in a few words, and what to ask for."""
         job, found = self.profile.job, self.profile.interference.slowdown
-        slowdown = "not measured"
-        if found is not None:
+        slowdown = "not measured" if found is None else processor.ALONE_WORDS
+        if found is not None and found.method != processor.ALONE:
             slowdown = f"{found.value:.3f} ({found.low:.3f} to {found.high:.3f})"
         facts = [
             f"job {job.id}: {job.command}",
-            f"{job.n_ranks} ranks on {job.n_nodes} nodes for {job.wall_s:.4g} s",
+            f"{counted(job.n_ranks, 'rank')} on {counted(job.n_nodes, 'node')} for {job.wall_s:.4g} s",
             f"slowdown {slowdown}",
             *(["partial"] if self.profile.partial else []),
         ]

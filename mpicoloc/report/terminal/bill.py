@@ -11,6 +11,7 @@ from rich.markup import escape
 from mpicoloc.core.estimate import Estimate, estimate_json
 from mpicoloc.core.profile import Job
 from mpicoloc.core.tables import printable
+from mpicoloc.measure import processor
 from mpicoloc.pricing.price import Bill
 from mpicoloc.report.terminal.listing import Listing
 from mpicoloc.report.terminal.output import console
@@ -79,7 +80,9 @@ def _show_one(console: Console, file: str, job: Job, bill: Bill) -> None:
     tariff = f"{bill.tariff.rate_su:g} SU per core and hour, pricing {escape(bill.tariff.pricing)}"
     name = escape(printable(job.id))
     console.print(f"[bold]job {name}[/bold]  {bill.n_cores} cores, {bill.wall_s:.4g} s, {tariff}")
-    console.print(f"slowdown {interval(bill.slowdown)}, true {_or_unknown(bill.true_slowdown)}")
+    is_alone = bill.slowdown is not None and bill.slowdown.method == processor.ALONE
+    slowdown = processor.ALONE_WORDS if is_alone else interval(bill.slowdown)
+    console.print(f"slowdown {slowdown}, true {_or_unknown(bill.true_slowdown)}")
     listing = Listing(None, ("price", "SU", "of the run alone", "discount"))
     for name, words in SCHEMES.items():
         price = getattr(bill, name)

@@ -204,7 +204,7 @@ def estimate(value: Estimate | None) -> str:
     if value is None:
         return "not measured"
     if value.method == processor.ALONE:
-        return "1 (no co-runner under mpicoloc)"
+        return processor.ALONE_WORDS
     return (
         f"{value.value:.3f} ({value.low:.3f} to {value.high:.3f}, 95 %), {value.n} shutters, {value.method}"
     )
