@@ -34,6 +34,9 @@ def _add(to: argparse.ArgumentParser | argparse._ArgumentGroup, option: config.O
     new = to.add_argument(option.flag, dest=option.key, metavar=option.metavar, help=shown)
     for old in config.former_flags(option):
         helping.add_old_flag(to, old, new)
+    if option.key == "patching":
+        to.add_argument("--no-patching", dest=option.key, action="store_const", const="0",
+                        help="the same as --patching 0")  # fmt: skip
 
 
 def given(args: argparse.Namespace) -> dict[str, str | None]:

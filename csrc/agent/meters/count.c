@@ -202,14 +202,16 @@ static int try_set(mc_count_meter *count, double rates[MC_N_PLACES], int *wake)
 {
     mc_snapshot *begin = &count->edges[0], *end = &count->edges[1];
     uint64_t sums[MC_N_PLACES];
-    int is_known = change(count, MC_PATCH_INSTALL, CHANGE_NS, wake) &&
-                   mc_snapshot_take(begin, count->ranks) == MC_OK;
-    if (is_known) {
+    int is_changed = change(count, MC_PATCH_INSTALL, CHANGE_NS, wake);
+    int status = is_changed ? mc_snapshot_take(begin, count->ranks) : MC_OK;
+    if (is_changed && status == MC_OK) {
         mc_sleep_until(begin->t + TRIAL_NS, wake);
-        is_known = mc_snapshot_take(end, count->ranks) == MC_OK;
+        status = mc_snapshot_take(end, count->ranks);
     }
     change(count, MC_PATCH_REMOVE, CHANGE_NS, wake);
-    if (!is_known)
+    if (status == MC_E_GONE)
+        make_impossible(count, "the kernel lets the node agent not read the ranks' memory (see ptrace_scope)");
+    if (!is_changed || status != MC_OK)
         return 0;
     mc_snapshot_between(begin, end, sums);
     double thread_s = (double)(end->t - begin->t) * 1e-9 * (double)n_active(begin, end);

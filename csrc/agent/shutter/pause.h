@@ -14,6 +14,8 @@ typedef struct mc_pause_limits {
 typedef struct mc_pause {
     mc_reservation shutter; /* the one that comes next; epoch 0: none is obeyed */
     uint64_t total_ns;      /* stood still so far */
+    uint64_t late_ns;       /* and so long after the pauses' ends, waiting for a processor: counts for the limit too */
+    uint64_t t_last_end;    /* of the last pause; 0: late_ns has it already */
 } mc_pause;
 
 /* Before the instant: read what that job has reserved, and see which ranks can be signalled. */

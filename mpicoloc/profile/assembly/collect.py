@@ -18,7 +18,7 @@ from mpicoloc.core.tables import COLUMNS, Table, printable, table, text
 from mpicoloc.errors import DataError, UsageError
 from mpicoloc.launch import elf
 from mpicoloc.pmpi import contract, shared_files
-from mpicoloc.profile.assembly import calls, collective_tables, machine, node_tables
+from mpicoloc.profile.assembly import calls, collective_tables, count_tables, machine, node_tables
 from mpicoloc.profile.assembly.node_part import NodePart
 
 _BATCH_NAMES = ("SLURM_JOB_NAME", "PBS_JOBNAME", "LSB_JOBNAME", "FLUX_JOB_NAME")
@@ -98,6 +98,7 @@ def collect(key: str, has_events: bool = True) -> NodePart:
         "events": _events(ranks, names),
         "shutters": node_tables.shutters(node),
         "corunners": node_tables.corunners(node),
+        **count_tables.places_and_counts(node),
     }
     return NodePart(tables, _facts(ranks, notes))
 

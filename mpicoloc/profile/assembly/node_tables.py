@@ -41,8 +41,8 @@ def nodes(hostname: str, node: np.void | None, cpus: Iterable[int]) -> Table:
         "meter": [_METERS.get(int(node["meter"]), "none").encode()],
         "meter_reason": [contract.text(node["meter_reason"])],
         "entry": [contract.text(node["entry"])],
-        "n_hits": [int(node["n_hits"])],
-        "counting_s": [int(node["hits_ns"]) * 1e-9],
+        "n_hits": [int(node["n_hits"]) + int(node["counts"]["n_passes"])],
+        "counting_s": [int(node["hits_ns"]) * 1e-9 + _counting_places_s(node["counts"])],
         "watched_s": [(int(node["t_last"]) - int(node["t_open"])) * 1e-9],
         "shared_s": [int(node["shared_ns"]) * 1e-9],
         "n_pauses": [int(node["n_pauses"])],
@@ -57,6 +57,11 @@ def nodes(hostname: str, node: np.void | None, cpus: Iterable[int]) -> Table:
         "cpus": [listed if len(listed) <= _MAX_LIST_BYTES else ""],
     }
     return table("nodes", columns)
+
+
+def _counting_places_s(counts: np.void) -> float:
+    """Time of the job's threads that passes of counted places took, pauses for changes of code not included."""
+    return float(counts["n_passes"] * counts["pass_ns"]) * 1e-9
 
 
 def _clock(common: np.void) -> dict[str, list[float]]:
