@@ -6,7 +6,7 @@
 enum {
     MC_N_PLACES = 64, /* counted at a time */
     MC_STUB_BYTES = 64,
-    MC_N_STUB_PAGES = 4,      /* of one set of places: one near each loaded object */
+    MC_N_STUB_PAGES = 4, /* of one set of places: one near each loaded object */
     MC_STUB_PAGE_BYTES = 4096,
     MC_N_COUNTED_THREADS = 256, /* of a rank */
     MC_N_PLACE_SETS = 64,

@@ -7,13 +7,15 @@
 #include <string.h>
 
 enum {
-    CODE_BYTES = 256,     /* read behind a sampled instruction */
-    N_PER_SPOT = 2,       /* places taken of those that follow a sampled instruction */
-    NEAR_BYTES = 2048,    /* a loop with what it calls inline */
+    CODE_BYTES = 512,  /* read behind a sampled instruction */
+    N_PER_SPOT = 8,    /* places taken of those that follow a sampled instruction */
+    NEAR_BYTES = 2048, /* a loop with what it calls inline */
+    BLOCK_BYTES = 512,
 };
 
 /* In passes per second of a thread. Rare ones tell little; what counting may cost is a part of the thread's time. */
-static const double RATE_MIN = 500.0, COST_OF_ONE_MAX = 0.015, COST_MAX = 0.05;
+static const double RATE_MIN = 500.0, CHEAP_COST = 0.006, COST_OF_ONE_MAX = 0.045, COST_MAX = 0.08;
+static const double ALIKE_FRAC = 0.002;
 
 const mc_object *mc_program_file(mc_program_files *files, const mc_counts *counts, uint64_t i_path)
 {
@@ -32,17 +34,24 @@ void mc_program_files_close(mc_program_files *files)
     memset(files, 0, sizeof *files);
 }
 
-static void propose(mc_places *places, uint64_t i_path, uint64_t offset, uint64_t n_samples)
+static mc_candidate_place *find(mc_places *places, const mc_place *place)
 {
     for (int i = 0; i < places->n; i++) {
         mc_candidate_place *row = &places->rows[i];
-        if (row->place.i_path == i_path && row->place.offset == offset) {
-            row->n_samples += n_samples;
-            return;
-        }
+        if (row->place.i_path == place->i_path && row->place.offset == place->offset)
+            return row;
     }
-    if (places->n < MC_N_CANDIDATE_PLACES)
-        places->rows[places->n++] = (mc_candidate_place){{offset, i_path}, n_samples, -1.0};
+    return NULL;
+}
+
+static void propose(mc_places *places, uint64_t i_path, uint64_t offset, uint64_t n_samples)
+{
+    mc_place place = {offset, i_path};
+    mc_candidate_place *row = find(places, &place);
+    if (row)
+        row->n_samples += n_samples;
+    else if (places->n < MC_N_CANDIDATE_PLACES)
+        places->rows[places->n++] = (mc_candidate_place){.place = place, .n_samples = n_samples};
 }
 
 static int by_samples(const void *a, const void *b)
@@ -63,9 +72,9 @@ void mc_places_find(mc_places *places, mc_decoder *decoder, mc_program_files *fi
         const mc_object *object = mc_program_file(files, counts, (uint64_t)spot->i_path);
         size_t n_bytes = object ? mc_object_read(object, spot->offset, code, sizeof code) : 0;
         int n = n_bytes ? mc_replaceable(decoder, code, n_bytes, spot->offset, spot->offset, N_PER_SPOT, found) : 0;
-        /* The first one stands for the sample; the next ones are for a first one that is passed too often. */
+        /* Those that follow later may lie outside the innermost loop, and so be passed more rarely. */
         for (int j = 0; j < n; j++)
-            propose(places, (uint64_t)spot->i_path, found[j], j == 0 ? 4 * spot->n : spot->n);
+            propose(places, (uint64_t)spot->i_path, found[j], spot->n);
     }
     qsort(places->rows, (size_t)places->n, sizeof *places->rows, by_samples);
 }
@@ -74,40 +83,80 @@ int mc_places_untried(const mc_places *places, mc_place_set *set)
 {
     set->n = 0;
     for (int i = 0; i < places->n && set->n < MC_N_PLACES; i++)
-        if (places->rows[i].rate < 0.0)
+        if (places->rows[i].thread_s == 0.0 && !places->rows[i].is_refused)
             set->places[set->n++] = places->rows[i].place;
     return (int)set->n;
 }
 
-void mc_places_tried(mc_places *places, const mc_place_set *set, const double rates[MC_N_PLACES])
+void mc_places_refuse(mc_places *places, const mc_place_set *wanted, const mc_place_set *set)
 {
-    for (uint64_t i = 0; i < set->n; i++)
-        for (int j = 0; j < places->n; j++) {
-            mc_candidate_place *row = &places->rows[j];
-            if (row->place.i_path == set->places[i].i_path && row->place.offset == set->places[i].offset)
-                row->rate = rates[i];
-        }
+    for (uint64_t i = 0, j = 0; i < wanted->n; i++) {
+        const mc_place *place = &wanted->places[i];
+        if (j < set->n && set->places[j].i_path == place->i_path && set->places[j].offset == place->offset)
+            j++;
+        else
+            find(places, place)->is_refused = 1;
+    }
 }
 
-void mc_places_choose(const mc_places *places, double pass_ns, mc_place_set *set)
+void mc_places_tried(mc_places *places, const mc_place_set *set, const uint64_t n_passes[MC_N_PLACES], double thread_s)
 {
-    double left = COST_MAX;
-    set->n = 0;
+    for (uint64_t i = 0; i < set->n; i++) {
+        mc_candidate_place *row = find(places, &set->places[i]);
+        row->n_passes += (double)n_passes[i];
+        row->thread_s += thread_s;
+    }
+}
+
+static double rate(const mc_candidate_place *row)
+{
+    return row->thread_s > 0.0 ? row->n_passes / row->thread_s : 0.0;
+}
+
+/* Of one straight run of code: both are passed equally often. */
+static int are_alike(const mc_candidate_place *a, const mc_candidate_place *b)
+{
+    double difference = a->n_passes > b->n_passes ? a->n_passes - b->n_passes : b->n_passes - a->n_passes;
+    return a->place.i_path == b->place.i_path && a->place.offset + BLOCK_BYTES > b->place.offset &&
+           b->place.offset + BLOCK_BYTES > a->place.offset && a->thread_s == b->thread_s &&
+           difference < ALIKE_FRAC * a->n_passes;
+}
+
+static int is_new(const mc_places *places, int i)
+{
+    for (int j = 0; j < i; j++)
+        if (!places->rows[j].is_refused && are_alike(&places->rows[j], &places->rows[i]))
+            return 0;
+    return 1;
+}
+
+/* Add places that cost between these parts of a thread's time, within what all may cost; returns what is left. */
+static double add_cheaper(const mc_places *places, double pass_ns, double above, double most, double left,
+                          mc_place_set *set)
+{
     for (int i = 0; i < places->n && set->n < MC_N_PLACES; i++) {
-        const mc_candidate_place *row = &places->rows[i];
-        double cost = row->rate * pass_ns * 1e-9;
-        if (row->rate < RATE_MIN || cost > COST_OF_ONE_MAX || cost > left)
+        double cost = rate(&places->rows[i]) * pass_ns * 1e-9;
+        if (rate(&places->rows[i]) < RATE_MIN || cost <= above || cost > most || cost > left || !is_new(places, i))
             continue;
         left -= cost;
-        set->places[set->n++] = row->place;
+        set->places[set->n++] = places->rows[i].place;
     }
+    return left;
+}
+
+/* Cheap ones tell as much as those in innermost loops around which they lie. But some loops have only the latter. */
+void mc_places_choose(const mc_places *places, double pass_ns, mc_place_set *set)
+{
+    set->n = 0;
+    double left = add_cheaper(places, pass_ns, 0.0, CHEAP_COST, COST_MAX, set);
+    add_cheaper(places, pass_ns, CHEAP_COST, COST_OF_ONE_MAX, left, set);
 }
 
 static int is_near(const mc_place_set *set, const mc_spot *spot)
 {
     for (uint64_t i = 0; i < set->n; i++)
-        if (set->places[i].i_path == (uint64_t)spot->i_path &&
-            set->places[i].offset + NEAR_BYTES > spot->offset && spot->offset + NEAR_BYTES > set->places[i].offset)
+        if (set->places[i].i_path == (uint64_t)spot->i_path && set->places[i].offset + NEAR_BYTES > spot->offset &&
+            spot->offset + NEAR_BYTES > set->places[i].offset)
             return 1;
     return 0;
 }

@@ -11,8 +11,9 @@ enum { MC_N_CANDIDATE_PLACES = 256 };
 
 typedef struct mc_candidate_place {
     mc_place place;
-    uint64_t n_samples;  /* taken just before it */
-    double rate;         /* passes per second of a thread; -1: not tried yet */
+    uint64_t n_samples;        /* taken shortly before it */
+    double n_passes, thread_s; /* in trials; 0 s: not tried yet */
+    int is_refused;
 } mc_candidate_place;
 
 /* Program files, opened when they are needed. */
@@ -34,8 +35,10 @@ void mc_places_find(mc_places *places, mc_decoder *decoder, mc_program_files *fi
                     const mc_spots *spots);
 /* The next ones to be tried; returns their number. */
 int mc_places_untried(const mc_places *places, mc_place_set *set);
-/* What a trial of this set found, in passes per second of a thread. */
-void mc_places_tried(mc_places *places, const mc_place_set *set, const double rates[MC_N_PLACES]);
+/* Those of `wanted` that are not in `set` cannot be replaced. */
+void mc_places_refuse(mc_places *places, const mc_place_set *wanted, const mc_place_set *set);
+/* What one trial of this set found, and how much time of threads it took. */
+void mc_places_tried(mc_places *places, const mc_place_set *set, const uint64_t n_passes[MC_N_PLACES], double thread_s);
 /* The best of those tried, within what counting may cost. pass_ns: what one pass costs. */
 void mc_places_choose(const mc_places *places, double pass_ns, mc_place_set *set);
 /* Part of the samples in the program that are near a place of this set. */

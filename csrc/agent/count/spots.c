@@ -52,7 +52,7 @@ static int begin_thread(mc_spots *spots, const mc_maps *maps, int tid)
 {
     mc_sampler *sampler = &spots->samplers[spots->n_samplers];
     sampler->probe = (mc_probe){.fd = -1};
-    if (mc_probe_sample(&sampler->probe, tid, 0) != MC_OK) {
+    if (mc_probe_sample_places(&sampler->probe, tid) != MC_OK) {
         int error = errno;
         mc_probe_close(&sampler->probe);
         errno = error;

@@ -49,8 +49,7 @@ static int make_one(stubs *all, const mc_place *place, mc_decoder *decoder, cons
     uint64_t word = place->offset & ~(uint64_t)7, address = mc_maps_address(&all->maps, path, place->offset);
     size_t n = object && address ? mc_object_read(object, word, code, sizeof code) : 0;
     uint64_t stub = n ? new_stub(all, address) : 0, base = address - (place->offset - word);
-    if (!stub ||
-        mc_relocate(decoder, code, n, base, address, stub, (int32_t)counter_offset, &made) != MC_OK)
+    if (!stub || mc_relocate(decoder, code, n, base, address, stub, (int32_t)counter_offset, &made) != MC_OK)
         return 0;
     *patch = (mc_patch){.word_address = made.word_address, .stub_address = stub};
     memcpy(&patch->before, made.before, sizeof made.before);

@@ -30,6 +30,7 @@ enum {
     PLACE_PAGES = 16,
     PLACE_RECORD_BYTES = 16,
     PLACE_EVERY_NS = 250000,
+    RARE_PLACE_EVERY_NS = 1000000,
     HIT_BYTES = 16,  /* in the ring */
     N_OWN_HITS = 24, /* hits to measure what one costs */
     N_OWN_ROUNDS = 3,
@@ -57,7 +58,7 @@ static int map_ring(mc_probe *probe, size_t n_pages)
     return MC_OK;
 }
 
-int mc_probe_sample(mc_probe *probe, int tid, int with_stack)
+static int sample(mc_probe *probe, int tid, int with_stack, uint64_t every_ns)
 {
     struct perf_event_attr attr;
     memset(&attr, 0, sizeof attr);
@@ -67,7 +68,7 @@ int mc_probe_sample(mc_probe *probe, int tid, int with_stack)
     attr.exclude_kernel = 1;
     attr.exclude_hv = 1;
     attr.disabled = 1;
-    attr.sample_period = with_stack ? STACK_EVERY_NS : PLACE_EVERY_NS;
+    attr.sample_period = every_ns;
     attr.sample_type = PERF_SAMPLE_IP | (with_stack ? PERF_SAMPLE_STACK_USER : 0);
     attr.sample_stack_user = with_stack ? STACK_BYTES : 0;
     *probe = (mc_probe){.fd = open_event(&attr, tid)};
@@ -76,6 +77,16 @@ int mc_probe_sample(mc_probe *probe, int tid, int with_stack)
     /* If the agent does not look in time, the kernel stops the event when the ring is full. */
     size_t n_records = probe->ring_bytes / (with_stack ? STACK_RECORD_BYTES : PLACE_RECORD_BYTES);
     return mc_probe_start(probe, (int)n_records);
+}
+
+int mc_probe_sample(mc_probe *probe, int tid, int with_stack)
+{
+    return sample(probe, tid, with_stack, with_stack ? STACK_EVERY_NS : PLACE_EVERY_NS);
+}
+
+int mc_probe_sample_places(mc_probe *probe, int tid)
+{
+    return sample(probe, tid, 0, RARE_PLACE_EVERY_NS);
 }
 
 int mc_probe_hits(mc_probe *probe, int tid, uint64_t address, int n_times)

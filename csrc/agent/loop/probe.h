@@ -33,6 +33,8 @@ double mc_probe_line_cost(void);
 /* Sample from now on, by the thread's processor time: its place and the top of its stack every 4 ms, or only its
    place every 0.25 ms. */
 int mc_probe_sample(mc_probe *probe, int tid, int with_stack);
+/* Only its place, every 1 ms: for some seconds. */
+int mc_probe_sample_places(mc_probe *probe, int tid);
 
 /* From mc_probe_start on, count how often a thread executes the instruction at this address. It causes no signal.
    The ring gets the instants of the first n_times hits. */

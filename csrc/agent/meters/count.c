@@ -13,10 +13,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { N_SAMPLES_WANTED = 1500, N_TRIALS_MAX = 10, N_VAIN_MAX = 6, N_SEARCHES_MAX = 40 };
+enum { N_SAMPLES_WANTED = 1000, N_TRIALS_OF_SET = 6, N_SETS_TRIED_MAX = 4, N_VAIN_MAX = 6, N_SEARCHES_MAX = 40 };
 
-static const uint64_t PATIENCE_NS = 1000000000u, SAMPLE_NS_MAX = 3000000000u, TRIAL_NS = 8000000, CHANGE_NS = 8000000,
-                      RETRY_NS = 5000000000u, LOOK_AGAIN_NS = 4000000000u;
+static const uint64_t PATIENCE_NS = 1000000000u, SAMPLE_NS_MIN = 1500000000u, SAMPLE_NS_MAX = 3000000000u,
+                      TRIAL_NS = 4000000, CHANGE_NS = 8000000, BETWEEN_TRIALS_NS = 70000000, RETRY_NS = 5000000000u,
+                      LOOK_AGAIN_NS = 4000000000u;
 static const double COVERAGE_MIN = 0.6;
 
 static void explain(mc_count_meter *count, const char *what)
@@ -178,7 +179,8 @@ static void look_at_samples(mc_count_meter *count, uint64_t now)
         end_search(count, 0, now);
     } else {
         mc_places_find(count->places, count->decoder, &count->files, counts, count->spots);
-        count->n_trials = 0;
+        count->n_sets_tried = count->n_trials = 0;
+        count->tried.n = 0;
         enter_stage(count, MC_COUNT_TRYING, now);
     }
 }
@@ -197,8 +199,8 @@ static size_t n_active(const mc_snapshot *begin, const mc_snapshot *end)
     return n ? n : 1;
 }
 
-/* Count all places in the ranks' segments for some milliseconds. 0: the ranks did not come in time. */
-static int try_set(mc_count_meter *count, double rates[MC_N_PLACES], int *wake)
+/* Count all places under trial for some milliseconds. 0: the ranks did not come in time. */
+static int make_trial(mc_count_meter *count, int *wake)
 {
     mc_snapshot *begin = &count->edges[0], *end = &count->edges[1];
     uint64_t sums[MC_N_PLACES];
@@ -215,10 +217,9 @@ static int try_set(mc_count_meter *count, double rates[MC_N_PLACES], int *wake)
         return 0;
     mc_snapshot_between(begin, end, sums);
     double thread_s = (double)(end->t - begin->t) * 1e-9 * (double)n_active(begin, end);
-    for (int i = 0; i < MC_N_PLACES; i++) {
-        rates[i] = (double)sums[i] / thread_s;
+    mc_places_tried(count->places, &count->tried, sums, thread_s);
+    for (int i = 0; i < MC_N_PLACES; i++)
         count->node->counts.n_passes += sums[i];
-    }
     return 1;
 }
 
@@ -240,22 +241,28 @@ static void choose(mc_count_meter *count, uint64_t now)
     end_search(count, 0, now);
 }
 
+/* A set is tried several times: the program may have phases of some tenths of a second. */
 static void try_next(mc_count_meter *count, uint64_t now, int *wake)
 {
-    mc_place_set set = {0};
-    double rates[MC_N_PLACES] = {0};
-    if (count->n_trials++ == N_TRIALS_MAX || !mc_places_untried(count->places, &set)) {
+    mc_place_set *tried = &count->tried;
+    if (tried->n && count->n_trials < N_TRIALS_OF_SET) {
+        make_trial(count, wake);
+        count->n_trials++;
+        count->t_trial = now;
+        return;
+    }
+    tried->n = 0;
+    if (count->n_sets_tried++ == N_SETS_TRIED_MAX || !mc_places_untried(count->places, tried)) {
         choose(count, now);
         return;
     }
-    mc_place_set wanted = set;
-    if (!make_stubs(count, &set)) {
-        mc_places_tried(count->places, &wanted, rates); /* they cannot be replaced */
-    } else if (try_set(count, rates, wake)) {
-        double never[MC_N_PLACES] = {0};
-        mc_places_tried(count->places, &wanted, never);
-        mc_places_tried(count->places, &set, rates);
-    }
+    mc_place_set wanted = *tried;
+    int status = mc_stubs_make(tried, count->decoder, &count->files, &count->node->counts, count->ranks);
+    if (status != MC_E_FULL) /* else a rank has still the jumps of the last trial */
+        mc_places_refuse(count->places, &wanted, tried);
+    if (status != MC_OK)
+        tried->n = 0;
+    count->n_trials = 0;
 }
 
 void mc_count_step(mc_count_meter *count, int has_corunners, uint64_t t_free, uint64_t now, int *wake)
@@ -269,9 +276,10 @@ void mc_count_step(mc_count_meter *count, int has_corunners, uint64_t t_free, ui
         if (has_corunners && now >= count->t_next && count->n_searches < N_SEARCHES_MAX)
             begin_search(count, now);
     } else if (count->stage == MC_COUNT_SAMPLING) {
-        if (mc_spots_n_taken(count->spots) >= N_SAMPLES_WANTED || now >= count->t_stage + SAMPLE_NS_MAX)
+        if (now >= count->t_stage + SAMPLE_NS_MAX ||
+            (now >= count->t_stage + SAMPLE_NS_MIN && mc_spots_n_taken(count->spots) >= N_SAMPLES_WANTED))
             look_at_samples(count, now);
-    } else if (now + trial_ns < t_free) {
+    } else if (now + trial_ns < t_free && now >= count->t_trial + BETWEEN_TRIALS_NS) {
         try_next(count, now, wake);
     }
 }

@@ -16,9 +16,11 @@ typedef struct mc_count_meter {
     int is_impossible; /* for good; the node file says why */
     int stage;
     uint64_t t_stage, t_next; /* this stage began; no search before */
-    int n_searches, n_failed, n_trials;
-    int i_set;                /* set that is counted now; -1: none */
-    int n_vain;               /* shutters one after another that counted nothing */
+    int n_searches, n_failed, n_sets_tried, n_trials;
+    uint64_t t_trial;   /* the last one */
+    mc_place_set tried; /* n 0: none is under trial */
+    int i_set;          /* set that is counted now; -1: none */
+    int n_vain;         /* shutters one after another that counted nothing */
     mc_decoder *decoder;
     mc_spots *spots;
     mc_places *places;

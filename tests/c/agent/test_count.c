@@ -293,8 +293,9 @@ int main(int argc, char **argv)
     static const struct {
         const char *name;
         void (*run)(void);
-    } tests[] = {{"exact", test_exact},   {"threads", test_threads}, {"fork", test_fork},         {"storm", test_storm},
-                 {"unlike", test_unlike}, {"jobs", test_jobs},       {"forbidden", test_forbidden}};
+    } tests[] = {{"exact", test_exact},        {"threads", test_threads}, {"fork", test_fork},
+                 {"storm", test_storm},        {"unlike", test_unlike},   {"jobs", test_jobs},
+                 {"forbidden", test_forbidden}};
     alarm(TEST_LIMIT_S + 20);
     told = mmap(NULL, sizeof *told, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     for (size_t i = 0; i < sizeof tests / sizeof *tests; i++)
