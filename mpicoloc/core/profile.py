@@ -44,15 +44,24 @@ class MpiSummary:
 
 
 @dataclass(frozen=True)
+class MeterResult:
+    """What one meter says of the job's slowdown; `slowdown` is None where `reason` says why."""
+
+    meter: str
+    slowdown: Estimate | None = None
+    reason: str = ""
+
+
+@dataclass(frozen=True)
 class Interference:
     """What the co-runners cost the job.
 
     `slowdown` is None if it could not be measured; `reason` then says why in one line. `alternatives` are the
-    results of the other estimators that ran. `overhead_frac` is the part of the job's time in pauses for
-    shutters of others, or taken by counting. `coverage_frac` is the part of its time that was measured; the
-    rest is assumed to be slowed alike. `cpu_s` (processor time), `run_delay_s` (time ready to run without a
-    processor) and `involuntary_switches` (times that the processor was taken) are sums over the ranks,
-    whatever process took the processor.
+    results of the other estimators that ran, `meters` those of each meter that was tried. `overhead_frac` is
+    the part of the job's time in pauses for shutters of others, or taken by counting. `coverage_frac` is the
+    part of its time that was measured; the rest is assumed to be slowed alike. `cpu_s` (processor time),
+    `run_delay_s` (time ready to run without a processor) and `involuntary_switches` (times that the processor
+    was taken) are sums over the ranks, whatever process took the processor.
     """
 
     slowdown: Estimate | None = None
@@ -68,6 +77,7 @@ class Interference:
     run_delay_s: float | None = None
     involuntary_switches: int | None = None
     alternatives: tuple[Estimate, ...] = ()
+    meters: tuple[MeterResult, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -96,7 +96,7 @@ COLUMNS: Mapping[str, tuple[Column, ...]] = {
     """),
     "nodes": _columns("""
         hostname         S64  1      name of the node
-        meter            S8   1      meter in use: none, ipc, burst or loop
+        meter            S8   1      meter in use: none, ipc, burst, loop or count
         meter_reason     S256 1      why not a better meter
         entry            S256 1      place in the program that the meter loop counts, as file+offset
         n_hits           u8   1      times it was passed while counted, trials of others included
@@ -245,6 +245,19 @@ COLUMNS: Mapping[str, tuple[Column, ...]] = {
         end_outside      f8   1      the rest of that distance
         busy_frac        f8   1      processor time of the threads that came by, per time
     """),
+    "places": _columns("""
+        i_node           i4   1      row of the node in /nodes
+        path             S256 1      loaded object that holds the instruction
+        offset           u8   bytes  of the instruction in that file
+    """),
+    "counts": _columns("""
+        i_node           i4   1      row of the node in /nodes
+        t0_ns            u8   ns     names the shutter: its t0_ns in /shutters
+        place            i4   1      row of the instruction in /places
+        n_before         u8   1      passes in the window before the shutter (before_window_ns), all threads
+        n_during         u8   1      passes inside the shutter (during_window_ns)
+        n_after          u8   1      passes in the window after the shutter (after_window_ns)
+    """),
     "corunners": _columns("""
         i_node           i4   1      row of the node in /nodes
         job_id           S64  1      the other job
@@ -275,6 +288,8 @@ ROWS: Mapping[str, str] = {
     "regions": "one row for each rank, thread and region that the application named",
     "counters": "one row for each rank and event that was counted over its whole run",
     "shutters": "one row for each shutter that was taken for this job, on each node",
+    "places": "one row for each node and each instruction whose passes the meter count counted there",
+    "counts": "one row for each shutter and each place that was counted around it",
     "corunners": "one row for each node and each other job that was seen there",
     "events": "one row for each of the last calls of each rank, of a job that was run with --trace",
 }

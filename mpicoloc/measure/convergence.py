@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 import numpy as np
 
 from mpicoloc.core.estimate import Estimate
 from mpicoloc.core.profile import Profile
 from mpicoloc.core.tables import UNIT_SITE, Table, valid_shutters
-from mpicoloc.measure import burst, critical_ranks, ipc, loop, processor
+from mpicoloc.measure import burst, count, critical_ranks, ipc, loop, processor
 from mpicoloc.measure.critical_ranks import RankSlowdowns
 from mpicoloc.measure.estimate import burst_cycles, job_slowdown, job_split, of_critical_ranks, valid_windows
 
@@ -32,9 +32,9 @@ def running_slowdowns(profile: Profile, *, rng: np.random.Generator) -> list[Est
 
     Notes
     -----
-    The profile has counts of each shutter, so the meters `loop` and `ipc` add shutters in the order of time.
-    It has cycles of groups of shutters only, and each group has shutters of the whole run (every 16th). So
-    the other meters add one group after the other.
+    The profile has counts of each shutter, so the meters `count`, `loop` and `ipc` add shutters in the order
+    of time. It has cycles of groups of shutters only, and each group has shutters of the whole run (every
+    16th). So the other meters add one group after the other.
     """
     final = profile.interference.slowdown
     if final is None or final.method == processor.ALONE:
@@ -48,7 +48,7 @@ def running_slowdowns(profile: Profile, *, rng: np.random.Generator) -> list[Est
     if final.method in (burst.METHOD, "pcontrol"):
         phases = iter(_by_groups(final.method, measured["cycles"], measured["shutters"], slowdowns))
     else:
-        phases = _by_time(final.method, measured["shutters"], rng)
+        phases = _by_time(final.method, measured, rng)
     before = [phase for phase in phases if phase.n < final.n]
     return [*(job_slowdown(phase, split, min_solo_s) for phase in before), final]
 
@@ -63,11 +63,14 @@ def _by_groups(method: str, cycles: Table, shutters: Table, slowdowns: RankSlowd
     return burst.running_slowdowns(cycles, n_windows=n_windows, window_s=window_s)
 
 
-def _by_time(method: str, shutters: Table, rng: np.random.Generator) -> Iterator[Estimate]:
-    valid = np.sort(valid_shutters(shutters), order="t0_ns")
+def _by_time(method: str, tables: Mapping[str, Table], rng: np.random.Generator) -> Iterator[Estimate]:
+    valid = np.sort(valid_shutters(tables["shutters"]), order="t0_ns")
     for n in np.unique(np.linspace(loop.MIN_SHUTTERS, len(valid), MAX_POINTS).astype(int)):
         if method == loop.METHOD:
             slowdown = loop.rates(valid[:n], rng=rng).slowdown
+            yield from [slowdown] if slowdown else []
+        elif method == count.METHOD:
+            slowdown = count.slowdown(valid[:n], tables["counts"], rng=rng).slowdown
             yield from [slowdown] if slowdown else []
         else:
             estimates = ipc.estimates(valid[:n], rng=rng)

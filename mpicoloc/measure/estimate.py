@@ -10,12 +10,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from mpicoloc.core.estimate import Estimate
-from mpicoloc.core.profile import Interference, Job
+from mpicoloc.core.profile import Interference, Job, MeterResult
 from mpicoloc.core.tables import UNIT_SITE, VERDICTS, Table, table, text, valid_shutters
 from mpicoloc.measure import burst, critical_ranks, processor
 from mpicoloc.measure.critical_ranks import RankSlowdowns
 
 if TYPE_CHECKING:  # NumPy imports it when it is named, which takes 5 ms
+    from mpicoloc.measure.count import Counted
+    from mpicoloc.measure.loop import Rates
+
     Rng = np.random.Generator | Callable[[], np.random.Generator]
 
 Tables = Mapping[str, Table]
@@ -55,7 +58,7 @@ def interference(job: Job, tables: Tables, *, rng: np.random.Generator) -> Inter
     rng : numpy.random.Generator
         For the bootstrap; seed it by the caller to get the same interval again.
     """
-    names = ("ranks", "nodes", "cycles", "shutters")
+    names = ("ranks", "nodes", "cycles", "shutters", "counts")
     full = {name: tables[name] if name in tables else table(name) for name in names}
     slowdowns = critical_ranks.rank_slowdowns(burst_cycles(full["cycles"]), *valid_windows(full["shutters"]))
     return interference_of_ranks(job, full, slowdowns, rng)
@@ -95,6 +98,10 @@ def interference_of_ranks(job: Job, tables: Tables, slowdowns: RankSlowdowns, rn
         reason=corun.reason,
         coverage_frac=corun.coverage_frac,
         alternatives=alternatives,
+        meters=tuple(
+            MeterResult(one.meter, one.slowdown and job_slowdown(one.slowdown, split, min_solo_s), one.reason)
+            for one in corun.meters
+        ),
         **facts,
     )
 
@@ -180,7 +187,7 @@ def job_slowdown(
 
 def _meter(nodes: Table) -> tuple[str, str]:
     """The weakest meter of all nodes, and why that node has no better one."""
-    order = ("none", "loop", "burst", "ipc")
+    order = ("none", "loop", "count", "burst", "ipc")
     rank = [order.index(name) if (name := text(meter)) in order else 0 for meter in nodes["meter"]]
     i_weakest = int(np.argmin(rank))
     return order[rank[i_weakest]], text(nodes["meter_reason"][i_weakest])
@@ -212,6 +219,7 @@ class _CorunSlowdown:
     alternatives: tuple[Estimate, ...] = ()
     reason: str = ""
     coverage_frac: float | None = None
+    meters: tuple[MeterResult, ...] = ()
 
 
 def _corun_slowdown(
@@ -220,21 +228,76 @@ def _corun_slowdown(
     cycles, shutters = tables["cycles"], tables["shutters"]
     window_s = valid_windows(shutters)[1]
     by_burst = _matched(slowdowns.critical_cycles(burst_cycles(cycles), window_s), shutters, rng)
-    alternatives = (by_burst.slowdown,) if by_burst.slowdown else ()
+    tried = _tried(meter, tables, by_burst, slowdowns.ranks_wait_alike, rng)
     units = cycles[cycles["from_site"] == UNIT_SITE]
     if len(units):
         by_units = _matched(units[np.isin(units["rank"], slowdowns.critical_ranks)], shutters, rng)
         if by_units.slowdown is not None:
             slowdown = dataclasses.replace(by_units.slowdown, method="pcontrol")
-            return _CorunSlowdown(slowdown, alternatives, coverage_frac=by_units.coverage_frac)
+            beside = tuple(one.slowdown for one in tried if one.slowdown is not None)
+            return _CorunSlowdown(slowdown, beside, "", by_units.coverage_frac, tried)
+    if meter == "none":
+        return _CorunSlowdown(None, (), f"no meter: {_no_meter_reason(tables['nodes'])}", None, tried)
+    was_chosen = any(map(_meter_was_chosen, tables["nodes"]))
     if meter == "ipc":
-        was_chosen = any(map(_meter_was_chosen, tables["nodes"]))
-        return _by_instructions(shutters, by_burst, was_chosen, rng)
-    if meter == "loop":
-        return _by_loop(shutters, by_burst, slowdowns.ranks_wait_alike, rng)
+        found = _by_instructions(shutters, by_burst, was_chosen, rng)
+    else:
+        found = _best(meter, was_chosen, tried, by_burst)
+    return dataclasses.replace(found, meters=tried)
+
+
+def _tried(
+    meter: str, tables: Tables, by_burst: burst.Matched, ranks_wait_alike: bool, rng: np.random.Generator
+) -> tuple[MeterResult, ...]:
+    """What each meter says that was in use, or left numbers."""
+    shutters, counts = tables["shutters"], tables["counts"]
+    tried = [MeterResult("burst", by_burst.slowdown, by_burst.reason)]
+    if meter == "count" or len(counts):
+        from mpicoloc.measure import count  # the profiles of most jobs do not need these
+
+        counted = count.slowdown(shutters, counts, rng=rng) if ranks_wait_alike else None
+        tried.append(_result("count", counted))
+    if meter == "loop" or (shutters["entry"] > 0).any():
+        from mpicoloc.measure import loop
+
+        tried.append(_result("loop", loop.rates(shutters, rng=rng) if ranks_wait_alike else None))
+    if meter == "ipc":
+        by_ipc = _by_instructions(shutters, burst.Matched(None), True, rng)
+        tried.append(MeterResult("ipc", by_ipc.slowdown, by_ipc.reason))
+    return tuple(tried)
+
+
+def _result(meter: str, found: Counted | Rates | None) -> MeterResult:
+    """The result of a meter that counts all ranks together; None: the ranks wait differently."""
+    if found is None:
+        return MeterResult(meter, None, RANKS_WAIT_DIFFERENTLY)
+    return MeterResult(meter, found.slowdown, found.reason)
+
+
+def _best(
+    meter: str, was_chosen: bool, tried: tuple[MeterResult, ...], by_burst: burst.Matched
+) -> _CorunSlowdown:
+    """The number of the meter in use; of `count` and `burst`, unless chosen, that with the narrower interval.
+
+    Both see the same shutters, so their errors are not independent: an average would not be better by as
+    much as its interval says.
+    """
+    by_meter = {one.meter: one for one in tried}
+    of_meter = by_meter[meter]
+    order = [of_meter.slowdown, by_burst.slowdown]
+    if meter == "count" and not was_chosen:
+        order.sort(key=_interval_ratio)
+    known = [one for one in order if one is not None]
     if meter == "burst":
         return _CorunSlowdown(by_burst.slowdown, (), by_burst.reason, by_burst.coverage_frac)
-    return _CorunSlowdown(None, (), f"no meter: {_no_meter_reason(tables['nodes'])}")
+    if not known:
+        return _CorunSlowdown(None, (), of_meter.reason, by_burst.coverage_frac)
+    is_burst = known[0] is by_burst.slowdown
+    return _CorunSlowdown(known[0], tuple(known[1:]), "", by_burst.coverage_frac if is_burst else None)
+
+
+def _interval_ratio(found: Estimate | None) -> float:
+    return found.high / found.low if found is not None and found.low > 0 else np.inf
 
 
 def _by_instructions(
@@ -254,19 +317,6 @@ def _by_instructions(
     n_known = len(ipc.work(shutters))
     reason = f"{n_known} shutters have counts outside MPI that agree, {ipc.MIN_SHUTTERS} needed"
     return _CorunSlowdown(None, counted + alternatives, reason, coverage_frac)
-
-
-def _by_loop(
-    shutters: Table, by_burst: burst.Matched, ranks_wait_alike: bool, rng: np.random.Generator
-) -> _CorunSlowdown:
-    """From the rate at which the counted place is passed; from bursts if that has no estimate."""
-    from mpicoloc.measure import loop  # the profiles of most jobs do not need it
-
-    rates = loop.rates(shutters, rng=rng) if ranks_wait_alike else loop.Rates(None, RANKS_WAIT_DIFFERENTLY)
-    if rates.slowdown is None:
-        reason = rates.reason if by_burst.slowdown is None else ""
-        return _CorunSlowdown(by_burst.slowdown, (), reason, by_burst.coverage_frac)
-    return _CorunSlowdown(rates.slowdown, (by_burst.slowdown,) if by_burst.slowdown else ())
 
 
 def _matched(cycles: Table, shutters: Table, rng: np.random.Generator) -> burst.Matched:

@@ -10,14 +10,14 @@ import numpy as np
 
 from mpicoloc.core.estimate import Estimate
 from mpicoloc.core.plain_values import checked_value
-from mpicoloc.core.profile import Interference, Job, MpiSummary, Network, NetworkLevel, Price
+from mpicoloc.core.profile import Interference, Job, MeterResult, MpiSummary, Network, NetworkLevel, Price
 from mpicoloc.core.tables import text
 from mpicoloc.profile.attributes import write_text
 
 _UNITS = {"_s": "s", "_su": "SU", "_frac": "1", "_bytes": "bytes", "_ns": "ns", "_bps": "bytes/s"}
 _MAX_BYTES = 1 << 20
 
-Facts = TypeVar("Facts", Job, MpiSummary, Price, Interference, Estimate, Network, NetworkLevel)
+Facts = TypeVar("Facts", Job, MpiSummary, Price, Interference, MeterResult, Estimate, Network, NetworkLevel)
 
 
 def write(group: h5py.Group, facts: Any) -> None:

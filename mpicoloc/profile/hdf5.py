@@ -21,6 +21,7 @@ from mpicoloc.core.profile import (
     SCHEMA_VERSION,
     Interference,
     Job,
+    MeterResult,
     MpiSummary,
     Network,
     NetworkLevel,
@@ -169,12 +170,7 @@ def _write_all(file: h5py.File, profile: Profile) -> None:
     file.attrs["notes"] = np.array([note.encode() for note in profile.notes] or [b""])
     facts.write(file.create_group("job"), profile.job)
     facts.write(file.create_group("mpi"), profile.mpi)
-    interference = file.create_group("interference")
-    facts.write(interference, profile.interference)
-    if profile.interference.slowdown is not None:
-        facts.write(interference.create_group("slowdown"), profile.interference.slowdown)
-    for estimate in profile.interference.alternatives:
-        facts.write(interference.require_group("alternatives").create_group(estimate.method), estimate)
+    _write_interference(file.create_group("interference"), profile.interference)
     if profile.price is not None:
         facts.write(file.create_group("price"), profile.price)
     if profile.network is not None:
@@ -184,6 +180,19 @@ def _write_all(file: h5py.File, profile: Profile) -> None:
             facts.write(network.create_group(f"L{row.level}"), row)
     for name, array in profile.tables.items():
         rows.write(file, name, array)
+
+
+def _write_interference(group: h5py.Group, found: Interference) -> None:
+    facts.write(group, found)
+    if found.slowdown is not None:
+        facts.write(group.create_group("slowdown"), found.slowdown)
+    for estimate in found.alternatives:
+        facts.write(group.require_group("alternatives").create_group(estimate.method), estimate)
+    for result in found.meters:
+        of_meter = group.require_group("meters").create_group(result.meter)
+        facts.write(of_meter, result)
+        if result.slowdown is not None:
+            facts.write(of_meter.create_group("slowdown"), result.slowdown)
 
 
 def read(
@@ -306,21 +315,35 @@ def _read_all(file: h5py.File, tables: Sequence[str]) -> Profile:
     if tables:
         # A history reads none of them, of thousands of files.
         rows.check_total(file)
-    group = own(file, "interference")
-    slowdown = facts.read(own(group, "slowdown"), Estimate) if "slowdown" in group else None
-    beside = own(group, "alternatives") if "alternatives" in group else {}
-    others = tuple(facts.read(own(beside, name), Estimate) for name in beside)
-    interference = facts.read(group, Interference, slowdown=slowdown, alternatives=others)
     return Profile(
         job=facts.read(own(file, "job"), Job),
         tables={name: rows.read(file, name) for name in tables},
         mpi=facts.read(own(file, "mpi"), MpiSummary),
-        interference=interference,
+        interference=_read_interference(own(file, "interference")),
         price=facts.read(own(file, "price"), Price) if "price" in file else None,
         partial=bool(file.attrs["partial"]),
         notes=(*(note for note in map(text, file.attrs["notes"]) if note), *rows.gaps(file, tables)),
         network=_read_network(own(file, "network")) if "network" in file else None,
     )
+
+
+def _read_interference(group: h5py.Group) -> Interference:
+    beside = own(group, "alternatives") if "alternatives" in group else {}
+    meters = own(group, "meters") if "meters" in group else {}
+    return facts.read(
+        group,
+        Interference,
+        slowdown=_read_slowdown(group),
+        alternatives=tuple(facts.read(own(beside, name), Estimate) for name in beside),
+        meters=tuple(
+            facts.read(own(meters, name), MeterResult, slowdown=_read_slowdown(own(meters, name)))
+            for name in meters
+        ),
+    )
+
+
+def _read_slowdown(group: h5py.Group) -> Estimate | None:
+    return facts.read(own(group, "slowdown"), Estimate) if "slowdown" in group else None
 
 
 def read_table(path: str, name: str, content: Content | None = None) -> Table:

@@ -8,7 +8,16 @@ from typing import Any
 
 from mpicoloc.core.estimate import Estimate
 from mpicoloc.core.plain_values import dataclass_from
-from mpicoloc.core.profile import Interference, Job, MpiSummary, Network, NetworkLevel, Price, Profile
+from mpicoloc.core.profile import (
+    Interference,
+    Job,
+    MeterResult,
+    MpiSummary,
+    Network,
+    NetworkLevel,
+    Price,
+    Profile,
+)
 from mpicoloc.trace import bundle
 
 FACTS = ("job", "mpi", "interference", "price", "network")
@@ -37,17 +46,25 @@ def unpack(content: memoryview) -> tuple[Profile, Mapping[str, Any]]:
     found = head["interference"]
     slowdown = None if found["slowdown"] is None else dataclass_from(Estimate, found["slowdown"])
     others = tuple(dataclass_from(Estimate, other) for other in found["alternatives"])
+    meters = tuple(_meter_result(result) for result in found["meters"])
     profile = Profile(
         job=dataclass_from(Job, head["job"]),
         tables=tables,
         mpi=dataclass_from(MpiSummary, head["mpi"]),
-        interference=dataclass_from(Interference, found, slowdown=slowdown, alternatives=others),
+        interference=dataclass_from(
+            Interference, found, slowdown=slowdown, alternatives=others, meters=meters
+        ),
         price=None if head["price"] is None else dataclass_from(Price, head["price"]),
         partial=bool(head["partial"]),
         notes=tuple(map(str, head["notes"])),
         network=None if head["network"] is None else _network(head["network"]),
     )
     return profile, head["more"]
+
+
+def _meter_result(values: Mapping[str, Any]) -> MeterResult:
+    slowdown = None if values["slowdown"] is None else dataclass_from(Estimate, values["slowdown"])
+    return dataclass_from(MeterResult, values, slowdown=slowdown)
 
 
 def _network(values: Mapping[str, Any]) -> Network:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from mpicoloc.core.profile import Network, NetworkLevel, Profile
+from mpicoloc.core.estimate import estimate_json
+from mpicoloc.core.profile import MeterResult, Network, NetworkLevel, Profile
 from mpicoloc.core.tables import text
 from mpicoloc.measure.processor import run_delay_frac
 
@@ -13,7 +14,6 @@ from mpicoloc.measure.processor import run_delay_frac
 def summary(profile: Profile) -> dict[str, Any]:
     """Plain values with the keys that DESIGN.md fixes; what was not measured is None, never 0."""
     job, mpi, found, price = profile.job, profile.mpi, profile.interference, profile.price
-    slowdown = found.slowdown
     return {
         "schema_version": profile.schema_version,
         "partial": profile.partial,
@@ -23,8 +23,8 @@ def summary(profile: Profile) -> dict[str, Any]:
            "hosts": [text(row["hostname"]) for row in profile.tables["nodes"]]},
         "mpi": {name: getattr(mpi, name) for name in ("n_calls", "sent_bytes", "recv_bytes", "time_frac")},
         "interference": {
-            "slowdown": None if slowdown is None else {
-                name: getattr(slowdown, name) for name in ("value", "low", "high", "n", "method")},
+            "slowdown": estimate_json(found.slowdown),
+            "meters": {result.meter: _meter_json(result) for result in found.meters},
             "co_runners": [{"id": name, "overlap_s": overlap_s} for name, overlap_s in co_runners(profile)],
             "shutters": {
                 "n_taken": found.n_taken, "n_used": found.n_used, "overhead_frac": found.overhead_frac},
@@ -37,6 +37,13 @@ def summary(profile: Profile) -> dict[str, Any]:
                   for name in ("rate_su", "runtime_su", "fair_su", "discount_frac", "pricing")},
         "network": network_json(profile.network),
     }  # fmt: skip
+
+
+def _meter_json(result: MeterResult) -> dict[str, Any]:
+    """The meter's number with its interval, or the reason why it has none."""
+    if result.slowdown is None:
+        return {"reason": result.reason}
+    return {name: getattr(result.slowdown, name) for name in ("value", "low", "high", "n")}
 
 
 def network_json(network: Network | None) -> dict[str, Any]:

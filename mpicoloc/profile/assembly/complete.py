@@ -57,7 +57,7 @@ def complete(
     UsageError
         If `pricing` is unknown.
     """
-    names = {*tables, "ranks", "nodes", "cycles", "shutters"}
+    names = {*tables, "ranks", "nodes", "cycles", "shutters", "counts"}
     full = {name: tables[name] if name in tables else table(name) for name in names}
     slowdowns = critical_ranks.rank_slowdowns(burst_cycles(full["cycles"]), *valid_windows(full["shutters"]))
     full["ranks"] = slowdowns.with_rank_slowdowns(full["ranks"])

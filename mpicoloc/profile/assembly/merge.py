@@ -75,9 +75,9 @@ def _complete(
 
 
 def _joined(name: str, parts: Sequence[NodePart]) -> Table:
-    """The parts' tables below each other, with row numbers of nodes and modules as in the whole."""
+    """The parts' tables below each other, with row numbers of nodes, modules and places as in the whole."""
     pieces = []
-    n_nodes = n_modules = 0
+    n_nodes = n_modules = n_places = 0
     for part in parts:
         piece = part.tables[name].copy()
         columns = piece.dtype.names or ()
@@ -85,8 +85,11 @@ def _joined(name: str, parts: Sequence[NodePart]) -> Table:
             piece["i_node"] = n_nodes if len(part.tables["nodes"]) else -1
         if "i_module" in columns:
             piece["i_module"][piece["i_module"] >= 0] += n_modules
+        if "place" in columns:
+            piece["place"] += n_places
         n_nodes += len(part.tables["nodes"])
         n_modules += len(part.tables["modules"])
+        n_places += len(part.tables["places"])
         pieces.append(piece)
     return np.concatenate(pieces) if pieces else table(name)
 

@@ -17,6 +17,7 @@ _METERS = {
     contract.MC_METER_IPC: "ipc",
     contract.MC_METER_BURST: "burst",
     contract.MC_METER_LOOP: "loop",
+    contract.MC_METER_COUNT: "count",
 }
 _MAX_LIST_BYTES = dtype("nodes")["cpus"].itemsize
 

@@ -1,0 +1,295 @@
+"""How fast the counted places were passed in each window, in units of their mean co-run pace.
+
+Equations, assumptions and measured errors: docs/explain/estimators.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mpicoloc.core.tables import N_SHUTTER_GROUPS, Table, valid_shutters
+
+MIN_COMMON_FRAC = 0.5
+"""Part of their places that shutters have in common at least, if they are compared with each other."""
+MIN_STRATUM = 6
+"""Shutters that a stratum has at least."""
+MIN_SPLIT_FRAC = 0.85
+"""Part of the variance along the main axis that a split explains; it is 0.64 if they are spread normally."""
+PRIOR_WINDOWS = 8.0
+"""Weight of the median place's variance in that of each place, in windows."""
+MIN_WATCHED_FRAC = 0.3
+"""Weight of the places that were counted at a shutter, below which it says nothing of its stratum."""
+MIN_TIME_FRAC = 0.1
+"""Part of a window that is left at least when the time that counting took is subtracted."""
+_WHEN = ("before", "during", "after")
+_DURING, _AROUND = 1, [0, 2]
+
+Array = NDArray[np.float64]
+Indices = NDArray[np.intp]
+Flags = NDArray[np.bool_]
+
+
+@dataclass(frozen=True)
+class Paces:
+    """One row for each shutter with counts: what was done in its windows, as co-run time over their time.
+
+    `around` is of the windows before and after, each 1 on average. `time_s` is the solo time, `share_s` the
+    job's time that the shutter stands for. `stratum` numbers shutters that are alike, `group` the groups for
+    the interval, `instant` the shutters that nodes have in common.
+    """
+
+    during: Array
+    around: Array
+    time_s: Array
+    share_s: Array
+    node: Indices
+    stratum: Indices
+    group: Indices
+    instant: Indices
+
+    def __len__(self) -> int:
+        return len(self.during)
+
+
+@dataclass(frozen=True)
+class Counts:
+    """Shutters (rows of `shutters`) at which the same places were counted, by window and place.
+
+    `passes` has shape (shutter, window, place), `is_watched` (shutter, place), `time_ns` (shutter, window).
+    """
+
+    rows: Indices
+    passes: Array
+    is_watched: Flags
+    time_ns: Array
+
+    def select(self, chosen: Flags) -> Counts:
+        """Some of the shutters."""
+        return Counts(self.rows[chosen], self.passes[chosen], self.is_watched[chosen], self.time_ns[chosen])
+
+
+def paces(shutters: Table, counts: Table, *, cost_ns: float = 0.0, only_before: bool = False) -> Paces:
+    """Paces of all shutters with counts; `cost_ns` and `only_before` are those of `count.slowdown`."""
+    rows = _with_windows(shutters, only_before)
+    instant = instants(rows)
+    group = instant % N_SHUTTER_GROUPS
+    during, around = np.full(len(rows), np.nan), np.full(len(rows), np.nan)
+    stratum = np.zeros(len(rows), np.intp)
+    n_strata = 1  # stratum 0 holds the sets of places that were counted at few shutters
+    for same_places in _sets(rows, counts, cost_ns, only_before):
+        for part in _split(same_places):
+            during[part.rows], around[part.rows] = _crossfitted(part, group[part.rows])
+            if len(part.rows) >= MIN_STRATUM:
+                stratum[part.rows] = n_strata
+                n_strata += 1
+    known = np.isfinite(during) & np.isfinite(around)
+    node = rows["i_node"].astype(np.intp)
+    return Paces(
+        during[known], around[known], rows["during_window_ns"][known] * 1e-9, _shares_s(rows)[known],
+        node[known], stratum[known], group[known], instant[known],
+    )  # fmt: skip
+
+
+def _with_windows(shutters: Table, only_before: bool) -> Table:
+    valid = np.sort(valid_shutters(shutters), order=("t0_ns", "i_node"))
+    around_ns = valid["before_window_ns"] + (0 if only_before else valid["after_window_ns"])
+    return valid[(valid["during_window_ns"] > 0) & (around_ns > 0)]
+
+
+def instants(rows: Table) -> Indices:
+    """A number for each shutter, in the order of time; those that several nodes have in common share it."""
+    names = np.where(rows["common"] > 0, rows["common"].astype(np.int64), -1 - np.arange(len(rows)))
+    _, first, number = np.unique(names, return_index=True, return_inverse=True)
+    result: Indices = np.argsort(np.argsort(first))[number.ravel()]
+    return result
+
+
+def _shares_s(rows: Table) -> Array:
+    """The time around each shutter, up to half-way to its neighbours, at most twice the median."""
+    shares = np.ones(len(rows))
+    for node in np.unique(rows["i_node"]):
+        here = rows["i_node"] == node
+        gaps = np.diff(rows["t0_ns"][here].astype(np.int64)) * 1e-9
+        if len(gaps):
+            gaps = np.minimum(gaps, 2 * np.median(gaps))
+            shares[here] = (np.append(gaps[0], gaps) + np.append(gaps, gaps[-1])) / 2
+    return shares
+
+
+def _sets(rows: Table, counts: Table, cost_ns: float, only_before: bool) -> Iterator[Counts]:
+    """Shutters of which each shares half its places with the first one, and their counts."""
+    shutter = _row_of(rows, counts)
+    counts, shutter = counts[shutter >= 0], shutter[shutter >= 0]
+    order = np.lexsort((counts["place"], shutter))
+    counts, shutter = counts[order], shutter[order]
+    numbers, starts = np.unique(shutter, return_index=True)
+    watched = np.split(counts["place"], starts[1:]) if len(numbers) else []
+    leaders: list[frozenset[int]] = []
+    leader_of: dict[bytes, int] = {}
+    chosen = np.zeros(len(rows), np.intp)
+    for number, places in zip(numbers, watched, strict=True):
+        key = places.tobytes()
+        if key not in leader_of:
+            leader_of[key] = _leader(leaders, frozenset(places.tolist()))
+        chosen[number] = leader_of[key]
+    for leader in range(len(leaders)):
+        yield _dense(rows, counts, shutter, chosen[shutter] == leader, cost_ns, only_before)
+
+
+def _row_of(rows: Table, counts: Table) -> Indices:
+    """The shutter that each row of `counts` belongs to, -1 for one that is not among `rows`."""
+    if not len(rows):
+        return np.full(len(counts), -1)
+    found = np.full(len(counts), -1)
+    for node in np.unique(rows["i_node"]):
+        here, mine = np.flatnonzero(rows["i_node"] == node), np.flatnonzero(counts["i_node"] == node)
+        t0 = rows["t0_ns"][here]
+        at = np.minimum(np.searchsorted(t0, counts["t0_ns"][mine]), len(t0) - 1)
+        found[mine] = np.where(t0[at] == counts["t0_ns"][mine], here[at], -1)
+    return found
+
+
+def _leader(leaders: list[frozenset[int]], places: frozenset[int]) -> int:
+    """The first set that has most places in common with these; a new one if none has half."""
+    common = [len(places & leader) / max(len(places), len(leader), 1) for leader in leaders]
+    best = int(np.argmax(common)) if common else 0
+    if common and common[best] >= MIN_COMMON_FRAC:
+        return best
+    leaders.append(places)
+    return len(leaders) - 1
+
+
+def _dense(
+    rows: Table, counts: Table, shutter: Indices, chosen: Flags, cost_ns: float, only_before: bool
+) -> Counts:
+    counts, shutter = counts[chosen], shutter[chosen]
+    used, i_row = np.unique(shutter, return_inverse=True)
+    places, i_place = np.unique(counts["place"], return_inverse=True)
+    passes, is_watched = np.zeros((len(used), 3, len(places))), np.zeros((len(used), len(places)), bool)
+    is_watched[i_row, i_place] = True
+    for i, when in enumerate(_WHEN):
+        passes[i_row, i, i_place] = counts[f"n_{when}"]
+    time_ns = np.stack([rows[f"{when}_window_ns"][used].astype(float) for when in _WHEN], axis=1)
+    if only_before:
+        time_ns[:, 2] = 0.0
+    passes *= (time_ns > 0)[:, :, None]
+    time_ns = np.maximum(time_ns - cost_ns * passes.sum(axis=2), MIN_TIME_FRAC * time_ns)
+    return Counts(used, passes, is_watched, time_ns)
+
+
+def _split(part: Counts) -> Iterator[Counts]:
+    """The shutters of a set, split where they clearly are of two kinds, and these again."""
+    rates = _over(part.passes[:, _AROUND].sum(axis=1), part.time_ns[:, _AROUND].sum(axis=1)[:, None])
+    scale = rates.mean(axis=0)
+    features = np.sqrt(_over(rates, scale) + (scale > 0) * ~part.is_watched)
+    side = _two_kinds(features - features.mean(axis=0))
+    if side is None:
+        yield part
+        return
+    yield from _split(part.select(side))
+    yield from _split(part.select(~side))
+
+
+def _two_kinds(features: Array) -> Flags | None:
+    """Which rows lie above the best cut across the main axis; None if one kind explains them as well."""
+    n = len(features)
+    if n < 2 * MIN_STRATUM or not features.any():
+        return None
+    along = np.linalg.svd(features, full_matrices=False)[0][:, 0]
+    ordered = np.sort(along)
+    n_below = np.arange(MIN_STRATUM, n - MIN_STRATUM + 1)
+    below = np.cumsum(ordered)[n_below - 1] / n_below
+    above = (ordered.sum() - below * n_below) / (n - n_below)
+    between = n_below * (n - n_below) / n**2 * (above - below) ** 2
+    best = int(np.argmax(between))
+    if between[best] < MIN_SPLIT_FRAC * along.var():
+        return None
+    side: Flags = along >= ordered[n_below[best]]
+    return None if min(side.sum(), (~side).sum()) < MIN_STRATUM else side
+
+
+def _crossfitted(part: Counts, group: Indices) -> tuple[Array, Array]:
+    """Paces in and around each shutter, by weights from the co-run windows of all other groups."""
+    during, around = np.full(len(part.rows), np.nan), np.full(len(part.rows), np.nan)
+    for held_out in np.unique(group):
+        mine = group == held_out
+        others = part.select(~mine) if not mine.all() else part
+        unit, weights = _weights(others)
+        chosen = part.select(mine)
+        weighed = np.where(chosen.is_watched, weights, 0.0)
+        known = weighed.sum(axis=1)
+        work = (chosen.passes * (unit * weighed)[:, None, :]).sum(axis=2)
+        work = _over(work, np.where(known >= MIN_WATCHED_FRAC, known, np.nan)[:, None])
+        during[mine] = work[:, _DURING] / chosen.time_ns[:, _DURING]
+        around[mine] = work[:, _AROUND].sum(axis=1) / chosen.time_ns[:, _AROUND].sum(axis=1)
+    return during, around
+
+
+def _weights(part: Counts) -> tuple[Array, Array]:
+    """Co-run time of one pass of each place, ns, and the place's part in the result."""
+    passes, time_ns = part.passes[:, _AROUND], part.time_ns[:, _AROUND]
+    watched_ns = (time_ns.sum(axis=1)[:, None] * part.is_watched).sum(axis=0)
+    unit = _over(watched_ns, passes.sum(axis=(0, 1)))
+    used = (time_ns > 0).ravel()
+    n_places = passes.shape[2]
+    paces = _over(passes * unit, time_ns[:, :, None]).reshape(-1, n_places)[used]
+    is_watched = np.repeat(part.is_watched, 2, axis=0)[used]
+    mean = _over((paces * is_watched).sum(axis=1), (is_watched & (unit > 0)).sum(axis=1))
+    paces = np.where(is_watched, paces, mean[:, None])
+    seen = unit > 0
+    weights = np.zeros(n_places)
+    if seen.any():
+        weights[seen] = steadiest(_covariance(paces[:, seen], len(part.rows)))
+    return unit, weights
+
+
+def _covariance(paces: Array, n_shutters: int) -> Array:
+    """Covariance of the columns, shrunk: correlations towards 0, variances towards their median."""
+    centered = paces - paces.mean(axis=0)
+    variance = (centered**2).mean(axis=0)
+    correlation = centered.T @ centered / len(paces)
+    deviation = np.sqrt(variance)
+    correlation = _over(correlation, np.outer(deviation, deviation))
+    others = ~np.eye(len(variance), dtype=bool)
+    noise = ((1 - correlation**2) ** 2)[others].sum() / max(n_shutters - 1, 1)
+    shrink = float(np.clip(_over(noise, (correlation**2)[others].sum()), 0.0, 1.0)) if others.any() else 1.0
+    typical = float(np.median(variance))
+    variance = (n_shutters * variance + PRIOR_WINDOWS * typical) / (n_shutters + PRIOR_WINDOWS)
+    variance = np.maximum(variance, 1e-12 + 1e-3 * typical)
+    correlation = np.where(others, (1 - shrink) * correlation, 1.0)
+    deviation = np.sqrt(variance)
+    result: Array = correlation * np.outer(deviation, deviation)
+    return result
+
+
+def steadiest(covariance: Array) -> Array:
+    """Weights, none below 0 and with sum 1, of the combination with the smallest variance.
+
+    By an active set: weights below 0 are set to 0, and come back if the variance falls with them.
+    """
+    n = len(covariance)
+    used, weights = np.ones(n, bool), np.full(n, 1.0 / n)
+    for _ in range(2 * n):
+        found = np.zeros(n)
+        found[used] = np.linalg.solve(covariance[np.ix_(used, used)], np.ones(used.sum()))
+        if (found[used] <= 0).any():
+            used &= found > 0
+            continue
+        weights = found / found.sum()
+        gradient = covariance @ weights
+        best = int(np.argmin(np.where(used, np.inf, gradient)))
+        if used[best] or gradient[best] >= (1 - 1e-6) * float(weights @ gradient):
+            break
+        used[best] = True
+    return weights
+
+
+def _over(a: Array, b: Array) -> Array:
+    """A / b, and 0 where b is 0."""
+    b = np.asarray(b, float)
+    result: Array = np.where(b != 0, a, 0.0) / np.where(b != 0, b, 1.0)
+    return result
