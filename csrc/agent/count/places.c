@@ -11,6 +11,7 @@ enum {
     N_PER_SPOT = 8,    /* places taken of those that follow a sampled instruction */
     NEAR_BYTES = 2048, /* a loop with what it calls inline */
     BLOCK_BYTES = 512,
+    LINE_BYTES = 64,
 };
 
 /* In passes per second of a thread. Rare ones tell little; what counting may cost is a part of the thread's time. */
@@ -144,21 +145,32 @@ static double add_cheaper(const mc_places *places, double pass_ns, double above,
     return left;
 }
 
+static int is_near(const mc_place_set *set, const mc_place *place, uint64_t bytes)
+{
+    for (uint64_t i = 0; i < set->n; i++)
+        if (set->places[i].i_path == place->i_path && set->places[i].offset + bytes > place->offset &&
+            place->offset + bytes > set->places[i].offset)
+            return 1;
+    return 0;
+}
+
+/* Threads were seen there, but not in a trial: another phase of the program. */
+static void add_unseen(const mc_places *places, mc_place_set *set)
+{
+    for (int i = 0; i < places->n && set->n < MC_N_PLACES; i++) {
+        const mc_candidate_place *row = &places->rows[i];
+        if (!row->is_refused && rate(row) < RATE_MIN && !is_near(set, &row->place, LINE_BYTES))
+            set->places[set->n++] = row->place;
+    }
+}
+
 /* Cheap ones tell as much as those in innermost loops around which they lie. But some loops have only the latter. */
 void mc_places_choose(const mc_places *places, double pass_ns, mc_place_set *set)
 {
     set->n = 0;
     double left = add_cheaper(places, pass_ns, 0.0, CHEAP_COST, COST_MAX, set);
     add_cheaper(places, pass_ns, CHEAP_COST, COST_OF_ONE_MAX, left, set);
-}
-
-static int is_near(const mc_place_set *set, const mc_spot *spot)
-{
-    for (uint64_t i = 0; i < set->n; i++)
-        if (set->places[i].i_path == (uint64_t)spot->i_path && set->places[i].offset + NEAR_BYTES > spot->offset &&
-            spot->offset + NEAR_BYTES > set->places[i].offset)
-            return 1;
-    return 0;
+    add_unseen(places, set);
 }
 
 double mc_places_coverage(const mc_place_set *set, const mc_spots *spots)
@@ -166,7 +178,8 @@ double mc_places_coverage(const mc_place_set *set, const mc_spots *spots)
     uint64_t n = 0, n_near = 0;
     for (int i = 0; i < spots->n; i++) {
         n += spots->rows[i].n;
-        n_near += is_near(set, &spots->rows[i]) ? spots->rows[i].n : 0;
+        mc_place place = {spots->rows[i].offset, (uint64_t)spots->rows[i].i_path};
+        n_near += is_near(set, &place, NEAR_BYTES) ? spots->rows[i].n : 0;
     }
     return n ? (double)n_near / (double)n : 0.0;
 }

@@ -298,6 +298,18 @@ static int take_at(mc_count_meter *count, int i_edge, uint64_t t, uint64_t late_
     return mc_now_ns() >= t && mc_snapshot_take(edge, count->ranks) == MC_OK && edge->t <= t + late_ns;
 }
 
+/* Processor time that the ranks have used so far. */
+static uint64_t cpu_ns(const mc_job_ranks *ranks)
+{
+    uint64_t ns = 0;
+    for (int i = 0; i < ranks->n; i++) {
+        struct timespec t;
+        if (ranks->rows[i].alive && clock_gettime(ranks->rows[i].cpu_clock, &t) == 0)
+            ns += (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+    }
+    return ns;
+}
+
 /* Windows with an edge that was missed keep length 0. */
 static void take_all(mc_count_meter *count, const mc_own_shutter *own, uint64_t around_ns, mc_hits windows[], int *wake)
 {
@@ -335,14 +347,18 @@ void mc_count_measure(mc_count_meter *count, mc_own_shutter *own, uint64_t aroun
 {
     mc_hits windows[MC_N_COUNT_WINDOWS] = {{0, 0}};
     int is_installed = change(count, MC_PATCH_INSTALL, mc_max(CHANGE_NS, around_ns / 8), wake);
+    uint64_t t_begin = mc_now_ns(), begin_cpu_ns = cpu_ns(count->ranks);
     if (is_installed)
         take_all(count, own, around_ns, windows, wake);
+    uint64_t took_ns = mc_now_ns() - t_begin, used_ns = cpu_ns(count->ranks) - begin_cpu_ns;
     change(count, MC_PATCH_REMOVE, CHANGE_NS, wake);
     if (!is_installed || !windows[1].window_ns)
         return;
     count->n_vain = note_row(count, own, windows) ? 0 : count->n_vain + 1;
     if (count->n_vain == N_VAIN_MAX)
         count->t_next = 0;
+    size_t n_threads = n_active(&count->edges[2], &count->edges[3]);
+    own->record.busy_frac = (double)used_ns / ((double)took_ns * (double)n_threads);
     own->record.hits_before.window_ns = windows[0].window_ns;
     own->record.hits_during.window_ns = windows[1].window_ns;
     own->record.hits_after.window_ns = windows[2].window_ns;
