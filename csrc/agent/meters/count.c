@@ -18,7 +18,7 @@ enum { N_SAMPLES_WANTED = 1000, N_TRIALS_OF_SET = 6, N_SETS_TRIED_MAX = 4, N_VAI
 static const uint64_t PATIENCE_NS = 1000000000u, SAMPLE_NS_MIN = 1500000000u, SAMPLE_NS_MAX = 3000000000u,
                       TRIAL_NS = 4000000, CHANGE_NS = 8000000, BETWEEN_TRIALS_NS = 70000000, RETRY_NS = 5000000000u,
                       LOOK_AGAIN_NS = 4000000000u;
-static const double COVERAGE_MIN = 0.6;
+static const double COVERAGE_MIN = 0.6, BUSY_MIN = 0.9;
 
 static void explain(mc_count_meter *count, const char *what)
 {
@@ -359,6 +359,7 @@ void mc_count_measure(mc_count_meter *count, mc_own_shutter *own, uint64_t aroun
         count->t_next = 0;
     size_t n_threads = n_active(&count->edges[2], &count->edges[3]);
     own->record.busy_frac = (double)used_ns / ((double)took_ns * (double)n_threads);
+    count->takes_turns = own->record.busy_frac < BUSY_MIN;
     own->record.hits_before.window_ns = windows[0].window_ns;
     own->record.hits_during.window_ns = windows[1].window_ns;
     own->record.hits_after.window_ns = windows[2].window_ns;

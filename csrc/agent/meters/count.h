@@ -20,6 +20,7 @@ typedef struct mc_count_meter {
     uint64_t t_trial;   /* the last one */
     mc_place_set tried; /* n 0: none is under trial */
     int i_set;          /* set that is counted now; -1: none */
+    int takes_turns;    /* its threads share their processors with co-runners, as seen around the last shutter */
     int n_vain;         /* shutters one after another that counted nothing */
     mc_decoder *decoder;
     mc_spots *spots;

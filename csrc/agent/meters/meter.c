@@ -99,7 +99,7 @@ int mc_meter_counts(const mc_meter *meter)
    time. Windows without a pause must be longer than that, and cost nobody anything. */
 uint64_t mc_meter_around_ns(const mc_meter *meter, uint64_t planned_ns, uint64_t period_ns)
 {
-    if (meter->counts)
+    if (meter->counts || (is_counting_places(meter) && !meter->count->takes_turns))
         return planned_ns;
     return mc_max(planned_ns, mc_min(LOOP_WINDOWS * planned_ns, period_ns / 8));
 }
