@@ -300,6 +300,6 @@ def _used_groups(cells: Cells) -> Cells:
     return cells.transform(lambda values: values[:, used])
 
 
-def t_quantile(n_free: int) -> float:
+def t_quantile(n_free: float) -> float:
     """The 97.5 % quantile of Student's t, to within 0.5 % from 6 degrees of freedom on."""
     return 1.96 + 2.37 / n_free + 2.8 / n_free**2

@@ -70,7 +70,7 @@ def _by_time(method: str, tables: Mapping[str, Table], rng: np.random.Generator)
             slowdown = loop.rates(valid[:n], rng=rng).slowdown
             yield from [slowdown] if slowdown else []
         elif method == count.METHOD:
-            slowdown = count.slowdown(valid[:n], tables["counts"], rng=rng).slowdown
+            slowdown = count.slowdown(valid[:n], tables["counts"]).slowdown
             yield from [slowdown] if slowdown else []
         else:
             estimates = ipc.estimates(valid[:n], rng=rng)

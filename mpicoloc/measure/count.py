@@ -32,7 +32,6 @@ AFTER_ERROR = 0.02
 """Standard error of paces that include the time after shutters, if threads take turns on a processor."""
 MIN_BUSY = 0.97
 """Part of the time that threads have their processors, below which they take turns."""
-N_REPLICATES = 600
 
 Array = NDArray[np.float64]
 
@@ -46,15 +45,13 @@ class Counted:
     coverage_frac: float | None = None
 
 
-def slowdown(shutters: Table, counts: Table, *, rng: np.random.Generator, cost_ns: float = 0.0) -> Counted:
+def slowdown(shutters: Table, counts: Table, *, cost_ns: float = 0.0) -> Counted:
     """Slowdown of the co-run phase, T_co/T_solo, from counts of places in and around shutters.
 
     Parameters
     ----------
     shutters, counts : Table
         Tables "shutters" and "counts" of a profile.
-    rng : numpy.random.Generator
-        For the bootstrap over groups of shutters.
     cost_ns : float
         Time that counting one pass takes from the node, ns: that of a thread, over the threads that count.
 
@@ -70,10 +67,10 @@ def slowdown(shutters: Table, counts: Table, *, rng: np.random.Generator, cost_n
     both_sides = paces(shutters, counts, cost_ns=cost_ns)
     busy = valid_shutters(shutters)["busy_frac"]
     if not (busy > 0).any() or busy[busy > 0].mean() >= MIN_BUSY:
-        return _estimate(both_sides, 0.0, rng)
+        return _estimate(both_sides, 0.0)
     # A thread that shares its processor with a co-runner loses it just after the shutter.
     before_only = paces(shutters, counts, cost_ns=cost_ns, only_before=True)
-    found = [_estimate(before_only, 0.0, rng), _estimate(both_sides, AFTER_ERROR, rng)]
+    found = [_estimate(before_only, 0.0), _estimate(both_sides, AFTER_ERROR)]
     return min(found, key=lambda counted: half_width(counted.slowdown))
 
 
@@ -89,7 +86,7 @@ def promised_half_width(found: Estimate, n_shutters: int) -> float:
     return float(np.sqrt(model**2 + spread * found.n / max(n_shutters, 1)))
 
 
-def _estimate(found: Paces, error: float, rng: np.random.Generator) -> Counted:
+def _estimate(found: Paces, error: float) -> Counted:
     """Slowdown with interval, to which `error` adds a relative standard error."""
     is_seen = (found.during > MIN_PACE) | (found.around > MIN_PACE)
     n_shutters = len(np.unique(found.instant[is_seen]))
@@ -99,73 +96,52 @@ def _estimate(found: Paces, error: float, rng: np.random.Generator) -> Counted:
     if coverage < MIN_COVERAGE:
         why = f"the counted places are passed in only {coverage:.0%} of its time, {MIN_COVERAGE:.0%} needed"
         return Counted(None, why, coverage)
-    sums = _sums(found, is_seen)
-    n_groups = len(sums.done)
-    value = float(_slowdowns(sums, np.ones((1, n_groups)))[0])
+    value, deviation = _mean_slowdown(found, is_seen)
     if not (np.isfinite(value) and value > 0):
         return Counted(None, "the counted places were passed inside shutters only, or outside them", coverage)
-    below, above = _spread(sums, value, rng)
+    n_free = 2 * (n_shutters - 1) / 3  # of differences between neighbours
     model = 1.96 * float(np.sqrt(MODEL_ERROR**2 + error**2 + (REST_ERROR * (1 - coverage)) ** 2))
-    low, high = value * np.exp(-np.hypot(below, model)), value * np.exp(np.hypot(above, model))
-    if np.log(high / low) > 2 * MAX_HALF_WIDTH:
-        wide = f"the interval's ends differ by a factor of {high / low:.1f}"
+    half = float(np.hypot(t_quantile(n_free) * deviation, model))
+    if half > MAX_HALF_WIDTH:
+        wide = f"the interval's ends differ by a factor of {np.exp(2 * half):.1f}"
         return Counted(None, f"the counted places are passed too unevenly: {wide}", coverage)
+    low, high = value * np.exp(-half), value * np.exp(half)
     return Counted(Estimate(value, low, high, n_shutters, "1", METHOD), "", coverage)
 
 
-@dataclass(frozen=True)
-class _Sums:
-    """Sums by group (row) and stratum: work done in shutters, work usual in their time, and the job's time.
+def _mean_slowdown(found: Paces, used: NDArray[np.bool_]) -> tuple[float, float]:
+    """Slowdown, and its standard error in the logarithm.
 
-    `node` has the node of each stratum, in the order of the columns.
+    T_solo/T_co of each stratum is the work done around its shutters over that in them; strata and nodes are
+    weighted by the job's time in them.
     """
-
-    done: Array
-    usual: Array
-    share_s: Array
-    node: NDArray[np.intp]
-
-
-def _sums(found: Paces, used: NDArray[np.bool_]) -> _Sums:
     keys = np.stack([found.node, found.stratum], axis=1)[used]
     strata, column = np.unique(keys, axis=0, return_inverse=True)
-    groups, row = np.unique(found.group[used], return_inverse=True)
-    cell = row.ravel() * len(strata) + column.ravel()
-
-    def summed(values: Array) -> Array:
-        total = np.zeros(len(groups) * len(strata))
-        np.add.at(total, cell, values[used])
-        return total.reshape(len(groups), -1)
-
-    return _Sums(
-        summed(found.during * found.time_s),
-        summed(found.around * found.time_s),
-        summed(found.share_s),
-        strata[:, 0],
-    )
-
-
-def _slowdowns(sums: _Sums, weights: Array) -> Array:
-    """Slowdown for each row of weights of the groups: harmonic over strata, mean over nodes."""
-    done, usual, share_s = (weights @ part for part in (sums.done, sums.usual, sums.share_s))
-    usable = (done > 0) & (usual > 0)
-    corun_s: Array = np.where(usable, share_s, 0.0)
-    solo_s: Array = corun_s * np.where(usable, usual, 0.0) / np.where(usable, done, 1.0)
-    of_node = (sums.node[:, None] == np.unique(sums.node)).astype(float)
-    corun_s, solo_s = corun_s @ of_node, solo_s @ of_node
-    with np.errstate(divide="ignore", invalid="ignore"):
-        by_node = np.where(solo_s > 0, corun_s / solo_s, 0.0)
-        result: Array = (by_node * corun_s).sum(axis=1) / corun_s.sum(axis=1)
-    return result
+    member = np.eye(len(strata))[column.ravel()]
+    done, usual = found.during[used] * found.time_s[used], found.around[used] * found.time_s[used]
+    all_done, all_usual = done @ member, usual @ member
+    usable = (all_done > 0) & (all_usual > 0)
+    share_s = np.where(member @ usable > 0, found.share_s[used], 0.0)
+    if not usable.any():
+        return np.nan, np.nan
+    speed = np.where(usable, all_usual, 0.0) / np.where(usable, all_done, 1.0)  # in co-run, over that alone
+    part = share_s @ member / share_s.sum()
+    mean = float(part @ speed)
+    # What each shutter adds to the error of the mean.
+    own = member @ speed
+    error = (usual - own * done) * (member @ (part / np.where(usable, all_done, 1.0)))
+    error += share_s / share_s.sum() * (own - mean)
+    return 1 / mean, _standard_error(error, found.instant[used]) / mean
 
 
-def _spread(sums: _Sums, value: float, rng: np.random.Generator) -> tuple[float, float]:
-    """Ends of the interval below and above, in the logarithm: the wider of jackknife and bootstrap."""
-    n_groups = len(sums.done)
-    left_out = np.log(_slowdowns(sums, 1.0 - np.eye(n_groups)))
-    deviation = np.sqrt((n_groups - 1) / n_groups * ((left_out - left_out.mean()) ** 2).sum())
-    half = t_quantile(n_groups - 1) * float(deviation)
-    picks = rng.multinomial(n_groups, np.full(n_groups, 1 / n_groups), N_REPLICATES).astype(float)
-    logs = np.log(_slowdowns(sums, picks)) - np.log(value)
-    low, high = np.quantile(logs[np.isfinite(logs)], [0.025, 0.975])
-    return max(half, -float(low)), max(half, float(high))
+def _standard_error(error: Array, instant: NDArray[np.intp]) -> float:
+    """Of the sum of the errors, from the differences between shutters that follow each other.
+
+    Shutters are taken at even distances. So a slow change of the program makes no error of the mean, but it
+    would look like one in the spread of all shutters.
+    """
+    number = np.unique(instant, return_inverse=True)[1].ravel()
+    total = np.zeros(int(number.max()) + 1)
+    np.add.at(total, number, error)
+    n = len(total)
+    return float(np.sqrt(n / (2 * (n - 1)) * (np.diff(total) ** 2).sum()))

@@ -1,4 +1,4 @@
-"""How fast the counted places were passed in each window, in units of their mean co-run pace.
+"""How much work was done in each window, from the passes of many places.
 
 Equations, assumptions and measured errors: docs/explain/estimators.md.
 """
@@ -17,12 +17,12 @@ MIN_COMMON_FRAC = 0.5
 """Part of their places that shutters have in common at least, if they are compared with each other."""
 MIN_STRATUM = 6
 """Shutters that a stratum has at least."""
-MIN_SPLIT_FRAC = 0.85
-"""Part of the variance along the main axis that a split explains; it is 0.64 if they are spread normally."""
+DURING_WEIGHT = 4.0
+"""Weight of the windows in shutters, over that of the co-run windows, where weights are fitted."""
 PRIOR_WINDOWS = 8.0
 """Weight of the median place's variance in that of each place, in windows."""
 MIN_WATCHED_FRAC = 0.3
-"""Weight of the places that were counted at a shutter, below which it says nothing of its stratum."""
+"""Weight of the places that were counted at a shutter, below which it is left out."""
 MIN_TIME_FRAC = 0.1
 """Part of a window that is left at least when the time that counting took is subtracted."""
 _WHEN = ("before", "during", "after")
@@ -35,11 +35,11 @@ Flags = NDArray[np.bool_]
 
 @dataclass(frozen=True)
 class Paces:
-    """One row for each shutter with counts: what was done in its windows, as co-run time over their time.
+    """One row for each shutter with counts: the work done in its windows per time, in units of one's own.
 
-    `around` is of the windows before and after, each 1 on average. `time_s` is the solo time, `share_s` the
-    job's time that the shutter stands for. `stratum` numbers shutters that are alike, `group` the groups for
-    the interval, `instant` the shutters that nodes have in common.
+    `around` is of the windows before and after. `time_s` is the solo time, `share_s` the job's time that the
+    shutter stands for. `stratum` numbers the shutters with the same places, `group` those that were left out
+    together when weights were fitted, `instant` the shutters that nodes have in common, in order of time.
     """
 
     during: Array
@@ -81,11 +81,11 @@ def paces(shutters: Table, counts: Table, *, cost_ns: float = 0.0, only_before: 
     stratum = np.zeros(len(rows), np.intp)
     n_strata = 1  # stratum 0 holds the sets of places that were counted at few shutters
     for same_places in _sets(rows, counts, cost_ns, only_before):
-        for part in _split(same_places):
-            during[part.rows], around[part.rows] = _crossfitted(part, group[part.rows])
-            if len(part.rows) >= MIN_STRATUM:
-                stratum[part.rows] = n_strata
-                n_strata += 1
+        chosen = same_places.rows
+        during[chosen], around[chosen] = _crossfitted(same_places, group[chosen])
+        if len(chosen) >= MIN_STRATUM:
+            stratum[chosen] = n_strata
+            n_strata += 1
     known = np.isfinite(during) & np.isfinite(around)
     node = rows["i_node"].astype(np.intp)
     return Paces(
@@ -181,39 +181,8 @@ def _dense(
     return Counts(used, passes, is_watched, time_ns)
 
 
-def _split(part: Counts) -> Iterator[Counts]:
-    """The shutters of a set, split where they clearly are of two kinds, and these again."""
-    rates = _over(part.passes[:, _AROUND].sum(axis=1), part.time_ns[:, _AROUND].sum(axis=1)[:, None])
-    scale = rates.mean(axis=0)
-    features = np.sqrt(_over(rates, scale) + (scale > 0) * ~part.is_watched)
-    side = _two_kinds(features - features.mean(axis=0))
-    if side is None:
-        yield part
-        return
-    yield from _split(part.select(side))
-    yield from _split(part.select(~side))
-
-
-def _two_kinds(features: Array) -> Flags | None:
-    """Which rows lie above the best cut across the main axis; None if one kind explains them as well."""
-    n = len(features)
-    if n < 2 * MIN_STRATUM or not features.any():
-        return None
-    along = np.linalg.svd(features, full_matrices=False)[0][:, 0]
-    ordered = np.sort(along)
-    n_below = np.arange(MIN_STRATUM, n - MIN_STRATUM + 1)
-    below = np.cumsum(ordered)[n_below - 1] / n_below
-    above = (ordered.sum() - below * n_below) / (n - n_below)
-    between = n_below * (n - n_below) / n**2 * (above - below) ** 2
-    best = int(np.argmax(between))
-    if between[best] < MIN_SPLIT_FRAC * along.var():
-        return None
-    side: Flags = along >= ordered[n_below[best]]
-    return None if min(side.sum(), (~side).sum()) < MIN_STRATUM else side
-
-
 def _crossfitted(part: Counts, group: Indices) -> tuple[Array, Array]:
-    """Paces in and around each shutter, by weights from the co-run windows of all other groups."""
+    """Paces in and around each shutter, by weights from the shutters of all other groups."""
     during, around = np.full(len(part.rows), np.nan), np.full(len(part.rows), np.nan)
     for held_out in np.unique(group):
         mine = group == held_out
@@ -230,21 +199,32 @@ def _crossfitted(part: Counts, group: Indices) -> tuple[Array, Array]:
 
 
 def _weights(part: Counts) -> tuple[Array, Array]:
-    """Co-run time of one pass of each place, ns, and the place's part in the result."""
-    passes, time_ns = part.passes[:, _AROUND], part.time_ns[:, _AROUND]
-    watched_ns = (time_ns.sum(axis=1)[:, None] * part.is_watched).sum(axis=0)
-    unit = _over(watched_ns, passes.sum(axis=(0, 1)))
-    used = (time_ns > 0).ravel()
-    n_places = passes.shape[2]
-    paces = _over(passes * unit, time_ns[:, :, None]).reshape(-1, n_places)[used]
-    is_watched = np.repeat(part.is_watched, 2, axis=0)[used]
-    mean = _over((paces * is_watched).sum(axis=1), (is_watched & (unit > 0)).sum(axis=1))
-    paces = np.where(is_watched, paces, mean[:, None])
-    seen = unit > 0
-    weights = np.zeros(n_places)
+    """Time for which one pass of each place stands, ns, and the place's part in the result."""
+    rate = (_rates(part, _AROUND) + _rates(part, [_DURING])) / 2
+    seen = rate > 0
+    weights = np.zeros(len(rate))
     if seen.any():
-        weights[seen] = steadiest(_covariance(paces[:, seen], len(part.rows)))
-    return unit, weights
+        paces = (_unit_paces(part, rate, windows)[:, seen] for windows in (_AROUND, [_DURING]))
+        around, during = (_covariance(_over(pace, pace.mean()), len(part.rows)) for pace in paces)
+        weights[seen] = steadiest((around + DURING_WEIGHT * during) / (1 + DURING_WEIGHT))
+    return _over(seen.astype(float), rate), weights
+
+
+def _rates(part: Counts, windows: list[int]) -> Array:
+    """Passes of each place per ns in these windows."""
+    time_ns = part.time_ns[:, windows].sum(axis=1)
+    return _over(part.passes[:, windows].sum(axis=(0, 1)), time_ns @ part.is_watched)
+
+
+def _unit_paces(part: Counts, rate: Array, windows: list[int]) -> Array:
+    """Passes of each place (column) in each window, over its mean; the mean of the others if not watched."""
+    time_ns = part.time_ns[:, windows].ravel()
+    passes = part.passes[:, windows].reshape(len(time_ns), -1)
+    is_watched = np.repeat(part.is_watched, len(windows), axis=0)
+    pace = _over(passes, time_ns[:, None] * rate)
+    mean = _over(pace.sum(axis=1), (is_watched & (rate > 0)).sum(axis=1))
+    result: Array = np.where(is_watched, pace, mean[:, None])[time_ns > 0]
+    return result
 
 
 def _covariance(paces: Array, n_shutters: int) -> Array:

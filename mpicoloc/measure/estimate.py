@@ -255,7 +255,7 @@ def _tried(
     if meter == "count" or len(counts):
         from mpicoloc.measure import count  # the profiles of most jobs do not need these
 
-        counted = count.slowdown(shutters, counts, rng=rng) if ranks_wait_alike else None
+        counted = count.slowdown(shutters, counts) if ranks_wait_alike else None
         tried.append(_result("count", counted))
     if meter == "loop" or (shutters["entry"] > 0).any():
         from mpicoloc.measure import loop

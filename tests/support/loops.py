@@ -18,9 +18,11 @@ class Program:
     slowdown: of each loop. visit_s: mean time of a visit alone. visit_cv: spread of it (gamma). place_cv:
     spread of the passes of a place for the same work, by visit. noise: spread of the co-run pace of a window.
     shared: part of the places that a loop shares with the next one. uncounted: loops without places.
-    order: "random", or "blocks": each loop's visits come in one piece. slice_s: the co-runner takes the
-    processor in turns. poll: places that are passed 1e6 times a second whatever the program does.
-    swap: places, of those watched, that are replaced at every shutter. cost_ns: of a pass.
+    order: "random", "cycle": one after the other, or "blocks": each loop's visits come in one piece.
+    slice_s: the co-runner takes the processor in turns, half of the time. poll: places that are passed a
+    million times a second whatever the program does. swap: places that are replaced at every shutter.
+    same_places: every loop passes all places, each loop three times as often as the one before.
+    by_loop: only the places of the loop at the shutter are watched. cost_ns: time that counting a pass takes.
     """
 
     slowdown: tuple[float, ...] = (1.4, 1.1, 2.0)
@@ -35,11 +37,12 @@ class Program:
     n_shutters: int = 30
     duration_s: float = 0.02
     around_s: float = 0.06
-    period_s: float = 2.0
+    period_s: float = 0.5
     slice_s: float = 0.0
     poll: int = 0
     swap: int = 0
     by_loop: bool = False
+    same_places: bool = False
     cost_ns: float = 0.0
 
 
@@ -100,6 +103,8 @@ def _rates(rng, program):
     also = rng.random(program.n_places) < program.shared
     there = typical[also] * 10 ** rng.uniform(-1, 1, also.sum())
     rates[(home[also] + 1) % n_loops, np.flatnonzero(also)] = there
+    if program.same_places:
+        rates[:] = typical * 3.0 ** np.arange(n_loops)[:, None]
     rates[list(program.uncounted)] = 0.0
     return rates
 

@@ -18,7 +18,7 @@ KEYS = {
     "job": {"id", "command", "n_ranks", "n_nodes", "n_cores", "mpi_library", "wall_s", "start_unix_s", "user",
             "hosts"},
     "mpi": {"n_calls", "sent_bytes", "recv_bytes", "time_frac"},
-    "interference": {"slowdown", "co_runners", "shutters", "processor"},
+    "interference": {"slowdown", "meters", "co_runners", "shutters", "processor"},
     "price": {"rate_su", "runtime_su", "fair_su", "discount_frac", "pricing"},
     "network": {"topology", "levels", "demand_class"},
 }  # fmt: skip

@@ -1,0 +1,260 @@
+"""The estimate of the meter count on simulated loops with known truth."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import sample
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from loops import Program, simulate
+
+from mpicoloc.core.estimate import Estimate
+from mpicoloc.core.profile import MeterResult
+from mpicoloc.core.tables import table
+from mpicoloc.measure import count
+from mpicoloc.measure.convergence import running_slowdowns
+from mpicoloc.measure.count_paces import instants, steadiest
+from mpicoloc.measure.estimate import interference
+from mpicoloc.profile import hdf5, profile_ipc
+from mpicoloc.profile.assembly.complete import complete
+from mpicoloc.report.summary import summary
+
+LONG = {"visit_s": 4.0, "period_s": 2.0}
+# name: program, largest mean error
+CASES = {
+    "short visits": (Program(), 0.01),
+    "in a cycle": (Program(order="cycle", visit_cv=0.2), 0.005),
+    "one loop": (Program(slowdown=(1.4,)), 0.005),
+    "not slowed": (Program(slowdown=(1.0, 1.0, 1.0)), 0.005),
+    "windows 9 % apart": (Program(noise=0.09), 0.01),
+    "loops share places": (Program(shared=0.5), 0.01),
+    "8 places": (Program(n_places=8), 0.01),
+    "visits of 50 ms": (Program(visit_s=0.05), 0.015),
+    "visits of 150 ms": (Program(visit_s=0.15), 0.025),
+    "visits of 4 s": (Program(**LONG), 0.015),
+    "three phases": (Program(order="blocks", period_s=0.3), 0.01),
+    "three phases, places follow": (Program(order="blocks", by_loop=True, period_s=0.3), 0.01),
+    "two places replaced each time": (Program(swap=2), 0.01),
+    "by turns of 3 ms": (Program(slowdown=(2.0, 2.2), slice_s=3e-3), 0.01),
+    "8 shutters": (Program(n_shutters=8), 0.02),
+    "200 shutters": (Program(n_shutters=200, period_s=0.2), 0.005),
+}
+# The same, for programs that break an assumption: least and largest mean error.
+FAILURES = {
+    "a loop in three has no place": (Program(uncounted=(2,)), -0.04, 0.04),
+    "the same, visits of 4 s": (Program(uncounted=(1,), slowdown=(1.4, 1.1, 2.0, 1.3), **LONG), 0.03, 0.13),
+    "2 of 64 places poll": (Program(poll=2), -0.06, -0.01),
+    "16 of 64 places poll": (Program(poll=16), -0.3, -0.1),
+    "all places in both phases": (Program(order="blocks", same_places=True, period_s=0.3), 0.02, 0.12),
+    "counting takes 10 %": (Program(slowdown=(1.4,), cost_ns=1.0), -0.2, -0.001),
+}
+
+
+def rng(seed=0):
+    return np.random.default_rng(seed)
+
+
+def estimate(run):
+    return count.slowdown(run.shutters, run.counts)
+
+
+def measured(program, n_runs):
+    """Errors, half-widths and whether the interval holds the truth; runs without an estimate are left out."""
+    rows = []
+    for seed in range(n_runs):
+        run = simulate(rng(seed), program)
+        found = estimate(run).slowdown
+        if found is not None:
+            held = found.low <= run.truth <= found.high
+            rows.append((found.value / run.truth - 1, count.half_width(found), held))
+    return np.array(rows).T
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_the_interval_holds_the_truth(name):
+    program, tolerance = CASES[name]
+    n_runs = 8 if program.n_shutters > 100 else 16
+    errors, _, held = measured(program, n_runs)
+    assert len(errors) == n_runs
+    assert abs(errors.mean()) < tolerance + 2 * errors.std() / np.sqrt(n_runs)
+    assert n_runs - held.sum() <= 3
+
+
+@pytest.mark.parametrize("name", FAILURES)
+def test_where_it_fails_the_error_is_as_the_page_says(name):
+    program, least, most = FAILURES[name]
+    assert least < measured(program, 12)[0].mean() < most
+
+
+def test_thirty_shutters_of_20_ms_are_enough_for_one_percent():
+    errors, halves, _ = measured(CASES["in a cycle"][0], 24)
+    assert errors.std() < 0.015 and halves.mean() < 0.03
+
+
+def test_the_time_that_counting_takes_can_be_left_out():
+    program = Program(slowdown=(1.4,), cost_ns=1.0)
+    errors = []
+    for seed in range(12):
+        run = simulate(rng(seed), program)
+        found = count.slowdown(run.shutters, run.counts, cost_ns=1.0).slowdown
+        errors.append(found.value / run.truth - 1)
+    assert abs(np.mean(errors)) < 0.005
+
+
+@settings(max_examples=30, deadline=None, derandomize=True)
+@given(
+    speed=st.floats(0.2, 5.0), scale=st.floats(0.1, 10.0), n=st.integers(6, 40), n_places=st.integers(1, 64),
+    seed=st.integers(0, 2**32 - 1),
+)  # fmt: skip
+def test_places_that_all_speed_up_alike_measure_that(speed, scale, n, n_places, seed):
+    """Whatever the places do from window to window, and however long the windows are."""
+    random = rng(seed)
+    work = random.gamma(2.0, 1e6, (n, n_places))
+    during = np.round(work * speed * scale)
+    t0 = np.repeat(np.arange(1, n + 1) * 10**9, n_places)
+    columns = {"t0_ns": t0, "place": np.tile(np.arange(n_places), n), "n_before": np.round(work).ravel(),
+               "n_during": during.ravel(), "n_after": np.round(work).ravel()}  # fmt: skip
+    windows = {f"{when}_window_ns": np.full(n, length) for when, length in
+               (("before", 10**8), ("during", round(1e8 * scale)), ("after", 10**8))}  # fmt: skip
+    shutters = table("shutters", {"t0_ns": np.arange(1, n + 1) * 10**9, "verdict": np.ones(n), **windows})
+    found = count.slowdown(shutters, table("counts", columns))
+    assert found.slowdown is None or found.slowdown.value == pytest.approx(speed, rel=0.02)
+
+
+@settings(max_examples=50, deadline=None, derandomize=True)
+@given(n=st.integers(1, 20), n_rows=st.integers(2, 60), seed=st.integers(0, 2**32 - 1))
+def test_the_steadiest_combination_has_no_better_neighbour(n, n_rows, seed):
+    rows = rng(seed).lognormal(0, 0.5, (n_rows, n))
+    covariance = np.atleast_2d(np.cov(rows.T)) + 1e-3 * np.eye(n)
+    weights = steadiest(covariance)
+    assert (weights >= 0).all() and weights.sum() == pytest.approx(1)
+    gradient = covariance @ weights
+    assert gradient.min() >= (1 - 1e-3) * float(weights @ gradient)
+
+
+def test_too_little_is_no_estimate():
+    found = estimate(simulate(rng(), Program(n_shutters=5)))
+    assert found.slowdown is None and "6 needed" in found.reason
+    assert count.slowdown(table("shutters"), table("counts")).slowdown is None
+    run = simulate(rng(), Program(n_places=3, uncounted=(1, 2), visit_s=20.0, period_s=2.0))
+    found = estimate(run)
+    assert found.slowdown is None and ("needed" in found.reason or "uneven" in found.reason)
+
+
+def test_places_passed_inside_shutters_only_give_a_reason():
+    run = simulate(rng(), Program())
+    counts = run.counts.copy()
+    counts["n_before"] = counts["n_after"] = 0
+    found = count.slowdown(run.shutters, counts)
+    assert found.slowdown is None and "only" in found.reason
+
+
+def test_refused_shutters_do_not_count():
+    run = simulate(rng(), Program())
+    shutters, counts = run.shutters.copy(), run.counts.copy()
+    shutters["verdict"][:4] = 2
+    counts["n_during"][np.isin(counts["t0_ns"], shutters["t0_ns"][:4])] *= 10
+    assert count.slowdown(shutters, counts).slowdown.n == 26
+    assert count.slowdown(shutters, counts).slowdown.value == pytest.approx(run.truth, rel=0.06)
+
+
+def test_two_nodes_see_the_same_instants():
+    """Shutters in common are one observation; a second node with the same counts adds nothing."""
+    run = simulate(rng(), Program())
+    shutters, counts = run.shutters.copy(), run.counts.copy()
+    shutters["common"] = np.arange(1, len(shutters) + 1)
+    there, counts_there = shutters.copy(), counts.copy()
+    there["i_node"] = counts_there["i_node"] = 1
+    there["t0_ns"] += 5_000
+    counts_there["t0_ns"] += 5_000
+    counts_there["place"] += 64
+    one = count.slowdown(shutters, counts).slowdown
+    both = count.slowdown(np.concatenate([shutters, there]), np.concatenate([counts, counts_there])).slowdown
+    assert both.n == one.n == 30
+    assert (both.value, both.low) == pytest.approx((one.value, one.low))
+
+
+def test_instants_are_in_the_order_of_time():
+    rows = table("shutters", {"common": [7, 7, 0, 3, 3, 0]})
+    assert instants(rows).tolist() == [0, 0, 1, 2, 2, 3]
+
+
+def test_what_more_shutters_promise():
+    found = Estimate(1.2, 1.2 * np.exp(-0.1), 1.2 * np.exp(0.1), 25, "1", "count")
+    assert count.promised_half_width(found, 100) == pytest.approx(0.05, rel=0.05)
+    assert count.promised_half_width(found, 10**9) == pytest.approx(1.96 * count.MODEL_ERROR, rel=1e-3)
+
+
+def job_tables(program=None, why="", cycles=None):
+    """A job's tables with counts in its shutters, by default without cycles."""
+    run = simulate(rng(), program or Program(period_s=2.0))
+    tables = sample.tables(meter="count", n_shutters=len(run.shutters))
+    nodes = tables["nodes"].copy()
+    nodes["meter_reason"] = why
+    cycles = table("cycles") if cycles is None else cycles
+    return run, {**tables, "nodes": nodes, "shutters": run.shutters, "counts": run.counts, "cycles": cycles}
+
+
+def test_the_meter_of_a_job_without_cycles():
+    run, tables = job_tables()
+    found = interference(sample.job(), tables, rng=rng())
+    assert found.meter == "count" and found.slowdown.method == "count"
+    assert found.slowdown.value == pytest.approx(run.truth, rel=0.05)
+    results = {one.meter: one for one in found.meters}
+    assert set(results) == {"burst", "count"}
+    assert results["count"].slowdown == found.slowdown
+    assert results["burst"].slowdown is None and "needed" in results["burst"].reason
+
+
+def test_the_narrower_interval_counts_unless_the_user_chose():
+    """The sample's cycles are even; counts of few places are not."""
+    cycles = sample.tables()["cycles"]
+    _, tables = job_tables(Program(n_places=2, place_cv=2.0, period_s=2.0), cycles=cycles)
+    found = interference(sample.job(), tables, rng=rng())
+    results = {one.meter: one.slowdown for one in found.meters}
+    assert count.half_width(results["burst"]) < count.half_width(results["count"])
+    assert found.slowdown.method == "burst-matched"
+    assert [other.method for other in found.alternatives] == ["count"]
+    _, tables = job_tables(
+        Program(n_places=2, place_cv=2.0, period_s=2.0), "option meter is count", cycles=cycles
+    )
+    assert interference(sample.job(), tables, rng=rng()).slowdown.method == "count"
+    tables["counts"] = table("counts")
+    found = interference(sample.job(), tables, rng=rng())
+    assert found.slowdown.method == "burst-matched" and not found.reason
+
+
+def test_the_meters_results_survive_storage(tmp_path):
+    _, tables = job_tables()
+    profile = complete(sample.job(), tables, rng=rng())
+    assert len(profile.interference.meters) == 2
+    hdf5.write(profile, tmp_path / "p.h5")
+    again = hdf5.read(tmp_path / "p.h5")
+    by_name = sorted(profile.interference.meters, key=lambda one: one.meter)
+    assert sorted(again.interference.meters, key=lambda one: one.meter) == by_name
+    assert again.tables["counts"].tobytes() == tables["counts"].tobytes()
+    sent, _ = profile_ipc.unpack(memoryview(b"".join(bytes(part) for part in profile_ipc.pack(profile, {}))))
+    assert sent.interference.meters == profile.interference.meters
+    meters = summary(again)["interference"]["meters"]
+    assert set(meters["count"]) == {"value", "low", "high", "n"}
+    assert set(meters["burst"]) == {"reason"}
+    assert MeterResult("loop") not in again.interference.meters
+
+
+def test_a_slowdown_by_counts_settles_with_time():
+    _, tables = job_tables()
+    points = running_slowdowns(complete(sample.job(), tables, rng=rng()), rng=rng())
+    assert [point.n for point in points] == list(range(6, 31))
+    widths = [count.half_width(point) for point in points]
+    assert widths[-1] < widths[0] and {point.method for point in points} == {"count"}
+
+
+def test_a_place_without_counts_anywhere_changes_nothing():
+    run = simulate(rng(), replace(Program(), n_places=20))
+    idle = run.counts.copy()
+    idle["place"] += 20
+    for when in ("n_before", "n_during", "n_after"):
+        idle[when] = 0
+    found = count.slowdown(run.shutters, np.concatenate([run.counts, idle])).slowdown
+    assert found.value == pytest.approx(estimate(run).slowdown.value, rel=1e-6)
