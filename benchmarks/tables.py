@@ -10,7 +10,7 @@ A result file has `title`, `machine`, `date`, `command` (or null), `tables`, and
 them: `text`, how the figures were got, and `short`, what falls short. A table has `caption`, `columns`,
 `formats` (a format string for each column of numbers, null for text), `rows`, and `shown`: which `rows` and
 `columns` the page has, by index, and whether `intervals`; without it all. A cell that was not measured is
-null.
+null. `data`, rows of any shape, is for other readers.
 """
 
 import argparse
@@ -25,6 +25,7 @@ HERE = Path(__file__).resolve().parent
 RESULTS = HERE / "results"
 PAGE = HERE.parent / "docs" / "reference" / "benchmarks.md"
 ORDER = (
+    "accuracy-toggled",
     "accuracy",
     "accuracy-long",
     "accuracy-shared",
@@ -125,7 +126,8 @@ def wrapped(text):
 
 
 def page():
-    return "\n".join([INTRO, *map(section, ORDER)])
+    there = [name for name in ORDER if (RESULTS / f"{name}.json").exists()]
+    return "\n".join([INTRO, *map(section, there)])
 
 
 def printed_tables(text):
@@ -171,7 +173,8 @@ def write(name, result):
     for table in result["tables"]:
         short = {key: one_line(table[key]) for key in ("columns", "formats", "shown") if key in table}
         tables.append({**table, **short, "rows": [one_line(row) for row in table["rows"]]})
-    text = json.dumps({**result, "tables": tables}, indent=1, ensure_ascii=False)
+    data = {"data": [one_line(row) for row in result["data"]]} if "data" in result else {}
+    text = json.dumps({**result, "tables": tables, **data}, indent=1, ensure_ascii=False)
     for mark, line in lines.items():
         text = text.replace(f'"{mark}"', line, 1)
     (RESULTS / f"{name}.json").write_text(text + "\n")
