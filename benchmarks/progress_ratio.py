@@ -23,7 +23,7 @@ GUARD_S = 0.06
 STEPS_PER_STRATUM, RATIO_VARIANCE = 10, 0.002
 """In each state of a stratum there are so many steps, and as many more as bring the ratio's relative
 variance, by the spread of single steps, below this: a noisy ratio is too large on average."""
-MIN_PAIRS = 5
+MIN_PAIRS, MIN_STEPS = 5, 20
 MAX_RATE = 1000.0
 """Steps per s that are kept; of more every nth will do."""
 
@@ -182,20 +182,23 @@ def slowdown(runs):
     Raises
     ------
     ValueError
-        If too few pairs of states have steps around them.
+        If too few pairs of states have steps around them, or there are too few steps.
     """
     pieces = pieces_of(runs)
     chosen = pieces.pair >= 0
     pairs = np.unique(pieces.pair[chosen])
     if len(pairs) < MIN_PAIRS:
         raise ValueError(f"{len(pairs)} pairs of states lie within the program's steps, {MIN_PAIRS} needed")
+    n_steps = len(np.unique(pieces.step[chosen]))
+    if n_steps < MIN_STEPS:
+        raise ValueError(f"{n_steps} steps were seen, {MIN_STEPS} needed")
     value, by_kind = _value(pieces, chosen, np.ones(int(pieces.kind.max()) + 1))
     left = np.log([_value(pieces, chosen & (pieces.pair != pair), by_kind)[0] for pair in pairs])
     n = len(pairs)
     spread = math.sqrt((n - 1) / n * np.sum((left - left.mean()) ** 2))
     half = float(students_t.ppf(0.975, n - 1)) * spread
     return {"value": value, "low": value * math.exp(-half), "high": value * math.exp(half), "n_pairs": n,
-            "n_steps": len(np.unique(pieces.step[chosen])), "kinds": by_kind.tolist()}  # fmt: skip
+            "n_steps": n_steps, "kinds": by_kind.tolist()}  # fmt: skip
 
 
 def window_counts(runs, result):
@@ -214,5 +217,5 @@ def _window_counts(run, by_kind):
     done = np.interp(np.interp(run.windows[:, :2], clock_s, solo_s), at_event_s, np.arange(len(at_event_s)))
     first_s = run.windows[0, 0]
     rows = zip(run.windows, done[:, 1] - done[:, 0], strict=True)
-    return [[round(float(begin - first_s), 4), round(float(end - first_s), 4), int(beside), round(float(n), 4)]
+    return [[*(round(float(x), 4) for x in (begin - first_s, end - first_s)), int(beside), round(float(n), 4)]
             for (begin, end, beside), n in rows]  # fmt: skip

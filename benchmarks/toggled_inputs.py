@@ -9,9 +9,6 @@ geometry units angstrom noautosym
 O 0 0 0
 H 0.757 0.586 0
 H -0.757 0.586 0
-O 0 0 2.9
-H 0.757 0.586 2.9
-H -0.757 0.586 2.9
 end
 basis
 * library 6-31g*
@@ -24,6 +21,31 @@ vectors input atomic
 end
 task dft energy
 """
+
+PW = """\
+&control
+  calculation = 'md', nstep = {n_steps}, dt = 20
+  pseudo_dir = '{pseudo_dir}'
+  outdir = '.'
+  disk_io = 'none'
+/
+&system
+  ibrav = 2, celldm(1) = 10.2, nat = 2, ntyp = 1, ecutwfc = 20, nbnd = 8, nosym = .true., noinv = .true.
+/
+&electrons
+  conv_thr = 1e-7
+/
+&ions
+/
+ATOMIC_SPECIES
+Si 28.086 {pseudo}
+ATOMIC_POSITIONS alat
+Si 0.00 0.00 0.00
+Si 0.27 0.24 0.25
+K_POINTS automatic
+2 2 2 0 0 0
+"""
+"""Silicon that moves."""
 
 CP2K = """\
 &GLOBAL
@@ -53,10 +75,10 @@ CP2K = """\
     BASIS_SET_FILE_NAME BASIS_SET
     POTENTIAL_FILE_NAME GTH_POTENTIALS
     &MGRID
-      CUTOFF 120
+      CUTOFF 60
     &END MGRID
     &QS
-      EPS_DEFAULT 1.0E-10
+      EPS_DEFAULT 1.0E-8
     &END QS
     &SCF
       SCF_GUESS ATOMIC
@@ -91,7 +113,7 @@ CP2K = """\
       Si 0.75 0.75 0.25
     &END COORD
     &KIND Si
-      BASIS_SET DZVP-GTH-PADE
+      BASIS_SET SZV-GTH-PADE
       POTENTIAL GTH-PADE-q4
     &END KIND
   &END SUBSYS
@@ -126,14 +148,15 @@ gen-temp = 300
 ABINIT = """\
 pp_dirpath "{folder}"
 pseudos "{pseudo}"
-ntypat 1  znucl 14
+ntypat 1  znucl 14  nsym 1
 acell 3*10.2
 rprim 0.0 0.5 0.5  0.5 0.0 0.5  0.5 0.5 0.0
 natom 2  typat 1 1
-xred 0.0 0.0 0.0  0.25 0.25 0.25
+xred 0.0 0.0 0.0  0.27 0.24 0.25
 ecut 16  nband 12
-ngkpt 2 2 2  nshiftk 1  shiftk 0.5 0.5 0.5
-nstep {n_steps}  toldfe 1.0d-60
+ngkpt 2 2 2  nshiftk 1  shiftk 0.0 0.0 0.0
+nstep 40  toldfe 1.0d-6
+ionmov 6  ntime {n_steps}  dtion 20  prtgsr 0
 prtwf 0  prtden 0  prteig 0  prtebands 0
 """
 

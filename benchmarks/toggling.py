@@ -179,6 +179,7 @@ class Truth:
             self.wait_until_warm()
             self.co_job.pids = programs.processes_of(self.co_job)
             windows = self.toggle(seconds, rng, beside)
+            self.failed = self.job.poll() not in (None, 0)
             signal_all(self.co_job, signal.SIGCONT)
             time.sleep(0.5)
         finally:
@@ -193,7 +194,7 @@ class Truth:
     def seen(self, windows):
         times_s, names = self.marks.events()
         windows = np.array(windows)
-        if self.job.poll() not in (None, 0) and len(windows) < 10:
+        if self.failed or not len(windows) or len(times_s) < 2:
             raise RuntimeError(f"{self.target[0].endless.name} failed: see {self.folder}")
         kinds = sorted(set(names))
         events, numbers = thinned(times_s, np.array([kinds.index(name) for name in names], int))
