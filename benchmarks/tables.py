@@ -126,8 +126,12 @@ def wrapped(text):
 
 
 def page():
-    there = [name for name in ORDER if (RESULTS / f"{name}.json").exists()]
-    return "\n".join([INTRO, *map(section, there)])
+    return "\n".join([INTRO, *map(section, there())])
+
+
+def there():
+    """Names of the results that were measured, in order."""
+    return [name for name in ORDER if (RESULTS / f"{name}.json").exists()]
 
 
 def printed_tables(text):
