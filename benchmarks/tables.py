@@ -70,7 +70,8 @@ INTRO = """\
 The programs in `benchmarks/` print these tables; the numbers are in `benchmarks/results/`, of which
 `python benchmarks/tables.py` makes this page. They are benchmarks, not tests, and never fail on a slow day.
 Where nothing else is said they ran on a virtual machine without a PMU, with Open MPI 4.1.4. Debian packages:
-`lammps hpcc nwchem-openmpi quantum-espresso openmpi-bin mpich eztrace valgrind`.
+`lammps hpcc nwchem-openmpi quantum-espresso openmpi-bin mpich eztrace valgrind`; `python
+benchmarks/toggled.py --help` names those of its own.
 """
 
 

@@ -20,6 +20,7 @@ results/accuracy-toggled.json of all that stand there. Debian packages:
 import argparse
 import datetime
 import json
+import signal
 import sys
 import time
 from pathlib import Path
@@ -204,6 +205,7 @@ def measure_all(args):
 
 def main(argv=None):
     args = arguments(argv)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # endless jobs must not stay behind
     missing = measure_all(args) if pairs_of(args) else {}
     lines = toggled_tables.read(args.out)
     print(toggled_tables.printed(lines))

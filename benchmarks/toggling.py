@@ -111,7 +111,7 @@ class Truth:
     def __init__(self, target, co_runner, folder, library, env):
         self.target, self.co_runner, self.folder = target, co_runner, folder
         self.library, self.env = library, env
-        self.jobs = []
+        self.jobs, self.co_job, self.failed = [], None, False
 
     def launch_co_runner(self):
         watched, launcher = self.co_runner
@@ -187,7 +187,8 @@ class Truth:
         return self.seen(windows)
 
     def stop(self):
-        signal_all(self.co_job, signal.SIGCONT)
+        if self.co_job is not None:
+            signal_all(self.co_job, signal.SIGCONT)
         for job in self.jobs:
             programs.stop(job)
 
