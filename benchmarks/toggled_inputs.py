@@ -1,7 +1,5 @@
 """Inputs of the programs of `toggled_programs.py`: steps of milliseconds to some tenths of a second."""
 
-import random
-
 NWCHEM = """\
 start water
 memory 400 mb
@@ -217,34 +215,3 @@ sed -e 's|^MPdir.*|MPdir=|; s|^MPinc.*|MPinc=|; s|^MPlib.*|MPlib=|; s|/usr/bin/g
 make -j2 arch=parts
 """
 """For MPI 3: two names that went."""
-
-
-def mrbayes(n_generations):
-    """Random sequences, a Markov chain of so many generations."""
-    random_ = random.Random(7)
-    n_taxa, n_sites = 40, 1500
-    ancestor = [random_.choice("ACGT") for _ in range(n_sites)]
-    rows = "\n".join(
-        f"t{i} " + "".join(random_.choice("ACGT") if random_.random() < 0.3 else base for base in ancestor)
-        for i in range(n_taxa)
-    )
-    return MRBAYES.format(n_taxa=n_taxa, n_sites=n_sites, rows=rows, n_generations=n_generations)
-
-
-MRBAYES = """\
-#NEXUS
-begin data;
-dimensions ntax={n_taxa} nchar={n_sites};
-format datatype=dna;
-matrix
-{rows}
-;
-end;
-begin mrbayes;
-set autoclose=yes nowarn=yes;
-lset nst=6 rates=gamma;
-mcmcp ngen={n_generations} nruns=1 nchains=4 printfreq=20 samplefreq=100000 diagnfreq=100000000;
-mcmc;
-quit;
-end;
-"""

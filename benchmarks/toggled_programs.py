@@ -16,7 +16,7 @@ import toggled_inputs as texts
 
 ENDLESS = 10**6
 PACKAGES = """lammps lammps-data quantum-espresso quantum-espresso-data nwchem-openmpi nwchem-data cp2k
-cp2k-data gromacs gromacs-data abinit abinit-data meep-mpi-default mrbayes-mpi liggghts libopenmpi-dev
+cp2k-data gromacs gromacs-data abinit abinit-data meep-mpi-default liggghts libopenmpi-dev
 dpkg-dev"""
 HPCC_PARTS = ("HPL", "DGEMM", "STREAM", "PTRANS", "RandomAccess", "MPIRandomAccess", "FFT", "MPIFFT")
 HPCC_SIZES = {"HPL": 1000, "DGEMM": 1200, "STREAM": 3000, "PTRANS": 1500, "RandomAccess": 1000, "FFT": 2000,
@@ -143,18 +143,6 @@ def meep(launcher, folder):
     return Watched(make, r"^step")
 
 
-def mrbayes(launcher, folder):
-    binary = "/usr/lib/mrbayes-mpi/mb-mpi"
-    if not Path(binary).exists():
-        raise LookupError("mrbayes-mpi is not installed (Debian: mrbayes-mpi)")
-
-    def make(n):
-        files = (("in.nex", texts.mrbayes(20 * n)),)
-        return programs.Program("mrbayes", (binary, "in.nex"), files)
-
-    return Watched(make, r"^ +\d+ --")
-
-
 def liggghts(launcher, folder):
     binary = need("liggghts", "liggghts")
 
@@ -229,7 +217,6 @@ PREPARE = {
     "gromacs": gromacs,
     "abinit": abinit,
     "meep": meep,
-    "mrbayes": mrbayes,
     "liggghts": liggghts,
     **{f"hpcc_{part}": hpcc(part) for part in HPCC_SIZES},
     "heat2d": own("heat2d", "MPI_Waitall", 1400),
