@@ -15,6 +15,9 @@ the first run of each counts. Times are from MPI_Init to MPI_Finalize.
 Every run is a line of the file ``--out``: a matrix that was interrupted goes on where it stopped, with the
 sizes of the programs that stand there, and only with the same options on the same machine. `python
 benchmarks/accuracy_tables.py FILE` prints the tables of what is there.
+
+Wall times of separate runs are no truth on a machine that others use too. `--toggled` as the first argument
+measures against one that is: see `python benchmarks/accuracy.py --toggled --help`.
 """
 
 import argparse
@@ -273,6 +276,11 @@ def pairs_of(args):
 
 
 def main(argv=None):
+    argv = sys.argv[1:] if argv is None else argv
+    if argv[:1] == ["--toggled"]:
+        import toggled  # it takes functions from here
+
+        return toggled.main(argv[1:])
     args = arguments(argv)
     with tempfile.TemporaryDirectory(prefix="mpicoloc-accuracy-", ignore_cleanup_errors=True) as folder:
         matrix = Matrix(args, Path(folder))

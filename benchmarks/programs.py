@@ -148,8 +148,8 @@ def preload(binary, profile=None):
     return env if profile is None else {**env, "MPICOLOC_OUT": str(profile)}
 
 
-def start(command, cwd, cores, env=None):
-    """Start a job on `cores`, its output in a file; in a process group of its own, which `stop` can reach."""
+def start(command, cwd, cores, env=None, out=None):
+    """Start a job on `cores`, its output in a file, or `out`; `stop` reaches its process group."""
     cwd.mkdir(parents=True, exist_ok=True)
     mark = f"{os.getpid()}.{next(_NUMBERS)}"
     with open(cwd / "output.txt", "w") as log:
@@ -157,7 +157,7 @@ def start(command, cwd, cores, env=None):
             command,
             cwd=cwd,
             env={**environment(env), MARK: mark},
-            stdout=log,
+            stdout=log if out is None else out,
             stderr=subprocess.STDOUT,
             start_new_session=True,
             preexec_fn=lambda: os.sched_setaffinity(0, cores),

@@ -10,7 +10,7 @@ A result file has `title`, `machine`, `date`, `command` (or null), `tables`, and
 them: `text`, how the figures were got, and `short`, what falls short. A table has `caption`, `columns`,
 `formats` (a format string for each column of numbers, null for text), `rows`, and `shown`: which `rows` and
 `columns` the page has, by index, and whether `intervals`; without it all. A cell that was not measured is
-null.
+null. `data`, rows of any shape, is for other readers.
 """
 
 import argparse
@@ -25,6 +25,7 @@ HERE = Path(__file__).resolve().parent
 RESULTS = HERE / "results"
 PAGE = HERE.parent / "docs" / "reference" / "benchmarks.md"
 ORDER = (
+    "accuracy-toggled",
     "accuracy",
     "accuracy-long",
     "accuracy-shared",
@@ -69,7 +70,8 @@ INTRO = """\
 The programs in `benchmarks/` print these tables; the numbers are in `benchmarks/results/`, of which
 `python benchmarks/tables.py` makes this page. They are benchmarks, not tests, and never fail on a slow day.
 Where nothing else is said they ran on a virtual machine without a PMU, with Open MPI 4.1.4. Debian packages:
-`lammps hpcc nwchem-openmpi quantum-espresso openmpi-bin mpich eztrace valgrind`.
+`lammps hpcc nwchem-openmpi quantum-espresso openmpi-bin mpich eztrace valgrind`; `python
+benchmarks/toggled.py --help` names those of its own.
 """
 
 
@@ -130,7 +132,12 @@ def wrapped(text):
 
 
 def page():
-    return "\n".join([INTRO, *map(section, ORDER)])
+    return "\n".join([INTRO, *map(section, there())])
+
+
+def there():
+    """Names of the results that were measured, in order."""
+    return [name for name in ORDER if (RESULTS / f"{name}.json").exists()]
 
 
 def printed_tables(text):
@@ -176,7 +183,8 @@ def write(name, result):
     for table in result["tables"]:
         short = {key: one_line(table[key]) for key in ("columns", "formats", "shown") if key in table}
         tables.append({**table, **short, "rows": [one_line(row) for row in table["rows"]]})
-    text = json.dumps({**result, "tables": tables}, indent=1, ensure_ascii=False)
+    data = {"data": [one_line(row) for row in result["data"]]} if "data" in result else {}
+    text = json.dumps({**result, "tables": tables, **data}, indent=1, ensure_ascii=False)
     for mark, line in lines.items():
         text = text.replace(f'"{mark}"', line, 1)
     result_file(name).write_text(text + "\n")

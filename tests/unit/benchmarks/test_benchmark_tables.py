@@ -32,8 +32,8 @@ def test_the_page_is_what_the_result_files_give(tables):
 
 
 def test_every_result_is_on_the_page_with_machine_and_date(tables):
-    assert {file.stem for file in tables.RESULTS.rglob("*.json")} == set(tables.ORDER)
-    for name in tables.ORDER:
+    assert {file.stem for file in tables.RESULTS.rglob("*.json")} == set(tables.there())
+    for name in tables.there():
         result = tables.read(name)
         assert result["machine"] and result["date"] and result["title"]
         for table in result["tables"]:
@@ -43,7 +43,7 @@ def test_every_result_is_on_the_page_with_machine_and_date(tables):
 
 def test_files_stay_as_they_are_when_nothing_changes(tables, results):
     before = {file: file.read_text() for file in results.rglob("*.json")}
-    for name in tables.ORDER:
+    for name in tables.there():
         tables.write(name, tables.read(name))
     assert before == {file: file.read_text() for file in results.rglob("*.json")}
 

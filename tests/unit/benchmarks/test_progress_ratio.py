@@ -1,0 +1,88 @@
+"""`benchmarks/toggled.py`: slowdowns of simulated programs are found, and intervals hold them."""
+
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+ROOT = Path(__file__).resolve().parents[3]
+GUARD_S = 0.06
+
+
+@pytest.fixture(scope="module")
+def ratio():
+    sys.path.insert(0, str(ROOT / "benchmarks"))
+    import progress_ratio
+
+    yield progress_ratio
+    sys.path.remove(str(ROOT / "benchmarks"))
+
+
+def states(rng, seconds):
+    """Begin, end and whether the co-runner runs, one state after the other."""
+    ends = np.cumsum(1 + rng.uniform(0, 0.5, int(seconds)))
+    begins = np.concatenate([[0.0], ends[:-1]])
+    return np.column_stack([begins, ends, np.arange(len(ends)) % 2])
+
+
+def simulated(ratio, rng, step_s, slowdowns, *, spread=0.1, drift=0.0, seconds=70):
+    """A program whose steps of kind k take step_s * (k + 1) alone and are slowed by slowdowns[k]."""
+    switched = states(rng, seconds)
+    events, kinds, now_s, i = [0.0], [0], 0.0, 0
+    while i < len(switched):
+        kind = len(events) % len(slowdowns)
+        left_s = step_s * (kind + 1) * (1 + drift * now_s) * rng.lognormal(-(spread**2) / 2, spread)
+        while left_s > 1e-12 and i < len(switched):
+            pace = 1 / slowdowns[kind] if switched[i, 2] else 1.0
+            took_s = min(switched[i, 1] - now_s, left_s / pace)
+            now_s, left_s = now_s + took_s, left_s - took_s * pace
+            i += now_s >= switched[i, 1] - 1e-12
+        if i < len(switched):
+            events.append(now_s)
+            kinds.append(kind)
+    windows = switched + np.array([GUARD_S, 0, 0])
+    return ratio.Run(np.array(events), np.array(kinds), windows)
+
+
+CASES = {
+    "short steps": (0.01, [1.5], {}, 0.01),
+    "they get longer": (0.01, [1.5], {"drift": 0.01}, 0.015),
+    "straddle switches": (0.4, [2.0], {}, 0.06),
+    "two kinds": (0.2, [1.0, 2.0], {"spread": 0.05}, 0.04),
+    "time-sliced, uneven": (0.01, [2.9], {"spread": 0.5}, 0.04),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_the_mean_of_many_runs_is_the_truth_and_intervals_hold_it(ratio, name):
+    step_s, slowdowns, options, tolerance = CASES[name]
+    works = np.arange(1, len(slowdowns) + 1)
+    truth = np.sum(works * slowdowns) / np.sum(works)
+    rng, n = np.random.default_rng(3), 12
+    found = [ratio.slowdown([simulated(ratio, rng, step_s, slowdowns, **options)]) for _ in range(n)]
+    assert np.mean([one["value"] for one in found]) == pytest.approx(truth, rel=tolerance)
+    assert sum(one["low"] <= truth <= one["high"] for one in found) >= n - 3
+
+
+def test_steps_of_windows_add_up_to_those_of_the_run(ratio):
+    run = simulated(ratio, np.random.default_rng(4), 0.02, [1.4])
+    (rows,) = ratio.window_counts([run], {"kinds": [1.4]})
+    assert len(rows) == len(run.windows)
+    rates = {on: np.mean([n / (end - begin) for begin, end, beside, n in rows[1:-1] if beside == on])
+             for on in (0, 1)}  # fmt: skip
+    assert rates[0] / rates[1] == pytest.approx(1.4, rel=0.02)
+
+
+def test_two_runs_are_taken_together(ratio):
+    rng = np.random.default_rng(5)
+    runs = [simulated(ratio, rng, 0.05, [1.3], seconds=30) for _ in range(2)]
+    both, first = ratio.slowdown(runs), ratio.slowdown(runs[:1])
+    assert both["n_pairs"] > 1.8 * first["n_pairs"]
+    assert both["value"] == pytest.approx(1.3, rel=0.02)
+
+
+def test_a_program_without_steps_has_no_truth(ratio):
+    run = simulated(ratio, np.random.default_rng(6), 9.0, [1.3])
+    with pytest.raises(ValueError, match="needed"):
+        ratio.slowdown([run])
