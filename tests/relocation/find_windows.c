@@ -7,10 +7,11 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* clang-format off */
 #define COUNTS(X) \
-    X(instructions) \
-    X(long) X(aligned) X(movable) X(flags_dead) X(admitted) X(stopped_by_fork) X(stopped_by_jump) X(stopped_by_call) \
-        X(stopped_by_return) X(stopped_by_other) X(loops) X(loops_with_long) X(loops_with_admitted)
+    X(instructions) X(long) X(aligned) X(movable) X(flags_dead) X(admitted) X(stopped_by_fork) X(stopped_by_jump) \
+    X(stopped_by_call) X(stopped_by_return) X(stopped_by_other) X(loops) X(loops_with_long) X(loops_with_admitted)
+/* clang-format on */
 
 #define MEMBER(name) uint64_t n_##name;
 static struct {
