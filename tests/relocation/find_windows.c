@@ -1,5 +1,6 @@
 /* Writes the windows of a piece of code. Standard input: its address, its size, the number of functions (8 bytes each),
    its bytes, begin and end of each function. Standard error: the counts below. */
+#include "agent/count/encoding.h"
 #include "common/mpicoloc.h"
 #include "windows.h"
 
@@ -18,7 +19,7 @@ static struct {
     COUNTS(MEMBER)
 } sums;
 
-enum { N_SPAN_MAX = 1 << 16, ONE_OF_CHECKED = 16, CONTRADICTION = 2 };
+enum { N_SPAN_MAX = 1 << 16, ONE_OF_CHECKED = 16, CONTRADICTION = 2, N_CUT = N_WINDOW_MAX - 2 };
 
 typedef struct code_view {
     uint8_t *bytes;
@@ -115,15 +116,30 @@ static void compare(const code_view *code, const row *r)
         exit(CONTRADICTION);
 }
 
+/* Of the thread that runs the window, which is ours. */
+static int is_of_a_thread(const row *r)
+{
+    for (int i = 0; i < r->it.n_bytes && mc_encoding_prefixes(r->bytes + i, 1, &(uint8_t){0}); i++)
+        if (r->bytes[i] == 0x64 || r->bytes[i] == 0x65)
+            return 1;
+    return 0;
+}
+
 static void put(const row *r, const row *end)
 {
+    static const uint8_t test_eax[] = {0x85, 0xc0};
     window w = {.remainder = r->at % 8};
     const row *last = r;
-    while (last < end && last->at < r->flags_end && last->at + last->it.n_bytes - r->at <= N_WINDOW_MAX)
+    while (last < end && last->at < r->flags_end && last->at + last->it.n_bytes - r->at <= N_CUT &&
+           !is_of_a_thread(last))
         last++;
     w.n_bytes = (uint8_t)(last[-1].at + last[-1].it.n_bytes - r->at);
     w.is_cut = r->at + w.n_bytes < r->flags_end;
     memcpy(w.bytes, r->bytes, w.n_bytes);
+    if (w.is_cut) {
+        memcpy(w.bytes + w.n_bytes, test_eax, sizeof test_eax);
+        w.n_bytes += sizeof test_eax;
+    }
     if (!write_window(&w))
         exit(1);
 }
