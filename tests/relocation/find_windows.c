@@ -128,7 +128,7 @@ static int is_of_a_thread(const row *r)
 static void put(const row *r, const row *end)
 {
     static const uint8_t test_eax[] = {0x85, 0xc0};
-    window w = {.remainder = r->at % 8};
+    window w = {.remainder = r->at % 64};
     const row *last = r;
     while (last < end && last->at < r->flags_end && last->at + last->it.n_bytes - r->at <= N_CUT &&
            !is_of_a_thread(last))

@@ -16,7 +16,7 @@
 
 /* clang-format off */
 #define COUNTS(X) \
-    X(windows) X(distinct) X(encodings) X(executed) X(only_faults) X(runs) X(faulted_runs) X(cut) X(rip_relative) \
+    X(windows) X(distinct) X(encodings) X(executed) X(faulted_behind_place) X(faulted_at_place) X(runs) X(faulted_runs) X(cut) X(rip_relative) \
     X(skipped_unknown_to_processor) X(skipped_reads_near_itself) X(skipped_out_of_reach) X(differences)
 /* clang-format on */
 
@@ -27,7 +27,7 @@ static struct {
 
 #define PAGE UINT64_C(4096)
 #define CODE UINT64_C(0x1000000000)
-#define SCRATCH UINT64_C(0x2000000000)
+#define SCRATCH UINT64_C(0x3700000000) /* half of it, or a third, is not near the code */
 enum { N_SCRATCH = 4 * 4096, N_AREAS = 48, N_POOL = 1 << 20, N_INSNS = 128, N_COUNT_BYTES = 9, N_TABLE = 1 << 25 };
 enum { CF = 1, FIVE_FLAGS = 0x8d4 }; /* OF SF ZF AF PF */
 
@@ -338,7 +338,10 @@ static void put_window(const window *w, uint64_t at)
 
 static int tell(const window *w, const char *what)
 {
-    fprintf(stderr, "%s differ:", what);
+    enum { N_TOLD = 20 };
+    if (sums.n_differences >= N_TOLD)
+        return 0;
+    fprintf(stderr, "%s differ at %d:", what, w->remainder);
     for (int i = 0; i < w->n_bytes; i++)
         fprintf(stderr, " %02x", w->bytes[i]);
     fprintf(stderr, "\n");
@@ -369,13 +372,19 @@ static int is_equal(const window *w, const mc_patch_code *patch, uint64_t stub, 
     return 1;
 }
 
+/* Of all states of a window. */
+typedef struct outcomes {
+    int n_whole, n_past; /* to the window's end; past the place */
+    int is_unknown;      /* to this processor */
+} outcomes;
+
 static int is_addressable(uint64_t address)
 {
     return address >= 1 << 20 && address < UINT64_C(1) << 46;
 }
 
 /* Memory appears where the code as it is looks for it. 0: a difference. */
-static int run_both(const window *w, const plan *p, const mc_patch_code *patch, uint64_t stub, int *n_whole)
+static int run_both(const window *w, const plan *p, const mc_patch_code *patch, uint64_t stub, outcomes *seen)
 {
     static state in, a, b;
     fault fa, fb;
@@ -396,9 +405,10 @@ static int run_both(const window *w, const plan *p, const mc_patch_code *patch, 
     run(&in, patch->address, &b, &fb);
     sums.n_runs++;
     sums.n_faulted_runs += fa.signal != 0;
-    *n_whole += fa.signal == 0;
+    seen->n_whole += fa.signal == 0;
+    seen->n_past += fa.signal == 0 || fa.at != patch->address;
     if (fa.signal == SIGILL && fb.signal == SIGILL) {
-        *n_whole = -1;
+        seen->is_unknown = 1;
         return 1;
     }
     if (n_bare != n_before || counter != n_bare + 1)
@@ -425,7 +435,7 @@ static void try_window(const window *w, int n_states)
     static plan p;
     mc_patch_code patch;
     uint64_t at = CODE + 0x400 + w->remainder, stub;
-    int n_whole = 0;
+    outcomes seen = {0, 0, 0};
     make_plan(w, at, &p);
     put_window(w, at);
     if (!map_targets(&p)) {
@@ -433,11 +443,12 @@ static void try_window(const window *w, int n_states)
     } else if (!relocate(at, &stub, &patch)) {
         sums.n_skipped_out_of_reach++;
     } else {
-        for (int i = 0; i < n_states && n_whole >= 0; i++)
-            sums.n_differences += !run_both(w, &p, &patch, stub, &n_whole);
-        sums.n_skipped_unknown_to_processor += n_whole < 0;
-        sums.n_executed += n_whole > 0;
-        sums.n_only_faults += n_whole == 0;
+        for (int i = 0; i < n_states && !seen.is_unknown; i++)
+            sums.n_differences += !run_both(w, &p, &patch, stub, &seen);
+        sums.n_skipped_unknown_to_processor += (uint64_t)seen.is_unknown;
+        sums.n_executed += seen.n_whole > 0;
+        sums.n_faulted_behind_place += !seen.is_unknown && !seen.n_whole && seen.n_past > 0;
+        sums.n_faulted_at_place += !seen.is_unknown && !seen.n_past;
         sums.n_cut += w->is_cut;
         sums.n_rip_relative += p.n_targets > 0;
     }

@@ -9,7 +9,7 @@
 enum { N_WINDOW_MAX = 240 };
 
 typedef struct window {
-    uint8_t remainder; /* of its address modulo 8 */
+    uint8_t remainder; /* of its address modulo 64, which operands may have to be aligned to */
     uint8_t is_cut;    /* what writes the flags is too far: a test stands for it */
     uint8_t n_bytes;
     uint8_t bytes[N_WINDOW_MAX];
