@@ -28,24 +28,27 @@ def capstone() -> build_shim.Capstone | None:
     return build_shim.find_capstone()
 
 
-def build(name: str, folder: Path, flags: tuple[str, ...], files: list[Path]) -> Path:
+def build(
+    name: str, folder: Path, flags: tuple[str, ...], files: list[Path], csrc: Path = objects.CSRC
+) -> Path:
     """A program that finds Capstone's library beside itself."""
     wheel = capstone()
     assert wheel is not None
     for alias in ("libcapstone.so", "libcapstone.so.5"):
         if not (folder / alias).exists():
             shutil.copyfile(wheel.library, folder / alias)
+    count = sources.c_files(csrc, ("agent/count",))
+    words = (*flags, *wheel.flags, f"-I{HERE}", f"-I{csrc}")
     link = (str(folder / "libcapstone.so.5"), "-Wl,-rpath,$ORIGIN", "-ldl")
-    return objects.program(folder / name, [*COUNT, *files], (*flags, *wheel.flags, f"-I{HERE}"),
-                           folder / "objects", link=link)  # fmt: skip
+    return objects.program(folder / name, [*count, *files], words, folder / "objects", link=link)
 
 
-def build_finder(folder: Path) -> Path:
-    return build("find_windows", folder, OPTIMISED, [HERE / "find_windows.c"])
+def build_finder(folder: Path, csrc: Path = objects.CSRC) -> Path:
+    return build("find_windows", folder, OPTIMISED, [HERE / "find_windows.c"], csrc)
 
 
-def build_runner(folder: Path) -> Path:
-    return build("run_windows", folder, OPTIMISED, [HERE / "run_windows.c", HERE / "enter.S"])
+def build_runner(folder: Path, csrc: Path = objects.CSRC) -> Path:
+    return build("run_windows", folder, OPTIMISED, [HERE / "run_windows.c", HERE / "enter.S"], csrc)
 
 
 @dataclass(frozen=True)
