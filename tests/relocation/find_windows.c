@@ -19,7 +19,7 @@ static struct {
     COUNTS(MEMBER)
 } sums;
 
-enum { N_SPAN_MAX = 1 << 16, ONE_OF_CHECKED = 16, CONTRADICTION = 2, N_CUT = N_WINDOW_MAX - 2 };
+enum { N_SPAN_MAX = 1 << 16, ONE_OF_CHECKED = 16, CONTRADICTION = 2, N_CUT = N_WINDOW_MAX - 2, N_FAR = 4096 };
 
 typedef struct code_view {
     uint8_t *bytes;
@@ -110,6 +110,8 @@ static void compare(const code_view *code, const row *r)
 {
     mc_patch_code patch;
     uint64_t found;
+    if (r->flags_end > r->at + N_FAR) /* each look would walk that far */
+        return;
     int is_admitted = mc_relocate(decoder, code->bytes, code->n, code->base, r->at, r->at, -8, &patch) == MC_OK;
     int is_found = mc_replaceable(decoder, code->bytes, code->n, code->base, r->at, 1, &found) == 1 && found == r->at;
     if (is_admitted != is_found || (r->flags_end != 1 && is_admitted != r->is_admitted))

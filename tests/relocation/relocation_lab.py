@@ -115,3 +115,10 @@ def load_library(folder: Path) -> tuple[Any, Any]:
     ffi = cffi.FFI()
     ffi.cdef(header[re.search(r"enum \{\s*MC_GOES_ON", header).start() :])  # type: ignore[union-attr]
     return ffi, ffi.dlopen(str(library))
+
+
+def boundaries_by_objdump(path: Path, begin: int, end: int) -> list[int]:
+    """Addresses of the instructions of a function, in order."""
+    command = ["objdump", "-d", "-w", f"--start-address={begin:#x}", f"--stop-address={end:#x}", str(path)]
+    told = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True).stdout
+    return [int(found, 16) for found in re.findall(r"^ *([0-9a-f]+):\t", told, re.MULTILINE)]

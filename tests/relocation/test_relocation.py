@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
 import platform
 import shutil
 import subprocess
 from pathlib import Path
 
+import elf_functions
 import objects
 import once
 import pytest
@@ -127,3 +129,28 @@ def test_a_mistake_would_be_found(tmp_path: Path, title: str) -> None:
     found = b"".join(lab.find_windows(finder, path, 50_000)[1] for path in mapped_libraries())
     counts, _ = run_windows(runner, found)
     assert counts["differences"] > 0
+
+
+@x86_only
+@needs_capstone
+@pytest.mark.skipif(shutil.which("objdump") is None, reason="no objdump here")
+def test_instructions_begin_where_another_decoder_says(folder: Path) -> None:
+    """Of those that a walk passes: what it does not know ends it."""
+    ffi, library = lab.load_library(folder)
+    decoder, it = library.mc_decoder_new(), ffi.new("mc_instruction *")
+    n_known = n_all = 0
+    for path in mapped_libraries():
+        code = elf_functions.read_code(path)[0]
+        for begin, end in code.functions[:: max(1, len(code.functions) // 40)]:
+            theirs = lab.boundaries_by_objdump(path, begin, end)
+            text = code.text[begin - code.base : end - code.base]
+            for at, following in itertools.pairwise(theirs):
+                rest = text[at - begin :]
+                status = library.mc_decode(decoder, rest, len(rest), at, it)
+                n_all += 1
+                if status != 0 or not it.traits:
+                    continue
+                n_known += 1
+                assert at + it.n_bytes == following, f"{path} {at:x}"
+    library.mc_decoder_free(decoder)
+    assert n_known > 0.7 * n_all > 1000
