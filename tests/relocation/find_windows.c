@@ -28,6 +28,7 @@ typedef struct code_view {
 
 typedef struct row {
     uint64_t at, flags_end; /* 0: the flags are not dead; 1: unknown */
+    uint64_t walk_end;      /* where that is decided */
     mc_instruction it;
     const uint8_t *bytes;
     uint8_t is_admitted;
@@ -91,6 +92,7 @@ static void judge(int n)
         else if (r->it.traits & MC_SETS_FLAGS)
             flags_end = r->at + r->it.n_bytes;
         r->flags_end = flags_end;
+        r->walk_end = flags_end > 1 ? flags_end : stop < n ? rows[stop].at : rows[n - 1].at;
         if (r->it.n_bytes < MC_JUMP_BYTES)
             continue;
         int moves = (r->it.traits & MC_MOVES) != 0, is_aligned = r->at % 8 <= 3;
@@ -110,7 +112,7 @@ static void compare(const code_view *code, const row *r)
 {
     mc_patch_code patch;
     uint64_t found;
-    if (r->flags_end > r->at + N_FAR) /* each look would walk that far */
+    if (r->walk_end > r->at + N_FAR) /* each look would walk that far */
         return;
     int is_admitted = mc_relocate(decoder, code->bytes, code->n, code->base, r->at, r->at, -8, &patch) == MC_OK;
     int is_found = mc_replaceable(decoder, code->bytes, code->n, code->base, r->at, 1, &found) == 1 && found == r->at;
