@@ -15,6 +15,7 @@ PAGE = 4096
 CODE, STUB, TLS, SCRATCH = 0x1000_0000, 0x1800_0000, 0x7000_0000_0000, 0x2000_0000_0000
 FS_OFFSET = -64
 FIVE_FLAGS = 0x8D4
+N_STEPS_MAX = 1000
 GPR = [getattr(x86, f"UC_X86_REG_{name}") for name in (
     "RAX", "RCX", "RDX", "RBX", "RSP", "RBP", "RSI", "RDI",
     "R8", "R9", "R10", "R11", "R12", "R13", "R14", "R15",
@@ -100,7 +101,7 @@ class Emulator:
         machine.reg_write(x86.UC_X86_REG_FS_BASE, TLS + PAGE // 2)
         fault = None
         try:
-            machine.emu_start(at, end, count=64)
+            machine.emu_start(at, end, count=N_STEPS_MAX)
         except unicorn.UcError as error:
             fault = error.errno
         after = tuple(machine.reg_read_batch(REGISTERS))
