@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ CODE, STUB, TLS, SCRATCH = 0x1000_0000, 0x1800_0000, 0x7000_0000_0000, 0x2000_00
 FS_OFFSET = -64
 FIVE_FLAGS = 0x8D4
 N_STEPS_MAX = 1000
+WINDOWS_PER_MACHINE = 8
 GPR = [getattr(x86, f"UC_X86_REG_{name}") for name in (
     "RAX", "RCX", "RDX", "RBX", "RSP", "RBP", "RSI", "RDI",
     "R8", "R9", "R10", "R11", "R12", "R13", "R14", "R15",
@@ -23,6 +25,8 @@ GPR = [getattr(x86, f"UC_X86_REG_{name}") for name in (
 XMM = [getattr(x86, f"UC_X86_REG_XMM{i}") for i in range(16)]
 REGISTERS = [*GPR, *XMM, x86.UC_X86_REG_MXCSR]
 RSP = 4
+
+STRING = re.compile(rb"[\xf2\xf3][\x40-\x4f]?[\xa4-\xa7\xaa-\xaf]")
 
 
 class Emulator:
@@ -34,6 +38,10 @@ class Emulator:
         self.rng = rng
         self.counts: Counter[str] = Counter()
         self.pool = rng.randbytes(16 * PAGE)
+        self.n_windows = 0
+        self._start_machine()
+
+    def _start_machine(self) -> None:
         self.pages: set[int] = set()
         self.machine = unicorn.Uc(unicorn.UC_ARCH_X86, unicorn.UC_MODE_64)
         for address in (CODE, STUB, TLS):
@@ -68,8 +76,9 @@ class Emulator:
         return found
 
     def is_known(self, window: lab.Window) -> bool:
-        """Unicorn has no VEX and no EVEX."""
-        return all(window.code[at] not in (0xC4, 0xC5, 0x62) for at in self.boundaries(window))
+        """Unicorn has no VEX and no EVEX, and repeated strings may take any time."""
+        codes = [window.code[at:] for at in self.boundaries(window)]
+        return all(code[0] not in (0xC4, 0xC5, 0x62) and not STRING.match(code) for code in codes)
 
     def _relocate(self, window: lab.Window, at: int) -> Any:
         code = bytearray(b"\xcc" * PAGE)
@@ -116,11 +125,6 @@ class Emulator:
         self.machine.mem_write(address, data)
         self.machine.ctl_remove_cache(address, address + len(data))
 
-    def _forget_memory(self) -> None:
-        for page in self.pages:
-            self.machine.mem_unmap(page, PAGE)
-        self.pages.clear()
-
     def compare(self, window: lab.Window, n_states: int) -> None:
         """Count the window as executed, as skipped, or as a difference."""
         at = CODE + 0x400 + window.remainder
@@ -128,13 +132,15 @@ class Emulator:
         if patch is None:
             self.counts["skipped_out_of_reach"] += 1
             return
+        self.n_windows += 1
+        if self.n_windows % WINDOWS_PER_MACHINE == 0:  # unicorn 2.1.4 crashes where memory is taken away
+            self._start_machine()
         self._put(CODE, b"\xcc" * PAGE)
         self._put(at, window.code)
         before = bytes(self.machine.mem_read(patch.word_address, 8))
         assert before == bytes(patch.before)
         self._put(STUB, bytes(patch.stub)[: patch.n_stub])
         outcomes = {self._compare_once(window, patch, at) for _ in range(n_states)}
-        self._forget_memory()
         worst = next(name for name in ("difference", "executed", "only_faults") if name in outcomes)
         self.counts[worst] += 1
         if worst == "difference":

@@ -96,7 +96,7 @@ def emulate(sample: list[lab.Window], options: argparse.Namespace, folder: Path,
     known = [window for window in distinct if machine.is_known(window)]
     for window in known[: options.emulated]:
         machine.compare(window, options.states)
-    machine.counts["skipped_vex"] = len(distinct) - len(known)
+    machine.counts["skipped_vex_or_repeated_string"] = len(distinct) - len(known)
     tell("in the emulator", machine.counts)
     return machine.counts["difference"]
 
