@@ -28,6 +28,7 @@ ledger/test_crash.py ledger/test_desk.py ledger/test_posts.py ledger/test_spool_
 ledger/test_spool_order.py ledger/test_spool_overlap.py ledger/test_spool_unprofiled.py
 mpi/conformance/test_cases.py mpi/conformance/test_coverage.py mpi/conformance/test_sanitized.py
 mpi/test_endings.py mpi/test_ends.py mpi/test_sanitizers.py mpi/test_sessions.py mpi/test_signals.py
+relocation/test_relocation.py
 unit/benchmarks/test_pairing_benchmark.py unit/c/test_agent_c.py unit/c/test_entries_c.py
 unit/c/test_pmu_c.py unit/c/test_tally_c.py unit/cli/test_cli_fit.py unit/cli/test_outputs.py
 unit/docs/test_docs_build.py unit/measure/test_estimators.py unit/measure/test_loop_model.py

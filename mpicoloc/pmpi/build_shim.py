@@ -177,9 +177,7 @@ def build_keeper(out_dir: str | Path, kept: str | Path) -> Path:
         flags += capstone.flags
         _replace(capstone.library, folder / "libcapstone.so")
         _replace(capstone.license, folder / "libcapstone.LICENSE")
-    compile_parts(
-        _default_cc(), flags, c_files(sources, KEEPER), program, ["-ldl", "-lm", "-lpthread"], kept
-    )
+    compile_parts(_default_cc(), flags, c_files(sources, KEEPER), program, ["-ldl", "-lm", "-lpthread"], kept)
     return program
 
 
@@ -198,15 +196,13 @@ class Capstone:
 
 
 def find_capstone() -> Capstone | None:
-    """Headers and library of Capstone 5 from its wheel; None: it is not installed, or it is another version."""
+    """Headers and library of Capstone 5 from its wheel; None: not installed, or another version."""
     try:
         wheel = importlib.metadata.distribution("capstone")
     except importlib.metadata.PackageNotFoundError:
         return None
     found = {file.name: Path(str(file.locate())).resolve() for file in wheel.files or []}
-    header, library, license_ = (
-        found.get(name) for name in ("capstone.h", "libcapstone.so", "LICENSE.TXT")
-    )
+    header, library, license_ = (found.get(name) for name in ("capstone.h", "libcapstone.so", "LICENSE.TXT"))
     if header is None or library is None or license_ is None or wheel.version.split(".")[0] != "5":
         return None
     return Capstone(header.parents[1], library, license_)

@@ -59,7 +59,8 @@ static void test_flags(void)
     CHECK(is_admitted(CODE(FMA "\xf7\xd8")));                 /* neg */
     CHECK(is_admitted(CODE(FMA "\xc5\xf9\x2e\xc1")));         /* vucomisd */
     CHECK(is_admitted(CODE(MOV_IMM "\xc1\xe1\x03"
-                                   "\x0f\xaf\xc1" ADD))); /* shl, imul: undefined, but nobody reads */
+                                   "\x0f\xaf\xc1" ADD)));      /* shl, imul: undefined, but nobody reads */
+    CHECK(!is_admitted(CODE(MOV_IMM "\xc5\xfb\xc2\xd2\x05"))); /* vcmpnltsd, by its name in Capstone vcomisd */
     CHECK(!is_admitted(CODE(MOV_IMM JNE)));
     CHECK(!is_admitted(CODE(MOV_IMM)));                    /* nothing writes them */
     CHECK(!is_admitted(CODE(MOV_IMM "\xc1\xe1\x03" JNE))); /* shl leaves some undefined */
@@ -86,6 +87,7 @@ static void test_instructions(void)
 {
     CHECK(!is_admitted(CODE("\x8b\x43\x08\x90" ADD)));                             /* 3 bytes */
     CHECK(!is_admitted(CODE("\xc5\xfb\x58\xc1" ADD)));                             /* 4 */
+    CHECK(is_admitted(CODE("\xc5\xfb\xc2\xd2\x05" ADD)));                          /* vcmpnltsd */
     CHECK(is_admitted(CODE("\xc5\xfb\x58\x43\x08" ADD)));                          /* vaddsd 8(%rbx) */
     CHECK(is_admitted(CODE("\x62\xf1\xf5\x48\x58\x43\x01" ADD)));                  /* vaddpd zmm */
     CHECK(is_admitted(CODE("\xf2\x0f\x10\x43\x08" ADD)));                          /* movsd of SSE */

@@ -12,7 +12,7 @@ sys.path.insert(0, str(HERE.parent / "support"))
 
 import objects  # noqa: E402
 
-from mpicoloc.pmpi import sources  # noqa: E402
+from mpicoloc.pmpi import build_shim, sources  # noqa: E402
 
 # What each fuzzer is linked with, besides the files that it includes to reach their inner functions.
 INCLUDED = {
@@ -21,6 +21,7 @@ INCLUDED = {
     "keeper": ("keeper/keeper.c",),
     "text": ("common/options.c", "common/proc.c", "guest/rank_segment.c", "guest/start_keeper.c"),
     "entries": (),
+    "relocate": (),
     "spank": (),
     "regions": ("guest/regions.c",),
 }
@@ -31,6 +32,7 @@ LINKED = {
     "keeper": objects.KEEPER,
     "text": (*_COMMON, *objects.RECORDER),
     "entries": (),
+    "relocate": tuple(sources.c_files(objects.CSRC, ("agent/count",))),
     "spank": (),
     "regions": (*_COMMON, *objects.RECORDER),
 }
@@ -53,7 +55,12 @@ def build(clang, name, folder, shared):
     """The fuzzer of this name, compiled into a folder; objects of others' as well lie in `shared`."""
     included = objects.of_csrc(*INCLUDED[name])
     files = [HERE / f"fuzz_{name}.c", *(file for file in LINKED[name] if file not in included)]
-    return objects.program(folder / f"fuzz_{name}", files, FLAGS, shared, cc=[clang])
+    flags = list(FLAGS)
+    if name == "relocate":
+        capstone = build_shim.find_capstone()
+        flags += capstone.flags
+        shutil.copyfile(capstone.library, folder / "libcapstone.so")
+    return objects.program(folder / f"fuzz_{name}", files, flags, shared, cc=[clang])
 
 
 def main(name, *options):

@@ -8,8 +8,10 @@ import fuzz_lab
 import once
 import pytest
 
+from mpicoloc.pmpi import build_shim
+
 N_RUNS = {"board": 5000, "segment": 5000, "keeper": 2000, "text": 10000, "entries": 30000, "regions": 20000,
-          "spank": 20000}  # fmt: skip
+          "spank": 20000, "relocate": 10000}  # fmt: skip
 
 
 @pytest.mark.slow
@@ -20,6 +22,8 @@ def test_damaged_input_harms_nothing(name, tmp_path, tmp_path_factory, shm_dir):
         pytest.skip("no clang with libFuzzer here")
     if name == "spank" and not Path("/usr/include/slurm/spank.h").exists():
         pytest.skip("no headers of Slurm here")
+    if name == "relocate" and build_shim.find_capstone() is None:
+        pytest.skip("no wheel capstone here")
     program = fuzz_lab.build(clang, name, tmp_path, once.folder(tmp_path_factory) / "objects")
     done = subprocess.run(
         [program, f"-runs={N_RUNS[name]}", "-seed=1", "-max_len=512", f"-artifact_prefix={tmp_path}/"],

@@ -206,11 +206,11 @@ static int is_of_its_class(uint8_t traits, const mc_encoding *encoding)
     return traits & IS_INTEGER || encoding->is_vex || encoding->map != MC_MAP_ONE_BYTE;
 }
 
-static int may_move(uint8_t traits, const cs_insn *insn, mc_encoding *encoding)
+static int may_move(uint8_t traits, const cs_insn *insn, const mc_encoding *encoding)
 {
     const cs_x86 *x86 = &insn->detail->x86;
     const cs_x86_encoding *theirs = &x86->encoding;
-    if (mc_encoding_read(insn->bytes, insn->size, encoding) != MC_OK || encoding->n_bytes != insn->size)
+    if (encoding->n_bytes != insn->size)
         return 0;
     if (encoding->rip_at && (theirs->disp_offset != encoding->rip_at || theirs->disp_size != MC_DISPLACEMENT_BYTES))
         return 0;
@@ -221,6 +221,21 @@ static int may_move(uint8_t traits, const cs_insn *insn, mc_encoding *encoding)
 static int reads_flags(const cs_x86 *x86)
 {
     return (x86->eflags & (X86_EFLAGS_TEST_OF | X86_EFLAGS_TEST_SF | X86_EFLAGS_TEST_ZF | X86_EFLAGS_TEST_PF)) != 0;
+}
+
+/* What both opinions say. */
+static uint8_t agree(uint8_t traits, const cs_insn *insn, mc_encoding *encoding)
+{
+    if (!(traits & MC_SPARES_FLAGS))
+        return traits;
+    if (mc_encoding_read(insn->bytes, insn->size, encoding) != MC_OK || mc_encoding_reads_flags(encoding) ||
+        reads_flags(&insn->detail->x86))
+        return MC_GOES_ON;
+    if (!mc_encoding_sets_flags(encoding) || encoding->n_bytes != insn->size)
+        traits &= (uint8_t)~MC_SETS_FLAGS;
+    if (traits & MC_MOVES && !may_move(traits, insn, encoding))
+        traits &= (uint8_t)~MC_MOVES;
+    return traits;
 }
 
 /* Intel's and AMD's processors disagree on the length of a near jump with prefix 66. */
@@ -244,13 +259,8 @@ static void tell(const cs_insn *insn, mc_instruction *out)
     }
     if (traits & MC_FORKS && !is_plain_jump(insn))
         return;
-    if (traits & MC_SPARES_FLAGS && reads_flags(x86))
-        traits = MC_GOES_ON;
-    if (traits & MC_MOVES && may_move(traits, insn, &encoding))
-        out->rip_at = encoding.rip_at;
-    else
-        traits &= (uint8_t)~MC_MOVES;
-    out->traits = traits & (uint8_t)~IS_INTEGER;
+    out->traits = agree(traits, insn, &encoding) & (uint8_t)~IS_INTEGER;
+    out->rip_at = out->traits & MC_MOVES ? encoding.rip_at : 0;
 }
 
 int mc_decode(mc_decoder *decoder, const uint8_t *code, size_t n, uint64_t address, mc_instruction *out)

@@ -178,13 +178,26 @@ static size_t read_memory(const uint8_t *bytes, size_t n, mc_encoding *out)
         base = bytes[1] & 7u;
         n_bytes = 2;
     } else if (mode == 0 && base == 5) {
-        out->rip_at = out->modrm_at + 1;
+        out->rip_at = (uint8_t)(out->modrm_at + 1);
     }
     if (mode == 1)
         n_bytes += 1;
     else if (mode == 2 || (mode == 0 && base == 5))
         n_bytes += MC_DISPLACEMENT_BYTES;
     return n_bytes;
+}
+
+/* Bytes behind the opcode; -1: they end too early. */
+static int read_operands(const uint8_t *bytes, size_t n, mc_encoding *out)
+{
+    int n_immediate = without_modrm(out);
+    if (n_immediate >= 0)
+        return n_immediate;
+    size_t n_memory = read_memory(bytes, n, out);
+    if (!n_memory)
+        return -1;
+    out->modrm = bytes[0];
+    return (int)n_memory + immediate_of(out, bytes[0]);
 }
 
 int mc_encoding_read(const uint8_t *bytes, size_t n, mc_encoding *out)
@@ -195,18 +208,99 @@ int mc_encoding_read(const uint8_t *bytes, size_t n, mc_encoding *out)
     if (!n_opcode)
         return MC_E_ARG;
     at += n_opcode;
-    int n_more = without_modrm(out);
-    if (n_more < 0) {
-        out->modrm_at = (uint8_t)at;
-        size_t n_memory = read_memory(bytes + at, n - at, out);
-        if (!n_memory)
-            return MC_E_ARG;
-        n_more = immediate_of(out, bytes[at]);
-        at += n_memory;
-    }
-    at += (size_t)n_more;
-    if (at > n || at > MC_INSTRUCTION_MAX)
-        return MC_E_ARG;
-    out->n_bytes = (uint8_t)at;
+    out->modrm_at = (uint8_t)at;
+    int n_operands = read_operands(bytes + at, n - at, out);
+    if (n_operands >= 0 && at + (size_t)n_operands <= n && at + (size_t)n_operands <= MC_INSTRUCTION_MAX)
+        out->n_bytes = (uint8_t)(at + (size_t)n_operands);
     return MC_OK;
+}
+
+/* The operation of a group of instructions with one opcode, or of an opcode of the first 64. */
+enum { ADC = 2, SBB = 3 };
+
+static unsigned group_of(const mc_encoding *encoding)
+{
+    return encoding->modrm >> 3 & 7u;
+}
+
+static int sets_flags_by_one_byte(const mc_encoding *encoding)
+{
+    enum { NOT = 2, NEG = 3 };
+    unsigned group = group_of(encoding), operation = encoding->opcode >> 3;
+    switch (encoding->opcode) {
+    case 0x80: /* add ... cmp */
+    case 0x81:
+    case 0x83:
+        return group != ADC && group != SBB;
+    case 0x84: /* test */
+    case 0x85:
+    case 0xa8:
+    case 0xa9:
+        return 1;
+    case 0xf6: /* test, not, neg, mul ... */
+    case 0xf7:
+        return group <= NEG && group != NOT;
+    case 0xfe: /* inc, dec, call ... */
+    case 0xff:
+        return group <= 1;
+    default: /* add ... cmp */
+        return encoding->opcode < 0x40 && (encoding->opcode & 7) <= 5 && operation != ADC && operation != SBB;
+    }
+}
+
+int mc_encoding_sets_flags(const mc_encoding *encoding)
+{
+    switch (encoding->map) {
+    case MC_MAP_ONE_BYTE:
+        return sets_flags_by_one_byte(encoding);
+    case MC_MAP_0F: /* ucomis, comis */
+        return encoding->opcode == 0x2e || encoding->opcode == 0x2f;
+    case MC_MAP_0F38: /* ptest */
+        return encoding->opcode == 0x17;
+    default:
+        return 0;
+    }
+}
+
+static int reads_flags_by_one_byte(const mc_encoding *encoding)
+{
+    unsigned group = group_of(encoding), operation = encoding->opcode >> 3;
+    switch (encoding->opcode) {
+    case 0x80: /* adc, sbb */
+    case 0x81:
+    case 0x83:
+    case 0xc0: /* rcl, rcr */
+    case 0xc1:
+    case 0xd0:
+    case 0xd1:
+    case 0xd2:
+    case 0xd3:
+        return group == ADC || group == SBB;
+    case 0xda: /* fcmov */
+    case 0xdb:
+        return encoding->modrm >= 0xc0 && encoding->modrm < 0xe0;
+    case 0x9c: /* pushf, lahf, cmc */
+    case 0x9f:
+    case 0xf5:
+        return 1;
+    default: /* adc, sbb; jumps; loops */
+        return operation == ADC || operation == SBB || encoding->opcode >> 4 == 7 ||
+               (encoding->opcode >= 0xe0 && encoding->opcode <= 0xe3);
+    }
+}
+
+int mc_encoding_reads_flags(const mc_encoding *encoding)
+{
+    if (encoding->is_vex)
+        return 0;
+    switch (encoding->map) {
+    case MC_MAP_ONE_BYTE:
+        return reads_flags_by_one_byte(encoding);
+    case MC_MAP_0F: /* cmov, jumps, set */
+        return encoding->opcode >> 4 == 4 || encoding->opcode >> 4 == 8 || encoding->opcode >> 4 == 9;
+    case MC_MAP_0F38: /* adcx, adox */
+        return encoding->opcode == 0xf6;
+    default:
+        return 0;
+    }
 }

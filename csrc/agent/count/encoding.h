@@ -1,5 +1,6 @@
-/* Where the parts of an x86-64 instruction lie, told from its bytes alone. A second opinion on every instruction that
-   is to be moved: it knows the encodings of those and of no others. */
+/* Where the parts of an x86-64 instruction lie and what it does with flags, told from its bytes alone. A second opinion:
+   it knows the encodings of instructions that are moved, and of no others. Capstone 5.0.9 takes vcmpnltsd for
+   vcomisd. */
 #ifndef MPICOLOC_ENCODING_H
 #define MPICOLOC_ENCODING_H
 
@@ -25,15 +26,19 @@ typedef struct mc_encoding {
     uint8_t prefixes; /* bits */
     uint8_t is_vex;   /* or EVEX */
     uint8_t map, opcode;
-    uint8_t modrm_at; /* 0: none */
-    uint8_t rip_at;   /* of a displacement that counts from the instruction's end; 0: none */
-    uint8_t n_bytes;
+    uint8_t modrm_at, modrm; /* what follows the opcode, whether or not it is one */
+    uint8_t rip_at;          /* of a displacement that counts from the instruction's end; 0: none */
+    uint8_t n_bytes;         /* 0: unknown */
 } mc_encoding;
 
 /* Prefixes only; returns their number. */
 size_t mc_encoding_prefixes(const uint8_t *bytes, size_t n, uint8_t *prefixes);
 
-/* MC_E_ARG: the bytes end too early, or it is none that is ever moved. */
+/* MC_E_ARG: no opcode that is known. What is said of operands and length holds for instructions that are moved. */
 int mc_encoding_read(const uint8_t *bytes, size_t n, mc_encoding *out);
+
+/* Whether it writes OF, SF, ZF, AF and PF whatever its operands are; whether it may read a flag. */
+int mc_encoding_sets_flags(const mc_encoding *encoding);
+int mc_encoding_reads_flags(const mc_encoding *encoding);
 
 #endif

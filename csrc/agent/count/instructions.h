@@ -1,5 +1,5 @@
-/* Which x86-64 instructions are known: CLASS(name). What is not listed ends every walk. Names are
-   Capstone's, and are compared with what the library calls them when it is loaded.
+/* Which x86-64 instructions are known: CLASS(name). What is not listed ends every walk. Names are Capstone's, and are
+   compared with what the library calls them when it is loaded.
      KILLER, VECTOR_KILLER   writes OF, SF, ZF, AF and PF whatever its operands are; may be moved
      INTEGER                 neither reads them nor surely writes all of them; may be moved
      PREFIXED                so, and its prefix F2 or F3 is part of the opcode
@@ -9,6 +9,7 @@
      PASSED                  nothing is said of its flags; the next instruction follows
      FORK                    a conditional jump
    Not listed on purpose: XOP, FMA4, 3DNow! and what only Xeon Phi has, for lack of processors to prove them on. */
+/* clang-format off */
 KILLER(ADD) KILLER(AND) KILLER(CMP) KILLER(DEC) KILLER(INC) KILLER(NEG) KILLER(OR) KILLER(SUB) KILLER(TEST)
 KILLER(XOR)
 
