@@ -56,7 +56,7 @@ static void follow_decision(mc_common *common, mc_board_view *view, uint64_t not
 /* A shutter that never began, because the agent woke too late, is judged too. */
 static void report(mc_common *common, const mc_own_shutter *own, uint64_t now)
 {
-    uint64_t i = common->i_decided;
+    uint64_t i = LOAD(common->i_decided); /* else is_firm may be read before it, and be of another shutter */
     if (i == 0 || i == common->i_judged || !common->is_firm)
         return;
     int is_open = own->is_open && own->i_common == i;

@@ -278,7 +278,8 @@ uint64_t mc_board_period(mc_board *board, const mc_neighbour *live, int n_live, 
 }
 
 /* The fields between the two numbers are stored with release and loaded with acquire: a reader that sees one of them
-   also sees the odd number, even on processors that reorder stores. */
+   also sees the odd number, even on processors that reorder stores and loads. The last load of the number needs no
+   order of its own, as it follows loads with acquire. Fences would do the same, but TSan does not know them. */
 void mc_slot_reserve(mc_slot *slot, const mc_reservation *reservation)
 {
     /* It is odd already if the last owner died while writing. */

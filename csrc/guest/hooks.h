@@ -55,6 +55,16 @@ typedef struct mc_identity {
     int world_rank, world_size, local_rank, local_size, n_nodes, mode;
 } mc_identity;
 
+/* An address in the stack frame of the function that this stands in, at the same distance from its caller's frame
+   whatever the function keeps there. On x86-64 that is the frame pointer. Elsewhere it may point to the frame's other
+   end (on aarch64 with gcc): of two wrappers that one function calls, that with more variables would seem to be called
+   by the other. Clang has nothing better. */
+#if defined __x86_64__ || defined __clang__
+#define MC_STACK() __builtin_frame_address(0)
+#else
+#define MC_STACK() __builtin_dwarf_cfa()
+#endif
+
 /* 1 for the outermost call of this thread: one mc_leave... must follow. 0 for a call that the MPI library makes
    itself: the wrapper passes it through. */
 static inline int mc_enter(mc_frame *frame, uint32_t call, void *site);
@@ -87,7 +97,7 @@ int mc_enter_timed(mc_frame *frame, uint32_t call, void *site, const char *stack
 
 static inline __attribute__((always_inline)) int mc_enter(mc_frame *frame, uint32_t call, void *site)
 {
-    return mc_enter_timed(frame, call, site, __builtin_frame_address(0));
+    return mc_enter_timed(frame, call, site, MC_STACK());
 }
 
 static inline unsigned mc_hit_index(const void *site)

@@ -54,9 +54,11 @@ static int map_rank(traced_rank *rank, const char *path)
         return MC_E_SHM;
     mc_segment *segment = map;
     size_t room = ((size_t)status.st_size - sizeof(mc_segment)) / sizeof(mc_event);
+    /* The magic is stored last, so it is read first: what was read before it may be from before that store. */
+    int is_complete = __atomic_load_n(&segment->magic, __ATOMIC_ACQUIRE) == MC_MAGIC;
     uint64_t n = segment->n_events_max;
-    if (__atomic_load_n(&segment->magic, __ATOMIC_ACQUIRE) != MC_MAGIC || segment->abi_version != MC_ABI_VERSION ||
-        !segment->ring.is_kept || n == 0 || (n & (n - 1)) || n > room) {
+    if (!is_complete || segment->abi_version != MC_ABI_VERSION || !segment->ring.is_kept || n == 0 || (n & (n - 1)) ||
+        n > room) {
         mc_shm_unmap(map, (size_t)status.st_size);
         return MC_E_ABI;
     }

@@ -247,9 +247,14 @@ def read_segment(
     """
     import numpy as np
 
+    n_bytes = None if has_events else ffi.sizeof("mc_segment")
     with shared_files.open_shared(path) as file:
-        content = shared_files.copy_sparse(file, None if has_events else ffi.sizeof("mc_segment"))
-    segment = _record(path, content)
+        content = shared_files.copy_sparse(file, n_bytes)
+        segment = _record(path, content)
+        if segment["state"] in (lib.MC_RANK_INIT, lib.MC_RANK_RUNNING):
+            earlier, content = segment, shared_files.copy_sparse(file, n_bytes)
+            segment = _record(path, content)
+            _drop_rows_born_after(earlier, segment)
     lib.mc_segment_settle(ffi.cast("mc_segment *", ffi.from_buffer(content)))
     ring = np.frombuffer(content, dtype=np.uint8, offset=ffi.sizeof("mc_segment"))
     n_room = 0 if segment["ring"]["is_kept"] else int(segment["n_events_max"])
@@ -257,6 +262,22 @@ def read_segment(
     events = ring[: n_room * ffi.sizeof("mc_event")].view(dtype("mc_event"))
     events = events[events["t_ns"] > 0]
     return segment, events[np.argsort(events["t_ns"], kind="stable")]
+
+
+_TABLES = ("sites", "peers", "collectives", "parts", "cycles")
+
+
+def _drop_rows_born_after(earlier: np.void, segment: np.void) -> None:
+    """Free the rows of a copy that had no key in a copy made before it.
+
+    A row's key is stored after its names, but only x86 also reads them in that order: a copy made on another
+    processor may have the new key and the old names. The names of a key that an earlier copy has are there.
+    """
+    for before, lane in zip(lanes(earlier), lanes(segment), strict=True):
+        for table in _TABLES:
+            keys = lane[table]["key"]
+            # Written only where it changes: pages of zeros take no memory.
+            keys[(before[table]["key"] == 0) & (keys != 0)] = 0
 
 
 def text(cell: Any) -> str:

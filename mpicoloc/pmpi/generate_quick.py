@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from mpicoloc.pmpi.generate import Row
 
 SITE = "__builtin_return_address(0)"
-STACK = "__builtin_frame_address(0)"
+STACK = "MC_STACK()"
 
 
 def quick_lines(p: Prototype, row: Row, timing: Timing, real: str, swaps: list[str]) -> list[str]:

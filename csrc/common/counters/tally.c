@@ -158,7 +158,9 @@ static void store_ipc(mc_ipc *field, const mc_ipc *value)
     __atomic_store_n(&field->cycles, value->cycles, __ATOMIC_RELEASE);
 }
 
-/* Fields are stored after the odd number; what the caller stores next comes after the even one. */
+/* Fields are stored after the odd number, as each store is a release. What the caller stores next comes after the even
+   one: the load waits for that store (on Arm LDAR for STLR, which a plain store could overtake), and what follows the
+   load waits for it. */
 static void publish(mc_tally *tally, const mc_tally *next)
 {
     /* It is odd already if a signal handler of the application jumped out of this function. */

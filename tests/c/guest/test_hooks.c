@@ -121,7 +121,7 @@ static void test_overflow(mc_segment *s)
 static void light_call(void *site, uint64_t mpi_ns, int happened)
 {
     mc_frame frame;
-    CHECK_EQUAL(mc_enter_light(&frame, 9, site, __builtin_frame_address(0)), 1);
+    CHECK_EQUAL(mc_enter_light(&frame, 9, site, MC_STACK()), 1);
     call_inside(site);
     clock_ns += mpi_ns;
     if (happened)

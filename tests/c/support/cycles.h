@@ -14,7 +14,7 @@ static __attribute__((noinline)) void call_inside(void *site)
 {
     mc_frame frame;
     CHECK_EQUAL(mc_enter(&frame, 8, site), 0);
-    CHECK_EQUAL(mc_enter_light(&frame, 8, site, __builtin_frame_address(0)), 0);
+    CHECK_EQUAL(mc_enter_light(&frame, 8, site, MC_STACK()), 0);
 }
 
 /* One MPI call at a site: computes for comp_ns, then is in MPI for mpi_ns. */

@@ -64,7 +64,7 @@ static void edge(worker *self, int is_inside)
 static void light_call(worker *self)
 {
     mc_frame frame;
-    if (mc_enter_light(&frame, 9, self, __builtin_frame_address(0)))
+    if (mc_enter_light(&frame, 9, self, MC_STACK()))
         mc_leave_light(&frame, 0, 0);
 }
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from mpicoloc.errors import DataError
-from mpicoloc.pmpi import contract
+from mpicoloc.pmpi import contract, shared_files
 from mpicoloc.trace import trace_file
 
 ffi = contract.ffi
@@ -100,6 +100,28 @@ def test_read_segment_settles_pending_cycles_on_its_copy(tmp_path):
     assert solo["cell"]["comp_ns"].sum() == 100
     assert solo["cut_ns"].sum() == 7 and solo["done_ns"].sum() == 110
     assert path.read_bytes() == before
+
+
+def test_a_row_is_read_only_if_its_key_was_there_in_an_earlier_copy(tmp_path, monkeypatch):
+    lanes = np.zeros(contract.MC_N_LANES, contract.dtype("mc_lane"))
+    path = tmp_path / "mpicoloc.k.0.seg"
+    copy = shared_files.copy_sparse
+
+    def copy_and_go_on(file, n_bytes):
+        content = copy(file, n_bytes)
+        lanes["sites"]["key"][0, 6] = lanes["sites"]["n"][0, 5] = 7
+        make_segment(path, lanes=lanes, state=state)
+        return content
+
+    monkeypatch.setattr(shared_files, "copy_sparse", copy_and_go_on)
+    for state in (contract.MC_RANK_RUNNING, contract.MC_RANK_FINALIZING):
+        lanes[:] = 0
+        lanes["head"]["n_owners"][0] = lanes["sites"]["key"][0, 5] = 1
+        make_segment(path, lanes=lanes, state=state)
+        sites = contract.read_segment(path, has_events=False)[0]["lanes"]["sites"][0]
+        assert np.flatnonzero(sites["key"]).tolist() == [5]
+        # Of a rank that runs, the second copy is the one that is read; of one at its end there is one copy.
+        assert sites["n"][5] == (7 if state == contract.MC_RANK_RUNNING else 0)
 
 
 def test_whoever_waits_is_told_of_the_profile_when_the_files_are_gone(tmp_path, monkeypatch):
