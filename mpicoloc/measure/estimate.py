@@ -255,7 +255,7 @@ def _tried(
     if meter == "count" or len(counts):
         from mpicoloc.measure import count  # the profiles of most jobs do not need these
 
-        counted = count.slowdown(shutters, counts) if ranks_wait_alike else None
+        counted = count.slowdown(shutters, counts, cost_ns=_pass_ns(tables)) if ranks_wait_alike else None
         tried.append(_result("count", counted))
     if meter == "loop" or (shutters["entry"] > 0).any():
         from mpicoloc.measure import loop
@@ -265,6 +265,14 @@ def _tried(
         by_ipc = _by_instructions(shutters, burst.Matched(None), True, rng)
         tried.append(MeterResult("ipc", by_ipc.slowdown, by_ipc.reason))
     return tuple(tried)
+
+
+def _pass_ns(tables: Tables) -> float:
+    """What one pass of a counted place takes of the node's time, ns: several threads may count at once."""
+    nodes = tables["nodes"]
+    n_passes = float(nodes["n_hits"].sum())
+    of_thread_ns = float(nodes["counting_s"].sum()) * 1e9 / n_passes if n_passes else 0.0
+    return of_thread_ns * len(nodes) / max(len(tables["ranks"]), 1)
 
 
 def _result(meter: str, found: Counted | Rates | None) -> MeterResult:

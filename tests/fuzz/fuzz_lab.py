@@ -32,7 +32,7 @@ LINKED = {
     "keeper": objects.KEEPER,
     "text": (*_COMMON, *objects.RECORDER),
     "entries": (),
-    "relocate": tuple(sources.c_files(objects.CSRC, ("agent/count",))),
+    "relocate": tuple(sources.c_files(objects.CSRC, ("agent/relocation",))),
     "spank": (),
     "regions": (*_COMMON, *objects.RECORDER),
 }

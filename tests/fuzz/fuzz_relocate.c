@@ -1,7 +1,7 @@
 /* Code of other processes: a piece of a program with bytes of it replaced, in memory of exactly its size. */
 #include "fuzz.h"
 
-#include "agent/count/relocate.h"
+#include "agent/relocation/relocate.h"
 #include "common/mpicoloc.h"
 
 enum { N_COUNT = 9, N_FOUND = 16 };

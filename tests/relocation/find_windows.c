@@ -1,6 +1,6 @@
 /* Writes the windows of a piece of code. Standard input: its address, its size, the number of functions (8 bytes each),
    its bytes, begin and end of each function. Standard error: the counts below. */
-#include "agent/count/encoding.h"
+#include "agent/relocation/encoding.h"
 #include "common/mpicoloc.h"
 #include "windows.h"
 

@@ -19,7 +19,7 @@ import objects
 from mpicoloc.pmpi import build_shim, sources
 
 HERE = Path(__file__).resolve().parent
-COUNT = tuple(sources.c_files(objects.CSRC, ("agent/count",)))
+COUNT = tuple(sources.c_files(objects.CSRC, ("agent/relocation",)))
 OPTIMISED = ("-std=gnu11", "-O2", "-g", "-Wall", "-Wextra", "-Werror")
 CANNOT = 77
 
@@ -37,7 +37,7 @@ def build(
     for alias in ("libcapstone.so", "libcapstone.so.5"):
         if not (folder / alias).exists():
             shutil.copyfile(wheel.library, folder / alias)
-    count = sources.c_files(csrc, ("agent/count",))
+    count = sources.c_files(csrc, ("agent/relocation",))
     words = (*flags, *wheel.flags, f"-I{HERE}", f"-I{csrc}")
     link = (str(folder / "libcapstone.so.5"), "-Wl,-rpath,$ORIGIN", "-ldl")
     return objects.program(folder / name, [*count, *files], words, folder / "objects", link=link)
@@ -106,7 +106,7 @@ def load_library(folder: Path) -> tuple[Any, Any]:
     )
     header = subprocess.run(
         [*objects.compiler(), "-E", "-P", f"-I{objects.CSRC}", "-DMC_CDEF", "-x", "c", "-"],
-        input='#include "agent/count/relocate.h"\n',
+        input='#include "agent/relocation/relocate.h"\n',
         capture_output=True,
         text=True,
         timeout=60,

@@ -14,7 +14,7 @@ import once
 import pytest
 import relocation_lab as lab
 
-RULES = Path(__file__).resolve().parents[1] / "c/test_relocate.c"
+RULES = Path(__file__).resolve().parents[1] / "c/agent/test_relocate.c"
 N_STATES, SEED, N_WINDOWS, N_EMULATED = 2, 1, 20_000, 500
 
 x86_only = pytest.mark.skipif(platform.machine() != "x86_64", reason="places are found on x86-64 only")
@@ -118,10 +118,10 @@ MISTAKES = {
 @pytest.mark.parametrize("title", MISTAKES)
 def test_a_mistake_would_be_found(tmp_path: Path, title: str) -> None:
     csrc = tmp_path / "csrc"
-    for folder in ("common", "agent/count"):
+    for folder in ("common", "agent/relocation"):
         shutil.copytree(objects.CSRC / folder, csrc / folder)
     for name, right, wrong in MISTAKES[title]:
-        file = csrc / "agent/count" / name
+        file = csrc / "agent/relocation" / name
         text = file.read_text()
         assert right in text, f"{name} reads otherwise now"
         file.write_text(text.replace(right, wrong, 1))

@@ -2,7 +2,7 @@
 #ifndef MC_WINDOWS_H
 #define MC_WINDOWS_H
 
-#include "agent/count/relocate.h"
+#include "agent/relocation/relocate.h"
 
 #include <stdio.h>
 

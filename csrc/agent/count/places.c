@@ -1,7 +1,7 @@
 #define _GNU_SOURCE
 #include "agent/count/places.h"
 
-#include "agent/count/relocate.h"
+#include "agent/relocation/relocate.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -18,11 +18,25 @@ enum {
 static const double RATE_MIN = 500.0, CHEAP_COST = 0.006, COST_OF_ONE_MAX = 0.045, COST_MAX = 0.08;
 static const double ALIKE_FRAC = 0.002;
 
+/* The kernel begins a restartable sequence anew if it finds a thread between its ends, and a stub lies outside. A
+   virtual machine asks in its handlers of SIGSEGV where the fault was. */
+static int is_exempt(const mc_object *object, const char *path)
+{
+    static const char *const names[] = {"/libjvm.", "/libjulia", "/libcoreclr."};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        if (strstr(path, names[i]))
+            return 1;
+    return mc_object_has_section(object, "__rseq_cs");
+}
+
 const mc_object *mc_program_file(mc_program_files *files, const mc_counts *counts, uint64_t i_path)
 {
     mc_object *object = &files->objects[i_path];
-    if (!files->is_open[i_path] && mc_object_open(object, counts->paths[i_path]) != MC_OK)
+    const char *path = counts->paths[i_path];
+    if (!files->is_open[i_path] && mc_object_open(object, path) != MC_OK)
         object->fd = -1;
+    else if (!files->is_open[i_path] && is_exempt(object, path))
+        mc_object_close(object);
     files->is_open[i_path] = 1;
     return object->fd >= 0 ? object : NULL;
 }

@@ -3,7 +3,7 @@
 #ifndef MPICOLOC_PLACES_H
 #define MPICOLOC_PLACES_H
 
-#include "agent/count/decoder.h"
+#include "agent/relocation/decoder.h"
 #include "agent/count/spots.h"
 #include "agent/loop/entries.h"
 

@@ -3,7 +3,7 @@
 
 #include "agent/count/gaps.h"
 #include "agent/count/patching.h"
-#include "agent/count/relocate.h"
+#include "agent/relocation/relocate.h"
 #include "agent/loop/maps.h"
 
 #include <stdlib.h>

@@ -225,6 +225,26 @@ int mc_object_entry(const mc_object *object, uint64_t offset, uint64_t *entry)
     return to_offset(object, start, entry) ? MC_OK : MC_E_GONE;
 }
 
+static int section_at(const mc_object *object, const elf_header *head, int i, elf_section *section)
+{
+    return read_at(object->fd, section, sizeof *section, head->e_shoff + (uint64_t)i * sizeof *section);
+}
+
+int mc_object_has_section(const mc_object *object, const char *name)
+{
+    char found[32];
+    elf_header head;
+    elf_section names, section;
+    size_t size = strlen(name) + 1;
+    if (size > sizeof found || !read_at(object->fd, &head, sizeof head, 0) || head.e_shentsize != sizeof section ||
+        !section_at(object, &head, head.e_shstrndx, &names))
+        return 0;
+    for (int i = 0; i < head.e_shnum && i < N_SECTIONS_MAX && section_at(object, &head, i, &section); i++)
+        if (read_at(object->fd, found, size, names.sh_offset + section.sh_name) && memcmp(found, name, size) == 0)
+            return 1;
+    return 0;
+}
+
 size_t mc_object_read(const mc_object *object, uint64_t offset, void *to, size_t size)
 {
     ssize_t n = offset <= INT64_MAX ? pread(object->fd, to, size, (off_t)offset) : -1;

@@ -28,6 +28,9 @@ void mc_object_close(mc_object *object);
 /* The entry of the function that holds the instruction at this offset; MC_E_GONE: unknown. */
 int mc_object_entry(const mc_object *object, uint64_t offset, uint64_t *entry);
 
+/* 1: it has a section of this name. */
+int mc_object_has_section(const mc_object *object, const char *name);
+
 /* Read bytes of the file from this offset on; returns their number. */
 size_t mc_object_read(const mc_object *object, uint64_t offset, void *to, size_t size);
 

@@ -61,7 +61,7 @@ def nodes(hostname: str, node: np.void | None, cpus: Iterable[int]) -> Table:
 
 
 def _counting_places_s(counts: np.void) -> float:
-    """Time of the job's threads that passes of counted places took, pauses for changes of code not included."""
+    """Time of the job's threads that passes of counted places took, without pauses for changes of code."""
     return float(counts["n_passes"] * counts["pass_ns"]) * 1e-9
 
 

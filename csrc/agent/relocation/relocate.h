@@ -11,7 +11,7 @@
 #ifndef MPICOLOC_RELOCATE_H
 #define MPICOLOC_RELOCATE_H
 
-#include "agent/count/decoder.h"
+#include "agent/relocation/decoder.h"
 
 enum { MC_STUB_MAX = 64, MC_JUMP_BYTES = 5, MC_WORD_BYTES = 8 };
 

@@ -1,8 +1,8 @@
 /* Rules for instructions that may be replaced by a jump, and what the stub is. Exit code: number of failed checks. */
-#include "agent/count/relocate.h"
+#include "agent/relocation/relocate.h"
 #include "common/mpicoloc.h"
 
-#include "check.h"
+#include "../support/check.h"
 
 #include <string.h>
 

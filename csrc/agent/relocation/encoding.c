@@ -1,4 +1,4 @@
-#include "agent/count/encoding.h"
+#include "agent/relocation/encoding.h"
 
 #include "common/mpicoloc.h"
 

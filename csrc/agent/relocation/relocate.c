@@ -1,4 +1,4 @@
-#include "agent/count/relocate.h"
+#include "agent/relocation/relocate.h"
 
 #include "common/mpicoloc.h"
 

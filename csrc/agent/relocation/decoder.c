@@ -1,11 +1,11 @@
 #define _GNU_SOURCE
-#include "agent/count/decoder.h"
+#include "agent/relocation/decoder.h"
 
 #include "common/mpicoloc.h"
 
 #if defined(MC_CAPSTONE) && defined(__x86_64__)
 
-#include "agent/count/encoding.h"
+#include "agent/relocation/encoding.h"
 
 #include <capstone/capstone.h>
 #include <dlfcn.h>
@@ -54,7 +54,7 @@ enum {
 
 static const uint8_t traits_of[X86_INS_ENDING] = {
 #define INSTRUCTION(id, traits) [X86_INS_##id] = (traits),
-#include "agent/count/instructions.h"
+#include "agent/relocation/instructions.h"
 #undef INSTRUCTION
 };
 
@@ -63,7 +63,7 @@ static const struct {
     const char *name;
 } known[] = {
 #define INSTRUCTION(id, traits) {X86_INS_##id, #id},
-#include "agent/count/instructions.h"
+#include "agent/relocation/instructions.h"
 #undef INSTRUCTION
 };
 
