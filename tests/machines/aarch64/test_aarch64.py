@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 
 import objects
+import once
 import pytest
 
 from mpicoloc.pmpi import build_shim
@@ -29,7 +30,7 @@ pytestmark = pytest.mark.skipif(
 )
 
 
-@pytest.fixture(scope="module", autouse=True)
+@pytest.fixture(scope="module")
 def compiler():
     """What is compiled here is for aarch64."""
     with pytest.MonkeyPatch.context() as patch:
@@ -38,36 +39,55 @@ def compiler():
 
 
 @pytest.fixture(scope="module")
-def mpich(tmp_path_factory):
-    """The wheel `mpich` for aarch64, unpacked: its folder of include and lib."""
-    folder = tmp_path_factory.mktemp("mpich")
+def made(tmp_path_factory, compiler):
+    """What several tests have is made once, in this folder."""
+    folder = once.folder(tmp_path_factory) / "aarch64"
+    folder.mkdir(exist_ok=True)
+    return folder
+
+
+def fetch(folder):
+    """The folder of include and lib of the wheel `mpich` for aarch64, or None."""
     words = ["download", "--quiet", "--no-deps", "--only-binary=:all:", "--dest", str(folder), "mpich>=5"]
     words += [f"--platform=manylinux{name}_aarch64" for name in ("_2_28", "2014")]
     done = subprocess.run(
-        [sys.executable, "-m", "pip", *words], capture_output=True, text=True, timeout=LIMIT_S, check=False
+        [sys.executable, "-m", "pip", *words], capture_output=True, timeout=LIMIT_S, check="CI" in os.environ
     )
-    if done.returncode != 0 and "CI" not in os.environ:
-        pytest.skip("the wheel mpich for aarch64 cannot be fetched")
-    assert done.returncode == 0, done.stderr
+    if done.returncode != 0:
+        return None
     shutil.unpack_archive(next(folder.glob("*.whl")), folder, "zip")
     return next(folder.glob("*.data")) / "data"
 
 
-@pytest.fixture(scope="module")
-def library(mpich, tmp_path_factory):
+def build_library(folder, include):
     """The preloaded library for MPICH, with the keeper beside it, both with all warnings."""
-    folder = tmp_path_factory.mktemp("library")
     build_shim.build_keeper(folder, folder / "kept")
-    return build_shim.build_shim([COMPILER], [mpich / "include"], "mpich", folder, kept=folder / "kept")
+    return build_shim.build_shim([COMPILER], [include], "mpich", folder, kept=folder / "kept")
 
 
-@pytest.fixture(scope="module")
-def program(mpich, tmp_path_factory):
-    out = tmp_path_factory.mktemp("program") / "ring"
-    words = [HERE / "ring.c", "-o", out, "-O1", f"-I{mpich / 'include'}", mpich / "lib/libmpi.so.12"]
+def build_program(out, data):
+    words = [HERE / "ring.c", "-o", out, "-O1", f"-I{data / 'include'}", data / "lib/libmpi.so.12"]
     # what that library needs itself is found when it runs
     subprocess.run([HERE / "cc", *words, "-Wl,--allow-shlib-undefined"], check=True, timeout=LIMIT_S)
     return out.with_suffix(".aarch64")
+
+
+@pytest.fixture(scope="module")
+def mpich(made):
+    found = once.value(made / "mpich", lambda: fetch(made))
+    if found is None:
+        pytest.skip("the wheel mpich for aarch64 cannot be fetched")
+    return found
+
+
+@pytest.fixture(scope="module")
+def library(made, mpich):
+    return once.value(made / "library", lambda: build_library(made / "lib", mpich / "include"))
+
+
+@pytest.fixture(scope="module")
+def program(made, mpich):
+    return once.value(made / "program", lambda: build_program(made / "ring", mpich))
 
 
 def start(mpich, library, program, shm, out, *arguments):
@@ -136,12 +156,6 @@ def run(program, shm, *arguments):
     assert done.returncode == 0, done.stderr
 
 
-@pytest.fixture(scope="module")
-def made(tmp_path_factory):
-    """What several programs have is compiled once."""
-    return tmp_path_factory.mktemp("objects")
-
-
 @pytest.mark.parametrize(
     ("name", "sources", "scenarios"),
     [
@@ -158,7 +172,7 @@ def test_programs_that_need_no_mpi(made, tmp_path, name, sources, scenarios):
         {path.name: ("-DMC_NO_TSC",) for path in (*sources, Path("test_hooks.c"))} if sources is HOOKS else {}
     )
     files = [ROOT / f"tests/c/{name}.c", *sources]
-    built = objects.program(tmp_path / name, files, objects.FLAGS, made, extra)
+    built = objects.program(tmp_path / name, files, objects.FLAGS, made / "objects", extra)
     shm = tmp_path / "shm"
     shm.mkdir()
     for scenario in scenarios:
