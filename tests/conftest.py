@@ -26,6 +26,7 @@ conformance/test_suites.py e2e/faults/test_faults.py e2e/faults/test_recover.py
 e2e/faults/test_two_users.py e2e/test_demo.py e2e/test_lab.py fuzz/test_fuzz.py fuzz/test_fuzz_profile.py
 ledger/test_crash.py ledger/test_desk.py ledger/test_posts.py ledger/test_spool_charged.py
 ledger/test_spool_order.py ledger/test_spool_overlap.py ledger/test_spool_unprofiled.py
+machines/aarch64/test_aarch64.py
 mpi/conformance/test_cases.py mpi/conformance/test_coverage.py mpi/conformance/test_sanitized.py
 mpi/test_endings.py mpi/test_ends.py mpi/test_sanitizers.py mpi/test_sessions.py mpi/test_signals.py
 relocation/test_relocation.py

@@ -249,9 +249,7 @@ def _emit_profiling(p: Prototype, row: Row) -> list[str]:
     own = f"own_{p.name}"
     lines = [f'static __typeof__({p.name}) {own} __attribute__((alias("{p.name}")));']
     lines += [f"MC_EXPORT int P{p.name}({p.decl})", "{"]
-    lines += [
-        "    if (!mc_is_inside(MC_STACK()) && !mc_is_library(__builtin_return_address(0)))"
-    ]
+    lines += ["    if (!mc_is_inside(MC_STACK()) && !mc_is_library(__builtin_return_address(0)))"]
     lines += [f"        return {own}({p.arguments});"]
     lines += [f"    if (!MC_HAVE({p.name}))", "        return mc_missing();"]
     # the library asks in its own name for attributes of the real world
