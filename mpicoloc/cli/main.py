@@ -78,6 +78,8 @@ class Parser(argparse.ArgumentParser):
         if not message.startswith("unrecognized arguments: "):
             return ""
         wrong = message.split(": ", 1)[1].split()[0].split("=")[0]
+        if (instead := helping.GONE_FLAGS.get((self.prog, wrong))) is not None:
+            return f" ({wrong} has gone: {instead})"
         import difflib
 
         shown = (action for action in self._actions if action.help != argparse.SUPPRESS)

@@ -60,7 +60,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     _lab_action(actions, "down", _down, "end it and all that runs in it; needs root")
     build = _action(actions, "build", _build, "build the plugin, and print what plugstack.conf needs")
     build.add_argument("--include", metavar="DIR", help="folder with slurm/spank.h (default /usr/include)")
-    build.add_argument("--to", metavar="DIR", help="folder of the preloaded libraries, if not the package's")
     _add_closing(actions)
 
 
@@ -160,7 +159,7 @@ def _build(args: argparse.Namespace) -> int:
     from mpicoloc.launch import paths
     from mpicoloc.pmpi import build_spank
 
-    folder = args.to or paths.writable_lib_dir()
+    folder = paths.writable_lib_dir()
     plugin, _ = build_spank.build(folder, sys.executable, args.include)
     _warn_if_closed(str(plugin))
     print(f"optional {plugin}")
