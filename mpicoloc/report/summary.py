@@ -7,7 +7,9 @@ from typing import Any
 
 from mpicoloc.core.profile import Network, NetworkLevel, Profile
 from mpicoloc.core.tables import text
+from mpicoloc.errors import MpicolocError
 from mpicoloc.measure.processor import run_delay_frac
+from mpicoloc.profile import profiles
 
 
 def summary(profile: Profile) -> dict[str, Any]:
@@ -63,3 +65,18 @@ def co_runners(profile: Profile) -> list[tuple[str, float]]:
         name = text(row["job_id"])
         longest[name] = max(longest.get(name, 0.0), float(row["overlap_s"]))
     return sorted(longest.items(), key=lambda item: -item[1])
+
+
+def result_words(file: str) -> str:
+    """Slowdown and price in a few words; or why the profile cannot be read."""
+    try:
+        numbers = summary(profiles.read(file))
+    except MpicolocError as error:
+        return f", but {error}"
+    slowdown, price = numbers["interference"]["slowdown"], numbers["price"]
+    text = "slowdown not measured"
+    if slowdown is not None:
+        text = f"slowdown {slowdown['value']:.3f} ({slowdown['low']:.3f} to {slowdown['high']:.3f})"
+    if price.get("fair_su") is not None:
+        text += f", price {price['fair_su']:.4g} SU"
+    return f": {text}{', partial' if numbers['partial'] else ''}"
