@@ -151,9 +151,8 @@ def _topology(args: argparse.Namespace) -> int:
 def _exec(args: argparse.Namespace) -> int:
     from mpicoloc.lab import agent, control
 
-    command = args.app[1:] if args.app[:1] == ["--"] else args.app
-    if not command:
-        raise UsageError("no command named; write: mpicoloc lab exec HOST [--] command [arguments]")
+    usage = "mpicoloc lab exec HOST [--] command [arguments]"
+    command = job_flags.application(args.app, "command", usage)
     lab = control.ask(args.name, "describe")
     if args.host not in lab["pids"]:
         raise UsageError(f"no host {args.host!r} in lab {args.name}: it has h0 to h{lab['n_hosts'] - 1}")
@@ -166,9 +165,7 @@ def _run(args: argparse.Namespace) -> int:
     from mpicoloc.lab import agent, control, placing
 
     lab = control.ask(args.name, "describe")
-    app = args.app[1:] if args.app[:1] == ["--"] else args.app
-    if not app:
-        raise UsageError("no application named; write: mpicoloc lab run [-n N] [--] app [arguments]")
+    app = job_flags.application(args.app, "application", "mpicoloc lab run [-n N] [--] app [arguments]")
     ranks = _ranks(args, lab)
     options = config.flags_to_env(job_flags.given(args))
     env = {**placing.SETTINGS, **os.environ, **options}

@@ -159,7 +159,7 @@ def _open(args: argparse.Namespace) -> int:
         for text, flag in ((args.grant, "--grant"), (args.overdraft, "--overdraft"))
     )
     posting = _ledger(args, create=True).open_account(args.account, grant_usu, overdraft_usu, _stamp())
-    report.tell(posting, f"account {args.account} opened", args.json)
+    report.show_posting(posting, f"account {args.account} opened", args.json)
     return 0
 
 
@@ -168,7 +168,7 @@ def _grant(args: argparse.Namespace) -> int:
 
     amount_usu = service_units.usu_of_text(args.su, "SU")
     posting = _ledger(args).grant(args.account, amount_usu, _stamp(), args.reference, args.note)
-    report.tell(
+    report.show_posting(
         posting, f"{service_units.su_text(posting.amount_usu)} SU granted to {args.account}", args.json
     )
     return 0
@@ -214,7 +214,7 @@ def _refund(args: argparse.Namespace) -> int:
     )
     text = f"{service_units.su_text(posting.amount_usu)} SU of transaction {args.transaction} given back"
     after = ", its profile may be charged again" if args.release else ""
-    report.tell(posting, f"{text} to {posting.account}{after}", args.json)
+    report.show_posting(posting, f"{text} to {posting.account}{after}", args.json)
     return 0
 
 

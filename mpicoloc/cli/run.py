@@ -66,11 +66,9 @@ def prepare_argv(argv: Sequence[str]) -> list[str]:
 
 def run(args: argparse.Namespace) -> int:
     """Start the job, wait for it and for its profile; returns the application's exit code."""
-    app = args.app[1:] if args.app[:1] == ["--"] else args.app
     n_ranks = _number_of_ranks(args.n_ranks)
     n_nodes = config.parse_whole("--nodes", args.nodes or "1")
-    if not app:
-        raise UsageError("no application named; write: mpicoloc run -n N [--] app [arguments]")
+    app = job_flags.application(args.app, "application", "mpicoloc run -n N [--] app [arguments]")
     options = config.flags_to_env(job_flags.given(args))
     env = {**os.environ, **options}
     config.validate(env)

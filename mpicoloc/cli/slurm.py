@@ -205,8 +205,8 @@ def _settle(args: argparse.Namespace) -> int:
     slurm_close.sweep(args.spool, time.time())
     step_note.sweep(args.spool, time.time())
     if args.job is None:
-        return close_job.tell_all(slurm_settle.settle_all(args.spool, key))
-    return close_job.tell_all(slurm_settle.settle_stated_job(args.spool, key, _statement(args)))
+        return close_job.print_results(slurm_settle.settle_all(args.spool, key))
+    return close_job.print_results(slurm_settle.settle_stated_job(args.spool, key, _statement(args)))
 
 
 def _statement(args: argparse.Namespace) -> Any:
