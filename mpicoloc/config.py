@@ -185,6 +185,23 @@ def parse_positive(flag: str, text: str) -> float:
     return value
 
 
+def parse_seconds(flag: str, text: str) -> float:
+    """The value of a verb's flag, which must be a number of seconds, 0 or more.
+
+    Raises
+    ------
+    UsageError
+        If it is no such number.
+    """
+    try:
+        value = float(text)
+    except ValueError:
+        value = -1.0
+    if not 0 <= value < float("inf"):
+        raise UsageError(f"{flag} must be a number of seconds, got {text!r}")
+    return value
+
+
 def parse_whole(flag: str, text: str, least: int = 1, most: int = 10**18) -> int:
     """The value of a verb's flag, which must be a whole number in [least, most].
 

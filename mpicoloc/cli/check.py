@@ -12,7 +12,7 @@ import argparse
 import json
 import sys
 
-from mpicoloc.cli import checks
+from mpicoloc.checkup import checks
 
 _MARKS = {"ok": "ok  ", "note": "note", "fail": "no  "}
 

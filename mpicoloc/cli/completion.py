@@ -41,7 +41,7 @@ def run(args: argparse.Namespace) -> int:
 
     from mpicoloc.cli import main
 
-    parser = main.whole_parser()
+    parser = main.full_parser()
     for each in _parsers(parser):
         for action in each._actions:
             _complete(action)

@@ -9,6 +9,13 @@ from typing import Any
 
 WIDEST_COLUMNS = 100
 EXAMPLES = "examples:"
+_TO = "libraries go where mpicoloc finds them; XDG_CACHE_HOME names another cache"
+GONE_FLAGS = {
+    ("mpicoloc price", "--true-slowdown"): "give the run time alone by --solo",
+    ("mpicoloc build", "--to"): _TO,
+    ("mpicoloc slurm build", "--to"): _TO,
+}
+"""Flags of the last release that no other flag replaces, and what serves instead."""
 _COMMAND = re.compile(r"  \S*(sudo |\$\(|\b)mpicoloc ")
 
 

@@ -44,6 +44,20 @@ def given(args: argparse.Namespace) -> dict[str, str | None]:
     return {option.key: getattr(args, option.key) for option in config.OPTIONS}
 
 
+def application(words: Sequence[str], what: str, usage: str) -> list[str]:
+    """The program and its arguments, without the ``--`` before it.
+
+    Raises
+    ------
+    UsageError
+        If there is none: `what` is missing, and `usage` shows where it goes.
+    """
+    app = list(words[1:] if words[:1] == ["--"] else words)
+    if not app:
+        raise UsageError(f"no {what} named; write: {usage}")
+    return app
+
+
 def prepare_argv(argv: Sequence[str], flags_with_value: Sequence[str]) -> list[str]:
     """Give ``--trace`` its value: the next word if that is one, else the default; no program is named so.
 

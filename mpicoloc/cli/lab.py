@@ -21,7 +21,7 @@ from mpicoloc.cli import helping, job_flags, verbosity
 from mpicoloc.core import messages
 from mpicoloc.core.progress import stage
 from mpicoloc.errors import DataError, EnvironmentFault, UsageError
-from mpicoloc.launch import target, wrap
+from mpicoloc.launch import target
 
 _TOPOLOGY = "XGFT(2;4,2;1,2)"
 _EXAMPLES = {
@@ -100,19 +100,12 @@ def run(args: argparse.Namespace) -> int:
 
 def _up(args: argparse.Namespace) -> int:
     from mpicoloc.lab import control
+    from mpicoloc.report.terminal import lab as lab_report
 
     with stage(f"making lab {args.name}"):
         control.start(args.name, args.topology, args.rate)
-    print(_line(control.ask(args.name, "describe")))
+    print(lab_report.line(control.ask(args.name, "describe")))
     return 0
-
-
-def _line(lab: dict[str, Any]) -> str:
-    rates = sorted({f"{rate_bps * 8e-9:g} Gbit/s" for rate_bps in lab["capacity_bps"]})
-    return (
-        f"lab {lab['name']}: {lab['topology']}, {lab['n_hosts']} hosts, {lab['n_switches']} switches, "
-        f"{' and '.join(rates)}, up for {lab['up_s']:.0f} s"
-    )
 
 
 def _down(args: argparse.Namespace) -> int:
@@ -125,6 +118,7 @@ def _down(args: argparse.Namespace) -> int:
 
 def _status(args: argparse.Namespace) -> int:
     from mpicoloc.lab import agent, control
+    from mpicoloc.report.terminal import lab as lab_report
 
     labs = []
     for name in agent.names() if args.name is None else [args.name]:
@@ -139,7 +133,7 @@ def _status(args: argparse.Namespace) -> int:
         print(json.dumps(labs))
         return 0
     for lab in labs:
-        print(_line(lab))
+        print(lab_report.line(lab))
     if not labs:
         print("no lab is up")
     return 0 if labs else 1
@@ -157,9 +151,8 @@ def _topology(args: argparse.Namespace) -> int:
 def _exec(args: argparse.Namespace) -> int:
     from mpicoloc.lab import agent, control
 
-    command = args.app[1:] if args.app[:1] == ["--"] else args.app
-    if not command:
-        raise UsageError("no command named; write: mpicoloc lab exec HOST [--] command [arguments]")
+    usage = "mpicoloc lab exec HOST [--] command [arguments]"
+    command = job_flags.application(args.app, "command", usage)
     lab = control.ask(args.name, "describe")
     if args.host not in lab["pids"]:
         raise UsageError(f"no host {args.host!r} in lab {args.name}: it has h0 to h{lab['n_hosts'] - 1}")
@@ -172,9 +165,7 @@ def _run(args: argparse.Namespace) -> int:
     from mpicoloc.lab import agent, control, placing
 
     lab = control.ask(args.name, "describe")
-    app = args.app[1:] if args.app[:1] == ["--"] else args.app
-    if not app:
-        raise UsageError("no application named; write: mpicoloc lab run [-n N] [--] app [arguments]")
+    app = job_flags.application(args.app, "application", "mpicoloc lab run [-n N] [--] app [arguments]")
     ranks = _ranks(args, lab)
     options = config.flags_to_env(job_flags.given(args))
     env = {**placing.SETTINGS, **os.environ, **options}
@@ -185,21 +176,9 @@ def _run(args: argparse.Namespace) -> int:
     if chosen is None:
         found = target.find(app, env)
         chosen = launcher.find(found.abi, found.libmpi, found.file)
-    place = placing.open_mpi if chosen.family == "openmpi" else placing.hydra
-    if args.plain:
-        command = [chosen.path, *place(ranks), *args.mpirun_arg, "-n", str(len(ranks)), *app]
-    else:
-        words = [*place(placing.with_coordinators(ranks)), *args.mpirun_arg]
-        command = [
-            *wrap.python_module("mpicoloc"),
-            "run",
-            "-n",
-            str(len(ranks)),
-            "--nodes",
-            str(len(set(ranks))),
-        ]
-        command += ["--mpirun", chosen.path, *(f"--mpirun-arg={word}" for word in words)]
-        command += [*verbosity.flags(), "--", *app]
+    command = placing.command(
+        (chosen.family, chosen.path), ranks, app, args.mpirun_arg, verbosity.flags(), is_plain=args.plain
+    )
     return agent.execute(args.name, f"h{ranks[0]}", command, env)
 
 
@@ -218,39 +197,15 @@ def _ranks(args: argparse.Namespace, lab: dict[str, Any]) -> list[int]:
 
 def _counters(args: argparse.Namespace) -> int:
     from mpicoloc.lab import control
+    from mpicoloc.report.terminal import lab as lab_report
 
     now = control.ask(args.name, "counters")
     try:
-        counted = control.since(now, _snapshot(args.since) if args.since else None)
+        counted = control.since(now, control.read_counters(args.since) if args.since else None)
     except DataError as error:
         raise DataError(f"{args.since}: {error}") from None
     if args.json:
         print(json.dumps(counted))
         return 0
-    _show_counters(counted)
+    lab_report.show_counters(counted)
     return 0
-
-
-def _show_counters(counted: dict[str, Any]) -> None:
-    from mpicoloc.report.terminal.listing import Listing
-    from mpicoloc.report.terminal.output import console
-
-    counts = [f"{way} {what}" for way in ("up", "down") for what in ("bytes", "packets")]
-    listing = Listing(None, ("link", "level", *counts), lesser=("up packets", "down packets"))
-    for level in counted["levels"]:
-        links = [link for link in counted["links"] if link["level"] == level["level"]]
-        for row in (level, *links):
-            name = f"{row['lower']} {row['upper']}" if "lower" in row else f"all {row['n_links']}"
-            listing.add_row(name, str(row["level"]), *(str(row[count.replace(" ", "_")]) for count in counts))
-    console().print(listing)
-
-
-def _snapshot(path: str) -> dict[str, Any]:
-    """Counters that were printed before."""
-    try:
-        with open(path, encoding="utf-8") as file:
-            return dict(json.load(file))
-    except OSError as error:
-        raise DataError(f"cannot be read ({error.strerror})") from None
-    except (ValueError, TypeError, RecursionError):
-        raise DataError("no output of `mpicoloc lab counters --json`: take a new one") from None

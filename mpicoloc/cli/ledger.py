@@ -12,10 +12,6 @@ those in the profile. Without --ledger or MPICOLOC_LEDGER the books are an SQLit
 from __future__ import annotations
 
 import argparse
-import getpass
-import os
-import socket
-import time
 from typing import TYPE_CHECKING, Any
 
 from mpicoloc import config
@@ -23,7 +19,7 @@ from mpicoloc.cli import helping
 from mpicoloc.cli.price import add_tariff
 from mpicoloc.cli.verify import add_key_file
 from mpicoloc.core import service_units
-from mpicoloc.errors import EnvironmentFault, UsageError
+from mpicoloc.errors import UsageError
 
 if TYPE_CHECKING:
     from mpicoloc.ledger.ledger import Ledger, Stamp
@@ -142,41 +138,15 @@ def _check_text(name: str, text: str) -> None:
 
 
 def _ledger(args: argparse.Namespace, *, create: bool = False) -> Ledger:
-    from mpicoloc.ledger.ledger import Ledger
+    from mpicoloc.ledger import default_ledger
 
-    where = args.ledger or config.get("ledger")
-    if where is None:
-        where = default_file()
-        if create:
-            _make_folder(os.path.dirname(where))
-    return Ledger(str(where), create=create)
-
-
-def default_file() -> str:
-    """The ledger of a user who names none."""
-    base = os.environ.get("XDG_DATA_HOME") or os.path.expanduser("~/.local/share")
-    return os.path.join(base, "mpicoloc", "ledger.sqlite")
-
-
-def _make_folder(folder: str) -> None:
-    try:
-        os.makedirs(folder, mode=0o700, exist_ok=True)
-    except OSError as error:
-        raise EnvironmentFault(
-            f"the ledger's folder {folder} cannot be made ({error.strerror}): name a file with --ledger"
-        ) from None
+    return default_ledger.open_ledger(args.ledger or config.get("ledger"), create=create)
 
 
 def _stamp() -> Stamp:
-    from mpicoloc.ledger.ledger import Stamp
+    from mpicoloc.ledger import default_ledger
 
-    try:
-        user = getpass.getuser()
-    except (KeyError, OSError):  # a user without a name
-        user = str(os.getuid())
-    # Either name may have any bytes.
-    by = f"{user}@{socket.gethostname()}".encode("utf-8", "replace").decode()
-    return Stamp(time.time(), by[:190])
+    return default_ledger.stamp_now()
 
 
 def _open(args: argparse.Namespace) -> int:
@@ -189,7 +159,7 @@ def _open(args: argparse.Namespace) -> int:
         for text, flag in ((args.grant, "--grant"), (args.overdraft, "--overdraft"))
     )
     posting = _ledger(args, create=True).open_account(args.account, grant_usu, overdraft_usu, _stamp())
-    report.tell(posting, f"account {args.account} opened", args.json)
+    report.show_posting(posting, f"account {args.account} opened", args.json)
     return 0
 
 
@@ -198,22 +168,39 @@ def _grant(args: argparse.Namespace) -> int:
 
     amount_usu = service_units.usu_of_text(args.su, "SU")
     posting = _ledger(args).grant(args.account, amount_usu, _stamp(), args.reference, args.note)
-    report.tell(
+    report.show_posting(
         posting, f"{service_units.su_text(posting.amount_usu)} SU granted to {args.account}", args.json
     )
     return 0
 
 
 def _charge(args: argparse.Namespace) -> int:
-    from mpicoloc.ledger.charges import post_all
+    from mpicoloc.ledger import charges
 
-    return post_all(args, _ledger(args), _stamp())
+    ledger, stamp = _ledger(args), _stamp()
+    n_cores = None if args.cores is None else config.parse_whole("--cores", args.cores, most=2**31 - 1)
+    wall_s = None if args.wall_s is None else config.parse_seconds("--wall-s", args.wall_s)
+    tariff = charges.tariff_of(getattr(args, "price.rate_su"), getattr(args, "price.pricing"))
+    terms = charges.Terms(tariff, n_cores, wall_s, args.job_id, None)
+    case = (ledger, args.account)
+    return charges.post_all(case, args.files, terms, stamp, key_file=args.key_file, is_json=args.json)
 
 
 def _collect(args: argparse.Namespace) -> int:
-    from mpicoloc.slurm.collect_charges import collect
+    from mpicoloc.ledger import charges
+    from mpicoloc.profile.signature import KeyFile
+    from mpicoloc.slurm.collect_charges import CollectSettings, collect
 
-    return collect(args, _ledger(args), _stamp())
+    ledger, stamp = _ledger(args), _stamp()
+    path = args.key_file or config.get("sign_key_file")
+    if path is None:
+        raise UsageError(
+            "--key-file is missing: what is in a spool is charged only if the site has signed it"
+        )
+    grace_s = config.parse_seconds("--grace-s", args.grace_s)
+    tariff = charges.tariff_of(getattr(args, "price.rate_su"), getattr(args, "price.pricing"))
+    settings = CollectSettings(KeyFile(str(path)), tariff, args.by, grace_s)
+    return collect(args.spool, ledger, settings, stamp, is_dry=args.dry_run, is_json=args.json)
 
 
 def _refund(args: argparse.Namespace) -> int:
@@ -227,7 +214,7 @@ def _refund(args: argparse.Namespace) -> int:
     )
     text = f"{service_units.su_text(posting.amount_usu)} SU of transaction {args.transaction} given back"
     after = ", its profile may be charged again" if args.release else ""
-    report.tell(posting, f"{text} to {posting.account}{after}", args.json)
+    report.show_posting(posting, f"{text} to {posting.account}{after}", args.json)
     return 0
 
 

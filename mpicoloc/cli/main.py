@@ -78,6 +78,8 @@ class Parser(argparse.ArgumentParser):
         if not message.startswith("unrecognized arguments: "):
             return ""
         wrong = message.split(": ", 1)[1].split()[0].split("=")[0]
+        if (instead := helping.GONE_FLAGS.get((self.prog, wrong))) is not None:
+            return f" ({wrong} has gone: {instead})"
         import difflib
 
         shown = (action for action in self._actions if action.help != argparse.SUPPRESS)
@@ -98,7 +100,7 @@ def build_parser(verb: str | None) -> tuple[Parser, Parser]:
     return parser, called
 
 
-def whole_parser() -> Parser:
+def full_parser() -> Parser:
     """The command's parser with all of its verbs', which takes a while."""
     parser, verbs = _command()
     for name in VERBS:
@@ -153,7 +155,7 @@ def dispatch(argv: Sequence[str]) -> int:
         return 0
     with verbosity.at(getattr(args, "level", level), args.verb):
         if args.verb != "check":  # which finds it itself
-            _tell_of_variables()
+            _warn_of_variables()
         return _run_verb(args)
 
 
@@ -167,7 +169,7 @@ def _run_verb(args: argparse.Namespace) -> int:
         raise fault from error
 
 
-def _tell_of_variables() -> None:
+def _warn_of_variables() -> None:
     """A misspelt variable of ours has no effect, and one that was renamed will have none some day."""
     if any(name.startswith("MPICOLOC_") for name in os.environ):
         from mpicoloc import config

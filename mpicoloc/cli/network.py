@@ -14,7 +14,6 @@ they share.
 from __future__ import annotations
 
 import argparse
-import glob
 import json
 import sys
 from typing import TYPE_CHECKING
@@ -28,8 +27,7 @@ from mpicoloc.errors import DataError, UsageError
 if TYPE_CHECKING:
     from mpicoloc.core.profile import Profile
     from mpicoloc.core.topology import Topology
-    from mpicoloc.core.traffic import Traffic
-    from mpicoloc.network.load.characterise import JobInput, NetworkInput, PlacementChoice
+    from mpicoloc.network.load.characterise import JobInput, NetworkInput
     from mpicoloc.network.topology.fabric import Fabric
 
 LINK_RATE = str(config.BY_KEY["network.link_rate"].default)
@@ -105,8 +103,9 @@ def _network(args: argparse.Namespace) -> NetworkInput:
     """The network as the flags describe it."""
     from mpicoloc.network.load.characterise import NetworkInput
     from mpicoloc.network.topology import readers
+    from mpicoloc.profile import network_files
 
-    fabric = _fabric(args)
+    fabric = network_files.fabric_of(args.topology, args.link_rate or LINK_RATE, args.up_links)
     per_host, *more = readers.whole_numbers("--ranks-per-host", args.ranks_per_host)
     if more:
         raise UsageError(f"--ranks-per-host must be one whole number above 0, got {args.ranks_per_host!r}")
@@ -121,16 +120,6 @@ def _network(args: argparse.Namespace) -> NetworkInput:
         () if args.link_rate else fabric.assumed_levels,
         fabric.assumes_up_links and not args.slimming,
     )
-
-
-def _fabric(args: argparse.Namespace) -> Fabric:
-    """The topology that the flags name, with the number of up-links and the rates that they tell."""
-    from mpicoloc.network.topology import readers, xgft
-
-    text, source = args.topology, "--topology"
-    if not xgft.is_notation(text):
-        text, source = _contents(args.topology), args.topology
-    return readers.fabric_of_text(text, source, args.link_rate or LINK_RATE, args.up_links)
 
 
 def _trees(args: argparse.Namespace, fabric: Fabric) -> list[Topology]:
@@ -149,63 +138,21 @@ def _trees(args: argparse.Namespace, fabric: Fabric) -> list[Topology]:
     return trees
 
 
-def _contents(path: str) -> str:
-    try:
-        with open(path, encoding="utf-8-sig", errors="replace") as file:
-            return file.read()
-    except (OSError, ValueError) as error:
-        reason = getattr(error, "strerror", None) or error
-        raise UsageError(
-            f"{path!r} cannot be read ({reason}): give a file, or a notation of a topology"
-        ) from None
-
-
 def _job(args: argparse.Namespace, fabric: Fabric, i: int, file: str, profile: Profile) -> JobInput:
     """Profile `i` with what the flags say of it."""
-    from mpicoloc.network.load.characterise import JobInput, TimedTrace
-    from mpicoloc.trace import times
+    from mpicoloc.profile import network_files
 
-    duration_s = _positive("--duration-s", args.duration_s) or profile.job.wall_s or None
-    trace = TimedTrace(
-        lambda: times.timed_messages(file, profile),
-        lambda by_call: times.collective_calls(file, profile, by_call),
-    )
-    choices = _placements_of(args, fabric, i)
-    return JobInput(file, profile, choices, duration_s, _monitored(args, profile), trace)
-
-
-def _placements_of(args: argparse.Namespace, fabric: Fabric, i: int) -> list[PlacementChoice]:
-    """The placements for profile `i`."""
-    from mpicoloc.network.load.characterise import AS_RUN, PlacementChoice
-
-    given, n = args.placement, len(args.files)
-    if not given:
-        return [PlacementChoice(AS_RUN if fabric.host_names else f"F{fabric.topology.m[0]}")]
-    if n > 1 and len(given) not in (1, n):
+    given, n = args.placement or [], len(args.files)
+    if n > 1 and len(given) not in (0, 1, n):
         raise UsageError(
             f"--placement must be given once, or once for each of the {n} profiles, got {len(given)}"
         )
-    names = (given[i] if len(given) == n > 1 else ",".join(given)).split(",")
-    return [PlacementChoice(name, _contents_if_any(name)) for name in names]
-
-
-def _contents_if_any(path: str) -> str | None:
-    try:
-        return _contents(path)
-    except UsageError:
-        return None
-
-
-def _monitored(args: argparse.Namespace, profile: Profile) -> Traffic | None:
-    """The messages that Open MPI's monitoring wrote, if the flag names its files."""
-    if not args.monitoring:
-        return None
-    from mpicoloc.network.traffic import monitoring
-
-    names = sorted(glob.glob(f"{glob.escape(args.monitoring)}.*.prof"))
-    if not names or len(args.files) > 1:
-        raise UsageError(f"--monitoring {args.monitoring!r} needs files PREFIX.<rank>.prof, and one profile")
-    return monitoring.read(((name, _contents(name)) for name in names), profile.job.n_ranks)
+    if args.monitoring and n > 1:
+        raise UsageError(f"--monitoring {args.monitoring!r} is of one profile, got {n}")
+    names = (given[i] if len(given) == n > 1 else ",".join(given)) if given else None
+    duration_s = _positive("--duration-s", args.duration_s) or profile.job.wall_s or None
+    choices = network_files.placements_of(names, fabric)
+    return network_files.job_input(file, profile, choices, duration_s, args.monitoring)
 
 
 def _positive(flag: str, text: str | None) -> float | None:

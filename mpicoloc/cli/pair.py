@@ -28,7 +28,6 @@ from mpicoloc.errors import UsageError
 
 if TYPE_CHECKING:
     from mpicoloc.schedule.policies import Rules
-    from mpicoloc.schedule.queue import Queue
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -80,24 +79,12 @@ def run(args: argparse.Namespace) -> int:
     from mpicoloc.profile import queue_files
     from mpicoloc.report.terminal import plan as report
     from mpicoloc.schedule import nodes
-    from mpicoloc.schedule.policies import plan_parts
     from mpicoloc.slurm import queue_file_jobs
 
     n_nodes = config.parse_whole("--nodes", args.nodes)
     model = model_file.read(args.model) if args.model else None
-    listed = queue_files.jobs(args.jobs)
     measured = queue_files.slowdowns(args.slowdowns) if args.slowdowns else {}
-    known = queue_file_jobs.features((job.profile for job in listed if job.profile), model)
-    jobs = queue_file_jobs.fill_from_profiles(listed, known)
-
-    def part_of(chosen: slice) -> Queue:
-        # Many jobs have as many profiles: all pairs of them would not fit into memory.
-        part = jobs[chosen]
-        return queue_file_jobs.as_queue(
-            part, measured, queue_file_jobs.predict_pairs(model, known, part) if model else None
-        )
-
-    made = plan_parts(len(jobs), part_of, rules)
+    jobs, made = queue_file_jobs.plan(queue_files.jobs(args.jobs), measured, model, rules)
     for note in made.notes:
         messages.note(note)
     slots = nodes.spread([group.duration_s for group in made.groups], n_nodes)

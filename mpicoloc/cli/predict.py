@@ -20,8 +20,6 @@ from mpicoloc.core import messages
 from mpicoloc.errors import DataError, UsageError
 
 if TYPE_CHECKING:
-    from mpicoloc.core.features import JobFeatures
-    from mpicoloc.report.terminal.slowdowns import Pair
     from mpicoloc.slowdown.fitted import FittedModel
 
 
@@ -42,13 +40,20 @@ def run(args: argparse.Namespace) -> int:
         raise UsageError("give profiles to predict, or --card")
     from mpicoloc.campaign import model_file
     from mpicoloc.report.terminal import slowdowns
+    from mpicoloc.slowdown.fitted import each_beside_each_other
+    from mpicoloc.slurm import queue_file_jobs
 
     model = model_file.read(args.model)
     if args.card:
         _card(args, model)
         return 0
-    jobs = _jobs(args.files, model)
-    pairs = _pairs(model, jobs, args.together)
+    known = queue_file_jobs.features(args.files, model)
+    jobs = [known[file] for file in args.files]
+    pairs: Sequence[slowdowns.Pair]
+    if args.together:
+        pairs = [(jobs[0], jobs[1:], model.predict(jobs[0], jobs[1:]))]
+    else:
+        pairs = each_beside_each_other(model, jobs)
     if args.json:
         print(json.dumps(slowdowns.as_json(model.kind, jobs, pairs), indent=2, allow_nan=False))
     else:
@@ -68,26 +73,3 @@ def _card(args: argparse.Namespace, model: FittedModel) -> None:
         slowdowns.show_card(card, messages.is_verbose())
     except (LookupError, TypeError, ValueError, AttributeError) as error:
         raise DataError(f"{args.model} has a card that none of mpicoloc's models has: {error}") from error
-
-
-def _jobs(files: Sequence[str], model: FittedModel) -> list[JobFeatures]:
-    from mpicoloc.slurm import queue_file_jobs
-
-    known = queue_file_jobs.features(files, model)
-    return [known[file] for file in files]
-
-
-def _pairs(model: FittedModel, jobs: Sequence[JobFeatures], together: bool) -> list[Pair]:
-    if together:
-        return [(jobs[0], jobs[1:], model.predict(jobs[0], jobs[1:]))]
-    from mpicoloc.core.estimate import Estimate
-
-    found = model.predict_pairs(jobs)
-    return [
-        (target, [beside], Estimate(*ends, model.n_rows, "1", model.kind))
-        for i, target in enumerate(jobs)
-        for j, beside in enumerate(jobs)
-        # Of a single profile there is no other job: beside one like itself.
-        if (i != j or len(jobs) == 1)
-        and (ends := (float(found.value[i, j]), float(found.low[i, j]), float(found.high[i, j])))
-    ]

@@ -12,28 +12,17 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from typing import TYPE_CHECKING
 
-from mpicoloc import config, pricings
+from mpicoloc import config
 from mpicoloc.cli.memory import bounded
 from mpicoloc.core.progress import steps
-from mpicoloc.errors import DataError, MpicolocError, UsageError
-
-if TYPE_CHECKING:
-    from mpicoloc.core.profile import Profile
-    from mpicoloc.pricing.price import Bill, Tariff
+from mpicoloc.errors import UsageError
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Arguments of the verb."""
     parser.add_argument("files", metavar="PROFILE", nargs="+", help="profile that a job wrote")
     add_tariff(parser, "default: the profile's")
-    parser.add_argument(
-        "--true-slowdown",
-        metavar="X",
-        action="append",
-        help="the true T_co/T_solo, for the oracle's price; once, or once for each profile",
-    )
     parser.add_argument(
         "--solo",
         metavar="FILE|SECONDS",
@@ -53,22 +42,20 @@ def add_tariff(parser: argparse.ArgumentParser, default: str) -> None:
 @bounded
 def run(args: argparse.Namespace) -> int:
     """Print the prices."""
-    from mpicoloc.profile import profiles
+    from mpicoloc.profile import profiles, repricing
     from mpicoloc.report.terminal import bill as report
 
-    config.flags_to_env({key: getattr(args, key) for key in ("price.rate_su", "price.pricing")})
-    if args.true_slowdown and args.solo:
-        raise UsageError("--true-slowdown and --solo both set the true slowdown: give one of them")
-    truths = _per_profile("--true-slowdown", args.true_slowdown, len(args.files))
+    rate, pricing = getattr(args, "price.rate_su"), getattr(args, "price.pricing")
+    config.flags_to_env({"price.rate_su": rate, "price.pricing": pricing})
+    rate_su = None if rate is None else float(rate)
     solos = _per_profile("--solo", args.solo, len(args.files))
     bills = []
-    cases = list(zip(args.files, truths, solos, strict=True))
-    for file, truth, solo in steps(cases, "reading", unit="profiles"):
+    cases = list(zip(args.files, solos, strict=True))
+    for file, solo in steps(cases, "reading", unit="profiles"):
         profile = profiles.read(file)
-        slowdown = None if truth is None else config.parse_positive("--true-slowdown", truth)
-        if solo is not None:
-            slowdown = profile.job.wall_s / solo_s(solo, profile)
-        bills.append((file, profile.job, _bill(file, profile, args, slowdown)))
+        slowdown = None if solo is None else profile.job.wall_s / repricing.solo_s(solo, profile)
+        bill = repricing.priced_again(file, profile, rate_su, pricing, slowdown)
+        bills.append((file, profile.job, bill))
     if args.json:
         print(json.dumps(report.as_json(bills), indent=2, allow_nan=False))
     else:
@@ -83,74 +70,3 @@ def _per_profile(flag: str, given: list[str] | None, n: int) -> list[str | None]
     if len(given) not in (1, n):
         raise UsageError(f"{flag} must be given once, or once for each of the {n} profiles, got {len(given)}")
     return [*given] * (n if len(given) == 1 else 1)
-
-
-def solo_s(text: str, profile: Profile) -> float:
-    """Run time of the job alone: `text` is a number of seconds, or the profile of such a run.
-
-    Raises
-    ------
-    UsageError
-        If it is a number and not above 0.
-    DataError
-        If the run was none of this job alone.
-    """
-    from mpicoloc.profile import profiles
-
-    try:
-        float(text)
-    except ValueError:
-        solo = profiles.read(text)
-    else:
-        return config.parse_positive("--solo", text)
-    if solo.interference.shared_s:
-        raise DataError(
-            f"{text} is no run alone: it shared its nodes for {solo.interference.shared_s:.4g} s; "
-            "run the job alone, or give seconds"
-        )
-    size, other = ((p.job.n_ranks, p.job.n_cores) for p in (profile, solo))
-    if size != other:
-        raise DataError(
-            f"{text} is a run of {other[0]} ranks on {other[1]} cores, not of {size[0]} on {size[1]}: "
-            "not the same job"
-        )
-    if solo.partial or not solo.job.wall_s > 0:
-        raise DataError(f"{text} is the profile of a run that did not end; give one that did, or seconds")
-    return solo.job.wall_s
-
-
-def _bill(file: str, profile: Profile, args: argparse.Namespace, true_slowdown: float | None) -> Bill:
-    from mpicoloc.pricing.price import bill
-
-    try:
-        return bill(
-            profile.interference.slowdown,
-            n_cores=profile.job.n_cores,
-            wall_s=profile.job.wall_s,
-            tariff=_tariff(profile, args),
-            true_slowdown=true_slowdown,
-        )
-    except MpicolocError as error:
-        raise type(error)(f"{file}: {error}") from error
-
-
-def _tariff(profile: Profile, args: argparse.Namespace) -> Tariff:
-    """The tariff asked for, else the profile's."""
-    from mpicoloc.pricing.price import tariff
-
-    priced = profile.price
-    rate, name = getattr(args, "price.rate_su"), getattr(args, "price.pricing")
-    rate_su = config.get("price.rate_su") if priced is None else priced.rate_su
-    if rate is not None:
-        rate_su = float(rate)
-    if name is None and priced is not None and pricings.is_code_location(priced.pricing):
-        from mpicoloc.core.tables import printable
-
-        # A profile may come from anybody: its word must not make this process run code.
-        raise UsageError(
-            f"priced by {priced.pricing!r}, which is code: "
-            f"to run it, give --pricing {printable(priced.pricing)}"
-        )
-    if name is None:
-        name = str(config.get("price.pricing")) if priced is None else priced.pricing
-    return tariff(float(rate_su or 0.0), name)

@@ -21,7 +21,7 @@ from mpicoloc.cli import job_flags
 from mpicoloc.coordinator import launcher, mpirun_job
 from mpicoloc.core import messages
 from mpicoloc.core.progress import stage
-from mpicoloc.errors import MpicolocError, UsageError
+from mpicoloc.errors import UsageError
 from mpicoloc.launch import target, wrap
 
 _FLAGS_WITH_VALUE = ("-n", "-np", "--mpirun", "--mpirun-arg", "--nodes")
@@ -66,11 +66,9 @@ def prepare_argv(argv: Sequence[str]) -> list[str]:
 
 def run(args: argparse.Namespace) -> int:
     """Start the job, wait for it and for its profile; returns the application's exit code."""
-    app = args.app[1:] if args.app[:1] == ["--"] else args.app
     n_ranks = _number_of_ranks(args.n_ranks)
     n_nodes = config.parse_whole("--nodes", args.nodes or "1")
-    if not app:
-        raise UsageError("no application named; write: mpicoloc run -n N [--] app [arguments]")
+    app = job_flags.application(args.app, "application", "mpicoloc run -n N [--] app [arguments]")
     options = config.flags_to_env(job_flags.given(args))
     env = {**os.environ, **options}
     config.validate(env)
@@ -86,7 +84,7 @@ def run(args: argparse.Namespace) -> int:
     profile = mpirun_job.profile_path(env)
     mpirun_job.check_writable(profile)
     messages.detail(shlex.join(command))
-    before = _stamp(profile)
+    before = mpirun_job.stamp(profile)
     with mpirun_job.reason_mark(env) as has_reason:
         code = mpirun_job.execute(command, env, n_nodes)
         with stage("waiting for the profile"):
@@ -107,40 +105,18 @@ def _number_of_ranks(text: str | None) -> int:
     return config.parse_whole("-n", text)
 
 
-def _stamp(path: str) -> tuple[int, int] | None:
-    try:
-        stat = os.stat(path)
-    except OSError:
-        return None
-    return stat.st_mtime_ns, stat.st_ino
-
-
 def _summary(profile: str, before: tuple[int, int] | None, has_reason: bool) -> None:
     """One line about the profile; where a person looks on, or asked for more, with its result."""
-    after = _stamp(profile)
+    after = mpirun_job.stamp(profile)
     if after is None or after == before:
         if has_reason:
             return
         messages.trouble(f"no profile was written to {profile}: see `mpicoloc check`")
         return
     # Reading the profile takes longer than a short job; a script needs its name only.
-    messages.note(f"profile {profile}{_result(profile) if messages.is_wanted() else ''}")
+    words = ""
+    if messages.is_wanted():
+        from mpicoloc.report.summary import result_words
 
-
-def _result(profile: str) -> str:
-    """Slowdown and price in a few words; nothing when the profile cannot be read."""
-    from mpicoloc.measure import processor
-    from mpicoloc.profile import profiles
-    from mpicoloc.report.summary import summary
-
-    try:
-        numbers = summary(profiles.read(profile))
-    except MpicolocError as error:
-        return f", but {error}"
-    slowdown, price = numbers["interference"]["slowdown"], numbers["price"]
-    text = f"slowdown {'not measured' if slowdown is None else processor.ALONE_WORDS}"
-    if slowdown is not None and slowdown["method"] != processor.ALONE:
-        text = f"slowdown {slowdown['value']:.3f} ({slowdown['low']:.3f} to {slowdown['high']:.3f})"
-    if price.get("fair_su") is not None:
-        text += f", price {price['fair_su']:.4g} SU"
-    return f": {text}{', partial' if numbers['partial'] else ''}"
+        words = result_words(profile)
+    messages.note(f"profile {profile}{words}")

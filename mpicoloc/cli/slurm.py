@@ -60,7 +60,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     _lab_action(actions, "down", _down, "end it and all that runs in it; needs root")
     build = _action(actions, "build", _build, "build the plugin, and print what plugstack.conf needs")
     build.add_argument("--include", metavar="DIR", help="folder with slurm/spank.h (default /usr/include)")
-    build.add_argument("--to", metavar="DIR", help="folder of the preloaded libraries, if not the package's")
     _add_closing(actions)
 
 
@@ -123,13 +122,14 @@ def run(args: argparse.Namespace) -> int:
 
 def _up(args: argparse.Namespace) -> int:
     from mpicoloc.lab import slurm_cluster
+    from mpicoloc.pmpi import build_spank
 
-    _check_reach()
+    _warn_if_closed()
     plan = slurm_cluster.start(
         args.name,
         config.parse_whole("--nodes", args.nodes),
         config.parse_whole("--cpus", args.cpus),
-        _plugstack(args.plugstack),
+        build_spank.plugstack_line(args.plugstack),
         is_guarded=args.guard,
         memory_mib=None if args.memory_mib is None else config.parse_whole("--memory-mib", args.memory_mib),
     )
@@ -140,32 +140,12 @@ def _up(args: argparse.Namespace) -> int:
     return 0
 
 
-def _check_reach(*files: str) -> None:
-    """Tell if other users than root cannot run this Python or load this package, as their jobs must."""
-    import numpy
-
+def _warn_if_closed(*files: str) -> None:
     from mpicoloc.launch import paths
 
-    closed = paths.closed_to_others([*files, sys.executable, os.__file__, __file__, numpy.__file__])
-    if closed is not None:
-        path, barrier = closed
-        messages.trouble(
-            f"other users cannot reach {path}, as {barrier} is closed to them: their jobs are not measured "
-            "and pay in full. Install mpicoloc and its Python where all users may read, as below /opt"
-        )
-
-
-def _plugstack(words: str | None) -> str | None:
-    """The plugin with its words, if it was built."""
-    from mpicoloc.pmpi import build_spank
-
-    plugin = build_spank.find()
-    if plugin is None and words is not None:
-        raise EnvironmentFault("the plugin was not built: run `mpicoloc slurm build`")
-    if plugin is None:
-        messages.note("without the plugin: `mpicoloc slurm build` makes it")
-        return None
-    return " ".join([plugin, *(words or "").split()])
+    warning = paths.closed_to_jobs(files)
+    if warning is not None:
+        messages.trouble(warning)
 
 
 def _env(args: argparse.Namespace) -> int:
@@ -179,9 +159,9 @@ def _build(args: argparse.Namespace) -> int:
     from mpicoloc.launch import paths
     from mpicoloc.pmpi import build_spank
 
-    folder = args.to or paths.writable_lib_dir()
+    folder = paths.writable_lib_dir()
     plugin, _ = build_spank.build(folder, sys.executable, args.include)
-    _check_reach(str(plugin))
+    _warn_if_closed(str(plugin))
     print(f"optional {plugin}")
     return 0
 
@@ -225,8 +205,8 @@ def _settle(args: argparse.Namespace) -> int:
     slurm_close.sweep(args.spool, time.time())
     step_note.sweep(args.spool, time.time())
     if args.job is None:
-        return close_job.tell_all(slurm_settle.settle_all(args.spool, key))
-    return close_job.tell_all(slurm_settle.settle_stated_job(args.spool, key, _statement(args)))
+        return close_job.print_results(slurm_settle.settle_all(args.spool, key))
+    return close_job.print_results(slurm_settle.settle_stated_job(args.spool, key, _statement(args)))
 
 
 def _statement(args: argparse.Namespace) -> Any:

@@ -165,7 +165,7 @@ class Agreement:
             print_to_stderr(f"no more shutters: {type(error).__name__}: {error}")
 
     def _agree(self) -> Steps:
-        can = yield from self._told([self._agent is not None])
+        can = yield from self._all_gather([self._agent is not None])
         agent = self._agent
         if agent is None or not all(flag for (flag,) in can):
             if agent is not None:
@@ -176,7 +176,7 @@ class Agreement:
         while True:
             self._next = "offers"
             own = self._offer(agent)
-            offers = [Offer(*row) for row in (yield from self._told(own))]
+            offers = [Offer(*row) for row in (yield from self._all_gather(own))]
             self._learn(offers)
             taken = plan(offers, i, last_ns, self._slack_ns)
             self._next = what_follows(offers, taken)
@@ -202,9 +202,9 @@ class Agreement:
         if self._next == "clocks":
             yield from clocks.offset(self._comm)
         if self._next == "vote":
-            yield from self._told([False, False])
+            yield from self._all_gather([False, False])
         if self._next != "end":
-            yield from self._told(Offer(is_over=1))
+            yield from self._all_gather(Offer(is_over=1))
 
     def _offer(self, agent: contract.Agent) -> Offer:
         common, now_ns = agent.common, clocks.now_ns()
@@ -243,7 +243,7 @@ class Agreement:
         yield from self._wait(lambda: agent.common.i_answered == taken.i, ANSWER_WITHIN_NS)
         answer = agent.common
         is_heard = answer.i_answered == taken.i
-        rows = yield from self._told([is_heard, is_heard and answer.is_free])
+        rows = yield from self._all_gather([is_heard, is_heard and answer.is_free])
         self._next = "offers"
         are_free = all(is_free for _, is_free in rows)
         agent.decide(taken.i, are_free)
@@ -261,7 +261,7 @@ class Agreement:
         while not condition() and clocks.now_ns() < end_ns and not self._is_over:
             yield
 
-    def _told(self, numbers: Iterable[int]) -> Steps:
+    def _all_gather(self, numbers: Iterable[int]) -> Steps:
         """The numbers of all coordinators, a row each."""
         mine = array.array("q", numbers)
         everybody = array.array("q", bytes(8 * len(mine) * self._comm.Get_size()))

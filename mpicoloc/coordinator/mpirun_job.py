@@ -160,3 +160,12 @@ def reason_mark(env: dict[str, str]) -> Iterator[Callable[[], bool]]:
     finally:
         with contextlib.suppress(OSError):
             os.unlink(mark)
+
+
+def stamp(path: str) -> tuple[int, int] | None:
+    """What changes when a profile is written anew; None: there is none."""
+    try:
+        stat = os.stat(path)
+    except OSError:
+        return None
+    return stat.st_mtime_ns, stat.st_ino

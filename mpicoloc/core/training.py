@@ -28,7 +28,6 @@ ROW_COLUMNS = (
     Column("key", "S16", "1", "which measurement it is: rows of one key are the same one"),
 )
 ROW_DTYPE = np.dtype([(column.name, column.type) for column in ROW_COLUMNS])
-SOURCES = ("campaign", "production")
 LAYOUTS = ("", "apart", "same")
 """Processors of the two jobs: unknown, each its own, or the same ones."""
 HALF_WEIGHT_ERROR = 0.05

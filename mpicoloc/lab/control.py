@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import re
 import select
@@ -187,6 +188,17 @@ def since(now: Mapping[str, Any], before: Mapping[str, Any] | None) -> dict[str,
     ]
     facts = {key: now[key] for key in ("name", "began_unix_s", "topology")}
     return {**facts, "whole": before is None, "levels": levels, "links": links}
+
+
+def read_counters(path: str) -> dict[str, Any]:
+    """Counters that `mpicoloc lab counters --json` printed into a file."""
+    try:
+        with open(path, encoding="utf-8") as file:
+            return dict(json.load(file))
+    except OSError as error:
+        raise DataError(f"cannot be read ({error.strerror})") from None
+    except (ValueError, TypeError, RecursionError):
+        raise DataError("no output of `mpicoloc lab counters --json`: take a new one") from None
 
 
 def _earlier(before: Any, now: Mapping[str, Any]) -> list[dict[str, int]]:

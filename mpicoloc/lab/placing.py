@@ -10,6 +10,7 @@ import numpy as np
 from mpicoloc.core.topology import Topology
 from mpicoloc.errors import UsageError
 from mpicoloc.lab import plan, server
+from mpicoloc.launch import wrap
 from mpicoloc.network.topology import placements, xgft
 
 PLACEMENTS = ("block", "cyclic")
@@ -107,3 +108,39 @@ def hydra(processes: Sequence[int]) -> list[str]:
         )
     places = ",".join(f"{xgft.name(0, host)}:{count}" for host, count in runs)
     return ["-hosts", places, "-launcher", "ssh", "-launcher-exec", server.AGENT, "-iface", "up0"]
+
+
+def command(
+    mpirun: tuple[str, str],
+    ranks: Sequence[int],
+    app: Sequence[str],
+    mpirun_args: Sequence[str],
+    run_flags: Sequence[str],
+    *,
+    is_plain: bool,
+) -> list[str]:
+    """The command that starts a job on its first host; mpirun reaches the others by the lab's agent.
+
+    Parameters
+    ----------
+    mpirun : (str, str)
+        Family and path of the launcher.
+    ranks : sequence of int
+        Host of each rank.
+    app : sequence of str
+        Application and its arguments.
+    mpirun_args, run_flags : sequence of str
+        More arguments for mpirun, and for `mpicoloc run`.
+    is_plain : bool
+        Without `mpicoloc run`.
+    """
+    family, path = mpirun
+    place = open_mpi if family == "openmpi" else hydra
+    n_ranks = ["-n", str(len(ranks))]
+    if is_plain:
+        return [path, *place(ranks), *mpirun_args, *n_ranks, *app]
+    words = [*place(with_coordinators(ranks)), *mpirun_args]
+    return [
+        *wrap.python_module("mpicoloc"), "run", *n_ranks, "--nodes", str(len(set(ranks))),
+        "--mpirun", path, *(f"--mpirun-arg={word}" for word in words), *run_flags, "--", *app,
+    ]  # fmt: skip

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import stat
 import struct
+import sys
 from collections.abc import Iterable
 
 import mpicoloc
@@ -77,6 +78,28 @@ def closed_to_others(wanted: Iterable[str]) -> tuple[str, str] | None:
                 if mode & need != need and not _is_open_by_list(here, need):
                     return path, here
     return None
+
+
+def closed_to_jobs(files: Iterable[str] = ()) -> str | None:
+    """A sentence if other users cannot run this Python or load this package, as their jobs must.
+
+    Parameters
+    ----------
+    files : iterable of str
+        More files that jobs need.
+    """
+    import importlib.util  # not at the top: every rank would wait for it
+
+    numpy = importlib.util.find_spec("numpy")
+    own = [sys.executable, os.__file__, __file__, *([numpy.origin] if numpy and numpy.origin else [])]
+    closed = closed_to_others([*files, *own])
+    if closed is None:
+        return None
+    path, barrier = closed
+    return (
+        f"other users cannot reach {path}, as {barrier} is closed to them: their jobs are not measured "
+        "and pay in full. Install mpicoloc and its Python where all users may read, as below /opt"
+    )
 
 
 def _is_open_by_list(path: str, need: int) -> bool:

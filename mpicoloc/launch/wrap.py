@@ -54,7 +54,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             print(usage(), end="")
             return 0
         if place.local_rank == 0 and config.KEY_ENV not in os.environ:  # `mpicoloc run` has told it
-            tell_of_names(words[: len(words) - len(app)])
+            warn_of_names(words[: len(words) - len(app)])
         become(plan(app, options, os.environ, place))
     except MpicolocError as error:
         # The ranks of a node fail alike: one of them says it.
@@ -69,7 +69,7 @@ def usage() -> str:
     return USAGE + "".join(rows)
 
 
-def tell_of_names(own: Sequence[str]) -> None:
+def warn_of_names(own: Sequence[str]) -> None:
     """One line for each variable and flag that is misspelt or has a new name."""
     given = {word.partition("=")[0] for word in own}
     renamed = ((old, option.flag) for option in config.OPTIONS for old in option.former_names if old in given)

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -14,7 +14,7 @@ from mpicoloc.core import messages, service_units
 from mpicoloc.core.estimate import estimate_json
 from mpicoloc.core.progress import steps
 from mpicoloc.core.tables import printable
-from mpicoloc.errors import DataError, MpicolocError, Refused, UsageError
+from mpicoloc.errors import DataError, MpicolocError, Refused
 from mpicoloc.ledger import ledger_job
 from mpicoloc.ledger.ledger import Charge, Ledger, Overtaken, Posting, Stamp
 from mpicoloc.ledger.ledger_job import JobCharge
@@ -25,7 +25,7 @@ from mpicoloc.profile.signature import Snapshot
 
 @dataclass(frozen=True)
 class Terms:
-    """What the keeper of the ledger says; None: as the profile says, or not asked for."""
+    """What the keeper of the ledger says; None: as the profile says, or any."""
 
     tariff: Tariff
     n_cores: int | None
@@ -34,37 +34,58 @@ class Terms:
     key: bytes | None
 
 
-def post_all(args: argparse.Namespace, ledger: Ledger, stamp: Stamp) -> int:
+def post_all(
+    case: tuple[Ledger, str],
+    files: Sequence[str],
+    terms: Terms,
+    stamp: Stamp,
+    *,
+    key_file: str | None,
+    is_json: bool,
+) -> int:
     """Charge every profile and print what became of each, at once.
 
-    A profile that cannot be charged keeps no other from it; the answer is the highest exit code of all.
+    A profile that cannot be charged does not stop the others.
+
+    Parameters
+    ----------
+    case : (Ledger, str)
+        The ledger and the account.
+    files : sequence of str
+        The profiles.
+    terms : Terms
+        Without a key.
+    stamp : Stamp
+    key_file : str or None
+        Refuse profiles that are not signed with the key in this file.
+    is_json : bool
+        Print the results as JSON at the end.
+
+    Returns
+    -------
+    int
+        The highest exit code of all.
     """
-    terms = _terms(args)
-    found = [read(file) for file in steps(args.files, "reading", unit="profiles")]
-    if args.key_file is not None:
+    ledger, account = case
+    found = [read(file) for file in steps(files, "reading", unit="profiles")]
+    if key_file is not None:
         # Not before: the processes that parse the files have no key in their memory.
-        terms = replace(terms, key=signature.read_key(args.key_file))
+        terms = replace(terms, key=signature.read_key(key_file))
     results: list[dict[str, Any]] = []
     worst = 0
     try:
-        cases = list(zip(args.files, found, strict=True))
+        cases = list(zip(files, found, strict=True))
         # Else the lines printed are the progress.
-        for file, taken in steps(cases, "charging", unit="profiles") if args.json else cases:
-            result, code = _post(ledger, args.account, (file, taken), terms, stamp)
+        for file, taken in steps(cases, "charging", unit="profiles") if is_json else cases:
+            result, code = _post(ledger, account, (file, taken), terms, stamp)
             results.append(result)
             worst = max(worst, code)
-            tell_one(args.account, result, quiet=args.json)
+            print_outcome(account, result, quiet=is_json)
     finally:
         # Also when the ledger fails half way.
-        if args.json and results:
-            print(json.dumps({"account": args.account, "charges": results}, indent=2, allow_nan=False))
+        if is_json and results:
+            print(json.dumps({"account": account, "charges": results}, indent=2, allow_nan=False))
     return worst
-
-
-def _terms(args: argparse.Namespace) -> Terms:
-    n_cores = None if args.cores is None else config.parse_whole("--cores", args.cores, most=2**31 - 1)
-    wall_s = None if args.wall_s is None else seconds("--wall-s", args.wall_s)
-    return Terms(tariff_of(args), n_cores, wall_s, args.job_id, None)
 
 
 def read(file: str) -> Snapshot | MpicolocError:
@@ -121,23 +142,15 @@ def _check(taken: Snapshot, terms: Terms) -> None:
         raise Refused(f"it is the profile of job {printable(job_id)}, not of job {terms.job_id}")
 
 
-def tariff_of(args: argparse.Namespace) -> Tariff:
-    """The site's tariff. What the profile says was chosen by whoever ran the job."""
-    given = {key: getattr(args, key) for key in ("price.rate_su", "price.pricing")}
+def tariff_of(rate_su: str | None, pricing: str | None) -> Tariff:
+    """The site's tariff: what flags say, else the options.
+
+    What the profile says was chosen by whoever ran the job.
+    """
+    given = {"price.rate_su": rate_su, "price.pricing": pricing}
     config.flags_to_env(given)
-    rate_su, pricing = (config.get(key) if text is None else text for key, text in given.items())
-    return tariff(float(rate_su or 0.0), str(pricing))
-
-
-def seconds(flag: str, text: str) -> float:
-    """A number of seconds, 0 or more, that a flag was given."""
-    try:
-        value = float(text)
-    except ValueError:
-        value = -1.0
-    if not 0 <= value < float("inf"):
-        raise UsageError(f"{flag} must be a number of seconds, got {text!r}")
-    return value
+    rate, name = (config.get(key) if text is None else text for key, text in given.items())
+    return tariff(float(rate or 0.0), str(name))
 
 
 def _post(
@@ -216,7 +229,7 @@ def entry(file: str, charge: Charge | None, status: str, posting: Posting | None
     }
 
 
-def tell_one(account: str, result: dict[str, Any], *, quiet: bool) -> None:
+def print_outcome(account: str, result: dict[str, Any], *, quiet: bool) -> None:
     """One line of what became of a profile."""
     file = printable(result["file"])
     try:

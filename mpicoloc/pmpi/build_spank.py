@@ -10,6 +10,7 @@ import shlex
 from collections.abc import Sequence
 from pathlib import Path
 
+from mpicoloc.core import messages
 from mpicoloc.errors import EnvironmentFault
 from mpicoloc.launch import paths
 from mpicoloc.pmpi import build_shim
@@ -69,3 +70,20 @@ def find() -> str | None:
         if os.path.exists(os.path.join(folder, PLUGIN)):
             return os.path.join(folder, PLUGIN)
     return None
+
+
+def plugstack_line(words: str | None) -> str | None:
+    """The plugin's path and its options for plugstack.conf; None, with a note, if it was not built.
+
+    Raises
+    ------
+    EnvironmentFault
+        If options are given for a plugin that was not built.
+    """
+    plugin = find()
+    if plugin is None and words is not None:
+        raise EnvironmentFault("the plugin was not built: run `mpicoloc slurm build`")
+    if plugin is None:
+        messages.note("without the plugin: `mpicoloc slurm build` makes it")
+        return None
+    return " ".join([plugin, *(words or "").split()])

@@ -36,7 +36,7 @@ def write(
     path: str | os.PathLike[str],
     form: str,
     version: int,
-    told: Mapping[str, Any],
+    header: Mapping[str, Any],
     arrays: Mapping[str, Array],
 ) -> None:
     """Write a file; it has this name only when it is whole.
@@ -48,7 +48,7 @@ def write(
         What it is, for `read`.
     version : int
         Of what is in it.
-    told : mapping
+    header : mapping
         Plain values, as JSON has them.
     arrays : mapping of str to ndarray
 
@@ -57,7 +57,7 @@ def write(
     EnvironmentFault
         If the folder or the disk refuses.
     """
-    text = json.dumps({"format": form, "version": version, **told}, allow_nan=False).encode()
+    text = json.dumps({"format": form, "version": version, **header}, allow_nan=False).encode()
     buffer = io.BytesIO()
     np.savez_compressed(buffer, head=np.frombuffer(text, np.uint8), **arrays)  # type: ignore[arg-type]
     try:

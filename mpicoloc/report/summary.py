@@ -8,7 +8,9 @@ from typing import Any
 from mpicoloc.core.estimate import estimate_json
 from mpicoloc.core.profile import MeterResult, Network, NetworkLevel, Profile
 from mpicoloc.core.tables import text
-from mpicoloc.measure.processor import run_delay_frac
+from mpicoloc.errors import MpicolocError
+from mpicoloc.measure import processor
+from mpicoloc.profile import profiles
 
 
 def summary(profile: Profile) -> dict[str, Any]:
@@ -30,7 +32,7 @@ def summary(profile: Profile) -> dict[str, Any]:
                 "n_taken": found.n_taken, "n_used": found.n_used, "overhead_frac": found.overhead_frac},
             "processor": {
                 "cpu_s": found.cpu_s, "run_delay_s": found.run_delay_s,
-                "run_delay_frac": run_delay_frac(found.cpu_s, found.run_delay_s),
+                "run_delay_frac": processor.run_delay_frac(found.cpu_s, found.run_delay_s),
                 "involuntary_switches": found.involuntary_switches},
         },
         "price": {name: getattr(price, name, None)
@@ -70,3 +72,18 @@ def co_runners(profile: Profile) -> list[tuple[str, float]]:
         name = text(row["job_id"])
         longest[name] = max(longest.get(name, 0.0), float(row["overlap_s"]))
     return sorted(longest.items(), key=lambda item: -item[1])
+
+
+def result_words(file: str) -> str:
+    """Slowdown and price in a few words; or why the profile cannot be read."""
+    try:
+        numbers = summary(profiles.read(file))
+    except MpicolocError as error:
+        return f", but {error}"
+    slowdown, price = numbers["interference"]["slowdown"], numbers["price"]
+    text = f"slowdown {'not measured' if slowdown is None else processor.ALONE_WORDS}"
+    if slowdown is not None and slowdown["method"] != processor.ALONE:
+        text = f"slowdown {slowdown['value']:.3f} ({slowdown['low']:.3f} to {slowdown['high']:.3f})"
+    if price.get("fair_su") is not None:
+        text += f", price {price['fair_su']:.4g} SU"
+    return f": {text}{', partial' if numbers['partial'] else ''}"

@@ -171,8 +171,8 @@ def _read_state(now: Snapshot, partitions: Partitions, runtime_s: Mapping[int, f
     said = {job.id: told[0] for job in now.jobs if job.state == PENDING and (told := assignment_of(job))}
     nodes = occupancy(now, runtime_s)
     broken = _broken(now, partitions, said)
-    broken += _late(now, partitions, _kept(said, broken), nodes)
-    kept = _kept(said, broken)
+    broken += _late(now, partitions, _unbroken(said, broken), nodes)
+    kept = _unbroken(said, broken)
     moved = _moved(now, partitions, kept, broken, nodes)
     gone = {name for share in moved for name in share.nodes}
     up = usable(now, partitions)
@@ -314,7 +314,7 @@ def _broken(now: Snapshot, partitions: Partitions, said: Mapping[int, Assignment
     return found
 
 
-def _kept(said: Mapping[int, Assignment], broken: Sequence[Release]) -> list[Assignment]:
+def _unbroken(said: Mapping[int, Assignment], broken: Sequence[Release]) -> list[Assignment]:
     gone = {action.job for action in broken}
     return [share for number, share in said.items() if number not in gone]
 

@@ -91,6 +91,20 @@ class FittedModel:
         return result
 
 
+def each_beside_each_other(
+    model: FittedModel, jobs: Sequence[JobFeatures]
+) -> list[tuple[JobFeatures, list[JobFeatures], Estimate]]:
+    """Target, co-runner and slowdown of all ordered pairs of jobs; a single job is beside one like itself."""
+    found = model.predict_pairs(jobs)
+    pairs = []
+    for i, target in enumerate(jobs):
+        for j, beside in enumerate(jobs):
+            if i != j or len(jobs) == 1:
+                ends = (float(found.value[i, j]), float(found.low[i, j]), float(found.high[i, j]))
+                pairs.append((target, [beside], Estimate(*ends, model.n_rows, "1", model.kind)))
+    return pairs
+
+
 def matrix(jobs: Sequence[JobFeatures], names: Sequence[str]) -> Array:
     """Features of jobs, shape (n_jobs, n_names); NaN where a job does not have one."""
     rows = [[job.values.get(name, np.nan) for name in names] for job in jobs]

@@ -51,7 +51,7 @@ def close(
         if not os.path.isdir(folder):
             messages.trouble(f"no folder {folder}, so step {start.job}.{step} has no profile: make it")
     elif not start.is_running:
-        code = tell_all(slurm_settle.settle_job(spool, start, key, time.time()))
+        code = print_results(slurm_settle.settle_job(spool, start, key, time.time()))
         if code == 0:
             step_note.unmark(spool, start.job)
     slurm_close.sweep(spool, time.time())
@@ -94,8 +94,8 @@ def _price(spool: str, start: Start) -> None:
         messages.note(f"job {start.job} has ended: Slurm takes no price into its AdminComment any more")
 
 
-def tell_all(results: Iterable[str | MpicolocError]) -> int:
-    """Tell what was made, and what keeps the rest from it; returns the highest exit code."""
+def print_results(results: Iterable[str | MpicolocError]) -> int:
+    """Print what was made, report what was not; returns the highest exit code."""
     code = 0
     for result in results:
         if isinstance(result, MpicolocError):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import json
 import os
@@ -10,15 +9,15 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from mpicoloc import config
 from mpicoloc.core import messages, service_units
 from mpicoloc.core.progress import steps
 from mpicoloc.core.step_record import SCRIPTS, StepRecord, step_record_of
 from mpicoloc.core.tables import printable
-from mpicoloc.errors import EnvironmentFault, MpicolocError, Refused, UsageError
+from mpicoloc.errors import EnvironmentFault, MpicolocError, Refused
 from mpicoloc.ledger import charges, ledger_job, ledger_spool
 from mpicoloc.ledger.ledger import Charge, Ledger, Overtaken, Stamp, is_name
 from mpicoloc.ledger.ledger_spool import Standing
+from mpicoloc.pricing.price import Tariff
 from mpicoloc.profile import signature
 from mpicoloc.profile.signature import KeyFile
 from mpicoloc.slurm import step_price
@@ -30,6 +29,18 @@ Result = dict[str, Any]
 _WAITS, _KNOWN = "waits", "known"
 _NEW = ("charged", "would be charged")
 _STATUS = (*_NEW, "already charged", "late", "refused")
+
+
+@dataclass(frozen=True)
+class CollectSettings:
+    """What the keeper of the ledger says: the site's key, its tariff, who pays, and the age of a record, s,
+    at which its step is charged without a profile.
+    """
+
+    key: KeyFile
+    tariff: Tariff
+    by: str
+    grace_s: float
 
 
 @dataclass(frozen=True)
@@ -88,39 +99,33 @@ class _Summary:
         return "; ".join(counts)
 
 
-def collect(args: argparse.Namespace, ledger: Ledger, stamp: Stamp) -> int:
+def collect(
+    spool: str, ledger: Ledger, settings: CollectSettings, stamp: Stamp, *, is_dry: bool, is_json: bool
+) -> int:
     """Charge every step of the spool that the ledger does not have, and print the outcome of each.
 
     One step's error does not stop the steps of other jobs. Returns the highest exit code of all steps.
     """
-    terms = _terms(args, ledger, stamp)
-    found = scan(args.spool, ledger)
-    books = _Books(ledger, stamp, args.dry_run)
+    accounts = frozenset(account.name for account in ledger.accounts() if account.name[0] != "@")
+    key_id = signature.key_id(settings.key)
+    terms = Terms(
+        settings.key, key_id, settings.tariff, settings.by, accounts, settings.grace_s, stamp.at_unix_s
+    )
+    found = scan(spool, ledger)
+    books = _Books(ledger, stamp, is_dry)
     summary = _Summary(found.n_settled)
     try:
         # Without --json the printed lines show the progress.
-        for step in steps(found.steps, "charging", unit="steps") if args.json else found.steps:
-            summary.add(*_collect_step(step, terms, books), quiet=args.json)
+        for step in steps(found.steps, "charging", unit="steps") if is_json else found.steps:
+            summary.add(*_collect_step(step, terms, books), quiet=is_json)
     finally:
         # The summary is printed also if the ledger fails half way.
-        if args.json:
+        if is_json:
             names = ("n_known", "n_waiting", "charges")
             print(json.dumps({name: getattr(summary, name) for name in names}, indent=2, allow_nan=False))
         else:
             messages.note(summary.text(terms))
     return summary.worst
-
-
-def _terms(args: argparse.Namespace, ledger: Ledger, stamp: Stamp) -> Terms:
-    path = args.key_file or config.get("sign_key_file")
-    if path is None:
-        raise UsageError(
-            "--key-file is missing: what is in a spool is charged only if the site has signed it"
-        )
-    key, grace_s = KeyFile(str(path)), charges.seconds("--grace-s", args.grace_s)
-    accounts = frozenset(account.name for account in ledger.accounts() if account.name[0] != "@")
-    tariff = charges.tariff_of(args)
-    return Terms(key, signature.key_id(key), tariff, args.by, accounts, grace_s, stamp.at_unix_s)
 
 
 def _collect_step(step: Step, terms: Terms, books: _Books) -> tuple[Result | str, int]:
@@ -280,7 +285,7 @@ def _print_outcome(result: Result, *, quiet: bool) -> None:
     """Print one line for a step."""
     file, reason = printable(result["file"]), printable(result["reason"] or "")
     if result["status"] not in ("late", "would be charged"):
-        charges.tell_one(result["account"], result, quiet=quiet)
+        charges.print_outcome(result["account"], result, quiet=quiet)
     elif quiet:
         return
     elif result["status"] == "late":

@@ -13,6 +13,7 @@ from mpicoloc.core.features import JobFeatures
 from mpicoloc.core.run import Run
 from mpicoloc.errors import DataError
 from mpicoloc.profile.queue_files import NUMBERS, Ends, WaitingJob
+from mpicoloc.schedule.policies import Plan, Rules, plan_parts
 from mpicoloc.schedule.queue import Queue
 from mpicoloc.slowdown.features import job_features
 from mpicoloc.slowdown.fitted import FittedModel
@@ -116,3 +117,21 @@ def _indexes_by_name(names: Iterable[str]) -> dict[str, list[int]]:
     for i, name in enumerate(names):
         indexes.setdefault(name, []).append(i)
     return indexes
+
+
+def plan(
+    listed: Sequence[WaitingJob],
+    measured: Mapping[tuple[str, str], Ends],
+    model: FittedModel | None,
+    rules: Rules,
+) -> tuple[list[WaitingJob], Plan]:
+    """The jobs, completed from their profiles, and who shares a node with whom by these rules."""
+    known = features((job.profile for job in listed if job.profile), model)
+    jobs = fill_from_profiles(listed, known)
+
+    def queue_of(chosen: slice) -> Queue:
+        # Many jobs have as many profiles: all pairs of them would not fit into memory.
+        part = jobs[chosen]
+        return as_queue(part, measured, predict_pairs(model, known, part) if model else None)
+
+    return jobs, plan_parts(len(jobs), queue_of, rules)

@@ -78,24 +78,6 @@ def by_name(name: str) -> Route:
     raise UsageError(f"routing must be d-mod-k, s-mod-k or random[:SEED], got {name!r}")
 
 
-def up_ports(topology: Topology, route: Route, src: Hosts, dst: Hosts) -> NDArray[np.int64]:
-    """Up-port that each message takes on each level; -1 on levels that it does not reach.
-
-    Returns
-    -------
-    ndarray of int, shape (height, n_messages)
-        Row l is the port at the node of level l: row 0 at the host.
-    """
-    src, dst = np.atleast_1d(src), np.atleast_1d(dst)
-    paths = route(topology, src, dst)
-    ports = np.empty((topology.height, len(paths)), dtype=np.int64)
-    for level in range(topology.height):
-        port = paths // topology.subtree_roots(level) % topology.w[level]
-        hosts_below = topology.subtree_hosts(level)
-        ports[level] = np.where(src // hosts_below != dst // hosts_below, port, -1)
-    return ports
-
-
 @dataclass(frozen=True)
 class LinkLoads:
     """Bytes on every link, read-only: ``up[l][k]`` on link k of level l to the roots, `down` to the hosts."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
@@ -21,6 +22,35 @@ class Measured(Protocol):
     @property
     def runs(self) -> Sequence[corun.TimedRun]:
         """Its runs."""
+
+
+class Planned(Protocol):
+    """An experiment that would be made."""
+
+    @property
+    def kind(self) -> str:
+        """Alone or a pair."""
+
+    @property
+    def i_round(self) -> int:
+        """Its round."""
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Its programs."""
+
+
+def show_plan(todo: Sequence[Planned], expected_s: Sequence[float | None], *, is_json: bool) -> None:
+    """Print the experiments that would be made; as JSON with the times that they are expected to take, s."""
+    if not is_json:
+        for each in todo:
+            print(f"{each.i_round} {each.kind} {' '.join(each.names)}")
+        return
+    rows = [
+        {"round": each.i_round, "names": each.names, "expected_s": time_s}
+        for each, time_s in zip(todo, expected_s, strict=True)
+    ]
+    print(json.dumps({"experiments": rows}, indent=2, allow_nan=False))
 
 
 def slowdowns(done: Iterable[Measured], names: Sequence[str]) -> list[corun.Slowdown]:

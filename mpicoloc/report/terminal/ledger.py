@@ -37,7 +37,7 @@ def _print(value: Any) -> None:
     sys.stdout.flush()
 
 
-def tell(posting: Posting, words: str, as_json: bool) -> None:
+def show_posting(posting: Posting, words: str, as_json: bool) -> None:
     """What became of one call."""
     if as_json:
         _print(plain(posting))

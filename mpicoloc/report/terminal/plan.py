@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Sequence
 from typing import Any
 
@@ -11,6 +12,7 @@ from mpicoloc.report.terminal.listing import Listing
 from mpicoloc.report.terminal.output import console
 from mpicoloc.schedule import nodes
 from mpicoloc.schedule.policies import Group, Plan
+from mpicoloc.schedule.sharing_plan import Action, Commit
 
 
 def as_json(
@@ -86,3 +88,15 @@ def _summary(plan: Plan, slots: Sequence[nodes.Slot], serial_s: float) -> str:
 
 def _makespan_s(plan: Plan, slots: Sequence[nodes.Slot]) -> float:
     return nodes.makespan_s([group.duration_s for group in plan.groups], slots)
+
+
+def show_action(action: Action) -> None:
+    """Print one decision of the pairing service, at once."""
+    if isinstance(action, Commit):
+        *leader, job = action.share.jobs
+        beside = f" beside {leader[0]}" if leader else ""
+        after = f" after {', '.join(map(str, action.after))}" if action.after else ""
+        print(f"{job}{beside} on {','.join(action.share.nodes)}{after}: {action.why}")
+    else:
+        print(f"{action.job} alone: {action.why}")
+    sys.stdout.flush()

@@ -6,11 +6,11 @@ import pytest
 import sample
 
 import mpicoloc
-from mpicoloc.cli import run
 from mpicoloc.cli.main import main
 from mpicoloc.core.estimate import Estimate
 from mpicoloc.measure import processor
 from mpicoloc.profile import hdf5
+from mpicoloc.report import summary
 
 WORDS = "slowdown 1 (no co-runner under mpicoloc)"
 
@@ -36,4 +36,4 @@ def test_the_price_of_one_job(alone, capsys):
 
 
 def test_the_last_line_of_run(alone):
-    assert run._result(alone).startswith(f": {WORDS}, price")
+    assert summary.result_words(alone).startswith(f": {WORDS}, price")

@@ -220,6 +220,13 @@ RENAMED = [
 ]
 
 
+@pytest.mark.parametrize(("command", "flag"), helping.GONE_FLAGS)
+def test_a_flag_that_has_gone_says_what_serves_instead(command, flag, capsys):
+    needed = {"mpicoloc build": ["--mpicc", "cc"], "mpicoloc price": ["p.h5"]}.get(command, [])
+    assert cli.main([*command.split()[1:], *needed, flag, "x"]) == 2
+    assert f"{flag} has gone: {helping.GONE_FLAGS[command, flag]}" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(("verb", "old", "new", "value"), RENAMED)
 def test_a_former_flag_works_and_names_the_new_one(verb, old, new, value, capsys):
     verb, *action = verb.split()

@@ -15,8 +15,7 @@ import pytest
 
 pytest.importorskip("sklearn", reason="the extra schedule is not installed")
 
-from mpicoloc.campaign import model_file, training_file, training_sets
-from mpicoloc.cli import fit
+from mpicoloc.campaign import fit_model, model_file, training_file, training_sets
 from mpicoloc.cli import main as cli
 from mpicoloc.core.estimate import Estimate
 from mpicoloc.core.machine import Machine
@@ -324,5 +323,7 @@ def test_a_campaign_is_learnt_from(tmp_path):
     assert (found.layout, production.layout, both.layout) == ("apart", "", "apart")
     assert both.programs == ["app0", "app1"]
     # Profiles of a campaign that is given are not given once more.
-    assert fit._paths([str(tmp_path)] * 2, []) == sorted(map(str, (tmp_path / "profiles").iterdir()))
-    assert fit._paths([str(tmp_path)], [str(tmp_path)]) == []
+    assert fit_model.profile_paths([str(tmp_path)] * 2, []) == sorted(
+        map(str, (tmp_path / "profiles").iterdir())
+    )
+    assert fit_model.profile_paths([str(tmp_path)], [str(tmp_path)]) == []

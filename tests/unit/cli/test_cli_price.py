@@ -59,9 +59,7 @@ def test_another_rate_and_another_function(prices):
     assert entry["discount_frac"]["fair"] == 0.0
 
 
-@pytest.mark.parametrize(
-    "truth", [("--true-slowdown", "1.5"), ("--solo", "40"), ("--solo", "40.0"), ("--solo", "solo.h5")]
-)
+@pytest.mark.parametrize("truth", [("--solo", "40"), ("--solo", "40.0"), ("--solo", "solo.h5")])
 def test_the_oracle_knows_the_run_alone(prices, truth):
     (entry,) = prices("shared.h5", *truth)["prices"]
     assert entry["true_slowdown"] == pytest.approx(1.5)
@@ -103,10 +101,9 @@ WRONG = [
     (["price", "shared.h5", "--rate-su", "-1"], 2, "--rate-su"),
     (["price", "shared.h5", "--pricing", "barter"], 2, "--pricing"),
     (["price", "shared.h5", "--pricing", "no_such_module:f"], 2, "no_such_module"),
-    (["price", "shared.h5", "--true-slowdown", "0"], 2, "--true-slowdown"),
-    (["price", "shared.h5", "--true-slowdown", "x"], 2, "--true-slowdown"),
+    (["price", "shared.h5", "--true-slowdown", "2"], 2, "--true-slowdown has gone: give the run time alone"),
+    (["price", "shared.h5", "--solo", "0"], 2, "--solo"),
     (["price", "shared.h5", "--solo", "-3"], 2, "--solo"),
-    (["price", "shared.h5", "--solo", "40", "--true-slowdown", "2"], 2, "give one of them"),
     (["price", "shared.h5", "--solo", "40", "--solo", "41"], 2, "given once"),
     (["price", "shared.h5", "--solo", "shared.h5"], 3, "no run alone"),
     (["price", "shared.h5", "--solo", "other.h5"], 3, "not the same job"),

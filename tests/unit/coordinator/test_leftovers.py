@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from rank_files import KEY, write_node, write_rank
 
-from mpicoloc.cli import checks
+from mpicoloc.checkup import job_files
 from mpicoloc.coordinator import init_barrier, leftovers
 from mpicoloc.pmpi import contract
 from mpicoloc.profile.assembly.collect import collect
@@ -71,16 +71,16 @@ def test_a_board_of_versions_that_gave_it_no_number(folder):
     path.write_bytes(b"whatever")
     assert leftovers.boards(str(folder)) == []
     write_board(path, 1 << 32 | 1)
-    assert checks.left_behind(remove=True).text == "removed 1 files of dead jobs: mpicoloc.board"
+    assert job_files.left_behind(remove=True).text == "removed 1 files of dead jobs: mpicoloc.board"
     assert not path.exists()
 
 
 def test_boards_of_other_versions_are_named_with_their_owners(folder):
     write_board(folder / os.path.basename(contract.board_path()), 0)
-    assert checks.foreign_boards() == []
+    assert job_files.foreign_boards() == []
     path = folder / "mpicoloc.abi9999.board"
     write_board(path, own_owner(), time.monotonic_ns())
-    (finding,) = checks.foreign_boards()
+    (finding,) = job_files.foreign_boards()
     assert finding.state == "note" and f"{path} of user {os.geteuid()}" in finding.text
     assert contract.n_foreign() == 1
     write_board(path, own_owner())  # any process may be named: without a sign of life it is nobody's board
@@ -105,13 +105,15 @@ def test_a_dead_job_is_named_and_removed_when_asked(folder):
     write_board(folder / "mpicoloc.abi1.board", 1 << 32 | 1)  # process 1 began at another time
     write_board(folder / "mpicoloc.abi2.board", own_owner())
     (folder / "other").touch()
-    finding = checks.left_behind()
+    finding = job_files.left_behind()
     assert finding.state == "note" and KEY in finding.text and "5 files" in finding.text
     assert finding.remedy == "mpicoloc check --clean"
     assert len(list(folder.iterdir())) == 7
-    assert checks.left_behind(remove=True).text == f"removed 5 files of dead jobs: {KEY}, mpicoloc.abi1.board"
+    assert (
+        job_files.left_behind(remove=True).text == f"removed 5 files of dead jobs: {KEY}, mpicoloc.abi1.board"
+    )
     assert sorted(os.listdir(folder)) == ["mpicoloc.abi2.board", "other"]
-    assert checks.left_behind().state == "ok"
+    assert job_files.left_behind().state == "ok"
 
 
 def test_a_job_with_a_living_rank_is_left_alone(folder):

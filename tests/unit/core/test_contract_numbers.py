@@ -2,6 +2,7 @@
 
 import pytest
 
+from mpicoloc import config
 from mpicoloc.core import tables
 from mpicoloc.pmpi import contract
 
@@ -29,3 +30,22 @@ def test_numbers_are_those_of_the_contract(name, number):
 def test_every_counter_is_a_column_of_ranks_with_its_unit():
     units = {column.name: column.unit for column in tables.COLUMNS["ranks"]}
     assert {counter.name: counter.unit for counter in contract.counters()}.items() <= units.items()
+
+
+@pytest.mark.parametrize(
+    ("length", "texts"),
+    [
+        ("MC_NAME_LEN", ["nodes.hostname", "corunners.job_id"]),
+        ("MC_TEXT_LEN", ["nodes.meter_reason", "nodes.entry", "nodes.cpus"]),
+        ("MC_REGION_LEN", ["regions.name"]),
+    ],
+)
+def test_texts_of_the_contract_fit_into_their_columns(length, texts):
+    for text in texts:
+        table, name = text.split(".")
+        assert tables.dtype(table)[name].itemsize >= getattr(contract, length)
+
+
+def test_meters_are_those_of_the_contract():
+    meters = {name.removeprefix("MC_METER_").lower() for name in dir(contract.lib) if "MC_METER_" in name}
+    assert meters == set(config.BY_KEY["meter"].choices) - {"auto"}

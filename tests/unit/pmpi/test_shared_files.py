@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from rank_files import KEY, write_node, write_rank
 
-from mpicoloc.cli import checks
+from mpicoloc.checkup import job_files
 from mpicoloc.coordinator import init_barrier, live
 from mpicoloc.errors import EnvironmentFault
 from mpicoloc.launch import elf
@@ -76,7 +76,7 @@ def test_what_is_made_is_private(folder):
 @pytest.mark.parametrize("put", [fifo, link, os.mkdir])
 def test_check_and_top_say_so_of_a_board(folder, put):
     put(contract.board_path())
-    finding = checks.board()
+    finding = job_files.board()
     assert finding.state == "fail"
     assert contract.board_path() in finding.text
     assert finding.remedy.startswith(f"user {os.geteuid()} or root")
@@ -90,7 +90,7 @@ def test_names_on_the_board_do_not_reach_the_terminal_as_they_are(folder):
     board["size_bytes"] = board.nbytes
     board["slots"]["owner"][0, 3], board["slots"]["job_id"][0, 3] = 1, b"\x1b[31mred\nline"
     Path(contract.board_path()).write_bytes(board.tobytes())
-    assert checks.board().text == "1 jobs on this node: ?[31mred?line"
+    assert job_files.board().text == "1 jobs on this node: ?[31mred?line"
 
 
 @as_root

@@ -15,7 +15,7 @@ import sample
 from slurm_programs import UPDATE, answering
 
 from mpicoloc.campaign import model_file
-from mpicoloc.cli import main, pair_watch
+from mpicoloc.cli import main
 from mpicoloc.core.machine import Machine
 from mpicoloc.core.tables import table
 from mpicoloc.errors import EnvironmentFault
@@ -24,7 +24,7 @@ from mpicoloc.schedule.assignment import Assignment
 from mpicoloc.schedule.policies import Rules
 from mpicoloc.schedule.sharing_plan import Commit, Partitions, Release
 from mpicoloc.slowdown.training.fitting import fit_kind
-from mpicoloc.slurm import apply, job_history, service, service_lock, slurm_command
+from mpicoloc.slurm import apply, job_history, service, service_lock, service_loop, slurm_command
 
 FAILS = 'echo "$@" >> {{0}}/said; {} || {{{{ echo "slurm_update error: {}" >&2; exit 1; }}}}'
 AWAY = FAILS.format("test $(wc -l < {0}/said) -ne 2", "Unable to contact slurm controller")
@@ -58,7 +58,7 @@ def watch(tmp_path, monkeypatch):
             if look == n_looks:
                 raise End
 
-        monkeypatch.setattr(pair_watch, "time", types.SimpleNamespace(sleep=sleep, time=time.time))
+        monkeypatch.setattr(service_loop, "time", types.SimpleNamespace(sleep=sleep, time=time.time))
         given = ("pair", "--watch", "--profiles", str(folder), "--audit", str(tmp_path / "log"))
         with contextlib.suppress(End):
             main.main([*given, *(words or ("--prior-slowdown", "1.3"))])
