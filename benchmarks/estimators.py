@@ -1,11 +1,12 @@
 """How wrong the estimates are on simulated jobs of known slowdown.
 
-    python benchmarks/estimators.py [--runs 60] [--meter loop]
+    python benchmarks/estimators.py [--runs 60] [--meter loop|count]
 
 Meter burst: the jobs of `tests/unit/measure/test_estimators.py`: 60 s, shutters of 3.2 ms every 200 ms.
 Prints, over the runs of each job: mean error of the estimate, its spread, mean half-width of the 95 %
 interval, and how often that holds the truth. Meter loop: jobs of `tests/support/passes.py`; root mean square
 error, half-width and how often it holds, of whole passes alone and of the parts that windows cut off too.
+Meter count: programs of `tests/unit/measure/test_count.py`; the same columns as for burst.
 """
 
 import argparse
@@ -17,7 +18,10 @@ import numpy as np
 from mpicoloc.measure import loop
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests" / "support"))
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests" / "unit" / "measure"))
 import passes
+import test_count
+from loops import simulate as simulate_loops
 from renewal import simulate
 from test_estimators import CASES, estimate
 
@@ -98,14 +102,27 @@ def print_loop(n_runs):
         print(f"| {name} | {job.slowdown:.2f} | {cells} |", flush=True)
 
 
+def print_count(n_runs):
+    columns = ["program", "truth", "mean error", "spread", "half-width", "holds"]
+    print(f"| {' | '.join(columns)} |\n{'| --- ' * 6}|")
+    for name, (program, *_) in (test_count.CASES | test_count.FAILURES).items():
+        truth = np.mean([simulate_loops(np.random.default_rng(seed), program).truth for seed in range(8)])
+        errors, halves, held = 100 * test_count.measured(program, n_runs)
+        quality = f"{errors.mean():+.1f} % | {errors.std():.1f} % | {halves.mean():.1f} %"
+        print(f"| {name} | {truth:.2f} | {quality} | {held.mean():.0f} % |", flush=True)
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--runs", type=int, default=60)
-    parser.add_argument("--meter", choices=("burst", "loop"), default="burst")
+    parser.add_argument("--meter", choices=("burst", "loop", "count"), default="burst")
     arguments = parser.parse_args()
     n_runs = arguments.runs
     if arguments.meter == "loop":
         print_loop(n_runs)
+        return
+    if arguments.meter == "count":
+        print_count(n_runs)
         return
     print("| job | truth | mean error | spread | half-width | holds |\n| --- | --- | --- | --- | --- | --- |")
     for name, (job, _) in CASES.items():

@@ -31,6 +31,7 @@ ORDER = (
     "accuracy-shared",
     "estimators-burst",
     "estimators-loop",
+    "estimators-count",
     "ranks",
     "shutters",
     "short-job",

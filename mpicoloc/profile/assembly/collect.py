@@ -97,6 +97,8 @@ def collect(key: str, has_events: bool = True) -> NodePart:
         "counters": _counters(ranks),
         "events": _events(ranks, names),
         "shutters": node_tables.shutters(node),
+        "places": table("places"),
+        "counts": table("counts"),
         "corunners": node_tables.corunners(node),
         **count_tables.places_and_counts(node),
     }
