@@ -3,8 +3,8 @@
 It sleeps until the application calls MPI_Init or MPI_Session_init, gives it a world without coordinators,
 looks on while the job lives (the keeper has the node agent; where there is none, it is the agent itself), and
 writes the profile while the ranks wait in MPI_Finalize. It shares the processors of the application: no NumPy
-before the end, no busy waiting ever. Whatever fails here, it still takes part in MPI_Finalize, where the
-application would hang without it.
+before the end but in a child that ends soon (`warm_writer`), no busy waiting ever. Whatever fails here, it
+still takes part in MPI_Finalize, where the application would hang without it.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from mpicoloc import config
 from mpicoloc.coordinator import init_barrier, membership
 from mpicoloc.coordinator.agreement import Agreement
 from mpicoloc.coordinator.membership import Membership, Ranks
+from mpicoloc.coordinator.warm_writer import WarmWriter
 from mpicoloc.errors import EnvironmentFault, MpicolocError, print_to_stderr
 from mpicoloc.pmpi import contract
 
@@ -77,6 +78,7 @@ def main() -> int:
         print_to_stderr("the coordinator is started by `python -m mpicoloc.wrap` only")
         return 2
     announcement = contract.shm_path(key, "init")
+    writer = WarmWriter([_packed_part, _merge], _load_writer)  # before there is any MPI
     try:
         mpi = _load_mpi()
     except (ImportError, RuntimeError, OSError) as error:
@@ -91,14 +93,14 @@ def main() -> int:
         with contextlib.suppress(OSError):
             os.unlink(os.environ.get(config.REASON_ENV, ""))
         return 0
-    _take_part(mpi, key, announcement)
+    _take_part(mpi, key, announcement, writer)
     for path in (announcement, contract.shm_path(key, init_barrier.OFF)):
         with contextlib.suppress(OSError):
             os.unlink(path)  # where no keeper does
     return 0
 
 
-def _take_part(mpi: Any, key: str, announcement: str) -> None:
+def _take_part(mpi: Any, key: str, announcement: str, writer: WarmWriter) -> None:
     """Be in MPI while the application is; only the first time, which is recorded, is there work to do."""
     record = init_barrier.Record(announcement)
     member = Membership(mpi, announcement, record)
@@ -107,7 +109,8 @@ def _take_part(mpi: Any, key: str, announcement: str) -> None:
         with _sigterm_stops():
             ranks = _guarded(_watch, key, member)
             _guarded(_await_trace, key)
-            _guarded(_write_profile, key, member.comm)
+            _guarded(_write_profile, key, member.comm, writer)
+            writer.close()
         _leave(member)
         while ranks is not None and mpi.Get_version()[0] >= 4:
             i_round = member.i_round + 1
@@ -265,28 +268,37 @@ def _await_trace(key: str) -> None:
         time.sleep(0.005)
 
 
-def _write_profile(key: str, comm: MPI.Comm) -> None:
+def _write_profile(key: str, comm: MPI.Comm, writer: WarmWriter | None = None) -> None:
     """Have the profile written and tell the ranks, which wait for that in MPI_Finalize.
 
     A coordinator that is ended here tells nothing: then the keeper writes what there is.
     """
     failed = (contract.MC_PROFILE_FAILED, "no profile was written: the coordinator failed")
-    state, complaint = _guarded(_gather_profile, key, comm) or failed
+    state, complaint = _guarded(_gather_profile, key, comm, writer) or failed
     _guarded(contract.tell_profile, key, state, complaint)
 
 
-def _gather_profile(key: str, comm: MPI.Comm) -> tuple[int, str]:
+def _gather_profile(key: str, comm: MPI.Comm, writer: WarmWriter | None = None) -> tuple[int, str]:
     """Gather all nodes' parts where rank 0 of the application runs, and write the profile there.
 
     Every coordinator makes the three collective calls, whatever fails on its node: the others wait for it.
     Returns the profile's state and why it is not where the job wanted it.
     """
-    content, has_first = _guarded(_packed_part, key) or (b"", False)
+    call = _call if writer is None else writer.call
+    content, has_first = _guarded(call, _packed_part, key) or (b"", False)
     root = membership.first_with(comm, has_first)
     packed = membership.gather(comm, content, root)
-    complaint = "" if packed is None else _merge([packed.pop(root), *packed])
+    complaint = "" if packed is None else call(_merge, [packed.pop(root), *packed])
     own = contract.MC_PROFILE_FAILED if complaint else contract.MC_PROFILE_WRITTEN
     return membership.bcast(comm, own, root), complaint
+
+
+def _call(function: Any, *arguments: Any) -> Any:
+    return function(*arguments)
+
+
+def _load_writer() -> None:
+    from mpicoloc.profile.assembly import assemble, collect, node_part  # noqa: F401
 
 
 def _packed_part(key: str) -> tuple[bytes, bool]:

@@ -13,6 +13,7 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
+from mpicoloc.coordinator import warm_writer
 from mpicoloc.errors import DataError
 from mpicoloc.launch import elf, paths
 from mpicoloc.pmpi import build_shim, contract
@@ -177,7 +178,10 @@ def coordinator_of(segment):
     key = b"MPICOLOC_KEY=" + segment["key"]
     for folder in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):
-            is_coordinator = b"mpicoloc.coordinator.coordinator" in (folder / "cmdline").read_bytes()
+            is_coordinator = (
+                b"mpicoloc.coordinator.coordinator" in (folder / "cmdline").read_bytes()
+                and (folder / "comm").read_text().strip() != warm_writer.COMMAND_NAME
+            )
             if is_coordinator and key in (folder / "environ").read_bytes().split(b"\0"):
                 return int(folder.name)
     raise AssertionError("the job has no coordinator")
