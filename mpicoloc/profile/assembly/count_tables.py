@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from mpicoloc.core.tables import Table, table
@@ -29,7 +31,10 @@ def _places(counts: np.void) -> tuple[list[list[int]], Table]:
         keys = [(int(place["i_path"]), int(place["offset"])) for place in found]
         rows_of_sets.append([known.setdefault(key, len(known)) for key in keys])
     paths = [contract.text(path) for path in counts["paths"]]
-    columns = {"path": [paths[i_path] for i_path, _ in known], "offset": [offset for _, offset in known]}
+    columns: dict[str, list[Any]] = {
+        "path": [paths[i_path] for i_path, _ in known],
+        "offset": [offset for _, offset in known],
+    }
     return rows_of_sets, table("places", columns)
 
 
