@@ -11,7 +11,7 @@ enum {
     MC_N_COUNTED_THREADS = 256, /* of a rank */
     MC_N_PLACE_SETS = 64,
     MC_N_PLACE_PATHS = 16,
-    MC_N_COUNT_ROWS = 2048, /* shutters whose counts a node file holds */
+    MC_N_COUNT_ROWS = 1024, /* shutters whose counts a node file holds */
     MC_N_COUNT_WINDOWS = 3,
 };
 
