@@ -255,7 +255,7 @@ def _tried(
     if meter == "count" or len(counts):
         from mpicoloc.measure import count  # the profiles of most jobs do not need these
 
-        counted = count.slowdown(shutters, counts, cost_ns=_pass_ns(tables)) if ranks_wait_alike else None
+        counted = count.slowdown(shutters, counts, cost_ns=pass_ns(tables)) if ranks_wait_alike else None
         tried.append(_result("count", counted))
     if meter == "loop" or (shutters["entry"] > 0).any():
         from mpicoloc.measure import loop
@@ -267,7 +267,7 @@ def _tried(
     return tuple(tried)
 
 
-def _pass_ns(tables: Tables) -> float:
+def pass_ns(tables: Tables) -> float:
     """What one pass of a counted place takes of the node's time, ns: several threads may count at once."""
     nodes = tables["nodes"]
     n_passes = float(nodes["n_hits"].sum())
