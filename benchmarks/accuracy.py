@@ -278,6 +278,7 @@ def pairs_of(args):
 def main(argv=None):
     argv = sys.argv[1:] if argv is None else argv
     if argv[:1] == ["--toggled"]:
+        sys.path.insert(0, str(Path(__file__).resolve().parent / "toggled"))
         import toggled  # it takes functions from here
 
         return toggled.main(argv[1:])

@@ -72,13 +72,13 @@ The programs in `benchmarks/` print these tables; the numbers are in `benchmarks
 `python benchmarks/tables.py` makes this page. They are benchmarks, not tests, and never fail on a slow day.
 Where nothing else is said they ran on a virtual machine without a PMU, with Open MPI 4.1.4. Debian packages:
 `lammps hpcc nwchem-openmpi quantum-espresso openmpi-bin mpich eztrace valgrind`; `python
-benchmarks/toggled.py --help` names those of its own.
+benchmarks/toggled/toggled.py --help` names those of its own.
 """
 
 
 def result_file(name):
     """The file of a result, in the folder of its subject if it has one."""
-    return next(RESULTS.rglob(f"{name}.json"))
+    return next(RESULTS.rglob(f"{name}.json"), RESULTS / f"{name}.json")
 
 
 def read(name):
@@ -138,7 +138,7 @@ def page():
 
 def there():
     """Names of the results that were measured, in order."""
-    return [name for name in ORDER if (RESULTS / f"{name}.json").exists()]
+    return [name for name in ORDER if result_file(name).exists()]
 
 
 def printed_tables(text):

@@ -11,7 +11,14 @@ from mpicoloc.core.profile import Profile
 from mpicoloc.core.tables import UNIT_SITE, Table, valid_shutters
 from mpicoloc.measure import burst, count, critical_ranks, ipc, loop, processor
 from mpicoloc.measure.critical_ranks import RankSlowdowns
-from mpicoloc.measure.estimate import burst_cycles, job_slowdown, job_split, of_critical_ranks, valid_windows
+from mpicoloc.measure.estimate import (
+    burst_cycles,
+    job_slowdown,
+    job_split,
+    of_critical_ranks,
+    pass_ns,
+    valid_windows,
+)
 
 MAX_POINTS = 40
 
@@ -70,7 +77,7 @@ def _by_time(method: str, tables: Mapping[str, Table], rng: np.random.Generator)
             slowdown = loop.rates(valid[:n], rng=rng).slowdown
             yield from [slowdown] if slowdown else []
         elif method == count.METHOD:
-            slowdown = count.slowdown(valid[:n], tables["counts"]).slowdown
+            slowdown = count.slowdown(valid[:n], tables["counts"], cost_ns=pass_ns(tables)).slowdown
             yield from [slowdown] if slowdown else []
         else:
             estimates = ipc.estimates(valid[:n], rng=rng)

@@ -1,4 +1,4 @@
-"""The meter count in real jobs: the program's results stay what they are, and its passes are in the profile."""
+"""The meter count in real jobs: a program's results stay what they are, and its passes are in the profile."""
 
 import os
 import subprocess

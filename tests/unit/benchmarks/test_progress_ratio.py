@@ -1,4 +1,4 @@
-"""`benchmarks/toggled.py`: slowdowns of simulated programs are found, and intervals hold them."""
+"""`benchmarks/toggled/`: slowdowns of simulated programs are found, and intervals hold them."""
 
 import sys
 from pathlib import Path
@@ -12,11 +12,11 @@ GUARD_S = 0.06
 
 @pytest.fixture(scope="module")
 def ratio():
-    sys.path.insert(0, str(ROOT / "benchmarks"))
+    sys.path.insert(0, str(ROOT / "benchmarks" / "toggled"))
     import progress_ratio
 
     yield progress_ratio
-    sys.path.remove(str(ROOT / "benchmarks"))
+    sys.path.remove(str(ROOT / "benchmarks" / "toggled"))
 
 
 def states(rng, seconds):

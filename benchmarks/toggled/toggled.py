@@ -1,8 +1,8 @@
 """Slowdowns found by mpicoloc against a truth that holds on a noisy machine.
 
-    python benchmarks/toggled.py --pairs lmp+hog,pw+nwchem [--layout apart] [--meters default,burst,loop]
-    python benchmarks/toggled.py --targets all --beside hog,next --publish
-    python benchmarks/toggled.py --publish
+    python benchmarks/toggled/toggled.py --pairs lmp+hog,pw+nwchem [--layout apart] [--meters default,burst]
+    python benchmarks/toggled/toggled.py --targets all --beside hog,next --publish
+    python benchmarks/toggled/toggled.py --publish
 
 Truth: the bare program beside its co-runner, which is stopped and continued from outside every second or so,
 at random times. Steps per second without the co-runner over those beside it, of neighbouring seconds: what
@@ -25,8 +25,11 @@ import sys
 import time
 from pathlib import Path
 
-import accuracy
 import numpy as np
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+import accuracy
 import programs
 import toggled_programs
 import toggled_tables

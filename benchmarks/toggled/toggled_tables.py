@@ -32,7 +32,7 @@ prints, or its MPI calls. *estimate* is of one run of {seconds:.0f} s under mpic
 processor of its own; *shared*: two ranks each in turns on the same two; *threads*: likewise a rank of two
 threads each. Steps of all states, and the meters' own intervals, are in
 `benchmarks/results/accuracy-toggled.json`."""
-COMMAND = "python benchmarks/accuracy.py --toggled --targets all --beside hog,next --publish"
+COMMAND = "python benchmarks/accuracy.py --toggled --pairs TARGET+CO_RUNNER,... --layout LAYOUT"
 
 
 def read(path):
