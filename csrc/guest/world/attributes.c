@@ -62,8 +62,7 @@ MC_EXPORT int MPII_Comm_get_attr(MPI_Comm comm, int keyval, void *value, int *fl
     mc_frame frame;
     if (MC_POINTER(real) == NULL && !mc_resolve(&real, "MPII_Comm_get_attr"))
         return mc_missing();
-    int is_entered =
-        mc_enter_light(&frame, MC_CALL_MPI_Comm_get_attr, __builtin_return_address(0), MC_STACK());
+    int is_entered = mc_enter_light(&frame, MC_CALL_MPI_Comm_get_attr, __builtin_return_address(0), MC_STACK());
     int status = real(mc_world(comm), keyval, value, flag, type);
     if (status == MPI_SUCCESS && mc_is_world(comm) && !*flag)
         status = real(comm, keyval, value, flag, type);
