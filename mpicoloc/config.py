@@ -89,8 +89,8 @@ OPTIONS: tuple[Option, ...] = (
            "fit period and duration of the shutters to the meter in use"),
     Option("meter", "MPICOLOC_METER", "--meter", str, "auto", "",
            "how progress is measured; ipc: by instructions per cycle, burst: by times between MPI calls, "
-           "count: by how often the program executes its hot places, loop: the same for one place without "
-           "changing code, auto: ipc where it works, else burst or count, by the narrower interval",
+           "loop: by how often a place in the program is executed, count: the same for many places at once, "
+           "by changing the running program's code, auto: by ipc, burst or loop, the first that works",
            choices=("auto", "ipc", "burst", "count", "loop", "none")),
     Option("patching", "MPICOLOC_PATCHING", "--patching", bool, True, "",
            "allow the meter count to replace instructions of the running program by jumps to counters, for "

@@ -19,11 +19,11 @@ enum {
 enum {
     MC_PATCH_NONE = 0,
     MC_PATCH_ASSEMBLE = 1, /* the agent still signals threads; those that come wait */
-    MC_PATCH_INSTALL = 2,  /* who comes last writes the jumps, */
-    MC_PATCH_REMOVE = 3,   /* or takes them back, */
-    MC_PATCH_BUSY = 4,     /* and stores this, */
-    MC_PATCH_DONE = 5,     /* then one of these */
-    MC_PATCH_FAILED = 6,
+    MC_PATCH_INSTALL = 2,  /* the thread that comes last writes the jumps */
+    MC_PATCH_REMOVE = 3,   /* the thread that comes last takes the jumps back */
+    MC_PATCH_BUSY = 4,     /* a thread is writing */
+    MC_PATCH_DONE = 5,     /* it has written everything */
+    MC_PATCH_FAILED = 6,   /* it could not, and has put back what it had written */
 };
 
 /* One place: the aligned 8 bytes of code that hold the jump to its stub, without and with the jump. */
@@ -52,7 +52,9 @@ typedef struct mc_counting {
     int64_t counters_offset; /* of the counters from a thread's own pointer; 0: this rank cannot count */
     uint32_t request;        /* MC_PATCH_... */
     uint32_t n_awaited;      /* threads that must stand still first; stored before INSTALL and REMOVE */
-    uint64_t is_patched;     /* how many places are */
+    uint32_t n_waiting;      /* threads that stand still for it now */
+    uint32_t _pad32;
+    uint64_t n_patched; /* places that are patched now */
     uint64_t n_patches;
     mc_stub_page pages[MC_N_STUB_PAGES];
     mc_patch patches[MC_N_PLACES];

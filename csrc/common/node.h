@@ -81,11 +81,11 @@ typedef struct mc_node {
     uint64_t n_uncounted; /* most threads at a time that the meter could not count: too many, or too many files */
     uint64_t shutter_duration_ns, shutter_period_ns; /* as adapted last */
     mc_common common;
-    mc_counts counts;
     uint64_t n_corunners;
     mc_corunner corunners[MC_N_CORUNNERS];
     uint64_t n_shutters; /* shutters taken; the last MC_N_SHUTTERS are stored */
     mc_shutter shutters[MC_N_SHUTTERS];
+    mc_counts counts;
 } mc_node;
 
 /* A job's acknowledgement of another job's shutter. */

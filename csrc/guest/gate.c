@@ -90,7 +90,7 @@ static int pass_gate(const ucontext_t *context)
     keep_highest(&gate->t_last_enter, now);
     mc_patch_register_thread();
     if (mc_patch_is_asked()) {
-        mc_patch_take_part(gate);
+        mc_patch_take_part();
         account(mc_now_ns() - now);
     } else if (deadline > now) {
         uint64_t until = deadline - now > max_ns ? now + max_ns : deadline;

@@ -7,13 +7,17 @@
 #ifdef __x86_64__
 
 #include <errno.h>
+#include <limits.h>
 #include <linux/futex.h>
 #include <linux/membarrier.h>
 #include <sys/mman.h>
+#include <sched.h>
 #include <sys/syscall.h>
+#include <sys/uio.h>
 #include <time.h>
 #include <unistd.h>
 
+enum { MC_N_PAGES_MAX = 1024, N_YIELDS_MAX = 100000 };
 enum { PAGE_BYTES = MC_STUB_PAGE_BYTES, CODE = PROT_READ | PROT_EXEC, ALL_RIGHTS = CODE | PROT_WRITE };
 
 static const uint64_t STAND_MAX_NS = 5000000, SPIN_NS = 30000;
@@ -32,6 +36,8 @@ typedef struct jump {
 /* A copy that a forked child has too. */
 static jump jumps[MC_N_PLACES];
 static int n_jumps;
+static uint64_t pages[MC_N_PAGES_MAX]; /* of stubs, mapped so far */
+static int n_pages;
 static int is_locked; /* somebody changes code */
 static mc_counting *counting;
 
@@ -79,40 +85,63 @@ static int give_rights(uint64_t page, int rights)
     return mprotect((void *)page, PAGE_BYTES, rights) == 0;
 }
 
-/* The object may have been unloaded since: then its pages are gone, or hold something else. */
+/* Without a fault where nothing is mapped any more: the object may have been unloaded. */
+static int word_is(uint64_t address, uint64_t expected)
+{
+    uint64_t word;
+    struct iovec local = {&word, sizeof word}, remote = {(void *)address, sizeof word};
+    return process_vm_readv((pid_t)syscall(SYS_getpid), &local, 1, &remote, 1, 0) == (ssize_t)sizeof word &&
+           word == expected;
+}
+
+/* Rights change only on pages that hold a jump of ours: another object may be there by now. */
 static void take_back(void)
 {
     uint64_t page = 0;
-    int is_open = 0;
     for (int i = 0; i < n_jumps; i++) {
-        if (page_of(jumps[i].address) != page) {
-            if (is_open)
-                give_rights(page, CODE);
-            page = page_of(jumps[i].address);
-            is_open = give_rights(page, ALL_RIGHTS);
-        }
-        if (is_open)
-            exchange_word(jumps[i].address, jumps[i].after, jumps[i].before);
+        const jump *each = &jumps[i];
+        if (!word_is(each->address, each->after) || !give_rights(page_of(each->address), ALL_RIGHTS))
+            continue;
+        if (page && page != page_of(each->address))
+            give_rights(page, CODE);
+        page = page_of(each->address);
+        exchange_word(each->address, each->after, each->before);
     }
-    if (is_open)
+    if (page)
         give_rights(page, CODE);
     n_jumps = 0;
     synchronise_cores();
 }
 
+static int is_own_page(uint64_t page)
+{
+    for (int i = 0; i < n_pages; i++)
+        if (pages[i] == page)
+            return 1;
+    return 0;
+}
+
+static int write_jump(const mc_patch *patch)
+{
+    uint64_t page = page_of(patch->word_address);
+    if (!is_own_page(page_of(patch->stub_address)) || !word_is(patch->word_address, patch->before) ||
+        !give_rights(page, ALL_RIGHTS))
+        return 0;
+    if (!exchange_word(patch->word_address, patch->before, patch->after)) {
+        give_rights(page, CODE);
+        return 0;
+    }
+    jumps[n_jumps++] = (jump){patch->word_address, patch->before, patch->after};
+    return 1;
+}
+
 static int write_jumps(void)
 {
-    uint64_t page = 0, n = counting->n_patches < MC_N_PLACES ? counting->n_patches : MC_N_PLACES;
-    for (n_jumps = 0; (uint64_t)n_jumps < n; n_jumps++) {
-        const mc_patch *patch = &counting->patches[n_jumps];
-        jump *next = &jumps[n_jumps];
-        *next = (jump){patch->word_address, patch->before, patch->after};
-        if (page_of(next->address) != page && !give_rights(page_of(next->address), ALL_RIGHTS))
+    uint64_t n = counting->n_patches < MC_N_PLACES ? counting->n_patches : MC_N_PLACES;
+    n_jumps = 0;
+    for (uint64_t i = 0; i < n; i++)
+        if (!write_jump(&counting->patches[i]))
             return 0;
-        page = page_of(next->address);
-        if (!exchange_word(next->address, next->before, next->after))
-            return 0;
-    }
     synchronise_cores();
     return 1;
 }
@@ -134,8 +163,13 @@ static int map_stubs(mc_stub_page *page)
         for (int j = 0; j < MC_STUB_BYTES; j++)
             ((uint8_t *)patch->stub_address)[j] = patch->stub[j];
     }
+    if (n_pages == MC_N_PAGES_MAX || !give_rights(page->address, CODE)) {
+        munmap(map, PAGE_BYTES);
+        return 0;
+    }
+    pages[n_pages++] = page->address;
     page->is_mapped = 1;
-    return give_rights(page->address, CODE);
+    return 1;
 }
 
 static int install(void)
@@ -161,11 +195,11 @@ static void make_change(uint32_t request)
             is_done = install();
         else
             take_back();
-        __atomic_store_n(&counting->is_patched, (uint64_t)n_jumps, __ATOMIC_RELAXED);
+        __atomic_store_n(&counting->n_patched, (uint64_t)n_jumps, __ATOMIC_RELAXED);
         unlock();
     }
     __atomic_store_n(&counting->request, is_done ? MC_PATCH_DONE : MC_PATCH_FAILED, __ATOMIC_RELEASE);
-    syscall(SYS_futex, &counting->request, FUTEX_WAKE, MC_N_COUNTED_THREADS, NULL, NULL, 0);
+    syscall(SYS_futex, &counting->request, FUTEX_WAKE, INT_MAX, NULL, NULL, 0);
 }
 
 static uint32_t present_request(void)
@@ -184,17 +218,18 @@ int mc_patch_is_asked(void)
     return is_under_way(present_request());
 }
 
-static int is_complete(const mc_gate *gate)
+static int is_complete(void)
 {
-    return __atomic_load_n(&gate->n_acks, __ATOMIC_ACQUIRE) >= counting->n_awaited;
+    return __atomic_load_n(&counting->n_waiting, __ATOMIC_ACQUIRE) >= counting->n_awaited;
 }
 
-void mc_patch_take_part(const mc_gate *gate)
+void mc_patch_take_part(void)
 {
     uint64_t begin = mc_now_ns(), now = begin;
     uint32_t request = present_request();
+    __atomic_fetch_add(&counting->n_waiting, 1, __ATOMIC_ACQ_REL);
     while (is_under_way(request) && now < begin + STAND_MAX_NS) {
-        if ((request == MC_PATCH_INSTALL || request == MC_PATCH_REMOVE) && is_complete(gate)) {
+        if ((request == MC_PATCH_INSTALL || request == MC_PATCH_REMOVE) && is_complete()) {
             uint32_t taken = request;
             if (__atomic_compare_exchange_n(&counting->request, &taken, MC_PATCH_BUSY, 0, __ATOMIC_ACQUIRE,
                                             __ATOMIC_RELAXED))
@@ -206,6 +241,7 @@ void mc_patch_take_part(const mc_gate *gate)
         request = present_request();
         now = mc_now_ns();
     }
+    __atomic_fetch_sub(&counting->n_waiting, 1, __ATOMIC_ACQ_REL);
 }
 
 /* A thread that has ended leaves its row: the agent sees that and frees it. */
@@ -229,9 +265,10 @@ void mc_patch_register_thread(void)
 
 void mc_patch_open(mc_segment *segment)
 {
-    if (mc_option_number(MC_OPT_PATCHING) == 0.0)
+    /* A filter of system calls might kill the process for one that it never makes itself. */
+    if (mc_option_number(MC_OPT_PATCHING) == 0.0 || mc_proc_n_filters(0) != 0 ||
+        syscall(SYS_membarrier, MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED_SYNC_CORE, 0, 0) != 0)
         return;
-    syscall(SYS_membarrier, MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED_SYNC_CORE, 0, 0);
     segment->counting.counters_offset = (int64_t)((uint64_t)own.n - thread_pointer());
     counting = &segment->counting;
 }
@@ -240,10 +277,17 @@ void mc_patch_close(void)
 {
     if (!counting)
         return;
-    while (!lock()) /* another thread is at it, for some microseconds */
-        ;
-    take_back();
+    int is_own = 0;
+    for (int i = 0; i < N_YIELDS_MAX && !is_own; i++) { /* another thread may be at it, for some microseconds */
+        is_own = lock();
+        if (!is_own)
+            sched_yield();
+    }
     counting->counters_offset = 0;
+    if (!is_own)
+        return;
+    take_back();
+    counting->n_patched = 0;
     /* stays locked: nothing is changed any more */
 }
 
@@ -274,9 +318,8 @@ int mc_patch_is_asked(void)
     return 0;
 }
 
-void mc_patch_take_part(const mc_gate *gate)
+void mc_patch_take_part(void)
 {
-    (void)gate;
 }
 
 void mc_patch_register_thread(void)

@@ -15,7 +15,7 @@ void mc_patch_forget(void);
 /* In the gate's handler: is this pause for a change of code? */
 int mc_patch_is_asked(void);
 /* In the gate's handler: stand still until the change is made, or make it. */
-void mc_patch_take_part(const mc_gate *gate);
+void mc_patch_take_part(void);
 /* In the gate's handler: let the agent read this thread's counters. */
 void mc_patch_register_thread(void);
 

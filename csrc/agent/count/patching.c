@@ -56,7 +56,7 @@ static int is_over(const mc_rank *rank)
 static void wait_for(const mc_rank *rank, uint64_t t_limit, int *wake)
 {
     while (!is_over(rank) && mc_now_ns() < t_limit && !__atomic_load_n(wake, __ATOMIC_ACQUIRE))
-        mc_sleep_until(mc_now_ns() + POLL_NS, wake);
+        mc_nap_until(mc_now_ns() + POLL_NS, wake);
 }
 
 /* Who has not begun by now does not begin. A thread that is at it gets some more time. */
@@ -81,7 +81,7 @@ static uint64_t stood_ns(const mc_gate *gate, uint64_t now)
 int mc_patching_is_clean(const mc_rank *rank)
 {
     const mc_counting *counting = &rank->segment->counting;
-    return get_request(counting) != MC_PATCH_BUSY && !__atomic_load_n(&counting->is_patched, __ATOMIC_ACQUIRE);
+    return get_request(counting) != MC_PATCH_BUSY && !__atomic_load_n(&counting->n_patched, __ATOMIC_ACQUIRE);
 }
 
 static int is_wanted(const mc_rank *rank, uint32_t request)
@@ -90,15 +90,18 @@ static int is_wanted(const mc_rank *rank, uint32_t request)
            (request == MC_PATCH_INSTALL || !mc_patching_is_clean(rank)) && mc_patching_may(rank);
 }
 
-int mc_patching_change(mc_job_ranks *ranks, uint32_t request, uint64_t t_limit, uint64_t *stopped_ns, int *wake)
+int mc_patching_change(mc_job_ranks *ranks, uint32_t request, uint64_t limit_ns, uint64_t *stopped_ns, int *wake)
 {
-    int n_asked = 0, n_done = 0;
+    int n_asked = 0, n_done = 0, n_failed = 0, never = 0;
     uint64_t longest_ns = 0;
+    /* What was changed is put back also when the agent is told to end. */
+    wake = request == MC_PATCH_REMOVE ? &never : wake;
     for (int i = 0; i < ranks->n; i++) {
         mc_rank *rank = &ranks->rows[i];
         rank->is_asked = is_wanted(rank, request) && ask(rank, request);
         n_asked += rank->is_asked;
     }
+    uint64_t t_limit = mc_now_ns() + limit_ns;
     for (int i = 0; i < ranks->n; i++) {
         mc_rank *rank = &ranks->rows[i];
         if (!rank->is_asked)
@@ -107,8 +110,11 @@ int mc_patching_change(mc_job_ranks *ranks, uint32_t request, uint64_t t_limit, 
         uint64_t ns = stood_ns(&rank->segment->gate, mc_now_ns());
         longest_ns = ns > longest_ns ? ns : longest_ns;
         n_done += conclude(rank, request, wake);
+        n_failed += get_request(&rank->segment->counting) == MC_PATCH_FAILED;
     }
     *stopped_ns += longest_ns;
+    if (n_failed)
+        return MC_E_ARG;
     return n_done == n_asked && (n_asked || request == MC_PATCH_REMOVE) ? MC_OK : MC_E_GONE;
 }
 

@@ -4,10 +4,11 @@
 
 #include "agent/shutter/ranks.h"
 
-/* Ask all ranks for MC_PATCH_INSTALL or MC_PATCH_REMOVE, and wait for it until t_limit at most, or until *wake is not 0.
-   A rank none of whose threads runs just now is left as it is. MC_OK; MC_E_GONE: a rank could not do it, or none has.
+/* Ask all ranks for MC_PATCH_INSTALL or MC_PATCH_REMOVE, and wait for it for limit_ns at most, or until *wake is not 0.
+   A rank none of whose threads runs just now is left as it is. MC_OK; MC_E_GONE: a rank did not come in time, or none was asked. MC_E_ARG: a
+   rank's code cannot be written, or is not as in its file.
    *stopped_ns grows by the time for which they stood still. */
-int mc_patching_change(mc_job_ranks *ranks, uint32_t request, uint64_t t_limit, uint64_t *stopped_ns, int *wake);
+int mc_patching_change(mc_job_ranks *ranks, uint32_t request, uint64_t limit_ns, uint64_t *stopped_ns, int *wake);
 /* 1: nothing is patched, and nobody is at it, in this rank. */
 int mc_patching_is_clean(const mc_rank *rank);
 /* 1: some rank is not clean. */

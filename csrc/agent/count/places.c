@@ -81,7 +81,7 @@ void mc_places_find(mc_places *places, mc_decoder *decoder, mc_program_files *fi
 {
     uint8_t code[CODE_BYTES];
     places->n = 0;
-    for (int i = 0; i < spots->n; i++) {
+    for (int i = 0; i < spots->n && places->n < MC_N_CANDIDATE_PLACES; i++) {
         const mc_spot *spot = &spots->rows[i];
         uint64_t found[N_PER_SPOT];
         const mc_object *object = mc_program_file(files, counts, (uint64_t)spot->i_path);
@@ -173,7 +173,7 @@ static void add_unseen(const mc_places *places, mc_place_set *set)
 {
     for (int i = 0; i < places->n && set->n < MC_N_PLACES; i++) {
         const mc_candidate_place *row = &places->rows[i];
-        if (!row->is_refused && rate(row) < RATE_MIN && !is_near(set, &row->place, LINE_BYTES))
+        if (!row->is_refused && row->thread_s > 0.0 && rate(row) < RATE_MIN && !is_near(set, &row->place, LINE_BYTES))
             set->places[set->n++] = row->place;
     }
 }

@@ -68,6 +68,7 @@ static void make_all(stubs *all, const mc_place_set *set, mc_decoder *decoder, m
     for (uint64_t i = 0; i < set->n; i++) {
         const mc_place *place = &set->places[i];
         int64_t offset = counting->counters_offset + (int64_t)(i * sizeof(uint64_t));
+        memset(&counting->patches[i], 0, sizeof counting->patches[i]);
         is_refused[i] |= !make_one(all, place, decoder, mc_program_file(files, counts, place->i_path),
                                    counts->paths[place->i_path], offset, &counting->patches[i]);
     }
@@ -113,8 +114,10 @@ static int make_round(stubs *all, mc_place_set *set, mc_decoder *decoder, mc_pro
         int status = prepare_rank(all, rank);
         if (status == MC_E_FULL)
             return status;
-        if (status != MC_OK)
+        if (status != MC_OK) {
+            all->counting->n_patches = 0;
             continue;
+        }
         make_all(all, set, decoder, files, counts, is_refused);
         n_made++;
     }

@@ -43,7 +43,7 @@ static void add_line(mc_maps *maps, char *line)
     line[strcspn(line, "\n")] = '\0';
     if (sscanf(line, "%" SCNx64 "-%" SCNx64 " %4s %" SCNx64 " %*s %*s %n", &map.start, &map.end, rights, &map.offset,
                &at) != 4 ||
-        at == 0 || strlen(rights) != 4 || rights[2] != 'x' || map.end <= map.start || !counts(line + at))
+        at == 0 || strcmp(rights, "r-xp") != 0 || map.end <= map.start || !counts(line + at))
         return;
     map.i_path = path_index(maps, line + at);
     if (map.i_path >= 0 && maps->n < MC_N_MAPS)

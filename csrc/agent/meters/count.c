@@ -12,12 +12,13 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/uio.h>
 
-enum { N_SAMPLES_WANTED = 1000, N_TRIALS_OF_SET = 6, N_SETS_TRIED_MAX = 4, N_VAIN_MAX = 6, N_SEARCHES_MAX = 40 };
+enum { N_SAMPLES_WANTED = 1000, N_TRIALS_OF_SET = 6, N_SETS_TRIED_MAX = 4, N_VAIN_MAX = 6, N_REFUSED_MAX = 4 };
 
 static const uint64_t PATIENCE_NS = 1000000000u, SAMPLE_NS_MIN = 1500000000u, SAMPLE_NS_MAX = 3000000000u,
                       TRIAL_NS = 4000000, CHANGE_NS = 8000000, BETWEEN_TRIALS_NS = 70000000, RETRY_NS = 5000000000u,
-                      LOOK_AGAIN_NS = 4000000000u;
+                      LOOK_AGAIN_NS = 4000000000u, LOOK_AGAIN_MAX_NS = 30000000000u;
 static const double COVERAGE_MIN = 0.6, BUSY_MIN = 0.9;
 
 static void explain(mc_count_meter *count, const char *what)
@@ -35,7 +36,7 @@ static void make_impossible(mc_count_meter *count, const char *why)
     count->stage = MC_COUNT_IDLE;
 }
 
-mc_count_meter *mc_count_open(mc_node *node, mc_job_ranks *ranks, uint64_t t_open, int is_forced)
+mc_count_meter *mc_count_open(mc_node *node, mc_job_ranks *ranks, uint64_t t_open)
 {
     mc_count_meter *count = calloc(1, sizeof *count);
     if (!count)
@@ -43,7 +44,7 @@ mc_count_meter *mc_count_open(mc_node *node, mc_job_ranks *ranks, uint64_t t_ope
     count->node = node;
     count->ranks = ranks;
     count->i_set = -1;
-    count->t_next = t_open + (is_forced ? PATIENCE_NS / 4 : PATIENCE_NS);
+    count->t_next = t_open + PATIENCE_NS / 4;
     snprintf(count->why_not_ipc, sizeof count->why_not_ipc, "%s", node->meter_reason);
     node->counts.pass_ns = mc_pass_ns();
     if (mc_option_number(MC_OPT_PATCHING) == 0.0)
@@ -53,8 +54,11 @@ mc_count_meter *mc_count_open(mc_node *node, mc_job_ranks *ranks, uint64_t t_ope
 
 void mc_count_close(mc_count_meter *count)
 {
+    int never = 0;
     if (!count)
         return;
+    if (mc_patching_is_patched(count->ranks))
+        mc_patching_change(count->ranks, MC_PATCH_REMOVE, CHANGE_NS, &count->node->counts.stopped_ns, &never);
     for (int i = 0; i < 2 * MC_N_COUNT_WINDOWS; i++)
         mc_snapshot_free(&count->edges[i]);
     mc_program_files_close(&count->files);
@@ -76,7 +80,8 @@ static void enter_stage(mc_count_meter *count, int stage, uint64_t now)
 static void end_search(mc_count_meter *count, int has_found, uint64_t now)
 {
     count->n_failed = has_found ? 0 : count->n_failed + 1;
-    count->t_next = now + (has_found ? LOOK_AGAIN_NS : RETRY_NS << (count->n_failed < 4 ? count->n_failed : 4));
+    count->t_next = now + (has_found ? mc_min(LOOK_AGAIN_NS * (uint64_t)(1 + count->n_searches / 8), LOOK_AGAIN_MAX_NS)
+                                     : RETRY_NS << (count->n_failed < 4 ? count->n_failed : 4));
     if (has_found)
         count->n_vain = 0;
     enter_stage(count, MC_COUNT_IDLE, now);
@@ -188,7 +193,11 @@ static void look_at_samples(mc_count_meter *count, uint64_t now)
 static int change(mc_count_meter *count, uint32_t request, uint64_t limit_ns, int *wake)
 {
     uint64_t *stopped_ns = &count->node->counts.stopped_ns;
-    return mc_patching_change(count->ranks, request, mc_now_ns() + limit_ns, stopped_ns, wake) == MC_OK;
+    int status = mc_patching_change(count->ranks, request, limit_ns, stopped_ns, wake);
+    count->n_refused = status == MC_E_ARG ? count->n_refused + 1 : status == MC_OK ? 0 : count->n_refused;
+    if (count->n_refused == N_REFUSED_MAX)
+        make_impossible(count, "the ranks' code cannot be written, or is not as in its file");
+    return status == MC_OK;
 }
 
 static size_t n_active(const mc_snapshot *begin, const mc_snapshot *end)
@@ -199,20 +208,34 @@ static size_t n_active(const mc_snapshot *begin, const mc_snapshot *end)
     return n ? n : 1;
 }
 
+/* Before any code is changed. */
+static int may_read(mc_count_meter *count)
+{
+    for (int i = 0; i < count->ranks->n; i++) {
+        const mc_rank *rank = &count->ranks->rows[i];
+        uint64_t word, address = rank->segment->counting.patches[0].word_address;
+        struct iovec local = {&word, sizeof word}, remote = {(void *)(uintptr_t)address, sizeof word};
+        if (rank->alive && rank->segment->counting.n_patches &&
+            process_vm_readv(rank->pid, &local, 1, &remote, 1, 0) < 0 && errno == EPERM) {
+            make_impossible(count, "the kernel does not let the node agent read the ranks' memory (see ptrace_scope)");
+            return 0;
+        }
+    }
+    return 1;
+}
+
 /* Count all places under trial for some milliseconds. 0: the ranks did not come in time. */
 static int make_trial(mc_count_meter *count, int *wake)
 {
     mc_snapshot *begin = &count->edges[0], *end = &count->edges[1];
     uint64_t sums[MC_N_PLACES];
-    int is_changed = change(count, MC_PATCH_INSTALL, CHANGE_NS, wake);
+    int is_changed = may_read(count) && change(count, MC_PATCH_INSTALL, CHANGE_NS, wake);
     int status = is_changed ? mc_snapshot_take(begin, count->ranks) : MC_OK;
     if (is_changed && status == MC_OK) {
         mc_sleep_until(begin->t + TRIAL_NS, wake);
         status = mc_snapshot_take(end, count->ranks);
     }
     change(count, MC_PATCH_REMOVE, CHANGE_NS, wake);
-    if (status == MC_E_GONE)
-        make_impossible(count, "the kernel lets the node agent not read the ranks' memory (see ptrace_scope)");
     if (!is_changed || status != MC_OK)
         return 0;
     mc_snapshot_between(begin, end, sums);
@@ -268,12 +291,12 @@ static void try_next(mc_count_meter *count, uint64_t now, int *wake)
 void mc_count_step(mc_count_meter *count, int has_corunners, uint64_t t_free, uint64_t now, int *wake)
 {
     uint64_t trial_ns = TRIAL_NS + 2 * CHANGE_NS;
-    if (count->is_impossible)
-        return;
     if (mc_patching_is_patched(count->ranks)) /* a rank slept when it was asked to take them back */
         change(count, MC_PATCH_REMOVE, CHANGE_NS, wake);
+    if (count->is_impossible)
+        return;
     if (count->stage == MC_COUNT_IDLE) {
-        if (has_corunners && now >= count->t_next && count->n_searches < N_SEARCHES_MAX)
+        if (has_corunners && now >= count->t_next)
             begin_search(count, now);
     } else if (count->stage == MC_COUNT_SAMPLING) {
         if (now >= count->t_stage + SAMPLE_NS_MAX ||

@@ -16,6 +16,7 @@ typedef struct mc_count_meter {
     int is_impossible; /* for good; the node file says why */
     int stage;
     uint64_t t_stage, t_next; /* this stage began; no search before */
+    int n_refused;            /* changes of code, one after another, that a rank could not make */
     int n_searches, n_failed, n_sets_tried, n_trials;
     uint64_t t_trial;   /* the last one */
     mc_place_set tried; /* n 0: none is under trial */
@@ -31,7 +32,7 @@ typedef struct mc_count_meter {
 } mc_count_meter;
 
 /* NULL, and the node file says why: this meter cannot be. It keeps the pointers. */
-mc_count_meter *mc_count_open(mc_node *node, mc_job_ranks *ranks, uint64_t t_open, int is_forced);
+mc_count_meter *mc_count_open(mc_node *node, mc_job_ranks *ranks, uint64_t t_open);
 void mc_count_close(mc_count_meter *count);
 
 /* Go on with the search. t_free: the agent has nothing else to do until then. */

@@ -25,13 +25,21 @@ static void say_chosen(mc_node *node, const char *word)
     snprintf(node->meter_reason, sizeof node->meter_reason, "option meter is %s", word);
 }
 
+/* Where code cannot be changed, the meter loop takes its place. */
+static void open_count(mc_meter *meter, mc_node *node, mc_job_ranks *ranks, uint64_t t_open)
+{
+    meter->count = mc_count_open(node, ranks, t_open);
+    meter->node = node;
+    meter->ranks = ranks;
+}
+
 static void choose_by_option(mc_meter *meter, mc_node *node, mc_job_ranks *ranks, uint64_t t_open, const char *word)
 {
     say_chosen(node, word);
     if (strcmp(word, "none") == 0)
         node->meter = MC_METER_NONE;
     else if (strcmp(word, "count") == 0)
-        meter->count = mc_count_open(node, ranks, t_open, 1);
+        open_count(meter, node, ranks, t_open);
     else if (strcmp(word, "loop") == 0)
         meter->loop = mc_loop_open(node, ranks, t_open, 1);
 }
@@ -48,11 +56,7 @@ void mc_meter_choose(mc_meter *meter, mc_node *node, mc_job_ranks *ranks, uint64
         if (meter->counts && is_word(wanted, "ipc"))
             say_chosen(node, wanted);
     } else {
-        meter->count = mc_count_open(node, ranks, t_open, 0);
-        if (!meter->count || meter->count->is_impossible)
-            meter->loop = mc_loop_open(node, ranks, t_open, 0);
-        meter->node = node;
-        meter->ranks = ranks;
+        meter->loop = mc_loop_open(node, ranks, t_open, 0);
     }
 }
 
@@ -75,9 +79,10 @@ void mc_meter_close(mc_meter *meter)
 int mc_meter_step(mc_meter *meter, int has_corunners, uint64_t max_ns, uint64_t t_free, uint64_t now, int *wake)
 {
     int was_ready = meter->count && mc_count_is_ready(meter->count);
-    if (meter->count && !meter->count->is_impossible) {
+    if (meter->count) {
         mc_count_step(meter->count, has_corunners, t_free, now, wake);
-        return !was_ready && mc_count_is_ready(meter->count);
+        if (!meter->count->is_impossible)
+            return !was_ready && mc_count_is_ready(meter->count);
     }
     if (!meter->loop && meter->node) /* code cannot be changed here */
         meter->loop = mc_loop_open(meter->node, meter->ranks, now, 0);

@@ -11,7 +11,7 @@ typedef struct mc_meter {
     mc_thread_counts *counts; /* NULL: the meter is not ipc */
     mc_count_meter *count;    /* NULL: it is not count, and cannot become that */
     mc_loop *loop;            /* likewise; used only if count is impossible */
-    mc_node *node;            /* NULL: what happens then is decided */
+    mc_node *node;            /* of a job that may get loop in place of count; else NULL */
     mc_job_ranks *ranks;
 } mc_meter;
 

@@ -71,8 +71,10 @@ void mc_gate_set(mc_gate *gate, uint64_t deadline_ns, uint64_t epoch)
     __atomic_store_n(&gate->n_acks, 0, __ATOMIC_RELAXED);
     __atomic_store_n(&gate->t_first_enter, 0, __ATOMIC_RELAXED);
     __atomic_store_n(&gate->t_last_enter, 0, __ATOMIC_RELAXED);
-    __atomic_store_n(&gate->t_first_resume, 0, __ATOMIC_RELAXED);
-    __atomic_store_n(&gate->t_last_resume, 0, __ATOMIC_RELAXED);
+    if (deadline_ns) { /* else the last pause's are still wanted */
+        __atomic_store_n(&gate->t_first_resume, 0, __ATOMIC_RELAXED);
+        __atomic_store_n(&gate->t_last_resume, 0, __ATOMIC_RELAXED);
+    }
     __atomic_store_n(&gate->deadline_ns, deadline_ns, __ATOMIC_RELAXED);
     __atomic_store_n(&gate->epoch, epoch, __ATOMIC_RELEASE);
 }
@@ -120,6 +122,14 @@ int mc_signal_running_threads(const mc_rank *rank, int signal, int *n_skipped)
     return n_running;
 }
 
+/* An agent that was killed may have left one: threads would wait for it instead of standing still. */
+static void withdraw_request(mc_counting *counting)
+{
+    uint32_t request = __atomic_load_n(&counting->request, __ATOMIC_ACQUIRE);
+    if (request >= MC_PATCH_ASSEMBLE && request <= MC_PATCH_REMOVE)
+        __atomic_compare_exchange_n(&counting->request, &request, MC_PATCH_NONE, 0, __ATOMIC_ACQ_REL, __ATOMIC_RELAXED);
+}
+
 /* Threads that sleep are not signalled: that would interrupt their system calls. 0: a rank cannot be signalled. */
 static int signal_ranks(const mc_pause *pause, mc_job_ranks *ranks)
 {
@@ -133,6 +143,7 @@ static int signal_ranks(const mc_pause *pause, mc_job_ranks *ranks)
             all_signalled = 0;
             continue;
         }
+        withdraw_request(&rank->segment->counting);
         mc_gate_set(&rank->segment->gate, pause->shutter.t1, pause->shutter.epoch);
         rank->n_signalled = mc_signal_running_threads(rank, rank->segment->gate.signal, &rank->n_skipped);
     }

@@ -137,7 +137,7 @@ static void open_lab(lab *a, int n_threads)
 
 static int change(lab *a, uint32_t request)
 {
-    return mc_patching_change(&a->ranks, request, mc_now_ns() + LIMIT_NS, &a->stopped_ns, &a->wake) == MC_OK;
+    return mc_patching_change(&a->ranks, request, LIMIT_NS, &a->stopped_ns, &a->wake) == MC_OK;
 }
 
 /* A thread that stands still for one change may miss the signal of the next. */

@@ -113,6 +113,7 @@ def test_json_page_has_the_keys_of_the_command():
     documented = json.loads(re.search(r"```json\n(.*?)```", page, re.S)[1])
     found = summary(example_profile())
     found["interference"]["co_runners"] = [{"id": "other", "overlap_s": 1.0}]
+    found["interference"]["meters"] = {"burst": {"value": 1.1, "low": 1.0, "high": 1.2, "n": 40}}
     assert keys(documented) == keys(found)
 
 

@@ -21,7 +21,7 @@ COMPILER, EMULATOR = "aarch64-linux-gnu-gcc", "qemu-aarch64"
 CORE = (*objects.AGENT, *objects.RECORDER)
 HOOKS = objects.of_csrc("common/options.c", "common/proc.c", "common/segment.c", "common/table.c",
                         "common/trap.c", "guest/clock.c", "guest/hooks.c", "guest/lanes.c",
-                        "guest/rank_segment.c", "guest/regions.c", "guest/usage.c")  # fmt: skip
+                        "guest/patch.c", "guest/rank_segment.c", "guest/regions.c", "guest/usage.c")  # fmt: skip
 LIMIT_S = 300
 
 pytestmark = pytest.mark.skipif(
@@ -171,7 +171,7 @@ def test_programs_that_need_no_mpi(made, tmp_path, name, sources, scenarios):
     extra = (
         {path.name: ("-DMC_NO_TSC",) for path in (*sources, Path("test_hooks.c"))} if sources is HOOKS else {}
     )
-    files = [ROOT / f"tests/c/{name}.c", *sources]
+    files = [objects.of_tests(name), *sources]
     built = objects.program(tmp_path / name, files, objects.FLAGS, made / "objects", extra)
     shm = tmp_path / "shm"
     shm.mkdir()
