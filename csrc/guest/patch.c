@@ -227,6 +227,8 @@ void mc_patch_take_part(void)
 {
     uint64_t begin = mc_now_ns(), now = begin;
     uint32_t request = present_request();
+    if (!counting)
+        return;
     __atomic_fetch_add(&counting->n_waiting, 1, __ATOMIC_ACQ_REL);
     while (is_under_way(request) && now < begin + STAND_MAX_NS) {
         if ((request == MC_PATCH_INSTALL || request == MC_PATCH_REMOVE) && is_complete()) {

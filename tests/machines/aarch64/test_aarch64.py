@@ -21,7 +21,8 @@ COMPILER, EMULATOR = "aarch64-linux-gnu-gcc", "qemu-aarch64"
 CORE = (*objects.AGENT, *objects.RECORDER)
 HOOKS = objects.of_csrc("common/options.c", "common/proc.c", "common/segment.c", "common/table.c",
                         "common/trap.c", "guest/clock.c", "guest/hooks.c", "guest/lanes.c",
-                        "guest/patch.c", "guest/rank_segment.c", "guest/regions.c", "guest/usage.c")  # fmt: skip
+                        "guest/patch.c", "guest/rank_segment.c", "guest/regions.c",
+                        "guest/usage.c")  # fmt: skip
 LIMIT_S = 300
 
 pytestmark = pytest.mark.skipif(
