@@ -291,7 +291,7 @@ static void sleeping(void)
 {
     int n_interrupted = 0;
     struct timespec nap = {0, 50000};
-    for (double end_s = now_s() + 1.5; now_s() < end_s;) {
+    for (double end_s = now_s() + 3.0; now_s() < end_s;) {
         compute(0.0001);
         n_interrupted += nanosleep(&nap, NULL) != 0;
         n_interrupted += poll(NULL, 0, 1) != 0;
