@@ -8,6 +8,7 @@ import pytest
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.serial]
 
+
 def alone(mpi):
     """What the program prints without mpicoloc."""
     command = [mpi.mpirun, *mpi.flags, "-n", "1", mpi.program]
@@ -49,8 +50,8 @@ def test_a_program_whose_loops_are_counted_computes_what_it_did(loops, tmp_path,
         profile = job.profile()
         node, counts = profile.tables["nodes"][0], profile.tables["counts"]
         assert b"option meter is count" in node["meter_reason"]
-        # On a crowded machine its threads may never be found together: then nothing is counted. What counts add
-        # up to is tested without other load, in tests/c/agent/test_count.c.
+        # On a crowded machine its threads may never be found together: then nothing is counted. What counts
+        # add up to is tested in tests/c/agent/test_count.c.
         assert (node["meter"] == b"count") or len(counts) == 0
         assert {os.path.basename(path) for path in profile.tables["places"]["path"]} <= {b"loops"}
         assert set(counts["place"]) <= set(range(len(profile.tables["places"])))
