@@ -12,6 +12,7 @@
 #include <linux/membarrier.h>
 #include <sys/mman.h>
 #include <sched.h>
+#include <string.h>
 #include <sys/syscall.h>
 #include <sys/uio.h>
 #include <time.h>
@@ -267,6 +268,9 @@ void mc_patch_register_thread(void)
 
 void mc_patch_open(mc_segment *segment)
 {
+    const char *meter = mc_option_text(MC_OPT_METER);
+    if (!meter || strcmp(meter, "count") != 0) /* other jobs pay nothing for it */
+        return;
     /* A filter of system calls might kill the process for one that it never makes itself. */
     if (mc_option_number(MC_OPT_PATCHING) == 0.0 || mc_proc_n_filters(0) != 0 ||
         syscall(SYS_membarrier, MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED_SYNC_CORE, 0, 0) != 0)

@@ -297,6 +297,7 @@ int main(int argc, char **argv)
                  {"storm", test_storm},        {"unlike", test_unlike},   {"jobs", test_jobs},
                  {"forbidden", test_forbidden}};
     alarm(TEST_LIMIT_S + 20);
+    setenv("MPICOLOC_METER", "count", 1);
     told = mmap(NULL, sizeof *told, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     for (size_t i = 0; i < sizeof tests / sizeof *tests; i++)
         if (argc == 2 && strcmp(argv[1], tests[i].name) == 0)
