@@ -26,6 +26,13 @@ enum {
     MC_PATCH_FAILED = 6,   /* it could not, and has put back what it had written */
 };
 
+/* Whether the rank lets the agent read its memory where the kernel wants to be told (Yama). */
+enum {
+    MC_READER_UNKNOWN = 0, /* no thread of it has come to the gate since */
+    MC_READER_ALLOWED = 1,
+    MC_READER_TAKEN = 2, /* the program has named another process, and the kernel keeps only one */
+};
+
 /* One place: the aligned 8 bytes of code that hold the jump to its stub, without and with the jump. */
 typedef struct mc_patch {
     uint64_t word_address, before, after;
@@ -53,8 +60,11 @@ typedef struct mc_counting {
     uint32_t request;        /* MC_PATCH_... */
     uint32_t n_awaited;      /* threads that must stand still first; stored before INSTALL and REMOVE */
     uint32_t n_waiting;      /* threads that stand still for it now */
-    uint32_t _pad32;
-    uint64_t n_patched; /* places that are patched now */
+    int32_t reader_pid;      /* the process that wants to read this rank's memory; 0: none */
+    int64_t reader_answer;   /* MC_READER_..., or minus the kernel's error */
+    uint64_t lease_until_ns; /* then the rank takes the jumps back by itself, unless the agent has renewed it */
+    uint64_t t_changed;      /* when the last change was made, or had failed */
+    uint64_t n_patched;      /* places that are patched now */
     uint64_t n_patches;
     mc_stub_page pages[MC_N_STUB_PAGES];
     mc_patch patches[MC_N_PLACES];

@@ -3,6 +3,8 @@
 
 #include "common/options.h"
 #include "common/proc.h"
+#include "guest/lease.h"
+#include "guest/reader.h"
 
 #ifdef __x86_64__
 
@@ -12,6 +14,7 @@
 #include <linux/membarrier.h>
 #include <sys/mman.h>
 #include <sched.h>
+#include <signal.h>
 #include <string.h>
 #include <sys/syscall.h>
 #include <sys/uio.h>
@@ -21,14 +24,7 @@
 enum { MC_N_PAGES_MAX = 1024, N_YIELDS_MAX = 100000 };
 enum { PAGE_BYTES = MC_STUB_PAGE_BYTES, CODE = PROT_READ | PROT_EXEC, ALL_RIGHTS = CODE | PROT_WRITE };
 
-static const uint64_t STAND_MAX_NS = 5000000, SPIN_NS = 30000;
-
-/* Stubs add to these. They are in each thread's own memory, at one distance from its thread pointer: so a stub needs no
-   register, and no cache line is shared. */
-static __thread struct {
-    uint64_t tid;
-    uint64_t n[MC_N_PLACES];
-} own __attribute__((aligned(64)));
+static const uint64_t STAND_MAX_NS = 5000000, SPIN_NS = 30000, AT_IT_NS = 10000000;
 
 typedef struct jump {
     uint64_t address, before, after;
@@ -41,13 +37,9 @@ static uint64_t pages[MC_N_PAGES_MAX]; /* of stubs, mapped so far */
 static int n_pages;
 static int is_locked; /* somebody changes code */
 static mc_counting *counting;
+static int gate_signal;
 
-static uint64_t thread_pointer(void)
-{
-    uint64_t pointer;
-    __asm__("movq %%fs:0, %0" : "=r"(pointer));
-    return pointer;
-}
+int mc_patch_has_jumps;
 
 static uint64_t page_of(uint64_t address)
 {
@@ -188,19 +180,48 @@ static int install(void)
     return is_done;
 }
 
+static void end_change(void)
+{
+    if (!n_jumps)
+        mc_lease_end();
+    __atomic_store_n(&mc_patch_has_jumps, n_jumps != 0, __ATOMIC_RELAXED);
+    __atomic_store_n(&counting->n_patched, (uint64_t)n_jumps, __ATOMIC_RELAXED);
+    __atomic_store_n(&counting->t_changed, mc_now_ns(), __ATOMIC_RELAXED);
+    unlock();
+}
+
 static void make_change(uint32_t request)
 {
     int is_done = lock();
     if (is_done) {
         if (request == MC_PATCH_INSTALL)
-            is_done = install();
+            is_done = mc_lease_begin(gate_signal, counting->lease_until_ns) && install();
         else
             take_back();
-        __atomic_store_n(&counting->n_patched, (uint64_t)n_jumps, __ATOMIC_RELAXED);
-        unlock();
+        end_change();
     }
     __atomic_store_n(&counting->request, is_done ? MC_PATCH_DONE : MC_PATCH_FAILED, __ATOMIC_RELEASE);
     syscall(SYS_futex, &counting->request, FUTEX_WAKE, INT_MAX, NULL, NULL, 0);
+}
+
+uint64_t mc_patch_check_lease(uint64_t now)
+{
+    uint64_t until = counting ? __atomic_load_n(&counting->lease_until_ns, __ATOMIC_RELAXED) : UINT64_MAX;
+    uint64_t all = UINT64_MAX, mask;
+    if (!counting || !__atomic_load_n(&mc_patch_has_jumps, __ATOMIC_RELAXED))
+        return 0;
+    if (now < until)
+        return until;
+    /* Not interrupted: a handler might fork, or be asked for a change. */
+    if (syscall(SYS_rt_sigprocmask, SIG_SETMASK, &all, &mask, sizeof mask) != 0)
+        return 0;
+    int is_own = lock();
+    if (is_own) {
+        take_back();
+        end_change();
+    }
+    syscall(SYS_rt_sigprocmask, SIG_SETMASK, &mask, NULL, sizeof mask);
+    return is_own ? 0 : now + AT_IT_NS;
 }
 
 static uint32_t present_request(void)
@@ -247,23 +268,12 @@ void mc_patch_take_part(void)
     __atomic_fetch_sub(&counting->n_waiting, 1, __ATOMIC_ACQ_REL);
 }
 
-/* A thread that has ended leaves its row: the agent sees that and frees it. */
 void mc_patch_register_thread(void)
 {
-    if (!counting || own.tid)
+    if (!counting)
         return;
-    uint64_t tid = (uint64_t)syscall(SYS_gettid);
-    for (int i = 0; i < MC_N_COUNTED_THREADS; i++) {
-        mc_counted_thread *row = &counting->threads[i];
-        uint64_t is_free = 0;
-        if (__atomic_load_n(&row->address, __ATOMIC_RELAXED) ||
-            !__atomic_compare_exchange_n(&row->address, &is_free, (uint64_t)&own, 0, __ATOMIC_ACQ_REL,
-                                         __ATOMIC_RELAXED))
-            continue;
-        own.tid = tid;
-        __atomic_store_n(&row->tid, tid, __ATOMIC_RELEASE);
-        return;
-    }
+    mc_reader_register_thread(counting);
+    mc_reader_allow(counting);
 }
 
 void mc_patch_open(mc_segment *segment)
@@ -275,7 +285,8 @@ void mc_patch_open(mc_segment *segment)
     if (mc_option_number(MC_OPT_PATCHING) == 0.0 || mc_proc_n_filters(0) != 0 ||
         syscall(SYS_membarrier, MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED_SYNC_CORE, 0, 0) != 0)
         return;
-    segment->counting.counters_offset = (int64_t)((uint64_t)own.n - thread_pointer());
+    segment->counting.counters_offset = mc_reader_counters_offset();
+    gate_signal = segment->gate.signal;
     counting = &segment->counting;
 }
 
@@ -290,9 +301,12 @@ void mc_patch_close(void)
             sched_yield();
     }
     counting->counters_offset = 0;
+    mc_reader_forget();
     if (!is_own)
         return;
     take_back();
+    mc_lease_end();
+    mc_patch_has_jumps = 0;
     counting->n_patched = 0;
     /* stays locked: nothing is changed any more */
 }
@@ -301,10 +315,19 @@ void mc_patch_forget(void)
 {
     if (counting)
         take_back();
+    mc_patch_has_jumps = 0;
     counting = NULL;
 }
 
 #else
+
+int mc_patch_has_jumps;
+
+uint64_t mc_patch_check_lease(uint64_t now)
+{
+    (void)now;
+    return 0;
+}
 
 void mc_patch_open(mc_segment *segment)
 {
