@@ -13,7 +13,7 @@ static const uint64_t ASKED_POLL_NS = 50000000;         /* while a coordinator m
 
 static uint64_t around_ns(const mc_agent *agent)
 {
-    if (!mc_meter_counts(&agent->meter))
+    if (!mc_meter_has_windows(&agent->meter))
         return 0;
     return mc_meter_around_ns(&agent->meter, agent->planned_ns, agent->lengths.period_ns);
 }
@@ -174,7 +174,7 @@ static void begin_own(mc_agent *agent, uint64_t now)
                          i_common ? common->clock_bound_ns : 0);
     agent->duty = MC_DUTY_MEASURE;
     agent->t_duty = schedule->t_instant - lead_ns(agent) + mc_schedule_notice_ns();
-    if (!mc_meter_counts(&agent->meter))
+    if (!mc_meter_has_windows(&agent->meter))
         mc_agent_plan(agent, now);
 }
 

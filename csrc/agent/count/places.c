@@ -15,8 +15,22 @@ enum {
 };
 
 /* In passes per second of a thread. Rare ones tell little; what counting may cost is a part of the thread's time. */
-static const double RATE_MIN = 500.0, CHEAP_COST = 0.006, COST_OF_ONE_MAX = 0.045, COST_MAX = 0.08;
+static const double RATE_MIN = 500.0, CHEAP_COST = 0.006, COST_OF_ONE_MAX = 0.045, COST_MAX = 0.08,
+                    COST_AGAIN_MAX = 0.06;
 static const double ALIKE_FRAC = 0.002;
+
+/* Of Go and Ada, which turn a fault at any instruction into an exception or ask where a thread is: neither finds its
+   way from an instruction of ours. Ada's runtime may be inside the program. */
+static int is_of_language(const mc_object *object)
+{
+    static const char *const sections[] = {".gopclntab", ".data.rel.ro.gopclntab", ".note.go.buildid"};
+    for (size_t i = 0; i < sizeof sections / sizeof *sections; i++)
+        if (mc_object_has_section(object, sections[i]))
+            return 1;
+    return mc_object_section_holds(object, ".dynstr", "libgnat") ||
+           mc_object_section_holds(object, ".dynstr", "__gnat_") ||
+           mc_object_section_holds(object, ".strtab", "__gnat_personality");
+}
 
 /* The kernel begins a restartable sequence anew if it finds a thread between its ends, and a stub lies outside. A
    virtual machine asks in its handlers of SIGSEGV where the fault was. */
@@ -26,7 +40,7 @@ static int is_exempt(const mc_object *object, const char *path)
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
         if (strstr(path, names[i]))
             return 1;
-    return mc_object_has_section(object, "__rseq_cs");
+    return mc_object_has_section(object, "__rseq_cs") || is_of_language(object);
 }
 
 const mc_object *mc_program_file(mc_program_files *files, const mc_counts *counts, uint64_t i_path)
@@ -196,4 +210,36 @@ double mc_places_coverage(const mc_place_set *set, const mc_spots *spots)
         n_near += is_near(set, &place, NEAR_BYTES) ? spots->rows[i].n : 0;
     }
     return n ? (double)n_near / (double)n : 0.0;
+}
+
+static int dearest(const mc_place_set *set, const double costs[])
+{
+    int i_most = 0;
+    for (int i = 1; i < (int)set->n; i++)
+        if (costs[i] > costs[i_most])
+            i_most = i;
+    return i_most;
+}
+
+/* Below the limit by some distance, or the next shutter would be beyond it again. */
+int mc_places_thin(const mc_place_set *set, const double costs[MC_N_PLACES], mc_place_set *rest)
+{
+    double left[MC_N_PLACES] = {0.0}, sum = 0.0;
+    for (uint64_t i = 0; i < set->n; i++)
+        sum += left[i] = costs[i];
+    int i_most = dearest(set, left);
+    if (!set->n || (sum <= COST_MAX && left[i_most] <= COST_OF_ONE_MAX))
+        return 0;
+    while (sum > COST_AGAIN_MAX || left[i_most] > COST_OF_ONE_MAX) {
+        sum -= left[i_most];
+        left[i_most] = -1.0;
+        i_most = dearest(set, left);
+        if (left[i_most] < 0.0)
+            break;
+    }
+    rest->n = 0;
+    for (uint64_t i = 0; i < set->n; i++)
+        if (left[i] >= 0.0)
+            rest->places[rest->n++] = set->places[i];
+    return 1;
 }

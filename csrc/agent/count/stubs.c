@@ -8,14 +8,16 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <sys/uio.h>
 
-enum { CODE_BYTES = 256, N_SLOTS = MC_STUB_PAGE_BYTES / MC_STUB_BYTES };
+enum { CODE_BYTES = 256, AROUND_BYTES = 512, N_SLOTS = MC_STUB_PAGE_BYTES / MC_STUB_BYTES };
 
 static const uint64_t REACH_BYTES = 1u << 30;
 
 /* What one rank gets. */
 typedef struct stubs {
     mc_counting *counting;
+    int pid;
     mc_maps maps;
     mc_gaps gaps;
     int n_used[MC_N_STUB_PAGES];
@@ -39,6 +41,21 @@ static uint64_t new_stub(stubs *all, uint64_t address)
             return page->address + (uint64_t)all->n_used[i]++ * MC_STUB_BYTES;
     }
     return 0;
+}
+
+/* 1: what was decoded of the file, from samples at most AROUND_BYTES away, is in the rank's memory too. Breakpoints, other
+   tools, and relocations in the code may have changed it. */
+static int is_as_in_file(const stubs *all, const mc_object *object, uint64_t address)
+{
+    const mc_map *map = address && object ? mc_maps_find(&all->maps, address) : NULL;
+    uint8_t code[2 * AROUND_BYTES], memory[2 * AROUND_BYTES];
+    if (!map)
+        return 0;
+    uint64_t begin = address - map->start < AROUND_BYTES ? map->start : address - AROUND_BYTES;
+    uint64_t end = map->end - address < AROUND_BYTES ? map->end : address + AROUND_BYTES;
+    size_t n = mc_object_read(object, begin - map->start + map->offset, code, (size_t)(end - begin));
+    struct iovec local = {memory, n}, remote = {(void *)(uintptr_t)begin, n};
+    return n && process_vm_readv(all->pid, &local, 1, &remote, 1, 0) == (ssize_t)n && memcmp(code, memory, n) == 0;
 }
 
 static int make_one(stubs *all, const mc_place *place, mc_decoder *decoder, const mc_object *object, const char *path,
@@ -69,8 +86,10 @@ static void make_all(stubs *all, const mc_place_set *set, mc_decoder *decoder, m
         const mc_place *place = &set->places[i];
         int64_t offset = counting->counters_offset + (int64_t)(i * sizeof(uint64_t));
         memset(&counting->patches[i], 0, sizeof counting->patches[i]);
-        is_refused[i] |= !make_one(all, place, decoder, mc_program_file(files, counts, place->i_path),
-                                   counts->paths[place->i_path], offset, &counting->patches[i]);
+        const mc_object *object = mc_program_file(files, counts, place->i_path);
+        const char *path = counts->paths[place->i_path];
+        is_refused[i] |= !is_as_in_file(all, object, mc_maps_address(&all->maps, path, place->offset)) ||
+                         !make_one(all, place, decoder, object, path, offset, &counting->patches[i]);
     }
     counting->n_patches = set->n;
 }
@@ -94,12 +113,24 @@ static int remove_refused(mc_place_set *set, const int is_refused[])
     return n < n_before;
 }
 
+/* Ada makes exceptions of faults in code of any language. */
+static int has_ada(const mc_maps *maps)
+{
+    for (int i = 0; i < maps->n_paths; i++)
+        if (strstr(maps->paths[i], "/libgnat"))
+            return 1;
+    return 0;
+}
+
 static int prepare_rank(stubs *all, mc_rank *rank)
 {
     all->counting = &rank->segment->counting;
+    all->pid = rank->pid;
     if (!mc_patching_is_clean(rank))
         return MC_E_FULL;
-    return mc_maps_read(&all->maps, rank->pid) == MC_OK ? mc_gaps_read(&all->gaps, rank->pid) : MC_E_GONE;
+    if (mc_maps_read(&all->maps, rank->pid) != MC_OK || has_ada(&all->maps))
+        return MC_E_GONE;
+    return mc_gaps_read(&all->gaps, rank->pid);
 }
 
 static int make_round(stubs *all, mc_place_set *set, mc_decoder *decoder, mc_program_files *files,

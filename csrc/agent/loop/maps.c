@@ -13,7 +13,7 @@ static const char *const passed_over[] = {
     "libomp.so", "libmunge", "libslurm", "libpals",    "libz.so",    "libudev",  "libsci_mpi", "libvcoll",
 };
 
-static int counts(const char *path)
+static int may_show_progress(const char *path)
 {
     const char *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path;
     if (path[0] != '/' || strstr(path, " (deleted)"))
@@ -43,7 +43,7 @@ static void add_line(mc_maps *maps, char *line)
     line[strcspn(line, "\n")] = '\0';
     if (sscanf(line, "%" SCNx64 "-%" SCNx64 " %4s %" SCNx64 " %*s %*s %n", &map.start, &map.end, rights, &map.offset,
                &at) != 4 ||
-        at == 0 || strcmp(rights, "r-xp") != 0 || map.end <= map.start || !counts(line + at))
+        at == 0 || strcmp(rights, "r-xp") != 0 || map.end <= map.start || !may_show_progress(line + at))
         return;
     map.i_path = path_index(maps, line + at);
     if (map.i_path >= 0 && maps->n < MC_N_MAPS)

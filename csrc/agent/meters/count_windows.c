@@ -1,0 +1,121 @@
+/* Counting around a shutter. */
+#define _GNU_SOURCE
+#include "agent/meters/count.h"
+
+#include "agent/count/patching.h"
+#include "agent/shutter/intervals.h"
+#include "common/proc.h"
+
+#include <string.h>
+
+enum { N_VAIN_MAX = 6 };
+
+static const uint64_t CHANGE_NS = 8000000;
+static const double BUSY_MIN = 0.9;
+
+size_t mc_count_n_active(const mc_snapshot *begin, const mc_snapshot *end)
+{
+    size_t n = 0;
+    for (size_t i = 0; i < end->n && i < begin->n; i++)
+        n += memcmp(&begin->rows[i], &end->rows[i], sizeof *begin->rows) != 0;
+    return n ? n : 1;
+}
+
+static int take_at(mc_count_meter *count, int i_edge, uint64_t t, uint64_t late_ns, int *wake)
+{
+    mc_snapshot *edge = &count->edges[i_edge];
+    mc_patching_renew(count->ranks, mc_max(t, mc_now_ns()));
+    mc_sleep_until(t, wake);
+    return mc_now_ns() >= t && mc_snapshot_take(edge, count->ranks) == MC_OK && edge->t <= t + late_ns;
+}
+
+/* Processor time that the ranks have used so far. */
+static uint64_t cpu_ns(const mc_job_ranks *ranks)
+{
+    uint64_t ns = 0;
+    for (int i = 0; i < ranks->n; i++) {
+        struct timespec t;
+        if (ranks->rows[i].alive && clock_gettime(ranks->rows[i].cpu_clock, &t) == 0)
+            ns += (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+    }
+    return ns;
+}
+
+/* Windows with an edge that was missed keep length 0. */
+static void take_all(mc_count_meter *count, const mc_own_shutter *own, uint64_t around_ns, mc_hits windows[], int *wake)
+{
+    const mc_reservation *pause = &own->reservation;
+    uint64_t before = pause->t0 - MC_APART_NS, after = pause->t1 + MC_APART_NS, now = mc_now_ns();
+    uint64_t t[] = {mc_max(before - around_ns, now), before, own->record.t0, own->record.t1, after, after + around_ns};
+    for (int i = 0; i < MC_N_COUNT_WINDOWS; i++) {
+        uint64_t length_ns = t[2 * i + 1] > t[2 * i] ? t[2 * i + 1] - t[2 * i] : 0;
+        int is_taken = take_at(count, 2 * i, t[2 * i], length_ns / 16, wake);
+        is_taken &= take_at(count, 2 * i + 1, t[2 * i + 1], length_ns / 16, wake);
+        windows[i].window_ns = is_taken && length_ns ? count->edges[2 * i + 1].t - count->edges[2 * i].t : 0;
+    }
+}
+
+static uint64_t note_row(mc_count_meter *count, const mc_own_shutter *own, const mc_hits windows[])
+{
+    mc_counts *counts = &count->node->counts;
+    mc_count_row *row = &counts->rows[counts->n_rows % MC_N_COUNT_ROWS];
+    uint64_t n_all = 0;
+    memset(row, 0, sizeof *row);
+    row->epoch = own->record.epoch;
+    row->i_set = (uint64_t)count->i_set;
+    for (int i = 0; i < MC_N_COUNT_WINDOWS; i++) {
+        if (windows[i].window_ns)
+            mc_snapshot_between(&count->edges[2 * i], &count->edges[2 * i + 1], row->n[i]);
+        for (int j = 0; j < MC_N_PLACES; j++)
+            n_all += row->n[i][j];
+    }
+    counts->n_passes += n_all;
+    __atomic_store_n(&counts->n_rows, counts->n_rows + 1, __ATOMIC_RELEASE);
+    return n_all;
+}
+
+/* The program may be in a phase that the trials did not see: places are passed more often. */
+static void thin(mc_count_meter *count, const mc_hits windows[])
+{
+    const mc_counts *counts = &count->node->counts;
+    for (int i = 0; i < MC_N_COUNT_WINDOWS && !count->has_thinned; i++) {
+        const mc_snapshot *begin = &count->edges[2 * i], *end = &count->edges[2 * i + 1];
+        uint64_t sums[MC_N_PLACES];
+        double costs[MC_N_PLACES];
+        if (!windows[i].window_ns)
+            continue;
+        mc_snapshot_between(begin, end, sums);
+        double threads_ns = (double)windows[i].window_ns * (double)mc_count_n_active(begin, end);
+        for (int j = 0; j < MC_N_PLACES; j++)
+            costs[j] = (double)sums[j] * counts->pass_ns / threads_ns;
+        count->has_thinned = mc_places_thin(&counts->sets[count->i_set], costs, &count->thinned);
+    }
+    if (!count->has_thinned)
+        return;
+    count->is_hot[count->i_set] = 1;
+    count->i_set = -1;
+}
+
+void mc_count_measure(mc_count_meter *count, mc_own_shutter *own, uint64_t around_ns, int *wake)
+{
+    mc_hits windows[MC_N_COUNT_WINDOWS] = {{0, 0}};
+    int is_installed = mc_count_change(count, MC_PATCH_INSTALL, mc_max(CHANGE_NS, around_ns / 8), wake);
+    uint64_t t_begin = mc_now_ns(), begin_cpu_ns = cpu_ns(count->ranks);
+    if (is_installed)
+        take_all(count, own, around_ns, windows, wake);
+    int has_lasted = mc_patching_lasts(count->ranks);
+    uint64_t took_ns = mc_now_ns() - t_begin, used_ns = cpu_ns(count->ranks) - begin_cpu_ns;
+    mc_count_change(count, MC_PATCH_REMOVE, CHANGE_NS, wake);
+    if (!is_installed || !has_lasted || !windows[1].window_ns)
+        return;
+    count->n_vain = note_row(count, own, windows) ? 0 : count->n_vain + 1;
+    if (count->n_vain == N_VAIN_MAX)
+        count->t_next = 0;
+    thin(count, windows);
+    size_t n_threads = mc_count_n_active(&count->edges[2], &count->edges[3]);
+    own->record.busy_frac = (double)used_ns / ((double)took_ns * (double)n_threads);
+    count->takes_turns = own->record.busy_frac < BUSY_MIN;
+    own->record.hits_before.window_ns = windows[0].window_ns;
+    own->record.hits_during.window_ns = windows[1].window_ns;
+    own->record.hits_after.window_ns = windows[2].window_ns;
+}
