@@ -1,15 +1,18 @@
 /* The meter count. Exit code: number of failed checks. */
+#define _GNU_SOURCE
 #define RANK_WORK(x) x += (double)pass_many(500)
 static unsigned pass_many(unsigned n);
 #include "agent/count/patching.h"
 #include "agent/count/stubs.h"
+#include "agent/meters/count.h"
 #include "../support/node.h"
 
+#include <poll.h>
 #include <pthread.h>
 #include <sys/mman.h>
 #include <sys/time.h>
 
-enum { N_THREADS = 3, N_PASSES = 200000, N_CHANGES = 200, LIMIT_NS = 2000000000 };
+enum { N_THREADS = 3, N_PASSES = 200000, N_CHANGES = 200, LIMIT_NS = 2000000000, SLEEP_MS = 3000 };
 
 /* Adds n times: the instruction in the middle is the counted place. */
 unsigned count_passes(unsigned n);
@@ -27,6 +30,7 @@ static unsigned pass_many(unsigned n)
 typedef struct orders {
     volatile int n_runs, n_done, forks, stops, is_wrong, has_timer;
     volatile int is_ready;
+    volatile int calls, sleeps, differs, has_reader;
 } orders;
 
 static orders *told;
@@ -37,12 +41,30 @@ static void pass_in_handler(int signal)
     told->is_wrong |= count_passes(7) != 21;
 }
 
+/* The rank's first thread. */
+static void do_otherwise(void)
+{
+    if (told->calls) {
+        mc_frame frame;
+        if (mc_enter(&frame, 0, told))
+            mc_leave(&frame, 0, 0);
+        told->calls = 0;
+    }
+    if (told->sleeps) {
+        uint64_t begin = mc_now_ns();
+        told->is_wrong |= poll(NULL, 0, SLEEP_MS) != 0 || mc_now_ns() - begin < SLEEP_MS * 1000000ull;
+        told->sleeps = 0;
+    }
+}
+
 static void *obey_runs(void *data)
 {
     int n_seen = 0;
     (void)data;
     __atomic_fetch_add(&told->is_ready, 1, __ATOMIC_SEQ_CST);
     while (!told->stops) { /* it runs all the time, so that it is signalled */
+        if ((told->calls || told->sleeps) && getpid() == gettid())
+            do_otherwise();
         if (n_seen == told->n_runs)
             continue;
         n_seen++;
@@ -68,11 +90,27 @@ static void fork_in_rank(uint64_t original)
     told->forks = 0;
 }
 
+/* As another tool might do it: behind the counted word, and the program computes the same. */
+static void change_code(void)
+{
+    static const uint8_t minus_one[] = {0x83, 0xef, 0x01}, plus_minus_one[] = {0x83, 0xc7, 0xff};
+    uintptr_t begin = (uintptr_t)count_passes & ~(uintptr_t)4095;
+    uint8_t *at = memmem((const void *)(uintptr_t)counted_place, 64, minus_one, sizeof minus_one);
+    if (!at || mprotect((void *)begin, 8192, PROT_READ | PROT_WRITE | PROT_EXEC) != 0)
+        _exit(4);
+    memcpy(at, plus_minus_one, sizeof plus_minus_one);
+    mprotect((void *)begin, 8192, PROT_READ | PROT_EXEC);
+}
+
 static void be_counted(int n_threads)
 {
     pthread_t threads[N_THREADS];
     uint64_t original = word_at_place();
     mc_identity identity = {"one", "one", "none", 0, 1, 0, 1, 1, MC_MODE_PRELOAD};
+    if (told->differs)
+        change_code();
+    if (told->has_reader)
+        prctl(PR_SET_PTRACER, getppid());
     if (mc_start(&identity) != MC_OK)
         _exit(3);
     for (int i = 1; i < n_threads; i++)
@@ -131,8 +169,10 @@ static void open_lab(lab *a, int n_threads)
     a->set.n = 1;
     a->set.places[0] = (mc_place){(uint64_t)(uintptr_t)counted_place - map->start + map->offset, 0};
     a->decoder = mc_decoder_new();
-    CHECK(mc_stubs_make(&a->set, a->decoder, &a->files, a->counts, &a->ranks) == MC_OK && a->set.n == 1);
     free(maps);
+    if (told->differs)
+        return;
+    CHECK(mc_stubs_make(&a->set, a->decoder, &a->files, a->counts, &a->ranks) == MC_OK && a->set.n == 1);
 }
 
 static int change(lab *a, uint32_t request)
@@ -249,6 +289,239 @@ static void test_unlike(void)
     close_lab(&a);
 }
 
+static int is_patched(const lab *a)
+{
+    return mc_patching_is_patched(&a->ranks);
+}
+
+/* Nobody tells the rank any more to take its jumps back. It makes no MPI call. */
+static void test_lease(void)
+{
+    lab a;
+    open_lab(&a, N_THREADS);
+    CHECK(insist(&a, MC_PATCH_INSTALL));
+    mc_patching_renew(&a.ranks, mc_now_ns() + 3600 * 1000000000ull);
+    nap_ms(1500);
+    CHECK(is_patched(&a) && mc_patching_lasts(&a.ranks));
+    mc_patching_renew(&a.ranks, mc_now_ns());
+    CHECK(insist(&a, MC_PATCH_REMOVE) && insist(&a, MC_PATCH_INSTALL));
+    WAIT_FOR(!is_patched(&a), 20);
+    CHECK(!is_patched(&a) && !mc_patching_lasts(&a.ranks));
+    CHECK(run_once(&a, N_THREADS) == 0);
+    CHECK(insist(&a, MC_PATCH_INSTALL));
+    CHECK(run_once(&a, N_THREADS) == (uint64_t)N_THREADS * N_PASSES);
+    close_lab(&a);
+}
+
+/* Its only thread sleeps, and sleeps no shorter for it. */
+static void test_lease_asleep(void)
+{
+    lab a;
+    open_lab(&a, 1);
+    CHECK(insist(&a, MC_PATCH_INSTALL));
+    told->sleeps = 1;
+    WAIT_FOR(!is_patched(&a), 20);
+    CHECK(!is_patched(&a));
+    WAIT_FOR(!told->sleeps, 20);
+    close_lab(&a);
+}
+
+static void test_lease_in_call(void)
+{
+    lab a;
+    open_lab(&a, 1);
+    CHECK(insist(&a, MC_PATCH_INSTALL));
+    told->calls = 1;
+    WAIT_FOR(!told->calls, 20);
+    a.ranks.rows[0].segment->counting.lease_until_ns = 1; /* the timer comes later */
+    told->calls = 1;
+    WAIT_FOR(!told->calls, 20);
+    CHECK(!is_patched(&a));
+    close_lab(&a);
+}
+
+/* Time of standing still ends with the change, not when the agent looks. */
+static void test_stopped(void)
+{
+    lab a;
+    open_lab(&a, 1);
+    CHECK(insist(&a, MC_PATCH_INSTALL));
+    const mc_segment *segment = a.ranks.rows[0].segment;
+    a.stopped_ns = 0;
+    while (!change(&a, MC_PATCH_REMOVE))
+        a.stopped_ns = 0;
+    CHECK(a.stopped_ns == segment->counting.t_changed - segment->gate.t_first_enter);
+    close_lab(&a);
+}
+
+static void test_differs(void)
+{
+    lab a;
+    told->differs = 1;
+    open_lab(&a, 1);
+    CHECK(mc_stubs_make(&a.set, a.decoder, &a.files, a.counts, &a.ranks) != MC_OK && a.set.n == 0);
+    close_lab(&a);
+}
+
+/* Without Yama the kernel does not know the call. */
+static void test_reader(void)
+{
+    lab a;
+    open_lab(&a, 1);
+    int64_t expected = prctl(PR_SET_PTRACER, getppid()) == 0 ? MC_READER_ALLOWED : -errno;
+    CHECK(mc_patching_ask_to_read(&a.ranks) == MC_READER_UNKNOWN);
+    WAIT_FOR(mc_patching_ask_to_read(&a.ranks) != MC_READER_UNKNOWN, 20);
+    CHECK(mc_patching_ask_to_read(&a.ranks) == expected);
+    close_lab(&a);
+}
+
+static void test_reader_taken(void)
+{
+    lab a;
+    told->has_reader = 1;
+    open_lab(&a, 1);
+    WAIT_FOR(mc_patching_ask_to_read(&a.ranks) != MC_READER_UNKNOWN, 20);
+    CHECK(mc_patching_ask_to_read(&a.ranks) == MC_READER_TAKEN);
+    close_lab(&a);
+}
+
+static mc_count_meter *open_meter(lab *a)
+{
+    mc_node *node = calloc(1, sizeof *node);
+    node->counts.n_paths = 1;
+    snprintf(node->counts.paths[0], MC_TEXT_LEN, "%s", a->counts->paths[0]);
+    mc_count_meter *count = mc_count_open(node, &a->ranks, mc_now_ns());
+    count->decoder = mc_decoder_new();
+    count->places = calloc(1, sizeof *count->places);
+    count->spots = mc_spots_new();
+    return count;
+}
+
+static void close_meter(mc_count_meter *count)
+{
+    mc_node *node = count->node;
+    mc_count_close(count);
+    free(node);
+}
+
+static void step(mc_count_meter *count, uint64_t free_ns)
+{
+    int wake = 0;
+    uint64_t now = mc_now_ns();
+    mc_count_step(count, 1, now + free_ns, now, &wake);
+}
+
+enum { SHORT_NS = 1000000, LONG_NS = 2000000000 };
+
+/* Another job's pause may be near. */
+static void test_no_time(void)
+{
+    lab a;
+    open_lab(&a, 1);
+    mc_count_meter *count = open_meter(&a);
+    CHECK(insist(&a, MC_PATCH_INSTALL));
+    mc_patching_renew(&a.ranks, mc_now_ns() + 3600 * 1000000000ull);
+    step(count, SHORT_NS);
+    CHECK(is_patched(&a));
+    for (int i = 0; i < 50 && is_patched(&a); i++)
+        step(count, LONG_NS);
+    CHECK(!is_patched(&a));
+    count->stage = MC_COUNT_SAMPLING;
+    count->t_stage = mc_now_ns() - 4000000000u;
+    step(count, SHORT_NS);
+    CHECK(count->stage == MC_COUNT_SAMPLING);
+    step(count, LONG_NS);
+    CHECK(count->stage == MC_COUNT_TRYING);
+    close_meter(count);
+    close_lab(&a);
+}
+
+/* A thread writes still when the places are chosen. */
+static void test_busy(void)
+{
+    lab a;
+    open_lab(&a, 1);
+    mc_count_meter *count = open_meter(&a);
+    uint32_t *request = &a.ranks.rows[0].segment->counting.request;
+    count->stage = MC_COUNT_TRYING;
+    count->places->n = 1;
+    count->places->rows[0] = (mc_candidate_place){.place = a.set.places[0], .n_passes = 1e5, .thread_s = 1.0};
+    *request = MC_PATCH_BUSY;
+    step(count, LONG_NS);
+    step(count, LONG_NS);
+    CHECK(count->stage == MC_COUNT_TRYING && count->i_set < 0);
+    *request = MC_PATCH_NONE;
+    step(count, LONG_NS);
+    CHECK(count->i_set == 0 && count->node->counts.n_sets == 1 && mc_count_is_ready(count));
+    close_meter(count);
+    close_lab(&a);
+}
+
+static void measure(mc_count_meter *count)
+{
+    int wake = 0;
+    mc_own_shutter *own = calloc(1, sizeof *own);
+    uint64_t now = mc_now_ns(), t0 = now + 80000000, t1 = t0 + 20000000;
+    own->reservation.t0 = t0;
+    own->reservation.t1 = t1;
+    own->record.t0 = t0;
+    own->record.t1 = t1;
+    mc_count_measure(count, own, 20000000, &wake);
+    free(own);
+}
+
+/* Trials had found it rarely passed. */
+static void test_hot(void)
+{
+    lab a;
+    open_lab(&a, 1);
+    mc_count_meter *count = open_meter(&a);
+    mc_counts *counts = &count->node->counts;
+    counts->sets[0] = a.set;
+    counts->n_sets = 1;
+    count->i_set = 0;
+    told->n_runs = 1 << 30; /* it does nothing else */
+    for (int i = 0; i < 100 && !count->has_thinned; i++)
+        measure(count);
+    CHECK(count->has_thinned && count->is_hot[0] && !mc_count_is_ready(count));
+    CHECK(counts->n_rows == 1 && counts->rows[0].i_set == 0);
+    for (int i = 0; i < 50 && count->has_thinned; i++)
+        step(count, LONG_NS);
+    CHECK(counts->n_sets == 1 && count->i_set < 0); /* nothing is left of it */
+    count->has_thinned = 1;
+    count->thinned = a.set;
+    for (int i = 0; i < 50 && count->has_thinned; i++)
+        step(count, LONG_NS);
+    CHECK(counts->n_sets == 2 && count->i_set == 1);
+    close_meter(count);
+    close_lab(&a);
+}
+
+static void test_thin(void)
+{
+    mc_place_set set = {.n = 4, .places = {{10, 0}, {20, 0}, {30, 0}, {40, 0}}}, rest;
+    double cheap[MC_N_PLACES] = {0.02, 0.02, 0.02, 0.015}, hot[MC_N_PLACES] = {0.01, 0.3, 0.01, 0.01},
+           many[MC_N_PLACES] = {0.035, 0.02, 0.02, 0.015}, all[MC_N_PLACES] = {0.5, 0.5, 0.5, 0.5};
+    CHECK(!mc_places_thin(&set, cheap, &rest));
+    CHECK(mc_places_thin(&set, hot, &rest) && rest.n == 3 && rest.places[1].offset == 30);
+    CHECK(mc_places_thin(&set, many, &rest) && rest.n == 3 && rest.places[0].offset == 20);
+    CHECK(mc_places_thin(&set, all, &rest) && rest.n == 0);
+}
+
+/* The first file may be counted, the others not. */
+static void test_exempt(int n, char **paths)
+{
+    for (int i = 0; i < n; i++) {
+        mc_program_files *files = calloc(1, sizeof *files);
+        mc_counts *counts = calloc(1, sizeof *counts);
+        snprintf(counts->paths[0], MC_TEXT_LEN, "%s", paths[i]);
+        CHECK((mc_program_file(files, counts, 0) != NULL) == (i == 0));
+        mc_program_files_close(files);
+        free(files);
+        free(counts);
+    }
+}
+
 static uint64_t n_counted(const mc_node *node)
 {
     uint64_t n = 0;
@@ -293,14 +566,33 @@ int main(int argc, char **argv)
     static const struct {
         const char *name;
         void (*run)(void);
-    } tests[] = {{"exact", test_exact},        {"threads", test_threads}, {"fork", test_fork},
-                 {"storm", test_storm},        {"unlike", test_unlike},   {"jobs", test_jobs},
-                 {"forbidden", test_forbidden}};
+    } tests[] = {
+        {"exact", test_exact},
+        {"threads", test_threads},
+        {"fork", test_fork},
+        {"storm", test_storm},
+        {"unlike", test_unlike},
+        {"differs", test_differs},
+        {"lease", test_lease},
+        {"lease_asleep", test_lease_asleep},
+        {"lease_in_call", test_lease_in_call},
+        {"stopped", test_stopped},
+        {"reader", test_reader},
+        {"reader_taken", test_reader_taken},
+        {"no_time", test_no_time},
+        {"busy", test_busy},
+        {"hot", test_hot},
+        {"thin", test_thin},
+        {"jobs", test_jobs},
+        {"forbidden", test_forbidden},
+    };
     alarm(TEST_LIMIT_S + 20);
     setenv("MPICOLOC_METER", "count", 1);
     told = mmap(NULL, sizeof *told, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     for (size_t i = 0; i < sizeof tests / sizeof *tests; i++)
         if (argc == 2 && strcmp(argv[1], tests[i].name) == 0)
             tests[i].run();
+    if (argc > 2 && strcmp(argv[1], "exempt") == 0)
+        test_exempt(argc - 2, argv + 2);
     return n_failed;
 }
