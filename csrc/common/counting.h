@@ -26,13 +26,6 @@ enum {
     MC_PATCH_FAILED = 6,   /* it could not, and has put back what it had written */
 };
 
-/* Whether the rank lets the agent read its memory where the kernel wants to be told (Yama). */
-enum {
-    MC_READER_UNKNOWN = 0, /* no thread of it has come to the gate since */
-    MC_READER_ALLOWED = 1,
-    MC_READER_TAKEN = 2, /* the program has named another process, and the kernel keeps only one */
-};
-
 /* One place: the aligned 8 bytes of code that hold the jump to its stub, without and with the jump. */
 typedef struct mc_patch {
     uint64_t word_address, before, after;
@@ -53,6 +46,13 @@ typedef struct mc_counted_thread {
     uint64_t address; /* 0: a free row */
     uint64_t tid;     /* 0: the row is being filled in */
 } mc_counted_thread;
+
+/* Whether the rank lets the agent read its memory where the kernel wants to be told (Yama). */
+enum {
+    MC_READER_UNKNOWN = 0, /* no thread of it has come to the gate since */
+    MC_READER_ALLOWED = 1,
+    MC_READER_TAKEN = 2, /* the program has named another process, and the kernel keeps only one */
+};
 
 /* In a rank's segment. The agent changes the places only while none is patched. */
 typedef struct mc_counting {
