@@ -26,11 +26,13 @@ static unsigned pass_many(unsigned n)
     return count_passes(n);
 }
 
+enum { OTHER_CALL = 1, OTHER_SLEEP, OTHER_CODE, OTHER_READER };
+
 /* What a rank is told to do, and what came out. */
 typedef struct orders {
     volatile int n_runs, n_done, forks, stops, is_wrong, has_timer;
     volatile int is_ready;
-    volatile int calls, sleeps, differs, has_reader;
+    volatile int other;
 } orders;
 
 static orders *told;
@@ -41,20 +43,33 @@ static void pass_in_handler(int signal)
     told->is_wrong |= count_passes(7) != 21;
 }
 
+/* As another tool might do it: behind the counted word, and the program computes the same. */
+static void exchange_code(void)
+{
+    static const uint8_t minus_one[] = {0x83, 0xef, 0x01}, plus_minus_one[] = {0x83, 0xc7, 0xff};
+    uintptr_t begin = (uintptr_t)count_passes & ~(uintptr_t)4095;
+    const void *code = (const void *)(uintptr_t)counted_place;
+    uint8_t *at = memmem(code, 64, minus_one, sizeof minus_one), *back = memmem(code, 64, plus_minus_one, 3);
+    if ((!at && !back) || mprotect((void *)begin, 8192, PROT_READ | PROT_WRITE | PROT_EXEC) != 0)
+        _exit(4);
+    memcpy(at ? at : back, at ? plus_minus_one : minus_one, 3);
+    mprotect((void *)begin, 8192, PROT_READ | PROT_EXEC);
+}
+
 /* The rank's first thread. */
 static void do_otherwise(void)
 {
-    if (told->calls) {
-        mc_frame frame;
-        if (mc_enter(&frame, 0, told))
-            mc_leave(&frame, 0, 0);
-        told->calls = 0;
-    }
-    if (told->sleeps) {
-        uint64_t begin = mc_now_ns();
+    uint64_t begin = mc_now_ns();
+    mc_frame frame;
+    if (told->other == OTHER_CALL && mc_enter(&frame, 0, told))
+        mc_leave(&frame, 0, 0);
+    else if (told->other == OTHER_SLEEP)
         told->is_wrong |= poll(NULL, 0, SLEEP_MS) != 0 || mc_now_ns() - begin < SLEEP_MS * 1000000ull;
-        told->sleeps = 0;
-    }
+    else if (told->other == OTHER_CODE)
+        exchange_code();
+    else if (told->other == OTHER_READER)
+        prctl(PR_SET_PTRACER, getppid());
+    told->other = 0;
 }
 
 static void *obey_runs(void *data)
@@ -63,7 +78,7 @@ static void *obey_runs(void *data)
     (void)data;
     __atomic_fetch_add(&told->is_ready, 1, __ATOMIC_SEQ_CST);
     while (!told->stops) { /* it runs all the time, so that it is signalled */
-        if ((told->calls || told->sleeps) && getpid() == gettid())
+        if (told->other && getpid() == gettid())
             do_otherwise();
         if (n_seen == told->n_runs)
             continue;
@@ -90,27 +105,11 @@ static void fork_in_rank(uint64_t original)
     told->forks = 0;
 }
 
-/* As another tool might do it: behind the counted word, and the program computes the same. */
-static void change_code(void)
-{
-    static const uint8_t minus_one[] = {0x83, 0xef, 0x01}, plus_minus_one[] = {0x83, 0xc7, 0xff};
-    uintptr_t begin = (uintptr_t)count_passes & ~(uintptr_t)4095;
-    uint8_t *at = memmem((const void *)(uintptr_t)counted_place, 64, minus_one, sizeof minus_one);
-    if (!at || mprotect((void *)begin, 8192, PROT_READ | PROT_WRITE | PROT_EXEC) != 0)
-        _exit(4);
-    memcpy(at, plus_minus_one, sizeof plus_minus_one);
-    mprotect((void *)begin, 8192, PROT_READ | PROT_EXEC);
-}
-
 static void be_counted(int n_threads)
 {
     pthread_t threads[N_THREADS];
     uint64_t original = word_at_place();
     mc_identity identity = {"one", "one", "none", 0, 1, 0, 1, 1, MC_MODE_PRELOAD};
-    if (told->differs)
-        change_code();
-    if (told->has_reader)
-        prctl(PR_SET_PTRACER, getppid());
     if (mc_start(&identity) != MC_OK)
         _exit(3);
     for (int i = 1; i < n_threads; i++)
@@ -169,10 +168,8 @@ static void open_lab(lab *a, int n_threads)
     a->set.n = 1;
     a->set.places[0] = (mc_place){(uint64_t)(uintptr_t)counted_place - map->start + map->offset, 0};
     a->decoder = mc_decoder_new();
-    free(maps);
-    if (told->differs)
-        return;
     CHECK(mc_stubs_make(&a->set, a->decoder, &a->files, a->counts, &a->ranks) == MC_OK && a->set.n == 1);
+    free(maps);
 }
 
 static int change(lab *a, uint32_t request)

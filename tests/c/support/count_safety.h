@@ -7,6 +7,13 @@ static int is_patched(const lab *a)
     return mc_patching_is_patched(&a->ranks);
 }
 
+static void tell(int what)
+{
+    told->other = what;
+    WAIT_FOR(!told->other, 20);
+    CHECK(!told->other);
+}
+
 /* Nobody tells the rank any more to take its jumps back. It makes no MPI call. */
 static void test_lease(void)
 {
@@ -30,10 +37,10 @@ static void test_lease_asleep(void)
     lab a;
     open_lab(&a, 1);
     CHECK(insist_once(&a, MC_PATCH_INSTALL));
-    told->sleeps = 1;
+    told->other = OTHER_SLEEP;
     WAIT_FOR(!is_patched(&a), 20);
     CHECK(!is_patched(&a));
-    WAIT_FOR(!told->sleeps, 20);
+    WAIT_FOR(!told->other, 20);
     close_lab(&a);
 }
 
@@ -42,11 +49,9 @@ static void test_lease_in_call(void)
     lab a;
     open_lab(&a, 1);
     CHECK(insist(&a, MC_PATCH_INSTALL));
-    told->calls = 1;
-    WAIT_FOR(!told->calls, 20);
+    tell(OTHER_CALL);
     a.ranks.rows[0].segment->counting.lease_until_ns = 1; /* the timer comes later */
-    told->calls = 1;
-    WAIT_FOR(!told->calls, 20);
+    tell(OTHER_CALL);
     CHECK(!is_patched(&a));
     close_lab(&a);
 }
@@ -68,9 +73,13 @@ static void test_stopped(void)
 static void test_differs(void)
 {
     lab a;
-    told->differs = 1;
     open_lab(&a, 1);
-    CHECK(mc_stubs_make(&a.set, a.decoder, &a.files, a.counts, &a.ranks) != MC_OK && a.set.n == 0);
+    mc_place_set set = a.set;
+    tell(OTHER_CODE);
+    CHECK(mc_stubs_make(&set, a.decoder, &a.files, a.counts, &a.ranks) != MC_OK && set.n == 0);
+    tell(OTHER_CODE);
+    set = a.set;
+    CHECK(mc_stubs_make(&set, a.decoder, &a.files, a.counts, &a.ranks) == MC_OK && set.n == a.set.n);
     close_lab(&a);
 }
 
@@ -89,8 +98,8 @@ static void test_reader(void)
 static void test_reader_taken(void)
 {
     lab a;
-    told->has_reader = 1;
     open_lab(&a, 1);
+    tell(OTHER_READER);
     WAIT_FOR(mc_patching_ask_to_read(&a.ranks) != MC_READER_UNKNOWN, 20);
     CHECK(mc_patching_ask_to_read(&a.ranks) == MC_READER_TAKEN);
     close_lab(&a);
