@@ -52,7 +52,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     static mc_decoder *decoder;
     bytes input = {data, size};
-    uint64_t found[N_FOUND], base = (take(&input, 6) & ~UINT64_C(7)) + take(&input, 1) % 8;
+    uint64_t found[N_FOUND], base = (take(&input, 6) & ~UINT64_C(15)) + take(&input, 1) % 16;
     uint64_t from = base + take(&input, 1), stub = base + (uint64_t)(int64_t)(int32_t)take(&input, 4);
     size_t n = sizeof program - take(&input, 1) % sizeof program;
     uint8_t *code = malloc(n);

@@ -7,7 +7,7 @@
 #include <string.h>
 
 enum {
-    CODE_BYTES = 512,  /* read behind a sampled instruction */
+    CODE_BYTES = 512,  /* read around a sampled instruction */
     N_PER_SPOT = 8,    /* places taken of those that follow a sampled instruction */
     NEAR_BYTES = 2048, /* a loop with what it calls inline */
     BLOCK_BYTES = 512,
@@ -85,8 +85,9 @@ void mc_places_find(mc_places *places, mc_decoder *decoder, mc_program_files *fi
         const mc_spot *spot = &spots->rows[i];
         uint64_t found[N_PER_SPOT];
         const mc_object *object = mc_program_file(files, counts, (uint64_t)spot->i_path);
-        size_t n_bytes = object ? mc_object_read(object, spot->offset, code, sizeof code) : 0;
-        int n = n_bytes ? mc_replaceable(decoder, code, n_bytes, spot->offset, spot->offset, N_PER_SPOT, found) : 0;
+        uint64_t word = spot->offset - spot->offset % MC_WORD_BYTES;
+        size_t n_bytes = object ? mc_object_read(object, word, code, sizeof code) : 0;
+        int n = n_bytes ? mc_replaceable(decoder, code, n_bytes, word, spot->offset, N_PER_SPOT, found) : 0;
         /* Those that follow later may lie outside the innermost loop, and so be passed more rarely. */
         for (int j = 0; j < n; j++)
             propose(places, (uint64_t)spot->i_path, found[j], spot->n);
