@@ -1,6 +1,7 @@
 /* Code of other processes: a piece of a program with bytes of it replaced, in memory of exactly its size. */
 #include "fuzz.h"
 
+#include "agent/relocation/polling.h"
 #include "agent/relocation/relocate.h"
 #include "common/mpicoloc.h"
 
@@ -67,6 +68,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         expect(mc_relocate(decoder, code, n, base, found[i], found[i], -64, &patch) == MC_OK);
         check(&patch, code, base, found[i]);
     }
+    int is_polling = mc_polls(decoder, code, n, base, from);
+    expect(is_polling == 0 || is_polling == 1);
     for (uint64_t at = base - 1; at <= base + n; at++) {
         int is_first = mc_replaceable(decoder, code, n, base, at, 1, found) == 1 && found[0] == at;
         expect((mc_relocate(decoder, code, n, base, at, at, -64, &patch) == MC_OK) == is_first);

@@ -3,6 +3,7 @@
 static unsigned pass_many(unsigned n);
 #include "agent/count/patching.h"
 #include "agent/count/stubs.h"
+#include "agent/relocation/relocate.h"
 #include "../support/node.h"
 
 #include <pthread.h>
@@ -21,6 +22,12 @@ __asm__(".text\n\t.balign 64\n\t.globl count_passes\n\t.type count_passes,@funct
         "movl $1, %ecx\n\taddl %ecx, %eax\n\t.balign 16\n\t.skip 6, 0x90\n\t"
         ".globl straddling_place\nstraddling_place:\n\tmovl $2, %ecx\n\taddl %ecx, %eax\n\t"
         "subl $1, %edi\n\tjnz 1b\n\tret\n\t.balign 64\n\t.size count_passes,.-count_passes");
+
+/* Waits until a number is not 0, by an instruction that could be a place. It is never called. */
+extern const char before_waiting[], waiting_place[];
+__asm__(".text\n\t.balign 16\n\t.globl before_waiting\nbefore_waiting:\n\txorl %eax, %eax\n\t"
+        ".globl waiting_place\nwaiting_place:\n\tmovl 0x1000(%rdi), %eax\n\ttestl %eax, %eax\n\t"
+        "jz waiting_place\n\tret");
 
 static unsigned pass_many(unsigned n)
 {
@@ -258,6 +265,40 @@ static void test_unlike(void)
     close_lab(&a);
 }
 
+/* A loop that only waits is no place, neither where a sample lies in it nor behind one that leads to it. */
+static void test_waiting(void)
+{
+    mc_maps *maps = malloc(sizeof *maps);
+    mc_spots *spots = mc_spots_new();
+    mc_places *places = calloc(1, sizeof *places);
+    mc_counts *counts = calloc(1, sizeof *counts);
+    mc_program_files files = {0};
+    mc_decoder *decoder = mc_decoder_new();
+    mc_patch_code patch;
+    CHECK(mc_maps_read(maps, getpid()) == MC_OK);
+    const mc_map *map = mc_maps_find(maps, (uint64_t)(uintptr_t)waiting_place);
+    CHECK(map != NULL);
+    uint64_t to_offset = map->offset - map->start, waiting = (uint64_t)(uintptr_t)waiting_place;
+    snprintf(counts->paths[0], MC_TEXT_LEN, "%s", maps->paths[map->i_path]);
+    spots->n = 3;
+    spots->rows[0] = (mc_spot){waiting + to_offset, 9, 0};
+    spots->rows[1] = (mc_spot){(uint64_t)(uintptr_t)counted_place + to_offset, 5, 0};
+    spots->rows[2] = (mc_spot){(uint64_t)(uintptr_t)before_waiting + to_offset, 1, 0};
+    CHECK(mc_relocate(decoder, (const uint8_t *)before_waiting, 32, waiting - 2, waiting, waiting, 8, &patch) == MC_OK);
+    mc_places_drop_waiting(spots, decoder, &files, counts);
+    CHECK(spots->n == 2 && spots->rows[0].n == 5 && spots->rows[1].n == 1);
+    mc_places_find(places, decoder, &files, counts, spots);
+    CHECK(places->n > 0);
+    for (int i = 0; i < places->n; i++)
+        CHECK(places->rows[i].place.offset != waiting + to_offset);
+    mc_program_files_close(&files);
+    mc_decoder_free(decoder);
+    mc_spots_free(spots);
+    free(counts);
+    free(places);
+    free(maps);
+}
+
 static uint64_t n_counted(const mc_node *node)
 {
     uint64_t n = 0;
@@ -302,9 +343,9 @@ int main(int argc, char **argv)
     static const struct {
         const char *name;
         void (*run)(void);
-    } tests[] = {{"exact", test_exact},        {"threads", test_threads}, {"fork", test_fork},
-                 {"storm", test_storm},        {"unlike", test_unlike},   {"jobs", test_jobs},
-                 {"forbidden", test_forbidden}};
+    } tests[] = {{"exact", test_exact}, {"threads", test_threads},    {"fork", test_fork},
+                 {"storm", test_storm}, {"unlike", test_unlike},      {"waiting", test_waiting},
+                 {"jobs", test_jobs},   {"forbidden", test_forbidden}};
     alarm(TEST_LIMIT_S + 20);
     setenv("MPICOLOC_METER", "count", 1);
     told = mmap(NULL, sizeof *told, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);

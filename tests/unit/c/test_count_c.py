@@ -36,7 +36,7 @@ def _run(program, folder, scenario):
     assert not list(folder.iterdir())
 
 
-@pytest.mark.parametrize("scenario", ["exact", "threads", "fork", "unlike", "storm", "forbidden"])
+@pytest.mark.parametrize("scenario", ["exact", "threads", "fork", "unlike", "storm", "forbidden", "waiting"])
 def test_code_is_changed_and_put_back(program, tmp_path, scenario):
     _run(program, tmp_path, scenario)
 
