@@ -6,6 +6,7 @@
 enum {
     MC_N_PLACES = 64, /* counted at a time */
     MC_STUB_BYTES = 64,
+    MC_N_HALVES = 2,     /* of a word of code, 8 bytes each */
     MC_N_STUB_PAGES = 4, /* of one set of places: one near each loaded object */
     MC_STUB_PAGE_BYTES = 4096,
     MC_N_COUNTED_THREADS = 256, /* of a rank */
@@ -26,10 +27,10 @@ enum {
     MC_PATCH_FAILED = 6,   /* it could not, and has put back what it had written */
 };
 
-/* One place: the aligned 8 bytes of code that hold the jump to its stub, without and with the jump. */
+/* One place: the aligned 16 bytes of code that hold the jump to its stub, without and with the jump. */
 typedef struct mc_patch {
-    uint64_t word_address, before, after;
-    uint64_t stub_address;
+    uint64_t word_address, stub_address;
+    uint64_t before[MC_N_HALVES], after[MC_N_HALVES];
     uint8_t stub[MC_STUB_BYTES];
 } mc_patch;
 

@@ -8,6 +8,7 @@
 
 #ifdef __x86_64__
 
+#include <emmintrin.h>
 #include <errno.h>
 #include <limits.h>
 #include <linux/futex.h>
@@ -22,12 +23,13 @@
 #include <unistd.h>
 
 enum { MC_N_PAGES_MAX = 1024, N_YIELDS_MAX = 100000 };
+enum { WORD_BYTES = MC_N_HALVES * sizeof(uint64_t) };
 enum { PAGE_BYTES = MC_STUB_PAGE_BYTES, CODE = PROT_READ | PROT_EXEC, ALL_RIGHTS = CODE | PROT_WRITE };
 
 static const uint64_t STAND_MAX_NS = 5000000, SPIN_NS = 30000, AT_IT_NS = 10000000;
 
 typedef struct jump {
-    uint64_t address, before, after;
+    uint64_t address, before[MC_N_HALVES], after[MC_N_HALVES];
 } jump;
 
 /* A copy that a forked child has too. */
@@ -63,13 +65,28 @@ static void synchronise_cores(void)
     syscall(SYS_membarrier, MEMBARRIER_CMD_PRIVATE_EXPEDITED_SYNC_CORE, 0, 0);
 }
 
-/* One aligned store: a thread that wakes up meanwhile executes the old instruction or the new one. */
-static int exchange_word(uint64_t address, uint64_t expected, uint64_t wanted)
+/* Processors with AVX make it one store that nobody sees half of. */
+static int store_whole(uint64_t address, const uint64_t wanted[])
 {
-    uint64_t *word = (uint64_t *)address;
-    if (__atomic_load_n(word, __ATOMIC_RELAXED) != expected)
+    __m128i both = _mm_set_epi64x((long long)wanted[1], (long long)wanted[0]);
+    if (!__builtin_cpu_supports("avx"))
         return 0;
-    __atomic_store_n(word, wanted, __ATOMIC_RELEASE);
+    __asm__ volatile("movdqa %0, (%1)" : : "x"(both), "r"(address) : "memory");
+    return 1;
+}
+
+/* One aligned store, no wider than needed: a thread that wakes up meanwhile executes the old instruction or the new
+   one. */
+static int exchange_word(uint64_t address, const uint64_t expected[], const uint64_t wanted[])
+{
+    uint64_t *halves = (uint64_t *)address;
+    int i = expected[0] == wanted[0]; /* the half that changes */
+    if (__atomic_load_n(&halves[0], __ATOMIC_RELAXED) != expected[0] ||
+        __atomic_load_n(&halves[1], __ATOMIC_RELAXED) != expected[1])
+        return 0;
+    if (expected[!i] != wanted[!i])
+        return store_whole(address, wanted);
+    __atomic_store_n(&halves[i], wanted[i], __ATOMIC_RELEASE);
     return 1;
 }
 
@@ -79,12 +96,12 @@ static int give_rights(uint64_t page, int rights)
 }
 
 /* Without a fault where nothing is mapped any more: the object may have been unloaded. */
-static int word_is(uint64_t address, uint64_t expected)
+static int word_is(uint64_t address, const uint64_t expected[])
 {
-    uint64_t word;
-    struct iovec local = {&word, sizeof word}, remote = {(void *)address, sizeof word};
+    uint64_t word[MC_N_HALVES];
+    struct iovec local = {word, sizeof word}, remote = {(void *)address, sizeof word};
     return process_vm_readv((pid_t)syscall(SYS_getpid), &local, 1, &remote, 1, 0) == (ssize_t)sizeof word &&
-           word == expected;
+           memcmp(word, expected, sizeof word) == 0;
 }
 
 /* Rights change only on pages that hold a jump of ours: another object may be there by now. */
@@ -117,14 +134,17 @@ static int is_own_page(uint64_t page)
 static int write_jump(const mc_patch *patch)
 {
     uint64_t page = page_of(patch->word_address);
-    if (!is_own_page(page_of(patch->stub_address)) || !word_is(patch->word_address, patch->before) ||
-        !give_rights(page, ALL_RIGHTS))
+    if (patch->word_address % WORD_BYTES || !is_own_page(page_of(patch->stub_address)) ||
+        !word_is(patch->word_address, patch->before) || !give_rights(page, ALL_RIGHTS))
         return 0;
     if (!exchange_word(patch->word_address, patch->before, patch->after)) {
         give_rights(page, CODE);
         return 0;
     }
-    jumps[n_jumps++] = (jump){patch->word_address, patch->before, patch->after};
+    jump *made = &jumps[n_jumps++];
+    made->address = patch->word_address;
+    memcpy(made->before, patch->before, sizeof made->before);
+    memcpy(made->after, patch->after, sizeof made->after);
     return 1;
 }
 

@@ -1,13 +1,16 @@
 #define _GNU_SOURCE
 #include "agent/count/places.h"
 
+#include "agent/relocation/polling.h"
 #include "agent/relocation/relocate.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 enum {
-    CODE_BYTES = 512,  /* read behind a sampled instruction */
+    BEFORE_BYTES = 256, /* read before and behind a sampled instruction */
+    BEHIND_BYTES = 512,
+    N_LOOKED_AT = 256, /* of the most frequent samples: the others weigh little */
     N_PER_SPOT = 8,    /* places taken of those that follow a sampled instruction */
     NEAR_BYTES = 2048, /* a loop with what it calls inline */
     BLOCK_BYTES = 512,
@@ -89,23 +92,52 @@ static int by_samples(const void *a, const void *b)
     return (n_a < n_b) - (n_a > n_b);
 }
 
-/* Offsets serve as addresses: both have the same place in a page, and so in a word. */
+/* Code around a sample. Offsets serve as addresses: both have the same place in a page, and so in a word. */
+typedef struct surroundings {
+    uint8_t code[BEFORE_BYTES + BEHIND_BYTES];
+    size_t n;
+    uint64_t base;
+} surroundings;
+
+static void read_around(surroundings *around, mc_program_files *files, const mc_counts *counts, const mc_spot *spot)
+{
+    const mc_object *object = mc_program_file(files, counts, (uint64_t)spot->i_path);
+    around->base = spot->offset > BEFORE_BYTES ? spot->offset - BEFORE_BYTES : 0;
+    around->n = object ? mc_object_read(object, around->base, around->code, sizeof around->code) : 0;
+}
+
 void mc_places_find(mc_places *places, mc_decoder *decoder, mc_program_files *files, const mc_counts *counts,
                     const mc_spots *spots)
 {
-    uint8_t code[CODE_BYTES];
+    surroundings around;
     places->n = 0;
     for (int i = 0; i < spots->n && places->n < MC_N_CANDIDATE_PLACES; i++) {
         const mc_spot *spot = &spots->rows[i];
         uint64_t found[N_PER_SPOT];
-        const mc_object *object = mc_program_file(files, counts, (uint64_t)spot->i_path);
-        size_t n_bytes = object ? mc_object_read(object, spot->offset, code, sizeof code) : 0;
-        int n = n_bytes ? mc_replaceable(decoder, code, n_bytes, spot->offset, spot->offset, N_PER_SPOT, found) : 0;
+        read_around(&around, files, counts, spot);
+        int n = mc_replaceable(decoder, around.code, around.n, around.base, spot->offset, N_PER_SPOT, found);
         /* Those that follow later may lie outside the innermost loop, and so be passed more rarely. */
         for (int j = 0; j < n; j++)
-            propose(places, (uint64_t)spot->i_path, found[j], spot->n);
+            if (!mc_polls(decoder, around.code, around.n, around.base, found[j]))
+                propose(places, (uint64_t)spot->i_path, found[j], spot->n);
     }
     qsort(places->rows, (size_t)places->n, sizeof *places->rows, by_samples);
+}
+
+void mc_places_drop_waiting(mc_spots *spots, mc_decoder *decoder, mc_program_files *files, const mc_counts *counts)
+{
+    surroundings around;
+    int n = 0;
+    for (int i = 0; i < spots->n; i++) {
+        int is_waiting = 0;
+        if (i < N_LOOKED_AT) {
+            read_around(&around, files, counts, &spots->rows[i]);
+            is_waiting = mc_polls(decoder, around.code, around.n, around.base, spots->rows[i].offset);
+        }
+        if (!is_waiting)
+            spots->rows[n++] = spots->rows[i];
+    }
+    spots->n = n;
 }
 
 int mc_places_untried(const mc_places *places, mc_place_set *set)

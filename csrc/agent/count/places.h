@@ -30,6 +30,8 @@ typedef struct mc_places {
     mc_candidate_place rows[MC_N_CANDIDATE_PLACES]; /* the best first */
 } mc_places;
 
+/* Take out the samples of loops that only wait: passing through them is no progress. */
+void mc_places_drop_waiting(mc_spots *spots, mc_decoder *decoder, mc_program_files *files, const mc_counts *counts);
 /* Places that may be replaced, from samples. */
 void mc_places_find(mc_places *places, mc_decoder *decoder, mc_program_files *files, const mc_counts *counts,
                     const mc_spots *spots);

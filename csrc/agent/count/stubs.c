@@ -63,14 +63,15 @@ static int make_one(stubs *all, const mc_place *place, mc_decoder *decoder, cons
 {
     uint8_t code[CODE_BYTES] = {0};
     mc_patch_code made;
-    uint64_t word = place->offset & ~(uint64_t)7, address = mc_maps_address(&all->maps, path, place->offset);
+    uint64_t word = place->offset - place->offset % MC_WORD_BYTES,
+             address = mc_maps_address(&all->maps, path, place->offset);
     size_t n = object && address ? mc_object_read(object, word, code, sizeof code) : 0;
     uint64_t stub = n ? new_stub(all, address) : 0, base = address - (place->offset - word);
     if (!stub || mc_relocate(decoder, code, n, base, address, stub, (int32_t)counter_offset, &made) != MC_OK)
         return 0;
     *patch = (mc_patch){.word_address = made.word_address, .stub_address = stub};
-    memcpy(&patch->before, made.before, sizeof made.before);
-    memcpy(&patch->after, made.after, sizeof made.after);
+    memcpy(patch->before, made.before, sizeof made.before);
+    memcpy(patch->after, made.after, sizeof made.after);
     memcpy(patch->stub, made.stub, made.n_stub);
     return 1;
 }
@@ -100,7 +101,7 @@ static void refuse_neighbours(const mc_place_set *set, int is_refused[])
     for (uint64_t i = 0; i < set->n; i++)
         for (uint64_t j = 0; j < i; j++)
             is_refused[i] |= set->places[i].i_path == set->places[j].i_path &&
-                             set->places[i].offset / 8 == set->places[j].offset / 8;
+                             set->places[i].offset / MC_WORD_BYTES == set->places[j].offset / MC_WORD_BYTES;
 }
 
 static int remove_refused(mc_place_set *set, const int is_refused[])

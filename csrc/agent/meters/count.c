@@ -209,6 +209,7 @@ static void look_at_samples(mc_count_meter *count, uint64_t now)
 {
     mc_counts *counts = &count->node->counts;
     mc_spots_end(count->spots, counts);
+    mc_places_drop_waiting(count->spots, count->decoder, &count->files, counts);
     int i_known = known_set(count);
     if (i_known == count->i_set && i_known >= 0) {
         end_search(count, 1, now);

@@ -5,6 +5,7 @@ static unsigned pass_many(unsigned n);
 #include "agent/count/patching.h"
 #include "agent/count/stubs.h"
 #include "agent/meters/count.h"
+#include "agent/relocation/relocate.h"
 #include "../support/node.h"
 
 #include <poll.h>
@@ -14,12 +15,22 @@ static unsigned pass_many(unsigned n);
 
 enum { N_THREADS = 3, N_PASSES = 200000, N_CHANGES = 200, LIMIT_NS = 2000000000, SLEEP_MS = 3000 };
 
-/* Adds n times: the instruction in the middle is the counted place. */
+enum { N_CODE = 64 };
+
+/* Adds n times. Of the two counted places one lies in 8 aligned bytes, the other only in 16. */
 unsigned count_passes(unsigned n);
-extern const char counted_place[];
+extern const char counted_place[], straddling_place[];
 __asm__(".text\n\t.balign 64\n\t.globl count_passes\n\t.type count_passes,@function\ncount_passes:\n\t"
         "xorl %eax, %eax\n\t.balign 8\n1:\tnop\n\t.globl counted_place\ncounted_place:\n\t"
-        "movl $3, %ecx\n\taddl %ecx, %eax\n\tsubl $1, %edi\n\tjnz 1b\n\tret\n\t.size count_passes,.-count_passes");
+        "movl $1, %ecx\n\taddl %ecx, %eax\n\t.balign 16\n\t.skip 6, 0x90\n\t"
+        ".globl straddling_place\nstraddling_place:\n\tmovl $2, %ecx\n\taddl %ecx, %eax\n\t"
+        "subl $1, %edi\n\tjnz 1b\n\tret\n\t.balign 64\n\t.size count_passes,.-count_passes");
+
+/* Waits until a number is not 0, by an instruction that could be a place. It is never called. */
+extern const char before_waiting[], waiting_place[];
+__asm__(".text\n\t.balign 16\n\t.globl before_waiting\nbefore_waiting:\n\txorl %eax, %eax\n\t"
+        ".globl waiting_place\nwaiting_place:\n\tmovl 0x1000(%rdi), %eax\n\ttestl %eax, %eax\n\t"
+        "jz waiting_place\n\tret");
 
 static unsigned pass_many(unsigned n)
 {
@@ -89,17 +100,19 @@ static void *obey_runs(void *data)
     return NULL;
 }
 
-static uint64_t word_at_place(void)
+static uint8_t original[N_CODE];
+
+static int is_original(void)
 {
-    return *(const volatile uint64_t *)((uintptr_t)counted_place & ~(uintptr_t)7);
+    return memcmp((const void *)(uintptr_t)count_passes, original, sizeof original) == 0;
 }
 
-static void fork_in_rank(uint64_t original)
+static void fork_in_rank(void)
 {
     int status = -1;
     pid_t pid = fork();
     if (pid == 0)
-        _exit(word_at_place() == original && count_passes(10) == 30 ? 0 : 1);
+        _exit(is_original() && count_passes(10) == 30 ? 0 : 1);
     waitpid(pid, &status, 0);
     told->is_wrong |= status != 0;
     told->forks = 0;
@@ -108,8 +121,8 @@ static void fork_in_rank(uint64_t original)
 static void be_counted(int n_threads)
 {
     pthread_t threads[N_THREADS];
-    uint64_t original = word_at_place();
     mc_identity identity = {"one", "one", "none", 0, 1, 0, 1, 1, MC_MODE_PRELOAD};
+    memcpy(original, (const void *)(uintptr_t)count_passes, sizeof original);
     if (mc_start(&identity) != MC_OK)
         _exit(3);
     for (int i = 1; i < n_threads; i++)
@@ -125,7 +138,7 @@ static void be_counted(int n_threads)
         told->is_ready = 1;
         while (told->forks != 2)
             ;
-        fork_in_rank(original);
+        fork_in_rank();
         while (!told->stops)
             ;
     }
@@ -133,7 +146,7 @@ static void be_counted(int n_threads)
         pthread_join(threads[i], NULL);
     signal(SIGALRM, SIG_IGN);
     mc_stop(MC_RANK_FINALIZING);
-    told->is_wrong |= word_at_place() != original;
+    told->is_wrong |= !is_original();
     _exit(0);
 }
 
@@ -165,10 +178,12 @@ static void open_lab(lab *a, int n_threads)
     const mc_map *map = mc_maps_find(maps, (uint64_t)(uintptr_t)counted_place);
     CHECK(map != NULL);
     snprintf(a->counts->paths[0], MC_TEXT_LEN, "%s", maps->paths[map->i_path]);
-    a->set.n = 1;
-    a->set.places[0] = (mc_place){(uint64_t)(uintptr_t)counted_place - map->start + map->offset, 0};
+    uint64_t to_offset = map->offset - map->start, n_places = __builtin_cpu_supports("avx") ? 2 : 1;
+    a->set.n = 2;
+    a->set.places[0] = (mc_place){(uint64_t)(uintptr_t)counted_place + to_offset, 0};
+    a->set.places[1] = (mc_place){(uint64_t)(uintptr_t)straddling_place + to_offset, 0};
     a->decoder = mc_decoder_new();
-    CHECK(mc_stubs_make(&a->set, a->decoder, &a->files, a->counts, &a->ranks) == MC_OK && a->set.n == 1);
+    CHECK(mc_stubs_make(&a->set, a->decoder, &a->files, a->counts, &a->ranks) == MC_OK && a->set.n == n_places);
     free(maps);
 }
 
@@ -225,6 +240,7 @@ static uint64_t run_once(lab *a, int n_threads)
     mc_snapshot_between(&begin, &end, sums);
     mc_snapshot_free(&begin);
     mc_snapshot_free(&end);
+    CHECK(a->set.n == 1 || sums[1] == sums[0]);
     return sums[0];
 }
 
@@ -287,11 +303,45 @@ static void test_unlike(void)
 {
     lab a;
     open_lab(&a, 1);
-    a.ranks.rows[0].segment->counting.patches[0].before ^= 1;
+    a.ranks.rows[0].segment->counting.patches[0].before[0] ^= 1;
     CHECK(!change(&a, MC_PATCH_INSTALL) && !mc_patching_is_patched(&a.ranks));
     CHECK(a.ranks.rows[0].segment->counting.request == MC_PATCH_FAILED);
     CHECK(run_once(&a, 1) == 0);
     close_lab(&a);
+}
+
+/* A loop that only waits is no place, neither where a sample lies in it nor behind one that leads to it. */
+static void test_waiting(void)
+{
+    mc_maps *maps = malloc(sizeof *maps);
+    mc_spots *spots = mc_spots_new();
+    mc_places *places = calloc(1, sizeof *places);
+    mc_counts *counts = calloc(1, sizeof *counts);
+    mc_program_files files = {0};
+    mc_decoder *decoder = mc_decoder_new();
+    mc_patch_code patch;
+    CHECK(mc_maps_read(maps, getpid()) == MC_OK);
+    const mc_map *map = mc_maps_find(maps, (uint64_t)(uintptr_t)waiting_place);
+    CHECK(map != NULL);
+    uint64_t to_offset = map->offset - map->start, waiting = (uint64_t)(uintptr_t)waiting_place;
+    snprintf(counts->paths[0], MC_TEXT_LEN, "%s", maps->paths[map->i_path]);
+    spots->n = 3;
+    spots->rows[0] = (mc_spot){waiting + to_offset, 9, 0};
+    spots->rows[1] = (mc_spot){(uint64_t)(uintptr_t)counted_place + to_offset, 5, 0};
+    spots->rows[2] = (mc_spot){(uint64_t)(uintptr_t)before_waiting + to_offset, 1, 0};
+    CHECK(mc_relocate(decoder, (const uint8_t *)before_waiting, 32, waiting - 2, waiting, waiting, 8, &patch) == MC_OK);
+    mc_places_drop_waiting(spots, decoder, &files, counts);
+    CHECK(spots->n == 2 && spots->rows[0].n == 5 && spots->rows[1].n == 1);
+    mc_places_find(places, decoder, &files, counts, spots);
+    CHECK(places->n > 0);
+    for (int i = 0; i < places->n; i++)
+        CHECK(places->rows[i].place.offset != waiting + to_offset);
+    mc_program_files_close(&files);
+    mc_decoder_free(decoder);
+    mc_spots_free(spots);
+    free(counts);
+    free(places);
+    free(maps);
 }
 
 #include "../support/count_safety.h"
@@ -357,6 +407,7 @@ int main(int argc, char **argv)
         {"busy", test_busy},
         {"hot", test_hot},
         {"thin", test_thin},
+        {"waiting", test_waiting},
         {"jobs", test_jobs},
         {"forbidden", test_forbidden},
     };

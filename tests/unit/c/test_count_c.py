@@ -36,7 +36,7 @@ def _run(program, folder, *words):
     assert not list(folder.iterdir())
 
 
-@pytest.mark.parametrize("scenario", ["exact", "threads", "fork", "unlike", "storm", "forbidden", "stopped"])
+@pytest.mark.parametrize("scenario", ["exact", "threads", "fork", "unlike", "storm", "forbidden", "stopped", "waiting"])
 def test_code_is_changed_and_put_back(program, tmp_path, scenario):
     _run(program, tmp_path, scenario)
 
