@@ -1,10 +1,11 @@
 """Whether a run's exit code and output are those of bare runs, apart from what differs among bare runs too.
 
 The rule. A file that is as in a bare run is right; else it is compared line by line. Dates, times of day
-and process ids are masked by their form (`UNSTABLE`). Lines are alike if they are equal without their numbers;
-the sequence of lines must be that of a bare run. A number is masked if it differs among bare runs: in lines
-with words, in all lines of the same words; in lines without, on that line only. All else must be equal to the
-letter. Of files that are no text: the bytes that differ among bare runs, or all if their length does.
+and process ids are masked by their form (`UNSTABLE`). Lines are alike if they are equal without their
+numbers; the sequence of lines must be that of a bare run. A number is masked if it differs among bare
+runs: in lines with words, in all lines of the same words; in lines without, on that line only. All else
+must be equal to the letter. Of files that are no text: the bytes that differ among bare runs, or all if
+their length does.
 """
 
 import collections

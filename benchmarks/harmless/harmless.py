@@ -36,7 +36,9 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "toggled"))
 
 import accuracy
 import harmless_programs
+import harmless_tables
 import programs
+import tables
 import toggled_programs
 from comparison import Outcome, Reference
 
@@ -45,7 +47,6 @@ from mpicoloc.errors import MpicolocError
 from mpicoloc.launch import paths
 from mpicoloc.profile import hdf5
 
-RESULTS = Path(__file__).resolve().parents[1] / "results" / "harmless.json"
 N_BARE, N_MORE, LIMIT_S, OWN = 4, 6, 150.0, b"mpicoloc: "
 MODES = ("change", "change", "change", "stay")
 SPINNER = "while True: pass"
@@ -131,7 +132,9 @@ class Bench:
         mode, folder = MODES[i % len(MODES)], self.work / "counted" / name / str(i)
         profile = self.work / f"{name}.h5"
         profile.unlink(missing_ok=True)
+        begin_s = time.monotonic()
         outcome = self.run_once(name, folder, subject, counted_environment(subject, mode, profile))
+        took = f"{time.monotonic() - begin_s:.1f} s"
         outcome = without_own_lines(outcome)
         differences = self.compare(name, outcome)
         counted = counts_of(profile)
@@ -141,7 +144,9 @@ class Bench:
                 row["differences"].append({"mode": mode, "run": i, "what": differences, "counted": counted})
             self.write()
         told = "; ".join(differences)[:600] or "as bare"
-        progress(f"{name} {i} {mode}: {counted['changes']} changes, {counted['passes']:.3g} passes: {told}")
+        progress(
+            f"{name} {i} {mode}: {took}, {counted['changes']} changes, {counted['passes']:.3g} passes: {told}"
+        )
         if not differences:
             shutil.rmtree(folder)
 
@@ -239,22 +244,6 @@ def progress(text):
     print(f"  {datetime.datetime.now():%H:%M:%S} {text}", file=sys.stderr, flush=True)
 
 
-def table(found):
-    """Markdown: a line for each program."""
-    lines = ["| program | | runs | changes of code | passes | lines masked | runs that differ |",
-             "| --- | --- | --- | --- | --- | --- | --- |"]  # fmt: skip
-    for name, row in found.items():
-        n_runs = sum(row["runs"].values())
-        masked = f"{row.get('masked_lines', 0)} of {row.get('lines', 0)}"
-        lines.append(f"| {name} | {row['what']} | {n_runs} | {row['changes']:,} | {row['passes']:.2g} "
-                     f"| {masked} | {len(row['differences'])} |")  # fmt: skip
-    rows = found.values()
-    lines.append(f"| all | | {sum(sum(row['runs'].values()) for row in rows)} "
-                 f"| {sum(row['changes'] for row in rows):,} | {sum(row['passes'] for row in rows):.2g} | "
-                 f"| {sum(len(row['differences']) for row in rows)} |")  # fmt: skip
-    return "\n".join(lines)
-
-
 def arguments():
     text = __doc__.format(N_MORE=N_MORE, packages=toggled_programs.PACKAGES)
     parser = argparse.ArgumentParser(description=text, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -263,7 +252,7 @@ def arguments():
     parser.add_argument("--only", default=",".join(harmless_programs.SUBJECTS), help="programs, with commas")
     parser.add_argument("--at-once", type=int, default=2, help="runs at a time (default 2)")
     parser.add_argument("--resume", action="store_true", help="add to the results in --out")
-    parser.add_argument("--publish", action="store_true", help=f"write {RESULTS.name} into results/")
+    parser.add_argument("--publish", action="store_true", help="write results/harmless.json and the page")
     parser.add_argument("--work", type=Path, default=Path("/tmp/mpicoloc-harmless"), help="folder for runs")
     parser.add_argument("--out", type=Path, help="results, default in the work folder")
     args = parser.parse_args()
@@ -280,9 +269,9 @@ def main():
         for worker in [pool.submit(bench.go_on) for _ in range(args.at_once)]:
             worker.result()
     bench.write()
-    print(table(bench.found))
+    print(tables.markdown(harmless_tables.of(bench.found)))
     if args.publish:
-        shutil.copy(args.out, RESULTS)
+        harmless_tables.publish(json.loads(args.out.read_text()))
     return any(row["differences"] for row in bench.found.values())
 
 
