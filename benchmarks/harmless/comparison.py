@@ -3,9 +3,10 @@
 The rule. A file that is as in a bare run is right; else it is compared line by line. Dates, times of day
 and process ids are masked by their form (`UNSTABLE`). Lines are alike if they are equal without their
 numbers; the sequence of lines must be that of a bare run. A number is masked if it differs among bare
-runs: in lines with words, in all lines of the same words; in lines without, on that line only. All else
-must be equal to the letter. Of files that are no text: the bytes that differ among bare runs, or all if
-their length does.
+runs: in lines with words, in all lines of the same words; in lines without, on that line only; and in
+lines that `harmless_programs.py` names for a program: times that are rounded so much that bare runs may
+agree. All else must be equal to the letter. Of files that are no text: the bytes that differ among bare
+runs, or all if their length does.
 """
 
 import collections
@@ -44,8 +45,9 @@ def text_of(data):
         return None
 
 
-def stable(line):
-    """A line without what has the form of a date, a time of day or a process id."""
+def stable(line, times=""):
+    """A line without what has the form of a date, a time of day or a process id, and without `times`."""
+    line = NUMBER.sub("<number>", line) if times and re.search(times, line) else line
     for pattern, word in UNSTABLE:
         line = pattern.sub(word, line)
     return line
@@ -107,8 +109,9 @@ def _unlike_lines(bare, lines):
 
 @dataclass
 class Reference:
-    """Bare runs of a program."""
+    """Bare runs of a program; `times` matches lines whose numbers are rounded times."""
 
+    times: str = ""
     outcomes: list[Outcome] = field(default_factory=list)
 
     def __post_init__(self):
@@ -140,13 +143,16 @@ class Reference:
             return []
         if text_of(data) is None or any(text_of(version) is None for version in versions):
             return _of_bytes(data, sorted(versions))
-        return self._mask(name, bare).differences(_lines(data))
+        return self._mask(name, bare).differences(self._lines(data))
+
+    def _lines(self, data):
+        return [stable(line, self.times) for line in text_of(data).splitlines(keepends=True)]
 
     def _mask(self, name, bare):
         if name not in self._masks:
             mask = TextMask()
             for one in bare:
-                mask.learn(_lines(one.files[name]))
+                mask.learn(self._lines(one.files[name]))
             self._masks[name] = mask
         return self._masks[name]
 
@@ -161,10 +167,6 @@ class Reference:
             n_all += len(mask.runs[0])
             n_masked += sum(bool(mask.numbers.get(_key(i, line))) for i, line in enumerate(mask.runs[0]))
         return n_masked, n_all
-
-
-def _lines(data):
-    return [stable(line) for line in text_of(data).splitlines(keepends=True)]
 
 
 def _of_bytes(data, versions):

@@ -67,7 +67,7 @@ class Bench:
         """Input and bare runs of a program, once; programs that are not installed stay out."""
         launcher = programs.Launcher.find("mpirun.openmpi", programs.processors(2))
         subject = harmless_programs.SUBJECTS[name](launcher, self.work / f"prepare-{name}")
-        reference = Reference()
+        reference = Reference(subject.times)
         for i in range(N_BARE):
             reference.learn(self.run_bare(name, subject, i))
         with self.lock:
@@ -220,7 +220,8 @@ def counts_of(profile):
         time.sleep(0.1)
     if not profile.exists():
         return none
-    text = hdf5.read(profile).tables["nodes"]["meter_reason"][0].decode()
+    nodes = hdf5.read(profile).tables["nodes"]
+    text = nodes["meter_reason"][0].decode() if len(nodes) else ""
     profile.unlink()
     numbers = [int(word) for word in text.split() if word.isdigit()]
     if not text.startswith("counted always") or len(numbers) != 4:

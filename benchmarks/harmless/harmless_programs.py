@@ -22,7 +22,7 @@ FORTRAN_FLAGS = ("-fopenmp",)
 class Subject:
     """A program of which no run may differ from bare ones.
 
-    `what`: language, and what it stands for. `family`: the MPI it needs.
+    `what`: language, and what it stands for. `family`: the MPI it needs. `times`: lines of rounded times.
     """
 
     program: programs.Program
@@ -30,12 +30,13 @@ class Subject:
     n_ranks: int = 1
     n_threads: int = 1
     family: str = "openmpi"
+    times: str = ""
 
 
-def _toggled(name, n, what, n_ranks=1, n_threads=1):
+def _toggled(name, n, what, n_ranks=1, n_threads=1, times=""):
     def prepare(launcher, folder):
         program = toggled_programs.PREPARE[name](launcher, folder).make(n)
-        return Subject(program, what, n_ranks, n_threads)
+        return Subject(program, what, n_ranks, n_threads, times=times)
 
     return prepare
 
@@ -119,12 +120,12 @@ SUBJECTS = {
     "lmp_omp": _lammps_threads,
     "hpcc": _hpcc,
     "pw": _toggled("pw", 2, "Fortran"),
-    "nwchem": _toggled("nwchem", 1, "Fortran, Global Arrays"),
+    "nwchem": _toggled("nwchem", 1, "Fortran, Global Arrays", times=r"^ +Time |cpu:"),
     "cp2k": _toggled("cp2k", 2, "Fortran, OpenMP", 1, 2),
     "gromacs": _gromacs,
     "abinit": _toggled("abinit", 2, "Fortran"),
     "meep": _toggled("meep", 60, "C++, Guile"),
-    "liggghts": _toggled("liggghts", 6, "C++"),
+    "liggghts": _toggled("liggghts", 20, "C++"),
     "heat2d": _toggled("heat2d", 60, "C", 2),
     "nbody": _toggled("nbody", 200, "C", 2),
     "arrays": _script("arrays", "Python: NumPy, SciPy, OpenBLAS"),

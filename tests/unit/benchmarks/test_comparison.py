@@ -74,3 +74,10 @@ def test_bytes_that_never_differ_must_not():
     assert differences(found, b"\0ab3") == []
     assert len(differences(found, b"\0xb1")) == 1
     assert len(differences(found, b"\0ab")) == 1
+
+
+def test_lines_of_rounded_times_have_no_numbers():
+    found = Reference("^ +Time ")
+    found.learn(Outcome(0, {"stdout": b" Time of it 0.1\nEnergy 1\n"}))
+    assert differences(found, " Time of it 0.2\nEnergy 1\n") == []
+    assert len(differences(found, " Time of it 0.2\nEnergy 2\n")) == 1

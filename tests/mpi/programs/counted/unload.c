@@ -23,7 +23,7 @@ int main(int argc, char **argv)
 {
     uint64_t sum = 1;
     MPI_Init(&argc, &argv);
-    for (int i = 0; argc > 2 && i < 400; i++)
+    for (int i = 0; argc > 2 && i < 200; i++)
         sum = scramble(use(argv[1 + i % 2], sum, 60 + i % 7 * 60), 2000);
     printf("sum %llu\n", (unsigned long long)sum);
     MPI_Finalize();
