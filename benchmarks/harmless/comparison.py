@@ -5,8 +5,8 @@ and process ids are masked by their form (`UNSTABLE`). Lines are alike if they a
 numbers; the sequence of lines must be that of a bare run. A number is masked if it differs among bare
 runs: in lines with words, in all lines of the same words; in lines without, on that line only; and in
 lines that `harmless_programs.py` names for a program: times that are rounded so much that bare runs may
-agree. All else must be equal to the letter. Of files that are no text: the bytes that differ among bare
-runs, or all if their length does.
+agree. All else must be equal to the letter. Of files that are no text: dates as ctime writes them, and
+the bytes that differ among bare runs, or all if their length does.
 """
 
 import collections
@@ -20,9 +20,10 @@ UNSTABLE = (
     (re.compile(rf"(?i)\b(?:{_DAY},? +)?(?:\d+ *)?\b(?:{_MONTHS})[a-z]*\b[ .,]*(?:\d+)?"), "<date>"),
     (re.compile(rf"(?i)\b{_DAY}\b"), "<date>"),
     (re.compile(r"\b\d{4}-\d\d-\d\d\b|\b\d\d/\d\d/\d{4}\b"), "<date>"),
-    (re.compile(r"\b\d?\d: ?\d\d(?:: ?\d\d(?:\.\d+)?)?\b"), "<time>"),
+    (re.compile(r"\b\d?\d: ?\d?\d(?:: ?\d?\d(?:\.\d+)?)?\b"), "<time>"),
     (re.compile(r"(?i)\b(?:pid|process id)[ =:]*\d+"), "<pid>"),
 )  # fmt: skip
+CTIME = re.compile(rb"[A-Z][a-z]{2} [A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d \d{4}")
 N_DIFFERENCES_MAX = 20
 """Lines of a file that are told."""
 
@@ -170,6 +171,7 @@ class Reference:
 
 
 def _of_bytes(data, versions):
+    data, *versions = (CTIME.sub(lambda found: b"?" * len(found[0]), each) for each in (data, *versions))
     if len({len(version) for version in versions}) > 1:
         return []
     if len(data) != len(versions[0]):

@@ -80,7 +80,8 @@ static void sample(mc_count_meter *count, uint64_t now)
 static void draw_set(mc_count_meter *count, mc_place_set *set)
 {
     mc_places *places = count->places;
-    uint64_t n_wanted = stays() ? MC_N_PLACES : 1 + draw(&count->always, MC_N_PLACES);
+    uint64_t n_most = mc_min(MC_N_PLACES, (uint64_t)places->n),
+             n_wanted = stays() ? n_most : 1 + draw(&count->always, n_most);
     for (int i = 0; i < places->n; i++) {
         int j = i + (int)draw(&count->always, (uint64_t)(places->n - i));
         mc_candidate_place swapped = places->rows[i];

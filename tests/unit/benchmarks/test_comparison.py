@@ -74,6 +74,9 @@ def test_bytes_that_never_differ_must_not():
     assert differences(found, b"\0ab3") == []
     assert len(differences(found, b"\0xb1")) == 1
     assert len(differences(found, b"\0ab")) == 1
+    dated = reference(b"\0Tue Nov 24 19:03:37 2026 x")
+    assert differences(dated, b"\0Wed Nov 25 00:00:01 2026 x") == []
+    assert len(differences(dated, b"\0Wed Nov 25 00:00:01 2026 y")) == 1
 
 
 def test_lines_of_rounded_times_have_no_numbers():
