@@ -41,23 +41,6 @@ def _toggled(name, n, what, n_ranks=1, n_threads=1, times=""):
     return prepare
 
 
-def _lammps_threads(launcher, folder):
-    text = inputs.lammps(10, 150)
-    argv = (
-        toggled_programs.need("lmp", "lammps"),
-        "-sf",
-        "omp",
-        "-pk",
-        "omp",
-        "2",
-        "-in",
-        "in.lj",
-        "-log",
-        "none",
-    )
-    return Subject(programs.Program("lmp_omp", argv, (("in.lj", text),)), "C++, its OpenMP styles", 1, 2)
-
-
 def _hpcc(launcher, folder):
     binary = toggled_programs.need("hpcc", "hpcc")
     files = (("hpccinf.txt", inputs.hpcc(400, 1)),)
@@ -125,7 +108,6 @@ LOOPS = COUNTED.parents[2] / "e2e" / "programs" / "loops.c"
 SUBJECTS = {
     "lmp": _toggled("lmp", 60, "C++"),
     "lmp_eam": _toggled("lmp_eam", 30, "C++", 2),
-    "lmp_omp": _lammps_threads,
     "hpcc": _hpcc,
     "pw": _toggled("pw", 2, "Fortran"),
     "nwchem": _toggled("nwchem", 1, "Fortran, Global Arrays", times=r"^ +Time |cpu:"),
