@@ -3,10 +3,10 @@
 The rule. A file that is as in a bare run is right; else it is compared line by line. Dates, times of day
 and process ids are masked by their form (`UNSTABLE`). Lines are alike if they are equal without their
 numbers; the sequence of lines must be that of a bare run. A number is masked if it differs among bare
-runs: in lines with words, in all lines of the same words; in lines without, on that line only; and in
-lines that `harmless_programs.py` names for a program: times that are rounded so much that bare runs may
-agree. All else must be equal to the letter. Of files that are no text: dates as ctime writes them, and
-the bytes that differ among bare runs, or all if their length does.
+runs: in lines with words, in all lines of the same words; in lines without, on that line only; and what
+`harmless_programs.py` names for a program: times that are rounded so much that bare runs may agree. All
+else must be equal to the letter. Of files that are no text: dates as ctime writes them, and the bytes
+that differ among bare runs, or all if their length does.
 """
 
 import collections
@@ -48,7 +48,7 @@ def text_of(data):
 
 def stable(line, times=""):
     """A line without what has the form of a date, a time of day or a process id, and without `times`."""
-    line = NUMBER.sub("<number>", line) if times and re.search(times, line) else line
+    line = re.sub(times, "<times>", line) if times else line
     for pattern, word in UNSTABLE:
         line = pattern.sub(word, line)
     return line
@@ -110,7 +110,7 @@ def _unlike_lines(bare, lines):
 
 @dataclass
 class Reference:
-    """Bare runs of a program; `times` matches lines whose numbers are rounded times."""
+    """Bare runs of a program; `times` matches rounded times in their lines."""
 
     times: str = ""
     outcomes: list[Outcome] = field(default_factory=list)

@@ -22,7 +22,7 @@ FORTRAN_FLAGS = ("-fopenmp",)
 class Subject:
     """A program of which no run may differ from bare ones.
 
-    `what`: language, and what it stands for. `family`: the MPI it needs. `times`: lines of rounded times.
+    `what`: language, and what it stands for. `family`: the MPI it needs. `times`: rounded times in its output.
     """
 
     program: programs.Program
@@ -109,8 +109,8 @@ SUBJECTS = {
     "lmp": _toggled("lmp", 60, "C++"),
     "lmp_eam": _toggled("lmp_eam", 30, "C++", 2),
     "hpcc": _hpcc,
-    "pw": _toggled("pw", 2, "Fortran"),
-    "nwchem": _toggled("nwchem", 1, "Fortran, Global Arrays", times=r"^ +Time |cpu:"),
+    "pw": _toggled("pw", 2, "Fortran", times=r" +[\d.]+s CPU +[\d.]+s WALL"),
+    "nwchem": _toggled("nwchem", 1, "Fortran, Global Arrays", times=r"^ +Time .*|cpu:.*"),
     "cp2k": _cp2k,
     "gromacs": _gromacs,
     "abinit": _toggled("abinit", 2, "Fortran"),

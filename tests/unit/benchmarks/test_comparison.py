@@ -79,8 +79,9 @@ def test_bytes_that_never_differ_must_not():
     assert len(differences(dated, b"\0Wed Nov 25 00:00:01 2026 y")) == 1
 
 
-def test_lines_of_rounded_times_have_no_numbers():
-    found = Reference("^ +Time ")
-    found.learn(Outcome(0, {"stdout": b" Time of it 0.1\nEnergy 1\n"}))
-    assert differences(found, " Time of it 0.2\nEnergy 1\n") == []
-    assert len(differences(found, " Time of it 0.2\nEnergy 2\n")) == 1
+def test_rounded_times_are_masked_and_what_stands_beside_them_is_not():
+    found = Reference(" +[\\d.]+s WALL")
+    found.learn(Outcome(0, {"stdout": b"calbec: 9.1s WALL 356 calls\nEnergy 1\n"}))
+    assert differences(found, "calbec: 9.2s WALL 356 calls\nEnergy 1\n") == []
+    assert len(differences(found, "calbec: 9.1s WALL 357 calls\nEnergy 1\n")) == 1
+    assert len(differences(found, "calbec: 9.1s WALL 356 calls\nEnergy 2\n")) == 1
