@@ -22,7 +22,7 @@ FORTRAN_FLAGS = ("-fopenmp",)
 class Subject:
     """A program of which no run may differ from bare ones.
 
-    `what`: language, and what it stands for. `family`: the MPI it needs. `times`: rounded times in its output.
+    `what`: language, and what it has. `family`: the MPI it needs. `times`: rounded ones in its output.
     """
 
     program: programs.Program
