@@ -7,6 +7,7 @@ enum {
     MC_N_PLACES = 64, /* counted at a time */
     MC_STUB_BYTES = 64,
     MC_N_HALVES = 2,     /* of a word of code, 8 bytes each */
+    MC_CODE_BYTES = 256, /* from a place on, of which its stub was made */
     MC_N_STUB_PAGES = 4, /* of one set of places: one near each loaded object */
     MC_STUB_PAGE_BYTES = 4096,
     MC_N_COUNTED_THREADS = 256, /* of a rank */
@@ -31,6 +32,8 @@ enum {
 typedef struct mc_patch {
     uint64_t word_address, stub_address;
     uint64_t before[MC_N_HALVES], after[MC_N_HALVES];
+    uint64_t n_code;
+    uint8_t code[MC_CODE_BYTES]; /* from word_address on. If other code is there, the stub may be wrong */
     uint8_t stub[MC_STUB_BYTES];
 } mc_patch;
 

@@ -131,6 +131,16 @@ static int is_own_page(uint64_t page)
     return 0;
 }
 
+/* Another library may have come to the same address, and be alike in this word only. */
+static int is_same_code(const mc_patch *patch)
+{
+    uint8_t code[MC_CODE_BYTES];
+    size_t n = patch->n_code < sizeof code ? patch->n_code : sizeof code;
+    struct iovec local = {code, n}, remote = {(void *)patch->word_address, n};
+    return process_vm_readv((pid_t)syscall(SYS_getpid), &local, 1, &remote, 1, 0) == (ssize_t)n &&
+           memcmp(code, patch->code, n) == 0;
+}
+
 static int write_jump(const mc_patch *patch)
 {
     uint64_t page = page_of(patch->word_address);
@@ -152,6 +162,9 @@ static int write_jumps(void)
 {
     uint64_t n = counting->n_patches < MC_N_PLACES ? counting->n_patches : MC_N_PLACES;
     n_jumps = 0;
+    for (uint64_t i = 0; i < n; i++) /* all before the first jump: it would be seen as other code */
+        if (!is_same_code(&counting->patches[i]))
+            return 0;
     for (uint64_t i = 0; i < n; i++)
         if (!write_jump(&counting->patches[i]))
             return 0;

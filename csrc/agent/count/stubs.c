@@ -10,7 +10,7 @@
 #include <string.h>
 #include <sys/uio.h>
 
-enum { CODE_BYTES = 256, AROUND_BYTES = 512, N_SLOTS = MC_STUB_PAGE_BYTES / MC_STUB_BYTES };
+enum { AROUND_BYTES = 512, N_SLOTS = MC_STUB_PAGE_BYTES / MC_STUB_BYTES };
 
 static const uint64_t REACH_BYTES = 1u << 30;
 
@@ -61,15 +61,18 @@ static int is_as_in_file(const stubs *all, const mc_object *object, uint64_t add
 static int make_one(stubs *all, const mc_place *place, mc_decoder *decoder, const mc_object *object, const char *path,
                     int64_t counter_offset, mc_patch *patch)
 {
-    uint8_t code[CODE_BYTES] = {0};
+    uint8_t code[MC_CODE_BYTES] = {0};
     mc_patch_code made;
     uint64_t word = place->offset - place->offset % MC_WORD_BYTES,
              address = mc_maps_address(&all->maps, path, place->offset);
-    size_t n = object && address ? mc_object_read(object, word, code, sizeof code) : 0;
-    uint64_t stub = n ? new_stub(all, address) : 0, base = address - (place->offset - word);
+    const mc_map *map = object && address ? mc_maps_find(&all->maps, address) : NULL;
+    uint64_t base = address - (place->offset - word), left = map ? map->end - base : 0;
+    size_t n = left ? mc_object_read(object, word, code, left < sizeof code ? left : sizeof code) : 0;
+    uint64_t stub = n ? new_stub(all, address) : 0;
     if (!stub || mc_relocate(decoder, code, n, base, address, stub, (int32_t)counter_offset, &made) != MC_OK)
         return 0;
-    *patch = (mc_patch){.word_address = made.word_address, .stub_address = stub};
+    *patch = (mc_patch){.word_address = made.word_address, .stub_address = stub, .n_code = n};
+    memcpy(patch->code, code, n);
     memcpy(patch->before, made.before, sizeof made.before);
     memcpy(patch->after, made.after, sizeof made.after);
     memcpy(patch->stub, made.stub, made.n_stub);

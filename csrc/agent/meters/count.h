@@ -10,6 +10,12 @@
 /* How the search for places goes. */
 enum { MC_COUNT_IDLE, MC_COUNT_SAMPLING, MC_COUNT_TRYING };
 
+/* For tests (agent/meters/always.h). */
+typedef struct mc_always {
+    uint64_t random, n_changes;
+    int n_sets, n_turns, n_idle, n_failed; /* n_turns: those left to the present set; n_idle: looks without a pass */
+} mc_always;
+
 typedef struct mc_count_meter {
     mc_node *node;
     mc_job_ranks *ranks;
@@ -31,6 +37,7 @@ typedef struct mc_count_meter {
     mc_places *places;
     mc_program_files files;
     mc_snapshot edges[2 * MC_N_COUNT_WINDOWS];
+    mc_always always;
     char why_not_ipc[MC_TEXT_LEN];
 } mc_count_meter;
 

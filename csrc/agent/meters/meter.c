@@ -1,6 +1,7 @@
 #define _GNU_SOURCE
 #include "agent/meters/meter.h"
 
+#include "agent/meters/always.h"
 #include "agent/meters/bursts.h"
 #include "agent/shutter/intervals.h"
 #include "common/counters/perf.h"
@@ -78,6 +79,10 @@ void mc_meter_close(mc_meter *meter)
 
 int mc_meter_step(mc_meter *meter, int has_corunners, uint64_t max_ns, uint64_t t_free, uint64_t now, int *wake)
 {
+    if (meter->count && mc_always_is_wanted()) {
+        mc_always_step(meter->count, t_free, wake);
+        return 0;
+    }
     int was_ready = meter->count && mc_count_is_ready(meter->count);
     if (meter->count) {
         mc_count_step(meter->count, has_corunners, t_free, now, wake);
