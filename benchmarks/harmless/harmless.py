@@ -58,7 +58,7 @@ class Bench:
     def __init__(self, args):
         self.args, self.work = args, args.work.resolve()
         self.lock, self.running, self.t_end = threading.Lock(), set(), time.monotonic() + args.seconds
-        self.subjects, self.references, self.numbers = {}, {}, {}
+        self.subjects, self.references = {}, {}
         self.found = {}
         if args.resume and args.out.exists():
             self.found = json.loads(args.out.read_text())["programs"]
