@@ -206,7 +206,7 @@ static void refresh(mc_agent *agent, uint64_t now)
 /* A meter that counts costs the job something too. */
 static int may_take(mc_agent *agent, uint64_t now)
 {
-    int is_affordable = !mc_meter_counts(&agent->meter) || mc_duty_allows(&agent->pause.duty, 0, now);
+    int is_affordable = !mc_meter_has_windows(&agent->meter) || mc_duty_allows(&agent->pause.duty, 0, now);
     return is_affordable && mc_lengths_takes(&agent->lengths, now);
 }
 
