@@ -14,7 +14,7 @@ enum {
     MC_N_PLACE_SETS = 64,
     MC_N_PLACE_PATHS = 16,
     MC_N_COUNT_ROWS = 1024, /* shutters whose counts a node file holds */
-    MC_N_COUNT_WINDOWS = 3,
+    MC_N_COUNT_WINDOWS = 3, /* two of equal length before a shutter, and one in it */
 };
 
 /* What the agent asks a rank to do with its code: the values of a futex. */
@@ -86,7 +86,7 @@ typedef struct mc_place_set {
     mc_place places[MC_N_PLACES];
 } mc_place_set;
 
-/* Passes in the windows before, in and after one shutter, of all threads of the node. */
+/* Passes in the windows of one shutter, of all threads of the node. */
 typedef struct mc_count_row {
     uint64_t epoch, i_set;
     uint64_t n[MC_N_COUNT_WINDOWS][MC_N_PLACES];

@@ -14,6 +14,7 @@ enum {
     N_PER_SPOT = 8,    /* places taken of those that follow a sampled instruction */
     NEAR_BYTES = 2048, /* a loop with what it calls inline */
     BLOCK_BYTES = 512,
+    N_SURELY_ALIKE = 1000, /* passes */
     LINE_BYTES = 64,
 };
 
@@ -174,9 +175,11 @@ static double rate(const mc_candidate_place *row)
     return row->thread_s > 0.0 ? row->n_passes / row->thread_s : 0.0;
 }
 
-/* Of one straight run of code: both are passed equally often. */
+/* Both are passed equally often: of one straight run of code, or in all trials without any difference. */
 static int are_alike(const mc_candidate_place *a, const mc_candidate_place *b)
 {
+    if (a->thread_s == b->thread_s && a->n_passes == b->n_passes && a->n_passes >= N_SURELY_ALIKE)
+        return 1;
     double difference = a->n_passes > b->n_passes ? a->n_passes - b->n_passes : b->n_passes - a->n_passes;
     return a->place.i_path == b->place.i_path && a->place.offset + BLOCK_BYTES > b->place.offset &&
            b->place.offset + BLOCK_BYTES > a->place.offset && a->thread_s == b->thread_s &&

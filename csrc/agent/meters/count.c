@@ -60,7 +60,7 @@ void mc_count_close(mc_count_meter *count)
         return;
     if (mc_patching_is_patched(count->ranks))
         mc_patching_change(count->ranks, MC_PATCH_REMOVE, CHANGE_NS, &count->node->counts.stopped_ns, &never);
-    for (int i = 0; i < 2 * MC_N_COUNT_WINDOWS; i++)
+    for (int i = 0; i < MC_N_COUNT_EDGES; i++)
         mc_snapshot_free(&count->edges[i]);
     mc_program_files_close(&count->files);
     mc_spots_free(count->spots);

@@ -1,11 +1,13 @@
-/* The meter count: how often the program passes some of its hot places, in windows before, in and after each shutter of
-   this job. Instructions there are replaced by jumps to counters, for as long as the windows last. */
+/* The meter count: how often the program passes some of its hot places, in windows before and in each shutter of this
+   job. Instructions there are replaced by jumps to counters, for as long as the windows last. */
 #ifndef MPICOLOC_COUNT_METER_H
 #define MPICOLOC_COUNT_METER_H
 
 #include "agent/count/counters.h"
 #include "agent/count/places.h"
 #include "agent/shutter/own_shutter.h"
+
+enum { MC_N_COUNT_EDGES = 5 };
 
 /* How the search for places goes. */
 enum { MC_COUNT_IDLE, MC_COUNT_SAMPLING, MC_COUNT_TRYING };
@@ -36,7 +38,7 @@ typedef struct mc_count_meter {
     mc_spots *spots;
     mc_places *places;
     mc_program_files files;
-    mc_snapshot edges[2 * MC_N_COUNT_WINDOWS];
+    mc_snapshot edges[MC_N_COUNT_EDGES];
     mc_always always;
     char why_not_ipc[MC_TEXT_LEN];
 } mc_count_meter;

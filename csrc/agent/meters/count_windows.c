@@ -10,6 +10,9 @@
 
 enum { N_VAIN_MAX = 6 };
 
+/* The edge at which each window begins; it ends at the next one. */
+static const int BEGINS[MC_N_COUNT_WINDOWS] = {0, 1, 3};
+
 static const uint64_t CHANGE_NS = 8000000;
 static const double BUSY_MIN = 0.9;
 
@@ -41,21 +44,25 @@ static uint64_t cpu_ns(const mc_job_ranks *ranks)
     return ns;
 }
 
-/* Windows with an edge that was missed keep length 0. */
-static void take_all(mc_count_meter *count, const mc_own_shutter *own, uint64_t around_ns, mc_hits windows[], int *wake)
+/* Windows with an edge that was missed keep length 0. There is none after the shutter: co-runners that have rested run
+   ahead then, and what they do to caches and to the processor's frequency builds up over a tenth of a second. */
+static void take_all(mc_count_meter *count, const mc_own_shutter *own, uint64_t around_ns, uint64_t windows_ns[],
+                     int *wake)
 {
-    const mc_reservation *pause = &own->reservation;
-    uint64_t before = pause->t0 - MC_APART_NS, after = pause->t1 + MC_APART_NS, now = mc_now_ns();
-    uint64_t t[] = {mc_max(before - around_ns, now), before, own->record.t0, own->record.t1, after, after + around_ns};
-    for (int i = 0; i < MC_N_COUNT_WINDOWS; i++) {
-        uint64_t length_ns = t[2 * i + 1] > t[2 * i] ? t[2 * i + 1] - t[2 * i] : 0;
-        int is_taken = take_at(count, 2 * i, t[2 * i], length_ns / 16, wake);
-        is_taken &= take_at(count, 2 * i + 1, t[2 * i + 1], length_ns / 16, wake);
-        windows[i].window_ns = is_taken && length_ns ? count->edges[2 * i + 1].t - count->edges[2 * i].t : 0;
+    uint64_t before = own->reservation.t0 - MC_APART_NS, begin = mc_max(before - around_ns, mc_now_ns());
+    uint64_t middle = begin + (before - mc_min(begin, before)) / 2;
+    uint64_t t[MC_N_COUNT_EDGES] = {begin, middle, before, own->record.t0, own->record.t1};
+    int is_taken[MC_N_COUNT_EDGES];
+    for (int i = 0; i < MC_N_COUNT_EDGES; i++) {
+        uint64_t near_ns = mc_min(middle - begin, own->record.t1 - own->record.t0);
+        is_taken[i] = take_at(count, i, t[i], near_ns / 16, wake);
     }
+    for (int i = 0; i < MC_N_COUNT_WINDOWS; i++)
+        if (is_taken[BEGINS[i]] && is_taken[BEGINS[i] + 1])
+            windows_ns[i] = count->edges[BEGINS[i] + 1].t - count->edges[BEGINS[i]].t;
 }
 
-static uint64_t note_row(mc_count_meter *count, const mc_own_shutter *own, const mc_hits windows[])
+static uint64_t note_row(mc_count_meter *count, const mc_own_shutter *own, const uint64_t windows_ns[])
 {
     mc_counts *counts = &count->node->counts;
     mc_count_row *row = &counts->rows[counts->n_rows % MC_N_COUNT_ROWS];
@@ -64,8 +71,8 @@ static uint64_t note_row(mc_count_meter *count, const mc_own_shutter *own, const
     row->epoch = own->record.epoch;
     row->i_set = (uint64_t)count->i_set;
     for (int i = 0; i < MC_N_COUNT_WINDOWS; i++) {
-        if (windows[i].window_ns)
-            mc_snapshot_between(&count->edges[2 * i], &count->edges[2 * i + 1], row->n[i]);
+        if (windows_ns[i])
+            mc_snapshot_between(&count->edges[BEGINS[i]], &count->edges[BEGINS[i] + 1], row->n[i]);
         for (int j = 0; j < MC_N_PLACES; j++)
             n_all += row->n[i][j];
     }
@@ -75,17 +82,17 @@ static uint64_t note_row(mc_count_meter *count, const mc_own_shutter *own, const
 }
 
 /* The program may be in a phase that the trials did not see: places are passed more often. */
-static void thin(mc_count_meter *count, const mc_hits windows[])
+static void thin(mc_count_meter *count, const uint64_t windows_ns[])
 {
     const mc_counts *counts = &count->node->counts;
     for (int i = 0; i < MC_N_COUNT_WINDOWS && !count->has_thinned; i++) {
-        const mc_snapshot *begin = &count->edges[2 * i], *end = &count->edges[2 * i + 1];
+        const mc_snapshot *begin = &count->edges[BEGINS[i]], *end = begin + 1;
         uint64_t sums[MC_N_PLACES];
         double costs[MC_N_PLACES];
-        if (!windows[i].window_ns)
+        if (!windows_ns[i])
             continue;
         mc_snapshot_between(begin, end, sums);
-        double threads_ns = (double)windows[i].window_ns * (double)mc_count_n_active(begin, end);
+        double threads_ns = (double)windows_ns[i] * (double)mc_count_n_active(begin, end);
         for (int j = 0; j < MC_N_PLACES; j++)
             costs[j] = (double)sums[j] * counts->pass_ns / threads_ns;
         count->has_thinned = mc_places_thin(&counts->sets[count->i_set], costs, &count->thinned);
@@ -98,24 +105,23 @@ static void thin(mc_count_meter *count, const mc_hits windows[])
 
 void mc_count_measure(mc_count_meter *count, mc_own_shutter *own, uint64_t around_ns, int *wake)
 {
-    mc_hits windows[MC_N_COUNT_WINDOWS] = {{0, 0}};
+    uint64_t windows_ns[MC_N_COUNT_WINDOWS] = {0};
     int is_installed = mc_count_change(count, MC_PATCH_INSTALL, mc_max(CHANGE_NS, around_ns / 8), wake);
     uint64_t t_begin = mc_now_ns(), begin_cpu_ns = cpu_ns(count->ranks);
     if (is_installed)
-        take_all(count, own, around_ns, windows, wake);
+        take_all(count, own, around_ns, windows_ns, wake);
     int has_lasted = mc_patching_lasts(count->ranks);
     uint64_t took_ns = mc_now_ns() - t_begin, used_ns = cpu_ns(count->ranks) - begin_cpu_ns;
     mc_count_change(count, MC_PATCH_REMOVE, CHANGE_NS, wake);
-    if (!is_installed || !has_lasted || !windows[1].window_ns)
+    if (!is_installed || !has_lasted || !windows_ns[2])
         return;
-    count->n_vain = note_row(count, own, windows) ? 0 : count->n_vain + 1;
+    count->n_vain = note_row(count, own, windows_ns) ? 0 : count->n_vain + 1;
     if (count->n_vain == N_VAIN_MAX)
         count->t_next = 0;
-    thin(count, windows);
-    size_t n_threads = mc_count_n_active(&count->edges[2], &count->edges[3]);
+    thin(count, windows_ns);
+    size_t n_threads = mc_count_n_active(&count->edges[3], &count->edges[4]);
     own->record.busy_frac = (double)used_ns / ((double)took_ns * (double)n_threads);
     count->takes_turns = own->record.busy_frac < BUSY_MIN;
-    own->record.hits_before.window_ns = windows[0].window_ns;
-    own->record.hits_during.window_ns = windows[1].window_ns;
-    own->record.hits_after.window_ns = windows[2].window_ns;
+    own->record.hits_before.window_ns = windows_ns[0] && windows_ns[1] ? windows_ns[0] + windows_ns[1] : 0;
+    own->record.hits_during.window_ns = windows_ns[2];
 }

@@ -10,11 +10,12 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { LOOP_WINDOWS = 6 };
+/* Windows without a pause are so many times as long as a shutter. */
+enum { COUNT_WINDOWS = 2, LOOP_WINDOWS = 6 };
 
-/* Shutters of some 20 ms: the pauses for changing the code, and the time in which caches refill, cost the same for
-   shorter ones. */
-static const double COUNTED_CYCLE_NS = 3.5e6;
+/* Shutters of some 50 ms: the pauses for changing the code, and the time in which caches refill, cost the same for
+   shorter ones, and a short window holds another part of the program's cycle than the next one. */
+static const double COUNTED_CYCLE_NS = 8.5e6;
 
 static int is_word(const char *wanted, const char *word)
 {
@@ -109,9 +110,10 @@ int mc_meter_has_windows(const mc_meter *meter)
    time. Windows without a pause must be longer than that, and cost nobody anything. */
 uint64_t mc_meter_around_ns(const mc_meter *meter, uint64_t planned_ns, uint64_t period_ns)
 {
+    uint64_t least_ns = is_counting_places(meter) ? COUNT_WINDOWS * planned_ns : planned_ns;
     if (meter->thread_counts || (is_counting_places(meter) && !meter->count->takes_turns))
-        return planned_ns;
-    return mc_max(planned_ns, mc_min(LOOP_WINDOWS * planned_ns, period_ns / 8));
+        return least_ns;
+    return mc_max(least_ns, mc_min(LOOP_WINDOWS * planned_ns, period_ns / 8));
 }
 
 int mc_meter_is_searching(const mc_meter *meter)

@@ -36,7 +36,10 @@ def _run(program, folder, *words):
     assert not list(folder.iterdir())
 
 
-@pytest.mark.parametrize("scenario", ["exact", "threads", "fork", "unlike", "storm", "forbidden", "stopped", "waiting"])
+SCENARIOS = ("exact", "threads", "fork", "unlike", "storm", "forbidden", "stopped", "waiting")
+
+
+@pytest.mark.parametrize("scenario", SCENARIOS)
 def test_code_is_changed_and_put_back(program, tmp_path, scenario):
     _run(program, tmp_path, scenario)
 
