@@ -1,10 +1,13 @@
 #define _GNU_SOURCE
 #include "guest/patch.h"
 
+#include "common/code_changes.h"
 #include "common/options.h"
 #include "common/proc.h"
 
-#ifdef __x86_64__
+#if defined(__x86_64__) || defined(__aarch64__)
+
+#include "guest/code_copy.h"
 
 #include <errno.h>
 #include <limits.h>
@@ -45,7 +48,11 @@ static mc_counting *counting;
 static uint64_t thread_pointer(void)
 {
     uint64_t pointer;
+#ifdef __aarch64__
+    __asm__("mrs %0, tpidr_el0" : "=r"(pointer));
+#else
     __asm__("movq %%fs:0, %0" : "=r"(pointer));
+#endif
     return pointer;
 }
 
@@ -75,6 +82,8 @@ static void synchronise_cores(void)
 static int exchange_word(uint64_t address, uint64_t expected, uint64_t wanted)
 {
     uint64_t *word = (uint64_t *)address;
+    if (!MC_CODE_IN_PLACE)
+        return mc_code_exchange(address, &expected, &wanted, sizeof wanted);
     if (__atomic_load_n(word, __ATOMIC_RELAXED) != expected)
         return 0;
     __atomic_store_n(word, wanted, __ATOMIC_RELEASE);
@@ -84,6 +93,11 @@ static int exchange_word(uint64_t address, uint64_t expected, uint64_t wanted)
 static int give_rights(uint64_t page, int rights)
 {
     return mprotect((void *)page, PAGE_BYTES, rights) == 0;
+}
+
+static int give_code_rights(uint64_t page, int rights)
+{
+    return !MC_CODE_IN_PLACE || give_rights(page, rights);
 }
 
 /* Without a fault where nothing is mapped any more: the object may have been unloaded. */
@@ -101,15 +115,15 @@ static void take_back(void)
     uint64_t page = 0;
     for (int i = 0; i < n_jumps; i++) {
         const jump *each = &jumps[i];
-        if (!word_is(each->address, each->after) || !give_rights(page_of(each->address), ALL_RIGHTS))
+        if (!word_is(each->address, each->after) || !give_code_rights(page_of(each->address), ALL_RIGHTS))
             continue;
         if (page && page != page_of(each->address))
-            give_rights(page, CODE);
+            give_code_rights(page, CODE);
         page = page_of(each->address);
         exchange_word(each->address, each->after, each->before);
     }
     if (page)
-        give_rights(page, CODE);
+        give_code_rights(page, CODE);
     n_jumps = 0;
     synchronise_cores();
 }
@@ -126,10 +140,10 @@ static int write_jump(const mc_patch *patch)
 {
     uint64_t page = page_of(patch->word_address);
     if (!is_own_page(page_of(patch->stub_address)) || !word_is(patch->word_address, patch->before) ||
-        !give_rights(page, ALL_RIGHTS))
+        !give_code_rights(page, ALL_RIGHTS))
         return 0;
     if (!exchange_word(patch->word_address, patch->before, patch->after)) {
-        give_rights(page, CODE);
+        give_code_rights(page, CODE);
         return 0;
     }
     jumps[n_jumps++] = (jump){patch->word_address, patch->before, patch->after};
@@ -164,6 +178,7 @@ static int map_stubs(mc_stub_page *page)
         for (int j = 0; j < MC_STUB_BYTES; j++)
             ((uint8_t *)patch->stub_address)[j] = patch->stub[j];
     }
+    __builtin___clear_cache((char *)map, (char *)map + PAGE_BYTES);
     if (n_pages == MC_N_PAGES_MAX || !give_rights(page->address, CODE)) {
         munmap(map, PAGE_BYTES);
         return 0;

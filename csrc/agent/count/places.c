@@ -19,14 +19,15 @@ static const double RATE_MIN = 500.0, CHEAP_COST = 0.006, COST_OF_ONE_MAX = 0.04
 static const double ALIKE_FRAC = 0.002;
 
 /* The kernel begins a restartable sequence anew if it finds a thread between its ends, and a stub lies outside. A
-   virtual machine asks in its handlers of SIGSEGV where the fault was. */
+   virtual machine asks in its handlers of SIGSEGV where the fault was. On aarch64 Go keeps the frame pointer below the
+   stack pointer, where stubs save registers. */
 static int is_exempt(const mc_object *object, const char *path)
 {
     static const char *const names[] = {"/libjvm.", "/libjulia", "/libcoreclr."};
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
         if (strstr(path, names[i]))
             return 1;
-    return mc_object_has_section(object, "__rseq_cs");
+    return mc_object_has_section(object, "__rseq_cs") || mc_object_has_section(object, ".go.buildinfo");
 }
 
 const mc_object *mc_program_file(mc_program_files *files, const mc_counts *counts, uint64_t i_path)
@@ -79,14 +80,15 @@ static int by_samples(const void *a, const void *b)
 void mc_places_find(mc_places *places, mc_decoder *decoder, mc_program_files *files, const mc_counts *counts,
                     const mc_spots *spots)
 {
-    uint8_t code[CODE_BYTES];
+    uint8_t code[MC_CONTEXT_BYTES + CODE_BYTES];
     places->n = 0;
     for (int i = 0; i < spots->n && places->n < MC_N_CANDIDATE_PLACES; i++) {
         const mc_spot *spot = &spots->rows[i];
         uint64_t found[N_PER_SPOT];
         const mc_object *object = mc_program_file(files, counts, (uint64_t)spot->i_path);
-        size_t n_bytes = object ? mc_object_read(object, spot->offset, code, sizeof code) : 0;
-        int n = n_bytes ? mc_replaceable(decoder, code, n_bytes, spot->offset, spot->offset, N_PER_SPOT, found) : 0;
+        uint64_t begin = mc_context_begin(spot->offset);
+        size_t n_bytes = object ? mc_object_read(object, begin, code, sizeof code) : 0;
+        int n = n_bytes ? mc_replaceable(decoder, code, n_bytes, begin, spot->offset, N_PER_SPOT, found) : 0;
         /* Those that follow later may lie outside the innermost loop, and so be passed more rarely. */
         for (int j = 0; j < n; j++)
             propose(places, (uint64_t)spot->i_path, found[j], spot->n);

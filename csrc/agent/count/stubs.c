@@ -1,6 +1,7 @@
 #define _GNU_SOURCE
 #include "agent/count/stubs.h"
 
+#include "agent/count/copies.h"
 #include "agent/count/gaps.h"
 #include "agent/count/patching.h"
 #include "agent/relocation/relocate.h"
@@ -10,8 +11,6 @@
 #include <string.h>
 
 enum { CODE_BYTES = 256, N_SLOTS = MC_STUB_PAGE_BYTES / MC_STUB_BYTES };
-
-static const uint64_t REACH_BYTES = 1u << 30;
 
 /* What one rank gets. */
 typedef struct stubs {
@@ -23,7 +22,7 @@ typedef struct stubs {
 
 static int is_in_reach(uint64_t a, uint64_t b)
 {
-    return (a > b ? a - b : b - a) < REACH_BYTES;
+    return (a > b ? a - b : b - a) < MC_REACH_BYTES;
 }
 
 /* Address of a free stub in reach of the code at `address`; 0: none. */
@@ -32,7 +31,7 @@ static uint64_t new_stub(stubs *all, uint64_t address)
     for (int i = 0; i < MC_N_STUB_PAGES; i++) {
         mc_stub_page *page = &all->counting->pages[i];
         if (page->address == 0)
-            page->address = mc_gap_take(&all->gaps, address, REACH_BYTES);
+            page->address = mc_gap_take(&all->gaps, address, MC_REACH_BYTES);
         if (page->address == 0)
             return 0;
         if (all->n_used[i] < N_SLOTS && is_in_reach(page->address, address))
@@ -44,11 +43,13 @@ static uint64_t new_stub(stubs *all, uint64_t address)
 static int make_one(stubs *all, const mc_place *place, mc_decoder *decoder, const mc_object *object, const char *path,
                     int64_t counter_offset, mc_patch *patch)
 {
-    uint8_t code[CODE_BYTES] = {0};
+    uint8_t code[MC_CONTEXT_BYTES + CODE_BYTES] = {0};
     mc_patch_code made;
-    uint64_t word = place->offset & ~(uint64_t)7, address = mc_maps_address(&all->maps, path, place->offset);
-    size_t n = object && address ? mc_object_read(object, word, code, sizeof code) : 0;
-    uint64_t stub = n ? new_stub(all, address) : 0, base = address - (place->offset - word);
+    uint64_t begin = mc_context_begin(place->offset), address = mc_maps_address(&all->maps, path, place->offset);
+    size_t n = object && address ? mc_object_read(object, begin, code, sizeof code) : 0;
+    if (n && mc_copies_note(all->counting, place, address) != MC_OK)
+        return 0;
+    uint64_t stub = n ? new_stub(all, address) : 0, base = address - (place->offset - begin);
     if (!stub || mc_relocate(decoder, code, n, base, address, stub, (int32_t)counter_offset, &made) != MC_OK)
         return 0;
     *patch = (mc_patch){.word_address = made.word_address, .stub_address = stub};
@@ -94,12 +95,12 @@ static int remove_refused(mc_place_set *set, const int is_refused[])
     return n < n_before;
 }
 
-static int prepare_rank(stubs *all, mc_rank *rank)
+static int prepare_rank(stubs *all, mc_rank *rank, const mc_counts *counts)
 {
     all->counting = &rank->segment->counting;
     if (!mc_patching_is_clean(rank))
         return MC_E_FULL;
-    return mc_maps_read(&all->maps, rank->pid) == MC_OK ? mc_gaps_read(&all->gaps, rank->pid) : MC_E_GONE;
+    return mc_copies_read_maps(&all->maps, rank, counts) == MC_OK ? mc_gaps_read(&all->gaps, rank->pid) : MC_E_GONE;
 }
 
 static int make_round(stubs *all, mc_place_set *set, mc_decoder *decoder, mc_program_files *files,
@@ -111,7 +112,7 @@ static int make_round(stubs *all, mc_place_set *set, mc_decoder *decoder, mc_pro
         mc_rank *rank = &ranks->rows[i];
         if (!rank->alive || !rank->segment->counting.counters_offset)
             continue;
-        int status = prepare_rank(all, rank);
+        int status = prepare_rank(all, rank, counts);
         if (status == MC_E_FULL)
             return status;
         if (status != MC_OK) {

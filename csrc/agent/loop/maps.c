@@ -45,9 +45,14 @@ static void add_line(mc_maps *maps, char *line)
                &at) != 4 ||
         at == 0 || strcmp(rights, "r-xp") != 0 || map.end <= map.start || !counts(line + at))
         return;
-    map.i_path = path_index(maps, line + at);
-    if (map.i_path >= 0 && maps->n < MC_N_MAPS)
-        maps->rows[maps->n++] = map;
+    mc_maps_add(maps, line + at, map.start, map.end, map.offset);
+}
+
+void mc_maps_add(mc_maps *maps, const char *path, uint64_t start, uint64_t end, uint64_t offset)
+{
+    int i_path = path_index(maps, path);
+    if (i_path >= 0 && maps->n < MC_N_MAPS)
+        maps->rows[maps->n++] = (mc_map){start, end, offset, i_path};
 }
 
 int mc_maps_read(mc_maps *maps, int pid)

@@ -14,9 +14,16 @@ enum { N_THREADS = 3, N_PASSES = 200000, N_CHANGES = 200, LIMIT_NS = 2000000000 
 /* Adds n times: the instruction in the middle is the counted place. */
 unsigned count_passes(unsigned n);
 extern const char counted_place[];
+#ifdef __aarch64__
+__asm__(".text\n\t.balign 64\n\t.globl count_passes\n\t.type count_passes,@function\ncount_passes:\n\t"
+        "mov w1, #0\n\t.balign 8\n1:\tnop\n\t.globl counted_place\ncounted_place:\n\t"
+        "mov w2, #3\n\tadd w1, w1, w2\n\tsubs w0, w0, #1\n\tb.ne 1b\n\tmov w0, w1\n\tret\n\t"
+        ".size count_passes,.-count_passes");
+#else
 __asm__(".text\n\t.balign 64\n\t.globl count_passes\n\t.type count_passes,@function\ncount_passes:\n\t"
         "xorl %eax, %eax\n\t.balign 8\n1:\tnop\n\t.globl counted_place\ncounted_place:\n\t"
         "movl $3, %ecx\n\taddl %ecx, %eax\n\tsubl $1, %edi\n\tjnz 1b\n\tret\n\t.size count_passes,.-count_passes");
+#endif
 
 static unsigned pass_many(unsigned n)
 {

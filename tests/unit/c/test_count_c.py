@@ -41,6 +41,22 @@ def test_code_is_changed_and_put_back(program, tmp_path, scenario):
     _run(program, tmp_path, scenario)
 
 
+@pytest.mark.parametrize("scenario", ["exact", "threads", "fork", "unlike", "storm"])
+def test_pages_of_code_are_replaced(tmp_path_factory, tmp_path, scenario):
+    """As on aarch64, where instructions are not overwritten in place."""
+    capstone = build_shim.find_capstone()
+    folder = once.folder(tmp_path_factory) / "copies"
+    folder.mkdir(exist_ok=True)
+    shutil.copy(capstone.library, folder)
+    flags = (*objects.FLAGS, "-DMC_CODE_IN_PLACE=0")
+    files = [objects.of_tests("test_count"), *CORE]
+    copies = objects.program(tmp_path / "copies", files, flags, folder, {"decoder.c": capstone.flags})
+    shutil.copy(capstone.library, tmp_path)
+    shm = tmp_path / "shm"
+    shm.mkdir()
+    _run(copies, shm, scenario)
+
+
 @pytest.mark.serial
 def test_two_jobs_count_around_their_shutters(program, tmp_path):
     _run(program, tmp_path, "jobs")
