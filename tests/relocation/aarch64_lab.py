@@ -16,7 +16,8 @@ import unicorn
 from unicorn import arm64_const as a64
 
 PAGE = 4096
-CODE, STUB, TLS, SCRATCH = 0x1000_0000, 0x1400_0000, 0x7000_0000_0000, 0x2000_0000_0000
+CODE, STUB, TLS = 0x1000_0000, 0x1400_0000, 0x7000_0000_0000
+SCRATCH, STACK = 0x2000_0000_0000, 0x3000_0000_0000
 PLACE = CODE + PAGE // 2
 COUNTER_OFFSETS = (16, 32760, 0x123458)
 SAVED_BYTES = 16
@@ -115,7 +116,7 @@ class Emulator:
             self.rng.getrandbits(4) << 28,
             0,
             0,
-            SCRATCH + 64 * self.rng.randrange(1, 64),
+            STACK + 64 * self.rng.randrange(1, 64),
         ]
 
     def _run(self, state: list[int], code: bytes, stub: bytes) -> tuple[Any, list[int], dict[int, bytes]]:
