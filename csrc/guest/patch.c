@@ -1,7 +1,6 @@
 #define _GNU_SOURCE
 #include "guest/patch.h"
 
-#include "common/code_changes.h"
 #include "common/options.h"
 #include "common/proc.h"
 

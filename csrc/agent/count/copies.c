@@ -1,7 +1,5 @@
 #include "agent/count/copies.h"
 
-#include "common/code_changes.h"
-
 #include <unistd.h>
 
 int mc_copies_read_maps(mc_maps *maps, const mc_rank *rank, const mc_counts *counts)
