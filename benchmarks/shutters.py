@@ -1,25 +1,38 @@
 """Cost of shutters against the model of Breslow et al. 2013, Eq. 9 and 10, as in their Figure 5.
 
     python benchmarks/shutters.py [--repeats 3] [--seconds 10]
+    python benchmarks/shutters.py --pairs lmp+lmp,heat2d+nbody --seconds 45 [--layout apart] [--meter count]
 
 Two jobs of one rank, each on a processor of its own, that do not slow each other (`calls/coupled.c`): what
 they take longer is what the shutters cost. The duration of the shutters doubles from 0.8 to 51.2 ms, their
 period is 200 ms (400 for the last: it is never less than four durations), and the duty limit is lifted. Runs
 with shutters and without (meter none) alternate.
+
+With ``--pairs``: what the programs of `toggled/` pay beside each other with default options, after so many
+seconds, two ranks each in turns on the same processors (``shared``), or one each on its own (``apart``).
 """
 
 import statistics
 import sys
 import tempfile
+import time
 from pathlib import Path
 
+sys.path.insert(0, str(Path(__file__).resolve().parent / "toggled"))
+
 import programs
+import toggled_programs
 from accuracy import progress, show
 from accuracy_tables import print_table
 
 from mpicoloc.measure.shutter_cost import paused_frac, stretch
+from mpicoloc.profile import hdf5
 
 COLUMNS = ("duration, ms", "T / T without", "Eq. 10", "stood still", "Eq. 9", "used/taken")
+PAIR_COLUMNS = ("layout", "meter", "job", "beside", "overhead", "of that counting", "obeyed, refused",
+                "used/taken", "half-width")  # fmt: skip
+LAYOUTS = {"shared": (2, ((0, 1), (0, 1))), "apart": (1, ((0,), (1,)))}
+"""Ranks, and which of two processors each job has."""
 DURATIONS_S = [0.0008 * 2**k for k in range(7)]
 PERIOD_S = 0.2
 WORK = 1500
@@ -84,8 +97,59 @@ def measure(bench, duration_s, n_repeats):
             f"{100 * statistics.median(still):.2f} %", model[1], f"{counts[0]}/{counts[1]}")  # fmt: skip
 
 
+def run_pair(pair, args, folder):
+    """Both jobs beside each other for some seconds; their profiles."""
+    n_ranks, cores = LAYOUTS[args.layout]
+    mine = programs.processors(2)
+    launchers = [
+        programs.Launcher.find(args.mpirun, [mine[i] for i in own], n_ranks=n_ranks) for own in cores
+    ]
+    made = [toggled_programs.PREPARE[name](launchers[0], folder / f"prepare-{name}").endless for name in pair]
+    jobs, profiles = [], []
+    try:
+        for i, (program, launcher) in enumerate(zip(made, launchers, strict=True)):
+            place = folder / f"{i}-{pair[i]}"
+            place.mkdir()
+            for name, text in program.files:
+                (place / name).write_text(text)
+            profiles.append(place / "profile.h5")
+            env = programs.preload(program.argv[0], profiles[i]) | {"MPICOLOC_METER": args.meter}
+            jobs.append(programs.start(launcher.command(program), place, launcher.cores, env))
+        time.sleep(args.seconds)
+    finally:
+        for job in jobs:
+            programs.stop(job)
+    return [hdf5.read(path) for path in profiles]
+
+
+def pair_rows(pair, args, folder):
+    for name, other, profile in zip(pair, pair[::-1], run_pair(pair, args, folder), strict=True):
+        found, node, ranks = profile.interference, profile.tables["nodes"][0], profile.tables["ranks"]
+        counting = found.overhead_frac - ranks["paused_ns"].mean() * 1e-9 / profile.job.wall_s
+        slowdown = found.slowdown
+        width = "-" if slowdown is None else f"{50 * (slowdown.high - slowdown.low) / slowdown.value:.1f} %"
+        yield (args.layout, args.meter, name, other, f"{100 * found.overhead_frac:.2f} %",
+               f"{100 * counting:.2f} %", f"{node['n_pauses']}, {node['n_refused']}",
+               f"{found.n_used}/{found.n_taken}", width)  # fmt: skip
+
+
+def arguments(argv):
+    parser = programs.repeats_parser(__doc__, seconds=10.0)
+    parser.add_argument("--pairs", default="", help="programs of benchmarks/toggled, as lmp+lmp,heat2d+nbody")
+    parser.add_argument("--layout", choices=LAYOUTS, default="shared", help="of the pairs (default shared)")
+    parser.add_argument("--meter", default="auto", help="of the pairs (default auto)")
+    return parser.parse_args(argv)
+
+
 def main(argv=None):
-    args = programs.repeats_parser(__doc__, seconds=10.0).parse_args(argv)
+    args = arguments(argv)
+    if args.pairs:
+        lines = []
+        for pair in args.pairs.split(","):
+            with tempfile.TemporaryDirectory(prefix="mpicoloc-pair-", ignore_cleanup_errors=True) as folder:
+                lines += pair_rows(pair.split("+"), args, Path(folder))
+        print_table(PAIR_COLUMNS, lines)
+        return 0
     with tempfile.TemporaryDirectory(prefix="mpicoloc-shutters-", ignore_cleanup_errors=True) as folder:
         bench = Bench(args, Path(folder))
         print_table(COLUMNS, [measure(bench, duration_s, args.repeats) for duration_s in DURATIONS_S])

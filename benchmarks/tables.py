@@ -32,6 +32,7 @@ ORDER = (
     "estimators-burst",
     "estimators-loop",
     "estimators-count",
+    "harmless",
     "ranks",
     "shutters",
     "short-job",

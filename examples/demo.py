@@ -24,8 +24,6 @@ HERE = Path(__file__).resolve().parent
 N_RANKS = 2
 N_TOP_CALLS = 3
 MPICOLOC = (sys.executable, "-m", "mpicoloc")
-OPTIONS = {"MPICOLOC_SHUTTER_DUTY_FRAC": "0.05"}
-"""Jobs of half a minute: a little more standing still buys a narrower interval."""
 
 
 @dataclass(frozen=True)
@@ -87,7 +85,7 @@ def start(program, binary, n_steps, folder):
     command = [*MPICOLOC, "run", "-n", str(N_RANKS), "--out", str(profile), "--job-id", program.name,
                "--", str(binary), str(program.size), str(n_steps)]  # fmt: skip
     with open(folder / f"{program.name}.log", "w") as log:
-        return subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT, env={**os.environ, **OPTIONS})
+        return subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT)
 
 
 def wait_all(jobs, limit_s):

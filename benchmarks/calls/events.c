@@ -85,8 +85,10 @@ typedef long function(long, long, long, long, long, long, long, long, long, long
             event_add();                                                                                      \
         return next(a, b, c, d, e, f, g, h, i, j, k, l);                                                      \
     }
+/* Behind a library that calls P##c_name for what it has caught, that is all that comes here. */
 #define BOTH(c_name, fortran_name)                                                                            \
     WRAP(c_name, #c_name)                                                                                     \
+    WRAP(P##c_name, #c_name)                                                                                  \
     WRAP(fortran_name, #c_name)
 
 BOTH(MPI_Send, mpi_send_)

@@ -13,7 +13,7 @@ neighbouring states.
 """
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 from scipy.stats import t as students_t
@@ -33,12 +33,15 @@ class Run:
     """One toggled run: times in s on one clock.
 
     `events`: ends of steps; `kinds`: of the step that ends at each, as small integers; `windows`: rows of
-    begin, end and whether the co-runner ran, in order and without its guard time.
+    begin, end and whether the co-runner ran, in order and without its guard time. `solo`: rows of begin and
+    end of times in which the co-runner stood still in any case (shutters of the program), in order; they are
+    left out.
     """
 
     events: np.ndarray
     kinds: np.ndarray
     windows: np.ndarray
+    solo: np.ndarray = field(default_factory=lambda: np.empty((0, 2)))
 
 
 @dataclass(frozen=True)
@@ -74,16 +77,25 @@ def _pieces(run, first_step, first_pair):
     begin, end, beside = run.windows[:, 0], run.windows[:, 1], run.windows[:, 2] > 0
     inside = (begin >= run.events[0]) & (end <= run.events[-1])
     pair_of, n_pairs = _pairs(beside, inside)
-    edges = np.unique(np.concatenate([run.events, begin, end]))
+    edges = np.unique(np.concatenate([run.events, begin, end, run.solo.ravel()]))
     edges = edges[(edges >= max(run.events[0], begin[0])) & (edges <= run.events[-1])]
     middle = (edges[1:] + edges[:-1]) / 2
     # Guard time has the state of the window behind it.
     window = np.minimum(np.searchsorted(end, middle), len(end) - 1)
     in_window = (middle > begin[window]) & (middle < end[window])
-    step = np.searchsorted(run.events, middle)
-    pair = np.where(in_window & (pair_of[window] >= 0), pair_of[window] + first_pair, -1)
-    part = (np.diff(edges), beside[window], step + first_step, run.kinds[step], pair)
+    step, is_solo = np.searchsorted(run.events, middle), _is_in(run.solo, middle)
+    is_used = in_window & (pair_of[window] >= 0) & ~is_solo
+    pair = np.where(is_used, pair_of[window] + first_pair, -1)
+    part = (np.diff(edges), beside[window] & ~is_solo, step + first_step, run.kinds[step], pair)
     return part, first_step + len(run.events), first_pair + n_pairs
+
+
+def _is_in(intervals, times):
+    """Whether each time lies in one of the intervals, which are in order and do not overlap."""
+    if not len(intervals):
+        return np.zeros(len(times), bool)
+    i = np.searchsorted(intervals[:, 0], times) - 1
+    return (i >= 0) & (times < intervals[np.maximum(i, 0), 1])
 
 
 def _pairs(beside, inside):

@@ -4,14 +4,15 @@
     python benchmarks/toggled/toggled.py --targets all --beside hog,next --publish
     python benchmarks/toggled/toggled.py --publish
 
-Truth: the bare program beside its co-runner, which is stopped and continued from outside every second or so,
-at random times. Steps per second without the co-runner over those beside it, of neighbouring seconds: what
-the host does meanwhile cancels. Two such runs, and between them the same two programs under mpicoloc, the
-target for ``--seconds``, once for each of ``--meters``. Of a pair A+B, A is the target.
+A program and its co-runner run under mpicoloc. The co-runner's ranks are stopped and continued from outside,
+every second or so, at random times. Truth: steps per second without the co-runner over those beside it, of
+neighbouring states, less the shutters: what the host does meanwhile cancels. Estimate: of the shutters that
+lie beside the running co-runner; where a meter cannot do without the others (bursts), the part of the time in
+which the co-runner was stopped is known, and taken out of its result. Of a pair A+B, A is the target.
 
 Layout ``apart``: a rank each on a processor of its own; ``shared``: two ranks each, in turns on the same two;
-``threads``: a rank of two threads each, likewise. About 2.5 min for a pair with one meter, 1.1 min more for
-each further one. Pairs that stand in ``--out`` are not measured again. ``--publish`` writes
+``threads``: a rank of two threads each, likewise. About 1.5 min for a pair and meter: in 90 s there are 60
+beside the running co-runner. Pairs that stand in ``--out`` are not measured again. ``--publish`` writes
 results/accuracy-toggled.json of all that stand there. Debian packages:
 
     {packages}
@@ -22,7 +23,6 @@ import datetime
 import json
 import signal
 import sys
-import time
 from pathlib import Path
 
 import numpy as np
@@ -33,8 +33,9 @@ import accuracy
 import programs
 import toggled_programs
 import toggled_tables
+from inside import Inside
 from progress_ratio import slowdown, window_counts
-from toggling import Truth, events_library
+from toggling import events_library
 
 import mpicoloc
 from mpicoloc import config
@@ -47,8 +48,6 @@ LAYOUTS = {
 """Ranks, threads of a rank, and which of two processors the target and the co-runner have."""
 CO_RUNNERS = ("hog", "spinner")
 TARGETS = tuple(name for name in toggled_programs.PREPARE if name not in CO_RUNNERS)
-LIMIT_FACTOR, LIMIT_S = 4, 120
-"""A run under mpicoloc may take so many times ``--seconds``, and so much more."""
 
 
 class Pairs:
@@ -74,67 +73,20 @@ class Pairs:
             self.prepared[name] = toggled_programs.PREPARE[name](self.launchers[0], folder)
         return self.prepared[name]
 
-    def measure(self, pair):
-        """Truth, the meters, truth again: one line of the file."""
+    def measure(self, pair, meter):
+        """Truth and estimates of one run: one line of the file."""
         both = list(zip(map(self.prepare, pair), self.launchers, strict=True))
-        folder = self.work / f"{self.args.layout}-{'+'.join(pair)}"
-        seen, estimates = [self.truth(both, folder, 0)], {}
-        for meter in self.args.meters:
-            units = max(1, round(seen[0].units_per_s * self.args.seconds))
-            estimates[meter] = self.estimate(pair, both, folder / meter, meter, units)
-        if self.args.truths > 1:
-            seen.append(self.truth(both, folder, 1))
-        truth = slowdown([one.run for one in seen])
-        told = f"{truth['value']:.4f} [{truth['low']:.4f}, {truth['high']:.4f}]"
-        progress(
-            f"{'+'.join(pair)}: truth {told}, {truth['n_steps']} steps, {truth['n_pairs']} pairs of states"
-        )
-        return {"layout": self.args.layout, "target": pair[0], "co_runner": pair[1], "truth": truth,
-                "kinds": seen[0].names, "windows": window_counts([one.run for one in seen], truth),
-                "estimates": estimates, **setup_of(self.args)}  # fmt: skip
-
-    def truth(self, both, folder, i):
-        run = Truth(*both, folder / f"truth-{i}", self.library, self.env)
-        return run.run(self.args.truth_seconds, self.rng, beside=i % 2 == 0)
-
-    def estimate(self, pair, both, folder, meter, units):
-        """The target of so many units beside the co-runner, both under mpicoloc: what its profile says."""
-        folder.mkdir(parents=True, exist_ok=True)
-        (target, launcher), (co_runner, co_launcher) = both
-        jobs = []
-        try:
-            jobs.append(self.instrumented(co_runner.endless, co_launcher, folder, "co-runner", meter))
-            time.sleep(1.0)
-            jobs.append(self.instrumented(target.make(units), launcher, folder, "target", meter))
-            code = jobs[1].wait(LIMIT_FACTOR * self.args.seconds + LIMIT_S)
-        finally:
-            for job in reversed(jobs):
-                programs.stop(job)
-        if code != 0:
-            raise RuntimeError(f"{pair[0]} under mpicoloc ended with exit code {code}: see {folder}")
-        found = kept(accuracy.show(folder / "target.h5"))
-        progress(f"{'+'.join(pair)}, {meter}: {toggled_tables.told(found)}")
-        return found
-
-    def instrumented(self, program, launcher, folder, name, meter):
-        profile = folder / f"{name}.h5"
-        profile.unlink(missing_ok=True)
-        env = programs.preload(program.argv[0], profile) | self.env | {"MPICOLOC_JOB_ID": f"{name}-{meter}"}
-        if meter != "default":
-            env["MPICOLOC_METER"] = meter
-        programs.place(program, folder / name)
-        return programs.start(launcher.command(program), folder / name, launcher.cores, env)
-
-
-def kept(data):
-    """Of `mpicoloc show --json`, what the tables and readers of the data need."""
-    if data is None:
-        return {"slowdown": None, "reason": "no profile"}
-    found = data["interference"]
-    return {"slowdown": found["slowdown"], "corun": found["corun"], "reason": found["reason"],
-            "overhead_frac": found["shutters"]["overhead_frac"], "n_taken": found["shutters"]["n_taken"],
-            "n_used": found["shutters"]["n_used"], "meters": found.get("meters"),
-            "wall_s": data["job"]["wall_s"], "partial": data["partial"]}  # fmt: skip
+        folder = self.work / f"{self.args.layout}-{'+'.join(pair)}-{meter}"
+        inside = Inside(*both, folder, self.library, self.env, meter)
+        seen, found = inside.measure(self.args.seconds, self.rng)
+        truth, interference = slowdown([found.run]), seen.profile.interference
+        line = {"layout": self.args.layout, "target": pair[0], "co_runner": pair[1], "meter": meter,
+                "truth": truth, "kinds": found.names, "windows": window_counts([found.run], truth),
+                "estimates": seen.estimates(), "overhead_frac": interference.overhead_frac,
+                "n_taken": interference.n_taken, "stopped_frac": seen.stopped_frac(),
+                **setup_of(self.args)}  # fmt: skip
+        progress(toggled_tables.told(line))
+        return line
 
 
 def progress(text):
@@ -144,7 +96,7 @@ def progress(text):
 def setup_of(args):
     machine = accuracy.setup_of(argparse.Namespace(layout="", seconds=0, meter="", mpirun=""))["machine"]
     return {"machine": machine, "date": datetime.date.today().isoformat(), "mpicoloc": mpicoloc.__version__,
-            "seconds": args.seconds, "truth_seconds": args.truth_seconds, "truths": args.truths}  # fmt: skip
+            "seconds": args.seconds}  # fmt: skip
 
 
 def pairs_of(args):
@@ -171,17 +123,15 @@ def arguments(argv):
     parser.add_argument("--targets", help=f"all, or of {', '.join(TARGETS)}; each beside each of --beside")
     parser.add_argument("--beside", default="hog", help="hog, spinner, programs; next: another one for each")
     parser.add_argument("--layout", default="apart", choices=LAYOUTS)
-    parser.add_argument("--meters", default="default", help="as default,burst,loop; none for the truth only")
-    parser.add_argument("--seconds", type=float, default=60.0, help="of a run under mpicoloc (default 60)")
-    parser.add_argument("--truth-seconds", type=float, default=32.0, help="of a toggled run (default 32)")
-    parser.add_argument("--truths", type=int, default=2, choices=(1, 2), help="toggled runs (default 2)")
+    parser.add_argument("--meters", default="default", help="as default,burst,loop")
+    parser.add_argument("--seconds", type=float, default=90.0, help="of a run (default 90)")
     parser.add_argument("--seed", type=int, default=1, help="of the times of switches")
     parser.add_argument("--mpirun", default="mpirun.openmpi")
     parser.add_argument("--work", type=Path, default=Path("/tmp/mpicoloc-toggled"), help="inputs and outputs")
     parser.add_argument("--out", type=Path, default=Path("toggled.jsonl"), help="lines are added to it")
     parser.add_argument("--publish", action="store_true", help="write results/accuracy-toggled.json of --out")
     args = parser.parse_args(argv)
-    args.meters = [name for name in args.meters.split(",") if name != "none"]
+    args.meters = args.meters.split(",")
     if unknown := set(args.meters) - set(known_meters()):
         parser.error(f"no meter {', '.join(sorted(unknown))}; there are {', '.join(known_meters())}")
     return args
@@ -190,13 +140,13 @@ def arguments(argv):
 def measure_all(args):
     """Add what is missing to the file; returns the reasons for what still is."""
     missing, pairs = {}, Pairs(args)
-    done = {(line["layout"], line["target"], line["co_runner"]) for line in toggled_tables.read(args.out)}
-    wanted = [pair for pair in dict.fromkeys(pairs_of(args)) if (args.layout, *pair) not in done]
-    each_s = args.truths * (args.truth_seconds + 10) + len(args.meters) * (args.seconds + 8)
-    progress(f"{len(wanted)} pairs, about {len(wanted) * each_s / 60:.0f} min")
-    for pair in wanted:
+    done = set(map(toggled_tables.key, toggled_tables.read(args.out)))
+    every = [(args.layout, *pair, meter) for pair in dict.fromkeys(pairs_of(args)) for meter in args.meters]
+    wanted = [one for one in every if one not in done]
+    progress(f"{len(wanted)} runs, about {len(wanted) * (args.seconds + 12) / 60:.0f} min")
+    for _, *pair, meter in wanted:
         try:
-            line = pairs.measure(pair)
+            line = pairs.measure(tuple(pair), meter)
         except (LookupError, OSError, RuntimeError, ValueError, programs.subprocess.SubprocessError) as error:
             missing["+".join(pair)] = error
             progress(f"{'+'.join(pair)}: {error}")

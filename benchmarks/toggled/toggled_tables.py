@@ -1,14 +1,15 @@
 """Tables of what `toggled.py` measured: truth, estimate, error, pair by pair, and what they come to."""
 
 import json
+import math
 import statistics
 
 import tables
 
-COLUMNS = ["layout", "target", "co-runner", "meter", "truth", "estimate", "error", "inside", "half-width",
+COLUMNS = ["layout", "target", "co-runner", "meter", "truth", "estimate", "error", "agrees", "half-width",
            "overhead", "method"]  # fmt: skip
 FORMATS = [None, None, None, None, "{:.3f}", "{:.3f}", "{:+.1f} %", None, "{:.1f} %", "{:.2f} %", None]
-SUMMARY = ["layout", "meter", "pairs", "with an estimate", "mean absolute error", "largest", "inside",
+SUMMARY = ["layout", "meter", "pairs", "with an estimate", "mean absolute error", "largest", "agrees",
            "mean half-width", "largest overhead", "half-width of the truth"]  # fmt: skip
 SUMMARY_FORMATS = [
     None,
@@ -24,21 +25,26 @@ SUMMARY_FORMATS = [
 ]
 NAME = "accuracy-toggled"
 TEXT = """\
-The truth: the bare program beside its co-runner, which is stopped and continued from outside at random, every
-1 to 1.5 s. *truth* is the number of steps a second without the co-runner over that beside it, of neighbouring
-seconds, with its 95 % interval: what the host does meanwhile cancels. Steps are lines that the program
-prints, or its MPI calls. *estimate* is of one run of {seconds:.0f} s under mpicoloc between two such runs;
-*half-width* is of its interval, *inside* whether that holds the truth. Layout *apart*: a rank each on a
-processor of its own; *shared*: two ranks each in turns on the same two; *threads*: likewise a rank of two
-threads each. Steps of all states, and the meters' own intervals, are in
+The target and its co-runner run under mpicoloc for {seconds:.0f} s. The co-runner's ranks are stopped and
+continued from outside, at random; they run for two thirds of the time. *truth* is the number of steps a
+second while they are stopped over that beside them, of neighbouring states, without shutters, with its 95 %
+interval: what the host does meanwhile cancels. Steps are lines that the program prints, or its MPI calls.
+*result* is the meter with the narrower interval, of the shutters beside the running co-runner. *agrees*: the
+truth is inside the interval, which is widened by the truth's own. *half-width* is of the stated interval.
+Layout *apart*: a rank each on a processor of its own; *shared*: two ranks each in turns on the same two;
+*threads*: likewise a rank of two threads each. Steps of all states are in
 `benchmarks/results/accuracy-toggled.json`."""
 COMMAND = "python benchmarks/accuracy.py --toggled --pairs TARGET+CO_RUNNER,... --layout LAYOUT"
+
+
+def key(line):
+    return line["layout"], line["target"], line["co_runner"], line["meter"]
 
 
 def read(path):
     """Lines of the file, none if it is not there; the last one of a pair counts."""
     lines = map(json.loads, path.read_text().splitlines()) if path.exists() else []
-    return list({(line["layout"], line["target"], line["co_runner"]): line for line in lines}.values())
+    return list({key(line): line for line in lines}.values())
 
 
 def half_width(found):
@@ -46,41 +52,44 @@ def half_width(found):
     return 50 * (found["high"] - found["low"]) / found["value"]
 
 
-def told(found):
-    """An estimate in words."""
-    one = found["slowdown"]
-    if one is None:
-        return f"no number: {found['reason']}"
-    overhead = found.get("overhead_frac")
-    cost = "" if overhead is None else f", overhead {overhead:.2%}"
-    return f"{one['value']:.4f} [{one['low']:.4f}, {one['high']:.4f}] {one['method']}{cost}"
+def told(line):
+    """A line in words."""
+    parts = [f"{name} {_interval(one) if 'value' in one else one['reason']}"
+             for name, one in {"truth": line["truth"], **line["estimates"]}.items()]  # fmt: skip
+    return f"{line['target']}+{line['co_runner']}, {line['layout']}: {'; '.join(parts)}"
 
 
-def row(line, meter, found):
-    """Of one pair and meter."""
-    truth, one = line["truth"], found["slowdown"]
-    head = [line["layout"], line["target"], line["co_runner"], meter,
+def _interval(one):
+    return f"{one['value']:.3f} [{one['low']:.3f}, {one['high']:.3f}]"
+
+
+def agrees(one, truth):
+    """Whether the truth is in the interval, both with their errors."""
+    halves = [math.log(each["high"] / each["low"]) / 2 for each in (one, truth)]
+    return abs(math.log(one["value"] / truth["value"])) <= math.hypot(*halves)
+
+
+def row(line, name, one):
+    """Of one run and meter."""
+    truth, overhead = line["truth"], line["overhead_frac"]
+    head = [line["layout"], line["target"], line["co_runner"], name,
             [truth["value"], truth["low"], truth["high"]]]  # fmt: skip
-    overhead = None if found.get("overhead_frac") is None else 100 * found["overhead_frac"]
-    if one is None:
-        return [*head, None, None, None, None, overhead, found["reason"]]
-    inside = one["low"] <= truth["value"] <= one["high"]
+    overhead = None if overhead is None else 100 * overhead
+    if "value" not in one:
+        return [*head, None, None, None, None, overhead, one["reason"]]
     return [*head, [one["value"], one["low"], one["high"]], 100 * (one["value"] / truth["value"] - 1),
-            "yes" if inside else "no", half_width(one), overhead, one["method"]]  # fmt: skip
+            "yes" if agrees(one, truth) else "no", half_width(one), overhead, one["method"]]  # fmt: skip
 
 
 def rows(lines):
-    return [row(line, meter, found) for line in lines for meter, found in line["estimates"].items()] + [
-        row(line, "-", {"slowdown": None, "reason": "-"}) for line in lines if not line["estimates"]
-    ]
+    return [row(line, name, one) for line in lines for name, one in line["estimates"].items()]
 
 
 def summary(lines):
     """A row for each layout and meter."""
     groups = {}
     for line, one in ((each, one) for each in lines for one in rows([each])):
-        if one[3] != "-":
-            groups.setdefault((one[0], one[3]), []).append((one, half_width(line["truth"])))
+        groups.setdefault((one[0], one[3]), []).append((one, half_width(line["truth"])))
     return [_summary(*key, *map(list, zip(*members, strict=True))) for key, members in groups.items()]
 
 
@@ -90,8 +99,8 @@ def _summary(layout, meter, members, truth_halves):
     overheads = [one[9] for one in members if one[9] is not None]
     marks = [None] * 4
     if known:
-        inside = 100 * sum(one[7] == "yes" for one in known) / len(known)
-        marks = [statistics.mean(errors), max(errors), inside, statistics.mean(one[8] for one in known)]
+        agreeing = 100 * sum(one[7] == "yes" for one in known) / len(known)
+        marks = [statistics.mean(errors), max(errors), agreeing, statistics.mean(one[8] for one in known)]
     return [layout, meter, len(members), len(known), *marks, max(overheads, default=None),
             statistics.mean(truth_halves)]  # fmt: skip
 

@@ -71,10 +71,10 @@ class Calls:
 
     n_units = 0
 
-    def __init__(self, watched, path, library):
+    def __init__(self, watched, path):
         self.path = path
         self.path.unlink(missing_ok=True)
-        self.env = {"EVENTS_FILE": str(path), "EVENTS_CALLS": watched.calls, "LD_PRELOAD": str(library)}
+        self.env = {"EVENTS_FILE": str(path), "EVENTS_CALLS": watched.calls}
 
     def events(self):
         if not self.path.exists():
@@ -113,11 +113,22 @@ class Truth:
         self.library, self.env = library, env
         self.jobs, self.co_job, self.failed = [], None, False
 
+    def co_runner_env(self, program):
+        return {}
+
+    def target_env(self, program):
+        return {}
+
+    def pids_of(self, job):
+        """Processes to be stopped."""
+        return programs.processes_of(job)
+
     def launch_co_runner(self):
         watched, launcher = self.co_runner
         program, cwd = watched.endless, self.folder / "co-runner"
         programs.place(program, cwd)
-        self.co_job = programs.start(launcher.command(program), cwd, launcher.cores, self.env)
+        env = self.env | self.co_runner_env(program)
+        self.co_job = programs.start(launcher.command(program), cwd, launcher.cores, env)
         self.jobs.append(self.co_job)
         self.co_job.since_s, self.co_job.pids = time.monotonic(), []
 
@@ -125,10 +136,11 @@ class Truth:
         watched, launcher = self.target
         program, cwd = watched.endless, self.folder / "target"
         programs.place(program, cwd)
-        env, out = dict(self.env), None
+        env, out = self.env | self.target_env(program), None
         if watched.calls:
-            self.marks = Calls(watched, self.folder / "events", self.library)
-            env |= self.marks.env
+            self.marks = Calls(watched, self.folder / "events")
+            libraries = [one for one in (env.get("LD_PRELOAD"), str(self.library)) if one]
+            env |= self.marks.env | {"LD_PRELOAD": " ".join(libraries)}
         else:
             self.marks = Lines(watched, cwd / "terminal.txt")
             out = self.marks.writer
@@ -154,7 +166,10 @@ class Truth:
             self.launch_co_runner()
             time.sleep(WARM_S)
         if not self.co_job.pids or time.monotonic() < self.co_job.since_s + WARM_S:
-            self.co_job.pids = programs.processes_of(self.co_job)
+            self.co_job.pids = self.pids_of(self.co_job)
+
+    def signal_co_runner(self, number):
+        signal_all(self.co_job, number)
 
     def toggle(self, seconds, rng, beside):
         """Rows of begin, end and whether beside the co-runner."""
@@ -177,7 +192,7 @@ class Truth:
             self.launch_co_runner()
             self.launch_target()
             self.wait_until_warm()
-            self.co_job.pids = programs.processes_of(self.co_job)
+            self.co_job.pids = self.pids_of(self.co_job)
             windows = self.toggle(seconds, rng, beside)
             self.failed = self.job.poll() not in (None, 0)
             signal_all(self.co_job, signal.SIGCONT)

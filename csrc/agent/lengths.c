@@ -89,12 +89,19 @@ void mc_lengths_adapt(mc_lengths *lengths, double cycle_ns, uint64_t now)
         lengths->duration_ns = (uint64_t)wish;
 }
 
+/* What the own meter takes is not left for others. Half of the limit is, always: else nobody would be measured here. */
+static double duty_frac_for_others(const mc_lengths *lengths)
+{
+    double limit = lengths->options.duty_frac;
+    return lengths->own_frac < limit / 2 ? limit - lengths->own_frac : limit / 2;
+}
+
 /* Every reader of the board takes the longest wish, so wishes are multiples of the job's own option. */
 static uint64_t period_for(const mc_lengths *lengths, const mc_board_view *view)
 {
     const mc_shutter_options *options = &lengths->options;
     double n = view->n_others + 1, unit = (double)options->period_ns, duration = (double)lengths->duration_ns;
-    double needed = duration * (n - 1) / (n * options->duty_frac);
+    double needed = duration * (n - 1) / (n * duty_frac_for_others(lengths));
     needed = needed < 4.0 * duration ? 4.0 * duration : needed;
     uint64_t n_units = (uint64_t)(needed / unit);
     if ((double)n_units * unit < needed)

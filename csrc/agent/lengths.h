@@ -16,6 +16,7 @@ typedef struct mc_lengths {
     uint64_t t_open;
     uint64_t period_ns;   /* of the grid in force, which all jobs share */
     uint64_t duration_ns; /* of a shutter, as this job wishes it */
+    double own_frac;      /* of this job's time: what it is held up beyond the pauses that others ask it for */
     double stretch;       /* how much of the longest allowed this job asks for; halved whenever neighbours refuse */
     uint64_t n_offered;   /* instants at which this job could take a shutter */
     uint64_t t_adapted;

@@ -76,6 +76,11 @@ int mc_agent_open(mc_agent **out, const char *key, const char *job_id)
     snprintf(agent->job_id, sizeof agent->job_id, "%s", job_id ? job_id : key);
     agent->t_open = mc_now_ns();
     mc_lengths_open(&agent->lengths, agent->t_open);
+    const mc_shutter_options *options = &agent->lengths.options;
+    agent->pause.duty = (mc_duty){.t_open = agent->t_open,
+                                  .frac = options->duty_frac,
+                                  .allowance_ns = 2 * options->duration_ns,
+                                  .longest_ns = options->max_ns};
     int status = mc_job_ranks_open(&agent->ranks, key);
     if (status == MC_OK)
         status = open_node(agent);

@@ -13,7 +13,7 @@ static const uint64_t ASKED_POLL_NS = 50000000;         /* while a coordinator m
 
 static uint64_t around_ns(const mc_agent *agent)
 {
-    if (!mc_meter_counts(&agent->meter))
+    if (!mc_meter_has_windows(&agent->meter))
         return 0;
     return mc_meter_around_ns(&agent->meter, agent->planned_ns, agent->lengths.period_ns);
 }
@@ -134,6 +134,8 @@ void mc_agent_judge(mc_agent *agent, uint64_t now)
 static void adapt(mc_agent *agent, uint64_t now)
 {
     mc_lengths *lengths = &agent->lengths;
+    mc_duty_update(&agent->pause.duty, &agent->ranks, agent->node, now);
+    lengths->own_frac = mc_duty_own_frac(&agent->pause.duty, now);
     int fits = agent->node->meter != MC_METER_NONE && !mc_meter_is_searching(&agent->meter);
     if (fits && mc_lengths_is_due(lengths, &agent->view, now))
         mc_lengths_adapt(lengths, mc_meter_cycle_ns(&agent->meter, &agent->ranks), now);
@@ -174,7 +176,7 @@ static void begin_own(mc_agent *agent, uint64_t now)
                          i_common ? common->clock_bound_ns : 0);
     agent->duty = MC_DUTY_MEASURE;
     agent->t_duty = schedule->t_instant - lead_ns(agent) + mc_schedule_notice_ns();
-    if (!mc_meter_counts(&agent->meter))
+    if (!mc_meter_has_windows(&agent->meter))
         mc_agent_plan(agent, now);
 }
 
@@ -201,6 +203,13 @@ static void refresh(mc_agent *agent, uint64_t now)
     agent->node->shutter_period_ns = agent->lengths.period_ns;
 }
 
+/* A meter that counts costs the job something too. */
+static int may_take(mc_agent *agent, uint64_t now)
+{
+    int is_affordable = !mc_meter_has_windows(&agent->meter) || mc_duty_allows(&agent->pause.duty, 0, now);
+    return is_affordable && mc_lengths_takes(&agent->lengths, now);
+}
+
 static void decide(mc_agent *agent, uint64_t now)
 {
     mc_lengths *lengths = &agent->lengths;
@@ -213,7 +222,7 @@ static void decide(mc_agent *agent, uint64_t now)
     if (target == MC_TARGET_OTHER) {
         agent->duty = MC_DUTY_PAUSE;
         agent->t_duty = agent->schedule.t_instant - mc_schedule_signal_ns(period_ns);
-    } else if (is_offered && (agent->schedule.booked_owner || mc_lengths_takes(lengths, now))) {
+    } else if (is_offered && (agent->schedule.booked_owner || may_take(agent, now))) {
         begin_own(agent, now);
     } else {
         mc_agent_plan(agent, now);
@@ -231,10 +240,8 @@ static void refresh_and_decide(mc_agent *agent, uint64_t now)
 
 static void pause_ranks(mc_agent *agent)
 {
-    const mc_shutter_options *options = &agent->lengths.options;
-    mc_pause_limits limits = {agent->t_open, 2 * options->duration_ns, options->max_ns, options->duty_frac};
     mc_pause_prepare(&agent->pause, &agent->view, &agent->ranks, agent->node, agent->schedule.i_target,
-                     agent->schedule.t_instant, &limits);
+                     agent->schedule.t_instant);
     mc_pause_take(&agent->pause, &agent->view, &agent->ranks, agent->node, &agent->wake);
 }
 

@@ -16,6 +16,8 @@
 enum {
     MC_N_PLACES = 64, /* counted at a time */
     MC_STUB_BYTES = 64,
+    MC_N_HALVES = 2,     /* of a word of code, 8 bytes each */
+    MC_CODE_BYTES = 256, /* from a place on, of which its stub was made */
     MC_N_STUB_PAGES = 4, /* of one set of places: one near each loaded object */
     MC_N_CODE_COPIES = 256,
     MC_STUB_PAGE_BYTES = 4096,
@@ -23,7 +25,7 @@ enum {
     MC_N_PLACE_SETS = 64,
     MC_N_PLACE_PATHS = 16,
     MC_N_COUNT_ROWS = 1024, /* shutters whose counts a node file holds */
-    MC_N_COUNT_WINDOWS = 3,
+    MC_N_COUNT_WINDOWS = 3, /* two of equal length before a shutter, and one in it */
 };
 
 /* What the agent asks a rank to do with its code: the values of a futex. */
@@ -34,13 +36,15 @@ enum {
     MC_PATCH_REMOVE = 3,   /* the thread that comes last takes the jumps back */
     MC_PATCH_BUSY = 4,     /* a thread is writing */
     MC_PATCH_DONE = 5,     /* it has written everything */
-    MC_PATCH_FAILED = 6,   /* it could not, and has put back what it had written */
+    MC_PATCH_FAILED = 6,   /* it could not; n_patched tells what it could not put back */
 };
 
-/* One place: the aligned 8 bytes of code that hold the jump to its stub, without and with the jump. */
+/* One place: the aligned 16 bytes of code that hold the jump to its stub, without and with the jump. */
 typedef struct mc_patch {
-    uint64_t word_address, before, after;
-    uint64_t stub_address;
+    uint64_t word_address, stub_address;
+    uint64_t before[MC_N_HALVES], after[MC_N_HALVES];
+    uint64_t n_code;
+    uint8_t code[MC_CODE_BYTES]; /* from word_address on. If other code is there, the stub may be wrong */
     uint8_t stub[MC_STUB_BYTES];
 } mc_patch;
 
@@ -64,14 +68,24 @@ typedef struct mc_counted_thread {
     uint64_t tid;     /* 0: the row is being filled in */
 } mc_counted_thread;
 
+/* Whether the rank lets the agent read its memory where the kernel wants to be told (Yama). */
+enum {
+    MC_READER_UNKNOWN = 0, /* no thread of it has come to the gate since */
+    MC_READER_ALLOWED = 1,
+    MC_READER_TAKEN = 2, /* the program has named another process, and the kernel keeps only one */
+};
+
 /* In a rank's segment. The agent changes the places only while none is patched. */
 typedef struct mc_counting {
     int64_t counters_offset; /* of the counters from a thread's own pointer; 0: this rank cannot count */
     uint32_t request;        /* MC_PATCH_... */
     uint32_t n_awaited;      /* threads that must stand still first; stored before INSTALL and REMOVE */
     uint32_t n_waiting;      /* threads that stand still for it now */
-    uint32_t _pad32;
-    uint64_t n_patched; /* places that are patched now */
+    int32_t reader_pid;      /* the process that wants to read this rank's memory; 0: none */
+    int64_t reader_answer;   /* MC_READER_..., or minus the kernel's error */
+    uint64_t lease_until_ns; /* then the rank takes the jumps back by itself, unless the agent has renewed it */
+    uint64_t t_changed;      /* when the last change was made, or had failed */
+    uint64_t n_patched;      /* places that are patched now */
     uint64_t n_patches;
     mc_stub_page pages[MC_N_STUB_PAGES];
     mc_patch patches[MC_N_PLACES];
@@ -91,7 +105,7 @@ typedef struct mc_place_set {
     mc_place places[MC_N_PLACES];
 } mc_place_set;
 
-/* Passes in the windows before, in and after one shutter, of all threads of the node. */
+/* Passes in the windows of one shutter, of all threads of the node. */
 typedef struct mc_count_row {
     uint64_t epoch, i_set;
     uint64_t n[MC_N_COUNT_WINDOWS][MC_N_PLACES];

@@ -2,6 +2,7 @@
 #define _GNU_SOURCE
 #include "common/options.h"
 #include "guest/hooks.h"
+#include "guest/lease.h"
 #include "guest/patch.h"
 #include "guest/restart.h"
 
@@ -128,7 +129,13 @@ static void on_gate(int signal, siginfo_t *info, void *context)
 {
     int saved_errno = errno;
     uint64_t value = (uint64_t)(uintptr_t)info->si_value.sival_ptr;
-    if (info->si_code != SI_QUEUE || value != MC_GATE_VALUE(value)) {
+    int is_marked = value == MC_GATE_VALUE(value);
+    if (is_marked && info->si_code == SI_TIMER) {
+        uint64_t t_again = mc_patch_check_lease(mc_now_ns());
+        if (t_again)
+            mc_lease_extend(t_again);
+        mc_restart_call(context, 0);
+    } else if (!is_marked || info->si_code != SI_QUEUE) {
         hand_on(signal, info, context);
     } else {
         /* Read this before the thread sleeps here. If it has slept once since the agent saw it running, it did so in

@@ -1,5 +1,6 @@
 #define _GNU_SOURCE
 #include "guest/hooks.h"
+#include "guest/patch.h"
 
 #include "common/counters/tally.h"
 #include "common/ring.h"
@@ -81,6 +82,8 @@ static inline __attribute__((always_inline)) int begin_call(mc_thread *self, mc_
         pass_over(head, lost_ns);
         frame->t_enter += lost_ns;
     }
+    if (__builtin_expect(__atomic_load_n(&mc_patch_has_jumps, __ATOMIC_RELAXED), 0))
+        mc_patch_check_lease(frame->t_enter);
     head->t_enter = frame->t_enter;
     return 1;
 }

@@ -3,17 +3,23 @@
 
 #include "common/options.h"
 #include "common/proc.h"
+#include "guest/lease.h"
+#include "guest/reader.h"
 
 #if defined(__x86_64__) || defined(__aarch64__)
 
 #include "guest/code_copy.h"
 
+#ifdef __x86_64__
+#include <emmintrin.h>
+#endif
 #include <errno.h>
 #include <limits.h>
 #include <linux/futex.h>
 #include <linux/membarrier.h>
 #include <sys/mman.h>
 #include <sched.h>
+#include <signal.h>
 #include <string.h>
 #include <sys/syscall.h>
 #include <sys/uio.h>
@@ -21,39 +27,26 @@
 #include <unistd.h>
 
 enum { MC_N_PAGES_MAX = 1024, N_YIELDS_MAX = 100000 };
+enum { WORD_BYTES = MC_N_HALVES * sizeof(uint64_t) };
 enum { PAGE_BYTES = MC_STUB_PAGE_BYTES, CODE = PROT_READ | PROT_EXEC, ALL_RIGHTS = CODE | PROT_WRITE };
 
-static const uint64_t STAND_MAX_NS = 5000000, SPIN_NS = 30000;
-
-/* Stubs add to these. They are in each thread's own memory, at one distance from its thread pointer: so a stub needs no
-   register, and no cache line is shared. */
-static __thread struct {
-    uint64_t tid;
-    uint64_t n[MC_N_PLACES];
-} own __attribute__((aligned(64)));
+static const uint64_t STAND_MAX_NS = 5000000, SPIN_NS = 30000, AT_IT_NS = 10000000;
 
 typedef struct jump {
-    uint64_t address, before, after;
+    uint64_t address, before[MC_N_HALVES], after[MC_N_HALVES];
 } jump;
 
 /* A copy that a forked child has too. */
 static jump jumps[MC_N_PLACES];
 static int n_jumps;
+static int is_whole;                   /* all that was asked for is there */
 static uint64_t pages[MC_N_PAGES_MAX]; /* of stubs, mapped so far */
 static int n_pages;
 static int is_locked; /* somebody changes code */
 static mc_counting *counting;
+static int gate_signal;
 
-static uint64_t thread_pointer(void)
-{
-    uint64_t pointer;
-#ifdef __aarch64__
-    __asm__("mrs %0, tpidr_el0" : "=r"(pointer));
-#else
-    __asm__("movq %%fs:0, %0" : "=r"(pointer));
-#endif
-    return pointer;
-}
+int mc_patch_has_jumps;
 
 static uint64_t page_of(uint64_t address)
 {
@@ -77,15 +70,35 @@ static void synchronise_cores(void)
     syscall(SYS_membarrier, MEMBARRIER_CMD_PRIVATE_EXPEDITED_SYNC_CORE, 0, 0);
 }
 
-/* One aligned store: a thread that wakes up meanwhile executes the old instruction or the new one. */
-static int exchange_word(uint64_t address, uint64_t expected, uint64_t wanted)
+/* Processors with AVX make it one store that nobody sees half of. */
+static int store_whole(uint64_t address, const uint64_t wanted[])
 {
-    uint64_t *word = (uint64_t *)address;
-    if (!MC_CODE_IN_PLACE)
-        return mc_code_exchange(address, &expected, &wanted, sizeof wanted);
-    if (__atomic_load_n(word, __ATOMIC_RELAXED) != expected)
+#ifdef __x86_64__
+    __m128i both = _mm_set_epi64x((long long)wanted[1], (long long)wanted[0]);
+    if (!__builtin_cpu_supports("avx"))
         return 0;
-    __atomic_store_n(word, wanted, __ATOMIC_RELEASE);
+    __asm__ volatile("movdqa %0, (%1)" : : "x"(both), "r"(address) : "memory");
+    return 1;
+#else
+    (void)address, (void)wanted;
+    return 0;
+#endif
+}
+
+/* One aligned store, no wider than needed: a thread that wakes up meanwhile executes the old instruction or the new
+   one. */
+static int exchange_word(uint64_t address, const uint64_t expected[], const uint64_t wanted[])
+{
+    uint64_t *halves = (uint64_t *)address;
+    int i = expected[0] == wanted[0]; /* the half that changes */
+    if (!MC_CODE_IN_PLACE)
+        return mc_code_exchange(address, expected, wanted, WORD_BYTES);
+    if (__atomic_load_n(&halves[0], __ATOMIC_RELAXED) != expected[0] ||
+        __atomic_load_n(&halves[1], __ATOMIC_RELAXED) != expected[1])
+        return 0;
+    if (expected[!i] != wanted[!i])
+        return store_whole(address, wanted);
+    __atomic_store_n(&halves[i], wanted[i], __ATOMIC_RELEASE);
     return 1;
 }
 
@@ -100,30 +113,35 @@ static int give_code_rights(uint64_t page, int rights)
 }
 
 /* Without a fault where nothing is mapped any more: the object may have been unloaded. */
-static int word_is(uint64_t address, uint64_t expected)
+static int word_is(uint64_t address, const uint64_t expected[])
 {
-    uint64_t word;
-    struct iovec local = {&word, sizeof word}, remote = {(void *)address, sizeof word};
+    uint64_t word[MC_N_HALVES];
+    struct iovec local = {word, sizeof word}, remote = {(void *)address, sizeof word};
     return process_vm_readv((pid_t)syscall(SYS_getpid), &local, 1, &remote, 1, 0) == (ssize_t)sizeof word &&
-           word == expected;
+           memcmp(word, expected, sizeof word) == 0;
 }
 
-/* Rights change only on pages that hold a jump of ours: another object may be there by now. */
+/* What cannot be taken back now stays in the table, and is tried again. Rows do not move: another thread may fork, and
+   its child reads them. Rights change only on pages that hold a jump of ours: another object may be there by now. */
 static void take_back(void)
 {
     uint64_t page = 0;
     for (int i = 0; i < n_jumps; i++) {
-        const jump *each = &jumps[i];
-        if (!word_is(each->address, each->after) || !give_code_rights(page_of(each->address), ALL_RIGHTS))
-            continue;
-        if (page && page != page_of(each->address))
-            give_code_rights(page, CODE);
-        page = page_of(each->address);
-        exchange_word(each->address, each->after, each->before);
+        jump *each = &jumps[i];
+        if (word_is(each->address, each->after)) {
+            if (page && page != page_of(each->address))
+                give_code_rights(page, CODE);
+            page = page_of(each->address);
+            if (!give_code_rights(page, ALL_RIGHTS) || !exchange_word(each->address, each->after, each->before))
+                continue;
+        }
+        __atomic_store_n(&each->address, 0, __ATOMIC_RELEASE);
     }
     if (page)
         give_code_rights(page, CODE);
-    n_jumps = 0;
+    while (n_jumps && !jumps[n_jumps - 1].address)
+        n_jumps--;
+    is_whole = 0;
     synchronise_cores();
 }
 
@@ -135,28 +153,52 @@ static int is_own_page(uint64_t page)
     return 0;
 }
 
+/* Another library may have come to the same address, and be alike in this word only. */
+static int is_same_code(const mc_patch *patch)
+{
+    uint8_t code[MC_CODE_BYTES];
+    size_t n = patch->n_code < sizeof code ? patch->n_code : sizeof code;
+    struct iovec local = {code, n}, remote = {(void *)patch->word_address, n};
+    return process_vm_readv((pid_t)syscall(SYS_getpid), &local, 1, &remote, 1, 0) == (ssize_t)n &&
+           memcmp(code, patch->code, n) == 0;
+}
+
+/* In the table first: another thread may fork when the jump is there, and the child must know of it. */
+static void note_jump(const mc_patch *patch)
+{
+    jump *made = &jumps[n_jumps];
+    made->address = patch->word_address;
+    memcpy(made->before, patch->before, sizeof made->before);
+    memcpy(made->after, patch->after, sizeof made->after);
+    __atomic_store_n(&n_jumps, n_jumps + 1, __ATOMIC_RELEASE);
+}
+
 static int write_jump(const mc_patch *patch)
 {
     uint64_t page = page_of(patch->word_address);
-    if (!is_own_page(page_of(patch->stub_address)) || !word_is(patch->word_address, patch->before) ||
-        !give_code_rights(page, ALL_RIGHTS))
+    if (patch->word_address % WORD_BYTES || !is_own_page(page_of(patch->stub_address)) ||
+        !word_is(patch->word_address, patch->before))
         return 0;
-    if (!exchange_word(patch->word_address, patch->before, patch->after)) {
-        give_code_rights(page, CODE);
+    note_jump(patch);
+    if (!give_code_rights(page, ALL_RIGHTS))
         return 0;
-    }
-    jumps[n_jumps++] = (jump){patch->word_address, patch->before, patch->after};
-    return 1;
+    if (exchange_word(patch->word_address, patch->before, patch->after))
+        return 1;
+    give_code_rights(page, CODE);
+    return 0;
 }
 
 static int write_jumps(void)
 {
     uint64_t n = counting->n_patches < MC_N_PLACES ? counting->n_patches : MC_N_PLACES;
-    n_jumps = 0;
+    for (uint64_t i = 0; i < n; i++) /* all before the first jump: it would be seen as other code */
+        if (!is_same_code(&counting->patches[i]))
+            return 0;
     for (uint64_t i = 0; i < n; i++)
         if (!write_jump(&counting->patches[i]))
             return 0;
     synchronise_cores();
+    is_whole = 1;
     return 1;
 }
 
@@ -190,8 +232,12 @@ static int map_stubs(mc_stub_page *page)
 static int install(void)
 {
     int is_done = 1;
-    if (n_jumps) /* the agent has not heard of it */
+    if (is_whole) /* the agent has not heard of it */
         return 1;
+    if (n_jumps) /* some could not be taken back */
+        take_back();
+    if (n_jumps)
+        return 0;
     for (int i = 0; i < MC_N_STUB_PAGES && is_done; i++)
         if (counting->pages[i].address && !counting->pages[i].is_mapped)
             is_done = map_stubs(&counting->pages[i]);
@@ -202,19 +248,52 @@ static int install(void)
     return is_done;
 }
 
+static void end_change(void)
+{
+    if (!n_jumps)
+        mc_lease_end();
+    __atomic_store_n(&mc_patch_has_jumps, n_jumps != 0, __ATOMIC_RELAXED);
+    __atomic_store_n(&counting->n_patched, (uint64_t)n_jumps, __ATOMIC_RELAXED);
+    __atomic_store_n(&counting->t_changed, mc_now_ns(), __ATOMIC_RELAXED);
+    unlock();
+}
+
 static void make_change(uint32_t request)
 {
     int is_done = lock();
     if (is_done) {
         if (request == MC_PATCH_INSTALL)
-            is_done = install();
+            is_done = mc_lease_begin(gate_signal, counting->lease_until_ns) && install();
         else
             take_back();
-        __atomic_store_n(&counting->n_patched, (uint64_t)n_jumps, __ATOMIC_RELAXED);
-        unlock();
+        is_done = is_done && (request == MC_PATCH_INSTALL || !n_jumps);
+        end_change();
     }
     __atomic_store_n(&counting->request, is_done ? MC_PATCH_DONE : MC_PATCH_FAILED, __ATOMIC_RELEASE);
     syscall(SYS_futex, &counting->request, FUTEX_WAKE, INT_MAX, NULL, NULL, 0);
+}
+
+uint64_t mc_patch_check_lease(uint64_t now)
+{
+    uint64_t until = counting ? __atomic_load_n(&counting->lease_until_ns, __ATOMIC_RELAXED) : UINT64_MAX;
+    uint64_t all = UINT64_MAX, mask;
+    if (!counting || !__atomic_load_n(&mc_patch_has_jumps, __ATOMIC_RELAXED))
+        return 0;
+    if (now < until)
+        return until;
+    /* Not interrupted: a handler might fork, or be asked for a change. */
+    if (syscall(SYS_rt_sigprocmask, SIG_SETMASK, &all, &mask, sizeof mask) != 0)
+        return 0;
+    int is_own = lock();
+    if (is_own) {
+        take_back();
+        until = n_jumps ? now + AT_IT_NS : 0;
+        if (n_jumps) /* calls of MPI do not try all the time */
+            __atomic_store_n(&counting->lease_until_ns, until, __ATOMIC_RELAXED);
+        end_change();
+    }
+    syscall(SYS_rt_sigprocmask, SIG_SETMASK, &mask, NULL, sizeof mask);
+    return is_own ? until : now + AT_IT_NS;
 }
 
 static uint32_t present_request(void)
@@ -261,23 +340,12 @@ void mc_patch_take_part(void)
     __atomic_fetch_sub(&counting->n_waiting, 1, __ATOMIC_ACQ_REL);
 }
 
-/* A thread that has ended leaves its row: the agent sees that and frees it. */
 void mc_patch_register_thread(void)
 {
-    if (!counting || own.tid)
+    if (!counting)
         return;
-    uint64_t tid = (uint64_t)syscall(SYS_gettid);
-    for (int i = 0; i < MC_N_COUNTED_THREADS; i++) {
-        mc_counted_thread *row = &counting->threads[i];
-        uint64_t is_free = 0;
-        if (__atomic_load_n(&row->address, __ATOMIC_RELAXED) ||
-            !__atomic_compare_exchange_n(&row->address, &is_free, (uint64_t)&own, 0, __ATOMIC_ACQ_REL,
-                                         __ATOMIC_RELAXED))
-            continue;
-        own.tid = tid;
-        __atomic_store_n(&row->tid, tid, __ATOMIC_RELEASE);
-        return;
-    }
+    mc_reader_register_thread(counting);
+    mc_reader_allow(counting);
 }
 
 void mc_patch_open(mc_segment *segment)
@@ -289,7 +357,8 @@ void mc_patch_open(mc_segment *segment)
     if (mc_option_number(MC_OPT_PATCHING) == 0.0 || mc_proc_n_filters(0) != 0 ||
         syscall(SYS_membarrier, MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED_SYNC_CORE, 0, 0) != 0)
         return;
-    segment->counting.counters_offset = (int64_t)((uint64_t)own.n - thread_pointer());
+    segment->counting.counters_offset = mc_reader_counters_offset();
+    gate_signal = segment->gate.signal;
     counting = &segment->counting;
 }
 
@@ -304,9 +373,12 @@ void mc_patch_close(void)
             sched_yield();
     }
     counting->counters_offset = 0;
+    mc_reader_forget();
     if (!is_own)
         return;
     take_back();
+    mc_lease_end();
+    mc_patch_has_jumps = 0;
     counting->n_patched = 0;
     /* stays locked: nothing is changed any more */
 }
@@ -315,10 +387,19 @@ void mc_patch_forget(void)
 {
     if (counting)
         take_back();
+    mc_patch_has_jumps = 0;
     counting = NULL;
 }
 
 #else
+
+int mc_patch_has_jumps;
+
+uint64_t mc_patch_check_lease(uint64_t now)
+{
+    (void)now;
+    return 0;
+}
 
 void mc_patch_open(mc_segment *segment)
 {

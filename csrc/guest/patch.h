@@ -12,11 +12,17 @@ void mc_patch_close(void);
 /* In a forked child, which has inherited the jumps and is not measured. */
 void mc_patch_forget(void);
 
+/* 1: the code is changed now. */
+extern int mc_patch_has_jumps;
+/* If the agent has not renewed its lease, put everything back. In the gate's handler, when the lease's timer says so,
+   and in MPI calls. Other threads run meanwhile, as at the rank's end. Returns when to look again; 0: not needed. */
+uint64_t mc_patch_check_lease(uint64_t now);
+
 /* In the gate's handler: is this pause for a change of code? */
 int mc_patch_is_asked(void);
 /* In the gate's handler: stand still until the change is made, or make it. */
 void mc_patch_take_part(void);
-/* In the gate's handler: let the agent read this thread's counters. */
+/* In the gate's handler: let the agent read the counters of this thread, and the rank's memory if it asks for that. */
 void mc_patch_register_thread(void);
 
 #endif

@@ -254,9 +254,9 @@ COLUMNS: Mapping[str, tuple[Column, ...]] = {
         i_node           i4   1      row of the node in /nodes
         t0_ns            u8   ns     names the shutter: its t0_ns in /shutters
         place            i4   1      row of the instruction in /places
-        n_before         u8   1      passes in the window before the shutter (before_window_ns), all threads
+        n_earlier        u8   1      passes in the first half of the window before it, all threads
+        n_before         u8   1      passes in the second half (before_window_ns is that of both)
         n_during         u8   1      passes inside the shutter (during_window_ns)
-        n_after          u8   1      passes in the window after the shutter (after_window_ns)
     """),
     "corunners": _columns("""
         i_node           i4   1      row of the node in /nodes

@@ -38,7 +38,7 @@ MIN_GAIN, CLEAR_GAIN = 0.8, 0.6
 """Spread with a weight over that with weight 0, below which it is used, and below which it is significant."""
 MIN_GROUPS = 8
 """Groups of shutters below which spreads cannot be compared."""
-SETTLE_S, SETTLE_ERROR = 0.01, 0.05
+SETTLE_S, SETTLE_ERROR = 0.015, 0.05
 """Longest time between a pause's begin and its window, s, and standard error of the speed in it."""
 _MAX_BOOTSTRAP_CELLS = 12_000_000
 _MANY_KINDS = 2000

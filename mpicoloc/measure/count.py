@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mpicoloc.core.estimate import Estimate
-from mpicoloc.core.tables import Table, valid_shutters
+from mpicoloc.core.tables import Table
 from mpicoloc.measure.burst import t_quantile
 from mpicoloc.measure.count_paces import Paces, paces
 
@@ -28,11 +28,6 @@ REST_ERROR = 0.35
 """Standard error of the slowdown of time in which no place was passed."""
 MODEL_ERROR = 0.005
 """Relative standard error that no number of shutters removes."""
-AFTER_ERROR = 0.02
-"""Standard error of paces that include the time after shutters, if threads take turns on a processor."""
-MIN_BUSY = 0.97
-"""Part of the time that threads have their processors, below which they take turns."""
-
 Array = NDArray[np.float64]
 
 
@@ -46,7 +41,7 @@ class Counted:
 
 
 def slowdown(shutters: Table, counts: Table, *, cost_ns: float = 0.0) -> Counted:
-    """Slowdown of the co-run phase, T_co/T_solo, from counts of places in and around shutters.
+    """Slowdown of the co-run phase, T_co/T_solo, from counts of places in shutters and before them.
 
     Parameters
     ----------
@@ -64,14 +59,7 @@ def slowdown(shutters: Table, counts: Table, *, cost_ns: float = 0.0) -> Counted
     -----
     Eq. 6-8 of Breslow et al. 2013 with passes per second of many places in place of IPC.
     """
-    both_sides = paces(shutters, counts, cost_ns=cost_ns)
-    busy = valid_shutters(shutters)["busy_frac"]
-    if not (busy > 0).any() or busy[busy > 0].mean() >= MIN_BUSY:
-        return _estimate(both_sides, 0.0)
-    # A thread that shares its processor with a co-runner loses it just after the shutter.
-    before_only = paces(shutters, counts, cost_ns=cost_ns, only_before=True)
-    found = [_estimate(before_only, 0.0), _estimate(both_sides, AFTER_ERROR)]
-    return min(found, key=lambda counted: half_width(counted.slowdown))
+    return _estimate(paces(shutters, counts, cost_ns=cost_ns))
 
 
 def half_width(found: Estimate | None) -> float:
@@ -86,12 +74,12 @@ def promised_half_width(found: Estimate, n_shutters: int) -> float:
     return float(np.sqrt(model**2 + spread * found.n / max(n_shutters, 1)))
 
 
-def _estimate(found: Paces, error: float) -> Counted:
-    """Slowdown with interval, to which `error` adds a relative standard error."""
-    is_seen = (found.during > MIN_PACE) | (found.around > MIN_PACE)
+def _estimate(found: Paces) -> Counted:
+    """Slowdown with interval."""
+    is_seen = (found.during > MIN_PACE) | (found.before > MIN_PACE)
     n_shutters = len(np.unique(found.instant[is_seen]))
     if n_shutters < MIN_SHUTTERS:
-        return Counted(None, f"places were passed around {n_shutters} shutters, {MIN_SHUTTERS} needed")
+        return Counted(None, f"places were passed at {n_shutters} shutters, {MIN_SHUTTERS} needed")
     coverage = float(found.share_s[is_seen].sum() / found.share_s.sum())
     if coverage < MIN_COVERAGE:
         why = f"the counted places are passed in only {coverage:.0%} of its time, {MIN_COVERAGE:.0%} needed"
@@ -100,7 +88,7 @@ def _estimate(found: Paces, error: float) -> Counted:
     if not (np.isfinite(value) and value > 0):
         return Counted(None, "the counted places were passed inside shutters only, or outside them", coverage)
     n_free = 2 * (n_shutters - 1) / 3  # of differences between neighbours
-    model = 1.96 * float(np.sqrt(MODEL_ERROR**2 + error**2 + (REST_ERROR * (1 - coverage)) ** 2))
+    model = 1.96 * float(np.sqrt(MODEL_ERROR**2 + (REST_ERROR * (1 - coverage)) ** 2))
     half = float(np.hypot(t_quantile(n_free) * deviation, model))
     if half > MAX_HALF_WIDTH:
         wide = f"the interval's ends differ by a factor of {np.exp(2 * half):.1f}"
@@ -112,13 +100,13 @@ def _estimate(found: Paces, error: float) -> Counted:
 def _mean_slowdown(found: Paces, used: NDArray[np.bool_]) -> tuple[float, float]:
     """Slowdown, and its standard error in the logarithm.
 
-    T_solo/T_co of each stratum is the work done around its shutters over that in them; strata and nodes are
+    T_solo/T_co of each stratum is the work done before its shutters over that in them; strata and nodes are
     weighted by the job's time in them.
     """
     keys = np.stack([found.node, found.stratum], axis=1)[used]
     strata, column = np.unique(keys, axis=0, return_inverse=True)
     member = np.eye(len(strata))[column.ravel()]
-    done, usual = found.during[used] * found.time_s[used], found.around[used] * found.time_s[used]
+    done, usual = found.during[used] * found.time_s[used], found.before[used] * found.time_s[used]
     all_done, all_usual = done @ member, usual @ member
     usable = (all_done > 0) & (all_usual > 0)
     share_s = np.where(member @ usable > 0, found.share_s[used], 0.0)

@@ -25,8 +25,8 @@ MIN_WATCHED_FRAC = 0.3
 """Weight of the places that were counted at a shutter, below which it is left out."""
 MIN_TIME_FRAC = 0.1
 """Part of a window that is left at least when the time that counting took is subtracted."""
-_WHEN = ("before", "during", "after")
-_DURING, _AROUND = 1, [0, 2]
+_WHEN = ("earlier", "before", "during")
+_DURING, _BEFORE = 2, [0, 1]
 
 Array = NDArray[np.float64]
 Indices = NDArray[np.intp]
@@ -37,13 +37,13 @@ Flags = NDArray[np.bool_]
 class Paces:
     """One row for each shutter with counts: the work done in its windows per time, in units of one's own.
 
-    `around` is of the windows before and after. `time_s` is the solo time, `share_s` the job's time that the
+    `before` is of the window before it. `time_s` is the solo time, `share_s` the job's time that the
     shutter stands for. `stratum` numbers the shutters with the same places, `group` those that were left out
     together when weights were fitted, `instant` the shutters that nodes have in common, in order of time.
     """
 
     during: Array
-    around: Array
+    before: Array
     time_s: Array
     share_s: Array
     node: Indices
@@ -72,32 +72,31 @@ class Counts:
         return Counts(self.rows[chosen], self.passes[chosen], self.is_watched[chosen], self.time_ns[chosen])
 
 
-def paces(shutters: Table, counts: Table, *, cost_ns: float = 0.0, only_before: bool = False) -> Paces:
-    """Paces of all shutters with counts; `cost_ns` and `only_before` are those of `count.slowdown`."""
-    rows = _with_windows(shutters, only_before)
+def paces(shutters: Table, counts: Table, *, cost_ns: float = 0.0) -> Paces:
+    """Paces of all shutters with counts; `cost_ns` is that of `count.slowdown`."""
+    rows = _with_windows(shutters)
     instant = instants(rows)
     group = instant % N_SHUTTER_GROUPS
-    during, around = np.full(len(rows), np.nan), np.full(len(rows), np.nan)
+    during, before = np.full(len(rows), np.nan), np.full(len(rows), np.nan)
     stratum = np.zeros(len(rows), np.intp)
     n_strata = 1  # stratum 0 holds the sets of places that were counted at few shutters
-    for same_places in _sets(rows, counts, cost_ns, only_before):
+    for same_places in _sets(rows, counts, cost_ns):
         chosen = same_places.rows
-        during[chosen], around[chosen] = _crossfitted(same_places, group[chosen])
+        during[chosen], before[chosen] = _crossfitted(same_places, group[chosen])
         if len(chosen) >= MIN_STRATUM:
             stratum[chosen] = n_strata
             n_strata += 1
-    known = np.isfinite(during) & np.isfinite(around)
+    known = np.isfinite(during) & np.isfinite(before)
     node = rows["i_node"].astype(np.intp)
     return Paces(
-        during[known], around[known], rows["during_window_ns"][known] * 1e-9, _shares_s(rows)[known],
+        during[known], before[known], rows["during_window_ns"][known] * 1e-9, _shares_s(rows)[known],
         node[known], stratum[known], group[known], instant[known],
     )  # fmt: skip
 
 
-def _with_windows(shutters: Table, only_before: bool) -> Table:
+def _with_windows(shutters: Table) -> Table:
     valid = np.sort(valid_shutters(shutters), order=("t0_ns", "i_node"))
-    around_ns = valid["before_window_ns"] + (0 if only_before else valid["after_window_ns"])
-    return valid[(valid["during_window_ns"] > 0) & (around_ns > 0)]
+    return valid[(valid["during_window_ns"] > 0) & (valid["before_window_ns"] > 0)]
 
 
 def instants(rows: Table) -> Indices:
@@ -109,7 +108,7 @@ def instants(rows: Table) -> Indices:
 
 
 def _shares_s(rows: Table) -> Array:
-    """The time around each shutter, up to half-way to its neighbours, at most twice the median."""
+    """The time before each shutter, up to half-way to its neighbours, at most twice the median."""
     shares = np.ones(len(rows))
     for node in np.unique(rows["i_node"]):
         here = rows["i_node"] == node
@@ -120,7 +119,7 @@ def _shares_s(rows: Table) -> Array:
     return shares
 
 
-def _sets(rows: Table, counts: Table, cost_ns: float, only_before: bool) -> Iterator[Counts]:
+def _sets(rows: Table, counts: Table, cost_ns: float) -> Iterator[Counts]:
     """Shutters of which each shares half its places with the first one, and their counts."""
     shutter = _row_of(rows, counts)
     counts, shutter = counts[shutter >= 0], shutter[shutter >= 0]
@@ -137,7 +136,7 @@ def _sets(rows: Table, counts: Table, cost_ns: float, only_before: bool) -> Iter
             leader_of[key] = _leader(leaders, frozenset(places.tolist()))
         chosen[number] = leader_of[key]
     for leader in range(len(leaders)):
-        yield _dense(rows, counts, shutter, chosen[shutter] == leader, cost_ns, only_before)
+        yield _dense(rows, counts, shutter, chosen[shutter] == leader, cost_ns)
 
 
 def _row_of(rows: Table, counts: Table) -> Indices:
@@ -163,9 +162,7 @@ def _leader(leaders: list[frozenset[int]], places: frozenset[int]) -> int:
     return len(leaders) - 1
 
 
-def _dense(
-    rows: Table, counts: Table, shutter: Indices, chosen: Flags, cost_ns: float, only_before: bool
-) -> Counts:
+def _dense(rows: Table, counts: Table, shutter: Indices, chosen: Flags, cost_ns: float) -> Counts:
     counts, shutter = counts[chosen], shutter[chosen]
     used, i_row = np.unique(shutter, return_inverse=True)
     places, i_place = np.unique(counts["place"], return_inverse=True)
@@ -173,17 +170,15 @@ def _dense(
     is_watched[i_row, i_place] = True
     for i, when in enumerate(_WHEN):
         passes[i_row, i, i_place] = counts[f"n_{when}"]
-    time_ns = np.stack([rows[f"{when}_window_ns"][used].astype(float) for when in _WHEN], axis=1)
-    if only_before:
-        time_ns[:, 2] = 0.0
-    passes *= (time_ns > 0)[:, :, None]
+    half_ns, during_ns = rows["before_window_ns"][used] / 2.0, rows["during_window_ns"][used].astype(float)
+    time_ns = np.stack([half_ns, half_ns, during_ns], axis=1)
     time_ns = np.maximum(time_ns - cost_ns * passes.sum(axis=2), MIN_TIME_FRAC * time_ns)
     return Counts(used, passes, is_watched, time_ns)
 
 
 def _crossfitted(part: Counts, group: Indices) -> tuple[Array, Array]:
-    """Paces in and around each shutter, by weights from the shutters of all other groups."""
-    during, around = np.full(len(part.rows), np.nan), np.full(len(part.rows), np.nan)
+    """Paces in and before each shutter, by weights from the shutters of all other groups."""
+    during, before = np.full(len(part.rows), np.nan), np.full(len(part.rows), np.nan)
     for held_out in np.unique(group):
         mine = group == held_out
         others = part.select(~mine) if not mine.all() else part
@@ -194,19 +189,19 @@ def _crossfitted(part: Counts, group: Indices) -> tuple[Array, Array]:
         work = (chosen.passes * (unit * weighed)[:, None, :]).sum(axis=2)
         work = _over(work, np.where(known >= MIN_WATCHED_FRAC, known, np.nan)[:, None])
         during[mine] = work[:, _DURING] / chosen.time_ns[:, _DURING]
-        around[mine] = work[:, _AROUND].sum(axis=1) / chosen.time_ns[:, _AROUND].sum(axis=1)
-    return during, around
+        before[mine] = work[:, _BEFORE].sum(axis=1) / chosen.time_ns[:, _BEFORE].sum(axis=1)
+    return during, before
 
 
 def _weights(part: Counts) -> tuple[Array, Array]:
     """Time for which one pass of each place stands, ns, and the place's part in the result."""
-    rate = (_rates(part, _AROUND) + _rates(part, [_DURING])) / 2
+    rate = (_rates(part, _BEFORE) + _rates(part, [_DURING])) / 2
     seen = rate > 0
     weights = np.zeros(len(rate))
     if seen.any():
-        paces = (_unit_paces(part, rate, windows)[:, seen] for windows in (_AROUND, [_DURING]))
-        around, during = (_covariance(_over(pace, pace.mean()), len(part.rows)) for pace in paces)
-        weights[seen] = steadiest((around + DURING_WEIGHT * during) / (1 + DURING_WEIGHT))
+        paces = (_unit_paces(part, rate, windows)[:, seen] for windows in (_BEFORE, [_DURING]))
+        before, during = (_covariance(_over(pace, pace.mean()), len(part.rows)) for pace in paces)
+        weights[seen] = steadiest((before + DURING_WEIGHT * during) / (1 + DURING_WEIGHT))
     return _over(seen.astype(float), rate), weights
 
 

@@ -133,7 +133,8 @@ def _overhead(job: Job, nodes: Table, ranks: Table) -> float | None:
         return None
     # Pauses are recorded for the first thread of each rank, counting for all threads together.
     paused_s = float(ranks["paused_ns"].sum()) * 1e-9 / len(ranks)
-    counting_s = float(nodes["counting_s"].sum()) / max(job.n_cores, len(ranks))
+    n_running = float(np.nansum(ranks["cpu_s"])) / job.wall_s
+    counting_s = float(nodes["counting_s"].sum()) / max(job.n_cores, len(ranks), n_running)
     return (paused_s + counting_s) / job.wall_s
 
 

@@ -12,6 +12,8 @@ MIN_SHUTTERS = 8
 """Blocks below which there is no estimate."""
 DELTA = 0.05
 """Algorithm 4: largest difference of IPC before and after a shutter."""
+MAX_ENDS_APART = 3.0
+"""Largest difference of the windows before and after shutters that may be chance, in standard errors."""
 N_REPLICATES = 1000
 MAX_END_RATIO = 2.7
 """Ratio of the ends of an interval above which there is no estimate."""
@@ -95,8 +97,22 @@ def progress(instructions: Array, *, rng: np.random.Generator) -> Estimate | Non
     Eq. 6-8 of Breslow et al. 2013 with instructions per time in place of IPC. A job computes less per second
     when its instructions get slower, when it has no processor, and when it waits in MPI for a rank that
     suffers either. IPC sees only the first of these.
+
+    On shared processors, co-runners that have rested in the shutter run first when it ends. So the windows
+    after it do not count if they differ from those before by more than `MAX_ENDS_APART` standard errors.
     """
+    if _differ(instructions[:, 0], instructions[:, 2]):
+        instructions = instructions[:, [0, 1, 0]]
     return _ratio(instructions, "ipc-progress", rng)
+
+
+def _differ(before: Array, after: Array) -> bool:
+    """Whether the windows after shutters have other counts on average than those before."""
+    n = len(before)
+    if n < MIN_SHUTTERS:
+        return False
+    apart = after - before
+    return bool(abs(apart.mean()) > MAX_ENDS_APART * apart.std(ddof=1) / np.sqrt(n))
 
 
 def unfiltered(ipc: Array, *, rng: np.random.Generator, method: str = UNMODIFIED) -> Estimate | None:

@@ -1,6 +1,7 @@
 /* Code of other processes: a piece of a program with bytes of it replaced, in memory of exactly its size. */
 #include "fuzz.h"
 
+#include "agent/relocation/polling.h"
 #include "agent/relocation/relocate.h"
 #include "common/mpicoloc.h"
 
@@ -52,7 +53,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     static mc_decoder *decoder;
     bytes input = {data, size};
-    uint64_t found[N_FOUND], base = (take(&input, 6) & ~UINT64_C(7)) + take(&input, 1) % 8;
+    uint64_t found[N_FOUND], base = (take(&input, 6) & ~UINT64_C(15)) + take(&input, 1) % 16;
     uint64_t from = base + take(&input, 1), stub = base + (uint64_t)(int64_t)(int32_t)take(&input, 4);
     size_t n = sizeof program - take(&input, 1) % sizeof program;
     uint8_t *code = malloc(n);
@@ -67,6 +68,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         expect(mc_relocate(decoder, code, n, base, found[i], found[i], -64, &patch) == MC_OK);
         check(&patch, code, base, found[i]);
     }
+    int is_polling = mc_polls(decoder, code, n, base, from);
+    expect(is_polling == 0 || is_polling == 1);
     for (uint64_t at = base - 1; at <= base + n; at++) {
         int is_first = mc_replaceable(decoder, code, n, base, at, 1, found) == 1 && found[0] == at;
         expect((mc_relocate(decoder, code, n, base, at, at, -64, &patch) == MC_OK) == is_first);

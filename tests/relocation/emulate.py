@@ -137,7 +137,7 @@ class Emulator:
             self._start_machine()
         self._put(CODE, b"\xcc" * PAGE)
         self._put(at, window.code)
-        before = bytes(self.machine.mem_read(patch.word_address, 8))
+        before = bytes(self.machine.mem_read(patch.word_address, len(patch.before)))
         assert before == bytes(patch.before)
         self._put(STUB, bytes(patch.stub)[: patch.n_stub])
         outcomes = {self._compare_once(window, patch, at) for _ in range(n_states)}

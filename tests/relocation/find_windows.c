@@ -83,7 +83,7 @@ static void count_stop(const row *r)
 /* The rules, backwards from the function's end. */
 static void judge(int n)
 {
-    uint64_t flags_end = 1;
+    uint64_t flags_end = 1, n_switched = __builtin_cpu_supports("avx") ? 16 : 8;
     int stop = n;
     for (int i = n - 1; i >= 0; i--) {
         row *r = &rows[i];
@@ -95,7 +95,7 @@ static void judge(int n)
         r->walk_end = flags_end > 1 ? flags_end : stop < n ? rows[stop].at : rows[n - 1].at;
         if (r->it.n_bytes < MC_JUMP_BYTES)
             continue;
-        int moves = (r->it.traits & MC_MOVES) != 0, is_aligned = r->at % 8 <= 3;
+        int moves = (r->it.traits & MC_MOVES) != 0, is_aligned = r->at % n_switched + MC_JUMP_BYTES <= n_switched;
         r->is_admitted = moves && is_aligned && flags_end > 1;
         sums.n_long++;
         sums.n_aligned += (uint64_t)is_aligned;

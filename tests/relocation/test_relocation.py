@@ -14,7 +14,8 @@ import once
 import pytest
 import relocation_lab as lab
 
-RULES = Path(__file__).resolve().parents[1] / "c/agent/test_relocate.c"
+TESTS = Path(__file__).resolve().parents[1] / "c/agent"
+RULES = TESTS / "test_relocate.c"
 N_STATES, SEED, N_WINDOWS, N_EMULATED = 2, 1, 20_000, 500
 
 x86_only = pytest.mark.skipif(platform.machine() != "x86_64", reason="places are found on x86-64 only")
@@ -28,8 +29,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @x86_only
 @needs_capstone
-def test_rules(folder: Path) -> None:
-    program = lab.build("test_relocate", folder, objects.SANITIZED, [RULES])
+@pytest.mark.parametrize("name", ["test_relocate", "test_polling"])
+def test_rules(folder: Path, name: str) -> None:
+    program = lab.build(name, folder, objects.SANITIZED, [TESTS / f"{name}.c"])
     done = subprocess.run([program], capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 0, done.stderr
 

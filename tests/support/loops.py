@@ -36,7 +36,7 @@ class Program:
     order: str = "random"
     n_shutters: int = 30
     duration_s: float = 0.02
-    around_s: float = 0.06
+    before_s: float = 0.12
     period_s: float = 0.5
     slice_s: float = 0.0
     poll: int = 0
@@ -68,7 +68,7 @@ def simulate(rng, program):
     shutters, counts = [], []
     t0 = (rng.uniform(0.2, 0.8) + np.arange(program.n_shutters)) * program.period_s
     for i, begin in enumerate(t0):
-        n = _around(rng, program, np.interp(begin, corun, work), (work, corun, passes))
+        n = _windows(rng, program, np.interp(begin, corun, work), (work, corun, passes))
         watched = _watched(program, i, loops[np.searchsorted(corun, begin) - 1])
         shutters.append(begin)
         counts.append((i, watched, n[:, watched]))
@@ -109,23 +109,19 @@ def _rates(rng, program):
     return rates
 
 
-def _around(rng, program, work_s, clocks):
+def _windows(rng, program, work_s, clocks):
     """Passes in the three windows; the shutter begins when `work_s` are done."""
     work, corun, passes = clocks
-    corun_s = np.interp(work_s, work, corun)
-    ends = []
-    length = program.around_s * _pace(rng, program, program.around_s, is_after=False)
-    gap = APART_S
-    ends.append((np.interp(corun_s - gap - length, corun, work), np.interp(corun_s - gap, corun, work)))
+    edges = [np.interp(work_s, work, corun) - APART_S]
+    for _ in range(2):
+        edges.append(edges[-1] - program.before_s / 2 * _pace(rng, program, program.before_s / 2))
+    later, middle, earlier = np.interp(edges, corun, work)
     work_end = work_s + program.duration_s * np.exp(rng.normal(0, program.noise / 3))
-    ends.append((work_s, work_end))
-    corun_s = np.interp(work_end, work, corun) + gap
-    length = program.around_s * _pace(rng, program, program.around_s, is_after=True)
-    ends.append((np.interp(corun_s, corun, work), np.interp(corun_s + length, corun, work)))
+    ends = [(earlier, middle), (middle, later), (work_s, work_end)]
     n = np.array([_passed(work, passes, end) - _passed(work, passes, begin) for begin, end in ends])
-    n[:, : program.poll] = 1e6 * np.array([[program.around_s], [program.duration_s], [program.around_s]])
+    times = np.array([program.before_s / 2, program.before_s / 2, program.duration_s])
+    n[:, : program.poll] = 1e6 * times[:, None]
     if program.cost_ns:
-        times = np.array([program.around_s, program.duration_s, program.around_s])
         n *= (times / (times + n.sum(axis=1) * program.cost_ns * 1e-9))[:, None]
     return rng.poisson(np.maximum(n, 0))
 
@@ -136,13 +132,13 @@ def _passed(work, passes, at):
     return passes[i] + part * (passes[i + 1] - passes[i])
 
 
-def _pace(rng, program, length_s, is_after):
+def _pace(rng, program, length_s):
     """Pace of co-run in one window, 1 on average."""
     pace = np.exp(rng.normal(-(program.noise**2) / 2, program.noise))
     if not program.slice_s:
         return pace
     period = 2 * program.slice_s  # a co-runner that takes half the time; `slowdown` includes this factor of 2
-    begin = period / 2 if is_after else rng.uniform(0, period)
+    begin = rng.uniform(0, period)
 
     def had(t):
         return np.floor(t / period) * program.slice_s + min(t % period, program.slice_s)
@@ -164,8 +160,7 @@ def _shutters(program, t0):
     n, columns = len(t0), {}
     columns["t0_ns"] = np.round(np.array(t0) * 1e9)
     columns["t1_ns"] = columns["t0_ns"] + round(program.duration_s * 1e9)
-    around_s = program.around_s
-    for when, length_s in (("before", around_s), ("during", program.duration_s), ("after", around_s)):
+    for when, length_s in (("before", program.before_s), ("during", program.duration_s)):
         columns[f"{when}_window_ns"] = np.full(n, round(length_s * 1e9))
     busy = 1 / np.mean(program.slowdown) if program.slice_s else 0.999
     columns |= {"epoch": np.arange(n), "verdict": np.ones(n), "busy_frac": np.full(n, busy)}
@@ -173,10 +168,10 @@ def _shutters(program, t0):
 
 
 def _counts(program, t0, counts):
-    rows = {name: [] for name in ("t0_ns", "place", "n_before", "n_during", "n_after")}
+    rows = {name: [] for name in ("t0_ns", "place", "n_earlier", "n_before", "n_during")}
     for i, watched, n in counts:
         rows["t0_ns"].append(np.full(len(watched), np.round(t0[i] * 1e9)))
         rows["place"].append(watched)
-        for when, values in zip(("before", "during", "after"), n, strict=True):
+        for when, values in zip(("earlier", "before", "during"), n, strict=True):
             rows[f"n_{when}"].append(values)
     return table("counts", {name: np.concatenate(values) for name, values in rows.items()})

@@ -4,15 +4,16 @@
 #include "agent/shutter/pause.h"
 #include "common/proc.h"
 
+#include <limits.h>
 #include <linux/futex.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
-static const uint64_t POLL_NS = 50000, BUSY_NS = 20000000;
+static const uint64_t POLL_NS = 50000, BUSY_NS = 20000000, LEASE_NS = 1000000000;
 
 static void wake_all(mc_counting *counting)
 {
-    syscall(SYS_futex, &counting->request, FUTEX_WAKE, MC_N_COUNTED_THREADS, NULL, NULL, 0);
+    syscall(SYS_futex, &counting->request, FUTEX_WAKE, INT_MAX, NULL, NULL, 0);
 }
 
 static void set_request(mc_counting *counting, uint32_t request)
@@ -71,10 +72,14 @@ static int conclude(mc_rank *rank, uint32_t request, int *wake)
     return get_request(counting) == MC_PATCH_DONE;
 }
 
-static uint64_t stood_ns(const mc_gate *gate, uint64_t now)
+/* Other ranks were asked, and waited for, since the change was made. */
+static uint64_t stood_ns(const mc_segment *segment, uint64_t now)
 {
-    uint64_t first = __atomic_load_n(&gate->t_first_enter, __ATOMIC_RELAXED);
-    return first && first < now ? now - first : 0;
+    uint64_t first = __atomic_load_n(&segment->gate.t_first_enter, __ATOMIC_RELAXED);
+    uint64_t last = __atomic_load_n(&segment->counting.t_changed, __ATOMIC_RELAXED);
+    if (last < first) /* it was not changed */
+        last = now;
+    return first && first < last ? last - first : 0;
 }
 
 /* A thread that lost its processor while it was at it may write the jumps at any time. */
@@ -90,32 +95,80 @@ static int is_wanted(const mc_rank *rank, uint32_t request)
            (request == MC_PATCH_INSTALL || !mc_patching_is_clean(rank)) && mc_patching_may(rank);
 }
 
+/* What takes time is looked up for all ranks first, so that they stand still together: ranks wait for each other. */
+static int ask_all(mc_job_ranks *ranks, uint32_t request)
+{
+    int n_asked = 0;
+    for (int i = 0; i < ranks->n; i++)
+        ranks->rows[i].is_asked = is_wanted(&ranks->rows[i], request);
+    mc_patching_renew(ranks, mc_now_ns());
+    for (int i = 0; i < ranks->n; i++) {
+        mc_rank *rank = &ranks->rows[i];
+        rank->is_asked = rank->is_asked && ask(rank, request);
+        n_asked += rank->is_asked;
+    }
+    return n_asked;
+}
+
 int mc_patching_change(mc_job_ranks *ranks, uint32_t request, uint64_t limit_ns, uint64_t *stopped_ns, int *wake)
 {
-    int n_asked = 0, n_done = 0, n_failed = 0, never = 0;
+    int n_done = 0, n_failed = 0, never = 0;
     uint64_t longest_ns = 0;
     /* What was changed is put back also when the agent is told to end. */
     wake = request == MC_PATCH_REMOVE ? &never : wake;
-    for (int i = 0; i < ranks->n; i++) {
-        mc_rank *rank = &ranks->rows[i];
-        rank->is_asked = is_wanted(rank, request) && ask(rank, request);
-        n_asked += rank->is_asked;
-    }
+    int n_asked = ask_all(ranks, request);
     uint64_t t_limit = mc_now_ns() + limit_ns;
     for (int i = 0; i < ranks->n; i++) {
         mc_rank *rank = &ranks->rows[i];
         if (!rank->is_asked)
             continue;
         wait_for(rank, t_limit, wake);
-        uint64_t ns = stood_ns(&rank->segment->gate, mc_now_ns());
-        longest_ns = ns > longest_ns ? ns : longest_ns;
         n_done += conclude(rank, request, wake);
+        uint64_t ns = stood_ns(rank->segment, mc_now_ns());
+        longest_ns = ns > longest_ns ? ns : longest_ns;
         n_failed += get_request(&rank->segment->counting) == MC_PATCH_FAILED;
     }
     *stopped_ns += longest_ns;
     if (n_failed)
         return MC_E_ARG;
     return n_done == n_asked && (n_asked || request == MC_PATCH_REMOVE) ? MC_OK : MC_E_GONE;
+}
+
+void mc_patching_renew(mc_job_ranks *ranks, uint64_t t)
+{
+    for (int i = 0; i < ranks->n; i++)
+        if (ranks->rows[i].is_asked)
+            __atomic_store_n(&ranks->rows[i].segment->counting.lease_until_ns, t + LEASE_NS, __ATOMIC_RELAXED);
+}
+
+int mc_patching_lasts(const mc_job_ranks *ranks)
+{
+    for (int i = 0; i < ranks->n; i++) {
+        const mc_rank *rank = &ranks->rows[i];
+        if (rank->is_asked && !__atomic_load_n(&rank->segment->counting.n_patched, __ATOMIC_ACQUIRE))
+            return 0;
+    }
+    return 1;
+}
+
+int mc_patching_ask_to_read(mc_job_ranks *ranks)
+{
+    int64_t answer = MC_READER_ALLOWED;
+    for (int i = 0; i < ranks->n; i++) {
+        mc_rank *rank = &ranks->rows[i];
+        mc_counting *counting = &rank->segment->counting;
+        if (!mc_patching_may(rank))
+            continue;
+        int64_t its = __atomic_load_n(&counting->reader_answer, __ATOMIC_ACQUIRE);
+        if (its == MC_READER_UNKNOWN) {
+            __atomic_store_n(&counting->reader_pid, getpid(), __ATOMIC_RELEASE);
+            mc_gate_set(&rank->segment->gate, 0, mc_now_ns());
+            mc_signal_running_threads(rank, rank->segment->gate.signal, &rank->n_skipped);
+        }
+        if (its != MC_READER_ALLOWED && answer != MC_READER_UNKNOWN)
+            answer = its;
+    }
+    return (int)answer;
 }
 
 int mc_patching_is_patched(const mc_job_ranks *ranks)

@@ -9,6 +9,13 @@
    rank's code cannot be written, or is not as in its file.
    *stopped_ns grows by the time for which they stood still. */
 int mc_patching_change(mc_job_ranks *ranks, uint32_t request, uint64_t limit_ns, uint64_t *stopped_ns, int *wake);
+/* What the last change has installed stays until a second after t, if the agent says no more. */
+void mc_patching_renew(mc_job_ranks *ranks, uint64_t t);
+/* 1: it is still there in all ranks. A rank that ends takes it back, and one that hears nothing for a second. */
+int mc_patching_lasts(const mc_job_ranks *ranks);
+/* Ask all ranks to let this process read their memory. MC_READER_UNKNOWN: not all have answered yet, so ask again
+   later. MC_READER_ALLOWED; else the answer of one that does not. */
+int mc_patching_ask_to_read(mc_job_ranks *ranks);
 /* 1: nothing is patched, and nobody is at it, in this rank. */
 int mc_patching_is_clean(const mc_rank *rank);
 /* 1: some rank is not clean. */

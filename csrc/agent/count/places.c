@@ -1,33 +1,50 @@
 #define _GNU_SOURCE
 #include "agent/count/places.h"
 
+#include "agent/relocation/polling.h"
 #include "agent/relocation/relocate.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 enum {
-    CODE_BYTES = 512,  /* read behind a sampled instruction */
-    N_PER_SPOT = 8,    /* places taken of those that follow a sampled instruction */
-    NEAR_BYTES = 2048, /* a loop with what it calls inline */
+    BEHIND_BYTES = 512, /* read behind the context of a sampled instruction */
+    N_LOOKED_AT = 256,  /* of the most frequent samples: the others weigh little */
+    N_PER_SPOT = 8,     /* places taken of those that follow a sampled instruction */
+    NEAR_BYTES = 2048,  /* a loop with what it calls inline */
     BLOCK_BYTES = 512,
+    N_SURELY_ALIKE = 1000, /* passes */
     LINE_BYTES = 64,
 };
 
 /* In passes per second of a thread. Rare ones tell little; what counting may cost is a part of the thread's time. */
-static const double RATE_MIN = 500.0, CHEAP_COST = 0.006, COST_OF_ONE_MAX = 0.045, COST_MAX = 0.08;
+static const double RATE_MIN = 500.0, CHEAP_COST = 0.006, COST_OF_ONE_MAX = 0.045, COST_MAX = 0.08,
+                    COST_AGAIN_MAX = 0.06;
 static const double ALIKE_FRAC = 0.002;
 
+/* Of Go and Ada, which turn a fault at any instruction into an exception or ask where a thread is: neither finds its
+   way from an instruction of ours. Ada's runtime may be inside the program. On aarch64 Go also keeps the frame pointer
+   below the stack pointer, where stubs save registers. */
+static int is_of_language(const mc_object *object)
+{
+    static const char *const sections[] = {".gopclntab", ".data.rel.ro.gopclntab", ".note.go.buildid", ".go.buildinfo"};
+    for (size_t i = 0; i < sizeof sections / sizeof *sections; i++)
+        if (mc_object_has_section(object, sections[i]))
+            return 1;
+    return mc_object_section_holds(object, ".dynstr", "libgnat") ||
+           mc_object_section_holds(object, ".dynstr", "__gnat_") ||
+           mc_object_section_holds(object, ".strtab", "__gnat_personality");
+}
+
 /* The kernel begins a restartable sequence anew if it finds a thread between its ends, and a stub lies outside. A
-   virtual machine asks in its handlers of SIGSEGV where the fault was. On aarch64 Go keeps the frame pointer below the
-   stack pointer, where stubs save registers. */
+   virtual machine asks in its handlers of SIGSEGV where the fault was. */
 static int is_exempt(const mc_object *object, const char *path)
 {
     static const char *const names[] = {"/libjvm.", "/libjulia", "/libcoreclr."};
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
         if (strstr(path, names[i]))
             return 1;
-    return mc_object_has_section(object, "__rseq_cs") || mc_object_has_section(object, ".go.buildinfo");
+    return mc_object_has_section(object, "__rseq_cs") || is_of_language(object);
 }
 
 const mc_object *mc_program_file(mc_program_files *files, const mc_counts *counts, uint64_t i_path)
@@ -76,24 +93,52 @@ static int by_samples(const void *a, const void *b)
     return (n_a < n_b) - (n_a > n_b);
 }
 
-/* Offsets serve as addresses: both have the same place in a page, and so in a word. */
+/* Code around a sample. Offsets serve as addresses: both have the same place in a page, and so in a word. */
+typedef struct surroundings {
+    uint8_t code[MC_CONTEXT_BYTES + BEHIND_BYTES];
+    size_t n;
+    uint64_t base;
+} surroundings;
+
+static void read_around(surroundings *around, mc_program_files *files, const mc_counts *counts, const mc_spot *spot)
+{
+    const mc_object *object = mc_program_file(files, counts, (uint64_t)spot->i_path);
+    around->base = mc_context_begin(spot->offset);
+    around->n = object ? mc_object_read(object, around->base, around->code, sizeof around->code) : 0;
+}
+
 void mc_places_find(mc_places *places, mc_decoder *decoder, mc_program_files *files, const mc_counts *counts,
                     const mc_spots *spots)
 {
-    uint8_t code[MC_CONTEXT_BYTES + CODE_BYTES];
+    surroundings around;
     places->n = 0;
     for (int i = 0; i < spots->n && places->n < MC_N_CANDIDATE_PLACES; i++) {
         const mc_spot *spot = &spots->rows[i];
         uint64_t found[N_PER_SPOT];
-        const mc_object *object = mc_program_file(files, counts, (uint64_t)spot->i_path);
-        uint64_t begin = mc_context_begin(spot->offset);
-        size_t n_bytes = object ? mc_object_read(object, begin, code, sizeof code) : 0;
-        int n = n_bytes ? mc_replaceable(decoder, code, n_bytes, begin, spot->offset, N_PER_SPOT, found) : 0;
+        read_around(&around, files, counts, spot);
+        int n = mc_replaceable(decoder, around.code, around.n, around.base, spot->offset, N_PER_SPOT, found);
         /* Those that follow later may lie outside the innermost loop, and so be passed more rarely. */
         for (int j = 0; j < n; j++)
-            propose(places, (uint64_t)spot->i_path, found[j], spot->n);
+            if (!mc_polls(decoder, around.code, around.n, around.base, found[j]))
+                propose(places, (uint64_t)spot->i_path, found[j], spot->n);
     }
     qsort(places->rows, (size_t)places->n, sizeof *places->rows, by_samples);
+}
+
+void mc_places_drop_waiting(mc_spots *spots, mc_decoder *decoder, mc_program_files *files, const mc_counts *counts)
+{
+    surroundings around;
+    int n = 0;
+    for (int i = 0; i < spots->n; i++) {
+        int is_waiting = 0;
+        if (i < N_LOOKED_AT) {
+            read_around(&around, files, counts, &spots->rows[i]);
+            is_waiting = mc_polls(decoder, around.code, around.n, around.base, spots->rows[i].offset);
+        }
+        if (!is_waiting)
+            spots->rows[n++] = spots->rows[i];
+    }
+    spots->n = n;
 }
 
 int mc_places_untried(const mc_places *places, mc_place_set *set)
@@ -130,9 +175,11 @@ static double rate(const mc_candidate_place *row)
     return row->thread_s > 0.0 ? row->n_passes / row->thread_s : 0.0;
 }
 
-/* Of one straight run of code: both are passed equally often. */
+/* Both are passed equally often: of one straight run of code, or in all trials without any difference. */
 static int are_alike(const mc_candidate_place *a, const mc_candidate_place *b)
 {
+    if (a->thread_s == b->thread_s && a->n_passes == b->n_passes && a->n_passes >= N_SURELY_ALIKE)
+        return 1;
     double difference = a->n_passes > b->n_passes ? a->n_passes - b->n_passes : b->n_passes - a->n_passes;
     return a->place.i_path == b->place.i_path && a->place.offset + BLOCK_BYTES > b->place.offset &&
            b->place.offset + BLOCK_BYTES > a->place.offset && a->thread_s == b->thread_s &&
@@ -198,4 +245,36 @@ double mc_places_coverage(const mc_place_set *set, const mc_spots *spots)
         n_near += is_near(set, &place, NEAR_BYTES) ? spots->rows[i].n : 0;
     }
     return n ? (double)n_near / (double)n : 0.0;
+}
+
+static int dearest(const mc_place_set *set, const double costs[])
+{
+    int i_most = 0;
+    for (int i = 1; i < (int)set->n; i++)
+        if (costs[i] > costs[i_most])
+            i_most = i;
+    return i_most;
+}
+
+/* Below the limit by some distance, or the next shutter would be beyond it again. */
+int mc_places_thin(const mc_place_set *set, const double costs[MC_N_PLACES], mc_place_set *rest)
+{
+    double left[MC_N_PLACES] = {0.0}, sum = 0.0;
+    for (uint64_t i = 0; i < set->n; i++)
+        sum += left[i] = costs[i];
+    int i_most = dearest(set, left);
+    if (!set->n || (sum <= COST_MAX && left[i_most] <= COST_OF_ONE_MAX))
+        return 0;
+    while (sum > COST_AGAIN_MAX || left[i_most] > COST_OF_ONE_MAX) {
+        sum -= left[i_most];
+        left[i_most] = -1.0;
+        i_most = dearest(set, left);
+        if (left[i_most] < 0.0)
+            break;
+    }
+    rest->n = 0;
+    for (uint64_t i = 0; i < set->n; i++)
+        if (left[i] >= 0.0)
+            rest->places[rest->n++] = set->places[i];
+    return 1;
 }

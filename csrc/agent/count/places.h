@@ -30,6 +30,8 @@ typedef struct mc_places {
     mc_candidate_place rows[MC_N_CANDIDATE_PLACES]; /* the best first */
 } mc_places;
 
+/* Take out the samples of loops that only wait: passing through them is no progress. */
+void mc_places_drop_waiting(mc_spots *spots, mc_decoder *decoder, mc_program_files *files, const mc_counts *counts);
 /* Places that may be replaced, from samples. */
 void mc_places_find(mc_places *places, mc_decoder *decoder, mc_program_files *files, const mc_counts *counts,
                     const mc_spots *spots);
@@ -41,6 +43,9 @@ void mc_places_refuse(mc_places *places, const mc_place_set *wanted, const mc_pl
 void mc_places_tried(mc_places *places, const mc_place_set *set, const uint64_t n_passes[MC_N_PLACES], double thread_s);
 /* The best of those tried, within what counting may cost. pass_ns: what one pass costs. */
 void mc_places_choose(const mc_places *places, double pass_ns, mc_place_set *set);
+/* costs: of each place of a set, as a part of a thread's time. If they are more than counting may cost, `rest` gets the
+   places that may stay, and the answer is 1. */
+int mc_places_thin(const mc_place_set *set, const double costs[MC_N_PLACES], mc_place_set *rest);
 /* Part of the samples in the program that are near a place of this set. */
 double mc_places_coverage(const mc_place_set *set, const mc_spots *spots);
 

@@ -9,12 +9,14 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <sys/uio.h>
 
-enum { CODE_BYTES = 256, N_SLOTS = MC_STUB_PAGE_BYTES / MC_STUB_BYTES };
+enum { AROUND_BYTES = 512, N_SLOTS = MC_STUB_PAGE_BYTES / MC_STUB_BYTES };
 
 /* What one rank gets. */
 typedef struct stubs {
     mc_counting *counting;
+    int pid;
     mc_maps maps;
     mc_gaps gaps;
     int n_used[MC_N_STUB_PAGES];
@@ -40,21 +42,41 @@ static uint64_t new_stub(stubs *all, uint64_t address)
     return 0;
 }
 
+/* 1: what was decoded of the file, from samples at most AROUND_BYTES away, is in the rank's memory too. Breakpoints, other
+   tools, and relocations in the code may have changed it. */
+static int is_as_in_file(const stubs *all, const mc_object *object, uint64_t address)
+{
+    uint8_t code[2 * AROUND_BYTES], memory[2 * AROUND_BYTES];
+    if (!address || !object)
+        return 0;
+    const mc_map map = mc_maps_piece(&all->maps, address);
+    uint64_t begin = address - map.start < AROUND_BYTES ? map.start : address - AROUND_BYTES;
+    uint64_t end = map.end - address < AROUND_BYTES ? map.end : address + AROUND_BYTES;
+    size_t n = mc_object_read(object, begin - map.start + map.offset, code, (size_t)(end - begin));
+    struct iovec local = {memory, n}, remote = {(void *)(uintptr_t)begin, n};
+    return n && process_vm_readv(all->pid, &local, 1, &remote, 1, 0) == (ssize_t)n && memcmp(code, memory, n) == 0;
+}
+
 static int make_one(stubs *all, const mc_place *place, mc_decoder *decoder, const mc_object *object, const char *path,
                     int64_t counter_offset, mc_patch *patch)
 {
-    uint8_t code[MC_CONTEXT_BYTES + CODE_BYTES] = {0};
+    uint8_t code[MC_CONTEXT_BYTES + MC_CODE_BYTES] = {0};
     mc_patch_code made;
     uint64_t begin = mc_context_begin(place->offset), address = mc_maps_address(&all->maps, path, place->offset);
-    size_t n = object && address ? mc_object_read(object, begin, code, sizeof code) : 0;
-    if (n && mc_copies_note(all->counting, place, address) != MC_OK)
+    uint64_t base = address - (place->offset - begin),
+             left = address ? mc_maps_piece(&all->maps, address).end - base : 0;
+    size_t n = object && left ? mc_object_read(object, begin, code, left < sizeof code ? left : sizeof code) : 0;
+    if (!n || mc_copies_note(all->counting, place, address) != MC_OK)
         return 0;
-    uint64_t stub = n ? new_stub(all, address) : 0, base = address - (place->offset - begin);
+    uint64_t stub = new_stub(all, address);
     if (!stub || mc_relocate(decoder, code, n, base, address, stub, (int32_t)counter_offset, &made) != MC_OK)
         return 0;
-    *patch = (mc_patch){.word_address = made.word_address, .stub_address = stub};
-    memcpy(&patch->before, made.before, sizeof made.before);
-    memcpy(&patch->after, made.after, sizeof made.after);
+    uint64_t n_before = made.word_address - base, n_code = n - n_before;
+    n_code = n_code < MC_CODE_BYTES ? n_code : MC_CODE_BYTES;
+    *patch = (mc_patch){.word_address = made.word_address, .stub_address = stub, .n_code = n_code};
+    memcpy(patch->code, code + n_before, n_code);
+    memcpy(patch->before, made.before, sizeof made.before);
+    memcpy(patch->after, made.after, sizeof made.after);
     memcpy(patch->stub, made.stub, made.n_stub);
     return 1;
 }
@@ -70,8 +92,10 @@ static void make_all(stubs *all, const mc_place_set *set, mc_decoder *decoder, m
         const mc_place *place = &set->places[i];
         int64_t offset = counting->counters_offset + (int64_t)(i * sizeof(uint64_t));
         memset(&counting->patches[i], 0, sizeof counting->patches[i]);
-        is_refused[i] |= !make_one(all, place, decoder, mc_program_file(files, counts, place->i_path),
-                                   counts->paths[place->i_path], offset, &counting->patches[i]);
+        const mc_object *object = mc_program_file(files, counts, place->i_path);
+        const char *path = counts->paths[place->i_path];
+        is_refused[i] |= !is_as_in_file(all, object, mc_maps_address(&all->maps, path, place->offset)) ||
+                         !make_one(all, place, decoder, object, path, offset, &counting->patches[i]);
     }
     counting->n_patches = set->n;
 }
@@ -82,7 +106,7 @@ static void refuse_neighbours(const mc_place_set *set, int is_refused[])
     for (uint64_t i = 0; i < set->n; i++)
         for (uint64_t j = 0; j < i; j++)
             is_refused[i] |= set->places[i].i_path == set->places[j].i_path &&
-                             set->places[i].offset / 8 == set->places[j].offset / 8;
+                             set->places[i].offset / MC_WORD_BYTES == set->places[j].offset / MC_WORD_BYTES;
 }
 
 static int remove_refused(mc_place_set *set, const int is_refused[])
@@ -95,12 +119,24 @@ static int remove_refused(mc_place_set *set, const int is_refused[])
     return n < n_before;
 }
 
+/* Ada makes exceptions of faults in code of any language. */
+static int has_ada(const mc_maps *maps)
+{
+    for (int i = 0; i < maps->n_paths; i++)
+        if (strstr(maps->paths[i], "/libgnat"))
+            return 1;
+    return 0;
+}
+
 static int prepare_rank(stubs *all, mc_rank *rank, const mc_counts *counts)
 {
     all->counting = &rank->segment->counting;
+    all->pid = rank->pid;
     if (!mc_patching_is_clean(rank))
         return MC_E_FULL;
-    return mc_copies_read_maps(&all->maps, rank, counts) == MC_OK ? mc_gaps_read(&all->gaps, rank->pid) : MC_E_GONE;
+    if (mc_copies_read_maps(&all->maps, rank, counts) != MC_OK || has_ada(&all->maps))
+        return MC_E_GONE;
+    return mc_gaps_read(&all->gaps, rank->pid);
 }
 
 static int make_round(stubs *all, mc_place_set *set, mc_decoder *decoder, mc_program_files *files,

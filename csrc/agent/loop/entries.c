@@ -22,7 +22,9 @@ enum { HDR_VERSION = 1, ENC_UDATA4 = 0x03, ENC_DATAREL_SDATA4 = 0x3b, ENC_SIZE_M
 enum {
     N_SECTIONS_MAX = 4096,
     SYMBOLS_PER_READ = 128,
-    N_SYMBOLS_MAX = 200000 /* reading more would take too long */
+    N_SYMBOLS_MAX = 200000, /* reading more would take too long */
+    TEXT_BYTES = 16384,
+    N_TEXT_MAX = 16 << 20,
 };
 
 typedef struct unwind_head {
@@ -230,18 +232,40 @@ static int section_at(const mc_object *object, const elf_header *head, int i, el
     return read_at(object->fd, section, sizeof *section, head->e_shoff + (uint64_t)i * sizeof *section);
 }
 
-int mc_object_has_section(const mc_object *object, const char *name)
+static int find_section(const mc_object *object, const char *name, elf_section *section)
 {
     char found[32];
     elf_header head;
-    elf_section names, section;
+    elf_section names;
     size_t size = strlen(name) + 1;
-    if (size > sizeof found || !read_at(object->fd, &head, sizeof head, 0) || head.e_shentsize != sizeof section ||
+    if (size > sizeof found || !read_at(object->fd, &head, sizeof head, 0) || head.e_shentsize != sizeof *section ||
         !section_at(object, &head, head.e_shstrndx, &names))
         return 0;
-    for (int i = 0; i < head.e_shnum && i < N_SECTIONS_MAX && section_at(object, &head, i, &section); i++)
-        if (read_at(object->fd, found, size, names.sh_offset + section.sh_name) && memcmp(found, name, size) == 0)
+    for (int i = 0; i < head.e_shnum && i < N_SECTIONS_MAX && section_at(object, &head, i, section); i++)
+        if (read_at(object->fd, found, size, names.sh_offset + section->sh_name) && memcmp(found, name, size) == 0)
             return 1;
+    return 0;
+}
+
+int mc_object_has_section(const mc_object *object, const char *name)
+{
+    elf_section section;
+    return find_section(object, name, &section);
+}
+
+int mc_object_section_holds(const mc_object *object, const char *name, const char *text)
+{
+    char piece[TEXT_BYTES];
+    elf_section section;
+    size_t n_text = strlen(text);
+    if (!find_section(object, name, &section) || section.sh_type == SHT_NOBITS)
+        return 0;
+    for (uint64_t at = 0; at < section.sh_size && at < N_TEXT_MAX; at += sizeof piece - n_text) {
+        uint64_t left = section.sh_size - at;
+        size_t n = mc_object_read(object, section.sh_offset + at, piece, left < sizeof piece ? left : sizeof piece);
+        if (memmem(piece, n, text, n_text))
+            return 1;
+    }
     return 0;
 }
 

@@ -31,6 +31,9 @@ int mc_object_entry(const mc_object *object, uint64_t offset, uint64_t *entry);
 /* 1: it has a section of this name. */
 int mc_object_has_section(const mc_object *object, const char *name);
 
+/* 1: it has a section of this name with this text in it. */
+int mc_object_section_holds(const mc_object *object, const char *name, const char *text);
+
 /* Read bytes of the file from this offset on; returns their number. */
 size_t mc_object_read(const mc_object *object, uint64_t offset, void *to, size_t size);
 

@@ -13,7 +13,7 @@ static const char *const passed_over[] = {
     "libomp.so", "libmunge", "libslurm", "libpals",    "libz.so",    "libudev",  "libsci_mpi", "libvcoll",
 };
 
-static int counts(const char *path)
+static int may_show_progress(const char *path)
 {
     const char *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path;
     if (path[0] != '/' || strstr(path, " (deleted)"))
@@ -43,7 +43,7 @@ static void add_line(mc_maps *maps, char *line)
     line[strcspn(line, "\n")] = '\0';
     if (sscanf(line, "%" SCNx64 "-%" SCNx64 " %4s %" SCNx64 " %*s %*s %n", &map.start, &map.end, rights, &map.offset,
                &at) != 4 ||
-        at == 0 || strcmp(rights, "r-xp") != 0 || map.end <= map.start || !counts(line + at))
+        at == 0 || strcmp(rights, "r-xp") != 0 || map.end <= map.start || !may_show_progress(line + at))
         return;
     mc_maps_add(maps, line + at, map.start, map.end, map.offset);
 }
@@ -75,6 +75,29 @@ const mc_map *mc_maps_find(const mc_maps *maps, uint64_t address)
         if (address >= maps->rows[i].start && address < maps->rows[i].end)
             return &maps->rows[i];
     return NULL;
+}
+
+/* Both are of one file, at the same distance from it, and touch. */
+static int continues(const mc_map *a, const mc_map *b)
+{
+    return a->i_path == b->i_path && a->start - a->offset == b->start - b->offset && a->start <= b->end &&
+           b->start <= a->end;
+}
+
+mc_map mc_maps_piece(const mc_maps *maps, uint64_t address)
+{
+    const mc_map *found = mc_maps_find(maps, address);
+    mc_map piece = found ? *found : (mc_map){address, address, 0, -1};
+    for (int i = 0; i < maps->n; i++) {
+        const mc_map *row = &maps->rows[i];
+        if (!continues(row, &piece) || (row->start >= piece.start && row->end <= piece.end))
+            continue;
+        piece.offset = row->start < piece.start ? row->offset : piece.offset;
+        piece.start = row->start < piece.start ? row->start : piece.start;
+        piece.end = row->end > piece.end ? row->end : piece.end;
+        i = -1; /* others may touch it now */
+    }
+    return piece;
 }
 
 uint64_t mc_maps_address(const mc_maps *maps, const char *path, uint64_t offset)

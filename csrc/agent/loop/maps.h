@@ -27,6 +27,9 @@ void mc_maps_add(mc_maps *maps, const char *path, uint64_t start, uint64_t end, 
 /* The mapping that holds this address; NULL: none. */
 const mc_map *mc_maps_find(const mc_maps *maps, uint64_t address);
 
+/* All that is mapped of its file in one run with this address, which some mapping holds: one mapping or several. */
+mc_map mc_maps_piece(const mc_maps *maps, uint64_t address);
+
 /* Address of a place in a file; 0: not loaded. */
 uint64_t mc_maps_address(const mc_maps *maps, const char *path, uint64_t offset);
 

@@ -14,12 +14,13 @@
 #include <string.h>
 #include <sys/uio.h>
 
-enum { N_SAMPLES_WANTED = 1000, N_TRIALS_OF_SET = 6, N_SETS_TRIED_MAX = 4, N_VAIN_MAX = 6, N_REFUSED_MAX = 4 };
+enum { N_SAMPLES_WANTED = 1000, N_TRIALS_OF_SET = 6, N_SETS_TRIED_MAX = 4, N_REFUSED_MAX = 4 };
 
 static const uint64_t PATIENCE_NS = 1000000000u, SAMPLE_NS_MIN = 1500000000u, SAMPLE_NS_MAX = 3000000000u,
-                      TRIAL_NS = 4000000, CHANGE_NS = 8000000, BETWEEN_TRIALS_NS = 70000000, RETRY_NS = 5000000000u,
-                      LOOK_AGAIN_NS = 4000000000u, LOOK_AGAIN_MAX_NS = 30000000000u;
-static const double COVERAGE_MIN = 0.6, BUSY_MIN = 0.9;
+                      TRIAL_NS = 4000000, LOOK_NS = 40000000, LOOK_LATEST_NS = 10000000000u, CHANGE_NS = 8000000,
+                      BETWEEN_TRIALS_NS = 70000000, RETRY_NS = 5000000000u, LOOK_AGAIN_NS = 4000000000u,
+                      LOOK_AGAIN_MAX_NS = 30000000000u;
+static const double COVERAGE_MIN = 0.6;
 
 static void explain(mc_count_meter *count, const char *what)
 {
@@ -59,7 +60,7 @@ void mc_count_close(mc_count_meter *count)
         return;
     if (mc_patching_is_patched(count->ranks))
         mc_patching_change(count->ranks, MC_PATCH_REMOVE, CHANGE_NS, &count->node->counts.stopped_ns, &never);
-    for (int i = 0; i < 2 * MC_N_COUNT_WINDOWS; i++)
+    for (int i = 0; i < MC_N_COUNT_EDGES; i++)
         mc_snapshot_free(&count->edges[i]);
     mc_program_files_close(&count->files);
     mc_spots_free(count->spots);
@@ -111,6 +112,38 @@ static int may_count(const mc_count_meter *count)
     return 0;
 }
 
+static int is_refused_to_read(const mc_count_meter *count)
+{
+    uint64_t word; /* at address 0: the kernel asks for the right before it looks for the memory */
+    struct iovec local = {&word, sizeof word}, remote = {NULL, sizeof word};
+    for (int i = 0; i < count->ranks->n; i++) {
+        const mc_rank *rank = &count->ranks->rows[i];
+        if (rank->alive && process_vm_readv(rank->pid, &local, 1, &remote, 1, 0) < 0 && errno == EPERM)
+            return 1;
+    }
+    return 0;
+}
+
+/* The kernel wants a process to name who may read its memory, and obeys it. */
+static int obeys_ranks(void)
+{
+    char scope[8];
+    return mc_proc_read_text("/proc/sys/kernel/yama/ptrace_scope", scope, sizeof scope) > 0 && scope[0] == '1';
+}
+
+/* Before any code is changed. */
+static int may_read(mc_count_meter *count, uint64_t now)
+{
+    if (!is_refused_to_read(count))
+        return 1;
+    int answer = obeys_ranks() ? mc_patching_ask_to_read(count->ranks) : MC_READER_TAKEN;
+    if (answer == MC_READER_UNKNOWN)
+        count->t_next = now + PATIENCE_NS / 4;
+    else if (answer != MC_READER_ALLOWED || is_refused_to_read(count))
+        make_impossible(count, "the kernel does not let the node agent read the ranks' memory (see ptrace_scope)");
+    return 0;
+}
+
 static void begin_search(mc_count_meter *count, uint64_t now)
 {
     char why[MC_TEXT_LEN / 2];
@@ -121,6 +154,8 @@ static void begin_search(mc_count_meter *count, uint64_t now)
         end_search(count, 0, now);
         return;
     }
+    if (!may_read(count, now))
+        return;
     int status = mc_spots_begin(count->spots, count->ranks, &count->node->counts, count->n_searches++);
     if (status == MC_E_PERF) {
         snprintf(why, sizeof why, "perf_event_open refused for the ranks (error %d)", errno);
@@ -149,7 +184,7 @@ static int known_set(const mc_count_meter *count)
     double best = COVERAGE_MIN;
     for (int i = 0; i < (int)counts->n_sets; i++) {
         double coverage = mc_places_coverage(&counts->sets[i], count->spots);
-        if (coverage >= best + (i == count->i_set ? 0.0 : 0.05)) {
+        if (!count->is_hot[i] && coverage >= best + (i == count->i_set ? 0.0 : 0.05)) {
             best = coverage;
             i_best = i;
         }
@@ -159,7 +194,7 @@ static int known_set(const mc_count_meter *count)
 
 static int make_stubs(mc_count_meter *count, mc_place_set *set)
 {
-    return mc_stubs_make(set, count->decoder, &count->files, &count->node->counts, count->ranks) == MC_OK;
+    return mc_stubs_make(set, count->decoder, &count->files, &count->node->counts, count->ranks);
 }
 
 /* Rows of counts have its places by their index, so it must not lose one. */
@@ -167,13 +202,14 @@ static int make_known_stubs(mc_count_meter *count, int i_set)
 {
     mc_place_set set = count->node->counts.sets[i_set];
     uint64_t n = set.n;
-    return make_stubs(count, &set) && set.n == n;
+    return make_stubs(count, &set) == MC_OK && set.n == n;
 }
 
 static void look_at_samples(mc_count_meter *count, uint64_t now)
 {
     mc_counts *counts = &count->node->counts;
     mc_spots_end(count->spots, counts);
+    mc_places_drop_waiting(count->spots, count->decoder, &count->files, counts);
     int i_known = known_set(count);
     if (i_known == count->i_set && i_known >= 0) {
         end_search(count, 1, now);
@@ -190,7 +226,7 @@ static void look_at_samples(mc_count_meter *count, uint64_t now)
     }
 }
 
-static int change(mc_count_meter *count, uint32_t request, uint64_t limit_ns, int *wake)
+int mc_count_change(mc_count_meter *count, uint32_t request, uint64_t limit_ns, int *wake)
 {
     uint64_t *stopped_ns = &count->node->counts.stopped_ns;
     int status = mc_patching_change(count->ranks, request, limit_ns, stopped_ns, wake);
@@ -200,46 +236,22 @@ static int change(mc_count_meter *count, uint32_t request, uint64_t limit_ns, in
     return status == MC_OK;
 }
 
-static size_t n_active(const mc_snapshot *begin, const mc_snapshot *end)
-{
-    size_t n = 0;
-    for (size_t i = 0; i < end->n && i < begin->n; i++)
-        n += memcmp(&begin->rows[i], &end->rows[i], sizeof *begin->rows) != 0;
-    return n ? n : 1;
-}
-
-/* Before any code is changed. */
-static int may_read(mc_count_meter *count)
-{
-    for (int i = 0; i < count->ranks->n; i++) {
-        const mc_rank *rank = &count->ranks->rows[i];
-        uint64_t word, address = rank->segment->counting.patches[0].word_address;
-        struct iovec local = {&word, sizeof word}, remote = {(void *)(uintptr_t)address, sizeof word};
-        if (rank->alive && rank->segment->counting.n_patches &&
-            process_vm_readv(rank->pid, &local, 1, &remote, 1, 0) < 0 && errno == EPERM) {
-            make_impossible(count, "the kernel does not let the node agent read the ranks' memory (see ptrace_scope)");
-            return 0;
-        }
-    }
-    return 1;
-}
-
 /* Count all places under trial for some milliseconds. 0: the ranks did not come in time. */
 static int make_trial(mc_count_meter *count, int *wake)
 {
     mc_snapshot *begin = &count->edges[0], *end = &count->edges[1];
     uint64_t sums[MC_N_PLACES];
-    int is_changed = may_read(count) && change(count, MC_PATCH_INSTALL, CHANGE_NS, wake);
+    int is_changed = mc_count_change(count, MC_PATCH_INSTALL, CHANGE_NS, wake);
     int status = is_changed ? mc_snapshot_take(begin, count->ranks) : MC_OK;
     if (is_changed && status == MC_OK) {
         mc_sleep_until(begin->t + TRIAL_NS, wake);
-        status = mc_snapshot_take(end, count->ranks);
+        status = mc_patching_lasts(count->ranks) ? mc_snapshot_take(end, count->ranks) : MC_E_GONE;
     }
-    change(count, MC_PATCH_REMOVE, CHANGE_NS, wake);
+    mc_count_change(count, MC_PATCH_REMOVE, CHANGE_NS, wake);
     if (!is_changed || status != MC_OK)
         return 0;
     mc_snapshot_between(begin, end, sums);
-    double thread_s = (double)(end->t - begin->t) * 1e-9 * (double)n_active(begin, end);
+    double thread_s = (double)(end->t - begin->t) * 1e-9 * (double)mc_count_n_active(begin, end);
     mc_places_tried(count->places, &count->tried, sums, thread_s);
     for (int i = 0; i < MC_N_PLACES; i++)
         count->node->counts.n_passes += sums[i];
@@ -251,9 +263,11 @@ static void choose(mc_count_meter *count, uint64_t now)
     mc_counts *counts = &count->node->counts;
     mc_place_set *set = &counts->sets[counts->n_sets];
     mc_places_choose(count->places, counts->pass_ns, set);
-    if (set->n && make_stubs(count, set)) {
-        counts->n_sets++;
-        use_set(count, (int)counts->n_sets - 1);
+    int status = set->n ? make_stubs(count, set) : MC_E_GONE;
+    if (status == MC_E_FULL) /* a rank has still the jumps of the last trial: choose again when it is clean */
+        return;
+    if (status == MC_OK) {
+        use_set(count, (int)counts->n_sets++);
         end_search(count, 1, now);
         return;
     }
@@ -275,7 +289,7 @@ static void try_next(mc_count_meter *count, uint64_t now, int *wake)
         return;
     }
     tried->n = 0;
-    if (count->n_sets_tried++ == N_SETS_TRIED_MAX || !mc_places_untried(count->places, tried)) {
+    if (count->n_sets_tried++ >= N_SETS_TRIED_MAX || !mc_places_untried(count->places, tried)) {
         choose(count, now);
         return;
     }
@@ -288,21 +302,53 @@ static void try_next(mc_count_meter *count, uint64_t now, int *wake)
     count->n_trials = 0;
 }
 
+/* Of a set that had become too expensive. Rows of counts have places by their index, so this is a new set. */
+static void use_thinned(mc_count_meter *count)
+{
+    mc_counts *counts = &count->node->counts;
+    mc_place_set *set = &counts->sets[counts->n_sets];
+    int status = MC_E_GONE;
+    if (counts->n_sets < MC_N_PLACE_SETS && count->thinned.n) {
+        *set = count->thinned;
+        status = make_stubs(count, set);
+    }
+    if (status == MC_E_FULL)
+        return;
+    count->has_thinned = 0;
+    if (status == MC_OK)
+        use_set(count, (int)counts->n_sets++);
+    else
+        count->t_next = 0;
+}
+
+/* It takes some time to look at samples of a large program. */
+static int is_time_to_look(const mc_count_meter *count, uint64_t t_free, uint64_t now)
+{
+    uint64_t took_ns = now - count->t_stage;
+    if (now + LOOK_NS >= t_free && took_ns < LOOK_LATEST_NS)
+        return 0;
+    return took_ns >= SAMPLE_NS_MAX || (took_ns >= SAMPLE_NS_MIN && mc_spots_n_taken(count->spots) >= N_SAMPLES_WANTED);
+}
+
 void mc_count_step(mc_count_meter *count, int has_corunners, uint64_t t_free, uint64_t now, int *wake)
 {
-    uint64_t trial_ns = TRIAL_NS + 2 * CHANGE_NS;
-    if (mc_patching_is_patched(count->ranks)) /* a rank slept when it was asked to take them back */
-        change(count, MC_PATCH_REMOVE, CHANGE_NS, wake);
+    if (now + TRIAL_NS + 2 * CHANGE_NS >= t_free) /* other jobs' pauses must not be missed */
+        return;
+    if (mc_patching_is_patched(count->ranks)) { /* a rank slept when it was asked to take them back */
+        mc_count_change(count, MC_PATCH_REMOVE, CHANGE_NS, wake);
+        return;
+    }
     if (count->is_impossible)
         return;
-    if (count->stage == MC_COUNT_IDLE) {
+    if (count->has_thinned) {
+        use_thinned(count);
+    } else if (count->stage == MC_COUNT_IDLE) {
         if (has_corunners && now >= count->t_next)
             begin_search(count, now);
     } else if (count->stage == MC_COUNT_SAMPLING) {
-        if (now >= count->t_stage + SAMPLE_NS_MAX ||
-            (now >= count->t_stage + SAMPLE_NS_MIN && mc_spots_n_taken(count->spots) >= N_SAMPLES_WANTED))
+        if (is_time_to_look(count, t_free, now))
             look_at_samples(count, now);
-    } else if (now + trial_ns < t_free && now >= count->t_trial + BETWEEN_TRIALS_NS) {
+    } else if (now >= count->t_trial + BETWEEN_TRIALS_NS) {
         try_next(count, now, wake);
     }
 }
@@ -310,80 +356,4 @@ void mc_count_step(mc_count_meter *count, int has_corunners, uint64_t t_free, ui
 int mc_count_is_ready(const mc_count_meter *count)
 {
     return !count->is_impossible && count->i_set >= 0 && count->stage != MC_COUNT_TRYING;
-}
-
-/* ---- counting around a shutter ---- */
-
-static int take_at(mc_count_meter *count, int i_edge, uint64_t t, uint64_t late_ns, int *wake)
-{
-    mc_snapshot *edge = &count->edges[i_edge];
-    mc_sleep_until(t, wake);
-    return mc_now_ns() >= t && mc_snapshot_take(edge, count->ranks) == MC_OK && edge->t <= t + late_ns;
-}
-
-/* Processor time that the ranks have used so far. */
-static uint64_t cpu_ns(const mc_job_ranks *ranks)
-{
-    uint64_t ns = 0;
-    for (int i = 0; i < ranks->n; i++) {
-        struct timespec t;
-        if (ranks->rows[i].alive && clock_gettime(ranks->rows[i].cpu_clock, &t) == 0)
-            ns += (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
-    }
-    return ns;
-}
-
-/* Windows with an edge that was missed keep length 0. */
-static void take_all(mc_count_meter *count, const mc_own_shutter *own, uint64_t around_ns, mc_hits windows[], int *wake)
-{
-    const mc_reservation *pause = &own->reservation;
-    uint64_t before = pause->t0 - MC_APART_NS, after = pause->t1 + MC_APART_NS, now = mc_now_ns();
-    uint64_t t[] = {mc_max(before - around_ns, now), before, own->record.t0, own->record.t1, after, after + around_ns};
-    for (int i = 0; i < MC_N_COUNT_WINDOWS; i++) {
-        uint64_t length_ns = t[2 * i + 1] > t[2 * i] ? t[2 * i + 1] - t[2 * i] : 0;
-        int is_taken = take_at(count, 2 * i, t[2 * i], length_ns / 16, wake);
-        is_taken &= take_at(count, 2 * i + 1, t[2 * i + 1], length_ns / 16, wake);
-        windows[i].window_ns = is_taken && length_ns ? count->edges[2 * i + 1].t - count->edges[2 * i].t : 0;
-    }
-}
-
-static uint64_t note_row(mc_count_meter *count, const mc_own_shutter *own, const mc_hits windows[])
-{
-    mc_counts *counts = &count->node->counts;
-    mc_count_row *row = &counts->rows[counts->n_rows % MC_N_COUNT_ROWS];
-    uint64_t n_all = 0;
-    memset(row, 0, sizeof *row);
-    row->epoch = own->record.epoch;
-    row->i_set = (uint64_t)count->i_set;
-    for (int i = 0; i < MC_N_COUNT_WINDOWS; i++) {
-        if (windows[i].window_ns)
-            mc_snapshot_between(&count->edges[2 * i], &count->edges[2 * i + 1], row->n[i]);
-        for (int j = 0; j < MC_N_PLACES; j++)
-            n_all += row->n[i][j];
-    }
-    counts->n_passes += n_all;
-    __atomic_store_n(&counts->n_rows, counts->n_rows + 1, __ATOMIC_RELEASE);
-    return n_all;
-}
-
-void mc_count_measure(mc_count_meter *count, mc_own_shutter *own, uint64_t around_ns, int *wake)
-{
-    mc_hits windows[MC_N_COUNT_WINDOWS] = {{0, 0}};
-    int is_installed = change(count, MC_PATCH_INSTALL, mc_max(CHANGE_NS, around_ns / 8), wake);
-    uint64_t t_begin = mc_now_ns(), begin_cpu_ns = cpu_ns(count->ranks);
-    if (is_installed)
-        take_all(count, own, around_ns, windows, wake);
-    uint64_t took_ns = mc_now_ns() - t_begin, used_ns = cpu_ns(count->ranks) - begin_cpu_ns;
-    change(count, MC_PATCH_REMOVE, CHANGE_NS, wake);
-    if (!is_installed || !windows[1].window_ns)
-        return;
-    count->n_vain = note_row(count, own, windows) ? 0 : count->n_vain + 1;
-    if (count->n_vain == N_VAIN_MAX)
-        count->t_next = 0;
-    size_t n_threads = n_active(&count->edges[2], &count->edges[3]);
-    own->record.busy_frac = (double)used_ns / ((double)took_ns * (double)n_threads);
-    count->takes_turns = own->record.busy_frac < BUSY_MIN;
-    own->record.hits_before.window_ns = windows[0].window_ns;
-    own->record.hits_during.window_ns = windows[1].window_ns;
-    own->record.hits_after.window_ns = windows[2].window_ns;
 }

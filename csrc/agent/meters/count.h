@@ -1,5 +1,5 @@
-/* The meter count: how often the program passes some of its hot places, in windows before, in and after each shutter of
-   this job. Instructions there are replaced by jumps to counters, for as long as the windows last. */
+/* The meter count: how often the program passes some of its hot places, in windows before and in each shutter of this
+   job. Instructions there are replaced by jumps to counters, for as long as the windows last. */
 #ifndef MPICOLOC_COUNT_METER_H
 #define MPICOLOC_COUNT_METER_H
 
@@ -7,8 +7,16 @@
 #include "agent/count/places.h"
 #include "agent/shutter/own_shutter.h"
 
+enum { MC_N_COUNT_EDGES = 5 };
+
 /* How the search for places goes. */
 enum { MC_COUNT_IDLE, MC_COUNT_SAMPLING, MC_COUNT_TRYING };
+
+/* For tests (agent/meters/always.h). */
+typedef struct mc_always {
+    uint64_t random, n_changes;
+    int n_sets, n_turns, n_idle, n_failed; /* n_turns: those left to the present set; n_idle: looks without a pass */
+} mc_always;
 
 typedef struct mc_count_meter {
     mc_node *node;
@@ -18,16 +26,20 @@ typedef struct mc_count_meter {
     uint64_t t_stage, t_next; /* this stage began; no search before */
     int n_refused;            /* changes of code, one after another, that a rank could not make */
     int n_searches, n_failed, n_sets_tried, n_trials;
-    uint64_t t_trial;   /* the last one */
-    mc_place_set tried; /* n 0: none is under trial */
-    int i_set;          /* set that is counted now; -1: none */
-    int takes_turns;    /* its threads share their processors with co-runners, as seen around the last shutter */
-    int n_vain;         /* shutters one after another that counted nothing */
+    uint64_t t_trial;                /* the last one */
+    mc_place_set tried;              /* n 0: none is under trial */
+    int i_set;                       /* set that is counted now; -1: none */
+    uint8_t is_hot[MC_N_PLACE_SETS]; /* cost too much in a shutter, so they are not counted any more */
+    int has_thinned;                 /* the set that was counted last is to be replaced by this one */
+    mc_place_set thinned;
+    int takes_turns; /* its threads share their processors with co-runners, as seen around the last shutter */
+    int n_vain;      /* shutters one after another that counted nothing */
     mc_decoder *decoder;
     mc_spots *spots;
     mc_places *places;
     mc_program_files files;
-    mc_snapshot edges[2 * MC_N_COUNT_WINDOWS];
+    mc_snapshot edges[MC_N_COUNT_EDGES];
+    mc_always always;
     char why_not_ipc[MC_TEXT_LEN];
 } mc_count_meter;
 
@@ -42,5 +54,10 @@ int mc_count_is_ready(const mc_count_meter *count);
 
 /* Count around this shutter, in windows of around_ns beside it. Waits until they are over, or *wake is not 0. */
 void mc_count_measure(mc_count_meter *count, mc_own_shutter *own, uint64_t around_ns, int *wake);
+
+/* Change the ranks' code; 1: it was done in time. */
+int mc_count_change(mc_count_meter *count, uint32_t request, uint64_t limit_ns, int *wake);
+/* Threads that passed a place between two snapshots; at least 1. */
+size_t mc_count_n_active(const mc_snapshot *begin, const mc_snapshot *end);
 
 #endif

@@ -1,6 +1,7 @@
 #define _GNU_SOURCE
 #include "agent/meters/meter.h"
 
+#include "agent/meters/always.h"
 #include "agent/meters/bursts.h"
 #include "agent/shutter/intervals.h"
 #include "common/counters/perf.h"
@@ -9,11 +10,12 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { LOOP_WINDOWS = 6 };
+/* Windows without a pause are so many times as long as a shutter. */
+enum { COUNT_WINDOWS = 2, LOOP_WINDOWS = 6 };
 
-/* Shutters of some 20 ms: the pauses for changing the code, and the time in which caches refill, cost the same for
-   shorter ones. */
-static const double COUNTED_CYCLE_NS = 3.5e6;
+/* Shutters of some 50 ms: the pauses for changing the code, and the time in which caches refill, cost the same for
+   shorter ones, and a short window holds another part of the program's cycle than the next one. */
+static const double COUNTED_CYCLE_NS = 8.5e6;
 
 static int is_word(const char *wanted, const char *word)
 {
@@ -51,9 +53,9 @@ void mc_meter_choose(mc_meter *meter, mc_node *node, mc_job_ranks *ranks, uint64
     if (is_word(wanted, "none") || is_word(wanted, "burst") || is_word(wanted, "count") || is_word(wanted, "loop")) {
         choose_by_option(meter, node, ranks, t_open, wanted);
     } else if (mc_perf_available(node->meter_reason, sizeof node->meter_reason) == MC_OK) {
-        meter->counts = mc_thread_counts_open();
-        node->meter = meter->counts ? MC_METER_IPC : MC_METER_BURST;
-        if (meter->counts && is_word(wanted, "ipc"))
+        meter->thread_counts = mc_thread_counts_open();
+        node->meter = meter->thread_counts ? MC_METER_IPC : MC_METER_BURST;
+        if (meter->thread_counts && is_word(wanted, "ipc"))
             say_chosen(node, wanted);
     } else {
         meter->loop = mc_loop_open(node, ranks, t_open, 0);
@@ -71,13 +73,17 @@ void mc_meter_lose_places(mc_meter *meter)
 
 void mc_meter_close(mc_meter *meter)
 {
-    mc_thread_counts_close(meter->counts);
+    mc_thread_counts_close(meter->thread_counts);
     mc_meter_lose_places(meter);
-    meter->counts = NULL;
+    meter->thread_counts = NULL;
 }
 
 int mc_meter_step(mc_meter *meter, int has_corunners, uint64_t max_ns, uint64_t t_free, uint64_t now, int *wake)
 {
+    if (meter->count && mc_always_is_wanted()) {
+        mc_always_step(meter->count, t_free, wake);
+        return 0;
+    }
     int was_ready = meter->count && mc_count_is_ready(meter->count);
     if (meter->count) {
         mc_count_step(meter->count, has_corunners, t_free, now, wake);
@@ -95,18 +101,19 @@ static int is_counting_places(const mc_meter *meter)
     return meter->count && mc_count_is_ready(meter->count);
 }
 
-int mc_meter_counts(const mc_meter *meter)
+int mc_meter_has_windows(const mc_meter *meter)
 {
-    return meter->counts || is_counting_places(meter) || (meter->loop && meter->loop->stage == MC_LOOP_COUNTING);
+    return meter->thread_counts || is_counting_places(meter) || (meter->loop && meter->loop->stage == MC_LOOP_COUNTING);
 }
 
 /* Where the operating system lets co-runners and this job take turns on a processor, each has it for milliseconds at a
    time. Windows without a pause must be longer than that, and cost nobody anything. */
 uint64_t mc_meter_around_ns(const mc_meter *meter, uint64_t planned_ns, uint64_t period_ns)
 {
-    if (meter->counts || (is_counting_places(meter) && !meter->count->takes_turns))
-        return planned_ns;
-    return mc_max(planned_ns, mc_min(LOOP_WINDOWS * planned_ns, period_ns / 8));
+    uint64_t least_ns = is_counting_places(meter) ? COUNT_WINDOWS * planned_ns : planned_ns;
+    if (meter->thread_counts || (is_counting_places(meter) && !meter->count->takes_turns))
+        return least_ns;
+    return mc_max(least_ns, mc_min(LOOP_WINDOWS * planned_ns, period_ns / 8));
 }
 
 int mc_meter_is_searching(const mc_meter *meter)
@@ -126,10 +133,10 @@ void mc_meter_measure(mc_meter *meter, mc_own_shutter *own, const mc_job_ranks *
 {
     if (!own->is_open)
         return;
-    if (meter->counts)
-        mc_ipc_measure(meter->counts, own, ranks, node, wake);
+    if (meter->thread_counts)
+        mc_ipc_measure(meter->thread_counts, own, ranks, node, wake);
     else if (is_counting_places(meter))
         mc_count_measure(meter->count, own, around_ns, wake);
-    else if (mc_meter_counts(meter))
+    else if (mc_meter_has_windows(meter))
         mc_loop_measure(meter->loop, own, around_ns, wake);
 }

@@ -8,10 +8,10 @@
 #include "agent/meters/loop.h"
 
 typedef struct mc_meter {
-    mc_thread_counts *counts; /* NULL: the meter is not ipc */
-    mc_count_meter *count;    /* NULL: it is not count, and cannot become that */
-    mc_loop *loop;            /* likewise; used only if count is impossible */
-    mc_node *node;            /* of a job that may get loop in place of count; else NULL */
+    mc_thread_counts *thread_counts; /* NULL: the meter is not ipc */
+    mc_count_meter *count;           /* NULL: it is not count, and cannot become that */
+    mc_loop *loop;                   /* likewise; used only if count is impossible */
+    mc_node *node;                   /* of a job that may get loop in place of count; else NULL */
     mc_job_ranks *ranks;
 } mc_meter;
 
@@ -26,7 +26,7 @@ void mc_meter_lose_places(mc_meter *meter);
 int mc_meter_step(mc_meter *meter, int has_corunners, uint64_t max_ns, uint64_t t_free, uint64_t now, int *wake);
 
 /* 1: it counts in windows beside the shutter too. */
-int mc_meter_counts(const mc_meter *meter);
+int mc_meter_has_windows(const mc_meter *meter);
 /* Length of such a window; planned_ns: of the shutter. */
 uint64_t mc_meter_around_ns(const mc_meter *meter, uint64_t planned_ns, uint64_t period_ns);
 /* 1: it still searches for what it counts. */

@@ -141,6 +141,13 @@ void mc_decoder_free(mc_decoder *decoder)
     (void)decoder;
 }
 
+/* The table does not tell of registers: no loop is known to wait. */
+int mc_decode_effects(mc_decoder *decoder, const uint8_t *code, size_t n, uint64_t address, mc_effects *out)
+{
+    (void)decoder, (void)code, (void)n, (void)address, (void)out;
+    return MC_E_ARG;
+}
+
 int mc_replaceable(mc_decoder *decoder, const uint8_t *code, size_t n, uint64_t base, uint64_t from, int n_max,
                    uint64_t *addresses)
 {

@@ -29,6 +29,7 @@ typedef struct capstone {
     cs_err (*option)(csh, cs_opt_type, size_t);
     cs_insn *(*malloc)(csh);
     void (*free)(cs_insn *, size_t);
+    cs_err (*registers)(csh, const cs_insn *, cs_regs, uint8_t *, cs_regs, uint8_t *);
     bool (*decode)(csh, const uint8_t **, size_t *, uint64_t *, cs_insn *);
 } capstone;
 
@@ -100,6 +101,7 @@ static int find_functions(capstone *cs)
     FIND(cs->option, "cs_option");
     FIND(cs->malloc, "cs_malloc");
     FIND(cs->free, "cs_free");
+    FIND(cs->registers, "cs_regs_access");
     FIND(cs->decode, "cs_disasm_iter");
     return MC_OK;
 }
@@ -153,26 +155,58 @@ void mc_decoder_free(mc_decoder *decoder)
     free(decoder);
 }
 
+#define OTHER (UINT64_C(1) << 63)
+#define LETTER(i, l) \
+    case X86_REG_R##l##X: \
+    case X86_REG_E##l##X: \
+    case X86_REG_##l##X: \
+    case X86_REG_##l##L: \
+    case X86_REG_##l##H: \
+        return UINT64_C(1) << (i)
+#define POINTER(i, name) \
+    case X86_REG_R##name: \
+    case X86_REG_E##name: \
+    case X86_REG_##name: \
+    case X86_REG_##name##L: \
+        return UINT64_C(1) << (i)
+#define RANGE(i, first, last) \
+    case first ... last: \
+        return UINT64_C(1) << ((i) + (int)reg - (first))
+
+/* Parts of a register count as the whole. Flags do not count: what a loop keeps in them it keeps in registers, too. */
+static uint64_t bit_of(x86_reg reg)
+{
+    enum { N_GENERAL = 16, N_VECTOR = 32 };
+    switch ((int)reg) {
+    case X86_REG_EFLAGS:
+    case X86_REG_RIP:
+        return 0;
+        LETTER(0, A);
+        LETTER(1, B);
+        LETTER(2, C);
+        LETTER(3, D);
+        POINTER(4, SI);
+        POINTER(5, DI);
+        POINTER(6, BP);
+        RANGE(8, X86_REG_R8, X86_REG_R15);
+        RANGE(8, X86_REG_R8B, X86_REG_R15B);
+        RANGE(8, X86_REG_R8D, X86_REG_R15D);
+        RANGE(8, X86_REG_R8W, X86_REG_R15W);
+        RANGE(N_GENERAL, X86_REG_XMM0, X86_REG_XMM31);
+        RANGE(N_GENERAL, X86_REG_YMM0, X86_REG_YMM31);
+        RANGE(N_GENERAL, X86_REG_ZMM0, X86_REG_ZMM31);
+        RANGE(N_GENERAL + N_VECTOR, X86_REG_K0, X86_REG_K7);
+    default:
+        return OTHER;
+    }
+}
+
 /* General, vector and mask registers. Not the stack pointer, which signal handlers and unwinding look at, nor MMX
    registers, segments or those of the kernel. */
 static int is_plain(x86_reg reg)
 {
-    switch ((int)reg) {
-    case X86_REG_AH ... X86_REG_CL:
-    case X86_REG_CX ... X86_REG_DL:
-    case X86_REG_DX ... X86_REG_EDX:
-    case X86_REG_ESI:
-    case X86_REG_RAX ... X86_REG_RDX:
-    case X86_REG_RSI:
-    case X86_REG_SI ... X86_REG_SIL:
-    case X86_REG_K0 ... X86_REG_K7:
-    case X86_REG_R8 ... X86_REG_R15:
-    case X86_REG_XMM0 ... X86_REG_ZMM31:
-    case X86_REG_R8B ... X86_REG_R15W:
-        return 1;
-    default:
-        return 0;
-    }
+    uint64_t bit = bit_of(reg);
+    return bit && bit != OTHER;
 }
 
 static int has_plain_operands(const cs_x86 *x86, const mc_encoding *encoding)
@@ -272,6 +306,62 @@ int mc_decode(mc_decoder *decoder, const uint8_t *code, size_t n, uint64_t addre
     return MC_OK;
 }
 
+static uint64_t bits_of(const uint16_t *registers, uint8_t n)
+{
+    uint64_t bits = 0;
+    for (uint8_t i = 0; i < n; i++)
+        bits |= bit_of(registers[i]);
+    return bits;
+}
+
+/* An operand of which Capstone does not say how it is used may be written. */
+static void tell_operands(const cs_x86 *x86, mc_effects *out)
+{
+    for (int i = 0; i < x86->op_count; i++) {
+        const cs_x86_op *operand = &x86->operands[i];
+        int is_written = operand->access & CS_AC_WRITE || !operand->access;
+        if (operand->type == X86_OP_MEM)
+            out->kinds |= (uint8_t)((operand->access & CS_AC_READ ? MC_LOADS : 0) | (is_written ? MC_STORES : 0));
+        else if (operand->type == X86_OP_REG && !operand->access)
+            out->kinds |= MC_UNCLEAR;
+    }
+}
+
+static void tell_effects(mc_decoder *decoder, mc_effects *out)
+{
+    const cs_insn *insn = decoder->insn;
+    const cs_x86 *x86 = &insn->detail->x86;
+    cs_regs reads, writes;
+    uint8_t n_reads = 0, n_writes = 0, traits = insn->id < X86_INS_ENDING ? traits_of[insn->id] : 0;
+    *out = (mc_effects){.n_bytes = (uint8_t)insn->size};
+    int is_direct = x86->op_count == 1 && x86->operands[0].type == X86_OP_IMM && is_plain_jump(insn);
+    if (insn->id == X86_INS_PAUSE) {
+        out->kinds = MC_PAUSES;
+    } else if (is_direct && (insn->id == X86_INS_JMP || traits & MC_FORKS)) {
+        out->kinds = MC_BRANCHES;
+        out->target = (uint64_t)x86->operands[0].imm;
+    } else if (insn->id == X86_INS_JMP || insn->id == X86_INS_RET) {
+        out->kinds = MC_RETURNS;
+    } else if (insn->id != X86_INS_NOP) {
+        if (!traits || decoder->cs.registers(decoder->handle, insn, reads, &n_reads, writes, &n_writes))
+            out->kinds = MC_UNCLEAR;
+        tell_operands(x86, out);
+        out->reads = bits_of(reads, n_reads);
+        out->writes = bits_of(writes, n_writes);
+        if (insn->id == X86_INS_LEA) /* computes an address only */
+            out->kinds &= (uint8_t) ~(MC_LOADS | MC_STORES);
+    }
+}
+
+int mc_decode_effects(mc_decoder *decoder, const uint8_t *code, size_t n, uint64_t address, mc_effects *out)
+{
+    size_t n_left = n < MC_INSTRUCTION_MAX ? n : MC_INSTRUCTION_MAX;
+    if (!decoder || !decoder->cs.decode(decoder->handle, &code, &n_left, &address, decoder->insn))
+        return MC_E_ARG;
+    tell_effects(decoder, out);
+    return MC_OK;
+}
+
 #elif !defined(__aarch64__) /* which has a file of its own */
 
 mc_decoder *mc_decoder_new(void)
@@ -285,6 +375,12 @@ void mc_decoder_free(mc_decoder *decoder)
 }
 
 int mc_decode(mc_decoder *decoder, const uint8_t *code, size_t n, uint64_t address, mc_instruction *out)
+{
+    (void)decoder, (void)code, (void)n, (void)address, (void)out;
+    return MC_E_ARG;
+}
+
+int mc_decode_effects(mc_decoder *decoder, const uint8_t *code, size_t n, uint64_t address, mc_effects *out)
 {
     (void)decoder, (void)code, (void)n, (void)address, (void)out;
     return MC_E_ARG;

@@ -24,6 +24,22 @@ typedef struct mc_instruction {
     uint8_t rip_at; /* offset of the 4 bytes that count from the instruction's end; 0: none, or not MC_MOVES */
 } mc_instruction;
 
+/* What an instruction does to registers and memory. */
+enum {
+    MC_LOADS = 1,
+    MC_STORES = 2,   /* or may do so */
+    MC_PAUSES = 4,   /* says that its loop waits */
+    MC_BRANCHES = 8, /* to `target`, always or not */
+    MC_RETURNS = 16, /* or jumps to where nobody knows: what is behind it does not follow */
+    MC_UNCLEAR = 32  /* a call, or not known */
+};
+
+typedef struct mc_effects {
+    uint64_t reads, writes; /* a bit for each register; the highest one stands for all that have none */
+    uint64_t target;
+    uint8_t n_bytes, kinds;
+} mc_effects;
+
 typedef struct mc_decoder mc_decoder;
 
 /* NULL: another processor, no Capstone here, or no memory. */
@@ -32,5 +48,6 @@ void mc_decoder_free(mc_decoder *decoder);
 
 /* The instruction that begins with `code`; no byte beyond n is read. MC_E_ARG: there is none. */
 int mc_decode(mc_decoder *decoder, const uint8_t *code, size_t n, uint64_t address, mc_instruction *out);
+int mc_decode_effects(mc_decoder *decoder, const uint8_t *code, size_t n, uint64_t address, mc_effects *out);
 
 #endif

@@ -32,13 +32,23 @@ static int decode_at(mc_decoder *decoder, const code_view *code, uint64_t addres
     return mc_decode(decoder, code->bytes + offset, code->n - offset, address, out);
 }
 
+/* Of memory, that one store can change so that nobody sees half of it. */
+static uint64_t switched_bytes(void)
+{
+#ifdef __x86_64__
+    return __builtin_cpu_supports("avx") ? MC_WORD_BYTES : MC_WORD_BYTES / 2;
+#else
+    return MC_WORD_BYTES / 2;
+#endif
+}
+
 /* Also whether the word can be read as a whole. */
 static int fits_a_jump(const code_view *code, uint64_t address, const mc_instruction *instruction)
 {
-    uint64_t in_word = address % MC_WORD_BYTES, word = address - in_word;
+    uint64_t word = address - address % MC_WORD_BYTES, n_switched = switched_bytes();
     if (!(instruction->traits & MC_MOVES) || instruction->n_bytes < MC_JUMP_BYTES)
         return 0;
-    return in_word + MC_JUMP_BYTES <= MC_WORD_BYTES && inside(code, word) &&
+    return address % n_switched + MC_JUMP_BYTES <= n_switched && inside(code, word) &&
            code->n - (size_t)(word - code->base) >= MC_WORD_BYTES;
 }
 

@@ -2,8 +2,8 @@
    what the instruction does, and jumps back. On x86-64 and aarch64; elsewhere nothing may be replaced.
    What follows is said of x86-64; aarch64_relocate.h tells of the other.
 
-   A place is one instruction of 5 bytes or more, the first 5 of which lie in one aligned word of 8: one store switches
-   it, and the bytes behind stay. The stub uses no register and no stack, so a signal may come anywhere in it. It
+   A place is one instruction of 5 bytes or more, the first 5 of which lie in one aligned word: one store switches it, and
+   the bytes behind stay. The word has 16 bytes on processors with AVX, where such a store is atomic, else 8. The stub uses no register and no stack, so a signal may come anywhere in it. It
    changes the flags OF, SF, ZF, AF and PF, so the code behind the place must write all of them before anything reads
    one.
 
@@ -14,7 +14,7 @@
 
 #include "agent/relocation/decoder.h"
 
-enum { MC_STUB_MAX = 64, MC_JUMP_BYTES = 5, MC_WORD_BYTES = 8 };
+enum { MC_STUB_MAX = 64, MC_JUMP_BYTES = 5, MC_WORD_BYTES = 16 };
 
 /* What callers give of the code in front of an instruction: on aarch64 it matters. And how far a stub may be away. */
 enum {
@@ -28,7 +28,7 @@ enum {
 
 typedef struct mc_patch_code {
     uint64_t address;                                    /* of the replaced instruction, in the process that runs it */
-    uint64_t word_address;                               /* of the aligned word that holds the whole jump */
+    uint64_t word_address;                               /* of the aligned 16 bytes that hold the whole jump */
     uint8_t before[MC_WORD_BYTES], after[MC_WORD_BYTES]; /* that word without and with the jump */
     uint8_t stub[MC_STUB_MAX];
     uint32_t n_stub;

@@ -26,7 +26,7 @@ static inline uint64_t mc_guard_ns(uint64_t duration_ns)
    up, and the first of them waits for the last. Only then does the job run as it would alone. */
 static inline uint64_t mc_settle_ns(uint64_t duration_ns)
 {
-    return mc_min(10000000, duration_ns / 4);
+    return mc_min(15000000, duration_ns / 4);
 }
 
 /* The sampling window ends so long before the pauses do, so that no co-runner is back before its end. */

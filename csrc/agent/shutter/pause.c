@@ -11,7 +11,7 @@
 
 enum { N_TIDS = 1024, N_READS_MAX = 4 };
 
-static const uint64_t FRESH_NS = 100000, LATE_MAX_NS = 100000000;
+static const uint64_t FRESH_NS = 100000;
 
 static uint64_t cpu_ns(const mc_board_view *view, const mc_rank *rank)
 {
@@ -25,26 +25,8 @@ static uint64_t cpu_ns(const mc_board_view *view, const mc_rank *rank)
     return ns;
 }
 
-static int is_allowed(const mc_pause *pause, const mc_pause_limits *limits, uint64_t duration_ns, uint64_t now)
-{
-    double budget_ns = limits->duty_frac * (double)(now - limits->t_open) + (double)limits->allowance_ns;
-    return duration_ns <= limits->max_ns && (double)(pause->total_ns + pause->late_ns + duration_ns) <= budget_ns;
-}
-
-/* Ranks that wait for their processor when the last pause is over stand still for longer than they were asked to. */
-static void add_late_resumption(mc_pause *pause, const mc_job_ranks *ranks)
-{
-    uint64_t latest = 0, t1 = pause->t_last_end;
-    for (int i = 0; i < ranks->n && t1; i++)
-        if (ranks->rows[i].alive)
-            latest = mc_max(latest, __atomic_load_n(&ranks->rows[i].segment->gate.t_last_resume, __ATOMIC_RELAXED));
-    if (t1 && latest > t1)
-        pause->late_ns += mc_min(latest - t1, LATE_MAX_NS);
-    pause->t_last_end = 0;
-}
-
 void mc_pause_prepare(mc_pause *pause, const mc_board_view *view, mc_job_ranks *ranks, mc_node *node, int i_live,
-                      uint64_t t_instant, const mc_pause_limits *limits)
+                      uint64_t t_instant)
 {
     mc_reservation *next = &pause->shutter;
     int is_reserved = mc_slot_reservation(mc_view_slot(view, i_live), next) == MC_OK && next->epoch == t_instant &&
@@ -53,8 +35,9 @@ void mc_pause_prepare(mc_pause *pause, const mc_board_view *view, mc_job_ranks *
         next->epoch = 0;
         return;
     }
-    add_late_resumption(pause, ranks);
-    if (!is_allowed(pause, limits, next->t1 - next->t0, mc_now_ns())) {
+    uint64_t duration_ns = next->t1 - next->t0, now = mc_now_ns();
+    mc_duty_update(&pause->duty, ranks, node, now);
+    if (duration_ns > pause->duty.longest_ns || !mc_duty_allows(&pause->duty, duration_ns, now)) {
         node->n_refused++;
         next->epoch = 0;
         return;
@@ -180,9 +163,8 @@ static int pause_ranks(mc_pause *pause, const mc_board_view *view, mc_job_ranks 
     int all_signalled = signal_ranks(pause, ranks);
     ack->t_told = mc_now_ns();
     node->n_pauses++;
-    pause->total_ns += shutter.t1 - mc_min(now, shutter.t1);
-    pause->t_last_end = shutter.t1;
-    node->paused_ns = pause->total_ns;
+    pause->duty.asked_ns += shutter.t1 - mc_min(now, shutter.t1);
+    node->paused_ns = pause->duty.asked_ns;
     /* The kernel books a thread's processor time when the thread comes off its processor, so wait for that. */
     mc_sleep_until(mc_min(mc_max(ack->t_told, shutter.t0 + mc_guard_ns(duration_ns)), shutter.t1), wake);
     for (int i = 0; i < ranks->n; i++)

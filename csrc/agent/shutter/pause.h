@@ -3,24 +3,17 @@
 #define MPICOLOC_PAUSE_H
 
 #include "agent/shutter/board_view.h"
-
-/* What limits the pauses of this job, whatever others write on the board. */
-typedef struct mc_pause_limits {
-    uint64_t t_open; /* the duty counts from then on */
-    uint64_t allowance_ns, max_ns;
-    double duty_frac;
-} mc_pause_limits;
+#include "agent/shutter/duty.h"
 
 typedef struct mc_pause {
     mc_reservation shutter; /* the one that comes next; epoch 0: none is obeyed */
-    uint64_t total_ns;      /* stood still so far */
-    uint64_t late_ns;       /* and so long after the pauses' ends, waiting for a processor: counts for the limit too */
-    uint64_t t_last_end;    /* of the last pause; 0: late_ns has it already */
+    mc_duty duty;           /* limits the pauses, whatever others write on the board */
 } mc_pause;
 
-/* Before the instant: read what that job has reserved, and see which ranks can be signalled. */
+/* Before the instant: read what that job has reserved, whether the duty limit allows it, and which ranks can be
+   signalled. */
 void mc_pause_prepare(mc_pause *pause, const mc_board_view *view, mc_job_ranks *ranks, mc_node *node, int i_live,
-                      uint64_t t_instant, const mc_pause_limits *limits);
+                      uint64_t t_instant);
 /* Pause the ranks until shortly before the shutter's end; *wake ends the waiting. */
 void mc_pause_take(mc_pause *pause, const mc_board_view *view, mc_job_ranks *ranks, mc_node *node, int *wake);
 

@@ -41,7 +41,8 @@ static void add_rank(void *data, int world_rank, const char *path)
                       .world_rank = world_rank,
                       .pid = segment->pid,
                       .start_ticks = segment->pid_start_ticks,
-                      .alive = 1};
+                      .alive = 1,
+                      .paused_ns = __atomic_load_n(&segment->counters.paused_ns, __ATOMIC_RELAXED)};
     if (clock_getcpuclockid(rank->pid, &rank->cpu_clock) != 0)
         rank->alive = 0;
     ranks->local_size = segment->local_size;

@@ -11,13 +11,14 @@ typedef struct mc_rank {
     int world_rank, pid, alive;
     uint64_t start_ticks;
     clockid_t cpu_clock;
-    uint64_t cpu_ns;   /* processor time when the pause had begun */
-    int has_handler;   /* of the gate's signal, as seen just before the shutter */
-    int n_signalled;   /* threads signalled in this shutter */
-    int n_skipped;     /* threads not signalled: they sleep, or block the signal */
-    int is_asked;      /* to change its code, just now */
-    int has_window;    /* its segment has the window of the shutter that waits for its verdict, */
-    uint64_t i_window; /* under this number */
+    uint64_t cpu_ns;    /* processor time when the pause had begun */
+    uint64_t paused_ns; /* for which it had stood still when the duty was updated last */
+    int has_handler;    /* of the gate's signal, as seen just before the shutter */
+    int n_signalled;    /* threads signalled in this shutter */
+    int n_skipped;      /* threads not signalled: they sleep, or block the signal */
+    int is_asked;       /* to change its code, just now */
+    int has_window;     /* its segment has the window of the shutter that waits for its verdict, */
+    uint64_t i_window;  /* under this number */
 } mc_rank;
 
 typedef struct mc_job_ranks {

@@ -142,6 +142,50 @@ static void test_greedy_neighbour(void)
     forget_job(&a);
 }
 
+static int is_paused(const test_job *job)
+{
+    const mc_gate *gate = &job->segments[0]->gate;
+    return gate->n_acks && gate->t_last_resume == 0 && gate->deadline_ns > mc_now_ns() + 1000000;
+}
+
+/* Lateness of a pause counts up to 100 ms. */
+static int is_over_limit(const test_job *job, uint64_t before_ns)
+{
+    uint64_t late_ns = job->segments[0]->counters.paused_ns - before_ns, most_ns = MAX_NS + 100000000;
+    double allowed_ns = DUTY_FRAC * (double)(mc_now_ns() - job->node->t_open) + 6400000.0;
+    return (double)(before_ns + (late_ns < most_ns ? late_ns : most_ns)) > allowed_ns;
+}
+
+/* Its rank has no processor for a while when a pause ends: until that is made up for, it obeys no shutter. */
+static void test_late_end(void)
+{
+    test_job a = start_job("a", 1), b = start_job("b", 1);
+    int is_stopped = 0;
+    uint64_t before_ns = 0;
+    for (uint64_t end = mc_now_ns() + 20000000000u; mc_now_ns() < end && !is_stopped;) {
+        if (!is_paused(&a))
+            continue;
+        kill(a.ranks[0], SIGSTOP);
+        is_stopped = is_paused(&a);
+        before_ns = a.segments[0]->counters.paused_ns;
+        nap_ms(is_stopped ? 190 : 0);
+        kill(a.ranks[0], SIGCONT);
+    }
+    CHECK(is_stopped);
+    nap_ms(20);
+    uint64_t n_pauses = a.node->n_pauses, n_refused = a.node->n_refused;
+    while (is_over_limit(&a, before_ns) && a.node->n_refused < n_refused + 3) {
+        CHECK(a.node->n_pauses == n_pauses);
+        nap_ms(1);
+    }
+    CHECK(!is_over_limit(&a, before_ns) || a.node->n_refused >= n_refused + 3);
+    end_job(&a);
+    end_job(&b);
+    print_job(&a);
+    forget_job(&a);
+    forget_job(&b);
+}
+
 static void test_coming_and_going(void)
 {
     static const char *const keys[] = {"s0", "s1", "s2", "s3"};
@@ -247,6 +291,7 @@ static const struct {
     {"killed_agent", test_killed_agent},
     {"killed_rank", test_killed_rank},
     {"greedy_neighbour", test_greedy_neighbour},
+    {"late_end", test_late_end},
     {"coming_and_going", test_coming_and_going},
     {"agent_cost", test_agent_cost},
     {"thread", test_thread},

@@ -74,6 +74,24 @@ def test_steps_of_windows_add_up_to_those_of_the_run(ratio):
     assert rates[0] / rates[1] == pytest.approx(1.4, rel=0.02)
 
 
+def test_times_in_which_the_co_runner_stands_still_anyhow_count_as_solo(ratio):
+    """Long steps with a shutter of 0.1 s in each second beside the co-runner, at full speed."""
+    rng, values = np.random.default_rng(8), []
+    for _ in range(6):
+        switched = states(rng, 90)
+        solo = np.column_stack([switched[:, 0] + 0.4, switched[:, 0] + 0.5])[switched[:, 2] > 0]
+        edges = np.unique(np.concatenate([switched[:, :2].ravel(), solo.ravel()]))
+        middle = (edges[1:] + edges[:-1]) / 2
+        on = switched[np.searchsorted(switched[:, 1], middle), 2] > 0
+        on &= ~((middle[:, None] > solo[:, 0]) & (middle[:, None] < solo[:, 1])).any(axis=1)
+        work_s = np.concatenate([[0.0], np.cumsum(np.diff(edges) / np.where(on, 2.0, 1.0))])
+        steps_s = np.cumsum(0.08 * rng.lognormal(0, 0.1, 2000))
+        events = np.interp(steps_s[steps_s < work_s[-1]], work_s, edges)
+        run = ratio.Run(events, np.zeros(len(events), int), switched + np.array([GUARD_S, 0, 0]), solo)
+        values.append(ratio.slowdown([run])["value"])
+    assert np.mean(values) == pytest.approx(2.0, rel=0.015)
+
+
 def test_two_runs_are_taken_together(ratio):
     rng = np.random.default_rng(5)
     runs = [simulated(ratio, rng, 0.05, [1.3], seconds=30) for _ in range(2)]

@@ -23,8 +23,8 @@ SOFTWARE_EVENTS = "-DMC_PERF_EVENTS=" + ", ".join(
     f"{{PERF_TYPE_SOFTWARE, PERF_COUNT_SW_{clock}_CLOCK}}" for clock in ("CPU", "TASK")
 )
 CANNOT = 77
-SCENARIOS = ("sharing", "alone", "killed_agent", "killed_rank", "greedy_neighbour", "coming_and_going",
-             "agent_cost", "thread")  # fmt: skip
+SCENARIOS = ("sharing", "alone", "killed_agent", "killed_rank", "greedy_neighbour", "late_end",
+             "coming_and_going", "agent_cost", "thread")  # fmt: skip
 
 
 Build = Callable[..., Path]
@@ -93,6 +93,10 @@ def test_no_race_between_agent_board_and_tables(tmp_path_factory: pytest.TempPat
     )
     assert "shutters" in said
     assert not list(shm.iterdir())
+
+
+def test_what_measuring_costs_counts_for_the_duty_limit(build: Build, tmp_path: Path) -> None:
+    _run(build("test_duty", CORE, tmp_path), tmp_path)
 
 
 def test_an_agent_killed_at_each_step_of_a_shutter_harms_nobody(build: Build, tmp_path: Path) -> None:

@@ -26,22 +26,26 @@ def program(tmp_path_factory):
     )
 
 
-def _run(program, folder, scenario):
+def _run(program, folder, *words):
     environment = {name: text for name, text in os.environ.items() if not name.startswith("MPICOLOC_")}
     environment["MPICOLOC_SHM_DIR"] = str(folder)
     done = subprocess.run(
-        [program, scenario], env=environment, capture_output=True, text=True, timeout=100, check=False
+        [program, *words], env=environment, capture_output=True, text=True, timeout=100, check=False
     )
     assert done.returncode == 0, done.stderr
     assert not list(folder.iterdir())
 
 
-@pytest.mark.parametrize("scenario", ["exact", "threads", "fork", "unlike", "storm", "forbidden"])
+COPIED = ("exact", "threads", "fork", "unlike", "storm", "differs", "lease", "lease_asleep", "kept")
+SCENARIOS = ("exact", "threads", "fork", "unlike", "storm", "forbidden", "stopped", "waiting")
+
+
+@pytest.mark.parametrize("scenario", SCENARIOS)
 def test_code_is_changed_and_put_back(program, tmp_path, scenario):
     _run(program, tmp_path, scenario)
 
 
-@pytest.mark.parametrize("scenario", ["exact", "threads", "fork", "unlike", "storm"])
+@pytest.mark.parametrize("scenario", COPIED)
 def test_pages_of_code_are_replaced(tmp_path_factory, tmp_path, scenario):
     """As on aarch64, where instructions are not overwritten in place."""
     capstone = build_shim.find_capstone()
@@ -55,6 +59,55 @@ def test_pages_of_code_are_replaced(tmp_path_factory, tmp_path, scenario):
     shm = tmp_path / "shm"
     shm.mkdir()
     _run(copies, shm, scenario)
+
+
+@pytest.mark.parametrize("scenario", ["lease", "lease_asleep", "lease_in_call"])
+def test_a_rank_takes_back_what_a_dead_agent_has_left(program, tmp_path, scenario):
+    _run(program, tmp_path, scenario)
+
+
+def test_jumps_that_cannot_be_taken_back_are_kept_and_tried_again(program, tmp_path):
+    _run(program, tmp_path, "kept")
+
+
+def test_code_that_is_not_as_in_its_file_is_left_alone(program, tmp_path):
+    _run(program, tmp_path, "differs")
+
+
+@pytest.mark.parametrize("scenario", ["reader", "reader_taken"])
+def test_a_rank_names_the_agent_as_its_reader_unless_the_program_has_named_one(program, tmp_path, scenario):
+    _run(program, tmp_path, scenario)
+
+
+@pytest.mark.parametrize("scenario", ["no_time", "busy"])
+def test_the_search_waits_for_time_and_for_ranks(program, tmp_path, scenario):
+    _run(program, tmp_path, scenario)
+
+
+@pytest.mark.parametrize("scenario", ["hot", "thin"])
+def test_places_that_turn_hot_are_not_counted_again(program, tmp_path, scenario):
+    _run(program, tmp_path, scenario)
+
+
+def _library(path, *words):
+    source = path.with_suffix(".c")
+    source.write_text("int one(void) { return 1; }\n")
+    command = [*objects.compiler(), "-shared", "-fPIC", "-o", str(path), str(source), *words]
+    subprocess.run(command, check=True, timeout=60)
+    return str(path)
+
+
+def test_files_of_languages_that_unwind_from_anywhere_are_left_alone(program, tmp_path):
+    folder = tmp_path / "files"
+    shared = tmp_path / "shm"
+    folder.mkdir()
+    shared.mkdir()
+    plain = _library(folder / "plain.so")
+    runtime = _library(folder / "libgnat-12.so", "-Wl,-soname,libgnat-12.so")
+    needs = _library(folder / "needs.so", "-Wl,--no-as-needed", runtime)
+    go = str(folder / "go.so")
+    subprocess.run(["objcopy", "--add-section", f".gopclntab={plain}", plain, go], check=True, timeout=60)
+    _run(program, shared, "exempt", plain, runtime, needs, go)
 
 
 @pytest.mark.serial

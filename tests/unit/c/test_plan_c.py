@@ -15,16 +15,18 @@ PROGRAM = """
 #include <inttypes.h>
 #include <stdio.h>
 static mc_lengths lengths;
-static mc_board_view view;
+static mc_slot slot;
+static mc_board_view view = {.slot = &slot};
 int main(void)
 {
     uint64_t now, joined, wish;
     lengths.options.duty_frac = 0.02;
     lengths.options.max_ns = 100000000u;
+    lengths.options.period_ns = 100000000u;
     lengths.t_open = 1000000000u;
     lengths.stretch = 1.0;
-    while (scanf("%d %d %" SCNu64 " %" SCNu64 " %" SCNu64 " %" SCNu64, &lengths.options.adapts,
-                 &view.n_others, &lengths.period_ns, &wish, &joined, &now) == 6) {
+    while (scanf("%d %d %" SCNu64 " %" SCNu64 " %" SCNu64 " %" SCNu64 " %lf", &lengths.options.adapts,
+                 &view.n_others, &lengths.period_ns, &wish, &joined, &now, &lengths.own_frac) == 7) {
         lengths.duration_ns = wish;
         view.n_live = view.n_others + 1;
         view.live[view.n_others].t_joined = joined;
@@ -34,7 +36,9 @@ int main(void)
             n_taken += mc_lengths_takes(&lengths, now);
         mc_lengths_refused(&lengths, planned_ns);
         uint64_t after_ns = mc_lengths_planned_ns(&lengths, &view, now);
-        printf("%" PRIu64 " %d %" PRIu64 "\\n", planned_ns, n_taken, after_ns);
+        mc_lengths_tell(&lengths, &view);
+        printf("%" PRIu64 " %d %" PRIu64 " ", planned_ns, n_taken, after_ns);
+        printf("%" PRIu64 "\\n", slot.want_period_ns);
         lengths.stretch = 1.0;
     }
     return 0;
@@ -44,11 +48,12 @@ int main(void)
 
 @dataclass(frozen=True)
 class Plan:
-    """Length of the next shutter, turns taken of 30, and length after a refusal."""
+    """Length of the next shutter, turns taken of 30, length after a refusal, and the period wished for."""
 
     planned_ms: float
     n_taken: int
     after_refusal_ms: float
+    period_ms: float
 
 
 @pytest.fixture(scope="module")
@@ -59,12 +64,12 @@ def plan(tmp_path_factory):
     files = [folder / "main.c", *objects.of_csrc("agent/lengths.c", "common/options.c")]
     program = objects.program(folder / "plan", files, flags, folder)
 
-    def run(*, n_others=1, period_ms=2000, wish_ms=10, joined_s=1, now_s=60, adapts=1):
+    def run(*, n_others=1, period_ms=2000, wish_ms=10, joined_s=1, now_s=60, adapts=1, own_frac=0.0):
         numbers = adapts, n_others, period_ms * MS, wish_ms * MS, joined_s * S, now_s * S
-        text = " ".join(str(int(number)) for number in numbers)
+        text = " ".join([*(str(int(number)) for number in numbers), str(own_frac)])
         done = subprocess.run([program], input=text, capture_output=True, text=True, check=True, timeout=60)
-        planned_ns, n_taken, after_refusal_ns = map(int, done.stdout.split())
-        return Plan(planned_ns / MS, n_taken, after_refusal_ns / MS)
+        planned_ns, n_taken, after_refusal_ns, period_ns = map(int, done.stdout.split())
+        return Plan(planned_ns / MS, n_taken, after_refusal_ns / MS, period_ns / MS)
 
     return run
 
@@ -85,6 +90,13 @@ def test_longer_shutters_that_are_refused_become_shorter_but_not_than_the_wish(p
     assert plan().after_refusal_ms == pytest.approx(plan().planned_ms / 2)
     assert plan(wish_ms=70).after_refusal_ms == 70
     assert plan(wish_ms=90).after_refusal_ms == 90
+
+
+def test_what_the_own_meter_takes_makes_shutters_rarer(plan):
+    # Each second one is another's: 40 ms each are 2 % of a period of 1 s.
+    assert plan(wish_ms=40).period_ms == 1000
+    assert plan(wish_ms=40, own_frac=0.0049).period_ms == 1400
+    assert plan(wish_ms=40, own_frac=0.0099).period_ms == plan(wish_ms=40, own_frac=0.5).period_ms == 2000
 
 
 def test_its_own_wish_is_kept(plan):

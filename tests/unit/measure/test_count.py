@@ -113,10 +113,10 @@ def test_places_that_all_speed_up_alike_measure_that(speed, scale, n, n_places, 
     work = random.gamma(2.0, 1e6, (n, n_places))
     during = np.round(work * speed * scale)
     t0 = np.repeat(np.arange(1, n + 1) * 10**9, n_places)
-    columns = {"t0_ns": t0, "place": np.tile(np.arange(n_places), n), "n_before": np.round(work).ravel(),
-               "n_during": during.ravel(), "n_after": np.round(work).ravel()}  # fmt: skip
+    columns = {"t0_ns": t0, "place": np.tile(np.arange(n_places), n), "n_earlier": np.round(work).ravel(),
+               "n_before": np.round(work).ravel(), "n_during": during.ravel()}  # fmt: skip
     windows = {f"{when}_window_ns": np.full(n, length) for when, length in
-               (("before", 10**8), ("during", round(1e8 * scale)), ("after", 10**8))}  # fmt: skip
+               (("before", 2 * 10**8), ("during", round(1e8 * scale)))}  # fmt: skip
     shutters = table("shutters", {"t0_ns": np.arange(1, n + 1) * 10**9, "verdict": np.ones(n), **windows})
     found = count.slowdown(shutters, table("counts", columns))
     assert found.slowdown is None or found.slowdown.value == pytest.approx(speed, rel=0.02)
@@ -145,7 +145,7 @@ def test_too_little_is_no_estimate():
 def test_places_passed_inside_shutters_only_give_a_reason():
     run = simulate(rng(), Program())
     counts = run.counts.copy()
-    counts["n_before"] = counts["n_after"] = 0
+    counts["n_earlier"] = counts["n_before"] = 0
     found = count.slowdown(run.shutters, counts)
     assert found.slowdown is None and "only" in found.reason
 
@@ -254,7 +254,7 @@ def test_a_place_without_counts_anywhere_changes_nothing():
     run = simulate(rng(), replace(Program(), n_places=20))
     idle = run.counts.copy()
     idle["place"] += 20
-    for when in ("n_before", "n_during", "n_after"):
+    for when in ("n_earlier", "n_before", "n_during"):
         idle[when] = 0
     found = count.slowdown(run.shutters, np.concatenate([run.counts, idle])).slowdown
     assert found.value == pytest.approx(estimate(run).slowdown.value, rel=1e-6)

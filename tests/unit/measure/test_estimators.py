@@ -303,6 +303,18 @@ def test_windows_that_were_missed_or_not_known_do_not_count():
     assert ipc.estimates(shutters, rng=rng()) == []
 
 
+@pytest.mark.parametrize("after", [1.0, 0.6])
+def test_windows_after_shutters_do_not_count_if_rested_co_runners_run_first_there(after):
+    """Intervals hold the true slowdown of 2, whether or not the windows after shutters have fewer counts."""
+    chance, n_right, n_jobs = np.random.default_rng(5), 0, 200
+    for _ in range(n_jobs):
+        counts = 1e6 * np.array([1.0, 2.0, after]) * chance.normal(1, 0.15, (30, 3))
+        found = ipc.progress(counts, rng=chance)
+        assert found.value == pytest.approx(2, rel=0.15)
+        n_right += found.low <= 2 <= found.high
+    assert n_right > 0.88 * n_jobs
+
+
 def test_windows_without_a_processor_count():
     """Turns are longer than windows: in co-run a job has all of a window, or nothing."""
     shutters = windows(sample.tables()["shutters"], [((1.0, 1.0, 1), (1.0, 1.0, 1))])

@@ -138,6 +138,17 @@ def test_the_meter_of_a_job_without_cycles():
     assert found.overhead_frac == pytest.approx(0.6 / 60 + 0.06 / 2 / 60)
 
 
+def test_what_counting_takes_is_shared_by_the_threads_that_run():
+    tables = job_tables(slowdown=1.5)
+    ranks = tables["ranks"].copy()
+    ranks["cpu_s"] = 2 * sample.job().wall_s, np.nan
+    one = interference(sample.job(), {**tables, "ranks": ranks}, rng=rng())
+    ranks["cpu_s"] = 4 * sample.job().wall_s, 2 * sample.job().wall_s
+    three = interference(sample.job(), {**tables, "ranks": ranks}, rng=rng())
+    assert one.overhead_frac == pytest.approx(0.6 / 60 + 0.06 / 2 / 60)
+    assert three.overhead_frac == pytest.approx(0.6 / 60 + 0.06 / 6 / 60)
+
+
 def test_bursts_tell_where_the_place_was_not_passed():
     tables = job_tables(slowdown=1.5, rate=0.1)
     found = interference(sample.job(), tables, rng=rng())

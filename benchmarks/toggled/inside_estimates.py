@@ -1,0 +1,117 @@
+"""What mpicoloc found in a run whose co-runner was stopped at times, for the time beside it alone."""
+
+import dataclasses
+import math
+
+import numpy as np
+from progress_ratio import GUARD_S
+
+from mpicoloc.core.tables import valid_shutters
+from mpicoloc.measure.estimate import interference, split_wall
+
+AROUND_S = 0.1
+"""The meter count looks so far around a shutter at most."""
+RESUME_S = 0.001
+OF_SHUTTERS = ("count", "loop", "ipc")
+"""Meters that look at each shutter by itself. For the others the stopped time is part of the co-run."""
+
+
+def _time_inside(edges):
+    """Time inside the intervals whose begins and ends are the edges, in turn, until each edge."""
+    return np.cumsum(np.diff(edges, prepend=edges[:1]) * (np.arange(len(edges)) % 2))
+
+
+def pause_s(shutters):
+    """Rows of begin and end of the pauses that these shutters asked of the others, s."""
+    begin, end = shutters["epoch"].astype(float), shutters["t1_ns"].astype(float)
+    margin = np.minimum(2e5, (end - begin) / 16)
+    return np.column_stack([begin, end + margin]) / 1e9
+
+
+def resumed(pauses):
+    """In order, until the ranks run again."""
+    return np.column_stack([pauses[:, 0], pauses[:, 1] + RESUME_S])[np.argsort(pauses[:, 0])]
+
+
+@dataclasses.dataclass(frozen=True)
+class Seen:
+    """Profiles of the program and its co-runners, and rows of begin, end, beside (s, CLOCK_MONOTONIC)."""
+
+    profile: object
+    co_profiles: list
+    switched: np.ndarray
+
+    def active(self, run):
+        """The run on a clock that stands still while the program is paused for its co-runner."""
+        pauses = np.concatenate([np.empty((0, 2)), *(pause_s(valid_shutters(one.tables["shutters"]))
+                                                     for one in self.co_profiles)])  # fmt: skip
+        edges = np.maximum.accumulate(resumed(pauses).ravel())
+
+        def clock(times_s):
+            """Less what was paused until then."""
+            paused_s = np.interp(times_s, edges, _time_inside(edges)) if len(edges) else 0.0
+            return times_s - paused_s
+
+        own = resumed(pause_s(self.profile.tables["shutters"]))
+        windows = run.windows.copy()
+        windows[:, :2] = clock(windows[:, :2])
+        return dataclasses.replace(run, events=clock(run.events), windows=windows, solo=clock(own))
+
+    def stopped_frac(self):
+        """Part of the co-run time in which the co-runner was stopped."""
+        stopped = self.switched[self.switched[:, 2] == 0]
+        parts = self.parts(self.profile.tables)
+        return float(np.sum(stopped[:, 1] - stopped[:, 0]) / (parts.corun_s + parts.solo_s + parts.paused_s))
+
+    def parts(self, tables):
+        return split_wall(self.profile.job.wall_s, tables["nodes"], tables["shutters"])
+
+    def beside_tables(self):
+        """Without the shutters near a time in which the co-runner was stopped."""
+        tables = dict(self.profile.tables)
+        t0 = tables["shutters"]["t0_ns"] / 1e9 - AROUND_S
+        t1 = tables["shutters"]["t1_ns"] / 1e9 + AROUND_S
+        begin = self.switched[self.switched[:, 2] == 0, 0]
+        end = self.switched[self.switched[:, 2] == 0, 1] + GUARD_S
+        near = ((t1[:, None] > begin) & (t0[:, None] < end)).any(axis=1)
+        tables["shutters"] = tables["shutters"][~near]
+        return tables
+
+    def estimates(self):
+        """Of each meter, the slowdown of the time beside the running co-runner, or why there is none.
+
+        "result" is that with the narrowest interval, as a profile has it.
+        """
+        rng, whole, some = np.random.default_rng(1), self.profile.tables, self.beside_tables()
+        each, mixed = ({one.meter: one for one in interference(self.profile.job, tables, rng=rng).meters}
+                       for tables in (some, whole))  # fmt: skip
+        found = {name: self.told(one, some, 0.0) for name, one in each.items() if name in OF_SHUTTERS}
+        found |= {name: self.told(one, whole, self.stopped_frac()) for name, one in mixed.items()
+                  if name not in OF_SHUTTERS}  # fmt: skip
+        known = [one for one in found.values() if "value" in one]
+        reasons = "; ".join(f"{name}: {one['reason']}" for name, one in found.items() if "reason" in one)
+        best = min(known, key=lambda one: one["high"] / one["low"]) if known else {"reason": reasons}
+        return {"result": best, **found}
+
+    def told(self, one, tables, stopped_frac):
+        """Value and interval of one meter, and of what they are."""
+        if one.slowdown is None:
+            return {"reason": one.reason}
+        parts = self.parts(tables)
+        ends = (one.slowdown.value, one.slowdown.low, one.slowdown.high)
+        values = [beside(corun(x, parts), stopped_frac) for x in ends]
+        return {"value": values[0], "low": values[1], "high": values[2], "n": one.slowdown.n,
+                "method": one.slowdown.method}  # fmt: skip
+
+
+def corun(of_job, parts):
+    """Slowdown of the co-run phase, from the job's."""
+    total_s = parts.alone_s + parts.shared_s
+    solo_s = total_s / of_job - parts.alone_s - parts.solo_s
+    return parts.corun_s / solo_s if solo_s > 0 else math.inf
+
+
+def beside(mixed, stopped_frac):
+    """Slowdown of the part of the time in which the co-runner ran, if the other part was not slowed."""
+    solo = 1 / mixed - stopped_frac
+    return (1 - stopped_frac) / solo if solo > 0 else math.inf

@@ -1,0 +1,127 @@
+/* Counting around a shutter. */
+#define _GNU_SOURCE
+#include "agent/meters/count.h"
+
+#include "agent/count/patching.h"
+#include "agent/shutter/intervals.h"
+#include "common/proc.h"
+
+#include <string.h>
+
+enum { N_VAIN_MAX = 6 };
+
+/* The edge at which each window begins; it ends at the next one. */
+static const int BEGINS[MC_N_COUNT_WINDOWS] = {0, 1, 3};
+
+static const uint64_t CHANGE_NS = 8000000;
+static const double BUSY_MIN = 0.9;
+
+size_t mc_count_n_active(const mc_snapshot *begin, const mc_snapshot *end)
+{
+    size_t n = 0;
+    for (size_t i = 0; i < end->n && i < begin->n; i++)
+        n += memcmp(&begin->rows[i], &end->rows[i], sizeof *begin->rows) != 0;
+    return n ? n : 1;
+}
+
+static int take_at(mc_count_meter *count, int i_edge, uint64_t t, uint64_t late_ns, int *wake)
+{
+    mc_snapshot *edge = &count->edges[i_edge];
+    mc_patching_renew(count->ranks, mc_max(t, mc_now_ns()));
+    mc_sleep_until(t, wake);
+    return mc_now_ns() >= t && mc_snapshot_take(edge, count->ranks) == MC_OK && edge->t <= t + late_ns;
+}
+
+/* Processor time that the ranks have used so far. */
+static uint64_t cpu_ns(const mc_job_ranks *ranks)
+{
+    uint64_t ns = 0;
+    for (int i = 0; i < ranks->n; i++) {
+        struct timespec t;
+        if (ranks->rows[i].alive && clock_gettime(ranks->rows[i].cpu_clock, &t) == 0)
+            ns += (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+    }
+    return ns;
+}
+
+/* Windows with an edge that was missed keep length 0. There is none after the shutter: co-runners that have rested run
+   ahead then, and what they do to caches and to the processor's frequency builds up over a tenth of a second. */
+static void take_all(mc_count_meter *count, const mc_own_shutter *own, uint64_t around_ns, uint64_t windows_ns[],
+                     int *wake)
+{
+    uint64_t before = own->reservation.t0 - MC_APART_NS, begin = mc_max(before - around_ns, mc_now_ns());
+    uint64_t middle = begin + (before - mc_min(begin, before)) / 2;
+    uint64_t t[MC_N_COUNT_EDGES] = {begin, middle, before, own->record.t0, own->record.t1};
+    int is_taken[MC_N_COUNT_EDGES];
+    for (int i = 0; i < MC_N_COUNT_EDGES; i++) {
+        uint64_t near_ns = mc_min(middle - begin, own->record.t1 - own->record.t0);
+        is_taken[i] = take_at(count, i, t[i], near_ns / 16, wake);
+    }
+    for (int i = 0; i < MC_N_COUNT_WINDOWS; i++)
+        if (is_taken[BEGINS[i]] && is_taken[BEGINS[i] + 1])
+            windows_ns[i] = count->edges[BEGINS[i] + 1].t - count->edges[BEGINS[i]].t;
+}
+
+static uint64_t note_row(mc_count_meter *count, const mc_own_shutter *own, const uint64_t windows_ns[])
+{
+    mc_counts *counts = &count->node->counts;
+    mc_count_row *row = &counts->rows[counts->n_rows % MC_N_COUNT_ROWS];
+    uint64_t n_all = 0;
+    memset(row, 0, sizeof *row);
+    row->epoch = own->record.epoch;
+    row->i_set = (uint64_t)count->i_set;
+    for (int i = 0; i < MC_N_COUNT_WINDOWS; i++) {
+        if (windows_ns[i])
+            mc_snapshot_between(&count->edges[BEGINS[i]], &count->edges[BEGINS[i] + 1], row->n[i]);
+        for (int j = 0; j < MC_N_PLACES; j++)
+            n_all += row->n[i][j];
+    }
+    counts->n_passes += n_all;
+    __atomic_store_n(&counts->n_rows, counts->n_rows + 1, __ATOMIC_RELEASE);
+    return n_all;
+}
+
+/* The program may be in a phase that the trials did not see: places are passed more often. */
+static void thin(mc_count_meter *count, const uint64_t windows_ns[])
+{
+    const mc_counts *counts = &count->node->counts;
+    for (int i = 0; i < MC_N_COUNT_WINDOWS && !count->has_thinned; i++) {
+        const mc_snapshot *begin = &count->edges[BEGINS[i]], *end = begin + 1;
+        uint64_t sums[MC_N_PLACES];
+        double costs[MC_N_PLACES];
+        if (!windows_ns[i])
+            continue;
+        mc_snapshot_between(begin, end, sums);
+        double threads_ns = (double)windows_ns[i] * (double)mc_count_n_active(begin, end);
+        for (int j = 0; j < MC_N_PLACES; j++)
+            costs[j] = (double)sums[j] * counts->pass_ns / threads_ns;
+        count->has_thinned = mc_places_thin(&counts->sets[count->i_set], costs, &count->thinned);
+    }
+    if (!count->has_thinned)
+        return;
+    count->is_hot[count->i_set] = 1;
+    count->i_set = -1;
+}
+
+void mc_count_measure(mc_count_meter *count, mc_own_shutter *own, uint64_t around_ns, int *wake)
+{
+    uint64_t windows_ns[MC_N_COUNT_WINDOWS] = {0};
+    int is_installed = mc_count_change(count, MC_PATCH_INSTALL, mc_max(CHANGE_NS, around_ns / 8), wake);
+    uint64_t t_begin = mc_now_ns(), begin_cpu_ns = cpu_ns(count->ranks);
+    if (is_installed)
+        take_all(count, own, around_ns, windows_ns, wake);
+    int has_lasted = mc_patching_lasts(count->ranks);
+    uint64_t took_ns = mc_now_ns() - t_begin, used_ns = cpu_ns(count->ranks) - begin_cpu_ns;
+    mc_count_change(count, MC_PATCH_REMOVE, CHANGE_NS, wake);
+    if (!is_installed || !has_lasted || !windows_ns[2])
+        return;
+    count->n_vain = note_row(count, own, windows_ns) ? 0 : count->n_vain + 1;
+    if (count->n_vain == N_VAIN_MAX)
+        count->t_next = 0;
+    thin(count, windows_ns);
+    size_t n_threads = mc_count_n_active(&count->edges[3], &count->edges[4]);
+    own->record.busy_frac = (double)used_ns / ((double)took_ns * (double)n_threads);
+    count->takes_turns = own->record.busy_frac < BUSY_MIN;
+    own->record.hits_before.window_ns = windows_ns[0] && windows_ns[1] ? windows_ns[0] + windows_ns[1] : 0;
+    own->record.hits_during.window_ns = windows_ns[2];
+}

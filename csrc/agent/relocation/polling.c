@@ -1,0 +1,83 @@
+#include "agent/relocation/polling.h"
+
+#include "common/mpicoloc.h"
+
+enum { N_WALK = 128 };
+
+typedef struct code_view {
+    mc_decoder *decoder;
+    const uint8_t *bytes;
+    size_t n;
+    uint64_t base;
+} code_view;
+
+/* From its first instruction to the jump back. */
+typedef struct loop {
+    uint64_t begin, jump;
+} loop;
+
+static int look_at(const code_view *code, uint64_t address, mc_effects *out)
+{
+    uint64_t offset = address - code->base;
+    return offset < code->n &&
+           mc_decode_effects(code->decoder, code->bytes + offset, code->n - (size_t)offset, address, out) == MC_OK;
+}
+
+/* Straight on past all jumps, to the first one that leads back to or before the address. */
+static int find_loop(const code_view *code, uint64_t address, loop *found)
+{
+    mc_effects it;
+    uint64_t at = address;
+    for (int i = 0; i < N_WALK && look_at(code, at, &it) && !(it.kinds & MC_RETURNS); i++) {
+        if (it.kinds & MC_BRANCHES && it.target <= address) {
+            *found = (loop){it.target, at};
+            return 1;
+        }
+        at += it.n_bytes;
+    }
+    return 0;
+}
+
+/* What all instructions of a loop do together. */
+typedef struct sum {
+    uint64_t defined; /* registers that every pass writes before it reads them */
+    uint64_t kept;    /* that it may read first */
+    uint64_t written;
+    uint8_t kinds;
+    int has_branched, has_inner_loop;
+} sum;
+
+/* Behind a conditional jump a write may be left out. */
+static void add(sum *all, const mc_effects *it, const loop *around, uint64_t at)
+{
+    all->kept |= it->reads & ~all->defined;
+    all->written |= it->writes;
+    if (!all->has_branched)
+        all->defined |= it->writes;
+    all->kinds |= it->kinds;
+    if (it->kinds & MC_BRANCHES) {
+        all->has_branched = 1;
+        all->has_inner_loop |= it->target <= at && it->target > around->begin;
+    }
+}
+
+int mc_polls(mc_decoder *decoder, const uint8_t *code, size_t n, uint64_t base, uint64_t address)
+{
+    const code_view view = {decoder, code, n, base};
+    loop around;
+    mc_effects it;
+    sum all = {0};
+    uint64_t at;
+    int has_passed = 0;
+    if (!find_loop(&view, address, &around))
+        return 0;
+    for (at = around.begin; at <= around.jump && look_at(&view, at, &it); at += it.n_bytes) {
+        has_passed |= at == address;
+        add(&all, &it, &around, at);
+    }
+    if (at <= around.jump || !has_passed || all.has_inner_loop)
+        return 0;
+    if (all.kinds & MC_PAUSES)
+        return 1;
+    return all.kinds & MC_LOADS && !(all.kinds & (MC_STORES | MC_UNCLEAR | MC_RETURNS)) && !(all.kept & all.written);
+}

@@ -1,0 +1,271 @@
+/* What could go wrong with the meter count: part of test_count.c, which includes it behind its lab. */
+#ifndef MC_TEST_COUNT_SAFETY_H
+#define MC_TEST_COUNT_SAFETY_H
+
+static int is_patched(const lab *a)
+{
+    return mc_patching_is_patched(&a->ranks);
+}
+
+static void tell(int what)
+{
+    told->other = what;
+    WAIT_FOR(!told->other, 20);
+    CHECK(!told->other);
+}
+
+/* Nobody tells the rank any more to take its jumps back. It makes no MPI call. */
+static void test_lease(void)
+{
+    lab a;
+    open_lab(&a, N_THREADS);
+    CHECK(insist(&a, MC_PATCH_INSTALL));
+    nap_ms(1500);
+    CHECK(is_patched(&a) && mc_patching_lasts(&a.ranks));
+    CHECK(insist(&a, MC_PATCH_REMOVE) && insist_once(&a, MC_PATCH_INSTALL));
+    WAIT_FOR(!is_patched(&a), 20);
+    CHECK(!is_patched(&a) && !mc_patching_lasts(&a.ranks));
+    CHECK(run_once(&a, N_THREADS) == 0);
+    CHECK(insist(&a, MC_PATCH_INSTALL));
+    CHECK(run_once(&a, N_THREADS) == (uint64_t)N_THREADS * N_PASSES);
+    close_lab(&a);
+}
+
+/* Its only thread sleeps, and sleeps no shorter for it. */
+static void test_lease_asleep(void)
+{
+    lab a;
+    open_lab(&a, 1);
+    CHECK(insist_once(&a, MC_PATCH_INSTALL));
+    told->other = OTHER_SLEEP;
+    WAIT_FOR(!is_patched(&a), 20);
+    CHECK(!is_patched(&a));
+    WAIT_FOR(!told->other, 20);
+    close_lab(&a);
+}
+
+static void test_lease_in_call(void)
+{
+    lab a;
+    open_lab(&a, 1);
+    CHECK(insist(&a, MC_PATCH_INSTALL));
+    tell(OTHER_CALL);
+    a.ranks.rows[0].segment->counting.lease_until_ns = 1; /* the timer comes later */
+    tell(OTHER_CALL);
+    CHECK(!is_patched(&a));
+    close_lab(&a);
+}
+
+/* Rights cannot be changed for a while: the jumps stay, and count, until they can be taken back. */
+static void test_kept(void)
+{
+    lab a;
+    open_lab(&a, 1);
+    CHECK(insist(&a, MC_PATCH_INSTALL));
+    tell(OTHER_FULL);
+    WAIT_FOR(change(&a, MC_PATCH_REMOVE) || a.ranks.rows[0].segment->counting.request == MC_PATCH_FAILED, 20);
+    CHECK(a.ranks.rows[0].segment->counting.request == MC_PATCH_FAILED && is_patched(&a));
+    CHECK(run_once(&a, 1) == N_PASSES);
+    a.ranks.rows[0].segment->counting.lease_until_ns = 1;
+    nap_ms(1500); /* the timer has come */
+    CHECK(is_patched(&a) && !told->is_wrong);
+    tell(OTHER_FREE);
+    WAIT_FOR(!is_patched(&a), 20);
+    CHECK(!is_patched(&a));
+    CHECK(run_once(&a, 1) == 0);
+    close_lab(&a);
+}
+
+/* Time of standing still ends with the change, not when the agent looks. */
+static void test_stopped(void)
+{
+    lab a;
+    open_lab(&a, 1);
+    CHECK(insist(&a, MC_PATCH_INSTALL));
+    const mc_segment *segment = a.ranks.rows[0].segment;
+    a.stopped_ns = 0;
+    while (!change(&a, MC_PATCH_REMOVE))
+        a.stopped_ns = 0;
+    CHECK(a.stopped_ns == segment->counting.t_changed - segment->gate.t_first_enter);
+    close_lab(&a);
+}
+
+static void test_differs(void)
+{
+    lab a;
+    open_lab(&a, 1);
+    mc_place_set set = a.set;
+    tell(OTHER_CODE);
+    CHECK(mc_stubs_make(&set, a.decoder, &a.files, a.counts, &a.ranks) != MC_OK && set.n == 0);
+    tell(OTHER_CODE);
+    set = a.set;
+    CHECK(mc_stubs_make(&set, a.decoder, &a.files, a.counts, &a.ranks) == MC_OK && set.n == a.set.n);
+    close_lab(&a);
+}
+
+/* Without Yama the kernel does not know the call. */
+static void test_reader(void)
+{
+    lab a;
+    open_lab(&a, 1);
+    int64_t expected = prctl(PR_SET_PTRACER, getppid()) == 0 ? MC_READER_ALLOWED : -errno;
+    CHECK(mc_patching_ask_to_read(&a.ranks) == MC_READER_UNKNOWN);
+    WAIT_FOR(mc_patching_ask_to_read(&a.ranks) != MC_READER_UNKNOWN, 20);
+    CHECK(mc_patching_ask_to_read(&a.ranks) == expected);
+    close_lab(&a);
+}
+
+static void test_reader_taken(void)
+{
+    lab a;
+    open_lab(&a, 1);
+    tell(OTHER_READER);
+    WAIT_FOR(mc_patching_ask_to_read(&a.ranks) != MC_READER_UNKNOWN, 20);
+    CHECK(mc_patching_ask_to_read(&a.ranks) == MC_READER_TAKEN);
+    close_lab(&a);
+}
+
+static mc_count_meter *open_meter(lab *a)
+{
+    mc_node *node = calloc(1, sizeof *node);
+    node->counts.n_paths = 1;
+    snprintf(node->counts.paths[0], MC_TEXT_LEN, "%s", a->counts->paths[0]);
+    mc_count_meter *count = mc_count_open(node, &a->ranks, mc_now_ns());
+    count->decoder = mc_decoder_new();
+    count->places = calloc(1, sizeof *count->places);
+    count->spots = mc_spots_new();
+    return count;
+}
+
+static void close_meter(mc_count_meter *count)
+{
+    mc_node *node = count->node;
+    mc_count_close(count);
+    free(node);
+}
+
+static void step(mc_count_meter *count, uint64_t free_ns)
+{
+    int wake = 0;
+    uint64_t now = mc_now_ns();
+    mc_count_step(count, 1, now + free_ns, now, &wake);
+}
+
+enum { SHORT_NS = 1000000, LONG_NS = 2000000000 };
+
+static void step_and_rest(mc_count_meter *count, uint64_t free_ns)
+{
+    step(count, free_ns);
+    nap_ms(10);
+}
+
+/* Another job's pause may be near. */
+static void test_no_time(void)
+{
+    lab a;
+    open_lab(&a, 1);
+    mc_count_meter *count = open_meter(&a);
+    CHECK(insist(&a, MC_PATCH_INSTALL));
+    for (int i = 0; i < 20; i++)
+        step_and_rest(count, SHORT_NS);
+    CHECK(is_patched(&a));
+    for (int i = 0; i < 50 && is_patched(&a); i++)
+        step_and_rest(count, LONG_NS);
+    CHECK(!is_patched(&a));
+    count->stage = MC_COUNT_SAMPLING;
+    count->t_stage = mc_now_ns() - 4000000000u;
+    step(count, SHORT_NS);
+    CHECK(count->stage == MC_COUNT_SAMPLING);
+    step(count, LONG_NS);
+    CHECK(count->stage == MC_COUNT_TRYING);
+    close_meter(count);
+    close_lab(&a);
+}
+
+/* A thread writes still when the places are chosen. */
+static void test_busy(void)
+{
+    lab a;
+    open_lab(&a, 1);
+    mc_count_meter *count = open_meter(&a);
+    uint32_t *request = &a.ranks.rows[0].segment->counting.request;
+    count->stage = MC_COUNT_TRYING;
+    count->places->n = 1;
+    count->places->rows[0] = (mc_candidate_place){.place = a.set.places[0], .n_passes = 1e5, .thread_s = 1.0};
+    *request = MC_PATCH_BUSY;
+    step(count, LONG_NS);
+    step(count, LONG_NS);
+    CHECK(count->stage == MC_COUNT_TRYING && count->i_set < 0);
+    *request = MC_PATCH_NONE;
+    step(count, LONG_NS);
+    CHECK(count->i_set == 0 && count->node->counts.n_sets == 1 && mc_count_is_ready(count));
+    close_meter(count);
+    close_lab(&a);
+}
+
+static void measure(mc_count_meter *count)
+{
+    int wake = 0;
+    mc_own_shutter *own = calloc(1, sizeof *own);
+    uint64_t now = mc_now_ns(), t0 = now + 80000000, t1 = t0 + 20000000;
+    own->reservation.t0 = t0;
+    own->reservation.t1 = t1;
+    own->record.t0 = t0;
+    own->record.t1 = t1;
+    mc_count_measure(count, own, 20000000, &wake);
+    free(own);
+}
+
+/* Trials had found it rarely passed. */
+static void test_hot(void)
+{
+    lab a;
+    open_lab(&a, 1);
+    mc_count_meter *count = open_meter(&a);
+    mc_counts *counts = &count->node->counts;
+    counts->sets[0] = a.set;
+    counts->n_sets = 1;
+    count->i_set = 0;
+    told->n_runs = 1 << 30; /* it does nothing else */
+    for (int i = 0; i < 100 && !count->has_thinned; i++)
+        measure(count);
+    CHECK(count->has_thinned && count->is_hot[0] && !mc_count_is_ready(count));
+    CHECK(counts->n_rows && counts->rows[counts->n_rows - 1].i_set == 0);
+    for (int i = 0; i < 50 && count->has_thinned; i++)
+        step_and_rest(count, LONG_NS);
+    CHECK(counts->n_sets == 1 && count->i_set < 0); /* nothing is left of it */
+    count->has_thinned = 1;
+    count->thinned = a.set;
+    for (int i = 0; i < 50 && count->has_thinned; i++)
+        step_and_rest(count, LONG_NS);
+    CHECK(counts->n_sets == 2 && count->i_set == 1);
+    close_meter(count);
+    close_lab(&a);
+}
+
+static void test_thin(void)
+{
+    mc_place_set set = {.n = 4, .places = {{10, 0}, {20, 0}, {30, 0}, {40, 0}}}, rest;
+    double cheap[MC_N_PLACES] = {0.02, 0.02, 0.02, 0.015}, hot[MC_N_PLACES] = {0.01, 0.3, 0.01, 0.01},
+           many[MC_N_PLACES] = {0.035, 0.02, 0.02, 0.015}, all[MC_N_PLACES] = {0.5, 0.5, 0.5, 0.5};
+    CHECK(!mc_places_thin(&set, cheap, &rest));
+    CHECK(mc_places_thin(&set, hot, &rest) && rest.n == 3 && rest.places[1].offset == 30);
+    CHECK(mc_places_thin(&set, many, &rest) && rest.n == 3 && rest.places[0].offset == 20);
+    CHECK(mc_places_thin(&set, all, &rest) && rest.n == 0);
+}
+
+/* The first file may be counted, the others not. */
+static void test_exempt(int n, char **paths)
+{
+    for (int i = 0; i < n; i++) {
+        mc_program_files *files = calloc(1, sizeof *files);
+        mc_counts *counts = calloc(1, sizeof *counts);
+        snprintf(counts->paths[0], MC_TEXT_LEN, "%s", paths[i]);
+        CHECK((mc_program_file(files, counts, 0) != NULL) == (i == 0));
+        mc_program_files_close(files);
+        free(files);
+        free(counts);
+    }
+}
+
+#endif
