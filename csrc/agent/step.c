@@ -32,7 +32,8 @@ void mc_agent_plan(mc_agent *agent, uint64_t now)
     agent->duty = MC_DUTY_DECIDE;
     agent->t_duty = agent->schedule.t_instant - lead;
     int is_missing = ranks->local_size == 0 || ranks->n < ranks->local_size;
-    if ((is_missing && now < agent->t_open + RANKS_POLL_FOR_NS) || mc_meter_is_searching(&agent->meter))
+    if ((is_missing && now < agent->t_open + RANKS_POLL_FOR_NS) ||
+        mc_meter_is_due(&agent->meter, agent->view.n_others > 0, now))
         agent->t_duty = mc_min(agent->t_duty, now + RANKS_POLL_NS);
     if (ranks->is_multi_node)
         agent->t_duty = mc_min(agent->t_duty, now + ASKED_POLL_NS);

@@ -353,6 +353,13 @@ void mc_count_step(mc_count_meter *count, int has_corunners, uint64_t t_free, ui
     }
 }
 
+int mc_count_is_due(const mc_count_meter *count, int has_corunners, uint64_t now)
+{
+    if (count->stage != MC_COUNT_IDLE || mc_patching_is_patched(count->ranks))
+        return 1;
+    return !count->is_impossible && (count->has_thinned || (has_corunners && now >= count->t_next));
+}
+
 int mc_count_is_ready(const mc_count_meter *count)
 {
     return !count->is_impossible && count->i_set >= 0 && count->stage != MC_COUNT_TRYING;

@@ -49,6 +49,8 @@ void mc_count_close(mc_count_meter *count);
 
 /* Go on with the search. t_free: the agent has nothing else to do until then. */
 void mc_count_step(mc_count_meter *count, int has_corunners, uint64_t t_free, uint64_t now, int *wake);
+/* 1: it has something to do as soon as there is time. */
+int mc_count_is_due(const mc_count_meter *count, int has_corunners, uint64_t now);
 /* 1: it has places to count. */
 int mc_count_is_ready(const mc_count_meter *count);
 

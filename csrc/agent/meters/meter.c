@@ -116,6 +116,11 @@ uint64_t mc_meter_around_ns(const mc_meter *meter, uint64_t planned_ns, uint64_t
     return mc_max(least_ns, mc_min(LOOP_WINDOWS * planned_ns, period_ns / 8));
 }
 
+int mc_meter_is_due(const mc_meter *meter, int has_corunners, uint64_t now)
+{
+    return (meter->loop && meter->loop->search) || (meter->count && mc_count_is_due(meter->count, has_corunners, now));
+}
+
 int mc_meter_is_searching(const mc_meter *meter)
 {
     return (meter->loop && meter->loop->search) || (meter->count && meter->count->stage != MC_COUNT_IDLE);

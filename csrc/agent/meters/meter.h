@@ -29,6 +29,8 @@ int mc_meter_step(mc_meter *meter, int has_corunners, uint64_t max_ns, uint64_t 
 int mc_meter_has_windows(const mc_meter *meter);
 /* Length of such a window; planned_ns: of the shutter. */
 uint64_t mc_meter_around_ns(const mc_meter *meter, uint64_t planned_ns, uint64_t period_ns);
+/* 1: it has something to do between shutters. */
+int mc_meter_is_due(const mc_meter *meter, int has_corunners, uint64_t now);
 /* 1: it still searches for what it counts. */
 int mc_meter_is_searching(const mc_meter *meter);
 /* Length of what the meter counts one of, a cycle or a pass of the loop; -1: not known. */
