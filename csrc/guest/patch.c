@@ -8,11 +8,8 @@
 
 #if defined(__x86_64__) || defined(__aarch64__)
 
-#include "guest/code_copy.h"
+#include "guest/code_exchange.h"
 
-#ifdef __x86_64__
-#include <emmintrin.h>
-#endif
 #include <errno.h>
 #include <limits.h>
 #include <linux/futex.h>
@@ -27,7 +24,6 @@
 #include <unistd.h>
 
 enum { MC_N_PAGES_MAX = 1024, N_YIELDS_MAX = 100000 };
-enum { WORD_BYTES = MC_N_HALVES * sizeof(uint64_t) };
 enum { PAGE_BYTES = MC_STUB_PAGE_BYTES, CODE = PROT_READ | PROT_EXEC, ALL_RIGHTS = CODE | PROT_WRITE };
 
 static const uint64_t STAND_MAX_NS = 5000000, SPIN_NS = 30000, AT_IT_NS = 10000000;
@@ -70,38 +66,6 @@ static void synchronise_cores(void)
     syscall(SYS_membarrier, MEMBARRIER_CMD_PRIVATE_EXPEDITED_SYNC_CORE, 0, 0);
 }
 
-/* Processors with AVX make it one store that nobody sees half of. */
-static int store_whole(uint64_t address, const uint64_t wanted[])
-{
-#ifdef __x86_64__
-    __m128i both = _mm_set_epi64x((long long)wanted[1], (long long)wanted[0]);
-    if (!__builtin_cpu_supports("avx"))
-        return 0;
-    __asm__ volatile("movdqa %0, (%1)" : : "x"(both), "r"(address) : "memory");
-    return 1;
-#else
-    (void)address, (void)wanted;
-    return 0;
-#endif
-}
-
-/* One aligned store, no wider than needed: a thread that wakes up meanwhile executes the old instruction or the new
-   one. */
-static int exchange_word(uint64_t address, const uint64_t expected[], const uint64_t wanted[])
-{
-    uint64_t *halves = (uint64_t *)address;
-    int i = expected[0] == wanted[0]; /* the half that changes */
-    if (!MC_CODE_IN_PLACE)
-        return mc_code_exchange(address, expected, wanted, WORD_BYTES);
-    if (__atomic_load_n(&halves[0], __ATOMIC_RELAXED) != expected[0] ||
-        __atomic_load_n(&halves[1], __ATOMIC_RELAXED) != expected[1])
-        return 0;
-    if (expected[!i] != wanted[!i])
-        return store_whole(address, wanted);
-    __atomic_store_n(&halves[i], wanted[i], __ATOMIC_RELEASE);
-    return 1;
-}
-
 static int give_rights(uint64_t page, int rights)
 {
     return mprotect((void *)page, PAGE_BYTES, rights) == 0;
@@ -132,7 +96,7 @@ static void take_back(void)
             if (page && page != page_of(each->address))
                 give_code_rights(page, CODE);
             page = page_of(each->address);
-            if (!give_code_rights(page, ALL_RIGHTS) || !exchange_word(each->address, each->after, each->before))
+            if (!give_code_rights(page, ALL_RIGHTS) || !mc_code_exchange_word(each->address, each->after, each->before))
                 continue;
         }
         __atomic_store_n(&each->address, 0, __ATOMIC_RELEASE);
@@ -176,13 +140,13 @@ static void note_jump(const mc_patch *patch)
 static int write_jump(const mc_patch *patch)
 {
     uint64_t page = page_of(patch->word_address);
-    if (patch->word_address % WORD_BYTES || !is_own_page(page_of(patch->stub_address)) ||
+    if (patch->word_address % MC_CODE_WORD_BYTES || !is_own_page(page_of(patch->stub_address)) ||
         !word_is(patch->word_address, patch->before))
         return 0;
     note_jump(patch);
     if (!give_code_rights(page, ALL_RIGHTS))
         return 0;
-    if (exchange_word(patch->word_address, patch->before, patch->after))
+    if (mc_code_exchange_word(patch->word_address, patch->before, patch->after))
         return 1;
     give_code_rights(page, CODE);
     return 0;

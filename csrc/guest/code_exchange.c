@@ -1,6 +1,9 @@
 #define _GNU_SOURCE
-#include "guest/code_copy.h"
+#include "guest/code_exchange.h"
 
+#ifdef __x86_64__
+#include <emmintrin.h>
+#endif
 #include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -42,4 +45,35 @@ int mc_code_exchange(uint64_t address, const void *expected, const void *wanted,
         return 1;
     munmap(copy, n_bytes);
     return 0;
+}
+
+/* Processors with AVX make it one store that nobody sees half of. */
+static int store_whole(uint64_t address, const uint64_t wanted[])
+{
+#ifdef __x86_64__
+    __m128i both = _mm_set_epi64x((long long)wanted[1], (long long)wanted[0]);
+    if (!__builtin_cpu_supports("avx"))
+        return 0;
+    __asm__ volatile("movdqa %0, (%1)" : : "x"(both), "r"(address) : "memory");
+    return 1;
+#else
+    (void)address, (void)wanted;
+    return 0;
+#endif
+}
+
+/* One aligned store, no wider than needed. */
+int mc_code_exchange_word(uint64_t address, const uint64_t expected[], const uint64_t wanted[])
+{
+    if (!MC_CODE_IN_PLACE)
+        return mc_code_exchange(address, expected, wanted, MC_CODE_WORD_BYTES);
+    uint64_t *halves = (uint64_t *)address;
+    int i = expected[0] == wanted[0]; /* the half that changes */
+    if (__atomic_load_n(&halves[0], __ATOMIC_RELAXED) != expected[0] ||
+        __atomic_load_n(&halves[1], __ATOMIC_RELAXED) != expected[1])
+        return 0;
+    if (expected[!i] != wanted[!i])
+        return store_whole(address, wanted);
+    __atomic_store_n(&halves[i], wanted[i], __ATOMIC_RELEASE);
+    return 1;
 }
