@@ -6,9 +6,10 @@
 #include "guest/lease.h"
 #include "guest/reader.h"
 
-#ifdef __x86_64__
+#if defined(__x86_64__) || defined(__aarch64__)
 
-#include <emmintrin.h>
+#include "guest/code_exchange.h"
+
 #include <errno.h>
 #include <limits.h>
 #include <linux/futex.h>
@@ -23,7 +24,6 @@
 #include <unistd.h>
 
 enum { MC_N_PAGES_MAX = 1024, N_YIELDS_MAX = 100000 };
-enum { WORD_BYTES = MC_N_HALVES * sizeof(uint64_t) };
 enum { PAGE_BYTES = MC_STUB_PAGE_BYTES, CODE = PROT_READ | PROT_EXEC, ALL_RIGHTS = CODE | PROT_WRITE };
 
 static const uint64_t STAND_MAX_NS = 5000000, SPIN_NS = 30000, AT_IT_NS = 10000000;
@@ -35,6 +35,7 @@ typedef struct jump {
 /* A copy that a forked child has too. */
 static jump jumps[MC_N_PLACES];
 static int n_jumps;
+static int is_whole;                   /* all that was asked for is there */
 static uint64_t pages[MC_N_PAGES_MAX]; /* of stubs, mapped so far */
 static int n_pages;
 static int is_locked; /* somebody changes code */
@@ -65,34 +66,14 @@ static void synchronise_cores(void)
     syscall(SYS_membarrier, MEMBARRIER_CMD_PRIVATE_EXPEDITED_SYNC_CORE, 0, 0);
 }
 
-/* Processors with AVX make it one store that nobody sees half of. */
-static int store_whole(uint64_t address, const uint64_t wanted[])
-{
-    __m128i both = _mm_set_epi64x((long long)wanted[1], (long long)wanted[0]);
-    if (!__builtin_cpu_supports("avx"))
-        return 0;
-    __asm__ volatile("movdqa %0, (%1)" : : "x"(both), "r"(address) : "memory");
-    return 1;
-}
-
-/* One aligned store, no wider than needed: a thread that wakes up meanwhile executes the old instruction or the new
-   one. */
-static int exchange_word(uint64_t address, const uint64_t expected[], const uint64_t wanted[])
-{
-    uint64_t *halves = (uint64_t *)address;
-    int i = expected[0] == wanted[0]; /* the half that changes */
-    if (__atomic_load_n(&halves[0], __ATOMIC_RELAXED) != expected[0] ||
-        __atomic_load_n(&halves[1], __ATOMIC_RELAXED) != expected[1])
-        return 0;
-    if (expected[!i] != wanted[!i])
-        return store_whole(address, wanted);
-    __atomic_store_n(&halves[i], wanted[i], __ATOMIC_RELEASE);
-    return 1;
-}
-
 static int give_rights(uint64_t page, int rights)
 {
     return mprotect((void *)page, PAGE_BYTES, rights) == 0;
+}
+
+static int give_code_rights(uint64_t page, int rights)
+{
+    return !MC_CODE_IN_PLACE || give_rights(page, rights);
 }
 
 /* Without a fault where nothing is mapped any more: the object may have been unloaded. */
@@ -104,22 +85,27 @@ static int word_is(uint64_t address, const uint64_t expected[])
            memcmp(word, expected, sizeof word) == 0;
 }
 
-/* Rights change only on pages that hold a jump of ours: another object may be there by now. */
+/* What cannot be taken back now stays in the table, and is tried again. Rows do not move: another thread may fork, and
+   its child reads them. Rights change only on pages that hold a jump of ours: another object may be there by now. */
 static void take_back(void)
 {
     uint64_t page = 0;
     for (int i = 0; i < n_jumps; i++) {
-        const jump *each = &jumps[i];
-        if (!word_is(each->address, each->after) || !give_rights(page_of(each->address), ALL_RIGHTS))
-            continue;
-        if (page && page != page_of(each->address))
-            give_rights(page, CODE);
-        page = page_of(each->address);
-        exchange_word(each->address, each->after, each->before);
+        jump *each = &jumps[i];
+        if (word_is(each->address, each->after)) {
+            if (page && page != page_of(each->address))
+                give_code_rights(page, CODE);
+            page = page_of(each->address);
+            if (!give_code_rights(page, ALL_RIGHTS) || !mc_code_exchange_word(each->address, each->after, each->before))
+                continue;
+        }
+        __atomic_store_n(&each->address, 0, __ATOMIC_RELEASE);
     }
     if (page)
-        give_rights(page, CODE);
-    n_jumps = 0;
+        give_code_rights(page, CODE);
+    while (n_jumps && !jumps[n_jumps - 1].address)
+        n_jumps--;
+    is_whole = 0;
     synchronise_cores();
 }
 
@@ -141,27 +127,34 @@ static int is_same_code(const mc_patch *patch)
            memcmp(code, patch->code, n) == 0;
 }
 
-static int write_jump(const mc_patch *patch)
+/* In the table first: another thread may fork when the jump is there, and the child must know of it. */
+static void note_jump(const mc_patch *patch)
 {
-    uint64_t page = page_of(patch->word_address);
-    if (patch->word_address % WORD_BYTES || !is_own_page(page_of(patch->stub_address)) ||
-        !word_is(patch->word_address, patch->before) || !give_rights(page, ALL_RIGHTS))
-        return 0;
-    if (!exchange_word(patch->word_address, patch->before, patch->after)) {
-        give_rights(page, CODE);
-        return 0;
-    }
-    jump *made = &jumps[n_jumps++];
+    jump *made = &jumps[n_jumps];
     made->address = patch->word_address;
     memcpy(made->before, patch->before, sizeof made->before);
     memcpy(made->after, patch->after, sizeof made->after);
-    return 1;
+    __atomic_store_n(&n_jumps, n_jumps + 1, __ATOMIC_RELEASE);
+}
+
+static int write_jump(const mc_patch *patch)
+{
+    uint64_t page = page_of(patch->word_address);
+    if (patch->word_address % MC_CODE_WORD_BYTES || !is_own_page(page_of(patch->stub_address)) ||
+        !word_is(patch->word_address, patch->before))
+        return 0;
+    note_jump(patch);
+    if (!give_code_rights(page, ALL_RIGHTS))
+        return 0;
+    if (mc_code_exchange_word(patch->word_address, patch->before, patch->after))
+        return 1;
+    give_code_rights(page, CODE);
+    return 0;
 }
 
 static int write_jumps(void)
 {
     uint64_t n = counting->n_patches < MC_N_PLACES ? counting->n_patches : MC_N_PLACES;
-    n_jumps = 0;
     for (uint64_t i = 0; i < n; i++) /* all before the first jump: it would be seen as other code */
         if (!is_same_code(&counting->patches[i]))
             return 0;
@@ -169,6 +162,7 @@ static int write_jumps(void)
         if (!write_jump(&counting->patches[i]))
             return 0;
     synchronise_cores();
+    is_whole = 1;
     return 1;
 }
 
@@ -189,6 +183,7 @@ static int map_stubs(mc_stub_page *page)
         for (int j = 0; j < MC_STUB_BYTES; j++)
             ((uint8_t *)patch->stub_address)[j] = patch->stub[j];
     }
+    __builtin___clear_cache((char *)map, (char *)map + PAGE_BYTES);
     if (n_pages == MC_N_PAGES_MAX || !give_rights(page->address, CODE)) {
         munmap(map, PAGE_BYTES);
         return 0;
@@ -201,8 +196,12 @@ static int map_stubs(mc_stub_page *page)
 static int install(void)
 {
     int is_done = 1;
-    if (n_jumps) /* the agent has not heard of it */
+    if (is_whole) /* the agent has not heard of it */
         return 1;
+    if (n_jumps) /* some could not be taken back */
+        take_back();
+    if (n_jumps)
+        return 0;
     for (int i = 0; i < MC_N_STUB_PAGES && is_done; i++)
         if (counting->pages[i].address && !counting->pages[i].is_mapped)
             is_done = map_stubs(&counting->pages[i]);
@@ -231,6 +230,7 @@ static void make_change(uint32_t request)
             is_done = mc_lease_begin(gate_signal, counting->lease_until_ns) && install();
         else
             take_back();
+        is_done = is_done && (request == MC_PATCH_INSTALL || !n_jumps);
         end_change();
     }
     __atomic_store_n(&counting->request, is_done ? MC_PATCH_DONE : MC_PATCH_FAILED, __ATOMIC_RELEASE);
@@ -251,10 +251,13 @@ uint64_t mc_patch_check_lease(uint64_t now)
     int is_own = lock();
     if (is_own) {
         take_back();
+        until = n_jumps ? now + AT_IT_NS : 0;
+        if (n_jumps) /* calls of MPI do not try all the time */
+            __atomic_store_n(&counting->lease_until_ns, until, __ATOMIC_RELAXED);
         end_change();
     }
     syscall(SYS_rt_sigprocmask, SIG_SETMASK, &mask, NULL, sizeof mask);
-    return is_own ? 0 : now + AT_IT_NS;
+    return is_own ? until : now + AT_IT_NS;
 }
 
 static uint32_t present_request(void)

@@ -52,7 +52,7 @@ void mc_reader_forget(void)
     is_allowed = 0;
 }
 
-#ifdef __x86_64__
+#if defined(__x86_64__) || defined(__aarch64__)
 
 /* Stubs add to these. They are in each thread's own memory, at one distance from its thread pointer: so a stub needs no
    register, and no cache line is shared. */
@@ -64,7 +64,11 @@ static __thread struct {
 static uint64_t thread_pointer(void)
 {
     uint64_t pointer;
+#ifdef __aarch64__
+    __asm__("mrs %0, tpidr_el0" : "=r"(pointer));
+#else
     __asm__("movq %%fs:0, %0" : "=r"(pointer));
+#endif
     return pointer;
 }
 

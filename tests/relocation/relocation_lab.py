@@ -104,17 +104,22 @@ def load_library(folder: Path) -> tuple[Any, Any]:
         folder / "objects",
         link=("-shared", "-ldl"),
     )
-    header = subprocess.run(
+    ffi = cffi.FFI()
+    ffi.cdef(declarations("relocate"))
+    return ffi, ffi.dlopen(str(library))
+
+
+def declarations(*names: str) -> str:
+    """Of headers in agent/relocation, for cffi."""
+    text = subprocess.run(
         [*objects.compiler(), "-E", "-P", f"-I{objects.CSRC}", "-DMC_CDEF", "-x", "c", "-"],
-        input='#include "agent/relocation/relocate.h"\n',
+        input="".join(f'#include "agent/relocation/{name}.h"\n' for name in names),
         capture_output=True,
         text=True,
         timeout=60,
         check=True,
     ).stdout
-    ffi = cffi.FFI()
-    ffi.cdef(header[re.search(r"enum \{\s*MC_GOES_ON", header).start() :])  # type: ignore[union-attr]
-    return ffi, ffi.dlopen(str(library))
+    return text[re.search(r"enum \{\s*MC_GOES_ON", text).start() :]  # type: ignore[union-attr]
 
 
 def boundaries_by_objdump(path: Path, begin: int, end: int) -> list[int]:

@@ -32,6 +32,37 @@ static uint64_t without_ns(void)
     return mc_now_ns() - t;
 }
 
+#elif defined(__aarch64__)
+
+static __thread uint64_t counters[4];
+
+/* As a stub does it, in the place of an instruction that does nothing. */
+#define PASS(counter) \
+    "b 2f\n\t.balign 16\n2:\tstp x16, x17, [sp, #-16]!\n\tmrs x16, tpidr_el0\n\tmov x16, %1\n\t" \
+    "ldr x17, [x16, #" counter "]\n\tadd x17, x17, #1\n\tstr x17, [x16, #" counter "]\n\t" \
+    "ldp x16, x17, [sp], #16\n\tb 3f\n\t.balign 16\n3:\n\t"
+
+static uint64_t with_ns(void)
+{
+    uint64_t n = N_PASSES / 4, t = mc_now_ns();
+    __asm__ volatile("1:\n\t" PASS("0") PASS("8") PASS("16") PASS("24") "subs %0, %0, #1\n\tb.ne 1b\n\t"
+                     : "+r"(n)
+                     : "r"(counters)
+                     : "cc", "memory", "x16", "x17");
+    return mc_now_ns() - t;
+}
+
+static uint64_t without_ns(void)
+{
+    uint64_t n = N_PASSES / 4, t = mc_now_ns();
+    __asm__ volatile("1:\n\tsubs %0, %0, #1\n\tb.ne 1b\n\t" : "+r"(n) : : "cc");
+    return mc_now_ns() - t;
+}
+
+#endif
+
+#if defined(__x86_64__) || defined(__aarch64__)
+
 /* The shortest of some rounds, as other processes run too. */
 double mc_pass_ns(void)
 {

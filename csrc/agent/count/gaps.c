@@ -4,15 +4,22 @@
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 /* The heap grows upwards and the stack downwards, and the kernel maps new memory just below the lowest mapping: keep
    away from the edges. */
 static const uint64_t EDGE_BYTES = 1u << 20, HEAP_BYTES = (uint64_t)1 << 32, LOWEST = 1u << 20,
-                      HIGHEST = ((uint64_t)1 << 47) - (1u << 20);
+                      HIGHEST = ((uint64_t)1 << 48) - (1u << 20), PROGRAMS_END = (uint64_t)1 << 46;
+
+/* 64 KiB with some kernels of aarch64. */
+static uint64_t page_bytes(void)
+{
+    return (uint64_t)sysconf(_SC_PAGESIZE);
+}
 
 static void add(mc_gaps *gaps, uint64_t low, uint64_t high)
 {
-    if (high > low && high - low >= MC_STUB_PAGE_BYTES && gaps->n < MC_N_GAPS)
+    if (high > low && high - low >= page_bytes() && gaps->n < MC_N_GAPS)
         gaps->rows[gaps->n++] = (mc_gap){low, high};
 }
 
@@ -34,7 +41,7 @@ int mc_gaps_read(mc_gaps *gaps, int pid)
         if (start > last && start - last > edge + EDGE_BYTES && !is_stack)
             add(gaps, last + edge, start - EDGE_BYTES);
         /* A program's own data are below the heap, also before it has any. */
-        was_heap = strstr(line, "[heap]") != NULL || (start < HIGHEST / 2 && strchr(line, '/') != NULL);
+        was_heap = strstr(line, "[heap]") != NULL || (start < PROGRAMS_END && strchr(line, '/') != NULL);
         last = end;
     }
     fclose(file);
@@ -43,9 +50,9 @@ int mc_gaps_read(mc_gaps *gaps, int pid)
 
 static uint64_t nearest(const mc_gap *gap, uint64_t address)
 {
-    uint64_t last = gap->high - MC_STUB_PAGE_BYTES;
+    uint64_t last = gap->high - page_bytes();
     uint64_t at = address < gap->low ? gap->low : address > last ? last : address;
-    return at & ~(uint64_t)(MC_STUB_PAGE_BYTES - 1);
+    return at & ~(page_bytes() - 1);
 }
 
 static uint64_t distance(uint64_t a, uint64_t b)
@@ -70,7 +77,7 @@ uint64_t mc_gap_take(mc_gaps *gaps, uint64_t address, uint64_t reach_bytes)
     /* The rest of the gap: of its two parts the one that is farther from the address is as good as any. */
     mc_gap *gap = &gaps->rows[i_best];
     if (best > address)
-        gap->low = best + MC_STUB_PAGE_BYTES;
+        gap->low = best + page_bytes();
     else
         gap->high = best;
     return best;

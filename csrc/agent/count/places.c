@@ -8,11 +8,10 @@
 #include <string.h>
 
 enum {
-    BEFORE_BYTES = 256, /* read before and behind a sampled instruction */
-    BEHIND_BYTES = 512,
-    N_LOOKED_AT = 256, /* of the most frequent samples: the others weigh little */
-    N_PER_SPOT = 8,    /* places taken of those that follow a sampled instruction */
-    NEAR_BYTES = 2048, /* a loop with what it calls inline */
+    BEHIND_BYTES = 512, /* read behind the context of a sampled instruction */
+    N_LOOKED_AT = 256,  /* of the most frequent samples: the others weigh little */
+    N_PER_SPOT = 8,     /* places taken of those that follow a sampled instruction */
+    NEAR_BYTES = 2048,  /* a loop with what it calls inline */
     BLOCK_BYTES = 512,
     N_SURELY_ALIKE = 1000, /* passes */
     LINE_BYTES = 64,
@@ -24,10 +23,11 @@ static const double RATE_MIN = 500.0, CHEAP_COST = 0.006, COST_OF_ONE_MAX = 0.04
 static const double ALIKE_FRAC = 0.002;
 
 /* Of Go and Ada, which turn a fault at any instruction into an exception or ask where a thread is: neither finds its
-   way from an instruction of ours. Ada's runtime may be inside the program. */
+   way from an instruction of ours. Ada's runtime may be inside the program. On aarch64 Go also keeps the frame pointer
+   below the stack pointer, where stubs save registers. */
 static int is_of_language(const mc_object *object)
 {
-    static const char *const sections[] = {".gopclntab", ".data.rel.ro.gopclntab", ".note.go.buildid"};
+    static const char *const sections[] = {".gopclntab", ".data.rel.ro.gopclntab", ".note.go.buildid", ".go.buildinfo"};
     for (size_t i = 0; i < sizeof sections / sizeof *sections; i++)
         if (mc_object_has_section(object, sections[i]))
             return 1;
@@ -95,7 +95,7 @@ static int by_samples(const void *a, const void *b)
 
 /* Code around a sample. Offsets serve as addresses: both have the same place in a page, and so in a word. */
 typedef struct surroundings {
-    uint8_t code[BEFORE_BYTES + BEHIND_BYTES];
+    uint8_t code[MC_CONTEXT_BYTES + BEHIND_BYTES];
     size_t n;
     uint64_t base;
 } surroundings;
@@ -103,7 +103,7 @@ typedef struct surroundings {
 static void read_around(surroundings *around, mc_program_files *files, const mc_counts *counts, const mc_spot *spot)
 {
     const mc_object *object = mc_program_file(files, counts, (uint64_t)spot->i_path);
-    around->base = spot->offset > BEFORE_BYTES ? spot->offset - BEFORE_BYTES : 0;
+    around->base = mc_context_begin(spot->offset);
     around->n = object ? mc_object_read(object, around->base, around->code, sizeof around->code) : 0;
 }
 

@@ -1,6 +1,7 @@
 #define _GNU_SOURCE
 #include "agent/count/spots.h"
 
+#include "agent/count/copies.h"
 #include "common/proc.h"
 
 #include <errno.h>
@@ -63,7 +64,7 @@ static int begin_thread(mc_spots *spots, const mc_maps *maps, int tid)
     return 1;
 }
 
-static void begin_rank(mc_spots *spots, const mc_rank *rank)
+static void begin_rank(mc_spots *spots, const mc_rank *rank, const mc_counts *counts)
 {
     int n_left = 0, n_here = 0; /* not needed: a few threads of any rank are enough */
     int tids[N_TIDS], n = mc_proc_threads(rank->pid, tids, N_TIDS, &n_left);
@@ -72,21 +73,21 @@ static void begin_rank(mc_spots *spots, const mc_rank *rank)
         mc_proc_thread thread;
         if (mc_proc_read_thread(&thread, rank->pid, tids[i], 0) != MC_OK || thread.state != 'R')
             continue;
-        if (n_here == 0 && mc_maps_read(maps, rank->pid) != MC_OK)
+        if (n_here == 0 && mc_copies_read_maps(maps, rank, counts) != MC_OK)
             break;
         n_here += begin_thread(spots, maps, tids[i]);
     }
     free(maps);
 }
 
-int mc_spots_begin(mc_spots *spots, const mc_job_ranks *ranks, int i_first)
+int mc_spots_begin(mc_spots *spots, const mc_job_ranks *ranks, const mc_counts *counts, int i_first)
 {
     close_samplers(spots);
     errno = 0;
     for (int i = 0; i < ranks->n && spots->n_samplers < MC_N_SAMPLERS; i++) {
         const mc_rank *rank = &ranks->rows[(i + i_first) % ranks->n];
         if (rank->alive)
-            begin_rank(spots, rank);
+            begin_rank(spots, rank, counts);
     }
     if (spots->n_samplers)
         return MC_OK;

@@ -33,7 +33,7 @@ void mc_spots_free(mc_spots *spots);
 
 /* Sample some running threads of the ranks from now on, beginning with rank i_first. MC_E_GONE: none runs just now.
    MC_E_PERF with errno set. */
-int mc_spots_begin(mc_spots *spots, const mc_job_ranks *ranks, int i_first);
+int mc_spots_begin(mc_spots *spots, const mc_job_ranks *ranks, const mc_counts *counts, int i_first);
 uint64_t mc_spots_n_taken(const mc_spots *spots);
 /* Stop, and sort what was sampled. */
 void mc_spots_end(mc_spots *spots, mc_counts *counts);

@@ -1,6 +1,7 @@
 #define _GNU_SOURCE
 #include "agent/count/stubs.h"
 
+#include "agent/count/copies.h"
 #include "agent/count/gaps.h"
 #include "agent/count/patching.h"
 #include "agent/relocation/relocate.h"
@@ -11,8 +12,6 @@
 #include <sys/uio.h>
 
 enum { AROUND_BYTES = 512, N_SLOTS = MC_STUB_PAGE_BYTES / MC_STUB_BYTES };
-
-static const uint64_t REACH_BYTES = 1u << 30;
 
 /* What one rank gets. */
 typedef struct stubs {
@@ -25,7 +24,7 @@ typedef struct stubs {
 
 static int is_in_reach(uint64_t a, uint64_t b)
 {
-    return (a > b ? a - b : b - a) < REACH_BYTES;
+    return (a > b ? a - b : b - a) < MC_REACH_BYTES;
 }
 
 /* Address of a free stub in reach of the code at `address`; 0: none. */
@@ -34,7 +33,7 @@ static uint64_t new_stub(stubs *all, uint64_t address)
     for (int i = 0; i < MC_N_STUB_PAGES; i++) {
         mc_stub_page *page = &all->counting->pages[i];
         if (page->address == 0)
-            page->address = mc_gap_take(&all->gaps, address, REACH_BYTES);
+            page->address = mc_gap_take(&all->gaps, address, MC_REACH_BYTES);
         if (page->address == 0)
             return 0;
         if (all->n_used[i] < N_SLOTS && is_in_reach(page->address, address))
@@ -47,13 +46,13 @@ static uint64_t new_stub(stubs *all, uint64_t address)
    tools, and relocations in the code may have changed it. */
 static int is_as_in_file(const stubs *all, const mc_object *object, uint64_t address)
 {
-    const mc_map *map = address && object ? mc_maps_find(&all->maps, address) : NULL;
     uint8_t code[2 * AROUND_BYTES], memory[2 * AROUND_BYTES];
-    if (!map)
+    if (!address || !object)
         return 0;
-    uint64_t begin = address - map->start < AROUND_BYTES ? map->start : address - AROUND_BYTES;
-    uint64_t end = map->end - address < AROUND_BYTES ? map->end : address + AROUND_BYTES;
-    size_t n = mc_object_read(object, begin - map->start + map->offset, code, (size_t)(end - begin));
+    const mc_map map = mc_maps_piece(&all->maps, address);
+    uint64_t begin = address - map.start < AROUND_BYTES ? map.start : address - AROUND_BYTES;
+    uint64_t end = map.end - address < AROUND_BYTES ? map.end : address + AROUND_BYTES;
+    size_t n = mc_object_read(object, begin - map.start + map.offset, code, (size_t)(end - begin));
     struct iovec local = {memory, n}, remote = {(void *)(uintptr_t)begin, n};
     return n && process_vm_readv(all->pid, &local, 1, &remote, 1, 0) == (ssize_t)n && memcmp(code, memory, n) == 0;
 }
@@ -61,18 +60,21 @@ static int is_as_in_file(const stubs *all, const mc_object *object, uint64_t add
 static int make_one(stubs *all, const mc_place *place, mc_decoder *decoder, const mc_object *object, const char *path,
                     int64_t counter_offset, mc_patch *patch)
 {
-    uint8_t code[MC_CODE_BYTES] = {0};
+    uint8_t code[MC_CONTEXT_BYTES + MC_CODE_BYTES] = {0};
     mc_patch_code made;
-    uint64_t word = place->offset - place->offset % MC_WORD_BYTES,
-             address = mc_maps_address(&all->maps, path, place->offset);
-    const mc_map *map = object && address ? mc_maps_find(&all->maps, address) : NULL;
-    uint64_t base = address - (place->offset - word), left = map ? map->end - base : 0;
-    size_t n = left ? mc_object_read(object, word, code, left < sizeof code ? left : sizeof code) : 0;
-    uint64_t stub = n ? new_stub(all, address) : 0;
+    uint64_t begin = mc_context_begin(place->offset), address = mc_maps_address(&all->maps, path, place->offset);
+    uint64_t base = address - (place->offset - begin),
+             left = address ? mc_maps_piece(&all->maps, address).end - base : 0;
+    size_t n = object && left ? mc_object_read(object, begin, code, left < sizeof code ? left : sizeof code) : 0;
+    if (!n || mc_copies_note(all->counting, place, address) != MC_OK)
+        return 0;
+    uint64_t stub = new_stub(all, address);
     if (!stub || mc_relocate(decoder, code, n, base, address, stub, (int32_t)counter_offset, &made) != MC_OK)
         return 0;
-    *patch = (mc_patch){.word_address = made.word_address, .stub_address = stub, .n_code = n};
-    memcpy(patch->code, code, n);
+    uint64_t n_before = made.word_address - base, n_code = n - n_before;
+    n_code = n_code < MC_CODE_BYTES ? n_code : MC_CODE_BYTES;
+    *patch = (mc_patch){.word_address = made.word_address, .stub_address = stub, .n_code = n_code};
+    memcpy(patch->code, code + n_before, n_code);
     memcpy(patch->before, made.before, sizeof made.before);
     memcpy(patch->after, made.after, sizeof made.after);
     memcpy(patch->stub, made.stub, made.n_stub);
@@ -126,13 +128,13 @@ static int has_ada(const mc_maps *maps)
     return 0;
 }
 
-static int prepare_rank(stubs *all, mc_rank *rank)
+static int prepare_rank(stubs *all, mc_rank *rank, const mc_counts *counts)
 {
     all->counting = &rank->segment->counting;
     all->pid = rank->pid;
     if (!mc_patching_is_clean(rank))
         return MC_E_FULL;
-    if (mc_maps_read(&all->maps, rank->pid) != MC_OK || has_ada(&all->maps))
+    if (mc_copies_read_maps(&all->maps, rank, counts) != MC_OK || has_ada(&all->maps))
         return MC_E_GONE;
     return mc_gaps_read(&all->gaps, rank->pid);
 }
@@ -146,7 +148,7 @@ static int make_round(stubs *all, mc_place_set *set, mc_decoder *decoder, mc_pro
         mc_rank *rank = &ranks->rows[i];
         if (!rank->alive || !rank->segment->counting.counters_offset)
             continue;
-        int status = prepare_rank(all, rank);
+        int status = prepare_rank(all, rank, counts);
         if (status == MC_E_FULL)
             return status;
         if (status != MC_OK) {

@@ -45,9 +45,14 @@ static void add_line(mc_maps *maps, char *line)
                &at) != 4 ||
         at == 0 || strcmp(rights, "r-xp") != 0 || map.end <= map.start || !may_show_progress(line + at))
         return;
-    map.i_path = path_index(maps, line + at);
-    if (map.i_path >= 0 && maps->n < MC_N_MAPS)
-        maps->rows[maps->n++] = map;
+    mc_maps_add(maps, line + at, map.start, map.end, map.offset);
+}
+
+void mc_maps_add(mc_maps *maps, const char *path, uint64_t start, uint64_t end, uint64_t offset)
+{
+    int i_path = path_index(maps, path);
+    if (i_path >= 0 && maps->n < MC_N_MAPS)
+        maps->rows[maps->n++] = (mc_map){start, end, offset, i_path};
 }
 
 int mc_maps_read(mc_maps *maps, int pid)
@@ -70,6 +75,29 @@ const mc_map *mc_maps_find(const mc_maps *maps, uint64_t address)
         if (address >= maps->rows[i].start && address < maps->rows[i].end)
             return &maps->rows[i];
     return NULL;
+}
+
+/* Both are of one file, at the same distance from it, and touch. */
+static int continues(const mc_map *a, const mc_map *b)
+{
+    return a->i_path == b->i_path && a->start - a->offset == b->start - b->offset && a->start <= b->end &&
+           b->start <= a->end;
+}
+
+mc_map mc_maps_piece(const mc_maps *maps, uint64_t address)
+{
+    const mc_map *found = mc_maps_find(maps, address);
+    mc_map piece = found ? *found : (mc_map){address, address, 0, -1};
+    for (int i = 0; i < maps->n; i++) {
+        const mc_map *row = &maps->rows[i];
+        if (!continues(row, &piece) || (row->start >= piece.start && row->end <= piece.end))
+            continue;
+        piece.offset = row->start < piece.start ? row->offset : piece.offset;
+        piece.start = row->start < piece.start ? row->start : piece.start;
+        piece.end = row->end > piece.end ? row->end : piece.end;
+        i = -1; /* others may touch it now */
+    }
+    return piece;
 }
 
 uint64_t mc_maps_address(const mc_maps *maps, const char *path, uint64_t offset)

@@ -91,7 +91,7 @@ static void end_search(mc_count_meter *count, int has_found, uint64_t now)
 /* Not before it is needed: a short job may be over by then. */
 static int prepare(mc_count_meter *count)
 {
-    const char *reason = "no disassembler (libcapstone) beside the keeper, or another processor than x86-64";
+    const char *reason = "no disassembler (libcapstone) beside the keeper, or a processor without this meter";
     if (!count->decoder)
         count->decoder = mc_decoder_new();
     if (count->decoder && !count->spots)
@@ -156,7 +156,7 @@ static void begin_search(mc_count_meter *count, uint64_t now)
     }
     if (!may_read(count, now))
         return;
-    int status = mc_spots_begin(count->spots, count->ranks, count->n_searches++);
+    int status = mc_spots_begin(count->spots, count->ranks, &count->node->counts, count->n_searches++);
     if (status == MC_E_PERF) {
         snprintf(why, sizeof why, "perf_event_open refused for the ranks (error %d)", errno);
         make_impossible(count, why);

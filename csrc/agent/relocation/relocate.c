@@ -1,10 +1,13 @@
 #include "agent/relocation/relocate.h"
 
+#ifndef __aarch64__ /* which has a file of its own */
+
+#include "agent/relocation/walk.h"
 #include "common/mpicoloc.h"
 
 #include <string.h>
 
-enum { N_SPANS = 16, DISPLACEMENT_BYTES = 4, JUMP = 0xe9 };
+enum { DISPLACEMENT_BYTES = 4, JUMP = 0xe9 };
 
 /* incq %fs:offset, without the offset. */
 static const uint8_t count_one[] = {0x64, 0x48, 0xff, 0x04, 0x25};
@@ -49,45 +52,13 @@ static int fits_a_jump(const code_view *code, uint64_t address, const mc_instruc
            code->n - (size_t)(word - code->base) >= MC_WORD_BYTES;
 }
 
-/* The pieces of code that a walk has been through; it ends where it would begin again. */
-typedef struct walk {
-    int n_spans;
-    uint64_t begin[N_SPANS], end[N_SPANS];
-    uint64_t at;
-} walk;
-
-static int has_been(const walk *way, uint64_t address)
-{
-    for (int i = 0; i < way->n_spans; i++)
-        if (address >= way->begin[i] && address < way->end[i])
-            return 1;
-    return 0;
-}
-
-/* 0: the walk ends. */
-static int go_on(walk *way, const mc_instruction *instruction)
-{
-    way->at += instruction->n_bytes;
-    way->end[way->n_spans - 1] = way->at;
-    if (instruction->traits & MC_JUMPS) {
-        if (way->n_spans == N_SPANS)
-            return 0;
-        way->at = instruction->target;
-        if (has_been(way, way->at))
-            return 0;
-        way->begin[way->n_spans] = way->end[way->n_spans] = way->at;
-        way->n_spans++;
-    }
-    return instruction->traits & (MC_GOES_ON | MC_JUMPS) && !has_been(way, way->at);
-}
-
 /* Candidates wait until the flags are written; they are dropped where the flags may be read. */
 int mc_replaceable(mc_decoder *decoder, const uint8_t *code, size_t n, uint64_t base, uint64_t from, int n_max,
                    uint64_t *addresses)
 {
     const code_view view = {code, n, base};
     mc_instruction instruction;
-    walk way = {.n_spans = 1, .begin = {from}, .end = {from}, .at = from};
+    mc_walk way = mc_walk_from(from);
     int n_found = 0, n_waiting = 0;
     while (n_found < n_max && decode_at(decoder, &view, way.at, &instruction) == MC_OK) {
         if (!(instruction.traits & MC_SPARES_FLAGS))
@@ -98,7 +69,7 @@ int mc_replaceable(mc_decoder *decoder, const uint8_t *code, size_t n, uint64_t 
             n_found += n_waiting;
             n_waiting = 0;
         }
-        if (!go_on(&way, &instruction))
+        if (!mc_walk_on(&way, &instruction))
             break;
     }
     return n_found;
@@ -178,3 +149,5 @@ int mc_relocate(mc_decoder *decoder, const uint8_t *code, size_t n, uint64_t bas
         return MC_E_ARG;
     return make_stub(&instruction, code + (address - base), stub_address, fs_offset, out);
 }
+
+#endif

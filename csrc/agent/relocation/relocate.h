@@ -1,5 +1,6 @@
 /* Which instruction of a running program may be replaced by a jump, and the stub that the jump leads to: it counts, does
-   what the instruction does, and jumps back. Only x86-64; elsewhere nothing may be replaced.
+   what the instruction does, and jumps back. On x86-64 and aarch64; elsewhere nothing may be replaced.
+   What follows is said of x86-64; aarch64_relocate.h tells of the other.
 
    A place is one instruction of 5 bytes or more, the first 5 of which lie in one aligned word: one store switches it, and
    the bytes behind stay. The word has 16 bytes on processors with AVX, where such a store is atomic, else 8. The stub uses no register and no stack, so a signal may come anywhere in it. It
@@ -15,6 +16,16 @@
 
 enum { MC_STUB_MAX = 64, MC_JUMP_BYTES = 5, MC_WORD_BYTES = 16 };
 
+/* What callers give of the code in front of an instruction: on aarch64 it matters. And how far a stub may be away. */
+enum {
+    MC_CONTEXT_BYTES = 256,
+#ifdef __aarch64__
+    MC_REACH_BYTES = 120 << 20,
+#else
+    MC_REACH_BYTES = 1 << 30,
+#endif
+};
+
 typedef struct mc_patch_code {
     uint64_t address;                                    /* of the replaced instruction, in the process that runs it */
     uint64_t word_address;                               /* of the aligned 16 bytes that hold the whole jump */
@@ -24,6 +35,9 @@ typedef struct mc_patch_code {
     uint32_t n_bytes; /* of the replaced instruction */
 } mc_patch_code;
 
+/* Where in a file the code begins that tells of the instruction at this offset. */
+uint64_t mc_context_begin(uint64_t offset);
+
 /* Find replaceable instructions: straight on from an address that is known to be an instruction's begin, such as a
    sampled program counter, past conditional jumps, along direct jumps inside `code`, up to anything else (a call, a
    return, what is not known). `code` are the n bytes at `base` of the process, as they are without our jumps. Every
@@ -32,8 +46,8 @@ int mc_replaceable(mc_decoder *decoder, const uint8_t *code, size_t n, uint64_t 
                    uint64_t *addresses);
 
 /* Make the jump and the stub of an instruction, whose begin the caller has from mc_replaceable. The counter is the 8
-   bytes at %fs:fs_offset of each thread. MC_E_ARG: it may not be replaced, or is out of reach. */
+   bytes at this distance from each thread's pointer. MC_E_ARG: it may not be replaced, or is out of reach. */
 int mc_relocate(mc_decoder *decoder, const uint8_t *code, size_t n, uint64_t base, uint64_t address,
-                uint64_t stub_address, int32_t fs_offset, mc_patch_code *out);
+                uint64_t stub_address, int32_t counter_offset, mc_patch_code *out);
 
 #endif

@@ -56,6 +56,26 @@ static void test_lease_in_call(void)
     close_lab(&a);
 }
 
+/* Rights cannot be changed for a while: the jumps stay, and count, until they can be taken back. */
+static void test_kept(void)
+{
+    lab a;
+    open_lab(&a, 1);
+    CHECK(insist(&a, MC_PATCH_INSTALL));
+    tell(OTHER_FULL);
+    WAIT_FOR(change(&a, MC_PATCH_REMOVE) || a.ranks.rows[0].segment->counting.request == MC_PATCH_FAILED, 20);
+    CHECK(a.ranks.rows[0].segment->counting.request == MC_PATCH_FAILED && is_patched(&a));
+    CHECK(run_once(&a, 1) == N_PASSES);
+    a.ranks.rows[0].segment->counting.lease_until_ns = 1;
+    nap_ms(1500); /* the timer has come */
+    CHECK(is_patched(&a) && !told->is_wrong);
+    tell(OTHER_FREE);
+    WAIT_FOR(!is_patched(&a), 20);
+    CHECK(!is_patched(&a));
+    CHECK(run_once(&a, 1) == 0);
+    close_lab(&a);
+}
+
 /* Time of standing still ends with the change, not when the agent looks. */
 static void test_stopped(void)
 {
