@@ -17,10 +17,12 @@ MIN_COMMON_FRAC = 0.5
 """Part of their places that shutters have in common at least, if they are compared with each other."""
 MIN_STRATUM = 6
 """Shutters that a stratum has at least."""
-DURING_WEIGHT = 4.0
+DURING_WEIGHT = 12.0
 """Weight of the windows in shutters, over that of the co-run windows, where weights are fitted."""
-PRIOR_WINDOWS = 8.0
-"""Weight of the median place's variance in that of each place, in windows."""
+RIDGE = 3e-3
+"""Added to the variance of each place's pace, of mean 1: so few windows do not choose a single place."""
+N_ROUNDS = 5
+"""The speed in shutters and the weights depend on each other."""
 MIN_WATCHED_FRAC = 0.3
 """Weight of the places that were counted at a shutter, below which it is left out."""
 MIN_TIME_FRAC = 0.1
@@ -195,49 +197,40 @@ def _crossfitted(part: Counts, group: Indices) -> tuple[Array, Array]:
 
 def _weights(part: Counts) -> tuple[Array, Array]:
     """Time for which one pass of each place stands, ns, and the place's part in the result."""
-    rate = (_rates(part, _BEFORE) + _rates(part, [_DURING])) / 2
+    watched_ns = part.time_ns.sum(axis=1) @ part.is_watched
+    rate = _over(part.passes.sum(axis=(0, 1)), watched_ns)
     seen = rate > 0
     weights = np.zeros(len(rate))
     if seen.any():
-        paces = (_unit_paces(part, rate, windows)[:, seen] for windows in (_BEFORE, [_DURING]))
-        before, during = (_covariance(_over(pace, pace.mean()), len(part.rows)) for pace in paces)
-        weights[seen] = steadiest((before + DURING_WEIGHT * during) / (1 + DURING_WEIGHT))
+        weights[seen] = _evening(_unit_paces(part, rate)[:, seen], part.time_ns.ravel())
     return _over(seen.astype(float), rate), weights
 
 
-def _rates(part: Counts, windows: list[int]) -> Array:
-    """Passes of each place per ns in these windows."""
-    time_ns = part.time_ns[:, windows].sum(axis=1)
-    return _over(part.passes[:, windows].sum(axis=(0, 1)), time_ns @ part.is_watched)
+def _evening(paces: Array, time_ns: Array) -> Array:
+    """Weights that make the work per time of all windows the same, but for one factor of those in shutters.
+
+    With a mean of its own for each place in shutters, a phase that few shutters met would not count.
+    """
+    is_during = np.arange(len(time_ns)) % len(_WHEN) == _DURING
+    share = np.where(is_during, DURING_WEIGHT, 1.0) * time_ns
+    share /= share.sum()
+    weights = np.full(paces.shape[1], 1.0 / paces.shape[1])
+    for _ in range(N_ROUNDS):
+        work = paces @ weights
+        means = [_over((work * time_ns)[of].sum(), time_ns[of].sum()) for of in (~is_during, is_during)]
+        off = _over(paces, np.where(is_during, means[1], means[0])[:, None]) - 1
+        weights = steadiest(off.T @ (share[:, None] * off) + RIDGE * np.eye(len(weights)))
+    return weights
 
 
-def _unit_paces(part: Counts, rate: Array, windows: list[int]) -> Array:
+def _unit_paces(part: Counts, rate: Array) -> Array:
     """Passes of each place (column) in each window, over its mean; the mean of the others if not watched."""
-    time_ns = part.time_ns[:, windows].ravel()
-    passes = part.passes[:, windows].reshape(len(time_ns), -1)
-    is_watched = np.repeat(part.is_watched, len(windows), axis=0)
+    time_ns = part.time_ns.ravel()
+    passes = part.passes.reshape(len(time_ns), -1)
+    is_watched = np.repeat(part.is_watched, len(_WHEN), axis=0)
     pace = _over(passes, time_ns[:, None] * rate)
     mean = _over(pace.sum(axis=1), (is_watched & (rate > 0)).sum(axis=1))
-    result: Array = np.where(is_watched, pace, mean[:, None])[time_ns > 0]
-    return result
-
-
-def _covariance(paces: Array, n_shutters: int) -> Array:
-    """Covariance of the columns, shrunk: correlations towards 0, variances towards their median."""
-    centered = paces - paces.mean(axis=0)
-    variance = (centered**2).mean(axis=0)
-    correlation = centered.T @ centered / len(paces)
-    deviation = np.sqrt(variance)
-    correlation = _over(correlation, np.outer(deviation, deviation))
-    others = ~np.eye(len(variance), dtype=bool)
-    noise = ((1 - correlation**2) ** 2)[others].sum() / max(n_shutters - 1, 1)
-    shrink = float(np.clip(_over(noise, (correlation**2)[others].sum()), 0.0, 1.0)) if others.any() else 1.0
-    typical = float(np.median(variance))
-    variance = (n_shutters * variance + PRIOR_WINDOWS * typical) / (n_shutters + PRIOR_WINDOWS)
-    variance = np.maximum(variance, 1e-12 + 1e-3 * typical)
-    correlation = np.where(others, (1 - shrink) * correlation, 1.0)
-    deviation = np.sqrt(variance)
-    result: Array = correlation * np.outer(deviation, deviation)
+    result: Array = np.where(is_watched, pace, mean[:, None])
     return result
 
 

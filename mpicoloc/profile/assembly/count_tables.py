@@ -1,4 +1,4 @@
-"""What the meter count saw on one node: the places in the program, and their passes around each shutter."""
+"""What the meter count saw on one node: the places in the program, and their passes at each shutter."""
 
 from __future__ import annotations
 
