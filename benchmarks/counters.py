@@ -55,7 +55,8 @@ def build(kind, folder):
     csrc = folder / kind
     shutil.copytree(ROOT / "csrc", csrc)
     (csrc / "options_gen.h").write_text(table_of(kind))
-    guest = [path for path in (csrc / "guest").glob("*.c") if path.name != "gate.c"]
+    folders = (csrc / "guest", csrc / "guest/count")
+    guest = [path for name in folders for path in name.glob("*.c") if path.name != "gate.c"]
     files = [*sources.c_files(csrc, ("common",)), *guest, ROOT / "benchmarks/calls/counters.c"]
     flags = ["-O2", "-std=gnu11", f"-I{csrc}"]
     program = csrc / "counters"

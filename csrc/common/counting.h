@@ -3,8 +3,8 @@
 #ifndef MPICOLOC_COUNTING_H
 #define MPICOLOC_COUNTING_H
 
-/* Code is changed by a store into it, or by a changed copy of its page that takes its place. On aarch64 only branches and
-   a few others may be overwritten where another processor may execute them. */
+/* Code is changed by a store into it, or by a changed copy of its page that takes its place. On aarch64 only
+   branches and a few others may be overwritten where another processor may execute them. */
 #ifndef MC_CODE_IN_PLACE /* tests set it */
 #ifdef __aarch64__
 #define MC_CODE_IN_PLACE 0

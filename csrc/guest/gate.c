@@ -1,9 +1,9 @@
 /* The gate: how a rank stands still. Its handler may run in any thread, at any instruction of the application. */
 #define _GNU_SOURCE
 #include "common/options.h"
+#include "guest/count/lease.h"
+#include "guest/count/patch.h"
 #include "guest/hooks.h"
-#include "guest/lease.h"
-#include "guest/patch.h"
 #include "guest/restart.h"
 
 #include <dlfcn.h>

@@ -1,6 +1,6 @@
 #define _GNU_SOURCE
 #include "guest/hooks.h"
-#include "guest/patch.h"
+#include "guest/count/patch.h"
 
 #include "common/counters/tally.h"
 #include "common/ring.h"

@@ -1,7 +1,7 @@
 /* A rank's segment: made in MPI_Init, closed when the rank ends. */
 #define _GNU_SOURCE
 #include "guest/hooks.h"
-#include "guest/patch.h"
+#include "guest/count/patch.h"
 
 #include "common/counters/pmu.h"
 #include "common/counters/tally.h"

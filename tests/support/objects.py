@@ -19,7 +19,7 @@ CSRC = Path(__file__).resolve().parents[2] / "csrc"
 LIMIT_S = 300
 AGENT = tuple(sources.c_files(CSRC, sources.AGENT))
 KEEPER = tuple(sources.c_files(CSRC, sources.KEEPER))
-RECORDER = tuple(sorted((CSRC / "guest").glob("*.c")))
+RECORDER = tuple(sorted(path for name in ("guest", "guest/count") for path in (CSRC / name).glob("*.c")))
 """What records in a rank, without what knows MPI; to be linked with `COMMON`."""
 GATELESS = tuple(path for path in RECORDER if path.name != "gate.c")
 """For programs that bring a gate of their own, which does nothing."""

@@ -17,7 +17,8 @@ typedef struct mc_gaps {
 
 /* MC_OK or MC_E_GONE. */
 int mc_gaps_read(mc_gaps *gaps, int pid);
-/* Take a page of the kernel's size, MC_STUB_PAGE_BYTES at least, nearest to this address; 0: none is within reach_bytes. */
+/* Take a page of the kernel's size, MC_STUB_PAGE_BYTES at least, nearest to this address; 0: none is within
+   reach_bytes. */
 uint64_t mc_gap_take(mc_gaps *gaps, uint64_t address, uint64_t reach_bytes);
 
 #endif

@@ -1,13 +1,13 @@
-/* The agent's half of a change of code: the ranks stand still for it by themselves (csrc/guest/patch.c). */
+/* The agent's half of a change of code: the ranks stand still for it by themselves (csrc/guest/count/patch.c). */
 #ifndef MPICOLOC_PATCHING_H
 #define MPICOLOC_PATCHING_H
 
 #include "agent/shutter/ranks.h"
 
-/* Ask all ranks for MC_PATCH_INSTALL or MC_PATCH_REMOVE, and wait for it for limit_ns at most, or until *wake is not 0.
-   A rank none of whose threads runs just now is left as it is. MC_OK; MC_E_GONE: a rank did not come in time, or none was asked. MC_E_ARG: a
-   rank's code cannot be written, or is not as in its file.
-   *stopped_ns grows by the time for which they stood still. */
+/* Ask all ranks for MC_PATCH_INSTALL or MC_PATCH_REMOVE, and wait for it for limit_ns at most, or until *wake is not
+   0. A rank none of whose threads runs just now is left as it is. MC_OK; MC_E_GONE: a rank did not come in time, or
+   none was asked. MC_E_ARG: a rank's code cannot be written, or is not as in its file. *stopped_ns grows by the time
+   for which they stood still. */
 int mc_patching_change(mc_job_ranks *ranks, uint32_t request, uint64_t limit_ns, uint64_t *stopped_ns, int *wake);
 /* What the last change has installed stays until a second after t, if the agent says no more. */
 void mc_patching_renew(mc_job_ranks *ranks, uint64_t t);

@@ -42,8 +42,8 @@ static uint64_t new_stub(stubs *all, uint64_t address)
     return 0;
 }
 
-/* 1: what was decoded of the file, from samples at most AROUND_BYTES away, is in the rank's memory too. Breakpoints, other
-   tools, and relocations in the code may have changed it. */
+/* 1: what was decoded of the file, from samples at most AROUND_BYTES away, is in the rank's memory too. Breakpoints,
+   other tools, and relocations in the code may have changed it. */
 static int is_as_in_file(const stubs *all, const mc_object *object, uint64_t address)
 {
     uint8_t code[2 * AROUND_BYTES], memory[2 * AROUND_BYTES];

@@ -1,10 +1,10 @@
 /* relocate.h for AArch64. Compiled on all processors, so that its proof runs where the tests run.
 
-   A place is any instruction of the table in aarch64_encoding.c, so no word is too short for the branch that replaces it.
-   The stub saves two registers below the stack pointer, where no program keeps anything: AAPCS64 forbids access there,
-   and the kernel puts the frames of signals there. (Go does keep something there: its files are left out.) It changes
-   no flags. All instructions near a load-exclusive or store-exclusive are left out: between these, other accesses to
-   memory may make the store fail for ever. */
+   A place is any instruction of the table in aarch64_encoding.c, so no word is too short for the branch that
+   replaces it. The stub saves two registers below the stack pointer, where no program keeps anything: AAPCS64
+   forbids access there, and the kernel puts the frames of signals there. (Go does keep something there: its files
+   are left out.) It changes no flags. All instructions near a load-exclusive or store-exclusive are left out:
+   between these, other accesses to memory may make the store fail for ever. */
 #ifndef MPICOLOC_AARCH64_RELOCATE_H
 #define MPICOLOC_AARCH64_RELOCATE_H
 

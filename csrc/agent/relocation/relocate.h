@@ -1,14 +1,14 @@
-/* Which instruction of a running program may be replaced by a jump, and the stub that the jump leads to: it counts, does
-   what the instruction does, and jumps back. On x86-64 and aarch64; elsewhere nothing may be replaced.
-   What follows is said of x86-64; aarch64_relocate.h tells of the other.
+/* Which instruction of a running program may be replaced by a jump, and the stub that the jump leads to: it counts,
+   does what the instruction does, and jumps back. On x86-64 and aarch64; elsewhere nothing may be replaced. What
+   follows is said of x86-64; aarch64_relocate.h tells of the other.
 
-   A place is one instruction of 5 bytes or more, the first 5 of which lie in one aligned word: one store switches it, and
-   the bytes behind stay. The word has 16 bytes on processors with AVX, where such a store is atomic, else 8. The stub uses no register and no stack, so a signal may come anywhere in it. It
-   changes the flags OF, SF, ZF, AF and PF, so the code behind the place must write all of them before anything reads
-   one.
+   A place is one instruction of 5 bytes or more, the first 5 of which lie in one aligned word: one store switches it,
+   and the bytes behind stay. The word has 16 bytes on processors with AVX, where such a store is atomic, else 8. The
+   stub uses no register and no stack, so a signal may come anywhere in it. It changes the flags OF, SF, ZF, AF and PF,
+   so the code behind the place must write all of them before anything reads one.
 
-   What no look at instructions can tell is left to the caller: files with restartable sequences (section
-   __rseq_cs), code that is changed while it runs, handlers of SIGSEGV that look for their own instructions. */
+   What no look at instructions can tell is left to the caller: files with restartable sequences (section __rseq_cs),
+   code that is changed while it runs, handlers of SIGSEGV that look for their own instructions. */
 #ifndef MPICOLOC_RELOCATE_H
 #define MPICOLOC_RELOCATE_H
 

@@ -1,6 +1,6 @@
 /* Code whose page is replaced while threads execute it. Exit code: number of failed checks. */
 #define _GNU_SOURCE
-#include "guest/code_exchange.h"
+#include "guest/count/code_exchange.h"
 #include "../support/check.h"
 
 #include <pthread.h>

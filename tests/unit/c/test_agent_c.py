@@ -233,7 +233,8 @@ def test_checkpoints_are_rarer_where_they_cost_or_fail(build: Build, tmp_path: P
 def test_cycles_are_split_at_shutters(build: Build, tmp_path: Path) -> None:
     files = objects.of_csrc("common/options.c", "common/proc.c", "common/segment.c", "common/table.c",
                             "common/trap.c", "guest/clock.c", "guest/hooks.c", "guest/lanes.c",
-                            "guest/code_exchange.c", "guest/lease.c", "guest/patch.c", "guest/reader.c",
-                            "guest/rank_segment.c", "guest/regions.c", "guest/usage.c")  # fmt: skip
+                            "guest/count/code_exchange.c", "guest/count/lease.c", "guest/count/patch.c",
+                            "guest/count/reader.c", "guest/rank_segment.c", "guest/regions.c",
+                            "guest/usage.c")  # fmt: skip
     without_tsc = {file.stem: ("-DMC_NO_TSC",) for file in (*files, Path("test_hooks.c"))}
     _run(build("test_hooks", files, tmp_path, **without_tsc), tmp_path)

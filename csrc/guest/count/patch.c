@@ -1,14 +1,14 @@
 #define _GNU_SOURCE
-#include "guest/patch.h"
+#include "guest/count/patch.h"
 
 #include "common/options.h"
 #include "common/proc.h"
-#include "guest/lease.h"
-#include "guest/reader.h"
+#include "guest/count/lease.h"
+#include "guest/count/reader.h"
 
 #if defined(__x86_64__) || defined(__aarch64__)
 
-#include "guest/code_exchange.h"
+#include "guest/count/code_exchange.h"
 
 #include <errno.h>
 #include <limits.h>

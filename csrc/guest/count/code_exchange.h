@@ -9,8 +9,8 @@
 
 enum { MC_CODE_WORD_BYTES = MC_N_HALVES * sizeof(uint64_t) };
 
-/* Put an aligned word where the one expected is: by one store, if the page may be written, or where MC_CODE_IN_PLACE is 0
-   by mc_code_exchange. 0: another word is there, or it cannot be done so. Async-signal-safe. */
+/* Put an aligned word where the one expected is: by one store, if the page may be written, or where MC_CODE_IN_PLACE
+   is 0 by mc_code_exchange. 0: another word is there, or it cannot be done so. Async-signal-safe. */
 int mc_code_exchange_word(uint64_t address, const uint64_t expected[], const uint64_t wanted[]);
 
 /* Put these n bytes, which lie in one page, where those expected are, by a copy of the page: no memory that is executed

@@ -1,5 +1,5 @@
 #define _GNU_SOURCE
-#include "guest/reader.h"
+#include "guest/count/reader.h"
 
 #include <dlfcn.h>
 #include <errno.h>

@@ -2,7 +2,7 @@
    changed. Its signal goes to one certain thread: one for the whole process might be taken by the thread with which
    the C library waits for timers of the application, which uses the same signal. */
 #define _GNU_SOURCE
-#include "guest/lease.h"
+#include "guest/count/lease.h"
 
 #include <signal.h>
 #include <string.h>

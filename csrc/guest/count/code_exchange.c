@@ -1,5 +1,5 @@
 #define _GNU_SOURCE
-#include "guest/code_exchange.h"
+#include "guest/count/code_exchange.h"
 
 #ifdef __x86_64__
 #include <emmintrin.h>

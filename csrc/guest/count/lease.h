@@ -1,5 +1,5 @@
-/* For how long the program's code may stay changed (csrc/guest/patch.c) without word from the agent: it may have been
-   killed. */
+/* For how long the program's code may stay changed (csrc/guest/count/patch.c) without word from the agent: it may have
+   been killed. */
 #ifndef MPICOLOC_LEASE_H
 #define MPICOLOC_LEASE_H
 
