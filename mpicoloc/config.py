@@ -94,7 +94,7 @@ OPTIONS: tuple[Option, ...] = (
            choices=("auto", "ipc", "burst", "count", "loop", "none")),
     Option("patching", "MPICOLOC_PATCHING", "--patching", bool, True, "",
            "allow the meter count to replace instructions of the running program by jumps to counters, for "
-           "some hundredths of a second around each shutter; 0 or --no-patching: never"),
+           "up to three tenths of a second at each shutter; 0 or --no-patching: never"),
     Option("counters", "MPICOLOC_COUNTERS", "--counters", str, "on", "",
            "events that the processor counts for each rank from MPI_Init to MPI_Finalize; on: those that "
            "need a PMU; several with commas", choices=counters.EventNames(),

@@ -78,12 +78,12 @@ class Inside(Truth):
         """Run both; returns what was seen (`Seen`) and the names of the kinds of steps."""
         found = self.run(seconds, rng)
         profiles = [self.opened(f"co-runner-{i + 1}") for i in range(self.n_co_runners)]
-        seen = Seen(self.opened("target"), [one for one in profiles if one], np.array(self.switched))
+        seen = Seen(self.opened("target"), profiles, np.array(self.switched))
         return seen, dataclasses.replace(found, run=seen.active(found.run))
 
     def opened(self, name):
-        """The profile of a job that was ended; None if it is not there."""
+        """The profile of a job that was ended."""
         path, end_s = self.folder / f"{name}.h5", time.monotonic() + ENDED_LIMIT_S
-        while not path.exists() and time.monotonic() < end_s and name == "target":
+        while not path.exists() and time.monotonic() < end_s:
             time.sleep(0.1)
-        return mpicoloc.open(path).profile if path.exists() else None
+        return mpicoloc.open(path).profile

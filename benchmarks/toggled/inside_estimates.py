@@ -9,8 +9,8 @@ from progress_ratio import GUARD_S
 from mpicoloc.core.tables import valid_shutters
 from mpicoloc.measure.estimate import interference, split_wall
 
-AROUND_S = 0.1
-"""The meter count looks so far around a shutter at most."""
+EDGE_S = 0.01
+"""Between a shutter's pause and the windows beside it lies less."""
 RESUME_S = 0.001
 OF_SHUTTERS = ("count", "loop", "ipc")
 """Meters that look at each shutter by itself. For the others the stopped time is part of the co-run."""
@@ -69,8 +69,9 @@ class Seen:
     def beside_tables(self):
         """Without the shutters near a time in which the co-runner was stopped."""
         tables = dict(self.profile.tables)
-        t0 = tables["shutters"]["t0_ns"] / 1e9 - AROUND_S
-        t1 = tables["shutters"]["t1_ns"] / 1e9 + AROUND_S
+        rows = tables["shutters"]
+        t0 = (rows["epoch"] - rows["before_window_ns"].astype(float)) / 1e9 - EDGE_S
+        t1 = (rows["t1_ns"] + rows["after_window_ns"].astype(float)) / 1e9 + EDGE_S
         begin = self.switched[self.switched[:, 2] == 0, 0]
         end = self.switched[self.switched[:, 2] == 0, 1] + GUARD_S
         near = ((t1[:, None] > begin) & (t0[:, None] < end)).any(axis=1)
@@ -80,7 +81,7 @@ class Seen:
     def estimates(self):
         """Of each meter, the slowdown of the time beside the running co-runner, or why there is none.
 
-        "result" is that with the narrowest interval, as a profile has it.
+        "result" is that of the meter in use, else that of bursts, as a profile has it.
         """
         rng, whole, some = np.random.default_rng(1), self.profile.tables, self.beside_tables()
         each, mixed = ({one.meter: one for one in interference(self.profile.job, tables, rng=rng).meters}
@@ -88,10 +89,8 @@ class Seen:
         found = {name: self.told(one, some, 0.0) for name, one in each.items() if name in OF_SHUTTERS}
         found |= {name: self.told(one, whole, self.stopped_frac()) for name, one in mixed.items()
                   if name not in OF_SHUTTERS}  # fmt: skip
-        known = [one for one in found.values() if "value" in one]
-        reasons = "; ".join(f"{name}: {one['reason']}" for name, one in found.items() if "reason" in one)
-        best = min(known, key=lambda one: one["high"] / one["low"]) if known else {"reason": reasons}
-        return {"result": best, **found}
+        order = [found[name] for name in (self.profile.interference.meter, "burst") if name in found]
+        return {"result": next((one for one in order if "value" in one), order[0]), **found}
 
     def told(self, one, tables, stopped_frac):
         """Value and interval of one meter, and of what they are."""

@@ -110,7 +110,7 @@ def instants(rows: Table) -> Indices:
 
 
 def _shares_s(rows: Table) -> Array:
-    """The time before each shutter, up to half-way to its neighbours, at most twice the median."""
+    """The time around each shutter, up to half-way to its neighbours, at most twice the median."""
     shares = np.ones(len(rows))
     for node in np.unique(rows["i_node"]):
         here = rows["i_node"] == node

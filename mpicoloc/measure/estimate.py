@@ -270,10 +270,12 @@ def _tried(
 
 def pass_ns(tables: Tables) -> float:
     """What one pass of a counted place takes of the node's time, ns: several threads may count at once."""
-    nodes = tables["nodes"]
+    nodes, ranks = tables["nodes"], tables["ranks"]
     n_passes = float(nodes["n_hits"].sum())
     of_thread_ns = float(nodes["counting_s"].sum()) * 1e9 / n_passes if n_passes else 0.0
-    return of_thread_ns * len(nodes) / max(len(tables["ranks"]), 1)
+    wall_s = float(ranks["wall_s"].max()) if len(ranks) else 0.0
+    n_running = float(np.nansum(ranks["cpu_s"])) / wall_s if wall_s > 0 else 0.0
+    return of_thread_ns * len(nodes) / max(len(ranks), n_running, 1)
 
 
 def _result(meter: str, found: Counted | Rates | None) -> MeterResult:

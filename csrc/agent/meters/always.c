@@ -124,6 +124,7 @@ static uint64_t hold(mc_count_meter *count, uint64_t hold_ns, int *wake)
     mc_snapshot *begin = &count->edges[0], *end = &count->edges[1];
     uint64_t sums[MC_N_PLACES], n = 0;
     int status = mc_snapshot_take(begin, count->ranks);
+    mc_patching_renew(count->ranks, mc_now_ns() + hold_ns);
     mc_sleep_until(mc_now_ns() + hold_ns, wake);
     if (status != MC_OK || mc_snapshot_take(end, count->ranks) != MC_OK)
         return 0;

@@ -32,7 +32,7 @@ typedef struct mc_count_meter {
     uint8_t is_hot[MC_N_PLACE_SETS]; /* cost too much in a shutter, so they are not counted any more */
     int has_thinned;                 /* the set that was counted last is to be replaced by this one */
     mc_place_set thinned;
-    int takes_turns; /* its threads share their processors with co-runners, as seen around the last shutter */
+    int takes_turns; /* its threads share their processors with co-runners, as seen at the last shutter */
     int n_vain;      /* shutters one after another that counted nothing */
     mc_decoder *decoder;
     mc_spots *spots;
@@ -54,7 +54,7 @@ int mc_count_is_due(const mc_count_meter *count, int has_corunners, uint64_t now
 /* 1: it has places to count. */
 int mc_count_is_ready(const mc_count_meter *count);
 
-/* Count around this shutter, in windows of around_ns beside it. Waits until they are over, or *wake is not 0. */
+/* Count in this shutter, and for around_ns before it. Waits until they are over, or *wake is not 0. */
 void mc_count_measure(mc_count_meter *count, mc_own_shutter *own, uint64_t around_ns, int *wake);
 
 /* Change the ranks' code; 1: it was done in time. */

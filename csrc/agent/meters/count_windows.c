@@ -1,4 +1,4 @@
-/* Counting around a shutter. */
+/* Counting before and in a shutter. */
 #define _GNU_SOURCE
 #include "agent/meters/count.h"
 

@@ -4,7 +4,7 @@
 
 #include <stdint.h>
 
-enum { MC_APART_NS = 1500000 /* between the pauses and the windows that the meters ipc and loop count beside them */ };
+enum { MC_APART_NS = 1500000 /* between the pauses and the windows that meters count beside them */ };
 
 static inline uint64_t mc_min(uint64_t a, uint64_t b)
 {

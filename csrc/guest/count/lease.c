@@ -32,6 +32,12 @@ void mc_lease_extend(uint64_t until_ns)
         syscall(SYS_timer_settime, timer, TIMER_ABSTIME, &when, NULL);
 }
 
+void mc_lease_end(void)
+{
+    if (__atomic_exchange_n(&has_timer, 0, __ATOMIC_ACQ_REL))
+        syscall(SYS_timer_delete, timer);
+}
+
 int mc_lease_begin(int signal, uint64_t until_ns)
 {
     kernel_sigevent event;
@@ -40,15 +46,10 @@ int mc_lease_begin(int signal, uint64_t until_ns)
     event.signal = signal;
     event.notify = TO_ONE_THREAD;
     event.tid = (int)syscall(SYS_gettid);
-    if (!has_timer && syscall(SYS_timer_create, CLOCK_MONOTONIC, &event, &timer) != 0)
+    mc_lease_end(); /* one of a thread that has ended would not come */
+    if (syscall(SYS_timer_create, CLOCK_MONOTONIC, &event, &timer) != 0)
         return 0;
     __atomic_store_n(&has_timer, 1, __ATOMIC_RELEASE);
     mc_lease_extend(until_ns ? until_ns : 1); /* 0 would stop it */
     return 1;
-}
-
-void mc_lease_end(void)
-{
-    if (__atomic_exchange_n(&has_timer, 0, __ATOMIC_ACQ_REL))
-        syscall(SYS_timer_delete, timer);
 }
