@@ -25,7 +25,13 @@ def inside():
 def shutters(begins_s, length_s=0.1):
     epoch = (np.asarray(begins_s) * 1e9).astype(np.uint64)
     t1_ns = epoch + np.uint64(length_s * 1e9 - 200_000)
-    columns = {"epoch": epoch, "t0_ns": epoch + np.uint64(10_000_000), "t1_ns": t1_ns}
+    before_ns = np.full(len(epoch), 90_000_000)
+    columns = {
+        "epoch": epoch,
+        "t0_ns": epoch + np.uint64(10_000_000),
+        "t1_ns": t1_ns,
+        "before_window_ns": before_ns,
+    }
     return table("shutters", columns | {"verdict": np.ones(len(epoch))})
 
 
@@ -45,7 +51,7 @@ def test_the_clock_stands_still_in_pauses_for_the_co_runner(inside):
 
 def test_shutters_near_stopped_times_are_left_out(inside):
     switched = [(0.0, 2.0, 1.0), (2.0, 3.0, 0.0), (3.0, 5.0, 1.0)]
-    one = seen(inside, shutters([1.0, 1.85, 2.5, 3.1, 4.0]), shutters([]), switched)
+    one = seen(inside, shutters([1.0, 1.92, 2.5, 3.1, 4.0]), shutters([]), switched)
     assert one.beside_tables()["shutters"]["epoch"] / 1e9 == pytest.approx([1.0, 4.0])
 
 
