@@ -125,7 +125,7 @@ def test_results_of_a_pipe_have_nothing_of_the_bar(tmp_path):
 
 
 def test_ctrl_c_leaves_the_terminal_as_it_was():
-    shown = slow(messages.NORMAL, 1.0, stop_s=2.5)
+    shown = slow(messages.NORMAL, 1.0, stop_s=6.0)
     assert shown.code != 0 and shown.ever("of 20 profiles")
     assert shown.output.count("\x1b[?25l") == shown.output.count("\x1b[?25h")
 
