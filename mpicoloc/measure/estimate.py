@@ -133,9 +133,14 @@ def _overhead(job: Job, nodes: Table, ranks: Table) -> float | None:
         return None
     # Pauses are recorded for the first thread of each rank, counting for all threads together.
     paused_s = float(ranks["paused_ns"].sum()) * 1e-9 / len(ranks)
-    n_running = float(np.nansum(ranks["cpu_s"])) / job.wall_s
-    counting_s = float(nodes["counting_s"].sum()) / max(job.n_cores, len(ranks), n_running)
+    counting_s = float(nodes["counting_s"].sum()) / _n_running(ranks, job.wall_s)
     return (paused_s + counting_s) / job.wall_s
+
+
+def _n_running(ranks: Table, wall_s: float) -> float:
+    """Threads that ran, on average; at least one a rank, as ranks wait for each other."""
+    used_s = float(np.nansum(ranks["cpu_s"]))
+    return max(len(ranks), used_s / wall_s if wall_s > 0 else 0.0, 1.0)
 
 
 def unwatched_reason(nodes: Table, ranks: Table) -> str:
@@ -274,8 +279,7 @@ def pass_ns(tables: Tables) -> float:
     n_passes = float(nodes["n_hits"].sum())
     of_thread_ns = float(nodes["counting_s"].sum()) * 1e9 / n_passes if n_passes else 0.0
     wall_s = float(ranks["wall_s"].max()) if len(ranks) else 0.0
-    n_running = float(np.nansum(ranks["cpu_s"])) / wall_s if wall_s > 0 else 0.0
-    return of_thread_ns * len(nodes) / max(len(ranks), n_running, 1)
+    return of_thread_ns * len(nodes) / _n_running(ranks, wall_s)
 
 
 def _result(meter: str, found: Counted | Rates | None) -> MeterResult:

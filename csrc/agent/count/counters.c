@@ -73,14 +73,18 @@ static const mc_thread_count *find(const mc_snapshot *snapshot, uint64_t tid, si
     return NULL;
 }
 
-void mc_snapshot_between(const mc_snapshot *begin, const mc_snapshot *end, uint64_t sums[MC_N_PLACES])
+uint64_t mc_snapshot_between(const mc_snapshot *begin, const mc_snapshot *end, uint64_t sums[MC_N_PLACES])
 {
+    uint64_t n_all = 0;
     memset(sums, 0, MC_N_PLACES * sizeof *sums);
     for (size_t i = 0; i < end->n; i++) {
         const mc_thread_count *before = find(begin, end->rows[i].tid, i);
         for (int j = 0; j < MC_N_PLACES && before; j++)
             sums[j] += end->rows[i].n[j] - before->n[j];
     }
+    for (int j = 0; j < MC_N_PLACES; j++)
+        n_all += sums[j];
+    return n_all;
 }
 
 void mc_snapshot_free(mc_snapshot *snapshot)

@@ -19,8 +19,8 @@ typedef struct mc_snapshot {
 
 /* MC_OK; MC_E_GONE: a rank's memory may not be read, with errno set; MC_E_FULL: no memory. */
 int mc_snapshot_take(mc_snapshot *snapshot, const mc_job_ranks *ranks);
-/* Passes between two snapshots, summed over the threads that are in both. */
-void mc_snapshot_between(const mc_snapshot *begin, const mc_snapshot *end, uint64_t sums[MC_N_PLACES]);
+/* Passes between two snapshots, summed over the threads that are in both; returns those of all places. */
+uint64_t mc_snapshot_between(const mc_snapshot *begin, const mc_snapshot *end, uint64_t sums[MC_N_PLACES]);
 void mc_snapshot_free(mc_snapshot *snapshot);
 
 #endif

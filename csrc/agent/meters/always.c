@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { N_TURNS_OF_SET = 4, N_FAILED_MAX = 50, N_SAMPLES_MIN = 10 };
+enum { N_INSTALLS_OF_SET = 4, N_FAILED_MAX = 50, N_SAMPLES_MIN = 10 };
 
 static const uint64_t SAMPLE_NS = 100000000, SAMPLE_AGAIN_NS = 400000000, STEP_NS = 80000000, LEFT_NS = 12000000,
                       CHANGE_NS = 8000000, HOLD_MIN_NS = 200000, HOLD_MAX_NS = 8000000, LOOK_NS = 20000000;
@@ -39,7 +39,7 @@ static uint64_t draw(mc_always *always, uint64_t n)
     return always->random % n;
 }
 
-static void tell(mc_count_meter *count)
+static void say_progress(mc_count_meter *count)
 {
     const mc_always *always = &count->always;
     snprintf(count->node->meter_reason, sizeof count->node->meter_reason,
@@ -50,15 +50,9 @@ static void tell(mc_count_meter *count)
 
 static int prepare(mc_count_meter *count)
 {
-    if (!count->decoder)
-        count->decoder = mc_decoder_new();
-    if (count->decoder && !count->spots)
-        count->spots = mc_spots_new();
-    if (count->decoder && !count->places)
-        count->places = calloc(1, sizeof *count->places);
     if (!count->always.random)
         count->always.random = mc_now_ns() | 1;
-    return count->decoder && count->spots && count->places;
+    return mc_count_can_search(count);
 }
 
 /* Threads are sampled all the time, so that places follow the program. */
@@ -105,7 +99,7 @@ static int take_set(mc_count_meter *count)
         set->n ? mc_stubs_make(set, count->decoder, &count->files, &count->node->counts, count->ranks) : MC_E_GONE;
     if (drawn.n && status != MC_E_FULL)
         mc_places_refuse(count->places, &drawn, set);
-    count->always.n_turns = status == MC_OK ? N_TURNS_OF_SET : 0;
+    count->always.n_installs_left = status == MC_OK ? N_INSTALLS_OF_SET : 0;
     count->always.n_sets += status == MC_OK;
     return status == MC_OK;
 }
@@ -122,34 +116,32 @@ static int change(mc_count_meter *count, uint32_t request, int *wake)
 static uint64_t hold(mc_count_meter *count, uint64_t hold_ns, int *wake)
 {
     mc_snapshot *begin = &count->edges[0], *end = &count->edges[1];
-    uint64_t sums[MC_N_PLACES], n = 0;
+    uint64_t sums[MC_N_PLACES];
     int status = mc_snapshot_take(begin, count->ranks);
     mc_patching_renew(count->ranks, mc_now_ns() + hold_ns);
     mc_sleep_until(mc_now_ns() + hold_ns, wake);
     if (status != MC_OK || mc_snapshot_take(end, count->ranks) != MC_OK)
         return 0;
-    mc_snapshot_between(begin, end, sums);
-    for (int i = 0; i < MC_N_PLACES; i++)
-        n += sums[i];
+    uint64_t n = mc_snapshot_between(begin, end, sums);
     count->node->counts.n_passes += n;
     return n;
 }
 
-static void turn(mc_count_meter *count, int *wake)
+static void change_and_hold(mc_count_meter *count, int *wake)
 {
     int is_left = mc_patching_is_patched(count->ranks);
     if (!is_left) {
-        if (count->always.n_turns == 0 && !take_set(count))
+        if (count->always.n_installs_left == 0 && !take_set(count))
             return;
-        count->always.n_turns--;
+        count->always.n_installs_left--;
         change(count, MC_PATCH_INSTALL, wake);
     }
     if (stays()) {
         uint64_t n = hold(count, LOOK_NS, wake);
         count->always.n_idle = n ? 0 : count->always.n_idle + 1;
-        if (count->always.n_idle < N_TURNS_OF_SET)
+        if (count->always.n_idle < N_INSTALLS_OF_SET)
             return;
-        count->always.n_idle = count->always.n_turns = 0;
+        count->always.n_idle = count->always.n_installs_left = 0;
     } else if (!is_left) {
         hold(count, HOLD_MIN_NS + draw(&count->always, HOLD_MAX_NS - HOLD_MIN_NS), wake);
     }
@@ -164,6 +156,6 @@ void mc_always_step(mc_count_meter *count, uint64_t t_free, int *wake)
     sample(count, now);
     while (count->places->n && mc_now_ns() + LEFT_NS + 2 * CHANGE_NS < t_end &&
            !__atomic_load_n(wake, __ATOMIC_ACQUIRE))
-        turn(count, wake);
-    tell(count);
+        change_and_hold(count, wake);
+    say_progress(count);
 }

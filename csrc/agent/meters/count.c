@@ -88,17 +88,22 @@ static void end_search(mc_count_meter *count, int has_found, uint64_t now)
     enter_stage(count, MC_COUNT_IDLE, now);
 }
 
-/* Not before it is needed: a short job may be over by then. */
-static int prepare(mc_count_meter *count)
+int mc_count_can_search(mc_count_meter *count)
 {
-    const char *reason = "no disassembler (libcapstone) beside the keeper, or a processor without this meter";
     if (!count->decoder)
         count->decoder = mc_decoder_new();
     if (count->decoder && !count->spots)
         count->spots = mc_spots_new();
     if (count->decoder && !count->places)
         count->places = calloc(1, sizeof *count->places);
-    if (count->decoder && count->spots && count->places)
+    return count->decoder && count->spots && count->places;
+}
+
+/* Not before it is needed: a short job may be over by then. */
+static int prepare(mc_count_meter *count)
+{
+    const char *reason = "no disassembler (libcapstone) beside the keeper, or a processor without this meter";
+    if (mc_count_can_search(count))
         return 1;
     make_impossible(count, reason);
     return 0;
@@ -118,7 +123,7 @@ static int is_refused_to_read(const mc_count_meter *count)
     struct iovec local = {&word, sizeof word}, remote = {NULL, sizeof word};
     for (int i = 0; i < count->ranks->n; i++) {
         const mc_rank *rank = &count->ranks->rows[i];
-        if (rank->alive && process_vm_readv(rank->pid, &local, 1, &remote, 1, 0) < 0 && errno == EPERM)
+        if (mc_patching_may(rank) && process_vm_readv(rank->pid, &local, 1, &remote, 1, 0) < 0 && errno == EPERM)
             return 1;
     }
     return 0;
@@ -232,7 +237,8 @@ int mc_count_change(mc_count_meter *count, uint32_t request, uint64_t limit_ns, 
     int status = mc_patching_change(count->ranks, request, limit_ns, stopped_ns, wake);
     count->n_refused = status == MC_E_ARG ? count->n_refused + 1 : status == MC_OK ? 0 : count->n_refused;
     if (count->n_refused == N_REFUSED_MAX)
-        make_impossible(count, "the ranks' code cannot be written, or is not as in its file");
+        make_impossible(count,
+                        "the ranks' code cannot be written, is not as in its file, or the kernel gives no timer");
     return status == MC_OK;
 }
 
@@ -250,11 +256,9 @@ static int make_trial(mc_count_meter *count, int *wake)
     mc_count_change(count, MC_PATCH_REMOVE, CHANGE_NS, wake);
     if (!is_changed || status != MC_OK)
         return 0;
-    mc_snapshot_between(begin, end, sums);
+    count->node->counts.n_passes += mc_snapshot_between(begin, end, sums);
     double thread_s = (double)(end->t - begin->t) * 1e-9 * (double)mc_count_n_active(begin, end);
     mc_places_tried(count->places, &count->tried, sums, thread_s);
-    for (int i = 0; i < MC_N_PLACES; i++)
-        count->node->counts.n_passes += sums[i];
     return 1;
 }
 

@@ -15,7 +15,8 @@ enum { MC_COUNT_IDLE, MC_COUNT_SAMPLING, MC_COUNT_TRYING };
 /* For tests (agent/meters/always.h). */
 typedef struct mc_always {
     uint64_t random, n_changes;
-    int n_sets, n_turns, n_idle, n_failed; /* n_turns: those left to the present set; n_idle: looks without a pass */
+    int n_sets, n_installs_left, n_idle,
+        n_failed; /* n_installs_left: of the present set; n_idle: looks without a pass */
 } mc_always;
 
 typedef struct mc_count_meter {
@@ -49,6 +50,8 @@ void mc_count_close(mc_count_meter *count);
 
 /* Go on with the search. t_free: the agent has nothing else to do until then. */
 void mc_count_step(mc_count_meter *count, int has_corunners, uint64_t t_free, uint64_t now, int *wake);
+/* Make what a search needs. 0: not possible here. */
+int mc_count_can_search(mc_count_meter *count);
 /* 1: it has something to do as soon as there is time. */
 int mc_count_is_due(const mc_count_meter *count, int has_corunners, uint64_t now);
 /* 1: it has places to count. */

@@ -72,9 +72,7 @@ static uint64_t note_row(mc_count_meter *count, const mc_own_shutter *own, const
     row->i_set = (uint64_t)count->i_set;
     for (int i = 0; i < MC_N_COUNT_WINDOWS; i++) {
         if (windows_ns[i])
-            mc_snapshot_between(&count->edges[BEGINS[i]], &count->edges[BEGINS[i] + 1], row->n[i]);
-        for (int j = 0; j < MC_N_PLACES; j++)
-            n_all += row->n[i][j];
+            n_all += mc_snapshot_between(&count->edges[BEGINS[i]], &count->edges[BEGINS[i] + 1], row->n[i]);
     }
     counts->n_passes += n_all;
     __atomic_store_n(&counts->n_rows, counts->n_rows + 1, __ATOMIC_RELEASE);

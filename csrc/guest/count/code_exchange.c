@@ -48,7 +48,7 @@ int mc_code_exchange(uint64_t address, const void *expected, const void *wanted,
 }
 
 /* Processors with AVX make it one store that nobody sees half of. */
-static int store_whole(uint64_t address, const uint64_t wanted[])
+static int store_16_bytes(uint64_t address, const uint64_t wanted[])
 {
 #ifdef __x86_64__
     __m128i both = _mm_set_epi64x((long long)wanted[1], (long long)wanted[0]);
@@ -73,7 +73,7 @@ int mc_code_exchange_word(uint64_t address, const uint64_t expected[], const uin
         __atomic_load_n(&halves[1], __ATOMIC_RELAXED) != expected[1])
         return 0;
     if (expected[!i] != wanted[!i])
-        return store_whole(address, wanted);
+        return store_16_bytes(address, wanted);
     __atomic_store_n(&halves[i], wanted[i], __ATOMIC_RELEASE);
     return 1;
 }

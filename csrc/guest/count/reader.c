@@ -28,7 +28,7 @@ __attribute__((visibility("default"))) int prctl(int option, ...)
     return real ? real(option, a[0], a[1], a[2], a[3]) : (int)syscall(SYS_prctl, option, a[0], a[1], a[2], a[3]);
 }
 
-static int64_t name(int pid)
+static int64_t name_tracer(int pid)
 {
     if (__atomic_load_n(&is_taken, __ATOMIC_ACQUIRE))
         return MC_READER_TAKEN;
@@ -42,7 +42,7 @@ void mc_reader_allow(mc_counting *counting)
 {
     int pid = __atomic_load_n(&counting->reader_pid, __ATOMIC_ACQUIRE);
     if (pid > 0 && __atomic_load_n(&counting->reader_answer, __ATOMIC_RELAXED) == MC_READER_UNKNOWN)
-        __atomic_store_n(&counting->reader_answer, name(pid), __ATOMIC_RELEASE);
+        __atomic_store_n(&counting->reader_answer, name_tracer(pid), __ATOMIC_RELEASE);
 }
 
 void mc_reader_forget(void)
