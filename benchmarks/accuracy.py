@@ -23,6 +23,7 @@ measures against one that is: see `python benchmarks/accuracy.py --toggled --hel
 import argparse
 import itertools
 import json
+import math
 import os
 import platform
 import re
@@ -136,10 +137,14 @@ def of_corun(profile):
     parts = split_wall(profile.job.wall_s, profile.tables["nodes"], profile.tables["shutters"])
     if job is None or parts.corun_s <= 0:
         return None
-    total_s, full_speed_s = parts.alone_s + parts.shared_s, parts.alone_s + parts.solo_s
-    names = ("value", "low", "high")
-    times_s = {name: total_s / getattr(job, name) - full_speed_s for name in names}
-    return {name: parts.corun_s / time_s if time_s > 0 else None for name, time_s in times_s.items()}
+    values = {name: corun_slowdown(getattr(job, name), parts) for name in ("value", "low", "high")}
+    return {name: value if math.isfinite(value) else None for name, value in values.items()}
+
+
+def corun_slowdown(of_job, parts):
+    """Slowdown of the co-run phase, from the job's and its wall time's split; infinite if none is left."""
+    solo_s = (parts.alone_s + parts.shared_s) / of_job - parts.alone_s - parts.solo_s
+    return parts.corun_s / solo_s if solo_s > 0 else math.inf
 
 
 def progress(text):

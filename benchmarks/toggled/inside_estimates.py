@@ -4,6 +4,7 @@ import dataclasses
 import math
 
 import numpy as np
+from accuracy import corun_slowdown
 from progress_ratio import GUARD_S
 
 from mpicoloc.core.tables import valid_shutters
@@ -11,7 +12,8 @@ from mpicoloc.measure.estimate import interference, split_wall
 
 EDGE_S = 0.01
 """Between a shutter's pause and the windows beside it lies less."""
-RESUME_S = 0.001
+RESUME_S = 0.0012
+"""From the end of a shutter's window until the others run again."""
 OF_SHUTTERS = ("count", "loop", "ipc")
 """Meters that look at each shutter by itself. For the others the stopped time is part of the co-run."""
 
@@ -21,16 +23,10 @@ def _time_inside(edges):
     return np.cumsum(np.diff(edges, prepend=edges[:1]) * (np.arange(len(edges)) % 2))
 
 
-def pause_s(shutters):
-    """Rows of begin and end of the pauses that these shutters asked of the others, s."""
-    begin, end = shutters["epoch"].astype(float), shutters["t1_ns"].astype(float)
-    margin = np.minimum(2e5, (end - begin) / 16)
-    return np.column_stack([begin, end + margin]) / 1e9
-
-
-def resumed(pauses):
-    """In order, until the ranks run again."""
-    return np.column_stack([pauses[:, 0], pauses[:, 1] + RESUME_S])[np.argsort(pauses[:, 0])]
+def pauses_s(shutters):
+    """Rows of begin and end of the pauses that these shutters asked of the others, in order, s."""
+    begin, end = shutters["epoch"] / 1e9, shutters["t1_ns"] / 1e9 + RESUME_S
+    return np.column_stack([begin, end])[np.argsort(begin)]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -43,16 +39,15 @@ class Seen:
 
     def active(self, run):
         """The run on a clock that stands still while the program is paused for its co-runner."""
-        pauses = np.concatenate([np.empty((0, 2)), *(pause_s(valid_shutters(one.tables["shutters"]))
-                                                     for one in self.co_profiles)])  # fmt: skip
-        edges = np.maximum.accumulate(resumed(pauses).ravel())
+        taken = [valid_shutters(one.tables["shutters"]) for one in self.co_profiles]
+        edges = np.maximum.accumulate(pauses_s(np.concatenate(taken)).ravel()) if taken else np.empty(0)
 
         def clock(times_s):
             """Less what was paused until then."""
             paused_s = np.interp(times_s, edges, _time_inside(edges)) if len(edges) else 0.0
             return times_s - paused_s
 
-        own = resumed(pause_s(self.profile.tables["shutters"]))
+        own = pauses_s(self.profile.tables["shutters"])
         windows = run.windows.copy()
         windows[:, :2] = clock(windows[:, :2])
         return dataclasses.replace(run, events=clock(run.events), windows=windows, solo=clock(own))
@@ -60,13 +55,13 @@ class Seen:
     def stopped_frac(self):
         """Part of the co-run time in which the co-runner was stopped."""
         stopped = self.switched[self.switched[:, 2] == 0]
-        parts = self.parts(self.profile.tables)
+        parts = self.wall_split(self.profile.tables)
         return float(np.sum(stopped[:, 1] - stopped[:, 0]) / (parts.corun_s + parts.solo_s + parts.paused_s))
 
-    def parts(self, tables):
+    def wall_split(self, tables):
         return split_wall(self.profile.job.wall_s, tables["nodes"], tables["shutters"])
 
-    def beside_tables(self):
+    def tables_beside(self):
         """Without the shutters near a time in which the co-runner was stopped."""
         tables = dict(self.profile.tables)
         rows = tables["shutters"]
@@ -83,34 +78,29 @@ class Seen:
 
         "result" is that of the meter in use, else that of bursts, as a profile has it.
         """
-        rng, whole, some = np.random.default_rng(1), self.profile.tables, self.beside_tables()
+        rng, whole, some = np.random.default_rng(1), self.profile.tables, self.tables_beside()
         each, mixed = ({one.meter: one for one in interference(self.profile.job, tables, rng=rng).meters}
                        for tables in (some, whole))  # fmt: skip
-        found = {name: self.told(one, some, 0.0) for name, one in each.items() if name in OF_SHUTTERS}
-        found |= {name: self.told(one, whole, self.stopped_frac()) for name, one in mixed.items()
+        found = {
+            name: self.beside_estimate(one, some, 0.0) for name, one in each.items() if name in OF_SHUTTERS
+        }
+        found |= {name: self.beside_estimate(one, whole, self.stopped_frac()) for name, one in mixed.items()
                   if name not in OF_SHUTTERS}  # fmt: skip
         order = [found[name] for name in (self.profile.interference.meter, "burst") if name in found]
         return {"result": next((one for one in order if "value" in one), order[0]), **found}
 
-    def told(self, one, tables, stopped_frac):
+    def beside_estimate(self, one, tables, stopped_frac):
         """Value and interval of one meter, and of what they are."""
         if one.slowdown is None:
             return {"reason": one.reason}
-        parts = self.parts(tables)
+        parts = self.wall_split(tables)
         ends = (one.slowdown.value, one.slowdown.low, one.slowdown.high)
-        values = [beside(corun(x, parts), stopped_frac) for x in ends]
+        values = [without_stopped(corun_slowdown(x, parts), stopped_frac) for x in ends]
         return {"value": values[0], "low": values[1], "high": values[2], "n": one.slowdown.n,
                 "method": one.slowdown.method}  # fmt: skip
 
 
-def corun(of_job, parts):
-    """Slowdown of the co-run phase, from the job's."""
-    total_s = parts.alone_s + parts.shared_s
-    solo_s = total_s / of_job - parts.alone_s - parts.solo_s
-    return parts.corun_s / solo_s if solo_s > 0 else math.inf
-
-
-def beside(mixed, stopped_frac):
+def without_stopped(mixed, stopped_frac):
     """Slowdown of the part of the time in which the co-runner ran, if the other part was not slowed."""
     solo = 1 / mixed - stopped_frac
     return (1 - stopped_frac) / solo if solo > 0 else math.inf

@@ -33,9 +33,8 @@ import accuracy
 import programs
 import toggled_programs
 import toggled_tables
-from inside import Inside
 from progress_ratio import slowdown, window_counts
-from toggling import events_library
+from toggling import ToggledRun, events_library
 
 import mpicoloc
 from mpicoloc import config
@@ -77,8 +76,8 @@ class Pairs:
         """Truth and estimates of one run: one line of the file."""
         both = list(zip(map(self.prepare, pair), self.launchers, strict=True))
         folder = self.work / f"{self.args.layout}-{'+'.join(pair)}-{meter}"
-        inside = Inside(*both, folder, self.library, self.env, meter)
-        seen, found = inside.measure(self.args.seconds, self.rng)
+        toggled = ToggledRun(*both, folder, self.library, self.env, meter)
+        seen, found = toggled.measure(self.args.seconds, self.rng)
         truth, interference = slowdown([found.run]), seen.profile.interference
         line = {"layout": self.args.layout, "target": pair[0], "co_runner": pair[1], "meter": meter,
                 "truth": truth, "kinds": found.names, "windows": window_counts([found.run], truth),

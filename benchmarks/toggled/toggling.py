@@ -1,4 +1,7 @@
-"""A bare program beside a co-runner that is stopped and continued from outside, and when its steps ended."""
+"""A program and its co-runner, both under mpicoloc, the co-runner's ranks stopped and continued from outside.
+
+Truth and estimate come from the same seconds: what the host does meanwhile is in both.
+"""
 
 import os
 import re
@@ -6,16 +9,22 @@ import signal
 import subprocess
 import threading
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import programs
+from inside_estimates import Seen
 from progress_ratio import GUARD_S, Run, thinned
+
+import mpicoloc
 
 WARM_S = 3.0
 """Both have run for so long beside each other before it begins."""
 START_LIMIT_S = 120.0
 JITTER_S = 0.5
+BESIDE, STOPPED = 1.4, 0.7
+"""Length of the states, of what the program asks for; beside it there is more to be measured."""
+ENDED_LIMIT_S = 30.0
 EVENT_FILE = np.dtype([("n_calls", "u8"), ("every", "u8"), ("n_times", "u8"), ("time_ns", "i8", 1 << 18)])
 """As in `calls/events.c`."""
 
@@ -89,11 +98,10 @@ class Calls:
 
 @dataclass
 class Switched:
-    """What `Truth.run` has seen; `units_per_s` beside the co-runner."""
+    """What `ToggledRun.run` has seen."""
 
     run: Run
     names: list
-    units_per_s: float
 
 
 def signal_all(job, number):
@@ -105,29 +113,39 @@ def signal_all(job, number):
             pass
 
 
-class Truth:
-    """One toggled run of two programs, each a (`Watched`, `Launcher`) pair."""
+def ranks_of(job):
+    """Process ids of a job's ranks: not of its launcher and keeper, which must go on."""
+    return [pid for pid in programs.processes_of(job)
+            if {b"LD_PRELOAD", b"OMPI_COMM_WORLD_RANK"} <= _names(pid)]  # fmt: skip
 
-    def __init__(self, target, co_runner, folder, library, env):
+
+def _names(pid):
+    return {entry.split(b"=", 1)[0] for entry in programs.init_barrier.entries(pid, "environ")}
+
+
+class ToggledRun:
+    """One run of two programs, each a (`Watched`, `Launcher`) pair; `meter` of both, or "default"."""
+
+    def __init__(self, target, co_runner, folder, library, env, meter):
         self.target, self.co_runner, self.folder = target, co_runner, folder
-        self.library, self.env = library, env
+        self.library, self.env, self.meter = library, env, meter
         self.jobs, self.co_job, self.failed = [], None, False
+        self.n_co_runners, self.switched = 0, []
 
-    def co_runner_env(self, program):
-        return {}
-
-    def target_env(self, program):
-        return {}
-
-    def pids_of(self, job):
-        """Processes to be stopped."""
-        return programs.processes_of(job)
+    def env_of(self, name, binary):
+        profile = self.folder / f"{name}.h5"
+        profile.unlink(missing_ok=True)
+        env = programs.preload(binary, profile) | {"MPICOLOC_JOB_ID": f"{name}-{self.meter}-{os.getpid()}"}
+        if self.meter != "default":
+            env["MPICOLOC_METER"] = self.meter
+        return env
 
     def launch_co_runner(self):
         watched, launcher = self.co_runner
         program, cwd = watched.endless, self.folder / "co-runner"
         programs.place(program, cwd)
-        env = self.env | self.co_runner_env(program)
+        self.n_co_runners += 1
+        env = self.env | self.env_of(f"co-runner-{self.n_co_runners}", program.argv[0])
         self.co_job = programs.start(launcher.command(program), cwd, launcher.cores, env)
         self.jobs.append(self.co_job)
         self.co_job.since_s, self.co_job.pids = time.monotonic(), []
@@ -136,7 +154,7 @@ class Truth:
         watched, launcher = self.target
         program, cwd = watched.endless, self.folder / "target"
         programs.place(program, cwd)
-        env, out = self.env | self.target_env(program), None
+        env, out = self.env | self.env_of("target", program.argv[0]), None
         if watched.calls:
             self.marks = Calls(watched, self.folder / "events")
             libraries = [one for one in (env.get("LD_PRELOAD"), str(self.library)) if one]
@@ -166,40 +184,50 @@ class Truth:
             self.launch_co_runner()
             time.sleep(WARM_S)
         if not self.co_job.pids or time.monotonic() < self.co_job.since_s + WARM_S:
-            self.co_job.pids = self.pids_of(self.co_job)
+            self.co_job.pids = ranks_of(self.co_job)
 
-    def signal_co_runner(self, number):
-        signal_all(self.co_job, number)
-
-    def toggle(self, seconds, rng, beside):
-        """Rows of begin, end and whether beside the co-runner."""
-        windows, end_s = [], time.monotonic() + seconds
+    def toggle(self, seconds, rng):
+        """Rows of begin, end and whether beside the co-runner, from switch to switch."""
+        end_s, is_beside = time.monotonic() + seconds, True
         while time.monotonic() < end_s and self.job.poll() is None:
-            if beside:
+            if is_beside:
                 self.revive()
-            signal_all(self.co_job, signal.SIGCONT if beside else signal.SIGSTOP)
-            begin_s = time.monotonic() + GUARD_S
-            time.sleep(self.target[0].toggle_s + rng.uniform(0, JITTER_S))
-            alive = self.co_job.poll() is None
-            windows.append((begin_s, time.monotonic(), float(beside)) if alive else None)
-            beside = not beside
-        return [window for window in windows if window]
+            signal_all(self.co_job, signal.SIGCONT if is_beside else signal.SIGSTOP)
+            begin_s, part = time.monotonic(), BESIDE if is_beside else STOPPED
+            time.sleep(part * (self.target[0].toggle_s + rng.uniform(0, JITTER_S)))
+            if self.co_job.poll() is None:
+                self.switched.append((begin_s, time.monotonic(), float(is_beside)))
+            is_beside = not is_beside
 
-    def run(self, seconds, rng, beside=True):
+    def run(self, seconds, rng):
         """Run both for so long; returns a `Switched`."""
         self.folder.mkdir(parents=True, exist_ok=True)
         try:
             self.launch_co_runner()
             self.launch_target()
             self.wait_until_warm()
-            self.co_job.pids = self.pids_of(self.co_job)
-            windows = self.toggle(seconds, rng, beside)
+            self.co_job.pids = ranks_of(self.co_job)
+            self.toggle(seconds, rng)
             self.failed = self.job.poll() not in (None, 0)
             signal_all(self.co_job, signal.SIGCONT)
             time.sleep(0.5)
         finally:
             self.stop()
-        return self.seen(windows)
+        return self.seen()
+
+    def measure(self, seconds, rng):
+        """Run both; returns what was seen (`Seen`) and the names of the kinds of steps."""
+        found = self.run(seconds, rng)
+        profiles = [self.opened(f"co-runner-{i + 1}") for i in range(self.n_co_runners)]
+        seen = Seen(self.opened("target"), profiles, np.array(self.switched))
+        return seen, replace(found, run=seen.active(found.run))
+
+    def opened(self, name):
+        """The profile of a job that was ended."""
+        path, end_s = self.folder / f"{name}.h5", time.monotonic() + ENDED_LIMIT_S
+        while not path.exists() and time.monotonic() < end_s:
+            time.sleep(0.1)
+        return mpicoloc.open(path).profile
 
     def stop(self):
         if self.co_job is not None:
@@ -207,21 +235,14 @@ class Truth:
         for job in self.jobs:
             programs.stop(job)
 
-    def seen(self, windows):
+    def seen(self):
         times_s, names = self.marks.events()
-        windows = np.array(windows)
-        if self.failed or not len(windows) or len(times_s) < 2:
+        if self.failed or not self.switched or len(times_s) < 2:
             raise RuntimeError(f"{self.target[0].endless.name} failed: see {self.folder}")
+        windows = np.array(self.switched) + np.array([GUARD_S, 0, 0])
         kinds = sorted(set(names))
         events, numbers = thinned(times_s, np.array([kinds.index(name) for name in names], int))
-        return Switched(Run(events, numbers, windows), kinds, self._units_per_s(times_s, windows))
-
-    def _units_per_s(self, times_s, windows):
-        """Beside the co-runner; a unit has as many steps as in the whole run."""
-        beside = windows[windows[:, 2] > 0]
-        counted = np.interp(beside[:, :2], times_s, np.arange(len(times_s)))
-        per_s = np.sum(counted[:, 1] - counted[:, 0]) / np.sum(beside[:, 1] - beside[:, 0])
-        return float(per_s * self.marks.n_units / len(times_s))
+        return Switched(Run(events, numbers, windows), kinds)
 
 
 def events_library(folder):
