@@ -29,6 +29,8 @@ typedef struct mc_shutter {
     mc_hits hits_before, hits_during, hits_after; /* window_ns is used by the meter ipc too */
     mc_edge edge_begin, edge_end;
     double busy_frac; /* processor time of the counted threads per elapsed time */
+    /* meter count: where sampled threads were outside MPI, by window; all 0: not known */
+    uint64_t n_samples[MC_N_COUNT_WINDOWS], n_near[MC_N_COUNT_WINDOWS];
 } mc_shutter;
 
 typedef struct mc_corunner {

@@ -244,6 +244,12 @@ COLUMNS: Mapping[str, tuple[Column, ...]] = {
         end_inside       f8   1      from the pause's end to the next pass, part in that time
         end_outside      f8   1      the rest of that distance
         busy_frac        f8   1      processor time of the threads that came by, per time
+        earlier_samples  u8   1      samples of threads outside MPI, first half of the window before it
+        earlier_near     u8   1      those near counted places; all six 0: not known
+        before_samples   u8   1      samples outside MPI, second half of the window before it
+        before_near      u8   1      those near counted places
+        during_samples   u8   1      samples outside MPI inside the shutter
+        during_near      u8   1      those near counted places
     """),
     "places": _columns("""
         i_node           i4   1      row of the node in /nodes

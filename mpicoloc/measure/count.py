@@ -24,8 +24,9 @@ MIN_COVERAGE = 0.6
 """Part of the job's time in which the counted places must be passed; the rest counts as slowed alike."""
 MIN_PACE = 0.02
 """Pace, over the mean one, below which nothing is passed."""
-REST_ERROR = 0.35
-"""Standard error of the slowdown of time in which no place was passed."""
+REST_ERROR, REST_ERROR_FRAC = 0.15, 0.5
+"""Standard error of the slowdown of time far from all counted places: its logarithm differs from that of the rest of
+the time by so much, and by this part of it."""
 MODEL_ERROR = 0.005
 """Relative standard error that no number of shutters removes."""
 Array = NDArray[np.float64]
@@ -80,7 +81,7 @@ def _estimate(found: Paces) -> Counted:
     n_shutters = len(np.unique(found.instant[is_seen]))
     if n_shutters < MIN_SHUTTERS:
         return Counted(None, f"places were passed at {n_shutters} shutters, {MIN_SHUTTERS} needed")
-    coverage = float(found.share_s[is_seen].sum() / found.share_s.sum())
+    coverage = float((found.share_s * found.near_frac)[is_seen].sum() / found.share_s.sum())
     if coverage < MIN_COVERAGE:
         why = f"the counted places are passed in only {coverage:.0%} of its time, {MIN_COVERAGE:.0%} needed"
         return Counted(None, why, coverage)
@@ -88,7 +89,8 @@ def _estimate(found: Paces) -> Counted:
     if not (np.isfinite(value) and value > 0):
         return Counted(None, "the counted places were passed inside shutters only, or outside them", coverage)
     n_free = 2 * (n_shutters - 1) / 3  # of differences between neighbours
-    model = 1.96 * float(np.sqrt(MODEL_ERROR**2 + (REST_ERROR * (1 - coverage)) ** 2))
+    rest_error = REST_ERROR + REST_ERROR_FRAC * abs(np.log(value))
+    model = 1.96 * float(np.sqrt(MODEL_ERROR**2 + (rest_error * (1 - coverage)) ** 2))
     half = float(np.hypot(t_quantile(n_free) * deviation, model))
     if half > MAX_HALF_WIDTH:
         wide = f"the interval's ends differ by a factor of {np.exp(2 * half):.1f}"

@@ -27,7 +27,7 @@ MIN_WATCHED_FRAC = 0.3
 """Weight of the places that were counted at a shutter, below which it is left out."""
 MIN_TIME_FRAC = 0.1
 """Part of a window that is left at least when the time that counting took is subtracted."""
-_WHEN = ("earlier", "before", "during")
+WHEN = ("earlier", "before", "during")
 _DURING, _BEFORE = 2, [0, 1]
 
 Array = NDArray[np.float64]
@@ -39,8 +39,9 @@ Flags = NDArray[np.bool_]
 class Paces:
     """One row for each shutter with counts: the work done in its windows per time, in units of one's own.
 
-    `before` is of the window before it. `time_s` is the solo time, `share_s` the job's time that the
-    shutter stands for. `stratum` numbers the shutters with the same places, `group` those that were left out
+    `before` is of the window before it. `time_s` is the weight: 1 over the sum of the reciprocal times near counted
+    places in and before the shutter. `share_s` is the job's time that the shutter stands for, `near_frac` the part of
+    the time before it that is near counted places. `stratum` numbers the shutters with the same places, `group` those that were left out
     together when weights were fitted, `instant` the shutters that nodes have in common, in order of time.
     """
 
@@ -48,6 +49,7 @@ class Paces:
     before: Array
     time_s: Array
     share_s: Array
+    near_frac: Array
     node: Indices
     stratum: Indices
     group: Indices
@@ -90,10 +92,26 @@ def paces(shutters: Table, counts: Table, *, cost_ns: float = 0.0) -> Paces:
             n_strata += 1
     known = np.isfinite(during) & np.isfinite(before)
     node = rows["i_node"].astype(np.intp)
+    near = near_frac(rows)[known]
+    before_s = rows["before_window_ns"][known] * 1e-9 * near[:, _BEFORE].mean(axis=1)
+    during_s = rows["during_window_ns"][known] * 1e-9 * near[:, _DURING]
     return Paces(
-        during[known], before[known], rows["during_window_ns"][known] * 1e-9, _shares_s(rows)[known],
+        during[known], before[known], 1 / (1 / before_s + 1 / during_s), _shares_s(rows)[known],
+        near[:, _BEFORE].mean(axis=1),
         node[known], stratum[known], group[known], instant[known],
     )  # fmt: skip
+
+
+def near_frac(rows: Table) -> Array:
+    """Part of its time outside MPI that the job is near counted places, shape (shutter, window); 1 if unknown.
+
+    One sample is added, half of it near them, so that no window has none.
+    """
+    n_all, n_near = (
+        np.stack([rows[f"{when}_{what}"] for when in WHEN], axis=1).astype(float) for what in ("samples", "near")
+    )
+    is_known = (n_all > 0).all(axis=1)
+    return np.where(is_known[:, None], (n_near + 0.5) / (n_all + 1.0), 1.0)
 
 
 def _with_windows(shutters: Table) -> Table:
@@ -170,10 +188,10 @@ def _dense(rows: Table, counts: Table, shutter: Indices, chosen: Flags, cost_ns:
     places, i_place = np.unique(counts["place"], return_inverse=True)
     passes, is_watched = np.zeros((len(used), 3, len(places))), np.zeros((len(used), len(places)), bool)
     is_watched[i_row, i_place] = True
-    for i, when in enumerate(_WHEN):
+    for i, when in enumerate(WHEN):
         passes[i_row, i, i_place] = counts[f"n_{when}"]
     half_ns, during_ns = rows["before_window_ns"][used] / 2.0, rows["during_window_ns"][used].astype(float)
-    time_ns = np.stack([half_ns, half_ns, during_ns], axis=1)
+    time_ns = np.stack([half_ns, half_ns, during_ns], axis=1) * near_frac(rows[used])
     time_ns = np.maximum(time_ns - cost_ns * passes.sum(axis=2), MIN_TIME_FRAC * time_ns)
     return Counts(used, passes, is_watched, time_ns)
 
@@ -211,7 +229,7 @@ def _evening(paces: Array, time_ns: Array) -> Array:
 
     With a mean of its own for each place in shutters, a phase that few shutters met would not count.
     """
-    is_during = np.arange(len(time_ns)) % len(_WHEN) == _DURING
+    is_during = np.arange(len(time_ns)) % len(WHEN) == _DURING
     share = np.where(is_during, DURING_WEIGHT, 1.0) * time_ns
     share /= share.sum()
     weights = np.full(paces.shape[1], 1.0 / paces.shape[1])
@@ -227,7 +245,7 @@ def _unit_paces(part: Counts, rate: Array) -> Array:
     """Passes of each place (column) in each window, over its mean; the mean of the others if not watched."""
     time_ns = part.time_ns.ravel()
     passes = part.passes.reshape(len(time_ns), -1)
-    is_watched = np.repeat(part.is_watched, len(_WHEN), axis=0)
+    is_watched = np.repeat(part.is_watched, len(WHEN), axis=0)
     pace = _over(passes, time_ns[:, None] * rate)
     mean = _over(pace.sum(axis=1), (is_watched & (rate > 0)).sum(axis=1))
     result: Array = np.where(is_watched, pace, mean[:, None])

@@ -11,6 +11,8 @@ enum {
     BEHIND_BYTES = 512, /* read behind the context of a sampled instruction */
     N_LOOKED_AT = 256,  /* of the most frequent samples: the others weigh little */
     N_PER_SPOT = 8,     /* places taken of those that follow a sampled instruction */
+    N_PER_BLOCK = 6,    /* candidates, so that colder code has some as well */
+    N_SPREAD = 44,      /* places of a set that are chosen so that little of the program is far from all */
     NEAR_BYTES = 2048,  /* a loop with what it calls inline */
     BLOCK_BYTES = 512,
     N_SURELY_ALIKE = 1000, /* passes */
@@ -77,13 +79,26 @@ static mc_candidate_place *find(mc_places *places, const mc_place *place)
     return NULL;
 }
 
+static int are_close(const mc_place *a, const mc_place *b, uint64_t bytes)
+{
+    return a->i_path == b->i_path && a->offset + bytes > b->offset && b->offset + bytes > a->offset;
+}
+
+static int n_in_block(const mc_places *places, const mc_place *place)
+{
+    int n = 0;
+    for (int i = 0; i < places->n; i++)
+        n += are_close(&places->rows[i].place, place, BLOCK_BYTES / 2);
+    return n;
+}
+
 static void propose(mc_places *places, uint64_t i_path, uint64_t offset, uint64_t n_samples)
 {
     mc_place place = {offset, i_path};
     mc_candidate_place *row = find(places, &place);
     if (row)
         row->n_samples += n_samples;
-    else if (places->n < MC_N_CANDIDATE_PLACES)
+    else if (places->n < MC_N_CANDIDATE_PLACES && n_in_block(places, &place) < N_PER_BLOCK)
         places->rows[places->n++] = (mc_candidate_place){.place = place, .n_samples = n_samples};
 }
 
@@ -181,8 +196,7 @@ static int are_alike(const mc_candidate_place *a, const mc_candidate_place *b)
     if (a->thread_s == b->thread_s && a->n_passes == b->n_passes && a->n_passes >= N_SURELY_ALIKE)
         return 1;
     double difference = a->n_passes > b->n_passes ? a->n_passes - b->n_passes : b->n_passes - a->n_passes;
-    return a->place.i_path == b->place.i_path && a->place.offset + BLOCK_BYTES > b->place.offset &&
-           b->place.offset + BLOCK_BYTES > a->place.offset && a->thread_s == b->thread_s &&
+    return are_close(&a->place, &b->place, BLOCK_BYTES) && a->thread_s == b->thread_s &&
            difference < ALIKE_FRAC * a->n_passes;
 }
 
@@ -194,27 +208,27 @@ static int is_new(const mc_places *places, int i)
     return 1;
 }
 
+static int is_near(const mc_place_set *set, const mc_place *place, uint64_t bytes)
+{
+    for (uint64_t i = 0; i < set->n; i++)
+        if (are_close(&set->places[i], place, bytes))
+            return 1;
+    return 0;
+}
+
 /* Add places that cost between these parts of a thread's time, within what all may cost; returns what is left. */
 static double add_cheaper(const mc_places *places, double pass_ns, double above, double most, double left,
                           mc_place_set *set)
 {
     for (int i = 0; i < places->n && set->n < MC_N_PLACES; i++) {
         double cost = rate(&places->rows[i]) * pass_ns * 1e-9;
-        if (rate(&places->rows[i]) < RATE_MIN || cost <= above || cost > most || cost > left || !is_new(places, i))
+        if (rate(&places->rows[i]) < RATE_MIN || cost <= above || cost > most || cost > left || !is_new(places, i) ||
+            is_near(set, &places->rows[i].place, 1))
             continue;
         left -= cost;
         set->places[set->n++] = places->rows[i].place;
     }
     return left;
-}
-
-static int is_near(const mc_place_set *set, const mc_place *place, uint64_t bytes)
-{
-    for (uint64_t i = 0; i < set->n; i++)
-        if (set->places[i].i_path == place->i_path && set->places[i].offset + bytes > place->offset &&
-            place->offset + bytes > set->places[i].offset)
-            return 1;
-    return 0;
 }
 
 /* Threads were seen there, but not in a trial: another phase of the program. */
@@ -227,13 +241,60 @@ static void add_unseen(const mc_places *places, mc_place_set *set)
     }
 }
 
+/* The cheapest place around a sample, or one that no trial has passed; NULL: none that may be counted. */
+static const mc_candidate_place *cheapest_around(const mc_places *places, const mc_place *sampled, double pass_ns,
+                                                 double left)
+{
+    const mc_candidate_place *best = NULL;
+    for (int i = 0; i < places->n; i++) {
+        const mc_candidate_place *row = &places->rows[i];
+        double cost = rate(row) * pass_ns * 1e-9;
+        int is_seen = rate(row) >= RATE_MIN;
+        if (row->is_refused || row->thread_s == 0.0 || !are_close(&row->place, sampled, BLOCK_BYTES) || cost > left ||
+            cost > COST_OF_ONE_MAX)
+            continue;
+        int is_better = !best || is_seen > (rate(best) >= RATE_MIN) ||
+                        (is_seen == (rate(best) >= RATE_MIN) && rate(row) < rate(best));
+        best = is_better ? row : best;
+    }
+    return best;
+}
+
+/* One for each piece of code in which threads were seen, the hottest first. */
+static double add_spread(const mc_places *places, const mc_spots *spots, double pass_ns, double left, mc_place_set *set)
+{
+    for (int i = 0; i < spots->n && set->n < N_SPREAD; i++) {
+        const mc_place sampled = {spots->rows[i].offset, (uint64_t)spots->rows[i].i_path};
+        const mc_candidate_place *best =
+            is_near(set, &sampled, BLOCK_BYTES) ? NULL : cheapest_around(places, &sampled, pass_ns, left);
+        if (!best || is_near(set, &best->place, 1))
+            continue;
+        left -= rate(best) * pass_ns * 1e-9;
+        set->places[set->n++] = best->place;
+    }
+    return left;
+}
+
 /* Cheap ones tell as much as those in innermost loops around which they lie. But some loops have only the latter. */
-void mc_places_choose(const mc_places *places, double pass_ns, mc_place_set *set)
+void mc_places_choose(const mc_places *places, const mc_spots *spots, double pass_ns, mc_place_set *set)
 {
     set->n = 0;
-    double left = add_cheaper(places, pass_ns, 0.0, CHEAP_COST, COST_MAX, set);
+    double left = add_spread(places, spots, pass_ns, COST_MAX, set);
+    left = add_cheaper(places, pass_ns, 0.0, CHEAP_COST, left, set);
     add_cheaper(places, pass_ns, CHEAP_COST, COST_OF_ONE_MAX, left, set);
     add_unseen(places, set);
+}
+
+int mc_places_are_near(const mc_place_set *set, const mc_place *place)
+{
+    return is_near(set, place, NEAR_BYTES);
+}
+
+int mc_places_polls(mc_decoder *decoder, mc_program_files *files, const mc_counts *counts, int i_path, uint64_t offset)
+{
+    surroundings around;
+    read_around(&around, files, counts, &(mc_spot){offset, 1, i_path});
+    return mc_polls(decoder, around.code, around.n, around.base, offset);
 }
 
 double mc_places_coverage(const mc_place_set *set, const mc_spots *spots)
@@ -242,7 +303,7 @@ double mc_places_coverage(const mc_place_set *set, const mc_spots *spots)
     for (int i = 0; i < spots->n; i++) {
         n += spots->rows[i].n;
         mc_place place = {spots->rows[i].offset, (uint64_t)spots->rows[i].i_path};
-        n_near += is_near(set, &place, NEAR_BYTES) ? spots->rows[i].n : 0;
+        n_near += mc_places_are_near(set, &place) ? spots->rows[i].n : 0;
     }
     return n ? (double)n_near / (double)n : 0.0;
 }

@@ -42,10 +42,14 @@ void mc_places_refuse(mc_places *places, const mc_place_set *wanted, const mc_pl
 /* What one trial of this set found, and how much time of threads it took. */
 void mc_places_tried(mc_places *places, const mc_place_set *set, const uint64_t n_passes[MC_N_PLACES], double thread_s);
 /* The best of those tried, within what counting may cost. pass_ns: what one pass costs. */
-void mc_places_choose(const mc_places *places, double pass_ns, mc_place_set *set);
+void mc_places_choose(const mc_places *places, const mc_spots *spots, double pass_ns, mc_place_set *set);
 /* costs: of each place of a set, as a part of a thread's time. If they are more than counting may cost, `rest` gets the
    places that may stay, and the answer is 1. */
 int mc_places_thin(const mc_place_set *set, const double costs[MC_N_PLACES], mc_place_set *rest);
+/* 1: this instruction is near a place of the set, so the place is passed while threads are there. */
+int mc_places_are_near(const mc_place_set *set, const mc_place *place);
+/* 1: the innermost loop around this instruction only waits. */
+int mc_places_polls(mc_decoder *decoder, mc_program_files *files, const mc_counts *counts, int i_path, uint64_t offset);
 /* Part of the samples in the program that are near a place of this set. */
 double mc_places_coverage(const mc_place_set *set, const mc_spots *spots);
 

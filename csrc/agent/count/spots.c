@@ -33,7 +33,7 @@ mc_spots *mc_spots_new(void)
     return spots;
 }
 
-static void close_samplers(mc_spots *spots)
+void mc_spots_stop(mc_spots *spots)
 {
     for (int i = 0; i < spots->n_samplers; i++)
         mc_probe_close(&spots->samplers[i].probe);
@@ -44,27 +44,29 @@ void mc_spots_free(mc_spots *spots)
 {
     if (!spots)
         return;
-    close_samplers(spots);
+    mc_spots_stop(spots);
     free(spots->samplers);
     free(spots);
 }
 
-static int begin_thread(mc_spots *spots, const mc_maps *maps, int tid)
+static int begin_thread(mc_spots *spots, const mc_maps *maps, const mc_rank *rank, int tid, uint64_t every_ns)
 {
     mc_sampler *sampler = &spots->samplers[spots->n_samplers];
     sampler->probe = (mc_probe){.fd = -1};
-    if (mc_probe_sample_places(&sampler->probe, tid) != MC_OK) {
+    if (mc_probe_sample_places(&sampler->probe, tid, every_ns) != MC_OK) {
         int error = errno;
         mc_probe_close(&sampler->probe);
         errno = error;
         return 0;
     }
     sampler->maps = *maps;
+    sampler->rank = rank;
+    sampler->tid = tid;
     spots->n_samplers++;
     return 1;
 }
 
-static void begin_rank(mc_spots *spots, const mc_rank *rank, const mc_counts *counts)
+static void begin_rank(mc_spots *spots, const mc_rank *rank, const mc_counts *counts, uint64_t every_ns)
 {
     int n_left = 0, n_here = 0; /* not needed: a few threads of any rank are enough */
     int tids[N_TIDS], n = mc_proc_threads(rank->pid, tids, N_TIDS, &n_left);
@@ -75,19 +77,19 @@ static void begin_rank(mc_spots *spots, const mc_rank *rank, const mc_counts *co
             continue;
         if (n_here == 0 && mc_copies_read_maps(maps, rank, counts) != MC_OK)
             break;
-        n_here += begin_thread(spots, maps, tids[i]);
+        n_here += begin_thread(spots, maps, rank, tids[i], every_ns);
     }
     free(maps);
 }
 
-int mc_spots_begin(mc_spots *spots, const mc_job_ranks *ranks, const mc_counts *counts, int i_first)
+int mc_spots_begin(mc_spots *spots, const mc_job_ranks *ranks, const mc_counts *counts, int i_first, uint64_t every_ns)
 {
-    close_samplers(spots);
+    mc_spots_stop(spots);
     errno = 0;
     for (int i = 0; i < ranks->n && spots->n_samplers < MC_N_SAMPLERS; i++) {
         const mc_rank *rank = &ranks->rows[(i + i_first) % ranks->n];
         if (rank->alive)
-            begin_rank(spots, rank, counts);
+            begin_rank(spots, rank, counts, every_ns);
     }
     if (spots->n_samplers)
         return MC_OK;
@@ -108,8 +110,7 @@ uint64_t mc_spots_n_taken(const mc_spots *spots)
     return n;
 }
 
-/* -1: there is no room for the file's name. */
-static int path_index(mc_counts *counts, const char *path)
+int mc_spots_path_index(mc_counts *counts, const char *path)
 {
     for (uint64_t i = 0; i < counts->n_paths; i++)
         if (strcmp(counts->paths[i], path) == 0)
@@ -127,7 +128,7 @@ static void add_sample(void *data, const uint64_t *words, size_t n)
         return;
     all->n_all++;
     const mc_map *map = mc_maps_find(all->maps, words[0]);
-    int i_path = map ? path_index(all->counts, all->maps->paths[map->i_path]) : -1;
+    int i_path = map ? mc_spots_path_index(all->counts, all->maps->paths[map->i_path]) : -1;
     if (i_path >= 0)
         all->rows[all->n++] = (sample){words[0] - map->start + map->offset, i_path};
 }
@@ -146,6 +147,22 @@ static int by_number(const void *a, const void *b)
     return (n_a < n_b) - (n_a > n_b);
 }
 
+void mc_spots_sort(mc_spots *spots)
+{
+    qsort(spots->rows, (size_t)spots->n, sizeof *spots->rows, by_number);
+}
+
+void mc_spots_add(mc_spots *spots, const mc_spot *more)
+{
+    for (int i = 0; i < spots->n; i++)
+        if (spots->rows[i].offset == more->offset && spots->rows[i].i_path == more->i_path) {
+            spots->rows[i].n += more->n;
+            return;
+        }
+    if (spots->n < MC_N_SPOTS)
+        spots->rows[spots->n++] = *more;
+}
+
 static void count_equal(mc_spots *spots, const samples *all)
 {
     spots->n = 0;
@@ -157,7 +174,7 @@ static void count_equal(mc_spots *spots, const samples *all)
         else if (spots->n < MC_N_SPOTS)
             spots->rows[spots->n++] = (mc_spot){next->offset, 1, next->i_path};
     }
-    qsort(spots->rows, (size_t)spots->n, sizeof *spots->rows, by_number);
+    mc_spots_sort(spots);
 }
 
 void mc_spots_end(mc_spots *spots, mc_counts *counts)
@@ -173,5 +190,5 @@ void mc_spots_end(mc_spots *spots, mc_counts *counts)
     spots->n_samples = all.n_all;
     count_equal(spots, &all);
     free(all.rows);
-    close_samplers(spots);
+    mc_spots_stop(spots);
 }

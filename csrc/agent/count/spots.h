@@ -7,7 +7,7 @@
 #include "agent/shutter/ranks.h"
 #include "common/mpicoloc.h"
 
-enum { MC_N_SAMPLERS = 8, MC_N_SPOTS = 2048 };
+enum { MC_N_SAMPLERS = 8, MC_N_SPOTS = 2048, MC_SAMPLE_EVERY_NS = 1000000 };
 
 /* An instruction that was executed just when a sample was taken: an offset in a file of mc_counts.paths. */
 typedef struct mc_spot {
@@ -17,6 +17,8 @@ typedef struct mc_spot {
 
 typedef struct mc_sampler {
     mc_probe probe;
+    const mc_rank *rank;
+    int tid;
     mc_maps maps;
 } mc_sampler;
 
@@ -31,10 +33,18 @@ typedef struct mc_spots {
 mc_spots *mc_spots_new(void); /* NULL: no memory */
 void mc_spots_free(mc_spots *spots);
 
-/* Sample some running threads of the ranks from now on, beginning with rank i_first. MC_E_GONE: none runs just now.
+/* Sample some running threads of the ranks from now on, after every_ns of their processor time each, beginning with
+   rank i_first. MC_E_GONE: none runs just now.
    MC_E_PERF with errno set. */
-int mc_spots_begin(mc_spots *spots, const mc_job_ranks *ranks, const mc_counts *counts, int i_first);
+int mc_spots_begin(mc_spots *spots, const mc_job_ranks *ranks, const mc_counts *counts, int i_first, uint64_t every_ns);
 uint64_t mc_spots_n_taken(const mc_spots *spots);
+void mc_spots_add(mc_spots *spots, const mc_spot *more);
+/* The most frequent first. */
+void mc_spots_sort(mc_spots *spots);
+/* Stop, and forget the samples. */
+void mc_spots_stop(mc_spots *spots);
+/* Index of a file among those of `counts`, which grow; -1: there is no room for its name. */
+int mc_spots_path_index(mc_counts *counts, const char *path);
 /* Stop, and sort what was sampled. */
 void mc_spots_end(mc_spots *spots, mc_counts *counts);
 

@@ -24,6 +24,12 @@ static int may_show_progress(const char *path)
     return 1;
 }
 
+static int is_libc(const char *path)
+{
+    const char *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path;
+    return strncmp(name, "libc.so", 7) == 0 || strncmp(name, "libc-", 5) == 0;
+}
+
 static int path_index(mc_maps *maps, const char *path)
 {
     for (int i = 0; i < maps->n_paths; i++)
@@ -43,7 +49,11 @@ static void add_line(mc_maps *maps, char *line)
     line[strcspn(line, "\n")] = '\0';
     if (sscanf(line, "%" SCNx64 "-%" SCNx64 " %4s %" SCNx64 " %*s %*s %n", &map.start, &map.end, rights, &map.offset,
                &at) != 4 ||
-        at == 0 || strcmp(rights, "r-xp") != 0 || map.end <= map.start || !may_show_progress(line + at))
+        at == 0 || strcmp(rights, "r-xp") != 0 || map.end <= map.start)
+        return;
+    if (is_libc(line + at) && maps->n_libc < MC_N_LIBC)
+        maps->libc[maps->n_libc++] = (mc_range){map.start, map.end};
+    if (!may_show_progress(line + at))
         return;
     mc_maps_add(maps, line + at, map.start, map.end, map.offset);
 }
@@ -59,7 +69,7 @@ int mc_maps_read(mc_maps *maps, int pid)
 {
     char name[64], line[MC_PATH_LEN + 128];
     snprintf(name, sizeof name, "/proc/%d/maps", pid);
-    maps->n = maps->n_paths = 0;
+    maps->n = maps->n_paths = maps->n_libc = 0;
     FILE *file = fopen(name, "re");
     if (!file)
         return MC_E_GONE;
@@ -75,6 +85,14 @@ const mc_map *mc_maps_find(const mc_maps *maps, uint64_t address)
         if (address >= maps->rows[i].start && address < maps->rows[i].end)
             return &maps->rows[i];
     return NULL;
+}
+
+int mc_maps_is_libc(const mc_maps *maps, uint64_t address)
+{
+    for (int i = 0; i < maps->n_libc; i++)
+        if (address >= maps->libc[i].start && address < maps->libc[i].end)
+            return 1;
+    return 0;
 }
 
 /* Both are of one file, at the same distance from it, and touch. */

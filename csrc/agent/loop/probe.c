@@ -30,7 +30,6 @@ enum {
     PLACE_PAGES = 16,
     PLACE_RECORD_BYTES = 16,
     PLACE_EVERY_NS = 250000,
-    RARE_PLACE_EVERY_NS = 1000000,
     HIT_BYTES = 16,  /* in the ring */
     N_OWN_HITS = 24, /* hits to measure what one costs */
     N_OWN_ROUNDS = 3,
@@ -69,6 +68,7 @@ static int sample(mc_probe *probe, int tid, int with_stack, uint64_t every_ns)
     attr.exclude_hv = 1;
     attr.disabled = 1;
     attr.sample_period = every_ns;
+    attr.read_format = PERF_FORMAT_TOTAL_TIME_ENABLED | PERF_FORMAT_TOTAL_TIME_RUNNING;
     attr.sample_type = PERF_SAMPLE_IP | (with_stack ? PERF_SAMPLE_STACK_USER : 0);
     attr.sample_stack_user = with_stack ? STACK_BYTES : 0;
     *probe = (mc_probe){.fd = open_event(&attr, tid)};
@@ -84,9 +84,9 @@ int mc_probe_sample(mc_probe *probe, int tid, int with_stack)
     return sample(probe, tid, with_stack, with_stack ? STACK_EVERY_NS : PLACE_EVERY_NS);
 }
 
-int mc_probe_sample_places(mc_probe *probe, int tid)
+int mc_probe_sample_places(mc_probe *probe, int tid, uint64_t every_ns)
 {
-    return sample(probe, tid, 0, RARE_PLACE_EVERY_NS);
+    return sample(probe, tid, 0, every_ns);
 }
 
 int mc_probe_hits(mc_probe *probe, int tid, uint64_t address, int n_times)

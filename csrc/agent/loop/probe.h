@@ -33,8 +33,8 @@ double mc_probe_line_cost(void);
 /* Sample from now on, by the thread's processor time: its place and the top of its stack every 4 ms, or only its
    place every 0.25 ms. */
 int mc_probe_sample(mc_probe *probe, int tid, int with_stack);
-/* Only its place, every 1 ms: for some seconds. */
-int mc_probe_sample_places(mc_probe *probe, int tid);
+/* Only its place, every so often: the ring holds 4,000 samples. */
+int mc_probe_sample_places(mc_probe *probe, int tid, uint64_t every_ns);
 
 /* From mc_probe_start on, count how often a thread executes the instruction at this address. It causes no signal.
    The ring gets the instants of the first n_times hits. */
@@ -43,7 +43,8 @@ int mc_probe_hits(mc_probe *probe, int tid, uint64_t address, int n_times);
 /* After n_max hits the kernel removes the breakpoint, so that one on a busy place costs little. */
 int mc_probe_start(const mc_probe *probe, int n_max);
 
-/* Number of hits, and the processor time that the thread used meanwhile. */
+/* Number of hits, or nanoseconds of processor time where places are sampled; and the processor time that the thread
+   used meanwhile. */
 int mc_probe_read(const mc_probe *probe, uint64_t *n, uint64_t *ran_ns);
 
 /* Call found() for each record of the ring. Samples: the place, the number of stack bytes, the stack. Hits: the

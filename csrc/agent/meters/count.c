@@ -14,13 +14,19 @@
 #include <string.h>
 #include <sys/uio.h>
 
-enum { N_SAMPLES_WANTED = 1000, N_TRIALS_OF_SET = 6, N_SETS_TRIED_MAX = 4, N_REFUSED_MAX = 4 };
+enum {
+    N_SAMPLES_WANTED = 1000,
+    N_TRIALS_OF_SET = 6,
+    N_SETS_TRIED_MAX = 4,
+    N_REFUSED_MAX = 4,
+    N_SETS_IMPROVED = 4, /* so many sets may follow each other only because they cover more */
+};
 
 static const uint64_t PATIENCE_NS = 1000000000u, SAMPLE_NS_MIN = 1500000000u, SAMPLE_NS_MAX = 3000000000u,
                       TRIAL_NS = 4000000, LOOK_NS = 40000000, LOOK_LATEST_NS = 10000000000u, CHANGE_NS = 8000000,
                       BETWEEN_TRIALS_NS = 70000000, RETRY_NS = 5000000000u, LOOK_AGAIN_NS = 4000000000u,
                       LOOK_AGAIN_MAX_NS = 30000000000u;
-static const double COVERAGE_MIN = 0.6;
+static const double COVERAGE_MIN = 0.6, COVERAGE_WANTED = 0.92;
 
 static void explain(mc_count_meter *count, const char *what)
 {
@@ -64,6 +70,7 @@ void mc_count_close(mc_count_meter *count)
         mc_snapshot_free(&count->edges[i]);
     mc_program_files_close(&count->files);
     mc_spots_free(count->spots);
+    mc_window_samples_free(count->samples);
     mc_decoder_free(count->decoder);
     free(count->places);
     free(count);
@@ -94,9 +101,11 @@ int mc_count_can_search(mc_count_meter *count)
         count->decoder = mc_decoder_new();
     if (count->decoder && !count->spots)
         count->spots = mc_spots_new();
+    if (count->decoder && !count->samples)
+        count->samples = mc_window_samples_new();
     if (count->decoder && !count->places)
         count->places = calloc(1, sizeof *count->places);
-    return count->decoder && count->spots && count->places;
+    return count->decoder && count->spots && count->samples && count->places;
 }
 
 /* Not before it is needed: a short job may be over by then. */
@@ -161,7 +170,8 @@ static void begin_search(mc_count_meter *count, uint64_t now)
     }
     if (!may_read(count, now))
         return;
-    int status = mc_spots_begin(count->spots, count->ranks, &count->node->counts, count->n_searches++);
+    int status =
+        mc_spots_begin(count->spots, count->ranks, &count->node->counts, count->n_searches++, MC_SAMPLE_EVERY_NS);
     if (status == MC_E_PERF) {
         snprintf(why, sizeof why, "perf_event_open refused for the ranks (error %d)", errno);
         make_impossible(count, why);
@@ -186,7 +196,7 @@ static int known_set(const mc_count_meter *count)
 {
     const mc_counts *counts = &count->node->counts;
     int i_best = -1;
-    double best = COVERAGE_MIN;
+    double best = counts->n_sets < N_SETS_IMPROVED ? COVERAGE_WANTED : COVERAGE_MIN;
     for (int i = 0; i < (int)counts->n_sets; i++) {
         double coverage = mc_places_coverage(&counts->sets[i], count->spots);
         if (!count->is_hot[i] && coverage >= best + (i == count->i_set ? 0.0 : 0.05)) {
@@ -214,6 +224,7 @@ static void look_at_samples(mc_count_meter *count, uint64_t now)
 {
     mc_counts *counts = &count->node->counts;
     mc_spots_end(count->spots, counts);
+    mc_window_samples_recall(count->samples, count->spots);
     mc_places_drop_waiting(count->spots, count->decoder, &count->files, counts);
     int i_known = known_set(count);
     if (i_known == count->i_set && i_known >= 0) {
@@ -266,7 +277,7 @@ static void choose(mc_count_meter *count, uint64_t now)
 {
     mc_counts *counts = &count->node->counts;
     mc_place_set *set = &counts->sets[counts->n_sets];
-    mc_places_choose(count->places, counts->pass_ns, set);
+    mc_places_choose(count->places, count->spots, counts->pass_ns, set);
     int status = set->n ? make_stubs(count, set) : MC_E_GONE;
     if (status == MC_E_FULL) /* a rank has still the jumps of the last trial: choose again when it is clean */
         return;

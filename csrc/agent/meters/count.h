@@ -5,9 +5,10 @@
 
 #include "agent/count/counters.h"
 #include "agent/count/places.h"
+#include "agent/count/window_samples.h"
 #include "agent/shutter/own_shutter.h"
 
-enum { MC_N_COUNT_EDGES = 5 };
+enum { MC_N_COUNT_EDGES = MC_N_WINDOW_EDGES };
 
 /* How the search for places goes. */
 enum { MC_COUNT_IDLE, MC_COUNT_SAMPLING, MC_COUNT_TRYING };
@@ -40,6 +41,7 @@ typedef struct mc_count_meter {
     mc_places *places;
     mc_program_files files;
     mc_snapshot edges[MC_N_COUNT_EDGES];
+    mc_window_samples *samples; /* NULL: no memory */
     mc_always always;
     char why_not_ipc[MC_TEXT_LEN];
 } mc_count_meter;

@@ -29,7 +29,9 @@ static int take_at(mc_count_meter *count, int i_edge, uint64_t t, uint64_t late_
     mc_snapshot *edge = &count->edges[i_edge];
     mc_patching_renew(count->ranks, mc_max(t, mc_now_ns()));
     mc_sleep_until(t, wake);
-    return mc_now_ns() >= t && mc_snapshot_take(edge, count->ranks) == MC_OK && edge->t <= t + late_ns;
+    int is_taken = mc_now_ns() >= t && mc_snapshot_take(edge, count->ranks) == MC_OK && edge->t <= t + late_ns;
+    mc_window_samples_edge(count->samples, i_edge);
+    return is_taken;
 }
 
 /* Processor time that the ranks have used so far. */
@@ -79,6 +81,13 @@ static uint64_t note_row(mc_count_meter *count, const mc_own_shutter *own, const
     return n_all;
 }
 
+static void note_samples(mc_count_meter *count, mc_own_shutter *own)
+{
+    const mc_counted_code code = {&count->node->counts.sets[count->i_set], count->decoder, &count->files,
+                                  &count->node->counts};
+    mc_window_samples_end(count->samples, BEGINS, &code, &own->record);
+}
+
 /* The program may be in a phase that the trials did not see: places are passed more often. */
 static void thin(mc_count_meter *count, const uint64_t windows_ns[])
 {
@@ -104,6 +113,8 @@ static void thin(mc_count_meter *count, const uint64_t windows_ns[])
 void mc_count_measure(mc_count_meter *count, mc_own_shutter *own, uint64_t around_ns, int *wake)
 {
     uint64_t windows_ns[MC_N_COUNT_WINDOWS] = {0};
+    /* First: pages that are writable while jumps are in them are not known as code. */
+    mc_window_samples_begin(count->samples, count->ranks, &count->node->counts, count->n_searches);
     int is_installed = mc_count_change(count, MC_PATCH_INSTALL, mc_max(CHANGE_NS, around_ns / 8), wake);
     uint64_t t_begin = mc_now_ns(), begin_cpu_ns = cpu_ns(count->ranks);
     if (is_installed)
@@ -111,6 +122,7 @@ void mc_count_measure(mc_count_meter *count, mc_own_shutter *own, uint64_t aroun
     int has_lasted = mc_patching_lasts(count->ranks);
     uint64_t took_ns = mc_now_ns() - t_begin, used_ns = cpu_ns(count->ranks) - begin_cpu_ns;
     mc_count_change(count, MC_PATCH_REMOVE, CHANGE_NS, wake);
+    note_samples(count, own);
     if (!is_installed || !has_lasted || !windows_ns[2])
         return;
     count->n_vain = note_row(count, own, windows_ns) ? 0 : count->n_vain + 1;

@@ -99,6 +99,9 @@ def shutters(node: np.void | None) -> Table:
         for what in ("window_ns", "far", "mean", "inside", "outside"):
             columns[f"{when}_{what}"] = edge[what]
     columns["busy_frac"] = rows["busy_frac"]
+    for i, when in enumerate(("earlier", "before", "during")):
+        columns[f"{when}_samples"] = rows["n_samples"][:, i]
+        columns[f"{when}_near"] = rows["n_near"][:, i]
     return table("shutters", columns)
 
 

@@ -1,0 +1,228 @@
+#define _GNU_SOURCE
+#include "agent/count/window_samples.h"
+
+#include "agent/shutter/intervals.h"
+#include "common/proc.h"
+#include "common/table.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum { N_SURELY_MANY = 3 /* samples of one instruction that are worth a look at its loop */ };
+
+static const uint64_t EVERY_NS = 250000;
+
+/* Kinds of places where a sample was taken. */
+enum { NEAR, PROGRAM, LIBC, ELSEWHERE, N_KINDS };
+
+typedef struct tally {
+    uint64_t n[MC_N_COUNT_WINDOWS][N_KINDS];
+} tally;
+
+/* One thread's records, one after the other. */
+typedef struct walk {
+    mc_window_samples *samples;
+    const mc_sampler *sampler;
+    const mc_sampler_reading *readings;
+    const int *begins;
+    const mc_counted_code *code;
+    uint64_t i_record;
+    tally *sums;
+} walk;
+
+mc_window_samples *mc_window_samples_new(void)
+{
+    mc_window_samples *samples = calloc(1, sizeof *samples);
+    if (samples && !(samples->spots = mc_spots_new())) {
+        free(samples);
+        return NULL;
+    }
+    return samples;
+}
+
+void mc_window_samples_free(mc_window_samples *samples)
+{
+    if (samples)
+        mc_spots_free(samples->spots);
+    free(samples);
+}
+
+int mc_window_samples_begin(mc_window_samples *samples, const mc_job_ranks *ranks, const mc_counts *counts, int i_first)
+{
+    memset(samples->readings, 0, sizeof samples->readings);
+    samples->n_others = 0;
+    return mc_spots_begin(samples->spots, ranks, counts, i_first, EVERY_NS);
+}
+
+static const mc_lane_head *lane_of(const mc_sampler *sampler)
+{
+    const mc_segment *segment = sampler->rank->segment;
+    for (int i = 0; i < MC_N_LANES; i++) {
+        const mc_lane_head *head = &segment->lanes[i].head;
+        if (__atomic_load_n(&head->owner_tid, __ATOMIC_ACQUIRE) == (uint64_t)sampler->tid)
+            return head;
+    }
+    return NULL;
+}
+
+/* Differences count only: pauses in the open gap are in it. */
+MC_READS_TORN static uint64_t outside_ns(const mc_lane_head *head, uint64_t now)
+{
+    uint64_t t_last = head->calls.t_last, t_enter = head->t_enter;
+    uint64_t end = t_enter > t_last ? t_enter : now;
+    return head->gap_ns + (end > t_last ? end - t_last : 0);
+}
+
+static void add_one(void *data, const uint64_t *words, size_t n)
+{
+    (void)words, (void)n;
+    ++*(uint64_t *)data;
+}
+
+void mc_window_samples_edge(mc_window_samples *samples, int i_edge)
+{
+    for (int i = 0; i < samples->spots->n_samplers; i++) {
+        const mc_sampler *sampler = &samples->spots->samplers[i];
+        const mc_lane_head *head = lane_of(sampler);
+        mc_sampler_reading *reading = &samples->readings[i][i_edge];
+        uint64_t enabled_ns;
+        if (mc_probe_read(&sampler->probe, &reading->ran_ns, &enabled_ns) != MC_OK)
+            continue;
+        mc_probe_each(&sampler->probe, add_one, &reading->n_records);
+        reading->t = mc_now_ns();
+        reading->outside_ns = head ? outside_ns(head, reading->t) : 0;
+    }
+}
+
+static int is_in_stub(const mc_sampler *sampler, uint64_t address)
+{
+    const mc_counting *counting = &sampler->rank->segment->counting;
+    for (int i = 0; i < MC_N_STUB_PAGES; i++)
+        if (counting->pages[i].address && address - counting->pages[i].address < MC_STUB_PAGE_BYTES)
+            return 1;
+    return 0;
+}
+
+static void note_other(mc_window_samples *samples, uint64_t offset, int i_path, int i_window)
+{
+    for (int i = 0; i < samples->n_others; i++) {
+        mc_other_spot *other = &samples->others[i];
+        if (other->offset == offset && other->i_path == i_path) {
+            other->n[i_window]++;
+            return;
+        }
+    }
+    if (samples->n_others == MC_N_OTHER_SPOTS)
+        return;
+    mc_other_spot *other = &samples->others[samples->n_others++];
+    *other = (mc_other_spot){.offset = offset, .i_path = i_path};
+    other->n[i_window] = 1;
+}
+
+static int kind_of(walk *all, uint64_t address, int i_window)
+{
+    const mc_maps *maps = &all->sampler->maps;
+    const mc_map *map = mc_maps_find(maps, address);
+    if (!map)
+        return is_in_stub(all->sampler, address) ? NEAR : mc_maps_is_libc(maps, address) ? LIBC : ELSEWHERE;
+    int i_path = mc_spots_path_index(all->code->counts, maps->paths[map->i_path]);
+    uint64_t offset = address - map->start + map->offset;
+    if (i_path >= 0 && mc_places_are_near(all->code->set, &(mc_place){offset, (uint64_t)i_path}))
+        return NEAR;
+    if (i_path >= 0)
+        note_other(all->samples, offset, i_path, i_window);
+    return PROGRAM;
+}
+
+static void add_record(void *data, const uint64_t *words, size_t n)
+{
+    walk *all = data;
+    uint64_t i_record = all->i_record++;
+    for (int i = 0; n && i < MC_N_COUNT_WINDOWS; i++) {
+        const mc_sampler_reading *begin = &all->readings[all->begins[i]], *end = begin + 1;
+        if (i_record >= begin->n_records && i_record < end->n_records)
+            all->sums->n[i][kind_of(all, words[0], i)]++;
+    }
+}
+
+/* Samples of a thread in a window, outside MPI. Those in the kernel are missing among its records. */
+static uint64_t n_outside(const mc_sampler_reading *begin, const uint64_t n[N_KINDS])
+{
+    const mc_sampler_reading *end = begin + 1;
+    uint64_t n_program = n[NEAR] + n[PROGRAM], n_records = end->n_records - begin->n_records;
+    uint64_t n_all = (end->ran_ns - begin->ran_ns) / EVERY_NS;
+    uint64_t n_most = n_program + n[LIBC] + (n_all > n_records ? n_all - n_records : 0);
+    uint64_t outside = end->outside_ns - begin->outside_ns, window = end->t - begin->t;
+    if (!begin->outside_ns || !end->outside_ns || !window)
+        return n_most;
+    double frac = end->outside_ns > begin->outside_ns && outside < window ? (double)outside / (double)window
+                  : end->outside_ns > begin->outside_ns                   ? 1.0
+                                                                          : 0.0;
+    uint64_t expected = (uint64_t)(frac * (double)n_all + 0.5);
+    return expected < n_program ? n_program : mc_min(expected, n_most);
+}
+
+static void remember(mc_window_samples *samples, const mc_other_spot *other)
+{
+    uint64_t n = other->n[0] + other->n[1];
+    for (int i = 0; i < samples->n_missed; i++) {
+        mc_spot *missed = &samples->missed[i];
+        if (missed->offset == other->offset && missed->i_path == other->i_path) {
+            missed->n += n;
+            return;
+        }
+    }
+    if (n && samples->n_missed < MC_N_MISSED_SPOTS)
+        samples->missed[samples->n_missed++] = (mc_spot){other->offset, n, other->i_path};
+}
+
+void mc_window_samples_recall(const mc_window_samples *samples, mc_spots *spots)
+{
+    for (int i = 0; i < samples->n_missed; i++) {
+        mc_spot missed = samples->missed[i];
+        missed.n = (missed.n * EVERY_NS + MC_SAMPLE_EVERY_NS - 1) / MC_SAMPLE_EVERY_NS;
+        mc_spots_add(spots, &missed);
+    }
+    mc_spots_sort(spots);
+}
+
+/* A loop that waits is no work, wherever it is. */
+static void take_out_waiting(mc_window_samples *samples, const mc_counted_code *code, mc_shutter *shutter)
+{
+    for (int i = 0; i < samples->n_others; i++) {
+        mc_other_spot *other = &samples->others[i];
+        uint64_t n_all = 0;
+        for (int j = 0; j < MC_N_COUNT_WINDOWS; j++)
+            n_all += other->n[j];
+        if (n_all < N_SURELY_MANY ||
+            !mc_places_polls(code->decoder, code->files, code->counts, other->i_path, other->offset))
+            continue;
+        other->is_waiting = 1;
+        for (int j = 0; j < MC_N_COUNT_WINDOWS; j++)
+            shutter->n_samples[j] -= mc_min(other->n[j], shutter->n_samples[j] - shutter->n_near[j]);
+    }
+}
+
+void mc_window_samples_end(mc_window_samples *samples, const int begins[MC_N_COUNT_WINDOWS],
+                           const mc_counted_code *code, mc_shutter *shutter)
+{
+    for (int i = 0; i < samples->spots->n_samplers; i++) {
+        tally sums = {{{0}}};
+        const mc_sampler_reading *readings = samples->readings[i];
+        walk all = {samples, &samples->spots->samplers[i], readings, begins, code, 0, &sums};
+        mc_probe_stop(&all.sampler->probe);
+        mc_probe_each(&all.sampler->probe, add_record, &all);
+        for (int j = 0; j < MC_N_COUNT_WINDOWS; j++) {
+            const mc_sampler_reading *begin = &readings[begins[j]];
+            if (!begin->t || !begin[1].t)
+                continue;
+            shutter->n_near[j] += sums.n[j][NEAR];
+            shutter->n_samples[j] += n_outside(begin, sums.n[j]);
+        }
+    }
+    take_out_waiting(samples, code, shutter);
+    for (int i = 0; i < samples->n_others; i++)
+        if (!samples->others[i].is_waiting)
+            remember(samples, &samples->others[i]);
+    mc_spots_stop(samples->spots);
+}

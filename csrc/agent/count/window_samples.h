@@ -1,0 +1,55 @@
+/* Where a job's threads are in the windows of one shutter, by samples of their program counters: how much of the time
+   outside MPI they are near the counted places. */
+#ifndef MPICOLOC_WINDOW_SAMPLES_H
+#define MPICOLOC_WINDOW_SAMPLES_H
+
+#include "agent/count/places.h"
+
+enum { MC_N_WINDOW_EDGES = 5, MC_N_OTHER_SPOTS = 512, MC_N_MISSED_SPOTS = 2048 };
+
+/* Of one thread at one instant. */
+typedef struct mc_sampler_reading {
+    uint64_t n_records, ran_ns, outside_ns, t; /* samples so far; processor time; time outside MPI, if it has a lane */
+} mc_sampler_reading;
+
+/* An instruction far from all counted places, and its samples in each window. */
+typedef struct mc_other_spot {
+    uint64_t offset, n[MC_N_COUNT_WINDOWS];
+    int i_path, is_waiting;
+} mc_other_spot;
+
+typedef struct mc_window_samples {
+    mc_spots *spots; /* its samplers are used */
+    mc_sampler_reading readings[MC_N_SAMPLERS][MC_N_WINDOW_EDGES];
+    int n_others;
+    mc_other_spot others[MC_N_OTHER_SPOTS];
+    int n_missed;
+    mc_spot missed[MC_N_MISSED_SPOTS]; /* others of all shutters so far, before the shutters */
+} mc_window_samples;
+
+/* What the samples are compared with. */
+typedef struct mc_counted_code {
+    const mc_place_set *set;
+    mc_decoder *decoder;
+    mc_program_files *files;
+    mc_counts *counts;
+} mc_counted_code;
+
+mc_window_samples *mc_window_samples_new(void); /* NULL: no memory */
+void mc_window_samples_free(mc_window_samples *samples);
+
+/* Begin to sample some running threads. MC_OK, or nothing is sampled. */
+int mc_window_samples_begin(mc_window_samples *samples, const mc_job_ranks *ranks, const mc_counts *counts,
+                            int i_first);
+/* An edge of a window is now. */
+void mc_window_samples_edge(mc_window_samples *samples, int i_edge);
+/* Stop. begins: the edge at which each window begins; it ends at the next one. The shutter gets the samples of all
+   threads outside MPI in each window, and how many of them were near the counted places. Time in the C library and in
+   the kernel is outside MPI as far as the thread was. */
+void mc_window_samples_end(mc_window_samples *samples, const int begins[MC_N_COUNT_WINDOWS],
+                           const mc_counted_code *code, mc_shutter *shutter);
+/* Add to the spots what no place was near so far: a search samples some seconds only, and the program may have rarer
+   phases. */
+void mc_window_samples_recall(const mc_window_samples *samples, mc_spots *spots);
+
+#endif
