@@ -24,6 +24,8 @@ UNSTABLE = (
     (re.compile(r"(?i)\b(?:pid|process id)[ =:]*\d+"), "<pid>"),
 )  # fmt: skip
 CTIME = re.compile(rb"[A-Z][a-z]{2} [A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d \d{4}")
+TIMES = "<times>"
+"""A line with nothing else may be missing."""
 N_DIFFERENCES_MAX = 20
 """Lines of a file that are told."""
 
@@ -48,7 +50,7 @@ def text_of(data):
 
 def stable(line, times=""):
     """A line without what has the form of a date, a time of day or a process id, and without `times`."""
-    line = re.sub(times, "<times>", line) if times else line
+    line = re.sub(times, TIMES, line) if times else line
     for pattern, word in UNSTABLE:
         line = pattern.sub(word, line)
     return line
@@ -147,7 +149,8 @@ class Reference:
         return self._mask(name, bare).differences(self._lines(data))
 
     def _lines(self, data):
-        return [stable(line, self.times) for line in text_of(data).splitlines(keepends=True)]
+        lines = [stable(line, self.times) for line in text_of(data).splitlines(keepends=True)]
+        return [line for line in lines if line.strip() != TIMES]
 
     def _mask(self, name, bare):
         if name not in self._masks:

@@ -60,7 +60,7 @@ def slowdown(shutters: Table, counts: Table, *, cost_ns: float = 0.0) -> Counted
     -----
     Eq. 6-8 of Breslow et al. 2013 with passes per second of many places in place of IPC.
     """
-    return _estimate(paces(shutters, counts, cost_ns=cost_ns))
+    return _estimate(_of_frequent_sets(paces(shutters, counts, cost_ns=cost_ns)))
 
 
 def half_width(found: Estimate | None) -> float:
@@ -75,13 +75,23 @@ def promised_half_width(found: Estimate, n_shutters: int) -> float:
     return float(np.sqrt(model**2 + spread * found.n / max(n_shutters, 1)))
 
 
+def _of_frequent_sets(found: Paces) -> Paces:
+    """Without shutters at which a rare set of places was counted, if enough are left.
+
+    Weights from so few windows are uncertain. Such sets come from a program's beginning: the next one is better.
+    """
+    is_frequent = found.stratum > 0
+    return found.select(is_frequent) if is_frequent.sum() >= MIN_SHUTTERS else found
+
+
 def _estimate(found: Paces) -> Counted:
     """Slowdown with interval."""
     is_seen = (found.during > MIN_PACE) | (found.before > MIN_PACE)
     n_shutters = len(np.unique(found.instant[is_seen]))
     if n_shutters < MIN_SHUTTERS:
         return Counted(None, f"places were passed at {n_shutters} shutters, {MIN_SHUTTERS} needed")
-    coverage = float((found.share_s * found.near_frac)[is_seen].sum() / found.share_s.sum())
+    near_frac = found.near_s[:, 0] / (found.near_s + found.far_s)[:, 0]
+    coverage = float((found.share_s * near_frac)[is_seen].sum() / found.share_s.sum())
     if coverage < MIN_COVERAGE:
         why = f"the counted places are passed in only {coverage:.0%} of its time, {MIN_COVERAGE:.0%} needed"
         return Counted(None, why, coverage)
@@ -89,14 +99,35 @@ def _estimate(found: Paces) -> Counted:
     if not (np.isfinite(value) and value > 0):
         return Counted(None, "the counted places were passed inside shutters only, or outside them", coverage)
     n_free = 2 * (n_shutters - 1) / 3  # of differences between neighbours
-    rest_error = REST_ERROR + REST_ERROR_FRAC * abs(np.log(value))
-    model = 1.96 * float(np.sqrt(MODEL_ERROR**2 + (rest_error * (1 - coverage)) ** 2))
+    ratio, ratio_error = _rest_over_near(found, REST_ERROR + REST_ERROR_FRAC * abs(np.log(value)))
+    value /= coverage + (1 - coverage) / np.exp(ratio)
+    model = 1.96 * float(np.sqrt(MODEL_ERROR**2 + (ratio_error * (1 - coverage)) ** 2))
     half = float(np.hypot(t_quantile(n_free) * deviation, model))
     if half > MAX_HALF_WIDTH:
         wide = f"the interval's ends differ by a factor of {np.exp(2 * half):.1f}"
         return Counted(None, f"the counted places are passed too unevenly: {wide}", coverage)
     low, high = value * np.exp(-half), value * np.exp(half)
     return Counted(Estimate(value, low, high, n_shutters, "1", METHOD), "", coverage)
+
+
+def _rest_over_near(found: Paces, prior: float) -> tuple[float, float]:
+    """Slowdown of the time far from counted places over that of the time near them: logarithm, standard error.
+
+    If the rest is slowed more, its part of the time is smaller in shutters. But a window that lies within one visit to
+    the rest tells nothing of that: only visits shorter than windows do (`mixed` is 1 then, and 0 if no window has both).
+    So this is weighed against `prior`, the standard error of taking both for slowed alike.
+    """
+    near_s, far_s = found.near_s, found.far_s
+    n = len(near_s)
+    if far_s.sum() <= 0:
+        return 0.0, prior
+    left_out = [sums.sum(axis=0) - sums + 1e-3 * sums.sum(axis=0) for sums in (near_s, far_s)]
+    logs = np.log(left_out[1] / left_out[0]) @ [1.0, -1.0]
+    variance = (n - 1) / n * float(((logs - logs.mean()) ** 2).sum())
+    part = far_s[:, 1] / (near_s + far_s)[:, 1]
+    mixed = max(1.0 - float(part.var() / (part.mean() * (1 - part.mean()))), 1e-3)
+    weight = prior**2 / (prior**2 + variance / mixed**2)
+    return weight * float(logs.mean()) / mixed, float(np.sqrt(1 - weight)) * prior
 
 
 def _mean_slowdown(found: Paces, used: NDArray[np.bool_]) -> tuple[float, float]:
@@ -108,7 +139,8 @@ def _mean_slowdown(found: Paces, used: NDArray[np.bool_]) -> tuple[float, float]
     keys = np.stack([found.node, found.stratum], axis=1)[used]
     strata, column = np.unique(keys, axis=0, return_inverse=True)
     member = np.eye(len(strata))[column.ravel()]
-    done, usual = found.during[used] * found.time_s[used], found.before[used] * found.time_s[used]
+    weight = 1 / (1 / found.near_s[used]).sum(axis=1)
+    done, usual = found.during[used] * weight, found.before[used] * weight
     all_done, all_usual = done @ member, usual @ member
     usable = (all_done > 0) & (all_usual > 0)
     share_s = np.where(member @ usable > 0, found.share_s[used], 0.0)

@@ -6,7 +6,7 @@ Equations, assumptions and measured errors: docs/explain/estimators.md.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 import numpy as np
 from numpy.typing import NDArray
@@ -39,17 +39,16 @@ Flags = NDArray[np.bool_]
 class Paces:
     """One row for each shutter with counts: the work done in its windows per time, in units of one's own.
 
-    `before` is of the window before it. `time_s` is the weight: 1 over the sum of the reciprocal times near counted
-    places in and before the shutter. `share_s` is the job's time that the shutter stands for, `near_frac` the part of
-    the time before it that is near counted places. `stratum` numbers the shutters with the same places, `group` those that were left out
+    `before` is of the window before it. `near_s` is the time before and in the shutter (columns) that the job is near
+    counted places, `far_s` the rest of both windows. `share_s` is the job's time that the shutter stands for. `stratum` numbers the shutters with the same places, `group` those that were left out
     together when weights were fitted, `instant` the shutters that nodes have in common, in order of time.
     """
 
     during: Array
     before: Array
-    time_s: Array
+    near_s: Array
+    far_s: Array
     share_s: Array
-    near_frac: Array
     node: Indices
     stratum: Indices
     group: Indices
@@ -57,6 +56,10 @@ class Paces:
 
     def __len__(self) -> int:
         return len(self.during)
+
+    def select(self, chosen: Flags) -> Paces:
+        """Some of the shutters."""
+        return Paces(**{field.name: getattr(self, field.name)[chosen] for field in fields(self)})
 
 
 @dataclass(frozen=True)
@@ -93,11 +96,10 @@ def paces(shutters: Table, counts: Table, *, cost_ns: float = 0.0) -> Paces:
     known = np.isfinite(during) & np.isfinite(before)
     node = rows["i_node"].astype(np.intp)
     near = near_frac(rows)[known]
-    before_s = rows["before_window_ns"][known] * 1e-9 * near[:, _BEFORE].mean(axis=1)
-    during_s = rows["during_window_ns"][known] * 1e-9 * near[:, _DURING]
+    window_s = np.stack([rows["before_window_ns"], rows["during_window_ns"]], axis=1)[known] * 1e-9
+    near_s = window_s * np.stack([near[:, _BEFORE].mean(axis=1), near[:, _DURING]], axis=1)
     return Paces(
-        during[known], before[known], 1 / (1 / before_s + 1 / during_s), _shares_s(rows)[known],
-        near[:, _BEFORE].mean(axis=1),
+        during[known], before[known], near_s, window_s - near_s, _shares_s(rows)[known],
         node[known], stratum[known], group[known], instant[known],
     )  # fmt: skip
 

@@ -25,6 +25,8 @@ Tables = Mapping[str, Table]
 RANKS_WAIT_DIFFERENTLY = (
     "some of its ranks wait long for others, and the counted place is passed by all together"
 )
+MUCH_WIDER = 3.0
+"""Counts stand back if their interval is so many times as wide as that of bursts, which holds the truth less often."""
 UNWATCHED_FRAC = 0.1
 """Part of a node's time that its agent may miss; above it the job's co-runners are unknown."""
 UNWATCHED_S = 1.0
@@ -292,7 +294,7 @@ def _result(meter: str, found: Counted | Rates | None) -> MeterResult:
 def _best(
     meter: str, was_chosen: bool, tried: tuple[MeterResult, ...], by_burst: burst.Matched
 ) -> _CorunSlowdown:
-    """The number of the meter in use; of `count` and `burst`, unless chosen, that with the narrower interval.
+    """The number of the meter in use; that of `burst` if it has none, or in place of `count` if it is much surer.
 
     Both see the same shutters, so their errors are not independent: an average would not be better by as
     much as its interval says.
@@ -300,8 +302,8 @@ def _best(
     by_meter = {one.meter: one for one in tried}
     of_meter = by_meter[meter]
     order = [of_meter.slowdown, by_burst.slowdown]
-    if meter == "count" and not was_chosen:
-        order.sort(key=_interval_ratio)
+    if meter == "count" and not was_chosen and _width(order[0]) > MUCH_WIDER * _width(order[1]):
+        order.reverse()
     known = [one for one in order if one is not None]
     if meter == "burst":
         return _CorunSlowdown(by_burst.slowdown, (), by_burst.reason, by_burst.coverage_frac)
@@ -311,8 +313,9 @@ def _best(
     return _CorunSlowdown(known[0], tuple(known[1:]), "", by_burst.coverage_frac if is_burst else None)
 
 
-def _interval_ratio(found: Estimate | None) -> float:
-    return found.high / found.low if found is not None and found.low > 0 else np.inf
+def _width(found: Estimate | None) -> float:
+    """Of the interval, in the logarithm; infinite if there is none."""
+    return float(np.log(found.high / found.low)) if found is not None and found.low > 0 else np.inf
 
 
 def _by_instructions(

@@ -8,7 +8,7 @@ import numpy as np
 
 from mpicoloc.core.tables import table
 
-APART_S = 0.001
+APART_S, SAMPLE_S = 0.001, 0.00025
 
 
 @dataclass(frozen=True)
@@ -23,6 +23,7 @@ class Program:
     million times a second whatever the program does. swap: places that are replaced at every shutter.
     same_places: every loop passes all places, each loop three times as often as the one before.
     by_loop: only the places of the loop at the shutter are watched. cost_ns: time that counting a pass takes.
+    sampled: threads are sampled in the windows.
     """
 
     slowdown: tuple[float, ...] = (1.4, 1.1, 2.0)
@@ -44,6 +45,7 @@ class Program:
     by_loop: bool = False
     same_places: bool = False
     cost_ns: float = 0.0
+    sampled: bool = False
 
 
 @dataclass(frozen=True)
@@ -65,15 +67,18 @@ def simulate(rng, program):
     spread = np.sqrt(np.log(1 + program.place_cv**2))
     each = rates[loops] * np.exp(rng.normal(-(spread**2) / 2, spread, (len(visits), program.n_places)))
     passes = np.concatenate([np.zeros((1, program.n_places)), np.cumsum(each * visits[:, None], axis=0)])
-    shutters, counts = [], []
+    is_counted = ~np.isin(loops, program.uncounted)
+    near = [np.concatenate([[0.0], np.cumsum(visits * is_counted * pace)]) for pace in (paces, 1.0)]
+    shutters, counts, samples = [], [], []
     t0 = (rng.uniform(0.2, 0.8) + np.arange(program.n_shutters)) * program.period_s
     for i, begin in enumerate(t0):
-        n = _windows(rng, program, np.interp(begin, corun, work), (work, corun, passes))
+        n, ends = _windows(rng, program, np.interp(begin, corun, work), (work, corun, passes))
+        samples.append(_samples(ends, work, corun, near))
         watched = _watched(program, i, loops[np.searchsorted(corun, begin) - 1])
         shutters.append(begin)
         counts.append((i, watched, n[:, watched]))
     truth = corun[-1] / work[-1]
-    return Run(_shutters(program, shutters), _counts(program, shutters, counts), truth)
+    return Run(_shutters(program, shutters, np.array(samples)), _counts(program, shutters, counts), truth)
 
 
 def _visits(rng, program):
@@ -123,7 +128,14 @@ def _windows(rng, program, work_s, clocks):
     n[:, : program.poll] = 1e6 * times[:, None]
     if program.cost_ns:
         n *= (times / (times + n.sum(axis=1) * program.cost_ns * 1e-9))[:, None]
-    return rng.poisson(np.maximum(n, 0))
+    return rng.poisson(np.maximum(n, 0)), ends
+
+
+def _samples(ends, work, corun, near):
+    """Samples of each window, and those near counted places: (window, 2)."""
+    clocks = [(corun, near[0]), (corun, near[0]), (work, near[1])]
+    times = [[np.interp(ends[i], work, clock) for clock in clocks[i]] for i in range(3)]
+    return np.round(np.diff(times, axis=2)[:, :, 0] / SAMPLE_S)
 
 
 def _passed(work, passes, at):
@@ -156,12 +168,14 @@ def _watched(program, i, loop):
     return places
 
 
-def _shutters(program, t0):
+def _shutters(program, t0, samples):
     n, columns = len(t0), {}
     columns["t0_ns"] = np.round(np.array(t0) * 1e9)
     columns["t1_ns"] = columns["t0_ns"] + round(program.duration_s * 1e9)
     for when, length_s in (("before", program.before_s), ("during", program.duration_s)):
         columns[f"{when}_window_ns"] = np.full(n, round(length_s * 1e9))
+    for i, when in enumerate(("earlier", "before", "during") if program.sampled else ()):
+        columns |= {f"{when}_samples": samples[:, i, 0], f"{when}_near": samples[:, i, 1]}
     busy = 1 / np.mean(program.slowdown) if program.slice_s else 0.999
     columns |= {"epoch": np.arange(n), "verdict": np.ones(n), "busy_frac": np.full(n, busy)}
     return table("shutters", columns)

@@ -49,6 +49,8 @@ void mc_window_samples_free(mc_window_samples *samples)
 
 int mc_window_samples_begin(mc_window_samples *samples, const mc_job_ranks *ranks, const mc_counts *counts, int i_first)
 {
+    if (!samples)
+        return MC_E_FULL;
     memset(samples->readings, 0, sizeof samples->readings);
     samples->n_others = 0;
     return mc_spots_begin(samples->spots, ranks, counts, i_first, EVERY_NS);
@@ -81,7 +83,7 @@ static void add_one(void *data, const uint64_t *words, size_t n)
 
 void mc_window_samples_edge(mc_window_samples *samples, int i_edge)
 {
-    for (int i = 0; i < samples->spots->n_samplers; i++) {
+    for (int i = 0; samples && i < samples->spots->n_samplers; i++) {
         const mc_sampler *sampler = &samples->spots->samplers[i];
         const mc_lane_head *head = lane_of(sampler);
         mc_sampler_reading *reading = &samples->readings[i][i_edge];
@@ -178,7 +180,7 @@ static void remember(mc_window_samples *samples, const mc_other_spot *other)
 
 void mc_window_samples_recall(const mc_window_samples *samples, mc_spots *spots)
 {
-    for (int i = 0; i < samples->n_missed; i++) {
+    for (int i = 0; samples && i < samples->n_missed; i++) {
         mc_spot missed = samples->missed[i];
         missed.n = (missed.n * EVERY_NS + MC_SAMPLE_EVERY_NS - 1) / MC_SAMPLE_EVERY_NS;
         mc_spots_add(spots, &missed);
@@ -206,6 +208,8 @@ static void take_out_waiting(mc_window_samples *samples, const mc_counted_code *
 void mc_window_samples_end(mc_window_samples *samples, const int begins[MC_N_COUNT_WINDOWS],
                            const mc_counted_code *code, mc_shutter *shutter)
 {
+    if (!samples)
+        return;
     for (int i = 0; i < samples->spots->n_samplers; i++) {
         tally sums = {{{0}}};
         const mc_sampler_reading *readings = samples->readings[i];

@@ -79,6 +79,44 @@ static void test_unlike(void)
     close_lab(&a);
 }
 
+/* Windows of a thread that passes a place all the time, near it or, where nothing is counted, far from all. */
+static void sample_windows(lab *a, mc_window_samples *samples, mc_shutter *shutter)
+{
+    static const int begins[MC_N_COUNT_WINDOWS] = {0, 1, 3};
+    const mc_counted_code code = {&a->set, a->decoder, &a->files, a->counts};
+    memset(shutter, 0, sizeof *shutter);
+    CHECK(mc_window_samples_begin(samples, &a->ranks, a->counts, 0) == MC_OK);
+    for (int i = 0; i < MC_N_WINDOW_EDGES; i++) {
+        mc_window_samples_edge(samples, i);
+        nap_ms(200);
+    }
+    mc_window_samples_end(samples, begins, &code, shutter);
+}
+
+static void test_near(void)
+{
+    lab a;
+    mc_shutter shutter;
+    mc_window_samples *samples = mc_window_samples_new();
+    mc_spots *spots = mc_spots_new();
+    open_lab(&a, 1);
+    told->n_runs = 1 << 30;
+    sample_windows(&a, samples, &shutter);
+    for (int i = 0; i < MC_N_COUNT_WINDOWS; i++)
+        CHECK(shutter.n_samples[i] > 0 && 2 * shutter.n_near[i] > shutter.n_samples[i]);
+    mc_window_samples_recall(samples, spots);
+    int n_before = spots->n;
+    a.set.n = 0;
+    sample_windows(&a, samples, &shutter);
+    for (int i = 0; i < MC_N_COUNT_WINDOWS; i++)
+        CHECK(shutter.n_samples[i] > 0 && shutter.n_near[i] == 0);
+    mc_window_samples_recall(samples, spots);
+    CHECK(spots->n > n_before);
+    mc_spots_free(spots);
+    mc_window_samples_free(samples);
+    close_lab(&a);
+}
+
 #ifdef __x86_64__
 
 /* Waits until a number is not 0, by an instruction that could be a place. It is never called. */
@@ -175,6 +213,7 @@ int main(int argc, char **argv)
         {"fork", test_fork},
         {"storm", test_storm},
         {"unlike", test_unlike},
+        {"near", test_near},
         {"differs", test_differs},
         {"lease", test_lease},
         {"lease_asleep", test_lease_asleep},

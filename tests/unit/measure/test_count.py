@@ -15,7 +15,7 @@ from mpicoloc.core.tables import table
 from mpicoloc.measure import count
 from mpicoloc.measure.convergence import running_slowdowns
 from mpicoloc.measure.count_paces import instants, steadiest
-from mpicoloc.measure.estimate import interference
+from mpicoloc.measure.estimate import MUCH_WIDER, interference
 from mpicoloc.profile import hdf5, profile_ipc
 from mpicoloc.profile.assembly.complete import complete
 from mpicoloc.report.summary import summary
@@ -85,6 +85,22 @@ def test_the_interval_holds_the_truth(name):
 def test_where_it_fails_the_error_is_as_the_page_says(name):
     program, least, most = FAILURES[name]
     assert least < measured(program, 12)[0].mean() < most
+
+
+def test_a_window_in_a_phase_without_places_is_short_and_not_slow():
+    program = Program(uncounted=(1,), slowdown=(1.2,) * 4, **LONG)
+    _, blind, _ = measured(program, 12)
+    errors, halves, held = measured(replace(program, sampled=True), 12)
+    assert halves.mean() < 0.9 * blind.mean() and abs(errors.mean()) < 0.04 and held.sum() >= 11
+
+
+@pytest.mark.parametrize("visit_s", [2e-3, 0.05, 0.5])
+def test_the_time_far_from_places_widens_the_interval(visit_s):
+    """A third of the time is, in visits much shorter than windows or longer, and is slowed by half as much."""
+    program = Program(uncounted=(2,), slowdown=(1.4, 1.4, 1.2), visit_s=visit_s, sampled=True, period_s=1.0)
+    errors, halves, held = measured(program, 12)
+    assert len(errors) > 6 and held.sum() >= len(errors) - 1 and halves.mean() > 0.03
+    assert abs(errors.mean()) < 0.07
 
 
 def test_thirty_shutters_of_20_ms_are_enough_for_one_percent():
@@ -207,13 +223,13 @@ def test_the_meter_of_a_job_without_cycles():
     assert results["burst"].slowdown is None and "needed" in results["burst"].reason
 
 
-def test_the_narrower_interval_counts_unless_the_user_chose():
+def test_bursts_count_if_they_are_much_surer_unless_the_user_chose():
     """The sample's cycles are even; counts of few places are not."""
     cycles = sample.tables()["cycles"]
     _, tables = job_tables(Program(n_places=2, place_cv=1.5, period_s=2.0), cycles=cycles)
     found = interference(sample.job(), tables, rng=rng())
     results = {one.meter: one.slowdown for one in found.meters}
-    assert count.half_width(results["burst"]) < count.half_width(results["count"])
+    assert MUCH_WIDER * count.half_width(results["burst"]) < count.half_width(results["count"])
     assert found.slowdown.method == "burst-matched"
     assert [other.method for other in found.alternatives] == ["count"]
     _, tables = job_tables(
