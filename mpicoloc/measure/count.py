@@ -25,8 +25,8 @@ MIN_COVERAGE = 0.6
 MIN_PACE = 0.02
 """Pace, over the mean one, below which nothing is passed."""
 REST_ERROR, REST_ERROR_FRAC = 0.15, 0.5
-"""Standard error of the slowdown of time far from all counted places: its logarithm differs from that of the rest of
-the time by so much, and by this part of it."""
+"""The logarithm of the slowdown of time far from all counted places differs from that of the time near them by
+so much, and by this part of the latter: standard error before anything is measured."""
 MODEL_ERROR = 0.005
 """Relative standard error that no number of shutters removes."""
 Array = NDArray[np.float64]
@@ -78,7 +78,7 @@ def promised_half_width(found: Estimate, n_shutters: int) -> float:
 def _of_frequent_sets(found: Paces) -> Paces:
     """Without shutters at which a rare set of places was counted, if enough are left.
 
-    Weights from so few windows are uncertain. Such sets come from a program's beginning: the next one is better.
+    Weights from so few windows are uncertain. Such sets are of a program's beginning; better ones follow.
     """
     is_frequent = found.stratum > 0
     return found.select(is_frequent) if is_frequent.sum() >= MIN_SHUTTERS else found
@@ -111,11 +111,10 @@ def _estimate(found: Paces) -> Counted:
 
 
 def _rest_over_near(found: Paces, prior: float) -> tuple[float, float]:
-    """Slowdown of the time far from counted places over that of the time near them: logarithm, standard error.
+    """Slowdown of the time far from counted places over that near them: logarithm, standard error.
 
-    If the rest is slowed more, its part of the time is smaller in shutters. But a window that lies within one visit to
-    the rest tells nothing of that: only visits shorter than windows do (`mixed` is 1 then, and 0 if no window has both).
-    So this is weighed against `prior`, the standard error of taking both for slowed alike.
+    X
+        is seen so is weighed against `prior`, the standard error of taking both for slowed alike.
     """
     near_s, far_s = found.near_s, found.far_s
     n = len(near_s)

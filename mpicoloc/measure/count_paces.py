@@ -39,9 +39,10 @@ Flags = NDArray[np.bool_]
 class Paces:
     """One row for each shutter with counts: the work done in its windows per time, in units of one's own.
 
-    `before` is of the window before it. `near_s` is the time before and in the shutter (columns) that the job is near
-    counted places, `far_s` the rest of both windows. `share_s` is the job's time that the shutter stands for. `stratum` numbers the shutters with the same places, `group` those that were left out
-    together when weights were fitted, `instant` the shutters that nodes have in common, in order of time.
+    `before` is of the window before it. `near_s` is the time before and in the shutter (columns) that the job
+    is near counted places, `far_s` the rest of both windows. `share_s` is the job's time that the shutter
+    stands for. `stratum` numbers the shutters with the same places, `group` those that were left out together
+    when weights were fitted, `instant` the shutters that nodes have in common, in order of time.
     """
 
     during: Array
@@ -105,15 +106,17 @@ def paces(shutters: Table, counts: Table, *, cost_ns: float = 0.0) -> Paces:
 
 
 def near_frac(rows: Table) -> Array:
-    """Part of its time outside MPI that the job is near counted places, shape (shutter, window); 1 if unknown.
+    """Part of its time outside MPI that the job is near counted places, by shutter and window.
 
-    One sample is added, half of it near them, so that no window has none.
+    1 if it was not sampled. One sample is added, half of it near them, so that no window has none.
     """
     n_all, n_near = (
-        np.stack([rows[f"{when}_{what}"] for when in WHEN], axis=1).astype(float) for what in ("samples", "near")
+        np.stack([rows[f"{when}_{what}"] for when in WHEN], axis=1).astype(float)
+        for what in ("samples", "near")
     )
-    is_known = (n_all > 0).all(axis=1)
-    return np.where(is_known[:, None], (n_near + 0.5) / (n_all + 1.0), 1.0)
+    n_least = n_all.min(axis=1, keepdims=True)
+    result: Array = np.where(n_least > 0, (n_near + 0.5) / (n_all + 1.0), 1.0)
+    return result
 
 
 def _with_windows(shutters: Table) -> Table:

@@ -26,7 +26,7 @@ RANKS_WAIT_DIFFERENTLY = (
     "some of its ranks wait long for others, and the counted place is passed by all together"
 )
 MUCH_WIDER = 3.0
-"""Counts stand back if their interval is so many times as wide as that of bursts, which holds the truth less often."""
+"""Counts stand back if their interval is so many times as wide as that of bursts, which holds less often."""
 UNWATCHED_FRAC = 0.1
 """Part of a node's time that its agent may miss; above it the job's co-runners are unknown."""
 UNWATCHED_S = 1.0
@@ -294,7 +294,7 @@ def _result(meter: str, found: Counted | Rates | None) -> MeterResult:
 def _best(
     meter: str, was_chosen: bool, tried: tuple[MeterResult, ...], by_burst: burst.Matched
 ) -> _CorunSlowdown:
-    """The number of the meter in use; that of `burst` if it has none, or in place of `count` if it is much surer.
+    """The number of the meter in use, or of `burst` if it has none, or is `count` and much less sure.
 
     Both see the same shutters, so their errors are not independent: an average would not be better by as
     much as its interval says.

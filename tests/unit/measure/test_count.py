@@ -96,7 +96,7 @@ def test_a_window_in_a_phase_without_places_is_short_and_not_slow():
 
 @pytest.mark.parametrize("visit_s", [2e-3, 0.05, 0.5])
 def test_the_time_far_from_places_widens_the_interval(visit_s):
-    """A third of the time is, in visits much shorter than windows or longer, and is slowed by half as much."""
+    """A third of the time is, in visits shorter than windows or longer, and is slowed by half as much."""
     program = Program(uncounted=(2,), slowdown=(1.4, 1.4, 1.2), visit_s=visit_s, sampled=True, period_s=1.0)
     errors, halves, held = measured(program, 12)
     assert len(errors) > 6 and held.sum() >= len(errors) - 1 and halves.mean() > 0.03
