@@ -113,8 +113,9 @@ def _estimate(found: Paces) -> Counted:
 def _rest_over_near(found: Paces, prior: float) -> tuple[float, float]:
     """Slowdown of the time far from counted places over that near them: logarithm, standard error.
 
-    X
-        is seen so is weighed against `prior`, the standard error of taking both for slowed alike.
+    If the far time is slowed more, its part is smaller in shutters. A window that lies within one visit tells
+    nothing of that: `mixed` is 0 if all do, and 1 if all windows have the same parts of both. What is seen so
+    is weighed against `prior`, the standard error of taking both for slowed alike.
     """
     near_s, far_s = found.near_s, found.far_s
     n = len(near_s)
