@@ -16,7 +16,7 @@ static const double MOST_OF_MAX = 0.8, MOST_OF_DUTY = 0.95;
 static const double WORTH_A_CHANGE = 1.5;
 /* A short job needs every shutter that the duty limit allows. A long one has a good number with fewer, and takes one of
    three, to cost its neighbours less. */
-static const uint64_t YOUNG_NS = 60000000000u;
+static const uint64_t YOUNG_NS = 120000000000u;
 enum { TAKES_ONE_OF = 3 };
 
 static uint64_t option_ns(int i_option, double low_s, double high_s)

@@ -25,7 +25,7 @@ MIN_COVERAGE = 0.6
 MIN_PACE = 0.02
 """Pace, over the mean one, below which nothing is passed."""
 REST_ERROR, REST_ERROR_FRAC = 0.15, 0.5
-"""The logarithm of the slowdown of time far from all counted places differs from that of the time near them by
+"""The logarithm of the slowdown of time far from all counted places differs from that of the near time by
 so much, and by this part of the latter: standard error before anything is measured."""
 MODEL_ERROR = 0.005
 """Relative standard error that no number of shutters removes."""
