@@ -26,9 +26,7 @@ RESULTS = HERE / "results"
 PAGE = HERE.parent / "docs" / "reference" / "benchmarks.md"
 ORDER = (
     "accuracy-toggled",
-    "accuracy",
     "accuracy-long",
-    "accuracy-shared",
     "estimators-burst",
     "estimators-loop",
     "estimators-count",

@@ -68,13 +68,6 @@ def half_width(found: Estimate | None) -> float:
     return float(np.log(found.high / found.low)) / 2 if found is not None and found.low > 0 else np.inf
 
 
-def promised_half_width(found: Estimate, n_shutters: int) -> float:
-    """Half-width that `n_shutters` shutters will give, in the logarithm, after those of `found`."""
-    model = 1.96 * MODEL_ERROR
-    spread = max(half_width(found) ** 2 - model**2, 0.0)
-    return float(np.sqrt(model**2 + spread * found.n / max(n_shutters, 1)))
-
-
 def _of_frequent_sets(found: Paces) -> Paces:
     """Without shutters at which a rare set of places was counted, if enough are left.
 

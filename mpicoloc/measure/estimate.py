@@ -302,8 +302,11 @@ def _best(
     by_meter = {one.meter: one for one in tried}
     of_meter = by_meter[meter]
     order = [of_meter.slowdown, by_burst.slowdown]
-    if meter == "count" and not was_chosen and _width(order[0]) > MUCH_WIDER * _width(order[1]):
-        order.reverse()
+    if meter == "count" and not was_chosen:
+        from mpicoloc.measure.count import half_width
+
+        if half_width(order[0]) > MUCH_WIDER * half_width(order[1]):
+            order.reverse()
     known = [one for one in order if one is not None]
     if meter == "burst":
         return _CorunSlowdown(by_burst.slowdown, (), by_burst.reason, by_burst.coverage_frac)
@@ -311,11 +314,6 @@ def _best(
         return _CorunSlowdown(None, (), of_meter.reason, by_burst.coverage_frac)
     is_burst = known[0] is by_burst.slowdown
     return _CorunSlowdown(known[0], tuple(known[1:]), "", by_burst.coverage_frac if is_burst else None)
-
-
-def _width(found: Estimate | None) -> float:
-    """Of the interval, in the logarithm; infinite if there is none."""
-    return float(np.log(found.high / found.low)) if found is not None and found.low > 0 else np.inf
 
 
 def _by_instructions(

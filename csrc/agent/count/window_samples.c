@@ -147,6 +147,16 @@ static void add_record(void *data, const uint64_t *words, size_t n)
     }
 }
 
+/* Part of the window that the thread was outside MPI, by its own times of calls. A thread that never calls MPI has none. */
+static double outside_frac(const mc_sampler_reading *begin)
+{
+    const mc_sampler_reading *end = begin + 1;
+    if (!begin->outside_ns || !end->outside_ns || end->t <= begin->t)
+        return 1.0;
+    double outside = (double)end->outside_ns - (double)begin->outside_ns, window = (double)(end->t - begin->t);
+    return outside < 0.0 ? 0.0 : outside < window ? outside / window : 1.0;
+}
+
 /* Samples of a thread in a window, outside MPI. Those in the kernel are missing among its records. */
 static uint64_t n_outside(const mc_sampler_reading *begin, const uint64_t n[N_KINDS])
 {
@@ -154,14 +164,8 @@ static uint64_t n_outside(const mc_sampler_reading *begin, const uint64_t n[N_KI
     uint64_t n_program = n[NEAR] + n[PROGRAM], n_records = end->n_records - begin->n_records;
     uint64_t n_all = (end->ran_ns - begin->ran_ns) / EVERY_NS;
     uint64_t n_most = n_program + n[LIBC] + (n_all > n_records ? n_all - n_records : 0);
-    uint64_t outside = end->outside_ns - begin->outside_ns, window = end->t - begin->t;
-    if (!begin->outside_ns || !end->outside_ns || !window)
-        return n_most;
-    double frac = end->outside_ns > begin->outside_ns && outside < window ? (double)outside / (double)window
-                  : end->outside_ns > begin->outside_ns                   ? 1.0
-                                                                          : 0.0;
-    uint64_t expected = (uint64_t)(frac * (double)n_all + 0.5);
-    return expected < n_program ? n_program : mc_min(expected, n_most);
+    uint64_t expected = (uint64_t)(outside_frac(begin) * (double)n_all + 0.5);
+    return mc_max(n_program, mc_min(expected, n_most));
 }
 
 static void remember(mc_window_samples *samples, const mc_other_spot *other)

@@ -9,7 +9,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from loops import Program, simulate
 
-from mpicoloc.core.estimate import Estimate
 from mpicoloc.core.profile import MeterResult
 from mpicoloc.core.tables import table
 from mpicoloc.measure import count
@@ -194,12 +193,6 @@ def test_two_nodes_see_the_same_instants():
 def test_instants_are_in_the_order_of_time():
     rows = table("shutters", {"common": [7, 7, 0, 3, 3, 0]})
     assert instants(rows).tolist() == [0, 0, 1, 2, 2, 3]
-
-
-def test_what_more_shutters_promise():
-    found = Estimate(1.2, 1.2 * np.exp(-0.1), 1.2 * np.exp(0.1), 25, "1", "count")
-    assert count.promised_half_width(found, 100) == pytest.approx(0.05, rel=0.05)
-    assert count.promised_half_width(found, 10**9) == pytest.approx(1.96 * count.MODEL_ERROR, rel=1e-3)
 
 
 def job_tables(program=None, why="", cycles=None):
