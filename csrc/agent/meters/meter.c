@@ -11,7 +11,7 @@
 #include <string.h>
 
 /* Windows without a pause are so many times as long as a shutter. */
-enum { COUNT_WINDOWS = 2, LOOP_WINDOWS = 6 };
+enum { COUNT_WINDOWS = 2, LOOP_WINDOWS = 6, COUNT_WINDOWS_IN_TURNS = 12 };
 
 /* Shutters of some 50 ms: the pauses for changing the code, and the time in which caches refill, cost the same for
    shorter ones, and a short window holds another part of the program's cycle than the next one. */
@@ -113,6 +113,8 @@ uint64_t mc_meter_around_ns(const mc_meter *meter, uint64_t planned_ns, uint64_t
     uint64_t least_ns = is_counting_places(meter) ? COUNT_WINDOWS * planned_ns : planned_ns;
     if (meter->thread_counts || (is_counting_places(meter) && !meter->count->takes_turns))
         return least_ns;
+    if (is_counting_places(meter))
+        return mc_max(least_ns, mc_min(COUNT_WINDOWS_IN_TURNS * planned_ns, period_ns / 4));
     return mc_max(least_ns, mc_min(LOOP_WINDOWS * planned_ns, period_ns / 8));
 }
 
