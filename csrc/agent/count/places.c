@@ -8,12 +8,14 @@
 #include <string.h>
 
 enum {
-    BEHIND_BYTES = 512, /* read behind the context of a sampled instruction */
-    N_LOOKED_AT = 256,  /* of the most frequent samples: the others weigh little */
-    N_PER_SPOT = 8,     /* places taken of those that follow a sampled instruction */
-    N_PER_BLOCK = 6,    /* candidates, so that colder code has some as well */
-    N_SPREAD = 44,      /* places of a set that are chosen so that little of the program is far from all */
-    NEAR_BYTES = 2048,  /* a loop with what it calls inline */
+    BEHIND_BYTES = 512,        /* read behind the context of a sampled instruction */
+    N_LOOKED_AT = 256,         /* of the most frequent samples: the others weigh little */
+    N_PER_SPOT = 8,            /* places taken of those that follow a sampled instruction */
+    N_PER_BLOCK = 6,           /* candidates, so that colder code has some as well */
+    PRESENT_SAMPLES = 1000000, /* so they are tried first */
+    N_KEPT = 40,       /* places of the present set in the next one: with half in common, their counts are comparable */
+    N_SPREAD = 56,     /* places of a set that are chosen so that little of the program is far from all */
+    NEAR_BYTES = 2048, /* a loop with what it calls inline */
     BLOCK_BYTES = 512,
     N_SURELY_ALIKE = 1000, /* passes */
     LINE_BYTES = 64,
@@ -123,10 +125,12 @@ static void read_around(surroundings *around, mc_program_files *files, const mc_
 }
 
 void mc_places_find(mc_places *places, mc_decoder *decoder, mc_program_files *files, const mc_counts *counts,
-                    const mc_spots *spots)
+                    const mc_spots *spots, const mc_place_set *present)
 {
     surroundings around;
     places->n = 0;
+    for (uint64_t i = 0; present && i < present->n; i++)
+        places->rows[places->n++] = (mc_candidate_place){.place = present->places[i], .n_samples = PRESENT_SAMPLES};
     for (int i = 0; i < spots->n && places->n < MC_N_CANDIDATE_PLACES; i++) {
         const mc_spot *spot = &spots->rows[i];
         uint64_t found[N_PER_SPOT];
@@ -275,11 +279,29 @@ static double add_spread(const mc_places *places, const mc_spots *spots, double 
     return left;
 }
 
+/* What the program still passes of the present set. */
+static double keep(const mc_places *places, const mc_place_set *present, double pass_ns, mc_place_set *set)
+{
+    double left = COST_MAX;
+    for (int i = 0; i < places->n && set->n < N_KEPT; i++) {
+        const mc_candidate_place *row = &places->rows[i];
+        double cost = rate(row) * pass_ns * 1e-9;
+        if (row->is_refused || rate(row) < RATE_MIN || cost > left || cost > COST_OF_ONE_MAX ||
+            !is_near(present, &row->place, 1))
+            continue;
+        left -= cost;
+        set->places[set->n++] = row->place;
+    }
+    return left;
+}
+
 /* Cheap ones tell as much as those in innermost loops around which they lie. But some loops have only the latter. */
-void mc_places_choose(const mc_places *places, const mc_spots *spots, double pass_ns, mc_place_set *set)
+void mc_places_choose(const mc_places *places, const mc_spots *spots, const mc_place_set *present, double pass_ns,
+                      mc_place_set *set)
 {
     set->n = 0;
-    double left = add_spread(places, spots, pass_ns, COST_MAX, set);
+    double left = present ? keep(places, present, pass_ns, set) : COST_MAX;
+    left = add_spread(places, spots, pass_ns, left, set);
     left = add_cheaper(places, pass_ns, 0.0, CHEAP_COST, left, set);
     add_cheaper(places, pass_ns, CHEAP_COST, COST_OF_ONE_MAX, left, set);
     add_unseen(places, set);

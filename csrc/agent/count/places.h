@@ -32,9 +32,9 @@ typedef struct mc_places {
 
 /* Take out the samples of loops that only wait: passing through them is no progress. */
 void mc_places_drop_waiting(mc_spots *spots, mc_decoder *decoder, mc_program_files *files, const mc_counts *counts);
-/* Places that may be replaced, from samples. */
+/* Places that may be replaced: those of the present set (NULL: there is none), and from samples. */
 void mc_places_find(mc_places *places, mc_decoder *decoder, mc_program_files *files, const mc_counts *counts,
-                    const mc_spots *spots);
+                    const mc_spots *spots, const mc_place_set *present);
 /* The next ones to be tried; returns their number. */
 int mc_places_untried(const mc_places *places, mc_place_set *set);
 /* Those of `wanted` that are not in `set` cannot be replaced. */
@@ -42,7 +42,8 @@ void mc_places_refuse(mc_places *places, const mc_place_set *wanted, const mc_pl
 /* What one trial of this set found, and how much time of threads it took. */
 void mc_places_tried(mc_places *places, const mc_place_set *set, const uint64_t n_passes[MC_N_PLACES], double thread_s);
 /* The best of those tried, within what counting may cost. pass_ns: what one pass costs. */
-void mc_places_choose(const mc_places *places, const mc_spots *spots, double pass_ns, mc_place_set *set);
+void mc_places_choose(const mc_places *places, const mc_spots *spots, const mc_place_set *present, double pass_ns,
+                      mc_place_set *set);
 /* costs: of each place of a set, as a part of a thread's time. If they are more than counting may cost, `rest` gets the
    places that may stay, and the answer is 1. */
 int mc_places_thin(const mc_place_set *set, const double costs[MC_N_PLACES], mc_place_set *rest);

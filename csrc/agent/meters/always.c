@@ -67,7 +67,7 @@ static void sample(mc_count_meter *count, uint64_t now)
     } else if (count->stage == MC_COUNT_SAMPLING && now >= count->t_stage + wait_ns &&
                mc_spots_n_taken(count->spots) >= N_SAMPLES_MIN) {
         mc_spots_end(count->spots, &count->node->counts);
-        mc_places_find(count->places, count->decoder, &count->files, &count->node->counts, count->spots);
+        mc_places_find(count->places, count->decoder, &count->files, &count->node->counts, count->spots, NULL);
         count->stage = MC_COUNT_IDLE;
     }
 }

@@ -191,6 +191,11 @@ static void use_set(mc_count_meter *count, int i_set)
     explain(count, text);
 }
 
+static const mc_place_set *present_set(const mc_count_meter *count)
+{
+    return count->i_set >= 0 ? &count->node->counts.sets[count->i_set] : NULL;
+}
+
 /* A phase of the program that was there before. */
 static int known_set(const mc_count_meter *count)
 {
@@ -235,7 +240,7 @@ static void look_at_samples(mc_count_meter *count, uint64_t now)
     } else if (counts->n_sets == MC_N_PLACE_SETS) {
         end_search(count, 0, now);
     } else {
-        mc_places_find(count->places, count->decoder, &count->files, counts, count->spots);
+        mc_places_find(count->places, count->decoder, &count->files, counts, count->spots, present_set(count));
         count->n_sets_tried = count->n_trials = 0;
         count->tried.n = 0;
         enter_stage(count, MC_COUNT_TRYING, now);
@@ -277,7 +282,7 @@ static void choose(mc_count_meter *count, uint64_t now)
 {
     mc_counts *counts = &count->node->counts;
     mc_place_set *set = &counts->sets[counts->n_sets];
-    mc_places_choose(count->places, count->spots, counts->pass_ns, set);
+    mc_places_choose(count->places, count->spots, present_set(count), counts->pass_ns, set);
     int status = set->n ? make_stubs(count, set) : MC_E_GONE;
     if (status == MC_E_FULL) /* a rank has still the jumps of the last trial: choose again when it is clean */
         return;

@@ -147,7 +147,7 @@ static void test_waiting(void)
     CHECK(mc_relocate(decoder, (const uint8_t *)before_waiting, 32, waiting - 2, waiting, waiting, 8, &patch) == MC_OK);
     mc_places_drop_waiting(spots, decoder, &files, counts);
     CHECK(spots->n == 2 && spots->rows[0].n == 5 && spots->rows[1].n == 1);
-    mc_places_find(places, decoder, &files, counts, spots);
+    mc_places_find(places, decoder, &files, counts, spots, NULL);
     CHECK(places->n > 0);
     for (int i = 0; i < places->n; i++)
         CHECK(places->rows[i].place.offset != waiting + to_offset);
