@@ -23,7 +23,7 @@ enum {
     MC_STUB_PAGE_BYTES = 4096,
     MC_N_COUNTED_THREADS = 256, /* of a rank */
     MC_N_PLACE_SETS = 64,
-    MC_N_PLACE_PATHS = 16,
+    MC_N_PLACE_PATHS = 32,
     MC_N_COUNT_ROWS = 1024, /* shutters whose counts a node file holds */
     MC_N_COUNT_WINDOWS = 3, /* two of equal length before a shutter, and one in it */
 };

@@ -60,7 +60,7 @@ def slowdown(shutters: Table, counts: Table, *, cost_ns: float = 0.0) -> Counted
     -----
     Eq. 6-8 of Breslow et al. 2013 with passes per second of many places in place of IPC.
     """
-    return _estimate(_of_frequent_sets(paces(shutters, counts, cost_ns=cost_ns)))
+    return _estimate(_without_beginning(paces(shutters, counts, cost_ns=cost_ns)))
 
 
 def half_width(found: Estimate | None) -> float:
@@ -68,13 +68,16 @@ def half_width(found: Estimate | None) -> float:
     return float(np.log(found.high / found.low)) / 2 if found is not None and found.low > 0 else np.inf
 
 
-def _of_frequent_sets(found: Paces) -> Paces:
-    """Without shutters at which a rare set of places was counted, if enough are left.
+def _without_beginning(found: Paces) -> Paces:
+    """Without shutters before the first at which a frequent set of places was counted, if enough are left.
 
-    Weights from so few windows are uncertain. Such sets are of a program's beginning; better ones follow.
+    The first sets are of a program's beginning. Weights from so few windows are uncertain.
     """
     is_frequent = found.stratum > 0
-    return found.select(is_frequent) if is_frequent.sum() >= MIN_SHUTTERS else found
+    if not is_frequent.any():
+        return found
+    chosen = found.instant >= found.instant[is_frequent].min()
+    return found.select(chosen) if chosen.sum() >= MIN_SHUTTERS else found
 
 
 def _estimate(found: Paces) -> Counted:
@@ -93,8 +96,9 @@ def _estimate(found: Paces) -> Counted:
         return Counted(None, "the counted places were passed inside shutters only, or outside them", coverage)
     n_free = 2 * (n_shutters - 1) / 3  # of differences between neighbours
     ratio, ratio_error = _rest_over_near(found, REST_ERROR + REST_ERROR_FRAC * abs(np.log(value)))
-    value /= coverage + (1 - coverage) / np.exp(ratio)
-    model = 1.96 * float(np.sqrt(MODEL_ERROR**2 + (ratio_error * (1 - coverage)) ** 2))
+    far = (1 - coverage) / np.exp(ratio)
+    value /= coverage + far
+    model = 1.96 * float(np.hypot(MODEL_ERROR, ratio_error * far / (coverage + far)))
     half = float(np.hypot(t_quantile(n_free) * deviation, model))
     if half > MAX_HALF_WIDTH:
         wide = f"the interval's ends differ by a factor of {np.exp(2 * half):.1f}"
@@ -107,20 +111,29 @@ def _rest_over_near(found: Paces, prior: float) -> tuple[float, float]:
     """Slowdown of the time far from counted places over that near them: logarithm, standard error.
 
     If the far time is slowed more, its part is smaller in shutters. A window that lies within one visit tells
-    nothing of that: `mixed` is 0 if all do, and 1 if all windows have the same parts of both. What is seen so
-    is weighed against `prior`, the standard error of taking both for slowed alike.
+    nothing of that: `within` is 0 if all do, 1 if all windows have the same parts of both. What is seen so is
+    weighed against `prior`, the standard error of taking both for slowed alike.
     """
-    near_s, far_s = found.near_s, found.far_s
+    near_s, far_s = (_by_instant(times, found.instant) for times in (found.near_s, found.far_s))
     n = len(near_s)
     if far_s.sum() <= 0:
         return 0.0, prior
     left_out = [sums.sum(axis=0) - sums + 1e-3 * sums.sum(axis=0) for sums in (near_s, far_s)]
     logs = np.log(left_out[1] / left_out[0]) @ [1.0, -1.0]
     variance = (n - 1) / n * float(((logs - logs.mean()) ** 2).sum())
-    part = far_s[:, 1] / (near_s + far_s)[:, 1]
-    mixed = max(1.0 - float(part.var() / (part.mean() * (1 - part.mean()))), 1e-3)
-    weight = prior**2 / (prior**2 + variance / mixed**2)
-    return weight * float(logs.mean()) / mixed, float(np.sqrt(1 - weight)) * prior
+    far_frac = far_s[:, 1] / (near_s + far_s)[:, 1]
+    mean = float(far_frac.mean())
+    within = max(1.0 - float(far_frac.var()) / (mean * (1 - mean)), 1e-3)
+    weight = prior**2 / (prior**2 + variance / within**2)
+    return weight * float(logs.mean()) / within, float(np.sqrt(1 - weight)) * prior
+
+
+def _by_instant(values: Array, instant: NDArray[np.intp]) -> Array:
+    """Sums of the rows of shutters that nodes have in common."""
+    number = np.unique(instant, return_inverse=True)[1].ravel()
+    sums = np.zeros((int(number.max()) + 1, *values.shape[1:]))
+    np.add.at(sums, number, values)
+    return sums
 
 
 def _mean_slowdown(found: Paces, used: NDArray[np.bool_]) -> tuple[float, float]:
@@ -155,8 +168,6 @@ def _standard_error(error: Array, instant: NDArray[np.intp]) -> float:
     Shutters are taken at even distances. So a slow change of the program makes no error of the mean, but it
     would look like one in the spread of all shutters.
     """
-    number = np.unique(instant, return_inverse=True)[1].ravel()
-    total = np.zeros(int(number.max()) + 1)
-    np.add.at(total, number, error)
+    total = _by_instant(error, instant)
     n = len(total)
     return float(np.sqrt(n / (2 * (n - 1)) * (np.diff(total) ** 2).sum()))

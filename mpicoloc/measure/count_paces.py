@@ -108,14 +108,16 @@ def paces(shutters: Table, counts: Table, *, cost_ns: float = 0.0) -> Paces:
 def near_frac(rows: Table) -> Array:
     """Part of its time outside MPI that the job is near counted places, by shutter and window.
 
-    1 if it was not sampled. One sample is added, half of it near them, so that no window has none.
+    One sample is added, half of it near them, so that no window has none. A shutter without samples gets the
+    mean of the others; 1 if no shutter has any.
     """
     n_all, n_near = (
         np.stack([rows[f"{when}_{what}"] for when in WHEN], axis=1).astype(float)
         for what in ("samples", "near")
     )
-    n_least = n_all.min(axis=1, keepdims=True)
-    result: Array = np.where(n_least > 0, (n_near + 0.5) / (n_all + 1.0), 1.0)
+    is_known = n_all.sum(axis=1, keepdims=True) > 0
+    mean = n_near.sum() / n_all.sum() if is_known.any() else 1.0
+    result: Array = np.where(is_known, (n_near + 0.5) / (n_all + 1.0), mean)
     return result
 
 

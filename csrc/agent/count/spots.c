@@ -49,6 +49,7 @@ void mc_spots_free(mc_spots *spots)
     free(spots);
 }
 
+/* 0, or the kernel's error. */
 static int begin_thread(mc_spots *spots, const mc_maps *maps, const mc_rank *rank, int tid, uint64_t every_ns)
 {
     mc_sampler *sampler = &spots->samplers[spots->n_samplers];
@@ -56,44 +57,45 @@ static int begin_thread(mc_spots *spots, const mc_maps *maps, const mc_rank *ran
     if (mc_probe_sample_places(&sampler->probe, tid, every_ns) != MC_OK) {
         int error = errno;
         mc_probe_close(&sampler->probe);
-        errno = error;
-        return 0;
+        return error;
     }
     sampler->maps = *maps;
     sampler->rank = rank;
     sampler->tid = tid;
     spots->n_samplers++;
-    return 1;
+    return 0;
 }
 
-static void begin_rank(mc_spots *spots, const mc_rank *rank, const mc_counts *counts, uint64_t every_ns)
+static int begin_rank(mc_spots *spots, const mc_rank *rank, const mc_counts *counts, uint64_t every_ns)
 {
-    int n_left = 0, n_here = 0; /* not needed: a few threads of any rank are enough */
+    int error = 0, n_left = 0, n_here = 0; /* not needed: a few threads of any rank are enough */
     int tids[N_TIDS], n = mc_proc_threads(rank->pid, tids, N_TIDS, &n_left);
     mc_maps *maps = malloc(sizeof *maps);
-    for (int i = 0; maps && i < n && n_here < N_PER_RANK && spots->n_samplers < MC_N_SAMPLERS; i++) {
+    for (int i = 0; maps && !error && i < n && n_here < N_PER_RANK && spots->n_samplers < MC_N_SAMPLERS; i++) {
         mc_proc_thread thread;
         if (mc_proc_read_thread(&thread, rank->pid, tids[i], 0) != MC_OK || thread.state != 'R')
             continue;
         if (n_here == 0 && mc_copies_read_maps(maps, rank, counts) != MC_OK)
             break;
-        n_here += begin_thread(spots, maps, rank, tids[i], every_ns);
+        error = begin_thread(spots, maps, rank, tids[i], every_ns);
+        n_here += error == 0;
+        error = error == ESRCH ? 0 : error;
     }
     free(maps);
+    return error;
 }
 
 int mc_spots_begin(mc_spots *spots, const mc_job_ranks *ranks, const mc_counts *counts, int i_first, uint64_t every_ns)
 {
+    int error = 0;
     mc_spots_stop(spots);
-    errno = 0;
-    for (int i = 0; i < ranks->n && spots->n_samplers < MC_N_SAMPLERS; i++) {
+    for (int i = 0; i < ranks->n && !error && spots->n_samplers < MC_N_SAMPLERS; i++) {
         const mc_rank *rank = &ranks->rows[(i + i_first) % ranks->n];
         if (rank->alive)
-            begin_rank(spots, rank, counts, every_ns);
+            error = begin_rank(spots, rank, counts, every_ns);
     }
-    if (spots->n_samplers)
-        return MC_OK;
-    return errno == 0 || errno == ESRCH ? MC_E_GONE : MC_E_PERF;
+    errno = error;
+    return spots->n_samplers ? MC_OK : error ? MC_E_PERF : MC_E_GONE;
 }
 
 static void add_one(void *data, const uint64_t *words, size_t n)
@@ -110,11 +112,20 @@ uint64_t mc_spots_n_taken(const mc_spots *spots)
     return n;
 }
 
-int mc_spots_path_index(mc_counts *counts, const char *path)
+int mc_spots_path(const mc_counts *counts, const char *path)
 {
     for (uint64_t i = 0; i < counts->n_paths; i++)
         if (strcmp(counts->paths[i], path) == 0)
             return (int)i;
+    return -1;
+}
+
+/* -1: there is no room for the file's name. */
+static int add_path(mc_counts *counts, const char *path)
+{
+    int i_path = mc_spots_path(counts, path);
+    if (i_path >= 0)
+        return i_path;
     if (counts->n_paths == MC_N_PLACE_PATHS || strlen(path) >= MC_TEXT_LEN)
         return -1;
     strcpy(counts->paths[counts->n_paths], path);
@@ -128,7 +139,7 @@ static void add_sample(void *data, const uint64_t *words, size_t n)
         return;
     all->n_all++;
     const mc_map *map = mc_maps_find(all->maps, words[0]);
-    int i_path = map ? mc_spots_path_index(all->counts, all->maps->paths[map->i_path]) : -1;
+    int i_path = map ? add_path(all->counts, all->maps->paths[map->i_path]) : -1;
     if (i_path >= 0)
         all->rows[all->n++] = (sample){words[0] - map->start + map->offset, i_path};
 }

@@ -43,8 +43,8 @@ void mc_spots_add(mc_spots *spots, const mc_spot *more);
 void mc_spots_sort(mc_spots *spots);
 /* Stop, and forget the samples. */
 void mc_spots_stop(mc_spots *spots);
-/* Index of a file among those of `counts`, which grow; -1: there is no room for its name. */
-int mc_spots_path_index(mc_counts *counts, const char *path);
+/* Index of a file among those of `counts`; -1: it is not there. */
+int mc_spots_path(const mc_counts *counts, const char *path);
 /* Stop, and sort what was sampled. */
 void mc_spots_end(mc_spots *spots, mc_counts *counts);
 

@@ -8,12 +8,16 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { N_SURELY_MANY = 3 /* samples of one instruction that are worth a look at its loop */ };
+enum {
+    N_WORTH_DECODING = 3, /* samples of one instruction that are worth a look at its loop */
+    N_DECODED = 32,       /* loops looked at after a shutter */
+};
 
-static const uint64_t EVERY_NS = 250000;
+/* A sample costs the thread some 12 us here (a timer's interrupt in a virtual machine). */
+static const uint64_t EVERY_NS = 500000, SAMPLE_COST_NS = 12000;
 
-/* Kinds of places where a sample was taken. */
-enum { NEAR, PROGRAM, LIBC, ELSEWHERE, N_KINDS };
+/* Kinds of places where a sample was taken. WAITING: in libraries that are passed over. */
+enum { NEAR, PROGRAM, LIBC, WAITING, N_KINDS };
 
 typedef struct tally {
     uint64_t n[MC_N_COUNT_WINDOWS][N_KINDS];
@@ -125,9 +129,12 @@ static int kind_of(walk *all, uint64_t address, int i_window)
 {
     const mc_maps *maps = &all->sampler->maps;
     const mc_map *map = mc_maps_find(maps, address);
+    const mc_range *passed_over = map ? NULL : mc_maps_passed_over(maps, address);
+    if (passed_over)
+        return passed_over->is_libc ? LIBC : WAITING;
     if (!map)
-        return is_in_stub(all->sampler, address) ? NEAR : mc_maps_is_libc(maps, address) ? LIBC : ELSEWHERE;
-    int i_path = mc_spots_path_index(all->code->counts, maps->paths[map->i_path]);
+        return is_in_stub(all->sampler, address) ? NEAR : PROGRAM;
+    int i_path = mc_spots_path(all->code->counts, maps->paths[map->i_path]);
     uint64_t offset = address - map->start + map->offset;
     if (i_path >= 0 && mc_places_are_near(all->code->set, &(mc_place){offset, (uint64_t)i_path}))
         return NEAR;
@@ -142,19 +149,20 @@ static void add_record(void *data, const uint64_t *words, size_t n)
     uint64_t i_record = all->i_record++;
     for (int i = 0; n && i < MC_N_COUNT_WINDOWS; i++) {
         const mc_sampler_reading *begin = &all->readings[all->begins[i]], *end = begin + 1;
-        if (i_record >= begin->n_records && i_record < end->n_records)
+        if (begin->t && end->t && i_record >= begin->n_records && i_record < end->n_records)
             all->sums->n[i][kind_of(all, words[0], i)]++;
     }
 }
 
-/* Part of the window that the thread was outside MPI, by its own times of calls. A thread that never calls MPI has none. */
+/* Part of the window that the thread was outside MPI, by its own times of calls; below 0 if they do not tell. */
 static double outside_frac(const mc_sampler_reading *begin)
 {
     const mc_sampler_reading *end = begin + 1;
     if (!begin->outside_ns || !end->outside_ns || end->t <= begin->t)
-        return 1.0;
+        return -1.0;
+    /* Pauses before the window are in one of both readings only, if a call ended between them. */
     double outside = (double)end->outside_ns - (double)begin->outside_ns, window = (double)(end->t - begin->t);
-    return outside < 0.0 ? 0.0 : outside < window ? outside / window : 1.0;
+    return outside <= window ? outside / window : 1.0;
 }
 
 /* Samples of a thread in a window, outside MPI. Those in the kernel are missing among its records. */
@@ -164,8 +172,8 @@ static uint64_t n_outside(const mc_sampler_reading *begin, const uint64_t n[N_KI
     uint64_t n_program = n[NEAR] + n[PROGRAM], n_records = end->n_records - begin->n_records;
     uint64_t n_all = (end->ran_ns - begin->ran_ns) / EVERY_NS;
     uint64_t n_most = n_program + n[LIBC] + (n_all > n_records ? n_all - n_records : 0);
-    uint64_t expected = (uint64_t)(outside_frac(begin) * (double)n_all + 0.5);
-    return mc_max(n_program, mc_min(expected, n_most));
+    double frac = outside_frac(begin);
+    return frac < 0.0 ? n_program : mc_max(n_program, mc_min((uint64_t)(frac * (double)n_all + 0.5), n_most));
 }
 
 static void remember(mc_window_samples *samples, const mc_other_spot *other)
@@ -182,26 +190,32 @@ static void remember(mc_window_samples *samples, const mc_other_spot *other)
         samples->missed[samples->n_missed++] = (mc_spot){other->offset, n, other->i_path};
 }
 
-void mc_window_samples_recall(const mc_window_samples *samples, mc_spots *spots)
+void mc_window_samples_recall(mc_window_samples *samples, mc_spots *spots)
 {
     for (int i = 0; samples && i < samples->n_missed; i++) {
         mc_spot missed = samples->missed[i];
-        missed.n = (missed.n * EVERY_NS + MC_SAMPLE_EVERY_NS - 1) / MC_SAMPLE_EVERY_NS;
-        mc_spots_add(spots, &missed);
+        missed.n = missed.n * EVERY_NS / MC_SAMPLE_EVERY_NS;
+        if (missed.n)
+            mc_spots_add(spots, &missed);
     }
     mc_spots_sort(spots);
+    if (samples)
+        samples->n_missed = 0;
 }
 
 /* A loop that waits is no work, wherever it is. */
 static void take_out_waiting(mc_window_samples *samples, const mc_counted_code *code, mc_shutter *shutter)
 {
-    for (int i = 0; i < samples->n_others; i++) {
+    int n_decoded = 0;
+    for (int i = 0; i < samples->n_others && n_decoded < N_DECODED; i++) {
         mc_other_spot *other = &samples->others[i];
         uint64_t n_all = 0;
         for (int j = 0; j < MC_N_COUNT_WINDOWS; j++)
             n_all += other->n[j];
-        if (n_all < N_SURELY_MANY ||
-            !mc_places_polls(code->decoder, code->files, code->counts, other->i_path, other->offset))
+        if (n_all < N_WORTH_DECODING)
+            continue;
+        n_decoded++;
+        if (!mc_places_polls(code->decoder, code->files, code->counts, other->i_path, other->offset))
             continue;
         other->is_waiting = 1;
         for (int j = 0; j < MC_N_COUNT_WINDOWS; j++)
@@ -210,7 +224,7 @@ static void take_out_waiting(mc_window_samples *samples, const mc_counted_code *
 }
 
 void mc_window_samples_end(mc_window_samples *samples, const int begins[MC_N_COUNT_WINDOWS],
-                           const mc_counted_code *code, mc_shutter *shutter)
+                           const mc_counted_code *code, mc_shutter *shutter, uint64_t *cost_ns)
 {
     if (!samples)
         return;
@@ -220,6 +234,7 @@ void mc_window_samples_end(mc_window_samples *samples, const int begins[MC_N_COU
         walk all = {samples, &samples->spots->samplers[i], readings, begins, code, 0, &sums};
         mc_probe_stop(&all.sampler->probe);
         mc_probe_each(&all.sampler->probe, add_record, &all);
+        *cost_ns += all.i_record * SAMPLE_COST_NS;
         for (int j = 0; j < MC_N_COUNT_WINDOWS; j++) {
             const mc_sampler_reading *begin = &readings[begins[j]];
             if (!begin->t || !begin[1].t)

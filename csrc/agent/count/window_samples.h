@@ -24,7 +24,7 @@ typedef struct mc_window_samples {
     int n_others;
     mc_other_spot others[MC_N_OTHER_SPOTS];
     int n_missed;
-    mc_spot missed[MC_N_MISSED_SPOTS]; /* others of all shutters so far, before the shutters */
+    mc_spot missed[MC_N_MISSED_SPOTS]; /* others before shutters, since they were recalled */
 } mc_window_samples;
 
 /* What the samples are compared with. */
@@ -45,11 +45,11 @@ int mc_window_samples_begin(mc_window_samples *samples, const mc_job_ranks *rank
 void mc_window_samples_edge(mc_window_samples *samples, int i_edge);
 /* Stop. begins: the edge at which each window begins; it ends at the next one. The shutter gets the samples of all
    threads outside MPI in each window, and how many of them were near the counted places. Time in the C library and in
-   the kernel is outside MPI as far as the thread was. */
+   the kernel is outside MPI as far as the thread was. *cost_ns grows by what the samples took of the threads. */
 void mc_window_samples_end(mc_window_samples *samples, const int begins[MC_N_COUNT_WINDOWS],
-                           const mc_counted_code *code, mc_shutter *shutter);
-/* Add to the spots what no place was near so far: a search samples some seconds only, and the program may have rarer
-   phases. */
-void mc_window_samples_recall(const mc_window_samples *samples, mc_spots *spots);
+                           const mc_counted_code *code, mc_shutter *shutter, uint64_t *cost_ns);
+/* Add to the spots what no place was near since the last time: a search samples some seconds only, and the program may
+   have rarer phases. */
+void mc_window_samples_recall(mc_window_samples *samples, mc_spots *spots);
 
 #endif

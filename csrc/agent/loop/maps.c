@@ -51,10 +51,11 @@ static void add_line(mc_maps *maps, char *line)
                &at) != 4 ||
         at == 0 || strcmp(rights, "r-xp") != 0 || map.end <= map.start)
         return;
-    if (is_libc(line + at) && maps->n_libc < MC_N_LIBC)
-        maps->libc[maps->n_libc++] = (mc_range){map.start, map.end};
-    if (!may_show_progress(line + at))
+    if (!may_show_progress(line + at)) {
+        if (line[at] == '/' && maps->n_passed_over < MC_N_PASSED_OVER)
+            maps->passed_over[maps->n_passed_over++] = (mc_range){map.start, map.end, is_libc(line + at)};
         return;
+    }
     mc_maps_add(maps, line + at, map.start, map.end, map.offset);
 }
 
@@ -69,7 +70,7 @@ int mc_maps_read(mc_maps *maps, int pid)
 {
     char name[64], line[MC_PATH_LEN + 128];
     snprintf(name, sizeof name, "/proc/%d/maps", pid);
-    maps->n = maps->n_paths = maps->n_libc = 0;
+    maps->n = maps->n_paths = maps->n_passed_over = 0;
     FILE *file = fopen(name, "re");
     if (!file)
         return MC_E_GONE;
@@ -87,12 +88,12 @@ const mc_map *mc_maps_find(const mc_maps *maps, uint64_t address)
     return NULL;
 }
 
-int mc_maps_is_libc(const mc_maps *maps, uint64_t address)
+const mc_range *mc_maps_passed_over(const mc_maps *maps, uint64_t address)
 {
-    for (int i = 0; i < maps->n_libc; i++)
-        if (address >= maps->libc[i].start && address < maps->libc[i].end)
-            return 1;
-    return 0;
+    for (int i = 0; i < maps->n_passed_over; i++)
+        if (address >= maps->passed_over[i].start && address < maps->passed_over[i].end)
+            return &maps->passed_over[i];
+    return NULL;
 }
 
 /* Both are of one file, at the same distance from it, and touch. */

@@ -4,21 +4,22 @@
 
 #include "common/mpicoloc.h"
 
-enum { MC_N_MAPS = 512, MC_N_MAP_PATHS = 256, MC_N_LIBC = 4 };
+enum { MC_N_MAPS = 512, MC_N_MAP_PATHS = 256, MC_N_PASSED_OVER = 128 };
 
 typedef struct mc_map {
     uint64_t start, end, offset; /* offset in the file */
     int i_path;
 } mc_map;
 
-/* Addresses of the C library. */
+/* Code that is passed over: a thread there may only be waiting. */
 typedef struct mc_range {
     uint64_t start, end;
+    int is_libc;
 } mc_range;
 
 typedef struct mc_maps {
-    int n, n_paths, n_libc;
-    mc_range libc[MC_N_LIBC];
+    int n, n_paths, n_passed_over;
+    mc_range passed_over[MC_N_PASSED_OVER];
     mc_map rows[MC_N_MAPS];
     char paths[MC_N_MAP_PATHS][MC_PATH_LEN];
 } mc_maps;
@@ -36,8 +37,8 @@ const mc_map *mc_maps_find(const mc_maps *maps, uint64_t address);
 /* All that is mapped of its file in one run with this address, which some mapping holds: one mapping or several. */
 mc_map mc_maps_piece(const mc_maps *maps, uint64_t address);
 
-/* 1: this address is in the C library. */
-int mc_maps_is_libc(const mc_maps *maps, uint64_t address);
+/* The library that holds this address and is passed over; NULL: none. */
+const mc_range *mc_maps_passed_over(const mc_maps *maps, uint64_t address);
 
 /* Address of a place in a file; 0: not loaded. */
 uint64_t mc_maps_address(const mc_maps *maps, const char *path, uint64_t offset);

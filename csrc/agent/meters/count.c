@@ -19,14 +19,14 @@ enum {
     N_TRIALS_OF_SET = 6,
     N_SETS_TRIED_MAX = 4,
     N_REFUSED_MAX = 4,
-    N_SETS_IMPROVED = 3, /* so many sets may follow each other only because they cover more */
+    N_SETS_FOR_COVERAGE = 3, /* so many sets may follow each other only because they cover more */
 };
 
 static const uint64_t PATIENCE_NS = 1000000000u, SAMPLE_NS_MIN = 1500000000u, SAMPLE_NS_MAX = 3000000000u,
                       TRIAL_NS = 4000000, LOOK_NS = 40000000, LOOK_LATEST_NS = 10000000000u, CHANGE_NS = 8000000,
                       BETWEEN_TRIALS_NS = 70000000, RETRY_NS = 5000000000u, LOOK_AGAIN_NS = 4000000000u,
                       LOOK_AGAIN_MAX_NS = 30000000000u;
-static const double COVERAGE_MIN = 0.6, COVERAGE_WANTED = 0.85;
+static const double COVERAGE_MIN = 0.6, COVERAGE_WANTED = 0.85, COVERAGE_GAIN = 0.05;
 
 static void explain(mc_count_meter *count, const char *what)
 {
@@ -201,7 +201,7 @@ static int known_set(const mc_count_meter *count)
 {
     const mc_counts *counts = &count->node->counts;
     int i_best = -1;
-    double best = counts->n_sets < N_SETS_IMPROVED ? COVERAGE_WANTED : COVERAGE_MIN;
+    double best = counts->n_sets < N_SETS_FOR_COVERAGE ? COVERAGE_WANTED : COVERAGE_MIN;
     for (int i = 0; i < (int)counts->n_sets; i++) {
         double coverage = mc_places_coverage(&counts->sets[i], count->spots);
         if (!count->is_hot[i] && coverage >= best + (i == count->i_set ? 0.0 : 0.05)) {
@@ -278,11 +278,21 @@ static int make_trial(mc_count_meter *count, int *wake)
     return 1;
 }
 
+/* A new set would only split the shutters into those with one and those with the other. */
+static int covers_no_more(const mc_count_meter *count, const mc_place_set *set)
+{
+    const mc_place_set *present = present_set(count);
+    return present && !count->is_hot[count->i_set] &&
+           mc_places_coverage(set, count->spots) < mc_places_coverage(present, count->spots) + COVERAGE_GAIN;
+}
+
 static void choose(mc_count_meter *count, uint64_t now)
 {
     mc_counts *counts = &count->node->counts;
     mc_place_set *set = &counts->sets[counts->n_sets];
     mc_places_choose(count->places, count->spots, present_set(count), counts->pass_ns, set);
+    if (covers_no_more(count, set))
+        set->n = 0;
     int status = set->n ? make_stubs(count, set) : MC_E_GONE;
     if (status == MC_E_FULL) /* a rank has still the jumps of the last trial: choose again when it is clean */
         return;

@@ -85,7 +85,7 @@ static void note_samples(mc_count_meter *count, mc_own_shutter *own)
 {
     const mc_counted_code code = {&count->node->counts.sets[count->i_set], count->decoder, &count->files,
                                   &count->node->counts};
-    mc_window_samples_end(count->samples, BEGINS, &code, &own->record);
+    mc_window_samples_end(count->samples, BEGINS, &code, &own->record, &count->node->hits_ns);
 }
 
 /* The program may be in a phase that the trials did not see: places are passed more often. */
@@ -114,7 +114,8 @@ void mc_count_measure(mc_count_meter *count, mc_own_shutter *own, uint64_t aroun
 {
     uint64_t windows_ns[MC_N_COUNT_WINDOWS] = {0};
     /* First: pages that are writable while jumps are in them are not known as code. */
-    mc_window_samples_begin(count->samples, count->ranks, &count->node->counts, count->n_searches);
+    int i_first = (int)(count->node->n_shutters % MC_N_SHUTTERS) * MC_N_SAMPLERS; /* ranks in turn */
+    mc_window_samples_begin(count->samples, count->ranks, &count->node->counts, i_first);
     int is_installed = mc_count_change(count, MC_PATCH_INSTALL, mc_max(CHANGE_NS, around_ns / 8), wake);
     uint64_t t_begin = mc_now_ns(), begin_cpu_ns = cpu_ns(count->ranks);
     if (is_installed)

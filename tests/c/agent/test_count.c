@@ -83,14 +83,17 @@ static void test_unlike(void)
 static void sample_windows(lab *a, mc_window_samples *samples, mc_shutter *shutter)
 {
     static const int begins[MC_N_COUNT_WINDOWS] = {0, 1, 3};
+    uint64_t cost_ns = 0;
     const mc_counted_code code = {&a->set, a->decoder, &a->files, a->counts};
     memset(shutter, 0, sizeof *shutter);
     CHECK(mc_window_samples_begin(samples, &a->ranks, a->counts, 0) == MC_OK);
     for (int i = 0; i < MC_N_WINDOW_EDGES; i++) {
         mc_window_samples_edge(samples, i);
-        nap_ms(200);
+        uint64_t n_before = mc_spots_n_taken(samples->spots);
+        WAIT_FOR(mc_spots_n_taken(samples->spots) >= n_before + 40, 10);
     }
-    mc_window_samples_end(samples, begins, &code, shutter);
+    mc_window_samples_end(samples, begins, &code, shutter, &cost_ns);
+    CHECK(cost_ns > 0);
 }
 
 static void test_near(void)
