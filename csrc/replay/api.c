@@ -139,7 +139,7 @@ static int open_all(rp_sim *sim)
     sim->high_lanes = lanes_of(sim->net.high, sim->net.n_high);
     sim->low_lanes = lanes_of(sim->net.low, sim->net.n_low);
     sim->window = sim->window_bytes;
-    sim->window_end_ps = sim->result.window_ps = sim->set.window_ps;
+    sim->result.window_ps = sim->set.window_ps;
     if (!rp_queue_open(sim, horizon_of(sim), 2 * (int64_t)sim->net.n_links))
         return 0;
     for (int32_t i = 0; i < sim->n_jobs; i++)
