@@ -154,7 +154,7 @@ static int open_all(rp_sim *sim)
     sim->low_lanes = lanes_of(sim->net.low, sim->net.n_low);
     sim->window = sim->window_bytes;
     sim->result.window_ps = sim->set.window_ps;
-    rp_queue_open(sim, horizon_of(sim), 2 * (int64_t)sim->net.n_links);
+    rp_queue_open(sim, horizon_of(sim), sim->net.n_links);
     for (int32_t i = 0; i < sim->n_jobs; i++)
         rp_push(sim, sim->jobs[i].start_ps, RP_EV_JOB, (uint32_t)i, 0);
     return 1;
