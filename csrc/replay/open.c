@@ -118,7 +118,6 @@ static void open_links_arrays(rp_sim *sim, size_t n_links, size_t n_jobs)
     sim->in = rp_zeroed(sim, n_lanes, sizeof *sim->in);
     sim->dirty = rp_zeroed(sim, n_links, sizeof *sim->dirty);
     sim->n_waiting = rp_zeroed(sim, n_links * n_jobs, sizeof *sim->n_waiting);
-    sim->starved_since_ps = rp_zeroed(sim, n_links, sizeof *sim->starved_since_ps);
     sim->cycle = rp_zeroed(sim, n_links, sizeof *sim->cycle);
     sim->busy_ps = rp_zeroed(sim, n_links, sizeof *sim->busy_ps);
     sim->sent_bytes = rp_zeroed(sim, n_links * n_vl, sizeof *sim->sent_bytes);

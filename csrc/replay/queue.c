@@ -191,10 +191,12 @@ static void prefetch_event(const rp_sim *sim, const rp_event *event)
     uint32_t kind = (uint32_t)(event->key >> RP_ID_BITS) & ((1u << RP_KIND_BITS) - 1), id = (uint32_t)event->key;
     if (kind == RP_EV_ARRIVE) {
         __builtin_prefetch(&sim->packets[event->payload], 1);
-        __builtin_prefetch(&sim->links[id]);
+        __builtin_prefetch(&sim->in[id], 1);
+        __builtin_prefetch(&sim->links[id >> sim->vl_shift]);
     } else if (kind == RP_EV_FREE) {
         __builtin_prefetch(&sim->links[id], 1);
         __builtin_prefetch((const char *)&sim->links[id] + 64, 1);
+        __builtin_prefetch(&sim->out[id << sim->vl_shift], 1);
     }
 }
 
