@@ -2,13 +2,14 @@
 
     python benchmarks/replay.py [--json] [--repeats 3]
 
-Packets of 2 KB, 10 Gbit/s, four lanes with credits, random routes. Each row runs in a process of its own, so that
-its memory is its own. `shuffled all-to-all`: four jobs on hosts drawn at random, one on each lane, in which every
-rank exchanges with one after the other. `saturated`: the same on a tree slimmed to a quarter. `two jobs`: a ring of
-64 KiB, a hundred times, and an all-to-all of 64 KiB a pair, 64 ranks each, whose hosts alternate.
+Packets of 2 KB, 10 Gbit/s, four lanes with credits, random routes. Each row runs in a process of its own, so
+that its memory is its own. `shuffled all-to-all`: four jobs on hosts drawn at random, one on each lane, in
+which every rank exchanges with one after the other. `saturated`: the same on a tree slimmed to a quarter.
+`two jobs`: a ring of 64 KiB, a hundred times, and an all-to-all of 64 KiB a pair, 64 ranks each, whose hosts
+alternate.
 
-Peers: SimGrid, if its headers are installed (Debian: libsimgrid-dev). Its model shares links among flows, so it has
-no packets to count. htsim, BookSim 2 and CODES are in no package registry and are not built here.
+Peers: SimGrid, if its headers are installed (Debian: libsimgrid-dev). Its model shares links among flows, so
+it has no packets to count. htsim, BookSim 2 and CODES are in no package registry and are not built here.
 """
 
 import argparse

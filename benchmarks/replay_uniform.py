@@ -59,7 +59,7 @@ def destinations(rng, src, n_hosts, n):
 
 
 def lane_job(rng, lane, n_hosts, load, packet_flits, n_cycles):
-    """A lane's quarter of the traffic: a sender and a receiver on each host. Returns the job and all send times."""
+    """A lane's quarter of the traffic, a sender and a receiver on each host: the job, and send times, ns."""
     programs, n_for, sent_ns = [], np.zeros(n_hosts, int), []
     for src in range(n_hosts):
         gaps = rng.geometric(
@@ -125,9 +125,10 @@ def main():
             float(row["offered_flits_per_cycle"]),
         )
         fifo, voq = (measure(levels, flits, load, n_cycles, is_voq=is_voq) for is_voq in (False, True))
-        latencies = f"{float(row['packet_latency_cycles']):.1f} | {fifo.latency_cycles:.1f} | {voq.latency_cycles:.1f}"
-        accepted = f"{float(row['accepted_flits_per_cycle']):.3f} | {fifo.accepted_flits:.3f} | {voq.accepted_flits:.3f}"
-        print(f"| {row['topology']} | {flits} | {load} | {latencies} | {accepted} |", flush=True)
+        latencies = (float(row["packet_latency_cycles"]), fifo.latency_cycles, voq.latency_cycles)
+        accepted = (float(row["accepted_flits_per_cycle"]), fifo.accepted_flits, voq.accepted_flits)
+        cells = [f"{cycles:.1f}" for cycles in latencies] + [f"{flits:.3f}" for flits in accepted]
+        print(f"| {row['topology']} | {row['packet_flits']} | {load} | {' | '.join(cells)} |", flush=True)
 
 
 if __name__ == "__main__":

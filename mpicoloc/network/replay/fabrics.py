@@ -1,4 +1,4 @@
-"""Simulated networks from fat-trees, as `mpicoloc.network.topology` describes them, and from a single switch."""
+"""Simulated networks from fat-trees of `mpicoloc.network.topology`, and from a single switch."""
 
 from __future__ import annotations
 
@@ -61,8 +61,8 @@ def of_fabric(
         One of `network.ROUTINGS`.
     hardware : Hardware, optional
     failed : collection of (int, int)
-        Links that carry nothing in either direction. Routes avoid them, and choose among those that still lead
-        to the destination.
+        Links that carry nothing in either direction. Routes avoid them, and choose among those that still
+        lead to the destination.
 
     Raises
     ------
@@ -123,7 +123,7 @@ def with_tables(network: SimulatedNetwork, next_link: Ints) -> SimulatedNetwork:
 
 
 def up_link(tree: Topology, level: int, number: int) -> int:
-    """Number in a `SimulatedNetwork` of the upward direction of a link; the other is `n_links(level)` further."""
+    """Number in a `SimulatedNetwork` of a link's upward direction; the other is `n_links(level)` further."""
     return 2 * sum(tree.n_links(below) for below in range(level)) + number
 
 

@@ -34,8 +34,8 @@ def explain(result: Any, jobs: Sequence[Job], network: SimulatedNetwork) -> Mpic
         )
     if result.status == native.RP_E_PROGRAM_DEADLOCK:
         return DataError(
-            f"{_job(reports, jobs)}: {result.n_reports} ranks wait for ever {when}: {_cycle(reports)}: is the trace "
-            "complete, or the eager limit smaller than the program relies on?"
+            f"{_job(reports, jobs)}: {result.n_reports} ranks wait for ever {when}: {_cycle(reports)}: is "
+            "the trace complete, or the eager limit smaller than the program relies on?"
         )
     if result.status == native.RP_E_NETWORK_DEADLOCK:
         links = [network.link_name(result.cycle[i]) for i in range(result.n_cycle)]
@@ -64,8 +64,9 @@ def _shown(reports: Sequence[Any], words: Any) -> str:
 def _message(report: Any) -> str:
     ends = ("from", "by") if report.kind in (native.RP_RECV, native.RP_IRECV) else ("to", "by")
     return (
-        f"{_CALLS[report.kind]} {ends[1]} rank {report.rank} {ends[0]} {_peer(report.peer)}, tag {report.tag}, "
-        f"{report.n_bytes} bytes, operation {report.i_op}, posted at {report.t_ps / 1e12:.9f} s"
+        f"{_CALLS[report.kind]} {ends[1]} rank {report.rank} {ends[0]} {_peer(report.peer)}, "
+        f"tag {report.tag}, {report.n_bytes} bytes, operation {report.i_op}, "
+        f"posted at {report.t_ps / 1e12:.9f} s"
     )
 
 

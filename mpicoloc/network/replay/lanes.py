@@ -27,7 +27,7 @@ class Lanes:
     lane_of_level : tuple of int
         Lane of service level 0, 1, ...
     high, low : tuple of (int, int)
-        Rows (lane, weight) of the two arbitration tables. `low` empty: every lane that `high` lacks, weight 1.
+        Rows (lane, weight) of the two arbitration tables. `low` empty: all lanes that `high` lacks, weight 1.
     high_limit : int
         Units of 4096 bytes of high priority before one packet of low priority; 255: no limit, 0: one packet.
     weight_unit_bytes : int
@@ -90,8 +90,8 @@ class Lanes:
         for level, lane in enumerate(self.lane_of_level):
             if lane not in served:
                 raise DataError(
-                    f"lanes: lane {lane}, which service level {level} uses, has no weight above 0 in a table: "
-                    "its packets would wait for ever; give it one"
+                    f"lanes: lane {lane}, which service level {level} uses, has no weight above 0 in a "
+                    "table: its packets would wait for ever; give it one"
                 )
 
 

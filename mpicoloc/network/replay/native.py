@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 
-from mpicoloc.core.c_layout import dtype_of
 from mpicoloc.errors import EnvironmentFault
 
 try:
@@ -19,16 +18,33 @@ except ImportError as error:  # pragma: no cover - a broken installation
 
 __all__ = ["ARBITRATION", "MARK", "OP", "REPORT", "ffi", "lib"]
 
-OP: np.dtype[Any] = dtype_of(ffi, ffi.typeof("rp_op"))
+
+def _dtype(name: str) -> np.dtype[Any]:
+    """NumPy dtype of a struct of whole numbers: same size, same offsets."""
+    ctype = ffi.typeof(name)
+    fields = dict(ctype.fields)
+    signs = ["i" if int(ffi.cast(field.type, -1)) < 0 else "u" for field in fields.values()]
+    sizes = [ffi.sizeof(field.type) for field in fields.values()]
+    return np.dtype(
+        {
+            "names": list(fields),
+            "formats": [f"{sign}{size}" for sign, size in zip(signs, sizes, strict=True)],
+            "offsets": [field.offset for field in fields.values()],
+            "itemsize": ffi.sizeof(ctype),
+        }
+    )
+
+
+OP: np.dtype[Any] = _dtype("rp_op")
 """One operation of a rank program, `rp_op` of csrc/replay/replay.h."""
 
-MARK: np.dtype[Any] = dtype_of(ffi, ffi.typeof("rp_mark"))
+MARK: np.dtype[Any] = _dtype("rp_mark")
 """A mark of a program with its simulated time."""
 
-REPORT: np.dtype[Any] = dtype_of(ffi, ffi.typeof("rp_report"))
+REPORT: np.dtype[Any] = _dtype("rp_report")
 """What a rank waits for, or sent in vain."""
 
-ARBITRATION: np.dtype[Any] = dtype_of(ffi, ffi.typeof("rp_arbitration"))
+ARBITRATION: np.dtype[Any] = _dtype("rp_arbitration")
 
 
 def __getattr__(name: str) -> int:

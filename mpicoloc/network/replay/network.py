@@ -12,7 +12,7 @@ from mpicoloc.network.replay.lanes import Lanes, equal_lanes
 
 Ints = NDArray[np.int32]
 ROUTINGS = ("d-mod-k", "s-mod-k", "random-flow", "random", "adaptive")
-"""In the order of `enum rp_routing`; ``random`` draws for each packet. ``d-mod-k`` also stands for fixed tables."""
+"""In the order of `enum rp_routing`; ``random`` draws for each packet. Tables without choice need none."""
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ class SimulatedNetwork:
     next : ndarray of int32, shape (n_switches, n_hosts)
         Link, or set, by which a switch sends to a destination.
     sets : tuple of ndarray of int32
-        Links of each set, of which `routing` chooses one: link ``path // divisor % n`` for the routes by path.
+        Links of each set, of which `routing` chooses one; routes by path: link ``path // divisor % n``.
     set_divisors : tuple of int
     n_paths : int
         Paths are 0 .. n_paths - 1.
@@ -47,8 +47,8 @@ class SimulatedNetwork:
     flit_bytes : int
         What a switch must have of a packet before it sends it on. At least the MTU: store and forward.
     is_voq : bool
-        Whether a packet in an input buffer waits only for its output. Otherwise the buffer of a lane is a FIFO,
-        and packets also wait for those in front that want other outputs.
+        Whether a packet in an input buffer waits only for its output. Otherwise the buffer of a lane is a
+        FIFO, and packets also wait for those in front that want other outputs.
     node_names : tuple of str
         For messages, hosts first; may be empty.
 
@@ -160,7 +160,7 @@ def _check_sets(network: SimulatedNetwork) -> None:
 
 
 def _check_begins(network: SimulatedNetwork) -> None:
-    """Each entry of a table names links that begin at its node; the sets are compared by their first links."""
+    """Each entry of a table names links that begin at its node; a set stands for all of its links."""
     origin = np.array([network.link_from[links[0]] for links in network.sets] + [0], dtype=np.int64)
     for links in network.sets:
         if len(set(network.link_from[links].tolist())) != 1:

@@ -52,13 +52,13 @@ def simulate(
     UsageError
         If a setting is out of range.
     DataError
-        If a job does not fit the network, a program has an impossible operation, ranks or packets wait for each
-        other, or messages were sent that nobody received.
+        If a job does not fit the network, a program has an impossible operation, ranks or packets wait for
+        each other, or messages were sent that nobody received.
 
     Notes
     -----
-    Restarts and times are those of Dimemas (Jokanovic 2014, section 2.2.3): a job that ends starts again until all
-    have run once, and its first run counts.
+    Restarts and times are those of Dimemas (Jokanovic 2014, section 2.2.3): a job that ends starts again
+    until all have run once, and its first run counts.
     """
     settings = settings or Settings()
     _check_settings(network, settings)
@@ -106,8 +106,9 @@ def _check_settings(network: SimulatedNetwork, settings: Settings) -> None:
         for lane, n_bytes in enumerate(getattr(network.lanes, f"{side}_bytes")):
             if not settings.mtu_bytes <= n_bytes < 1 << 31:
                 raise UsageError(
-                    f"the {side} buffer of lane {lane} has {n_bytes} bytes, and a packet {settings.mtu_bytes}, "
-                    "which would never pass: give the lane more buffer, or a smaller MTU"
+                    f"the {side} buffer of lane {lane} has {n_bytes} bytes, and a packet "
+                    f"{settings.mtu_bytes}, which would never pass: give the lane more buffer, or a smaller "
+                    "MTU"
                 )
 
 

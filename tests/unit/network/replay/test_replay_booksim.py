@@ -1,7 +1,7 @@
 """Uniform random traffic beside BookSim 2: the same latency where queues are short.
 
-At higher loads the models mean different things (docs/explain/replay.md): a BookSim router moves one flit of an
-input in a cycle and its allocators miss matches, here an input feeds all outputs at once.
+At higher loads the models mean different things (docs/explain/replay.md): a BookSim router moves one flit of
+an input in a cycle and its allocators miss matches, here an input feeds all outputs at once.
 """
 
 import sys

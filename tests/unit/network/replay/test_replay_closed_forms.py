@@ -12,7 +12,7 @@ CABLE_PS, SWITCH_PS, FLIT_BYTES, FLIT_PS = 25_000, 100_000, 256, 204_800
 
 
 def path_ps(n_links):
-    """From the first byte's leaving the source until it could leave the last switch, and through the last cable."""
+    """From the first byte's leaving the source to its coming to the destination."""
     return n_links * CABLE_PS + (n_links - 1) * (SWITCH_PS + FLIT_PS)
 
 
@@ -94,7 +94,7 @@ def test_credits_limit_the_bandwidth_of_a_long_cable(n_buffers, cable_ps):
     buffer = (n_buffers * PACKET,)
     network = tree((2,), (1,), lanes=Lanes(buffer, (1 << 20,)), cable_latency_s=cable_ps / 1e12)
     n_turns, rest = divmod(n_packets - 1, n_buffers)
-    # The credit of a packet leaves when its last byte has come; the host's link has as little buffer and the same loop.
+    # The credit of a packet leaves when its last byte has come. Both links have the same buffers.
     loop_ps = max(n_buffers * SLOT_PS, SLOT_PS + 2 * cable_ps)
     way_ps = 2 * cable_ps + SWITCH_PS + FLIT_PS
     expected = way_ps + n_turns * loop_ps + (rest + 1) * SLOT_PS

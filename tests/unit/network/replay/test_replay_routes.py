@@ -112,7 +112,7 @@ def test_a_host_that_is_cut_off_is_told():
 
 
 def ring(n=3, is_voq=False, n_packets=1):
-    """n switches in a ring, a host at each; all routes go one way round, which is what deadlocks are made of."""
+    """n switches in a ring, a host at each; all routes go one way round, so buffers may wait in a circle."""
     hosts, switches = np.arange(n), np.arange(n, 2 * n)
     to_switch, to_host, round_ = np.arange(n), np.arange(n, 2 * n), np.arange(2 * n, 3 * n)
     table = np.tile(round_[:, None], (1, n))
