@@ -8,6 +8,7 @@ void rp_start_job(rp_sim *sim, uint32_t number)
 {
     rp_job_state *job = &sim->job_states[number];
     job->n_running = job->n_active = job->n_ranks;
+    job->started_ps = sim->now;
     for (int32_t i = 0; i < job->n_ranks; i++) {
         rp_rank *rank = &sim->ranks[job->first_rank + i];
         rank->i_op = 0;
@@ -67,7 +68,7 @@ void rp_job_idle(rp_sim *sim, uint32_t number)
     } else {
         if (sim->job_n_runs[number]++ == 0 && ++sim->n_done == sim->n_jobs)
             sim->status = RP_DONE;
-        else if (sim->jobs[number].is_restarted)
+        else if (sim->jobs[number].is_restarted && sim->now > job->started_ps) /* one without time would never end */
             rp_push(sim, sim->now, RP_EV_JOB, number, 0);
     }
 }

@@ -123,8 +123,8 @@ typedef struct rp_rank {
 typedef struct rp_job_state {
     int32_t first_rank, n_ranks, n_running;
     int32_t n_active; /* ranks that run or compute, and messages under way; 0: nothing will happen by itself */
-    int64_t n_unexpected, n_receives;
-    uint8_t vl, is_done;
+    int64_t n_unexpected, n_receives, started_ps;
+    uint8_t vl;
 } rp_job_state;
 
 typedef struct rp_table {

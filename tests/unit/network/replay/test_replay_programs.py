@@ -157,6 +157,11 @@ def test_the_shorter_job_runs_again_until_all_have_run_once():
     assert once.jobs[1].n_runs == 1
 
 
+def test_a_job_that_takes_no_time_does_not_start_again():
+    jobs = [job([program()], [0], "empty", restarts=True), flow(1, 2, PACKET)]
+    assert [each.n_runs for each in simulate(FOUR, jobs, PLAIN).jobs] == [1, 1]
+
+
 def test_a_job_may_start_later():
     late = flow(1, 2, PACKET, start_s=1e-3)
     run = simulate(FOUR, [late], PLAIN)
