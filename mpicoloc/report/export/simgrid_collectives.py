@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from mpicoloc.core.tables import text
 from mpicoloc.errors import DataError
-from mpicoloc.report.export.calls import Recording
+from mpicoloc.profile.recording.calls import Recording
 
 Ints = NDArray[np.int64]
 BYTE = 6

@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 from mpicoloc.core.profile import Profile
 from mpicoloc.core.progress import stage
 from mpicoloc.errors import DataError
-from mpicoloc.report.export.call_chunks import Calls
-from mpicoloc.report.export.messages import Side
-from mpicoloc.report.export.paraver_values import is_one_sided
+from mpicoloc.profile.recording.call_chunks import Calls
+from mpicoloc.profile.recording.messages import Side
+from mpicoloc.profile.recording.functions import is_one_sided
 from mpicoloc.trace.trace import Trace
 from mpicoloc.trace.trace_messages import MESSAGES
 
