@@ -2,7 +2,7 @@
 
 from collections import defaultdict, deque
 
-from mpicoloc.network.replay.operations import ABSOLUTE, ANY, SHIFT, XOR, Kind
+from mpicoloc.network.replay.programs.operations import ABSOLUTE, ANY, SHIFT, XOR, Kind
 
 
 class Deadlock(Exception):

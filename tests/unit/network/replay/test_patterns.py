@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mpicoloc.errors import UsageError
-from mpicoloc.network.replay import patterns
-from mpicoloc.network.replay.operations import Kind
+from mpicoloc.network.replay.programs import patterns
+from mpicoloc.network.replay.programs.operations import Kind
 
 LINK_BPS = 1e9
 

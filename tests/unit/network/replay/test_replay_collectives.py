@@ -7,8 +7,8 @@ import program_runner
 import pytest
 
 from mpicoloc.errors import UsageError
-from mpicoloc.network.replay import collectives
-from mpicoloc.network.replay.builder import of_each
+from mpicoloc.network.replay.programs import collectives
+from mpicoloc.network.replay.programs.builder import of_each
 from mpicoloc.network.traffic import mpich, openmpi
 from mpicoloc.network.traffic.collective import Collective
 from mpicoloc.network.traffic.mpich import MPICH

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mpicoloc.errors import UsageError
-from mpicoloc.network.replay.builder import (
+from mpicoloc.network.replay.programs.builder import (
     Program,
     ProgramBuilder,
     RankPrograms,
@@ -17,7 +17,7 @@ from mpicoloc.network.replay.builder import (
     shared,
     shift_fields,
 )
-from mpicoloc.network.replay.operations import ANY, Kind
+from mpicoloc.network.replay.programs.operations import ANY, Kind
 
 NAMES = ("incast", "shift:K", "alltoall", "uniform:LOAD", "halo")
 UNIFORM_MESSAGES = 100

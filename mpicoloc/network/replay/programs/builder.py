@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mpicoloc.network.replay.operations import ABSOLUTE, OP, SHIFT, Kind
+from mpicoloc.network.replay.programs.operations import ABSOLUTE, OP, SHIFT, Kind
 
 Program = NDArray[np.void]
 _N_AT_ONCE = 1 << 15
@@ -63,24 +63,24 @@ class ProgramBuilder:
         if duration_ns > 0:
             self._add(Kind.COMPUTE, value=duration_ns)
 
-    def send(self, peer: int, n_bytes: int, tag: int = 0, comm: int = 0) -> None:
+    def send(self, peer: int, n_bytes: int, tag: int = 0, comm: int = 0, flags: int = 0) -> None:
         """Send, and go on when MPI lets a sender go on."""
-        self._add(Kind.SEND, peer=peer, tag=tag, comm=comm, value=n_bytes)
+        self._add(Kind.SEND, peer=peer, tag=tag, comm=comm, value=n_bytes, flags=flags)
 
-    def recv(self, peer: int, n_bytes: int, tag: int = 0, comm: int = 0) -> None:
+    def recv(self, peer: int, n_bytes: int, tag: int = 0, comm: int = 0, flags: int = 0) -> None:
         """Receive, and go on when the message is there."""
-        self._add(Kind.RECV, peer=peer, tag=tag, comm=comm, value=n_bytes)
+        self._add(Kind.RECV, peer=peer, tag=tag, comm=comm, value=n_bytes, flags=flags)
 
-    def isend(self, peer: int, n_bytes: int, tag: int = 0, comm: int = 0) -> int:
+    def isend(self, peer: int, n_bytes: int, tag: int = 0, comm: int = 0, flags: int = 0) -> int:
         """Begin to send; returns the request."""
         slot = self._claim()
-        self._add(Kind.ISEND, peer=peer, tag=tag, comm=comm, request=slot, value=n_bytes)
+        self._add(Kind.ISEND, peer=peer, tag=tag, comm=comm, request=slot, value=n_bytes, flags=flags)
         return slot
 
-    def irecv(self, peer: int, n_bytes: int, tag: int = 0, comm: int = 0) -> int:
+    def irecv(self, peer: int, n_bytes: int, tag: int = 0, comm: int = 0, flags: int = 0) -> int:
         """Begin to receive; returns the request."""
         slot = self._claim()
-        self._add(Kind.IRECV, peer=peer, tag=tag, comm=comm, request=slot, value=n_bytes)
+        self._add(Kind.IRECV, peer=peer, tag=tag, comm=comm, request=slot, value=n_bytes, flags=flags)
         return slot
 
     def wait(self, request: int) -> None:

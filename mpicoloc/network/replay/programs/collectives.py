@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mpicoloc.errors import UsageError
-from mpicoloc.network.replay.builder import Program, ProgramBuilder
+from mpicoloc.network.replay.programs.builder import Program, ProgramBuilder
 from mpicoloc.network.traffic import mpich, openmpi
 from mpicoloc.network.traffic.collective import Collective, Library, Messages
 
