@@ -49,8 +49,8 @@ class SimulatedNetwork:
     is_voq : bool
         Whether a packet in an input buffer waits only for its output. Otherwise the buffer of a lane is a FIFO,
         and packets also wait for those in front that want other outputs.
-    link_names : tuple of str
-        For messages; may be empty.
+    node_names : tuple of str
+        For messages, hosts first; may be empty.
 
     Raises
     ------
@@ -75,7 +75,7 @@ class SimulatedNetwork:
     switch_latency_ps: int = 100_000
     flit_bytes: int = 256
     is_voq: bool = False
-    link_names: tuple[str, ...] = ()
+    node_names: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         for name, dtype in _ARRAYS.items():
@@ -94,14 +94,15 @@ class SimulatedNetwork:
         """Levels of links."""
         return int(self.link_level.max()) + 1
 
+    def node_name(self, node: int) -> str:
+        """Name of a node for messages."""
+        if self.node_names:
+            return self.node_names[node]
+        return f"h{node}" if node < self.n_hosts else f"switch {node - self.n_hosts}"
+
     def link_name(self, link: int) -> str:
-        """Name of a link for messages."""
-        if self.link_names:
-            return self.link_names[link]
-        ends = (self.link_from[link], self.link_to[link])
-        return " to ".join(
-            f"h{node}" if node < self.n_hosts else f"switch {node - self.n_hosts}" for node in ends
-        )
+        """Both ends of a link for messages."""
+        return " to ".join(self.node_name(int(ends[link])) for ends in (self.link_from, self.link_to))
 
 
 _ARRAYS = {
@@ -138,12 +139,12 @@ def _check(network: SimulatedNetwork) -> None:
 
 def _check_numbers(network: SimulatedNetwork) -> None:
     bps, latency = network.link_bps, network.link_latency_ps
-    if not (np.isfinite(bps).all() and bps.min() >= 1e5 and bps.max() <= 1e13):
-        raise DataError(f"link rates must be in [1e5, 1e13] bytes/s, got {bps.min():g} to {bps.max():g}")
+    if not (np.isfinite(bps).all() and bps.min() >= 1e5 and bps.max() <= 1e12):
+        raise DataError(f"link rates must be in [1e5, 1e12] bytes/s, got {bps.min():g} to {bps.max():g}")
     if latency.min() < 0 or latency.max() > 10**12 or not 0 <= network.switch_latency_ps <= 10**12:
         raise DataError("latencies of links and switches must be in [0, 1] s")
-    if network.flit_bytes < 0 or network.n_paths < 1 or network.link_level.min() < 0:
-        raise DataError("flit_bytes and levels must be >= 0, n_paths >= 1")
+    if network.flit_bytes < 1 or network.n_paths < 1 or network.link_level.min() < 0:
+        raise DataError("flit_bytes and n_paths must be >= 1, levels >= 0")
 
 
 def _check_sets(network: SimulatedNetwork) -> None:
@@ -169,7 +170,7 @@ def _check_begins(network: SimulatedNetwork) -> None:
         begins = np.where(
             entries >= 0,
             network.link_from[np.maximum(entries, 0)],
-            origin[np.minimum(-1 - entries, len(origin) - 1)],
+            origin[np.clip(-1 - entries, 0, len(origin) - 1)],
         )
         wrong = np.argwhere(begins != np.arange(node, node + len(entries))[:, None])
         if len(wrong):

@@ -23,6 +23,9 @@ _Q20 = 1 << 20
 _EVENTS_BETWEEN_REPORTS = 1 << 20
 _TIME_MAX_S = 1e6
 
+MAX_JOBS = 64
+"""Most jobs of a simulation: each link counts who waits for it, job by job."""
+
 
 def simulate(
     network: SimulatedNetwork,
@@ -85,13 +88,13 @@ def _run(sim: Any, progress: Progress | None) -> Any:
 def _check_settings(network: SimulatedNetwork, settings: Settings) -> None:
     for name, low, high in (
         ("mtu_bytes", 1, 1 << 20),
-        ("control_bytes", 0, settings.mtu_bytes),
+        ("control_bytes", 1, settings.mtu_bytes),
         ("eager_bytes", 0, 1 << 62),
         ("mpi_latency_s", 0, 1),
         ("send_overhead_s", 0, 1),
         ("recv_overhead_s", 0, 1),
         ("local_latency_s", 0, 1),
-        ("local_bps", 1e5, 1e13),
+        ("local_bps", 1e5, 1e12),
         ("window_s", 0, _TIME_MAX_S),
         ("n_windows_max", 2, 1 << 20),
         ("seed", 0, (1 << 64) - 1),
@@ -109,8 +112,8 @@ def _check_settings(network: SimulatedNetwork, settings: Settings) -> None:
 
 
 def _check_jobs(network: SimulatedNetwork, jobs: Sequence[Job]) -> None:
-    if not 1 <= len(jobs) <= 4096:
-        raise DataError(f"{len(jobs)} jobs: give 1 to 4096")
+    if not 1 <= len(jobs) <= MAX_JOBS:
+        raise DataError(f"{len(jobs)} jobs: give 1 to {MAX_JOBS}")
     for job in jobs:
         hosts, programs = np.asarray(job.host_of_rank), np.asarray(job.program_of_rank)
         if hosts.shape != programs.shape or hosts.ndim != 1 or not len(hosts):
