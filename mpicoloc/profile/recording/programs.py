@@ -12,15 +12,27 @@ from numpy.typing import NDArray
 
 from mpicoloc.core.profile import Profile
 from mpicoloc.core.progress import steps
-from mpicoloc.core.tables import text
 from mpicoloc.errors import DataError
 from mpicoloc.network.replay.programs import recorded
 from mpicoloc.network.replay.programs.alignment import CollectiveCalls, align
 from mpicoloc.network.replay.programs.builder import RankPrograms
 from mpicoloc.network.replay.programs.collectives import Chosen
 from mpicoloc.network.replay.programs.processor_time import LEAST_DELAY_FRAC, running_frac
-from mpicoloc.network.replay.programs.recorded import Deeds, PlacedCollective, RankCalls, RecordedMessages, Tempo
-from mpicoloc.network.replay.programs.recorded_collectives import LEFT_OUT, NAME, CollectiveBlocks, is_blocking
+from mpicoloc.network.replay.programs.recorded import (
+    Deeds,
+    OneSided,
+    PlacedCollective,
+    RankCalls,
+    RecordedMessages,
+    Tempo,
+)
+from mpicoloc.network.replay.programs.recorded_collectives import (
+    LEFT_OUT,
+    NAME,
+    CollectiveBlocks,
+    groups_of,
+    is_blocking,
+)
 from mpicoloc.network.traffic import job_traffic
 from mpicoloc.profile.frames import Frames, open_profile
 from mpicoloc.profile.recording import calls as recordings
@@ -30,8 +42,6 @@ from mpicoloc.profile.recording.functions import is_communication
 
 Array = NDArray[Any]
 _N_TAGS = 1 << 30
-_ONE_SIDED = -1
-"""Communicator of what one rank puts into another or gets from it."""
 
 
 @dataclass(frozen=True)
@@ -160,6 +170,10 @@ def _add_messages(
     recorded.add_messages(
         deeds, calls, functions, RecordedMessages(*(np.asarray(column, np.int64) for column in columns))
     )
+    if isinstance(recording.source, FullTrace):
+        found = recording.source.one_sided()
+        found["begin_ns"] = found["begin_ns"] - recording.origin_ns
+        recorded.add_one_sided(deeds, calls, functions, OneSided(**found))
     n_lost = messages.n_sent - len(messages)
     if not n_lost:
         return []
@@ -183,9 +197,12 @@ def _add_collectives(
     if not is_known.any():
         return notes
     members = job_traffic.members_of(tables["groups"], len(job.calls))
-    groups_of = _groups_of(job.profile, names, members)
+    if not any(len(ranks) == len(job.calls) for ranks in members.values()):
+        members[0] = np.arange(len(job.calls))
+    called = groups_of(tables, names, members)
     blocks = CollectiveBlocks(tables, members, library, hosts)
-    instances = align(_collective_calls(job, is_known), members, groups_of, blocks.is_known_size)
+    instances = align(_collective_calls(job, is_known), members, called, blocks.is_known_size)
+    blocks.add(instances)
     placed = [
         PlacedCollective(
             members[one.group], one.i_call, one.begin_ns, is_blocking(one.function), blocks.of(one)
@@ -204,25 +221,6 @@ def _collective_calls(job: RecordedJob, is_known: Array) -> list[CollectiveCalls
         function = [names[i] for i in calls.function[rows]]
         own.append(CollectiveCalls(rows, function, calls.begin_ns[rows], calls.end_ns[rows], n_bytes[rows]))
     return own
-
-
-def _groups_of(profile: Profile, names: Sequence[str], members: dict[int, Array]) -> dict[str, list[int]]:
-    """Groups that called each function; of one of which none is known, every group, that of all ranks too."""
-    n_ranks = profile.job.n_ranks
-    if not any(len(ranks) == n_ranks for ranks in members.values()):
-        members[0] = np.arange(n_ranks)
-    found: dict[str, list[int]] = {}
-    for row in profile.tables["collectives"]:
-        groups = found.setdefault(text(row["call"]), [])
-        group = int(row["group"])
-        if int(row["to_group"]):
-            raise DataError(
-                f"{text(row['call'])} was called between two groups of ranks, which cannot be replayed: take a program "
-                "without intercommunicators"
-            )
-        if group in members and group not in groups:
-            groups.append(group)
-    return {name: found.get(name) or sorted(members) for name in names if NAME.fullmatch(name)}
 
 
 def _running(profile: Profile, n_ranks: int) -> Array:

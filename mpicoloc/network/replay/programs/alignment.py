@@ -115,8 +115,9 @@ class _Aligner:
             self._look(rank)
         found = []
         while self._ready:
-            *_, group, function = heapq.heappop(self._ready)
-            if not self._is_whole(group, function):
+            *key, group, function = heapq.heappop(self._ready)
+            # Members may have gone on since it was noted.
+            if not self._is_whole(group, function) or tuple(key) != self._key(group, function):
                 continue
             found.append(self._instance(group, function))
             for rank in self.members[group]:
@@ -133,9 +134,7 @@ class _Aligner:
         function = own.function[i]
         for group in self._of_rank[rank, function]:
             if self._is_whole(group, function):
-                one = self._instance(group, function)
-                apart_ns = int(one.begin_ns.max()) - int(one.end_ns.min())
-                heapq.heappush(self._ready, (not self._is_known_size(one), apart_ns, group, function))
+                heapq.heappush(self._ready, (*self._key(group, function), group, function))
 
     def _is_whole(self, group: int, function: str) -> bool:
         for rank in self.members[group]:
@@ -143,6 +142,11 @@ class _Aligner:
             if i >= len(own.function) or own.function[i] != function:
                 return False
         return True
+
+    def _key(self, group: int, function: str) -> tuple[bool, int]:
+        """What is least is taken first: of unknown size, and from the first end to the last begin."""
+        one = self._instance(group, function)
+        return not self._is_known_size(one), int(one.begin_ns.max()) - int(one.end_ns.min())
 
     def _instance(self, group: int, function: str) -> Instance:
         """The collective that the next calls of a group's members are."""

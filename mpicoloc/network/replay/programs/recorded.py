@@ -26,7 +26,9 @@ _WAITS = re.compile(r"MPI_(Wait|Test)(all|any|some)?", re.IGNORECASE)
 _POSTS = re.compile(r"MPI_(Im?recv|Isendrecv(_replace)?|Start(all)?)(_c)?", re.IGNORECASE)
 _BLOCKING_SENDS = re.compile(r"MPI_([srb]?send|sendrecv(_replace)?)(_c)?", re.IGNORECASE)
 _SYNCHRONOUS = re.compile(r"MPI_I?ssend(_c)?", re.IGNORECASE)
-NEVER = np.iinfo(np.int64).max
+_WINDOW_CALLS = re.compile(r"MPI_Win_(fence|start|complete|post|wait|test|(un)?lock.*|flush.*|sync|free)", re.IGNORECASE)
+ONE_SIDED = -1
+"""Communicator of what one rank puts into another or gets from it."""
 
 
 @dataclass(frozen=True)
@@ -67,9 +69,9 @@ class Functions:
 
     def __init__(self, names: Sequence[str]) -> None:
         self.names = names
-        self.waits, self.posts, self.blocks, self.synchronous = (
+        self.waits, self.posts, self.blocks, self.synchronous, self.windows = (
             np.array([pattern.fullmatch(name) is not None for name in names], bool)
-            for pattern in (_WAITS, _POSTS, _BLOCKING_SENDS, _SYNCHRONOUS)
+            for pattern in (_WAITS, _POSTS, _BLOCKING_SENDS, _SYNCHRONOUS, _WINDOW_CALLS)
         )
 
 
@@ -198,6 +200,42 @@ def _add_receives(
             deeds[rank].posted[int(begun_at[k])].append(operation)
             deeds[rank].waited[int(taken_at[k])].append(key)
     return posted_ns
+
+
+@dataclass(frozen=True)
+class OneSided:
+    """What ranks put into others or got from them (`is_got` 1); arrays of shape (n,)."""
+
+    rank: Array
+    peer: Array
+    bytes: Array
+    begin_ns: Array
+    is_got: Array
+
+
+def add_one_sided(
+    deeds: Sequence[Deeds], calls: Sequence[RankCalls], functions: Functions, transfers: OneSided
+) -> None:
+    """Enter one-sided transfers, as messages for which the target makes no call.
+
+    The target is ready for one since its call before, and has it at its next call of the window's. The origin
+    waits at its own next one. What the window's calls send themselves is left out.
+    """
+    order = np.argsort(transfers.begin_ns, kind="stable")
+    for row in order.tolist():
+        origin, target = int(transfers.rank[row]), int(transfers.peer[row])
+        if origin == target:
+            continue
+        at_ns, n_bytes = int(transfers.begin_ns[row]), int(transfers.bytes[row])
+        kinds = (Kind.IRECV, Kind.ISEND) if transfers.is_got[row] else (Kind.ISEND, Kind.IRECV)
+        for kind, own, other in zip(kinds, (origin, target), (target, origin), strict=True):
+            key = ("one-sided", row, own)
+            at = max(int(np.searchsorted(calls[own].begin_ns, at_ns, "right")) - 1, 0)
+            # A transfer is told from others by its number, for many may be on their way at once.
+            deeds[own].posted[at].append((kind, other, n_bytes, row, ONE_SIDED, 0, key))
+            waits = functions.windows[calls[own].function] & (calls[own].end_ns >= at_ns)
+            later = at + 1 + int(np.argmax(waits[at + 1 :])) if waits[at + 1 :].any() else len(calls[own])
+            deeds[own].waited_before[later].append(key)
 
 
 def _columns(messages: RecordedMessages, row: int, peer: str) -> tuple[int, int, int, int]:

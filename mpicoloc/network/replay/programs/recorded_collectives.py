@@ -30,6 +30,10 @@ LEFT_OUT = re.compile(
 )
 _EQUAL_PAIRS_MIN = 16
 """Ranks from which on an all-to-all of the whole job is one loop for all."""
+_OWN_SIZES = ("alltoallv", "alltoallw")
+"""Collectives of which the profile tells what each rank gave each other, in all calls together."""
+_OF_ONE_SIZE = ("bcast", "allreduce", "alltoall")
+"""Collectives to which every rank gives, and of which it takes, as many bytes as every other."""
 _ROOTED = ("bcast", "reduce", "gather", "gatherv", "scatter", "scatterv")
 
 
@@ -37,6 +41,11 @@ def is_blocking(function: str) -> bool:
     """Whether a function does its collective, and not only begins it."""
     match = NAME.fullmatch(function)
     return match is None or not match[1]
+
+
+def _has_own_sizes(function: str) -> bool:
+    match = NAME.fullmatch(function)
+    return match is not None and match[2].lower() in _OWN_SIZES
 
 
 class CollectiveBlocks:
@@ -65,10 +74,17 @@ class CollectiveBlocks:
         self._number = {group: i for i, group in enumerate(sorted(members), 1)}
         self._rows = _rows_by_call(tables["collectives"])
         self._parts = tables["parts"]
+        self._uneven_bytes = np.zeros(len(hosts), np.int64)
         self._known: dict[Any, Sequence[Program]] = {}
 
+    def add(self, instances: Sequence[Instance]) -> None:
+        """Tell all collectives beforehand: those with parts of their own size share what the job sent in them."""
+        for one in instances:
+            if _has_own_sizes(one.function):
+                np.add.at(self._uneven_bytes, self._members[one.group], one.n_bytes)
+
     def of(self, instance: Instance) -> Sequence[Program]:
-        """Operations of each member of a collective.
+        """Operations of each member of a collective, which was told before.
 
         Raises
         ------
@@ -79,7 +95,7 @@ class CollectiveBlocks:
         members = self._members[instance.group]
         counts = None if call.counts is None else call.counts.tobytes()
         key = (call.name, call.n_items, call.item_bytes, call.root, counts, call.is_blocking, instance.group)
-        if call.name in ("alltoallv", "alltoallw"):
+        if call.name in _OWN_SIZES:
             return self._uneven(instance, members)
         if key not in self._known:
             self._known[key] = self._made(call, members, instance.group)
@@ -91,6 +107,8 @@ class CollectiveBlocks:
         if known is None or not known.size_classes:
             return True
         call = self._call(instance)
+        if call.name in _OF_ONE_SIZE and instance.n_bytes.min() != instance.n_bytes.max():
+            return False
         size = call.n_bytes if call.counts is None else int(call.counts.sum()) * call.item_bytes
         return size.bit_length() in known.size_classes
 
@@ -121,7 +139,7 @@ class CollectiveBlocks:
             sizes = call_bytes.exchanged_part(n_bytes)
         elif name.startswith(("gather", "scatter")):
             sizes, root = call_bytes.rooted_parts(n_bytes, root)
-        elif name != "barrier" and name not in ("alltoallv", "alltoallw"):
+        elif name != "barrier" and name not in _OWN_SIZES:
             sizes = call_bytes.own_parts(n_bytes)
         return _in_items(name, p, sizes, item_bytes, max(root, 0), not match[1], self._nodes(instance))
 
@@ -149,14 +167,12 @@ class CollectiveBlocks:
         sizes = np.zeros((p, p))
         src, dst = ([place[int(rank)] for rank in rows[end]] for end in ("src", "dst"))
         np.add.at(sizes, (src, dst), rows["bytes"].astype(np.float64))
-        # A rank's call counts what it gave and what it took, its own part twice, which no message carries.
-        given = sizes.sum(axis=1) + sizes.sum(axis=0)
-        scale = np.divide(instance.n_bytes, given, out=np.zeros(p), where=given > 0)
+        share = instance.n_bytes / np.maximum(self._uneven_bytes[members], 1)
         messages = Messages(p)
         for step in range(1, p):
             v = np.arange(p)
             to = (v + step) % p
-            n_bytes = np.rint(sizes[v, to] * np.minimum(scale[v], scale[to])).astype(np.int64)
+            n_bytes = np.rint(sizes[v, to] * (share[v] + share[to]) / 2).astype(np.int64)
             messages.add(v[n_bytes > 0], to[n_bytes > 0], n_bytes[n_bytes > 0])
         return blocks(messages, members, self._number[instance.group])
 
@@ -174,6 +190,54 @@ def _in_items(
     if name in ("gather", "scatter", "allgather", "reduce_scatter_block"):
         name = {"reduce_scatter_block": "reduce_scatter"}.get(name, f"{name}v")
     return Collective(name, p, 0, item, root, parts, is_blocking=is_blocking, nodes=nodes)
+
+
+def groups_of(
+    tables: Mapping[str, Table], names: Sequence[str], members: Mapping[int, Array]
+) -> dict[str, list[int]]:
+    """Groups that called each function, as far as the profile tells.
+
+    Parameters
+    ----------
+    tables : mapping of str to Table
+        Of the profile.
+    names : sequence of str
+        Functions.
+    members : mapping of int to ndarray of int
+        Ranks of each group.
+
+    Raises
+    ------
+    DataError
+        If one was called between two groups.
+    """
+    found: dict[str, list[int]] = {}
+    for row in tables["collectives"]:
+        name, group = text(row["call"]), int(row["group"])
+        if int(row["to_group"]):
+            raise DataError(
+                f"{name} was called between two groups of ranks, which cannot be replayed: take a program without "
+                "intercommunicators"
+            )
+        groups = found.setdefault(name, [])
+        if group in members and group not in groups:
+            groups.append(group)
+    by_parts = _groups_by_parts(tables["parts"], members)
+    return {name: found.get(name) or by_parts for name in names if NAME.fullmatch(name)}
+
+
+def _groups_by_parts(parts: Table, members: Mapping[int, Array]) -> list[int]:
+    """For each rank the smallest group with all ranks that it gave parts of their own size to."""
+    pairs = np.unique(np.stack([parts["src"], parts["dst"]]), axis=1)
+    found = []
+    taken: set[int] = set()
+    for group, ranks in sorted(members.items(), key=lambda item: len(item[1])):
+        own = set(ranks.tolist())
+        partners = set(pairs[1][np.isin(pairs[0], ranks)].tolist())
+        if not own & taken and partners <= own:
+            found.append(group)
+            taken |= own
+    return found
 
 
 class _Known(NamedTuple):
