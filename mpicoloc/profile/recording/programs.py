@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -34,33 +34,16 @@ from mpicoloc.network.replay.programs.recorded_collectives import (
     is_blocking,
 )
 from mpicoloc.network.traffic import job_traffic
+from mpicoloc.network.traffic import recorded as recorded_traffic
 from mpicoloc.profile.frames import Frames, open_profile
 from mpicoloc.profile.recording import calls as recordings
 from mpicoloc.profile.recording.calls import Recording
 from mpicoloc.profile.recording.full_trace import FullTrace
 from mpicoloc.profile.recording.functions import is_communication
+from mpicoloc.profile.recording.sources import Choices
 
 Array = NDArray[Any]
 _N_TAGS = 1 << 30
-
-
-@dataclass(frozen=True)
-class Choices:
-    """What a user decides of a replayed job.
-
-    Parameters
-    ----------
-    cpu_speed : float
-        Its processors' speed, in those of the recorded run.
-    algorithms : mapping of str to str
-        Algorithms of collectives that the library would not choose, see `collectives.algorithms`.
-    has_marks : bool
-        Whether begin and end of each call are recorded in the simulation.
-    """
-
-    cpu_speed: float = 1.0
-    algorithms: Mapping[str, str] = field(default_factory=dict)
-    has_marks: bool = False
 
 
 @dataclass(frozen=True)
@@ -77,6 +60,7 @@ class RecordedJob:
     """
 
     path: str
+    choices: Choices
     recording: Recording
     calls: list[RankCalls]
     bytes: list[Array]
@@ -86,7 +70,16 @@ class RecordedJob:
         """The job's profile."""
         return self.recording.profile
 
-    def programs(self, hosts: Array, choices: Choices | None = None) -> RankPrograms:
+    @property
+    def n_ranks(self) -> int:
+        """Its ranks."""
+        return len(self.calls)
+
+    def hostnames(self) -> list[str]:
+        """Name of the host where each rank ran."""
+        return recorded_traffic.hostnames(self.profile)
+
+    def programs(self, hosts: Array) -> RankPrograms:
         """What the ranks do where they run on these hosts.
 
         Raises
@@ -94,7 +87,7 @@ class RecordedJob:
         DataError
             If the trace does not tell.
         """
-        choices = choices or Choices()
+        choices = self.choices
         functions = recorded.Functions(self.recording.names)
         deeds = recorded.empty_deeds(len(self.calls))
         notes = list(self.recording.notes)
@@ -111,7 +104,7 @@ class RecordedJob:
         return RankPrograms(_name(self.path), tuple(programs), numbers, tuple(notes))
 
 
-def read(path: str) -> RecordedJob:
+def read(path: str, choices: Choices | None = None) -> RecordedJob:
     """The job that the profile at `path` recorded with ``--trace all``.
 
     Raises
@@ -131,7 +124,7 @@ def read(path: str) -> RecordedJob:
     silent = [rank for rank, own in enumerate(found) if not len(own)]
     if silent:
         raise DataError(f"{path}: the trace has no call of rank {silent[0]}: run the job with --trace all")
-    return RecordedJob(path, recording, found, n_bytes)
+    return RecordedJob(path, choices or Choices(), recording, found, n_bytes)
 
 
 def _name(path: str) -> str:
