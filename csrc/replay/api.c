@@ -21,8 +21,8 @@ static void open_links(rp_sim *sim)
         /* Each table begins with its first entry. */
         k->i_high = (uint8_t)(net->n_high - 1);
         k->i_low = (uint8_t)(net->n_low - 1);
-        for (int32_t vl = 0; vl < net->n_vl; vl++) {
-            uint32_t lane = (uint32_t)i << sim->vl_shift | (uint32_t)vl;
+        for (uint32_t vl = 0; vl < 1u << sim->vl_shift; vl++) {
+            uint32_t lane = (uint32_t)i << sim->vl_shift | vl;
             sim->in[lane].free_bytes = net->input_bytes[vl];
             sim->in[lane].head = sim->in[lane].tail = RP_NIL;
             sim->out[lane].head = sim->out[lane].tail = sim->out[lane].first_waiting = RP_NIL;
@@ -139,7 +139,7 @@ static int open_all(rp_sim *sim)
     sim->high_lanes = lanes_of(sim->net.high, sim->net.n_high);
     sim->low_lanes = lanes_of(sim->net.low, sim->net.n_low);
     sim->window = sim->window_bytes;
-    sim->window_end_ps = sim->result.window_ps = sim->set.window_ps;
+    sim->result.window_ps = sim->set.window_ps;
     if (!rp_queue_open(sim, horizon_of(sim), 2 * (int64_t)sim->net.n_links))
         return 0;
     for (int32_t i = 0; i < sim->n_jobs; i++)
