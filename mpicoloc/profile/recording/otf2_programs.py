@@ -29,6 +29,8 @@ from mpicoloc.profile.recording.sources import Choices, Foreign, library_of
 
 Array = NDArray[Any]
 _NS_PER_S = 1e9
+_CHUNK = b"\3BOTF2"
+"""What every file of an archive begins with."""
 _SENDS, _RECEIVES = ("MpiSend", "MpiIsend"), ("MpiRecv", "MpiIrecv")
 _Key = tuple[int, int, int, int]
 """Source and destination in the job, communicator, tag."""
@@ -133,10 +135,14 @@ def read(path: str, choices: Choices) -> Foreign:
     DataError
         If it cannot be read or replayed.
     """
+    # The library says in several lines of its own what is wrong with a file.
+    with open(path, "rb") as file:
+        if file.read(len(_CHUNK)) != _CHUNK:
+            raise DataError(f"{path} is no OTF2 archive: give its anchor file, traces.otf2")
     try:
         with otf2.reader.open(path) as trace:
             archive = _Archive(path, trace)
-    except (otf2.Error, OSError) as error:
+    except otf2.error.Error as error:
         raise DataError(f"{path} is no OTF2 archive that can be read: {error}") from None
     return Foreign(path, _programs(archive, choices))
 

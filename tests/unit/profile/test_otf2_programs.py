@@ -79,7 +79,7 @@ def test_messages_computation_and_collectives(archive, tmp_path):
 
 def test_tags_and_ranks_keep_messages_apart(archive, tmp_path):
     world = archive.world
-    sends = [("mpi_send", 10, 1, world, tag, 100 * tag) for tag in (1, 2)]
+    sends = [("mpi_send", 8 + 2 * tag, 1, world, tag, 100 * tag) for tag in (1, 2)]
     archive.call(0, "MPI_Isend", 10, 11, sends[0])
     archive.call(0, "MPI_Isend", 12, 13, sends[1])
     archive.call(0, "MPI_Waitall", 20, 90)
