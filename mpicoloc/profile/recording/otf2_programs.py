@@ -156,7 +156,7 @@ def _programs(archive: _Archive, choices: Choices) -> RankPrograms:
     recorded.add_messages(deeds, calls, functions, messages)
     recorded.add_collectives(deeds, calls, _collectives(archive, names, calls, choices))
     is_waiting = np.array([is_communication(name) for name in names], bool)
-    tempo = Tempo(choices.cpu_speed, 1.0, choices.has_marks)
+    tempo = Tempo(choices.cpu_speed)
     found = [recorded.program(own, is_waiting, deed, tempo) for own, deed in zip(calls, deeds, strict=True)]
     notes = (f"{n_lost:,} messages are left out: only one end of them is in the archive",) if n_lost else ()
     return of_each(_name(archive.path), found, notes)

@@ -98,7 +98,7 @@ class RecordedJob:
         is_waiting = np.array([is_communication(name) for name in self.recording.names], bool)
         programs = []
         for rank in steps(range(len(self.calls)), "programs of the ranks", unit="ranks"):
-            tempo = Tempo(choices.cpu_speed, float(running[rank]), choices.has_marks)
+            tempo = Tempo(choices.cpu_speed, float(running[rank]))
             programs.append(recorded.program(self.calls[rank], is_waiting, deeds[rank], tempo))
         numbers = np.arange(len(programs), dtype=np.int32)
         return RankPrograms(_name(self.path), tuple(programs), numbers, tuple(notes))

@@ -34,15 +34,12 @@ class Choices:
         Its processors' speed, in those of the recorded run.
     algorithms : mapping of str to str
         Algorithms of collectives that the library would not choose, see `collectives.algorithms`.
-    has_marks : bool
-        Whether begin and end of each call are recorded in the simulation.
     flops_per_s : float
         Speed of a processor of a SimGrid trace, which counts computation in flops.
     """
 
     cpu_speed: float = 1.0
     algorithms: Mapping[str, str] = field(default_factory=dict)
-    has_marks: bool = False
     flops_per_s: float = 1e9
 
 

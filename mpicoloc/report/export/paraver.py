@@ -63,7 +63,11 @@ def write(job: Frames, out: str) -> list[str]:
     list of str
         What is missing in the trace, in words.
     """
-    recording = calls.recording(job)
+    return write_recording(calls.recording(job), out)
+
+
+def write_recording(recording: Recording, out: str) -> list[str]:
+    """The same of calls that are read already, or simulated."""
     end = ".prv.gz" if out.endswith(".gz") else ".prv"
     base = out.removesuffix(".gz").removesuffix(".prv")
     layout, functions = _layout(recording), Functions(recording.names)

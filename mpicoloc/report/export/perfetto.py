@@ -32,9 +32,13 @@ def write(job: Frames, out: str) -> list[str]:
     list of str
         What is missing in the trace, in words.
     """
-    recording = calls.recording(job)
+    return write_recording(calls.recording(job), out)
+
+
+def write_recording(recording: Recording, out: str) -> list[str]:
+    """The same of calls that are read already, or simulated."""
     with outputs.text_file(out) as file:
-        facts = json.dumps(summary(job.profile), allow_nan=False)
+        facts = json.dumps(summary(recording.profile), allow_nan=False)
         file.write(f'{{"displayTimeUnit":"ns","otherData":{facts},"traceEvents":[\n')
         for i, line in enumerate(_events(recording)):
             file.write(",\n" + line if i else line)

@@ -265,13 +265,10 @@ class Tempo:
         Times as fast as it was recorded.
     running : float
         Part of its time in which the rank had a processor.
-    has_marks : bool
-        Whether the simulation is to record begin (2 i) and end (2 i + 1) of each call i.
     """
 
     cpu_speed: float = 1.0
     running: float = 1.0
-    has_marks: bool = False
 
 
 def program(calls: RankCalls, is_waiting: Array, deeds: Deeds, tempo: Tempo) -> Program:
@@ -293,11 +290,7 @@ def program(calls: RankCalls, is_waiting: Array, deeds: Deeds, tempo: Tempo) -> 
     builder, requests = ProgramBuilder(), {}
     for k, i in enumerate(kept.tolist()):
         builder.compute(int(bursts[k]))
-        if tempo.has_marks:
-            builder.mark(2 * i)
         _do(builder, requests, deeds, i)
-        if tempo.has_marks:
-            builder.mark(2 * i + 1)
     builder.wait_all([*requests.values()])
     return builder.build()
 
