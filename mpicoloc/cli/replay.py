@@ -1,9 +1,9 @@
 r"""Replay jobs on a fat-tree packet by packet, and tell how much longer they take because of each other.
 
-Each job comes from its own profile with a trace of every call (`mpicoloc run --trace all`), or from a pattern.
-It is simulated with all of its hosts on one switch (T_base), on the network alone (T_alone), and there with
-the other jobs (T_sharing), as in Jokanovic 2014, chapters 2 and 5. Shorter jobs start again until all have run
-once; the first run counts.
+Each job comes from its own profile with a trace of every call (`mpicoloc run --trace all`), or from a
+pattern. It is simulated with all of its hosts on one switch (T_base), on the network alone (T_alone), and
+there with the other jobs (T_sharing), as in Jokanovic 2014, chapters 2 and 5. Shorter jobs start again until
+all have run once; the first run counts.
 
   mpicoloc replay one.h5 two.h5 --topology 'XGFT(2;16,8;1,4)' --placement F8
   mpicoloc replay --pattern incast --hosts 16 --bytes 64KiB \
@@ -37,7 +37,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Arguments of the verb."""
     replay_jobs.add_arguments(parser)
     replay_network.add_arguments(parser)
-    parser.add_argument("--out", metavar="FOLDER", help="write tables of the result to this folder as Parquet")
+    parser.add_argument(
+        "--out", metavar="FOLDER", help="write tables of the result to this folder as Parquet"
+    )
     parser.add_argument("--perfetto", metavar="FILE", help="write the simulated calls for ui.perfetto.dev")
     parser.add_argument("--paraver", metavar="FILE", help="write the simulated calls as .prv, .pcf and .row")
     parser.add_argument("--window-s", metavar="S", help="length of windows of links (256 at most, so chosen)")

@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from mpicoloc import config
+from mpicoloc.core import units
 from mpicoloc.errors import UsageError
 
 if TYPE_CHECKING:
@@ -37,7 +38,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     add("--hosts", metavar="N", help="hosts that take part in the pattern")
     add("--bytes", metavar="BYTES", help="of each message of the pattern")
-    add("--times", metavar="N", help="how often the pattern is repeated (1; uniform: messages of a host, 100)")
+    add(
+        "--times", metavar="N", help="how often the pattern is repeated (1; uniform: messages of a host, 100)"
+    )
     add(
         "--placement",
         metavar="F8|RF|run|FILE",
@@ -48,7 +51,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     add("--ranks-per-host", metavar="N", default="1", help="for placements Fk and RF (1)")
     add("--cpu-speed", metavar="X", default="1", help="computation is X times as fast as recorded (1)")
-    add("--flops", metavar="F", default="1e9", help="flops a second of the processors of a SimGrid trace (1e9)")
+    add(
+        "--flops",
+        metavar="F",
+        default="1e9",
+        help="flops a second of the processors of a SimGrid trace (1e9)",
+    )
     add(
         "--algorithm",
         metavar="NAME=A",
@@ -130,7 +138,7 @@ class _Pattern:
         from mpicoloc.network.replay.programs import patterns
 
         args = self._args
-        n_bytes = config.parse_bytes("--bytes", args.bytes)
+        n_bytes = units.parse_bytes("--bytes", args.bytes)
         n_times = config.parse_whole("--times", args.times) if args.times else None
         return patterns.by_name(args.pattern, self.n_ranks, n_bytes, self._link_bps, self._rng, n_times)
 
@@ -141,7 +149,9 @@ def _placement_choices(args: argparse.Namespace, fabric: Fabric, n: int) -> list
 
     given = args.placement or []
     if len(given) not in (0, 1, n):
-        raise UsageError(f"--placement must be given once, or once for each of the {n} jobs, got {len(given)}")
+        raise UsageError(
+            f"--placement must be given once, or once for each of the {n} jobs, got {len(given)}"
+        )
     choices = []
     for name in given or [None]:
         found = network_files.placements_of(name, fabric)
@@ -179,7 +189,11 @@ def _stretched(args: argparse.Namespace, jobs: list[PlacedJob]) -> list[PlacedJo
     pairs = []
     for text in given:
         n_hosts, _, factor = text.partition(":")
-        pairs.append((config.parse_whole("--stretch", n_hosts, 0), config.parse_positive("--stretch", factor)))
+        pairs.append(
+            (config.parse_whole("--stretch", n_hosts, 0), config.parse_positive("--stretch", factor))
+        )
     if len(pairs) == 1:
         pairs *= len(jobs)
-    return [experiment.stretched(job, *pair) for job, pair in zip(jobs, pairs, strict=True)] if pairs else jobs
+    return (
+        [experiment.stretched(job, *pair) for job, pair in zip(jobs, pairs, strict=True)] if pairs else jobs
+    )

@@ -100,8 +100,8 @@ class ReplayedJobs:
         sizes = [self._programs[kind].n_ranks for kind in kinds]
         if sum(sizes) > len(order):
             raise DataError(
-                f"replay: jobs of {', '.join(map(str, sizes))} ranks need {sum(sizes)} hosts, the network has "
-                f"{len(order)}: take a larger topology"
+                f"replay: jobs of {', '.join(map(str, sizes))} ranks need {sum(sizes)} hosts, the network "
+                f"has {len(order)}: take a larger topology"
             )
         ends = np.cumsum(sizes)
         jobs = [

@@ -38,7 +38,7 @@ _Key = tuple[int, int, int, int]
 
 @dataclass
 class _Call:
-    """An MPI call of a rank: begin, end, function; number of its collective in the communicator, if it has any."""
+    """An MPI call of a rank."""
 
     begin_ns: int
     function: int
@@ -98,9 +98,7 @@ class _Archive:
         elif kind == "MpiCollectiveEnd":
             self._world(event.communicator, 0)
             sizes = (event.root, event.size_sent, event.size_received)
-            own.collectives.append(
-                (len(own.calls) - 1, event.communicator._ref, event.collective_op, *sizes)
-            )
+            own.collectives.append((len(own.calls) - 1, event.communicator._ref, event.collective_op, *sizes))
 
     def _ns(self, event: Any) -> int:
         return round(event.time * self._ns_per_tick)
@@ -112,7 +110,9 @@ class _Archive:
             members = [self._rank_of[location._ref] for location in communicator.group.members]
             self.members[communicator._ref] = members
         if not 0 <= rank < len(members):
-            raise DataError(f"{self.path}: communicator {communicator.name!r} has no rank {rank}: it is damaged")
+            raise DataError(
+                f"{self.path}: communicator {communicator.name!r} has no rank {rank}: it is damaged"
+            )
         return members[rank]
 
 
@@ -191,7 +191,9 @@ def _messages(archive: _Archive) -> tuple[RecordedMessages, int]:
     for src, dst in columns[:, :2].tolist():
         tags.append(counts[src, dst])
         counts[src, dst] += 1
-    return RecordedMessages(*columns.T, np.array(tags, np.int64)), n_lost
+    src, dst, n_bytes, send_ns, take_ns = columns.T
+    tag = np.array(tags, np.int64)
+    return RecordedMessages(src, dst, n_bytes, send_ns, take_ns, tag), n_lost
 
 
 def _collectives(
@@ -209,7 +211,10 @@ def _collectives(
         members = archive.members[comm]
         counts = {len(of_rank[rank]) for rank in members}
         if len(counts) > 1:
-            raise DataError(f"{archive.path}: members of communicator {comm} called its collectives {min(counts)} to {max(counts)} times: the archive is not whole")
+            raise DataError(
+                f"{archive.path}: members of communicator {comm} called its collectives {min(counts)} to "
+                f"{max(counts)} times: the archive is not whole"
+            )
         for same in zip(*(of_rank[rank] for rank in members), strict=True):
             key = (comm, *(row[2:] for row in same))
             if key not in known:
@@ -230,8 +235,8 @@ def _check_sizes(archive: _Archive, rank: int, names: Sequence[str]) -> None:
     for i, call in enumerate(own.calls):
         if NAME.fullmatch(names[call.function]) and i not in told:
             raise DataError(
-                f"{archive.path} does not tell what collectives moved ({names[call.function]} of rank {rank}): record it "
-                "with Score-P, or replay the profile itself"
+                f"{archive.path} does not tell what collectives moved ({names[call.function]} of rank "
+                f"{rank}): record it with Score-P, or replay the profile itself"
             )
 
 
@@ -262,7 +267,9 @@ def _collective(name: str, p: int, root: int, sent: Array, received: Array) -> C
     }  # fmt: skip
     if name in whole:
         return Collective(name, p, int(whole[name]), root=root)
-    parts = {"gather": sent, "scatter": received, "allgather": sent // p, "reduce_scatter": received // p}[name]
+    parts = {"gather": sent, "scatter": received, "allgather": sent // p, "reduce_scatter": received // p}[
+        name
+    ]
     if (parts == parts[0]).all() and name != "reduce_scatter":
         return Collective(name, p, int(parts[0]), root=root)
     return Collective(name if name == "reduce_scatter" else f"{name}v", p, 0, root=root, counts=parts)
@@ -271,8 +278,10 @@ def _collective(name: str, p: int, root: int, sent: Array, received: Array) -> C
 _OPERATIONS = {
     CollectiveOp.BARRIER: "barrier", CollectiveOp.BCAST: "bcast", CollectiveOp.GATHER: "gather",
     CollectiveOp.GATHERV: "gather", CollectiveOp.SCATTER: "scatter", CollectiveOp.SCATTERV: "scatter",
-    CollectiveOp.ALLGATHER: "allgather", CollectiveOp.ALLGATHERV: "allgather", CollectiveOp.ALLTOALL: "alltoall",
-    CollectiveOp.ALLTOALLV: "alltoallv", CollectiveOp.ALLTOALLW: "alltoallv", CollectiveOp.ALLREDUCE: "allreduce",
+    CollectiveOp.ALLGATHER: "allgather", CollectiveOp.ALLGATHERV: "allgather",
+    CollectiveOp.ALLTOALL: "alltoall", CollectiveOp.ALLTOALLV: "alltoallv",
+    CollectiveOp.ALLTOALLW: "alltoallv", CollectiveOp.ALLREDUCE: "allreduce",
     CollectiveOp.REDUCE: "reduce", CollectiveOp.REDUCE_SCATTER: "reduce_scatter",
-    CollectiveOp.REDUCE_SCATTER_BLOCK: "reduce_scatter", CollectiveOp.SCAN: "scan", CollectiveOp.EXSCAN: "exscan",
+    CollectiveOp.REDUCE_SCATTER_BLOCK: "reduce_scatter", CollectiveOp.SCAN: "scan",
+    CollectiveOp.EXSCAN: "exscan",
 }  # fmt: skip

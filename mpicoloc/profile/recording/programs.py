@@ -136,8 +136,8 @@ def _check(job: Frames, path: str) -> None:
     n_lost = int(ranks["n_collective_overflow"].sum())
     if n_lost:
         raise DataError(
-            f"{path}: {n_lost:,} collectives had no room in the profile's table, or had ranks outside the job, so "
-            "nobody knows who took part: such a job cannot be replayed"
+            f"{path}: {n_lost:,} collectives had no room in the profile's table, or had ranks outside the "
+            "job, so nobody knows who took part: such a job cannot be replayed"
         )
     if not job.is_traced and not len(job.profile.tables["events"]):
         raise DataError(f"{path} has no trace of its calls: run the job with --trace all")
@@ -147,8 +147,8 @@ def _check_whole(recording: Recording, path: str) -> None:
     dropped = int(recording.profile.tables["ranks"]["n_events_dropped"].sum())
     if dropped or recording.is_cut:
         raise DataError(
-            f"{path}: the trace lacks {dropped:,} events, which were dropped: run the job again with --trace all and "
-            "a larger --trace-ring"
+            f"{path}: the trace lacks {dropped:,} events, which were dropped: run the job again with --trace "
+            "all and a larger --trace-ring"
         )
     if isinstance(recording.source, FullTrace) and not recording.source.is_whole:
         raise DataError(f"{path}: {recording.notes[0]}: a trace that is not whole cannot be replayed")
@@ -159,9 +159,12 @@ def _add_messages(
 ) -> list[str]:
     messages = recording.messages
     sent, received = messages.sent, messages.received
-    columns = (sent.rank, sent.peer, sent.bytes, sent.begin_ns, received.begin_ns, messages.place % _N_TAGS)
+    tags = messages.place % _N_TAGS
     recorded.add_messages(
-        deeds, calls, functions, RecordedMessages(*(np.asarray(column, np.int64) for column in columns))
+        deeds,
+        calls,
+        functions,
+        RecordedMessages(sent.rank, sent.peer, sent.bytes, sent.begin_ns, received.begin_ns, tags),
     )
     if isinstance(recording.source, FullTrace):
         found = recording.source.one_sided()
@@ -229,6 +232,6 @@ def _running_notes(running: Array) -> list[str]:
     if running.min() >= 1 - LEAST_DELAY_FRAC:
         return []
     return [
-        f"the ranks had a processor for {running.mean():.0%} of the time in which they could run: their computation is "
-        "replayed as the processor time that this leaves"
+        f"the ranks had a processor for {running.mean():.0%} of the time in which they could run: their "
+        "computation is replayed as the processor time that this leaves"
     ]

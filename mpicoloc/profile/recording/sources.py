@@ -148,7 +148,7 @@ def _first_words(path: str) -> list[str]:
 
 def _opened(path: str) -> TextIO:
     try:
-        return open(path, encoding="utf-8", errors="replace")  # noqa: SIM115 (its callers close it)
+        return open(path, encoding="utf-8", errors="replace")
     except OSError as error:
         raise DataError(f"cannot read {path}: {error.strerror}: give a profile or a trace") from None
 
@@ -159,5 +159,3 @@ def _begins(path: str) -> bytes:
             return file.read(len(_PROFILE))
     except OSError as error:
         raise DataError(f"cannot read {path}: {error.strerror}: give a profile or a trace") from None
-
-

@@ -14,9 +14,9 @@ import numpy as np
 from mpicoloc.core.tables import VERDICTS, text
 from mpicoloc.profile.frames import Frames
 from mpicoloc.profile.recording import calls
-from mpicoloc.report.export import outputs
 from mpicoloc.profile.recording.calls import Recording
 from mpicoloc.profile.recording.messages import Ints, Messages
+from mpicoloc.report.export import outputs
 from mpicoloc.report.summary import summary
 
 _JOB_PID = 1

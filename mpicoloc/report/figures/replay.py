@@ -92,7 +92,10 @@ def links(found: Experiment) -> Figure:
             panels.append((f"L{level} {way}", values))
             for i, row in enumerate(values):
                 begins = np.flatnonzero(row > 0)
-                rows += [(level, way, int(of_way[first[i]]), j * run.window_s, float(row[j])) for j in begins.tolist()]
+                rows += [
+                    (level, way, int(of_way[first[i]]), j * run.window_s, float(row[j]))
+                    for j in begins.tolist()
+                ]
 
     def draw(picture: Picture) -> None:
         axes = np.atleast_1d(picture.subplots(len(panels), 1, sharex=True))
@@ -111,8 +114,8 @@ def links(found: Experiment) -> Figure:
         "; where links are many, the busiest of each block of neighbours"
     )  # fmt: skip
     description = (
-        f"Bytes that each link sends in {len(used)} windows of {run.window_s:.3g} s over what it could carry, by "
-        f"level from the hosts (L0) up{joined}."
+        f"Bytes that each link sends in {len(used)} windows of {run.window_s:.3g} s over what it could "
+        f"carry, by level from the hosts (L0) up{joined}."
     )
     header = ("level", "way", "link", "begin_s", "utilisation_frac")
     size = (WIDTH + 1, 1.2 + 1.0 * len(panels))
@@ -142,7 +145,8 @@ def ranks(found: Experiment) -> Figure:
     shares /= blocks.size
     at = np.argwhere(shares > 0)
     rows = tuple(
-        (int(blocks.first[i]), j * window_s, timeline.NAMES[k], float(shares[i, j, k])) for i, j, k in at.tolist()
+        (int(blocks.first[i]), j * window_s, timeline.NAMES[k], float(shares[i, j, k]))
+        for i, j, k in at.tolist()
     )
 
     def draw(picture: Picture) -> None:
@@ -152,8 +156,8 @@ def ranks(found: Experiment) -> Figure:
 
     words = ", ".join(f"{job.name}: {job.programs.n_ranks} ranks" for job in found.jobs)
     description = (
-        f"The call in which each rank is in the simulation, ranks of all jobs below each other ({words}); white: it "
-        f"computes, or has ended its first run{blocks.words('means')}."
+        f"The call in which each rank is in the simulation, ranks of all jobs below each other ({words}); "
+        f"white: it computes, or has ended its first run{blocks.words('means')}."
     )
     header = ("rank", "begin_s", "call", "part_frac")
     return Figure("ranks", "What the ranks do", description, header, rows, draw, (WIDTH + 1, 4.0))

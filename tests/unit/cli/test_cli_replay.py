@@ -77,7 +77,10 @@ def test_two_jobs_share_an_up_link(capsys, trace):
     own_lanes = as_json(capsys, *words, *tree, "--lane", "0,1", "--weights", "3,1")
     first, second = own_lanes["jobs"]
     # The first one starts again and again, so the second one never has more than its lane's part.
-    assert (first["slowdown"], second["slowdown"]) == (pytest.approx(4 / 3, rel=0.03), pytest.approx(4, rel=0.03))
+    assert (first["slowdown"], second["slowdown"]) == (
+        pytest.approx(4 / 3, rel=0.03),
+        pytest.approx(4, rel=0.03),
+    )
 
 
 def test_slow_hosts_stretch_a_job(capsys, trace):
@@ -112,12 +115,24 @@ def test_the_same_file_twice_is_two_jobs(capsys, trace):
         (("--pattern", "spin", "--hosts", 4, "--bytes", 1), 2, "--pattern must be incast"),
         (("--pattern", "halo", "--hosts", 4, "--bytes", "many"), 2, "--bytes must be a number of bytes"),
         (("--pattern", "halo", "--hosts", 4, "--bytes", 1, "--buffer", 0), 2, "buffer of lane 0 has 0 bytes"),
-        (("--pattern", "halo", "--hosts", 4, "--bytes", 1, "--lane", 1, "--weights", "1,0"), 3, "no weight above 0"),
-        (("--pattern", "halo", "--hosts", 4, "--bytes", 1, "--weights", "1,1", "--lanes", 3), 2, "2 weights for 3 lanes"),
+        (
+            ("--pattern", "halo", "--hosts", 4, "--bytes", 1, "--lane", 1, "--weights", "1,0"),
+            3,
+            "no weight above 0",
+        ),
+        (
+            ("--pattern", "halo", "--hosts", 4, "--bytes", 1, "--weights", "1,1", "--lanes", 3),
+            2,
+            "2 weights for 3 lanes",
+        ),
         (("--pattern", "halo", "--hosts", 4, "--bytes", 1, "--lane", "0,1"), 2, "2 lanes for 1 jobs"),
         (("--pattern", "halo", "--hosts", 4, "--bytes", 1, "--routing", "best"), 2, "routing must be one of"),
         (("--pattern", "halo", "--hosts", 4, "--bytes", 1, "--failed", "0:0"), 3, "cannot reach"),
-        (("--pattern", "halo", "--hosts", 4, "--bytes", 1, "--placement", "run"), 2, "its hosts|--placement run"),
+        (
+            ("--pattern", "halo", "--hosts", 4, "--bytes", 1, "--placement", "run"),
+            2,
+            "its hosts|--placement run",
+        ),
         (("--pattern", "halo", "--hosts", 4, "--bytes", 1, "--stretch", "9:2"), 3, "has 4 hosts: 9 of them"),
         (("nowhere.h5",), 3, "cannot read nowhere.h5"),
     ],

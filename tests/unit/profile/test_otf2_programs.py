@@ -18,15 +18,21 @@ class Archive:
     """Writes an archive of some ranks, all on one communicator."""
 
     def __init__(self, path, n_ranks):
-        self.archive = otf2.writer.open(str(path), timer_resolution=NS, chunk_size_events=1 << 18, chunk_size_definitions=1 << 18).thing
+        self.archive = otf2.writer.open(
+            str(path), timer_resolution=NS, chunk_size_events=1 << 18, chunk_size_definitions=1 << 18
+        ).thing
         names = self.archive.definitions
         node = names.system_tree_node("machine", class_name="machine")
         self.locations = [
             names.location("thread 0", group=names.location_group(f"rank {rank}", system_tree_parent=node))
             for rank in range(n_ranks)
         ]
-        everybody = names.group("all", group_type=GroupType.COMM_LOCATIONS, paradigm=Paradigm.MPI, members=self.locations)
-        group = names.group("world", group_type=GroupType.COMM_GROUP, paradigm=Paradigm.MPI, members=everybody.members)
+        everybody = names.group(
+            "all", group_type=GroupType.COMM_LOCATIONS, paradigm=Paradigm.MPI, members=self.locations
+        )
+        group = names.group(
+            "world", group_type=GroupType.COMM_GROUP, paradigm=Paradigm.MPI, members=everybody.members
+        )
         self.world = names.comm("world", group=group)
         self.regions = {}
         self.writers = [self.archive.event_writer_from_location(location) for location in self.locations]
@@ -95,7 +101,7 @@ def test_collectives_without_sizes_are_told(archive, tmp_path):
     for rank in range(2):
         archive.call(rank, "MPI_Bcast", 10, 20)
     archive.close()
-    with pytest.raises(DataError, match="does not tell what collectives moved .*MPI_Bcast of rank 0"):
+    with pytest.raises(DataError, match=r"does not tell what collectives moved .*MPI_Bcast of rank 0"):
         read(tmp_path)
 
 

@@ -40,9 +40,7 @@ def test_a_job_that_does_not_communicate_neither_suffers_nor_hurts():
 
 
 def test_jobs_on_a_slimmed_tree_hurt_each_other_more():
-    slim, full = (
-        model(slimming).predict(features("loud"), [features("loud")]).value for slimming in (1, 4)
-    )
+    slim, full = (model(slimming).predict(features("loud"), [features("loud")]).value for slimming in (1, 4))
     assert slim > 1.2
     assert slim > full >= 1
 
@@ -56,7 +54,7 @@ def test_the_interval_is_over_placements():
 
 
 def test_an_unknown_job_is_told_or_asked_of_another_model():
-    with pytest.raises(DataError, match="programs of new .* are not known"):
+    with pytest.raises(DataError, match=r"programs of new .* are not known"):
         model().predict(features("new"), [features("loud")])
     other = MeasuredTable({})
     with pytest.raises(DataError, match="was not measured"):

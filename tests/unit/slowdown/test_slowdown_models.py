@@ -9,8 +9,8 @@ import pytest
 
 from mpicoloc.core.estimate import Estimate
 from mpicoloc.core.features import JobFeatures
-from mpicoloc.errors import DataError
 from mpicoloc.core.topology import Topology
+from mpicoloc.errors import DataError
 from mpicoloc.network.replay.fabrics import of_fabric
 from mpicoloc.network.replay.programs import patterns
 from mpicoloc.network.topology.fabric import Fabric

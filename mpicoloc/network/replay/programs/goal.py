@@ -1,8 +1,9 @@
 """Programs of ranks from GOAL texts, which LogGOPSim and ATLAHS simulate.
 
-A rank is a graph of operations: ``calc T``, ``send Nb to R tag T`` and ``recv Nb from R tag T``, with labels and
-lines ``a requires b`` (b must have ended) and ``a irequires b`` (b must have begun). Times are ns. A program runs
-them in an order that keeps the graph: what needs no wait comes first, so only waits that the graph has remain.
+A rank is a graph of operations: ``calc T``, ``send Nb to R tag T`` and ``recv Nb from R tag T``, with labels
+and lines ``a requires b`` (b must have ended) and ``a irequires b`` (b must have begun). Times are ns. A
+program runs them in an order that keeps the graph: what needs no wait comes first, so only waits that the
+graph has remain.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ _NEEDS = re.compile(r"(\w+)\s+(i?requires)\s+(\w+)")
 
 @dataclass
 class _Node:
-    """An operation: kind, peer, bytes or ns, tag, and where it stands; what must have ended or begun before."""
+    """An operation, where it stands, and what must have ended or begun before it."""
 
     kind: str
     peer: int
@@ -88,7 +89,9 @@ def _read(lines: Iterable[tuple[str, str]]) -> tuple[int, dict[int, _Graph]]:
         elif graph is not None and n_ranks is not None:
             _add(graph, text, where, n_ranks)
         else:
-            raise DataError(f"{where}: {text[:60]!r} is no line of GOAL: it has 'num_ranks N' and 'rank R {{'")
+            raise DataError(
+                f"{where}: {text[:60]!r} is no line of GOAL: it has 'num_ranks N' and 'rank R {{'"
+            )
     if n_ranks is None:
         raise DataError("the text has no line 'num_ranks N': it is no GOAL")
     return n_ranks, graphs
@@ -119,7 +122,8 @@ def _add(graph: _Graph, text: str, where: str, n_ranks: int) -> None:
 
 def _program(graph: _Graph, cpu_speed: float) -> Program:
     """The operations in an order that keeps what they need."""
-    builder, requests = ProgramBuilder(), {}
+    builder = ProgramBuilder()
+    requests: dict[int, int] = {}
     for i in _order(graph):
         node = graph.nodes[i]
         builder.wait_all([requests.pop(j) for j in dict.fromkeys(node.after_end) if j in requests])

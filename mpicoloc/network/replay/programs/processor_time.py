@@ -1,10 +1,11 @@
 """Processor time of bursts of computation, of which only the time between two MPI calls was recorded.
 
-Where more ranks than processors ran, a rank stood ready without one for part of that time, which comes in whole
-turns of other processes. The system tells how long over the whole run only, and most of that is in MPI calls,
-where ranks wait busily. So bursts between the same two calls are compared: of short ones most were not
-interrupted, and one that was is as long as the others and a turn of another process. Bursts that are longer than
-a turn were all interrupted, and had the processor for the same part of their time as the rank on the whole.
+Where more ranks than processors ran, a rank stood ready without one for part of that time, which comes in
+whole turns of other processes. The system tells how long over the whole run only, and most of that is in MPI
+calls, where ranks wait busily. So bursts between the same two calls are compared: of short ones most were not
+interrupted, and one that was is as long as the others and a turn of another process. Bursts that are longer
+than a turn were all interrupted, and had the processor for the same part of their time as the rank on the
+whole.
 """
 
 from __future__ import annotations

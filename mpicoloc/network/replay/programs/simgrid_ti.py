@@ -51,7 +51,9 @@ class _Action:
         """Size of the datatype that argument `i` names; the trace's own if there is none."""
         number = self.number(i) if i < len(self.words) else self.default_type
         if not 0 <= number < len(_TYPE_BYTES):
-            raise DataError(f"{self.where}: datatype {number} is unknown: known are 0 to {len(_TYPE_BYTES) - 1}")
+            raise DataError(
+                f"{self.where}: datatype {number} is unknown: known are 0 to {len(_TYPE_BYTES) - 1}"
+            )
         return _TYPE_BYTES[number]
 
 
@@ -112,7 +114,9 @@ def _read(lines: Iterable[tuple[str, str]]) -> list[_Rank]:
             continue
         number = words[0].removeprefix("p")
         if not (number.isascii() and number.isdigit()) or len(words) < 2:
-            raise DataError(f"{where}: {line.strip()[:60]!r} is no line of a rank: write RANK ACTION arguments")
+            raise DataError(
+                f"{where}: {line.strip()[:60]!r} is no line of a rank: write RANK ACTION arguments"
+            )
         rank = found[int(number)]
         action = _Action(where, words[1].lower(), words[2:], rank.default_type)
         if action.name == "init":
@@ -123,7 +127,9 @@ def _read(lines: Iterable[tuple[str, str]]) -> list[_Rank]:
         raise DataError("the trace has no action in it")
     missing = next((i for i in range(max(found) + 1) if i not in found), None)
     if missing is not None:
-        raise DataError(f"the trace has ranks up to {max(found)}, but no line of rank {missing}: give all files")
+        raise DataError(
+            f"the trace has ranks up to {max(found)}, but no line of rank {missing}: give all files"
+        )
     return [found[i] for i in range(len(found))]
 
 
@@ -206,8 +212,8 @@ class _Writer:
         key = (action.number(0), action.number(1), action.number(2))
         if not self._open[key]:
             raise DataError(
-                f"{action.where}: rank {self._rank} waits for a message from {key[0]} to {key[1]} with tag {key[2]}, "
-                "which it never began"
+                f"{action.where}: rank {self._rank} waits for a message from {key[0]} to {key[1]} with tag "
+                f"{key[2]}, which it never began"
             )
         self._builder.wait(self._open[key].popleft())
 
@@ -229,11 +235,14 @@ def _check_alike(collectives: Sequence[Sequence[_Action]]) -> None:
         for one, first in zip(own, collectives[0], strict=False):
             if one.name != first.name:
                 raise DataError(
-                    f"{one.where}: rank {rank} calls {one.name} where rank 0 calls {first.name} ({first.where}): the "
-                    "format knows collectives of all ranks only"
+                    f"{one.where}: rank {rank} calls {one.name} where rank 0 calls {first.name} "
+                    f"({first.where}): the format knows collectives of all ranks only"
                 )
         if len(own) > n:
-            raise DataError(f"{own[n].where}: rank {rank} calls {own[n].name}, which not all ranks do: is the trace whole?")
+            raise DataError(
+                f"{own[n].where}: rank {rank} calls {own[n].name}, which not all ranks do: is the trace "
+                f"whole?"
+            )
 
 
 def _blocks(collectives: Sequence[Sequence[_Action]], library: Library) -> list[Sequence[Program]]:
@@ -242,7 +251,12 @@ def _blocks(collectives: Sequence[Sequence[_Action]], library: Library) -> list[
     known: dict[Any, Sequence[Program]] = {}
     found = []
     for actions in zip(*collectives, strict=True):
-        key = (actions[0].name, tuple(tuple(action.words) for action in actions) if _is_uneven(actions) else tuple(actions[0].words))
+        key = (
+            actions[0].name,
+            tuple(tuple(action.words) for action in actions)
+            if _is_uneven(actions)
+            else tuple(actions[0].words),
+        )
         if key not in known:
             made = _COLLECTIVES[actions[0].name](actions)
             messages = made if isinstance(made, Messages) else library.messages(made)
@@ -264,10 +278,10 @@ def _call(actions: Sequence[_Action], size: int, type_: int, root: int | None = 
     return Collective(first.name, len(actions), first.number(size), first.type_bytes(type_), i_root)
 
 
-def _with_counts(name: str, actions: Sequence[_Action], counts: Sequence[int], type_: int, root: int = 0) -> Collective:
-    return Collective(
-        name, len(actions), 0, actions[0].type_bytes(type_), root, np.array(counts, np.int64)
-    )
+def _with_counts(
+    name: str, actions: Sequence[_Action], counts: Sequence[int], type_: int, root: int = 0
+) -> Collective:
+    return Collective(name, len(actions), 0, actions[0].type_bytes(type_), root, np.array(counts, np.int64))
 
 
 def _barrier(actions: Sequence[_Action]) -> Collective:
@@ -298,7 +312,9 @@ def _reducescatter(actions: Sequence[_Action]) -> Collective:
 def _alltoallv(actions: Sequence[_Action]) -> Messages:
     """A message for each part that is not empty."""
     p = len(actions)
-    counts = np.array([[action.number(1 + i) * action.type_bytes(2 + 2 * p) for i in range(p)] for action in actions])
+    counts = np.array(
+        [[action.number(1 + i) * action.type_bytes(2 + 2 * p) for i in range(p)] for action in actions]
+    )
     messages = Messages(p)
     for step in range(1, p):
         v = np.arange(p)

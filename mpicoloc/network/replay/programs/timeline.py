@@ -1,4 +1,4 @@
-"""When each rank did what in a simulation: programs with marks around their calls, and what the marks tell."""
+"""When each rank did what in a simulation: marks around the calls of programs, and what they tell."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def marked(job: RankPrograms) -> RankPrograms:
 
 def _marked(program: Program) -> Program:
     is_call = np.isin(program["kind"], _CALLS)
-    n_before = np.cumsum(is_call) - is_call
+    n_before: Array = np.cumsum(is_call) - is_call
     place = np.arange(len(program)) + 2 * n_before + is_call
     found = np.zeros(len(program) + 2 * int(is_call.sum()), OP)
     found[place] = program

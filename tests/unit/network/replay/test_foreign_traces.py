@@ -143,7 +143,10 @@ def test_what_must_only_have_begun_is_not_waited_for():
         ("num_ranks 1\nrank 0 {\nfly 5\n}\n", "no operation of GOAL"),
         ("num_ranks 1\nrank 0 {\nsend 5b to 3 tag 1\n}\n", "no rank 3"),
         ("num_ranks 1\nrank 0 {\na: calc 1\na requires b\n}\n", "no operation 'b'"),
-        ("num_ranks 1\nrank 0 {\na: calc 1\nb: calc 2\na requires b\nb requires a\n}\n", "needs one that needs it"),
+        (
+            "num_ranks 1\nrank 0 {\na: calc 1\nb: calc 2\na requires b\nb requires a\n}\n",
+            "needs one that needs it",
+        ),
     ],
 )
 def test_a_wrong_graph_is_told(text, words):

@@ -34,7 +34,9 @@ def test_a_receive_takes_its_tag(settings, tags):
         op("ISEND", peer=1, tag=8, value=5 * PACKET, request=1),
         op("WAITALL", request=0, n=2),
     )
-    receiver = program(SLOW, recv(0, tag=tags[0]), op("MARK", value=1), recv(0, tag=tags[1]), op("MARK", value=2))
+    receiver = program(
+        SLOW, recv(0, tag=tags[0]), op("MARK", value=1), recv(0, tag=tags[1]), op("MARK", value=2)
+    )
     first, second = marks(run_of([sender, receiver], settings))["t_ps"].tolist()
     if settings is PLAIN:
         assert first == second == 10**9  # both have come before
