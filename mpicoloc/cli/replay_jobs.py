@@ -28,8 +28,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "files",
         metavar="FILE",
         nargs="*",
-        help="profile of a job that was run with --trace all; or a SimGrid trace (folder, or list of files), an "
-        "OTF2 archive, or a GOAL text",
+        help="profile of a job that was run with --trace all; or a SimGrid trace (folder, or list of files), "
+        "an OTF2 archive, or a GOAL text",
     )
     add(
         "--pattern",

@@ -230,6 +230,8 @@ def add_one_sided(
     The target is ready for one since its call before, and has it at its next call of the window's. The origin
     waits at its own next one. What the window's calls send themselves is left out.
     """
+    windows = [np.flatnonzero(functions.windows[own.function]) for own in calls]
+    ends = [np.maximum.accumulate(own.end_ns[rows]) for own, rows in zip(calls, windows, strict=True)]
     order = np.argsort(transfers.begin_ns, kind="stable")
     for row in order.tolist():
         origin, target = int(transfers.rank[row]), int(transfers.peer[row])
@@ -242,9 +244,9 @@ def add_one_sided(
             at = max(int(np.searchsorted(calls[own].begin_ns, at_ns, "right")) - 1, 0)
             # A transfer is told from others by its number, for many may be on their way at once.
             deeds[own].posted[at].append((kind, other, n_bytes, row, ONE_SIDED, 0, key))
-            waits = functions.windows[calls[own].function] & (calls[own].end_ns >= at_ns)
-            later = at + 1 + int(np.argmax(waits[at + 1 :])) if waits[at + 1 :].any() else len(calls[own])
-            deeds[own].waited_before[later].append(key)
+            k = max(np.searchsorted(windows[own], at, "right"), np.searchsorted(ends[own], at_ns))
+            later = windows[own][k] if k < len(windows[own]) else len(calls[own])
+            deeds[own].waited_before[int(later)].append(key)
 
 
 def _columns(messages: RecordedMessages, row: int, peer: str) -> tuple[int, int, int, int]:
