@@ -1,8 +1,11 @@
 """mpicoloc replay: times of patterns in closed form, JSON, and every wrong call in one line."""
 
 import json
+import re
 
+import pandas
 import pytest
+from pages import documented, keys
 
 from mpicoloc.cli.main import main
 
@@ -100,6 +103,50 @@ def test_the_table_names_jobs_and_times(capsys, trace):
     assert "ring2" in out and "T_sharing" in out and "behind ring" in out and "packet-hops" in out
 
 
+def test_json_has_the_documented_keys(capsys):
+    found = as_json(capsys, "--pattern", "alltoall", "--hosts", 8, "--bytes", 65536, *TREE)
+    wanted = documented("replay --json")
+    assert found.keys() == wanted.keys()
+    for part in ("jobs", "waits"):
+        assert keys(found[part][0]) == keys(wanted[part][0])
+
+
+def test_results_are_written(capsys, tmp_path):
+    """Tables that add up, pictures with their data, and traces of every call."""
+    words = ("--pattern", "halo", "--hosts", 8, "--bytes", 65536, "--times", 5, *TREE)
+    files = ("--out", tmp_path / "tables", "--figures", tmp_path / "pictures", "--format", "csv")
+    traces = ("--perfetto", tmp_path / "run.json", "--paraver", tmp_path / "run.prv")
+    found = as_json(capsys, *words, *files, *traces)
+    tables = {path.stem: pandas.read_parquet(path) for path in (tmp_path / "tables").iterdir()}
+    assert tables.keys() == {"jobs", "ranks", "links", "windows", "waits", "blocked"}
+    assert tables["jobs"]["sharing_s"].tolist() == [found["jobs"][0]["t_sharing_s"]]
+    assert tables["windows"]["sent_bytes"].sum() == tables["links"]["sent_bytes"].sum() > 8 * 5 * 6 * 65536
+    assert tables["ranks"]["end_s"].max() == found["jobs"][0]["t_sharing_s"]
+    assert {path.name for path in (tmp_path / "pictures").iterdir()} == {
+        "contention.csv",
+        "links.csv",
+        "ranks.csv",
+    }
+    events = json.loads((tmp_path / "run.json").read_text())["traceEvents"]
+    calls = [event["name"] for event in events if event["ph"] == "X" and event["cat"] == "mpi"]
+    assert calls.count("MPI_Isend") == calls.count("MPI_Irecv") == 8 * 5 * 6
+    arrows = [event for event in events if event["ph"] == "s"]
+    assert len(arrows) == 8 * 5 * 6
+    last_s = max(event["ts"] + event["dur"] for event in events if event["ph"] == "X") * 1e-6
+    assert last_s == pytest.approx(found["jobs"][0]["t_sharing_s"], abs=2e-9)
+    messages = [line for line in (tmp_path / "run.prv").read_text().splitlines() if line.startswith("3:")]
+    assert len(messages) == 8 * 5 * 6
+
+
+def test_two_jobs_are_written_as_ranks_of_one_trace(capsys, trace, tmp_path):
+    path = trace("0 init\n1 init\n0 send 1 0 100000 6\n1 recv 0 0 100000 6\n", "pair")
+    as_json(capsys, path, path, *TREE, "--paraver", tmp_path / "run.prv")
+    messages = [
+        line.split(":") for line in (tmp_path / "run.prv").read_text().splitlines() if line[:2] == "3:"
+    ]
+    assert sorted((int(words[3]), int(words[9])) for words in messages) == [(1, 2), (3, 4)]
+
+
 def test_the_same_file_twice_is_two_jobs(capsys, trace):
     path = trace("0 init\n1 init\n0 send 1 0 1000 6\n1 recv 0 0 1000 6\n", "ring")
     found = as_json(capsys, path, path, *TREE)
@@ -138,8 +185,6 @@ def test_the_same_file_twice_is_two_jobs(capsys, trace):
     ],
 )
 def test_a_wrong_call_is_one_line(capsys, words, code, line):
-    import re
-
     assert re.search(line, told(capsys, code, *words, *TREE))
 
 
