@@ -191,9 +191,8 @@ def _messages(archive: _Archive) -> tuple[RecordedMessages, int]:
     for src, dst in columns[:, :2].tolist():
         tags.append(counts[src, dst])
         counts[src, dst] += 1
-    src, dst, n_bytes, send_ns, take_ns = columns.T
-    tag = np.array(tags, np.int64)
-    return RecordedMessages(src, dst, n_bytes, send_ns, take_ns, tag), n_lost
+    ends = [columns[:, i] for i in range(columns.shape[1])]
+    return RecordedMessages(*ends, np.array(tags, np.int64)), n_lost
 
 
 def _collectives(
