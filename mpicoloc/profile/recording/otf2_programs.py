@@ -191,8 +191,15 @@ def _messages(archive: _Archive) -> tuple[RecordedMessages, int]:
     for src, dst in columns[:, :2].tolist():
         tags.append(counts[src, dst])
         counts[src, dst] += 1
-    ends = [columns[:, i] for i in range(columns.shape[1])]
-    return RecordedMessages(*ends, np.array(tags, np.int64)), n_lost
+    found = RecordedMessages(
+        src=columns[:, 0],
+        dst=columns[:, 1],
+        n_bytes=columns[:, 2],
+        send_ns=columns[:, 3],
+        take_ns=columns[:, 4],
+        tag=np.array(tags, np.int64),
+    )
+    return found, n_lost
 
 
 def _collectives(
