@@ -41,10 +41,8 @@ def by_name(
         One of `NAMES`.
     n_ranks, n_bytes : int
         Ranks that take part, and bytes of each message.
-    link_bps : float
-        What the link of a host carries, bytes/s: `uniform` offers a part of it.
-    rng : numpy.random.Generator
-        Of `uniform`.
+    link_bps, rng : float, numpy.random.Generator
+        Of `uniform`: what the link of a host carries, bytes/s, and the random state.
     n_times : int, optional
         Repetitions; of `uniform` the messages of each rank.
 
