@@ -1,0 +1,111 @@
+"""Lanes of jobs and weights of lanes, as tables and as JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from rich.markup import escape
+
+from mpicoloc.core.tables import printable
+from mpicoloc.network.load import utilisation
+from mpicoloc.network.load.characterise import Case
+from mpicoloc.network.qos.demand import Demands
+from mpicoloc.network.qos.environment import VARIABLES, job_environment
+from mpicoloc.network.qos.opensm import pkey
+from mpicoloc.network.qos.policy import NO_LIMIT, Policy
+from mpicoloc.report.terminal.listing import Listing
+from mpicoloc.report.terminal.output import console
+
+
+def as_json(cases: Sequence[Case], demands: Demands, policy: Policy) -> dict[str, Any]:
+    """The keys of ``mpicoloc qos --json``."""
+    ports = policy.ports
+    return {
+        "ports": {"n_lanes": ports.n_lanes, "mtu_bytes": ports.mtu_bytes, "n_rows": ports.n_rows},
+        "n_operational": policy.n_operational,
+        "high_limit": policy.high_limit,
+        "lane_of_level": list(policy.lane_of_level),
+        "high_rows": [list(row) for row in policy.high_rows],
+        "low_rows": [list(row) for row in policy.low_rows],
+        "lanes": [
+            {
+                "lane": lane,
+                "jobs": _members(cases, policy, lane),
+                "demand_frac": _demand(demands, policy, lane),
+                "weight_packets": weight,
+                "is_high": lane in policy.high_lanes,
+            }
+            for lane, weight in enumerate(policy.weights)
+        ],
+        "jobs": [
+            {
+                "file": case.file,
+                "id": case.job.id,
+                "demand_frac": float(demands.demand_frac[i]),
+                "demand_class": utilisation.demand_class(case.levels),
+                "meets": [cases[j].job.id for j in demands.meeting[i].nonzero()[0]],
+                "lane": policy.lane_of_job[i],
+                "service_level": policy.lane_of_job[i],
+                "environment": job_environment(policy.lane_of_job[i]),
+                "pkey": pkey(policy.lane_of_job[i]),
+            }
+            for i, case in enumerate(cases)
+        ],
+    }
+
+
+def _members(cases: Sequence[Case], policy: Policy, lane: int) -> list[str]:
+    return [case.job.id for case, own in zip(cases, policy.lane_of_job, strict=True) if own == lane]
+
+
+def _demand(demands: Demands, policy: Policy, lane: int) -> float:
+    own = [demand for demand, of in zip(demands.demand_frac, policy.lane_of_job, strict=True) if of == lane]
+    return float(sum(own))
+
+
+def show(cases: Sequence[Case], demands: Demands, policy: Policy) -> None:
+    """Print lanes, jobs, and what each job sets."""
+    output = console()
+    output.print(_lanes_table(cases, demands, policy))
+    output.print(_jobs_table(cases, demands, policy))
+    for line in _remarks(policy):
+        output.print(line, style="dim", soft_wrap=not output.is_terminal)
+
+
+def _lanes_table(cases: Sequence[Case], demands: Demands, policy: Policy) -> Listing:
+    grid = Listing("lanes", ("lane", "jobs", "used", "packets a turn", "priority"), names=("jobs",))
+    for lane, weight in enumerate(policy.weights):
+        jobs = ", ".join(_members(cases, policy, lane)) or "no job"
+        priority = "high" if lane in policy.high_lanes else "low"
+        used = f"{_demand(demands, policy, lane):.2%}"
+        grid.add_row(f"VL{lane}", escape(printable(jobs)), used, str(weight), priority)
+    return grid
+
+
+def _jobs_table(cases: Sequence[Case], demands: Demands, policy: Policy) -> Listing:
+    columns = ("job", "demand", "used", "meets", "service level", "sets")
+    grid = Listing("jobs", columns, names=("job", "meets", "sets"), lesser=("used", "meets"))
+    for i, case in enumerate(cases):
+        level = policy.lane_of_job[i]
+        meets = ", ".join(cases[j].job.id for j in demands.meeting[i].nonzero()[0]) or "nobody"
+        grid.add_row(
+            escape(printable(case.job.id)),
+            utilisation.demand_class(case.levels) or "unknown",
+            f"{demands.demand_frac[i]:.2%}",
+            escape(printable(meets)),
+            str(level),
+            f"UCX_IB_SL={level}",
+        )
+    return grid
+
+
+def _remarks(policy: Policy) -> Iterator[str]:
+    names = [name for name in VARIABLES if name != "UCX_IB_SL"]
+    yield f"Without UCX: {' and '.join(names)}, of the same value; librdmacm: the lane's partition."
+    yield (
+        f"Switched on: {policy.n_operational} of {policy.ports.n_lanes} lanes. A turn counts packets of "
+        f"{policy.ports.mtu_bytes} bytes. Programs that set no service level use VL0."
+    )
+    if policy.high_lanes and policy.high_limit == NO_LIMIT:
+        yield "High priority without limit: lanes of low priority wait for as long as it sends."
