@@ -1,4 +1,4 @@
-"""Build of the compiled parts: the contract for Python, the preloaded libraries, the keeper.
+"""Build of the compiled parts: the contract and the packet simulator for Python, the preloaded libraries, the keeper.
 
 `pyproject.toml` says everything else. Run by pip; `mpicoloc build` compiles one more library later, from the
 sources that are installed with the package.
@@ -152,4 +152,10 @@ class BuildNative(build_ext):
 
 write_options()
 os.chdir(ROOT)
-setup(cffi_modules=["mpicoloc/pmpi/contract_build.py:builder"], cmdclass={"build_ext": BuildNative})
+setup(
+    cffi_modules=[
+        "mpicoloc/pmpi/contract_build.py:builder",
+        "mpicoloc/pmpi/replay_build.py:builder",
+    ],
+    cmdclass={"build_ext": BuildNative},
+)

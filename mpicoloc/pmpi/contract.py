@@ -81,34 +81,9 @@ def dtype(name: str) -> np.dtype[Any]:
     numpy.dtype
         Same size, same offsets.
     """
-    return _dtype_of(ffi.typeof(name))
+    from mpicoloc.core import c_layout
 
-
-def _dtype_of(ctype: Any) -> np.dtype[Any]:
-    import numpy as np
-
-    if ctype.kind == "array":
-        if ctype.item.cname == "char":
-            return np.dtype(f"S{ctype.length}")
-        return np.dtype((_dtype_of(ctype.item), (ctype.length,)))
-    if ctype.kind == "struct":
-        # Raises for an opaque struct; cffi aborts when asked for the fields of one.
-        itemsize = ffi.sizeof(ctype)
-        fields = dict(ctype.fields)
-        return np.dtype(
-            {
-                "names": list(fields),
-                "formats": [_dtype_of(field.type) for field in fields.values()],
-                "offsets": [field.offset for field in fields.values()],
-                "itemsize": itemsize,
-            }
-        )
-    if ctype.kind != "primitive":
-        raise TypeError(f"{ctype.cname} has no place in shared memory")
-    if ctype.cname in ("float", "double"):
-        return np.dtype(f"f{ffi.sizeof(ctype)}")
-    sign = "i" if int(ffi.cast(ctype, -1)) < 0 else "u"
-    return np.dtype(f"{sign}{ffi.sizeof(ctype)}")
+    return c_layout.dtype_of(ffi, ffi.typeof(name))
 
 
 @functools.cache

@@ -17,7 +17,7 @@ Array = NDArray[Any]
 SHORT_BCAST_BYTES, LONG_BYTES = 12288, 524288
 """Bytes up to which a broadcast is short, and from which it and other collectives are long."""
 
-_ALGORITHMS: Mapping[str, Algorithm] = {
+ALGORITHMS: Mapping[str, Algorithm] = {
     "bcast binomial": down(trees.in_order_binomial),
     "bcast scatter, doubling": rooted.bcast_scatter_doubling,
     "bcast scatter, ring": rooted.bcast_scatter_ring,
@@ -99,7 +99,7 @@ class MPICH:
         if call.name in ("reduce_scatter", "reduce_scatter_block"):
             is_long = call.parts.sum() * call.item_bytes >= LONG_BYTES
             return "reduce_scatter pairs" if is_long else "reduce_scatter halving"
-        if call.name not in _ALGORITHMS:
+        if call.name not in ALGORITHMS:
             raise DataError(f"no algorithms of {call.name!r} in MPICH are known")
         return call.name
 
@@ -120,7 +120,7 @@ class MPICH:
         algorithm = self.algorithm(call)
         if "scatter," in algorithm:  # cuts bytes, not items
             call = call.with_(call.name, n_items=call.n_bytes, item_bytes=1)
-        return _ALGORITHMS[algorithm](call, self)
+        return ALGORITHMS[algorithm](call, self)
 
 
 class _Nodes:

@@ -171,7 +171,7 @@ _TABLES = {
     """,
 }
 
-_ALGORITHMS: Mapping[str, Mapping[int, Algorithm]] = {
+ALGORITHMS: Mapping[str, Mapping[int, Algorithm]] = {
     "bcast": {
         1: down(trees.flat),
         2: down(trees.chain),
@@ -279,9 +279,9 @@ class OpenMPI:
         DataError
             If the collective is unknown.
         """
-        if call.name not in _ALGORITHMS:
+        if call.name not in ALGORITHMS:
             raise DataError(
-                f"no algorithms of {call.name!r} are known; known are {', '.join(sorted(_ALGORITHMS))}"
+                f"no algorithms of {call.name!r} are known; known are {', '.join(sorted(ALGORITHMS))}"
             )
         table = call.name if call.commutes else f"{call.name}/ordered"
         table = table if table in _TABLES else call.name
@@ -305,7 +305,7 @@ class OpenMPI:
         number = self.algorithm(call)
         if not call.is_blocking:
             return libnbc.ALGORITHMS[call.name](call, self)
-        return _ALGORITHMS[call.name][number](call, self)
+        return ALGORITHMS[call.name][number](call, self)
 
 
 class OpenMPI5(OpenMPI):

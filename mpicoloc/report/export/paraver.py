@@ -10,8 +10,9 @@ from dataclasses import dataclass
 
 from mpicoloc.core.tables import VERDICTS, printable, text
 from mpicoloc.profile.frames import Frames
-from mpicoloc.report.export import calls, outputs
-from mpicoloc.report.export.calls import Recording
+from mpicoloc.profile.recording import calls
+from mpicoloc.report.export import outputs
+from mpicoloc.profile.recording.calls import Recording
 from mpicoloc.report.export.paraver_values import COLOURS, RUNNING, STATES, TYPES, Functions
 from mpicoloc.report.export.sorting import in_order
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 
 from mpicoloc.core.tables import printable
+from mpicoloc.profile.recording.functions import STATES, bare, kind_of
 
 _IN_ORDER = """
     Send Recv Isend Irecv Wait Waitall Bcast Barrier Reduce Allreduce Alltoall Alltoallv Gather Gatherv
@@ -37,11 +37,6 @@ TYPES = {
     50000004: "MPI One-sided",
     50000005: "MPI I/O",
 }
-STATES = (
-    "Idle", "Running", "Not created", "Waiting a message", "Blocking Send", "Synchronization", "Test/Probe",
-    "Scheduling and Fork/Join", "Wait/WaitAll", "Blocked", "Immediate Send", "Immediate Receive", "I/O",
-    "Group Communication", "Tracing Disabled", "Others", "Send Receive",
-)  # fmt: skip
 COLOURS = (
     (117, 195, 255), (0, 0, 255), (255, 255, 255), (255, 0, 0), (255, 0, 174), (179, 0, 0), (0, 255, 0),
     (255, 255, 0), (235, 0, 0), (0, 162, 0), (255, 0, 255), (100, 100, 177), (172, 174, 41), (255, 144, 26),
@@ -49,23 +44,7 @@ COLOURS = (
 )  # fmt: skip
 """Red, green and blue of each state, as in Paraver's own."""
 RUNNING = STATES.index("Running")
-_OTHER_TYPE = 50000003
 _FIRST_OWN_VALUE = 1000
-_GROUP = r"Bcast|Reduce.*|Allreduce|Alltoall[vw]?|Gatherv?|Scatterv?|Allgatherv?|(Ex)?scan|Neighbor_.*"
-_KINDS = tuple(
-    (re.compile(f"I?({pattern})(_init)?", re.IGNORECASE), type_, STATES.index(state))
-    for pattern, type_, state in (
-        ("Barrier", 50000002, "Synchronization"),
-        (_GROUP, 50000002, "Group Communication"),
-        ("Sendrecv(_replace)?", 50000001, "Send Receive"),
-        ("M?probe", 50000001, "Test/Probe"),
-        ("Test(all|any|some)?", 50000003, "Test/Probe"),
-        ("Wait(all|any|some)?", 50000001, "Wait/WaitAll"),
-        ("File_.*", 50000005, "I/O"),
-        ("Win_.*|R?(Put|Get|Accumulate|Get_accumulate)|Fetch_and_op|Compare_and_swap", 50000004, "Others"),
-        ("Cancel", 50000001, "Others"),
-    )
-)
 
 
 class Functions:
@@ -86,39 +65,10 @@ class Functions:
         n_own = 0
         for name in names:
             type_, state = kind_of(name)
-            value = VALUES.get(_bare(name))
+            value = VALUES.get(bare(name))
             if value is None:
                 value, n_own = _FIRST_OWN_VALUE + n_own, n_own + 1
             self.types.append(type_)
             self.values.append(value)
             self.states.append(state)
             self.labels[type_].setdefault(value, printable(name))
-
-
-def kind_of(name: str) -> tuple[int, int]:
-    """Type of the events, and state, of a function."""
-    bare = _bare(name)
-    if found := re.fullmatch(r"(I?)[bsr]?send(_init)?", bare, re.IGNORECASE):
-        return 50000001, STATES.index("Immediate Send" if found[1] else "Blocking Send")
-    if found := re.fullmatch(r"(I?)M?recv(_init)?", bare, re.IGNORECASE):
-        return 50000001, STATES.index("Immediate Receive" if found[1] else "Waiting a message")
-    for pattern, type_, state in _KINDS:
-        if pattern.fullmatch(bare):
-            return type_, state
-    return _OTHER_TYPE, STATES.index("Others")
-
-
-def is_communication(name: str) -> bool:
-    """Whether the time in a function is the network's or the partners', not the rank's own."""
-    type_, state = kind_of(name)
-    return type_ in (50000001, 50000002) or STATES[state] == "Test/Probe"
-
-
-def is_one_sided(name: str) -> bool:
-    """Whether messages of a function have no receive."""
-    return kind_of(name)[0] == 50000004
-
-
-def _bare(name: str) -> str:
-    """Without prefix, and without the mark of large counts."""
-    return name.removeprefix("MPI_").removesuffix("_c")

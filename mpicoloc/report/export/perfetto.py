@@ -13,9 +13,10 @@ import numpy as np
 
 from mpicoloc.core.tables import VERDICTS, text
 from mpicoloc.profile.frames import Frames
-from mpicoloc.report.export import calls, outputs
-from mpicoloc.report.export.calls import Recording
-from mpicoloc.report.export.messages import Ints, Messages
+from mpicoloc.profile.recording import calls
+from mpicoloc.report.export import outputs
+from mpicoloc.profile.recording.calls import Recording
+from mpicoloc.profile.recording.messages import Ints, Messages
 from mpicoloc.report.summary import summary
 
 _JOB_PID = 1

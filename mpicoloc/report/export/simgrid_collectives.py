@@ -10,7 +10,8 @@ from numpy.typing import NDArray
 
 from mpicoloc.core.tables import text
 from mpicoloc.errors import DataError
-from mpicoloc.report.export.calls import Recording
+from mpicoloc.network.traffic import call_bytes
+from mpicoloc.profile.recording.calls import Recording
 
 Ints = NDArray[np.int64]
 BYTE = 6
@@ -126,10 +127,7 @@ def _bcast(n_bytes: Ints, root: int, rank: int) -> str:
 
 
 def _reduce(n_bytes: Ints, root: int, rank: int) -> str:
-    """The root has it twice, as what it gives and what it takes."""
-    root = root if root >= 0 else int(n_bytes.argmax())
-    others = np.delete(n_bytes, root)
-    size = int(others.max()) if len(others) else int(n_bytes[root]) // 2
+    size, root = call_bytes.reduced(n_bytes, root)
     return f"reduce {size} 0 {root} {BYTE}"
 
 
@@ -139,48 +137,33 @@ def _allreduce(n_bytes: Ints, root: int, rank: int) -> str:
 
 def _alltoall(n_bytes: Ints, root: int, rank: int) -> str:
     """Parts of one size: of those of alltoallv only the sum is known."""
-    part = int(n_bytes.sum()) // (2 * len(n_bytes) ** 2)
+    part = call_bytes.exchanged_part(n_bytes)
     return f"alltoall {part} {part} {BYTE} {BYTE}"
 
 
-def _rooted(n_bytes: Ints, root: int) -> tuple[Ints, int]:
-    """Parts of a gather or scatter, whose root has the whole and its own part; and the root."""
-    root = root if root >= 0 else int(n_bytes.argmax())
-    parts = n_bytes.copy()
-    parts[root] = 0
-    parts[root] = max(0, (int(n_bytes[root]) - int(parts.sum())) // 2)
-    return parts, root
-
-
 def _gather(n_bytes: Ints, root: int, rank: int) -> str:
-    parts, root = _rooted(n_bytes, root)
+    parts, root = call_bytes.rooted_parts(n_bytes, root)
     if _are_even(parts):
         return f"gather {parts[0]} {parts[0]} {root} {BYTE} {BYTE}"
     return f"gatherv {parts[rank]} {_words(parts)} {root} {BYTE} {BYTE}"
 
 
 def _scatter(n_bytes: Ints, root: int, rank: int) -> str:
-    parts, root = _rooted(n_bytes, root)
+    parts, root = call_bytes.rooted_parts(n_bytes, root)
     if _are_even(parts):
         return f"scatter {parts[0]} {parts[0]} {root} {BYTE} {BYTE}"
     return f"scatterv {_words(parts)} {parts[rank]} {root} {BYTE} {BYTE}"
 
 
-def _own(n_bytes: Ints) -> Ints:
-    """Parts of an allgather or reduce_scatter, of which each rank has the whole and its own."""
-    whole = int(n_bytes.sum()) // (len(n_bytes) + 1)
-    return np.maximum(n_bytes - whole, 0)
-
-
 def _allgather(n_bytes: Ints, root: int, rank: int) -> str:
-    parts = _own(n_bytes)
+    parts = call_bytes.own_parts(n_bytes)
     if _are_even(parts):
         return f"allgather {parts[0]} {parts[0]} {BYTE} {BYTE}"
     return f"allgatherv {parts[rank]} {_words(parts)} {BYTE} {BYTE}"
 
 
 def _reduce_scatter(n_bytes: Ints, root: int, rank: int) -> str:
-    return f"reducescatter {_words(_own(n_bytes))} 0 {BYTE}"
+    return f"reducescatter {_words(call_bytes.own_parts(n_bytes))} 0 {BYTE}"
 
 
 def _are_even(parts: Ints) -> bool:

@@ -12,13 +12,13 @@ from mpicoloc.network.traffic.openmpi import OpenMPI, OpenMPI5
 
 RANKS = st.integers(2, 70)
 ITEMS = st.integers(1, 300_000)
-PAIRS = [(name, number) for name, known in openmpi._ALGORITHMS.items() for number in known]
+PAIRS = [(name, number) for name, known in openmpi.ALGORITHMS.items() for number in known]
 TWO_ONLY = {("allgather", 6), ("allgatherv", 5), ("alltoall", 5)}
 V = ("gatherv", "scatterv", "allgatherv", "reduce_scatter")
 
 
 def messages(name, number, call):
-    return openmpi._ALGORITHMS[name][number](call, OpenMPI()).traffic()
+    return openmpi.ALGORITHMS[name][number](call, OpenMPI()).traffic()
 
 
 @pytest.mark.parametrize(("name", "number"), PAIRS)

@@ -12,7 +12,8 @@ from exports import ring_of
 
 from mpicoloc.cli.main import main
 from mpicoloc.profile.frames import open_profile
-from mpicoloc.report.export import calls, formats, sorting
+from mpicoloc.profile.recording import calls
+from mpicoloc.report.export import formats, sorting
 
 N_RANKS, N_ROUNDS, N_FILES = 1100, 2, 256
 LIMIT_S = 200

@@ -11,15 +11,17 @@ from numpy.typing import NDArray
 from mpicoloc.core.profile import Profile
 from mpicoloc.core.progress import stage
 from mpicoloc.errors import DataError
-from mpicoloc.report.export.call_chunks import Calls
-from mpicoloc.report.export.messages import Side
-from mpicoloc.report.export.paraver_values import is_one_sided
+from mpicoloc.profile.recording.call_chunks import Calls
+from mpicoloc.profile.recording.messages import Side
+from mpicoloc.profile.recording.functions import is_one_sided
 from mpicoloc.trace.trace import Trace
 from mpicoloc.trace.trace_messages import MESSAGES
 
 Ints = NDArray[np.int64]
 Array = NDArray[Any]
 _SENT, _RECEIVED = MESSAGES.index("sent"), MESSAGES.index("received")
+_GOT = MESSAGES.index("got")
+_APART = (MESSAGES.index("put"), _GOT)
 _COLUMNS = ("rank", "peer", "bytes", "begin_ns", "end_ns")
 _NO_ROWS = np.zeros(0, np.int64)
 
@@ -84,6 +86,19 @@ class FullTrace:
                         pieces.append(found[name][rows])
         sent, received = (self._side(columns) for columns in parts.values())
         return sent, received
+
+    def one_sided(self) -> dict[str, Array]:
+        """What ranks put into others or got from them: rank, peer, bytes, begin_ns and is_got."""
+        names = ("rank", "peer", "bytes", "begin_ns")
+        parts: dict[str, list[Array]] = {name: [_NO_ROWS] for name in (*names, "is_got")}
+        is_apart = np.array([is_one_sided(name) for name in self._trace.names])
+        for found in self._messages():
+            is_known = (found["peer"] >= 0) & (found["peer"] < self._n_ranks)
+            rows = np.flatnonzero(is_known & is_apart[found["call"]] & np.isin(found["message"], _APART))
+            for name in names:
+                parts[name].append(found[name][rows])
+            parts["is_got"].append(found["message"][rows] == _GOT)
+        return {name: np.concatenate(pieces).astype(np.int64) for name, pieces in parts.items()}
 
     def _messages(self) -> Iterator[dict[str, Array]]:
         for i, clock in enumerate(self._trace.clocks):

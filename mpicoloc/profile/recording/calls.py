@@ -14,10 +14,10 @@ from numpy.typing import NDArray
 from mpicoloc.core.profile import Profile
 from mpicoloc.errors import DataError
 from mpicoloc.profile.frames import Frames
-from mpicoloc.report.export.call_chunks import Calls, common, node_offsets_ns
-from mpicoloc.report.export.event_ring import EventRing
-from mpicoloc.report.export.full_trace import FullTrace
-from mpicoloc.report.export.messages import Messages, Side, matched
+from mpicoloc.profile.recording.call_chunks import Calls, common, node_offsets_ns
+from mpicoloc.profile.recording.event_ring import EventRing
+from mpicoloc.profile.recording.full_trace import FullTrace
+from mpicoloc.profile.recording.messages import Messages, Side, matched
 from mpicoloc.trace.trace import MAX_RANKS
 
 Ints = NDArray[np.int64]

@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 from mpicoloc.core.profile import Profile
 from mpicoloc.core.tables import Table, text
 from mpicoloc.errors import DataError
-from mpicoloc.report.export.call_chunks import Calls, bounded, common, rank_offsets_ns
-from mpicoloc.report.export.messages import Side
+from mpicoloc.profile.recording.call_chunks import Calls, bounded, common, rank_offsets_ns
+from mpicoloc.profile.recording.messages import Side
 
 Ints = NDArray[np.int64]
 N_AT_ONCE = 1 << 15

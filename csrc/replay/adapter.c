@@ -1,0 +1,149 @@
+/* Host adapters: messages become packets, and packets messages. */
+#include "replay/push.h"
+#include "replay/sim.h"
+
+/* Hosts between which the message is on its way in its present phase. */
+static void ends_of(const rp_sim *sim, const rp_message *m, int32_t *from, int32_t *to)
+{
+    int32_t src = sim->ranks[m->src].host, dst = sim->ranks[m->dst].host;
+    *from = m->phase == RP_CLEARANCE ? dst : src;
+    *to = m->phase == RP_CLEARANCE ? src : dst;
+}
+
+static void append_message(rp_sim *sim, rp_out_lane *out, uint32_t message)
+{
+    sim->messages[message].next = RP_NIL;
+    if (out->head == RP_NIL)
+        out->head = message;
+    else
+        sim->messages[out->tail].next = message;
+    out->tail = message;
+}
+
+/* The message's next packet can leave from now on. */
+static void message_waits(rp_sim *sim, rp_message *m, uint32_t link)
+{
+    const rp_link *k = &sim->links[link];
+    m->ready_ps = sim->now;
+    sim->n_waiting[link * (uint32_t)sim->n_jobs + m->job]++;
+    if (k->is_busy)
+        sim->blocked_ps[m->job * (sim->n_jobs + 1) + k->job] += k->busy_until_ps - sim->now;
+}
+
+void rp_inject(rp_sim *sim, uint32_t message)
+{
+    rp_message *m = &sim->messages[message];
+    int32_t from, to;
+    ends_of(sim, m, &from, &to);
+    if (from == to) {
+        int64_t copy_ps = (int64_t)((__int128)m->left_bytes * sim->set.local_ps_per_byte_q20 >> 20);
+        rp_push(sim, sim->now + sim->set.local_latency_ps + copy_ps, RP_EV_LOCAL, message, 0);
+        return;
+    }
+    m->serial = sim->serial++;
+    m->path = rp_message_path(sim, m, from, to);
+    uint32_t vl = sim->job_states[m->job].vl;
+    uint32_t link = rp_choose_link(sim, sim->net.first[from], m->path, vl);
+    rp_out_lane *out = &sim->out[link << sim->vl_shift | vl];
+    append_message(sim, out, message);
+    out->queued_bytes += m->left_bytes;
+    sim->links[link].lanes |= (uint16_t)(1 << vl);
+    message_waits(sim, m, link);
+    rp_mark_dirty(sim, link);
+}
+
+void rp_send_at(rp_sim *sim, uint32_t message, int64_t t_ps)
+{
+    sim->job_states[sim->messages[message].job].n_active++;
+    if (t_ps > sim->now)
+        rp_push(sim, t_ps, RP_EV_INJECT, message, 0);
+    else
+        rp_inject(sim, message);
+}
+
+int32_t rp_next_bytes(const rp_sim *sim, uint32_t message)
+{
+    int64_t left = sim->messages[message].left_bytes;
+    return left < sim->set.mtu_bytes ? (int32_t)left : sim->set.mtu_bytes;
+}
+
+uint32_t rp_next_packet(rp_sim *sim, uint32_t link, uint32_t vl)
+{
+    rp_out_lane *out = &sim->out[link << sim->vl_shift | vl];
+    uint32_t message = out->head, packet = rp_new_packet(sim);
+    rp_message *m = &sim->messages[message];
+    rp_packet *p = &sim->packets[packet];
+    int32_t from;
+    ends_of(sim, m, &from, &p->dst_host);
+    p->message = message;
+    p->ready_ps = m->ready_ps;
+    p->n_bytes = rp_next_bytes(sim, message);
+    p->path = rp_packet_path(sim, m->serial, m->left_bytes, m->path);
+    p->job = m->job;
+    p->vl = (uint8_t)vl;
+    p->n_hops = 0;
+    m->left_bytes -= p->n_bytes;
+    if (m->left_bytes == 0 || !sim->set.is_fifo_adapter) {
+        out->head = m->next;
+        if (m->left_bytes > 0)
+            append_message(sim, out, message);
+    }
+    if (out->head == RP_NIL)
+        sim->links[link].lanes &= (uint16_t) ~(1 << vl);
+    sim->links[link].message = message;
+    sim->result.n_packets++;
+    sim->n_live_packets++;
+    return packet;
+}
+
+/* All of the message is out of the sender's memory. */
+static void message_left(rp_sim *sim, const rp_message *m)
+{
+    if (m->slot >= 0 && (m->phase == RP_EAGER || m->phase == RP_DATA))
+        rp_complete(sim, m->src, m->slot, RP_SENT);
+}
+
+void rp_packet_left(rp_sim *sim, uint32_t link)
+{
+    rp_message *m = &sim->messages[sim->links[link].message];
+    if (m->left_bytes > 0)
+        message_waits(sim, m, link);
+    else
+        message_left(sim, m);
+}
+
+static void message_came(rp_sim *sim, uint32_t message)
+{
+    rp_message *m = &sim->messages[message];
+    uint32_t job = m->job;
+    if (m->phase == RP_CLEARANCE) {
+        m->phase = RP_DATA;
+        m->left_bytes = m->missing_bytes = m->wire_bytes;
+        rp_send_at(sim, message, sim->now);
+    } else if (m->phase == RP_DATA) {
+        rp_receive r = sim->receives[m->receive];
+        rp_free_receive(sim, m->receive);
+        rp_free_message(sim, message);
+        rp_complete(sim, r.rank, r.slot, RP_RECEIVED);
+    } else {
+        m->has_come = 1;
+        if (!m->has_leader)
+            rp_envelope(sim, message);
+    }
+    rp_deactivate(sim, job);
+}
+
+void rp_packet_came(rp_sim *sim, uint32_t packet)
+{
+    const rp_packet *p = &sim->packets[packet];
+    rp_message *m = &sim->messages[p->message];
+    m->missing_bytes -= p->n_bytes;
+    if (m->missing_bytes == 0)
+        message_came(sim, p->message);
+}
+
+void rp_on_local(rp_sim *sim, uint32_t message)
+{
+    message_left(sim, &sim->messages[message]);
+    message_came(sim, message);
+}

@@ -1,0 +1,326 @@
+/* Links, and the buffers at both ends. A packet leaves when the link is free, the next input buffer has room for all of it,
+   and it is the turn of its lane. It stays in the output buffer until its last byte has left, and in the input buffer until
+   there is room in the output buffer, but at least until its last byte has come. */
+#include "replay/push.h"
+#include "replay/sim.h"
+
+int64_t rp_wire_ps(const rp_link *link, int32_t n_bytes)
+{
+    return (n_bytes * link->ps_per_byte_q20 + (1 << 19)) >> 20;
+}
+
+void rp_mark_dirty(rp_sim *sim, uint32_t link)
+{
+    rp_link *k = &sim->links[link];
+    if (!k->is_dirty && !k->is_busy) {
+        k->is_dirty = 1;
+        sim->dirty[sim->n_dirty++] = link;
+    }
+}
+
+static void wake_at(rp_sim *sim, uint32_t link, int64_t t_ps)
+{
+    rp_link *k = &sim->links[link];
+    if (t_ps < k->wake_ps) {
+        k->wake_ps = t_ps;
+        rp_push(sim, t_ps, RP_EV_WAKE, link, 0);
+    }
+}
+
+/* The sender has room for n_bytes more when the notice of it has come through the cable. */
+static void return_credit(rp_sim *sim, uint32_t lane, int32_t n_bytes, int64_t left_ps)
+{
+    rp_in_lane *in = &sim->in[lane];
+    uint32_t link = lane >> sim->vl_shift;
+    int64_t t_ps = left_ps + sim->links[link].latency_ps;
+    if (in->n_returns == RP_N_RETURNS) {
+        rp_push(sim, t_ps, RP_EV_CREDIT, lane, (uint32_t)n_bytes);
+        return;
+    }
+    in->return_ps[in->n_returns] = t_ps;
+    in->return_bytes[in->n_returns++] = n_bytes;
+    if (sim->links[link].is_starved)
+        wake_at(sim, link, t_ps);
+}
+
+static void take_returns(rp_in_lane *in, int64_t now)
+{
+    int32_t n = 0;
+    for (int32_t i = 0; i < in->n_returns; i++) {
+        if (in->return_ps[i] <= now) {
+            in->free_bytes += in->return_bytes[i];
+            continue;
+        }
+        in->return_ps[n] = in->return_ps[i];
+        in->return_bytes[n++] = in->return_bytes[i];
+    }
+    in->n_returns = n;
+}
+
+void rp_on_credit(rp_sim *sim, uint32_t lane, uint32_t n_bytes)
+{
+    sim->in[lane].free_bytes += (int32_t)n_bytes;
+    rp_mark_dirty(sim, lane >> sim->vl_shift);
+}
+
+void rp_on_wake(rp_sim *sim, uint32_t link)
+{
+    rp_link *k = &sim->links[link];
+    if (k->wake_ps == sim->now)
+        k->wake_ps = RP_NEVER;
+    rp_mark_dirty(sim, link);
+}
+
+static int has_room(const rp_sim *sim, const rp_out_lane *out, const rp_packet *packet)
+{
+    return out->used_bytes + packet->n_bytes <= sim->net.output_bytes[packet->vl];
+}
+
+/* The packet goes from its input to its output buffer. Returns the packet behind it that is now first in a FIFO. */
+static uint32_t leave_input(rp_sim *sim, rp_packet *packet)
+{
+    int64_t left_ps = packet->tail_ps > sim->now ? packet->tail_ps : sim->now;
+    return_credit(sim, packet->in_lane, packet->n_bytes, left_ps);
+    if (sim->net.is_voq)
+        return RP_NIL;
+    rp_in_lane *in = &sim->in[packet->in_lane];
+    in->head = packet->next_in;
+    return in->head;
+}
+
+/* A packet asks for its output buffer; if it gets in, the one behind it asks next, and so on. */
+static void ask_output(rp_sim *sim, uint32_t packet)
+{
+    while (packet != RP_NIL) {
+        rp_packet *p = &sim->packets[packet];
+        rp_out_lane *out = &sim->out[p->out_lane];
+        p->next = RP_NIL;
+        if (out->head == RP_NIL)
+            out->head = packet;
+        else
+            sim->packets[out->tail].next = packet;
+        out->tail = packet;
+        if (out->first_waiting != RP_NIL || !has_room(sim, out, p)) {
+            if (out->first_waiting == RP_NIL)
+                out->first_waiting = packet;
+            return;
+        }
+        out->used_bytes += p->n_bytes;
+        uint32_t link = p->out_lane >> sim->vl_shift;
+        sim->links[link].lanes |= (uint16_t)(1 << p->vl);
+        rp_mark_dirty(sim, link);
+        packet = leave_input(sim, p);
+    }
+}
+
+/* A packet has left: those that waited for its room. */
+static void admit_waiting(rp_sim *sim, uint32_t lane)
+{
+    rp_out_lane *out = &sim->out[lane];
+    while (out->first_waiting != RP_NIL && has_room(sim, out, &sim->packets[out->first_waiting])) {
+        rp_packet *p = &sim->packets[out->first_waiting];
+        out->first_waiting = p->next;
+        out->used_bytes += p->n_bytes;
+        sim->links[lane >> sim->vl_shift].lanes |= (uint16_t)(1 << p->vl);
+        ask_output(sim, leave_input(sim, p));
+    }
+}
+
+/* The packet waits from now on: for its link, or behind others. */
+static void packet_waits(rp_sim *sim, rp_packet *packet, uint32_t link)
+{
+    const rp_link *k = &sim->links[link];
+    packet->ready_ps = sim->now;
+    sim->n_waiting[link * (uint32_t)sim->n_jobs + packet->job]++;
+    if (k->is_busy)
+        sim->blocked_ps[packet->job * (sim->n_jobs + 1) + k->job] += k->busy_until_ps - sim->now;
+}
+
+static void enter_switch(rp_sim *sim, uint32_t packet)
+{
+    rp_packet *p = &sim->packets[packet];
+    packet_waits(sim, p, p->out_lane >> sim->vl_shift);
+    sim->out[p->out_lane].queued_bytes += p->n_bytes;
+    if (sim->net.is_voq) {
+        ask_output(sim, packet);
+        return;
+    }
+    rp_in_lane *in = &sim->in[p->in_lane];
+    p->next_in = RP_NIL;
+    if (in->head == RP_NIL) {
+        in->head = in->tail = packet;
+        ask_output(sim, packet);
+    } else {
+        sim->packets[in->tail].next_in = packet;
+        in->tail = packet;
+    }
+}
+
+static void enter_host(rp_sim *sim, uint32_t packet)
+{
+    rp_packet *p = &sim->packets[packet];
+    if (sim->links[p->in_lane >> sim->vl_shift].to != p->dst_host) {
+        sim->status = RP_E_ROUTE;
+        return;
+    }
+    return_credit(sim, p->in_lane, p->n_bytes, sim->now);
+    rp_packet_came(sim, packet);
+    rp_free_packet(sim, packet);
+    sim->n_live_packets--;
+}
+
+enum { RP_MAX_HOPS = 100 };
+
+void rp_on_arrive(rp_sim *sim, uint32_t link, uint32_t packet)
+{
+    rp_packet *p = &sim->packets[packet];
+    const rp_link *k = &sim->links[link];
+    sim->in[p->in_lane].received_bytes += p->n_bytes;
+    if (k->to_host) {
+        enter_host(sim, packet);
+        return;
+    }
+    size_t row = (size_t)(k->to - sim->net.n_hosts) * (size_t)sim->net.n_hosts;
+    uint32_t next = rp_choose_link(sim, sim->net.next[row + (size_t)p->dst_host], p->path, p->vl);
+    p->out_lane = next << sim->vl_shift | p->vl;
+    if (++p->n_hops > RP_MAX_HOPS) {
+        sim->status = RP_E_ROUTE;
+        return;
+    }
+    const rp_link *to = &sim->links[next];
+    if (to->ps_per_byte_q20 < k->ps_per_byte_q20) { /* its last byte must be there when a faster link wants it */
+        int64_t t_ps = p->tail_ps + sim->net.switch_latency_ps - rp_wire_ps(to, p->n_bytes);
+        if (t_ps > sim->now) {
+            rp_push(sim, t_ps, RP_EV_READY, link, packet);
+            return;
+        }
+    }
+    enter_switch(sim, packet);
+}
+
+void rp_on_ready(rp_sim *sim, uint32_t link, uint32_t packet)
+{
+    (void)link;
+    enter_switch(sim, packet);
+}
+
+void rp_on_free(rp_sim *sim, uint32_t link)
+{
+    rp_link *k = &sim->links[link];
+    uint32_t lane = link << sim->vl_shift | k->vl;
+    k->is_busy = 0;
+    sim->out[lane].queued_bytes -= k->n_bytes;
+    if (k->from_host) {
+        rp_packet_left(sim, link);
+    } else {
+        sim->out[lane].used_bytes -= k->n_bytes;
+        admit_waiting(sim, lane);
+    }
+    if (sim->links[link].lanes)
+        rp_mark_dirty(sim, link);
+}
+
+static uint32_t pop_packet(rp_sim *sim, uint32_t link, uint32_t vl)
+{
+    rp_out_lane *out = &sim->out[link << sim->vl_shift | vl];
+    uint32_t packet = out->head;
+    out->head = sim->packets[packet].next;
+    if (out->head == out->first_waiting) /* also where both are RP_NIL */
+        sim->links[link].lanes &= (uint16_t) ~(1 << vl);
+    return packet;
+}
+
+/* Of the waits for a link while it sends a packet, the packet's job is the cause. */
+static void count_wait(rp_sim *sim, uint32_t link, const rp_packet *packet, int64_t wire_ps)
+{
+    int32_t n_jobs = sim->n_jobs;
+    uint32_t *waiting = &sim->n_waiting[link * (uint32_t)n_jobs];
+    waiting[packet->job]--;
+    for (int32_t i = 0; i < n_jobs; i++)
+        sim->blocked_ps[i * (n_jobs + 1) + packet->job] += waiting[i] * wire_ps;
+    int64_t wait_ps = sim->now - packet->ready_ps;
+    if (wait_ps > 0) {
+        size_t cell = ((size_t)sim->links[link].level * (size_t)n_jobs + packet->job) * (size_t)sim->net.n_vl;
+        sim->wait_ps[cell + packet->vl] += wait_ps;
+        sim->wait_packets[cell + packet->vl]++;
+    }
+}
+
+static void send_packet(rp_sim *sim, uint32_t link, uint32_t vl)
+{
+    rp_link *k = &sim->links[link];
+    uint32_t packet = k->from_host ? rp_next_packet(sim, link, vl) : pop_packet(sim, link, vl);
+    rp_packet *p = &sim->packets[packet];
+    uint32_t lane = link << sim->vl_shift | vl;
+    int64_t wire_ps = rp_wire_ps(k, p->n_bytes);
+    count_wait(sim, link, p, wire_ps);
+    sim->in[lane].free_bytes -= p->n_bytes;
+    sim->out[lane].sent_bytes += p->n_bytes;
+    sim->busy_ps[link] += wire_ps;
+    if (sim->window != NULL) {
+        if (sim->now >= sim->window_end_ps)
+            rp_next_window(sim);
+        sim->window[link] += p->n_bytes;
+    }
+    k->is_busy = 1;
+    k->is_starved = 0;
+    k->vl = (uint8_t)vl;
+    k->n_bytes = p->n_bytes;
+    k->job = p->job;
+    k->busy_until_ps = sim->now + wire_ps;
+    p->in_lane = lane;
+    p->tail_ps = k->busy_until_ps + k->latency_ps;
+    sim->result.n_packet_hops++;
+    rp_push(sim, k->busy_until_ps, RP_EV_FREE, link, 0);
+    int64_t flit_ps = p->n_bytes < sim->net.flit_bytes ? wire_ps : k->flit_ps;
+    rp_push(sim, k->to_host ? p->tail_ps : sim->now + k->forward_ps + flit_ps, RP_EV_ARRIVE, link, packet);
+}
+
+/* No lane has credits for its packet: look again when some come. */
+static void starve(rp_sim *sim, uint32_t link, uint32_t lanes)
+{
+    rp_link *k = &sim->links[link];
+    if (!k->is_starved)
+        sim->starved_since_ps[link] = sim->now;
+    k->is_starved = 1;
+    int64_t first_ps = RP_NEVER;
+    for (; lanes; lanes &= lanes - 1) {
+        const rp_in_lane *in = &sim->in[link << sim->vl_shift | (uint32_t)__builtin_ctz(lanes)];
+        for (int32_t i = 0; i < in->n_returns; i++)
+            if (in->return_ps[i] < first_ps)
+                first_ps = in->return_ps[i];
+    }
+    if (first_ps < RP_NEVER)
+        wake_at(sim, link, first_ps);
+}
+
+static void arbitrate_link(rp_sim *sim, uint32_t link)
+{
+    rp_link *k = &sim->links[link];
+    int32_t head_bytes[RP_MAX_VL];
+    uint32_t can_go = 0;
+    for (uint32_t lanes = k->lanes; lanes; lanes &= lanes - 1) {
+        uint32_t vl = (uint32_t)__builtin_ctz(lanes), lane = link << sim->vl_shift | vl;
+        rp_in_lane *in = &sim->in[lane];
+        uint32_t head = sim->out[lane].head;
+        head_bytes[vl] = k->from_host ? rp_next_bytes(sim, head) : sim->packets[head].n_bytes;
+        if (in->n_returns)
+            take_returns(in, sim->now);
+        can_go |= (uint32_t)(in->free_bytes >= head_bytes[vl]) << vl;
+    }
+    if (can_go)
+        send_packet(sim, link, (uint32_t)rp_pick_lane(sim, k, can_go, head_bytes));
+    else if (k->lanes)
+        starve(sim, link, k->lanes);
+}
+
+void rp_arbitrate(rp_sim *sim)
+{
+    for (int64_t i = 0; i < sim->n_dirty; i++) {
+        rp_link *k = &sim->links[sim->dirty[i]];
+        k->is_dirty = 0;
+        if (!k->is_busy)
+            arbitrate_link(sim, sim->dirty[i]);
+    }
+    sim->n_dirty = 0;
+}

@@ -1,0 +1,273 @@
+/* Ranks: each does the operations of its program until it has to wait. */
+#include <math.h>
+#include <string.h>
+
+#include "replay/push.h"
+#include "replay/sim.h"
+
+static int32_t turn(const rp_rank *rank)
+{
+    return rank->depth ? rank->loops[rank->depth - 1].i : 0;
+}
+
+/* Number in the job of the other rank; -1: any, or out of range. */
+static int64_t peer_of(const rp_sim *sim, const rp_rank *rank, const rp_op *op)
+{
+    int64_t i = turn(rank), n_ranks = sim->jobs[rank->job].n_ranks;
+    switch (op->peer_mode) {
+    case RP_ABSOLUTE:
+        return op->peer;
+    case RP_SHIFT:
+        return ((rank->number + op->peer + op->n * i) % n_ranks + n_ranks) % n_ranks;
+    case RP_XOR:
+        return i < 31 ? rank->number ^ (int64_t)op->peer << i : n_ranks;
+    case RP_XOR_STEP:
+        return rank->number ^ (op->peer + op->n * i);
+    default:
+        return n_ranks;
+    }
+}
+
+static int is_possible(const rp_sim *sim, const rp_rank *rank, const rp_op *op, int64_t peer)
+{
+    int is_receive = op->kind == RP_RECV || op->kind == RP_IRECV;
+    int is_own_slot = op->kind == RP_ISEND || op->kind == RP_IRECV;
+    if (peer >= sim->jobs[rank->job].n_ranks || peer < (is_receive ? RP_ANY : 0) || op->value < 0)
+        return 0;
+    if (op->tag < (is_receive ? RP_ANY : 0))
+        return 0;
+    if (!is_own_slot)
+        return 1;
+    return op->request >= 0 && op->request < rank->n_slots - 1 &&
+           sim->slots[rank->slots + (uint32_t)op->request] == RP_EMPTY;
+}
+
+static uint32_t number_of(const rp_sim *sim, const rp_rank *rank)
+{
+    return (uint32_t)(rank - sim->ranks);
+}
+
+static int32_t slot_of(const rp_rank *rank, const rp_op *op)
+{
+    return op->kind == RP_ISEND || op->kind == RP_IRECV ? op->request : rank->n_slots - 1;
+}
+
+static void post_send(rp_sim *sim, rp_rank *rank, const rp_op *op, int32_t peer)
+{
+    uint32_t message = rp_new_message(sim);
+    rp_message *m = &sim->messages[message];
+    int is_rendezvous = op->value > sim->set.eager_bytes || op->flags & RP_SYNCHRONOUS;
+    int32_t least = sim->set.control_bytes > 0 ? sim->set.control_bytes : 1;
+    memset(m, 0, sizeof *m);
+    m->n_bytes = op->value;
+    m->wire_bytes = op->value > least ? op->value : least;
+    m->left_bytes = m->missing_bytes = is_rendezvous ? least : m->wire_bytes;
+    m->posted_ps = sim->now;
+    m->i_op = rank->i_op - 1;
+    m->src = (int32_t)number_of(sim, rank);
+    m->dst = sim->job_states[rank->job].first_rank + peer;
+    m->tag = op->tag;
+    m->comm = op->comm;
+    m->job = (uint16_t)rank->job;
+    m->kind = op->kind;
+    m->phase = is_rendezvous ? RP_REQUEST : RP_EAGER;
+    m->receive = RP_NIL;
+    int is_open = is_rendezvous || op->flags & RP_UNBUFFERED;
+    m->slot = is_open ? slot_of(rank, op) : -1;
+    sim->slots[rank->slots + (uint32_t)slot_of(rank, op)] = is_open ? RP_PENDING : RP_SENT;
+    sim->result.n_messages++;
+    rp_follow(sim, message);
+    rp_send_at(sim, message, sim->now + sim->set.send_overhead_ps + sim->set.mpi_latency_ps);
+}
+
+static void post_receive(rp_sim *sim, const rp_rank *rank, const rp_op *op, int32_t peer)
+{
+    uint32_t receive = rp_new_receive(sim);
+    int32_t src = peer == RP_ANY ? RP_ANY : sim->job_states[rank->job].first_rank + peer;
+    sim->receives[receive] = (rp_receive){
+        .serial = sim->serial++,
+        .posted_ps = sim->now,
+        .i_op = rank->i_op - 1,
+        .n_bytes = op->value,
+        .rank = (int32_t)number_of(sim, rank),
+        .src = src,
+        .tag = op->tag,
+        .comm = op->comm,
+        .slot = slot_of(rank, op),
+        .kind = op->kind,
+    };
+    sim->slots[rank->slots + (uint32_t)slot_of(rank, op)] = RP_PENDING;
+    rp_post_receive(sim, receive);
+}
+
+static void compute_ps(rp_sim *sim, rp_rank *rank, int64_t duration_ps)
+{
+    rp_push(sim, sim->now + duration_ps, RP_EV_RANK, number_of(sim, rank), 0);
+}
+
+/* Whether the rank may go on: all requests that it waits for are complete, and their receives cost no time. */
+static int pass_wait(rp_sim *sim, rp_rank *rank)
+{
+    uint8_t *slots = sim->slots + rank->slots + rank->wait_first;
+    int32_t n_received = 0;
+    rank->n_open = 0;
+    for (int32_t i = 0; i < rank->wait_n; i++)
+        rank->n_open += slots[i] == RP_PENDING;
+    if (rank->n_open) {
+        rank->is_blocked = 1;
+        rp_deactivate(sim, (uint32_t)rank->job);
+        return 0;
+    }
+    for (int32_t i = 0; i < rank->wait_n; i++) {
+        n_received += slots[i] == RP_RECEIVED;
+        slots[i] = RP_EMPTY;
+    }
+    rank->wait_n = 0;
+    if (n_received == 0 || sim->set.recv_overhead_ps == 0)
+        return 1;
+    compute_ps(sim, rank, n_received * sim->set.recv_overhead_ps);
+    return 0;
+}
+
+static int wait_for(rp_sim *sim, rp_rank *rank, int32_t first, int32_t n)
+{
+    rank->wait_first = first;
+    rank->wait_n = n;
+    return pass_wait(sim, rank);
+}
+
+static int impossible(rp_sim *sim, rp_rank *rank, const rp_op *op)
+{
+    rank->i_op--;
+    rp_report_program(sim, number_of(sim, rank), op);
+    sim->status = RP_E_PROGRAM;
+    return 0;
+}
+
+static int do_message(rp_sim *sim, rp_rank *rank, const rp_op *op)
+{
+    int64_t peer = peer_of(sim, rank, op);
+    if (!is_possible(sim, rank, op, peer))
+        return impossible(sim, rank, op);
+    int is_blocking = op->kind == RP_SEND || op->kind == RP_RECV;
+    if (op->kind == RP_RECV || op->kind == RP_IRECV) {
+        post_receive(sim, rank, op, (int32_t)peer);
+        return is_blocking ? wait_for(sim, rank, rank->n_slots - 1, 1) : 1;
+    }
+    post_send(sim, rank, op, (int32_t)peer);
+    if (sim->set.send_overhead_ps) {
+        rank->wait_first = rank->n_slots - 1;
+        rank->wait_n = is_blocking;
+        compute_ps(sim, rank, sim->set.send_overhead_ps);
+        return 0;
+    }
+    return is_blocking ? wait_for(sim, rank, rank->n_slots - 1, 1) : 1;
+}
+
+/* Behind the RP_END that belongs to a loop of no turns. */
+static int skip_loop(rp_rank *rank)
+{
+    for (int64_t depth = 1; rank->i_op < rank->n_ops && depth > 0; rank->i_op++)
+        depth += (rank->program[rank->i_op].kind == RP_LOOP) - (rank->program[rank->i_op].kind == RP_END);
+    return 1;
+}
+
+static int do_loop(rp_sim *sim, rp_rank *rank, const rp_op *op)
+{
+    if (op->n <= 0)
+        return skip_loop(rank);
+    if (rank->depth == RP_MAX_DEPTH)
+        return impossible(sim, rank, op);
+    rank->loops[rank->depth++] = (rp_loop){rank->i_op, op->n, 0};
+    return 1;
+}
+
+static int do_end(rp_sim *sim, rp_rank *rank, const rp_op *op)
+{
+    if (rank->depth == 0)
+        return impossible(sim, rank, op);
+    rp_loop *loop = &rank->loops[rank->depth - 1];
+    if (++loop->i < loop->n)
+        rank->i_op = loop->start;
+    else
+        rank->depth--;
+    return 1;
+}
+
+static int do_compute(rp_sim *sim, rp_rank *rank, const rp_op *op)
+{
+    double duration_ps = (double)op->value * 1000.0 * rank->factor;
+    if (!(duration_ps >= 0 && duration_ps < 4e18))
+        return impossible(sim, rank, op);
+    int64_t ps = llround(duration_ps);
+    if (sim->job_n_runs[rank->job] == 0)
+        sim->rank_compute_ps[number_of(sim, rank)] += ps;
+    if (ps == 0)
+        return 1;
+    compute_ps(sim, rank, ps);
+    return 0;
+}
+
+static int do_wait(rp_sim *sim, rp_rank *rank, const rp_op *op)
+{
+    int32_t n = op->kind == RP_WAIT ? 1 : op->n;
+    if (n < 0 || op->request < 0 || (int64_t)op->request + n >= rank->n_slots)
+        return impossible(sim, rank, op);
+    return wait_for(sim, rank, op->request, n);
+}
+
+/* One operation. Whether the rank goes on with the next one at once. */
+static int do_op(rp_sim *sim, rp_rank *rank, const rp_op *op)
+{
+    switch (op->kind) {
+    case RP_COMPUTE:
+        return do_compute(sim, rank, op);
+    case RP_SEND:
+    case RP_ISEND:
+    case RP_RECV:
+    case RP_IRECV:
+        return do_message(sim, rank, op);
+    case RP_WAIT:
+    case RP_WAITALL:
+        return do_wait(sim, rank, op);
+    case RP_LOOP:
+        return do_loop(sim, rank, op);
+    case RP_END:
+        return do_end(sim, rank, op);
+    case RP_MARK:
+        rp_record_mark(sim, rank, op->value);
+        return 1;
+    default:
+        return impossible(sim, rank, op);
+    }
+}
+
+void rp_run_rank(rp_sim *sim, uint32_t number)
+{
+    rp_rank *rank = &sim->ranks[number];
+    do {
+        if (rank->i_op == rank->n_ops || rank->program[rank->i_op].kind == RP_END_PROGRAM) {
+            rank->is_ended = 1;
+            rp_rank_ended(sim, number);
+            return;
+        }
+    } while (do_op(sim, rank, &rank->program[rank->i_op++]) && sim->status == RP_RUNNING);
+}
+
+void rp_on_rank(rp_sim *sim, uint32_t number)
+{
+    rp_rank *rank = &sim->ranks[number];
+    if (rank->wait_n == 0 || pass_wait(sim, rank))
+        rp_run_rank(sim, number);
+}
+
+void rp_complete(rp_sim *sim, int32_t number, int32_t slot, uint8_t state)
+{
+    rp_rank *rank = &sim->ranks[number];
+    sim->slots[rank->slots + (uint32_t)slot] = state;
+    if (!rank->is_blocked || slot < rank->wait_first || slot >= rank->wait_first + rank->wait_n || --rank->n_open > 0)
+        return;
+    rank->is_blocked = 0;
+    sim->job_states[rank->job].n_active++;
+    rp_on_rank(sim, (uint32_t)number);
+}

@@ -1,0 +1,241 @@
+#include "replay/queue.h"
+
+#include <string.h>
+
+#include "replay/push.h"
+#include "replay/sim.h"
+
+int rp_queue_open(rp_sim *sim, int64_t horizon_ps, int64_t n_expected)
+{
+    rp_queue *q = &sim->queue;
+    q->n_buckets = RP_MIN_BUCKETS;
+    while (q->n_buckets < RP_MAX_BUCKETS && q->n_buckets < n_expected)
+        q->n_buckets *= 2;
+    while (q->shift < RP_MAX_SHIFT && ((int64_t)q->n_buckets << q->shift) < horizon_ps)
+        q->shift++;
+    q->free = RP_NIL;
+    q->bucket = -1;
+    q->shuffle = sim->set.shuffle;
+    q->heads = rp_zeroed(sim, q->n_buckets, sizeof *q->heads);
+    q->filled = rp_zeroed(sim, q->n_buckets / 64, sizeof *q->filled);
+    if (q->heads == NULL || q->filled == NULL)
+        return 0;
+    memset(q->heads, 0xff, q->n_buckets * sizeof *q->heads);
+    return 1;
+}
+
+static void grow_pool(rp_sim *sim)
+{
+    rp_queue *q = &sim->queue;
+    uint32_t n = q->pool_room ? 2 * q->pool_room : 4096;
+    q->pool = rp_grown(sim, q->pool, q->pool_room, n, sizeof *q->pool);
+    for (uint32_t i = n; i-- > q->pool_room;) {
+        q->pool[i].next = q->free;
+        q->free = i;
+    }
+    q->pool_room = n;
+}
+
+static void push_ring(rp_sim *sim, uint32_t place, rp_event event)
+{
+    rp_queue *q = &sim->queue;
+    if (q->free == RP_NIL)
+        grow_pool(sim);
+    uint32_t i = q->free;
+    q->free = q->pool[i].next;
+    event.next = q->heads[place];
+    q->pool[i] = event;
+    q->heads[place] = i;
+    q->filled[place / 64] |= UINT64_C(1) << place % 64;
+    q->n_in_ring++;
+}
+
+static void push_far(rp_sim *sim, int64_t t_ps, rp_event event)
+{
+    rp_queue *q = &sim->queue;
+    if (q->n_far == q->far_room) {
+        uint32_t n = q->far_room ? 2 * q->far_room : 256;
+        q->far = rp_grown(sim, q->far, q->far_room, n, sizeof *q->far);
+        q->far_room = n;
+    }
+    uint32_t i = q->n_far++;
+    for (uint32_t up; i > 0 && q->far[up = (i - 1) / 2].t_ps > t_ps; i = up)
+        q->far[i] = q->far[up];
+    q->far[i] = (rp_far_event){t_ps, event};
+}
+
+static rp_event pop_far(rp_queue *q)
+{
+    rp_event top = q->far[0].event;
+    rp_far_event last = q->far[--q->n_far];
+    uint32_t i = 0;
+    for (uint32_t down; (down = 2 * i + 1) < q->n_far; i = down) {
+        if (down + 1 < q->n_far && q->far[down + 1].t_ps < q->far[down].t_ps)
+            down++;
+        if (last.t_ps <= q->far[down].t_ps)
+            break;
+        q->far[i] = q->far[down];
+    }
+    q->far[i] = last;
+    return top;
+}
+
+static void push_now(rp_sim *sim, rp_event event)
+{
+    rp_queue *q = &sim->queue;
+    if (q->n_now == q->now_room) {
+        uint32_t n = q->now_room ? 2 * q->now_room : 256;
+        q->now = rp_grown(sim, q->now, q->now_room, n, sizeof *q->now);
+        q->now_room = n;
+    }
+    q->now[q->n_now++] = event;
+}
+
+/* Into the current bucket, behind what is already done. */
+static void insert_now(rp_sim *sim, rp_event event)
+{
+    rp_queue *q = &sim->queue;
+    push_now(sim, event);
+    uint32_t i = q->n_now - 1;
+    for (; i > q->i_now && q->now[i - 1].key > event.key; i--)
+        q->now[i] = q->now[i - 1];
+    q->now[i] = event;
+}
+
+void rp_push_later(rp_sim *sim, int64_t t_ps, rp_event event)
+{
+    rp_queue *q = &sim->queue;
+    int64_t bucket = t_ps >> q->shift;
+    if (bucket == q->bucket)
+        insert_now(sim, event);
+    else if (bucket - q->bucket < q->n_buckets)
+        push_ring(sim, (uint32_t)bucket & (q->n_buckets - 1), event);
+    else
+        push_far(sim, t_ps, event);
+}
+
+/* The next bucket of the ring that has events, counted from time 0. */
+static int64_t next_filled(const rp_queue *q)
+{
+    uint32_t mask = q->n_buckets - 1, from = (uint32_t)(q->bucket + 1) & mask, n_words = q->n_buckets / 64;
+    uint32_t word = from / 64;
+    uint64_t bits = q->filled[word] & (~UINT64_C(0) << from % 64);
+    while (bits == 0) {
+        word = word + 1 == n_words ? 0 : word + 1;
+        bits = q->filled[word];
+    }
+    uint32_t place = word * 64 + (uint32_t)__builtin_ctzll(bits);
+    return q->bucket + 1 + ((place - from) & mask);
+}
+
+static void insertion_sort(rp_event *events, uint32_t n)
+{
+    for (uint32_t i = 1; i < n; i++) {
+        rp_event event = events[i];
+        uint32_t k = i;
+        for (; k > 0 && events[k - 1].key > event.key; k--)
+            events[k] = events[k - 1];
+        events[k] = event;
+    }
+}
+
+static void sift_down(rp_event *events, uint32_t i, uint32_t n)
+{
+    rp_event event = events[i];
+    for (uint32_t down; (down = 2 * i + 1) < n; i = down) {
+        if (down + 1 < n && events[down + 1].key > events[down].key)
+            down++;
+        if (event.key >= events[down].key)
+            break;
+        events[i] = events[down];
+    }
+    events[i] = event;
+}
+
+/* Quicksort; what it divides badly is left to a heap. */
+static void sort_events(rp_event *events, uint32_t n, int n_divisions)
+{
+    while (n > 24 && n_divisions-- > 0) {
+        uint64_t a = events[0].key, b = events[n / 2].key, c = events[n - 1].key;
+        uint64_t pivot = a < b ? (b < c ? b : (a < c ? c : a)) : (a < c ? a : (b < c ? c : b));
+        uint32_t i = 0, k = n - 1;
+        for (;; i++, k--) {
+            while (events[i].key < pivot)
+                i++;
+            while (events[k].key > pivot)
+                k--;
+            if (i >= k)
+                break;
+            rp_event event = events[i];
+            events[i] = events[k];
+            events[k] = event;
+        }
+        sort_events(events, i, n_divisions);
+        events += i;
+        n -= i;
+    }
+    if (n <= 24) {
+        insertion_sort(events, n);
+        return;
+    }
+    for (uint32_t i = n / 2; i-- > 0;)
+        sift_down(events, i, n);
+    for (uint32_t last = n - 1; last > 0; last--) {
+        rp_event event = events[0];
+        events[0] = events[last];
+        events[last] = event;
+        sift_down(events, 0, last);
+    }
+}
+
+static void take_bucket(rp_sim *sim, uint32_t place)
+{
+    rp_queue *q = &sim->queue;
+    uint32_t last = RP_NIL, first = q->heads[place];
+    for (uint32_t i = first; i != RP_NIL; i = q->pool[i].next) {
+        push_now(sim, q->pool[i]);
+        q->n_in_ring--;
+        last = i;
+    }
+    if (last != RP_NIL) {
+        q->pool[last].next = q->free;
+        q->free = first;
+        q->heads[place] = RP_NIL;
+        q->filled[place / 64] &= ~(UINT64_C(1) << place % 64);
+    }
+}
+
+static void shuffle_events(rp_queue *q)
+{
+    for (uint32_t i = q->n_now; i > 1; i--) {
+        uint32_t k = (uint32_t)(rp_mix(q->shuffle++) % i);
+        rp_event event = q->now[i - 1];
+        q->now[i - 1] = q->now[k];
+        q->now[k] = event;
+    }
+}
+
+int rp_queue_advance(rp_sim *sim)
+{
+    rp_queue *q = &sim->queue;
+    if (q->n_in_ring == 0 && q->n_far == 0)
+        return 0;
+    int64_t bucket = q->n_in_ring ? next_filled(q) : RP_NEVER;
+    if (q->n_far && q->far[0].t_ps >> q->shift < bucket)
+        bucket = q->far[0].t_ps >> q->shift;
+    q->bucket = bucket;
+    q->i_now = q->n_now = 0;
+    take_bucket(sim, (uint32_t)bucket & (q->n_buckets - 1));
+    while (q->n_far && q->far[0].t_ps >> q->shift == bucket)
+        push_now(sim, pop_far(q));
+    if (q->shuffle)
+        shuffle_events(q);
+    /* Lists are last in, first out, and events come nearly in order: turned round there is little to sort. */
+    for (uint32_t i = 0, k = q->n_now - 1; i < k; i++, k--) {
+        rp_event event = q->now[i];
+        q->now[i] = q->now[k];
+        q->now[k] = event;
+    }
+    sort_events(q->now, q->n_now, 48);
+    return 1;
+}

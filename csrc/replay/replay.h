@@ -1,0 +1,186 @@
+/* The packet simulator: jobs, each a set of rank programs, on a lossless network with virtual lanes. The contract between
+   csrc/replay and mpicoloc/network/replay: `cc -E -P` on this file feeds cffi. Times are whole picoseconds, so that results
+   are exact and the same everywhere. No thread, no file, no global state: a simulation is one `rp_sim`. */
+#ifndef RP_REPLAY_H
+#define RP_REPLAY_H
+
+#ifndef MC_CDEF
+#include <stdint.h>
+#endif
+
+enum {
+    RP_MAX_VL = 16,   /* lanes of a link, as in InfiniBand */
+    RP_MAX_SL = 16,   /* service levels */
+    RP_MAX_DEPTH = 8, /* nested loops of a program */
+    RP_ANY = -1       /* any source, any tag */
+};
+
+/* What an operation does. `value`, `request` and `n` mean what stands behind it. */
+enum rp_kind {
+    RP_END_PROGRAM, /* optional at the end of a program */
+    RP_COMPUTE,     /* value: ns, multiplied by the rank's factor */
+    RP_SEND,        /* value: bytes; n: step of RP_SHIFT */
+    RP_ISEND,       /* as RP_SEND; request: slot in the rank's table of requests */
+    RP_RECV,        /* value: bytes (not compared); peer or tag RP_ANY: any */
+    RP_IRECV,
+    RP_WAIT,    /* request */
+    RP_WAITALL, /* requests request .. request + n - 1; empty slots count as complete */
+    RP_LOOP,    /* n: times; body up to the RP_END of the same depth; 0 times: none */
+    RP_END,
+    RP_MARK /* value: a number of the user's, recorded with the simulated time */
+};
+
+/* How `peer` names the other rank. i counts the turns of the innermost loop from 0, and is 0 outside. */
+enum rp_peer_mode {
+    RP_ABSOLUTE, /* peer */
+    RP_SHIFT,    /* (rank + peer + n * i) mod ranks of the job */
+    RP_XOR,      /* rank ^ (peer << i) */
+    RP_XOR_STEP  /* rank ^ (peer + n * i) */
+};
+
+/* Flags of sends. */
+enum {
+    RP_SYNCHRONOUS = 1, /* rendezvous however short, as MPI_Ssend */
+    RP_UNBUFFERED = 2   /* an eager send completes when its last packet has left the adapter, not at once */
+};
+
+typedef struct rp_op {
+    uint8_t kind;
+    uint8_t peer_mode;
+    uint16_t flags;
+    int32_t peer;
+    int32_t tag;
+    int32_t comm;
+    int32_t request;
+    int32_t n;
+    int64_t value;
+} rp_op;
+
+/* Where the up-link of a packet comes from where its table leaves a choice. A path p picks link p / divisor mod n. */
+enum rp_routing {
+    RP_BY_DESTINATION,    /* path: number of the destination's host */
+    RP_BY_SOURCE,         /* path: number of the source's host */
+    RP_RANDOM_PER_FLOW,   /* path: drawn for each pair of hosts */
+    RP_RANDOM_PER_PACKET, /* path: drawn for each packet */
+    RP_ADAPTIVE           /* the link with the least bytes in and before its output buffer of the packet's lane */
+};
+
+typedef struct rp_arbitration {
+    int32_t vl;
+    int32_t weight; /* in units of the network's weight_unit_bytes; 0: the entry is skipped */
+} rp_arbitration;
+
+/* Nodes are the hosts 0 .. n_hosts - 1, then the switches. Links are directed; those of one node need no order. A number >= 0
+   in `first` or `next` is a link, a number s < 0 the set of links -1 - s, from which the routing chooses. */
+typedef struct rp_network {
+    int32_t n_hosts, n_switches, n_links, n_levels, n_sets, n_vl;
+    const int32_t *from, *to, *level; /* [n_links] */
+    const int64_t *ps_per_byte_q20;   /* [n_links] picoseconds per byte, times 2^20 */
+    const int64_t *latency_ps;        /* [n_links] of the cable */
+    const int32_t *first;             /* [n_hosts] from a host */
+    const int32_t *next;              /* [n_switches * n_hosts] from a switch to a destination */
+    const int32_t *set_start;         /* [n_sets + 1] into set_links */
+    const int32_t *set_links;
+    const int32_t *set_divisor; /* [n_sets] */
+    int32_t routing, n_paths;   /* rp_routing; random paths are 0 .. n_paths - 1 */
+    int64_t switch_latency_ps;  /* from the first flit's arrival until the packet may leave */
+    int32_t flit_bytes;         /* what must have arrived before a switch forwards; >= the MTU: store and forward */
+    int32_t is_voq;             /* 0: an input buffer is a FIFO for each lane; 1: a packet waits for its output only */
+    int32_t input_bytes[16];    /* buffer of each lane where a link ends */
+    int32_t output_bytes[16];   /* and where it begins, in switches */
+    int32_t vl_of_sl[16];
+    int32_t n_high, n_low;
+    const rp_arbitration *high, *low;
+    int32_t high_limit;        /* units of 4096 bytes that may pass before one packet of low priority; 255: no limit */
+    int32_t weight_unit_bytes; /* 0: weights count packets */
+} rp_network;
+
+typedef struct rp_settings {
+    int32_t mtu_bytes, control_bytes; /* control: request and clearance to send */
+    int64_t eager_bytes;              /* longer messages: rendezvous */
+    int64_t mpi_latency_ps; /* from a send until the adapter has the message; the processor is free meanwhile */
+    int64_t send_overhead_ps, recv_overhead_ps; /* processor time of a send, and of a receive after the data is there */
+    int64_t local_latency_ps;                   /* messages between ranks of one host */
+    int64_t local_ps_per_byte_q20;
+    uint64_t seed;
+    int64_t window_ps;     /* length of the windows of link_bytes; 0: none */
+    int32_t n_windows_max; /* when there would be more, their length doubles */
+    int32_t
+        is_fifo_adapter; /* 0: an adapter takes a packet from each message of a lane in turn; 1: a message at a time */
+    uint64_t shuffle;    /* for tests: not 0 mixes the order in which events of equal times are queued */
+} rp_settings;
+
+typedef struct rp_job {
+    int32_t n_ranks, n_programs;
+    const rp_op *const *programs;   /* read only, while the simulation exists */
+    const int64_t *program_lengths; /* [n_programs] */
+    const int32_t *program_of_rank; /* [n_ranks] */
+    const int32_t *host_of_rank;    /* [n_ranks] */
+    const double *factor_of_rank;   /* [n_ranks] of its computation */
+    int64_t start_ps;
+    int32_t service_level;
+    int32_t is_restarted; /* runs again until all jobs have run once */
+} rp_job;
+
+typedef struct rp_mark {
+    int64_t value, t_ps;
+    int32_t job, rank;
+} rp_mark;
+
+enum rp_status {
+    RP_RUNNING,
+    RP_DONE,
+    RP_E_MEMORY,
+    RP_E_UNMATCHED,        /* a job ended with sends that nobody received; or receives, which were not waited for */
+    RP_E_PROGRAM_DEADLOCK, /* ranks of a job wait for each other */
+    RP_E_NETWORK_DEADLOCK, /* packets wait for each other's buffers: `cycle` */
+    RP_E_PROGRAM,          /* an operation that cannot be: unknown, peer out of range, request in use */
+    RP_E_ROUTE             /* a table leads to a link that does not begin there, or in a circle */
+};
+
+/* What one rank waits for, or sent in vain. */
+typedef struct rp_report {
+    int32_t job, rank, peer, tag, comm, kind;
+    int64_t i_op, n_bytes, t_ps;
+} rp_report;
+
+enum {
+    RP_N_REPORTS = 64 /* kept; rp_result.n_reports may be larger */
+};
+
+/* Everything here lives until rp_close, and grows with rp_run. */
+typedef struct rp_result {
+    int32_t status, n_jobs, n_levels, n_vl, n_links, n_windows;
+    int64_t now_ps, n_events, n_packet_hops, n_packets, n_messages;
+    int64_t window_ps;          /* as it is after doublings */
+    int64_t peak_bytes;         /* that the simulation ever had of the heap */
+    const int64_t *job_end_ps;  /* [n_jobs] end of the first run; -1: not yet */
+    const int32_t *job_n_runs;  /* [n_jobs] complete runs */
+    const int64_t *rank_end_ps; /* [sum of ranks] of the first run, job after job */
+    const int64_t *rank_compute_ps;
+    const int64_t *wait_ps;      /* [n_levels * n_jobs * n_vl] */
+    const int64_t *wait_packets; /* hops that waited, likewise */
+    const int64_t *blocked_ps;   /* [n_jobs * (n_jobs + 1)]: waiter, who was sent; last column: nobody was */
+    const int64_t *sent_bytes, *received_bytes; /* [n_links * n_vl] */
+    const int64_t *busy_ps;                     /* [n_links] */
+    const int64_t *window_bytes;                /* [n_windows * n_links] */
+    int64_t n_marks;
+    const rp_mark *marks;
+    int32_t n_cycle; /* links of a network deadlock */
+    const int32_t *cycle;
+    int64_t n_reports;
+    const rp_report *reports; /* the first RP_N_REPORTS */
+} rp_result;
+
+typedef struct rp_sim rp_sim;
+
+/* A simulation at time 0; NULL: no memory. Arrays that the structs point to must stay. The caller has checked them. */
+rp_sim *rp_open(const rp_network *network, const rp_settings *settings, int32_t n_jobs, const rp_job *jobs);
+
+/* Go on for at most n_events events. Returns an rp_status. */
+int rp_run(rp_sim *sim, int64_t n_events);
+
+const rp_result *rp_get(rp_sim *sim);
+void rp_close(rp_sim *sim);
+
+#endif

@@ -1,0 +1,249 @@
+/* State of a simulation. Entities are numbers into pools, so that arrays may move when they grow. */
+#ifndef RP_SIM_H
+#define RP_SIM_H
+
+#include <setjmp.h>
+#include <stddef.h>
+
+#include "replay/queue.h"
+#include "replay/replay.h"
+
+#define RP_NIL UINT32_MAX
+#define RP_NEVER INT64_MAX
+
+enum rp_event_kind {               /* the order of events at equal times; arbitration comes after all of them */
+                     RP_EV_CREDIT, /* id: lane, payload: bytes */
+                     RP_EV_FREE,   /* id: link: the last byte has left */
+                     RP_EV_ARRIVE, /* id: link, payload: packet: its first flit can leave the node, at hosts: the last byte is there */
+                     RP_EV_READY,  /* likewise, of a packet that waited as its next link is faster than its last one */
+                     RP_EV_WAKE,   /* id: link without credits until now */
+                     RP_EV_INJECT, /* id: message that reaches the adapter */
+                     RP_EV_LOCAL,  /* id: message within a host that is there */
+                     RP_EV_RANK,   /* id: rank that computed */
+                     RP_EV_JOB     /* id: job that starts */
+};
+
+typedef struct rp_packet {
+    int64_t ready_ps; /* since when it could leave this node */
+    int64_t tail_ps;  /* arrival of its last byte at this node */
+    uint32_t next;    /* in its output lane */
+    uint32_t next_in; /* in the FIFO of its input lane */
+    uint32_t message;
+    uint32_t in_lane, out_lane;
+    uint32_t path;
+    int32_t dst_host, n_bytes;
+    uint16_t job;
+    uint8_t vl, n_hops;
+} rp_packet;
+
+typedef struct rp_link {
+    int64_t ps_per_byte_q20, latency_ps;
+    int64_t forward_ps, flit_ps; /* latency of cable and switch; time of a whole flit */
+    int64_t busy_until_ps, wake_ps;
+    int32_t to, level;
+    uint32_t message; /* hosts: whose packet is leaving */
+    int32_t high_bytes;
+    int32_t n_bytes; /* leaving */
+    int16_t left_high, left_low;
+    uint16_t lanes; /* a bit for each lane that has a packet in its output buffer */
+    uint16_t job;
+    uint8_t i_high, i_low, vl;
+    uint8_t is_busy, is_dirty, is_starved, from_host, to_host;
+} rp_link;
+
+/* Lane of a link where it begins: packets in the output buffer, then those that wait in input buffers. At hosts: messages. */
+typedef struct rp_out_lane {
+    uint32_t head, tail, first_waiting;
+    int32_t used_bytes;
+    int64_t queued_bytes, sent_bytes;
+} rp_out_lane;
+
+enum { RP_N_RETURNS = 3 };
+
+/* Lane of a link where it ends, with what the link knows of it. Credits on their way back are not events: the link looks
+   for them before it sends. Only what finds no room here becomes an event. */
+typedef struct rp_in_lane {
+    int32_t free_bytes;
+    int32_t n_returns;
+    uint32_t head, tail; /* FIFO */
+    int64_t return_ps[RP_N_RETURNS];
+    int32_t return_bytes[RP_N_RETURNS];
+    int64_t received_bytes;
+} rp_in_lane;
+
+enum rp_phase { RP_EAGER, RP_REQUEST, RP_CLEARANCE, RP_DATA };
+
+typedef struct rp_message {
+    int64_t n_bytes, wire_bytes;       /* of the user; with what a packet has at least */
+    int64_t left_bytes, missing_bytes; /* of the present phase: not yet in packets; not yet arrived */
+    int64_t ready_ps, posted_ps, i_op;
+    uint64_t serial;
+    uint32_t next;                       /* in the adapter's lane, or in the pool */
+    uint32_t follower;                   /* next one of the same two ranks whose envelope has not come */
+    uint32_t next_pair, next_key;        /* in hash tables: latest of a pair of ranks, unexpected ones */
+    uint32_t next_arrived, prev_arrived; /* unexpected at this rank, in order */
+    uint32_t receive, path;
+    int32_t src, dst, tag, comm, slot; /* ranks of all jobs are numbered through; slot -1: nobody waits */
+    uint16_t job;
+    uint8_t phase, kind, has_leader, has_come;
+} rp_message;
+
+typedef struct rp_receive {
+    uint64_t serial;
+    int64_t posted_ps, i_op, n_bytes;
+    uint32_t next_key, next_any; /* in the hash table, or in the rank's list of those with wildcards; or in the pool */
+    int32_t rank, src, tag, comm, slot;
+    uint8_t kind;
+} rp_receive;
+
+enum rp_slot_state { RP_EMPTY, RP_PENDING, RP_SENT, RP_RECEIVED };
+
+typedef struct rp_loop {
+    int64_t start; /* operation after RP_LOOP */
+    int32_t n, i;
+} rp_loop;
+
+typedef struct rp_rank {
+    const rp_op *program;
+    int64_t n_ops, i_op;
+    double factor;
+    uint32_t slots;                     /* where its requests begin */
+    int32_t n_slots;                    /* the last one is that of blocking calls */
+    int32_t wait_first, wait_n, n_open; /* requests it waits for, and how many of them are pending */
+    int32_t host, job, number;
+    uint32_t any_head, any_tail;         /* receives with wildcards */
+    uint32_t arrived_head, arrived_tail; /* unexpected messages */
+    uint8_t depth, is_blocked, is_ended;
+    rp_loop loops[RP_MAX_DEPTH];
+} rp_rank;
+
+typedef struct rp_job_state {
+    int32_t first_rank, n_ranks, n_running;
+    int32_t n_active; /* ranks that run or compute, and messages under way; 0: nothing will happen by itself */
+    int64_t n_unexpected, n_receives;
+    uint8_t vl, is_done;
+} rp_job_state;
+
+typedef struct rp_table {
+    uint32_t *heads, *tails;
+    uint32_t mask;
+    int64_t n;
+} rp_table;
+
+struct rp_sim {
+    rp_network net;
+    rp_settings set;
+    const rp_job *jobs;
+    int64_t now;
+    int status;
+    rp_queue queue;
+    rp_link *links;
+    rp_out_lane *out;
+    rp_in_lane *in;
+    uint32_t vl_shift;
+    uint16_t high_lanes, low_lanes;
+    int64_t half_q20;
+    uint32_t *dirty; /* links to be arbitrated when all events of now are done */
+    int64_t n_dirty;
+    uint32_t *n_waiting; /* [link * n_jobs + job] packets that wait for the link */
+    rp_packet *packets;
+    uint32_t n_packet_room, free_packet;
+    rp_message *messages;
+    uint32_t n_message_room, free_message;
+    rp_receive *receives;
+    uint32_t n_receive_room, free_receive;
+    rp_table pairs, unexpected, posted;
+    uint64_t serial;
+    rp_rank *ranks;
+    int32_t n_ranks, n_jobs, n_done;
+    uint8_t *slots;
+    rp_job_state *job_states;
+    int64_t n_live_packets;
+    int64_t window_end_ps, *window; /* row of now */
+    rp_result result;
+    int64_t *job_end_ps, *rank_end_ps, *rank_compute_ps, *wait_ps, *wait_packets, *blocked_ps, *busy_ps, *window_bytes;
+    int64_t *sent_bytes, *received_bytes;
+    int32_t *job_n_runs, *cycle;
+    rp_mark *marks;
+    int64_t n_mark_room;
+    rp_report reports[RP_N_REPORTS];
+    int64_t *starved_since_ps;
+    int64_t slice_start_ps;
+    size_t bytes_now, bytes_peak;
+    jmp_buf no_memory;
+};
+
+/* memory.c: NULL only from rp_zeroed; the others leave rp_run by longjmp. */
+void *rp_zeroed(rp_sim *sim, size_t n, size_t size);
+void *rp_grown(rp_sim *sim, void *old, size_t n_old, size_t n_new, size_t size);
+uint32_t rp_new_packet(rp_sim *sim);
+uint32_t rp_new_message(rp_sim *sim);
+uint32_t rp_new_receive(rp_sim *sim);
+void rp_free_packet(rp_sim *sim, uint32_t packet);
+void rp_free_message(rp_sim *sim, uint32_t message);
+void rp_free_receive(rp_sim *sim, uint32_t receive);
+
+/* links.c */
+void rp_on_arrive(rp_sim *sim, uint32_t link, uint32_t packet);
+void rp_on_ready(rp_sim *sim, uint32_t link, uint32_t packet);
+void rp_on_free(rp_sim *sim, uint32_t link);
+void rp_on_wake(rp_sim *sim, uint32_t link);
+void rp_on_credit(rp_sim *sim, uint32_t lane, uint32_t n_bytes);
+void rp_mark_dirty(rp_sim *sim, uint32_t link);
+void rp_arbitrate(rp_sim *sim);
+int64_t rp_wire_ps(const rp_link *link, int32_t n_bytes);
+
+/* arbitration.c */
+int rp_pick_lane(rp_sim *sim, rp_link *link, uint32_t lanes, const int32_t *head_bytes);
+
+/* routes.c */
+uint64_t rp_mix(uint64_t number);
+uint32_t rp_message_path(const rp_sim *sim, const rp_message *message, int32_t src_host, int32_t dst_host);
+uint32_t rp_packet_path(const rp_sim *sim, uint64_t serial, int64_t left_bytes, uint32_t of_message);
+uint32_t rp_choose_link(const rp_sim *sim, int32_t entry, uint32_t path, uint32_t vl);
+
+/* adapter.c */
+void rp_inject(rp_sim *sim, uint32_t message);
+void rp_send_at(rp_sim *sim, uint32_t message, int64_t t_ps);
+uint32_t rp_next_packet(rp_sim *sim, uint32_t link, uint32_t vl);
+int32_t rp_next_bytes(const rp_sim *sim, uint32_t message);
+void rp_packet_left(rp_sim *sim, uint32_t link);
+void rp_packet_came(rp_sim *sim, uint32_t packet);
+void rp_on_local(rp_sim *sim, uint32_t message);
+
+/* matching.c */
+int rp_open_tables(rp_sim *sim);
+void rp_follow(rp_sim *sim, uint32_t message);
+void rp_envelope(rp_sim *sim, uint32_t message);
+void rp_post_receive(rp_sim *sim, uint32_t receive);
+
+/* program.c */
+void rp_run_rank(rp_sim *sim, uint32_t rank);
+void rp_on_rank(rp_sim *sim, uint32_t rank);
+void rp_complete(rp_sim *sim, int32_t rank, int32_t slot, uint8_t state);
+
+/* jobs.c */
+void rp_start_job(rp_sim *sim, uint32_t job);
+void rp_rank_ended(rp_sim *sim, uint32_t rank);
+void rp_job_idle(rp_sim *sim, uint32_t job);
+
+/* reports.c */
+void rp_report_message(rp_sim *sim, uint32_t message);
+void rp_report_receive(rp_sim *sim, uint32_t receive);
+void rp_report_waiting(rp_sim *sim, uint32_t rank);
+void rp_report_program(rp_sim *sim, uint32_t rank, const rp_op *op);
+void rp_stalled(rp_sim *sim);
+int rp_find_cycle(rp_sim *sim, int64_t starved_before_ps);
+
+/* statistics.c */
+void rp_next_window(rp_sim *sim);
+void rp_record_mark(rp_sim *sim, const rp_rank *rank, int64_t value);
+void rp_fill_result(rp_sim *sim);
+
+static inline void rp_deactivate(rp_sim *sim, uint32_t job)
+{
+    if (--sim->job_states[job].n_active == 0)
+        rp_job_idle(sim, job);
+}
+
+#endif

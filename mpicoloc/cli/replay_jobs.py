@@ -1,0 +1,184 @@
+"""Flags of the jobs that are replayed, and the jobs that they mean."""
+
+from __future__ import annotations
+
+import argparse
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from mpicoloc import config
+from mpicoloc.errors import UsageError
+
+if TYPE_CHECKING:
+    from mpicoloc.network.load.characterise import PlacementChoice
+    from mpicoloc.network.replay.experiment import PlacedJob
+    from mpicoloc.network.replay.programs.builder import RankPrograms
+    from mpicoloc.network.topology.fabric import Fabric
+    from mpicoloc.profile.recording.programs import Choices, RecordedJob
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Flags of jobs and their placements."""
+    add = parser.add_argument
+    add("files", metavar="PROFILE", nargs="*", help="profile of a job that was run with --trace all")
+    add(
+        "--pattern",
+        metavar="NAME",
+        help="in place of profiles: incast (all to host 0), shift:K, alltoall, uniform:LOAD or halo",
+    )
+    add("--hosts", metavar="N", help="hosts that take part in the pattern")
+    add("--bytes", metavar="BYTES", help="of each message of the pattern")
+    add("--times", metavar="N", help="how often the pattern is repeated (1; uniform: messages of a host, 100)")
+    add(
+        "--placement",
+        metavar="F8|RF|run|FILE",
+        action="append",
+        help="k hosts on each first-level switch; at random; where the job ran, by its nodes' names; a file "
+        "with the host of each rank. Once, or once for each job (run if the topology has names, else F with "
+        "all hosts of a switch)",
+    )
+    add("--ranks-per-host", metavar="N", default="1", help="for placements Fk and RF (1)")
+    add("--cpu-speed", metavar="X", default="1", help="computation is X times as fast as recorded (1)")
+    add(
+        "--algorithm",
+        metavar="NAME=A",
+        action="append",
+        default=[],
+        help="algorithm of a collective, as allreduce=doubling or bcast=openmpi-6 (the recorded library's)",
+    )
+    add(
+        "--stretch",
+        metavar="J:X",
+        action="append",
+        help="computation on the first J hosts takes X times as long; once, or once for each job (0:1)",
+    )
+
+
+def n_jobs(args: argparse.Namespace) -> int:
+    """How many jobs the flags mean.
+
+    Raises
+    ------
+    UsageError
+        If there are none, or profiles and a pattern.
+    """
+    if bool(args.files) == (args.pattern is not None):
+        raise UsageError("give profiles of jobs, or --pattern NAME with --hosts N and --bytes B")
+    if args.pattern is not None and None in (args.hosts, args.bytes):
+        raise UsageError(f"--pattern {args.pattern} needs --hosts N and --bytes B")
+    return len(args.files) or 1
+
+
+def placed(args: argparse.Namespace, fabric: Fabric, lanes: tuple[int, ...]) -> list[PlacedJob]:
+    """The jobs on their hosts."""
+    import numpy as np
+
+    from mpicoloc.network.replay import experiment, placing
+
+    sources = [_Source(args, file) for file in args.files] or [_Source(args, None)]
+    choices = _placement_choices(args, fabric, len(sources))
+    wanted = [
+        (one.n_ranks, choice, one.hostnames) for one, choice in zip(sources, choices, strict=True)
+    ]
+    rng = np.random.default_rng(config.parse_whole("--random-state", args.random_state, 0))
+    per_host = config.parse_whole("--ranks-per-host", args.ranks_per_host)
+    found = placing.place(fabric, wanted, rng, per_host)
+    link_bps = fabric.topology.capacity_bps[0]
+    jobs = []
+    for source, placement, lane in zip(sources, found, lanes, strict=True):
+        programs = source.programs(placement.hosts, link_bps, rng)
+        jobs.append(experiment.PlacedJob(programs, placement.hosts, lane))
+    return _stretched(args, _with_names_apart(jobs))
+
+
+def _with_names_apart(jobs: list[PlacedJob]) -> list[PlacedJob]:
+    """The jobs, of which the second of one name is called NAME-2."""
+    n_of: Counter[str] = Counter()
+    found = []
+    for job in jobs:
+        n_of[job.name] += 1
+        n = n_of[job.name]
+        programs = replace(job.programs, name=f"{job.name}-{n}") if n > 1 else job.programs
+        found.append(replace(job, programs=programs))
+    return found
+
+
+class _Source:
+    """Where a job comes from: a file, or the pattern."""
+
+    def __init__(self, args: argparse.Namespace, file: str | None) -> None:
+        self._args = args
+        self._job: RecordedJob | None = None
+        self.n_ranks = 0
+        self.hostnames: Callable[[], list[str]] = self._no_hostnames
+        if file is None:
+            self.n_ranks = config.parse_whole("--hosts", args.hosts)
+            return
+        from mpicoloc.network.traffic import recorded
+        from mpicoloc.profile.recording import programs
+
+        self._job = job = programs.read(file)
+        self.n_ranks = len(job.calls)
+        self.hostnames = lambda: recorded.hostnames(job.profile)
+
+    def programs(self, hosts: object, link_bps: float, rng: object) -> RankPrograms:
+        """What the ranks do on these hosts."""
+        if self._job is not None:
+            return self._job.programs(hosts, _choices(self._args))  # type: ignore[arg-type]
+        from mpicoloc.network.replay.programs import patterns
+
+        args = self._args
+        n_bytes = config.parse_bytes("--bytes", args.bytes)
+        n_times = config.parse_whole("--times", args.times) if args.times else None
+        return patterns.by_name(args.pattern, self.n_ranks, n_bytes, link_bps, rng, n_times)  # type: ignore[arg-type]
+
+    def _no_hostnames(self) -> list[str]:
+        raise UsageError("--placement run is of a profile, which names the hosts where its job ran")
+
+
+def _placement_choices(args: argparse.Namespace, fabric: Fabric, n: int) -> list[PlacementChoice]:
+    from mpicoloc.network.load.characterise import AS_RUN, PlacementChoice
+    from mpicoloc.profile import network_files
+
+    given = args.placement or []
+    if len(given) not in (0, 1, n):
+        raise UsageError(f"--placement must be given once, or once for each of the {n} jobs, got {len(given)}")
+    choices = []
+    for name in given or [None]:
+        found = network_files.placements_of(name, fabric)
+        if len(found) > 1:
+            raise UsageError(f"--placement {name}: give one placement for each job")
+        choices += found
+    if not given and not args.files and choices[0].name == AS_RUN:
+        choices = [PlacementChoice(f"F{fabric.topology.m[0]}")]
+    return choices * n if len(choices) == 1 else choices
+
+
+def _choices(args: argparse.Namespace) -> Choices:
+    from mpicoloc.profile.recording.programs import Choices
+
+    algorithms = {}
+    for text in args.algorithm:
+        name, _, algorithm = text.partition("=")
+        algorithms[name.strip().lower()] = algorithm.strip()
+    return Choices(config.parse_positive("--cpu-speed", args.cpu_speed), algorithms)
+
+
+def _stretched(args: argparse.Namespace, jobs: list[PlacedJob]) -> list[PlacedJob]:
+    """The jobs with computation stretched on some of their hosts."""
+    from mpicoloc.network.replay import experiment
+
+    given = args.stretch or []
+    if len(given) not in (0, 1, len(jobs)):
+        raise UsageError(
+            f"--stretch must be given once, or once for each of the {len(jobs)} jobs, got {len(given)}"
+        )
+    pairs = []
+    for text in given:
+        n_hosts, _, factor = text.partition(":")
+        pairs.append((config.parse_whole("--stretch", n_hosts, 0), config.parse_positive("--stretch", factor)))
+    if len(pairs) == 1:
+        pairs *= len(jobs)
+    return [experiment.stretched(job, *pair) for job, pair in zip(jobs, pairs, strict=True)] if pairs else jobs

@@ -1,0 +1,139 @@
+"""Flags of the simulated network, its packets and lanes."""
+
+from __future__ import annotations
+
+import argparse
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from mpicoloc import config
+from mpicoloc.errors import UsageError
+
+if TYPE_CHECKING:
+    from mpicoloc.network.replay.fabrics import Hardware
+    from mpicoloc.network.replay.job import Settings
+    from mpicoloc.network.replay.lanes import Lanes
+    from mpicoloc.network.replay.network import SimulatedNetwork
+    from mpicoloc.network.topology.fabric import Fabric
+
+LINK_RATE = str(config.BY_KEY["network.link_rate"].default)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Flags of topology, links, switches and messages."""
+    add = parser.add_argument
+    add(
+        "--topology",
+        metavar="XGFT|FILE",
+        required=True,
+        help="a notation like 'XGFT(3;16,16,8;1,8,8)', YAML, Slurm's topology.conf, ibnetdiscover's output",
+    )
+    add("--slimming", metavar="S", help="links up from each switch, not the topology's")
+    add("--up-links", metavar="W1,W2,..", help="w1 to wh, if the topology's file lacks them")
+    add(
+        "--link-rate",
+        metavar="RATE",
+        help=f"rate of links that have none in the topology, for all or each level with commas ({LINK_RATE})",
+    )
+    add(
+        "--routing",
+        metavar="NAME",
+        default="d-mod-k",
+        help="d-mod-k, s-mod-k, random (each packet), random-flow (each pair of hosts) or adaptive (d-mod-k)",
+    )
+    add("--failed", metavar="LEVEL:LINK,..", help="links that carry nothing, by their numbers on each level")
+    add("--mtu", metavar="BYTES", default="2048", help="bytes of a packet (2048)")
+    add("--eager", metavar="BYTES", default="16384", help="longer messages wait for their receive (16384)")
+    add("--mpi-latency-s", metavar="S", default="1e-6", help="from a send to the adapter (1e-6)")
+    add("--cable-latency-s", metavar="S", default="25e-9", help="of each link (25e-9)")
+    add("--switch-latency-s", metavar="S", default="100e-9", help="of each switch (100e-9)")
+    add("--buffer", metavar="BYTES", default="65536", help="of each port, at each end, all lanes (65536)")
+    add("--lanes", metavar="N", help="virtual lanes of each link (one for each lane that is named, else 1)")
+    add("--weights", metavar="W,W,..", help="packets that each lane may send in its turn (1 each)")
+    add("--weight-unit", metavar="UNIT", default="packets", help="packets, or 64: weights count 64 bytes")
+    add("--lane", metavar="L,L,..", help="lane of each job (0)")
+    add("--random-state", metavar="N", default="0", help="of random routes, placements and patterns (0)")
+
+
+def fabric_of(args: argparse.Namespace) -> Fabric:
+    """The network as the flags describe it."""
+    from mpicoloc.errors import DataError
+    from mpicoloc.network.topology.xgft import slimmed
+    from mpicoloc.profile import network_files
+
+    fabric = network_files.fabric_of(args.topology, args.link_rate or LINK_RATE, args.up_links)
+    if args.slimming is None:
+        return fabric
+    try:
+        tree = slimmed(fabric.topology, config.parse_whole("--slimming", args.slimming))
+    except DataError as error:
+        raise UsageError(f"--slimming {args.slimming}: {error}") from None
+    # Names of switches are those of the tree that is there.
+    return replace(fabric, topology=tree, switch_names=())
+
+
+def hardware_of(args: argparse.Namespace, n_jobs: int) -> Hardware:
+    """What the topology does not say."""
+    from mpicoloc.network.replay.fabrics import Hardware
+
+    return Hardware(
+        cable_latency_s=config.parse_seconds("--cable-latency-s", args.cable_latency_s),
+        switch_latency_s=config.parse_seconds("--switch-latency-s", args.switch_latency_s),
+        lanes=_lanes(args, n_jobs),
+    )
+
+
+def _lanes(args: argparse.Namespace, n_jobs: int) -> Lanes:
+    from mpicoloc.network.replay.lanes import equal_lanes
+
+    used = lanes_of_jobs(args, n_jobs)
+    weights = _numbers("--weights", args.weights)
+    n = config.parse_whole("--lanes", args.lanes) if args.lanes else max([*used, len(weights) - 1]) + 1
+    if weights and len(weights) != n:
+        raise UsageError(f"--weights {args.weights}: {len(weights)} weights for {n} lanes: give one for each")
+    units = {"packets": 0, "64": 64}
+    if args.weight_unit not in units:
+        raise UsageError(f"--weight-unit must be packets or 64, got {args.weight_unit!r}")
+    buffer_bytes = config.parse_bytes("--buffer", args.buffer)
+    lanes = equal_lanes(n, buffer_bytes, weights)
+    return replace(lanes, weight_unit_bytes=units[args.weight_unit])
+
+
+def lanes_of_jobs(args: argparse.Namespace, n_jobs: int) -> tuple[int, ...]:
+    """Lane, and service level, of each job."""
+    lanes = _numbers("--lane", args.lane) or (0,) * n_jobs
+    if len(lanes) != n_jobs:
+        raise UsageError(f"--lane {args.lane}: {len(lanes)} lanes for {n_jobs} jobs: give one for each")
+    return lanes
+
+
+def _numbers(flag: str, text: str | None) -> tuple[int, ...]:
+    return tuple(config.parse_whole(flag, word.strip(), 0, 255) for word in text.split(",")) if text else ()
+
+
+def settings_of(args: argparse.Namespace) -> Settings:
+    """How messages become packets."""
+    from mpicoloc.network.replay.job import Settings
+
+    return Settings(
+        mtu_bytes=config.parse_bytes("--mtu", args.mtu),
+        control_bytes=min(64, config.parse_bytes("--mtu", args.mtu)),
+        eager_bytes=config.parse_bytes("--eager", args.eager),
+        mpi_latency_s=config.parse_seconds("--mpi-latency-s", args.mpi_latency_s),
+        seed=config.parse_whole("--random-state", args.random_state, 0),
+    )
+
+
+def network_of(args: argparse.Namespace, fabric: Fabric, hardware: Hardware) -> SimulatedNetwork:
+    """The network as the simulator takes it."""
+    from mpicoloc.network.replay import fabrics
+
+    return fabrics.of_fabric(fabric, args.routing, hardware, _failed(args.failed))
+
+
+def _failed(text: str | None) -> list[tuple[int, int]]:
+    found = []
+    for word in text.split(",") if text else ():
+        level, _, link = word.strip().partition(":")
+        found.append((config.parse_whole("--failed", level, 0, 31), config.parse_whole("--failed", link, 0)))
+    return found

@@ -1,0 +1,1 @@
+"""Jobs replayed packet by packet on a simulated network."""

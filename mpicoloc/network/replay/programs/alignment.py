@@ -1,0 +1,158 @@
+"""Which calls of a trace are one collective: the trace does not tell the communicator.
+
+All members of a communicator call its collectives in the same order. So a collective is found where the next
+call of every member of a group, which is known to have called this function, is this function. Where several
+groups fit, that is taken first which is known to have called it with as many bytes, and of these the one whose
+members were in the call at the same time for longest.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mpicoloc.errors import DataError
+
+Array = NDArray[Any]
+
+
+@dataclass(frozen=True)
+class CollectiveCalls:
+    """The collective calls of one rank, in order.
+
+    Parameters
+    ----------
+    i_call : ndarray of int, shape (n,)
+        Number of the call among all of the rank's.
+    function : sequence of str
+        As in a trace: ``MPI_Allreduce``.
+    begin_ns, end_ns, n_bytes : ndarray of int, shape (n,)
+    """
+
+    i_call: Array
+    function: Sequence[str]
+    begin_ns: Array
+    end_ns: Array
+    n_bytes: Array
+
+
+@dataclass(frozen=True)
+class Instance:
+    """One collective: its group, and which of each member's calls it is; arrays are in the group's order."""
+
+    function: str
+    group: int
+    i_call: Array
+    begin_ns: Array
+    end_ns: Array
+    n_bytes: Array
+
+
+def align(
+    calls: Sequence[CollectiveCalls],
+    members: Mapping[int, Array],
+    groups_of: Mapping[str, Sequence[int]],
+    is_known_size: Callable[[Instance], bool] = lambda instance: True,
+) -> list[Instance]:
+    """All collectives of a job, each in the order of its members' calls.
+
+    Parameters
+    ----------
+    calls : sequence of CollectiveCalls
+        Of each rank.
+    members : mapping of int to ndarray of int
+        Ranks of each group, in its order.
+    groups_of : mapping of str to sequence of int
+        Groups that called each function.
+    is_known_size : callable
+        Whether the group of an instance is known to have called the function with its bytes.
+
+    Raises
+    ------
+    DataError
+        If some calls belong to no collective: with the first of them.
+    """
+    found = _Aligner(calls, members, groups_of, is_known_size)
+    instances = found.run()
+    for rank, own in enumerate(calls):
+        if found.next[rank] < len(own.function):
+            i = found.next[rank]
+            raise DataError(
+                f"call {int(own.i_call[i])} of rank {rank}, {own.function[i]}, is no collective of any group of "
+                "ranks that the profile knows, whose other members call it too: the trace lacks calls, or was "
+                "cut; run the job with --trace all"
+            )
+    return instances
+
+
+class _Aligner:
+    def __init__(
+        self,
+        calls: Sequence[CollectiveCalls],
+        members: Mapping[int, Array],
+        groups_of: Mapping[str, Sequence[int]],
+        is_known_size: Callable[[Instance], bool],
+    ) -> None:
+        self._is_known_size = is_known_size
+        self.calls, self.members = calls, {group: ranks.tolist() for group, ranks in members.items()}
+        self.next = [0] * len(calls)
+        self._of_rank: defaultdict[tuple[int, str], list[int]] = defaultdict(list)
+        for function, groups in groups_of.items():
+            for group in groups:
+                for rank in self.members[group]:
+                    self._of_rank[rank, function].append(group)
+        self._ready: list[tuple[bool, int, int, str]] = []
+
+    def run(self) -> list[Instance]:
+        """Take one collective after the other until none is whole."""
+        for rank in range(len(self.calls)):
+            self._look(rank)
+        found = []
+        while self._ready:
+            *key, group, function = heapq.heappop(self._ready)
+            # Members may have gone on since it was noted.
+            if not self._is_whole(group, function) or tuple(key) != self._key(group, function):
+                continue
+            found.append(self._instance(group, function))
+            for rank in self.members[group]:
+                self.next[rank] += 1
+            for rank in self.members[group]:
+                self._look(rank)
+        return found
+
+    def _look(self, rank: int) -> None:
+        """Note the collectives that the next call of a rank completes."""
+        own, i = self.calls[rank], self.next[rank]
+        if i >= len(own.function):
+            return
+        function = own.function[i]
+        for group in self._of_rank[rank, function]:
+            if self._is_whole(group, function):
+                heapq.heappush(self._ready, (*self._key(group, function), group, function))
+
+    def _is_whole(self, group: int, function: str) -> bool:
+        for rank in self.members[group]:
+            own, i = self.calls[rank], self.next[rank]
+            if i >= len(own.function) or own.function[i] != function:
+                return False
+        return True
+
+    def _key(self, group: int, function: str) -> tuple[bool, int]:
+        """What is least is taken first: of unknown size, and from the first end to the last begin."""
+        one = self._instance(group, function)
+        return not self._is_known_size(one), int(one.begin_ns.max()) - int(one.end_ns.min())
+
+    def _instance(self, group: int, function: str) -> Instance:
+        """The collective that the next calls of a group's members are."""
+        at = [(self.calls[rank], self.next[rank]) for rank in self.members[group]]
+        columns = [
+            np.array([getattr(own, name)[i] for own, i in at], np.int64)
+            for name in ("i_call", "begin_ns", "end_ns", "n_bytes")
+        ]
+        return Instance(function, group, *columns)

@@ -1,0 +1,396 @@
+"""Programs of ranks from the calls that they recorded.
+
+What a rank did between its messages and collectives becomes computation. A trace tells which messages a call
+sent and took, not of which request: a receive is posted where the rank began one that is still open, and a
+send is waited for where the recorded run waited, but never before its receive was posted there. So what a
+replay waits for has always begun earlier in the recorded run, and no replay can come to a standstill.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mpicoloc.network.replay.programs.builder import Program, ProgramBuilder
+from mpicoloc.network.replay.programs.operations import SYNCHRONOUS, Kind
+from mpicoloc.network.replay.programs.processor_time import processor_ns
+
+Array = NDArray[Any]
+_WAITS = re.compile(r"MPI_(Wait|Test)(all|any|some)?", re.IGNORECASE)
+_POSTS = re.compile(r"MPI_(Im?recv|Isendrecv(_replace)?|Start(all)?)(_c)?", re.IGNORECASE)
+_BLOCKING_SENDS = re.compile(r"MPI_([srb]?send|sendrecv(_replace)?)(_c)?", re.IGNORECASE)
+_SYNCHRONOUS = re.compile(r"MPI_I?ssend(_c)?", re.IGNORECASE)
+_WINDOW_CALLS = re.compile(r"MPI_Win_(fence|start|complete|post|wait|test|(un)?lock.*|flush.*|sync|free)", re.IGNORECASE)
+ONE_SIDED = -1
+"""Communicator of what one rank puts into another or gets from it."""
+
+
+@dataclass(frozen=True)
+class RankCalls:
+    """The MPI calls of one rank in the order of their begins; `function` indexes the names of a trace."""
+
+    begin_ns: Array
+    end_ns: Array
+    function: Array
+
+    def __len__(self) -> int:
+        return len(self.begin_ns)
+
+    def at(self, begin_ns: Array) -> Array:
+        """Number of the call that began at each of these times."""
+        return np.searchsorted(self.begin_ns, begin_ns)
+
+
+@dataclass(frozen=True)
+class RecordedMessages:
+    """Messages of which both ends are known, in the order of their sends; arrays of shape (n_messages,).
+
+    `send_ns` and `take_ns` are the begins of the calls that sent and took it. `tag` tells messages between the
+    same two ranks apart. `comm` is 0, or another number for messages that no receive was called for.
+    """
+
+    src: Array
+    dst: Array
+    n_bytes: Array
+    send_ns: Array
+    take_ns: Array
+    tag: Array
+    comm: int = 0
+
+
+class Functions:
+    """What the functions of a trace do to requests, by their numbers."""
+
+    def __init__(self, names: Sequence[str]) -> None:
+        self.names = names
+        self.waits, self.posts, self.blocks, self.synchronous, self.windows = (
+            np.array([pattern.fullmatch(name) is not None for name in names], bool)
+            for pattern in (_WAITS, _POSTS, _BLOCKING_SENDS, _SYNCHRONOUS, _WINDOW_CALLS)
+        )
+
+
+@dataclass
+class Deeds:
+    """What a rank does at each of its calls, by the call's number.
+
+    Parameters
+    ----------
+    waited_before : mapping of int to list
+        Keys of requests that must be complete before anything else is done.
+    posted : mapping of int to list
+        Operations that begin: (kind, peer, bytes, tag, comm, flags, key).
+    waited : mapping of int to list
+        Keys of requests that are waited for then.
+    blocks_before, blocks_between, blocks : mapping of int to list
+        Operations of collectives, done first, between posts and waits, and last.
+    """
+
+    blocks_before: defaultdict[int, list[Program]]
+    blocks_between: defaultdict[int, list[Program]]
+    waited_before: defaultdict[int, list[Any]]
+    posted: defaultdict[int, list[tuple[Any, ...]]]
+    waited: defaultdict[int, list[Any]]
+    blocks: defaultdict[int, list[Program]]
+
+    @classmethod
+    def none(cls) -> Deeds:
+        """Nothing yet."""
+        return cls(*(defaultdict(list) for _ in range(6)))
+
+    def calls(self) -> set[int]:
+        """Calls at which something is done."""
+        blocks = (*self.blocks_before, *self.blocks_between, *self.blocks)
+        return {*blocks, *self.waited_before, *self.posted, *self.waited}
+
+
+def posting_calls(calls: RankCalls, functions: Functions, taken_at: Array) -> Array:
+    """Number of the call in which each received message's receive was posted.
+
+    Parameters
+    ----------
+    taken_at : ndarray of int, shape (n,)
+        Call that took each message, in ascending order.
+
+    Notes
+    -----
+    A receive that a wait or test completed was posted by the oldest call that is still open. Where a rank
+    posted more than it completed, some posts were of no partner or cancelled: then it is the latest one.
+    """
+    posts = np.flatnonzero(functions.posts[calls.function])
+    found = np.asarray(taken_at).copy()
+    is_later = functions.waits[calls.function[found]] if len(found) else np.zeros(0, bool)
+    is_exact = len(posts) == int(is_later.sum())
+    open_posts: list[int] = []
+    i_post = 0
+    first_open = 0
+    for k in np.flatnonzero(is_later).tolist():
+        while i_post < len(posts) and posts[i_post] < found[k]:
+            open_posts.append(int(posts[i_post]))
+            i_post += 1
+        if first_open < len(open_posts):
+            if is_exact:
+                found[k], first_open = open_posts[first_open], first_open + 1
+            else:
+                found[k] = open_posts.pop()
+    return found
+
+
+def waiting_calls(calls: RankCalls, functions: Functions, begun_at: Array, possible_ns: Array) -> Array:
+    """Where a rank waits for what it began, which others made possible at `possible_ns`.
+
+    Returns
+    -------
+    ndarray of int, shape (n, 2)
+        Number of the call (that of all calls: the end), and 1 if it is one that waits, 0 if it is waited before
+        another call.
+    """
+    waits = np.flatnonzero(functions.waits[calls.function])
+    i_wait = np.maximum(
+        np.searchsorted(waits, begun_at, "right"),
+        np.searchsorted(np.maximum.accumulate(calls.end_ns[waits]), possible_ns),
+    )
+    by_wait = np.append(waits, len(calls))[i_wait]
+    by_any = np.maximum(begun_at + 1, np.searchsorted(calls.begin_ns, possible_ns))
+    return np.stack([np.minimum(by_wait, by_any), by_wait <= by_any], axis=1)
+
+
+def add_messages(
+    deeds: Sequence[Deeds], calls: Sequence[RankCalls], functions: Functions, messages: RecordedMessages
+) -> None:
+    """Enter messages into what the ranks do."""
+    posted_ns = _add_receives(deeds, calls, functions, messages)
+    order = np.argsort(messages.src, kind="stable")
+    for rank, rows in _rows_of(messages.src, order):
+        own = calls[rank]
+        begun_at = own.at(messages.send_ns[rows])
+        blocks = functions.blocks[own.function[begun_at]] & (own.end_ns[begun_at] >= posted_ns[rows])
+        ends = waiting_calls(own, functions, begun_at, posted_ns[rows])
+        flags = np.where(functions.synchronous[own.function[begun_at]], SYNCHRONOUS, 0)
+        for k, row in enumerate(rows.tolist()):
+            i, key = int(begun_at[k]), ("sent", messages.comm, row)
+            operation = (Kind.ISEND, *_columns(messages, row, "dst"), int(flags[k]), key)
+            deeds[rank].posted[i].append(operation)
+            if blocks[k]:
+                deeds[rank].waited[i].append(key)
+            else:
+                at, is_wait = ends[k].tolist()
+                (deeds[rank].waited if is_wait else deeds[rank].waited_before)[at].append(key)
+
+
+def _add_receives(
+    deeds: Sequence[Deeds], calls: Sequence[RankCalls], functions: Functions, messages: RecordedMessages
+) -> Array:
+    """Enter receives; returns when each was posted in the recorded run."""
+    posted_ns = np.zeros(len(messages.src), np.int64)
+    order = np.lexsort((messages.take_ns, messages.dst))
+    for rank, rows in _rows_of(messages.dst, order):
+        own = calls[rank]
+        taken_at = own.at(messages.take_ns[rows])
+        begun_at = posting_calls(own, functions, taken_at)
+        posted_ns[rows] = own.begin_ns[begun_at]
+        for k, row in enumerate(rows.tolist()):
+            key = ("received", messages.comm, row)
+            operation = (Kind.IRECV, *_columns(messages, row, "src"), 0, key)
+            deeds[rank].posted[int(begun_at[k])].append(operation)
+            deeds[rank].waited[int(taken_at[k])].append(key)
+    return posted_ns
+
+
+@dataclass(frozen=True)
+class OneSided:
+    """What ranks put into others or got from them (`is_got` 1); arrays of shape (n,)."""
+
+    rank: Array
+    peer: Array
+    bytes: Array
+    begin_ns: Array
+    is_got: Array
+
+
+def add_one_sided(
+    deeds: Sequence[Deeds], calls: Sequence[RankCalls], functions: Functions, transfers: OneSided
+) -> None:
+    """Enter one-sided transfers, as messages for which the target makes no call.
+
+    The target is ready for one since its call before, and has it at its next call of the window's. The origin
+    waits at its own next one. What the window's calls send themselves is left out.
+    """
+    order = np.argsort(transfers.begin_ns, kind="stable")
+    for row in order.tolist():
+        origin, target = int(transfers.rank[row]), int(transfers.peer[row])
+        if origin == target:
+            continue
+        at_ns, n_bytes = int(transfers.begin_ns[row]), int(transfers.bytes[row])
+        kinds = (Kind.IRECV, Kind.ISEND) if transfers.is_got[row] else (Kind.ISEND, Kind.IRECV)
+        for kind, own, other in zip(kinds, (origin, target), (target, origin), strict=True):
+            key = ("one-sided", row, own)
+            at = max(int(np.searchsorted(calls[own].begin_ns, at_ns, "right")) - 1, 0)
+            # A transfer is told from others by its number, for many may be on their way at once.
+            deeds[own].posted[at].append((kind, other, n_bytes, row, ONE_SIDED, 0, key))
+            waits = functions.windows[calls[own].function] & (calls[own].end_ns >= at_ns)
+            later = at + 1 + int(np.argmax(waits[at + 1 :])) if waits[at + 1 :].any() else len(calls[own])
+            deeds[own].waited_before[later].append(key)
+
+
+def _columns(messages: RecordedMessages, row: int, peer: str) -> tuple[int, int, int, int]:
+    return (
+        int(getattr(messages, peer)[row]),
+        int(messages.n_bytes[row]),
+        int(messages.tag[row]),
+        messages.comm,
+    )
+
+
+def _rows_of(ranks: Array, order: Array) -> list[tuple[int, Array]]:
+    """Rows of each rank that has any, in this order."""
+    if not len(order):
+        return []
+    pieces = np.split(order, np.flatnonzero(np.diff(ranks[order])) + 1)
+    return [(int(ranks[piece[0]]), piece) for piece in pieces]
+
+
+@dataclass(frozen=True)
+class Tempo:
+    """How fast computation is replayed.
+
+    Parameters
+    ----------
+    cpu_speed : float
+        Times as fast as it was recorded.
+    running : float
+        Part of its time in which the rank had a processor.
+    has_marks : bool
+        Whether the simulation is to record begin (2 i) and end (2 i + 1) of each call i.
+    """
+
+    cpu_speed: float = 1.0
+    running: float = 1.0
+    has_marks: bool = False
+
+
+def program(calls: RankCalls, is_waiting: Array, deeds: Deeds, tempo: Tempo) -> Program:
+    """The program of one rank.
+
+    Parameters
+    ----------
+    calls : RankCalls
+    is_waiting : ndarray of bool
+        For each function whether the time in it is the network's or the partners', not the rank's own.
+    deeds : Deeds
+    tempo : Tempo
+    """
+    done = np.array(sorted(i for i in deeds.calls() if i < len(calls)), np.int64)
+    kept = np.union1d(done, np.flatnonzero(is_waiting[calls.function]))
+    if len(calls):
+        kept = np.union1d(kept, [0])
+    bursts = _bursts(calls, kept, tempo)
+    builder, requests = ProgramBuilder(), {}
+    for k, i in enumerate(kept.tolist()):
+        builder.compute(int(bursts[k]))
+        if tempo.has_marks:
+            builder.mark(2 * i)
+        _do(builder, requests, deeds, i)
+        if tempo.has_marks:
+            builder.mark(2 * i + 1)
+    builder.wait_all([*requests.values()])
+    return builder.build()
+
+
+def _bursts(calls: RankCalls, kept: Array, tempo: Tempo) -> Array:
+    """Computation before each of these calls, ns; none before the first."""
+    ends = np.maximum.accumulate(calls.end_ns[kept])
+    wall = np.maximum(np.diff(calls.begin_ns[kept], prepend=0), 0)
+    wall[1:] = np.maximum(calls.begin_ns[kept][1:] - ends[:-1], 0)
+    wall[:1] = 0
+    function = calls.function[kept].astype(np.int64)
+    kind = np.concatenate([[0], function[:-1]])[: len(function)] * (int(function.max(initial=0)) + 1)
+    return np.rint(processor_ns(wall, kind + function, tempo.running) / tempo.cpu_speed).astype(np.int64)
+
+
+def _do(builder: ProgramBuilder, requests: dict[Any, int], deeds: Deeds, i: int) -> None:
+    """What is done at call `i`."""
+    for block in deeds.blocks_before.get(i, ()):
+        builder.extend(block)
+    builder.wait_all([requests.pop(key) for key in deeds.waited_before.get(i, ())])
+    posted, waited = deeds.posted.get(i, []), deeds.waited.get(i, [])
+    between = deeds.blocks_between.get(i, ())
+    if len(posted) == 1 and waited == [posted[0][-1]] and not between:
+        kind, *columns = posted[0][:-1]
+        (builder.send if kind == Kind.ISEND else builder.recv)(*columns)
+    else:
+        for kind, peer, n_bytes, tag, comm, flags, key in sorted(posted, key=lambda one: one[0], reverse=True):
+            begin = builder.isend if kind == Kind.ISEND else builder.irecv
+            requests[key] = begin(peer, n_bytes, tag, comm, flags)
+        for block in between:
+            builder.extend(block)
+        builder.wait_all([requests.pop(key) for key in waited])
+    for block in deeds.blocks.get(i, ()):
+        builder.extend(block)
+
+
+@dataclass(frozen=True)
+class PlacedCollective:
+    """A collective in the calls of its members; arrays in their order.
+
+    `is_blocking` is False if the calls only begin it.
+    """
+
+    members: Array
+    i_call: Array
+    begin_ns: Array
+    is_blocking: bool
+    blocks: Sequence[Program]
+
+
+def add_collectives(
+    deeds: Sequence[Deeds], calls: Sequence[RankCalls], collectives: Sequence[PlacedCollective]
+) -> None:
+    """Enter collectives into what the ranks do.
+
+    What is only begun is done at one instant of the recorded run in all ranks, when the last has begun it: before
+    each one's next call. A rank that was in a call then does it after that call's posts and before its waits; if
+    the call was a collective that all had begun, after that.
+    """
+    all_begun_ns: list[dict[int, int]] = [{} for _ in calls]
+    for one in collectives:
+        if one.is_blocking:
+            last_ns = int(one.begin_ns.max())
+            for rank, i, block in zip(one.members.tolist(), one.i_call.tolist(), one.blocks, strict=True):
+                deeds[rank].blocks[i].append(block)
+                all_begun_ns[rank][i] = last_ns
+    begun = [one for one in collectives if not one.is_blocking]
+    for one in sorted(begun, key=lambda one: int(one.begin_ns.max())):
+        at_ns = int(one.begin_ns.max())
+        for rank, i, block in zip(one.members.tolist(), one.i_call.tolist(), one.blocks, strict=True):
+            _add_at(deeds[rank], calls[rank], (i, at_ns), all_begun_ns[rank], block)
+
+
+def _add_at(
+    deeds: Deeds, calls: RankCalls, begun: tuple[int, int], all_begun_ns: Mapping[int, int], block: Program
+) -> None:
+    """Enter what was begun in a call and is done at an instant."""
+    i_begun, at_ns = begun
+    following = max(int(np.searchsorted(calls.begin_ns, at_ns)), i_begun + 1)
+    current = following - 1
+    is_inside = current > i_begun and calls.end_ns[current] > at_ns
+    if is_inside and current not in all_begun_ns:
+        deeds.blocks_between[current].append(block)
+    elif is_inside and all_begun_ns[current] >= at_ns:
+        deeds.blocks_before[current].append(block)
+    elif following < len(calls):
+        deeds.blocks_before[following].append(block)
+    else:
+        deeds.blocks[current].append(block)
+
+
+def empty_deeds(n_ranks: int) -> list[Deeds]:
+    """Nothing yet, of each rank."""
+    return [Deeds.none() for _ in range(n_ranks)]
+
+

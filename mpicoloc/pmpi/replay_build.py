@@ -1,0 +1,70 @@
+"""Builder of `mpicoloc._replay`, the packet simulator of csrc/replay. No MPI is needed.
+
+Run by the build backend. While developing, `python -m mpicoloc.pmpi.replay_build` compiles the extension into
+the source tree.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+import cffi
+
+from mpicoloc.pmpi.contract_build import CSRC, ROOT, declarations
+from mpicoloc.pmpi.sources import REPLAY, c_files
+
+HEADER = CSRC / "replay" / "replay.h"
+FLAGS = ("-std=gnu11", "-O3", "-fvisibility=hidden")
+
+
+def builder(flags: Sequence[str] = FLAGS, csrc: Path = CSRC) -> cffi.FFI:
+    """An FFI ready to compile.
+
+    All C files become one: the loop calls across them some ten million times a second, and not every compiler
+    that builds wheels optimises across files.
+
+    Parameters
+    ----------
+    flags : sequence of str
+        For the compiler.
+    csrc : Path
+        The C sources.
+
+    Returns
+    -------
+    cffi.FFI
+    """
+    ffi = cffi.FFI()
+    ffi.cdef(declarations(HEADER))
+    ffi.set_source(
+        "mpicoloc._replay",
+        "".join(f'#include "{path.relative_to(csrc)}"\n' for path in c_files(csrc, REPLAY)),
+        include_dirs=[str(csrc)],
+        extra_compile_args=list(flags),
+        depends=[str(path) for path in sorted((csrc / "replay").iterdir())],
+    )
+    return ffi
+
+
+def compile_in_place(flags: Sequence[str] = FLAGS) -> Path:
+    """Compile the extension by hand and put it beside the package's other modules.
+
+    Returns
+    -------
+    Path
+        The extension.
+    """
+    place = ROOT / "mpicoloc" / "_replay.abi3.so"
+    new = place.with_suffix(".new")
+    with tempfile.TemporaryDirectory() as folder:
+        shutil.copy(builder(flags).compile(tmpdir=folder, target="_replay.*"), new)
+    os.replace(new, place)  # a running process keeps the old file; writing into that would crash it
+    return place
+
+
+if __name__ == "__main__":
+    print(compile_in_place())

@@ -1,0 +1,1 @@
+"""The MPI calls and messages that a job recorded, whichever way they were kept."""

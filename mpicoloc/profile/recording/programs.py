@@ -1,0 +1,241 @@
+"""A recorded job as programs of its ranks, for the packet simulator."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mpicoloc.core.profile import Profile
+from mpicoloc.core.progress import steps
+from mpicoloc.errors import DataError
+from mpicoloc.network.replay.programs import recorded
+from mpicoloc.network.replay.programs.alignment import CollectiveCalls, align
+from mpicoloc.network.replay.programs.builder import RankPrograms
+from mpicoloc.network.replay.programs.collectives import Chosen
+from mpicoloc.network.replay.programs.processor_time import LEAST_DELAY_FRAC, running_frac
+from mpicoloc.network.replay.programs.recorded import (
+    Deeds,
+    OneSided,
+    PlacedCollective,
+    RankCalls,
+    RecordedMessages,
+    Tempo,
+)
+from mpicoloc.network.replay.programs.recorded_collectives import (
+    LEFT_OUT,
+    NAME,
+    CollectiveBlocks,
+    groups_of,
+    is_blocking,
+)
+from mpicoloc.network.traffic import job_traffic
+from mpicoloc.profile.frames import Frames, open_profile
+from mpicoloc.profile.recording import calls as recordings
+from mpicoloc.profile.recording.calls import Recording
+from mpicoloc.profile.recording.full_trace import FullTrace
+from mpicoloc.profile.recording.functions import is_communication
+
+Array = NDArray[Any]
+_N_TAGS = 1 << 30
+
+
+@dataclass(frozen=True)
+class Choices:
+    """What a user decides of a replayed job.
+
+    Parameters
+    ----------
+    cpu_speed : float
+        Its processors' speed, in those of the recorded run.
+    algorithms : mapping of str to str
+        Algorithms of collectives that the library would not choose, see `collectives.algorithms`.
+    has_marks : bool
+        Whether begin and end of each call are recorded in the simulation.
+    """
+
+    cpu_speed: float = 1.0
+    algorithms: Mapping[str, str] = field(default_factory=dict)
+    has_marks: bool = False
+
+
+@dataclass(frozen=True)
+class RecordedJob:
+    """A recorded job, of which programs can be made for each placement.
+
+    Attributes
+    ----------
+    recording : Recording
+    calls : list of RankCalls
+        Of each rank.
+    bytes : list of ndarray of int
+        Bytes that each of these calls moved.
+    """
+
+    path: str
+    recording: Recording
+    calls: list[RankCalls]
+    bytes: list[Array]
+
+    @property
+    def profile(self) -> Profile:
+        """The job's profile."""
+        return self.recording.profile
+
+    def programs(self, hosts: Array, choices: Choices | None = None) -> RankPrograms:
+        """What the ranks do where they run on these hosts.
+
+        Raises
+        ------
+        DataError
+            If the trace does not tell.
+        """
+        choices = choices or Choices()
+        functions = recorded.Functions(self.recording.names)
+        deeds = recorded.empty_deeds(len(self.calls))
+        notes = list(self.recording.notes)
+        notes += _add_messages(deeds, self.calls, functions, self.recording)
+        notes += _add_collectives(deeds, self, np.asarray(hosts), choices)
+        running = _running(self.profile, len(self.calls))
+        notes += _running_notes(running)
+        is_waiting = np.array([is_communication(name) for name in self.recording.names], bool)
+        programs = []
+        for rank in steps(range(len(self.calls)), "programs of the ranks", unit="ranks"):
+            tempo = Tempo(choices.cpu_speed, float(running[rank]), choices.has_marks)
+            programs.append(recorded.program(self.calls[rank], is_waiting, deeds[rank], tempo))
+        numbers = np.arange(len(programs), dtype=np.int32)
+        return RankPrograms(_name(self.path), tuple(programs), numbers, tuple(notes))
+
+
+def read(path: str) -> RecordedJob:
+    """The job that the profile at `path` recorded with ``--trace all``.
+
+    Raises
+    ------
+    DataError
+        If the trace is not whole.
+    """
+    job = open_profile(path)
+    _check(job, path)
+    recording = recordings.recording(job)
+    _check_whole(recording, path)
+    found, n_bytes = [], []
+    for rank in steps(range(recording.n_ranks), f"reading {_name(path)}", unit="ranks"):
+        rows = np.array(list(recording.in_order(rank)), np.int64).reshape(-1, 5)
+        found.append(RankCalls(rows[:, 0], rows[:, 1], rows[:, 4]))
+        n_bytes.append(rows[:, 2])
+    silent = [rank for rank, own in enumerate(found) if not len(own)]
+    if silent:
+        raise DataError(f"{path}: the trace has no call of rank {silent[0]}: run the job with --trace all")
+    return RecordedJob(path, recording, found, n_bytes)
+
+
+def _name(path: str) -> str:
+    return os.path.basename(path).removesuffix(".h5")
+
+
+def _check(job: Frames, path: str) -> None:
+    ranks = job.profile.tables["ranks"]
+    n_lost = int(ranks["n_collective_overflow"].sum())
+    if n_lost:
+        raise DataError(
+            f"{path}: {n_lost:,} collectives had no room in the profile's table, or had ranks outside the job, so "
+            "nobody knows who took part: such a job cannot be replayed"
+        )
+    if not job.is_traced and not len(job.profile.tables["events"]):
+        raise DataError(f"{path} has no trace of its calls: run the job with --trace all")
+
+
+def _check_whole(recording: Recording, path: str) -> None:
+    dropped = int(recording.profile.tables["ranks"]["n_events_dropped"].sum())
+    if dropped or recording.is_cut:
+        raise DataError(
+            f"{path}: the trace lacks {dropped:,} events, which were dropped: run the job again with --trace all and "
+            "a larger --trace-ring"
+        )
+    if isinstance(recording.source, FullTrace) and not recording.source.is_whole:
+        raise DataError(f"{path}: {recording.notes[0]}: a trace that is not whole cannot be replayed")
+
+
+def _add_messages(
+    deeds: Sequence[Deeds], calls: Sequence[RankCalls], functions: recorded.Functions, recording: Recording
+) -> list[str]:
+    messages = recording.messages
+    sent, received = messages.sent, messages.received
+    columns = (sent.rank, sent.peer, sent.bytes, sent.begin_ns, received.begin_ns, messages.place % _N_TAGS)
+    recorded.add_messages(
+        deeds, calls, functions, RecordedMessages(*(np.asarray(column, np.int64) for column in columns))
+    )
+    if isinstance(recording.source, FullTrace):
+        found = recording.source.one_sided()
+        found["begin_ns"] = found["begin_ns"] - recording.origin_ns
+        recorded.add_one_sided(deeds, calls, functions, OneSided(**found))
+    n_lost = messages.n_sent - len(messages)
+    if not n_lost:
+        return []
+    return [f"{n_lost:,} of {messages.n_sent:,} messages are left out: no receive was found for them"]
+
+
+def _add_collectives(
+    deeds: Sequence[Deeds],
+    job: RecordedJob,
+    hosts: Array,
+    choices: Choices,
+) -> list[str]:
+    names, tables = job.recording.names, job.profile.tables
+    is_known = np.array([NAME.fullmatch(name) is not None for name in names], bool)
+    library, notes = job_traffic.library_of(job.profile.job.mpi_library)
+    if choices.algorithms:
+        library = Chosen(library, choices.algorithms)
+    left_out = sorted(name for name in names if LEFT_OUT.fullmatch(name))
+    if left_out:
+        notes.append(f"left out: {', '.join(left_out)}")
+    if not is_known.any():
+        return notes
+    members = job_traffic.members_of(tables["groups"], len(job.calls))
+    if not any(len(ranks) == len(job.calls) for ranks in members.values()):
+        members[0] = np.arange(len(job.calls))
+    called = groups_of(tables, names, members)
+    blocks = CollectiveBlocks(tables, members, library, hosts)
+    instances = align(_collective_calls(job, is_known), members, called, blocks.is_known_size)
+    blocks.add(instances)
+    placed = [
+        PlacedCollective(
+            members[one.group], one.i_call, one.begin_ns, is_blocking(one.function), blocks.of(one)
+        )
+        for one in steps(instances, "collectives", unit="calls")
+    ]
+    recorded.add_collectives(deeds, job.calls, placed)
+    return notes
+
+
+def _collective_calls(job: RecordedJob, is_known: Array) -> list[CollectiveCalls]:
+    names = job.recording.names
+    own = []
+    for calls, n_bytes in zip(job.calls, job.bytes, strict=True):
+        rows = np.flatnonzero(is_known[calls.function])
+        function = [names[i] for i in calls.function[rows]]
+        own.append(CollectiveCalls(rows, function, calls.begin_ns[rows], calls.end_ns[rows], n_bytes[rows]))
+    return own
+
+
+def _running(profile: Profile, n_ranks: int) -> Array:
+    """Part of its time in which each rank had a processor; 1 where that is not known."""
+    found = np.ones(n_ranks)
+    for row in profile.tables["ranks"]:
+        if 0 <= row["rank"] < n_ranks:
+            found[row["rank"]] = running_frac(float(row["cpu_s"]), float(row["run_delay_s"]))
+    return found
+
+
+def _running_notes(running: Array) -> list[str]:
+    if running.min() >= 1 - LEAST_DELAY_FRAC:
+        return []
+    return [
+        f"the ranks had a processor for {running.mean():.0%} of the time in which they could run: their computation is "
+        "replayed as the processor time that this leaves"
+    ]
