@@ -7,6 +7,8 @@ configuration of opensm, and the variables that each job sets to use its lane.
   mpicoloc qos one.h5 two.h5 --topology fabric.ibnetdiscover --lanes 4
   mpicoloc qos one.h5 two.h5 --topology 'XGFT(2;16,16;1,4)' \
       --placement F8 --opensm qos/ --slurm /etc/mpicoloc/levels
+  mpicoloc qos one.h5 two.h5 --topology 'XGFT(2;16,16;1,4)' \
+      --placement F8 --search --figures pictures
 """
 
 from __future__ import annotations
@@ -18,7 +20,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from mpicoloc import config
-from mpicoloc.cli import drawn, fabric_flags
+from mpicoloc.cli import drawn, fabric_flags, qos_search
 from mpicoloc.cli.memory import bounded
 from mpicoloc.core import messages, progress
 from mpicoloc.core.units import counted
@@ -26,7 +28,7 @@ from mpicoloc.errors import UsageError
 
 if TYPE_CHECKING:
     from mpicoloc.core.profile import Profile
-    from mpicoloc.network.load.characterise import Characterisation
+    from mpicoloc.network.load.characterise import Case, NetworkInput, Shared
     from mpicoloc.network.qos.demand import Demands
     from mpicoloc.network.qos.policy import Policy
 
@@ -54,6 +56,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="leave lane 0 to programs that set no service level, such as storage",
     )
+    qos_search.add_arguments(parser)
     add("--opensm", metavar="FOLDER", help="write configuration of opensm there")
     add("--slurm", metavar="FOLDER", help="write each job's variables there, for levels= of Slurm's plugin")
     add("--json", action="store_true", help="print the result as JSON")
@@ -66,17 +69,32 @@ def run(args: argparse.Namespace) -> int:
     from mpicoloc.network.qos.demand import demands_of
     from mpicoloc.report.terminal import qos as report
 
+    formats = _formats(args)
+    qos_search.check(args)
+    network = fabric_flags.network_of(args)
     read = [(file, _profile(file)) for file in progress.steps(args.files, "reading", unit="profiles")]
-    found = _characterised(args, read)
-    demands = demands_of(found.cases, found.shared)
+    cases, shared = _characterised(args, network, read)
+    demands = demands_of(cases, shared)
     policy = _policy(args, demands)
+    tried = qos_search.search(args, network.fabric, cases, demands, policy) if args.search else None
+    policy = tried.best.trial.policy if tried else policy
     if args.json:
-        print(json.dumps(report.as_json(found.cases, demands, policy), indent=2, allow_nan=False))
+        print(json.dumps(report.as_json(cases, demands, policy, tried), indent=2, allow_nan=False))
     else:
-        report.show(found.cases, demands, policy)
+        report.show(cases, demands, policy, tried)
     sys.stdout.flush()
     _write(args, policy, [profile for _, profile in read])
+    if tried and args.figures is not None:
+        from mpicoloc.report.figures import qos as pictures
+
+        drawn.write([pictures.contention([case.job.id for case in cases], tried)], args.figures, formats)
     return 0
+
+
+def _formats(args: argparse.Namespace) -> tuple[str, ...]:
+    if args.figures is not None and not args.search:
+        raise UsageError("--figures draws what --search finds: give it too")
+    return drawn.formats_of(args)
 
 
 def _profile(file: str) -> Profile:
@@ -85,18 +103,19 @@ def _profile(file: str) -> Profile:
     return profiles.read(file)
 
 
-def _characterised(args: argparse.Namespace, read: Sequence[tuple[str, Profile]]) -> Characterisation:
+def _characterised(
+    args: argparse.Namespace, network: NetworkInput, read: Sequence[tuple[str, Profile]]
+) -> tuple[Sequence[Case], Shared | None]:
     """What the jobs do to the network together."""
     from mpicoloc.network.load.characterise import characterise
 
-    network = fabric_flags.network_of(args)
     jobs = [fabric_flags.job_of(args, network.fabric, i, *job) for i, job in enumerate(read)]
     if any(len(job.placements) > 1 for job in jobs):
         raise UsageError("--placement must be one for each profile: a job runs in one place")
     found = characterise(jobs, network)
     for note in found.notes:
         messages.note(note)
-    return found
+    return found.cases, found.shared
 
 
 def _policy(args: argparse.Namespace, demands: Demands) -> Policy:

@@ -64,8 +64,20 @@ class SearchResult:
 
     @property
     def best(self) -> Tried:
-        """The sweet spot: the least total contention (Jokanovic 2014, Eq. 5.4); the first of equals."""
-        return min(self.tried, key=lambda tried: tried.total_contention_s)
+        """The sweet spot: the least total contention (Jokanovic 2014, Eq. 5.4), the first of equals.
+
+        Lanes that always come first are only compared: they may stop the others for as long as they send.
+        """
+        return min(
+            (tried for tried in self.tried if not tried.trial.policy.high_lanes),
+            key=lambda tried: tried.total_contention_s,
+        )
+
+    @property
+    def gain_frac(self) -> float | None:
+        """Part of the contention of lanes in turn that the sweet spot takes away; None: there is none."""
+        before_s = self.reference.total_contention_s
+        return 1 - self.best.total_contention_s / before_s if before_s > 0 else None
 
     @property
     def reference(self) -> Tried:

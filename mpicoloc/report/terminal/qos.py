@@ -8,17 +8,21 @@ from typing import Any
 from rich.markup import escape
 
 from mpicoloc.core.tables import printable
+from mpicoloc.core.units import seconds
 from mpicoloc.network.load import utilisation
 from mpicoloc.network.load.characterise import Case
 from mpicoloc.network.qos.demand import Demands
 from mpicoloc.network.qos.environment import VARIABLES, job_environment
 from mpicoloc.network.qos.opensm import pkey
 from mpicoloc.network.qos.policy import NO_LIMIT, Policy
+from mpicoloc.network.qos.search import SearchResult
 from mpicoloc.report.terminal.listing import Listing
 from mpicoloc.report.terminal.output import console
 
 
-def as_json(cases: Sequence[Case], demands: Demands, policy: Policy) -> dict[str, Any]:
+def as_json(
+    cases: Sequence[Case], demands: Demands, policy: Policy, tried: SearchResult | None
+) -> dict[str, Any]:
     """The keys of ``mpicoloc qos --json``."""
     ports = policy.ports
     return {
@@ -52,6 +56,27 @@ def as_json(cases: Sequence[Case], demands: Demands, policy: Policy) -> dict[str
             }
             for i, case in enumerate(cases)
         ],
+        "search": tried and _search_json(tried),
+    }
+
+
+def _search_json(found: SearchResult) -> dict[str, Any]:
+    return {
+        "alone_s": list(found.alone_s),
+        "best": found.best.trial.name,
+        "gain_frac": found.gain_frac,
+        "trials": [
+            {
+                "name": tried.trial.name,
+                "weights": list(tried.trial.policy.weights),
+                "high_lanes": list(tried.trial.policy.high_lanes),
+                "lane_of_job": list(tried.trial.policy.lane_of_job),
+                "sharing_s": list(tried.sharing_s),
+                "contention_s": list(tried.contention_s),
+                "total_contention_s": tried.total_contention_s,
+            }
+            for tried in found.tried
+        ],
     }
 
 
@@ -64,12 +89,15 @@ def _demand(demands: Demands, policy: Policy, lane: int) -> float:
     return float(sum(own))
 
 
-def show(cases: Sequence[Case], demands: Demands, policy: Policy) -> None:
-    """Print lanes, jobs, and what each job sets."""
+def show(cases: Sequence[Case], demands: Demands, policy: Policy, tried: SearchResult | None) -> None:
+    """Print lanes, jobs, what each job sets, and what a search has tried."""
     output = console()
+    if tried is not None:
+        output.print(_search_table([case.job.id for case in cases], tried))
     output.print(_lanes_table(cases, demands, policy))
     output.print(_jobs_table(cases, demands, policy))
-    for line in _remarks(policy):
+    searched = ["* sweet spot: least contention of all jobs (Jokanovic 2014, Eq. 5.4)."] if tried else []
+    for line in (*searched, *_remarks(policy)):
         output.print(line, style="dim", soft_wrap=not output.is_terminal)
 
 
@@ -98,6 +126,26 @@ def _jobs_table(cases: Sequence[Case], demands: Demands, policy: Policy) -> List
             f"UCX_IB_SL={level}",
         )
     return grid
+
+
+def _search_table(jobs: Sequence[str], found: SearchResult) -> Listing:
+    """Contention of each job and of all under each policy; the sweet spot is marked."""
+    names = [escape(printable(job)) for job in jobs]
+    grid = Listing(
+        "contention, T_sharing - T_alone", ("packets a turn", *names, "all", "to equal weights"), lesser=names
+    )
+    before_s = found.reference.total_contention_s
+    for tried in found.tried:
+        total_s = tried.total_contention_s
+        change = f"{total_s / before_s - 1:+.1%}" if before_s > 0 else "-"
+        mark = " *" if tried is found.best else ""
+        times = [_signed(time_s) for time_s in (*tried.contention_s, total_s)]
+        grid.add_row(tried.trial.name + mark, *times, change)
+    return grid
+
+
+def _signed(time_s: float) -> str:
+    return f"-{seconds(-time_s)}" if time_s < 0 else seconds(time_s)
 
 
 def _remarks(policy: Policy) -> Iterator[str]:

@@ -1,0 +1,88 @@
+"""`mpicoloc qos --search`: its flags, and the trials, as many at a time as there are processors."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import TYPE_CHECKING
+
+from mpicoloc import config
+from mpicoloc.core import messages, progress
+from mpicoloc.errors import UsageError
+
+if TYPE_CHECKING:
+    from mpicoloc.network.load.characterise import Case
+    from mpicoloc.network.qos.demand import Demands
+    from mpicoloc.network.qos.policy import Policy
+    from mpicoloc.network.qos.search import SearchResult
+    from mpicoloc.network.replay.experiment import PlacedJob
+    from mpicoloc.network.replay.job import Settings
+    from mpicoloc.network.topology.fabric import Fabric
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Flags of the search."""
+    add = parser.add_argument
+    add(
+        "--search",
+        action="store_true",
+        help="replay the jobs, profiles with --trace all, under many weights, and take the best",
+    )
+    add("--max-weight", metavar="N", default="8", help="largest weight to try (8)")
+    add("--buffer", metavar="BYTES", default="65536", help="of a simulated port, all lanes together (65536)")
+    add("--cpu-speed", metavar="X", default="1", help="computation is X times as fast as recorded (1)")
+
+
+def check(args: argparse.Namespace) -> None:
+    """Refuse what contradicts the search before anything is read."""
+    for flag in ("weights", "high"):
+        if args.search and getattr(args, flag) is not None:
+            raise UsageError(f"--search tries weights and priorities: leave out --{flag}")
+
+
+def search(
+    args: argparse.Namespace, fabric: Fabric, cases: Sequence[Case], demands: Demands, policy: Policy
+) -> SearchResult:
+    """Replay the jobs alone, and together under each policy to try."""
+    from mpicoloc.network.qos import replayed
+    from mpicoloc.network.qos.search import search_result, trials
+    from mpicoloc.network.replay import fabrics
+
+    todo = trials(demands, policy, config.parse_whole("--max-weight", args.max_weight))
+    buffer_bytes = config.parse_bytes("--buffer", args.buffer)
+    # Characterised random routes belong to pairs of hosts.
+    name = "random-flow" if args.routing.startswith("random") else args.routing
+    network = fabrics.of_fabric(fabric, name)
+    jobs = [_placed(args, case) for case in cases]
+    settings = _settings(policy)
+    simulate = partial(replayed.sharing_s, network, jobs, buffer_bytes=buffer_bytes, settings=settings)
+    alone_s = replayed.alone_s(network, jobs, policy, buffer_bytes, settings)
+    # The simulator's C code needs no lock of Python, so threads run side by side.
+    with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
+        running = pool.map(lambda trial: simulate(policy=trial.policy), todo)
+        sharing = [
+            times
+            for _, times in zip(progress.steps(todo, "trying weights", unit="trials"), running, strict=True)
+        ]
+    return search_result(todo, alone_s, sharing)
+
+
+def _settings(policy: Policy) -> Settings:
+    from mpicoloc.network.replay.job import Settings
+
+    return Settings(mtu_bytes=policy.ports.mtu_bytes)
+
+
+def _placed(args: argparse.Namespace, case: Case) -> PlacedJob:
+    """The job of a profile, on the hosts where it was characterised."""
+    from mpicoloc.network.replay.experiment import PlacedJob
+    from mpicoloc.profile.recording import programs
+
+    choices = programs.Choices(config.parse_positive("--cpu-speed", args.cpu_speed))
+    made = programs.read(case.file).programs(case.placement.hosts, choices)
+    for note in made.notes:
+        messages.note(note)
+    return PlacedJob(made, case.placement.hosts)
