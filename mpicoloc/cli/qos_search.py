@@ -53,10 +53,10 @@ def search(
 
     todo = trials(demands, policy, config.parse_whole("--max-weight", args.max_weight))
     buffer_bytes = config.parse_bytes("--buffer", args.buffer)
+    jobs = [_placed(args, case) for case in cases]
     # Characterised random routes belong to pairs of hosts.
     name = "random-flow" if args.routing.startswith("random") else args.routing
     network = fabrics.of_fabric(fabric, name)
-    jobs = [_placed(args, case) for case in cases]
     settings = _settings(policy)
     simulate = partial(replayed.sharing_s, network, jobs, buffer_bytes=buffer_bytes, settings=settings)
     alone_s = replayed.alone_s(network, jobs, policy, buffer_bytes, settings)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 VARIABLES = {
-    "UCX_IB_SL": "UCX: Open MPI, MPICH (ch4:ucx), Intel MPI (mlx), MVAPICH",
+    "UCX_IB_SL": "UCX: Open MPI, MPICH (ch4:ucx), Intel MPI (mlx)",
     "OMPI_MCA_btl_openib_ib_service_level": "Open MPI up to 4, without UCX",
     "MV2_DEFAULT_SERVICE_LEVEL": "MVAPICH2",
 }

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from qos_demands import all_meet
 from trees import QUICK
 
 from mpicoloc.errors import UsageError
@@ -16,13 +17,6 @@ from mpicoloc.network.qos.policy import Policy, Ports, choose_policy
 
 FT, CG, BT, MG = 0.3, 0.15, 0.04, 0.03
 """Utilisations as in Figure 5.6: FT and CG moderate, BT and MG low."""
-
-
-def all_meet(*used):
-    demand = np.array(used, dtype=float)
-    meeting = demand[:, None] * demand
-    np.fill_diagonal(meeting, 0.0)
-    return Demands(demand, meeting)
 
 
 @st.composite
