@@ -17,6 +17,7 @@ import argparse
 import json
 import sys
 from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from mpicoloc import config
@@ -28,9 +29,10 @@ from mpicoloc.errors import UsageError
 
 if TYPE_CHECKING:
     from mpicoloc.core.profile import Profile
-    from mpicoloc.network.load.characterise import Case, NetworkInput, Shared
+    from mpicoloc.network.load.characterise import Case, JobInput, NetworkInput
     from mpicoloc.network.qos.demand import Demands
     from mpicoloc.network.qos.policy import Policy
+    from mpicoloc.network.qos.search import SearchResult
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -66,28 +68,30 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 @bounded
 def run(args: argparse.Namespace) -> int:
     """Print lanes and weights, and write configuration."""
-    from mpicoloc.network.qos.demand import demands_of
+    from mpicoloc.profile import profiles
     from mpicoloc.report.terminal import qos as report
 
     formats = _formats(args)
     qos_search.check(args)
     network = fabric_flags.network_of(args)
-    read = [(file, _profile(file)) for file in progress.steps(args.files, "reading", unit="profiles")]
-    cases, shared = _characterised(args, network, read)
-    demands = demands_of(cases, shared)
-    policy = _policy(args, demands)
-    tried = qos_search.search(args, network.fabric, cases, demands, policy) if args.search else None
-    policy = tried.best.trial.policy if tried else policy
+    files = progress.steps(args.files, "reading", unit="profiles")
+    read = [(file, profiles.read(file)) for file in files]
+    chosen = _choose(args, network, _jobs(args, network, read))
+    tried = None
+    if args.search:
+        chosen, tried = _searched(args, network, read, chosen)
+    found = (chosen.cases, chosen.demands, chosen.policy, tried)
     if args.json:
-        print(json.dumps(report.as_json(cases, demands, policy, tried), indent=2, allow_nan=False))
+        print(json.dumps(report.as_json(*found), indent=2, allow_nan=False))
     else:
-        report.show(cases, demands, policy, tried)
+        report.show(*found)
     sys.stdout.flush()
-    _write(args, policy, [profile for _, profile in read])
+    _write(args, chosen.policy, [profile for _, profile in read])
     if tried and args.figures is not None:
         from mpicoloc.report.figures import qos as pictures
 
-        drawn.write([pictures.contention([case.job.id for case in cases], tried)], args.figures, formats)
+        names = [case.job.id for case in chosen.cases]
+        drawn.write([pictures.contention(names, tried)], args.figures, formats)
     return 0
 
 
@@ -97,31 +101,53 @@ def _formats(args: argparse.Namespace) -> tuple[str, ...]:
     return drawn.formats_of(args)
 
 
-def _profile(file: str) -> Profile:
-    from mpicoloc.profile import profiles
+@dataclass(frozen=True)
+class _Chosen:
+    """A policy, and what it was chosen by."""
 
-    return profiles.read(file)
+    cases: Sequence[Case]
+    demands: Demands
+    policy: Policy
 
 
-def _characterised(
+def _jobs(
     args: argparse.Namespace, network: NetworkInput, read: Sequence[tuple[str, Profile]]
-) -> tuple[Sequence[Case], Shared | None]:
-    """What the jobs do to the network together."""
-    from mpicoloc.network.load.characterise import characterise
-
+) -> list[JobInput]:
     jobs = [fabric_flags.job_of(args, network.fabric, i, *job) for i, job in enumerate(read)]
     if any(len(job.placements) > 1 for job in jobs):
         raise UsageError("--placement must be one for each profile: a job runs in one place")
+    return jobs
+
+
+def _choose(
+    args: argparse.Namespace, network: NetworkInput, jobs: Sequence[JobInput], is_quiet: bool = False
+) -> _Chosen:
+    """The policy by what the jobs do to the network together."""
+    from mpicoloc.network.load.characterise import characterise
+    from mpicoloc.network.qos.demand import demands_of
+
     found = characterise(jobs, network)
-    for note in found.notes:
+    for note in () if is_quiet else found.notes:
         messages.note(note)
-    return found.cases, found.shared
+    demands = demands_of(found.cases, found.shared)
+    return _Chosen(found.cases, demands, _policy(args, demands))
+
+
+def _searched(
+    args: argparse.Namespace, network: NetworkInput, read: Sequence[tuple[str, Profile]], chosen: _Chosen
+) -> tuple[_Chosen, SearchResult]:
+    """The best policy of a search, in which jobs take as long as they do alone in the simulation."""
+    ready = qos_search.prepare(args, network.fabric, chosen.cases, chosen.demands, chosen.policy)
+    if args.duration_s is None:
+        timed = zip(_jobs(args, network, read), ready.alone_s, strict=True)
+        jobs = [replace(job, duration_s=alone_s) for job, alone_s in timed]
+        chosen = _choose(args, network, jobs, is_quiet=True)
+    tried = qos_search.search(args, ready, chosen.demands, chosen.policy)
+    return replace(chosen, policy=tried.best.trial.policy), tried
 
 
 def _policy(args: argparse.Namespace, demands: Demands) -> Policy:
     """The policy that is chosen, with what the flags say otherwise."""
-    from dataclasses import replace
-
     from mpicoloc.network.qos.policy import Ports, choose_policy
 
     ports = Ports(

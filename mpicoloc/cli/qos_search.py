@@ -6,7 +6,7 @@ import argparse
 import os
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from functools import partial
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from mpicoloc import config
@@ -17,9 +17,10 @@ if TYPE_CHECKING:
     from mpicoloc.network.load.characterise import Case
     from mpicoloc.network.qos.demand import Demands
     from mpicoloc.network.qos.policy import Policy
-    from mpicoloc.network.qos.search import SearchResult
+    from mpicoloc.network.qos.search import SearchResult, Trial
     from mpicoloc.network.replay.experiment import PlacedJob
     from mpicoloc.network.replay.job import Settings
+    from mpicoloc.network.replay.network import SimulatedNetwork
     from mpicoloc.network.topology.fabric import Fabric
 
 
@@ -43,31 +44,55 @@ def check(args: argparse.Namespace) -> None:
             raise UsageError(f"--search tries weights and priorities: leave out --{flag}")
 
 
-def search(
+@dataclass(frozen=True)
+class Replays:
+    """Jobs that can be replayed on a network, and how long each takes there alone."""
+
+    network: SimulatedNetwork
+    jobs: tuple[PlacedJob, ...]
+    buffer_bytes: int
+    settings: Settings
+    alone_s: tuple[float, ...]
+
+
+def prepare(
     args: argparse.Namespace, fabric: Fabric, cases: Sequence[Case], demands: Demands, policy: Policy
-) -> SearchResult:
-    """Replay the jobs alone, and together under each policy to try."""
+) -> Replays:
+    """Read the jobs and replay each alone."""
     from mpicoloc.network.qos import replayed
-    from mpicoloc.network.qos.search import search_result, trials
     from mpicoloc.network.replay import fabrics
 
-    todo = trials(demands, policy, config.parse_whole("--max-weight", args.max_weight))
+    _trials(args, demands, policy)  # refuses before anything long begins
     buffer_bytes = config.parse_bytes("--buffer", args.buffer)
-    jobs = [_placed(args, case) for case in cases]
+    jobs = tuple(_placed(args, case) for case in cases)
     # Characterised random routes belong to pairs of hosts.
-    name = "random-flow" if args.routing.startswith("random") else args.routing
-    network = fabrics.of_fabric(fabric, name)
-    settings = _settings(policy)
-    simulate = partial(replayed.sharing_s, network, jobs, buffer_bytes=buffer_bytes, settings=settings)
+    routing = "random-flow" if args.routing.startswith("random") else args.routing
+    network, settings = fabrics.of_fabric(fabric, routing), _settings(policy)
     alone_s = replayed.alone_s(network, jobs, policy, buffer_bytes, settings)
+    return Replays(network, jobs, buffer_bytes, settings, alone_s)
+
+
+def search(args: argparse.Namespace, ready: Replays, demands: Demands, policy: Policy) -> SearchResult:
+    """Replay the jobs together under each policy to try."""
+    from mpicoloc.network.qos import replayed
+    from mpicoloc.network.qos.search import search_result
+
+    def sharing_s(trial: Trial) -> tuple[float, ...]:
+        return replayed.sharing_s(ready.network, ready.jobs, trial.policy, ready.buffer_bytes, ready.settings)
+
+    todo = _trials(args, demands, policy)
     # The simulator's C code needs no lock of Python, so threads run side by side.
     with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
-        running = pool.map(lambda trial: simulate(policy=trial.policy), todo)
-        sharing = [
-            times
-            for _, times in zip(progress.steps(todo, "trying weights", unit="trials"), running, strict=True)
-        ]
-    return search_result(todo, alone_s, sharing)
+        running = pool.map(sharing_s, todo)
+        steps = progress.steps(todo, "trying weights", unit="trials")
+        sharing = [times for _, times in zip(steps, running, strict=True)]
+    return search_result(todo, ready.alone_s, sharing)
+
+
+def _trials(args: argparse.Namespace, demands: Demands, policy: Policy) -> list[Trial]:
+    from mpicoloc.network.qos.search import trials
+
+    return trials(demands, policy, config.parse_whole("--max-weight", args.max_weight))
 
 
 def _settings(policy: Policy) -> Settings:
