@@ -32,6 +32,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="replay the jobs, profiles with --trace all, under many weights, and take the best",
     )
+    add(
+        "--goal",
+        metavar="WHAT",
+        default="time",
+        help="what is made least: the time that all jobs lose together, or the mean slowdown (time)",
+    )
     add("--max-weight", metavar="N", default="8", help="largest weight to try (8)")
     add("--buffer", metavar="BYTES", default="65536", help="of a simulated port, all lanes together (65536)")
     add("--cpu-speed", metavar="X", default="1", help="computation is X times as fast as recorded (1)")
@@ -39,6 +45,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def check(args: argparse.Namespace) -> None:
     """Refuse what contradicts the search before anything is read."""
+    from mpicoloc.network.qos.search import GOALS
+
+    if args.goal not in GOALS:
+        raise UsageError(f"--goal must be {' or '.join(GOALS)}, got {args.goal!r}")
     for flag in ("weights", "high"):
         if args.search and getattr(args, flag) is not None:
             raise UsageError(f"--search tries weights and priorities: leave out --{flag}")
@@ -86,7 +96,7 @@ def search(args: argparse.Namespace, ready: Replays, demands: Demands, policy: P
         running = pool.map(sharing_s, todo)
         steps = progress.steps(todo, "trying weights", unit="trials")
         sharing = [times for _, times in zip(steps, running, strict=True)]
-    return search_result(todo, ready.alone_s, sharing)
+    return search_result(todo, ready.alone_s, sharing, args.goal)
 
 
 def _trials(args: argparse.Namespace, demands: Demands, policy: Policy) -> list[Trial]:

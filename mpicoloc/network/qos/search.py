@@ -14,6 +14,8 @@ from mpicoloc.network.qos.policy import Policy, Ports
 from mpicoloc.network.qos.weights import MAX_WEIGHT, n_rows_needed
 
 ONE_LANE = "one lane"
+GOALS = ("time", "slowdown")
+"""What is made least: seconds that all jobs lose, as in the thesis, or the mean of their slowdowns."""
 
 
 @dataclass(frozen=True)
@@ -42,6 +44,18 @@ class Tried:
     contention_s: tuple[float, ...]
 
     @property
+    def mean_slowdown(self) -> float:
+        """Mean of T_sharing / T_alone over the jobs."""
+        pairs = zip(self.sharing_s, self.contention_s, strict=True)
+        return float(
+            np.mean([all_s / (all_s - lost_s) if all_s > lost_s else 1.0 for all_s, lost_s in pairs])
+        )
+
+    def loss(self, goal: str) -> float:
+        """What a goal of `GOALS` makes least; 0 if the jobs lose nothing to each other."""
+        return self.total_contention_s if goal == "time" else self.mean_slowdown - 1
+
+    @property
     def total_contention_s(self) -> float:
         """Of all jobs (Jokanovic 2014, Eq. 5.2)."""
         return sum(self.contention_s)
@@ -57,27 +71,31 @@ class SearchResult:
         T_alone of each job.
     tried : tuple of Tried
         In the order of the trials.
+    goal : str
+        One of `GOALS`. Jobs that take much longer than others decide alone by seconds; short jobs, which the
+        others slow down again and again, count as much by slowdown.
     """
 
     alone_s: tuple[float, ...]
     tried: tuple[Tried, ...]
+    goal: str = "time"
 
     @property
     def best(self) -> Tried:
-        """The sweet spot: the least total contention (Jokanovic 2014, Eq. 5.4), the first of equals.
+        """The sweet spot: the least loss (by time: Jokanovic 2014, Eq. 5.4), the first of equals.
 
         Lanes that always come first are only compared: they may stop the others for as long as they send.
         """
         return min(
             (tried for tried in self.tried if not tried.trial.policy.high_lanes),
-            key=lambda tried: tried.total_contention_s,
+            key=lambda tried: tried.loss(self.goal),
         )
 
     @property
     def gain_frac(self) -> float | None:
-        """Part of the contention of lanes in turn that the sweet spot takes away; None: there is none."""
-        before_s = self.reference.total_contention_s
-        return 1 - self.best.total_contention_s / before_s if before_s > 0 else None
+        """Part of the loss of lanes in turn that the sweet spot takes away; None: there is none."""
+        before = self.reference.loss(self.goal)
+        return 1 - self.best.loss(self.goal) / before if before > 0 else None
 
     @property
     def reference(self) -> Tried:
@@ -153,11 +171,14 @@ def _monotone(n: int, max_weight: int) -> list[tuple[int, ...]]:
 
 
 def search_result(
-    todo: Sequence[Trial], alone_s: Sequence[float], sharing_s: Sequence[Sequence[float]]
+    todo: Sequence[Trial],
+    alone_s: Sequence[float],
+    sharing_s: Sequence[Sequence[float]],
+    goal: str = "time",
 ) -> SearchResult:
     """What trials found, from T_sharing of each job in each of them."""
     found = []
     for trial, times in zip(todo, sharing_s, strict=True):
         contention_s = tuple(time_s - alone for time_s, alone in zip(times, alone_s, strict=True))
         found.append(Tried(trial, tuple(times), contention_s))
-    return SearchResult(tuple(alone_s), tuple(found))
+    return SearchResult(tuple(alone_s), tuple(found), goal)

@@ -63,6 +63,7 @@ def as_json(
 def _search_json(found: SearchResult) -> dict[str, Any]:
     return {
         "alone_s": list(found.alone_s),
+        "goal": found.goal,
         "best": found.best.trial.name,
         "gain_frac": found.gain_frac,
         "trials": [
@@ -74,6 +75,7 @@ def _search_json(found: SearchResult) -> dict[str, Any]:
                 "sharing_s": list(tried.sharing_s),
                 "contention_s": list(tried.contention_s),
                 "total_contention_s": tried.total_contention_s,
+                "mean_slowdown": tried.mean_slowdown,
             }
             for tried in found.tried
         ],
@@ -96,8 +98,7 @@ def show(cases: Sequence[Case], demands: Demands, policy: Policy, tried: SearchR
         output.print(_search_table([case.job.id for case in cases], tried))
     output.print(_lanes_table(cases, demands, policy))
     output.print(_jobs_table(cases, demands, policy))
-    searched = ["* sweet spot: least contention of all jobs (Jokanovic 2014, Eq. 5.4)."] if tried else []
-    for line in (*searched, *_remarks(policy)):
+    for line in (*_goal(tried), *_remarks(policy)):
         output.print(line, style="dim", soft_wrap=not output.is_terminal)
 
 
@@ -132,7 +133,9 @@ def _search_table(jobs: Sequence[str], found: SearchResult) -> Listing:
     """Contention of each job and of all under each policy; the sweet spot is marked."""
     names = [escape(printable(job)) for job in jobs]
     grid = Listing(
-        "contention, T_sharing - T_alone", ("packets a turn", *names, "all", "to equal weights"), lesser=names
+        "contention, T_sharing - T_alone",
+        ("packets a turn", *names, "all", "to equal weights", "mean slowdown"),
+        lesser=names,
     )
     before_s = found.reference.total_contention_s
     for tried in found.tried:
@@ -140,8 +143,15 @@ def _search_table(jobs: Sequence[str], found: SearchResult) -> Listing:
         change = f"{total_s / before_s - 1:+.1%}" if before_s > 0 else "-"
         mark = " *" if tried is found.best else ""
         times = [_signed(time_s) for time_s in (*tried.contention_s, total_s)]
-        grid.add_row(tried.trial.name + mark, *times, change)
+        grid.add_row(tried.trial.name + mark, *times, change, f"{tried.mean_slowdown:.3f}")
     return grid
+
+
+def _goal(found: SearchResult | None) -> list[str]:
+    if found is None:
+        return []
+    least = "contention of all jobs (Jokanovic 2014, Eq. 5.4)" if found.goal == "time" else "mean slowdown"
+    return [f"* sweet spot: least {least}."]
 
 
 def _signed(time_s: float) -> str:

@@ -122,6 +122,7 @@ def test_files_for_opensm_and_slurm_are_written_for_all_to_read(qos, folder):
         (("--high-limit", "256"), 2, "--high-limit must be in [0, 255], got 256"),
         (("--search", "--weights", "1,2"), 2, "--search tries weights and priorities: leave out --weights"),
         (("--search", "--lanes", "1"), 2, "--search weighs lanes, and all jobs are on one"),
+        (("--search", "--goal", "money"), 2, "--goal must be time or slowdown, got 'money'"),
         (("--figures", "f"), 2, "--figures draws what --search finds: give it too"),
         (("--opensm", "one.h5/x"), 4, "cannot write to one.h5/x: Not a directory; choose another folder"),
     ],

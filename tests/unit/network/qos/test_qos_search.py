@@ -84,6 +84,17 @@ def test_the_sweet_spot_is_the_least_sum_and_priorities_are_only_compared():
     assert result.gain_frac == pytest.approx(0.25)
 
 
+def test_by_slowdown_a_short_job_counts_as_much_as_a_long_one():
+    found = all_meet(0.3, 0.15)
+    times = {"2:1": (10.5, 1.6), "1:1": (11.0, 1.2), "1:2": (11.2, 1.1)}
+    todo = [trial for trial in trials(found, choose_policy(found, PORTS)) if trial.name in times]
+    best = [
+        search_result(todo, (10.0, 1.0), [times[trial.name] for trial in todo], goal).best.trial.name
+        for goal in ("time", "slowdown")
+    ]
+    assert best == ["2:1", "1:2"]
+
+
 def test_jobs_that_lose_nothing_gain_nothing():
     found = all_meet(0.3, 0.15)
     todo = trials(found, choose_policy(found, PORTS))
