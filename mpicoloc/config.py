@@ -204,24 +204,6 @@ def parse_seconds(flag: str, text: str) -> float:
     return value
 
 
-def parse_bytes(flag: str, text: str) -> int:
-    """The value of a verb's flag, which must be a number of bytes like 65536, 64KiB or 1.5MB.
-
-    Raises
-    ------
-    UsageError
-        If it is no such number.
-    """
-    import re
-
-    match = re.fullmatch(r"([0-9]{1,15}(?:\.[0-9]{1,9})?) ?([kMG]|[KMG]i)?B?", text, re.ASCII)
-    if match is None:
-        raise UsageError(f"{flag} must be a number of bytes, like 65536, 64KiB or 1.5MB, got {text!r}")
-    prefix = match[2] or ""
-    step = 1024 if prefix.endswith("i") else 1000
-    return round(float(match[1]) * step ** " kMG".index(prefix[:1].replace("K", "k") or " "))
-
-
 def parse_whole(flag: str, text: str, least: int = 1, most: int = 10**18) -> int:
     """The value of a verb's flag, which must be a whole number in [least, most].
 

@@ -7,20 +7,19 @@
 
 enum { RP_FIRST_TABLE = 1024 };
 
-static int open_table(rp_sim *sim, rp_table *table)
+static void open_table(rp_sim *sim, rp_table *table)
 {
     table->mask = RP_FIRST_TABLE - 1;
-    table->heads = rp_zeroed(sim, RP_FIRST_TABLE, sizeof *table->heads);
-    table->tails = rp_zeroed(sim, RP_FIRST_TABLE, sizeof *table->tails);
-    if (table->heads == NULL || table->tails == NULL)
-        return 0;
+    table->heads = rp_grown(sim, NULL, 0, RP_FIRST_TABLE, sizeof *table->heads);
+    table->tails = rp_grown(sim, NULL, 0, RP_FIRST_TABLE, sizeof *table->tails);
     memset(table->heads, 0xff, RP_FIRST_TABLE * sizeof *table->heads);
-    return 1;
 }
 
-int rp_open_tables(rp_sim *sim)
+void rp_open_tables(rp_sim *sim)
 {
-    return open_table(sim, &sim->pairs) && open_table(sim, &sim->unexpected) && open_table(sim, &sim->posted);
+    open_table(sim, &sim->pairs);
+    open_table(sim, &sim->unexpected);
+    open_table(sim, &sim->posted);
 }
 
 static uint64_t pair_hash(int32_t src, int32_t dst)

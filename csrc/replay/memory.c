@@ -23,10 +23,11 @@ static void *lines(size_t n, size_t size)
 void *rp_zeroed(rp_sim *sim, size_t n, size_t size)
 {
     void *made = lines(n, size);
-    if (made != NULL) {
-        memset(made, 0, n * size);
-        count_bytes(sim, n * size);
-    }
+    if (made == NULL)
+        longjmp(sim->no_memory, 1);
+    sim->kept[sim->n_kept++] = made;
+    memset(made, 0, n * size);
+    count_bytes(sim, n * size);
     return made;
 }
 

@@ -5,7 +5,7 @@
 #include "replay/push.h"
 #include "replay/sim.h"
 
-int rp_queue_open(rp_sim *sim, int64_t horizon_ps, int64_t n_expected)
+void rp_queue_open(rp_sim *sim, int64_t horizon_ps, int64_t n_expected)
 {
     rp_queue *q = &sim->queue;
     q->n_buckets = RP_MIN_BUCKETS;
@@ -18,10 +18,7 @@ int rp_queue_open(rp_sim *sim, int64_t horizon_ps, int64_t n_expected)
     q->shuffle = sim->set.shuffle;
     q->heads = rp_zeroed(sim, q->n_buckets, sizeof *q->heads);
     q->filled = rp_zeroed(sim, q->n_buckets / 64, sizeof *q->filled);
-    if (q->heads == NULL || q->filled == NULL)
-        return 0;
     memset(q->heads, 0xff, q->n_buckets * sizeof *q->heads);
-    return 1;
 }
 
 static void grow_pool(rp_sim *sim)

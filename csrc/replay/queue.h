@@ -42,8 +42,8 @@ typedef struct rp_queue {
 
 struct rp_sim;
 
-/* 0: no memory. `horizon_ps`: most events come sooner than this. */
-int rp_queue_open(struct rp_sim *sim, int64_t horizon_ps, int64_t n_expected);
+/* `horizon_ps`: most events come sooner than this. */
+void rp_queue_open(struct rp_sim *sim, int64_t horizon_ps, int64_t n_expected);
 void rp_push_later(struct rp_sim *sim, int64_t t_ps, rp_event event);
 /* Make the next bucket that has events the current one; 0: there is none. */
 int rp_queue_advance(struct rp_sim *sim);

@@ -130,6 +130,8 @@ typedef struct rp_table {
     int64_t n;
 } rp_table;
 
+enum { RP_N_KEPT = 128 };
+
 struct rp_sim {
     rp_network net;
     rp_settings set;
@@ -170,10 +172,12 @@ struct rp_sim {
     int64_t *starved_since_ps;
     int64_t slice_start_ps;
     size_t bytes_now, bytes_peak;
+    void *kept[RP_N_KEPT];
+    int n_kept;
     jmp_buf no_memory;
 };
 
-/* memory.c: NULL only from rp_zeroed; the others leave rp_run by longjmp. */
+/* memory.c: without memory all leave by longjmp. What is zeroed lives until rp_close and does not grow. */
 void *rp_zeroed(rp_sim *sim, size_t n, size_t size);
 void *rp_grown(rp_sim *sim, void *old, size_t n_old, size_t n_new, size_t size);
 uint32_t rp_new_packet(rp_sim *sim);
@@ -212,7 +216,7 @@ void rp_packet_came(rp_sim *sim, uint32_t packet);
 void rp_on_local(rp_sim *sim, uint32_t message);
 
 /* matching.c */
-int rp_open_tables(rp_sim *sim);
+void rp_open_tables(rp_sim *sim);
 void rp_follow(rp_sim *sim, uint32_t message);
 void rp_envelope(rp_sim *sim, uint32_t message);
 void rp_post_receive(rp_sim *sim, uint32_t receive);

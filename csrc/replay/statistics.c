@@ -51,25 +51,39 @@ static void end_wait(rp_sim *sim, uint32_t link, uint32_t job, uint32_t vl, int6
         sim->blocked_ps[job * (uint32_t)(sim->n_jobs + 1) + k->job] -= k->busy_until_ps - sim->now;
 }
 
+/* Messages that wait in an adapter, of which one may be leaving; or packets in and before an output buffer. */
+static void end_output_waits(rp_sim *sim, uint32_t link, uint32_t vl)
+{
+    const rp_link *k = &sim->links[link];
+    uint32_t i = sim->out[link << sim->vl_shift | vl].head;
+    if (!k->from_host) {
+        for (; i != RP_NIL; i = sim->packets[i].next)
+            end_wait(sim, link, sim->packets[i].job, vl, sim->packets[i].ready_ps);
+        return;
+    }
+    for (; i != RP_NIL; i = sim->messages[i].next)
+        if (!(k->is_busy && k->message == i))
+            end_wait(sim, link, sim->messages[i].job, vl, sim->messages[i].ready_ps);
+}
+
+/* Packets of a FIFO but the first, which waits before its output buffer. */
+static void end_fifo_waits(rp_sim *sim, uint32_t lane, uint32_t vl)
+{
+    if (sim->in[lane].head == RP_NIL)
+        return;
+    for (uint32_t i = sim->packets[sim->in[lane].head].next_in; i != RP_NIL; i = sim->packets[i].next_in)
+        end_wait(sim, sim->packets[i].out_lane >> sim->vl_shift, sim->packets[i].job, vl, sim->packets[i].ready_ps);
+}
+
 /* Waits that last at the end count up to the end. */
 static void end_waits(rp_sim *sim)
 {
-    for (uint32_t lane = 0; lane < (uint32_t)sim->net.n_links << sim->vl_shift; lane++) {
-        uint32_t link = lane >> sim->vl_shift, vl = lane & ((1u << sim->vl_shift) - 1);
-        const rp_link *k = &sim->links[link];
-        uint32_t i = sim->out[lane].head;
-        if (k->from_host) {
-            for (; i != RP_NIL; i = sim->messages[i].next)
-                if (!(k->is_busy && k->message == i))
-                    end_wait(sim, link, sim->messages[i].job, vl, sim->messages[i].ready_ps);
-            continue;
+    for (uint32_t link = 0; link < (uint32_t)sim->net.n_links; link++) {
+        for (uint32_t vl = 0; vl < (uint32_t)sim->net.n_vl; vl++) {
+            end_output_waits(sim, link, vl);
+            if (!sim->net.is_voq)
+                end_fifo_waits(sim, link << sim->vl_shift | vl, vl);
         }
-        for (; i != RP_NIL; i = sim->packets[i].next)
-            end_wait(sim, link, sim->packets[i].job, vl, sim->packets[i].ready_ps);
-        if (sim->in[lane].head == RP_NIL || sim->net.is_voq || k->to_host)
-            continue;
-        for (i = sim->packets[sim->in[lane].head].next_in; i != RP_NIL; i = sim->packets[i].next_in)
-            end_wait(sim, sim->packets[i].out_lane >> sim->vl_shift, sim->packets[i].job, vl, sim->packets[i].ready_ps);
     }
 }
 

@@ -1,9 +1,9 @@
 r"""Replay jobs on a fat-tree packet by packet, and tell how much longer they take because of each other.
 
-Each job comes from its own profile with a trace of every call (`mpicoloc run --trace all`), or from a pattern.
-It is simulated with all of its hosts on one switch (T_base), on the network alone (T_alone), and there with
-the other jobs (T_sharing), as in Jokanovic 2014, chapters 2 and 5. Shorter jobs start again until all have run
-once; the first run counts.
+Each job comes from its own profile with a trace of every call (`mpicoloc run --trace all`), or from a
+pattern. It is simulated with all of its hosts on one switch (T_base), on the network alone (T_alone), and
+there with the other jobs (T_sharing), as in Jokanovic 2014, chapters 2 and 5. Shorter jobs start again until
+all have run once; the first run counts.
 
   mpicoloc replay one.h5 two.h5 --topology 'XGFT(2;16,8;1,4)' --placement F8
   mpicoloc replay --pattern incast --hosts 16 --bytes 64KiB \
@@ -13,12 +13,15 @@ once; the first run counts.
 from __future__ import annotations
 
 import argparse
+import importlib
 import json
 import sys
 import time
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from mpicoloc.cli import replay_jobs, replay_network
+from mpicoloc import config
+from mpicoloc.cli import drawn, replay_jobs, replay_network
 from mpicoloc.cli.memory import bounded
 from mpicoloc.core import messages
 
@@ -27,11 +30,20 @@ if TYPE_CHECKING:
     from mpicoloc.network.replay.fabrics import Hardware
     from mpicoloc.network.topology.fabric import Fabric
 
+_SHORTEST_WINDOW_S = 1e-7
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Arguments of the verb."""
     replay_jobs.add_arguments(parser)
     replay_network.add_arguments(parser)
+    parser.add_argument(
+        "--out", metavar="FOLDER", help="write tables of the result to this folder as Parquet"
+    )
+    parser.add_argument("--perfetto", metavar="FILE", help="write the simulated calls for ui.perfetto.dev")
+    parser.add_argument("--paraver", metavar="FILE", help="write the simulated calls as .prv, .pcf and .row")
+    parser.add_argument("--window-s", metavar="S", help="length of windows of links (256 at most, so chosen)")
+    drawn.add_arguments(parser, "contention, links over time and ranks")
     parser.add_argument("--no-base", action="store_true", help="leave out the runs on one switch")
     parser.add_argument("--json", action="store_true", help="print the result as JSON")
 
@@ -41,6 +53,8 @@ def run(args: argparse.Namespace) -> int:
     """Simulate and print."""
     from mpicoloc.report.terminal import replay as report
 
+    formats = drawn.formats_of(args)
+    _check_outputs(args)
     fabric = replay_network.fabric_of(args)
     n_jobs = replay_jobs.n_jobs(args)
     hardware = replay_network.hardware_of(args, n_jobs)
@@ -48,6 +62,7 @@ def run(args: argparse.Namespace) -> int:
     for note in dict.fromkeys(note for job in jobs for note in job.programs.notes):
         messages.note(note)
     experiment, wall_s = _simulated(args, fabric, hardware, jobs)
+    _write(args, experiment, formats)
     if args.json:
         found = report.as_json(experiment, wall_s)
         print(json.dumps(found, indent=2, allow_nan=False))
@@ -57,23 +72,62 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
+def _check_outputs(args: argparse.Namespace) -> None:
+    """See to it before a long simulation that its results can be written."""
+    from mpicoloc.report.export import outputs
+
+    for path, is_folder in ((args.out, True), (args.perfetto, False), (args.paraver, False)):
+        if path is not None:
+            outputs.check(path, args.files, is_folder=is_folder)
+
+
+def _write(args: argparse.Namespace, found: Experiment, formats: tuple[str, ...]) -> None:
+    """Tables, traces and pictures, as far as they are asked for."""
+    if args.out is not None:
+        from mpicoloc.report.export import replay_tables
+
+        replay_tables.write(found, args.out)
+    for name in ("perfetto", "paraver"):
+        if getattr(args, name) is not None:
+            from mpicoloc.report.export import simulated
+
+            format_module = importlib.import_module(f"mpicoloc.report.export.{name}")
+            format_module.write_recording(simulated.recording(found), getattr(args, name))
+    if args.figures is not None:
+        from mpicoloc.report.figures import replay as pictures
+
+        drawn.write(pictures.figures(found), args.figures, formats)
+
+
 def _simulated(
     args: argparse.Namespace, fabric: Fabric, hardware: Hardware, jobs: list[PlacedJob]
 ) -> tuple[Experiment, float]:
     """Every run, and how long the last one took."""
     from mpicoloc.network.replay import experiment
+    from mpicoloc.network.replay.programs import timeline
 
     network, settings = replay_network.network_of(args, fabric, hardware), replay_network.settings_of(args)
+    watched = replace(settings, window_s=_window_s(args))
+    has_marks = not (args.figures is args.perfetto is args.paraver is None)
+    seen = [replace(job, programs=timeline.marked(job.programs)) for job in jobs] if has_marks else jobs
     host_bps = fabric.topology.capacity_bps[0]
     base = [
         None if args.no_base else experiment.simulate_base(job, host_bps, hardware, settings) for job in jobs
     ]
     began_s = time.monotonic()
-    alone = [experiment.simulate_alone(network, job, settings) for job in jobs]
     if len(jobs) == 1:
-        sharing = alone[0]
+        sharing = experiment.simulate_alone(network, seen[0], watched)
+        alone = [sharing]
     else:
+        alone = [experiment.simulate_alone(network, job, settings) for job in jobs]
         began_s = time.monotonic()
-        sharing = experiment.simulate_sharing(network, jobs, settings)
+        sharing = experiment.simulate_sharing(network, seen, watched)
     wall_s = time.monotonic() - began_s
     return experiment.Experiment(tuple(jobs), network, tuple(base), tuple(alone), sharing), wall_s
+
+
+def _window_s(args: argparse.Namespace) -> float:
+    """Length of the first windows: where nobody chose it, so short that the simulator joins them."""
+    if args.window_s is not None:
+        return config.parse_positive("--window-s", args.window_s)
+    return 0.0 if args.out is args.figures is None else _SHORTEST_WINDOW_S

@@ -4,25 +4,33 @@ from __future__ import annotations
 
 import argparse
 from collections import Counter
-from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from mpicoloc import config
+from mpicoloc.core import units
 from mpicoloc.errors import UsageError
 
 if TYPE_CHECKING:
+    import numpy as np
+
     from mpicoloc.network.load.characterise import PlacementChoice
     from mpicoloc.network.replay.experiment import PlacedJob
     from mpicoloc.network.replay.programs.builder import RankPrograms
     from mpicoloc.network.topology.fabric import Fabric
-    from mpicoloc.profile.recording.programs import Choices, RecordedJob
+    from mpicoloc.profile.recording.sources import Choices, Source
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Flags of jobs and their placements."""
     add = parser.add_argument
-    add("files", metavar="PROFILE", nargs="*", help="profile of a job that was run with --trace all")
+    add(
+        "files",
+        metavar="FILE",
+        nargs="*",
+        help="profile of a job that was run with --trace all; or a SimGrid trace (folder, or list of files), "
+        "an OTF2 archive, or a GOAL text",
+    )
     add(
         "--pattern",
         metavar="NAME",
@@ -30,7 +38,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     add("--hosts", metavar="N", help="hosts that take part in the pattern")
     add("--bytes", metavar="BYTES", help="of each message of the pattern")
-    add("--times", metavar="N", help="how often the pattern is repeated (1; uniform: messages of a host, 100)")
+    add(
+        "--times", metavar="N", help="how often the pattern is repeated (1; uniform: messages of a host, 100)"
+    )
     add(
         "--placement",
         metavar="F8|RF|run|FILE",
@@ -41,6 +51,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     add("--ranks-per-host", metavar="N", default="1", help="for placements Fk and RF (1)")
     add("--cpu-speed", metavar="X", default="1", help="computation is X times as fast as recorded (1)")
+    add(
+        "--flops",
+        metavar="F",
+        default="1e9",
+        help="flops a second of the processors of a SimGrid trace (1e9)",
+    )
     add(
         "--algorithm",
         metavar="NAME=A",
@@ -76,20 +92,21 @@ def placed(args: argparse.Namespace, fabric: Fabric, lanes: tuple[int, ...]) -> 
     import numpy as np
 
     from mpicoloc.network.replay import experiment, placing
+    from mpicoloc.profile.recording import sources
 
-    sources = [_Source(args, file) for file in args.files] or [_Source(args, None)]
-    choices = _placement_choices(args, fabric, len(sources))
-    wanted = [
-        (one.n_ranks, choice, one.hostnames) for one, choice in zip(sources, choices, strict=True)
-    ]
     rng = np.random.default_rng(config.parse_whole("--random-state", args.random_state, 0))
+    link_bps = fabric.topology.capacity_bps[0]
+    wanted_of = _choices(args)
+    jobs_read: list[Source] = [sources.read(file, wanted_of) for file in args.files]
+    jobs_read = jobs_read or [_Pattern(args, link_bps, rng)]
+    choices = _placement_choices(args, fabric, len(jobs_read))
+    wanted = [(one.n_ranks, choice, one.hostnames) for one, choice in zip(jobs_read, choices, strict=True)]
     per_host = config.parse_whole("--ranks-per-host", args.ranks_per_host)
     found = placing.place(fabric, wanted, rng, per_host)
-    link_bps = fabric.topology.capacity_bps[0]
-    jobs = []
-    for source, placement, lane in zip(sources, found, lanes, strict=True):
-        programs = source.programs(placement.hosts, link_bps, rng)
-        jobs.append(experiment.PlacedJob(programs, placement.hosts, lane))
+    jobs = [
+        experiment.PlacedJob(one.programs(placement.hosts), placement.hosts, lane)
+        for one, placement, lane in zip(jobs_read, found, lanes, strict=True)
+    ]
     return _stretched(args, _with_names_apart(jobs))
 
 
@@ -105,37 +122,25 @@ def _with_names_apart(jobs: list[PlacedJob]) -> list[PlacedJob]:
     return found
 
 
-class _Source:
-    """Where a job comes from: a file, or the pattern."""
+class _Pattern:
+    """The pattern, in place of a trace."""
 
-    def __init__(self, args: argparse.Namespace, file: str | None) -> None:
-        self._args = args
-        self._job: RecordedJob | None = None
-        self.n_ranks = 0
-        self.hostnames: Callable[[], list[str]] = self._no_hostnames
-        if file is None:
-            self.n_ranks = config.parse_whole("--hosts", args.hosts)
-            return
-        from mpicoloc.network.traffic import recorded
-        from mpicoloc.profile.recording import programs
+    def __init__(self, args: argparse.Namespace, link_bps: float, rng: np.random.Generator) -> None:
+        self._args, self._link_bps, self._rng = args, link_bps, rng
+        self.n_ranks = config.parse_whole("--hosts", args.hosts)
 
-        self._job = job = programs.read(file)
-        self.n_ranks = len(job.calls)
-        self.hostnames = lambda: recorded.hostnames(job.profile)
+    def hostnames(self) -> list[str]:
+        """A pattern ran nowhere."""
+        raise UsageError("--placement run is of a profile, which names the hosts where its job ran")
 
-    def programs(self, hosts: object, link_bps: float, rng: object) -> RankPrograms:
-        """What the ranks do on these hosts."""
-        if self._job is not None:
-            return self._job.programs(hosts, _choices(self._args))  # type: ignore[arg-type]
+    def programs(self, hosts: object) -> RankPrograms:
+        """The same on all hosts."""
         from mpicoloc.network.replay.programs import patterns
 
         args = self._args
-        n_bytes = config.parse_bytes("--bytes", args.bytes)
+        n_bytes = units.parse_bytes("--bytes", args.bytes)
         n_times = config.parse_whole("--times", args.times) if args.times else None
-        return patterns.by_name(args.pattern, self.n_ranks, n_bytes, link_bps, rng, n_times)  # type: ignore[arg-type]
-
-    def _no_hostnames(self) -> list[str]:
-        raise UsageError("--placement run is of a profile, which names the hosts where its job ran")
+        return patterns.by_name(args.pattern, self.n_ranks, n_bytes, self._link_bps, self._rng, n_times)
 
 
 def _placement_choices(args: argparse.Namespace, fabric: Fabric, n: int) -> list[PlacementChoice]:
@@ -144,7 +149,9 @@ def _placement_choices(args: argparse.Namespace, fabric: Fabric, n: int) -> list
 
     given = args.placement or []
     if len(given) not in (0, 1, n):
-        raise UsageError(f"--placement must be given once, or once for each of the {n} jobs, got {len(given)}")
+        raise UsageError(
+            f"--placement must be given once, or once for each of the {n} jobs, got {len(given)}"
+        )
     choices = []
     for name in given or [None]:
         found = network_files.placements_of(name, fabric)
@@ -157,13 +164,17 @@ def _placement_choices(args: argparse.Namespace, fabric: Fabric, n: int) -> list
 
 
 def _choices(args: argparse.Namespace) -> Choices:
-    from mpicoloc.profile.recording.programs import Choices
+    from mpicoloc.profile.recording.sources import Choices
 
     algorithms = {}
     for text in args.algorithm:
         name, _, algorithm = text.partition("=")
         algorithms[name.strip().lower()] = algorithm.strip()
-    return Choices(config.parse_positive("--cpu-speed", args.cpu_speed), algorithms)
+    return Choices(
+        config.parse_positive("--cpu-speed", args.cpu_speed),
+        algorithms,
+        flops_per_s=config.parse_positive("--flops", args.flops),
+    )
 
 
 def _stretched(args: argparse.Namespace, jobs: list[PlacedJob]) -> list[PlacedJob]:
@@ -178,7 +189,11 @@ def _stretched(args: argparse.Namespace, jobs: list[PlacedJob]) -> list[PlacedJo
     pairs = []
     for text in given:
         n_hosts, _, factor = text.partition(":")
-        pairs.append((config.parse_whole("--stretch", n_hosts, 0), config.parse_positive("--stretch", factor)))
+        pairs.append(
+            (config.parse_whole("--stretch", n_hosts, 0), config.parse_positive("--stretch", factor))
+        )
     if len(pairs) == 1:
         pairs *= len(jobs)
-    return [experiment.stretched(job, *pair) for job, pair in zip(jobs, pairs, strict=True)] if pairs else jobs
+    return (
+        [experiment.stretched(job, *pair) for job, pair in zip(jobs, pairs, strict=True)] if pairs else jobs
+    )

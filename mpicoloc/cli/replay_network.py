@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from mpicoloc import config
+from mpicoloc.core import units
 from mpicoloc.errors import UsageError
 
 if TYPE_CHECKING:
@@ -91,12 +92,12 @@ def _lanes(args: argparse.Namespace, n_jobs: int) -> Lanes:
     n = config.parse_whole("--lanes", args.lanes) if args.lanes else max([*used, len(weights) - 1]) + 1
     if weights and len(weights) != n:
         raise UsageError(f"--weights {args.weights}: {len(weights)} weights for {n} lanes: give one for each")
-    units = {"packets": 0, "64": 64}
-    if args.weight_unit not in units:
+    unit_bytes = {"packets": 0, "64": 64}
+    if args.weight_unit not in unit_bytes:
         raise UsageError(f"--weight-unit must be packets or 64, got {args.weight_unit!r}")
-    buffer_bytes = config.parse_bytes("--buffer", args.buffer)
+    buffer_bytes = units.parse_bytes("--buffer", args.buffer)
     lanes = equal_lanes(n, buffer_bytes, weights)
-    return replace(lanes, weight_unit_bytes=units[args.weight_unit])
+    return replace(lanes, weight_unit_bytes=unit_bytes[args.weight_unit])
 
 
 def lanes_of_jobs(args: argparse.Namespace, n_jobs: int) -> tuple[int, ...]:
@@ -116,9 +117,9 @@ def settings_of(args: argparse.Namespace) -> Settings:
     from mpicoloc.network.replay.job import Settings
 
     return Settings(
-        mtu_bytes=config.parse_bytes("--mtu", args.mtu),
-        control_bytes=min(64, config.parse_bytes("--mtu", args.mtu)),
-        eager_bytes=config.parse_bytes("--eager", args.eager),
+        mtu_bytes=units.parse_bytes("--mtu", args.mtu),
+        control_bytes=min(64, units.parse_bytes("--mtu", args.mtu)),
+        eager_bytes=units.parse_bytes("--eager", args.eager),
         mpi_latency_s=config.parse_seconds("--mpi-latency-s", args.mpi_latency_s),
         seed=config.parse_whole("--random-state", args.random_state, 0),
     )

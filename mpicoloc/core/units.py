@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import math
+import re
 
 import numpy as np
+
+from mpicoloc.errors import UsageError
 
 _BYTES = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
 _PREFIXES = ("", "k", "M", "G", "T", "P")
@@ -42,6 +45,22 @@ def link_rate(capacity_bps: float) -> str:
     """The rate of a link, given in bytes/s, as text in bits/s."""
     value, i_prefix = _scaled(capacity_bps * 8, 1000, len(_PREFIXES))
     return f"{value:.4g} {_PREFIXES[i_prefix]}bit/s"
+
+
+def parse_bytes(flag: str, text: str) -> int:
+    """The value of a verb's flag, which must be a number of bytes like 65536, 64KiB or 1.5MB.
+
+    Raises
+    ------
+    UsageError
+        If it is no such number.
+    """
+    match = re.fullmatch(r"([0-9]{1,15}(?:\.[0-9]{1,9})?) ?([kMG]|[KMG]i)?B?", text, re.ASCII)
+    if match is None:
+        raise UsageError(f"{flag} must be a number of bytes, like 65536, 64KiB or 1.5MB, got {text!r}")
+    prefix = match[2] or ""
+    step = 1024 if prefix.endswith("i") else 1000
+    return round(float(match[1]) * step ** " kMG".index(prefix[:1].replace("K", "k") or " "))
 
 
 def byte_unit(most: float) -> tuple[float, str]:

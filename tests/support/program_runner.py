@@ -40,7 +40,7 @@ class Runner:
         self.compute_ns = [0] * len(programs)
 
     def run(self):
-        """All messages as (source, destination, bytes); raises Deadlock, and AssertionError if any is left."""
+        """All messages as (source, destination, bytes), sorted."""
         todo = True
         while todo:
             todo = False
@@ -60,7 +60,7 @@ class Runner:
         if rank.at >= len(rank.ops):
             return False
         op = rank.ops[rank.at]
-        kind, _, _, _, tag, comm, request, n, value = op
+        kind, *_, request, n, value = op
         if kind in (Kind.SEND, Kind.RECV):
             request = -1 - rank.at
             if request not in rank.requests:

@@ -56,7 +56,7 @@ ROOMS = {
     "schedule": Room(
         f"{BASE} core network slowdown", libraries="numpy scipy", owns="rustworkx", is_pure=True
     ),
-    "profile": Room(f"{BASE} {_DATA} trace", libraries="numpy pandas", owns="h5py"),
+    "profile": Room(f"{BASE} {_DATA} trace", libraries="numpy pandas otf2", owns="h5py"),
     "trace": Room(f"{BASE} {_DATA}", libraries="numpy pandas"),
     "ledger": Room(f"{BASE} {_DATA} profile", owns="sqlalchemy"),
     "coordinator": Room(f"{BASE} {_DATA} profile trace", libraries="numpy", owns="mpi4py"),
@@ -65,7 +65,7 @@ ROOMS = {
     "slurm": Room(f"{BASE} {_FILES} campaign coordinator", libraries="numpy"),
     "lab": Room(f"{BASE} {_FILES}", libraries="numpy"),
     "report": Room(
-        f"{BASE} {_FILES}", libraries="numpy", owns="matplotlib jinja2 markupsafe rich pyarrow otf2"
+        f"{BASE} {_FILES}", libraries="numpy otf2", owns="matplotlib jinja2 markupsafe rich pyarrow"
     ),
 }
 DOORS = {"cli", "wrap", "__init__", "__main__"}

@@ -189,13 +189,17 @@ def _routes(wires: _Wires, alive: list[NDArray[np.bool_]]) -> tuple[Ints, list[I
         rows = table[begin : begin + tree.n_nodes(level)]
         rows[:] = wires.down[level - 1] + wires.down_links(level)
         if level < tree.height:
-            arrives = _up_routes(wires, level, (alive[level], reaches[level], arrives), (rows, sets, divisors))
+            arrives = _up_routes(
+                wires, level, (alive[level], reaches[level], arrives), (rows, sets, divisors)
+            )
     for host in range(tree.n_hosts):
         switches = xgft.link_ends(tree, 0)[1][wires.up_links(0)[host][alive[0][wires.up_links(0)[host]]]]
         lost = np.flatnonzero(~arrives[switches].all(axis=0)) if len(switches) else np.array([host])
         lost = lost[lost != host] if len(switches) else lost
         if len(lost):
-            raise DataError(f"failed links: host {host} cannot reach host {lost[0]} any more: fail fewer links")
+            raise DataError(
+                f"failed links: host {host} cannot reach host {lost[0]} any more: fail fewer links"
+            )
     return table, sets, divisors
 
 
@@ -251,7 +255,9 @@ def _latencies(tree: Topology, hardware: Hardware) -> NDArray[np.int64]:
     given = hardware.cable_latency_s
     each: Sequence[float] = given if isinstance(given, tuple) else (given,) * tree.height
     if len(each) != tree.height:
-        raise UsageError(f"{len(each)} cable latencies for {tree.height} levels: give one for all, or one per level")
+        raise UsageError(
+            f"{len(each)} cable latencies for {tree.height} levels: give one for all, or one per level"
+        )
     return np.array([round(latency_s * 1e12) for latency_s in each])
 
 

@@ -77,9 +77,9 @@ def simulate(
 
 
 def _run(sim: Any, progress: Progress | None) -> Any:
-    result = native.lib.rp_get(sim)
     while native.lib.rp_run(sim, _EVENTS_BETWEEN_REPORTS) == native.RP_RUNNING:
         if progress is not None:
+            result = native.lib.rp_get(sim)
             n_done = sum(result.job_end_ps[i] >= 0 for i in range(result.n_jobs))
             progress(result.now_ps / _PS, n_done)
     return native.lib.rp_get(sim)

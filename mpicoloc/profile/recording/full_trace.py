@@ -12,8 +12,8 @@ from mpicoloc.core.profile import Profile
 from mpicoloc.core.progress import stage
 from mpicoloc.errors import DataError
 from mpicoloc.profile.recording.call_chunks import Calls
-from mpicoloc.profile.recording.messages import Side
 from mpicoloc.profile.recording.functions import is_one_sided
+from mpicoloc.profile.recording.messages import Side
 from mpicoloc.trace.trace import Trace
 from mpicoloc.trace.trace_messages import MESSAGES
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -34,33 +34,16 @@ from mpicoloc.network.replay.programs.recorded_collectives import (
     is_blocking,
 )
 from mpicoloc.network.traffic import job_traffic
+from mpicoloc.network.traffic import recorded as recorded_traffic
 from mpicoloc.profile.frames import Frames, open_profile
 from mpicoloc.profile.recording import calls as recordings
 from mpicoloc.profile.recording.calls import Recording
 from mpicoloc.profile.recording.full_trace import FullTrace
 from mpicoloc.profile.recording.functions import is_communication
+from mpicoloc.profile.recording.sources import Choices
 
 Array = NDArray[Any]
 _N_TAGS = 1 << 30
-
-
-@dataclass(frozen=True)
-class Choices:
-    """What a user decides of a replayed job.
-
-    Parameters
-    ----------
-    cpu_speed : float
-        Its processors' speed, in those of the recorded run.
-    algorithms : mapping of str to str
-        Algorithms of collectives that the library would not choose, see `collectives.algorithms`.
-    has_marks : bool
-        Whether begin and end of each call are recorded in the simulation.
-    """
-
-    cpu_speed: float = 1.0
-    algorithms: Mapping[str, str] = field(default_factory=dict)
-    has_marks: bool = False
 
 
 @dataclass(frozen=True)
@@ -77,6 +60,7 @@ class RecordedJob:
     """
 
     path: str
+    choices: Choices
     recording: Recording
     calls: list[RankCalls]
     bytes: list[Array]
@@ -86,7 +70,16 @@ class RecordedJob:
         """The job's profile."""
         return self.recording.profile
 
-    def programs(self, hosts: Array, choices: Choices | None = None) -> RankPrograms:
+    @property
+    def n_ranks(self) -> int:
+        """Its ranks."""
+        return len(self.calls)
+
+    def hostnames(self) -> list[str]:
+        """Name of the host where each rank ran."""
+        return recorded_traffic.hostnames(self.profile)
+
+    def programs(self, hosts: Array) -> RankPrograms:
         """What the ranks do where they run on these hosts.
 
         Raises
@@ -94,7 +87,7 @@ class RecordedJob:
         DataError
             If the trace does not tell.
         """
-        choices = choices or Choices()
+        choices = self.choices
         functions = recorded.Functions(self.recording.names)
         deeds = recorded.empty_deeds(len(self.calls))
         notes = list(self.recording.notes)
@@ -105,13 +98,13 @@ class RecordedJob:
         is_waiting = np.array([is_communication(name) for name in self.recording.names], bool)
         programs = []
         for rank in steps(range(len(self.calls)), "programs of the ranks", unit="ranks"):
-            tempo = Tempo(choices.cpu_speed, float(running[rank]), choices.has_marks)
+            tempo = Tempo(choices.cpu_speed, float(running[rank]))
             programs.append(recorded.program(self.calls[rank], is_waiting, deeds[rank], tempo))
         numbers = np.arange(len(programs), dtype=np.int32)
         return RankPrograms(_name(self.path), tuple(programs), numbers, tuple(notes))
 
 
-def read(path: str) -> RecordedJob:
+def read(path: str, choices: Choices | None = None) -> RecordedJob:
     """The job that the profile at `path` recorded with ``--trace all``.
 
     Raises
@@ -131,7 +124,7 @@ def read(path: str) -> RecordedJob:
     silent = [rank for rank, own in enumerate(found) if not len(own)]
     if silent:
         raise DataError(f"{path}: the trace has no call of rank {silent[0]}: run the job with --trace all")
-    return RecordedJob(path, recording, found, n_bytes)
+    return RecordedJob(path, choices or Choices(), recording, found, n_bytes)
 
 
 def _name(path: str) -> str:
@@ -143,8 +136,8 @@ def _check(job: Frames, path: str) -> None:
     n_lost = int(ranks["n_collective_overflow"].sum())
     if n_lost:
         raise DataError(
-            f"{path}: {n_lost:,} collectives had no room in the profile's table, or had ranks outside the job, so "
-            "nobody knows who took part: such a job cannot be replayed"
+            f"{path}: {n_lost:,} collectives had no room in the profile's table, or had ranks outside the "
+            "job, so nobody knows who took part: such a job cannot be replayed"
         )
     if not job.is_traced and not len(job.profile.tables["events"]):
         raise DataError(f"{path} has no trace of its calls: run the job with --trace all")
@@ -154,8 +147,8 @@ def _check_whole(recording: Recording, path: str) -> None:
     dropped = int(recording.profile.tables["ranks"]["n_events_dropped"].sum())
     if dropped or recording.is_cut:
         raise DataError(
-            f"{path}: the trace lacks {dropped:,} events, which were dropped: run the job again with --trace all and "
-            "a larger --trace-ring"
+            f"{path}: the trace lacks {dropped:,} events, which were dropped: run the job again with --trace "
+            "all and a larger --trace-ring"
         )
     if isinstance(recording.source, FullTrace) and not recording.source.is_whole:
         raise DataError(f"{path}: {recording.notes[0]}: a trace that is not whole cannot be replayed")
@@ -166,9 +159,12 @@ def _add_messages(
 ) -> list[str]:
     messages = recording.messages
     sent, received = messages.sent, messages.received
-    columns = (sent.rank, sent.peer, sent.bytes, sent.begin_ns, received.begin_ns, messages.place % _N_TAGS)
+    tags = messages.place % _N_TAGS
     recorded.add_messages(
-        deeds, calls, functions, RecordedMessages(*(np.asarray(column, np.int64) for column in columns))
+        deeds,
+        calls,
+        functions,
+        RecordedMessages(sent.rank, sent.peer, sent.bytes, sent.begin_ns, received.begin_ns, tags),
     )
     if isinstance(recording.source, FullTrace):
         found = recording.source.one_sided()
@@ -236,6 +232,6 @@ def _running_notes(running: Array) -> list[str]:
     if running.min() >= 1 - LEAST_DELAY_FRAC:
         return []
     return [
-        f"the ranks had a processor for {running.mean():.0%} of the time in which they could run: their computation is "
-        "replayed as the processor time that this leaves"
+        f"the ranks had a processor for {running.mean():.0%} of the time in which they could run: their "
+        "computation is replayed as the processor time that this leaves"
     ]

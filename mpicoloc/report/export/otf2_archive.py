@@ -14,9 +14,9 @@ from otf2.enums import GroupType, Paradigm, RegionRole, Type
 from mpicoloc.core.tables import text
 from mpicoloc.profile.frames import Frames
 from mpicoloc.profile.recording import calls
-from mpicoloc.report.export import outputs
 from mpicoloc.profile.recording.calls import Recording
 from mpicoloc.profile.recording.messages import Messages
+from mpicoloc.report.export import outputs
 
 _NS_PER_S = 10**9
 _BUFFERS = {"chunk_size_events": 1 << 18, "chunk_size_definitions": 1 << 18}

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from mpicoloc.core.tables import VERDICTS, printable, text
 from mpicoloc.profile.frames import Frames
 from mpicoloc.profile.recording import calls
-from mpicoloc.report.export import outputs
 from mpicoloc.profile.recording.calls import Recording
+from mpicoloc.report.export import outputs
 from mpicoloc.report.export.paraver_values import COLOURS, RUNNING, STATES, TYPES, Functions
 from mpicoloc.report.export.sorting import in_order
 
@@ -63,7 +63,11 @@ def write(job: Frames, out: str) -> list[str]:
     list of str
         What is missing in the trace, in words.
     """
-    recording = calls.recording(job)
+    return write_recording(calls.recording(job), out)
+
+
+def write_recording(recording: Recording, out: str) -> list[str]:
+    """The same of calls that are read already, or simulated."""
     end = ".prv.gz" if out.endswith(".gz") else ".prv"
     base = out.removesuffix(".gz").removesuffix(".prv")
     layout, functions = _layout(recording), Functions(recording.names)

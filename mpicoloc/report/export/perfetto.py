@@ -14,9 +14,9 @@ import numpy as np
 from mpicoloc.core.tables import VERDICTS, text
 from mpicoloc.profile.frames import Frames
 from mpicoloc.profile.recording import calls
-from mpicoloc.report.export import outputs
 from mpicoloc.profile.recording.calls import Recording
 from mpicoloc.profile.recording.messages import Ints, Messages
+from mpicoloc.report.export import outputs
 from mpicoloc.report.summary import summary
 
 _JOB_PID = 1
@@ -32,9 +32,13 @@ def write(job: Frames, out: str) -> list[str]:
     list of str
         What is missing in the trace, in words.
     """
-    recording = calls.recording(job)
+    return write_recording(calls.recording(job), out)
+
+
+def write_recording(recording: Recording, out: str) -> list[str]:
+    """The same of calls that are read already, or simulated."""
     with outputs.text_file(out) as file:
-        facts = json.dumps(summary(job.profile), allow_nan=False)
+        facts = json.dumps(summary(recording.profile), allow_nan=False)
         file.write(f'{{"displayTimeUnit":"ns","otherData":{facts},"traceEvents":[\n')
         for i, line in enumerate(_events(recording)):
             file.write(",\n" + line if i else line)

@@ -14,10 +14,10 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from mpicoloc.profile.frames import Frames
 from mpicoloc.profile.recording import calls
-from mpicoloc.report.export import outputs
 from mpicoloc.profile.recording.calls import Recording
-from mpicoloc.profile.recording.messages import Ints, Messages
 from mpicoloc.profile.recording.functions import is_communication
+from mpicoloc.profile.recording.messages import Ints, Messages
+from mpicoloc.report.export import outputs
 from mpicoloc.report.export.simgrid_collectives import BYTE, Collectives
 
 FLOPS_PER_NS = 1

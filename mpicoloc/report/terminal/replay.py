@@ -109,10 +109,16 @@ def _blocked(found: Experiment) -> Listing:
 
 
 def _waits(found: Experiment) -> Listing:
-    table = Listing("Where packets waited", ["level", "job", "lane", "packets that waited", "mean wait"], names=["job"])
+    table = Listing(
+        "Where packets waited", ["level", "job", "lane", "packets that waited", "mean wait"], names=["job"]
+    )
     for row in _waits_json(found):
         mean_s = row["wait_s"] / row["n"]
         table.add_row(
-            f"L{row['level']}", escape(printable(row["job"])), str(row["lane"]), f"{row['n']:,}", seconds(mean_s)
+            f"L{row['level']}",
+            escape(printable(row["job"])),
+            str(row["lane"]),
+            f"{row['n']:,}",
+            seconds(mean_s),
         )
     return table

@@ -10,8 +10,8 @@ from exports import job_of
 from mpicoloc.errors import DataError
 from mpicoloc.profile.frames import Frames
 from mpicoloc.profile.recording import calls, event_ring
-from mpicoloc.report.export import perfetto, simgrid
 from mpicoloc.profile.recording.messages import Side, matched
+from mpicoloc.report.export import perfetto, simgrid
 from mpicoloc.trace import trace_file
 
 

@@ -9,7 +9,12 @@ import pytest
 
 from mpicoloc.core.estimate import Estimate
 from mpicoloc.core.features import JobFeatures
+from mpicoloc.core.topology import Topology
 from mpicoloc.errors import DataError
+from mpicoloc.network.replay.fabrics import of_fabric
+from mpicoloc.network.replay.programs import patterns
+from mpicoloc.network.topology.fabric import Fabric
+from mpicoloc.slowdown.replayed import ReplayedJobs
 from mpicoloc.slowdown.slowdown import MeasuredTable, PairSlowdowns, pair_slowdowns
 
 
@@ -27,11 +32,20 @@ def measured():
     return MeasuredTable(pairs)
 
 
+def replayed():
+    """Jobs that exchange more and more, on a slimmed tree."""
+    network = of_fabric(Fabric(Topology((4, 4), (1, 1), (1e9, 1e9))), "d-mod-k")
+    programs = {job(i).kind: patterns.alltoall(4, 4096 << i, 2) for i in range(5)}
+    return ReplayedJobs(programs, network, seed=1)
+
+
 KINDS = (
     *("elastic net", "support vectors", "random forest", "extra trees", "gradient boosting", "network"),
     *("two factors", "similar programs", "mean", "quantile", "intensity (DI)"),
 )
-MODELS = ("measured", *KINDS)
+MODELS = ("measured", "replay", *KINDS)
+OF_KINDS = (MeasuredTable, ReplayedJobs)
+"""Models that look at the kinds of jobs, not at their features."""
 WORLD = contention.World(8)
 SAME = 1e-6
 """Trees add up in single precision."""
@@ -47,6 +61,8 @@ def model(request):
     """A model of each kind; the fitted ones of a small world."""
     if request.param == "measured":
         return measured()
+    if request.param == "replay":
+        return replayed()
     pytest.importorskip("sklearn", reason="the extra schedule is not installed")
     from mpicoloc.slowdown.training.fitting import fit_kind
 
@@ -55,7 +71,7 @@ def model(request):
 
 @pytest.fixture
 def jobs(model):
-    if isinstance(model, MeasuredTable):
+    if isinstance(model, OF_KINDS):
         return [job(i) for i in range(12)]
     return [WORLD.job(i % 8) for i in range(12)]
 
@@ -119,7 +135,7 @@ def without(job, names):
 
 
 def test_jobs_with_fewer_features_or_unknown_ones_have_a_slowdown_too(model, jobs):
-    if isinstance(model, MeasuredTable):
+    if isinstance(model, OF_KINDS):
         pytest.skip("does not look at features")
     odd = [
         without(jobs[0], {"ipc_mean"}),

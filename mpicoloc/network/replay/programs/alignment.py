@@ -2,8 +2,8 @@
 
 All members of a communicator call its collectives in the same order. So a collective is found where the next
 call of every member of a group, which is known to have called this function, is this function. Where several
-groups fit, that is taken first which is known to have called it with as many bytes, and of these the one whose
-members were in the call at the same time for longest.
+groups fit, that is taken first which is known to have called it with as many bytes, and of these the one
+whose members were in the call at the same time for longest.
 """
 
 from __future__ import annotations
@@ -84,9 +84,9 @@ def align(
         if found.next[rank] < len(own.function):
             i = found.next[rank]
             raise DataError(
-                f"call {int(own.i_call[i])} of rank {rank}, {own.function[i]}, is no collective of any group of "
-                "ranks that the profile knows, whose other members call it too: the trace lacks calls, or was "
-                "cut; run the job with --trace all"
+                f"call {int(own.i_call[i])} of rank {rank}, {own.function[i]}, is no collective of any group "
+                "of ranks that the profile knows, whose other members call it too: the trace lacks calls, or "
+                "was cut; run the job with --trace all"
             )
     return instances
 

@@ -54,7 +54,8 @@ def _of_equal_numbers(row: _Row) -> list[_Row]:
     src, dst, n_bytes, n = row
     is_sent = (src != dst) & (n > 0)
     numbers = np.unique(n[is_sent])
-    return [tuple(column[is_sent & (n == k)] for column in (src, dst, n_bytes, n)) for k in numbers]  # type: ignore[misc]
+    chosen = [is_sent & (n == k) for k in numbers]
+    return [(src[rows], dst[rows], n_bytes[rows], n[rows]) for rows in chosen]
 
 
 def _add_round(row: _Row, members: Array, comm: int, builders: Sequence[ProgramBuilder]) -> None:

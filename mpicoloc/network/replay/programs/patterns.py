@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable
 
@@ -141,9 +142,7 @@ def uniform(
     peers = (peers + np.arange(n_ranks)[:, None]) % n_ranks
     gaps_ns = np.rint(rng.exponential(gap_ns, (n_ranks, n_messages))).astype(np.int64)
     n_into = np.bincount(peers.ravel(), minlength=n_ranks)
-    programs = [
-        _open_loop(peers[rank], gaps_ns[rank], int(n_into[rank]), n_bytes) for rank in range(n_ranks)
-    ]
+    programs = [_open_loop(peers[rank], gaps_ns[rank], int(n_into[rank]), n_bytes) for rank in range(n_ranks)]
     return of_each("uniform", programs)
 
 
@@ -167,11 +166,8 @@ def halo(n_ranks: int, n_bytes: int, n_times: int = 1) -> RankPrograms:
         for step in (1, -1)
         if shape[axis] > 1
     ]
-    programs = [
-        repeated(n_times, lambda builder, rank=rank: _swap(builder, rank, ends, n_bytes))  # type: ignore[misc]
-        for rank in range(n_ranks)
-    ]
-    return of_each("halo", programs)
+    swaps = [functools.partial(_swap, rank=rank, ends=ends, n_bytes=n_bytes) for rank in range(n_ranks)]
+    return of_each("halo", [repeated(n_times, swap) for swap in swaps])
 
 
 def _swap(

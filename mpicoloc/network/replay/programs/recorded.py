@@ -26,7 +26,9 @@ _WAITS = re.compile(r"MPI_(Wait|Test)(all|any|some)?", re.IGNORECASE)
 _POSTS = re.compile(r"MPI_(Im?recv|Isendrecv(_replace)?|Start(all)?)(_c)?", re.IGNORECASE)
 _BLOCKING_SENDS = re.compile(r"MPI_([srb]?send|sendrecv(_replace)?)(_c)?", re.IGNORECASE)
 _SYNCHRONOUS = re.compile(r"MPI_I?ssend(_c)?", re.IGNORECASE)
-_WINDOW_CALLS = re.compile(r"MPI_Win_(fence|start|complete|post|wait|test|(un)?lock.*|flush.*|sync|free)", re.IGNORECASE)
+_WINDOW_CALLS = re.compile(
+    r"MPI_Win_(fence|start|complete|post|wait|test|(un)?lock.*|flush.*|sync|free)", re.IGNORECASE
+)
 ONE_SIDED = -1
 """Communicator of what one rank puts into another or gets from it."""
 
@@ -51,8 +53,8 @@ class RankCalls:
 class RecordedMessages:
     """Messages of which both ends are known, in the order of their sends; arrays of shape (n_messages,).
 
-    `send_ns` and `take_ns` are the begins of the calls that sent and took it. `tag` tells messages between the
-    same two ranks apart. `comm` is 0, or another number for messages that no receive was called for.
+    `send_ns` and `take_ns` are the begins of the calls that sent and took it. `tag` tells messages between
+    the same two ranks apart. `comm` is 0, or another number for messages that no receive was called for.
     """
 
     src: Array
@@ -101,7 +103,14 @@ class Deeds:
     @classmethod
     def none(cls) -> Deeds:
         """Nothing yet."""
-        return cls(*(defaultdict(list) for _ in range(6)))
+        return cls(
+            defaultdict(list),
+            defaultdict(list),
+            defaultdict(list),
+            defaultdict(list),
+            defaultdict(list),
+            defaultdict(list),
+        )
 
     def calls(self) -> set[int]:
         """Calls at which something is done."""
@@ -147,8 +156,8 @@ def waiting_calls(calls: RankCalls, functions: Functions, begun_at: Array, possi
     Returns
     -------
     ndarray of int, shape (n, 2)
-        Number of the call (that of all calls: the end), and 1 if it is one that waits, 0 if it is waited before
-        another call.
+        Number of the call (that of all calls: the end), and 1 if it is one that waits, 0 if it is waited
+        before another call.
     """
     waits = np.flatnonzero(functions.waits[calls.function])
     i_wait = np.maximum(
@@ -221,6 +230,8 @@ def add_one_sided(
     The target is ready for one since its call before, and has it at its next call of the window's. The origin
     waits at its own next one. What the window's calls send themselves is left out.
     """
+    windows = [np.flatnonzero(functions.windows[own.function]) for own in calls]
+    ends = [np.maximum.accumulate(own.end_ns[rows]) for own, rows in zip(calls, windows, strict=True)]
     order = np.argsort(transfers.begin_ns, kind="stable")
     for row in order.tolist():
         origin, target = int(transfers.rank[row]), int(transfers.peer[row])
@@ -233,9 +244,9 @@ def add_one_sided(
             at = max(int(np.searchsorted(calls[own].begin_ns, at_ns, "right")) - 1, 0)
             # A transfer is told from others by its number, for many may be on their way at once.
             deeds[own].posted[at].append((kind, other, n_bytes, row, ONE_SIDED, 0, key))
-            waits = functions.windows[calls[own].function] & (calls[own].end_ns >= at_ns)
-            later = at + 1 + int(np.argmax(waits[at + 1 :])) if waits[at + 1 :].any() else len(calls[own])
-            deeds[own].waited_before[later].append(key)
+            k = max(np.searchsorted(windows[own], at, "right"), np.searchsorted(ends[own], at_ns))
+            later = windows[own][k] if k < len(windows[own]) else len(calls[own])
+            deeds[own].waited_before[int(later)].append(key)
 
 
 def _columns(messages: RecordedMessages, row: int, peer: str) -> tuple[int, int, int, int]:
@@ -265,13 +276,10 @@ class Tempo:
         Times as fast as it was recorded.
     running : float
         Part of its time in which the rank had a processor.
-    has_marks : bool
-        Whether the simulation is to record begin (2 i) and end (2 i + 1) of each call i.
     """
 
     cpu_speed: float = 1.0
     running: float = 1.0
-    has_marks: bool = False
 
 
 def program(calls: RankCalls, is_waiting: Array, deeds: Deeds, tempo: Tempo) -> Program:
@@ -290,14 +298,11 @@ def program(calls: RankCalls, is_waiting: Array, deeds: Deeds, tempo: Tempo) -> 
     if len(calls):
         kept = np.union1d(kept, [0])
     bursts = _bursts(calls, kept, tempo)
-    builder, requests = ProgramBuilder(), {}
+    builder = ProgramBuilder()
+    requests: dict[Any, int] = {}
     for k, i in enumerate(kept.tolist()):
         builder.compute(int(bursts[k]))
-        if tempo.has_marks:
-            builder.mark(2 * i)
         _do(builder, requests, deeds, i)
-        if tempo.has_marks:
-            builder.mark(2 * i + 1)
     builder.wait_all([*requests.values()])
     return builder.build()
 
@@ -324,7 +329,9 @@ def _do(builder: ProgramBuilder, requests: dict[Any, int], deeds: Deeds, i: int)
         kind, *columns = posted[0][:-1]
         (builder.send if kind == Kind.ISEND else builder.recv)(*columns)
     else:
-        for kind, peer, n_bytes, tag, comm, flags, key in sorted(posted, key=lambda one: one[0], reverse=True):
+        for kind, peer, n_bytes, tag, comm, flags, key in sorted(
+            posted, key=lambda one: one[0], reverse=True
+        ):
             begin = builder.isend if kind == Kind.ISEND else builder.irecv
             requests[key] = begin(peer, n_bytes, tag, comm, flags)
         for block in between:
@@ -353,9 +360,9 @@ def add_collectives(
 ) -> None:
     """Enter collectives into what the ranks do.
 
-    What is only begun is done at one instant of the recorded run in all ranks, when the last has begun it: before
-    each one's next call. A rank that was in a call then does it after that call's posts and before its waits; if
-    the call was a collective that all had begun, after that.
+    What is only begun is done at one instant of the recorded run in all ranks, when the last has begun it:
+    before each one's next call. A rank that was in a call then does it after that call's posts and before its
+    waits; if the call was a collective that all had begun, after that.
     """
     all_begun_ns: list[dict[int, int]] = [{} for _ in calls]
     for one in collectives:
@@ -392,5 +399,3 @@ def _add_at(
 def empty_deeds(n_ranks: int) -> list[Deeds]:
     """Nothing yet, of each rank."""
     return [Deeds.none() for _ in range(n_ranks)]
-
-

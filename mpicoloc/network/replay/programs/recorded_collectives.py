@@ -78,7 +78,7 @@ class CollectiveBlocks:
         self._known: dict[Any, Sequence[Program]] = {}
 
     def add(self, instances: Sequence[Instance]) -> None:
-        """Tell all collectives beforehand: those with parts of their own size share what the job sent in them."""
+        """Tell all beforehand: those with parts of their own size share what the job sent in them."""
         for one in instances:
             if _has_own_sizes(one.function):
                 np.add.at(self._uneven_bytes, self._members[one.group], one.n_bytes)
@@ -154,8 +154,8 @@ class CollectiveBlocks:
             if not instance.function.lower().removesuffix("_c").endswith("bcast"):
                 return -1
             raise DataError(
-                f"the profile lacks the root of {instance.function} (it was not recorded, or had no room in its "
-                "table): record the job again with this mpicoloc"
+                f"the profile lacks the root of {instance.function} (it was not recorded, or had no room in "
+                "its table): record the job again with this mpicoloc"
             )
         return min(roots, key=lambda root: int(instance.end_ns[root]))
 
@@ -216,8 +216,8 @@ def groups_of(
         name, group = text(row["call"]), int(row["group"])
         if int(row["to_group"]):
             raise DataError(
-                f"{name} was called between two groups of ranks, which cannot be replayed: take a program without "
-                "intercommunicators"
+                f"{name} was called between two groups of ranks, which cannot be replayed: take a program "
+                "without intercommunicators"
             )
         groups = found.setdefault(name, [])
         if group in members and group not in groups:

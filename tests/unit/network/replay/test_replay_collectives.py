@@ -16,7 +16,9 @@ from mpicoloc.network.traffic.openmpi import OpenMPI
 
 OF_MPICH = [(MPICH(), words.split(" ")[0], algorithm) for words, algorithm in mpich.ALGORITHMS.items()]
 OF_OPEN_MPI = [
-    (OpenMPI(), name, algorithm) for name, of_name in openmpi.ALGORITHMS.items() for algorithm in of_name.values()
+    (OpenMPI(), name, algorithm)
+    for name, of_name in openmpi.ALGORITHMS.items()
+    for algorithm in of_name.values()
 ]
 UNEVEN = ("gatherv", "scatterv", "allgatherv", "reduce_scatter")
 
@@ -76,5 +78,5 @@ def test_an_algorithm_can_be_chosen():
 
 @pytest.mark.parametrize("choice", [{"allreduce": "magic"}, {"sort": "ring"}])
 def test_an_unknown_algorithm_is_told_with_those_that_are_known(choice):
-    with pytest.raises(UsageError, match="known for .* are"):
+    with pytest.raises(UsageError, match=r"known for .* are"):
         collectives.Chosen(MPICH(), choice)

@@ -1,0 +1,161 @@
+"""Where a job that is replayed comes from: its own profile, or a trace that another program wrote."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Protocol, TextIO
+
+from numpy.typing import NDArray
+
+from mpicoloc.core.progress import steps
+from mpicoloc.errors import DataError, UsageError
+from mpicoloc.network.replay.programs import goal, simgrid_ti
+from mpicoloc.network.replay.programs.builder import RankPrograms
+from mpicoloc.network.replay.programs.collectives import Chosen
+from mpicoloc.network.traffic.collective import Library
+from mpicoloc.network.traffic.mpich import MPICH
+
+Array = NDArray[Any]
+_LIST = "trace.txt"
+"""File of a SimGrid trace that names the files of all ranks."""
+_OTF2 = "traces.otf2"
+_PROFILE = b"\x89HDF\r\n\x1a\n"
+
+
+@dataclass(frozen=True)
+class Choices:
+    """What a user decides of a replayed job.
+
+    Parameters
+    ----------
+    cpu_speed : float
+        Its processors' speed, in those of the recorded run.
+    algorithms : mapping of str to str
+        Algorithms of collectives that the library would not choose, see `collectives.algorithms`.
+    flops_per_s : float
+        Speed of a processor of a SimGrid trace, which counts computation in flops.
+    """
+
+    cpu_speed: float = 1.0
+    algorithms: Mapping[str, str] = field(default_factory=dict)
+    flops_per_s: float = 1e9
+
+
+class Source(Protocol):
+    """A job that can be replayed."""
+
+    @property
+    def n_ranks(self) -> int:
+        """Its ranks."""
+
+    def hostnames(self) -> list[str]:
+        """Name of the host where each rank ran.
+
+        Raises
+        ------
+        UsageError
+            If that is not known.
+        """
+
+    def programs(self, hosts: Array) -> RankPrograms:
+        """What the ranks do where they run on these hosts."""
+
+
+@dataclass(frozen=True)
+class Foreign:
+    """A job whose trace has no names of hosts, and does not depend on them."""
+
+    path: str
+    made: RankPrograms
+
+    @property
+    def n_ranks(self) -> int:
+        """Its ranks."""
+        return self.made.n_ranks
+
+    def hostnames(self) -> list[str]:
+        """Nobody knows them."""
+        raise UsageError(f"{self.path} does not tell where its ranks ran: give --placement F8, RF or a file")
+
+    def programs(self, hosts: Array) -> RankPrograms:
+        """The same on all hosts."""
+        return self.made
+
+
+def read(path: str, choices: Choices) -> Source:
+    """The job of a profile, of a SimGrid trace (folder or list of files), an OTF2 archive or a GOAL text.
+
+    Raises
+    ------
+    DataError
+        If it is none of these, or cannot be replayed.
+    """
+    if os.path.isdir(path):
+        for name in (_OTF2, _LIST):
+            if os.path.exists(inside := os.path.join(path, name)):
+                return read(inside, choices)
+        raise DataError(f"{path} is a folder without {_LIST} (SimGrid) and {_OTF2}: give the file of a trace")
+    if path.endswith(".otf2"):
+        from mpicoloc.profile.recording import otf2_programs
+
+        return otf2_programs.read(path, choices)
+    if _begins(path).startswith(_PROFILE):
+        from mpicoloc.profile.recording import programs
+
+        return programs.read(path, choices)
+    return _text(path, choices)
+
+
+def library_of(choices: Choices) -> Library:
+    """What chooses algorithms of collectives where no library is known."""
+    return Chosen(MPICH(), choices.algorithms) if choices.algorithms else MPICH()
+
+
+def _text(path: str, choices: Choices) -> Source:
+    name = os.path.basename(path)
+    words = _first_words(path)
+    if words[:1] == ["num_ranks"]:
+        return Foreign(path, goal.programs(name.removesuffix(".goal"), _lines(path), choices.cpu_speed))
+    if name == _LIST:
+        name = os.path.basename(os.path.dirname(os.path.abspath(path)))
+    lines = _lines(path)
+    if len(words) == 1:
+        lines = _listed(path)
+    made = simgrid_ti.programs(name, lines, choices.flops_per_s, library_of(choices), choices.cpu_speed)
+    return Foreign(path, made)
+
+
+def _listed(path: str) -> Iterator[tuple[str, str]]:
+    """Lines of all files that a file names."""
+    folder = os.path.dirname(path)
+    names = [line.strip() for _, line in _lines(path) if line.strip()]
+    for name in steps(names, "reading traces", unit="files"):
+        yield from _lines(os.path.join(folder, name))
+
+
+def _lines(path: str) -> Iterator[tuple[str, str]]:
+    with _opened(path) as file:
+        for i, line in enumerate(file, 1):
+            yield f"{path}, line {i}", line
+
+
+def _first_words(path: str) -> list[str]:
+    """Words of the first line that has any."""
+    return next((words for _, line in _lines(path) if (words := line.split("#", 1)[0].split())), [])
+
+
+def _opened(path: str) -> TextIO:
+    try:
+        return open(path, encoding="utf-8", errors="replace")
+    except OSError as error:
+        raise DataError(f"cannot read {path}: {error.strerror}: give a profile or a trace") from None
+
+
+def _begins(path: str) -> bytes:
+    try:
+        with open(path, "rb") as file:
+            return file.read(len(_PROFILE))
+    except OSError as error:
+        raise DataError(f"cannot read {path}: {error.strerror}: give a profile or a trace") from None

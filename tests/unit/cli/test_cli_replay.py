@@ -1,0 +1,207 @@
+"""mpicoloc replay: times of patterns in closed form, JSON, and every wrong call in one line."""
+
+import json
+import re
+
+import pandas
+import pytest
+from pages import documented, keys
+
+from mpicoloc.cli.main import main
+
+TREE = ("--topology", "XGFT(2;4,4;1,2)", "--link-rate", "8Gbit/s")
+LINK_BPS = 1e9
+
+
+def replay(capsys, *words, code=0):
+    """Standard output and error of one call."""
+    assert main(["replay", *map(str, words)]) == code
+    return capsys.readouterr()
+
+
+def as_json(capsys, *words):
+    return json.loads(replay(capsys, *words, "--json").out)
+
+
+def told(capsys, code, *words):
+    """The one line of an error."""
+    lines = [line for line in replay(capsys, *words, code=code).err.splitlines() if line]
+    assert len(lines) == 1, lines
+    return lines[0]
+
+
+@pytest.fixture
+def trace(tmp_path):
+    """Writes a trace of SimGrid; each line is of the rank that it begins with."""
+
+    def write(text, name="trace.ti"):
+        path = tmp_path / name
+        path.write_text(text)
+        return path
+
+    return write
+
+
+def test_an_incast_takes_the_time_of_the_last_link(capsys):
+    n_bytes = 1 << 20
+    found = as_json(capsys, "--pattern", "incast", "--hosts", 8, "--bytes", n_bytes, *TREE)
+    (job,) = found["jobs"]
+    assert set(job) >= {"name", "t_base_s", "t_alone_s", "t_sharing_s", "t_intra_s", "t_inter_s"}
+    assert job["t_alone_s"] == pytest.approx(7 * n_bytes / LINK_BPS, rel=0.01)
+    assert job["t_sharing_s"] == job["t_alone_s"]
+    n_packets = n_bytes // 2048
+    assert n_packets * (3 * 2 + 4 * 4) <= found["n_packet_hops"] <= 1.01 * n_packets * (3 * 2 + 4 * 4)
+    assert found["wall_s"] > 0
+
+
+@pytest.mark.parametrize(("up_links", "n_times"), [(4, 1), (2, 2), (1, 4)])
+def test_a_shift_over_slimmed_up_links_shares_them(capsys, up_links, n_times):
+    tree = ("--topology", f"XGFT(2;4,4;1,{up_links})", "--link-rate", "8Gbit/s")
+    found = as_json(capsys, "--pattern", "shift:4", "--hosts", 16, "--bytes", 1 << 20, *tree)
+    job = found["jobs"][0]
+    assert job["t_base_s"] == pytest.approx((1 << 20) / LINK_BPS, rel=0.01)
+    assert job["t_alone_s"] == pytest.approx(n_times * job["t_base_s"], rel=0.02)
+    assert job["t_intra_s"] == job["t_alone_s"] - job["t_base_s"]
+
+
+def test_two_jobs_share_an_up_link(capsys, trace):
+    text = "0 init\n1 init\n0 send 1 0 1048576 6\n1 recv 0 0 1048576 6\n"
+    one, two = trace(text, "one"), trace(text, "two")
+    hosts = [trace(f"{i} {i + 4}\n", f"hosts-{i}") for i in range(2)]
+    words = (one, two, "--placement", hosts[0], "--placement", hosts[1])
+    tree = ("--topology", "XGFT(2;4,2;1,1)", "--link-rate", "8Gbit/s")
+    found = as_json(capsys, *words, *tree)
+    for job in found["jobs"]:
+        assert job["slowdown"] == pytest.approx(2, rel=0.02)
+        assert job["t_inter_s"] == job["t_sharing_s"] - job["t_alone_s"]
+    assert found["j_inter_host_s"] == pytest.approx(sum(2 * job["t_inter_s"] for job in found["jobs"]))
+    assert found["total_contention_s"] == pytest.approx(sum(job["t_inter_s"] for job in found["jobs"]))
+    assert found["blocked_by_s"][0][1] > 0
+    own_lanes = as_json(capsys, *words, *tree, "--lane", "0,1", "--weights", "3,1")
+    first, second = own_lanes["jobs"]
+    # The first one starts again and again, so the second one never has more than its lane's part.
+    assert (first["slowdown"], second["slowdown"]) == (
+        pytest.approx(4 / 3, rel=0.03),
+        pytest.approx(4, rel=0.03),
+    )
+
+
+def test_slow_hosts_stretch_a_job(capsys, trace):
+    text = "".join(f"{rank} init\n{rank} compute 1e6\n{rank} barrier\n" for rank in range(4))
+    path = trace(text)
+    alone, slow = (
+        as_json(capsys, path, *TREE, *more)["jobs"][0]["t_alone_s"] for more in ((), ("--stretch", "1:3"))
+    )
+    assert slow - alone == pytest.approx(2e-3, rel=0.01)
+    faster = as_json(capsys, path, *TREE, "--cpu-speed", 10)["jobs"][0]["t_alone_s"]
+    assert alone - faster == pytest.approx(0.9e-3, rel=0.01)
+
+
+def test_the_table_names_jobs_and_times(capsys, trace):
+    text = "0 init\n1 init\n0 send 1 0 1000 6\n1 recv 0 0 1000 6\n"
+    out = replay(capsys, trace(text, "ring"), trace(text, "ring2"), *TREE, "--no-base").out
+    assert "ring2" in out and "T_sharing" in out and "behind ring" in out and "packet-hops" in out
+
+
+def test_json_has_the_documented_keys(capsys):
+    found = as_json(capsys, "--pattern", "alltoall", "--hosts", 8, "--bytes", 65536, *TREE)
+    wanted = documented("replay --json")
+    assert found.keys() == wanted.keys()
+    for part in ("jobs", "waits"):
+        assert keys(found[part][0]) == keys(wanted[part][0])
+
+
+def test_results_are_written(capsys, tmp_path):
+    """Tables that add up, pictures with their data, and traces of every call."""
+    words = ("--pattern", "halo", "--hosts", 8, "--bytes", 65536, "--times", 5, *TREE)
+    files = ("--out", tmp_path / "tables", "--figures", tmp_path / "pictures", "--format", "csv")
+    traces = ("--perfetto", tmp_path / "run.json", "--paraver", tmp_path / "run.prv")
+    found = as_json(capsys, *words, *files, *traces)
+    tables = {path.stem: pandas.read_parquet(path) for path in (tmp_path / "tables").iterdir()}
+    assert tables.keys() == {"jobs", "ranks", "links", "windows", "waits", "blocked"}
+    assert tables["jobs"]["sharing_s"].tolist() == [found["jobs"][0]["t_sharing_s"]]
+    assert tables["windows"]["sent_bytes"].sum() == tables["links"]["sent_bytes"].sum() > 8 * 5 * 6 * 65536
+    assert tables["ranks"]["end_s"].max() == found["jobs"][0]["t_sharing_s"]
+    assert {path.name for path in (tmp_path / "pictures").iterdir()} == {
+        "contention.csv",
+        "links.csv",
+        "ranks.csv",
+    }
+    events = json.loads((tmp_path / "run.json").read_text())["traceEvents"]
+    calls = [event["name"] for event in events if event["ph"] == "X" and event["cat"] == "mpi"]
+    assert calls.count("MPI_Isend") == calls.count("MPI_Irecv") == 8 * 5 * 6
+    arrows = [event for event in events if event["ph"] == "s"]
+    assert len(arrows) == 8 * 5 * 6
+    last_s = max(event["ts"] + event["dur"] for event in events if event["ph"] == "X") * 1e-6
+    assert last_s == pytest.approx(found["jobs"][0]["t_sharing_s"], abs=2e-9)
+    messages = [line for line in (tmp_path / "run.prv").read_text().splitlines() if line.startswith("3:")]
+    assert len(messages) == 8 * 5 * 6
+
+
+def test_two_jobs_are_written_as_ranks_of_one_trace(capsys, trace, tmp_path):
+    path = trace("0 init\n1 init\n0 send 1 0 100000 6\n1 recv 0 0 100000 6\n", "pair")
+    as_json(capsys, path, path, *TREE, "--paraver", tmp_path / "run.prv")
+    messages = [
+        line.split(":") for line in (tmp_path / "run.prv").read_text().splitlines() if line[:2] == "3:"
+    ]
+    assert sorted((int(words[3]), int(words[9])) for words in messages) == [(1, 2), (3, 4)]
+
+
+def test_the_same_file_twice_is_two_jobs(capsys, trace):
+    path = trace("0 init\n1 init\n0 send 1 0 1000 6\n1 recv 0 0 1000 6\n", "ring")
+    found = as_json(capsys, path, path, *TREE)
+    assert [job["name"] for job in found["jobs"]] == ["ring", "ring-2"]
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "line"),
+    [
+        ((), 2, "give profiles of jobs, or --pattern"),
+        (("--pattern", "incast"), 2, "needs --hosts N and --bytes B"),
+        (("--pattern", "incast", "--hosts", 17, "--bytes", 1), 3, "17 ranks need 17 hosts"),
+        (("--pattern", "spin", "--hosts", 4, "--bytes", 1), 2, "--pattern must be incast"),
+        (("--pattern", "halo", "--hosts", 4, "--bytes", "many"), 2, "--bytes must be a number of bytes"),
+        (("--pattern", "halo", "--hosts", 4, "--bytes", 1, "--buffer", 0), 2, "buffer of lane 0 has 0 bytes"),
+        (
+            ("--pattern", "halo", "--hosts", 4, "--bytes", 1, "--lane", 1, "--weights", "1,0"),
+            3,
+            "no weight above 0",
+        ),
+        (
+            ("--pattern", "halo", "--hosts", 4, "--bytes", 1, "--weights", "1,1", "--lanes", 3),
+            2,
+            "2 weights for 3 lanes",
+        ),
+        (("--pattern", "halo", "--hosts", 4, "--bytes", 1, "--lane", "0,1"), 2, "2 lanes for 1 jobs"),
+        (("--pattern", "halo", "--hosts", 4, "--bytes", 1, "--routing", "best"), 2, "routing must be one of"),
+        (("--pattern", "halo", "--hosts", 4, "--bytes", 1, "--failed", "0:0"), 3, "cannot reach"),
+        (
+            ("--pattern", "halo", "--hosts", 4, "--bytes", 1, "--placement", "run"),
+            2,
+            "its hosts|--placement run",
+        ),
+        (("--pattern", "halo", "--hosts", 4, "--bytes", 1, "--stretch", "9:2"), 3, "has 4 hosts: 9 of them"),
+        (("nowhere.h5",), 3, "cannot read nowhere.h5"),
+    ],
+)
+def test_a_wrong_call_is_one_line(capsys, words, code, line):
+    assert re.search(line, told(capsys, code, *words, *TREE))
+
+
+def test_a_send_that_nobody_receives_is_told_with_its_rank_and_time(capsys, trace):
+    line = told(capsys, 3, trace("0 init\n1 init\n0 compute 1e6\n0 send 1 7 100 6\n1 compute 1\n"), *TREE)
+    assert "rank 0 to rank 1, tag 7, 100 bytes" in line and "0.001" in line and "trace complete" in line
+
+
+def test_ranks_that_wait_for_each_other_are_told(capsys, trace):
+    text = "0 init\n1 init\n0 recv 1 0 8 6\n0 send 1 0 8 6\n1 recv 0 0 8 6\n1 send 0 0 8 6\n"
+    line = told(capsys, 3, trace(text), *TREE)
+    assert "wait for ever" in line and "rank 0 in receive for rank 1" in line
+
+
+def test_a_folder_without_a_trace_is_told(capsys, tmp_path):
+    assert "is a folder without trace.txt" in told(capsys, 3, tmp_path, *TREE)
+
+
+def test_a_trace_lacks_a_file_that_it_names(capsys, trace):
+    assert "cannot read" in told(capsys, 3, trace("rank-0.txt\n", "trace.txt"), *TREE)
