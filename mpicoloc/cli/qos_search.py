@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from mpicoloc import config
-from mpicoloc.core import messages, progress
+from mpicoloc.core import messages, progress, units
 from mpicoloc.errors import UsageError
 
 if TYPE_CHECKING:
@@ -73,7 +73,7 @@ def prepare(
     from mpicoloc.network.replay import fabrics
 
     _trials(args, demands, policy)  # refuses before anything long begins
-    buffer_bytes = config.parse_bytes("--buffer", args.buffer)
+    buffer_bytes = units.parse_bytes("--buffer", args.buffer)
     jobs = tuple(_placed(args, case) for case in cases)
     # Characterised random routes belong to pairs of hosts.
     routing = "random-flow" if args.routing.startswith("random") else args.routing
