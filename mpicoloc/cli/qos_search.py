@@ -115,9 +115,10 @@ def _placed(args: argparse.Namespace, case: Case) -> PlacedJob:
     """The job of a profile, on the hosts where it was characterised."""
     from mpicoloc.network.replay.experiment import PlacedJob
     from mpicoloc.profile.recording import programs
+    from mpicoloc.profile.recording.sources import Choices
 
-    choices = programs.Choices(config.parse_positive("--cpu-speed", args.cpu_speed))
-    made = programs.read(case.file).programs(case.placement.hosts, choices)
+    choices = Choices(config.parse_positive("--cpu-speed", args.cpu_speed))
+    made = programs.read(case.file, choices).programs(case.placement.hosts)
     for note in made.notes:
         messages.note(note)
     return PlacedJob(made, case.placement.hosts)
