@@ -11,7 +11,7 @@ static void handle(rp_sim *sim, uint32_t kind, uint32_t id, uint32_t payload)
         rp_on_arrive(sim, id, payload);
         break;
     case RP_EV_READY:
-        rp_on_ready(sim, id, payload);
+        rp_on_ready(sim, payload);
         break;
     case RP_EV_CREDIT:
         rp_on_credit(sim, id, payload);

@@ -171,11 +171,11 @@ static void enter_host(rp_sim *sim, uint32_t packet)
 
 enum { RP_MAX_HOPS = 100 };
 
-void rp_on_arrive(rp_sim *sim, uint32_t link, uint32_t packet)
+void rp_on_arrive(rp_sim *sim, uint32_t lane, uint32_t packet)
 {
     rp_packet *p = &sim->packets[packet];
-    const rp_link *k = &sim->links[link];
-    sim->in[p->in_lane].received_bytes += p->n_bytes;
+    const rp_link *k = &sim->links[lane >> sim->vl_shift];
+    sim->in[lane].received_bytes += p->n_bytes;
     if (k->to_host) {
         enter_host(sim, packet);
         return;
@@ -191,16 +191,15 @@ void rp_on_arrive(rp_sim *sim, uint32_t link, uint32_t packet)
     if (to->ps_per_byte_q20 < k->ps_per_byte_q20) { /* its last byte must be there when a faster link wants it */
         int64_t t_ps = p->tail_ps + sim->net.switch_latency_ps - rp_wire_ps(to, p->n_bytes);
         if (t_ps > sim->now) {
-            rp_push(sim, t_ps, RP_EV_READY, link, packet);
+            rp_push(sim, t_ps, RP_EV_READY, lane, packet);
             return;
         }
     }
     enter_switch(sim, packet);
 }
 
-void rp_on_ready(rp_sim *sim, uint32_t link, uint32_t packet)
+void rp_on_ready(rp_sim *sim, uint32_t packet)
 {
-    (void)link;
     enter_switch(sim, packet);
 }
 
@@ -256,7 +255,7 @@ static void send_packet(rp_sim *sim, uint32_t link, uint32_t vl)
     count_wait(sim, link, p, wire_ps);
     sim->in[lane].free_bytes -= p->n_bytes;
     sim->out[lane].sent_bytes += p->n_bytes;
-    sim->busy_ps[link] += wire_ps;
+    k->busy_ps += wire_ps;
     if (sim->window != NULL) {
         if (sim->now >= sim->window_end_ps)
             rp_next_window(sim);
@@ -270,10 +269,13 @@ static void send_packet(rp_sim *sim, uint32_t link, uint32_t vl)
     k->busy_until_ps = sim->now + wire_ps;
     p->in_lane = lane;
     p->tail_ps = k->busy_until_ps + k->latency_ps;
+    if (!k->to_host) /* the switch will look there */
+        __builtin_prefetch(
+            &sim->net.next[(size_t)(k->to - sim->net.n_hosts) * (size_t)sim->net.n_hosts + (size_t)p->dst_host]);
     sim->result.n_packet_hops++;
     rp_push(sim, k->busy_until_ps, RP_EV_FREE, link, 0);
     int64_t flit_ps = p->n_bytes < sim->net.flit_bytes ? wire_ps : k->flit_ps;
-    rp_push(sim, k->to_host ? p->tail_ps : sim->now + k->forward_ps + flit_ps, RP_EV_ARRIVE, link, packet);
+    rp_push(sim, k->to_host ? p->tail_ps : sim->now + k->forward_ps + flit_ps, RP_EV_ARRIVE, lane, packet);
 }
 
 /* No lane has credits for its packet: look again when some come. */
@@ -281,7 +283,7 @@ static void starve(rp_sim *sim, uint32_t link, uint32_t lanes)
 {
     rp_link *k = &sim->links[link];
     if (!k->is_starved)
-        sim->starved_since_ps[link] = sim->now;
+        k->starved_since_ps = sim->now;
     k->is_starved = 1;
     int64_t first_ps = RP_NEVER;
     for (; lanes; lanes &= lanes - 1) {

@@ -118,7 +118,6 @@ static void open_links_arrays(rp_sim *sim, size_t n_links, size_t n_jobs)
     sim->in = rp_zeroed(sim, n_lanes, sizeof *sim->in);
     sim->dirty = rp_zeroed(sim, n_links, sizeof *sim->dirty);
     sim->n_waiting = rp_zeroed(sim, n_links * n_jobs, sizeof *sim->n_waiting);
-    sim->starved_since_ps = rp_zeroed(sim, n_links, sizeof *sim->starved_since_ps);
     sim->cycle = rp_zeroed(sim, n_links, sizeof *sim->cycle);
     sim->busy_ps = rp_zeroed(sim, n_links, sizeof *sim->busy_ps);
     sim->sent_bytes = rp_zeroed(sim, n_links * n_vl, sizeof *sim->sent_bytes);
@@ -154,7 +153,7 @@ static int open_all(rp_sim *sim)
     sim->low_lanes = lanes_of(sim->net.low, sim->net.n_low);
     sim->window = sim->window_bytes;
     sim->result.window_ps = sim->set.window_ps;
-    rp_queue_open(sim, horizon_of(sim), 2 * (int64_t)sim->net.n_links);
+    rp_queue_open(sim, horizon_of(sim), sim->net.n_links);
     for (int32_t i = 0; i < sim->n_jobs; i++)
         rp_push(sim, sim->jobs[i].start_ps, RP_EV_JOB, (uint32_t)i, 0);
     return 1;

@@ -10,7 +10,7 @@ enum {
     RP_ID_BITS = 32,
     RP_KIND_BITS = 4,
     RP_MAX_SHIFT = 64 - RP_ID_BITS - RP_KIND_BITS, /* time within a bucket has the rest of a key's bits */
-    RP_MIN_BUCKETS = 4096,
+    RP_MIN_BUCKETS = 128,
     RP_MAX_BUCKETS = 65536
 };
 

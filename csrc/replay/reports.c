@@ -126,7 +126,7 @@ int rp_find_cycle(rp_sim *sim, int64_t starved_before_ps)
 {
     for (uint32_t link = 0; link < (uint32_t)sim->net.n_links; link++) {
         const rp_link *k = &sim->links[link];
-        if (!k->is_starved || k->is_busy || sim->starved_since_ps[link] > starved_before_ps)
+        if (!k->is_starved || k->is_busy || k->starved_since_ps > starved_before_ps)
             continue;
         for (uint32_t lanes = k->lanes; lanes; lanes &= lanes - 1)
             if (circle_from(sim, link << sim->vl_shift | (uint32_t)__builtin_ctz(lanes)))

@@ -14,7 +14,7 @@
 enum rp_event_kind {               /* the order of events at equal times; arbitration comes after all of them */
                      RP_EV_CREDIT, /* id: lane, payload: bytes */
                      RP_EV_FREE,   /* id: link: the last byte has left */
-                     RP_EV_ARRIVE, /* id: link, payload: packet: its first flit can leave the node, at hosts: the last byte is there */
+                     RP_EV_ARRIVE, /* id: lane, payload: packet: its first flit can leave the node, at hosts: the last byte is there */
                      RP_EV_READY,  /* likewise, of a packet that waited as its next link is faster than its last one */
                      RP_EV_WAKE,   /* id: link without credits until now */
                      RP_EV_INJECT, /* id: message that reaches the adapter */
@@ -34,21 +34,24 @@ typedef struct rp_packet {
     int32_t dst_host, n_bytes;
     uint16_t job;
     uint8_t vl, n_hops;
+    uint32_t unused[2]; /* a cache line */
 } rp_packet;
 
+/* Two cache lines, in the order of use. */
 typedef struct rp_link {
-    int64_t ps_per_byte_q20, latency_ps;
-    int64_t forward_ps, flit_ps; /* latency of cable and switch; time of a whole flit */
-    int64_t busy_until_ps, wake_ps;
+    int64_t ps_per_byte_q20, latency_ps, busy_until_ps, busy_ps;
     int32_t to, level;
     uint32_t message; /* hosts: whose packet is leaving */
-    int32_t high_bytes;
-    int32_t n_bytes; /* leaving */
-    int16_t left_high, left_low;
-    uint16_t lanes; /* a bit for each lane that has a packet in its output buffer */
+    int32_t n_bytes;  /* leaving */
     uint16_t job;
-    uint8_t i_high, i_low, vl;
-    uint8_t is_busy, is_dirty, is_starved, from_host, to_host;
+    uint16_t lanes; /* a bit for each lane that has a packet in its output buffer */
+    uint8_t vl, is_busy, is_dirty, is_starved, from_host, to_host;
+    uint8_t i_high, i_low;
+    int16_t left_high, left_low;
+    int64_t forward_ps, flit_ps; /* latency of cable and switch; time of a whole flit */
+    int64_t wake_ps, starved_since_ps;
+    int32_t high_bytes;
+    int32_t unused[7];
 } rp_link;
 
 /* Lane of a link where it begins: packets in the output buffer, then those that wait in input buffers. At hosts: messages. */
@@ -169,7 +172,6 @@ struct rp_sim {
     rp_mark *marks;
     int64_t n_mark_room;
     rp_report reports[RP_N_REPORTS];
-    int64_t *starved_since_ps;
     int64_t slice_start_ps;
     size_t bytes_now, bytes_peak;
     void *kept[RP_N_KEPT];
@@ -188,8 +190,8 @@ void rp_free_message(rp_sim *sim, uint32_t message);
 void rp_free_receive(rp_sim *sim, uint32_t receive);
 
 /* links.c */
-void rp_on_arrive(rp_sim *sim, uint32_t link, uint32_t packet);
-void rp_on_ready(rp_sim *sim, uint32_t link, uint32_t packet);
+void rp_on_arrive(rp_sim *sim, uint32_t lane, uint32_t packet);
+void rp_on_ready(rp_sim *sim, uint32_t packet);
 void rp_on_free(rp_sim *sim, uint32_t link);
 void rp_on_wake(rp_sim *sim, uint32_t link);
 void rp_on_credit(rp_sim *sim, uint32_t lane, uint32_t n_bytes);

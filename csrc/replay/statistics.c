@@ -106,10 +106,12 @@ void rp_fill_result(rp_sim *sim)
     int32_t n_vl = sim->net.n_vl;
     end_waits(sim);
     count_unsent(sim);
-    for (int32_t link = 0; link < sim->net.n_links; link++)
+    for (int32_t link = 0; link < sim->net.n_links; link++) {
+        sim->busy_ps[link] = sim->links[link].busy_ps;
         for (int32_t vl = 0; vl < n_vl; vl++) {
             size_t lane = (size_t)link << sim->vl_shift | (size_t)vl;
             sim->sent_bytes[link * n_vl + vl] = sim->out[lane].sent_bytes;
             sim->received_bytes[link * n_vl + vl] = sim->in[lane].received_bytes;
         }
+    }
 }

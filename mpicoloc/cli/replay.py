@@ -24,6 +24,7 @@ from mpicoloc import config
 from mpicoloc.cli import drawn, replay_jobs, replay_network
 from mpicoloc.cli.memory import bounded
 from mpicoloc.core import messages
+from mpicoloc.errors import UsageError
 
 if TYPE_CHECKING:
     from mpicoloc.network.replay.experiment import Experiment, PlacedJob
@@ -45,6 +46,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--window-s", metavar="S", help="length of windows of links (256 at most, so chosen)")
     drawn.add_arguments(parser, "contention, links over time and ranks")
     parser.add_argument("--no-base", action="store_true", help="leave out the runs on one switch")
+    parser.add_argument(
+        "--against",
+        metavar="FILE",
+        help="output of --json under another policy, for E(P): how much less is lost",
+    )
     parser.add_argument("--json", action="store_true", help="print the result as JSON")
 
 
@@ -55,6 +61,7 @@ def run(args: argparse.Namespace) -> int:
 
     formats = drawn.formats_of(args)
     _check_outputs(args)
+    before_host_s = None if args.against is None else _before_host_s(args.against)
     fabric = replay_network.fabric_of(args)
     n_jobs = replay_jobs.n_jobs(args)
     hardware = replay_network.hardware_of(args, n_jobs)
@@ -64,12 +71,23 @@ def run(args: argparse.Namespace) -> int:
     experiment, wall_s = _simulated(args, fabric, hardware, jobs)
     _write(args, experiment, formats)
     if args.json:
-        found = report.as_json(experiment, wall_s)
+        found = report.as_json(experiment, wall_s, before_host_s)
         print(json.dumps(found, indent=2, allow_nan=False))
     else:
-        report.show(experiment, wall_s)
+        report.show(experiment, wall_s, before_host_s)
     sys.stdout.flush()
     return 0
+
+
+def _before_host_s(path: str) -> float:
+    """What jobs lose to each other in a result that was printed with ``--json``."""
+    try:
+        with open(path, encoding="utf-8") as file:
+            return float(json.load(file)["j_inter_host_s"])
+    except OSError as error:
+        raise UsageError(f"--against {path} cannot be read: {error.strerror}") from None
+    except (ValueError, KeyError, TypeError):
+        raise UsageError(f"--against {path} is no output of mpicoloc replay --json") from None
 
 
 def _check_outputs(args: argparse.Namespace) -> None:

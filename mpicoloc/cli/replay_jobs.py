@@ -50,6 +50,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "all hosts of a switch)",
     )
     add("--ranks-per-host", metavar="N", default="1", help="for placements Fk and RF (1)")
+    _add_tuning(parser)
+
+
+def _add_tuning(parser: argparse.ArgumentParser) -> None:
+    """Flags that change what a trace says."""
+    add = parser.add_argument
     add("--cpu-speed", metavar="X", default="1", help="computation is X times as fast as recorded (1)")
     add(
         "--flops",

@@ -229,15 +229,23 @@ def _up_routes(
     for switch, own in enumerate(links):
         leads = alive[own][:, None] & above_arrives[parents[own]]
         goes_up = ~reaches[switch]
-        patterns, which = np.unique(leads[:, goes_up], axis=1, return_inverse=True)
+        patterns, which = _distinct(leads[:, goes_up])
         entries = np.empty(patterns.shape[1], dtype=np.int32)
         for i, pattern in enumerate(patterns.T):
             sets.append((wires.up[level] + own[pattern if pattern.any() else slice(None)]).astype(np.int32))
             divisors.append(wires.tree.subtree_roots(level))
             entries[i] = -len(sets)
-        rows[switch, goes_up] = entries[which.ravel()]
+        rows[switch, goes_up] = entries[which]
         arrives[switch] |= leads.any(axis=0)
     return arrives
+
+
+def _distinct(columns: NDArray[np.bool_]) -> tuple[NDArray[np.bool_], NDArray[np.int64]]:
+    """Distinct columns, and which of them each is; mostly they are all alike, which is seen at once."""
+    if columns.all():
+        return columns[:, :1], np.zeros(columns.shape[1], dtype=np.int64)
+    patterns, which = np.unique(columns, axis=1, return_inverse=True)
+    return patterns, which.ravel()
 
 
 def _first(wires: _Wires, sets: list[Ints], divisors: list[int]) -> Ints:

@@ -191,9 +191,15 @@ def _messages(archive: _Archive) -> tuple[RecordedMessages, int]:
     for src, dst in columns[:, :2].tolist():
         tags.append(counts[src, dst])
         counts[src, dst] += 1
-    src, dst, n_bytes, send_ns, take_ns = columns.T
-    tag = np.array(tags, np.int64)
-    return RecordedMessages(src, dst, n_bytes, send_ns, take_ns, tag), n_lost
+    found = RecordedMessages(
+        src=columns[:, 0],
+        dst=columns[:, 1],
+        n_bytes=columns[:, 2],
+        send_ns=columns[:, 3],
+        take_ns=columns[:, 4],
+        tag=np.array(tags, np.int64),
+    )
+    return found, n_lost
 
 
 def _collectives(

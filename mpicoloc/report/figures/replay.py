@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from mpicoloc.network.replay.experiment import Experiment
 from mpicoloc.network.replay.programs import timeline
 from mpicoloc.report.figures.blocks import of_ranks, short
-from mpicoloc.report.figures.figures import WIDTH, Figure
+from mpicoloc.report.figures.figures import WIDTH, Cell, Figure
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure as Picture
@@ -79,23 +79,8 @@ def _parts(found: Experiment, is_based: bool) -> list[tuple[str, Array]]:
 
 def links(found: Experiment) -> Figure:
     """How much of each link is used over time, level by level, up and down."""
-    run, network = found.sharing, found.network
-    used = run.utilisation_frac(network.link_bps)
-    panels, rows = [], []
-    is_up = network.link_from < network.link_to
-    for level in range(network.n_levels):
-        for way, wanted in (("up", is_up), ("down", ~is_up)):
-            of_way = np.flatnonzero((network.link_level == level) & wanted)
-            if not len(of_way):
-                continue
-            values, first = _busiest(used[:, of_way])
-            panels.append((f"L{level} {way}", values))
-            for i, row in enumerate(values):
-                begins = np.flatnonzero(row > 0)
-                rows += [
-                    (level, way, int(of_way[first[i]]), j * run.window_s, float(row[j]))
-                    for j in begins.tolist()
-                ]
+    run = found.sharing
+    panels, rows = _panels_of_links(found)
 
     def draw(picture: Picture) -> None:
         axes = np.atleast_1d(picture.subplots(len(panels), 1, sharex=True))
@@ -114,12 +99,35 @@ def links(found: Experiment) -> Figure:
         "; where links are many, the busiest of each block of neighbours"
     )  # fmt: skip
     description = (
-        f"Bytes that each link sends in {len(used)} windows of {run.window_s:.3g} s over what it could "
-        f"carry, by level from the hosts (L0) up{joined}."
+        f"Bytes that each link sends in {len(run.window_bytes)} windows of {run.window_s:.3g} s over what it "
+        f"could carry, by level from the hosts (L0) up{joined}."
     )
     header = ("level", "way", "link", "begin_s", "utilisation_frac")
     size = (WIDTH + 1, 1.2 + 1.0 * len(panels))
     return Figure("links", "Links over time", description, header, tuple(rows), draw, size)
+
+
+def _panels_of_links(found: Experiment) -> tuple[list[tuple[str, Array]], list[tuple[Cell, ...]]]:
+    """What is drawn of each level and direction, and the same as rows."""
+    run, network = found.sharing, found.network
+    used = run.utilisation_frac(network.link_bps)
+    panels: list[tuple[str, Array]] = []
+    rows: list[tuple[Cell, ...]] = []
+    is_up = network.link_from < network.link_to
+    for level in range(network.n_levels):
+        for way, wanted in (("up", is_up), ("down", ~is_up)):
+            of_way = np.flatnonzero((network.link_level == level) & wanted)
+            if not len(of_way):
+                continue
+            values, first = _busiest(used[:, of_way])
+            panels.append((f"L{level} {way}", values))
+            for i, row in enumerate(values):
+                begins = np.flatnonzero(row > 0)
+                rows += [
+                    (level, way, int(of_way[first[i]]), j * run.window_s, float(row[j]))
+                    for j in begins.tolist()
+                ]
+    return panels, rows
 
 
 def _busiest(used: Array) -> tuple[Array, Array]:

@@ -15,13 +15,17 @@ from mpicoloc.report.terminal.listing import Listing
 from mpicoloc.report.terminal.output import console
 
 
-def as_json(found: Experiment, wall_s: float) -> dict[str, Any]:
-    """The keys of ``mpicoloc replay --json``; what was not simulated is None."""
+def as_json(found: Experiment, wall_s: float, before_host_s: float | None = None) -> dict[str, Any]:
+    """The keys of ``mpicoloc replay --json``; what was not simulated is None.
+
+    `before_host_s` is what jobs lost to each other without the policy that is tried (`j_inter_host_s`).
+    """
     run = found.sharing
     times = found.times
     return {
         "jobs": [_times_json(job) for job in times],
         "j_inter_host_s": experiment.j_inter_host_s(times),
+        "efficiency": _efficiency(found, before_host_s),
         "total_contention_s": experiment.total_contention_s(times),
         "routing": found.network.routing,
         "n_packet_hops": run.n_packet_hops,
@@ -34,6 +38,12 @@ def as_json(found: Experiment, wall_s: float) -> dict[str, Any]:
         "waits": _waits_json(found),
         "blocked_by_s": run.blocked_by_s.tolist(),
     }
+
+
+def _efficiency(found: Experiment, before_host_s: float | None) -> float | None:
+    if before_host_s is None:
+        return None
+    return experiment.efficiency(before_host_s, experiment.j_inter_host_s(found.times))
 
 
 def _times_json(job: JobTimes) -> dict[str, Any]:
@@ -66,7 +76,7 @@ def _waits_json(found: Experiment) -> list[dict[str, Any]]:
     ]
 
 
-def show(found: Experiment, wall_s: float) -> None:
+def show(found: Experiment, wall_s: float, before_host_s: float | None = None) -> None:
     """Print the times of the jobs, where packets waited, and for whom."""
     out = console()
     out.print(_times(found))
@@ -81,6 +91,10 @@ def show(found: Experiment, wall_s: float) -> None:
         f"{experiment.j_inter_host_s(found.times):.4g} host seconds to each other",
         highlight=False,
     )
+    efficiency = _efficiency(found, before_host_s)
+    if before_host_s is not None:
+        words = "nothing is lost now" if efficiency is None else f"E(P) = {efficiency:.4g}"
+        out.print(f"before: {before_host_s:.4g} host seconds; {words}", highlight=False)
 
 
 def _times(found: Experiment) -> Listing:

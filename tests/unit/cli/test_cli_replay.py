@@ -77,8 +77,10 @@ def test_two_jobs_share_an_up_link(capsys, trace):
     assert found["j_inter_host_s"] == pytest.approx(sum(2 * job["t_inter_s"] for job in found["jobs"]))
     assert found["total_contention_s"] == pytest.approx(sum(job["t_inter_s"] for job in found["jobs"]))
     assert found["blocked_by_s"][0][1] > 0
-    own_lanes = as_json(capsys, *words, *tree, "--lane", "0,1", "--weights", "3,1")
+    before = trace(json.dumps(found), "before.json")
+    own_lanes = as_json(capsys, *words, *tree, "--lane", "0,1", "--weights", "3,1", "--against", before)
     first, second = own_lanes["jobs"]
+    assert own_lanes["efficiency"] == found["j_inter_host_s"] / own_lanes["j_inter_host_s"]
     # The first one starts again and again, so the second one never has more than its lane's part.
     assert (first["slowdown"], second["slowdown"]) == (
         pytest.approx(4 / 3, rel=0.03),
@@ -182,6 +184,11 @@ def test_the_same_file_twice_is_two_jobs(capsys, trace):
         ),
         (("--pattern", "halo", "--hosts", 4, "--bytes", 1, "--stretch", "9:2"), 3, "has 4 hosts: 9 of them"),
         (("nowhere.h5",), 3, "cannot read nowhere.h5"),
+        (
+            ("--pattern", "halo", "--hosts", 4, "--bytes", 1, "--against", "no.json"),
+            2,
+            "--against no.json cannot",
+        ),
     ],
 )
 def test_a_wrong_call_is_one_line(capsys, words, code, line):

@@ -39,14 +39,10 @@ def by_name(
     ----------
     name : str
         One of `NAMES`.
-    n_ranks : int
-        Ranks that take part.
-    n_bytes : int
-        Bytes of each message.
-    link_bps : float
-        What the link of a host carries, bytes/s: `uniform` offers a part of it.
-    rng : numpy.random.Generator
-        For times and partners of `uniform`.
+    n_ranks, n_bytes : int
+        Ranks that take part, and bytes of each message.
+    link_bps, rng : float, numpy.random.Generator
+        Of `uniform`: what the link of a host carries, bytes/s, and the random state.
     n_times : int, optional
         Repetitions; of `uniform` the messages of each rank.
 
@@ -64,8 +60,7 @@ def by_name(
     if word == "shift":
         return shift(n_ranks, n_bytes, _shift_of(name, parameter, n_ranks), n_times or 1)
     if word == "uniform":
-        load = _load_of(name, parameter)
-        gap_ns = n_bytes / (load * link_bps) * 1e9
+        gap_ns = n_bytes / (_load_of(name, parameter) * link_bps) * 1e9
         return uniform(n_ranks, n_bytes, gap_ns, rng, n_times or UNIFORM_MESSAGES)
     raise UsageError(f"--pattern must be {', '.join(NAMES[:-1])} or {NAMES[-1]}, got {name!r}")
 

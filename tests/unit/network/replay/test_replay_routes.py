@@ -78,7 +78,9 @@ def test_random_packets_use_all_ways_and_flows_one():
 
 def test_the_seed_decides():
     network = tree((4, 4), (1, 4), routing="random")
-    runs = [up_links_of(simulate(network, [flow(0, 4, 99 * PACKET)], replace(PLAIN, seed=s))) for s in (1, 1, 2)]
+    runs = [
+        up_links_of(simulate(network, [flow(0, 4, 99 * PACKET)], replace(PLAIN, seed=s))) for s in (1, 1, 2)
+    ]
     assert runs[0] == runs[1] != runs[2]
 
 
