@@ -1,8 +1,10 @@
 /* The Slurm plugin, spank_mpicoloc.so. In the tasks of jobs to be measured it preloads libmpicoloc-auto.so. When a
-   job is over it has the job's files in shared memory removed and its profiles signed. Nothing here may end or fail
+   job is over it has the job's files in shared memory removed and its profiles signed. Tasks of jobs that have a
+   service level get its variables. Nothing here may end or fail
    a job: every function but the check of the user's own option returns ESPANK_SUCCESS. */
 #define _GNU_SOURCE
 #include "spank/command.h"
+#include "spank/levels.h"
 #include "spank/notes.h"
 #include "spank/settings.h"
 #include "spank/task.h"
@@ -160,7 +162,9 @@ int slurm_spank_task_init(spank_t spank, int n_words, char *words[])
     (void)n_words, (void)words;
     int is_daemon = is_daemon_of_mpirun(spank);
     if (!is_daemon)
-        mt_forget(spank);
+        mt_forget(spank), ml_forget(spank);
+    if (site.levels[0])
+        ml_set(spank, site.levels);
     if (!is_wanted(spank))
         return ESPANK_SUCCESS;
     /* If the library cannot be loaded, the loader complains in every program of the job. */

@@ -50,10 +50,8 @@ const char *ms_take_word(struct ms_site *site, const char *word)
         const char *name;
         char *to;
     } paths[] = {
-        {"library=", site->library},
-        {"key_file=", site->key_file},
-        {"spool=", site->spool},
-        {"python=", site->python},
+        {"library=", site->library}, {"key_file=", site->key_file}, {"spool=", site->spool},
+        {"levels=", site->levels},   {"python=", site->python},
     };
     for (size_t i = 0; i < sizeof paths / sizeof *paths; i++)
         if (strncmp(word, paths[i].name, strlen(paths[i].name)) == 0)
@@ -64,7 +62,7 @@ const char *ms_take_word(struct ms_site *site, const char *word)
         return take_partition(site, word + 10);
     if (strncmp(word, "default=", 8) == 0)
         return take_default(site, word + 8);
-    return "is none of default=, partition=, library=, out=, key_file=, spool=, python=";
+    return "is none of default=, partition=, library=, out=, key_file=, spool=, levels=, python=";
 }
 
 static int is_count(const char *text)

@@ -18,7 +18,8 @@ struct ms_site {
     char library[PATH_MAX]; /* libmpicoloc-auto.so */
     char out[PATH_MAX];     /* with %j, %s, %u, %% */
     char key_file[PATH_MAX];
-    char spool[PATH_MAX]; /* for signed profiles */
+    char spool[PATH_MAX];  /* for signed profiles */
+    char levels[PATH_MAX]; /* variables of jobs, by user and name: of their service levels */
     char python[PATH_MAX];
 };
 

@@ -41,6 +41,7 @@ GROUPS: dict[str, dict[str, str]] = {
         "predict": "predict how much jobs slow each other down",
         "pair": "plan which of the jobs that wait share a node",
         "replay": "replay jobs on a fat-tree packet by packet, alone and together",
+        "qos": "choose lanes and weights for jobs that share an InfiniBand network",
     },
     "bill": {
         "price": "price a profile: by run time, fair, and by the true slowdown",

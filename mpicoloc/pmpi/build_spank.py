@@ -16,7 +16,7 @@ from mpicoloc.launch import paths
 from mpicoloc.pmpi import build_shim
 
 PLUGIN, CHOOSER = "spank_mpicoloc.so", "libmpicoloc-auto.so"
-_PARTS = ("plugin.c", "command.c", "notes.c", "settings.c", "task.c")
+_PARTS = ("plugin.c", "command.c", "levels.c", "notes.c", "settings.c", "task.c")
 _FLAGS = ("-O2", "-g", "-fPIC", "-std=gnu11", "-Wall", "-Wextra", "-Werror", "-shared")
 
 

@@ -1,78 +1,16 @@
 """The product's fat-trees against a real subnet manager, on a simulated InfiniBand fabric."""
 
-import os
 import re
-import shutil
-import subprocess
-import time
-import uuid
-from pathlib import Path
 
 import numpy as np
 import pytest
+from subnet import NEEDED, Subnet
 
 from mpicoloc.network.load import routing
-from mpicoloc.network.topology import infiniband, readers, xgft
+from mpicoloc.network.topology import readers, xgft
 
-SIMULATED = next(Path("/usr/lib").glob("*/umad2sim/libumad2sim.so"), None)
-PROGRAMS = {
-    name: shutil.which(name, path=os.environ["PATH"] + ":/usr/sbin")
-    for name in ("ibsim", "opensm", "ibnetdiscover", "dump_fts", "ibtracert")
-}
-MISSING = [name for name, path in PROGRAMS.items() if path is None]
-pytestmark = [
-    pytest.mark.e2e,
-    pytest.mark.timeout(60),
-    pytest.mark.skipif(
-        bool(MISSING) or SIMULATED is None,
-        reason="needs opensm, ibsim-utils and infiniband-diags",
-    ),
-]
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(60), NEEDED]
 TREE = "XGFT(3;4,4,4;1,2,2)"
-
-
-class Subnet:
-    """A simulated fabric, its tools and what the subnet manager made of it."""
-
-    def __init__(self, folder, topology):
-        self.folder = folder
-        # The socket is an abstract one of this name: nothing stays of it.
-        name = uuid.uuid4().hex[:12]
-        self.environ = os.environ | {"IBSIM_SOCKNAME": name, "OSM_TMP_DIR": ".", "OSM_CACHE_DIR": "."}
-        (folder / "net").write_text(infiniband.write(topology))
-        said = folder / "ibsim.out"
-        with said.open("w") as output:
-            self.simulator = subprocess.Popen(
-                [PROGRAMS["ibsim"], "-s", "-n", "net"],
-                cwd=folder, env=self.environ, stdin=subprocess.DEVNULL, stdout=output, stderr=output,
-            )  # fmt: skip
-        deadline = time.monotonic() + 20
-        while "MaxMcastCap" not in said.read_text():
-            assert self.simulator.poll() is None and time.monotonic() < deadline, said.read_text()[-2000:]
-            time.sleep(0.01)
-
-    def tool(self, *words):
-        """What a program prints that speaks to the fabric."""
-        name, *rest = words
-        done = subprocess.run(
-            [PROGRAMS[name], *rest],
-            cwd=self.folder,
-            env=self.environ | {"LD_PRELOAD": str(SIMULATED)},
-            capture_output=True,
-            text=True,
-            timeout=30,
-            check=True,
-        )
-        return done.stdout
-
-    def route(self, engine):
-        (self.folder / "opensm.conf").write_text(f"routing_engine {engine}\n")
-        self.tool("opensm", "-F", "opensm.conf", "-o", "-f", "opensm.log")
-        assert f"{engine} tables configured on all switches" in (self.folder / "opensm.log").read_text()
-
-    def close(self):
-        self.simulator.kill()
-        self.simulator.wait()
 
 
 @pytest.fixture

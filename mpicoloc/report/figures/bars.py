@@ -173,3 +173,34 @@ def histogram(
     axes[-1].set_xlim(-0.6 - room, len(labels) - 0.4 + room)
     axes[-1].set_xticks(range(len(labels)), labels)
     drawing.turn_if_crowded(axes[-1], labels)
+
+
+def stacked(
+    picture: Picture,
+    labels: Sequence[str],
+    series: Sequence[str],
+    times_s: Sequence[Sequence[float]],
+    marked: int,
+) -> None:
+    """A bar of times for each label, of one part for each series; parts below 0 hang down. One is marked."""
+    axes = picture.subplots()
+    values = np.asarray(times_s, float)
+    x = np.arange(len(labels))
+    for i, name in enumerate(series):
+        own, before = values[:, i], values[:, :i]
+        bottom = np.where(
+            own >= 0, np.clip(before, 0, None).sum(axis=1), np.clip(before, None, 0).sum(axis=1)
+        )
+        axes.bar(x, own, 0.75, bottom, label=name, edgecolor=PAPER, linewidth=0, **drawing.colour(i))
+    axes.axhline(0, color=INK, linewidth=0.8)
+    total_s = values[marked].sum()
+    axes.axhline(total_s, color=INK, linewidth=0.9, linestyle=(0, (4, 3)))
+    axes.annotate("sweet spot", (marked, max(total_s, 0)), (0, 3), textcoords="offset points", ha="center",
+                  fontsize=8)  # fmt: skip
+    axes.set_xticks(x, labels)
+    axes.set_xlim(-0.6, len(labels) - 0.4)
+    axes.yaxis.set_major_formatter(
+        FuncFormatter(lambda value, _: seconds(value) if value >= 0 else f"-{seconds(-value)}")
+    )
+    axes.tick_params(axis="x", rotation=45)
+    drawing.legend_below(picture, *axes.get_legend_handles_labels())

@@ -18,7 +18,7 @@ pytestmark = pytest.mark.skipif(
 )
 
 
-PARTS = ("settings.c", "task.c", "command.c", "notes.c")
+PARTS = ("settings.c", "task.c", "command.c", "levels.c", "notes.c")
 
 
 @pytest.fixture
@@ -63,3 +63,7 @@ def test_a_spool_that_hangs_costs_no_step_its_end(spool, tmp_path_factory):
     run("test_notes", ("notes.c",), spool, tmp_path_factory, "-DNOTE_LIMIT_MS=3000")
     assert os.listdir(spool) == [".steps"]
     assert not os.listdir(spool / ".steps")
+
+
+def test_a_job_uses_the_service_level_of_its_name(spool, tmp_path_factory):
+    run("test_levels", ("levels.c",), spool, tmp_path_factory)

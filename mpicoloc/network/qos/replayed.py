@@ -1,0 +1,82 @@
+"""A policy in the packet simulator: the lanes of its ports, and how long jobs take under it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from mpicoloc.network.qos.policy import Policy
+from mpicoloc.network.replay.experiment import PlacedJob
+from mpicoloc.network.replay.job import Settings
+from mpicoloc.network.replay.lanes import Lanes
+from mpicoloc.network.replay.network import SimulatedNetwork
+from mpicoloc.network.replay.simulate import simulate
+
+
+def lanes_of(policy: Policy, buffer_bytes: int) -> Lanes:
+    """Simulated lanes that a fabric has which the policy was loaded into.
+
+    Parameters
+    ----------
+    policy : Policy
+    buffer_bytes : int
+        Of each port at each end; lanes that are switched on divide it.
+    """
+    each = (buffer_bytes // policy.n_operational,) * policy.n_operational
+    return Lanes(
+        each,
+        each,
+        policy.lane_of_level,
+        high=policy.high_rows,
+        low=policy.low_rows,
+        high_limit=policy.high_limit,
+        weight_unit_bytes=64,
+    )
+
+
+def sharing_s(
+    network: SimulatedNetwork,
+    jobs: Sequence[PlacedJob],
+    policy: Policy,
+    buffer_bytes: int,
+    settings: Settings | None = None,
+) -> tuple[float, ...]:
+    """Time of each job while all run under the policy: T_sharing; of one job by itself, T_alone.
+
+    Parameters
+    ----------
+    network : SimulatedNetwork
+        Its own lanes do not count.
+    jobs : sequence of PlacedJob
+        In the order of the policy's; their own service levels do not count.
+    policy : Policy
+    buffer_bytes : int
+        See `lanes_of`.
+    settings : Settings, optional
+    """
+    found = [
+        replace(job, service_level=lane).simulated()
+        for job, lane in zip(jobs, policy.lane_of_job, strict=True)
+    ]
+    run = simulate(replace(network, lanes=lanes_of(policy, buffer_bytes)), found, settings)
+    return tuple(job.end_s for job in run.jobs)
+
+
+def alone_s(
+    network: SimulatedNetwork,
+    jobs: Sequence[PlacedJob],
+    policy: Policy,
+    buffer_bytes: int,
+    settings: Settings | None = None,
+) -> tuple[float, ...]:
+    """Time of each job without the others, on its own lane: T_alone.
+
+    Notes
+    -----
+    Jokanovic 2014, section 5.2.1: all but the other jobs is the same, the lane's buffer too (Table 5.3).
+    """
+    times: list[float] = []
+    for job, lane in zip(jobs, policy.lane_of_job, strict=True):
+        own = replace(policy, lane_of_job=(lane,))
+        times += sharing_s(network, [job], own, buffer_bytes, settings)
+    return tuple(times)

@@ -1,0 +1,87 @@
+"""A simulated InfiniBand fabric (ibsim), a real subnet manager (opensm) and the tools that ask both."""
+
+import os
+import shutil
+import subprocess
+import time
+import uuid
+from pathlib import Path
+
+import pytest
+
+from mpicoloc.network.topology import infiniband
+
+SIMULATED = next(Path("/usr/lib").glob("*/umad2sim/libumad2sim.so"), None)
+PROGRAMS = {
+    name: shutil.which(name, path=os.environ["PATH"] + ":/usr/sbin")
+    for name in ("ibsim", "opensm", "ibnetdiscover", "dump_fts", "ibtracert", "smpquery", "saquery")
+}
+MISSING = [name for name, path in PROGRAMS.items() if path is None]
+NEEDED = pytest.mark.skipif(
+    bool(MISSING) or SIMULATED is None, reason="needs opensm, ibsim-utils and infiniband-diags"
+)
+
+
+class Subnet:
+    """A simulated fabric, its tools and what the subnet manager made of it."""
+
+    def __init__(self, folder, topology):
+        self.folder, self.manager = folder, None
+        # The socket is an abstract one of this name: nothing stays of it.
+        name = uuid.uuid4().hex[:12]
+        self.environ = os.environ | {"IBSIM_SOCKNAME": name, "OSM_TMP_DIR": ".", "OSM_CACHE_DIR": "."}
+        (folder / "net").write_text(infiniband.write(topology))
+        said = folder / "ibsim.out"
+        with said.open("w") as output:
+            self.simulator = subprocess.Popen(
+                [PROGRAMS["ibsim"], "-s", "-n", "net"],
+                cwd=folder, env=self.environ, stdin=subprocess.DEVNULL, stdout=output, stderr=output,
+            )  # fmt: skip
+        deadline = time.monotonic() + 20
+        while "MaxMcastCap" not in said.read_text():
+            assert self.simulator.poll() is None and time.monotonic() < deadline, said.read_text()[-2000:]
+            time.sleep(0.01)
+
+    def tool(self, *words):
+        """What a program prints that speaks to the fabric."""
+        name, *rest = words
+        done = subprocess.run(
+            [PROGRAMS[name], *rest],
+            cwd=self.folder,
+            env=self.environ | {"LD_PRELOAD": str(SIMULATED)},
+            capture_output=True,
+            text=True,
+            timeout=30,
+            check=True,
+        )
+        return done.stdout
+
+    def route(self, engine):
+        (self.folder / "opensm.conf").write_text(f"routing_engine {engine}\n")
+        self.tool("opensm", "-F", "opensm.conf", "-o", "-f", "opensm.log")
+        assert f"{engine} tables configured on all switches" in (self.folder / "opensm.log").read_text()
+
+    def manage(self, *words):
+        """Start a subnet manager that stays, and wait until the fabric is up."""
+        said = self.folder / "opensm.out"
+        with said.open("w") as output:
+            self.manager = subprocess.Popen(
+                [PROGRAMS["opensm"], *words, "-f", "opensm.log", "-d", "2"],  # 2: flush the log
+                cwd=self.folder, env=self.environ | {"LD_PRELOAD": str(SIMULATED)},
+                stdin=subprocess.DEVNULL, stdout=output, stderr=output,
+            )  # fmt: skip
+        deadline = time.monotonic() + 30
+        while "SUBNET UP" not in self._log():
+            assert self.manager.poll() is None and time.monotonic() < deadline, self._log()[-2000:]
+            time.sleep(0.02)
+        return said.read_text()
+
+    def _log(self):
+        log = self.folder / "opensm.log"
+        return log.read_text() if log.exists() else ""
+
+    def close(self):
+        for process in (self.manager, self.simulator):
+            if process is not None:
+                process.kill()
+                process.wait()
