@@ -34,8 +34,7 @@ mc_spots *mc_spots_new(void); /* NULL: no memory */
 void mc_spots_free(mc_spots *spots);
 
 /* Sample some running threads of the ranks from now on, after every_ns of their processor time each, beginning with
-   rank i_first. MC_E_GONE: none runs just now.
-   MC_E_PERF with errno set. */
+   rank i_first. MC_E_GONE: none runs just now. MC_E_PERF: the kernel refuses, with errno set. */
 int mc_spots_begin(mc_spots *spots, const mc_job_ranks *ranks, const mc_counts *counts, int i_first, uint64_t every_ns);
 uint64_t mc_spots_n_taken(const mc_spots *spots);
 void mc_spots_add(mc_spots *spots, const mc_spot *more);
