@@ -6,6 +6,7 @@ import os
 import pytest
 
 from mpicoloc.cli.main import main
+from mpicoloc.profile import hdf5
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
 SHOW = "env | grep -E '^(UCX_IB_SL|OMPI_MCA_btl_openib|MV2_)' | sort"
@@ -15,7 +16,7 @@ SHOW = "env | grep -E '^(UCX_IB_SL|OMPI_MCA_btl_openib|MV2_)' | sort"
 def levels(cluster, capsys):
     """A folder of two jobs' levels by profiles of the two, and the policy as JSON."""
     before = set(cluster.spool.glob("*.h5"))
-    for name, side in (("heavy", 1600), ("light", 40)):
+    for name, side in (("long", 1600), ("light", 40)):
         cluster.run("srun", "-N1", "-n2", "-J", name, "--mpicoloc", "./heat2d.openmpi", side, 200)
     files = [str(path) for path in set(cluster.spool.glob("*.h5")) - before]
     folder = cluster.work / "levels"
@@ -40,14 +41,15 @@ def variables(level):
 def test_each_job_has_the_level_of_its_name_measured_or_not(cluster, levels):
     folder, policy = levels
     assert sorted(job["service_level"] for job in policy["jobs"]) == [0, 1]
-    by_demand = sorted(policy["jobs"], key=lambda job: -job["demand_frac"])
+    level = {hdf5.read(job["file"]).job.batch_name: job["service_level"] for job in policy["jobs"]}
     cluster.site(f"levels={folder}")
 
     def of(name, *words, before=""):
         return cluster.run("srun", "-n1", "-J", name, *words, "sh", "-c", before + SHOW).split()
 
-    assert of("heavy") == variables(by_demand[0]["service_level"]) == variables(0)
-    assert of("light") == of("light", "--mpicoloc") == variables(1)
+    assert of("long") == variables(level["long"])
+    light = variables(level["light"])
+    assert of("light") == of("light", "--mpicoloc") == light
     assert of("other") == []
     script = (
         f'srun -n1 sh -c "{SHOW}"; UCX_IB_SL=7 srun -n1 sh -c "{SHOW}"; sbatch -J other -o n.log -n1 -W n.sh'
@@ -56,8 +58,8 @@ def test_each_job_has_the_level_of_its_name_measured_or_not(cluster, levels):
     job = cluster.submit(script, "-n2", "-J", "light")
     assert cluster.wait(job)["ExitCode"] == "0:0"
     said = (cluster.work / f"{job}.log").read_text().split()
-    assert said[:3] == variables(1), "steps of a script too"
-    assert said[3:6] == [*variables(1)[:2], "UCX_IB_SL=7"], "what the user sets stays"
+    assert said[:3] == light, "steps of a script too"
+    assert said[3:6] == [*light[:2], "UCX_IB_SL=7"], "what the user sets stays"
     assert (cluster.work / "n.log").read_text() == "end\n", "another job does not inherit it"
 
 
