@@ -236,6 +236,7 @@ def _corun_slowdown(
     cycles, shutters = tables["cycles"], tables["shutters"]
     window_s = valid_windows(shutters)[1]
     by_burst = _matched(slowdowns.critical_cycles(burst_cycles(cycles), window_s), shutters, rng)
+    by_burst = _without_counting(by_burst, counting_frac(tables))
     tried = _tried(meter, tables, by_burst, slowdowns.ranks_wait_alike, rng)
     units = cycles[cycles["from_site"] == UNIT_SITE]
     if len(units):
@@ -282,6 +283,27 @@ def pass_ns(tables: Tables) -> float:
     of_thread_ns = float(nodes["counting_s"].sum()) * 1e9 / n_passes if n_passes else 0.0
     wall_s = float(ranks["wall_s"].max()) if len(ranks) else 0.0
     return of_thread_ns * len(nodes) / _n_running(ranks, wall_s)
+
+
+def counting_frac(tables: Tables) -> float:
+    """Part of the time in valid shutters that counting places took from the job."""
+    shutters, counts = valid_shutters(tables["shutters"]), tables["counts"]
+    if not len(counts) or not len(shutters):
+        return 0.0
+    names = [node.astype(np.uint64) << np.uint64(48) ^ t0 for node, t0 in
+             ((table["i_node"], table["t0_ns"]) for table in (shutters, counts))]  # fmt: skip
+    n_during = float(counts["n_during"][np.isin(names[1], names[0])].sum())
+    time_ns = float((shutters["t1_ns"] - shutters["t0_ns"]).sum())
+    return min(n_during * pass_ns(tables) / time_ns, 0.5)
+
+
+def _without_counting(found: burst.Matched, frac: float) -> burst.Matched:
+    """Bursts in shutters last longer by what counting takes; co-run ones are nearly all without it."""
+    one = found.slowdown
+    if one is None or frac == 0.0:
+        return found
+    value, low, high = (x / (1 - frac) for x in (one.value, one.low, one.high))
+    return dataclasses.replace(found, slowdown=dataclasses.replace(one, value=value, low=low, high=high))
 
 
 def _result(meter: str, found: Counted | Rates | None) -> MeterResult:

@@ -14,7 +14,7 @@ from mpicoloc.core.tables import table
 from mpicoloc.measure import count
 from mpicoloc.measure.convergence import running_slowdowns
 from mpicoloc.measure.count_paces import WHEN, instants, near_frac, steadiest
-from mpicoloc.measure.estimate import MUCH_WIDER, interference
+from mpicoloc.measure.estimate import MUCH_WIDER, counting_frac, interference
 from mpicoloc.profile import hdf5, profile_ipc
 from mpicoloc.profile.assembly.complete import complete
 from mpicoloc.report.summary import summary
@@ -252,6 +252,23 @@ def test_bursts_count_if_they_are_much_surer_unless_the_user_chose():
     tables["counts"] = table("counts")
     found = interference(sample.job(), tables, rng=rng())
     assert found.slowdown.method == "burst-matched" and not found.reason
+
+
+def test_bursts_in_shutters_are_corrected_for_what_counting_takes_there():
+    _, tables = job_tables(Program(period_s=2.0), "option meter is burst", cycles=sample.tables()["cycles"])
+    before = {one.meter: one.slowdown for one in interference(sample.job(), tables, rng=rng()).meters}
+    nodes, counts = tables["nodes"].copy(), tables["counts"]
+    n_all = sum(int(counts[f"n_{when}"].sum()) for when in WHEN)
+    nodes["n_hits"] = n_all
+    nodes["counting_s"] = n_all * 1e-9 * len(tables["ranks"])
+    tables["nodes"] = nodes
+    shutters = tables["shutters"]
+    expected = counts["n_during"].sum() * 1.0 / (shutters["t1_ns"] - shutters["t0_ns"]).sum()
+    assert counting_frac(tables) == pytest.approx(expected, rel=0.01) and 0 < expected < 0.5
+    after = {one.meter: one.slowdown for one in interference(sample.job(), tables, rng=rng()).meters}
+    assert after["burst"].value > before["burst"].value
+    tables["counts"] = table("counts")
+    assert counting_frac(tables) == 0.0
 
 
 def test_the_meters_results_survive_storage(tmp_path):
