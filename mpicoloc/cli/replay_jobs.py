@@ -76,6 +76,11 @@ def _add_tuning(parser: argparse.ArgumentParser) -> None:
         action="append",
         help="computation on the first J hosts takes X times as long; once, or once for each job (0:1)",
     )
+    add(
+        "--allow-unmatched",
+        action="store_true",
+        help="leave out messages of a profile or OTF2 archive that lack their send or receive",
+    )
 
 
 def n_jobs(args: argparse.Namespace) -> int:
@@ -180,6 +185,7 @@ def _choices(args: argparse.Namespace) -> Choices:
         config.parse_positive("--cpu-speed", args.cpu_speed),
         algorithms,
         flops_per_s=config.parse_positive("--flops", args.flops),
+        is_unmatched_left_out=args.allow_unmatched,
     )
 
 

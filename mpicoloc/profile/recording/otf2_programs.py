@@ -25,7 +25,7 @@ from mpicoloc.network.replay.programs.recorded import PlacedCollective, RankCall
 from mpicoloc.network.replay.programs.recorded_collectives import NAME
 from mpicoloc.network.traffic.collective import Collective, Messages
 from mpicoloc.profile.recording.functions import is_communication
-from mpicoloc.profile.recording.sources import Choices, Foreign, library_of
+from mpicoloc.profile.recording.sources import Choices, Foreign, check_matched, library_of
 
 Array = NDArray[Any]
 _NS_PER_S = 1e9
@@ -152,14 +152,20 @@ def _programs(archive: _Archive, choices: Choices) -> RankPrograms:
     functions = recorded.Functions(names)
     calls = [_calls_of(archive.path, rank, own) for rank, own in enumerate(archive.ranks)]
     deeds = recorded.empty_deeds(len(calls))
-    messages, n_lost = _messages(archive)
+    messages, unmatched = _messages(archive)
+    notes = check_matched(
+        archive.path,
+        choices,
+        len(unmatched),
+        len(unmatched) + len(messages.src),
+        min(unmatched)[1] if unmatched else "",
+    )
     recorded.add_messages(deeds, calls, functions, messages)
     recorded.add_collectives(deeds, calls, _collectives(archive, names, calls, choices))
     is_waiting = np.array([is_communication(name) for name in names], bool)
     tempo = Tempo(choices.cpu_speed)
     found = [recorded.program(own, is_waiting, deed, tempo) for own, deed in zip(calls, deeds, strict=True)]
-    notes = (f"{n_lost:,} messages are left out: only one end of them is in the archive",) if n_lost else ()
-    return of_each(_name(archive.path), found, notes)
+    return of_each(_name(archive.path), found, tuple(notes))
 
 
 def _name(path: str) -> str:
@@ -173,16 +179,20 @@ def _calls_of(path: str, rank: int, own: _Rank) -> RankCalls:
     return RankCalls(rows[:, 0], np.maximum(rows[:, 1], rows[:, 0]), rows[:, 2])
 
 
-def _messages(archive: _Archive) -> tuple[RecordedMessages, int]:
-    """Sends and receives in MPI's order, and how many have no other end."""
+def _messages(archive: _Archive) -> tuple[RecordedMessages, list[tuple[int, str]]]:
+    """Sends and receives in MPI's order; begin, and description, of those that have no other end."""
     rows: list[tuple[int, ...]] = []
-    n_lost = 0
-    for own in archive.ranks:
-        for key, sends in own.sends.items():
-            receives = archive.ranks[key[1]].receives.get(key, deque())
-            n_lost += abs(len(sends) - len(receives))
-            for (send_ns, n_bytes), take_ns in zip(sends, receives, strict=False):
-                rows.append((key[0], key[1], n_bytes, send_ns, take_ns))
+    unmatched: list[tuple[int, str]] = []
+    for key in sorted({key for own in archive.ranks for key in (*own.sends, *own.receives)}):
+        sends = archive.ranks[key[0]].sends.get(key, deque())
+        receives = archive.ranks[key[1]].receives.get(key, deque())
+        n = min(len(sends), len(receives))
+        for (send_ns, n_bytes), take_ns in zip(sends, receives, strict=False):
+            rows.append((key[0], key[1], n_bytes, send_ns, take_ns))
+        lost = [(send_ns, f"a send of {n_bytes:,} bytes") for send_ns, n_bytes in [*sends][n:]]
+        lost += [(take_ns, "a receive") for take_ns in [*receives][n:]]
+        where = f"from rank {key[0]} to rank {key[1]}, tag {key[3]},"
+        unmatched += [(at_ns, f"{what} {where} at {at_ns / _NS_PER_S:.6f} s") for at_ns, what in lost]
     columns = np.array(rows, np.int64).reshape(-1, 5)
     order = np.argsort(columns[:, 3], kind="stable")
     columns = columns[order]
@@ -199,7 +209,7 @@ def _messages(archive: _Archive) -> tuple[RecordedMessages, int]:
         take_ns=columns[:, 4],
         tag=np.array(tags, np.int64),
     )
-    return found, n_lost
+    return found, unmatched
 
 
 def _collectives(

@@ -40,7 +40,7 @@ from mpicoloc.profile.recording import calls as recordings
 from mpicoloc.profile.recording.calls import Recording
 from mpicoloc.profile.recording.full_trace import FullTrace
 from mpicoloc.profile.recording.functions import is_communication
-from mpicoloc.profile.recording.sources import Choices
+from mpicoloc.profile.recording.sources import Choices, check_matched
 
 Array = NDArray[Any]
 _N_TAGS = 1 << 30
@@ -85,13 +85,14 @@ class RecordedJob:
         Raises
         ------
         DataError
-            If the trace does not tell.
+            If the trace does not tell, or messages lack their receives, see `sources.check_matched`.
         """
         choices = self.choices
         functions = recorded.Functions(self.recording.names)
         deeds = recorded.empty_deeds(len(self.calls))
         notes = list(self.recording.notes)
-        notes += _add_messages(deeds, self.calls, functions, self.recording)
+        notes += self._unmatched_notes()
+        _add_messages(deeds, self.calls, functions, self.recording)
         notes += _add_collectives(deeds, self, np.asarray(hosts), choices)
         running = _running(self.profile, len(self.calls))
         notes += _running_notes(running)
@@ -102,6 +103,19 @@ class RecordedJob:
             programs.append(recorded.program(self.calls[rank], is_waiting, deeds[rank], tempo))
         numbers = np.arange(len(programs), dtype=np.int32)
         return RankPrograms(_name(self.path), tuple(programs), numbers, tuple(notes))
+
+    def _unmatched_notes(self) -> list[str]:
+        """The note that messages are left out; refuses them, if the user did not choose that."""
+        messages = self.recording.messages
+        lost = messages.unreceived
+        if not len(lost.rank):
+            return []
+        rank, begin_ns = int(lost.rank[0]), int(lost.begin_ns[0])
+        own = self.calls[rank]
+        call = self.recording.names[int(own.function[int(own.at(np.array(begin_ns)))])]
+        first = f"{call} of {int(lost.bytes[0]):,} bytes from rank {rank} to rank {int(lost.peer[0])}"
+        first += f" at {begin_ns / 1e9:.6f} s"
+        return check_matched(self.path, self.choices, len(lost.rank), messages.n_sent, first)
 
 
 def read(path: str, choices: Choices | None = None) -> RecordedJob:
@@ -156,7 +170,7 @@ def _check_whole(recording: Recording, path: str) -> None:
 
 def _add_messages(
     deeds: Sequence[Deeds], calls: Sequence[RankCalls], functions: recorded.Functions, recording: Recording
-) -> list[str]:
+) -> None:
     messages = recording.messages
     sent, received = messages.sent, messages.received
     tags = messages.place % _N_TAGS
@@ -170,10 +184,6 @@ def _add_messages(
         found = recording.source.one_sided()
         found["begin_ns"] = found["begin_ns"] - recording.origin_ns
         recorded.add_one_sided(deeds, calls, functions, OneSided(**found))
-    n_lost = messages.n_sent - len(messages)
-    if not n_lost:
-        return []
-    return [f"{n_lost:,} of {messages.n_sent:,} messages are left out: no receive was found for them"]
 
 
 def _add_collectives(

@@ -36,11 +36,15 @@ class Choices:
         Algorithms of collectives that the library would not choose, see `collectives.algorithms`.
     flops_per_s : float
         Speed of a processor of a SimGrid trace, which counts computation in flops.
+    is_unmatched_left_out : bool
+        Leave out messages of which only one end is in a profile or an OTF2 archive, with a note. Else such
+        a trace is refused, see `check_matched`.
     """
 
     cpu_speed: float = 1.0
     algorithms: Mapping[str, str] = field(default_factory=dict)
     flops_per_s: float = 1e9
+    is_unmatched_left_out: bool = False
 
 
 class Source(Protocol):
@@ -106,6 +110,34 @@ def read(path: str, choices: Choices) -> Source:
 
         return programs.read(path, choices)
     return _text(path, choices)
+
+
+def check_matched(path: str, choices: Choices, n_unmatched: int, n_all: int, first: str) -> list[str]:
+    """Refuse a trace in which messages lack an end, or give the note that they are left out.
+
+    Parameters
+    ----------
+    path : str
+        The trace.
+    choices : Choices
+    n_unmatched, n_all : int
+        Messages of which only one end is known, and all messages.
+    first : str
+        The first one that lacks an end: its ranks, call and time.
+
+    Raises
+    ------
+    DataError
+        If there are any, and the user did not choose to leave them out.
+    """
+    if not n_unmatched:
+        return []
+    if not choices.is_unmatched_left_out:
+        raise DataError(
+            f"{path}: {n_unmatched:,} of {n_all:,} messages have only one end in the trace; the first is "
+            f"{first}: record the job again to its end, or leave them out by --allow-unmatched"
+        )
+    return [f"{path}: {n_unmatched:,} of {n_all:,} messages are left out: only one end is in the trace"]
 
 
 def library_of(choices: Choices) -> Library:

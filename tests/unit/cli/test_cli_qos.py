@@ -155,3 +155,11 @@ def test_a_search_needs_every_call_of_the_jobs(qos, folder):
     hdf5.write(replace(made, tables={**made.tables, "events": table("events")}), folder / "bare.h5")
     code, _, err = qos("--search", files=("bare.h5", "two.h5"))
     assert code == 3 and "--trace all" in err
+
+
+def test_a_search_refuses_messages_that_nobody_received_and_jobs_that_take_no_time(qos):
+    """Both jobs send to a rank of which the trace has no receive."""
+    code, _, err = qos("--search")
+    assert code == 3 and "one.h5: 2 of 2 messages have only one end" in err
+    code, _, err = qos("--search", "--allow-unmatched", "--link-rate", "1Gbit/s")
+    assert code == 3 and "job one takes no time alone" in err.splitlines()[-1]

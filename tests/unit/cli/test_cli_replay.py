@@ -3,11 +3,13 @@
 import json
 import re
 
+import network_files
 import pandas
 import pytest
 from pages import documented, keys
 
 from mpicoloc.cli.main import main
+from mpicoloc.profile import hdf5
 
 TREE = ("--topology", "XGFT(2;4,4;1,2)", "--link-rate", "8Gbit/s")
 LINK_BPS = 1e9
@@ -198,6 +200,17 @@ def test_a_wrong_call_is_one_line(capsys, words, code, line):
 def test_a_send_that_nobody_receives_is_told_with_its_rank_and_time(capsys, trace):
     line = told(capsys, 3, trace("0 init\n1 init\n0 compute 1e6\n0 send 1 7 100 6\n1 compute 1\n"), *TREE)
     assert "rank 0 to rank 1, tag 7, 100 bytes" in line and "0.001" in line and "trace complete" in line
+
+
+def test_sends_of_a_profile_without_receives_are_refused_unless_left_out(capsys, tmp_path):
+    """Half of the job would be replayed, and nobody would notice."""
+    hdf5.write(network_files.profile("1", 1000), tmp_path / "one.h5")
+    words = (tmp_path / "one.h5", *TREE, "--placement", "F1")
+    line = told(capsys, 3, *words)
+    assert re.search(r"one.h5: 2 of 2 messages .* of 250 bytes from rank 0 to rank 1 at 5\.0", line)
+    assert "--allow-unmatched" in line
+    said = replay(capsys, *words, "--allow-unmatched")
+    assert "2 of 2 messages are left out" in said.err and "1.000" in said.out
 
 
 def test_ranks_that_wait_for_each_other_are_told(capsys, trace):
