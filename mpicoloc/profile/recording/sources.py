@@ -162,9 +162,17 @@ def _text(path: str, choices: Choices) -> Source:
 def _listed(path: str) -> Iterator[tuple[str, str]]:
     """Lines of all files that a file names."""
     folder = os.path.dirname(path)
-    names = [line.strip() for _, line in _lines(path) if line.strip()]
-    for name in steps(names, "reading traces", unit="files"):
-        yield from _lines(os.path.join(folder, name))
+    names = [(where, line.strip()) for where, line in _lines(path) if line.strip()]
+    for where, name in steps(names, "reading traces", unit="files"):
+        inside = os.path.join(folder, name)
+        try:
+            open(inside, encoding="utf-8").close()
+        except OSError as error:
+            raise DataError(
+                f"{where} names {name}, which cannot be read: {error.strerror}: give a profile, a trace, or "
+                "a list of a trace's files"
+            ) from None
+        yield from _lines(inside)
 
 
 def _lines(path: str) -> Iterator[tuple[str, str]]:

@@ -155,8 +155,9 @@ class Chosen:
         for name, algorithm in choices.items():
             known = algorithms(name)
             if algorithm not in known:
-                words = ", ".join(known) or "none"
-                raise UsageError(f"--algorithm {name}={algorithm}: known for {name} are {words}")
+                what = f"algorithms of {name} are" if known else "collectives with algorithms are"
+                words = ", ".join(known or sorted(_names()))
+                raise UsageError(f"--algorithm {name}={algorithm}: {what} {words}")
             self._chosen[name] = known[algorithm]
 
     def messages(self, call: Collective) -> Messages:
@@ -170,6 +171,11 @@ class Chosen:
     def is_exchange(self, call: Collective) -> bool:
         """Whether each rank sends a message of the same size to each other rank."""
         return call.name not in self._chosen and self._library.is_exchange(call)
+
+
+def _names() -> set[str]:
+    """Collectives of which algorithms are known."""
+    return {words.split(" ", 1)[0] for words in mpich.ALGORITHMS} | set(openmpi.ALGORITHMS)
 
 
 def algorithms(name: str) -> dict[str, Any]:
