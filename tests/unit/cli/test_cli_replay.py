@@ -238,6 +238,24 @@ def test_sends_of_a_profile_without_receives_are_refused_unless_left_out(capsys,
     assert "2 of 2 messages are left out" in said.err and "1.000" in said.out
 
 
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        ("[1]", "is no output of mpicoloc replay --json"),
+        ('{"j_inter_host_s": 1}', "is no output of mpicoloc replay --json"),
+        ('{"jobs": [{"name": "halo", "n_hosts": 4}], "j_inter_host_s": NaN}', "is no output of"),
+        ('{"jobs": [{"name": "halo", "n_hosts": 4}], "j_inter_host_s": true}', "is no output of"),
+        (
+            '{"jobs": [{"name": "halo", "n_hosts": 5}], "j_inter_host_s": 1}',
+            r"is of jobs halo \(hosts: 5\), and these are halo \(hosts: 4\): give a result of the same jobs",
+        ),
+        ('{"jobs": [], "j_inter_host_s": 1}', r"is of jobs none, and these are halo \(hosts: 4\)"),
+    ],
+)
+def test_a_result_of_other_jobs_is_nothing_to_compare_with(capsys, trace, text, line):
+    assert re.search(line, told(capsys, 2, *HALO, *TREE, "--against", trace(text, "before.json")))
+
+
 def test_ranks_that_wait_for_each_other_are_told(capsys, trace):
     text = "0 init\n1 init\n0 recv 1 0 8 6\n0 send 1 0 8 6\n1 recv 0 0 8 6\n1 send 0 0 8 6\n"
     line = told(capsys, 3, trace(text), *TREE)
