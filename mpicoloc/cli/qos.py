@@ -83,11 +83,11 @@ def run(args: argparse.Namespace) -> int:
     if args.search:
         chosen, tried = _searched(args, network, read, chosen)
         files = _files(args, chosen.policy, read)
-    found = (chosen.cases, chosen.demands, chosen.policy, tried)
+    result = (chosen.cases, chosen.demands, chosen.policy, tried)
     if args.json:
-        print(json.dumps(report.as_json(*found), indent=2, allow_nan=False))
+        print(json.dumps(report.as_json(*result), indent=2, allow_nan=False))
     else:
-        report.show(*found)
+        report.show(*result)
     sys.stdout.flush()
     _write(files)
     if tried and args.figures is not None:
@@ -129,11 +129,11 @@ def _choose(
     from mpicoloc.network.load.characterise import characterise
     from mpicoloc.network.qos.demand import demands_of
 
-    found = characterise(jobs, network)
-    for note in () if is_quiet else found.notes:
+    characterised = characterise(jobs, network)
+    for note in () if is_quiet else characterised.notes:
         messages.note(note)
-    demands = demands_of(found.cases, found.shared)
-    return _Chosen(found.cases, demands, _policy(args, demands))
+    demands = demands_of(characterised.cases, characterised.shared)
+    return _Chosen(characterised.cases, demands, _policy(args, demands))
 
 
 def _searched(
@@ -190,20 +190,20 @@ def _files(args: argparse.Namespace, policy: Policy, read: Sequence[tuple[str, P
     from mpicoloc.network.qos import opensm
     from mpicoloc.report.export import qos_files
 
-    found = []
+    files = []
     if args.opensm is not None:
         contents = opensm.files(policy)
-        found.append(_Files("--opensm", args.opensm, contents, " and ".join(contents)))
+        files.append(_Files("--opensm", args.opensm, contents, " and ".join(contents)))
     if args.slurm is not None:
         contents = qos_files.level_files([profile.job for _, profile in read], policy.lane_of_job)
         description = f"variables of {counted(len(contents), 'job')}"
-        found.append(_Files("--slurm", args.slurm, contents, description))
-    return found
+        files.append(_Files("--slurm", args.slurm, contents, description))
+    return files
 
 
 def _write(files: Sequence[_Files]) -> None:
     from mpicoloc.report.export import qos_files
 
-    for one in files:
-        qos_files.write(one.folder, one.contents, one.flag)
-        messages.note(f"{one.description} in {one.folder}")
+    for group in files:
+        qos_files.write(group.folder, group.contents, group.flag)
+        messages.note(f"{group.description} in {group.folder}")

@@ -71,8 +71,8 @@ def run(args: argparse.Namespace) -> int:
     experiment, wall_s = _simulated(args, fabric, hardware, jobs)
     _write(args, experiment, formats)
     if args.json:
-        found = report.as_json(experiment, wall_s, before_host_s)
-        print(json.dumps(found, indent=2, allow_nan=False))
+        result = report.as_json(experiment, wall_s, before_host_s)
+        print(json.dumps(result, indent=2, allow_nan=False))
     else:
         report.show(experiment, wall_s, before_host_s)
     sys.stdout.flush()
@@ -88,22 +88,22 @@ def _check_outputs(args: argparse.Namespace) -> None:
             outputs.check(path, args.files, is_folder=is_folder)
 
 
-def _write(args: argparse.Namespace, found: Experiment, formats: tuple[str, ...]) -> None:
+def _write(args: argparse.Namespace, result: Experiment, formats: tuple[str, ...]) -> None:
     """Tables, traces and pictures, as far as they are asked for."""
     if args.out is not None:
         from mpicoloc.report.export import replay_tables
 
-        replay_tables.write(found, args.out)
+        replay_tables.write(result, args.out)
     for name in ("perfetto", "paraver"):
         if getattr(args, name) is not None:
             from mpicoloc.report.export import simulated
 
             format_module = importlib.import_module(f"mpicoloc.report.export.{name}")
-            format_module.write_recording(simulated.recording(found), getattr(args, name))
+            format_module.write_recording(simulated.recording(result), getattr(args, name))
     if args.figures is not None:
         from mpicoloc.report.figures import replay as pictures
 
-        drawn.write(pictures.figures(found), args.figures, formats)
+        drawn.write(pictures.figures(result), args.figures, formats)
 
 
 def _simulated(

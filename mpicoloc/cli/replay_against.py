@@ -42,9 +42,9 @@ def read(path: str) -> EarlierResult:
     """
     try:
         with open(path, encoding="utf-8") as file:
-            found = json.load(file)
-        jobs = tuple((str(job["name"]), int(job["n_hosts"])) for job in found["jobs"])
-        return EarlierResult(path, jobs, _finite(found["j_inter_host_s"]))
+            result = json.load(file)
+        jobs = tuple((str(job["name"]), int(job["n_hosts"])) for job in result["jobs"])
+        return EarlierResult(path, jobs, _finite(result["j_inter_host_s"]))
     except OSError as error:
         raise UsageError(f"--against {path} cannot be read: {error.strerror}") from None
     except (ValueError, KeyError, TypeError, RecursionError):

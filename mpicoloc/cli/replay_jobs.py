@@ -118,16 +118,19 @@ def placed(args: argparse.Namespace, fabric: Fabric, lanes: tuple[int, ...]) -> 
 
     rng = np.random.default_rng(config.parse_whole("--random-state", args.random_state, 0))
     link_bps = fabric.topology.capacity_bps[0]
-    wanted_of = _choices(args)
-    jobs_read: list[Source] = [sources.read(file, wanted_of) for file in args.files]
-    jobs_read = jobs_read or [_Pattern(args, link_bps, rng)]
-    choices = _placement_choices(args, fabric, len(jobs_read))
-    wanted = [(one.n_ranks, choice, one.hostnames) for one, choice in zip(jobs_read, choices, strict=True)]
+    trace_choices = _choices(args)
+    job_sources: list[Source] = [sources.read(file, trace_choices) for file in args.files]
+    job_sources = job_sources or [_PatternSource(args, link_bps, rng)]
+    choices = _placement_choices(args, fabric, len(job_sources))
+    to_place = [
+        (source.n_ranks, choice, source.hostnames)
+        for source, choice in zip(job_sources, choices, strict=True)
+    ]
     per_host = config.parse_whole("--ranks-per-host", args.ranks_per_host)
-    found = placing.place(fabric, wanted, rng, per_host)
+    placements = placing.place(fabric, to_place, rng, per_host)
     jobs = [
-        experiment.PlacedJob(one.programs(placement.hosts), placement.hosts, lane)
-        for one, placement, lane in zip(jobs_read, found, lanes, strict=True)
+        experiment.PlacedJob(source.programs(placement.hosts), placement.hosts, lane)
+        for source, placement, lane in zip(job_sources, placements, lanes, strict=True)
     ]
     return _stretched(args, _with_names_apart(jobs))
 
@@ -136,18 +139,18 @@ def _with_names_apart(jobs: list[PlacedJob]) -> list[PlacedJob]:
     """The jobs, of which the second of one name is called NAME-2, or the next number that no job has."""
     taken = {job.name for job in jobs}
     is_first = dict.fromkeys(taken, True)
-    found = []
+    renamed = []
     for job in jobs:
         name = job.name
         if not is_first[name]:
             name = next(free for n in itertools.count(2) if (free := f"{job.name}-{n}") not in taken)
             taken.add(name)
         is_first[job.name] = False
-        found.append(replace(job, programs=replace(job.programs, name=name)))
-    return found
+        renamed.append(replace(job, programs=replace(job.programs, name=name)))
+    return renamed
 
 
-class _Pattern:
+class _PatternSource:
     """The pattern, in place of a trace."""
 
     def __init__(self, args: argparse.Namespace, link_bps: float, rng: np.random.Generator) -> None:
@@ -179,10 +182,10 @@ def _placement_choices(args: argparse.Namespace, fabric: Fabric, n: int) -> list
         )
     choices = []
     for name in given or [None]:
-        found = network_files.placements_of(name, fabric)
-        if len(found) > 1:
+        named = network_files.placements_of(name, fabric)
+        if len(named) > 1:
             raise UsageError(f"--placement {name}: give one placement for each job")
-        choices += found
+        choices += named
     if not given and not args.files and choices[0].name == AS_RUN:
         choices = [PlacementChoice(f"F{fabric.topology.m[0]}")]
     return choices * n if len(choices) == 1 else choices
@@ -217,15 +220,15 @@ def _stretched(args: argparse.Namespace, jobs: list[PlacedJob]) -> list[PlacedJo
             f"--stretch must be given once, or once for each of the {len(jobs)} jobs, got {len(given)}"
         )
     texts = given * len(jobs) if len(given) == 1 else given
-    found = []
+    stretched_jobs = []
     for job, text in zip(jobs, texts, strict=True) if texts else ():
         n_hosts, factor = _stretch(text)
         if n_hosts > job.n_hosts:
             raise UsageError(
                 f"--stretch {text}: job {job.name} has {job.n_hosts} hosts: give J from 0 to {job.n_hosts}"
             )
-        found.append(experiment.stretched(job, n_hosts, factor))
-    return found or jobs
+        stretched_jobs.append(experiment.stretched(job, n_hosts, factor))
+    return stretched_jobs or jobs
 
 
 def _stretch(text: str) -> tuple[int, float]:

@@ -151,7 +151,7 @@ def network_of(args: argparse.Namespace, fabric: Fabric, hardware: Hardware) -> 
 
 
 def _failed(text: str | None, tree: Topology) -> list[tuple[int, int]]:
-    found = []
+    failed = []
     for word in () if text is None else text.split(","):
         level, colon, link = word.strip().partition(":")
         if not colon:
@@ -161,5 +161,5 @@ def _failed(text: str | None, tree: Topology) -> list[tuple[int, int]]:
             raise UsageError(f"--failed {word}: {tree} has links on levels 0 to {tree.height - 1}")
         if number[1] >= (n_links := tree.n_links(number[0])):
             raise UsageError(f"--failed {word}: {tree} has links 0 to {n_links - 1:,} on level {level}")
-        found.append(number)
-    return found
+        failed.append(number)
+    return failed

@@ -55,11 +55,11 @@ def sharing_s(
         See `lanes_of`.
     settings : Settings, optional
     """
-    found = [
+    simulated_jobs = [
         replace(job, service_level=lane).simulated()
         for job, lane in zip(jobs, policy.lane_of_job, strict=True)
     ]
-    run = simulate(replace(network, lanes=lanes_of(policy, buffer_bytes)), found, settings)
+    run = simulate(replace(network, lanes=lanes_of(policy, buffer_bytes)), simulated_jobs, settings)
     return tuple(job.end_s for job in run.jobs)
 
 

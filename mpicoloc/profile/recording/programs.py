@@ -130,15 +130,15 @@ def read(path: str, choices: Choices | None = None) -> RecordedJob:
     _check(job, path)
     recording = recordings.recording(job)
     _check_whole(recording, path)
-    found, n_bytes = [], []
+    calls, n_bytes = [], []
     for rank in steps(range(recording.n_ranks), f"reading {_name(path)}", unit="ranks"):
         rows = np.array(list(recording.in_order(rank)), np.int64).reshape(-1, 5)
-        found.append(RankCalls(rows[:, 0], rows[:, 1], rows[:, 4]))
+        calls.append(RankCalls(rows[:, 0], rows[:, 1], rows[:, 4]))
         n_bytes.append(rows[:, 2])
-    silent = [rank for rank, own in enumerate(found) if not len(own)]
+    silent = [rank for rank, own in enumerate(calls) if not len(own)]
     if silent:
         raise DataError(f"{path}: the trace has no call of rank {silent[0]}: run the job with --trace all")
-    return RecordedJob(path, choices or Choices(), recording, found, n_bytes)
+    return RecordedJob(path, choices or Choices(), recording, calls, n_bytes)
 
 
 def _name(path: str) -> str:
@@ -181,9 +181,9 @@ def _add_messages(
         RecordedMessages(sent.rank, sent.peer, sent.bytes, sent.begin_ns, received.begin_ns, tags),
     )
     if isinstance(recording.source, FullTrace):
-        found = recording.source.one_sided()
-        found["begin_ns"] = found["begin_ns"] - recording.origin_ns
-        recorded.add_one_sided(deeds, calls, functions, OneSided(**found))
+        transfers = recording.source.one_sided()
+        transfers["begin_ns"] = transfers["begin_ns"] - recording.origin_ns
+        recorded.add_one_sided(deeds, calls, functions, OneSided(**transfers))
 
 
 def _add_collectives(
@@ -211,9 +211,13 @@ def _add_collectives(
     blocks.add(instances)
     placed = [
         PlacedCollective(
-            members[one.group], one.i_call, one.begin_ns, is_blocking(one.function), blocks.of(one)
+            members[instance.group],
+            instance.i_call,
+            instance.begin_ns,
+            is_blocking(instance.function),
+            blocks.of(instance),
         )
-        for one in steps(instances, "collectives", unit="calls")
+        for instance in steps(instances, "collectives", unit="calls")
     ]
     recorded.add_collectives(deeds, job.calls, placed)
     return notes
@@ -231,11 +235,11 @@ def _collective_calls(job: RecordedJob, is_known: Array) -> list[CollectiveCalls
 
 def _running(profile: Profile, n_ranks: int) -> Array:
     """Part of its time in which each rank had a processor; 1 where that is not known."""
-    found = np.ones(n_ranks)
+    running = np.ones(n_ranks)
     for row in profile.tables["ranks"]:
         if 0 <= row["rank"] < n_ranks:
-            found[row["rank"]] = running_frac(float(row["cpu_s"]), float(row["run_delay_s"]))
-    return found
+            running[row["rank"]] = running_frac(float(row["cpu_s"]), float(row["run_delay_s"]))
+    return running
 
 
 def _running_notes(running: Array) -> list[str]:

@@ -68,16 +68,16 @@ class Source(Protocol):
 
 
 @dataclass(frozen=True)
-class Foreign:
+class ForeignTrace:
     """A job whose trace has no names of hosts, and does not depend on them."""
 
     path: str
-    made: RankPrograms
+    rank_programs: RankPrograms
 
     @property
     def n_ranks(self) -> int:
         """Its ranks."""
-        return self.made.n_ranks
+        return self.rank_programs.n_ranks
 
     def hostnames(self) -> list[str]:
         """Nobody knows them."""
@@ -85,7 +85,7 @@ class Foreign:
 
     def programs(self, hosts: Array) -> RankPrograms:
         """The same on all hosts."""
-        return self.made
+        return self.rank_programs
 
 
 def read(path: str, choices: Choices) -> Source:
@@ -149,14 +149,16 @@ def _text(path: str, choices: Choices) -> Source:
     name = os.path.basename(path)
     words = _first_words(path)
     if words[:1] == ["num_ranks"]:
-        return Foreign(path, goal.programs(name.removesuffix(".goal"), _lines(path), choices.cpu_speed))
+        return ForeignTrace(path, goal.programs(name.removesuffix(".goal"), _lines(path), choices.cpu_speed))
     if name == _LIST:
         name = os.path.basename(os.path.dirname(os.path.abspath(path)))
     lines = _lines(path)
     if len(words) == 1:
         lines = _listed(path)
-    made = simgrid_ti.programs(name, lines, choices.flops_per_s, library_of(choices), choices.cpu_speed)
-    return Foreign(path, made)
+    rank_programs = simgrid_ti.programs(
+        name, lines, choices.flops_per_s, library_of(choices), choices.cpu_speed
+    )
+    return ForeignTrace(path, rank_programs)
 
 
 def _listed(path: str) -> Iterator[tuple[str, str]]:

@@ -117,20 +117,20 @@ def _descendants(src: Array, dst: Array, p: int) -> Array | None:
     """How many ranks get what passes through each rank, or None if the messages close a cycle."""
     n_out = np.bincount(src, minlength=p)
     before: defaultdict[int, list[int]] = defaultdict(list)
-    for one, other in zip(src.tolist(), dst.tolist(), strict=True):
-        before[other].append(one)
-    found = np.ones(p, np.int64)
+    for sender, receiver in zip(src.tolist(), dst.tolist(), strict=True):
+        before[receiver].append(sender)
+    n_served = np.ones(p, np.int64)
     ready = np.flatnonzero(n_out == 0).tolist()
     n_done = 0
     while ready:
         rank = ready.pop()
         n_done += 1
-        for one in before[rank]:
-            found[one] += found[rank]
-            n_out[one] -= 1
-            if n_out[one] == 0:
-                ready.append(one)
-    return found if n_done == p else None
+        for sender in before[rank]:
+            n_served[sender] += n_served[rank]
+            n_out[sender] -= 1
+            if n_out[sender] == 0:
+                ready.append(sender)
+    return n_served if n_done == p else None
 
 
 class Chosen:

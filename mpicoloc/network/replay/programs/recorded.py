@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 
 import numpy as np
@@ -103,14 +103,7 @@ class Deeds:
     @classmethod
     def none(cls) -> Deeds:
         """Nothing yet."""
-        return cls(
-            defaultdict(list),
-            defaultdict(list),
-            defaultdict(list),
-            defaultdict(list),
-            defaultdict(list),
-            defaultdict(list),
-        )
+        return cls(*(defaultdict(list) for _ in fields(cls)))
 
     def calls(self) -> set[int]:
         """Calls at which something is done."""
@@ -365,16 +358,16 @@ def add_collectives(
     waits; if the call was a collective that all had begun, after that.
     """
     all_begun_ns: list[dict[int, int]] = [{} for _ in calls]
-    for one in collectives:
-        if one.is_blocking:
-            last_ns = int(one.begin_ns.max())
-            for rank, i, block in zip(one.members.tolist(), one.i_call.tolist(), one.blocks, strict=True):
+    for call in collectives:
+        if call.is_blocking:
+            last_ns = int(call.begin_ns.max())
+            for rank, i, block in zip(call.members.tolist(), call.i_call.tolist(), call.blocks, strict=True):
                 deeds[rank].blocks[i].append(block)
                 all_begun_ns[rank][i] = last_ns
-    begun = [one for one in collectives if not one.is_blocking]
-    for one in sorted(begun, key=lambda one: int(one.begin_ns.max())):
-        at_ns = int(one.begin_ns.max())
-        for rank, i, block in zip(one.members.tolist(), one.i_call.tolist(), one.blocks, strict=True):
+    begun = [call for call in collectives if not call.is_blocking]
+    for call in sorted(begun, key=lambda call: int(call.begin_ns.max())):
+        at_ns = int(call.begin_ns.max())
+        for rank, i, block in zip(call.members.tolist(), call.i_call.tolist(), call.blocks, strict=True):
             _add_at(deeds[rank], calls[rank], (i, at_ns), all_begun_ns[rank], block)
 
 

@@ -78,13 +78,18 @@ class CollectiveBlocks:
         self._known: dict[Any, Sequence[Program]] = {}
 
     def add(self, instances: Sequence[Instance]) -> None:
-        """Tell all beforehand: those with parts of their own size share what the job sent in them."""
-        for one in instances:
-            if _has_own_sizes(one.function):
-                np.add.at(self._uneven_bytes, self._members[one.group], one.n_bytes)
+        """Add all instances before the first is made into operations.
+
+        The profile has the bytes between two ranks only summed over all calls of `Alltoallv` and `Alltoallw`.
+        Each such call gets its part of these by the bytes that its ranks moved in it, so the bytes that they
+        moved in all of them must be known first.
+        """
+        for instance in instances:
+            if _has_own_sizes(instance.function):
+                np.add.at(self._uneven_bytes, self._members[instance.group], instance.n_bytes)
 
     def of(self, instance: Instance) -> Sequence[Program]:
-        """Operations of each member of a collective, which was told before.
+        """Operations of each member of a collective that `add` was given before.
 
         Raises
         ------
