@@ -180,10 +180,10 @@ def _names() -> set[str]:
 
 def algorithms(name: str) -> dict[str, Any]:
     """Algorithms of a collective by their names: MPICH's, and Open MPI's as ``openmpi-N``."""
-    found = {
+    of_mpich = {
         words.split(" ", 1)[1].replace(", ", "-"): algorithm
         for words, algorithm in mpich.ALGORITHMS.items()
         if words.startswith(f"{name} ")
     }
     of_openmpi = openmpi.ALGORITHMS.get(name, {})
-    return found | {f"openmpi-{number}": algorithm for number, algorithm in of_openmpi.items()}
+    return of_mpich | {f"openmpi-{number}": algorithm for number, algorithm in of_openmpi.items()}
