@@ -16,7 +16,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from mpicoloc.core.profile import Profile
     from mpicoloc.network.load.characterise import Case, JobInput, NetworkInput
     from mpicoloc.network.qos.demand import Demands
-    from mpicoloc.network.qos.policy import Policy
+    from mpicoloc.network.qos.policy import Policy, Ports
     from mpicoloc.network.qos.search import SearchResult
 
 
@@ -73,20 +73,23 @@ def run(args: argparse.Namespace) -> int:
 
     formats = _formats(args)
     qos_search.check(args)
+    _ports(args)  # refuses before anything is read
     network = fabric_flags.network_of(args)
-    files = progress.steps(args.files, "reading", unit="profiles")
-    read = [(file, profiles.read(file)) for file in files]
+    paths = progress.steps(args.files, "reading", unit="profiles")
+    read = [(path, profiles.read(path)) for path in paths]
     chosen = _choose(args, network, _jobs(args, network, read))
+    files = _files(args, chosen.policy, read)  # refuses before a long search
     tried = None
     if args.search:
         chosen, tried = _searched(args, network, read, chosen)
-    found = (chosen.cases, chosen.demands, chosen.policy, tried)
+        files = _files(args, chosen.policy, read)
+    result = (chosen.cases, chosen.demands, chosen.policy, tried)
     if args.json:
-        print(json.dumps(report.as_json(*found), indent=2, allow_nan=False))
+        print(json.dumps(report.as_json(*result), indent=2, allow_nan=False))
     else:
-        report.show(*found)
+        report.show(*result)
     sys.stdout.flush()
-    _write(args, chosen.policy, [profile for _, profile in read])
+    _write(files)
     if tried and args.figures is not None:
         from mpicoloc.report.figures import qos as pictures
 
@@ -126,11 +129,11 @@ def _choose(
     from mpicoloc.network.load.characterise import characterise
     from mpicoloc.network.qos.demand import demands_of
 
-    found = characterise(jobs, network)
-    for note in () if is_quiet else found.notes:
+    characterised = characterise(jobs, network)
+    for note in () if is_quiet else characterised.notes:
         messages.note(note)
-    demands = demands_of(found.cases, found.shared)
-    return _Chosen(found.cases, demands, _policy(args, demands))
+    demands = demands_of(characterised.cases, characterised.shared)
+    return _Chosen(characterised.cases, demands, _policy(args, demands))
 
 
 def _searched(
@@ -148,14 +151,11 @@ def _searched(
 
 def _policy(args: argparse.Namespace, demands: Demands) -> Policy:
     """The policy that is chosen, with what the flags say otherwise."""
-    from mpicoloc.network.qos.policy import Ports, choose_policy
+    from mpicoloc.network.qos.policy import choose_policy
 
-    ports = Ports(
-        *(config.parse_whole(f"--{flag}", getattr(args, flag)) for flag in ("lanes", "mtu", "rows"))
-    )
     policy = choose_policy(
         demands,
-        ports,
+        _ports(args),
         _whole_numbers("--assign", args.assign),
         _whole_numbers("--weights", args.weights),
         args.keep_lane_0,
@@ -164,21 +164,46 @@ def _policy(args: argparse.Namespace, demands: Demands) -> Policy:
     return replace(policy, high_lanes=high, high_limit=config.parse_whole("--high-limit", args.high_limit, 0))
 
 
+def _ports(args: argparse.Namespace) -> Ports:
+    from mpicoloc.network.qos.policy import Ports
+
+    return Ports(*(config.parse_whole(f"--{flag}", getattr(args, flag)) for flag in ("lanes", "mtu", "rows")))
+
+
 def _whole_numbers(flag: str, text: str | None) -> list[int] | None:
     """Whole numbers of 0 or more with commas between; what they mean is checked where they are used."""
     return None if text is None else [config.parse_whole(flag, word, 0, 10**6) for word in text.split(",")]
 
 
-def _write(args: argparse.Namespace, policy: Policy, read: Sequence[Profile]) -> None:
+@dataclass(frozen=True)
+class _Files:
+    """Files to write into a folder, the flag that asks for them, and what they are."""
+
+    flag: str
+    folder: str
+    contents: Mapping[str, str]
+    description: str
+
+
+def _files(args: argparse.Namespace, policy: Policy, read: Sequence[tuple[str, Profile]]) -> list[_Files]:
     """The files that the flags ask for."""
     from mpicoloc.network.qos import opensm
     from mpicoloc.report.export import qos_files
 
+    files = []
     if args.opensm is not None:
         contents = opensm.files(policy)
-        qos_files.write(args.opensm, contents, "--opensm")
-        messages.note(f"{' and '.join(contents)} in {args.opensm}")
+        files.append(_Files("--opensm", args.opensm, contents, " and ".join(contents)))
     if args.slurm is not None:
-        contents = qos_files.level_files([profile.job for profile in read], policy.lane_of_job)
-        qos_files.write(args.slurm, contents, "--slurm")
-        messages.note(f"variables of {counted(len(contents), 'job')} in {args.slurm}")
+        contents = qos_files.level_files([profile.job for _, profile in read], policy.lane_of_job)
+        description = f"variables of {counted(len(contents), 'job')}"
+        files.append(_Files("--slurm", args.slurm, contents, description))
+    return files
+
+
+def _write(files: Sequence[_Files]) -> None:
+    from mpicoloc.report.export import qos_files
+
+    for group in files:
+        qos_files.write(group.folder, group.contents, group.flag)
+        messages.note(f"{group.description} in {group.folder}")

@@ -41,6 +41,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--max-weight", metavar="N", default="8", help="largest weight to try (8)")
     add("--buffer", metavar="BYTES", default="65536", help="of a simulated port, all lanes together (65536)")
     add("--cpu-speed", metavar="X", default="1", help="computation is X times as fast as recorded (1)")
+    add("--allow-unmatched", action="store_true", help="leave out messages that nobody received")
 
 
 def check(args: argparse.Namespace) -> None:
@@ -117,7 +118,8 @@ def _placed(args: argparse.Namespace, case: Case) -> PlacedJob:
     from mpicoloc.profile.recording import programs
     from mpicoloc.profile.recording.sources import Choices
 
-    choices = Choices(config.parse_positive("--cpu-speed", args.cpu_speed))
+    speed = config.parse_positive("--cpu-speed", args.cpu_speed)
+    choices = Choices(speed, is_unmatched_left_out=args.allow_unmatched)
     made = programs.read(case.file, choices).programs(case.placement.hosts)
     for note in made.notes:
         messages.note(note)

@@ -21,10 +21,9 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from mpicoloc import config
-from mpicoloc.cli import drawn, replay_jobs, replay_network
+from mpicoloc.cli import drawn, replay_against, replay_jobs, replay_network
 from mpicoloc.cli.memory import bounded
 from mpicoloc.core import messages
-from mpicoloc.errors import UsageError
 
 if TYPE_CHECKING:
     from mpicoloc.network.replay.experiment import Experiment, PlacedJob
@@ -61,33 +60,23 @@ def run(args: argparse.Namespace) -> int:
 
     formats = drawn.formats_of(args)
     _check_outputs(args)
-    before_host_s = None if args.against is None else _before_host_s(args.against)
+    before = None if args.against is None else replay_against.read(args.against)
     fabric = replay_network.fabric_of(args)
     n_jobs = replay_jobs.n_jobs(args)
     hardware = replay_network.hardware_of(args, n_jobs)
     jobs = replay_jobs.placed(args, fabric, replay_network.lanes_of_jobs(args, n_jobs))
+    before_host_s = None if before is None else replay_against.lost_host_s(before, jobs)
     for note in dict.fromkeys(note for job in jobs for note in job.programs.notes):
         messages.note(note)
     experiment, wall_s = _simulated(args, fabric, hardware, jobs)
     _write(args, experiment, formats)
     if args.json:
-        found = report.as_json(experiment, wall_s, before_host_s)
-        print(json.dumps(found, indent=2, allow_nan=False))
+        result = report.as_json(experiment, wall_s, before_host_s)
+        print(json.dumps(result, indent=2, allow_nan=False))
     else:
         report.show(experiment, wall_s, before_host_s)
     sys.stdout.flush()
     return 0
-
-
-def _before_host_s(path: str) -> float:
-    """What jobs lose to each other in a result that was printed with ``--json``."""
-    try:
-        with open(path, encoding="utf-8") as file:
-            return float(json.load(file)["j_inter_host_s"])
-    except OSError as error:
-        raise UsageError(f"--against {path} cannot be read: {error.strerror}") from None
-    except (ValueError, KeyError, TypeError):
-        raise UsageError(f"--against {path} is no output of mpicoloc replay --json") from None
 
 
 def _check_outputs(args: argparse.Namespace) -> None:
@@ -99,22 +88,22 @@ def _check_outputs(args: argparse.Namespace) -> None:
             outputs.check(path, args.files, is_folder=is_folder)
 
 
-def _write(args: argparse.Namespace, found: Experiment, formats: tuple[str, ...]) -> None:
+def _write(args: argparse.Namespace, result: Experiment, formats: tuple[str, ...]) -> None:
     """Tables, traces and pictures, as far as they are asked for."""
     if args.out is not None:
         from mpicoloc.report.export import replay_tables
 
-        replay_tables.write(found, args.out)
+        replay_tables.write(result, args.out)
     for name in ("perfetto", "paraver"):
         if getattr(args, name) is not None:
             from mpicoloc.report.export import simulated
 
             format_module = importlib.import_module(f"mpicoloc.report.export.{name}")
-            format_module.write_recording(simulated.recording(found), getattr(args, name))
+            format_module.write_recording(simulated.recording(result), getattr(args, name))
     if args.figures is not None:
         from mpicoloc.report.figures import replay as pictures
 
-        drawn.write(pictures.figures(found), args.figures, formats)
+        drawn.write(pictures.figures(result), args.figures, formats)
 
 
 def _simulated(

@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import argparse
-from collections import Counter
+import itertools
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from mpicoloc import config
 from mpicoloc.core import units
 from mpicoloc.errors import UsageError
+
+_MAX_RANKS, _MAX_MESSAGE_BYTES = 1 << 24, 1 << 40
+_MAX_TIMES = (1 << 31) - 1
+"""What a loop of the simulator counts to."""
+_OF_PATTERNS, _OF_TRACES = ("hosts", "bytes", "times"), ("algorithm", "flops", "cpu_speed", "allow_unmatched")
+"""Flags that mean nothing for the other."""
 
 if TYPE_CHECKING:
     import numpy as np
@@ -56,11 +62,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def _add_tuning(parser: argparse.ArgumentParser) -> None:
     """Flags that change what a trace says."""
     add = parser.add_argument
-    add("--cpu-speed", metavar="X", default="1", help="computation is X times as fast as recorded (1)")
+    add("--cpu-speed", metavar="X", help="computation is X times as fast as recorded (1)")
     add(
         "--flops",
         metavar="F",
-        default="1e9",
         help="flops a second of the processors of a SimGrid trace (1e9)",
     )
     add(
@@ -76,6 +81,11 @@ def _add_tuning(parser: argparse.ArgumentParser) -> None:
         action="append",
         help="computation on the first J hosts takes X times as long; once, or once for each job (0:1)",
     )
+    add(
+        "--allow-unmatched",
+        action="store_true",
+        help="leave out messages of a profile or OTF2 archive that lack their send or receive",
+    )
 
 
 def n_jobs(args: argparse.Namespace) -> int:
@@ -86,10 +96,16 @@ def n_jobs(args: argparse.Namespace) -> int:
     UsageError
         If there are none, or profiles and a pattern.
     """
-    if bool(args.files) == (args.pattern is not None):
+    if args.files and args.pattern is not None:
+        raise UsageError(f"give profiles or --pattern, not both: got {args.files[0]} and {args.pattern}")
+    if not args.files and args.pattern is None:
         raise UsageError("give profiles of jobs, or --pattern NAME with --hosts N and --bytes B")
     if args.pattern is not None and None in (args.hosts, args.bytes):
         raise UsageError(f"--pattern {args.pattern} needs --hosts N and --bytes B")
+    of, flags = ("--pattern", _OF_PATTERNS) if args.files else ("profiles and traces", _OF_TRACES)
+    for flag in flags:
+        if getattr(args, flag):
+            raise UsageError(f"--{flag.replace('_', '-')} is of {of}, which are not given: leave it out")
     return len(args.files) or 1
 
 
@@ -102,38 +118,44 @@ def placed(args: argparse.Namespace, fabric: Fabric, lanes: tuple[int, ...]) -> 
 
     rng = np.random.default_rng(config.parse_whole("--random-state", args.random_state, 0))
     link_bps = fabric.topology.capacity_bps[0]
-    wanted_of = _choices(args)
-    jobs_read: list[Source] = [sources.read(file, wanted_of) for file in args.files]
-    jobs_read = jobs_read or [_Pattern(args, link_bps, rng)]
-    choices = _placement_choices(args, fabric, len(jobs_read))
-    wanted = [(one.n_ranks, choice, one.hostnames) for one, choice in zip(jobs_read, choices, strict=True)]
+    trace_choices = _choices(args)
+    job_sources: list[Source] = [sources.read(file, trace_choices) for file in args.files]
+    job_sources = job_sources or [_PatternSource(args, link_bps, rng)]
+    choices = _placement_choices(args, fabric, len(job_sources))
+    to_place = [
+        (source.n_ranks, choice, source.hostnames)
+        for source, choice in zip(job_sources, choices, strict=True)
+    ]
     per_host = config.parse_whole("--ranks-per-host", args.ranks_per_host)
-    found = placing.place(fabric, wanted, rng, per_host)
+    placements = placing.place(fabric, to_place, rng, per_host)
     jobs = [
-        experiment.PlacedJob(one.programs(placement.hosts), placement.hosts, lane)
-        for one, placement, lane in zip(jobs_read, found, lanes, strict=True)
+        experiment.PlacedJob(source.programs(placement.hosts), placement.hosts, lane)
+        for source, placement, lane in zip(job_sources, placements, lanes, strict=True)
     ]
     return _stretched(args, _with_names_apart(jobs))
 
 
 def _with_names_apart(jobs: list[PlacedJob]) -> list[PlacedJob]:
-    """The jobs, of which the second of one name is called NAME-2."""
-    n_of: Counter[str] = Counter()
-    found = []
+    """The jobs, of which the second of one name is called NAME-2, or the next number that no job has."""
+    taken = {job.name for job in jobs}
+    is_first = dict.fromkeys(taken, True)
+    renamed = []
     for job in jobs:
-        n_of[job.name] += 1
-        n = n_of[job.name]
-        programs = replace(job.programs, name=f"{job.name}-{n}") if n > 1 else job.programs
-        found.append(replace(job, programs=programs))
-    return found
+        name = job.name
+        if not is_first[name]:
+            name = next(free for n in itertools.count(2) if (free := f"{job.name}-{n}") not in taken)
+            taken.add(name)
+        is_first[job.name] = False
+        renamed.append(replace(job, programs=replace(job.programs, name=name)))
+    return renamed
 
 
-class _Pattern:
+class _PatternSource:
     """The pattern, in place of a trace."""
 
     def __init__(self, args: argparse.Namespace, link_bps: float, rng: np.random.Generator) -> None:
         self._args, self._link_bps, self._rng = args, link_bps, rng
-        self.n_ranks = config.parse_whole("--hosts", args.hosts)
+        self.n_ranks = config.parse_whole("--hosts", args.hosts, most=_MAX_RANKS)
 
     def hostnames(self) -> list[str]:
         """A pattern ran nowhere."""
@@ -144,8 +166,8 @@ class _Pattern:
         from mpicoloc.network.replay.programs import patterns
 
         args = self._args
-        n_bytes = units.parse_bytes("--bytes", args.bytes)
-        n_times = config.parse_whole("--times", args.times) if args.times else None
+        n_bytes = units.parse_bytes("--bytes", args.bytes, 1, _MAX_MESSAGE_BYTES)
+        n_times = None if args.times is None else config.parse_whole("--times", args.times, most=_MAX_TIMES)
         return patterns.by_name(args.pattern, self.n_ranks, n_bytes, self._link_bps, self._rng, n_times)
 
 
@@ -160,27 +182,32 @@ def _placement_choices(args: argparse.Namespace, fabric: Fabric, n: int) -> list
         )
     choices = []
     for name in given or [None]:
-        found = network_files.placements_of(name, fabric)
-        if len(found) > 1:
+        named = network_files.placements_of(name, fabric)
+        if len(named) > 1:
             raise UsageError(f"--placement {name}: give one placement for each job")
-        choices += found
+        choices += named
     if not given and not args.files and choices[0].name == AS_RUN:
         choices = [PlacementChoice(f"F{fabric.topology.m[0]}")]
     return choices * n if len(choices) == 1 else choices
 
 
 def _choices(args: argparse.Namespace) -> Choices:
-    from mpicoloc.profile.recording.sources import Choices
+    from mpicoloc.profile.recording.sources import Choices, library_of
 
     algorithms = {}
     for text in args.algorithm:
-        name, _, algorithm = text.partition("=")
+        name, equals, algorithm = text.partition("=")
+        if not equals:
+            raise UsageError(f"--algorithm {text}: give it as NAME=A, like allreduce=doubling")
         algorithms[name.strip().lower()] = algorithm.strip()
-    return Choices(
-        config.parse_positive("--cpu-speed", args.cpu_speed),
+    choices = Choices(
+        config.parse_positive("--cpu-speed", "1" if args.cpu_speed is None else args.cpu_speed),
         algorithms,
-        flops_per_s=config.parse_positive("--flops", args.flops),
+        flops_per_s=config.parse_positive("--flops", "1e9" if args.flops is None else args.flops),
+        is_unmatched_left_out=args.allow_unmatched,
     )
+    library_of(choices)  # refuses unknown algorithms, also where no trace has such a collective
+    return choices
 
 
 def _stretched(args: argparse.Namespace, jobs: list[PlacedJob]) -> list[PlacedJob]:
@@ -192,14 +219,21 @@ def _stretched(args: argparse.Namespace, jobs: list[PlacedJob]) -> list[PlacedJo
         raise UsageError(
             f"--stretch must be given once, or once for each of the {len(jobs)} jobs, got {len(given)}"
         )
-    pairs = []
-    for text in given:
-        n_hosts, _, factor = text.partition(":")
-        pairs.append(
-            (config.parse_whole("--stretch", n_hosts, 0), config.parse_positive("--stretch", factor))
-        )
-    if len(pairs) == 1:
-        pairs *= len(jobs)
-    return (
-        [experiment.stretched(job, *pair) for job, pair in zip(jobs, pairs, strict=True)] if pairs else jobs
-    )
+    texts = given * len(jobs) if len(given) == 1 else given
+    stretched_jobs = []
+    for job, text in zip(jobs, texts, strict=True) if texts else ():
+        n_hosts, factor = _stretch(text)
+        if n_hosts > job.n_hosts:
+            raise UsageError(
+                f"--stretch {text}: job {job.name} has {job.n_hosts} hosts: give J from 0 to {job.n_hosts}"
+            )
+        stretched_jobs.append(experiment.stretched(job, n_hosts, factor))
+    return stretched_jobs or jobs
+
+
+def _stretch(text: str) -> tuple[int, float]:
+    """Hosts, and how many times as long they compute."""
+    n_hosts, colon, factor = text.partition(":")
+    if not colon:
+        raise UsageError(f"--stretch {text}: give it as J:X, like 2:1.5")
+    return config.parse_whole("--stretch", n_hosts, 0), config.parse_positive("--stretch", factor)

@@ -11,6 +11,7 @@ from mpicoloc.core import units
 from mpicoloc.errors import UsageError
 
 if TYPE_CHECKING:
+    from mpicoloc.core.topology import Topology
     from mpicoloc.network.replay.fabrics import Hardware
     from mpicoloc.network.replay.job import Settings
     from mpicoloc.network.replay.lanes import Lanes
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from mpicoloc.network.topology.fabric import Fabric
 
 LINK_RATE = str(config.BY_KEY["network.link_rate"].default)
+_MAX_MTU_BYTES, _MAX_BUFFER_BYTES, _MAX_EAGER_BYTES = 1 << 20, (1 << 31) - 1, 1 << 62
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -78,24 +80,31 @@ def hardware_of(args: argparse.Namespace, n_jobs: int) -> Hardware:
     from mpicoloc.network.replay.fabrics import Hardware
 
     return Hardware(
-        cable_latency_s=config.parse_seconds("--cable-latency-s", args.cable_latency_s),
-        switch_latency_s=config.parse_seconds("--switch-latency-s", args.switch_latency_s),
+        cable_latency_s=_latency_s("--cable-latency-s", args.cable_latency_s),
+        switch_latency_s=_latency_s("--switch-latency-s", args.switch_latency_s),
         lanes=_lanes(args, n_jobs),
     )
 
 
 def _lanes(args: argparse.Namespace, n_jobs: int) -> Lanes:
+    from mpicoloc.network.replay import native
     from mpicoloc.network.replay.lanes import equal_lanes
 
     used = lanes_of_jobs(args, n_jobs)
-    weights = _numbers("--weights", args.weights)
-    n = config.parse_whole("--lanes", args.lanes) if args.lanes else max([*used, len(weights) - 1]) + 1
+    weights = _numbers("--weights", args.weights, 1)
+    n = max([*used, len(weights) - 1]) + 1
+    if args.lanes is not None:
+        n = config.parse_whole("--lanes", args.lanes, most=native.RP_MAX_VL)
+    if max(used) >= n:
+        raise UsageError(f"--lane {args.lane}: with {n} lanes give lanes 0 to {n - 1}, or more --lanes")
+    if n > native.RP_MAX_VL:
+        raise UsageError(f"{n} lanes by --lane and --weights: give at most {native.RP_MAX_VL}")
     if weights and len(weights) != n:
         raise UsageError(f"--weights {args.weights}: {len(weights)} weights for {n} lanes: give one for each")
     unit_bytes = {"packets": 0, "64": 64}
     if args.weight_unit not in unit_bytes:
         raise UsageError(f"--weight-unit must be packets or 64, got {args.weight_unit!r}")
-    buffer_bytes = units.parse_bytes("--buffer", args.buffer)
+    buffer_bytes = units.parse_bytes("--buffer", args.buffer, most=_MAX_BUFFER_BYTES)
     lanes = equal_lanes(n, buffer_bytes, weights)
     return replace(lanes, weight_unit_bytes=unit_bytes[args.weight_unit])
 
@@ -108,19 +117,28 @@ def lanes_of_jobs(args: argparse.Namespace, n_jobs: int) -> tuple[int, ...]:
     return lanes
 
 
-def _numbers(flag: str, text: str | None) -> tuple[int, ...]:
-    return tuple(config.parse_whole(flag, word.strip(), 0, 255) for word in text.split(",")) if text else ()
+def _numbers(flag: str, text: str | None, least: int = 0) -> tuple[int, ...]:
+    words = () if text is None else text.split(",")
+    return tuple(config.parse_whole(flag, word.strip(), least, 255) for word in words)
+
+
+def _latency_s(flag: str, text: str) -> float:
+    latency_s = config.parse_seconds(flag, text)
+    if latency_s > 1:
+        raise UsageError(f"{flag} must be at most 1 s, got {text}")
+    return latency_s
 
 
 def settings_of(args: argparse.Namespace) -> Settings:
     """How messages become packets."""
     from mpicoloc.network.replay.job import Settings
 
+    mtu_bytes = units.parse_bytes("--mtu", args.mtu, 1, _MAX_MTU_BYTES)
     return Settings(
-        mtu_bytes=units.parse_bytes("--mtu", args.mtu),
-        control_bytes=min(64, units.parse_bytes("--mtu", args.mtu)),
-        eager_bytes=units.parse_bytes("--eager", args.eager),
-        mpi_latency_s=config.parse_seconds("--mpi-latency-s", args.mpi_latency_s),
+        mtu_bytes=mtu_bytes,
+        control_bytes=min(64, mtu_bytes),
+        eager_bytes=units.parse_bytes("--eager", args.eager, most=_MAX_EAGER_BYTES),
+        mpi_latency_s=_latency_s("--mpi-latency-s", args.mpi_latency_s),
         seed=config.parse_whole("--random-state", args.random_state, 0),
     )
 
@@ -129,12 +147,19 @@ def network_of(args: argparse.Namespace, fabric: Fabric, hardware: Hardware) -> 
     """The network as the simulator takes it."""
     from mpicoloc.network.replay import fabrics
 
-    return fabrics.of_fabric(fabric, args.routing, hardware, _failed(args.failed))
+    return fabrics.of_fabric(fabric, args.routing, hardware, _failed(args.failed, fabric.topology))
 
 
-def _failed(text: str | None) -> list[tuple[int, int]]:
-    found = []
-    for word in text.split(",") if text else ():
-        level, _, link = word.strip().partition(":")
-        found.append((config.parse_whole("--failed", level, 0, 31), config.parse_whole("--failed", link, 0)))
-    return found
+def _failed(text: str | None, tree: Topology) -> list[tuple[int, int]]:
+    failed = []
+    for word in () if text is None else text.split(","):
+        level, colon, link = word.strip().partition(":")
+        if not colon:
+            raise UsageError(f"--failed {word}: give it as LEVEL:LINK, like 1:0")
+        number = (config.parse_whole("--failed", level, 0), config.parse_whole("--failed", link, 0))
+        if number[0] >= tree.height:
+            raise UsageError(f"--failed {word}: {tree} has links on levels 0 to {tree.height - 1}")
+        if number[1] >= (n_links := tree.n_links(number[0])):
+            raise UsageError(f"--failed {word}: {tree} has links 0 to {n_links - 1:,} on level {level}")
+        failed.append(number)
+    return failed

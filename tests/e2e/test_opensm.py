@@ -9,7 +9,7 @@ from subnet import NEEDED, Subnet
 from mpicoloc.network.load import routing
 from mpicoloc.network.topology import readers, xgft
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(60), NEEDED]
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300), NEEDED]
 TREE = "XGFT(3;4,4,4;1,2,2)"
 
 

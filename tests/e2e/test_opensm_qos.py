@@ -11,7 +11,7 @@ from mpicoloc.cli.main import main
 from mpicoloc.network.topology import xgft
 from mpicoloc.profile import hdf5
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(120), NEEDED]
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300), NEEDED]
 TREE = "XGFT(2;4,2;1,2)"
 JOBS = {"heavy": 4000, "middle": 2000, "light": 500}
 """Bytes that each sends in 2 s from h0, h1, h2 to the other switch, over links of 1 GB/s."""

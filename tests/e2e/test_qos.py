@@ -30,7 +30,7 @@ def recorded(started, tmp_path, shm_dir, monkeypatch):
 
 
 def test_own_lanes_help_and_the_sweet_spot_favours_who_sends_less(recorded, capsys, tmp_path):
-    """Jokanovic 2014, Figures 5.8 and 5.12; the wrong order costs."""
+    """Jokanovic 2014, Figures 5.8 and 5.12. `test_qos_search` has the order of all, with fixed bursts."""
     assert main(["qos", *recorded, *FABRIC, "--search", "--figures", str(tmp_path / "f"), "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
     wanted = documented("qos --json")["search"]
@@ -39,7 +39,6 @@ def test_own_lanes_help_and_the_sweet_spot_favours_who_sends_less(recorded, caps
     assert [job["lane"] for job in found["jobs"]] == [0, 1], "the heavy one on lane 0"
     total_s = {trial["name"]: trial["total_contention_s"] for trial in found["search"]["trials"]}
     assert total_s["1:1"] < total_s["one lane"]
-    assert total_s["1:4"] < total_s["1:1"] < total_s["4:1"] < total_s["lane 0 first"]
     best = next(trial for trial in found["search"]["trials"] if trial["name"] == found["search"]["best"])
     assert best["weights"][1] > best["weights"][0]
     assert [lane["weight_packets"] for lane in found["lanes"]] == best["weights"], "what is configured"

@@ -1,24 +1,41 @@
 """A real Slurm: the plugin gives jobs the service levels that `mpicoloc qos` chose for their names."""
 
+import contextlib
 import json
 import os
 
+import jobs
 import pytest
 
 from mpicoloc.cli.main import main
+from mpicoloc.errors import DataError
 from mpicoloc.profile import hdf5
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
 SHOW = "env | grep -E '^(UCX_IB_SL|OMPI_MCA_btl_openib|MV2_)' | sort"
 
 
+SIDES = {"long": 1600, "light": 40}
+"""Jobs by their names in Slurm, and the side of each one's grid."""
+
+
+def profiles_of(cluster, before):
+    """New profiles of the jobs by their names, once all are there; the spool is that of other tests too."""
+    found = {}
+    for path in set(cluster.spool.glob("*.h5")) - before:
+        with contextlib.suppress(DataError, OSError):  # not complete yet
+            found[hdf5.read(path).job.batch_name] = str(path)
+    return found if found.keys() >= SIDES.keys() else None
+
+
 @pytest.fixture
 def levels(cluster, capsys):
     """A folder of two jobs' levels by profiles of the two, and the policy as JSON."""
     before = set(cluster.spool.glob("*.h5"))
-    for name, side in (("long", 1600), ("light", 40)):
+    for name, side in SIDES.items():
         cluster.run("srun", "-N1", "-n2", "-J", name, "--mpicoloc", "./heat2d.openmpi", side, 200)
-    files = [str(path) for path in set(cluster.spool.glob("*.h5")) - before]
+    found = jobs.wait_until(lambda: profiles_of(cluster, before), "the profiles of both jobs", 120)
+    files = [found[name] for name in SIDES]
     folder = cluster.work / "levels"
     fabric = ("--topology", "XGFT(2;4,2;1,2)", "--placement", "F1", "--link-rate", "10Mbit/s")
     before_umask = os.umask(0o077)  # as root's may be: jobs of all users read the files

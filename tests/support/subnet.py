@@ -17,6 +17,8 @@ PROGRAMS = {
     for name in ("ibsim", "opensm", "ibnetdiscover", "dump_fts", "ibtracert", "smpquery", "saquery")
 }
 MISSING = [name for name, path in PROGRAMS.items() if path is None]
+LIMIT_S = 120
+"""For what takes a second where nothing else runs."""
 NEEDED = pytest.mark.skipif(
     bool(MISSING) or SIMULATED is None, reason="needs opensm, ibsim-utils and infiniband-diags"
 )
@@ -37,7 +39,7 @@ class Subnet:
                 [PROGRAMS["ibsim"], "-s", "-n", "net"],
                 cwd=folder, env=self.environ, stdin=subprocess.DEVNULL, stdout=output, stderr=output,
             )  # fmt: skip
-        deadline = time.monotonic() + 20
+        deadline = time.monotonic() + LIMIT_S
         while "MaxMcastCap" not in said.read_text():
             assert self.simulator.poll() is None and time.monotonic() < deadline, said.read_text()[-2000:]
             time.sleep(0.01)
@@ -51,7 +53,7 @@ class Subnet:
             env=self.environ | {"LD_PRELOAD": str(SIMULATED)},
             capture_output=True,
             text=True,
-            timeout=30,
+            timeout=LIMIT_S,
             check=True,
         )
         return done.stdout
@@ -70,7 +72,7 @@ class Subnet:
                 cwd=self.folder, env=self.environ | {"LD_PRELOAD": str(SIMULATED)},
                 stdin=subprocess.DEVNULL, stdout=output, stderr=output,
             )  # fmt: skip
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + LIMIT_S
         while "SUBNET UP" not in self._log():
             assert self.manager.poll() is None and time.monotonic() < deadline, self._log()[-2000:]
             time.sleep(0.02)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+from mpicoloc.errors import DataError
 from mpicoloc.network.qos.policy import Policy
 from mpicoloc.network.replay.experiment import PlacedJob
 from mpicoloc.network.replay.job import Settings
@@ -54,11 +55,11 @@ def sharing_s(
         See `lanes_of`.
     settings : Settings, optional
     """
-    found = [
+    simulated_jobs = [
         replace(job, service_level=lane).simulated()
         for job, lane in zip(jobs, policy.lane_of_job, strict=True)
     ]
-    run = simulate(replace(network, lanes=lanes_of(policy, buffer_bytes)), found, settings)
+    run = simulate(replace(network, lanes=lanes_of(policy, buffer_bytes)), simulated_jobs, settings)
     return tuple(job.end_s for job in run.jobs)
 
 
@@ -71,6 +72,11 @@ def alone_s(
 ) -> tuple[float, ...]:
     """Time of each job without the others, on its own lane: T_alone.
 
+    Raises
+    ------
+    DataError
+        If a job takes no time, so that nothing can be told of what others cost it.
+
     Notes
     -----
     Jokanovic 2014, section 5.2.1: all but the other jobs is the same, the lane's buffer too (Table 5.3).
@@ -79,4 +85,10 @@ def alone_s(
     for job, lane in zip(jobs, policy.lane_of_job, strict=True):
         own = replace(policy, lane_of_job=(lane,))
         times += sharing_s(network, [job], own, buffer_bytes, settings)
+    for job, time_s in zip(jobs, times, strict=True):
+        if time_s <= 0:
+            raise DataError(
+                f"job {job.name} takes no time alone, as its trace has neither messages nor computation to "
+                "replay: leave it out, or record it again with --trace all"
+            )
     return tuple(times)

@@ -142,15 +142,15 @@ def trials(demands: Demands, start: Policy, max_weight: int = MAX_WEIGHT) -> lis
         raise UsageError("--search weighs lanes, and all jobs are on one: give two profiles and two --lanes")
     lanes = np.array(start.lane_of_job)
     order = sorted(used, key=lambda lane: -demands.demand_frac[lanes == lane].sum())
-    found = [Trial(ONE_LANE, _on_one_lane(start)), _first(start, order[0])]
+    todo = [Trial(ONE_LANE, _on_one_lane(start)), _first(start, order[0])]
     for vector in _monotone(len(order), max_weight):
         weights = [1] * start.n_lanes
         for lane, weight in zip(order, vector, strict=True):
             weights[lane] = weight
         if n_rows_needed(weights, start.ports.mtu_bytes) <= start.ports.n_rows:
             policy = replace(start, weights=tuple(weights), high_lanes=())
-            found.append(Trial(":".join(map(str, weights)), policy))
-    return [*found, _first(start, order[-1])]
+            todo.append(Trial(":".join(map(str, weights)), policy))
+    return [*todo, _first(start, order[-1])]
 
 
 def _on_one_lane(start: Policy) -> Policy:
@@ -177,8 +177,8 @@ def search_result(
     goal: str = "time",
 ) -> SearchResult:
     """What trials found, from T_sharing of each job in each of them."""
-    found = []
+    tried = []
     for trial, times in zip(todo, sharing_s, strict=True):
         contention_s = tuple(time_s - alone for time_s, alone in zip(times, alone_s, strict=True))
-        found.append(Tried(trial, tuple(times), contention_s))
-    return SearchResult(tuple(alone_s), tuple(found), goal)
+        tried.append(Tried(trial, tuple(times), contention_s))
+    return SearchResult(tuple(alone_s), tuple(tried), goal)

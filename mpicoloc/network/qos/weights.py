@@ -81,9 +81,9 @@ def arbitration_rows(weights: Sequence[tuple[int, int]], mtu_bytes: int, n_rows:
     parts = {lane: _split(packets, mtu_bytes) for lane, packets in weights}
     needed = n_rows_needed([packets for _, packets in weights], mtu_bytes)
     if needed > n_rows:
-        told = ":".join(str(packets) for _, packets in weights)
+        listed = ":".join(str(packets) for _, packets in weights)
         raise UsageError(
-            f"weights {told} in packets of {mtu_bytes} bytes need {needed} rows of the arbitration table, "
+            f"weights {listed} in packets of {mtu_bytes} bytes need {needed} rows of the arbitration table, "
             f"and the ports have {n_rows}: give smaller weights, a smaller --mtu, or --rows if they have more"
         )
     longest = max(map(len, parts.values()), default=0)

@@ -109,27 +109,12 @@ def j_inter_host_s(times: Sequence[JobTimes]) -> float:
     return sum(job.n_hosts * job.inter_s for job in times)
 
 
-def wasted_gflop(times: Sequence[JobTimes], gflops_per_host: float) -> float:
-    """Operations that the hosts could have done in that time, in 10^9.
-
-    Notes
-    -----
-    Jokanovic 2014, Eq. 5.3, which is for jobs of one size; here each job counts with its own.
-    """
-    return gflops_per_host * j_inter_host_s(times)
-
-
 def efficiency(before_host_s: float, after_host_s: float) -> float | None:
     """E(P): how many times less jobs lose to each other under a policy (Jokanovic 2014, Eq. 2.4).
 
     None if they lose nothing under it.
     """
     return before_host_s / after_host_s if after_host_s > 0 else None
-
-
-def most_efficient(contention_s: Sequence[float]) -> int:
-    """Index of the policy under which jobs lose least to each other (Jokanovic 2014, Eq. 5.4)."""
-    return int(np.argmin(contention_s))
 
 
 def simulate_base(
@@ -152,8 +137,9 @@ def simulate_sharing(
     network: SimulatedNetwork, jobs: Sequence[PlacedJob], settings: Settings | None = None
 ) -> SimulatedRun:
     """All jobs at the same time, which gives T_sharing."""
-    found = [job.simulated() for job in jobs]
-    return _simulated(network, found, settings, f"simulating {len(jobs)} jobs together")
+    return _simulated(
+        network, [job.simulated() for job in jobs], settings, f"simulating {len(jobs)} jobs together"
+    )
 
 
 def _simulated(
@@ -162,12 +148,12 @@ def _simulated(
     with progress.stage(what, unit="us of simulated time") as advance:
         last_s = 0.0
 
-        def told(now_s: float, n_done: int) -> None:
+        def report_progress(now_s: float, n_done: int) -> None:
             nonlocal last_s
             advance((now_s - last_s) * 1e6)
             last_s = now_s
 
-        return simulate(network, jobs, settings, told)
+        return simulate(network, jobs, settings, report_progress)
 
 
 @dataclass(frozen=True)

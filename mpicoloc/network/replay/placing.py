@@ -38,24 +38,25 @@ def place(
     DataError
         If a job does not fit.
     """
-    found: list[Placement] = []
-    for n_ranks, choice, hostnames in jobs:
-        free = _free(fabric, found)
-        found.append(_place(fabric, (n_ranks, choice, hostnames), (rng, ranks_per_host, free)))
-    return found
+    placed: list[Placement] = []
+    for job in jobs:
+        placed.append(_place(fabric, job, _free(fabric, placed), rng, ranks_per_host))
+    return placed
 
 
 def _free(fabric: Fabric, taken: Sequence[Placement]) -> Hosts:
     hosts = fabric.hosts()
-    return np.setdiff1d(hosts, np.concatenate([one.hosts for one in taken])) if taken else hosts
+    return np.setdiff1d(hosts, np.concatenate([placement.hosts for placement in taken])) if taken else hosts
 
 
 def _place(
     fabric: Fabric,
     job: tuple[int, PlacementChoice, Callable[[], list[str]]],
-    way: tuple[np.random.Generator, int, Hosts],
+    free: Hosts,
+    rng: np.random.Generator,
+    ranks_per_host: int,
 ) -> Placement:
-    (n_ranks, choice, hostnames), (rng, ranks_per_host, free) = job, way
+    n_ranks, choice, hostnames = job
     if choice.name == AS_RUN:
         return placement_of(fabric, hostnames())
     try:

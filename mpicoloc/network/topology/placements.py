@@ -53,7 +53,7 @@ def regular(
     if n_hosts > n_switches * per_switch:
         raise DataError(
             f"placement F{per_switch}: {n_ranks} ranks need {n_hosts} hosts, {topology} has "
-            f"{n_switches * per_switch} so: {_FEWER}"
+            f"{n_switches * per_switch} free: {_FEWER}"
         )
     if free is None or first is None:
         return Placement(switch * topology.m[0] + place)

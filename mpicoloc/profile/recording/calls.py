@@ -161,10 +161,10 @@ def recording(job: Frames) -> Recording:
     if not 0 < profile.job.n_ranks <= MAX_RANKS:
         raise DataError(f"a job of {profile.job.n_ranks} ranks: the profile is damaged")
     if not len(profile.tables["events"]) and not job.is_traced:
-        told = "the files of its trace, which lay beside the profile, are not there: copy them too"
+        remedy = "the files of its trace, which lay beside the profile, are not there: copy them too"
         if not profile.tables["ranks"]["n_events"].any():
-            told = "the profile has no trace: run the job with --trace all"
-        raise DataError(f"{told}; this format needs it, json, parquet and prometheus do not")
+            remedy = "the profile has no trace: run the job with --trace all"
+        raise DataError(f"{remedy}; this format needs it, json, parquet and prometheus do not")
     # A folder that lies there may be of an earlier run.
     source: Source = EventRing(profile) if len(profile.tables["events"]) else FullTrace(profile, job.trace)
     shutters = profile.tables["shutters"]

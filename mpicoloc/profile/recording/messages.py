@@ -47,15 +47,20 @@ class Side:
 class Messages:
     """Message `i` was sent by `sent` row `i` and taken by `received` row `i`; in order of their sends.
 
-    `n_sent` counts those too of which the receive is not known.
+    `unreceived` are the sends of which the receive is not known, in the order of their begins.
     """
 
     sent: Side
     received: Side
-    n_sent: int
+    unreceived: Side
 
     def __len__(self) -> int:
         return len(self.sent.rank)
+
+    @property
+    def n_sent(self) -> int:
+        """All sends, also those of which the receive is not known."""
+        return len(self) + len(self.unreceived.rank)
 
     def rows(self) -> Iterator[tuple[tuple[int, ...], tuple[int, ...]]]:
         """Columns of `Side` of each message, as sent and as received."""
@@ -63,7 +68,7 @@ class Messages:
 
     def since(self, origin_ns: int) -> Messages:
         """The same, with times from an origin on."""
-        return Messages(self.sent.since(origin_ns), self.received.since(origin_ns), self.n_sent)
+        return Messages(*(side.since(origin_ns) for side in (self.sent, self.received, self.unreceived)))
 
     def of(self, rank: int) -> tuple[Ints, Ints]:
         """Numbers of the messages that a rank sent, and of those that it received."""
@@ -117,7 +122,9 @@ def matched(sent: Side, received: Side, n_ranks: int, is_cut: bool, is_whole: bo
     is_possible = received.end_ns[rows_received] >= sent.begin_ns[rows_sent]
     rows_sent, rows_received = rows_sent[is_possible], rows_received[is_possible]
     order = np.argsort(sent.begin_ns[rows_sent], kind="stable")
-    return Messages(sent.take(rows_sent[order]), received.take(rows_received[order]), len(sent.rank))
+    rest = np.setdiff1d(np.arange(len(sent.rank)), rows_sent)
+    rest = rest[np.argsort(sent.begin_ns[rest], kind="stable")]
+    return Messages(sent.take(rows_sent[order]), received.take(rows_received[order]), sent.take(rest))
 
 
 def _some(group: Ints, time_ns: Ints, n_of: Ints, n: Ints, is_last: bool) -> Ints:

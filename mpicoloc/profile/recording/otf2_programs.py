@@ -25,7 +25,7 @@ from mpicoloc.network.replay.programs.recorded import PlacedCollective, RankCall
 from mpicoloc.network.replay.programs.recorded_collectives import NAME
 from mpicoloc.network.traffic.collective import Collective, Messages
 from mpicoloc.profile.recording.functions import is_communication
-from mpicoloc.profile.recording.sources import Choices, Foreign, library_of
+from mpicoloc.profile.recording.sources import Choices, ForeignTrace, check_matched, library_of
 
 Array = NDArray[Any]
 _NS_PER_S = 1e9
@@ -127,7 +127,7 @@ def _ranks(path: str, definitions: Any) -> dict[int, int]:
     return {location._ref: rank for rank, location in enumerate(groups[0].members)}
 
 
-def read(path: str, choices: Choices) -> Foreign:
+def read(path: str, choices: Choices) -> ForeignTrace:
     """The job of the archive with this anchor file, ``traces.otf2``.
 
     Raises
@@ -144,7 +144,7 @@ def read(path: str, choices: Choices) -> Foreign:
             archive = _Archive(path, trace)
     except otf2.error.Error as error:
         raise DataError(f"{path} is no OTF2 archive that can be read: {error}") from None
-    return Foreign(path, _programs(archive, choices))
+    return ForeignTrace(path, _programs(archive, choices))
 
 
 def _programs(archive: _Archive, choices: Choices) -> RankPrograms:
@@ -152,14 +152,22 @@ def _programs(archive: _Archive, choices: Choices) -> RankPrograms:
     functions = recorded.Functions(names)
     calls = [_calls_of(archive.path, rank, own) for rank, own in enumerate(archive.ranks)]
     deeds = recorded.empty_deeds(len(calls))
-    messages, n_lost = _messages(archive)
+    messages, unmatched = _messages(archive)
+    notes = check_matched(
+        archive.path,
+        choices,
+        len(unmatched),
+        len(unmatched) + len(messages.src),
+        min(unmatched)[1] if unmatched else "",
+    )
     recorded.add_messages(deeds, calls, functions, messages)
     recorded.add_collectives(deeds, calls, _collectives(archive, names, calls, choices))
     is_waiting = np.array([is_communication(name) for name in names], bool)
     tempo = Tempo(choices.cpu_speed)
-    found = [recorded.program(own, is_waiting, deed, tempo) for own, deed in zip(calls, deeds, strict=True)]
-    notes = (f"{n_lost:,} messages are left out: only one end of them is in the archive",) if n_lost else ()
-    return of_each(_name(archive.path), found, notes)
+    rank_programs = [
+        recorded.program(own, is_waiting, deed, tempo) for own, deed in zip(calls, deeds, strict=True)
+    ]
+    return of_each(_name(archive.path), rank_programs, tuple(notes))
 
 
 def _name(path: str) -> str:
@@ -173,16 +181,20 @@ def _calls_of(path: str, rank: int, own: _Rank) -> RankCalls:
     return RankCalls(rows[:, 0], np.maximum(rows[:, 1], rows[:, 0]), rows[:, 2])
 
 
-def _messages(archive: _Archive) -> tuple[RecordedMessages, int]:
-    """Sends and receives in MPI's order, and how many have no other end."""
+def _messages(archive: _Archive) -> tuple[RecordedMessages, list[tuple[int, str]]]:
+    """Sends and receives in MPI's order; begin, and description, of those that have no other end."""
     rows: list[tuple[int, ...]] = []
-    n_lost = 0
-    for own in archive.ranks:
-        for key, sends in own.sends.items():
-            receives = archive.ranks[key[1]].receives.get(key, deque())
-            n_lost += abs(len(sends) - len(receives))
-            for (send_ns, n_bytes), take_ns in zip(sends, receives, strict=False):
-                rows.append((key[0], key[1], n_bytes, send_ns, take_ns))
+    unmatched: list[tuple[int, str]] = []
+    for key in sorted({key for own in archive.ranks for key in (*own.sends, *own.receives)}):
+        sends = archive.ranks[key[0]].sends.get(key, deque())
+        receives = archive.ranks[key[1]].receives.get(key, deque())
+        n = min(len(sends), len(receives))
+        for (send_ns, n_bytes), take_ns in zip(sends, receives, strict=False):
+            rows.append((key[0], key[1], n_bytes, send_ns, take_ns))
+        lost = [(send_ns, f"a send of {n_bytes:,} bytes") for send_ns, n_bytes in [*sends][n:]]
+        lost += [(take_ns, "a receive") for take_ns in [*receives][n:]]
+        where = f"from rank {key[0]} to rank {key[1]}, tag {key[3]},"
+        unmatched += [(at_ns, f"{what} {where} at {at_ns / _NS_PER_S:.6f} s") for at_ns, what in lost]
     columns = np.array(rows, np.int64).reshape(-1, 5)
     order = np.argsort(columns[:, 3], kind="stable")
     columns = columns[order]
@@ -191,7 +203,7 @@ def _messages(archive: _Archive) -> tuple[RecordedMessages, int]:
     for src, dst in columns[:, :2].tolist():
         tags.append(counts[src, dst])
         counts[src, dst] += 1
-    found = RecordedMessages(
+    messages = RecordedMessages(
         src=columns[:, 0],
         dst=columns[:, 1],
         n_bytes=columns[:, 2],
@@ -199,14 +211,14 @@ def _messages(archive: _Archive) -> tuple[RecordedMessages, int]:
         take_ns=columns[:, 4],
         tag=np.array(tags, np.int64),
     )
-    return found, n_lost
+    return messages, unmatched
 
 
 def _collectives(
     archive: _Archive, names: Sequence[str], calls: Sequence[RankCalls], choices: Choices
 ) -> list[PlacedCollective]:
     """The k-th collective of each communicator in all of its members."""
-    library, found = library_of(choices), []
+    library, collectives = library_of(choices), []
     rows: defaultdict[int, defaultdict[int, list[Any]]] = defaultdict(lambda: defaultdict(list))
     for rank, own in enumerate(archive.ranks):
         _check_sizes(archive, rank, names)
@@ -230,16 +242,16 @@ def _collectives(
             begin_ns = np.array([calls[rank].begin_ns[i] for rank, i in zip(members, i_call, strict=True)])
             match = NAME.fullmatch(names[int(calls[members[0]].function[i_call[0]])])
             is_blocking = match is None or not match[1]
-            found.append(PlacedCollective(np.array(members), i_call, begin_ns, is_blocking, known[key]))
-    return found
+            collectives.append(PlacedCollective(np.array(members), i_call, begin_ns, is_blocking, known[key]))
+    return collectives
 
 
 def _check_sizes(archive: _Archive, rank: int, names: Sequence[str]) -> None:
     """Every call of a collective has its record."""
     own = archive.ranks[rank]
-    told = {row[0] for row in own.collectives}
+    recorded_calls = {row[0] for row in own.collectives}
     for i, call in enumerate(own.calls):
-        if NAME.fullmatch(names[call.function]) and i not in told:
+        if NAME.fullmatch(names[call.function]) and i not in recorded_calls:
             raise DataError(
                 f"{archive.path} does not tell what collectives moved ({names[call.function]} of rank "
                 f"{rank}): record it with Score-P, or replay the profile itself"

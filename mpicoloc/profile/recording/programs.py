@@ -40,7 +40,7 @@ from mpicoloc.profile.recording import calls as recordings
 from mpicoloc.profile.recording.calls import Recording
 from mpicoloc.profile.recording.full_trace import FullTrace
 from mpicoloc.profile.recording.functions import is_communication
-from mpicoloc.profile.recording.sources import Choices
+from mpicoloc.profile.recording.sources import Choices, check_matched
 
 Array = NDArray[Any]
 _N_TAGS = 1 << 30
@@ -85,13 +85,14 @@ class RecordedJob:
         Raises
         ------
         DataError
-            If the trace does not tell.
+            If the trace does not tell, or messages lack their receives, see `sources.check_matched`.
         """
         choices = self.choices
         functions = recorded.Functions(self.recording.names)
         deeds = recorded.empty_deeds(len(self.calls))
         notes = list(self.recording.notes)
-        notes += _add_messages(deeds, self.calls, functions, self.recording)
+        notes += self._unmatched_notes()
+        _add_messages(deeds, self.calls, functions, self.recording)
         notes += _add_collectives(deeds, self, np.asarray(hosts), choices)
         running = _running(self.profile, len(self.calls))
         notes += _running_notes(running)
@@ -102,6 +103,19 @@ class RecordedJob:
             programs.append(recorded.program(self.calls[rank], is_waiting, deeds[rank], tempo))
         numbers = np.arange(len(programs), dtype=np.int32)
         return RankPrograms(_name(self.path), tuple(programs), numbers, tuple(notes))
+
+    def _unmatched_notes(self) -> list[str]:
+        """The note that messages are left out; refuses them, if the user did not choose that."""
+        messages = self.recording.messages
+        lost = messages.unreceived
+        if not len(lost.rank):
+            return []
+        rank, begin_ns = int(lost.rank[0]), int(lost.begin_ns[0])
+        own = self.calls[rank]
+        call = self.recording.names[int(own.function[int(own.at(np.array(begin_ns)))])]
+        first = f"{call} of {int(lost.bytes[0]):,} bytes from rank {rank} to rank {int(lost.peer[0])}"
+        first += f" at {begin_ns / 1e9:.6f} s"
+        return check_matched(self.path, self.choices, len(lost.rank), messages.n_sent, first)
 
 
 def read(path: str, choices: Choices | None = None) -> RecordedJob:
@@ -116,15 +130,15 @@ def read(path: str, choices: Choices | None = None) -> RecordedJob:
     _check(job, path)
     recording = recordings.recording(job)
     _check_whole(recording, path)
-    found, n_bytes = [], []
+    calls, n_bytes = [], []
     for rank in steps(range(recording.n_ranks), f"reading {_name(path)}", unit="ranks"):
         rows = np.array(list(recording.in_order(rank)), np.int64).reshape(-1, 5)
-        found.append(RankCalls(rows[:, 0], rows[:, 1], rows[:, 4]))
+        calls.append(RankCalls(rows[:, 0], rows[:, 1], rows[:, 4]))
         n_bytes.append(rows[:, 2])
-    silent = [rank for rank, own in enumerate(found) if not len(own)]
+    silent = [rank for rank, own in enumerate(calls) if not len(own)]
     if silent:
         raise DataError(f"{path}: the trace has no call of rank {silent[0]}: run the job with --trace all")
-    return RecordedJob(path, choices or Choices(), recording, found, n_bytes)
+    return RecordedJob(path, choices or Choices(), recording, calls, n_bytes)
 
 
 def _name(path: str) -> str:
@@ -156,7 +170,7 @@ def _check_whole(recording: Recording, path: str) -> None:
 
 def _add_messages(
     deeds: Sequence[Deeds], calls: Sequence[RankCalls], functions: recorded.Functions, recording: Recording
-) -> list[str]:
+) -> None:
     messages = recording.messages
     sent, received = messages.sent, messages.received
     tags = messages.place % _N_TAGS
@@ -167,13 +181,9 @@ def _add_messages(
         RecordedMessages(sent.rank, sent.peer, sent.bytes, sent.begin_ns, received.begin_ns, tags),
     )
     if isinstance(recording.source, FullTrace):
-        found = recording.source.one_sided()
-        found["begin_ns"] = found["begin_ns"] - recording.origin_ns
-        recorded.add_one_sided(deeds, calls, functions, OneSided(**found))
-    n_lost = messages.n_sent - len(messages)
-    if not n_lost:
-        return []
-    return [f"{n_lost:,} of {messages.n_sent:,} messages are left out: no receive was found for them"]
+        transfers = recording.source.one_sided()
+        transfers["begin_ns"] = transfers["begin_ns"] - recording.origin_ns
+        recorded.add_one_sided(deeds, calls, functions, OneSided(**transfers))
 
 
 def _add_collectives(
@@ -201,9 +211,13 @@ def _add_collectives(
     blocks.add(instances)
     placed = [
         PlacedCollective(
-            members[one.group], one.i_call, one.begin_ns, is_blocking(one.function), blocks.of(one)
+            members[instance.group],
+            instance.i_call,
+            instance.begin_ns,
+            is_blocking(instance.function),
+            blocks.of(instance),
         )
-        for one in steps(instances, "collectives", unit="calls")
+        for instance in steps(instances, "collectives", unit="calls")
     ]
     recorded.add_collectives(deeds, job.calls, placed)
     return notes
@@ -221,11 +235,11 @@ def _collective_calls(job: RecordedJob, is_known: Array) -> list[CollectiveCalls
 
 def _running(profile: Profile, n_ranks: int) -> Array:
     """Part of its time in which each rank had a processor; 1 where that is not known."""
-    found = np.ones(n_ranks)
+    running = np.ones(n_ranks)
     for row in profile.tables["ranks"]:
         if 0 <= row["rank"] < n_ranks:
-            found[row["rank"]] = running_frac(float(row["cpu_s"]), float(row["run_delay_s"]))
-    return found
+            running[row["rank"]] = running_frac(float(row["cpu_s"]), float(row["run_delay_s"]))
+    return running
 
 
 def _running_notes(running: Array) -> list[str]:

@@ -36,11 +36,15 @@ class Choices:
         Algorithms of collectives that the library would not choose, see `collectives.algorithms`.
     flops_per_s : float
         Speed of a processor of a SimGrid trace, which counts computation in flops.
+    is_unmatched_left_out : bool
+        Leave out messages of which only one end is in a profile or an OTF2 archive, with a note. Else such
+        a trace is refused, see `check_matched`.
     """
 
     cpu_speed: float = 1.0
     algorithms: Mapping[str, str] = field(default_factory=dict)
     flops_per_s: float = 1e9
+    is_unmatched_left_out: bool = False
 
 
 class Source(Protocol):
@@ -64,16 +68,16 @@ class Source(Protocol):
 
 
 @dataclass(frozen=True)
-class Foreign:
+class ForeignTrace:
     """A job whose trace has no names of hosts, and does not depend on them."""
 
     path: str
-    made: RankPrograms
+    rank_programs: RankPrograms
 
     @property
     def n_ranks(self) -> int:
         """Its ranks."""
-        return self.made.n_ranks
+        return self.rank_programs.n_ranks
 
     def hostnames(self) -> list[str]:
         """Nobody knows them."""
@@ -81,7 +85,7 @@ class Foreign:
 
     def programs(self, hosts: Array) -> RankPrograms:
         """The same on all hosts."""
-        return self.made
+        return self.rank_programs
 
 
 def read(path: str, choices: Choices) -> Source:
@@ -108,6 +112,34 @@ def read(path: str, choices: Choices) -> Source:
     return _text(path, choices)
 
 
+def check_matched(path: str, choices: Choices, n_unmatched: int, n_all: int, first: str) -> list[str]:
+    """Refuse a trace in which messages lack an end, or give the note that they are left out.
+
+    Parameters
+    ----------
+    path : str
+        The trace.
+    choices : Choices
+    n_unmatched, n_all : int
+        Messages of which only one end is known, and all messages.
+    first : str
+        The first one that lacks an end: its ranks, call and time.
+
+    Raises
+    ------
+    DataError
+        If there are any, and the user did not choose to leave them out.
+    """
+    if not n_unmatched:
+        return []
+    if not choices.is_unmatched_left_out:
+        raise DataError(
+            f"{path}: {n_unmatched:,} of {n_all:,} messages have only one end in the trace; the first is "
+            f"{first}: record the job again to its end, or leave them out by --allow-unmatched"
+        )
+    return [f"{path}: {n_unmatched:,} of {n_all:,} messages are left out: only one end is in the trace"]
+
+
 def library_of(choices: Choices) -> Library:
     """What chooses algorithms of collectives where no library is known."""
     return Chosen(MPICH(), choices.algorithms) if choices.algorithms else MPICH()
@@ -117,22 +149,32 @@ def _text(path: str, choices: Choices) -> Source:
     name = os.path.basename(path)
     words = _first_words(path)
     if words[:1] == ["num_ranks"]:
-        return Foreign(path, goal.programs(name.removesuffix(".goal"), _lines(path), choices.cpu_speed))
+        return ForeignTrace(path, goal.programs(name.removesuffix(".goal"), _lines(path), choices.cpu_speed))
     if name == _LIST:
         name = os.path.basename(os.path.dirname(os.path.abspath(path)))
     lines = _lines(path)
     if len(words) == 1:
         lines = _listed(path)
-    made = simgrid_ti.programs(name, lines, choices.flops_per_s, library_of(choices), choices.cpu_speed)
-    return Foreign(path, made)
+    rank_programs = simgrid_ti.programs(
+        name, lines, choices.flops_per_s, library_of(choices), choices.cpu_speed
+    )
+    return ForeignTrace(path, rank_programs)
 
 
 def _listed(path: str) -> Iterator[tuple[str, str]]:
     """Lines of all files that a file names."""
     folder = os.path.dirname(path)
-    names = [line.strip() for _, line in _lines(path) if line.strip()]
-    for name in steps(names, "reading traces", unit="files"):
-        yield from _lines(os.path.join(folder, name))
+    names = [(where, line.strip()) for where, line in _lines(path) if line.strip()]
+    for where, name in steps(names, "reading traces", unit="files"):
+        inside = os.path.join(folder, name)
+        try:
+            open(inside, encoding="utf-8").close()
+        except OSError as error:
+            raise DataError(
+                f"{where} names {name}, which cannot be read: {error.strerror}: give a profile, a trace, or "
+                "a list of a trace's files"
+            ) from None
+        yield from _lines(inside)
 
 
 def _lines(path: str) -> Iterator[tuple[str, str]]:

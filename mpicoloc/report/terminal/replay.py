@@ -15,19 +15,19 @@ from mpicoloc.report.terminal.listing import Listing
 from mpicoloc.report.terminal.output import console
 
 
-def as_json(found: Experiment, wall_s: float, before_host_s: float | None = None) -> dict[str, Any]:
+def as_json(result: Experiment, wall_s: float, before_host_s: float | None = None) -> dict[str, Any]:
     """The keys of ``mpicoloc replay --json``; what was not simulated is None.
 
     `before_host_s` is what jobs lost to each other without the policy that is tried (`j_inter_host_s`).
     """
-    run = found.sharing
-    times = found.times
+    run = result.sharing
+    times = result.times
     return {
         "jobs": [_times_json(job) for job in times],
         "j_inter_host_s": experiment.j_inter_host_s(times),
-        "efficiency": _efficiency(found, before_host_s),
+        "efficiency": _efficiency(result, before_host_s),
         "total_contention_s": experiment.total_contention_s(times),
-        "routing": found.network.routing,
+        "routing": result.network.routing,
         "n_packet_hops": run.n_packet_hops,
         "n_packets": run.n_packets,
         "n_messages": run.n_messages,
@@ -35,15 +35,15 @@ def as_json(found: Experiment, wall_s: float, before_host_s: float | None = None
         "simulated_s": run.end_s,
         "wall_s": wall_s,
         "peak_bytes": run.peak_bytes,
-        "waits": _waits_json(found),
+        "waits": _waits_json(result),
         "blocked_by_s": run.blocked_by_s.tolist(),
     }
 
 
-def _efficiency(found: Experiment, before_host_s: float | None) -> float | None:
+def _efficiency(result: Experiment, before_host_s: float | None) -> float | None:
     if before_host_s is None:
         return None
-    return experiment.efficiency(before_host_s, experiment.j_inter_host_s(found.times))
+    return experiment.efficiency(before_host_s, experiment.j_inter_host_s(result.times))
 
 
 def _times_json(job: JobTimes) -> dict[str, Any]:
@@ -61,9 +61,9 @@ def _times_json(job: JobTimes) -> dict[str, Any]:
     }
 
 
-def _waits_json(found: Experiment) -> list[dict[str, Any]]:
+def _waits_json(result: Experiment) -> list[dict[str, Any]]:
     """Where packets waited, by level, job and lane; without those that had none."""
-    run = found.sharing
+    run = result.sharing
     return [
         {
             "level": level,
@@ -76,31 +76,31 @@ def _waits_json(found: Experiment) -> list[dict[str, Any]]:
     ]
 
 
-def show(found: Experiment, wall_s: float, before_host_s: float | None = None) -> None:
+def show(result: Experiment, wall_s: float, before_host_s: float | None = None) -> None:
     """Print the times of the jobs, where packets waited, and for whom."""
     out = console()
-    out.print(_times(found))
-    if len(found.jobs) > 1:
-        out.print(_blocked(found))
-    if found.sharing.n_waits.any():
-        out.print(_waits(found))
-    run = found.sharing
+    out.print(_times(result))
+    if len(result.jobs) > 1:
+        out.print(_blocked(result))
+    if result.sharing.n_waits.any():
+        out.print(_waits(result))
+    run = result.sharing
     rate = f", {run.n_packet_hops / wall_s / 1e6:.3g} million a second" if wall_s > 0 else ""
     out.print(
         f"{counted(run.n_packet_hops, 'packet-hop')} in {seconds(wall_s)}{rate}; jobs lose "
-        f"{experiment.j_inter_host_s(found.times):.4g} host seconds to each other",
+        f"{experiment.j_inter_host_s(result.times):.4g} host seconds to each other",
         highlight=False,
     )
-    efficiency = _efficiency(found, before_host_s)
+    efficiency = _efficiency(result, before_host_s)
     if before_host_s is not None:
         words = "nothing is lost now" if efficiency is None else f"E(P) = {efficiency:.4g}"
         out.print(f"before: {before_host_s:.4g} host seconds; {words}", highlight=False)
 
 
-def _times(found: Experiment) -> Listing:
+def _times(result: Experiment) -> Listing:
     columns = ["job", "ranks", "hosts", "T_base", "T_alone", "T_sharing", "T_intra", "T_inter", "slowdown"]
     table = Listing("Times", columns, lesser=("hosts", "ranks"))
-    for job in found.times:
+    for job in result.times:
         times = (job.base_s, job.alone_s, job.sharing_s, job.intra_s, job.inter_s)
         cells = ["-" if time_s is None else _signed(time_s) for time_s in times]
         name = escape(printable(job.name))
@@ -112,21 +112,21 @@ def _signed(time_s: float) -> str:
     return f"-{seconds(-time_s)}" if time_s < 0 else seconds(time_s)
 
 
-def _blocked(found: Experiment) -> Listing:
+def _blocked(result: Experiment) -> Listing:
     """Packet seconds that a job's packets waited while another one's were sent."""
-    names = [escape(printable(job.name)) for job in found.jobs]
+    names = [escape(printable(job.name)) for job in result.jobs]
     headers = [f"behind {name}" for name in names]
     table = Listing("Waits of packets, summed over all of them", ["job", *headers, "behind none"])
-    for name, row in zip(names, found.sharing.blocked_by_s, strict=True):
+    for name, row in zip(names, result.sharing.blocked_by_s, strict=True):
         table.add_row(name, *(seconds(float(wait_s)) for wait_s in row))
     return table
 
 
-def _waits(found: Experiment) -> Listing:
+def _waits(result: Experiment) -> Listing:
     table = Listing(
         "Where packets waited", ["level", "job", "lane", "packets that waited", "mean wait"], names=["job"]
     )
-    for row in _waits_json(found):
+    for row in _waits_json(result):
         mean_s = row["wait_s"] / row["n"]
         table.add_row(
             f"L{row['level']}",

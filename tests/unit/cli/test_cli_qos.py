@@ -139,14 +139,14 @@ def test_two_placements_of_a_job_are_refused(qos):
 
 
 def test_a_job_without_a_name_in_slurm_cannot_be_known_again(qos):
-    code, _, err = qos("--slurm", "none", files=("nameless.h5", "two.h5"))
-    assert code == 3 and "job nameless: its name in Slurm is ''" in err
+    code, out, err = qos("--slurm", "none", files=("nameless.h5", "two.h5"))
+    assert (code, out) == (3, "") and "job nameless: its name in Slurm is ''" in err
 
 
 def test_one_name_has_one_level(qos, folder):
     hdf5.write(in_slurm(network_files.profile("more", 300), "job-two"), folder / "more.h5")
-    code, _, err = qos("--slurm", "none", files=("more.h5", "two.h5"))
-    assert code == 3 and "two profiles of job ann/job-two have service levels 1 and 0" in err
+    code, out, err = qos("--slurm", "none", files=("more.h5", "two.h5"))
+    assert (code, out) == (3, "") and "two profiles of job ann/job-two have service levels 1 and 0" in err
     assert qos("--slurm", "both", "--assign", "0,0", files=("more.h5", "two.h5"))[0] == 0
 
 
@@ -155,3 +155,16 @@ def test_a_search_needs_every_call_of_the_jobs(qos, folder):
     hdf5.write(replace(made, tables={**made.tables, "events": table("events")}), folder / "bare.h5")
     code, _, err = qos("--search", files=("bare.h5", "two.h5"))
     assert code == 3 and "--trace all" in err
+
+
+def test_ports_are_checked_before_profiles_are_read(qos):
+    code, _, err = qos("--lanes", "6", files=("nowhere.h5", "two.h5"))
+    assert code == 2 and "--lanes must be one of" in err
+
+
+def test_a_search_refuses_messages_that_nobody_received_and_jobs_that_take_no_time(qos):
+    """Both jobs send to a rank of which the trace has no receive."""
+    code, _, err = qos("--search")
+    assert code == 3 and "one.h5: 2 of 2 messages have only one end" in err
+    code, _, err = qos("--search", "--allow-unmatched", "--link-rate", "1Gbit/s")
+    assert code == 3 and "job one takes no time alone" in err.splitlines()[-1]

@@ -3,14 +3,17 @@
 import json
 import re
 
+import network_files
 import pandas
 import pytest
 from pages import documented, keys
 
 from mpicoloc.cli.main import main
+from mpicoloc.profile import hdf5
 
 TREE = ("--topology", "XGFT(2;4,4;1,2)", "--link-rate", "8Gbit/s")
 LINK_BPS = 1e9
+HALO = ("--pattern", "halo", "--hosts", 4, "--bytes", 1)
 
 
 def replay(capsys, *words, code=0):
@@ -166,8 +169,8 @@ def test_the_same_file_twice_is_two_jobs(capsys, trace):
         (("--pattern", "halo", "--hosts", 4, "--bytes", 1, "--buffer", 0), 2, "buffer of lane 0 has 0 bytes"),
         (
             ("--pattern", "halo", "--hosts", 4, "--bytes", 1, "--lane", 1, "--weights", "1,0"),
-            3,
-            "no weight above 0",
+            2,
+            "--weights must be a whole number of at least 1, got '0'",
         ),
         (
             ("--pattern", "halo", "--hosts", 4, "--bytes", 1, "--weights", "1,1", "--lanes", 3),
@@ -182,7 +185,31 @@ def test_the_same_file_twice_is_two_jobs(capsys, trace):
             2,
             "its hosts|--placement run",
         ),
-        (("--pattern", "halo", "--hosts", 4, "--bytes", 1, "--stretch", "9:2"), 3, "has 4 hosts: 9 of them"),
+        ((*HALO, "--stretch", "9:2"), 2, "--stretch 9:2: job halo has 4 hosts: give J from 0 to 4"),
+        ((*HALO, "--stretch", "2"), 2, "--stretch 2: give it as J:X"),
+        ((*HALO, "--failed", "abc"), 2, "--failed abc: give it as LEVEL:LINK"),
+        ((*HALO, "--failed", "0:99"), 2, "--failed 0:99: .* has links 0 to 15 on level 0"),
+        ((*HALO, "--failed", "9:0"), 2, "--failed 9:0: .* has links on levels 0 to 1"),
+        ((*HALO, "--mtu", 0), 2, "--mtu must be at least 1, got 0"),
+        ((*HALO, "--mtu", "2GB"), 2, "--mtu must be at most 1,048,576, got 2GB"),
+        ((*HALO, "--lane", 2, "--lanes", 2), 2, "--lane 2: with 2 lanes give lanes 0 to 1"),
+        ((*HALO, "--lanes", 300), 2, "--lanes must be a whole number of at most 16"),
+        ((*HALO, "--cable-latency-s", "1e9"), 2, "--cable-latency-s must be at most 1 s, got 1e9"),
+        ((*HALO, "--times", 10**12), 2, "--times must be a whole number of at most 2147483647"),
+        ((*HALO, "--hosts", 10**12), 2, "--hosts must be a whole number of at most 16777216"),
+        ((*HALO, "--bytes", 0), 2, "--bytes must be at least 1, got 0"),
+        ((*HALO, "--bytes", "9999999GiB"), 2, "--bytes must be at most"),
+        ((*HALO, "--pattern", "uniform:1", "--times", 10**8), 2, "give a smaller --times or --hosts"),
+        ((*HALO, "--flops", "1e9"), 2, "--flops is of profiles and traces"),
+        ((*HALO, "--cpu-speed", "2"), 2, "--cpu-speed is of profiles and traces"),
+        ((*HALO, "--algorithm", "bcast=openmpi-6"), 2, "--algorithm is of profiles and traces"),
+        (("a.h5", "--bytes", "1"), 2, "--bytes is of --pattern, which"),
+        (("a.h5", "--hosts", "1"), 2, "--hosts is of --pattern"),
+        (("a.h5", "--times", "1"), 2, "--times is of --pattern"),
+        (("a.h5", "--algorithm", "allreduce"), 2, "--algorithm allreduce: give it as NAME=A"),
+        (("a.h5", "--algorithm", "fly=1"), 2, "fly=1: collectives with algorithms are allgather, "),
+        (("a.h5", "--algorithm", "bcast=fast"), 2, "bcast=fast: algorithms of bcast are .*openmpi-6"),
+        (("a.goal", "--pattern", "shift:1"), 2, "profiles or --pattern, not both: got a.goal and shift:1"),
         (("nowhere.h5",), 3, "cannot read nowhere.h5"),
         (
             ("--pattern", "halo", "--hosts", 4, "--bytes", 1, "--against", "no.json"),
@@ -200,6 +227,35 @@ def test_a_send_that_nobody_receives_is_told_with_its_rank_and_time(capsys, trac
     assert "rank 0 to rank 1, tag 7, 100 bytes" in line and "0.001" in line and "trace complete" in line
 
 
+def test_sends_of_a_profile_without_receives_are_refused_unless_left_out(capsys, tmp_path):
+    """Half of the job would be replayed, and nobody would notice."""
+    hdf5.write(network_files.profile("1", 1000), tmp_path / "one.h5")
+    words = (tmp_path / "one.h5", *TREE, "--placement", "F1")
+    line = told(capsys, 3, *words)
+    assert re.search(r"one.h5: 2 of 2 messages .* of 250 bytes from rank 0 to rank 1 at 5\.0", line)
+    assert "--allow-unmatched" in line
+    said = replay(capsys, *words, "--allow-unmatched")
+    assert "2 of 2 messages are left out" in said.err and "1.000" in said.out
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        ("[1]", "is no output of mpicoloc replay --json"),
+        ('{"j_inter_host_s": 1}', "is no output of mpicoloc replay --json"),
+        ('{"jobs": [{"name": "halo", "n_hosts": 4}], "j_inter_host_s": NaN}', "is no output of"),
+        ('{"jobs": [{"name": "halo", "n_hosts": 4}], "j_inter_host_s": true}', "is no output of"),
+        (
+            '{"jobs": [{"name": "halo", "n_hosts": 5}], "j_inter_host_s": 1}',
+            r"is of jobs halo \(hosts: 5\), and these are halo \(hosts: 4\): give a result of the same jobs",
+        ),
+        ('{"jobs": [], "j_inter_host_s": 1}', r"is of jobs none, and these are halo \(hosts: 4\)"),
+    ],
+)
+def test_a_result_of_other_jobs_is_nothing_to_compare_with(capsys, trace, text, line):
+    assert re.search(line, told(capsys, 2, *HALO, *TREE, "--against", trace(text, "before.json")))
+
+
 def test_ranks_that_wait_for_each_other_are_told(capsys, trace):
     text = "0 init\n1 init\n0 recv 1 0 8 6\n0 send 1 0 8 6\n1 recv 0 0 8 6\n1 send 0 0 8 6\n"
     line = told(capsys, 3, trace(text), *TREE)
@@ -211,4 +267,19 @@ def test_a_folder_without_a_trace_is_told(capsys, tmp_path):
 
 
 def test_a_trace_lacks_a_file_that_it_names(capsys, trace):
-    assert "cannot read" in told(capsys, 3, trace("rank-0.txt\n", "trace.txt"), *TREE)
+    line = told(capsys, 3, trace("rank-0.txt\n", "trace.txt"), *TREE)
+    assert "trace.txt, line 1 names rank-0.txt, which cannot be read: No such file" in line
+
+
+def test_jobs_of_one_name_get_names_that_no_other_has(capsys, trace, tmp_path):
+    text = "num_ranks 2\nrank 0 {\nl1: send 8b to 1 tag 5\n}\nrank 1 {\nl1: recv 8b from 0 tag 5\n}\n"
+    (tmp_path / "d").mkdir()
+    files = [trace(text, name) for name in ("a.goal", "d/a.goal", "a-2.goal", "a-2.goal")]
+    found = as_json(capsys, *files, *TREE, "--placement", "F1", "--no-base")
+    assert [job["name"] for job in found["jobs"]] == ["a", "a-3", "a-2", "a-2-2"]
+
+
+def test_a_job_that_does_not_fit_beside_others_is_told_how_many_hosts_are_free(capsys, trace):
+    text = "".join(f"{rank} init\n" for rank in range(10))
+    line = told(capsys, 3, trace(text, "one"), trace(text, "two"), *TREE, "--placement", "F4")
+    assert "10 ranks need 10 hosts, XGFT(2;4,4;1,2) has 4 free: take fewer ranks" in line

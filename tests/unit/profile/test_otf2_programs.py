@@ -61,7 +61,7 @@ def archive(tmp_path):
 
 
 def read(tmp_path):
-    return sources.read(str(tmp_path / "job"), sources.Choices()).made
+    return sources.read(str(tmp_path / "job"), sources.Choices()).rank_programs
 
 
 def test_messages_computation_and_collectives(archive, tmp_path):
@@ -116,3 +116,19 @@ def test_what_is_no_archive_is_told(tmp_path):
     (tmp_path / "x.otf2").write_text("hello")
     with pytest.raises(DataError, match="no OTF2 archive"):
         sources.read(str(tmp_path / "x.otf2"), sources.Choices())
+
+
+def test_a_message_with_one_end_is_refused_or_left_out(archive, tmp_path):
+    world = archive.world
+    archive.call(0, "MPI_Send", 10, 20, ("mpi_send", 10, 1, world, 7, 100))
+    archive.call(0, "MPI_Send", 2500000, 2600000, ("mpi_send", 2500000, 1, world, 7, 200))
+    archive.call(1, "MPI_Recv", 10, 30, ("mpi_recv", 30, 0, world, 7, 100))
+    archive.call(1, "MPI_Recv", 4000000, 5000000, ("mpi_recv", 5000000, 0, world, 9, 50))
+    archive.close()
+    line = r"2 of 3 messages have only one end .* a send of 200 bytes from rank 0 to rank 1, tag 7, at 0.0025"
+    with pytest.raises(DataError, match=line):
+        read(tmp_path)
+    choices = sources.Choices(is_unmatched_left_out=True)
+    job = sources.read(str(tmp_path / "job"), choices).programs(None)
+    assert program_runner.run(job) == [(0, 1, 100)]
+    assert "2 of 3 messages are left out" in job.notes[0]

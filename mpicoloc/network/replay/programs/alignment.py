@@ -78,11 +78,11 @@ def align(
     DataError
         If some calls belong to no collective: with the first of them.
     """
-    found = _Aligner(calls, members, groups_of, is_known_size)
-    instances = found.run()
+    aligner = _Aligner(calls, members, groups_of, is_known_size)
+    instances = aligner.run()
     for rank, own in enumerate(calls):
-        if found.next[rank] < len(own.function):
-            i = found.next[rank]
+        if aligner.next[rank] < len(own.function):
+            i = aligner.next[rank]
             raise DataError(
                 f"call {int(own.i_call[i])} of rank {rank}, {own.function[i]}, is no collective of any group "
                 "of ranks that the profile knows, whose other members call it too: the trace lacks calls, or "
@@ -113,18 +113,18 @@ class _Aligner:
         """Take one collective after the other until none is whole."""
         for rank in range(len(self.calls)):
             self._look(rank)
-        found = []
+        instances = []
         while self._ready:
             *key, group, function = heapq.heappop(self._ready)
             # Members may have gone on since it was noted.
             if not self._is_whole(group, function) or tuple(key) != self._key(group, function):
                 continue
-            found.append(self._instance(group, function))
+            instances.append(self._instance(group, function))
             for rank in self.members[group]:
                 self.next[rank] += 1
             for rank in self.members[group]:
                 self._look(rank)
-        return found
+        return instances
 
     def _look(self, rank: int) -> None:
         """Note the collectives that the next call of a rank completes."""
@@ -145,8 +145,8 @@ class _Aligner:
 
     def _key(self, group: int, function: str) -> tuple[bool, int]:
         """What is least is taken first: of unknown size, and from the first end to the last begin."""
-        one = self._instance(group, function)
-        return not self._is_known_size(one), int(one.begin_ns.max()) - int(one.end_ns.min())
+        instance = self._instance(group, function)
+        return not self._is_known_size(instance), int(instance.begin_ns.max()) - int(instance.end_ns.min())
 
     def _instance(self, group: int, function: str) -> Instance:
         """The collective that the next calls of a group's members are."""

@@ -117,20 +117,20 @@ def _descendants(src: Array, dst: Array, p: int) -> Array | None:
     """How many ranks get what passes through each rank, or None if the messages close a cycle."""
     n_out = np.bincount(src, minlength=p)
     before: defaultdict[int, list[int]] = defaultdict(list)
-    for one, other in zip(src.tolist(), dst.tolist(), strict=True):
-        before[other].append(one)
-    found = np.ones(p, np.int64)
+    for sender, receiver in zip(src.tolist(), dst.tolist(), strict=True):
+        before[receiver].append(sender)
+    n_served = np.ones(p, np.int64)
     ready = np.flatnonzero(n_out == 0).tolist()
     n_done = 0
     while ready:
         rank = ready.pop()
         n_done += 1
-        for one in before[rank]:
-            found[one] += found[rank]
-            n_out[one] -= 1
-            if n_out[one] == 0:
-                ready.append(one)
-    return found if n_done == p else None
+        for sender in before[rank]:
+            n_served[sender] += n_served[rank]
+            n_out[sender] -= 1
+            if n_out[sender] == 0:
+                ready.append(sender)
+    return n_served if n_done == p else None
 
 
 class Chosen:
@@ -155,8 +155,9 @@ class Chosen:
         for name, algorithm in choices.items():
             known = algorithms(name)
             if algorithm not in known:
-                words = ", ".join(known) or "none"
-                raise UsageError(f"--algorithm {name}={algorithm}: known for {name} are {words}")
+                what = f"algorithms of {name} are" if known else "collectives with algorithms are"
+                words = ", ".join(known or sorted(_names()))
+                raise UsageError(f"--algorithm {name}={algorithm}: {what} {words}")
             self._chosen[name] = known[algorithm]
 
     def messages(self, call: Collective) -> Messages:
@@ -172,12 +173,17 @@ class Chosen:
         return call.name not in self._chosen and self._library.is_exchange(call)
 
 
+def _names() -> set[str]:
+    """Collectives of which algorithms are known."""
+    return {words.split(" ", 1)[0] for words in mpich.ALGORITHMS} | set(openmpi.ALGORITHMS)
+
+
 def algorithms(name: str) -> dict[str, Any]:
     """Algorithms of a collective by their names: MPICH's, and Open MPI's as ``openmpi-N``."""
-    found = {
+    of_mpich = {
         words.split(" ", 1)[1].replace(", ", "-"): algorithm
         for words, algorithm in mpich.ALGORITHMS.items()
         if words.startswith(f"{name} ")
     }
     of_openmpi = openmpi.ALGORITHMS.get(name, {})
-    return found | {f"openmpi-{number}": algorithm for number, algorithm in of_openmpi.items()}
+    return of_mpich | {f"openmpi-{number}": algorithm for number, algorithm in of_openmpi.items()}

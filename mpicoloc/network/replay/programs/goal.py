@@ -105,18 +105,18 @@ def _add(graph: _Graph, text: str, where: str, n_ranks: int) -> None:
         node, before = graph.nodes[graph.labels[needs[1]]], graph.labels[needs[3]]
         (node.after_end if needs[2] == "requires" else node.after_begin).append(before)
         return
-    found = _OPERATION.fullmatch(text)
-    if found is None:
+    match = _OPERATION.fullmatch(text)
+    if match is None:
         raise DataError(f"{where}: {text[:60]!r} is no operation of GOAL: calc, send or recv")
-    if found["label"]:
-        graph.labels[found["label"]] = len(graph.nodes)
-    if found["calc"] is not None:
-        graph.nodes.append(_Node("calc", 0, int(found["calc"]), 0, where))
+    if match["label"]:
+        graph.labels[match["label"]] = len(graph.nodes)
+    if match["calc"] is not None:
+        graph.nodes.append(_Node("calc", 0, int(match["calc"]), 0, where))
         return
-    if int(found["peer"]) >= n_ranks:
-        raise DataError(f"{where}: there is no rank {found['peer']}: num_ranks is {n_ranks}")
+    if int(match["peer"]) >= n_ranks:
+        raise DataError(f"{where}: there is no rank {match['peer']}: num_ranks is {n_ranks}")
     graph.nodes.append(
-        _Node(found["what"], int(found["peer"]), int(found["bytes"]), int(found["tag"] or 0), where)
+        _Node(match["what"], int(match["peer"]), int(match["bytes"]), int(match["tag"] or 0), where)
     )
 
 

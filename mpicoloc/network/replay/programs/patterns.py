@@ -23,6 +23,8 @@ from mpicoloc.network.replay.programs.operations import ANY, Kind
 NAMES = ("incast", "shift:K", "alltoall", "uniform:LOAD", "halo")
 UNIFORM_MESSAGES = 100
 """Messages that each host sends in the pattern uniform, if nothing else is said."""
+_MAX_UNIFORM_MESSAGES = 10**7
+"""Each is in memory."""
 
 
 def by_name(
@@ -61,7 +63,13 @@ def by_name(
         return shift(n_ranks, n_bytes, _shift_of(name, parameter, n_ranks), n_times or 1)
     if word == "uniform":
         gap_ns = n_bytes / (_load_of(name, parameter) * link_bps) * 1e9
-        return uniform(n_ranks, n_bytes, gap_ns, rng, n_times or UNIFORM_MESSAGES)
+        n_messages = n_times or UNIFORM_MESSAGES
+        if n_ranks * n_messages > _MAX_UNIFORM_MESSAGES:
+            raise UsageError(
+                f"--pattern {name}: {n_ranks:,} hosts with {n_messages:,} messages each, and at most "
+                f"{_MAX_UNIFORM_MESSAGES:,} messages in all are drawn: give a smaller --times or --hosts"
+            )
+        return uniform(n_ranks, n_bytes, gap_ns, rng, n_messages)
     raise UsageError(f"--pattern must be {', '.join(NAMES[:-1])} or {NAMES[-1]}, got {name!r}")
 
 

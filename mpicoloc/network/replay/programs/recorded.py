@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -77,6 +77,10 @@ class Functions:
         )
 
 
+def _by_call() -> defaultdict[int, list[Any]]:
+    return defaultdict(list)
+
+
 @dataclass
 class Deeds:
     """What a rank does at each of its calls, by the call's number.
@@ -93,24 +97,12 @@ class Deeds:
         Operations of collectives, done first, between posts and waits, and last.
     """
 
-    blocks_before: defaultdict[int, list[Program]]
-    blocks_between: defaultdict[int, list[Program]]
-    waited_before: defaultdict[int, list[Any]]
-    posted: defaultdict[int, list[tuple[Any, ...]]]
-    waited: defaultdict[int, list[Any]]
-    blocks: defaultdict[int, list[Program]]
-
-    @classmethod
-    def none(cls) -> Deeds:
-        """Nothing yet."""
-        return cls(
-            defaultdict(list),
-            defaultdict(list),
-            defaultdict(list),
-            defaultdict(list),
-            defaultdict(list),
-            defaultdict(list),
-        )
+    blocks_before: defaultdict[int, list[Program]] = field(default_factory=_by_call)
+    blocks_between: defaultdict[int, list[Program]] = field(default_factory=_by_call)
+    waited_before: defaultdict[int, list[Any]] = field(default_factory=_by_call)
+    posted: defaultdict[int, list[tuple[Any, ...]]] = field(default_factory=_by_call)
+    waited: defaultdict[int, list[Any]] = field(default_factory=_by_call)
+    blocks: defaultdict[int, list[Program]] = field(default_factory=_by_call)
 
     def calls(self) -> set[int]:
         """Calls at which something is done."""
@@ -132,22 +124,22 @@ def posting_calls(calls: RankCalls, functions: Functions, taken_at: Array) -> Ar
     posted more than it completed, some posts were of no partner or cancelled: then it is the latest one.
     """
     posts = np.flatnonzero(functions.posts[calls.function])
-    found = np.asarray(taken_at).copy()
-    is_later = functions.waits[calls.function[found]] if len(found) else np.zeros(0, bool)
+    posted_at = np.asarray(taken_at).copy()
+    is_later = functions.waits[calls.function[posted_at]] if len(posted_at) else np.zeros(0, bool)
     is_exact = len(posts) == int(is_later.sum())
     open_posts: list[int] = []
     i_post = 0
     first_open = 0
     for k in np.flatnonzero(is_later).tolist():
-        while i_post < len(posts) and posts[i_post] < found[k]:
+        while i_post < len(posts) and posts[i_post] < posted_at[k]:
             open_posts.append(int(posts[i_post]))
             i_post += 1
         if first_open < len(open_posts):
             if is_exact:
-                found[k], first_open = open_posts[first_open], first_open + 1
+                posted_at[k], first_open = open_posts[first_open], first_open + 1
             else:
-                found[k] = open_posts.pop()
-    return found
+                posted_at[k] = open_posts.pop()
+    return posted_at
 
 
 def waiting_calls(calls: RankCalls, functions: Functions, begun_at: Array, possible_ns: Array) -> Array:
@@ -330,7 +322,7 @@ def _do(builder: ProgramBuilder, requests: dict[Any, int], deeds: Deeds, i: int)
         (builder.send if kind == Kind.ISEND else builder.recv)(*columns)
     else:
         for kind, peer, n_bytes, tag, comm, flags, key in sorted(
-            posted, key=lambda one: one[0], reverse=True
+            posted, key=lambda operation: operation[0], reverse=True
         ):
             begin = builder.isend if kind == Kind.ISEND else builder.irecv
             requests[key] = begin(peer, n_bytes, tag, comm, flags)
@@ -365,16 +357,16 @@ def add_collectives(
     waits; if the call was a collective that all had begun, after that.
     """
     all_begun_ns: list[dict[int, int]] = [{} for _ in calls]
-    for one in collectives:
-        if one.is_blocking:
-            last_ns = int(one.begin_ns.max())
-            for rank, i, block in zip(one.members.tolist(), one.i_call.tolist(), one.blocks, strict=True):
+    for call in collectives:
+        if call.is_blocking:
+            last_ns = int(call.begin_ns.max())
+            for rank, i, block in zip(call.members.tolist(), call.i_call.tolist(), call.blocks, strict=True):
                 deeds[rank].blocks[i].append(block)
                 all_begun_ns[rank][i] = last_ns
-    begun = [one for one in collectives if not one.is_blocking]
-    for one in sorted(begun, key=lambda one: int(one.begin_ns.max())):
-        at_ns = int(one.begin_ns.max())
-        for rank, i, block in zip(one.members.tolist(), one.i_call.tolist(), one.blocks, strict=True):
+    begun = [call for call in collectives if not call.is_blocking]
+    for call in sorted(begun, key=lambda call: int(call.begin_ns.max())):
+        at_ns = int(call.begin_ns.max())
+        for rank, i, block in zip(call.members.tolist(), call.i_call.tolist(), call.blocks, strict=True):
             _add_at(deeds[rank], calls[rank], (i, at_ns), all_begun_ns[rank], block)
 
 
@@ -398,4 +390,4 @@ def _add_at(
 
 def empty_deeds(n_ranks: int) -> list[Deeds]:
     """Nothing yet, of each rank."""
-    return [Deeds.none() for _ in range(n_ranks)]
+    return [Deeds() for _ in range(n_ranks)]

@@ -78,13 +78,18 @@ class CollectiveBlocks:
         self._known: dict[Any, Sequence[Program]] = {}
 
     def add(self, instances: Sequence[Instance]) -> None:
-        """Tell all beforehand: those with parts of their own size share what the job sent in them."""
-        for one in instances:
-            if _has_own_sizes(one.function):
-                np.add.at(self._uneven_bytes, self._members[one.group], one.n_bytes)
+        """Add all instances before the first is made into operations.
+
+        The profile has the bytes between two ranks only summed over all calls of `Alltoallv` and `Alltoallw`.
+        Each such call gets its part of these by the bytes that its ranks moved in it, so the bytes that they
+        moved in all of them must be known first.
+        """
+        for instance in instances:
+            if _has_own_sizes(instance.function):
+                np.add.at(self._uneven_bytes, self._members[instance.group], instance.n_bytes)
 
     def of(self, instance: Instance) -> Sequence[Program]:
-        """Operations of each member of a collective, which was told before.
+        """Operations of each member of a collective that `add` was given before.
 
         Raises
         ------
@@ -211,7 +216,7 @@ def groups_of(
     DataError
         If one was called between two groups.
     """
-    found: dict[str, list[int]] = {}
+    groups_of_function: dict[str, list[int]] = {}
     for row in tables["collectives"]:
         name, group = text(row["call"]), int(row["group"])
         if int(row["to_group"]):
@@ -219,25 +224,25 @@ def groups_of(
                 f"{name} was called between two groups of ranks, which cannot be replayed: take a program "
                 "without intercommunicators"
             )
-        groups = found.setdefault(name, [])
+        groups = groups_of_function.setdefault(name, [])
         if group in members and group not in groups:
             groups.append(group)
     by_parts = _groups_by_parts(tables["parts"], members)
-    return {name: found.get(name) or by_parts for name in names if NAME.fullmatch(name)}
+    return {name: groups_of_function.get(name) or by_parts for name in names if NAME.fullmatch(name)}
 
 
 def _groups_by_parts(parts: Table, members: Mapping[int, Array]) -> list[int]:
     """For each rank the smallest group with all ranks that it gave parts of their own size to."""
     pairs = np.unique(np.stack([parts["src"], parts["dst"]]), axis=1)
-    found = []
+    chosen = []
     taken: set[int] = set()
     for group, ranks in sorted(members.items(), key=lambda item: len(item[1])):
         own = set(ranks.tolist())
         partners = set(pairs[1][np.isin(pairs[0], ranks)].tolist())
         if not own & taken and partners <= own:
-            found.append(group)
+            chosen.append(group)
             taken |= own
-    return found
+    return chosen
 
 
 class _Known(NamedTuple):
@@ -252,13 +257,13 @@ _NOTHING = _Known()
 
 
 def _rows_by_call(rows: Table) -> dict[tuple[str, int], _Known]:
-    found: dict[tuple[str, int], _Known] = {}
+    known_of_call: dict[tuple[str, int], _Known] = {}
     for row in rows:
         key = (text(row["call"]), int(row["group"]))
-        item_bytes, roots, classes = found.get(key, _NOTHING)
-        found[key] = _Known(
+        item_bytes, roots, classes = known_of_call.get(key, _NOTHING)
+        known_of_call[key] = _Known(
             max(item_bytes, int(row["item_bytes"])),
             tuple(dict.fromkeys((*roots, int(row["root"])))),
             tuple(dict.fromkeys((*classes, int(row["size_class"])))),
         )
-    return found
+    return known_of_call

@@ -96,18 +96,18 @@ def programs(
     collectives = [_collectives(rank.actions) for rank in ranks]
     _check_alike(collectives)
     made = _blocks(collectives, library)
-    found = []
+    rank_programs = []
     for i, rank in enumerate(ranks):
         writer = _Writer(i, len(ranks), flops_per_s * cpu_speed)
         own = iter([members[i] for members in made])
         for action in rank.actions:
             writer.add(action, own)
-        found.append(writer.build())
-    return of_each(name, found)
+        rank_programs.append(writer.build())
+    return of_each(name, rank_programs)
 
 
 def _read(lines: Iterable[tuple[str, str]]) -> list[_Rank]:
-    found: defaultdict[int, _Rank] = defaultdict(_Rank)
+    ranks: defaultdict[int, _Rank] = defaultdict(_Rank)
     for where, line in lines:
         words = line.split("#", 1)[0].split()
         if not words:
@@ -117,20 +117,20 @@ def _read(lines: Iterable[tuple[str, str]]) -> list[_Rank]:
             raise DataError(
                 f"{where}: {line.strip()[:60]!r} is no line of a rank: write RANK ACTION arguments"
             )
-        rank = found[int(number)]
+        rank = ranks[int(number)]
         action = _Action(where, words[1].lower(), words[2:], rank.default_type)
         if action.name == "init":
             rank.default_type = _DOUBLE if action.words else _BYTE
         elif action.name not in _IGNORED:
             rank.actions.append(action)
-    if not found:
+    if not ranks:
         raise DataError("the trace has no action in it")
-    missing = next((i for i in range(max(found) + 1) if i not in found), None)
+    missing = next((i for i in range(max(ranks) + 1) if i not in ranks), None)
     if missing is not None:
         raise DataError(
-            f"the trace has ranks up to {max(found)}, but no line of rank {missing}: give all files"
+            f"the trace has ranks up to {max(ranks)}, but no line of rank {missing}: give all files"
         )
-    return [found[i] for i in range(len(found))]
+    return [ranks[i] for i in range(len(ranks))]
 
 
 class _Writer:
@@ -232,10 +232,10 @@ def _collectives(actions: Iterable[_Action]) -> list[_Action]:
 def _check_alike(collectives: Sequence[Sequence[_Action]]) -> None:
     n = min(map(len, collectives))
     for rank, own in enumerate(collectives):
-        for one, first in zip(own, collectives[0], strict=False):
-            if one.name != first.name:
+        for action, first in zip(own, collectives[0], strict=False):
+            if action.name != first.name:
                 raise DataError(
-                    f"{one.where}: rank {rank} calls {one.name} where rank 0 calls {first.name} "
+                    f"{action.where}: rank {rank} calls {action.name} where rank 0 calls {first.name} "
                     f"({first.where}): the format knows collectives of all ranks only"
                 )
         if len(own) > n:
@@ -249,7 +249,7 @@ def _blocks(collectives: Sequence[Sequence[_Action]], library: Library) -> list[
     """Operations of each rank, for each collective."""
     members = np.arange(len(collectives))
     known: dict[Any, Sequence[Program]] = {}
-    found = []
+    blocks_of_call = []
     for actions in zip(*collectives, strict=True):
         key = (
             actions[0].name,
@@ -261,8 +261,8 @@ def _blocks(collectives: Sequence[Sequence[_Action]], library: Library) -> list[
             made = _COLLECTIVES[actions[0].name](actions)
             messages = made if isinstance(made, Messages) else library.messages(made)
             known[key] = blocks(messages, members, _WORLD)
-        found.append(known[key])
-    return found
+        blocks_of_call.append(known[key])
+    return blocks_of_call
 
 
 def _is_uneven(actions: Sequence[_Action]) -> bool:

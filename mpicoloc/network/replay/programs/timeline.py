@@ -28,14 +28,14 @@ def _marked(program: Program) -> Program:
     is_call = np.isin(program["kind"], _CALLS)
     n_before: Array = np.cumsum(is_call) - is_call
     place = np.arange(len(program)) + 2 * n_before + is_call
-    found = np.zeros(len(program) + 2 * int(is_call.sum()), OP)
-    found[place] = program
+    with_marks = np.zeros(len(program) + 2 * int(is_call.sum()), OP)
+    with_marks[place] = program
     calls = np.flatnonzero(is_call)
     for step in (-1, 1):
         rows = place[calls] + step
-        found["kind"][rows] = Kind.MARK
-        found["value"][rows] = 2 * calls + (step > 0)
-    return found
+        with_marks["kind"][rows] = Kind.MARK
+        with_marks["value"][rows] = 2 * calls + (step > 0)
+    return with_marks
 
 
 @dataclass(frozen=True)
@@ -91,11 +91,11 @@ def spans(run: SimulatedRun, i_job: int, job: RankPrograms) -> Spans:
 
 def _rows(programs: Sequence[Program], which: Array, operation: Array) -> Program:
     """The operation of each call."""
-    found = np.zeros(len(operation), OP)
+    rows_of_operation = np.zeros(len(operation), OP)
     for i, program in enumerate(programs):
         own = which == i
-        found[own] = program[operation[own]]
-    return found
+        rows_of_operation[own] = program[operation[own]]
+    return rows_of_operation
 
 
 def received(calls: Spans, job: RankPrograms) -> tuple[Array, Array]:

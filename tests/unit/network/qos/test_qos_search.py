@@ -14,6 +14,7 @@ from mpicoloc.network.replay import fabrics
 from mpicoloc.network.replay.experiment import PlacedJob
 from mpicoloc.network.replay.job import Settings
 from mpicoloc.network.replay.programs import patterns
+from mpicoloc.network.replay.programs.builder import ProgramBuilder, shared
 from mpicoloc.network.topology import readers
 
 BUFFER = 65536
@@ -131,6 +132,35 @@ def test_replayed_priority_is_the_end_of_the_scale(replays):
     by_name = {tried.trial.name: tried.contention_s for tried in replays.tried}
     assert by_name["lane 1 first"][1] < by_name["1:1"][1] < by_name["lane 0 first"][1]
     assert by_name["lane 0 first"][0] < by_name["1:1"][0] < by_name["lane 1 first"][0] * 1.02
+
+
+def bursts(n_times, n_bytes, compute_us):
+    """Four ranks that compute and then exchange with each other, again and again."""
+    builder = ProgramBuilder()
+    with builder.loop(n_times):
+        builder.compute(1000 * compute_us)
+        patterns.exchange(builder, 4, n_bytes)
+    return shared("bursts", builder.build(), 4)
+
+
+def test_replayed_bursts_lose_less_the_more_the_lane_of_who_sends_less_weighs():
+    """Jokanovic 2014, Figures 5.8 and 5.12; both take about as long, the first sends 2.7 times as much."""
+    fabric = readers.fabric_of_text("XGFT(2;8,2;1,1)", "test", "1Gbit/s", None)
+    network, settings = fabrics.of_fabric(fabric, "d-mod-k"), Settings(mtu_bytes=PORTS.mtu_bytes)
+    jobs = [
+        PlacedJob(bursts(10, 131072, 500), np.array([0, 1, 8, 9])),
+        PlacedJob(bursts(60, 8192, 1500), np.array([2, 3, 10, 11])),
+    ]
+    demands = all_meet(0.5, 0.2)
+    policy = choose_policy(demands, PORTS)
+    todo = trials(demands, policy)
+    alone_s = replayed.alone_s(network, jobs, policy, BUFFER, settings)
+    sharing = [replayed.sharing_s(network, jobs, trial.policy, BUFFER, settings) for trial in todo]
+    result = search_result(todo, alone_s, sharing)
+    total_s = {tried.trial.name: tried.total_contention_s for tried in result.tried}
+    assert total_s["1:1"] < total_s[ONE_LANE]
+    assert total_s["1:4"] < total_s["1:1"] < total_s["4:1"] < total_s["lane 0 first"], total_s
+    assert result.best.trial.policy.weights[1] > result.best.trial.policy.weights[0]
 
 
 def test_replayed_lanes_have_the_rows_and_the_buffer_of_the_ports():
