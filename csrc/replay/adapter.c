@@ -40,7 +40,7 @@ void rp_inject(rp_sim *sim, uint32_t message)
         rp_push(sim, sim->now + sim->set.local_latency_ps + copy_ps, RP_EV_LOCAL, message, 0);
         return;
     }
-    m->serial = sim->serial++;
+    m->draw = rp_mix(m->draw); /* requests, clearances and data go their own ways */
     m->path = rp_message_path(sim, m, from, to);
     uint32_t vl = sim->job_states[m->job].vl;
     uint32_t link = rp_choose_link(sim, sim->net.first[from], m->path, vl);
@@ -78,7 +78,7 @@ uint32_t rp_next_packet(rp_sim *sim, uint32_t link, uint32_t vl)
     p->message = message;
     p->ready_ps = m->ready_ps;
     p->n_bytes = rp_next_bytes(sim, message);
-    p->path = rp_packet_path(sim, m->serial, m->left_bytes, m->path);
+    p->path = rp_packet_path(sim, m->draw, m->left_bytes, m->path);
     p->job = m->job;
     p->vl = (uint8_t)vl;
     p->n_hops = 0;

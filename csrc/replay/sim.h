@@ -80,7 +80,7 @@ typedef struct rp_message {
     int64_t n_bytes, wire_bytes;       /* of the user; with what a packet has at least */
     int64_t left_bytes, missing_bytes; /* of the present phase: not yet in packets; not yet arrived */
     int64_t ready_ps, posted_ps, i_op;
-    uint64_t serial;
+    uint64_t draw;                       /* of its routes */
     uint32_t next;                       /* in the adapter's lane, or in the pool */
     uint32_t follower;                   /* next one of the same two ranks whose envelope has not come */
     uint32_t next_pair, next_key;        /* in hash tables: latest of a pair of ranks, unexpected ones */
@@ -117,6 +117,7 @@ typedef struct rp_rank {
     uint32_t any_head, any_tail;         /* receives with wildcards */
     uint32_t arrived_head, arrived_tail; /* unexpected messages */
     uint8_t depth, is_blocked, is_ended;
+    uint64_t draw, n_sent; /* its random numbers; messages in this run */
     rp_loop loops[RP_MAX_DEPTH];
 } rp_rank;
 
@@ -124,6 +125,7 @@ typedef struct rp_job_state {
     int32_t first_rank, n_ranks, n_running;
     int32_t n_active; /* ranks that run or compute, and messages under way; 0: nothing will happen by itself */
     int64_t n_unexpected, n_receives, started_ps;
+    uint64_t draw; /* of the hosts, not of the other jobs: it draws the same routes with and without them */
     uint8_t vl;
 } rp_job_state;
 
@@ -158,7 +160,7 @@ struct rp_sim {
     rp_receive *receives;
     uint32_t n_receive_room, free_receive;
     rp_table pairs, unexpected, posted;
-    uint64_t serial;
+    uint64_t n_receives; /* posted until now: their serial numbers */
     rp_rank *ranks;
     int32_t n_ranks, n_jobs, n_done;
     uint8_t *slots;
@@ -205,7 +207,7 @@ int rp_pick_lane(rp_sim *sim, rp_link *link, uint32_t lanes, const int32_t *head
 /* routes.c */
 uint64_t rp_mix(uint64_t number);
 uint32_t rp_message_path(const rp_sim *sim, const rp_message *message, int32_t src_host, int32_t dst_host);
-uint32_t rp_packet_path(const rp_sim *sim, uint64_t serial, int64_t left_bytes, uint32_t of_message);
+uint32_t rp_packet_path(const rp_sim *sim, uint64_t draw, int64_t left_bytes, uint32_t of_message);
 uint32_t rp_choose_link(const rp_sim *sim, int32_t entry, uint32_t path, uint32_t vl);
 
 /* adapter.c */

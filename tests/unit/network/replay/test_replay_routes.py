@@ -12,7 +12,7 @@ from mpicoloc.network.load import routing
 from mpicoloc.network.replay import fabrics, native
 from mpicoloc.network.replay.job import Job
 from mpicoloc.network.replay.lanes import Lanes
-from mpicoloc.network.replay.network import SimulatedNetwork
+from mpicoloc.network.replay.network import ROUTINGS, SimulatedNetwork
 from mpicoloc.network.replay.simulate import simulate
 
 TREES = [((4, 3), (1, 2)), ((3, 2, 2), (1, 2, 3)), ((2, 3, 2), (2, 1, 2)), ((4, 4), (1, 4))]
@@ -82,6 +82,27 @@ def test_the_seed_decides():
         up_links_of(simulate(network, [flow(0, 4, 99 * PACKET)], replace(PLAIN, seed=s))) for s in (1, 1, 2)
     ]
     assert runs[0] == runs[1] != runs[2]
+
+
+@pytest.mark.parametrize("name", ROUTINGS)
+@pytest.mark.parametrize("eager_bytes", [0, 1 << 40])
+def test_jobs_that_share_nothing_take_as_long_as_alone(name, eager_bytes):
+    """Hosts under different switches; each job draws its own routes, whatever else is simulated."""
+    network = tree((8, 4), (1, 2), routing=name)
+    options = replace(PLAIN, eager_bytes=eager_bytes, mpi_latency_s=1e-6)
+    pair = [
+        replace(all_to_all(16, n_bytes), host_of_rank=np.arange(first, first + 16))
+        for first, n_bytes in ((0, 16384), (16, 10000))
+    ]
+    alone = [simulate(network, [each], options).jobs[0].end_s for each in pair]
+    assert [each.end_s for each in simulate(network, pair, options).jobs] == alone
+
+
+def test_copies_of_a_job_on_the_same_hosts_draw_different_routes():
+    network = tree((4, 4), (1, 4), routing="random")
+    one = [flow(0, 4, 99 * PACKET)]
+    once, twice = (up_links_of(simulate(network, one * n, PLAIN)) for n in (1, 2))
+    assert twice != [2 * n_bytes for n_bytes in once]
 
 
 def test_adaptive_routes_take_the_idle_way():
