@@ -37,7 +37,7 @@ void rp_inject(rp_sim *sim, uint32_t message)
     ends_of(sim, m, &from, &to);
     if (from == to) {
         int64_t copy_ps = (int64_t)((__int128)m->left_bytes * sim->set.local_ps_per_byte_q20 >> 20);
-        rp_push(sim, sim->now + sim->set.local_latency_ps + copy_ps, RP_EV_LOCAL, message, 0);
+        rp_push(sim, sim->now + sim->set.local_latency_ps + copy_ps, RP_EV_LOCAL, m->number, message);
         return;
     }
     m->draw = rp_mix(m->draw); /* requests, clearances and data go their own ways */
@@ -56,7 +56,7 @@ void rp_send_at(rp_sim *sim, uint32_t message, int64_t t_ps)
 {
     sim->job_states[sim->messages[message].job].n_active++;
     if (t_ps > sim->now)
-        rp_push(sim, t_ps, RP_EV_INJECT, message, 0);
+        rp_push(sim, t_ps, RP_EV_INJECT, sim->messages[message].number, message);
     else
         rp_inject(sim, message);
 }

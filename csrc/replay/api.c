@@ -20,10 +20,10 @@ static void handle(rp_sim *sim, uint32_t kind, uint32_t id, uint32_t payload)
         rp_on_wake(sim, id);
         break;
     case RP_EV_INJECT:
-        rp_inject(sim, id);
+        rp_inject(sim, payload);
         break;
     case RP_EV_LOCAL:
-        rp_on_local(sim, id);
+        rp_on_local(sim, payload);
         break;
     case RP_EV_RANK:
         rp_on_rank(sim, id);

@@ -76,7 +76,7 @@ static void post_send(rp_sim *sim, rp_rank *rank, const rp_op *op, int32_t peer)
     int is_open = is_rendezvous || op->flags & RP_UNBUFFERED;
     m->slot = is_open ? slot_of(rank, op) : -1;
     sim->slots[rank->slots + (uint32_t)slot_of(rank, op)] = is_open ? RP_PENDING : RP_SENT;
-    sim->result.n_messages++;
+    m->number = (uint32_t)sim->result.n_messages++;
     rp_follow(sim, message);
     rp_send_at(sim, message, sim->now + sim->set.send_overhead_ps + sim->set.mpi_latency_ps);
 }

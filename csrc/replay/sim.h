@@ -17,8 +17,8 @@ enum rp_event_kind {               /* the order of events at equal times; arbitr
                      RP_EV_ARRIVE, /* id: lane, payload: packet: its first flit can leave the node, at hosts: the last byte is there */
                      RP_EV_READY,  /* likewise, of a packet that waited as its next link is faster than its last one */
                      RP_EV_WAKE,   /* id: link without credits until now */
-                     RP_EV_INJECT, /* id: message that reaches the adapter */
-                     RP_EV_LOCAL,  /* id: message within a host that is there */
+                     RP_EV_INJECT, /* id: number of the send, payload: message that reaches the adapter */
+                     RP_EV_LOCAL,  /* id: number of the send, payload: message within a host that is there */
                      RP_EV_RANK,   /* id: rank that computed */
                      RP_EV_JOB     /* id: job that starts */
 };
@@ -89,6 +89,7 @@ typedef struct rp_message {
     int32_t src, dst, tag, comm, slot; /* ranks of all jobs are numbered through; slot -1: nobody waits */
     uint16_t job;
     uint8_t phase, kind, has_leader, has_come;
+    uint32_t number; /* of all messages in the order of their sends, from 0 again after 2^32 */
 } rp_message;
 
 typedef struct rp_receive {
