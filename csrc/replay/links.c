@@ -316,8 +316,20 @@ static void arbitrate_link(rp_sim *sim, uint32_t link)
         starve(sim, link, k->lanes);
 }
 
+static void shuffle_dirty(rp_sim *sim)
+{
+    for (int64_t i = sim->n_dirty; i > 1; i--) {
+        int64_t k = (int64_t)(rp_mix(sim->queue.shuffle++) % (uint64_t)i);
+        uint32_t link = sim->dirty[i - 1];
+        sim->dirty[i - 1] = sim->dirty[k];
+        sim->dirty[k] = link;
+    }
+}
+
 void rp_arbitrate(rp_sim *sim)
 {
+    if (sim->queue.shuffle)
+        shuffle_dirty(sim);
     for (int64_t i = 0; i < sim->n_dirty; i++) {
         rp_link *k = &sim->links[sim->dirty[i]];
         k->is_dirty = 0;

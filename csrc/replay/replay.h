@@ -107,7 +107,7 @@ typedef struct rp_settings {
     int32_t n_windows_max; /* when there would be more, their length doubles */
     int32_t
         is_fifo_adapter; /* 0: an adapter takes a packet from each message of a lane in turn; 1: a message at a time */
-    uint64_t shuffle;    /* for tests: not 0 mixes the order in which events of equal times are queued */
+    uint64_t shuffle;    /* for tests: not 0 mixes all orders that must not count */
 } rp_settings;
 
 typedef struct rp_job {

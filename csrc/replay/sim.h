@@ -11,16 +11,17 @@
 #define RP_NIL UINT32_MAX
 #define RP_NEVER INT64_MAX
 
-enum rp_event_kind {               /* the order of events at equal times; arbitration comes after all of them */
-                     RP_EV_CREDIT, /* id: lane, payload: bytes */
-                     RP_EV_FREE,   /* id: link: the last byte has left */
-                     RP_EV_ARRIVE, /* id: lane, payload: packet: its first flit can leave the node, at hosts: the last byte is there */
-                     RP_EV_READY,  /* likewise, of a packet that waited as its next link is faster than its last one */
-                     RP_EV_WAKE,   /* id: link without credits until now */
-                     RP_EV_INJECT, /* id: number of the send, payload: message that reaches the adapter */
-                     RP_EV_LOCAL,  /* id: number of the send, payload: message within a host that is there */
-                     RP_EV_RANK,   /* id: rank that computed */
-                     RP_EV_JOB     /* id: job that starts */
+/* The order of events at equal times; within a kind the lower id is first. Arbitration comes after all of them. */
+enum rp_event_kind {
+    RP_EV_CREDIT, /* id: lane, payload: bytes */
+    RP_EV_FREE,   /* id: link: the last byte has left */
+    RP_EV_ARRIVE, /* id: lane, payload: packet: its first flit can leave the node, at hosts: the last byte is there */
+    RP_EV_READY,  /* likewise, of a packet that waited as its next link is faster than its last one */
+    RP_EV_WAKE,   /* id: link without credits until now */
+    RP_EV_INJECT, /* id: number of the send, payload: message that reaches the adapter */
+    RP_EV_LOCAL,  /* id: number of the send, payload: message within a host that is there */
+    RP_EV_RANK,   /* id: rank that computed */
+    RP_EV_JOB     /* id: job that starts */
 };
 
 typedef struct rp_packet {

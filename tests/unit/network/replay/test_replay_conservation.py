@@ -166,7 +166,7 @@ def test_nobody_waits_for_an_idle_link_while_there_is_room(case):
 
 @LIMITS
 @given(case=cases(), shuffle=st.integers(1, 1 << 40))
-def test_the_order_of_equal_times_does_not_matter(case, shuffle):
+def test_places_in_memory_and_the_order_of_credits_and_links_do_not_matter(case, shuffle):
     network, their_jobs, options = case
     one, other = (simulate(network, their_jobs, replace(options, shuffle_ties=s)) for s in (0, shuffle))
     for left, right in zip(arrays(one), arrays(other), strict=True):
