@@ -39,7 +39,7 @@ static void return_credit(rp_sim *sim, uint32_t lane, int32_t n_bytes, int64_t l
     }
     in->return_ps[in->n_returns] = t_ps;
     in->return_bytes[in->n_returns++] = n_bytes;
-    if (sim->links[link].is_starved)
+    if (sim->links[link].starved && !sim->links[link].is_busy) /* else it looks when it is free */
         wake_at(sim, link, t_ps);
 }
 
@@ -262,7 +262,6 @@ static void send_packet(rp_sim *sim, uint32_t link, uint32_t vl)
         sim->window[link] += p->n_bytes;
     }
     k->is_busy = 1;
-    k->is_starved = 0;
     k->vl = (uint8_t)vl;
     k->n_bytes = p->n_bytes;
     k->job = p->job;
@@ -281,10 +280,6 @@ static void send_packet(rp_sim *sim, uint32_t link, uint32_t vl)
 /* No lane has credits for its packet: look again when some come. */
 static void starve(rp_sim *sim, uint32_t link, uint32_t lanes)
 {
-    rp_link *k = &sim->links[link];
-    if (!k->is_starved)
-        k->starved_since_ps = sim->now;
-    k->is_starved = 1;
     int64_t first_ps = RP_NEVER;
     for (; lanes; lanes &= lanes - 1) {
         const rp_in_lane *in = &sim->in[link << sim->vl_shift | (uint32_t)__builtin_ctz(lanes)];
@@ -310,6 +305,8 @@ static void arbitrate_link(rp_sim *sim, uint32_t link)
             take_returns(in, sim->now);
         can_go |= (uint32_t)(in->free_bytes >= head_bytes[vl]) << vl;
     }
+    k->starved = (uint16_t)(k->lanes & ~can_go);
+    k->stuck &= k->starved;
     if (can_go)
         send_packet(sim, link, (uint32_t)rp_pick_lane(sim, k, can_go, head_bytes));
     else if (k->lanes)

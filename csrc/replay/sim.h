@@ -46,13 +46,15 @@ typedef struct rp_link {
     int32_t n_bytes;  /* leaving */
     uint16_t job;
     uint16_t lanes; /* a bit for each lane that has a packet in its output buffer */
-    uint8_t vl, is_busy, is_dirty, is_starved, from_host, to_host;
+    uint8_t vl, is_busy, is_dirty, from_host, to_host;
     uint8_t i_high, i_low;
     int16_t left_high, left_low;
     int64_t forward_ps, flit_ps; /* latency of cable and switch; time of a whole flit */
-    int64_t wake_ps, starved_since_ps;
+    int64_t wake_ps;
     int32_t high_bytes;
-    int32_t unused[7];
+    uint16_t starved; /* lanes that had no credits for their packet when the link last chose */
+    uint16_t stuck;   /* those of them that have been starved since circles were last looked for */
+    int32_t unused[8];
 } rp_link;
 
 /* Lane of a link where it begins: packets in the output buffer, then those that wait in input buffers. At hosts: messages. */
@@ -176,7 +178,6 @@ struct rp_sim {
     rp_mark *marks;
     int64_t n_mark_room;
     rp_report reports[RP_N_REPORTS];
-    int64_t slice_start_ps;
     size_t bytes_now, bytes_peak;
     void *kept[RP_N_KEPT];
     int n_kept;
@@ -243,7 +244,7 @@ void rp_report_receive(rp_sim *sim, uint32_t receive);
 void rp_report_waiting(rp_sim *sim, uint32_t rank);
 void rp_report_program(rp_sim *sim, uint32_t rank, const rp_op *op);
 void rp_stalled(rp_sim *sim);
-int rp_find_cycle(rp_sim *sim, int64_t starved_before_ps);
+int rp_find_cycle(rp_sim *sim, int is_last);
 
 /* statistics.c */
 void rp_next_window(rp_sim *sim);

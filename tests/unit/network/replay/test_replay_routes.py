@@ -172,6 +172,29 @@ def test_a_deadlock_is_found_while_another_job_goes_on():
         simulate(ring(4), [*pairs, busy], PLAIN)
 
 
+def test_a_deadlock_of_one_lane_is_found_while_another_lane_uses_the_same_links():
+    buffers = (PACKET, 16 * PACKET)
+    network = replace(ring(4), lanes=Lanes(buffers, buffers, (0, 1)))
+    pairs = [flow(i, (i + 2) % 4, 50 * PACKET, f"f{i}") for i in range(4)]
+    turns = program(
+        op("LOOP", n=200),
+        op("IRECV", peer_mode=native.RP_SHIFT, peer=-1, request=0),
+        op("ISEND", peer_mode=native.RP_SHIFT, peer=1, value=4 * PACKET, request=1),
+        op("WAITALL", request=0, n=2),
+        op("END"),
+    )
+    busy = job([turns] * 4, range(4), "busy", service_level=1, restarts=True)
+    n_looks = 0
+
+    def give_up(now_s, n_done):
+        nonlocal n_looks
+        n_looks += 1
+        assert n_looks < 5, "the deadlock lasts since the first look"
+
+    with pytest.raises(DataError, match="network deadlock"):
+        simulate(network, [*pairs, busy], PLAIN, give_up)
+
+
 def test_the_same_traffic_passes_where_there_is_room():
     pairs = [flow(i, (i + 2) % 3, 50 * PACKET, f"f{i}") for i in range(3)]
     run = simulate(ring(n_packets=60), pairs, PLAIN)
