@@ -25,6 +25,8 @@ static void message_waits(rp_sim *sim, rp_message *m, uint32_t link)
 {
     const rp_link *k = &sim->links[link];
     m->ready_ps = sim->now;
+    if (!rp_is_first_run(sim, m->job))
+        return;
     sim->n_waiting[link * (uint32_t)sim->n_jobs + m->job]++;
     if (k->is_busy)
         sim->blocked_ps[m->job * (sim->n_jobs + 1) + k->job] += k->busy_until_ps - sim->now;

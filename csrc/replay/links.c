@@ -131,6 +131,8 @@ static void packet_waits(rp_sim *sim, rp_packet *packet, uint32_t link)
 {
     const rp_link *k = &sim->links[link];
     packet->ready_ps = sim->now;
+    if (!rp_is_first_run(sim, packet->job))
+        return;
     sim->n_waiting[link * (uint32_t)sim->n_jobs + packet->job]++;
     if (k->is_busy)
         sim->blocked_ps[packet->job * (sim->n_jobs + 1) + k->job] += k->busy_until_ps - sim->now;
@@ -229,16 +231,18 @@ static uint32_t pop_packet(rp_sim *sim, uint32_t link, uint32_t vl)
     return packet;
 }
 
-/* Of the waits for a link while it sends a packet, the packet's job is the cause. */
+/* Of the waits for a link while it sends a packet, the packet's job is the cause. Only waits of first runs count, so runs
+   of a job again and again are causes only. No packet is under way when a run ends. */
 static void count_wait(rp_sim *sim, uint32_t link, const rp_packet *packet, int64_t wire_ps)
 {
     int32_t n_jobs = sim->n_jobs;
     uint32_t *waiting = &sim->n_waiting[link * (uint32_t)n_jobs];
-    waiting[packet->job]--;
+    int is_counted = rp_is_first_run(sim, packet->job);
+    waiting[packet->job] -= (uint32_t)is_counted;
     for (int32_t i = 0; i < n_jobs; i++)
         sim->blocked_ps[i * (n_jobs + 1) + packet->job] += waiting[i] * wire_ps;
     int64_t wait_ps = sim->now - packet->ready_ps;
-    if (wait_ps > 0) {
+    if (is_counted && wait_ps > 0) {
         size_t cell = ((size_t)sim->links[link].level * (size_t)n_jobs + packet->job) * (size_t)sim->net.n_vl;
         sim->wait_ps[cell + packet->vl] += wait_ps;
         sim->wait_packets[cell + packet->vl]++;

@@ -22,7 +22,7 @@ static void *lines(size_t n, size_t size)
 
 void *rp_zeroed(rp_sim *sim, size_t n, size_t size)
 {
-    void *made = lines(n, size);
+    void *made = sim->n_kept < RP_N_KEPT ? lines(n, size) : NULL;
     if (made == NULL)
         longjmp(sim->no_memory, 1);
     sim->kept[sim->n_kept++] = made;

@@ -158,7 +158,7 @@ typedef struct rp_result {
     const int32_t *job_n_runs;  /* [n_jobs] complete runs */
     const int64_t *rank_end_ps; /* [sum of ranks] of the first run, job after job */
     const int64_t *rank_compute_ps;
-    const int64_t *wait_ps;      /* [n_levels * n_jobs * n_vl] */
+    const int64_t *wait_ps;      /* [n_levels * n_jobs * n_vl] of the first run, as all waits */
     const int64_t *wait_packets; /* hops that waited, likewise */
     const int64_t *blocked_ps;   /* [n_jobs * (n_jobs + 1)]: waiter, who was sent; last column: nobody was */
     const int64_t *sent_bytes, *received_bytes; /* [n_links * n_vl] */

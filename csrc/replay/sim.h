@@ -156,7 +156,7 @@ struct rp_sim {
     int64_t half_q20;
     uint32_t *dirty; /* links to be arbitrated when all events of now are done */
     int64_t n_dirty;
-    uint32_t *n_waiting; /* [link * n_jobs + job] packets that wait for the link */
+    uint32_t *n_waiting; /* [link * n_jobs + job] packets of first runs that wait for the link */
     rp_packet *packets;
     uint32_t n_packet_room, free_packet;
     rp_message *messages;
@@ -250,6 +250,11 @@ int rp_find_cycle(rp_sim *sim, int is_last);
 void rp_next_window(rp_sim *sim);
 void rp_record_mark(rp_sim *sim, const rp_rank *rank, int64_t value);
 void rp_fill_result(rp_sim *sim);
+
+static inline int rp_is_first_run(const rp_sim *sim, uint32_t job)
+{
+    return sim->job_n_runs[job] == 0;
+}
 
 static inline void rp_deactivate(rp_sim *sim, uint32_t job)
 {

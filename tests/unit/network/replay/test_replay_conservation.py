@@ -156,6 +156,26 @@ def test_waits_are_divided_among_those_who_were_sent(case):
     assert ((run.wait_s > 0) == (run.n_waits > 0)).all()
 
 
+def test_waits_of_later_runs_do_not_count():
+    """The row of a short job is that of its first run, though it goes on beside a long one."""
+    turns = (op("LOOP", n=n) for n in (2, 40))
+    body = op("SEND", peer=1, value=9000), op("RECV", peer=1, tag=1), op("END")
+    answer = op("RECV", peer=0), op("SEND", peer=0, value=9000, tag=1), op("END")
+    short, long = (
+        job([program(loop, *body), program(loop, *answer)], hosts, f"j{hosts[0]}")
+        for loop, hosts in zip(turns, ([0, 2], [1, 3]), strict=True)
+    )
+    once, again = (
+        simulate(tree((2, 2), (1, 1)), [replace(short, restarts=restarts), long], PLAIN)
+        for restarts in (False, True)
+    )
+    assert once.jobs[0].n_runs == 1 and again.jobs[0].n_runs > 5
+    assert again.blocked_by_s[0].tolist() == once.blocked_by_s[0].tolist()
+    assert once.blocked_by_s[0, 1] > 0 and again.blocked_by_s[1, 0] > 2 * once.blocked_by_s[1, 0]
+    for name in ("wait_s", "n_waits"):
+        assert np.array_equal(getattr(once, name)[:, 0], getattr(again, name)[:, 0])
+
+
 @LIMITS
 @given(case=cases(is_large=True))
 def test_nobody_waits_for_an_idle_link_while_there_is_room(case):
