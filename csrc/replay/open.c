@@ -93,11 +93,11 @@ static void open_rank(rp_sim *sim, uint32_t number, int32_t i_job, int32_t i, in
     };
 }
 
-/* Jobs on different hosts draw differently, and a job on the same hosts as an earlier one draws anew. */
+/* From the seed; jobs on different hosts draw differently, and a job on the same hosts as an earlier one draws anew. */
 static uint64_t draw_of(const rp_sim *sim, int32_t i_job)
 {
     const rp_job *job = &sim->jobs[i_job];
-    uint64_t draw = 0;
+    uint64_t draw = rp_mix(sim->set.seed);
     for (int32_t i = 0; i < job->n_ranks; i++)
         draw = rp_mix(draw ^ (uint32_t)job->host_of_rank[i]);
     for (int32_t i = 0; i < i_job; i++)

@@ -25,7 +25,7 @@ uint32_t rp_message_path(const rp_sim *sim, const rp_message *message, int32_t s
     case RP_RANDOM_PER_FLOW:
         return below(rp_mix(rp_mix(sim->set.seed) ^ pair), (uint32_t)sim->net.n_paths);
     default:
-        return below(rp_mix(rp_mix(sim->set.seed) ^ message->draw), (uint32_t)sim->net.n_paths);
+        return below(message->draw, (uint32_t)sim->net.n_paths);
     }
 }
 
@@ -34,8 +34,7 @@ uint32_t rp_packet_path(const rp_sim *sim, uint64_t draw, int64_t left_bytes, ui
 {
     if (sim->net.routing < RP_RANDOM_PER_PACKET)
         return of_message;
-    uint64_t packet = rp_mix(rp_mix(sim->set.seed) ^ draw) + (uint64_t)left_bytes;
-    return below(rp_mix(packet), (uint32_t)sim->net.n_paths);
+    return below(rp_mix(draw + (uint64_t)left_bytes), (uint32_t)sim->net.n_paths);
 }
 
 static uint32_t least_queued(const rp_sim *sim, const int32_t *links, uint32_t n, uint32_t path, uint32_t vl)
