@@ -25,6 +25,8 @@ static void message_waits(rp_sim *sim, rp_message *m, uint32_t link)
 {
     const rp_link *k = &sim->links[link];
     m->ready_ps = sim->now;
+    if (!rp_is_first_run(sim, m->job))
+        return;
     sim->n_waiting[link * (uint32_t)sim->n_jobs + m->job]++;
     if (k->is_busy)
         sim->blocked_ps[m->job * (sim->n_jobs + 1) + k->job] += k->busy_until_ps - sim->now;
@@ -37,10 +39,10 @@ void rp_inject(rp_sim *sim, uint32_t message)
     ends_of(sim, m, &from, &to);
     if (from == to) {
         int64_t copy_ps = (int64_t)((__int128)m->left_bytes * sim->set.local_ps_per_byte_q20 >> 20);
-        rp_push(sim, sim->now + sim->set.local_latency_ps + copy_ps, RP_EV_LOCAL, message, 0);
+        rp_push(sim, sim->now + sim->set.local_latency_ps + copy_ps, RP_EV_LOCAL, m->number, message);
         return;
     }
-    m->serial = sim->serial++;
+    m->draw = rp_mix(m->draw); /* requests, clearances and data go their own ways */
     m->path = rp_message_path(sim, m, from, to);
     uint32_t vl = sim->job_states[m->job].vl;
     uint32_t link = rp_choose_link(sim, sim->net.first[from], m->path, vl);
@@ -56,7 +58,7 @@ void rp_send_at(rp_sim *sim, uint32_t message, int64_t t_ps)
 {
     sim->job_states[sim->messages[message].job].n_active++;
     if (t_ps > sim->now)
-        rp_push(sim, t_ps, RP_EV_INJECT, message, 0);
+        rp_push(sim, t_ps, RP_EV_INJECT, sim->messages[message].number, message);
     else
         rp_inject(sim, message);
 }
@@ -78,7 +80,7 @@ uint32_t rp_next_packet(rp_sim *sim, uint32_t link, uint32_t vl)
     p->message = message;
     p->ready_ps = m->ready_ps;
     p->n_bytes = rp_next_bytes(sim, message);
-    p->path = rp_packet_path(sim, m->serial, m->left_bytes, m->path);
+    p->path = rp_packet_path(sim, m->draw, m->left_bytes, m->path);
     p->job = m->job;
     p->vl = (uint8_t)vl;
     p->n_hops = 0;

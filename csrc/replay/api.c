@@ -20,10 +20,10 @@ static void handle(rp_sim *sim, uint32_t kind, uint32_t id, uint32_t payload)
         rp_on_wake(sim, id);
         break;
     case RP_EV_INJECT:
-        rp_inject(sim, id);
+        rp_inject(sim, payload);
         break;
     case RP_EV_LOCAL:
-        rp_on_local(sim, id);
+        rp_on_local(sim, payload);
         break;
     case RP_EV_RANK:
         rp_on_rank(sim, id);
@@ -81,9 +81,8 @@ int rp_run(rp_sim *sim, int64_t n_events)
     else
         loop(sim, n_events);
     /* Jobs that go round the deadlock would hide it for ever. In VOQ mode it shows when nothing else moves. */
-    if (sim->status == RP_RUNNING && !sim->net.is_voq && rp_find_cycle(sim, sim->slice_start_ps))
+    if (sim->status == RP_RUNNING && !sim->net.is_voq && rp_find_cycle(sim, 0))
         sim->status = RP_E_NETWORK_DEADLOCK;
-    sim->slice_start_ps = sim->now;
     if (sim->status != RP_RUNNING)
         rp_fill_result(sim);
     return sim->status;

@@ -43,7 +43,8 @@ int rp_pick_lane(rp_sim *sim, rp_link *link, uint32_t lanes, const int32_t *head
             link->high_bytes = 0;
         int vl = next_entry(net->high, net->n_high, high, &link->i_high, &link->left_high);
         link->left_high = rest_of(sim, link->left_high, head_bytes[vl]);
-        link->high_bytes += head_bytes[vl];
+        if (net->high_limit < RP_NO_LIMIT) /* else it would grow for ever */
+            link->high_bytes += head_bytes[vl];
         return vl;
     }
     link->high_bytes = 0;

@@ -13,6 +13,7 @@ void rp_start_job(rp_sim *sim, uint32_t number)
         rp_rank *rank = &sim->ranks[job->first_rank + i];
         rank->i_op = 0;
         rank->wait_n = 0;
+        rank->n_sent = 0;
         rank->depth = rank->is_blocked = rank->is_ended = 0;
         memset(sim->slots + rank->slots, RP_EMPTY, (size_t)rank->n_slots);
     }

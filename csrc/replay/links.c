@@ -39,7 +39,7 @@ static void return_credit(rp_sim *sim, uint32_t lane, int32_t n_bytes, int64_t l
     }
     in->return_ps[in->n_returns] = t_ps;
     in->return_bytes[in->n_returns++] = n_bytes;
-    if (sim->links[link].is_starved)
+    if (sim->links[link].starved && !sim->links[link].is_busy) /* else it looks when it is free */
         wake_at(sim, link, t_ps);
 }
 
@@ -131,6 +131,8 @@ static void packet_waits(rp_sim *sim, rp_packet *packet, uint32_t link)
 {
     const rp_link *k = &sim->links[link];
     packet->ready_ps = sim->now;
+    if (!rp_is_first_run(sim, packet->job))
+        return;
     sim->n_waiting[link * (uint32_t)sim->n_jobs + packet->job]++;
     if (k->is_busy)
         sim->blocked_ps[packet->job * (sim->n_jobs + 1) + k->job] += k->busy_until_ps - sim->now;
@@ -229,16 +231,18 @@ static uint32_t pop_packet(rp_sim *sim, uint32_t link, uint32_t vl)
     return packet;
 }
 
-/* Of the waits for a link while it sends a packet, the packet's job is the cause. */
+/* Of the waits for a link while it sends a packet, the packet's job is the cause. Only waits of first runs count, so runs
+   of a job again and again are causes only. No packet is under way when a run ends. */
 static void count_wait(rp_sim *sim, uint32_t link, const rp_packet *packet, int64_t wire_ps)
 {
     int32_t n_jobs = sim->n_jobs;
     uint32_t *waiting = &sim->n_waiting[link * (uint32_t)n_jobs];
-    waiting[packet->job]--;
+    int is_counted = rp_is_first_run(sim, packet->job);
+    waiting[packet->job] -= (uint32_t)is_counted;
     for (int32_t i = 0; i < n_jobs; i++)
         sim->blocked_ps[i * (n_jobs + 1) + packet->job] += waiting[i] * wire_ps;
     int64_t wait_ps = sim->now - packet->ready_ps;
-    if (wait_ps > 0) {
+    if (is_counted && wait_ps > 0) {
         size_t cell = ((size_t)sim->links[link].level * (size_t)n_jobs + packet->job) * (size_t)sim->net.n_vl;
         sim->wait_ps[cell + packet->vl] += wait_ps;
         sim->wait_packets[cell + packet->vl]++;
@@ -262,7 +266,6 @@ static void send_packet(rp_sim *sim, uint32_t link, uint32_t vl)
         sim->window[link] += p->n_bytes;
     }
     k->is_busy = 1;
-    k->is_starved = 0;
     k->vl = (uint8_t)vl;
     k->n_bytes = p->n_bytes;
     k->job = p->job;
@@ -281,10 +284,6 @@ static void send_packet(rp_sim *sim, uint32_t link, uint32_t vl)
 /* No lane has credits for its packet: look again when some come. */
 static void starve(rp_sim *sim, uint32_t link, uint32_t lanes)
 {
-    rp_link *k = &sim->links[link];
-    if (!k->is_starved)
-        k->starved_since_ps = sim->now;
-    k->is_starved = 1;
     int64_t first_ps = RP_NEVER;
     for (; lanes; lanes &= lanes - 1) {
         const rp_in_lane *in = &sim->in[link << sim->vl_shift | (uint32_t)__builtin_ctz(lanes)];
@@ -310,14 +309,28 @@ static void arbitrate_link(rp_sim *sim, uint32_t link)
             take_returns(in, sim->now);
         can_go |= (uint32_t)(in->free_bytes >= head_bytes[vl]) << vl;
     }
+    k->starved = (uint16_t)(k->lanes & ~can_go);
+    k->stuck &= k->starved;
     if (can_go)
         send_packet(sim, link, (uint32_t)rp_pick_lane(sim, k, can_go, head_bytes));
     else if (k->lanes)
         starve(sim, link, k->lanes);
 }
 
+static void shuffle_dirty(rp_sim *sim)
+{
+    for (int64_t i = sim->n_dirty; i > 1; i--) {
+        int64_t k = (int64_t)(rp_mix(sim->queue.shuffle++) % (uint64_t)i);
+        uint32_t link = sim->dirty[i - 1];
+        sim->dirty[i - 1] = sim->dirty[k];
+        sim->dirty[k] = link;
+    }
+}
+
 void rp_arbitrate(rp_sim *sim)
 {
+    if (sim->queue.shuffle)
+        shuffle_dirty(sim);
     for (int64_t i = 0; i < sim->n_dirty; i++) {
         rp_link *k = &sim->links[sim->dirty[i]];
         k->is_dirty = 0;

@@ -22,7 +22,7 @@ static void *lines(size_t n, size_t size)
 
 void *rp_zeroed(rp_sim *sim, size_t n, size_t size)
 {
-    void *made = lines(n, size);
+    void *made = sim->n_kept < RP_N_KEPT ? lines(n, size) : NULL;
     if (made == NULL)
         longjmp(sim->no_memory, 1);
     sim->kept[sim->n_kept++] = made;
@@ -44,15 +44,23 @@ void *rp_grown(rp_sim *sim, void *old, size_t n_old, size_t n_new, size_t size)
     return made;
 }
 
+/* The i-th free number of n, a power of two; tests have them in another order. */
+static uint32_t nth_free(const rp_sim *sim, uint32_t i, uint32_t n)
+{
+    uint32_t step = sim->set.shuffle ? (uint32_t)rp_mix(sim->set.shuffle) | 1 : 1;
+    return i * step & (n - 1);
+}
+
 /* A number of a pool: from its list of free ones, else the pool grows. The list goes through `next`. */
 #define RP_DEFINE_POOL(name, type, array, room, first_free, next) \
     static void grow_##name##s(rp_sim *sim) \
     { \
         uint32_t n = sim->room ? 2 * sim->room : 1024; \
         sim->array = rp_grown(sim, sim->array, sim->room, n, sizeof(type)); \
-        for (uint32_t i = n; i-- > sim->room;) { \
-            sim->array[i].next = sim->first_free; \
-            sim->first_free = i; \
+        for (uint32_t i = n - sim->room; i-- > 0;) { \
+            uint32_t number = sim->room + nth_free(sim, i, n - sim->room); \
+            sim->array[number].next = sim->first_free; \
+            sim->first_free = number; \
         } \
         sim->room = n; \
     } \

@@ -85,11 +85,25 @@ static void open_rank(rp_sim *sim, uint32_t number, int32_t i_job, int32_t i, in
         .host = job->host_of_rank[i],
         .job = i_job,
         .number = i,
+        .draw = rp_mix(sim->job_states[i_job].draw ^ (uint32_t)i),
         .any_head = RP_NIL,
         .any_tail = RP_NIL,
         .arrived_head = RP_NIL,
         .arrived_tail = RP_NIL,
     };
+}
+
+/* From the seed; jobs on different hosts draw differently, and a job on the same hosts as an earlier one draws anew. */
+static uint64_t draw_of(const rp_sim *sim, int32_t i_job)
+{
+    const rp_job *job = &sim->jobs[i_job];
+    uint64_t draw = rp_mix(sim->set.seed);
+    for (int32_t i = 0; i < job->n_ranks; i++)
+        draw = rp_mix(draw ^ (uint32_t)job->host_of_rank[i]);
+    for (int32_t i = 0; i < i_job; i++)
+        if (sim->job_states[i].draw == draw)
+            draw = rp_mix(draw);
+    return draw;
 }
 
 static void open_ranks(rp_sim *sim)
@@ -102,6 +116,7 @@ static void open_ranks(rp_sim *sim)
             slots[k] = n_slots_of(job->programs[k], job->program_lengths[k]);
         sim->job_states[i] = (rp_job_state){.first_rank = (int32_t)number, .n_ranks = job->n_ranks};
         sim->job_states[i].vl = (uint8_t)sim->net.vl_of_sl[job->service_level];
+        sim->job_states[i].draw = draw_of(sim, i);
         sim->job_end_ps[i] = -1;
         for (int32_t k = 0; k < job->n_ranks; k++)
             open_rank(sim, number++, i, k, slots[job->program_of_rank[k]]);

@@ -72,10 +72,11 @@ static void post_send(rp_sim *sim, rp_rank *rank, const rp_op *op, int32_t peer)
     m->kind = op->kind;
     m->phase = is_rendezvous ? RP_REQUEST : RP_EAGER;
     m->receive = RP_NIL;
+    m->draw = rp_mix(rank->draw + rank->n_sent++);
     int is_open = is_rendezvous || op->flags & RP_UNBUFFERED;
     m->slot = is_open ? slot_of(rank, op) : -1;
     sim->slots[rank->slots + (uint32_t)slot_of(rank, op)] = is_open ? RP_PENDING : RP_SENT;
-    sim->result.n_messages++;
+    m->number = (uint32_t)sim->result.n_messages++;
     rp_follow(sim, message);
     rp_send_at(sim, message, sim->now + sim->set.send_overhead_ps + sim->set.mpi_latency_ps);
 }
@@ -85,7 +86,7 @@ static void post_receive(rp_sim *sim, const rp_rank *rank, const rp_op *op, int3
     uint32_t receive = rp_new_receive(sim);
     int32_t src = peer == RP_ANY ? RP_ANY : sim->job_states[rank->job].first_rank + peer;
     sim->receives[receive] = (rp_receive){
-        .serial = sim->serial++,
+        .serial = sim->n_receives++,
         .posted_ps = sim->now,
         .i_op = rank->i_op - 1,
         .n_bytes = op->value,

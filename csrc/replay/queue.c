@@ -218,13 +218,27 @@ static void take_bucket(rp_sim *sim, uint32_t place)
     }
 }
 
-static void shuffle_events(rp_queue *q)
+static void shuffle_events(rp_queue *q, uint32_t first, uint32_t n)
 {
-    for (uint32_t i = q->n_now; i > 1; i--) {
+    rp_event *events = q->now + first;
+    for (uint32_t i = n; i > 1; i--) {
         uint32_t k = (uint32_t)(rp_mix(q->shuffle++) % i);
-        rp_event event = q->now[i - 1];
-        q->now[i - 1] = q->now[k];
-        q->now[k] = event;
+        rp_event event = events[i - 1];
+        events[i - 1] = events[k];
+        events[k] = event;
+    }
+}
+
+/* Credits, and links that look for them, of one instant: their order must not count. That of other kinds is a rule. */
+static void shuffle_credits(rp_queue *q)
+{
+    for (uint32_t first = 0, end; first < q->n_now; first = end) {
+        uint64_t when_and_kind = q->now[first].key >> RP_ID_BITS;
+        for (end = first + 1; end < q->n_now && q->now[end].key >> RP_ID_BITS == when_and_kind;)
+            end++;
+        uint32_t kind = (uint32_t)when_and_kind & ((1u << RP_KIND_BITS) - 1);
+        if (kind == RP_EV_CREDIT || kind == RP_EV_WAKE)
+            shuffle_events(q, first, end - first);
     }
 }
 
@@ -242,7 +256,7 @@ int rp_queue_advance(rp_sim *sim)
     while (q->n_far && q->far[0].t_ps >> q->shift == bucket)
         push_now(sim, pop_far(q));
     if (q->shuffle)
-        shuffle_events(q);
+        shuffle_events(q, 0, q->n_now);
     /* Lists are last in, first out, and events come nearly in order: turned round there is little to sort. */
     for (uint32_t i = 0, k = q->n_now - 1; i < k; i++, k--) {
         rp_event event = q->now[i];
@@ -250,5 +264,7 @@ int rp_queue_advance(rp_sim *sim)
         q->now[k] = event;
     }
     sort_events(q->now, q->n_now, 48);
+    if (q->shuffle)
+        shuffle_credits(q);
     return 1;
 }

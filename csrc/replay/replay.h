@@ -107,7 +107,7 @@ typedef struct rp_settings {
     int32_t n_windows_max; /* when there would be more, their length doubles */
     int32_t
         is_fifo_adapter; /* 0: an adapter takes a packet from each message of a lane in turn; 1: a message at a time */
-    uint64_t shuffle;    /* for tests: not 0 mixes the order in which events of equal times are queued */
+    uint64_t shuffle;    /* for tests: not 0 mixes all orders that must not count */
 } rp_settings;
 
 typedef struct rp_job {
@@ -158,7 +158,7 @@ typedef struct rp_result {
     const int32_t *job_n_runs;  /* [n_jobs] complete runs */
     const int64_t *rank_end_ps; /* [sum of ranks] of the first run, job after job */
     const int64_t *rank_compute_ps;
-    const int64_t *wait_ps;      /* [n_levels * n_jobs * n_vl] */
+    const int64_t *wait_ps;      /* [n_levels * n_jobs * n_vl] of the first run, as all waits */
     const int64_t *wait_packets; /* hops that waited, likewise */
     const int64_t *blocked_ps;   /* [n_jobs * (n_jobs + 1)]: waiter, who was sent; last column: nobody was */
     const int64_t *sent_bytes, *received_bytes; /* [n_links * n_vl] */

@@ -80,23 +80,38 @@ void rp_report_program(rp_sim *sim, uint32_t number, const rp_op *op)
                                 sim->now});
 }
 
-/* A packet in the input buffer of a lane that waits for its output buffer; RP_NIL: none. */
+/* A packet that waits in the input buffer of a lane for its output buffer; RP_NIL: none. */
 static uint32_t occupant(const rp_sim *sim, uint32_t lane)
 {
     if (!sim->net.is_voq)
         return sim->in[lane].head;
-    for (uint32_t i = 0; i < sim->n_packet_room; i++)
-        if (sim->packets[i].in_lane == lane)
-            return i;
+    for (uint32_t out = 0; out < (uint32_t)sim->net.n_links << sim->vl_shift; out++)
+        for (uint32_t i = sim->out[out].first_waiting; i != RP_NIL; i = sim->packets[i].next)
+            if (sim->packets[i].in_lane == lane)
+                return i;
     return RP_NIL;
 }
 
-/* The starved lane for which the starved lane `lane` waits; RP_NIL: something there will move. */
+/* Whether the lane's next packet lacks room even when all credits on their way are there, so that a packet must leave the
+   FIFO at its other end first. Of VOQ this is asked when no event is left, so no credit is on its way. */
+static int is_stuck(const rp_sim *sim, uint32_t lane)
+{
+    const rp_link *k = &sim->links[lane >> sim->vl_shift];
+    uint32_t vl = lane & ((1u << sim->vl_shift) - 1), first = sim->out[lane].head;
+    if (!(k->starved >> vl & 1))
+        return 0;
+    if (sim->net.is_voq)
+        return 1;
+    int64_t room = sim->net.input_bytes[vl];
+    for (uint32_t i = sim->in[lane].head; i != RP_NIL; i = sim->packets[i].next_in)
+        room -= sim->packets[i].n_bytes;
+    return room < (k->from_host ? rp_next_bytes(sim, first) : sim->packets[first].n_bytes);
+}
+
+/* The lane for which the lane `lane` waits; RP_NIL: something there will move. */
 static uint32_t waits_for(const rp_sim *sim, uint32_t lane)
 {
-    if (!sim->links[lane >> sim->vl_shift].is_starved || sim->in[lane].n_returns > 0)
-        return RP_NIL;
-    uint32_t packet = occupant(sim, lane);
+    uint32_t packet = is_stuck(sim, lane) ? occupant(sim, lane) : RP_NIL;
     return packet == RP_NIL ? RP_NIL : sim->packets[packet].out_lane;
 }
 
@@ -122,13 +137,14 @@ static int circle_from(rp_sim *sim, uint32_t lane)
     return 1;
 }
 
-int rp_find_cycle(rp_sim *sim, int64_t starved_before_ps)
+/* Lanes of one link wait each for itself: one may stand for ever while others send. */
+int rp_find_cycle(rp_sim *sim, int is_last)
 {
     for (uint32_t link = 0; link < (uint32_t)sim->net.n_links; link++) {
-        const rp_link *k = &sim->links[link];
-        if (!k->is_starved || k->is_busy || k->starved_since_ps > starved_before_ps)
-            continue;
-        for (uint32_t lanes = k->lanes; lanes; lanes &= lanes - 1)
+        rp_link *k = &sim->links[link];
+        uint32_t lanes = is_last ? k->starved : k->stuck;
+        k->stuck = k->starved;
+        for (; lanes; lanes &= lanes - 1)
             if (circle_from(sim, link << sim->vl_shift | (uint32_t)__builtin_ctz(lanes)))
                 return 1;
     }
@@ -138,5 +154,5 @@ int rp_find_cycle(rp_sim *sim, int64_t starved_before_ps)
 /* No event is left, and not all jobs have run. */
 void rp_stalled(rp_sim *sim)
 {
-    sim->status = sim->n_live_packets && rp_find_cycle(sim, RP_NEVER) ? RP_E_NETWORK_DEADLOCK : RP_E_PROGRAM_DEADLOCK;
+    sim->status = sim->n_live_packets && rp_find_cycle(sim, 1) ? RP_E_NETWORK_DEADLOCK : RP_E_PROGRAM_DEADLOCK;
 }

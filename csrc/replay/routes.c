@@ -25,17 +25,16 @@ uint32_t rp_message_path(const rp_sim *sim, const rp_message *message, int32_t s
     case RP_RANDOM_PER_FLOW:
         return below(rp_mix(rp_mix(sim->set.seed) ^ pair), (uint32_t)sim->net.n_paths);
     default:
-        return below(rp_mix(rp_mix(sim->set.seed) ^ message->serial), (uint32_t)sim->net.n_paths);
+        return below(message->draw, (uint32_t)sim->net.n_paths);
     }
 }
 
 /* Drawn from the packet's place in its message, not from a stream: the order of other packets does not matter. */
-uint32_t rp_packet_path(const rp_sim *sim, uint64_t serial, int64_t left_bytes, uint32_t of_message)
+uint32_t rp_packet_path(const rp_sim *sim, uint64_t draw, int64_t left_bytes, uint32_t of_message)
 {
     if (sim->net.routing < RP_RANDOM_PER_PACKET)
         return of_message;
-    uint64_t packet = rp_mix(sim->set.seed ^ serial << 32) + (uint64_t)left_bytes;
-    return below(rp_mix(packet), (uint32_t)sim->net.n_paths);
+    return below(rp_mix(draw + (uint64_t)left_bytes), (uint32_t)sim->net.n_paths);
 }
 
 static uint32_t least_queued(const rp_sim *sim, const int32_t *links, uint32_t n, uint32_t path, uint32_t vl)

@@ -11,16 +11,17 @@
 #define RP_NIL UINT32_MAX
 #define RP_NEVER INT64_MAX
 
-enum rp_event_kind {               /* the order of events at equal times; arbitration comes after all of them */
-                     RP_EV_CREDIT, /* id: lane, payload: bytes */
-                     RP_EV_FREE,   /* id: link: the last byte has left */
-                     RP_EV_ARRIVE, /* id: lane, payload: packet: its first flit can leave the node, at hosts: the last byte is there */
-                     RP_EV_READY,  /* likewise, of a packet that waited as its next link is faster than its last one */
-                     RP_EV_WAKE,   /* id: link without credits until now */
-                     RP_EV_INJECT, /* id: message that reaches the adapter */
-                     RP_EV_LOCAL,  /* id: message within a host that is there */
-                     RP_EV_RANK,   /* id: rank that computed */
-                     RP_EV_JOB     /* id: job that starts */
+/* The order of events at equal times; within a kind the lower id is first. Arbitration comes after all of them. */
+enum rp_event_kind {
+    RP_EV_CREDIT, /* id: lane, payload: bytes */
+    RP_EV_FREE,   /* id: link: the last byte has left */
+    RP_EV_ARRIVE, /* id: lane, payload: packet: its first flit can leave the node, at hosts: the last byte is there */
+    RP_EV_READY,  /* likewise, of a packet that waited as its next link is faster than its last one */
+    RP_EV_WAKE,   /* id: link without credits until now */
+    RP_EV_INJECT, /* id: number of the send, payload: message that reaches the adapter */
+    RP_EV_LOCAL,  /* id: number of the send, payload: message within a host that is there */
+    RP_EV_RANK,   /* id: rank that computed */
+    RP_EV_JOB     /* id: job that starts */
 };
 
 typedef struct rp_packet {
@@ -45,13 +46,15 @@ typedef struct rp_link {
     int32_t n_bytes;  /* leaving */
     uint16_t job;
     uint16_t lanes; /* a bit for each lane that has a packet in its output buffer */
-    uint8_t vl, is_busy, is_dirty, is_starved, from_host, to_host;
+    uint8_t vl, is_busy, is_dirty, from_host, to_host;
     uint8_t i_high, i_low;
     int16_t left_high, left_low;
     int64_t forward_ps, flit_ps; /* latency of cable and switch; time of a whole flit */
-    int64_t wake_ps, starved_since_ps;
+    int64_t wake_ps;
     int32_t high_bytes;
-    int32_t unused[7];
+    uint16_t starved; /* lanes that had no credits for their packet when the link last chose */
+    uint16_t stuck;   /* those of them that have been starved since circles were last looked for */
+    int32_t unused[8];
 } rp_link;
 
 /* Lane of a link where it begins: packets in the output buffer, then those that wait in input buffers. At hosts: messages. */
@@ -80,7 +83,7 @@ typedef struct rp_message {
     int64_t n_bytes, wire_bytes;       /* of the user; with what a packet has at least */
     int64_t left_bytes, missing_bytes; /* of the present phase: not yet in packets; not yet arrived */
     int64_t ready_ps, posted_ps, i_op;
-    uint64_t serial;
+    uint64_t draw;                       /* of its routes */
     uint32_t next;                       /* in the adapter's lane, or in the pool */
     uint32_t follower;                   /* next one of the same two ranks whose envelope has not come */
     uint32_t next_pair, next_key;        /* in hash tables: latest of a pair of ranks, unexpected ones */
@@ -89,6 +92,7 @@ typedef struct rp_message {
     int32_t src, dst, tag, comm, slot; /* ranks of all jobs are numbered through; slot -1: nobody waits */
     uint16_t job;
     uint8_t phase, kind, has_leader, has_come;
+    uint32_t number; /* of all messages in the order of their sends, from 0 again after 2^32 */
 } rp_message;
 
 typedef struct rp_receive {
@@ -117,6 +121,7 @@ typedef struct rp_rank {
     uint32_t any_head, any_tail;         /* receives with wildcards */
     uint32_t arrived_head, arrived_tail; /* unexpected messages */
     uint8_t depth, is_blocked, is_ended;
+    uint64_t draw, n_sent; /* its random numbers; messages in this run */
     rp_loop loops[RP_MAX_DEPTH];
 } rp_rank;
 
@@ -124,6 +129,7 @@ typedef struct rp_job_state {
     int32_t first_rank, n_ranks, n_running;
     int32_t n_active; /* ranks that run or compute, and messages under way; 0: nothing will happen by itself */
     int64_t n_unexpected, n_receives, started_ps;
+    uint64_t draw; /* of the hosts, not of the other jobs: it draws the same routes with and without them */
     uint8_t vl;
 } rp_job_state;
 
@@ -150,7 +156,7 @@ struct rp_sim {
     int64_t half_q20;
     uint32_t *dirty; /* links to be arbitrated when all events of now are done */
     int64_t n_dirty;
-    uint32_t *n_waiting; /* [link * n_jobs + job] packets that wait for the link */
+    uint32_t *n_waiting; /* [link * n_jobs + job] packets of first runs that wait for the link */
     rp_packet *packets;
     uint32_t n_packet_room, free_packet;
     rp_message *messages;
@@ -158,7 +164,7 @@ struct rp_sim {
     rp_receive *receives;
     uint32_t n_receive_room, free_receive;
     rp_table pairs, unexpected, posted;
-    uint64_t serial;
+    uint64_t n_receives; /* posted until now: their serial numbers */
     rp_rank *ranks;
     int32_t n_ranks, n_jobs, n_done;
     uint8_t *slots;
@@ -172,7 +178,6 @@ struct rp_sim {
     rp_mark *marks;
     int64_t n_mark_room;
     rp_report reports[RP_N_REPORTS];
-    int64_t slice_start_ps;
     size_t bytes_now, bytes_peak;
     void *kept[RP_N_KEPT];
     int n_kept;
@@ -205,7 +210,7 @@ int rp_pick_lane(rp_sim *sim, rp_link *link, uint32_t lanes, const int32_t *head
 /* routes.c */
 uint64_t rp_mix(uint64_t number);
 uint32_t rp_message_path(const rp_sim *sim, const rp_message *message, int32_t src_host, int32_t dst_host);
-uint32_t rp_packet_path(const rp_sim *sim, uint64_t serial, int64_t left_bytes, uint32_t of_message);
+uint32_t rp_packet_path(const rp_sim *sim, uint64_t draw, int64_t left_bytes, uint32_t of_message);
 uint32_t rp_choose_link(const rp_sim *sim, int32_t entry, uint32_t path, uint32_t vl);
 
 /* adapter.c */
@@ -239,12 +244,17 @@ void rp_report_receive(rp_sim *sim, uint32_t receive);
 void rp_report_waiting(rp_sim *sim, uint32_t rank);
 void rp_report_program(rp_sim *sim, uint32_t rank, const rp_op *op);
 void rp_stalled(rp_sim *sim);
-int rp_find_cycle(rp_sim *sim, int64_t starved_before_ps);
+int rp_find_cycle(rp_sim *sim, int is_last);
 
 /* statistics.c */
 void rp_next_window(rp_sim *sim);
 void rp_record_mark(rp_sim *sim, const rp_rank *rank, int64_t value);
 void rp_fill_result(rp_sim *sim);
+
+static inline int rp_is_first_run(const rp_sim *sim, uint32_t job)
+{
+    return sim->job_n_runs[job] == 0;
+}
 
 static inline void rp_deactivate(rp_sim *sim, uint32_t job)
 {

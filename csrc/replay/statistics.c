@@ -39,54 +39,6 @@ void rp_record_mark(rp_sim *sim, const rp_rank *rank, int64_t value)
     sim->marks[sim->result.n_marks++] = (rp_mark){value, sim->now, rank->job, rank->number};
 }
 
-static void end_wait(rp_sim *sim, uint32_t link, uint32_t job, uint32_t vl, int64_t ready_ps)
-{
-    const rp_link *k = &sim->links[link];
-    size_t cell = ((size_t)k->level * (size_t)sim->n_jobs + job) * (size_t)sim->net.n_vl + vl;
-    if (sim->now == ready_ps && !k->is_busy)
-        return;
-    sim->wait_ps[cell] += sim->now - ready_ps;
-    sim->wait_packets[cell] += sim->now > ready_ps;
-    if (k->is_busy)
-        sim->blocked_ps[job * (uint32_t)(sim->n_jobs + 1) + k->job] -= k->busy_until_ps - sim->now;
-}
-
-/* Messages that wait in an adapter, of which one may be leaving; or packets in and before an output buffer. */
-static void end_output_waits(rp_sim *sim, uint32_t link, uint32_t vl)
-{
-    const rp_link *k = &sim->links[link];
-    uint32_t i = sim->out[link << sim->vl_shift | vl].head;
-    if (!k->from_host) {
-        for (; i != RP_NIL; i = sim->packets[i].next)
-            end_wait(sim, link, sim->packets[i].job, vl, sim->packets[i].ready_ps);
-        return;
-    }
-    for (; i != RP_NIL; i = sim->messages[i].next)
-        if (!(k->is_busy && k->message == i))
-            end_wait(sim, link, sim->messages[i].job, vl, sim->messages[i].ready_ps);
-}
-
-/* Packets of a FIFO but the first, which waits before its output buffer. */
-static void end_fifo_waits(rp_sim *sim, uint32_t lane, uint32_t vl)
-{
-    if (sim->in[lane].head == RP_NIL)
-        return;
-    for (uint32_t i = sim->packets[sim->in[lane].head].next_in; i != RP_NIL; i = sim->packets[i].next_in)
-        end_wait(sim, sim->packets[i].out_lane >> sim->vl_shift, sim->packets[i].job, vl, sim->packets[i].ready_ps);
-}
-
-/* Waits that last at the end count up to the end. */
-static void end_waits(rp_sim *sim)
-{
-    for (uint32_t link = 0; link < (uint32_t)sim->net.n_links; link++) {
-        for (uint32_t vl = 0; vl < (uint32_t)sim->net.n_vl; vl++) {
-            end_output_waits(sim, link, vl);
-            if (!sim->net.is_voq)
-                end_fifo_waits(sim, link << sim->vl_shift | vl, vl);
-        }
-    }
-}
-
 static void count_unsent(rp_sim *sim)
 {
     int32_t n_jobs = sim->n_jobs, n_vl = sim->net.n_vl;
@@ -104,7 +56,6 @@ static void count_unsent(rp_sim *sim)
 void rp_fill_result(rp_sim *sim)
 {
     int32_t n_vl = sim->net.n_vl;
-    end_waits(sim);
     count_unsent(sim);
     for (int32_t link = 0; link < sim->net.n_links; link++) {
         sim->busy_ps[link] = sim->links[link].busy_ps;

@@ -11,12 +11,17 @@ from mpicoloc.network.replay.job import Job
 from mpicoloc.network.replay.network import SimulatedNetwork
 
 _CALLS = {
+    native.RP_END_PROGRAM: "end of program",
+    native.RP_COMPUTE: "compute",
     native.RP_SEND: "send",
     native.RP_ISEND: "isend",
     native.RP_RECV: "receive",
     native.RP_IRECV: "ireceive",
     native.RP_WAIT: "wait",
     native.RP_WAITALL: "waitall",
+    native.RP_LOOP: "loop",
+    native.RP_END: "end of loop",
+    native.RP_MARK: "mark",
 }
 _N_SHOWN = 4
 
@@ -46,9 +51,10 @@ def explain(result: Any, jobs: Sequence[Job], network: SimulatedNetwork) -> Mpic
     if result.status == native.RP_E_ROUTE:
         return DataError(f"routes: a packet came {when} to a switch whose table leads nowhere or in a circle")
     report = reports[0]
+    call = _CALLS.get(report.kind, f"unknown kind {report.kind}")
     return DataError(
-        f"job {jobs[report.job].name}: operation {report.i_op} of rank {report.rank} is impossible: kind "
-        f"{report.kind}, peer {report.peer}, tag {report.tag}, {report.n_bytes} bytes"
+        f"job {jobs[report.job].name}: operation {report.i_op} of rank {report.rank} is impossible: {call}, "
+        f"peer {report.peer}, tag {report.tag}, {report.n_bytes} bytes"
     )
 
 

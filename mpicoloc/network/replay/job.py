@@ -77,7 +77,8 @@ class Settings:
     adapter_is_fifo : bool
         Whether an adapter sends the messages of a lane one after the other, and not a packet of each in turn.
     shuffle_ties : int
-        For tests: not 0 queues events of equal times in another order, which must not change a result.
+        For tests: not 0 mixes the orders that must not change a result: of places in memory, of credits that
+        come at the same time, and of links that choose a packet at the same time.
     """
 
     mtu_bytes: int = 2048

@@ -41,7 +41,7 @@ def simulate(
     jobs : sequence of Job
     settings : Settings, optional
     progress : callable, optional
-        Called about ten times a second.
+        Called after every 2^20 events, some ten times a second.
 
     Returns
     -------

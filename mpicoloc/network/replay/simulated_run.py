@@ -53,12 +53,14 @@ class SimulatedRun:
     busy_s : ndarray, shape (n_links,)
         Time that each link sent.
     wait_s : ndarray, shape (n_levels, n_jobs, n_lanes)
-        Packet seconds between being ready to leave a node and leaving it, by the level of the link.
+        Packet seconds between being ready to leave a node and leaving it, by the level of the link. Only the
+        first run of each job counts, here and in the next two.
     n_waits : ndarray of int, shape (n_levels, n_jobs, n_lanes)
         Packets that waited at all.
     blocked_by_s : ndarray, shape (n_jobs, n_jobs + 1)
         Of the waits of job i, those while the link sent a packet of job j. Last column: while it sent
-        nothing, for lack of credits, or as the packet stood behind one that wants another link.
+        nothing, for lack of credits, or as the packet stood behind one that wants another link. Further runs
+        of job j are causes too.
     peak_bytes : int
         Memory of the simulator at its highest.
     """

@@ -1,4 +1,4 @@
-"""Uniform random traffic beside BookSim 2: the same latency where queues are short.
+"""Uniform random traffic beside BookSim 2: equal latencies in short queues; saturation is not reproduced.
 
 At higher loads the models mean different things (docs/explain/replay.md): a BookSim router moves one flit of
 an input in a cycle and its allocators miss matches, here an input feeds all outputs at once.

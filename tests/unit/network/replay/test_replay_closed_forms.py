@@ -1,8 +1,10 @@
 """Times that a pencil gives, to the picosecond."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
-from replays import BPS, PACKET, PLAIN, SLOT_PS, flow, job, program, ps, recv, send, tree
+from replays import BPS, PACKET, PLAIN, SLOT_PS, flow, job, op, program, ps, recv, send, tree
 
 from mpicoloc.network.replay import fabrics
 from mpicoloc.network.replay.lanes import Lanes, equal_lanes
@@ -143,3 +145,21 @@ def test_windows_double_where_there_would_be_too_many():
 def test_equal_lanes_divide_a_port():
     assert equal_lanes(4, 65536).input_bytes == (16384,) * 4
     assert np.array(equal_lanes(3, 65536, (1, 2, 4)).low).tolist() == [[0, 1], [1, 2], [2, 4]]
+
+
+@pytest.mark.parametrize("is_fifo", [False, True])
+def test_latency_delays_messages_and_leaves_their_order(is_fifo):
+    """Sends of one instant leave in their order, in every turn: with a latency the same times, later."""
+    sizes, n_turns = (16000, 9000, 16000), 5
+    sends = [op("ISEND", peer=1, value=size, tag=i, request=i) for i, size in enumerate(sizes)]
+    receives = [part for i in range(3) for part in (recv(0, tag=i), op("MARK", value=i))]
+    programs = [
+        program(op("LOOP", n=n_turns), *sends, op("WAITALL", request=0, n=3), recv(1, tag=9), op("END")),
+        program(op("LOOP", n=n_turns), *receives, send(0, 64, tag=9), op("END")),
+    ]
+    options = [replace(PLAIN, adapter_is_fifo=is_fifo, mpi_latency_s=s) for s in (0.0, 1e-6)]
+    at_once, later = (
+        simulate(tree((2,), (1,)), [job(programs, [0, 1])], each).marks["t_ps"] for each in options
+    )
+    delays = [(2 * turn + 1) * 1_000_000 for turn in range(n_turns) for _ in sizes]
+    assert (later - at_once).tolist() == delays

@@ -12,7 +12,7 @@ from mpicoloc.network.load import routing
 from mpicoloc.network.replay import fabrics, native
 from mpicoloc.network.replay.job import Job
 from mpicoloc.network.replay.lanes import Lanes
-from mpicoloc.network.replay.network import SimulatedNetwork
+from mpicoloc.network.replay.network import ROUTINGS, SimulatedNetwork
 from mpicoloc.network.replay.simulate import simulate
 
 TREES = [((4, 3), (1, 2)), ((3, 2, 2), (1, 2, 3)), ((2, 3, 2), (2, 1, 2)), ((4, 4), (1, 4))]
@@ -84,6 +84,27 @@ def test_the_seed_decides():
     assert runs[0] == runs[1] != runs[2]
 
 
+@pytest.mark.parametrize("name", ROUTINGS)
+@pytest.mark.parametrize("eager_bytes", [0, 1 << 40])
+def test_jobs_that_share_nothing_take_as_long_as_alone(name, eager_bytes):
+    """Hosts under different switches; each job draws its own routes, whatever else is simulated."""
+    network = tree((8, 4), (1, 2), routing=name)
+    options = replace(PLAIN, eager_bytes=eager_bytes, mpi_latency_s=1e-6)
+    pair = [
+        replace(all_to_all(16, n_bytes), host_of_rank=np.arange(first, first + 16))
+        for first, n_bytes in ((0, 16384), (16, 10000))
+    ]
+    alone = [simulate(network, [each], options).jobs[0].end_s for each in pair]
+    assert [each.end_s for each in simulate(network, pair, options).jobs] == alone
+
+
+def test_copies_of_a_job_on_the_same_hosts_draw_different_routes():
+    network = tree((4, 4), (1, 4), routing="random")
+    one = [flow(0, 4, 99 * PACKET)]
+    once, twice = (up_links_of(simulate(network, one * n, PLAIN)) for n in (1, 2))
+    assert twice != [2 * n_bytes for n_bytes in once]
+
+
 def test_adaptive_routes_take_the_idle_way():
     """Two flows from one switch to another do not meet on the way up; fixed routes of both are the same."""
     pairs = [flow(0, 4, 200 * PACKET, "a"), flow(1, 8, 200 * PACKET, "b")]
@@ -149,6 +170,29 @@ def test_a_deadlock_is_found_while_another_job_goes_on():
     busy = job([program(op("LOOP", n=1000), op("COMPUTE", value=1), op("END"))], [0], "busy", restarts=True)
     with pytest.raises(DataError, match="network deadlock"):
         simulate(ring(4), [*pairs, busy], PLAIN)
+
+
+def test_a_deadlock_of_one_lane_is_found_while_another_lane_uses_the_same_links():
+    buffers = (PACKET, 16 * PACKET)
+    network = replace(ring(4), lanes=Lanes(buffers, buffers, (0, 1)))
+    pairs = [flow(i, (i + 2) % 4, 50 * PACKET, f"f{i}") for i in range(4)]
+    turns = program(
+        op("LOOP", n=200),
+        op("IRECV", peer_mode=native.RP_SHIFT, peer=-1, request=0),
+        op("ISEND", peer_mode=native.RP_SHIFT, peer=1, value=4 * PACKET, request=1),
+        op("WAITALL", request=0, n=2),
+        op("END"),
+    )
+    busy = job([turns] * 4, range(4), "busy", service_level=1, restarts=True)
+    n_looks = 0
+
+    def give_up(now_s, n_done):
+        nonlocal n_looks
+        n_looks += 1
+        assert n_looks < 5, "the deadlock lasts since the first look"
+
+    with pytest.raises(DataError, match="network deadlock"):
+        simulate(network, [*pairs, busy], PLAIN, give_up)
 
 
 def test_the_same_traffic_passes_where_there_is_room():
