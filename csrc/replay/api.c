@@ -80,8 +80,8 @@ int rp_run(rp_sim *sim, int64_t n_events)
         sim->status = RP_E_MEMORY;
     else
         loop(sim, n_events);
-    /* Jobs that go round the deadlock would hide it for ever. In VOQ mode it shows when nothing else moves. */
-    if (sim->status == RP_RUNNING && !sim->net.is_voq && rp_find_cycle(sim, 0))
+    /* Jobs that go round the deadlock would hide it for ever. */
+    if (sim->status == RP_RUNNING && rp_find_cycle(sim, 0))
         sim->status = RP_E_NETWORK_DEADLOCK;
     if (sim->status != RP_RUNNING)
         rp_fill_result(sim);

@@ -74,6 +74,7 @@ typedef struct rp_in_lane {
     uint32_t head, tail; /* FIFO */
     int64_t return_ps[RP_N_RETURNS];
     int32_t return_bytes[RP_N_RETURNS];
+    int32_t held_bytes; /* while circles are looked for */
     int64_t received_bytes;
 } rp_in_lane;
 
@@ -244,6 +245,9 @@ void rp_report_receive(rp_sim *sim, uint32_t receive);
 void rp_report_waiting(rp_sim *sim, uint32_t rank);
 void rp_report_program(rp_sim *sim, uint32_t rank, const rp_op *op);
 void rp_stalled(rp_sim *sim);
+
+/* deadlock.c: whether lanes are stuck, which is looked for among those that were starved at the last call; with is_last among
+   all that are starved. Fills result.cycle. */
 int rp_find_cycle(rp_sim *sim, int is_last);
 
 /* statistics.c */

@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from replays import PLAIN, job, op, program, recv, send, tree
@@ -220,3 +221,16 @@ def test_no_message_overtakes_another_on_one_path(case, n, data):
     run = simulate(network, [flow, *(replace(each, restarts=False) for each in others)], fifo)
     last, all_of_them = run.marks[run.marks["job"] == 0]["t_ps"].reshape(3, 2).T
     assert last.tolist() == all_of_them.tolist()
+
+
+@LIMITS
+@given(case=cases())
+def test_no_deadlock_is_told_on_a_tree_however_often_circles_are_looked_for(case):
+    """Routes up and then down make no circle, so whoever waits there moves again."""
+    network, their_jobs, options = case
+    expected = simulate(network, their_jobs, options)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("mpicoloc.network.replay.simulate._EVENTS_BETWEEN_REPORTS", 7)
+        found = simulate(network, their_jobs, options)
+    for left, right in zip(arrays(expected), arrays(found), strict=True):
+        assert np.array_equal(left, right)

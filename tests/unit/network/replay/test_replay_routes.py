@@ -165,16 +165,18 @@ def test_a_deadlock_of_buffers_is_told_with_its_circle(is_voq):
     assert all(link in text for link in circle)
 
 
-def test_a_deadlock_is_found_while_another_job_goes_on():
+@pytest.mark.parametrize("is_voq", [False, True])
+def test_a_deadlock_is_found_while_another_job_goes_on(is_voq):
     pairs = [flow(i, (i + 2) % 4, 50 * PACKET, f"f{i}") for i in range(4)]
     busy = job([program(op("LOOP", n=1000), op("COMPUTE", value=1), op("END"))], [0], "busy", restarts=True)
     with pytest.raises(DataError, match="network deadlock"):
-        simulate(ring(4), [*pairs, busy], PLAIN)
+        simulate(ring(4, is_voq), [*pairs, busy], PLAIN)
 
 
-def test_a_deadlock_of_one_lane_is_found_while_another_lane_uses_the_same_links():
+@pytest.mark.parametrize("is_voq", [False, True])
+def test_a_deadlock_of_one_lane_is_found_while_another_lane_uses_the_same_links(is_voq):
     buffers = (PACKET, 16 * PACKET)
-    network = replace(ring(4), lanes=Lanes(buffers, buffers, (0, 1)))
+    network = replace(ring(4, is_voq), lanes=Lanes(buffers, buffers, (0, 1)))
     pairs = [flow(i, (i + 2) % 4, 50 * PACKET, f"f{i}") for i in range(4)]
     turns = program(
         op("LOOP", n=200),

@@ -1,0 +1,103 @@
+/* Packets that wait for each other's buffers. A lane is stuck if its next packet has no room even when all credits on their
+   way are back, as packets that wait for stuck lanes hold the buffer at its end: the largest set of lanes of which this is
+   true. Nothing in it will ever move, whatever other lanes of the same links do. */
+#include "replay/sim.h"
+
+static int is_stuck(const rp_sim *sim, uint32_t lane)
+{
+    return sim->links[lane >> sim->vl_shift].stuck >> (lane & ((1u << sim->vl_shift) - 1)) & 1;
+}
+
+static uint32_t end_of_lanes(const rp_sim *sim)
+{
+    return (uint32_t)sim->net.n_links << sim->vl_shift;
+}
+
+/* Bytes in the buffers at the ends of stuck lanes that wait for stuck lanes. In a FIFO the first packet holds up all. */
+static void count_held(rp_sim *sim)
+{
+    for (uint32_t lane = 0; lane < end_of_lanes(sim); lane++)
+        if (is_stuck(sim, lane))
+            sim->in[lane].held_bytes = 0;
+    for (uint32_t lane = 0; lane < end_of_lanes(sim); lane++) {
+        if (!is_stuck(sim, lane))
+            continue;
+        for (uint32_t i = sim->out[lane].first_waiting; i != RP_NIL; i = sim->packets[i].next) {
+            uint32_t held_at = sim->packets[i].in_lane;
+            if (!is_stuck(sim, held_at))
+                continue;
+            for (uint32_t k = i; k != RP_NIL; k = sim->net.is_voq ? RP_NIL : sim->packets[k].next_in)
+                sim->in[held_at].held_bytes += sim->packets[k].n_bytes;
+        }
+    }
+}
+
+static int has_room_behind(const rp_sim *sim, uint32_t lane)
+{
+    uint32_t vl = lane & ((1u << sim->vl_shift) - 1), first = sim->out[lane].head;
+    int32_t n_bytes =
+        sim->links[lane >> sim->vl_shift].from_host ? rp_next_bytes(sim, first) : sim->packets[first].n_bytes;
+    return sim->net.input_bytes[vl] - sim->in[lane].held_bytes >= n_bytes;
+}
+
+/* Lanes that can go on are not stuck. Returns how many there were. */
+static int release_lanes(rp_sim *sim)
+{
+    int n = 0;
+    count_held(sim);
+    for (uint32_t lane = 0; lane < end_of_lanes(sim); lane++) {
+        if (is_stuck(sim, lane) && has_room_behind(sim, lane)) {
+            sim->links[lane >> sim->vl_shift].stuck &= (uint16_t) ~(1 << (lane & ((1u << sim->vl_shift) - 1)));
+            n++;
+        }
+    }
+    return n;
+}
+
+/* A stuck lane for which a packet waits in the buffer at the end of a stuck lane. */
+static uint32_t waits_for(const rp_sim *sim, uint32_t lane)
+{
+    for (uint32_t out = 0; out < end_of_lanes(sim); out++)
+        if (is_stuck(sim, out))
+            for (uint32_t i = sim->out[out].first_waiting; i != RP_NIL; i = sim->packets[i].next)
+                if (sim->packets[i].in_lane == lane)
+                    return out;
+    return lane; /* never: its packet would have room */
+}
+
+/* Follow what stuck lanes wait for, which leads to a circle: Brent's algorithm finds it. Records its links. */
+static void record_circle(rp_sim *sim, uint32_t lane)
+{
+    uint32_t mark = lane, at = waits_for(sim, lane), n = 1, limit = 1;
+    for (; at != mark; n++) {
+        if (n == limit) {
+            mark = at;
+            limit *= 2;
+            n = 0;
+        }
+        at = waits_for(sim, at);
+    }
+    sim->result.n_cycle = 0;
+    do {
+        sim->cycle[sim->result.n_cycle++] = (int32_t)(at >> sim->vl_shift);
+        at = waits_for(sim, at);
+    } while (at != mark && sim->result.n_cycle < sim->net.n_links);
+}
+
+int rp_find_cycle(rp_sim *sim, int is_last)
+{
+    uint32_t lane = 0;
+    if (is_last)
+        for (int32_t i = 0; i < sim->net.n_links; i++)
+            sim->links[i].stuck = sim->links[i].starved;
+    while (release_lanes(sim))
+        ;
+    while (lane < end_of_lanes(sim) && !is_stuck(sim, lane))
+        lane++;
+    int is_found = lane < end_of_lanes(sim);
+    if (is_found)
+        record_circle(sim, lane);
+    for (int32_t i = 0; i < sim->net.n_links; i++)
+        sim->links[i].stuck = sim->links[i].starved;
+    return is_found;
+}
