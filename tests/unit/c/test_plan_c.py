@@ -81,9 +81,9 @@ def test_who_needs_little_takes_what_the_limit_leaves_in_the_period_of_others(pl
 
 
 def test_an_old_job_takes_one_turn_in_three(plan):
-    assert plan(now_s=50).n_taken == 30
-    assert plan(now_s=90).n_taken == 10
-    assert plan(now_s=90, adapts=0).n_taken == 30
+    assert plan(now_s=110).n_taken == 30
+    assert plan(now_s=150).n_taken == 10
+    assert plan(now_s=150, adapts=0).n_taken == 30
 
 
 def test_longer_shutters_that_are_refused_become_shorter_but_not_than_the_wish(plan):
