@@ -58,7 +58,7 @@ void mc_meter_choose(mc_meter *meter, mc_node *node, mc_job_ranks *ranks, uint64
         if (meter->thread_counts && is_word(wanted, "ipc"))
             say_chosen(node, wanted);
     } else {
-        open_count(meter, node, ranks, t_open);
+        meter->loop = mc_loop_open(node, ranks, t_open, 0);
     }
 }
 
