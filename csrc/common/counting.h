@@ -119,6 +119,7 @@ typedef struct mc_counts {
     double pass_ns;      /* what one pass costs */
     uint64_t n_passes;   /* counted so far, also in trials */
     uint64_t stopped_ns; /* for how long the ranks stood still for it */
+    uint64_t sampled_ns; /* of the threads' time that samples in windows took */
     uint64_t n_rows;     /* the last MC_N_COUNT_ROWS are stored */
     mc_count_row rows[MC_N_COUNT_ROWS];
 } mc_counts;

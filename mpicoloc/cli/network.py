@@ -17,7 +17,8 @@ import argparse
 import json
 import sys
 
-from mpicoloc.cli import drawn, fabric_flags
+from mpicoloc.cli import drawn
+from mpicoloc.cli.flags import fabric
 from mpicoloc.cli.memory import bounded
 from mpicoloc.core import messages, progress
 
@@ -26,9 +27,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Arguments of the verb."""
     add = parser.add_argument
     add("files", metavar="PROFILE", nargs="+", help="profile that a job wrote")
-    fabric_flags.add_fabric(parser)
+    fabric.add_fabric(parser)
     add("--slimming", metavar="S", help="links up from each switch, not the topology's; several with commas")
-    fabric_flags.add_routes(parser)
+    fabric.add_routes(parser)
     add("--window-s", metavar="S", help="rates in windows of this length too, from a profile with a trace")
     add(
         "--monitoring",
@@ -47,10 +48,10 @@ def run(args: argparse.Namespace) -> int:
     from mpicoloc.report.terminal import network as report
 
     formats = drawn.formats_of(args)
-    network = fabric_flags.network_of(args)
+    network = fabric.network_of(args)
     files = progress.steps(args.files, "reading", unit="profiles")
     read = [(file, profiles.read(file)) for file in files]
-    jobs = [fabric_flags.job_of(args, network.fabric, i, *job) for i, job in enumerate(read)]
+    jobs = [fabric.job_of(args, network.fabric, i, *job) for i, job in enumerate(read)]
     results = characterise(jobs, network)
     for note in results.notes:
         messages.note(note)

@@ -21,7 +21,8 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from mpicoloc import config
-from mpicoloc.cli import drawn, fabric_flags, qos_search
+from mpicoloc.cli import drawn
+from mpicoloc.cli.flags import fabric, qos_search
 from mpicoloc.cli.memory import bounded
 from mpicoloc.core import messages, progress
 from mpicoloc.core.units import counted
@@ -39,8 +40,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Arguments of the verb."""
     add = parser.add_argument
     add("files", metavar="PROFILE", nargs="+", help="profile of each job that shares the network")
-    fabric_flags.add_fabric(parser)
-    fabric_flags.add_routes(parser)
+    fabric.add_fabric(parser)
+    fabric.add_routes(parser)
     add("--lanes", metavar="N", default="4", help="data lanes of the fabric's ports: 1, 2, 4, 8 or 15 (4)")
     add("--mtu", metavar="BYTES", default="4096", help="bytes of a full packet (4096)")
     add("--rows", metavar="N", default="8", help="rows of the ports' arbitration tables (8)")
@@ -74,7 +75,7 @@ def run(args: argparse.Namespace) -> int:
     formats = _formats(args)
     qos_search.check(args)
     _ports(args)  # refuses before anything is read
-    network = fabric_flags.network_of(args)
+    network = fabric.network_of(args)
     paths = progress.steps(args.files, "reading", unit="profiles")
     read = [(path, profiles.read(path)) for path in paths]
     chosen = _choose(args, network, _jobs(args, network, read))
@@ -116,7 +117,7 @@ class _Chosen:
 def _jobs(
     args: argparse.Namespace, network: NetworkInput, read: Sequence[tuple[str, Profile]]
 ) -> list[JobInput]:
-    jobs = [fabric_flags.job_of(args, network.fabric, i, *job) for i, job in enumerate(read)]
+    jobs = [fabric.job_of(args, network.fabric, i, *job) for i, job in enumerate(read)]
     if any(len(job.placements) > 1 for job in jobs):
         raise UsageError("--placement must be one for each profile: a job runs in one place")
     return jobs

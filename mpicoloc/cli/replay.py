@@ -21,7 +21,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from mpicoloc import config
-from mpicoloc.cli import drawn, replay_against, replay_jobs, replay_network
+from mpicoloc.cli import drawn
+from mpicoloc.cli.flags import replay_against, replay_jobs, replay_network
 from mpicoloc.cli.memory import bounded
 from mpicoloc.core import messages
 

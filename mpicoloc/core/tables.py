@@ -23,6 +23,8 @@ VERDICTS = ("unknown", "valid", "moved", "late", "silent", "elsewhere")
 """Names of MC_VERDICT_*, in the order of their numbers."""
 UNIT_SITE = 0xFFF
 """Call site of cycles that are units of work of the application (MC_UNIT_SITE)."""
+COUNT_WINDOWS = ("earlier", "before", "during")
+"""Windows of a shutter in which places are counted, in the order of mc_count_row.n."""
 N_SHUTTER_GROUPS = 16
 """Groups that shutters are dealt into (MC_N_GROUPS)."""
 N_SIZE_CLASSES = 128

@@ -11,7 +11,7 @@ from dataclasses import dataclass, fields
 import numpy as np
 from numpy.typing import NDArray
 
-from mpicoloc.core.tables import N_SHUTTER_GROUPS, Table, valid_shutters
+from mpicoloc.core.tables import COUNT_WINDOWS, N_SHUTTER_GROUPS, Table, valid_shutters
 
 MIN_COMMON_FRAC = 0.5
 """Part of their places that shutters have in common at least, if they are compared with each other."""
@@ -27,7 +27,6 @@ MIN_WATCHED_FRAC = 0.3
 """Weight of the places that were counted at a shutter, below which it is left out."""
 MIN_TIME_FRAC = 0.1
 """Part of a window that is left at least when the time that counting took is subtracted."""
-WHEN = ("earlier", "before", "during")
 _DURING, _BEFORE = 2, [0, 1]
 
 Array = NDArray[np.float64]
@@ -112,7 +111,7 @@ def near_frac(rows: Table) -> Array:
     mean of the others; 1 if no shutter has any.
     """
     n_all, n_near = (
-        np.stack([rows[f"{when}_{what}"] for when in WHEN], axis=1).astype(float)
+        np.stack([rows[f"{when}_{what}"] for when in COUNT_WINDOWS], axis=1).astype(float)
         for what in ("samples", "near")
     )
     is_known = n_all.sum(axis=1, keepdims=True) > 0
@@ -195,7 +194,7 @@ def _dense(rows: Table, counts: Table, shutter: Indices, chosen: Flags, cost_ns:
     places, i_place = np.unique(counts["place"], return_inverse=True)
     passes, is_watched = np.zeros((len(used), 3, len(places))), np.zeros((len(used), len(places)), bool)
     is_watched[i_row, i_place] = True
-    for i, when in enumerate(WHEN):
+    for i, when in enumerate(COUNT_WINDOWS):
         passes[i_row, i, i_place] = counts[f"n_{when}"]
     half_ns, during_ns = rows["before_window_ns"][used] / 2.0, rows["during_window_ns"][used].astype(float)
     time_ns = np.stack([half_ns, half_ns, during_ns], axis=1) * near_frac(rows[used])
@@ -236,7 +235,7 @@ def _evening(paces: Array, time_ns: Array) -> Array:
 
     With a mean of its own for each place in shutters, a phase that few shutters met would not count.
     """
-    is_during = np.arange(len(time_ns)) % len(WHEN) == _DURING
+    is_during = np.arange(len(time_ns)) % len(COUNT_WINDOWS) == _DURING
     share = np.where(is_during, DURING_WEIGHT, 1.0) * time_ns
     share /= share.sum()
     weights = np.full(paces.shape[1], 1.0 / paces.shape[1])
@@ -252,7 +251,7 @@ def _unit_paces(part: Counts, rate: Array) -> Array:
     """Passes of each place (column) in each window, over its mean; the mean of the others if not watched."""
     time_ns = part.time_ns.ravel()
     passes = part.passes.reshape(len(time_ns), -1)
-    is_watched = np.repeat(part.is_watched, len(WHEN), axis=0)
+    is_watched = np.repeat(part.is_watched, len(COUNT_WINDOWS), axis=0)
     pace = _over(passes, time_ns[:, None] * rate)
     mean = _over(pace.sum(axis=1), (is_watched & (rate > 0)).sum(axis=1))
     result: Array = np.where(is_watched, pace, mean[:, None])

@@ -89,12 +89,17 @@ def compile_in_place(include_dirs: tuple[str, ...] = ()) -> Path:
     Path
         The extension.
     """
-    place = ROOT / "mpicoloc" / "_contract.abi3.so"
-    new = place.with_suffix(".new")
     with tempfile.TemporaryDirectory() as folder:
         (Path(folder) / "options_gen.h").write_text(config.c_table(), encoding="utf-8")
         ffi = builder((*include_dirs, folder), tuple(map(str, c_files(CSRC, AGENT))))
-        shutil.copy(ffi.compile(tmpdir=folder, target="_contract.*"), new)
+        return put_beside_modules(ffi, "_contract", folder)
+
+
+def put_beside_modules(ffi: cffi.FFI, name: str, folder: str) -> Path:
+    """Compile an extension in a folder, and put it beside the package's other modules."""
+    place = ROOT / "mpicoloc" / f"{name}.abi3.so"
+    new = place.with_suffix(".new")
+    shutil.copy(ffi.compile(tmpdir=folder, target=f"{name}.*"), new)
     os.replace(new, place)  # a running process keeps the old file; writing into that would crash it
     return place
 

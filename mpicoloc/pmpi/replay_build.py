@@ -6,15 +6,13 @@ the source tree.
 
 from __future__ import annotations
 
-import os
-import shutil
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
 import cffi
 
-from mpicoloc.pmpi.contract_build import CSRC, ROOT, declarations
+from mpicoloc.pmpi.contract_build import CSRC, declarations, put_beside_modules
 from mpicoloc.pmpi.sources import REPLAY, c_files
 
 HEADER = CSRC / "replay" / "replay.h"
@@ -58,12 +56,8 @@ def compile_in_place(flags: Sequence[str] = FLAGS) -> Path:
     Path
         The extension.
     """
-    place = ROOT / "mpicoloc" / "_replay.abi3.so"
-    new = place.with_suffix(".new")
     with tempfile.TemporaryDirectory() as folder:
-        shutil.copy(builder(flags).compile(tmpdir=folder, target="_replay.*"), new)
-    os.replace(new, place)  # a running process keeps the old file; writing into that would crash it
-    return place
+        return put_beside_modules(builder(flags), "_replay", folder)
 
 
 if __name__ == "__main__":

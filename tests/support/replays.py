@@ -1,8 +1,9 @@
-"""Small programs and networks for tests of the packet simulator."""
+"""Small programs and networks for tests of the packet simulator, and demands of jobs for those of lanes."""
 
 import numpy as np
 
 from mpicoloc.core.topology import Topology
+from mpicoloc.network.qos.demand import Demands
 from mpicoloc.network.replay import fabrics, native
 from mpicoloc.network.replay.job import Job, Settings
 from mpicoloc.network.topology.fabric import Fabric
@@ -60,3 +61,11 @@ def tree(m, w, bps=BPS, **more):
 def ps(seconds):
     """Whole picoseconds, which the simulator counts in."""
     return round(np.asarray(seconds, dtype=np.float64).item() * 1e12)
+
+
+def all_meet(*used):
+    """Jobs of these utilisations, each of which shares links with each other."""
+    demand = np.array(used, dtype=float)
+    meeting = demand[:, None] * demand
+    np.fill_diagonal(meeting, 0.0)
+    return Demands(demand, meeting)

@@ -125,7 +125,7 @@ static void note_other(mc_window_samples *samples, uint64_t offset, int i_path, 
     other->n[i_window] = 1;
 }
 
-static int kind_of(walk *all, uint64_t address, int i_window)
+static int classify(walk *all, uint64_t address, int i_window)
 {
     const mc_maps *maps = &all->sampler->maps;
     const mc_map *map = mc_maps_find(maps, address);
@@ -150,7 +150,7 @@ static void add_record(void *data, const uint64_t *words, size_t n)
     for (int i = 0; n && i < MC_N_COUNT_WINDOWS; i++) {
         const mc_sampler_reading *begin = &all->readings[all->begins[i]], *end = begin + 1;
         if (begin->t && end->t && i_record >= begin->n_records && i_record < end->n_records)
-            all->sums->n[i][kind_of(all, words[0], i)]++;
+            all->sums->n[i][classify(all, words[0], i)]++;
     }
 }
 

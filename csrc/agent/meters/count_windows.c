@@ -85,7 +85,7 @@ static void note_samples(mc_count_meter *count, mc_own_shutter *own)
 {
     const mc_counted_code code = {&count->node->counts.sets[count->i_set], count->decoder, &count->files,
                                   &count->node->counts};
-    mc_window_samples_end(count->samples, BEGINS, &code, &own->record, &count->node->hits_ns);
+    mc_window_samples_end(count->samples, BEGINS, &code, &own->record, &count->node->counts.sampled_ns);
 }
 
 /* The program may be in a phase that the trials did not see: places are passed more often. */

@@ -100,10 +100,10 @@ class SearchResult:
     @property
     def reference(self) -> Tried:
         """Lanes that send in turn, one packet each, with which others are compared."""
-        return next(tried for tried in self.tried if _is_in_turn(tried.trial))
+        return next(tried for tried in self.tried if _has_equal_weights(tried.trial))
 
 
-def _is_in_turn(trial: Trial) -> bool:
+def _has_equal_weights(trial: Trial) -> bool:
     policy = trial.policy
     return trial.name != ONE_LANE and set(policy.weights) == {1} and not policy.high_lanes
 

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 Ints = NDArray[np.int64]
 
 
-def rooted_parts(n_bytes: Ints, root: int) -> tuple[Ints, int]:
+def rooted_blocks(n_bytes: Ints, root: int) -> tuple[Ints, int]:
     """Parts of a gather or scatter, whose root has the whole and its own part; and the root.
 
     Parameters
@@ -25,7 +25,7 @@ def rooted_parts(n_bytes: Ints, root: int) -> tuple[Ints, int]:
     return parts, root
 
 
-def own_parts(n_bytes: Ints) -> Ints:
+def own_blocks(n_bytes: Ints) -> Ints:
     """Parts of an allgather or reduce_scatter, of which each rank has the whole and its own."""
     whole = int(n_bytes.sum()) // (len(n_bytes) + 1)
     return np.maximum(n_bytes - whole, 0)
@@ -38,6 +38,6 @@ def reduced(n_bytes: Ints, root: int) -> tuple[int, int]:
     return (int(others.max()) if len(others) else int(n_bytes[root]) // 2), root
 
 
-def exchanged_part(n_bytes: Ints) -> int:
+def exchanged_block_bytes(n_bytes: Ints) -> int:
     """Part of an all-to-all whose parts are taken as equal."""
     return int(n_bytes.sum()) // (2 * len(n_bytes) ** 2)

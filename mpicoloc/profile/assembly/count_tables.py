@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from mpicoloc.core.tables import Table, table
+from mpicoloc.core.tables import COUNT_WINDOWS, Table, table
 from mpicoloc.pmpi import contract
 
 
@@ -50,6 +50,6 @@ def _counts(node: np.void, rows_of_sets: list[list[int]]) -> Table:
     columns = {
         "t0_ns": np.repeat([begins[int(epoch)] for epoch in rows["epoch"]], n_places),
         "place": [row for i_set in rows["i_set"] for row in rows_of_sets[int(i_set)]],
-        **{f"n_{when}": stacked[i] for i, when in enumerate(("earlier", "before", "during"))},
+        **{f"n_{when}": stacked[i] for i, when in enumerate(COUNT_WINDOWS)},
     }
     return table("counts", columns)

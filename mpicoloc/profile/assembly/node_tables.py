@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from mpicoloc.core import cpu_list
-from mpicoloc.core.tables import Table, dtype, table
+from mpicoloc.core.tables import COUNT_WINDOWS, Table, dtype, table
 from mpicoloc.pmpi import contract
 from mpicoloc.profile.assembly import machine
 
@@ -61,8 +61,8 @@ def nodes(hostname: str, node: np.void | None, cpus: Iterable[int]) -> Table:
 
 
 def _counting_places_s(counts: np.void) -> float:
-    """Time of the job's threads that passes of counted places took, without pauses for changes of code."""
-    return float(counts["n_passes"] * counts["pass_ns"]) * 1e-9
+    """Time of the job's threads that passes and samples took, without pauses for changes of code."""
+    return float(counts["n_passes"] * counts["pass_ns"] + counts["sampled_ns"]) * 1e-9
 
 
 def _clock(common: np.void) -> dict[str, list[float]]:
@@ -99,7 +99,7 @@ def shutters(node: np.void | None) -> Table:
         for what in ("window_ns", "far", "mean", "inside", "outside"):
             columns[f"{when}_{what}"] = edge[what]
     columns["busy_frac"] = rows["busy_frac"]
-    for i, when in enumerate(("earlier", "before", "during")):
+    for i, when in enumerate(COUNT_WINDOWS):
         columns[f"{when}_samples"] = rows["n_samples"][:, i]
         columns[f"{when}_near"] = rows["n_near"][:, i]
     return table("shutters", columns)

@@ -27,7 +27,7 @@ _KINDS = tuple(
 )
 
 
-def kind_of(name: str) -> tuple[int, int]:
+def event_of(name: str) -> tuple[int, int]:
     """Type of the events, and state, of a function."""
     plain = bare(name)
     if found := re.fullmatch(r"(I?)[bsr]?send(_init)?", plain, re.IGNORECASE):
@@ -42,13 +42,13 @@ def kind_of(name: str) -> tuple[int, int]:
 
 def is_communication(name: str) -> bool:
     """Whether the time in a function is the network's or the partners', not the rank's own."""
-    type_, state = kind_of(name)
+    type_, state = event_of(name)
     return type_ in (50000001, 50000002) or STATES[state] == "Test/Probe"
 
 
 def is_one_sided(name: str) -> bool:
     """Whether messages of a function have no receive."""
-    return kind_of(name)[0] == 50000004
+    return event_of(name)[0] == 50000004
 
 
 def bare(name: str) -> str:

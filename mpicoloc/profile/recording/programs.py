@@ -129,7 +129,7 @@ def read(path: str, choices: Choices | None = None) -> RecordedJob:
     job = open_profile(path)
     _check(job, path)
     recording = recordings.recording(job)
-    _check_whole(recording, path)
+    _check_complete(recording, path)
     calls, n_bytes = [], []
     for rank in steps(range(recording.n_ranks), f"reading {_name(path)}", unit="ranks"):
         rows = np.array(list(recording.in_order(rank)), np.int64).reshape(-1, 5)
@@ -157,7 +157,7 @@ def _check(job: Frames, path: str) -> None:
         raise DataError(f"{path} has no trace of its calls: run the job with --trace all")
 
 
-def _check_whole(recording: Recording, path: str) -> None:
+def _check_complete(recording: Recording, path: str) -> None:
     dropped = int(recording.profile.tables["ranks"]["n_events_dropped"].sum())
     if dropped or recording.is_cut:
         raise DataError(

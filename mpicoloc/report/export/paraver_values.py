@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from mpicoloc.core.tables import printable
-from mpicoloc.profile.recording.functions import STATES, bare, kind_of
+from mpicoloc.profile.recording.functions import STATES, bare, event_of
 
 _IN_ORDER = """
     Send Recv Isend Irecv Wait Waitall Bcast Barrier Reduce Allreduce Alltoall Alltoallv Gather Gatherv
@@ -64,7 +64,7 @@ class Functions:
         self.labels: dict[int, dict[int, str]] = {type_: {} for type_ in TYPES}
         n_own = 0
         for name in names:
-            type_, state = kind_of(name)
+            type_, state = event_of(name)
             value = VALUES.get(bare(name))
             if value is None:
                 value, n_own = _FIRST_OWN_VALUE + n_own, n_own + 1

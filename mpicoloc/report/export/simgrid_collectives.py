@@ -137,33 +137,33 @@ def _allreduce(n_bytes: Ints, root: int, rank: int) -> str:
 
 def _alltoall(n_bytes: Ints, root: int, rank: int) -> str:
     """Parts of one size: of those of alltoallv only the sum is known."""
-    part = call_bytes.exchanged_part(n_bytes)
+    part = call_bytes.exchanged_block_bytes(n_bytes)
     return f"alltoall {part} {part} {BYTE} {BYTE}"
 
 
 def _gather(n_bytes: Ints, root: int, rank: int) -> str:
-    parts, root = call_bytes.rooted_parts(n_bytes, root)
+    parts, root = call_bytes.rooted_blocks(n_bytes, root)
     if _are_even(parts):
         return f"gather {parts[0]} {parts[0]} {root} {BYTE} {BYTE}"
     return f"gatherv {parts[rank]} {_words(parts)} {root} {BYTE} {BYTE}"
 
 
 def _scatter(n_bytes: Ints, root: int, rank: int) -> str:
-    parts, root = call_bytes.rooted_parts(n_bytes, root)
+    parts, root = call_bytes.rooted_blocks(n_bytes, root)
     if _are_even(parts):
         return f"scatter {parts[0]} {parts[0]} {root} {BYTE} {BYTE}"
     return f"scatterv {_words(parts)} {parts[rank]} {root} {BYTE} {BYTE}"
 
 
 def _allgather(n_bytes: Ints, root: int, rank: int) -> str:
-    parts = call_bytes.own_parts(n_bytes)
+    parts = call_bytes.own_blocks(n_bytes)
     if _are_even(parts):
         return f"allgather {parts[0]} {parts[0]} {BYTE} {BYTE}"
     return f"allgatherv {parts[rank]} {_words(parts)} {BYTE} {BYTE}"
 
 
 def _reduce_scatter(n_bytes: Ints, root: int, rank: int) -> str:
-    return f"reducescatter {_words(call_bytes.own_parts(n_bytes))} 0 {BYTE}"
+    return f"reducescatter {_words(call_bytes.own_blocks(n_bytes))} 0 {BYTE}"
 
 
 def _are_even(parts: Ints) -> bool:

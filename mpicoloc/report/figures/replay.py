@@ -45,7 +45,7 @@ def contention(found: Experiment) -> Figure:
 
         axes = picture.subplots()
         below = np.zeros(len(times))
-        for i, (name, values) in enumerate(_parts(found, is_based)):
+        for i, (name, values) in enumerate(_components(found, is_based)):
             axes.bar(range(len(times)), values, bottom=below, label=name, width=0.7, **drawing.colour(i))
             below = below + values
         axes.set_xticks(range(len(times)), [short(job.name) for job in times])
@@ -62,7 +62,7 @@ def contention(found: Experiment) -> Figure:
     return Figure("contention", "What jobs cost each other", description, header, rows, draw)
 
 
-def _parts(found: Experiment, is_based: bool) -> list[tuple[str, Array]]:
+def _components(found: Experiment, is_based: bool) -> list[tuple[str, Array]]:
     """What is drawn above each other, of each job; nobody can draw a gain by company."""
     times = found.times
     inter = np.array([max(job.inter_s, 0.0) for job in times])
@@ -71,7 +71,7 @@ def _parts(found: Experiment, is_based: bool) -> list[tuple[str, Array]]:
         return [("alone", alone), ("other jobs (T_inter)", inter)]
     base = np.array([job.base_s or 0.0 for job in times])
     return [
-        ("T_base", base / base),
+        ("T_base", np.ones_like(base)),
         ("network (T_intra)", np.maximum(alone - base, 0) / base),
         ("other jobs (T_inter)", inter / base),
     ]

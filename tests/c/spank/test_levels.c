@@ -1,6 +1,7 @@
 /* Variables of service levels, from files to the environment of a task. argv[1]: an empty folder. */
 #define _GNU_SOURCE
 #include "../support/check.h"
+#include "../support/spank_log.h"
 #include "spank/levels.h"
 
 #include <limits.h>
@@ -9,17 +10,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-
-static char logged[1 << 12];
-
-void slurm_error(const char *format, ...)
-{
-    va_list rest;
-    size_t n = strlen(logged);
-    va_start(rest, format);
-    vsnprintf(logged + n, sizeof logged - n, format, rest);
-    va_end(rest);
-}
 
 /* The environment of the task is that of this process. */
 spank_err_t spank_getenv(spank_t spank, const char *name, char *text, int size)
@@ -111,7 +101,7 @@ static void test_names_that_lead_elsewhere_have_no_file(const char *folder)
     CHECK(is_now("UCX_IB_SL", NULL));
 }
 
-static void test_a_wrong_line_is_told_and_left_out(const char *folder)
+static void test_a_wrong_line_is_reported_and_skipped(const char *folder)
 {
     begin("wrong");
     ml_set(NULL, folder);
@@ -138,7 +128,7 @@ int main(int n_arguments, char *arguments[])
     test_what_the_user_has_set_stays(arguments[1]);
     test_a_job_does_not_pass_its_level_on(arguments[1]);
     test_names_that_lead_elsewhere_have_no_file(arguments[1]);
-    test_a_wrong_line_is_told_and_left_out(arguments[1]);
+    test_a_wrong_line_is_reported_and_skipped(arguments[1]);
     puts("ok");
     return n_failed != 0;
 }

@@ -1,6 +1,7 @@
 /* The Slurm plugin's own parts: names of nodes and files, and how it waits for what it starts. */
 #define _GNU_SOURCE
 #include "../support/check.h"
+#include "../support/spank_log.h"
 
 #include <glob.h>
 #include <stdarg.h>
@@ -23,18 +24,6 @@ static int hanging_glob(const char *pattern, int flags, int (*failed)(const char
 /* The environment of a task. */
 static char variables[8][2][256];
 static const char *program;
-
-static char logged[1 << 16];
-
-void slurm_error(const char *format, ...)
-{
-    va_list rest;
-    size_t n = strlen(logged);
-    va_start(rest, format);
-    vsnprintf(logged + n, sizeof logged - n, format, rest);
-    va_end(rest);
-    strncat(logged, "\n", sizeof logged - strlen(logged) - 1);
-}
 
 spank_context_t spank_context(void)
 {

@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 from loops import Program, simulate
 
 from mpicoloc.core.profile import MeterResult
-from mpicoloc.core.tables import table
+from mpicoloc.core.tables import COUNT_WINDOWS, table
 from mpicoloc.measure import count
 from mpicoloc.measure.convergence import running_slowdowns
-from mpicoloc.measure.count_paces import WHEN, instants, near_frac, steadiest
+from mpicoloc.measure.count_paces import instants, near_frac, steadiest
 from mpicoloc.measure.estimate import MUCH_WIDER, counting_frac, interference
 from mpicoloc.profile import hdf5, profile_ipc
 from mpicoloc.profile.assembly.complete import complete
@@ -111,7 +111,7 @@ def test_time_far_from_places_that_is_not_slowed_is_inside_the_interval():
 
 
 def test_a_window_wholly_in_mpi_and_a_shutter_without_samples():
-    rows = {f"{when}_{what}": [0, 0] for when in WHEN for what in ("samples", "near")}
+    rows = {f"{when}_{what}": [0, 0] for when in COUNT_WINDOWS for what in ("samples", "near")}
     rows |= {"before_samples": [100, 0], "before_near": [49, 0], "during_samples": [60, 0]}
     found = near_frac(table("shutters", rows | {"during_near": [31, 0]}))
     assert found[0] == pytest.approx([0.5, 0.49, 0.516], abs=0.01)
@@ -202,7 +202,7 @@ def test_two_nodes_see_the_same_instants():
     counts_there["t0_ns"] += 5_000
     counts_there["place"] += 64
     for rows in (shutters, there):
-        for i, when in enumerate(WHEN):
+        for i, when in enumerate(COUNT_WINDOWS):
             rows[f"{when}_samples"], rows[f"{when}_near"] = 100, rng(i).integers(70, 95, len(rows))
     one = count.slowdown(shutters, counts).slowdown
     both = count.slowdown(np.concatenate([shutters, there]), np.concatenate([counts, counts_there])).slowdown
@@ -258,7 +258,7 @@ def test_bursts_in_shutters_are_corrected_for_what_counting_takes_there():
     _, tables = job_tables(Program(period_s=2.0), "option meter is burst", cycles=sample.tables()["cycles"])
     before = {one.meter: one.slowdown for one in interference(sample.job(), tables, rng=rng()).meters}
     nodes, counts = tables["nodes"].copy(), tables["counts"]
-    n_all = sum(int(counts[f"n_{when}"].sum()) for when in WHEN)
+    n_all = sum(int(counts[f"n_{when}"].sum()) for when in COUNT_WINDOWS)
     nodes["n_hits"] = n_all
     nodes["counting_s"] = n_all * 1e-9 * len(tables["ranks"])
     tables["nodes"] = nodes

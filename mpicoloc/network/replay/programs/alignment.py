@@ -117,7 +117,7 @@ class _Aligner:
         while self._ready:
             *key, group, function = heapq.heappop(self._ready)
             # Members may have gone on since it was noted.
-            if not self._is_whole(group, function) or tuple(key) != self._key(group, function):
+            if not self._is_complete(group, function) or tuple(key) != self._key(group, function):
                 continue
             instances.append(self._instance(group, function))
             for rank in self.members[group]:
@@ -133,10 +133,10 @@ class _Aligner:
             return
         function = own.function[i]
         for group in self._of_rank[rank, function]:
-            if self._is_whole(group, function):
+            if self._is_complete(group, function):
                 heapq.heappush(self._ready, (*self._key(group, function), group, function))
 
-    def _is_whole(self, group: int, function: str) -> bool:
+    def _is_complete(self, group: int, function: str) -> bool:
         for rank in self.members[group]:
             own, i = self.calls[rank], self.next[rank]
             if i >= len(own.function) or own.function[i] != function:

@@ -141,11 +141,11 @@ class CollectiveBlocks:
         elif name in ("allreduce", "scan", "exscan"):
             sizes = int(n_bytes.max()) // 2
         elif name == "alltoall":
-            sizes = call_bytes.exchanged_part(n_bytes)
+            sizes = call_bytes.exchanged_block_bytes(n_bytes)
         elif name.startswith(("gather", "scatter")):
-            sizes, root = call_bytes.rooted_parts(n_bytes, root)
+            sizes, root = call_bytes.rooted_blocks(n_bytes, root)
         elif name != "barrier" and name not in _OWN_SIZES:
-            sizes = call_bytes.own_parts(n_bytes)
+            sizes = call_bytes.own_blocks(n_bytes)
         return _in_items(name, p, sizes, item_bytes, max(root, 0), not match[1], self._nodes(instance))
 
     def _nodes(self, instance: Instance) -> Array:
@@ -227,11 +227,11 @@ def groups_of(
         groups = groups_of_function.setdefault(name, [])
         if group in members and group not in groups:
             groups.append(group)
-    by_parts = _groups_by_parts(tables["parts"], members)
-    return {name: groups_of_function.get(name) or by_parts for name in names if NAME.fullmatch(name)}
+    closed_groups = _smallest_closed_groups(tables["parts"], members)
+    return {name: groups_of_function.get(name) or closed_groups for name in names if NAME.fullmatch(name)}
 
 
-def _groups_by_parts(parts: Table, members: Mapping[int, Array]) -> list[int]:
+def _smallest_closed_groups(parts: Table, members: Mapping[int, Array]) -> list[int]:
     """For each rank the smallest group with all ranks that it gave parts of their own size to."""
     pairs = np.unique(np.stack([parts["src"], parts["dst"]]), axis=1)
     chosen = []

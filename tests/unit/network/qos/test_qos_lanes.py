@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from qos_demands import all_meet
+from replays import all_meet
 from trees import QUICK
 
 from mpicoloc.errors import UsageError

@@ -4,7 +4,7 @@ import itertools
 
 import numpy as np
 import pytest
-from qos_demands import all_meet
+from replays import all_meet
 
 from mpicoloc.errors import UsageError
 from mpicoloc.network.qos import replayed

@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from mpicoloc import config
+from mpicoloc.cli.flags.fabric import LINK_RATE, add_links, add_topology
 from mpicoloc.core import units
 from mpicoloc.errors import UsageError
 
@@ -18,26 +19,15 @@ if TYPE_CHECKING:
     from mpicoloc.network.replay.network import SimulatedNetwork
     from mpicoloc.network.topology.fabric import Fabric
 
-LINK_RATE = str(config.BY_KEY["network.link_rate"].default)
 _MAX_MTU_BYTES, _MAX_BUFFER_BYTES, _MAX_EAGER_BYTES = 1 << 20, (1 << 31) - 1, 1 << 62
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Flags of topology, links, switches and messages."""
     add = parser.add_argument
-    add(
-        "--topology",
-        metavar="XGFT|FILE",
-        required=True,
-        help="a notation like 'XGFT(3;16,16,8;1,8,8)', YAML, Slurm's topology.conf, ibnetdiscover's output",
-    )
+    add_topology(parser)
     add("--slimming", metavar="S", help="links up from each switch, not the topology's")
-    add("--up-links", metavar="W1,W2,..", help="w1 to wh, if the topology's file lacks them")
-    add(
-        "--link-rate",
-        metavar="RATE",
-        help=f"rate of links that have none in the topology, for all or each level with commas ({LINK_RATE})",
-    )
+    add_links(parser)
     add(
         "--routing",
         metavar="NAME",

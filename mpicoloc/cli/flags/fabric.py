@@ -17,17 +17,37 @@ if TYPE_CHECKING:
 LINK_RATE = str(config.BY_KEY["network.link_rate"].default)
 
 
-def add_fabric(parser: argparse.ArgumentParser) -> None:
-    """The fabric, and the placements of jobs."""
-    parser.set_defaults(slimming=None, window_s=None, monitoring=None)  # which not all verbs have
-    add = parser.add_argument
-    add(
+def add_topology(parser: argparse.ArgumentParser) -> None:
+    """Which fabric."""
+    parser.add_argument(
         "--topology",
         metavar="XGFT|FILE",
         required=True,
         help="a notation like 'XGFT(3;16,16,8;1,8,8)', YAML, Slurm's topology.conf, ibnetdiscover's output",
     )
+
+
+def add_links(parser: argparse.ArgumentParser) -> None:
+    """What the topology's file may lack."""
+    add = parser.add_argument
+    add("--up-links", metavar="W1,W2,..", help="w1 to wh, if the topology's file lacks them")
     add(
+        "--link-rate",
+        metavar="RATE",
+        help=f"rate of links that have none in the topology, for all or each level with commas ({LINK_RATE})",
+    )
+
+
+def add_ranks_per_host(parser: argparse.ArgumentParser) -> None:
+    """What some placements need."""
+    parser.add_argument("--ranks-per-host", metavar="N", default="1", help="for placements Fk and RF (1)")
+
+
+def add_fabric(parser: argparse.ArgumentParser) -> None:
+    """The fabric, and the placements of jobs."""
+    parser.set_defaults(slimming=None, window_s=None, monitoring=None)  # which not all verbs have
+    add_topology(parser)
+    parser.add_argument(
         "--placement",
         metavar="F8|RF|run|FILE",
         action="append",
@@ -39,14 +59,9 @@ def add_fabric(parser: argparse.ArgumentParser) -> None:
 
 def add_routes(parser: argparse.ArgumentParser) -> None:
     """Links, routes, and what placements need."""
+    add_links(parser)
+    add_ranks_per_host(parser)
     add = parser.add_argument
-    add("--up-links", metavar="W1,W2,..", help="w1 to wh, if the topology's file lacks them")
-    add(
-        "--link-rate",
-        metavar="RATE",
-        help=f"rate of links that have none in the topology, for all or each level with commas ({LINK_RATE})",
-    )
-    add("--ranks-per-host", metavar="N", default="1", help="for placements Fk and RF (1)")
     add("--routing", metavar="NAME", default="d-mod-k", help="d-mod-k, s-mod-k or random[:SEED] (d-mod-k)")
     add("--seed", metavar="N", default="0", help="for placement RF (0)")
     add("--duration-s", metavar="S", help="time in which the job sent its bytes (default: its run time)")

@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from mpicoloc import config
+from mpicoloc.cli.flags.fabric import add_ranks_per_host
 from mpicoloc.core import units
 from mpicoloc.errors import UsageError
 
@@ -55,7 +56,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "with the host of each rank. Once, or once for each job (run if the topology has names, else F with "
         "all hosts of a switch)",
     )
-    add("--ranks-per-host", metavar="N", default="1", help="for placements Fk and RF (1)")
+    add_ranks_per_host(parser)
     _add_tuning(parser)
 
 
