@@ -19,6 +19,7 @@ enum {
     N_TRIALS_OF_SET = 6,
     N_SETS_TRIED_MAX = 4,
     N_REFUSED_MAX = 4,
+    N_VAIN_SEARCHES = 2,
     N_SETS_FOR_COVERAGE = 3, /* so many sets may follow each other only because they cover more */
 };
 
@@ -388,6 +389,11 @@ int mc_count_is_due(const mc_count_meter *count, int has_corunners, uint64_t now
     if (count->stage != MC_COUNT_IDLE || mc_patching_is_patched(count->ranks))
         return 1;
     return !count->is_impossible && (count->has_thinned || (has_corunners && now >= count->t_next));
+}
+
+int mc_count_finds_nothing(const mc_count_meter *count)
+{
+    return count->is_impossible || (count->i_set < 0 && count->n_failed >= N_VAIN_SEARCHES);
 }
 
 int mc_count_is_ready(const mc_count_meter *count)

@@ -56,6 +56,8 @@ void mc_count_step(mc_count_meter *count, int has_corunners, uint64_t t_free, ui
 int mc_count_can_search(mc_count_meter *count);
 /* 1: it has something to do as soon as there is time. */
 int mc_count_is_due(const mc_count_meter *count, int has_corunners, uint64_t now);
+/* 1: code cannot be changed, or no search found a place that can be counted so far. */
+int mc_count_finds_nothing(const mc_count_meter *count);
 /* 1: it has places to count. */
 int mc_count_is_ready(const mc_count_meter *count);
 
