@@ -33,8 +33,11 @@ class Subject:
     times: str = ""
 
 
-HPCC_TIMES = r"^(?:CPU|WALL) .*"
-"""PTRANS leaves out the lines whose time it has measured as 0."""
+HPCC_TIMES = r"^(?:CPU|WALL|Copy:|Scale:|Add:|Triad:) .*"
+"""PTRANS leaves out the lines whose time it has measured as 0; STREAM rounds its times to few digits."""
+
+CP2K_MEMORY = r"^ +Estimated peak process memory .*|^ MEMORY\| .*"
+"""The largest memory of the process: our library and pages of counters are part of it."""
 
 
 def _toggled(name, n, what, n_ranks=1, n_threads=1, times=""):
@@ -62,7 +65,7 @@ def _gromacs(launcher, folder):
 
 def _cp2k(launcher, folder):
     """Without its table of times, in whose order the routines stand."""
-    subject = _toggled("cp2k", 1, "Fortran, OpenMP", 1, 2)(launcher, folder)
+    subject = _toggled("cp2k", 1, "Fortran, OpenMP", 1, 2, CP2K_MEMORY)(launcher, folder)
     (name, text), = subject.program.files  # fmt: skip
     text = text.replace("&END GLOBAL", "  &TIMINGS OFF\n  &END TIMINGS\n&END GLOBAL")
     return dataclasses.replace(subject, program=dataclasses.replace(subject.program, files=((name, text),)))
