@@ -6,6 +6,7 @@
 #include "agent/count/counters.h"
 #include "agent/count/places.h"
 #include "agent/count/window_samples.h"
+#include "agent/meters/moved.h"
 #include "agent/shutter/own_shutter.h"
 
 enum { MC_N_COUNT_EDGES = MC_N_WINDOW_EDGES };
@@ -41,7 +42,8 @@ typedef struct mc_count_meter {
     mc_places *places;
     mc_program_files files;
     mc_snapshot edges[MC_N_COUNT_EDGES];
-    mc_window_samples *samples; /* NULL: no memory */
+    mc_moved moved[MC_N_COUNT_EDGES], moved_before; /* at the edges; at the end of the last shutter */
+    mc_window_samples *samples;                     /* NULL: no memory */
     mc_always always;
     char why_not_ipc[MC_TEXT_LEN];
 } mc_count_meter;
