@@ -23,6 +23,7 @@ class Subject:
     """A program of which no run may differ from bare ones.
 
     `what`: language, and what it has. `family`: the MPI it needs. `times`: rounded ones in its output.
+    `binary_times`: those in its files that are no text.
     """
 
     program: programs.Program
@@ -31,6 +32,7 @@ class Subject:
     n_threads: int = 1
     family: str = "openmpi"
     times: str = ""
+    binary_times: bytes = b""
 
 
 HPCC_TIMES = r"^(?:CPU|WALL|Copy:|Scale:|Add:|Triad:) .*"
@@ -69,6 +71,12 @@ def _cp2k(launcher, folder):
     (name, text), = subject.program.files  # fmt: skip
     text = text.replace("&END GLOBAL", "  &TIMINGS OFF\n  &END TIMINGS\n&END GLOBAL")
     return dataclasses.replace(subject, program=dataclasses.replace(subject.program, files=((name, text),)))
+
+
+def _nwchem(launcher, folder):
+    """Its run-time database has the time that the task took."""
+    subject = _toggled("nwchem", 1, "Fortran, Global Arrays", times=r"^ +Time .*|cpu:.*")(launcher, folder)
+    return dataclasses.replace(subject, binary_times=rb"task:(?:walltime|cputime)\0.{8}")
 
 
 def _script(name, what):
@@ -117,7 +125,7 @@ SUBJECTS = {
     "lmp_eam": _toggled("lmp_eam", 30, "C++", 2),
     "hpcc": _hpcc,
     "pw": _toggled("pw", 2, "Fortran", times=r" +[\d.]+s CPU +[\d.]+s WALL"),
-    "nwchem": _toggled("nwchem", 1, "Fortran, Global Arrays", times=r"^ +Time .*|cpu:.*"),
+    "nwchem": _nwchem,
     "cp2k": _cp2k,
     "gromacs": _gromacs,
     "abinit": _toggled("abinit", 2, "Fortran"),

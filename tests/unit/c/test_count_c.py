@@ -38,8 +38,6 @@ def _run(program, folder, *words):
 
 COPIED = ("exact", "threads", "fork", "unlike", "storm", "differs", "lease", "lease_asleep", "kept")
 SCENARIOS = (
-    "near", "moved", "exact", "threads", "fork", "unlike", "storm", "forbidden", "stopped", "waiting",
-)  # fmt: skip
     "near",
     "moved",
     "exact",
