@@ -151,7 +151,9 @@ class Reference:
 
     def _lines(self, data):
         lines = [stable(line, self.times) for line in text_of(data).splitlines(keepends=True)]
-        return [line for line in lines if line.strip() != TIMES]
+        lines = [line for line in lines if line.strip() != TIMES]
+        # Around a line that is missing there may have been two empty ones.
+        return [line for i, line in enumerate(lines) if line.strip() or i == 0 or lines[i - 1].strip()]
 
     def _mask(self, name, bare):
         if name not in self._masks:

@@ -56,9 +56,15 @@ def _hpcc(launcher, folder):
     return Subject(programs.Program("hpcc", (binary,), files), "C, all eight parts", times=HPCC_TIMES)
 
 
+GROMACS_TIMES = (
+    r"^NOTE: +\d+ % of the run time.*|^ +\d+ % of the run time.*|^ +you might want to increase nstlist.*"
+)
+"""Advice that it gives where a part of it took long."""
+
+
 def _gromacs(launcher, folder):
     """Of the benchmark's, without what depends on time; with the final positions."""
-    subject = _toggled("gromacs", 150, "C++, SIMD, OpenMP", 1, 2)(launcher, folder)
+    subject = _toggled("gromacs", 150, "C++, SIMD, OpenMP", 1, 2, GROMACS_TIMES)(launcher, folder)
     argv = [word for word in subject.program.argv if word not in ("-v", "-noconfout")]
     i = argv.index("-stepout")
     argv = [*argv[:i], *argv[i + 2 :], "-reprod", "-notunepme", "-dlb", "no", "-ntomp", "2"]
