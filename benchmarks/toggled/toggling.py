@@ -24,7 +24,7 @@ START_LIMIT_S = 120.0
 JITTER_S = 0.5
 BESIDE, STOPPED = 1.4, 0.7
 """Length of the states, of what the program asks for; beside it there is more to be measured."""
-SHARED = 4
+SHARED = 2
 """States are so many times as long where jobs share processors: mpicoloc looks at all of the time between two
 shutters there."""
 ENDED_LIMIT_S = 30.0
