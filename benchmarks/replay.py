@@ -194,7 +194,7 @@ def fastest_of(command, tool, case, repeats):
 def shown(row):
     """One row as a line of a table."""
     if "missing" in row:
-        return f"| {row['tool']} | not measured: {row['missing']} |  |  |  |  |  |"
+        return f"| {row['tool']} | not measured: {row['missing']} |  |  |  |  |  |  |"
     hops = "(flows)" if row["n_packet_hops"] is None else f"{row['n_packet_hops']:,}"
     speed = "-" if row["packet_hops_per_s"] is None else f"{row['packet_hops_per_s'] / 1e6:.2f}"
     times = f"{row['wall_s']:.2f} | {row['simulated_s'] * 1e3:.3f}"

@@ -7,7 +7,7 @@ from replay_thesis import CUT, SHORT, Case
 
 KIB = 1024
 BIG, BIG_W = (16, 16, 8), (16, 8, 4, 2, 1)
-PLACEMENTS = ("F16", "F8", "F4", "F2", "RF")
+PLACEMENTS = ("F16", "F4", "RF")
 SHARED_W, N_DRAWS = (8, 4, 2), 1
 WORKLOADS = {
     "mix": [name for name in SHORT for _ in range(2)],
