@@ -7,7 +7,7 @@ from replay_thesis import CUT, SHORT, Case
 
 KIB = 1024
 BIG, BIG_W = (16, 16, 8), (16, 8, 4, 2, 1)
-PLACEMENTS = ("F16", "F4", "RF")
+PLACEMENTS = ("RF", "F16", "F4")
 SHARED_W, N_DRAWS = (8, 4, 2), 1
 WORKLOADS = {
     "mix": [name for name in SHORT for _ in range(2)],
@@ -62,22 +62,24 @@ def weights_of_pair():
 
 
 def cases():
-    """All, those of chapter 5 first."""
+    """All, those that the most tables need first."""
     made = [small_alone(name, is_pair) for is_pair in (True, False) for name in FOUR]
     made += [make(names) for names in (*PAIRS, THREE, FOUR) for make in (one_lane, own_lanes)]
-    made += [own_lanes(pair, weights) for pair in WEIGHTED_PAIRS for weights in weights_of_pair()]
-    made += [own_lanes(THREE, weights) for weights in TRIPLES]
-    made += [grouped(lanes) for lanes in GROUPS.values()]
-    made += [grouped(GROUPS["FT, CG+BT"], weights) for weights in GROUP_RATIOS]
     made += [large([name], 16, "RF", is_base=True) for name in SHORT]
+    made += [own_lanes(pair, weights) for weights in ((1, 1), (1, 2), (2, 1)) for pair in WEIGHTED_PAIRS]
+    made += [own_lanes(THREE, weights) for weights in TRIPLES[:3]]
+    made += [grouped(lanes) for lanes in GROUPS.values()]
     made += [large([name], w, "RF", seed) for seed in range(N_DRAWS) for name in SHORT for w in SHARED_W]
     made += [
         large(names, w, "RF", seed)
+        for names in reversed(WORKLOADS.values())
         for seed in range(N_DRAWS)
-        for names in WORKLOADS.values()
         for w in SHARED_W
     ]
-    made += [large([name], w, placement) for name in SHORT for w in BIG_W for placement in PLACEMENTS]
+    made += [large([name], w, placement) for placement in PLACEMENTS for name in SHORT for w in BIG_W]
+    made += [own_lanes(pair, weights) for pair in WEIGHTED_PAIRS for weights in weights_of_pair()]
+    made += [own_lanes(THREE, weights) for weights in TRIPLES]
+    made += [grouped(GROUPS["FT, CG+BT"], weights) for weights in GROUP_RATIOS]
     return list({case.key: case for case in made}.values())
 
 
