@@ -158,6 +158,21 @@ def peer_row(tool, case, words):
     }
 
 
+def missing_row(tool, package):
+    """A row of a peer that is not installed."""
+    names = (
+        "n_hosts",
+        "traffic",
+        "n_packet_hops",
+        "packet_hops_per_s",
+        "wall_s",
+        "simulated_s",
+        "max_rss_bytes",
+    )
+    why = f"its headers ({package}) or g++ are not installed"
+    return {"tool": tool, **dict.fromkeys(names), "missing": why}
+
+
 def as_words(case):
     """The traffic as the peers' programs read it."""
     _, (m, w), phases, hosts = traffic_of(case)
@@ -169,7 +184,7 @@ def simgrid_rows(folder, repeats):
     """SimGrid on the two jobs."""
     program = built_peer(folder, "replay_simgrid.cpp", ["simgrid"])
     if program is None:
-        return [{"tool": "SimGrid", "missing": "its headers (libsimgrid-dev) or g++ are not installed"}]
+        return [missing_row("SimGrid", "libsimgrid-dev")]
     platform = Path(folder) / "platform.xml"
     platform.write_text(PLATFORM)
     return [fastest_of([program, platform], "SimGrid", "two", repeats)]
@@ -179,7 +194,7 @@ def ns3_rows(folder, cases):
     """ns-3, once a case, with the scheduler of events that is the fastest here."""
     program = built_peer(folder, "replay_ns3.cpp", ["ns3-point-to-point", "ns3-network", "ns3-core"])
     if program is None:
-        return [{"tool": "ns-3", "missing": "its headers (libns3-dev) or g++ are not installed"}]
+        return [missing_row("ns-3", "libns3-dev")]
     command = [program, "ns3::PriorityQueueScheduler"]
     return [fastest_of(command, "ns-3", case, 1) for case in cases]
 
@@ -193,7 +208,7 @@ def fastest_of(command, tool, case, repeats):
 
 def shown(row):
     """One row as a line of a table."""
-    if "missing" in row:
+    if row.get("missing"):
         return f"| {row['tool']} | not measured: {row['missing']} |  |  |  |  |  |  |"
     hops = "(flows)" if row["n_packet_hops"] is None else f"{row['n_packet_hops']:,}"
     speed = "-" if row["packet_hops_per_s"] is None else f"{row['packet_hops_per_s'] / 1e6:.2f}"

@@ -26,12 +26,13 @@ static const uint16_t any_protocol = 0x0800; // the device knows two, and looks 
 
 enum Kind : uint8_t { DATA, REQUEST, CLEARANCE };
 
-// What a packet carries: where to, from which rank to which, what, and whether it is the last of its message.
+// What a packet carries: where to, from which rank to which, what, and the size of its message.
 class Route : public Header
 {
   public:
     uint32_t dst_host = 0, from = 0, to = 0;
-    uint8_t kind = DATA, is_last = 0;
+    uint32_t n_bytes = 0;
+    uint8_t kind = DATA;
 
     static TypeId GetTypeId()
     {
@@ -39,23 +40,23 @@ class Route : public Header
         return id;
     }
     TypeId GetInstanceTypeId() const override { return GetTypeId(); }
-    uint32_t GetSerializedSize() const override { return 14; }
+    uint32_t GetSerializedSize() const override { return 17; }
     void Serialize(Buffer::Iterator at) const override
     {
         at.WriteU32(dst_host);
         at.WriteU32(from);
         at.WriteU32(to);
+        at.WriteU32(n_bytes);
         at.WriteU8(kind);
-        at.WriteU8(is_last);
     }
     uint32_t Deserialize(Buffer::Iterator at) override
     {
         dst_host = at.ReadU32();
         from = at.ReadU32();
         to = at.ReadU32();
+        n_bytes = at.ReadU32();
         kind = at.ReadU8();
-        is_last = at.ReadU8();
-        return 14;
+        return 17;
     }
     void Print(std::ostream &) const override {}
 };
@@ -95,20 +96,20 @@ struct Rank {
         int32_t step;
     };
     struct Come {
-        uint32_t n_requests = 0, n_messages = 0; // not yet matched
+        uint32_t n_requests = 0, n_messages = 0, n_bytes = 0; // not yet matched; of messages that are not complete
     };
     uint32_t first = 0, number = 0, n_ranks = 0; // of the job: its first rank's number, its size
     const std::vector<Phase> *phases = nullptr;
     std::size_t i_phase = 0;
     uint32_t i_turn = 0, from = 0, to = 0;
-    bool is_sent = false, is_received = false, is_waiting = false;
+    bool is_sent = false, is_received = true, is_cleared = false;
     std::unordered_map<uint32_t, Come> come;
     Time link_free;
 
     void turn();
     void inject(uint32_t peer, uint32_t n_bytes, Kind kind);
     void on_sent();
-    void on_packet(const Route &route);
+    void on_packet(const Route &route, uint32_t n_bytes);
     void match();
     void next_if_done();
 };
@@ -123,8 +124,7 @@ void Rank::turn()
     int64_t n = n_ranks, shift = (1 + int64_t(phase.step) * i_turn) % n;
     to = first + uint32_t((number + shift) % n);
     from = first + uint32_t((number + n - shift) % n);
-    is_received = false;
-    is_waiting = true;
+    is_received = is_cleared = false;
     bool is_eager = phase.n_bytes <= eager_bytes;
     is_sent = is_eager;
     Simulator::Schedule(mpi_latency, &Rank::inject, this, to, is_eager ? phase.n_bytes : control_bytes,
@@ -139,10 +139,10 @@ void Rank::inject(uint32_t peer, uint32_t n_bytes, Kind kind)
     route.from = first + number;
     route.to = peer;
     route.kind = kind;
+    route.n_bytes = n_bytes;
     for (uint32_t left = n_bytes; left > 0;) {
         uint32_t size = left < mtu_bytes ? left : mtu_bytes;
         left -= size;
-        route.is_last = left == 0;
         Ptr<Packet> packet = Create<Packet>(size - route.GetSerializedSize());
         packet->AddHeader(route);
         levels[0][host_of_rank[route.from]].send(packet, route.dst_host);
@@ -159,10 +159,9 @@ void Rank::on_sent()
     next_if_done();
 }
 
-void Rank::on_packet(const Route &route)
+// Packets of a message take different ways, so it is complete when all of its bytes are there.
+void Rank::on_packet(const Route &route, uint32_t n_bytes)
 {
-    if (!route.is_last)
-        return;
     if (route.kind == CLEARANCE) {
         inject(route.from, (*phases)[i_phase].n_bytes, DATA);
         return;
@@ -170,30 +169,33 @@ void Rank::on_packet(const Route &route)
     Come &c = come[route.from];
     if (route.kind == REQUEST)
         c.n_requests++;
-    else
+    else if ((c.n_bytes += n_bytes) >= route.n_bytes) {
+        c.n_bytes -= route.n_bytes;
         c.n_messages++;
-    if (is_waiting && route.from == from)
+    }
+    if (!is_received && route.from == from)
         match();
 }
 
+// One receive is posted in a turn.
 void Rank::match()
 {
     Come &c = come[from];
-    if (c.n_requests > 0) {
-        c.n_requests--;
-        inject(from, control_bytes, CLEARANCE);
-    } else if (c.n_messages > 0) {
+    if (c.n_messages > 0) {
         c.n_messages--;
         is_received = true;
         next_if_done();
+    } else if (!is_cleared && c.n_requests > 0) {
+        c.n_requests--;
+        is_cleared = true;
+        inject(from, control_bytes, CLEARANCE);
     }
 }
 
 void Rank::next_if_done()
 {
-    if (!is_sent || !is_received || !is_waiting)
+    if (!is_sent || !is_received)
         return;
-    is_waiting = false;
     if (++i_turn == (*phases)[i_phase].n_turns) {
         i_turn = 0;
         i_phase++;
@@ -207,7 +209,7 @@ bool Place::receive(Ptr<NetDevice>, Ptr<const Packet> packet, uint16_t, const Ad
     Route route;
     packet->PeekHeader(route);
     if (level == 0)
-        ranks[route.to].on_packet(route);
+        ranks[route.to].on_packet(route, packet->GetSize());
     else
         send(ConstCast<Packet>(packet), route.dst_host);
     return true;
