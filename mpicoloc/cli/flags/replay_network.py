@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import math
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -40,6 +41,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--mpi-latency-s", metavar="S", default="1e-6", help="from a send to the adapter (1e-6)")
     add("--cable-latency-s", metavar="S", default="25e-9", help="of each link (25e-9)")
     add("--switch-latency-s", metavar="S", default="100e-9", help="of each switch (100e-9)")
+    add(
+        "--input-speedup",
+        metavar="X",
+        help="input ports of switches are X times as fast as links (inf)",
+    )
     add("--buffer", metavar="BYTES", default="65536", help="of each port, at each end, all lanes (65536)")
     add("--lanes", metavar="N", help="virtual lanes of each link (one for each lane that is named, else 1)")
     add("--weights", metavar="W,W,..", help="packets that each lane may send in its turn (1 each)")
@@ -73,7 +79,15 @@ def hardware_of(args: argparse.Namespace, n_jobs: int) -> Hardware:
         cable_latency_s=_latency_s("--cable-latency-s", args.cable_latency_s),
         switch_latency_s=_latency_s("--switch-latency-s", args.switch_latency_s),
         lanes=_lanes(args, n_jobs),
+        input_speedup=_speedup(args.input_speedup),
     )
+
+
+def _speedup(text: str | None) -> float:
+    speedup = math.inf if text is None else config.parse_positive("--input-speedup", text)
+    if speedup < 1:
+        raise UsageError(f"--input-speedup must be at least 1, the rate of a link, got {text}")
+    return speedup
 
 
 def _lanes(args: argparse.Namespace, n_jobs: int) -> Lanes:

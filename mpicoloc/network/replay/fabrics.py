@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -34,6 +35,7 @@ class Hardware:
     flit_bytes : int
     lanes : Lanes
     is_voq : bool
+    input_speedup : float
         See `SimulatedNetwork`.
     """
 
@@ -42,6 +44,7 @@ class Hardware:
     flit_bytes: int = 256
     lanes: Lanes = field(default_factory=equal_lanes)
     is_voq: bool = False
+    input_speedup: float = math.inf
 
 
 def of_fabric(
@@ -100,6 +103,7 @@ def of_fabric(
         switch_latency_ps=round(hardware.switch_latency_s * 1e12),
         flit_bytes=hardware.flit_bytes,
         is_voq=hardware.is_voq,
+        input_speedup=hardware.input_speedup,
         node_names=_node_names(fabric),
     )
 

@@ -190,6 +190,8 @@ def test_the_same_file_twice_is_two_jobs(capsys, trace):
         ((*HALO, "--failed", "abc"), 2, "--failed abc: give it as LEVEL:LINK"),
         ((*HALO, "--failed", "0:99"), 2, "--failed 0:99: .* has links 0 to 15 on level 0"),
         ((*HALO, "--failed", "9:0"), 2, "--failed 9:0: .* has links on levels 0 to 1"),
+        ((*HALO, "--input-speedup", "0.5"), 2, "--input-speedup must be at least 1"),
+        ((*HALO, "--input-speedup", "inf"), 2, "--input-speedup must be a number above 0"),
         ((*HALO, "--mtu", 0), 2, "--mtu must be at least 1, got 0"),
         ((*HALO, "--mtu", "2GB"), 2, "--mtu must be at most 1,048,576, got 2GB"),
         ((*HALO, "--lane", 2, "--lanes", 2), 2, "--lane 2: with 2 lanes give lanes 0 to 1"),
