@@ -99,6 +99,11 @@ class SimulatedNetwork:
         """Levels of links."""
         return int(self.link_level.max()) + 1
 
+    @property
+    def has_tables(self) -> bool:
+        """Whether switches have one link for each host, although there are several ways."""
+        return bool(self.sets) and bool((self.next >= 0).all())
+
     def node_name(self, node: int) -> str:
         """Name of a node for messages."""
         if self.node_names:
