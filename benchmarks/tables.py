@@ -49,6 +49,7 @@ ORDER = (
     "replay-thesis",
     "lab",
     "lab-sharing",
+    "lab-replays",
     "scores-apart",
     "scores-same",
     "scores-simulated",
