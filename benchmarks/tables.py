@@ -54,6 +54,8 @@ ORDER = (
     "scores-simulated",
     "predict",
     "pairing",
+    "placement",
+    "propagation",
     "deployment",
     "steering",
     "slurm-queue",
