@@ -55,6 +55,8 @@ ORDER = (
     "scores-simulated",
     "predict",
     "pairing",
+    "placement",
+    "propagation",
     "deployment",
     "steering",
     "slurm-queue",
