@@ -5,8 +5,9 @@ and process ids are masked by their form (`UNSTABLE`). Lines are alike if they a
 numbers; the sequence of lines must be that of a bare run. A number is masked if it differs among bare
 runs: in lines with words, in all lines of the same words; in lines without, on that line only; and what
 `harmless_programs.py` names for a program: times that are rounded so much that bare runs may agree. All
-else must be equal to the letter. Of files that are no text: dates as ctime writes them, and the bytes
-that differ among bare runs, or all if their length does.
+else must be equal to the letter, but for one empty line after another. Of files that are no text: dates as
+ctime writes them, times that are named likewise, and the bytes that differ among bare runs, or all if their
+length does.
 """
 
 import collections
@@ -183,10 +184,8 @@ def _masked(data, patterns):
 
 
 def _of_bytes(data, versions, times=b""):
-    for pattern in (CTIME, *([re.compile(times, re.DOTALL)] if times else [])):
-        data, *versions = (
-            pattern.sub(lambda found: b"?" * len(found[0]), each) for each in (data, *versions)
-        )
+    patterns = (CTIME, re.compile(times or b"(?!)", re.DOTALL))
+    data, *versions = (_masked(each, patterns) for each in (data, *versions))
     if len({len(version) for version in versions}) > 1:
         return []
     if len(data) != len(versions[0]):

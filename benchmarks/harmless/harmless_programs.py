@@ -35,7 +35,9 @@ class Subject:
     binary_times: bytes = b""
 
 
-HPCC_TIMES = r"^(?:CPU|WALL|Copy:|Scale:|Add:|Triad:) .*"
+HPCC_TIMES = r"^(?:CPU|WALL) .*|" + "|".join(
+    f"(?<=^{name}:) .*" for name in ("Copy", "Scale", "Add", "Triad")
+)
 """PTRANS leaves out the lines whose time it has measured as 0; STREAM rounds its times to few digits."""
 
 CP2K_MEMORY = r"^ +Estimated peak process memory .*|^ MEMORY\| .*"

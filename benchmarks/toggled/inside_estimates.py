@@ -70,7 +70,8 @@ class Seen:
         begin = self.switched[self.switched[:, 2] == 0, 0]
         end = self.switched[self.switched[:, 2] == 0, 1] + GUARD_S
         near = ((t1[:, None] > begin) & (t0[:, None] < end)).any(axis=1)
-        since = t0 - rows["since_ns"] / 1e9
+        earlier = np.concatenate([[-np.inf], rows["t1_ns"][:-1] / 1e9])  # rows are in the order of time
+        since = np.maximum(earlier, t0 - 2 * rows["since_ns"] / 1e9)
         is_mixed = ((t0[:, None] > begin) & (since[:, None] < end)).any(axis=1)
         rows = rows.copy()
         rows["since_ns"][is_mixed] = 0

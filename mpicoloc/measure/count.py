@@ -14,7 +14,7 @@ from mpicoloc.core.estimate import Estimate
 from mpicoloc.core.tables import Table
 from mpicoloc.measure.burst import t_quantile
 from mpicoloc.measure.count_corun import steadied
-from mpicoloc.measure.count_paces import Paces, paces
+from mpicoloc.measure.count_paces import MIN_NEAR_FRAC, Paces, paces
 
 METHOD = "count"
 MIN_SHUTTERS = 6
@@ -147,8 +147,10 @@ def _mean_slowdown(found: Paces, used: NDArray[np.bool_]) -> tuple[float, float]
     strata, column = np.unique(keys, axis=0, return_inverse=True)
     member = np.eye(len(strata))[column.ravel()]
     weight = 1 / (1 / found.near_s[used]).sum(axis=1)
-    usual, usual_error = _means(found.before[used], weight, member)
-    done, done_error = _means(found.during[used], np.where(found.crowded[used], 0.0, weight), member)
+    is_near = (found.near_s / (found.near_s + found.far_s) >= MIN_NEAR_FRAC)[used]
+    usual, usual_error = _means(found.before[used], _weights(weight, is_near[:, 0], member), member)
+    is_free = is_near[:, 1] & ~found.crowded[used]
+    done, done_error = _means(found.during[used], _weights(weight, is_free, member), member)
     usable = (done > 0) & (usual > 0)
     share_s = np.where(member @ usable > 0, found.share_s[used], 0.0)
     if not usable.any():
@@ -163,8 +165,15 @@ def _mean_slowdown(found: Paces, used: NDArray[np.bool_]) -> tuple[float, float]
     return 1 / mean, _standard_error(error, found.instant[used]) / mean
 
 
+def _weights(weight: Array, is_good: NDArray[np.bool_], member: Array) -> Array:
+    """Weights of good windows only; of all windows in strata without a good one."""
+    good = np.where(is_good, weight, 0.0)
+    result: Array = np.where(member @ (good @ member) > 0, good, weight)
+    return result
+
+
 def _means(values: Array, weight: Array, member: Array) -> tuple[Array, Array]:
-    """Weighted mean of each stratum (column of `member`), and what each value adds to its error."""
+    """Weighted mean of each stratum (column of `member`); what each value adds to the error of that mean."""
     total = np.maximum(weight @ member, np.finfo(float).tiny)
     mean: Array = (values * weight) @ member / total
     return mean, (values - member @ mean) * weight / (member @ total)

@@ -15,34 +15,48 @@ from mpicoloc.measure.count_paces import Paces
 
 MIN_SHUTTERS = 8
 """Shutters of a stratum with known bytes, below which nothing is changed."""
-MIN_EXPLAINED_FRAC = 0.3
-"""Part of the spread of the paces that the bytes must explain."""
+MIN_T = 3.0
+"""Slope of the paces over the bytes per second, in standard errors, below which nothing is changed."""
 Array = NDArray[np.float64]
+_WINDOW, _SINCE = 0, 1
 
 
 def steadied(found: Paces) -> Paces:
     """Paces before shutters as if calls had moved as much per second there as in all of the co-run time.
 
     In each stratum of each node a line through the paces over the bytes per second (least squares, weighted
-    by the windows) tells how one goes with the other: a control variate.
+    by the windows) tells how one goes with the other: a control variate. The time since the shutter before
+    counts if that one has the same stratum.
     """
     before = found.before.copy()
-    keys = np.stack([found.node, found.stratum], axis=1)
-    for key in np.unique(keys, axis=0):
-        here = (keys == key).all(axis=1)
-        before[here] = _steadied(found.select(here))
+    for node in np.unique(found.node):
+        own = np.flatnonzero(found.node == node)
+        own = own[np.argsort(found.instant[own], kind="stable")]
+        here = found.select(own)
+        follows = np.diff(here.stratum, prepend=-1) == 0
+        since_s = np.where(follows, here.moved_s[:, _SINCE], 0.0)
+        here = replace(here, moved_s=np.stack([here.moved_s[:, _WINDOW], since_s], axis=1))
+        for stratum in np.unique(here.stratum[here.stratum > 0]):
+            same = here.stratum == stratum
+            before[own[same]] = _steadied(here.select(same))
     return replace(found, before=before)
 
 
 def _steadied(found: Paces) -> Array:
-    is_known = found.since_s > 0
+    is_known = found.moved_s[:, _SINCE] > 0
+    n = len(found)
     if is_known.sum() < MIN_SHUTTERS:
         return found.before
-    usual = float((found.moved[:, 1] * found.since_s)[is_known].sum() / found.since_s[is_known].sum())
-    weight = found.near_s[:, 0] / found.near_s[:, 0].sum()
-    off = [values - weight @ values for values in (found.moved[:, 0], found.before)]
-    spread, common, all_spread = (float(weight @ (a * b)) for a, b in (off[:1] * 2, off, off[1:] * 2))
-    if common <= 0 or common**2 < MIN_EXPLAINED_FRAC * spread * all_spread:
+    usual = float(found.moved_bytes[is_known].sum() / found.moved_s[is_known].sum())
+    rate = found.moved_bytes[:, _WINDOW] / found.moved_s[:, _WINDOW]
+    weight = found.near_s[:, _WINDOW] / found.near_s[:, _WINDOW].sum()
+    off_rate, off_pace = rate - weight @ rate, found.before - weight @ found.before
+    variance, covariance = float(weight @ off_rate**2), float(weight @ (off_rate * off_pace))
+    left = float(weight @ off_pace**2) - covariance**2 / variance if variance > 0 else np.inf
+    if covariance <= 0 or covariance**2 * (n - 2) < MIN_T**2 * left * variance:
         return found.before
-    result: Array = found.before - common / spread * (found.moved[:, 0] - usual)
+    slope = covariance / variance
+    # The line took a degree of freedom from what is left of the spread.
+    spread = np.sqrt((n - 1) / (n - 2)) * (off_pace - slope * off_rate)
+    result: Array = weight @ found.before + slope * (usual - weight @ rate) + spread
     return result

@@ -27,8 +27,11 @@ MIN_WATCHED_FRAC = 0.3
 """Weight of the places that were counted at a shutter, below which it is left out."""
 MIN_TIME_FRAC = 0.1
 """Part of a window that is left at least when the time that counting took is subtracted."""
+MIN_NEAR_FRAC = 0.25
+"""Part of a window near counted places, below which its pace does not count: places may be passed by code
+that samples do not find near them."""
 MAX_WAITED_FRAC = 0.1
-"""Part of a shutter for which threads may wait for processors that others do not use."""
+"""Part of a shutter above which a thread has waited too long for a processor."""
 _DURING, _BEFORE = 2, [0, 1]
 
 Array = NDArray[np.float64]
@@ -42,11 +45,11 @@ class Paces:
 
     `before` is of the window before it. `near_s` is the time before and in the shutter (columns) that the job
     is near counted places, `far_s` the rest of both windows. `share_s` is the job's time that the shutter
-    stands for. `moved` has the bytes per second that MPI calls moved in the window before it, and (second
-    column) since the shutter before, which is `since_s` ago; 0: not known. In a `crowded` shutter threads of
-    the job waited for each other's processors, so `during` says nothing. `stratum` numbers the shutters with
-    the same places, `group` those that were left out together when weights were fitted, `instant` the
-    shutters that nodes have in common, in order of time.
+    stands for. `moved_bytes` is what MPI calls of one rank moved in `moved_s` seconds of co-run: in the
+    window before it, and (second column) since the shutter before; 0: not known. In a `crowded` shutter
+    threads of the job waited for each other's processors, so `during` says nothing. `stratum` numbers the
+    shutters with the same places, 0 for rare ones, `group` those that were left out together when weights
+    were fitted, `instant` the shutters that nodes have in common, in order of time.
     """
 
     during: Array
@@ -54,8 +57,8 @@ class Paces:
     near_s: Array
     far_s: Array
     share_s: Array
-    moved: Array
-    since_s: Array
+    moved_bytes: Array
+    moved_s: Array
     crowded: Flags
     node: Indices
     stratum: Indices
@@ -75,7 +78,7 @@ class Counts:
     """Shutters (rows of `shutters`) at which the same places were counted, by window and place.
 
     `passes` has shape (shutter, window, place), `is_watched` (shutter, place), `time_ns` (shutter, window),
-    and `kept_frac` likewise: the part of the window that counting left. `fitted_ns` is the time that counts
+    and `lost_ns` likewise: the part of the window that counting took. `fit_weight_ns` is the time that counts
     where weights are fitted.
     """
 
@@ -83,8 +86,8 @@ class Counts:
     passes: Array
     is_watched: Flags
     time_ns: Array
-    kept_frac: Array
-    fitted_ns: Array
+    lost_ns: Array
+    fit_weight_ns: Array
 
     def select(self, chosen: Flags) -> Counts:
         """Some of the shutters."""
@@ -96,14 +99,14 @@ def paces(shutters: Table, counts: Table, *, cost_ns: float = 0.0) -> Paces:
     rows = _with_windows(shutters)
     instant = instants(rows)
     group = instant % N_SHUTTER_GROUPS
-    during, before, kept_frac = (np.full(len(rows), np.nan) for _ in range(3))
+    during, before, lost_s = (np.full(len(rows), np.nan) for _ in range(3))
     is_crowded = crowded(rows)
     stratum = np.zeros(len(rows), np.intp)
     n_strata = 1  # stratum 0 holds the sets of places that were counted at few shutters
     for same_places in _sets(rows, counts, cost_ns, is_crowded):
         chosen = same_places.rows
         during[chosen], before[chosen] = _crossfitted(same_places, group[chosen])
-        kept_frac[chosen] = same_places.kept_frac[:, _BEFORE].mean(axis=1)
+        lost_s[chosen] = same_places.lost_ns[:, _BEFORE].sum(axis=1) * 1e-9
         if len(chosen) >= MIN_STRATUM:
             stratum[chosen] = n_strata
             n_strata += 1
@@ -112,23 +115,27 @@ def paces(shutters: Table, counts: Table, *, cost_ns: float = 0.0) -> Paces:
     near = near_frac(rows)[known]
     window_s = np.stack([rows["before_window_ns"], rows["during_window_ns"]], axis=1)[known] * 1e-9
     near_s = window_s * np.stack([near[:, _BEFORE].mean(axis=1), near[:, _DURING]], axis=1)
-    since_s = rows["since_ns"][known] * 1e-9
-    moved_s = np.stack([window_s[:, 0] * kept_frac[known], since_s], axis=1)
-    moved = _over(np.stack([rows["before_bytes"], rows["since_bytes"]], axis=1)[known].astype(float), moved_s)
+    moved_s = np.stack([window_s[:, 0] - lost_s[known], rows["since_ns"][known] * 1e-9], axis=1)
+    moved_bytes = np.stack([rows["before_bytes"], rows["since_bytes"]], axis=1)[known].astype(float)
     return Paces(
-        during[known], before[known], near_s, window_s - near_s, _shares_s(rows)[known], moved, since_s,
+        during[known], before[known], near_s, window_s - near_s, _shares_s(rows)[known], moved_bytes, moved_s,
         is_crowded[known], node[known], stratum[known], group[known], instant[known],
     )  # fmt: skip
 
 
 def crowded(rows: Table) -> Flags:
-    """Shutters in which threads of the job waited for processors; none if that is so in most of them.
+    """Shutters in which threads of the job waited for processors, on any of its nodes.
 
     Two ranks that happen to be on one processor when the co-runner is paused stay there for tens of
-    milliseconds. A job with more threads than processors always waits for itself.
+    milliseconds. A job with more threads than processors always waits for itself: on a node where that is so
+    in most shutters, none is crowded.
     """
     waited: Flags = rows["waited_frac"] > MAX_WAITED_FRAC
-    return waited & (2 * waited.sum() < len(rows))
+    for node in np.unique(rows["i_node"]):
+        here = rows["i_node"] == node
+        waited[here] &= 2 * waited[here].sum() < here.sum()
+    instant = instants(rows)
+    return np.isin(instant, instant[waited])
 
 
 def near_frac(rows: Table) -> Array:
@@ -226,12 +233,14 @@ def _dense(
     for i, when in enumerate(COUNT_WINDOWS):
         passes[i_row, i, i_place] = counts[f"n_{when}"]
     half_ns, during_ns = rows["before_window_ns"][used] / 2.0, rows["during_window_ns"][used].astype(float)
-    near_ns = np.stack([half_ns, half_ns, during_ns], axis=1) * near_frac(rows[used])
-    kept_frac = np.maximum(1 - _over(cost_ns * passes.sum(axis=2), near_ns), MIN_TIME_FRAC)
-    time_ns = near_ns * kept_frac
-    fitted_ns = time_ns.copy()
-    fitted_ns[is_crowded[used], _DURING] = 0.0
-    return Counts(used, passes, is_watched, time_ns, kept_frac, fitted_ns)
+    near = near_frac(rows[used])
+    near_ns = np.stack([half_ns, half_ns, during_ns], axis=1) * near
+    lost_ns = np.minimum(cost_ns * passes.sum(axis=2), (1 - MIN_TIME_FRAC) * near_ns)
+    fit_weight_ns = np.where(near >= MIN_NEAR_FRAC, near_ns - lost_ns, 0.0)
+    fit_weight_ns[is_crowded[used], _DURING] = 0.0
+    if not fit_weight_ns.any():
+        fit_weight_ns = near_ns - lost_ns
+    return Counts(used, passes, is_watched, near_ns - lost_ns, lost_ns, fit_weight_ns)
 
 
 def _crossfitted(part: Counts, group: Indices) -> tuple[Array, Array]:
@@ -258,7 +267,7 @@ def _weights(part: Counts) -> tuple[Array, Array]:
     seen = rate > 0
     weights = np.zeros(len(rate))
     if seen.any():
-        weights[seen] = _evening(_unit_paces(part, rate)[:, seen], part.fitted_ns.ravel())
+        weights[seen] = _evening(_unit_paces(part, rate)[:, seen], part.fit_weight_ns.ravel())
     return _over(seen.astype(float), rate), weights
 
 
@@ -269,8 +278,10 @@ def _evening(paces: Array, time_ns: Array) -> Array:
     """
     is_during = np.arange(len(time_ns)) % len(COUNT_WINDOWS) == _DURING
     share = np.where(is_during, DURING_WEIGHT, 1.0) * time_ns
-    share /= share.sum()
     weights = np.full(paces.shape[1], 1.0 / paces.shape[1])
+    if not share.any():
+        return weights
+    share /= share.sum()
     for _ in range(N_ROUNDS):
         work = paces @ weights
         means = [_over((work * time_ns)[of].sum(), time_ns[of].sum()) for of in (~is_during, is_during)]

@@ -316,21 +316,22 @@ def _result(meter: str, found: Counted | Rates | None) -> MeterResult:
 def _best(
     meter: str, was_chosen: bool, tried: tuple[MeterResult, ...], by_burst: burst.Matched
 ) -> _CorunSlowdown:
-    """The number of the meter in use, or of another one if it has none, or is `count` and much less sure.
+    """The number of the meter that the user chose, or of another one if it has none.
 
-    Both see the same shutters, so their errors are not independent: an average would not be better by as
-    much as its interval says.
+    Without a choice it is that of `count`, then of `loop`, then of `burst`; of `burst` first if the interval
+    of `count` is much wider. All see the same shutters, so their errors are not independent: an average would
+    not be better by as much as its interval says.
     """
     by_meter = {one.meter: one for one in tried}
     of_meter = by_meter[meter]
-    other_places = [one.slowdown for one in tried if one.meter not in (meter, "burst")]
-    order = [of_meter.slowdown, *other_places, by_burst.slowdown]
-    if meter == "count" and not was_chosen:
+    places = [by_meter[name].slowdown for name in ("count", "loop") if name in by_meter]
+    order = [*([of_meter.slowdown] if was_chosen else []), *places, by_burst.slowdown]
+    if "count" in by_meter and not was_chosen:
         from mpicoloc.measure.count import half_width
 
-        if half_width(of_meter.slowdown) > MUCH_WIDER * half_width(by_burst.slowdown):
-            order.reverse()
-    known = [one for one in order if one is not None]
+        if MUCH_WIDER * half_width(by_burst.slowdown) < half_width(by_meter["count"].slowdown) < np.inf:
+            order.insert(0, by_burst.slowdown)
+    known = list(dict.fromkeys(one for one in order if one is not None))
     if meter == "burst":
         return _CorunSlowdown(by_burst.slowdown, (), by_burst.reason, by_burst.coverage_frac)
     if not known:

@@ -224,17 +224,19 @@ static void take_out_waiting(mc_window_samples *samples, const mc_counted_code *
     }
 }
 
+/* Of the thread that waited most: the others may have waited for it in MPI. The kernel adds a wait when it ends, so it
+   may have begun before the window. */
 static double waited_frac(const mc_window_samples *samples, int begin)
 {
-    double waited_ns = 0.0, window_ns = 0.0;
+    double most = -1.0;
     for (int i = 0; i < samples->spots->n_samplers; i++) {
         const mc_sampler_reading *from = &samples->readings[i][begin], *to = from + 1;
         if (!from->t || to->t <= from->t || from->waited_ns == UINT64_MAX || to->waited_ns == UINT64_MAX)
             continue;
-        waited_ns += (double)(to->waited_ns - from->waited_ns);
-        window_ns += (double)(to->t - from->t);
+        double frac = (double)(to->waited_ns - from->waited_ns) / (double)(to->t - from->t);
+        most = frac > most ? frac : most;
     }
-    return window_ns > 0.0 ? waited_ns / window_ns : -1.0;
+    return most < 1.0 ? most : 1.0;
 }
 
 void mc_window_samples_end(mc_window_samples *samples, const int begins[MC_N_COUNT_WINDOWS],

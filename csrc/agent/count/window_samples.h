@@ -46,8 +46,8 @@ int mc_window_samples_begin(mc_window_samples *samples, const mc_job_ranks *rank
 void mc_window_samples_edge(mc_window_samples *samples, int i_edge);
 /* Stop. begins: the edge at which each window begins; it ends at the next one. The shutter gets the samples of all
    threads outside MPI in each window, and how many of them were near the counted places. Time in the C library and in
-   the kernel is outside MPI as far as the thread was. The shutter also gets the part of its last window for which they
-   waited for a processor. *cost_ns grows by what the samples took of the threads. */
+   the kernel is outside MPI as far as the thread was. The shutter also gets the part of its last window for which one
+   of them, the one that did most, waited for a processor. *cost_ns grows by what the samples took of the threads. */
 void mc_window_samples_end(mc_window_samples *samples, const int begins[MC_N_COUNT_WINDOWS],
                            const mc_counted_code *code, mc_shutter *shutter, uint64_t *cost_ns);
 /* Add to the spots what no place was near since the last time: a search samples some seconds only, and the program may

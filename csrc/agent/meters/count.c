@@ -18,7 +18,7 @@ enum {
     N_TRIALS_OF_SET = 6,
     N_SETS_TRIED_MAX = 4,
     N_REFUSED_MAX = 4,
-    N_VAIN_SEARCHES = 2,
+    N_PUT_OFF_MAX = 20,
     N_SETS_FOR_COVERAGE = 3, /* so many sets may follow each other only because they cover more */
 };
 
@@ -30,6 +30,8 @@ static const double COVERAGE_MIN = 0.6, COVERAGE_WANTED = 0.85, COVERAGE_GAIN = 
 
 static void explain(mc_count_meter *count, const char *what)
 {
+    if (count->node->meter == MC_METER_LOOP) /* which has taken its place and says why */
+        return;
     snprintf(count->node->meter_reason, sizeof count->node->meter_reason, "%.*s%s%.*s", MC_TEXT_LEN / 2,
              count->why_not_ipc, count->why_not_ipc[0] ? "; " : "", MC_TEXT_LEN / 2 - 8, what);
 }
@@ -126,12 +128,23 @@ static int may_count(const mc_count_meter *count)
     return 0;
 }
 
+/* Ranks may sleep or not answer just now. If they never do, the search has failed. */
+static void put_off(mc_count_meter *count, uint64_t now)
+{
+    count->t_next = now + PATIENCE_NS / 4;
+    if (++count->n_put_off < N_PUT_OFF_MAX)
+        return;
+    count->n_put_off = 0;
+    explain(count, "no meter count: no thread of the ranks ran, or none answered");
+    end_search(count, 0, now);
+}
+
 /* Before any code is changed. */
 static int may_read(mc_count_meter *count, uint64_t now)
 {
     int answer = mc_patching_may_read(count->ranks);
     if (answer == MC_READER_UNKNOWN)
-        count->t_next = now + PATIENCE_NS / 4;
+        put_off(count, now);
     else if (answer != MC_READER_ALLOWED)
         make_impossible(count, "the kernel does not let the node agent read the ranks' memory (see ptrace_scope)");
     return answer == MC_READER_ALLOWED;
@@ -157,9 +170,10 @@ static void begin_search(mc_count_meter *count, uint64_t now)
         explain(count, why);
         end_search(count, 0, now);
     } else if (status == MC_OK) {
+        count->n_put_off = 0;
         enter_stage(count, MC_COUNT_SAMPLING, now);
     } else {
-        count->t_next = now + PATIENCE_NS / 4; /* none of them runs just now */
+        put_off(count, now);
     }
 }
 
@@ -373,7 +387,7 @@ int mc_count_is_due(const mc_count_meter *count, int has_corunners, uint64_t now
 
 int mc_count_finds_nothing(const mc_count_meter *count)
 {
-    return count->is_impossible || (count->i_set < 0 && count->n_failed >= N_VAIN_SEARCHES);
+    return count->is_impossible || (count->i_set < 0 && count->n_failed > 0);
 }
 
 int mc_count_is_ready(const mc_count_meter *count)

@@ -28,6 +28,7 @@ typedef struct mc_count_meter {
     int stage;
     uint64_t t_stage, t_next; /* this stage began; no search before */
     int n_refused;            /* changes of code, one after another, that a rank could not make */
+    int n_put_off;            /* searches, one after another, for which the ranks were not ready */
     int n_searches, n_failed, n_sets_tried, n_trials;
     uint64_t t_trial;                /* the last one */
     mc_place_set tried;              /* n 0: none is under trial */
@@ -58,8 +59,10 @@ void mc_count_step(mc_count_meter *count, int has_corunners, uint64_t t_free, ui
 int mc_count_can_search(mc_count_meter *count);
 /* 1: it has something to do as soon as there is time. */
 int mc_count_is_due(const mc_count_meter *count, int has_corunners, uint64_t now);
-/* 1: code cannot be changed, or no search found a place that can be counted so far. */
+/* 1: code cannot be changed, or the searches so far have found no place that can be counted. */
 int mc_count_finds_nothing(const mc_count_meter *count);
+/* A shutter is taken without counting. */
+void mc_count_skip(mc_count_meter *count);
 /* 1: it has places to count. */
 int mc_count_is_ready(const mc_count_meter *count);
 

@@ -86,9 +86,17 @@ static uint64_t note_row(mc_count_meter *count, const mc_own_shutter *own, const
 static void note_moved(mc_count_meter *count, mc_shutter *shutter)
 {
     const mc_moved *edges = count->moved;
-    mc_moved_since(&count->moved_before, &edges[0], &shutter->since_ns, &shutter->since_bytes);
-    shutter->before_bytes = edges[2].bytes - edges[0].bytes;
+    uint64_t ns;
+    mc_moved_between(&count->moved_before, &edges[0], &shutter->since_ns, &shutter->since_bytes);
+    mc_moved_between(&edges[0], &edges[2], &ns, &shutter->before_bytes);
+    shutter->since_ns = ns ? shutter->since_ns : 0;
     count->moved_before = edges[MC_N_COUNT_EDGES - 1];
+}
+
+/* The next shutter must not take this one for time beside co-runners. */
+void mc_count_skip(mc_count_meter *count)
+{
+    count->moved_before = (mc_moved){0};
 }
 
 static void note_samples(mc_count_meter *count, mc_own_shutter *own)
@@ -136,6 +144,8 @@ void mc_count_measure(mc_count_meter *count, mc_own_shutter *own, uint64_t aroun
     note_samples(count, own);
     if (is_installed)
         note_moved(count, &own->record);
+    else
+        mc_count_skip(count);
     if (!is_installed || !has_lasted || !windows_ns[2])
         return;
     count->n_vain = note_row(count, own, windows_ns) ? 0 : count->n_vain + 1;

@@ -77,27 +77,30 @@ void mc_meter_close(mc_meter *meter)
     meter->thread_counts = NULL;
 }
 
+static int is_counting_places(const mc_meter *meter)
+{
+    return meter->count && mc_count_is_ready(meter->count);
+}
+
 int mc_meter_step(mc_meter *meter, int has_corunners, uint64_t max_ns, uint64_t t_free, uint64_t now, int *wake)
 {
     if (meter->count && mc_always_is_wanted()) {
         mc_always_step(meter->count, t_free, wake);
         return 0;
     }
-    int was_ready = meter->count && mc_count_is_ready(meter->count);
-    if (meter->count) {
+    int was_ready = is_counting_places(meter);
+    if (meter->count && !(meter->loop && meter->loop->search)) /* one search at a time */
         mc_count_step(meter->count, has_corunners, t_free, now, wake);
-        if (!mc_count_finds_nothing(meter->count))
-            return !was_ready && mc_count_is_ready(meter->count);
+    if (is_counting_places(meter)) {
+        mc_loop_close(meter->loop);
+        meter->loop = NULL;
+        return !was_ready;
     }
-    if (!meter->loop && meter->node)
-        meter->loop = mc_loop_open(meter->node, meter->ranks, now, 0);
-    meter->node = NULL;
+    if (meter->count && (!mc_count_finds_nothing(meter->count) || meter->count->stage != MC_COUNT_IDLE))
+        return 0;
+    if (!meter->loop && meter->node && !(meter->loop = mc_loop_open(meter->node, meter->ranks, now, 0)))
+        meter->node = NULL; /* not possible here, as its reason says by now */
     return meter->loop && mc_loop_step(meter->loop, has_corunners, max_ns, now);
-}
-
-static int is_counting_places(const mc_meter *meter)
-{
-    return meter->count && mc_count_is_ready(meter->count);
 }
 
 int mc_meter_has_windows(const mc_meter *meter)
@@ -139,6 +142,8 @@ void mc_meter_measure(mc_meter *meter, mc_own_shutter *own, const mc_job_ranks *
 {
     if (!own->is_open)
         return;
+    if (meter->count && !is_counting_places(meter))
+        mc_count_skip(meter->count);
     if (meter->thread_counts)
         mc_ipc_measure(meter->thread_counts, own, ranks, node, wake);
     else if (is_counting_places(meter))

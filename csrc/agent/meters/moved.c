@@ -4,8 +4,8 @@
 #include "common/proc.h"
 #include "common/table.h"
 
-/* The node file counts the time beside co-runners in steps of the agent. */
-static const double SHARED_MIN = 0.9;
+/* The agent looks for co-runners in steps. */
+static const double ALONE_MAX = 0.1;
 
 /* One rank stands for all, and its first thread that calls MPI: reading a table costs its memory. */
 MC_READS_TORN static uint64_t bytes_of(const mc_segment *segment)
@@ -18,26 +18,32 @@ MC_READS_TORN static uint64_t bytes_of(const mc_segment *segment)
     return bytes;
 }
 
+static uint64_t alone_ns(const mc_node *node)
+{
+    uint64_t watched_ns = node->t_last > node->t_open ? node->t_last - node->t_open : 0;
+    return watched_ns > node->shared_ns ? watched_ns - node->shared_ns : 0;
+}
+
 mc_moved mc_moved_until_now(const mc_job_ranks *ranks, const mc_node *node)
 {
-    mc_moved moved = {.t = mc_now_ns(), .shared_ns = node->shared_ns};
-    for (int i = 0; i < ranks->n; i++) {
-        const mc_segment *segment = ranks->rows[i].segment;
-        if (!ranks->rows[i].alive)
+    mc_moved moved = {.paused_ns = node->paused_ns + node->counts.stopped_ns, .alone_ns = alone_ns(node)};
+    for (int i = 0; i < ranks->n && !moved.t; i++) {
+        const mc_rank *rank = &ranks->rows[i];
+        if (!rank->alive)
             continue;
-        moved.bytes = bytes_of(segment);
-        moved.paused_ns = __atomic_load_n(&segment->counters.paused_ns, __ATOMIC_RELAXED);
-        break;
+        moved.bytes = bytes_of(rank->segment);
+        moved.pid = rank->pid;
+        moved.t = mc_now_ns();
     }
     return moved;
 }
 
-void mc_moved_since(const mc_moved *from, const mc_moved *to, uint64_t *ns, uint64_t *bytes)
+void mc_moved_between(const mc_moved *from, const mc_moved *to, uint64_t *ns, uint64_t *bytes)
 {
-    uint64_t whole_ns = to->t - from->t, paused_ns = to->paused_ns - from->paused_ns;
-    int is_shared = (double)(to->shared_ns - from->shared_ns) >= SHARED_MIN * (double)whole_ns;
-    /* Another rank stands for all if the first one has ended. */
-    int is_known = from->t && is_shared && to->bytes >= from->bytes && paused_ns < whole_ns;
+    int is_same = from->t && to->t > from->t && from->pid == to->pid && to->bytes >= from->bytes;
+    uint64_t whole_ns = is_same ? to->t - from->t : 0, paused_ns = to->paused_ns - from->paused_ns;
+    int is_shared = (double)(to->alone_ns - from->alone_ns) <= ALONE_MAX * (double)whole_ns;
+    int is_known = is_same && is_shared && paused_ns < whole_ns;
     *ns = is_known ? whole_ns - paused_ns : 0;
     *bytes = is_known ? to->bytes - from->bytes : 0;
 }

@@ -4,13 +4,16 @@
 
 #include "agent/shutter/ranks.h"
 
-/* Until one instant. shared_ns: time beside co-runners; paused_ns: for which that rank stood still. */
+/* Until one instant, t 0: unknown. alone_ns: time without co-runners, as of the agent's last look; paused_ns: for which
+   the ranks stood still. */
 typedef struct mc_moved {
-    uint64_t t, bytes, paused_ns, shared_ns;
+    uint64_t t, bytes, paused_ns, alone_ns;
+    int pid; /* of the rank */
 } mc_moved;
 
 mc_moved mc_moved_until_now(const mc_job_ranks *ranks, const mc_node *node);
-/* Since the end of the last shutter; *ns is 0 if not all of that time was beside co-runners. */
-void mc_moved_since(const mc_moved *from, const mc_moved *to, uint64_t *ns, uint64_t *bytes);
+/* Between two instants. *ns is without pauses, and 0 if not all of that time was beside co-runners or the rank is not
+   the same. */
+void mc_moved_between(const mc_moved *from, const mc_moved *to, uint64_t *ns, uint64_t *bytes);
 
 #endif

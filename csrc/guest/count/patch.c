@@ -315,7 +315,7 @@ void mc_patch_register_thread(void)
 void mc_patch_open(mc_segment *segment)
 {
     const char *meter = mc_option_text(MC_OPT_METER);
-    /* Jobs with other meters pay nothing for it. */
+    /* Jobs with other meters pay nothing for it; with `auto`, where there are counters after all, one system call. */
     if (meter && strcmp(meter, "auto") != 0 && strcmp(meter, "count") != 0)
         return;
     /* A filter of system calls might kill the process for one that it never makes itself. */

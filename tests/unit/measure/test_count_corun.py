@@ -12,29 +12,47 @@ from mpicoloc.measure import count
 from mpicoloc.measure.count_corun import MIN_SHUTTERS, steadied
 from mpicoloc.measure.count_paces import crowded, paces
 
-TRUTH = 2.0
+ALWAYS = 2.0
+SINCE = 3
+"""Time between the windows of two shutters, in windows."""
 
 
-def run_by_turns(rng, n_shutters=24, luck=0.4, has_bytes=True):
-    """A job that takes turns: each window before a shutter has its luck, and the bytes have it too."""
-    run = simulate(rng, Program(slowdown=(TRUTH,), noise=0.01, n_shutters=n_shutters))
+def run_by_turns(rng, n_shutters=24, luck=0.4, has_bytes=True, cost_ns=0.0):
+    """A job that takes turns: each window before a shutter has its luck, and the bytes have it too.
+
+    Returns its tables, and the slowdown of this run with the luck that it had.
+    """
+    program = Program(slowdown=(ALWAYS,), noise=0.01, n_shutters=n_shutters, cost_ns=cost_ns)
+    run = simulate(rng, program)
     shutters, counts = run.shutters.copy(), run.counts.copy()
-    pace = rng.gamma(1 / luck**2, luck**2, n_shutters)
+    paces = rng.gamma(1 / luck**2, luck**2, (n_shutters, 1 + SINCE))
     row = np.searchsorted(shutters["t0_ns"], counts["t0_ns"])
+    passes = np.zeros(n_shutters)
     for when in ("earlier", "before"):
-        counts[f"n_{when}"] = np.round(counts[f"n_{when}"] * pace[row])
+        counts[f"n_{when}"] = np.round(counts[f"n_{when}"] * paces[row, 0])
+        np.add.at(passes, row, counts[f"n_{when}"])
     if has_bytes:
-        shutters["since_ns"] = 10**9
-        shutters["since_bytes"] = 10**9
-        shutters["before_bytes"] = shutters["before_window_ns"] * pace
-    return shutters, counts
+        window_ns = shutters["before_window_ns"].astype(float)
+        shutters["since_ns"] = SINCE * window_ns
+        shutters["since_bytes"] = window_ns * paces[:, 1:].sum(axis=1)
+        shutters["before_bytes"] = (window_ns - cost_ns * passes) * paces[:, 0]
+    # Nobody knows when the time before the first window began.
+    return shutters, counts, ALWAYS / np.delete(paces.ravel(), slice(1, 1 + SINCE)).mean()
 
 
 def errors(rng, **options):
     """Of the logarithm, and half-widths, of runs that have an estimate."""
-    found = [count.slowdown(*run_by_turns(rng, **options)).slowdown for _ in range(30)]
-    found = [one for one in found if one is not None]
-    return np.array([[np.log(one.value / TRUTH), count.half_width(one)] for one in found])
+    found = []
+    for _ in range(30):
+        shutters, counts, truth = run_by_turns(rng, **options)
+        one = count.slowdown(shutters, counts).slowdown
+        if one is not None:
+            found.append([np.log(one.value / truth), count.half_width(one)])
+    return np.array(found)
+
+
+def paces_of(rng, *words, **options):
+    return paces(*run_by_turns(rng, *words, **options)[:2])
 
 
 def test_bytes_of_all_the_time_take_the_luck_of_windows_out():
@@ -42,12 +60,12 @@ def test_bytes_of_all_the_time_take_the_luck_of_windows_out():
     assert with_bytes[:, 0].std() < without[:, 0].std() / 3
     assert np.median(with_bytes[:, 1]) < np.median(without[:, 1]) / 2
     assert abs(with_bytes[:, 0].mean()) < 0.01
-    assert (np.abs(with_bytes[:, 0]) < with_bytes[:, 1]).mean() > 0.9
+    assert (np.abs(with_bytes[:, 0]) < with_bytes[:, 1]).mean() > 0.8
 
 
 def test_bytes_that_do_not_go_with_the_pace_change_nothing():
     rng = np.random.default_rng(4)
-    shutters, counts = run_by_turns(rng)
+    shutters, counts, _ = run_by_turns(rng)
     shutters["before_bytes"] = rng.permutation(shutters["before_bytes"])
     found = paces(shutters, counts)
     assert (steadied(found).before == found.before).all()
@@ -55,7 +73,7 @@ def test_bytes_that_do_not_go_with_the_pace_change_nothing():
 
 def test_few_shutters_or_none_with_known_bytes_change_nothing():
     for n_shutters, has_bytes in ((MIN_SHUTTERS - 1, True), (24, False)):
-        found = paces(*run_by_turns(np.random.default_rng(5), n_shutters, has_bytes=has_bytes))
+        found = paces_of(np.random.default_rng(5), n_shutters, has_bytes=has_bytes)
         assert (steadied(found).before == found.before).all()
 
 
@@ -63,19 +81,20 @@ def test_few_shutters_or_none_with_known_bytes_change_nothing():
 def test_the_mean_is_that_of_all_the_time(pace, factor, seed):
     """Windows on a line over the bytes get the pace that it has at the mean of all time."""
     rng = np.random.default_rng(seed)
-    base = paces(*run_by_turns(np.random.default_rng(6)))
-    bytes_per_s = rng.uniform(0.5, 1.5, len(base))
-    moved = np.stack([bytes_per_s, np.full(len(base), factor)], axis=1)
-    before = pace * (0.2 + bytes_per_s)
-    found = replace(
-        base, before=before, moved=moved, since_s=np.ones(len(base)), stratum=np.ones(len(base), int)
-    )
-    assert steadied(found).before == pytest.approx(np.full(len(base), pace * (0.2 + factor)))
+    base = paces_of(np.random.default_rng(6))
+    rate = rng.uniform(0.5, 1.5, len(base))
+    ones = np.ones(len(base))
+    moved_bytes = np.stack([rate, np.full(len(base), factor)], axis=1)
+    found = replace(base, before=pace * (0.2 + rate), moved_bytes=moved_bytes, stratum=ones.astype(int),
+                    moved_s=np.stack([ones, ones], axis=1))  # fmt: skip
+    known = np.arange(len(base)) > 0  # before the first shutter there is none of the same stratum
+    usual = moved_bytes[known].mean()
+    assert steadied(found).before == pytest.approx(np.full(len(base), pace * (0.2 + usual)))
 
 
 def test_shutters_with_a_crowd_of_ones_own_do_not_count_but_the_windows_before_them_do():
     rng = np.random.default_rng(7)
-    shutters, counts = run_by_turns(rng, luck=0.05)
+    shutters, counts, _ = run_by_turns(rng, luck=0.05)
     slow = np.arange(len(shutters)) % 5 == 0
     row = np.searchsorted(shutters["t0_ns"], counts["t0_ns"])
     counts["n_during"] = np.where(slow[row], counts["n_during"] // 2, counts["n_during"])
@@ -83,12 +102,28 @@ def test_shutters_with_a_crowd_of_ones_own_do_not_count_but_the_windows_before_t
     shutters["waited_frac"] = np.where(slow, 0.5, 0.01)
     found = count.slowdown(shutters, counts).slowdown
     assert found.n == (~slow).sum()
-    assert mixed.value < 0.95 * TRUTH
-    assert found.value == pytest.approx(TRUTH, rel=0.03)
+    assert mixed.value < 0.95 * ALWAYS
+    assert found.value == pytest.approx(ALWAYS, rel=0.03)
 
 
 def test_a_job_with_more_threads_than_processors_waits_in_all_shutters():
-    shutters, counts = run_by_turns(np.random.default_rng(8))
+    shutters, counts, _ = run_by_turns(np.random.default_rng(8))
     shutters["waited_frac"] = 0.5
     assert not crowded(shutters).any()
     assert count.slowdown(shutters, counts).slowdown.n == len(shutters)
+
+
+def test_each_node_votes_for_itself_and_a_crowd_on_one_is_one_for_all():
+    rows = np.concatenate([run_by_turns(np.random.default_rng(9))[0]] * 3)
+    rows["i_node"] = np.repeat([0, 1, 2], len(rows) // 3)
+    rows["common"] = np.tile(1 + np.arange(len(rows) // 3), 3)
+    rows["waited_frac"] = np.where(rows["i_node"] == 2, 0.9, 0.0)
+    assert not crowded(rows).any()
+    rows["waited_frac"] = (rows["i_node"] == 0) & (rows["common"] == 5)
+    assert (crowded(rows) == (rows["common"] == 5)).all()
+
+
+def test_time_that_counting_takes_is_no_time_for_the_bytes():
+    shutters, counts, truth = run_by_turns(np.random.default_rng(10), luck=0.2, cost_ns=0.2)
+    found = count.slowdown(shutters, counts, cost_ns=0.2).slowdown
+    assert found.value == pytest.approx(truth, rel=0.03)
