@@ -10,8 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mpicoloc.core.profile import Profile
-from mpicoloc.core.timed_messages import TimedCalls, TimedMessages
-from mpicoloc.core.traffic import Rounds
+from mpicoloc.core.traffic import Rounds, TimedCalls, TimedMessages
 from mpicoloc.core.units import amount
 from mpicoloc.errors import DataError
 from mpicoloc.network.traffic import recorded

@@ -5,8 +5,8 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from mpicoloc.core.timed_messages import TimedMessages
 from mpicoloc.core.topology import Placement
+from mpicoloc.core.traffic import TimedMessages
 from mpicoloc.network.load import sharing, utilisation, windows
 from mpicoloc.network.topology import placements, xgft
 

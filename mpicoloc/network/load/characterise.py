@@ -14,9 +14,8 @@ import numpy as np
 from mpicoloc.core import progress
 from mpicoloc.core.estimate import Estimate
 from mpicoloc.core.profile import Job, NetworkLevel, Profile
-from mpicoloc.core.timed_messages import TimedCalls, TimedMessages
 from mpicoloc.core.topology import Hosts, Placement, Topology
-from mpicoloc.core.traffic import Rounds, Traffic, TrafficSum
+from mpicoloc.core.traffic import Rounds, TimedCalls, TimedMessages, Traffic, TrafficSum
 from mpicoloc.errors import UsageError
 from mpicoloc.network.load import routing, sharing, utilisation
 from mpicoloc.network.load.routing import LinkLoads

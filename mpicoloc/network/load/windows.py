@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from mpicoloc.core.timed_messages import Floats, TimedCalls, TimedMessages
 from mpicoloc.core.topology import Placement, Topology
+from mpicoloc.core.traffic import Floats, TimedCalls, TimedMessages
 from mpicoloc.errors import DataError
 from mpicoloc.network.topology.xgft import check_placement, climb
 

@@ -11,8 +11,7 @@ from numpy.typing import NDArray
 
 from mpicoloc.core.profile import Profile
 from mpicoloc.core.tables import Table, text
-from mpicoloc.core.timed_messages import Floats, TimedCalls, TimedMessages
-from mpicoloc.core.traffic import Rounds
+from mpicoloc.core.traffic import Floats, Rounds, TimedCalls, TimedMessages
 from mpicoloc.errors import DataError
 from mpicoloc.network.traffic.job_traffic import collective_of
 

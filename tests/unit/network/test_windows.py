@@ -4,9 +4,8 @@ import numpy as np
 import pytest
 
 from mpicoloc.core.tables import table
-from mpicoloc.core.timed_messages import TimedMessages
 from mpicoloc.core.topology import Placement
-from mpicoloc.core.traffic import Exchange, Traffic
+from mpicoloc.core.traffic import Exchange, TimedMessages, Traffic
 from mpicoloc.errors import DataError
 from mpicoloc.network.load import utilisation, windows
 from mpicoloc.network.topology import xgft

@@ -1,0 +1,176 @@
+"""What a program suffers beside bubbles of each level, and which bubble it is like itself."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mpicoloc.core.estimate import Estimate
+from mpicoloc.errors import DataError
+
+Floats = NDArray[np.float64]
+
+MAX_LEVEL = 8.0
+"""The largest bubble; level 0 is none."""
+LEVELS = tuple(range(int(MAX_LEVEL) + 1))
+"""Levels of a curve in a file."""
+METHOD = "bubble"
+POLICIES = {
+    "n-max": "as many nodes as suffer the largest pressure",
+    "n-plus-1-max": "one node more than suffer the largest pressure, for all others together",
+    "all-max": "the largest pressure on every node",
+    "interpolate": "the mean pressure on every node",
+}
+"""Which even pressure is like uneven ones (Han et al. 2016, section 3.3)."""
+SOURCES = ("offline", "production")
+
+
+def check_level(level: float, what: str = "level") -> float:
+    """The level, if a bubble can have it.
+
+    Raises
+    ------
+    DataError
+        If it is not in [0, MAX_LEVEL].
+    """
+    if not 0 <= level <= MAX_LEVEL:
+        raise DataError(f"{what} must be in [0, {MAX_LEVEL:g}], got {level}: bubbles have no other levels")
+    return float(level)
+
+
+@dataclass(frozen=True)
+class SensitivityCurve:
+    """Slowdown of a program against the level of the bubble beside it.
+
+    Parameters
+    ----------
+    program : str
+    levels : ndarray, shape (n,)
+        Increasing, from 0 to at most `MAX_LEVEL`.
+    slowdown, low, high : ndarray, shape (n,)
+        T_co / T_solo at each level with the ends of its 95 % interval, above 0. All are 1 at level 0, where
+        they are so by definition. A measured curve may fall with the level, or be below 1, by noise.
+    n : int
+        Samples behind it.
+    source : str
+        "offline" or "production".
+
+    Raises
+    ------
+    DataError
+        If the arrays are not such numbers.
+    """
+
+    program: str
+    levels: Floats
+    slowdown: Floats
+    low: Floats
+    high: Floats
+    n: int = 0
+    source: str = "offline"
+
+    def __post_init__(self) -> None:
+        for name in ("levels", "slowdown", "low", "high"):
+            array = np.array(getattr(self, name), np.float64)
+            array.flags.writeable = False
+            object.__setattr__(self, name, array)
+        if reason := self._trouble():
+            raise DataError(f"curve of {self.program}: {reason}")
+
+    def _trouble(self) -> str:
+        """Why the numbers are no curve; empty: they are."""
+        shapes = {array.shape for array in (self.levels, self.slowdown, self.low, self.high)}
+        if len(shapes) != 1 or self.levels.ndim != 1 or len(self.levels) < 2:
+            return f"needs two levels or more, with as many slowdowns and ends, got {sorted(shapes)}"
+        if not np.isfinite([self.levels, self.slowdown, self.low, self.high]).all():
+            return "all numbers must be finite"
+        if self.levels[0] != 0 or self.levels[-1] > MAX_LEVEL or (np.diff(self.levels) <= 0).any():
+            return f"levels must increase from 0 to at most {MAX_LEVEL:g}, got {self.levels.tolist()}"
+        if not ((self.low > 0) & (self.low <= self.slowdown) & (self.slowdown <= self.high)).all():
+            return "needs 0 < low <= slowdown <= high at each level"
+        if self.slowdown[0] != 1:
+            return f"the slowdown at level 0 is 1 by definition, got {self.slowdown[0]}"
+        if self.source not in SOURCES:
+            return f"the source must be one of {', '.join(SOURCES)}, got {self.source!r}"
+        return ""
+
+    @property
+    def max_level(self) -> float:
+        """The largest level that was measured."""
+        return float(self.levels[-1])
+
+    def holds(self, level: float) -> bool:
+        """Whether the curve was measured up to this level; beyond it, `at` answers with its end."""
+        return level <= self.max_level
+
+    def at(self, level: float) -> Estimate:
+        """Slowdown at a level, linear between the measured ones; beyond the last one as there.
+
+        Raises
+        ------
+        DataError
+            If the level is not in [0, MAX_LEVEL].
+        """
+        check_level(level)
+        value, low, high = (
+            float(np.interp(level, self.levels, ends)) for ends in (self.slowdown, self.low, self.high)
+        )
+        return Estimate(value, min(low, value), max(high, value), self.n, "1", METHOD)
+
+
+@dataclass(frozen=True)
+class ProgramPressure:
+    """All that bubbles tell of a program.
+
+    Parameters
+    ----------
+    program : str
+    curve : SensitivityCurve
+        What it suffers.
+    score : Estimate
+        The level of the bubble that it is like itself, unit "level".
+    policy : str or None
+        How it answers to uneven pressures, one of `POLICIES`; None: not known.
+
+    Raises
+    ------
+    DataError
+        If the score is no level, or there is no such policy.
+    """
+
+    program: str
+    curve: SensitivityCurve
+    score: Estimate
+    policy: str | None = None
+
+    def __post_init__(self) -> None:
+        check_level(self.score.value, f"score of {self.program}")
+        if self.policy is not None and self.policy not in POLICIES:
+            raise DataError(
+                f"policy of {self.program} must be one of {', '.join(POLICIES)}, got {self.policy!r}"
+            )
+
+
+def pressure_score(value: float, low: float | None = None, high: float | None = None, n: int = 0) -> Estimate:
+    """A score; without ends of an interval the interval is the value alone."""
+    return Estimate(value, value if low is None else low, value if high is None else high, n, "level", METHOD)
+
+
+def by_program(programs: list[ProgramPressure]) -> Mapping[str, ProgramPressure]:
+    """The programs by their names.
+
+    Raises
+    ------
+    DataError
+        If one is there twice.
+    """
+    found: dict[str, ProgramPressure] = {}
+    for one in programs:
+        if one.program in found:
+            raise DataError(f"program {one.program!r} has two curves: keep one")
+        found[one.program] = one
+    return MappingProxyType(found)
