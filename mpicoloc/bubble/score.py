@@ -1,0 +1,93 @@
+"""The bubble that a program is like: the probe's slowdown beside it, read back (Han et al. 2016, section 2)."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from mpicoloc.bubble.application import Application
+from mpicoloc.bubble.hogs import Hog
+from mpicoloc.bubble.taking_turns import take_turns
+from mpicoloc.core.calibration import Calibration
+from mpicoloc.core.estimate import Estimate
+from mpicoloc.errors import DataError
+from mpicoloc.measure.turns import slowdowns
+
+TURN_S, GUARD_S = 0.15, 0.03
+
+
+@dataclass(frozen=True)
+class Scored:
+    """What was found of a program.
+
+    `exit_code`: of the program, None if it was ended when enough was measured. `is_beyond`: it presses more
+    than the largest bubble.
+    """
+
+    score: Estimate
+    probe_slowdown: Estimate
+    is_beyond: bool
+    exit_code: int | None
+
+
+def score(
+    command: Sequence[str],
+    env: Mapping[str, str],
+    calibration: Calibration,
+    probe_cpu: int,
+    app_cpus: Collection[int],
+    seconds: float,
+    rng: np.random.Generator,
+    *,
+    to_stderr: bool = False,
+) -> Scored:
+    """Run a program beside the probe, and stop it in turns.
+
+    Parameters
+    ----------
+    command : sequence of str
+    env : mapping
+        The program's environment.
+    calibration : Calibration
+        Of this machine.
+    probe_cpu : int
+    app_cpus : collection of int
+    seconds : float
+        After these the program is ended; infinite: it runs to its end.
+    rng : numpy.random.Generator
+        For the lengths of the turns.
+    to_stderr : bool
+        Send the program's output there.
+
+    Raises
+    ------
+    UsageError
+        If the program cannot be started.
+    DataError
+        If it ended before enough was seen.
+    """
+    hog = Hog(probe_cpu, calibration.probe.working_set_bytes)
+    try:
+        hog.set(calibration.probe)
+        with Application(command, app_cpus, env, to_stderr=to_stderr) as app:
+            turns = take_turns(
+                lambda level: app.go_on() if level else app.stop(),
+                [1.0],
+                TURN_S,
+                app.has_ended,
+                rng,
+                seconds,
+                "measuring the score",
+            )
+            exit_code = app.end()
+        found = slowdowns(hog.progress(), turns.without_beginnings(GUARD_S))
+    finally:
+        hog.close()
+    if exit_code:
+        raise DataError(f"{command[0]} ended with {exit_code}, so there is no score")
+    if 1.0 not in found:
+        raise DataError(f"{command[0]} ended too soon for a score: give it more work, for a second at least")
+    slowdown = found[1.0]
+    return Scored(calibration.score(slowdown), slowdown, calibration.is_beyond(slowdown), exit_code)
