@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from types import MappingProxyType
 
 import numpy as np
 from numpy.typing import NDArray
@@ -160,17 +158,20 @@ def pressure_score(value: float, low: float | None = None, high: float | None = 
     return Estimate(value, value if low is None else low, value if high is None else high, n, "level", METHOD)
 
 
-def by_program(programs: list[ProgramPressure]) -> Mapping[str, ProgramPressure]:
-    """The programs by their names.
+@dataclass(frozen=True)
+class JobRequest:
+    """One job to be placed: it takes one slot on each of `n_nodes` nodes.
 
     Raises
     ------
     DataError
-        If one is there twice.
+        If it needs no node.
     """
-    found: dict[str, ProgramPressure] = {}
-    for one in programs:
-        if one.program in found:
-            raise DataError(f"program {one.program!r} has two curves: keep one")
-        found[one.program] = one
-    return MappingProxyType(found)
+
+    id: str
+    program: str
+    n_nodes: int = 1
+
+    def __post_init__(self) -> None:
+        if self.n_nodes < 1:
+            raise DataError(f"job {self.id!r}: n_nodes must be at least 1, got {self.n_nodes}")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TextIO, TypeAlias
 
@@ -49,7 +49,7 @@ def jobs(path: str) -> list[WaitingJob]:
     DataError
         If it has no such columns, or a number is none, or an id is there twice.
     """
-    found = [_job(path, i, row) for i, row in enumerate(_rows(path, "jobs", _JOB_KEYS, {"id"}), 1)]
+    found = [_job(path, i, row) for i, row in enumerate(table_rows(path, "jobs", _JOB_KEYS, {"id"}), 1)]
     seen: set[str] = set()
     for job in found:
         if job.id in seen:
@@ -75,10 +75,12 @@ def slowdowns(path: str) -> dict[tuple[str, str], Ends]:
     """
     found: dict[tuple[str, str], Ends] = {}
     of_kinds: dict[tuple[str, str], list[Ends]] = {}
-    for i, row in enumerate(_rows(path, "slowdowns", _PAIR_KEYS, {"target", "co_runner", "slowdown"}), 1):
+    for i, row in enumerate(
+        table_rows(path, "slowdowns", _PAIR_KEYS, {"target", "co_runner", "slowdown"}), 1
+    ):
         told = row["slowdown"]
         ends = dict(told) if isinstance(told, dict) else {**row, "value": told}
-        value, low, high = (_number(path, i, name, ends.get(name)) for name in ("value", "low", "high"))
+        value, low, high = (number_of(path, i, name, ends.get(name)) for name in ("value", "low", "high"))
         pair = str(row["target"]), str(row["co_runner"])
         if pair in found:
             raise DataError(f"{path}: {pair[0]} beside {pair[1]} is there twice")
@@ -91,14 +93,21 @@ def slowdowns(path: str) -> dict[tuple[str, str], Ends]:
 
 
 def _job(path: str, i: int, row: Mapping[str, Any]) -> WaitingJob:
-    numbers = {name: _number(path, i, name, row.get(name)) for name in ("runtime_s", *NUMBERS)}
+    numbers = {name: number_of(path, i, name, row.get(name)) for name in ("runtime_s", *NUMBERS)}
     name, profile = str(row["id"]), str(row.get("profile") or "")
     if math.isnan(numbers["runtime_s"]) and not profile:
         raise DataError(f"{path}: row {i} has no runtime_s and no profile with it")
     return WaitingJob(name, str(row.get("program") or name), profile, "", **numbers)
 
 
-def _number(path: str, i: int, name: str, told: object) -> float:
+def number_of(path: str, i: int, name: str, told: object) -> float:
+    """The number that row `i` of a file has in this column; NaN if it has none.
+
+    Raises
+    ------
+    DataError
+        If it is no number.
+    """
     if told is None or told == "":
         return math.nan
     try:
@@ -109,7 +118,25 @@ def _number(path: str, i: int, name: str, told: object) -> float:
         raise DataError(f"{path}: row {i}: {name} must be a number, got {told!r}") from None
 
 
-def _rows(path: str, key: str, known: set[str], needed: set[str]) -> Iterable[Mapping[str, Any]]:
+def table_rows(path: str, key: str, known: set[str], needed: set[str]) -> Sequence[Mapping[str, Any]]:
+    """Rows of a file, by column or key.
+
+    Parameters
+    ----------
+    path : str
+        JSON if it ends with ".json", else CSV.
+    key : str
+        Under which a JSON object has the list of rows.
+    known, needed : set of str
+        Columns for the message, and those that each row must have.
+
+    Raises
+    ------
+    UsageError
+        If the file cannot be read.
+    DataError
+        If it is no such file, or a row lacks what it needs.
+    """
     try:
         with open(path, encoding="utf-8-sig", newline="") as file:
             rows = _json_rows(path, key, file) if path.endswith(".json") else _csv_rows(file)

@@ -1,0 +1,205 @@
+"""Files of curves and scores of programs, one row each: CSV with ``program, score, level_1 ... level_8``."""
+
+from __future__ import annotations
+
+import csv
+import io
+import math
+import os
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from mpicoloc.core.bubbles import (
+    LEVELS,
+    POLICIES,
+    JobRequest,
+    ProgramPressure,
+    SensitivityCurve,
+    check_level,
+    pressure_score,
+)
+from mpicoloc.core.estimate import Estimate
+from mpicoloc.errors import DataError, EnvironmentFault, UsageError
+from mpicoloc.profile import hdf5
+from mpicoloc.profile.queue_files import number_of, table_rows
+
+_LEVEL = re.compile(r"level_(\d+(?:\.\d+)?)")
+_KNOWN = {"program", "score", "score_low", "score_high", "policy", "source", "n", "n_score"}
+_COLUMNS = {*_KNOWN, *(f"level_{level}" for level in LEVELS[1:])}
+
+
+@dataclass(frozen=True)
+class _Known:
+    """What a row has: a program may have been measured by half."""
+
+    program: str
+    curve: SensitivityCurve | None = None
+    score: Estimate | None = None
+    policy: str | None = None
+
+
+def read(path: str) -> dict[str, ProgramPressure]:
+    """What a file tells of programs, by their names.
+
+    Columns, or keys of JSON objects: ``program``, ``score``, and ``level_L`` for at least one level L. May be
+    missing or empty: ``score_low``, ``score_high``, ``level_L_low``, ``level_L_high``, ``policy``, ``source``
+    (offline, production), and how many samples there were for curve (``n``) and score (``n_score``). A number without an interval
+    is taken as certain.
+
+    Raises
+    ------
+    UsageError
+        If the file cannot be read.
+    DataError
+        If it has no such columns, a number is none, or a program is there twice, or by half.
+    """
+    found = {}
+    for name, one in _read(path).items():
+        if one.curve is None or one.score is None:
+            missing, words = ("curve", "sensitivity") if one.curve is None else ("score", "score")
+            raise DataError(
+                f"{path}: {name} has no {missing} yet: measure it by `mpicoloc bubble {words} --curves`"
+            )
+        found[name] = ProgramPressure(name, one.curve, one.score, one.policy)
+    if not found:
+        raise DataError(f"{path} has no program; columns are {', '.join(sorted(_COLUMNS))}")
+    return found
+
+
+def _read(path: str) -> dict[str, _Known]:
+    found: dict[str, _Known] = {}
+    for i, row in enumerate(table_rows(path, "curves", _COLUMNS, {"program"}), 1):
+        try:
+            one = _known(path, i, row)
+        except DataError as error:
+            raise error if str(error).startswith(path) else DataError(f"{path}: row {i}: {error}") from None
+        if one.program in found:
+            raise DataError(f"{path}: row {i}: program {one.program!r} is there twice; keep one row")
+        found[one.program] = one
+    return found
+
+
+def _known(path: str, i: int, row: Mapping[str, Any]) -> _Known:
+    def number(name: str) -> float:
+        return number_of(path, i, name, row.get(name))
+
+    name, policy = str(row["program"]), str(row.get("policy") or "") or None
+    if policy is not None and policy not in POLICIES:
+        raise DataError(f"policy must be one of {', '.join(POLICIES)}, got {policy!r}")
+    score = None
+    if not math.isnan(value := number("score")):
+        low, high = (value if math.isnan(end) else end for end in map(number, ("score_low", "score_high")))
+        n = number("n_score")
+        score = pressure_score(value, low, high, 0 if math.isnan(n) else int(n))
+        check_level(value, f"score of {name}")
+    return _Known(name, _curve(path, i, name, row), score, policy)
+
+
+def _curve(path: str, i: int, program: str, row: Mapping[str, Any]) -> SensitivityCurve | None:
+    points = [(0.0, 1.0, 1.0, 1.0)]
+    for column in filter(None, row):
+        if (match := _LEVEL.fullmatch(column)) is None:
+            continue
+        level = float(match[1])
+        value, low, high = (
+            number_of(path, i, name, row.get(name)) for name in (column, f"{column}_low", f"{column}_high")
+        )
+        if level > 0 and not math.isnan(value):
+            points.append(
+                (level, value, value if math.isnan(low) else low, value if math.isnan(high) else high)
+            )
+    if len(points) == 1:
+        return None
+    levels, *ends = np.array(sorted(points)).T
+    n = number_of(path, i, "n", row.get("n"))
+    return SensitivityCurve(
+        program, levels, *ends, n=0 if math.isnan(n) else int(n), source=str(row.get("source") or "offline")
+    )
+
+
+def write(path: str, programs: Iterable[ProgramPressure]) -> None:
+    """Write a file that `read` reads; it has this name only when it is whole.
+
+    Raises
+    ------
+    EnvironmentFault
+        If the folder or the disk refuses.
+    """
+    _write(path, [_Known(one.program, one.curve, one.score, one.policy) for one in programs])
+
+
+def update(
+    path: str, program: str, curve: SensitivityCurve | None = None, score: Estimate | None = None
+) -> None:
+    """Put a program's curve, score or both into a file, new or not; whatever else it has stays.
+
+    Raises
+    ------
+    UsageError, DataError, EnvironmentFault
+        As of `read` and `write`.
+    """
+    known = _read(path) if os.path.exists(path) else {}
+    old = known.get(program, _Known(program))
+    known[program] = _Known(program, curve or old.curve, score or old.score, old.policy)
+    _write(path, known.values())
+
+
+def _write(path: str, known: Iterable[_Known]) -> None:
+    rows = [_row(one) for one in known]
+    columns = list(dict.fromkeys(name for row in rows for name in row))
+    text = io.StringIO()
+    writer = csv.DictWriter(text, columns, restval="", lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    try:
+        hdf5.replace(path, text.getvalue().encode())
+    except EnvironmentFault as error:
+        reason = getattr(error.__cause__, "strerror", None) or "the system refuses"
+        raise EnvironmentFault(f"cannot write {path}: {reason}; choose another place") from error
+
+
+def _row(one: _Known) -> dict[str, object]:
+    row: dict[str, object] = {"program": one.program, "score": ""}
+    if one.score is not None:
+        row |= {**_ends("score", one.score), "n_score": one.score.n}
+    row["policy"] = one.policy or ""
+    if one.curve is not None:
+        row |= {"source": one.curve.source, "n": one.curve.n}
+        for level in one.curve.levels[1:]:
+            row |= _ends(f"level_{level:g}", one.curve.at(float(level)))
+    return row
+
+
+def _ends(name: str, number: Estimate) -> dict[str, object]:
+    return {name: number.value, f"{name}_low": number.low, f"{name}_high": number.high}
+
+
+def jobs(path: str) -> list[JobRequest]:
+    """Jobs to be placed, in the order of a file.
+
+    Columns, or keys: ``id``, ``program``, and ``n_nodes``, which is 1 where it is missing or empty.
+
+    Raises
+    ------
+    UsageError
+        If the file cannot be read.
+    DataError
+        If it has no such columns, a number is none, or an id is there twice.
+    """
+    found: dict[str, JobRequest] = {}
+    needed = {"id", "program"}
+    for i, row in enumerate(table_rows(path, "jobs", {*needed, "n_nodes"}, needed), 1):
+        n_nodes = number_of(path, i, "n_nodes", row.get("n_nodes"))
+        if not (math.isnan(n_nodes) or (n_nodes >= 1 and n_nodes == int(n_nodes))):
+            raise DataError(f"{path}: row {i}: n_nodes must be a whole number from 1, got {row['n_nodes']!r}")
+        job = JobRequest(str(row["id"]), str(row["program"]), 1 if math.isnan(n_nodes) else int(n_nodes))
+        if job.id in found:
+            raise DataError(f"{path}: job {job.id!r} is there twice; ids must differ")
+        found[job.id] = job
+    if not found:
+        raise UsageError(f"{path} has no job: give at least one")
+    return list(found.values())
