@@ -4,6 +4,7 @@
 #include <time.h>
 
 enum { BLOCKS_PER_GROUP = 2, LATE_NS = 1000000, SLEEP_NS = 500000 };
+static const uint64_t LONGEST_NS = UINT64_C(1000000000000000);
 
 #if defined __x86_64__ || defined __i386__
 #define RELAX() __builtin_ia32_pause()
@@ -65,20 +66,20 @@ static uint64_t lines_of(const mc_bubble *b, uint64_t bytes)
     return bytes / MC_BUBBLE_LINE_BYTES;
 }
 
-/* A bubble that stood still does not make up for it. */
-static uint64_t wait_for_turn(mc_bubble *b, double group_ns, const volatile int *stop)
+/* 0: it is over before the next group is due. A bubble that stood still does not make up for it. */
+static int wait_for_turn(mc_bubble *b, double group_ns, uint64_t until_ns, const volatile int *stop)
 {
-    uint64_t now = mc_bubble_now_ns();
-    if (group_ns <= 0)
-        return now;
-    if (b->due_ns > now + LATE_NS + (uint64_t)group_ns || now > b->due_ns + LATE_NS)
+    uint64_t now = mc_bubble_now_ns(), length = group_ns < (double)LONGEST_NS ? (uint64_t)group_ns : LONGEST_NS;
+    if (length > 0 && (b->due_ns > now + LATE_NS + length || now > b->due_ns + LATE_NS))
         b->due_ns = now;
-    while (now < b->due_ns && !*stop) {
+    while (length > 0 && now < b->due_ns && now < until_ns && !*stop) {
         RELAX();
         now = mc_bubble_now_ns();
     }
-    b->due_ns += (uint64_t)group_ns;
-    return now;
+    if (*stop || now >= until_ns)
+        return 0;
+    b->due_ns += length;
+    return 1;
 }
 
 void mc_bubble_run(mc_bubble *b, mc_bubble_setting setting, uint64_t until_ns, const volatile int *stop)
@@ -90,10 +91,10 @@ void mc_bubble_run(mc_bubble *b, mc_bubble_setting setting, uint64_t until_ns, c
     uint64_t n_lines = lines_of(b, setting.working_set_bytes);
     int per_group = BLOCKS_PER_GROUP;
     double block_ns = setting.lines_per_s > 0 ? MC_BUBBLE_BLOCK_LINES / setting.lines_per_s * 1e9 : 0;
-    /* At very low rates a group is one block, and the wait before it ends when stop is set. */
+    /* At low rates blocks come evenly. */
     if (block_ns * per_group > LATE_NS)
         per_group = 1;
-    while (!*stop && wait_for_turn(b, block_ns * per_group, stop) < until_ns) {
+    while (wait_for_turn(b, block_ns * per_group, until_ns, stop)) {
         for (int i = 0; i < per_group; i++)
             touch_block(b, n_lines);
         b->n_touched += (uint64_t)per_group * MC_BUBBLE_BLOCK_LINES;

@@ -1,4 +1,4 @@
-"""The program that is measured: started on its processors, stopped and continued, ended with all its children."""
+"""The program that is measured: started on its processors, stopped and continued, ended with its children."""
 
 from __future__ import annotations
 
@@ -12,9 +12,14 @@ from collections.abc import Collection, Mapping, Sequence
 from types import TracebackType
 
 from mpicoloc.errors import UsageError
-from mpicoloc.launch import elf
+from mpicoloc.launch import elf, wrap
 
-_END_LIMIT_S = 10.0
+_END_LIMIT_S = 20.0
+_UNBOUND = {
+    "OMPI_MCA_hwloc_base_binding_policy": "none",
+    "PRTE_MCA_hwloc_default_binding_policy": "none",
+}
+"""Open MPI 4 and 5 else bind ranks to processors that are not among those of the program."""
 
 
 def descendants(root: int) -> list[int]:
@@ -64,14 +69,15 @@ class Application:
             self._process = subprocess.Popen(
                 command,
                 executable=file,
-                env=dict(env),
+                env={**_UNBOUND, **env},
                 stdout=sys.stderr if to_stderr else None,
                 preexec_fn=lambda: os.sched_setaffinity(0, cpus),
             )
         except (OSError, subprocess.SubprocessError) as error:
             raise UsageError(f"{command[0]} cannot be started: {error}") from None
         self._guardian = subprocess.Popen(
-            [sys.executable, "-m", "mpicoloc.bubble.guardian", str(self._process.pid)], stdin=subprocess.PIPE
+            [*wrap.python_module("mpicoloc.bubble.guardian"), str(self._process.pid)],
+            stdin=subprocess.PIPE,
         )
 
     def has_ended(self) -> bool:

@@ -15,9 +15,9 @@ from mpicoloc.core import messages
 from mpicoloc.core.bubbles import LEVELS, Floats, SensitivityCurve
 from mpicoloc.core.calibration import SLOPE, BubbleSetting, Calibration
 from mpicoloc.errors import DataError
-from mpicoloc.measure.turns import Turns, rising, slowdowns
+from mpicoloc.measure.turns import QUIET_FRAC, Progress, Turns, rising, slowdowns
 
-TURN_S, GUARD_S = 0.06, 0.02
+TURN_S, GUARD_S = 0.06, 0.012
 N_POSITIONS = 12
 """Points of the path that are tried."""
 SMALLEST_FRAC = 1 / 64
@@ -119,7 +119,7 @@ def calibrate(place: Place, seconds: float, rng: np.random.Generator) -> Calibra
         settings[-1] = replace(settings[-1], lines_per_s=full)
         found = _measure(bubble, settings, probe, place, seconds / 2, rng, "measuring levels")
     model, n_cpus = this_machine()
-    rows = tuple([SILENCE, *settings])
+    rows = (SILENCE, *settings)
     return Calibration(model, n_cpus, len(place.bubble_cpus), rows, probe, _curve(found))
 
 
@@ -149,7 +149,13 @@ def _measure(
         numbers = range(1, len(settings) + 1)
         steps = [SILENCE, *settings]
         turns = take_turns(
-            lambda i: bubble.set(steps[int(i)]), numbers, TURN_S, lambda: not hog.is_alive(), rng, seconds, what
+            lambda i: bubble.set(steps[int(i)]),
+            numbers,
+            TURN_S,
+            lambda: not hog.is_alive(),
+            rng,
+            seconds,
+            what,
         )
         return _slowdowns_of(hog, turns, len(settings))
     finally:
@@ -157,10 +163,24 @@ def _measure(
 
 
 def _slowdowns_of(hog: Hog, turns: Turns, n: int) -> list[tuple[float, float, float, int]]:
-    by_number = slowdowns(hog.progress(), turns.without_beginnings(GUARD_S))
+    progress = hog.progress()
+    _check_busy(progress)
+    by_number = slowdowns(progress, turns.without_beginnings(GUARD_S), QUIET_FRAC)
     if len(by_number) < n:
-        raise DataError("too few turns to tell the levels apart: give more --seconds")
+        raise DataError(
+            "too few quiet turns to tell the levels apart: give more --seconds, or end other programs"
+        )
     return [(one.value, one.low, one.high, one.n) for one in by_number.values()]
+
+
+def _check_busy(progress: Progress) -> None:
+    """What other programs do on the probe's processor, they do on the bubble's as well."""
+    busy_frac = float(np.ptp(progress.busy_s) / max(np.ptp(progress.time_s), 1e-9))
+    if busy_frac < QUIET_FRAC:
+        messages.note(
+            f"the probe had its processor for {busy_frac:.0%} of the time, as other programs run: "
+            "calibrate again on a quiet machine"
+        )
 
 
 def _curve(found: Sequence[tuple[float, float, float, int]]) -> SensitivityCurve:

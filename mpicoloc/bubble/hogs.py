@@ -43,7 +43,7 @@ class Hog:
     def __init__(self, cpu: int, n_bytes: int) -> None:
         self._reports = tempfile.TemporaryFile()  # noqa: SIM115 (until close)
         self._complaints = tempfile.TemporaryFile()  # noqa: SIM115 (until close)
-        command = [program(), "--cpus", str(cpu), "--bytes", str(n_bytes), "--listen", "--report"]
+        command = [program(), "--cpus", str(cpu), "--bytes", str(max(1, n_bytes)), "--listen", "--report"]
         try:
             self._process = subprocess.Popen(
                 command, stdin=subprocess.PIPE, stdout=self._reports, stderr=self._complaints

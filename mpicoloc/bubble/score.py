@@ -1,4 +1,4 @@
-"""The bubble that a program is like: the probe's slowdown beside it, read back (Han et al. 2016, section 2)."""
+"""The bubble that a program is like: the probe's slowdown beside it, read back (Han et al. 2016, sec. 2)."""
 
 from __future__ import annotations
 
@@ -10,10 +10,11 @@ import numpy as np
 from mpicoloc.bubble.application import Application
 from mpicoloc.bubble.hogs import Hog
 from mpicoloc.bubble.taking_turns import take_turns
+from mpicoloc.core import messages
 from mpicoloc.core.calibration import Calibration
 from mpicoloc.core.estimate import Estimate
 from mpicoloc.errors import DataError
-from mpicoloc.measure.turns import slowdowns
+from mpicoloc.measure.turns import QUIET_FRAC, Progress, Turns, slowdowns
 
 TURN_S, GUARD_S = 0.15, 0.03
 
@@ -82,7 +83,7 @@ def score(
                 "measuring the score",
             )
             exit_code = app.end()
-        found = slowdowns(hog.progress(), turns.without_beginnings(GUARD_S))
+        found = _slowdowns(hog.progress(), turns.without_beginnings(GUARD_S))
     finally:
         hog.close()
     if exit_code:
@@ -91,3 +92,11 @@ def score(
         raise DataError(f"{command[0]} ended too soon for a score: give it more work, for a second at least")
     slowdown = found[1.0]
     return Scored(calibration.score(slowdown), slowdown, calibration.is_beyond(slowdown), exit_code)
+
+
+def _slowdowns(progress: Progress, turns: Turns) -> Mapping[float, Estimate]:
+    """Of turns in which nobody else had the probe's processor, or else of all."""
+    found = slowdowns(progress, turns, QUIET_FRAC)
+    if not found and (found := slowdowns(progress, turns)):
+        messages.note("other programs ran on the probe's processor: they are part of this score")
+    return found

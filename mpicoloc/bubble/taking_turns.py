@@ -11,7 +11,7 @@ from mpicoloc.core.progress import stage
 from mpicoloc.measure.turns import Turns
 
 JITTER_FRAC = 0.3
-"""Turns are longer by a random part of up to so much, so that they do not keep pace with what they measure."""
+"""Turns are longer by a random part of up to this, so that they do not keep pace with the program's steps."""
 
 
 def take_turns(

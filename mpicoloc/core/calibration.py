@@ -22,6 +22,10 @@ class BubbleSetting:
     working_set_bytes: int
     lines_per_s: float
 
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "working_set_bytes", int(self.working_set_bytes))
+        object.__setattr__(self, "lines_per_s", float(self.lines_per_s))
+
 
 @dataclass(frozen=True)
 class Calibration:

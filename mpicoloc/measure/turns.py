@@ -24,6 +24,8 @@ MIN_TURNS = 4
 """Turns of a level below which there is no interval."""
 MIN_BUSY_FRAC = 0.1
 """Part of a turn for which what is measured must have had its processor."""
+QUIET_FRAC = 0.9
+"""Likewise, if nobody else may have pressed on it."""
 
 
 @dataclass(frozen=True)
@@ -63,7 +65,7 @@ class Turns:
         return Turns(np.minimum(self.begin_s + guard_s, self.end_s), self.end_s, self.level)
 
 
-def paces(progress: Progress, turns: Turns) -> tuple[Floats, Floats]:
+def paces(progress: Progress, turns: Turns, min_busy_frac: float = MIN_BUSY_FRAC) -> tuple[Floats, Floats]:
     """Work per busy second in each turn, NaN where it was not measured, and the busy seconds."""
     work, busy_s = (
         np.interp(turns.end_s, progress.time_s, done) - np.interp(turns.begin_s, progress.time_s, done)
@@ -71,14 +73,16 @@ def paces(progress: Progress, turns: Turns) -> tuple[Floats, Floats]:
     )
     seen = (turns.begin_s >= progress.time_s[0]) & (turns.end_s <= progress.time_s[-1])
     length_s = np.maximum(turns.end_s - turns.begin_s, 1e-9)
-    is_measured = seen & (busy_s > MIN_BUSY_FRAC * length_s) & (work > 0)
+    is_measured = seen & (busy_s > min_busy_frac * length_s) & (work > 0)
     with np.errstate(divide="ignore", invalid="ignore"):
         return np.where(is_measured, work / busy_s, np.nan), busy_s
 
 
-def relative_paces(progress: Progress, turns: Turns) -> tuple[Floats, Floats]:
+def relative_paces(
+    progress: Progress, turns: Turns, min_busy_frac: float = MIN_BUSY_FRAC
+) -> tuple[Floats, Floats]:
     """Pace of each turn over that of the rests beside it, and its busy seconds; NaN for rests themselves."""
-    pace, busy_s = paces(progress, turns)
+    pace, busy_s = paces(progress, turns, min_busy_frac)
     around = np.pad(np.where(turns.level == 0, pace, np.nan), 1, constant_values=np.nan)
     before, after = around[:-2], around[2:]
     alone = np.where(np.isnan(before), after, np.where(np.isnan(after), before, (before + after) / 2))
@@ -114,9 +118,19 @@ def slowdown_of(relative: Floats, busy_s: Floats) -> Estimate:
     return Estimate(value, value * math.exp(-half), value * math.exp(half), n, "1", METHOD)
 
 
-def slowdowns(progress: Progress, turns: Turns) -> Mapping[float, Estimate]:
-    """Slowdown at each level above 0 that has enough turns, in the order of the levels."""
-    relative, busy_s = relative_paces(progress, turns)
+def slowdowns(
+    progress: Progress, turns: Turns, min_busy_frac: float = MIN_BUSY_FRAC
+) -> Mapping[float, Estimate]:
+    """Slowdown at each level above 0 that has enough turns, in the order of the levels.
+
+    Parameters
+    ----------
+    progress : Progress
+    turns : Turns
+    min_busy_frac : float
+        Turns in which less of the time was spent on it do not count.
+    """
+    relative, busy_s = relative_paces(progress, turns, min_busy_frac)
     found = {}
     for level in np.unique(turns.level[turns.level > 0]):
         chosen = (turns.level == level) & ~np.isnan(relative)
