@@ -33,13 +33,20 @@ class Scored:
     exit_code: int | None
 
 
+@dataclass(frozen=True)
+class Setup:
+    """Where things run. After `seconds` the program is ended; infinite: it runs to its end."""
+
+    calibration: Calibration
+    probe_cpu: int
+    app_cpus: Collection[int]
+    seconds: float
+
+
 def score(
     command: Sequence[str],
     env: Mapping[str, str],
-    calibration: Calibration,
-    probe_cpu: int,
-    app_cpus: Collection[int],
-    seconds: float,
+    setup: Setup,
     rng: np.random.Generator,
     *,
     to_stderr: bool = False,
@@ -51,12 +58,7 @@ def score(
     command : sequence of str
     env : mapping
         The program's environment.
-    calibration : Calibration
-        Of this machine.
-    probe_cpu : int
-    app_cpus : collection of int
-    seconds : float
-        After these the program is ended; infinite: it runs to its end.
+    setup : Setup
     rng : numpy.random.Generator
         For the lengths of the turns.
     to_stderr : bool
@@ -67,21 +69,13 @@ def score(
     UsageError
         If the program cannot be started.
     DataError
-        If it ended before enough was seen.
+        If it failed, or ended before enough was seen.
     """
-    hog = Hog(probe_cpu, calibration.probe.working_set_bytes)
+    hog = Hog(setup.probe_cpu, setup.calibration.probe.working_set_bytes)
     try:
-        hog.set(calibration.probe)
-        with Application(command, app_cpus, env, to_stderr=to_stderr) as app:
-            turns = take_turns(
-                lambda level: app.go_on() if level else app.stop(),
-                [1.0],
-                TURN_S,
-                app.has_ended,
-                rng,
-                seconds,
-                "measuring the score",
-            )
+        hog.set(setup.calibration.probe)
+        with Application(command, setup.app_cpus, env, to_stderr=to_stderr) as app:
+            turns = _stopped_in_turns(app, setup.seconds, rng)
             exit_code = app.end()
         found = _slowdowns(hog.progress(), turns.without_beginnings(GUARD_S))
     finally:
@@ -90,8 +84,20 @@ def score(
         raise DataError(f"{command[0]} ended with {exit_code}, so there is no score")
     if 1.0 not in found:
         raise DataError(f"{command[0]} ended too soon for a score: give it more work, for a second at least")
-    slowdown = found[1.0]
-    return Scored(calibration.score(slowdown), slowdown, calibration.is_beyond(slowdown), exit_code)
+    slowdown, read_back = found[1.0], setup.calibration
+    return Scored(read_back.score(slowdown), slowdown, read_back.is_beyond(slowdown), exit_code)
+
+
+def _stopped_in_turns(app: Application, seconds: float, rng: np.random.Generator) -> Turns:
+    """Level 1: it runs."""
+
+    def apply(level: float) -> None:
+        if level:
+            app.go_on()
+        else:
+            app.stop()
+
+    return take_turns(apply, [1.0], TURN_S, app.has_ended, rng, seconds, "measuring the score")
 
 
 def _slowdowns(progress: Progress, turns: Turns) -> Mapping[float, Estimate]:

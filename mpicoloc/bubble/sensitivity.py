@@ -102,12 +102,8 @@ def sensitivity(
         if not is_whole:
             raise DataError(f"{app[0]} made too few MPI calls in {setup.seconds:g} s: leave out --seconds")
         messages.note(f"{app[0]} is too short, or calls MPI too rarely, for turns: whole runs are compared")
-        walls: dict[float, list[float]] = {level: [] for level in settings}
-        order = list(settings) * setup.n_repeats
-        for level in progress.steps(rng.permutation(order).tolist(), "running", unit="runs"):
-            bubble.set(settings[level])
-            walls[level].append(run.whole())
-    return Suffered(_curve(name, wall_slowdowns(walls)), WHOLE_RUNS)
+        walls_s = run.repeated(lambda level: bubble.set(settings[level]), list(settings), rng)
+    return Suffered(_curve(name, wall_slowdowns(walls_s)), WHOLE_RUNS)
 
 
 class _Runs:
@@ -159,7 +155,18 @@ class _Runs:
                 raise DataError(f"{self._app[0]} left no profile: see `mpicoloc check`")
             time.sleep(0.05)
 
-    def whole(self) -> float:
+    def repeated(
+        self, apply: Callable[[float], None], levels: Sequence[float], rng: np.random.Generator
+    ) -> Mapping[float, Sequence[float]]:
+        """Seconds of whole runs at each level, in random order."""
+        walls_s: dict[float, list[float]] = {level: [] for level in levels}
+        order = rng.permutation(list(levels) * self._setup.n_repeats).tolist()
+        for level in progress.steps(order, "running", unit="runs"):
+            apply(level)
+            walls_s[level].append(self._whole())
+        return walls_s
+
+    def _whole(self) -> float:
         """Seconds of a run."""
         with self._started([]) as app:
             begin_s = time.monotonic()

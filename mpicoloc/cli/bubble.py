@@ -238,11 +238,9 @@ def _score(args: argparse.Namespace) -> int:
     app = job_flags.application(args.app, "program", "mpicoloc bubble score [--] app [arguments]")
     probe = _cpus("--cores", args.cores, sorted(os.sched_getaffinity(0))[:1])
     calibration = calibration_file.read(args.calibration)
+    setup = score.Setup(calibration, probe[0], _app_cpus(args, probe[:1]), _seconds(args))
     rng = np.random.default_rng(_seed(args))
-    app_cpus = _app_cpus(args, probe[:1])
-    found = score.score(
-        app, os.environ, calibration, probe[0], app_cpus, _seconds(args), rng, to_stderr=args.json
-    )
+    found = score.score(app, os.environ, setup, rng, to_stderr=args.json)
     if args.curves:
         from mpicoloc.profile import curves_file
 
