@@ -13,8 +13,8 @@ from mpicoloc.bubble.hogs import SILENCE, Bubble, Hog
 from mpicoloc.bubble.taking_turns import take_turns
 from mpicoloc.core import messages
 from mpicoloc.core.bubbles import LEVELS, Floats, SensitivityCurve
-from mpicoloc.core.calibration import SLOPE, BubbleSetting, Calibration
 from mpicoloc.errors import DataError
+from mpicoloc.measure.calibration import SLOPE, BubbleSetting, Calibration
 from mpicoloc.measure.turns import QUIET_FRAC, Progress, Turns, rising, slowdowns
 
 TURN_S, GUARD_S = 0.06, 0.012

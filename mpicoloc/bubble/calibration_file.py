@@ -6,8 +6,8 @@ import os
 import re
 
 from mpicoloc.core.bubbles import LEVELS, SensitivityCurve
-from mpicoloc.core.calibration import BubbleSetting, Calibration
 from mpicoloc.errors import MALFORMED, DataError, EnvironmentFault, UsageError
+from mpicoloc.measure.calibration import BubbleSetting, Calibration
 from mpicoloc.profile import hdf5
 from mpicoloc.profile.assembly import machine
 

@@ -12,9 +12,9 @@ from types import TracebackType
 
 import numpy as np
 
-from mpicoloc.core.calibration import BubbleSetting
 from mpicoloc.errors import EnvironmentFault
 from mpicoloc.launch import paths
+from mpicoloc.measure.calibration import BubbleSetting
 from mpicoloc.measure.turns import Progress
 
 SILENCE = BubbleSetting(0, 0.0)

@@ -11,9 +11,9 @@ from mpicoloc.bubble.application import Application
 from mpicoloc.bubble.hogs import Hog
 from mpicoloc.bubble.taking_turns import take_turns
 from mpicoloc.core import messages
-from mpicoloc.core.calibration import Calibration
 from mpicoloc.core.estimate import Estimate
 from mpicoloc.errors import DataError
+from mpicoloc.measure.calibration import Calibration
 from mpicoloc.measure.turns import QUIET_FRAC, Progress, Turns, slowdowns
 
 TURN_S, GUARD_S = 0.15, 0.03

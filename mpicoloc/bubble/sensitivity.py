@@ -19,10 +19,10 @@ from mpicoloc.bubble.hogs import Bubble
 from mpicoloc.bubble.taking_turns import take_turns
 from mpicoloc.core import messages, progress
 from mpicoloc.core.bubbles import SensitivityCurve
-from mpicoloc.core.calibration import Calibration
 from mpicoloc.core.estimate import Estimate
 from mpicoloc.errors import DataError
 from mpicoloc.launch import wrap
+from mpicoloc.measure.calibration import Calibration
 from mpicoloc.measure.runs import wall_slowdowns
 from mpicoloc.measure.steps import kinds_of, step_slowdowns
 from mpicoloc.measure.turns import Turns

@@ -27,7 +27,7 @@ from mpicoloc.core.cpu_list import format_cpus, parse_cpus
 from mpicoloc.errors import UsageError
 
 if TYPE_CHECKING:
-    from mpicoloc.core.calibration import Calibration
+    from mpicoloc.measure.calibration import Calibration
 
 _EXAMPLES = {
     "calibrate": "--seconds 300",

@@ -15,7 +15,7 @@ import pytest
 
 from mpicoloc.bubble import calibration_file
 from mpicoloc.core.bubbles import LEVELS, SensitivityCurve
-from mpicoloc.core.calibration import BubbleSetting, Calibration
+from mpicoloc.measure.calibration import BubbleSetting, Calibration
 
 MPICOLOC = [sys.executable, "-m", "mpicoloc", "bubble"]
 LIMIT_S = 60

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from mpicoloc.core.bubbles import LEVELS, SensitivityCurve
-from mpicoloc.core.calibration import Calibration
 from mpicoloc.core.estimate import Estimate, estimate_json
 from mpicoloc.core.units import amount
+from mpicoloc.measure.calibration import Calibration
 
 
 def levels_json(one: Calibration) -> dict[str, Any]:

@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mpicoloc.core.bubbles import LEVELS, SensitivityCurve
-from mpicoloc.core.calibration import BubbleSetting, Calibration
 from mpicoloc.core.estimate import Estimate
 from mpicoloc.errors import DataError
+from mpicoloc.measure.calibration import BubbleSetting, Calibration
 
 
 def calibration_of(gain=0.8, error=0.01, settings=None):
