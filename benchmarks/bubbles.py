@@ -12,6 +12,7 @@ added to `--out`, a line each; the last line of a name counts. Without programs 
 """
 
 import argparse
+import dataclasses
 import json
 import os
 import subprocess
@@ -31,6 +32,8 @@ from mpicoloc.core.bubbles import SensitivityCurve
 
 ENV = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
 LIMIT_S = 300
+TOGGLE_S = 0.3
+"""Of the co-runner of a pair."""
 
 
 def launchers(mpirun):
@@ -73,12 +76,13 @@ class Bench:
 
     def curve(self, name):
         target, co_runner = (str(one.cores[0]) for one in self.launchers)
-        flags = ["--cores", co_runner, "--app-cores", target]
+        flags = ["--cores", co_runner, "--app-cores", target, "--levels", self.args.levels]
         return {"what": "curve", "name": name, **self.bubble("sensitivity", name, flags)}
 
     def pair(self, name):
         """Truth of one pair."""
-        both = list(zip(map(self.prepare, name.split("+")), self.launchers, strict=True))
+        watched = [dataclasses.replace(self.prepare(one), toggle_s=TOGGLE_S) for one in name.split("+")]
+        both = list(zip(watched, self.launchers, strict=True))
         run = ToggledRun(*both, self.work / name, events_library(self.work), ENV, "none")
         found = run.run(self.args.seconds, np.random.default_rng(self.args.seed))
         return {"what": "pair", "name": name, **slowdown([found.run])}
@@ -131,6 +135,7 @@ def arguments(argv):
     for flag, words in (("--scores", "programs"), ("--curves", "programs"), ("--pairs", "target+co-runner")):
         parser.add_argument(flag, default="", help=f"{words}, with commas")
     parser.add_argument("--seconds", type=float, default=30.0, help="of each measurement (default 30)")
+    parser.add_argument("--levels", default="1,2,3,4,5,6,7,8", help="of curves (default all)")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--mpirun", default="mpirun.openmpi")
     parser.add_argument("--work", type=Path, default=Path("/tmp/mpicoloc-bubbles"), help="inputs and outputs")

@@ -8,11 +8,11 @@
 
 enum {
     MC_BUBBLE_LINE_BYTES = 64,
-    /* The mix. Of the 260 cache lines of a block, 192 are read in order, 64 are written in order, and 4 are chased: each is
-       the next link of one of four chains of random reads. With more chases the processor waits so much that the bubble
-       asks for less bandwidth than many programs do. */
-    MC_BUBBLE_READS = 192,
-    MC_BUBBLE_WRITES = 64,
+    /* The mix. Of the 260 cache lines of a block, 128 are read in order, 128 are written in order, and 4 are chased: each is
+       the next link of one of four chains of random reads. Writes press most. With more chases the processor waits so
+       much that the bubble asks for less bandwidth than many programs do. */
+    MC_BUBBLE_READS = 128,
+    MC_BUBBLE_WRITES = 128,
     MC_BUBBLE_CHAINS = 4,
     MC_BUBBLE_BLOCK_LINES = MC_BUBBLE_READS + MC_BUBBLE_WRITES + MC_BUBBLE_CHAINS,
     MC_BUBBLE_BYTES_MIN = 64 * 1024, /* a smaller working set counts as this */
