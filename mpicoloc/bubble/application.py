@@ -30,8 +30,8 @@ def descendants(root: int) -> list[int]:
             parent = int(file.read().rpartition(")")[2].split()[1])
             children.setdefault(parent, []).append(int(pid))
     found = [root]
-    for pid in found:
-        found += children.get(pid, [])
+    for parent in found:
+        found += children.get(parent, [])
     return found
 
 

@@ -165,7 +165,7 @@ def _measure(
 def _slowdowns_of(hog: Hog, turns: Turns, n: int) -> list[tuple[float, float, float, int]]:
     progress = hog.progress()
     _check_busy(progress)
-    by_number = slowdowns(progress, turns.without_beginnings(GUARD_S), QUIET_FRAC)
+    by_number = slowdowns(progress, turns.without_beginnings(GUARD_S), QUIET_FRAC, is_steady=True)
     if len(by_number) < n:
         raise DataError(
             "too few quiet turns to tell the levels apart: give more --seconds, or end other programs"

@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import re
 
+import numpy as np
+
 from mpicoloc.core.bubbles import LEVELS, SensitivityCurve
 from mpicoloc.errors import MALFORMED, DataError, EnvironmentFault, UsageError
 from mpicoloc.measure.calibration import BubbleSetting, Calibration
@@ -111,8 +113,9 @@ def parse(text: str, path: str) -> Calibration:
         if [int(row[0]) for row in rows] != list(LEVELS):
             raise ValueError(f"levels must be {LEVELS[0]} to {LEVELS[-1]}")
         n_cpus, n_bubble_cpus = map(int, words["cpus"].split())
-        columns = [[float(row[i]) for row in rows] for i in (3, 4, 5)]
-        curve = SensitivityCurve("the probe", list(map(float, LEVELS)), *columns, n=int(words["turns"]))
+        levels = np.array(LEVELS, float)
+        value, low, high = (np.array([float(row[i]) for row in rows]) for i in (3, 4, 5))
+        curve = SensitivityCurve("the probe", levels, value, low, high, int(words["turns"]))
         settings = tuple(BubbleSetting(int(row[1]), float(row[2])) for row in rows)
         size, rate = words["probe"].split()
         probe = BubbleSetting(int(size), float(rate))

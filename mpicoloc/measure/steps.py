@@ -66,11 +66,12 @@ def step_slowdowns(
     if len(ends_s) < 2 or not len(turns.level):
         return {}
     edges, step, turn = _pieces(ends_s, turns)
-    inner, found = turns.without_beginnings(guard_s), {}
+    inner = turns.without_beginnings(guard_s)
+    found: Mapping[float, Estimate] = {}
     for _ in range(N_ROUNDS):
         before = found
         alone_s = np.diff(edges) * _alone(turn, turns, before)
-        of_step = np.bincount(step, alone_s, len(ends_s))
+        of_step = np.bincount(step, alone_s, len(ends_s)).astype(np.float64)
         with np.errstate(divide="ignore", invalid="ignore"):
             scale = _work(of_step, kinds) / of_step
         work = np.concatenate([[0.0], np.cumsum(alone_s * scale[step])])

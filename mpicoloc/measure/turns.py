@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import t as students_t
+from scipy.stats.mstats import trimmed_mean, trimmed_mean_ci
 
 from mpicoloc.core.estimate import Estimate
 from mpicoloc.errors import DataError
@@ -24,6 +25,7 @@ MIN_TURNS = 4
 """Turns of a level below which there is no interval."""
 MIN_BUSY_FRAC = 0.1
 """Part of a turn for which what is measured must have had its processor."""
+TRIM_FRAC = 0.2
 QUIET_FRAC = 0.9
 """Likewise, if nobody else may have pressed on it."""
 
@@ -118,8 +120,38 @@ def slowdown_of(relative: Floats, busy_s: Floats) -> Estimate:
     return Estimate(value, value * math.exp(-half), value * math.exp(half), n, "1", METHOD)
 
 
+def steady_slowdown_of(relative: Floats) -> Estimate:
+    """Slowdown of turns that are alike but for noise: mean of the logarithms without a fifth at each end.
+
+    Parameters
+    ----------
+    relative : ndarray, shape (n,)
+        Of `relative_paces`, without NaN.
+
+    Raises
+    ------
+    DataError
+        If there are fewer than `MIN_TURNS`.
+
+    Notes
+    -----
+    The interval is that of the trimmed mean, by its Winsorized variance (Tukey and McLaughlin 1963).
+    """
+    n = len(relative)
+    if n < MIN_TURNS:
+        raise DataError(f"{n} turns were measured, {MIN_TURNS} needed: let it run longer")
+    logs, trim = -np.log(relative), (TRIM_FRAC, TRIM_FRAC)
+    value = math.exp(float(trimmed_mean(logs, limits=trim)))
+    low, high = (math.exp(end) for end in trimmed_mean_ci(logs, limits=trim, alpha=0.05))
+    return Estimate(value, min(low, value), max(high, value), n, "1", METHOD)
+
+
 def slowdowns(
-    progress: Progress, turns: Turns, min_busy_frac: float = MIN_BUSY_FRAC
+    progress: Progress,
+    turns: Turns,
+    min_busy_frac: float = MIN_BUSY_FRAC,
+    *,
+    is_steady: bool = False,
 ) -> Mapping[float, Estimate]:
     """Slowdown at each level above 0 that has enough turns, in the order of the levels.
 
@@ -129,13 +161,18 @@ def slowdowns(
     turns : Turns
     min_busy_frac : float
         Turns in which less of the time was spent on it do not count.
+    is_steady : bool
+        All turns of a level are alike but for noise: bursts of noise, as on a shared host, count less.
     """
     relative, busy_s = relative_paces(progress, turns, min_busy_frac)
     found = {}
     for level in np.unique(turns.level[turns.level > 0]):
         chosen = (turns.level == level) & ~np.isnan(relative)
         if np.count_nonzero(chosen) >= MIN_TURNS:
-            found[float(level)] = slowdown_of(relative[chosen], busy_s[chosen])
+            of_level = relative[chosen]
+            found[float(level)] = (
+                steady_slowdown_of(of_level) if is_steady else slowdown_of(of_level, busy_s[chosen])
+            )
     return found
 
 

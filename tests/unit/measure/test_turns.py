@@ -10,7 +10,16 @@ from hypothesis import strategies as st
 from mpicoloc.errors import DataError
 from mpicoloc.measure.runs import wall_slowdowns
 from mpicoloc.measure.steps import kinds_of, step_slowdowns
-from mpicoloc.measure.turns import QUIET_FRAC, Progress, Turns, relative_paces, rising, slowdown_of, slowdowns
+from mpicoloc.measure.turns import (
+    QUIET_FRAC,
+    Progress,
+    Turns,
+    relative_paces,
+    rising,
+    slowdown_of,
+    slowdowns,
+    steady_slowdown_of,
+)
 
 LEVELS = {1.0: 1.1, 2.0: 1.5, 3.0: 2.5}
 
@@ -74,6 +83,20 @@ def test_too_few_turns_are_refused_and_left_out():
         slowdown_of(np.ones(3), np.ones(3))
     turns = turns_of(np.random.default_rng(4), n_rounds=3)
     assert slowdowns(progress_of(turns), turns) == {}
+
+
+def test_bursts_of_the_host_hardly_change_what_is_steady():
+    rng = np.random.default_rng(7)
+    relative = np.exp(-np.log(1.3) + 0.03 * rng.standard_normal(30))
+    relative[[3, 11]] = 0.2
+    one = steady_slowdown_of(relative)
+    assert one.value == pytest.approx(1.3, rel=0.02) and one.low < 1.3 < one.high < 1.36
+    assert slowdown_of(relative, np.ones(30)).value > 1.35
+    with pytest.raises(DataError, match="3 turns were measured, 4 needed"):
+        steady_slowdown_of(np.ones(3))
+    turns = turns_of(rng)
+    found = slowdowns(progress_of(turns), turns, is_steady=True)
+    assert [one.value for one in found.values()] == pytest.approx(list(LEVELS.values()), rel=2e-3)
 
 
 def steps_of(turns, rng, mean_s, jitter):
