@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 from mpicoloc.bubble import calibration_file
+from mpicoloc.cli import main
 from mpicoloc.core.bubbles import LEVELS, SensitivityCurve
 from mpicoloc.measure.calibration import BubbleSetting, Calibration
 
@@ -124,10 +125,12 @@ def test_a_rank_of_mpirun_presses_its_share(calibrated):
         job.wait()
 
 
-def test_levels_are_those_of_the_file(calibrated):
-    found = json.loads(call("levels", "--json").stdout)
+def test_levels_are_those_of_the_file(calibrated, capfd):
+    assert main.main(["bubble", "levels", "--json"]) == 0
+    found = json.loads(capfd.readouterr().out)
     assert found["levels"] == list(range(9)) and found["working_set_bytes"][8] == 16 << 20
-    assert "slowdown of the probe" in call("levels").stdout
+    assert main.main(["bubble", "levels"]) == 0
+    assert "slowdown of the probe" in capfd.readouterr().out
 
 
 def test_score_of_a_program_that_runs(calibrated, tmp_path):
@@ -205,22 +208,21 @@ def test_sensitivity_of_short_runs(calibrated, heat):
         (["levels", "--calibration", "nowhere.txt"], 2, "nowhere.txt cannot be read"),
     ],
 )
-def test_wrong_calls_have_one_line(calibrated, words, code, text):
-    done = call(*words)
-    assert done.returncode == code, done.stderr
-    assert text in done.stderr and len(done.stderr.splitlines()) == 1
+def test_wrong_calls_have_one_line(calibrated, words, code, text, capfd):
+    assert main.main(["bubble", *words]) == code
+    errors = capfd.readouterr().err
+    assert text in errors and len(errors.splitlines()) == 1
 
 
-def test_more_pressure_than_memory_is_refused(calibrated):
+def test_more_pressure_than_memory_is_refused(calibrated, capfd):
     calibrated(largest_bytes=1 << 50)
-    done = call("run", "--level", "8")
-    assert done.returncode == 4
-    assert "MiB that are free: a smaller level, or end other programs" in done.stderr
+    assert main.main(["bubble", "run", "--level", "8"]) == 4
+    assert "MiB that are free: a smaller level, or end other programs" in capfd.readouterr().err
 
 
-def test_a_machine_that_was_never_calibrated(tmp_path, monkeypatch):
+def test_a_machine_that_was_never_calibrated(tmp_path, monkeypatch, capfd):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     for words in (["levels"], ["run", "--level", "1"], ["score", "--", "true"]):
-        done = call(*words)
-        assert done.returncode == 4
-        assert "run `mpicoloc bubble calibrate`" in done.stderr and len(done.stderr.splitlines()) == 1
+        assert main.main(["bubble", *words]) == 4
+        errors = capfd.readouterr().err
+        assert "run `mpicoloc bubble calibrate`" in errors and len(errors.splitlines()) == 1
