@@ -28,6 +28,8 @@ CACHES_OF_BUBBLE, CACHES_OF_PROBE = 2.0, 0.75
 """Largest working set of bubbles, and that of the probe, over the last cache."""
 LEAST_GAIN = 0.03
 """The largest bubble slows the probe by so much at least; below it levels cannot be told apart."""
+MOST_SPOILT_FRAC = 0.1
+"""Part of the turns beyond which the machine is told to be busy."""
 _WARM_S = 0.5
 _DEFAULT_CACHE_BYTES = 32 << 20
 
@@ -157,30 +159,28 @@ def _measure(
             seconds,
             what,
         )
-        return _slowdowns_of(hog, turns, len(settings))
+        return _slowdowns_of(hog.progress(), bubble.progress(), turns, len(settings))
     finally:
         hog.close()
 
 
-def _slowdowns_of(hog: Hog, turns: Turns, n: int) -> list[tuple[float, float, float, int]]:
-    progress = hog.progress()
-    _check_busy(progress)
-    by_number = slowdowns(progress, turns.without_beginnings(GUARD_S), QUIET_FRAC, is_steady=True)
+def _slowdowns_of(
+    probe: Progress, bubble: Sequence[Progress], turns: Turns, n: int
+) -> list[tuple[float, float, float, int]]:
+    inner = turns.without_beginnings(GUARD_S)
+    spoilt = np.any([inner.disturbed(one) for one in bubble], axis=0)
+    frac = float(spoilt.sum() / max(1, np.count_nonzero(turns.level)))
+    if frac > MOST_SPOILT_FRAC:
+        messages.note(
+            f"other programs ran on the bubble's processors in {frac:.0%} of its turns, which do not count: "
+            "calibrate again on a quiet machine"
+        )
+    by_number = slowdowns(probe, inner.without(spoilt), QUIET_FRAC, is_steady=True)
     if len(by_number) < n:
         raise DataError(
             "too few quiet turns to tell the levels apart: give more --seconds, or end other programs"
         )
     return [(one.value, one.low, one.high, one.n) for one in by_number.values()]
-
-
-def _check_busy(progress: Progress) -> None:
-    """What other programs do on the probe's processor, they do on the bubble's as well."""
-    busy_frac = float(np.ptp(progress.busy_s) / max(np.ptp(progress.time_s), 1e-9))
-    if busy_frac < QUIET_FRAC:
-        messages.note(
-            f"the probe had its processor for {busy_frac:.0%} of the time, as other programs run: "
-            "calibrate again on a quiet machine"
-        )
 
 
 def _curve(found: Sequence[tuple[float, float, float, int]]) -> SensitivityCurve:

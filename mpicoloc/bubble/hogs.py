@@ -133,6 +133,10 @@ class Bubble:
         for hog in self._hogs:
             hog.set(share)
 
+    def progress(self) -> list[Progress]:
+        """Of each of its processors."""
+        return [hog.progress() for hog in self._hogs]
+
     def rate(self) -> float:
         """Lines per second that it touched in the last tenth of a second."""
         total = 0.0

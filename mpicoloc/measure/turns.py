@@ -62,6 +62,15 @@ class Turns:
     end_s: Floats
     level: Floats
 
+    def disturbed(self, co_runner: Progress) -> NDArray[np.bool_]:
+        """Turns in which the co-runner should work but has its processor for less than `QUIET_FRAC`."""
+        _, busy_s = paces(co_runner, self)
+        return (self.level > 0) & (busy_s < QUIET_FRAC * (self.end_s - self.begin_s))
+
+    def without(self, chosen: NDArray[np.bool_]) -> Turns:
+        """With the level -1 for these turns, which is that of neither rest nor work."""
+        return Turns(self.begin_s, self.end_s, np.where(chosen, -1.0, self.level))
+
     def without_beginnings(self, guard_s: float) -> Turns:
         """Without the begin of each turn, in which caches still have what belongs to the one before."""
         return Turns(np.minimum(self.begin_s + guard_s, self.end_s), self.end_s, self.level)

@@ -85,6 +85,20 @@ def test_too_few_turns_are_refused_and_left_out():
     assert slowdowns(progress_of(turns), turns) == {}
 
 
+def test_turns_without_the_co_runner_are_left_out():
+    turns = turns_of(np.random.default_rng(8))
+    whole = progress_of(turns)
+    i = np.flatnonzero(turns.level == 3.0)[:5]
+    middle = (whole.time_s[1:] + whole.time_s[:-1]) / 2
+    turn = np.searchsorted(turns.begin_s, middle) - 1
+    ran = np.where(np.isin(turn, i), 0.5, 1.0) * np.diff(whole.time_s)
+    co_runner = Progress(whole.time_s, whole.work, np.concatenate([[0.0], np.cumsum(ran)]))
+    spoilt = turns.disturbed(co_runner)
+    assert np.flatnonzero(spoilt).tolist() == i.tolist()
+    found = slowdowns(whole, turns.without(spoilt))
+    assert found[3.0].n == 7 and found[3.0].value == pytest.approx(2.5, rel=2e-3)
+
+
 def test_bursts_of_the_host_hardly_change_what_is_steady():
     rng = np.random.default_rng(7)
     relative = np.exp(-np.log(1.3) + 0.03 * rng.standard_normal(30))
