@@ -20,7 +20,7 @@ from mpicoloc.core import messages
 from mpicoloc.errors import DataError, UsageError
 
 if TYPE_CHECKING:
-    from mpicoloc.slowdown.fitted import FittedModel
+    from mpicoloc.slowdown.serialize import StoredModel
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -61,7 +61,7 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def _card(args: argparse.Namespace, model: FittedModel) -> None:
+def _card(args: argparse.Namespace, model: StoredModel) -> None:
     from mpicoloc.campaign import model_file
     from mpicoloc.report.terminal import slowdowns
 

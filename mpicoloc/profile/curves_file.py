@@ -47,8 +47,8 @@ def read(path: str) -> dict[str, ProgramPressure]:
 
     Columns, or keys of JSON objects: ``program``, ``score``, and ``level_L`` for at least one level L. May be
     missing or empty: ``score_low``, ``score_high``, ``level_L_low``, ``level_L_high``, ``policy``, ``source``
-    (offline, production), and how many samples there were for curve (``n``) and score (``n_score``). A number without an interval
-    is taken as certain.
+    (offline, production), and how many samples there were for curve (``n``) and score (``n_score``). A
+    number without an interval is taken as certain.
 
     Raises
     ------
@@ -114,11 +114,10 @@ def _curve(path: str, i: int, program: str, row: Mapping[str, Any]) -> Sensitivi
             )
     if len(points) == 1:
         return None
-    levels, *ends = np.array(sorted(points)).T
+    levels, value, low, high = np.array(sorted(points)).T
     n = number_of(path, i, "n", row.get("n"))
-    return SensitivityCurve(
-        program, levels, *ends, n=0 if math.isnan(n) else int(n), source=str(row.get("source") or "offline")
-    )
+    source = str(row.get("source") or "offline")
+    return SensitivityCurve(program, levels, value, low, high, 0 if math.isnan(n) else int(n), source)
 
 
 def write(path: str, programs: Iterable[ProgramPressure]) -> None:
