@@ -1,8 +1,8 @@
 """Placement by simulated annealing: Han et al. 2016, Algorithm 5, many exchanges at a time.
 
-Exchanges that touch no common job are judged one by one, so a step of NumPy calls does as many as there are;
-only jobs on the nodes of an exchange are evaluated again. Several replicas, each from a random placement of its
-own, go through the same temperatures: restarts that take turns.
+Exchanges that touch no common job are judged one by one, so a step of NumPy calls does as many as there are.
+Only jobs on the nodes of an exchange are evaluated again. Several replicas, each from a random placement of
+its own, go through the same temperatures: restarts that take turns.
 """
 
 from __future__ import annotations
@@ -19,6 +19,11 @@ from mpicoloc.schedule.placement.state import Replicas, random_placement
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
+N_SWEEPS, LEAST_SWEEPS = 120.0, 2.0
+"""Exchanges for each slot, which replicas share, and how many each of them makes at least."""
+MAX_REPLICAS = 64
+LEAST_WIDTH = 4
+"""Exchanges drawn at a time for a replica: of a small problem most are impossible, or touch the same jobs."""
 
 
 @dataclass(frozen=True)
@@ -29,8 +34,9 @@ class Annealing:
     ----------
     n_restarts : int or None
         Replicas; None: more of them the smaller the problem is.
-    n_sweeps : float
-        Exchanges proposed for each occupied slot of a replica.
+    n_sweeps : float or None
+        Exchanges proposed for each occupied slot of a replica; None: `N_SWEEPS` of all replicas together,
+        `LEAST_SWEEPS` or more of each.
     cold_frac : float
         The last temperature, as a part of the first one, which is the mean change of random exchanges.
     descent_frac : float
@@ -38,7 +44,7 @@ class Annealing:
     """
 
     n_restarts: int | None = None
-    n_sweeps: float = 120.0
+    n_sweeps: float | None = None
     cold_frac: float = 1e-3
     descent_frac: float = 0.2
 
@@ -75,19 +81,46 @@ def anneal(
     """
     settings = settings or Annealing()
     n_occupied = int(problem.sizes.sum())
-    n_replicas = settings.n_restarts or int(np.clip(400 // n_occupied, 1, 24))
+    n_replicas = settings.n_restarts or int(np.clip(1000 // n_occupied, 1, MAX_REPLICAS))
     starts = np.array([random_placement(problem, rng) for _ in range(n_replicas)])
     replicas = Replicas(problem, starts, objective)
     width = max(len(problem.jobs) // (2 * problem.n_slots), 1)
-    n_steps = max(int(settings.n_sweeps * n_occupied / width), 1)
+    n_sweeps = settings.n_sweeps or max(N_SWEEPS / n_replicas, LEAST_SWEEPS)
+    n_steps = max(int(n_sweeps * n_occupied / width), 1)
     n_hot = max(int((1 - settings.descent_frac) * n_steps), 1)
     first = _first_temperature(replicas, width, rng)
     cooling = settings.cold_frac ** (1 / n_hot)
     temperature = first
+    kept = _Best(replicas)
     for i in steps(range(n_steps), "placing", unit="steps") if n_steps > 2000 else range(n_steps):
-        step(replicas, width, temperature if i < n_hot else 0.0, rng)
+        step(replicas, max(width, LEAST_WIDTH), temperature if i < n_hot else 0.0, rng)
         temperature *= cooling
-    return best(replicas)
+        kept.look(replicas)
+    return best(Replicas(problem, kept.placements(), objective))
+
+
+class _Best:
+    """The best placement that each replica has had, which need not be its last one."""
+
+    def __init__(self, replicas: Replicas) -> None:
+        self._replicas = replicas
+        self._totals = replicas.totals()
+        self._jobs = replicas.job.reshape(replicas.n_replicas, -1).copy()
+
+    def look(self, replicas: Replicas) -> None:
+        """Keep what is better now."""
+        totals = replicas.totals()
+        is_better = totals < self._totals
+        if is_better.any():
+            self._totals[is_better] = totals[is_better]
+            self._jobs[is_better] = replicas.job.reshape(self._jobs.shape)[is_better]
+
+    def placements(self) -> Ints:
+        """Job in each slot, shape (n_replicas, n_nodes, n_slots), -1 where none is."""
+        replicas, problem = self._replicas, self._replicas.problem
+        shift = np.arange(replicas.n_replicas)[:, None] * replicas.n_jobs
+        local = np.where(self._jobs == replicas.nobody, -1, self._jobs - shift)
+        return np.asarray(local.reshape(-1, problem.n_nodes, problem.n_slots))
 
 
 def best(replicas: Replicas) -> Found:
@@ -152,7 +185,7 @@ def proposals(replicas: Replicas, width: int, rng: np.random.Generator) -> tuple
         one[useful],
         other[useful],
         nodes[useful],
-        there[useful].reshape(len(useful), -1),
+        there[useful].reshape(len(useful), 2 * problem.n_slots),
     )
     alone = _first_come(there, nodes, replicas.nobody, problem.n_nodes * replicas.n_replicas)
     return one[alone], other[alone]

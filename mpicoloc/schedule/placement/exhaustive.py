@@ -14,7 +14,7 @@ from mpicoloc.schedule.placement.problem import Problem
 from mpicoloc.schedule.placement.state import Replicas
 
 Ints = NDArray[np.int64]
-MAX_PLACEMENTS = 20_000
+MAX_PLACEMENTS = 3_000
 
 
 def search(problem: Problem, objective: str = "sum", most: int = MAX_PLACEMENTS) -> Found | None:

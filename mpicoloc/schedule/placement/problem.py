@@ -8,14 +8,13 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from mpicoloc.core.bubbles import JobRequest
+from mpicoloc.core.bubbles import MAX_LEVEL, JobRequest, PropagationMatrix
 from mpicoloc.core.features import JobFeatures
 from mpicoloc.errors import DataError, UsageError
 from mpicoloc.schedule.placement import feasible
 from mpicoloc.schedule.placement.constraints import Constraints
 from mpicoloc.slowdown.bubbles.combining import Rule, rule
 from mpicoloc.slowdown.bubbles.model import BubbleModel
-from mpicoloc.slowdown.bubbles.propagation import PropagationMatrix
 from mpicoloc.slowdown.bubbles.uneven import DEFAULT_POLICY, POLICY_NUMBERS, even_pressures
 from mpicoloc.slowdown.slowdown import SlowdownModel, pair_slowdowns
 
@@ -117,6 +116,7 @@ def of_bubbles(
     model: BubbleModel,
     matrices: Mapping[str, PropagationMatrix] | None = None,
     constraints: Constraints | None = None,
+    end: str = "value",
 ) -> Problem:
     """A problem by curves, scores and policies, as in Han et al. 2016, section 5.1.
 
@@ -129,6 +129,8 @@ def of_bubbles(
         Of programs, by name. One that is not there is taken to wait for its slowest node:
         one disturbed node counts as much as all, the upper end of what is possible.
     constraints : Constraints, optional
+    end : str
+        "value", or "low" or "high" for that end of the intervals of scores and curves.
 
     Raises
     ------
@@ -139,16 +141,18 @@ def of_bubbles(
     """
     names = list(dict.fromkeys(job.program for job in jobs))
     curves = {name: model.curve(name) for name in names}
-    scores = np.array([model.programs[name].score.value for name in names])
+    of_curve = "slowdown" if end == "value" else end
+    scores = np.clip([getattr(model.programs[name].score, end) for name in names], 0, MAX_LEVEL)
     matrices = matrices or {}
     kinds = list(dict.fromkeys((job.program, job.n_nodes) for job in jobs))
     grid = np.unique(np.concatenate([np.arange(9.0), *(curve.levels for curve in curves.values())]))
     table = np.ones((len(kinds), len(grid), max((size for _, size in kinds), default=0) + 1))
     for row, (name, size) in zip(table, kinds, strict=True):
         if name in matrices:
-            row[:, : size + 1] = _stretched(matrices[name], grid, size)
+            row[:, : size + 1] = np.maximum(_stretched(matrices[name], grid, size), 1.0)
         else:
-            row[:, 1 : size + 1] = np.interp(grid, curves[name].levels, curves[name].slowdown)[:, None]
+            curve = np.interp(grid, curves[name].levels, getattr(curves[name], of_curve))
+            row[:, 1 : size + 1] = curve[:, None]
     policies = {name: model.programs[name].policy or DEFAULT_POLICY for name in names}
     responses = Responses(np.tile(scores, (len(names), 1)), rule(model.combine), grid, table)
     return _problem(jobs, n_nodes, n_slots, names, kinds, policies, responses, constraints)
@@ -170,6 +174,7 @@ def of_model(
     features: Mapping[str, JobFeatures],
     policy: str = "all-max",
     constraints: Constraints | None = None,
+    end: str = "value",
 ) -> Problem:
     """A problem by any slowdown model, from what each program suffers beside each other one.
 
@@ -184,6 +189,8 @@ def of_model(
         What a job makes of different slowdowns on its nodes: "all-max", the worst one, or "interpolate",
         their mean.
     constraints : Constraints, optional
+    end : str
+        "value", or "low" or "high" for that end of the predictions' intervals.
 
     Raises
     ------
@@ -205,7 +212,7 @@ def of_model(
         raise DataError(
             f"nothing is known of program {unknown!r}: give a profile of it, or leave its jobs out"
         )
-    lost = pair_slowdowns(model, [features[name] for name in names]).value - 1
+    lost = getattr(pair_slowdowns(model, [features[name] for name in names]), end) - 1
     kinds = list(dict.fromkeys((job.program, job.n_nodes) for job in jobs))
     grid = np.array([0.0, max(float(lost.max(initial=0.0)), 1e-9) * max(n_slots - 1, 1)])
     table = np.ones((len(kinds), 2, max((size for _, size in kinds), default=0) + 1))

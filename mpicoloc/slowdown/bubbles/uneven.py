@@ -11,9 +11,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from mpicoloc.core.bubbles import MAX_LEVEL, POLICIES
+from mpicoloc.core.bubbles import MAX_LEVEL, POLICIES, PropagationMatrix
 from mpicoloc.errors import DataError, UsageError
-from mpicoloc.slowdown.bubbles.propagation import PropagationMatrix
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
