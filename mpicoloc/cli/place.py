@@ -84,8 +84,8 @@ def _host_names(args: argparse.Namespace) -> list[str]:
         raise UsageError("give --nodes N, or --hosts with their names")
     if args.nodes is not None:
         return list(map(str, range(config.parse_whole("--nodes", args.nodes))))
+    from mpicoloc.launch import host_files
     from mpicoloc.network.topology import hostlist
-    from mpicoloc.report.export import host_files
 
     names = hostlist.expand(args.hosts, "--hosts")
     host_files.check_names(names, "host")
@@ -152,7 +152,8 @@ def _constraints(args: argparse.Namespace) -> Constraints:
 
 def _write_files(args: argparse.Namespace, placed: Placed, names: list[str]) -> None:
     """Host files of all jobs, by the jobs' ids."""
-    from mpicoloc.report.export import host_files, qos_files
+    from mpicoloc.launch import host_files
+    from mpicoloc.report.export import qos_files
 
     if args.hosts is None:
         raise UsageError("--files needs the names of the nodes: give --hosts in place of --nodes")

@@ -52,3 +52,61 @@ def programs(seed, n_rounds=1, **more):
 def profile_of(matrix):
     """`profile(k, j)` that reads a matrix; the time without interference is 10 s."""
     return lambda k, j: 10.0 * (matrix[k - 1, j] if k else 1.0)
+
+
+REPLAYED = [(kind, top) for kind in ("steps", "stages", "messages") for top in (1.4, 2.0, 2.6)]
+"""What a replayed program does, and how many times as long its computation takes beside the largest bubble.
+
+"steps": all nodes compute, then wait for each other, as most solvers. "stages": one node after the other
+computes, as in a sweep without overlap. "messages": little computation between large exchanges.
+"""
+
+
+def replayed_job(kind, n_nodes=8):
+    """A program on the hosts of a fat-tree: network and placed job."""
+    from mpicoloc.core.topology import Topology
+    from mpicoloc.network.replay.experiment import PlacedJob
+    from mpicoloc.network.replay.fabrics import of_fabric
+    from mpicoloc.network.replay.programs.builder import of_each
+    from mpicoloc.network.topology.fabric import Fabric
+
+    network = of_fabric(Fabric(Topology((4, 4), (1, 4), (1e9, 1e9))), "d-mod-k")
+    programs = [_rank(kind, rank, n_nodes) for rank in range(n_nodes)]
+    return network, PlacedJob(of_each(kind, programs), np.arange(n_nodes))
+
+
+def _rank(kind, rank, n_nodes):
+    from mpicoloc.network.replay.programs.builder import ProgramBuilder
+
+    builder = ProgramBuilder()
+    left, right = (rank - 1) % n_nodes, (rank + 1) % n_nodes
+    with builder.loop(5):
+        if kind == "stages":
+            if rank:
+                builder.recv(left, 8)
+            builder.compute(1_000_000)
+            builder.send(right, 8)
+            if rank == 0:
+                builder.recv(left, 8)
+        else:
+            n_bytes = 64 if kind == "steps" else 2_000_000
+            builder.compute(1_000_000 if kind == "steps" else 200_000)
+            for shift in (1, 2, 4):
+                peers = (rank + shift) % n_nodes, (rank - shift) % n_nodes
+                builder.wait_all([builder.irecv(peers[1], n_bytes), builder.isend(peers[0], n_bytes)])
+    return builder.build()
+
+
+def replayed_times(kind, top, n_pressures=8, n_nodes=8):
+    """The matrix T of a replayed program, every setting simulated."""
+    from mpicoloc.core.bubbles import SensitivityCurve
+    from mpicoloc.slowdown.bubbles.replayed_runs import replayed_profile
+
+    levels = np.arange(n_pressures + 1.0)
+    value = 1 + (top - 1) * (levels / n_pressures) ** 1.3
+    profile = replayed_profile(
+        *replayed_job(kind, n_nodes), SensitivityCurve(kind, levels, value, value, value)
+    )
+    base_s = profile(0, 0)
+    settings = [[profile(k, j) / base_s for j in range(n_nodes + 1)] for k in range(1, n_pressures + 1)]
+    return np.array(settings)

@@ -132,6 +132,21 @@ class BubbleModel:
             )
 
 
+def pairs_of_programs(model: BubbleModel) -> dict[tuple[str, str], tuple[float, float, float]]:
+    """Value, low and high for all ordered pairs of the programs that a model knows, by their names."""
+    jobs = [JobFeatures(name, name, 1.0, 1, 1) for name in model.programs]
+    found = model.predict_pairs(jobs)
+    return {
+        (one.program, other.program): (
+            float(found.value[i, j]),
+            float(found.low[i, j]),
+            float(found.high[i, j]),
+        )
+        for i, one in enumerate(jobs)
+        for j, other in enumerate(jobs)
+    }
+
+
 def _levels(scores: Sequence[float]) -> Floats:
     """Scores as levels: of an interval's ends, which may lie outside, the part that bubbles have."""
     return np.clip(np.array(scores, float), 0, MAX_LEVEL)
