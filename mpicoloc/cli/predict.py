@@ -94,12 +94,16 @@ def _jobs(args: argparse.Namespace, model: StoredModel) -> list[JobFeatures]:
 def _card(args: argparse.Namespace, model: StoredModel) -> None:
     from mpicoloc.campaign import model_file
     from mpicoloc.report.terminal import slowdowns
+    from mpicoloc.slowdown.bubbles.model import BubbleModel
 
-    card = model_file.card(model)
     if args.curves is not None:
         raise UsageError("curves have no card; it is that of a model: give --model FILE")
+    card = model_file.card(model)
     if args.json:
         print(json.dumps(card, indent=2, allow_nan=False))
+        return
+    if isinstance(model, BubbleModel):
+        slowdowns.show_bubbles(model)
         return
     try:
         slowdowns.show_card(card, messages.is_verbose())

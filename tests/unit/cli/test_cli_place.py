@@ -176,3 +176,14 @@ def test_predict_needs_one_source(folder, capsys):
     assert refused(capsys, "predict", "--curves", "curves.csv", "--model", "m.npz", "lu")[0] == 2
     code, told = refused(capsys, "predict", "--curves", "curves.csv", "lu", "ft")
     assert code == 3 and "no curve of program 'ft'" in told
+
+
+def test_curves_become_a_model_file(folder, capsys):
+    assert main.main(["fit", "--curves", "curves.csv", "--out", "m.npz"]) == 0
+    shown = capsys.readouterr().out
+    assert main.main(["predict", "--model", "m.npz", "--card"]) == 0
+    assert capsys.readouterr().out == shown and "capped-sum" in shown and "n-plus-1-max" in shown
+    assert main.main(["predict", "--model", "m.npz", "--card", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["kind"] == "bubble"
+    code, told = refused(capsys, "fit", "--curves", "curves.csv", "--training", "t.npz", "--out", "m.npz")
+    assert code == 2 and "--curves needs no slowdowns" in told

@@ -1,5 +1,6 @@
 """Slowdowns from curves and scores: what the model says, what it tells of noise, and its file."""
 
+import contention
 import numpy as np
 import pytest
 from hypothesis import given
@@ -152,3 +153,18 @@ def test_parts_that_are_no_model_are_refused(change, words):
         from_parts(told, arrays | change)
     with pytest.raises(DataError):
         from_parts({**told, "programs": ["a"] * 3}, arrays)
+
+
+def test_without_pairs_left_out_programs_are_known_as_well_as_others():
+    """On a machine of which the truth is known; the error left is that of the measurement."""
+    pytest.importorskip("sklearn", reason="the extra schedule is not installed")
+    from mpicoloc.slowdown.training.without_pairs import scores_without_pairs
+
+    world = contention.World(8, seed=2)
+    training = world.training()
+    scores = scores_without_pairs(training, world.bubbles())
+    assert scores.r2 > 0.9 and scores.mae < 0.03
+    wrong = BubbleModel(
+        dict(zip(world.bubbles().programs, reversed(world.bubbles().programs.values()), strict=True))
+    )
+    assert scores_without_pairs(training, wrong).mae > scores.mae
