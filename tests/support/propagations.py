@@ -97,16 +97,27 @@ def _rank(kind, rank, n_nodes):
     return builder.build()
 
 
-def replayed_times(kind, top, n_pressures=8, n_nodes=8):
-    """The matrix T of a replayed program, every setting simulated."""
+def single_node_curve(kind, top, n_pressures=8):
+    """What computation suffers on one node."""
     from mpicoloc.core.bubbles import SensitivityCurve
-    from mpicoloc.slowdown.bubbles.replayed_runs import replayed_profile
 
     levels = np.arange(n_pressures + 1.0)
     value = 1 + (top - 1) * (levels / n_pressures) ** 1.3
-    profile = replayed_profile(
-        *replayed_job(kind, n_nodes), SensitivityCurve(kind, levels, value, value, value)
-    )
+    return SensitivityCurve(kind, levels, value, value, value)
+
+
+def replayed_times(kind, top, n_pressures=8, n_nodes=8):
+    """The matrix T of a replayed program, every setting simulated."""
+    from mpicoloc.slowdown.bubbles.replayed_runs import replayed_profile
+
+    profile = replayed_profile(*replayed_job(kind, n_nodes), single_node_curve(kind, top, n_pressures))
     base_s = profile(0, 0)
     settings = [[profile(k, j) / base_s for j in range(n_nodes + 1)] for k in range(1, n_pressures + 1)]
     return np.array(settings)
+
+
+def replayed_uneven_of(kind, top, n_nodes):
+    """Slowdown of a replayed program with a bubble of its own level on each node."""
+    from mpicoloc.slowdown.bubbles.replayed_runs import replayed_uneven
+
+    return replayed_uneven(*replayed_job(kind, n_nodes), single_node_curve(kind, top))

@@ -7,6 +7,7 @@ its own, go through the same temperatures: restarts that take turns.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -14,7 +15,7 @@ from numpy.typing import NDArray
 
 from mpicoloc.core.progress import steps
 from mpicoloc.schedule.placement.problem import Problem
-from mpicoloc.schedule.placement.state import Replicas, random_placement
+from mpicoloc.schedule.placement.state import Replicas, aligned_placement, random_placement
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -22,8 +23,24 @@ Bools = NDArray[np.bool_]
 N_SWEEPS, LEAST_SWEEPS = 120.0, 2.0
 """Exchanges for each slot, which replicas share, and how many each of them makes at least."""
 MAX_REPLICAS = 64
+LEAST_TEMPERATURE = 1e-6
 LEAST_WIDTH = 4
 """Exchanges drawn at a time for a replica: of a small problem most are impossible, or touch the same jobs."""
+SHOWN_STEPS = 2000
+"""Longer stages show progress."""
+
+
+@dataclass(frozen=True)
+class _Stage:
+    """A part of all steps, how hot it begins, and how many of each two steps exchange whole jobs."""
+
+    part: float
+    heat: float
+    n_whole: int
+
+
+_SCATTERED = (_Stage(0.4, 1.0, 0),)
+_ALIGNED = (_Stage(0.3, 1.0, 2), _Stage(0.3, 0.05, 1))
 
 
 @dataclass(frozen=True)
@@ -82,21 +99,37 @@ def anneal(
     settings = settings or Annealing()
     n_occupied = int(problem.sizes.sum())
     n_replicas = settings.n_restarts or int(np.clip(1000 // n_occupied, 1, MAX_REPLICAS))
-    starts = np.array([random_placement(problem, rng) for _ in range(n_replicas)])
-    replicas = Replicas(problem, starts, objective)
     width = max(len(problem.jobs) // (2 * problem.n_slots), 1)
     n_sweeps = settings.n_sweeps or max(N_SWEEPS / n_replicas, LEAST_SWEEPS)
     n_steps = max(int(n_sweeps * n_occupied / width), 1)
-    n_hot = max(int((1 - settings.descent_frac) * n_steps), 1)
-    first = _first_temperature(replicas, width, rng)
-    cooling = settings.cold_frac ** (1 / n_hot)
-    temperature = first
+    found = []
+    for start, stages in ((random_placement, _SCATTERED), (aligned_placement, _ALIGNED)):
+        replicas = Replicas(problem, np.array([start(problem, rng) for _ in range(n_replicas)]), objective)
+        found.append(_cooled(replicas, stages, n_steps, max(width, LEAST_WIDTH), rng, settings))
+    return best(Replicas(problem, np.concatenate(found), objective))
+
+
+def _cooled(
+    replicas: Replicas,
+    stages: Sequence[_Stage],
+    n_steps: int,
+    width: int,
+    rng: np.random.Generator,
+    settings: Annealing,
+) -> Ints:
+    """The best placement of each replica, (n_replicas, n_nodes, n_slots), after all stages."""
     kept = _Best(replicas)
-    for i in steps(range(n_steps), "placing", unit="steps") if n_steps > 2000 else range(n_steps):
-        step(replicas, max(width, LEAST_WIDTH), temperature if i < n_hot else 0.0, rng)
-        temperature *= cooling
-        kept.look(replicas)
-    return best(Replicas(problem, kept.placements(), objective))
+    for stage in stages:
+        n = max(int(stage.part * n_steps), 1)
+        n_hot = max(int((1 - settings.descent_frac) * n), 1)
+        temperature = stage.heat * _first_temperature(replicas, width, rng)
+        cooling = (settings.cold_frac / stage.heat) ** (1 / n_hot)
+        for i in steps(range(n), "placing", unit="steps") if n > SHOWN_STEPS else range(n):
+            draw = job_proposals if i % 2 < stage.n_whole else proposals
+            step(replicas, *draw(replicas, width, rng), temperature if i < n_hot else 0.0, rng)
+            temperature *= cooling
+            kept.look(replicas)
+    return kept.placements()
 
 
 class _Best:
@@ -144,16 +177,15 @@ def cost_of(slowdown: Floats, objective: str) -> float:
 def _first_temperature(replicas: Replicas, width: int, rng: np.random.Generator) -> float:
     """Mean change of the cost by random exchanges, none of which is kept."""
     one, other = proposals(replicas, max(width, 64 // replicas.n_replicas), rng)
-    changes = _changes(replicas, one, other)
-    replicas.exchange(one, other)
-    replicas.refresh(np.concatenate([one, other]) // replicas.problem.n_slots)
-    mean = float(np.abs(changes[0]).mean()) if len(one) else 0.0
-    return mean if mean > 0 else 1e-6
+    if not len(one):
+        return LEAST_TEMPERATURE
+    change, *_ = _changes(replicas, one, other)
+    _exchange(replicas, one, other)
+    return max(float(np.abs(change).mean()), LEAST_TEMPERATURE)
 
 
-def step(replicas: Replicas, width: int, temperature: float, rng: np.random.Generator) -> None:
-    """Propose `width` exchanges in each replica, and keep those that Algorithm 5 keeps."""
-    one, other = proposals(replicas, width, rng)
+def step(replicas: Replicas, one: Ints, other: Ints, temperature: float, rng: np.random.Generator) -> None:
+    """Exchange slots `one` and `other` (n, n_each), and keep the exchanges that Algorithm 5 keeps."""
     if not len(one):
         return
     change, jobs, slowdown, cost = _changes(replicas, one, other)
@@ -165,30 +197,54 @@ def step(replicas: Replicas, width: int, temperature: float, rng: np.random.Gene
     replicas.slowdown[jobs[kept]], replicas.cost[jobs[kept]] = slowdown[kept], cost[kept]
     back = ~is_kept
     if back.any():
-        replicas.exchange(one[back], other[back])
-        replicas.refresh(np.concatenate([one[back], other[back]]) // replicas.problem.n_slots)
+        _exchange(replicas, one[back], other[back])
+
+
+def _exchange(replicas: Replicas, one: Ints, other: Ints) -> None:
+    """Swap what is in slots, and compute the pressures on their nodes."""
+    replicas.exchange(one.reshape(-1), other.reshape(-1))
+    replicas.refresh(np.concatenate([one, other], axis=1).reshape(-1) // replicas.problem.n_slots)
 
 
 def proposals(replicas: Replicas, width: int, rng: np.random.Generator) -> tuple[Ints, Ints]:
-    """Slots to be exchanged: two jobs, or a job and nobody, such that no exchange touches another's jobs."""
+    """Slots to be exchanged, each (n, 1): two jobs, or a job and nobody, on nodes that have neither twice.
+
+    No exchange touches another one's jobs or nodes.
+    """
     problem = replicas.problem
     n_all = problem.n_nodes * problem.n_slots
     drawn = rng.integers(0, n_all, (2, replicas.n_replicas, width))
-    one, other = (drawn + (np.arange(replicas.n_replicas) * n_all)[:, None]).reshape(2, -1)
-    nodes = np.stack([one, other], axis=1) // problem.n_slots
-    job_one, job_other = replicas.job[one], replicas.job[other]
-    there = replicas.job[replicas.slots_of(nodes.reshape(-1))].reshape(len(one), 2, problem.n_slots)
+    one, other = (drawn + (np.arange(replicas.n_replicas) * n_all)[:, None]).reshape(2, -1, 1)
+    return _possible(replicas, one, other)
+
+
+def job_proposals(replicas: Replicas, width: int, rng: np.random.Generator) -> tuple[Ints, Ints]:
+    """Slots of whole jobs of one size to be exchanged, each (n, size); see `proposals`."""
+    sizes, counts = np.unique(replicas.problem.sizes, return_counts=True)
+    weights = np.where(counts > 1, counts, 0)
+    if not weights.any():
+        return proposals(replicas, width, rng)
+    size = int(rng.choice(sizes, p=weights / weights.sum()))
+    jobs = np.flatnonzero(replicas.problem.sizes == size)
+    drawn = jobs[rng.integers(0, len(jobs), (2, replicas.n_replicas, width))]
+    drawn = (drawn + (np.arange(replicas.n_replicas) * replicas.n_jobs)[:, None]).reshape(2, -1)
+    one, other = replicas.slots[drawn[0], :size], replicas.slots[drawn[1], :size]
+    return _possible(replicas, one, other)
+
+
+def _possible(replicas: Replicas, one: Ints, other: Ints) -> tuple[Ints, Ints]:
+    """Those of the exchanges that leave no job on a node twice, and touch no earlier one's jobs and nodes."""
+    problem, each = replicas.problem, one.shape[1]
+    nodes = np.concatenate([one, other], axis=1) // problem.n_slots
+    job_one, job_other = replicas.job[one[:, 0]], replicas.job[other[:, 0]]
+    there = replicas.job[replicas.slots_of(nodes.reshape(-1))].reshape(len(one), 2, each * problem.n_slots)
     is_free = ~(there[:, 1] == job_one[:, None]).any(axis=1) | (job_one == replicas.nobody)
     is_free &= ~(there[:, 0] == job_other[:, None]).any(axis=1) | (job_other == replicas.nobody)
-    useful = np.flatnonzero(is_free & (job_one != job_other) & (nodes[:, 0] != nodes[:, 1]))
-    one, other, nodes, there = (
-        one[useful],
-        other[useful],
-        nodes[useful],
-        there[useful].reshape(len(useful), 2 * problem.n_slots),
-    )
-    alone = _first_come(there, nodes, replicas.nobody, problem.n_nodes * replicas.n_replicas)
-    return one[alone], other[alone]
+    # Two slots of one node, both with a job, would be refused by the lines before.
+    useful = np.flatnonzero(is_free & (job_one != job_other) & (nodes[:, 0] != nodes[:, each]))
+    jobs = there[useful].reshape(len(useful), 2 * each * problem.n_slots)
+    alone = _first_come(jobs, nodes[useful], replicas.nobody, problem.n_nodes * replicas.n_replicas)
+    return one[useful][alone], other[useful][alone]
 
 
 def _first_come(jobs: Ints, nodes: Ints, nobody: int, n_nodes: int) -> Bools:
@@ -207,9 +263,8 @@ def _first_come(jobs: Ints, nodes: Ints, nobody: int, n_nodes: int) -> Bools:
 
 def _changes(replicas: Replicas, one: Ints, other: Ints) -> tuple[Floats, Ints, Floats, Floats]:
     """Exchange, and tell the change of cost by each, its jobs (nobody: none), their slowdowns and costs."""
-    nodes = np.stack([one, other], axis=1) // replicas.problem.n_slots
-    replicas.exchange(one, other)
-    replicas.refresh(nodes.reshape(-1))
+    nodes = np.concatenate([one, other], axis=1) // replicas.problem.n_slots
+    _exchange(replicas, one, other)
     jobs = np.sort(replicas.job[replicas.slots_of(nodes.reshape(-1))].reshape(len(one), -1), axis=1)
     # A job on both nodes counts once.
     jobs[:, 1:][jobs[:, 1:] == jobs[:, :-1]] = replicas.nobody

@@ -42,6 +42,20 @@ def random_placement(problem: Problem, rng: np.random.Generator) -> Ints:
     return found
 
 
+def aligned_placement(problem: Problem, rng: np.random.Generator) -> Ints:
+    """Job in each slot as of `random_placement`, but jobs stand on neighbouring nodes, slot after slot.
+
+    So jobs of one size share all of their nodes with the same others, which suits those that wait for their
+    slowest node.
+    """
+    sizes = problem.sizes
+    order = sorted(rng.permutation(len(sizes)).tolist(), key=lambda job: -sizes[job])
+    flat = np.full(problem.n_nodes * problem.n_slots, -1, np.int64)
+    row = np.repeat(order, sizes[order])
+    flat[: len(row)] = row
+    return np.ascontiguousarray(flat.reshape(problem.n_slots, problem.n_nodes).T)
+
+
 class Replicas:
     """Placements with the pressure in each slot and the cost of each job.
 

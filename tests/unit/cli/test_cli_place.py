@@ -126,7 +126,7 @@ def test_the_table_names_jobs_and_nodes(folder, capsys):
 @pytest.mark.parametrize(
     ("words", "code", "told"),
     [
-        (("--nodes", "7"), 3, "the jobs need 16 slots, and 7 nodes with 2 slots each have 14"),
+        (("--nodes", "7"), 3, "the jobs need 16 slots, and 7 nodes with 2 each have 14"),
         (("--nodes", "3"), 3, "job 'a' needs 4 nodes, there are 3"),
         ((), 2, "give --nodes N, or --hosts"),
         (("--nodes", "0"), 2, "--nodes must be a whole number of at least 1"),

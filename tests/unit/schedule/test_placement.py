@@ -12,7 +12,7 @@ from mpicoloc.schedule.placement import anneal, bound, exhaustive, problem
 from mpicoloc.schedule.placement.anneal import Annealing
 from mpicoloc.schedule.placement.constraints import Constraints
 from mpicoloc.schedule.placement.place import place, slowdowns_of
-from mpicoloc.schedule.placement.state import Replicas, random_placement
+from mpicoloc.schedule.placement.state import Replicas, aligned_placement, random_placement
 from mpicoloc.slowdown.slowdown import measured_programs
 
 QUICK = Annealing(n_restarts=8, n_sweeps=4)
@@ -48,7 +48,8 @@ def cases(draw):
 def test_a_random_placement_holds_every_job_once_a_node(case):
     sizes, n_nodes, n_slots, seed = case
     _, _, one = bubbled(sizes, n_nodes, n_slots, seed)
-    check_whole(one, random_placement(one, np.random.default_rng(seed)))
+    for start in (random_placement, aligned_placement):
+        check_whole(one, start(one, np.random.default_rng(seed)))
 
 
 @given(cases())
@@ -68,7 +69,8 @@ def test_what_annealing_counts_step_by_step_is_what_evaluation_from_scratch_says
     rng = np.random.default_rng(seed)
     replicas = Replicas(one, np.array([random_placement(one, rng) for _ in range(4)]), objective)
     for temperature in (1.0, 0.1, 0.0) * 8:
-        anneal.step(replicas, 3, temperature, rng)
+        for draw in (anneal.proposals, anneal.job_proposals):
+            anneal.step(replicas, *draw(replicas, 3, rng), temperature, rng)
     for i in range(4):
         slots = replicas.placement(i)
         check_whole(one, slots)
@@ -160,7 +162,7 @@ def test_constraints_that_nothing_keeps_are_told():
     ("sizes", "nodes", "asked", "error", "words"),
     [
         ([9], 8, {}, DataError, "job 'j0' needs 9 nodes, there are 8"),
-        ([8, 8, 1], 8, {}, DataError, "the jobs need 17 slots, and 8 nodes with 2 slots each have 16"),
+        ([8, 8, 1], 8, {}, DataError, "the jobs need 17 slots, and 8 nodes with 2 each have 16"),
         ([], 8, {}, UsageError, "no job to place"),
         ([1], 0, {}, UsageError, "needs nodes and slots >= 1"),
         ([5, 4], 8, {"apart": (("j0", "j1"),)}, UsageError, "cannot be kept apart: they need 5 and 4 nodes"),
