@@ -5,7 +5,7 @@ programs suffer comes from CURVES (program, score, level_1 ... level_8, policy),
 measures, or from measured pairs. With --figures, the placement is drawn.
 
   mpicoloc place jobs.csv --curves curves.csv --nodes 8 --slots 2
-  mpicoloc place jobs.csv --slowdowns pairs.csv --nodes 8 --slots 2 --objective worst
+  mpicoloc place jobs.csv --slowdowns pairs.csv --nodes 8 --objective worst
   mpicoloc place jobs.csv --curves curves.csv --hosts 'n[0-7]' --slots 2 \
       --apart a,b --at-most c=1.2 --whole d --files hosts
 """

@@ -79,4 +79,4 @@ def _draw(
     drawing.turn_if_crowded(axes, words)
     for (slot, node), job in np.ndenumerate(slots):
         if job >= 0:
-            axes.text(node + 0.5, slot + 0.5, short(names[job], 8), ha="center", va="center", fontsize=8)
+            axes.text(node + 0.5, slot + 0.5, short(names[int(job)], 8), ha="center", va="center", fontsize=8)

@@ -189,6 +189,7 @@ def step(replicas: Replicas, one: Ints, other: Ints, temperature: float, rng: np
     if not len(one):
         return
     change, jobs, slowdown, cost = _changes(replicas, one, other)
+    is_kept: Bools
     if temperature > 0:
         is_kept = rng.random(len(change)) < np.exp(np.minimum(-change / temperature, 0.0))
     else:

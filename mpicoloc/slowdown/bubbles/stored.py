@@ -72,7 +72,8 @@ def from_parts(told: Mapping[str, Any], arrays: Mapping[str, Array]) -> BubbleMo
     for i, (name, policy, source, start, end) in enumerate(rows):
         levels, slowdown, low, high = (column[start:end] for column in columns)
         curve = SensitivityCurve(name, levels, slowdown, low, high, int(n[i]), str(source))
-        score = pressure_score(*map(float, scores[i]), int(n_score[i]))
+        value, low_end, high_end = map(float, scores[i])
+        score = pressure_score(value, low_end, high_end, int(n_score[i]))
         found[name] = ProgramPressure(name, curve, score, None if policy is None else str(policy))
     if len(found) < len(names):
         raise DataError("a program that is there twice")
