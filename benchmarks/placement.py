@@ -2,7 +2,7 @@
 
     python benchmarks/placement.py propagation [--json]
     python benchmarks/placement.py policies [--json]
-    python benchmarks/placement.py mixes [--range 0:8855] [--json]
+    python benchmarks/placement.py mixes [--range 0:8855:1] [--json]
     python benchmarks/placement.py large [--times 1 10] [--json]
     python benchmarks/placement.py picture docs/pictures/placements.png
 
@@ -77,8 +77,8 @@ def arguments():
     )
     parser.add_argument("what", choices=("propagation", "policies", "mixes", "large", "picture"))
     parser.add_argument("file", nargs="?", help="of the picture")
-    parser.add_argument("--range", default=f"0:{len(MIXES)}", help="of the mixes")
-    parser.add_argument("--times", type=float, nargs="+", default=[1, 10], help="of the usual sweeps")
+    parser.add_argument("--range", default=f"0:{len(MIXES)}:1", help="of the mixes, as FIRST:LAST:EVERY")
+    parser.add_argument("--times", type=float, nargs="+", default=[1], help="of the usual sweeps")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--json", action="store_true")
     return parser.parse_args()
@@ -158,11 +158,11 @@ def policies_table(args):
 
 def mixes_table(args):
     """Annealing against exhaustive search."""
-    first, last = map(int, args.range.split(":"))
+    chosen = range(len(MIXES))[slice(*map(int, args.range.split(":")))]
     known = placements.model(args.seed, N_PROGRAMS)
     above, times_s = [], []
-    for i, mix in enumerate(MIXES[first:last], first):
-        one = problem_of(known, mix)
+    for i in chosen:
+        one = problem_of(known, MIXES[i])
         began_s = time.process_time()
         found = anneal.anneal(one, np.random.default_rng([args.seed, i]))
         times_s.append(time.process_time() - began_s)
@@ -171,7 +171,7 @@ def mixes_table(args):
     columns = ("mixes", "within 0.5 % of the best, %", "the best itself, %", "farthest, %", "time, ms",
                "longest time, ms")  # fmt: skip
     row = (
-        f"{first} to {last}",
+        float(len(chosen)),
         100 * (above <= 0.005).mean(),
         100 * (above <= 1e-9).mean(),
         100 * above.max(),
