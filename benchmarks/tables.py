@@ -52,6 +52,8 @@ ORDER = (
     "scores-simulated",
     "predict",
     "pairing",
+    "placement",
+    "propagation",
     "deployment",
     "steering",
     "slurm-queue",

@@ -18,7 +18,13 @@ LIBRARIES: dict[str, tuple[str, ...]] = {
     "all": ("shtab",),
 }
 """Libraries of each extra; "all" installs those of the other extras, too."""
-_EXTRA_OF_VERB = {"export": "export", "fit": "schedule", "predict": "schedule", "pair": "schedule"}
+_EXTRA_OF_VERB = {
+    "export": "export",
+    "fit": "schedule",
+    "predict": "schedule",
+    "pair": "schedule",
+    "place": "schedule",
+}
 """The extra to name if several have the library that a verb lacks; for other verbs: the first that has it."""
 
 

@@ -2,6 +2,7 @@
 
     python benchmarks/schedule/scores.py TRAINING_SET [--trials 12] [--seed 0] [--kinds NAME ...] [--json]
     python benchmarks/schedule/scores.py --simulated 10
+    python benchmarks/schedule/scores.py TRAINING_SET --curves curves.csv
 
 TRAINING_SET is what `mpicoloc fit --save-training FILE` wrote, or the folder of a campaign; --simulated N
 makes one of N programs whose truth is known. Columns named `new` are of programs left out, each in turn as
@@ -9,11 +10,13 @@ target and as co-runner, of search, fit and interval; the others of 30 % of the 
 et al. 2021. R2 of `new` is over all rows, against the mean of the rows that were learnt from: the model
 "mean" has 0. "quantile" says the number that costs least on those rows. `searched with them` is what R2
 would be if parameters were searched once, with the program that is left out then. `(chosen)` is the mark of
-`mpicoloc fit` itself, which chooses the kind too: by `cost of search`, in whose order the kinds are. Rows
+`mpicoloc fit` itself, which chooses the kind too: by `cost of search`, in whose order the kinds are. `bubble`
+is the model of curves and scores, which learns from no pair; of a simulated machine it knows the truth. Rows
 count as in the fit: slowdowns below 1 as 1. Deterministic, on one core.
 """
 
 import argparse
+import dataclasses
 import json
 import sys
 import time
@@ -23,11 +26,14 @@ import numpy as np
 
 from mpicoloc.campaign import training_file as files
 from mpicoloc.campaign.training_sets import from_campaign
+from mpicoloc.profile import curves_file
+from mpicoloc.slowdown.bubbles.model import BubbleModel
 from mpicoloc.slowdown.intervals import Band
 from mpicoloc.slowdown.scores import concatenated, scores_of, with_intervals
 from mpicoloc.slowdown.training.fitting import MAX_PROGRAM_FOLDS, fit_model
 from mpicoloc.slowdown.training.problem import leave_program_out, predicted, problem
 from mpicoloc.slowdown.training.regressors import BASELINES, KINDS
+from mpicoloc.slowdown.training.without_pairs import scores_without_pairs
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tests" / "support"))
 NEW = {
@@ -58,6 +64,8 @@ def main():
     took_s = time.process_time() - begin
     for score in card["scores"]:
         score["flattered_r2"] = flattered(training, score, args.seed)
+    if args.simulated or args.curves:
+        card["scores"].append(of_bubbles(training, args))
     told = {name: card[name] for name in ("scores", "choice", "training", "n_trials", "seed")}
     if args.json:
         json.dump({**told, "fit_cpu_s": took_s}, sys.stdout, indent=1)
@@ -72,6 +80,7 @@ def arguments():
     )
     parser.add_argument("training", metavar="TRAINING_SET", nargs="?")
     parser.add_argument("--simulated", type=int, metavar="N", help="so many programs of a simulated machine")
+    parser.add_argument("--curves", metavar="FILE", help="curves and scores of the programs of TRAINING_SET")
     parser.add_argument("--trials", type=int, default=12)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--kinds", nargs="+", default=list(KINDS), choices=list(KINDS), metavar="NAME")
@@ -90,6 +99,18 @@ def simulated(n_programs, seed):
     import contention
 
     return contention.World(n_programs, seed=seed).training()
+
+
+def of_bubbles(training, args):
+    """A row for the model of curves and scores."""
+    if args.curves:
+        model = BubbleModel(curves_file.read(args.curves))
+    else:
+        import contention
+
+        model = contention.World(args.simulated, seed=args.seed).bubbles()
+    new = dataclasses.asdict(scores_without_pairs(training, model, args.seed))
+    return {"kind": "bubble", "cost": None, "parameters": {}, "new": new, "known": {}}
 
 
 def flattered(training, score, seed):

@@ -7,20 +7,19 @@ from typing import Any
 
 from mpicoloc.errors import DataError
 from mpicoloc.profile import arrays_file
-from mpicoloc.slowdown.fitted import FittedModel
-from mpicoloc.slowdown.serialize import from_parts, to_parts
+from mpicoloc.slowdown.serialize import StoredModel, from_parts, to_parts
 
 FORMAT = "mpicoloc slowdown model"
 VERSION = 1
 
 
-def write(model: FittedModel, path: str | os.PathLike[str]) -> None:
+def write(model: StoredModel, path: str | os.PathLike[str]) -> None:
     """Write a model; errors as of `profile.arrays_file.write`."""
     told, arrays = to_parts(model)
     arrays_file.write(path, FORMAT, VERSION, told, arrays)
 
 
-def read(path: str | os.PathLike[str]) -> FittedModel:
+def read(path: str | os.PathLike[str]) -> StoredModel:
     """Read a model.
 
     Raises
@@ -37,7 +36,7 @@ def read(path: str | os.PathLike[str]) -> FittedModel:
         raise arrays_file.damaged(os.fspath(path), FORMAT, error) from error
 
 
-def card(model: FittedModel) -> dict[str, Any]:
+def card(model: StoredModel) -> dict[str, Any]:
     """What people want to know of a model, as plain values."""
     told, _ = to_parts(model)
     return {name: told[name] for name in ("kind", "machine", "n_rows", "band")} | told["card"]

@@ -2,10 +2,12 @@
 
 It learns from slowdowns that were measured: by a campaign, or by shutters in the profiles of jobs that met in
 production. Several kinds of models compete; the one that predicts best for programs it does not know is kept.
+With --curves nothing is learnt: the model is made of curves and scores of programs (`mpicoloc bubble`).
 
   mpicoloc fit --profiles ~/profiles --out m.npz
   mpicoloc fit --campaign found --out m.npz --save-training t.npz
   mpicoloc fit --training t.npz --profiles ~/profiles --out m.npz
+  mpicoloc fit --curves curves.csv --out m.npz
 """
 
 from __future__ import annotations
@@ -42,6 +44,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default=[],
         help="training set that --save-training wrote",
     )
+    parser.add_argument(
+        "--curves", metavar="FILE", help="curves and scores of programs, in place of slowdowns"
+    )
     parser.add_argument("--out", metavar="FILE", required=True, help="where the model goes")
     parser.add_argument(
         "--save-training", metavar="FILE", help="save the training set, so that the profiles may be deleted"
@@ -74,8 +79,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Fit, write the model, print its card."""
+    if args.curves is not None:
+        return _of_curves(args)
     if not (args.profiles or args.campaign or args.training):
-        raise UsageError("nothing to learn from: give --profiles, --campaign or --training")
+        raise UsageError("nothing to learn from: give --profiles, --campaign, --training or --curves")
     if args.layout not in ("", "apart", "same"):
         raise UsageError(f"--layout must be apart or same, got {args.layout!r}")
     seed, n_trials = (
@@ -99,4 +106,24 @@ def run(args: argparse.Namespace) -> int:
         print(json.dumps(model_file.card(model), indent=2, allow_nan=False))
     else:
         slowdowns.show_card(model_file.card(model), messages.is_verbose())
+    return 0
+
+
+def _of_curves(args: argparse.Namespace) -> int:
+    """Write a model of curves and scores."""
+    if args.profiles or args.campaign or args.training:
+        raise UsageError("--curves needs no slowdowns: leave out --profiles, --campaign and --training")
+    from mpicoloc.campaign import model_file
+    from mpicoloc.profile import curves_file
+    from mpicoloc.report.terminal import slowdowns
+    from mpicoloc.slowdown.bubbles.model import BubbleModel
+
+    model = BubbleModel(curves_file.read(args.curves))
+    for note in model.notes:
+        messages.note(note)
+    model_file.write(model, args.out)
+    if args.json:
+        print(json.dumps(model_file.card(model), indent=2, allow_nan=False))
+    else:
+        slowdowns.show_bubbles(model)
     return 0

@@ -41,6 +41,7 @@ GROUPS: dict[str, dict[str, str]] = {
         "fit": "fit a model of how much jobs slow each other down",
         "predict": "predict how much jobs slow each other down",
         "pair": "plan which of the jobs that wait share a node",
+        "place": "choose the nodes of jobs that share them",
         "replay": "replay jobs on a fat-tree packet by packet, alone and together",
         "qos": "choose lanes and weights for jobs that share an InfiniBand network",
     },

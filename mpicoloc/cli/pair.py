@@ -1,10 +1,12 @@
 """Plan which of the jobs that wait share a node.
 
 JOBS is CSV or JSON. What jobs suffer beside each other comes from measured pairs, by the names of jobs or of
-their programs (as `mpicoloc campaign --json` writes them), and from a model by the jobs' profiles. Jobs of
-which nothing is known run alone. With --watch the jobs are those that wait in Slurm.
+their programs (as `mpicoloc campaign --json` writes them), from curves and scores of programs (as
+`mpicoloc bubble` writes them), and from a model by the jobs' profiles. Jobs of which nothing is known run
+alone. With --watch the jobs are those that wait in Slurm.
 
   mpicoloc pair jobs.csv --slowdowns slowdowns.csv
+  mpicoloc pair jobs.csv --curves curves.csv
   mpicoloc pair jobs.csv --model slowdowns.model --nodes 4 --cautious
   mpicoloc pair --watch --profiles /var/spool/mpicoloc --model slowdowns.model
   mpicoloc pair --release
@@ -36,6 +38,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "jobs", metavar="JOBS", nargs="?", help="the jobs that wait, in order of arrival: .csv or .json"
     )
     parser.add_argument("--slowdowns", metavar="FILE", help="what pairs suffer: .csv or .json")
+    parser.add_argument("--curves", metavar="FILE", help="curves and scores of programs: .csv or .json")
     parser.add_argument("--model", metavar="FILE", help="slowdown model written by `mpicoloc fit`")
     add_rules(parser)
     parser.add_argument("--nodes", metavar="N", default="1", help="nodes to plan for (default 1)")
@@ -83,7 +86,8 @@ def run(args: argparse.Namespace) -> int:
 
     n_nodes = config.parse_whole("--nodes", args.nodes)
     model = model_file.read(args.model) if args.model else None
-    measured = queue_files.slowdowns(args.slowdowns) if args.slowdowns else {}
+    measured = _of_curves(args.curves) if args.curves else {}
+    measured |= queue_files.slowdowns(args.slowdowns) if args.slowdowns else {}
     jobs, made = queue_file_jobs.plan(queue_files.jobs(args.jobs), measured, model, rules)
     for note in made.notes:
         messages.note(note)
@@ -95,6 +99,17 @@ def run(args: argparse.Namespace) -> int:
         report.show(made, slots, ids, runtime_s)
     sys.stdout.flush()
     return 0
+
+
+def _of_curves(path: str) -> dict[tuple[str, str], tuple[float, float, float]]:
+    """Slowdowns of all pairs of programs in a file of curves."""
+    from mpicoloc.profile import curves_file
+    from mpicoloc.slowdown.bubbles.model import BubbleModel, pairs_of_programs
+
+    model = BubbleModel(curves_file.read(path))
+    for note in model.notes:
+        messages.note(note)
+    return pairs_of_programs(model)
 
 
 def rules_of(args: argparse.Namespace) -> Rules:

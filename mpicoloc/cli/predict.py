@@ -1,10 +1,12 @@
 """Predict how much jobs slow each other down, from profiles of each alone, or of what it was before.
 
-Each profile stands for one job. Without --together each job is predicted beside each other one; with
---json `mpicoloc pair` reads the answer, as its jobs and as its slowdowns.
+Each profile stands for one job; with --curves, name programs in place of profiles. Without --together each
+job is predicted beside each other one; with --json `mpicoloc pair` reads the answer, as its jobs and as its
+slowdowns.
 
   mpicoloc predict --model m.npz a.h5 b.h5
   mpicoloc predict --model m.npz --together a.h5 b.h5 c.h5
+  mpicoloc predict --curves curves.csv lu cg
   mpicoloc predict --model m.npz --card
   mpicoloc predict --model m.npz --json *.h5 > queue.json
 """
@@ -20,13 +22,15 @@ from mpicoloc.core import messages
 from mpicoloc.errors import DataError, UsageError
 
 if TYPE_CHECKING:
-    from mpicoloc.slowdown.fitted import FittedModel
+    from mpicoloc.core.features import JobFeatures
+    from mpicoloc.slowdown.serialize import StoredModel
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Arguments of the verb."""
-    parser.add_argument("files", metavar="PROFILE", nargs="*", help="profile of one job")
-    parser.add_argument("--model", metavar="FILE", required=True, help="that `mpicoloc fit` wrote")
+    parser.add_argument("files", metavar="PROFILE", nargs="*", help="profile of one job, or a program")
+    parser.add_argument("--model", metavar="FILE", help="that `mpicoloc fit` wrote")
+    parser.add_argument("--curves", metavar="FILE", help="curves and scores of programs, in place of --model")
     parser.add_argument("--together", action="store_true", help="the first job beside all others at once")
     parser.add_argument(
         "--card", action="store_true", help="print what the model was trained on, and its scores"
@@ -38,17 +42,16 @@ def run(args: argparse.Namespace) -> int:
     """Print predictions, or the card."""
     if bool(args.files) == args.card:
         raise UsageError("give profiles to predict, or --card")
-    from mpicoloc.campaign import model_file
+    if (args.model is None) == (args.curves is None):
+        raise UsageError("give --model FILE that `mpicoloc fit` wrote, or --curves FILE")
     from mpicoloc.report.terminal import slowdowns
     from mpicoloc.slowdown.fitted import each_beside_each_other
-    from mpicoloc.slurm import queue_file_jobs
 
-    model = model_file.read(args.model)
+    model = _model(args)
     if args.card:
         _card(args, model)
         return 0
-    known = queue_file_jobs.features(args.files, model)
-    jobs = [known[file] for file in args.files]
+    jobs = _jobs(args, model)
     pairs: Sequence[slowdowns.Pair]
     if args.together:
         pairs = [(jobs[0], jobs[1:], model.predict(jobs[0], jobs[1:]))]
@@ -61,13 +64,46 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def _card(args: argparse.Namespace, model: FittedModel) -> None:
+def _model(args: argparse.Namespace) -> StoredModel:
+    """The model of the file, or of the curves."""
+    if args.model is not None:
+        from mpicoloc.campaign import model_file
+
+        return model_file.read(args.model)
+    from mpicoloc.profile import curves_file
+    from mpicoloc.slowdown.bubbles.model import BubbleModel
+
+    model = BubbleModel(curves_file.read(args.curves))
+    for note in model.notes:
+        messages.note(note)
+    return model
+
+
+def _jobs(args: argparse.Namespace, model: StoredModel) -> list[JobFeatures]:
+    """One job of each profile, or of each program where the model is made of curves."""
+    if args.curves is None:
+        from mpicoloc.slurm import queue_file_jobs
+
+        known = queue_file_jobs.features(args.files, model)
+        return [known[file] for file in args.files]
+    from mpicoloc.core.features import JobFeatures
+
+    return [JobFeatures(name, name, 1.0, 1, 1) for name in args.files]
+
+
+def _card(args: argparse.Namespace, model: StoredModel) -> None:
     from mpicoloc.campaign import model_file
     from mpicoloc.report.terminal import slowdowns
+    from mpicoloc.slowdown.bubbles.model import BubbleModel
 
+    if args.curves is not None:
+        raise UsageError("curves have no card; it is that of a model: give --model FILE")
     card = model_file.card(model)
     if args.json:
         print(json.dumps(card, indent=2, allow_nan=False))
+        return
+    if isinstance(model, BubbleModel):
+        slowdowns.show_bubbles(model)
         return
     try:
         slowdowns.show_card(card, messages.is_verbose())

@@ -11,6 +11,7 @@ from mpicoloc.core.estimate import Estimate
 from mpicoloc.errors import DataError
 
 Floats = NDArray[np.float64]
+Bools = NDArray[np.bool_]
 
 MAX_LEVEL = 8.0
 """The largest bubble; level 0 is none."""
@@ -156,6 +157,69 @@ class ProgramPressure:
 def pressure_score(value: float, low: float | None = None, high: float | None = None, n: int = 0) -> Estimate:
     """A score; without ends of an interval the interval is the value alone."""
     return Estimate(value, value if low is None else low, value if high is None else high, n, "level", METHOD)
+
+
+@dataclass(frozen=True)
+class PropagationMatrix:
+    """Normalised times of a program for each pressure and number of disturbed nodes.
+
+    Parameters
+    ----------
+    times : ndarray, shape (n_pressures, n_nodes + 1)
+        T of Algorithms 1 and 2: at [i, j] the time with level i + 1 on j nodes over that without any,
+        dimensionless. The first column is 1.
+    is_measured : ndarray of bool, same shape
+        What was profiled; the rest is interpolated.
+
+    Raises
+    ------
+    DataError
+        If the shapes are wrong or a time is none.
+    """
+
+    times: Floats
+    is_measured: Bools
+
+    def __post_init__(self) -> None:
+        times, seen = np.array(self.times, np.float64), np.array(self.is_measured, bool)
+        if times.ndim != 2 or times.shape != seen.shape or times.shape[0] < 1 or times.shape[1] < 2:
+            raise DataError(f"propagation: needs pressures x (nodes + 1) numbers, got shape {times.shape}")
+        if times.shape[0] > MAX_LEVEL:
+            raise DataError(f"propagation: there are {MAX_LEVEL:g} levels at most, got {times.shape[0]}")
+        if not (np.isfinite(times).all() and (times > 0).all() and np.allclose(times[:, 0], 1)):
+            raise DataError("propagation: times must be finite and above 0, and 1 without disturbed nodes")
+        times.flags.writeable = seen.flags.writeable = False
+        object.__setattr__(self, "times", times)
+        object.__setattr__(self, "is_measured", seen)
+
+    @property
+    def n_pressures(self) -> int:
+        """Levels, from 1."""
+        return self.times.shape[0]
+
+    @property
+    def n_nodes(self) -> int:
+        """Nodes of the program, m."""
+        return self.times.shape[1] - 1
+
+    @property
+    def cost_frac(self) -> float:
+        """Part of all settings that was profiled; the run without interference is one of n m + 1."""
+        n_settings = self.n_pressures * self.n_nodes + 1
+        return float((1 + self.is_measured[:, 1:].sum()) / n_settings)
+
+    def at(self, level: float, n_disturbed: int) -> float:
+        """Slowdown at a level with so many nodes disturbed: linear between rows, beyond the last as there.
+
+        Raises
+        ------
+        DataError
+            If the program has not as many nodes.
+        """
+        if not 0 <= n_disturbed <= self.n_nodes:
+            raise DataError(f"propagation: the program has {self.n_nodes} nodes, got {n_disturbed}")
+        column = np.concatenate([[1.0], self.times[:, n_disturbed]])
+        return float(np.interp(level, np.arange(len(column)), column))
 
 
 @dataclass(frozen=True)

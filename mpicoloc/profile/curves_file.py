@@ -7,8 +7,9 @@ import io
 import math
 import os
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import count, takewhile
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,7 @@ from mpicoloc.core.bubbles import (
     POLICIES,
     JobRequest,
     ProgramPressure,
+    PropagationMatrix,
     SensitivityCurve,
     check_level,
     pressure_score,
@@ -47,8 +49,8 @@ def read(path: str) -> dict[str, ProgramPressure]:
 
     Columns, or keys of JSON objects: ``program``, ``score``, and ``level_L`` for at least one level L. May be
     missing or empty: ``score_low``, ``score_high``, ``level_L_low``, ``level_L_high``, ``policy``, ``source``
-    (offline, production), and how many samples there were for curve (``n``) and score (``n_score``). A number without an interval
-    is taken as certain.
+    (offline, production), and how many samples there were for curve (``n``) and score (``n_score``). A
+    number without an interval is taken as certain.
 
     Raises
     ------
@@ -114,11 +116,10 @@ def _curve(path: str, i: int, program: str, row: Mapping[str, Any]) -> Sensitivi
             )
     if len(points) == 1:
         return None
-    levels, *ends = np.array(sorted(points)).T
+    levels, value, low, high = np.array(sorted(points)).T
     n = number_of(path, i, "n", row.get("n"))
-    return SensitivityCurve(
-        program, levels, *ends, n=0 if math.isnan(n) else int(n), source=str(row.get("source") or "offline")
-    )
+    source = str(row.get("source") or "offline")
+    return SensitivityCurve(program, levels, value, low, high, 0 if math.isnan(n) else int(n), source)
 
 
 def write(path: str, programs: Iterable[ProgramPressure]) -> None:
@@ -149,7 +150,10 @@ def update(
 
 
 def _write(path: str, known: Iterable[_Known]) -> None:
-    rows = [_row(one) for one in known]
+    _put(path, [_row(one) for one in known])
+
+
+def _put(path: str, rows: Sequence[Mapping[str, object]]) -> None:
     columns = list(dict.fromkeys(name for row in rows for name in row))
     text = io.StringIO()
     writer = csv.DictWriter(text, columns, restval="", lineterminator="\n")
@@ -203,3 +207,56 @@ def jobs(path: str) -> list[JobRequest]:
     if not found:
         raise UsageError(f"{path} has no job: give at least one")
     return list(found.values())
+
+
+def matrices(path: str) -> dict[str, PropagationMatrix]:
+    """Propagation matrices of programs, by their names.
+
+    Columns, or keys: ``program``, ``level`` from 1 on, and ``nodes_1`` ... ``nodes_m``: the slowdown with so
+    many of the program's nodes disturbed by bubbles of that level.
+
+    Raises
+    ------
+    UsageError
+        If the file cannot be read.
+    DataError
+        If it has no such columns, a number is none, or levels are missing.
+    """
+    needed = {"program", "level"}
+    found: dict[str, list[list[float]]] = {}
+    for i, row in enumerate(table_rows(path, "matrices", {*needed, "nodes_1"}, needed), 1):
+        rows = found.setdefault(str(row["program"]), [])
+        level = number_of(path, i, "level", row["level"])
+        if level != len(rows) + 1:
+            raise DataError(
+                f"{path}: row {i}: level {level:g} must be {len(rows) + 1}: from 1, none left out"
+            )
+        columns = list(takewhile(row.get, map("nodes_{}".format, count(1))))
+        rows.append([1.0, *(number_of(path, i, name, row[name]) for name in columns)])
+    return {name: _matrix(path, name, rows) for name, rows in found.items()}
+
+
+def _matrix(path: str, program: str, rows: list[list[float]]) -> PropagationMatrix:
+    if len({len(row) for row in rows}) != 1:
+        raise DataError(f"{path}: {program} has levels of different numbers of nodes")
+    try:
+        times = np.array(rows)
+        return PropagationMatrix(times, np.ones(times.shape, bool))
+    except DataError as error:
+        raise DataError(f"{path}: {program}: {error}") from None
+
+
+def write_matrices(path: str, known: Mapping[str, PropagationMatrix]) -> None:
+    """Write a file that `matrices` reads; it has this name only when it is whole.
+
+    Raises
+    ------
+    EnvironmentFault
+        If the folder or the disk refuses.
+    """
+    rows: list[dict[str, object]] = []
+    for name, matrix in known.items():
+        for level, times in enumerate(matrix.times[:, 1:].tolist(), 1):
+            columns = {f"nodes_{n}": time for n, time in enumerate(times, 1)}
+            rows.append({"program": name, "level": level, **columns})
+    _put(path, rows)

@@ -91,8 +91,23 @@ class FittedModel:
         return result
 
 
+class CountedModel(Protocol):
+    """A model that is stored in files: what its predictions are called, and what they rest on."""
+
+    @property
+    def kind(self) -> str:
+        """Name of the kind of model."""
+
+    @property
+    def n_rows(self) -> int:
+        """Measured pairs, or programs, that it knows."""
+
+    def predict_pairs(self, jobs: Sequence[JobFeatures]) -> PairSlowdowns:
+        """As of `slowdown.slowdown.BatchModel`."""
+
+
 def each_beside_each_other(
-    model: FittedModel, jobs: Sequence[JobFeatures]
+    model: CountedModel, jobs: Sequence[JobFeatures]
 ) -> list[tuple[JobFeatures, list[JobFeatures], Estimate]]:
     """Target, co-runner and slowdown of all ordered pairs of jobs; a single job is beside one like itself."""
     found = model.predict_pairs(jobs)

@@ -1,23 +1,27 @@
-"""A fitted model as plain values and arrays, and back: nothing of it is believed before it was checked."""
+"""A stored model as plain values and arrays, and back: nothing of it is believed before it was checked."""
 
 from __future__ import annotations
 
 import dataclasses
 import math
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
+from mpicoloc.core.bubbles import METHOD
 from mpicoloc.core.machine import machine_from_values
 from mpicoloc.errors import DataError
 from mpicoloc.slowdown.array_regressors import Kernel, Layers, Linear, Product, Similar
+from mpicoloc.slowdown.bubbles import stored
+from mpicoloc.slowdown.bubbles.model import BubbleModel
 from mpicoloc.slowdown.fitted import FittedModel, Regressor
 from mpicoloc.slowdown.forest import Trees
 from mpicoloc.slowdown.intervals import Band
 from mpicoloc.slowdown.preparation import Preparation
 
 Array = np.ndarray[Any, Any]
+StoredModel: TypeAlias = FittedModel | BubbleModel
 _REGRESSORS: Mapping[str, type] = {
     kind.__name__: kind for kind in (Trees, Linear, Product, Similar, Kernel, Layers)
 }
@@ -26,8 +30,10 @@ _FLAGS = {"missing_left"}
 _STRANGE = (LookupError, ValueError, TypeError, AttributeError, ArithmeticError, RecursionError)
 
 
-def to_parts(model: FittedModel) -> tuple[dict[str, Any], dict[str, Array]]:
+def to_parts(model: StoredModel) -> tuple[dict[str, Any], dict[str, Array]]:
     """Plain values and arrays of a model."""
+    if isinstance(model, BubbleModel):
+        return stored.to_parts(model)
     told = {
         "kind": model.kind,
         "features": list(model.features),
@@ -49,7 +55,7 @@ def _arrays(prefix: str, part: Any) -> dict[str, Array]:
     return {f"{prefix}.{field.name}": getattr(part, field.name) for field in dataclasses.fields(part)}
 
 
-def from_parts(told: Mapping[str, Any], arrays: Mapping[str, Array]) -> FittedModel:
+def from_parts(told: Mapping[str, Any], arrays: Mapping[str, Array]) -> StoredModel:
     """The model that `to_parts` took apart.
 
     Raises
@@ -58,6 +64,8 @@ def from_parts(told: Mapping[str, Any], arrays: Mapping[str, Array]) -> FittedMo
         If it is none: the words say what is wrong, not in which file.
     """
     try:
+        if told["kind"] == METHOD:
+            return stored.from_parts(told, arrays)
         model = _model(told, arrays)
     except _STRANGE as error:
         raise DataError(str(error) or type(error).__name__) from error

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from math import isnan
 from typing import Protocol, runtime_checkable
 
 import numpy as np
@@ -164,3 +165,32 @@ class MeasuredTable:
                 f"{target.kind} beside {co_runner.kind} was not measured; measure the pair, or give a model"
             )
         return self._otherwise.predict(target, [co_runner])
+
+
+def measured_programs(
+    pairs: Mapping[tuple[str, str], tuple[float, float, float]], programs: Iterable[str]
+) -> tuple[MeasuredTable, dict[str, JobFeatures]]:
+    """A table by programs alone, whatever the size of their jobs, and the jobs to ask it about.
+
+    Parameters
+    ----------
+    pairs : mapping of (str, str) to (float, float, float)
+        Value, low and high by the names of target and co-runner; ends that were not told are NaN.
+    programs : iterable of str
+        Names of programs.
+
+    Returns
+    -------
+    MeasuredTable
+    dict of str to JobFeatures
+        One for each program.
+    """
+    jobs = {name: JobFeatures(name, name, 1.0, 1, 1) for name in dict.fromkeys(programs)}
+    known = {
+        (jobs[one].kind, jobs[other].kind): Estimate(
+            value, value if isnan(low) else low, value if isnan(high) else high, 1, "1", "measured"
+        )
+        for (one, other), (value, low, high) in pairs.items()
+        if one in jobs and other in jobs
+    }
+    return MeasuredTable(known), jobs

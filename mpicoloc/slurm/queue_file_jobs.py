@@ -16,7 +16,7 @@ from mpicoloc.profile.queue_files import NUMBERS, Ends, WaitingJob
 from mpicoloc.schedule.policies import Plan, Rules, plan_parts
 from mpicoloc.schedule.queue import Queue
 from mpicoloc.slowdown.features import job_features
-from mpicoloc.slowdown.fitted import FittedModel
+from mpicoloc.slowdown.serialize import StoredModel
 from mpicoloc.slowdown.slowdown import PairSlowdowns
 
 
@@ -28,7 +28,7 @@ class PredictedPairs:
     rows: Mapping[str, int]
 
 
-def features(paths: Iterable[str], model: FittedModel | None = None) -> dict[str, JobFeatures]:
+def features(paths: Iterable[str], model: StoredModel | None = None) -> dict[str, JobFeatures]:
     """Features of the jobs of these profiles, by their paths.
 
     Raises
@@ -71,7 +71,7 @@ def fill_from_profiles(waiting: Sequence[WaitingJob], known: Mapping[str, JobFea
 
 
 def predict_pairs(
-    model: FittedModel, known: Mapping[str, JobFeatures], waiting: Sequence[WaitingJob]
+    model: StoredModel, known: Mapping[str, JobFeatures], waiting: Sequence[WaitingJob]
 ) -> PredictedPairs:
     """Slowdowns that the model predicts for all pairs of the jobs' profiles."""
     paths = [path for path in dict.fromkeys(job.profile for job in waiting) if path in known]
@@ -122,7 +122,7 @@ def _indexes_by_name(names: Iterable[str]) -> dict[str, list[int]]:
 def plan(
     listed: Sequence[WaitingJob],
     measured: Mapping[tuple[str, str], Ends],
-    model: FittedModel | None,
+    model: StoredModel | None,
     rules: Rules,
 ) -> tuple[list[WaitingJob], Plan]:
     """The jobs, completed from their profiles, and who shares a node with whom by these rules."""

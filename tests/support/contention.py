@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 
+from mpicoloc.core.bubbles import ProgramPressure, SensitivityCurve, pressure_score
 from mpicoloc.core.estimate import Estimate
 from mpicoloc.core.features import JobFeatures
 from mpicoloc.core.machine import Machine
 from mpicoloc.core.training import Row, training_set
+from mpicoloc.slowdown.bubbles.model import BubbleModel
 
 CAPACITY = 1.0
 MACHINE = Machine("a processor", 8, 2.0**35)
@@ -57,3 +59,13 @@ class World:
             slowdown = Estimate(value, value * 0.97, value * 1.03, 5, "1", "campaign")
             rows.append(Row(self.job(i), self.job(j), slowdown, "campaign"))
         return training_set(rows, MACHINE)
+
+    def bubbles(self, n_levels=8):
+        """Curves and scores, as bubbles of pressure level / n_levels would measure them, without noise."""
+        levels, programs = np.arange(n_levels + 1.0), {}
+        for i, pressure in enumerate(self.pressure):
+            over = np.maximum(0, pressure + levels / n_levels - CAPACITY)
+            value = 1 + self.sensitivity[i] * over
+            curve = SensitivityCurve(f"app{i}", levels, value, value, value)
+            programs[f"app{i}"] = ProgramPressure(f"app{i}", curve, pressure_score(n_levels * pressure))
+        return BubbleModel(programs)

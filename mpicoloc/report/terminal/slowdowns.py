@@ -7,11 +7,13 @@ from typing import Any
 
 from rich.markup import escape
 
+from mpicoloc.core.bubbles import MAX_LEVEL
 from mpicoloc.core.estimate import Estimate
 from mpicoloc.core.features import JobFeatures
 from mpicoloc.core.tables import printable
 from mpicoloc.report.terminal.listing import Listing
 from mpicoloc.report.terminal.output import console
+from mpicoloc.slowdown.bubbles.model import BubbleModel
 from mpicoloc.slowdown.intervals import COVERAGE
 
 _SCORES = {
@@ -133,3 +135,15 @@ def show(pairs: Sequence[Pair]) -> None:
 
 def _name(job: JobFeatures) -> str:
     return printable(f"{job.id} {job.program}")
+
+
+def show_bubbles(model: BubbleModel) -> None:
+    """Print what each program of a model of curves presses and suffers."""
+    table = Listing(None, ("program", "score", "slowdown at level 4", "at level 8", "uneven pressures"))
+    for name, one in model.programs.items():
+        curve = model.curve(name)
+        cells = (f"{curve.at(level).value:.3f}" for level in (MAX_LEVEL / 2, MAX_LEVEL))
+        table.add_row(escape(printable(name)), f"{one.score.value:.2f}", *cells, one.policy or "not known")
+    out = console()
+    out.print(table)
+    out.print(f"bubble: {model.n_rows} programs, several co-runners by {model.combine}", markup=False)

@@ -7,6 +7,7 @@ import contention
 import numpy as np
 import pytest
 
+from mpicoloc.core.bubbles import ProgramPressure, SensitivityCurve, pressure_score
 from mpicoloc.core.estimate import Estimate
 from mpicoloc.core.features import JobFeatures
 from mpicoloc.core.topology import Topology
@@ -14,6 +15,7 @@ from mpicoloc.errors import DataError
 from mpicoloc.network.replay.fabrics import of_fabric
 from mpicoloc.network.replay.programs import patterns
 from mpicoloc.network.topology.fabric import Fabric
+from mpicoloc.slowdown.bubbles.model import BubbleModel
 from mpicoloc.slowdown.replayed import ReplayedJobs
 from mpicoloc.slowdown.slowdown import MeasuredTable, PairSlowdowns, pair_slowdowns
 
@@ -39,13 +41,27 @@ def replayed():
     return ReplayedJobs(programs, network, seed=1)
 
 
+def bubbled():
+    """A curve and a score of each program; some curves fall by noise."""
+    rng = np.random.default_rng(5)
+    levels, programs = np.arange(9.0), {}
+    for i in range(5):
+        value = np.concatenate([[1.0], 1 + np.cumsum(rng.uniform(-0.05, 0.2, 8)).clip(-0.1)])
+        wide = np.minimum(levels, 1)
+        curve = SensitivityCurve(job(i).program, levels, value, value - 0.1 * wide, value + 0.2 * wide, 9)
+        score = rng.uniform(0, 8)
+        found = ProgramPressure(curve.program, curve, pressure_score(score, max(score - 1, 0), score + 1, 4))
+        programs[curve.program] = found
+    return BubbleModel(programs)
+
+
 KINDS = (
     *("elastic net", "support vectors", "random forest", "extra trees", "gradient boosting", "network"),
     *("two factors", "similar programs", "mean", "quantile", "intensity (DI)"),
 )
-MODELS = ("measured", "replay", *KINDS)
-OF_KINDS = (MeasuredTable, ReplayedJobs)
-"""Models that look at the kinds of jobs, not at their features."""
+MODELS = ("measured", "replay", "bubble", *KINDS)
+OF_KINDS = (MeasuredTable, ReplayedJobs, BubbleModel)
+"""Models that look at the programs of jobs, not at their features."""
 WORLD = contention.World(8)
 SAME = 1e-6
 """Trees add up in single precision."""
@@ -63,6 +79,8 @@ def model(request):
         return measured()
     if request.param == "replay":
         return replayed()
+    if request.param == "bubble":
+        return bubbled()
     pytest.importorskip("sklearn", reason="the extra schedule is not installed")
     from mpicoloc.slowdown.training.fitting import fit_kind
 

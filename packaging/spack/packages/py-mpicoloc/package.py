@@ -29,7 +29,7 @@ class PyMpicoloc(PythonPackage):
 
     for _with in ("+analysis", "+schedule"):
         depends_on("py-pandas@2:", type="run", when=_with)
-        depends_on("py-scipy@1.10:", type="run", when=_with)
+        depends_on("py-scipy@1.12:", type="run", when=_with)
     depends_on("py-matplotlib@3.8:", type="run", when="+report")
     depends_on("py-jinja2@3.1:", type="run", when="+report")
     depends_on("py-sqlalchemy@2:", type="run", when="+ledger")

@@ -1,0 +1,159 @@
+"""Runs of a program on real nodes, with bubbles on some of them: what propagation matrices are filled by."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+
+from mpicoloc.coordinator.launcher import Launcher
+from mpicoloc.core.bubbles import check_level
+from mpicoloc.errors import DataError, EnvironmentFault, UsageError
+from mpicoloc.launch import host_files
+
+END_WITHIN_S = 10.0
+"""Bubbles that were told to end and still run are killed after this."""
+BubbleCommand = Callable[[float], Sequence[str]]
+"""The command of a bubble of a level, which runs until it is ended."""
+
+
+def bubble_command(level: float, cores: str = "") -> list[str]:
+    """`mpicoloc bubble run` of this installation, on these processors of a node (empty: its own choice)."""
+    words = [sys.executable, "-m", "mpicoloc", "bubble", "run", "--level", f"{level:g}"]
+    return [*words, "--cores", cores] if cores else words
+
+
+class BubbledNodes:
+    """`profile(k, j)` on real nodes: bubbles of level k on the first j of them while the program runs.
+
+    Parameters
+    ----------
+    launcher : Launcher
+        The mpirun of the program; it starts the bubbles as well, one on each node.
+    hosts : sequence of str
+        Names of the nodes, of an allocation or of any host file.
+    app : sequence of str
+        The program and its arguments.
+    n_ranks : int
+        Ranks on each node.
+    bubble : callable
+        Command of a bubble of a level.
+    settle_s : float
+        How long bubbles run before the program begins, s.
+    limit_s : float
+        Longest time of one run, s.
+
+    Raises
+    ------
+    UsageError
+        If there are no hosts or ranks.
+    """
+
+    def __init__(
+        self,
+        launcher: Launcher,
+        hosts: Sequence[str],
+        app: Sequence[str],
+        n_ranks: int,
+        bubble: BubbleCommand = bubble_command,
+        settle_s: float = 1.0,
+        limit_s: float = 3600.0,
+    ) -> None:
+        if not hosts or n_ranks < 1 or not app:
+            raise UsageError(f"bubbled runs need hosts, ranks and a program, got {len(hosts)} and {n_ranks}")
+        host_files.check_names(hosts, "host")
+        self._launcher, self._hosts, self._app = launcher, list(hosts), list(app)
+        self._n_ranks, self._bubble = n_ranks, bubble
+        self._settle_s, self._limit_s = settle_s, limit_s
+
+    def __call__(self, level: int, n_disturbed: int) -> float:
+        """Time of the program with bubbles of one level, s."""
+        if not 0 <= n_disturbed <= len(self._hosts):
+            raise DataError(f"there are {len(self._hosts)} nodes, got {n_disturbed} to be disturbed")
+        return self.time_s([level] * n_disturbed + [0] * (len(self._hosts) - n_disturbed))
+
+    def time_s(self, levels: Sequence[float]) -> float:
+        """Time of the program with a bubble of its own level on each node, 0 for none, s.
+
+        Raises
+        ------
+        DataError
+            If there are not as many levels as nodes, or one is none.
+        EnvironmentFault
+            If the program fails, takes too long, or a bubble ends before it.
+        """
+        if len(levels) != len(self._hosts):
+            raise DataError(f"there are {len(self._hosts)} nodes, got {len(levels)} levels")
+        with (
+            tempfile.TemporaryDirectory(prefix="mpicoloc-bubbled-") as folder,
+            contextlib.ExitStack() as stack,
+        ):
+            bubbles = [
+                stack.enter_context(self._bubbles(folder, level, levels))
+                for level in sorted({check_level(level) for level in levels} - {0.0})
+            ]
+            if bubbles:
+                time.sleep(self._settle_s)
+            taken_s = self._run(folder)
+            if any(bubble.poll() is not None for bubble in bubbles):
+                raise EnvironmentFault("a bubble ended before the program: look at `mpicoloc bubble run`")
+            return taken_s
+
+    def _words(self, folder: str, name: str, hosts: Sequence[str], n_ranks: int) -> list[str]:
+        """The launcher's command up to the program, with a host file of its family."""
+        path = os.path.join(folder, name)
+        is_open = self._launcher.family == "openmpi"
+        with open(path, "w", encoding="utf-8") as file:
+            file.write((host_files.openmpi if is_open else host_files.hydra)(hosts, n_ranks))
+        return [
+            self._launcher.path,
+            "--hostfile" if is_open else "-f",
+            path,
+            "-n",
+            str(len(hosts) * n_ranks),
+        ]
+
+    @contextlib.contextmanager
+    def _bubbles(
+        self, folder: str, level: float, levels: Sequence[float]
+    ) -> Iterator[subprocess.Popen[bytes]]:
+        """Bubbles of one level on the nodes that have it, until the end of the block."""
+        hosts = [host for host, own in zip(self._hosts, levels, strict=True) if own == level]
+        words = [*self._words(folder, f"bubbles-{level:g}", hosts, 1), *self._bubble(level)]
+        process = subprocess.Popen(words, stdin=subprocess.DEVNULL, start_new_session=True)
+        try:
+            yield process
+        finally:
+            _end(process)
+
+    def _run(self, folder: str) -> float:
+        words = [*self._words(folder, "program", self._hosts, self._n_ranks), *self._app]
+        began_s = time.monotonic()
+        process = subprocess.Popen(
+            words, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, start_new_session=True
+        )
+        try:
+            code = process.wait(self._limit_s)
+        except subprocess.TimeoutExpired:
+            raise EnvironmentFault(f"{self._app[0]} took longer than {self._limit_s:g} s") from None
+        finally:
+            _end(process)
+        if code:
+            raise EnvironmentFault(f"{self._app[0]} ended with code {code}: run it by hand first")
+        return time.monotonic() - began_s
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    """End a launcher with all that it started: it ends its ranks on other nodes when it is asked to."""
+    for number, patience_s in ((signal.SIGTERM, END_WITHIN_S), (signal.SIGKILL, None)):
+        if process.poll() is not None:
+            return
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(process.pid, number)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(patience_s)

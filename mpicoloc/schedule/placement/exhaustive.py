@@ -1,0 +1,67 @@
+"""All placements of a small problem: nodes are alike, so only which jobs meet on how many of them counts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import lru_cache
+from itertools import combinations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mpicoloc.schedule.placement.anneal import Found, best
+from mpicoloc.schedule.placement.problem import Problem
+from mpicoloc.schedule.placement.state import Replicas
+
+Ints = NDArray[np.int64]
+MAX_PLACEMENTS = 3_000
+
+
+def search(problem: Problem, objective: str = "sum", most: int = MAX_PLACEMENTS) -> Found | None:
+    """The best of all placements; None if there are more than `most`."""
+    if len(problem.jobs) > 32 or problem.n_nodes > 64:
+        return None
+    found = all_placements(tuple(problem.sizes.tolist()), problem.n_nodes, problem.n_slots, most)
+    return None if found is None else best(Replicas(problem, found, objective))
+
+
+@lru_cache(maxsize=8)
+def all_placements(sizes: tuple[int, ...], n_nodes: int, n_slots: int, most: int) -> Ints | None:
+    """Jobs in the slots of every placement that is not another one with its nodes in another order.
+
+    Returns
+    -------
+    ndarray of int, shape (n_placements, n_nodes, n_slots), or None
+        -1 where no job is; None: there are more than `most`.
+    """
+    groups = [group for n in range(n_slots, -1, -1) for group in combinations(range(len(sizes)), n)]
+    found: list[list[tuple[int, ...]]] = []
+    for placement in _placements(groups, 0, list(sizes), n_nodes, n_slots):
+        found.append(placement)
+        if len(found) > most:
+            return None
+    rows = [[group + (-1,) * (n_slots - len(group)) for group in one] for one in found]
+    return np.array(rows, np.int64).reshape(len(found), n_nodes, n_slots)
+
+
+def _placements(
+    groups: list[tuple[int, ...]], first: int, left: list[int], n_nodes: int, n_slots: int
+) -> Iterator[list[tuple[int, ...]]]:
+    """Every choice of groups, in their order from `first`, for so many nodes and what is left of each job."""
+    if n_nodes == 0:
+        yield []
+        return
+    if max(left, default=0) > n_nodes or sum(left) > n_nodes * n_slots:
+        return
+    for i in range(first, len(groups)):
+        group = groups[i]
+        # Groups come in falling size: those that follow cannot hold what is left.
+        if sum(left) > n_nodes * len(group):
+            return
+        if all(left[job] for job in group):
+            for job in group:
+                left[job] -= 1
+            for rest in _placements(groups, i, left, n_nodes - 1, n_slots):
+                yield [group, *rest]
+            for job in group:
+                left[job] += 1

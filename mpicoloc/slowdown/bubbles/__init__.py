@@ -1,0 +1,1 @@
+"""Bubbles: slowdowns from curves and scores, how they spread over nodes, and uneven pressures."""
