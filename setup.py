@@ -1,4 +1,4 @@
-"""Build of the compiled parts: two extensions of Python (contract, simulator), preloaded libraries, keeper, bubble.
+"""Build of the compiled parts: two extensions of Python (contract, simulator), preloaded libraries, programs.
 
 `pyproject.toml` says everything else. Run by pip; `mpicoloc build` compiles one more library later, from the
 sources that are installed with the package.
