@@ -82,8 +82,10 @@ def score(
         hog.close()
     if exit_code:
         raise DataError(f"{command[0]} ended with {exit_code}, so there is no score")
+    if 1.0 not in found and exit_code is None:
+        raise DataError(f"{setup.seconds:g} s are too short for a score on this machine: give more --seconds")
     if 1.0 not in found:
-        raise DataError(f"{command[0]} ended too soon for a score: give it more work, for a second at least")
+        raise DataError(f"{command[0]} ended too soon for a score: give it more work, for some seconds")
     slowdown, read_back = found[1.0], setup.calibration
     return Scored(read_back.score(slowdown), slowdown, read_back.is_beyond(slowdown), exit_code)
 

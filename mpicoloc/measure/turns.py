@@ -23,7 +23,7 @@ Floats = NDArray[np.float64]
 METHOD = "bubble-turns"
 MIN_TURNS = 4
 """Turns of a level below which there is no interval."""
-MIN_BUSY_FRAC = 0.1
+MIN_BUSY_FRAC = 0.03
 """Part of a turn for which what is measured must have had its processor."""
 TRIM_FRAC = 0.2
 QUIET_FRAC = 0.9
