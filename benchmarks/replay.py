@@ -5,11 +5,13 @@
 Packets of 2 KB, 10 Gbit/s, four lanes with credits, random routes. Each row runs in a process of its own, so
 that its memory is its own. `shuffled all-to-all`: four jobs on hosts drawn at random, one on each lane, in
 which every rank exchanges with one after the other. `saturated`: the same on a tree slimmed to a quarter.
-`two jobs`: a ring of 64 KiB, a hundred times, and an all-to-all of 64 KiB a pair, 64 ranks each, whose hosts
-alternate.
+`two jobs`: two of 64 ranks, each a ring of 64 KiB, a hundred times, and then an all-to-all of 64 KiB a pair,
+on hosts drawn at random.
 
-Peers: SimGrid, if its headers are installed (Debian: libsimgrid-dev). Its model shares links among flows, so
-it has no packets to count. htsim, BookSim 2 and CODES are in no package registry and are not built here.
+Peers run the same traffic if their headers are installed: ns-3 (Debian: libns3-dev), the packet simulator
+that most use, which has no credits and no lanes (`replay_ns3.cpp`); SimGrid (libsimgrid-dev), which shares
+links among flows and has no packets to count. htsim, BookSim 2, CODES and OMNeT++ are in no package registry,
+so they are not built here.
 """
 
 import argparse
@@ -39,6 +41,8 @@ CASES = {
     "2048": ("saturated", (16, 16, 8), (1, 4, 4), 65536, 20),
 }
 TWO_JOBS = ("two jobs", (16, 8), (1, 16))
+TWO_PHASES = ((65536, 100, 0), (65536, 63, 1))
+"""Of both jobs: bytes, turns, and step from turn to turn."""
 
 
 def network(m, w):
@@ -55,8 +59,13 @@ def operations(*rows):
     return ops
 
 
-def exchange(n_bytes, n_turns, step):
+def exchange(phases):
     """Rank r sends to r + 1 + step i in turn i, and receives from r - 1 - step i."""
+    return np.concatenate([phase(*each) for each in phases])
+
+
+def phase(n_bytes, n_turns, step):
+    """The operations of one phase."""
     shift = {"peer_mode": native.RP_SHIFT}
     return operations(
         (native.RP_LOOP, {"n": n_turns}),
@@ -72,31 +81,29 @@ def job(name, hosts, program, lane):
     return Job(name, [program], ranks, hosts, service_level=lane, restarts=False)
 
 
-def jobs_of(case):
-    """Network, and jobs, of one row."""
+def traffic_of(case):
+    """Name, tree (m and w), phases and hosts of each job of one row."""
     if case == "two":
-        built = network(*TWO_JOBS[1:])
-        ring, all_to_all = exchange(65536, 100, 0), exchange(65536, 63, 1)
-        return built, [
-            job("ring", np.arange(0, 128, 2), ring, 0),
-            job("all", np.arange(1, 128, 2), all_to_all, 1),
-        ]
-    _, m, w, n_bytes, n_turns = CASES[case]
-    built = network(m, w)
-    parts = np.split(np.random.default_rng(0).permutation(built.n_hosts), N_LANES)
-    return built, [job(f"j{i}", part, exchange(n_bytes, n_turns, 1), i) for i, part in enumerate(parts)]
+        (name, m, w), phases, n_jobs = TWO_JOBS, TWO_PHASES, 2
+    else:
+        name, m, w, n_bytes, n_turns = CASES[case]
+        phases, n_jobs = ((n_bytes, n_turns, 1),), N_LANES
+    hosts = np.random.default_rng(0).permutation(int(np.prod(m)))
+    return name, (m, w), phases, np.split(hosts, n_jobs)
 
 
 def run_case(case):
     """One row, in this process."""
-    built, jobs = jobs_of(case)
+    name, tree, phases, hosts = traffic_of(case)
+    built = network(*tree)
+    jobs = [job(f"j{i}", part, exchange(phases), i) for i, part in enumerate(hosts)]
     started = time.perf_counter()
     run = simulate(built, jobs, Settings(mtu_bytes=2048))
     wall_s = time.perf_counter() - started
     return {
         "tool": "mpicoloc",
         "n_hosts": built.n_hosts,
-        "traffic": CASES[case][0] if case in CASES else TWO_JOBS[0],
+        "traffic": name,
         "n_packet_hops": run.n_packet_hops,
         "packet_hops_per_s": run.n_packet_hops / wall_s,
         "wall_s": wall_s,
@@ -124,53 +131,114 @@ PLATFORM = """<?xml version='1.0'?>
 """
 
 
-def simgrid_row(repeats):
-    """SimGrid on the two jobs; None: it is not installed."""
+def built_peer(folder, source, libraries):
+    """The program of a peer; None: the compiler or the peer's headers are not installed."""
     if shutil.which("g++") is None:
         return None
-    with tempfile.TemporaryDirectory() as folder:
-        program, platform = Path(folder) / "simgrid", Path(folder) / "platform.xml"
-        source = HERE / "replay_simgrid.cpp"
-        built = subprocess.run(
-            ["g++", "-O2", "-std=c++17", source, "-o", program, "-lsimgrid"], capture_output=True, check=False
-        )
-        if built.returncode:
-            return None
-        platform.write_text(PLATFORM)
-        rows = []
-        for _ in range(repeats):
-            done = subprocess.run([program, platform], check=True, capture_output=True, text=True)
-            simulated_s, wall_s, rss_kib = map(float, done.stdout.split())
-            rows.append((wall_s, simulated_s, rss_kib))
-    wall_s, simulated_s, rss_kib = min(rows)
-    row = {"tool": "SimGrid", "n_hosts": 128, "traffic": TWO_JOBS[0], "n_packet_hops": None}
-    times = {"packet_hops_per_s": None, "wall_s": wall_s, "simulated_s": simulated_s}
-    return {**row, **times, "max_rss_bytes": int(rss_kib) * 1024}
+    program = Path(folder) / Path(source).stem
+    command = ["g++", "-O2", "-DNDEBUG", "-std=c++17", HERE / source, "-o", program]
+    done = subprocess.run([*command, *(f"-l{name}" for name in libraries)], capture_output=True, check=False)
+    return program if done.returncode == 0 else None
+
+
+def peer_row(tool, case, words):
+    """A row of what a peer printed: simulated and elapsed seconds, packet-hops or -1, memory in KiB."""
+    simulated_s, wall_s, n_hops, rss_kib = map(float, words)
+    name, (m, _), _, _ = traffic_of(case)
+    n_packet_hops = int(n_hops) if n_hops >= 0 else None
+    return {
+        "tool": tool,
+        "n_hosts": int(np.prod(m)),
+        "traffic": name,
+        "n_packet_hops": n_packet_hops,
+        "packet_hops_per_s": n_packet_hops and n_packet_hops / wall_s,
+        "wall_s": wall_s,
+        "simulated_s": simulated_s,
+        "max_rss_bytes": int(rss_kib) * 1024,
+    }
+
+
+def missing_row(tool, package):
+    """A row of a peer that is not installed."""
+    names = (
+        "n_hosts",
+        "traffic",
+        "n_packet_hops",
+        "packet_hops_per_s",
+        "wall_s",
+        "simulated_s",
+        "max_rss_bytes",
+    )
+    why = f"its headers ({package}) or g++ are not installed"
+    return {"tool": tool, **dict.fromkeys(names), "missing": why}
+
+
+def as_words(case):
+    """The traffic as the peers' programs read it."""
+    _, (m, w), phases, hosts = traffic_of(case)
+    jobs = [[len(part), len(phases), *np.ravel(phases), *part] for part in hosts]
+    return " ".join(map(str, [len(m), *m, *w, BPS, len(hosts), *(word for job in jobs for word in job)]))
+
+
+def simgrid_rows(folder, repeats):
+    """SimGrid on the two jobs."""
+    program = built_peer(folder, "replay_simgrid.cpp", ["simgrid"])
+    if program is None:
+        return [missing_row("SimGrid", "libsimgrid-dev")]
+    platform = Path(folder) / "platform.xml"
+    platform.write_text(PLATFORM)
+    return [fastest_of([program, platform], "SimGrid", "two", repeats)]
+
+
+def ns3_rows(folder, cases):
+    """ns-3, once a case, with the scheduler of events that is the fastest here."""
+    program = built_peer(folder, "replay_ns3.cpp", ["ns3-point-to-point", "ns3-network", "ns3-core"])
+    if program is None:
+        return [missing_row("ns-3", "libns3-dev")]
+    command = [program, "ns3::PriorityQueueScheduler"]
+    return [fastest_of(command, "ns-3", case, 1) for case in cases]
+
+
+def fastest_of(command, tool, case, repeats):
+    """The fastest of some runs of a peer."""
+    run = {"input": as_words(case), "check": True, "capture_output": True, "text": True}
+    texts = [subprocess.run(command, **run).stdout for _ in range(repeats)]
+    return min((peer_row(tool, case, text.split()) for text in texts), key=lambda row: row["wall_s"])
+
+
+def shown(row):
+    """One row as a line of a table."""
+    if row.get("missing"):
+        return f"| {row['tool']} | not measured: {row['missing']} |  |  |  |  |  |  |"
+    hops = "(flows)" if row["n_packet_hops"] is None else f"{row['n_packet_hops']:,}"
+    speed = "-" if row["packet_hops_per_s"] is None else f"{row['packet_hops_per_s'] / 1e6:.2f}"
+    times = f"{row['wall_s']:.2f} | {row['simulated_s'] * 1e3:.3f}"
+    rss = f"{row['max_rss_bytes'] / 1e6:.0f}"
+    return f"| {row['tool']} | {row['n_hosts']} | {row['traffic']} | {hops} | {speed} | {times} | {rss} |"
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--ns3", default="128,1024,two", help="cases that ns-3 runs too (128,1024,two)")
     parser.add_argument("--case", choices=[*CASES, "two"], help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.case:
         print(json.dumps(run_case(arguments.case)))
         return
-    peer = simgrid_row(arguments.repeats)
-    rows = [fastest(case, arguments.repeats) for case in (*CASES, "two")] + ([peer] if peer else [])
+    with tempfile.TemporaryDirectory() as folder:
+        rows = [fastest(case, arguments.repeats) for case in (*CASES, "two")]
+        rows += ns3_rows(folder, arguments.ns3.split(",")) + simgrid_rows(folder, arguments.repeats)
     if arguments.json:
         print(json.dumps(rows, indent=1))
         return
+    print(
+        "| tool | hosts | traffic | packet-hops | M packet-hops/s | s | simulated, ms | MB of the process |"
+    )
+    print("| --- " * 8 + "|")
     for row in rows:
-        speed = (
-            f"{row['packet_hops_per_s'] / 1e6:6.2f} M packet-hops/s" if row["packet_hops_per_s"] else " " * 22
-        )
-        rss = row["max_rss_bytes"] / 1e6
-        print(
-            f"{row['tool']:9} {row['n_hosts']:5} hosts {row['traffic']:20} {speed} {row['wall_s']:6.2f} s "
-            f"{rss:6.0f} MB, simulated {row['simulated_s']:.6f} s"
-        )
+        print(shown(row))
 
 
 if __name__ == "__main__":

@@ -1,8 +1,8 @@
-// The two jobs of `replay.py` in SimGrid: a ring of 64 KiB and an all-to-all of 64 KiB a pair, 64 ranks each, on the
-// fat-tree of its platform file. Prints the simulated and the elapsed seconds, and the memory in KiB. SimGrid shares links among flows; it has no
-// packets and no lanes.
+// The two jobs of `replay.py` in SimGrid, on the fat-tree of its platform file. Reads the same traffic as replay_ns3.cpp,
+// prints the same; SimGrid shares links among flows, so it has no packets (-1 packet-hops) and no lanes.
 #include <chrono>
 #include <cstdio>
+#include <iostream>
 #include <simgrid/s4u.hpp>
 #include <string>
 #include <sys/resource.h>
@@ -10,8 +10,11 @@
 
 namespace sg4 = simgrid::s4u;
 
-static const int n_ranks = 64, n_turns = 100;
-static const double n_bytes = 65536;
+struct Phase {
+    double n_bytes;
+    int n_turns, step;
+};
+
 static char content;
 
 static sg4::Mailbox *box(const std::string &job, int src, int dst)
@@ -19,7 +22,7 @@ static sg4::Mailbox *box(const std::string &job, int src, int dst)
     return sg4::Mailbox::by_name(job + std::to_string(src) + ":" + std::to_string(dst));
 }
 
-static void exchange(const std::string &job, int rank, int to, int from)
+static void exchange(const std::string &job, int rank, int to, int from, double n_bytes)
 {
     char *got = nullptr;
     sg4::CommPtr in = box(job, from, rank)->get_async<char>(&got),
@@ -28,31 +31,45 @@ static void exchange(const std::string &job, int rank, int to, int from)
     out->wait();
 }
 
-static void ring(int rank)
+static void rank_of(std::string job, int rank, int n_ranks, std::vector<Phase> phases)
 {
-    for (int i = 0; i < n_turns; i++)
-        exchange("ring", rank, (rank + 1) % n_ranks, (rank + n_ranks - 1) % n_ranks);
+    for (const Phase &phase : phases)
+        for (int i = 0; i < phase.n_turns; i++) {
+            int shift = (1 + phase.step * i) % n_ranks;
+            exchange(job, rank, (rank + shift) % n_ranks, (rank + n_ranks - shift) % n_ranks, phase.n_bytes);
+        }
 }
 
-static void all_to_all(int rank)
+static void create_job(const std::string &job)
 {
-    for (int i = 1; i < n_ranks; i++)
-        exchange("all", rank, (rank + i) % n_ranks, (rank + n_ranks - i) % n_ranks);
+    int n_ranks, n_phases, host;
+    std::cin >> n_ranks >> n_phases;
+    std::vector<Phase> phases(n_phases);
+    for (Phase &phase : phases)
+        std::cin >> phase.n_bytes >> phase.n_turns >> phase.step;
+    for (int rank = 0; rank < n_ranks; rank++) {
+        std::cin >> host;
+        sg4::Actor::create(job, sg4::Host::by_name("h" + std::to_string(host)), rank_of, job, rank, n_ranks, phases);
+    }
 }
 
 int main(int argc, char **argv)
 {
     sg4::Engine engine(&argc, argv);
     engine.load_platform(argv[1]);
-    for (int i = 0; i < n_ranks; i++) {
-        sg4::Actor::create("ring", sg4::Host::by_name("h" + std::to_string(2 * i)), ring, i);
-        sg4::Actor::create("all", sg4::Host::by_name("h" + std::to_string(2 * i + 1)), all_to_all, i);
-    }
+    double n_levels, word;
+    int n_jobs;
+    std::cin >> n_levels;
+    for (int i = 0; i < 2 * n_levels + 1; i++) // the tree and its rate are those of the platform
+        std::cin >> word;
+    std::cin >> n_jobs;
+    for (int i = 0; i < n_jobs; i++)
+        create_job(std::to_string(i) + ":");
     auto start = std::chrono::steady_clock::now();
     engine.run();
     std::chrono::duration<double> elapsed = std::chrono::steady_clock::now() - start;
     rusage usage;
     getrusage(RUSAGE_SELF, &usage);
-    std::printf("%.9f %.6f %ld\n", sg4::Engine::get_clock(), elapsed.count(), usage.ru_maxrss);
+    std::printf("%.9f %.6f -1 %ld\n", sg4::Engine::get_clock(), elapsed.count(), usage.ru_maxrss);
     return 0;
 }

@@ -34,7 +34,7 @@ class Point:
     accepted_flits: float
 
 
-def network(n_levels, packet_flits, is_voq=False):
+def network(n_levels, packet_flits, **switch):
     """A k-ary n-tree whose routers take 4 cycles a hop, as BookSim's pipeline with these settings.
 
     Of these, one is the link, one the flit, and two the switch. Packets choose a random way up, as with nca.
@@ -46,7 +46,7 @@ def network(n_levels, packet_flits, is_voq=False):
         switch_latency_s=2 * CYCLE_PS * 1e-12,
         flit_bytes=FLIT_BYTES,
         lanes=Lanes((BUFFER_FLITS * FLIT_BYTES,) * N_LANES, output, tuple(range(N_LANES))),
-        is_voq=is_voq,
+        **switch,
     )
     return fabrics.of_fabric(Fabric(tree), "random", hardware)
 
@@ -85,9 +85,9 @@ def lane_job(rng, lane, n_hosts, load, packet_flits, n_cycles):
     return job, np.concatenate(sent_ns)
 
 
-def measure(n_levels, packet_flits, load, n_cycles=20_000, seed=0, is_voq=False):
+def measure(n_levels, packet_flits, load, n_cycles=20_000, seed=0, **switch):
     """One load, in flits per host and cycle."""
-    rng, built = np.random.default_rng(seed), network(n_levels, packet_flits, is_voq)
+    rng, built = np.random.default_rng(seed), network(n_levels, packet_flits, **switch)
     made = [lane_job(rng, lane, built.n_hosts, load, packet_flits, n_cycles) for lane in range(N_LANES)]
     n_bytes = packet_flits * FLIT_BYTES
     window_s = n_cycles * CYCLE_PS * 1e-12 / 10

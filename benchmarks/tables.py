@@ -45,6 +45,8 @@ ORDER = (
     "history",
     "codecs",
     "network",
+    "replay",
+    "replay-thesis",
     "lab",
     "lab-sharing",
     "scores-apart",

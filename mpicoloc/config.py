@@ -90,7 +90,8 @@ OPTIONS: tuple[Option, ...] = (
     Option("meter", "MPICOLOC_METER", "--meter", str, "auto", "",
            "how progress is measured; ipc: by instructions per cycle, burst: by times between MPI calls, "
            "loop: by how often a place in the program is executed, count: the same for many places at once, "
-           "by changing the running program's code, auto: by ipc, burst or loop, the first that works",
+           "by changing the running program's code, auto: by ipc where there are hardware counters, else by "
+           "count or burst, the more certain one; loop where code must not be changed",
            choices=("auto", "ipc", "burst", "count", "loop", "none")),
     Option("patching", "MPICOLOC_PATCHING", "--patching", bool, True, "",
            "allow the meter count to replace instructions of the running program by jumps to counters, for "
@@ -158,6 +159,8 @@ SIBLINGS_ENV = "MPICOLOC_COORDINATOR_SIBLINGS"
 AFFINITY_ENV = "MPICOLOC_RUN_AFFINITY"
 REASON_ENV = "MPICOLOC_REASON_MARK"
 """File of `mpicoloc run`; who prints why there is no profile removes it (also csrc/guest/rank_segment.c)."""
+RESTARTED_ENV = "MPICOLOC_RESTARTED"
+"""A rank that was started anew for the sake of its MPI library (coordinator/mpi_pool.py)."""
 COUNT_ALWAYS_ENV = "MPICOLOC_COUNT_ALWAYS"
 """For tests: the meter count changes code all the time (csrc/agent/meters/always.h)."""
 SITE_ENVS = frozenset({"MPICOLOC_SITE_OUT", "MPICOLOC_SITE_TRACE"})
@@ -301,7 +304,7 @@ def unknown_variables(env: Mapping[str, str] | None = None) -> list[str]:
     """Names of environment variables with our prefix that are no option, and therefore likely misspelt."""
     known = {name for option in BY_KEY.values() for name in (option.env, *option.former_names)}
     known |= {KEY_ENV, WRAPPED_ENV, PID_ENV, PYTHON_ENV, COORDINATOR_ENV, SIBLINGS_ENV, AFFINITY_ENV}
-    known |= {REASON_ENV, COUNT_ALWAYS_ENV} | SITE_ENVS
+    known |= {REASON_ENV, RESTARTED_ENV, COUNT_ALWAYS_ENV} | SITE_ENVS
     return sorted(n for n in (env or os.environ) if n.startswith(_PREFIX) and n not in known)
 
 

@@ -112,9 +112,10 @@ def _unlike_lines(bare, lines):
 
 @dataclass
 class Reference:
-    """Bare runs of a program; `times` matches rounded times in their lines."""
+    """Bare runs of a program; `times` matches rounded times in lines, `binary_times` those in other files."""
 
     times: str = ""
+    binary_times: bytes = b""
     outcomes: list[Outcome] = field(default_factory=list)
 
     def __post_init__(self):
@@ -145,12 +146,14 @@ class Reference:
         if data in versions:
             return []
         if text_of(data) is None or any(text_of(version) is None for version in versions):
-            return _of_bytes(data, sorted(versions))
+            return _of_bytes(data, sorted(versions), self.binary_times)
         return self._mask(name, bare).differences(self._lines(data))
 
     def _lines(self, data):
         lines = [stable(line, self.times) for line in text_of(data).splitlines(keepends=True)]
-        return [line for line in lines if line.strip() != TIMES]
+        lines = [line for line in lines if line.strip() != TIMES]
+        # Around a line that is missing there may have been two empty ones.
+        return [line for i, line in enumerate(lines) if line.strip() or i == 0 or lines[i - 1].strip()]
 
     def _mask(self, name, bare):
         if name not in self._masks:
@@ -173,8 +176,17 @@ class Reference:
         return n_masked, n_all
 
 
-def _of_bytes(data, versions):
-    data, *versions = (CTIME.sub(lambda found: b"?" * len(found[0]), each) for each in (data, *versions))
+def _masked(data, patterns):
+    for pattern in patterns:
+        data = pattern.sub(lambda found: b"?" * len(found[0]), data)
+    return data
+
+
+def _of_bytes(data, versions, times=b""):
+    for pattern in (CTIME, *([re.compile(times, re.DOTALL)] if times else [])):
+        data, *versions = (
+            pattern.sub(lambda found: b"?" * len(found[0]), each) for each in (data, *versions)
+        )
     if len({len(version) for version in versions}) > 1:
         return []
     if len(data) != len(versions[0]):

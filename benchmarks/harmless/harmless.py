@@ -67,7 +67,7 @@ class Bench:
         """Input and bare runs of a program, once; programs that are not installed stay out."""
         launcher = programs.Launcher.find("mpirun.openmpi", programs.processors(2))
         subject = harmless_programs.SUBJECTS[name](launcher, self.work / f"prepare-{name}")
-        reference = Reference(subject.times)
+        reference = Reference(subject.times, subject.binary_times)
         for i in range(N_BARE):
             reference.learn(self.run_bare(name, subject, i))
         with self.lock:

@@ -23,6 +23,7 @@ class Subject:
     """A program of which no run may differ from bare ones.
 
     `what`: language, and what it has. `family`: the MPI it needs. `times`: rounded ones in its output.
+    `binary_times`: those in its files that are no text.
     """
 
     program: programs.Program
@@ -31,10 +32,14 @@ class Subject:
     n_threads: int = 1
     family: str = "openmpi"
     times: str = ""
+    binary_times: bytes = b""
 
 
-HPCC_TIMES = r"^(?:CPU|WALL) .*"
-"""PTRANS leaves out the lines whose time it has measured as 0."""
+HPCC_TIMES = r"^(?:CPU|WALL|Copy:|Scale:|Add:|Triad:) .*"
+"""PTRANS leaves out the lines whose time it has measured as 0; STREAM rounds its times to few digits."""
+
+CP2K_MEMORY = r"^ +Estimated peak process memory .*|^ MEMORY\| .*"
+"""The largest memory of the process: our library and pages of counters are part of it."""
 
 
 def _toggled(name, n, what, n_ranks=1, n_threads=1, times=""):
@@ -51,9 +56,15 @@ def _hpcc(launcher, folder):
     return Subject(programs.Program("hpcc", (binary,), files), "C, all eight parts", times=HPCC_TIMES)
 
 
+GROMACS_TIMES = (
+    r"^NOTE: +\d+ % of the run time.*|^ +\d+ % of the run time.*|^ +you might want to increase nstlist.*"
+)
+"""Advice that it gives where a part of it took long."""
+
+
 def _gromacs(launcher, folder):
     """Of the benchmark's, without what depends on time; with the final positions."""
-    subject = _toggled("gromacs", 150, "C++, SIMD, OpenMP", 1, 2)(launcher, folder)
+    subject = _toggled("gromacs", 150, "C++, SIMD, OpenMP", 1, 2, GROMACS_TIMES)(launcher, folder)
     argv = [word for word in subject.program.argv if word not in ("-v", "-noconfout")]
     i = argv.index("-stepout")
     argv = [*argv[:i], *argv[i + 2 :], "-reprod", "-notunepme", "-dlb", "no", "-ntomp", "2"]
@@ -62,10 +73,16 @@ def _gromacs(launcher, folder):
 
 def _cp2k(launcher, folder):
     """Without its table of times, in whose order the routines stand."""
-    subject = _toggled("cp2k", 1, "Fortran, OpenMP", 1, 2)(launcher, folder)
+    subject = _toggled("cp2k", 1, "Fortran, OpenMP", 1, 2, CP2K_MEMORY)(launcher, folder)
     (name, text), = subject.program.files  # fmt: skip
     text = text.replace("&END GLOBAL", "  &TIMINGS OFF\n  &END TIMINGS\n&END GLOBAL")
     return dataclasses.replace(subject, program=dataclasses.replace(subject.program, files=((name, text),)))
+
+
+def _nwchem(launcher, folder):
+    """Its run-time database has the time that the task took."""
+    subject = _toggled("nwchem", 1, "Fortran, Global Arrays", times=r"^ +Time .*|cpu:.*")(launcher, folder)
+    return dataclasses.replace(subject, binary_times=rb"task:(?:walltime|cputime)\0.{8}")
 
 
 def _script(name, what):
@@ -114,7 +131,7 @@ SUBJECTS = {
     "lmp_eam": _toggled("lmp_eam", 30, "C++", 2),
     "hpcc": _hpcc,
     "pw": _toggled("pw", 2, "Fortran", times=r" +[\d.]+s CPU +[\d.]+s WALL"),
-    "nwchem": _toggled("nwchem", 1, "Fortran, Global Arrays", times=r"^ +Time .*|cpu:.*"),
+    "nwchem": _nwchem,
     "cp2k": _cp2k,
     "gromacs": _gromacs,
     "abinit": _toggled("abinit", 2, "Fortran"),

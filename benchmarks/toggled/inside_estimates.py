@@ -70,13 +70,17 @@ class Seen:
         begin = self.switched[self.switched[:, 2] == 0, 0]
         end = self.switched[self.switched[:, 2] == 0, 1] + GUARD_S
         near = ((t1[:, None] > begin) & (t0[:, None] < end)).any(axis=1)
-        tables["shutters"] = tables["shutters"][~near]
+        since = t0 - rows["since_ns"] / 1e9
+        is_mixed = ((t0[:, None] > begin) & (since[:, None] < end)).any(axis=1)
+        rows = rows.copy()
+        rows["since_ns"][is_mixed] = 0
+        tables["shutters"] = rows[~near]
         return tables
 
     def estimates(self):
         """Of each meter, the slowdown of the time beside the running co-runner, or why there is none.
 
-        "result" is that of the meter in use, else that of bursts, as a profile has it.
+        "result" is that of the meter which the profile chose for the whole run.
         """
         rng, whole, some = np.random.default_rng(1), self.profile.tables, self.tables_beside()
         each, mixed = ({one.meter: one for one in interference(self.profile.job, tables, rng=rng).meters}
@@ -86,8 +90,14 @@ class Seen:
         }
         found |= {name: self.beside_estimate(one, whole, self.stopped_frac()) for name, one in mixed.items()
                   if name not in OF_SHUTTERS}  # fmt: skip
-        order = [found[name] for name in (self.profile.interference.meter, "burst") if name in found]
-        return {"result": next((one for one in order if "value" in one), order[0]), **found}
+        return {"result": self.result_of(found), **found}
+
+    def result_of(self, found):
+        """The estimate of the meter that the whole profile's result is of; else what another one has."""
+        slowdown = self.profile.interference.slowdown
+        method = slowdown.method if slowdown is not None else ""
+        order = sorted(found.values(), key=lambda one: (one.get("method") != method, "value" not in one))
+        return next((one for one in order if "value" in one), order[0])
 
     def beside_estimate(self, one, tables, stopped_frac):
         """Value and interval of one meter, and of what they are."""

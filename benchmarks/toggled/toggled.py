@@ -76,7 +76,8 @@ class Pairs:
         """Truth and estimates of one run: one line of the file."""
         both = list(zip(map(self.prepare, pair), self.launchers, strict=True))
         folder = self.work / f"{self.args.layout}-{'+'.join(pair)}-{meter}"
-        toggled = ToggledRun(*both, folder, self.library, self.env, meter)
+        is_shared = self.args.layout == "shared"
+        toggled = ToggledRun(*both, folder, self.library, self.env, meter, is_shared)
         seen, found = toggled.measure(self.args.seconds, self.rng)
         truth, interference = slowdown([found.run]), seen.profile.interference
         line = {"layout": self.args.layout, "target": pair[0], "co_runner": pair[1], "meter": meter,

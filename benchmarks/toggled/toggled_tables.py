@@ -29,8 +29,8 @@ The target and its co-runner run under mpicoloc for {seconds:.0f} s. The co-runn
 continued from outside, at random; they run for two thirds of the time. *truth* is the number of steps a
 second while they are stopped over that beside them, of neighbouring states, without shutters, with its 95 %
 interval: what the host does meanwhile cancels. Steps are lines that the program prints, or its MPI calls.
-*result* is of the meter in use, else of bursts, for the time beside the running co-runner. *agrees*: the
-truth is inside the interval, which is widened by the truth's own. *half-width* is of the stated interval.
+*result* is of the meter whose number the profile has, for the time beside the running co-runner. *agrees*:
+the truth is inside the interval, which is widened by the truth's own. *half-width* is of the stated interval.
 Layout *apart*: a rank each on a processor of its own; *shared*: two ranks each in turns on the same two;
 *threads*: likewise a rank of two threads each. Steps of all states are in
 `benchmarks/results/accuracy-toggled.json`."""

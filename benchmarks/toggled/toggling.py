@@ -24,6 +24,9 @@ START_LIMIT_S = 120.0
 JITTER_S = 0.5
 BESIDE, STOPPED = 1.4, 0.7
 """Length of the states, of what the program asks for; beside it there is more to be measured."""
+SHARED = 4
+"""States are so many times as long where jobs share processors: mpicoloc looks at all of the time between two
+shutters there."""
 ENDED_LIMIT_S = 30.0
 EVENT_FILE = np.dtype([("n_calls", "u8"), ("every", "u8"), ("n_times", "u8"), ("time_ns", "i8", 1 << 18)])
 """As in `calls/events.c`."""
@@ -126,8 +129,9 @@ def _names(pid):
 class ToggledRun:
     """One run of two programs, each a (`Watched`, `Launcher`) pair; `meter` of both, or "default"."""
 
-    def __init__(self, target, co_runner, folder, library, env, meter):
+    def __init__(self, target, co_runner, folder, library, env, meter, is_shared=False):
         self.target, self.co_runner, self.folder = target, co_runner, folder
+        self.state_s = target[0].toggle_s * (SHARED if is_shared else 1)
         self.library, self.env, self.meter = library, env, meter
         self.jobs, self.co_job, self.failed = [], None, False
         self.n_co_runners, self.switched = 0, []
@@ -194,7 +198,7 @@ class ToggledRun:
                 self.revive()
             signal_all(self.co_job, signal.SIGCONT if is_beside else signal.SIGSTOP)
             begin_s, part = time.monotonic(), BESIDE if is_beside else STOPPED
-            time.sleep(part * (self.target[0].toggle_s + rng.uniform(0, JITTER_S)))
+            time.sleep(part * (self.state_s + rng.uniform(0, JITTER_S)))
             if self.co_job.poll() is None:
                 self.switched.append((begin_s, time.monotonic(), float(is_beside)))
             is_beside = not is_beside

@@ -267,3 +267,13 @@ void mc_dir_scan(const char *dir, const char *prefix, const char *suffix, void (
     each_name(fd, match_name, &match);
     close(fd);
 }
+
+uint64_t mc_proc_waited_ns(int pid, int tid)
+{
+    char path[64], text[96];
+    unsigned long long ran_ns, waited_ns;
+    snprintf(path, sizeof path, "/proc/%d/task/%d/schedstat", pid, tid);
+    if (mc_proc_read_text(path, text, sizeof text) <= 0 || sscanf(text, "%llu %llu", &ran_ns, &waited_ns) != 2)
+        return UINT64_MAX;
+    return waited_ns;
+}

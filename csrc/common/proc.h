@@ -58,6 +58,8 @@ int mc_proc_read_thread(mc_proc_thread *out, int pid, int tid, int signal);
    did not fit. */
 int mc_proc_threads(int pid, int *tids, int n_max, int *n_left);
 int mc_proc_has_thread(int pid, int tid);
+/* Time for which a thread waited for a processor so far, ns; UINT64_MAX: the kernel does not tell. */
+uint64_t mc_proc_waited_ns(int pid, int tid);
 
 /* For each name in a folder that begins with prefix and ends with suffix, call found() with the part between. */
 void mc_dir_scan(const char *dir, const char *prefix, const char *suffix, void (*found)(void *, const char *),

@@ -28,30 +28,40 @@ static void handle(rp_sim *sim, uint32_t kind, uint32_t id, uint32_t payload)
     case RP_EV_RANK:
         rp_on_rank(sim, id);
         break;
+    case RP_EV_CROSSED:
+        rp_mark_switch(sim, id);
+        break;
     default:
         rp_start_job(sim, id);
     }
 }
 
-/* The next event is due after the links have been arbitrated with what has happened up to now. 0: there is none. */
+/* Crossbars and links choose with what has happened up to now. 0: none had to. */
+static int settle(rp_sim *sim)
+{
+    if (!sim->n_dirty && !sim->n_dirty_switches)
+        return 0;
+    if (sim->n_dirty_switches)
+        rp_cross_switches(sim);
+    rp_arbitrate(sim);
+    return 1;
+}
+
+/* The next event is due after that. 0: there is none. */
 static int next_event(rp_sim *sim)
 {
     rp_queue *q = &sim->queue;
     for (;;) {
         if (q->i_now == q->n_now) {
-            if (sim->n_dirty)
-                rp_arbitrate(sim);
-            else if (!rp_queue_advance(sim))
+            if (!settle(sim) && !rp_queue_advance(sim))
                 return 0;
             continue;
         }
         int64_t t_ps = (q->bucket << q->shift) + (int64_t)(q->now[q->i_now].key >> (RP_ID_BITS + RP_KIND_BITS));
         if (t_ps == sim->now)
             return 1;
-        if (sim->n_dirty) {
-            rp_arbitrate(sim);
+        if (settle(sim))
             continue;
-        }
         sim->now = t_ps;
         return 1;
     }

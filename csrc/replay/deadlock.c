@@ -26,6 +26,8 @@ static void count_held(rp_sim *sim)
             uint32_t held_at = sim->packets[i].in_lane;
             if (!is_stuck(sim, held_at))
                 continue;
+            if (sim->net.crossing_q20 && rp_has_room(sim, &sim->out[lane], &sim->packets[i]))
+                continue; /* it waits for the crossbar only */
             for (uint32_t k = i; k != RP_NIL; k = sim->net.is_voq ? RP_NIL : sim->packets[k].next_in)
                 sim->in[held_at].held_bytes += sim->packets[k].n_bytes;
         }

@@ -71,15 +71,10 @@ void rp_on_wake(rp_sim *sim, uint32_t link)
     rp_mark_dirty(sim, link);
 }
 
-static int has_room(const rp_sim *sim, const rp_out_lane *out, const rp_packet *packet)
+/* The packet goes from its input to its output buffer until t_ps. Returns the packet behind it that is now first in a FIFO. */
+uint32_t rp_leave_input(rp_sim *sim, rp_packet *packet, int64_t t_ps)
 {
-    return out->used_bytes + packet->n_bytes <= sim->net.output_bytes[packet->vl];
-}
-
-/* The packet goes from its input to its output buffer. Returns the packet behind it that is now first in a FIFO. */
-static uint32_t leave_input(rp_sim *sim, rp_packet *packet)
-{
-    int64_t left_ps = packet->tail_ps > sim->now ? packet->tail_ps : sim->now;
+    int64_t left_ps = packet->tail_ps > t_ps ? packet->tail_ps : t_ps;
     return_credit(sim, packet->in_lane, packet->n_bytes, left_ps);
     if (sim->net.is_voq)
         return RP_NIL;
@@ -89,7 +84,7 @@ static uint32_t leave_input(rp_sim *sim, rp_packet *packet)
 }
 
 /* A packet asks for its output buffer; if it gets in, the one behind it asks next, and so on. */
-static void ask_output(rp_sim *sim, uint32_t packet)
+void rp_ask_output(rp_sim *sim, uint32_t packet)
 {
     while (packet != RP_NIL) {
         rp_packet *p = &sim->packets[packet];
@@ -100,16 +95,18 @@ static void ask_output(rp_sim *sim, uint32_t packet)
         else
             sim->packets[out->tail].next = packet;
         out->tail = packet;
-        if (out->first_waiting != RP_NIL || !has_room(sim, out, p)) {
+        if (out->first_waiting != RP_NIL || sim->net.crossing_q20 || !rp_has_room(sim, out, p)) {
             if (out->first_waiting == RP_NIL)
                 out->first_waiting = packet;
+            if (sim->net.crossing_q20)
+                rp_ask_crossbar(sim, p->out_lane >> sim->vl_shift);
             return;
         }
         out->used_bytes += p->n_bytes;
         uint32_t link = p->out_lane >> sim->vl_shift;
         sim->links[link].lanes |= (uint16_t)(1 << p->vl);
         rp_mark_dirty(sim, link);
-        packet = leave_input(sim, p);
+        packet = rp_leave_input(sim, p, sim->now);
     }
 }
 
@@ -117,12 +114,16 @@ static void ask_output(rp_sim *sim, uint32_t packet)
 static void admit_waiting(rp_sim *sim, uint32_t lane)
 {
     rp_out_lane *out = &sim->out[lane];
-    while (out->first_waiting != RP_NIL && has_room(sim, out, &sim->packets[out->first_waiting])) {
+    if (sim->net.crossing_q20) {
+        rp_ask_crossbar(sim, lane >> sim->vl_shift);
+        return;
+    }
+    while (out->first_waiting != RP_NIL && rp_has_room(sim, out, &sim->packets[out->first_waiting])) {
         rp_packet *p = &sim->packets[out->first_waiting];
         out->first_waiting = p->next;
         out->used_bytes += p->n_bytes;
         sim->links[lane >> sim->vl_shift].lanes |= (uint16_t)(1 << p->vl);
-        ask_output(sim, leave_input(sim, p));
+        rp_ask_output(sim, rp_leave_input(sim, p, sim->now));
     }
 }
 
@@ -144,14 +145,14 @@ static void enter_switch(rp_sim *sim, uint32_t packet)
     packet_waits(sim, p, p->out_lane >> sim->vl_shift);
     sim->out[p->out_lane].queued_bytes += p->n_bytes;
     if (sim->net.is_voq) {
-        ask_output(sim, packet);
+        rp_ask_output(sim, packet);
         return;
     }
     rp_in_lane *in = &sim->in[p->in_lane];
     p->next_in = RP_NIL;
     if (in->head == RP_NIL) {
         in->head = in->tail = packet;
-        ask_output(sim, packet);
+        rp_ask_output(sim, packet);
     } else {
         sim->packets[in->tail].next_in = packet;
         in->tail = packet;

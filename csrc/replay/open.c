@@ -164,6 +164,7 @@ static int open_all(rp_sim *sim)
     open_ranks(sim);
     rp_open_tables(sim);
     open_links(sim);
+    rp_open_crossbars(sim);
     sim->high_lanes = lanes_of(sim->net.high, sim->net.n_high);
     sim->low_lanes = lanes_of(sim->net.low, sim->net.n_low);
     sim->window = sim->window_bytes;

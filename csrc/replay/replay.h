@@ -85,6 +85,7 @@ typedef struct rp_network {
     int32_t routing, n_paths;   /* rp_routing; random paths are 0 .. n_paths - 1 */
     int64_t switch_latency_ps;  /* from the first flit's arrival until the packet may leave */
     int32_t flit_bytes;         /* what must have arrived before a switch forwards; >= the MTU: store and forward */
+    int32_t crossing_q20;       /* time of a packet in an input port over that on its link, times 2^20; 0: none */
     int32_t is_voq;             /* 0: an input buffer is a FIFO for each lane; 1: a packet waits for its output only */
     int32_t input_bytes[16];    /* buffer of each lane where a link ends */
     int32_t output_bytes[16];   /* and where it begins, in switches */

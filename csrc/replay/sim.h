@@ -21,7 +21,8 @@ enum rp_event_kind {
     RP_EV_INJECT, /* id: number of the send, payload: message that reaches the adapter */
     RP_EV_LOCAL,  /* id: number of the send, payload: message within a host that is there */
     RP_EV_RANK,   /* id: rank that computed */
-    RP_EV_JOB     /* id: job that starts */
+    RP_EV_JOB,    /* id: job that starts */
+    RP_EV_CROSSED /* id: switch that has an input port free again */
 };
 
 typedef struct rp_packet {
@@ -52,9 +53,10 @@ typedef struct rp_link {
     int64_t forward_ps, flit_ps; /* latency of cable and switch; time of a whole flit */
     int64_t wake_ps;
     int32_t high_bytes;
-    uint16_t starved; /* lanes that had no credits for their packet when the link last chose */
-    uint16_t stuck;   /* those of them that have been starved since circles were last looked for */
-    int32_t unused[8];
+    uint16_t starved;    /* lanes that had no credits for their packet when the link last chose */
+    uint16_t stuck;      /* those of them that have been starved since circles were last looked for */
+    int64_t in_until_ps; /* the port at its end passes a packet */
+    int32_t unused[6];
 } rp_link;
 
 /* Lane of a link where it begins: packets in the output buffer, then those that wait in input buffers. At hosts: messages. */
@@ -157,6 +159,10 @@ struct rp_sim {
     int64_t half_q20;
     uint32_t *dirty; /* links to be arbitrated when all events of now are done */
     int64_t n_dirty;
+    int32_t *switch_start; /* where crossbars are limited: links out of each switch, and switches that have to look */
+    uint32_t *switch_links, *dirty_switches;
+    uint8_t *is_switch_dirty;
+    int64_t n_dirty_switches;
     uint32_t *n_waiting; /* [link * n_jobs + job] packets of first runs that wait for the link */
     rp_packet *packets;
     uint32_t n_packet_room, free_packet;
@@ -204,6 +210,14 @@ void rp_on_credit(rp_sim *sim, uint32_t lane, uint32_t n_bytes);
 void rp_mark_dirty(rp_sim *sim, uint32_t link);
 void rp_arbitrate(rp_sim *sim);
 int64_t rp_wire_ps(const rp_link *link, int32_t n_bytes);
+void rp_ask_output(rp_sim *sim, uint32_t packet);
+uint32_t rp_leave_input(rp_sim *sim, rp_packet *packet, int64_t t_ps);
+
+/* crossbar.c */
+void rp_open_crossbars(rp_sim *sim);
+void rp_ask_crossbar(rp_sim *sim, uint32_t link);
+void rp_mark_switch(rp_sim *sim, uint32_t number);
+void rp_cross_switches(rp_sim *sim);
 
 /* arbitration.c */
 int rp_pick_lane(rp_sim *sim, rp_link *link, uint32_t lanes, const int32_t *head_bytes);
@@ -254,6 +268,11 @@ int rp_find_cycle(rp_sim *sim, int is_last);
 void rp_next_window(rp_sim *sim);
 void rp_record_mark(rp_sim *sim, const rp_rank *rank, int64_t value);
 void rp_fill_result(rp_sim *sim);
+
+static inline int rp_has_room(const rp_sim *sim, const rp_out_lane *out, const rp_packet *packet)
+{
+    return out->used_bytes + packet->n_bytes <= sim->net.output_bytes[packet->vl];
+}
 
 static inline int rp_is_first_run(const rp_sim *sim, uint32_t job)
 {

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import errno
-import fcntl
 import json
 import os
 import time
@@ -19,17 +17,17 @@ from mpicoloc.campaign.pair_runner import Corun, Run, stop_left
 from mpicoloc.core.features import kind_of
 from mpicoloc.core.profile import Profile
 from mpicoloc.core.tables import text
-from mpicoloc.errors import DataError, EnvironmentFault, MpicolocError
+from mpicoloc.errors import DataError, MpicolocError
 from mpicoloc.profile import profiles
 from mpicoloc.slowdown.corun import TimedRun
 from mpicoloc.slowdown.features import program_name
+from mpicoloc.sweep import row_log
 
 RUNS = "runs.jsonl"
 """One line for each experiment that was made."""
 PROFILES = "profiles"
 COMPANY_FRAC = 0.01
 """Part of a run that a job of somebody else may be there at most."""
-_LOCK = ".lock"
 
 
 @dataclass(frozen=True)
@@ -62,21 +60,7 @@ def alone_in(folder: str) -> Iterator[list[int] | None]:
     EnvironmentFault
         If another campaign is at work in it.
     """
-    os.makedirs(folder, exist_ok=True)
-    with open(os.path.join(folder, _LOCK), "a", encoding="utf-8") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise EnvironmentFault(
-                f"another campaign is at work in {folder}: let it end, or give another folder with --out"
-            ) from None
-        except OSError as error:
-            # Some shared file systems know no locks.
-            if error.errno not in (errno.ENOLCK, errno.ENOTSUP, errno.ENOSYS):
-                raise
-            is_alone = False
-        else:
-            is_alone = True
+    with row_log.only_one(folder, "campaign") as is_alone:
         yield stop_left(os.path.join(os.path.abspath(folder), PROFILES, "")) if is_alone else None
 
 
@@ -335,18 +319,4 @@ def _note(folder: str, done: Done) -> None:
     told: dict[str, Any] = {"round": done.experiment.i_round, "names": done.experiment.names}
     told |= {"digests": done.digests, "runs": [dataclasses.asdict(run) for run in done.runs]}
     told |= {"took_s": done.took_s, **done.how}
-    path = os.path.join(folder, RUNS)
-    _drop_cut_line(path)
-    with open(path, "a", encoding="utf-8") as file:
-        file.write(json.dumps(told) + "\n")
-        file.flush()
-        os.fsync(file.fileno())
-
-
-def _drop_cut_line(path: str) -> None:
-    """A line that a killed campaign did not write to its end would spoil the one that follows."""
-    if not os.path.exists(path):
-        return
-    with open(path, "rb+") as file:
-        content = file.read()
-        file.truncate(content.rfind(b"\n") + 1)
+    row_log.append(os.path.join(folder, RUNS), told)

@@ -6,20 +6,21 @@ import functools
 import resource
 from argparse import Namespace
 from collections.abc import Callable
+from typing import TypeVar
 
 from mpicoloc.errors import DataError
 
-Run = Callable[[Namespace], int]
+T = TypeVar("T")
 
 
-def bounded(run: Run) -> Run:
+def bounded(run: Callable[[Namespace], T]) -> Callable[[Namespace], T]:
     """Let a verb take at most `profile.sandbox.MEMORY_BYTES` more than it has at its begin.
 
     The processes in which it reads files have the same bound, each for itself.
     """
 
     @functools.wraps(run)
-    def within(args: Namespace) -> int:
+    def within(args: Namespace) -> T:
         from mpicoloc.profile import sandbox
 
         before = resource.getrlimit(resource.RLIMIT_AS)

@@ -8,6 +8,8 @@ all have run once; the first run counts.
   mpicoloc replay one.h5 two.h5 --topology 'XGFT(2;16,8;1,4)' --placement F8
   mpicoloc replay --pattern incast --hosts 16 --bytes 64KiB \
       --topology 'XGFT(2;8,4;1,4)' --link-rate 100Gbit/s
+  mpicoloc replay one.h5 two.h5 --topology 'XGFT(2;16,8;1,8)' --out sweep \
+      --sweep slimming 8 4 2 --sweep placement F8 RF
 """
 
 from __future__ import annotations
@@ -16,22 +18,16 @@ import argparse
 import importlib
 import json
 import sys
-import time
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from mpicoloc import config
 from mpicoloc.cli import drawn
-from mpicoloc.cli.flags import replay_against, replay_jobs, replay_network
+from mpicoloc.cli.flags import replay_against, replay_jobs, replay_network, replay_scene, replay_sweep
 from mpicoloc.cli.memory import bounded
 from mpicoloc.core import messages
+from mpicoloc.errors import UsageError
 
 if TYPE_CHECKING:
-    from mpicoloc.network.replay.experiment import Experiment, PlacedJob
-    from mpicoloc.network.replay.fabrics import Hardware
-    from mpicoloc.network.topology.fabric import Fabric
-
-_SHORTEST_WINDOW_S = 1e-7
+    from mpicoloc.network.replay.experiment import Experiment
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -51,25 +47,31 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="FILE",
         help="output of --json under another policy, for E(P): how much less is lost",
     )
+    replay_sweep.add_arguments(parser)
     parser.add_argument("--json", action="store_true", help="print the result as JSON")
 
 
-@bounded
 def run(args: argparse.Namespace) -> int:
     """Simulate and print."""
+    if args.sweep is not None:
+        return replay_sweep.run(args)
+    if args.processes is not None:
+        raise UsageError("--processes is of --sweep, which is not given: leave it out")
+    return _run_one(args)
+
+
+@bounded
+def _run_one(args: argparse.Namespace) -> int:
     from mpicoloc.report.terminal import replay as report
 
     formats = drawn.formats_of(args)
     _check_outputs(args)
     before = None if args.against is None else replay_against.read(args.against)
-    fabric = replay_network.fabric_of(args)
-    n_jobs = replay_jobs.n_jobs(args)
-    hardware = replay_network.hardware_of(args, n_jobs)
-    jobs = replay_jobs.placed(args, fabric, replay_network.lanes_of_jobs(args, n_jobs))
-    before_host_s = None if before is None else replay_against.lost_host_s(before, jobs)
-    for note in dict.fromkeys(note for job in jobs for note in job.programs.notes):
+    scene = replay_scene.of(args)
+    before_host_s = None if before is None else replay_against.lost_host_s(before, scene.jobs)
+    for note in scene.notes:
         messages.note(note)
-    experiment, wall_s = _simulated(args, fabric, hardware, jobs)
+    experiment, wall_s = replay_scene.simulate(args, scene)
     _write(args, experiment, formats)
     if args.json:
         result = report.as_json(experiment, wall_s, before_host_s)
@@ -105,37 +107,3 @@ def _write(args: argparse.Namespace, result: Experiment, formats: tuple[str, ...
         from mpicoloc.report.figures import replay as pictures
 
         drawn.write(pictures.figures(result), args.figures, formats)
-
-
-def _simulated(
-    args: argparse.Namespace, fabric: Fabric, hardware: Hardware, jobs: list[PlacedJob]
-) -> tuple[Experiment, float]:
-    """Every run, and how long the last one took."""
-    from mpicoloc.network.replay import experiment
-    from mpicoloc.network.replay.programs import timeline
-
-    network, settings = replay_network.network_of(args, fabric, hardware), replay_network.settings_of(args)
-    watched = replace(settings, window_s=_window_s(args))
-    has_marks = not (args.figures is args.perfetto is args.paraver is None)
-    seen = [replace(job, programs=timeline.marked(job.programs)) for job in jobs] if has_marks else jobs
-    host_bps = fabric.topology.capacity_bps[0]
-    base = [
-        None if args.no_base else experiment.simulate_base(job, host_bps, hardware, settings) for job in jobs
-    ]
-    began_s = time.monotonic()
-    if len(jobs) == 1:
-        sharing = experiment.simulate_alone(network, seen[0], watched)
-        alone = [sharing]
-    else:
-        alone = [experiment.simulate_alone(network, job, settings) for job in jobs]
-        began_s = time.monotonic()
-        sharing = experiment.simulate_sharing(network, seen, watched)
-    wall_s = time.monotonic() - began_s
-    return experiment.Experiment(tuple(jobs), network, tuple(base), tuple(alone), sharing), wall_s
-
-
-def _window_s(args: argparse.Namespace) -> float:
-    """Length of the first windows: where nobody chose it, so short that the simulator joins them."""
-    if args.window_s is not None:
-        return config.parse_positive("--window-s", args.window_s)
-    return 0.0 if args.out is args.figures is None else _SHORTEST_WINDOW_S

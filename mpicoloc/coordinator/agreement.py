@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from mpicoloc import config
 from mpicoloc.coordinator import clocks
 from mpicoloc.errors import print_to_stderr
-from mpicoloc.pmpi import contract
+from mpicoloc.pmpi import contract, node_agent
 
 if TYPE_CHECKING:
     from mpi4py import MPI
@@ -136,7 +136,7 @@ def verdict_of_all(own: int, offers: Sequence[Offer]) -> int:
 class Agreement:
     """One coordinator's part; `step` is called again and again, and does not block."""
 
-    def __init__(self, comm: MPI.Comm, agent: contract.Agent | None) -> None:
+    def __init__(self, comm: MPI.Comm, agent: node_agent.Agent | None) -> None:
         self._comm = comm
         self._agent = agent
         self._is_over = False
@@ -206,7 +206,7 @@ class Agreement:
         if self._next != "end":
             yield from self._all_gather(Offer(is_over=1))
 
-    def _offer(self, agent: contract.Agent) -> Offer:
+    def _offer(self, agent: node_agent.Agent) -> Offer:
         common, now_ns = agent.common, clocks.now_ns()
         return Offer(
             is_over=self._is_over,
@@ -235,7 +235,7 @@ class Agreement:
         elif contract.MC_VERDICT_VALID in verdicts:
             self._slack_ns = max(self._slack_ns * 9 // 10, SLACK_NS)
 
-    def _take(self, agent: contract.Agent, taken: Plan) -> Steps:
+    def _take(self, agent: node_agent.Agent, taken: Plan) -> Steps:
         """Agree on it, and wait for what becomes of it; whether it was agreed on."""
         t0_ns = taken.t0_ns + self._clock.offset_ns
         t1_ns = t0_ns + taken.duration_ns

@@ -24,7 +24,7 @@ from mpicoloc.coordinator.agreement import Agreement
 from mpicoloc.coordinator.membership import Membership, Ranks
 from mpicoloc.coordinator.warm_writer import WarmWriter
 from mpicoloc.errors import EnvironmentFault, MpicolocError, print_to_stderr
-from mpicoloc.pmpi import contract
+from mpicoloc.pmpi import contract, node_agent
 
 if TYPE_CHECKING:
     from mpi4py import MPI
@@ -189,7 +189,7 @@ def _watch(key: str, member: Membership) -> Ranks | None:
     with contextlib.ExitStack() as stack:
         agent = _guarded(_open_agent, key, stack)
         ranks = _guarded(Ranks, key)
-        agreement = Agreement(member.comm, agent if isinstance(agent, contract.Agent) else None)
+        agreement = Agreement(member.comm, agent if isinstance(agent, node_agent.Agent) else None)
         if agent is not None:
             _guarded(_run_until_over, agent, key, member, agreement)
         while agreement.is_active:  # the other nodes wait for this one's word
@@ -204,7 +204,7 @@ def _watch(key: str, member: Membership) -> Ranks | None:
     return ranks if isinstance(ranks, Ranks) else None
 
 
-def _rest(agent: contract.Agent | Watcher | None) -> None:
+def _rest(agent: node_agent.Agent | Watcher | None) -> None:
     if agent is None:
         time.sleep(STEP_NS * 1e-9)
     else:
@@ -212,7 +212,7 @@ def _rest(agent: contract.Agent | Watcher | None) -> None:
 
 
 def _run_until_over(
-    agent: contract.Agent | Watcher, key: str, member: Membership, agreement: Agreement
+    agent: node_agent.Agent | Watcher, key: str, member: Membership, agreement: Agreement
 ) -> None:
     started_s = time.monotonic()
     while not _is_over(agent, key, time.monotonic() - started_s):
@@ -229,12 +229,12 @@ def _step_ns(started_s: float) -> int:
     return min(STEP_NS, max(STEP_MIN_NS, age_ns // STEP_PART))
 
 
-def _open_agent(key: str, stack: contextlib.ExitStack) -> contract.Agent | Watcher | None:
+def _open_agent(key: str, stack: contextlib.ExitStack) -> node_agent.Agent | Watcher | None:
     job_id = _wait_for_segments(key)
     if job_id is None:
         return None
     try:
-        return stack.enter_context(contract.open_agent(key, job_id))
+        return stack.enter_context(node_agent.open_agent(key, job_id))
     except EnvironmentFault as error:
         print_to_stderr(str(error))
         return Watcher(key)
@@ -250,7 +250,7 @@ def _wait_for_segments(key: str) -> str | None:
     return None
 
 
-def _is_over(agent: contract.Agent | Watcher, key: str, age_s: float) -> bool:
+def _is_over(agent: node_agent.Agent | Watcher, key: str, age_s: float) -> bool:
     n_seen, n_alive, n_finalizing = agent.ranks()
     if n_seen < _n_ranks() and age_s < ALL_WITHIN_S and not init_barrier.any_is_off(key):
         return False

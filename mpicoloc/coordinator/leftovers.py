@@ -17,7 +17,7 @@ from mpicoloc import config
 from mpicoloc.coordinator import init_barrier
 from mpicoloc.errors import MpicolocError
 from mpicoloc.pmpi import contract, shared_files
-from mpicoloc.profile.assembly.collect import is_running
+from mpicoloc.profile.assembly.rank_table import is_running
 
 _NAME = re.compile(
     r"mpicoloc\.(.+)\.(?:\d+\.seg|\d+\.(?:here|in[012])|node|log|init|off|init-probe|checkpoint)"

@@ -252,6 +252,10 @@ COLUMNS: Mapping[str, tuple[Column, ...]] = {
         before_near      u8   1      those near counted places
         during_samples   u8   1      samples outside MPI inside the shutter
         during_near      u8   1      those near counted places
+        waited_frac      f8   1      part of it in which threads waited for a processor, below 0 not known
+        since_ns         u8   ns     time from the shutter before until before_window_ns, 0 not known
+        since_bytes      u8   bytes  what MPI calls of one rank moved in it
+        before_bytes     u8   bytes  what they moved in before_window_ns
     """),
     "places": _columns("""
         i_node           i4   1      row of the node in /nodes

@@ -160,6 +160,12 @@ def coordinator_plan(
     env.pop("LD_PRELOAD", None)
     env[config.SIBLINGS_ENV] = str(place.local_size - 1)
     env["OPENBLAS_NUM_THREADS"] = "1"  # NumPy's would start a thread for each processor of the application
+    let_mpi4py_load(linked, libmpi, env)
+    return Plan(sys.executable, quick_module("mpicoloc.coordinator.coordinator"), env, is_coordinator=True)
+
+
+def let_mpi4py_load(linked: str | None, libmpi: str | None, env: dict[str, str]) -> None:
+    """Have mpi4py in processes with this environment load the MPI `linked`, which it finds as `libmpi`."""
     # With the ABI named as well, mpi4py would not load the library by its path but leave it to the loader.
     env.pop("MPI4PY_MPIABI", None)
     if libmpi is not None:
@@ -167,7 +173,6 @@ def coordinator_plan(
         if libmpi != linked:
             folders = [os.path.dirname(libmpi), env.get("LD_LIBRARY_PATH", "")]
             env["LD_LIBRARY_PATH"] = ":".join(folder for folder in folders if folder)
-    return Plan(sys.executable, quick_module("mpicoloc.coordinator.coordinator"), env, is_coordinator=True)
 
 
 def python_module(name: str) -> list[str]:

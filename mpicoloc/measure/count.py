@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from mpicoloc.core.estimate import Estimate
 from mpicoloc.core.tables import Table
 from mpicoloc.measure.burst import t_quantile
+from mpicoloc.measure.count_corun import steadied
 from mpicoloc.measure.count_paces import Paces, paces
 
 METHOD = "count"
@@ -60,7 +61,7 @@ def slowdown(shutters: Table, counts: Table, *, cost_ns: float = 0.0) -> Counted
     -----
     Eq. 6-8 of Breslow et al. 2013 with passes per second of many places in place of IPC.
     """
-    return _estimate(_without_beginning(paces(shutters, counts, cost_ns=cost_ns)))
+    return _estimate(steadied(_without_beginning(paces(shutters, counts, cost_ns=cost_ns))))
 
 
 def half_width(found: Estimate | None) -> float:
@@ -83,7 +84,7 @@ def _without_beginning(found: Paces) -> Paces:
 def _estimate(found: Paces) -> Counted:
     """Slowdown with interval."""
     is_seen = (found.during > MIN_PACE) | (found.before > MIN_PACE)
-    n_shutters = len(np.unique(found.instant[is_seen]))
+    n_shutters = len(np.unique(found.instant[is_seen & ~found.crowded]))
     if n_shutters < MIN_SHUTTERS:
         return Counted(None, f"places were passed at {n_shutters} shutters, {MIN_SHUTTERS} needed")
     near_frac = found.near_s[:, 0] / (found.near_s + found.far_s)[:, 0]
@@ -146,20 +147,27 @@ def _mean_slowdown(found: Paces, used: NDArray[np.bool_]) -> tuple[float, float]
     strata, column = np.unique(keys, axis=0, return_inverse=True)
     member = np.eye(len(strata))[column.ravel()]
     weight = 1 / (1 / found.near_s[used]).sum(axis=1)
-    done, usual = found.during[used] * weight, found.before[used] * weight
-    all_done, all_usual = done @ member, usual @ member
-    usable = (all_done > 0) & (all_usual > 0)
+    usual, usual_error = _means(found.before[used], weight, member)
+    done, done_error = _means(found.during[used], np.where(found.crowded[used], 0.0, weight), member)
+    usable = (done > 0) & (usual > 0)
     share_s = np.where(member @ usable > 0, found.share_s[used], 0.0)
     if not usable.any():
         return np.nan, np.nan
-    speed = np.where(usable, all_usual, 0.0) / np.where(usable, all_done, 1.0)  # in co-run, over that alone
+    speed = np.where(usable, usual, 0.0) / np.where(usable, done, 1.0)  # in co-run, over that alone
     part = share_s @ member / share_s.sum()
     mean = float(part @ speed)
     # What each shutter adds to the error of the mean.
     own = member @ speed
-    error = (usual - own * done) * (member @ (part / np.where(usable, all_done, 1.0)))
+    error = (usual_error - own * done_error) * (member @ (part / np.where(usable, done, 1.0)))
     error += share_s / share_s.sum() * (own - mean)
     return 1 / mean, _standard_error(error, found.instant[used]) / mean
+
+
+def _means(values: Array, weight: Array, member: Array) -> tuple[Array, Array]:
+    """Weighted mean of each stratum (column of `member`), and what each value adds to its error."""
+    total = np.maximum(weight @ member, np.finfo(float).tiny)
+    mean: Array = (values * weight) @ member / total
+    return mean, (values - member @ mean) * weight / (member @ total)
 
 
 def _standard_error(error: Array, instant: NDArray[np.intp]) -> float:

@@ -27,6 +27,8 @@ MIN_WATCHED_FRAC = 0.3
 """Weight of the places that were counted at a shutter, below which it is left out."""
 MIN_TIME_FRAC = 0.1
 """Part of a window that is left at least when the time that counting took is subtracted."""
+MAX_WAITED_FRAC = 0.1
+"""Part of a shutter for which threads may wait for processors that others do not use."""
 _DURING, _BEFORE = 2, [0, 1]
 
 Array = NDArray[np.float64]
@@ -40,8 +42,11 @@ class Paces:
 
     `before` is of the window before it. `near_s` is the time before and in the shutter (columns) that the job
     is near counted places, `far_s` the rest of both windows. `share_s` is the job's time that the shutter
-    stands for. `stratum` numbers the shutters with the same places, `group` those that were left out together
-    when weights were fitted, `instant` the shutters that nodes have in common, in order of time.
+    stands for. `moved` has the bytes per second that MPI calls moved in the window before it, and (second
+    column) since the shutter before, which is `since_s` ago; 0: not known. In a `crowded` shutter threads of
+    the job waited for each other's processors, so `during` says nothing. `stratum` numbers the shutters with
+    the same places, `group` those that were left out together when weights were fitted, `instant` the
+    shutters that nodes have in common, in order of time.
     """
 
     during: Array
@@ -49,6 +54,9 @@ class Paces:
     near_s: Array
     far_s: Array
     share_s: Array
+    moved: Array
+    since_s: Array
+    crowded: Flags
     node: Indices
     stratum: Indices
     group: Indices
@@ -66,17 +74,21 @@ class Paces:
 class Counts:
     """Shutters (rows of `shutters`) at which the same places were counted, by window and place.
 
-    `passes` has shape (shutter, window, place), `is_watched` (shutter, place), `time_ns` (shutter, window).
+    `passes` has shape (shutter, window, place), `is_watched` (shutter, place), `time_ns` (shutter, window),
+    and `kept_frac` likewise: the part of the window that counting left. `fitted_ns` is the time that counts
+    where weights are fitted.
     """
 
     rows: Indices
     passes: Array
     is_watched: Flags
     time_ns: Array
+    kept_frac: Array
+    fitted_ns: Array
 
     def select(self, chosen: Flags) -> Counts:
         """Some of the shutters."""
-        return Counts(self.rows[chosen], self.passes[chosen], self.is_watched[chosen], self.time_ns[chosen])
+        return Counts(**{field.name: getattr(self, field.name)[chosen] for field in fields(self)})
 
 
 def paces(shutters: Table, counts: Table, *, cost_ns: float = 0.0) -> Paces:
@@ -84,12 +96,14 @@ def paces(shutters: Table, counts: Table, *, cost_ns: float = 0.0) -> Paces:
     rows = _with_windows(shutters)
     instant = instants(rows)
     group = instant % N_SHUTTER_GROUPS
-    during, before = np.full(len(rows), np.nan), np.full(len(rows), np.nan)
+    during, before, kept_frac = (np.full(len(rows), np.nan) for _ in range(3))
+    is_crowded = crowded(rows)
     stratum = np.zeros(len(rows), np.intp)
     n_strata = 1  # stratum 0 holds the sets of places that were counted at few shutters
-    for same_places in _sets(rows, counts, cost_ns):
+    for same_places in _sets(rows, counts, cost_ns, is_crowded):
         chosen = same_places.rows
         during[chosen], before[chosen] = _crossfitted(same_places, group[chosen])
+        kept_frac[chosen] = same_places.kept_frac[:, _BEFORE].mean(axis=1)
         if len(chosen) >= MIN_STRATUM:
             stratum[chosen] = n_strata
             n_strata += 1
@@ -98,10 +112,23 @@ def paces(shutters: Table, counts: Table, *, cost_ns: float = 0.0) -> Paces:
     near = near_frac(rows)[known]
     window_s = np.stack([rows["before_window_ns"], rows["during_window_ns"]], axis=1)[known] * 1e-9
     near_s = window_s * np.stack([near[:, _BEFORE].mean(axis=1), near[:, _DURING]], axis=1)
+    since_s = rows["since_ns"][known] * 1e-9
+    moved_s = np.stack([window_s[:, 0] * kept_frac[known], since_s], axis=1)
+    moved = _over(np.stack([rows["before_bytes"], rows["since_bytes"]], axis=1)[known].astype(float), moved_s)
     return Paces(
-        during[known], before[known], near_s, window_s - near_s, _shares_s(rows)[known],
-        node[known], stratum[known], group[known], instant[known],
+        during[known], before[known], near_s, window_s - near_s, _shares_s(rows)[known], moved, since_s,
+        is_crowded[known], node[known], stratum[known], group[known], instant[known],
     )  # fmt: skip
+
+
+def crowded(rows: Table) -> Flags:
+    """Shutters in which threads of the job waited for processors; none if that is so in most of them.
+
+    Two ranks that happen to be on one processor when the co-runner is paused stay there for tens of
+    milliseconds. A job with more threads than processors always waits for itself.
+    """
+    waited: Flags = rows["waited_frac"] > MAX_WAITED_FRAC
+    return waited & (2 * waited.sum() < len(rows))
 
 
 def near_frac(rows: Table) -> Array:
@@ -145,7 +172,7 @@ def _shares_s(rows: Table) -> Array:
     return shares
 
 
-def _sets(rows: Table, counts: Table, cost_ns: float) -> Iterator[Counts]:
+def _sets(rows: Table, counts: Table, cost_ns: float, is_crowded: Flags) -> Iterator[Counts]:
     """Shutters of which each shares half its places with the first one, and their counts."""
     shutter = _row_of(rows, counts)
     counts, shutter = counts[shutter >= 0], shutter[shutter >= 0]
@@ -162,7 +189,7 @@ def _sets(rows: Table, counts: Table, cost_ns: float) -> Iterator[Counts]:
             leader_of[key] = _leader(leaders, frozenset(places.tolist()))
         chosen[number] = leader_of[key]
     for leader in range(len(leaders)):
-        yield _dense(rows, counts, shutter, chosen[shutter] == leader, cost_ns)
+        yield _dense(rows, counts, shutter, chosen[shutter] == leader, cost_ns, is_crowded)
 
 
 def _row_of(rows: Table, counts: Table) -> Indices:
@@ -188,7 +215,9 @@ def _leader(leaders: list[frozenset[int]], places: frozenset[int]) -> int:
     return len(leaders) - 1
 
 
-def _dense(rows: Table, counts: Table, shutter: Indices, chosen: Flags, cost_ns: float) -> Counts:
+def _dense(
+    rows: Table, counts: Table, shutter: Indices, chosen: Flags, cost_ns: float, is_crowded: Flags
+) -> Counts:
     counts, shutter = counts[chosen], shutter[chosen]
     used, i_row = np.unique(shutter, return_inverse=True)
     places, i_place = np.unique(counts["place"], return_inverse=True)
@@ -197,9 +226,12 @@ def _dense(rows: Table, counts: Table, shutter: Indices, chosen: Flags, cost_ns:
     for i, when in enumerate(COUNT_WINDOWS):
         passes[i_row, i, i_place] = counts[f"n_{when}"]
     half_ns, during_ns = rows["before_window_ns"][used] / 2.0, rows["during_window_ns"][used].astype(float)
-    time_ns = np.stack([half_ns, half_ns, during_ns], axis=1) * near_frac(rows[used])
-    time_ns = np.maximum(time_ns - cost_ns * passes.sum(axis=2), MIN_TIME_FRAC * time_ns)
-    return Counts(used, passes, is_watched, time_ns)
+    near_ns = np.stack([half_ns, half_ns, during_ns], axis=1) * near_frac(rows[used])
+    kept_frac = np.maximum(1 - _over(cost_ns * passes.sum(axis=2), near_ns), MIN_TIME_FRAC)
+    time_ns = near_ns * kept_frac
+    fitted_ns = time_ns.copy()
+    fitted_ns[is_crowded[used], _DURING] = 0.0
+    return Counts(used, passes, is_watched, time_ns, kept_frac, fitted_ns)
 
 
 def _crossfitted(part: Counts, group: Indices) -> tuple[Array, Array]:
@@ -226,7 +258,7 @@ def _weights(part: Counts) -> tuple[Array, Array]:
     seen = rate > 0
     weights = np.zeros(len(rate))
     if seen.any():
-        weights[seen] = _evening(_unit_paces(part, rate)[:, seen], part.time_ns.ravel())
+        weights[seen] = _evening(_unit_paces(part, rate)[:, seen], part.fitted_ns.ravel())
     return _over(seen.astype(float), rate), weights
 
 

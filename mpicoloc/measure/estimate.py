@@ -316,18 +316,19 @@ def _result(meter: str, found: Counted | Rates | None) -> MeterResult:
 def _best(
     meter: str, was_chosen: bool, tried: tuple[MeterResult, ...], by_burst: burst.Matched
 ) -> _CorunSlowdown:
-    """The number of the meter in use, or of `burst` if it has none, or is `count` and much less sure.
+    """The number of the meter in use, or of another one if it has none, or is `count` and much less sure.
 
     Both see the same shutters, so their errors are not independent: an average would not be better by as
     much as its interval says.
     """
     by_meter = {one.meter: one for one in tried}
     of_meter = by_meter[meter]
-    order = [of_meter.slowdown, by_burst.slowdown]
+    other_places = [one.slowdown for one in tried if one.meter not in (meter, "burst")]
+    order = [of_meter.slowdown, *other_places, by_burst.slowdown]
     if meter == "count" and not was_chosen:
         from mpicoloc.measure.count import half_width
 
-        if half_width(order[0]) > MUCH_WIDER * half_width(order[1]):
+        if half_width(of_meter.slowdown) > MUCH_WIDER * half_width(by_burst.slowdown):
             order.reverse()
     known = [one for one in order if one is not None]
     if meter == "burst":

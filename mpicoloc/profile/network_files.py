@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import glob
+from typing import Any
+
+from numpy.typing import NDArray
 
 from mpicoloc.core.profile import Profile
 from mpicoloc.core.traffic import Traffic
 from mpicoloc.errors import UsageError
 from mpicoloc.network.load.characterise import AS_RUN, JobInput, PlacementChoice, TimedTrace
-from mpicoloc.network.topology import readers, xgft
+from mpicoloc.network.topology import forwarding, infiniband, readers, xgft
 from mpicoloc.network.topology.fabric import Fabric
 from mpicoloc.network.traffic import monitoring
 from mpicoloc.trace import times
@@ -29,6 +32,32 @@ def fabric_of(topology: str, link_rate: str, up_links: str | None) -> Fabric:
     if xgft.is_notation(topology):
         return readers.fabric_of_text(topology, "--topology", link_rate, up_links)
     return readers.fabric_of_text(_contents(topology), topology, link_rate, up_links)
+
+
+def next_nodes_of(tables: str, topology: str, fabric: Fabric) -> NDArray[Any]:
+    """Nodes to which switches send, see `forwarding.parse`, by the forwarding tables in a file.
+
+    Parameters
+    ----------
+    tables : str
+        Path of what ``dump_fts`` printed.
+    topology : str
+        Path of the output of ``ibnetdiscover`` that the fabric was read from.
+    fabric : Fabric
+
+    Raises
+    ------
+    UsageError
+        If the topology is no output of ``ibnetdiscover``.
+    DataError
+        If the tables are not those of this fabric.
+    """
+    text = "" if xgft.is_notation(topology) else _contents(topology)
+    if not fabric.host_names or not infiniband.is_output(text):
+        raise UsageError(
+            f"--tables {tables} names ports of switches: give as --topology what ibnetdiscover printed"
+        )
+    return forwarding.parse(_contents(tables), tables, fabric, infiniband.wiring(text, topology))
 
 
 def placements_of(names: str | None, fabric: Fabric) -> list[PlacementChoice]:

@@ -1,13 +1,15 @@
 """The product's fat-trees against a real subnet manager, on a simulated InfiniBand fabric."""
 
+import json
 import re
 
 import numpy as np
 import pytest
 from subnet import NEEDED, Subnet
 
+from mpicoloc.cli.main import main
 from mpicoloc.network.load import routing
-from mpicoloc.network.topology import readers, xgft
+from mpicoloc.network.topology import forwarding, infiniband, readers, xgft
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300), NEEDED]
 TREE = "XGFT(3;4,4,4;1,2,2)"
@@ -77,3 +79,26 @@ def test_a_route_traced_through_the_fabric_passes_our_switches(subnet):
             ours.append(xgft.name(*node))
         assert [name.split("-")[0][:2] for name in passed] == [name.split("-")[0][:2] for name in ours]
         assert passed[0] == ours[0] and passed[-2:] == ours[-2:], "the same first and last switch"
+
+
+@pytest.mark.parametrize("tables", ["dump_fts", "opensm-lfts.dump"])
+def test_packets_go_as_a_subnet_manager_routes_them(subnet, tmp_path, capsys, tables):
+    """By either form of its tables: over as many links as ours, and over all up-links of first switches."""
+    subnet.route("updn")
+    text = subnet.tool(tables) if tables == "dump_fts" else (subnet.folder / tables).read_text()
+    (tmp_path / "net.txt").write_text(subnet.tool("ibnetdiscover"))
+    (tmp_path / "tables.txt").write_text(text)
+    words = ["replay", "--pattern", "shift:4", "--hosts", "64", "--bytes", "4096", "--no-base", "--json"]
+    words += ["--topology", str(tmp_path / "net.txt"), "--placement", "F4"]
+    assert main([*words, "--tables", str(tmp_path / "tables.txt")]) == 0
+    theirs = json.loads(capsys.readouterr().out)
+    assert main(words) == 0
+    ours = json.loads(capsys.readouterr().out)
+    assert (theirs["routing"], ours["routing"]) == ("tables", "d-mod-k")
+    assert theirs["n_packet_hops"] == ours["n_packet_hops"]
+    fabric = readers.read((tmp_path / "net.txt").read_text(), "net", 7.0)
+    next_nodes = forwarding.parse(
+        text, "tables", fabric, infiniband.wiring((tmp_path / "net.txt").read_text(), "net")
+    )
+    first_above = fabric.topology.n_hosts + fabric.topology.n_nodes(1)
+    assert len(np.unique(next_nodes[0][next_nodes[0] >= first_above])) == fabric.topology.w[1]

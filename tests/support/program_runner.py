@@ -2,7 +2,7 @@
 
 from collections import defaultdict, deque
 
-from mpicoloc.network.replay.programs.operations import ABSOLUTE, ANY, SHIFT, XOR, Kind
+from mpicoloc.network.replay.programs.operations import ABSOLUTE, ANY, SHIFT, XOR, Operation
 
 
 class Deadlock(Exception):
@@ -61,35 +61,35 @@ class Runner:
             return False
         op = rank.ops[rank.at]
         kind, *_, request, n, value = op
-        if kind in (Kind.SEND, Kind.RECV):
+        if kind in (Operation.SEND, Operation.RECV):
             request = -1 - rank.at
             if request not in rank.requests:
                 self.post(rank, op, request)
             if not rank.requests[request]:
                 return False
             del rank.requests[request]
-        elif kind in (Kind.ISEND, Kind.IRECV):
+        elif kind in (Operation.ISEND, Operation.IRECV):
             assert request not in rank.requests, f"request {request} of rank {rank.rank} is in use"
             self.post(rank, op, request)
-        elif kind in (Kind.WAIT, Kind.WAITALL):
-            slots = range(request, request + (n if kind == Kind.WAITALL else 1))
+        elif kind in (Operation.WAIT, Operation.WAITALL):
+            slots = range(request, request + (n if kind == Operation.WAITALL else 1))
             if not all(rank.requests.get(slot, True) for slot in slots):
                 return False
             for slot in slots:
                 rank.requests.pop(slot, None)
-        elif kind == Kind.LOOP:
+        elif kind == Operation.LOOP:
             assert n > 0
             rank.loops.append([rank.at, 0, n])
-        elif kind == Kind.END:
+        elif kind == Operation.END:
             loop = rank.loops[-1]
             loop[1] += 1
             if loop[1] < loop[2]:
                 rank.at = loop[0]
             else:
                 rank.loops.pop()
-        elif kind == Kind.COMPUTE:
+        elif kind == Operation.COMPUTE:
             rank.compute_ns += value
-        elif kind == Kind.MARK:
+        elif kind == Operation.MARK:
             rank.marks.append(value)
         rank.at += 1
         return True
@@ -98,7 +98,7 @@ class Runner:
         kind, _, _, _, tag, comm, _, _, value = op
         peer = rank.peer(op)
         rank.requests[request] = False
-        if kind in (Kind.SEND, Kind.ISEND):
+        if kind in (Operation.SEND, Operation.ISEND):
             assert 0 <= peer < len(self.ranks), f"rank {rank.rank} sends to {peer}"
             self.sends[peer].append((rank, peer, tag, comm, request, value))
             self.match(peer)

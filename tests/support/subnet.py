@@ -59,7 +59,8 @@ class Subnet:
         return done.stdout
 
     def route(self, engine):
-        (self.folder / "opensm.conf").write_text(f"routing_engine {engine}\n")
+        # log_flags: dump the tables, too
+        (self.folder / "opensm.conf").write_text(f"routing_engine {engine}\nlog_flags 0x43\n")
         self.tool("opensm", "-F", "opensm.conf", "-o", "-f", "opensm.log")
         assert f"{engine} tables configured on all switches" in (self.folder / "opensm.log").read_text()
 

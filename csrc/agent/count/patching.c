@@ -4,9 +4,11 @@
 #include "agent/shutter/pause.h"
 #include "common/proc.h"
 
+#include <errno.h>
 #include <limits.h>
 #include <linux/futex.h>
 #include <sys/syscall.h>
+#include <sys/uio.h>
 #include <unistd.h>
 
 static const uint64_t POLL_NS = 50000, BUSY_NS = 20000000, LEASE_NS = 1000000000;
@@ -169,6 +171,33 @@ int mc_patching_ask_to_read(mc_job_ranks *ranks)
             answer = its;
     }
     return (int)answer;
+}
+
+static int is_refused_to_read(const mc_job_ranks *ranks)
+{
+    uint64_t word; /* at address 0: the kernel asks for the right before it looks for the memory */
+    struct iovec local = {&word, sizeof word}, remote = {NULL, sizeof word};
+    for (int i = 0; i < ranks->n; i++) {
+        const mc_rank *rank = &ranks->rows[i];
+        if (mc_patching_may(rank) && process_vm_readv(rank->pid, &local, 1, &remote, 1, 0) < 0 && errno == EPERM)
+            return 1;
+    }
+    return 0;
+}
+
+/* The kernel wants a process to name who may read its memory, and obeys it. */
+static int obeys_ranks(void)
+{
+    char scope[8];
+    return mc_proc_read_text("/proc/sys/kernel/yama/ptrace_scope", scope, sizeof scope) > 0 && scope[0] == '1';
+}
+
+int mc_patching_may_read(mc_job_ranks *ranks)
+{
+    if (!is_refused_to_read(ranks))
+        return MC_READER_ALLOWED;
+    int answer = obeys_ranks() ? mc_patching_ask_to_read(ranks) : MC_READER_TAKEN;
+    return answer == MC_READER_ALLOWED && is_refused_to_read(ranks) ? MC_READER_TAKEN : answer;
 }
 
 int mc_patching_is_patched(const mc_job_ranks *ranks)

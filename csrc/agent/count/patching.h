@@ -16,6 +16,9 @@ int mc_patching_lasts(const mc_job_ranks *ranks);
 /* Ask all ranks to let this process read their memory. MC_READER_UNKNOWN: not all have answered yet, so ask again
    later. MC_READER_ALLOWED; else the answer of one that does not. */
 int mc_patching_ask_to_read(mc_job_ranks *ranks);
+/* Whether this process may read the ranks' memory, which are asked where the kernel wants them to allow it; answers as
+   of mc_patching_ask_to_read. */
+int mc_patching_may_read(mc_job_ranks *ranks);
 /* 1: nothing is patched, and nobody is at it, in this rank. */
 int mc_patching_is_clean(const mc_rank *rank);
 /* 1: some rank is not clean. */

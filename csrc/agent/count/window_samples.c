@@ -97,6 +97,7 @@ void mc_window_samples_edge(mc_window_samples *samples, int i_edge)
         mc_probe_each(&sampler->probe, add_one, &reading->n_records);
         reading->t = mc_now_ns();
         reading->outside_ns = head ? outside_ns(head, reading->t) : 0;
+        reading->waited_ns = mc_proc_waited_ns(sampler->rank->pid, sampler->tid);
     }
 }
 
@@ -223,11 +224,26 @@ static void take_out_waiting(mc_window_samples *samples, const mc_counted_code *
     }
 }
 
+static double waited_frac(const mc_window_samples *samples, int begin)
+{
+    double waited_ns = 0.0, window_ns = 0.0;
+    for (int i = 0; i < samples->spots->n_samplers; i++) {
+        const mc_sampler_reading *from = &samples->readings[i][begin], *to = from + 1;
+        if (!from->t || to->t <= from->t || from->waited_ns == UINT64_MAX || to->waited_ns == UINT64_MAX)
+            continue;
+        waited_ns += (double)(to->waited_ns - from->waited_ns);
+        window_ns += (double)(to->t - from->t);
+    }
+    return window_ns > 0.0 ? waited_ns / window_ns : -1.0;
+}
+
 void mc_window_samples_end(mc_window_samples *samples, const int begins[MC_N_COUNT_WINDOWS],
                            const mc_counted_code *code, mc_shutter *shutter, uint64_t *cost_ns)
 {
+    shutter->waited_frac = -1.0;
     if (!samples)
         return;
+    shutter->waited_frac = waited_frac(samples, begins[MC_N_COUNT_WINDOWS - 1]);
     for (int i = 0; i < samples->spots->n_samplers; i++) {
         tally sums = {{{0}}};
         const mc_sampler_reading *readings = samples->readings[i];

@@ -9,7 +9,8 @@ enum { MC_N_WINDOW_EDGES = 5, MC_N_OTHER_SPOTS = 512, MC_N_MISSED_SPOTS = 2048 }
 
 /* Of one thread at one instant. */
 typedef struct mc_sampler_reading {
-    uint64_t n_records, ran_ns, outside_ns, t; /* samples so far; processor time; time outside MPI, if it has a lane */
+    /* Samples so far; processor time; time outside MPI, if it has a lane; time for which it waited for a processor. */
+    uint64_t n_records, ran_ns, outside_ns, waited_ns, t;
 } mc_sampler_reading;
 
 /* An instruction far from all counted places, and its samples in each window. */
@@ -45,7 +46,8 @@ int mc_window_samples_begin(mc_window_samples *samples, const mc_job_ranks *rank
 void mc_window_samples_edge(mc_window_samples *samples, int i_edge);
 /* Stop. begins: the edge at which each window begins; it ends at the next one. The shutter gets the samples of all
    threads outside MPI in each window, and how many of them were near the counted places. Time in the C library and in
-   the kernel is outside MPI as far as the thread was. *cost_ns grows by what the samples took of the threads. */
+   the kernel is outside MPI as far as the thread was. The shutter also gets the part of its last window for which they
+   waited for a processor. *cost_ns grows by what the samples took of the threads. */
 void mc_window_samples_end(mc_window_samples *samples, const int begins[MC_N_COUNT_WINDOWS],
                            const mc_counted_code *code, mc_shutter *shutter, uint64_t *cost_ns);
 /* Add to the spots what no place was near since the last time: a search samples some seconds only, and the program may

@@ -12,13 +12,13 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/uio.h>
 
 enum {
     N_SAMPLES_WANTED = 1000,
     N_TRIALS_OF_SET = 6,
     N_SETS_TRIED_MAX = 4,
     N_REFUSED_MAX = 4,
+    N_VAIN_SEARCHES = 2,
     N_SETS_FOR_COVERAGE = 3, /* so many sets may follow each other only because they cover more */
 };
 
@@ -126,36 +126,15 @@ static int may_count(const mc_count_meter *count)
     return 0;
 }
 
-static int is_refused_to_read(const mc_count_meter *count)
-{
-    uint64_t word; /* at address 0: the kernel asks for the right before it looks for the memory */
-    struct iovec local = {&word, sizeof word}, remote = {NULL, sizeof word};
-    for (int i = 0; i < count->ranks->n; i++) {
-        const mc_rank *rank = &count->ranks->rows[i];
-        if (mc_patching_may(rank) && process_vm_readv(rank->pid, &local, 1, &remote, 1, 0) < 0 && errno == EPERM)
-            return 1;
-    }
-    return 0;
-}
-
-/* The kernel wants a process to name who may read its memory, and obeys it. */
-static int obeys_ranks(void)
-{
-    char scope[8];
-    return mc_proc_read_text("/proc/sys/kernel/yama/ptrace_scope", scope, sizeof scope) > 0 && scope[0] == '1';
-}
-
 /* Before any code is changed. */
 static int may_read(mc_count_meter *count, uint64_t now)
 {
-    if (!is_refused_to_read(count))
-        return 1;
-    int answer = obeys_ranks() ? mc_patching_ask_to_read(count->ranks) : MC_READER_TAKEN;
+    int answer = mc_patching_may_read(count->ranks);
     if (answer == MC_READER_UNKNOWN)
         count->t_next = now + PATIENCE_NS / 4;
-    else if (answer != MC_READER_ALLOWED || is_refused_to_read(count))
+    else if (answer != MC_READER_ALLOWED)
         make_impossible(count, "the kernel does not let the node agent read the ranks' memory (see ptrace_scope)");
-    return 0;
+    return answer == MC_READER_ALLOWED;
 }
 
 static void begin_search(mc_count_meter *count, uint64_t now)
@@ -173,8 +152,10 @@ static void begin_search(mc_count_meter *count, uint64_t now)
     int status =
         mc_spots_begin(count->spots, count->ranks, &count->node->counts, count->n_searches++, MC_SAMPLE_EVERY_NS);
     if (status == MC_E_PERF) {
-        snprintf(why, sizeof why, "perf_event_open refused for the ranks (error %d)", errno);
-        make_impossible(count, why);
+        /* Other jobs' rings may have used up the memory that the kernel locks for them, so this may change. */
+        snprintf(why, sizeof why, "no meter count: perf_event_open refused for the ranks (error %d)", errno);
+        explain(count, why);
+        end_search(count, 0, now);
     } else if (status == MC_OK) {
         enter_stage(count, MC_COUNT_SAMPLING, now);
     } else {
@@ -388,6 +369,11 @@ int mc_count_is_due(const mc_count_meter *count, int has_corunners, uint64_t now
     if (count->stage != MC_COUNT_IDLE || mc_patching_is_patched(count->ranks))
         return 1;
     return !count->is_impossible && (count->has_thinned || (has_corunners && now >= count->t_next));
+}
+
+int mc_count_finds_nothing(const mc_count_meter *count)
+{
+    return count->is_impossible || (count->i_set < 0 && count->n_failed >= N_VAIN_SEARCHES);
 }
 
 int mc_count_is_ready(const mc_count_meter *count)

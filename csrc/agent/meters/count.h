@@ -6,6 +6,7 @@
 #include "agent/count/counters.h"
 #include "agent/count/places.h"
 #include "agent/count/window_samples.h"
+#include "agent/meters/moved.h"
 #include "agent/shutter/own_shutter.h"
 
 enum { MC_N_COUNT_EDGES = MC_N_WINDOW_EDGES };
@@ -41,7 +42,8 @@ typedef struct mc_count_meter {
     mc_places *places;
     mc_program_files files;
     mc_snapshot edges[MC_N_COUNT_EDGES];
-    mc_window_samples *samples; /* NULL: no memory */
+    mc_moved moved[MC_N_COUNT_EDGES], moved_before; /* at the edges; at the end of the last shutter */
+    mc_window_samples *samples;                     /* NULL: no memory */
     mc_always always;
     char why_not_ipc[MC_TEXT_LEN];
 } mc_count_meter;
@@ -56,6 +58,8 @@ void mc_count_step(mc_count_meter *count, int has_corunners, uint64_t t_free, ui
 int mc_count_can_search(mc_count_meter *count);
 /* 1: it has something to do as soon as there is time. */
 int mc_count_is_due(const mc_count_meter *count, int has_corunners, uint64_t now);
+/* 1: code cannot be changed, or no search found a place that can be counted so far. */
+int mc_count_finds_nothing(const mc_count_meter *count);
 /* 1: it has places to count. */
 int mc_count_is_ready(const mc_count_meter *count);
 

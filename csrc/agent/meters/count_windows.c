@@ -31,6 +31,8 @@ static int take_at(mc_count_meter *count, int i_edge, uint64_t t, uint64_t late_
     mc_sleep_until(t, wake);
     int is_taken = mc_now_ns() >= t && mc_snapshot_take(edge, count->ranks) == MC_OK && edge->t <= t + late_ns;
     mc_window_samples_edge(count->samples, i_edge);
+    if (i_edge % 2 == 0) /* the window before the shutter is from 0 to 2, and the shutter ends at 4 */
+        count->moved[i_edge] = mc_moved_until_now(count->ranks, count->node);
     return is_taken;
 }
 
@@ -81,6 +83,14 @@ static uint64_t note_row(mc_count_meter *count, const mc_own_shutter *own, const
     return n_all;
 }
 
+static void note_moved(mc_count_meter *count, mc_shutter *shutter)
+{
+    const mc_moved *edges = count->moved;
+    mc_moved_since(&count->moved_before, &edges[0], &shutter->since_ns, &shutter->since_bytes);
+    shutter->before_bytes = edges[2].bytes - edges[0].bytes;
+    count->moved_before = edges[MC_N_COUNT_EDGES - 1];
+}
+
 static void note_samples(mc_count_meter *count, mc_own_shutter *own)
 {
     const mc_counted_code code = {&count->node->counts.sets[count->i_set], count->decoder, &count->files,
@@ -124,6 +134,8 @@ void mc_count_measure(mc_count_meter *count, mc_own_shutter *own, uint64_t aroun
     uint64_t took_ns = mc_now_ns() - t_begin, used_ns = cpu_ns(count->ranks) - begin_cpu_ns;
     mc_count_change(count, MC_PATCH_REMOVE, CHANGE_NS, wake);
     note_samples(count, own);
+    if (is_installed)
+        note_moved(count, &own->record);
     if (!is_installed || !has_lasted || !windows_ns[2])
         return;
     count->n_vain = note_row(count, own, windows_ns) ? 0 : count->n_vain + 1;

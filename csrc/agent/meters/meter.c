@@ -27,7 +27,6 @@ static void say_chosen(mc_node *node, const char *word)
     snprintf(node->meter_reason, sizeof node->meter_reason, "option meter is %s", word);
 }
 
-/* Where code cannot be changed, the meter loop takes its place. */
 static void open_count(mc_meter *meter, mc_node *node, mc_job_ranks *ranks, uint64_t t_open)
 {
     meter->count = mc_count_open(node, ranks, t_open);
@@ -58,7 +57,7 @@ void mc_meter_choose(mc_meter *meter, mc_node *node, mc_job_ranks *ranks, uint64
         if (meter->thread_counts && is_word(wanted, "ipc"))
             say_chosen(node, wanted);
     } else {
-        meter->loop = mc_loop_open(node, ranks, t_open, 0);
+        open_count(meter, node, ranks, t_open);
     }
 }
 
@@ -87,10 +86,10 @@ int mc_meter_step(mc_meter *meter, int has_corunners, uint64_t max_ns, uint64_t 
     int was_ready = meter->count && mc_count_is_ready(meter->count);
     if (meter->count) {
         mc_count_step(meter->count, has_corunners, t_free, now, wake);
-        if (!meter->count->is_impossible)
+        if (!mc_count_finds_nothing(meter->count))
             return !was_ready && mc_count_is_ready(meter->count);
     }
-    if (!meter->loop && meter->node) /* code cannot be changed here */
+    if (!meter->loop && meter->node)
         meter->loop = mc_loop_open(meter->node, meter->ranks, now, 0);
     meter->node = NULL;
     return meter->loop && mc_loop_step(meter->loop, has_corunners, max_ns, now);

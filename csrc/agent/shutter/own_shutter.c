@@ -73,6 +73,7 @@ void mc_own_shutter_begin(mc_own_shutter *own, const mc_board_view *view, mc_job
     own->record.i_common = i_common;
     own->record.t0 = t0 + mc_settle_ns(duration_ns) + bound_ns;
     own->record.t1 = own->t_window_end - bound_ns;
+    own->record.waited_frac = -1.0;
     mc_slot_reserve(view->slot, &own->reservation);
     for (int i = 0; i < ranks->n; i++)
         if (ranks->rows[i].alive)

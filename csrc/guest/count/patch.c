@@ -315,7 +315,8 @@ void mc_patch_register_thread(void)
 void mc_patch_open(mc_segment *segment)
 {
     const char *meter = mc_option_text(MC_OPT_METER);
-    if (!meter || strcmp(meter, "count") != 0) /* other jobs pay nothing for it */
+    /* Jobs with other meters pay nothing for it. */
+    if (meter && strcmp(meter, "auto") != 0 && strcmp(meter, "count") != 0)
         return;
     /* A filter of system calls might kill the process for one that it never makes itself. */
     if (mc_option_number(MC_OPT_PATCHING) == 0.0 || mc_proc_n_filters(0) != 0 ||

@@ -17,12 +17,12 @@ if TYPE_CHECKING:
 LINK_RATE = str(config.BY_KEY["network.link_rate"].default)
 
 
-def add_topology(parser: argparse.ArgumentParser) -> None:
+def add_topology(parser: argparse.ArgumentParser, is_required: bool = True) -> None:
     """Which fabric."""
     parser.add_argument(
         "--topology",
         metavar="XGFT|FILE",
-        required=True,
+        required=is_required,
         help="a notation like 'XGFT(3;16,16,8;1,8,8)', YAML, Slurm's topology.conf, ibnetdiscover's output",
     )
 

@@ -17,10 +17,10 @@ if TYPE_CHECKING:
     from mpicoloc.network.load.characterise import Case
     from mpicoloc.network.qos.demand import Demands
     from mpicoloc.network.qos.policy import Policy
+    from mpicoloc.network.qos.replayed import Replays
     from mpicoloc.network.qos.search import SearchResult, Trial
     from mpicoloc.network.replay.experiment import PlacedJob
     from mpicoloc.network.replay.job import Settings
-    from mpicoloc.network.replay.network import SimulatedNetwork
     from mpicoloc.network.topology.fabric import Fabric
 
 
@@ -56,19 +56,16 @@ def check(args: argparse.Namespace) -> None:
 
 
 @dataclass(frozen=True)
-class Replays:
-    """Jobs that can be replayed on a network, and how long each takes there alone."""
+class Prepared:
+    """Jobs that can be replayed, and how long each takes alone."""
 
-    network: SimulatedNetwork
-    jobs: tuple[PlacedJob, ...]
-    buffer_bytes: int
-    settings: Settings
+    replays: Replays
     alone_s: tuple[float, ...]
 
 
 def prepare(
     args: argparse.Namespace, fabric: Fabric, cases: Sequence[Case], demands: Demands, policy: Policy
-) -> Replays:
+) -> Prepared:
     """Read the jobs and replay each alone."""
     from mpicoloc.network.qos import replayed
     from mpicoloc.network.replay import fabrics
@@ -78,18 +75,17 @@ def prepare(
     jobs = tuple(_placed(args, case) for case in cases)
     # Characterised random routes belong to pairs of hosts.
     routing = "random-flow" if args.routing.startswith("random") else args.routing
-    network, settings = fabrics.of_fabric(fabric, routing), _settings(policy)
-    alone_s = replayed.alone_s(network, jobs, policy, buffer_bytes, settings)
-    return Replays(network, jobs, buffer_bytes, settings, alone_s)
+    replays = replayed.Replays(fabrics.of_fabric(fabric, routing), jobs, buffer_bytes, _settings(policy))
+    return Prepared(replays, replayed.alone_s(replays, policy))
 
 
-def search(args: argparse.Namespace, ready: Replays, demands: Demands, policy: Policy) -> SearchResult:
+def search(args: argparse.Namespace, ready: Prepared, demands: Demands, policy: Policy) -> SearchResult:
     """Replay the jobs together under each policy to try."""
     from mpicoloc.network.qos import replayed
     from mpicoloc.network.qos.search import search_result
 
     def sharing_s(trial: Trial) -> tuple[float, ...]:
-        return replayed.sharing_s(ready.network, ready.jobs, trial.policy, ready.buffer_bytes, ready.settings)
+        return replayed.sharing_s(ready.replays, trial.policy)
 
     todo = _trials(args, demands, policy)
     # The simulator's C code needs no lock of Python, so threads run side by side.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import itertools
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -15,8 +16,18 @@ from mpicoloc.errors import UsageError
 _MAX_RANKS, _MAX_MESSAGE_BYTES = 1 << 24, 1 << 40
 _MAX_TIMES = (1 << 31) - 1
 """What a loop of the simulator counts to."""
-_OF_PATTERNS, _OF_TRACES = ("hosts", "bytes", "times"), ("algorithm", "flops", "cpu_speed", "allow_unmatched")
+_OF_PATTERNS, _OF_TRACES = (
+    ("hosts", "bytes", "times"),
+    ("algorithm", "flops", "cpu_speed", "allow_unmatched", "wall_time"),
+)
 """Flags that mean nothing for the other."""
+_CHOICE_OF_FLAG = {
+    "algorithm": "algorithms",
+    "flops": "flops_per_s",
+    "allow_unmatched": "is_unmatched_left_out",
+    "wall_time": "is_wall_time",
+}
+"""Fields of `sources.Choices` that not every trace obeys."""
 
 if TYPE_CHECKING:
     import numpy as np
@@ -26,6 +37,8 @@ if TYPE_CHECKING:
     from mpicoloc.network.replay.programs.builder import RankPrograms
     from mpicoloc.network.topology.fabric import Fabric
     from mpicoloc.profile.recording.sources import Choices, Source
+
+    Read = Callable[[str, Choices], Source]
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -64,6 +77,12 @@ def _add_tuning(parser: argparse.ArgumentParser) -> None:
     """Flags that change what a trace says."""
     add = parser.add_argument
     add("--cpu-speed", metavar="X", help="computation is X times as fast as recorded (1)")
+    add(
+        "--wall-time",
+        action="store_true",
+        help="computation of a profile as long as recorded, also where ranks waited for a processor: for "
+        "programs that sleep or wait for files",
+    )
     add(
         "--flops",
         metavar="F",
@@ -110,8 +129,10 @@ def n_jobs(args: argparse.Namespace) -> int:
     return len(args.files) or 1
 
 
-def placed(args: argparse.Namespace, fabric: Fabric, lanes: tuple[int, ...]) -> list[PlacedJob]:
-    """The jobs on their hosts."""
+def placed(
+    args: argparse.Namespace, fabric: Fabric, lanes: tuple[int, ...], read: Read | None = None
+) -> list[PlacedJob]:
+    """The jobs on their hosts; `read` reads a trace, as `sources.read` does if it is not given."""
     import numpy as np
 
     from mpicoloc.network.replay import experiment, placing
@@ -120,7 +141,9 @@ def placed(args: argparse.Namespace, fabric: Fabric, lanes: tuple[int, ...]) -> 
     rng = np.random.default_rng(config.parse_whole("--random-state", args.random_state, 0))
     link_bps = fabric.topology.capacity_bps[0]
     trace_choices = _choices(args)
-    job_sources: list[Source] = [sources.read(file, trace_choices) for file in args.files]
+    read = sources.read if read is None else read
+    job_sources: list[Source] = [read(file, trace_choices) for file in args.files]
+    _check_obeyed(args, job_sources)
     job_sources = job_sources or [_PatternSource(args, link_bps, rng)]
     choices = _placement_choices(args, fabric, len(job_sources))
     to_place = [
@@ -134,6 +157,15 @@ def placed(args: argparse.Namespace, fabric: Fabric, lanes: tuple[int, ...]) -> 
         for source, placement, lane in zip(job_sources, placements, lanes, strict=True)
     ]
     return _stretched(args, _with_names_apart(jobs))
+
+
+def _check_obeyed(args: argparse.Namespace, job_sources: Sequence[Source]) -> None:
+    """Refuse a flag that changes none of the traces."""
+    for flag, choice in _CHOICE_OF_FLAG.items():
+        if getattr(args, flag) and job_sources and not any(choice in source.obeyed for source in job_sources):
+            raise UsageError(
+                f"--{flag.replace('_', '-')} has no effect on {', '.join(args.files)}: leave it out"
+            )
 
 
 def _with_names_apart(jobs: list[PlacedJob]) -> list[PlacedJob]:
@@ -153,6 +185,8 @@ def _with_names_apart(jobs: list[PlacedJob]) -> list[PlacedJob]:
 
 class _PatternSource:
     """The pattern, in place of a trace."""
+
+    obeyed: frozenset[str] = frozenset()
 
     def __init__(self, args: argparse.Namespace, link_bps: float, rng: np.random.Generator) -> None:
         self._args, self._link_bps, self._rng = args, link_bps, rng
@@ -206,6 +240,7 @@ def _choices(args: argparse.Namespace) -> Choices:
         algorithms,
         flops_per_s=config.parse_positive("--flops", "1e9" if args.flops is None else args.flops),
         is_unmatched_left_out=args.allow_unmatched,
+        is_wall_time=args.wall_time,
     )
     library_of(choices)  # refuses unknown algorithms, also where no trace has such a collective
     return choices

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from mpicoloc.errors import DataError
 from mpicoloc.network.qos.policy import Policy
@@ -35,41 +34,38 @@ def lanes_of(policy: Policy, buffer_bytes: int) -> Lanes:
     )
 
 
-def sharing_s(
-    network: SimulatedNetwork,
-    jobs: Sequence[PlacedJob],
-    policy: Policy,
-    buffer_bytes: int,
-    settings: Settings | None = None,
-) -> tuple[float, ...]:
-    """Time of each job while all run under the policy: T_sharing; of one job by itself, T_alone.
+@dataclass(frozen=True)
+class Replays:
+    """Jobs on a network that are replayed under several policies.
 
     Parameters
     ----------
     network : SimulatedNetwork
         Its own lanes do not count.
-    jobs : sequence of PlacedJob
-        In the order of the policy's; their own service levels do not count.
-    policy : Policy
+    jobs : tuple of PlacedJob
+        In the order of the policies'; their own service levels do not count.
     buffer_bytes : int
         See `lanes_of`.
     settings : Settings, optional
     """
+
+    network: SimulatedNetwork
+    jobs: tuple[PlacedJob, ...]
+    buffer_bytes: int
+    settings: Settings | None = None
+
+
+def sharing_s(replays: Replays, policy: Policy) -> tuple[float, ...]:
+    """Time of each job while all run under the policy: T_sharing; of one job by itself, T_alone."""
     simulated_jobs = [
         replace(job, service_level=lane).simulated()
-        for job, lane in zip(jobs, policy.lane_of_job, strict=True)
+        for job, lane in zip(replays.jobs, policy.lane_of_job, strict=True)
     ]
-    run = simulate(replace(network, lanes=lanes_of(policy, buffer_bytes)), simulated_jobs, settings)
-    return tuple(job.end_s for job in run.jobs)
+    network = replace(replays.network, lanes=lanes_of(policy, replays.buffer_bytes))
+    return tuple(job.end_s for job in simulate(network, simulated_jobs, replays.settings).jobs)
 
 
-def alone_s(
-    network: SimulatedNetwork,
-    jobs: Sequence[PlacedJob],
-    policy: Policy,
-    buffer_bytes: int,
-    settings: Settings | None = None,
-) -> tuple[float, ...]:
+def alone_s(replays: Replays, policy: Policy) -> tuple[float, ...]:
     """Time of each job without the others, on its own lane: T_alone.
 
     Raises
@@ -82,13 +78,12 @@ def alone_s(
     Jokanovic 2014, section 5.2.1: all but the other jobs is the same, the lane's buffer too (Table 5.3).
     """
     times: list[float] = []
-    for job, lane in zip(jobs, policy.lane_of_job, strict=True):
-        own = replace(policy, lane_of_job=(lane,))
-        times += sharing_s(network, [job], own, buffer_bytes, settings)
-    for job, time_s in zip(jobs, times, strict=True):
+    for job, lane in zip(replays.jobs, policy.lane_of_job, strict=True):
+        times += sharing_s(replace(replays, jobs=(job,)), replace(policy, lane_of_job=(lane,)))
+    for job, time_s in zip(replays.jobs, times, strict=True):
         if time_s <= 0:
             raise DataError(
-                f"job {job.name} takes no time alone, as its trace has neither messages nor computation to "
-                "replay: leave it out, or record it again with --trace all"
+                f"job {job.name} takes no time alone, as its trace has neither messages nor computation "
+                "to replay: leave it out, or record it again with --trace all"
             )
     return tuple(times)

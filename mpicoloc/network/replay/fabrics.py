@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -34,6 +35,7 @@ class Hardware:
     flit_bytes : int
     lanes : Lanes
     is_voq : bool
+    input_speedup : float
         See `SimulatedNetwork`.
     """
 
@@ -42,6 +44,7 @@ class Hardware:
     flit_bytes: int = 256
     lanes: Lanes = field(default_factory=equal_lanes)
     is_voq: bool = False
+    input_speedup: float = math.inf
 
 
 def of_fabric(
@@ -100,12 +103,15 @@ def of_fabric(
         switch_latency_ps=round(hardware.switch_latency_s * 1e12),
         flit_bytes=hardware.flit_bytes,
         is_voq=hardware.is_voq,
+        input_speedup=hardware.input_speedup,
         node_names=_node_names(fabric),
     )
 
 
 def crossbar(n_hosts: int, link_bps: float, hardware: Hardware | None = None) -> SimulatedNetwork:
     """Every host on one switch, by which T_base is defined (Jokanovic 2014, Table 3.2)."""
+    if hardware is not None and isinstance(hardware.cable_latency_s, tuple):
+        hardware = replace(hardware, cable_latency_s=hardware.cable_latency_s[0])
     return of_fabric(Fabric(Topology((n_hosts,), (1,), (link_bps,))), "d-mod-k", hardware)
 
 
@@ -116,10 +122,65 @@ def with_tables(network: SimulatedNetwork, next_link: Ints) -> SimulatedNetwork:
     ----------
     next_link : ndarray of int, shape (n_switches, n_hosts)
         Number of the link by which each switch sends to each host.
+
+    Raises
+    ------
+    DataError
+        If a link is missing, or packets would go round in a circle.
     """
     if np.min(next_link) < 0:
         raise DataError("forwarding tables: every switch needs a link to every host")
-    return replace(network, next=next_link, routing="d-mod-k")
+    fixed = replace(network, next=next_link, routing="d-mod-k")
+    _check_arrival(fixed)
+    return fixed
+
+
+def _check_arrival(network: SimulatedNetwork) -> None:
+    """Follow the tables from each switch to each host."""
+    hosts = np.arange(network.n_hosts)
+    nodes = np.tile(np.arange(network.n_switches)[:, None] + network.n_hosts, (1, network.n_hosts))
+    for _ in range(network.n_switches):
+        is_switch = nodes >= network.n_hosts
+        links = network.next[np.maximum(nodes - network.n_hosts, 0), hosts]
+        nodes = np.where(is_switch, network.link_to[links], nodes)
+        if (nodes == hosts).all():
+            return
+    switch, host = np.argwhere(nodes != hosts)[0]
+    raise DataError(
+        f"forwarding tables: packets from {network.node_name(network.n_hosts + switch)} to "
+        f"{network.node_name(host)} never arrive: give the tables of this fabric"
+    )
+
+
+def with_next_nodes(network: SimulatedNetwork, next_node: Ints) -> SimulatedNetwork:
+    """The same network with the routes of forwarding tables (`topology.forwarding.parse`).
+
+    Parameters
+    ----------
+    next_node : ndarray of int, shape (n_switches, n_hosts)
+        Node to which each switch sends what is for each host; -1: as the network itself does.
+
+    Raises
+    ------
+    DataError
+        If there is no such link, or as of `with_tables`.
+    """
+    n_nodes = network.n_hosts + network.n_switches
+    ends = network.link_from.astype(np.int64) * n_nodes + network.link_to
+    order = np.argsort(ends)
+    wanted = np.arange(network.n_hosts, n_nodes)[:, None] * n_nodes + np.maximum(next_node, 0)
+    links = order[np.minimum(np.searchsorted(ends, wanted, sorter=order), len(order) - 1)]
+    # A set's first link leads to every host that the set does.
+    firsts = np.array([links_of_set[0] for links_of_set in network.sets] or [0], dtype=np.int64)
+    sets = np.clip(-1 - network.next, 0, len(firsts) - 1)
+    own = np.where(network.next >= 0, network.next, firsts[sets])
+    if (wrong := np.argwhere((ends[links] != wanted) & (next_node >= 0))).size:
+        switch, host = wrong[0]
+        raise DataError(
+            f"forwarding tables: no link leads from {network.node_name(network.n_hosts + switch)} to "
+            f"{network.node_name(next_node[switch, host])}: give the tables of this fabric"
+        )
+    return with_tables(network, np.where(next_node >= 0, links, own))
 
 
 def up_link(tree: Topology, level: int, number: int) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -49,6 +50,9 @@ class SimulatedNetwork:
     is_voq : bool
         Whether a packet in an input buffer waits only for its output. Otherwise the buffer of a lane is a
         FIFO, and packets also wait for those in front that want other outputs.
+    input_speedup : float
+        How many times as fast as its link an input port of a switch passes packets to the outputs, one after
+        the other; infinite: the inside of a switch delays nothing.
     node_names : tuple of str
         For messages, hosts first; may be empty.
 
@@ -75,6 +79,7 @@ class SimulatedNetwork:
     switch_latency_ps: int = 100_000
     flit_bytes: int = 256
     is_voq: bool = False
+    input_speedup: float = math.inf
     node_names: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
@@ -93,6 +98,11 @@ class SimulatedNetwork:
     def n_levels(self) -> int:
         """Levels of links."""
         return int(self.link_level.max()) + 1
+
+    @property
+    def has_tables(self) -> bool:
+        """Whether switches have one link for each host, although there are several ways."""
+        return bool(self.sets) and bool((self.next >= 0).all())
 
     def node_name(self, node: int) -> str:
         """Name of a node for messages."""
@@ -143,6 +153,11 @@ def _check_numbers(network: SimulatedNetwork) -> None:
         raise DataError(f"link rates must be in [1e5, 1e12] bytes/s, got {bps.min():g} to {bps.max():g}")
     if latency.min() < 0 or latency.max() > 10**12 or not 0 <= network.switch_latency_ps <= 10**12:
         raise DataError("latencies of links and switches must be in [0, 1] s")
+    if not network.input_speedup >= 1:
+        raise DataError(
+            f"input_speedup must be at least 1, or inf for switches that delay nothing, got "
+            f"{network.input_speedup}"
+        )
     if network.flit_bytes < 1 or network.n_paths < 1 or network.link_level.min() < 0:
         raise DataError("flit_bytes and n_paths must be >= 1, levels >= 0")
 

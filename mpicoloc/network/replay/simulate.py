@@ -183,6 +183,7 @@ def _network(network: SimulatedNetwork, kept: list[Any]) -> Any:
         network.flit_bytes,
         network.is_voq,
     )
+    c.crossing_q20 = round(_Q20 / network.input_speedup)
     for lane in range(lanes.n):
         c.input_bytes[lane], c.output_bytes[lane] = lanes.input_bytes[lane], lanes.output_bytes[lane]
     for level, lane in enumerate(lanes.lane_of_level):

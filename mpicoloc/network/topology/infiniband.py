@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from mpicoloc.core.topology import Topology
@@ -30,6 +31,7 @@ _LINK = re.compile(
     r"\[([0-9]{1,4})\](?:\[ext [^\]]*\])?(?:\([0-9a-fA-F]*\))?\s+"
     r'"([^"]+)"\[([0-9]{1,4})\](?:\[ext [^\]]*\])?(?:\([0-9a-fA-F]*\))?\s*(?:#\s*(.*))?'
 )
+_HEAD = re.compile(r'(Switch|H?[Cc]a|Rt)\s+[0-9]+\s+"')
 _FACT = re.compile(r"[A-Za-z]+=\S*")
 _RATE = re.compile(r"\b([0-9]{1,2})x([A-Z]+[0-9]*)\b")
 _QUOTED = re.compile(r'"([^"]*)"')
@@ -42,6 +44,52 @@ class _Node:
     line: int
     title: str
     links: dict[int, tuple[str, int, float | None]] = field(default_factory=dict)
+
+
+def is_output(text: str) -> bool:
+    """Whether a text looks like the output of ``ibnetdiscover``."""
+    return any(_HEAD.match(line.strip()) for line in text.split("\n"))
+
+
+@dataclass(frozen=True)
+class Wiring:
+    """What leads where, and the names of nodes by what other tools print of them.
+
+    Parameters
+    ----------
+    neighbours : mapping of (str, int) to str
+        Name of the node at the other end of each port, by the names that `parse` gives users.
+    by_title, by_guid : mapping of str to str
+        Name of each node by its description, if no other has it, and by the 16 digits of its GUID.
+    """
+
+    neighbours: Mapping[tuple[str, int], str]
+    by_title: Mapping[str, str]
+    by_guid: Mapping[str, str]
+
+    def name(self, title: str, guid: str) -> str:
+        """Name of a node with this description, or else GUID; "" of an unknown one."""
+        return self.by_title.get(title) or self.by_guid.get(guid.removeprefix("0x").lower().zfill(16), "")
+
+
+def wiring(text: str, source: str) -> Wiring:
+    """Ports and names of a fabric; parameters and errors as of `parse`."""
+    nodes = _nodes(text, source)
+    labels = _labels(nodes)
+    titles = Counter(node.title or name for name, node in nodes.items())
+    return Wiring(
+        {
+            (labels.get(name, name), port): labels.get(other, other)
+            for name, node in nodes.items()
+            for port, (other, _, _) in node.links.items()
+        },
+        {
+            title: labels.get(name, name)
+            for name, node in nodes.items()
+            if titles[title := node.title or name] == 1
+        },
+        {name[-16:].lower(): labels.get(name, name) for name in nodes},
+    )
 
 
 def parse(text: str, source: str) -> Graph:

@@ -74,7 +74,7 @@ def read(text: str, source: str, capacity_bps: float | Sequence[float]) -> Fabri
     if any(line.lower().startswith("switchname") for line in lines):
         found = _recognised(topology_conf.parse(text, source), source, capacity_bps)
         return replace(found, assumes_up_links=set(found.topology.w[1:]) == {1})
-    if any(re.match(r'(Switch|H?[Cc]a|Rt)\s+[0-9]+\s+"', line) for line in lines):
+    if infiniband.is_output("\n".join(lines)):
         return _recognised(infiniband.parse(text, source), source, capacity_bps)
     if any(re.match(r"\{?\s*[\"']?[a-z_]+[\"']?\s*:", line) for line in lines):
         return _of_yaml(text, source, capacity_bps)

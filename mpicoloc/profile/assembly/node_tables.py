@@ -98,7 +98,8 @@ def shutters(node: np.void | None) -> Table:
         columns[f"{when}_hits"] = edge["n"]
         for what in ("window_ns", "far", "mean", "inside", "outside"):
             columns[f"{when}_{what}"] = edge[what]
-    columns["busy_frac"] = rows["busy_frac"]
+    for name in ("busy_frac", "waited_frac", "since_ns", "since_bytes", "before_bytes"):
+        columns[name] = rows[name]
     for i, when in enumerate(COUNT_WINDOWS):
         columns[f"{when}_samples"] = rows["n_samples"][:, i]
         columns[f"{when}_near"] = rows["n_near"][:, i]

@@ -18,14 +18,15 @@ from otf2.enums import CollectiveOp, GroupType, Paradigm
 
 from mpicoloc.core.progress import stage
 from mpicoloc.errors import DataError
-from mpicoloc.network.replay.programs import recorded
+from mpicoloc.network.replay.programs import placed_collectives, recorded
 from mpicoloc.network.replay.programs.builder import Program, RankPrograms, of_each
 from mpicoloc.network.replay.programs.collectives import blocks
-from mpicoloc.network.replay.programs.recorded import PlacedCollective, RankCalls, RecordedMessages, Tempo
+from mpicoloc.network.replay.programs.placed_collectives import PlacedCollective
+from mpicoloc.network.replay.programs.recorded import RankCalls, RecordedMessages, Tempo
 from mpicoloc.network.replay.programs.recorded_collectives import NAME
 from mpicoloc.network.traffic.collective import Collective, Messages
 from mpicoloc.profile.recording.functions import is_communication
-from mpicoloc.profile.recording.sources import Choices, ForeignTrace, check_matched, library_of
+from mpicoloc.profile.recording.sources import RECORDED, Choices, ForeignTrace, check_matched, library_of
 
 Array = NDArray[Any]
 _NS_PER_S = 1e9
@@ -144,7 +145,7 @@ def read(path: str, choices: Choices) -> ForeignTrace:
             archive = _Archive(path, trace)
     except otf2.error.Error as error:
         raise DataError(f"{path} is no OTF2 archive that can be read: {error}") from None
-    return ForeignTrace(path, _programs(archive, choices))
+    return ForeignTrace(path, _programs(archive, choices), RECORDED)
 
 
 def _programs(archive: _Archive, choices: Choices) -> RankPrograms:
@@ -161,7 +162,7 @@ def _programs(archive: _Archive, choices: Choices) -> RankPrograms:
         min(unmatched)[1] if unmatched else "",
     )
     recorded.add_messages(deeds, calls, functions, messages)
-    recorded.add_collectives(deeds, calls, _collectives(archive, names, calls, choices))
+    placed_collectives.add_collectives(deeds, calls, _collectives(archive, names, calls, choices))
     is_waiting = np.array([is_communication(name) for name in names], bool)
     tempo = Tempo(choices.cpu_speed)
     rank_programs = [

@@ -13,15 +13,15 @@ from numpy.typing import NDArray
 from mpicoloc.core.profile import Profile
 from mpicoloc.core.progress import steps
 from mpicoloc.errors import DataError
-from mpicoloc.network.replay.programs import recorded
+from mpicoloc.network.replay.programs import placed_collectives, recorded, recorded_neighbours
 from mpicoloc.network.replay.programs.alignment import CollectiveCalls, align
 from mpicoloc.network.replay.programs.builder import RankPrograms
 from mpicoloc.network.replay.programs.collectives import Chosen
+from mpicoloc.network.replay.programs.placed_collectives import PlacedCollective
 from mpicoloc.network.replay.programs.processor_time import LEAST_DELAY_FRAC, running_frac
 from mpicoloc.network.replay.programs.recorded import (
     Deeds,
     OneSided,
-    PlacedCollective,
     RankCalls,
     RecordedMessages,
     Tempo,
@@ -32,15 +32,18 @@ from mpicoloc.network.replay.programs.recorded_collectives import (
     CollectiveBlocks,
     groups_of,
     is_blocking,
+    n_calls_of,
 )
+from mpicoloc.network.replay.programs.recorded_intercomms import IntercommBlocks, pairs_of
 from mpicoloc.network.traffic import job_traffic
 from mpicoloc.network.traffic import recorded as recorded_traffic
+from mpicoloc.network.traffic.collective import Library
 from mpicoloc.profile.frames import Frames, open_profile
 from mpicoloc.profile.recording import calls as recordings
 from mpicoloc.profile.recording.calls import Recording
 from mpicoloc.profile.recording.full_trace import FullTrace
 from mpicoloc.profile.recording.functions import is_communication
-from mpicoloc.profile.recording.sources import Choices, check_matched
+from mpicoloc.profile.recording.sources import RECORDED, Choices, check_matched
 
 Array = NDArray[Any]
 _N_TAGS = 1 << 30
@@ -71,6 +74,11 @@ class RecordedJob:
         return self.recording.profile
 
     @property
+    def obeyed(self) -> frozenset[str]:
+        """Fields of `Choices` that change its programs."""
+        return RECORDED | {"is_wall_time"}
+
+    @property
     def n_ranks(self) -> int:
         """Its ranks."""
         return len(self.calls)
@@ -94,7 +102,8 @@ class RecordedJob:
         notes += self._unmatched_notes()
         _add_messages(deeds, self.calls, functions, self.recording)
         notes += _add_collectives(deeds, self, np.asarray(hosts), choices)
-        running = _running(self.profile, len(self.calls))
+        n_ranks = len(self.calls)
+        running = np.ones(n_ranks) if choices.is_wall_time else _running(self.profile, n_ranks)
         notes += _running_notes(running)
         is_waiting = np.array([is_communication(name) for name in self.recording.names], bool)
         programs = []
@@ -192,24 +201,37 @@ def _add_collectives(
     hosts: Array,
     choices: Choices,
 ) -> list[str]:
-    names, tables = job.recording.names, job.profile.tables
-    is_known = np.array([NAME.fullmatch(name) is not None for name in names], bool)
-    library, notes = job_traffic.library_of(job.profile.job.mpi_library)
-    if choices.algorithms:
-        library = Chosen(library, choices.algorithms)
-    left_out = sorted(name for name in names if LEFT_OUT.fullmatch(name))
+    recorded_library, notes = job_traffic.library_of(job.profile.job.mpi_library)
+    left_out = sorted(name for name in job.recording.names if LEFT_OUT.fullmatch(name))
     if left_out:
         notes.append(f"left out: {', '.join(left_out)}")
+    placed, notes_of_neighbours = _neighbours(job)
+    placed += _collectives(job, hosts, choices, recorded_library)
+    placed_collectives.add_collectives(deeds, job.calls, placed)
+    return notes + notes_of_neighbours
+
+
+def _collectives(
+    job: RecordedJob, hosts: Array, choices: Choices, recorded_library: Library
+) -> list[PlacedCollective]:
+    """Collectives of whole groups, and between two of them."""
+    names, tables = job.recording.names, job.profile.tables
+    is_known = np.array([NAME.fullmatch(name) is not None for name in names], bool)
     if not is_known.any():
-        return notes
+        return []
     members = job_traffic.members_of(tables["groups"], len(job.calls))
     if not any(len(ranks) == len(job.calls) for ranks in members.values()):
         members[0] = np.arange(len(job.calls))
-    called = groups_of(tables, names, members)
-    blocks = CollectiveBlocks(tables, members, library, hosts)
-    instances = align(_collective_calls(job, is_known), members, called, blocks.is_known_size)
+    pairs = pairs_of(tables["collectives"], members)
+    called = groups_of(tables, names, members, pairs)
+    members |= {i: np.concatenate([members[group] for group in pair]) for i, pair in pairs.items()}
+    inter = IntercommBlocks(tables["collectives"], pairs, members, recorded_library, hosts)
+    library = Chosen(recorded_library, choices.algorithms) if choices.algorithms else recorded_library
+    blocks = CollectiveBlocks(tables, members, library, hosts, inter)
+    n_known = n_calls_of(tables["collectives"], pairs)
+    instances = align(_collective_calls(job, is_known), members, called, blocks.is_known_size, n_known)
     blocks.add(instances)
-    placed = [
+    return [
         PlacedCollective(
             members[instance.group],
             instance.i_call,
@@ -219,8 +241,24 @@ def _add_collectives(
         )
         for instance in steps(instances, "collectives", unit="calls")
     ]
-    recorded.add_collectives(deeds, job.calls, placed)
-    return notes
+
+
+def _neighbours(job: RecordedJob) -> tuple[list[PlacedCollective], list[str]]:
+    """Collectives of neighbours, or the note that they are left out."""
+    names = job.recording.names
+    is_neighbours = np.array([recorded_neighbours.NAME.fullmatch(name) is not None for name in names], bool)
+    own = _collective_calls(job, is_neighbours)
+    rank = next((rank for rank, calls in enumerate(own) if len(calls.function)), None)
+    if rank is None:
+        return [], []
+    others = [name for name in names if recorded_neighbours.SHARES_PARTS.fullmatch(name)]
+    if not others:
+        return recorded_neighbours.placed(own, job.profile.tables["parts"]), []
+    note = (
+        f"left out: {own[rank].function[0]} (call {int(own[rank].i_call[0])} of rank {rank}) and other "
+        f"collectives of neighbours: the profile has their bytes only together with those of {others[0]}"
+    )
+    return [], [note]
 
 
 def _collective_calls(job: RecordedJob, is_known: Array) -> list[CollectiveCalls]:

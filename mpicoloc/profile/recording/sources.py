@@ -21,6 +21,8 @@ Array = NDArray[Any]
 _LIST = "trace.txt"
 """File of a SimGrid trace that names the files of all ranks."""
 _OTF2 = "traces.otf2"
+RECORDED = frozenset({"cpu_speed", "algorithms", "is_unmatched_left_out"})
+"""Fields of `Choices` that traces with times and collectives obey."""
 _PROFILE = b"\x89HDF\r\n\x1a\n"
 
 
@@ -39,16 +41,23 @@ class Choices:
     is_unmatched_left_out : bool
         Leave out messages of which only one end is in a profile or an OTF2 archive, with a note. Else such
         a trace is refused, see `check_matched`.
+    is_wall_time : bool
+        Computation takes the time between two calls, also where ranks of a profile waited for a processor.
     """
 
     cpu_speed: float = 1.0
     algorithms: Mapping[str, str] = field(default_factory=dict)
     flops_per_s: float = 1e9
     is_unmatched_left_out: bool = False
+    is_wall_time: bool = False
 
 
 class Source(Protocol):
     """A job that can be replayed."""
+
+    @property
+    def obeyed(self) -> frozenset[str]:
+        """Fields of `Choices` that change its programs."""
 
     @property
     def n_ranks(self) -> int:
@@ -73,6 +82,7 @@ class ForeignTrace:
 
     path: str
     rank_programs: RankPrograms
+    obeyed: frozenset[str]
 
     @property
     def n_ranks(self) -> int:
@@ -112,6 +122,16 @@ def read(path: str, choices: Choices) -> Source:
     return _text(path, choices)
 
 
+def files_of(path: str) -> list[str]:
+    """The files of which the trace, or profile, at `path` consists, as far as they are there."""
+    folder = path if os.path.isdir(path) else os.path.dirname(path)
+    if path.endswith(".otf2") or os.path.isdir(path):
+        return sorted(os.path.join(where, name) for where, _, names in os.walk(folder) for name in names)
+    if os.path.isfile(path) and not _begins(path).startswith(_PROFILE) and len(_first_words(path)) == 1:
+        return [path, *(os.path.join(folder, name) for _, line in _lines(path) if (name := line.strip()))]
+    return [path]
+
+
 def check_matched(path: str, choices: Choices, n_unmatched: int, n_all: int, first: str) -> list[str]:
     """Refuse a trace in which messages lack an end, or give the note that they are left out.
 
@@ -149,7 +169,8 @@ def _text(path: str, choices: Choices) -> Source:
     name = os.path.basename(path)
     words = _first_words(path)
     if words[:1] == ["num_ranks"]:
-        return ForeignTrace(path, goal.programs(name.removesuffix(".goal"), _lines(path), choices.cpu_speed))
+        rank_programs = goal.programs(name.removesuffix(".goal"), _lines(path), choices.cpu_speed)
+        return ForeignTrace(path, rank_programs, frozenset({"cpu_speed"}))
     if name == _LIST:
         name = os.path.basename(os.path.dirname(os.path.abspath(path)))
     lines = _lines(path)
@@ -158,7 +179,7 @@ def _text(path: str, choices: Choices) -> Source:
     rank_programs = simgrid_ti.programs(
         name, lines, choices.flops_per_s, library_of(choices), choices.cpu_speed
     )
-    return ForeignTrace(path, rank_programs)
+    return ForeignTrace(path, rank_programs, frozenset({"cpu_speed", "algorithms", "flops_per_s"}))
 
 
 def _listed(path: str) -> Iterator[tuple[str, str]]:

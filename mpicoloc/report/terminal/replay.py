@@ -27,7 +27,7 @@ def as_json(result: Experiment, wall_s: float, before_host_s: float | None = Non
         "j_inter_host_s": experiment.j_inter_host_s(times),
         "efficiency": _efficiency(result, before_host_s),
         "total_contention_s": experiment.total_contention_s(times),
-        "routing": result.network.routing,
+        "routing": "tables" if result.network.has_tables else result.network.routing,
         "n_packet_hops": run.n_packet_hops,
         "n_packets": run.n_packets,
         "n_messages": run.n_messages,

@@ -94,6 +94,7 @@ static void sample_windows(lab *a, mc_window_samples *samples, mc_shutter *shutt
     }
     mc_window_samples_end(samples, begins, &code, shutter, &cost_ns);
     CHECK(cost_ns > 0);
+    CHECK(shutter->waited_frac <= 1.0 && (shutter->waited_frac >= 0.0 || access("/proc/self/schedstat", R_OK) != 0));
 }
 
 static void test_near(void)
@@ -117,6 +118,31 @@ static void test_near(void)
     CHECK(spots->n > n_before);
     mc_spots_free(spots);
     mc_window_samples_free(samples);
+    close_lab(&a);
+}
+
+/* Bytes since an instant, if all the time since then was beside co-runners; pauses do not count. */
+static void test_moved(void)
+{
+    lab a;
+    uint64_t ns, bytes, paused_ns = 1000;
+    mc_node *node = calloc(1, sizeof *node);
+    open_lab(&a, 1);
+    mc_site_row *site = &a.ranks.rows[0].segment->lanes[0].sites[7];
+    mc_moved from = mc_moved_until_now(&a.ranks, node), never = {0};
+    site->sent_bytes += 1000;
+    site->recv_bytes += 24;
+    nap_ms(2);
+    mc_moved to = mc_moved_until_now(&a.ranks, node);
+    mc_moved_since(&from, &to, &ns, &bytes);
+    CHECK(ns == 0 && bytes == 0);
+    to.shared_ns += to.t - from.t;
+    to.paused_ns = from.paused_ns + paused_ns;
+    mc_moved_since(&from, &to, &ns, &bytes);
+    CHECK(ns == to.t - from.t - paused_ns && bytes == 1024);
+    mc_moved_since(&never, &to, &ns, &bytes);
+    CHECK(ns == 0 && bytes == 0);
+    free(node);
     close_lab(&a);
 }
 
@@ -217,6 +243,7 @@ int main(int argc, char **argv)
         {"storm", test_storm},
         {"unlike", test_unlike},
         {"near", test_near},
+        {"moved", test_moved},
         {"differs", test_differs},
         {"lease", test_lease},
         {"lease_asleep", test_lease_asleep},

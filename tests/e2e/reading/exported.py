@@ -17,11 +17,11 @@ ROUND = {"MPI_Send": 1, "MPI_Recv": 1, "MPI_Irecv": 1, "MPI_Isend": 1, "MPI_Wait
 )  # fmt: skip
 
 
-def run(folder, source, trace, *arguments):
+def run(folder, source, trace, *arguments, family="openmpi"):
     """The profile of a run of a program with a trace."""
-    found = jobs.commands("openmpi")
+    found = jobs.commands(family)
     if found is None:
-        pytest.skip("no Open MPI here")
+        pytest.skip(f"no {family} here")
     program, profile = folder / "program", folder / "job.h5"
     subprocess.run([found[0], "-O1", source, "-o", program, "-lm"], check=True, timeout=jobs.LIMIT_S)
     as_root = dict.fromkeys(("OMPI_ALLOW_RUN_AS_ROOT", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM"), "1")

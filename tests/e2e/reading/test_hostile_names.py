@@ -21,7 +21,7 @@ import terminal
 from mpicoloc.cli.main import main
 from mpicoloc.launch import launch_env, paths
 from mpicoloc.profile import profiles
-from mpicoloc.profile.assembly import calls, collect
+from mpicoloc.profile.assembly import calls, rank_table
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
 NAME = b"</title><script>top.hacked=1</script>'\";DROP TABLE x;--\x1b[2J\x1b]0;t\x07\r\n\xe2\x80\xae\xff\xfe"
@@ -103,7 +103,7 @@ def test_a_process_of_any_name_is_known():
         child.stdout.readline()
         name, parent, ticks = launch_env._stat(child.pid)
         assert (os.fsencode(name), parent) == (b"\xff) S 1", os.getpid())
-        assert collect.is_running({"pid": child.pid, "pid_start_ticks": int(ticks)})
+        assert rank_table.is_running({"pid": child.pid, "pid_start_ticks": int(ticks)})
         assert calls.shim_of(child.pid, "MPICH").endswith(".so")
         child.stdin.close()
 

@@ -85,3 +85,15 @@ def test_rounded_times_are_masked_and_what_stands_beside_them_is_not():
     assert differences(found, "calbec: 9.2s WALL 356 calls\nEnergy 1\n") == []
     assert len(differences(found, "calbec: 9.1s WALL 357 calls\nEnergy 1\n")) == 1
     assert len(differences(found, "calbec: 9.1s WALL 356 calls\nEnergy 2\n")) == 1
+
+
+def test_times_in_a_file_that_is_no_text_do_not_count():
+    def outcome(time, rest=b"\1\0"):
+        return Outcome(0, {"run.db": b"\0task:walltime\0" + time + rest})
+
+    bare, other = outcome(b"\x01" * 8), outcome(b"\x02" * 8)
+    for times, n in ((b"", 1), (rb"task:walltime\0.{8}", 0)):
+        reference = Reference("", times)
+        reference.learn(bare)
+        assert len(reference.differences(other)) == n
+    assert reference.differences(outcome(b"\x01" * 8, b"\2\0"))

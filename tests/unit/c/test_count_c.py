@@ -37,7 +37,18 @@ def _run(program, folder, *words):
 
 
 COPIED = ("exact", "threads", "fork", "unlike", "storm", "differs", "lease", "lease_asleep", "kept")
-SCENARIOS = ("near", "exact", "threads", "fork", "unlike", "storm", "forbidden", "stopped", "waiting")
+SCENARIOS = (
+    "near",
+    "moved",
+    "exact",
+    "threads",
+    "fork",
+    "unlike",
+    "storm",
+    "forbidden",
+    "stopped",
+    "waiting",
+)
 
 
 @pytest.mark.parametrize("scenario", SCENARIOS)

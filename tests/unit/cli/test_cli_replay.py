@@ -190,6 +190,8 @@ def test_the_same_file_twice_is_two_jobs(capsys, trace):
         ((*HALO, "--failed", "abc"), 2, "--failed abc: give it as LEVEL:LINK"),
         ((*HALO, "--failed", "0:99"), 2, "--failed 0:99: .* has links 0 to 15 on level 0"),
         ((*HALO, "--failed", "9:0"), 2, "--failed 9:0: .* has links on levels 0 to 1"),
+        ((*HALO, "--input-speedup", "0.5"), 2, "--input-speedup must be at least 1"),
+        ((*HALO, "--input-speedup", "inf"), 2, "--input-speedup must be a number above 0"),
         ((*HALO, "--mtu", 0), 2, "--mtu must be at least 1, got 0"),
         ((*HALO, "--mtu", "2GB"), 2, "--mtu must be at most 1,048,576, got 2GB"),
         ((*HALO, "--lane", 2, "--lanes", 2), 2, "--lane 2: with 2 lanes give lanes 0 to 1"),
@@ -283,3 +285,139 @@ def test_a_job_that_does_not_fit_beside_others_is_told_how_many_hosts_are_free(c
     text = "".join(f"{rank} init\n" for rank in range(10))
     line = told(capsys, 3, trace(text, "one"), trace(text, "two"), *TREE, "--placement", "F4")
     assert "10 ranks need 10 hosts, XGFT(2;4,4;1,2) has 4 free: take fewer ranks" in line
+
+
+SWEEP = ("--sweep", "slimming", 4, 2, 1, "--sweep", "placement", "F4", "F2,F2", "--processes", 2)
+TWO = (*TREE[:1], "XGFT(2;4,4;1,4)", *TREE[2:])
+
+
+def words_of_jobs(trace):
+    text = "0 init\n1 init\n0 send 1 0 1048576 6\n1 recv 0 0 1048576 6\n"
+    return trace(text, "one"), trace(text, "two")
+
+
+@pytest.mark.timeout(120)
+def test_a_sweep_has_a_row_for_each_combination_and_makes_none_twice(capsys, trace, tmp_path):
+    words = (*words_of_jobs(trace), *TWO, "--out", tmp_path / "sweep", *SWEEP)
+    rows = as_json(capsys, *words, "--figures", tmp_path / "pictures", "--format", "csv,svg")
+    settings = [(row["settings"]["placement"], row["settings"]["slimming"]) for row in rows]
+    assert settings == [(placement, up_links) for placement in ("F4", "F2,F2") for up_links in "421"]
+    for row in rows:
+        alone = as_json(
+            capsys, *words[:2], *TWO, "--slimming", row["settings"]["slimming"],
+            *[word for name in row["settings"]["placement"].split(",") for word in ("--placement", name)],
+        )  # fmt: skip
+        assert row["jobs"] == alone["jobs"]
+    table = pandas.read_parquet(tmp_path / "sweep" / "sweep.parquet")
+    assert table["t_sharing_s"].tolist() == [job["t_sharing_s"] for row in rows for job in row["jobs"]]
+    assert {path.name for path in (tmp_path / "pictures").iterdir()} == {"sweep.csv", "sweep.svg"}
+    noted = (tmp_path / "sweep" / "rows.jsonl").read_text()
+    assert as_json(capsys, *words) == rows
+    assert (tmp_path / "sweep" / "rows.jsonl").read_text() == noted
+    assert as_json(capsys, *words, "--no-base")[0]["jobs"][0]["t_base_s"] is None
+    assert (tmp_path / "sweep" / "rows.jsonl").read_text().startswith(noted), "other flags, other rows"
+    out = replay(capsys, *words).out
+    assert "slimming" in out and "F2,F2" in out and "T_sharing" in out
+
+
+@pytest.mark.timeout(120)
+def test_jobs_can_be_swept_and_other_contents_are_other_rows(capsys, trace, tmp_path):
+    one, two = words_of_jobs(trace)
+    words = ("--sweep", "jobs", one, f"{one},{two}", *TWO, "--out", tmp_path / "sweep", "--processes", 1)
+    assert [len(row["jobs"]) for row in as_json(capsys, *words)] == [1, 2]
+    before = as_json(capsys, *words)[0]["jobs"][0]["t_alone_s"]
+    trace(one.read_text().replace("1048576", "2097152"), "one")
+    assert as_json(capsys, *words)[0]["jobs"][0]["t_alone_s"] > 1.9 * before
+
+
+@pytest.mark.timeout(120)
+def test_rows_that_fail_are_told_and_the_others_made(capsys, tmp_path):
+    words = ("--pattern", "halo", "--hosts", 8, "--bytes", 100, *TWO, "--out", tmp_path / "sweep")
+    done = replay(capsys, *words, "--sweep", "slimming", 4, 0, 1, "--processes", 1, "--json", code=1)
+    assert [row["settings"]["slimming"] for row in json.loads(done.out)] == ["4", "1"]
+    assert "slimming 0: --slimming must be" in done.err
+
+
+@pytest.mark.timeout(120)
+def test_a_sweep_of_which_every_row_fails_is_told_in_one_line(capsys, tmp_path):
+    words = ("--pattern", "halo", "--hosts", 8, "--bytes", 100, *TWO, "--out", tmp_path / "sweep")
+    assert "--mtu must be" in told(capsys, 2, *words, "--sweep", "mtu", 0, "--processes", 1)
+
+
+@pytest.mark.parametrize(
+    ("words", "what"),
+    [
+        (("--sweep", "slimming", "1"), "give --out"),
+        (("--sweep", "speed", "1", "--out", "x"), "no flag that can be swept"),
+        (("--sweep", "slimming", "--out", "x"), "has no values"),
+        (("--sweep", "mtu", "1", "--sweep", "mtu", "2", "--out", "x"), "twice"),
+        (("--sweep", "hosts", "4", "--out", "x"), "given too"),
+        (("--sweep", "slimming", "1", "--perfetto", "y", "--out", "x"), "of one replay"),
+        (("--processes", "2"), "of --sweep"),
+    ],
+)
+def test_a_wrong_sweep_is_told(capsys, tmp_path, monkeypatch, words, what):
+    monkeypatch.chdir(tmp_path)
+    assert what in told(capsys, 2, "--pattern", "halo", "--hosts", 8, "--bytes", 100, *TWO, *words)
+    assert not list(tmp_path.iterdir())
+
+
+GOAL = "num_ranks 2\nrank 0 {\nsend 65536b to 1 tag 5\n}\nrank 1 {\nrecv 65536b from 0 tag 5\n}\n"
+
+
+@pytest.mark.parametrize(
+    "words", [("--algorithm", "bcast=binomial"), ("--flops", "1e9"), ("--allow-unmatched",)]
+)
+def test_a_flag_that_changes_no_trace_is_refused(capsys, trace, words):
+    path = trace(GOAL, "two.goal")
+    assert f"{words[0]} has no effect on" in told(capsys, 2, path, *TREE, *words)
+    if words[0] != "--allow-unmatched":
+        both = (path, trace("0 init\n1 init\n0 bcast 8 0\n1 bcast 8 0\n", "other"))
+        assert as_json(capsys, *both, *TREE, *words, "--no-base")["n_packets"] > 0
+
+
+def shared(capsys, trace, *words):
+    """Slowdowns of two jobs over one up-link."""
+    one, two = words_of_jobs(trace)
+    hosts = [word for i in range(2) for word in ("--placement", trace(f"{i} {i + 4}\n", f"hosts-{i}"))]
+    tree = ("--topology", "XGFT(2;4,2;1,1)", "--link-rate", "8Gbit/s")
+    return [
+        job["slowdown"] for job in as_json(capsys, one, two, *hosts, *tree, "--lane", "0,1", *words)["jobs"]
+    ]
+
+
+def test_lanes_of_high_priority_go_first_within_their_limit(capsys, trace):
+    """Limit 1: after two packets of 2048 bytes one of the other lane goes."""
+    first, second = shared(capsys, trace, "--high", "1")
+    assert second == pytest.approx(1, rel=0.02) and first > 1.9
+    first, second = shared(capsys, trace, "--high", "1", "--high-limit", "1")
+    assert second == pytest.approx(1.5, rel=0.03)
+    first, second = shared(capsys, trace, "--high", "1", "--high-limit", "0")
+    assert (first, second) == (pytest.approx(2, rel=0.03),) * 2
+
+
+def test_switches_may_store_and_forward_and_cables_differ(capsys):
+    words = ("--pattern", "shift:4", "--hosts", 8, "--bytes", 2048, "--no-base", *TREE)
+    times = [
+        as_json(capsys, *words, *more)["jobs"][0]["t_alone_s"]
+        for more in ((), ("--flit", 2048), ("--cable-latency-s", "25e-9,1025e-9"), ("--voq",))
+    ]
+    flit_s = (2048 - 256) / LINK_BPS
+    assert times[1] - times[0] == pytest.approx(3 * flit_s) and times[3] == times[0]
+    assert times[2] - times[0] == pytest.approx(2e-6)
+
+
+@pytest.mark.parametrize(
+    ("words", "what"),
+    [
+        (("--high-limit", "3"), "give --high"),
+        (("--high", "4", "--lanes", "2"), "--high 4: with 2 lanes"),
+        (("--high", "0", "--high-limit", "256"), "--high-limit must be a whole number"),
+        (("--tables", "x"), "ibnetdiscover"),
+        (("--flit", "0"), "--flit"),
+        (("--local-rate", "3"), "rate"),
+        (("--cable-latency-s", "1e-9,1e-9,1e-9"), "3 cable latencies for 2 levels"),
+    ],
+)
+def test_settings_that_cannot_be_are_told(capsys, words, what):
+    assert what in told(capsys, 2, *HALO, *TREE, *words)

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from mpicoloc.coordinator import clocks
 from mpicoloc.coordinator.agreement import Agreement, Offer, apart_ns, plan, verdict_of_all
-from mpicoloc.pmpi import contract
+from mpicoloc.pmpi import contract, node_agent
 
 MS = 1_000_000
 VALID = contract.MC_VERDICT_VALID
@@ -98,7 +98,7 @@ class Agent:
     @property
     def common(self):
         answered, self.answered = self.answered, self.asked
-        return contract.Common(
+        return node_agent.Common(
             answered, self.is_free, self.judged, self.verdict, self.n_jobs, 40 * MS, 30 * MS
         )
 

@@ -5,7 +5,7 @@ import program_runner
 import pytest
 
 from mpicoloc.errors import DataError
-from mpicoloc.network.replay.programs.operations import Kind
+from mpicoloc.network.replay.programs.operations import Operation
 from mpicoloc.profile.recording import sources
 
 otf2 = pytest.importorskip("otf2")
@@ -79,7 +79,9 @@ def test_messages_computation_and_collectives(archive, tmp_path):
     runner = program_runner.Runner(job)
     assert runner.run() == [(0, 1, 8), (0, 1, 5000), (1, 0, 8)]
     assert runner.compute_ns == [1500, 200 + 90 + 500]
-    assert job.programs[1]["kind"].tolist()[1] == Kind.IRECV  # posted in MPI_Irecv, before the computation
+    assert (
+        job.programs[1]["kind"].tolist()[1] == Operation.IRECV
+    )  # posted in MPI_Irecv, before the computation
     assert job.name == "job"
 
 
@@ -94,7 +96,7 @@ def test_tags_and_ranks_keep_messages_apart(archive, tmp_path):
     archive.close()
     job = read(tmp_path)
     assert program_runner.run(job) == [(0, 1, 100), (0, 1, 200)]
-    assert job.programs[1]["value"][np.isin(job.programs[1]["kind"], [Kind.RECV])].tolist() == [200, 100]
+    assert job.programs[1]["value"][np.isin(job.programs[1]["kind"], [Operation.RECV])].tolist() == [200, 100]
 
 
 def test_collectives_without_sizes_are_told(archive, tmp_path):

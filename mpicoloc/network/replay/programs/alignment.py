@@ -2,8 +2,9 @@
 
 All members of a communicator call its collectives in the same order. So a collective is found where the next
 call of every member of a group, which is known to have called this function, is this function. Where several
-groups fit, that is taken first which is known to have called it with as many bytes, and of these the one
-whose members were in the call at the same time for longest.
+groups fit, that is taken first which is known to have called it with as many bytes, then one that has called
+it less often yet than it is known to have, and of these the one whose members were in the call at the same
+time for longest.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import heapq
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -59,6 +61,7 @@ def align(
     members: Mapping[int, Array],
     groups_of: Mapping[str, Sequence[int]],
     is_known_size: Callable[[Instance], bool] = lambda instance: True,
+    n_known: Mapping[tuple[str, int], int] = MappingProxyType({}),
 ) -> list[Instance]:
     """All collectives of a job, each in the order of its members' calls.
 
@@ -72,13 +75,15 @@ def align(
         Groups that called each function.
     is_known_size : callable
         Whether the group of an instance is known to have called the function with its bytes.
+    n_known : mapping of (str, int) to int
+        How often groups called functions, as far as that is known.
 
     Raises
     ------
     DataError
         If some calls belong to no collective: with the first of them.
     """
-    aligner = _Aligner(calls, members, groups_of, is_known_size)
+    aligner = _Aligner(calls, members, groups_of, is_known_size, n_known)
     instances = aligner.run()
     for rank, own in enumerate(calls):
         if aligner.next[rank] < len(own.function):
@@ -98,8 +103,9 @@ class _Aligner:
         members: Mapping[int, Array],
         groups_of: Mapping[str, Sequence[int]],
         is_known_size: Callable[[Instance], bool],
+        n_known: Mapping[tuple[str, int], int],
     ) -> None:
-        self._is_known_size = is_known_size
+        self._is_known_size, self._n_left = is_known_size, dict(n_known)
         self.calls, self.members = calls, {group: ranks.tolist() for group, ranks in members.items()}
         self.next = [0] * len(calls)
         self._of_rank: defaultdict[tuple[int, str], list[int]] = defaultdict(list)
@@ -107,7 +113,7 @@ class _Aligner:
             for group in groups:
                 for rank in self.members[group]:
                     self._of_rank[rank, function].append(group)
-        self._ready: list[tuple[bool, int, int, str]] = []
+        self._ready: list[tuple[bool, bool, int, int, str]] = []
 
     def run(self) -> list[Instance]:
         """Take one collective after the other until none is whole."""
@@ -120,6 +126,8 @@ class _Aligner:
             if not self._is_complete(group, function) or tuple(key) != self._key(group, function):
                 continue
             instances.append(self._instance(group, function))
+            if (function, group) in self._n_left:
+                self._n_left[function, group] -= 1
             for rank in self.members[group]:
                 self.next[rank] += 1
             for rank in self.members[group]:
@@ -143,10 +151,12 @@ class _Aligner:
                 return False
         return True
 
-    def _key(self, group: int, function: str) -> tuple[bool, int]:
-        """What is least is taken first: of unknown size, and from the first end to the last begin."""
+    def _key(self, group: int, function: str) -> tuple[bool, bool, int]:
+        """What is least is taken first: of unknown size, too often, from the first end to the last begin."""
         instance = self._instance(group, function)
-        return not self._is_known_size(instance), int(instance.begin_ns.max()) - int(instance.end_ns.min())
+        apart_ns = int(instance.begin_ns.max()) - int(instance.end_ns.min())
+        is_too_often = self._n_left.get((function, group), 1) < 1
+        return not self._is_known_size(instance), is_too_often, apart_ns
 
     def _instance(self, group: int, function: str) -> Instance:
         """The collective that the next calls of a group's members are."""

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mpicoloc.network.replay.programs.operations import ABSOLUTE, OP, SHIFT, Kind
+from mpicoloc.network.replay.programs.operations import ABSOLUTE, OP, SHIFT, Operation
 
 Program = NDArray[np.void]
 _N_AT_ONCE = 1 << 15
@@ -61,31 +61,31 @@ class ProgramBuilder:
     def compute(self, duration_ns: int) -> None:
         """Compute for some time."""
         if duration_ns > 0:
-            self._add(Kind.COMPUTE, value=duration_ns)
+            self._add(Operation.COMPUTE, value=duration_ns)
 
     def send(self, peer: int, n_bytes: int, tag: int = 0, comm: int = 0, flags: int = 0) -> None:
         """Send, and go on when MPI lets a sender go on."""
-        self._add(Kind.SEND, peer=peer, tag=tag, comm=comm, value=n_bytes, flags=flags)
+        self._add(Operation.SEND, peer=peer, tag=tag, comm=comm, value=n_bytes, flags=flags)
 
     def recv(self, peer: int, n_bytes: int, tag: int = 0, comm: int = 0, flags: int = 0) -> None:
         """Receive, and go on when the message is there."""
-        self._add(Kind.RECV, peer=peer, tag=tag, comm=comm, value=n_bytes, flags=flags)
+        self._add(Operation.RECV, peer=peer, tag=tag, comm=comm, value=n_bytes, flags=flags)
 
     def isend(self, peer: int, n_bytes: int, tag: int = 0, comm: int = 0, flags: int = 0) -> int:
         """Begin to send; returns the request."""
         slot = self._claim()
-        self._add(Kind.ISEND, peer=peer, tag=tag, comm=comm, request=slot, value=n_bytes, flags=flags)
+        self._add(Operation.ISEND, peer=peer, tag=tag, comm=comm, request=slot, value=n_bytes, flags=flags)
         return slot
 
     def irecv(self, peer: int, n_bytes: int, tag: int = 0, comm: int = 0, flags: int = 0) -> int:
         """Begin to receive; returns the request."""
         slot = self._claim()
-        self._add(Kind.IRECV, peer=peer, tag=tag, comm=comm, request=slot, value=n_bytes, flags=flags)
+        self._add(Operation.IRECV, peer=peer, tag=tag, comm=comm, request=slot, value=n_bytes, flags=flags)
         return slot
 
     def wait(self, request: int) -> None:
         """Wait for a request, whose slot is free again."""
-        self._add(Kind.WAIT, request=request)
+        self._add(Operation.WAIT, request=request)
         self._release(request)
 
     def wait_all(self, requests: Sequence[int]) -> None:
@@ -93,22 +93,22 @@ class ProgramBuilder:
         slots = np.unique(np.asarray(requests, np.int64))
         for run in np.split(slots, np.flatnonzero(np.diff(slots) != 1) + 1):
             if len(run) == 1:
-                self._add(Kind.WAIT, request=int(run[0]))
+                self._add(Operation.WAIT, request=int(run[0]))
             elif len(run):
-                self._add(Kind.WAITALL, request=int(run[0]), n=len(run))
+                self._add(Operation.WAITALL, request=int(run[0]), n=len(run))
         for slot in slots.tolist():
             self._release(slot)
 
     @contextlib.contextmanager
     def loop(self, n: int) -> Iterator[None]:
         """Repeat what is added inside `n` times."""
-        self._add(Kind.LOOP, n=n)
+        self._add(Operation.LOOP, n=n)
         yield
-        self._add(Kind.END)
+        self._add(Operation.END)
 
     def mark(self, value: int) -> None:
         """Let the simulation record when the rank comes here."""
-        self._add(Kind.MARK, value=value)
+        self._add(Operation.MARK, value=value)
 
     def extend(self, block: Program) -> None:
         """Add operations whose requests are numbered from 0 and free again at their end."""

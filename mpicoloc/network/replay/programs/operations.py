@@ -18,7 +18,7 @@ ANY = native.RP_ANY
 """Any source, or any tag."""
 
 
-class Kind(IntEnum):
+class Operation(IntEnum):
     """What an operation does."""
 
     COMPUTE = native.RP_COMPUTE

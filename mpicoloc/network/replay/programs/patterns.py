@@ -18,7 +18,7 @@ from mpicoloc.network.replay.programs.builder import (
     shared,
     shift_fields,
 )
-from mpicoloc.network.replay.programs.operations import ANY, Kind
+from mpicoloc.network.replay.programs.operations import ANY, Operation
 
 NAMES = ("incast", "shift:K", "alltoall", "uniform:LOAD", "halo")
 UNIFORM_MESSAGES = 100
@@ -126,11 +126,11 @@ def exchange(builder: ProgramBuilder, n_ranks: int, n_bytes: int, comm: int = 0)
 
 def _exchange(builder: ProgramBuilder, offset: int, step: int, n_bytes: int, comm: int = 0) -> None:
     """Receive from one side while sending to the other; slots 0 and 1 must be free."""
-    ends = ((Kind.IRECV, -offset, -step, 0), (Kind.ISEND, offset, step, 1))
+    ends = ((Operation.IRECV, -offset, -step, 0), (Operation.ISEND, offset, step, 1))
     for kind, peer, per_turn, request in ends:
         fields = shift_fields(peer, per_turn)
         builder.raw(kind, request=request, comm=comm, value=n_bytes, **fields)
-    builder.raw(Kind.WAITALL, request=0, n=2)
+    builder.raw(Operation.WAITALL, request=0, n=2)
 
 
 def uniform(

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -18,12 +18,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mpicoloc.network.replay.programs.builder import Program, ProgramBuilder
-from mpicoloc.network.replay.programs.operations import SYNCHRONOUS, Kind
+from mpicoloc.network.replay.programs.operations import SYNCHRONOUS, Operation
 from mpicoloc.network.replay.programs.processor_time import processor_ns
 
 Array = NDArray[Any]
 _WAITS = re.compile(r"MPI_(Wait|Test)(all|any|some)?", re.IGNORECASE)
 _POSTS = re.compile(r"MPI_(Im?recv|Isendrecv(_replace)?|Start(all)?)(_c)?", re.IGNORECASE)
+_STARTS = re.compile(r"MPI_Start", re.IGNORECASE)
 _BLOCKING_SENDS = re.compile(r"MPI_([srb]?send|sendrecv(_replace)?)(_c)?", re.IGNORECASE)
 _SYNCHRONOUS = re.compile(r"MPI_I?ssend(_c)?", re.IGNORECASE)
 _WINDOW_CALLS = re.compile(
@@ -71,9 +72,9 @@ class Functions:
 
     def __init__(self, names: Sequence[str]) -> None:
         self.names = names
-        self.waits, self.posts, self.blocks, self.synchronous, self.windows = (
+        self.waits, self.posts, self.starts, self.blocks, self.synchronous, self.windows = (
             np.array([pattern.fullmatch(name) is not None for name in names], bool)
-            for pattern in (_WAITS, _POSTS, _BLOCKING_SENDS, _SYNCHRONOUS, _WINDOW_CALLS)
+            for pattern in (_WAITS, _POSTS, _STARTS, _BLOCKING_SENDS, _SYNCHRONOUS, _WINDOW_CALLS)
         )
 
 
@@ -110,13 +111,17 @@ class Deeds:
         return {*blocks, *self.waited_before, *self.posted, *self.waited}
 
 
-def posting_calls(calls: RankCalls, functions: Functions, taken_at: Array) -> Array:
+def posting_calls(
+    calls: RankCalls, functions: Functions, taken_at: Array, sent_at: Array | None = None
+) -> Array:
     """Number of the call in which each received message's receive was posted.
 
     Parameters
     ----------
     taken_at : ndarray of int, shape (n,)
         Call that took each message, in ascending order.
+    sent_at : ndarray of int, optional
+        Calls that sent a message: the start of a persistent send posts no receive.
 
     Notes
     -----
@@ -124,6 +129,8 @@ def posting_calls(calls: RankCalls, functions: Functions, taken_at: Array) -> Ar
     posted more than it completed, some posts were of no partner or cancelled: then it is the latest one.
     """
     posts = np.flatnonzero(functions.posts[calls.function])
+    if sent_at is not None:
+        posts = posts[~(functions.starts[calls.function[posts]] & np.isin(posts, sent_at))]
     posted_at = np.asarray(taken_at).copy()
     is_later = functions.waits[calls.function[posted_at]] if len(posted_at) else np.zeros(0, bool)
     is_exact = len(posts) == int(is_later.sum())
@@ -175,7 +182,7 @@ def add_messages(
         flags = np.where(functions.synchronous[own.function[begun_at]], SYNCHRONOUS, 0)
         for k, row in enumerate(rows.tolist()):
             i, key = int(begun_at[k]), ("sent", messages.comm, row)
-            operation = (Kind.ISEND, *_columns(messages, row, "dst"), int(flags[k]), key)
+            operation = (Operation.ISEND, *_columns(messages, row, "dst"), int(flags[k]), key)
             deeds[rank].posted[i].append(operation)
             if blocks[k]:
                 deeds[rank].waited[i].append(key)
@@ -189,15 +196,17 @@ def _add_receives(
 ) -> Array:
     """Enter receives; returns when each was posted in the recorded run."""
     posted_ns = np.zeros(len(messages.src), np.int64)
+    sent_rows = dict(_rows_of(messages.src, np.argsort(messages.src, kind="stable")))
     order = np.lexsort((messages.take_ns, messages.dst))
     for rank, rows in _rows_of(messages.dst, order):
         own = calls[rank]
         taken_at = own.at(messages.take_ns[rows])
-        begun_at = posting_calls(own, functions, taken_at)
+        sent_at = own.at(messages.send_ns[sent_rows[rank]]) if rank in sent_rows else None
+        begun_at = posting_calls(own, functions, taken_at, sent_at)
         posted_ns[rows] = own.begin_ns[begun_at]
         for k, row in enumerate(rows.tolist()):
             key = ("received", messages.comm, row)
-            operation = (Kind.IRECV, *_columns(messages, row, "src"), 0, key)
+            operation = (Operation.IRECV, *_columns(messages, row, "src"), 0, key)
             deeds[rank].posted[int(begun_at[k])].append(operation)
             deeds[rank].waited[int(taken_at[k])].append(key)
     return posted_ns
@@ -230,7 +239,11 @@ def add_one_sided(
         if origin == target:
             continue
         at_ns, n_bytes = int(transfers.begin_ns[row]), int(transfers.bytes[row])
-        kinds = (Kind.IRECV, Kind.ISEND) if transfers.is_got[row] else (Kind.ISEND, Kind.IRECV)
+        kinds = (
+            (Operation.IRECV, Operation.ISEND)
+            if transfers.is_got[row]
+            else (Operation.ISEND, Operation.IRECV)
+        )
         for kind, own, other in zip(kinds, (origin, target), (target, origin), strict=True):
             key = ("one-sided", row, own)
             at = max(int(np.searchsorted(calls[own].begin_ns, at_ns, "right")) - 1, 0)
@@ -319,73 +332,18 @@ def _do(builder: ProgramBuilder, requests: dict[Any, int], deeds: Deeds, i: int)
     between = deeds.blocks_between.get(i, ())
     if len(posted) == 1 and waited == [posted[0][-1]] and not between:
         kind, *columns = posted[0][:-1]
-        (builder.send if kind == Kind.ISEND else builder.recv)(*columns)
+        (builder.send if kind == Operation.ISEND else builder.recv)(*columns)
     else:
         for kind, peer, n_bytes, tag, comm, flags, key in sorted(
             posted, key=lambda operation: operation[0], reverse=True
         ):
-            begin = builder.isend if kind == Kind.ISEND else builder.irecv
+            begin = builder.isend if kind == Operation.ISEND else builder.irecv
             requests[key] = begin(peer, n_bytes, tag, comm, flags)
         for block in between:
             builder.extend(block)
         builder.wait_all([requests.pop(key) for key in waited])
     for block in deeds.blocks.get(i, ()):
         builder.extend(block)
-
-
-@dataclass(frozen=True)
-class PlacedCollective:
-    """A collective in the calls of its members; arrays in their order.
-
-    `is_blocking` is False if the calls only begin it.
-    """
-
-    members: Array
-    i_call: Array
-    begin_ns: Array
-    is_blocking: bool
-    blocks: Sequence[Program]
-
-
-def add_collectives(
-    deeds: Sequence[Deeds], calls: Sequence[RankCalls], collectives: Sequence[PlacedCollective]
-) -> None:
-    """Enter collectives into what the ranks do.
-
-    What is only begun is done at one instant of the recorded run in all ranks, when the last has begun it:
-    before each one's next call. A rank that was in a call then does it after that call's posts and before its
-    waits; if the call was a collective that all had begun, after that.
-    """
-    all_begun_ns: list[dict[int, int]] = [{} for _ in calls]
-    for call in collectives:
-        if call.is_blocking:
-            last_ns = int(call.begin_ns.max())
-            for rank, i, block in zip(call.members.tolist(), call.i_call.tolist(), call.blocks, strict=True):
-                deeds[rank].blocks[i].append(block)
-                all_begun_ns[rank][i] = last_ns
-    begun = [call for call in collectives if not call.is_blocking]
-    for call in sorted(begun, key=lambda call: int(call.begin_ns.max())):
-        at_ns = int(call.begin_ns.max())
-        for rank, i, block in zip(call.members.tolist(), call.i_call.tolist(), call.blocks, strict=True):
-            _add_at(deeds[rank], calls[rank], (i, at_ns), all_begun_ns[rank], block)
-
-
-def _add_at(
-    deeds: Deeds, calls: RankCalls, begun: tuple[int, int], all_begun_ns: Mapping[int, int], block: Program
-) -> None:
-    """Enter what was begun in a call and is done at an instant."""
-    i_begun, at_ns = begun
-    following = max(int(np.searchsorted(calls.begin_ns, at_ns)), i_begun + 1)
-    current = following - 1
-    is_inside = current > i_begun and calls.end_ns[current] > at_ns
-    if is_inside and current not in all_begun_ns:
-        deeds.blocks_between[current].append(block)
-    elif is_inside and all_begun_ns[current] >= at_ns:
-        deeds.blocks_before[current].append(block)
-    elif following < len(calls):
-        deeds.blocks_before[following].append(block)
-    else:
-        deeds.blocks[current].append(block)
 
 
 def empty_deeds(n_ranks: int) -> list[Deeds]:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -15,6 +17,7 @@ from mpicoloc.network.replay.programs import patterns
 from mpicoloc.network.replay.programs.alignment import Instance
 from mpicoloc.network.replay.programs.builder import Program, ProgramBuilder
 from mpicoloc.network.replay.programs.collectives import blocks
+from mpicoloc.network.replay.programs.recorded_intercomms import IntercommBlocks
 from mpicoloc.network.traffic import call_bytes
 from mpicoloc.network.traffic.collective import Collective, Library, Messages
 
@@ -25,9 +28,7 @@ NAME = re.compile(
     re.IGNORECASE,
 )
 """Functions that are replayed: whether one begins a collective that another call ends, and which."""
-LEFT_OUT = re.compile(
-    r"MPI_(I?neighbor_.*|.*(reduce|gather|scatter|alltoall|bcast|barrier|scan).*_init)(_c)?", re.IGNORECASE
-)
+LEFT_OUT = re.compile(r"MPI_.*(reduce|gather|scatter|alltoall|bcast|barrier|scan).*_init(_c)?", re.IGNORECASE)
 _EQUAL_PAIRS_MIN = 16
 """Ranks from which on an all-to-all of the whole job is one loop for all."""
 _OWN_SIZES = ("alltoallv", "alltoallw")
@@ -41,6 +42,13 @@ def is_blocking(function: str) -> bool:
     """Whether a function does its collective, and not only begins it."""
     match = NAME.fullmatch(function)
     return match is None or not match[1]
+
+
+def name_of(function: str) -> str:
+    """The collective that a function does, as in `Collective`."""
+    match = NAME.fullmatch(function)
+    assert match is not None
+    return match[2].lower()
 
 
 def _has_own_sizes(function: str) -> bool:
@@ -61,6 +69,8 @@ class CollectiveBlocks:
         What chooses the algorithms.
     hosts : ndarray of int, shape (n_ranks,)
         Host of each rank, on which some algorithms depend.
+    inter : IntercommBlocks, optional
+        Those between two groups; the numbers of such pairs are in `members` as well.
     """
 
     def __init__(
@@ -69,8 +79,9 @@ class CollectiveBlocks:
         members: Mapping[int, Array],
         library: Library,
         hosts: Array,
+        inter: IntercommBlocks | None = None,
     ) -> None:
-        self._members, self._library, self._hosts = members, library, hosts
+        self._members, self._library, self._hosts, self._inter = members, library, hosts, inter
         self._number = {group: i for i, group in enumerate(sorted(members), 1)}
         self._rows = _rows_by_call(tables["collectives"])
         self._parts = tables["parts"]
@@ -85,7 +96,9 @@ class CollectiveBlocks:
         moved in all of them must be known first.
         """
         for instance in instances:
-            if _has_own_sizes(instance.function):
+            if self._inter is not None and instance.group in self._inter.pairs:
+                self._inter.add(instance, name_of(instance.function))
+            elif _has_own_sizes(instance.function):
                 np.add.at(self._uneven_bytes, self._members[instance.group], instance.n_bytes)
 
     def of(self, instance: Instance) -> Sequence[Program]:
@@ -96,6 +109,8 @@ class CollectiveBlocks:
         DataError
             If the profile does not say what is needed of it.
         """
+        if self._inter is not None and instance.group in self._inter.pairs:
+            return self._inter.of(instance, name_of(instance.function), self._number[instance.group])
         call = self._call(instance)
         members = self._members[instance.group]
         counts = None if call.counts is None else call.counts.tobytes()
@@ -198,7 +213,10 @@ def _in_items(
 
 
 def groups_of(
-    tables: Mapping[str, Table], names: Sequence[str], members: Mapping[int, Array]
+    tables: Mapping[str, Table],
+    names: Sequence[str],
+    members: Mapping[int, Array],
+    pairs: Mapping[int, tuple[int, int]] = MappingProxyType({}),
 ) -> dict[str, list[int]]:
     """Groups that called each function, as far as the profile tells.
 
@@ -210,25 +228,37 @@ def groups_of(
         Functions.
     members : mapping of int to ndarray of int
         Ranks of each group.
-
-    Raises
-    ------
-    DataError
-        If one was called between two groups.
+    pairs : mapping of int to (int, int)
+        Pairs of groups (`recorded_intercomms.pairs_of`).
     """
+    number = {pair: i for i, pair in pairs.items()}
     groups_of_function: dict[str, list[int]] = {}
     for row in tables["collectives"]:
         name, group = text(row["call"]), int(row["group"])
-        if int(row["to_group"]):
-            raise DataError(
-                f"{name} was called between two groups of ranks, which cannot be replayed: take a program "
-                "without intercommunicators"
-            )
+        if other := int(row["to_group"]):
+            group = number.get((min(group, other), max(group, other)), 0)
         groups = groups_of_function.setdefault(name, [])
-        if group in members and group not in groups:
+        if (group in members or group in pairs) and group not in groups:
             groups.append(group)
     closed_groups = _smallest_closed_groups(tables["parts"], members)
     return {name: groups_of_function.get(name) or closed_groups for name in names if NAME.fullmatch(name)}
+
+
+def n_calls_of(rows: Table, pairs: Mapping[int, tuple[int, int]]) -> dict[tuple[str, int], int]:
+    """How often each group, or pair of groups, called each function, by the profile's ``collectives``."""
+    halves: defaultdict[tuple[str, int], defaultdict[int, int]] = defaultdict(lambda: defaultdict(int))
+    number = {pair: i for i, pair in pairs.items()}
+    for row in rows:
+        if int(row["own_rank"]) == 0:
+            group, other = int(row["group"]), int(row["to_group"])
+            both = number.get((min(group, other), max(group, other)), 0) if other else group
+            halves[text(row["call"]), both][group] += int(row["n"])
+    # Of a call with a root only the half of the group without it is recorded.
+    return {
+        key: sum(own.values()) if name_of(key[0]) in _ROOTED else max(own.values())
+        for key, own in halves.items()
+        if NAME.fullmatch(key[0])
+    }
 
 
 def _smallest_closed_groups(parts: Table, members: Mapping[int, Array]) -> list[int]:
@@ -259,6 +289,8 @@ _NOTHING = _Known()
 def _rows_by_call(rows: Table) -> dict[tuple[str, int], _Known]:
     known_of_call: dict[tuple[str, int], _Known] = {}
     for row in rows:
+        if int(row["to_group"]):
+            continue
         key = (text(row["call"]), int(row["group"]))
         item_bytes, roots, classes = known_of_call.get(key, _NOTHING)
         known_of_call[key] = _Known(

@@ -10,11 +10,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mpicoloc.network.replay.programs.builder import Program, RankPrograms
-from mpicoloc.network.replay.programs.operations import ABSOLUTE, OP, Kind
+from mpicoloc.network.replay.programs.operations import ABSOLUTE, OP, Operation
 from mpicoloc.network.replay.simulated_run import SimulatedRun
 
 Array = NDArray[Any]
-_CALLS = (Kind.SEND, Kind.ISEND, Kind.RECV, Kind.IRECV, Kind.WAIT, Kind.WAITALL)
+_CALLS = (Operation.SEND, Operation.ISEND, Operation.RECV, Operation.IRECV, Operation.WAIT, Operation.WAITALL)
 NAMES = ("MPI_Send", "MPI_Isend", "MPI_Recv", "MPI_Irecv", "MPI_Wait", "MPI_Waitall")
 """What the calls of a timeline are called, in the order of their numbers."""
 
@@ -33,7 +33,7 @@ def _marked(program: Program) -> Program:
     calls = np.flatnonzero(is_call)
     for step in (-1, 1):
         rows = place[calls] + step
-        with_marks["kind"][rows] = Kind.MARK
+        with_marks["kind"][rows] = Operation.MARK
         with_marks["value"][rows] = 2 * calls + (step > 0)
     return with_marks
 
@@ -74,7 +74,7 @@ def spans(run: SimulatedRun, i_job: int, job: RankPrograms) -> Spans:
     operation = (begins["value"] // 2).astype(np.int64)
     rank = begins["rank"].astype(np.int64)
     rows = _rows(job.programs, job.program_of_rank[rank], operation)
-    number = np.full(int(max(Kind)) + 1, -1)
+    number = np.full(int(max(Operation)) + 1, -1)
     number[[int(kind) for kind in _CALLS]] = range(len(_CALLS))
     is_message = np.isin(rows["kind"], _CALLS[:4])
     is_named = is_message & (rows["peer_mode"] == ABSOLUTE)
@@ -106,13 +106,13 @@ def received(calls: Spans, job: RankPrograms) -> tuple[Array, Array]:
     rows = _rows(job.programs, job.program_of_rank[calls.rank], calls.operation)
     columns = (calls.rank, rows["kind"], rows["request"], rows["n"])
     for i, (rank, kind, request, n) in enumerate(zip(*(column.tolist() for column in columns), strict=True)):
-        if kind == Kind.RECV:
+        if kind == Operation.RECV:
             takes.append(i)
             posts.append(i)
-        elif kind == Kind.IRECV:
+        elif kind == Operation.IRECV:
             open_[rank, request] = i
-        elif kind in (Kind.WAIT, Kind.WAITALL):
-            for slot in range(request, request + (n if kind == Kind.WAITALL else 1)):
+        elif kind in (Operation.WAIT, Operation.WAITALL):
+            for slot in range(request, request + (n if kind == Operation.WAITALL else 1)):
                 if (post := open_.pop((rank, slot), None)) is not None:
                     takes.append(i)
                     posts.append(post)

@@ -114,8 +114,9 @@ def replays():
     demands, settings = all_meet(0.5, 0.1), Settings(mtu_bytes=PORTS.mtu_bytes)
     policy = choose_policy(demands, PORTS)
     todo = trials(demands, policy)
-    alone_s = replayed.alone_s(network, jobs, policy, BUFFER, settings)
-    sharing = [replayed.sharing_s(network, jobs, trial.policy, BUFFER, settings) for trial in todo]
+    replays = replayed.Replays(network, tuple(jobs), BUFFER, settings)
+    alone_s = replayed.alone_s(replays, policy)
+    sharing = [replayed.sharing_s(replays, trial.policy) for trial in todo]
     return search_result(todo, alone_s, sharing)
 
 
@@ -154,8 +155,9 @@ def test_replayed_bursts_lose_less_the_more_the_lane_of_who_sends_less_weighs():
     demands = all_meet(0.5, 0.2)
     policy = choose_policy(demands, PORTS)
     todo = trials(demands, policy)
-    alone_s = replayed.alone_s(network, jobs, policy, BUFFER, settings)
-    sharing = [replayed.sharing_s(network, jobs, trial.policy, BUFFER, settings) for trial in todo]
+    replays = replayed.Replays(network, tuple(jobs), BUFFER, settings)
+    alone_s = replayed.alone_s(replays, policy)
+    sharing = [replayed.sharing_s(replays, trial.policy) for trial in todo]
     result = search_result(todo, alone_s, sharing)
     total_s = {tried.trial.name: tried.total_contention_s for tried in result.tried}
     assert total_s["1:1"] < total_s[ONE_LANE]
@@ -176,4 +178,4 @@ def test_a_buffer_without_credits_is_refused():
     job = PlacedJob(patterns.shift(2, 100, 1), np.arange(2))
     policy = choose_policy(all_meet(0.1), PORTS)
     with pytest.raises(UsageError, match="buffer of lane 0 has 0 bytes"):
-        replayed.sharing_s(fabrics.of_fabric(fabric, "d-mod-k"), [job], policy, 0)
+        replayed.sharing_s(replayed.Replays(fabrics.of_fabric(fabric, "d-mod-k"), (job,), 0), policy)

@@ -5,7 +5,7 @@ import pytest
 
 from mpicoloc.errors import DataError
 from mpicoloc.network.replay.programs import goal, simgrid_ti
-from mpicoloc.network.replay.programs.operations import Kind
+from mpicoloc.network.replay.programs.operations import Operation
 from mpicoloc.network.traffic.mpich import MPICH
 
 RING = """
@@ -124,7 +124,14 @@ def test_a_graph_of_goal():
     assert runner.run() == [(0, 1, 10), (1, 0, 20)]
     assert runner.compute_ns == [150, 0]
     kinds = job.programs[0]["kind"].tolist()
-    assert kinds == [Kind.IRECV, Kind.COMPUTE, Kind.ISEND, Kind.WAIT, Kind.COMPUTE, Kind.WAIT]
+    assert kinds == [
+        Operation.IRECV,
+        Operation.COMPUTE,
+        Operation.ISEND,
+        Operation.WAIT,
+        Operation.COMPUTE,
+        Operation.WAIT,
+    ]
 
 
 def test_what_must_only_have_begun_is_not_waited_for():

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from mpicoloc.errors import UsageError
 from mpicoloc.network.replay.programs import patterns
-from mpicoloc.network.replay.programs.operations import Kind
+from mpicoloc.network.replay.programs.operations import Operation
 
 LINK_BPS = 1e9
 
@@ -96,4 +96,4 @@ def test_a_program_ends_its_loops():
     for name in ("incast", "shift:1", "alltoall", "halo"):
         for program in pattern(name, 8, n_times=3).programs:
             kinds = program["kind"].tolist()
-            assert kinds.count(Kind.LOOP) == kinds.count(Kind.END) > 0
+            assert kinds.count(Operation.LOOP) == kinds.count(Operation.END) > 0

@@ -7,13 +7,13 @@ import program_runner
 import pytest
 
 from mpicoloc.errors import DataError
-from mpicoloc.network.replay.programs import recorded
+from mpicoloc.network.replay.programs import placed_collectives, recorded
 from mpicoloc.network.replay.programs.alignment import CollectiveCalls, align
 from mpicoloc.network.replay.programs.builder import ProgramBuilder, of_each
-from mpicoloc.network.replay.programs.operations import SYNCHRONOUS, Kind
+from mpicoloc.network.replay.programs.operations import SYNCHRONOUS, Operation
+from mpicoloc.network.replay.programs.placed_collectives import PlacedCollective
 from mpicoloc.network.replay.programs.recorded import (
     OneSided,
-    PlacedCollective,
     RankCalls,
     RecordedMessages,
     Tempo,
@@ -48,7 +48,7 @@ def job(ranks, sent=None, add=None, tempo=Tempo()):  # noqa: B008 (it is frozen)
 
 
 def kinds(program):
-    return [Kind(kind).name for kind in program["kind"]]
+    return [Operation(kind).name for kind in program["kind"]]
 
 
 def test_blocking_calls_stay_what_they_are():
@@ -79,7 +79,7 @@ def test_receives_are_posted_where_they_were_begun_and_taken_where_they_were_wai
     ]
     found = job(ranks, messages((1, 0, 5, 10, 50, 0), (1, 0, 6, 61, 70, 1)))
     assert kinds(found.programs[0]) == ["IRECV", "COMPUTE", "IRECV", "COMPUTE", "WAIT", "COMPUTE", "WAIT"]
-    assert found.programs[0]["value"][found.programs[0]["kind"] == Kind.IRECV].tolist() == [5, 6]
+    assert found.programs[0]["value"][found.programs[0]["kind"] == Operation.IRECV].tolist() == [5, 6]
 
 
 def test_a_waitall_waits_for_receives_and_sends():
@@ -114,7 +114,7 @@ def collective(ranks, rows, is_blocking):
 
 
 def with_collectives(collectives):
-    return partial(recorded.add_collectives, collectives=collectives)
+    return partial(placed_collectives.add_collectives, collectives=collectives)
 
 
 def test_what_is_only_begun_is_done_when_all_have_begun_it():

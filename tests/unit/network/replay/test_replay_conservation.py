@@ -1,5 +1,6 @@
 """What every simulation keeps, whatever the network, the lanes and the traffic."""
 
+import math
 from dataclasses import replace
 
 import numpy as np
@@ -49,6 +50,7 @@ def networks(draw, is_large=False, routings=ROUTINGS):
         switch_latency_s=draw(st.sampled_from([0.0, 1e-7])),
         flit_bytes=draw(st.sampled_from([1, 64, 1 << 20])),
         is_voq=draw(st.booleans()),
+        input_speedup=math.inf if is_large else draw(st.sampled_from([math.inf, 1.0, 1.5])),
     )
 
 

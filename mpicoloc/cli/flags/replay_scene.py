@@ -1,0 +1,88 @@
+"""What `mpicoloc replay` simulates, as its flags describe it, and the simulation."""
+
+from __future__ import annotations
+
+import argparse
+import time
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from mpicoloc import config
+from mpicoloc.cli.flags import replay_jobs, replay_network
+
+if TYPE_CHECKING:
+    from mpicoloc.network.replay.experiment import Experiment, PlacedJob
+    from mpicoloc.network.replay.fabrics import Hardware
+    from mpicoloc.network.replay.job import Settings
+    from mpicoloc.network.replay.network import SimulatedNetwork
+
+_SHORTEST_WINDOW_S = 1e-7
+
+
+@dataclass(frozen=True)
+class Scene:
+    """Jobs on a network, ready to be simulated.
+
+    Parameters
+    ----------
+    network : SimulatedNetwork
+    host_bps : float
+        Rate of the hosts' links, bytes/s.
+    hardware : Hardware
+    settings : Settings
+    jobs : list of PlacedJob
+    """
+
+    network: SimulatedNetwork
+    host_bps: float
+    hardware: Hardware
+    settings: Settings
+    jobs: list[PlacedJob]
+
+    @property
+    def notes(self) -> list[str]:
+        """What a reader of the results should know of the jobs, each once."""
+        return list(dict.fromkeys(note for job in self.jobs for note in job.programs.notes))
+
+
+def of(args: argparse.Namespace, read: replay_jobs.Read | None = None) -> Scene:
+    """What the flags describe; `read` reads a trace, see `replay_jobs.placed`."""
+    n_jobs = replay_jobs.n_jobs(args)
+    fabric = replay_network.fabric_of(args)
+    hardware = replay_network.hardware_of(args, n_jobs)
+    settings = replay_network.settings_of(args)
+    jobs = replay_jobs.placed(args, fabric, replay_network.lanes_of_jobs(args, n_jobs), read)
+    network = replay_network.network_of(args, fabric, hardware)
+    return Scene(network, fabric.topology.capacity_bps[0], hardware, settings, jobs)
+
+
+def simulate(args: argparse.Namespace, scene: Scene) -> tuple[Experiment, float]:
+    """Every run, and how long the last one took, s."""
+    from mpicoloc.network.replay import experiment
+    from mpicoloc.network.replay.programs import timeline
+
+    network, settings, jobs = scene.network, scene.settings, scene.jobs
+    watched = replace(settings, window_s=_window_s(args))
+    has_marks = not (args.figures is args.perfetto is args.paraver is None)
+    seen = [replace(job, programs=timeline.marked(job.programs)) for job in jobs] if has_marks else jobs
+    base = [
+        None if args.no_base else experiment.simulate_base(job, scene.host_bps, scene.hardware, settings)
+        for job in jobs
+    ]
+    began_s = time.monotonic()
+    if len(jobs) == 1:
+        sharing = experiment.simulate_alone(network, seen[0], watched)
+        alone = [sharing]
+    else:
+        alone = [experiment.simulate_alone(network, job, settings) for job in jobs]
+        began_s = time.monotonic()
+        sharing = experiment.simulate_sharing(network, seen, watched)
+    wall_s = time.monotonic() - began_s
+    return experiment.Experiment(tuple(jobs), network, tuple(base), tuple(alone), sharing), wall_s
+
+
+def _window_s(args: argparse.Namespace) -> float:
+    """Length of the first windows: where nobody chose it, so short that the simulator joins them."""
+    if args.window_s is not None:
+        return config.parse_positive("--window-s", args.window_s)
+    return 0.0 if args.out is args.figures is None else _SHORTEST_WINDOW_S

@@ -1,0 +1,238 @@
+"""`mpicoloc replay --sweep`: every combination of some flags' values, on all cores or under mpirun."""
+
+from __future__ import annotations
+
+import argparse
+import copy
+import hashlib
+import json
+import os
+import sys
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import mpicoloc
+from mpicoloc import config
+from mpicoloc.cli import drawn
+from mpicoloc.cli.flags import replay_jobs, replay_network, replay_scene
+from mpicoloc.cli.memory import bounded
+from mpicoloc.core import messages
+from mpicoloc.errors import MpicolocError, UsageError
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from mpicoloc.network.replay.programs.builder import RankPrograms
+    from mpicoloc.profile.recording.sources import Choices, Source
+    from mpicoloc.sweep.sweep import Case
+
+T = TypeVar("T")
+JOBS, UNSET = "jobs", "none"
+"""What `--sweep` calls the profiles, and the value that leaves a flag out."""
+_ONE_RUN = ("perfetto", "paraver", "window_s", "against")
+"""Flags of a single replay."""
+_N_KEPT = 8
+"""Traces, and placements of a trace, that a process keeps for the next rows."""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Flags of sweeps."""
+    parser.add_argument(
+        "--sweep",
+        metavar=("FLAG", "VALUE"),
+        nargs="+",
+        action="append",
+        help="replay with each of these values of a flag, as --sweep slimming 1 2 4; several: every "
+        "combination. jobs one.h5,two.h5 names profiles, none leaves the flag out. Rows are noted in --out, "
+        "and what is noted is not run again. On all cores, or by the ranks of mpirun",
+    )
+    parser.add_argument("--processes", metavar="N", help="of a sweep (one for each core)")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Simulate what is missing, and print all rows; 1 if some failed, the code of the first if all did."""
+    from mpicoloc.report.export import sweep_tables
+    from mpicoloc.report.terminal import sweep as report
+    from mpicoloc.sweep import pool, row_log, sweep
+
+    formats = drawn.formats_of(args)
+    _check(args)
+    n = None if args.processes is None else config.parse_whole("--processes", args.processes, most=4096)
+    with pool.workers(n) as executor:
+        if executor is None:
+            return 0
+        cases = _cases(args)
+        with row_log.only_one(args.out, "sweep") as is_sure:
+            if not is_sure:
+                messages.trouble(f"the file system of {args.out} has no file locks: run one sweep there only")
+            failed: list[MpicolocError] = []
+            done = sweep.complete(cases, row, args.out, executor, lambda *why: _tell(failed, *why))
+            if not done:
+                return failed[0].exit_code
+            rows = [{"settings": dict(case.settings), **found} for case, found in done]
+            sweep_tables.write(rows, args.out)
+    for note in dict.fromkeys(note for found in rows for note in found["notes"]):
+        messages.note(note)
+    if args.json:
+        print(json.dumps(rows, indent=2, allow_nan=False))
+    else:
+        report.show(rows)
+    sys.stdout.flush()
+    if args.figures is not None:
+        from mpicoloc.report.figures import sweep as pictures
+
+        drawn.write([pictures.slowdowns(rows)], args.figures, formats)
+    return 1 if failed else 0
+
+
+def _tell(failed: list[MpicolocError], case: Case, error: MpicolocError) -> None:
+    """Tell why a row failed; the same reason once."""
+    if str(error) not in map(str, failed):
+        messages.trouble(f"{', '.join(f'{flag} {value}' for flag, value in case.settings.items())}: {error}")
+    failed.append(error)
+
+
+def _check(args: argparse.Namespace) -> None:
+    if args.out is None:
+        raise UsageError("--sweep notes its rows in a folder: give --out FOLDER")
+    for flag in _ONE_RUN:
+        if getattr(args, flag) is not None:
+            name = f"--{flag.replace('_', '-')}"
+            raise UsageError(f"{name} is of one replay, and --sweep makes several: leave it out")
+
+
+def _cases(args: argparse.Namespace) -> list[Case]:
+    """Every combination of the values, as arguments of a replay of its own."""
+    from mpicoloc.sweep import sweep
+
+    actions = _actions()
+    axes = _axes(args, {flag: action for flag, action in actions.items() if action.nargs != 0})
+    digests: dict[str, str] = {}
+    cases = []
+    for settings in sweep.grid(axes):
+        own = copy.copy(args)
+        del own.run, own.sweep
+        own.out = own.figures = None
+        for flag, value in settings.items():
+            if flag == JOBS:
+                own.files = value.split(",")
+            else:
+                _set(own, actions[flag], value)
+        cases.append(sweep.Case(settings, _key(own, actions, digests), own))
+    replay_jobs.n_jobs(cases[0].argument)  # refuses before processes start what no row can be made of
+    replay_network.fabric_of(cases[0].argument)
+    return cases
+
+
+def _actions() -> dict[str, argparse.Action]:
+    """Flags of jobs and network, by name."""
+    parser = argparse.ArgumentParser(add_help=False)
+    replay_jobs.add_arguments(parser)
+    replay_network.add_arguments(parser)
+    flags = (action for action in parser._actions if action.option_strings)
+    return {action.option_strings[0].removeprefix("--"): action for action in flags}
+
+
+def _axes(args: argparse.Namespace, actions: dict[str, argparse.Action]) -> dict[str, list[str]]:
+    axes: dict[str, list[str]] = {}
+    for flag, *values in args.sweep:
+        if flag != JOBS and flag not in actions:
+            known = ", ".join([JOBS, *sorted(actions)])
+            raise UsageError(f"--sweep {flag}: no flag that can be swept: give {known}")
+        if flag in axes:
+            raise UsageError(f"--sweep {flag} is there twice: give all of its values once")
+        if not values:
+            raise UsageError(f"--sweep {flag} has no values: give some, as --sweep slimming 1 2 4")
+        given = args.files if flag == JOBS else getattr(args, actions[flag].dest)
+        if given and given != (None if flag == JOBS else actions[flag].default):
+            raise UsageError(f"--sweep {flag}: its value is given too: leave one of both out")
+        axes[flag] = values
+    # Jobs that stay the same for long are read once.
+    return {flag: axes[flag] for flag in sorted(axes, key=(JOBS, "placement", *axes).index)}
+
+
+def _set(args: argparse.Namespace, action: argparse.Action, value: str) -> None:
+    """Set a flag as if it had been given; those that may be given for each job have commas between these."""
+    if value == UNSET:
+        setattr(args, action.dest, action.default)
+    elif isinstance(action, argparse._AppendAction):
+        setattr(args, action.dest, value.split(","))
+    else:
+        setattr(args, action.dest, value)
+
+
+def _key(args: argparse.Namespace, actions: dict[str, argparse.Action], digests: dict[str, str]) -> str:
+    """Of all that a row depends on: flags, files, and the simulator's version."""
+    flags = {action.dest: getattr(args, action.dest) for action in actions.values()}
+    paths = (*args.files, args.topology, args.tables, *(args.placement or ()))
+    of_files = [_digest(path, digests) for path in paths]
+    names = [os.path.basename(path) for path in args.files]
+    told = [mpicoloc.__version__, flags, args.no_base, names, of_files]
+    return hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()
+
+
+def _digest(path: str | None, known: dict[str, str]) -> str:
+    """Of the contents of a file, a folder or a trace of several files; the word itself if it is no path."""
+    from mpicoloc.profile.recording import sources
+
+    if path is None or not os.path.exists(path):
+        return str(path)
+    if path not in known:
+        digest = hashlib.sha256()
+        for name in sources.files_of(path):
+            try:
+                with open(name, "rb") as file:
+                    digest.update(hashlib.file_digest(file, "sha256").digest())
+            except OSError as error:
+                raise UsageError(f"cannot read {name}: {error.strerror}") from None
+        known[path] = digest.hexdigest()
+    return known[path]
+
+
+@bounded
+def row(args: argparse.Namespace) -> dict[str, Any]:
+    """One replay, in a process of a sweep: what ``--json`` prints of it, and its notes."""
+    from mpicoloc.report.terminal import replay as report
+
+    scene = replay_scene.of(args, _kept_sources.read)
+    experiment, wall_s = replay_scene.simulate(args, scene)
+    return {"notes": scene.notes, **report.as_json(experiment, wall_s)}
+
+
+class _KeptSources:
+    """The traces that a process read last, and their programs."""
+
+    def __init__(self) -> None:
+        self._known: dict[tuple[str, str], Source] = {}
+
+    def read(self, path: str, choices: Choices) -> Source:
+        """As of `sources.read`."""
+        from mpicoloc.profile.recording import sources
+
+        key = (path, repr(choices))
+        return _kept(self._known, key, lambda: _KeptSource(sources.read(path, choices)))
+
+
+class _KeptSource:
+    """A trace, with the programs of its ranks under the last placements."""
+
+    def __init__(self, source: Source) -> None:
+        self._source, self.n_ranks, self.hostnames = source, source.n_ranks, source.hostnames
+        self.obeyed = source.obeyed
+        self._known: dict[bytes, RankPrograms] = {}
+
+    def programs(self, hosts: NDArray[Any]) -> RankPrograms:
+        """As of the trace itself."""
+        return _kept(self._known, hosts.tobytes(), lambda: self._source.programs(hosts))
+
+
+def _kept(known: dict[Any, T], key: object, make: Callable[[], T]) -> T:
+    """What is known of a key, or is made now; the key that was not asked for the longest time goes."""
+    value = known.pop(key) if key in known else make()
+    known[key] = value
+    if len(known) > _N_KEPT:
+        del known[next(iter(known))]
+    return value
+
+
+_kept_sources = _KeptSources()

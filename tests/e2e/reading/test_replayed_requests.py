@@ -1,0 +1,65 @@
+"""Replays of runs with persistent and partitioned requests, neighbours, and collectives between groups."""
+
+import exported
+import jobs
+import numpy as np
+import program_runner
+import pytest
+
+from mpicoloc.network.traffic.job_traffic import job_traffic
+from mpicoloc.profile.recording import programs
+
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(120)]
+N_RANKS, N_TIMES = exported.N_RANKS, 3
+LARGE, SMALL, N_PARTS = 50000, 300, 4
+RING = [(rank, (rank + 1) % N_RANKS) for rank in range(N_RANKS)]
+
+
+@pytest.fixture(params=["openmpi", "mpich"])
+def record(request, tmp_path):
+    """Runs a part of the program, and returns what is read of its trace."""
+
+    def run(what):
+        source = jobs.PROGRAMS / "replayed_more.c"
+        path = exported.run(tmp_path, source, "all", N_TIMES, what, family=request.param)
+        return programs.read(str(path))
+
+    return run
+
+
+def messages(job):
+    return program_runner.run(job.programs(np.arange(N_RANKS)))
+
+
+def test_persistent_requests_send_at_each_start(record):
+    wanted = [(src, dst, LARGE) for src, dst in RING] + [(dst, src, SMALL) for src, dst in RING]
+    assert messages(record("persistent")) == sorted(wanted * N_TIMES)
+
+
+def test_partitions_are_sent_when_they_are_ready(record):
+    job = record("partitioned")
+    if not any("Pready" in name for name in job.recording.names):
+        pytest.skip("this MPI has no partitioned requests")
+    found = matrix(messages(job))
+    assert np.array_equal(found, matrix([(*pair, N_TIMES * N_PARTS * SMALL) for pair in RING]))
+
+
+def test_neighbours_get_their_parts(record):
+    of_call = [(*way, size) for pair in RING for way in (pair, pair[::-1]) for size in (LARGE, SMALL, SMALL)]
+    assert messages(record("neighbours")) == sorted(of_call * N_TIMES)
+
+
+def matrix(sent):
+    found = np.zeros((N_RANKS, N_RANKS))
+    for src, dst, n_bytes in sent:
+        found[src, dst] += n_bytes
+    return found
+
+
+def test_groups_exchange_what_the_traffic_says(record):
+    job = record("groups")
+    tables, library = job.profile.tables, job.profile.job.mpi_library
+    wanted = job_traffic(tables, N_RANKS, library, np.arange(N_RANKS)).traffic
+    found = matrix(messages(job))
+    assert np.allclose(found, matrix(wanted.rounds()), atol=16)
+    assert found[:2, 2:].sum() > N_TIMES * LARGE, "the broadcast goes to the other group"
