@@ -1,4 +1,4 @@
-"""Build of the compiled parts: two extensions of Python (contract, simulator), preloaded libraries, keeper.
+"""Build of the compiled parts: two extensions of Python (contract, simulator), preloaded libraries, programs.
 
 `pyproject.toml` says everything else. Run by pip; `mpicoloc build` compiles one more library later, from the
 sources that are installed with the package.
@@ -146,6 +146,7 @@ class BuildNative(build_ext):
             if build_shim.find_capstone() is None:
                 warn("no wheel `capstone` 5, so the keeper cannot count loops: install it and build again")
             build_shim.build_keeper(lib, kept)
+            build_shim.build_bubble(lib, kept)
         if not in_place:
             install_sources(lib)
 

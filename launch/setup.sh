@@ -31,7 +31,7 @@ stamp_of() {
 stamp="$(stamp_of) $(pwd -P)"
 done_file=$venv/mpicoloc-$extras.stamp
 # What was installed with more extras serves as well.
-if ! grep -qxsF -- "$stamp" $venv/mpicoloc-*"$extras"*.stamp || ! [ -e mpicoloc/_lib/mpicoloc-keeper ]; then
+if ! grep -qxsF -- "$stamp" $venv/mpicoloc-*"$extras"*.stamp || ! [ -e mpicoloc/_lib/mpicoloc-keeper ] || ! [ -e mpicoloc/_lib/mpicoloc-bubble ]; then
     say "installing mpicoloc[$extras] into $venv"
     # Both leave what an earlier call with other extras has installed.
     by_pip() { $venv/bin/python -m pip install --quiet --disable-pip-version-check "$@" >&2; }

@@ -91,8 +91,8 @@ OPTIONS: tuple[Option, ...] = (
            "how progress is measured; ipc: by instructions per cycle, burst: by times between MPI calls, "
            "loop: by how often a place in the program is executed, count: the same for many places at once, "
            "by changing the running program's code, auto: by ipc where there are hardware counters, else by "
-           "count, or burst if that is much more certain; loop where code must not be changed, or has nothing "
-           "to count",
+           "count, or burst if that is much more certain; loop where code must not be changed, or has "
+           "nothing to count",
            choices=("auto", "ipc", "burst", "count", "loop", "none")),
     Option("patching", "MPICOLOC_PATCHING", "--patching", bool, True, "",
            "allow the meter count to replace instructions of the running program by jumps to counters, for "

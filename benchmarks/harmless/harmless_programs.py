@@ -35,7 +35,7 @@ class Subject:
     binary_times: bytes = b""
 
 
-HPCC_TIMES = r"^(?:CPU|WALL) .*|" + "|".join(
+HPCC_TIMES = r"^(?:CPU|WALL) .*|(?<=^Tuning:) .*|" + "|".join(
     f"(?<=^{name}:) .*" for name in ("Copy", "Scale", "Add", "Triad")
 )
 """PTRANS leaves out the lines whose time it has measured as 0; STREAM rounds its times to few digits."""

@@ -23,6 +23,7 @@ GROUPS: dict[str, dict[str, str]] = {
     "measure": {
         "run": "run an MPI program with its coordinators and write a profile",
         "preload": "print the library to put into LD_PRELOAD for a program",
+        "bubble": "measure what a program suffers from memory hogs, and which of them it is like",
         "check": "check what works on this machine, and how to mend what does not",
         "recover": "make a partial profile from the checkpoints of a job whose node died",
     },

@@ -14,6 +14,7 @@ _PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 ABIS = ("mpich", "openmpi", "abi")
 """MPICH's ABI, Open MPI's, and the MPI standard's (``libmpi_abi.so``)."""
 KEEPER = "mpicoloc-keeper"
+BUBBLE = "mpicoloc-bubble"
 SIDECAR = "python"
 _ACL_MASK, _ACL_NAMED = 0x10, (0x02, 0x08)
 """Tags of the kernel's posix_acl_xattr.h: the mask; a named user, a named group."""

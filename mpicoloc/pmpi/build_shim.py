@@ -26,7 +26,7 @@ from pathlib import Path
 from mpicoloc import config
 from mpicoloc.errors import EnvironmentFault
 from mpicoloc.pmpi import declarations, generate, generate_fortran
-from mpicoloc.pmpi.sources import CALLS, KEEPER, SHIM, c_files
+from mpicoloc.pmpi.sources import BUBBLE, CALLS, KEEPER, SHIM, c_files
 
 ABIS = ("mpich", "openmpi", "abi")
 
@@ -178,6 +178,15 @@ def build_keeper(out_dir: str | Path, kept: str | Path) -> Path:
         _replace(capstone.library, folder / "libcapstone.so")
         _replace(capstone.license, folder / "libcapstone.LICENSE")
     compile_parts(_default_cc(), flags, c_files(sources, KEEPER), program, ["-ldl", "-lm", "-lpthread"], kept)
+    return program
+
+
+def build_bubble(out_dir: str | Path, kept: str | Path) -> Path:
+    """Compile the memory hog; for `kept` see `build_shim`."""
+    sources, folder = csrc_dir(), Path(out_dir)
+    folder.mkdir(parents=True, exist_ok=True)
+    program = folder / "mpicoloc-bubble"
+    compile_parts(_default_cc(), [*_CFLAGS, f"-I{sources}"], c_files(sources, BUBBLE), program, [], kept)
     return program
 
 

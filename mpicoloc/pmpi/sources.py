@@ -9,6 +9,8 @@ SHIM = ("common", "guest")
 AGENT = ("agent", "common", "trace")
 """The node agent with what it calls; knows no MPI."""
 KEEPER = (*AGENT, "keeper")
+BUBBLE = ("bubble",)
+"""The memory hog, by itself."""
 REPLAY = ("replay",)
 """The packet simulator: neither MPI nor any of the others."""
 CONTRACT = "common/mpicoloc.h"

@@ -24,6 +24,7 @@ ALLOWED = {
     "agent/meters": {"common", "common/counters", "agent/count", "agent/loop", "agent/shutter"},
     "agent": {"common", "agent/meters", "agent/shutter", "trace"},
     "keeper": {"common", "common/counters", "agent", "trace"},
+    "bubble": set(),
     "replay": set(),
     "spank": set(),
 }

@@ -61,6 +61,7 @@ ROOMS = {
     "ledger": Room(f"{BASE} {_DATA} profile", owns="sqlalchemy"),
     "coordinator": Room(f"{BASE} {_DATA} profile trace", libraries="numpy", owns="mpi4py"),
     "checkup": Room(f"{BASE} core pmpi launch coordinator"),
+    "bubble": Room(f"{BASE} {_DATA} profile trace coordinator", libraries="numpy"),
     "sweep": Room(f"{BASE} core launch coordinator"),
     "campaign": Room(f"{BASE} {_FILES} slowdown/training coordinator sweep", libraries="numpy"),
     "slurm": Room(f"{BASE} {_FILES} campaign coordinator", libraries="numpy"),

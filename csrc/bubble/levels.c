@@ -1,0 +1,43 @@
+/* Calibration files: lines of text, which Python writes (mpicoloc/bubble/calibration.py). Those that begin with `level` count
+   here: level, bytes of the working set, lines per second. */
+#include "bubble/bubble.h"
+
+#include <stdio.h>
+
+enum { N_LEVELS = MC_BUBBLE_LEVEL_MAX + 1 };
+
+int mc_bubble_levels_read(mc_bubble_levels *levels, const char *path)
+{
+    char line[512];
+    int n = 0, is_right = 1;
+    FILE *file = fopen(path, "re");
+    if (!file)
+        return MC_BUBBLE_E_FILE;
+    while (is_right && fgets(line, sizeof line, file)) {
+        int level;
+        mc_bubble_setting s;
+        if (sscanf(line, "level %d", &level) != 1)
+            continue;
+        is_right = n < N_LEVELS && level == n &&
+                   sscanf(line, "level %*d %lu %lf", &s.working_set_bytes, &s.lines_per_s) == 2 && s.lines_per_s >= 0;
+        if (is_right)
+            levels->at[n++] = s;
+    }
+    fclose(file);
+    return is_right && n == N_LEVELS ? MC_BUBBLE_OK : MC_BUBBLE_E_FORMAT;
+}
+
+int mc_bubble_setting_of(mc_bubble_setting *setting, const mc_bubble_levels *levels, double level, int n_shares)
+{
+    if (!(level >= 0 && level <= MC_BUBBLE_LEVEL_MAX))
+        return MC_BUBBLE_E_LEVEL;
+    int below = (int)level < MC_BUBBLE_LEVEL_MAX ? (int)level : MC_BUBBLE_LEVEL_MAX - 1;
+    double part = level - below;
+    const mc_bubble_setting *a = &levels->at[below], *b = &levels->at[below + 1];
+    double bytes = (double)a->working_set_bytes * (1 - part) + (double)b->working_set_bytes * part;
+    *setting = (mc_bubble_setting){
+        .working_set_bytes = (uint64_t)(bytes / n_shares),
+        .lines_per_s = (a->lines_per_s * (1 - part) + b->lines_per_s * part) / n_shares,
+    };
+    return MC_BUBBLE_OK;
+}

@@ -1,0 +1,236 @@
+/* mpicoloc-bubble: one bubble on one processor. Under mpirun each rank is one, and all ranks of a node share the level.
+
+       mpicoloc-bubble --cpus LIST --levels FILE --level L   press like this until the job ends
+       mpicoloc-bubble --cpus LIST --bytes N --listen        do what the lines of standard input say
+
+   A line of standard input is "BYTES LINES_PER_S": the working set and the rate from now on; "0 0" is silence. The end of
+   standard input ends the program. With --report it prints every 5 ms its clock (CLOCK_MONOTONIC, ns), its processor
+   time (ns) and how many lines it has touched. */
+#define _GNU_SOURCE
+#include "bubble/bubble.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { SLICE_NS = 5000000, EXIT_USAGE = 2, EXIT_DATA = 3, EXIT_ENVIRONMENT = 4 };
+
+typedef struct options {
+    const char *cpus, *levels;
+    double level;
+    uint64_t n_bytes;
+    int has_level, is_listening, is_reporting;
+} options;
+
+static volatile int ended; /* set by a signal */
+
+static void on_end(__attribute__((unused)) int number)
+{
+    ended = 1;
+}
+
+static int fail(int code, const char *what, const char *value, const char *remedy)
+{
+    fprintf(stderr, "mpicoloc-bubble: %s %s: %s\n", what, value, remedy);
+    return code;
+}
+
+/* Of the launcher's variables, the number of this rank on its node, or how many there are; otherwise `fallback`. */
+static int from_launcher(const char *const *names, int fallback)
+{
+    for (; *names; names++)
+        if (getenv(*names))
+            return atoi(getenv(*names));
+    return fallback;
+}
+
+static int local_rank(void)
+{
+    static const char *const names[] = {"OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID", "PMIX_LOCAL_RANK",
+                                        "SLURM_LOCALID", NULL};
+    return from_launcher(names, 0);
+}
+
+static int local_size(void)
+{
+    static const char *const names[] = {"OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS", "PMIX_LOCAL_SIZE",
+                                        "SLURM_NTASKS_PER_NODE", NULL};
+    int n = from_launcher(names, 1);
+    return n > 0 ? n : 1;
+}
+
+/* The i-th processor of a list such as 0-3,8, where the list begins again at its end. -1: no such list. */
+static int cpu_of(const char *list, int i)
+{
+    int n = 0, wanted = -1;
+    for (int turn = 0; turn < 2; turn++) {
+        int at = 0;
+        for (const char *p = list; *p;) {
+            char *end;
+            long first = strtol(p, &end, 10), last = first;
+            if (end == p || first < 0)
+                return -1;
+            if (*end == '-')
+                last = strtol(p = end + 1, &end, 10);
+            if (end == p || last < first || last >= CPU_SETSIZE || (*end && *end != ','))
+                return -1;
+            for (long cpu = first; cpu <= last; cpu++, at++)
+                if (turn == 1 && at == wanted)
+                    return (int)cpu;
+            p = *end ? end + 1 : end;
+        }
+        n = at;
+        if (n == 0)
+            return -1;
+        wanted = i % n;
+    }
+    return -1;
+}
+
+static int pin(const char *list)
+{
+    int cpu = cpu_of(list, local_rank());
+    cpu_set_t set;
+    if (cpu < 0)
+        return fail(EXIT_USAGE, "--cpus must be a list of processors such as 0-3,8, got", list, "see lscpu");
+    CPU_ZERO(&set);
+    CPU_SET(cpu, &set);
+    if (sched_setaffinity(0, sizeof set, &set) != 0)
+        return fail(EXIT_ENVIRONMENT, "cannot run on a processor of", list, strerror(errno));
+    return 0;
+}
+
+/* It must not outlive whoever started it, whatever kills that one. */
+static int end_with_parent(pid_t parent)
+{
+    struct sigaction action = {.sa_handler = on_end};
+    sigaction(SIGTERM, &action, NULL);
+    sigaction(SIGINT, &action, NULL);
+    sigaction(SIGHUP, &action, NULL);
+    signal(SIGPIPE, SIG_IGN);
+    /* No file of a hundred megabytes, should it crash. */
+    setrlimit(RLIMIT_CORE, &(struct rlimit){0, 0});
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    return getppid() == parent;
+}
+
+static int parse(options *o, int argc, char **argv)
+{
+    *o = (options){0};
+    for (int i = 1; i < argc; i++) {
+        const char *value = i + 1 < argc ? argv[i + 1] : NULL;
+        if (strcmp(argv[i], "--listen") == 0)
+            o->is_listening = 1;
+        else if (strcmp(argv[i], "--report") == 0)
+            o->is_reporting = 1;
+        else if (!value)
+            return -1;
+        else if (strcmp(argv[i], "--cpus") == 0)
+            o->cpus = argv[++i];
+        else if (strcmp(argv[i], "--levels") == 0)
+            o->levels = argv[++i];
+        else if (strcmp(argv[i], "--level") == 0)
+            o->has_level = sscanf(argv[++i], "%lf", &o->level) == 1;
+        else if (strcmp(argv[i], "--bytes") == 0)
+            o->n_bytes = strtoull(argv[++i], NULL, 10);
+        else
+            return -1;
+    }
+    return o->cpus && (o->is_listening ? o->n_bytes > 0 : o->has_level && o->levels) ? 0 : -1;
+}
+
+/* What the level means for this rank. */
+static int read_level(const options *o, mc_bubble_setting *setting)
+{
+    mc_bubble_levels levels;
+    char text[32];
+    int status = mc_bubble_levels_read(&levels, o->levels);
+    if (status != MC_BUBBLE_OK)
+        return fail(EXIT_DATA, "no calibration in", o->levels, "run `mpicoloc bubble calibrate`");
+    snprintf(text, sizeof text, "%g", o->level);
+    if (mc_bubble_setting_of(setting, &levels, o->level, local_size()) != MC_BUBBLE_OK)
+        return fail(EXIT_USAGE, "--level must be in [0, 8], got", text, "bubbles have no other levels");
+    return 0;
+}
+
+static int open_memory(mc_bubble *bubble, uint64_t n_bytes)
+{
+    char text[96];
+    int status = mc_bubble_open(bubble, n_bytes);
+    snprintf(text, sizeof text, "%lu MiB, of %lu MiB that are free", n_bytes >> 20, mc_bubble_free_bytes() >> 20);
+    if (status == MC_BUBBLE_E_MEMORY)
+        return fail(EXIT_ENVIRONMENT, "the bubble needs", text, "a smaller level, or end other programs");
+    if (status != MC_BUBBLE_OK)
+        return fail(EXIT_ENVIRONMENT, "the kernel refuses", text, strerror(errno));
+    return 0;
+}
+
+/* 1: a new setting has come. -1: there will be none, or standard input says what is no setting. Lines come one at a time,
+   from a program that waits for no answer. */
+static int listen_for(mc_bubble_setting *setting)
+{
+    char text[256];
+    struct pollfd input = {STDIN_FILENO, POLLIN, 0};
+    if (poll(&input, 1, 0) <= 0)
+        return 0;
+    ssize_t n = read(STDIN_FILENO, text, sizeof text - 1);
+    if (n <= 0)
+        return n < 0 && errno == EINTR ? 0 : -1;
+    text[n] = 0;
+    while (n > 0 && text[n - 1] == '\n') /* the last line counts */
+        text[--n] = 0;
+    char *line = strrchr(text, '\n');
+    return sscanf(line ? line + 1 : text, "%lu %lf", &setting->working_set_bytes, &setting->lines_per_s) == 2 ? 1 : -1;
+}
+
+/* 0: nobody reads it any more. */
+static int report(const mc_bubble *bubble)
+{
+    struct timespec cpu;
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &cpu);
+    return printf("%lu %lld %lu\n", mc_bubble_now_ns(), (long long)cpu.tv_sec * 1000000000 + cpu.tv_nsec,
+                  bubble->n_touched) > 0 &&
+           fflush(stdout) == 0;
+}
+
+static void press(const options *o, mc_bubble *bubble, mc_bubble_setting setting)
+{
+    while (!ended) {
+        if (o->is_listening && listen_for(&setting) < 0)
+            return;
+        mc_bubble_run(bubble, setting, mc_bubble_now_ns() + SLICE_NS, &ended);
+        if (o->is_reporting && !report(bubble))
+            return;
+    }
+}
+
+int main(int argc, char **argv)
+{
+    options o;
+    mc_bubble bubble;
+    mc_bubble_setting setting = {0, 0};
+    pid_t parent = getppid();
+    if (parse(&o, argc, argv) != 0)
+        return fail(EXIT_USAGE, "usage:", argv[0],
+                    "--cpus LIST (--levels FILE --level L | --bytes N --listen) [--report]");
+    if (!end_with_parent(parent))
+        return 0;
+    int code = o.is_listening ? 0 : read_level(&o, &setting);
+    if (code == 0)
+        code = pin(o.cpus);
+    if (code == 0)
+        code = open_memory(&bubble, o.is_listening ? o.n_bytes : setting.working_set_bytes);
+    if (code != 0)
+        return code;
+    press(&o, &bubble, setting);
+    mc_bubble_close(&bubble);
+    return 0;
+}

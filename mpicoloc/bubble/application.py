@@ -1,0 +1,135 @@
+"""The program that is measured: started on its processors, stopped and continued, ended with its children."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Collection, Mapping, Sequence
+from types import TracebackType
+
+from mpicoloc.errors import UsageError
+from mpicoloc.launch import elf, wrap
+
+_END_LIMIT_S = 20.0
+_UNBOUND = {
+    "OMPI_MCA_hwloc_base_binding_policy": "none",
+    "PRTE_MCA_hwloc_default_binding_policy": "none",
+}
+"""Open MPI 4 and 5 else bind ranks to processors that are not among those of the program."""
+
+
+def descendants(root: int) -> list[int]:
+    """A process and all that come from it, as far as they are not on their own by now; parents first."""
+    children: dict[int, list[int]] = {}
+    for pid in filter(str.isdigit, os.listdir("/proc")):
+        with contextlib.suppress(OSError, IndexError, ValueError), open(f"/proc/{pid}/stat") as file:
+            parent = int(file.read().rpartition(")")[2].split()[1])
+            children.setdefault(parent, []).append(int(pid))
+    found = [root]
+    for parent in found:
+        found += children.get(parent, [])
+    return found
+
+
+def signal_all(root: int, number: int) -> None:
+    """Send a signal to a process and all that come from it."""
+    for pid in descendants(root):
+        with contextlib.suppress(OSError):
+            os.kill(pid, number)
+
+
+class Application:
+    """A program that was started. It is ended with this process, however that ends.
+
+    Parameters
+    ----------
+    command : sequence of str
+    cpus : collection of int
+        Processors that it may use.
+    env : mapping
+        Its environment.
+    to_stderr : bool
+        Its output goes to standard error, as standard output has a result.
+
+    Raises
+    ------
+    UsageError
+        If it cannot be started.
+    """
+
+    def __init__(
+        self, command: Sequence[str], cpus: Collection[int], env: Mapping[str, str], *, to_stderr: bool
+    ) -> None:
+        file = elf.resolve_application(command[0], env.get("PATH"))
+        try:
+            self._process = subprocess.Popen(
+                command,
+                executable=file,
+                env={**_UNBOUND, **env},
+                stdout=sys.stderr if to_stderr else None,
+                preexec_fn=lambda: os.sched_setaffinity(0, cpus),
+            )
+        except (OSError, subprocess.SubprocessError) as error:
+            raise UsageError(f"{command[0]} cannot be started: {error}") from None
+        self._guardian = subprocess.Popen(
+            [*wrap.python_module("mpicoloc.bubble.guardian"), str(self._process.pid)],
+            stdin=subprocess.PIPE,
+        )
+
+    def has_ended(self) -> bool:
+        """Whether it has ended by itself."""
+        return self._process.poll() is not None
+
+    def stop(self) -> None:
+        """Let it rest."""
+        self._signal(signal.SIGSTOP)
+
+    def go_on(self) -> None:
+        """Let it run."""
+        self._signal(signal.SIGCONT)
+
+    def _signal(self, number: int) -> None:
+        if not self.has_ended():
+            signal_all(self._process.pid, number)
+
+    def end(self) -> int | None:
+        """End it with all that came from it; its exit code, None: it did not end by itself."""
+        code = self._process.poll()
+        if code is None:
+            self._end_tree()
+        assert self._guardian.stdin is not None
+        self._guardian.kill()
+        self._guardian.stdin.close()
+        self._guardian.wait()
+        return code
+
+    def _end_tree(self) -> None:
+        pids = descendants(self._process.pid)
+        for number in (signal.SIGTERM, signal.SIGCONT):
+            for pid in pids[:1] if number == signal.SIGTERM else pids:
+                with contextlib.suppress(OSError):
+                    os.kill(pid, number)
+        try:
+            self._process.wait(_END_LIMIT_S)
+        except subprocess.TimeoutExpired:
+            signal_all(self._process.pid, signal.SIGKILL)
+            self._process.wait()
+
+    def wait(self, seconds: float) -> bool:
+        """Wait until it has ended; whether it has."""
+        end_s = time.monotonic() + seconds
+        while not self.has_ended() and time.monotonic() < end_s:
+            time.sleep(0.01)
+        return self.has_ended()
+
+    def __enter__(self) -> Application:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
+    ) -> None:
+        self.end()

@@ -1,0 +1,198 @@
+"""Find what bubbles must do on this machine so that each level slows the probe by as much more."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from mpicoloc.bubble.calibration_file import this_machine
+from mpicoloc.bubble.hogs import SILENCE, Bubble, Hog
+from mpicoloc.bubble.taking_turns import take_turns
+from mpicoloc.core import messages
+from mpicoloc.core.bubbles import LEVELS, Floats, SensitivityCurve
+from mpicoloc.errors import DataError
+from mpicoloc.measure.calibration import SLOPE, BubbleSetting, Calibration
+from mpicoloc.measure.turns import QUIET_FRAC, Progress, Turns, rising, slowdowns
+
+TURN_S, GUARD_S = 0.06, 0.012
+N_POSITIONS = 12
+"""Points of the path that are tried."""
+SMALLEST_FRAC = 1 / 64
+"""Working set at the path's begin over that at its end."""
+SLOWEST_FRAC = 0.02
+"""Rate of lines likewise."""
+CACHES_OF_BUBBLE, CACHES_OF_PROBE = 2.0, 0.75
+"""Largest working set of bubbles, and that of the probe, over the last cache."""
+LEAST_GAIN = 0.03
+"""The largest bubble slows the probe by so much at least; below it levels cannot be told apart."""
+MOST_SPOILT_FRAC = 0.1
+"""Part of the turns beyond which the machine is told to be busy."""
+_WARM_S = 0.5
+_DEFAULT_CACHE_BYTES = 32 << 20
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where bubble and probe run, and how large the last cache is."""
+
+    bubble_cpus: Sequence[int]
+    probe_cpu: int
+    cache_bytes: int
+
+
+def last_cache_bytes(cpu: int) -> int:
+    """Size of a processor's last cache; 32 MiB if the kernel does not tell."""
+    sizes = []
+    for i in range(8):
+        try:
+            with open(f"/sys/devices/system/cpu/cpu{cpu}/cache/index{i}/size") as file:
+                text = file.read().strip()
+        except OSError:
+            break
+        unit = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}.get(text[-1:], 1)
+        sizes.append(int(text.rstrip("KMG")) * unit)
+    return max(sizes, default=_DEFAULT_CACHE_BYTES)
+
+
+def path(position: float, n_bytes: int, full_lines_per_s: float) -> BubbleSetting:
+    """Setting at a position in (0, 1]: both working set and rate grow by a factor with each step."""
+    return BubbleSetting(
+        int(n_bytes * SMALLEST_FRAC ** (1 - position)), full_lines_per_s * SLOWEST_FRAC ** (1 - position)
+    )
+
+
+def positions_of_levels(positions: Floats, slowdown: Floats) -> Floats:
+    """Positions of levels 1 to 8, at which the slowdown grows evenly to its largest.
+
+    Parameters
+    ----------
+    positions : ndarray, shape (n,)
+        Increasing, in (0, 1].
+    slowdown : ndarray, shape (n,)
+        Of the probe at these.
+
+    Raises
+    ------
+    DataError
+        If the largest bubble does not slow the probe.
+    """
+    at, curve = np.concatenate([[0.0], positions]), rising(np.concatenate([[1.0], slowdown]))
+    gain = float(curve[-1]) - 1
+    if gain < LEAST_GAIN:
+        raise DataError(
+            f"the largest bubble slows the probe by {gain:.1%} only, {LEAST_GAIN:.0%} needed: choose "
+            "processors that share a cache or memory with --cores and --probe-core, or a quieter time"
+        )
+    wanted = 1 + gain * np.array(LEVELS[1:]) / LEVELS[-1]
+    # Below the first position the path begins.
+    return np.maximum(np.interp(wanted, curve + SLOPE * at, at), positions[0] / 2)
+
+
+def calibrate(place: Place, seconds: float, rng: np.random.Generator) -> Calibration:
+    """Calibrate this machine.
+
+    Parameters
+    ----------
+    place : Place
+    seconds : float
+        Half of them find the levels, the other half measure the probe's curve.
+    rng : numpy.random.Generator
+        For the order of the turns.
+
+    Raises
+    ------
+    DataError
+        If bubbles of this machine do not slow the probe, or there were too few seconds.
+    EnvironmentFault
+        If memory or processors cannot be had.
+    """
+    n_bytes = int(CACHES_OF_BUBBLE * place.cache_bytes)
+    probe = BubbleSetting(int(CACHES_OF_PROBE * place.cache_bytes), 0.0)
+    with Bubble(place.bubble_cpus, n_bytes) as bubble:
+        full = _full_rate(bubble, n_bytes)
+        positions = np.arange(1, N_POSITIONS + 1) / N_POSITIONS
+        tried = [path(position, n_bytes, full) for position in positions]
+        found = _measure(bubble, tried, probe, place, seconds / 2, rng, "finding levels")
+        chosen = positions_of_levels(positions, np.array([one[0] for one in found]))
+        settings = [path(position, n_bytes, full) for position in chosen]
+        settings[-1] = replace(settings[-1], lines_per_s=full)
+        found = _measure(bubble, settings, probe, place, seconds / 2, rng, "measuring levels")
+    model, n_cpus = this_machine()
+    rows = (SILENCE, *settings)
+    return Calibration(model, n_cpus, len(place.bubble_cpus), rows, probe, _curve(found))
+
+
+def _full_rate(bubble: Bubble, n_bytes: int) -> float:
+    """Lines per second of the largest bubble, alone and without a limit."""
+    bubble.set(BubbleSetting(n_bytes, 0.0))
+    time.sleep(_WARM_S)
+    rate = bubble.rate()
+    bubble.set(SILENCE)
+    return rate
+
+
+def _measure(
+    bubble: Bubble,
+    settings: Sequence[BubbleSetting],
+    probe: BubbleSetting,
+    place: Place,
+    seconds: float,
+    rng: np.random.Generator,
+    what: str,
+) -> list[tuple[float, float, float, int]]:
+    """Slowdown of the probe beside each setting, ends of its interval, and turns."""
+    hog = Hog(place.probe_cpu, probe.working_set_bytes)
+    try:
+        hog.set(probe)
+        time.sleep(_WARM_S)
+        numbers = range(1, len(settings) + 1)
+        steps = [SILENCE, *settings]
+        turns = take_turns(
+            lambda i: bubble.set(steps[int(i)]),
+            numbers,
+            TURN_S,
+            lambda: not hog.is_alive(),
+            rng,
+            seconds,
+            what,
+        )
+        return _slowdowns_of(hog.progress(), bubble.progress(), turns, len(settings))
+    finally:
+        hog.close()
+
+
+def _slowdowns_of(
+    probe: Progress, bubble: Sequence[Progress], turns: Turns, n: int
+) -> list[tuple[float, float, float, int]]:
+    inner = turns.without_beginnings(GUARD_S)
+    spoilt = np.any([inner.disturbed(one) for one in bubble], axis=0)
+    frac = float(spoilt.sum() / max(1, np.count_nonzero(turns.level)))
+    if frac > MOST_SPOILT_FRAC:
+        messages.note(
+            f"other programs ran on the bubble's processors in {frac:.0%} of its turns, which do not count: "
+            "calibrate again on a quiet machine"
+        )
+    by_number = slowdowns(probe, inner.without(spoilt), QUIET_FRAC, is_steady=True)
+    if len(by_number) < n:
+        raise DataError(
+            "too few quiet turns to tell the levels apart: give more --seconds, or end other programs"
+        )
+    return [(one.value, one.low, one.high, one.n) for one in by_number.values()]
+
+
+def _curve(found: Sequence[tuple[float, float, float, int]]) -> SensitivityCurve:
+    """The probe's curve; where it falls, that is told and mended."""
+    value, low, high = (np.array([1.0, *(one[i] for one in found)]) for i in range(3))
+    mended = rising(value)
+    most = float(np.max(np.abs(mended - value)))
+    if most > 0:
+        messages.note(f"the probe's curve falls at some level: changed by up to {most:.4f}, so that it rises")
+    mended[0] = 1.0
+    mended = np.maximum.accumulate(mended)
+    n = sum(one[3] for one in found)
+    return SensitivityCurve(
+        "the probe", np.array(LEVELS, float), mended, np.minimum(low, mended), np.maximum(high, mended), n
+    )

@@ -1,0 +1,164 @@
+"""Bubbles and the probe as processes: `mpicoloc-bubble`, told by its standard input what to do."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import subprocess
+import tempfile
+import time
+from collections.abc import Sequence
+from types import TracebackType
+
+import numpy as np
+
+from mpicoloc.errors import EnvironmentFault
+from mpicoloc.launch import paths
+from mpicoloc.measure.calibration import BubbleSetting
+from mpicoloc.measure.turns import Progress
+
+SILENCE = BubbleSetting(0, 0.0)
+_START_LIMIT_S = 60.0
+_LOOK_S = 0.002
+_END_LIMIT_S = 2.0
+
+
+def program() -> str:
+    """The file of the memory hog.
+
+    Raises
+    ------
+    EnvironmentFault
+        If it was not built.
+    """
+    path = os.path.join(paths.lib_dir(), paths.BUBBLE)
+    if not os.path.exists(path):
+        raise EnvironmentFault(f"{path} is not there: install mpicoloc again")
+    return path
+
+
+class Hog:
+    """One process on one processor. It ends with this process, however that ends."""
+
+    def __init__(self, cpu: int, n_bytes: int) -> None:
+        self._reports = tempfile.TemporaryFile()  # noqa: SIM115 (until close)
+        self._complaints = tempfile.TemporaryFile()  # noqa: SIM115 (until close)
+        command = [program(), "--cpus", str(cpu), "--bytes", str(max(1, n_bytes)), "--listen", "--report"]
+        try:
+            self._process = subprocess.Popen(
+                command, stdin=subprocess.PIPE, stdout=self._reports, stderr=self._complaints
+            )
+        except OSError as error:
+            raise EnvironmentFault(f"{command[0]} cannot be started: {error.strerror}") from None
+        try:
+            self._await_first_report()
+        except BaseException:
+            self.close()
+            raise
+
+    def _await_first_report(self) -> None:
+        """It has its memory then."""
+        end_s = time.monotonic() + _START_LIMIT_S
+        while os.fstat(self._reports.fileno()).st_size == 0:
+            if self._process.poll() is not None or time.monotonic() > end_s:
+                raise EnvironmentFault(self._complaint())
+            time.sleep(_LOOK_S)
+
+    def _complaint(self) -> str:
+        words = _content(self._complaints.fileno()).decode(errors="replace").strip().splitlines()
+        own = words[-1].removeprefix("mpicoloc-bubble: ") if words else ""
+        return own or f"mpicoloc-bubble ended with {self._process.poll()}"
+
+    def set(self, setting: BubbleSetting) -> None:
+        """What it does from now on, that is within 5 ms.
+
+        Raises
+        ------
+        EnvironmentFault
+            If somebody has killed it.
+        """
+        line = f"{setting.working_set_bytes} {setting.lines_per_s!r}\n"
+        try:
+            assert self._process.stdin is not None
+            self._process.stdin.write(line.encode())
+            self._process.stdin.flush()
+        except OSError:
+            raise EnvironmentFault(f"a bubble was ended from outside: {self._complaint()}") from None
+
+    def progress(self) -> Progress:
+        """Lines that it has touched until each of its reports, by its processor time."""
+        whole = _content(self._reports.fileno()).rpartition(b"\n")[0]
+        rows = np.array(whole.split(), np.float64).reshape(-1, 3)
+        return Progress(rows[:, 0] / 1e9, rows[:, 2], rows[:, 1] / 1e9)
+
+    def is_alive(self) -> bool:
+        """Whether it still runs."""
+        return self._process.poll() is None
+
+    def close(self) -> None:
+        """End it."""
+        assert self._process.stdin is not None
+        with contextlib.suppress(OSError):
+            self._process.stdin.close()
+        try:
+            self._process.wait(_END_LIMIT_S)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+        self._reports.close()
+        self._complaints.close()
+
+
+def _content(file: int) -> bytes:
+    """All of a file that another process writes, whose position in it must stay."""
+    return os.pread(file, os.fstat(file).st_size, 0)
+
+
+class Bubble:
+    """A bubble that is spread evenly over some processors; silent at first."""
+
+    def __init__(self, cpus: Sequence[int], n_bytes: int) -> None:
+        self._hogs: list[Hog] = []
+        try:
+            for cpu in cpus:
+                self._hogs.append(Hog(cpu, -(-n_bytes // len(cpus))))
+        except BaseException:
+            self.close()
+            raise
+
+    def set(self, setting: BubbleSetting) -> None:
+        """What all of it together does from now on."""
+        n = len(self._hogs)
+        share = BubbleSetting(setting.working_set_bytes // n, setting.lines_per_s / n)
+        for hog in self._hogs:
+            hog.set(share)
+
+    def progress(self) -> list[Progress]:
+        """Of each of its processors."""
+        return [hog.progress() for hog in self._hogs]
+
+    def rate(self) -> float:
+        """Lines per second that it touched in the last tenth of a second."""
+        total = 0.0
+        for hog in self._hogs:
+            done = hog.progress()
+            last = done.time_s[-1]
+            total += (done.work[-1] - np.interp(last - 0.1, done.time_s, done.work)) / 0.1
+        return float(total)
+
+    def is_alive(self) -> bool:
+        """Whether all of it still runs."""
+        return all(hog.is_alive() for hog in self._hogs)
+
+    def close(self) -> None:
+        """End it."""
+        for hog in self._hogs:
+            hog.close()
+
+    def __enter__(self) -> Bubble:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
+    ) -> None:
+        self.close()

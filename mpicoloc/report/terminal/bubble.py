@@ -1,0 +1,73 @@
+"""Bubbles on a terminal and as JSON."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from mpicoloc.core.bubbles import LEVELS, SensitivityCurve
+from mpicoloc.core.estimate import Estimate, estimate_json
+from mpicoloc.core.units import amount
+from mpicoloc.measure.calibration import Calibration
+
+
+def levels_json(one: Calibration) -> dict[str, Any]:
+    """A calibration for JSON."""
+    return {
+        "machine": {"cpu_model": one.cpu_model, "n_cpus": one.n_cpus},
+        "n_bubble_cpus": one.n_bubble_cpus,
+        "levels": list(LEVELS),
+        "working_set_bytes": [setting.working_set_bytes for setting in one.settings],
+        "lines_per_s": [setting.lines_per_s for setting in one.settings],
+        "probe_slowdown": one.curve.slowdown.tolist(),
+        "probe_low": one.curve.low.tolist(),
+        "probe_high": one.curve.high.tolist(),
+    }
+
+
+def show_levels(one: Calibration) -> None:
+    """A table of the levels."""
+    print(f"{one.cpu_model}, {one.n_cpus} CPUs, bubble on {one.n_bubble_cpus}")
+    print("level  working set  lines per s   slowdown of the probe")
+    rows = zip(LEVELS, one.settings, one.curve.slowdown, one.curve.low, one.curve.high, strict=True)
+    for level, setting, value, low, high in rows:
+        size = amount(setting.working_set_bytes) if setting.working_set_bytes else "-"
+        print(f"{level:5}  {size:>11}  {setting.lines_per_s:11.3g}   {value:.3f} [{low:.3f}, {high:.3f}]")
+
+
+def curve_json(curve: SensitivityCurve, way: str) -> dict[str, Any]:
+    """A sensitivity curve for JSON."""
+    return {
+        "program": curve.program,
+        "levels": curve.levels.tolist(),
+        "slowdown": curve.slowdown.tolist(),
+        "low": curve.low.tolist(),
+        "high": curve.high.tolist(),
+        "n": curve.n,
+        "method": way,
+    }
+
+
+def show_curve(curve: SensitivityCurve, way: str) -> None:
+    """A table of a sensitivity curve."""
+    print(f"{curve.program}: slowdown beside bubbles, by {way}")
+    for row in zip(curve.levels, curve.slowdown, curve.low, curve.high, strict=True):
+        print("level {:4g}   {:.3f} [{:.3f}, {:.3f}]".format(*row))
+
+
+def score_json(score: Estimate, probe_slowdown: Estimate, *, is_beyond: bool) -> dict[str, Any]:
+    """A score for JSON."""
+    return {
+        "score": score.value,
+        "low": score.low,
+        "high": score.high,
+        "n": score.n,
+        "is_beyond_largest": is_beyond,
+        "probe_slowdown": estimate_json(probe_slowdown),
+    }
+
+
+def show_score(name: str, score: Estimate, probe_slowdown: Estimate, *, is_beyond: bool) -> None:
+    """One line for a score."""
+    level = f"{score.value:.2f} [{score.low:.2f}, {score.high:.2f}]"
+    more = ", more than the largest bubble" if is_beyond else ""
+    print(f"{name}: score {level}{more}; the probe beside it is {probe_slowdown.value:.3f} times slower")

@@ -1,0 +1,228 @@
+"""`mpicoloc bubble` as a user meets it: results, refusals, and that no bubble stays behind."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import jobs
+import numpy as np
+import pytest
+
+from mpicoloc.bubble import calibration_file
+from mpicoloc.cli import main
+from mpicoloc.core.bubbles import LEVELS, SensitivityCurve
+from mpicoloc.measure.calibration import BubbleSetting, Calibration
+
+MPICOLOC = [sys.executable, "-m", "mpicoloc", "bubble"]
+LIMIT_S = 120
+pytestmark = pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="needs two processors")
+
+
+def calibration_of(largest_bytes=16 << 20):
+    """As if this machine had been calibrated."""
+    levels = np.array(LEVELS, float)
+    slowdown = 1 + levels / 10
+    ends = np.where(levels > 0, 0.01, 0.0)
+    curve = SensitivityCurve("the probe", levels, slowdown, slowdown - ends, slowdown + ends, 80)
+    settings = tuple(BubbleSetting(largest_bytes * level // 8, level * 1e6) for level in LEVELS)
+    probe = BubbleSetting(8 << 20, 0.0)
+    return Calibration(*calibration_file.this_machine(), 1, settings, probe, curve)
+
+
+@pytest.fixture
+def calibrated(tmp_path, monkeypatch):
+    """The environment of a machine that is calibrated; returns a function that changes the calibration."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.chdir(tmp_path)
+
+    def write(**settings):
+        calibration_file.write(calibration_of(**settings), calibration_file.default_path())
+
+    write()
+    return write
+
+
+def call(*words):
+    return subprocess.run(
+        [*MPICOLOC, *words], capture_output=True, text=True, check=False, timeout=LIMIT_S,
+        stdin=subprocess.DEVNULL,
+    )  # fmt: skip
+
+
+def hogs_of(parent):
+    """Memory hogs that this process, or whoever came from it, has started."""
+    found = []
+    for pid in filter(str.isdigit, os.listdir("/proc")):
+        try:
+            with open(f"/proc/{pid}/stat") as file:
+                name, rest = file.read().split("(", 1)[1].rsplit(")", 1)
+        except OSError:
+            continue
+        state, its_parent = rest.split()[:2]
+        if name.startswith("mpicoloc-bubble") and state not in "ZX" and int(its_parent) == parent:
+            found.append(int(pid))
+    return found
+
+
+def is_running(pid):
+    try:
+        with open(f"/proc/{pid}/stat") as file:
+            return file.read().rpartition(")")[2].split()[0] not in "ZX"
+    except OSError:
+        return False
+
+
+@pytest.fixture
+def bubble(calibrated):
+    """A bubble that presses, and its memory hogs."""
+    job = subprocess.Popen([*MPICOLOC, "run", "--level", "3.5"], stdin=subprocess.DEVNULL)
+    try:
+        jobs.wait_until(lambda: hogs_of(job.pid), "a bubble that runs", LIMIT_S)
+        yield job, hogs_of(job.pid)
+    finally:
+        job.kill()
+        job.wait()
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL, signal.SIGINT])
+def test_a_bubble_ends_with_who_started_it(bubble, number):
+    job, hogs = bubble
+    job.send_signal(number)
+    assert job.wait(LIMIT_S) != 0
+    jobs.wait_until(lambda: not any(map(is_running, hogs)), "the end of the bubble", LIMIT_S)
+
+
+def test_a_bubble_that_is_killed_is_told(bubble):
+    job, hogs = bubble
+    os.kill(hogs[0], signal.SIGKILL)
+    assert job.wait(LIMIT_S) == 4
+
+
+def test_a_bubble_ends_after_its_seconds(calibrated):
+    done = call("run", "--level", "8", "--seconds", "0.2")
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+
+def test_a_rank_of_mpirun_presses_its_share(calibrated):
+    command = call("run", "--level", "8", "--cores", "0,1", "--show-command").stdout.split()
+    env = {**os.environ, "MPI_LOCALRANKID": "1", "MPI_LOCALNRANKS": "2"}
+    job = subprocess.Popen([*command, "--report"], env=env, stdout=subprocess.PIPE, text=True)
+    try:
+        first, second = (list(map(int, job.stdout.readline().split())) for _ in range(2))
+        assert os.sched_getaffinity(job.pid) == {1}
+        rate = (second[2] - first[2]) / (second[0] - first[0]) * 1e9
+        assert 0 < rate < 1.5 * 8e6 / 2
+        job.terminate()
+        assert job.wait(LIMIT_S) == 0
+    finally:
+        job.kill()
+        job.stdout.close()
+        job.wait()
+
+
+def test_levels_are_those_of_the_file(calibrated, capfd):
+    assert main.main(["bubble", "levels", "--json"]) == 0
+    found = json.loads(capfd.readouterr().out)
+    assert found["levels"] == list(range(9)) and found["working_set_bytes"][8] == 16 << 20
+    assert main.main(["bubble", "levels"]) == 0
+    assert "slowdown of the probe" in capfd.readouterr().out
+
+
+def test_score_of_a_program_that_runs(calibrated, tmp_path):
+    busy = "import time; end = time.monotonic() + 60\nwhile time.monotonic() < end: pass"
+    done = call("score", "--json", "--seconds", "8", "--curves", "curves.csv", "--name", "busy", "--",
+                sys.executable, "-c", busy)  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    assert 0 <= found["low"] <= found["score"] <= found["high"] <= 8
+    assert found["n"] >= 4 and found["probe_slowdown"]["value"] > 0
+    assert (tmp_path / "curves.csv").read_text().splitlines()[1].startswith("busy,")
+
+
+def test_a_program_does_not_stay_stopped_when_its_score_is_killed(calibrated, tmp_path):
+    code = f"import os, time; open({str(tmp_path / 'pid')!r}, 'w').write(str(os.getpid())); time.sleep(90)"
+    job = subprocess.Popen([*MPICOLOC, "score", "--", sys.executable, "-c", code])
+    try:
+        jobs.wait_until(lambda: (tmp_path / "pid").exists() and hogs_of(job.pid), "the program", LIMIT_S)
+        time.sleep(0.5)
+        hogs = hogs_of(job.pid)
+        job.kill()
+        job.wait()
+        pid = int((tmp_path / "pid").read_text())
+        jobs.wait_until(lambda: not is_running(pid), "the end of the program", LIMIT_S)
+        jobs.wait_until(lambda: not any(map(is_running, hogs)), "the end of the probe", LIMIT_S)
+    finally:
+        job.kill()
+        job.wait()
+
+
+@pytest.fixture(params=["mpich", "openmpi"])
+def heat(request, tmp_path):
+    """heat2d, which calls MPI some thousand times a second."""
+    found = jobs.commands(request.param)
+    if found is None:
+        pytest.skip(f"no {request.param} here")
+    source = jobs.PROGRAMS.parents[2] / "examples" / "heat2d.c"
+    program = str(tmp_path / "heat2d")
+    subprocess.run([found[0], "-O2", str(source), "-o", program, "-lm"], check=True, timeout=LIMIT_S)
+    return program
+
+
+def test_sensitivity_of_a_run_in_turns(calibrated, heat, tmp_path, shm_dir):
+    done = call("sensitivity", "--json", "--levels", "8", "--seconds", "20", "--curves", "curves.csv",
+                "--", heat, "200", "10000000")  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    assert found["levels"] == [0, 8] and found["slowdown"][0] == 1 and found["method"] == "turns"
+    assert all(0 < low <= value <= high for low, value, high in zip(
+        found["low"], found["slowdown"], found["high"], strict=True))  # fmt: skip
+    assert (tmp_path / "curves.csv").read_text().splitlines()[1].startswith("heat2d,")
+    jobs.assert_nothing_left(shm_dir)
+
+
+def test_sensitivity_of_short_runs(calibrated, heat):
+    done = call("sensitivity", "--json", "--levels", "8", "--repeats", "2", "--", heat, "100", "50")
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["method"] == "whole runs"
+    assert "whole runs are compared" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "text"),
+    [
+        (["run", "--level", "8.5"], 2, "--level must be a level from 0 to 8, got '8.5'"),
+        (["run", "--level", "1", "--cores", "x"], 2, "--cores must be a list of processors"),
+        (["run", "--level", "1", "--cores", "9999"], 2, "processor 9999 is not among those"),
+        (["score", "--", "./nowhere"], 2, "nowhere"),
+        (["sensitivity", "--", "./nowhere"], 2, "nowhere"),
+        (["sensitivity", "--levels", "0", "--", sys.executable], 2, "no level above 0"),
+        (["score"], 2, "no program named"),
+        (["score", "--cores", "0", "--app-cores", "0", "--", "true"], 2, "share processor 0"),
+        (["score", "--", "false"], 3, "false ended with 1, so there is no score"),
+        (["score", "--", "true"], 3, "true ended too soon for a score"),
+        (["levels", "--calibration", "nowhere.txt"], 2, "nowhere.txt cannot be read"),
+    ],
+)
+def test_wrong_calls_have_one_line(calibrated, words, code, text, capfd):
+    assert main.main(["bubble", *words]) == code
+    errors = capfd.readouterr().err
+    assert text in errors and len(errors.splitlines()) == 1
+
+
+def test_more_pressure_than_memory_is_refused(calibrated, capfd):
+    calibrated(largest_bytes=1 << 50)
+    assert main.main(["bubble", "run", "--level", "8"]) == 4
+    assert "MiB that are free: a smaller level, or end other programs" in capfd.readouterr().err
+
+
+def test_a_machine_that_was_never_calibrated(tmp_path, monkeypatch, capfd):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    for words in (["levels"], ["run", "--level", "1"], ["score", "--", "true"]):
+        assert main.main(["bubble", *words]) == 4
+        errors = capfd.readouterr().err
+        assert "run `mpicoloc bubble calibrate`" in errors and len(errors.splitlines()) == 1
