@@ -23,6 +23,17 @@ LIMIT_S = 120
 pytestmark = pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="needs two processors")
 
 
+NOT_QUIET = ("are too short for a score on this machine", "made too few MPI calls in", "turns were measured")
+"""What is said where others had the processors for most of the time."""
+
+
+def was_refused(done):
+    """Whether the machine was too busy, and this was said in one line."""
+    is_refusal = done.returncode == 3 and any(text in done.stderr for text in NOT_QUIET)
+    assert is_refusal or done.returncode == 0, done.stderr
+    return is_refusal
+
+
 def calibration_of(largest_bytes=16 << 20):
     """As if this machine had been calibrated."""
     levels = np.array(LEVELS, float)
@@ -133,11 +144,13 @@ def test_levels_are_those_of_the_file(calibrated, capfd):
     assert "slowdown of the probe" in capfd.readouterr().out
 
 
+@pytest.mark.serial
 def test_score_of_a_program_that_runs(calibrated, tmp_path):
     busy = "import time; end = time.monotonic() + 60\nwhile time.monotonic() < end: pass"
     done = call("score", "--json", "--seconds", "8", "--curves", "curves.csv", "--name", "busy", "--",
                 sys.executable, "-c", busy)  # fmt: skip
-    assert done.returncode == 0, done.stderr
+    if was_refused(done):
+        return
     found = json.loads(done.stdout)
     assert 0 <= found["low"] <= found["score"] <= found["high"] <= 8
     assert found["n"] >= 4 and found["probe_slowdown"]["value"] > 0
@@ -173,10 +186,12 @@ def heat(request, tmp_path):
     return program
 
 
+@pytest.mark.serial
 def test_sensitivity_of_a_run_in_turns(calibrated, heat, tmp_path, shm_dir):
     done = call("sensitivity", "--json", "--levels", "8", "--seconds", "20", "--curves", "curves.csv",
                 "--", heat, "200", "10000000")  # fmt: skip
-    assert done.returncode == 0, done.stderr
+    if was_refused(done):
+        return
     found = json.loads(done.stdout)
     assert found["levels"] == [0, 8] and found["slowdown"][0] == 1 and found["method"] == "turns"
     assert all(0 < low <= value <= high for low, value, high in zip(
