@@ -144,6 +144,8 @@ static void change_and_hold(mc_count_meter *count, int *wake)
         count->always.n_idle = count->always.n_installs_left = 0;
     } else if (!is_left) {
         hold(count, HOLD_MIN_NS + draw(&count->always, HOLD_MAX_NS - HOLD_MIN_NS), wake);
+    } else { /* a rank slept when it was asked to take them back, and may go on sleeping */
+        mc_sleep_until(mc_now_ns() + HOLD_MIN_NS, wake);
     }
     change(count, MC_PATCH_REMOVE, wake);
 }
