@@ -68,7 +68,7 @@ class Paces:
     def __len__(self) -> int:
         return len(self.during)
 
-    def select(self, chosen: Flags) -> Paces:
+    def select(self, chosen: Flags | Indices) -> Paces:
         """Some of the shutters."""
         return Paces(**{field.name: getattr(self, field.name)[chosen] for field in fields(self)})
 
