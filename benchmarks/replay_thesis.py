@@ -27,7 +27,7 @@ from mpicoloc.network.replay.job import Settings
 from mpicoloc.network.replay.lanes import Lanes, equal_lanes
 from mpicoloc.network.replay.programs import patterns
 from mpicoloc.network.replay.programs.builder import ProgramBuilder, of_each, shared
-from mpicoloc.network.replay.programs.operations import Kind
+from mpicoloc.network.replay.programs.operations import Operation
 from mpicoloc.network.replay.simulate import simulate
 from mpicoloc.network.topology.fabric import Fabric
 
@@ -84,9 +84,9 @@ def _cg_rank(rank, n_iterations):
     with builder.loop(n_iterations):
         builder.compute(scaled_ns(7500 / 337))
         with builder.loop(4):
-            for kind, request in ((Kind.IRECV, 0), (Kind.ISEND, 1)):
+            for kind, request in ((Operation.IRECV, 0), (Operation.ISEND, 1)):
                 builder.raw(kind, request=request, value=n_bytes, peer_mode=native.RP_XOR, peer=1)
-            builder.raw(Kind.WAITALL, request=0, n=2)
+            builder.raw(Operation.WAITALL, request=0, n=2)
         if row != column:
             swap(builder, [(column * SIDE + row, column * SIDE + row)], n_bytes)
     return builder.build()

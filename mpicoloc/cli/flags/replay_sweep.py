@@ -165,21 +165,21 @@ def _key(args: argparse.Namespace, actions: dict[str, argparse.Action], digests:
     """Of all that a row depends on: flags, files, and the simulator's version."""
     flags = {action.dest: getattr(args, action.dest) for action in actions.values()}
     paths = (*args.files, args.topology, args.tables, *(args.placement or ()))
-    of_files = [_digest(path, digests) for path in paths]
+    of_files = [_digest(path, digests, is_trace=path in args.files) for path in paths]
     names = [os.path.basename(path) for path in args.files]
     told = [mpicoloc.__version__, flags, args.no_base, names, of_files]
     return hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()
 
 
-def _digest(path: str | None, known: dict[str, str]) -> str:
-    """Of the contents of a file, a folder or a trace of several files; the word itself if it is no path."""
+def _digest(path: str | None, known: dict[str, str], *, is_trace: bool) -> str:
+    """Of the contents of a file, or of a trace of several files; the word itself if it is no path."""
     from mpicoloc.profile.recording import sources
 
     if path is None or not os.path.exists(path):
         return str(path)
     if path not in known:
         digest = hashlib.sha256()
-        for name in sources.files_of(path):
+        for name in sources.files_of(path) if is_trace else [path]:
             try:
                 with open(name, "rb") as file:
                     digest.update(hashlib.file_digest(file, "sha256").digest())

@@ -124,9 +124,14 @@ def read(path: str, choices: Choices) -> Source:
 
 def files_of(path: str) -> list[str]:
     """The files of which the trace, or profile, at `path` consists, as far as they are there."""
-    folder = path if os.path.isdir(path) else os.path.dirname(path)
-    if path.endswith(".otf2") or os.path.isdir(path):
-        return sorted(os.path.join(where, name) for where, _, names in os.walk(folder) for name in names)
+    if os.path.isdir(path):
+        inside = (os.path.join(path, name) for name in (_OTF2, _LIST))
+        return next((files_of(each) for each in inside if os.path.exists(each)), [])
+    if path.endswith(".otf2"):
+        stem = path.removesuffix(".otf2")
+        events = (os.path.join(where, name) for where, _, names in os.walk(stem) for name in names)
+        return [each for each in (path, f"{stem}.def") if os.path.exists(each)] + sorted(events)
+    folder = os.path.dirname(path)
     if os.path.isfile(path) and not _begins(path).startswith(_PROFILE) and len(_first_words(path)) == 1:
         return [path, *(os.path.join(folder, name) for _, line in _lines(path) if (name := line.strip()))]
     return [path]

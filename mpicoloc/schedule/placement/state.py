@@ -17,7 +17,7 @@ Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
 PENALTY = 10.0
-"""What a broken constraint costs: more than any one move gains where slowdowns are below 10."""
+"""What a broken constraint costs, in costs of the most disturbed job: more than one move gains."""
 WORST_POWER = 16.0
 """The largest slowdown is sought by the sum of this power, to which each job adds by itself."""
 
@@ -78,6 +78,8 @@ class Replicas:
         n_programs = len(problem.responses.push)
         self._push = np.pad(problem.responses.push, ((0, 1), (0, 1)))
         self._program = np.concatenate([problem.program, [n_programs]])[self._local]
+        largest = max(float(problem.responses.slowdown.max()), 1.0)
+        self._penalty = PENALTY * (largest**WORST_POWER if objective == "worst" else largest)
         self._apart = None if problem.is_apart is None else np.pad(problem.is_apart, ((0, 1), (0, 1)))
         self._fill_slots_of_jobs()
         self.pressure = np.zeros(len(self.job))
@@ -124,9 +126,9 @@ class Replicas:
         cost = self._cost(slowdown)
         excess = np.maximum(slowdown - self.problem.limit[local], 0.0)
         if excess.any():
-            cost = cost + PENALTY * (excess + (excess > 0))
+            cost = cost + self._penalty * (excess + (excess > 0))
         if self._apart is not None:
-            cost = cost + PENALTY * np.where(has, self.n_broken[slots], 0.0).sum(axis=1)
+            cost = cost + self._penalty * np.where(has, self.n_broken[slots], 0.0).sum(axis=1)
         return slowdown, cost
 
     def _cost(self, slowdown: Floats) -> Floats:

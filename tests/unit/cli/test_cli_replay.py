@@ -8,6 +8,7 @@ import pandas
 import pytest
 from pages import documented, keys
 
+from mpicoloc.cli.flags import replay_sweep
 from mpicoloc.cli.main import main
 from mpicoloc.profile import hdf5
 
@@ -421,3 +422,12 @@ def test_switches_may_store_and_forward_and_cables_differ(capsys):
 )
 def test_settings_that_cannot_be_are_told(capsys, words, what):
     assert what in told(capsys, 2, *HALO, *TREE, *words)
+
+
+@pytest.mark.parametrize("text", ["vendid=0x2c9\ndevid=0x1b\n", "h0\nh1\n", "---\nlevels: []\n"])
+def test_a_file_that_is_no_trace_is_one_file_to_a_sweep(tmp_path, text):
+    path = tmp_path / "fabric.txt"
+    path.write_text(text)
+    first = replay_sweep._digest(str(path), {}, is_trace=False)
+    path.write_text(text + "more\n")
+    assert replay_sweep._digest(str(path), {}, is_trace=False) != first

@@ -134,3 +134,14 @@ def test_a_message_with_one_end_is_refused_or_left_out(archive, tmp_path):
     job = sources.read(str(tmp_path / "job"), choices).programs(None)
     assert program_runner.run(job) == [(0, 1, 100)]
     assert "2 of 3 messages are left out" in job.notes[0]
+
+
+def test_an_archive_has_its_own_files_and_no_others(tmp_path, monkeypatch):
+    (tmp_path / "traces").mkdir()
+    for name in ("traces.otf2", "traces.def", "traces/0.evt", "rows.jsonl", "other.otf2"):
+        (tmp_path / name).write_text("x")
+    monkeypatch.chdir(tmp_path)
+    expected = ["traces.otf2", "traces.def", "traces/0.evt"]
+    assert sources.files_of("traces.otf2") == expected
+    assert sources.files_of("./traces.otf2") == [f"./{name}" for name in expected]
+    assert sources.files_of(str(tmp_path)) == [str(tmp_path / name) for name in expected]

@@ -206,3 +206,22 @@ def test_intervals_of_curves_and_scores_are_carried_to_the_jobs():
     for one in placed.slowdowns:
         assert one.low < one.value < one.high
     assert placed.nodes_of(0) == [0, 1]
+
+
+@pytest.mark.parametrize("objective", problem.OBJECTIVES)
+def test_annealing_keeps_jobs_apart_for_every_objective(objective):
+    requests, known = placements.jobs([2] * 36, 5), placements.model(5)
+    free = problem.of_bubbles(requests, 40, 2, known)
+    together = anneal.anneal(free, np.random.default_rng(1), objective).slots.tolist()
+    pairs = {tuple(sorted(node)) for node in together if -1 not in node and node[0] != node[1]}
+    asked = Constraints(apart=tuple((f"j{a}", f"j{b}") for a, b in sorted(pairs)[:12]))
+    one = problem.of_bubbles(requests, 40, 2, known, constraints=asked)
+    assert exhaustive.search(one, objective) is None
+    found = anneal.anneal(one, np.random.default_rng(2), objective)
+    assert found.n_broken == 0
+
+
+@pytest.mark.parametrize(("sizes", "n_nodes", "n_slots"), [([1] * 25, 64, 16), ([40, 40, 40, 40], 64, 3)])
+def test_a_search_without_an_end_in_sight_is_given_up(sizes, n_nodes, n_slots):
+    one = problem.of_bubbles(placements.jobs(sizes, 4), n_nodes, n_slots, placements.model(4))
+    assert exhaustive.search(one) is None

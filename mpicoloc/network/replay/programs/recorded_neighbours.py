@@ -85,10 +85,13 @@ def _check_alike(calls: Sequence[CollectiveCalls], callers: Array) -> None:
         own = list(calls[rank].function)
         if own == first:
             continue
-        k = next((k for k, pair in enumerate(zip(own, first, strict=False)) if pair[0] != pair[1]), -1)
+        shorter = min(len(own), len(first))
+        k = next((k for k in range(shorter) if own[k] != first[k]), shorter)
+        one, other = (rank, int(callers[0])) if k < len(own) else (int(callers[0]), rank)
+        call = list(calls[one].function)[k]
         raise DataError(
-            f"call {int(calls[rank].i_call[k])} of rank {rank}, {own[k]}, is no collective of rank "
-            f"{int(callers[0])}, too: only collectives of neighbours that all of them make can be replayed; "
+            f"call {int(calls[one].i_call[k])} of rank {one}, {call}, is no collective of rank {other}, too: "
+            "only collectives of neighbours that all of them make can be replayed; "
             "record a run with one such communicator"
         )
 
