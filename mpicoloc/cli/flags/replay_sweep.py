@@ -177,7 +177,8 @@ def _digest(path: str | None, known: dict[str, str], *, is_trace: bool) -> str:
 
     if path is None or not os.path.exists(path):
         return str(path)
-    if path not in known:
+    key = f"{path} as a trace" if is_trace else path
+    if key not in known:
         digest = hashlib.sha256()
         for name in sources.files_of(path) if is_trace else [path]:
             try:
@@ -185,8 +186,8 @@ def _digest(path: str | None, known: dict[str, str], *, is_trace: bool) -> str:
                     digest.update(hashlib.file_digest(file, "sha256").digest())
             except OSError as error:
                 raise UsageError(f"cannot read {name}: {error.strerror}") from None
-        known[path] = digest.hexdigest()
-    return known[path]
+        known[key] = digest.hexdigest()
+    return known[key]
 
 
 @bounded
