@@ -12,7 +12,7 @@ enum {
        the next link of one of four chains of random reads. Writes press most. With more chases the processor waits so
        much that the bubble asks for less bandwidth than many programs do. */
     MC_BUBBLE_READS = 128,
-    MC_BUBBLE_WRITES = 128,
+    MC_BUBBLE_WRITES = MC_BUBBLE_READS,
     MC_BUBBLE_CHAINS = 4,
     MC_BUBBLE_BLOCK_LINES = MC_BUBBLE_READS + MC_BUBBLE_WRITES + MC_BUBBLE_CHAINS,
     MC_BUBBLE_BYTES_MIN = 64 * 1024, /* a smaller working set counts as this */
@@ -46,7 +46,7 @@ typedef struct mc_bubble_line {
 typedef struct mc_bubble {
     mc_bubble_line *lines;
     size_t n_bytes;
-    uint64_t i_read, i_write, chain[MC_BUBBLE_CHAINS];
+    uint64_t i_read, chain[MC_BUBBLE_CHAINS];
     uint64_t n_touched; /* lines, since it was opened */
     uint64_t due_ns;    /* when the next group of blocks may begin */
 } mc_bubble;

@@ -5,7 +5,7 @@
 
    A line of standard input is "BYTES LINES_PER_S": the working set and the rate from now on; "0 0" is silence. The end of
    standard input ends the program. With --report it prints every 5 ms its clock (CLOCK_MONOTONIC, ns), its processor
-   time (ns) and how many lines it has touched. */
+   time (ns) and how many lines it has touched; with --report-once it does so when it has its memory. */
 #define _GNU_SOURCE
 #include "bubble/bubble.h"
 
@@ -27,8 +27,14 @@ typedef struct options {
     const char *cpus, *levels;
     double level;
     uint64_t n_bytes;
-    int has_level, is_listening, is_reporting;
+    int has_level, is_listening, is_reporting, is_reporting_once;
 } options;
+
+/* What has come of standard input and is no whole line yet. */
+typedef struct input {
+    char text[256];
+    size_t n;
+} input;
 
 static volatile int ended; /* set by a signal */
 
@@ -61,8 +67,8 @@ static int local_rank(void)
 
 static int local_size(void)
 {
-    static const char *const names[] = {"OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS", "PMIX_LOCAL_SIZE",
-                                        "SLURM_NTASKS_PER_NODE", NULL};
+    static const char *const names[] = {"OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS",       "PMIX_LOCAL_SIZE",
+                                        "SLURM_STEP_TASKS_PER_NODE",  "SLURM_NTASKS_PER_NODE", NULL};
     int n = from_launcher(names, 1);
     return n > 0 ? n : 1;
 }
@@ -131,6 +137,8 @@ static int parse(options *o, int argc, char **argv)
             o->is_listening = 1;
         else if (strcmp(argv[i], "--report") == 0)
             o->is_reporting = 1;
+        else if (strcmp(argv[i], "--report-once") == 0)
+            o->is_reporting = o->is_reporting_once = 1;
         else if (!value)
             return -1;
         else if (strcmp(argv[i], "--cpus") == 0)
@@ -164,31 +172,38 @@ static int read_level(const options *o, mc_bubble_setting *setting)
 static int open_memory(mc_bubble *bubble, uint64_t n_bytes)
 {
     char text[96];
-    int status = mc_bubble_open(bubble, n_bytes);
+    int status = mc_bubble_open(bubble, n_bytes), reason = errno;
     snprintf(text, sizeof text, "%lu MiB, of %lu MiB that are free", n_bytes >> 20, mc_bubble_free_bytes() >> 20);
     if (status == MC_BUBBLE_E_MEMORY)
         return fail(EXIT_ENVIRONMENT, "the bubble needs", text, "a smaller level, or end other programs");
     if (status != MC_BUBBLE_OK)
-        return fail(EXIT_ENVIRONMENT, "the kernel refuses", text, strerror(errno));
+        return fail(EXIT_ENVIRONMENT, "the kernel refuses", text, strerror(reason));
     return 0;
 }
 
-/* 1: a new setting has come. -1: there will be none, or standard input says what is no setting. Lines come one at a time,
-   from a program that waits for no answer. */
-static int listen_for(mc_bubble_setting *setting)
+/* The last whole line counts. -1: go on; otherwise the exit code, 0 at the end of standard input. */
+static int listen_for(input *in, mc_bubble_setting *setting)
 {
-    char text[256];
-    struct pollfd input = {STDIN_FILENO, POLLIN, 0};
-    if (poll(&input, 1, 0) <= 0)
+    static const char remedy[] = "a line is BYTES LINES_PER_S";
+    struct pollfd ready = {STDIN_FILENO, POLLIN, 0};
+    if (poll(&ready, 1, 0) <= 0)
+        return -1;
+    ssize_t n = read(STDIN_FILENO, in->text + in->n, sizeof in->text - 1 - in->n);
+    if (n < 0)
+        return errno == EINTR ? -1 : fail(EXIT_ENVIRONMENT, "cannot read", "standard input", strerror(errno));
+    if (n == 0)
         return 0;
-    ssize_t n = read(STDIN_FILENO, text, sizeof text - 1);
-    if (n <= 0)
-        return n < 0 && errno == EINTR ? 0 : -1;
-    text[n] = 0;
-    while (n > 0 && text[n - 1] == '\n') /* the last line counts */
-        text[--n] = 0;
-    char *line = strrchr(text, '\n');
-    return sscanf(line ? line + 1 : text, "%lu %lf", &setting->working_set_bytes, &setting->lines_per_s) == 2 ? 1 : -1;
+    in->text[in->n += (size_t)n] = 0;
+    char *end = strrchr(in->text, '\n');
+    if (!end)
+        return in->n < sizeof in->text - 1 ? -1 : fail(EXIT_DATA, "no setting:", in->text, remedy);
+    *end = 0;
+    char *before = strrchr(in->text, '\n'), *line = before ? before + 1 : in->text;
+    if (sscanf(line, "%lu %lf", &setting->working_set_bytes, &setting->lines_per_s) != 2)
+        return fail(EXIT_DATA, "no setting:", line, remedy);
+    in->n -= (size_t)(end + 1 - in->text);
+    memmove(in->text, end + 1, in->n);
+    return -1;
 }
 
 /* 0: nobody reads it any more. */
@@ -201,15 +216,20 @@ static int report(const mc_bubble *bubble)
            fflush(stdout) == 0;
 }
 
-static void press(const options *o, mc_bubble *bubble, mc_bubble_setting setting)
+/* The exit code. */
+static int press(const options *o, mc_bubble *bubble, mc_bubble_setting setting)
 {
+    input in = {.n = 0};
+    int code = -1, is_reporting = o->is_reporting;
     while (!ended) {
-        if (o->is_listening && listen_for(&setting) < 0)
-            return;
+        if (o->is_listening && (code = listen_for(&in, &setting)) >= 0)
+            return code;
         mc_bubble_run(bubble, setting, mc_bubble_now_ns() + SLICE_NS, &ended);
-        if (o->is_reporting && !report(bubble))
-            return;
+        if (is_reporting && !report(bubble))
+            return 0;
+        is_reporting = is_reporting && !o->is_reporting_once;
     }
+    return 0;
 }
 
 int main(int argc, char **argv)
@@ -220,7 +240,7 @@ int main(int argc, char **argv)
     pid_t parent = getppid();
     if (parse(&o, argc, argv) != 0)
         return fail(EXIT_USAGE, "usage:", argv[0],
-                    "--cpus LIST (--levels FILE --level L | --bytes N --listen) [--report]");
+                    "--cpus LIST (--levels FILE --level L | --bytes N --listen) [--report | --report-once]");
     if (!end_with_parent(parent))
         return 0;
     int code = o.is_listening ? 0 : read_level(&o, &setting);
@@ -230,7 +250,7 @@ int main(int argc, char **argv)
         code = open_memory(&bubble, o.is_listening ? o.n_bytes : setting.working_set_bytes);
     if (code != 0)
         return code;
-    press(&o, &bubble, setting);
+    code = press(&o, &bubble, setting);
     mc_bubble_close(&bubble);
-    return 0;
+    return code;
 }

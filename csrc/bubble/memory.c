@@ -51,7 +51,6 @@ int mc_bubble_open(mc_bubble *b, uint64_t n_bytes)
     (void)mlock(map, n_bytes);
     b->lines = map;
     b->n_bytes = n_bytes;
-    b->i_write = n_bytes / MC_BUBBLE_LINE_BYTES / 2;
     for (int i = 0; i < MC_BUBBLE_CHAINS; i++)
         b->chain[i] = (uint64_t)i + 1;
     return MC_BUBBLE_OK;

@@ -38,12 +38,16 @@ def program() -> str:
 
 
 class Hog:
-    """One process on one processor. It ends with this process, however that ends."""
+    """One process on one processor. It ends with this process, however that ends.
 
-    def __init__(self, cpu: int, n_bytes: int) -> None:
+    Without `is_reporting` it tells only that it has started, so `progress` knows nothing.
+    """
+
+    def __init__(self, cpu: int, n_bytes: int, *, is_reporting: bool = True) -> None:
         self._reports = tempfile.TemporaryFile()  # noqa: SIM115 (until close)
         self._complaints = tempfile.TemporaryFile()  # noqa: SIM115 (until close)
-        command = [program(), "--cpus", str(cpu), "--bytes", str(max(1, n_bytes)), "--listen", "--report"]
+        command = [program(), "--cpus", str(cpu), "--bytes", str(max(1, n_bytes)), "--listen"]
+        command.append("--report" if is_reporting else "--report-once")
         try:
             self._process = subprocess.Popen(
                 command, stdin=subprocess.PIPE, stdout=self._reports, stderr=self._complaints
@@ -67,6 +71,8 @@ class Hog:
     def _complaint(self) -> str:
         words = _content(self._complaints.fileno()).decode(errors="replace").strip().splitlines()
         own = words[-1].removeprefix("mpicoloc-bubble: ") if words else ""
+        if self._process.poll() is None:
+            return own or f"mpicoloc-bubble did not start within {_START_LIMIT_S:g} s: end other programs"
         return own or f"mpicoloc-bubble ended with {self._process.poll()}"
 
     def set(self, setting: BubbleSetting) -> None:
@@ -117,11 +123,11 @@ def _content(file: int) -> bytes:
 class Bubble:
     """A bubble that is spread evenly over some processors; silent at first."""
 
-    def __init__(self, cpus: Sequence[int], n_bytes: int) -> None:
+    def __init__(self, cpus: Sequence[int], n_bytes: int, *, is_reporting: bool = True) -> None:
         self._hogs: list[Hog] = []
         try:
             for cpu in cpus:
-                self._hogs.append(Hog(cpu, -(-n_bytes // len(cpus))))
+                self._hogs.append(Hog(cpu, -(-n_bytes // len(cpus)), is_reporting=is_reporting))
         except BaseException:
             self.close()
             raise

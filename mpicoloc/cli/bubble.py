@@ -180,7 +180,7 @@ def _run(args: argparse.Namespace) -> int:
         )
         return 0
     end_s = None if seconds is None else time.monotonic() + seconds
-    with hogs.Bubble(cpus, setting.working_set_bytes) as bubble:
+    with hogs.Bubble(cpus, setting.working_set_bytes, is_reporting=False) as bubble:
         bubble.set(setting)
         while bubble.is_alive() and (end_s is None or time.monotonic() < end_s):
             time.sleep(0.1)

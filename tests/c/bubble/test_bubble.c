@@ -19,14 +19,39 @@ static void touches_only_its_working_set(void)
     CHECK(mc_bubble_open(&b, N_BYTES) == MC_BUBBLE_OK);
     for (size_t i = 0; i < N_LINES; i++)
         b.lines[i].written = UINT64_MAX;
-    b.i_write = 0;
     mc_bubble_run(&b, (mc_bubble_setting){1 << 20, 0}, mc_bubble_now_ns() + 30 * MS, &stop);
     CHECK(b.n_touched >= MC_BUBBLE_BLOCK_LINES && b.n_touched % MC_BUBBLE_BLOCK_LINES == 0);
-    CHECK(b.lines[0].written == 0);
+    CHECK(b.lines[(1 << 20) / MC_BUBBLE_LINE_BYTES / 2].written == 0);
     for (size_t i = (1 << 20) / MC_BUBBLE_LINE_BYTES; i < N_LINES; i++)
         CHECK(b.lines[i].written == UINT64_MAX);
     mc_bubble_close(&b);
     CHECK(b.lines == NULL);
+}
+
+/* Whatever working set it had before, it writes half of the present one away from what it reads. */
+static void reads_and_writes_stay_apart(void)
+{
+    static const uint64_t sizes[] = {1 << 20, 100001, 3 << 20, N_BYTES, 64 * 1024};
+    volatile int stop = 0;
+    mc_bubble b;
+    CHECK(mc_bubble_open(&b, N_BYTES) == MC_BUBBLE_OK);
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
+        uint64_t n_runs = sizes[i] / MC_BUBBLE_LINE_BYTES / MC_BUBBLE_READS, written = 0;
+        mc_bubble_run(&b, (mc_bubble_setting){N_BYTES, 0}, mc_bubble_now_ns() + MS, &stop);
+        b.i_read = N_LINES; /* its end, which no smaller one has */
+        for (size_t j = 0; j < N_LINES; j++)
+            b.lines[j].written = UINT64_MAX;
+        b.due_ns = 0;
+        uint64_t before = b.n_touched;
+        while (b.n_touched == before) /* one block only: the next is due in minutes */
+            mc_bubble_run(&b, (mc_bubble_setting){sizes[i], 1}, mc_bubble_now_ns() + MS, &stop);
+        CHECK(b.n_touched == before + MC_BUBBLE_BLOCK_LINES);
+        while (written < N_LINES && b.lines[written].written == UINT64_MAX)
+            written++;
+        uint64_t read = b.i_read - MC_BUBBLE_READS;
+        CHECK(written / MC_BUBBLE_WRITES == (read / MC_BUBBLE_READS + n_runs / 2) % n_runs);
+    }
+    mc_bubble_close(&b);
 }
 
 /* Whatever is asked for, it stays inside its memory: the sanitizer looks on. */
@@ -148,6 +173,7 @@ static void reads_levels(void)
 int main(void)
 {
     touches_only_its_working_set();
+    reads_and_writes_stay_apart();
     takes_any_setting();
     silence_touches_nothing();
     keeps_its_rate();
