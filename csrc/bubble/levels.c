@@ -1,4 +1,4 @@
-/* Calibration files: lines of text, which Python writes (mpicoloc/bubble/calibration.py). Those that begin with `level` count
+/* Calibration files: lines of text, which Python writes (mpicoloc/bubble/calibration_file.py). Those that begin with `level` count
    here: level, bytes of the working set, lines per second. */
 #include "bubble/bubble.h"
 

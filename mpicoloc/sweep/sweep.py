@@ -78,7 +78,10 @@ def complete(
     rows = {case.key: noted[case.key]["row"] for case in cases if "row" in noted.get(case.key, ())}
     missing = {case.key: case for case in cases if case.key not in rows}
     with progress.stage("sweep", len(missing), "rows") as advance:
-        running = {executor.submit(work, case.argument): case for case in missing.values()}
+        try:
+            running = {executor.submit(work, case.argument): case for case in missing.values()}
+        except BrokenExecutor:
+            raise _WorkerDied(_died(path)) from None
         for future in as_completed(running):
             case = running.pop(future)
             try:
@@ -101,7 +104,11 @@ def _result(future: Future[Row], path: str) -> Row:
     try:
         return future.result()
     except BrokenExecutor:
-        raise _WorkerDied(
-            "a process of the sweep died, killed or out of memory: run the same command again, with fewer "
-            f"--processes if memory was short; what has ended is in {path}"
-        ) from None
+        raise _WorkerDied(_died(path)) from None
+
+
+def _died(path: str) -> str:
+    return (
+        "a process of the sweep died, killed or out of memory: run the same command again, with fewer "
+        f"--processes if memory was short; what has ended is in {path}"
+    )
