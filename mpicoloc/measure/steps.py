@@ -15,6 +15,8 @@ from numpy.typing import NDArray
 from mpicoloc.core.estimate import Estimate
 from mpicoloc.measure.turns import Floats, Progress, Turns, slowdowns
 
+MIN_KNOWN_FRAC = 0.8
+"""Part of the time in steps of known work, below which there is no slowdown: the rest would look even."""
 MIN_OF_KIND = 8
 """Steps below which the time of a kind is not known: each of them counts as the work that it took."""
 N_ROUNDS = 30
@@ -61,9 +63,10 @@ def step_slowdowns(
     Returns
     -------
     mapping
-        Of the levels that have enough turns. Empty: there are too few steps.
+        Of the levels that have enough turns. Empty: there are too few steps, or most of the time lies in
+        steps of which too few are of one kind to say how much work they are.
     """
-    if len(ends_s) < 2 or not len(turns.level):
+    if len(ends_s) < 2 or not len(turns.level) or _known_frac(ends_s, kinds) < MIN_KNOWN_FRAC:
         return {}
     edges, step, turn = _pieces(ends_s, turns)
     inner = turns.without_beginnings(guard_s)
@@ -79,6 +82,13 @@ def step_slowdowns(
         if before and all(abs(found[level].value - before[level].value) < NEAR for level in found):
             break
     return found
+
+
+def _known_frac(ends_s: Floats, kinds: NDArray[np.int64]) -> float:
+    """Part of the time that lies in steps of frequent kinds."""
+    is_frequent = np.bincount(kinds[1:])[kinds[1:]] >= MIN_OF_KIND
+    lasted_s = np.diff(ends_s)
+    return float(lasted_s[is_frequent].sum() / max(lasted_s.sum(), 1e-9))
 
 
 def _work(alone_s: Floats, kinds: NDArray[np.int64]) -> Floats:

@@ -180,3 +180,10 @@ def test_whole_runs():
     with pytest.raises(DataError, match="level 4 has 1 runs, 2 needed"):
         wall_slowdowns({0.0: [1.0, 1.0], 4.0: [2.0]})
     assert wall_slowdowns({0.0: [1.0, 1.0], 1.0: [2.0, 2.0]})[1.0].high == pytest.approx(2.0)
+
+
+def test_a_program_that_hardly_calls_mpi_gives_no_curve():
+    """Its few steps would each count as the work that they took, and all levels would look like 1."""
+    turns = turns_of(np.random.default_rng(7), n_rounds=40, length_s=0.1)
+    ends_s = turns.begin_s[0] + np.array([0.0, 0.1, 30.0, 30.1])
+    assert step_slowdowns(ends_s, kinds_of(np.arange(4)), turns, 0.0) == {}
