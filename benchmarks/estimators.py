@@ -4,8 +4,9 @@
 
 Meter burst: the jobs of `tests/unit/measure/test_estimators.py`: 60 s, shutters of 3.2 ms every 200 ms.
 Prints, over the runs of each job: mean error of the estimate, its spread, mean half-width of the 95 %
-interval, and how often that holds the truth. Meter loop: jobs of `tests/support/passes.py`; root mean square
-error, half-width and how often it holds, of whole passes alone and of the parts that windows cut off too.
+interval, and how often that holds the truth. Meter loop: jobs of `tests/support/simulated/passes.py`; root
+mean square error, half-width and how often it holds, of whole passes alone and of the parts that windows cut
+off too.
 Meter count: programs of `tests/unit/measure/test_count.py`; the same columns as for burst.
 """
 
@@ -17,7 +18,8 @@ import numpy as np
 
 from mpicoloc.measure import loop
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests" / "support"))
+SUPPORT = Path(__file__).resolve().parents[1] / "tests" / "support"
+sys.path[:0] = [str(SUPPORT), str(SUPPORT / "simulated")]
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests" / "unit" / "measure"))
 import passes
 import test_count

@@ -218,27 +218,44 @@ def print_table(rows):
     )
 
 
-def main(argv=None):
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+def arguments(text, n_repeats, argv):
+    parser = argparse.ArgumentParser(description=text, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--cases", default=",".join(CASES), help=f"with commas (default {','.join(CASES)})")
-    parser.add_argument("--repeats", type=int, default=3, help="runs of each kind (default 3)")
+    parser.add_argument(
+        "--repeats", type=int, default=n_repeats, help=f"runs of each kind (default {n_repeats})"
+    )
     parser.add_argument("--mpirun", default="mpirun.openmpi", help="an Open MPI (default mpirun.openmpi)")
     parser.add_argument("--json", action="store_true", help="print JSON")
-    args = parser.parse_args(argv)
+    return parser.parse_args(argv)
+
+
+def measured_rows(args, make_bench):
+    """Rows of all cases, each measured in a lab that ends with it; None: the lab did not start."""
     with tempfile.TemporaryDirectory(prefix="mpicoloc-lab-") as name:
         folder = Path(name)
         folder.chmod(0o777)
-        bench = Bench(args, folder)
+        bench = make_bench(args, folder)
         if bench.lab(None, "up", "--topology", TOPOLOGY, "--rate", RATES).wait(60):
-            return 4
+            return None
         try:
-            rows = [row for case in args.cases.split(",") for row in bench.rows(case)]
+            return [row for case in args.cases.split(",") for row in bench.rows(case)]
         finally:
             control.stop(bench.name)
+
+
+def print_json(rows, *properties):
+    """The rows, with some of their properties."""
+    told = [dataclasses.asdict(row) | {key: getattr(row, key) for key in properties} for row in rows]
+    print(json.dumps(told, indent=1))
+
+
+def main(argv=None):
+    args = arguments(__doc__, 3, argv)
+    rows = measured_rows(args, Bench)
+    if rows is None:
+        return 4
     if args.json:
-        print(json.dumps([{**dataclasses.asdict(row), "measured": row.measured} for row in rows], indent=1))
+        print_json(rows, "measured")
     else:
         print_table(rows)
     return 0 if all(order(*pair)[1] for pair in zip(rows[::2], rows[1::2], strict=True)) else 1

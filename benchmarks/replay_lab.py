@@ -14,20 +14,13 @@ do the same with credits. Slow starts and losses are not modelled. Where jobs re
 counts as the time between calls. The other job runs already when one begins: medians of eight phases of it.
 """
 
-import argparse
-import dataclasses
-import json
 import statistics
 import sys
-import tempfile
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 import lab_sharing
 import numpy as np
-from lab_sharing import RATES, TOPOLOGY
 
-from mpicoloc.lab import control
 from mpicoloc.network.replay import experiment, fabrics
 from mpicoloc.network.replay.job import Settings
 from mpicoloc.network.replay.lanes import equal_lanes
@@ -149,28 +142,12 @@ def print_table(rows):
 
 
 def main(argv=None):
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--cases", default=",".join(CASES), help=f"with commas (default {','.join(CASES)})")
-    parser.add_argument("--repeats", type=int, default=2, help="runs of each kind (default 2)")
-    parser.add_argument("--mpirun", default="mpirun.openmpi", help="an Open MPI (default mpirun.openmpi)")
-    parser.add_argument("--json", action="store_true", help="print JSON")
-    args = parser.parse_args(argv)
-    with tempfile.TemporaryDirectory(prefix="mpicoloc-lab-") as name:
-        folder = Path(name)
-        folder.chmod(0o777)
-        bench = Bench(args, folder)
-        if bench.lab(None, "up", "--topology", TOPOLOGY, "--rate", RATES).wait(60):
-            return 4
-        try:
-            rows = [row for case in args.cases.split(",") for row in bench.rows(case)]
-        finally:
-            control.stop(bench.name)
+    args = lab_sharing.arguments(__doc__, 2, argv)
+    rows = lab_sharing.measured_rows(args, Bench)
+    if rows is None:
+        return 4
     if args.json:
-        properties = ("measured", "replayed", "off")
-        told = [dataclasses.asdict(row) | {key: getattr(row, key) for key in properties} for row in rows]
-        print(json.dumps(told, indent=1))
+        lab_sharing.print_json(rows, "measured", "replayed", "off")
     else:
         print_table(rows)
     are_ordered = all(order(*pair)[1] for pair in zip(rows[::2], rows[1::2], strict=True))

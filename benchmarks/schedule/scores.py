@@ -35,7 +35,7 @@ from mpicoloc.slowdown.training.problem import leave_program_out, predicted, pro
 from mpicoloc.slowdown.training.regressors import BASELINES, KINDS
 from mpicoloc.slowdown.training.without_pairs import scores_without_pairs
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tests" / "support"))
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tests" / "support" / "simulated"))
 NEW = {
     "R2 new": "r2",
     "searched with them": "flattered",

@@ -67,7 +67,7 @@ static uint64_t lines_of(const mc_bubble *b, uint64_t bytes)
 }
 
 /* 0: it is over before the next group is due. A bubble that stood still does not make up for it. */
-static int wait_for_turn(mc_bubble *b, double group_ns, uint64_t until_ns, const volatile int *stop)
+static int spin_until_due(mc_bubble *b, double group_ns, uint64_t until_ns, const volatile int *stop)
 {
     uint64_t now = mc_bubble_now_ns(), length = group_ns < (double)LONGEST_NS ? (uint64_t)group_ns : LONGEST_NS;
     if (length > 0 && (b->due_ns > now + LATE_NS + length || now > b->due_ns + LATE_NS))
@@ -94,7 +94,7 @@ void mc_bubble_run(mc_bubble *b, mc_bubble_setting setting, uint64_t until_ns, c
     /* At low rates blocks come evenly. */
     if (block_ns * per_group > LATE_NS)
         per_group = 1;
-    while (wait_for_turn(b, block_ns * per_group, until_ns, stop)) {
+    while (spin_until_due(b, block_ns * per_group, until_ns, stop)) {
         for (int i = 0; i < per_group; i++)
             touch_block(b, n_lines);
         b->n_touched += (uint64_t)per_group * MC_BUBBLE_BLOCK_LINES;

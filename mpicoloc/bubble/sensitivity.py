@@ -24,7 +24,7 @@ from mpicoloc.errors import DataError
 from mpicoloc.launch import wrap
 from mpicoloc.measure.calibration import Calibration
 from mpicoloc.measure.runs import wall_slowdowns
-from mpicoloc.measure.steps import kinds_of, step_slowdowns
+from mpicoloc.measure.steps import step_kinds, step_slowdowns
 from mpicoloc.measure.turns import Turns
 from mpicoloc.profile import profiles
 from mpicoloc.trace import trace
@@ -144,7 +144,7 @@ class _Runs:
         calls = calls[calls["lane"] == 0]
         ends_s = (calls["t_ns"] + calls["duration_ns"]).to_numpy(np.float64) / 1e9
         order = np.argsort(ends_s, kind="stable")
-        kinds = kinds_of(calls["i_site"].to_numpy(np.int64)[order])
+        kinds = step_kinds(calls["i_site"].to_numpy(np.int64)[order])
         return step_slowdowns(ends_s[order], kinds, turns, GUARD_S)
 
     def _await_profile(self) -> None:
@@ -163,10 +163,10 @@ class _Runs:
         order = rng.permutation(list(levels) * self._setup.n_repeats).tolist()
         for level in progress.steps(order, "running", unit="runs"):
             apply(level)
-            walls_s[level].append(self._whole())
+            walls_s[level].append(self._time_one_run())
         return walls_s
 
-    def _whole(self) -> float:
+    def _time_one_run(self) -> float:
         """Seconds of a run."""
         with self._started([]) as app:
             begin_s = time.monotonic()

@@ -7,7 +7,7 @@ from typing import Any
 
 from mpicoloc.errors import DataError
 from mpicoloc.profile import arrays_file
-from mpicoloc.slowdown.serialize import StoredModel, from_parts, to_parts
+from mpicoloc.slowdown.serialize import StoredModel, from_document, to_document
 
 FORMAT = "mpicoloc slowdown model"
 VERSION = 1
@@ -15,7 +15,7 @@ VERSION = 1
 
 def write(model: StoredModel, path: str | os.PathLike[str]) -> None:
     """Write a model; errors as of `profile.arrays_file.write`."""
-    told, arrays = to_parts(model)
+    told, arrays = to_document(model)
     arrays_file.write(path, FORMAT, VERSION, told, arrays)
 
 
@@ -31,12 +31,12 @@ def read(path: str | os.PathLike[str]) -> StoredModel:
     """
     told, arrays = arrays_file.read(path, FORMAT, VERSION)
     try:
-        return from_parts(told, arrays)
+        return from_document(told, arrays)
     except DataError as error:
         raise arrays_file.damaged(os.fspath(path), FORMAT, error) from error
 
 
 def card(model: StoredModel) -> dict[str, Any]:
     """What people want to know of a model, as plain values."""
-    told, _ = to_parts(model)
+    told, _ = to_document(model)
     return {name: told[name] for name in ("kind", "machine", "n_rows", "band")} | told["card"]

@@ -118,7 +118,7 @@ def build_shim(
         flags = [*_CFLAGS, "-shared", *cflags]
         flags += [f"-I{path}" for path in (generated, sources, *include_dirs)]
         files = [*_shim_files(sources, abi), *sorted(generated.glob("*.c"))]
-        compile_parts(cc, flags, files, library, ["-ldl", "-lm", "-lrt"], kept)
+        compile_and_link(cc, flags, files, library, ["-ldl", "-lm", "-lrt"], kept)
     names_file = library.with_suffix(".calls.json")
     names_file.write_text(json.dumps(["", *names], indent=0) + "\n", encoding="utf-8")
     return library
@@ -177,7 +177,9 @@ def build_keeper(out_dir: str | Path, kept: str | Path) -> Path:
         flags += capstone.flags
         _replace(capstone.library, folder / "libcapstone.so")
         _replace(capstone.license, folder / "libcapstone.LICENSE")
-    compile_parts(_default_cc(), flags, c_files(sources, KEEPER), program, ["-ldl", "-lm", "-lpthread"], kept)
+    compile_and_link(
+        _default_cc(), flags, c_files(sources, KEEPER), program, ["-ldl", "-lm", "-lpthread"], kept
+    )
     return program
 
 
@@ -186,7 +188,7 @@ def build_bubble(out_dir: str | Path, kept: str | Path) -> Path:
     sources, folder = csrc_dir(), Path(out_dir)
     folder.mkdir(parents=True, exist_ok=True)
     program = folder / "mpicoloc-bubble"
-    compile_parts(_default_cc(), [*_CFLAGS, f"-I{sources}"], c_files(sources, BUBBLE), program, [], kept)
+    compile_and_link(_default_cc(), [*_CFLAGS, f"-I{sources}"], c_files(sources, BUBBLE), program, [], kept)
     return program
 
 
@@ -260,7 +262,7 @@ def _generate(
     return [p.name for p in prototypes]
 
 
-def compile_parts(
+def compile_and_link(
     cc: Sequence[str],
     flags: Sequence[str],
     files: Sequence[Path],

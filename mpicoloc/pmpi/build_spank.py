@@ -58,8 +58,8 @@ def build(
     to = Path(folder)
     to.mkdir(parents=True, exist_ok=True)
     plugin, chooser = to / PLUGIN, to / CHOOSER
-    build_shim.compile_parts(compiler, flags, [sources / name for name in _PARTS], plugin, ["-ldl"])
-    build_shim.compile_parts(compiler, flags, [sources / "choose.c"], chooser, ["-ldl"])
+    build_shim.compile_and_link(compiler, flags, [sources / name for name in _PARTS], plugin, ["-ldl"])
+    build_shim.compile_and_link(compiler, flags, [sources / "choose.c"], chooser, ["-ldl"])
     (to / paths.SIDECAR).write_text(python + "\n", encoding="utf-8")
     return plugin, chooser
 

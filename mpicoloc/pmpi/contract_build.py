@@ -92,10 +92,10 @@ def compile_in_place(include_dirs: tuple[str, ...] = ()) -> Path:
     with tempfile.TemporaryDirectory() as folder:
         (Path(folder) / "options_gen.h").write_text(config.c_table(), encoding="utf-8")
         ffi = builder((*include_dirs, folder), tuple(map(str, c_files(CSRC, AGENT))))
-        return put_beside_modules(ffi, "_contract", folder)
+        return install_extension(ffi, "_contract", folder)
 
 
-def put_beside_modules(ffi: cffi.FFI, name: str, folder: str) -> Path:
+def install_extension(ffi: cffi.FFI, name: str, folder: str) -> Path:
     """Compile an extension in a folder, and put it beside the package's other modules."""
     place = ROOT / "mpicoloc" / f"{name}.abi3.so"
     new = place.with_suffix(".new")

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import cffi
 
-from mpicoloc.pmpi.contract_build import CSRC, declarations, put_beside_modules
+from mpicoloc.pmpi.contract_build import CSRC, declarations, install_extension
 from mpicoloc.pmpi.sources import REPLAY, c_files
 
 HEADER = CSRC / "replay" / "replay.h"
@@ -57,7 +57,7 @@ def compile_in_place(flags: Sequence[str] = FLAGS) -> Path:
         The extension.
     """
     with tempfile.TemporaryDirectory() as folder:
-        return put_beside_modules(builder(flags), "_replay", folder)
+        return install_extension(builder(flags), "_replay", folder)
 
 
 if __name__ == "__main__":

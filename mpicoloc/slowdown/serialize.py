@@ -30,10 +30,10 @@ _FLAGS = {"missing_left"}
 _STRANGE = (LookupError, ValueError, TypeError, AttributeError, ArithmeticError, RecursionError)
 
 
-def to_parts(model: StoredModel) -> tuple[dict[str, Any], dict[str, Array]]:
+def to_document(model: StoredModel) -> tuple[dict[str, Any], dict[str, Array]]:
     """Plain values and arrays of a model."""
     if isinstance(model, BubbleModel):
-        return stored.to_parts(model)
+        return stored.to_document(model)
     told = {
         "kind": model.kind,
         "features": list(model.features),
@@ -55,8 +55,8 @@ def _arrays(prefix: str, part: Any) -> dict[str, Array]:
     return {f"{prefix}.{field.name}": getattr(part, field.name) for field in dataclasses.fields(part)}
 
 
-def from_parts(told: Mapping[str, Any], arrays: Mapping[str, Array]) -> StoredModel:
-    """The model that `to_parts` took apart.
+def from_document(told: Mapping[str, Any], arrays: Mapping[str, Array]) -> StoredModel:
+    """The model that `to_document` took apart.
 
     Raises
     ------
@@ -65,7 +65,7 @@ def from_parts(told: Mapping[str, Any], arrays: Mapping[str, Array]) -> StoredMo
     """
     try:
         if told["kind"] == METHOD:
-            return stored.from_parts(told, arrays)
+            return stored.from_document(told, arrays)
         model = _model(told, arrays)
     except _STRANGE as error:
         raise DataError(str(error) or type(error).__name__) from error

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import argparse
 import copy
+import dataclasses
+import functools
 import hashlib
 import json
 import os
 import sys
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import mpicoloc
 from mpicoloc import config
@@ -26,13 +27,12 @@ if TYPE_CHECKING:
     from mpicoloc.profile.recording.sources import Choices, Source
     from mpicoloc.sweep.sweep import Case
 
-T = TypeVar("T")
 JOBS, UNSET = "jobs", "none"
 """What `--sweep` calls the profiles, and the value that leaves a flag out."""
 _ONE_RUN = ("perfetto", "paraver", "window_s", "against")
 """Flags of a single replay."""
-_N_KEPT = 8
-"""Traces, and placements of a trace, that a process keeps for the next rows."""
+_N_TRACES = 8
+"""Traces that a process keeps for the next rows."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -66,7 +66,7 @@ def run(args: argparse.Namespace) -> int:
             if not is_sure:
                 messages.trouble(f"the file system of {args.out} has no file locks: run one sweep there only")
             failed: list[MpicolocError] = []
-            done = sweep.complete(cases, row, args.out, executor, lambda *why: _tell(failed, *why))
+            done = sweep.complete(cases, row, args.out, executor, lambda *why: _report_failure(failed, *why))
             if not done:
                 return failed[0].exit_code
             rows = [{"settings": dict(case.settings), **found} for case, found in done]
@@ -85,7 +85,7 @@ def run(args: argparse.Namespace) -> int:
     return 1 if failed else 0
 
 
-def _tell(failed: list[MpicolocError], case: Case, error: MpicolocError) -> None:
+def _report_failure(failed: list[MpicolocError], case: Case, error: MpicolocError) -> None:
     """Tell why a row failed; the same reason once."""
     if str(error) not in map(str, failed):
         messages.trouble(f"{', '.join(f'{flag} {value}' for flag, value in case.settings.items())}: {error}")
@@ -195,45 +195,36 @@ def row(args: argparse.Namespace) -> dict[str, Any]:
     """One replay, in a process of a sweep: what ``--json`` prints of it, and its notes."""
     from mpicoloc.report.terminal import replay as report
 
-    scene = replay_scene.of(args, _kept_sources.read)
+    scene = replay_scene.of(args, _read)
     experiment, wall_s = replay_scene.simulate(args, scene)
     return {"notes": scene.notes, **report.as_json(experiment, wall_s)}
 
 
-class _KeptSources:
-    """The traces that a process read last, and their programs."""
-
-    def __init__(self) -> None:
-        self._known: dict[tuple[str, str], Source] = {}
-
-    def read(self, path: str, choices: Choices) -> Source:
-        """As of `sources.read`."""
-        from mpicoloc.profile.recording import sources
-
-        key = (path, repr(choices))
-        return _kept(self._known, key, lambda: _KeptSource(sources.read(path, choices)))
+def _read(path: str, choices: Choices) -> Source:
+    """As `sources.read`; a process reads the traces of the rows before only once."""
+    fields = {field.name: getattr(choices, field.name) for field in dataclasses.fields(choices)}
+    return _read_once(path, **fields | {"algorithms": tuple(sorted(choices.algorithms.items()))})
 
 
-class _KeptSource:
-    """A trace, with the programs of its ranks under the last placements."""
+@functools.lru_cache(maxsize=_N_TRACES)
+def _read_once(path: str, *, algorithms: tuple[tuple[str, str], ...], **others: Any) -> Source:
+    from mpicoloc.profile.recording import sources
+
+    return _PlacedOnce(sources.read(path, sources.Choices(algorithms=dict(algorithms), **others)))
+
+
+class _PlacedOnce:
+    """A trace, with the programs of its ranks under the last placement."""
 
     def __init__(self, source: Source) -> None:
-        self._source, self.n_ranks, self.hostnames = source, source.n_ranks, source.hostnames
-        self.obeyed = source.obeyed
-        self._known: dict[bytes, RankPrograms] = {}
+        self.n_ranks, self.hostnames, self.obeyed = source.n_ranks, source.hostnames, source.obeyed
+        self._source, self._of_hosts = source, functools.lru_cache(maxsize=1)(self._place)
 
     def programs(self, hosts: NDArray[Any]) -> RankPrograms:
         """As of the trace itself."""
-        return _kept(self._known, hosts.tobytes(), lambda: self._source.programs(hosts))
+        return self._of_hosts(tuple(hosts.tolist()))
 
+    def _place(self, hosts: tuple[int, ...]) -> RankPrograms:
+        import numpy as np
 
-def _kept(known: dict[Any, T], key: object, make: Callable[[], T]) -> T:
-    """What is known of a key, or is made now; the key that was not asked for the longest time goes."""
-    value = known.pop(key) if key in known else make()
-    known[key] = value
-    if len(known) > _N_KEPT:
-        del known[next(iter(known))]
-    return value
-
-
-_kept_sources = _KeptSources()
+        return self._source.programs(np.array(hosts, np.int64))

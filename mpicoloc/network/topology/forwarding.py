@@ -60,7 +60,7 @@ def parse(text: str, source: str, fabric: Fabric, wiring: Wiring) -> NDArray[Any
             if neighbour not in number:
                 raise _unknown(source, i_line, f"link at port {int(entry[1])} of switch", switch)
             table[number[switch] - n_hosts, host] = number[neighbour]
-    _check_whole(table, source, fabric, names)
+    _check_all_routed(table, source, fabric, names)
     return table
 
 
@@ -71,7 +71,7 @@ def _unknown(source: str, i_line: int, what: str, name: str) -> DataError:
     )
 
 
-def _check_whole(table: NDArray[Any], source: str, fabric: Fabric, names: tuple[str, ...]) -> None:
+def _check_all_routed(table: NDArray[Any], source: str, fabric: Fabric, names: tuple[str, ...]) -> None:
     hosts = fabric.hosts()
     lacking = np.argwhere(table[:, hosts] < 0)
     if len(lacking):

@@ -67,7 +67,7 @@ class Annealing:
 
 
 @dataclass(frozen=True)
-class Found:
+class SlotPlacement:
     """A placement: job in each slot (n_nodes, n_slots), -1 for none, and slowdown of each job."""
 
     slots: Ints
@@ -80,7 +80,7 @@ def anneal(
     rng: np.random.Generator,
     objective: str = "sum",
     settings: Annealing | None = None,
-) -> Found:
+) -> SlotPlacement:
     """The best placement that annealing finds.
 
     Parameters
@@ -94,7 +94,7 @@ def anneal(
 
     Returns
     -------
-    Found
+    SlotPlacement
     """
     settings = settings or Annealing()
     n_occupied = int(problem.sizes.sum())
@@ -156,7 +156,7 @@ class _Best:
         return np.asarray(local.reshape(-1, problem.n_nodes, problem.n_slots))
 
 
-def best(replicas: Replicas) -> Found:
+def best(replicas: Replicas) -> SlotPlacement:
     """The replica of the least objective, those that break constraints last."""
     problem = replicas.problem
     found = [replicas.slowdowns(i) for i in range(replicas.n_replicas)]
@@ -164,7 +164,7 @@ def best(replicas: Replicas) -> Found:
     over = np.array([(slowdown > problem.limit * (1 + 1e-12)).sum() for slowdown in found])
     values = [cost_of(slowdown, replicas.objective) for slowdown in found]
     i = int(np.lexsort([values, broken + over])[0])
-    return Found(replicas.placement(i), found[i], int(broken[i] + over[i]))
+    return SlotPlacement(replicas.placement(i), found[i], int(broken[i] + over[i]))
 
 
 def cost_of(slowdown: Floats, objective: str) -> float:

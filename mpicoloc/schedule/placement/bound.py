@@ -18,7 +18,7 @@ Ints = NDArray[np.int64]
 
 
 @dataclass(frozen=True)
-class _Kinds:
+class _JobClasses:
     """Jobs that are alike: program, number of nodes and policy.
 
     `cost` (n_kinds, n_levels) is the least that a job can add to the objective at each pressure.
@@ -55,13 +55,13 @@ def lower_bound(problem: Problem, objective: str = "sum") -> float:
     Both are linear in the unknowns. Fractions of slots are allowed, and a job may meet many others, so the
     bound is no placement.
     """
-    kinds = _kinds(problem, objective)
+    kinds = _job_classes(problem, objective)
     program = _Program(problem, kinds, is_worst=objective == "worst")
     found = program.solve()
     return -found if objective == "speedup" else found
 
 
-def _kinds(problem: Problem, objective: str) -> _Kinds:
+def _job_classes(problem: Problem, objective: str) -> _JobClasses:
     keys = np.stack([problem.kind, problem.policy], axis=1)
     _, first, count = np.unique(keys, axis=0, return_index=True, return_counts=True)
     sizes = problem.sizes[first]
@@ -74,7 +74,7 @@ def _kinds(problem: Problem, objective: str) -> _Kinds:
     # A measured matrix may fall by noise; what is below the curve everywhere still bounds it.
     cost = np.minimum.accumulate(np.array(least)[:, ::-1], axis=1)[:, ::-1]
     cost = -1 / cost if objective == "speedup" else cost
-    return _Kinds(first, count, sizes, problem.program[first], is_mean, cost)
+    return _JobClasses(first, count, sizes, problem.program[first], is_mean, cost)
 
 
 _ALL_NODES = {POLICY_NUMBERS["interpolate"], POLICY_NUMBERS["all-max"]}
@@ -83,7 +83,7 @@ _ALL_NODES = {POLICY_NUMBERS["interpolate"], POLICY_NUMBERS["all-max"]}
 class _Program:
     """The linear program: meetings of kinds, and of each kind empty neighbours, pressure and cost."""
 
-    def __init__(self, problem: Problem, kinds: _Kinds, is_worst: bool) -> None:
+    def __init__(self, problem: Problem, kinds: _JobClasses, is_worst: bool) -> None:
         self.problem, self.kinds, self.is_worst = problem, kinds, is_worst
         self.n = len(kinds.first)
         self.one, self.other = np.triu_indices(self.n)
@@ -141,7 +141,7 @@ class _Program:
         x, met = self._meetings_of(kind)
         push = self.problem.responses.push[self.kinds.program[kind]][self.kinds.program]
         n_slots_taken = self.kinds.n_jobs[kind] * self.kinds.n_nodes[kind]
-        part = push[met] * self._least_part(push) / n_slots_taken
+        part = push[met] * self._least_kept_frac(push) / n_slots_taken
         self.equal.add([*x, self.pressure + kind], [*part, -1.0], 0.0)
         levels, cost = self.problem.responses.levels, self.kinds.cost[kind]
         for a, b in pairwise(convex_hull(levels, cost)):
@@ -160,7 +160,7 @@ class _Program:
         columns = [*x, self.empty + kind, self.cost + kind]
         self.below.add(columns, [*beside, cost[0] / n_slots_taken, -1.0], 0.0)
 
-    def _least_part(self, push: Floats) -> float:
+    def _least_kept_frac(self, push: Floats) -> float:
         """Of the sum of pressures on a node, the part that the rule keeps at least.
 
         Every rule gives at least the largest pressure; the whole sum where it is a plain one, or where one

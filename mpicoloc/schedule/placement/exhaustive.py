@@ -10,7 +10,7 @@ from math import comb
 import numpy as np
 from numpy.typing import NDArray
 
-from mpicoloc.schedule.placement.anneal import Found, best
+from mpicoloc.schedule.placement.anneal import SlotPlacement, best
 from mpicoloc.schedule.placement.problem import Problem
 from mpicoloc.schedule.placement.state import Replicas
 
@@ -26,7 +26,7 @@ class _TooMany(Exception):
     """The search has no end in sight."""
 
 
-def search(problem: Problem, objective: str = "sum", most: int = MAX_PLACEMENTS) -> Found | None:
+def search(problem: Problem, objective: str = "sum", most: int = MAX_PLACEMENTS) -> SlotPlacement | None:
     """The best of all placements; None if there are more than `most`, or too many ways to look through."""
     n_jobs = len(problem.jobs)
     n_groups = sum(comb(n_jobs, n) for n in range(problem.n_slots + 1))

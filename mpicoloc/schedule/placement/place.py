@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from mpicoloc.core.estimate import Estimate
 from mpicoloc.errors import DataError, UsageError
-from mpicoloc.schedule.placement.anneal import Annealing, Found, anneal, cost_of
+from mpicoloc.schedule.placement.anneal import Annealing, SlotPlacement, anneal, cost_of
 from mpicoloc.schedule.placement.bound import lower_bound
 from mpicoloc.schedule.placement.exhaustive import search
 from mpicoloc.schedule.placement.problem import OBJECTIVES, Problem
@@ -124,7 +124,7 @@ def _rounded(bound: float, value: float) -> float:
     return value if math.isclose(bound, value, rel_tol=ROUNDING_FRAC) else bound
 
 
-def _estimates(problem_of: Callable[[str], Problem], found: Found) -> tuple[Estimate, ...]:
+def _estimates(problem_of: Callable[[str], Problem], found: SlotPlacement) -> tuple[Estimate, ...]:
     """Slowdown of each job with the ends of its interval."""
     low, high = (slowdowns_of(problem_of(end), found.slots) for end in ("low", "high"))
     return tuple(

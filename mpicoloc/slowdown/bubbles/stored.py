@@ -17,7 +17,7 @@ Array = np.ndarray[Any, Any]
 _COLUMNS = ("levels", "slowdown", "low", "high")
 
 
-def to_parts(model: BubbleModel) -> tuple[dict[str, Any], dict[str, Array]]:
+def to_document(model: BubbleModel) -> tuple[dict[str, Any], dict[str, Array]]:
     """Plain values and arrays of a model; of `otherwise` nothing is kept.
 
     Curves stand one after the other in each array, scores one row each.
@@ -46,8 +46,8 @@ def to_parts(model: BubbleModel) -> tuple[dict[str, Any], dict[str, Array]]:
     return told, arrays
 
 
-def from_parts(told: Mapping[str, Any], arrays: Mapping[str, Array]) -> BubbleModel:
-    """The model that `to_parts` took apart.
+def from_document(told: Mapping[str, Any], arrays: Mapping[str, Array]) -> BubbleModel:
+    """The model that `to_document` took apart.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""The sums that the agent keeps of hits around a shutter are those of tests/support/passes.py."""
+"""The sums that the agent keeps of hits around a shutter are those of tests/support/simulated/passes.py."""
 
 import math
 import os

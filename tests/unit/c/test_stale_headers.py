@@ -15,7 +15,7 @@ def test_the_c_half_is_built_with_todays_option_table(tmp_path):
     shutil.copytree(CSRC, csrc)
     (csrc / "options_gen.h").write_text(STALE)
     flags = ["-fPIC", "-shared", f"-I{csrc}"]
-    build_shim.compile_parts(["cc"], flags, [csrc / "common/options.c"], out, ["-lm"], tmp_path / "kept")
+    build_shim.compile_and_link(["cc"], flags, [csrc / "common/options.c"], out, ["-lm"], tmp_path / "kept")
     assert out.exists()
     assert (csrc / "options_gen.h").read_text() == STALE
 

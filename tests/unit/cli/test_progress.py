@@ -228,5 +228,5 @@ def test_an_answer_of_the_compiler_keeps_its_lines(tmp_path):
     compiler.chmod(0o755)
     (tmp_path / "x.c").write_text("int x;\n")
     with pytest.raises(EnvironmentFault, match=r"the C compiler failed on x\.so:") as fault:
-        build_shim.compile_parts([str(compiler)], [], [tmp_path / "x.c"], tmp_path / "x.so", [])
+        build_shim.compile_and_link([str(compiler)], [], [tmp_path / "x.c"], tmp_path / "x.so", [])
     assert fault.value.__notes__ == ["x.c:1: bad", "  here"]

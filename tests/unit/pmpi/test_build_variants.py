@@ -35,7 +35,7 @@ def build(tmp_path):
         log.write_text("")
         files, out = sorted(sources.glob("*.c")), tmp_path / f"lib{vendor}-{len(list(tmp_path.iterdir()))}.so"
         words = ["-fPIC", "-shared", *flags, f"-I{sources}", f"-I{include}"]
-        build_shim.compile_parts([str(compiler)], words, files, out, [], tmp_path / "kept")
+        build_shim.compile_and_link([str(compiler)], words, files, out, [], tmp_path / "kept")
         library = ctypes.CDLL(str(out))
         compiled = Counter(
             Path(word).stem

@@ -146,13 +146,13 @@ def test_a_stored_model_says_the_same(tmp_path):
     ],
 )
 def test_parts_that_are_no_model_are_refused(change, words):
-    from mpicoloc.slowdown.serialize import from_parts, to_parts
+    from mpicoloc.slowdown.serialize import from_document, to_document
 
-    told, arrays = to_parts(model())
+    told, arrays = to_document(model())
     with pytest.raises(DataError, match=words):
-        from_parts(told, arrays | change)
+        from_document(told, arrays | change)
     with pytest.raises(DataError):
-        from_parts({**told, "programs": ["a"] * 3}, arrays)
+        from_document({**told, "programs": ["a"] * 3}, arrays)
 
 
 def test_without_pairs_left_out_programs_are_known_as_well_as_others():

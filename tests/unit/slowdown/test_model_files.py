@@ -16,7 +16,7 @@ pytest.importorskip("sklearn", reason="the extra schedule is not installed")
 from mpicoloc.campaign import model_file, training_file
 from mpicoloc.errors import DataError, EnvironmentFault
 from mpicoloc.profile import arrays_file
-from mpicoloc.slowdown.serialize import to_parts
+from mpicoloc.slowdown.serialize import to_document
 from mpicoloc.slowdown.slowdown import pair_slowdowns
 from mpicoloc.slowdown.training.fitting import fit_kind
 
@@ -204,7 +204,7 @@ def test_a_place_that_cannot_be_written_is_told(trees, tmp_path):
 
 
 def test_parts_are_plain(model):
-    told, arrays = to_parts(model)
+    told, arrays = to_document(model)
     json.dumps(told, allow_nan=False)
     assert all(array.dtype.kind in "bif" for array in arrays.values())
     assert dataclasses.asdict(model.band) == told["band"]

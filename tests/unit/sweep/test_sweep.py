@@ -42,9 +42,8 @@ def test_two_processes_do_the_work_in_any_order(tmp_path):
     with pool.workers(2) as executor:
         done = sweep.complete(cases(range(6)), square_slowly, str(tmp_path), executor, fail)
     assert [(case.argument, found["square"]) for case, found in done] == [(x, x * x) for x in range(6)]
-    pids = {found["pid"] for _, found in done}
-    # On a busy machine the first may have done all before the second has begun.
-    assert len(pids) <= 2 and os.getpid() not in pids
+    # On a busy machine one of them may have done all before the other has begun.
+    assert os.getpid() not in {found["pid"] for _, found in done}
     assert sorted(keys(tmp_path)) == [f"key of {x}" for x in range(6)]
 
 

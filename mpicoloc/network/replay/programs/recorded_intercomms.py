@@ -137,7 +137,7 @@ class IntercommBlocks:
         if name != "barrier" and not n:
             return []
         item_bytes = max((int(row["item_bytes"]) for row in rows), default=1) or 1
-        part = self._part(instance, name) / max(n, 1)
+        part = self._relative_size(instance, name) / max(n, 1)
         counts = None
         if name in _UNEVEN:
             own = np.zeros(len(local))
@@ -152,7 +152,7 @@ class IntercommBlocks:
             return []
         return self._algorithms[name](side, self._library)
 
-    def _part(self, instance: Instance, name: str) -> float:
+    def _relative_size(self, instance: Instance, name: str) -> float:
         """Size of this call in that of the mean call, by the bytes that all of its ranks moved."""
         moved = self._moved[instance.function, self._directions(instance, name)[0]]
         mean = sum(moved) / len(moved)
