@@ -18,8 +18,8 @@ import numpy as np
 
 from mpicoloc.measure import loop
 
-SUPPORT = Path(__file__).resolve().parents[1] / "tests" / "support"
-sys.path[:0] = [str(SUPPORT), str(SUPPORT / "simulated")]
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests" / "support"))
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests" / "support" / "simulated"))
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests" / "unit" / "measure"))
 import passes
 import test_count
