@@ -21,7 +21,7 @@ SIZES_KIB = range(4, 65, 4)
 
 WRITE = """
 import os, sys
-sys.path.insert(0, sys.argv[1])
+sys.path[:0] = sys.argv[1].split(os.pathsep)
 import sample
 from mpicoloc.errors import EnvironmentFault
 from mpicoloc.profile import hdf5
@@ -61,7 +61,7 @@ def mounted():
 
 
 def write_to_all(folder, names, before=()):
-    command = [*before, sys.executable, "-c", WRITE, Path(__file__).parents[2] / "support", folder, *names]
+    command = [*before, sys.executable, "-c", WRITE, os.pathsep.join(sys.path), folder, *names]
     done = subprocess.run(command, capture_output=True, text=True, timeout=jobs.LIMIT_S)
     assert done.returncode == 0, done.stderr
     codes = {name: int(code) for name, code in (line.split() for line in done.stdout.splitlines())}
