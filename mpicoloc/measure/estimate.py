@@ -251,7 +251,7 @@ def _corun_slowdown(
     if meter == "ipc":
         found = _by_instructions(shutters, by_burst, was_chosen, rng)
     else:
-        found = _best(meter, was_chosen, tried, by_burst)
+        found = best_of(meter, was_chosen, tried, by_burst)
     return dataclasses.replace(found, meters=tried)
 
 
@@ -313,11 +313,24 @@ def _result(meter: str, found: Counted | Rates | None) -> MeterResult:
     return MeterResult(meter, found.slowdown, found.reason)
 
 
-def _best(
+def best_of(
     meter: str, was_chosen: bool, tried: tuple[MeterResult, ...], by_burst: burst.Matched
 ) -> _CorunSlowdown:
     """The number of the meter that the user chose, or of another one if it has none.
 
+    Parameters
+    ----------
+    meter : str
+        The one that the job ended with.
+    was_chosen : bool
+        Whether the user asked for it.
+    tried : tuple of MeterResult
+        What each meter says.
+    by_burst : Matched
+        What bursts say, with the part of the time that they cover.
+
+    Notes
+    -----
     Without a choice it is that of `count`, then of `loop`, then of `burst`; of `burst` first if the interval
     of `count` is much wider. All see the same shutters, so their errors are not independent: an average would
     not be better by as much as its interval says.

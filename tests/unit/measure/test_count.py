@@ -9,12 +9,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from loops import Program, simulate
 
+from mpicoloc.core.estimate import Estimate
 from mpicoloc.core.profile import MeterResult
 from mpicoloc.core.tables import COUNT_WINDOWS, table
 from mpicoloc.measure import count
+from mpicoloc.measure.burst import Matched
 from mpicoloc.measure.convergence import running_slowdowns
 from mpicoloc.measure.count_paces import instants, near_frac, steadiest
-from mpicoloc.measure.estimate import MUCH_WIDER, counting_frac, interference
+from mpicoloc.measure.estimate import MUCH_WIDER, best_of, counting_frac, interference
 from mpicoloc.profile import hdf5, profile_ipc
 from mpicoloc.profile.assembly.complete import complete
 from mpicoloc.report.summary import summary
@@ -252,6 +254,28 @@ def test_bursts_count_if_they_are_much_surer_unless_the_user_chose():
     tables["counts"] = table("counts")
     found = interference(sample.job(), tables, rng=rng())
     assert found.slowdown.method == "burst-matched" and not found.reason
+
+
+@pytest.mark.parametrize(
+    ("known", "meter", "expected"),
+    [
+        ({"count": 0.1, "loop": 0.01}, "count", "count"),
+        ({"count": None, "loop": 0.2}, "count", "loop"),
+        ({"count": 0.1, "loop": 0.01}, "loop", "count"),
+        ({"count": 0.4, "loop": 0.3, "burst": 0.1}, "count", "burst"),
+        ({"count": None, "loop": 0.3, "burst": 0.01}, "loop", "loop"),
+    ],
+)
+def test_a_job_that_was_counted_for_a_time_and_had_a_breakpoint_for_the_rest(known, meter, expected):
+    """Half-widths of what each meter found; `meter` is the one that the job ended with."""
+    found = {
+        name: half and Estimate(1.5, 1.5 * np.exp(-half), 1.5 * np.exp(half), 20, "1", name)
+        for name, half in known.items()
+    }
+    tried = tuple(MeterResult(name, one, "" if one else "none") for name, one in found.items())
+    chosen = best_of(meter, False, tried, Matched(found.get("burst")))
+    assert chosen.slowdown == found[expected]
+    assert set(chosen.alternatives) == {one for one in found.values() if one} - {chosen.slowdown}
 
 
 def test_bursts_in_shutters_are_corrected_for_what_counting_takes_there():
