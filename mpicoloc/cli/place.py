@@ -58,13 +58,18 @@ def run(args: argparse.Namespace) -> int:
     formats = drawn.formats_of(args)
     if (args.curves is None) == (args.slowdowns is None):
         raise UsageError("give --curves FILE, or --slowdowns FILE, of the programs")
+    if args.propagation is not None and args.curves is None:
+        raise UsageError("--propagation goes with --curves: measured pairs say nothing of uneven nodes")
+    if args.files is not None and args.hosts is None:
+        raise UsageError("--files needs the names of the nodes: give --hosts in place of --nodes")
     seed = config.parse_whole("--seed", args.seed, 0)
+    n_ranks = config.parse_whole("--ranks-per-node", args.ranks_per_node)
     names = _host_names(args)
     from mpicoloc.report.terminal import placement as report
 
     placed, wall_s = _placed(args, len(names), seed)
     if args.files is not None:
-        _write_files(args, placed, names)
+        _write_files(args.files, placed, names, n_ranks)
     if args.figures is not None:
         from mpicoloc.report.figures import placement as pictures
 
@@ -99,12 +104,15 @@ def _placed(args: argparse.Namespace, n_nodes: int, seed: int) -> tuple[Placed, 
     """The placement, and how long it took to find once all files were read, s."""
     import numpy as np
 
+    from mpicoloc.launch import host_files
     from mpicoloc.profile import curves_file, queue_files
     from mpicoloc.schedule.placement import anneal, place, problem
     from mpicoloc.slowdown.bubbles.model import BubbleModel
     from mpicoloc.slowdown.slowdown import measured_programs
 
     jobs = curves_file.jobs(args.jobs)
+    if args.files is not None:
+        host_files.check_names([job.id for job in jobs], "job")
     size = n_nodes, config.parse_whole("--slots", args.slots)
     settings = anneal.Annealing(
         n_restarts=None if args.restarts is None else config.parse_whole("--restarts", args.restarts),
@@ -150,20 +158,16 @@ def _constraints(args: argparse.Namespace) -> Constraints:
     return Constraints(tuple(apart), at_most, tuple(args.whole))
 
 
-def _write_files(args: argparse.Namespace, placed: Placed, names: list[str]) -> None:
+def _write_files(folder: str, placed: Placed, names: list[str], n_ranks: int) -> None:
     """Host files of all jobs, by the jobs' ids."""
     from mpicoloc.launch import host_files
     from mpicoloc.report.export import qos_files
 
-    if args.hosts is None:
-        raise UsageError("--files needs the names of the nodes: give --hosts in place of --nodes")
-    n_ranks = config.parse_whole("--ranks-per-node", args.ranks_per_node)
     jobs = placed.problem.jobs
-    host_files.check_names([job.id for job in jobs], "job")
     contents: dict[str, str] = {}
     for i, job in enumerate(jobs):
         nodes = placed.nodes_of(i)
         slots = [placed.slot_of(i, node) for node in nodes]
         contents |= host_files.files_of(job.id, [names[node] for node in nodes], slots, n_ranks)
-    qos_files.write(args.files, contents, "--files")
-    messages.note(f"{len(contents)} files of {len(jobs)} jobs in {args.files}")
+    qos_files.write(folder, contents, "--files")
+    messages.note(f"{len(contents)} files of {len(jobs)} jobs in {folder}")

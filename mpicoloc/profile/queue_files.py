@@ -106,16 +106,18 @@ def number_of(path: str, i: int, name: str, told: object) -> float:
     Raises
     ------
     DataError
-        If it is no number.
+        If it is no finite number.
     """
     if told is None or told == "":
         return math.nan
     try:
         if isinstance(told, bool) or not isinstance(told, str | int | float):
             raise ValueError
-        return float(told)
+        if math.isinf(number := float(told)):
+            raise ValueError
     except (ValueError, OverflowError):
         raise DataError(f"{path}: row {i}: {name} must be a number, got {told!r}") from None
+    return number
 
 
 def table_rows(path: str, key: str, known: set[str], needed: set[str]) -> Sequence[Mapping[str, Any]]:

@@ -137,15 +137,19 @@ class _Best:
 
     def __init__(self, replicas: Replicas) -> None:
         self._replicas = replicas
-        self._totals = replicas.totals()
+        self._n_violations, self._totals = replicas.n_violations(), replicas.totals()
         self._jobs = replicas.job.reshape(replicas.n_replicas, -1).copy()
 
     def look(self, replicas: Replicas) -> None:
         """Keep what is better now."""
-        totals = replicas.totals()
-        is_better = totals < self._totals
+        n_violations, totals = replicas.n_violations(), replicas.totals()
+        is_better = n_violations < self._n_violations
+        is_better |= (n_violations == self._n_violations) & (totals < self._totals)
         if is_better.any():
-            self._totals[is_better] = totals[is_better]
+            self._totals[is_better], self._n_violations[is_better] = (
+                totals[is_better],
+                n_violations[is_better],
+            )
             self._jobs[is_better] = replicas.job.reshape(self._jobs.shape)[is_better]
 
     def placements(self) -> Ints:
@@ -158,13 +162,11 @@ class _Best:
 
 def best(replicas: Replicas) -> SlotPlacement:
     """The replica of the least objective, those that break constraints last."""
-    problem = replicas.problem
     found = [replicas.slowdowns(i) for i in range(replicas.n_replicas)]
-    broken = replicas.n_broken.reshape(replicas.n_replicas, -1).sum(axis=1) / 2
-    over = np.array([(slowdown > problem.limit * (1 + 1e-12)).sum() for slowdown in found])
-    values = [cost_of(slowdown, replicas.objective) for slowdown in found]
-    i = int(np.lexsort([values, broken + over])[0])
-    return SlotPlacement(replicas.placement(i), found[i], int(broken[i] + over[i]))
+    n_violations = replicas.n_violations()
+    values = np.array([cost_of(slowdown, replicas.objective) for slowdown in found])
+    i = int(np.lexsort((values, n_violations))[0])
+    return SlotPlacement(replicas.placement(i), found[i], int(n_violations[i]))
 
 
 def cost_of(slowdown: Floats, objective: str) -> float:
@@ -175,12 +177,13 @@ def cost_of(slowdown: Floats, objective: str) -> float:
 
 
 def _first_temperature(replicas: Replicas, width: int, rng: np.random.Generator) -> float:
-    """Mean change of the cost by random exchanges, none of which is kept."""
+    """Mean change of the cost, without broken constraints, by random exchanges; none of them is kept."""
     one, other = proposals(replicas, max(width, 64 // replicas.n_replicas), rng)
     if not len(one):
         return LEAST_TEMPERATURE
-    change, *_ = _changes(replicas, one, other)
+    _, jobs, slowdown, _ = _changes(replicas, one, other)
     _exchange(replicas, one, other)
+    change = (replicas.cost_of(slowdown) - replicas.cost_of(replicas.slowdown[jobs])).sum(axis=1)
     return max(float(np.abs(change).mean()), LEAST_TEMPERATURE)
 
 

@@ -113,7 +113,12 @@ class _Program:
         below, most = self.below.matrix(self.worst + 1)
         equal, totals = self.equal.matrix(self.worst + 1)
         found = linprog(aim, below, most, equal, totals, bounds=limits, method="highs")
-        return float(found.fun)
+        return self._of_undisturbed_jobs() if found.fun is None else float(found.fun)
+
+    def _of_undisturbed_jobs(self) -> float:
+        """The objective if no job met another: a bound in any case, for when the solver gives up."""
+        least = self.kinds.cost.min(axis=1)
+        return float(least.max() if self.is_worst else self.kinds.n_jobs @ least)
 
     def _most_meetings(self) -> Floats:
         """Two jobs meet on as many nodes as the smaller one has, at most; within a kind both ends count."""

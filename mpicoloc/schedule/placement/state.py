@@ -18,6 +18,8 @@ Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
 PENALTY = 10.0
 """What a broken constraint costs, in costs of the most disturbed job: more than one move gains."""
+SAME = 1e-12
+"""Relative difference of slowdowns that is rounding."""
 WORST_POWER = 16.0
 """The largest slowdown is sought by the sum of this power, to which each job adds by itself."""
 
@@ -123,15 +125,28 @@ class Replicas:
         slots, has = self.slots[jobs], self.has_slot[jobs]
         local = self._local[jobs]
         slowdown = self.problem.slowdowns(local, self.pressure[slots], has)
-        cost = self._cost(slowdown)
-        excess = np.maximum(slowdown - self.problem.limit[local], 0.0)
-        if excess.any():
-            cost = cost + self._penalty * (excess + (excess > 0))
+        cost = self.cost_of(slowdown)
+        is_over = self.is_over(slowdown, local)
+        if is_over.any():
+            excess = np.where(is_over, slowdown - self.problem.limit[local], 0.0)
+            cost = cost + self._penalty * (excess + is_over)
         if self._apart is not None:
             cost = cost + self._penalty * np.where(has, self.n_broken[slots], 0.0).sum(axis=1)
         return slowdown, cost
 
-    def _cost(self, slowdown: Floats) -> Floats:
+    def is_over(self, slowdown: Floats, local: Ints) -> Bools:
+        """Whether jobs, by their numbers in the problem, are slowed more than they may be."""
+        return np.asarray(slowdown > self.problem.limit[local] * (1 + SAME))
+
+    def n_violations(self) -> Floats:
+        """Constraints that each replica breaks."""
+        shape = self.n_replicas, self.n_jobs
+        apart = self.n_broken.reshape(self.n_replicas, -1).sum(axis=1) / 2
+        over = self.is_over(self.slowdown[:-1].reshape(shape), np.arange(self.n_jobs)).sum(axis=1)
+        return np.asarray(apart + over)
+
+    def cost_of(self, slowdown: Floats) -> Floats:
+        """What jobs with these slowdowns add to the objective, which is made small."""
         if self.objective == "speedup":
             return np.asarray(-1.0 / slowdown)
         return slowdown if self.objective == "sum" else np.asarray(slowdown**WORST_POWER)

@@ -147,6 +147,20 @@ def test_what_cannot_be_done_is_told_in_one_line(folder, capsys, words, code, to
     assert found[0] == code and told in found[1]
 
 
+@pytest.mark.parametrize(
+    ("words", "code", "told"),
+    [
+        (("--slowdowns", "pairs.csv", "--propagation", "m.csv"), 2, "--propagation goes with --curves"),
+        (("--curves", "endless.csv"), 3, "row 1: score must be a number, got 'inf'"),
+        (("--curves", "curves.csv", "--files", "x", "--ranks-per-node", "0"), 2, "--ranks-per-node must be"),
+    ],
+)
+def test_what_is_wrong_is_told_before_anything_is_searched(folder, capsys, words, code, told):
+    (folder / "endless.csv").write_text(CURVES.replace("4.6", "inf"))
+    found = refused(capsys, "place", "jobs.csv", "--hosts", "n[0-7]", *words)
+    assert found[0] == code and told in found[1], found
+
+
 def test_a_program_without_a_curve_is_told(folder, capsys):
     (folder / "jobs.csv").write_text(JOBS + "e,ft,1\n")
     code, told = refused(capsys, "place", "jobs.csv", "--curves", "curves.csv", "--nodes", "9")

@@ -1,8 +1,11 @@
 """Placements: what they cost, and that nothing beats exhaustive search, nor that the bound."""
 
+from itertools import pairwise
+
 import numpy as np
 import placements
 import pytest
+import scipy.optimize
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -219,6 +222,33 @@ def test_annealing_keeps_jobs_apart_for_every_objective(objective):
     assert exhaustive.search(one, objective) is None
     found = anneal.anneal(one, np.random.default_rng(2), objective)
     assert found.n_broken == 0
+
+
+@given(cases(), st.sampled_from(["sum", "speedup", "worst"]))
+@settings(max_examples=20, deadline=None)
+def test_broken_constraints_are_those_that_counting_by_hand_finds(case, objective):
+    sizes, n_nodes, n_slots, seed = case
+    requests, known, _ = bubbled(sizes, n_nodes, n_slots, seed)
+    ids = [one.id for one in requests]
+    apart = [job for job, two in enumerate(pairwise(sizes)) if sum(two) <= n_nodes]
+    asked = Constraints(tuple((ids[job], ids[job + 1]) for job in apart), dict.fromkeys(ids, 1.05))
+    one = problem.of_bubbles(requests, n_nodes, n_slots, known, constraints=asked)
+    found = anneal.anneal(one, np.random.default_rng(seed), objective, QUICK)
+    met = sum({job, job + 1} <= set(node) for node in found.slots.tolist() for job in apart)
+    assert found.n_broken == met + (found.slowdown > 1.05 * (1 + 1e-12)).sum()
+
+
+@pytest.mark.parametrize("objective", problem.OBJECTIVES)
+def test_a_solver_that_gives_up_leaves_a_weaker_bound(monkeypatch, objective):
+    _, _, one = bubbled([2, 2, 3, 1], 4)
+    usual = bound.lower_bound(one, objective)
+    real = scipy.optimize.linprog
+    monkeypatch.setattr(
+        scipy.optimize, "linprog", lambda *given, **more: real(*given, **more, options={"maxiter": 0})
+    )
+    weaker = bound.lower_bound(one, objective)
+    assert np.isfinite(weaker)
+    assert weaker >= usual if objective == "speedup" else weaker <= usual
 
 
 @pytest.mark.parametrize(("sizes", "n_nodes", "n_slots"), [([1] * 25, 64, 16), ([40, 40, 40, 40], 64, 3)])
