@@ -26,6 +26,7 @@ RESULTS = HERE / "results"
 PAGE = HERE.parent / "docs" / "reference" / "benchmarks.md"
 ORDER = (
     "accuracy-toggled",
+    "long-runs",
     "accuracy-long",
     "estimators-burst",
     "estimators-loop",
