@@ -3,7 +3,8 @@
     python benchmarks/toggled/long_run.py [--pair lmp+gromacs] [--seconds 1200] [--publish]
 
 Both run under mpicoloc with the meter `count`, a rank each on a processor of its own. Afterwards the estimate
-is made again from the shutters of the first minutes. ``--publish`` writes results/long-runs.json and the page.
+is made again from the shutters of the first minutes. ``--publish`` writes results/long-runs.json and the
+page.
 """
 
 import argparse
@@ -88,9 +89,7 @@ def main(argv=None):
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument(
-        "--pair", default="lmp+gromacs", help="two programs of toggled.py"
-    )
+    parser.add_argument("--pair", default="lmp+gromacs", help="two programs of toggled.py")
     parser.add_argument("--seconds", type=float, default=1200.0, help="(default 1200)")
     parser.add_argument("--mpirun", default="mpirun.openmpi")
     parser.add_argument("--work", type=Path, default=Path("/tmp/mpicoloc-toggled"), help="inputs and outputs")
