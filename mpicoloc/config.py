@@ -97,6 +97,14 @@ OPTIONS: tuple[Option, ...] = (
     Option("patching", "MPICOLOC_PATCHING", "--patching", bool, True, "",
            "allow the meter count to replace instructions of the running program by jumps to counters, for "
            "up to three tenths of a second at each shutter; 0 or --no-patching: never"),
+    Option("bubble", "MPICOLOC_BUBBLE", "--bubble", float, 0.0, "",
+           "part of the shutters in which a bubble of a random level runs beside the job, so that its "
+           "profile says how much it suffers from pressure on memory; needs the meter count, and "
+           "`mpicoloc bubble calibrate` once for this kind of machine; 0: none",
+           minimum=0.0, maximum=0.9, placeholder="FRACTION"),
+    Option("bubble.calibration", "MPICOLOC_BUBBLE_CALIBRATION", "--bubble-calibration", str, None, "",
+           "calibration of bubbles; empty: that of this kind of machine in the user's cache",
+           placeholder="FILE"),
     Option("counters", "MPICOLOC_COUNTERS", "--counters", str, "on", "",
            "events that the processor counts for each rank from MPI_Init to MPI_Finalize; on: those that "
            "need a PMU; several with commas", choices=counters.EventNames(),

@@ -2,6 +2,7 @@
 #ifndef MPICOLOC_AGENT_H
 #define MPICOLOC_AGENT_H
 
+#include "agent/bubbling.h"
 #include "agent/lengths.h"
 #include "agent/meters/meter.h"
 #include "agent/schedule.h"
@@ -27,6 +28,7 @@ struct mc_agent {
     uint64_t planned_ns; /* length of the next shutter of this job */
     mc_own_shutter own;
     mc_pause pause;
+    mc_bubbling *bubbling; /* NULL: no bubbles */
     int duty;
     uint64_t t_duty;
     mc_tracer *tracer; /* NULL: no trace of everything */

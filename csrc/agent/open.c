@@ -91,6 +91,7 @@ int mc_agent_open(mc_agent **out, const char *key, const char *job_id)
     status = mc_view_join(&agent->view, agent->job_id);
     if (status != MC_OK)
         mc_agent_lose_board(agent, status);
+    agent->bubbling = mc_bubbling_open();
     mc_wake_promptly();
     agent->tracer = mc_tracer_start(key);
     mc_agent_plan(agent, agent->t_open);
@@ -152,6 +153,7 @@ void mc_agent_close(mc_agent *agent)
         uint64_t verdict = agent->own.i_common ? MC_VERDICT_ELSEWHERE : MC_VERDICT_UNKNOWN;
         mc_own_shutter_close(&agent->own, &agent->ranks, agent->node, verdict);
     }
+    mc_bubbling_close(agent->bubbling);
     mc_view_leave(&agent->view);
     mc_meter_close(&agent->meter);
     mc_job_ranks_close(&agent->ranks);

@@ -125,6 +125,12 @@ void mc_agent_judge(mc_agent *agent, uint64_t now)
     mc_own_shutter *own = &agent->own;
     if (!mc_own_shutter_judge(own, &agent->view, agent->lengths.period_ns, now))
         return;
+    if (own->record.verdict == MC_VERDICT_VALID && own->record.bubble_level > 0.0) {
+        /* Half of the time until sampling begins is enough for it to fill the caches. */
+        uint64_t t_latest = own->reservation.t0 + (own->record.t0 - own->reservation.t0) / 2;
+        int has_pressed = mc_bubbling_has_pressed(agent->bubbling, t_latest);
+        own->record.verdict = has_pressed ? MC_VERDICT_BUBBLED : MC_VERDICT_LATE;
+    }
     if (own->record.verdict == MC_VERDICT_SILENT)
         mc_lengths_refused(&agent->lengths, own->reservation.t1 - own->reservation.t0);
     if (own->i_common == 0)
@@ -179,6 +185,10 @@ static void begin_own(mc_agent *agent, uint64_t now)
     agent->t_duty = schedule->t_instant - lead_ns(agent) + mc_schedule_notice_ns();
     if (!mc_meter_has_windows(&agent->meter))
         mc_agent_plan(agent, now);
+    else if (agent->own.is_open && !i_common &&
+             agent->node->meter == MC_METER_COUNT) /* a bubble on one node of several would say little */
+        agent->own.record.bubble_level =
+            mc_bubbling_begin(agent->bubbling, &agent->view, agent->own.reservation.t0, agent->own.t_window_end);
 }
 
 /* ---- duties ---- */

@@ -25,7 +25,8 @@ enum mc_bubble_status {
     MC_BUBBLE_E_MAP = -2,    /* the kernel refuses; errno says why */
     MC_BUBBLE_E_FILE = -3,   /* cannot be read; errno says why */
     MC_BUBBLE_E_FORMAT = -4, /* no calibration file */
-    MC_BUBBLE_E_LEVEL = -5   /* not in [0, 8] */
+    MC_BUBBLE_E_LEVEL = -5,  /* not in [0, 8] */
+    MC_BUBBLE_E_MACHINE = -6 /* the calibration is of another machine */
 };
 
 /* What a bubble does. A working set of 0 bytes: nothing, it sleeps. */
@@ -34,9 +35,10 @@ typedef struct mc_bubble_setting {
     double lines_per_s; /* cache lines touched per second; 0: as fast as they come */
 } mc_bubble_setting;
 
-/* The settings of levels 0 to 8. */
+/* The settings of levels 0 to 8, which n_bubbles make together. */
 typedef struct mc_bubble_levels {
     mc_bubble_setting at[MC_BUBBLE_LEVEL_MAX + 1];
+    int n_cpus, n_bubbles; /* of the machine; bubbles that ran in the calibration */
 } mc_bubble_levels;
 
 typedef struct mc_bubble_line {
@@ -63,6 +65,8 @@ uint64_t mc_bubble_free_bytes(void);
 void mc_bubble_run(mc_bubble *bubble, mc_bubble_setting setting, uint64_t until_ns, const volatile int *stop);
 uint64_t mc_bubble_now_ns(void);
 
+/* calibration.c: where the calibration of this kind of machine is. */
+int mc_bubble_calibration_path(char *path, size_t size);
 /* levels.c: read a calibration file. */
 int mc_bubble_levels_read(mc_bubble_levels *levels, const char *path);
 /* The setting of a level, which may be a fraction, of one of n_shares equal bubbles that make the level together. */

@@ -35,6 +35,7 @@ typedef struct mc_shutter {
     /* Bytes that MPI calls of one rank moved, from the end of the shutter before until the window before this one, and
        in that window. since_ns is without pauses; 0: not all of it was beside co-runners, or not known. */
     uint64_t since_ns, since_bytes, before_bytes;
+    double bubble_level; /* of the bubble that ran beside the job in the shutter; 0: none */
 } mc_shutter;
 
 typedef struct mc_corunner {

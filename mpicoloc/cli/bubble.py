@@ -8,6 +8,10 @@ one program beside another is its curve at the other's score. As in Han et al. 2
   mpicoloc bubble sensitivity -n 4 -- ./heat2d 400 2000
   mpicoloc bubble score -- mpirun -n 4 ./heat2d 400 2000
   mpicoloc bubble run --level 3.5 --cores 1
+
+Jobs can have bubbles while they run: `mpicoloc run --bubble 0.3`. `collect` adds up what their profiles say.
+
+  mpicoloc bubble collect --curves curves.csv mpicoloc-*.h5
 """
 
 from __future__ import annotations
@@ -24,9 +28,10 @@ from typing import TYPE_CHECKING, Any
 from mpicoloc import config
 from mpicoloc.cli import helping, job_flags
 from mpicoloc.core.cpu_list import format_cpus, parse_cpus
-from mpicoloc.errors import UsageError
+from mpicoloc.errors import DataError, UsageError
 
 if TYPE_CHECKING:
+    from mpicoloc.core.bubbles import SensitivityCurve
     from mpicoloc.measure.calibration import Calibration
 
 _EXAMPLES = {
@@ -35,6 +40,7 @@ _EXAMPLES = {
     "run": "--level 3.5 --cores 1",
     "sensitivity": "-n 4 --curves curves.csv -- ./heat2d 400 2000",
     "score": "--curves curves.csv -- mpirun -n 4 ./heat2d 400 2000",
+    "collect": "--curves curves.csv mpicoloc-*.h5",
 }
 
 
@@ -66,6 +72,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     score = _action(actions, "score", _score, "measure which bubble a program is like")
     _add_cores(score, "the probe, of which one is used", "the first of those of this process")
     _add_measured(score)
+    words = "add up what profiles say of bubbles in their jobs' shutters"
+    collect = helping.action(actions, "bubble collect", words, _EXAMPLES["collect"])
+    collect.add_argument("profiles", metavar="FILE", nargs="+", help="profiles of jobs run with --bubble")
+    collect.add_argument("--curves", metavar="FILE", help="put the curves into this CSV file, for `place`")
+    _add_json(collect)
+    collect.set_defaults(act=_collect)
 
 
 def _add_sensitivity(actions: Any) -> None:
@@ -250,6 +262,37 @@ def _score(args: argparse.Namespace) -> int:
         print(json.dumps(result, indent=2))
     else:
         report.show_score(_name(args, app), found.score, found.probe_slowdown, is_beyond=found.is_beyond)
+    sys.stdout.flush()
+    return 0
+
+
+def _collect(args: argparse.Namespace) -> int:
+    from mpicoloc.core import messages
+    from mpicoloc.measure import production_bubbles
+    from mpicoloc.profile import curves_file, profiles
+    from mpicoloc.report.terminal import bubble as report
+    from mpicoloc.slowdown.features import program_name
+
+    runs: dict[str, list[SensitivityCurve]] = {}
+    for path in args.profiles:
+        profile = profiles.read(path)
+        name = program_name(profile.job.command)
+        found = production_bubbles.of_profile(profile, name)
+        if found.curve is None:
+            messages.note(f"{path}: no curve of {name}: {found.reason}")
+        else:
+            runs.setdefault(name, []).append(found.curve)
+    if not runs:
+        raise DataError("no profile has a curve: run the jobs for longer, or with a larger --bubble")
+    curves = [production_bubbles.together(of_program) for of_program in runs.values()]
+    for curve in curves:
+        if args.curves:
+            curves_file.update(args.curves, curve.program, curve=curve)
+    if args.json:
+        print(json.dumps([report.curve_json(curve, "production") for curve in curves], indent=2))
+    else:
+        for curve in curves:
+            report.show_curve(curve, f"{len(runs[curve.program])} runs, in their own shutters")
     sys.stdout.flush()
     return 0
 

@@ -19,7 +19,7 @@ Table = NDArray[np.void]
 # compares them.
 PHASES = ("corun", "solo", "alone")
 """Names of MC_PHASE_*, in the order of their numbers."""
-VERDICTS = ("unknown", "valid", "moved", "late", "silent", "elsewhere")
+VERDICTS = ("unknown", "valid", "moved", "late", "silent", "elsewhere", "bubbled")
 """Names of MC_VERDICT_*, in the order of their numbers."""
 UNIT_SITE = 0xFFF
 """Call site of cycles that are units of work of the application (MC_UNIT_SITE)."""
@@ -210,7 +210,7 @@ COLUMNS: Mapping[str, tuple[Column, ...]] = {
         epoch            u8   1      number of the shutter on its node
         t0_ns            u8   ns     start of sampling, CLOCK_MONOTONIC of the node
         t1_ns            u8   ns     end of sampling
-        verdict          u1   1      0 unknown, 1 valid, 2 moved, 3 late, 4 silent, 5 elsewhere
+        verdict          u1   1      0 unknown, 1 valid, 2 moved, 3 late, 4 silent, 5 elsewhere, 6 bubbled
         common           u8   1      its number on all nodes of the job; 0: of this node alone
         n_corunners      i4   1      co-runners asked to stand still
         moved_ns         u8   ns     processor time that co-runners used inside it
@@ -256,6 +256,7 @@ COLUMNS: Mapping[str, tuple[Column, ...]] = {
         since_ns         u8   ns     time from the shutter before until before_window_ns, 0 not known
         since_bytes      u8   bytes  what MPI calls of one rank moved in it
         before_bytes     u8   bytes  what they moved in before_window_ns
+        bubble_level     f8   1      level of the bubble that ran beside the job in it; 0: none
     """),
     "places": _columns("""
         i_node           i4   1      row of the node in /nodes

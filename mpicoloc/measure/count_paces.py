@@ -47,7 +47,8 @@ class Paces:
     is near counted places, `far_s` the rest of both windows. `share_s` is the job's time that the shutter
     stands for. `moved_bytes` is what MPI calls of one rank moved in `moved_s` seconds of co-run: in the
     window before it, and (second column) since the shutter before; 0: not known. In a `crowded` shutter
-    threads of the job waited for each other's processors, so `during` says nothing. `stratum` numbers the
+    threads of the job waited for each other's processors, or a bubble ran, so `during` is not of the job
+    alone. `stratum` numbers the
     shutters with the same places, 0 for rare ones, `group` those that were left out together when weights
     were fitted, `instant` the shutters that nodes have in common, in order of time.
     """
@@ -60,6 +61,7 @@ class Paces:
     moved_bytes: Array
     moved_s: Array
     crowded: Flags
+    bubble_level: Array
     node: Indices
     stratum: Indices
     group: Indices
@@ -100,7 +102,7 @@ def paces(shutters: Table, counts: Table, *, cost_ns: float = 0.0) -> Paces:
     instant = instants(rows)
     group = instant % N_SHUTTER_GROUPS
     during, before, lost_s = (np.full(len(rows), np.nan) for _ in range(3))
-    is_crowded = crowded(rows)
+    is_crowded = crowded(rows) | (rows["bubble_level"] > 0)
     stratum = np.zeros(len(rows), np.intp)
     n_strata = 1  # stratum 0 holds the sets of places that were counted at few shutters
     for same_places in _sets(rows, counts, cost_ns, is_crowded):
@@ -119,7 +121,8 @@ def paces(shutters: Table, counts: Table, *, cost_ns: float = 0.0) -> Paces:
     moved_bytes = np.stack([rows["before_bytes"], rows["since_bytes"]], axis=1)[known].astype(float)
     return Paces(
         during[known], before[known], near_s, window_s - near_s, _shares_s(rows)[known], moved_bytes, moved_s,
-        is_crowded[known], node[known], stratum[known], group[known], instant[known],
+        is_crowded[known], rows["bubble_level"][known], node[known], stratum[known], group[known],
+        instant[known],
     )  # fmt: skip
 
 

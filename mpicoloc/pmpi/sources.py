@@ -6,7 +6,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 SHIM = ("common", "guest")
-AGENT = ("agent", "common", "trace")
+HOG = "bubble/hog"
+"""The memory hog without its program."""
+AGENT = ("agent", "common", "trace", HOG)
 """The node agent with what it calls; knows no MPI."""
 KEEPER = (*AGENT, "keeper")
 BUBBLE = ("bubble",)

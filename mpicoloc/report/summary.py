@@ -9,7 +9,7 @@ from mpicoloc.core.estimate import estimate_json
 from mpicoloc.core.profile import MeterResult, Network, NetworkLevel, Profile
 from mpicoloc.core.tables import text
 from mpicoloc.errors import MpicolocError
-from mpicoloc.measure import processor
+from mpicoloc.measure import processor, production_bubbles
 from mpicoloc.profile import profiles
 
 
@@ -38,7 +38,20 @@ def summary(profile: Profile) -> dict[str, Any]:
         "price": {name: getattr(price, name, None)
                   for name in ("rate_su", "runtime_su", "fair_su", "discount_frac", "pricing")},
         "network": network_json(profile.network),
+        "bubbles": bubbles_json(profile),
     }  # fmt: skip
+
+
+def bubbles_json(profile: Profile) -> dict[str, Any] | None:
+    """The curve from bubbles in the job's shutters, or why there is none; None where no bubble ran."""
+    if not (profile.tables["shutters"]["bubble_level"] > 0).any():
+        return None
+    found = production_bubbles.of_profile(profile, profile.job.command)
+    counted: dict[str, Any] = {"n_taken": found.n_taken, "n_used": found.n_used}
+    if found.curve is None:
+        return {"reason": found.reason, **counted}
+    names = ("levels", "slowdown", "low", "high")
+    return {name: getattr(found.curve, name).tolist() for name in names} | counted
 
 
 def _meter_json(result: MeterResult) -> dict[str, Any]:

@@ -22,9 +22,10 @@ ALLOWED = {
     "agent/loop": {"common", "common/counters"},
     "agent/shutter": {"common"},
     "agent/meters": {"common", "common/counters", "agent/count", "agent/loop", "agent/shutter"},
-    "agent": {"common", "agent/meters", "agent/shutter", "trace"},
+    "agent": {"common", "agent/meters", "agent/shutter", "bubble", "trace"},
     "keeper": {"common", "common/counters", "agent", "trace"},
     "bubble": set(),
+    "bubble/hog": {"bubble"},
     "replay": set(),
     "spank": set(),
 }

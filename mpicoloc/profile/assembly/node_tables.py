@@ -98,7 +98,7 @@ def shutters(node: np.void | None) -> Table:
         columns[f"{when}_hits"] = edge["n"]
         for what in ("window_ns", "far", "mean", "inside", "outside"):
             columns[f"{when}_{what}"] = edge[what]
-    for name in ("busy_frac", "waited_frac", "since_ns", "since_bytes", "before_bytes"):
+    for name in ("busy_frac", "waited_frac", "since_ns", "since_bytes", "before_bytes", "bubble_level"):
         columns[name] = rows[name]
     for i, when in enumerate(COUNT_WINDOWS):
         columns[f"{when}_samples"] = rows["n_samples"][:, i]

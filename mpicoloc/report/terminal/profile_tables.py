@@ -16,7 +16,7 @@ from mpicoloc.core.estimate import Estimate
 from mpicoloc.core.profile import Profile
 from mpicoloc.core.tables import Table, printable, text
 from mpicoloc.core.units import amount, counted, seconds
-from mpicoloc.measure import processor
+from mpicoloc.measure import processor, production_bubbles
 from mpicoloc.profile.signature import Signature
 from mpicoloc.report import heading, sites
 from mpicoloc.report.figures.blocks import hosts
@@ -181,6 +181,7 @@ def _result(profile: Profile) -> RichTable:
         counted = f" ({', '.join(sorted(entries))})" if found.meter == "loop" and entries else ""
         rows.append(("shutters", f"{found.n_taken} taken, {found.n_used} valid, "
                                  f"meter {found.meter}{counted}"))  # fmt: skip
+    rows += _bubbles(profile)
     if found.shared_s:
         rows.append(("shared", f"{seconds(found.shared_s)} with a co-runner"))
     if found.overhead_frac:
@@ -197,6 +198,22 @@ def _result(profile: Profile) -> RichTable:
                               f"on {price.runtime_su:.4g} SU by run time"))  # fmt: skip
         rows.append(("", f"pricing {price.pricing}, {price.rate_su:g} SU per core and hour"))
     return _grid("interference and price", rows)
+
+
+def _bubbles(profile: Profile) -> Iterable[tuple[str, str]]:
+    """What the job suffered from bubbles in its shutters, a line for each level."""
+    if not (profile.tables["shutters"]["bubble_level"] > 0).any():
+        return
+    bubbled = production_bubbles.of_profile(profile, profile.job.command)
+    if bubbled.curve is None:
+        yield "bubbles", f"in {bubbled.n_taken} shutters; no curve: {bubbled.reason}"
+        return
+    ends = zip(
+        *(getattr(bubbled.curve, name)[1:] for name in ("levels", "slowdown", "low", "high")), strict=True
+    )
+    for i, (level, value, low, high) in enumerate(ends):
+        label = "" if i else "bubbles"
+        yield label, f"level {level:g}: {value:.3f} ({low:.3f} to {high:.3f}, 95 %)"
 
 
 def estimate(value: Estimate | None) -> str:

@@ -1,5 +1,5 @@
-/* Calibration files: lines of text, which Python writes (mpicoloc/bubble/calibration_file.py). Those that begin with `level` count
-   here: level, bytes of the working set, lines per second. */
+/* Calibration files: lines of text, which Python writes (mpicoloc/bubble/calibration_file.py). Those that begin with `cpus` and
+   `level` count here: processors of the machine and bubbles; level, bytes of the working set, lines per second. */
 #include "bubble/bubble.h"
 
 #include <stdio.h>
@@ -10,12 +10,15 @@ int mc_bubble_levels_read(mc_bubble_levels *levels, const char *path)
 {
     char line[512];
     int n = 0, is_right = 1;
+    levels->n_cpus = levels->n_bubbles = 0;
     FILE *file = fopen(path, "re");
     if (!file)
         return MC_BUBBLE_E_FILE;
     while (is_right && fgets(line, sizeof line, file)) {
         int level;
         mc_bubble_setting s;
+        if (sscanf(line, "cpus %d %d", &levels->n_cpus, &levels->n_bubbles) == 2)
+            continue;
         if (sscanf(line, "level %d", &level) != 1)
             continue;
         is_right = n < N_LEVELS && level == n &&

@@ -50,7 +50,7 @@ static void touch_block(mc_bubble *b, uint64_t n_lines)
 static void sleep_until(uint64_t until_ns, const volatile int *stop)
 {
     uint64_t now;
-    while (!*stop && (now = mc_bubble_now_ns()) < until_ns) {
+    while (!__atomic_load_n(stop, __ATOMIC_RELAXED) && (now = mc_bubble_now_ns()) < until_ns) {
         uint64_t left = until_ns - now;
         struct timespec pause = {0, (long)(left < SLEEP_NS ? left : SLEEP_NS)};
         nanosleep(&pause, NULL);
@@ -72,11 +72,11 @@ static int spin_until_due(mc_bubble *b, double group_ns, uint64_t until_ns, cons
     uint64_t now = mc_bubble_now_ns(), length = group_ns < (double)LONGEST_NS ? (uint64_t)group_ns : LONGEST_NS;
     if (length > 0 && (b->due_ns > now + LATE_NS + length || now > b->due_ns + LATE_NS))
         b->due_ns = now;
-    while (length > 0 && now < b->due_ns && now < until_ns && !*stop) {
+    while (length > 0 && now < b->due_ns && now < until_ns && !__atomic_load_n(stop, __ATOMIC_RELAXED)) {
         RELAX();
         now = mc_bubble_now_ns();
     }
-    if (*stop || now >= until_ns)
+    if (__atomic_load_n(stop, __ATOMIC_RELAXED) || now >= until_ns)
         return 0;
     b->due_ns += length;
     return 1;

@@ -1,0 +1,245 @@
+#define _GNU_SOURCE
+#include "agent/bubbling.h"
+
+#include "bubble/bubble.h"
+#include "common/options.h"
+#include "common/proc.h"
+
+#include <pthread.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { N_BUBBLES_MAX = 16, STACK_BYTES = 64 * 1024, N_MASK = 16 };
+
+/* Few, so that a job of some minutes has several shutters of each. */
+static const int LEVELS[] = {2, 4, 6, 8};
+enum { N_LEVELS = sizeof LEVELS / sizeof *LEVELS };
+
+/* A thread that presses from t0 to t1 when it is told a new turn. */
+typedef struct worker {
+    pthread_t thread;
+    mc_bubbling *all;
+    mc_bubble bubble;
+    uint64_t i_turn; /* the last one that it has seen */
+    int is_open;     /* its memory is there */
+    uint64_t t_began;
+} worker;
+
+struct mc_bubbling {
+    mc_bubble_levels levels;
+    double frac;
+    uint64_t random, n_bytes;
+    int n_workers, stop, is_refused;
+    worker workers[N_BUBBLES_MAX];
+    pthread_mutex_t lock;
+    pthread_cond_t told;
+    uint64_t i_turn, t0, t1; /* t1 0: this turn only fetches memory */
+    int n_sharing;           /* workers of this turn: the first ones */
+    mc_bubble_setting setting;
+};
+
+static void say(const char *why, const char *what)
+{
+    fprintf(stderr, "mpicoloc: no bubbles in this job: %s%s\n", why, what);
+}
+
+static int read_levels(mc_bubble_levels *levels)
+{
+    char path[MC_PATH_LEN];
+    const char *named = mc_option_text(MC_OPT_BUBBLE_CALIBRATION);
+    if (named)
+        snprintf(path, sizeof path, "%s", named);
+    else if (mc_bubble_calibration_path(path, sizeof path) != MC_BUBBLE_OK)
+        path[0] = '\0';
+    int status = mc_bubble_levels_read(levels, path);
+    if (status == MC_BUBBLE_OK && levels->n_cpus && levels->n_cpus != (int)sysconf(_SC_NPROCESSORS_ONLN))
+        status = MC_BUBBLE_E_MACHINE;
+    if (status == MC_BUBBLE_OK)
+        return 1;
+    say(status == MC_BUBBLE_E_FILE      ? "this machine is not calibrated, run `mpicoloc bubble calibrate`: no "
+        : status == MC_BUBBLE_E_MACHINE ? "the calibration is of another machine: "
+                                        : "this is no calibration of bubbles: ",
+        path);
+    return 0;
+}
+
+static void press(worker *w, uint64_t t0, uint64_t t1, mc_bubble_setting setting)
+{
+    mc_bubbling *all = w->all;
+    if (!w->is_open && mc_bubble_open(&w->bubble, all->n_bytes) != MC_BUBBLE_OK) {
+        if (!__atomic_exchange_n(&all->is_refused, 1, __ATOMIC_RELAXED))
+            say("the node has not the memory for them", "");
+        return;
+    }
+    __atomic_store_n(&w->is_open, 1, __ATOMIC_RELEASE);
+    if (!t1)
+        return;
+    mc_sleep_until(t0, &all->stop);
+    __atomic_store_n(&w->t_began, mc_now_ns(), __ATOMIC_RELEASE);
+    mc_bubble_run(&w->bubble, setting, t1, &all->stop);
+}
+
+static void *be_bubble(void *data)
+{
+    worker *w = data;
+    mc_bubbling *all = w->all;
+    pthread_setname_np(pthread_self(), "mpicoloc-bubble");
+    pthread_mutex_lock(&all->lock);
+    while (!__atomic_load_n(&all->stop, __ATOMIC_ACQUIRE)) {
+        if (w->i_turn == all->i_turn) {
+            pthread_cond_wait(&all->told, &all->lock);
+            continue;
+        }
+        w->i_turn = all->i_turn;
+        if (w - all->workers >= all->n_sharing)
+            continue;
+        uint64_t t0 = all->t0, t1 = all->t1;
+        mc_bubble_setting setting = all->setting;
+        pthread_mutex_unlock(&all->lock);
+        press(w, t0, t1, setting);
+        pthread_mutex_lock(&all->lock);
+    }
+    pthread_mutex_unlock(&all->lock);
+    mc_bubble_close(&w->bubble);
+    return NULL;
+}
+
+static int start(mc_bubbling *all, worker *w)
+{
+    pthread_attr_t attributes;
+    sigset_t every, before;
+    w->all = all;
+    pthread_attr_init(&attributes);
+    pthread_attr_setstacksize(&attributes, STACK_BYTES);
+    sigfillset(&every); /* signals are for the process's other threads */
+    pthread_sigmask(SIG_SETMASK, &every, &before);
+    int is_started = pthread_create(&w->thread, &attributes, be_bubble, w) == 0;
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    pthread_attr_destroy(&attributes);
+    return is_started;
+}
+
+mc_bubbling *mc_bubbling_open(void)
+{
+    double frac = mc_option_number(MC_OPT_BUBBLE);
+    mc_bubbling *all = frac > 0.0 ? calloc(1, sizeof *all) : NULL;
+    if (!all)
+        return NULL;
+    if (!read_levels(&all->levels)) {
+        free(all);
+        return NULL;
+    }
+    pthread_mutex_init(&all->lock, NULL);
+    pthread_cond_init(&all->told, NULL);
+    all->frac = frac;
+    all->random = mc_now_ns() | 1;
+    int n = all->levels.n_bubbles < N_BUBBLES_MAX ? all->levels.n_bubbles : N_BUBBLES_MAX;
+    for (int i = 0; i <= MC_BUBBLE_LEVEL_MAX; i++)
+        all->n_bytes =
+            all->n_bytes > all->levels.at[i].working_set_bytes ? all->n_bytes : all->levels.at[i].working_set_bytes;
+    while (all->n_workers < (n > 0 ? n : 1) && start(all, &all->workers[all->n_workers]))
+        all->n_workers++;
+    if (!all->n_workers) {
+        say("no thread can be started", "");
+        mc_bubbling_close(all);
+        return NULL;
+    }
+    return all;
+}
+
+void mc_bubbling_close(mc_bubbling *all)
+{
+    if (!all)
+        return;
+    pthread_mutex_lock(&all->lock); /* so that no worker is between its look at stop and its wait */
+    mc_wake(&all->stop);
+    pthread_cond_broadcast(&all->told);
+    pthread_mutex_unlock(&all->lock);
+    for (int i = 0; i < all->n_workers; i++)
+        pthread_join(all->workers[i].thread, NULL);
+    pthread_cond_destroy(&all->told);
+    pthread_mutex_destroy(&all->lock);
+    free(all);
+}
+
+/* xorshift64: in [0, 1). */
+static double draw(mc_bubbling *all)
+{
+    uint64_t x = all->random;
+    x ^= x << 13;
+    x ^= x >> 7;
+    x ^= x << 17;
+    all->random = x;
+    return (double)(x >> 11) * 0x1p-53;
+}
+
+static int has_cpu(const uint64_t mask[N_MASK], int cpu)
+{
+    return mask[cpu / 64] >> (cpu % 64) & 1;
+}
+
+static void add_mask(uint64_t mask[N_MASK], const mc_slot *slot)
+{
+    for (int i = 0; i < N_MASK; i++)
+        mask[i] |= __atomic_load_n(&slot->cpu_mask[i], __ATOMIC_RELAXED);
+}
+
+static int pin(const worker *w, int cpu)
+{
+    cpu_set_t set;
+    CPU_ZERO(&set);
+    CPU_SET(cpu, &set);
+    return pthread_setaffinity_np(w->thread, sizeof set, &set) == 0;
+}
+
+/* Processors of co-runners first, since these stand still: on one that no job claims, there may be a program that knows
+   nothing of us. Returns how many workers have a processor. */
+static int pin_workers(mc_bubbling *all, const mc_board_view *view)
+{
+    uint64_t own[N_MASK] = {0}, others[N_MASK] = {0};
+    int n = 0, n_cpus = (int)sysconf(_SC_NPROCESSORS_CONF);
+    add_mask(own, view->slot);
+    for (int i = 0; i < view->n_live; i++)
+        if (!mc_view_is_own(view, i))
+            add_mask(others, mc_view_slot(view, i));
+    for (int of_others = 1; of_others >= 0; of_others--)
+        for (int cpu = 0; cpu < n_cpus && cpu < 64 * N_MASK && n < all->n_workers; cpu++)
+            if (!has_cpu(own, cpu) && has_cpu(others, cpu) == of_others && pin(&all->workers[n], cpu))
+                n++;
+    return n;
+}
+
+double mc_bubbling_begin(mc_bubbling *all, const mc_board_view *view, uint64_t t0, uint64_t t1)
+{
+    if (!all || __atomic_load_n(&all->is_refused, __ATOMIC_RELAXED) || draw(all) >= all->frac)
+        return 0.0;
+    int level = LEVELS[(int)(draw(all) * N_LEVELS)], n = pin_workers(all, view);
+    if (!n)
+        return 0.0;
+    int is_open = 1;
+    for (int i = 0; i < n; i++)
+        is_open &= __atomic_load_n(&all->workers[i].is_open, __ATOMIC_ACQUIRE);
+    pthread_mutex_lock(&all->lock);
+    all->t0 = t0;
+    all->t1 = is_open ? t1 : 0;
+    all->n_sharing = n;
+    mc_bubble_setting_of(&all->setting, &all->levels, level, n);
+    all->i_turn++;
+    pthread_cond_broadcast(&all->told);
+    pthread_mutex_unlock(&all->lock);
+    return is_open ? level : 0.0;
+}
+
+int mc_bubbling_has_pressed(const mc_bubbling *all, uint64_t t_latest)
+{
+    for (int i = 0; i < all->n_sharing; i++) {
+        uint64_t t_began = __atomic_load_n(&all->workers[i].t_began, __ATOMIC_ACQUIRE);
+        if (t_began < all->t0 || t_began > t_latest)
+            return 0;
+    }
+    return 1;
+}

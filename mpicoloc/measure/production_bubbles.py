@@ -1,0 +1,162 @@
+"""What a job suffers beside bubbles in some of its shutters: its sensitivity curve without an extra run.
+
+In a shutter all co-runners stand still, so a job beside a bubble there is slowed by the bubble alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mpicoloc.core.bubbles import SensitivityCurve
+from mpicoloc.core.profile import Profile
+from mpicoloc.core.tables import VERDICTS, Table
+from mpicoloc.measure.burst import t_quantile
+from mpicoloc.measure.count_paces import MIN_NEAR_FRAC, Paces, crowded, paces
+from mpicoloc.measure.estimate import pass_ns
+
+MIN_SOLO, MIN_LEVEL = 6, 3
+"""Shutters without a bubble, and with a bubble of one level, below which there is no number."""
+MODEL_ERROR = 0.005
+"""Relative standard error that no number of shutters removes."""
+_DURING = 1
+Array = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Bubbled:
+    """The curve, or `reason` why there is none; `n_taken` shutters had a bubble, of which `n_used` count."""
+
+    curve: SensitivityCurve | None
+    reason: str = ""
+    n_taken: int = 0
+    n_used: int = 0
+
+
+def of_profile(profile: Profile, program: str) -> Bubbled:
+    """The curve of a job, by `bubbled_slowdowns`; `program` is its name."""
+    tables = profile.tables
+    return bubbled_slowdowns(program, tables["shutters"], tables["counts"], cost_ns=pass_ns(tables))
+
+
+def together(curves: Sequence[SensitivityCurve]) -> SensitivityCurve:
+    """One curve from those of several runs of a program.
+
+    Parameters
+    ----------
+    curves : sequence of SensitivityCurve
+        At least one. The new one has all levels that any of them has.
+
+    Returns
+    -------
+    SensitivityCurve
+        Means of the logarithms, weighted by the inverse square of their half-widths. Runs that differ by more
+        than their intervals say widen the new one (Birge's ratio).
+    """
+    rows = []
+    for level in sorted({float(level) for one in curves for level in one.levels if level > 0}):
+        has = [one for one in curves if level in one.levels]
+        ends = np.array([[values[one.levels == level][0] for values in (one.slowdown, one.low, one.high)]
+                         for one in has])  # fmt: skip
+        rows.append([level, *_mean_of_runs(*np.log(ends).T)])
+    levels, value, low, high = np.array([[0.0, 1.0, 1.0, 1.0], *rows]).T
+    first = curves[0]
+    return SensitivityCurve(
+        first.program, levels, value, low, high, sum(one.n for one in curves), first.source
+    )
+
+
+def _mean_of_runs(value: Array, low: Array, high: Array) -> tuple[float, float, float]:
+    """Of logarithms, with their intervals: the mean slowdown and its interval."""
+    half = np.maximum((high - low) / 2, 1e-6)
+    weight = 1 / half**2
+    mean = float(weight @ value / weight.sum())
+    chi_square = float((((value - mean) / half * 1.96) ** 2).sum())
+    birge = max(1.0, np.sqrt(chi_square / max(len(value) - 1, 1)))
+    width = birge / np.sqrt(weight.sum())
+    return float(np.exp(mean)), float(np.exp(mean - width)), float(np.exp(mean + width))
+
+
+def bubbled_slowdowns(program: str, shutters: Table, counts: Table, *, cost_ns: float = 0.0) -> Bubbled:
+    """Slowdown of a job beside bubbles of each level that ran in its shutters.
+
+    Parameters
+    ----------
+    program : str
+        Name of the curve.
+    shutters, counts : Table
+        Tables "shutters" and "counts" of a profile.
+    cost_ns : float
+        As of `count.slowdown`.
+
+    Returns
+    -------
+    Bubbled
+
+    Notes
+    -----
+    Each level's slowdown is the work per time in shutters without a bubble over that in shutters with it
+    (Eq. 6 of Breslow et al. 2013), both of the same places. How much single shutters differ is taken for the
+    same at all levels, so a level of few shutters borrows it from the others.
+    """
+    is_bubbled = shutters["bubble_level"] > 0
+    rows = shutters.copy()
+    rows["verdict"][is_bubbled & (rows["verdict"] == VERDICTS.index("bubbled"))] = VERDICTS.index("valid")
+    rows = rows[~crowded(rows)]
+    found = paces(rows, counts, cost_ns=cost_ns)
+    has_work = (found.stratum > 0) & (found.near_s[:, _DURING] > 0) & _is_near(found) & (found.during > 0)
+    found = found.select(has_work)
+    level = found.bubble_level
+    relative, sigma_solo = _relative_to_solo(found, level)
+    is_known = np.isfinite(relative) & (level > 0)
+    n_taken = int(is_bubbled.sum())
+    if not is_known.any():
+        why = "no shutter with a bubble has counts" if n_taken else "no bubble ran in its shutters"
+        return Bubbled(None, f"{why}, or fewer than {MIN_SOLO} without one have them", n_taken)
+    return _curve(program, relative[is_known], level[is_known], sigma_solo[is_known], n_taken)
+
+
+def _is_near(found: Paces) -> NDArray[np.bool_]:
+    part = found.near_s[:, _DURING] / (found.near_s + found.far_s)[:, _DURING]
+    result: NDArray[np.bool_] = part >= MIN_NEAR_FRAC
+    return result
+
+
+def _relative_to_solo(found: Paces, level: Array) -> tuple[Array, Array]:
+    """Pace in each shutter over the mean without a bubble, by node and places; that mean's relative error."""
+    relative, error = np.full(len(level), np.nan), np.full(len(level), np.nan)
+    keys = found.node * (found.stratum.max(initial=0) + 1) + found.stratum
+    for key in np.unique(keys):
+        same = keys == key
+        solo = found.during[same & (level == 0)]
+        if len(solo) < MIN_SOLO:
+            continue
+        mean = float(solo.mean())
+        relative[same] = found.during[same] / mean
+        error[same] = solo.std(ddof=1) / np.sqrt(len(solo)) / mean
+    return relative, error
+
+
+def _curve(program: str, relative: Array, level: Array, solo_error: Array, n_taken: int) -> Bubbled:
+    levels, member, n = np.unique(level, return_inverse=True, return_counts=True)
+    mean = np.bincount(member, relative) / n
+    n_free = len(relative) - len(levels)
+    chosen = n >= MIN_LEVEL
+    if not chosen.any() or n_free < 2:
+        most = int(n.max())
+        reason = f"{most} shutters beside bubbles of one level, {MIN_LEVEL} needed"
+        return Bubbled(None, reason, n_taken, len(relative))
+    spread = np.sqrt((((relative - mean[member]) / mean[member]) ** 2).sum() / n_free)
+    shared = np.bincount(member, solo_error) / n
+    half = np.hypot(t_quantile(n_free) * np.hypot(spread / np.sqrt(n), shared), 1.96 * MODEL_ERROR)
+    value = (1 / mean)[chosen]
+    low, high = value * np.exp(-half[chosen]), value * np.exp(half[chosen])
+
+    n_used = int(n[chosen].sum())
+    rows = np.column_stack([levels[chosen], value, low, high])
+    known, value, low, high = np.vstack([[0.0, 1.0, 1.0, 1.0], rows]).T
+    curve = SensitivityCurve(program, known, value, low, high, n_used, "production")
+    return Bubbled(curve, "", n_taken, n_used)
