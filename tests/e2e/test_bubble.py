@@ -16,6 +16,7 @@ import pytest
 from mpicoloc.bubble import calibration_file
 from mpicoloc.cli import main
 from mpicoloc.core.bubbles import LEVELS, SensitivityCurve
+from mpicoloc.core.tables import VERDICTS
 from mpicoloc.measure.calibration import BubbleSetting, Calibration
 
 MPICOLOC = [sys.executable, "-m", "mpicoloc", "bubble"]
@@ -247,3 +248,36 @@ def test_a_machine_that_was_never_calibrated(tmp_path, monkeypatch, capfd):
         assert main.main(["bubble", *words]) == 4
         errors = capfd.readouterr().err
         assert "run `mpicoloc bubble calibrate`" in errors and len(errors.splitlines()) == 1
+
+
+@pytest.mark.e2e
+@pytest.mark.slow
+@pytest.mark.serial
+def test_bubbles_in_the_shutters_of_a_job(calibrated, tmp_path, started):
+    found = next(
+        (one for name in ("mpich", "openmpi") if (one := jobs.find_mpi(name, tmp_path, "loops.c"))), None
+    )
+    if found is None:
+        pytest.skip("no MPI")
+    cpus = sorted(os.sched_getaffinity(0))[:2]
+    bubbles = {"MPICOLOC_METER": "count", "MPICOLOC_BUBBLE": "0.6"}
+    for name, cpu, options in (("a", cpus[0], bubbles), ("b", cpus[1], {})):
+        env = {**os.environ, "MPICOLOC_OUT": str(tmp_path / f"{name}.h5"), "MPICOLOC_JOB_ID": name, **options}
+        shim = ["env", f"LD_PRELOAD={jobs.paths.find_shim(found.name)}"]
+        log = tmp_path / f"{name}.log"
+        with open(log, "wb") as file:
+            process = subprocess.Popen(
+                ["taskset", "-c", str(cpu), found.mpirun, *found.flags, "-n", "1", *shim, found.program],
+                env=env, cwd=tmp_path, stdin=subprocess.DEVNULL, stdout=file, stderr=subprocess.STDOUT,
+                start_new_session=True)  # fmt: skip
+        started.append(jobs.Job(process, tmp_path / f"{name}.h5", log))
+    for job in started:
+        assert job.wait() == 0, job.log
+    with_bubbles, without = (job.profile().tables for job in started)
+    assert not (without["shutters"]["bubble_level"] > 0).any()
+    shutters, nodes = with_bubbles["shutters"], with_bubbles["nodes"]
+    assert set(shutters["bubble_level"]) <= {0.0, 2.0, 4.0, 6.0, 8.0}
+    # Only shutters with counts have bubbles, and on a crowded machine nothing may ever be counted.
+    is_bubbled = shutters["verdict"] == VERDICTS.index("bubbled")
+    assert (shutters["bubble_level"][is_bubbled] > 0).all()
+    assert is_bubbled.any() or nodes["meter"][0] != b"count" or (shutters["verdict"] != 1).sum() > 5

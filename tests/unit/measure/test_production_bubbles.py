@@ -1,12 +1,19 @@
 """Curves from shutters in which a bubble ran: their intervals, and reasons where there is no curve."""
 
+import json
+
 import numpy as np
 import pytest
+import sample
 from loops import Program, simulate
 
+from mpicoloc.cli import main
+from mpicoloc.core.bubbles import SensitivityCurve
 from mpicoloc.core.tables import VERDICTS, table, valid_shutters
 from mpicoloc.measure import count
-from mpicoloc.measure.production_bubbles import MIN_LEVEL, MIN_SOLO, bubbled_slowdowns
+from mpicoloc.measure.production_bubbles import MIN_LEVEL, MIN_SOLO, bubbled_slowdowns, together
+from mpicoloc.profile import hdf5
+from mpicoloc.profile.assembly.complete import complete
 
 LEVELS = (2.0, 4.0, 6.0, 8.0)
 TRUTH = dict(zip(LEVELS, (1.05, 1.12, 1.3, 1.55), strict=True))
@@ -83,3 +90,58 @@ def test_a_job_without_counts_has_no_curve():
     _, shutters, _ = bubbled(4)
     found = bubbled_slowdowns("loops", shutters, table("counts"))
     assert found.curve is None and "no shutter with a bubble has counts" in found.reason
+
+
+def curve_of(slowdown, half=0.05, levels=(2.0, 4.0)):
+    value = np.concatenate([[1.0], slowdown])
+    ends = np.exp(np.where(value == 1.0, 0.0, half))
+    return SensitivityCurve(
+        "loops", np.concatenate([[0.0], levels]), value, value / ends, value * ends, 6, "production"
+    )
+
+
+def test_runs_of_one_program_add_up():
+    one, other = curve_of([1.1, 1.3]), curve_of([1.2, 1.3])
+    both = together([one, other])
+    assert both.levels.tolist() == [0, 2, 4] and both.n == 12 and both.source == "production"
+    assert both.slowdown[1] == pytest.approx(np.sqrt(1.1 * 1.2))
+    width = np.log(both.high / both.low) / 2
+    assert width[2] == pytest.approx(0.05 / np.sqrt(2))
+    assert width[1] > 0.05  # they differ by more than their intervals say
+    assert together([one]).high == pytest.approx(one.high)
+    assert together([one, curve_of([1.5], levels=(8.0,))]).levels.tolist() == [0, 2, 4, 8]
+
+
+def profile_of(command, seed, n_shutters=120):
+    _, shutters, counts = bubbled(seed, n_shutters)
+    tables = sample.tables(meter="count", n_shutters=n_shutters)
+    tables = {**tables, "shutters": shutters, "counts": counts, "cycles": table("cycles")}
+    return complete(sample.job(command=command), tables, rng=np.random.default_rng(0))
+
+
+def test_show_tells_the_curve(tmp_path, capsys):
+    path = tmp_path / "job.h5"
+    hdf5.write(profile_of("./loops 3", 1), path)
+    assert main.main(["show", str(path)]) == 0
+    text = capsys.readouterr().out
+    assert "bubbles" in text and "level 8: 1." in text
+    assert main.main(["show", "--json", str(path)]) == 0
+    told = json.loads(capsys.readouterr().out)["bubbles"]
+    assert told["levels"] == [0.0, *LEVELS] and told["n_used"] <= told["n_taken"]
+
+
+def test_collect_adds_up_profiles_and_writes_curves(tmp_path, capsys):
+    paths = [tmp_path / f"{name}.h5" for name in ("one", "two", "none")]
+    hdf5.write(profile_of("./loops 3", 1), paths[0])
+    hdf5.write(profile_of("./loops 4", 2), paths[1])
+    hdf5.write(sample.profile(), paths[2])
+    curves = tmp_path / "curves.csv"
+    words = ["bubble", "collect", "--json", "--curves", str(curves), *map(str, paths)]
+    assert main.main(words) == 0
+    said = capsys.readouterr()
+    (told,) = json.loads(said.out)
+    assert told["program"] == "loops" and told["slowdown"][-1] == pytest.approx(TRUTH[8.0], rel=0.1)
+    assert "none.h5: no curve" in said.err and "no bubble ran in its shutters" in said.err
+    assert curves.read_text().startswith("program,")
+    assert main.main(["bubble", "collect", str(paths[2])]) == 3
+    assert "no profile has a curve" in capsys.readouterr().err
