@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import os
+import select
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from types import TracebackType
 
 from mpicoloc.errors import UsageError
@@ -108,15 +109,18 @@ class Application:
         return code
 
     def _end_tree(self) -> None:
-        pids = descendants(self._process.pid)
-        for number in (signal.SIGTERM, signal.SIGCONT):
-            for pid in pids[:1] if number == signal.SIGTERM else pids:
-                with contextlib.suppress(OSError):
-                    os.kill(pid, number)
-        try:
-            self._process.wait(_END_LIMIT_S)
-        except subprocess.TimeoutExpired:
-            signal_all(self._process.pid, signal.SIGKILL)
+        """Ask its root to end all; what is still there some seconds later is ended one by one."""
+        with contextlib.ExitStack() as stack:
+            tree = []
+            for pid in descendants(self._process.pid):
+                with contextlib.suppress(OSError):  # it has just ended
+                    tree.append(os.pidfd_open(pid))
+                    stack.callback(os.close, tree[-1])
+            _signal_each(tree[:1], signal.SIGTERM)
+            _signal_each(tree, signal.SIGCONT)
+            for number in (signal.SIGTERM, signal.SIGKILL):
+                tree = _await_ends(tree, _END_LIMIT_S)
+                _signal_each(tree, number)
             self._process.wait()
 
     def wait(self, seconds: float) -> bool:
@@ -133,3 +137,18 @@ class Application:
         self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
     ) -> None:
         self.end()
+
+
+def _signal_each(handles: Iterable[int], number: int) -> None:
+    for handle in handles:
+        with contextlib.suppress(ProcessLookupError):
+            signal.pidfd_send_signal(handle, number)
+
+
+def _await_ends(handles: Sequence[int], seconds: float) -> list[int]:
+    """Those of the processes that have not ended by then."""
+    left, end_s = list(handles), time.monotonic() + seconds
+    while left and (wait_s := end_s - time.monotonic()) > 0:
+        ended = select.select(left, [], [], wait_s)[0]  # a process handle can be read when it has ended
+        left = [handle for handle in left if handle not in ended]
+    return left

@@ -227,18 +227,27 @@ def _sensitivity(args: argparse.Namespace) -> int:
         config.parse_whole("-n", args.n_ranks), _seconds(args),
         config.parse_whole("--repeats", args.repeats, 2), mpirun,
     )  # fmt: skip
+    _check_curves(args)
     rng = np.random.default_rng(_seed(args))
     suffered = sensitivity.sensitivity(app, _name(args, app), os.environ, setup, rng, to_stderr=args.json)
-    if args.curves:
-        from mpicoloc.profile import curves_file
-
-        curves_file.update(args.curves, suffered.curve.program, curve=suffered.curve)
     if args.json:
         print(json.dumps(report.curve_json(suffered.curve, suffered.way), indent=2))
     else:
         report.show_curve(suffered.curve, suffered.way)
     sys.stdout.flush()
+    if args.curves:
+        from mpicoloc.profile import curves_file
+
+        curves_file.update(args.curves, suffered.curve.program, curve=suffered.curve)
     return 0
+
+
+def _check_curves(args: argparse.Namespace) -> None:
+    """Refuse a file that cannot take the result before minutes of measuring."""
+    if args.curves:
+        from mpicoloc.profile import curves_file
+
+        curves_file.check_update(args.curves)
 
 
 def _score(args: argparse.Namespace) -> int:
@@ -251,18 +260,19 @@ def _score(args: argparse.Namespace) -> int:
     probe = _cpus("--cores", args.cores, sorted(os.sched_getaffinity(0))[:1])
     calibration = calibration_file.read(args.calibration)
     setup = score.Setup(calibration, probe[0], _app_cpus(args, probe[:1]), _seconds(args))
+    _check_curves(args)
     rng = np.random.default_rng(_seed(args))
     found = score.score(app, os.environ, setup, rng, to_stderr=args.json)
-    if args.curves:
-        from mpicoloc.profile import curves_file
-
-        curves_file.update(args.curves, _name(args, app), score=found.score)
     if args.json:
         result = report.score_json(found.score, found.probe_slowdown, is_beyond=found.is_beyond)
         print(json.dumps(result, indent=2))
     else:
         report.show_score(_name(args, app), found.score, found.probe_slowdown, is_beyond=found.is_beyond)
     sys.stdout.flush()
+    if args.curves:
+        from mpicoloc.profile import curves_file
+
+        curves_file.update(args.curves, _name(args, app), score=found.score)
     return 0
 
 
@@ -273,6 +283,7 @@ def _collect(args: argparse.Namespace) -> int:
     from mpicoloc.report.terminal import bubble as report
     from mpicoloc.slowdown.features import program_name
 
+    _check_curves(args)
     runs: dict[str, list[SensitivityCurve]] = {}
     for path in args.profiles:
         profile = profiles.read(path)

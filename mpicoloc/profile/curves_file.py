@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import csv
+import fcntl
 import io
 import math
 import os
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import count, takewhile
 from typing import Any
@@ -136,17 +138,44 @@ def write(path: str, programs: Iterable[ProgramPressure]) -> None:
 def update(
     path: str, program: str, curve: SensitivityCurve | None = None, score: Estimate | None = None
 ) -> None:
-    """Put a program's curve, score or both into a file, new or not; whatever else it has stays.
+    """Put a program's curve, score or both into a file, new or not.
+
+    Columns that `read` does not know are dropped.
 
     Raises
     ------
     UsageError, DataError, EnvironmentFault
-        As of `read` and `write`.
+        As of `check_update` and `write`.
     """
-    known = _read(path) if os.path.exists(path) else {}
-    old = known.get(program, _Known(program))
-    known[program] = _Known(program, curve or old.curve, score or old.score, old.policy)
-    _write(path, known.values())
+    with _one_at_a_time(path):
+        known = check_update(path)
+        old = known.get(program, _Known(program))
+        known[program] = _Known(program, curve or old.curve, score or old.score, old.policy)
+        _write(path, known.values())
+
+
+def check_update(path: str) -> dict[str, _Known]:
+    """What a file that is to be updated has, {} if it is not there: to be called before minutes of measuring.
+
+    Raises
+    ------
+    UsageError, DataError
+        As of `read`, or if the file is to be JSON, which is read only.
+    """
+    if path.endswith(".json"):
+        raise UsageError(f"{path}: curves are written as CSV: name a file that ends in .csv")
+    return _read(path) if os.path.exists(path) else {}
+
+
+@contextlib.contextmanager
+def _one_at_a_time(path: str) -> Iterator[None]:
+    """Of two that update files of a folder the second waits, where the file system has locks."""
+    with contextlib.ExitStack() as stack:
+        with contextlib.suppress(OSError):  # without the folder, writing says so
+            folder = os.open(os.path.dirname(os.path.abspath(path)), os.O_RDONLY)
+            stack.callback(os.close, folder)
+            fcntl.flock(folder, fcntl.LOCK_EX)
+        yield
 
 
 def _write(path: str, known: Iterable[_Known]) -> None:

@@ -1,5 +1,7 @@
 """Files of curves and of jobs to be placed: round trips, and one line for what is wrong."""
 
+from concurrent.futures import ThreadPoolExecutor
+
 import numpy as np
 import pytest
 
@@ -52,6 +54,20 @@ def test_a_program_is_measured_by_halves_and_both_stay(tmp_path):
     curves_file.update(path, "cg", curve=whole.curve)
     with pytest.raises(DataError, match="cg has no score yet"):
         curves_file.read(path)
+
+
+def test_two_that_update_one_file_lose_nothing(tmp_path):
+    path, whole = str(tmp_path / "curves.csv"), pressure("lu")
+    names = [f"p{i}" for i in range(24)]
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(lambda name: curves_file.update(path, name, whole.curve, whole.score), names))
+    assert sorted(curves_file.read(path)) == sorted(names)
+
+
+def test_a_file_that_cannot_be_updated_is_told_first(tmp_path):
+    with pytest.raises(UsageError, match="curves are written as CSV"):
+        curves_file.check_update(str(tmp_path / "curves.json"))
+    assert curves_file.check_update(str(tmp_path / "new.csv")) == {}
 
 
 @pytest.mark.parametrize(
