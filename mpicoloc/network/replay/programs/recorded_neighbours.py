@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import scipy.sparse.csgraph
 from numpy.typing import NDArray
 
 from mpicoloc.core.tables import Table
@@ -66,13 +65,26 @@ def placed(calls: Sequence[CollectiveCalls], parts: Table) -> list[PlacedCollect
     src, dst = parts["src"].astype(np.int64), parts["dst"].astype(np.int64)
     is_known = (np.minimum(src, dst) >= 0) & (np.maximum(src, dst) < len(calls))
     parts, src, dst = parts[is_known], src[is_known], dst[is_known]
-    graph = scipy.sparse.coo_array((np.ones(len(parts), bool), (src, dst)), (len(calls),) * 2)
-    _, component = scipy.sparse.csgraph.connected_components(graph, directed=False)
+    component = _components(src, dst, len(calls))
     found = []
     for i in np.unique(component):
         own = [each if component[rank] == i else _NO_CALLS for rank, each in enumerate(calls)]
         found += _placed_of_component(own, parts[component[src] == i])
     return found
+
+
+def _components(src: Array, dst: Array, n_ranks: int) -> Array:
+    """The lowest rank that edges join with each rank, directly or over others."""
+    lowest = np.arange(n_ranks)
+    while True:
+        of_edge = np.minimum(lowest[src], lowest[dst])
+        lower = lowest.copy()
+        np.minimum.at(lower, src, of_edge)
+        np.minimum.at(lower, dst, of_edge)
+        lower = lower[lower]
+        if np.array_equal(lower, lowest):
+            return lowest
+        lowest = lower
 
 
 def _placed_of_component(calls: Sequence[CollectiveCalls], parts: Table) -> list[PlacedCollective]:
