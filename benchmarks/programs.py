@@ -103,7 +103,8 @@ class Launcher:
         get the processors that they have without the coordinator. It also binds ranks to processors that are
         not its own.
         """
-        if self.is_openmpi and len(self.cores) == 1:
+        has_threads = n_ranks < len(self.cores)
+        if self.is_openmpi and (len(self.cores) == 1 or has_threads):
             return ["--bind-to", "none"]
         if n_ranks <= len(self.cores) or not self.is_openmpi:
             return []

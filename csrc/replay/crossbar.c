@@ -43,16 +43,31 @@ static int is_before(const rp_sim *sim, uint32_t a, uint32_t b)
     return rp_mix(now ^ (uint64_t)p->in_lane << 32) < rp_mix(now ^ (uint64_t)q->in_lane << 32);
 }
 
+/* Of the packets that wait for a lane those that came by one lane cross in their order: a small one may not pass a large one
+   that has no room. Returns the better one of best and those that may cross now. */
+static uint32_t best_for_lane(rp_sim *sim, const rp_out_lane *out, uint32_t best)
+{
+    uint64_t i_look = ++sim->n_looks;
+    for (uint32_t k = out->first_waiting; k != RP_NIL; k = sim->packets[k].next) {
+        const rp_packet *packet = &sim->packets[k];
+        rp_in_lane *in = &sim->in[packet->in_lane];
+        if (in->i_look == i_look)
+            continue;
+        in->i_look = i_look;
+        if (can_cross(sim, packet) && is_before(sim, k, best))
+            best = k;
+    }
+    return best;
+}
+
 /* The packet that crosses next. */
-static uint32_t next_to_cross(const rp_sim *sim, uint32_t number)
+static uint32_t next_to_cross(rp_sim *sim, uint32_t number)
 {
     uint32_t best = RP_NIL;
     for (int32_t i = sim->switch_start[number]; i < sim->switch_start[number + 1]; i++) {
-        uint32_t link = sim->switch_links[i];
+        uint32_t lane = sim->switch_links[i] << sim->vl_shift;
         for (uint32_t vl = 0; vl < (uint32_t)sim->net.n_vl; vl++)
-            for (uint32_t k = sim->out[link << sim->vl_shift | vl].first_waiting; k != RP_NIL; k = sim->packets[k].next)
-                if (can_cross(sim, &sim->packets[k]) && is_before(sim, k, best))
-                    best = k;
+            best = best_for_lane(sim, &sim->out[lane | vl], best);
     }
     return best;
 }

@@ -13,6 +13,18 @@ static uint32_t end_of_lanes(const rp_sim *sim)
     return (uint32_t)sim->net.n_links << sim->vl_shift;
 }
 
+/* Whether a packet that waits for a lane waits for its room, and not for the crossbar only. Packets that came by one lane
+   cross in their order, so the first of them decides. */
+static int waits_for_room(const rp_sim *sim, const rp_out_lane *out, uint32_t packet)
+{
+    uint32_t first = out->first_waiting, in_lane = sim->packets[packet].in_lane;
+    if (!sim->net.crossing_q20)
+        return 1;
+    while (sim->packets[first].in_lane != in_lane)
+        first = sim->packets[first].next;
+    return !rp_has_room(sim, out, &sim->packets[first]);
+}
+
 /* Bytes in the buffers at the ends of stuck lanes that wait for stuck lanes. In a FIFO the first packet holds up all. */
 static void count_held(rp_sim *sim)
 {
@@ -24,10 +36,8 @@ static void count_held(rp_sim *sim)
             continue;
         for (uint32_t i = sim->out[lane].first_waiting; i != RP_NIL; i = sim->packets[i].next) {
             uint32_t held_at = sim->packets[i].in_lane;
-            if (!is_stuck(sim, held_at))
+            if (!is_stuck(sim, held_at) || !waits_for_room(sim, &sim->out[lane], i))
                 continue;
-            if (sim->net.crossing_q20 && rp_has_room(sim, &sim->out[lane], &sim->packets[i]))
-                continue; /* it waits for the crossbar only */
             for (uint32_t k = i; k != RP_NIL; k = sim->net.is_voq ? RP_NIL : sim->packets[k].next_in)
                 sim->in[held_at].held_bytes += sim->packets[k].n_bytes;
         }
@@ -62,7 +72,7 @@ static uint32_t waits_for(const rp_sim *sim, uint32_t lane)
     for (uint32_t out = 0; out < end_of_lanes(sim); out++)
         if (is_stuck(sim, out))
             for (uint32_t i = sim->out[out].first_waiting; i != RP_NIL; i = sim->packets[i].next)
-                if (sim->packets[i].in_lane == lane)
+                if (sim->packets[i].in_lane == lane && waits_for_room(sim, &sim->out[out], i))
                     return out;
     return lane; /* never: its packet would have room */
 }

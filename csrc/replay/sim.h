@@ -77,6 +77,7 @@ typedef struct rp_in_lane {
     int64_t return_ps[RP_N_RETURNS];
     int32_t return_bytes[RP_N_RETURNS];
     int32_t held_bytes; /* while circles are looked for */
+    uint64_t i_look;    /* the last look at a lane's waiting packets that found one of these, see crossbar.c */
     int64_t received_bytes;
 } rp_in_lane;
 
@@ -163,6 +164,7 @@ struct rp_sim {
     uint32_t *switch_links, *dirty_switches;
     uint8_t *is_switch_dirty;
     int64_t n_dirty_switches;
+    uint64_t n_looks;
     uint32_t *n_waiting; /* [link * n_jobs + job] packets of first runs that wait for the link */
     rp_packet *packets;
     uint32_t n_packet_room, free_packet;

@@ -28,6 +28,10 @@ MIN_PACE = 0.02
 REST_ERROR, REST_ERROR_FRAC = 0.15, 0.5
 """The logarithm of the slowdown of time far from all counted places differs from that of the near time by
 so much, and by this part of the latter: standard error before anything is measured."""
+MAX_STRATUM_ERROR = 0.25
+"""Standard error of a stratum's slowdown, in the logarithm, above which its time counts as not measured."""
+MIN_CERTAIN = 0.4
+"""Part of the job's time that is left at least if such strata are left out."""
 MODEL_ERROR = 0.005
 """Relative standard error that no number of shutters removes."""
 Array = NDArray[np.float64]
@@ -92,7 +96,8 @@ def _estimate(found: Paces) -> Counted:
     if coverage < MIN_COVERAGE:
         why = f"the counted places are passed in only {coverage:.0%} of its time, {MIN_COVERAGE:.0%} needed"
         return Counted(None, why, coverage)
-    value, deviation = _mean_slowdown(found, is_seen)
+    value, deviation, measured_frac = _mean_slowdown(found, is_seen, MIN_CERTAIN / coverage)
+    coverage *= measured_frac
     if not (np.isfinite(value) and value > 0):
         return Counted(None, "the counted places were passed inside shutters only, or outside them", coverage)
     n_free = 2 * (n_shutters - 1) / 3  # of differences between neighbours
@@ -137,32 +142,54 @@ def _by_instant(values: Array, instant: NDArray[np.intp]) -> Array:
     return sums
 
 
-def _mean_slowdown(found: Paces, used: NDArray[np.bool_]) -> tuple[float, float]:
-    """Slowdown, and its standard error in the logarithm.
+def _mean_slowdown(found: Paces, used: NDArray[np.bool_], least_frac: float) -> tuple[float, float, float]:
+    """Slowdown, its standard error in the logarithm, and the part of the time in strata that tell it.
 
     T_solo/T_co of each stratum is the work done before its shutters over that in them; strata and nodes are
-    weighted by the job's time in them.
+    weighted by the job's time in them. Strata that tell too little are left out if so much of the time is
+    then left.
     """
     keys = np.stack([found.node, found.stratum], axis=1)[used]
     strata, column = np.unique(keys, axis=0, return_inverse=True)
     member = np.eye(len(strata))[column.ravel()]
-    weight = 1 / (1 / found.near_s[used]).sum(axis=1)
-    is_near = (found.near_s / (found.near_s + found.far_s) >= MIN_NEAR_FRAC)[used]
-    usual, usual_error = _means(found.before[used], _weights(weight, is_near[:, 0], member), member)
-    is_free = is_near[:, 1] & ~found.crowded[used]
-    done, done_error = _means(found.during[used], _weights(weight, is_free, member), member)
+    usual, usual_error, done, done_error = _work(found, used, member)
     usable = (done > 0) & (usual > 0)
-    share_s = np.where(member @ usable > 0, found.share_s[used], 0.0)
     if not usable.any():
-        return np.nan, np.nan
-    speed = np.where(usable, usual, 0.0) / np.where(usable, done, 1.0)  # in co-run, over that alone
+        return np.nan, np.nan, 1.0
+    share_s = np.where(member @ usable > 0, found.share_s[used], 0.0)
+    relative = [error / (member @ np.where(usable, mean, 1.0))
+                for error, mean in ((usual_error, usual), (done_error, done))]  # fmt: skip
+    is_certain = usable & (_stratum_errors(relative[0] - relative[1], member) <= MAX_STRATUM_ERROR)
+    measured_frac = float((share_s @ member)[is_certain].sum() / share_s.sum())
+    if measured_frac < least_frac:
+        is_certain, measured_frac = usable, 1.0
+    share_s = np.where(member @ is_certain > 0, share_s, 0.0)
+    speed = np.where(is_certain, usual, 0.0) / np.where(is_certain, done, 1.0)  # in co-run, over that alone
     part = share_s @ member / share_s.sum()
     mean = float(part @ speed)
     # What each shutter adds to the error of the mean.
     own = member @ speed
-    error = (usual_error - own * done_error) * (member @ (part / np.where(usable, done, 1.0)))
+    error = (usual_error - own * done_error) * (member @ (part / np.where(is_certain, done, 1.0)))
     error += share_s / share_s.sum() * (own - mean)
-    return 1 / mean, _standard_error(error, found.instant[used]) / mean
+    return 1 / mean, _standard_error(error, found.instant[used]) / mean, measured_frac
+
+
+def _work(found: Paces, used: NDArray[np.bool_], member: Array) -> tuple[Array, Array, Array, Array]:
+    """Work before the shutters and in them, by stratum, and what each shutter adds to the error of both."""
+    weight = 1 / (1 / found.near_s[used]).sum(axis=1)
+    is_near = (found.near_s / (found.near_s + found.far_s) >= MIN_NEAR_FRAC)[used]
+    is_free = is_near[:, 1] & ~found.crowded[used]
+    usual, usual_error = _means(found.before[used], _weights(weight, is_near[:, 0], member), member)
+    done, done_error = _means(found.during[used], _weights(weight, is_free, member), member)
+    return usual, usual_error, done, done_error
+
+
+def _stratum_errors(error: Array, member: Array) -> Array:
+    """Standard error of each stratum from what each shutter adds, larger where it has few."""
+    n = np.maximum(member.sum(axis=0), 2.0)
+    few = np.array([t_quantile(one - 1) for one in n]) / t_quantile(1e6)
+    result: Array = np.sqrt(error**2 @ member * n / (n - 1)) * few
+    return result
 
 
 def _weights(weight: Array, is_good: NDArray[np.bool_], member: Array) -> Array:

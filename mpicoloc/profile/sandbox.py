@@ -41,8 +41,9 @@ _LEFT: list[int] = []
 _GOOD, _BAD, _END = b"+", b"-", b"."
 _PIPE_BYTES = 1 << 20
 _LIBC = ctypes.CDLL(None, use_errno=True)
-_PRCTL = ((38, 1), (4, 0))
-"""PR_SET_NO_NEW_PRIVS, and PR_SET_DUMPABLE: no other process of that user can look into this one."""
+_PRCTL = ((38, 1), (4, 0), (1, 9))
+"""PR_SET_NO_NEW_PRIVS; PR_SET_DUMPABLE: no other process of that user can look into this one;
+PR_SET_PDEATHSIG: it is killed when the thread that waits for its answer is."""
 _ERRORS = {kind.__name__: kind for kind in (Refused, UsageError, DataError, EnvironmentFault)}
 
 

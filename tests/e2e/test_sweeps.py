@@ -122,3 +122,9 @@ def test_a_wrong_call_under_mpirun_ends_all_ranks(family, tmp_path):
     words = [*command(tmp_path / "sweep", 2), "--slimming", "none"]
     done = mpirun(family, 3, *words, code=2)
     assert done.stderr.count("--slimming must be a whole number") == 1
+
+
+@pytest.mark.parametrize("family", ["openmpi", "mpich"])
+def test_processes_are_refused_under_mpirun(family, tmp_path):
+    done = mpirun(family, 3, *command(tmp_path / "sweep", 2), "--processes", "2", code=2)
+    assert done.stderr.count("--processes is of one machine, and under mpirun its ranks do the work") == 1

@@ -22,8 +22,10 @@ enum {
 };
 
 /* In passes per second of a thread. Rare ones tell little; what counting may cost is a part of the thread's time. */
-static const double RATE_MIN = 500.0, CHEAP_COST = 0.006, COST_OF_ONE_MAX = 0.045, COST_MAX = 0.08,
-                    COST_AGAIN_MAX = 0.06;
+static const double RATE_MIN = 500.0, CHEAP_COST = 0.006, COST_OF_ONE_MAX = 0.045, COST_MAX = 0.08;
+/* What is counted already may cost so much before some of it is given up. Rates differ between windows, and without its
+   dearest places a set may say nothing of the program's hottest loop. */
+static const double COST_OF_ONE_KEPT = 0.09, COST_KEPT = 0.16;
 static const double ALIKE_FRAC = 0.002;
 
 /* Of Go and Ada, which turn a fault at any instruction into an exception or ask where a thread is: neither finds its
@@ -339,16 +341,16 @@ static int dearest(const mc_place_set *set, const double costs[])
     return i_most;
 }
 
-/* Below the limit by some distance, or the next shutter would be beyond it again. */
+/* To what a new set may cost, or the next shutter would be beyond the limit again. */
 int mc_places_thin(const mc_place_set *set, const double costs[MC_N_PLACES], mc_place_set *rest)
 {
     double left[MC_N_PLACES] = {0.0}, sum = 0.0;
     for (uint64_t i = 0; i < set->n; i++)
         sum += left[i] = costs[i];
     int i_most = dearest(set, left);
-    if (!set->n || (sum <= COST_MAX && left[i_most] <= COST_OF_ONE_MAX))
+    if (!set->n || (sum <= COST_KEPT && left[i_most] <= COST_OF_ONE_KEPT))
         return 0;
-    while (sum > COST_AGAIN_MAX || left[i_most] > COST_OF_ONE_MAX) {
+    while (sum > COST_MAX || left[i_most] > COST_OF_ONE_KEPT) {
         sum -= left[i_most];
         left[i_most] = -1.0;
         i_most = dearest(set, left);

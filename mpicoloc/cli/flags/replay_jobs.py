@@ -104,7 +104,8 @@ def _add_tuning(parser: argparse.ArgumentParser) -> None:
     add(
         "--allow-unmatched",
         action="store_true",
-        help="leave out messages of a profile or OTF2 archive that lack their send or receive",
+        help="leave out messages of a profile or OTF2 archive that lack their send or receive, and "
+        "persistent collectives and those of neighbours that the profile does not tell",
     )
 
 
@@ -157,6 +158,28 @@ def placed(
         for source, placement, lane in zip(job_sources, placements, lanes, strict=True)
     ]
     return _stretched(args, _with_names_apart(jobs))
+
+
+def check(args: argparse.Namespace, fabric: Fabric) -> None:
+    """Refuse what is wrong in the flags of jobs that come from files, and files that are not there.
+
+    What the traces say is not looked at: that takes long.
+
+    Raises
+    ------
+    UsageError, DataError
+    """
+    from mpicoloc.network.replay import placing
+    from mpicoloc.profile.recording import sources
+
+    n = n_jobs(args)
+    _choices(args)
+    for choice in _placement_choices(args, fabric, n):
+        placing.check(fabric, choice)
+    config.parse_whole("--ranks-per-host", args.ranks_per_host)
+    _stretches(args, n)
+    for path in args.files:
+        sources.check_readable(path)
 
 
 def _check_obeyed(args: argparse.Namespace, job_sources: Sequence[Source]) -> None:
@@ -250,21 +273,26 @@ def _stretched(args: argparse.Namespace, jobs: list[PlacedJob]) -> list[PlacedJo
     """The jobs with computation stretched on some of their hosts."""
     from mpicoloc.network.replay import experiment
 
-    given = args.stretch or []
-    if len(given) not in (0, 1, len(jobs)):
-        raise UsageError(
-            f"--stretch must be given once, or once for each of the {len(jobs)} jobs, got {len(given)}"
-        )
-    texts = given * len(jobs) if len(given) == 1 else given
+    stretches = _stretches(args, len(jobs))
     stretched_jobs = []
-    for job, text in zip(jobs, texts, strict=True) if texts else ():
-        n_hosts, factor = _stretch(text)
+    for job, (n_hosts, factor) in zip(jobs, stretches, strict=True) if stretches else ():
         if n_hosts > job.n_hosts:
             raise UsageError(
-                f"--stretch {text}: job {job.name} has {job.n_hosts} hosts: give J from 0 to {job.n_hosts}"
+                f"--stretch {n_hosts}:{factor:g}: job {job.name} has {job.n_hosts} hosts: give J from 0 to "
+                f"{job.n_hosts}"
             )
         stretched_jobs.append(experiment.stretched(job, n_hosts, factor))
     return stretched_jobs or jobs
+
+
+def _stretches(args: argparse.Namespace, n_jobs: int) -> list[tuple[int, float]]:
+    """For each job how many of its hosts compute how many times as long; none if nothing is stretched."""
+    given = args.stretch or []
+    if len(given) not in (0, 1, n_jobs):
+        raise UsageError(
+            f"--stretch must be given once, or once for each of the {n_jobs} jobs, got {len(given)}"
+        )
+    return [_stretch(text) for text in (given * n_jobs if len(given) == 1 else given)]
 
 
 def _stretch(text: str) -> tuple[int, float]:

@@ -56,6 +56,24 @@ def of(args: argparse.Namespace, read: replay_jobs.Read | None = None) -> Scene:
     return Scene(network, fabric.topology.capacity_bps[0], hardware, settings, jobs)
 
 
+def check(args: argparse.Namespace) -> None:
+    """Refuse what is wrong in flags and files, as far as that is known without reading the jobs' traces.
+
+    Raises
+    ------
+    UsageError, DataError
+    """
+    n_jobs = replay_jobs.n_jobs(args)
+    fabric = replay_network.fabric_of(args)
+    hardware = replay_network.hardware_of(args, n_jobs)
+    lanes = replay_network.lanes_of_jobs(args, n_jobs)
+    if args.files:
+        replay_jobs.check(args, fabric)
+    else:
+        replay_jobs.placed(args, fabric, lanes)
+    replay_network.network_of(args, fabric, hardware)
+
+
 def simulate(args: argparse.Namespace, scene: Scene) -> tuple[Experiment, float]:
     """Every run, and how long the last one took, s."""
     from mpicoloc.network.replay import experiment

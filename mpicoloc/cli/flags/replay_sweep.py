@@ -21,6 +21,8 @@ from mpicoloc.core import messages
 from mpicoloc.errors import MpicolocError, UsageError
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from numpy.typing import NDArray
 
     from mpicoloc.network.replay.programs.builder import RankPrograms
@@ -61,6 +63,10 @@ def run(args: argparse.Namespace) -> int:
     with pool.workers(n) as executor:
         if executor is None:
             return 0
+        if n is not None and pool.is_under_mpirun():
+            raise UsageError(
+                "--processes is of one machine, and under mpirun its ranks do the work: leave it out"
+            )
         cases = _cases(args)
         with row_log.only_one(args.out, "sweep") as is_sure:
             if not is_sure:
@@ -88,7 +94,7 @@ def run(args: argparse.Namespace) -> int:
 def _report_failure(failed: list[MpicolocError], case: Case, error: MpicolocError) -> None:
     """Tell why a row failed; the same reason once."""
     if str(error) not in map(str, failed):
-        messages.trouble(f"{', '.join(f'{flag} {value}' for flag, value in case.settings.items())}: {error}")
+        messages.trouble(f"{_words(case)}: {error}")
     failed.append(error)
 
 
@@ -119,9 +125,30 @@ def _cases(args: argparse.Namespace) -> list[Case]:
             else:
                 _set(own, actions[flag], value)
         cases.append(sweep.Case(settings, _key(own, actions, digests), own))
-    replay_jobs.n_jobs(cases[0].argument)  # refuses before processes start what no row can be made of
-    replay_network.fabric_of(cases[0].argument)
+    _check_inputs(cases)
     return cases
+
+
+def _check_inputs(cases: Sequence[Case]) -> None:
+    """Refuse before the first simulation what one of them cannot be made of."""
+    checked = set()
+    for case in cases:
+        args = case.argument
+        try:
+            replay_network.settings_of(args)
+            # What is drawn is as good for one random state as for another.
+            flags = repr(
+                sorted((name, value) for name, value in vars(args).items() if name != "random_state")
+            )
+            if flags not in checked:
+                bounded(replay_scene.check)(args)
+            checked.add(flags)
+        except MpicolocError as error:
+            raise type(error)(f"{_words(case)}: {error}") from None
+
+
+def _words(case: Case) -> str:
+    return ", ".join(f"{flag} {value}" for flag, value in case.settings.items())
 
 
 def _actions() -> dict[str, argparse.Action]:

@@ -44,6 +44,17 @@ def place(
     return placed
 
 
+def check(fabric: Fabric, choice: PlacementChoice) -> None:
+    """Refuse a placement that is wrong for a job of any size.
+
+    Raises
+    ------
+    UsageError, DataError
+    """
+    if choice.name != AS_RUN and choice.contents is None:
+        placements.by_name(choice.name, fabric.topology, 1, np.random.default_rng(0))
+
+
 def _free(fabric: Fabric, taken: Sequence[Placement]) -> Hosts:
     hosts = fabric.hosts()
     return np.setdiff1d(hosts, np.concatenate([placement.hosts for placement in taken])) if taken else hosts

@@ -28,7 +28,7 @@ LANE_GBIT = {
 
 _NODE = re.compile(r'(Switch|Ca|Hca|Rt)\s+[0-9]{1,4}\s+"([^"]+)"\s*(?:#\s*(.*))?')
 _LINK = re.compile(
-    r"\[([0-9]{1,4})\](?:\[ext [^\]]*\])?(?:\([0-9a-fA-F]*\))?\s+"
+    r"\[([0-9]{1,4})\](?:\[ext [^\]]*\])?(?:\(([0-9a-fA-F]*)\))?\s+"
     r'"([^"]+)"\[([0-9]{1,4})\](?:\[ext [^\]]*\])?(?:\([0-9a-fA-F]*\))?\s*(?:#\s*(.*))?'
 )
 _HEAD = re.compile(r'(Switch|H?[Cc]a|Rt)\s+[0-9]+\s+"')
@@ -44,6 +44,7 @@ class _Node:
     line: int
     title: str
     links: dict[int, tuple[str, int, float | None]] = field(default_factory=dict)
+    port_guids: list[str] = field(default_factory=list)
 
 
 def is_output(text: str) -> bool:
@@ -60,7 +61,8 @@ class Wiring:
     neighbours : mapping of (str, int) to str
         Name of the node at the other end of each port, by the names that `parse` gives users.
     by_title, by_guid : mapping of str to str
-        Name of each node by its description, if no other has it, and by the 16 digits of its GUID.
+        Name of each node by its description, if no other has it, and by the 16 digits of its GUID or of
+        one of its ports'.
     """
 
     neighbours: Mapping[tuple[str, int], str]
@@ -88,7 +90,13 @@ def wiring(text: str, source: str) -> Wiring:
             for name, node in nodes.items()
             if titles[title := node.title or name] == 1
         },
-        {name[-16:].lower(): labels.get(name, name) for name in nodes},
+        {
+            guid.lower().zfill(16): labels.get(name, name)
+            for name, guid in (
+                *((name, name[-16:]) for name in nodes),
+                *((name, guid) for name, node in nodes.items() for guid in node.port_guids),
+            )
+        },
     )
 
 
@@ -143,7 +151,10 @@ def _nodes(text: str, source: str) -> dict[str, _Node]:
             port = int(link.group(1))
             if port in node.links:
                 raise DataError(f"{where}: port {port} is described twice")
-            node.links[port] = (link.group(2), int(link.group(3)), _rate_bps(link.group(4) or "", where))
+            own_guid, other, other_port, comment = link.group(2, 3, 4, 5)
+            node.links[port] = (other, int(other_port), _rate_bps(comment or "", where))
+            if own_guid:
+                node.port_guids.append(own_guid)
         elif not (line.startswith("#") or _FACT.fullmatch(line.split("(")[0])):
             raise DataError(f"{where}: {shown(line)} is no line of ibnetdiscover, or cut off: run it again")
     if not nodes:

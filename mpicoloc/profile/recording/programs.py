@@ -33,6 +33,7 @@ from mpicoloc.network.replay.programs.recorded_collectives import (
     groups_of,
     is_blocking,
     n_calls_of,
+    persistent_bytes,
 )
 from mpicoloc.network.replay.programs.recorded_intercomms import IntercommBlocks, pairs_of
 from mpicoloc.network.traffic import job_traffic
@@ -47,6 +48,8 @@ from mpicoloc.profile.recording.sources import RECORDED, Choices, check_matched
 
 Array = NDArray[Any]
 _N_TAGS = 1 << 30
+_LEFT_OUT_MAX_FRAC = 0.01
+"""Part of a job's bytes that may lack in its replay with a note."""
 
 
 @dataclass(frozen=True)
@@ -202,13 +205,30 @@ def _add_collectives(
     choices: Choices,
 ) -> list[str]:
     recorded_library, notes = job_traffic.library_of(job.profile.job.mpi_library)
-    left_out = sorted(name for name in job.recording.names if LEFT_OUT.fullmatch(name))
-    if left_out:
-        notes.append(f"left out: {', '.join(left_out)}")
+    notes += _persistent_notes(job)
     placed, notes_of_neighbours = _neighbours(job)
     placed += _collectives(job, hosts, choices, recorded_library)
     placed_collectives.add_collectives(deeds, job.calls, placed)
     return notes + notes_of_neighbours
+
+
+def _persistent_notes(job: RecordedJob) -> list[str]:
+    """The note that persistent collectives are left out; refuses them if they moved much."""
+    names = ", ".join(sorted(name for name in job.recording.names if LEFT_OUT.fullmatch(name)))
+    if not names:
+        return []
+    tables = job.profile.tables
+    n_bytes = persistent_bytes(
+        tables["collectives"], job_traffic.members_of(tables["groups"], len(job.calls))
+    )
+    all_bytes = sum(int(own.sum()) for own in job.bytes)
+    if n_bytes > _LEFT_OUT_MAX_FRAC * all_bytes and not job.choices.is_unmatched_left_out:
+        raise DataError(
+            f"{job.path}: a trace does not tell which MPI_Start began {names}, which moved {n_bytes:,} of "
+            f"{all_bytes:,} bytes: record the program without persistent collectives, or leave them out by "
+            "--allow-unmatched"
+        )
+    return [f"left out: {names}, {n_bytes:,} bytes"]
 
 
 def _collectives(
@@ -253,7 +273,12 @@ def _neighbours(job: RecordedJob) -> tuple[list[PlacedCollective], list[str]]:
         return [], []
     others = [name for name in names if recorded_neighbours.SHARES_PARTS.fullmatch(name)]
     if not others:
-        return recorded_neighbours.placed(own, job.profile.tables["parts"]), []
+        try:
+            return recorded_neighbours.placed(own, job.profile.tables["parts"]), []
+        except DataError as error:
+            if not job.choices.is_unmatched_left_out:
+                raise DataError(f"{job.path}: {error}, or leave them out by --allow-unmatched") from None
+            return [], [f"left out: collectives of neighbours: {error}"]
     note = (
         f"left out: {own[rank].function[0]} (call {int(own[rank].i_call[0])} of rank {rank}) and other "
         f"collectives of neighbours: the profile has their bytes only together with those of {others[0]}"

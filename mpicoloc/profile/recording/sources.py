@@ -110,7 +110,7 @@ def read(path: str, choices: Choices) -> Source:
         for name in (_OTF2, _LIST):
             if os.path.exists(inside := os.path.join(path, name)):
                 return read(inside, choices)
-        raise DataError(f"{path} is a folder without {_LIST} (SimGrid) and {_OTF2}: give the file of a trace")
+        raise _no_trace_in(path)
     if path.endswith(".otf2"):
         from mpicoloc.profile.recording import otf2_programs
 
@@ -120,6 +120,10 @@ def read(path: str, choices: Choices) -> Source:
 
         return programs.read(path, choices)
     return _text(path, choices)
+
+
+def _no_trace_in(folder: str) -> DataError:
+    return DataError(f"{folder} is a folder without {_LIST} (SimGrid) and {_OTF2}: give the file of a trace")
 
 
 def files_of(path: str) -> list[str]:
@@ -135,6 +139,20 @@ def files_of(path: str) -> list[str]:
     if os.path.isfile(path) and not _begins(path).startswith(_PROFILE) and len(_first_words(path)) == 1:
         return [path, *(os.path.join(folder, name) for _, line in _lines(path) if (name := line.strip()))]
     return [path]
+
+
+def check_readable(path: str) -> None:
+    """Refuse a path at which there is no file that could be a trace or a profile; its contents are not read.
+
+    Raises
+    ------
+    DataError
+    """
+    files = files_of(path)
+    if not files and os.path.isdir(path):
+        raise _no_trace_in(path)
+    for file in files or [path]:
+        _begins(file)
 
 
 def check_matched(path: str, choices: Choices, n_unmatched: int, n_all: int, first: str) -> list[str]:

@@ -250,10 +250,11 @@ static void test_thin(void)
 {
     mc_place_set set = {.n = 4, .places = {{10, 0}, {20, 0}, {30, 0}, {40, 0}}}, rest;
     double cheap[MC_N_PLACES] = {0.02, 0.02, 0.02, 0.015}, hot[MC_N_PLACES] = {0.01, 0.3, 0.01, 0.01},
-           many[MC_N_PLACES] = {0.035, 0.02, 0.02, 0.015}, all[MC_N_PLACES] = {0.5, 0.5, 0.5, 0.5};
-    CHECK(!mc_places_thin(&set, cheap, &rest));
+           kept[MC_N_PLACES] = {0.08, 0.05, 0.02, 0.005}, many[MC_N_PLACES] = {0.07, 0.05, 0.04, 0.01},
+           all[MC_N_PLACES] = {0.5, 0.5, 0.5, 0.5};
+    CHECK(!mc_places_thin(&set, cheap, &rest) && !mc_places_thin(&set, kept, &rest));
     CHECK(mc_places_thin(&set, hot, &rest) && rest.n == 3 && rest.places[1].offset == 30);
-    CHECK(mc_places_thin(&set, many, &rest) && rest.n == 3 && rest.places[0].offset == 20);
+    CHECK(mc_places_thin(&set, many, &rest) && rest.n == 2 && rest.places[0].offset == 30);
     CHECK(mc_places_thin(&set, all, &rest) && rest.n == 0);
 }
 

@@ -64,6 +64,39 @@ static void neighbours(int n)
     MPI_Comm_free(&ring);
 }
 
+/* The ranks of the lower half call other functions than those of the upper half. */
+static void neighbours_in_halves(int n)
+{
+    MPI_Comm half, ring;
+    int periodic = 1, n_half, is_low = rank < n_ranks / 2;
+    MPI_Comm_split(MPI_COMM_WORLD, is_low, rank, &half);
+    MPI_Comm_size(half, &n_half);
+    MPI_Cart_create(half, 1, &n_half, &periodic, 0, &ring);
+    for (int i = 0; i < n; i++) {
+        if (is_low)
+            MPI_Neighbor_alltoall(sent, LARGE, MPI_CHAR, taken, LARGE, MPI_CHAR, ring);
+        else
+            MPI_Neighbor_allgather(sent, SMALL, MPI_CHAR, taken, SMALL, MPI_CHAR, ring);
+    }
+    MPI_Comm_free(&ring);
+    MPI_Comm_free(&half);
+}
+
+static void persistent_collectives(int n)
+{
+#if MPI_VERSION >= 4
+    MPI_Request request;
+    MPI_Allreduce_init(sent, taken, SMALL, MPI_CHAR, MPI_BOR, MPI_COMM_WORLD, MPI_INFO_NULL, &request);
+    for (int i = 0; i < n; i++) {
+        MPI_Start(&request);
+        MPI_Wait(&request, MPI_STATUS_IGNORE);
+    }
+    MPI_Request_free(&request);
+#else
+    (void)n;
+#endif
+}
+
 static void groups(int n)
 {
     MPI_Comm half, inter;
@@ -99,6 +132,10 @@ int main(int argc, char **argv)
         partitioned(n);
     if (strcmp(what, "neighbours") == 0)
         neighbours(n);
+    if (strcmp(what, "neighbours in halves") == 0)
+        neighbours_in_halves(n);
+    if (strcmp(what, "persistent collectives") == 0)
+        persistent_collectives(n);
     if (strcmp(what, "groups") == 0)
         groups(n);
     MPI_Finalize();

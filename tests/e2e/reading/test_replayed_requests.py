@@ -6,8 +6,10 @@ import numpy as np
 import program_runner
 import pytest
 
+from mpicoloc.errors import DataError
 from mpicoloc.network.traffic.job_traffic import job_traffic
 from mpicoloc.profile.recording import programs
+from mpicoloc.profile.recording.sources import Choices
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(120)]
 N_RANKS, N_TIMES = exported.N_RANKS, 3
@@ -19,10 +21,10 @@ RING = [(rank, (rank + 1) % N_RANKS) for rank in range(N_RANKS)]
 def record(request, tmp_path):
     """Runs a part of the program, and returns what is read of its trace."""
 
-    def run(what):
+    def run(what, **choices):
         source = jobs.PROGRAMS / "replayed_more.c"
         path = exported.run(tmp_path, source, "all", N_TIMES, what, family=request.param)
-        return programs.read(str(path))
+        return programs.read(str(path), Choices(**choices))
 
     return run
 
@@ -47,6 +49,22 @@ def test_partitions_are_sent_when_they_are_ready(record):
 def test_neighbours_get_their_parts(record):
     of_call = [(*way, size) for pair in RING for way in (pair, pair[::-1]) for size in (LARGE, SMALL, SMALL)]
     assert messages(record("neighbours")) == sorted(of_call * N_TIMES)
+
+
+def test_neighbours_of_each_half_get_their_parts(record):
+    pairs = [(0, 1, LARGE), (1, 0, LARGE), (2, 3, SMALL), (3, 2, SMALL)]
+    assert messages(record("neighbours in halves")) == sorted(pairs * 2 * N_TIMES)
+
+
+def test_persistent_collectives_are_refused_or_left_out(record):
+    job = record("persistent collectives")
+    if "MPI_Allreduce_init" not in job.recording.names:
+        pytest.skip("this MPI has no persistent collectives")
+    with pytest.raises(DataError, match="which MPI_Start began MPI_Allreduce_init, which moved 3,600 of"):
+        messages(job)
+    job = record("persistent collectives", is_unmatched_left_out=True)
+    assert messages(job) == []
+    assert any("left out: MPI_Allreduce_init" in note for note in job.programs(np.arange(N_RANKS)).notes)
 
 
 def matrix(sent):

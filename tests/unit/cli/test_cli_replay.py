@@ -332,17 +332,49 @@ def test_jobs_can_be_swept_and_other_contents_are_other_rows(capsys, trace, tmp_
 
 
 @pytest.mark.timeout(120)
-def test_rows_that_fail_are_told_and_the_others_made(capsys, tmp_path):
-    words = ("--pattern", "halo", "--hosts", 8, "--bytes", 100, *TWO, "--out", tmp_path / "sweep")
-    done = replay(capsys, *words, "--sweep", "slimming", 4, 0, 1, "--processes", 1, "--json", code=1)
-    assert [row["settings"]["slimming"] for row in json.loads(done.out)] == ["4", "1"]
-    assert "slimming 0: --slimming must be" in done.err
+def test_rows_that_fail_are_told_and_the_others_made(capsys, trace, tmp_path):
+    one, two = words_of_jobs(trace)
+    waits = trace("0 init\n1 init\n0 recv 1 0 8 6\n1 recv 0 0 8 6\n", "waits")
+    words = ("--sweep", "jobs", one, waits, two, *TWO, "--out", tmp_path / "sweep", "--processes", 1)
+    done = replay(capsys, *words, "--json", code=1)
+    assert [row["settings"]["jobs"] for row in json.loads(done.out)] == [str(one), str(two)]
+    assert f"jobs {waits}: " in done.err
 
 
 @pytest.mark.timeout(120)
 def test_a_sweep_of_which_every_row_fails_is_told_in_one_line(capsys, tmp_path):
     words = ("--pattern", "halo", "--hosts", 8, "--bytes", 100, *TWO, "--out", tmp_path / "sweep")
     assert "--mtu must be" in told(capsys, 2, *words, "--sweep", "mtu", 0, "--processes", 1)
+
+
+@pytest.mark.parametrize(
+    ("flag", "values", "what"),
+    [
+        ("slimming", ("4", "0"), "slimming 0: --slimming must be"),
+        ("mtu", ("2048", "0"), "mtu 0: --mtu must be"),
+        ("random-state", ("0", "x"), "random-state x: --random-state must be"),
+        ("placement", ("F4", "F0"), "placement F0: "),
+        ("placement", ("F4", "no-file"), "placement no-file: "),
+        ("failed", ("1:0", "7:0"), "failed 7:0: --failed 7:0: "),
+        ("topology", ("XGFT(2;4,4;1,4)", "no-file"), "topology no-file: "),
+        ("stretch", ("1:2", "1"), "stretch 1: --stretch 1: give it as J:X"),
+        ("ranks-per-host", ("1", "0"), "ranks-per-host 0: --ranks-per-host must be"),
+        ("algorithm", ("bcast=binomial", "bcast"), "algorithm bcast: --algorithm bcast: give it as NAME=A"),
+        ("jobs", ("GIVEN", "no-file"), "jobs no-file: cannot read no-file"),
+    ],
+)
+def test_a_sweep_is_refused_before_its_first_row_for_what_its_last_one_lacks(
+    capsys, trace, tmp_path, flag, values, what
+):
+    job = words_of_jobs(trace)[0]
+    jobs = () if flag == "jobs" else (job,)
+    tree = TWO[2:] if flag == "topology" else TWO
+    words = (*jobs, *tree, "--out", tmp_path / "sweep", "--processes", 1)
+    given = [job if value == "GIVEN" else value for value in values]
+    assert main(["replay", *map(str, words), "--sweep", flag, *map(str, given)]) in (2, 3)
+    line = capsys.readouterr().err
+    assert what in line and line.count("\n") == 1
+    assert not list(tmp_path.glob("sweep/*"))
 
 
 @pytest.mark.parametrize(

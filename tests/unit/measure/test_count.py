@@ -328,3 +328,26 @@ def test_a_place_without_counts_anywhere_changes_nothing():
         idle[when] = 0
     found = count.slowdown(run.shutters, np.concatenate([run.counts, idle])).slowdown
     assert found.value == pytest.approx(estimate(run).slowdown.value, rel=1e-6)
+
+
+def test_places_of_a_beginning_that_tell_nothing_do_not_spoil_the_rest():
+    """Six shutters of a phase that passes its places by chance, then thirty of an even one with others."""
+    halves, inside = [], []
+    for seed in range(20):
+        rest = simulate(rng(seed), Program(slowdown=(1.3,), n_shutters=30, duration_s=0.04))
+        first = simulate(rng(seed + 100), Program(slowdown=(1.3,), n_shutters=6, n_places=4))
+        chance = rng(seed).lognormal(0.0, 1.5, len(first.counts))
+        shift_ns = int(first.shutters["t1_ns"].max()) + 10**9
+        later, places = rest.shutters.copy(), rest.counts.copy()
+        for column in (later["t0_ns"], later["t1_ns"], places["t0_ns"]):
+            column += np.uint64(shift_ns)
+        places["place"] += 64
+        wild = first.counts.copy()
+        wild["n_during"] = np.round(wild["n_during"] * chance)
+        shutters = np.concatenate([first.shutters, later])
+        counts = np.concatenate([wild, places])
+        found = count.slowdown(shutters, counts).slowdown
+        halves.append(np.inf if found is None else count.half_width(found))
+        inside.append(found is not None and found.low <= 1.3 <= found.high)
+    assert np.median(halves) < 0.12
+    assert np.mean(inside) >= 0.85

@@ -88,3 +88,14 @@ def test_tables_that_send_packets_round_and_round_are_told():
     table[2:, 0] = 8 + 1  # both switches of level 2 send what is for host 0 to the other switch below
     with pytest.raises(DataError, match="to h0 never arrive"):
         fabrics.with_next_nodes(network, table)
+
+
+def test_hosts_of_one_description_are_told_apart_by_the_guids_of_their_ports():
+    def described(host):
+        return f'{host[1]} # "node HCA-1"\n[{host[3]}](1000{int(host[2]):02x})'
+
+    text = re.sub(r'(?m)^(Ca\t.*"h(\d+)")\n\[(\d+)\]', described, DISCOVERED)
+    assert text.count("node HCA-1") == TOPOLOGY.n_hosts
+    fabric, wiring = readers.read(text, "net", 1e9), infiniband.wiring(text, "net")
+    tables = re.sub(r"'h\d+'", "'node HCA-1'", dumped())
+    assert np.array_equal(forwarding.parse(tables, "tables", fabric, wiring), parse(dumped()))

@@ -351,3 +351,25 @@ def test_a_signed_file_does_not_grow_without_end(path, monkeypatch):
 
 def test_processor_time_is_bounded(path):
     assert in_child(lambda: resource.getrlimit(resource.RLIMIT_CPU)[0], uid=UID) > 0
+
+
+def test_it_ends_with_the_process_that_waits_for_it():
+    """As a process of a sweep that is killed while it reads a trace."""
+    script = (
+        "import time\nfrom mpicoloc.profile import sandbox\n"
+        "sandbox.run_in_child('p.h5', lambda: time.sleep(600), bytes)"
+    )
+    process = subprocess.Popen([sys.executable, "-c", script])
+    children = Path(f"/proc/{process.pid}/task/{process.pid}/children")
+    try:
+        while not (found := children.read_text().split()):
+            time.sleep(0.02)
+        status = Path(f"/proc/{found[0]}/status")
+        while "Uid:\t65534" not in status.read_text():  # it has given its rights up, and is at work
+            time.sleep(0.02)
+        time.sleep(0.1)
+    finally:
+        process.kill()
+        process.wait()
+    while status.exists() and "State:\tZ" not in status.read_text():
+        time.sleep(0.02)

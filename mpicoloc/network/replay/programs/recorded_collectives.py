@@ -230,13 +230,19 @@ def groups_of(
         Ranks of each group.
     pairs : mapping of int to (int, int)
         Pairs of groups (`recorded_intercomms.pairs_of`).
+
+    Raises
+    ------
+    DataError
+        If the profile lacks the ranks of a group that had a collective with another one.
     """
     number = {pair: i for i, pair in pairs.items()}
     groups_of_function: dict[str, list[int]] = {}
     for row in tables["collectives"]:
-        name, group = text(row["call"]), int(row["group"])
-        if other := int(row["to_group"]):
-            group = number.get((min(group, other), max(group, other)), 0)
+        name = text(row["call"])
+        if not NAME.fullmatch(name):
+            continue
+        group = _group_or_pair(row, number)
         groups = groups_of_function.setdefault(name, [])
         if (group in members or group in pairs) and group not in groups:
             groups.append(group)
@@ -249,16 +255,36 @@ def n_calls_of(rows: Table, pairs: Mapping[int, tuple[int, int]]) -> dict[tuple[
     halves: defaultdict[tuple[str, int], defaultdict[int, int]] = defaultdict(lambda: defaultdict(int))
     number = {pair: i for i, pair in pairs.items()}
     for row in rows:
-        if int(row["own_rank"]) == 0:
-            group, other = int(row["group"]), int(row["to_group"])
-            both = number.get((min(group, other), max(group, other)), 0) if other else group
-            halves[text(row["call"]), both][group] += int(row["n"])
+        if int(row["own_rank"]) == 0 and NAME.fullmatch(name := text(row["call"])):
+            halves[name, _group_or_pair(row, number)][int(row["group"])] += int(row["n"])
     # Of a call with a root only the half of the group without it is recorded.
     return {
         key: sum(own.values()) if name_of(key[0]) in _ROOTED else max(own.values())
         for key, own in halves.items()
-        if NAME.fullmatch(key[0])
     }
+
+
+def _group_or_pair(row: Any, number: Mapping[tuple[int, int], int]) -> int:
+    """The group of a row of ``collectives``, or the number of the pair that it is of."""
+    group, other = int(row["group"]), int(row["to_group"])
+    if not other:
+        return group
+    pair = (min(group, other), max(group, other))
+    if pair not in number:
+        raise DataError(
+            f"{text(row['call'])} was called between two groups of which the profile lacks the ranks: "
+            "record the job again with this mpicoloc"
+        )
+    return number[pair]
+
+
+def persistent_bytes(rows: Table, members: Mapping[int, Array]) -> int:
+    """Bytes that the ranks of all groups gave to persistent collectives, by the profile's ``collectives``."""
+    return sum(
+        int(row["bytes"]) * len(members.get(int(row["group"]), ()))
+        for row in rows
+        if int(row["own_rank"]) == 0 and LEFT_OUT.fullmatch(text(row["call"]))
+    )
 
 
 def _smallest_closed_groups(parts: Table, members: Mapping[int, Array]) -> list[int]:

@@ -27,6 +27,8 @@ SHARES_PARTS = re.compile(
 )
 """Functions whose bytes between two ranks the profile adds to those of neighbours."""
 _COMM = -2
+_NONE = np.zeros(0, np.int64)
+_NO_CALLS = CollectiveCalls(_NONE, (), _NONE, _NONE, _NONE)
 
 
 @dataclass(frozen=True)
@@ -46,6 +48,8 @@ class _Edges:
 def placed(calls: Sequence[CollectiveCalls], parts: Table) -> list[PlacedCollective]:
     """Every neighbourhood collective of a job, with what its ranks do in it.
 
+    Ranks that no edges join, as those of two communicators without a common rank, may call other functions.
+
     Parameters
     ----------
     calls : sequence of CollectiveCalls
@@ -58,6 +62,33 @@ def placed(calls: Sequence[CollectiveCalls], parts: Table) -> list[PlacedCollect
     DataError
         If ranks do not call the same functions in the same order, or had several sets of neighbours.
     """
+    src, dst = parts["src"].astype(np.int64), parts["dst"].astype(np.int64)
+    is_known = (np.minimum(src, dst) >= 0) & (np.maximum(src, dst) < len(calls))
+    parts, src, dst = parts[is_known], src[is_known], dst[is_known]
+    component = _components(src, dst, len(calls))
+    found = []
+    for i in np.unique(component):
+        own = [each if component[rank] == i else _NO_CALLS for rank, each in enumerate(calls)]
+        found += _placed_of_component(own, parts[component[src] == i])
+    return found
+
+
+def _components(src: Array, dst: Array, n_ranks: int) -> Array:
+    """The lowest rank that edges join with each rank, directly or over others."""
+    lowest = np.arange(n_ranks)
+    while True:
+        of_edge = np.minimum(lowest[src], lowest[dst])
+        lower = lowest.copy()
+        np.minimum.at(lower, src, of_edge)
+        np.minimum.at(lower, dst, of_edge)
+        lower = lower[lower]
+        if np.array_equal(lower, lowest):
+            return lowest
+        lowest = lower
+
+
+def _placed_of_component(calls: Sequence[CollectiveCalls], parts: Table) -> list[PlacedCollective]:
+    """As `placed`, of ranks that are neighbours, or neighbours of neighbours, and on."""
     callers = np.array([rank for rank, own in enumerate(calls) if len(own.function)], np.int64)
     if not len(callers):
         return []
@@ -99,10 +130,9 @@ def _check_alike(calls: Sequence[CollectiveCalls], callers: Array) -> None:
 def _edges(calls: Sequence[CollectiveCalls], parts: Table) -> _Edges:
     n_calls = np.array([len(own.function) for own in calls])
     src, dst = parts["src"].astype(np.int64), parts["dst"].astype(np.int64)
-    is_known = (np.minimum(src, dst) >= 0) & (np.maximum(src, dst) < len(calls))
-    pairs, row_of = np.unique(src[is_known] * len(calls) + dst[is_known], return_inverse=True)
+    pairs, row_of = np.unique(src * len(calls) + dst, return_inverse=True)
     n, n_bytes = (
-        np.bincount(row_of, parts[name][is_known].astype(np.float64), len(pairs)).astype(np.int64)
+        np.bincount(row_of, parts[name].astype(np.float64), len(pairs)).astype(np.int64)
         for name in ("n", "bytes")
     )
     src, dst = np.divmod(pairs, len(calls))

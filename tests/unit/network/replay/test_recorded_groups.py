@@ -53,6 +53,18 @@ def test_two_ranks_are_twice_neighbours():
     assert messages(recorded_neighbours.placed(own, parts), 2) == [(0, 1, 100)] * 2 + [(1, 0, 100)] * 2
 
 
+def test_ranks_of_two_communicators_may_call_different_functions():
+    """Three ranks exchange twice, and four others once."""
+    three, of_three = ring(3, ("alltoall", 100), ("allgather", 8))
+    four, of_four = ring(4, ("alltoall", 30))
+    for end in ("src", "dst"):
+        of_four[end] += 3
+    found = recorded_neighbours.placed([*three, *four], np.concatenate([of_three, of_four]))
+    pairs = [(rank, (rank + step) % 3, size) for rank in range(3) for step in (1, -1) for size in (100, 8)]
+    pairs += [(3 + rank, 3 + (rank + step) % 4, 30) for rank in range(4) for step in (1, -1)]
+    assert messages(found, 7) == sorted(pairs)
+
+
 def test_ranks_whose_calls_differ_are_told():
     own, parts = ring(3, ("alltoall", 100), ("allgather", 8))
     other = own[2]
@@ -123,6 +135,28 @@ def test_a_pair_of_groups_is_told_from_its_groups_by_how_often_they_called():
     n_known = {("MPI_Allreduce", group): 1 for group in members}
     found = align(own, members, {"MPI_Allreduce": [7, 9, 10]}, n_known=n_known)
     assert sorted(instance.group for instance in found) == [7, 9, 10]
+
+
+@pytest.mark.parametrize("number", [0, 7])
+def test_a_pair_of_which_a_group_is_unknown_is_no_other_group(number):
+    """It was taken for group 0, the whole job."""
+    table = np.zeros(1, ROWS)
+    table["call"], table["group"], table["to_group"], table["n"] = "MPI_Allreduce", 7, 9, 1
+    members = {number: np.arange(2)}
+    pairs = recorded_intercomms.pairs_of(table, members)
+    tables = {"collectives": table, "parts": np.zeros(0, PARTS)}
+    with pytest.raises(DataError, match="MPI_Allreduce was called between two groups"):
+        recorded_collectives.groups_of(tables, ["MPI_Allreduce"], members, pairs)
+    with pytest.raises(DataError, match="MPI_Allreduce was called between two groups"):
+        recorded_collectives.n_calls_of(table, pairs)
+
+
+def test_bytes_of_persistent_collectives_are_those_of_all_ranks():
+    table = np.zeros(3, ROWS)
+    table["call"] = ["MPI_Allreduce_init", "MPI_Bcast_init", "MPI_Allreduce"]
+    table["group"], table["bytes"] = [7, 9, 7], [100, 10, 1000]
+    found = recorded_collectives.persistent_bytes(table, {7: np.arange(4), 9: np.arange(2)})
+    assert found == 4 * 100 + 2 * 10
 
 
 def test_calls_are_counted_by_the_group_that_tells_of_them():

@@ -1,9 +1,10 @@
 """Switches whose input ports pass one packet at a time: what a pencil gives, and what stays as it is."""
 
 import math
+from dataclasses import replace
 
 import pytest
-from replays import PACKET, PLAIN, SLOT_PS, flow, ps, tree
+from replays import PACKET, PLAIN, SLOT_PS, flow, job, op, program, ps, tree
 
 from mpicoloc.errors import DataError
 from mpicoloc.network.replay.lanes import Lanes
@@ -47,3 +48,21 @@ def test_flows_of_different_inputs_that_share_an_output_take_as_long_as_without_
 def test_an_input_port_is_not_slower_than_its_link(speedup):
     with pytest.raises(DataError, match="input_speedup must be at least 1"):
         tree((4,), (1,), input_speedup=speedup)
+
+
+def test_a_small_packet_does_not_pass_a_large_one_of_its_flow_that_has_no_room():
+    """Packets of other flows leave 100 bytes of the output's buffer: enough for the small ones only."""
+    lanes = Lanes((1 << 20,), (PACKET + 100,), (0,))
+    network = tree((4, 2), (1, 1), lanes=lanes, input_speedup=1.0, is_voq=True)
+    sizes = [PACKET, 64] * 8
+    n = len(sizes)
+    sends = [op("ISEND", peer=1, value=size, tag=i, request=i) for i, size in enumerate(sizes)]
+    receives = [op("IRECV", peer=0, tag=i, request=i) for i in range(n)]
+    marks = [each for i in range(n) for each in (op("WAIT", request=i), op("MARK", value=i))]
+    programs = [program(*sends, op("WAITALL", request=0, n=n)), program(*receives, *marks)]
+    others = [flow(host, 0, 60 * PACKET, f"from {host}") for host in (2, 3, 5)]
+    settings = replace(PLAIN, adapter_is_fifo=True)
+    run = simulate(network, [job(programs, [1, 0], "flow"), *others], settings)
+    came_ps = run.marks[run.marks["job"] == 0]["t_ps"]
+    # One that overtook waits for the one before it, as messages are matched in their order.
+    assert (came_ps[1:] - came_ps[:-1] >= 64 * SLOT_PS // PACKET).all()
