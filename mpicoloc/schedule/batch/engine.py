@@ -1,0 +1,225 @@
+"""The event loop: jobs arrive, begin and end; an order chooses which begins, an allocation on which nodes.
+
+A job has work, its run time alone in s, and a speed, 1 unless something slows it down. Its end moves whenever
+its speed changes, so what shares nodes or the network may stretch it while it runs.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mpicoloc.core import progress
+from mpicoloc.schedule.batch import queue
+from mpicoloc.schedule.batch.logs.job_log import Workload
+from mpicoloc.schedule.batch.machine import Machine
+from mpicoloc.schedule.batch.view import FREE, Allocation, Nodes, Order, View
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+_ADVANCE_JOBS = 1000
+"""Jobs between two reports of progress."""
+
+
+class Observer(Protocol):
+    """Is told of each job that begins and ends."""
+
+    def began(self, simulation: Simulation, job: int, nodes: Ints) -> None:
+        """A job has begun on these nodes, in ascending order."""
+
+    def ended(self, simulation: Simulation, job: int, nodes: Ints) -> None:
+        """A job has ended and left its nodes."""
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """What became of each job of a workload.
+
+    Parameters
+    ----------
+    arrival_s, start_s, end_s : ndarray, shape (n,)
+        When the job was submitted, began and ended, s. A job that waits for the end of another arrives later
+        than the log says.
+    """
+
+    arrival_s: Floats
+    start_s: Floats
+    end_s: Floats
+
+
+def simulate(
+    workload: Workload,
+    machine: Machine,
+    order: Order,
+    allocation: Allocation,
+    observers: Sequence[Observer] = (),
+) -> Schedule:
+    """Run all jobs of a workload; none is lost, and each has nodes of its own.
+
+    Parameters
+    ----------
+    workload : Workload
+        No job needs more nodes than the machine has.
+    machine : Machine
+    order : Order
+    allocation : Allocation
+    observers : sequence of Observer
+
+    Returns
+    -------
+    Schedule
+    """
+    return Simulation(workload, machine, order, allocation, observers).run()
+
+
+class Simulation:
+    """One simulation at work; observers may read it, and change speeds with `set_speed`."""
+
+    def __init__(
+        self,
+        workload: Workload,
+        machine: Machine,
+        order: Order,
+        allocation: Allocation,
+        observers: Sequence[Observer] = (),
+    ) -> None:
+        n = len(workload)
+        self.workload, self.observers, self._order = workload, observers, order
+        self.waiting, self.releases = queue.waiting(), queue.releases()
+        self.view = View(machine, allocation, self.waiting, self.releases)
+        self.nodes: dict[int, Ints] = {}
+        self.schedule = Schedule(*(np.full(n, np.nan) for _ in range(3)))
+        self._work_s: dict[int, float] = {}
+        self._speed: dict[int, float] = {}
+        self._since_s: dict[int, float] = {}
+        self._n_changes: dict[int, int] = {}
+        self._ends: list[tuple[float, int, int]] = []
+        self._later: list[tuple[float, int]] = []
+        self._followers = _followers(workload)
+        self._arrivals = np.flatnonzero(workload.log.previous < 0)
+        self._n_arrived = 0
+
+    @property
+    def now_s(self) -> float:
+        """Time of the event that is handled."""
+        return self.view.now_s
+
+    def run(self) -> Schedule:
+        """Handle all events, those of one instant together: ends, then arrivals, then the queue."""
+        n_over, n_told = 0, 0
+        with progress.stage("simulating", len(self.workload), "jobs") as advance:
+            while (now_s := self._next_s()) < np.inf:
+                self.view.now_s = now_s
+                n_over += self._end_jobs()
+                self._admit()
+                self._begin_jobs()
+                if n_over - n_told >= _ADVANCE_JOBS:
+                    advance(n_over - n_told)
+                    n_told = n_over
+            advance(n_over - n_told)
+        assert n_over == len(self.workload), "jobs wait that no event will start"
+        return self.schedule
+
+    def set_speed(self, job: int, speed: float) -> None:
+        """Let a running job work faster or slower from now on: work in s of its run alone, per s."""
+        now_s = self.now_s
+        self._work_s[job] -= (now_s - self._since_s[job]) * self._speed[job]
+        self._speed[job], self._since_s[job] = speed, now_s
+        self._n_changes[job] += 1
+        self._push_end(job)
+
+    def _push_end(self, job: int) -> None:
+        end_s = self.now_s + max(self._work_s[job], 0.0) / self._speed[job]
+        heapq.heappush(self._ends, (end_s, job, self._n_changes[job]))
+
+    def _next_s(self) -> float:
+        while self._ends and self._ends[0][2] != self._n_changes.get(self._ends[0][1]):
+            heapq.heappop(self._ends)  # of a job whose speed has changed since
+        times_s = [rows[0][0] for rows in (self._ends, self._later) if rows]
+        if self._n_arrived < len(self._arrivals):
+            times_s.append(float(self.workload.log.submit_s[self._arrivals[self._n_arrived]]))
+        return min(times_s, default=np.inf)
+
+    def _end_jobs(self) -> int:
+        n = 0
+        while self._ends and self._ends[0][0] <= self.now_s:
+            _, job, change = heapq.heappop(self._ends)
+            if change == self._n_changes.get(job):
+                self._end(job)
+                n += 1
+        return n
+
+    def _end(self, job: int) -> None:
+        view, nodes = self.view, self.nodes.pop(job)
+        queue.remove_release(self.releases, float(view.expected_end_s[nodes[0]]), job)
+        view.uses[nodes] = FREE
+        view.expected_end_s[nodes] = -np.inf
+        view.n_free += len(nodes)
+        view.changed(is_release=True)
+        self.schedule.end_s[job] = self.now_s
+        for column in (self._work_s, self._speed, self._since_s, self._n_changes):
+            del column[job]  # type: ignore[attr-defined]
+        for observer in self.observers:
+            observer.ended(self, job, nodes)
+        for other in self._followers.get(job, ()):
+            think_s = float(self.workload.log.think_s[other])
+            heapq.heappush(self._later, (self.now_s + think_s, other))
+
+    def _admit(self) -> None:
+        submit_s, now_s = self.workload.log.submit_s, self.now_s
+        while self._later and self._later[0][0] <= now_s:
+            self._arrive(heapq.heappop(self._later)[1])
+        while self._n_arrived < len(self._arrivals) and submit_s[self._arrivals[self._n_arrived]] <= now_s:
+            self._arrive(int(self._arrivals[self._n_arrived]))
+            self._n_arrived += 1
+
+    def _arrive(self, job: int) -> None:
+        work = self.workload
+        self.schedule.arrival_s[job] = self.now_s
+        self.waiting.append(
+            job=job,
+            n_nodes=int(work.n_nodes[job]),
+            estimate_s=float(work.estimate_s[job]),
+            arrival_s=self.now_s,
+        )
+
+    def _begin_jobs(self) -> None:
+        while len(self.waiting) and self.view.n_free:
+            place = self._order(self.view)
+            if place is None:
+                return
+            chosen = self.view.nodes_for(int(self.waiting["n_nodes"][place]))
+            assert chosen is not None, "an order chose a job that finds no nodes"
+            job = int(self.waiting["job"][place])
+            self.waiting.remove(place)
+            self._begin(job, chosen)
+
+    def _begin(self, job: int, chosen: Nodes) -> None:
+        view, (nodes, use) = self.view, chosen
+        assert len(nodes) == self.workload.n_nodes[job] and not view.uses[nodes].any(), "a node twice"
+        expected_end_s = self.now_s + float(self.workload.estimate_s[job])
+        view.uses[nodes] = use
+        view.expected_end_s[nodes] = expected_end_s
+        view.n_free -= len(nodes)
+        view.changed(is_release=False)
+        queue.insert_release(self.releases, expected_end_s, job, len(nodes))
+        self.nodes[job] = nodes
+        self.schedule.start_s[job] = self.now_s
+        self._work_s[job] = float(self.workload.log.run_s[job])
+        self._speed[job], self._since_s[job], self._n_changes[job] = 1.0, self.now_s, 0
+        self._push_end(job)
+        for observer in self.observers:
+            observer.began(self, job, nodes)
+
+
+def _followers(workload: Workload) -> dict[int, list[int]]:
+    """The jobs that wait for the end of each job."""
+    followers: dict[int, list[int]] = {}
+    for job in np.flatnonzero(workload.log.previous >= 0).tolist():
+        followers.setdefault(int(workload.log.previous[job]), []).append(job)
+    return followers

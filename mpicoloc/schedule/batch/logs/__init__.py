@@ -1,0 +1,1 @@
+"""Logs of batch systems: Standard Workload Format and Slurm's `sacct`."""
