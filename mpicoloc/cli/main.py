@@ -42,6 +42,7 @@ GROUPS: dict[str, dict[str, str]] = {
         "predict": "predict how much jobs slow each other down",
         "pair": "plan which of the jobs that wait share a node",
         "place": "choose the nodes of jobs that share them",
+        "batch": "simulate the batch system of a machine on a log of its jobs",
         "replay": "replay jobs on a fat-tree packet by packet, alone and together",
         "qos": "choose lanes and weights for jobs that share an InfiniBand network",
     },

@@ -135,7 +135,7 @@ def workload(log: JobLog, cores_per_node: int, n_nodes: int, estimates: str = "u
         raise UsageError(f"estimates must be {' or '.join(ESTIMATES)}, got {estimates!r}")
     if not len(log):
         raise DataError("the log has no job that ran: nothing to simulate; give another log or other flags")
-    needed = np.where(log.n_nodes > 0, log.n_nodes, -(-log.n_processors // cores_per_node))
+    needed = nodes_needed(log, cores_per_node)
     too_large = np.flatnonzero(needed > n_nodes)
     if len(too_large):
         i = int(too_large[0])
@@ -146,7 +146,12 @@ def workload(log: JobLog, cores_per_node: int, n_nodes: int, estimates: str = "u
         )
     is_known = (log.limit_s > 0) & (estimates == "user")
     estimate_s = np.where(is_known, np.maximum(log.limit_s, log.run_s), log.run_s)
-    return Workload(log, needed.astype(np.int64), estimate_s)
+    return Workload(log, needed, estimate_s)
+
+
+def nodes_needed(log: JobLog, cores_per_node: int) -> Ints:
+    """Nodes that each job takes: those that the log tells, else its processors on whole nodes."""
+    return np.where(log.n_nodes > 0, log.n_nodes, -(-log.n_processors // cores_per_node))
 
 
 def ran(log: JobLog) -> NDArray[np.bool_]:

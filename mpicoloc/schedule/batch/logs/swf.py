@@ -123,7 +123,11 @@ def _damage(table: NDArray[np.float64]) -> dict[int, str]:
         (finite & (submit_s < 0), "submitted {:g} s before the log's begin", -submit_s),
         (finite & (submit_s < latest_s), "the clock runs back to {:g} s", submit_s),
         (finite & (run_s < 0) & (run_s != NO_JOB), "a run time of {:g} s is negative", run_s),
-        (finite & (previous > 0) & (previous >= number), "it waits for job {:g}, not an earlier one", previous),
+        (
+            finite & (previous > 0) & (previous >= number),
+            "it waits for job {:g}, not an earlier one",
+            previous,
+        ),
     )
     for is_wrong, words, value in checks:
         wrong |= {int(i): words.format(value[i]) for i in np.flatnonzero(is_wrong) if int(i) not in wrong}

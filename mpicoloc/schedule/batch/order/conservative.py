@@ -53,9 +53,7 @@ def _earliest_s(times_s: Floats, free: Ints, n_nodes: int, duration_s: float) ->
     return float(times_s[np.argmax(ok & (until_s - times_s >= duration_s))])
 
 
-def _reserved(
-    times_s: Floats, free: Ints, n_nodes: int, start_s: float, end_s: float
-) -> tuple[Floats, Ints]:
+def _reserved(times_s: Floats, free: Ints, n_nodes: int, start_s: float, end_s: float) -> tuple[Floats, Ints]:
     """The profile without some nodes from one time to another."""
     for time_s in (start_s, end_s):
         i = int(np.searchsorted(times_s, time_s))

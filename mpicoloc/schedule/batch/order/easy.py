@@ -36,9 +36,7 @@ def backfilled(view: View, first: int) -> int | None:
     return _examined(view, first, fits, is_short)
 
 
-def _examined(
-    view: View, first: int, fits: NDArray[np.bool_], is_short: NDArray[np.bool_]
-) -> int | None:
+def _examined(view: View, first: int, fits: NDArray[np.bool_], is_short: NDArray[np.bool_]) -> int | None:
     """Ask the allocation, once for each size."""
     reserved = view.reservation(first)
     sizes = view.queue["n_nodes"]
