@@ -1,1 +1,1 @@
-"""The batch system of a machine in simulation: logs, order of the queue, allocation of nodes, what they cause."""
+"""The batch system of a machine in simulation: logs, order of the queue, allocation of nodes, outcome."""

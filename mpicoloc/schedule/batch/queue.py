@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
@@ -24,7 +25,7 @@ class Columns:
     def __len__(self) -> int:
         return self._n
 
-    def __getitem__(self, name: str) -> NDArray[np.generic]:
+    def __getitem__(self, name: str) -> NDArray[Any]:
         """One column; valid until the next change."""
         return self._columns[name][: self._n]
 
@@ -51,7 +52,7 @@ class Columns:
 
 
 def waiting() -> Columns:
-    """Jobs that wait, in order of arrival: job, nodes, estimate of the run time in s, time of arrival in s."""
+    """Jobs that wait, in order of arrival; times in s."""
     return Columns({"job": np.int64, "n_nodes": np.int64, "estimate_s": np.float64, "arrival_s": np.float64})
 
 
@@ -68,5 +69,5 @@ def insert_release(rows: Columns, end_s: float, job: int, n_nodes: int) -> None:
 
 def remove_release(rows: Columns, end_s: float, job: int) -> None:
     """A job that ended."""
-    low, high = (int(np.searchsorted(rows["end_s"], end_s, side=side)) for side in ("left", "right"))  # type: ignore[call-overload]
+    low, high = (int(np.searchsorted(rows["end_s"], end_s, side=side)) for side in ("left", "right"))
     rows.remove(low + int(np.flatnonzero(rows["job"][low:high] == job)[0]))

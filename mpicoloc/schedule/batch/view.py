@@ -1,4 +1,4 @@
-"""What an order of the queue may know when it chooses the next job: the machine now, and as it is expected."""
+"""What an order of the queue may know when it chooses the next job: the machine now, and as expected."""
 
 from __future__ import annotations
 
@@ -145,7 +145,7 @@ class View:
         return self.allocation.choose(self.machine, uses, n_nodes) is not None or not uses.any()
 
     def leaves_room(self, place: int, first: int, reservation: Reservation) -> bool:
-        """Whether the job at `place` may outlast the reservation of the job at `first` without delaying it."""
+        """Whether the job at `place` may outlast the reservation of that at `first` without delaying it."""
         sizes = self.queue["n_nodes"]
         if self.allocation.is_bound_by_number:
             return bool(sizes[place] <= reservation.n_spare)

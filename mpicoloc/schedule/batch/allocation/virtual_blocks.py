@@ -133,7 +133,7 @@ def _rem_switch(blocks: _Blocks, switches: Ints, n_rest: int) -> int | None:
 
 
 def contiguous(machine: Machine, flags: Bools, n: int) -> Ints | None:
-    """n switches among those with a flag: in a row in one subtree, in one, in a row, or the first.
+    """N switches among those with a flag: in a row in one subtree, in one, in a row, or the first.
 
     Notes
     -----

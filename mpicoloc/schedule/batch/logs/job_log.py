@@ -14,7 +14,7 @@ Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
 ESTIMATES = ("user", "perfect")
-"""What the batch system believes of run times: the limits that users asked for, or the run times themselves."""
+"""What the batch system believes of run times: the limits that users asked for, or the truth."""
 NO_JOB = -1
 """Number of a job, queue or program that a log does not tell."""
 
@@ -110,7 +110,7 @@ class Workload:
 
 
 def workload(log: JobLog, cores_per_node: int, n_nodes: int, estimates: str = "user") -> Workload:
-    """Jobs of a log as a machine runs them, a whole node for each `cores_per_node` processors or a part of it.
+    """Jobs of a log as a machine runs them, on whole nodes.
 
     A job that ran longer than its limit has its run time as estimate, as if the limit had been longer: no
     simulated batch system ends a job of which the log says that it ran on.
@@ -141,7 +141,7 @@ def workload(log: JobLog, cores_per_node: int, n_nodes: int, estimates: str = "u
         i = int(too_large[0])
         raise DataError(
             f"job {log.number[i]} needs {needed[i]:,} nodes of {cores_per_node} cores, the topology has "
-            f"{n_nodes:,}, which {len(too_large):,} of {len(log):,} jobs do not fit: give a larger --topology, "
+            f"{n_nodes:,}; {len(too_large):,} of {len(log):,} jobs do not fit: give a larger --topology, "
             "more --cores-per-node, or --skip-larger"
         )
     is_known = (log.limit_s > 0) & (estimates == "user")

@@ -93,7 +93,7 @@ def _head(lines: Sequence[str]) -> tuple[dict[str, str], list[int]]:
     return header, numbers
 
 
-def _rows(lines: Sequence[str], numbers: Sequence[int]) -> Sequence[Sequence[float] | None]:
+def _rows(lines: Sequence[str], numbers: Sequence[int]) -> NDArray[np.float64] | list[list[float] | None]:
     """The fields of each line; None for one that has not 18 numbers."""
     try:
         table = np.loadtxt((lines[i - 1] for i in numbers), comments=";", ndmin=2)

@@ -75,8 +75,6 @@ def test_no_node_is_used_twice_and_all_jobs_end(order_name, allocation_name, job
 def test_backfilling_never_delays_the_first_job(jobs):
     """The begin that EASY promises the first job when it must wait is kept, with every allocation."""
     for chosen in allocation.ALLOCATIONS.values():
-        if chosen.name == "virtual-blocks":
-            continue  # a job there may find nodes now and none once more jobs have ended, so nothing is promised
         promised = {}
 
         def watched(view, promised=promised):
