@@ -3,8 +3,10 @@ r"""Simulate the batch system of a machine on a log of its jobs: who waits, and 
 The log is in Standard Workload Format, .gz too. Jobs get whole nodes. Two jobs share the network when both
 use the links above the same switch or subtree at the same time (Jokanovic 2014, chapter 4).
 
-  mpicoloc batch LLNL-Atlas-2006-2.1-cln.swf.gz --topology 'XGFT(3;18,8,8;1,18,18)' --allocation exclusive
-  mpicoloc batch jobs.swf --topology MareNostrum --cores-per-node 4 --order fcfs --allocation virtual-blocks
+  mpicoloc batch LLNL-Atlas-2006-2.1-cln.swf.gz \
+      --topology 'XGFT(3;18,8,8;1,18,18)' --allocation exclusive
+  mpicoloc batch jobs.swf --topology MareNostrum --cores-per-node 4 \
+      --order fcfs --allocation virtual-blocks
 """
 
 from __future__ import annotations
