@@ -43,11 +43,14 @@ class Machine:
         sizes = np.diff(starts[0], append=self.n_nodes)
         object.__setattr__(self, "switch_sizes", sizes)
         object.__setattr__(self, "switch_size", int(sizes.max()))
+        object.__setattr__(self, "place", np.arange(self.n_nodes) - np.repeat(starts[0], sizes))
 
     starts: tuple[Ints, ...] = ()
     """First node of each subtree of a level; ``starts[0]`` of first-level switches."""
     switch_sizes: Ints = None  # type: ignore[assignment]
     """Nodes of each first-level switch."""
+    place: Ints = None  # type: ignore[assignment]
+    """Number of each node at its first-level switch."""
     switch_size: int = 0
     """Nodes of the largest first-level switch: a job with more is *big* (thesis, section 4.2)."""
 

@@ -14,6 +14,7 @@ from mpicoloc.schedule.batch.queue import Columns
 
 Uses = NDArray[np.uint8]
 Ints = NDArray[np.int64]
+Bools = NDArray[np.bool_]
 FREE = 0
 """Use of a node without a job; an allocation gives its own meaning to every other number."""
 
@@ -33,11 +34,26 @@ class Allocation:
         uses, or None: the job must wait. It changes nothing.
     is_bound_by_number : bool
         Any `n_nodes` free nodes are good enough, so only their number decides whether a job can begin.
+    can : callable, optional
+        ``can(machine, uses, sizes)``: for which of many sizes `choose` finds nodes, without choosing them.
+    kind : callable, optional
+        ``kind(machine, sizes)``: numbers of kinds of sizes. Of one kind a larger job never leaves room for
+        another one where a smaller job does not.
     """
 
     name: str
     choose: Callable[[Machine, Uses, int], Nodes | None]
     is_bound_by_number: bool
+    can: Callable[[Machine, Uses, Ints], Bools] | None = None
+    kind: Callable[[Machine, Ints], Ints] | None = None
+
+    def finds(self, machine: Machine, uses: Uses, sizes: Ints) -> Bools:
+        """For which sizes there are nodes."""
+        if self.can is not None:
+            return self.can(machine, uses, sizes)
+        different, number = np.unique(sizes, return_inverse=True)
+        found = np.array([self.choose(machine, uses, size) is not None for size in different.tolist()], bool)
+        return np.asarray(found[number.ravel()])
 
 
 class Order(Protocol):
@@ -82,11 +98,13 @@ class View:
         self.expected_end_s = np.full(machine.n_nodes, -np.inf)
         self.n_free = machine.n_nodes
         self._chosen: dict[int, Nodes | None] = {}
+        self._too_large: dict[int, int] = {}
         self._reserved: tuple[int, Reservation] | None = None
 
     def changed(self, *, is_release: bool) -> None:
         """Forget what depends on the nodes in use; the engine calls it."""
         self._chosen.clear()
+        self._too_large.clear()
         if is_release:
             self._reserved = None
 
@@ -109,6 +127,13 @@ class View:
             return n_nodes <= self.n_free
         return self.nodes_for(n_nodes) is not None
 
+    def can_start_which(self, places: Ints) -> Bools:
+        """For which places of the queue `can_start` holds."""
+        sizes = self.queue["n_nodes"][places]
+        if self.allocation.is_bound_by_number or self.n_free == self.machine.n_nodes:
+            return np.asarray(sizes <= self.n_free)
+        return self.allocation.finds(self.machine, self.uses, sizes) & (sizes <= self.n_free)
+
     def reservation(self, place: int) -> Reservation:
         """The earliest begin of a job that cannot begin now, by the expected ends of those that run."""
         n_nodes, job = int(self.queue["n_nodes"][place]), int(self.queue["job"][place])
@@ -116,6 +141,7 @@ class View:
             return self._by_number(n_nodes)
         if self._reserved is None or self._reserved[0] != job:
             self._reserved = job, self._by_choice(n_nodes)
+            self._too_large.clear()
         return self._reserved[1]
 
     def _by_number(self, n_nodes: int) -> Reservation:
@@ -142,12 +168,19 @@ class View:
         uses = np.where(self.expected_end_s <= time_s, FREE, self.uses).astype(np.uint8)
         if beside is not None:
             uses[beside[0]] = beside[1]
-        return self.allocation.choose(self.machine, uses, n_nodes) is not None or not uses.any()
+        return bool(self.allocation.finds(self.machine, uses, np.array([n_nodes]))[0]) or not uses.any()
 
     def leaves_room(self, place: int, first: int, reservation: Reservation) -> bool:
         """Whether the job at `place` may outlast the reservation of that at `first` without delaying it."""
         sizes = self.queue["n_nodes"]
         if self.allocation.is_bound_by_number:
             return bool(sizes[place] <= reservation.n_spare)
-        nodes = self.nodes_for(int(sizes[place]))
-        return self._can_start_at(int(sizes[first]), reservation.start_s, nodes)
+        size, kind = int(sizes[place]), -1
+        if self.allocation.kind is not None:
+            kind = int(self.allocation.kind(self.machine, sizes[place : place + 1])[0])
+            if size >= self._too_large.get(kind, size + 1):
+                return False
+        has_room = self._can_start_at(int(sizes[first]), reservation.start_s, self.nodes_for(size))
+        if not has_room and self.allocation.kind is not None:
+            self._too_large[kind] = size
+        return has_room

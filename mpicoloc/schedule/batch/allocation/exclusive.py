@@ -45,4 +45,19 @@ def _subtrees(n_free: NDArray[np.int64], n_nodes: int) -> NDArray[np.int64] | No
     return fullest[:n] if n <= len(fullest) else None
 
 
-ALLOCATION = Allocation("exclusive", choose, is_bound_by_number=False)
+def can(machine: Machine, uses: Uses, sizes: NDArray[np.int64]) -> NDArray[np.bool_]:
+    """For which sizes `choose` finds nodes."""
+    is_free = uses == FREE
+    starts = machine.starts[machine.top_level - 1]
+    has_big = np.maximum.reduceat(uses, starts) == BIG
+    n_free = np.where(has_big, 0, np.add.reduceat(is_free, starts, dtype=np.int64))
+    most = np.where(sizes <= machine.switch_size, machine.per_switch(is_free).max(), n_free.sum())
+    return np.asarray(sizes <= most)
+
+
+def kind(machine: Machine, sizes: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Small jobs and big ones."""
+    return np.asarray(sizes > machine.switch_size, np.int64)
+
+
+ALLOCATION = Allocation("exclusive", choose, is_bound_by_number=False, can=can, kind=kind)

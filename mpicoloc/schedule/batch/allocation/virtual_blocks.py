@@ -61,8 +61,7 @@ class _Blocks:
     def _part_is_free(self) -> Bools:
         """Whether the larger part of each switch has no job: its first nodes are that part."""
         machine = self.machine
-        place = np.arange(machine.n_nodes) - np.repeat(machine.starts[0], machine.switch_sizes)
-        n_free = machine.per_switch((self.uses == FREE) & (place < self.part))
+        n_free = machine.per_switch((self.uses == FREE) & (machine.place < self.part))
         return n_free == self.part
 
 
@@ -156,4 +155,31 @@ def contiguous(machine: Machine, flags: Bools, n: int) -> Ints | None:
     return np.flatnonzero(flags)[:n] if place is None else np.arange(place, place + n)
 
 
-ALLOCATION = Allocation("virtual-blocks", choose, is_bound_by_number=False)
+def can(machine: Machine, uses: Uses, sizes: Ints) -> Bools:
+    """For which sizes `choose` finds nodes."""
+    blocks = _Blocks(machine, uses)
+    of_rem = int(blocks.n_free[blocks.is_rem].max(initial=0))
+    n_whole, n_rest = np.divmod(sizes, machine.switch_size)
+    n_parts = sizes // blocks.part
+    is_parts = (sizes % blocks.part == 0) & (n_parts <= blocks.n_with_part)
+    needs_empty = n_whole + ((n_rest > 0) & (n_rest > of_rem))
+    big = np.where(is_parts, n_parts <= blocks.has_free_part.sum(), needs_empty <= blocks.is_empty.sum())
+    return np.where(sizes <= machine.switch_size, sizes <= _largest_small(blocks, of_rem), big)
+
+
+def _largest_small(blocks: _Blocks, of_rem: int) -> int:
+    """Nodes of the largest small job that finds some."""
+    machine = blocks.machine
+    own = int(blocks.n_free[blocks.begin_small :].max(initial=0))
+    behind = machine.per_switch((blocks.uses == FREE) & (machine.place >= blocks.part))
+    guests = int(behind[blocks.has_big & ~blocks.is_rem].max(initial=0))
+    return max(own, of_rem, min(guests, machine.switch_size - blocks.part))
+
+
+def kind(machine: Machine, sizes: Ints) -> Ints:
+    """Small jobs, those of whole parts, and others."""
+    part = part_size(machine.switch_size)
+    return np.where(sizes <= machine.switch_size, 0, np.where(sizes % part == 0, 1, 2))
+
+
+ALLOCATION = Allocation("virtual-blocks", choose, is_bound_by_number=False, can=can, kind=kind)

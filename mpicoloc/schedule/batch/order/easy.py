@@ -39,14 +39,17 @@ def backfilled(view: View, first: int) -> int | None:
 def _examined(view: View, first: int, fits: NDArray[np.bool_], is_short: NDArray[np.bool_]) -> int | None:
     """Ask the allocation, once for each size."""
     reserved = view.reservation(first)
-    sizes = view.queue["n_nodes"]
-    leaves: dict[int, bool] = {}
-    for place in np.flatnonzero(fits).tolist():
-        if place == first or not view.can_start(place):
-            continue
-        n_nodes = int(sizes[place])
-        if not is_short[place] and n_nodes not in leaves:
-            leaves[n_nodes] = view.leaves_room(place, first, reserved)
-        if is_short[place] or leaves[n_nodes]:
+    places = np.flatnonzero(fits)
+    places = places[places != first]
+    places = places[view.can_start_which(places)]
+    short = places[is_short[places]]
+    end = int(short[0]) if len(short) else len(fits)
+    sizes = view.queue["n_nodes"][places]
+    # Of those before the first short one, the first of each size.
+    _, firsts = np.unique(sizes, return_index=True)
+    for place in places[np.sort(firsts)].tolist():
+        if place >= end:
+            break
+        if not is_short[place] and view.leaves_room(place, first, reserved):
             return int(place)
-    return None
+    return end if end < len(fits) else None
