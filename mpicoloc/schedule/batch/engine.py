@@ -155,12 +155,8 @@ class Simulation:
         return n
 
     def _end(self, job: int) -> None:
-        view, nodes = self.view, self.nodes.pop(job)
-        queue.remove_release(self.releases, float(view.expected_end_s[nodes[0]]), job)
-        view.uses[nodes] = FREE
-        view.expected_end_s[nodes] = -np.inf
-        view.n_free += len(nodes)
-        view.changed(is_release=True)
+        nodes = self.nodes.pop(job)
+        self._leave(job, nodes)
         self.schedule.end_s[job] = self.now_s
         for column in (self._work_s, self._speed, self._since_s, self._n_changes):
             del column[job]  # type: ignore[attr-defined]
@@ -169,6 +165,15 @@ class Simulation:
         for other in self._followers.get(job, ()):
             think_s = float(self.workload.log.think_s[other])
             heapq.heappush(self._later, (self.now_s + think_s, other))
+
+    def _leave(self, job: int, nodes: Ints) -> None:
+        """Free the nodes of a job that ends."""
+        view = self.view
+        queue.remove_release(self.releases, float(view.expected_end_s[nodes[0]]), job)
+        view.uses[nodes] = FREE
+        view.expected_end_s[nodes] = -np.inf
+        view.n_free += len(nodes)
+        view.changed(is_release=True)
 
     def _admit(self) -> None:
         submit_s, now_s = self.workload.log.submit_s, self.now_s
@@ -189,15 +194,20 @@ class Simulation:
         )
 
     def _begin_jobs(self) -> None:
-        while len(self.waiting) and self.view.n_free:
-            place = self._order(self.view)
-            if place is None:
-                return
-            chosen = self.view.nodes_for(int(self.waiting["n_nodes"][place]))
-            assert chosen is not None, "an order chose a job that finds no nodes"
-            job = int(self.waiting["job"][place])
-            self.waiting.remove(place)
-            self._begin(job, chosen)
+        while self._begin_next():
+            pass
+
+    def _begin_next(self) -> bool:
+        """Begin the next job on free nodes; False: all others wait."""
+        place = self._order(self.view) if len(self.waiting) and self.view.n_free else None
+        if place is None:
+            return False
+        chosen = self.view.nodes_for(int(self.waiting["n_nodes"][place]))
+        assert chosen is not None, "an order chose a job that finds no nodes"
+        job = int(self.waiting["job"][place])
+        self.waiting.remove(place)
+        self._begin(job, chosen)
+        return True
 
     def _begin(self, job: int, chosen: Nodes) -> None:
         view, (nodes, use) = self.view, chosen
@@ -208,13 +218,16 @@ class Simulation:
         view.n_free -= len(nodes)
         view.changed(is_release=False)
         queue.insert_release(self.releases, expected_end_s, job, len(nodes))
+        self._start_work(job, nodes)
+        for observer in self.observers:
+            observer.began(self, job, nodes)
+
+    def _start_work(self, job: int, nodes: Ints) -> None:
         self.nodes[job] = nodes
         self.schedule.start_s[job] = self.now_s
         self._work_s[job] = float(self.workload.log.run_s[job])
         self._speed[job], self._since_s[job], self._n_changes[job] = 1.0, self.now_s, 0
         self._push_end(job)
-        for observer in self.observers:
-            observer.began(self, job, nodes)
 
 
 def _followers(workload: Workload) -> dict[int, list[int]]:

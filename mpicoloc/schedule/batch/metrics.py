@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -103,3 +103,8 @@ def _waits(schedule: Schedule, which: NDArray[np.bool_]) -> Waits:
         float(np.quantile(wait_s, 0.95)),
         float(slowdown.mean()),
     )
+
+
+def with_utilisation(found: Outcome, utilisation_frac: float) -> Outcome:
+    """The figures with another utilisation, where nodes have two jobs."""
+    return replace(found, utilisation_frac=utilisation_frac)

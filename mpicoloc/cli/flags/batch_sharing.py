@@ -1,0 +1,219 @@
+"""Flags of `mpicoloc batch` for jobs that share nodes: which programs they run, and what these suffer."""
+
+from __future__ import annotations
+
+import argparse
+import time
+from typing import TYPE_CHECKING, Any
+
+from mpicoloc import config
+from mpicoloc.core import messages
+from mpicoloc.errors import UsageError
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from mpicoloc.core.features import JobFeatures
+    from mpicoloc.report.sharing_figures import PolicyFigures
+    from mpicoloc.schedule.batch.logs.job_log import JobLog
+    from mpicoloc.schedule.batch.sharing.comparison import Case, Centre, SharedRun
+    from mpicoloc.schedule.batch.sharing.programs import Programs
+    from mpicoloc.slowdown.slowdown import PairSlowdowns, SlowdownModel
+
+_SHARING_FLAGS = ("slowdowns", "curves", "programs", "mix", "seeds", "pack")
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Flags for sharing."""
+    add = parser.add_argument
+    add("--sharing", metavar="NAMES", default="none",
+        help="none (default), blind, model or service; several with commas")  # fmt: skip
+    add("--slowdowns", metavar="FILE", help="what pairs of programs suffer: target, co_runner, slowdown")
+    add("--curves", metavar="FILE", help="curves and scores of programs, in place of --slowdowns")
+    add(
+        "--programs", metavar="FILE", help="program of each executable number of the log: executable, program"
+    )
+    add(
+        "--mix",
+        metavar="A=2,B=1",
+        help="draw programs with these parts, in place of --programs (default: all alike)",
+    )
+    add("--seeds", metavar="N", help="draws of programs and slowdowns, for intervals (default 5)")
+    add("--seed", metavar="K", default="0", help="of the first draw (default 0)")
+    add("--pack", action="store_true", help="share even while nodes are free, so that nodes stay free")
+    add("--pricing", metavar="NAME", action="append",
+        help="price function to bill by; may be repeated (default: fair and runtime)")  # fmt: skip
+    add("--rate-su", metavar="L", default="1", help="service units per core and hour (default 1)")
+    add("--page", metavar="FILE", help="write a page: map of the machine, Gantt chart, curves, policies")
+
+
+def names_of(args: argparse.Namespace) -> list[str]:
+    """The sharing policies that were asked for."""
+    return [word.strip() for word in args.sharing.split(",")]
+
+
+def is_asked(args: argparse.Namespace) -> bool:
+    """Whether policies are to be compared, or a page is to be written.
+
+    Raises
+    ------
+    UsageError
+        If a flag of sharing is there, and nobody shares.
+    """
+    if names_of(args) != ["none"]:
+        return True
+    for flag in _SHARING_FLAGS:
+        if getattr(args, flag):
+            raise UsageError(
+                f"--{flag} is of jobs that share nodes: give --sharing blind, model or service too"
+            )
+    return args.page is not None
+
+
+def run(
+    args: argparse.Namespace, title: str, centre: Centre
+) -> tuple[list[SharedRun], list[PolicyFigures], float]:
+    """All runs, their figures, and how long the simulations took, s; writes the page.
+
+    Raises
+    ------
+    UsageError, DataError
+        If flags or files do not go together.
+    """
+    from mpicoloc.pricing.price import tariff
+    from mpicoloc.report import sharing_figures
+    from mpicoloc.schedule.batch.sharing import comparison
+
+    names = names_of(args)
+    comparison.check_names(names, centre.order_name)
+    rate_su = config.parse_positive("--rate-su", args.rate_su)
+    tariffs = [tariff(rate_su, name) for name in args.pricing or ("fair", "runtime")]
+    cases = _cases(args, centre.workload.log, is_shared=names != ["none"])
+    began_s = time.perf_counter()
+    runs = list(comparison.run_all(centre, names, cases))
+    wall_s = time.perf_counter() - began_s
+    found = sharing_figures.of_runs(centre, runs, tariffs)
+    if args.page is not None:
+        _write_page(args.page, title, centre, runs, found)
+    return runs, found, wall_s
+
+
+def _write_page(
+    path: str, title: str, centre: Centre, runs: list[SharedRun], found: list[PolicyFigures]
+) -> None:
+    from mpicoloc.report import batch_page, sharing_figures
+
+    first = list({run.sharing: run for run in reversed(runs)}.values())[::-1]
+    text = batch_page.page(
+        title, centre.workload, centre.machine, first, sharing_figures.table(found),
+        sharing_figures.sentences(found),
+    )  # fmt: skip
+    try:
+        with open(path, "w", encoding="utf-8") as file:
+            file.write(text)
+    except OSError as error:
+        raise UsageError(f"--page {path} cannot be written: {error.strerror}") from None
+    messages.note(f"page in {path}")
+
+
+def _cases(args: argparse.Namespace, log: JobLog, *, is_shared: bool) -> list[Case]:
+    """Draws of programs and of what they suffer: one where nothing is random."""
+    import numpy as np
+
+    from mpicoloc.schedule.batch.sharing import programs, slowdowns
+    from mpicoloc.schedule.batch.sharing.comparison import Case
+
+    seed = config.parse_whole("--seed", args.seed, 0)
+    if not is_shared:
+        ones = np.ones((1, 1))
+        return [Case(seed, np.zeros(len(log), np.int64), slowdowns.Slowdowns(ones, ones))]
+    if args.programs is not None and args.mix is not None:
+        raise UsageError("--programs tells the programs and --mix draws them: give one of both")
+    table = None if args.programs is None else _table(args.programs, log)
+    model, known = _model(args, table.names if table else None)
+    parts = None if table else programs.mix(args.mix or "", list(known))
+    names = table.names if table else tuple(parts or ())
+    pairs = slowdowns.of_model(model, [known[name] for name in names])
+    is_exact = bool((pairs.low == pairs.high).all())
+    n = config.parse_whole("--seeds", args.seeds) if args.seeds else 5
+    if table and is_exact and n > 1:
+        if args.seeds:
+            messages.note("one seed: --programs and slowdowns without intervals leave nothing to draw")
+        n = 1
+    return [_case(seed + i, log, table, parts, pairs, is_exact=is_exact) for i in range(n)]
+
+
+def _case(
+    seed: int,
+    log: JobLog,
+    table: Programs | None,
+    parts: dict[str, float] | None,
+    pairs: PairSlowdowns,
+    *,
+    is_exact: bool,
+) -> Case:
+    import numpy as np
+
+    from mpicoloc.schedule.batch.sharing import programs, slowdowns
+    from mpicoloc.schedule.batch.sharing.comparison import Case
+
+    rng: np.random.Generator = np.random.default_rng(seed)
+    chosen = table or programs.draw(log, parts or {}, rng)
+    return Case(seed, chosen.of_job, slowdowns.drawn(pairs, None if is_exact else rng))
+
+
+def _model(
+    args: argparse.Namespace, programs: tuple[str, ...] | None
+) -> tuple[SlowdownModel, dict[str, JobFeatures]]:
+    """The slowdown model, and the programs to ask it about."""
+    from mpicoloc.core.features import JobFeatures
+    from mpicoloc.profile import curves_file, queue_files
+    from mpicoloc.slowdown.bubbles.model import BubbleModel
+    from mpicoloc.slowdown.slowdown import measured_programs
+
+    if (args.curves is None) == (args.slowdowns is None):
+        raise UsageError("jobs that share nodes need --slowdowns FILE, or --curves FILE, of programs")
+    if args.curves is not None:
+        curves = curves_file.read(args.curves)
+        model = BubbleModel(curves)
+        for note in model.notes:
+            messages.note(note)
+        names = programs or tuple(curves)
+        return model, {name: JobFeatures(name, name, 1.0, 1, 1) for name in names}
+    pairs = queue_files.slowdowns(args.slowdowns)
+    return measured_programs(pairs, programs or (target for target, _ in pairs))
+
+
+def _table(path: str, log: JobLog) -> Programs:
+    from mpicoloc.profile import queue_files
+    from mpicoloc.schedule.batch.sharing import programs
+
+    keys = {"executable", "program"}
+    rows: list[Any] = list(queue_files.table_rows(path, "programs", keys, keys))
+    return programs.by_table(log, {str(row["executable"]): str(row["program"]) for row in rows}, path)
+
+
+def as_json(runs: list[SharedRun], found: list[PolicyFigures]) -> dict[str, Any]:
+    """What `--json` adds: the policies side by side, and the sentences."""
+    from mpicoloc.report import sharing_figures
+
+    return {
+        "policies": [sharing_figures.as_json(each) for each in found],
+        "n_seeds": max(each.figures["completion_s"].n for each in found),
+        "sentences": sharing_figures.sentences(found),
+    }
+
+
+def show(found: list[PolicyFigures]) -> None:
+    """Print the policies side by side, and what sharing would have saved."""
+    from mpicoloc.report import sharing_figures
+    from mpicoloc.report.terminal.listing import Listing
+    from mpicoloc.report.terminal.output import console
+
+    head, *rows = sharing_figures.table(found)
+    table = Listing("Sharing of nodes", ["figure", *head[1:]], names=["figure"])
+    for row in rows:
+        table.add_row(*row)
+    console().print(table)
+    for line in sharing_figures.sentences(found):
+        console().print(line)

@@ -1,0 +1,136 @@
+"""The same jobs under several sharing policies, once for each seed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mpicoloc.errors import UsageError
+from mpicoloc.schedule import policies
+from mpicoloc.schedule.batch import engine, metrics
+from mpicoloc.schedule.batch.logs.job_log import Workload
+from mpicoloc.schedule.batch.machine import Machine
+from mpicoloc.schedule.batch.network_sharing import SharedLinks
+from mpicoloc.schedule.batch.sharing import costs
+from mpicoloc.schedule.batch.sharing.costs import SharingCosts
+from mpicoloc.schedule.batch.sharing.joining import Joining
+from mpicoloc.schedule.batch.sharing.record import Record
+from mpicoloc.schedule.batch.sharing.service import Service
+from mpicoloc.schedule.batch.sharing.shared_simulation import SharedSimulation, Sharing
+from mpicoloc.schedule.batch.sharing.slowdowns import Slowdowns, blind
+from mpicoloc.schedule.batch.view import Allocation, Order
+
+Ints = NDArray[np.int64]
+SHARING = {
+    "none": "each job has its nodes for itself",
+    "blind": "two jobs a node, whatever they suffer",
+    "model": "two jobs a node where the slowdown model finds that the machine works more",
+    "service": "pairs of jobs as `mpicoloc pair --watch` decides them",
+}
+"""Sharing policies by name."""
+SHARING_ORDERS = ("fcfs", "easy")
+"""Orders under which jobs share: the first of the queue is the first that came."""
+
+
+@dataclass(frozen=True)
+class Centre:
+    """What is simulated, whoever shares.
+
+    Parameters
+    ----------
+    workload : Workload
+    machine : Machine
+    cores_per_node : int
+    order_name : str
+    order : Order
+    allocation : Allocation
+    packs : bool
+        Jobs share even while nodes are free.
+    """
+
+    workload: Workload
+    machine: Machine
+    cores_per_node: int
+    order_name: str
+    order: Order
+    allocation: Allocation
+    packs: bool = False
+
+
+@dataclass(frozen=True)
+class Case:
+    """One draw of what is random: the programs of the jobs, and what they suffer beside each other."""
+
+    seed: int
+    programs: Ints
+    slowdowns: Slowdowns
+
+
+@dataclass(frozen=True)
+class SharedRun:
+    """One policy in one case."""
+
+    sharing: str
+    seed: int
+    schedule: engine.Schedule
+    outcome: metrics.Outcome
+    costs: SharingCosts
+    record: Record
+
+
+def check_names(names: Sequence[str], order_name: str) -> None:
+    """Raise UsageError if a policy is unknown or named twice, or the order is none of `SHARING_ORDERS`."""
+    for name in names:
+        if name not in SHARING:
+            raise UsageError(f"sharing {name!r} is unknown: give one or more of {', '.join(SHARING)}")
+        if names.count(name) > 1:
+            raise UsageError(f"--sharing names {name} twice")
+    if set(names) - {"none"} and order_name not in SHARING_ORDERS:
+        raise UsageError(
+            f"--sharing {','.join(names)} with --order {order_name}: jobs share in the orders "
+            f"{' and '.join(SHARING_ORDERS)} only; give one of these"
+        )
+
+
+def run_all(centre: Centre, names: Sequence[str], cases: Sequence[Case]) -> Iterator[SharedRun]:
+    """Each policy in each case; ``none`` once, since without sharing nothing is random."""
+    for name in names:
+        for case in cases[:1] if name == "none" else cases:
+            yield run(centre, name, case)
+
+
+def run(centre: Centre, name: str, case: Case) -> SharedRun:
+    """One policy in one case.
+
+    Raises
+    ------
+    UsageError
+        If the policy or order is not one that shares.
+    """
+    check_names([name], centre.order_name)
+    work, machine = centre.workload, centre.machine
+    links, record = SharedLinks(machine, len(work)), Record(len(work))
+    base = (work, machine, centre.order, centre.allocation, (links, record))
+    if name == "none":
+        schedule = engine.simulate(*base)
+        busy_s, shared_s = float((work.log.run_s * work.n_nodes).sum()), 0.0
+    else:
+        slowdowns = blind(case.slowdowns) if name == "blind" else case.slowdowns
+        simulation = SharedSimulation(*base, case.programs, slowdowns, _sharing(centre, name))
+        schedule = simulation.run()
+        busy_s, shared_s = simulation.busy_node_s, simulation.shared_node_s
+    told = costs.of_schedule(work, schedule, machine.n_nodes, busy_s, shared_s)
+    outcome = metrics.outcome(work, machine, schedule, links)
+    # With two jobs a node, the jobs' own node seconds would count it twice.
+    outcome = metrics.with_utilisation(outcome, told.utilisation_frac)
+    return SharedRun(name, case.seed, schedule, outcome, told, record)
+
+
+def _sharing(centre: Centre, name: str) -> Sharing:
+    if name == "service":
+        return Service(centre.cores_per_node, policies.Rules("blossom"))
+    overtakes = centre.order_name != "fcfs"
+    return Joining(is_blind=name == "blind", overtakes=overtakes, packs=centre.packs)

@@ -1,0 +1,114 @@
+"""Which program each job of a log runs: by the log's own numbers, by a table, or drawn from a mix."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mpicoloc.errors import DataError, UsageError
+from mpicoloc.schedule.batch.logs.job_log import JobLog
+
+Ints = NDArray[np.int64]
+
+ANY = "*"
+"""Executable number in a table that stands for all others."""
+
+
+@dataclass(frozen=True)
+class Programs:
+    """The program of each job.
+
+    Parameters
+    ----------
+    names : tuple of str
+        Of all programs.
+    of_job : ndarray of int, shape (n_jobs,)
+        Index of each job's program in `names`.
+    """
+
+    names: tuple[str, ...]
+    of_job: Ints
+
+
+def mix(text: str, known: Sequence[str]) -> dict[str, float]:
+    """Parts of programs in a mix, as ``lu=3,heat2d=1`` gives them; empty: all alike.
+
+    Returns
+    -------
+    dict of str to float
+        Parts by program, which add up to 1.
+
+    Raises
+    ------
+    UsageError
+        If a word is no NAME=PART, a part is not above 0, or a program is unknown or named twice.
+    """
+    parts: dict[str, float] = {}
+    for word in filter(None, text.split(",")):
+        name, equals, number = word.rpartition("=")
+        try:
+            part = float(number)
+        except ValueError:
+            part = -1.0
+        if not (equals and name and 0 < part < np.inf):
+            raise UsageError(f"--mix {word!r} is no NAME=PART with a part above 0, for example {known[0]}=2")
+        if name not in known or name in parts:
+            why = "is named twice" if name in parts else f"has no slowdowns; there are {', '.join(known)}"
+            raise UsageError(f"--mix: program {name} {why}")
+        parts[name] = part
+    parts = parts or dict.fromkeys(known, 1.0)
+    total = sum(parts.values())
+    return {name: part / total for name, part in parts.items()}
+
+
+def draw(log: JobLog, parts: Mapping[str, float], rng: np.random.Generator) -> Programs:
+    """Programs drawn from a mix: one for each executable of a user where the log tells it, else one a job.
+
+    Parameters
+    ----------
+    log : JobLog
+    parts : mapping of str to float
+        As `mix` gives them.
+    rng : numpy.random.Generator
+    """
+    names = tuple(parts)
+    told = log.program >= 0
+    _, which = np.unique(
+        np.stack([log.user, log.program, np.where(told, -1, np.arange(len(log)))]),
+        axis=1,
+        return_inverse=True,
+    )
+    drawn = rng.choice(len(names), int(which.max()) + 1, p=np.array(list(parts.values())))
+    return Programs(names, drawn[which.ravel()].astype(np.int64))
+
+
+def by_table(log: JobLog, table: Mapping[str, str], source: str) -> Programs:
+    """Programs by a table from executable numbers of the log to names.
+
+    Parameters
+    ----------
+    log : JobLog
+    table : mapping of str to str
+        Name of the program by the executable's number; that of `ANY` is for those that are not there.
+    source : str
+        Name of the table, for messages.
+
+    Raises
+    ------
+    DataError
+        If a job has an executable that is not there.
+    """
+    numbers, which = np.unique(log.program, return_inverse=True)
+    found = [table.get(str(number), table.get(ANY)) for number in numbers.tolist()]
+    if None in found:
+        number = int(numbers[found.index(None)])
+        n_jobs = int((log.program == number).sum())
+        raise DataError(
+            f"{source}: executable {number} of {n_jobs:,} jobs is not there: add a row for it, or for {ANY}"
+        )
+    names = tuple(dict.fromkeys(name for name in found if name is not None))
+    places = np.array([names.index(name) for name in found if name is not None], np.int64)
+    return Programs(names, places[which])
