@@ -20,9 +20,9 @@ import zlib
 from typing import TYPE_CHECKING, Any
 
 from mpicoloc import config
-from mpicoloc.cli.flags import fabric
+from mpicoloc.cli.flags import batch_sharing, fabric
 from mpicoloc.core import messages
-from mpicoloc.errors import DataError, UsageError
+from mpicoloc.errors import DataError
 
 if TYPE_CHECKING:
     from mpicoloc.schedule.batch.logs.job_log import Workload
@@ -44,10 +44,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default="first-available",
         help="first-available, first-contiguous, exclusive, virtual-blocks or best-fit (first-available)",
     )
-    add("--sharing", metavar="NAME", default="none", help="none: each node has one job at a time (none)")
     add("--estimates", metavar="NAME", default="user", help="run times counted on: user or perfect (user)")
     add("--skip-damaged", action="store_true", help="leave damaged lines of the log out")
     add("--skip-larger", action="store_true", help="leave jobs out that are larger than the machine")
+    batch_sharing.add_arguments(parser)
     add("--json", action="store_true", help="print the result as JSON")
 
 
@@ -57,10 +57,13 @@ def run(args: argparse.Namespace) -> int:
     from mpicoloc.schedule.batch.network_sharing import SharedLinks
 
     next_job, chosen = order.named(args.order), allocation.named(args.allocation)
-    if args.sharing != "none":
-        raise UsageError(f"--sharing {args.sharing}: only none is known: each node has one job at a time")
+    is_compared = batch_sharing.is_asked(args)
     machine = _machine(args)
     work = _workload(args, machine)
+    if is_compared:
+        batch_sharing.run(args, work, machine, _as_json)
+        sys.stdout.flush()
+        return 0
     begin_s = time.perf_counter()
     shared = SharedLinks(machine, len(work))
     schedule = engine.simulate(work, machine, next_job, chosen, [shared])

@@ -121,7 +121,16 @@ def _users(centre: Centre, su: costs.Floats) -> dict[int, float]:
     return {int(users[i]): float(sums[i]) for i in first}
 
 
-def as_json(found: PolicyFigures) -> dict[str, Any]:
+def as_json(found: Sequence[PolicyFigures]) -> dict[str, Any]:
+    """The policies side by side for programs; what was not measured is None."""
+    return {
+        "policies": [_policy_json(each) for each in found],
+        "n_seeds": max(each.figures["completion_s"].n for each in found),
+        "sentences": sentences(found),
+    }
+
+
+def _policy_json(found: PolicyFigures) -> dict[str, Any]:
     """One policy for programs; what was not measured is None."""
     return {
         "sharing": found.sharing,

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import argparse
+import json
+import os
 import time
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from mpicoloc import config
@@ -15,10 +18,14 @@ if TYPE_CHECKING:
 
     from mpicoloc.core.features import JobFeatures
     from mpicoloc.report.sharing_figures import PolicyFigures
-    from mpicoloc.schedule.batch.logs.job_log import JobLog
+    from mpicoloc.schedule.batch.logs.job_log import JobLog, Workload
+    from mpicoloc.schedule.batch.machine import Machine
+    from mpicoloc.schedule.batch.metrics import Outcome
     from mpicoloc.schedule.batch.sharing.comparison import Case, Centre, SharedRun
     from mpicoloc.schedule.batch.sharing.programs import Programs
     from mpicoloc.slowdown.slowdown import PairSlowdowns, SlowdownModel
+
+    AsJson = Callable[[Outcome, float], dict[str, Any]]
 
 _SHARING_FLAGS = ("slowdowns", "curves", "programs", "mix", "seeds", "pack")
 
@@ -70,10 +77,17 @@ def is_asked(args: argparse.Namespace) -> bool:
     return args.page is not None
 
 
-def run(
-    args: argparse.Namespace, title: str, centre: Centre
-) -> tuple[list[SharedRun], list[PolicyFigures], float]:
-    """All runs, their figures, and how long the simulations took, s; writes the page.
+def run(args: argparse.Namespace, workload: Workload, machine: Machine, as_json: AsJson) -> None:
+    """Simulate all policies that were asked for, print them side by side, and write the page.
+
+    Parameters
+    ----------
+    args : argparse.Namespace
+        Of the verb.
+    workload : Workload
+    machine : Machine
+    as_json : callable
+        The verb's own JSON of one schedule, from its figures and the time that all simulations took, s.
 
     Raises
     ------
@@ -85,35 +99,52 @@ def run(
     from mpicoloc.schedule.batch.sharing import comparison
 
     names = names_of(args)
-    comparison.check_names(names, centre.order_name)
+    comparison.check_names(names, args.order)
+    centre = _centre(args, workload, machine)
     rate_su = config.parse_positive("--rate-su", args.rate_su)
     tariffs = [tariff(rate_su, name) for name in args.pricing or ("fair", "runtime")]
-    cases = _cases(args, centre.workload.log, is_shared=names != ["none"])
+    cases = _cases(args, workload.log, is_shared=names != ["none"])
     began_s = time.perf_counter()
     runs = list(comparison.run_all(centre, names, cases))
     wall_s = time.perf_counter() - began_s
     found = sharing_figures.of_runs(centre, runs, tariffs)
     if args.page is not None:
-        _write_page(args.page, title, centre, runs, found)
-    return runs, found, wall_s
+        _write_page(args, centre, runs, found)
+    if args.json:
+        last = next(run for run in runs if run.sharing == names[-1])
+        told = as_json(last.outcome, wall_s) | sharing_figures.as_json(found)
+        print(json.dumps(told, indent=2, allow_nan=False))
+    else:
+        _show(found)
+
+
+def _centre(args: argparse.Namespace, workload: Workload, machine: Machine) -> Centre:
+    from mpicoloc.schedule.batch import allocation, order
+    from mpicoloc.schedule.batch.sharing.comparison import Centre
+
+    n_cores = workload.log.cores_per_node() or 1
+    if args.cores_per_node is not None:
+        n_cores = config.parse_whole("--cores-per-node", args.cores_per_node)
+    chosen = order.named(args.order), allocation.named(args.allocation)
+    return Centre(workload, machine, n_cores, args.order, *chosen, args.pack)
 
 
 def _write_page(
-    path: str, title: str, centre: Centre, runs: list[SharedRun], found: list[PolicyFigures]
+    args: argparse.Namespace, centre: Centre, runs: list[SharedRun], found: list[PolicyFigures]
 ) -> None:
     from mpicoloc.report import batch_page, sharing_figures
 
     first = list({run.sharing: run for run in reversed(runs)}.values())[::-1]
     text = batch_page.page(
-        title, centre.workload, centre.machine, first, sharing_figures.table(found),
+        os.path.basename(args.log), centre.workload, centre.machine, first, sharing_figures.table(found),
         sharing_figures.sentences(found),
     )  # fmt: skip
     try:
-        with open(path, "w", encoding="utf-8") as file:
+        with open(args.page, "w", encoding="utf-8") as file:
             file.write(text)
     except OSError as error:
-        raise UsageError(f"--page {path} cannot be written: {error.strerror}") from None
-    messages.note(f"page in {path}")
+        raise UsageError(f"--page {args.page} cannot be written: {error.strerror}") from None
+    messages.note(f"page in {args.page}")
 
 
 def _cases(args: argparse.Namespace, log: JobLog, *, is_shared: bool) -> list[Case]:
@@ -193,18 +224,7 @@ def _table(path: str, log: JobLog) -> Programs:
     return programs.by_table(log, {str(row["executable"]): str(row["program"]) for row in rows}, path)
 
 
-def as_json(runs: list[SharedRun], found: list[PolicyFigures]) -> dict[str, Any]:
-    """What `--json` adds: the policies side by side, and the sentences."""
-    from mpicoloc.report import sharing_figures
-
-    return {
-        "policies": [sharing_figures.as_json(each) for each in found],
-        "n_seeds": max(each.figures["completion_s"].n for each in found),
-        "sentences": sharing_figures.sentences(found),
-    }
-
-
-def show(found: list[PolicyFigures]) -> None:
+def _show(found: list[PolicyFigures]) -> None:
     """Print the policies side by side, and what sharing would have saved."""
     from mpicoloc.report import sharing_figures
     from mpicoloc.report.terminal.listing import Listing

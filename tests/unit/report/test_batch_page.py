@@ -65,11 +65,11 @@ def test_figures_of_two_jobs_that_share_are_exact():
 
 def test_figures_over_seeds_have_intervals_in_json_and_words():
     found = sharing_figures.of_runs(centre(), all_runs((1.4, 1.5)), [tariff(1.0, "fair")])
-    told = json.loads(json.dumps(sharing_figures.as_json(found[2]), allow_nan=False))
+    told = json.loads(json.dumps(sharing_figures.as_json(found), allow_nan=False))["policies"][2]
     assert told["saved_frac"]["n"] == 2
     assert told["saved_frac"]["low"] < told["saved_frac"]["value"] < told["saved_frac"]["high"]
     assert "95 % interval" in sharing_figures.sentences(found)[1]
-    assert sharing_figures.as_json(found[0])["saved_frac"] is None
+    assert sharing_figures.as_json(found)["policies"][0]["saved_frac"] is None
 
 
 def test_the_page_holds_all_jobs_and_asks_for_nothing():
