@@ -103,8 +103,8 @@ def _effectiveness(name: str, own: Sequence[SharedRun], blind: Sequence[SharedRu
         return None
     of_seed = {run.seed: run.costs for run in blind}
     found = [costs.effectiveness(of_seed[run.seed], run.costs) for run in own]
-    known = [each for each in found if each is not None]
-    return costs.over_seeds(known, "1") if len(known) == len(found) else None
+    known = [each for each in found if each]
+    return costs.ratio_over_seeds(known) if len(known) == len(found) else None
 
 
 def _bill(centre: Centre, run: SharedRun, tariff: Tariff) -> costs.Floats:
