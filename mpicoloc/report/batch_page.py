@@ -72,21 +72,28 @@ def page(
     window = _window(runs)
     return _template().render(
         title=printable(title),
-        machine=printable(machine.name),
-        n_nodes=machine.n_nodes,
-        n_jobs=len(workload),
-        is_part=len(workload) > N_DRAWN,
+        **_sizes(workload, machine, runs),
         names=[run.sharing for run in runs],
         table=table,
         sentences=[printable(line) for line in sentences],
         curves=_curves(machine, runs),
         width=_WIDTH,
         height=_HEIGHT,
-        days=_span_s(runs) / 86400,
         window=[(time_s - _begin_s(runs)) / _span_s(runs) for time_s in window],
         data=_script_data(_data(workload, machine, runs, window)),
         version=mpicoloc.__version__,
     )
+
+
+def _sizes(workload: Workload, machine: Machine, runs: Sequence[SharedRun]) -> dict[str, Any]:
+    """What stands below the title."""
+    return {
+        "machine": printable(machine.name),
+        "n_nodes": machine.n_nodes,
+        "n_jobs": len(workload),
+        "is_part": len(workload) > N_DRAWN,
+        "days": _span_s(runs) / 86400,
+    }
 
 
 @cache
