@@ -33,21 +33,22 @@ struct mc_bubbling {
     mc_bubble_levels levels;
     double frac;
     uint64_t random, n_bytes;
-    int n_workers, stop, is_refused;
+    int n_workers, stop;
+    char *why; /* MC_TEXT_LEN bytes of the node file: why there are no bubbles */
     worker workers[N_BUBBLES_MAX];
     pthread_mutex_t lock;
     pthread_cond_t told;
-    uint64_t i_turn, t0, t1; /* t1 0: this turn only fetches memory */
-    int n_sharing;           /* workers of this turn: the first ones */
+    uint64_t i_turn, t0, t1;
+    int n_sharing; /* workers of this turn: the first ones */
     mc_bubble_setting setting;
 };
 
-static void say(const char *why, const char *what)
+static void explain(char *why, const char *reason, const char *what)
 {
-    fprintf(stderr, "mpicoloc: no bubbles in this job: %s%s\n", why, what);
+    snprintf(why, MC_TEXT_LEN, "%s%.*s", reason, MC_TEXT_LEN / 2, what);
 }
 
-static int read_levels(mc_bubble_levels *levels)
+static int read_levels(mc_bubble_levels *levels, char *why)
 {
     char path[MC_PATH_LEN];
     const char *named = mc_option_text(MC_OPT_BUBBLE_CALIBRATION);
@@ -60,24 +61,17 @@ static int read_levels(mc_bubble_levels *levels)
         status = MC_BUBBLE_E_MACHINE;
     if (status == MC_BUBBLE_OK)
         return 1;
-    say(status == MC_BUBBLE_E_FILE      ? "this machine is not calibrated, run `mpicoloc bubble calibrate`: no "
-        : status == MC_BUBBLE_E_MACHINE ? "the calibration is of another machine: "
-                                        : "this is no calibration of bubbles: ",
-        path);
+    explain(why,
+            status == MC_BUBBLE_E_FILE      ? "this machine is not calibrated, run `mpicoloc bubble calibrate`: no "
+            : status == MC_BUBBLE_E_MACHINE ? "the calibration is of another machine: "
+                                            : "this is no calibration of bubbles: ",
+            path);
     return 0;
 }
 
 static void press(worker *w, uint64_t t0, uint64_t t1, mc_bubble_setting setting)
 {
     mc_bubbling *all = w->all;
-    if (!w->is_open && mc_bubble_open(&w->bubble, all->n_bytes) != MC_BUBBLE_OK) {
-        if (!__atomic_exchange_n(&all->is_refused, 1, __ATOMIC_RELAXED))
-            say("the node has not the memory for them", "");
-        return;
-    }
-    __atomic_store_n(&w->is_open, 1, __ATOMIC_RELEASE);
-    if (!t1)
-        return;
     mc_sleep_until(t0, &all->stop);
     __atomic_store_n(&w->t_began, mc_now_ns(), __ATOMIC_RELEASE);
     mc_bubble_run(&w->bubble, setting, t1, &all->stop);
@@ -87,7 +81,15 @@ static void *be_bubble(void *data)
 {
     worker *w = data;
     mc_bubbling *all = w->all;
+    const struct sched_param none = {0};
     pthread_setname_np(pthread_self(), "mpicoloc-bubble");
+    /* A processor that stands still is all ours, and of one that does not we take next to nothing. */
+    pthread_setschedparam(pthread_self(), SCHED_IDLE, &none);
+    /* Not in a shutter: it takes tens of milliseconds, and presses on memory itself. */
+    int is_open = mc_bubble_open(&w->bubble, all->n_bytes) == MC_BUBBLE_OK;
+    __atomic_store_n(&w->is_open, is_open, __ATOMIC_RELEASE);
+    if (!is_open)
+        explain(all->why, "the node has not the memory for them", "");
     pthread_mutex_lock(&all->lock);
     while (!__atomic_load_n(&all->stop, __ATOMIC_ACQUIRE)) {
         if (w->i_turn == all->i_turn) {
@@ -123,28 +125,33 @@ static int start(mc_bubbling *all, worker *w)
     return is_started;
 }
 
-mc_bubbling *mc_bubbling_open(void)
+mc_bubbling *mc_bubbling_open(char *why)
 {
     double frac = mc_option_number(MC_OPT_BUBBLE);
     mc_bubbling *all = frac > 0.0 ? calloc(1, sizeof *all) : NULL;
     if (!all)
         return NULL;
-    if (!read_levels(&all->levels)) {
+    if (!read_levels(&all->levels, why) || all->levels.n_bubbles > N_BUBBLES_MAX) {
+        if (!why[0])
+            explain(why, "the calibration has more bubbles than there may be here", "");
         free(all);
         return NULL;
     }
+    all->why = why;
+    explain(why, "no shutter had counts yet", "");
     pthread_mutex_init(&all->lock, NULL);
     pthread_cond_init(&all->told, NULL);
     all->frac = frac;
     all->random = mc_now_ns() | 1;
-    int n = all->levels.n_bubbles < N_BUBBLES_MAX ? all->levels.n_bubbles : N_BUBBLES_MAX;
+    int n = all->levels.n_bubbles > 0 ? all->levels.n_bubbles : 1; /* each has a share of a level */
     for (int i = 0; i <= MC_BUBBLE_LEVEL_MAX; i++)
         all->n_bytes =
             all->n_bytes > all->levels.at[i].working_set_bytes ? all->n_bytes : all->levels.at[i].working_set_bytes;
-    while (all->n_workers < (n > 0 ? n : 1) && start(all, &all->workers[all->n_workers]))
+    all->n_bytes /= (uint64_t)n;
+    while (all->n_workers < n && start(all, &all->workers[all->n_workers]))
         all->n_workers++;
-    if (!all->n_workers) {
-        say("no thread can be started", "");
+    if (all->n_workers < n) {
+        explain(why, "no thread can be started", "");
         mc_bubbling_close(all);
         return NULL;
     }
@@ -215,23 +222,27 @@ static int pin_workers(mc_bubbling *all, const mc_board_view *view)
 
 double mc_bubbling_begin(mc_bubbling *all, const mc_board_view *view, uint64_t t0, uint64_t t1)
 {
-    if (!all || __atomic_load_n(&all->is_refused, __ATOMIC_RELAXED) || draw(all) >= all->frac)
+    int is_open = all != NULL;
+    for (int i = 0; all && i < all->n_workers; i++)
+        is_open &= __atomic_load_n(&all->workers[i].is_open, __ATOMIC_ACQUIRE);
+    if (!is_open || draw(all) >= all->frac)
         return 0.0;
     int level = LEVELS[(int)(draw(all) * N_LEVELS)], n = pin_workers(all, view);
-    if (!n)
+    if (n < all->n_workers) { /* fewer would press less than the level says */
+        explain(all->why, "there are not as many processors that the job may not use as the calibration had bubbles",
+                "");
         return 0.0;
-    int is_open = 1;
-    for (int i = 0; i < n; i++)
-        is_open &= __atomic_load_n(&all->workers[i].is_open, __ATOMIC_ACQUIRE);
+    }
+    all->why[0] = '\0';
     pthread_mutex_lock(&all->lock);
     all->t0 = t0;
-    all->t1 = is_open ? t1 : 0;
+    all->t1 = t1;
     all->n_sharing = n;
     mc_bubble_setting_of(&all->setting, &all->levels, level, n);
     all->i_turn++;
     pthread_cond_broadcast(&all->told);
     pthread_mutex_unlock(&all->lock);
-    return is_open ? level : 0.0;
+    return level;
 }
 
 int mc_bubbling_has_pressed(const mc_bubbling *all, uint64_t t_latest)

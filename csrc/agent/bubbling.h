@@ -6,8 +6,8 @@
 
 typedef struct mc_bubbling mc_bubbling;
 
-/* NULL: not wanted, or not possible, for which one line on stderr says why. */
-mc_bubbling *mc_bubbling_open(void);
+/* NULL: not wanted, or not possible. `why` (MC_TEXT_LEN bytes, which stay) tells the reason as long as there are none. */
+mc_bubbling *mc_bubbling_open(char *why);
 void mc_bubbling_close(mc_bubbling *bubbling);
 /* Draw the bubble of the shutter that begins at t0, and let it press from t0 to t1 on processors that no rank of this
    job may use. Returns its level; 0: none. */

@@ -129,7 +129,9 @@ void mc_agent_judge(mc_agent *agent, uint64_t now)
         /* Half of the time until sampling begins is enough for it to fill the caches. */
         uint64_t t_latest = own->reservation.t0 + (own->record.t0 - own->reservation.t0) / 2;
         int has_pressed = mc_bubbling_has_pressed(agent->bubbling, t_latest);
-        own->record.verdict = has_pressed ? MC_VERDICT_BUBBLED : MC_VERDICT_LATE;
+        own->record.verdict = MC_VERDICT_BUBBLED;
+        if (!has_pressed) /* what ran there is not known */
+            own->record.bubble_level = 0.0;
     }
     if (own->record.verdict == MC_VERDICT_SILENT)
         mc_lengths_refused(&agent->lengths, own->reservation.t1 - own->reservation.t0);

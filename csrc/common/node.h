@@ -77,9 +77,10 @@ typedef struct mc_node {
     int32_t agent_pid, keeper_pid;
     int32_t coordinator_pid, _pad; /* 0: no coordinator has come yet */
     uint64_t meter;
-    char meter_reason[MC_TEXT_LEN]; /* why it is not a better one */
-    char entry[MC_TEXT_LEN];        /* what the meter loop counts: FILE+0xOFFSET; "": nothing */
-    uint64_t n_hits, hits_ns;       /* counted so far, also in trials; how much time this took the job's threads */
+    char meter_reason[MC_TEXT_LEN];  /* why it is not a better one */
+    char bubble_reason[MC_TEXT_LEN]; /* why no bubble ran; empty: none was wanted, or some ran */
+    char entry[MC_TEXT_LEN];         /* what the meter loop counts: FILE+0xOFFSET; "": nothing */
+    uint64_t n_hits, hits_ns;        /* counted so far, also in trials; how much time this took the job's threads */
     uint64_t t_open, t_last;
     uint64_t profile;   /* MC_PROFILE_... */
     uint64_t shared_ns; /* time with at least one co-runner */

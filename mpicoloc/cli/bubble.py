@@ -28,7 +28,8 @@ from typing import TYPE_CHECKING, Any
 from mpicoloc import config
 from mpicoloc.cli import helping, job_flags
 from mpicoloc.core.cpu_list import format_cpus, parse_cpus
-from mpicoloc.errors import DataError, UsageError
+from mpicoloc.core.units import counted
+from mpicoloc.errors import DataError, MpicolocError, UsageError
 
 if TYPE_CHECKING:
     from mpicoloc.core.bubbles import SensitivityCurve
@@ -75,7 +76,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     words = "add up what profiles say of bubbles in their jobs' shutters"
     collect = helping.action(actions, "bubble collect", words, _EXAMPLES["collect"])
     collect.add_argument("profiles", metavar="FILE", nargs="+", help="profiles of jobs run with --bubble")
-    collect.add_argument("--curves", metavar="FILE", help="put the curves into this CSV file, for `place`")
+    words = "put the curves into this CSV file, for `place`, in place of those that the programs have there"
+    collect.add_argument("--curves", metavar="FILE", help=words)
     _add_json(collect)
     collect.set_defaults(act=_collect)
 
@@ -286,11 +288,16 @@ def _collect(args: argparse.Namespace) -> int:
     _check_curves(args)
     runs: dict[str, list[SensitivityCurve]] = {}
     for path in args.profiles:
-        profile = profiles.read(path)
+        try:
+            profile = profiles.read(path)
+        except MpicolocError as error:
+            messages.trouble(str(error))
+            continue
         name = program_name(profile.job.command)
         found = production_bubbles.of_profile(profile, name)
         if found.curve is None:
-            messages.note(f"{path}: no curve of {name}: {found.reason}")
+            why = production_bubbles.why_none(profile) or found.reason
+            messages.note(f"{path}: no curve of {name}: {why}")
         else:
             runs.setdefault(name, []).append(found.curve)
     if not runs:
@@ -303,7 +310,7 @@ def _collect(args: argparse.Namespace) -> int:
         print(json.dumps([report.curve_json(curve, "production") for curve in curves], indent=2))
     else:
         for curve in curves:
-            report.show_curve(curve, f"{len(runs[curve.program])} runs, in their own shutters")
+            report.show_curve(curve, f"{counted(len(runs[curve.program]), 'run')}, in their own shutters")
     sys.stdout.flush()
     return 0
 

@@ -117,6 +117,7 @@ COLUMNS: Mapping[str, tuple[Column, ...]] = {
         n_cpus           f8   1      its processors; NaN unknown
         memory_bytes     f8   bytes  its memory; NaN unknown
         cpus             S256 1      processors that the job's ranks may run on, as 0-3,8; empty: not known
+        bubble_reason    S256 1      why no bubble ran in its shutters; empty: none was wanted, or some ran
     """),
     "modules": _columns("""
         path             S256 1      loaded object that call sites are relative to
@@ -256,7 +257,7 @@ COLUMNS: Mapping[str, tuple[Column, ...]] = {
         since_ns         u8   ns     time from the shutter before until before_window_ns, 0 not known
         since_bytes      u8   bytes  what MPI calls of one rank moved in it
         before_bytes     u8   bytes  what they moved in before_window_ns
-        bubble_level     f8   1      level of the bubble that ran beside the job in it; 0: none
+        bubble_level     f8   1      level of the bubble that ran beside the job in it; 0: none, or late
     """),
     "places": _columns("""
         i_node           i4   1      row of the node in /nodes

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from mpicoloc.core.bubbles import SensitivityCurve
 from mpicoloc.core.profile import Profile
-from mpicoloc.core.tables import VERDICTS, Table
+from mpicoloc.core.tables import VERDICTS, Table, text
 from mpicoloc.measure.burst import t_quantile
 from mpicoloc.measure.count_paces import MIN_NEAR_FRAC, Paces, crowded, paces
 from mpicoloc.measure.estimate import pass_ns
@@ -34,6 +34,11 @@ class Bubbled:
     reason: str = ""
     n_taken: int = 0
     n_used: int = 0
+
+
+def why_none(profile: Profile) -> str:
+    """Why no bubble ran in the job's shutters; empty where none was wanted, or some ran."""
+    return next(filter(None, map(text, profile.tables["nodes"]["bubble_reason"])), "")
 
 
 def of_profile(profile: Profile, program: str) -> Bubbled:

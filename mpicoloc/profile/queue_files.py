@@ -116,7 +116,7 @@ def number_of(path: str, i: int, name: str, told: object) -> float:
         if math.isinf(number := float(told)):
             raise ValueError
     except (ValueError, OverflowError):
-        raise DataError(f"{path}: row {i}: {name} must be a number, got {told!r}") from None
+        raise DataError(f"{path}: row {i}: {name} must be a finite number, got {told!r}") from None
     return number
 
 

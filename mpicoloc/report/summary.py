@@ -43,9 +43,10 @@ def summary(profile: Profile) -> dict[str, Any]:
 
 
 def bubbles_json(profile: Profile) -> dict[str, Any] | None:
-    """The curve from bubbles in the job's shutters, or why there is none; None where no bubble ran."""
+    """The curve from bubbles in the job's shutters, or why there is none; None where none was wanted."""
     if not (profile.tables["shutters"]["bubble_level"] > 0).any():
-        return None
+        reason = production_bubbles.why_none(profile)
+        return {"reason": reason, "n_taken": 0, "n_used": 0} if reason else None
     found = production_bubbles.of_profile(profile, profile.job.command)
     counted: dict[str, Any] = {"n_taken": found.n_taken, "n_used": found.n_used}
     if found.curve is None:

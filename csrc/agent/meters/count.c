@@ -18,6 +18,7 @@ enum {
     N_TRIALS_OF_SET = 6,
     N_SETS_TRIED_MAX = 4,
     N_REFUSED_MAX = 4,
+    N_GIVEN_UP_MAX = 4,
     N_PUT_OFF_MAX = 20,
     N_SETS_FOR_COVERAGE = 3, /* so many sets may follow each other only because they cover more */
 };
@@ -242,14 +243,33 @@ static void look_at_samples(mc_count_meter *count, uint64_t now)
     }
 }
 
+/* With other places it may be possible: of these one may have a word of code that the ranks have changed. */
+static void give_up(mc_count_meter *count)
+{
+    int is_trying = count->stage == MC_COUNT_TRYING;
+    count->n_refused = 0;
+    if ((count->i_set < 0 && !is_trying) || ++count->n_given_up == N_GIVEN_UP_MAX) {
+        make_impossible(count,
+                        "the ranks' code cannot be written, is not as in its file, or the kernel gives no timer");
+        return;
+    }
+    if (is_trying) {
+        count->n_trials = N_TRIALS_OF_SET;
+        return;
+    }
+    count->is_hot[count->i_set] = 1;
+    count->i_set = -1;
+    count->t_next = 0;
+}
+
 int mc_count_change(mc_count_meter *count, uint32_t request, uint64_t limit_ns, int *wake)
 {
     uint64_t *stopped_ns = &count->node->counts.stopped_ns;
     int status = mc_patching_change(count->ranks, request, limit_ns, stopped_ns, wake);
-    count->n_refused = status == MC_E_ARG ? count->n_refused + 1 : status == MC_OK ? 0 : count->n_refused;
+    if (request == MC_PATCH_INSTALL) /* to take nothing back is always possible */
+        count->n_refused = status == MC_E_ARG ? count->n_refused + 1 : status == MC_OK ? 0 : count->n_refused;
     if (count->n_refused == N_REFUSED_MAX)
-        make_impossible(count,
-                        "the ranks' code cannot be written, is not as in its file, or the kernel gives no timer");
+        give_up(count);
     return status == MC_OK;
 }
 

@@ -27,7 +27,8 @@ typedef struct mc_count_meter {
     int is_impossible; /* for good; the node file says why */
     int stage;
     uint64_t t_stage, t_next; /* this stage began; no search before */
-    int n_refused;            /* changes of code, one after another, that a rank could not make */
+    int n_refused;            /* installations, one after another, that a rank could not make */
+    int n_given_up;           /* sets that were given up because of that */
     int n_put_off;            /* searches, one after another, for which the ranks were not ready */
     int n_searches, n_failed, n_sets_tried, n_trials;
     uint64_t t_trial;                /* the last one */

@@ -101,8 +101,9 @@ void mc_count_skip(mc_count_meter *count)
 
 static void note_samples(mc_count_meter *count, mc_own_shutter *own)
 {
-    const mc_counted_code code = {&count->node->counts.sets[count->i_set], count->decoder, &count->files,
-                                  &count->node->counts};
+    static const mc_place_set none; /* the set was given up just now */
+    const mc_place_set *set = count->i_set >= 0 ? &count->node->counts.sets[count->i_set] : &none;
+    const mc_counted_code code = {set, count->decoder, &count->files, &count->node->counts};
     mc_window_samples_end(count->samples, BEGINS, &code, &own->record, &count->node->counts.sampled_ns);
 }
 

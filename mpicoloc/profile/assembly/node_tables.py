@@ -56,6 +56,7 @@ def nodes(hostname: str, node: np.void | None, cpus: Iterable[int]) -> Table:
         **{name: [value] for name, value in machine.node().items()},
         # A list that is cut off would be one of other processors.
         "cpus": [listed if len(listed) <= _MAX_LIST_BYTES else ""],
+        "bubble_reason": [contract.text(node["bubble_reason"])],
     }
     return table("nodes", columns)
 

@@ -203,6 +203,8 @@ def _result(profile: Profile) -> RichTable:
 def _bubbles(profile: Profile) -> Iterable[tuple[str, str]]:
     """What the job suffered from bubbles in its shutters, a line for each level."""
     if not (profile.tables["shutters"]["bubble_level"] > 0).any():
+        if reason := production_bubbles.why_none(profile):
+            yield "bubbles", f"none: {reason}"
         return
     bubbled = production_bubbles.of_profile(profile, profile.job.command)
     if bubbled.curve is None:

@@ -12,6 +12,7 @@ enum { N_DRAWS = 400, N_WANTED = 20 };
 
 static const uint64_t MS = 1000000u, SECOND_NS = 1000000000u;
 static const char PATH[] = "calibration.txt";
+static char why[MC_TEXT_LEN];
 
 static void calibrate(long n_cpus)
 {
@@ -39,19 +40,19 @@ static mc_board_view alone(mc_board *board, uint64_t mask)
 static void test_none_without_option_or_calibration(void)
 {
     unsetenv("MPICOLOC_BUBBLE");
-    CHECK(mc_bubbling_open() == NULL);
+    CHECK(mc_bubbling_open(why) == NULL && why[0] == '\0');
     setenv("MPICOLOC_BUBBLE", "0.5", 1);
     setenv("MPICOLOC_BUBBLE_CALIBRATION", "nowhere.txt", 1);
-    CHECK(mc_bubbling_open() == NULL);
+    CHECK(mc_bubbling_open(why) == NULL && strstr(why, "run `mpicoloc bubble calibrate`: no nowhere.txt"));
     calibrate(sysconf(_SC_NPROCESSORS_ONLN) + 1);
-    CHECK(mc_bubbling_open() == NULL);
+    CHECK(mc_bubbling_open(why) == NULL && strstr(why, "the calibration is of another machine: calibration.txt"));
 }
 
-/* The first draws only fetch memory. */
+/* The first ones come when the memory is there. */
 static void test_bubbles_press_within_their_time(mc_board *board)
 {
     mc_board_view view = alone(board, 0);
-    mc_bubbling *bubbling = mc_bubbling_open();
+    mc_bubbling *bubbling = mc_bubbling_open(why);
     int n_pressed = 0;
     for (int i = 0; bubbling && i < N_DRAWS && n_pressed < N_WANTED; i++) {
         uint64_t t0 = mc_now_ns() + MS, t1 = t0 + 2 * MS;
@@ -64,23 +65,24 @@ static void test_bubbles_press_within_their_time(mc_board *board)
         n_pressed += level > 0.0 && mc_bubbling_has_pressed(bubbling, t1 + 10 * SECOND_NS);
         CHECK(level == 0.0 || !mc_bubbling_has_pressed(bubbling, t0 - 1));
     }
-    CHECK(n_pressed == N_WANTED);
+    CHECK(n_pressed == N_WANTED && why[0] == '\0');
     mc_bubbling_close(bubbling);
 }
 
 static void test_none_where_the_job_has_all_processors(mc_board *board)
 {
     mc_board_view view = alone(board, 1);
-    mc_bubbling *bubbling = mc_bubbling_open();
+    mc_bubbling *bubbling = mc_bubbling_open(why);
     for (int i = 0; bubbling && i < N_WANTED; i++)
         CHECK(mc_bubbling_begin(bubbling, &view, mc_now_ns(), mc_now_ns() + MS) == 0.0);
+    CHECK(why[0] != '\0');
     mc_bubbling_close(bubbling);
 }
 
 static void test_a_bubble_ends_when_it_is_told(mc_board *board)
 {
     mc_board_view view = alone(board, 0);
-    mc_bubbling *bubbling = mc_bubbling_open();
+    mc_bubbling *bubbling = mc_bubbling_open(why);
     double level = 0.0;
     for (int i = 0; bubbling && level == 0.0 && i < N_DRAWS; i++) {
         level = mc_bubbling_begin(bubbling, &view, mc_now_ns(), mc_now_ns() + 3600 * SECOND_NS);

@@ -30,10 +30,6 @@ def test_bubbles_in_shutters_press_and_end(tmp_path_factory, tmp_path, monkeypat
     # The thread sanitizer of older compilers needs addresses that are not random.
     done = subprocess.run(["setarch", "-R", program], capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 0, done.stderr
-    lines = [line for line in done.stderr.splitlines() if line.startswith("mpicoloc: ")]
-    assert len(lines) == 2 and all("no bubbles in this job: " in line for line in lines)
-    assert "run `mpicoloc bubble calibrate`: no nowhere.txt" in lines[0]
-    assert "the calibration is of another machine: calibration.txt" in lines[1]
 
 
 def test_both_halves_look_for_the_calibration_in_one_place(tmp_path, monkeypatch):

@@ -151,7 +151,7 @@ def test_what_cannot_be_done_is_told_in_one_line(folder, capsys, words, code, to
     ("words", "code", "told"),
     [
         (("--slowdowns", "pairs.csv", "--propagation", "m.csv"), 2, "--propagation goes with --curves"),
-        (("--curves", "endless.csv"), 3, "row 1: score must be a number, got 'inf'"),
+        (("--curves", "endless.csv"), 3, "row 1: score must be a finite number, got 'inf'"),
         (("--curves", "curves.csv", "--files", "x", "--ranks-per-node", "0"), 2, "--ranks-per-node must be"),
     ],
 )

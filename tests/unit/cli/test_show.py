@@ -39,7 +39,8 @@ def show(tmp_path, capsys):
 
 def test_json_has_exactly_the_promised_keys(show):
     data = json.loads(show(sample.profile(), "--json"))
-    assert set(data) == {"schema_version", "partial", *KEYS}
+    assert set(data) == {"schema_version", "partial", "bubbles", *KEYS}
+    assert data["bubbles"] is None
     for name, keys in KEYS.items():
         assert set(data[name]) == keys
     assert set(data["interference"]["slowdown"]) == {"value", "low", "high", "n", "method"}
