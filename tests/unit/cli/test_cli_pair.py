@@ -145,7 +145,7 @@ def test_an_empty_queue_is_an_empty_plan(folder, capsys):
 @pytest.mark.parametrize(
     ("jobs", "slowdowns", "words", "code", "message"),
     [
-        ("id,runtime_s\n1,ten\n", SLOWDOWNS, [], 3, "jobs.csv: row 1: runtime_s must be a finite number, got 'ten'"),
+        ("id,runtime_s\n1,ten\n", SLOWDOWNS, [], 3, "row 1: runtime_s must be a finite number, got 'ten'"),
         ("id,runtime_s\n1,-5\n", SLOWDOWNS, [], 3, "runtime_s of job 0 is -5.0; need a number > 0"),
         ("id,time\n1,5\n", SLOWDOWNS, [], 3, "row 1 has no runtime_s"),
         ("id,runtime_s\n1,5\n1,6\n", SLOWDOWNS, [], 3, "job '1' is there twice"),
