@@ -34,7 +34,8 @@ MINUTES = (1, 2, 5, 10, 20, 60)
 TEXT = """\
 Two programs, a rank each on a processor of its own, run side by side for {minutes:.0f} minutes under the
 meter `count`. *Estimate* is made of the shutters of the first minutes, *from the whole run* is its difference
-from that of all shutters. Programs have phases, so a difference is not an error alone."""
+from that of all shutters. Programs have phases, so a difference is not an error alone. The estimates of one
+program share their shutters, so they are not independent; the last one is compared with itself."""
 
 
 class SideBySide(ToggledRun):
