@@ -21,6 +21,9 @@ from mpicoloc.measure.calibration import BubbleSetting, Calibration
 
 MPICOLOC = [sys.executable, "-m", "mpicoloc", "bubble"]
 LIMIT_S = 120
+SECONDS = "15"
+MIN_COUNTED = 6
+"""Shutters with counts, of which nearly all have bubbles."""
 pytestmark = pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="needs two processors")
 
 
@@ -255,19 +258,19 @@ def test_a_machine_that_was_never_calibrated(tmp_path, monkeypatch, capfd):
 @pytest.mark.serial
 def test_bubbles_in_the_shutters_of_a_job(calibrated, tmp_path, started):
     found = next(
-        (one for name in ("mpich", "openmpi") if (one := jobs.find_mpi(name, tmp_path, "loops.c"))), None
+        (one for name in ("mpich", "openmpi") if (one := jobs.find_mpi(name, tmp_path, "rarely.c"))), None
     )
     if found is None:
         pytest.skip("no MPI")
     cpus = sorted(os.sched_getaffinity(0))[:2]
-    bubbles = {"MPICOLOC_METER": "count", "MPICOLOC_BUBBLE": "0.6"}
+    bubbles = {"MPICOLOC_METER": "count", "MPICOLOC_BUBBLE": "0.9"}
     for name, cpu, options in (("a", cpus[0], bubbles), ("b", cpus[1], {})):
         env = {**os.environ, "MPICOLOC_OUT": str(tmp_path / f"{name}.h5"), "MPICOLOC_JOB_ID": name, **options}
         shim = ["env", f"LD_PRELOAD={jobs.paths.find_shim(found.name)}"]
         log = tmp_path / f"{name}.log"
         with open(log, "wb") as file:
             process = subprocess.Popen(
-                ["taskset", "-c", str(cpu), found.mpirun, *found.flags, "-n", "1", *shim, found.program],
+                ["taskset", "-c", str(cpu), found.mpirun, *found.flags, "-n", "1", *shim, found.program, SECONDS],
                 env=env, cwd=tmp_path, stdin=subprocess.DEVNULL, stdout=file, stderr=subprocess.STDOUT,
                 start_new_session=True)  # fmt: skip
         started.append(jobs.Job(process, tmp_path / f"{name}.h5", log))
@@ -277,7 +280,11 @@ def test_bubbles_in_the_shutters_of_a_job(calibrated, tmp_path, started):
     assert not (without["shutters"]["bubble_level"] > 0).any()
     shutters, nodes = with_bubbles["shutters"], with_bubbles["nodes"]
     assert set(shutters["bubble_level"]) <= {0.0, 2.0, 4.0, 6.0, 8.0}
-    # Only shutters with counts have bubbles, and on a crowded machine nothing may ever be counted.
     is_bubbled = shutters["verdict"] == VERDICTS.index("bubbled")
-    assert (shutters["bubble_level"][is_bubbled] > 0).all()
-    assert is_bubbled.any() or nodes["meter"][0] != b"count" or (shutters["verdict"] != 1).sum() > 5
+    assert (shutters["verdict"][shutters["bubble_level"] > 0] != VERDICTS.index("valid")).all()
+    n_counted = int((shutters["during_window_ns"] > 0).sum())
+    if n_counted < MIN_COUNTED:
+        pytest.skip(
+            f"{n_counted} shutters had counts on this machine, {MIN_COUNTED} needed to see bubbles in them"
+        )
+    assert is_bubbled.any() or (shutters["bubble_level"] > 0).any(), nodes["bubble_reason"]
