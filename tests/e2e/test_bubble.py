@@ -269,8 +269,9 @@ def test_bubbles_in_the_shutters_of_a_job(calibrated, tmp_path, started):
         shim = ["env", f"LD_PRELOAD={jobs.paths.find_shim(found.name)}"]
         log = tmp_path / f"{name}.log"
         with open(log, "wb") as file:
+            command = ["taskset", "-c", str(cpu), found.mpirun, *found.flags, "-n", "1", *shim]
             process = subprocess.Popen(
-                ["taskset", "-c", str(cpu), found.mpirun, *found.flags, "-n", "1", *shim, found.program, SECONDS],
+                [*command, found.program, SECONDS],
                 env=env, cwd=tmp_path, stdin=subprocess.DEVNULL, stdout=file, stderr=subprocess.STDOUT,
                 start_new_session=True)  # fmt: skip
         started.append(jobs.Job(process, tmp_path / f"{name}.h5", log))
