@@ -8,7 +8,6 @@ page.
 """
 
 import argparse
-import math
 import signal
 import sys
 import time
@@ -23,6 +22,7 @@ import toggled
 import toggled_tables
 from toggling import ToggledRun
 
+from mpicoloc.core.estimate import estimate_json
 from mpicoloc.measure import count
 from mpicoloc.measure.estimate import pass_ns
 
@@ -69,7 +69,7 @@ def rows_of(name, beside, profile, minutes):
             yield [name, beside, one, n, None, None, None, found.reason]
             continue
         off = value.value / whole.value - 1
-        half = 50 * math.log(value.high / value.low)
+        half = toggled_tables.half_width(estimate_json(value))
         is_inside = "yes" if value.low <= whole.value <= value.high else "no"
         yield [name, beside, one, n, [value.value, value.low, value.high], half, 100 * off, is_inside]
 

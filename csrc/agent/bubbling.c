@@ -1,6 +1,7 @@
 #define _GNU_SOURCE
 #include "agent/bubbling.h"
 
+#include "agent/shutter/intervals.h"
 #include "bubble/bubble.h"
 #include "common/options.h"
 #include "common/proc.h"
@@ -13,7 +14,7 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { N_BUBBLES_MAX = 16, STACK_BYTES = 64 * 1024, N_MASK = 16 };
+enum { N_BUBBLES_MAX = 16, STACK_BYTES = 64 * 1024, N_MASK = sizeof((mc_slot *)0)->cpu_mask / sizeof(uint64_t) };
 
 /* Few, so that a job of some minutes has several shutters of each. */
 static const int LEVELS[] = {2, 4, 6, 8};
@@ -39,7 +40,6 @@ struct mc_bubbling {
     pthread_mutex_t lock;
     pthread_cond_t told;
     uint64_t i_turn, t0, t1;
-    int n_sharing; /* workers of this turn: the first ones */
     mc_bubble_setting setting;
 };
 
@@ -97,8 +97,6 @@ static void *be_bubble(void *data)
             continue;
         }
         w->i_turn = all->i_turn;
-        if (w - all->workers >= all->n_sharing)
-            continue;
         uint64_t t0 = all->t0, t1 = all->t1;
         mc_bubble_setting setting = all->setting;
         pthread_mutex_unlock(&all->lock);
@@ -145,9 +143,7 @@ mc_bubbling *mc_bubbling_open(char *why)
     all->random = mc_now_ns() | 1;
     int n = all->levels.n_bubbles > 0 ? all->levels.n_bubbles : 1; /* each has a share of a level */
     for (int i = 0; i <= MC_BUBBLE_LEVEL_MAX; i++)
-        all->n_bytes =
-            all->n_bytes > all->levels.at[i].working_set_bytes ? all->n_bytes : all->levels.at[i].working_set_bytes;
-    all->n_bytes /= (uint64_t)n;
+        all->n_bytes = mc_max(all->n_bytes, all->levels.at[i].working_set_bytes / (uint64_t)n);
     while (all->n_workers < n && start(all, &all->workers[all->n_workers]))
         all->n_workers++;
     if (all->n_workers < n) {
@@ -227,8 +223,8 @@ double mc_bubbling_begin(mc_bubbling *all, const mc_board_view *view, uint64_t t
         is_open &= __atomic_load_n(&all->workers[i].is_open, __ATOMIC_ACQUIRE);
     if (!is_open || draw(all) >= all->frac)
         return 0.0;
-    int level = LEVELS[(int)(draw(all) * N_LEVELS)], n = pin_workers(all, view);
-    if (n < all->n_workers) { /* fewer would press less than the level says */
+    int level = LEVELS[(int)(draw(all) * N_LEVELS)];
+    if (pin_workers(all, view) < all->n_workers) { /* fewer would press less than the level says */
         explain(all->why, "there are not as many processors that the job may not use as the calibration had bubbles",
                 "");
         return 0.0;
@@ -237,8 +233,7 @@ double mc_bubbling_begin(mc_bubbling *all, const mc_board_view *view, uint64_t t
     pthread_mutex_lock(&all->lock);
     all->t0 = t0;
     all->t1 = t1;
-    all->n_sharing = n;
-    mc_bubble_setting_of(&all->setting, &all->levels, level, n);
+    mc_bubble_setting_of(&all->setting, &all->levels, level, all->n_workers);
     all->i_turn++;
     pthread_cond_broadcast(&all->told);
     pthread_mutex_unlock(&all->lock);
@@ -247,7 +242,7 @@ double mc_bubbling_begin(mc_bubbling *all, const mc_board_view *view, uint64_t t
 
 int mc_bubbling_has_pressed(const mc_bubbling *all, uint64_t t_latest)
 {
-    for (int i = 0; i < all->n_sharing; i++) {
+    for (int i = 0; i < all->n_workers; i++) {
         uint64_t t_began = __atomic_load_n(&all->workers[i].t_began, __ATOMIC_ACQUIRE);
         if (t_began < all->t0 || t_began > t_latest)
             return 0;

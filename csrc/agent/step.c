@@ -120,19 +120,23 @@ static void close_own(mc_agent *agent, uint64_t verdict)
     mc_own_shutter_close(&agent->own, &agent->ranks, agent->node, verdict);
 }
 
+static void judge_bubble(mc_agent *agent)
+{
+    mc_own_shutter *own = &agent->own;
+    /* Half of the time until sampling begins is enough for it to fill the caches. */
+    uint64_t t_latest = own->reservation.t0 + (own->record.t0 - own->reservation.t0) / 2;
+    own->record.verdict = MC_VERDICT_BUBBLED;
+    if (!mc_bubbling_has_pressed(agent->bubbling, t_latest)) /* what ran there is not known */
+        own->record.bubble_level = 0.0;
+}
+
 void mc_agent_judge(mc_agent *agent, uint64_t now)
 {
     mc_own_shutter *own = &agent->own;
     if (!mc_own_shutter_judge(own, &agent->view, agent->lengths.period_ns, now))
         return;
-    if (own->record.verdict == MC_VERDICT_VALID && own->record.bubble_level > 0.0) {
-        /* Half of the time until sampling begins is enough for it to fill the caches. */
-        uint64_t t_latest = own->reservation.t0 + (own->record.t0 - own->reservation.t0) / 2;
-        int has_pressed = mc_bubbling_has_pressed(agent->bubbling, t_latest);
-        own->record.verdict = MC_VERDICT_BUBBLED;
-        if (!has_pressed) /* what ran there is not known */
-            own->record.bubble_level = 0.0;
-    }
+    if (own->record.verdict == MC_VERDICT_VALID && own->record.bubble_level > 0.0)
+        judge_bubble(agent);
     if (own->record.verdict == MC_VERDICT_SILENT)
         mc_lengths_refused(&agent->lengths, own->reservation.t1 - own->reservation.t0);
     if (own->i_common == 0)
@@ -173,6 +177,15 @@ static void agree_with_nodes(mc_agent *agent, uint64_t now)
     mc_multi_node_answer(node, &agent->view, period_ns, notice_ns, now);
 }
 
+/* A bubble on one node of several would say little, and its effect is read from counts. */
+static void begin_bubble(mc_agent *agent)
+{
+    mc_own_shutter *own = &agent->own;
+    if (own->is_open && !own->i_common && agent->node->meter == MC_METER_COUNT)
+        own->record.bubble_level =
+            mc_bubbling_begin(agent->bubbling, &agent->view, own->reservation.t0, own->t_window_end);
+}
+
 static void begin_own(mc_agent *agent, uint64_t now)
 {
     const mc_schedule *schedule = &agent->schedule;
@@ -187,10 +200,8 @@ static void begin_own(mc_agent *agent, uint64_t now)
     agent->t_duty = schedule->t_instant - lead_ns(agent) + mc_schedule_notice_ns();
     if (!mc_meter_has_windows(&agent->meter))
         mc_agent_plan(agent, now);
-    else if (agent->own.is_open && !i_common &&
-             agent->node->meter == MC_METER_COUNT) /* a bubble on one node of several would say little */
-        agent->own.record.bubble_level =
-            mc_bubbling_begin(agent->bubbling, &agent->view, agent->own.reservation.t0, agent->own.t_window_end);
+    else
+        begin_bubble(agent);
 }
 
 /* ---- duties ---- */

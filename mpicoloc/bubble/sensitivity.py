@@ -24,7 +24,7 @@ from mpicoloc.errors import DataError
 from mpicoloc.launch import wrap
 from mpicoloc.measure.calibration import Calibration
 from mpicoloc.measure.runs import wall_slowdowns
-from mpicoloc.measure.steps import step_kinds, step_slowdowns
+from mpicoloc.measure.steps import classify_steps, step_slowdowns
 from mpicoloc.measure.turns import Turns
 from mpicoloc.profile import profiles
 from mpicoloc.trace import trace
@@ -144,7 +144,7 @@ class _Runs:
         calls = calls[calls["lane"] == 0]
         ends_s = (calls["t_ns"] + calls["duration_ns"]).to_numpy(np.float64) / 1e9
         order = np.argsort(ends_s, kind="stable")
-        kinds = step_kinds(calls["i_site"].to_numpy(np.int64)[order])
+        kinds = classify_steps(calls["i_site"].to_numpy(np.int64)[order])
         return step_slowdowns(ends_s[order], kinds, turns, GUARD_S)
 
     def _await_profile(self) -> None:

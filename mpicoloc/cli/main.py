@@ -61,7 +61,7 @@ GROUPS: dict[str, dict[str, str]] = {
 }
 """Verbs in the order of the help, by what they are for."""
 VERBS: dict[str, str] = {verb: words for group in GROUPS.values() for verb, words in group.items()}
-"""What each verb does; its file is ``mpicoloc/cli/<verb>.py``."""
+"""What each verb does; its file is ``mpicoloc/cli/<group>/<verb>.py``."""
 EXAMPLES = """\
   mpicoloc run -n 8 ./app           # run a job and write its profile
   mpicoloc show mpicoloc-1234.h5    # look at it
@@ -137,7 +137,8 @@ def _add_verb(verbs: Any, name: str) -> Parser:
 
 def load_verb(name: str) -> ModuleType:
     """The file of a verb."""
-    return importlib.import_module(f"mpicoloc.cli.{name}")
+    group = next(group for group, verbs in GROUPS.items() if name in verbs)
+    return importlib.import_module(f"mpicoloc.cli.{group}.{name}")
 
 
 def dispatch(argv: Sequence[str]) -> int:

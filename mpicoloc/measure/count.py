@@ -14,7 +14,7 @@ from mpicoloc.core.estimate import Estimate
 from mpicoloc.core.tables import Table
 from mpicoloc.measure.burst import t_quantile
 from mpicoloc.measure.count_corun import steadied
-from mpicoloc.measure.count_paces import MIN_NEAR_FRAC, Paces, paces
+from mpicoloc.measure.count_paces import Paces, paces
 
 METHOD = "count"
 MIN_SHUTTERS = 6
@@ -177,7 +177,7 @@ def _mean_slowdown(found: Paces, used: NDArray[np.bool_], least_frac: float) -> 
 def _work(found: Paces, used: NDArray[np.bool_], member: Array) -> tuple[Array, Array, Array, Array]:
     """Work before the shutters and in them, by stratum, and what each shutter adds to the error of both."""
     weight = 1 / (1 / found.near_s[used]).sum(axis=1)
-    is_near = (found.near_s / (found.near_s + found.far_s) >= MIN_NEAR_FRAC)[used]
+    is_near = found.is_near[used]
     is_free = is_near[:, 1] & ~found.crowded[used]
     usual, usual_error = _means(found.before[used], _weights(weight, is_near[:, 0], member), member)
     done, done_error = _means(found.during[used], _weights(weight, is_free, member), member)

@@ -48,9 +48,9 @@ class Paces:
     stands for. `moved_bytes` is what MPI calls of one rank moved in `moved_s` seconds of co-run: in the
     window before it, and (second column) since the shutter before; 0: not known. In a `crowded` shutter
     threads of the job waited for each other's processors, or a bubble ran, so `during` is not of the job
-    alone. `stratum` numbers the
-    shutters with the same places, 0 for rare ones, `group` those that were left out together when weights
-    were fitted, `instant` the shutters that nodes have in common, in order of time.
+    alone; `bubble_level` is 0 where none ran. `stratum` numbers the shutters with the same places, 0 for rare
+    ones, `group` those that were left out together when weights were fitted, `instant` the shutters that
+    nodes have in common, in order of time.
     """
 
     during: Array
@@ -69,6 +69,12 @@ class Paces:
 
     def __len__(self) -> int:
         return len(self.during)
+
+    @property
+    def is_near(self) -> Flags:
+        """Whether enough of the windows before and in each shutter (columns) is near counted places."""
+        result: Flags = self.near_s / (self.near_s + self.far_s) >= MIN_NEAR_FRAC
+        return result
 
     def select(self, chosen: Flags | Indices) -> Paces:
         """Some of the shutters."""

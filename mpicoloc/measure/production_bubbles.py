@@ -15,13 +15,12 @@ from mpicoloc.core.bubbles import SensitivityCurve
 from mpicoloc.core.profile import Profile
 from mpicoloc.core.tables import VERDICTS, Table, text
 from mpicoloc.measure.burst import t_quantile
-from mpicoloc.measure.count_paces import MIN_NEAR_FRAC, Paces, crowded, paces
+from mpicoloc.measure.count import MODEL_ERROR
+from mpicoloc.measure.count_paces import Paces, crowded, paces
 from mpicoloc.measure.estimate import pass_ns
 
 MIN_SOLO, MIN_LEVEL = 6, 3
 """Shutters without a bubble, and with a bubble of one level, below which there is no number."""
-MODEL_ERROR = 0.005
-"""Relative standard error that no number of shutters removes."""
 _DURING = 1
 Array = NDArray[np.float64]
 
@@ -112,7 +111,7 @@ def bubbled_slowdowns(program: str, shutters: Table, counts: Table, *, cost_ns: 
     rows["verdict"][is_bubbled & (rows["verdict"] == VERDICTS.index("bubbled"))] = VERDICTS.index("valid")
     rows = rows[~crowded(rows)]
     found = paces(rows, counts, cost_ns=cost_ns)
-    has_work = (found.stratum > 0) & (found.near_s[:, _DURING] > 0) & _is_near(found) & (found.during > 0)
+    has_work = (found.stratum > 0) & found.is_near[:, _DURING] & (found.during > 0)
     found = found.select(has_work)
     level = found.bubble_level
     relative, sigma_solo = _relative_to_solo(found, level)
@@ -122,12 +121,6 @@ def bubbled_slowdowns(program: str, shutters: Table, counts: Table, *, cost_ns: 
         why = "no shutter with a bubble has counts" if n_taken else "no bubble ran in its shutters"
         return Bubbled(None, f"{why}, or fewer than {MIN_SOLO} without one have them", n_taken)
     return _curve(program, relative[is_known], level[is_known], sigma_solo[is_known], n_taken)
-
-
-def _is_near(found: Paces) -> NDArray[np.bool_]:
-    part = found.near_s[:, _DURING] / (found.near_s + found.far_s)[:, _DURING]
-    result: NDArray[np.bool_] = part >= MIN_NEAR_FRAC
-    return result
 
 
 def _relative_to_solo(found: Paces, level: Array) -> tuple[Array, Array]:
@@ -159,7 +152,6 @@ def _curve(program: str, relative: Array, level: Array, solo_error: Array, n_tak
     half = np.hypot(t_quantile(n_free) * np.hypot(spread / np.sqrt(n), shared), 1.96 * MODEL_ERROR)
     value = (1 / mean)[chosen]
     low, high = value * np.exp(-half[chosen]), value * np.exp(half[chosen])
-
     n_used = int(n[chosen].sum())
     rows = np.column_stack([levels[chosen], value, low, high])
     known, value, low, high = np.vstack([[0.0, 1.0, 1.0, 1.0], rows]).T

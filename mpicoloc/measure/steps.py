@@ -23,7 +23,7 @@ N_ROUNDS = 30
 NEAR = 1e-5
 
 
-def step_kinds(sites: NDArray[np.int64]) -> NDArray[np.int64]:
+def classify_steps(sites: NDArray[np.int64]) -> NDArray[np.int64]:
     """Kind of the step that ends with each call: a number for the call sites that it lies between."""
     before = np.concatenate([[-1], sites[:-1]])
     return np.unique(np.stack([before, sites]), axis=1, return_inverse=True)[1].ravel()

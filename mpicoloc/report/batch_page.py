@@ -5,17 +5,15 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cache
-from importlib.resources import files
 from typing import Any
 
-import jinja2
 import numpy as np
 from markupsafe import Markup
 from numpy.typing import NDArray
 
 import mpicoloc
 from mpicoloc.core.tables import printable
+from mpicoloc.report.templates import template
 from mpicoloc.schedule.batch.logs.job_log import Workload
 from mpicoloc.schedule.batch.machine import Machine
 from mpicoloc.schedule.batch.sharing import costs
@@ -70,7 +68,7 @@ def page(
         HTML that asks for nothing over the network.
     """
     window = _window(runs)
-    return _template().render(
+    return template("batch_page.html").render(
         title=printable(title),
         **_sizes(workload, machine, runs),
         names=[run.sharing for run in runs],
@@ -94,14 +92,6 @@ def _sizes(workload: Workload, machine: Machine, runs: Sequence[SharedRun]) -> d
         "is_part": len(workload) > N_DRAWN,
         "days": _span_s(runs) / 86400,
     }
-
-
-@cache
-def _template() -> jinja2.Template:
-    source = files("mpicoloc.report").joinpath("batch_page.html").read_text(encoding="utf-8")
-    return jinja2.Environment(
-        autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
-    ).from_string(source)
 
 
 def _script_data(data: Any) -> Markup:

@@ -6,10 +6,7 @@ import re
 import xml.etree.ElementTree as ET
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cache
-from importlib.resources import files
 
-import jinja2
 from markupsafe import Markup
 
 import mpicoloc
@@ -23,6 +20,7 @@ from mpicoloc.report import heading
 from mpicoloc.report.figures import drawing
 from mpicoloc.report.figures.figures import Cell, Figure, Gap
 from mpicoloc.report.summary import co_runners
+from mpicoloc.report.templates import template
 from mpicoloc.report.terminal.profile_tables import estimate, notes
 
 N_ROWS = 200
@@ -78,7 +76,7 @@ def page(
     """
     with stage("drawing", sum(isinstance(one, Figure) for _, parts in sections for one in parts), "figures"):
         drawn = [_section(name, parts) for name, parts in sections]
-    return _template().render(
+    return template("page.html").render(
         job=profile.job,
         id=printable(profile.job.id),
         line=printable(heading.line(profile)),
@@ -91,15 +89,6 @@ def page(
         sections=drawn,
         most_rows=N_ROWS,
     )
-
-
-@cache
-def _template() -> jinja2.Template:
-    source = files("mpicoloc.report").joinpath("page.html").read_text(encoding="utf-8")
-    environment = jinja2.Environment(
-        autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
-    )
-    return environment.from_string(source)
 
 
 def _cards(profile: Profile) -> list[tuple[str, str, str]]:

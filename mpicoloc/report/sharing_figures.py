@@ -25,6 +25,8 @@ _FIGURES = {
     "shared_frac": "1",
     "lost_node_hours": "node hours",
 }
+_LEAST = {"slowdown_mean": 1.0}
+"""What a figure cannot be below, if not 0."""
 N_USERS = 10
 """Users whose bills are told: those who use most."""
 
@@ -75,10 +77,13 @@ def _policy(
     bills = {tariff.pricing: [_bill(centre, run, tariff) for run in own] for tariff in tariffs}
     return PolicyFigures(
         name,
-        {key: costs.over_seeds([row[key] for row in rows], unit) for key, unit in _FIGURES.items()},
+        {
+            key: costs.over_seeds([row[key] for row in rows], unit, _LEAST.get(key, 0.0))
+            for key, unit in _FIGURES.items()
+        },
         saved,
         _effectiveness(name, own, by_name.get("blind", ())),
-        {word: costs.over_seeds([float(su.sum()) for su in each], "SU") for word, each in bills.items()},
+        {word: costs.over_seeds([float(su.sum()) for su in each], "SU", 0.0) for word, each in bills.items()},
         {word: _users(centre, np.mean(each, axis=0)) for word, each in bills.items()},
     )
 
@@ -110,7 +115,7 @@ def _effectiveness(name: str, own: Sequence[SharedRun], blind: Sequence[SharedRu
 def _bill(centre: Centre, run: SharedRun, tariff: Tariff) -> costs.Floats:
     work, schedule = centre.workload, run.schedule
     wall_s = schedule.end_s - schedule.start_s
-    n_cores = work.n_nodes * centre.cores_per_node
+    n_cores = work.n_nodes * work.cores_per_node
     return charged_su(tariff, n_cores, wall_s, costs.slowdowns(work, schedule))
 
 
@@ -175,6 +180,8 @@ def number(value: Estimate | None, n_digits: int) -> str:
     """A number, with its interval if there is one."""
     if value is None:
         return "-"
+    if abs(value.value) < 10:
+        n_digits = max(n_digits, 2)
     ends = f" ({value.low:,.{n_digits}f} to {value.high:,.{n_digits}f})" if value.n > 1 else ""
     return f"{value.value:,.{n_digits}f}{ends}"
 

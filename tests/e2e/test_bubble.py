@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import jobs
 import numpy as np
@@ -21,7 +23,6 @@ from mpicoloc.measure.calibration import BubbleSetting, Calibration
 
 MPICOLOC = [sys.executable, "-m", "mpicoloc", "bubble"]
 LIMIT_S = 120
-SECONDS = "15"
 MIN_COUNTED = 6
 """Shutters with counts, of which nearly all have bubbles."""
 pytestmark = pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="needs two processors")
@@ -253,39 +254,83 @@ def test_a_machine_that_was_never_calibrated(tmp_path, monkeypatch, capfd):
         assert "run `mpicoloc bubble calibrate`" in errors and len(errors.splitlines()) == 1
 
 
+@pytest.fixture
+def start_pair(calibrated, tmp_path, started):
+    """Start two jobs beside each other, of which the first has bubbles in nearly all of its shutters."""
+    mpis = (jobs.find_mpi(name, tmp_path, "rarely.c") for name in ("mpich", "openmpi"))
+    found = next((one for one in mpis if one is not None), None)
+    if found is None:
+        pytest.skip("no MPI")
+
+    def start(seconds):
+        cpus = sorted(os.sched_getaffinity(0))[:2]
+        bubbles = {"MPICOLOC_METER": "count", "MPICOLOC_BUBBLE": "0.9"}
+        for name, cpu, options in (("a", cpus[0], bubbles), ("b", cpus[1], {})):
+            own = {"MPICOLOC_OUT": str(tmp_path / f"{name}.h5"), "MPICOLOC_JOB_ID": name}
+            shim = ["env", f"LD_PRELOAD={jobs.paths.find_shim(found.name)}"]
+            log = tmp_path / f"{name}.log"
+            with open(log, "wb") as file:
+                command = ["taskset", "-c", str(cpu), found.mpirun, *found.flags, "-n", "1", *shim]
+                process = subprocess.Popen(
+                    [*command, found.program, str(seconds)],
+                    env={**os.environ, **own, **options}, cwd=tmp_path, stdin=subprocess.DEVNULL,
+                    stdout=file, stderr=subprocess.STDOUT, start_new_session=True)  # fmt: skip
+            started.append(jobs.Job(process, tmp_path / f"{name}.h5", log))
+        return started
+
+    return start
+
+
 @pytest.mark.e2e
 @pytest.mark.slow
 @pytest.mark.serial
-def test_bubbles_in_the_shutters_of_a_job(calibrated, tmp_path, started):
-    found = next(
-        (one for name in ("mpich", "openmpi") if (one := jobs.find_mpi(name, tmp_path, "rarely.c"))), None
-    )
-    if found is None:
-        pytest.skip("no MPI")
-    cpus = sorted(os.sched_getaffinity(0))[:2]
-    bubbles = {"MPICOLOC_METER": "count", "MPICOLOC_BUBBLE": "0.9"}
-    for name, cpu, options in (("a", cpus[0], bubbles), ("b", cpus[1], {})):
-        env = {**os.environ, "MPICOLOC_OUT": str(tmp_path / f"{name}.h5"), "MPICOLOC_JOB_ID": name, **options}
-        shim = ["env", f"LD_PRELOAD={jobs.paths.find_shim(found.name)}"]
-        log = tmp_path / f"{name}.log"
-        with open(log, "wb") as file:
-            command = ["taskset", "-c", str(cpu), found.mpirun, *found.flags, "-n", "1", *shim]
-            process = subprocess.Popen(
-                [*command, found.program, SECONDS],
-                env=env, cwd=tmp_path, stdin=subprocess.DEVNULL, stdout=file, stderr=subprocess.STDOUT,
-                start_new_session=True)  # fmt: skip
-        started.append(jobs.Job(process, tmp_path / f"{name}.h5", log))
-    for job in started:
+def test_bubbles_in_the_shutters_of_a_job(start_pair):
+    pair = start_pair(15)
+    for job in pair:
         assert job.wait() == 0, job.log
-    with_bubbles, without = (job.profile().tables for job in started)
+    with_bubbles, without = (job.profile().tables for job in pair)
     assert not (without["shutters"]["bubble_level"] > 0).any()
     shutters, nodes = with_bubbles["shutters"], with_bubbles["nodes"]
     assert set(shutters["bubble_level"]) <= {0.0, 2.0, 4.0, 6.0, 8.0}
-    is_bubbled = shutters["verdict"] == VERDICTS.index("bubbled")
-    assert (shutters["verdict"][shutters["bubble_level"] > 0] != VERDICTS.index("valid")).all()
+    has_bubble = (shutters["bubble_level"] > 0) | (shutters["verdict"] == VERDICTS.index("bubbled"))
+    assert (shutters["verdict"][has_bubble] != VERDICTS.index("valid")).all()
     n_counted = int((shutters["during_window_ns"] > 0).sum())
     if n_counted < MIN_COUNTED:
-        pytest.skip(
-            f"{n_counted} shutters had counts on this machine, {MIN_COUNTED} needed to see bubbles in them"
-        )
-    assert is_bubbled.any() or (shutters["bubble_level"] > 0).any(), nodes["bubble_reason"]
+        pytest.skip(f"{n_counted} shutters had counts on this machine, {MIN_COUNTED} needed")
+    assert has_bubble.any(), nodes["bubble_reason"]
+
+
+def bubble_threads():
+    """Folders in /proc of the threads that press in shutters."""
+    found = []
+    for name in Path("/proc").glob("[0-9]*/task/[0-9]*/comm"):
+        with contextlib.suppress(OSError):  # it has just ended
+            if name.read_text().strip() == "mpicoloc-bubble":
+                found.append(name.parent)
+    return found
+
+
+def is_pressing(thread):
+    with contextlib.suppress(OSError):
+        return (thread / "stat").read_text().rpartition(")")[2].split()[0] == "R"
+    return False
+
+
+@pytest.mark.e2e
+@pytest.mark.slow
+@pytest.mark.serial
+@pytest.mark.parametrize("killed", ["keeper", "job"])
+def test_no_bubble_outlives_what_is_killed_in_its_shutter(start_pair, killed):
+    before = set(bubble_threads())
+    job, _ = start_pair(60)
+    time.sleep(3)  # they fetch their memory
+    end_s = time.monotonic() + 50
+    while not (pressing := [one for one in bubble_threads() if one not in before and is_pressing(one)]):
+        if time.monotonic() > end_s:
+            pytest.skip("no bubble was seen in a shutter: its places may never have been counted here")
+        time.sleep(0.002)
+    if killed == "keeper":
+        os.kill(int(pressing[0].parent.parent.name), signal.SIGKILL)
+    else:
+        job.kill()
+    jobs.wait_until(lambda: set(bubble_threads()) <= before, "the bubble's threads to end")

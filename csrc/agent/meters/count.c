@@ -200,7 +200,7 @@ static int known_set(const mc_count_meter *count)
     double best = counts->n_sets < N_SETS_FOR_COVERAGE ? COVERAGE_WANTED : COVERAGE_MIN;
     for (int i = 0; i < (int)counts->n_sets; i++) {
         double coverage = mc_places_coverage(&counts->sets[i], count->spots);
-        if (!count->is_hot[i] && coverage >= best + (i == count->i_set ? 0.0 : 0.05)) {
+        if (!count->is_dropped[i] && coverage >= best + (i == count->i_set ? 0.0 : 0.05)) {
             best = coverage;
             i_best = i;
         }
@@ -243,6 +243,12 @@ static void look_at_samples(mc_count_meter *count, uint64_t now)
     }
 }
 
+void mc_count_drop_set(mc_count_meter *count)
+{
+    count->is_dropped[count->i_set] = 1;
+    count->i_set = -1;
+}
+
 /* With other places it may be possible: of these one may have a word of code that the ranks have changed. */
 static void give_up(mc_count_meter *count)
 {
@@ -257,8 +263,7 @@ static void give_up(mc_count_meter *count)
         count->n_trials = N_TRIALS_OF_SET;
         return;
     }
-    count->is_hot[count->i_set] = 1;
-    count->i_set = -1;
+    mc_count_drop_set(count);
     count->t_next = 0;
 }
 
@@ -297,7 +302,7 @@ static int make_trial(mc_count_meter *count, int *wake)
 static int covers_no_more(const mc_count_meter *count, const mc_place_set *set)
 {
     const mc_place_set *present = present_set(count);
-    return present && !count->is_hot[count->i_set] &&
+    return present && !count->is_dropped[count->i_set] &&
            mc_places_coverage(set, count->spots) < mc_places_coverage(present, count->spots) + COVERAGE_GAIN;
 }
 

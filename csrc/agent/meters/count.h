@@ -31,11 +31,11 @@ typedef struct mc_count_meter {
     int n_given_up;           /* sets that were given up because of that */
     int n_put_off;            /* searches, one after another, for which the ranks were not ready */
     int n_searches, n_failed, n_sets_tried, n_trials;
-    uint64_t t_trial;                /* the last one */
-    mc_place_set tried;              /* n 0: none is under trial */
-    int i_set;                       /* set that is counted now; -1: none */
-    uint8_t is_hot[MC_N_PLACE_SETS]; /* cost too much in a shutter, so they are not counted any more */
-    int has_thinned;                 /* the set that was counted last is to be replaced by this one */
+    uint64_t t_trial;                    /* the last one */
+    mc_place_set tried;                  /* n 0: none is under trial */
+    int i_set;                           /* set that is counted now; -1: none */
+    uint8_t is_dropped[MC_N_PLACE_SETS]; /* cost too much in a shutter, or cannot be installed */
+    int has_thinned;                     /* the set that was counted last is to be replaced by this one */
     mc_place_set thinned;
     int takes_turns; /* its threads share their processors with co-runners, as seen at the last shutter */
     int n_vain;      /* shutters one after another that counted nothing */
@@ -64,6 +64,8 @@ int mc_count_is_due(const mc_count_meter *count, int has_corunners, uint64_t now
 int mc_count_finds_nothing(const mc_count_meter *count);
 /* A shutter is taken without counting. */
 void mc_count_skip(mc_count_meter *count);
+/* The present set is not counted any more. */
+void mc_count_drop_set(mc_count_meter *count);
 /* 1: it has places to count. */
 int mc_count_is_ready(const mc_count_meter *count);
 

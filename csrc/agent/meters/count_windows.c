@@ -99,10 +99,8 @@ void mc_count_skip(mc_count_meter *count)
     count->moved_before = (mc_moved){0};
 }
 
-static void note_samples(mc_count_meter *count, mc_own_shutter *own)
+static void note_samples(mc_count_meter *count, const mc_place_set *set, mc_own_shutter *own)
 {
-    static const mc_place_set none; /* the set was given up just now */
-    const mc_place_set *set = count->i_set >= 0 ? &count->node->counts.sets[count->i_set] : &none;
     const mc_counted_code code = {set, count->decoder, &count->files, &count->node->counts};
     mc_window_samples_end(count->samples, BEGINS, &code, &own->record, &count->node->counts.sampled_ns);
 }
@@ -125,13 +123,13 @@ static void thin(mc_count_meter *count, const uint64_t windows_ns[])
     }
     if (!count->has_thinned)
         return;
-    count->is_hot[count->i_set] = 1;
-    count->i_set = -1;
+    mc_count_drop_set(count);
 }
 
 void mc_count_measure(mc_count_meter *count, mc_own_shutter *own, uint64_t around_ns, int *wake)
 {
     uint64_t windows_ns[MC_N_COUNT_WINDOWS] = {0};
+    const mc_place_set *set = &count->node->counts.sets[count->i_set]; /* which may be dropped meanwhile */
     /* First: pages that are writable while jumps are in them are not known as code. */
     int i_first = (int)(count->node->n_shutters % MC_N_SHUTTERS) * MC_N_SAMPLERS; /* ranks in turn */
     mc_window_samples_begin(count->samples, count->ranks, &count->node->counts, i_first);
@@ -142,7 +140,7 @@ void mc_count_measure(mc_count_meter *count, mc_own_shutter *own, uint64_t aroun
     int has_lasted = mc_patching_lasts(count->ranks);
     uint64_t took_ns = mc_now_ns() - t_begin, used_ns = cpu_ns(count->ranks) - begin_cpu_ns;
     mc_count_change(count, MC_PATCH_REMOVE, CHANGE_NS, wake);
-    note_samples(count, own);
+    note_samples(count, set, own);
     if (is_installed)
         note_moved(count, &own->record);
     else

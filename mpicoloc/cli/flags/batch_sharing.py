@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import sys
 import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
@@ -27,7 +28,9 @@ if TYPE_CHECKING:
 
     AsJson = Callable[[Outcome, float], dict[str, Any]]
 
-_SHARING_FLAGS = ("slowdowns", "curves", "programs", "mix", "seeds", "pack")
+_SHARING_FLAGS = ("slowdowns", "curves", "programs", "mix", "seeds", "seed", "pack")
+_PAGE_FLAGS = ("pricing", "rate_su")
+"""Of the table of a page as well."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -46,11 +49,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="draw programs with these parts, in place of --programs (default: all alike)",
     )
     add("--seeds", metavar="N", help="draws of programs and slowdowns, for intervals (default 5)")
-    add("--seed", metavar="K", default="0", help="of the first draw (default 0)")
+    add("--seed", metavar="K", help="of the first draw (default 0)")
     add("--pack", action="store_true", help="share even while nodes are free, so that nodes stay free")
     add("--pricing", metavar="NAME", action="append",
         help="price function to bill by; may be repeated (default: fair and runtime)")  # fmt: skip
-    add("--rate-su", metavar="L", default="1", help="service units per core and hour (default 1)")
+    add("--rate-su", metavar="L", help="service units per core and hour (default 1)")
     add("--page", metavar="FILE", help="write a page: map of the machine, Gantt chart, curves, policies")
 
 
@@ -59,7 +62,7 @@ def names_of(args: argparse.Namespace) -> list[str]:
     return [word.strip() for word in args.sharing.split(",")]
 
 
-def is_asked(args: argparse.Namespace) -> bool:
+def is_comparison(args: argparse.Namespace) -> bool:
     """Whether policies are to be compared, or a page is to be written.
 
     Raises
@@ -69,10 +72,11 @@ def is_asked(args: argparse.Namespace) -> bool:
     """
     if names_of(args) != ["none"]:
         return True
-    for flag in _SHARING_FLAGS:
+    for flag in (*_SHARING_FLAGS, *(() if args.page else _PAGE_FLAGS)):
         if getattr(args, flag):
             raise UsageError(
-                f"--{flag} is of jobs that share nodes: give --sharing blind, model or service too"
+                f"--{flag.replace('_', '-')} is of jobs that share nodes: give --sharing blind, model or "
+                "service too"
             )
     return args.page is not None
 
@@ -96,37 +100,46 @@ def run(args: argparse.Namespace, workload: Workload, machine: Machine, as_json:
     """
     from mpicoloc.pricing.price import tariff
     from mpicoloc.report import sharing_figures
+    from mpicoloc.report.terminal.simulated import batch as report
     from mpicoloc.schedule.batch.sharing import comparison
 
     names = names_of(args)
+    _check_page(args.page)
     comparison.check_names(names, args.order)
     centre = _centre(args, workload, machine)
-    rate_su = config.parse_positive("--rate-su", args.rate_su)
+    rate_su = config.parse_positive("--rate-su", args.rate_su or "1")
     tariffs = [tariff(rate_su, name) for name in args.pricing or ("fair", "runtime")]
     cases = _cases(args, workload.log, is_shared=names != ["none"])
     began_s = time.perf_counter()
     runs = list(comparison.run_all(centre, names, cases))
     wall_s = time.perf_counter() - began_s
     found = sharing_figures.of_runs(centre, runs, tariffs)
-    if args.page is not None:
-        _write_page(args, centre, runs, found)
     if args.json:
         last = next(run for run in runs if run.sharing == names[-1])
         told = as_json(last.outcome, wall_s) | sharing_figures.as_json(found)
         print(json.dumps(told, indent=2, allow_nan=False))
     else:
-        _show(found)
+        report.show_sharing(found)
+    sys.stdout.flush()
+    if args.page is not None:
+        _write_page(args, centre, runs, found)
+
+
+def _check_page(path: str | None) -> None:
+    """Refuse a page that cannot be written before minutes of simulation."""
+    if path is None:
+        return
+    folder = os.path.dirname(os.path.abspath(path))
+    if not os.path.isdir(folder) or not os.access(folder, os.W_OK):
+        raise UsageError(f"--page {path} cannot be written: give a file in a folder that is there and yours")
 
 
 def _centre(args: argparse.Namespace, workload: Workload, machine: Machine) -> Centre:
     from mpicoloc.schedule.batch import allocation, order
     from mpicoloc.schedule.batch.sharing.comparison import Centre
 
-    n_cores = workload.log.cores_per_node() or 1
-    if args.cores_per_node is not None:
-        n_cores = config.parse_whole("--cores-per-node", args.cores_per_node)
     chosen = order.named(args.order), allocation.named(args.allocation)
-    return Centre(workload, machine, n_cores, args.order, *chosen, args.pack)
+    return Centre(workload, machine, args.order, *chosen, args.pack)
 
 
 def _write_page(
@@ -153,8 +166,9 @@ def _cases(args: argparse.Namespace, log: JobLog, *, is_shared: bool) -> list[Ca
 
     from mpicoloc.schedule.batch.sharing import programs, slowdowns
     from mpicoloc.schedule.batch.sharing.comparison import Case
+    from mpicoloc.slowdown.slowdown import pair_slowdowns
 
-    seed = config.parse_whole("--seed", args.seed, 0)
+    seed = config.parse_whole("--seed", args.seed or "0", 0)
     if not is_shared:
         ones = np.ones((1, 1))
         return [Case(seed, np.zeros(len(log), np.int64), slowdowns.Slowdowns(ones, ones))]
@@ -164,7 +178,7 @@ def _cases(args: argparse.Namespace, log: JobLog, *, is_shared: bool) -> list[Ca
     model, known = _model(args, table.names if table else None)
     parts = None if table else programs.mix(args.mix or "", list(known))
     names = table.names if table else tuple(parts or ())
-    pairs = slowdowns.of_model(model, [known[name] for name in names])
+    pairs = pair_slowdowns(model, [known[name] for name in names])
     is_exact = bool((pairs.low == pairs.high).all())
     n = config.parse_whole("--seeds", args.seeds) if args.seeds else 5
     if table and is_exact and n > 1:
@@ -222,18 +236,3 @@ def _table(path: str, log: JobLog) -> Programs:
     keys = {"executable", "program"}
     rows: list[Any] = list(queue_files.table_rows(path, "programs", keys, keys))
     return programs.by_table(log, {str(row["executable"]): str(row["program"]) for row in rows}, path)
-
-
-def _show(found: list[PolicyFigures]) -> None:
-    """Print the policies side by side, and what sharing would have saved."""
-    from mpicoloc.report import sharing_figures
-    from mpicoloc.report.terminal.listing import Listing
-    from mpicoloc.report.terminal.output import console
-
-    head, *rows = sharing_figures.table(found)
-    table = Listing("Sharing of nodes", ["figure", *head[1:]], names=["figure"])
-    for row in rows:
-        table.add_row(*row)
-    console().print(table)
-    for line in sharing_figures.sentences(found):
-        console().print(line)

@@ -54,7 +54,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Simulate what is missing, and print all rows; 1 if some failed, the code of the first if all did."""
     from mpicoloc.report.export import sweep_tables
-    from mpicoloc.report.terminal import sweep as report
+    from mpicoloc.report.terminal.simulated import sweep as report
     from mpicoloc.sweep import pool, row_log, sweep
 
     formats = drawn.formats_of(args)
@@ -220,7 +220,7 @@ def _digest(path: str | None, known: dict[str, str], *, is_trace: bool) -> str:
 @bounded
 def row(args: argparse.Namespace) -> dict[str, Any]:
     """One replay, in a process of a sweep: what ``--json`` prints of it, and its notes."""
-    from mpicoloc.report.terminal import replay as report
+    from mpicoloc.report.terminal.simulated import replay as report
 
     scene = replay_scene.of(args, _read)
     experiment, wall_s = replay_scene.simulate(args, scene)

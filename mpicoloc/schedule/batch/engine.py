@@ -51,6 +51,11 @@ class Schedule:
     start_s: Floats
     end_s: Floats
 
+    @property
+    def completion_s(self) -> float:
+        """From the first arrival to the last end, s."""
+        return float(self.end_s.max() - self.arrival_s.min())
+
 
 def simulate(
     workload: Workload,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -73,13 +73,12 @@ class Outcome:
 
 def outcome(workload: Workload, machine: Machine, schedule: Schedule, shared: SharedLinks) -> Outcome:
     """The figures of a schedule."""
-    completion_s = float(schedule.end_s.max() - schedule.arrival_s.min())
     used_s = float(((schedule.end_s - schedule.start_s) * workload.n_nodes).sum())
     is_small = workload.n_nodes <= machine.switch_size
     return Outcome(
         n_jobs=len(workload),
-        completion_s=completion_s,
-        utilisation_frac=used_s / (completion_s * machine.n_nodes),
+        completion_s=schedule.completion_s,
+        utilisation_frac=used_s / (schedule.completion_s * machine.n_nodes),
         waits=_waits(schedule, np.ones(len(workload), bool)),
         small_waits=_waits(schedule, is_small),
         big_waits=_waits(schedule, ~is_small),
@@ -103,8 +102,3 @@ def _waits(schedule: Schedule, which: NDArray[np.bool_]) -> Waits:
         float(np.quantile(wait_s, 0.95)),
         float(slowdown.mean()),
     )
-
-
-def with_utilisation(found: Outcome, utilisation_frac: float) -> Outcome:
-    """The figures with another utilisation, where nodes have two jobs."""
-    return replace(found, utilisation_frac=utilisation_frac)

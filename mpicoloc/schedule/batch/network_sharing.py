@@ -43,15 +43,7 @@ class SharedLinks:
         self._links: dict[int, list[tuple[int, int]]] = {}
 
     def began(self, simulation: Any, job: int, nodes: Ints) -> None:
-        """Count the jobs that use links which this one uses now, too."""
-        self.add(job, nodes)
-
-    def ended(self, simulation: Any, job: int, nodes: Ints) -> None:
-        """Forget a job's links."""
-        self.remove(job)
-
-    def add(self, job: int, nodes: Ints) -> None:
-        """A job begins on these nodes, in ascending order."""
+        """Count the jobs that use links which this one uses now, too; nodes are in ascending order."""
         others: set[int] = set()
         links: list[tuple[int, int]] = []
         for level, n in enumerate(self._count_subtrees(job, nodes), 1):
@@ -71,8 +63,8 @@ class SharedLinks:
             self.n_sharers[job] += len(others)
             self.n_sharers[list(others)] += 1
 
-    def remove(self, job: int) -> None:
-        """A job ends."""
+    def ended(self, simulation: Any, job: int, nodes: Ints) -> None:
+        """Forget a job's links."""
         for link in self._links.pop(job, ()):
             self._users[link].discard(job)
 
@@ -87,22 +79,3 @@ class SharedLinks:
             self.n_subtrees[job, level - 1] = n
             counts.append(n)
         return counts
-
-
-def most_sharing_jobs(n_nodes: int, n_together: int, subtree_nodes: int) -> int:
-    """Most jobs that a job can share links of one level with.
-
-    Parameters
-    ----------
-    n_nodes : int
-        Nodes of the job.
-    n_together : int
-        Nodes that it has in each subtree below those links.
-    subtree_nodes : int
-        Nodes of such a subtree.
-
-    Notes
-    -----
-    Jokanovic 2014, Eq. 4.1, with ``m1 ... m_(k-1)`` as `subtree_nodes` and ``n_(k-1)`` as `n_together`.
-    """
-    return n_nodes // n_together * (subtree_nodes - n_together)

@@ -36,16 +36,16 @@ class Allocation:
         Any `n_nodes` free nodes are good enough, so only their number decides whether a job can begin.
     can : callable, optional
         ``can(machine, uses, sizes)``: for which of many sizes `choose` finds nodes, without choosing them.
-    kind : callable, optional
-        ``kind(machine, sizes)``: numbers of kinds of sizes. Of one kind a larger job never leaves room for
-        another one where a smaller job does not.
+    size_class : callable, optional
+        ``size_class(machine, sizes)``: a number for each size. In one class a larger job never leaves room
+        for another one where a smaller job does not.
     """
 
     name: str
     choose: Callable[[Machine, Uses, int], Nodes | None]
     is_bound_by_number: bool
     can: Callable[[Machine, Uses, Ints], Bools] | None = None
-    kind: Callable[[Machine, Ints], Ints] | None = None
+    size_class: Callable[[Machine, Ints], Ints] | None = None
 
     def finds(self, machine: Machine, uses: Uses, sizes: Ints) -> Bools:
         """For which sizes there are nodes."""
@@ -175,12 +175,12 @@ class View:
         sizes = self.queue["n_nodes"]
         if self.allocation.is_bound_by_number:
             return bool(sizes[place] <= reservation.n_spare)
-        size, kind = int(sizes[place]), -1
-        if self.allocation.kind is not None:
-            kind = int(self.allocation.kind(self.machine, sizes[place : place + 1])[0])
-            if size >= self._too_large.get(kind, size + 1):
+        size, number = int(sizes[place]), -1
+        if self.allocation.size_class is not None:
+            number = int(self.allocation.size_class(self.machine, sizes[place : place + 1])[0])
+            if size >= self._too_large.get(number, size + 1):
                 return False
         has_room = self._can_start_at(int(sizes[first]), reservation.start_s, self.nodes_for(size))
-        if not has_room and self.allocation.kind is not None:
-            self._too_large[kind] = size
+        if not has_room and self.allocation.size_class is not None:
+            self._too_large[number] = size
         return has_room

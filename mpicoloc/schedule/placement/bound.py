@@ -146,7 +146,7 @@ class _Program:
         x, met = self._meetings_of(kind)
         push = self.problem.responses.push[self.kinds.program[kind]][self.kinds.program]
         n_slots_taken = self.kinds.n_jobs[kind] * self.kinds.n_nodes[kind]
-        part = push[met] * self._least_kept_frac(push) / n_slots_taken
+        part = push[met] * self._least_combined_frac(push) / n_slots_taken
         self.equal.add([*x, self.pressure + kind], [*part, -1.0], 0.0)
         levels, cost = self.problem.responses.levels, self.kinds.cost[kind]
         for a, b in pairwise(convex_hull(levels, cost)):
@@ -165,7 +165,7 @@ class _Program:
         columns = [*x, self.empty + kind, self.cost + kind]
         self.below.add(columns, [*beside, cost[0] / n_slots_taken, -1.0], 0.0)
 
-    def _least_kept_frac(self, push: Floats) -> float:
+    def _least_combined_frac(self, push: Floats) -> float:
         """Of the sum of pressures on a node, the part that the rule keeps at least.
 
         Every rule gives at least the largest pressure; the whole sum where it is a plain one, or where one

@@ -79,7 +79,7 @@ static void test_none_where_the_job_has_all_processors(mc_board *board)
     mc_bubbling_close(bubbling);
 }
 
-static void test_a_bubble_ends_when_it_is_told(mc_board *board)
+static void test_a_bubble_stops_on_close(mc_board *board)
 {
     mc_board_view view = alone(board, 0);
     mc_bubbling *bubbling = mc_bubbling_open(why);
@@ -104,7 +104,7 @@ int main(void)
     calibrate(sysconf(_SC_NPROCESSORS_ONLN));
     test_bubbles_press_within_their_time(board);
     test_none_where_the_job_has_all_processors(board);
-    test_a_bubble_ends_when_it_is_told(board);
+    test_a_bubble_stops_on_close(board);
     unlink(PATH);
     free(board);
     return n_failed;

@@ -233,7 +233,7 @@ static void test_hot(void)
     counts->pass_ns *= 6.0; /* hot as well where others leave its thread a part of a processor */
     for (int i = 0; i < 100 && !count->has_thinned; i++)
         measure(count);
-    CHECK(count->has_thinned && count->is_hot[0] && !mc_count_is_ready(count));
+    CHECK(count->has_thinned && count->is_dropped[0] && !mc_count_is_ready(count));
     CHECK(counts->n_rows && counts->rows[counts->n_rows - 1].i_set == 0);
     for (int i = 0; i < 50 && count->has_thinned; i++)
         step_and_rest(count, LONG_NS);

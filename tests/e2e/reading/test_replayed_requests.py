@@ -51,7 +51,7 @@ def test_neighbours_get_their_parts(record):
     assert messages(record("neighbours")) == sorted(of_call * N_TIMES)
 
 
-def test_neighbours_of_each_half_get_their_parts(record):
+def test_neighbour_collectives_of_two_communicators(record):
     pairs = [(0, 1, LARGE), (1, 0, LARGE), (2, 3, SMALL), (3, 2, SMALL)]
     assert messages(record("neighbours in halves")) == sorted(pairs * 2 * N_TIMES)
 

@@ -282,7 +282,7 @@ def test_version():
 
 
 def test_options_end_where_the_application_begins():
-    from mpicoloc.cli import run
+    from mpicoloc.cli.measure import run
 
     parser = cli.build_parser("run")[0]
     argv = run.prepare_argv(["-n", "2", "--trace", "env", "-in", "x", "--trace", "-n", "9", "--bogus"])
@@ -292,7 +292,8 @@ def test_options_end_where_the_application_begins():
 
 
 def test_trace_takes_the_word_all():
-    from mpicoloc.cli import job_flags, run
+    from mpicoloc.cli import job_flags
+    from mpicoloc.cli.measure import run
 
     for words in (["--trace", "all"], ["--trace=all"]):
         assert job_flags.split_own([*words, "-n", "2", "all", "all"], ["-n"]) == len(words) + 2
@@ -301,6 +302,6 @@ def test_trace_takes_the_word_all():
 
 @pytest.mark.parametrize("words", [["--trace", "500"], ["--trace=500"]])
 def test_trace_takes_a_number(words):
-    from mpicoloc.cli import run
+    from mpicoloc.cli.measure import run
 
     assert run.prepare_argv([*words, "-n", "2", "lmp", "7"]) == ["--trace=500", "-n", "2", "lmp", "7"]

@@ -107,6 +107,8 @@ def test_a_page_without_sharing(capsys):
         (("--sharing", "model", "--slowdowns", "pairs.csv", "--curves", "curves.csv"), 2, "need --slowdowns"),
         (("--pack",), 2, "--pack is of jobs that share nodes"),
         (("--slowdowns", "pairs.csv"), 2, "--slowdowns is of jobs that share nodes"),
+        (("--seed", "3"), 2, "--seed is of jobs that share nodes"),
+        (("--rate-su", "9"), 2, "--rate-su is of jobs that share nodes"),
         ((*BLIND, "--order", "priority"), 2, "fcfs and easy only"),
         (("--sharing", "blind", "--slowdowns", "none.csv"), 2, "none.csv cannot be read"),
         ((*BLIND, "--mix", "cg=1"), 2, "program cg has no slowdowns"),

@@ -155,7 +155,7 @@ def test_what_cannot_be_done_is_told_in_one_line(folder, capsys, words, code, to
         (("--curves", "curves.csv", "--files", "x", "--ranks-per-node", "0"), 2, "--ranks-per-node must be"),
     ],
 )
-def test_what_is_wrong_is_told_before_anything_is_searched(folder, capsys, words, code, told):
+def test_bad_flags_and_files_are_refused_before_the_search(folder, capsys, words, code, told):
     (folder / "endless.csv").write_text(CURVES.replace("4.6", "inf"))
     found = refused(capsys, "place", "jobs.csv", "--hosts", "n[0-7]", *words)
     assert found[0] == code and told in found[1], found

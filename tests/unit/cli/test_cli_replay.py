@@ -332,7 +332,7 @@ def test_jobs_can_be_swept_and_other_contents_are_other_rows(capsys, trace, tmp_
 
 
 @pytest.mark.timeout(120)
-def test_rows_that_fail_are_told_and_the_others_made(capsys, trace, tmp_path):
+def test_failed_rows_are_reported_and_the_others_simulated(capsys, trace, tmp_path):
     one, two = words_of_jobs(trace)
     waits = trace("0 init\n1 init\n0 recv 1 0 8 6\n1 recv 0 0 8 6\n", "waits")
     words = ("--sweep", "jobs", one, waits, two, *TWO, "--out", tmp_path / "sweep", "--processes", 1)

@@ -10,7 +10,7 @@ import sample
 import terminal
 
 from mpicoloc.cli import main as cli
-from mpicoloc.cli import run
+from mpicoloc.cli.measure import run
 from mpicoloc.core import messages, progress
 from mpicoloc.errors import EnvironmentFault
 from mpicoloc.pmpi import build_shim

@@ -69,7 +69,7 @@ def test_an_access_list_may_open_what_the_mode_closes(opened, listed, mask, user
 @pytest.mark.timeout(120)
 def test_slurm_build_and_up_tell_that_users_cannot_reach_it(opened):
     (opened / "a" / "b").chmod(0o700)
-    code = "from mpicoloc.cli import slurm; slurm._warn_if_closed(*__import__('sys').argv[1:])"
+    code = "from mpicoloc.cli.site import slurm; slurm._warn_if_closed(*__import__('sys').argv[1:])"
     command = [sys.executable, "-c", code, opened / "a" / "b" / "python"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=100)
     assert len(done.stderr.splitlines()) == 1

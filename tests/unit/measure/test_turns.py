@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from mpicoloc.errors import DataError
 from mpicoloc.measure.runs import wall_slowdowns
-from mpicoloc.measure.steps import step_kinds, step_slowdowns
+from mpicoloc.measure.steps import classify_steps, step_slowdowns
 from mpicoloc.measure.turns import (
     QUIET_FRAC,
     Progress,
@@ -145,7 +145,7 @@ def test_steps_of_two_kinds_give_the_slowdown_of_their_time(mean_s):
     rng = np.random.default_rng(5)
     turns = turns_of(rng, n_rounds=40, length_s=0.1)
     ends_s, sites = steps_of(turns, rng, mean_s, 0.02)
-    found = step_slowdowns(ends_s, step_kinds(sites), turns, 0.0)
+    found = step_slowdowns(ends_s, classify_steps(sites), turns, 0.0)
     assert list(found) == list(LEVELS)
     for level, one in found.items():
         assert one.value == pytest.approx((1 + LEVELS[level]) / 2, rel=0.03)
@@ -159,7 +159,7 @@ def test_no_steps_give_no_curve():
 
 
 def test_kinds_are_pairs_of_call_sites():
-    kinds = step_kinds(np.array([7, 3, 7, 3, 7]))
+    kinds = classify_steps(np.array([7, 3, 7, 3, 7]))
     assert kinds[1] == kinds[3] and kinds[2] == kinds[4] and len({*kinds.tolist()}) == 3
 
 
@@ -186,4 +186,4 @@ def test_a_program_that_hardly_calls_mpi_gives_no_curve():
     """Its few steps would each count as the work that they took, and all levels would look like 1."""
     turns = turns_of(np.random.default_rng(7), n_rounds=40, length_s=0.1)
     ends_s = turns.begin_s[0] + np.array([0.0, 0.1, 30.0, 30.1])
-    assert step_slowdowns(ends_s, step_kinds(np.arange(4)), turns, 0.0) == {}
+    assert step_slowdowns(ends_s, classify_steps(np.arange(4)), turns, 0.0) == {}

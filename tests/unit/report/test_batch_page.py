@@ -30,7 +30,7 @@ def centre(packs=False, order_name="easy"):
     machine = of_hosts(Topology((2, 2), (1, 2), (1e9, 1e9)), np.arange(4), "</script> four")
     work = workload(log, 8, 4)
     chosen = allocation.named("first-available")
-    return Centre(work, machine, 8, order_name, order.named(order_name), chosen, packs)
+    return Centre(work, machine, order_name, order.named(order_name), chosen, packs)
 
 
 def all_runs(slowdowns=(1.5,)):

@@ -74,7 +74,10 @@ def placed(calls: Sequence[CollectiveCalls], parts: Table) -> list[PlacedCollect
 
 
 def _components(src: Array, dst: Array, n_ranks: int) -> Array:
-    """The lowest rank that edges join with each rank, directly or over others."""
+    """The lowest rank that edges join with each rank, directly or over others.
+
+    By hand, since a replay needs no scipy otherwise.
+    """
     lowest = np.arange(n_ranks)
     while True:
         of_edge = np.minimum(lowest[src], lowest[dst])

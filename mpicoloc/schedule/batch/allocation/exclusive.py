@@ -55,9 +55,9 @@ def can(machine: Machine, uses: Uses, sizes: NDArray[np.int64]) -> NDArray[np.bo
     return np.asarray(sizes <= most)
 
 
-def kind(machine: Machine, sizes: NDArray[np.int64]) -> NDArray[np.int64]:
+def size_class(machine: Machine, sizes: NDArray[np.int64]) -> NDArray[np.int64]:
     """Small jobs and big ones."""
     return np.asarray(sizes > machine.switch_size, np.int64)
 
 
-ALLOCATION = Allocation("exclusive", choose, is_bound_by_number=False, can=can, kind=kind)
+ALLOCATION = Allocation("exclusive", choose, is_bound_by_number=False, can=can, size_class=size_class)

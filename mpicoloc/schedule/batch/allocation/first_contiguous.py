@@ -27,14 +27,14 @@ def choose(machine: Machine, uses: Uses, n_nodes: int) -> Nodes | None:
         if len(room):
             return free_at(machine, uses, int(room[0]), n_nodes), 1
     else:
-        start = _whole_switches(machine, free, n_nodes)
+        start = _first_free_switches(machine, free, n_nodes)
         start = first_run(free, n_nodes) if start is None else start
         if start is not None:
             return np.arange(start, start + n_nodes), 1
     return first_available.choose(machine, uses, n_nodes)
 
 
-def _whole_switches(machine: Machine, free: NDArray[np.bool_], n_nodes: int) -> int | None:
+def _first_free_switches(machine: Machine, free: NDArray[np.bool_], n_nodes: int) -> int | None:
     """First node of the first free switches in a row that hold a job."""
     is_free = machine.per_switch(free) == machine.switch_sizes
     switch = first_run(is_free, -(-n_nodes // machine.switch_size))

@@ -23,7 +23,7 @@ SMALL, BIG, REM, GUEST = 1, 2, 3, 4
 no room in its block, and is in the big jobs' one."""
 
 
-def part_size(switch_size: int) -> int:
+def virtual_switch_size(switch_size: int) -> int:
     """Nodes of the larger part of a switch: the largest power of two in it."""
     return 1 << (switch_size.bit_length() - 1)
 
@@ -33,10 +33,10 @@ def choose(machine: Machine, uses: Uses, n_nodes: int) -> Nodes | None:
     blocks = _Blocks(machine, uses)
     if n_nodes <= machine.switch_size:
         return _small(blocks, n_nodes)
-    part = part_size(machine.switch_size)
+    part = virtual_switch_size(machine.switch_size)
     if n_nodes % part == 0 and n_nodes // part <= blocks.n_with_part:
-        return _parts(blocks, n_nodes // part)
-    return _whole(blocks, n_nodes)
+        return _virtual_switches(blocks, n_nodes // part)
+    return _physical_switches(blocks, n_nodes)
 
 
 class _Blocks:
@@ -44,7 +44,7 @@ class _Blocks:
 
     def __init__(self, machine: Machine, uses: Uses) -> None:
         self.machine, self.uses = machine, uses
-        self.part = part_size(machine.switch_size)
+        self.part = virtual_switch_size(machine.switch_size)
         self.n_free = machine.per_switch(uses == FREE)
         self.is_rem = machine.per_switch(uses == REM) > 0
         is_small = machine.per_switch(uses == SMALL) > 0
@@ -55,10 +55,10 @@ class _Blocks:
         self.has_big = has_big
         in_big = np.arange(n) < self.end_big
         self.is_empty = in_big & (self.n_free == machine.switch_size)
-        self.has_free_part = in_big & ~self.is_rem & self._part_is_free()
+        self.has_free_part = in_big & ~self.is_rem & self._is_virtual_switch_free()
         self.n_with_part = int((machine.switch_sizes >= self.part).sum())
 
-    def _part_is_free(self) -> Bools:
+    def _is_virtual_switch_free(self) -> Bools:
         """Whether the larger part of each switch has no job: its first nodes are that part."""
         machine = self.machine
         n_free = machine.per_switch((self.uses == FREE) & (machine.place < self.part))
@@ -84,7 +84,7 @@ def _small(blocks: _Blocks, n_nodes: int) -> Nodes | None:
     return (free_at(machine, uses, int(rem[0]), n_nodes), GUEST) if len(rem) else None
 
 
-def _parts(blocks: _Blocks, n_parts: int) -> Nodes | None:
+def _virtual_switches(blocks: _Blocks, n_parts: int) -> Nodes | None:
     """Rule 1: a multiple of 16 nodes takes parts of 16 nodes, each of them whole."""
     switches = contiguous(blocks.machine, blocks.has_free_part, n_parts)
     if switches is None:
@@ -93,7 +93,7 @@ def _parts(blocks: _Blocks, n_parts: int) -> Nodes | None:
     return nodes.ravel(), BIG
 
 
-def _whole(blocks: _Blocks, n_nodes: int) -> Nodes | None:
+def _physical_switches(blocks: _Blocks, n_nodes: int) -> Nodes | None:
     """Rule 2: whole switches, and the rest of the job at one rem switch, of its subtree if there is one."""
     machine = blocks.machine
     n_whole, n_rest = divmod(n_nodes, machine.switch_size)
@@ -176,10 +176,10 @@ def _largest_small(blocks: _Blocks, of_rem: int) -> int:
     return max(own, of_rem, min(guests, machine.switch_size - blocks.part))
 
 
-def kind(machine: Machine, sizes: Ints) -> Ints:
+def size_class(machine: Machine, sizes: Ints) -> Ints:
     """Small jobs, those of whole parts, and others."""
-    part = part_size(machine.switch_size)
+    part = virtual_switch_size(machine.switch_size)
     return np.where(sizes <= machine.switch_size, 0, np.where(sizes % part == 0, 1, 2))
 
 
-ALLOCATION = Allocation("virtual-blocks", choose, is_bound_by_number=False, can=can, kind=kind)
+ALLOCATION = Allocation("virtual-blocks", choose, is_bound_by_number=False, can=can, size_class=size_class)

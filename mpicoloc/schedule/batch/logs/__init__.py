@@ -1,1 +1,1 @@
-"""Logs of batch systems: Standard Workload Format and Slurm's `sacct`."""
+"""Logs of batch systems in Standard Workload Format."""

@@ -99,11 +99,14 @@ class Workload:
         Nodes that each needs.
     estimate_s : ndarray, shape (n,)
         Run time that the batch system counts on, s; never shorter than the run time.
+    cores_per_node : int
+        Of the machine; a job has all cores of its nodes.
     """
 
     log: JobLog
     n_nodes: Ints
     estimate_s: Floats
+    cores_per_node: int
 
     def __len__(self) -> int:
         return len(self.log)
@@ -146,7 +149,7 @@ def workload(log: JobLog, cores_per_node: int, n_nodes: int, estimates: str = "u
         )
     is_known = (log.limit_s > 0) & (estimates == "user")
     estimate_s = np.where(is_known, np.maximum(log.limit_s, log.run_s), log.run_s)
-    return Workload(log, needed, estimate_s)
+    return Workload(log, needed, estimate_s, cores_per_node)
 
 
 def nodes_needed(log: JobLog, cores_per_node: int) -> Ints:

@@ -135,11 +135,11 @@ def _damage(table: NDArray[np.float64]) -> dict[int, str]:
 
 
 def _log(table: NDArray[np.float64], header: dict[str, str]) -> JobLog:
-    def whole(i: int) -> NDArray[np.int64]:
+    def integers(i: int) -> NDArray[np.int64]:
         return table[:, i].astype(np.int64)
 
-    number = whole(_NUMBER)
-    requested, used = whole(_REQUESTED), whole(_USED)
+    number = integers(_NUMBER)
+    requested, used = integers(_REQUESTED), integers(_USED)
     return JobLog(
         number=number,
         submit_s=table[:, _SUBMIT].copy(),
@@ -147,11 +147,11 @@ def _log(table: NDArray[np.float64], header: dict[str, str]) -> JobLog:
         limit_s=table[:, _LIMIT].copy(),
         n_processors=np.where(requested > 0, requested, used),
         n_nodes=np.full(len(table), NO_JOB),
-        user=whole(_USER),
-        program=whole(_PROGRAM),
-        queue=whole(_QUEUE),
-        partition=whole(_PARTITION),
-        previous=_indices(whole(_PREVIOUS), number),
+        user=integers(_USER),
+        program=integers(_PROGRAM),
+        queue=integers(_QUEUE),
+        partition=integers(_PARTITION),
+        previous=_indices(integers(_PREVIOUS), number),
         think_s=np.maximum(table[:, _THINK], 0),
         header=header,
     )

@@ -39,10 +39,7 @@ def _profile(view: View) -> tuple[Floats, Ints]:
     times_s = np.concatenate(([view.now_s], end_s))
     free = view.n_free + np.concatenate(([0], np.cumsum(view.releases["n_nodes"])))
     is_last = np.append(np.diff(times_s) > 0, True)
-    times_s, free = times_s[is_last], free[is_last]
-    if times_s[0] > view.now_s:  # pragma: no cover (now is always there)
-        raise AssertionError("the profile begins later than now")
-    return times_s, free.astype(np.int64)
+    return times_s[is_last], free[is_last].astype(np.int64)
 
 
 def _earliest_s(times_s: Floats, free: Ints, n_nodes: int, duration_s: float) -> float:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -43,7 +43,6 @@ class Centre:
     ----------
     workload : Workload
     machine : Machine
-    cores_per_node : int
     order_name : str
     order : Order
     allocation : Allocation
@@ -53,7 +52,6 @@ class Centre:
 
     workload: Workload
     machine: Machine
-    cores_per_node: int
     order_name: str
     order: Order
     allocation: Allocation
@@ -125,12 +123,12 @@ def run(centre: Centre, name: str, case: Case) -> SharedRun:
     told = costs.of_schedule(work, schedule, machine.n_nodes, busy_s, shared_s)
     outcome = metrics.outcome(work, machine, schedule, links)
     # With two jobs a node, the jobs' own node seconds would count it twice.
-    outcome = metrics.with_utilisation(outcome, told.utilisation_frac)
+    outcome = replace(outcome, utilisation_frac=told.utilisation_frac)
     return SharedRun(name, case.seed, schedule, outcome, told, record)
 
 
 def _sharing(centre: Centre, name: str) -> Sharing:
     if name == "service":
-        return Service(centre.cores_per_node, policies.Rules("blossom"))
+        return Service(centre.workload.cores_per_node, policies.Rules("blossom"))
     overtakes = centre.order_name != "fcfs"
     return Joining(is_blind=name == "blind", overtakes=overtakes, packs=centre.packs)

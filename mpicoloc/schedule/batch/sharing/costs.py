@@ -61,13 +61,12 @@ def of_schedule(
     Jokanovic 2014, Eq. 2.2 and 2.3: nodes of each job times the time that it took longer than alone.
     """
     inter_s = schedule.end_s - schedule.start_s - workload.log.run_s
-    completion_s = float(schedule.end_s.max() - schedule.arrival_s.min())
     return SharingCosts(
         # Of a job alone the difference is what rounding leaves of 0.
         lost_node_hours=float((np.maximum(inter_s, 0.0) * workload.n_nodes).sum()) / _HOUR_S,
         busy_node_hours=busy_node_s / _HOUR_S,
         shared_node_hours=shared_node_s / _HOUR_S,
-        machine_node_hours=n_nodes * completion_s / _HOUR_S,
+        machine_node_hours=n_nodes * schedule.completion_s / _HOUR_S,
         slowdown_mean=float(slowdowns(workload, schedule).mean()),
     )
 
@@ -85,15 +84,24 @@ def saved_frac(alone: SharingCosts, shared: SharingCosts) -> float:
     return (alone.busy_node_hours - shared.busy_node_hours) / alone.machine_node_hours
 
 
-def over_seeds(values: Sequence[float], unit: str) -> Estimate:
-    """Mean of one figure over seeds, with its 95 % interval by Student's t; one seed has none."""
+def over_seeds(values: Sequence[float], unit: str, least: float = -np.inf) -> Estimate:
+    """Mean of one figure over seeds, with its 95 % interval by Student's t; one seed has none.
+
+    Parameters
+    ----------
+    values : sequence of float
+        One of each seed.
+    unit : str
+    least : float
+        No figure can be below it, so neither is the interval.
+    """
     array = np.asarray(values, np.float64)
     mean = float(array.mean())
     if len(array) < 2:
         return Estimate(mean, mean, mean, 1, unit, "one seed")
     error = float(array.std(ddof=1)) / np.sqrt(len(array))
     half = float(stats.t.ppf(0.5 + _CONFIDENCE_FRAC / 2, len(array) - 1)) * error
-    return Estimate(mean, mean - half, mean + half, len(array), unit, "over seeds")
+    return Estimate(mean, max(mean - half, least), mean + half, len(array), unit, "over seeds")
 
 
 def ratio_over_seeds(values: Sequence[float]) -> Estimate:

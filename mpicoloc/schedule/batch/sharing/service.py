@@ -28,8 +28,8 @@ _LEAST_LEFT_S = 1.0
 
 
 @dataclass(frozen=True)
-class _Told:
-    """What was said to a job: its assignment as it stands at the job, and which jobs it waits for."""
+class _Assignment:
+    """What was decided of a job: its nodes, the jobs that it waits for, and the text that stands at it."""
 
     nodes: Ints
     after: tuple[int, ...]
@@ -61,14 +61,14 @@ class Service:
     def __init__(self, cores_per_node: int, rules: policies.Rules, look_s: float = LOOK_S) -> None:
         self.rules, self.look_s, self.n_looks = rules, look_s, 0
         self._cores = cores_per_node
-        self._told: dict[int, _Told] = {}
+        self._assignments: dict[int, _Assignment] = {}
         self._leaders: dict[int, tuple[int, float, float]] = {}
         self._joins: list[Join] = []
         self._last_s, self._has_news = -np.inf, False
         self._nodes: tuple[BatchNode, ...] = ()
 
     def next_join(self, simulation: SharedSimulation) -> Join | None:
-        """Partners that were told to join, then leaders whose nodes are free; looks again if it is time."""
+        """Partners that are to join, then leaders whose nodes are free; looks again if it is time."""
         if simulation.now_s >= self._last_s + self.look_s:
             self._look(simulation)
         else:
@@ -83,13 +83,13 @@ class Service:
 
     def _ready_leader(self, run: SharedSimulation) -> Join | None:
         for job in list(self._leaders):
-            told = self._told[job]
-            first, second = run.jobs_on[:, told.nodes]
+            assignment = self._assignments[job]
+            first, second = run.jobs_on[:, assignment.nodes]
             here = set(first.tolist()) - {NO_JOB}
-            is_held = any(other in run.nodes for other in told.after)
-            if not is_held and (second == NO_JOB).all() and here <= self._told.keys():
+            is_held = any(other in run.nodes for other in assignment.after)
+            if not is_held and (second == NO_JOB).all() and here <= self._assignments.keys():
                 del self._leaders[job]
-                return Join(job, told.nodes)
+                return Join(job, assignment.nodes)
         return None
 
     def _look(self, run: SharedSimulation) -> None:
@@ -120,7 +120,7 @@ class Service:
         after = tuple(other - 1 for other in action.after)
         limit_s = float(run.workload.estimate_s[job])
         text = share.text(limit_s, [other + 1 for other in after], run.now_s)
-        self._told[job] = _Told(nodes, after, text)
+        self._assignments[job] = _Assignment(nodes, after, text)
         if len(share.jobs) == 2:
             self._joins.append(Join(job, nodes))
         elif job not in self._leaders:
@@ -132,7 +132,7 @@ class Service:
     def _release(self, run: SharedSimulation, job: int) -> None:
         """Back into the queue for nodes alone, at its place by arrival."""
         n_nodes, estimate_s, arrival_s = self._leaders.pop(job)
-        del self._told[job]
+        del self._assignments[job]
         place = int(np.searchsorted(run.waiting["arrival_s"], arrival_s, side="left"))
         run.waiting.insert(place, job=job, n_nodes=n_nodes, estimate_s=estimate_s, arrival_s=arrival_s)
 
@@ -143,8 +143,8 @@ class Service:
                 BatchNode(_name(node), self._cores, np.inf, True, partitions)
                 for node in range(run.view.machine.n_nodes)
             )
-        for job in [job for job in self._told if job not in run.nodes and job not in self._leaders]:
-            del self._told[job]  # it has ended
+        for job in [job for job in self._assignments if job not in run.nodes and job not in self._leaders]:
+            del self._assignments[job]  # it has ended
         jobs = [self._job(run, job, nodes) for job, nodes in run.nodes.items()]
         jobs += [self._job(run, job, None) for job in self._leaders]
         jobs += [self._job(run, job, None) for job in run.waiting["job"][: sharing_plan.WINDOW].tolist()]
@@ -152,27 +152,27 @@ class Service:
 
     def _job(self, run: SharedSimulation, job: int, nodes: Ints | None) -> BatchJob:
         """A job as Slurm would tell it; it waits if it has no nodes."""
-        told, work = self._told.get(job), run.workload
+        assignment, work = self._assignments.get(job), run.workload
         n_nodes = int(work.n_nodes[job])
-        after = tuple(other + 1 for other in told.after if other in run.nodes) if told else ()
+        after = tuple(other + 1 for other in assignment.after if other in run.nodes) if assignment else ()
         return BatchJob(
             id=job + 1,
             user=str(work.log.user[job]),
             name=str(run.programs[job]),
             state=PENDING if nodes is None else RUNNING,
-            partition=QUEUES.shared if told else QUEUES.alone,
+            partition=QUEUES.shared if assignment else QUEUES.alone,
             n_nodes=n_nodes,
             n_tasks=n_nodes * self._cores,
             n_cpus=n_nodes * self._cores,
             nodes=() if nodes is None else tuple(map(_name, nodes.tolist())),
-            wanted_nodes=tuple(map(_name, told.nodes.tolist())) if told else (),
+            wanted_nodes=tuple(map(_name, assignment.nodes.tolist())) if assignment else (),
             waits_for=after,
             submit_s=float(run.schedule.arrival_s[job]),
             start_s=0.0 if nodes is None else float(run.schedule.start_s[job]),
-            limit_s=float(work.estimate_s[job]) * BLIND_SLOWDOWN if told else float(work.estimate_s[job]),
+            limit_s=float(work.estimate_s[job]) * (BLIND_SLOWDOWN if assignment else 1.0),
             reason="Dependency" if after else "Resources",
-            admin_comment=told.text if told else "",
-            is_bound=told is not None,
+            admin_comment=assignment.text if assignment else "",
+            is_bound=assignment is not None,
         )
 
 

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from mpicoloc.core.features import JobFeatures
 from mpicoloc.errors import DataError
-from mpicoloc.slowdown.slowdown import PairSlowdowns, SlowdownModel, pair_slowdowns
+from mpicoloc.slowdown.slowdown import PairSlowdowns
 
 Floats = NDArray[np.float64]
 _Z = 1.959963984540054
@@ -42,17 +40,6 @@ class Slowdowns:
             array = getattr(self, name)
             if array.shape != (n, n) or not ((array >= 1) & (array < np.inf)).all():
                 raise DataError(f"{name} slowdowns: need finite numbers >= 1 of shape {(n, n)}, got {array}")
-
-
-def of_model(model: SlowdownModel, programs: Sequence[JobFeatures]) -> PairSlowdowns:
-    """What a model tells of all ordered pairs of programs, each beside itself on the diagonal.
-
-    Raises
-    ------
-    DataError
-        If the model does not know a pair.
-    """
-    return pair_slowdowns(model, programs)
 
 
 def drawn(pairs: PairSlowdowns, rng: np.random.Generator | None = None) -> Slowdowns:

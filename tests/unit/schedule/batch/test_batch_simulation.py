@@ -9,7 +9,7 @@ from mpicoloc.errors import DataError, UsageError
 from mpicoloc.network.topology import xgft
 from mpicoloc.schedule.batch import allocation, engine, machine, order
 from mpicoloc.schedule.batch.logs import job_log, swf
-from mpicoloc.schedule.batch.network_sharing import SharedLinks, most_sharing_jobs
+from mpicoloc.schedule.batch.network_sharing import SharedLinks
 
 
 def tree(notation):
@@ -89,12 +89,28 @@ def test_backfilling_never_delays_the_first_job(jobs):
         assert all(done.start_s[job] <= start_s for job, start_s in promised.items())
 
 
-@pytest.mark.parametrize(("together", "level_1", "level_2"), [(2, 4, 4), (1, 2, 6)])
-def test_figure_4_6(together, level_1, level_2):
-    """Left: a job of 4 nodes, one at each switch of a subtree's two; right: of 2 nodes in two subtrees."""
-    n = 4 if together == 2 else 2
-    assert most_sharing_jobs(n, 1, 2) == level_1
-    assert most_sharing_jobs(n, together, 4) == level_2
+def most_sharing_jobs(n_nodes, n_together, subtree_nodes):
+    """Jobs that one can share links with, with so many of its nodes in each subtree below them (Eq. 4.1)."""
+    return n_nodes // n_together * (subtree_nodes - n_together)
+
+
+@pytest.mark.parametrize(
+    ("nodes", "together", "most"), [((0, 2, 4, 6), (1, 2), (4, 4)), ((0, 4), (1, 1), (2, 6))]
+)
+@given(data=st.data())
+@settings(max_examples=30, deadline=None)
+def test_no_job_shares_links_with_more_jobs_than_figure_4_6_allows(nodes, together, most, data):
+    """The job A of both examples on XGFT(3;2,2,2;1,1,1), with jobs of one and more nodes on the others."""
+    assert tuple(most_sharing_jobs(len(nodes), n, 2**level) for level, n in enumerate(together, 1)) == most
+    small = tree("XGFT(3;2,2,2;1,1,1)")
+    others = data.draw(st.permutations(sorted({*range(8)} - {*nodes})))
+    cuts = sorted(data.draw(st.sets(st.integers(1, len(others) - 1))))
+    shared = SharedLinks(small, len(cuts) + 2)
+    shared.began(None, 0, np.array(nodes))
+    for job, own in enumerate(np.split(np.array(others), cuts), 1):
+        shared.began(None, job, np.sort(own))
+    assert shared.n_subtrees[0].tolist() == [len(nodes) // together[0], len(nodes) // together[1], 1]
+    assert shared.n_sharers[0] <= sum(most)
 
 
 def test_three_jobs_of_figure_4_10():
@@ -102,9 +118,9 @@ def test_three_jobs_of_figure_4_10():
     marenostrum = machine.named("MareNostrum")
     shared = SharedLinks(marenostrum, 3)
     second, fifth = 324, 4 * 324
-    shared.add(0, np.array([second, fifth]))
-    shared.add(1, np.array([second + 1, second + 18]))
-    shared.add(2, np.array([second + 19, fifth + 18]))
+    shared.began(None, 0, np.array([second, fifth]))
+    shared.began(None, 1, np.array([second + 1, second + 18]))
+    shared.began(None, 2, np.array([second + 19, fifth + 18]))
     assert shared.n_sharers.tolist() == [2, 2, 2] and shared.n_pairs == {1: 2, 2: 1}
     assert marenostrum.n_nodes == 3096 and marenostrum.n_switches == 172
 

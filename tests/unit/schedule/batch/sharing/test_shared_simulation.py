@@ -242,6 +242,7 @@ def test_figures_over_seeds_have_an_interval():
     # Student's t of two degrees of freedom is 4.3027; the error of the mean is 1 / sqrt 3.
     assert (found.low, found.high) == pytest.approx((2 - 4.3027 / 3**0.5, 2 + 4.3027 / 3**0.5), abs=1e-3)
     assert costs.over_seeds([5.0], "1").method == "one seed"
+    assert costs.over_seeds([1.0, 1.2], "1", 1.0).low == 1.0
     ratio = costs.ratio_over_seeds([2.0, 8.0])
     assert ratio.value == pytest.approx(4)
     assert 0 < ratio.low < 4 < ratio.high

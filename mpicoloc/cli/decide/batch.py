@@ -53,26 +53,25 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Simulate and print."""
+    from mpicoloc.report.terminal.simulated import batch as report
     from mpicoloc.schedule.batch import allocation, engine, metrics, order
     from mpicoloc.schedule.batch.network_sharing import SharedLinks
 
     next_job, chosen = order.named(args.order), allocation.named(args.allocation)
-    is_compared = batch_sharing.is_asked(args)
+    is_comparison = batch_sharing.is_comparison(args)
     machine = _machine(args)
     work = _workload(args, machine)
-    if is_compared:
+    if is_comparison:
         batch_sharing.run(args, work, machine, _as_json)
-        sys.stdout.flush()
         return 0
     begin_s = time.perf_counter()
     shared = SharedLinks(machine, len(work))
     schedule = engine.simulate(work, machine, next_job, chosen, [shared])
-    result = _as_json(metrics.outcome(work, machine, schedule, shared), time.perf_counter() - begin_s)
+    found, wall_s = metrics.outcome(work, machine, schedule, shared), time.perf_counter() - begin_s
     if args.json:
-        print(json.dumps(result, indent=2, allow_nan=False))
+        print(json.dumps(_as_json(found, wall_s), indent=2, allow_nan=False))
     else:
-        for key, value in result.items():
-            print(f"{key:24} {value if not isinstance(value, float) else f'{value:,.3f}'}")
+        report.show(found, wall_s)
     sys.stdout.flush()
     return 0
 

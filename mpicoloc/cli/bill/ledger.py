@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any
 
 from mpicoloc import config
 from mpicoloc.cli import helping
-from mpicoloc.cli.price import add_tariff
-from mpicoloc.cli.verify import add_key_file
+from mpicoloc.cli.bill.price import add_tariff
+from mpicoloc.cli.bill.verify import add_key_file
 from mpicoloc.core import service_units
 from mpicoloc.errors import UsageError
 

@@ -24,7 +24,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from mpicoloc import config
-from mpicoloc.cli import pair_watch
+from mpicoloc.cli.decide import pair_watch
 from mpicoloc.core import messages
 from mpicoloc.errors import UsageError
 

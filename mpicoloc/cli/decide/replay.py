@@ -62,7 +62,7 @@ def run(args: argparse.Namespace) -> int:
 
 @bounded
 def _run_one(args: argparse.Namespace) -> int:
-    from mpicoloc.report.terminal import replay as report
+    from mpicoloc.report.terminal.simulated import replay as report
 
     formats = drawn.formats_of(args)
     _check_outputs(args)

@@ -11,7 +11,7 @@ from __future__ import annotations
 import argparse
 import time
 
-from mpicoloc.cli.verify import add_key_file, key_of
+from mpicoloc.cli.bill.verify import add_key_file, key_of
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -19,7 +19,7 @@ from typing import Any
 
 from mpicoloc import config
 from mpicoloc.cli import helping
-from mpicoloc.cli.verify import add_key_file, key_of
+from mpicoloc.cli.bill.verify import add_key_file, key_of
 from mpicoloc.core import messages
 from mpicoloc.errors import EnvironmentFault, UsageError
 

@@ -1,0 +1,1 @@
+"""Verbs for prices, accounts and signatures."""

@@ -1,0 +1,1 @@
+"""Verbs that say who should share, where, and what that costs."""

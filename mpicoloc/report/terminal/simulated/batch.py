@@ -1,0 +1,58 @@
+"""Simulated batch systems on a terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from mpicoloc.core.units import seconds
+from mpicoloc.report import sharing_figures
+from mpicoloc.report.sharing_figures import PolicyFigures
+from mpicoloc.report.terminal.listing import Listing
+from mpicoloc.report.terminal.output import console
+from mpicoloc.schedule.batch.metrics import Outcome, Waits
+
+
+def show(outcome: Outcome, wall_s: float) -> None:
+    """Figures of one schedule, and how long the simulation took, s."""
+    table = Listing("Simulated batch system", ["figure", "value"], names=["figure"])
+    rows = [
+        ("jobs", f"{outcome.n_jobs:,}"),
+        ("completion", f"{outcome.completion_s / 86400:,.2f} days"),
+        ("nodes with a job", f"{outcome.utilisation_frac:.1%}"),
+        ("wait, mean", _wait(outcome.waits.mean_s)),
+        ("wait, median", _wait(outcome.waits.median_s)),
+        ("wait, 95 %", _wait(outcome.waits.p95_s)),
+        ("wait of jobs that fit a switch, mean", _wait(outcome.small_waits.mean_s)),
+        ("wait of larger jobs, mean", _wait(outcome.big_waits.mean_s)),
+        ("bounded slowdown, mean", _number(outcome.waits)),
+        ("jobs that share the network", f"{outcome.sharing_jobs_frac:.1%}"),
+        ("jobs with which one shares it, mean", f"{outcome.sharing_jobs_mean:.3g}"),
+        *((f"pairs that share links of level {i}", f"{n:,}") for i, n in outcome.pairs_by_level.items()),
+        *(
+            (f"subtrees of level {level} of a job, mean", f"{mean:.3g}")
+            for level, mean in enumerate(outcome.subtrees_mean, 1)
+        ),
+        ("simulated in", seconds(wall_s)),
+    ]
+    for row in rows:
+        table.add_row(*row)
+    console().print(table)
+
+
+def _wait(value_s: float | None) -> str:
+    return "-" if value_s is None else seconds(value_s)
+
+
+def _number(waits: Waits) -> str:
+    return "-" if waits.bounded_slowdown is None else f"{waits.bounded_slowdown:,.3g}"
+
+
+def show_sharing(found: Sequence[PolicyFigures]) -> None:
+    """The policies side by side, and what sharing would have saved."""
+    head, *rows = sharing_figures.table(found)
+    table = Listing("Sharing of nodes", ["figure", *head[1:]], names=["figure"])
+    for row in rows:
+        table.add_row(*row)
+    console().print(table)
+    for line in sharing_figures.sentences(found):
+        console().print(line)
