@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 
 import mpicoloc
-from mpicoloc.pmpi import contract
 from mpicoloc.trace import trace
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(jobs.LIMIT_S + 20)]
@@ -98,7 +97,7 @@ def test_what_was_written_when_a_node_dies_can_be_read(start, mpi, tmp_path, shm
     segments = jobs.wait_until(lambda: jobs.running_ranks(shm_dir, "job", 2), "both ranks to run")
     path = tmp_path / "job.trace" / "0.mct"
     jobs.wait_until(lambda: path.exists() and path.stat().st_size > 200_000, "a piece of the trace")
-    node = contract.map_file(next(shm_dir.glob("*.node")))
+    (node,) = jobs.node_files(shm_dir, 1)
     keeper = jobs.wait_until(lambda: int(node["keeper_pid"]), "the keeper")
     for pid in (keeper, *(int(segment["pid"]) for segment in segments)):
         os.kill(pid, signal.SIGKILL)

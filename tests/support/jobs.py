@@ -202,12 +202,12 @@ def keeper_of(shm_dir):
     return 0
 
 
-def node_files(shm_dir, n):
+def node_files(shm_dir, n, pattern="*.node"):
     """What the agents of so many jobs tell there, as it changes."""
 
     def complete():
         with contextlib.suppress(DataError, OSError):  # not there or not complete yet
-            found = [contract.map_file(path) for path in shm_dir.glob("*.node")]
+            found = [contract.map_file(path) for path in shm_dir.glob(pattern)]
             return found if len(found) == n else None
 
     return wait_until(complete, f"{n} node files")

@@ -16,7 +16,9 @@ _OF_ROW = ("j_inter_host_s", "total_contention_s", "routing", "n_packet_hops", "
 
 
 def write(rows: Sequence[dict[str, Any]], folder: str) -> None:
-    """Write `rows` of `report.terminal.simulated.sweep.show` to `NAME` in a folder; an earlier one is replaced.
+    """Write `rows` of `report.terminal.simulated.sweep.show` to `NAME` in a folder.
+
+    An earlier table is replaced.
 
     The columns are the swept flags, the keys of a job, and those of a row that are one number or word.
 

@@ -82,7 +82,7 @@ def test_users_share_the_board_and_nothing_else(start, places, shm_dir, way):
         assert {access: may(other, access, path) for access in ACCESS} == dict.fromkeys(ACCESS, is_board), (
             path.name
         )
-    nodes = [contract.map_file(path) for path in shm_dir.glob("*.node")]
+    nodes = jobs.node_files(shm_dir, 2)
     jobs.wait_until(lambda: all(node["n_shutters"] for node in nodes), "a shutter of each")
     (places[""] / "end").touch()
     for job, other in ((first, b"second"), (second, b"first")):
@@ -206,7 +206,7 @@ def test_pipes_and_files_that_another_user_plants_cost_no_time(start, places, sh
     done = as_second(PLANT, *planted)
     assert done.returncode == 0, done.stderr
     assert as_second('for i in 5 x; do echo not a segment > "$1.$i.seg"; done', stem).returncode == 0
-    (node,) = [contract.map_file(path) for path in shm_dir.glob("*.node") if str(path) == f"{stem}.node"]
+    (node,) = jobs.node_files(shm_dir, 1, Path(stem).name + ".node")
     jobs.wait_until(lambda: node["meter"] == contract.MC_METER_NONE, "the agent to leave the board")
     began_s = time.monotonic()
     (places[""] / "end").touch()
@@ -240,8 +240,7 @@ def test_what_another_user_can_read(start, places, shm_dir, mask, is_readable):
     finally:
         os.umask(before)
     ranks = jobs.wait_until(lambda: jobs.running_ranks(shm_dir, "first", 2), f"it to run: {victim.log}")
-    (node_path,) = jobs.wait_until(lambda: list(shm_dir.glob("*.node")), "the node file")
-    node = contract.map_file(node_path)
+    (node,) = jobs.node_files(shm_dir, 1)
     keeper_pid = int(jobs.wait_until(lambda: node["keeper_pid"], "the keeper"))
     for path in shm_dir.iterdir():
         is_board = str(path) == contract.board_path()

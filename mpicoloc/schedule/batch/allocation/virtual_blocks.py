@@ -19,8 +19,9 @@ from mpicoloc.schedule.batch.view import FREE, Allocation, Nodes, Uses
 Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
 SMALL, BIG, REM, GUEST = 1, 2, 3, 4
-"""A small job in its block; a big job's part or whole switch; the rest of a big job; a small job that found
-no room in its block, and is in the big jobs' one."""
+"""A small job in its block; a big job's virtual or whole switch; the rest of a big job; a small job for
+which its block had no room, and which is in the big jobs' one."""
+_N_USES = 5
 
 
 def virtual_switch_size(switch_size: int) -> int:
@@ -45,11 +46,13 @@ class _Blocks:
     def __init__(self, machine: Machine, uses: Uses) -> None:
         self.machine, self.uses = machine, uses
         self.part = virtual_switch_size(machine.switch_size)
-        self.n_free = machine.per_switch(uses == FREE)
-        self.is_rem = machine.per_switch(uses == REM) > 0
-        is_small = machine.per_switch(uses == SMALL) > 0
-        has_big = self.is_rem | (machine.per_switch(uses == BIG) > 0)
         n = machine.n_switches
+        # Nodes of each switch, by their use.
+        counts = np.bincount(machine.subtree[0] * _N_USES + uses, minlength=n * _N_USES).reshape(n, _N_USES)
+        self.n_free = counts[:, FREE]
+        self.is_rem = counts[:, REM] > 0
+        is_small = counts[:, SMALL] > 0
+        has_big = self.is_rem | (counts[:, BIG] > 0)
         self.end_big = int(is_small.argmax()) if is_small.any() else n
         self.begin_small = n - int(has_big[::-1].argmax()) if has_big.any() else 0
         self.has_big = has_big
