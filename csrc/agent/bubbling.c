@@ -12,22 +12,39 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 enum { N_BUBBLES_MAX = 16, STACK_BYTES = 64 * 1024, N_MASK = sizeof((mc_slot *)0)->cpu_mask / sizeof(uint64_t) };
 
 /* Few, so that a job of some minutes has several shutters of each. */
 static const int LEVELS[] = {2, 4, 6, 8};
-enum { N_LEVELS = sizeof LEVELS / sizeof *LEVELS };
+enum { N_LEVELS = sizeof LEVELS / sizeof *LEVELS, MAX_LEVEL = MC_BUBBLE_LEVEL_MAX };
 
-/* A thread that presses from t0 to t1 when it is told a new turn. */
+/* With less the levels cannot be told apart: LEAST_GAIN of mpicoloc/bubble/calibrate.py. */
+static const double LEAST_GAIN = 0.03;
+/* Part of its time for which a bubble must have had its processor. */
+static const double PRESSES_FRAC = 0.9;
+
+/* In one shutter. The first n_workers press; level 0: the probe. */
+typedef struct turn {
+    uint64_t number;
+    mc_bubble_times times;
+    mc_bubble_setting setting;
+    double level;
+    int n_workers;
+} turn;
+
+/* A thread that presses when it is told a new turn. */
 typedef struct worker {
     pthread_t thread;
     mc_bubbling *all;
+    int i;
     mc_bubble bubble;
-    uint64_t i_turn; /* the last one that it has seen */
-    int is_open;     /* its memory is there */
-    uint64_t t_began;
+    uint64_t i_turn;                       /* the last one that it has seen */
+    int is_open;                           /* its memory is there */
+    uint64_t i_done;                       /* the last turn that it has pressed in; stored after what follows */
+    uint64_t t_began, n_lines, cpu_ns, ns; /* of that turn; the last three from t_counted on */
 } worker;
 
 struct mc_bubbling {
@@ -39,8 +56,7 @@ struct mc_bubbling {
     worker workers[N_BUBBLES_MAX];
     pthread_mutex_t lock;
     pthread_cond_t told;
-    uint64_t i_turn, t0, t1;
-    mc_bubble_setting setting;
+    turn turn;
 };
 
 static void explain(char *why, const char *reason, const char *what)
@@ -59,22 +75,37 @@ static int read_levels(mc_bubble_levels *levels, char *why)
     int status = mc_bubble_levels_read(levels, path);
     if (status == MC_BUBBLE_OK && levels->n_cpus && levels->n_cpus != (int)sysconf(_SC_NPROCESSORS_ONLN))
         status = MC_BUBBLE_E_MACHINE;
-    if (status == MC_BUBBLE_OK)
+    int is_weak = status == MC_BUBBLE_OK && levels->slowdown[MAX_LEVEL] < 1.0 + LEAST_GAIN;
+    if (status == MC_BUBBLE_OK && !is_weak)
         return 1;
     explain(why,
-            status == MC_BUBBLE_E_FILE      ? "this machine is not calibrated, run `mpicoloc bubble calibrate`: no "
+            is_weak                         ? "level 8 hardly slows the probe, run `mpicoloc bubble calibrate` anew: "
+            : status == MC_BUBBLE_E_FILE    ? "this machine is not calibrated, run `mpicoloc bubble calibrate`: no "
             : status == MC_BUBBLE_E_MACHINE ? "the calibration is of another machine: "
                                             : "this is no calibration of bubbles: ",
             path);
     return 0;
 }
 
-static void press(worker *w, uint64_t t0, uint64_t t1, mc_bubble_setting setting)
+static uint64_t cpu_now_ns(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
+    return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+}
+
+static void press(worker *w, const turn *t)
 {
     mc_bubbling *all = w->all;
-    mc_sleep_until(t0, &all->stop);
-    __atomic_store_n(&w->t_began, mc_now_ns(), __ATOMIC_RELEASE);
-    mc_bubble_run(&w->bubble, setting, t1, &all->stop);
+    mc_sleep_until(t->times.t0, &all->stop);
+    w->t_began = mc_now_ns();
+    mc_bubble_run(&w->bubble, t->setting, t->times.t_counted, &all->stop);
+    uint64_t n_before = w->bubble.n_touched, cpu_before = cpu_now_ns(), ns_before = mc_now_ns();
+    mc_bubble_run(&w->bubble, t->setting, t->times.t1, &all->stop);
+    w->n_lines = w->bubble.n_touched - n_before;
+    w->cpu_ns = cpu_now_ns() - cpu_before;
+    w->ns = mc_now_ns() - ns_before;
+    __atomic_store_n(&w->i_done, t->number, __ATOMIC_RELEASE);
 }
 
 static void *be_bubble(void *data)
@@ -92,15 +123,16 @@ static void *be_bubble(void *data)
         explain(all->why, "the node has not the memory for them", "");
     pthread_mutex_lock(&all->lock);
     while (!__atomic_load_n(&all->stop, __ATOMIC_ACQUIRE)) {
-        if (w->i_turn == all->i_turn) {
+        turn now = all->turn;
+        if (w->i_turn == now.number) {
             pthread_cond_wait(&all->told, &all->lock);
             continue;
         }
-        w->i_turn = all->i_turn;
-        uint64_t t0 = all->t0, t1 = all->t1;
-        mc_bubble_setting setting = all->setting;
+        w->i_turn = now.number;
+        if (w->i >= now.n_workers)
+            continue;
         pthread_mutex_unlock(&all->lock);
-        press(w, t0, t1, setting);
+        press(w, &now);
         pthread_mutex_lock(&all->lock);
     }
     pthread_mutex_unlock(&all->lock);
@@ -108,11 +140,13 @@ static void *be_bubble(void *data)
     return NULL;
 }
 
-static int start(mc_bubbling *all, worker *w)
+static int start(mc_bubbling *all, int i)
 {
+    worker *w = &all->workers[i];
     pthread_attr_t attributes;
     sigset_t every, before;
     w->all = all;
+    w->i = i;
     pthread_attr_init(&attributes);
     pthread_attr_setstacksize(&attributes, STACK_BYTES);
     sigfillset(&every); /* signals are for the process's other threads */
@@ -123,7 +157,16 @@ static int start(mc_bubbling *all, worker *w)
     return is_started;
 }
 
-mc_bubbling *mc_bubbling_open(char *why)
+/* Each worker may be the probe, and has a share of each level. */
+static uint64_t bytes_of_worker(const mc_bubble_levels *levels, int n)
+{
+    uint64_t n_bytes = levels->probe.working_set_bytes;
+    for (int i = 0; i <= MAX_LEVEL; i++)
+        n_bytes = mc_max(n_bytes, levels->at[i].working_set_bytes / (uint64_t)n);
+    return n_bytes;
+}
+
+mc_bubbling *mc_bubbling_open(char *why, mc_probe_curve *curve)
 {
     double frac = mc_option_number(MC_OPT_BUBBLE);
     mc_bubbling *all = frac > 0.0 ? calloc(1, sizeof *all) : NULL;
@@ -141,10 +184,12 @@ mc_bubbling *mc_bubbling_open(char *why)
     pthread_cond_init(&all->told, NULL);
     all->frac = frac;
     all->random = mc_now_ns() | 1;
-    int n = all->levels.n_bubbles > 0 ? all->levels.n_bubbles : 1; /* each has a share of a level */
-    for (int i = 0; i <= MC_BUBBLE_LEVEL_MAX; i++)
-        all->n_bytes = mc_max(all->n_bytes, all->levels.at[i].working_set_bytes / (uint64_t)n);
-    while (all->n_workers < n && start(all, &all->workers[all->n_workers]))
+    memcpy(curve->slowdown, all->levels.slowdown, sizeof curve->slowdown);
+    memcpy(curve->low, all->levels.low, sizeof curve->low);
+    memcpy(curve->high, all->levels.high, sizeof curve->high);
+    int n = all->levels.n_bubbles > 0 ? all->levels.n_bubbles : 1;
+    all->n_bytes = bytes_of_worker(&all->levels, n);
+    while (all->n_workers < n && start(all, all->n_workers))
         all->n_workers++;
     if (all->n_workers < n) {
         explain(why, "no thread can be started", "");
@@ -216,36 +261,57 @@ static int pin_workers(mc_bubbling *all, const mc_board_view *view)
     return n;
 }
 
-double mc_bubbling_begin(mc_bubbling *all, const mc_board_view *view, uint64_t t0, uint64_t t1)
+/* Each level as often as the probe. */
+static turn draw_turn(mc_bubbling *all, mc_bubble_times times)
+{
+    int has_probe = all->levels.probe_lines_per_s > 0.0;
+    int i = (int)(draw(all) * (N_LEVELS + has_probe));
+    turn next = {.number = all->turn.number + 1, .times = times, .n_workers = i < N_LEVELS ? all->n_workers : 1};
+    next.level = i < N_LEVELS ? LEVELS[i] : 0.0;
+    next.setting = all->levels.probe;
+    if (next.level > 0.0)
+        mc_bubble_setting_of(&next.setting, &all->levels, next.level, all->n_workers);
+    return next;
+}
+
+void mc_bubbling_begin(mc_bubbling *all, const mc_board_view *view, mc_bubble_times times)
 {
     int is_open = all != NULL;
     for (int i = 0; all && i < all->n_workers; i++)
         is_open &= __atomic_load_n(&all->workers[i].is_open, __ATOMIC_ACQUIRE);
     if (!is_open || draw(all) >= all->frac)
-        return 0.0;
-    int level = LEVELS[(int)(draw(all) * N_LEVELS)];
+        return;
     if (pin_workers(all, view) < all->n_workers) { /* fewer would press less than the level says */
         explain(all->why, "there are not as many processors that the job may not use as the calibration had bubbles",
                 "");
-        return 0.0;
+        return;
     }
     all->why[0] = '\0';
     pthread_mutex_lock(&all->lock);
-    all->t0 = t0;
-    all->t1 = t1;
-    mc_bubble_setting_of(&all->setting, &all->levels, level, all->n_workers);
-    all->i_turn++;
+    all->turn = draw_turn(all, times);
     pthread_cond_broadcast(&all->told);
     pthread_mutex_unlock(&all->lock);
-    return level;
 }
 
-int mc_bubbling_has_pressed(const mc_bubbling *all, uint64_t t_latest)
+int mc_bubbling_was_told(const mc_bubbling *all, uint64_t t0)
 {
-    for (int i = 0; i < all->n_workers; i++) {
-        uint64_t t_began = __atomic_load_n(&all->workers[i].t_began, __ATOMIC_ACQUIRE);
-        if (t_began < all->t0 || t_began > t_latest)
-            return 0;
-    }
-    return 1;
+    return all && all->turn.times.t0 == t0;
+}
+
+static int has_pressed(const mc_bubbling *all, const worker *w, uint64_t t_latest)
+{
+    return __atomic_load_n(&w->i_done, __ATOMIC_ACQUIRE) == all->turn.number && w->t_began <= t_latest && w->ns > 0 &&
+           (double)w->cpu_ns >= PRESSES_FRAC * (double)w->ns;
+}
+
+void mc_bubbling_result(const mc_bubbling *all, uint64_t t_latest, double *level, double *probe_slowdown)
+{
+    const worker *first = &all->workers[0];
+    *level = *probe_slowdown = 0.0;
+    for (int i = 0; i < all->turn.n_workers; i++)
+        if (!has_pressed(all, &all->workers[i], t_latest))
+            return;
+    *level = all->turn.level;
+    if (*level == 0.0 && first->n_lines > 0)
+        *probe_slowdown = all->levels.probe_lines_per_s * (double)first->cpu_ns * 1e-9 / (double)first->n_lines;
 }

@@ -91,7 +91,7 @@ int mc_agent_open(mc_agent **out, const char *key, const char *job_id)
     status = mc_view_join(&agent->view, agent->job_id);
     if (status != MC_OK)
         mc_agent_lose_board(agent, status);
-    agent->bubbling = mc_bubbling_open(agent->node->bubble_reason);
+    agent->bubbling = mc_bubbling_open(agent->node->bubble_reason, &agent->node->probe_curve);
     mc_wake_promptly();
     agent->tracer = mc_tracer_start(key);
     mc_agent_plan(agent, agent->t_open);

@@ -126,8 +126,7 @@ static void judge_bubble(mc_agent *agent)
     /* Half of the time until sampling begins is enough for it to fill the caches. */
     uint64_t t_latest = own->reservation.t0 + (own->record.t0 - own->reservation.t0) / 2;
     own->record.verdict = MC_VERDICT_BUBBLED;
-    if (!mc_bubbling_has_pressed(agent->bubbling, t_latest)) /* what ran there is not known */
-        own->record.bubble_level = 0.0;
+    mc_bubbling_result(agent->bubbling, t_latest, &own->record.bubble_level, &own->record.probe_slowdown);
 }
 
 void mc_agent_judge(mc_agent *agent, uint64_t now)
@@ -135,7 +134,7 @@ void mc_agent_judge(mc_agent *agent, uint64_t now)
     mc_own_shutter *own = &agent->own;
     if (!mc_own_shutter_judge(own, &agent->view, agent->lengths.period_ns, now))
         return;
-    if (own->record.verdict == MC_VERDICT_VALID && own->record.bubble_level > 0.0)
+    if (own->record.verdict == MC_VERDICT_VALID && mc_bubbling_was_told(agent->bubbling, own->reservation.t0))
         judge_bubble(agent);
     if (own->record.verdict == MC_VERDICT_SILENT)
         mc_lengths_refused(&agent->lengths, own->reservation.t1 - own->reservation.t0);
@@ -181,9 +180,9 @@ static void agree_with_nodes(mc_agent *agent, uint64_t now)
 static void begin_bubble(mc_agent *agent)
 {
     mc_own_shutter *own = &agent->own;
+    const mc_bubble_times times = {own->reservation.t0, own->record.t0, own->t_window_end};
     if (own->is_open && !own->i_common && agent->node->meter == MC_METER_COUNT)
-        own->record.bubble_level =
-            mc_bubbling_begin(agent->bubbling, &agent->view, own->reservation.t0, own->t_window_end);
+        mc_bubbling_begin(agent->bubbling, &agent->view, times);
 }
 
 static void begin_own(mc_agent *agent, uint64_t now)

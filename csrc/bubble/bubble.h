@@ -16,7 +16,8 @@ enum {
     MC_BUBBLE_CHAINS = 4,
     MC_BUBBLE_BLOCK_LINES = MC_BUBBLE_READS + MC_BUBBLE_WRITES + MC_BUBBLE_CHAINS,
     MC_BUBBLE_BYTES_MIN = 64 * 1024, /* a smaller working set counts as this */
-    MC_BUBBLE_LEVEL_MAX = 8
+    MC_BUBBLE_LEVEL_MAX = 8,
+    MC_N_BUBBLE_LEVELS = MC_BUBBLE_LEVEL_MAX + 1
 };
 
 enum mc_bubble_status {
@@ -35,10 +36,14 @@ typedef struct mc_bubble_setting {
     double lines_per_s; /* cache lines touched per second; 0: as fast as they come */
 } mc_bubble_setting;
 
-/* The settings of levels 0 to 8, which n_bubbles make together. */
+/* The settings of levels 0 to 8, which n_bubbles make together, and what each does to the probe: its slowdown with the
+   ends of the interval. 0: the file does not tell. */
 typedef struct mc_bubble_levels {
-    mc_bubble_setting at[MC_BUBBLE_LEVEL_MAX + 1];
+    mc_bubble_setting at[MC_N_BUBBLE_LEVELS];
+    double slowdown[MC_N_BUBBLE_LEVELS], low[MC_N_BUBBLE_LEVELS], high[MC_N_BUBBLE_LEVELS];
     int n_cpus, n_bubbles; /* of the machine; bubbles that ran in the calibration */
+    mc_bubble_setting probe;
+    double probe_lines_per_s; /* of its processor time, alone; 0: the file does not tell */
 } mc_bubble_levels;
 
 typedef struct mc_bubble_line {

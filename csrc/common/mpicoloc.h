@@ -13,7 +13,7 @@
 #endif
 
 enum {
-    MC_ABI_VERSION = 21,
+    MC_ABI_VERSION = 22,
     MC_MAGIC = 0x6d63346c, /* "l4cm" */
 
     MC_NAME_LEN = 64,
@@ -49,11 +49,12 @@ enum {
     MC_REGION_LEN = 48,
     MC_UNIT_SITE = 0xfff, /* stands for a call site in units of work */
 
-    MC_N_GROUPS = 16,   /* shutters are divided into groups, whose spread gives the interval */
-    MC_N_PENDING = 256, /* cycles in a shutter that waits for its verdict */
-    MC_N_WINDOWS = 64,  /* shutters that a segment holds */
-    MC_N_PMU = 16,      /* events that a rank counts over its whole run */
-    MC_N_MODULES = 128, /* loaded objects that call sites are relative to */
+    MC_N_GROUPS = 16,      /* shutters are divided into groups, whose spread gives the interval */
+    MC_N_PENDING = 256,    /* cycles in a shutter that waits for its verdict */
+    MC_N_WINDOWS = 64,     /* shutters that a segment holds */
+    MC_N_PMU = 16,         /* events that a rank counts over its whole run */
+    MC_N_PROBE_LEVELS = 9, /* of bubbles, 0 to 8 */
+    MC_N_MODULES = 128,    /* loaded objects that call sites are relative to */
 
     MC_N_SLOTS = 64,        /* jobs on a node */
     MC_N_NODE_RANKS = 1024, /* ranks of one job on one node */

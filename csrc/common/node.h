@@ -35,8 +35,14 @@ typedef struct mc_shutter {
     /* Bytes that MPI calls of one rank moved, from the end of the shutter before until the window before this one, and
        in that window. since_ns is without pauses; 0: not all of it was beside co-runners, or not known. */
     uint64_t since_ns, since_bytes, before_bytes;
-    double bubble_level; /* of the bubble that ran beside the job in the shutter; 0: none */
+    double bubble_level;   /* of the bubble that ran beside the job in the shutter; 0: none */
+    double probe_slowdown; /* of the probe that ran instead, beside the job; 0: none */
 } mc_shutter;
+
+/* How much bubbles of levels 0 to 8 slow the probe on this machine, with the ends of the interval; 0: not known. */
+typedef struct mc_probe_curve {
+    double slowdown[MC_N_PROBE_LEVELS], low[MC_N_PROBE_LEVELS], high[MC_N_PROBE_LEVELS];
+} mc_probe_curve;
 
 typedef struct mc_corunner {
     char job_id[MC_NAME_LEN];
@@ -79,8 +85,9 @@ typedef struct mc_node {
     uint64_t meter;
     char meter_reason[MC_TEXT_LEN];  /* why it is not a better one */
     char bubble_reason[MC_TEXT_LEN]; /* why no bubble ran; empty: none was wanted, or some ran */
-    char entry[MC_TEXT_LEN];         /* what the meter loop counts: FILE+0xOFFSET; "": nothing */
-    uint64_t n_hits, hits_ns;        /* counted so far, also in trials; how much time this took the job's threads */
+    mc_probe_curve probe_curve;
+    char entry[MC_TEXT_LEN];  /* what the meter loop counts: FILE+0xOFFSET; "": nothing */
+    uint64_t n_hits, hits_ns; /* counted so far, also in trials; how much time this took the job's threads */
     uint64_t t_open, t_last;
     uint64_t profile;   /* MC_PROFILE_... */
     uint64_t shared_ns; /* time with at least one co-runner */

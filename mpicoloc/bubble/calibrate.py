@@ -15,7 +15,7 @@ from mpicoloc.core import messages
 from mpicoloc.core.bubbles import LEVELS, Floats, SensitivityCurve
 from mpicoloc.errors import DataError
 from mpicoloc.measure.calibration import SLOPE, BubbleSetting, Calibration
-from mpicoloc.measure.turns import QUIET_FRAC, Progress, Turns, rising, slowdowns
+from mpicoloc.measure.turns import QUIET_FRAC, Progress, Turns, paces, rising, slowdowns
 
 TURN_S, GUARD_S = 0.06, 0.012
 N_POSITIONS = 12
@@ -115,14 +115,14 @@ def calibrate(place: Place, seconds: float, rng: np.random.Generator) -> Calibra
         full = _full_rate(bubble, n_bytes)
         positions = np.arange(1, N_POSITIONS + 1) / N_POSITIONS
         tried = [path(position, n_bytes, full) for position in positions]
-        found = _measure(bubble, tried, probe, place, seconds / 2, rng, "finding levels")
+        found, _ = _measure(bubble, tried, probe, place, seconds / 2, rng, "finding levels")
         chosen = positions_of_levels(positions, np.array([one[0] for one in found]))
         settings = [path(position, n_bytes, full) for position in chosen]
         settings[-1] = replace(settings[-1], lines_per_s=full)
-        found = _measure(bubble, settings, probe, place, seconds / 2, rng, "measuring levels")
+        found, alone = _measure(bubble, settings, probe, place, seconds / 2, rng, "measuring levels")
     model, n_cpus = this_machine()
     rows = (SILENCE, *settings)
-    return Calibration(model, n_cpus, len(place.bubble_cpus), rows, probe, _curve(found))
+    return Calibration(model, n_cpus, len(place.bubble_cpus), rows, probe, alone, _curve(found))
 
 
 def _full_rate(bubble: Bubble, n_bytes: int) -> float:
@@ -142,8 +142,8 @@ def _measure(
     seconds: float,
     rng: np.random.Generator,
     what: str,
-) -> list[tuple[float, float, float, int]]:
-    """Slowdown of the probe beside each setting, ends of its interval, and turns."""
+) -> tuple[list[tuple[float, float, float, int]], float]:
+    """Slowdown of the probe beside each setting, ends of its interval, and turns; and its pace alone."""
     hog = Hog(place.probe_cpu, probe.working_set_bytes)
     try:
         hog.set(probe)
@@ -159,9 +159,19 @@ def _measure(
             seconds,
             what,
         )
-        return _slowdowns_of(hog.progress(), bubble.progress(), turns, len(settings))
+        progress = hog.progress()
+        return _slowdowns_of(progress, bubble.progress(), turns, len(settings)), _alone(progress, turns)
     finally:
         hog.close()
+
+
+def _alone(probe: Progress, turns: Turns) -> float:
+    """Lines per second of processor time in the rests of the bubble."""
+    pace, _ = paces(probe, turns.without_beginnings(GUARD_S), QUIET_FRAC)
+    pace = pace[(turns.level == 0) & ~np.isnan(pace)]
+    if not len(pace):
+        raise DataError("other programs had the probe's processor all the time: calibrate on a quiet machine")
+    return float(np.median(pace))
 
 
 def _slowdowns_of(

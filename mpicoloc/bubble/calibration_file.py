@@ -55,6 +55,7 @@ def as_text(one: Calibration) -> str:
         f"model {one.cpu_model}",
         f"cpus {one.n_cpus} {one.n_bubble_cpus}",
         f"probe {one.probe.working_set_bytes} {one.probe.lines_per_s!r}",
+        f"probe_alone {float(one.probe_alone_lines_per_s)!r}",
         f"turns {one.curve.n}",
         "# level, bytes, lines/s, slowdown of the probe with the ends of its interval",
     ]
@@ -119,6 +120,7 @@ def parse(text: str, path: str) -> Calibration:
         settings = tuple(BubbleSetting(int(row[1]), float(row[2])) for row in rows)
         size, rate = words["probe"].split()
         probe = BubbleSetting(int(size), float(rate))
-        return Calibration(words["model"], n_cpus, n_bubble_cpus, settings, probe, curve)
+        alone = float(words["probe_alone"])
+        return Calibration(words["model"], n_cpus, n_bubble_cpus, settings, probe, alone, curve)
     except MALFORMED as error:
         raise DataError(f"calibration {path} is damaged ({error}): {_REMEDY}") from None

@@ -257,7 +257,15 @@ COLUMNS: Mapping[str, tuple[Column, ...]] = {
         since_ns         u8   ns     time from the shutter before until before_window_ns, 0 not known
         since_bytes      u8   bytes  what MPI calls of one rank moved in it
         before_bytes     u8   bytes  what they moved in before_window_ns
-        bubble_level     f8   1      level of the bubble that ran beside the job in it; 0: none, or late
+        bubble_level     f8   1      level of the bubble beside the job in it; 0: none, or not all the time
+        probe_slowdown   f8   1      of the probe that ran there instead; 0: none, or not all the time
+    """),
+    "bubble_levels": _columns("""
+        i_node           i4   1      row of the node in /nodes
+        level            f8   1      level of a bubble
+        probe_slowdown   f8   1      how much it slows the probe on that kind of node
+        probe_low        f8   1      lower end of the 95 % interval
+        probe_high       f8   1      upper end of it
     """),
     "places": _columns("""
         i_node           i4   1      row of the node in /nodes
@@ -302,6 +310,7 @@ ROWS: Mapping[str, str] = {
     "regions": "one row for each rank, thread and region that the application named",
     "counters": "one row for each rank and event that was counted over its whole run",
     "shutters": "one row for each shutter that was taken for this job, on each node",
+    "bubble_levels": "one row for each node that ran bubbles, and level: from its calibration",
     "places": "one row for each node and each instruction whose passes the meter count counted there",
     "counts": "one row for each shutter and each place that was counted around it",
     "corunners": "one row for each node and each other job that was seen there",

@@ -42,6 +42,8 @@ class Calibration:
         Of levels 0 to 8, of the whole bubble.
     probe : BubbleSetting
         The reference probe: what the bubble does while its own slowdown is measured.
+    probe_alone_lines_per_s : float
+        Cache lines that the probe touches per second of its processor time while nothing runs beside it.
     curve : SensitivityCurve
         Of the probe. It never falls.
 
@@ -56,6 +58,7 @@ class Calibration:
     n_bubble_cpus: int
     settings: tuple[BubbleSetting, ...]
     probe: BubbleSetting
+    probe_alone_lines_per_s: float
     curve: SensitivityCurve
 
     def __post_init__(self) -> None:
@@ -71,6 +74,8 @@ class Calibration:
             return f"working sets must be above 0, and 0 at level 0, got {sizes}"
         if not all(math.isfinite(rate) and rate >= 0 for rate in rates):
             return f"rates must be numbers from 0, got {rates}"
+        if not (math.isfinite(self.probe_alone_lines_per_s) and self.probe_alone_lines_per_s > 0):
+            return f"the probe's pace alone must be above 0, got {self.probe_alone_lines_per_s}"
         if np.any(np.diff(self.curve.slowdown) < 0):
             return f"the probe's curve falls: {self.curve.slowdown.tolist()}"
         return ""
@@ -91,32 +96,39 @@ class Calibration:
         )
 
     def score(self, slowdown: Estimate) -> Estimate:
-        """The level of the bubble beside which the probe is as slow.
-
-        Parameters
-        ----------
-        slowdown : Estimate
-            Of the probe.
-
-        Returns
-        -------
-        Estimate
-            In levels. Its interval has the uncertainty of the slowdown and that of the curve.
-
-        Notes
-        -----
-        Han et al. 2016, section 2: the bubble's own degradation beside the program, read back.
-        """
-        level = _read_back(slowdown.value, self.curve.slowdown)
-        own = [_read_back(end, self.curve.slowdown) for end in (slowdown.low, slowdown.high)]
-        of_curve = [_read_back(slowdown.value, ends) for ends in (self.curve.high, self.curve.low)]
-        low = level - math.hypot(max(0.0, level - own[0]), max(0.0, level - of_curve[0]))
-        high = level + math.hypot(max(0.0, own[1] - level), max(0.0, of_curve[1] - level))
-        return pressure_score(level, max(0.0, low), min(MAX_LEVEL, high), slowdown.n)
+        """The level of the bubble beside which the probe is as slow: `score_of` its own curve."""
+        return score_of(slowdown, self.curve)
 
     def is_beyond(self, slowdown: Estimate) -> bool:
         """Whether this is more than the largest bubble does: then the score is a lower bound."""
         return slowdown.value > float(self.curve.slowdown[-1])
+
+
+def score_of(slowdown: Estimate, curve: SensitivityCurve) -> Estimate:
+    """The level of the bubble beside which the probe is as slow.
+
+    Parameters
+    ----------
+    slowdown : Estimate
+        Of the probe.
+    curve : SensitivityCurve
+        Of the probe, at all levels.
+
+    Returns
+    -------
+    Estimate
+        In levels. Its interval has the uncertainty of the slowdown and that of the curve.
+
+    Notes
+    -----
+    Han et al. 2016, section 2: the bubble's own degradation beside the program, read back.
+    """
+    level = _read_back(slowdown.value, curve.slowdown)
+    own = [_read_back(end, curve.slowdown) for end in (slowdown.low, slowdown.high)]
+    of_curve = [_read_back(slowdown.value, ends) for ends in (curve.high, curve.low)]
+    low = level - math.hypot(max(0.0, level - own[0]), max(0.0, level - of_curve[0]))
+    high = level + math.hypot(max(0.0, own[1] - level), max(0.0, of_curve[1] - level))
+    return pressure_score(level, max(0.0, low), min(MAX_LEVEL, high), slowdown.n)
 
 
 def _read_back(slowdown: float, curve: Floats) -> float:

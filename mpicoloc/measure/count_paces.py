@@ -108,7 +108,7 @@ def paces(shutters: Table, counts: Table, *, cost_ns: float = 0.0) -> Paces:
     instant = instants(rows)
     group = instant % N_SHUTTER_GROUPS
     during, before, lost_s = (np.full(len(rows), np.nan) for _ in range(3))
-    is_crowded = crowded(rows) | (rows["bubble_level"] > 0)
+    is_crowded = crowded(rows) | (rows["bubble_level"] > 0) | (rows["probe_slowdown"] > 0)
     stratum = np.zeros(len(rows), np.intp)
     n_strata = 1  # stratum 0 holds the sets of places that were counted at few shutters
     for same_places in _sets(rows, counts, cost_ns, is_crowded):

@@ -1,38 +1,56 @@
-"""What a job suffers beside bubbles in some of its shutters: its sensitivity curve without an extra run.
+"""What a job suffers beside bubbles in some of its shutters, and how much it presses, without an extra run.
 
-In a shutter all co-runners stand still, so a job beside a bubble there is slowed by the bubble alone.
+In a shutter all co-runners stand still, so a job beside a bubble there is slowed by the bubble alone. In
+others the probe runs there instead, and is slowed by the job alone.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
-from mpicoloc.core.bubbles import SensitivityCurve
+from mpicoloc.core.bubbles import LEVELS, MAX_LEVEL, SensitivityCurve, pressure_score
+from mpicoloc.core.estimate import Estimate
 from mpicoloc.core.profile import Profile
 from mpicoloc.core.tables import VERDICTS, Table, text
 from mpicoloc.measure.burst import t_quantile
+from mpicoloc.measure.calibration import score_of
 from mpicoloc.measure.count import MODEL_ERROR
 from mpicoloc.measure.count_paces import Paces, crowded, paces
 from mpicoloc.measure.estimate import pass_ns
+from mpicoloc.measure.turns import slowdown_of
 
 MIN_SOLO, MIN_LEVEL = 6, 3
 """Shutters without a bubble, and with a bubble of one level, below which there is no number."""
+MIN_PROBES = 6
+"""Shutters with the probe below which there is no score."""
+_BUBBLED = VERDICTS.index("bubbled")
 _DURING = 1
 Array = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
 class Bubbled:
-    """The curve, or `reason` why there is none; `n_taken` shutters had a bubble, of which `n_used` count."""
+    """The curve, or `reason` why there is none; `n_taken` shutters had a bubble or the probe.
+
+    Of these `n_used` count for the curve. `score` is the level of the bubble that the job is like itself, or
+    `score_reason` says why there is none.
+    """
 
     curve: SensitivityCurve | None
     reason: str = ""
     n_taken: int = 0
     n_used: int = 0
+    score: Estimate | None = None
+    score_reason: str = ""
+
+
+def ran_any(profile: Profile) -> bool:
+    """Whether a bubble or the probe ran in a shutter of the job."""
+    return bool((profile.tables["shutters"]["verdict"] == _BUBBLED).any())
 
 
 def why_none(profile: Profile) -> str:
@@ -41,9 +59,64 @@ def why_none(profile: Profile) -> str:
 
 
 def of_profile(profile: Profile, program: str) -> Bubbled:
-    """The curve of a job, by `bubbled_slowdowns`; `program` is its name."""
+    """Curve and score of a job, by `bubbled_slowdowns` and `probe_score`; `program` is its name."""
     tables = profile.tables
-    return bubbled_slowdowns(program, tables["shutters"], tables["counts"], cost_ns=pass_ns(tables))
+    found = bubbled_slowdowns(program, tables["shutters"], tables["counts"], cost_ns=pass_ns(tables))
+    score, reason = probe_score(tables["shutters"], tables["bubble_levels"])
+    return replace(found, score=score, score_reason=reason)
+
+
+def probe_score(shutters: Table, bubble_levels: Table) -> tuple[Estimate | None, str]:
+    """The level of the bubble that a job is like itself, or why it is not known.
+
+    Parameters
+    ----------
+    shutters, bubble_levels : Table
+        Of a profile.
+
+    Returns
+    -------
+    score : Estimate or None
+        In levels.
+    reason : str
+        Empty if there is a score.
+
+    Notes
+    -----
+    Han et al. 2016, section 2. The probe's pace alone is that of the calibration: how the machine has changed
+    since is taken for the job's doing.
+    """
+    is_probed = (shutters["verdict"] == _BUBBLED) & (shutters["probe_slowdown"] > 0)
+    n, curve = int(is_probed.sum()), bubble_levels[: len(LEVELS)]
+    if n < MIN_PROBES:
+        return None, f"the probe ran in {n} shutters, {MIN_PROBES} needed"
+    if curve["level"].tolist() != list(LEVELS):
+        return None, "the profile does not tell how much bubbles slow the probe"
+    value, low, high = (curve[f"probe_{name}"] for name in ("slowdown", "low", "high"))
+    relative = 1 / shutters["probe_slowdown"][is_probed]
+    slowdown = slowdown_of(relative, np.ones(n))
+    return score_of(slowdown, SensitivityCurve("the probe", curve["level"], value, low, high)), ""
+
+
+def of_runs(runs: Sequence[Bubbled]) -> Bubbled:
+    """What several runs of one program tell together; at least one."""
+    curves = [one.curve for one in runs if one.curve is not None]
+    scores = [one.score for one in runs if one.score is not None]
+    return Bubbled(
+        together(curves) if curves else None,
+        n_taken=sum(one.n_taken for one in runs),
+        n_used=sum(one.n_used for one in runs),
+        score=mean_score(scores) if scores else None,
+    )
+
+
+def mean_score(scores: Sequence[Estimate]) -> Estimate:
+    """One score from those of several runs of a program; at least one."""
+    value, low, high = (np.array([getattr(one, name) for one in scores]) for name in ("value", "low", "high"))
+    mean, half = _weighted_mean(value, (high - low) / 2)
+    return pressure_score(
+        mean, max(0.0, mean - half), min(MAX_LEVEL, mean + half), sum(one.n for one in scores)
+    )
 
 
 def together(curves: Sequence[SensitivityCurve]) -> SensitivityCurve:
@@ -75,13 +148,18 @@ def together(curves: Sequence[SensitivityCurve]) -> SensitivityCurve:
 
 def _mean_of_runs(value: Array, low: Array, high: Array) -> tuple[float, float, float]:
     """Of logarithms, with their intervals: the mean slowdown and its interval."""
-    half = np.maximum((high - low) / 2, 1e-6)
+    mean, half = _weighted_mean(value, (high - low) / 2)
+    return float(np.exp(mean)), float(np.exp(mean - half)), float(np.exp(mean + half))
+
+
+def _weighted_mean(value: Array, half: Array) -> tuple[float, float]:
+    """Mean of runs and half of its interval, wider if they differ by more than theirs say (Birge's ratio)."""
+    half = np.maximum(half, 1e-6)
     weight = 1 / half**2
     mean = float(weight @ value / weight.sum())
     chi_square = float((((value - mean) / half * 1.96) ** 2).sum())
     birge = max(1.0, np.sqrt(chi_square / max(len(value) - 1, 1)))
-    width = birge / np.sqrt(weight.sum())
-    return float(np.exp(mean)), float(np.exp(mean - width)), float(np.exp(mean + width))
+    return mean, float(birge / np.sqrt(weight.sum()))
 
 
 def bubbled_slowdowns(program: str, shutters: Table, counts: Table, *, cost_ns: float = 0.0) -> Bubbled:
@@ -106,9 +184,9 @@ def bubbled_slowdowns(program: str, shutters: Table, counts: Table, *, cost_ns: 
     (Eq. 6 of Breslow et al. 2013), both of the same places. How much single shutters differ is taken for the
     same at all levels, so a level of few shutters borrows it from the others.
     """
-    is_bubbled = shutters["bubble_level"] > 0
+    is_bubbled = shutters["verdict"] == _BUBBLED
     rows = shutters.copy()
-    rows["verdict"][is_bubbled & (rows["verdict"] == VERDICTS.index("bubbled"))] = VERDICTS.index("valid")
+    rows["verdict"][is_bubbled & (shutters["bubble_level"] > 0)] = VERDICTS.index("valid")
     rows = rows[~crowded(rows)]
     found = paces(rows, counts, cost_ns=cost_ns)
     has_work = (found.stratum > 0) & found.is_near[:, _DURING] & (found.during > 0)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from mpicoloc.core.estimate import estimate_json
+from mpicoloc.core.estimate import Estimate, estimate_json
 from mpicoloc.core.profile import MeterResult, Network, NetworkLevel, Profile
 from mpicoloc.core.tables import text
 from mpicoloc.errors import MpicolocError
@@ -43,12 +43,13 @@ def summary(profile: Profile) -> dict[str, Any]:
 
 
 def bubbles_json(profile: Profile) -> dict[str, Any] | None:
-    """The curve from bubbles in the job's shutters, or why there is none; None where none was wanted."""
-    if not (profile.tables["shutters"]["bubble_level"] > 0).any():
+    """What bubbles in the job's shutters tell, or why nothing; None where none was wanted."""
+    if not production_bubbles.ran_any(profile):
         reason = production_bubbles.why_none(profile)
         return {"reason": reason, "n_taken": 0, "n_used": 0} if reason else None
     found = production_bubbles.of_profile(profile, profile.job.command)
     counted: dict[str, Any] = {"n_taken": found.n_taken, "n_used": found.n_used}
+    counted["score"] = _number_json(found.score, found.score_reason)
     if found.curve is None:
         return {"reason": found.reason, **counted}
     names = ("levels", "slowdown", "low", "high")
@@ -57,9 +58,13 @@ def bubbles_json(profile: Profile) -> dict[str, Any] | None:
 
 def _meter_json(result: MeterResult) -> dict[str, Any]:
     """The meter's number with its interval, or the reason why it has none."""
-    if result.slowdown is None:
-        return {"reason": result.reason}
-    return {name: getattr(result.slowdown, name) for name in ("value", "low", "high", "n")}
+    return _number_json(result.slowdown, result.reason)
+
+
+def _number_json(value: Estimate | None, reason: str) -> dict[str, Any]:
+    if value is None:
+        return {"reason": reason}
+    return {name: getattr(value, name) for name in ("value", "low", "high", "n")}
 
 
 def network_json(network: Network | None) -> dict[str, Any]:

@@ -48,7 +48,7 @@ def calibration_of(largest_bytes=16 << 20):
     curve = SensitivityCurve("the probe", levels, slowdown, slowdown - ends, slowdown + ends, 80)
     settings = tuple(BubbleSetting(largest_bytes * level // 8, level * 1e6) for level in LEVELS)
     probe = BubbleSetting(8 << 20, 0.0)
-    return Calibration(*calibration_file.this_machine(), 1, settings, probe, curve)
+    return Calibration(*calibration_file.this_machine(), 1, settings, probe, 1.5e8, curve)
 
 
 @pytest.fixture

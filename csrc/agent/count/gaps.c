@@ -1,15 +1,18 @@
 #define _GNU_SOURCE
 #include "agent/count/gaps.h"
 
+#include "agent/relocation/relocate.h"
+#include "agent/shutter/intervals.h"
+
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
 /* The heap grows upwards and the stack downwards, and the kernel maps new memory just below the lowest mapping: keep
-   away from the edges. */
-static const uint64_t EDGE_BYTES = 1u << 20, HEAP_BYTES = (uint64_t)1 << 32, LOWEST = 1u << 20,
-                      HIGHEST = ((uint64_t)1 << 48) - (1u << 20), PROGRAMS_END = (uint64_t)1 << 46;
+   away from the edges, and leave room to what is mapped before the stubs are. */
+static const uint64_t EDGE_BYTES = 1u << 20, ROOM_BYTES = MC_REACH_BYTES / 16, HEAP_BYTES = (uint64_t)1 << 32,
+                      LOWEST = 1u << 20, HIGHEST = ((uint64_t)1 << 48) - (1u << 20), PROGRAMS_END = (uint64_t)1 << 46;
 
 /* 64 KiB with some kernels of aarch64. */
 static uint64_t page_bytes(void)
@@ -38,8 +41,10 @@ int mc_gaps_read(mc_gaps *gaps, int pid)
             continue;
         uint64_t edge = was_heap ? HEAP_BYTES : EDGE_BYTES;
         int is_stack = strstr(line, "[stack") != NULL;
-        if (start > last && start - last > edge + EDGE_BYTES && !is_stack)
-            add(gaps, last + edge, start - EDGE_BYTES);
+        if (start > last && start - last > edge + EDGE_BYTES && !is_stack) {
+            uint64_t half = (start - last - edge) / 2;
+            add(gaps, last + edge, start - mc_max(EDGE_BYTES, mc_min(ROOM_BYTES, half)));
+        }
         /* A program's own data are below the heap, also before it has any. */
         was_heap = strstr(line, "[heap]") != NULL || (start < PROGRAMS_END && strchr(line, '/') != NULL);
         last = end;

@@ -3,7 +3,7 @@
 
 #include "agent/count/cost.h"
 #include "agent/count/patching.h"
-#include "agent/count/stubs.h"
+#include "agent/meters/count_sets.h"
 #include "agent/shutter/intervals.h"
 #include "common/options.h"
 #include "common/proc.h"
@@ -17,19 +17,18 @@ enum {
     N_SAMPLES_WANTED = 1000,
     N_TRIALS_OF_SET = 6,
     N_SETS_TRIED_MAX = 4,
+    N_REFUSED_ANEW = 2, /* then the stubs are made anew */
     N_REFUSED_MAX = 4,
     N_GIVEN_UP_MAX = 4,
     N_PUT_OFF_MAX = 20,
-    N_SETS_FOR_COVERAGE = 3, /* so many sets may follow each other only because they cover more */
 };
 
 static const uint64_t PATIENCE_NS = 1000000000u, SAMPLE_NS_MIN = 1500000000u, SAMPLE_NS_MAX = 3000000000u,
                       TRIAL_NS = 4000000, LOOK_NS = 40000000, LOOK_LATEST_NS = 10000000000u, CHANGE_NS = 8000000,
                       BETWEEN_TRIALS_NS = 70000000, RETRY_NS = 5000000000u, LOOK_AGAIN_NS = 4000000000u,
                       LOOK_AGAIN_MAX_NS = 30000000000u;
-static const double COVERAGE_MIN = 0.6, COVERAGE_WANTED = 0.85, COVERAGE_GAIN = 0.05;
 
-static void explain(mc_count_meter *count, const char *what)
+void mc_count_explain(mc_count_meter *count, const char *what)
 {
     if (count->node->meter == MC_METER_LOOP) /* which has taken its place and says why */
         return;
@@ -41,7 +40,7 @@ static void make_impossible(mc_count_meter *count, const char *why)
 {
     char text[MC_TEXT_LEN];
     snprintf(text, sizeof text, "no meter count: %.*s", MC_TEXT_LEN / 2, why);
-    explain(count, text);
+    mc_count_explain(count, text);
     count->is_impossible = 1;
     count->stage = MC_COUNT_IDLE;
 }
@@ -136,7 +135,7 @@ static void put_off(mc_count_meter *count, uint64_t now)
     if (++count->n_put_off < N_PUT_OFF_MAX)
         return;
     count->n_put_off = 0;
-    explain(count, "no meter count: no thread of the ranks ran, or none answered");
+    mc_count_explain(count, "no meter count: no thread of the ranks ran, or none answered");
     end_search(count, 0, now);
 }
 
@@ -157,7 +156,8 @@ static void begin_search(mc_count_meter *count, uint64_t now)
     if (!prepare(count))
         return;
     if (!may_count(count)) {
-        explain(count, "no meter count: the ranks' code may not be changed (a debugger, or --no-patching there)");
+        mc_count_explain(count,
+                         "no meter count: the ranks' code may not be changed (a debugger, or --no-patching there)");
         end_search(count, 0, now);
         return;
     }
@@ -168,7 +168,7 @@ static void begin_search(mc_count_meter *count, uint64_t now)
     if (status == MC_E_PERF) {
         /* Other jobs' rings may have used up the memory that the kernel locks for them, so this may change. */
         snprintf(why, sizeof why, "no meter count: perf_event_open refused for the ranks (error %d)", errno);
-        explain(count, why);
+        mc_count_explain(count, why);
         end_search(count, 0, now);
     } else if (status == MC_OK) {
         count->n_put_off = 0;
@@ -178,75 +178,26 @@ static void begin_search(mc_count_meter *count, uint64_t now)
     }
 }
 
-static void use_set(mc_count_meter *count, int i_set)
-{
-    char text[96];
-    count->i_set = i_set;
-    count->node->meter = MC_METER_COUNT;
-    snprintf(text, sizeof text, "%d places are counted", (int)count->node->counts.sets[i_set].n);
-    explain(count, text);
-}
-
-static const mc_place_set *present_set(const mc_count_meter *count)
-{
-    return count->i_set >= 0 ? &count->node->counts.sets[count->i_set] : NULL;
-}
-
-/* A phase of the program that was there before. */
-static int known_set(const mc_count_meter *count)
-{
-    const mc_counts *counts = &count->node->counts;
-    int i_best = -1;
-    double best = counts->n_sets < N_SETS_FOR_COVERAGE ? COVERAGE_WANTED : COVERAGE_MIN;
-    for (int i = 0; i < (int)counts->n_sets; i++) {
-        double coverage = mc_places_coverage(&counts->sets[i], count->spots);
-        if (!count->is_dropped[i] && coverage >= best + (i == count->i_set ? 0.0 : 0.05)) {
-            best = coverage;
-            i_best = i;
-        }
-    }
-    return i_best;
-}
-
-static int make_stubs(mc_count_meter *count, mc_place_set *set)
-{
-    return mc_stubs_make(set, count->decoder, &count->files, &count->node->counts, count->ranks);
-}
-
-/* Rows of counts have its places by their index, so it must not lose one. */
-static int make_known_stubs(mc_count_meter *count, int i_set)
-{
-    mc_place_set set = count->node->counts.sets[i_set];
-    uint64_t n = set.n;
-    return make_stubs(count, &set) == MC_OK && set.n == n;
-}
-
 static void look_at_samples(mc_count_meter *count, uint64_t now)
 {
     mc_counts *counts = &count->node->counts;
     mc_spots_end(count->spots, counts);
     mc_window_samples_recall(count->samples, count->spots);
     mc_places_drop_waiting(count->spots, count->decoder, &count->files, counts);
-    int i_known = known_set(count);
+    int i_known = mc_count_known_set(count);
     if (i_known == count->i_set && i_known >= 0) {
         end_search(count, 1, now);
-    } else if (i_known >= 0 && make_known_stubs(count, i_known)) {
-        use_set(count, i_known);
+    } else if (i_known >= 0 && mc_count_make_known_stubs(count, i_known)) {
+        mc_count_use_set(count, i_known);
         end_search(count, 1, now);
     } else if (counts->n_sets == MC_N_PLACE_SETS) {
         end_search(count, 0, now);
     } else {
-        mc_places_find(count->places, count->decoder, &count->files, counts, count->spots, present_set(count));
+        mc_places_find(count->places, count->decoder, &count->files, counts, count->spots, mc_count_present_set(count));
         count->n_sets_tried = count->n_trials = 0;
         count->tried.n = 0;
         enter_stage(count, MC_COUNT_TRYING, now);
     }
-}
-
-void mc_count_drop_set(mc_count_meter *count)
-{
-    count->is_dropped[count->i_set] = 1;
-    count->i_set = -1;
 }
 
 /* With other places it may be possible: of these one may have a word of code that the ranks have changed. */
@@ -273,6 +224,7 @@ int mc_count_change(mc_count_meter *count, uint32_t request, uint64_t limit_ns, 
     int status = mc_patching_change(count->ranks, request, limit_ns, stopped_ns, wake);
     if (request == MC_PATCH_INSTALL) /* to take nothing back is always possible */
         count->n_refused = status == MC_E_ARG ? count->n_refused + 1 : status == MC_OK ? 0 : count->n_refused;
+    count->wants_stubs |= count->n_refused == N_REFUSED_ANEW && count->stage != MC_COUNT_TRYING;
     if (count->n_refused == N_REFUSED_MAX)
         give_up(count);
     return status == MC_OK;
@@ -298,32 +250,24 @@ static int make_trial(mc_count_meter *count, int *wake)
     return 1;
 }
 
-/* A new set would only split the shutters into those with one and those with the other. */
-static int covers_no_more(const mc_count_meter *count, const mc_place_set *set)
-{
-    const mc_place_set *present = present_set(count);
-    return present && !count->is_dropped[count->i_set] &&
-           mc_places_coverage(set, count->spots) < mc_places_coverage(present, count->spots) + COVERAGE_GAIN;
-}
-
 static void choose(mc_count_meter *count, uint64_t now)
 {
     mc_counts *counts = &count->node->counts;
     mc_place_set *set = &counts->sets[counts->n_sets];
-    mc_places_choose(count->places, count->spots, present_set(count), counts->pass_ns, set);
-    if (covers_no_more(count, set))
+    mc_places_choose(count->places, count->spots, mc_count_present_set(count), counts->pass_ns, set);
+    if (mc_count_covers_no_more(count, set))
         set->n = 0;
-    int status = set->n ? make_stubs(count, set) : MC_E_GONE;
+    int status = set->n ? mc_count_make_stubs(count, set) : MC_E_GONE;
     if (status == MC_E_FULL) /* a rank has still the jumps of the last trial: choose again when it is clean */
         return;
     if (status == MC_OK) {
-        use_set(count, (int)counts->n_sets++);
+        mc_count_use_set(count, (int)counts->n_sets++);
         end_search(count, 1, now);
         return;
     }
     if (count->i_set < 0)
-        explain(count, "no meter count: the program's hot code has no instruction that can be counted");
-    else if (!make_known_stubs(count, count->i_set))
+        mc_count_explain(count, "no meter count: the program's hot code has no instruction that can be counted");
+    else if (!mc_count_make_known_stubs(count, count->i_set))
         count->i_set = -1;
     end_search(count, 0, now);
 }
@@ -344,31 +288,12 @@ static void try_next(mc_count_meter *count, uint64_t now, int *wake)
         return;
     }
     mc_place_set wanted = *tried;
-    int status = mc_stubs_make(tried, count->decoder, &count->files, &count->node->counts, count->ranks);
+    int status = mc_count_make_stubs(count, tried);
     if (status != MC_E_FULL) /* else a rank has still the jumps of the last trial */
         mc_places_refuse(count->places, &wanted, tried);
     if (status != MC_OK)
         tried->n = 0;
     count->n_trials = 0;
-}
-
-/* Of a set that had become too expensive. Rows of counts have places by their index, so this is a new set. */
-static void use_thinned(mc_count_meter *count)
-{
-    mc_counts *counts = &count->node->counts;
-    mc_place_set *set = &counts->sets[counts->n_sets];
-    int status = MC_E_GONE;
-    if (counts->n_sets < MC_N_PLACE_SETS && count->thinned.n) {
-        *set = count->thinned;
-        status = make_stubs(count, set);
-    }
-    if (status == MC_E_FULL)
-        return;
-    count->has_thinned = 0;
-    if (status == MC_OK)
-        use_set(count, (int)counts->n_sets++);
-    else
-        count->t_next = 0;
 }
 
 /* It takes some time to look at samples of a large program. */
@@ -391,7 +316,9 @@ void mc_count_step(mc_count_meter *count, int has_corunners, uint64_t t_free, ui
     if (count->is_impossible)
         return;
     if (count->has_thinned) {
-        use_thinned(count);
+        mc_count_use_thinned(count);
+    } else if (count->wants_stubs) {
+        mc_count_renew_stubs(count);
     } else if (count->stage == MC_COUNT_IDLE) {
         if (has_corunners && now >= count->t_next)
             begin_search(count, now);
@@ -407,7 +334,8 @@ int mc_count_is_due(const mc_count_meter *count, int has_corunners, uint64_t now
 {
     if (count->stage != MC_COUNT_IDLE || mc_patching_is_patched(count->ranks))
         return 1;
-    return !count->is_impossible && (count->has_thinned || (has_corunners && now >= count->t_next));
+    return !count->is_impossible &&
+           (count->has_thinned || count->wants_stubs || (has_corunners && now >= count->t_next));
 }
 
 int mc_count_finds_nothing(const mc_count_meter *count)

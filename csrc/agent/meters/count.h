@@ -28,6 +28,7 @@ typedef struct mc_count_meter {
     int stage;
     uint64_t t_stage, t_next; /* this stage began; no search before */
     int n_refused;            /* installations, one after another, that a rank could not make */
+    int wants_stubs;          /* those of the present set are to be made anew */
     int n_given_up;           /* sets that were given up because of that */
     int n_put_off;            /* searches, one after another, for which the ranks were not ready */
     int n_searches, n_failed, n_sets_tried, n_trials;
@@ -64,6 +65,8 @@ int mc_count_is_due(const mc_count_meter *count, int has_corunners, uint64_t now
 int mc_count_finds_nothing(const mc_count_meter *count);
 /* A shutter is taken without counting. */
 void mc_count_skip(mc_count_meter *count);
+/* Tell what the meter does, or why it does not. */
+void mc_count_explain(mc_count_meter *count, const char *what);
 /* The present set is not counted any more. */
 void mc_count_drop_set(mc_count_meter *count);
 /* 1: it has places to count. */

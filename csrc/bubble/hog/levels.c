@@ -1,33 +1,38 @@
-/* Calibration files: lines of text, which Python writes (mpicoloc/bubble/calibration_file.py). Those that begin with `cpus` and
-   `level` count here: processors of the machine and bubbles; level, bytes of the working set, lines per second. */
+/* Calibration files: lines of text, which Python writes (mpicoloc/bubble/calibration_file.py). What counts here:
+   cpus PROCESSORS BUBBLES, probe BYTES LINES_PER_S, probe_alone LINES_PER_S, and
+   level LEVEL BYTES LINES_PER_S SLOWDOWN LOW HIGH. */
 #include "bubble/bubble.h"
 
 #include <stdio.h>
+#include <string.h>
 
-enum { N_LEVELS = MC_BUBBLE_LEVEL_MAX + 1 };
+static int read_level(mc_bubble_levels *levels, int level, const char *line)
+{
+    mc_bubble_setting *s = &levels->at[level];
+    int n = sscanf(line, "level %*d %lu %lf %lf %lf %lf", &s->working_set_bytes, &s->lines_per_s,
+                   &levels->slowdown[level], &levels->low[level], &levels->high[level]);
+    return n >= 2 && s->lines_per_s >= 0;
+}
 
 int mc_bubble_levels_read(mc_bubble_levels *levels, const char *path)
 {
     char line[512];
     int n = 0, is_right = 1;
-    levels->n_cpus = levels->n_bubbles = 0;
+    memset(levels, 0, sizeof *levels);
     FILE *file = fopen(path, "re");
     if (!file)
         return MC_BUBBLE_E_FILE;
     while (is_right && fgets(line, sizeof line, file)) {
         int level;
-        mc_bubble_setting s;
-        if (sscanf(line, "cpus %d %d", &levels->n_cpus, &levels->n_bubbles) == 2)
+        if (sscanf(line, "cpus %d %d", &levels->n_cpus, &levels->n_bubbles) == 2 ||
+            sscanf(line, "probe %lu %lf", &levels->probe.working_set_bytes, &levels->probe.lines_per_s) == 2 ||
+            sscanf(line, "probe_alone %lf", &levels->probe_lines_per_s) == 1 || sscanf(line, "level %d", &level) != 1)
             continue;
-        if (sscanf(line, "level %d", &level) != 1)
-            continue;
-        is_right = n < N_LEVELS && level == n &&
-                   sscanf(line, "level %*d %lu %lf", &s.working_set_bytes, &s.lines_per_s) == 2 && s.lines_per_s >= 0;
-        if (is_right)
-            levels->at[n++] = s;
+        is_right = n < MC_N_BUBBLE_LEVELS && level == n && read_level(levels, level, line);
+        n++;
     }
     fclose(file);
-    return is_right && n == N_LEVELS ? MC_BUBBLE_OK : MC_BUBBLE_E_FORMAT;
+    return is_right && n == MC_N_BUBBLE_LEVELS ? MC_BUBBLE_OK : MC_BUBBLE_E_FORMAT;
 }
 
 int mc_bubble_setting_of(mc_bubble_setting *setting, const mc_bubble_levels *levels, double level, int n_shares)

@@ -28,12 +28,11 @@ from typing import TYPE_CHECKING, Any
 from mpicoloc import config
 from mpicoloc.cli import helping, job_flags
 from mpicoloc.core.cpu_list import format_cpus, parse_cpus
-from mpicoloc.core.units import counted
 from mpicoloc.errors import DataError, MpicolocError, UsageError
 
 if TYPE_CHECKING:
-    from mpicoloc.core.bubbles import SensitivityCurve
     from mpicoloc.measure.calibration import Calibration
+    from mpicoloc.measure.production_bubbles import Bubbled
 
 _EXAMPLES = {
     "calibrate": "--seconds 300",
@@ -286,7 +285,7 @@ def _collect(args: argparse.Namespace) -> int:
     from mpicoloc.slowdown.features import program_name
 
     _check_curves(args)
-    runs: dict[str, list[SensitivityCurve]] = {}
+    runs: dict[str, list[Bubbled]] = {}
     for path in args.profiles:
         try:
             profile = profiles.read(path)
@@ -298,19 +297,21 @@ def _collect(args: argparse.Namespace) -> int:
         if found.curve is None:
             why = production_bubbles.why_none(profile) or found.reason
             messages.note(f"{path}: no curve of {name}: {why}")
-        else:
-            runs.setdefault(name, []).append(found.curve)
+        if found.curve is not None or found.score is not None:
+            runs.setdefault(name, []).append(found)
     if not runs:
-        raise DataError("no profile has a curve: run the jobs for longer, or with a larger --bubble")
-    curves = [production_bubbles.together(of_program) for of_program in runs.values()]
-    for curve in curves:
-        if args.curves:
-            curves_file.update(args.curves, curve.program, curve=curve)
+        raise DataError(
+            "no profile has a curve or a score: run the jobs for longer, or with a larger --bubble"
+        )
+    programs = {name: production_bubbles.of_runs(of_program) for name, of_program in runs.items()}
+    if args.curves:
+        for name, one in programs.items():
+            curves_file.update(args.curves, name, curve=one.curve, score=one.score)
     if args.json:
-        print(json.dumps([report.curve_json(curve, "production") for curve in curves], indent=2))
+        print(json.dumps([report.production_json(name, one) for name, one in programs.items()], indent=2))
     else:
-        for curve in curves:
-            report.show_curve(curve, f"{counted(len(runs[curve.program]), 'run')}, in their own shutters")
+        for name, one in programs.items():
+            report.show_production(name, one, len(runs[name]))
     sys.stdout.flush()
     return 0
 

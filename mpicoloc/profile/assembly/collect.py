@@ -90,6 +90,7 @@ def collect(key: str, has_events: bool = True) -> NodePart:
         "counters": _counters(ranks),
         "events": _events(ranks, names),
         "shutters": node_tables.shutters(node),
+        "bubble_levels": node_tables.bubble_levels(node),
         "places": table("places"),
         "counts": table("counts"),
         "corunners": node_tables.corunners(node),

@@ -72,6 +72,12 @@ def _clock(common: np.void) -> dict[str, list[float]]:
     return {name: [float(common[field]) * 1e-9 if agreed else np.nan] for name, field in columns.items()}
 
 
+_AS_THEY_ARE = (
+    "busy_frac", "waited_frac", "since_ns", "since_bytes", "before_bytes", "bubble_level", "probe_slowdown",
+)  # fmt: skip
+"""Numbers of a shutter with the same name in shared memory."""
+
+
 def shutters(node: np.void | None) -> Table:
     """The shutters taken for the job, in the order of time."""
     if node is None or not node["n_shutters"]:
@@ -99,12 +105,21 @@ def shutters(node: np.void | None) -> Table:
         columns[f"{when}_hits"] = edge["n"]
         for what in ("window_ns", "far", "mean", "inside", "outside"):
             columns[f"{when}_{what}"] = edge[what]
-    for name in ("busy_frac", "waited_frac", "since_ns", "since_bytes", "before_bytes", "bubble_level"):
+    for name in _AS_THEY_ARE:
         columns[name] = rows[name]
     for i, when in enumerate(COUNT_WINDOWS):
         columns[f"{when}_samples"] = rows["n_samples"][:, i]
         columns[f"{when}_near"] = rows["n_near"][:, i]
     return table("shutters", columns)
+
+
+def bubble_levels(node: np.void | None) -> Table:
+    """What the calibration of the node's bubbles says, if there is one."""
+    if node is None or not node["probe_curve"]["slowdown"].all():
+        return table("bubble_levels")
+    curve = node["probe_curve"]
+    columns = {"level": np.arange(len(curve["slowdown"])), "probe_slowdown": curve["slowdown"]}
+    return table("bubble_levels", columns | {f"probe_{end}": curve[end] for end in ("low", "high")})
 
 
 def corunners(node: np.void | None) -> Table:

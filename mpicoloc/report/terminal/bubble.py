@@ -6,8 +6,9 @@ from typing import Any
 
 from mpicoloc.core.bubbles import LEVELS, SensitivityCurve
 from mpicoloc.core.estimate import Estimate, estimate_json
-from mpicoloc.core.units import amount
+from mpicoloc.core.units import amount, counted
 from mpicoloc.measure.calibration import Calibration
+from mpicoloc.measure.production_bubbles import Bubbled
 
 
 def levels_json(one: Calibration) -> dict[str, Any]:
@@ -52,6 +53,28 @@ def show_curve(curve: SensitivityCurve, way: str) -> None:
     print(f"{curve.program}: slowdown beside bubbles, by {way}")
     for row in zip(curve.levels, curve.slowdown, curve.low, curve.high, strict=True):
         print("level {:4g}   {:.3f} [{:.3f}, {:.3f}]".format(*row))
+
+
+def production_json(name: str, found: Bubbled) -> dict[str, Any]:
+    """What jobs' own shutters tell of a program, for JSON; None where nothing is known."""
+    names = ("levels", "slowdown", "low", "high", "n")
+    curve = {} if found.curve is None else curve_json(found.curve, "")
+    return {
+        "program": name,
+        **{key: curve.get(key) for key in names},
+        "score": estimate_json(found.score),
+        "method": "production",
+    }
+
+
+def show_production(name: str, found: Bubbled, n_runs: int) -> None:
+    """A table of what jobs' own shutters tell of a program."""
+    if found.curve is None:
+        print(f"{name}: no curve")
+    else:
+        show_curve(found.curve, f"{counted(n_runs, 'run')}, in their own shutters")
+    if found.score is not None:
+        print(f"score      {found.score.value:.2f} [{found.score.low:.2f}, {found.score.high:.2f}]")
 
 
 def score_json(score: Estimate, probe_slowdown: Estimate, *, is_beyond: bool) -> dict[str, Any]:

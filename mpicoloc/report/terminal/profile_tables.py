@@ -201,21 +201,27 @@ def _result(profile: Profile) -> RichTable:
 
 
 def _bubbles(profile: Profile) -> Iterable[tuple[str, str]]:
-    """What the job suffered from bubbles in its shutters, a line for each level."""
-    if not (profile.tables["shutters"]["bubble_level"] > 0).any():
+    """What the job suffered from bubbles in its shutters, a line for each level, and how much it presses."""
+    if not production_bubbles.ran_any(profile):
         if reason := production_bubbles.why_none(profile):
             yield "bubbles", f"none: {reason}"
         return
     bubbled = production_bubbles.of_profile(profile, profile.job.command)
-    if bubbled.curve is None:
-        yield "bubbles", f"in {bubbled.n_taken} shutters; no curve: {bubbled.reason}"
-        return
-    ends = zip(
-        *(getattr(bubbled.curve, name)[1:] for name in ("levels", "slowdown", "low", "high")), strict=True
-    )
-    for i, (level, value, low, high) in enumerate(ends):
-        label = "" if i else "bubbles"
-        yield label, f"level {level:g}: {value:.3f} ({low:.3f} to {high:.3f}, 95 %)"
+    yield "bubbles", f"in {bubbled.n_taken} shutters" + (bubbled.reason and f"; no curve: {bubbled.reason}")
+    if bubbled.curve is not None:
+        names = ("levels", "slowdown", "low", "high")
+        for level, value, low, high in zip(
+            *(getattr(bubbled.curve, name)[1:] for name in names), strict=True
+        ):
+            yield "", f"beside level {level:g}: {value:.3f} ({low:.3f} to {high:.3f}, 95 %)"
+    score = bubbled.score
+    if score is None:
+        yield "bubble score", f"none: {bubbled.score_reason}"
+    else:
+        yield (
+            "bubble score",
+            f"{score.value:.1f} ({score.low:.1f} to {score.high:.1f}, 95 %), {score.n} shutters",
+        )
 
 
 def estimate(value: Estimate | None) -> str:

@@ -8,7 +8,7 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { N_WANTED = 20 };
+enum { N_WANTED = 5 };
 
 static const uint64_t MS = 1000000u, SECOND_NS = 1000000000u;
 /* Bubbles take only what nobody else wants of a processor: on a busy machine that is little. */
@@ -16,15 +16,18 @@ static const uint64_t PATIENCE_NS = 60000000000u;
 static const char PATH[] = "calibration.txt";
 static char why[MC_TEXT_LEN];
 
-static void calibrate(long n_cpus)
+static mc_probe_curve curve;
+
+static void calibrate(long n_cpus, double largest_slowdown)
 {
     FILE *file = fopen(PATH, "w");
     CHECK(file != NULL);
     if (!file)
         return;
-    fprintf(file, "mpicoloc bubble calibration 1\nmodel test\ncpus %ld 1\n", n_cpus);
+    fprintf(file, "mpicoloc bubble calibration 1\nmodel test\ncpus %ld 1\nprobe 65536 0.0\nprobe_alone 1e9\n", n_cpus);
     for (int i = 0; i <= 8; i++)
-        fprintf(file, "level %d %d %d.0 1.0 1.0 1.0\n", i, i * 65536, i * 1000000);
+        fprintf(file, "level %d %d %d.0 %f 0.9 2.0\n", i, i * 65536, i * 1000000,
+                1.0 + i * (largest_slowdown - 1.0) / 8);
     fclose(file);
     setenv("MPICOLOC_BUBBLE_CALIBRATION", PATH, 1);
     setenv("MPICOLOC_BUBBLE", "0.9", 1);
@@ -42,42 +45,67 @@ static mc_board_view alone(mc_board *board, uint64_t mask)
 static void test_none_without_option_or_calibration(void)
 {
     unsetenv("MPICOLOC_BUBBLE");
-    CHECK(mc_bubbling_open(why) == NULL && why[0] == '\0');
+    CHECK(mc_bubbling_open(why, &curve) == NULL && why[0] == '\0');
     setenv("MPICOLOC_BUBBLE", "0.5", 1);
     setenv("MPICOLOC_BUBBLE_CALIBRATION", "nowhere.txt", 1);
-    CHECK(mc_bubbling_open(why) == NULL && strstr(why, "run `mpicoloc bubble calibrate`: no nowhere.txt"));
-    calibrate(sysconf(_SC_NPROCESSORS_ONLN) + 1);
-    CHECK(mc_bubbling_open(why) == NULL && strstr(why, "the calibration is of another machine: calibration.txt"));
+    CHECK(mc_bubbling_open(why, &curve) == NULL && strstr(why, "run `mpicoloc bubble calibrate`: no nowhere.txt"));
+    calibrate(sysconf(_SC_NPROCESSORS_ONLN) + 1, 2.0);
+    CHECK(mc_bubbling_open(why, &curve) == NULL && strstr(why, "is of another machine: calibration.txt"));
+    calibrate(sysconf(_SC_NPROCESSORS_ONLN), 1.02);
+    CHECK(mc_bubbling_open(why, &curve) == NULL && strstr(why, "hardly slows the probe"));
+    CHECK(curve.slowdown[8] == 0.0);
+}
+
+/* Tell a bubble or the probe to run for some milliseconds, and wait until it has. */
+static int press_once(mc_bubbling *bubbling, const mc_board_view *view, double *level, double *probe_slowdown)
+{
+    uint64_t t0 = mc_now_ns() + MS, t1 = t0 + 4 * MS, t_late = t1 + 10 * SECOND_NS;
+    int never = 0;
+    mc_bubbling_begin(bubbling, view, (mc_bubble_times){t0, t0 + MS, t1});
+    mc_sleep_until(t1 + MS, &never);
+    if (!mc_bubbling_was_told(bubbling, t0))
+        return 0;
+    mc_bubbling_result(bubbling, t0 - 1, level, probe_slowdown); /* as if that were too late */
+    CHECK(*level == 0.0 && *probe_slowdown == 0.0);
+    for (int i = 0; i < 1000; i++) {
+        mc_bubbling_result(bubbling, t_late, level, probe_slowdown);
+        if (*level > 0.0 || *probe_slowdown > 0.0)
+            return 1;
+        mc_sleep_until(mc_now_ns() + MS, &never);
+    }
+    return 0;
 }
 
 /* The first ones come when the memory is there. */
-static void test_bubbles_press_within_their_time(mc_board *board)
+static void test_bubbles_and_the_probe_run_within_their_time(mc_board *board)
 {
     mc_board_view view = alone(board, 0);
-    mc_bubbling *bubbling = mc_bubbling_open(why);
-    int n_pressed = 0;
+    mc_bubbling *bubbling = mc_bubbling_open(why, &curve);
+    int n_bubbles = 0, n_probes = 0;
     uint64_t deadline = mc_now_ns() + PATIENCE_NS;
-    while (bubbling && mc_now_ns() < deadline && n_pressed < N_WANTED) {
-        uint64_t t0 = mc_now_ns() + MS, t1 = t0 + 2 * MS;
-        double level = mc_bubbling_begin(bubbling, &view, t0, t1);
+    CHECK(curve.slowdown[0] == 1.0 && curve.slowdown[8] == 2.0 && curve.low[8] == 0.9 && curve.high[8] == 2.0);
+    while (bubbling && mc_now_ns() < deadline && (n_bubbles < N_WANTED || n_probes < N_WANTED)) {
+        double level = 0.0, probe_slowdown = 0.0;
+        if (!press_once(bubbling, &view, &level, &probe_slowdown))
+            continue;
+        CHECK((level > 0.0) != (probe_slowdown > 0.0));
         CHECK(level == 0.0 || level == 2.0 || level == 4.0 || level == 6.0 || level == 8.0);
-        int never = 0;
-        mc_sleep_until(t1, &never);
-        for (int j = 0; level > 0.0 && j < 1000 && !mc_bubbling_has_pressed(bubbling, t1 + 10 * SECOND_NS); j++)
-            mc_sleep_until(mc_now_ns() + 10 * MS, &never);
-        n_pressed += level > 0.0 && mc_bubbling_has_pressed(bubbling, t1 + 10 * SECOND_NS);
-        CHECK(level == 0.0 || !mc_bubbling_has_pressed(bubbling, t0 - 1));
+        n_bubbles += level > 0.0;
+        n_probes += probe_slowdown > 0.0;
     }
-    CHECK(n_pressed == N_WANTED && why[0] == '\0');
+    CHECK(n_bubbles >= N_WANTED && n_probes >= N_WANTED && why[0] == '\0');
     mc_bubbling_close(bubbling);
 }
 
 static void test_none_where_the_job_has_all_processors(mc_board *board)
 {
     mc_board_view view = alone(board, 1);
-    mc_bubbling *bubbling = mc_bubbling_open(why);
-    for (int i = 0; bubbling && i < N_WANTED; i++)
-        CHECK(mc_bubbling_begin(bubbling, &view, mc_now_ns(), mc_now_ns() + MS) == 0.0);
+    mc_bubbling *bubbling = mc_bubbling_open(why, &curve);
+    for (int i = 0; bubbling && i < 10 * N_WANTED; i++) {
+        uint64_t now = mc_now_ns();
+        mc_bubbling_begin(bubbling, &view, (mc_bubble_times){now, now, now + MS});
+        CHECK(!mc_bubbling_was_told(bubbling, now));
+    }
     CHECK(why[0] != '\0');
     mc_bubbling_close(bubbling);
 }
@@ -85,15 +113,17 @@ static void test_none_where_the_job_has_all_processors(mc_board *board)
 static void test_a_bubble_stops_on_close(mc_board *board)
 {
     mc_board_view view = alone(board, 0);
-    mc_bubbling *bubbling = mc_bubbling_open(why);
-    double level = 0.0;
+    mc_bubbling *bubbling = mc_bubbling_open(why, &curve);
+    int is_told = 0;
     uint64_t deadline = mc_now_ns() + PATIENCE_NS;
-    while (bubbling && level == 0.0 && mc_now_ns() < deadline) {
-        level = mc_bubbling_begin(bubbling, &view, mc_now_ns(), mc_now_ns() + 3600 * SECOND_NS);
+    while (bubbling && !is_told && mc_now_ns() < deadline) {
+        uint64_t now = mc_now_ns();
+        mc_bubbling_begin(bubbling, &view, (mc_bubble_times){now, now + MS, now + 3600 * SECOND_NS});
+        is_told = mc_bubbling_was_told(bubbling, now);
         int never = 0;
         mc_sleep_until(mc_now_ns() + 5 * MS, &never);
     }
-    CHECK(level > 0.0);
+    CHECK(is_told);
     uint64_t began = mc_now_ns();
     mc_bubbling_close(bubbling);
     CHECK(mc_now_ns() - began < 30 * SECOND_NS);
@@ -105,8 +135,8 @@ int main(void)
     if (!board)
         return 1;
     test_none_without_option_or_calibration();
-    calibrate(sysconf(_SC_NPROCESSORS_ONLN));
-    test_bubbles_press_within_their_time(board);
+    calibrate(sysconf(_SC_NPROCESSORS_ONLN), 2.0);
+    test_bubbles_and_the_probe_run_within_their_time(board);
     test_none_where_the_job_has_all_processors(board);
     test_a_bubble_stops_on_close(board);
     unlink(PATH);

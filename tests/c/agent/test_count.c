@@ -265,6 +265,7 @@ int main(int argc, char **argv)
         {"waiting", test_waiting},
 #endif
         {"kept", test_kept},
+        {"taken_page", test_taken_page},
         {"jobs", test_jobs},
         {"forbidden", test_forbidden},
     };

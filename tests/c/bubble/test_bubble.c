@@ -157,8 +157,10 @@ static void reads_levels(void)
     CHECK(write_file(path, LEVELS_0_TO_7) && mc_bubble_levels_read(&levels, path) == MC_BUBBLE_E_FORMAT);
     CHECK(write_file(path, LEVELS_0_TO_7 "level 9 1 1\n"));
     CHECK(mc_bubble_levels_read(&levels, path) == MC_BUBBLE_E_FORMAT);
-    CHECK(write_file(path, LEVELS_0_TO_7 "level 8 8000 80.5 2 1 3\n"));
+    CHECK(write_file(path, "probe 4096 0.0\nprobe_alone 1.5e8\n" LEVELS_0_TO_7 "level 8 8000 80.5 2 1 3\n"));
     CHECK(mc_bubble_levels_read(&levels, path) == MC_BUBBLE_OK);
+    CHECK(levels.slowdown[8] == 2 && levels.low[8] == 1 && levels.high[8] == 3);
+    CHECK(levels.probe.working_set_bytes == 4096 && levels.probe.lines_per_s == 0 && levels.probe_lines_per_s == 1.5e8);
     CHECK(mc_bubble_setting_of(&s, &levels, 3.5, 1) == MC_BUBBLE_OK);
     CHECK(s.working_set_bytes == 3500 && fabs(s.lines_per_s - 35.5) < 1e-9);
     CHECK(mc_bubble_setting_of(&s, &levels, 8, 2) == MC_BUBBLE_OK);

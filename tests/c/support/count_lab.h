@@ -52,13 +52,14 @@ static unsigned pass_many(unsigned n)
     return count_passes(n);
 }
 
-enum { OTHER_CALL = 1, OTHER_SLEEP, OTHER_CODE, OTHER_READER, OTHER_FULL, OTHER_FREE };
+enum { OTHER_CALL = 1, OTHER_SLEEP, OTHER_CODE, OTHER_READER, OTHER_FULL, OTHER_FREE, OTHER_MAP };
 
 /* What a rank is told to do, and what came out. */
 typedef struct orders {
     volatile int n_runs, n_done, forks, stops, is_wrong, has_timer;
     volatile int is_ready;
     volatile int other;
+    volatile uint64_t address; /* of a page that it maps */
 } orders;
 
 static orders *told;
@@ -109,6 +110,9 @@ static void do_otherwise(void)
         prctl(PR_SET_PTRACER, getppid());
     else if (told->other == OTHER_FULL || told->other == OTHER_FREE)
         limit_writable_memory(told->other == OTHER_FULL);
+    else if (told->other == OTHER_MAP)
+        told->is_wrong |= mmap((void *)told->address, MC_STUB_PAGE_BYTES, PROT_READ,
+                               MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0) != (void *)told->address;
     told->other = 0;
 }
 

@@ -76,6 +76,22 @@ static void test_kept(void)
     close_lab(&a);
 }
 
+/* The program has mapped memory where stubs should be: they are made elsewhere. */
+static void test_taken_page(void)
+{
+    lab a;
+    open_lab(&a, 1);
+    mc_counting *counting = &a.ranks.rows[0].segment->counting;
+    told->address = counting->pages[0].address;
+    tell(OTHER_MAP);
+    WAIT_FOR(change(&a, MC_PATCH_INSTALL) || counting->request == MC_PATCH_FAILED, 20);
+    CHECK(counting->request == MC_PATCH_FAILED && !is_patched(&a));
+    CHECK(mc_stubs_make(&a.set, a.decoder, &a.files, a.counts, &a.ranks) == MC_OK);
+    CHECK(counting->pages[0].address != told->address && insist(&a, MC_PATCH_INSTALL));
+    CHECK(run_once(&a, 1) == N_PASSES);
+    close_lab(&a);
+}
+
 /* Time of standing still ends with the change, not when the agent looks. */
 static void test_stopped(void)
 {

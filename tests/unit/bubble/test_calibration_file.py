@@ -21,12 +21,15 @@ def calibration_of(sizes=range(1, 9), rates=(1e7,) * 9, gains=(0.1,) * 8, model=
     ends = np.where(np.arange(9) > 0, 0.01, 0.0)
     curve = SensitivityCurve("the probe", LEVELS, slowdown, slowdown - ends, slowdown + ends, 99)
     settings = tuple(BubbleSetting(size, rate) for size, rate in zip([0, *sizes], rates, strict=True))
-    return Calibration(model, n_cpus, 1, settings, BubbleSetting(24 << 20, 0.0), curve)
+    return Calibration(model, n_cpus, 1, settings, BubbleSetting(24 << 20, 0.0), 1.5e8, curve)
 
 
 def same(one, other):
     curves = [(c.curve.slowdown.tolist(), c.curve.low.tolist(), c.curve.high.tolist()) for c in (one, other)]
-    facts = [(c.cpu_model, c.n_cpus, c.n_bubble_cpus, c.settings, c.probe, c.curve.n) for c in (one, other)]
+    facts = [
+        (c.cpu_model, c.n_cpus, c.n_bubble_cpus, c.settings, c.probe, c.probe_alone_lines_per_s, c.curve.n)
+        for c in (one, other)
+    ]
     return curves[0] == curves[1] and facts[0] == facts[1]
 
 

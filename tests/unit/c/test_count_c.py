@@ -48,6 +48,7 @@ SCENARIOS = (
     "forbidden",
     "stopped",
     "waiting",
+    "taken_page",
 )
 
 

@@ -22,7 +22,7 @@ def calibration_of(gain=0.8, error=0.01, settings=None):
         np.where(np.array(LEVELS) == 0, 1.0, slowdown + error), 80,
     )  # fmt: skip
     settings = settings or tuple(BubbleSetting(level << 23, level * 1e7) for level in LEVELS)
-    return Calibration("a processor", 2, 1, settings, BubbleSetting(24 << 20, 0.0), curve)
+    return Calibration("a processor", 2, 1, settings, BubbleSetting(24 << 20, 0.0), 1.5e8, curve)
 
 
 def measured(value, half=0.02):

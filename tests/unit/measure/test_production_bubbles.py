@@ -11,8 +11,16 @@ from mpicoloc.cli import main
 from mpicoloc.core.bubbles import SensitivityCurve
 from mpicoloc.core.tables import VERDICTS, table
 from mpicoloc.measure import count
-from mpicoloc.measure.production_bubbles import MIN_LEVEL, MIN_SOLO, bubbled_slowdowns, together
-from mpicoloc.profile import hdf5
+from mpicoloc.measure.production_bubbles import (
+    MIN_LEVEL,
+    MIN_PROBES,
+    MIN_SOLO,
+    bubbled_slowdowns,
+    mean_score,
+    probe_score,
+    together,
+)
+from mpicoloc.profile import curves_file, hdf5
 from mpicoloc.profile.assembly.complete import complete
 
 LEVELS = (2.0, 4.0, 6.0, 8.0)
@@ -36,7 +44,7 @@ def bubbled(seed, n_shutters=80, frac=0.4, program=None):
 
 def test_the_intervals_hold_the_truth():
     inside, errors, halves = [], [], []
-    for seed in range(40):
+    for seed in range(20):
         _, shutters, counts = bubbled(seed)
         curve = bubbled_slowdowns("loops", shutters, counts).curve
         assert curve.source == "production" and curve.program == "loops"
@@ -56,6 +64,68 @@ def test_a_bubble_does_not_touch_the_jobs_own_slowdown():
     untouched = run.shutters[shutters["bubble_level"] == 0]
     assert found == count.slowdown(untouched, run.counts).slowdown
     assert found.low <= run.truth <= found.high
+
+
+PROBE_CURVE = 1 + np.arange(9) / 10
+
+
+def bubble_levels():
+    return table(
+        "bubble_levels",
+        {
+            "level": np.arange(9),
+            "probe_slowdown": PROBE_CURVE,
+            "probe_low": np.maximum(PROBE_CURVE - 0.01, 1) - 1e-9,
+            "probe_high": PROBE_CURVE + 0.01,
+        },
+    )
+
+
+def probed(seed, n_probes, slowdown, n_late=3):
+    """Shutters in which the probe was slowed by so much, and some in which it had not all of its time."""
+    rng = np.random.default_rng(seed)
+    seen = np.zeros(n_probes + n_late)
+    seen[:n_probes] = slowdown * np.exp(0.05 * rng.standard_normal(n_probes))
+    verdict = np.full(len(seen), VERDICTS.index("bubbled"))
+    return table("shutters", {"verdict": verdict, "probe_slowdown": seen})
+
+
+@pytest.mark.parametrize(("slowdown", "level"), [(1.35, 3.5), (0.97, 0.0), (3.0, 8.0)])
+def test_the_probes_slowdown_is_read_back(slowdown, level):
+    errors, inside = [], []
+    for seed in range(40):
+        found, reason = probe_score(probed(seed, 20, slowdown), bubble_levels())
+        assert not reason and found.n == 20 and found.unit == "level"
+        errors.append(found.value - level)
+        inside.append(found.low <= level <= found.high)
+    assert abs(np.mean(errors)) < 0.15
+    assert np.mean(inside) >= 0.9
+
+
+def test_without_probes_or_their_curve_there_is_no_score():
+    found, reason = probe_score(probed(1, MIN_PROBES - 1, 1.3), bubble_levels())
+    assert found is None and f"{MIN_PROBES} needed" in reason
+    found, reason = probe_score(probed(1, MIN_PROBES, 1.3), table("bubble_levels"))
+    assert found is None and "does not tell how much bubbles slow the probe" in reason
+
+
+def test_scores_of_runs_add_up():
+    one, other = (probe_score(probed(seed, 12, 1.35), bubble_levels())[0] for seed in (1, 2))
+    both = mean_score([one, other])
+    assert min(one.value, other.value) <= both.value <= max(one.value, other.value) and both.n == 24
+    assert mean_score([one]).value == pytest.approx(one.value)
+    assert 0 <= both.low <= both.value <= both.high <= 8
+
+
+def test_shutters_with_the_probe_count_neither_for_the_curve_nor_for_the_slowdown():
+    _, shutters, counts = bubbled(3)
+    is_probed = shutters["bubble_level"] == 8
+    shutters["bubble_level"][is_probed] = 0.0
+    shutters["probe_slowdown"][is_probed] = 1.3
+    found = bubbled_slowdowns("loops", shutters, counts)
+    assert found.curve.levels.tolist() == [0, 2, 4, 6]
+    kept = shutters[~is_probed]
+    assert count.slowdown(shutters, counts).slowdown == count.slowdown(kept, counts).slowdown
 
 
 def test_more_shutters_of_one_level_narrow_its_interval():
@@ -115,7 +185,10 @@ def test_runs_of_one_program_add_up():
 def profile_of(command, seed, n_shutters=120):
     _, shutters, counts = bubbled(seed, n_shutters)
     tables = sample.tables(meter="count", n_shutters=n_shutters)
+    is_probed = np.flatnonzero(shutters["bubble_level"])[:MIN_PROBES]
+    shutters["bubble_level"][is_probed], shutters["probe_slowdown"][is_probed] = 0.0, 1.35
     tables = {**tables, "shutters": shutters, "counts": counts, "cycles": table("cycles")}
+    tables["bubble_levels"] = bubble_levels()
     return complete(sample.job(command=command), tables, rng=np.random.default_rng(0))
 
 
@@ -124,10 +197,11 @@ def test_show_tells_the_curve(tmp_path, capsys):
     hdf5.write(profile_of("./loops 3", 1), path)
     assert main.main(["show", str(path)]) == 0
     text = capsys.readouterr().out
-    assert "bubbles" in text and "level 8: 1." in text
+    assert "bubbles" in text and "beside level 8: 1." in text and "bubble score" in text and "3.5 (" in text
     assert main.main(["show", "--json", str(path)]) == 0
     told = json.loads(capsys.readouterr().out)["bubbles"]
     assert told["levels"] == [0.0, *LEVELS] and told["n_used"] <= told["n_taken"]
+    assert told["score"]["value"] == pytest.approx(3.5) and told["score"]["n"] == MIN_PROBES
 
 
 def test_collect_adds_up_profiles_and_writes_curves(tmp_path, capsys):
@@ -141,7 +215,8 @@ def test_collect_adds_up_profiles_and_writes_curves(tmp_path, capsys):
     said = capsys.readouterr()
     (told,) = json.loads(said.out)
     assert told["program"] == "loops" and told["slowdown"][-1] == pytest.approx(TRUTH[8.0], rel=0.1)
+    assert told["score"]["value"] == pytest.approx(3.5) and told["score"]["n"] == 2 * MIN_PROBES
     assert "none.h5: no curve" in said.err and "no bubble ran in its shutters" in said.err
-    assert curves.read_text().startswith("program,")
+    assert curves_file.read(str(curves))["loops"].score.value == pytest.approx(3.5)
     assert main.main(["bubble", "collect", str(paths[2])]) == 3
-    assert "no profile has a curve" in capsys.readouterr().err
+    assert "no profile has a curve or a score" in capsys.readouterr().err
